@@ -1,0 +1,89 @@
+/* What every pass stands on: one arena, interned names, vectors, source spans, diagnostics.
+ * Memory is taken from one arena that lives as long as the process; nothing is freed one by one. */
+#ifndef PDC_BASE_H
+#define PDC_BASE_H
+
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+/* ---- arena (arena.c) ---------------------------------------------------------------------- */
+
+/* Zeroed memory, aligned to 16 bytes. Never returns NULL: running out of memory ends the process. */
+void *alloc(size_t bytes);
+void *alloc_copy(const void *from, size_t bytes);
+
+/* Equal interned names are equal pointers; compare them with ==. */
+typedef const char *Name;
+Name intern(const char *text);
+Name intern_n(const char *text, size_t length);
+Name internf(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* Formats into the arena, without interning. */
+char *format(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* ---- vectors (arena.c) -------------------------------------------------------------------- */
+
+/* Vec(int) v = {0}; push(&v, 3); v.at[0]; v.n. Growing copies within the arena, so pointers into
+ * `at` do not survive a push: keep ids. */
+#define Vec(T) struct { T *at; int n, room; }
+#define push(v, ...)                                                                                \
+  ((v)->n == (v)->room ? (v)->at = vec_grow((v)->at, &(v)->room, sizeof *(v)->at) : (v)->at,        \
+   (v)->at[(v)->n++] = (__VA_ARGS__))
+void *vec_grow(void *at, int *room, size_t element);
+typedef Vec(int) Ints;
+
+/* ---- text buffers (arena.c) --------------------------------------------------------------- */
+
+typedef struct Text { char *at; size_t n, room; } Text;
+void text_add(Text *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* ---- files (file.c) ----------------------------------------------------------------------- */
+
+/* The whole file, NUL-terminated, or NULL with errno set. */
+char *read_file(const char *path, size_t *length);
+/* Writes beside, syncs, renames. False with errno set; an existing file is then as it was. */
+bool write_file(const char *path, const char *text, size_t length);
+/* SHA-256 of the bytes as 64 hexadecimal digits, in the arena. */
+char *sha256_hex(const void *bytes, size_t length);
+
+/* ---- source positions (diagnostic.c) ------------------------------------------------------ */
+
+/* Lines and columns count from 1; columns are bytes. The end column is one past the last byte.
+ * file indexes the list of sources; a span with line 0 names the file only, file -1 nothing. */
+typedef struct Span { int file, line, column, end_line, end_column; } Span;
+static const Span NO_SPAN = {-1, 0, 0, 0, 0};
+
+/* Registers a source text so that diagnostics can quote it; returns its file number. */
+int source_add(const char *path, const char *text);
+const char *source_path(int file);
+
+/* ---- diagnostics (diagnostic.c) ----------------------------------------------------------- */
+
+/* One root cause gives one Diagnostic. Notes and helps follow it. Printed to stderr, as text or as
+ * JSON lines, sorted by position when flushed. Codes are "PD0102": 01 names and syntax of layers,
+ * 00 lexical and syntax, 02 arguments and attributes, 03 shapes and types, 04 train settings,
+ * 05 planning, 06 files and environment, 07 schedules. Each has a page in docs/diagnostics/. */
+typedef struct Diagnostic Diagnostic;
+Diagnostic *error_at(Span where, const char *code, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+Diagnostic *warning_at(Span where, const char *code, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+void underline(Diagnostic *d, Span also); /* '~' under a second place on the error's line */
+void note_at(Diagnostic *d, Span where, const char *format, ...) __attribute__((format(printf, 3, 4)));
+void help(Diagnostic *d, const char *format, ...) __attribute__((format(printf, 2, 3)));
+int error_count(void); /* with -Werror warnings count */
+void diagnostics_flush(void);
+extern bool diagnostics_json, diagnostics_werror;
+
+/* The candidate nearest to `name` by edit distance, or NULL when none is near enough to suggest. */
+const char *nearest(const char *name, const char *const *candidates, int n);
+
+/* A bug in pdc: prints the message with the command line that reproduces it, exits with 70. */
+_Noreturn void bug(const char *file, int line, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+#define BUG(...) bug(__FILE__, __LINE__, __VA_ARGS__)
+#define ensure(condition) ((condition) ? (void)0 : BUG("%s", #condition))
+
+#endif

@@ -1,0 +1,14 @@
+/* Prints one stage's program as C. Decides nothing: every name, place and order is in what it is given. */
+#ifndef PDC_EMIT_H
+#define PDC_EMIT_H
+
+#include "allocate/layout.h"
+
+/* The text of stage<i>.c, deterministic to the byte. plan_hash: SHA-256 of plan.json's text. */
+char *emit_c(const Graph *g, const Pieces *pieces, const Plan *plan, const StageKernels *k, const Program *p,
+             const Layout *l, const char *plan_hash);
+/* The text of a program that times every distinct kernel of these stages (`pdc profile`) and prints
+ * lines "SIGNATURE SECONDS". */
+char *emit_profile_c(const StageKernels *const *stages, int n);
+
+#endif

@@ -1,0 +1,137 @@
+/* Kernels: what one stage runs, as fused loops and calls over places in buffers. Made by fuse() from
+ * the stage's part of the Graph; printed by emit in either dialect; sized by allocate. */
+#ifndef PDC_KERNEL_H
+#define PDC_KERNEL_H
+
+#include "cut/cut.h"
+#include "ops/op.h"
+
+enum { MAX_DIM = MAX_RANK + 1, /* with the microbatch axis */ LANES = 16 };
+
+typedef enum {
+  BUFFER_WEIGHT,            /* a parameter; one copy a weight version */
+  BUFFER_ACCUMULATOR,       /* the gradient of one use of a parameter, summed over a batch */
+  BUFFER_INPUT,             /* tokens or targets of a microbatch, one copy a slot */
+  BUFFER_RECEIVED,          /* activations from the stage before, one copy a slot */
+  BUFFER_SENT,              /* activations to the next stage (and whatever else reads them), a slot */
+  BUFFER_GRADIENT_RECEIVED, /* gradients of what was sent */
+  BUFFER_GRADIENT_SENT,     /* gradients of what was received */
+  BUFFER_SAVED,             /* made by forward, read by backward: one copy a microbatch in flight */
+  BUFFER_TEMPORARY,         /* within forward or within backward */
+  BUFFER_TABLE,             /* made once at the start: depends on no input and no parameter */
+  BUFFER_LOSS               /* a loss statement's elements for one microbatch */
+} BufferKind;
+
+typedef struct Buffer {
+  Name name;        /* C identifier, unique among the stage's buffers of its kind and region */
+  Name comment;     /* the user's name for it with scope: "h.3.attn.qkv" */
+  BufferKind kind;
+  Type type;
+  int rank;
+  int64_t dim[MAX_DIM]; /* with the microbatch axis first where batched; contiguous */
+  int64_t elements;     /* product of dim */
+  int value;            /* graph value; a TEMPORARY that joins several has the joined one */
+  int param, use;       /* WEIGHT, ACCUMULATOR */
+  int loss;             /* LOSS: which statement */
+  int region;           /* SAVED, WEIGHT, ACCUMULATOR: region it belongs to; TEMPORARY: the region
+                           all its uses stand in, or -1 when it passes between regions */
+  bool backward;        /* TEMPORARY: of backward */
+  int first, last;      /* TEMPORARY, SAVED..: first and last kernel using it, indices into forward or
+                           backward (SAVED: first in forward, last in backward) */
+} Buffer;
+
+/* Elements base[offset + sum index[i] * stride[i]] of a buffer. */
+typedef struct Place {
+  int buffer;
+  int64_t offset;
+  int rank;
+  int64_t dim[MAX_DIM], stride[MAX_DIM];
+} Place;
+
+typedef enum { TERM_LOAD, TERM_CONSTANT, TERM_OP, TERM_REDUCE } TermKind;
+
+typedef struct Term {
+  TermKind kind;
+  Name name;            /* a C identifier, unique within the kernel */
+  const Op *op;         /* OP, REDUCE (op_sum: + over 16 lanes; op_max) */
+  const Node *node;     /* OP: for attributes */
+  int n_in, in[4];      /* terms, all earlier in the list */
+  double constant;
+  Place place;          /* LOAD: strides in the kernel's dims; last stride 0 when scalar */
+  bool scalar;          /* one value a row; else one an element */
+  int phase;            /* OP, LOAD: first pass over the row that needs it; REDUCE: the pass that
+                           accumulates it; its result can be used from phase + 1 on. Scalars that
+                           depend on a reduce are computed between passes, before pass `phase` */
+  int last_phase;       /* last pass that needs it: recomputed there, unless row_buffer */
+  bool row_buffer;      /* expensive and needed in more than one pass: kept in a float[row] */
+} Term;
+
+typedef struct Store {
+  int term;
+  Place place;          /* in the kernel's dims */
+  bool accumulate;      /* += over the dims of stride 0 (of an ACCUMULATOR: and over microbatches) */
+  int phase;
+} Store;
+
+typedef enum { KERNEL_LOOP, KERNEL_CALL } KernelKind;
+
+/* LOOP: for every row (all dims but the last) `phases` passes over the row. Dims are already merged
+ * as far as all places allow. Sums over the row use LANES lanes: element j goes to lane j % LANES,
+ * lanes are then added as a balanced tree ((0+8)+(4+12))+...: halves first; max likewise.
+ * Accumulating stores: the first `parallel` dims are those along which no accumulation happens; the
+ * others run in order. When parallel is 0 rows are dealt to `chunks` equal chunks (by shape alone),
+ * each with its own partial sums, which are added in order; partials live in scratch.
+ * CALL: one node, printed by its op. */
+typedef struct Kernel {
+  KernelKind kind;
+  Name name;            /* C identifier: "ln_1_forward", "attn_c_attn_weight_gradient" */
+  Name comment;         /* what it computes, for people: "h.3.ln_1: layer_norm" */
+  int region;
+  bool backward;
+  /* LOOP */
+  int n_dims;
+  int64_t dim[MAX_DIM];
+  int parallel, chunks;
+  int phases;
+  Vec(Term) terms;
+  Vec(Store) stores;
+  /* CALL */
+  const Node *node;
+  Vec(Place) in, out;
+  int bias;             /* matmul: index into `in` of the bias vector added in the epilogue, or -1 */
+  bool accumulate;      /* out[0] is an ACCUMULATOR: += except for a batch's first microbatch */
+  /* both */
+  int64_t scratch_bytes; /* library scratch and partial sums, at the plan's thread count */
+  Name signature;       /* equal signatures: the same code over other buffers */
+} Kernel;
+
+/* Consecutive kernels of one top-level instance. Regions with equal signatures are printed as one
+ * function called with different buffers ("h"). */
+typedef struct Region {
+  Name path;   /* "h.3", "wte", "" for the model's own operations */
+  Name family; /* "h": path without its trailing index */
+  int index;   /* 3, or -1 */
+  int first_forward, end_forward, first_backward, end_backward; /* kernels */
+  int like;    /* the first region of the stage with the same signature; itself when first */
+} Region;
+
+typedef struct StageKernels {
+  const Graph *graph;
+  int stage, n_stages;
+  int first_piece, end_piece;
+  int64_t microbatch;
+  bool recompute;
+  Vec(Buffer) buffers;
+  Vec(Kernel) setup, forward, backward;
+  Vec(Region) regions;
+  Place *place; /* by graph value; buffer -1: not in memory on this stage */
+  Ints received, sent, gradients_received, gradients_sent; /* buffers, in order of crossing */
+  Ints params;  /* parameters held by this stage, in order of declaration */
+} StageKernels;
+
+StageKernels *fuse(const Graph *g, const Pieces *p, int first_piece, int end_piece, int stage, int n_stages,
+                   int64_t microbatch, bool recompute, int threads);
+void kernels_dump(const StageKernels *k, FILE *out);
+void kernels_verify(const StageKernels *k);
+
+#endif

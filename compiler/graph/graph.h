@@ -1,0 +1,138 @@
+/* The Graph: values and the nodes that make them, in one array each, in topological order.
+ * Elaboration appends the forward nodes; autodiff appends the backward nodes; simplify rewrites.
+ * After that it is read-only. Shapes are per sample: the microbatch is an implicit leading axis of
+ * every value that is `batched` (inputs and all that depends on them), of none that is not
+ * (parameters, constants, gradients of parameters: those are sums over the microbatch). */
+#ifndef PDC_GRAPH_H
+#define PDC_GRAPH_H
+
+#include "base/base.h"
+
+enum { MAX_RANK = 6 };
+
+typedef enum { TYPE_F32, TYPE_TOKEN } Type; /* tokens are int32 in [0, classes) */
+
+typedef struct Shape {
+  bool batched;
+  int rank;
+  int64_t dim[MAX_RANK]; /* without the microbatch axis */
+} Shape;
+
+typedef struct Op Op;
+
+/* An attribute's value; which member counts is said by the op's list of attributes (op.h). */
+typedef struct Attr {
+  double number;   /* numbers, integers (exact), booleans (0 or 1) */
+  int n;           /* lists: a shape, a permutation, sizes of a split */
+  int64_t *list;
+  Name text;
+} Attr;
+
+typedef struct Value {
+  Name name; /* the user's variable, or the op's name; for people, not unique */
+  Type type;
+  int64_t classes; /* of tokens */
+  Shape shape;
+  int node, output; /* its producer */
+  Span span;
+} Value;
+
+typedef struct Node {
+  const Op *op;
+  Attr *attr; /* as many as the op lists, in its order */
+  int n_in, *in;
+  int n_out, *out;
+  int scope; /* the layer instance it was inlined from */
+  Span span;
+  int serves; /* a backward node: the forward node it serves; -1 in forward nodes */
+} Node;
+
+/* A layer instance. path is the prefix of its parameters' names ("h.0.attn"), "" for the model. */
+typedef struct Scope {
+  Name path, layer;
+  int parent; /* -1 for the model, which is scope 0 */
+  Span span;  /* the call */
+} Scope;
+
+typedef enum { INIT_ZEROS, INIT_ONES, INIT_CONSTANT, INIT_UNIFORM, INIT_NORMAL } InitKind;
+
+typedef struct Param {
+  Name name; /* "h.0.attn.c_attn.weight", unique */
+  Shape shape;
+  InitKind init;
+  double init_value; /* the constant, the bound of uniform(-a, a), the deviation of normal(0, s) */
+  bool stored_in_out; /* files hold the transposed matrix (Hugging Face's GPT-2 linears) */
+  int value;          /* the graph value */
+  Ints uses;          /* forward nodes that read it, in order (through views: the view) */
+  Ints gradients;     /* one value a use, same order; each summed over microbatches on its own.
+                         Set by autodiff. -1 where a use has no gradient */
+  Span span;
+} Param;
+
+typedef struct Input {
+  Name name;
+  bool target;
+  int value;
+  Span span;
+} Input;
+
+/* One loss statement: `value` holds one loss for each of its elements; the model's loss is its mean
+ * over the batch. Several losses add up. */
+typedef struct Loss { int value; Span span; } Loss;
+
+typedef enum { OPTIMIZER_SGD, OPTIMIZER_ADAMW } OptimizerKind;
+typedef enum { LR_CONSTANT, LR_LINEAR, LR_COSINE } LrKind;
+
+typedef struct Train {
+  int64_t batch; /* samples per weight update, over all replicas */
+  OptimizerKind optimizer;
+  double lr, beta1, beta2, eps, weight_decay, momentum;
+  bool decay_all; /* false: parameters of rank two and more decay */
+  LrKind lr_kind;
+  int64_t lr_warmup, lr_total; /* updates */
+  double lr_floor;
+  double clip_norm;    /* 0: no clipping */
+  Name pipeline;       /* "2bw", "flush", ... */
+  Span span, pipeline_span;
+} Train;
+
+typedef struct Graph {
+  Name name; /* the model's */
+  Name file; /* the source's path */
+  Vec(Value) values;
+  Vec(Node) nodes;
+  Vec(Scope) scopes;
+  Vec(Param) params; /* in order of declaration: the canonical order of sums over parameters */
+  Vec(Input) inputs;
+  Vec(Loss) losses;
+  int n_forward; /* nodes[0..n_forward) are forward, the rest backward */
+  Train train;
+} Graph;
+
+/* ---- building (build.c) ------------------------------------------------------------------- */
+
+Graph *graph_new(Name name);
+int graph_scope(Graph *g, int parent, Name path, Name layer, Span span);
+/* Appends a node and infers its outputs' shapes; returns the node, or -1 after a diagnostic (the
+ * caller then poisons what depends on it). attr holds the op's attributes in its order; NULL means
+ * all defaults. */
+int graph_node(Graph *g, const Op *op, const int *in, int n_in, const Attr *attr, int scope, Span span);
+static inline int graph_output(const Graph *g, int node, int i) { return g->nodes.at[node].out[i]; }
+/* Sources: nodes without inputs. */
+int graph_param(Graph *g, Name name, Shape shape, int scope, Span span); /* returns the param's index */
+int graph_input(Graph *g, Name name, bool target, Type type, int64_t classes, Shape shape, Span span);
+int graph_constant(Graph *g, double value, int scope, Span span); /* a scalar value */
+
+int64_t shape_elements(const Shape *s); /* of one sample */
+bool shape_equal(const Shape *a, const Shape *b);
+const char *shape_text(const Shape *s); /* "[128, 256]" */
+
+/* ---- printing, reading back, checking (dump.c, read.c, verify.c) -------------------------- */
+
+/* One line a node, readable by people and by graph_read, which gives an equal graph. */
+void graph_dump(const Graph *g, FILE *out);
+Graph *graph_read(const char *path, const char *text); /* NULL after diagnostics */
+/* Order, ids, shapes, phases; ends the process through BUG when something does not hold. */
+void graph_verify(const Graph *g);
+
+#endif

@@ -1,0 +1,99 @@
+/* A primitive operation: everything the compiler knows of it stands in one Op, in one file of this
+ * folder; ops.c lists them. No other place asks which operation a node is, except through the kind. */
+#ifndef PDC_OP_H
+#define PDC_OP_H
+
+#include "graph/graph.h"
+
+/* How the passes treat an operation. */
+typedef enum {
+  OP_SOURCE,    /* parameter, input, constant, iota: no inputs */
+  OP_VIEW,      /* the same elements under another shape or stride: reshape, transpose, slice, split */
+  OP_POINTWISE, /* an element from the inputs' elements at the same (broadcast) index */
+  OP_REDUCE,    /* over the last axis, kept with size 1: sum, max. Fixed lanes, see kernel.h */
+  OP_SUM_TO,    /* over axes that were broadcast, the microbatch among them: gradients of broadcasts */
+  OP_JOIN,      /* concat, pad: elements of the inputs placed side by side */
+  OP_CALL       /* a library call or a hand-written kernel: matmul, attention, gather ... */
+} OpKind;
+
+typedef enum { ATTR_NUMBER, ATTR_INT, ATTR_BOOL, ATTR_LIST, ATTR_TEXT } AttrKind;
+enum { MAX_ATTR = 4 };
+typedef struct OpAttr {
+  const char *name;
+  AttrKind kind;
+  bool required;
+  double fallback;
+} OpAttr;
+
+/* Work of a node on one sample (of the whole microbatch's share of parameters where it has any):
+ * the planner's estimate when there is no profile, and the model's operation count. */
+typedef struct OpCost {
+  double matmul_flops;  /* multiplies and adds that count in "mfu" (interface.md) */
+  double other_flops;
+  double bytes;         /* read and written */
+} OpCost;
+
+typedef struct Gradients Gradients; /* autodiff.h */
+typedef struct ShapeRule ShapeRule;
+
+/* What a shape rule sees and fills. All diagnostics carry the node's span and the operands'. */
+struct ShapeRule {
+  Graph *g;
+  const Op *op;
+  const int *in;
+  int n_in;
+  Attr *attr;
+  Span span;
+  int n_out; /* to fill: */
+  struct { Type type; int64_t classes; Shape shape; } out[64];
+};
+
+struct Op {
+  const char *name;      /* as in .pdm files and dumps */
+  const char *signature; /* "scaled_dot_product_attention(q[.., heads, length, size], k, v, causal = false)" */
+  OpKind kind;
+  bool internal;       /* only the compiler makes it */
+  bool expensive;      /* pointwise: worth keeping in a row buffer rather than computing twice */
+  int min_in, max_in;  /* max_in -1: any number */
+  OpAttr attr[MAX_ATTR]; /* ends at a NULL name */
+
+  bool (*shape)(ShapeRule *r);                 /* false after a diagnostic */
+  void (*derivative)(Gradients *d, int node);  /* NULL: no gradient flows */
+  OpCost (*cost)(const Graph *g, int node);
+  bool (*keeps_input)(const Graph *g, int node, int i);
+
+  /* Pointwise: one output element as a C expression valid in both dialects, operands $0 $1 ..,
+   * attributes ${name}; $j is the index along the last axis, $i the linear index of the element
+   * within its sample, $s the sample's global index, $seed the run's seed, $scope a 64-bit hash of the
+   * instance's path (dropout). Functions come from runtime/kernels/pd_math.h. */
+  const char *expression;
+  double (*fold)(const double *operand, const Attr *attr); /* the same in double: folding, tests */
+
+  /* Calls and tests: the reference semantics on one microbatch in double, plain loops; inputs and
+   * outputs contiguous, batched ones with a leading axis of `batch`. Every op that is not pointwise
+   * has it: the finite-difference test and the interpreter run on it. */
+  void (*evaluate)(const Graph *g, int node, int64_t batch, const double *const *in, double *const *out);
+};
+
+extern const Op *const all_ops[]; /* ends with NULL */
+extern const int n_ops;
+const Op *op_find(const char *name); /* NULL when there is none */
+
+/* Attributes of a node by name; asking for one the op does not list is a bug. */
+const Attr *node_attr(const Node *n, const char *name);
+static inline int64_t node_int(const Node *n, const char *name) { return (int64_t)node_attr(n, name)->number; }
+static inline double node_number(const Node *n, const char *name) { return node_attr(n, name)->number; }
+
+/* The ops the passes themselves create, each defined in its file. */
+extern const Op op_param, op_input, op_constant, op_iota, op_full;
+extern const Op op_add, op_sub, op_mul, op_div, op_neg, op_square, op_exp, op_log, op_tanh, op_erf, op_sqrt, op_rsqrt,
+    op_sin, op_cos, op_maximum, op_minimum, op_greater, op_equal, op_select, op_detach, op_dropout;
+extern const Op op_sum, op_max, op_sum_to;
+extern const Op op_reshape, op_transpose, op_slice, op_split, op_concat, op_pad, op_expand;
+extern const Op op_matmul, op_weight_gradient;
+extern const Op op_attention, op_attention_gradient;
+extern const Op op_gather, op_gather_gradient; /* embedding rows */
+extern const Op op_one_hot; /* tokens [.., 1] -> [.., classes]: pointwise, $j == token ? 1 : 0; label pick is
+                               sum(select(one_hot(t, classes), x, 0), axis = -1), a layer */
+
+#endif

@@ -1,0 +1,52 @@
+/* A Plan fixes stages, replicas, microbatch, recomputation and schedule. Read-only once made; written
+ * to plan.json and read back from it, so that a person may edit it. */
+#ifndef PDC_PLAN_H
+#define PDC_PLAN_H
+
+#include "cut/cut.h"
+
+typedef enum { RECOMPUTE_OFF, RECOMPUTE_ON, RECOMPUTE_AUTO } Recompute;
+
+typedef struct StagePlan {
+  int first_piece, end_piece;
+  int replicas;
+  bool recompute;
+  double forward_seconds, backward_seconds, update_seconds; /* planned: a microbatch; a batch */
+  double send_bytes;                                        /* activations to the next stage, a microbatch */
+  int64_t peak_bytes;                                       /* of one rank, from its Layout */
+} StagePlan;
+
+typedef struct Plan {
+  Name model, schedule; /* "2bw", "flush", "sequential", ... */
+  int64_t batch, microbatch, microbatches; /* batch = microbatch * microbatches */
+  int threads;          /* a rank's, when no OMP_NUM_THREADS says otherwise: library scratch is sized for it */
+  int n_stages;
+  StagePlan *stage;
+  double batch_seconds; /* predicted, from simulating the schedule */
+  Name costs;           /* where costs came from: "profile NAME", "counted" */
+  char *why;            /* one paragraph: why this one was chosen */
+} Plan;
+
+/* What the command line pins; zero or NULL: free. */
+typedef struct PlanRequest {
+  int workers;          /* -n; 0: as many as --split or --stages say, else 1 */
+  int stages;
+  const char *split;    /* "h[3],h[6].ln_2": where stages 1.. start */
+  int64_t microbatch;
+  Recompute recompute;
+  const char *schedule; /* --schedule */
+  int64_t memory;       /* bytes a device; 0: the machine's memory */
+  const char *profile;  /* --profile FILE */
+  const char *plan;     /* --plan FILE */
+  int threads;          /* --threads N a rank; 0: processors / ranks */
+  double link_bytes_per_second, link_latency; /* 0: defaults of shared memory */
+} PlanRequest;
+
+/* Chooses; NULL after diagnostics. runners_up gets up to `n` other plans, best first. */
+Plan *plan_make(const Graph *g, const Pieces *p, const PlanRequest *request, Plan **runners_up, int n);
+void plan_table(const Graph *g, const Pieces *p, const Plan *plan, FILE *out); /* for people */
+char *plan_json(const Graph *g, const Pieces *p, const Plan *plan);            /* for plan.json */
+Plan *plan_read(const Graph *g, const Pieces *p, const char *path);            /* NULL after diagnostics */
+void plan_verify(const Graph *g, const Pieces *p, const Plan *plan);
+
+#endif

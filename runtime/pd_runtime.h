@@ -1,0 +1,199 @@
+/* What a stage program uses. A stage program is one rank of an MPI job: it describes itself in a
+ * `struct pd_stage`, calls pd_start, runs its three loops, calls pd_finish.
+ * Every failure caused by the user ends the whole launch: one message "pd: rank R (stage S): cause",
+ * exit status 1. Units: bytes, seconds, elements where named so. */
+#ifndef PD_RUNTIME_H
+#define PD_RUNTIME_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { PD_MAX_RANK = 6 };
+
+/* ---- what the compiler says of a stage ------------------------------------------------------ */
+
+enum pd_init { PD_ZEROS, PD_ONES, PD_CONSTANT, PD_UNIFORM, PD_NORMAL };
+
+/* One use of a tied parameter elsewhere or here, in the parameter's order of uses. */
+struct pd_use {
+  int stage;         /* where its accumulator is computed */
+  size_t offset;     /* here: into an accumulator set; elsewhere: into the arena, where it is received */
+};
+
+struct pd_parameter {
+  const char *name;
+  int rank;
+  int64_t dim[PD_MAX_RANK];
+  int64_t elements;
+  size_t offset;         /* bytes into a weights struct, and into each moments struct */
+  bool stored_in_out;    /* files hold the transposed matrix */
+  bool decays;
+  enum pd_init init;
+  double init_value;
+  int order;             /* among all the model's parameters, by declaration */
+  int owner;             /* the first stage that holds it: contributes its square to the norm */
+  int n_uses;
+  const struct pd_use *uses;
+};
+
+struct pd_input {
+  const char *name;
+  bool target;
+  bool token;            /* int32 in [0, classes); else float */
+  int64_t classes;
+  int rank;
+  int64_t dim[PD_MAX_RANK]; /* of one sample */
+  int64_t elements;
+};
+
+struct pd_tensor {       /* a named buffer of a slot, for naming the first that is not finite */
+  const char *name;
+  size_t offset;         /* bytes into the arena of slot 0 */
+  size_t stride;         /* between slots */
+  int slots;
+  int64_t elements;
+};
+
+struct pd_channel {      /* the values that cross one cut in one direction, sent as one message each */
+  int n;
+  const struct { size_t offset, stride, bytes; } *value; /* arena bytes of slot 0, between slots, size */
+  int slots;
+};
+
+enum pd_optimizer { PD_SGD, PD_ADAMW };
+enum pd_rate { PD_LR_CONSTANT, PD_LR_LINEAR, PD_LR_COSINE };
+
+struct pd_stage {
+  const char *model, *schedule, *plan_hash;
+  int stage, n_stages;
+  int64_t batch, microbatch, microbatches;
+  int64_t model_parameters;           /* elements over the whole model */
+  int n_model_parameters;             /* tensors */
+  double flops_per_sample;            /* the model's operations, forward and backward (mfu) */
+  int64_t tokens_per_sample;          /* 0: no token input */
+  int threads;
+  const int64_t *planned_peak_bytes;  /* by rank */
+  size_t arena_bytes;
+  /* arena bytes: */
+  size_t weights, weights_stride; int versions;
+  size_t accumulators, accumulators_stride; int accumulator_sets;
+  size_t moments, moments_stride; int n_moments;
+  bool per_batch; int64_t lag;
+  const struct pd_parameter *parameters; int n_parameters; /* held here */
+  const struct pd_input *inputs; int n_inputs;             /* all of the model's, used here or not */
+  const struct pd_tensor *tensors; int n_tensors;          /* saved and received values, in forward order */
+  struct pd_channel activations_in, activations_out, gradients_in, gradients_out; /* n 0 at the ends */
+  int n_losses; const int64_t *loss_elements;              /* of one sample, all losses of the model */
+  enum pd_optimizer optimizer;
+  double lr, beta1, beta2, eps, weight_decay, momentum, clip_norm;
+  enum pd_rate rate; int64_t lr_warmup, lr_total; double lr_floor;
+  double forward_seconds, backward_seconds, update_seconds; /* planned, for --emulate */
+};
+
+/* ---- the run (run.c, options.c) -------------------------------------------------------------- */
+
+/* Read-only for stage programs once pd_start has returned. */
+extern struct pd_run {
+  const struct pd_stage *stage;
+  int rank, ranks;
+  int64_t steps;             /* updates to do */
+  uint64_t seed;
+  bool emulate;              /* sleep for planned times instead of computing */
+  bool training;             /* false while validating: dropout keeps everything */
+  char *arena;               /* zeroed; the stage's arena_bytes, page aligned */
+} pd;
+
+/* Options, MPI, the check that all ranks hold the same plan, data, arena, initial weights into version
+ * buffer 0, the log's first line. */
+void pd_start(const struct pd_stage *stage, int argc, char **argv);
+/* Last log line, --save, MPI_Finalize; returns the exit status for main. */
+int pd_finish(void);
+_Noreturn void pd_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* Progresses all pending messages and watches --timeout; cheap; called between layers. */
+void pd_progress(void);
+void pd_emulate(double seconds); /* sleeps, progressing messages */
+
+/* ---- messages between stages (comm.c) --------------------------------------------------------- */
+/* k is the microbatch's number in the run, from 1; slot k % slots. Receives for k + 1 are posted as
+ * soon as k has arrived, so a transfer runs during the compute. Sending posts and returns; writing
+ * again into a slot needs pd_sent (the message that used it is out), which send and compute call order. */
+void pd_receive_activations(int64_t k);
+void pd_send_activations(int64_t k);
+void pd_receive_gradients(int64_t k);
+void pd_send_gradients(int64_t k);
+/* Waits until the slots that microbatch k will write for sending are free. */
+void pd_await_activations_slot(int64_t k);
+void pd_await_gradients_slot(int64_t k);
+
+/* ---- data (data.c, sampler.c) -------------------------------------------------------------- */
+/* Copies microbatch k's input number `input` (index into stage->inputs) to `to`: [microbatch][dim...]. */
+void pd_load(int input, int64_t k, void *to);
+/* First sample's global index of microbatch k: dropout counts from it. */
+int64_t pd_first_sample(int64_t k);
+
+/* ---- losses, gradients, updates (train.c, optimizer.c) ---------------------------------------- */
+/* Adds up a loss statement's elements for microbatch k (in double, in order); when one is not finite,
+ * names step, rank and the first tensor that is not, and ends the launch. */
+void pd_loss(int loss, int64_t k, const float *elements, int64_t n);
+/* Batch t's accumulators are complete: posts tied parameters' gradients to their other holders, their
+ * squares and the losses to all. */
+void pd_exchange(int64_t t);
+/* Waits for what update t needs; returns the factor of its gradients: 1 / N_t, clipped by the global
+ * norm when clip_norm is set. Writes the log's line for every update whose figures have arrived. */
+float pd_gradient_scale(int64_t t);
+/* W(t+1) = optimizer(W(t), scale * gradient of batch t); from and to may be the same struct (one
+ * version) or two. gradient: batch t's accumulator set. Tied uses are summed from last to first. */
+void pd_adamw(int64_t t, float scale, const void *from, void *to, void *gradient, void *moment1, void *moment2);
+void pd_sgd(int64_t t, float scale, const void *from, void *to, void *gradient, void *momentum);
+/* After update t: counts it, writes progress; true when a validation is due with the new weights. */
+bool pd_updated(int64_t t);
+
+/* ---- validation (validate.c) ------------------------------------------------------------------- */
+/* for (v = 1; pd_validation_next(v); v++) { pd_validation_receive(v, slot); load, forward,
+ * pd_validation_send(v, slot); }. Samples of a last, incomplete microbatch are padded by its first
+ * sample and not counted. slot: the slot of the channels that is free at that point. */
+bool pd_validation_next(int64_t v);
+void pd_validation_load(int input, int64_t v, void *to);
+void pd_validation_receive(int64_t v, int64_t slot);
+void pd_validation_send(int64_t v, int64_t slot);
+void pd_validation_loss(int loss, int64_t v, const float *elements, int64_t n);
+
+/* ---- library calls (kernels/matmul.c) ------------------------------------------------------------ */
+/* c[m, n] = a @ b (+ bias[n]), f32, oneDNN, user scratchpad. Strides in elements; `batch` many, 1 when 2-D.
+ * Accumulating ones add to c. Made once at the start, executed many times. */
+struct pd_matmul_shape {
+  int64_t batch, m, n, k;
+  int64_t a_batch, a_row, a_column, b_batch, b_row, b_column, c_batch, c_row; /* c's column stride is 1 */
+  bool bias, accumulate;
+};
+struct pd_matmul;
+struct pd_matmul *pd_matmul_new(struct pd_matmul_shape shape);
+size_t pd_matmul_scratch(const struct pd_matmul *m); /* bytes */
+void pd_matmul(const struct pd_matmul *m, const float *a, const float *b, const float *bias, float *c, void *scratch);
+
+/* ---- attention (kernels/attention.c) ---------------------------------------------------------------- */
+/* Scaled dot-product attention over [batch][heads][length][size] with strides, size contiguous; kv_heads
+ * divides heads (grouped heads). Blocked, online softmax: scores are never stored. */
+struct pd_attention {
+  int64_t batch, heads, kv_heads, length, kv_length, size;
+  bool causal;
+  float scale;
+  struct { int64_t batch, head, row; } q, k, v, o, dq, dk, dv, d_o; /* strides in elements */
+};
+size_t pd_attention_scratch(const struct pd_attention *a, int threads);
+/* lse: [batch][heads][length], log of the sum of exponentials, for the backward pass. */
+void pd_attention_forward(const struct pd_attention *a, const float *q, const float *k, const float *v,
+                          float *o, float *lse, void *scratch);
+void pd_attention_backward(const struct pd_attention *a, const float *q, const float *k, const float *v,
+                           const float *o, const float *lse, const float *d_o,
+                           float *dq, float *dk, float *dv, void *scratch);
+
+/* ---- embedding rows (kernels/gather.c) ----------------------------------------------------------------- */
+/* out[r] = table[index[r]]; rows of `width` floats, out rows `stride` apart. */
+void pd_gather(const float *table, const int32_t *index, int64_t rows, int64_t width, float *out, int64_t stride);
+/* accumulator[index[r]] += gradient[r], rows in order; first: zeroes all `classes` rows before. */
+void pd_gather_gradient(float *accumulator, const int32_t *index, const float *gradient, int64_t rows, int64_t width,
+                        int64_t stride, int64_t classes, bool first);
+
+#endif
