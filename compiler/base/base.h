@@ -73,12 +73,17 @@ Diagnostic *warning_at(Span where, const char *code, const char *format, ...)
 void underline(Diagnostic *d, Span also); /* '~' under a second place on the error's line */
 void note_at(Diagnostic *d, Span where, const char *format, ...) __attribute__((format(printf, 3, 4)));
 void help(Diagnostic *d, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* The one reported last, to which a caller may add notes; NULL when none is pending. */
+Diagnostic *diagnostic_last(void);
 int error_count(void); /* with -Werror warnings count */
 void diagnostics_flush(void);
 extern bool diagnostics_json, diagnostics_werror;
 
 /* The candidate nearest to `name` by edit distance, or NULL when none is near enough to suggest. */
 const char *nearest(const char *name, const char *const *candidates, int n);
+
+/* Prints the page docs/diagnostics/CODE.md; false when there is none. */
+bool explain(const char *code, FILE *out);
 
 /* A bug in pdc: prints the message with the command line that reproduces it, exits with 70. */
 _Noreturn void bug(const char *file, int line, const char *format, ...)

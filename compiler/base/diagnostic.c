@@ -1,0 +1,284 @@
+/* Diagnostics: collected, sorted by position, printed as text that quotes the source or as JSON. */
+#include "base/base.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+bool diagnostics_json, diagnostics_werror;
+
+/* ---- sources ------------------------------------------------------------------------------- */
+
+typedef struct Source { const char *path, *text; } Source;
+static Vec(Source) sources;
+
+int source_add(const char *path, const char *text) {
+  push(&sources, ((Source){format("%s", path), text}));
+  return sources.n - 1;
+}
+
+const char *source_path(int file) { return file < 0 ? "pdc" : sources.at[file].path; }
+
+/* The line without its newline; an empty one when the text has fewer lines. */
+static const char *source_line(int file, int line, int *length) {
+  const char *p = sources.at[file].text;
+  for (; line > 1 && *p; p++)
+    if (*p == '\n') line--;
+  *length = line > 1 ? 0 : (int)strcspn(p, "\r\n");
+  return p;
+}
+
+/* ---- collecting ---------------------------------------------------------------------------- */
+
+typedef struct Remark { bool is_help; Span span; char *text; } Remark;
+
+struct Diagnostic {
+  bool warning;
+  Span span;
+  const char *code;
+  char *text;
+  int order;
+  Vec(Span) underlined;
+  Vec(Remark) remarks;
+};
+
+static Vec(Diagnostic *) pending;
+static int n_errors;
+
+static char *format_va(const char *pattern, va_list args) {
+  va_list again;
+  va_copy(again, args);
+  int n = vsnprintf(NULL, 0, pattern, again);
+  va_end(again);
+  char *text = alloc((size_t)n + 1);
+  vsnprintf(text, (size_t)n + 1, pattern, args);
+  return text;
+}
+
+static Diagnostic *collect(bool warning, Span where, const char *code, const char *pattern, va_list args) {
+  Diagnostic *d = alloc(sizeof *d);
+  *d = (Diagnostic){.warning = warning, .span = where, .code = code, .order = pending.n};
+  d->text = format_va(pattern, args);
+  push(&pending, d);
+  if (!warning || diagnostics_werror) n_errors++;
+  return d;
+}
+
+Diagnostic *error_at(Span where, const char *code, const char *pattern, ...) {
+  va_list args;
+  va_start(args, pattern);
+  Diagnostic *d = collect(false, where, code, pattern, args);
+  va_end(args);
+  return d;
+}
+
+Diagnostic *warning_at(Span where, const char *code, const char *pattern, ...) {
+  va_list args;
+  va_start(args, pattern);
+  Diagnostic *d = collect(true, where, code, pattern, args);
+  va_end(args);
+  return d;
+}
+
+void underline(Diagnostic *d, Span also) { push(&d->underlined, also); }
+
+void note_at(Diagnostic *d, Span where, const char *pattern, ...) {
+  va_list args;
+  va_start(args, pattern);
+  push(&d->remarks, ((Remark){false, where, format_va(pattern, args)}));
+  va_end(args);
+}
+
+void help(Diagnostic *d, const char *pattern, ...) {
+  va_list args;
+  va_start(args, pattern);
+  push(&d->remarks, ((Remark){true, NO_SPAN, format_va(pattern, args)}));
+  va_end(args);
+}
+
+Diagnostic *diagnostic_last(void) { return pending.n ? pending.at[pending.n - 1] : NULL; }
+
+int error_count(void) { return n_errors; }
+
+/* ---- printing ------------------------------------------------------------------------------ */
+
+static void mark(char *marks, int length, int line, Span s, char first) {
+  if (s.line > line || s.end_line < line) return;
+  int from = s.line == line ? s.column - 1 : 0;
+  int to = s.end_line == line ? s.end_column - 1 : length;
+  if (to <= from) to = from + 1;
+  for (int i = from; i < to && i <= length; i++)
+    if (marks[i] == ' ' || first == '^') marks[i] = i == from ? first : '~';
+}
+
+/* The first line of the span with '^~~~' below it; what is underlined further on that line by '~'. */
+static void print_snippet(Span s, const Span *underlined, int n) {
+  if (s.file < 0 || s.line < 1) return;
+  int length;
+  const char *line = source_line(s.file, s.line, &length);
+  char *marks = alloc((size_t)length + 2);
+  memset(marks, ' ', (size_t)length + 1);
+  mark(marks, length, s.line, s, '^');
+  for (int i = 0; i < n; i++)
+    if (underlined[i].file == s.file) mark(marks, length, s.line, underlined[i], '~');
+  fprintf(stderr, "%3d | ", s.line);
+  for (int i = 0; i < length; i++) {
+    unsigned char c = (unsigned char)line[i];
+    fputc((c < 32 && c != '\t') || c == 127 ? '?' : c, stderr);
+  }
+  fprintf(stderr, "\n    | ");
+  int end = length;
+  while (end > 0 && marks[end] == ' ') end--;
+  for (int i = 0; i <= end; i++) {
+    if (i < length && ((unsigned char)line[i] & 0xc0) == 0x80) continue; /* UTF-8 continuation */
+    fputc(i < length && line[i] == '\t' && marks[i] == ' ' ? '\t' : marks[i], stderr);
+  }
+  fputc('\n', stderr);
+}
+
+static void print_text(const Diagnostic *d) {
+  if (d->span.file >= 0 && d->span.line > 0)
+    fprintf(stderr, "%s:%d:%d: ", source_path(d->span.file), d->span.line, d->span.column);
+  else
+    fprintf(stderr, "%s: ", source_path(d->span.file));
+  fprintf(stderr, "%s: %s [%s]\n", d->warning ? "warning" : "error", d->text, d->code);
+  print_snippet(d->span, d->underlined.at, d->underlined.n);
+  for (int i = 0; i < d->remarks.n; i++) {
+    const Remark *r = &d->remarks.at[i];
+    if (!r->is_help && r->span.file != d->span.file && r->span.file >= 0)
+      fprintf(stderr, "%s:%d:%d: ", source_path(r->span.file), r->span.line, r->span.column);
+    fprintf(stderr, "%s: %s\n", r->is_help ? "help" : "note", r->text);
+    print_snippet(r->span, NULL, 0);
+  }
+}
+
+static void print_json_string(const char *text) {
+  fputc('"', stderr);
+  for (const unsigned char *p = (const unsigned char *)text; *p; p++) {
+    if (*p == '"' || *p == '\\') fprintf(stderr, "\\%c", *p);
+    else if (*p < 32) fprintf(stderr, "\\u%04x", *p);
+    else fputc(*p, stderr);
+  }
+  fputc('"', stderr);
+}
+
+static void print_json_place(Span s) {
+  fprintf(stderr, "\"file\":");
+  if (s.file >= 0) print_json_string(source_path(s.file));
+  else fprintf(stderr, "null");
+  fprintf(stderr, ",\"line\":%d,\"column\":%d,\"end_line\":%d,\"end_column\":%d", s.line, s.column, s.end_line,
+          s.end_column);
+}
+
+static void print_json(const Diagnostic *d) {
+  fprintf(stderr, "{\"severity\":\"%s\",\"code\":\"%s\",\"message\":", d->warning ? "warning" : "error", d->code);
+  print_json_string(d->text);
+  fputc(',', stderr);
+  print_json_place(d->span);
+  fprintf(stderr, ",\"underlined\":[");
+  for (int i = 0; i < d->underlined.n; i++) {
+    fprintf(stderr, i ? ",{" : "{");
+    print_json_place(d->underlined.at[i]);
+    fputc('}', stderr);
+  }
+  fprintf(stderr, "],\"remarks\":[");
+  for (int i = 0; i < d->remarks.n; i++) {
+    const Remark *r = &d->remarks.at[i];
+    fprintf(stderr, "%s{\"kind\":\"%s\",\"message\":", i ? "," : "", r->is_help ? "help" : "note");
+    print_json_string(r->text);
+    fputc(',', stderr);
+    print_json_place(r->span);
+    fputc('}', stderr);
+  }
+  fprintf(stderr, "]}\n");
+}
+
+static int by_position(const void *a, const void *b) {
+  const Diagnostic *x = *(Diagnostic *const *)a, *y = *(Diagnostic *const *)b;
+  if (x->span.file != y->span.file) return x->span.file < y->span.file ? -1 : 1;
+  if (x->span.line != y->span.line) return x->span.line < y->span.line ? -1 : 1;
+  if (x->span.column != y->span.column) return x->span.column < y->span.column ? -1 : 1;
+  return x->order < y->order ? -1 : 1;
+}
+
+/* A layer that is inlined many times makes the same mistake many times: it is told once. */
+static bool same(const Diagnostic *a, const Diagnostic *b) {
+  return a->span.line > 0 && a->span.file == b->span.file && a->span.line == b->span.line &&
+         a->span.column == b->span.column && strcmp(a->code, b->code) == 0;
+}
+
+void diagnostics_flush(void) {
+  fflush(stdout);
+  if (pending.n) qsort(pending.at, (size_t)pending.n, sizeof *pending.at, by_position);
+  for (int i = 0, last = -1; i < pending.n; i++) {
+    if (last >= 0 && same(pending.at[last], pending.at[i])) continue;
+    last = i;
+    if (diagnostics_json) print_json(pending.at[i]);
+    else print_text(pending.at[i]);
+  }
+  pending.n = 0;
+  fflush(stderr);
+}
+
+/* ---- suggestions --------------------------------------------------------------------------- */
+
+/* Optimal string alignment distance: insertions, deletions, substitutions and neighbours swapped. */
+static int edit_distance(const char *a, const char *b) {
+  enum { MOST = 64 };
+  int n = (int)strlen(a), m = (int)strlen(b);
+  if (n >= MOST || m >= MOST) return MOST;
+  int row[3][MOST];
+  for (int j = 0; j <= m; j++) row[0][j] = j;
+  for (int i = 1; i <= n; i++) {
+    int *now = row[i % 3], *before = row[(i + 2) % 3], *earlier = row[(i + 1) % 3];
+    now[0] = i;
+    for (int j = 1; j <= m; j++) {
+      int d = before[j - 1] + (a[i - 1] != b[j - 1]);
+      if (before[j] + 1 < d) d = before[j] + 1;
+      if (now[j - 1] + 1 < d) d = now[j - 1] + 1;
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] && earlier[j - 2] + 1 < d)
+        d = earlier[j - 2] + 1;
+      now[j] = d;
+    }
+  }
+  return row[n % 3][m];
+}
+
+const char *nearest(const char *name, const char *const *candidates, int n) {
+  const char *best = NULL;
+  int limit = (int)strlen(name) / 3 + 1, least = (limit > 3 ? 3 : limit) + 1;
+  for (int i = 0; i < n; i++) {
+    int d = edit_distance(name, candidates[i]);
+    if (d < least && d < (int)strlen(candidates[i])) {
+      least = d;
+      best = candidates[i];
+    }
+  }
+  return best;
+}
+
+/* ---- pages about diagnostics, bugs --------------------------------------------------------- */
+
+bool explain(const char *code, FILE *out) {
+  if (strlen(code) != 6 || strncmp(code, "PD", 2) != 0 || strspn(code + 2, "0123456789") != 4) return false;
+  char *page = read_file(format("%s/docs/diagnostics/%s.md", PDC_SOURCE_DIR, code), NULL);
+  if (!page) return false;
+  fputs(page, out);
+  return true;
+}
+
+void bug(const char *file, int line, const char *pattern, ...) {
+  diagnostics_flush();
+  fprintf(stderr, "pdc: bug at %s:%d: ", file, line);
+  va_list args;
+  va_start(args, pattern);
+  vfprintf(stderr, pattern, args);
+  va_end(args);
+  size_t n = 0;
+  char *command = read_file("/proc/self/cmdline", &n);
+  char *where = getcwd(NULL, 0);
+  fprintf(stderr, "\nreproduce with: cd %s &&", where ? where : ".");
+  for (size_t i = 0; command && i < n; i += strlen(command + i) + 1) fprintf(stderr, " '%s'", command + i);
+  fprintf(stderr, "\n");
+  exit(70);
+}
