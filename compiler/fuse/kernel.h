@@ -62,7 +62,8 @@ typedef struct Term {
   int phase;            /* OP, LOAD: first pass over the row that needs it; REDUCE: the pass that
                            accumulates it; its result can be used from phase + 1 on. Scalars that
                            depend on a reduce are computed between passes, before pass `phase` */
-  int last_phase;       /* last pass that needs it: recomputed there, unless row_buffer */
+  unsigned passes;      /* bit p: pass p needs it (reloads or recomputes it, or reads its row_buffer,
+                           which pass `phase` filled); scalars: 1 << phase */
   bool row_buffer;      /* expensive and needed in more than one pass: kept in a float[row] */
 } Term;
 
@@ -92,6 +93,8 @@ typedef struct Kernel {
   int n_dims;
   int64_t dim[MAX_DIM];
   int parallel, chunks;
+  bool samples;         /* dim[0] is the microbatch axis, unmerged: always so when a term uses $i or $s,
+                           which count within the sample over dims 1.. */
   int phases;
   Vec(Term) terms;
   Vec(Store) stores;

@@ -53,6 +53,8 @@ struct Op {
   const char *signature; /* "scaled_dot_product_attention(q[.., heads, length, size], k, v, causal = false)" */
   OpKind kind;
   bool internal;       /* only the compiler makes it */
+  bool strided_out;    /* a call that can write its outputs transposed or into part of a larger buffer, as
+                          long as the last axis (matmuls: the last or the one before) keeps stride 1 */
   bool expensive;      /* pointwise: worth keeping in a row buffer rather than computing twice */
   int min_in, max_in;  /* max_in -1: any number */
   OpAttr attr[MAX_ATTR]; /* ends at a NULL name */
