@@ -9,7 +9,9 @@
 
 typedef struct Piece {
   int first, end;     /* forward nodes [first, end) */
-  Name name;          /* the instance that starts here: "h.3.ln_2", what --split names (h[3].ln_2) */
+  Name name;          /* the outermost instance that starts here: "h.3.ln_2", what --split names
+                         (h[3].ln_2); where one only ends, "after h.3.attn". Unique: a second "wte" is "wte#2" */
+  Vec(Name) names;    /* all it answers to: also inner instances that start here and those that end */
   Ints crossing;      /* values made before `first` and used at or after it; empty for piece 0 */
   Ints gradients;     /* for each crossing value the gradient value that crosses back: the partial
                          sum over its uses at or after `first`; -1 where it has none */
@@ -19,6 +21,11 @@ typedef struct Piece {
 typedef struct Pieces { Piece *at; int n; } Pieces;
 
 Pieces cut(const Graph *g);
+/* The piece that answers to a name in either spelling ("h.3.ln_2", "h[3].ln_2"), or -1. */
+int piece_find(const Pieces *p, const char *name);
+/* piece_find with a diagnostic that lists near names; -1 after it. `what` says where the name stands. */
+int piece_find_or_tell(const Graph *g, const Pieces *p, const char *name, Span where, const char *what);
+Name piece_last_instance(const Graph *g, const Pieces *p, int piece); /* the instance its last node is of */
 void pieces_dump(const Graph *g, const Pieces *p, FILE *out);
 void pieces_verify(const Graph *g, const Pieces *p);
 

@@ -14,6 +14,7 @@ typedef struct StagePlan {
   double forward_seconds, backward_seconds, update_seconds; /* planned: a microbatch; a batch */
   double send_bytes;                                        /* activations to the next stage, a microbatch */
   int64_t peak_bytes;                                       /* of one rank, from its Layout */
+  int64_t weight_bytes, gradient_bytes, optimizer_bytes;    /* its parts that parameters decide, all copies */
 } StagePlan;
 
 typedef struct Plan {
@@ -26,6 +27,10 @@ typedef struct Plan {
   Name costs;           /* where costs came from: "profile NAME", "counted" */
   char *why;            /* one paragraph: why this one was chosen */
 } Plan;
+
+/* The exact peak bytes of one rank of a stage, from its Layout: the caller runs fuse, schedule and
+ * allocate. The plan is complete but for its stages' peak_bytes. */
+typedef int64_t (*StagePeak)(void *context, const Plan *plan, int stage);
 
 /* What the command line pins; zero or NULL: free. */
 typedef struct PlanRequest {
@@ -40,13 +45,22 @@ typedef struct PlanRequest {
   const char *plan;     /* --plan FILE */
   int threads;          /* --threads N a rank; 0: processors / ranks */
   double link_bytes_per_second, link_latency; /* 0: defaults of shared memory */
+  const char *compiler; /* the C compiler's version line, part of a profile's signature; NULL: not compared */
+  StagePeak peak;       /* NULL: the planner's own estimate counts */
+  void *peak_context;
 } PlanRequest;
 
-/* Chooses; NULL after diagnostics. runners_up gets up to `n` other plans, best first. */
+/* Chooses, or takes request->plan and prices it anew; NULL after diagnostics. runners_up gets up to `n`
+ * other plans, best first; those that were not found stay NULL. */
 Plan *plan_make(const Graph *g, const Pieces *p, const PlanRequest *request, Plan **runners_up, int n);
 void plan_table(const Graph *g, const Pieces *p, const Plan *plan, FILE *out); /* for people */
+void plan_runner_up(const Pieces *p, const Plan *chosen, const Plan *other, FILE *out); /* one line of it */
 char *plan_json(const Graph *g, const Pieces *p, const Plan *plan);            /* for plan.json */
 Plan *plan_read(const Graph *g, const Pieces *p, const char *path);            /* NULL after diagnostics */
 void plan_verify(const Graph *g, const Pieces *p, const Plan *plan);
+/* For each stage whether its update waits for figures of lower stages: squares under clipping, gradients
+ * of tied parameters. What schedule() asks for. */
+bool *plan_exchanges(const Graph *g, const Pieces *p, const Plan *plan);
+int64_t stage_parameters(const Graph *g, const Pieces *p, const StagePlan *stage); /* elements it holds */
 
 #endif
