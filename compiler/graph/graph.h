@@ -35,6 +35,11 @@ typedef struct Value {
   Shape shape;
   int node, output; /* its producer */
   Span span;
+  /* Set by autodiff for forward values that are no parameters: the forward nodes that read it, in
+   * order, and for each of them the gradient value summed over that use and all later ones (between
+   * uses that no cut can part: over all of them); -1 where no gradient comes from there. So the
+   * gradient that crosses a cut before node `first` is that of the first use >= first. */
+  Ints uses, gradients;
 } Value;
 
 typedef struct Node {
@@ -117,6 +122,8 @@ int graph_scope(Graph *g, int parent, Name path, Name layer, Span span);
  * caller then poisons what depends on it). attr holds the op's attributes in its order; NULL means
  * all defaults. */
 int graph_node(Graph *g, const Op *op, const int *in, int n_in, const Attr *attr, int scope, Span span);
+/* Appends a backward node, in the scope and with the span of the forward node it serves. */
+int graph_backward_node(Graph *g, const Op *op, const int *in, int n_in, const Attr *attr, int serves);
 static inline int graph_output(const Graph *g, int node, int i) { return g->nodes.at[node].out[i]; }
 /* Sources: nodes without inputs. */
 int graph_param(Graph *g, Name name, Shape shape, int scope, Span span); /* returns the param's index */
@@ -126,6 +133,10 @@ int graph_constant(Graph *g, double value, int scope, Span span); /* a scalar va
 int64_t shape_elements(const Shape *s); /* of one sample */
 bool shape_equal(const Shape *a, const Shape *b);
 const char *shape_text(const Shape *s); /* "[128, 256]" */
+
+/* By forward node: the number of the run of nodes of one scope it stands in, from 0. Cuts fall between
+ * runs, never within one. A backward node belongs to the run of the node it serves. */
+int *graph_runs(const Graph *g);
 
 /* ---- printing, reading back, checking (dump.c, read.c, verify.c) -------------------------- */
 

@@ -19,7 +19,7 @@ typedef enum {
 typedef enum { ATTR_NUMBER, ATTR_INT, ATTR_BOOL, ATTR_LIST, ATTR_TEXT } AttrKind;
 enum { MAX_ATTR = 4 };
 typedef struct OpAttr {
-  const char *name;
+  const char *name; /* one that starts with '$' is the compiler's own: no user can give it */
   AttrKind kind;
   bool required;
   double fallback;
@@ -42,7 +42,8 @@ struct ShapeRule {
   const Op *op;
   const int *in;
   int n_in;
-  Attr *attr;
+  Attr *attr; /* the node's own copy: the rule makes axes positive and fills in what was left open */
+  int scope;
   Span span;
   int n_out; /* to fill: */
   struct { Type type; int64_t classes; Shape shape; } out[64];
@@ -62,12 +63,12 @@ struct Op {
   bool (*shape)(ShapeRule *r);                 /* false after a diagnostic */
   void (*derivative)(Gradients *d, int node);  /* NULL: no gradient flows */
   OpCost (*cost)(const Graph *g, int node);
-  bool (*keeps_input)(const Graph *g, int node, int i);
 
   /* Pointwise: one output element as a C expression valid in both dialects, operands $0 $1 ..,
    * attributes ${name}; $j is the index along the last axis, $i the linear index of the element
-   * within its sample, $s the sample's global index, $seed the run's seed, $scope a 64-bit hash of the
-   * instance's path (dropout). Functions come from runtime/kernels/pd_math.h. */
+   * within its sample, $s the sample's global index, $seed the run's seed, $scope the node's node_key().
+   * Operands must be put in as names or constants. constant, full and iota have one too. Functions come
+   * from runtime/kernels/pd_math.h. */
   const char *expression;
   double (*fold)(const double *operand, const Attr *attr); /* the same in double: folding, tests */
 
@@ -85,6 +86,9 @@ const Op *op_find(const char *name); /* NULL when there is none */
 const Attr *node_attr(const Node *n, const char *name);
 static inline int64_t node_int(const Node *n, const char *name) { return (int64_t)node_attr(n, name)->number; }
 static inline double node_number(const Node *n, const char *name) { return node_attr(n, name)->number; }
+
+/* A 64-bit hash of the attribute "$key", which a random node gets from its instance's path. */
+uint64_t node_key(const Node *n);
 
 /* The ops the passes themselves create, each defined in its file. */
 extern const Op op_param, op_input, op_constant, op_iota, op_full;
