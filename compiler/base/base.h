@@ -58,6 +58,7 @@ static const Span NO_SPAN = {-1, 0, 0, 0, 0};
 /* Registers a source text so that diagnostics can quote it; returns its file number. */
 int source_add(const char *path, const char *text);
 const char *source_path(int file);
+int source_count(void); /* for -MD: every text read so far, "<command line>" among them */
 
 /* ---- diagnostics (diagnostic.c) ----------------------------------------------------------- */
 

@@ -17,6 +17,8 @@ int source_add(const char *path, const char *text) {
   return sources.n - 1;
 }
 
+int source_count(void) { return sources.n; }
+
 const char *source_path(int file) { return file < 0 ? "pdc" : sources.at[file].path; }
 
 /* The line without its newline; an empty one when the text has fewer lines. */
