@@ -12,28 +12,71 @@
 #include "fuse/kernel.h"
 #include "schedule/program.h"
 
+enum { ALIGNMENT = 64 };
+
+/* Bytes from the arena's start of copy 0 (of a region's temporary: from its frame), and between copies. */
 typedef struct Spot {
-  int64_t offset;  /* bytes from the arena's start of copy 0 (of a region's temporary: from its frame) */
-  int64_t stride;  /* bytes between copies */
+  int64_t offset;
+  int64_t stride;
   int copies;
 } Spot;
 
-typedef struct Section { const char *name; int64_t offset, bytes; int copies; } Section;
+/* The arena's parts, in order and without gaps. An empty part has copies 0. */
+typedef enum {
+  SECTION_WEIGHTS, SECTION_GRADIENTS, SECTION_MOMENTS, SECTION_EXCHANGED, SECTION_INPUTS, SECTION_RECEIVED,
+  SECTION_SENT, SECTION_GRADIENTS_RECEIVED, SECTION_GRADIENTS_SENT, SECTION_TABLES, SECTION_LOSSES,
+  SECTION_SAVED, SECTION_WORKSPACE, SECTION_SCRATCH, SECTION_COUNT
+} SectionKind;
+
+typedef struct Section {
+  const char *name; /* "gradients received" */
+  int64_t offset;
+  int64_t bytes;    /* one copy */
+  int copies;
+} Section;
+
+/* The gradient of one use of a tied parameter that another stage computes and this one receives. */
+typedef struct Exchanged {
+  int param, use;
+  int64_t offset, elements;
+} Exchanged;
 
 typedef struct Layout {
-  Spot *buffer;    /* by buffer index */
-  int64_t *frame;  /* by region: its frame's offset in the arena in forward ... */
+  Spot *buffer;            /* by buffer index */
+  int64_t *frame;          /* by region: its frame's offset in the arena in forward ... */
   int64_t *frame_backward; /* ... and in backward; -1 when the region has none */
   int64_t weights_bytes, accumulators_bytes, saved_bytes; /* one copy */
-  int64_t moments_bytes; /* one copy; as many copies as the optimizer has moments */
+  int64_t moments_bytes;   /* one copy; as many copies as the optimizer has moments */
   int n_moments;
   int64_t scratch_offset, scratch_bytes; /* the largest kernel's */
-  Vec(Section) sections;
-  int64_t bytes;   /* the arena */
+  Section section[SECTION_COUNT];
+  Vec(Exchanged) exchanged;
+  int64_t bytes;           /* the arena */
 } Layout;
 
 Layout *allocate(const StageKernels *k, const Program *p, const Train *train);
 void layout_dump(const StageKernels *k, const Layout *l, FILE *out);
 void layout_verify(const StageKernels *k, const Program *p, const Layout *l); /* no overlap of what is alive together */
+
+/* The member order of the structs: buffers of this kind by region, those of no region last. */
+Ints layout_members(const StageKernels *k, BufferKind kind);
+static inline int64_t buffer_bytes(const Buffer *b)
+{
+  return (b->elements * 4 + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+}
+/* The point of a temporary's or saved value's first or last use when forward and backward are one timeline. */
+void layout_life(const StageKernels *k, const Buffer *b, int *first, int *last);
+
+/* ---- packing (pack.c) -------------------------------------------------------------------------- */
+
+typedef struct Item {
+  int64_t bytes;   /* a multiple of ALIGNMENT */
+  int first, last; /* alive in [first, last] */
+  int64_t offset;  /* to fill */
+} Item;
+
+/* Gives every item an offset such that items alive together do not overlap; returns the bytes needed.
+ * Largest first, each into the smallest gap that holds it (best fit). Deterministic. */
+int64_t pack(Item *items, int n);
 
 #endif

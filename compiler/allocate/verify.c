@@ -1,0 +1,75 @@
+/* Printing a Layout, and checking it by brute force: every pair of places that are alive together. */
+#include "allocate/layout.h"
+
+#include <inttypes.h>
+
+void layout_dump(const StageKernels *k, const Layout *l, FILE *out)
+{
+  fprintf(out, "layout stage %d bytes %" PRId64 "\n", k->stage, l->bytes);
+  for (int i = 0; i < SECTION_COUNT; i++)
+    if (l->section[i].copies > 0)
+      fprintf(out, "  section %-18s offset %12" PRId64 " bytes %12" PRId64 " copies %d\n", l->section[i].name,
+              l->section[i].offset, l->section[i].bytes, l->section[i].copies);
+  for (int i = 0; i < k->regions.n; i++)
+    fprintf(out, "  frame %s forward %" PRId64 " backward %" PRId64 "\n", k->regions.at[i].path, l->frame[i],
+            l->frame_backward[i]);
+  for (int i = 0; i < k->buffers.n; i++) {
+    const Buffer *b = &k->buffers.at[i];
+    fprintf(out, "  %s %s region %d offset %" PRId64 " bytes %" PRId64 " stride %" PRId64 " copies %d\n", b->name,
+            b->comment, b->region, l->buffer[i].offset, b->elements * 4, l->buffer[i].stride,
+            l->buffer[i].copies);
+  }
+}
+
+/* A range of the arena and when it is in use; first -1: always. */
+typedef struct Held { int64_t from, end; int first, last; const char *name; } Held;
+typedef Vec(Held) Helds;
+
+static void hold_buffer(const StageKernels *k, const Program *p, const Layout *l, int i, Helds *held)
+{
+  const Buffer *b = &k->buffers.at[i];
+  const Spot *s = &l->buffer[i];
+  Held h = {s->offset, s->offset + b->elements * 4, -1, -1, b->comment ? b->comment : b->name};
+  bool temporary = b->kind == BUFFER_TEMPORARY;
+  if (temporary && b->region >= 0) {
+    int64_t frame = b->backward ? l->frame_backward[b->region] : l->frame[b->region];
+    ensure(frame >= 0);
+    h.from += frame;
+    h.end += frame;
+  }
+  if (temporary || (b->kind == BUFFER_SAVED && p->saved_slots == 1))
+    layout_life(k, b, &h.first, &h.last);
+  for (int copy = 0; copy < s->copies; copy++) {
+    push(held, h);
+    h.from += s->stride;
+    h.end += s->stride;
+  }
+}
+
+void layout_verify(const StageKernels *k, const Program *p, const Layout *l)
+{
+  Helds held = {0};
+  for (int i = 0; i < k->buffers.n; i++)
+    hold_buffer(k, p, l, i, &held);
+  for (int i = 0; i < l->n_moments; i++) {
+    int64_t from = l->section[SECTION_MOMENTS].offset + i * l->moments_bytes;
+    push(&held, (Held){from, from + l->moments_bytes, -1, -1, "moments"});
+  }
+  for (int i = 0; i < l->exchanged.n; i++) {
+    const Exchanged *e = &l->exchanged.at[i];
+    push(&held, (Held){e->offset, e->offset + e->elements * 4, -1, -1, "exchanged gradient"});
+  }
+  push(&held, (Held){l->scratch_offset, l->scratch_offset + l->scratch_bytes, -1, -1, "scratch"});
+  for (int i = 0; i < held.n; i++) {
+    const Held *a = &held.at[i];
+    if (a->from < 0 || a->end > l->bytes || a->from % ALIGNMENT != 0)
+      BUG("stage %d: '%s' lies at [%" PRId64 ", %" PRId64 ") of %" PRId64, k->stage, a->name, a->from, a->end,
+          l->bytes);
+    for (int j = 0; j < i; j++) {
+      const Held *b = &held.at[j];
+      bool together = a->first < 0 || b->first < 0 || (a->first <= b->last && b->first <= a->last);
+      if (together && a->from < b->end && b->from < a->end)
+        BUG("stage %d: '%s' and '%s' overlap while both are alive", k->stage, a->name, b->name);
+    }
+  }
+}
