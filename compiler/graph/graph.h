@@ -134,7 +134,7 @@ int64_t shape_elements(const Shape *s); /* of one sample */
 bool shape_equal(const Shape *a, const Shape *b);
 const char *shape_text(const Shape *s); /* "[128, 256]" */
 
-/* By forward node: the number of the run of nodes of one scope it stands in, from 0. Cuts fall between
+/* By node: the number of the run of nodes of one scope it stands in, from 0. Cuts fall between
  * runs, never within one. A backward node belongs to the run of the node it serves. */
 int *graph_runs(const Graph *g);
 
