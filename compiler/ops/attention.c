@@ -1,0 +1,183 @@
+/* Scaled dot-product attention: o = softmax(scale q k^T, masked) v, a head at a time; several query
+ * heads may share one head of keys and values. Scores are never stored: the second output, the log of
+ * each row's sum of exponentials, is all that the backward pass needs to make them again (Dao et al.,
+ * "FlashAttention", 2022). */
+#include <math.h>
+#include <string.h>
+
+#include "ops/rules.h"
+
+typedef struct Sizes {
+  int64_t heads, group, length, keys, size; /* group: query heads a key head serves */
+  bool causal;
+  double scale;
+} Sizes;
+
+static Sizes attention_sizes(const Graph *g, int node) {
+  const Shape *q = in_shape(g, node, 0), *k = in_shape(g, node, 1);
+  const Node *n = &g->nodes.at[node];
+  return (Sizes){q->dim[0], q->dim[0] / k->dim[0], q->dim[1], k->dim[1], q->dim[2],
+                 node_int(n, "causal") != 0, node_number(n, "scale")};
+}
+
+static bool attention_fails(ShapeRule *r, const char *why, int operand, int axis) {
+  Diagnostic *d = error_at(r->span, "PD0308", "'scaled_dot_product_attention' %s, but has q %s, k %s and v %s", why,
+                           shape_text(rule_shape(r, 0)), shape_text(rule_shape(r, 1)), shape_text(rule_shape(r, 2)));
+  rule_underline(r, d);
+  rule_origin(r, d, operand, axis);
+  return false;
+}
+
+/* Fills in the default scale, 1 / sqrt(size). */
+static bool shape_attention(ShapeRule *r) {
+  const Shape *q = rule_shape(r, 0), *k = rule_shape(r, 1), *v = rule_shape(r, 2);
+  if (!rule_all_f32(r))
+    return false;
+  if (q->rank != 3 || k->rank != 3 || v->rank != 3)
+    return attention_fails(r, "needs [heads, length, size] of each sample", -1, -1);
+  if (q->batched != k->batched || q->batched != v->batched)
+    return attention_fails(r, "needs three values of each sample", -1, -1);
+  if (!shape_equal(k, v))
+    return attention_fails(r, "needs keys and values of one shape", 2, 0);
+  if (q->dim[2] != k->dim[2])
+    return attention_fails(r, "needs queries and keys of one size", 1, 2);
+  if (q->dim[0] % k->dim[0])
+    return attention_fails(r, "needs key heads that divide the query heads", 1, 0);
+  bool causal = rule_int(r, "causal") != 0;
+  if (causal && q->dim[1] != k->dim[1])
+    return attention_fails(r, "with a causal mask needs as many keys as queries", 1, 1);
+  Attr *scale = rule_attr(r, "scale");
+  if (scale->number == 0)
+    scale->number = 1 / sqrt((double)q->dim[2]);
+  rule_result(r, *q);
+  r->out[1].type = TYPE_F32;
+  r->out[1].shape = (Shape){.batched = q->batched, .rank = 2, .dim = {q->dim[0], q->dim[1]}};
+  r->n_out = 2;
+  return true;
+}
+
+static void derive_attention(Gradients *d, int node) {
+  Graph *g = grad_graph(d);
+  if (grad_of(d, node, 0) < 0)
+    return;
+  const Node *n = &g->nodes.at[node];
+  int in[6] = {n->in[0], n->in[1], n->in[2], n->out[0], n->out[1], grad_of(d, node, 0)};
+  int dq = grad_build(d, node, &op_attention_gradient, in, 6, n->attr);
+  int made = g->values.at[dq].node;
+  for (int i = 0; i < 3; i++)
+    if (grad_wanted(d, node, i))
+      grad_add(d, node, i, graph_output(g, made, i));
+}
+
+/* Two products of length x keys x size a head; with a causal mask half of each counts. */
+static double attention_flops(const Graph *g, int node) {
+  Sizes s = attention_sizes(g, node);
+  return 4.0 * (double)s.heads * (double)s.length * (double)s.keys * (double)s.size * (s.causal ? 0.5 : 1);
+}
+
+static OpCost cost_attention(const Graph *g, int node) {
+  double flops = attention_flops(g, node), size = (double)in_shape(g, node, 0)->dim[2];
+  return (OpCost){flops, flops / (4 * size) * 14, node_bytes(g, node)};
+}
+
+/* Row r of query head h of one sample: probabilities of its keys; returns how many keys it sees. */
+static int64_t probabilities(const Sizes *s, const double *q, const double *k, int64_t row, double *p, double *lse) {
+  int64_t keys = s->causal ? row + 1 : s->keys;
+  double top = -INFINITY, sum = 0;
+  for (int64_t j = 0; j < keys; j++) {
+    double score = 0;
+    for (int64_t i = 0; i < s->size; i++)
+      score += q[row * s->size + i] * k[j * s->size + i];
+    p[j] = score * s->scale;
+    top = fmax(top, p[j]);
+  }
+  for (int64_t j = 0; j < keys; j++)
+    sum += exp(p[j] - top);
+  *lse = top + log(sum);
+  for (int64_t j = 0; j < keys; j++)
+    p[j] = exp(p[j] - *lse);
+  return keys;
+}
+
+static void evaluate_attention(const Graph *g, int node, int64_t batch, const double *const *in, double *const *out) {
+  Sizes s = attention_sizes(g, node);
+  double *p = alloc(s.keys * sizeof *p);
+  int64_t heads = s.heads * (in_shape(g, node, 0)->batched ? batch : 1);
+  for (int64_t h = 0; h < heads; h++) {
+    const double *q = in[0] + h * s.length * s.size;
+    const double *k = in[1] + h / s.group * s.keys * s.size, *v = in[2] + h / s.group * s.keys * s.size;
+    for (int64_t row = 0; row < s.length; row++) {
+      double *o = out[0] + (h * s.length + row) * s.size;
+      int64_t keys = probabilities(&s, q, k, row, p, &out[1][h * s.length + row]);
+      memset(o, 0, s.size * sizeof *o);
+      for (int64_t j = 0; j < keys; j++)
+        for (int64_t i = 0; i < s.size; i++)
+          o[i] += p[j] * v[j * s.size + i];
+    }
+  }
+}
+
+const Op op_attention = {
+    .name = "scaled_dot_product_attention",
+    .signature = "scaled_dot_product_attention(q[heads, length, size], k, v, causal = false, scale = 0)",
+    .kind = OP_CALL, .min_in = 3, .max_in = 3,
+    .attr = {{"causal", ATTR_BOOL, false, 0}, {"scale", ATTR_NUMBER, false, 0}},
+    .shape = shape_attention, .derivative = derive_attention, .cost = cost_attention, .evaluate = evaluate_attention,
+};
+
+/* ---- attention_gradient(q, k, v, o, lse, d_o) -> dq, dk, dv ------------------------------------- */
+
+static bool shape_attention_gradient(ShapeRule *r) {
+  ensure(shape_equal(rule_shape(r, 0), rule_shape(r, 3)) && shape_equal(rule_shape(r, 0), rule_shape(r, 5)));
+  for (int i = 0; i < 3; i++) {
+    r->out[i].type = TYPE_F32;
+    r->out[i].shape = *rule_shape(r, i);
+  }
+  r->n_out = 3;
+  return true;
+}
+
+/* Counts twice the forward; making the scores again is work, but no part of the model's count. */
+static OpCost cost_attention_gradient(const Graph *g, int node) {
+  double forward = attention_flops(g, node), size = (double)in_shape(g, node, 0)->dim[2];
+  return (OpCost){2 * forward, forward / 2 + forward / (4 * size) * 18, node_bytes(g, node)};
+}
+
+static void evaluate_attention_gradient(const Graph *g, int node, int64_t batch, const double *const *in,
+                                        double *const *out) {
+  Sizes s = attention_sizes(g, node);
+  double *p = alloc(s.keys * sizeof *p), lse;
+  int64_t heads = s.heads * (in_shape(g, node, 0)->batched ? batch : 1);
+  for (int i = 0; i < 3; i++)
+    memset(out[i], 0, batch_elements(out_shape(g, node, i), batch) * sizeof *out[i]);
+  for (int64_t h = 0; h < heads; h++) {
+    int64_t at_q = h * s.length * s.size, at_k = h / s.group * s.keys * s.size;
+    const double *q = in[0] + at_q, *k = in[1] + at_k, *v = in[2] + at_k, *d_o = in[5] + at_q;
+    double *dq = out[0] + at_q, *dk = out[1] + at_k, *dv = out[2] + at_k;
+    for (int64_t row = 0; row < s.length; row++) {
+      int64_t keys = probabilities(&s, q, k, row, p, &lse);
+      double dot = 0; /* d_o . o of the row */
+      for (int64_t i = 0; i < s.size; i++)
+        dot += d_o[row * s.size + i] * in[3][at_q + row * s.size + i];
+      for (int64_t j = 0; j < keys; j++) {
+        double dp = 0;
+        for (int64_t i = 0; i < s.size; i++) {
+          dp += d_o[row * s.size + i] * v[j * s.size + i];
+          dv[j * s.size + i] += p[j] * d_o[row * s.size + i];
+        }
+        double d_score = p[j] * (dp - dot) * s.scale;
+        for (int64_t i = 0; i < s.size; i++) {
+          dq[row * s.size + i] += d_score * k[j * s.size + i];
+          dk[j * s.size + i] += d_score * q[row * s.size + i];
+        }
+      }
+    }
+  }
+}
+
+const Op op_attention_gradient = {
+    .name = "attention_gradient", .signature = "attention_gradient(q, k, v, o, lse, d_o, causal, scale)",
+    .kind = OP_CALL, .internal = true, .min_in = 6, .max_in = 6,
+    .attr = {{"causal", ATTR_BOOL, true, 0}, {"scale", ATTR_NUMBER, true, 0}},
+    .shape = shape_attention_gradient, .cost = cost_attention_gradient, .evaluate = evaluate_attention_gradient,
+};

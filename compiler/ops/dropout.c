@@ -1,0 +1,55 @@
+/* Dropout with counter-based random numbers: an element's mask depends on the seed, the instance, the
+ * sample and its index in it, so forward, backward and recomputation draw the same one on any plan. */
+#include "ops/rules.h"
+
+#include <string.h>
+
+/* The k-th dropout of an instance has the key "h.0.attn/k"; one of another's derivative comes with its. */
+static bool shape_dropout(ShapeRule *r) {
+  double p = rule_attr(r, "p")->number;
+  if (!(p >= 0 && p < 1)) {
+    error_at(r->span, "PD0202", "'dropout' drops with a probability from 0 to below 1, not %g", p);
+    return false;
+  }
+  Attr *key = rule_attr(r, "$key");
+  Name path = r->g->scopes.at[r->scope].path;
+  int before = 0;
+  for (int i = 0; i < r->g->n_forward; i++) {
+    const Node *n = &r->g->nodes.at[i];
+    before += n->op == &op_dropout && r->g->scopes.at[n->scope].path == path;
+  }
+  if (!key->text)
+    key->text = internf("%s/%d", path, before);
+  return shape_pointwise(r);
+}
+
+static void derive_dropout(Gradients *d, int node) {
+  int dy = grad_of(d, node, 0);
+  grad_add(d, node, 0, grad_build(d, node, &op_dropout, &dy, 1, grad_graph(d)->nodes.at[node].attr));
+}
+
+/* A 64-bit finaliser (Steele et al., "Fast splittable pseudorandom number generators", 2014). Any
+ * counter-based numbers serve the reference: the runtime's come from Philox. */
+static uint64_t mix(uint64_t x) {
+  x += 0x9e3779b97f4a7c15u;
+  x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+  x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+  return x ^ x >> 31;
+}
+
+static void evaluate_dropout(const Graph *g, int node, int64_t batch, const double *const *in, double *const *out) {
+  const Node *n = &g->nodes.at[node];
+  double p = node_number(n, "p");
+  int64_t total = batch_elements(out_shape(g, node, 0), batch);
+  for (int64_t i = 0; i < total; i++) {
+    double uniform = (double)(mix(node_key(n) ^ mix((uint64_t)i)) >> 11) * 0x1p-53;
+    out[0][i] = uniform < p ? 0 : in[0][i] / (1 - p);
+  }
+}
+
+const Op op_dropout = {
+    .name = "dropout", .signature = "dropout(x, p = 0.5)", .kind = OP_POINTWISE, .expensive = true, .min_in = 1,
+    .max_in = 1, .attr = {{"p", ATTR_NUMBER, false, 0.5}, {"$key", ATTR_TEXT, false, 0}},
+    .shape = shape_dropout, .derivative = derive_dropout, .cost = cost_expensive,
+    .expression = "pd_dropout($0, pd_mix($seed, $scope), $s, $i, ${p})", .evaluate = evaluate_dropout,
+};

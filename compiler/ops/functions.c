@@ -1,0 +1,70 @@
+/* Pointwise functions of one operand; each derivative is written in the output where that is cheaper. */
+#include <math.h>
+
+#include "ops/rules.h"
+
+static double fold_exp(const double *x, const Attr *attr) { (void)attr; return exp(x[0]); }
+static double fold_log(const double *x, const Attr *attr) { (void)attr; return log(x[0]); }
+static double fold_tanh(const double *x, const Attr *attr) { (void)attr; return tanh(x[0]); }
+static double fold_erf(const double *x, const Attr *attr) { (void)attr; return erf(x[0]); }
+static double fold_sqrt(const double *x, const Attr *attr) { (void)attr; return sqrt(x[0]); }
+static double fold_rsqrt(const double *x, const Attr *attr) { (void)attr; return 1 / sqrt(x[0]); }
+static double fold_sin(const double *x, const Attr *attr) { (void)attr; return sin(x[0]); }
+static double fold_cos(const double *x, const Attr *attr) { (void)attr; return cos(x[0]); }
+
+static int operand(Gradients *d, int node) { return grad_graph(d)->nodes.at[node].in[0]; }
+static int output(Gradients *d, int node) { return graph_output(grad_graph(d), node, 0); }
+static void chain(Gradients *d, int node, int slope) {
+  grad_add(d, node, 0, grad_2(d, node, &op_mul, grad_of(d, node, 0), slope));
+}
+
+static void derive_exp(Gradients *d, int node) { chain(d, node, output(d, node)); }
+
+static void derive_log(Gradients *d, int node) {
+  grad_add(d, node, 0, grad_2(d, node, &op_div, grad_of(d, node, 0), operand(d, node)));
+}
+
+/* 1 - y^2 */
+static void derive_tanh(Gradients *d, int node) {
+  int y2 = grad_1(d, node, &op_square, output(d, node));
+  chain(d, node, grad_2(d, node, &op_sub, grad_constant(d, node, 1), y2));
+}
+
+/* 2 / sqrt(pi) exp(-x^2) */
+static void derive_erf(Gradients *d, int node) {
+  int x2 = grad_1(d, node, &op_square, operand(d, node));
+  int bell = grad_1(d, node, &op_exp, grad_1(d, node, &op_neg, x2));
+  chain(d, node, grad_2(d, node, &op_mul, bell, grad_constant(d, node, M_2_SQRTPI)));
+}
+
+/* 1 / (2 y) */
+static void derive_sqrt(Gradients *d, int node) {
+  chain(d, node, grad_2(d, node, &op_div, grad_constant(d, node, 0.5), output(d, node)));
+}
+
+/* -y^3 / 2 */
+static void derive_rsqrt(Gradients *d, int node) {
+  int y = output(d, node);
+  int y3 = grad_2(d, node, &op_mul, y, grad_1(d, node, &op_square, y));
+  chain(d, node, grad_2(d, node, &op_mul, y3, grad_constant(d, node, -0.5)));
+}
+
+static void derive_sin(Gradients *d, int node) { chain(d, node, grad_1(d, node, &op_cos, operand(d, node))); }
+
+static void derive_cos(Gradients *d, int node) {
+  chain(d, node, grad_1(d, node, &op_neg, grad_1(d, node, &op_sin, operand(d, node))));
+}
+
+#define FUNCTION(f, dear)                                                                                   \
+  const Op op_##f = {.name = #f, .signature = #f "(x)", .kind = OP_POINTWISE, .expensive = dear, .min_in = 1, \
+                     .max_in = 1, .shape = shape_pointwise, .derivative = derive_##f,                        \
+                     .cost = dear ? cost_expensive : cost_cheap, .expression = "pd_" #f "($0)", .fold = fold_##f}
+
+FUNCTION(exp, true);
+FUNCTION(log, true);
+FUNCTION(tanh, true);
+FUNCTION(erf, true);
+FUNCTION(sqrt, false);
+FUNCTION(rsqrt, false);
+FUNCTION(sin, true);
+FUNCTION(cos, true);

@@ -1,0 +1,38 @@
+/* The list of all primitives. */
+#include <string.h>
+
+#include "ops/op.h"
+
+const Op *const all_ops[] = {
+    &op_param, &op_input, &op_constant, &op_iota, &op_full,
+    &op_add, &op_sub, &op_mul, &op_div, &op_neg, &op_square, &op_exp, &op_log, &op_tanh, &op_erf, &op_sqrt, &op_rsqrt,
+    &op_sin, &op_cos, &op_maximum, &op_minimum, &op_greater, &op_equal, &op_select, &op_detach, &op_dropout,
+    &op_one_hot,
+    &op_sum, &op_max, &op_sum_to,
+    &op_reshape, &op_transpose, &op_slice, &op_split, &op_concat, &op_pad, &op_expand,
+    &op_matmul, &op_weight_gradient,
+    &op_attention, &op_attention_gradient,
+    &op_gather, &op_gather_gradient,
+    NULL};
+const int n_ops = sizeof all_ops / sizeof all_ops[0] - 1;
+
+const Op *op_find(const char *name) {
+  for (int i = 0; i < n_ops; i++)
+    if (!strcmp(all_ops[i]->name, name))
+      return all_ops[i];
+  return NULL;
+}
+
+const Attr *node_attr(const Node *n, const char *name) {
+  for (int i = 0; i < MAX_ATTR && n->op->attr[i].name; i++)
+    if (!strcmp(n->op->attr[i].name, name))
+      return &n->attr[i];
+  BUG("'%s' has no attribute '%s'", n->op->name, name);
+}
+
+uint64_t node_key(const Node *n) {
+  uint64_t h = 0xcbf29ce484222325u; /* FNV-1a */
+  for (const char *c = node_attr(n, "$key")->text; *c; c++)
+    h = (h ^ (unsigned char)*c) * 0x100000001b3u;
+  return h;
+}

@@ -1,0 +1,107 @@
+/* Sums and maxima over the last axis, and sums over what was broadcast. */
+#include <math.h>
+#include <string.h>
+
+#include "ops/rules.h"
+
+static bool shape_reduce(ShapeRule *r) {
+  const Shape *x = rule_shape(r, 0);
+  if (!rule_f32(r, 0) || !rule_axis(r, "axis", x->rank))
+    return false;
+  int axis = (int)rule_int(r, "axis");
+  if (axis != x->rank - 1) {
+    Diagnostic *d = error_at(r->span, "PD0303", "'%s' works along the last axis, but is asked for axis %d of %s",
+                             r->op->name, axis, shape_text(x));
+    rule_underline(r, d);
+    help(d, "'transpose(x, %d, -1)' makes it the last", axis);
+    return false;
+  }
+  return rule_result(r, shape_with(*x, axis, 1));
+}
+
+static int expand_like(Gradients *d, int node, int value, const Shape *s) {
+  return grad_build(d, node, &op_expand, &value, 1, (Attr[MAX_ATTR]){shape_attr(s)});
+}
+
+static void derive_sum(Gradients *d, int node) {
+  Shape x = *in_shape(grad_graph(d), node, 0);
+  grad_add(d, node, 0, expand_like(d, node, grad_of(d, node, 0), &x));
+}
+
+/* The gradient goes in equal parts to all elements that equal the maximum. */
+static void derive_max(Gradients *d, int node) {
+  Graph *g = grad_graph(d);
+  int hit = grad_2(d, node, &op_equal, g->nodes.at[node].in[0], graph_output(g, node, 0));
+  int share = grad_2(d, node, &op_div, hit, grad_1(d, node, &op_sum, hit));
+  grad_add(d, node, 0, grad_2(d, node, &op_mul, grad_of(d, node, 0), share));
+}
+
+static void evaluate_sum(const Graph *g, int node, int64_t batch, const double *const *in, double *const *out) {
+  const Shape *x = in_shape(g, node, 0);
+  int64_t n = x->dim[x->rank - 1], rows = batch_elements(x, batch) / n;
+  for (int64_t r = 0; r < rows; r++) {
+    out[0][r] = 0;
+    for (int64_t j = 0; j < n; j++)
+      out[0][r] += in[0][r * n + j];
+  }
+}
+
+static void evaluate_max(const Graph *g, int node, int64_t batch, const double *const *in, double *const *out) {
+  const Shape *x = in_shape(g, node, 0);
+  int64_t n = x->dim[x->rank - 1], rows = batch_elements(x, batch) / n;
+  for (int64_t r = 0; r < rows; r++) {
+    out[0][r] = -INFINITY;
+    for (int64_t j = 0; j < n; j++)
+      out[0][r] = fmax(out[0][r], in[0][r * n + j]);
+  }
+}
+
+const Op op_sum = {
+    .name = "sum", .signature = "sum(x, axis = -1)", .kind = OP_REDUCE, .min_in = 1, .max_in = 1,
+    .attr = {{"axis", ATTR_INT, false, -1}},
+    .shape = shape_reduce, .derivative = derive_sum, .cost = cost_inputs, .evaluate = evaluate_sum,
+};
+
+const Op op_max = {
+    .name = "max", .signature = "max(x, axis = -1)", .kind = OP_REDUCE, .min_in = 1, .max_in = 1,
+    .attr = {{"axis", ATTR_INT, false, -1}},
+    .shape = shape_reduce, .derivative = derive_max, .cost = cost_inputs, .evaluate = evaluate_max,
+};
+
+/* ---- sum_to ---------------------------------------------------------------------------------- */
+
+static bool shape_sum_to(ShapeRule *r) {
+  Shape to = {.batched = rule_int(r, "batched") != 0};
+  if (!rule_sizes(r, "shape", &to))
+    return false;
+  Shape wide = to;
+  int axis;
+  ensure(shape_broadcast(&wide, rule_shape(r, 0), &axis));
+  wide.batched = rule_shape(r, 0)->batched;
+  ensure(shape_equal(&wide, rule_shape(r, 0)));
+  return rule_result(r, to);
+}
+
+static void evaluate_sum_to(const Graph *g, int node, int64_t batch, const double *const *in, double *const *out) {
+  const Shape *x = in_shape(g, node, 0), *y = out_shape(g, node, 0);
+  int64_t per_sample = shape_elements(x), total = batch_elements(x, batch);
+  memset(out[0], 0, batch_elements(y, batch) * sizeof *out[0]);
+  for (int64_t i = 0; i < total; i++) {
+    int64_t to = y->batched ? i / per_sample * shape_elements(y) : 0;
+    int64_t rest = i % per_sample, stride = 1;
+    for (int right = 1; right <= x->rank; right++) {
+      int64_t index = rest % x->dim[x->rank - right];
+      rest /= x->dim[x->rank - right];
+      int64_t size = right <= y->rank ? y->dim[y->rank - right] : 1;
+      to += size > 1 ? index * stride : 0;
+      stride *= size;
+    }
+    out[0][to] += in[0][i];
+  }
+}
+
+const Op op_sum_to = {
+    .name = "sum_to", .signature = "sum_to(x, shape, batched)", .kind = OP_SUM_TO, .internal = true, .min_in = 1,
+    .max_in = 1, .attr = {{"shape", ATTR_LIST, true, 0}, {"batched", ATTR_BOOL, true, 0}},
+    .shape = shape_sum_to, .cost = cost_inputs, .evaluate = evaluate_sum_to,
+};

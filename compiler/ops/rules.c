@@ -1,0 +1,225 @@
+#include "ops/rules.h"
+
+#include <string.h>
+
+/* ---- what a rule reads ---------------------------------------------------------------------- */
+
+bool rule_result(ShapeRule *r, Shape s) {
+  r->n_out = 1;
+  r->out[0].type = TYPE_F32;
+  r->out[0].shape = s;
+  return true;
+}
+
+const char *op_spelling(const Op *op) {
+  const char *infix = strchr(op->signature, ' ');
+  if (strchr(op->signature, '(') || !infix)
+    return op->name;
+  return format("%.1s", infix + 1);
+}
+
+Attr *rule_attr(ShapeRule *r, const char *name) {
+  for (int i = 0; i < MAX_ATTR && r->op->attr[i].name; i++)
+    if (!strcmp(r->op->attr[i].name, name))
+      return &r->attr[i];
+  BUG("'%s' has no attribute '%s'", r->op->name, name);
+}
+
+int64_t rule_int(ShapeRule *r, const char *name) { return (int64_t)rule_attr(r, name)->number; }
+
+/* ---- diagnostics ---------------------------------------------------------------------------- */
+
+void rule_underline(ShapeRule *r, Diagnostic *d) {
+  for (int i = 0; i < r->n_in; i++) {
+    Span s = rule_value(r, i)->span;
+    if (s.file == r->span.file && s.line == r->span.line && s.end_line == r->span.line)
+      underline(d, s);
+  }
+}
+
+/* The operand of `node` that gave its output the size at `axis` (counted from the right, from 1), or -1
+ * when the node itself made it. */
+static int size_came_from(const Graph *g, int node, int axis, int64_t size) {
+  const Node *n = &g->nodes.at[node];
+  if (n->op->kind != OP_POINTWISE)
+    return -1;
+  for (int i = 0; i < n->n_in; i++) {
+    const Shape *s = in_shape(g, node, i);
+    if (s->rank >= axis && s->dim[s->rank - axis] == size)
+      return n->in[i];
+  }
+  return -1;
+}
+
+void rule_origin(ShapeRule *r, Diagnostic *d, int i, int axis) {
+  const Graph *g = r->g;
+  const Value *v = rule_value(r, i);
+  if (axis < 0 || axis >= v->shape.rank)
+    return;
+  int64_t size = v->shape.dim[axis];
+  int from_right = v->shape.rank - axis;
+  int origin = r->in[i];
+  for (int next = origin; next >= 0; next = size_came_from(g, g->values.at[origin].node, from_right, size))
+    origin = next;
+  note_at(d, g->values.at[origin].span, "'%s' gets its size %lld at axis %d here", v->name, (long long)size, axis);
+}
+
+bool rule_f32(ShapeRule *r, int i) {
+  if (rule_value(r, i)->type == TYPE_F32)
+    return true;
+  Diagnostic *d = error_at(r->span, "PD0306", "'%s' needs numbers, but operand %d, '%s', holds tokens",
+                           op_spelling(r->op), i + 1, rule_value(r, i)->name);
+  rule_underline(r, d);
+  note_at(d, rule_value(r, i)->span, "the tokens come from here");
+  help(d, "'embedding' or 'one_hot' turns tokens into numbers");
+  return false;
+}
+
+bool rule_all_f32(ShapeRule *r) {
+  for (int i = 0; i < r->n_in; i++)
+    if (!rule_f32(r, i))
+      return false;
+  return true;
+}
+
+bool rule_token(ShapeRule *r, int i) {
+  if (rule_value(r, i)->type == TYPE_TOKEN)
+    return true;
+  Diagnostic *d = error_at(r->span, "PD0306", "'%s' needs tokens as operand %d, but '%s' holds numbers",
+                           op_spelling(r->op), i + 1, rule_value(r, i)->name);
+  rule_underline(r, d);
+  help(d, "tokens come from a declaration such as 'input tokens[128] : token(256);'");
+  return false;
+}
+
+bool rule_axis(ShapeRule *r, const char *attr, int rank) {
+  Attr *a = rule_attr(r, attr);
+  int64_t axis = (int64_t)a->number;
+  if (axis < -rank || axis >= rank) {
+    Diagnostic *d = error_at(r->span, "PD0303", "'%s' has no axis %lld in a value of shape %s", op_spelling(r->op),
+                             (long long)axis, shape_text(rule_shape(r, 0)));
+    rule_underline(r, d);
+    if (rank)
+      help(d, "axes count from 0 to %d, or from the right from -1 to -%d; the microbatch is not one of them",
+           rank - 1, rank);
+    return false;
+  }
+  a->number = (double)(axis < 0 ? axis + rank : axis);
+  return true;
+}
+
+bool rule_sizes(ShapeRule *r, const char *attr, Shape *s) {
+  const Attr *a = rule_attr(r, attr);
+  if (a->n > MAX_RANK) {
+    error_at(r->span, "PD0310", "a shape has at most %d axes, but '%s' is asked for %d", MAX_RANK,
+             op_spelling(r->op), a->n);
+    return false;
+  }
+  s->rank = a->n;
+  for (int i = 0; i < a->n; i++) {
+    s->dim[i] = a->list[i];
+    if (a->list[i] < 1) {
+      error_at(r->span, "PD0304", "'%s' is asked for a size of %lld at axis %d", op_spelling(r->op),
+               (long long)a->list[i], i);
+      return false;
+    }
+  }
+  return true;
+}
+
+/* ---- shapes ---------------------------------------------------------------------------------- */
+
+bool shape_broadcast(Shape *s, const Shape *with, int *axis) {
+  Shape wide = *s;
+  wide.batched |= with->batched;
+  wide.rank = s->rank > with->rank ? s->rank : with->rank;
+  for (int right = 1; right <= wide.rank; right++) {
+    int64_t a = right <= s->rank ? s->dim[s->rank - right] : 1;
+    int64_t b = right <= with->rank ? with->dim[with->rank - right] : 1;
+    if (a != b && a != 1 && b != 1) {
+      *axis = s->rank - right;
+      return false;
+    }
+    wide.dim[wide.rank - right] = a == 1 ? b : a;
+  }
+  *s = wide;
+  return true;
+}
+
+bool rule_broadcast(ShapeRule *r) {
+  Shape s = *rule_shape(r, 0);
+  for (int i = 1; i < r->n_in; i++) {
+    int axis;
+    const Shape *with = rule_shape(r, i);
+    if (shape_broadcast(&s, with, &axis))
+      continue;
+    Diagnostic *d = error_at(r->span, "PD0301", "'%s' needs shapes that broadcast, but has %s and %s",
+                             op_spelling(r->op), shape_text(&s), shape_text(with));
+    rule_underline(r, d);
+    for (int k = 0; k <= i; k++) { /* only operands that have a size of their own there */
+      const Shape *has = rule_shape(r, k);
+      int own = has->rank - (s.rank - axis);
+      if (own >= 0 && has->dim[own] != 1)
+        rule_origin(r, d, k, own);
+    }
+    return false;
+  }
+  return rule_result(r, s);
+}
+
+bool shape_pointwise(ShapeRule *r) { return rule_all_f32(r) && rule_broadcast(r); }
+
+Shape shape_with(Shape s, int axis, int64_t size) {
+  s.dim[axis] = size;
+  return s;
+}
+
+Attr shape_attr(const Shape *s) {
+  return (Attr){.n = s->rank, .list = alloc_copy(s->dim, s->rank * sizeof s->dim[0])};
+}
+
+int64_t batch_elements(const Shape *s, int64_t batch) { return shape_elements(s) * (s->batched ? batch : 1); }
+
+Around around_axis(const Shape *s, int64_t batch, int axis) {
+  Around a = {s->batched ? batch : 1, s->dim[axis], 1};
+  for (int i = 0; i < s->rank; i++)
+    *(i < axis ? &a.outer : &a.inner) *= i == axis ? 1 : s->dim[i];
+  return a;
+}
+
+/* ---- costs ------------------------------------------------------------------------------------ */
+
+static double input_elements(const Graph *g, int node) {
+  double n = 0;
+  for (int i = 0; i < g->nodes.at[node].n_in; i++)
+    n += (double)shape_elements(in_shape(g, node, i));
+  return n;
+}
+
+static double output_elements(const Graph *g, int node) {
+  double n = 0;
+  for (int i = 0; i < g->nodes.at[node].n_out; i++)
+    n += (double)shape_elements(out_shape(g, node, i));
+  return n;
+}
+
+double node_bytes(const Graph *g, int node) { return 4 * (input_elements(g, node) + output_elements(g, node)); }
+
+OpCost cost_none(const Graph *g, int node) {
+  (void)g, (void)node;
+  return (OpCost){0, 0, 0};
+}
+
+OpCost cost_cheap(const Graph *g, int node) {
+  return (OpCost){0, output_elements(g, node), node_bytes(g, node)};
+}
+
+OpCost cost_expensive(const Graph *g, int node) {
+  return (OpCost){0, 12 * output_elements(g, node), node_bytes(g, node)};
+}
+
+OpCost cost_inputs(const Graph *g, int node) {
+  return (OpCost){0, input_elements(g, node), node_bytes(g, node)};
+}
+
+OpCost cost_copy(const Graph *g, int node) { return (OpCost){0, 0, node_bytes(g, node)}; }

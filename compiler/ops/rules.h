@@ -1,0 +1,53 @@
+/* What the files of this folder share: checks with their diagnostics, common shape rules and costs. */
+#ifndef PDC_RULES_H
+#define PDC_RULES_H
+
+#include "autodiff/autodiff.h"
+#include "ops/op.h"
+
+static inline const Value *rule_value(const ShapeRule *r, int i) { return &r->g->values.at[r->in[i]]; }
+static inline const Shape *rule_shape(const ShapeRule *r, int i) { return &rule_value(r, i)->shape; }
+/* The one output, f32 of this shape. */
+bool rule_result(ShapeRule *r, Shape s);
+/* The operator as users write it: "+" for add. */
+const char *op_spelling(const Op *op);
+Attr *rule_attr(ShapeRule *r, const char *name);
+int64_t rule_int(ShapeRule *r, const char *name);
+
+/* Underlines every operand that stands on the error's line. */
+void rule_underline(ShapeRule *r, Diagnostic *d);
+/* Notes where operand i got its size at the axis (its own, from the left). */
+void rule_origin(ShapeRule *r, Diagnostic *d, int i, int axis);
+/* Checks; false after a diagnostic. */
+bool rule_f32(ShapeRule *r, int i);
+bool rule_all_f32(ShapeRule *r);
+bool rule_token(ShapeRule *r, int i);
+/* Makes the axis attribute count from the left; it must be one of the operand's `rank` axes. */
+bool rule_axis(ShapeRule *r, const char *attr, int rank);
+/* A list attribute of sizes: all at least 1, at most MAX_RANK of them. */
+bool rule_sizes(ShapeRule *r, const char *attr, Shape *s);
+
+/* Broadcasts `s` against `with`, right-aligned; false with the first clashing axis of `s` in *axis. */
+bool shape_broadcast(Shape *s, const Shape *with, int *axis);
+bool rule_broadcast(ShapeRule *r);  /* all operands against each other, of any type; fills the output */
+bool shape_pointwise(ShapeRule *r); /* all f32, result broadcast */
+
+Shape shape_with(Shape s, int axis, int64_t size);
+Attr shape_attr(const Shape *s);
+static inline const Shape *in_shape(const Graph *g, int node, int i) { return &g->values.at[g->nodes.at[node].in[i]].shape; }
+static inline const Shape *out_shape(const Graph *g, int node, int i) { return &g->values.at[g->nodes.at[node].out[i]].shape; }
+/* Elements of a value over `batch` samples. */
+int64_t batch_elements(const Shape *s, int64_t batch);
+/* A view of an array as [outer][middle][inner] around an axis. */
+typedef struct Around { int64_t outer, middle, inner; } Around;
+Around around_axis(const Shape *s, int64_t batch, int axis);
+
+/* Bytes of all inputs and outputs, 4 an element. */
+double node_bytes(const Graph *g, int node);
+OpCost cost_none(const Graph *g, int node);      /* views, sources */
+OpCost cost_cheap(const Graph *g, int node);     /* one operation an element of the output */
+OpCost cost_expensive(const Graph *g, int node); /* a dozen: exp, tanh ... */
+OpCost cost_inputs(const Graph *g, int node);    /* one operation an element of the inputs: sums */
+OpCost cost_copy(const Graph *g, int node);      /* bytes only */
+
+#endif

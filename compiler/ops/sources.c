@@ -1,0 +1,80 @@
+/* Values that come from nowhere: parameters, inputs, constants, tables. */
+#include "ops/rules.h"
+
+#include <math.h>
+
+static bool shape_param(ShapeRule *r) {
+  return rule_result(r, r->g->params.at[rule_int(r, "index")].shape);
+}
+
+const Op op_param = {
+    .name = "param", .signature = "param(index)", .kind = OP_SOURCE, .internal = true,
+    .attr = {{"index", ATTR_INT, true, 0}},
+    .shape = shape_param, .cost = cost_none,
+};
+
+static bool shape_input(ShapeRule *r) {
+  Shape s = {.batched = true};
+  if (!rule_sizes(r, "shape", &s))
+    return false;
+  rule_result(r, s);
+  r->out[0].type = rule_int(r, "token") ? TYPE_TOKEN : TYPE_F32;
+  r->out[0].classes = rule_int(r, "classes");
+  return true;
+}
+
+const Op op_input = {
+    .name = "input", .signature = "input(index, token, classes, shape)", .kind = OP_SOURCE, .internal = true,
+    .attr = {{"index", ATTR_INT, true, 0}, {"token", ATTR_BOOL, true, 0}, {"classes", ATTR_INT, true, 0},
+             {"shape", ATTR_LIST, true, 0}},
+    .shape = shape_input, .cost = cost_none,
+};
+
+static bool shape_constant(ShapeRule *r) { return rule_result(r, (Shape){.batched = false}); }
+
+static void evaluate_fill(const Graph *g, int node, int64_t batch, const double *const *in, double *const *out) {
+  (void)in;
+  double value = node_number(&g->nodes.at[node], "value");
+  int64_t n = batch_elements(out_shape(g, node, 0), batch);
+  for (int64_t i = 0; i < n; i++)
+    out[0][i] = value;
+}
+
+const Op op_constant = {
+    .name = "constant", .signature = "constant(value)", .kind = OP_SOURCE, .internal = true,
+    .attr = {{"value", ATTR_NUMBER, true, 0}},
+    .shape = shape_constant, .cost = cost_none, .expression = "${value}", .evaluate = evaluate_fill,
+};
+
+static bool shape_full(ShapeRule *r) {
+  Shape s = {.batched = rule_int(r, "batched") != 0};
+  return rule_sizes(r, "shape", &s) && rule_result(r, s);
+}
+
+const Op op_full = {
+    .name = "full", .signature = "full(value, shape)", .kind = OP_SOURCE, .internal = true,
+    .attr = {{"value", ATTR_NUMBER, true, 0}, {"shape", ATTR_LIST, true, 0}, {"batched", ATTR_BOOL, false, 0}},
+    .shape = shape_full, .cost = cost_copy, .expression = "${value}", .evaluate = evaluate_fill,
+};
+
+static bool shape_iota(ShapeRule *r) {
+  int64_t n = rule_int(r, "n");
+  if (n < 1) {
+    error_at(r->span, "PD0202", "'iota' counts to a positive number, not to %lld", (long long)n);
+    return false;
+  }
+  return rule_result(r, (Shape){.rank = 1, .dim = {n}});
+}
+
+static void evaluate_iota(const Graph *g, int node, int64_t batch, const double *const *in, double *const *out) {
+  (void)in, (void)batch;
+  int64_t n = node_int(&g->nodes.at[node], "n");
+  for (int64_t i = 0; i < n; i++)
+    out[0][i] = (double)i;
+}
+
+const Op op_iota = {
+    .name = "iota", .signature = "iota(n)", .kind = OP_SOURCE,
+    .attr = {{"n", ATTR_INT, true, 0}},
+    .shape = shape_iota, .cost = cost_copy, .expression = "(float)$j", .evaluate = evaluate_iota,
+};

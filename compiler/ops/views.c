@@ -1,0 +1,253 @@
+/* The same elements under another shape or stride; nothing is computed. */
+#include <string.h>
+
+#include "ops/rules.h"
+
+/* A view keeps its operand's type. */
+static bool view_result(ShapeRule *r, Shape s) {
+  rule_result(r, s);
+  r->out[0].type = rule_value(r, 0)->type;
+  r->out[0].classes = rule_value(r, 0)->classes;
+  return true;
+}
+
+#define VIEW .kind = OP_VIEW, .min_in = 1, .max_in = 1, .cost = cost_none
+
+/* ---- reshape --------------------------------------------------------------------------------- */
+
+static bool reshape_fails(ShapeRule *r, const char *why) {
+  Shape asked = {.rank = rule_attr(r, "shape")->n};
+  memcpy(asked.dim, rule_attr(r, "shape")->list, asked.rank * sizeof asked.dim[0]);
+  Diagnostic *d = error_at(r->span, "PD0304", "'reshape' cannot make %s of shape %s into %s%s", rule_value(r, 0)->name,
+                           shape_text(rule_shape(r, 0)), shape_text(&asked), why);
+  rule_underline(r, d);
+  note_at(d, rule_value(r, 0)->span, "its %lld elements a sample come from here",
+          (long long)shape_elements(rule_shape(r, 0)));
+  return false;
+}
+
+/* One size may be -1: whatever is left. */
+static bool shape_reshape(ShapeRule *r) {
+  Attr *sizes = rule_attr(r, "shape");
+  int64_t elements = shape_elements(rule_shape(r, 0)), known = 1;
+  int open = -1;
+  for (int i = 0; i < sizes->n && sizes->n <= MAX_RANK; i++) {
+    if (sizes->list[i] != -1)
+      known *= sizes->list[i];
+    else if (open >= 0)
+      return reshape_fails(r, ": only one size can be -1");
+    else
+      open = i;
+  }
+  if (open >= 0) {
+    if (known < 1 || elements % known)
+      return reshape_fails(r, ": the other sizes do not divide its elements");
+    sizes->list[open] = elements / known;
+  }
+  Shape s = {.batched = rule_shape(r, 0)->batched};
+  if (!rule_sizes(r, "shape", &s))
+    return false;
+  if (shape_elements(&s) != elements)
+    return reshape_fails(r, "");
+  return view_result(r, s);
+}
+
+static void derive_reshape(Gradients *d, int node) {
+  const Shape *x = in_shape(grad_graph(d), node, 0);
+  int dy = grad_of(d, node, 0);
+  grad_add(d, node, 0, grad_build(d, node, &op_reshape, &dy, 1, (Attr[MAX_ATTR]){shape_attr(x)}));
+}
+
+static void evaluate_reshape(const Graph *g, int node, int64_t batch, const double *const *in, double *const *out) {
+  memcpy(out[0], in[0], batch_elements(out_shape(g, node, 0), batch) * sizeof *out[0]);
+}
+
+const Op op_reshape = {
+    .name = "reshape", .signature = "reshape(x, shape)", VIEW, .attr = {{"shape", ATTR_LIST, true, 0}},
+    .shape = shape_reshape, .derivative = derive_reshape, .evaluate = evaluate_reshape,
+};
+
+/* ---- transpose ------------------------------------------------------------------------------- */
+
+static bool shape_transpose(ShapeRule *r) {
+  Shape s = *rule_shape(r, 0);
+  if (!rule_axis(r, "a", s.rank) || !rule_axis(r, "b", s.rank))
+    return false;
+  int64_t a = rule_int(r, "a"), b = rule_int(r, "b"), size = s.dim[a];
+  s.dim[a] = s.dim[b];
+  s.dim[b] = size;
+  return view_result(r, s);
+}
+
+static void derive_transpose(Gradients *d, int node) {
+  int dy = grad_of(d, node, 0);
+  grad_add(d, node, 0, grad_build(d, node, &op_transpose, &dy, 1, grad_graph(d)->nodes.at[node].attr));
+}
+
+static void evaluate_transpose(const Graph *g, int node, int64_t batch, const double *const *in, double *const *out) {
+  const Shape *x = in_shape(g, node, 0), *y = out_shape(g, node, 0);
+  int64_t a = node_int(&g->nodes.at[node], "a"), b = node_int(&g->nodes.at[node], "b");
+  int64_t stride[MAX_RANK] = {0}, step = 1;
+  for (int i = x->rank - 1; i >= 0; i--) {
+    stride[i] = step;
+    step *= x->dim[i];
+  }
+  int64_t swapped = stride[a];
+  stride[a] = stride[b];
+  stride[b] = swapped;
+  int64_t total = batch_elements(x, batch), per_sample = shape_elements(x);
+  for (int64_t i = 0; i < total; i++) {
+    int64_t from = i / per_sample * per_sample, rest = i % per_sample;
+    for (int axis = y->rank - 1; axis >= 0; axis--) {
+      from += rest % y->dim[axis] * stride[axis];
+      rest /= y->dim[axis];
+    }
+    out[0][i] = in[0][from];
+  }
+}
+
+const Op op_transpose = {
+    .name = "transpose", .signature = "transpose(x, a = -2, b = -1)", VIEW,
+    .attr = {{"a", ATTR_INT, false, -2}, {"b", ATTR_INT, false, -1}},
+    .shape = shape_transpose, .derivative = derive_transpose, .evaluate = evaluate_transpose,
+};
+
+/* ---- slice ----------------------------------------------------------------------------------- */
+
+/* Negative bounds count from the end; `to` 0 is the end. */
+static bool shape_slice(ShapeRule *r) {
+  const Shape *x = rule_shape(r, 0);
+  if (!rule_axis(r, "axis", x->rank))
+    return false;
+  int axis = (int)rule_int(r, "axis");
+  int64_t size = x->dim[axis], from = rule_int(r, "from"), to = rule_int(r, "to");
+  from += from < 0 ? size : 0;
+  to += to <= 0 ? size : 0;
+  if (from < 0 || to > size || from >= to) {
+    Diagnostic *d = error_at(r->span, "PD0305", "the slice %lld..%lld of axis %d, of size %lld, is %s",
+                             (long long)rule_int(r, "from"), (long long)rule_int(r, "to"), axis, (long long)size,
+                             from >= to ? "empty" : "out of range");
+    rule_underline(r, d);
+    rule_origin(r, d, 0, axis);
+    return false;
+  }
+  rule_attr(r, "from")->number = (double)from;
+  rule_attr(r, "to")->number = (double)to;
+  return view_result(r, shape_with(*x, axis, to - from));
+}
+
+static void derive_slice(Gradients *d, int node) {
+  const Graph *g = grad_graph(d);
+  const Node *n = &g->nodes.at[node];
+  int64_t axis = node_int(n, "axis"), from = node_int(n, "from"), to = node_int(n, "to");
+  Attr attr[MAX_ATTR] = {{.number = (double)axis}, {.number = (double)from},
+                         {.number = (double)(in_shape(g, node, 0)->dim[axis] - to)}};
+  int dy = grad_of(d, node, 0);
+  grad_add(d, node, 0, grad_build(d, node, &op_pad, &dy, 1, attr));
+}
+
+static void copy_slice(const Shape *x, int64_t batch, int axis, int64_t from, int64_t size, const double *in,
+                       double *out) {
+  Around a = around_axis(x, batch, axis);
+  for (int64_t o = 0; o < a.outer; o++)
+    memcpy(out + o * size * a.inner, in + (o * a.middle + from) * a.inner, size * a.inner * sizeof *out);
+}
+
+static void evaluate_slice(const Graph *g, int node, int64_t batch, const double *const *in, double *const *out) {
+  const Node *n = &g->nodes.at[node];
+  int axis = (int)node_int(n, "axis");
+  copy_slice(in_shape(g, node, 0), batch, axis, node_int(n, "from"), out_shape(g, node, 0)->dim[axis], in[0], out[0]);
+}
+
+const Op op_slice = {
+    .name = "slice", .signature = "slice(x, axis = -1, from = 0, to = 0)", VIEW,
+    .attr = {{"axis", ATTR_INT, false, -1}, {"from", ATTR_INT, false, 0}, {"to", ATTR_INT, false, 0}},
+    .shape = shape_slice, .derivative = derive_slice, .evaluate = evaluate_slice,
+};
+
+/* ---- split ----------------------------------------------------------------------------------- */
+
+static bool shape_split(ShapeRule *r) {
+  const Value *x = rule_value(r, 0);
+  int64_t n = rule_int(r, "n"), room = sizeof r->out / sizeof r->out[0];
+  int last = x->shape.rank - 1;
+  if (last < 0 || n < 1 || n > room || x->shape.dim[last] % n) {
+    Diagnostic *d = error_at(r->span, "PD0305", "'split' cannot cut the last axis of %s into %lld equal parts%s",
+                             shape_text(&x->shape), (long long)n, n > room ? ": at most 64" : "");
+    rule_underline(r, d);
+    rule_origin(r, d, 0, last);
+    return false;
+  }
+  view_result(r, shape_with(x->shape, last, x->shape.dim[last] / n));
+  for (int i = 1; i < n; i++)
+    r->out[i] = r->out[0];
+  r->n_out = (int)n;
+  return true;
+}
+
+static void derive_split(Gradients *d, int node) {
+  Graph *g = grad_graph(d);
+  int n = g->nodes.at[node].n_out;
+  int *parts = alloc(n * sizeof *parts);
+  for (int i = 0; i < n; i++) {
+    Shape s = *out_shape(g, node, i);
+    parts[i] = grad_of(d, node, i);
+    if (parts[i] < 0) {
+      Attr zeros[MAX_ATTR] = {{.number = 0}, shape_attr(&s), {.number = s.batched}};
+      parts[i] = grad_build(d, node, &op_full, NULL, 0, zeros);
+    }
+  }
+  grad_add(d, node, 0, grad_build(d, node, &op_concat, parts, n, NULL));
+}
+
+static void evaluate_split(const Graph *g, int node, int64_t batch, const double *const *in, double *const *out) {
+  const Shape *x = in_shape(g, node, 0);
+  int n = g->nodes.at[node].n_out;
+  int64_t size = x->dim[x->rank - 1] / n;
+  for (int i = 0; i < n; i++)
+    copy_slice(x, batch, x->rank - 1, i * size, size, in[0], out[i]);
+}
+
+const Op op_split = {
+    .name = "split", .signature = "split(x, n)", VIEW, .attr = {{"n", ATTR_INT, true, 0}},
+    .shape = shape_split, .derivative = derive_split, .evaluate = evaluate_split,
+};
+
+/* ---- expand ---------------------------------------------------------------------------------- */
+
+static bool shape_expand(ShapeRule *r) {
+  const Shape *x = rule_shape(r, 0);
+  Shape to = {.batched = x->batched}, wide = *x;
+  int axis;
+  if (!rule_sizes(r, "shape", &to))
+    return false;
+  if (!shape_broadcast(&wide, &to, &axis) || !shape_equal(&wide, &to)) {
+    Diagnostic *d = error_at(r->span, "PD0301", "'expand' cannot broadcast %s to %s", shape_text(x), shape_text(&to));
+    rule_underline(r, d);
+    note_at(d, rule_value(r, 0)->span, "the value comes from here");
+    return false;
+  }
+  return view_result(r, to);
+}
+
+static void derive_expand(Gradients *d, int node) { grad_add_broadcast(d, node, 0, grad_of(d, node, 0)); }
+
+static void evaluate_expand(const Graph *g, int node, int64_t batch, const double *const *in, double *const *out) {
+  const Shape *x = in_shape(g, node, 0), *y = out_shape(g, node, 0);
+  int64_t total = batch_elements(y, batch), per_sample = shape_elements(y);
+  for (int64_t i = 0; i < total; i++) {
+    int64_t from = i / per_sample * shape_elements(x), rest = i % per_sample, stride = 1;
+    for (int right = 1; right <= x->rank; right++) {
+      int64_t size = x->dim[x->rank - right];
+      from += size > 1 ? rest % y->dim[y->rank - right] * stride : 0;
+      rest /= y->dim[y->rank - right];
+      stride *= size;
+    }
+    out[0][i] = in[0][from];
+  }
+}
+
+const Op op_expand = {
+    .name = "expand", .signature = "expand(x, shape)", VIEW, .attr = {{"shape", ATTR_LIST, true, 0}},
+    .shape = shape_expand, .derivative = derive_expand, .evaluate = evaluate_expand,
+};
