@@ -70,8 +70,10 @@ typedef struct Term {
 typedef struct Store {
   int term;
   Place place;          /* in the kernel's dims */
-  bool accumulate;      /* += over the dims of stride 0 (of an ACCUMULATOR: and over microbatches) */
-  int phase;
+  bool accumulate;      /* += over the dims of stride 0, from zero (an ACCUMULATOR: from what a batch's earlier
+                           microbatches left) */
+  int phase;            /* the pass that stores; a row's scalar: before pass `phase`, or after the last
+                           pass when phase == phases */
 } Store;
 
 typedef enum { KERNEL_LOOP, KERNEL_CALL } KernelKind;
@@ -108,6 +110,8 @@ typedef struct Kernel {
   Name signature;       /* equal signatures: the same code over other buffers */
 } Kernel;
 
+typedef Vec(Kernel) Kernels;
+
 /* Consecutive kernels of one top-level instance. Regions with equal signatures are printed as one
  * function called with different buffers ("h"). */
 typedef struct Region {
@@ -124,8 +128,9 @@ typedef struct StageKernels {
   int first_piece, end_piece;
   int64_t microbatch;
   bool recompute;
+  int threads;  /* a rank's: what scratch is sized for */
   Vec(Buffer) buffers;
-  Vec(Kernel) setup, forward, backward;
+  Kernels setup, forward, backward; /* setup: run once, fills the tables */
   Vec(Region) regions;
   Place *place; /* by graph value; buffer -1: not in memory on this stage */
   Ints received, sent, gradients_received, gradients_sent; /* buffers, in order of crossing */

@@ -1,0 +1,94 @@
+/* Private to compiler/fuse: the state that its steps share. */
+#ifndef PDC_FUSE_INTERNAL_H
+#define PDC_FUSE_INTERNAL_H
+
+#include "fuse/kernel.h"
+
+typedef enum { SETUP, FORWARD, BACKWARD, N_DIRECTIONS } Direction;
+
+/* One thing to be done: a node; or a copy of a value to a place (the parts of a join, what must be sent
+ * or accumulated though it stands elsewhere too, a view that no stride can express); or a fill of a
+ * place with zeros (the edges of a pad). */
+typedef enum { ITEM_NODE, ITEM_COPY, ITEM_FILL } ItemKind;
+
+typedef struct Item {
+  ItemKind kind;
+  int node;        /* NODE: it; COPY, FILL: the node it serves, for scope and region */
+  int value;       /* COPY: what is read; FILL: -1 */
+  int target;      /* COPY, FILL: the value (root) it becomes part of, or -1 */
+  Place place;     /* COPY, FILL: where to */
+  bool accumulate; /* COPY */
+  int region;
+  int group;       /* once grouped */
+  int term;        /* NODE of a loop: its term in the kernel, once built */
+} Item;
+
+/* Items that will be one kernel. */
+typedef struct Group {
+  bool loop;
+  Ints items;
+  int region;
+  bool batched;    /* the iteration space: the shape of its largest member */
+  int n_dims;
+  int64_t dim[MAX_DIM];
+  unsigned sums;   /* the dims that accumulating stores sum over, as a mask; 0: none */
+} Group;
+
+typedef struct Fuse {
+  const Graph *g;
+  const Pieces *p;
+  StageKernels *k;
+  int first, end;          /* forward nodes of the stage */
+  bool *here;              /* by node: runs on this stage */
+  int *merged;             /* by node: an add that became the bias of this matmul; -1 */
+  int *bias;               /* by node: matmul -> the bias value; -1 */
+  int *n_uses;             /* by value: consumers in the whole graph */
+  bool *table;             /* by node: made once, in setup */
+  int *same;               /* by value: the value that stands for it (equal tables) */
+  int *region;             /* by forward node */
+  Place *root;             /* by value: where it stands, for values that are no views; buffer -1: not yet */
+  bool *placed;            /* by value: root is set */
+  bool *needed;            /* by value: somebody reads it from memory */
+  bool *inlined;           /* by forward value: backward kernels recompute it */
+  bool *kept;              /* by forward value: stands in memory until its backward */
+  int *home;               /* by value: the group that computes it, in its direction; -1 */
+  int *ready;              /* by value: the first group of its direction that may read it from memory */
+  Ints joins[N_DIRECTIONS]; /* the stage's join nodes */
+  Vec(Item) items[N_DIRECTIONS];
+  Vec(Group) groups[N_DIRECTIONS];
+} Fuse;
+
+static inline const Value *value_at(const Fuse *f, int v) { return &f->g->values.at[v]; }
+static inline const Node *node_at(const Fuse *f, int n) { return &f->g->nodes.at[n]; }
+static inline const Node *producer(const Fuse *f, int v) { return node_at(f, value_at(f, v)->node); }
+Direction direction_of(const Fuse *f, int node);
+
+/* ---- places.c */
+int dims_of(const Fuse *f, int value, int64_t *dim); /* with the microbatch axis; returns their number */
+Place contiguous(int buffer, int n, const int64_t *dim);
+bool place_reshape(const Place *from, int n, const int64_t *dim, Place *to);
+Place place_slice(const Place *from, int axis, int64_t offset, int64_t size);
+int view_root(const Fuse *f, int value);       /* the value behind all views */
+bool view_is_alias(const Fuse *f, int value);  /* elementwise the same as its root, up to broadcasting */
+bool place_of(Fuse *f, int value, Place *out); /* through views; false: no strides express it */
+Place place_value(Fuse *f, int value);         /* the same, and the root gets a buffer and is needed */
+bool place_claim(Fuse *f, int value, const Place *target); /* the root writes straight into target */
+Place place_broadcast(const Fuse *f, const Place *from, bool batched, const Group *to);
+int new_buffer(Fuse *f, BufferKind kind, int value, int n, const int64_t *dim, Type type);
+
+/* ---- items.c */
+void list_items(Fuse *f);
+/* ---- group.c */
+void group_items(Fuse *f, Direction d);
+/* ---- keep.c */
+void decide_kept(Fuse *f);
+/* ---- terms.c */
+void build_kernels(Fuse *f, Direction d);
+void finish_loops(Fuse *f, Direction d);
+/* ---- names.c */
+void name_everything(Fuse *f);
+
+bool is_loop_node(const Node *n); /* pointwise, reduce, sum_to, join: printed as loops */
+bool uses_index(const Op *op);    /* its expression counts elements */
+
+#endif

@@ -1,0 +1,247 @@
+/* What there is to do on a stage, in order: its nodes, and copies where a value must also stand
+ * elsewhere. Values that are parts of a join, gradients to accumulate and values to send are written
+ * straight to where they belong when their producer can do that. */
+#include "fuse/internal.h"
+
+Direction direction_of(const Fuse *f, int node) {
+  return f->table[node] ? SETUP : node_at(f, node)->serves >= 0 ? BACKWARD : FORWARD;
+}
+
+static int region_of(const Fuse *f, int node) {
+  int forward = node_at(f, node)->serves >= 0 ? node_at(f, node)->serves : node;
+  return f->region[forward];
+}
+
+static void add(Fuse *f, Item item) {
+  item.region = region_of(f, item.node);
+  item.group = -1;
+  push(&f->items[direction_of(f, item.node)], item);
+}
+
+static void add_copy(Fuse *f, int node, int value, int target, Place place, bool accumulate) {
+  add(f, (Item){.kind = ITEM_COPY, .node = node, .value = value, .target = target, .place = place,
+                .accumulate = accumulate});
+}
+
+/* ---- values with a fixed destination -------------------------------------------------------- */
+
+static Place whole(Fuse *f, int buffer) {
+  const Buffer *b = &f->k->buffers.at[buffer];
+  return contiguous(buffer, b->rank, b->dim);
+}
+
+static int value_buffer(Fuse *f, BufferKind kind, int value) {
+  int64_t dim[MAX_DIM];
+  int n = dims_of(f, value, dim);
+  return new_buffer(f, kind, value, n, dim, value_at(f, value)->type);
+}
+
+static void place_at(Fuse *f, int value, int buffer) {
+  f->root[value] = whole(f, buffer);
+  f->placed[value] = true;
+}
+
+typedef struct Late { int value, buffer; bool accumulate; } Late;
+typedef Vec(Late) Lates;
+
+/* The value is to stand in this buffer: written there by its producer, else copied at the end. */
+static void destine(Fuse *f, Lates *late, int value, int buffer, bool accumulate) {
+  Place target = whole(f, buffer);
+  bool alone = true;
+  for (int v = value; alone && accumulate; v = producer(f, v)->in[0]) {
+    alone = f->n_uses[v] == 1; /* an accumulator does not hold the microbatch's own gradient */
+    if (producer(f, v)->op->kind != OP_VIEW)
+      break;
+  }
+  if (!alone || !place_claim(f, value, &target))
+    push(late, (Late){value, buffer, accumulate});
+}
+
+static void destine_crossing(Fuse *f, Lates *late) {
+  StageKernels *k = f->k;
+  const Piece *in = &f->p->at[k->first_piece];
+  for (int i = 0; k->first_piece > 0 && i < in->crossing.n; i++) {
+    int buffer = value_buffer(f, BUFFER_RECEIVED, in->crossing.at[i]);
+    place_at(f, in->crossing.at[i], buffer);
+    push(&k->received, buffer);
+  }
+  if (k->end_piece < f->p->n) {
+    const Piece *out = &f->p->at[k->end_piece];
+    for (int i = 0; i < out->crossing.n; i++) {
+      int buffer = value_buffer(f, BUFFER_SENT, out->crossing.at[i]);
+      push(&k->sent, buffer);
+      destine(f, late, out->crossing.at[i], buffer, false);
+    }
+    for (int i = 0; i < out->gradients.n; i++) {
+      if (out->gradients.at[i] < 0)
+        continue;
+      int buffer = value_buffer(f, BUFFER_GRADIENT_RECEIVED, out->gradients.at[i]);
+      place_at(f, out->gradients.at[i], buffer);
+      push(&k->gradients_received, buffer);
+    }
+  }
+  for (int i = 0; k->first_piece > 0 && i < in->gradients.n; i++) {
+    if (in->gradients.at[i] < 0)
+      continue;
+    int buffer = value_buffer(f, BUFFER_GRADIENT_SENT, in->gradients.at[i]);
+    push(&k->gradients_sent, buffer);
+    destine(f, late, in->gradients.at[i], buffer, false);
+  }
+}
+
+/* Weights, inputs, losses and accumulators that this stage's nodes touch. */
+static void destine_sources(Fuse *f, Lates *late) {
+  const Graph *g = f->g;
+  for (int i = 0; i < g->params.n; i++) {
+    const Param *p = &g->params.at[i];
+    bool held = false;
+    for (int u = 0; u < p->uses.n; u++)
+      held |= f->here[p->uses.at[u]] && g->nodes.at[p->uses.at[u]].serves < 0;
+    if (!held)
+      continue;
+    push(&f->k->params, i);
+    int weight = value_buffer(f, BUFFER_WEIGHT, p->value);
+    f->k->buffers.at[weight].param = i;
+    place_at(f, p->value, weight);
+    for (int u = 0; u < p->uses.n; u++) {
+      if (!f->here[p->uses.at[u]] || u >= p->gradients.n || p->gradients.at[u] < 0)
+        continue;
+      int buffer = value_buffer(f, BUFFER_ACCUMULATOR, p->value);
+      f->k->buffers.at[buffer].param = i;
+      f->k->buffers.at[buffer].use = u;
+      destine(f, late, p->gradients.at[u], buffer, true);
+    }
+  }
+  for (int i = 0; i < g->inputs.n; i++)
+    place_at(f, g->inputs.at[i].value, value_buffer(f, BUFFER_INPUT, g->inputs.at[i].value));
+  for (int i = 0; i < g->losses.n; i++) {
+    int value = g->losses.at[i].value;
+    if (!f->here[value_at(f, value)->node])
+      continue;
+    int buffer = value_buffer(f, BUFFER_LOSS, value);
+    f->k->buffers.at[buffer].loss = i;
+    destine(f, late, value, buffer, false);
+  }
+}
+
+/* ---- joins ------------------------------------------------------------------------------------ */
+
+static int join_axis(const Fuse *f, const Node *n) {
+  const Shape *s = &value_at(f, n->out[0])->shape;
+  int axis = (int)node_int(n, "axis");
+  return (axis < 0 ? axis + s->rank : axis) + s->batched;
+}
+
+/* A join's output stands in a buffer of its own; returns its place without one yet. */
+static Place join_place(Fuse *f, int value) {
+  return place_value(f, value);
+}
+
+static void list_join(Fuse *f, int node, const bool *claimed) {
+  const Node *n = node_at(f, node);
+  int axis = join_axis(f, n), out = n->out[0];
+  Place p = join_place(f, out);
+  int64_t at = 0, dim[MAX_DIM];
+  if (n->op == &op_pad)
+    at = node_int(n, "before");
+  if (at > 0)
+    add(f, (Item){.kind = ITEM_FILL, .node = node, .value = -1, .target = out, .place = place_slice(&p, axis, 0, at)});
+  for (int i = 0; i < n->n_in; i++) {
+    dims_of(f, n->in[i], dim);
+    if (!claimed[i])
+      add_copy(f, node, n->in[i], out, place_slice(&p, axis, at, dim[axis]), false);
+    at += dim[axis];
+  }
+  if (at < p.dim[axis])
+    add(f, (Item){.kind = ITEM_FILL, .node = node, .value = -1, .target = out,
+                  .place = place_slice(&p, axis, at, p.dim[axis] - at)});
+}
+
+static bool *claim_join(Fuse *f, int node) {
+  const Node *n = node_at(f, node);
+  bool *claimed = alloc((size_t)n->n_in);
+  int axis = join_axis(f, n);
+  int64_t at = n->op == &op_pad ? node_int(n, "before") : 0, dim[MAX_DIM];
+  Place p = join_place(f, n->out[0]);
+  for (int i = 0; i < n->n_in; i++) {
+    dims_of(f, n->in[i], dim);
+    Place part = place_slice(&p, axis, at, dim[axis]);
+    bool same_direction = direction_of(f, value_at(f, view_root(f, n->in[i]))->node) == direction_of(f, node);
+    claimed[i] = same_direction && place_claim(f, n->in[i], &part);
+    at += dim[axis];
+  }
+  return claimed;
+}
+
+/* ---- the list ------------------------------------------------------------------------------------ */
+
+/* matmul followed by nothing but the addition of a parameter vector: the bias of its epilogue. */
+static void merge_biases(Fuse *f) {
+  for (int i = f->first; i < f->end; i++) {
+    const Node *n = node_at(f, i);
+    if (n->op != &op_add)
+      continue;
+    for (int side = 0; side < 2; side++) {
+      int product = n->in[side], vector = n->in[1 - side];
+      const Node *m = producer(f, product);
+      const Shape *v = &value_at(f, vector)->shape, *s = &value_at(f, product)->shape;
+      bool fits = m->op == &op_matmul && f->n_uses[product] == 1 && producer(f, vector)->op == &op_param &&
+                  f->here[value_at(f, product)->node] && v->rank == 1 && v->dim[0] == s->dim[s->rank - 1] &&
+                  f->region[value_at(f, product)->node] == f->region[i];
+      if (!fits)
+        continue;
+      f->merged[i] = value_at(f, product)->node;
+      f->bias[value_at(f, product)->node] = vector;
+      break;
+    }
+  }
+}
+
+static void list_nodes(Fuse *f, bool **claimed) {
+  for (int i = 0; i < f->g->nodes.n; i++) {
+    const Node *n = node_at(f, i);
+    if (!f->here[i] || n->op->kind == OP_SOURCE || f->merged[i] >= 0 ||
+        (n->n_out == 1 && f->same[n->out[0]] != n->out[0]))
+      continue;
+    Place p;
+    if (n->op->kind == OP_JOIN) {
+      list_join(f, i, claimed[i]);
+    } else if (n->op->kind != OP_VIEW) {
+      add(f, (Item){.kind = ITEM_NODE, .node = i, .value = -1, .target = -1});
+    } else {
+      for (int o = 0; o < n->n_out; o++) {
+        if (place_of(f, n->out[o], &p))
+          continue;
+        int64_t dim[MAX_DIM]; /* no strides express it: copied, in the order of its input */
+        int rank = dims_of(f, n->in[0], dim);
+        int buffer = value_buffer(f, f->table[i] ? BUFFER_TABLE : BUFFER_TEMPORARY, n->out[o]);
+        f->k->buffers.at[buffer].backward = n->serves >= 0;
+        place_at(f, n->out[o], buffer);
+        f->needed[n->out[o]] = true;
+        add_copy(f, i, n->in[0], n->out[o], contiguous(buffer, rank, dim), false);
+      }
+    }
+  }
+}
+
+void list_items(Fuse *f) {
+  Lates late = {0};
+  bool **claimed = alloc(sizeof *claimed * (size_t)f->g->nodes.n);
+  merge_biases(f);
+  destine_crossing(f, &late);
+  destine_sources(f, &late);
+  for (int i = 0; i < f->g->nodes.n; i++)
+    if (f->here[i] && node_at(f, i)->op->kind == OP_JOIN)
+      claimed[i] = claim_join(f, i);
+  list_nodes(f, claimed);
+  for (int i = 0; i < late.n; i++) {
+    int v = late.at[i].value, node = value_at(f, v)->node;
+    if (!f->here[node]) /* it only passes through this stage */
+      node = f->k->buffers.at[late.at[i].buffer].kind == BUFFER_SENT ? f->end - 1 : f->first;
+    Item item = {.kind = ITEM_COPY, .node = node, .value = v, .target = -1, .place = whole(f, late.at[i].buffer),
+                 .accumulate = late.at[i].accumulate, .group = -1};
+    item.region = region_of(f, node);
+    BufferKind kind = f->k->buffers.at[late.at[i].buffer].kind;
+    push(&f->items[kind == BUFFER_SENT || kind == BUFFER_LOSS ? FORWARD : BACKWARD], item);
+  }
+}

@@ -1,0 +1,319 @@
+/* Names for people, signatures for machines, regions and lifetimes. */
+#include <ctype.h>
+#include <string.h>
+
+#include "fuse/internal.h"
+
+/* ---- identifiers -------------------------------------------------------------------------------- */
+
+static const char *const reserved[] = {
+    "auto", "break", "case", "char", "const", "continue", "default", "do", "double", "else", "enum", "extern",
+    "float", "for", "goto", "if", "inline", "int", "long", "main", "register", "restrict", "return", "short",
+    "signed", "sizeof", "static", "struct", "switch", "typedef", "union", "unsigned", "void", "volatile", "while"};
+
+/* A C identifier from any text: what C does not know becomes '_'. */
+static Name identifier(const char *text) {
+  Text t = {0};
+  if (!isalpha((unsigned char)text[0]) && text[0] != '_')
+    text_add(&t, "v_");
+  for (; *text; text++)
+    text_add(&t, "%c", isalnum((unsigned char)*text) ? *text : '_');
+  for (size_t i = 0; i < sizeof reserved / sizeof *reserved; i++)
+    if (!strcmp(reserved[i], t.at))
+      text_add(&t, "_");
+  return intern(t.at);
+}
+
+typedef struct Taken { Name name; int group; Name signature; } Taken;
+typedef Vec(Taken) Names;
+
+/* The name, or with a number behind it when another of the group has it. The same signature (where it
+ * has one) may share. */
+static Name unique(Names *taken, Name name, int group, Name signature) {
+  for (int number = 1;; number++) {
+    Name tried = number == 1 ? name : internf("%s_%d", name, number);
+    bool free = true;
+    for (int i = 0; i < taken->n && free; i++) {
+      const Taken *t = &taken->at[i];
+      free = t->name != tried || t->group != group;
+      if (!free && signature && t->signature == signature)
+        return tried;
+    }
+    if (free) {
+      push(taken, (Taken){tried, group, signature});
+      return tried;
+    }
+  }
+}
+
+/* "attn.c_attn" of scope "h.3.attn.c_attn" in region "h.3". */
+static const char *relative(const char *path, const char *region) {
+  size_t n = strlen(region);
+  if (n == 0 || strncmp(path, region, n) || (path[n] && path[n] != '.'))
+    return path;
+  return path[n] ? path + n + 1 : "";
+}
+
+static Name scope_path(const Fuse *f, int node) { return f->g->scopes.at[node_at(f, node)->scope].path; }
+
+/* ---- lifetimes ---------------------------------------------------------------------------------------- */
+
+typedef struct Touch { bool any, several; int region; } Touch;
+
+static void touch(StageKernels *k, Touch *t, int buffer, int region, bool backward, int at) {
+  Buffer *b = &k->buffers.at[buffer];
+  Touch *x = &t[buffer];
+  x->several |= x->any && x->region != region;
+  x->any = true;
+  x->region = region;
+  if (b->kind == BUFFER_SAVED) {
+    if (!backward && b->first < 0)
+      b->first = at;
+    if (backward)
+      b->last = at;
+    return;
+  }
+  if (b->first < 0)
+    b->first = at;
+  b->last = at;
+}
+
+static void touch_kernels(StageKernels *k, Touch *t, Kernels *kernels, bool backward) {
+  for (int i = 0; i < kernels->n; i++) {
+    Kernel *kernel = &kernels->at[i];
+    for (int j = 0; j < kernel->in.n; j++)
+      touch(k, t, kernel->in.at[j].buffer, kernel->region, backward, i);
+    for (int j = 0; j < kernel->out.n; j++)
+      touch(k, t, kernel->out.at[j].buffer, kernel->region, backward, i);
+    for (int j = 0; j < kernel->terms.n; j++)
+      if (kernel->terms.at[j].kind == TERM_LOAD)
+        touch(k, t, kernel->terms.at[j].place.buffer, kernel->region, backward, i);
+    for (int j = 0; j < kernel->stores.n; j++)
+      touch(k, t, kernel->stores.at[j].place.buffer, kernel->region, backward, i);
+  }
+}
+
+static int param_region(const StageKernels *k, Name name) {
+  for (int r = 0; r < k->regions.n; r++)
+    if (k->regions.at[r].path[0] && relative(name, k->regions.at[r].path) != name)
+      return r;
+  return -1;
+}
+
+static void find_lifetimes(Fuse *f) {
+  StageKernels *k = f->k;
+  Touch *t = alloc(sizeof *t * (size_t)(k->buffers.n + 1));
+  touch_kernels(k, t, &k->setup, false);
+  for (int i = 0; i < k->buffers.n; i++)
+    if (k->buffers.at[i].kind != BUFFER_TABLE)
+      k->buffers.at[i].first = k->buffers.at[i].last = -1;
+  touch_kernels(k, t, &k->forward, false);
+  touch_kernels(k, t, &k->backward, true);
+  for (int i = 0; i < k->buffers.n; i++) {
+    Buffer *b = &k->buffers.at[i];
+    bool local = b->kind == BUFFER_SAVED || b->kind == BUFFER_TEMPORARY;
+    if (local && t[i].any && !t[i].several)
+      b->region = t[i].region;
+    if (b->kind == BUFFER_WEIGHT || b->kind == BUFFER_ACCUMULATOR)
+      b->region = param_region(k, f->g->params.at[b->param].name);
+  }
+}
+
+/* ---- signatures ------------------------------------------------------------------------------------------ */
+
+/* Buffers in order of appearance: what differs between like kernels is which buffers, not their pattern. */
+typedef struct Pattern { Text *text; Ints seen; const StageKernels *k; } Pattern;
+
+static int slot_of(Pattern *p, int buffer) {
+  for (int i = 0; i < p->seen.n; i++)
+    if (p->seen.at[i] == buffer)
+      return i;
+  push(&p->seen, buffer);
+  return p->seen.n - 1;
+}
+
+static void sign_place(Pattern *p, const Place *place) {
+  const Buffer *b = &p->k->buffers.at[place->buffer];
+  text_add(p->text, " %d%s%s+%lld", slot_of(p, place->buffer), b->type == TYPE_TOKEN ? "t" : "",
+           b->kind == BUFFER_ACCUMULATOR ? "a" : "", (long long)place->offset);
+  for (int i = 0; i < place->rank; i++)
+    text_add(p->text, ",%lld:%lld", (long long)place->dim[i], (long long)place->stride[i]);
+}
+
+static void sign_attributes(Pattern *p, const Node *n) {
+  for (int i = 0; i < MAX_ATTR && n->op->attr[i].name; i++) {
+    text_add(p->text, " %s=%a", n->op->attr[i].name, n->attr[i].number);
+    for (int j = 0; j < n->attr[i].n; j++)
+      text_add(p->text, ",%lld", (long long)n->attr[i].list[j]);
+  }
+}
+
+static Name sign_kernel(const StageKernels *k, const Kernel *kernel) {
+  Text t = {0};
+  Pattern p = {.text = &t, .k = k};
+  text_add(&t, "%d %d %d", kernel->kind, kernel->accumulate, kernel->bias);
+  if (kernel->kind == KERNEL_CALL) {
+    text_add(&t, " %s threads=%d", kernel->node->op->name, k->threads);
+    sign_attributes(&p, kernel->node);
+    for (int i = 0; i < kernel->in.n; i++)
+      sign_place(&p, &kernel->in.at[i]);
+    for (int i = 0; i < kernel->out.n; i++)
+      sign_place(&p, &kernel->out.at[i]);
+    return internf("%.16s", sha256_hex(t.at, t.n));
+  }
+  text_add(&t, " p%d c%d s%d", kernel->parallel, kernel->chunks, kernel->samples);
+  for (int i = 0; i < kernel->n_dims; i++)
+    text_add(&t, " %lld", (long long)kernel->dim[i]);
+  for (int i = 0; i < kernel->terms.n; i++) {
+    const Term *term = &kernel->terms.at[i];
+    text_add(&t, "\n%d %s %a", term->kind, term->op ? term->op->name : "", term->constant);
+    for (int j = 0; j < term->n_in; j++)
+      text_add(&t, " #%d", term->in[j]);
+    if (term->kind == TERM_OP)
+      sign_attributes(&p, term->node);
+    if (term->kind == TERM_LOAD)
+      sign_place(&p, &term->place);
+  }
+  for (int i = 0; i < kernel->stores.n; i++) {
+    text_add(&t, "\n= #%d %d", kernel->stores.at[i].term, kernel->stores.at[i].accumulate);
+    sign_place(&p, &kernel->stores.at[i].place);
+  }
+  return internf("%.16s", sha256_hex(t.at, t.n));
+}
+
+/* ---- kernels ------------------------------------------------------------------------------------------------- */
+
+static void kernel_comment(Fuse *f, Direction d, int at, Kernel *k) {
+  Text name = {0}, comment = {0};
+  const Group *group = &f->groups[d].at[at];
+  Ints scopes = {0};
+  Name region = f->k->regions.at[k->region].path;
+  for (int i = 0; i < group->items.n; i++) {
+    const Item *it = &f->items[d].at[group->items.at[i]];
+    int scope = node_at(f, it->node)->scope;
+    bool seen = false;
+    for (int j = 0; j < scopes.n; j++)
+      seen |= scopes.at[j] == scope;
+    if (seen)
+      continue;
+    push(&scopes, scope);
+    const Scope *s = &f->g->scopes.at[scope];
+    const char *path = relative(s->path, region);
+    text_add(&comment, "%s%s (%s)", comment.n ? ", " : "", s->path[0] ? s->path : "model", s->layer);
+    if (scopes.n <= 3)
+      text_add(&name, "%s%s", name.n ? "_" : "", path[0] ? path : value_at(f, node_at(f, it->node)->out[0])->name);
+  }
+  k->name = identifier(format("%s%s", name.n ? name.at : "copy", d == BACKWARD ? "_backward" : d == SETUP ? "_table" : ""));
+  k->comment = intern(comment.n ? comment.at : "");
+}
+
+static void name_kernels(Fuse *f, Direction d, Kernels *kernels, Names *taken) {
+  for (int i = 0; i < kernels->n; i++) {
+    Kernel *k = &kernels->at[i];
+    kernel_comment(f, d, i, k);
+    k->signature = sign_kernel(f->k, k);
+    k->name = unique(taken, k->name, 0, k->signature);
+  }
+}
+
+/* ---- buffers ---------------------------------------------------------------------------------------------------- */
+
+static void name_buffers(Fuse *f) {
+  static const char *const prefix[] = {[BUFFER_GRADIENT_RECEIVED] = "d_", [BUFFER_GRADIENT_SENT] = "d_", [BUFFER_LOSS] = ""};
+  StageKernels *k = f->k;
+  Names taken = {0};
+  for (int i = 0; i < k->buffers.n; i++) {
+    Buffer *b = &k->buffers.at[i];
+    const char *region = b->region >= 0 ? k->regions.at[b->region].path : "";
+    const char *full;
+    if (b->param >= 0) {
+      full = f->g->params.at[b->param].name;
+      bool several = b->kind == BUFFER_ACCUMULATOR && f->g->params.at[b->param].uses.n > 1;
+      b->comment = several ? internf("%s, use %d", full, b->use + 1) : intern(full);
+      if (several && b->use > 0)
+        full = format("%s_use_%d", full, b->use + 1);
+    } else {
+      Name path = scope_path(f, value_at(f, b->value)->node);
+      full = path[0] ? format("%s.%s", path, value_at(f, b->value)->name) : value_at(f, b->value)->name;
+      b->comment = intern(full);
+    }
+    const char *p = (size_t)b->kind < sizeof prefix / sizeof *prefix && prefix[b->kind] ? prefix[b->kind] : "";
+    Name name = identifier(format("%s%s", p, relative(full, region)));
+    b->name = unique(&taken, name, b->kind * 4096 + b->region + 1, NULL);
+  }
+}
+
+/* ---- regions -------------------------------------------------------------------------------------------------------- */
+
+static void region_ranges(StageKernels *k) {
+  for (int r = 0; r < k->regions.n; r++) {
+    Region *region = &k->regions.at[r];
+    for (int d = 0; d < 2; d++) {
+      const Kernels *kernels = d ? &k->backward : &k->forward;
+      int first = 0, end;
+      while (first < kernels->n && kernels->at[first].region != r)
+        first++;
+      for (end = first; end < kernels->n && kernels->at[end].region == r;)
+        end++;
+      if (d)
+        region->first_backward = first, region->end_backward = end;
+      else
+        region->first_forward = first, region->end_forward = end;
+    }
+  }
+}
+
+static void sign_use(Pattern *p, const Place *place, int region) {
+  const Buffer *b = &p->k->buffers.at[place->buffer];
+  bool own = b->region == region;
+  text_add(p->text, " %d", slot_of(p, place->buffer));
+  if (own)
+    text_add(p->text, "%d%s", b->kind, b->name);
+}
+
+static Name sign_region(const StageKernels *k, int r) {
+  Text t = {0};
+  Pattern p = {.text = &t, .k = k};
+  const Region *region = &k->regions.at[r];
+  for (int d = 0; d < 2; d++) {
+    const Kernels *kernels = d ? &k->backward : &k->forward;
+    int first = d ? region->first_backward : region->first_forward, end = d ? region->end_backward : region->end_forward;
+    for (int i = first; i < end; i++) {
+      const Kernel *kernel = &kernels->at[i];
+      text_add(&t, "\n%s", kernel->signature);
+      for (int j = 0; j < kernel->in.n; j++)
+        sign_use(&p, &kernel->in.at[j], r);
+      for (int j = 0; j < kernel->out.n; j++)
+        sign_use(&p, &kernel->out.at[j], r);
+      for (int j = 0; j < kernel->terms.n; j++)
+        if (kernel->terms.at[j].kind == TERM_LOAD)
+          sign_use(&p, &kernel->terms.at[j].place, r);
+      for (int j = 0; j < kernel->stores.n; j++)
+        sign_use(&p, &kernel->stores.at[j].place, r);
+    }
+    text_add(&t, "\n--");
+  }
+  return intern(t.at);
+}
+
+static void find_like_regions(StageKernels *k) {
+  Name *signature = alloc(sizeof(Name) * (size_t)(k->regions.n + 1));
+  for (int r = 0; r < k->regions.n; r++) {
+    signature[r] = k->regions.at[r].index >= 0 ? sign_region(k, r) : intern("");
+    for (int s = 0; s < r && k->regions.at[r].like == r; s++)
+      if (k->regions.at[r].index >= 0 && k->regions.at[s].family == k->regions.at[r].family &&
+          signature[s] == signature[r])
+        k->regions.at[r].like = s;
+  }
+}
+
+void name_everything(Fuse *f) {
+  Names taken = {0};
+  find_lifetimes(f);
+  name_kernels(f, SETUP, &f->k->setup, &taken);
+  name_kernels(f, FORWARD, &f->k->forward, &taken);
+  name_kernels(f, BACKWARD, &f->k->backward, &taken);
+  name_buffers(f);
+  region_ranges(f->k);
+  find_like_regions(f->k);
+}

@@ -1,0 +1,384 @@
+/* From groups to kernels: terms, passes over the row, merged dims. */
+#include <string.h>
+
+#include "fuse/internal.h"
+
+bool uses_index(const Op *op) {
+  return op->expression && (strstr(op->expression, "$i") || strstr(op->expression, "$j"));
+}
+
+static bool uses(const Op *op, const char *what) {
+  return op->expression && strstr(op->expression, what);
+}
+
+/* The term of every value met in the kernel under construction; valid where stamp[value] == its id. */
+typedef struct Builder {
+  Fuse *f;
+  Direction d;
+  int group;
+  Kernel *k;
+  int *term, *stamp, id;
+} Builder;
+
+static int add_term(Builder *b, int value, Term t) {
+  push(&b->k->terms, t);
+  if (value >= 0) {
+    b->term[value] = b->k->terms.n - 1;
+    b->stamp[value] = b->id;
+  }
+  return b->k->terms.n - 1;
+}
+
+static const Group *group_at(const Builder *b) { return &b->f->groups[b->d].at[b->group]; }
+
+static bool row_of_one(const Builder *b) {
+  const Group *s = group_at(b);
+  return s->dim[s->n_dims - 1] == 1;
+}
+
+static int load_term(Builder *b, int value) {
+  Fuse *f = b->f;
+  Place from = place_value(f, value);
+  Term t = {.kind = TERM_LOAD, .name = value_at(f, value)->name};
+  t.place = place_broadcast(f, &from, value_at(f, value)->shape.batched, group_at(b));
+  t.scalar = t.place.stride[t.place.rank - 1] == 0 && !row_of_one(b);
+  return add_term(b, value, t);
+}
+
+static int term_of(Builder *b, int value);
+
+static int op_term(Builder *b, int node, int value) {
+  const Node *n = node_at(b->f, node);
+  Term t = {.kind = TERM_OP, .op = n->op, .node = n, .n_in = n->n_in, .name = value_at(b->f, value)->name};
+  ensure(n->n_in <= 4);
+  bool scalar = !uses_index(n->op);
+  for (int i = 0; i < n->n_in; i++)
+    t.in[i] = term_of(b, n->in[i]);
+  for (int i = 0; i < n->n_in; i++)
+    scalar &= b->k->terms.at[t.in[i]].scalar;
+  t.scalar = scalar;
+  return add_term(b, value, t);
+}
+
+static int term_of(Builder *b, int value) {
+  Fuse *f = b->f;
+  value = f->same[value];
+  if (b->stamp[value] == b->id)
+    return b->term[value];
+  int root = view_root(f, value), node = value_at(f, root)->node;
+  const Node *n = node_at(f, node);
+  bool alias = view_is_alias(f, value);
+  if (alias && (n->op == &op_constant || n->op == &op_full))
+    return add_term(b, value, (Term){.kind = TERM_CONSTANT, .constant = node_number(n, "value"), .scalar = true,
+                                     .name = value_at(f, root)->name});
+  if (alias && n->op->kind == OP_SOURCE && n->op->expression)
+    return op_term(b, node, value);
+  if (alias && root != value && b->stamp[root] == b->id)
+    return b->term[root];
+  if (alias && b->d == BACKWARD && f->inlined[root])
+    return op_term(b, node, root);
+  return load_term(b, value);
+}
+
+static void add_store(Builder *b, int term, Place place, bool accumulate) {
+  Store s = {.term = term, .place = place, .accumulate = accumulate};
+  push(&b->k->stores, s);
+}
+
+static int reduce_term(Builder *b, const Node *n, const Op *op, int value) {
+  int in = term_of(b, n->in[0]);
+  return add_term(b, value, (Term){.kind = TERM_REDUCE, .op = op, .n_in = 1, .in = {in}, .scalar = true,
+                                   .name = value_at(b->f, n->out[0])->name});
+}
+
+/* Sums over broadcast axes: over the last axis within the row, over others by accumulating. */
+static void sum_to_store(Builder *b, const Node *n) {
+  Fuse *f = b->f;
+  int out = n->out[0];
+  const Group *s = group_at(b);
+  Place to = place_value(f, out);
+  Place p = place_broadcast(f, &to, value_at(f, out)->shape.batched, s);
+  int last = s->n_dims - 1;
+  int term = p.stride[last] == 0 && s->dim[last] > 1 ? reduce_term(b, n, &op_sum, -1) : term_of(b, n->in[0]);
+  bool summed = s->sums != 0 || f->k->buffers.at[p.buffer].kind == BUFFER_ACCUMULATOR;
+  bool whole = true;
+  for (int i = 0; i < last; i++)
+    whole &= !(p.stride[i] == 0 && s->dim[i] > 1);
+  add_store(b, term, p, summed && (!whole || f->k->buffers.at[p.buffer].kind == BUFFER_ACCUMULATOR));
+}
+
+static void loop_item(Builder *b, Item *it) {
+  Fuse *f = b->f;
+  if (it->kind == ITEM_FILL) {
+    int zero = add_term(b, -1, (Term){.kind = TERM_CONSTANT, .scalar = true, .name = intern("zero")});
+    add_store(b, zero, place_broadcast(f, &it->place, group_at(b)->batched, group_at(b)), false);
+    return;
+  }
+  if (it->kind == ITEM_COPY) {
+    int term = term_of(b, it->value);
+    bool batched = value_at(f, it->value)->shape.batched;
+    add_store(b, term, place_broadcast(f, &it->place, batched, group_at(b)), it->accumulate);
+    return;
+  }
+  const Node *n = node_at(f, it->node);
+  if (n->op->kind == OP_SUM_TO)
+    sum_to_store(b, n);
+  else if (n->op->kind == OP_REDUCE)
+    it->term = reduce_term(b, n, n->op, n->out[0]);
+  else
+    it->term = op_term(b, it->node, n->out[0]);
+}
+
+static void call_kernel(Builder *b, const Item *it) {
+  Fuse *f = b->f;
+  const Node *n = node_at(f, it->node);
+  Kernel *k = b->k;
+  k->kind = KERNEL_CALL;
+  k->node = n;
+  k->bias = -1;
+  for (int i = 0; i < n->n_in; i++)
+    push(&k->in, place_value(f, n->in[i]));
+  int sum = -1;
+  if (f->bias[it->node] >= 0) {
+    for (int i = it->node + 1; sum < 0; i++)
+      if (f->merged[i] == it->node)
+        sum = node_at(f, i)->out[0];
+    k->bias = k->in.n;
+    push(&k->in, place_value(f, f->bias[it->node]));
+  }
+  for (int i = 0; i < n->n_out; i++)
+    push(&k->out, place_value(f, sum >= 0 ? sum : n->out[i]));
+  k->accumulate = f->k->buffers.at[k->out.at[0].buffer].kind == BUFFER_ACCUMULATOR;
+}
+
+static Kernels *kernels_of(Fuse *f, Direction d) {
+  return d == SETUP ? &f->k->setup : d == FORWARD ? &f->k->forward : &f->k->backward;
+}
+
+void build_kernels(Fuse *f, Direction d) {
+  Builder b = {.f = f, .d = d};
+  b.term = alloc(sizeof(int) * (size_t)f->g->values.n);
+  b.stamp = alloc(sizeof(int) * (size_t)f->g->values.n);
+  Kernels *out = kernels_of(f, d);
+  for (int i = 0; i < f->groups[d].n; i++) {
+    const Group *group = &f->groups[d].at[i];
+    push(out, (Kernel){.region = group->region, .backward = d == BACKWARD, .bias = -1});
+    b.k = &out->at[out->n - 1];
+    b.group = i;
+    b.id = i + 1;
+    if (!group->loop) {
+      call_kernel(&b, &f->items[d].at[group->items.at[0]]);
+      continue;
+    }
+    b.k->n_dims = group->n_dims;
+    memcpy(b.k->dim, group->dim, sizeof group->dim);
+    for (int j = 0; j < group->items.n; j++)
+      loop_item(&b, &f->items[d].at[group->items.at[j]]);
+  }
+}
+
+/* ---- stores of what others read ------------------------------------------------------------- */
+
+static void store_needed(Fuse *f, Direction d, int at) {
+  const Group *group = &f->groups[d].at[at];
+  Builder b = {.f = f, .d = d, .group = at, .k = &kernels_of(f, d)->at[at]};
+  for (int i = 0; i < group->items.n; i++) {
+    const Item *it = &f->items[d].at[group->items.at[i]];
+    const Node *n = node_at(f, it->node);
+    if (it->kind != ITEM_NODE || n->op->kind == OP_SUM_TO || !f->needed[n->out[0]])
+      continue;
+    Place to = place_value(f, n->out[0]);
+    add_store(&b, it->term, place_broadcast(f, &to, value_at(f, n->out[0])->shape.batched, group), false);
+  }
+}
+
+/* ---- passes over the row ----------------------------------------------------------------------- */
+
+static int lowest_bit(unsigned x) { return __builtin_ctz(x); }
+
+static void assign_passes(Kernel *k) {
+  int n = k->terms.n, last = -1;
+  int *ready = alloc(sizeof(int) * (size_t)n);
+  unsigned *needs = alloc(sizeof(unsigned) * (size_t)n);
+  for (int i = 0; i < n; i++) {
+    Term *t = &k->terms.at[i];
+    for (int j = 0; j < t->n_in; j++)
+      if (ready[t->in[j]] > ready[i])
+        ready[i] = ready[t->in[j]];
+    t->phase = ready[i];
+    if (t->kind == TERM_REDUCE) {
+      last = t->phase > last ? t->phase : last;
+      ready[i]++;
+    }
+  }
+  for (int i = 0; i < k->stores.n; i++) {
+    Store *s = &k->stores.at[i];
+    const Term *t = &k->terms.at[s->term];
+    bool row = s->place.stride[k->n_dims - 1] != 0 || k->dim[k->n_dims - 1] == 1;
+    s->phase = ready[s->term];
+    if (!t->scalar || (row && k->dim[k->n_dims - 1] > 1)) {
+      needs[s->term] |= 1u << s->phase;
+      last = s->phase > last ? s->phase : last;
+    }
+  }
+  k->phases = last + 1;
+  for (int i = n - 1; i >= 0; i--) {
+    Term *t = &k->terms.at[i];
+    unsigned mask = t->kind == TERM_REDUCE ? 1u << t->phase : needs[i];
+    if (t->scalar && t->kind != TERM_REDUCE)
+      t->passes = 1u << t->phase;
+    else
+      t->passes = mask;
+    if (t->scalar && t->kind != TERM_REDUCE)
+      continue;
+    if (mask && t->kind != TERM_REDUCE)
+      t->phase = lowest_bit(mask);
+    t->row_buffer = t->kind == TERM_OP && t->op->expensive && (mask & (mask - 1));
+    for (int j = 0; j < t->n_in; j++)
+      needs[t->in[j]] |= t->row_buffer ? mask & -mask : mask;
+  }
+}
+
+/* ---- dims ------------------------------------------------------------------------------------------ */
+
+static int n_places(const Kernel *k) { return k->terms.n + k->stores.n; }
+
+static Place *place_number(Kernel *k, int i) {
+  if (i >= k->terms.n)
+    return &k->stores.at[i - k->terms.n].place;
+  return k->terms.at[i].kind == TERM_LOAD ? &k->terms.at[i].place : NULL;
+}
+
+static void drop_dim(Kernel *k, int d) {
+  for (int i = 0; i < n_places(k); i++) {
+    Place *p = place_number(k, i);
+    if (!p)
+      continue;
+    p->rank--;
+    for (int j = d; j < p->rank; j++) {
+      p->dim[j] = p->dim[j + 1];
+      p->stride[j] = p->stride[j + 1];
+    }
+  }
+  k->n_dims--;
+  for (int j = d; j < k->n_dims; j++)
+    k->dim[j] = k->dim[j + 1];
+}
+
+static bool merge_dims(Kernel *k, int d) { /* d with d + 1 */
+  for (int i = 0; i < n_places(k); i++) {
+    const Place *p = place_number(k, i);
+    if (p && k->dim[d] > 1 && p->stride[d] != p->stride[d + 1] * k->dim[d + 1])
+      return false;
+  }
+  int64_t size = k->dim[d] * k->dim[d + 1];
+  drop_dim(k, d);
+  k->dim[d] = size;
+  for (int i = 0; i < n_places(k); i++)
+    if (place_number(k, i))
+      place_number(k, i)->dim[d] = size;
+  return true;
+}
+
+/* Axes that accumulate move behind those that do not, in their order. */
+static void move_sums_last(Kernel *k, unsigned sums) {
+  int order[MAX_DIM], n = 0;
+  for (int pass = 0; pass < 2; pass++)
+    for (int i = 0; i + 1 < k->n_dims; i++)
+      if (((sums >> i) & 1) == (unsigned)pass)
+        order[n++] = i;
+  k->parallel = k->n_dims - 1 - __builtin_popcount(sums);
+  Kernel old = *k;
+  for (int j = 0; j < n; j++)
+    k->dim[j] = old.dim[order[j]];
+  for (int i = 0; i < n_places(k); i++) {
+    Place *p = place_number(k, i);
+    if (!p)
+      continue;
+    Place q = *p;
+    for (int j = 0; j < n; j++) {
+      p->dim[j] = q.dim[order[j]];
+      p->stride[j] = q.stride[order[j]];
+    }
+  }
+}
+
+static void merge_outer(Kernel *k) {
+  int first = k->samples ? 1 : 0;
+  for (int d = first; d + 1 < k->n_dims && k->n_dims > 1 + first;)
+    if (k->dim[d] == 1) {
+      k->parallel -= d < k->parallel;
+      drop_dim(k, d);
+    } else {
+      d++;
+    }
+  for (int d = first; d + 2 < k->n_dims;) {
+    bool same_class = (d < k->parallel) == (d + 1 < k->parallel);
+    if (same_class && merge_dims(k, d))
+      k->parallel -= d < k->parallel;
+    else
+      d++;
+  }
+}
+
+static void merge_rows(Kernel *k, bool counts_columns) {
+  for (int i = 0; i < k->terms.n; i++)
+    if (k->terms.at[i].kind == TERM_REDUCE || (k->terms.at[i].scalar && k->terms.at[i].kind == TERM_LOAD))
+      return;
+  int first = k->samples ? 1 : 0;
+  if (k->dim[k->n_dims - 1] == 1 && k->n_dims > 1 + first) {
+    drop_dim(k, k->n_dims - 1);
+    k->parallel = k->n_dims - 1;
+  }
+  while (k->n_dims > 1 + first && k->parallel == k->n_dims - 1 && !counts_columns &&
+         k->dim[k->n_dims - 1] < 256 && merge_dims(k, k->n_dims - 2))
+    k->parallel--;
+}
+
+/* Rows are dealt to chunks by their number alone, so that bits depend on nothing else. */
+static void deal_chunks(Kernel *k) {
+  int64_t rows = 1;
+  for (int i = 0; i + 1 < k->n_dims; i++)
+    rows *= k->dim[i];
+  k->chunks = rows >= 512 ? 16 : rows >= 128 ? 4 : 1;
+}
+
+static void arrange(Fuse *f, Kernel *k, unsigned sums) {
+  bool counts_columns = false;
+  for (int i = 0; i < k->terms.n; i++)
+    if (k->terms.at[i].op) {
+      k->samples |= uses(k->terms.at[i].op, "$i") || uses(k->terms.at[i].op, "$s");
+      counts_columns |= uses(k->terms.at[i].op, "$j");
+    }
+  unsigned outer = 0;
+  for (int i = 0; i + 1 < k->n_dims; i++)
+    outer |= k->dim[i] > 1 ? 1u << i : 0;
+  bool whole = sums && (sums & outer) == outer;
+  if (whole)
+    k->parallel = 0;
+  else
+    move_sums_last(k, sums);
+  if (whole)
+    deal_chunks(k);
+  merge_outer(k);
+  if (!sums)
+    merge_rows(k, counts_columns);
+  if (k->chunks > 1)
+    for (int i = 0; i < k->stores.n; i++)
+      if (k->stores.at[i].accumulate) {
+        int64_t n = f->k->buffers.at[k->stores.at[i].place.buffer].elements;
+        k->scratch_bytes += k->chunks * ((n + LANES - 1) / LANES * LANES) * 4;
+      }
+}
+
+void finish_loops(Fuse *f, Direction d) {
+  Kernels *kernels = kernels_of(f, d);
+  for (int i = 0; i < kernels->n; i++) {
+    Kernel *k = &kernels->at[i];
+    if (k->kind != KERNEL_LOOP)
+      continue;
+    store_needed(f, d, i);
+    assign_passes(k);
+    arrange(f, k, f->groups[d].at[i].sums);
+  }
+}
