@@ -1,0 +1,174 @@
+/* Building Ast nodes, with the checks that the grammar leaves open. */
+#include "syntax/parse.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+Ast *ast_new(AstKind kind, Span span) {
+  Ast *a = alloc(sizeof *a);
+  a->kind = kind;
+  a->span = a->span2 = span;
+  return a;
+}
+
+Span span_join(Span first, Span last) {
+  return (Span){first.file, first.line, first.column, last.end_line, last.end_column};
+}
+
+/* ---- literals ------------------------------------------------------------------------------ */
+
+Ast *parse_number(Parse *p, const char *text, Span where) {
+  Ast *a = ast_new(AST_NUMBER, where);
+  a->number = strtod(text, NULL);
+  a->integral = !strpbrk(text, ".eE");
+  if (isfinite(a->number) && (!a->integral || a->number <= 9007199254740992.0)) return a;
+  error_at(where, "PD0006", "this number is too large");
+  p->errors++;
+  a->number = 0;
+  return a;
+}
+
+typedef struct Unit { const char *name, *base; double scale; } Unit;
+
+static const Unit units[] = {
+  {"B", "bytes", 1}, {"KB", "bytes", 1e3}, {"MB", "bytes", 1e6}, {"GB", "bytes", 1e9}, {"TB", "bytes", 1e12},
+  {"KiB", "bytes", 0x1p10}, {"MiB", "bytes", 0x1p20}, {"GiB", "bytes", 0x1p30}, {"TiB", "bytes", 0x1p40},
+  {"B/s", "bytes/s", 1}, {"KB/s", "bytes/s", 1e3}, {"MB/s", "bytes/s", 1e6}, {"GB/s", "bytes/s", 1e9},
+  {"TB/s", "bytes/s", 1e12}, {"MiB/s", "bytes/s", 0x1p20}, {"GiB/s", "bytes/s", 0x1p30},
+  {"bit/s", "bytes/s", 1.0 / 8}, {"Kbit/s", "bytes/s", 1e3 / 8}, {"Mbit/s", "bytes/s", 1e6 / 8},
+  {"Gbit/s", "bytes/s", 1e9 / 8}, {"Tbit/s", "bytes/s", 1e12 / 8},
+  {"s", "seconds", 1}, {"ms", "seconds", 1e-3}, {"us", "seconds", 1e-6}, {"ns", "seconds", 1e-9},
+  {"FLOPS", "operations/s", 1}, {"MFLOPS", "operations/s", 1e6}, {"GFLOPS", "operations/s", 1e9},
+  {"TFLOPS", "operations/s", 1e12}, {"PFLOPS", "operations/s", 1e15},
+};
+
+Ast *parse_quantity(const char *text, Span where) {
+  size_t number = strcspn(text, " \tBKMGTPFbsmun");
+  const char *unit = text + number + strspn(text + number, " \t");
+  for (size_t i = 0; i < sizeof units / sizeof *units; i++)
+    if (strcmp(unit, units[i].name) == 0) {
+      Ast *a = ast_new(AST_QUANTITY, where);
+      a->text = format("%.*s %s", (int)number, text, unit);
+      a->number = strtod(text, NULL) * units[i].scale;
+      a->name = intern(units[i].base);
+      return isfinite(a->number) ? a : NULL;
+    }
+  return NULL;
+}
+
+Ast *parse_word(const char *text, Span where) {
+  Ast *a = ast_new(AST_WORD, where);
+  a->name = intern(text);
+  return a;
+}
+
+Ast *parse_string(const char *text, Span where) {
+  Ast *a = ast_new(AST_STRING, where);
+  char *out = alloc(strlen(text) + 1);
+  a->text = out;
+  for (const char *c = text + 1; *c && *c != '"'; c++) {
+    if (*c == '\\') c++;
+    *out++ = *c;
+  }
+  return a;
+}
+
+/* ---- expressions --------------------------------------------------------------------------- */
+
+Ast *parse_binary(Ast *a, Name operator, Span where, Ast *b) {
+  Ast *n = ast_new(AST_BINARY, span_join(a->span, b->span));
+  n->name = operator;
+  n->span2 = where;
+  n->a = a;
+  n->b = b;
+  return n;
+}
+
+Ast *parse_unary(Name operator, Span where, Ast *a) {
+  Ast *n = ast_new(AST_UNARY, span_join(where, a->span));
+  n->name = operator;
+  n->span2 = where;
+  n->a = a;
+  return n;
+}
+
+static bool is_label(const Ast *a) {
+  for (; a->kind == AST_INDEX || a->kind == AST_MEMBER; a = a->a) {
+    if (a->kind != AST_INDEX) continue;
+    for (int i = 0; i < a->list.n; i++)
+      if (a->list.at[i]->kind == AST_RANGE) return false;
+  }
+  return a->kind == AST_NAME;
+}
+
+Ast *parse_label(Parse *p, Ast *label, Ast *call) {
+  Ast *n = ast_new(AST_LABEL, span_join(label->span, call->span));
+  n->a = label;
+  n->b = call;
+  if (!is_label(label)) {
+    p->errors++;
+    help(error_at(label->span, "PD0007", "a label is a name, with or without indices"), "for example 'h[i]: linear(x, 10)'");
+  } else if (call->kind != AST_CALL) {
+    p->errors++;
+    Diagnostic *d = error_at(call->span, "PD0007", "a label names a call, and this is none");
+    underline(d, label->span);
+    help(d, "a slice is written with '..': 'x[0..3]'");
+  }
+  return n;
+}
+
+Ast *parse_call(Parse *p, Ast *callee, AstList arguments, Span close) {
+  Ast *n = ast_new(AST_CALL, span_join(callee->span, close));
+  n->a = callee;
+  n->list = arguments;
+  if (callee->kind != AST_NAME && callee->kind != AST_MEMBER && callee->kind != AST_INDEX) {
+    p->errors++;
+    error_at(callee->span, "PD0008", "only layers, operations and instances can be called, by their names");
+  }
+  for (int i = 1; i < arguments.n; i++)
+    if (!arguments.at[i]->name && arguments.at[i - 1]->name) {
+      p->errors++;
+      Diagnostic *d = error_at(arguments.at[i]->span, "PD0009", "an argument without a name stands after one with a name");
+      underline(d, arguments.at[i - 1]->span);
+      help(d, "put it before '%s = ...', or give its name too", arguments.at[i - 1]->name);
+      break;
+    }
+  return n;
+}
+
+/* ---- statements and items ------------------------------------------------------------------ */
+
+Ast *parse_assign(Parse *p, AstList targets, Ast *value) {
+  Ast *n = ast_new(AST_ASSIGN, span_join(targets.at[0]->span, value->span));
+  n->list = targets;
+  n->a = value;
+  for (int i = 0; i < targets.n; i++)
+    if (targets.at[i]->kind != AST_NAME) {
+      p->errors++;
+      Diagnostic *d = error_at(targets.at[i]->span, "PD0005", "only a variable can stand on the left of '='");
+      if (targets.at[i]->kind == AST_INDEX)
+        help(d, "variables hold whole values; to name an instance, write 'x = %s: ...'", ast_text(targets.at[i]));
+      if (targets.at[i]->kind == AST_BINARY && strchr("=<>!", targets.at[i]->name[0]))
+        help(d, "'==' compares and '=' assigns");
+    }
+  return n;
+}
+
+Ast *parse_declaration(AstKind kind, Span first, Name name, Span where, AstList dims, Ast *value, Span last) {
+  Ast *n = ast_new(kind, last.end_line ? span_join(first, last) : first);
+  n->name = name;
+  n->span2 = where;
+  n->list = dims;
+  n->a = value;
+  return n;
+}
+
+Ast *parse_item(AstKind kind, Span first, Name name, Span where, AstList list, Ast *body) {
+  Ast *n = ast_new(kind, first);
+  n->name = name;
+  n->span2 = where;
+  n->list = list;
+  n->a = body;
+  return n;
+}

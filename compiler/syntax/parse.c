@@ -1,0 +1,196 @@
+/* Runs scanner and parser over a file or a definition; words syntax errors. */
+#include "syntax/parse.h"
+#include "pdm.tab.h"
+#include "pdm.lex.h"
+
+#include <errno.h>
+#include <string.h>
+
+enum { MAX_BRACKETS = 200, MAX_DEPTH = 2000 };
+
+/* ---- scanner ------------------------------------------------------------------------------- */
+
+static void token_ends(Parse *p, const char *text, int length, Span *where) {
+  for (int i = 0; i < length; i++) {
+    p->column++;
+    if (text[i] == '\n') {
+      p->line++;
+      p->column = 1;
+    }
+  }
+  where->end_line = p->line;
+  where->end_column = p->column;
+}
+
+void parse_advance(Parse *p, const char *text, int length, Span *where) {
+  *where = (Span){p->file, p->line, p->column, p->line, p->column};
+  token_ends(p, text, length, where);
+  if (strchr(" \t\r\n#", text[0])) return;
+  p->before = p->now;
+  p->now = *where;
+  p->text = format("%.*s", length, text);
+}
+
+void parse_less(Parse *p, const char *text, int keep, Span *where) {
+  p->line = where->line;
+  p->column = where->column;
+  token_ends(p, text, keep, where);
+  p->now = *where;
+  p->text = format("%.*s", keep, text);
+}
+
+int parse_bracket(Parse *p, char c, const Span *where) {
+  if (strchr("([{", c)) {
+    push(&p->open, ((Bracket){c, *where}));
+    if (p->open.n == MAX_BRACKETS) {
+      p->errors++;
+      error_at(*where, "PD0010", "this is nested too deeply");
+    }
+    if (p->open.n >= MAX_BRACKETS) return END;
+  } else if (strchr(")]}", c)) {
+    char open = c == ')' ? '(' : c == ']' ? '[' : '{';
+    int i = p->open.n - 1;
+    while (i >= 0 && p->open.at[i].open != open) i--;
+    if (i >= 0) p->open.n = i;
+  }
+  return c;
+}
+
+void parse_bad_string(Parse *p, Span where) {
+  p->errors++;
+  help(error_at(where, "PD0002", "this string does not end on its line"), "close it with '\"'; only \\\" and \\\\ are escapes");
+}
+
+void parse_bad_character(Parse *p, const char *text, Span where) {
+  p->errors++;
+  unsigned char c = (unsigned char)text[0];
+  Diagnostic *d;
+  if (c < 32 || c >= 127) d = error_at(where, "PD0001", "this character is no part of the language outside comments");
+  else d = error_at(where, "PD0001", "'%c' is no part of the language", c);
+  if (c == '&' || c == '|') help(d, "write '%s'", c == '&' ? "and" : "or");
+  if (c == '!') help(d, "write 'not'");
+  if (c == '\'') help(d, "strings stand between double quotes");
+}
+
+/* ---- syntax errors ------------------------------------------------------------------------- */
+
+static bool one_of(const char *word, const char *const *list) {
+  for (; *list; list++)
+    if (strcmp(word, *list) == 0) return true;
+  return false;
+}
+
+static const char *const operators[] = {"'+'", "'-'", "'*'", "'/'", "'%'", "'@'", "'<'", "'>'", "'=='", "'!='", "'<='",
+                                        "'>='", "'//'", "'and'", "'or'", "'.'", "'('", "'['", "':'", NULL};
+static const char *const beginnings[] = {"a name", "a number", "a quantity", "a word", "a string", "'true'", "'false'",
+                                         "'('", "'['", "'-'", "'not'", NULL};
+static const char *const statements[] = {"'param'", "'input'", "'target'", "'loss'", "'return'", "'if'", "'for'", NULL};
+
+static bool has(const char *const *expected, int n, const char *word) {
+  for (int i = 0; i < n; i++)
+    if (strcmp(expected[i], word) == 0) return true;
+  return false;
+}
+
+/* "';' or ','": what could stand here, in a user's words. */
+static char *wanted(const char *const *expected, int n) {
+  bool expression = has(expected, n, "a number"), after = has(expected, n, "'+'"), statement = has(expected, n, "'param'");
+  bool item = has(expected, n, "'layer'");
+  Vec(const char *) said = {0};
+  if (item) push(&said, "'use', 'layer', 'model', 'train' or 'cluster'");
+  else if (statement) push(&said, "a statement");
+  else if (expression) push(&said, "an expression");
+  for (int i = 0; i < n && !item; i++) {
+    if (expression && one_of(expected[i], beginnings)) continue;
+    if (after && !expression && one_of(expected[i], operators)) continue;
+    if (statement && one_of(expected[i], statements)) continue;
+    push(&said, expected[i]);
+  }
+  Text t = {0};
+  for (int i = 0; i < said.n; i++) text_add(&t, "%s%s", i == 0 ? "" : i == said.n - 1 ? " or " : ", ", said.at[i]);
+  return t.n ? t.at : "something else";
+}
+
+static Span just_after(Span s) {
+  return (Span){s.file, s.end_line, s.end_column, s.end_line, s.end_column + 1};
+}
+
+void parse_unexpected(Parse *p, const char *const *expected, int n) {
+  p->errors++;
+  if (p->open.n >= MAX_BRACKETS) return;
+  bool end = p->now.line == 0 || strcmp(p->text, "") == 0;
+  bool closing = has(expected, n, "';'") || has(expected, n, "')'") || has(expected, n, "']'");
+  char *want = wanted(expected, n);
+  Diagnostic *d;
+  if (closing && !end && p->before.line && p->now.line > p->before.end_line && !has(expected, n, "a number")) {
+    d = error_at(just_after(p->before), "PD0003", "expected %s here, at the end of the line", want);
+  } else if (end) {
+    d = error_at(p->now, "PD0003", "expected %s, but the text ends", want);
+  } else {
+    d = error_at(p->now, "PD0003", "expected %s, but found '%s'", want, p->text);
+  }
+  if (p->open.n && (end || strchr(")]}", p->text[0])))
+    note_at(d, p->open.at[p->open.n - 1].span, "this '%c' is not closed before", p->open.at[p->open.n - 1].open);
+  if (strcmp(p->text, "=") == 0 && has(expected, n, "'=='")) help(d, "'=' assigns; '==' compares");
+  if (strcmp(p->text, ".") == 0 && has(expected, n, "a number")) help(d, "a number needs a digit before its point: 0.5");
+  if (strcmp(p->text, "..") == 0 && has(expected, n, "'+'")) help(d, "ranges stand in 'for' and in slices only");
+  static const char *const reserved[] = {"use", "layer", "model", "train", "cluster", "param", "input", "target", "loss",
+                                         "return", "if", "else", "for", "in", "and", "or", "not", NULL};
+  if (one_of(p->text, reserved) && has(expected, n, "a name") && !has(expected, n, "'param'"))
+    help(d, "'%s' is a word of the language; names must differ from those", p->text);
+}
+
+void parse_reserved(Parse *p, Span where, const char *word, const char *advice) {
+  p->errors++;
+  help(error_at(where, "PD0004", "'%s' is a word of the language and cannot be assigned", word), "%s", advice);
+}
+
+/* ---- driver -------------------------------------------------------------------------------- */
+
+/* Passes that walk an Ast recurse: one that would need too much stack is refused here. */
+static const Ast *too_deep(const Ast *a, int depth) {
+  if (!a) return NULL;
+  if (depth > MAX_DEPTH) return a;
+  const Ast *kid[] = {a->a, a->b, a->c}, *deep = NULL;
+  for (int i = 0; i < 3 && !deep; i++) deep = too_deep(kid[i], depth + 1);
+  for (int i = 0; i < a->list.n && !deep; i++) deep = too_deep(a->list.at[i], depth + 1);
+  return deep;
+}
+
+static Ast *parse(const char *path, const char *text, size_t length, bool define) {
+  Parse p = {.file = source_add(path, text), .line = 1, .column = 1, .text = "", .define = define};
+  p.now = p.before = (Span){p.file, 1, 1, 1, 1};
+  if (strlen(text) != length) {
+    error_at((Span){p.file, 0, 0, 0, 0}, "PD0001", "the file holds a NUL byte: it is no text");
+    return NULL;
+  }
+  yyscan_t scanner;
+  if (pdm_lex_init_extra(&p, &scanner) != 0) BUG("no memory for the scanner");
+  pdm__scan_bytes(text, (int)length, scanner);
+  int failed = pdm_parse(scanner, &p);
+  pdm_lex_destroy(scanner);
+  if (failed || p.errors) {
+    ensure(p.errors > 0);
+    return NULL;
+  }
+  const Ast *deep = too_deep(p.result, 0);
+  if (!deep) return p.result;
+  error_at(deep->span, "PD0010", "this is nested too deeply");
+  return NULL;
+}
+
+Ast *parse_file(const char *path) {
+  size_t length = 0;
+  char *text = read_file(path, &length);
+  if (!text) {
+    error_at(NO_SPAN, "PD0601", "cannot read '%s': %s", path, strerror(errno));
+    return NULL;
+  }
+  if (length > 1 << 24) {
+    error_at(NO_SPAN, "PD0601", "'%s' is larger than 16 MiB: it is no model description", path);
+    return NULL;
+  }
+  return parse(path, text, length, false);
+}
+
+Ast *parse_define(const char *text) { return parse("<command line>", text, strlen(text), true); }
