@@ -1,0 +1,194 @@
+/* Where the model may be parted into stages, and what crosses there. */
+#include "cut/cut.h"
+
+#include "cut/names.h"
+#include "ops/op.h"
+
+typedef struct Cut {
+  const Graph *g;
+  int *last_use;   /* by value: the last forward node that reads it; -1 */
+  bool *returned;  /* by value, for the cut under consideration: it crosses back as a gradient */
+} Cut;
+
+static const Node *maker(const Graph *g, int value) { return &g->nodes.at[g->values.at[value].node]; }
+
+/* Anything without inputs can be made again on any stage. */
+static bool is_source(const Graph *g, int value) { return maker(g, value)->op->kind == OP_SOURCE; }
+
+/* A node's place in forward order: its own, or that of the node it serves. */
+static int position(const Graph *g, int node) {
+  return node < g->n_forward ? node : g->nodes.at[node].serves;
+}
+
+static int *find_last_uses(const Graph *g) {
+  int *last = alloc((size_t)(g->values.n + 1) * sizeof *last);
+  for (int v = 0; v < g->values.n; v++)
+    last[v] = -1;
+  for (int i = 0; i < g->n_forward; i++)
+    for (int k = 0; k < g->nodes.at[i].n_in; k++)
+      last[g->nodes.at[i].in[k]] = i;
+  return last;
+}
+
+static bool crosses(const Cut *c, int value, int first) {
+  return c->g->values.at[value].node < first && c->last_use[value] >= first && !is_source(c->g, value);
+}
+
+/* The sum of the gradients of the value's uses at or after `first`; -1 when none comes back. */
+static int gradient_at(const Graph *g, int value, int first) {
+  const Value *v = &g->values.at[value];
+  for (int i = 0; i < v->uses.n && i < v->gradients.n; i++)
+    if (v->uses.at[i] >= first)
+      return v->gradients.at[i];
+  return -1;
+}
+
+/* Lists what crosses before node `first`; false when something does that cannot be sent. */
+static bool crossing_at(const Cut *c, int first, Piece *p) {
+  const Graph *g = c->g;
+  bool any_gradient = false;
+  p->crossing = p->gradients = (Ints){0};
+  for (int v = 0; v < g->values.n && g->values.at[v].node < first; v++) {
+    const Value *value = &g->values.at[v];
+    if (!crosses(c, v, first))
+      continue;
+    if (!value->shape.batched || value->type != TYPE_F32 || maker(g, v)->op->kind == OP_VIEW)
+      return false;
+    int gradient = gradient_at(g, v, first);
+    any_gradient |= gradient >= 0;
+    push(&p->crossing, v);
+    push(&p->gradients, gradient);
+  }
+  return p->crossing.n > 0 && (any_gradient || g->n_forward == g->nodes.n);
+}
+
+/* Whether a node may read a value though the cut before `first` may lie between them. */
+static bool may_read(const Cut *c, int value, int reader, int first) {
+  const Graph *g = c->g;
+  int node = g->values.at[value].node;
+  bool made_before = position(g, node) < first, read_before = position(g, reader) < first;
+  if (made_before == read_before || is_source(g, value))
+    return true;
+  if (node < g->n_forward)
+    return made_before && crosses(c, value, first);
+  return !made_before && c->returned[value];
+}
+
+/* Backward nodes read only what their own side of the cut has or what crosses. */
+static bool backward_allows(const Cut *c, int first, const Piece *p) {
+  const Graph *g = c->g;
+  bool allowed = true;
+  for (int i = 0; i < p->gradients.n; i++)
+    if (p->gradients.at[i] >= 0)
+      c->returned[p->gradients.at[i]] = true;
+  for (int i = g->n_forward; i < g->nodes.n && allowed; i++)
+    for (int k = 0; k < g->nodes.at[i].n_in && allowed; k++)
+      allowed = may_read(c, g->nodes.at[i].in[k], i, first);
+  for (int i = 0; i < p->gradients.n; i++)
+    if (p->gradients.at[i] >= 0)
+      c->returned[p->gradients.at[i]] = false;
+  return allowed;
+}
+
+/* A gradient that is sent must be made by the later side and fill its value's shape. */
+static bool gradients_fit(const Graph *g, int first, const Piece *p) {
+  for (int i = 0; i < p->crossing.n; i++) {
+    int y = p->gradients.at[i];
+    if (y < 0)
+      continue;
+    const Value *v = &g->values.at[p->crossing.at[i]], *d = &g->values.at[y];
+    if (d->node < g->n_forward || position(g, d->node) < first || !shape_equal(&v->shape, &d->shape))
+      return false;
+  }
+  return true;
+}
+
+static bool computes(const Graph *g, int first, int end) {
+  for (int i = first; i < end; i++)
+    if (g->nodes.at[i].op->kind != OP_SOURCE && g->nodes.at[i].op->kind != OP_VIEW)
+      return true;
+  return false;
+}
+
+/* Which parameters each piece uses, in order of declaration. */
+static void find_params(const Graph *g, Pieces *p) {
+  int *param = alloc((size_t)(g->values.n + 1) * sizeof *param);
+  for (int i = 0; i < g->params.n; i++)
+    param[g->params.at[i].value] = i + 1;
+  int *seen = alloc((size_t)(g->params.n + 1) * sizeof *seen);
+  for (int k = 0; k < p->n; k++) {
+    Piece *piece = &p->at[k];
+    for (int i = piece->first; i < piece->end; i++)
+      for (int j = 0; j < g->nodes.at[i].n_in; j++)
+        seen[param[g->nodes.at[i].in[j]]] = k + 1;
+    for (int i = 0; i < g->params.n; i++)
+      if (seen[i + 1] == k + 1)
+        push(&piece->params, i);
+  }
+}
+
+Pieces cut(const Graph *g) {
+  Cut c = {.g = g, .last_use = find_last_uses(g), .returned = alloc((size_t)g->values.n + 1)};
+  Vec(Piece) pieces = {0};
+  push(&pieces, (Piece){.first = 0});
+  name_first_piece(g, &pieces.at[0]);
+  for (int first = 1; first < g->n_forward; first++) {
+    Piece piece = {.first = first};
+    if (g->nodes.at[first].scope == g->nodes.at[first - 1].scope || !crossing_at(&c, first, &piece) ||
+        !gradients_fit(g, first, &piece) || !backward_allows(&c, first, &piece))
+      continue;
+    name_boundary(g, first, &piece);
+    Piece *last = &pieces.at[pieces.n - 1];
+    if (computes(g, last->first, first))
+      push(&pieces, piece);
+    else
+      for (int i = 0; i < piece.names.n && pieces.n > 1; i++)
+        push(&last->names, piece.names.at[i]);
+  }
+  if (pieces.n > 1 && !computes(g, pieces.at[pieces.n - 1].first, g->n_forward))
+    pieces.n--;
+  Pieces p = {pieces.at, pieces.n};
+  for (int i = 0; i < p.n; i++)
+    p.at[i].end = i + 1 < p.n ? p.at[i + 1].first : g->n_forward;
+  find_params(g, &p);
+  name_pieces(&p);
+  return p;
+}
+
+/* ---- checking, printing ---------------------------------------------------------------------- */
+
+void pieces_verify(const Graph *g, const Pieces *p) {
+  Cut c = {.g = g, .last_use = find_last_uses(g), .returned = alloc((size_t)g->values.n + 1)};
+  ensure(p->n > 0 && p->at[0].first == 0 && p->at[p->n - 1].end == g->n_forward);
+  ensure(p->at[0].crossing.n == 0);
+  for (int i = 1; i < p->n; i++) {
+    const Piece *piece = &p->at[i];
+    ensure(piece->first == p->at[i - 1].end && piece->first < piece->end);
+    ensure(piece->crossing.n > 0 && piece->crossing.n == piece->gradients.n);
+    Piece again = {0};
+    ensure(crossing_at(&c, piece->first, &again) && again.crossing.n == piece->crossing.n);
+    for (int k = 0; k < again.crossing.n; k++)
+      ensure(again.crossing.at[k] == piece->crossing.at[k] && again.gradients.at[k] == piece->gradients.at[k]);
+    ensure(gradients_fit(g, piece->first, piece) && backward_allows(&c, piece->first, piece));
+    for (int k = 0; k < i; k++)
+      ensure(p->at[k].name != piece->name);
+  }
+}
+
+void pieces_dump(const Graph *g, const Pieces *p, FILE *out) {
+  for (int i = 0; i < p->n; i++) {
+    const Piece *piece = &p->at[i];
+    fprintf(out, "piece %d nodes %d..%d \"%s\"", i, piece->first, piece->end, piece->name);
+    for (int k = 1; k < piece->names.n; k++)
+      fprintf(out, " \"%s\"", piece->names.at[k]);
+    for (int k = 0; k < piece->crossing.n; k++) {
+      const Value *v = &g->values.at[piece->crossing.at[k]];
+      fprintf(out, "\n  crossing v%d %s %s", piece->crossing.at[k], v->name, shape_text(&v->shape));
+      if (piece->gradients.at[k] >= 0)
+        fprintf(out, " gradient v%d", piece->gradients.at[k]);
+    }
+    for (int k = 0; k < piece->params.n; k++)
+      fprintf(out, "\n  param %s", g->params.at[piece->params.at[k]].name);
+    fputc('\n', out);
+  }
+}
