@@ -6,8 +6,7 @@ static const char *const section_names[SECTION_COUNT] = {
   "gradients sent", "tables", "losses", "saved", "workspace", "scratch",
 };
 
-Ints layout_members(const StageKernels *k, BufferKind kind)
-{
+Ints layout_members(const StageKernels *k, BufferKind kind) {
   Ints members = {0};
   for (int region = 0; region <= k->regions.n; region++)
     for (int i = 0; i < k->buffers.n; i++) {
@@ -19,8 +18,7 @@ Ints layout_members(const StageKernels *k, BufferKind kind)
   return members;
 }
 
-void layout_life(const StageKernels *k, const Buffer *b, int *first, int *last)
-{
+void layout_life(const StageKernels *k, const Buffer *b, int *first, int *last) {
   bool first_backward = b->kind == BUFFER_TEMPORARY && b->backward;
   bool last_backward = b->kind == BUFFER_SAVED || first_backward;
   *first = b->first + (first_backward ? k->forward.n : 0);
@@ -28,8 +26,7 @@ void layout_life(const StageKernels *k, const Buffer *b, int *first, int *last)
 }
 
 /* Opens a section at the arena's current end. */
-static void section(Layout *l, SectionKind kind, int64_t bytes, int copies)
-{
+static void section(Layout *l, SectionKind kind, int64_t bytes, int copies) {
   if (bytes == 0)
     copies = 0;
   l->section[kind] = (Section){section_names[kind], l->bytes, bytes, copies};
@@ -37,8 +34,7 @@ static void section(Layout *l, SectionKind kind, int64_t bytes, int copies)
 }
 
 /* A section that is `copies` structs of the buffers of one kind; returns the struct's size. */
-static int64_t structs(const StageKernels *k, Layout *l, SectionKind kind, BufferKind buffers, int copies)
-{
+static int64_t structs(const StageKernels *k, Layout *l, SectionKind kind, BufferKind buffers, int copies) {
   Ints members = layout_members(k, buffers);
   int64_t bytes = 0;
   for (int i = 0; i < members.n; i++) {
@@ -51,8 +47,7 @@ static int64_t structs(const StageKernels *k, Layout *l, SectionKind kind, Buffe
   return bytes;
 }
 
-static bool computed_here(const StageKernels *k, int param, int use)
-{
+static bool computed_here(const StageKernels *k, int param, int use) {
   for (int i = 0; i < k->buffers.n; i++) {
     const Buffer *b = &k->buffers.at[i];
     if (b->kind == BUFFER_ACCUMULATOR && b->param == param && b->use == use)
@@ -62,8 +57,7 @@ static bool computed_here(const StageKernels *k, int param, int use)
 }
 
 /* Room for the gradients of uses of this stage's parameters that other stages compute. */
-static void exchanged(const StageKernels *k, Layout *l)
-{
+static void exchanged(const StageKernels *k, Layout *l) {
   int64_t bytes = 0;
   for (int i = 0; i < k->params.n; i++) {
     int param = k->params.at[i];
@@ -79,8 +73,7 @@ static void exchanged(const StageKernels *k, Layout *l)
 }
 
 /* The frame of a region's temporaries in one direction; buffers get offsets from its start. */
-static int64_t region_frame(const StageKernels *k, Layout *l, int region, bool backward)
-{
+static int64_t region_frame(const StageKernels *k, Layout *l, int region, bool backward) {
   Vec(Item) items = {0};
   Ints buffers = {0};
   for (int i = 0; i < k->buffers.n; i++) {
@@ -102,8 +95,7 @@ typedef struct Packing {
   Vec(int64_t *) result; /* parallel to items: the offset to set */
 } Packing;
 
-static void packing_add(Packing *p, int64_t bytes, int first, int last, int64_t *result)
-{
+static void packing_add(Packing *p, int64_t bytes, int first, int last, int64_t *result) {
   *result = -1;
   if (bytes == 0)
     return;
@@ -113,8 +105,7 @@ static void packing_add(Packing *p, int64_t bytes, int first, int last, int64_t 
 
 /* A region's saved struct as one item, alive from its first member's making to its last member's use. */
 static void pack_saved(const StageKernels *k, Layout *l, Packing *p, Ints members, int from, int end,
-                       int64_t *start)
-{
+                       int64_t *start) {
   int64_t bytes = 0;
   int first = 0, last = 0;
   for (int i = from; i < end; i++) {
@@ -131,14 +122,12 @@ static void pack_saved(const StageKernels *k, Layout *l, Packing *p, Ints member
   packing_add(p, bytes, first, last, start);
 }
 
-static int region_of(const StageKernels *k, Ints members, int i)
-{
+static int region_of(const StageKernels *k, Ints members, int i) {
   return k->buffers.at[members.at[i]].region;
 }
 
 /* Saved values when there is one copy: a struct a region, a place of its own for each without one. */
-static int64_t *saved_in_workspace(const StageKernels *k, Layout *l, Packing *p, Ints members)
-{
+static int64_t *saved_in_workspace(const StageKernels *k, Layout *l, Packing *p, Ints members) {
   int64_t *start = alloc((size_t)(members.n + 1) * sizeof *start); /* by member */
   for (int i = 0, end; i < members.n; i = end) {
     int region = region_of(k, members, i);
@@ -152,8 +141,7 @@ static int64_t *saved_in_workspace(const StageKernels *k, Layout *l, Packing *p,
   return start;
 }
 
-static void workspace(const StageKernels *k, const Program *program, Layout *l)
-{
+static void workspace(const StageKernels *k, const Program *program, Layout *l) {
   Packing p = {0};
   int n = k->forward.n;
   for (int i = 0; i < k->regions.n; i++) {
@@ -192,8 +180,7 @@ static void workspace(const StageKernels *k, const Program *program, Layout *l)
   section(l, SECTION_WORKSPACE, bytes, 1);
 }
 
-static int64_t largest_scratch(const StageKernels *k)
-{
+static int64_t largest_scratch(const StageKernels *k) {
   int64_t bytes = 0;
   for (int i = 0; i < k->setup.n + k->forward.n + k->backward.n; i++) {
     int j = i - k->setup.n;
@@ -205,15 +192,13 @@ static int64_t largest_scratch(const StageKernels *k)
   return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
-static int moments_of(const Train *train)
-{
+static int moments_of(const Train *train) {
   if (train->optimizer == OPTIMIZER_ADAMW)
     return 2;
   return train->momentum != 0 ? 1 : 0;
 }
 
-Layout *allocate(const StageKernels *k, const Program *p, const Train *train)
-{
+Layout *allocate(const StageKernels *k, const Program *p, const Train *train) {
   Layout *l = alloc(sizeof *l);
   l->buffer = alloc((size_t)(k->buffers.n + 1) * sizeof *l->buffer);
   l->frame = alloc((size_t)(k->regions.n + 1) * sizeof *l->frame);

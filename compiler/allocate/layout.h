@@ -60,8 +60,7 @@ void layout_verify(const StageKernels *k, const Program *p, const Layout *l); /*
 
 /* The member order of the structs: buffers of this kind by region, those of no region last. */
 Ints layout_members(const StageKernels *k, BufferKind kind);
-static inline int64_t buffer_bytes(const Buffer *b)
-{
+static inline int64_t buffer_bytes(const Buffer *b) {
   return (b->elements * 4 + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 /* The point of a temporary's or saved value's first or last use when forward and backward are one timeline. */

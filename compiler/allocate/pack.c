@@ -6,8 +6,7 @@
 
 typedef struct Order { const Item *items; int index; } Order;
 
-static int larger_first(const void *x, const void *y)
-{
+static int larger_first(const void *x, const void *y) {
   const Order *a = x, *b = y;
   const Item *i = &a->items[a->index], *j = &b->items[b->index];
   if (i->bytes != j->bytes)
@@ -17,14 +16,12 @@ static int larger_first(const void *x, const void *y)
   return a->index < b->index ? -1 : 1;
 }
 
-static bool meet(const Item *a, const Item *b)
-{
+static bool meet(const Item *a, const Item *b) {
   return a->first <= b->last && b->first <= a->last;
 }
 
 /* The offset for `item` among `placed`, which is sorted by offset. */
-static int64_t best_gap(const Item *items, const int *placed, int n, const Item *item)
-{
+static int64_t best_gap(const Item *items, const int *placed, int n, const Item *item) {
   int64_t end = 0, best = -1, best_size = INT64_MAX;
   for (int i = 0; i < n; i++) {
     const Item *other = &items[placed[i]];
@@ -41,8 +38,7 @@ static int64_t best_gap(const Item *items, const int *placed, int n, const Item 
   return best >= 0 ? best : end;
 }
 
-int64_t pack(Item *items, int n)
-{
+int64_t pack(Item *items, int n) {
   Order *order = alloc((size_t)n * sizeof *order);
   int *placed = alloc((size_t)n * sizeof *placed);
   for (int i = 0; i < n; i++)

@@ -3,8 +3,7 @@
 
 #include <inttypes.h>
 
-void layout_dump(const StageKernels *k, const Layout *l, FILE *out)
-{
+void layout_dump(const StageKernels *k, const Layout *l, FILE *out) {
   fprintf(out, "layout stage %d bytes %" PRId64 "\n", k->stage, l->bytes);
   for (int i = 0; i < SECTION_COUNT; i++)
     if (l->section[i].copies > 0)
@@ -25,8 +24,7 @@ void layout_dump(const StageKernels *k, const Layout *l, FILE *out)
 typedef struct Held { int64_t from, end; int first, last; const char *name; } Held;
 typedef Vec(Held) Helds;
 
-static void hold_buffer(const StageKernels *k, const Program *p, const Layout *l, int i, Helds *held)
-{
+static void hold_buffer(const StageKernels *k, const Program *p, const Layout *l, int i, Helds *held) {
   const Buffer *b = &k->buffers.at[i];
   const Spot *s = &l->buffer[i];
   Held h = {s->offset, s->offset + b->elements * 4, -1, -1, b->comment ? b->comment : b->name};
@@ -46,8 +44,7 @@ static void hold_buffer(const StageKernels *k, const Program *p, const Layout *l
   }
 }
 
-void layout_verify(const StageKernels *k, const Program *p, const Layout *l)
-{
+void layout_verify(const StageKernels *k, const Program *p, const Layout *l) {
   Helds held = {0};
   for (int i = 0; i < k->buffers.n; i++)
     hold_buffer(k, p, l, i, &held);

@@ -1,0 +1,191 @@
+/* Names, literals, comments and wrapped lists of emitted C. */
+#include "emit/print.h"
+
+#include <ctype.h>
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+/* C11's keywords, and what emitted files or the headers they include already mean something by. */
+static const char *const reserved[] = {
+  "auto", "break", "case", "char", "const", "continue", "default", "do", "double", "else", "enum", "extern",
+  "float", "for", "goto", "if", "inline", "int", "long", "register", "restrict", "return", "short", "signed",
+  "sizeof", "static", "struct", "switch", "typedef", "union", "unsigned", "void", "volatile", "while", "asm",
+  "typeof", "bool", "true", "false", "NULL", "NAN", "INFINITY", "I", "linux", "unix", "main", "setup", "forward",
+  "backward", "forward_pass", "backward_pass", "update", "validate", "version", "arena", "weights",
+  "gradients", "saved", "received", "sent", "inputs", "tables", "losses", "gradients_received",
+  "gradients_sent", "work", "scratch", "first", "first_sample", "stage", "parameters", "tensors", "pd", "w", "g",
+  "s", "k", "t", "f", "b", "u", "in", "from", "end", "exchanged", "moments", "partial", "sum_lanes",
+  "max_lanes", "lanes", "exp", "log", "tanh", "erf", "sin", "cos", "sqrt", "abs", "y0", "y1", "yn", "j0",
+  "j1", "jn", "gamma", "index", "div", "remove", "signal", "time", "read", "write", "open", "close", "select",
+};
+
+static bool is_reserved(const char *text) {
+  for (size_t i = 0; i < sizeof reserved / sizeof *reserved; i++)
+    if (!strcmp(reserved[i], text))
+      return true;
+  return !strncmp(text, "pd_", 3) || !strncmp(text, "PD_", 3) || !strncmp(text, "MPI", 3);
+}
+
+static bool all_upper(const char *text) {
+  for (; *text; text++)
+    if (islower((unsigned char)*text))
+      return false;
+  return true;
+}
+
+Name c_identifier(const char *text) {
+  Text out = {0};
+  for (const char *c = text; *c; c++) {
+    bool word = (*c >= 'a' && *c <= 'z') || (*c >= 'A' && *c <= 'Z') || (*c >= '0' && *c <= '9');
+    if (word)
+      text_add(&out, "%c", *c);
+    else if (out.n > 0 && out.at[out.n - 1] != '_')
+      text_add(&out, "_");
+  }
+  while (out.n > 0 && out.at[out.n - 1] == '_')
+    out.at[--out.n] = 0;
+  if (out.n == 0)
+    return intern("unnamed");
+  if (isdigit((unsigned char)out.at[0]))
+    return internf("_%s", out.at);
+  if (is_reserved(out.at) || all_upper(out.at)) /* capitals are for constants and macros */
+    return internf("%s_", out.at);
+  return intern(out.at);
+}
+
+static bool is_taken(const Names *taken, Name name) {
+  for (int i = 0; i < taken->n; i++)
+    if (taken->at[i] == name)
+      return true;
+  return false;
+}
+
+Name unique_name(Names *taken, const char *wanted) {
+  Name base = c_identifier(wanted), name = base;
+  size_t n = strlen(base);
+  const char *join = base[n - 1] == '_' || isdigit((unsigned char)base[n - 1]) ? "_" : "";
+  for (int i = 2; is_taken(taken, name); i++)
+    name = internf("%s%s%d", base, join, i);
+  push(taken, name);
+  return name;
+}
+
+char *comment_text(const char *text) {
+  char *copy = format("%s", text ? text : "");
+  for (char *c = copy; *c; c++) {
+    if ((unsigned char)*c < ' ' || (unsigned char)*c >= 127 || *c == '\\')
+      *c = '?';
+    if ((c[0] == '*' && c[1] == '/') || (c[0] == '/' && c[1] == '*'))
+      c[0] = '?';
+  }
+  return copy;
+}
+
+char *string_literal(const char *text) {
+  Text out = {0};
+  text_add(&out, "\"");
+  for (const unsigned char *c = (const unsigned char *)text; *c; c++) {
+    if (*c == '"' || *c == '\\')
+      text_add(&out, "\\%c", *c);
+    else if (*c < ' ' || *c >= 127 || *c == '?')
+      text_add(&out, "\\%03o", *c);
+    else
+      text_add(&out, "%c", *c);
+  }
+  text_add(&out, "\"");
+  return out.at;
+}
+
+char *double_literal(double x) {
+  if (isnan(x))
+    return format("NAN");
+  if (isinf(x))
+    return format(x > 0 ? "INFINITY" : "-INFINITY");
+  char *text = format("%.17g", x);
+  for (int digits = 6; digits < 17; digits++) {
+    char *shorter = format("%.*g", digits, x);
+    double back = 0;
+    if (sscanf(shorter, "%lf", &back) == 1 && back == x) {
+      text = shorter;
+      break;
+    }
+  }
+  return strpbrk(text, ".e") ? text : format("%s.0", text);
+}
+
+char *float_literal(double x) {
+  float single = (float)x;
+  if (isnan(single))
+    return format("NAN");
+  if (isinf(single))
+    return format(single > 0 ? "INFINITY" : "-INFINITY");
+  char *text = format("%.9g", (double)single);
+  for (int digits = 6; digits < 9; digits++) {
+    char *shorter = format("%.*g", digits, (double)single);
+    float back = 0;
+    if (sscanf(shorter, "%f", &back) == 1 && back == single) {
+      text = shorter;
+      break;
+    }
+  }
+  return format(strpbrk(text, ".e") ? "%sf" : "%s.0f", text);
+}
+
+char *dims_text(int rank, const int64_t *dim) {
+  Text out = {0};
+  text_add(&out, "[");
+  for (int i = 0; i < rank; i++)
+    text_add(&out, "%s%" PRId64, i ? ", " : "", dim[i]);
+  text_add(&out, "]");
+  return out.at;
+}
+
+char *bytes_text(int64_t bytes) {
+  if (bytes >= (int64_t)1 << 30)
+    return format("%.2f GiB", (double)bytes / (1 << 30));
+  if (bytes >= 1 << 20)
+    return format("%.1f MiB", (double)bytes / (1 << 20));
+  if (bytes >= 1 << 10)
+    return format("%.1f KiB", (double)bytes / (1 << 10));
+  return format("%" PRId64 " bytes", bytes);
+}
+
+void text_list(Text *out, int indent, const char *head, const Names *items, const char *tail) {
+  text_add(out, "%s", head);
+  const char *line = strrchr(head, '\n');
+  size_t column = strlen(line ? line + 1 : head);
+  for (int i = 0; i < items->n; i++) {
+    bool last = i + 1 == items->n;
+    size_t n = strlen(items->at[i]) + (last ? strlen(tail) : 1);
+    if (i > 0 && column + 1 + n > WIDTH) {
+      text_add(out, "\n%*s", indent, "");
+      column = (size_t)indent;
+    } else if (i > 0) {
+      text_add(out, " ");
+      column++;
+    }
+    text_add(out, "%s%s", items->at[i], last ? "" : ",");
+    column += n;
+  }
+  text_add(out, "%s", tail);
+}
+
+void text_comment(Text *out, int indent, const char *paragraph) {
+  char *text = comment_text(paragraph);
+  size_t column = (size_t)indent + 2;
+  text_add(out, "%*s/*", indent, "");
+  for (char *word = text; *word;) {
+    size_t n = strcspn(word, " ");
+    if (column + 1 + n + 3 > WIDTH) {
+      text_add(out, "\n%*s *", indent, "");
+      column = (size_t)indent + 2;
+    }
+    text_add(out, " %.*s", (int)n, word);
+    column += 1 + n;
+    word += n;
+    while (*word == ' ')
+      word++;
+  }
+  text_add(out, " */\n");
+}
