@@ -274,7 +274,7 @@ static void never_drains(Program *p) { for (int i = 0; i < 4; i++) p[i].per_batc
 static void one_never_drains(Program *p) { p[2].per_batch = false; }
 static void sends_first(Program *p) { swap(&p[1], 1, DO_FORWARD, DO_SEND); }
 static void forwards_before_receiving(Program *p) { swap(&p[1], 1, DO_RECEIVE, DO_FORWARD); }
-static void backwards_before_receiving(Program *p) { swap(&p[1], 2, DO_RECEIVE_GRADIENT, DO_BACKWARD); }
+static void backwards_before_receiving(Program *p) { swap(&p[2], 2, DO_RECEIVE_GRADIENT, DO_BACKWARD); }
 static void sends_gradient_first(Program *p) { swap(&p[2], 1, DO_BACKWARD, DO_SEND_GRADIENT); }
 static void backwards_before_forward(Program *p) { swap(&p[3], 1, DO_FORWARD, DO_BACKWARD); }
 static void recomputes_late(Program *p) { swap(&p[1], 1, DO_RECOMPUTE, DO_BACKWARD); }
