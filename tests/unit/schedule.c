@@ -336,7 +336,7 @@ static const struct { const char *name; const char *schedule; int microbatches; 
   {"no backward", "flush", 6, no_backward, "sent before it was computed"},
   {"no recomputation", "2bw", 6, no_recomputation, "saved values' slot"},
   {"no exchange", "flush", 6, no_exchange, "before the batch's exchange"},
-  {"no update in the steady state", "2bw", 6, no_steady_update, "still to be used"},
+  {"no update in the steady state", "2bw", 6, no_steady_update, "no update has made"},
   {"two updates at once", "2bw", 6, updates_twice, "updated out of order"},
   {"two sends", "2bw", 6, sends_twice, "cursors"},
   {"stage 0 receives", "2bw", 6, receives_at_stage_0, "no stage before"},
