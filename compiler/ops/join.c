@@ -19,8 +19,8 @@ static bool shape_concat(ShapeRule *r) {
                                "has %s and %s", axis, shape_text(rule_shape(r, 0)), shape_text(x));
       rule_underline(r, d);
       if (x->batched != s.batched)
-        note_at(d, rule_value(r, x->batched ? 0 : i)->span, "'%s' is the same for all samples; 'expand' is of no help "
-                "there: add it to a value of the samples", rule_value(r, x->batched ? 0 : i)->name);
+        note_at(d, rule_value(r, x->batched ? 0 : i)->span, "'%s' is the same for all samples, the other is not",
+                rule_value(r, x->batched ? 0 : i)->name);
       else
         rule_origin(r, d, i, clash);
       return false;
