@@ -10,5 +10,8 @@ char *emit_c(const Graph *g, const Pieces *pieces, const Plan *plan, const Stage
 /* The text of a program that times every distinct kernel of these stages (`pdc profile`) and prints
  * lines "SIGNATURE SECONDS". */
 char *emit_profile_c(const StageKernels *const *stages, int n);
+/* Bytes of scratch that a kernel's C needs at the stage's number of threads: partial sums of a loop, a
+ * library's own working memory. What Kernel.scratch_bytes must be. */
+int64_t kernel_scratch(const StageKernels *k, const Kernel *kernel);
 
 #endif

@@ -41,9 +41,9 @@ int64_t loop_scratch(const Kernel *kernel); /* bytes of partial sums; fuse puts 
 typedef Name (*BufferText)(void *context, int buffer);
 KernelCall call_buffers(const StageKernels *k, const Kernel *kernel);
 /* File-scope objects a call needs ("static struct pd_matmul *c_fc;"), and their making in setup(). The
- * same objects serve all kernels of one signature; `object` is their name. */
-void print_call_object(Text *out, const StageKernels *k, const Kernel *kernel, const char *object);
-void print_call_setup(Text *out, const StageKernels *k, const Kernel *kernel, const char *object);
+ * same objects serve all kernels of one signature; `object` is their name. False: it needs none. */
+bool print_call_object(Text *out, const StageKernels *k, const Kernel *kernel, const char *object);
+bool print_call_setup(Text *out, const StageKernels *k, const Kernel *kernel, const char *object);
 void print_call(Text *out, int indent, const StageKernels *k, const Kernel *kernel, const char *object,
                 BufferText text, void *context);
 
