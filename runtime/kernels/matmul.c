@@ -1,0 +1,211 @@
+/* pd_matmul: oneDNN's matmul primitive, kept to the forms whose implementation ("brg") is the fastest
+ * and whose bits do not depend on the number of threads:
+ * - operands dense, row-major or transposed; others are copied into scratch first;
+ * - a transposed `a` with k >= 2048 would have k split among threads (bits then depend on their number), so such
+ *   products are done in pieces of k, by shape alone, each added to c; in batches `a` is transposed first. */
+#include "pd_runtime.h"
+
+#include <omp.h>
+#include <oneapi/dnnl/dnnl.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { PIECE = 1984, ALIGNMENT = 64 };
+
+/* A [batch][rows][columns] operand as the caller has it and as oneDNN sees it. */
+struct operand {
+  int64_t batch, rows, columns;
+  int64_t batch_stride, row, column;
+  bool transposed;     /* oneDNN sees columns of `rows` contiguous elements */
+  bool copied;         /* ... in scratch, at `offset` floats */
+  int64_t offset;
+};
+
+struct call { /* one piece of k */
+  dnnl_primitive_t primitive;
+  dnnl_memory_t a, b, c, bias, scratch;
+};
+
+struct pd_matmul {
+  struct pd_matmul_shape shape;
+  struct operand a, b, c;
+  int64_t piece;       /* of k */
+  int pieces;
+  struct call first, middle, last; /* middle, last: more than two, more than one piece */
+  size_t library_bytes, bytes;
+};
+
+static dnnl_engine_t engine;
+static dnnl_stream_t stream;
+
+static void check(dnnl_status_t status, const char *what) {
+  if (status != dnnl_success) pd_fail("oneDNN cannot %s (status %d)", what, (int)status);
+}
+
+static bool is_dense(const struct operand *o, int64_t row, int64_t column) {
+  bool batches = o->batch == 1 || o->batch_stride == 0 || o->batch_stride == o->rows * o->columns;
+  return batches && (o->rows == 1 || o->row == row) && (o->columns == 1 || o->column == column);
+}
+
+/* Chooses how oneDNN sees the operand; takes scratch when it must be copied. */
+static void place(struct operand *o, bool never_transposed, int64_t *floats) {
+  if (is_dense(o, o->columns, 1)) return;
+  o->transposed = o->row < o->column && !never_transposed;
+  if (o->transposed && is_dense(o, 1, o->rows)) return;
+  o->copied = true;
+  o->offset = *floats;
+  int64_t batch = o->batch_stride == 0 ? 1 : o->batch, size = batch * o->rows * o->columns;
+  *floats += (size + ALIGNMENT / 4 - 1) / (ALIGNMENT / 4) * (ALIGNMENT / 4);
+}
+
+/* The descriptor of rows x columns of it, the whole or a piece of k. */
+static dnnl_memory_desc_t describe(const struct operand *o, int64_t batch, int64_t rows, int64_t columns) {
+  dnnl_memory_desc_t d;
+  dnnl_dims_t dim = {o->batch_stride == 0 ? 1 : o->batch, rows, columns};
+  dnnl_dims_t stride = {o->rows * o->columns, o->transposed ? 1 : columns, o->transposed ? rows : 1};
+  int skip = batch == 1;
+  check(dnnl_memory_desc_init_by_strides(&d, 3 - skip, dim + skip, dnnl_f32, stride + skip), "describe a matrix");
+  return d;
+}
+
+static dnnl_memory_t memory(const dnnl_memory_desc_t *d) {
+  dnnl_memory_t m;
+  check(dnnl_memory_create(&m, d, engine, DNNL_MEMORY_NONE), "create a memory object");
+  return m;
+}
+
+static struct call call_new(struct pd_matmul *m, int64_t k, bool bias, bool accumulate) {
+  const struct pd_matmul_shape *s = &m->shape;
+  struct call call;
+  dnnl_memory_desc_t a = describe(&m->a, s->batch, s->m, k), b = describe(&m->b, s->batch, k, s->n);
+  dnnl_memory_desc_t c = describe(&m->c, s->batch, s->m, s->n), v;
+  dnnl_dims_t dim = {1, 1, s->n}, stride = {s->n, s->n, 1};
+  int skip = s->batch == 1;
+  check(dnnl_memory_desc_init_by_strides(&v, 3 - skip, dim + skip, dnnl_f32, stride + skip), "describe a bias");
+
+  dnnl_primitive_attr_t attributes;
+  dnnl_post_ops_t post;
+  dnnl_matmul_desc_t d;
+  dnnl_primitive_desc_t p;
+  check(dnnl_primitive_attr_create(&attributes), "create attributes");
+  check(dnnl_primitive_attr_set_scratchpad_mode(attributes, dnnl_scratchpad_mode_user), "set the scratchpad's mode");
+  if (accumulate) {
+    check(dnnl_post_ops_create(&post), "create post-operations");
+    check(dnnl_post_ops_append_sum(post, 1.0f), "append a sum");
+    check(dnnl_primitive_attr_set_post_ops(attributes, post), "set post-operations");
+    dnnl_post_ops_destroy(post);
+  }
+  check(dnnl_matmul_desc_init(&d, &a, &b, bias ? &v : NULL, &c), "describe a matmul");
+  check(dnnl_primitive_desc_create(&p, &d, attributes, engine, NULL), "plan a matmul");
+  check(dnnl_primitive_create(&call.primitive, p), "create a matmul");
+  const dnnl_memory_desc_t *scratch = dnnl_primitive_desc_query_md(p, dnnl_query_scratchpad_md, 0);
+  size_t bytes = dnnl_memory_desc_get_size(scratch);
+  if (bytes > m->library_bytes) m->library_bytes = bytes;
+  call.a = memory(&a);
+  call.b = memory(&b);
+  call.c = memory(&c);
+  call.bias = bias ? memory(&v) : NULL;
+  call.scratch = memory(scratch);
+  dnnl_primitive_desc_destroy(p);
+  dnnl_primitive_attr_destroy(attributes);
+  return call;
+}
+
+struct pd_matmul *pd_matmul_new(struct pd_matmul_shape s) {
+  struct pd_matmul *m = calloc(1, sizeof *m);
+  int64_t floats = 0;
+  if (!m) pd_fail("out of memory");
+  if (!engine) {
+    check(dnnl_engine_create(&engine, dnnl_cpu, 0), "create its engine");
+    check(dnnl_stream_create(&stream, engine, dnnl_stream_default_flags), "create its stream");
+  }
+  m->shape = s;
+  m->a = (struct operand){s.batch, s.m, s.k, s.a_batch, s.a_row, s.a_column, false, false, 0};
+  m->b = (struct operand){s.batch, s.k, s.n, s.b_batch, s.b_row, s.b_column, false, false, 0};
+  m->c = (struct operand){s.batch, s.m, s.n, s.c_batch, s.c_row, 1, false, false, 0};
+  m->pieces = 1;
+  m->piece = s.k;
+  place(&m->a, s.batch > 1 && s.k > PIECE, &floats);
+  if (m->a.transposed && s.k > PIECE) {
+    m->pieces = (int)((s.k + PIECE - 1) / PIECE);
+    m->piece = ((s.k + m->pieces - 1) / m->pieces + 63) / 64 * 64;
+    m->pieces = (int)((s.k + m->piece - 1) / m->piece);
+  }
+  place(&m->b, m->pieces > 1, &floats);
+  place(&m->c, true, &floats);
+  bool add = s.accumulate && !m->c.copied;
+  m->first = call_new(m, m->piece, s.bias, add);
+  if (m->pieces > 2) m->middle = call_new(m, m->piece, false, true);
+  if (m->pieces > 1) m->last = call_new(m, s.k - (m->pieces - 1) * m->piece, false, true);
+  m->bytes = (size_t)floats * sizeof(float) + (m->library_bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+  return m;
+}
+
+size_t pd_matmul_scratch(const struct pd_matmul *m) { return m->bytes; }
+
+static const float *gather_operand(const struct operand *o, const float *from, float *scratch) {
+  if (!o->copied) return from;
+  int64_t batch = o->batch_stride == 0 ? 1 : o->batch;
+  int64_t lines = o->transposed ? o->columns : o->rows, length = o->transposed ? o->rows : o->columns;
+  int64_t line = o->transposed ? o->column : o->row, step = o->transposed ? o->row : o->column;
+#pragma omp parallel for
+  for (int64_t i = 0; i < batch * lines; i++) {
+    const float *x = from + i / lines * o->batch_stride + i % lines * line;
+    float *y = scratch + o->offset + i * length;
+    if (step == 1)
+      memcpy(y, x, (size_t)length * sizeof *y);
+    else
+      for (int64_t j = 0; j < length; j++) y[j] = x[j * step];
+  }
+  return scratch + o->offset;
+}
+
+static void scatter_result(const struct pd_matmul *m, const float *from, float *c) {
+  const struct pd_matmul_shape *s = &m->shape;
+#pragma omp parallel for
+  for (int64_t i = 0; i < s->batch * s->m; i++) {
+    const float *x = from + i * s->n;
+    float *y = c + i / s->m * s->c_batch + i % s->m * s->c_row;
+    if (s->accumulate)
+      for (int64_t j = 0; j < s->n; j++) y[j] += x[j];
+    else
+      memcpy(y, x, (size_t)s->n * sizeof *y);
+  }
+}
+
+static void set(dnnl_memory_t memory, const void *at) {
+  check(dnnl_memory_set_data_handle(memory, (void *)at), "set a memory object");
+}
+
+static void execute(const struct call *call, const float *a, const float *b, const float *bias, float *c,
+                    void *scratch) {
+  set(call->a, a);
+  set(call->b, b);
+  set(call->c, c);
+  set(call->scratch, scratch);
+  dnnl_exec_arg_t arguments[5] = {{DNNL_ARG_SRC, call->a},
+                                  {DNNL_ARG_WEIGHTS, call->b},
+                                  {DNNL_ARG_DST, call->c},
+                                  {DNNL_ARG_SCRATCHPAD, call->scratch}};
+  int n = 4;
+  if (call->bias) {
+    set(call->bias, bias);
+    arguments[n++] = (dnnl_exec_arg_t){DNNL_ARG_BIAS, call->bias};
+  }
+  check(dnnl_primitive_execute(call->primitive, stream, n, arguments), "execute a matmul");
+}
+
+void pd_matmul(const struct pd_matmul *m, const float *a, const float *b, const float *bias, float *c, void *scratch) {
+  const struct pd_matmul_shape *s = &m->shape;
+  size_t library = (m->library_bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+  float *copies = (float *)((char *)scratch + library);
+  a = gather_operand(&m->a, a, copies);
+  b = gather_operand(&m->b, b, copies);
+  float *result = m->c.copied ? copies + m->c.offset : c;
+  for (int i = 0; i < m->pieces; i++) {
+    const struct call *call = i == 0 ? &m->first : i == m->pieces - 1 ? &m->last : &m->middle;
+    int64_t k = i * m->piece;
+    execute(call, a + k * s->m, b + k * s->n, bias, result, scratch);
+  }
+  if (m->c.copied) scatter_result(m, result, c);
+}

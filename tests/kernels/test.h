@@ -1,0 +1,47 @@
+/* What the kernels' tests share. */
+#ifndef KERNELS_TEST_H
+#define KERNELS_TEST_H
+
+#include "pd_runtime.h"
+
+#include <math.h>
+#include <omp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int failures;
+
+/* The kernels report a failure of oneDNN through the runtime; here it ends the test. */
+_Noreturn void pd_fail(const char *format, ...) {
+  va_list list;
+  va_start(list, format);
+  vprintf(format, list);
+  va_end(list);
+  puts("");
+  exit(EXIT_FAILURE);
+}
+
+/* Buffers are 64-byte aligned and followed by a page that holds a pattern. */
+static float *floats(int64_t n) {
+  float *x = aligned_alloc(64, ((size_t)n * sizeof *x + 63) / 64 * 64 + 4096);
+  if (!x) pd_fail("out of memory");
+  return x;
+}
+
+static uint32_t random_state = 1;
+
+/* Uniform in [-1, 1), the same on every run. */
+static float random_float(void) {
+  random_state = random_state * 1664525u + 1013904223u;
+  return (float)(int32_t)random_state * 0x1p-31f;
+}
+
+static float *random_floats(int64_t n) {
+  float *x = floats(n);
+  for (int64_t i = 0; i < n; i++) x[i] = random_float();
+  return x;
+}
+
+#endif
