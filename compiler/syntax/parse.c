@@ -31,6 +31,13 @@ void parse_advance(Parse *p, const char *text, int length, Span *where) {
   p->text = format("%.*s", length, text);
 }
 
+void parse_end(Parse *p, Span *where) {
+  *where = (Span){p->file, p->line, p->column, p->line, p->column + 1};
+  p->before = p->now;
+  p->now = *where;
+  p->text = "";
+}
+
 void parse_less(Parse *p, const char *text, int keep, Span *where) {
   p->line = where->line;
   p->column = where->column;
@@ -58,11 +65,13 @@ int parse_bracket(Parse *p, char c, const Span *where) {
 
 void parse_bad_string(Parse *p, Span where) {
   p->errors++;
+  p->bad_line = where.line;
   help(error_at(where, "PD0002", "this string does not end on its line"), "close it with '\"'; only \\\" and \\\\ are escapes");
 }
 
 void parse_bad_character(Parse *p, const char *text, Span where) {
   p->errors++;
+  p->bad_line = where.line;
   unsigned char c = (unsigned char)text[0];
   Diagnostic *d;
   if (c < 32 || c >= 127) d = error_at(where, "PD0001", "this character is no part of the language outside comments");
@@ -95,7 +104,7 @@ static bool has(const char *const *expected, int n, const char *word) {
 /* "';' or ','": what could stand here, in a user's words. */
 static char *wanted(const char *const *expected, int n) {
   bool expression = has(expected, n, "a number"), after = has(expected, n, "'+'"), statement = has(expected, n, "'param'");
-  bool item = has(expected, n, "'layer'");
+  bool item = has(expected, n, "'layer'"), name = has(expected, n, "a name") && !expression;
   Vec(const char *) said = {0};
   if (item) push(&said, "'use', 'layer', 'model', 'train' or 'cluster'");
   else if (statement) push(&said, "a statement");
@@ -104,6 +113,7 @@ static char *wanted(const char *const *expected, int n) {
     if (expression && one_of(expected[i], beginnings)) continue;
     if (after && !expression && one_of(expected[i], operators)) continue;
     if (statement && one_of(expected[i], statements)) continue;
+    if (name && strcmp(expected[i], "'='") == 0) continue; /* there for its advice only */
     push(&said, expected[i]);
   }
   Text t = {0};
@@ -117,8 +127,8 @@ static Span just_after(Span s) {
 
 void parse_unexpected(Parse *p, const char *const *expected, int n) {
   p->errors++;
-  if (p->open.n >= MAX_BRACKETS) return;
-  bool end = p->now.line == 0 || strcmp(p->text, "") == 0;
+  if (p->open.n >= MAX_BRACKETS || p->bad_line == p->now.line || p->bad_line == p->before.line) return;
+  bool end = strcmp(p->text, "") == 0;
   bool closing = has(expected, n, "';'") || has(expected, n, "')'") || has(expected, n, "']'");
   char *want = wanted(expected, n);
   Diagnostic *d;

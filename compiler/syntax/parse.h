@@ -12,7 +12,8 @@ typedef struct Parse {
   int depth;            /* of open brackets of all kinds, at most MAX_DEPTH */
   int errors;
   Span now, before;     /* the token read last and the one before it */
-  const char *text;     /* the token read last */
+  const char *text;     /* the token read last; "" at the end */
+  int bad_line;         /* a lexical error was told here: syntax errors on the same line are its echo */
   Vec(Bracket) open;    /* not closed so far */
   bool define;          /* "name = expression" rather than a file */
   bool started;         /* the first token, which says which of both, was given */
@@ -21,6 +22,7 @@ typedef struct Parse {
 
 /* ---- scanner ---- */
 void parse_advance(Parse *p, const char *text, int length, Span *where);
+void parse_end(Parse *p, Span *where);
 /* Gives back all but the first `keep` bytes of the token. */
 void parse_less(Parse *p, const char *text, int keep, Span *where);
 int parse_bracket(Parse *p, char c, const Span *where);
