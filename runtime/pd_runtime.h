@@ -55,9 +55,10 @@ struct pd_tensor {       /* a named buffer of a slot, for naming the first that 
   int64_t elements;
 };
 
+struct pd_channel_value { size_t offset, stride, bytes; }; /* arena bytes of slot 0, between slots, size */
 struct pd_channel {      /* the values that cross one cut in one direction, sent as one message each */
   int n;
-  const struct { size_t offset, stride, bytes; } *value; /* arena bytes of slot 0, between slots, size */
+  const struct pd_channel_value *value;
   int slots;
 };
 
@@ -97,7 +98,8 @@ struct pd_stage {
 extern struct pd_run {
   const struct pd_stage *stage;
   int rank, ranks;
-  int64_t steps;             /* updates to do */
+  int64_t steps;             /* updates at the end of the run; microbatches are steps * stage->microbatches */
+  int64_t first_step;        /* updates done before the run (--resume): microbatches start behind theirs */
   uint64_t seed;
   bool emulate;              /* sleep for planned times instead of computing */
   bool training;             /* false while validating: dropout keeps everything */
@@ -116,8 +118,8 @@ void pd_emulate(double seconds); /* sleeps, progressing messages */
 
 /* ---- messages between stages (comm.c) --------------------------------------------------------- */
 /* k is the microbatch's number in the run, from 1; slot k % slots. Receives for k + 1 are posted as
- * soon as k has arrived, so a transfer runs during the compute. Sending posts and returns; writing
- * again into a slot needs pd_sent (the message that used it is out), which send and compute call order. */
+ * soon as k has arrived, so a transfer runs during the compute. Sending posts and returns; before a
+ * microbatch writes into its slot again, pd_await_..._slot waits until the slot's last message is out. */
 void pd_receive_activations(int64_t k);
 void pd_send_activations(int64_t k);
 void pd_receive_gradients(int64_t k);
@@ -140,19 +142,21 @@ void pd_loss(int loss, int64_t k, const float *elements, int64_t n);
  * squares and the losses to all. */
 void pd_exchange(int64_t t);
 /* Waits for what update t needs; returns the factor of its gradients: 1 / N_t, clipped by the global
- * norm when clip_norm is set. Writes the log's line for every update whose figures have arrived. */
+ * norm when clip_norm is set. */
 float pd_gradient_scale(int64_t t);
 /* W(t+1) = optimizer(W(t), scale * gradient of batch t); from and to may be the same struct (one
  * version) or two. gradient: batch t's accumulator set. Tied uses are summed from last to first. */
 void pd_adamw(int64_t t, float scale, const void *from, void *to, void *gradient, void *moment1, void *moment2);
 void pd_sgd(int64_t t, float scale, const void *from, void *to, void *gradient, void *momentum);
-/* After update t: counts it, writes progress; true when a validation is due with the new weights. */
+/* After update t: writes the log's line of every update whose figures have arrived, and progress; true
+ * when a validation is due with the new weights. */
 bool pd_updated(int64_t t);
 
 /* ---- validation (validate.c) ------------------------------------------------------------------- */
 /* for (v = 1; pd_validation_next(v); v++) { pd_validation_receive(v, slot); load, forward,
  * pd_validation_send(v, slot); }. Samples of a last, incomplete microbatch are padded by its first
- * sample and not counted. slot: the slot of the channels that is free at that point. */
+ * sample and not counted. slot: a slot of the channel that no microbatch in flight and no receive posted
+ * ahead uses at that point; a sent one is free again when pd_validation_send returns. */
 bool pd_validation_next(int64_t v);
 void pd_validation_load(int input, int64_t v, void *to);
 void pd_validation_receive(int64_t v, int64_t slot);

@@ -1,0 +1,119 @@
+/* What the runtime's files share; stage programs see pd_runtime.h alone. */
+#ifndef PD_INTERNAL_H
+#define PD_INTERNAL_H
+
+#include "pd_runtime.h"
+#include "why.h"
+
+#include <mpi.h>
+
+/* ---- options.c ------------------------------------------------------------------------------ */
+
+struct pd_options {
+  char **data, **validation; /* runs within argv */
+  int n_data, n_validation;
+  int64_t steps, validate_every, checkpoint_every; /* -1, 0, 0: not given */
+  uint64_t seed;
+  const char *init, *save, *log, *checkpoint;
+  double timeout; /* seconds */
+  double peak;    /* operations a second of all ranks; 0: measured */
+  bool resume, quiet, emulate, help;
+};
+extern struct pd_options pd_options;
+bool pd_parse_options(struct pd_options *o, int argc, char **argv, char *why);
+void pd_print_usage(const struct pd_stage *stage);
+
+/* ---- run.c ------------------------------------------------------------------------------------ */
+
+double pd_seconds(void); /* monotonic */
+/* Collective: returns when no rank has a reason in `why`; else the lowest rank that has one reports it
+ * and the launch ends. */
+void pd_agree(const char *why);
+/* Another rank reports what this one has seen too: keeps its messages moving until the launch ends. */
+_Noreturn void pd_leave_to_others(void);
+void *pd_allocate(size_t bytes); /* zeroed, 64-byte aligned; at start only */
+
+/* ---- comm.c ----------------------------------------------------------------------------------- */
+
+extern MPI_Comm pd_comm_control, pd_comm_ties, pd_comm_figures;
+void pd_comm_open(void);    /* after MPI_Init: the communicators */
+void pd_comm_start(void);   /* posts the first receives */
+void pd_comm_finish(void);  /* waits until every message of this rank is out */
+/* Waits for all n requests, progressing everything else. When --timeout passes the launch ends with
+ * "waited S s for WHAT NUMBER (from|to) rank PEER"; number < 0 and peer < 0 are left out. */
+void pd_wait(int n, MPI_Request *request, const char *what, int64_t number, const char *direction, int peer);
+
+/* ---- data.c, sampler.c ------------------------------------------------------------------------ */
+
+struct pd_dataset;
+/* Opens and checks the files for these inputs; NULL after filling `why`. With `scan` every token of
+ * files up to 1 GiB together is compared with its class count; larger ones are checked as they are read. */
+struct pd_dataset *pd_dataset_open(char **paths, int n, const struct pd_input *inputs, int n_inputs, bool scan,
+                                   char *why);
+int64_t pd_dataset_samples(const struct pd_dataset *d);
+/* Copies one sample's input: elements int32 or float. A token out of range ends the launch. */
+void pd_dataset_read(const struct pd_dataset *d, int input, int64_t sample, void *to);
+
+extern struct pd_dataset *pd_training_data, *pd_validation_data; /* NULL: none */
+bool pd_data_start(char *why);
+
+/* Sample number s of an endless run through n samples, each epoch in an order of its own. */
+int64_t pd_sample(uint64_t seed, int64_t n, int64_t s);
+
+/* ---- optimizer.c ------------------------------------------------------------------------------ */
+
+/* The learning rate of update t (from 0). */
+double pd_learning_rate(const struct pd_stage *s, int64_t t);
+struct pd_adamw_step { float scale, keep, beta1, rest1, beta2, rest2, step_size, root2, eps; };
+struct pd_adamw_step pd_adamw_constants(const struct pd_stage *s, int64_t t, float scale, bool decays);
+void pd_adamw_elements(int64_t n, struct pd_adamw_step s, const float *from, float *to, const float *gradient,
+                       float *moment1, float *moment2);
+struct pd_sgd_step { float scale, decay, momentum, lr; };
+void pd_sgd_elements(int64_t n, struct pd_sgd_step s, const float *from, float *to, const float *gradient,
+                     float *momentum); /* momentum NULL: none */
+/* Sum of squares of up to PD_CHUNK elements, in 16 lanes. */
+enum { PD_CHUNK = 16384 };
+double pd_sum_of_squares(int64_t n, const float *x);
+/* The parameters held here, dealt into chunks that the optimizer's threads share. */
+struct pd_chunk { int parameter; int64_t first, n; };
+extern struct pd_chunk *pd_chunks;
+extern int pd_n_chunks;
+void pd_optimizer_start(void);
+/* Where parameter p's whole gradient stands, in the accumulator set `gradient`; NULL when it has none. */
+float *pd_gradient_at(const struct pd_parameter *p, void *gradient);
+
+/* ---- train.c, validate.c ------------------------------------------------------------------------ */
+
+void pd_train_start(void);
+/* Moves the exchanges on as far as messages that have arrived allow. */
+void pd_train_progress(void);
+void pd_train_catch_up(void); /* waits for the figures of every update exchanged and logs the complete ones */
+int64_t pd_updates_done(void);
+/* The first non-finite tensor that microbatch k shows on this rank, for people. */
+const char *pd_first_non_finite(int64_t k);
+/* Time that counts as no update's. */
+void pd_clock_pause(double seconds);
+
+/* ---- log.c ---------------------------------------------------------------------------------------- */
+
+bool pd_log_open(char *why);  /* rank 0; existing contents stay until pd_log_start */
+void pd_log_start(double peak);
+void pd_log_update(int64_t t, double loss, double norm, double lr, double seconds);
+void pd_log_validation(int64_t t, double loss, int64_t samples, double seconds);
+void pd_log_finish(const int64_t *peak_bytes, double seconds);
+void pd_note(const char *format, ...) __attribute__((format(printf, 1, 2))); /* "pd: note: ...", rank 0's stderr */
+
+/* ---- init.c, memory.c, peak.c ------------------------------------------------------------------------ */
+
+void pd_initialise(const struct pd_parameter *p, uint64_t seed, float *to);
+void pd_memory_sample(void);
+int64_t pd_memory_peak(void);   /* bytes of anonymous memory, the most that any sample saw */
+double pd_measure_peak(void);   /* operations a second of this rank: matmul at 1024 cubed */
+
+/* ---- checkpoint.c ---------------------------------------------------------------------------------------- */
+
+bool pd_writable(const char *path, char *why); /* a file can be made beside `path` and take its place */
+void pd_load_weights(const char *path);      /* collective: into version buffer 0 of every rank */
+void pd_save_weights(const char *path);      /* collective: the newest weights of all stages, by rank 0 */
+
+#endif

@@ -1,0 +1,170 @@
+/* The log (JSON lines) and what a person sees while it runs; both by rank 0. */
+#include "internal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static FILE *log_file;
+static double peak;          /* operations a second of all ranks; 0: unknown */
+static bool in_place;        /* progress rewrites one line */
+static bool line_open;       /* that line stands on the terminal */
+static double last_progress; /* when the last plain line was written */
+static double seconds_spent; /* in updates; updates counted in steps_spent */
+static int64_t steps_spent;
+
+static void line(const char *format, ...) __attribute__((format(printf, 1, 2)));
+static void line(const char *format, ...)
+{
+  if (!log_file) return;
+  va_list args;
+  va_start(args, format);
+  vfprintf(log_file, format, args);
+  va_end(args);
+  if (fflush(log_file)) pd_fail("cannot write log '%s': %s", pd_options.log, strerror(errno));
+}
+
+bool pd_log_open(char *why)
+{
+  if (pd.rank || !pd_options.log) return true;
+  int fd = open(pd_options.log, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+  if (fd >= 0) log_file = fdopen(fd, "w");
+  return log_file || pd_refuse(why, "cannot write log '%s': %s", pd_options.log, strerror(errno));
+}
+
+/* mpirun gives ranks a pseudo-terminal whatever its own output is: the parent's tells. */
+static bool output_is_terminal(void)
+{
+  char link[64], target[64] = "";
+  snprintf(link, sizeof link, "/proc/%d/fd/1", (int)getppid());
+  if (readlink(link, target, sizeof target - 1) < 0) return false;
+  return isatty(STDOUT_FILENO) && (!strncmp(target, "/dev/pts/", 9) || !strncmp(target, "/dev/tty", 8));
+}
+
+static void line_array(const char *name, const int64_t *at)
+{
+  line(",\"%s\":[", name);
+  for (int r = 0; r < pd.ranks; r++) line("%s%lld", r ? "," : "", (long long)at[r]);
+  line("]");
+}
+
+void pd_log_start(double all_ranks_peak)
+{
+  const struct pd_stage *s = pd.stage;
+  peak = all_ranks_peak;
+  if (pd.rank) return;
+  in_place = output_is_terminal();
+  if (log_file && ftruncate(fileno(log_file), 0)) pd_fail("cannot write log '%s': %s", pd_options.log, strerror(errno));
+  line("{\"event\":\"start\",\"plan\":\"sha256:%s\",\"model\":\"%s\",\"stages\":%d,\"replicas\":[", s->plan_hash,
+       s->model, s->n_stages);
+  for (int i = 0; i < s->n_stages; i++) line("%s1", i ? "," : "");
+  line("],\"schedule\":\"%s\",\"batch\":%lld,\"microbatch\":%lld,\"microbatches\":%lld,\"parameters\":%lld,"
+       "\"threads\":%d,\"seed\":%llu",
+       s->schedule, (long long)s->batch, (long long)s->microbatch, (long long)s->microbatches,
+       (long long)s->model_parameters, s->threads, (unsigned long long)pd.seed);
+  if (peak > 0) line(",\"peak_flops\":%.4g,\"peak_source\":\"%s\"", peak, pd_options.peak > 0 ? "given" : "measured");
+  if (pd_training_data) line(",\"samples\":%lld", (long long)pd_dataset_samples(pd_training_data));
+  line_array("planned_peak_bytes", s->planned_peak_bytes);
+  line("}\n");
+  if (pd_training_data && !pd_options.quiet) {
+    printf("%s: %lld parameters, %d stage%s, %s, batch %lld = %lld microbatches of %lld, %lld samples\n", s->model,
+           (long long)s->model_parameters, s->n_stages, s->n_stages == 1 ? "" : "s", s->schedule, (long long)s->batch,
+           (long long)s->microbatches, (long long)s->microbatch, (long long)pd_dataset_samples(pd_training_data));
+    fflush(stdout);
+  }
+  last_progress = pd_seconds();
+}
+
+/* ---- progress ------------------------------------------------------------------------------------------- */
+
+static void close_line(void)
+{
+  if (line_open) putchar('\n');
+  line_open = false;
+}
+
+static void progress(int64_t t, double loss, double lr)
+{
+  enum { PLAIN_SECONDS = 5 };
+  double now = pd_seconds(), since = now - last_progress;
+  bool last = t + 1 == pd.steps, due = last || t == pd.first_step || since > (in_place ? 0.1 : PLAIN_SECONDS);
+  if (pd_options.quiet || !due) return;
+  last_progress = now;
+  const struct pd_stage *s = pd.stage;
+  double rate = seconds_spent > 0 ? (double)(steps_spent * s->batch) / seconds_spent : 0;
+  int left = rate > 0 ? (int)((double)((pd.steps - t - 1) * s->batch) / rate) : 0;
+  printf("%sstep %lld/%lld  loss %.4f  lr %.3g", in_place ? "\r" : "", (long long)(t + 1), (long long)pd.steps, loss, lr);
+  if (s->tokens_per_sample)
+    printf("  %.0f tokens/s", rate * (double)s->tokens_per_sample);
+  else
+    printf("  %.4g samples/s", rate);
+  if (peak > 0) printf("  mfu %.3f", rate * s->flops_per_sample / peak);
+  printf("  %d:%02d left%s", left / 60, left % 60, in_place ? "\033[K" : "\n");
+  line_open = in_place;
+  if (last) close_line();
+  fflush(stdout);
+}
+
+/* ---- lines ------------------------------------------------------------------------------------------------- */
+
+void pd_log_update(int64_t t, double loss, double norm, double lr, double seconds)
+{
+  const struct pd_stage *s = pd.stage;
+  if (pd.rank) return;
+  double rate = seconds > 0 ? (double)s->batch / seconds : 0;
+  line("{\"step\":%lld,\"loss\":%.9g,\"grad_norm\":%.9g,\"lr\":%.9g,\"samples_per_s\":%.4g", (long long)(t + 1), loss, norm,
+       lr, rate);
+  if (s->tokens_per_sample) line(",\"tokens_per_s\":%.0f", rate * (double)s->tokens_per_sample);
+  line(",\"ms\":%.3f", seconds * 1e3);
+  if (peak > 0) line(",\"mfu\":%.4g", rate * s->flops_per_sample / peak);
+  line("}\n");
+  seconds_spent += seconds;
+  steps_spent++;
+  progress(t, loss, lr);
+}
+
+void pd_log_validation(int64_t t, double loss, int64_t samples, double seconds)
+{
+  if (pd.rank) return;
+  line("{\"step\":%lld,\"validation_loss\":%.9g,\"samples\":%lld,\"ms\":%.3f}\n", (long long)(t + 1), loss,
+       (long long)samples, seconds * 1e3);
+  if (pd_options.quiet) return;
+  close_line();
+  printf("step %lld/%lld  validation loss %.4f over %lld samples\n", (long long)(t + 1), (long long)pd.steps, loss,
+         (long long)samples);
+  fflush(stdout);
+}
+
+void pd_log_finish(const int64_t *peak_bytes, double seconds)
+{
+  if (pd.rank) return;
+  const struct pd_stage *s = pd.stage;
+  double rate = seconds_spent > 0 ? (double)(steps_spent * s->batch) / seconds_spent : 0;
+  line("{\"event\":\"end\",\"steps\":%lld,\"seconds\":%.3f,\"samples_per_s\":%.4g", (long long)pd.steps, seconds, rate);
+  if (s->tokens_per_sample) line(",\"tokens_per_s\":%.0f", rate * (double)s->tokens_per_sample);
+  if (peak > 0) line(",\"mfu\":%.4g", rate * s->flops_per_sample / peak);
+  line_array("peak_bytes", peak_bytes);
+  line_array("planned_peak_bytes", s->planned_peak_bytes);
+  line("}\n");
+  if (log_file && fclose(log_file)) pd_fail("cannot write log '%s': %s", pd_options.log, strerror(errno));
+  if (pd_options.quiet) return;
+  printf("%lld updates in %.1f s; memory, measured of planned:", (long long)(pd.steps - pd.first_step), seconds);
+  for (int r = 0; r < pd.ranks; r++)
+    printf(" %.1f of %.1f MiB%s", (double)peak_bytes[r] / (1 << 20), (double)s->planned_peak_bytes[r] / (1 << 20),
+           r + 1 < pd.ranks ? "," : "\n");
+  fflush(stdout);
+}
+
+void pd_note(const char *format, ...)
+{
+  if (pd.rank || pd_options.quiet) return;
+  va_list args;
+  va_start(args, format);
+  fputs("pd: note: ", stderr);
+  vfprintf(stderr, format, args);
+  fputc('\n', stderr);
+  va_end(args);
+}

@@ -1,0 +1,149 @@
+/* The options of `train`. Every rank reads the same command line. */
+#include "internal.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct pd_options pd_options;
+
+enum kind { FLAG, COUNT, POSITIVE, SEED, SECONDS, RATE, PATH, PATHS };
+
+struct option {
+  const char *name;
+  enum kind kind;
+  size_t at; /* into pd_options; PATHS: the char **, whose count is at `count` */
+  size_t count;
+  const char *argument, *help;
+};
+
+#define AT(member) offsetof(struct pd_options, member)
+static const struct option options[] = {
+  {"--data", PATHS, AT(data), AT(n_data), "PATH...", "text (bytes are tokens), llm.c .bin shards, or one .npy an input"},
+  {"--validation", PATHS, AT(validation), AT(n_validation), "PATH...", "the same, held out"},
+  {"--validate-every", POSITIVE, AT(validate_every), 0, "K", "validate after every K updates, and at the end"},
+  {"--steps", COUNT, AT(steps), 0, "N", "weight updates; 0: only --save"},
+  {"--seed", SEED, AT(seed), 0, "S", "of initial weights, sample order and dropout (default 1)"},
+  {"--init", PATH, AT(init), 0, "FILE", "start from the weights of a safetensors file"},
+  {"--save", PATH, AT(save), 0, "FILE", "write the weights at the end, as safetensors"},
+  {"--log", PATH, AT(log), 0, "FILE", "one JSON line an update"},
+  {"--timeout", SECONDS, AT(timeout), 0, "SECONDS", "a peer silent for so long is an error (default 300)"},
+  {"--peak", RATE, AT(peak), 0, "FLOPS", "of all ranks together, for mfu, as 235e9 or 235GFLOPS (default: measured)"},
+  {"--emulate", FLAG, AT(emulate), 0, NULL, "sleep for the planned times instead of computing"},
+  {"--quiet", FLAG, AT(quiet), 0, NULL, "no progress and no notes"},
+  {"--help", FLAG, AT(help), 0, NULL, "print this"},
+};
+enum { N_OPTIONS = sizeof options / sizeof *options };
+
+void pd_print_usage(const struct pd_stage *stage)
+{
+  printf("usage: mpirun -n %d train --data PATH... --steps N [options]\n"
+         "trains %s: %d stage%s, schedule %s, batches of %lld\n\n",
+         stage->n_stages, stage->model, stage->n_stages, stage->n_stages == 1 ? "" : "s", stage->schedule,
+         (long long)stage->batch);
+  for (const struct option *o = options; o < options + N_OPTIONS; o++) {
+    char left[40];
+    snprintf(left, sizeof left, "%s %s", o->name, o->argument ? o->argument : "");
+    printf("  %-20s %s\n", left, o->help);
+  }
+}
+
+/* A whole number from `low` up; false when the text is anything else. */
+static bool parse_count(const char *text, int64_t low, int64_t *to)
+{
+  char *end;
+  errno = 0;
+  long long n = strtoll(text, &end, 10);
+  *to = n;
+  return end != text && !*end && !errno && n >= low;
+}
+
+static bool parse_rate(const char *text, double *to)
+{
+  static const struct { const char *unit; double factor; } units[] = {
+    {"", 1}, {"FLOPS", 1}, {"GFLOPS", 1e9}, {"TFLOPS", 1e12}};
+  char *end;
+  double x = strtod(text, &end);
+  while (*end == ' ') end++;
+  for (size_t i = 0; i < sizeof units / sizeof *units; i++)
+    if (end != text && x > 0 && x < 1e30 && !strcmp(end, units[i].unit)) {
+      *to = x * units[i].factor;
+      return true;
+    }
+  return false;
+}
+
+static bool parse_value(const struct option *o, const char *text, char *at, char *why)
+{
+  char *end;
+  double seconds;
+  switch (o->kind) {
+  case COUNT:
+    return parse_count(text, 0, (int64_t *)at) || pd_refuse(why, "%s needs a whole number, not '%s'", o->name, text);
+  case POSITIVE:
+    return parse_count(text, 1, (int64_t *)at) ||
+           pd_refuse(why, "%s needs a whole number from 1 up, not '%s'", o->name, text);
+  case SEED:
+    errno = 0;
+    *(uint64_t *)at = strtoull(text, &end, 10);
+    return (*text >= '0' && *text <= '9' && !*end && !errno) ||
+           pd_refuse(why, "%s needs a whole number, not '%s'", o->name, text);
+  case SECONDS:
+    seconds = strtod(text, &end);
+    if (end == text || *end || !(seconds > 0 && seconds < 1e9))
+      return pd_refuse(why, "%s needs seconds, not '%s'", o->name, text);
+    *(double *)at = seconds;
+    return true;
+  case RATE:
+    return parse_rate(text, (double *)at) ||
+           pd_refuse(why, "%s needs operations a second, as 235e9 or 235GFLOPS, not '%s'", o->name, text);
+  default:
+    if (!*text) return pd_refuse(why, "%s needs a path", o->name);
+    *(const char **)at = text;
+    return true;
+  }
+}
+
+/* The option that argument `a` names; its value, when it is written as --name=value, in *value. */
+static const struct option *find(char *a, char **value)
+{
+  *value = strchr(a, '=');
+  size_t n = *value ? (size_t)(*value - a) : strlen(a);
+  if (*value) ++*value;
+  for (const struct option *o = options; o < options + N_OPTIONS; o++)
+    if (strlen(o->name) == n && !strncmp(o->name, a, n)) return o;
+  return NULL;
+}
+
+bool pd_parse_options(struct pd_options *o, int argc, char **argv, char *why)
+{
+  *o = (struct pd_options){.steps = -1, .seed = 1, .timeout = 300};
+  for (int i = 1; i < argc; i++) {
+    char *value;
+    if (!strcmp(argv[i], "-h")) {
+      o->help = true;
+      continue;
+    }
+    const struct option *p = find(argv[i], &value);
+    if (!p) return pd_refuse(why, "unknown option '%s'; --help lists them", argv[i]);
+    char *at = (char *)o + p->at;
+    if (p->kind == FLAG) {
+      if (value) return pd_refuse(why, "%s takes no value", p->name);
+      *(bool *)at = true;
+    } else if (p->kind == PATHS) {
+      int *n = (int *)((char *)o + p->count);
+      if (*n) return pd_refuse(why, "%s is given twice; it takes several paths at once", p->name);
+      if (value) argv[i] = value;
+      *(char ***)at = argv + i + !value;
+      for (*n = value != NULL; i + 1 < argc && argv[i + 1][0] != '-'; i++) ++*n;
+      if (!*n) return pd_refuse(why, "%s needs a path", p->name);
+    } else {
+      if (!value && i + 1 >= argc) return pd_refuse(why, "%s needs a value: %s", p->name, p->argument);
+      if (!parse_value(p, value ? value : argv[++i], at, why)) return false;
+    }
+  }
+  if (o->validate_every && !o->n_validation)
+    return pd_refuse(why, "--validate-every needs --validation PATH");
+  return true;
+}

@@ -1,0 +1,277 @@
+/* The life of a rank: start, checks that all ranks make together, the end, and failures. */
+#define _GNU_SOURCE /* sched_getaffinity */
+#include "internal.h"
+
+#include <errno.h>
+#include <math.h>
+#include <omp.h>
+#include <sched.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <time.h>
+#include <unistd.h>
+
+struct pd_run pd;
+
+static bool mpi_runs;
+static double started;
+
+double pd_seconds(void)
+{
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* ---- failures --------------------------------------------------------------------------------- */
+
+void pd_fail(const char *format, ...)
+{
+  char text[PD_WHY + 64];
+  int stage = pd.stage ? pd.stage->stage : pd.rank;
+  int n = snprintf(text, sizeof text, "pd: rank %d (stage %d): ", pd.rank, stage);
+  va_list args;
+  va_start(args, format);
+  n += vsnprintf(text + n, sizeof text - (size_t)n - 1, format, args);
+  va_end(args);
+  if (n > (int)sizeof text - 2) n = (int)sizeof text - 2;
+  text[n++] = '\n';
+  fflush(stdout);
+  if (write(STDERR_FILENO, text, (size_t)n) < 0) _exit(1);
+  alarm(5); /* should MPI_Abort itself hang */
+  if (mpi_runs) MPI_Abort(MPI_COMM_WORLD, 1);
+  _exit(1);
+}
+
+static void mpi_failed(MPI_Comm *comm, int *code, ...)
+{
+  (void)comm;
+  char text[MPI_MAX_ERROR_STRING] = "";
+  int n = 0;
+  MPI_Error_string(*code, text, &n);
+  pd_fail("a message failed: %s", text);
+}
+
+void pd_leave_to_others(void)
+{
+  for (double until = pd_seconds() + 10; pd_seconds() < until;) {
+    int flag;
+    MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, pd_comm_control, &flag, MPI_STATUS_IGNORE);
+    pd_train_progress();
+    nanosleep(&(struct timespec){0, 1000000}, NULL);
+  }
+  alarm(5);
+  MPI_Abort(MPI_COMM_WORLD, 1);
+  _exit(1);
+}
+
+void pd_agree(const char *why)
+{
+  int mine = *why ? pd.rank : pd.ranks, first;
+  MPI_Request request;
+  MPI_Iallreduce(&mine, &first, 1, MPI_INT, MPI_MIN, pd_comm_control, &request);
+  pd_wait(1, &request, "all ranks to check their start", -1, NULL, -1);
+  if (first == pd.ranks) return;
+  if (first == pd.rank) pd_fail("%s", why);
+  pd_leave_to_others();
+}
+
+void *pd_allocate(size_t bytes)
+{
+  size_t whole = (bytes + 63) / 64 * 64;
+  void *p = aligned_alloc(64, whole ? whole : 64);
+  if (!p) pd_fail("out of memory: cannot get %zu bytes", bytes);
+  return memset(p, 0, whole);
+}
+
+/* ---- start -------------------------------------------------------------------------------------- */
+
+static void start_mpi(int *argc, char ***argv)
+{
+  int level;
+  if (MPI_Init_thread(argc, argv, MPI_THREAD_FUNNELED, &level) != MPI_SUCCESS) pd_fail("MPI cannot start");
+  mpi_runs = true;
+  MPI_Comm_rank(MPI_COMM_WORLD, &pd.rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &pd.ranks);
+  MPI_Errhandler handler;
+  MPI_Comm_create_errhandler(mpi_failed, &handler);
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, handler); /* the duplicates inherit it */
+  prctl(PR_SET_TIMERSLACK, 1000UL);
+  pd_comm_open();
+}
+
+/* What must be the same on every rank, gathered as one record a rank. */
+struct same { char plan[128]; int64_t steps, validate_every; uint64_t seed; int32_t stage, flags; };
+
+static struct same *gather_same(const struct pd_stage *s, const struct pd_options *o)
+{
+  struct same mine = {.steps = o->steps, .validate_every = o->validate_every, .seed = o->seed, .stage = s->stage};
+  mine.flags = (o->n_data > 0) | (o->n_validation > 0) << 1 | (o->init != NULL) << 2 | (o->save != NULL) << 3 |
+               o->emulate << 4 | (o->peak > 0) << 5;
+  snprintf(mine.plan, sizeof mine.plan, "%s", s->plan_hash);
+  struct same *all = pd_allocate(sizeof *all * (size_t)pd.ranks);
+  MPI_Request request;
+  MPI_Iallgather(&mine, sizeof mine, MPI_BYTE, all, sizeof mine, MPI_BYTE, pd_comm_control, &request);
+  pd_wait(1, &request, "all ranks to show their plan", -1, NULL, -1);
+  return all;
+}
+
+static bool check_launch(const struct pd_stage *s, const struct same *all, char *why)
+{
+  if (pd.ranks != s->n_stages)
+    return pd_refuse(why, "launched with %d rank%s, but the plan has %d: use mpirun -n %d", pd.ranks,
+                     pd.ranks == 1 ? "" : "s", s->n_stages, s->n_stages);
+  bool ok = true;
+  for (int r = 0; r < pd.ranks && ok; r++) {
+    if (strcmp(all[r].plan, all[0].plan))
+      ok = pd_refuse(why, "rank %d holds another plan (%.12s) than rank 0 (%.12s): build again and give every "
+                          "rank the same directory", r, all[r].plan, all[0].plan);
+    else if (all[r].stage != r)
+      ok = pd_refuse(why, "rank %d runs the program of stage %d: launch every rank with the directory's 'train'", r,
+                     all[r].stage);
+    else if (all[r].steps != all[0].steps || all[r].validate_every != all[0].validate_every ||
+             all[r].seed != all[0].seed || all[r].flags != all[0].flags)
+      ok = pd_refuse(why, "rank %d was given other options than rank 0", r);
+  }
+  return ok;
+}
+
+static bool check_options(const struct pd_stage *s, struct pd_options *o, char *why)
+{
+  if (o->steps < 0 && s->rate != PD_LR_CONSTANT && s->lr_total > 0) o->steps = s->lr_total;
+  if (o->steps < 0) return pd_refuse(why, "--steps N is missing");
+  if (o->steps > 0 && !o->n_data && !o->emulate) return pd_refuse(why, "--data PATH is missing");
+  return true;
+}
+
+/* Huge pages where the kernel has them: the arena is used whole, and matmuls walk all of it. */
+static bool map_arena(const struct pd_stage *s, char *why)
+{
+  enum { HUGE = 2 << 20 };
+  size_t bytes = (s->arena_bytes + HUGE - 1) / HUGE * HUGE;
+  if (!bytes) bytes = HUGE;
+  char *p = mmap(NULL, bytes + HUGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (p == MAP_FAILED)
+    return pd_refuse(why, "cannot get the %.1f MiB this stage was planned to use: %s",
+                     (double)s->arena_bytes / (1 << 20), strerror(errno));
+  pd.arena = (char *)(((uintptr_t)p + HUGE - 1) / HUGE * HUGE);
+  if (s->arena_bytes >= 16 * (size_t)HUGE) madvise(pd.arena, s->arena_bytes / HUGE * HUGE, MADV_HUGEPAGE);
+  return true;
+}
+
+/* Scratch memory is planned for s->threads threads: fewer may run, more may not. */
+static void set_threads(const struct pd_stage *s)
+{
+  int planned = s->threads > 0 ? s->threads : 1, threads = planned;
+  const char *wish = getenv("OMP_NUM_THREADS");
+  if (wish && atoi(wish) > 0) threads = atoi(wish);
+  if (threads > planned) {
+    pd_note("OMP_NUM_THREADS is %d, but the plan's scratch memory is for %d: using %d (pdc --threads %d plans for more)",
+            threads, planned, planned, threads);
+    threads = planned;
+  }
+  omp_set_dynamic(0);
+  omp_set_num_threads(threads);
+  cpu_set_t set;
+  if (!sched_getaffinity(0, sizeof set, &set) && CPU_COUNT(&set) < threads)
+    pd_note("%d threads a rank share %d processor%s: launch with mpirun --bind-to none", threads, CPU_COUNT(&set),
+            CPU_COUNT(&set) == 1 ? "" : "s");
+}
+
+/* Outputs are tried before the run, so that no hour of training ends at an unwritable path. The log
+ * comes last: once it is open nothing else can be refused. */
+static bool check_outputs(char *why)
+{
+  if (pd.rank) return true;
+  if (pd_options.save && !pd_writable(pd_options.save, why)) return false;
+  return pd_log_open(why);
+}
+
+static void start_weights(void)
+{
+  const struct pd_stage *s = pd.stage;
+  if (pd_options.init) {
+    pd_load_weights(pd_options.init);
+    return;
+  }
+  for (int i = 0; i < s->n_parameters; i++)
+    pd_initialise(&s->parameters[i], pd.seed, (float *)(pd.arena + s->weights + s->parameters[i].offset));
+}
+
+static void finish_mpi(void)
+{
+  alarm((unsigned)ceil(pd_options.timeout)); /* a peer that died late must not keep this one */
+  MPI_Finalize();
+  mpi_runs = false;
+  alarm(0);
+}
+
+static double total_peak(void)
+{
+  double mine = 0, sum = pd_options.peak;
+  if (sum > 0 || pd_options.emulate || !pd.steps) return sum;
+  mine = pd_measure_peak();
+  MPI_Request request;
+  MPI_Iallreduce(&mine, &sum, 1, MPI_DOUBLE, MPI_SUM, pd_comm_control, &request);
+  pd_wait(1, &request, "all ranks to measure their peak", -1, NULL, -1);
+  return sum;
+}
+
+void pd_start(const struct pd_stage *stage, int argc, char **argv)
+{
+  char why[PD_WHY] = "";
+  struct pd_options *o = &pd_options;
+  pd = (struct pd_run){.stage = stage, .training = true};
+  o->timeout = 300;
+  start_mpi(&argc, &argv);
+  pd_parse_options(o, argc, argv, why);
+  pd_agree(why);
+  if (o->help) {
+    if (!pd.rank) pd_print_usage(stage);
+    fflush(stdout);
+    finish_mpi();
+    exit(0);
+  }
+  bool complete = check_options(stage, o, why);
+  struct same *all = gather_same(stage, o);
+  if (complete) check_launch(stage, all, why);
+  pd_agree(why);
+  free(all);
+  pd.steps = o->steps;
+  pd.seed = o->seed;
+  pd.emulate = o->emulate;
+  if (map_arena(stage, why)) pd_data_start(why);
+  pd_agree(why);
+  start_weights();
+  check_outputs(why);
+  pd_agree(why);
+  set_threads(stage);
+  pd_optimizer_start();
+  double peak = total_peak();
+  pd_log_start(peak);
+  pd_train_start();
+  pd_comm_start();
+  pd_memory_sample();
+  started = pd_seconds();
+}
+
+int pd_finish(void)
+{
+  double seconds = pd_seconds() - started;
+  pd_train_catch_up();
+  pd_comm_finish();
+  if (pd_options.save) pd_save_weights(pd_options.save);
+  pd_memory_sample();
+  int64_t mine = pd_memory_peak(), *all = pd_allocate(sizeof *all * (size_t)pd.ranks);
+  MPI_Request request;
+  MPI_Iallgather(&mine, 1, MPI_INT64_T, all, 1, MPI_INT64_T, pd_comm_control, &request);
+  pd_wait(1, &request, "all ranks to finish", -1, NULL, -1);
+  pd_log_finish(all, seconds);
+  free(all);
+  finish_mpi();
+  return 0;
+}

@@ -1,0 +1,38 @@
+/* The safetensors format: eight bytes of header length, a JSON header, the tensors' bytes. No MPI here. */
+#ifndef PD_SAFETENSORS_H
+#define PD_SAFETENSORS_H
+
+#include "why.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum { PD_TENSOR_RANK = 8 };
+enum pd_dtype { PD_F32, PD_F16, PD_BF16, PD_F64, PD_OTHER };
+
+struct pd_entry {
+  char *name;
+  enum pd_dtype dtype;
+  int rank;
+  int64_t dim[PD_TENSOR_RANK], elements;
+  const unsigned char *data; /* not necessarily aligned */
+};
+
+struct pd_safetensors {
+  int n;
+  struct pd_entry *at;
+};
+
+/* Reads the header of a file's bytes, which must outlive the result. Every offset is checked. */
+bool pd_safetensors_parse(const void *bytes, size_t size, struct pd_safetensors *to, char *why);
+void pd_safetensors_free(struct pd_safetensors *s);
+/* The entry of that name, or NULL; with or without "transformer." in front. */
+const struct pd_entry *pd_safetensors_find(const struct pd_safetensors *s, const char *name);
+/* Element i as float; dtype is not PD_OTHER. */
+float pd_entry_float(const struct pd_entry *e, int64_t i);
+
+/* Header of a file of F32 tensors laid one after another: malloc'd, its eight bytes of length included,
+ * a multiple of 8 bytes. Entries need name, rank, dim and elements. */
+unsigned char *pd_safetensors_header(const struct pd_entry *entries, int n, size_t *bytes);
+
+#endif

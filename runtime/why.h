@@ -1,0 +1,10 @@
+/* How functions refuse what a user gave before the run: they fill `why` (PD_WHY bytes) and return false. */
+#ifndef PD_WHY_H
+#define PD_WHY_H
+
+#include <stdbool.h>
+
+enum { PD_WHY = 1024 };
+bool pd_refuse(char *why, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+#endif
