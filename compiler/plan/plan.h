@@ -5,7 +5,7 @@
 
 #include "cut/cut.h"
 
-typedef enum { RECOMPUTE_OFF, RECOMPUTE_ON, RECOMPUTE_AUTO } Recompute;
+typedef enum { RECOMPUTE_AUTO, RECOMPUTE_OFF, RECOMPUTE_ON } Recompute;
 
 typedef struct StagePlan {
   int first_piece, end_piece;

@@ -1,0 +1,311 @@
+/* The choice of a plan: for every microbatch and policy of recomputation the best partition, exact peaks
+ * for those that are fastest, the fastest that fits. */
+#include <math.h>
+
+#include "plan/planner.h"
+
+typedef struct Candidate {
+  int64_t microbatch;
+  Recompute recompute;
+  const Costs *costs;
+  const Copies *copies;
+  const int *pinned;     /* where stages start, or NULL */
+  Plan *plan;
+  bool settled;          /* its peaks are exact and fit */
+  bool refused;
+} Candidate;
+
+typedef struct Choice {
+  const Planner *r;
+  Vec(Candidate) candidates;
+  Vec(Candidate) smallest; /* of those that fit nowhere: for the refusal */
+} Choice;
+
+static Plan *plan_of(const Planner *r, const Candidate *c, const Partition *part) {
+  Plan *plan = alloc(sizeof *plan);
+  *plan = (Plan){.model = r->g->name, .schedule = r->schedule, .batch = r->g->train.batch,
+                 .microbatch = c->microbatch, .microbatches = r->g->train.batch / c->microbatch,
+                 .threads = r->threads, .n_stages = r->stages, .why = ""};
+  plan->costs = r->profile ? internf("profile %s", r->profile->file) : intern("counted");
+  plan->stage = alloc((size_t)r->stages * sizeof *plan->stage);
+  for (int i = 0; i < r->stages; i++) {
+    StagePlan *s = &plan->stage[i];
+    s->first_piece = part->start[i];
+    s->end_piece = part->start[i + 1];
+    s->replicas = 1;
+    s->recompute = part->recompute[i];
+    s->peak_bytes = stage_bytes(c->costs, &c->copies[i], s->first_piece, s->end_piece, s->recompute);
+  }
+  price_plan(r, c->costs, plan);
+  return plan;
+}
+
+/* Best partition by estimated bytes; the smallest there is when none fits, and false. */
+static bool partition(const Planner *r, const Candidate *c, int64_t limit, Plan **out) {
+  Partition part;
+  bool fits;
+  if (c->pinned) {
+    fits = partition_pinned(c->costs, c->copies, r->stages, c->pinned, limit, &part);
+  } else {
+    fits = partition_fastest(c->costs, c->copies, r->stages, limit, &part);
+    if (!fits)
+      partition_smallest(c->costs, c->copies, r->stages, &part);
+  }
+  *out = plan_of(r, c, &part);
+  return fits;
+}
+
+/* Replaces the estimates by exact peaks; returns by how much the worst stage exceeds the limit (negative:
+ * all fit), and in *error the largest amount by which a peak exceeded its estimate. */
+static int64_t measure_peaks(const Planner *r, Plan *plan, int64_t *error) {
+  int64_t over = INT64_MIN;
+  *error = INT64_MIN;
+  for (int i = 0; i < plan->n_stages; i++) {
+    StagePlan *s = &plan->stage[i];
+    int64_t estimate = s->peak_bytes;
+    if (r->request->peak)
+      s->peak_bytes = r->request->peak(r->request->peak_context, plan, i);
+    if (s->peak_bytes - estimate > *error)
+      *error = s->peak_bytes - estimate;
+    if (s->peak_bytes - r->limit > over)
+      over = s->peak_bytes - r->limit;
+  }
+  return over;
+}
+
+/* Finds the fastest partition whose exact peaks fit, correcting the limit of the estimates by what they
+ * were wrong. Where even the smallest partition does not fit, keeps that one and refuses. */
+static void settle(const Planner *r, Candidate *c) {
+  enum { ROUNDS = 8 };
+  int64_t correction = 0, error;
+  Plan *smallest = NULL;
+  for (int round = 0; round < ROUNDS && !c->settled; round++) {
+    bool fits = partition(r, c, r->limit - correction, &c->plan);
+    int64_t over = measure_peaks(r, c->plan, &error);
+    c->settled = fits && over <= 0;
+    if (!fits && over <= 0)
+      smallest = c->plan;
+    if (!fits && (over > 0 || error >= correction))
+      break;
+    if (!fits)
+      correction = error;
+    else if (over > 0)
+      correction = error > correction ? error : correction + over;
+  }
+  if (!c->settled && smallest) {
+    c->plan = smallest;
+    c->settled = true;
+  }
+  c->refused = !c->settled;
+}
+
+static bool before(const Candidate *a, const Candidate *b) {
+  double x = a->plan->batch_seconds, y = b->plan->batch_seconds;
+  if (fabs(x - y) > 1e-9 * (x + y))
+    return x < y;
+  return a->microbatch > b->microbatch;
+}
+
+static bool equal_plans(const Plan *a, const Plan *b) {
+  bool equal = a->microbatch == b->microbatch;
+  for (int i = 0; i < a->n_stages; i++)
+    equal &= a->stage[i].first_piece == b->stage[i].first_piece && a->stage[i].recompute == b->stage[i].recompute;
+  return equal;
+}
+
+/* The fastest candidate that fits, taken off the list; NULL when none is left. */
+static Plan *next_best(Choice *c) {
+  for (;;) {
+    int best = -1;
+    for (int i = 0; i < c->candidates.n; i++)
+      if (!c->candidates.at[i].refused && (best < 0 || before(&c->candidates.at[i], &c->candidates.at[best])))
+        best = i;
+    if (best < 0)
+      return NULL;
+    Candidate *winner = &c->candidates.at[best];
+    if (winner->settled) {
+      winner->refused = true;
+      return winner->plan;
+    }
+    settle(c->r, winner);
+    if (winner->refused)
+      push(&c->smallest, *winner);
+  }
+}
+
+/* With the time it would take if memory were no matter: settling it can only make it slower. */
+static void consider(Choice *c, Candidate candidate) {
+  partition(c->r, &candidate, INT64_MAX, &candidate.plan);
+  push(&c->candidates, candidate);
+}
+
+static void list_candidates(Choice *c) {
+  const Planner *r = c->r;
+  Recompute asked = r->request->recompute;
+  for (int i = 0; i < r->microbatches.n; i++) {
+    int64_t b = r->microbatches.at[i];
+    const Costs *costs = price(r, b);
+    consider(c, (Candidate){b, asked, costs, copies(r, b, asked), r->pinned, NULL, false, false});
+    if (asked == RECOMPUTE_AUTO && r->stages > 1)
+      consider(c, (Candidate){b, RECOMPUTE_ON, costs, copies(r, b, RECOMPUTE_ON), r->pinned, NULL, false, false});
+  }
+}
+
+/* The chosen plan with one cut moved by a piece: what the choice is compared with. */
+static void list_neighbours(Choice *c, const Plan *chosen) {
+  const Planner *r = c->r;
+  const Costs *costs = price(r, chosen->microbatch);
+  const Copies *kept = copies(r, chosen->microbatch, r->request->recompute);
+  for (int i = 1; i < r->stages && !r->pinned; i++)
+    for (int step = -1; step <= 1; step += 2) {
+      int at = chosen->stage[i].first_piece + step;
+      int *start = alloc((size_t)r->stages * sizeof *start);
+      for (int k = 0; k < r->stages; k++)
+        start[k] = k == i ? at : chosen->stage[k].first_piece;
+      if (at <= start[i - 1] || at >= chosen->stage[i].end_piece)
+        continue;
+      consider(c, (Candidate){chosen->microbatch, r->request->recompute, costs, kept, start, NULL, false, false});
+    }
+}
+
+static double stage_time(const StagePlan *s) {
+  return s->forward_seconds * (s->recompute ? 2 : 1) + s->backward_seconds;
+}
+
+static char *why(const Planner *r, const Plan *plan) {
+  double sum = 0, most = 0;
+  int slowest = 0;
+  for (int i = 0; i < plan->n_stages; i++) {
+    double t = stage_time(&plan->stage[i]) + plan->stage[i].update_seconds / (double)plan->microbatches;
+    sum += t;
+    if (t > most)
+      most = t, slowest = i;
+  }
+  Text t = {0};
+  if (r->stages > 1)
+    text_add(&t, "%s: the slowest stage, %d, works %.2f ms a microbatch, %.1f %% above the mean of all. ",
+             r->pinned ? "Cuts as asked" : format("Best of all ways to cut at %d places", r->p->n - 1), slowest,
+             most * 1e3, (most * plan->n_stages / sum - 1) * 100);
+  text_add(&t, "Microbatch %lld", (long long)plan->microbatch);
+  if (r->microbatches.n > 1) {
+    text_add(&t, " of");
+    for (int i = 0; i < r->microbatches.n; i++)
+      text_add(&t, " %lld", (long long)r->microbatches.at[i]);
+    text_add(&t, " gives the shortest batch that fits");
+  } else {
+    text_add(&t, r->request->microbatch ? " as asked" : " is the only one possible");
+  }
+  bool any = false;
+  for (int i = 0; i < plan->n_stages; i++)
+    any |= plan->stage[i].recompute;
+  text_add(&t, "; %s.", r->request->recompute != RECOMPUTE_AUTO ? "recomputation as asked"
+                        : any ? "recomputation where memory asks for it" : "everything fits without recomputation");
+  return t.at;
+}
+
+/* The refused plan that comes nearest to fitting. */
+static const Plan *nearest_miss(const Choice *c) {
+  const Plan *best = NULL;
+  int64_t least = INT64_MAX;
+  for (int i = 0; i < c->smallest.n; i++) {
+    const Plan *plan = c->smallest.at[i].plan;
+    int64_t most = 0;
+    for (int k = 0; k < plan->n_stages; k++)
+      most = plan->stage[k].peak_bytes > most ? plan->stage[k].peak_bytes : most;
+    if (most < least)
+      least = most, best = plan;
+  }
+  return best;
+}
+
+Plan *plan_fastest(const Planner *r) {
+  Choice c = {.r = r};
+  list_candidates(&c);
+  return next_best(&c);
+}
+
+static Plan *choose(const Planner *r, Plan **runners_up, int n) {
+  Choice c = {.r = r};
+  list_candidates(&c);
+  Plan *plan = next_best(&c);
+  if (!plan) {
+    tell_nothing_fits(r, nearest_miss(&c));
+    return NULL;
+  }
+  plan->why = why(r, plan);
+  if (n > 0)
+    list_neighbours(&c, plan);
+  for (int found = 0; found < n;) {
+    Plan *other = next_best(&c);
+    if (!other)
+      break;
+    bool known = equal_plans(plan, other);
+    for (int i = 0; i < found; i++)
+      known |= equal_plans(runners_up[i], other);
+    if (!known)
+      runners_up[found++] = other;
+  }
+  return plan;
+}
+
+static bool read_costs(Planner *r) {
+  const PlanRequest *q = r->request;
+  if (!q->profile)
+    return true;
+  ProfileSignature now = profile_signature(r->g, r->p, r->threads, q->compiler);
+  r->profile = profile_read(q->profile, r->p, &now);
+  return r->profile != NULL;
+}
+
+/* A plan from a file keeps its choices; its costs and bytes are those of today. */
+static Plan *take(const Graph *g, const Pieces *p, const PlanRequest *request) {
+  Plan *plan = plan_read(g, p, request->plan);
+  if (!plan)
+    return NULL;
+  PlanRequest pinned = *request;
+  pinned.workers = pinned.stages = plan->n_stages;
+  pinned.split = NULL;
+  pinned.schedule = plan->schedule;
+  pinned.microbatch = plan->microbatch;
+  pinned.threads = request->threads ? request->threads : plan->threads;
+  Planner r;
+  if (!planner_prepare(&r, g, p, &pinned))
+    return NULL;
+  if (!read_costs(&r) || !planner_microbatches(&r))
+    return NULL;
+  const Costs *costs = price(&r, plan->microbatch);
+  const Copies *kept = copies(&r, plan->microbatch, RECOMPUTE_AUTO);
+  for (int i = 0; i < plan->n_stages; i++) {
+    StagePlan *s = &plan->stage[i];
+    s->peak_bytes = stage_bytes(costs, &kept[i], s->first_piece, s->end_piece, s->recompute);
+  }
+  plan->threads = r.threads;
+  plan->costs = r.profile ? internf("profile %s", r.profile->file) : intern("counted");
+  price_plan(&r, costs, plan);
+  int64_t error;
+  if (measure_peaks(&r, plan, &error) <= 0)
+    return plan;
+  tell_nothing_fits(&r, plan);
+  return NULL;
+}
+
+Plan *plan_make(const Graph *g, const Pieces *p, const PlanRequest *request, Plan **runners_up, int n) {
+  if (request->plan)
+    return take(g, p, request);
+  Planner r;
+  if (!planner_prepare(&r, g, p, request))
+    return NULL;
+  return read_costs(&r) && planner_microbatches(&r) ? choose(&r, runners_up, n) : NULL;
+}
+
+void plan_verify(const Graph *g, const Pieces *p, const Plan *plan) {
+  ensure(plan->n_stages > 0 && plan->batch == plan->microbatch * plan->microbatches);
+  ensure(plan->batch == g->train.batch && schedule_known(plan->schedule));
+  ensure(plan->stage[0].first_piece == 0 && plan->stage[plan->n_stages - 1].end_piece == p->n);
+  for (int i = 0; i < plan->n_stages; i++) {
+    const StagePlan *s = &plan->stage[i];
+    ensure(s->first_piece < s->end_piece && s->replicas == 1);
+    ensure(i == 0 || s->first_piece == plan->stage[i - 1].end_piece);
+    ensure(s->forward_seconds >= 0 && s->backward_seconds >= 0 && s->update_seconds >= 0 && s->peak_bytes >= 0);
+  }
+}

@@ -1,0 +1,294 @@
+/* What pieces and stages cost: seconds from a profile or from counting, bytes from the graph. */
+#include <string.h>
+
+#include "ops/op.h"
+#include "plan/planner.h"
+
+/* Rates of one core of a server of the 2020s with 512-bit vectors, measured by hand-written kernels:
+ * only their ratios matter for where the cuts fall. */
+static const double MATMUL_RATE = 230e9;      /* multiplies and adds a second, oneDNN f32 */
+static const double POINTWISE_RATE = 60e9;    /* operations a second in fused loops */
+static const double COPY_RATE = 10e9;         /* bytes a second of calls that move rows */
+static const double UPDATE_RATE = 25e9;       /* bytes a second of the fused optimizer */
+static const double CALL_SECONDS = 2e-6, LOOP_SECONDS = 0.3e-6;
+
+double counted_seconds(const Graph *g, int node, int64_t b, int threads) {
+  const Node *n = &g->nodes.at[node];
+  if (n->op->kind == OP_SOURCE || n->op->kind == OP_VIEW || !n->op->cost)
+    return 0;
+  OpCost c = n->op->cost(g, node);
+  double samples = (double)b, t = c.matmul_flops / MATMUL_RATE + c.other_flops / POINTWISE_RATE;
+  if (n->op->kind == OP_CALL && c.matmul_flops == 0)
+    t = c.bytes / COPY_RATE;
+  return (n->op->kind == OP_CALL ? CALL_SECONDS : LOOP_SECONDS) + t * samples / threads;
+}
+
+static int moments_of(const Graph *g) {
+  return g->train.optimizer == OPTIMIZER_ADAMW ? 2 : g->train.momentum != 0;
+}
+
+/* The optimizer reads weight, gradient and moments and writes weight and moments; clipping reads the
+ * gradient once more. */
+static double update_seconds(const Graph *g, int64_t parameter_bytes) {
+  int passes = 3 + 2 * moments_of(g) + (g->train.clip_norm > 0);
+  return (double)parameter_bytes * passes / UPDATE_RATE;
+}
+
+int *piece_of_nodes(const Graph *g, const Pieces *p) {
+  int *piece = alloc((size_t)(g->nodes.n + 1) * sizeof *piece);
+  for (int k = 0; k < p->n; k++)
+    for (int i = p->at[k].first; i < p->at[k].end; i++)
+      piece[i] = k;
+  for (int i = g->n_forward; i < g->nodes.n; i++)
+    piece[i] = piece[g->nodes.at[i].serves];
+  return piece;
+}
+
+/* ---- bytes ------------------------------------------------------------------------------------- */
+
+/* Members of the structs of weights and gradients stand at multiples of 64 bytes. */
+static int64_t padded(int64_t elements) { return (elements * 4 + 63) / 64 * 64; }
+
+static int root_of(const Graph *g, int value) {
+  for (;;) {
+    const Node *n = &g->nodes.at[g->values.at[value].node];
+    if (n->op->kind != OP_VIEW)
+      return value;
+    value = n->in[0];
+  }
+}
+
+/* Forward values that stand in memory until backward: those that backward nodes read, less what a fused
+ * loop can compute again from others. */
+static int64_t *saved_bytes(const Graph *g, const Pieces *p, const int *piece, int64_t b) {
+  int64_t *saved = alloc((size_t)p->n * sizeof *saved);
+  bool *kept = alloc((size_t)g->values.n + 1);
+  for (int i = g->n_forward; i < g->nodes.n; i++)
+    for (int k = 0; k < g->nodes.at[i].n_in; k++) {
+      int v = root_of(g, g->nodes.at[i].in[k]);
+      const Node *made = &g->nodes.at[g->values.at[v].node];
+      if (g->values.at[v].node >= g->n_forward || made->op->kind == OP_SOURCE || !g->values.at[v].shape.batched)
+        continue;
+      bool again = made->op->kind == OP_POINTWISE && g->nodes.at[i].op->kind == OP_POINTWISE;
+      kept[v] |= !again;
+    }
+  for (int v = 0; v < g->values.n; v++)
+    if (kept[v])
+      saved[piece[g->values.at[v].node]] += padded(shape_elements(&g->values.at[v].shape) * b);
+  return saved;
+}
+
+/* Temporaries of a piece: what its calls make within one direction, the larger of both. */
+static int64_t *work_bytes(const Graph *g, const Pieces *p, const int *piece, int64_t b) {
+  int64_t *forward = alloc((size_t)p->n * sizeof *forward), *backward = alloc((size_t)p->n * sizeof *backward);
+  for (int i = 0; i < g->nodes.n; i++) {
+    const Node *n = &g->nodes.at[i];
+    if (n->op->kind != OP_CALL && n->op->kind != OP_JOIN)
+      continue;
+    for (int k = 0; k < n->n_out; k++)
+      if (g->values.at[n->out[k]].shape.batched)
+        (i < g->n_forward ? forward : backward)[piece[i]] += padded(shape_elements(&g->values.at[n->out[k]].shape) * b);
+  }
+  for (int k = 0; k < p->n; k++)
+    forward[k] = forward[k] > backward[k] ? forward[k] : backward[k];
+  return forward;
+}
+
+static int64_t *input_bytes(const Graph *g, const Pieces *p, int64_t b) {
+  int64_t *bytes = alloc((size_t)p->n * sizeof *bytes);
+  int *seen = alloc((size_t)(g->values.n + 1) * sizeof *seen);
+  for (int k = 0; k < p->n; k++)
+    for (int i = p->at[k].first; i < p->at[k].end; i++)
+      for (int j = 0; j < g->nodes.at[i].n_in; j++) {
+        int v = root_of(g, g->nodes.at[i].in[j]);
+        if (g->nodes.at[g->values.at[v].node].op != &op_input || seen[v] == k + 1)
+          continue;
+        seen[v] = k + 1;
+        bytes[k] += padded(shape_elements(&g->values.at[v].shape) * b);
+      }
+  return bytes;
+}
+
+/* By stage [i, j): bytes of its parameters, each once; and of tied ones that other stages use as well. */
+static void parameter_tables(const Graph *g, const Pieces *p, int64_t *held, int64_t *shared) {
+  int side = p->n + 1;
+  int *users = alloc((size_t)(g->params.n + 1) * sizeof *users), *here = alloc((size_t)(g->params.n + 1) * sizeof *here);
+  for (int k = 0; k < p->n; k++)
+    for (int m = 0; m < p->at[k].params.n; m++)
+      users[p->at[k].params.at[m]]++;
+  for (int i = 0; i < p->n; i++) {
+    int64_t bytes = 0, partly = 0;
+    memset(here, 0, (size_t)g->params.n * sizeof *here);
+    for (int j = i; j < p->n; j++) {
+      for (int m = 0; m < p->at[j].params.n; m++) {
+        int q = p->at[j].params.at[m];
+        int64_t size = padded(shape_elements(&g->params.at[q].shape));
+        if (here[q]++ == 0) {
+          bytes += size;
+          partly += size;
+        }
+        if (here[q] == users[q])
+          partly -= size;
+      }
+      held[i * side + j + 1] = bytes;
+      shared[i * side + j + 1] = partly;
+    }
+  }
+}
+
+/* Accumulators: one for each use. */
+static int64_t *accumulator_bytes(const Graph *g, const Pieces *p, const int *piece) {
+  int64_t *bytes = alloc((size_t)p->n * sizeof *bytes);
+  for (int i = 0; i < g->params.n; i++) {
+    const Param *q = &g->params.at[i];
+    for (int k = 0; k < q->uses.n; k++)
+      bytes[piece[q->uses.at[k]]] += padded(shape_elements(&q->shape));
+  }
+  return bytes;
+}
+
+/* ---- all together -------------------------------------------------------------------------------- */
+
+static void crossing_costs(const Planner *r, int64_t b, Costs *c) {
+  int n = r->p->n;
+  int64_t *down = alloc((size_t)(n + 1) * sizeof *down), *up = alloc((size_t)(n + 1) * sizeof *up);
+  double *receive = alloc((size_t)(n + 1) * sizeof *receive), *back = alloc((size_t)(n + 1) * sizeof *back);
+  for (int i = 1; i < n; i++) {
+    const Piece *piece = &r->p->at[i];
+    for (int k = 0; k < piece->crossing.n; k++) {
+      int64_t size = padded(shape_elements(&r->g->values.at[piece->crossing.at[k]].shape) * b);
+      down[i] += size;
+      up[i] += piece->gradients.at[k] >= 0 ? size : 0;
+    }
+    receive[i] = r->latency + (double)down[i] / r->bandwidth;
+    back[i] = r->latency + (double)up[i] / r->bandwidth;
+  }
+  c->activations = down, c->activation_gradients = up;
+  c->receive = receive, c->receive_gradient = back;
+}
+
+Costs *price(const Planner *r, int64_t b) {
+  const Graph *g = r->g;
+  const Pieces *p = r->p;
+  int side = p->n + 1, *piece = piece_of_nodes(g, p);
+  size_t square = (size_t)side * side;
+  Costs *c = alloc(sizeof *c);
+  double *forward = alloc((size_t)p->n * sizeof *forward), *backward = alloc((size_t)p->n * sizeof *backward);
+  const MeasuredSize *measured = r->profile ? profile_at(r->profile, b) : NULL;
+  if (measured) {
+    forward = measured->forward, backward = measured->backward;
+  } else {
+    for (int i = 0; i < g->nodes.n; i++)
+      (i < g->n_forward ? forward : backward)[piece[i]] += counted_seconds(g, i, b, r->threads);
+  }
+  int64_t *held = alloc(square * sizeof *held), *shared = alloc(square * sizeof *shared);
+  double *update = alloc(square * sizeof *update);
+  parameter_tables(g, p, held, shared);
+  for (size_t i = 0; i < square; i++)
+    update[i] = (update_seconds(g, held[i]) + (double)shared[i] / r->bandwidth) * (double)b / (double)g->train.batch;
+  *c = (Costs){.n = p->n, .forward = forward, .backward = backward, .update = update, .weights = held,
+               .gradients = accumulator_bytes(g, p, piece), .saved = saved_bytes(g, p, piece, b),
+               .inputs = input_bytes(g, p, b), .work = work_bytes(g, p, piece, b)};
+  crossing_costs(r, b, c);
+  return c;
+}
+
+/* Programs of a plan of this depth; where its cuts are does not matter but for tied parameters, which are
+ * taken to be on several stages. */
+static Program *programs_of_depth(const Planner *r, int64_t b) {
+  bool tied = r->g->train.clip_norm > 0;
+  for (int i = 0; i < r->g->params.n; i++)
+    tied |= r->g->params.at[i].uses.n > 1;
+  bool *exchanges = alloc((size_t)r->stages);
+  for (int i = 1; i < r->stages; i++)
+    exchanges[i] = tied;
+  Plan plan = {.schedule = r->schedule, .batch = r->g->train.batch, .microbatch = b,
+               .microbatches = r->g->train.batch / b, .n_stages = r->stages};
+  plan.stage = alloc((size_t)r->stages * sizeof *plan.stage);
+  Program *programs = schedule(&plan, exchanges, r->schedule_span);
+  ensure(programs);
+  return programs;
+}
+
+Copies *copies(const Planner *r, int64_t b, Recompute recompute) {
+  const Program *program = programs_of_depth(r, b);
+  Copies *c = alloc((size_t)r->stages * sizeof *c);
+  for (int i = 0; i < r->stages; i++) {
+    const Program *p = &program[i];
+    bool may = p->in_flight > 1;
+    c[i] = (Copies){.weights = p->versions + moments_of(r->g), .accumulators = p->accumulators,
+                    .saved = p->saved_slots, .received = p->received_slots, .sent = p->sent_slots,
+                    .gradients = p->gradient_slots, .inputs = p->input_slots,
+                    .recompute_off = recompute != RECOMPUTE_ON || !may,
+                    .recompute_on = recompute != RECOMPUTE_OFF && may};
+  }
+  return c;
+}
+
+/* ---- a whole plan -------------------------------------------------------------------------------- */
+
+bool *plan_exchanges(const Graph *g, const Pieces *p, const Plan *plan) {
+  bool *exchanges = alloc((size_t)plan->n_stages), *lower = alloc((size_t)g->params.n + 1);
+  for (int s = 0; s < plan->n_stages; s++) {
+    exchanges[s] = s > 0 && g->train.clip_norm > 0;
+    for (int pass = 0; pass < 2; pass++)
+      for (int k = plan->stage[s].first_piece; k < plan->stage[s].end_piece; k++)
+        for (int m = 0; m < p->at[k].params.n; m++) {
+          bool *mark = &lower[p->at[k].params.at[m]];
+          if (pass == 0)
+            exchanges[s] |= *mark;
+          else
+            *mark = true;
+        }
+  }
+  return exchanges;
+}
+
+int64_t stage_parameters(const Graph *g, const Pieces *p, const StagePlan *stage) {
+  bool *held = alloc((size_t)g->params.n + 1);
+  int64_t n = 0;
+  for (int k = stage->first_piece; k < stage->end_piece; k++)
+    for (int m = 0; m < p->at[k].params.n; m++)
+      held[p->at[k].params.at[m]] = true;
+  for (int i = 0; i < g->params.n; i++)
+    if (held[i])
+      n += shape_elements(&g->params.at[i].shape);
+  return n;
+}
+
+/* A batch of very many microbatches is a shorter one with more of the steady state. */
+enum { MOST_SIMULATED = 1024 };
+
+void price_plan(const Planner *r, const Costs *c, Plan *plan) {
+  Plan shorter = *plan;
+  if (shorter.microbatches > MOST_SIMULATED)
+    shorter.microbatches = MOST_SIMULATED;
+  Program *programs = schedule(&shorter, plan_exchanges(r->g, r->p, plan), r->schedule_span);
+  ensure(programs);
+  double slowest = 0;
+  StageTimes *times = alloc((size_t)plan->n_stages * sizeof *times);
+  for (int i = 0; i < plan->n_stages; i++) {
+    StagePlan *s = &plan->stage[i];
+    int at = s->first_piece * (c->n + 1) + s->end_piece;
+    s->forward_seconds = s->backward_seconds = 0;
+    s->weight_bytes = c->weights[at] * programs[i].versions;
+    s->optimizer_bytes = c->weights[at] * moments_of(r->g);
+    s->gradient_bytes = 0;
+    for (int k = s->first_piece; k < s->end_piece; k++) {
+      s->forward_seconds += c->forward[k];
+      s->backward_seconds += c->backward[k];
+      s->gradient_bytes += c->gradients[k] * programs[i].accumulators;
+    }
+    s->update_seconds = c->update[at] * (double)plan->microbatches;
+    s->send_bytes = (double)c->activations[s->end_piece];
+    double slower = c->receive[s->end_piece];
+    if (c->receive_gradient[s->end_piece] > slower)
+      slower = c->receive_gradient[s->end_piece];
+    times[i] = (StageTimes){s->forward_seconds, s->backward_seconds, s->recompute ? s->forward_seconds : 0,
+                            s->update_seconds, slower};
+    double busy = times[i].forward + times[i].backward + times[i].recompute;
+    slowest = busy > slowest ? busy : slowest;
+  }
+  plan->batch_seconds = simulate_schedule(programs, times, plan->n_stages);
+  plan->batch_seconds += slowest * (double)(plan->microbatches - shorter.microbatches);
+}

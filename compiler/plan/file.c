@@ -1,0 +1,227 @@
+/* plan.json: written in one order, read back with every choice checked, so that a person may edit it. */
+#include <string.h>
+
+#include "plan/planner.h"
+
+enum { MOST_STAGES = 4096, MOST_THREADS = 4096 };
+
+static void json_int(Text *t, const char *key, int64_t x) { text_add(t, "\"%s\": %lld", key, (long long)x); }
+
+static void json_number(Text *t, const char *key, double x) {
+  text_add(t, "\"%s\": ", key);
+  json_double(t, x);
+}
+
+static void json_text(Text *t, const char *key, const char *s) {
+  text_add(t, "\"%s\": ", key);
+  json_string(t, s);
+}
+
+static void write_stage(const Graph *g, const Pieces *p, const Plan *plan, int i, Text *t) {
+  const StagePlan *s = &plan->stage[i];
+  text_add(t, "    { ");
+  json_text(t, "starts_at", p->at[s->first_piece].name);
+  text_add(t, ", \"recompute\": %s, ", s->recompute ? "true" : "false");
+  json_int(t, "replicas", s->replicas);
+  text_add(t, ",\n      ");
+  json_text(t, "ends_with", piece_last_instance(g, p, s->end_piece - 1));
+  text_add(t, ", ");
+  json_int(t, "parameters", stage_parameters(g, p, s));
+  text_add(t, ",\n      ");
+  json_number(t, "forward_seconds", s->forward_seconds);
+  text_add(t, ", ");
+  json_number(t, "backward_seconds", s->backward_seconds);
+  text_add(t, ", ");
+  json_number(t, "update_seconds", s->update_seconds);
+  text_add(t, ",\n      ");
+  json_number(t, "send_bytes", s->send_bytes);
+  text_add(t, ", ");
+  json_int(t, "peak_bytes", s->peak_bytes);
+  text_add(t, ", ");
+  json_int(t, "weight_bytes", s->weight_bytes);
+  text_add(t, ", ");
+  json_int(t, "gradient_bytes", s->gradient_bytes);
+  text_add(t, ", ");
+  json_int(t, "optimizer_bytes", s->optimizer_bytes);
+  text_add(t, " }%s\n", i + 1 < plan->n_stages ? "," : "");
+}
+
+char *plan_json(const Graph *g, const Pieces *p, const Plan *plan) {
+  Text t = {0};
+  text_add(&t, "{\n  ");
+  json_text(&t, "model", plan->model);
+  text_add(&t, ",\n  ");
+  json_text(&t, "schedule", plan->schedule);
+  text_add(&t, ",\n  ");
+  json_int(&t, "batch", plan->batch);
+  text_add(&t, ",\n  ");
+  json_int(&t, "microbatch", plan->microbatch);
+  text_add(&t, ",\n  ");
+  json_int(&t, "microbatches", plan->microbatches);
+  text_add(&t, ",\n  ");
+  json_int(&t, "threads", plan->threads);
+  text_add(&t, ",\n  \"stages\": [\n");
+  for (int i = 0; i < plan->n_stages; i++)
+    write_stage(g, p, plan, i, &t);
+  text_add(&t, "  ],\n  ");
+  json_number(&t, "batch_seconds", plan->batch_seconds);
+  text_add(&t, ",\n  ");
+  json_text(&t, "costs", plan->costs);
+  text_add(&t, ",\n  ");
+  json_text(&t, "why", plan->why ? plan->why : "");
+  text_add(&t, "\n}\n");
+  return t.at;
+}
+
+/* ---- reading ----------------------------------------------------------------------------------- */
+
+static bool is_there(const JsonPlace *at, const char *key) {
+  return cJSON_GetObjectItemCaseSensitive(at->object, key) != NULL;
+}
+
+/* What the planner noted about a stage is optional: it is worked out again. */
+static bool read_notes(const JsonPlace *at, StagePlan *s) {
+  const struct { const char *key; double *to; } seconds[] = {
+    {"forward_seconds", &s->forward_seconds}, {"backward_seconds", &s->backward_seconds},
+    {"update_seconds", &s->update_seconds}, {"send_bytes", &s->send_bytes},
+  };
+  const struct { const char *key; int64_t *to; } bytes[] = {
+    {"peak_bytes", &s->peak_bytes}, {"weight_bytes", &s->weight_bytes}, {"gradient_bytes", &s->gradient_bytes},
+    {"optimizer_bytes", &s->optimizer_bytes},
+  };
+  bool good = true;
+  for (int i = 0; i < 4; i++) {
+    if (is_there(at, seconds[i].key))
+      good &= json_get_seconds(at, seconds[i].key, seconds[i].to);
+    if (is_there(at, bytes[i].key))
+      good &= json_get_int(at, bytes[i].key, 0, (int64_t)1 << 53, bytes[i].to);
+  }
+  return good;
+}
+
+static bool read_stage(const Graph *g, const Pieces *p, const JsonPlace *at, int i, Plan *plan) {
+  static const char *const keys[] = {"starts_at", "recompute", "replicas", "ends_with", "parameters", "forward_seconds",
+    "backward_seconds", "update_seconds", "send_bytes", "peak_bytes", "weight_bytes", "gradient_bytes",
+    "optimizer_bytes", NULL};
+  StagePlan *s = &plan->stage[i];
+  int64_t replicas = 1;
+  s->replicas = 1;
+  if (!json_only(at, keys))
+    return false;
+  const char *start = json_get_string(at, "starts_at");
+  bool good = json_get_bool(at, "recompute", &s->recompute) & read_notes(at, s);
+  if (is_there(at, "replicas"))
+    good &= json_get_int(at, "replicas", 1, 1, &replicas);
+  if (!start)
+    return false;
+  Span where = {.file = at->file};
+  s->first_piece = piece_find_or_tell(g, p, start, where, format("%s.starts_at", at->path));
+  if (s->first_piece < 0)
+    return false;
+  if (i == 0 && s->first_piece != 0) {
+    Diagnostic *d = error_at(where, "PD0603", "'%s.starts_at': stage 0 starts with the model", at->path);
+    help(d, "that is '%s'", p->at[0].name);
+    return false;
+  }
+  if (i > 0 && s->first_piece <= plan->stage[i - 1].first_piece) {
+    error_at(where, "PD0603", "'%s.starts_at': '%s' does not come after what the stage before starts with", at->path,
+             start);
+    return false;
+  }
+  return good;
+}
+
+static bool read_stages(const Graph *g, const Pieces *p, const JsonPlace *top, Plan *plan) {
+  const cJSON *stages = json_get_array(top, "stages", 1);
+  if (!stages)
+    return false;
+  plan->n_stages = cJSON_GetArraySize(stages);
+  if (plan->n_stages > p->n || plan->n_stages > MOST_STAGES) {
+    error_at((Span){.file = top->file}, "PD0603", "'stages' lists %d, but the model has only %d place%s to cut",
+             plan->n_stages, p->n - 1, p->n == 2 ? "" : "s");
+    return false;
+  }
+  plan->stage = alloc((size_t)plan->n_stages * sizeof *plan->stage);
+  for (int i = 0; i < plan->n_stages; i++) {
+    JsonPlace at = json_element(top, "stages", stages, i);
+    if (!read_stage(g, p, &at, i, plan))
+      return false;
+    if (i > 0)
+      plan->stage[i - 1].end_piece = plan->stage[i].first_piece;
+  }
+  plan->stage[plan->n_stages - 1].end_piece = p->n;
+  return true;
+}
+
+static bool read_sizes(const Graph *g, const JsonPlace *top, Plan *plan) {
+  Span where = {.file = top->file};
+  int64_t threads = 1, microbatches = 0;
+  if (!json_get_int(top, "batch", 1, (int64_t)1 << 53, &plan->batch) ||
+      !json_get_int(top, "microbatch", 1, plan->batch, &plan->microbatch) ||
+      !json_get_int(top, "threads", 1, MOST_THREADS, &threads))
+    return false;
+  plan->threads = (int)threads;
+  plan->microbatches = plan->batch / plan->microbatch;
+  if (plan->batch != g->train.batch) {
+    Diagnostic *d = error_at(where, "PD0603", "'batch' is %lld, but the model trains with %lld", (long long)plan->batch,
+                             (long long)g->train.batch);
+    help(d, "'-D batch=%lld', or a plan for this batch", (long long)plan->batch);
+    return false;
+  }
+  if (plan->batch % plan->microbatch != 0) {
+    error_at(where, "PD0603", "'microbatch': microbatches of %lld do not make up a batch of %lld",
+             (long long)plan->microbatch, (long long)plan->batch);
+    return false;
+  }
+  if (is_there(top, "microbatches") && json_get_int(top, "microbatches", 1, plan->batch, &microbatches) &&
+      microbatches != plan->microbatches)
+    error_at(where, "PD0603", "'microbatches' is %lld, but a batch of %lld has %lld of %lld", (long long)microbatches,
+             (long long)plan->batch, (long long)plan->microbatches, (long long)plan->microbatch);
+  return !is_there(top, "microbatches") || microbatches == plan->microbatches;
+}
+
+Plan *plan_read(const Graph *g, const Pieces *p, const char *path) {
+  static const char *const keys[] = {"model", "schedule", "batch", "microbatch", "microbatches", "threads", "stages",
+                                     "batch_seconds", "costs", "why", NULL};
+  JsonPlace top = {.path = ""};
+  top.object = json_load(path, &top.file);
+  if (!top.object || !json_only(&top, keys))
+    return NULL;
+  Plan *plan = alloc(sizeof *plan);
+  const char *model = json_get_string(&top, "model"), *schedule = json_get_string(&top, "schedule");
+  if (!model || !schedule || !read_sizes(g, &top, plan))
+    return NULL;
+  Span where = {.file = top.file};
+  if (strcmp(model, g->name) != 0) {
+    error_at(where, "PD0603", "'model': the plan is for '%s', not '%s'", model, g->name);
+    return NULL;
+  }
+  int n;
+  const char *const *names = schedule_names(&n);
+  if (!schedule_known(schedule)) {
+    Diagnostic *d = error_at(where, "PD0702", "'schedule': unknown schedule '%s'", schedule);
+    const char *near = nearest(schedule, names, n);
+    if (near)
+      help(d, "a schedule with a similar name exists: '%s'", near);
+    return NULL;
+  }
+  plan->model = g->name;
+  plan->schedule = intern(schedule);
+  if (!read_stages(g, p, &top, plan))
+    return NULL;
+  int64_t least = schedule_least_microbatches(plan->schedule, plan->n_stages);
+  if (plan->microbatches < least) {
+    error_at(where, "PD0701", "'microbatch': '%s' with %d stages needs at least %lld microbatches an update, has %lld",
+             schedule, plan->n_stages, (long long)least, (long long)plan->microbatches);
+    return NULL;
+  }
+  if (is_there(&top, "batch_seconds") && !json_get_seconds(&top, "batch_seconds", &plan->batch_seconds))
+    return NULL;
+  const char *costs = is_there(&top, "costs") ? json_get_string(&top, "costs") : "";
+  const char *why = is_there(&top, "why") ? json_get_string(&top, "why") : "";
+  if (!costs || !why)
+    return NULL;
+  plan->costs = intern(costs);
+  plan->why = format("%s", why);
+  return plan;
+}

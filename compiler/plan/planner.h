@@ -1,0 +1,71 @@
+/* Private to compiler/plan: a planning job, its prices, and what its files share. */
+#ifndef PDC_PLANNER_H
+#define PDC_PLANNER_H
+
+#include <cjson/cJSON.h>
+
+#include "plan/partition.h"
+#include "plan/plan.h"
+#include "plan/profile.h"
+#include "schedule/program.h"
+
+/* A request made definite. */
+typedef struct Planner {
+  const Graph *g;
+  const Pieces *p;
+  const PlanRequest *request;
+  const Profile *profile;   /* NULL: costs are counted */
+  Name schedule;
+  Span schedule_span;
+  Span where;               /* of diagnostics about the plan as a whole: the file */
+  int stages, threads;
+  int *pinned;              /* by stage: its first piece, under --split; else NULL */
+  int64_t limit;            /* bytes a device */
+  double bandwidth, latency; /* of a message between stages: bytes a second, seconds */
+  Vec(int64_t) microbatches; /* under consideration, rising */
+} Planner;
+
+/* ---- request.c */
+/* False after diagnostics. Does not read the profile. */
+bool planner_prepare(Planner *r, const Graph *g, const Pieces *p, const PlanRequest *request);
+/* Fills microbatches by the batch's divisors that the schedule and the profile allow. */
+bool planner_microbatches(Planner *r);
+Span graph_file_span(const Graph *g);
+
+/* ---- cost.c */
+/* Seconds of a node at a microbatch of b samples, from counting. */
+double counted_seconds(const Graph *g, int node, int64_t b, int threads);
+int *piece_of_nodes(const Graph *g, const Pieces *p); /* by node; backward ones by what they serve */
+Costs *price(const Planner *r, int64_t microbatch);
+/* Copies at each stage when the stages are as many as the planner's. */
+Copies *copies(const Planner *r, int64_t microbatch, Recompute recompute);
+/* Fills the planned times and parameters' bytes of every stage, and the batch's time. */
+void price_plan(const Planner *r, const Costs *c, Plan *plan);
+
+/* ---- choose.c */
+Plan *plan_fastest(const Planner *r); /* without diagnostics; NULL when nothing fits */
+
+/* ---- refuse.c */
+/* Why no plan fits, with numbers and an option that would. */
+void tell_nothing_fits(const Planner *r, const Plan *best);
+const char *bytes_text(int64_t bytes); /* "13.0 GiB" */
+
+/* ---- json.c */
+void json_string(Text *t, const char *s);     /* quoted and escaped */
+void json_double(Text *t, double x);          /* nine digits: what is read back prints the same */
+/* The file's object; *file is set to its source number. NULL after diagnostics. */
+cJSON *json_load(const char *path, int *file);
+/* A member of an object, or an element's; NULL or false after a diagnostic that names file and key. `path`
+ * is the object's place in the file, "stages[1]", "" at the top. */
+typedef struct JsonPlace { int file; const char *path; const cJSON *object; } JsonPlace;
+const cJSON *json_member(const JsonPlace *at, const char *key);
+bool json_get_int(const JsonPlace *at, const char *key, int64_t least, int64_t most, int64_t *out);
+bool json_get_seconds(const JsonPlace *at, const char *key, double *out); /* finite, not negative */
+bool json_get_bool(const JsonPlace *at, const char *key, bool *out);
+const char *json_get_string(const JsonPlace *at, const char *key);
+const cJSON *json_get_array(const JsonPlace *at, const char *key, int least);
+JsonPlace json_element(const JsonPlace *at, const char *key, const cJSON *array, int i);
+/* Complains of members that are not in the list, which ends with NULL. */
+bool json_only(const JsonPlace *at, const char *const *keys);
+
+#endif

@@ -1,0 +1,53 @@
+/* Measured costs: what each distinct kernel of a model takes on this machine, kept as text with a
+ * signature that proves it applies. */
+#ifndef PDC_PROFILE_H
+#define PDC_PROFILE_H
+
+#include "fuse/kernel.h"
+#include "plan/plan.h"
+
+/* A profile holds only for the machine and the model it was made with. */
+typedef struct ProfileSignature {
+  Name model;    /* SHA-256 of the nodes, their shapes and attributes, and the pieces */
+  Name machine;  /* processor and its count */
+  int threads;   /* of one rank */
+  Name compiler; /* version line of the C compiler; "" when not known */
+  Name library;  /* oneDNN's version */
+} ProfileSignature;
+
+typedef struct MeasuredKernel {
+  Name signature, name;
+  int64_t count;   /* in the model at this microbatch */
+  double seconds;  /* of one call */
+} MeasuredKernel;
+
+typedef struct MeasuredSize {
+  int64_t microbatch;
+  double *forward, *backward; /* by piece: seconds of a microbatch */
+  Vec(MeasuredKernel) kernels;
+} MeasuredSize;
+
+typedef struct Profile {
+  Name file;
+  ProfileSignature signature;
+  Vec(MeasuredSize) sizes; /* by rising microbatch */
+} Profile;
+
+ProfileSignature profile_signature(const Graph *g, const Pieces *p, int threads, const char *compiler);
+char *profile_write(const Profile *profile, const Pieces *p); /* the file's text */
+/* NULL after a diagnostic that names what is wrong or differs. */
+const Profile *profile_read(const char *path, const Pieces *p, const ProfileSignature *expected);
+/* The measurements at a microbatch; NULL when there are none. */
+const MeasuredSize *profile_at(const Profile *profile, int64_t microbatch);
+
+/* Compiles and runs the text of a C program; returns what it prints, or NULL after diagnostics. */
+typedef char *(*ProfileRun)(void *context, const char *text);
+/* `pdc profile`: measures the model at the microbatches the request leaves open and writes out_path. */
+bool profile_make(const Graph *g, const Pieces *p, const PlanRequest *request, const char *out_path,
+                  ProfileRun run, void *context);
+/* Divides kernels' seconds over the pieces whose nodes they compute, by those nodes' counted costs.
+ * seconds: by kernel of k->forward, then of k->backward. */
+void profile_attribute(const Graph *g, const Pieces *p, const StageKernels *k, const double *seconds,
+                       MeasuredSize *out);
+
+#endif

@@ -1,0 +1,88 @@
+/* The message for a request that no plan can satisfy: what is needed, where, and what would help. */
+#include "plan/planner.h"
+
+const char *bytes_text(int64_t bytes) {
+  static const char *const units[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
+  double x = (double)bytes;
+  int unit = 0;
+  while (x >= 1024 && unit < 4) {
+    x /= 1024;
+    unit++;
+  }
+  return format(unit ? "%.1f %s" : "%.0f %s", x, units[unit]);
+}
+
+static int largest_stage(const Plan *plan) {
+  int most = 0;
+  for (int i = 1; i < plan->n_stages; i++)
+    if (plan->stage[i].peak_bytes > plan->stage[most].peak_bytes)
+      most = i;
+  return most;
+}
+
+/* The best plan under a changed request; NULL when that does not fit either. Costs are counted, for a
+ * profile need not hold for it. */
+static Plan *instead(const Planner *r, PlanRequest changed) {
+  int64_t batch = r->g->train.batch;
+  int stages = changed.split ? r->stages : changed.stages;
+  if (stages > r->p->n || batch < schedule_least_microbatches(r->schedule, stages))
+    return NULL;
+  if (changed.microbatch && batch / changed.microbatch < schedule_least_microbatches(r->schedule, stages))
+    return NULL;
+  changed.workers = 0;
+  changed.profile = NULL;
+  changed.schedule = r->schedule;
+  if (!changed.memory)
+    changed.memory = r->limit * r->stages / stages;
+  Planner other;
+  if (!planner_prepare(&other, r->g, r->p, &changed) || !planner_microbatches(&other))
+    return NULL;
+  return plan_fastest(&other);
+}
+
+static void advise(Diagnostic *d, const char *what, const Plan *plan) {
+  help(d, "%s works: at most %s, on stage %d", what, bytes_text(plan->stage[largest_stage(plan)].peak_bytes),
+       largest_stage(plan));
+}
+
+static void find_advice(const Planner *r, Diagnostic *d) {
+  PlanRequest q = *r->request;
+  q.stages = r->stages;
+  q.plan = NULL;
+  Plan *plan;
+  if (q.recompute == RECOMPUTE_OFF) {
+    q.recompute = RECOMPUTE_AUTO;
+    if ((plan = instead(r, q)) != NULL)
+      return advise(d, "'--recompute auto'", plan);
+  }
+  if (q.microbatch) {
+    q.microbatch = 0;
+    if ((plan = instead(r, q)) != NULL)
+      return advise(d, format("'--microbatch %lld'", (long long)plan->microbatch), plan);
+  }
+  if (q.split) {
+    q.split = NULL;
+    if ((plan = instead(r, q)) != NULL)
+      return advise(d, "leaving '--split' away", plan);
+  }
+  for (int stages = r->stages + 1; stages <= 4 * r->stages && r->request->memory; stages++) {
+    q.stages = stages;
+    if ((plan = instead(r, q)) != NULL)
+      return advise(d, format("'-n %d'", stages), plan);
+  }
+  help(d, "a smaller model or batch, or devices with more memory");
+}
+
+void tell_nothing_fits(const Planner *r, const Plan *best) {
+  int worst = largest_stage(best);
+  const StagePlan *s = &best->stage[worst];
+  Diagnostic *d = error_at(r->where, "PD0501", "no plan fits %d device%s of %s; the best needs %s on stage %d",
+                           r->stages, r->stages == 1 ? "" : "s", bytes_text(r->limit), bytes_text(s->peak_bytes), worst);
+  int64_t rest = s->peak_bytes - s->weight_bytes - s->gradient_bytes - s->optimizer_bytes;
+  note_at(d, NO_SPAN, "stage %d (%s .. %s): weights %s, gradients %s, optimizer %s, activations and workspace %s at "
+          "microbatch %lld%s", worst, r->p->at[s->first_piece].name,
+          piece_last_instance(r->g, r->p, s->end_piece - 1), bytes_text(s->weight_bytes), bytes_text(s->gradient_bytes),
+          bytes_text(s->optimizer_bytes), bytes_text(rest > 0 ? rest : 0), (long long)best->microbatch,
+          s->recompute ? " with recomputation" : "");
+  find_advice(r, d);
+}
