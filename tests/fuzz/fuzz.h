@@ -1,0 +1,21 @@
+/* Fuzz targets: what reads a user's file gets bytes. A diagnostic is a right answer; a signal, a
+ * sanitizer's report, BUG() and any other exit are not. */
+#ifndef PDC_FUZZ_H
+#define PDC_FUZZ_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/base.h"
+#include "cut/cut.h"
+
+int LLVMFuzzerInitialize(int *argc, char ***argv);
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+/* The path of a file in memory that holds these bytes; the next call replaces them. */
+const char *fuzz_file(const uint8_t *data, size_t size);
+/* The model that plans and profiles are read for: models/mlp.pdm as it comes. */
+const Graph *fuzz_graph(void);
+const Pieces *fuzz_pieces(void);
+
+#endif
