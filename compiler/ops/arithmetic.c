@@ -14,7 +14,6 @@ static double fold_minimum(const double *x, const Attr *attr) { (void)attr; retu
 static double fold_greater(const double *x, const Attr *attr) { (void)attr; return x[0] > x[1]; }
 static double fold_equal(const double *x, const Attr *attr) { (void)attr; return x[0] == x[1]; }
 static double fold_select(const double *x, const Attr *attr) { (void)attr; return x[0] != 0 ? x[1] : x[2]; }
-static double fold_detach(const double *x, const Attr *attr) { (void)attr; return x[0]; }
 
 static int operand(Gradients *d, int node, int i) { return grad_graph(d)->nodes.at[node].in[i]; }
 
@@ -118,5 +117,3 @@ const Op op_equal = {.name = "equal", .signature = "equal(a, b)", BINARY, .shape
 const Op op_select = {.name = "select", .signature = "select(condition, a, b)", .kind = OP_POINTWISE, .min_in = 3,
                       .max_in = 3, .cost = cost_cheap, .shape = shape_pointwise, .derivative = derive_select,
                       .expression = "$0 != 0.0f ? $1 : $2", .fold = fold_select};
-const Op op_detach = {.name = "detach", .signature = "detach(x)", UNARY, .shape = shape_pointwise,
-                      .expression = "$0", .fold = fold_detach};

@@ -8,7 +8,13 @@
 static bool shape_dropout(ShapeRule *r) {
   double p = rule_attr(r, "p")->number;
   if (!(p >= 0 && p < 1)) {
-    error_at(r->span, "PD0202", "'dropout' drops with a probability from 0 to below 1, not %g", p);
+    error_at(r->span, "PD0202", "'dropout' takes a probability of at least 0 and below 1, not %g", p);
+    return false;
+  }
+  if (!rule_shape(r, 0)->batched) {
+    Diagnostic *d = error_at(r->span, "PD0311", "'dropout' needs a value of each sample, but '%s' is the same for all",
+                             rule_value(r, 0)->name);
+    note_at(d, rule_value(r, 0)->span, "it comes from here");
     return false;
   }
   Attr *key = rule_attr(r, "$key");

@@ -8,7 +8,7 @@
 /* How the passes treat an operation. */
 typedef enum {
   OP_SOURCE,    /* parameter, input, constant, iota: no inputs */
-  OP_VIEW,      /* the same elements under another shape or stride: reshape, transpose, slice, split */
+  OP_VIEW,      /* the same elements under another shape or stride: reshape, transpose, slice, split, expand, detach */
   OP_POINTWISE, /* an element from the inputs' elements at the same (broadcast) index */
   OP_REDUCE,    /* over the last axis, kept with size 1: sum, max. Fixed lanes, see kernel.h */
   OP_SUM_TO,    /* over axes that were broadcast, the microbatch among them: gradients of broadcasts */
@@ -93,9 +93,9 @@ uint64_t node_key(const Node *n);
 /* The ops the passes themselves create, each defined in its file. */
 extern const Op op_param, op_input, op_constant, op_iota, op_full;
 extern const Op op_add, op_sub, op_mul, op_div, op_neg, op_square, op_exp, op_log, op_tanh, op_erf, op_sqrt, op_rsqrt,
-    op_sin, op_cos, op_maximum, op_minimum, op_greater, op_equal, op_select, op_detach, op_dropout;
+    op_sin, op_cos, op_maximum, op_minimum, op_greater, op_equal, op_select, op_dropout;
 extern const Op op_sum, op_max, op_sum_to;
-extern const Op op_reshape, op_transpose, op_slice, op_split, op_concat, op_pad, op_expand;
+extern const Op op_reshape, op_transpose, op_slice, op_split, op_concat, op_pad, op_expand, op_detach;
 extern const Op op_matmul, op_weight_gradient;
 extern const Op op_attention, op_attention_gradient;
 extern const Op op_gather, op_gather_gradient; /* embedding rows */

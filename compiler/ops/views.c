@@ -251,3 +251,11 @@ const Op op_expand = {
     .name = "expand", .signature = "expand(x, shape)", VIEW, .attr = {{"shape", ATTR_LIST, true, 0}},
     .shape = shape_expand, .derivative = derive_expand, .evaluate = evaluate_expand,
 };
+
+/* ---- detach: the value, through which no gradient flows --------------------------------------- */
+
+static bool shape_detach(ShapeRule *r) { return rule_f32(r, 0) && view_result(r, *rule_shape(r, 0)); }
+
+const Op op_detach = {
+    .name = "detach", .signature = "detach(x)", VIEW, .shape = shape_detach, .evaluate = evaluate_reshape,
+};

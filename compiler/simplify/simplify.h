@@ -10,4 +10,8 @@
 
 void simplify(Graph *g);
 
+/* The copying alone (localise.c). Autodiff begins with it, so that every copy of a view of a parameter is
+ * a use with a gradient of its own. */
+void localise(Graph *g);
+
 #endif

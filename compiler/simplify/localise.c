@@ -1,0 +1,86 @@
+/* Views of parameters and values that depend on no input and no parameter cost nothing to make again:
+ * here every run of nodes that reads one gets a copy of its own, so that none crosses a cut. */
+#include "simplify/rewrite.h"
+#include "simplify/simplify.h"
+
+typedef struct Copy { int run, node; bool backward; } Copy;
+
+typedef struct Localise {
+  Rewrite *w;
+  bool *loose;        /* by node of from */
+  Vec(Copy) *copies;  /* by node of from */
+} Localise;
+
+/* Values that stand for themselves: losses and parameters' gradients are made where they are needed. */
+static bool *find_pinned(const Graph *g) {
+  bool *pinned = alloc(g->nodes.n + 1);
+  for (int i = 0; i < g->losses.n; i++)
+    pinned[g->values.at[g->losses.at[i].value].node] = true;
+  for (int i = 0; i < g->params.n; i++)
+    for (int k = 0; k < g->params.at[i].gradients.n; k++)
+      if (g->params.at[i].gradients.at[k] >= 0)
+        pinned[g->values.at[g->params.at[i].gradients.at[k]].node] = true;
+  return pinned;
+}
+
+static bool *find_loose(const Graph *g) {
+  bool *pinned = find_pinned(g), *loose = alloc(g->nodes.n + 1), *table = alloc(g->nodes.n + 1);
+  for (int i = 0; i < g->nodes.n; i++) {
+    const Node *n = &g->nodes.at[i];
+    bool all_tables = n->op != &op_param && n->op != &op_input, all_loose = n->op->kind == OP_VIEW;
+    for (int k = 0; k < n->n_in; k++) {
+      int from = g->values.at[n->in[k]].node;
+      all_tables &= table[from];
+      all_loose &= loose[from] || g->nodes.at[from].op == &op_param;
+    }
+    table[i] = all_tables && !pinned[i];
+    loose[i] = table[i] || (all_loose && !pinned[i]);
+  }
+  return loose;
+}
+
+static int input_for(Localise *l, int value, int like);
+
+static int *inputs_for(Localise *l, int node, int like) {
+  const Node *n = &l->w->from->nodes.at[node];
+  int *in = alloc(n->n_in * sizeof *in);
+  for (int i = 0; i < n->n_in; i++)
+    in[i] = input_for(l, n->in[i], like);
+  return in;
+}
+
+/* The copy of a loose node for the run of `like`; backward nodes share the forward one where there is one. */
+static int copy_for(Localise *l, int node, int like) {
+  bool backward = !is_forward(l->w->from, like);
+  for (int i = 0; i < l->copies[node].n; i++) {
+    Copy c = l->copies[node].at[i];
+    if (c.run == l->w->run[like] && (backward || !c.backward))
+      return c.node;
+  }
+  int *in = inputs_for(l, node, like);
+  int made = rewrite_copy(l->w, node, in, like);
+  push(&l->copies[node], (Copy){l->w->run[like], made, backward});
+  return made;
+}
+
+static int input_for(Localise *l, int value, int like) {
+  const Value *v = &l->w->from->values.at[value];
+  if (!l->loose[v->node])
+    return l->w->value[value];
+  return l->w->to->nodes.at[copy_for(l, v->node, like)].out[v->output];
+}
+
+void localise(Graph *g) {
+  Localise l = {.w = rewrite_begin(g), .loose = find_loose(g)};
+  l.copies = alloc((g->nodes.n + 1) * sizeof *l.copies);
+  for (int i = 0; i < g->nodes.n; i++)
+    if (!l.loose[i]) {
+      int *in = inputs_for(&l, i, i);
+      rewrite_copy(l.w, i, in, i);
+    }
+  /* what crosses no cut needs no gradient sent for it, and a loose gradient is made where it is used */
+  for (int v = 0; v < g->values.n; v++)
+    if (l.loose[g->values.at[v].node])
+      l.w->value[v] = -1;
+  rewrite_finish(l.w);
+}

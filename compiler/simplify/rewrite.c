@@ -1,0 +1,155 @@
+#include "simplify/rewrite.h"
+
+bool reads_param(const Graph *g, int node) {
+  for (int i = 0; i < g->nodes.at[node].n_in; i++)
+    if (maker(g, g->nodes.at[node].in[i])->op == &op_param)
+      return true;
+  return false;
+}
+
+static int *filled(int n, int with) {
+  int *a = alloc((n + 1) * sizeof *a);
+  for (int i = 0; i < n; i++)
+    a[i] = with;
+  return a;
+}
+
+Rewrite *rewrite_begin(Graph *g) {
+  Rewrite *w = alloc(sizeof *w);
+  w->from = g;
+  w->to = alloc(sizeof *w->to);
+  *w->to = *g;
+  w->to->values.at = NULL;
+  w->to->nodes.at = NULL;
+  w->to->values.n = w->to->values.room = w->to->nodes.n = w->to->nodes.room = w->to->n_forward = 0;
+  w->run = graph_runs(g);
+  w->value = filled(g->values.n, -1);
+  w->node = filled(g->nodes.n, -1);
+  return w;
+}
+
+/* The copy of a forward node, or of the one nearest to it: after it or before it in its run, else before
+ * it at all. */
+static int serving(const Rewrite *w, int node) {
+  for (int i = node; i < w->from->n_forward && w->run[i] == w->run[node]; i++)
+    if (w->node[i] >= 0)
+      return w->node[i];
+  for (int i = node; i >= 0; i--)
+    if (w->node[i] >= 0)
+      return w->node[i];
+  BUG("no forward node is left for '%s' to serve", w->from->nodes.at[node].op->name);
+}
+
+static Partials partials_of(const Rewrite *w, int value) {
+  Partials p = {{0}, {0}};
+  const Value *v = &w->from->values.at[value];
+  for (int i = 0; i < v->uses.n; i++) {
+    push(&p.run, w->run[v->uses.at[i]]);
+    push(&p.gradient, v->gradients.at[i]);
+  }
+  return p;
+}
+
+int rewrite_copy(Rewrite *w, int node, const int *in, int like) {
+  const Node *old = &w->from->nodes.at[node];
+  int made = w->to->nodes.n;
+  Node n = *old;
+  n.in = alloc_copy(in, n.n_in * sizeof *in);
+  n.out = alloc(n.n_out * sizeof *n.out);
+  n.scope = w->from->nodes.at[like].scope;
+  n.serves = is_forward(w->from, like) ? -1 : serving(w, w->from->nodes.at[like].serves);
+  for (int i = 0; i < n.n_out; i++) {
+    Value v = w->from->values.at[old->out[i]];
+    v.node = made;
+    n.out[i] = w->value[old->out[i]] = w->to->values.n;
+    push(&w->to->values, v);
+    push(&w->partials, partials_of(w, old->out[i]));
+  }
+  push(&w->to->nodes, n);
+  push(&w->run_to, w->run[like]);
+  w->node[node] = made;
+  if (n.serves < 0)
+    w->to->n_forward = made + 1;
+  return made;
+}
+
+int rewrite_build(Rewrite *w, int like, const Op *op, const int *in, int n_in, const Attr *attr) {
+  Node n = w->to->nodes.at[like];
+  int made = n.serves < 0 ? graph_node(w->to, op, in, n_in, attr, n.scope, n.span)
+                          : graph_backward_node(w->to, op, in, n_in, attr, n.serves);
+  if (made < 0)
+    BUG("simplify builds a '%s' that does not fit", op->name);
+  push(&w->run_to, w->run_to.at[like]);
+  for (int i = 0; i < w->to->nodes.at[made].n_out; i++)
+    push(&w->partials, (Partials){{0}, {0}});
+  return made;
+}
+
+/* ---- finishing -------------------------------------------------------------------------------- */
+
+static int mapped(const Rewrite *w, int value) { return value < 0 ? -1 : w->value[value]; }
+
+static void finish_params(Rewrite *w) {
+  Graph *to = w->to;
+  for (int i = 0; i < to->params.n; i++) {
+    Param *p = &to->params.at[i];
+    const Ints old_uses = p->uses, old_gradients = p->gradients;
+    p->value = w->value[p->value];
+    p->uses = p->gradients = (Ints){0};
+    for (int u = 0; u < to->n_forward; u++) {
+      bool reads = false;
+      for (int k = 0; k < to->nodes.at[u].n_in; k++)
+        reads |= to->nodes.at[u].in[k] == p->value;
+      if (!reads)
+        continue;
+      push(&p->uses, u);
+      for (int k = 0; k < old_gradients.n; k++)
+        if (w->node[old_uses.at[k]] == u)
+          push(&p->gradients, mapped(w, old_gradients.at[k]));
+      ensure(p->gradients.n == (old_gradients.n ? p->uses.n : 0));
+    }
+    int kept = 0;
+    for (int k = 0; k < old_gradients.n; k++)
+      kept += old_gradients.at[k] >= 0;
+    for (int k = 0; k < p->gradients.n; k++)
+      kept -= p->gradients.at[k] >= 0;
+    ensure(kept == 0);
+  }
+}
+
+/* The sum over the uses from this run on; they are in order of runs. */
+static int partial_at(const Rewrite *w, int value, int run) {
+  const Partials *p = &w->partials.at[value];
+  for (int i = 0; i < p->run.n; i++)
+    if (p->run.at[i] >= run)
+      return mapped(w, p->gradient.at[i]);
+  return -1;
+}
+
+static void finish_uses(Rewrite *w) {
+  Graph *to = w->to;
+  for (int v = 0; v < to->values.n; v++)
+    to->values.at[v].uses = to->values.at[v].gradients = (Ints){0};
+  if (w->from->nodes.n == w->from->n_forward)
+    return;
+  for (int u = 0; u < to->n_forward; u++)
+    for (int k = 0; k < to->nodes.at[u].n_in; k++) {
+      int value = to->nodes.at[u].in[k];
+      Value *v = &to->values.at[value];
+      if (to->nodes.at[v->node].op == &op_param || (v->uses.n && v->uses.at[v->uses.n - 1] == u))
+        continue;
+      push(&v->uses, u);
+      push(&v->gradients, partial_at(w, value, w->run_to.at[u]));
+    }
+}
+
+void rewrite_finish(Rewrite *w) {
+  Graph *to = w->to;
+  finish_params(w);
+  finish_uses(w);
+  for (int i = 0; i < to->inputs.n; i++)
+    to->inputs.at[i].value = w->value[to->inputs.at[i].value];
+  for (int i = 0; i < to->losses.n; i++)
+    to->losses.at[i].value = w->value[to->losses.at[i].value];
+  *w->from = *to;
+}

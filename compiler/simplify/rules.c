@@ -1,0 +1,250 @@
+/* Local rules: each looks at one node and what made its inputs. None changes a bit of any result but the
+ * sign of a zero. */
+#include "simplify/rules.h"
+
+#include "ops/rules.h"
+
+static const Shape *shape_of(const Rewrite *w, int value) { return &w->to->values.at[value].shape; }
+static const Shape *result_shape(const Rewrite *w, int node) { return shape_of(w, graph_output(w->to, node, 0)); }
+static int input(const Rewrite *w, int node, int i) { return w->to->nodes.at[node].in[i]; }
+
+static int build(Rewrite *w, int like, const Op *op, const int *in, int n_in, const Attr *attr) {
+  int made = rewrite_build(w, like, op, in, n_in, attr);
+  int simpler = rule_apply(w, made);
+  return simpler >= 0 ? simpler : graph_output(w->to, made, 0);
+}
+
+/* The node that made `value` when it is an `op` that `node` may see through; else NULL. */
+static const Node *made_by(const Rewrite *w, int node, int value, const Op *op) {
+  const Graph *g = w->to;
+  int from = g->values.at[value].node;
+  if (g->nodes.at[from].op != op || w->run_to.at[from] != w->run_to.at[node])
+    return NULL;
+  if (is_forward(g, node) && reads_param(g, from))
+    return NULL;
+  return &g->nodes.at[from];
+}
+
+/* A number: a constant, or a `full`. */
+static bool is_number(const Rewrite *w, int node, int value, double *x) {
+  const Node *n = made_by(w, node, value, &op_constant);
+  if (!n)
+    n = made_by(w, node, value, &op_full);
+  if (n)
+    *x = node_number(n, "value");
+  return n != NULL;
+}
+
+static bool is(const Rewrite *w, int node, int i, double x) {
+  double y;
+  return is_number(w, node, input(w, node, i), &y) && y == x;
+}
+
+/* Input i, when it has the result's shape. */
+static int same_shape(const Rewrite *w, int node, int i) {
+  return shape_equal(shape_of(w, input(w, node, i)), result_shape(w, node)) ? input(w, node, i) : -1;
+}
+
+static int join_pads(Rewrite *w, int node, int a, int b);
+
+/* ---- pointwise --------------------------------------------------------------------------------- */
+
+static int fold(Rewrite *w, int node) {
+  const Node *n = &w->to->nodes.at[node];
+  double x[3];
+  if (!n->op->fold || n->n_in > 3)
+    return -1;
+  for (int i = 0; i < n->n_in; i++)
+    if (!is_number(w, node, n->in[i], &x[i]))
+      return -1;
+  Shape s = *result_shape(w, node);
+  Attr attr[MAX_ATTR] = {{.number = n->op->fold(x, n->attr)}, shape_attr(&s), {.number = s.batched}};
+  return build(w, node, s.rank || s.batched ? &op_full : &op_constant, NULL, 0, attr);
+}
+
+/* Operands need not be broadcast beforehand: `full` becomes its constant, `expand` what it expands, as
+ * long as the result's shape stays. */
+static int bare_operands(Rewrite *w, int node) {
+  Node n = w->to->nodes.at[node];
+  for (int i = 0; i < n.n_in; i++) {
+    const Node *expand = made_by(w, node, n.in[i], &op_expand), *full = made_by(w, node, n.in[i], &op_full);
+    if (!expand && !full)
+      continue;
+    Shape s = expand ? *shape_of(w, expand->in[0]) : (Shape){.rank = 0};
+    bool fits = true;
+    int axis;
+    for (int k = 0; k < n.n_in && fits; k++)
+      if (k != i)
+        fits = shape_broadcast(&s, shape_of(w, n.in[k]), &axis);
+    if (!fits || !shape_equal(&s, result_shape(w, node)))
+      continue;
+    int *in = alloc_copy(n.in, n.n_in * sizeof *in);
+    in[i] = expand ? expand->in[0] : build(w, node, &op_constant, NULL, 0, full->attr);
+    return build(w, node, n.op, in, n.n_in, n.attr);
+  }
+  return -1;
+}
+
+static int rule_add(Rewrite *w, int node) {
+  int a = input(w, node, 0), b = input(w, node, 1);
+  for (int i = 0; i < 2; i++)
+    if (is(w, node, i, 0) && same_shape(w, node, 1 - i) >= 0)
+      return same_shape(w, node, 1 - i);
+  const Node *negated = made_by(w, node, b, &op_neg);
+  if (negated)
+    return build(w, node, &op_sub, (int[]){a, negated->in[0]}, 2, NULL);
+  return join_pads(w, node, a, b);
+}
+
+static int rule_sub(Rewrite *w, int node) {
+  if (is(w, node, 1, 0))
+    return same_shape(w, node, 0);
+  if (is(w, node, 0, 0) && same_shape(w, node, 1) >= 0)
+    return build(w, node, &op_neg, (int[]){input(w, node, 1)}, 1, NULL);
+  const Node *negated = made_by(w, node, input(w, node, 1), &op_neg);
+  return negated ? build(w, node, &op_add, (int[]){input(w, node, 0), negated->in[0]}, 2, NULL) : -1;
+}
+
+static int rule_mul(Rewrite *w, int node) {
+  for (int i = 0; i < 2; i++)
+    if (is(w, node, i, 1) && same_shape(w, node, 1 - i) >= 0)
+      return same_shape(w, node, 1 - i);
+  if (input(w, node, 0) == input(w, node, 1))
+    return build(w, node, &op_square, (int[]){input(w, node, 0)}, 1, NULL);
+  return -1;
+}
+
+static int rule_div(Rewrite *w, int node) { return is(w, node, 1, 1) ? same_shape(w, node, 0) : -1; }
+
+static int rule_neg(Rewrite *w, int node) {
+  const Node *twice = made_by(w, node, input(w, node, 0), &op_neg);
+  return twice ? twice->in[0] : -1;
+}
+
+static int rule_select(Rewrite *w, int node) {
+  double condition;
+  if (!is_number(w, node, input(w, node, 0), &condition))
+    return -1;
+  return same_shape(w, node, condition != 0 ? 1 : 2);
+}
+
+static int rule_dropout(Rewrite *w, int node) {
+  return node_number(&w->to->nodes.at[node], "p") == 0 ? input(w, node, 0) : -1;
+}
+
+/* ---- reductions, views --------------------------------------------------------------------------- */
+
+static int rule_unchanged(Rewrite *w, int node) { return same_shape(w, node, 0); }
+
+static int rule_reshape(Rewrite *w, int node) {
+  if (same_shape(w, node, 0) >= 0)
+    return same_shape(w, node, 0);
+  const Node *inner = made_by(w, node, input(w, node, 0), &op_reshape);
+  Attr *attr = w->to->nodes.at[node].attr;
+  return inner ? build(w, node, &op_reshape, inner->in, 1, attr) : -1;
+}
+
+static int rule_transpose(Rewrite *w, int node) {
+  const Node *n = &w->to->nodes.at[node], *inner = made_by(w, node, n->in[0], &op_transpose);
+  int64_t a = node_int(n, "a"), b = node_int(n, "b");
+  if (a == b)
+    return n->in[0];
+  if (!inner)
+    return -1;
+  int64_t c = node_int(inner, "a"), d = node_int(inner, "b");
+  return (a == c && b == d) || (a == d && b == c) ? inner->in[0] : -1;
+}
+
+static int rule_expand(Rewrite *w, int node) {
+  if (same_shape(w, node, 0) >= 0)
+    return same_shape(w, node, 0);
+  const Node *inner = made_by(w, node, input(w, node, 0), &op_expand);
+  Attr *attr = w->to->nodes.at[node].attr;
+  return inner ? build(w, node, &op_expand, inner->in, 1, attr) : -1;
+}
+
+static int rule_detach(Rewrite *w, int node) { return input(w, node, 0); }
+
+/* ---- joins --------------------------------------------------------------------------------------- */
+
+/* concat(concat(a, b), c) is concat(a, b, c). */
+static int flatten(Rewrite *w, int node) {
+  const Node *n = &w->to->nodes.at[node];
+  Ints in = {0};
+  for (int i = 0; i < n->n_in; i++) {
+    const Node *inner = made_by(w, node, n->in[i], &op_concat);
+    bool along = inner && node_int(inner, "axis") == node_int(n, "axis");
+    for (int k = 0; k < (along ? inner->n_in : 1); k++)
+      push(&in, along ? inner->in[k] : n->in[i]);
+  }
+  return in.n > n->n_in ? build(w, node, &op_concat, in.at, in.n, n->attr) : -1;
+}
+
+/* All of a split's outputs in order are what was split. */
+static int rejoined(Rewrite *w, int node) {
+  const Node *n = &w->to->nodes.at[node], *split = made_by(w, node, n->in[0], &op_split);
+  if (!split || split->n_out != n->n_in || !shape_equal(shape_of(w, split->in[0]), result_shape(w, node)))
+    return -1;
+  for (int i = 0; i < n->n_in; i++)
+    if (n->in[i] != split->out[i])
+      return -1;
+  return node_int(n, "axis") == shape_of(w, split->in[0])->rank - 1 ? split->in[0] : -1;
+}
+
+static int rule_concat(Rewrite *w, int node) {
+  if (w->to->nodes.at[node].n_in == 1)
+    return input(w, node, 0);
+  int whole = rejoined(w, node);
+  return whole >= 0 ? whole : flatten(w, node);
+}
+
+static bool adjoin(const Rewrite *w, const Node *first, const Node *second) {
+  int64_t axis = node_int(first, "axis");
+  return axis == node_int(second, "axis") &&
+         node_int(first, "before") + shape_of(w, first->in[0])->dim[axis] == node_int(second, "before");
+}
+
+/* The sum of two pads that put their values side by side is the pad of their concat. */
+static int join_pads(Rewrite *w, int node, int a, int b) {
+  const Node *first = made_by(w, node, a, &op_pad), *second = made_by(w, node, b, &op_pad);
+  if (!first || !second || !shape_equal(shape_of(w, a), shape_of(w, b)))
+    return -1;
+  if (!adjoin(w, first, second)) {
+    const Node *swapped = first;
+    first = second;
+    second = swapped;
+    if (!adjoin(w, first, second))
+      return -1;
+  }
+  Attr pad[MAX_ATTR] = {first->attr[0], first->attr[1], second->attr[2]};
+  Attr concat[MAX_ATTR] = {first->attr[0]};
+  int joined = build(w, node, &op_concat, (int[]){first->in[0], second->in[0]}, 2, concat);
+  return build(w, node, &op_pad, &joined, 1, pad);
+}
+
+/* ---- the table ------------------------------------------------------------------------------------- */
+
+static const struct { const Op *op; int (*rule)(Rewrite *, int); } rules[] = {
+    {&op_add, rule_add}, {&op_sub, rule_sub}, {&op_mul, rule_mul}, {&op_div, rule_div}, {&op_neg, rule_neg},
+    {&op_select, rule_select}, {&op_dropout, rule_dropout},
+    {&op_sum, rule_unchanged}, {&op_max, rule_unchanged}, {&op_sum_to, rule_unchanged},
+    {&op_reshape, rule_reshape}, {&op_transpose, rule_transpose}, {&op_expand, rule_expand},
+    {&op_slice, rule_unchanged}, {&op_detach, rule_detach},
+    {&op_concat, rule_concat}, {&op_pad, rule_unchanged},
+};
+
+int rule_apply(Rewrite *w, int node) {
+  const Graph *g = w->to;
+  const Op *op = g->nodes.at[node].op;
+  if (g->nodes.at[node].n_out != 1 || (is_forward(g, node) && reads_param(g, node)))
+    return -1;
+  int value = -1;
+  if (op->kind == OP_POINTWISE)
+    value = fold(w, node);
+  for (size_t i = 0; value < 0 && i < sizeof rules / sizeof rules[0]; i++)
+    if (rules[i].op == op)
+      value = rules[i].rule(w, node);
+  if (value < 0 && op->kind == OP_POINTWISE)
+    value = bare_operands(w, node);
+  return value;
+}
