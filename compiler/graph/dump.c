@@ -1,0 +1,205 @@
+/* One line a node:
+ *   n12 %14 "q" f32 [b, 128, 64], %15 "k" f32 [b, 128, 64] = split(%11) n=2 scope=4 serves=-1 at 0:12:3-12:20
+ * Value numbers run through all nodes in order; b is the microbatch. */
+#include <string.h>
+
+#include "graph/text.h"
+#include "ops/op.h"
+
+const TrainField train_fields[] = {
+    {"batch", FIELD_INT, offsetof(Train, batch)},
+    {"optimizer", FIELD_OPTIMIZER, offsetof(Train, optimizer)},
+    {"lr", FIELD_REAL, offsetof(Train, lr)},
+    {"beta1", FIELD_REAL, offsetof(Train, beta1)},
+    {"beta2", FIELD_REAL, offsetof(Train, beta2)},
+    {"eps", FIELD_REAL, offsetof(Train, eps)},
+    {"weight_decay", FIELD_REAL, offsetof(Train, weight_decay)},
+    {"momentum", FIELD_REAL, offsetof(Train, momentum)},
+    {"decay_all", FIELD_BOOL, offsetof(Train, decay_all)},
+    {"lr_schedule", FIELD_RATE, offsetof(Train, lr_kind)},
+    {"lr_warmup", FIELD_INT, offsetof(Train, lr_warmup)},
+    {"lr_total", FIELD_INT, offsetof(Train, lr_total)},
+    {"lr_floor", FIELD_REAL, offsetof(Train, lr_floor)},
+    {"clip_norm", FIELD_REAL, offsetof(Train, clip_norm)},
+    {"pipeline", FIELD_NAME, offsetof(Train, pipeline)},
+    {NULL, 0, 0}};
+const char *const optimizer_names[] = {"sgd", "adamw", NULL};
+const char *const rate_names[] = {"constant", "linear", "cosine", NULL};
+const char *const init_names[] = {"zeros", "ones", "constant", "uniform", "normal", NULL};
+
+typedef struct Dump {
+  const Graph *g;
+  FILE *out;
+  Ints files; /* span file numbers in order of appearance: the dump's own numbers */
+} Dump;
+
+static void put_quoted(Dump *d, const char *text) {
+  fputc('"', d->out);
+  for (const char *c = text ? text : ""; *c; c++) {
+    if ((unsigned char)*c < 32 || *c == '"' || *c == '\\')
+      fprintf(d->out, "\\%02x", (unsigned char)*c);
+    else
+      fputc(*c, d->out);
+  }
+  fputc('"', d->out);
+}
+
+static int file_number(Dump *d, int file) {
+  for (int i = 0; i < d->files.n; i++)
+    if (d->files.at[i] == file)
+      return i;
+  push(&d->files, file);
+  return d->files.n - 1;
+}
+
+static void put_span(Dump *d, Span s) {
+  if (s.file < 0)
+    return;
+  fprintf(d->out, " at %d:%d:%d-%d:%d", file_number(d, s.file), s.line, s.column, s.end_line, s.end_column);
+}
+
+static void put_shape(Dump *d, const Shape *s) {
+  fprintf(d->out, "[%s", s->batched ? "b" : "");
+  for (int i = 0; i < s->rank; i++)
+    fprintf(d->out, "%s%lld", i || s->batched ? ", " : "", (long long)s->dim[i]);
+  fputs("]", d->out);
+}
+
+static void put_ints(Dump *d, const char *label, const Ints *v) {
+  fprintf(d->out, " %s [", label);
+  for (int i = 0; i < v->n; i++)
+    fprintf(d->out, "%s%d", i ? ", " : "", v->at[i]);
+  fputs("]", d->out);
+}
+
+static bool same_span(Span a, Span b) {
+  return a.file == b.file && a.line == b.line && a.column == b.column && a.end_line == b.end_line &&
+         a.end_column == b.end_column;
+}
+
+static void put_attributes(Dump *d, const Node *n) {
+  for (int i = 0; i < MAX_ATTR && n->op->attr[i].name; i++) {
+    const Attr *a = &n->attr[i];
+    fprintf(d->out, " %s=", n->op->attr[i].name);
+    switch (n->op->attr[i].kind) {
+    case ATTR_NUMBER:
+    case ATTR_INT:
+    case ATTR_BOOL: fprintf(d->out, "%.17g", a->number); break;
+    case ATTR_TEXT: put_quoted(d, a->text); break;
+    case ATTR_LIST:
+      fputs("[", d->out);
+      for (int k = 0; k < a->n; k++)
+        fprintf(d->out, "%s%lld", k ? ", " : "", (long long)a->list[k]);
+      fputs("]", d->out);
+    }
+  }
+}
+
+static void put_node(Dump *d, int index) {
+  const Node *n = &d->g->nodes.at[index];
+  fprintf(d->out, "n%d", index);
+  for (int i = 0; i < n->n_out; i++) {
+    const Value *v = &d->g->values.at[n->out[i]];
+    fprintf(d->out, "%s%%%d ", i ? ", " : " ", n->out[i]);
+    put_quoted(d, v->name);
+    if (v->type == TYPE_TOKEN)
+      fprintf(d->out, " token(%lld) ", (long long)v->classes);
+    else
+      fputs(" f32 ", d->out);
+    put_shape(d, &v->shape);
+    if (!same_span(v->span, n->span))
+      put_span(d, v->span);
+  }
+  fprintf(d->out, " = %s(", n->op->name);
+  for (int i = 0; i < n->n_in; i++)
+    fprintf(d->out, "%s%%%d", i ? ", " : "", n->in[i]);
+  fputs(")", d->out);
+  put_attributes(d, n);
+  fprintf(d->out, " scope=%d serves=%d", n->scope, n->serves);
+  put_span(d, n->span);
+  fputs("\n", d->out);
+}
+
+static void put_train(Dump *d, const Train *t) {
+  fputs("train", d->out);
+  for (const TrainField *f = train_fields; f->name; f++) {
+    const void *at = (const char *)t + f->offset;
+    fprintf(d->out, " %s=", f->name);
+    switch (f->kind) {
+    case FIELD_REAL: fprintf(d->out, "%.17g", *(const double *)at); break;
+    case FIELD_INT: fprintf(d->out, "%lld", (long long)*(const int64_t *)at); break;
+    case FIELD_BOOL: fprintf(d->out, "%d", *(const bool *)at); break;
+    case FIELD_NAME: put_quoted(d, *(const Name *)at); break;
+    case FIELD_OPTIMIZER: fputs(optimizer_names[*(const OptimizerKind *)at], d->out); break;
+    case FIELD_RATE: fputs(rate_names[*(const LrKind *)at], d->out); break;
+    }
+  }
+  put_span(d, t->span);
+  fputs(" pipeline", d->out);
+  put_span(d, t->pipeline_span);
+  fputs("\n", d->out);
+}
+
+static void put_declarations(Dump *d) {
+  const Graph *g = d->g;
+  for (int i = 0; i < g->scopes.n; i++) {
+    const Scope *s = &g->scopes.at[i];
+    fprintf(d->out, "scope %d ", i);
+    put_quoted(d, s->path);
+    fputs(" ", d->out);
+    put_quoted(d, s->layer);
+    fprintf(d->out, " parent %d", s->parent);
+    put_span(d, s->span);
+    fputs("\n", d->out);
+  }
+  for (int i = 0; i < g->params.n; i++) {
+    const Param *p = &g->params.at[i];
+    fprintf(d->out, "param %d ", i);
+    put_quoted(d, p->name);
+    fputs(" ", d->out);
+    put_shape(d, &p->shape);
+    fprintf(d->out, " %%%d %s %.17g %s", p->value, init_names[p->init], p->init_value,
+            p->stored_in_out ? "in_out" : "out_in");
+    put_ints(d, "uses", &p->uses);
+    put_ints(d, "gradients", &p->gradients);
+    put_span(d, p->span);
+    fputs("\n", d->out);
+  }
+  for (int i = 0; i < g->inputs.n; i++) {
+    fprintf(d->out, "%s %d ", g->inputs.at[i].target ? "target" : "input", i);
+    put_quoted(d, g->inputs.at[i].name);
+    fprintf(d->out, " %%%d", g->inputs.at[i].value);
+    put_span(d, g->inputs.at[i].span);
+    fputs("\n", d->out);
+  }
+  for (int i = 0; i < g->losses.n; i++) {
+    fprintf(d->out, "loss %%%d", g->losses.at[i].value);
+    put_span(d, g->losses.at[i].span);
+    fputs("\n", d->out);
+  }
+}
+
+void graph_dump(const Graph *g, FILE *out) {
+  Dump d = {.g = g, .out = out};
+  fputs("graph ", out);
+  put_quoted(&d, g->name);
+  fputs(" ", out);
+  put_quoted(&d, g->file);
+  fprintf(out, " forward %d\n", g->n_forward);
+  put_train(&d, &g->train);
+  put_declarations(&d);
+  for (int i = 0; i < g->nodes.n; i++)
+    put_node(&d, i);
+  for (int v = 0; v < g->values.n; v++)
+    if (g->values.at[v].uses.n) {
+      fprintf(out, "value %%%d", v);
+      put_ints(&d, "uses", &g->values.at[v].uses);
+      put_ints(&d, "gradients", &g->values.at[v].gradients);
+      fputs("\n", out);
+    }
+  for (int i = 0; i < d.files.n; i++) {
+    fprintf(out, "source %d ", i);
+    put_quoted(&d, source_path(d.files.at[i]));
+    fputs("\n", out);
+  }
+}

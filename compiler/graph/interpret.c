@@ -1,0 +1,63 @@
+#include "graph/interpret.h"
+
+#include "ops/rules.h"
+
+/* Where element `index` of a pointwise result stands in an operand that is broadcast to it. */
+static int64_t broadcast_index(const Shape *result, const Shape *operand, int64_t index) {
+  int64_t per_sample = shape_elements(result), rest = index % per_sample, stride = 1;
+  int64_t at = operand->batched ? index / per_sample * shape_elements(operand) : 0;
+  for (int right = 1; right <= operand->rank; right++) {
+    int64_t size = operand->dim[operand->rank - right];
+    at += size > 1 ? rest % result->dim[result->rank - right] * stride : 0;
+    rest /= result->dim[result->rank - right];
+    stride *= size;
+  }
+  return at;
+}
+
+static void interpret_pointwise(const Graph *g, int node, int64_t batch, const double *const *in, double *out) {
+  const Node *n = &g->nodes.at[node];
+  const Shape *s = out_shape(g, node, 0);
+  double *operand = alloc(n->n_in * sizeof *operand);
+  int64_t elements = batch_elements(s, batch);
+  for (int64_t i = 0; i < elements; i++) {
+    for (int k = 0; k < n->n_in; k++)
+      operand[k] = in[k][broadcast_index(s, in_shape(g, node, k), i)];
+    out[i] = n->op->fold(operand, n->attr);
+  }
+}
+
+double **interpret(const Graph *g, int64_t batch, const double *const *input, const double *const *param) {
+  double **value = alloc((g->values.n + 1) * sizeof *value);
+  for (int v = 0; v < g->values.n; v++)
+    value[v] = alloc(batch_elements(&g->values.at[v].shape, batch) * sizeof **value);
+  for (int i = 0; i < g->nodes.n; i++) {
+    const Node *n = &g->nodes.at[i];
+    const double **in = alloc((n->n_in + 1) * sizeof *in);
+    double **out = alloc(n->n_out * sizeof *out);
+    for (int k = 0; k < n->n_in; k++)
+      in[k] = value[n->in[k]];
+    for (int k = 0; k < n->n_out; k++)
+      out[k] = value[n->out[k]];
+    if (n->op == &op_param)
+      value[n->out[0]] = (double *)param[node_int(n, "index")];
+    else if (n->op == &op_input)
+      value[n->out[0]] = (double *)input[node_int(n, "index")];
+    else if (n->op->evaluate)
+      n->op->evaluate(g, i, batch, in, out);
+    else
+      interpret_pointwise(g, i, batch, in, out[0]);
+  }
+  return value;
+}
+
+double interpret_loss(const Graph *g, int64_t batch, double *const *value) {
+  double total = 0;
+  for (int i = 0; i < g->losses.n; i++) {
+    const Shape *first = &g->values.at[g->losses.at[0].value].shape, *s = &g->values.at[g->losses.at[i].value].shape;
+    double weight = (double)shape_elements(first) / (double)shape_elements(s);
+    for (int64_t k = 0; k < batch_elements(s, batch); k++)
+      total += weight * value[g->losses.at[i].value][k];
+  }
+  return total;
+}

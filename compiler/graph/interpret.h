@@ -1,0 +1,14 @@
+/* A reference interpreter: the whole Graph on one microbatch in double, a node at a time, by plain loops.
+ * Tests compare the other passes, and the programs pdc emits, with it. */
+#ifndef PDC_INTERPRET_H
+#define PDC_INTERPRET_H
+
+#include "graph/graph.h"
+
+/* input[i], param[i]: the values of inputs and parameters, contiguous; inputs with a leading axis of
+ * `batch`. Returns every value's elements, by value number, batched ones with that axis. */
+double **interpret(const Graph *g, int64_t batch, const double *const *input, const double *const *param);
+/* The weighted sum of the losses' elements that Param.gradients are the gradients of. */
+double interpret_loss(const Graph *g, int64_t batch, double *const *value);
+
+#endif

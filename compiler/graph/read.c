@@ -1,0 +1,376 @@
+/* Reads back what dump.c writes. The text may have been edited: whatever does not fit is told once, with
+ * its place, and graph_verify then judges what the text says. */
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "graph/text.h"
+#include "ops/op.h"
+
+typedef struct Reader {
+  Graph *g;
+  const char *text, *at, *line_start;
+  int file, line;
+  bool failed;
+  Ints files; /* the dump's file numbers -> ours */
+} Reader;
+
+/* ---- words --------------------------------------------------------------------------------------- */
+
+static void fail(Reader *r, const char *expected) {
+  if (r->failed)
+    return;
+  int column = (int)(r->at - r->line_start) + 1;
+  Span here = {r->file, r->line, column, r->line, column + 1};
+  error_at(here, "PD0610", "this is no graph that pdc has written: expected %s", expected);
+  r->failed = true;
+}
+
+static void skip_spaces(Reader *r) {
+  while (*r->at == ' ')
+    r->at++;
+}
+
+static bool accept(Reader *r, const char *word) {
+  skip_spaces(r);
+  size_t n = strlen(word);
+  if (strncmp(r->at, word, n) || (isalnum((unsigned char)word[n - 1]) && isalnum((unsigned char)r->at[n])))
+    return false;
+  r->at += n;
+  return true;
+}
+
+static void expect(Reader *r, const char *word) {
+  if (!accept(r, word))
+    fail(r, format("'%s'", word));
+}
+
+static double read_real(Reader *r) {
+  char *end;
+  skip_spaces(r);
+  double x = strtod(r->at, &end);
+  if (end == r->at)
+    fail(r, "a number");
+  r->at = end;
+  return x;
+}
+
+static int64_t read_long(Reader *r) {
+  char *end;
+  skip_spaces(r);
+  long long x = strtoll(r->at, &end, 10);
+  if (end == r->at)
+    fail(r, "a whole number");
+  r->at = end;
+  return x;
+}
+
+static int read_int(Reader *r) {
+  int64_t x = read_long(r);
+  if (x < INT32_MIN || x > INT32_MAX)
+    fail(r, "a smaller number");
+  return (int)x;
+}
+
+static int read_value(Reader *r) {
+  expect(r, "%");
+  return read_int(r);
+}
+
+static Name read_quoted(Reader *r) {
+  Text t = {0};
+  expect(r, "\"");
+  text_add(&t, "%s", "");
+  while (*r->at && *r->at != '"' && *r->at != '\n' && !r->failed) {
+    if (*r->at != '\\') {
+      text_add(&t, "%c", *r->at++);
+      continue;
+    }
+    char hex[3] = {0};
+    strncpy(hex, r->at + 1, 2);
+    if (!isxdigit((unsigned char)hex[0]) || !isxdigit((unsigned char)hex[1])) {
+      fail(r, "two hexadecimal digits");
+      break;
+    }
+    text_add(&t, "%c", (char)strtol(hex, NULL, 16));
+    r->at += 3;
+  }
+  expect(r, "\"");
+  return intern(t.at);
+}
+
+/* The index of the next word in a NULL-ended list. */
+static int read_choice(Reader *r, const char *const *names) {
+  for (int i = 0; names[i]; i++)
+    if (accept(r, names[i]))
+      return i;
+  fail(r, format("'%s' or another of its kind", names[0]));
+  return 0;
+}
+
+static void read_ints(Reader *r, const char *label, Ints *v) {
+  expect(r, label);
+  expect(r, "[");
+  while (!r->failed && !accept(r, "]")) {
+    if (v->n)
+      expect(r, ",");
+    push(v, read_int(r));
+  }
+}
+
+static Span read_span(Reader *r) {
+  if (!accept(r, "at"))
+    return NO_SPAN;
+  Span s = {.file = read_int(r)};
+  expect(r, ":");
+  s.line = read_int(r);
+  expect(r, ":");
+  s.column = read_int(r);
+  expect(r, "-");
+  s.end_line = read_int(r);
+  expect(r, ":");
+  s.end_column = read_int(r);
+  if (s.file < 0 || s.file >= r->files.n) {
+    fail(r, "the number of one of the sources at the end");
+    return NO_SPAN;
+  }
+  s.file = r->files.at[s.file];
+  return s;
+}
+
+static Shape read_shape(Reader *r) {
+  Shape s = {0};
+  expect(r, "[");
+  s.batched = accept(r, "b");
+  while (!r->failed && !accept(r, "]")) {
+    if (s.rank || s.batched)
+      expect(r, ",");
+    if (s.rank == MAX_RANK)
+      fail(r, "fewer axes");
+    else
+      s.dim[s.rank++] = read_long(r);
+  }
+  return s;
+}
+
+/* ---- lines ---------------------------------------------------------------------------------------- */
+
+static void read_train(Reader *r) {
+  Train *t = &r->g->train;
+  for (const TrainField *f = train_fields; f->name; f++) {
+    void *at = (char *)t + f->offset;
+    expect(r, f->name);
+    expect(r, "=");
+    switch (f->kind) {
+    case FIELD_REAL: *(double *)at = read_real(r); break;
+    case FIELD_INT: *(int64_t *)at = read_long(r); break;
+    case FIELD_BOOL: *(bool *)at = read_int(r) != 0; break;
+    case FIELD_NAME: *(Name *)at = read_quoted(r); break;
+    case FIELD_OPTIMIZER: *(OptimizerKind *)at = (OptimizerKind)read_choice(r, optimizer_names); break;
+    case FIELD_RATE: *(LrKind *)at = (LrKind)read_choice(r, rate_names); break;
+    }
+  }
+  t->span = read_span(r);
+  expect(r, "pipeline");
+  t->pipeline_span = read_span(r);
+}
+
+static void read_scope(Reader *r) {
+  Scope s = {0};
+  read_int(r);
+  s.path = read_quoted(r);
+  s.layer = read_quoted(r);
+  expect(r, "parent");
+  s.parent = read_int(r);
+  s.span = read_span(r);
+  push(&r->g->scopes, s);
+}
+
+static void read_param(Reader *r) {
+  Param p = {0};
+  read_int(r);
+  p.name = read_quoted(r);
+  p.shape = read_shape(r);
+  p.value = read_value(r);
+  p.init = (InitKind)read_choice(r, init_names);
+  p.init_value = read_real(r);
+  p.stored_in_out = accept(r, "in_out");
+  if (!p.stored_in_out)
+    expect(r, "out_in");
+  read_ints(r, "uses", &p.uses);
+  read_ints(r, "gradients", &p.gradients);
+  p.span = read_span(r);
+  push(&r->g->params, p);
+}
+
+static void read_input(Reader *r, bool target) {
+  Input in = {.target = target};
+  read_int(r);
+  in.name = read_quoted(r);
+  in.value = read_value(r);
+  in.span = read_span(r);
+  push(&r->g->inputs, in);
+}
+
+static void read_outputs(Reader *r, Node *n, Ints *own_span) {
+  Ints out = {0};
+  do {
+    Value v = {.node = r->g->nodes.n, .output = out.n};
+    if (read_value(r) != r->g->values.n)
+      fail(r, "values in order");
+    v.name = read_quoted(r);
+    if (accept(r, "token")) {
+      v.type = TYPE_TOKEN;
+      expect(r, "(");
+      v.classes = read_long(r);
+      expect(r, ")");
+    } else {
+      expect(r, "f32");
+    }
+    v.shape = read_shape(r);
+    v.span = read_span(r);
+    push(own_span, v.span.file >= 0);
+    push(&out, r->g->values.n);
+    push(&r->g->values, v);
+  } while (!r->failed && accept(r, ","));
+  n->n_out = out.n;
+  n->out = out.at;
+}
+
+static void read_attributes(Reader *r, Node *n) {
+  n->attr = alloc(MAX_ATTR * sizeof *n->attr);
+  for (int i = 0; i < MAX_ATTR && n->op->attr[i].name && !r->failed; i++) {
+    Attr *a = &n->attr[i];
+    expect(r, n->op->attr[i].name);
+    expect(r, "=");
+    if (n->op->attr[i].kind == ATTR_TEXT) {
+      a->text = read_quoted(r);
+    } else if (n->op->attr[i].kind == ATTR_LIST) {
+      Vec(int64_t) list = {0};
+      expect(r, "[");
+      while (!r->failed && !accept(r, "]")) {
+        if (list.n)
+          expect(r, ",");
+        push(&list, read_long(r));
+      }
+      a->n = list.n;
+      a->list = list.at;
+    } else {
+      a->number = read_real(r);
+    }
+  }
+}
+
+static void read_node(Reader *r) {
+  Node n = {0};
+  Ints in = {0}, own_span = {0};
+  if (read_int(r) != r->g->nodes.n)
+    fail(r, "nodes in order");
+  read_outputs(r, &n, &own_span);
+  expect(r, "=");
+  skip_spaces(r);
+  const char *name = r->at;
+  while (isalnum((unsigned char)*r->at) || *r->at == '_')
+    r->at++;
+  n.op = op_find(intern_n(name, (size_t)(r->at - name)));
+  if (!n.op) {
+    fail(r, "an operation");
+    return;
+  }
+  expect(r, "(");
+  while (!r->failed && !accept(r, ")")) {
+    if (in.n)
+      expect(r, ",");
+    push(&in, read_value(r));
+  }
+  n.n_in = in.n;
+  n.in = in.at;
+  read_attributes(r, &n);
+  expect(r, "scope=");
+  n.scope = read_int(r);
+  expect(r, "serves=");
+  n.serves = read_int(r);
+  n.span = read_span(r);
+  for (int i = 0; i < n.n_out; i++)
+    if (!own_span.at[i])
+      r->g->values.at[n.out[i]].span = n.span;
+  push(&r->g->nodes, n);
+}
+
+static void read_uses(Reader *r) {
+  int value = read_value(r);
+  if (value < 0 || value >= r->g->values.n) {
+    fail(r, "a value above");
+    return;
+  }
+  Value *v = &r->g->values.at[value];
+  read_ints(r, "uses", &v->uses);
+  read_ints(r, "gradients", &v->gradients);
+}
+
+static void read_line(Reader *r) {
+  if (accept(r, "scope"))
+    read_scope(r);
+  else if (accept(r, "param"))
+    read_param(r);
+  else if (accept(r, "input"))
+    read_input(r, false);
+  else if (accept(r, "target"))
+    read_input(r, true);
+  else if (accept(r, "train"))
+    read_train(r);
+  else if (accept(r, "value"))
+    read_uses(r);
+  else if (accept(r, "loss")) {
+    int value = read_value(r);
+    Span span = read_span(r);
+    push(&r->g->losses, (Loss){value, span});
+  } else if (*r->at == 'n') {
+    r->at++;
+    read_node(r);
+  } else
+    fail(r, "a line that starts with 'scope', 'param', 'input', 'target', 'train', 'value', 'loss' or a node");
+}
+
+/* Sources stand at the end but are needed by every span. */
+static void read_sources(Reader *r) {
+  const char *line = r->text;
+  while (line) {
+    if (!strncmp(line, "source ", 7)) {
+      r->at = r->line_start = line;
+      expect(r, "source");
+      read_int(r);
+      Name path = read_quoted(r);
+      size_t length;
+      char *text = read_file(path, &length);
+      push(&r->files, source_add(path, text ? text : ""));
+    }
+    line = strchr(line, '\n');
+    line = line ? line + 1 : NULL;
+  }
+}
+
+Graph *graph_read(const char *path, const char *text) {
+  Reader r = {.g = graph_new(NULL), .text = text, .at = text, .line_start = text, .line = 1};
+  r.file = source_add(path, text);
+  read_sources(&r);
+  r.at = r.line_start = text;
+  expect(&r, "graph");
+  r.g->name = read_quoted(&r);
+  r.g->file = read_quoted(&r);
+  expect(&r, "forward");
+  r.g->n_forward = read_int(&r);
+  while (!r.failed) {
+    if (*r.at && *r.at != '\n')
+      fail(&r, "the end of the line");
+    if (!*r.at || r.failed)
+      break;
+    r.line_start = ++r.at;
+    r.line++;
+    if (!strncmp(r.at, "source ", 7))
+      r.at = strchr(r.at, '\n') ? strchr(r.at, '\n') : r.at + strlen(r.at);
+    else if (*r.at)
+      read_line(&r);
+  }
+  return r.failed ? NULL : r.g;
+}

@@ -1,0 +1,90 @@
+/* What must hold of every Graph between passes. */
+#include <string.h>
+
+#include "graph/graph.h"
+#include "ops/op.h"
+
+#define HOLDS(condition)                                                                             \
+  ((condition) ? (void)0 : BUG("graph '%s': node %d (%s): %s", g->name, i, n->op->name, #condition))
+
+static void verify_node(const Graph *g, int i) {
+  const Node *n = &g->nodes.at[i];
+  HOLDS(n->n_out >= 1);
+  HOLDS(n->scope >= 0 && n->scope < g->scopes.n);
+  HOLDS(n->n_in >= n->op->min_in && (n->op->max_in < 0 || n->n_in <= n->op->max_in));
+  HOLDS((i < g->n_forward) == (n->serves < 0));
+  HOLDS(n->serves < g->n_forward);
+  for (int k = 0; k < n->n_in; k++) {
+    HOLDS(n->in[k] >= 0 && n->in[k] < g->values.n);
+    HOLDS(g->values.at[n->in[k]].node < i);
+  }
+  for (int k = 0; k < n->n_out; k++) {
+    HOLDS(n->out[k] >= 0 && n->out[k] < g->values.n);
+    const Value *v = &g->values.at[n->out[k]];
+    HOLDS(v->node == i && v->output == k);
+    HOLDS(v->shape.rank >= 0 && v->shape.rank <= MAX_RANK);
+    for (int d = 0; d < v->shape.rank; d++)
+      HOLDS(v->shape.dim[d] >= 1);
+  }
+}
+
+/* The shape rule gives what the node's outputs say. */
+static void verify_shapes(const Graph *g, int i) {
+  const Node *n = &g->nodes.at[i];
+  ShapeRule *r = alloc(sizeof *r);
+  *r = (ShapeRule){.g = (Graph *)g, .op = n->op, .in = n->in, .n_in = n->n_in, .scope = n->scope, .span = n->span};
+  r->attr = alloc_copy(n->attr, MAX_ATTR * sizeof *n->attr);
+  HOLDS(n->op->shape(r));
+  HOLDS(r->n_out == n->n_out);
+  for (int k = 0; k < n->n_out; k++) {
+    const Value *v = &g->values.at[n->out[k]];
+    HOLDS(v->type == r->out[k].type && shape_equal(&v->shape, &r->out[k].shape));
+  }
+}
+
+static void verify_param(const Graph *g, const Param *p) {
+  ensure(p->value >= 0 && p->value < g->values.n);
+  ensure(shape_equal(&p->shape, &g->values.at[p->value].shape) && !p->shape.batched);
+  ensure(p->gradients.n == 0 || p->gradients.n == p->uses.n);
+  for (int k = 0; k < p->uses.n; k++) {
+    ensure(p->uses.at[k] >= 0 && p->uses.at[k] < g->n_forward && (k == 0 || p->uses.at[k] > p->uses.at[k - 1]));
+    const Node *use = &g->nodes.at[p->uses.at[k]];
+    bool reads = false;
+    for (int i = 0; i < use->n_in; i++)
+      reads |= use->in[i] == p->value;
+    ensure(reads);
+  }
+  for (int k = 0; k < p->gradients.n; k++) {
+    int gradient = p->gradients.at[k];
+    ensure(gradient < g->values.n);
+    ensure(gradient < 0 || shape_equal(&g->values.at[gradient].shape, &p->shape));
+  }
+}
+
+static void verify_uses(const Graph *g, int value) {
+  const Value *v = &g->values.at[value];
+  ensure(v->uses.n == v->gradients.n);
+  for (int k = 0; k < v->uses.n; k++) {
+    int gradient = v->gradients.at[k];
+    ensure(v->uses.at[k] >= 0 && v->uses.at[k] < g->n_forward && gradient < g->values.n);
+    ensure(gradient < 0 || shape_equal(&g->values.at[gradient].shape, &v->shape));
+  }
+}
+
+void graph_verify(const Graph *g) {
+  ensure(g->scopes.n > 0 && g->n_forward <= g->nodes.n);
+  for (int i = 0; i < g->nodes.n; i++)
+    verify_node(g, i);
+  for (int i = 0; i < g->nodes.n; i++)
+    verify_shapes(g, i);
+  for (int i = 0; i < g->params.n; i++)
+    verify_param(g, &g->params.at[i]);
+  for (int v = 0; v < g->values.n; v++)
+    verify_uses(g, v);
+  for (int i = 0; i < g->inputs.n; i++)
+    ensure(g->inputs.at[i].value >= 0 && g->inputs.at[i].value < g->values.n);
+  for (int i = 0; i < g->losses.n; i++) {
+    ensure(g->losses.at[i].value >= 0 && g->losses.at[i].value < g->values.n);
+    ensure(g->values.at[g->losses.at[i].value].shape.batched);
+  }
+}
