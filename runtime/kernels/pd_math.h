@@ -2,7 +2,7 @@
  * that compilers vectorise loops over them; every fused multiply-add is written as fmaf, so that all
  * compilers, with or without vectors, give the same bits under -ffp-contract=off.
  * Largest errors, over all floats, in units in the last place of the correctly rounded result:
- *   exp 1.06   log 0.90   tanh 1.48   erf 1.14   rsqrt 1.5   sin, cos 1.05 (arguments up to 2^30, NaN beyond)
+ *   exp 1.06   log 0.92   tanh 1.50   erf 1.22   rsqrt 1.50   sin, cos 1.03 (arguments up to 2^30, NaN beyond)
  * sqrt is correctly rounded; rsqrt is 1 / sqrt in two roundings. Infinities give the limits, NaN gives
  * NaN, and results below the smallest normal number are rounded gradually.
  * The polynomials are minimax fits (reweighted least squares at 400 Chebyshev points). */

@@ -1,0 +1,315 @@
+/* Scaled dot-product attention in blocks, after Dao et al., "FlashAttention" (NeurIPS 2022): forward
+ * with the softmax computed online, backward from the saved logarithms of the sums. Row i sees the keys
+ * j <= i when causal (as in PyTorch, also where the lengths differ); blocks beyond are never computed.
+ * One thread does a whole (sample, key head), query heads of a group in order, so that bits do not
+ * depend on the number of threads. All products run in one register tile of ROWS x COLUMNS, whose
+ * operands are packed, padded by zeros, into the thread's part of scratch. */
+#include "kernels/pd_lanes.h"
+#include "pd_runtime.h"
+
+#include <omp.h>
+#if defined __AVX512F__ || (defined __AVX2__ && defined __FMA__)
+#include <immintrin.h>
+#endif
+
+enum {
+  ROWS = 8, COLUMNS = 32,  /* of the register tile */
+  BLOCK = 64,              /* query rows at a time */
+  KEYS = 128,              /* keys at a time, forward */
+  KEYS_BACKWARD = 64
+};
+
+typedef float vector __attribute__((vector_size(64)));
+typedef float unaligned __attribute__((vector_size(64), aligned(4)));
+
+static inline vector fused(float a, vector b, vector c) {
+#if defined __AVX512F__
+  return (vector)_mm512_fmadd_ps(_mm512_set1_ps(a), (__m512)b, (__m512)c);
+#else
+  vector r;
+  for (int i = 0; i < PD_LANES; i++) r[i] = fmaf(a, b[i], c[i]);
+  return r;
+#endif
+}
+
+/* c[ROWS][COLUMNS] += a[ROWS][k] b[k][COLUMNS], each element's products in order of k. */
+static inline __attribute__((always_inline)) void tile(vector c[ROWS][2], const float *a, int64_t a_row, int64_t a_k,
+                                                       const float *b, int64_t b_k, int64_t k) {
+  for (int64_t p = 0; p < k; p++) {
+    vector b0 = *(const vector *)(b + p * b_k), b1 = *(const vector *)(b + p * b_k + PD_LANES);
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+      c[r][0] = fused(a[r * a_row + p * a_k], b0, c[r][0]);
+      c[r][1] = fused(a[r * a_row + p * a_k], b1, c[r][1]);
+    }
+  }
+}
+
+/* c = a b */
+static void tile_set(float *c, int64_t c_row, const float *a, int64_t a_row, int64_t a_k, const float *b, int64_t b_k,
+                     int64_t k) {
+  vector sum[ROWS][2] = {{{0}}};
+  tile(sum, a, a_row, a_k, b, b_k, k);
+#pragma unroll
+  for (int r = 0; r < ROWS; r++) {
+    *(vector *)(c + r * c_row) = sum[r][0];
+    *(vector *)(c + r * c_row + PD_LANES) = sum[r][1];
+  }
+}
+
+/* c += a b */
+static void tile_add(float *c, int64_t c_row, const float *a, int64_t a_row, int64_t a_k, const float *b, int64_t b_k,
+                     int64_t k) {
+  vector sum[ROWS][2];
+#pragma unroll
+  for (int r = 0; r < ROWS; r++) {
+    sum[r][0] = *(vector *)(c + r * c_row);
+    sum[r][1] = *(vector *)(c + r * c_row + PD_LANES);
+  }
+  tile(sum, a, a_row, a_k, b, b_k, k);
+#pragma unroll
+  for (int r = 0; r < ROWS; r++) {
+    *(vector *)(c + r * c_row) = sum[r][0];
+    *(vector *)(c + r * c_row + PD_LANES) = sum[r][1];
+  }
+}
+
+static int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
+static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+
+/* to[rows][padded] = from[n][size], zeros around. */
+static void pack(float *to, int64_t rows, int64_t padded, const float *from, int64_t row, int64_t n, int64_t size) {
+  for (int64_t i = 0; i < n; i++) {
+    memcpy(to + i * padded, from + i * row, (size_t)size * sizeof *to);
+    memset(to + i * padded + size, 0, (size_t)(padded - size) * sizeof *to);
+  }
+  memset(to + n * padded, 0, (size_t)((rows - n) * padded) * sizeof *to);
+}
+
+/* to[keys / COLUMNS][size][COLUMNS] = the transpose of from[n][size], zeros for keys from n on. */
+static void pack_transposed(float *to, int64_t keys, const float *from, int64_t row, int64_t n, int64_t size) {
+  for (int64_t panel = 0; panel < keys; panel += COLUMNS, to += size * COLUMNS)
+    for (int64_t half = 0; half < COLUMNS; half += PD_LANES)
+      for (int64_t j = 0; j < PD_LANES; j++) {
+        int64_t key = panel + half + j;
+        for (int64_t i = 0; i < size; i++) to[i * COLUMNS + half + j] = key < n ? from[key * row + i] : 0.0f;
+      }
+}
+
+/* What one thread works in; every part a multiple of 64 bytes. */
+struct space {
+  int64_t keys, size;            /* padded */
+  float *k_transposed, *v_transposed, *k, *v, *dk, *dv; /* of the whole key head */
+  float *q, *o, *d_o, *dq;       /* [BLOCK][size] */
+  float *p, *ds;                 /* scores, then probabilities; gradients of scores */
+  float *max, *sum, *delta, *lse; /* [BLOCK] */
+};
+
+static float *take(float *base, int64_t *used, int64_t n) {
+  int64_t here = *used;
+  *used += round_up(n, 16);
+  return base ? base + here : NULL;
+}
+
+/* Returns the floats taken; base NULL only counts. */
+static int64_t lay_out(struct space *s, const struct pd_attention *a, bool backward, float *base) {
+  int64_t used = 0;
+  s->keys = round_up(a->kv_length, COLUMNS);
+  s->size = round_up(a->size, COLUMNS);
+  s->k_transposed = take(base, &used, s->keys * a->size);
+  s->q = take(base, &used, BLOCK * s->size);
+  s->lse = take(base, &used, BLOCK);
+  if (backward) {
+    s->v_transposed = take(base, &used, s->keys * a->size);
+    s->k = take(base, &used, s->keys * s->size);
+    s->dk = take(base, &used, s->keys * s->size);
+    s->dv = take(base, &used, s->keys * s->size);
+    s->d_o = take(base, &used, BLOCK * s->size);
+    s->dq = take(base, &used, BLOCK * s->size);
+    s->p = take(base, &used, BLOCK * KEYS_BACKWARD);
+    s->ds = take(base, &used, BLOCK * KEYS_BACKWARD);
+    s->delta = take(base, &used, BLOCK);
+  } else {
+    s->v = take(base, &used, s->keys * s->size);
+    s->o = take(base, &used, BLOCK * s->size);
+    s->p = take(base, &used, BLOCK * KEYS);
+    s->max = take(base, &used, BLOCK);
+    s->sum = take(base, &used, BLOCK);
+  }
+  return used;
+}
+
+static int64_t thread_floats(const struct pd_attention *a) {
+  struct space s;
+  int64_t forward = lay_out(&s, a, false, NULL), backward = lay_out(&s, a, true, NULL);
+  return forward > backward ? forward : backward;
+}
+
+size_t pd_attention_scratch(const struct pd_attention *a, int threads) {
+  return (size_t)thread_floats(a) * sizeof(float) * (size_t)threads;
+}
+
+/* Keys that row i sees. */
+static int64_t visible(const struct pd_attention *a, int64_t i) {
+  return a->causal ? smaller(i + 1, a->kv_length) : a->kv_length;
+}
+
+/* One row of scores against n (a multiple of PD_LANES) keys, of which `seen` count: turns p into
+ * exp(scale * p - max), raises the row's maximum, returns the factor for what was summed before. */
+static float soften(float *p, int64_t n, int64_t seen, float scale, float *row_max, float *row_sum) {
+  float lane[PD_LANES];
+  for (int64_t j = 0; j < n; j++) p[j] = j < seen ? p[j] * scale : -INFINITY;
+  for (int l = 0; l < PD_LANES; l++) lane[l] = p[l];
+  for (int64_t j = PD_LANES; j < n; j += PD_LANES)
+    for (int l = 0; l < PD_LANES; l++) lane[l] = pd_max(lane[l], p[j + l]);
+  float max = pd_max(*row_max, pd_lanes_max(lane)), factor = pd_exp(*row_max - max);
+  for (int64_t j = 0; j < n; j++) p[j] = pd_exp(p[j] - max);
+  for (int l = 0; l < PD_LANES; l++) lane[l] = p[l];
+  for (int64_t j = PD_LANES; j < n; j += PD_LANES)
+    for (int l = 0; l < PD_LANES; l++) lane[l] += p[j + l];
+  *row_max = max;
+  *row_sum = fmaf(*row_sum, factor, pd_lanes_sum(lane));
+  return factor;
+}
+
+/* Query rows first .. first + rows against all the keys they see: o, max and sum of the block. */
+static void forward_block(const struct pd_attention *a, struct space *s, int64_t first, int64_t rows) {
+  int64_t limit = visible(a, first + rows - 1);
+  memset(s->o, 0, (size_t)(BLOCK * s->size) * sizeof *s->o);
+  for (int r = 0; r < BLOCK; r++) s->max[r] = -INFINITY, s->sum[r] = 0;
+  for (int64_t key = 0; key < limit; key += KEYS) {
+    for (int64_t c = 0; c < KEYS && key + c < limit; c += COLUMNS)
+      for (int64_t r = 0; r < rows; r += ROWS)
+        if (visible(a, first + r + ROWS - 1) > key + c)
+          tile_set(s->p + r * KEYS + c, KEYS, s->q + r * s->size, s->size, 1,
+                   s->k_transposed + (key + c) * a->size, COLUMNS, a->size);
+    for (int64_t r = 0; r < rows; r += ROWS) {
+      int64_t last = smaller(visible(a, first + r + ROWS - 1) - key, KEYS);
+      if (last <= 0) continue;
+      for (int64_t i = r; i < r + ROWS; i++) {
+        int64_t seen = visible(a, first + i) - key;
+        float factor = soften(s->p + i * KEYS, round_up(last, PD_LANES), seen, a->scale, s->max + i, s->sum + i);
+        for (int64_t j = 0; j < s->size; j++) s->o[i * s->size + j] *= factor;
+      }
+      for (int64_t c = 0; c < s->size; c += COLUMNS)
+        tile_add(s->o + r * s->size + c, s->size, s->p + r * KEYS, KEYS, 1, s->v + key * s->size + c, s->size, last);
+    }
+  }
+}
+
+void pd_attention_forward(const struct pd_attention *a, const float *q, const float *k, const float *v, float *o,
+                          float *lse, void *scratch) {
+  int64_t group = a->heads / a->kv_heads, space_floats = thread_floats(a);
+#pragma omp parallel for
+  for (int64_t item = 0; item < a->batch * a->kv_heads; item++) {
+    int64_t b = item / a->kv_heads, kv = item % a->kv_heads;
+    struct space s;
+    lay_out(&s, a, false, (float *)scratch + omp_get_thread_num() * space_floats);
+    pack_transposed(s.k_transposed, s.keys, k + b * a->k.batch + kv * a->k.head, a->k.row, a->kv_length, a->size);
+    pack(s.v, s.keys, s.size, v + b * a->v.batch + kv * a->v.head, a->v.row, a->kv_length, a->size);
+    for (int64_t h = kv * group; h < (kv + 1) * group; h++)
+      for (int64_t first = 0; first < a->length; first += BLOCK) {
+        int64_t rows = smaller(a->length - first, BLOCK);
+        pack(s.q, BLOCK, s.size, q + b * a->q.batch + h * a->q.head + first * a->q.row, a->q.row, rows, a->size);
+        forward_block(a, &s, first, rows);
+        for (int64_t r = 0; r < rows; r++) {
+          float *to = o + b * a->o.batch + h * a->o.head + (first + r) * a->o.row;
+          for (int64_t j = 0; j < a->size; j++) to[j] = s.o[r * s.size + j] / s.sum[r];
+          lse[(b * a->heads + h) * a->length + first + r] = s.max[r] + pd_log(s.sum[r]);
+        }
+      }
+  }
+}
+
+/* The sum of x[j] y[j], in lanes. */
+static float dot(const float *x, const float *y, int64_t n) {
+  float lane[PD_LANES] = {0};
+  int64_t j = 0;
+  for (; j + PD_LANES <= n; j += PD_LANES)
+    for (int l = 0; l < PD_LANES; l++) lane[l] = fmaf(x[j + l], y[j + l], lane[l]);
+  for (int l = 0; j + l < n; l++) lane[l] = fmaf(x[j + l], y[j + l], lane[l]);
+  return pd_lanes_sum(lane);
+}
+
+/* Probabilities and gradients of scores of one tile, rows from r, columns from c of the key block. */
+static void backward_scores(const struct pd_attention *a, struct space *s, int64_t first, int64_t key, int64_t r,
+                            int64_t c) {
+  float *p = s->p + r * KEYS_BACKWARD + c, *ds = s->ds + r * KEYS_BACKWARD + c;
+  tile_set(p, KEYS_BACKWARD, s->q + r * s->size, s->size, 1, s->k_transposed + (key + c) * a->size, COLUMNS, a->size);
+  tile_set(ds, KEYS_BACKWARD, s->d_o + r * s->size, s->size, 1, s->v_transposed + (key + c) * a->size, COLUMNS,
+           a->size);
+  for (int i = 0; i < ROWS; i++, p += KEYS_BACKWARD, ds += KEYS_BACKWARD) {
+    int seen = (int)smaller(visible(a, first + r + i) - key - c, COLUMNS);
+    float lse = s->lse[r + i], delta = s->delta[r + i], scale = a->scale;
+    for (int j = 0; j < COLUMNS; j++) {
+      float e = pd_exp(fmaf(p[j], scale, -lse));
+      p[j] = j < seen ? e : 0.0f;
+      ds[j] = p[j] * (ds[j] - delta) * scale;
+    }
+  }
+}
+
+/* Query rows first .. first + rows: dq of the block; their share of dk and dv is added. */
+static void backward_block(const struct pd_attention *a, struct space *s, int64_t first, int64_t rows) {
+  int64_t limit = visible(a, first + rows - 1), padded = round_up(rows, ROWS);
+  memset(s->dq, 0, (size_t)(BLOCK * s->size) * sizeof *s->dq);
+  for (int64_t key = 0; key < limit; key += KEYS_BACKWARD) {
+    int64_t keys = smaller(limit - key, KEYS_BACKWARD);
+    for (int64_t c = 0; c < keys; c += COLUMNS)
+      for (int64_t r = 0; r < rows; r += ROWS)
+        if (visible(a, first + r + ROWS - 1) > key + c) backward_scores(a, s, first, key, r, c);
+    for (int64_t j = 0; j < keys; j += ROWS) {
+      int64_t begin = a->causal && key + j > first ? (key + j - first) / ROWS * ROWS : 0;
+      for (int64_t c = 0; c < s->size; c += COLUMNS) {
+        tile_add(s->dv + (key + j) * s->size + c, s->size, s->p + begin * KEYS_BACKWARD + j, 1, KEYS_BACKWARD,
+                 s->d_o + begin * s->size + c, s->size, padded - begin);
+        tile_add(s->dk + (key + j) * s->size + c, s->size, s->ds + begin * KEYS_BACKWARD + j, 1, KEYS_BACKWARD,
+                 s->q + begin * s->size + c, s->size, padded - begin);
+      }
+    }
+    for (int64_t r = 0; r < rows; r += ROWS) {
+      int64_t last = smaller(visible(a, first + r + ROWS - 1) - key, KEYS_BACKWARD);
+      for (int64_t c = 0; c < s->size && last > 0; c += COLUMNS)
+        tile_add(s->dq + r * s->size + c, s->size, s->ds + r * KEYS_BACKWARD, KEYS_BACKWARD, 1,
+                 s->k + key * s->size + c, s->size, last);
+    }
+  }
+}
+
+static void unpack(float *to, int64_t row, const float *from, int64_t padded, int64_t n, int64_t size) {
+  for (int64_t i = 0; i < n; i++) memcpy(to + i * row, from + i * padded, (size_t)size * sizeof *to);
+}
+
+void pd_attention_backward(const struct pd_attention *a, const float *q, const float *k, const float *v,
+                           const float *o, const float *lse, const float *d_o, float *dq, float *dk, float *dv,
+                           void *scratch) {
+  int64_t group = a->heads / a->kv_heads, space_floats = thread_floats(a);
+#pragma omp parallel for
+  for (int64_t item = 0; item < a->batch * a->kv_heads; item++) {
+    int64_t b = item / a->kv_heads, kv = item % a->kv_heads;
+    const float *keys = k + b * a->k.batch + kv * a->k.head;
+    struct space s;
+    lay_out(&s, a, true, (float *)scratch + omp_get_thread_num() * space_floats);
+    pack_transposed(s.k_transposed, s.keys, keys, a->k.row, a->kv_length, a->size);
+    pack_transposed(s.v_transposed, s.keys, v + b * a->v.batch + kv * a->v.head, a->v.row, a->kv_length, a->size);
+    pack(s.k, s.keys, s.size, keys, a->k.row, a->kv_length, a->size);
+    memset(s.dk, 0, (size_t)(s.keys * s.size) * sizeof *s.dk);
+    memset(s.dv, 0, (size_t)(s.keys * s.size) * sizeof *s.dv);
+    for (int64_t h = kv * group; h < (kv + 1) * group; h++)
+      for (int64_t first = 0; first < a->length; first += BLOCK) {
+        int64_t rows = smaller(a->length - first, BLOCK);
+        const float *out = o + b * a->o.batch + h * a->o.head + first * a->o.row;
+        const float *d_out = d_o + b * a->d_o.batch + h * a->d_o.head + first * a->d_o.row;
+        pack(s.q, BLOCK, s.size, q + b * a->q.batch + h * a->q.head + first * a->q.row, a->q.row, rows, a->size);
+        pack(s.d_o, BLOCK, s.size, d_out, a->d_o.row, rows, a->size);
+        for (int64_t r = 0; r < BLOCK; r++) {
+          s.lse[r] = r < rows ? lse[(b * a->heads + h) * a->length + first + r] : INFINITY;
+          s.delta[r] = r < rows ? dot(out + r * a->o.row, d_out + r * a->d_o.row, a->size) : 0.0f;
+        }
+        backward_block(a, &s, first, rows);
+        unpack(dq + b * a->dq.batch + h * a->dq.head + first * a->dq.row, a->dq.row, s.dq, s.size, rows, a->size);
+      }
+    unpack(dk + b * a->dk.batch + kv * a->dk.head, a->dk.row, s.dk, s.size, a->kv_length, a->size);
+    unpack(dv + b * a->dv.batch + kv * a->dv.head, a->dv.row, s.dv, s.size, a->kv_length, a->size);
+  }
+}

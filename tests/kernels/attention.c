@@ -1,0 +1,136 @@
+/* Attention, forward and backward, against plain loops in double: lengths that are no multiple of a
+ * block, grouped heads, causal or not, strides; the same bytes for 1, 2 and 4 threads. */
+#include "test.h"
+
+typedef struct pd_attention Attention;
+
+static int64_t query_elements(const Attention *a) { return a->batch * a->heads * a->length * a->size; }
+
+static void forward_exact(const Attention *a, const float *q, const float *k, const float *v, double *p, double *o,
+                          int64_t b, int64_t h, int64_t i) {
+  int64_t kv = h / (a->heads / a->kv_heads);
+  double max = -INFINITY, sum = 0;
+  for (int64_t j = 0; j < a->kv_length; j++) {
+    p[j] = -INFINITY;
+    if (a->causal && j > i) continue;
+    double s = 0;
+    for (int64_t c = 0; c < a->size; c++)
+      s += (double)q[b * a->q.batch + h * a->q.head + i * a->q.row + c] *
+           k[b * a->k.batch + kv * a->k.head + j * a->k.row + c];
+    p[j] = s * a->scale;
+    if (p[j] > max) max = p[j];
+  }
+  for (int64_t j = 0; j < a->kv_length; j++) sum += p[j] = exp(p[j] - max);
+  for (int64_t c = 0; c < a->size; c++) o[c] = 0;
+  for (int64_t j = 0; j < a->kv_length; j++) {
+    p[j] /= sum;
+    for (int64_t c = 0; c < a->size; c++) o[c] += p[j] * v[b * a->v.batch + kv * a->v.head + j * a->v.row + c];
+  }
+}
+
+/* Adds row i's part of the gradients; dq, dk, dv are laid out as q, k, v. */
+static void backward_exact(const Attention *a, const float *q, const float *k, const float *v, const float *d_o,
+                           const double *p, const double *o, double *dq, double *dk, double *dv, int64_t b, int64_t h,
+                           int64_t i) {
+  int64_t kv = h / (a->heads / a->kv_heads), at_q = b * a->q.batch + h * a->q.head + i * a->q.row;
+  const float *g = d_o + b * a->d_o.batch + h * a->d_o.head + i * a->d_o.row;
+  double delta = 0;
+  for (int64_t c = 0; c < a->size; c++) delta += o[c] * g[c];
+  for (int64_t j = 0; j < a->kv_length; j++) {
+    int64_t at_k = b * a->k.batch + kv * a->k.head + j * a->k.row, at_v = b * a->v.batch + kv * a->v.head + j * a->v.row;
+    double dp = 0;
+    for (int64_t c = 0; c < a->size; c++) dp += g[c] * (double)v[at_v + c], dv[at_v + c] += p[j] * g[c];
+    double ds = p[j] * (dp - delta) * a->scale;
+    for (int64_t c = 0; c < a->size; c++) dq[at_q + c] += ds * k[at_k + c], dk[at_k + c] += ds * q[at_q + c];
+  }
+}
+
+/* Largest difference over the largest magnitude. */
+static double error(const float *got, const double *exact, int64_t n) {
+  double worst = 0, size = 1e-30;
+  for (int64_t i = 0; i < n; i++) {
+    double e = fabs(got[i] - exact[i]);
+    if (!(e <= worst)) worst = e;
+    if (fabs(exact[i]) > size) size = fabs(exact[i]);
+  }
+  return worst / size;
+}
+
+static double *zeros(int64_t n) {
+  double *x = calloc((size_t)n, sizeof *x);
+  if (!x) pd_fail("out of memory");
+  return x;
+}
+
+static void expect(bool ok, const Attention *a, const char *what, double value) {
+  if (ok) return;
+  printf("FAIL heads %ld/%ld length %ld x %ld size %ld causal %d: %s %g\n", (long)a->heads, (long)a->kv_heads,
+         (long)a->length, (long)a->kv_length, (long)a->size, a->causal, what, value);
+  failures++;
+}
+
+/* q, k, v lie in one buffer qkv, as their gradients do; outputs are contiguous [batch][length][heads][size]. */
+static void test(Attention a, bool together) {
+  int64_t width = a.heads * a.size, kv_width = a.kv_heads * a.size, row = together ? width + 2 * kv_width : width;
+  int64_t kv_row = together ? row : kv_width, n_q = a.batch * a.length * row, n_k = a.batch * a.kv_length * kv_row;
+  int64_t n = together ? n_q : n_q + 2 * n_k, n_o = query_elements(&a), n_lse = a.batch * a.heads * a.length;
+  int64_t at_k = together ? width : n_q, at_v = together ? width + kv_width : n_q + n_k;
+  a.q.batch = a.dq.batch = a.length * row, a.q.head = a.dq.head = a.size, a.q.row = a.dq.row = row;
+  a.k.batch = a.kv_length * kv_row, a.k.head = a.size, a.k.row = kv_row;
+  a.v = a.dk = a.dv = a.k;
+  a.o.batch = a.d_o.batch = a.length * width, a.o.head = a.d_o.head = a.size, a.o.row = a.d_o.row = width;
+
+  float *qkv = random_floats(n), *d_o = random_floats(n_o), *first = NULL;
+  for (int64_t i = 0; i < n; i++) qkv[i] *= 1.5f;
+  double *p = zeros(a.kv_length), *o_row = zeros(a.size), *o_exact = zeros(n_o), *gradient = zeros(n);
+  for (int64_t b = 0; b < a.batch; b++)
+    for (int64_t h = 0; h < a.heads; h++)
+      for (int64_t i = 0; i < a.length; i++) {
+        forward_exact(&a, qkv, qkv + at_k, qkv + at_v, p, o_row, b, h, i);
+        memcpy(o_exact + b * a.o.batch + h * a.o.head + i * a.o.row, o_row, (size_t)a.size * sizeof *o_row);
+        backward_exact(&a, qkv, qkv + at_k, qkv + at_v, d_o, p, o_row, gradient, gradient + at_k, gradient + at_v, b, h,
+                       i);
+      }
+  int64_t total = n_o + n_lse + n;
+  float *out = floats(total), *lse = out + n_o, *d = lse + n_lse;
+  for (int threads = 1; threads <= 4; threads *= 2) {
+    omp_set_num_threads(threads);
+    size_t scratch = pd_attention_scratch(&a, threads);
+    char *space = (char *)floats((int64_t)scratch / 4 + 16);
+    memset(space, 0xff, scratch + 64); /* NaN */
+    memset(out, 0xff, (size_t)total * sizeof *out);
+    pd_attention_forward(&a, qkv, qkv + at_k, qkv + at_v, out, lse, space);
+    memset(space, 0xff, scratch);
+    pd_attention_backward(&a, qkv, qkv + at_k, qkv + at_v, out, lse, d_o, d, d + at_k, d + at_v, space);
+    for (int i = 0; i < 64; i++) expect((space[scratch + i] & 0xff) == 0xff, &a, "writes past its scratch at", i);
+    free(space);
+    if (threads == 1) {
+      double e = error(out, o_exact, n_o), g = error(d, gradient, n);
+      expect(e < 2e-6, &a, "error of o", e);
+      expect(g < 3e-6, &a, "error of the gradients", g);
+      first = floats(total);
+      memcpy(first, out, (size_t)total * sizeof *out);
+    } else {
+      expect(!memcmp(first, out, (size_t)total * sizeof *out), &a, "other bytes for threads", threads);
+    }
+  }
+  free(qkv), free(d_o), free(first), free(p), free(o_row), free(o_exact), free(gradient), free(out);
+}
+
+int main(void) {
+  static const int64_t lengths[] = {1, 7, 63, 64, 65, 200, 256};
+  for (unsigned i = 0; i < sizeof lengths / sizeof *lengths; i++)
+    for (int causal = 0; causal < 2; causal++) {
+      int64_t t = lengths[i];
+      Attention a = {.batch = 2, .heads = 3, .kv_heads = 3, .length = t, .kv_length = t, .size = 64};
+      a.causal = causal, a.scale = 0.125f;
+      test(a, true);
+      a.heads = 4, a.kv_heads = 2, a.size = 24, a.scale = 0.2f;
+      test(a, true);
+      a.heads = 2, a.kv_heads = 1, a.size = 80, a.kv_length = t + 130;
+      test(a, false);
+      a.kv_length = t / 2 + 1, a.size = 5;
+      test(a, false);
+    }
+  return failures ? EXIT_FAILURE : EXIT_SUCCESS;
+}
