@@ -277,6 +277,7 @@ static Plan *take(const Graph *g, const Pieces *p, const PlanRequest *request) {
   const Copies *kept = copies(&r, plan->microbatch, RECOMPUTE_AUTO);
   for (int i = 0; i < plan->n_stages; i++) {
     StagePlan *s = &plan->stage[i];
+    s->recompute &= kept[i].recompute_on; /* with one microbatch in flight there is nothing to gain */
     s->peak_bytes = stage_bytes(costs, &kept[i], s->first_piece, s->end_piece, s->recompute);
   }
   plan->threads = r.threads;

@@ -109,7 +109,8 @@ static bool read_stage(const Graph *g, const Pieces *p, const JsonPlace *at, int
   if (!json_only(at, keys))
     return false;
   const char *start = json_get_string(at, "starts_at");
-  bool good = json_get_bool(at, "recompute", &s->recompute) & read_notes(at, s);
+  bool good = read_notes(at, s);
+  good &= json_get_bool(at, "recompute", &s->recompute);
   if (is_there(at, "replicas"))
     good &= json_get_int(at, "replicas", 1, 1, &replicas);
   if (!start)
@@ -196,17 +197,10 @@ Plan *plan_read(const Graph *g, const Pieces *p, const char *path) {
     error_at(where, "PD0603", "'model': the plan is for '%s', not '%s'", model, g->name);
     return NULL;
   }
-  int n;
-  const char *const *names = schedule_names(&n);
-  if (!schedule_known(schedule)) {
-    Diagnostic *d = error_at(where, "PD0702", "'schedule': unknown schedule '%s'", schedule);
-    const char *near = nearest(schedule, names, n);
-    if (near)
-      help(d, "a schedule with a similar name exists: '%s'", near);
-    return NULL;
-  }
   plan->model = g->name;
   plan->schedule = intern(schedule);
+  if (!schedule_named(plan->schedule, where, "'schedule': "))
+    return NULL;
   if (!read_stages(g, p, &top, plan))
     return NULL;
   int64_t least = schedule_least_microbatches(plan->schedule, plan->n_stages);

@@ -31,6 +31,7 @@ bool planner_prepare(Planner *r, const Graph *g, const Pieces *p, const PlanRequ
 /* Fills microbatches by the batch's divisors that the schedule and the profile allow. */
 bool planner_microbatches(Planner *r);
 Span graph_file_span(const Graph *g);
+bool schedule_named(Name name, Span where, const char *prefix); /* false after a diagnostic: there is none */
 
 /* ---- cost.c */
 /* Seconds of a node at a microbatch of b samples, from counting. */

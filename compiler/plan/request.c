@@ -69,16 +69,13 @@ static bool count_stages(Planner *r, const PlanRequest *q) {
 
 /* ---- schedule, microbatch, memory ------------------------------------------------------------------ */
 
-static bool choose_schedule(Planner *r, const PlanRequest *q) {
-  const Train *t = &r->g->train;
-  r->schedule_span = q->schedule ? NO_SPAN : t->pipeline_span;
-  r->schedule = intern(q->schedule ? q->schedule : t->pipeline ? t->pipeline : "2bw");
-  if (schedule_known(r->schedule))
+bool schedule_named(Name name, Span where, const char *prefix) {
+  if (schedule_known(name))
     return true;
   int n;
   const char *const *names = schedule_names(&n);
-  Diagnostic *d = error_at(r->schedule_span, "PD0702", "unknown schedule '%s'", r->schedule);
-  const char *near = nearest(r->schedule, names, n);
+  Diagnostic *d = error_at(where, "PD0702", "%sunknown schedule '%s'", prefix, name);
+  const char *near = nearest(name, names, n);
   Text all = {0};
   for (int i = 0; i < n; i++)
     text_add(&all, "%s'%s'", i ? ", " : "", names[i]);
@@ -87,6 +84,13 @@ static bool choose_schedule(Planner *r, const PlanRequest *q) {
   else
     help(d, "schedules are %s", all.at);
   return false;
+}
+
+static bool choose_schedule(Planner *r, const PlanRequest *q) {
+  const Train *t = &r->g->train;
+  r->schedule_span = q->schedule ? NO_SPAN : t->pipeline_span;
+  r->schedule = intern(q->schedule ? q->schedule : t->pipeline ? t->pipeline : "2bw");
+  return schedule_named(r->schedule, r->schedule_span, q->schedule ? "--schedule: " : "");
 }
 
 static bool check_microbatch(const Planner *r, int64_t b, const char *option) {

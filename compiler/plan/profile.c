@@ -1,0 +1,270 @@
+/* Profiles as files: signature, measurements, checks. */
+#include "plan/profile.h"
+
+#include <oneapi/dnnl/dnnl.h>
+#include <string.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include "ops/op.h"
+#include "plan/planner.h"
+
+/* ---- signature ---------------------------------------------------------------------------------- */
+
+static void describe_attributes(const Node *n, Text *t) {
+  for (int i = 0; i < MAX_ATTR && n->op->attr[i].name; i++) {
+    const Attr *a = &n->attr[i];
+    text_add(t, " %.17g", a->number);
+    for (int k = 0; k < a->n; k++)
+      text_add(t, ",%lld", (long long)a->list[k]);
+    if (a->text)
+      text_add(t, ",%s", a->text);
+  }
+}
+
+/* Of what costs depend on: not of names, optimizer or rates. */
+static Name model_hash(const Graph *g, const Pieces *p) {
+  Text t = {0};
+  for (int i = 0; i < g->nodes.n; i++) {
+    const Node *n = &g->nodes.at[i];
+    text_add(&t, "%s", n->op->name);
+    describe_attributes(n, &t);
+    for (int k = 0; k < n->n_in; k++)
+      text_add(&t, " v%d", n->in[k]);
+    for (int k = 0; k < n->n_out; k++)
+      text_add(&t, " %s%s", g->values.at[n->out[k]].shape.batched ? "b" : "", shape_text(&g->values.at[n->out[k]].shape));
+    text_add(&t, "\n");
+  }
+  for (int i = 0; i < p->n; i++)
+    text_add(&t, "%d %s\n", p->at[i].first, p->at[i].name);
+  return intern(sha256_hex(t.at, t.n));
+}
+
+static Name machine_name(void) {
+  long processors = sysconf(_SC_NPROCESSORS_ONLN);
+  char *text = read_file("/proc/cpuinfo", NULL), *line = text ? strstr(text, "model name") : NULL;
+  char *from = line ? strchr(line, ':') : NULL;
+  if (from) {
+    from += 1 + strspn(from + 1, " \t");
+    return internf("%.*s, %ld processors", (int)strcspn(from, "\n"), from, processors);
+  }
+  struct utsname u;
+  return internf("%s, %ld processors", uname(&u) == 0 ? u.machine : "unknown", processors);
+}
+
+ProfileSignature profile_signature(const Graph *g, const Pieces *p, int threads, const char *compiler) {
+  const dnnl_version_t *v = dnnl_version();
+  return (ProfileSignature){.model = model_hash(g, p), .machine = machine_name(), .threads = threads,
+                            .compiler = intern(compiler ? compiler : ""),
+                            .library = internf("oneDNN %d.%d.%d", v->major, v->minor, v->patch)};
+}
+
+/* ---- writing ------------------------------------------------------------------------------------- */
+
+/* "h.3.ln_2" and "h.11.ln_2" are of one kind. */
+static Name kind_of(Name name) {
+  Text t = {0};
+  for (const char *c = name; *c; c++) {
+    bool digit = *c >= '0' && *c <= '9';
+    if (!digit || (t.n > 0 && t.at[t.n - 1] != '.' && t.at[t.n - 1] != '*'))
+      text_add(&t, "%c", *c);
+    else if (t.n > 0 && t.at[t.n - 1] == '.')
+      text_add(&t, "*");
+  }
+  return intern(t.at ? t.at : "");
+}
+
+static Name milliseconds(double seconds) { return internf("%.9g", seconds * 1e3); }
+
+static bool alike(const MeasuredSize *m, const Pieces *p, int a, int b) {
+  return kind_of(p->at[a].name) == kind_of(p->at[b].name) && milliseconds(m->forward[a]) == milliseconds(m->forward[b]) &&
+         milliseconds(m->backward[a]) == milliseconds(m->backward[b]);
+}
+
+/* Equal pieces once, with all their names. */
+static void write_pieces(const MeasuredSize *m, const Pieces *p, Text *t) {
+  bool *done = alloc((size_t)p->n);
+  text_add(t, "      \"pieces\": [");
+  for (int i = 0, written = 0; i < p->n; i++) {
+    if (done[i])
+      continue;
+    int count = 0;
+    text_add(t, "%s\n        { \"forward_ms\": %s, \"backward_ms\": %s, \"names\": [", written++ ? "," : "",
+             milliseconds(m->forward[i]), milliseconds(m->backward[i]));
+    for (int k = i; k < p->n; k++)
+      if (!done[k] && alike(m, p, i, k)) {
+        done[k] = true;
+        text_add(t, "%s", count++ ? ", " : "");
+        json_string(t, p->at[k].name);
+      }
+    text_add(t, "], \"count\": %d }", count);
+  }
+  text_add(t, "\n      ],\n");
+}
+
+static void write_kernels(const MeasuredSize *m, Text *t) {
+  text_add(t, "      \"kernels\": [");
+  for (int i = 0; i < m->kernels.n; i++) {
+    const MeasuredKernel *k = &m->kernels.at[i];
+    text_add(t, "%s\n        { \"seconds\": ", i ? "," : "");
+    json_double(t, k->seconds);
+    text_add(t, ", \"count\": %lld, \"name\": ", (long long)k->count);
+    json_string(t, k->name);
+    text_add(t, ", \"signature\": ");
+    json_string(t, k->signature);
+    text_add(t, " }");
+  }
+  text_add(t, "\n      ]\n");
+}
+
+char *profile_write(const Profile *profile, const Pieces *p) {
+  const ProfileSignature *s = &profile->signature;
+  Text t = {0};
+  text_add(&t, "{\n  \"signature\": {\n    \"model\": ");
+  json_string(&t, s->model);
+  text_add(&t, ",\n    \"machine\": ");
+  json_string(&t, s->machine);
+  text_add(&t, ",\n    \"threads\": %d,\n    \"compiler\": ", s->threads);
+  json_string(&t, s->compiler);
+  text_add(&t, ",\n    \"library\": ");
+  json_string(&t, s->library);
+  text_add(&t, "\n  },\n  \"microbatches\": [\n");
+  for (int i = 0; i < profile->sizes.n; i++) {
+    const MeasuredSize *m = &profile->sizes.at[i];
+    text_add(&t, "    {\n      \"microbatch\": %lld,\n", (long long)m->microbatch);
+    write_pieces(m, p, &t);
+    write_kernels(m, &t);
+    text_add(&t, "    }%s\n", i + 1 < profile->sizes.n ? "," : "");
+  }
+  text_add(&t, "  ]\n}\n");
+  return t.at;
+}
+
+/* ---- reading ------------------------------------------------------------------------------------- */
+
+static bool read_signature(const JsonPlace *top, ProfileSignature *s) {
+  static const char *const keys[] = {"model", "machine", "threads", "compiler", "library", NULL};
+  JsonPlace at = {top->file, "signature", json_member(top, "signature")};
+  if (!at.object || !json_only(&at, keys))
+    return false;
+  const char *model = json_get_string(&at, "model"), *machine = json_get_string(&at, "machine");
+  const char *compiler = json_get_string(&at, "compiler"), *library = json_get_string(&at, "library");
+  int64_t threads;
+  if (!model || !machine || !compiler || !library || !json_get_int(&at, "threads", 1, 1 << 20, &threads))
+    return false;
+  *s = (ProfileSignature){intern(model), intern(machine), (int)threads, intern(compiler), intern(library)};
+  return true;
+}
+
+/* Names the first thing that differs. */
+static bool applies(int file, const ProfileSignature *has, const ProfileSignature *now) {
+  Diagnostic *d = NULL;
+  Span where = {.file = file};
+  if (has->model != now->model)
+    d = error_at(where, "PD0508", "the profile is of another model, or of other sizes of this one");
+  else if (has->machine != now->machine)
+    d = error_at(where, "PD0508", "the profile is of another machine: '%s', not '%s'", has->machine, now->machine);
+  else if (has->threads != now->threads)
+    d = error_at(where, "PD0508", "the profile is of %d thread%s a rank, not %d", has->threads,
+                 has->threads == 1 ? "" : "s", now->threads);
+  else if (*has->compiler && *now->compiler && has->compiler != now->compiler)
+    d = error_at(where, "PD0508", "the profile is of another compiler: '%s', not '%s'", has->compiler, now->compiler);
+  else if (has->library != now->library)
+    d = error_at(where, "PD0508", "the profile is of another library: '%s', not '%s'", has->library, now->library);
+  if (d)
+    help(d, "'pdc profile' with the same model, -D and -n measures anew");
+  return d == NULL;
+}
+
+static bool read_piece_group(const JsonPlace *at, const Pieces *p, bool *covered, MeasuredSize *m) {
+  static const char *const keys[] = {"names", "count", "forward_ms", "backward_ms", NULL};
+  double forward, backward;
+  if (!json_only(at, keys) || !json_get_seconds(at, "forward_ms", &forward) ||
+      !json_get_seconds(at, "backward_ms", &backward))
+    return false;
+  const cJSON *names = json_get_array(at, "names", 1), *name;
+  cJSON_ArrayForEach(name, names) {
+    int piece = cJSON_IsString(name) ? piece_find(p, name->valuestring) : -1;
+    if (piece < 0 || covered[piece]) {
+      error_at((Span){.file = at->file}, "PD0603", "'%s.names' has %s", at->path,
+               piece < 0 ? "what is no piece of the model" : format("'%s' twice", p->at[piece].name));
+      return false;
+    }
+    covered[piece] = true;
+    m->forward[piece] = forward / 1e3;
+    m->backward[piece] = backward / 1e3;
+  }
+  return names != NULL;
+}
+
+static bool read_kernels(const JsonPlace *at, MeasuredSize *m) {
+  static const char *const keys[] = {"seconds", "count", "name", "signature", NULL};
+  const cJSON *kernels = json_get_array(at, "kernels", 0);
+  for (int i = 0; kernels && i < cJSON_GetArraySize(kernels); i++) {
+    JsonPlace place = json_element(at, "kernels", kernels, i);
+    MeasuredKernel k = {0};
+    if (!json_only(&place, keys) || !json_get_seconds(&place, "seconds", &k.seconds) ||
+        !json_get_int(&place, "count", 1, (int64_t)1 << 53, &k.count))
+      return false;
+    const char *name = json_get_string(&place, "name"), *signature = json_get_string(&place, "signature");
+    if (!name || !signature)
+      return false;
+    k.name = intern(name);
+    k.signature = intern(signature);
+    push(&m->kernels, k);
+  }
+  return kernels != NULL;
+}
+
+static bool read_size(const JsonPlace *at, const Pieces *p, Profile *profile) {
+  static const char *const keys[] = {"microbatch", "pieces", "kernels", NULL};
+  MeasuredSize m = {.forward = alloc((size_t)p->n * sizeof(double)), .backward = alloc((size_t)p->n * sizeof(double))};
+  bool *covered = alloc((size_t)p->n);
+  if (!json_only(at, keys) || !json_get_int(at, "microbatch", 1, (int64_t)1 << 53, &m.microbatch))
+    return false;
+  const cJSON *groups = json_get_array(at, "pieces", 1);
+  for (int i = 0; groups && i < cJSON_GetArraySize(groups); i++) {
+    JsonPlace place = json_element(at, "pieces", groups, i);
+    if (!read_piece_group(&place, p, covered, &m))
+      return false;
+  }
+  if (!groups || !read_kernels(at, &m))
+    return false;
+  for (int i = 0; i < p->n; i++)
+    if (!covered[i]) {
+      error_at((Span){.file = at->file}, "PD0603", "'%s.pieces' lacks '%s'", at->path, p->at[i].name);
+      return false;
+    }
+  if (profile_at(profile, m.microbatch)) {
+    error_at((Span){.file = at->file}, "PD0603", "'%s.microbatch': %lld stands there twice", at->path,
+             (long long)m.microbatch);
+    return false;
+  }
+  push(&profile->sizes, m);
+  return true;
+}
+
+const Profile *profile_read(const char *path, const Pieces *p, const ProfileSignature *expected) {
+  static const char *const keys[] = {"signature", "microbatches", NULL};
+  JsonPlace top = {.path = ""};
+  Profile *profile = alloc(sizeof *profile);
+  profile->file = intern(path);
+  top.object = json_load(path, &top.file);
+  if (!top.object || !json_only(&top, keys) || !read_signature(&top, &profile->signature) ||
+      !applies(top.file, &profile->signature, expected))
+    return NULL;
+  const cJSON *sizes = json_get_array(&top, "microbatches", 1);
+  for (int i = 0; sizes && i < cJSON_GetArraySize(sizes); i++) {
+    JsonPlace place = json_element(&top, "microbatches", sizes, i);
+    if (!read_size(&place, p, profile))
+      return NULL;
+  }
+  return sizes ? profile : NULL;
+}
+
+const MeasuredSize *profile_at(const Profile *profile, int64_t microbatch) {
+  for (int i = 0; i < profile->sizes.n; i++)
+    if (profile->sizes.at[i].microbatch == microbatch)
+      return &profile->sizes.at[i];
+  return NULL;
+}

@@ -1,0 +1,126 @@
+/* A plan as a table for people. */
+#include <string.h>
+
+#include "ops/op.h"
+#include "plan/planner.h"
+
+enum { COLUMNS = 12 };
+
+static const char *const heads[COLUMNS] = {"stage", "instances", "parameters", "forward ms", "backward ms", "send MiB",
+                                           "memory", "weights", "gradients", "optimizer", "the rest", "recompute"};
+
+static const char *with_commas(int64_t n) {
+  char *digits = format("%lld", (long long)n);
+  Text t = {0};
+  for (int left = (int)strlen(digits); left > 0; left--, digits++)
+    text_add(&t, left % 3 == 0 && t.n > 0 ? ",%c" : "%c", *digits);
+  return t.at;
+}
+
+static const char *instances(const Graph *g, const Pieces *p, const StagePlan *s) {
+  Name first = p->at[s->first_piece].name, last = piece_last_instance(g, p, s->end_piece - 1);
+  return first == last ? first : format("%s .. %s", first, last);
+}
+
+static void stage_row(const Graph *g, const Pieces *p, const Plan *plan, int i, const char **cell) {
+  const StagePlan *s = &plan->stage[i];
+  int64_t rest = s->peak_bytes - s->weight_bytes - s->gradient_bytes - s->optimizer_bytes;
+  int c = 0;
+  cell[c++] = s->replicas > 1 ? format("%d x%d", i, s->replicas) : format("%d", i);
+  cell[c++] = instances(g, p, s);
+  cell[c++] = with_commas(stage_parameters(g, p, s));
+  cell[c++] = format("%.2f", s->forward_seconds * 1e3);
+  cell[c++] = format("%.2f", s->backward_seconds * 1e3);
+  cell[c++] = i + 1 < plan->n_stages ? format("%.2f", s->send_bytes / (1 << 20)) : "-";
+  cell[c++] = bytes_text(s->peak_bytes);
+  cell[c++] = bytes_text(s->weight_bytes);
+  cell[c++] = bytes_text(s->gradient_bytes);
+  cell[c++] = bytes_text(s->optimizer_bytes);
+  cell[c++] = bytes_text(rest > 0 ? rest : 0);
+  cell[c++] = s->recompute ? "yes" : "no";
+  ensure(c == COLUMNS);
+}
+
+static void print_rows(const char *const *cell, int rows, FILE *out) {
+  int width[COLUMNS] = {0};
+  for (int i = 0; i < rows * COLUMNS; i++) {
+    int n = (int)strlen(cell[i]);
+    if (n > width[i % COLUMNS])
+      width[i % COLUMNS] = n;
+  }
+  for (int row = 0; row < rows; row++)
+    for (int c = 0; c < COLUMNS; c++) {
+      const char *text = cell[row * COLUMNS + c], *gap = c + 1 < COLUMNS ? "  " : "\n";
+      if (c == 1)
+        fprintf(out, "%-*s%s", width[c], text, gap);
+      else
+        fprintf(out, "%*s%s", width[c], text, gap);
+    }
+}
+
+/* Tokens of the first input that has any; 0 when none has. */
+static int64_t tokens_per_sample(const Graph *g) {
+  for (int i = 0; i < g->inputs.n; i++) {
+    const Value *v = &g->values.at[g->inputs.at[i].value];
+    if (!g->inputs.at[i].target && v->type == TYPE_TOKEN)
+      return shape_elements(&v->shape);
+  }
+  return 0;
+}
+
+static double busy_seconds(const Plan *plan, const StagePlan *s) {
+  return (double)plan->microbatches * (s->forward_seconds * (s->recompute ? 2 : 1) + s->backward_seconds) +
+         s->update_seconds;
+}
+
+/* The part of all workers' time in which they wait. */
+static double bubble(const Plan *plan) {
+  double busy = 0;
+  for (int i = 0; i < plan->n_stages; i++)
+    busy += busy_seconds(plan, &plan->stage[i]);
+  double share = plan->batch_seconds > 0 ? 1 - busy / (plan->batch_seconds * plan->n_stages) : 0;
+  return share > 0 ? share : 0;
+}
+
+void plan_table(const Graph *g, const Pieces *p, const Plan *plan, FILE *out) {
+  fprintf(out, "%s: %d stage%s, schedule %s, batch %lld in %lld microbatch%s of %lld, %d thread%s a rank; costs %s\n\n",
+          plan->model, plan->n_stages, plan->n_stages == 1 ? "" : "s", plan->schedule, (long long)plan->batch,
+          (long long)plan->microbatches, plan->microbatches == 1 ? "" : "es", (long long)plan->microbatch, plan->threads,
+          plan->threads == 1 ? "" : "s", plan->costs);
+  const char **cell = alloc((size_t)(plan->n_stages + 1) * COLUMNS * sizeof *cell);
+  memcpy(cell, heads, sizeof heads);
+  for (int i = 0; i < plan->n_stages; i++)
+    stage_row(g, p, plan, i, cell + (size_t)(i + 1) * COLUMNS);
+  print_rows(cell, plan->n_stages + 1, out);
+  double per_second = plan->batch_seconds > 0 ? (double)plan->batch / plan->batch_seconds : 0;
+  int64_t tokens = tokens_per_sample(g);
+  fprintf(out, "\npredicted: %.2f ms a batch, ", plan->batch_seconds * 1e3);
+  if (tokens)
+    fprintf(out, "%.0f tokens/s", per_second * (double)tokens);
+  else
+    fprintf(out, "%.1f samples/s", per_second);
+  fprintf(out, ", %.1f %% of the workers' time spent waiting\n", bubble(plan) * 100);
+  if (plan->why && *plan->why)
+    fprintf(out, "why: %s\n", plan->why);
+}
+
+void plan_runner_up(const Pieces *p, const Plan *chosen, const Plan *other, FILE *out) {
+  int64_t most = 0;
+  Text cuts = {0}, again = {0};
+  for (int i = 0; i < other->n_stages; i++) {
+    const StagePlan *s = &other->stage[i];
+    most = s->peak_bytes > most ? s->peak_bytes : most;
+    if (i > 0)
+      text_add(&cuts, "%s%s", cuts.n ? ", " : "", p->at[s->first_piece].name);
+    if (s->recompute)
+      text_add(&again, "%s%d", again.n ? ", " : "", i);
+  }
+  fprintf(out, "  %8.2f ms  %+5.1f %%  microbatch %-3lld  at most %-10s", other->batch_seconds * 1e3,
+          chosen->batch_seconds > 0 ? (other->batch_seconds / chosen->batch_seconds - 1) * 100 : 0,
+          (long long)other->microbatch, bytes_text(most));
+  if (cuts.n)
+    fprintf(out, "  cut at %s", cuts.at);
+  if (again.n)
+    fprintf(out, "  recomputing stage%s %s", strchr(again.at, ',') ? "s" : "", again.at);
+  fputc('\n', out);
+}
