@@ -1,0 +1,170 @@
+/* `pdc profile`: the kernels of the whole model as one stage, each distinct one timed once, their seconds
+ * divided over the pieces whose nodes they compute. Timing the fused whole keeps what fusion across cuts
+ * saves; a stage's own kernels differ from these only at its ends. */
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "emit/emit.h"
+#include "ops/op.h"
+#include "plan/planner.h"
+
+enum { MOST_SIZES = 4 };
+static const double LONGEST_SECONDS = 10; /* counted, of one microbatch: larger ones are not measured */
+
+/* ---- from kernels to pieces ------------------------------------------------------------------------- */
+
+typedef struct Shares {
+  const Graph *g;
+  const int *piece;  /* by node */
+  double *weight;    /* by piece */
+  double total;
+  int64_t b;
+  int threads;
+} Shares;
+
+static void add_node(Shares *s, int node) {
+  double w = counted_seconds(s->g, node, s->b, s->threads);
+  s->weight[s->piece[node]] += w;
+  s->total += w;
+}
+
+static void weigh_kernel(Shares *s, const StageKernels *k, const Kernel *kernel) {
+  if (kernel->kind == KERNEL_CALL) {
+    add_node(s, (int)(kernel->node - s->g->nodes.at));
+    return;
+  }
+  for (int i = 0; i < kernel->terms.n; i++)
+    if (kernel->terms.at[i].node)
+      add_node(s, (int)(kernel->terms.at[i].node - s->g->nodes.at));
+  for (int i = 0; i < kernel->stores.n; i++) {
+    int value = k->buffers.at[kernel->stores.at[i].place.buffer].value;
+    if (value >= 0)
+      add_node(s, s->g->values.at[value].node);
+  }
+}
+
+void profile_attribute(const Graph *g, const Pieces *p, const StageKernels *k, const double *seconds, MeasuredSize *out) {
+  Shares s = {.g = g, .piece = piece_of_nodes(g, p), .b = k->microbatch, .threads = k->threads};
+  s.weight = alloc((size_t)p->n * sizeof *s.weight);
+  out->forward = alloc((size_t)p->n * sizeof *out->forward);
+  out->backward = alloc((size_t)p->n * sizeof *out->backward);
+  int last = 0; /* copies that serve no node go with the kernel before */
+  for (int i = 0; i < k->forward.n + k->backward.n; i++) {
+    bool backward = i >= k->forward.n;
+    memset(s.weight, 0, (size_t)p->n * sizeof *s.weight);
+    s.total = 0;
+    weigh_kernel(&s, k, backward ? &k->backward.at[i - k->forward.n] : &k->forward.at[i]);
+    if (s.total == 0)
+      s.weight[last] = s.total = 1;
+    for (int j = 0; j < p->n; j++) {
+      (backward ? out->backward : out->forward)[j] += seconds[i] * s.weight[j] / s.total;
+      last = s.weight[j] > 0 ? j : last;
+    }
+  }
+}
+
+/* ---- measuring ---------------------------------------------------------------------------------------- */
+
+typedef struct Timing { Name signature; double seconds; } Timing;
+typedef Vec(Timing) Timings;
+
+/* Lines "SIGNATURE SECONDS". */
+static bool read_timings(const char *printed, Timings *out) {
+  for (const char *line = printed; *line;) {
+    size_t n = strcspn(line, "\n"), split = n;
+    while (split > 0 && line[split - 1] != ' ')
+      split--;
+    char *end;
+    double seconds = strtod(line + split, &end);
+    if (split < 2 || end != line + n || !(seconds >= 0) || !isfinite(seconds)) {
+      error_at(NO_SPAN, "PD0604", "the profiling program printed '%.*s', which is no measurement", (int)(n < 80 ? n : 80),
+               line);
+      return false;
+    }
+    push(out, (Timing){intern_n(line, split - 1), seconds});
+    line += n + (line[n] == '\n');
+  }
+  return true;
+}
+
+static bool find_seconds(const Timings *t, const Kernel *kernel, double *seconds) {
+  for (int i = 0; i < t->n; i++)
+    if (t->at[i].signature == kernel->signature) {
+      *seconds = t->at[i].seconds;
+      return true;
+    }
+  error_at(NO_SPAN, "PD0604", "the profiling program did not measure '%s'", kernel->name);
+  return false;
+}
+
+static void count_kernel(MeasuredSize *m, const Kernel *kernel, double seconds) {
+  for (int i = 0; i < m->kernels.n; i++)
+    if (m->kernels.at[i].signature == kernel->signature) {
+      m->kernels.at[i].count++;
+      return;
+    }
+  push(&m->kernels, ((MeasuredKernel){kernel->signature, kernel->name, 1, seconds}));
+}
+
+static bool measure_size(const Planner *r, const StageKernels *k, const Timings *timings, Profile *profile) {
+  MeasuredSize m = {.microbatch = k->microbatch};
+  int n = k->forward.n + k->backward.n;
+  double *seconds = alloc((size_t)(n + 1) * sizeof *seconds);
+  for (int i = 0; i < n; i++) {
+    const Kernel *kernel = i < k->forward.n ? &k->forward.at[i] : &k->backward.at[i - k->forward.n];
+    if (!find_seconds(timings, kernel, &seconds[i]))
+      return false;
+    count_kernel(&m, kernel, seconds[i]);
+  }
+  profile_attribute(r->g, r->p, k, seconds, &m);
+  push(&profile->sizes, m);
+  return true;
+}
+
+/* The largest microbatches whose model runs in reasonable time and, in the smallest partition, fits; at
+ * least the smallest there is. */
+static void keep_reasonable(Planner *r) {
+  int n = r->microbatches.n, end = n, first;
+  for (; end > 1; end--) {
+    int64_t b = r->microbatches.at[end - 1];
+    Partition part;
+    const Costs *c = price(r, b);
+    double whole = 0;
+    for (int i = 0; i < c->n; i++)
+      whole += c->forward[i] + c->backward[i];
+    if (whole <= LONGEST_SECONDS &&
+        partition_smallest(c, copies(r, b, r->request->recompute), r->stages, &part) <= r->limit)
+      break;
+  }
+  first = end > MOST_SIZES ? end - MOST_SIZES : 0;
+  for (int i = first; i < end; i++)
+    r->microbatches.at[i - first] = r->microbatches.at[i];
+  r->microbatches.n = end - first;
+}
+
+bool profile_make(const Graph *g, const Pieces *p, const PlanRequest *request, const char *out_path, ProfileRun run,
+                  void *context) {
+  Planner r;
+  if (!planner_prepare(&r, g, p, request) || !planner_microbatches(&r))
+    return false;
+  keep_reasonable(&r);
+  int n = r.microbatches.n;
+  const StageKernels **stages = alloc((size_t)n * sizeof *stages);
+  for (int i = 0; i < n; i++)
+    stages[i] = fuse(g, p, 0, p->n, 0, 1, r.microbatches.at[i], false, r.threads);
+  char *printed = run(context, emit_profile_c(stages, n));
+  Timings timings = {0};
+  Profile profile = {.file = intern(out_path), .signature = profile_signature(g, p, r.threads, request->compiler)};
+  if (!printed || !read_timings(printed, &timings))
+    return false;
+  for (int i = 0; i < n; i++)
+    if (!measure_size(&r, stages[i], &timings, &profile))
+      return false;
+  char *text = profile_write(&profile, p);
+  if (write_file(out_path, text, strlen(text)))
+    return true;
+  error_at(NO_SPAN, "PD0605", "cannot write '%s': %s", out_path, strerror(errno));
+  return false;
+}
