@@ -19,12 +19,14 @@ typedef struct Printer {
   KernelCall call;
   Names taken;
   Name *parameter;    /* parallel to call.buffers */
+  Name *key;          /* parallel to call.keys */
   Name *term;         /* by term: its C name */
   Name *sum;          /* by store: its partial sums, or NULL */
   Name index[MAX_DIM];
   bool *live;         /* by term: some store depends on it */
   bool *needed;       /* by term: the pass being printed needs it */
   int indent;
+  bool reads_column;  /* the index along the last dim was printed */
 } Printer;
 
 __attribute__((format(printf, 2, 3))) static void line(Printer *p, const char *format_, ...) {
@@ -162,6 +164,15 @@ static bool stores_to(const Kernel *k, int buffer) {
   return false;
 }
 
+/* Whether an expression has "$word". */
+static bool has_word(const char *expression, const char *word) {
+  size_t n = strlen(word);
+  for (const char *c = expression; c && (c = strchr(c, '$')); c++)
+    if (!strncmp(c + 1, word, n) && !islower((unsigned char)c[1 + n]))
+      return true;
+  return false;
+}
+
 KernelCall loop_call(const StageKernels *stage, const Kernel *k) {
   KernelCall c = {0};
   bool *live = live_terms(k);
@@ -169,8 +180,10 @@ KernelCall loop_call(const StageKernels *stage, const Kernel *k) {
     const Term *t = &k->terms.at[i];
     if (live[i] && t->kind == TERM_LOAD)
       add_buffer(&c.buffers, t->place.buffer);
-    if (live[i] && t->kind == TERM_OP && t->op->expression && strstr(t->op->expression, "$s"))
-      c.samples = c.samples || strstr(t->op->expression, "$sample") || true;
+    if (live[i] && t->kind == TERM_OP && has_word(t->op->expression, "s"))
+      c.samples = true;
+    if (live[i] && t->kind == TERM_OP && has_word(t->op->expression, "scope"))
+      push(&c.keys, i);
   }
   for (int i = 0; i < k->stores.n; i++) {
     const Store *s = &k->stores.at[i];
@@ -180,6 +193,17 @@ KernelCall loop_call(const StageKernels *stage, const Kernel *k) {
   }
   c.scratch = loop_scratch(k) > 0;
   return c;
+}
+
+bool kernel_writes(const Kernel *k, int buffer) {
+  for (int i = 0; i < k->out.n; i++)
+    if (k->out.at[i].buffer == buffer)
+      return true;
+  return stores_to(k, buffer);
+}
+
+KernelCall kernel_call(const StageKernels *stage, const Kernel *k) {
+  return k->kind == KERNEL_LOOP ? loop_call(stage, k) : call_buffers(stage, k);
 }
 
 static Name parameter_of(const Printer *p, int buffer) {
@@ -192,12 +216,13 @@ static Name parameter_of(const Printer *p, int buffer) {
 /* ---- indices ---------------------------------------------------------------------------------------- */
 
 /* sum of index * stride over dims [from, end). */
-static char *index_sum(const Printer *p, int64_t offset, const int64_t *stride, int from, int end) {
+static char *index_sum(Printer *p, int64_t offset, const int64_t *stride, int from, int end) {
   Text out = {0};
   for (int i = from; i < end; i++) {
     if (stride[i] == 0 || p->kernel->dim[i] == 1)
       continue;
     text_add(&out, "%s%s", out.n ? " + " : "", p->index[i]);
+    p->reads_column |= i == row_dims(p->kernel);
     if (stride[i] != 1)
       text_add(&out, " * %" PRId64, stride[i]);
   }
@@ -206,13 +231,13 @@ static char *index_sum(const Printer *p, int64_t offset, const int64_t *stride, 
   return out.at;
 }
 
-static char *element(const Printer *p, const Place *place) {
+static char *element(Printer *p, const Place *place) {
   return format("%s[%s]", parameter_of(p, place->buffer),
                 index_sum(p, place->offset, place->stride, 0, p->kernel->n_dims));
 }
 
 /* An element of a store's partial sums: dense over the dims it moves along. */
-static char *sum_element(const Printer *p, int store) {
+static char *sum_element(Printer *p, int store) {
   const Kernel *k = p->kernel;
   const Store *s = &k->stores.at[store];
   int64_t stride[MAX_DIM] = {0}, size = 1;
@@ -238,6 +263,8 @@ static char *attribute(const Term *t, const char *name) {
   for (int i = 0; i < MAX_ATTR && t->op->attr[i].name; i++)
     if (!strcmp(t->op->attr[i].name, name)) {
       double x = t->node->attr[i].number;
+      if (t->op == &op_dropout) /* validation drops nothing */
+        return format("(pd.training ? %s : 0.0f)", float_literal(x));
       if (t->op->attr[i].kind == ATTR_NUMBER)
         return float_literal(x);
       return format("%" PRId64, (int64_t)x);
@@ -246,7 +273,7 @@ static char *attribute(const Term *t, const char *name) {
 }
 
 /* Row-major index over the kernel's dims from `from` on; of a row alone for scalars. */
-static char *linear(const Printer *p, const Term *t, int from) {
+static char *linear(Printer *p, const Term *t, int from) {
   const Kernel *k = p->kernel;
   int64_t stride[MAX_DIM] = {0}, size = 1;
   for (int i = k->n_dims - 1; i >= from; i--) {
@@ -256,8 +283,9 @@ static char *linear(const Printer *p, const Term *t, int from) {
   return index_sum(p, 0, stride, from, k->n_dims);
 }
 
-static char *counter(const Printer *p, const Term *t, const char *word) {
+static char *counter(Printer *p, const Term *t, const char *word) {
   const Kernel *k = p->kernel;
+  p->reads_column |= !strcmp(word, "j");
   if (!strcmp(word, "j"))
     return format("%s", t->scalar || columns(k) == 1 ? "0" : p->index[row_dims(k)]);
   if (!strcmp(word, "i"))
@@ -269,11 +297,13 @@ static char *counter(const Printer *p, const Term *t, const char *word) {
   if (!strcmp(word, "training"))
     return format("pd.training");
   if (!strcmp(word, "scope"))
-    return format("0x%016" PRIx64 "u", node_key(t->node));
+    for (int i = 0; i < p->call.keys.n; i++)
+      if (&k->terms.at[p->call.keys.at[i]] == t)
+        return format("%s", p->key[i]);
   BUG("op '%s': '$%s' in its expression", t->op->name, word);
 }
 
-static char *expand(const Printer *p, const Term *t) {
+static char *expand(Printer *p, const Term *t) {
   Text out = {0};
   ensure(t->op->expression);
   for (const char *c = t->op->expression; *c;) {
@@ -406,10 +436,12 @@ static void pass_body(Printer *p, int phase, const char *lane) {
     if (!p->needed[i])
       continue;
     if (t->row_buffer && t->phase < phase) {
+      p->reads_column = true;
       line(p, "const float %s = %s_row[%s];", p->term[i], p->term[i], columns(k) > 1 ? j : "0");
       continue;
     }
     term_line(p, i);
+    p->reads_column |= t->row_buffer;
     if (t->row_buffer)
       line(p, "%s_row[%s] = %s;", p->term[i], columns(k) > 1 ? j : "0", p->term[i]);
   }
@@ -447,8 +479,14 @@ static void lanes_pass(Printer *p, int phase) {
     line(p, "for (int64_t j0 = 0; j0 < %" PRId64 "; j0 += PD_LANES)", whole);
     line(p, "  for (int l = 0; l < PD_LANES; l++) {");
     p->indent += 4;
-    line(p, "const int64_t %s = j0 + l;", j);
+    Text *out = p->out, body = {0};
+    p->out = &body;
+    p->reads_column = false;
     pass_body(p, phase, "l");
+    p->out = out;
+    if (p->reads_column)
+      line(p, "const int64_t %s = j0 + l;", j);
+    text_add(out, "%s", body.at);
     p->indent -= 4;
     line(p, "  }");
   }
@@ -637,6 +675,8 @@ static Names arguments(const Printer *p, bool declare, bool range) {
     const char *constant = stores_to(p->kernel, buffer) ? "" : "const ";
     push(&list, declare ? internf("%s%s *restrict %s", constant, type, p->parameter[i]) : p->parameter[i]);
   }
+  for (int i = 0; i < p->call.keys.n; i++)
+    push(&list, declare ? internf("uint64_t %s", p->key[i]) : p->key[i]);
   if (p->call.scratch && !(range && chunked(p->kernel)))
     push(&list, intern(declare ? "char *restrict scratch" : "scratch"));
   return list;
@@ -679,6 +719,8 @@ static Names chunk_arguments(const Printer *p, bool declare) {
     const char *constant = stores_to(p->kernel, buffer) ? "" : "const ";
     push(&list, declare ? internf("%s%s *restrict %s", constant, type, p->parameter[i]) : p->parameter[i]);
   }
+  for (int i = 0; i < p->call.keys.n; i++)
+    push(&list, declare ? internf("uint64_t %s", p->key[i]) : p->key[i]);
   push(&list, declare ? intern("float *restrict partial") : internf("(float *)scratch + c * %" PRId64, sums_extent(p->kernel)));
   return list;
 }
@@ -751,6 +793,9 @@ static Printer printer(Text *out, const StageKernels *stage, const Kernel *k) {
                     b->kind == BUFFER_GRADIENT_SENT;
     p.parameter[i] = unique_name(&p.taken, gradient ? format("%s_gradient", b->name) : b->name);
   }
+  p.key = alloc((size_t)(p.call.keys.n + 1) * sizeof(Name));
+  for (int i = 0; i < p.call.keys.n; i++)
+    p.key[i] = unique_name(&p.taken, "key");
   for (int i = 0; i < k->terms.n; i++) {
     const Term *t = &k->terms.at[i];
     if (p.live[i] && t->kind != TERM_CONSTANT)

@@ -24,16 +24,21 @@ void text_comment(Text *out, int indent, const char *paragraph);
 
 /* ---- loops.c: Kernels of kind LOOP as static functions --------------------------------------------- */
 
-/* What the function of a kernel is called with, in this order: first, the buffers, scratch. */
+/* What a kernel's function or call needs; loops are called with, in this order, first, the buffers, the
+ * keys, scratch. */
 typedef struct KernelCall {
   bool first;    /* whether this is a batch's first microbatch: accumulators are overwritten */
   Ints buffers;
+  Ints keys;     /* terms whose random numbers have a key of their own: node_key(), which like kernels
+                    do not share */
   bool scratch;
   bool samples;  /* reads first_sample: the global index of the microbatch's first sample */
 } KernelCall;
+KernelCall kernel_call(const StageKernels *k, const Kernel *kernel);
+bool kernel_writes(const Kernel *kernel, int buffer);
 KernelCall loop_call(const StageKernels *k, const Kernel *kernel);
 void print_loop(Text *out, const StageKernels *k, const Kernel *kernel, const char *function);
-int64_t loop_scratch(const Kernel *kernel); /* bytes of partial sums; fuse puts them into scratch_bytes */
+int64_t loop_scratch(const Kernel *kernel); /* bytes of partial sums */
 
 /* ---- calls.c: Kernels of kind CALL ------------------------------------------------------------------- */
 
@@ -46,5 +51,54 @@ bool print_call_object(Text *out, const StageKernels *k, const Kernel *kernel, c
 bool print_call_setup(Text *out, const StageKernels *k, const Kernel *kernel, const char *object);
 void print_call(Text *out, int indent, const StageKernels *k, const Kernel *kernel, const char *object,
                 BufferText text, void *context);
+
+/* ---- the state of one stage's file ---------------------------------------------------------------------- */
+
+typedef struct Function { Name signature, name; } Function;
+enum { IN_WEIGHTS, IN_GRADIENTS, IN_SAVED, N_STRUCTS }; /* the structs that regions are parts of */
+
+typedef struct Emit {
+  const Graph *g;
+  const Pieces *pieces;
+  const Plan *plan;
+  const StageKernels *k;
+  const Program *p;
+  const Layout *l;
+  const char *plan_hash;
+  Text out;
+  Names taken;               /* identifiers at file scope */
+  Vec(Function) functions;   /* by kernel signature */
+  int *family;               /* by region: the region whose functions it is called through; -1: inline */
+  Name *prefix;              /* by region that has functions: "h" */
+  Name *member;              /* by buffer: its member in the struct it is part of */
+  Name *path[N_STRUCTS];     /* by region: its struct within weights, gradients, saved: "h[0]"; NULL: none */
+  Name *type[N_STRUCTS];     /* by region that has functions: "struct h_weights" */
+  Name gradients_type;       /* "struct weights" when they look alike */
+} Emit;
+
+/* ---- memory.c */
+void name_members(Emit *e);
+void print_structs(Emit *e);
+bool in_workspace(const Emit *e, const Buffer *b); /* placed by offset, not as a struct's member */
+Name member_path(const Emit *e, int buffer);       /* "h[0].ln_1_weight" within its section's struct */
+int struct_of(BufferKind kind);                    /* IN_WEIGHTS .. IN_SAVED; -1 */
+int64_t workspace_offset(const Emit *e, int buffer);
+char *array_text(const Emit *e, const Buffer *b);  /* "MICROBATCH * 128 * 256" */
+
+/* ---- regions.c */
+void find_families(Emit *e);
+Name kernel_function(const Emit *e, const Kernel *k);
+void print_loops_and_objects(Emit *e);
+void print_setup(Emit *e);
+void print_region_functions(Emit *e);
+void print_pass(Emit *e, bool backward);
+/* What a pass is called with, as declared (the values: the same names). */
+Names pass_parameters(const Emit *e, bool backward, bool declare);
+bool pass_uses(const Emit *e, bool backward, BufferKind kind);
+bool pass_samples(const Emit *e, bool backward);
+
+/* ---- tables.c */
+void print_tables(Emit *e);
+int stage_of_node(const Emit *e, int forward_node);
 
 #endif

@@ -1,0 +1,515 @@
+/* The calls of a stage: regions that look alike become one function called with different memory, the
+ * rest stands in line in forward_pass and backward_pass. */
+#include "emit/print.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+/* ---- kernels in their three lists ---------------------------------------------------------------------- */
+
+static const Kernels *list_of(const Emit *e, bool backward) { return backward ? &e->k->backward : &e->k->forward; }
+
+static int region_first(const Emit *e, int region, bool backward) {
+  const Region *r = &e->k->regions.at[region];
+  return backward ? r->first_backward : r->first_forward;
+}
+
+static int region_end(const Emit *e, int region, bool backward) {
+  const Region *r = &e->k->regions.at[region];
+  return backward ? r->end_backward : r->end_forward;
+}
+
+static bool own(const Emit *e, int buffer, int region) {
+  const Buffer *b = &e->k->buffers.at[buffer];
+  return b->region == region && (b->kind == BUFFER_TEMPORARY || struct_of(b->kind) >= 0);
+}
+
+/* ---- which regions share functions ------------------------------------------------------------------------ */
+
+/* Whether a buffer of region a and the one that stands in its stead in region b are reached alike. */
+static bool same_role(const Emit *e, int x, int a, int y, int b) {
+  const Buffer *p = &e->k->buffers.at[x], *q = &e->k->buffers.at[y];
+  if (own(e, x, a) != own(e, y, b) || p->type != q->type)
+    return false;
+  if (!own(e, x, a))
+    return true;
+  if (p->kind != q->kind || p->elements != q->elements)
+    return false;
+  if (p->kind == BUFFER_TEMPORARY)
+    return p->backward == q->backward && e->l->buffer[x].offset == e->l->buffer[y].offset;
+  return p->name == q->name;
+}
+
+static bool same_direction(const Emit *e, int a, int b, bool backward, int *stands_for) {
+  int n = region_end(e, a, backward) - region_first(e, a, backward);
+  if (n != region_end(e, b, backward) - region_first(e, b, backward))
+    return false;
+  for (int i = 0; i < n; i++) {
+    const Kernel *k = &list_of(e, backward)->at[region_first(e, a, backward) + i];
+    const Kernel *l = &list_of(e, backward)->at[region_first(e, b, backward) + i];
+    if (k->signature != l->signature)
+      return false;
+    KernelCall x = kernel_call(e->k, k), y = kernel_call(e->k, l);
+    if (x.buffers.n != y.buffers.n)
+      return false;
+    for (int j = 0; j < x.buffers.n; j++) {
+      int from = x.buffers.at[j], to = y.buffers.at[j];
+      if ((stands_for[from] >= 0 && stands_for[from] != to) || !same_role(e, from, a, to, b))
+        return false;
+      stands_for[from] = to;
+    }
+  }
+  return true;
+}
+
+/* By buffer of region a: the one region b uses in its stead; NULL when they cannot share functions. */
+static int *correspondence(const Emit *e, int a, int b) {
+  int *stands_for = alloc((size_t)(e->k->buffers.n + 1) * sizeof *stands_for);
+  for (int i = 0; i < e->k->buffers.n; i++)
+    stands_for[i] = -1;
+  if (!same_direction(e, a, b, false, stands_for) || !same_direction(e, a, b, true, stands_for))
+    return NULL;
+  return stands_for;
+}
+
+void find_families(Emit *e) {
+  int n = e->k->regions.n;
+  e->family = alloc((size_t)(n + 1) * sizeof *e->family);
+  e->prefix = alloc((size_t)(n + 1) * sizeof *e->prefix);
+  for (int i = 0; i < n; i++)
+    e->family[i] = -1;
+  for (int i = 0; i < n; i++) {
+    const Region *r = &e->k->regions.at[i];
+    if (r->index >= 0 && r->like == i)
+      e->family[i] = i;
+    else if (r->index >= 0 && e->family[r->like] >= 0 && correspondence(e, r->like, i))
+      e->family[i] = r->like;
+  }
+  for (int i = 0; i < n; i++) {
+    if (e->family[i] != i)
+      continue;
+    const Region *r = &e->k->regions.at[i];
+    Name name = c_identifier(r->family);
+    bool taken = false;
+    for (int j = 0; j < i; j++)
+      taken = taken || e->prefix[j] == name;
+    e->prefix[i] = taken ? c_identifier(r->path) : name;
+    push(&e->taken, internf("%s_forward", e->prefix[i]));
+    push(&e->taken, internf("%s_backward", e->prefix[i]));
+  }
+}
+
+/* ---- what a function being printed calls things -------------------------------------------------------------- */
+
+typedef struct Body {
+  Emit *e;
+  bool backward;
+  int region;     /* the region whose function it is; -1: the whole pass */
+  Names taken;
+  Name *text;     /* by buffer; NULL: not named yet */
+  Ints locals;    /* buffers in the workspace that need a declaration */
+  Ints outside;   /* of a region: buffers it is called with */
+  Ints key_kernel, key_term; /* of a region: random keys it is called with */
+  Names keys;
+  bool uses[BUFFER_LOSS + 1], first, scratch, work;
+} Body;
+
+static Name stage_text(Body *b, int buffer) {
+  static const char *const base[] = {
+    [BUFFER_WEIGHT] = "w", [BUFFER_ACCUMULATOR] = "g", [BUFFER_INPUT] = "in", [BUFFER_RECEIVED] = "received",
+    [BUFFER_SENT] = "sent", [BUFFER_GRADIENT_RECEIVED] = "gradients_received",
+    [BUFFER_GRADIENT_SENT] = "gradients_sent", [BUFFER_SAVED] = "s",
+  };
+  const Buffer *x = &b->e->k->buffers.at[buffer];
+  if (x->kind == BUFFER_TABLE)
+    return internf("arena->tables.%s", b->e->member[buffer]);
+  if (x->kind == BUFFER_LOSS)
+    return internf("arena->losses.%s", b->e->member[buffer]);
+  return internf("%s->%s", base[x->kind], member_path(b->e, buffer));
+}
+
+static Name name_buffer(Body *b, int buffer) {
+  const Buffer *x = &b->e->k->buffers.at[buffer];
+  bool mine = b->region >= 0 && own(b->e, buffer, b->region);
+  b->uses[x->kind] = b->uses[x->kind] || b->region < 0 || mine;
+  if (x->kind == BUFFER_TEMPORARY && (mine || b->region < 0)) {
+    push(&b->locals, buffer);
+    b->work = b->work || mine;
+    return unique_name(&b->taken, x->name);
+  }
+  if (mine)
+    return internf("%s->%s", x->kind == BUFFER_WEIGHT ? "w" : x->kind == BUFFER_SAVED ? "s" : "g", b->e->member[buffer]);
+  if (b->region >= 0) {
+    push(&b->outside, buffer);
+    bool gradient = x->kind == BUFFER_ACCUMULATOR || x->kind == BUFFER_GRADIENT_RECEIVED ||
+                    x->kind == BUFFER_GRADIENT_SENT;
+    return unique_name(&b->taken, x->kind == BUFFER_ACCUMULATOR && gradient ? format("d_%s", x->name) : x->name);
+  }
+  if (in_workspace(b->e, x)) {
+    push(&b->locals, buffer);
+    return unique_name(&b->taken, x->name);
+  }
+  return stage_text(b, buffer);
+}
+
+static void see_kernel(Body *b, int at) {
+  const Kernel *k = &list_of(b->e, b->backward)->at[at];
+  KernelCall c = kernel_call(b->e->k, k);
+  b->first = b->first || c.first;
+  b->scratch = b->scratch || c.scratch;
+  for (int i = 0; i < c.buffers.n; i++)
+    if (!b->text[c.buffers.at[i]])
+      b->text[c.buffers.at[i]] = name_buffer(b, c.buffers.at[i]);
+  for (int i = 0; b->region >= 0 && i < c.keys.n; i++) {
+    push(&b->key_kernel, at - region_first(b->e, b->region, b->backward));
+    push(&b->key_term, c.keys.at[i]);
+    unique_name(&b->taken, "key");
+    push(&b->keys, b->taken.at[b->taken.n - 1]);
+  }
+}
+
+static Body body_new(Emit *e, bool backward, int region) {
+  Body b = {.e = e, .backward = backward, .region = region};
+  b.text = alloc((size_t)(e->k->buffers.n + 1) * sizeof(Name));
+  for (int i = 0; i < e->functions.n; i++)
+    push(&b.taken, e->functions.at[i].name);
+  for (int i = 0; i < e->taken.n; i++)
+    push(&b.taken, e->taken.at[i]);
+  return b;
+}
+
+/* A region's function, its kernels seen. */
+static Body region_body(Emit *e, int region, bool backward) {
+  Body b = body_new(e, backward, region);
+  for (int i = region_first(e, region, backward); i < region_end(e, region, backward); i++)
+    see_kernel(&b, i);
+  return b;
+}
+
+/* ---- calling regions ------------------------------------------------------------------------------------------ */
+
+/* The region that starts at a kernel and has a function, or -1. */
+static int region_at(const Emit *e, int kernel, bool backward) {
+  for (int r = 0; r < e->k->regions.n; r++)
+    if (e->family[r] >= 0 && region_first(e, r, backward) == kernel && region_end(e, r, backward) > kernel)
+      return r;
+  return -1;
+}
+
+static void see_region(Body *b, int region) {
+  Emit *e = b->e;
+  int family = e->family[region];
+  Body inner = region_body(e, family, b->backward);
+  int *stands_for = correspondence(e, family, region);
+  ensure(stands_for);
+  b->first = b->first || inner.first;
+  b->scratch = b->scratch || inner.scratch;
+  b->uses[BUFFER_WEIGHT] |= inner.uses[BUFFER_WEIGHT];
+  b->uses[BUFFER_ACCUMULATOR] |= inner.uses[BUFFER_ACCUMULATOR];
+  b->uses[BUFFER_SAVED] |= inner.uses[BUFFER_SAVED];
+  for (int i = 0; i < inner.outside.n; i++) {
+    int buffer = stands_for[inner.outside.at[i]];
+    if (!b->text[buffer])
+      b->text[buffer] = name_buffer(b, buffer);
+  }
+}
+
+/* All kernels of a pass. */
+static Body pass_body(Emit *e, bool backward) {
+  Body b = body_new(e, backward, -1);
+  const Kernels *kernels = list_of(e, backward);
+  for (int i = 0; i < kernels->n;) {
+    int region = region_at(e, i, backward);
+    if (region >= 0) {
+      see_region(&b, region);
+      i = region_end(e, region, backward);
+    } else {
+      see_kernel(&b, i++);
+    }
+  }
+  return b;
+}
+
+/* Where a region's saved struct starts in the workspace. */
+static int64_t saved_start(const Emit *e, int region) {
+  int64_t start = -1;
+  for (int i = 0; i < e->k->buffers.n; i++)
+    if (e->k->buffers.at[i].kind == BUFFER_SAVED && e->k->buffers.at[i].region == region) {
+      int64_t at = workspace_offset(e, i);
+      start = start < 0 || at < start ? at : start;
+    }
+  return start;
+}
+
+static void call_region(Text *out, Body *b, int region) {
+  Emit *e = b->e;
+  int family = e->family[region];
+  Body inner = region_body(e, family, b->backward);
+  int *stands_for = correspondence(e, family, region);
+  Names list = {0};
+  if (inner.first)
+    push(&list, intern("first"));
+  if (inner.uses[BUFFER_WEIGHT])
+    push(&list, internf("&w->%s", e->path[IN_WEIGHTS][region]));
+  if (inner.uses[BUFFER_ACCUMULATOR])
+    push(&list, internf("&g->%s", e->path[IN_GRADIENTS][region]));
+  if (inner.uses[BUFFER_SAVED])
+    push(&list, e->p->saved_slots > 1 ? internf("&s->%s", e->path[IN_SAVED][region])
+                                      : internf("(%s *)(arena->workspace + %" PRId64 ")", e->type[IN_SAVED][region], saved_start(e, region)));
+  for (int i = 0; i < inner.outside.n; i++)
+    push(&list, b->text[stands_for[inner.outside.at[i]]]);
+  for (int i = 0; i < inner.keys.n; i++) {
+    const Kernel *k = &list_of(e, b->backward)->at[region_first(e, region, b->backward) + inner.key_kernel.at[i]];
+    push(&list, internf("0x%016" PRIx64 "u", node_key(k->terms.at[inner.key_term.at[i]].node)));
+  }
+  if (inner.work)
+    push(&list, internf("arena->workspace + %" PRId64, (b->backward ? e->l->frame_backward : e->l->frame)[region] -
+                                                           e->l->section[SECTION_WORKSPACE].offset));
+  const char *function = internf("%s_%s", e->prefix[family], b->backward ? "backward" : "forward");
+  text_add(out, "\n  /* %s */\n", comment_text(e->k->regions.at[region].path));
+  text_list(out, (int)strlen(function) + 3, format("  %s(", function), &list, ");\n");
+  text_add(out, "  pd_progress();\n");
+}
+
+/* ---- printing bodies -------------------------------------------------------------------------------------------- */
+
+Name kernel_function(const Emit *e, const Kernel *k) {
+  for (int i = 0; i < e->functions.n; i++)
+    if (e->functions.at[i].signature == k->signature)
+      return e->functions.at[i].name;
+  BUG("kernel '%s' was never printed", k->name);
+}
+
+static Name body_text(void *context, int buffer) {
+  Body *b = context;
+  ensure(b->text[buffer]);
+  return b->text[buffer];
+}
+
+static void call_kernel(Text *out, Body *b, int at) {
+  Emit *e = b->e;
+  const Kernel *k = &list_of(e, b->backward)->at[at];
+  Name function = kernel_function(e, k);
+  if (k->kind == KERNEL_CALL) {
+    print_call(out, 2, e->k, k, function, body_text, b);
+    return;
+  }
+  KernelCall c = kernel_call(e->k, k);
+  Names list = {0};
+  if (c.first)
+    push(&list, intern("first"));
+  for (int i = 0; i < c.buffers.n; i++)
+    push(&list, body_text(b, c.buffers.at[i]));
+  for (int i = 0; i < c.keys.n; i++) {
+    Name key = internf("0x%016" PRIx64 "u", node_key(k->terms.at[c.keys.at[i]].node));
+    for (int j = 0; b->region >= 0 && j < b->keys.n; j++)
+      if (b->key_term.at[j] == c.keys.at[i] && b->key_kernel.at[j] == at - region_first(e, b->region, b->backward))
+        key = b->keys.at[j];
+    push(&list, key);
+  }
+  if (c.scratch)
+    push(&list, intern("scratch"));
+  text_list(out, (int)strlen(function) + 3, format("  %s(", function), &list, ");\n");
+}
+
+/* Whether the function writes through a buffer, so that it cannot be const. */
+static bool writes(const Body *b, int buffer) {
+  for (int i = region_first(b->e, b->region, b->backward); i < region_end(b->e, b->region, b->backward); i++)
+    if (kernel_writes(&list_of(b->e, b->backward)->at[i], buffer))
+      return true;
+  return false;
+}
+
+static void declare_locals(Text *out, Body *b) {
+  const Emit *e = b->e;
+  for (int i = 0; i < b->locals.n; i++) {
+    int buffer = b->locals.at[i];
+    const Buffer *x = &e->k->buffers.at[buffer];
+    const char *type = x->type == TYPE_TOKEN ? "int32_t" : "float";
+    const char *base = b->region >= 0 ? "work" : "arena->workspace";
+    int64_t offset = b->region >= 0 ? e->l->buffer[buffer].offset : workspace_offset(e, buffer);
+    char *place = offset == 0 ? format("%s", base) : format("(%s + %" PRId64 ")", base, offset);
+    text_add(out, "  %s *%s = (%s *)%s; /* [%s] */\n", type, b->text[buffer], type, place, array_text(e, x));
+  }
+  if (b->scratch)
+    text_add(out, "  char *scratch = arena->scratch;\n");
+  if (b->locals.n || b->scratch)
+    text_add(out, "\n");
+}
+
+enum { CALLS_BETWEEN_PROGRESS = 4 };
+
+static void region_function(Emit *e, int region, bool backward) {
+  if (region_end(e, region, backward) == region_first(e, region, backward))
+    return;
+  Body b = region_body(e, region, backward);
+  const Region *r = &e->k->regions.at[region];
+  Names list = {0};
+  if (b.first)
+    push(&list, intern("bool first"));
+  if (b.uses[BUFFER_WEIGHT])
+    push(&list, internf("const %s *w", e->type[IN_WEIGHTS][region]));
+  if (b.uses[BUFFER_ACCUMULATOR])
+    push(&list, internf("%s *g", e->type[IN_GRADIENTS][region]));
+  if (b.uses[BUFFER_SAVED])
+    push(&list, internf("%s%s *s", backward ? "const " : "", e->type[IN_SAVED][region]));
+  for (int i = 0; i < b.outside.n; i++) {
+    const Buffer *x = &e->k->buffers.at[b.outside.at[i]];
+    push(&list, internf("%s%s *%s", writes(&b, b.outside.at[i]) ? "" : "const ",
+                        x->type == TYPE_TOKEN ? "int32_t" : "float", b.text[b.outside.at[i]]));
+  }
+  for (int i = 0; i < b.keys.n; i++)
+    push(&list, internf("uint64_t %s", b.keys.at[i]));
+  if (b.work)
+    push(&list, intern("char *work"));
+  const char *what = e->k->n_stages > 1 ? "the blocks of this stage" : "the blocks";
+  text_comment(&e->out, 0, format("%s pass of %s that look like %s, one call each.", backward ? "Backward" : "Forward",
+                                  what, r->path));
+  const char *function = internf("%s_%s", e->prefix[region], backward ? "backward" : "forward");
+  text_list(&e->out, (int)strlen(function) + 13, format("static void %s(", function), &list, ") {\n");
+  declare_locals(&e->out, &b);
+  int calls = 0;
+  for (int i = region_first(e, region, backward); i < region_end(e, region, backward); i++) {
+    call_kernel(&e->out, &b, i);
+    calls += list_of(e, backward)->at[i].kind == KERNEL_CALL;
+    if (calls == CALLS_BETWEEN_PROGRESS && i + 1 < region_end(e, region, backward)) {
+      text_add(&e->out, "  pd_progress();\n");
+      calls = 0;
+    }
+  }
+  text_add(&e->out, "}\n\n");
+}
+
+void print_region_functions(Emit *e) {
+  for (int backward = 0; backward < 2; backward++)
+    for (int r = 0; r < e->k->regions.n; r++)
+      if (e->family[r] == r)
+        region_function(e, r, backward);
+}
+
+/* ---- passes --------------------------------------------------------------------------------------------------------- */
+
+bool pass_uses(const Emit *e, bool backward, BufferKind kind) {
+  Body b = pass_body((Emit *)e, backward);
+  return b.uses[kind] && !(kind == BUFFER_SAVED && e->p->saved_slots == 1);
+}
+
+bool pass_samples(const Emit *e, bool backward) {
+  for (int i = 0; i < list_of(e, backward)->n; i++)
+    if (kernel_call(e->k, &list_of(e, backward)->at[i]).samples)
+      return true;
+  return false;
+}
+
+Names pass_parameters(const Emit *e, bool backward, bool declare) {
+  Names list = {0};
+  Body b = pass_body((Emit *)e, backward);
+  const struct { BufferKind kind; const char *type, *name; } slots[] = {
+    {BUFFER_WEIGHT, "const struct weights", "w"},
+    {BUFFER_INPUT, "const struct inputs", "in"},
+    {BUFFER_RECEIVED, "const struct received", "received"},
+    {BUFFER_SAVED, backward ? "const struct saved" : "struct saved", "s"},
+    {BUFFER_SENT, backward ? "const struct sent" : "struct sent", "sent"},
+    {BUFFER_GRADIENT_RECEIVED, "const struct gradients_received", "gradients_received"},
+    {BUFFER_GRADIENT_SENT, "struct gradients_sent", "gradients_sent"},
+    {BUFFER_ACCUMULATOR, e->gradients_type, "g"},
+  };
+  if (b.first)
+    push(&list, intern(declare ? "bool first" : "first"));
+  for (size_t i = 0; i < sizeof slots / sizeof *slots; i++)
+    if (pass_uses(e, backward, slots[i].kind))
+      push(&list, declare ? internf("%s *%s", slots[i].type, slots[i].name) : intern(slots[i].name));
+  if (declare && list.n == 0)
+    push(&list, intern("void"));
+  return list;
+}
+
+void print_pass(Emit *e, bool backward) {
+  Body b = pass_body(e, backward);
+  const Kernels *kernels = list_of(e, backward);
+  Names list = pass_parameters(e, backward, true);
+  const char *function = backward ? "backward_pass" : "forward_pass";
+  text_list(&e->out, (int)strlen(function) + 13, format("static void %s(", function), &list, ") {\n");
+  Text calls = {0};
+  int heavy = 0;
+  for (int i = 0; i < kernels->n;) {
+    int region = region_at(e, i, backward);
+    if (region >= 0) {
+      call_region(&calls, &b, region);
+      i = region_end(e, region, backward);
+      heavy = 0;
+      if (i < kernels->n && region_at(e, i, backward) < 0)
+        text_add(&calls, "\n");
+      continue;
+    }
+    heavy += kernels->at[i].kind == KERNEL_CALL;
+    call_kernel(&calls, &b, i++);
+    if (heavy == CALLS_BETWEEN_PROGRESS) {
+      text_add(&calls, "  pd_progress();\n");
+      heavy = 0;
+    }
+  }
+  b.scratch = calls.n && strstr(calls.at, "scratch") != NULL;
+  declare_locals(&e->out, &b);
+  text_add(&e->out, "%s}\n\n", calls.n ? calls.at : "");
+}
+
+/* ---- setup, loops and objects ---------------------------------------------------------------------------------------- */
+
+static const Kernels *all_lists(const Emit *e, int i) {
+  return i == 0 ? &e->k->setup : list_of(e, i == 2);
+}
+
+void print_loops_and_objects(Emit *e) {
+  Text loops = {0};
+  text_add(&e->out, "/* ---- matrix products and attention: shapes and strides ---- */\n\n");
+  size_t before = e->out.n;
+  for (int i = 0; i < 3; i++)
+    for (int j = 0; j < all_lists(e, i)->n; j++) {
+      const Kernel *k = &all_lists(e, i)->at[j];
+      bool known = false;
+      for (int f = 0; f < e->functions.n && !known; f++)
+        known = e->functions.at[f].signature == k->signature;
+      if (known)
+        continue;
+      Name name = unique_name(&e->taken, k->name);
+      push(&e->functions, (Function){k->signature, name});
+      if (k->kind == KERNEL_LOOP)
+        print_loop(&loops, e->k, k, name);
+      else
+        print_call_object(&e->out, e->k, k, name);
+    }
+  text_add(&e->out, e->out.n == before ? "/* none */\n\n" : "\n");
+  if (loops.n)
+    text_add(&e->out, "/* ---- fused loops ---- */\n\n%s", loops.at);
+}
+
+void print_setup(Emit *e) {
+  Text body = {0};
+  Names done = {0};
+  for (int i = 0; i < 3; i++)
+    for (int j = 0; j < all_lists(e, i)->n; j++) {
+      const Kernel *k = &all_lists(e, i)->at[j];
+      bool known = false;
+      for (int d = 0; d < done.n && !known; d++)
+        known = done.at[d] == k->signature;
+      if (known || k->kind != KERNEL_CALL)
+        continue;
+      push(&done, k->signature);
+      print_call_setup(&body, e->k, k, kernel_function(e, k));
+    }
+  for (int j = 0; j < e->k->setup.n; j++) {
+    const Kernel *k = &e->k->setup.at[j];
+    Body b = body_new(e, false, -1);
+    KernelCall c = kernel_call(e->k, k);
+    Names list = {0};
+    ensure(k->kind == KERNEL_LOOP && !c.first && !c.keys.n);
+    for (int i = 0; i < c.buffers.n; i++)
+      push(&list, stage_text(&b, c.buffers.at[i]));
+    if (c.scratch)
+      push(&list, intern("arena->scratch"));
+    Name function = kernel_function(e, k);
+    text_list(&body, (int)strlen(function) + 3, format("  %s(", function), &list, ");\n");
+  }
+  text_add(&e->out, "/* Before the first microbatch. */\nstatic void setup(void) {\n%s}\n\n", body.n ? body.at : "");
+}

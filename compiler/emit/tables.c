@@ -1,0 +1,254 @@
+/* What a stage program tells the runtime about itself: parameters, inputs, channels, settings. */
+#include "emit/print.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+int stage_of_node(const Emit *e, int forward_node) {
+  for (int i = 0; i < e->plan->n_stages; i++) {
+    const StagePlan *s = &e->plan->stage[i];
+    if (forward_node >= e->pieces->at[s->first_piece].first && forward_node < e->pieces->at[s->end_piece - 1].end)
+      return i;
+  }
+  BUG("forward node %d is on no stage", forward_node);
+}
+
+static bool stage_holds(const Emit *e, int stage, int param) {
+  const StagePlan *s = &e->plan->stage[stage];
+  for (int i = s->first_piece; i < s->end_piece; i++)
+    for (int j = 0; j < e->pieces->at[i].params.n; j++)
+      if (e->pieces->at[i].params.at[j] == param)
+        return true;
+  return false;
+}
+
+static int owner_of(const Emit *e, int param) {
+  for (int i = 0; i < e->plan->n_stages; i++)
+    if (stage_holds(e, i, param))
+      return i;
+  BUG("parameter '%s' is on no stage", e->g->params.at[param].name);
+}
+
+static int find_buffer(const Emit *e, BufferKind kind, int param, int use) {
+  for (int i = 0; i < e->k->buffers.n; i++) {
+    const Buffer *b = &e->k->buffers.at[i];
+    if (b->kind == kind && b->param == param && (use < 0 || b->use == use))
+      return i;
+  }
+  return -1;
+}
+
+/* ---- parameters ---------------------------------------------------------------------------------------- */
+
+static char *dims_list(int rank, const int64_t *dim) {
+  Text out = {0};
+  for (int i = 0; i < rank; i++)
+    text_add(&out, "%s%" PRId64, i ? ", " : "", dim[i]);
+  return out.n ? out.at : format("1");
+}
+
+/* "USES({0, offset})", with a comma behind all but the last; *n: how many. */
+static char *uses_text(const Emit *e, int param, int *n) {
+  const Param *p = &e->g->params.at[param];
+  Text out = {0};
+  *n = 0;
+  for (int use = 0; use < p->uses.n; use++) {
+    if (use >= p->gradients.n || p->gradients.at[use] < 0)
+      continue;
+    int stage = stage_of_node(e, p->uses.at[use]), buffer = find_buffer(e, BUFFER_ACCUMULATOR, param, use);
+    text_add(&out, "%s{%d, ", *n ? ", " : "", stage);
+    if (buffer >= 0)
+      text_add(&out, "offsetof(%s, %s)}", e->gradients_type, member_path(e, buffer));
+    else
+      text_add(&out, "offsetof(struct arena, exchanged.%s_use_%d)}", c_identifier(p->name), use + 1);
+    ++*n;
+  }
+  return out.n ? out.at : format("{0, 0}");
+}
+
+static void parameter_table(Emit *e) {
+  static const char *const inits[] = {"PD_ZEROS", "PD_ONES", "PD_CONSTANT", "PD_UNIFORM", "PD_NORMAL"};
+  if (e->k->params.n == 0)
+    return;
+  text_add(&e->out, "/* Offset in struct weights, shape, whether files hold it transposed, whether it decays, initial values,\n"
+                    " * place in the model's order, first stage that has it, and where each use's gradient is summed. */\n"
+                    "#define USES(...) (const struct pd_use[]){__VA_ARGS__}\n"
+                    "static const struct pd_parameter parameters[] = {\n");
+  for (int i = 0; i < e->k->params.n; i++) {
+    int param = e->k->params.at[i], weight = find_buffer(e, BUFFER_WEIGHT, param, -1), n_uses;
+    const Param *p = &e->g->params.at[param];
+    ensure(weight >= 0);
+    bool decays = e->g->train.decay_all || p->shape.rank >= 2;
+    char *uses = uses_text(e, param, &n_uses);
+    Names list = {0};
+    push(&list, intern(string_literal(p->name)));
+    push(&list, internf("%d", p->shape.rank));
+    push(&list, internf("{%s}", dims_list(p->shape.rank, p->shape.dim)));
+    push(&list, internf("%" PRId64, shape_elements(&p->shape)));
+    push(&list, internf("offsetof(struct weights, %s)", member_path(e, weight)));
+    push(&list, intern(p->stored_in_out ? "true" : "false"));
+    push(&list, intern(decays ? "true" : "false"));
+    push(&list, intern(inits[p->init]));
+    push(&list, intern(double_literal(p->init_value)));
+    push(&list, internf("%d", param));
+    push(&list, internf("%d", owner_of(e, param)));
+    push(&list, internf("%d", n_uses));
+    push(&list, internf("USES(%s)", uses));
+    text_list(&e->out, 3, "  {", &list, "},\n");
+  }
+  text_add(&e->out, "};\n\n");
+}
+
+static void input_table(Emit *e) {
+  text_add(&e->out, "static const struct pd_input inputs[] = {\n");
+  for (int i = 0; i < e->g->inputs.n; i++) {
+    const Input *in = &e->g->inputs.at[i];
+    const Value *v = &e->g->values.at[in->value];
+    text_add(&e->out, "  {%s, .target = %s, .token = %s, .classes = %" PRId64 ", .rank = %d, .dim = {%s}, .elements = %" PRId64 "},\n",
+             string_literal(in->name), in->target ? "true" : "false", v->type == TYPE_TOKEN ? "true" : "false",
+             v->type == TYPE_TOKEN ? v->classes : 0, v->shape.rank, dims_list(v->shape.rank, v->shape.dim),
+             shape_elements(&v->shape));
+  }
+  text_add(&e->out, "};\n\n");
+}
+
+/* ---- tensors that a failure can name ------------------------------------------------------------------------ */
+
+static void tensor_line(Emit *e, int buffer) {
+  const Buffer *b = &e->k->buffers.at[buffer];
+  if (in_workspace(e, b))
+    text_add(&e->out, "  {%s, offsetof(struct arena, workspace) + %" PRId64 ", 0, 1, %" PRId64 "},\n",
+             string_literal(b->comment), workspace_offset(e, buffer), b->elements);
+  else
+    text_add(&e->out, "  {%s, offsetof(struct arena, %s[0].%s), %" PRId64 ", %d, %" PRId64 "},\n", string_literal(b->comment),
+             b->kind == BUFFER_SAVED ? "saved" : "received", member_path(e, buffer), e->l->buffer[buffer].stride,
+             e->l->buffer[buffer].copies, b->elements);
+}
+
+static int tensor_table(Emit *e) {
+  int n = 0;
+  for (int at = -1; at < e->k->forward.n; at++)
+    for (int i = 0; i < e->k->buffers.n; i++) {
+      const Buffer *b = &e->k->buffers.at[i];
+      bool mine = b->type == TYPE_F32 && (at < 0 ? b->kind == BUFFER_RECEIVED : b->kind == BUFFER_SAVED && b->first == at);
+      if (!mine)
+        continue;
+      if (n++ == 0)
+        text_add(&e->out, "/* Where to look for the first value that is not finite: name, offset, stride, slots, elements. */\n"
+                          "static const struct pd_tensor tensors[] = {\n");
+      tensor_line(e, i);
+    }
+  if (n)
+    text_add(&e->out, "};\n\n");
+  return n;
+}
+
+/* ---- channels ---------------------------------------------------------------------------------------------------- */
+
+static void channel_table(Emit *e, const Ints *buffers, const char *name) {
+  if (buffers->n == 0)
+    return;
+  text_add(&e->out, "static const struct pd_channel_value %s_values[] = {\n", name);
+  for (int i = 0; i < buffers->n; i++)
+    text_add(&e->out, "  {offsetof(struct arena, %s[0].%s), sizeof(struct %s), %s * sizeof(float)},\n", name,
+             e->member[buffers->at[i]], name, array_text(e, &e->k->buffers.at[buffers->at[i]]));
+  text_add(&e->out, "};\n");
+}
+
+static void channel_field(Emit *e, const Ints *buffers, const char *field, const char *name, const char *slots) {
+  if (buffers->n)
+    text_add(&e->out, "  .%s = {%d, %s_values, %s},\n", field, buffers->n, name, slots);
+}
+
+/* ---- the stage ------------------------------------------------------------------------------------------------------ */
+
+static double flops_per_sample(const Graph *g) {
+  double flops = 0;
+  for (int i = 0; i < g->nodes.n; i++)
+    if (g->nodes.at[i].op->cost)
+      flops += g->nodes.at[i].op->cost(g, i).matmul_flops;
+  return flops;
+}
+
+static int64_t tokens_per_sample(const Graph *g) {
+  for (int i = 0; i < g->inputs.n; i++) {
+    const Value *v = &g->values.at[g->inputs.at[i].value];
+    if (!g->inputs.at[i].target && v->type == TYPE_TOKEN)
+      return shape_elements(&v->shape);
+  }
+  return 0;
+}
+
+static void train_fields(Emit *e) {
+  static const char *const rates[] = {"PD_LR_CONSTANT", "PD_LR_LINEAR", "PD_LR_COSINE"};
+  const Train *t = &e->g->train;
+  text_add(&e->out, "  .optimizer = %s, .lr = %s,", t->optimizer == OPTIMIZER_ADAMW ? "PD_ADAMW" : "PD_SGD", double_literal(t->lr));
+  if (t->optimizer == OPTIMIZER_ADAMW)
+    text_add(&e->out, " .beta1 = %s, .beta2 = %s, .eps = %s,", double_literal(t->beta1), double_literal(t->beta2),
+             double_literal(t->eps));
+  else
+    text_add(&e->out, " .momentum = %s,", double_literal(t->momentum));
+  text_add(&e->out, "\n  .weight_decay = %s, .clip_norm = %s,\n", double_literal(t->weight_decay), double_literal(t->clip_norm));
+  text_add(&e->out, "  .rate = %s, .lr_warmup = %" PRId64 ", .lr_total = %" PRId64 ", .lr_floor = %s,\n", rates[t->lr_kind],
+           t->lr_warmup, t->lr_total, double_literal(t->lr_floor));
+}
+
+static void memory_fields(Emit *e) {
+  const Layout *l = e->l;
+  text_add(&e->out, "  .planned_peak_bytes = planned_peak_bytes, .arena_bytes = sizeof(struct arena),\n");
+  if (l->section[SECTION_WEIGHTS].copies)
+    text_add(&e->out, "  .weights = offsetof(struct arena, weights), .weights_stride = sizeof(struct weights), .versions = VERSIONS,\n");
+  else
+    text_add(&e->out, "  .versions = VERSIONS,\n");
+  if (l->section[SECTION_GRADIENTS].copies)
+    text_add(&e->out, "  .accumulators = offsetof(struct arena, gradients), .accumulators_stride = sizeof(%s),\n", e->gradients_type);
+  text_add(&e->out, "  .accumulator_sets = ACCUMULATORS,\n");
+  if (l->section[SECTION_MOMENTS].copies)
+    text_add(&e->out, "  .moments = offsetof(struct arena, moments), .moments_stride = sizeof(struct weights), .n_moments = %d,\n",
+             l->n_moments);
+}
+
+void print_tables(Emit *e) {
+  const StageKernels *k = e->k;
+  const StagePlan *s = &e->plan->stage[k->stage];
+  text_add(&e->out, "/* ---- what the runtime is told ---- */\n\n");
+  parameter_table(e);
+  input_table(e);
+  int n_tensors = tensor_table(e);
+  channel_table(e, &k->received, "received");
+  channel_table(e, &k->sent, "sent");
+  channel_table(e, &k->gradients_received, "gradients_received");
+  channel_table(e, &k->gradients_sent, "gradients_sent");
+  text_add(&e->out, "static const int64_t planned_peak_bytes[] = {");
+  for (int i = 0; i < e->plan->n_stages; i++)
+    text_add(&e->out, "%s%" PRId64, i ? ", " : "", e->plan->stage[i].peak_bytes);
+  text_add(&e->out, "}; /* by rank */\nstatic const int64_t loss_elements[] = {");
+  for (int i = 0; i < e->g->losses.n; i++)
+    text_add(&e->out, "%s%" PRId64, i ? ", " : "", shape_elements(&e->g->values.at[e->g->losses.at[i].value].shape));
+  text_add(&e->out, "}; /* of one sample */\n\n");
+  int64_t elements = 0;
+  for (int i = 0; i < e->g->params.n; i++)
+    elements += shape_elements(&e->g->params.at[i].shape);
+  text_add(&e->out, "static const struct pd_stage stage = {\n  .model = %s, .schedule = %s,\n  .plan_hash = %s,\n",
+           string_literal(e->g->name), string_literal(e->plan->schedule), string_literal(e->plan_hash));
+  text_add(&e->out, "  .stage = %d, .n_stages = %d,\n  .batch = %" PRId64 ", .microbatch = MICROBATCH, .microbatches = MICROBATCHES,\n",
+           k->stage, k->n_stages, e->plan->batch);
+  text_add(&e->out, "  .model_parameters = %" PRId64 ", .n_model_parameters = %d, .flops_per_sample = %s, .tokens_per_sample = %" PRId64 ",\n",
+           elements, e->g->params.n, double_literal(flops_per_sample(e->g)), tokens_per_sample(e->g));
+  text_add(&e->out, "  .threads = %d,\n", e->plan->threads);
+  memory_fields(e);
+  text_add(&e->out, "  .per_batch = %s, .lag = LAG,\n", e->p->per_batch ? "true" : "false");
+  if (k->params.n)
+    text_add(&e->out, "  .parameters = parameters, .n_parameters = %d,\n", k->params.n);
+  text_add(&e->out, "  .inputs = inputs, .n_inputs = %d,\n", e->g->inputs.n);
+  if (n_tensors)
+    text_add(&e->out, "  .tensors = tensors, .n_tensors = %d,\n", n_tensors);
+  channel_field(e, &k->received, "activations_in", "received", "RECEIVED_SLOTS");
+  channel_field(e, &k->sent, "activations_out", "sent", "SENT_SLOTS");
+  channel_field(e, &k->gradients_received, "gradients_in", "gradients_received", "GRADIENT_SLOTS");
+  channel_field(e, &k->gradients_sent, "gradients_out", "gradients_sent", "GRADIENT_SLOTS");
+  text_add(&e->out, "  .n_losses = %d, .loss_elements = loss_elements,\n", e->g->losses.n);
+  train_fields(e);
+  text_add(&e->out, "  .forward_seconds = %.6g, .backward_seconds = %.6g, .update_seconds = %.6g,\n};\n\n", s->forward_seconds,
+           s->backward_seconds, s->update_seconds);
+}
