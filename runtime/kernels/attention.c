@@ -81,19 +81,48 @@ static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 static void pack(float *to, int64_t rows, int64_t padded, const float *from, int64_t row, int64_t n, int64_t size) {
   for (int64_t i = 0; i < n; i++) {
     memcpy(to + i * padded, from + i * row, (size_t)size * sizeof *to);
-    memset(to + i * padded + size, 0, (size_t)(padded - size) * sizeof *to);
+    for (int64_t j = size; j < padded; j++) to[i * padded + j] = 0.0f;
   }
   memset(to + n * padded, 0, (size_t)((rows - n) * padded) * sizeof *to);
 }
 
+/* x[i][j] becomes x[j][i]. */
+static inline __attribute__((always_inline)) void transpose(vector x[PD_LANES]) {
+#define EXCHANGE(step, first, second)                                                               \
+  _Pragma("unroll") for (int i = 0; i < PD_LANES; i++) if (!(i & step)) {                           \
+    vector low = x[i], high = x[i + step];                                                          \
+    x[i] = __builtin_shufflevector(low, high, first);                                               \
+    x[i + step] = __builtin_shufflevector(low, high, second);                                       \
+  }
+#define LIST(...) __VA_ARGS__
+  EXCHANGE(8, LIST(0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23),
+           LIST(8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31))
+  EXCHANGE(4, LIST(0, 1, 2, 3, 16, 17, 18, 19, 8, 9, 10, 11, 24, 25, 26, 27),
+           LIST(4, 5, 6, 7, 20, 21, 22, 23, 12, 13, 14, 15, 28, 29, 30, 31))
+  EXCHANGE(2, LIST(0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29),
+           LIST(2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31))
+  EXCHANGE(1, LIST(0, 16, 2, 18, 4, 20, 6, 22, 8, 24, 10, 26, 12, 28, 14, 30),
+           LIST(1, 17, 3, 19, 5, 21, 7, 23, 9, 25, 11, 27, 13, 29, 15, 31))
+#undef LIST
+#undef EXCHANGE
+}
+
 /* to[keys / COLUMNS][size][COLUMNS] = the transpose of from[n][size], zeros for keys from n on. */
 static void pack_transposed(float *to, int64_t keys, const float *from, int64_t row, int64_t n, int64_t size) {
-  for (int64_t panel = 0; panel < keys; panel += COLUMNS, to += size * COLUMNS)
-    for (int64_t half = 0; half < COLUMNS; half += PD_LANES)
-      for (int64_t j = 0; j < PD_LANES; j++) {
-        int64_t key = panel + half + j;
-        for (int64_t i = 0; i < size; i++) to[i * COLUMNS + half + j] = key < n ? from[key * row + i] : 0.0f;
-      }
+  for (int64_t key = 0; key < keys; key += PD_LANES) {
+    float *panel = to + key / COLUMNS * COLUMNS * size + key % COLUMNS;
+    int64_t i = 0;
+    for (; key + PD_LANES <= n && i + PD_LANES <= size; i += PD_LANES) {
+      vector x[PD_LANES];
+#pragma unroll
+      for (int j = 0; j < PD_LANES; j++) x[j] = *(const unaligned *)(from + (key + j) * row + i);
+      transpose(x);
+#pragma unroll
+      for (int j = 0; j < PD_LANES; j++) *(vector *)(panel + (i + j) * COLUMNS) = x[j];
+    }
+    for (; i < size; i++)
+      for (int64_t j = 0; j < PD_LANES; j++) panel[i * COLUMNS + j] = key + j < n ? from[(key + j) * row + i] : 0.0f;
+  }
 }
 
 /* What one thread works in; every part a multiple of 64 bytes. */
@@ -155,14 +184,15 @@ static int64_t visible(const struct pd_attention *a, int64_t i) {
 }
 
 /* One row of scores against n (a multiple of PD_LANES) keys, of which `seen` count: turns p into
- * exp(scale * p - max), raises the row's maximum, returns the factor for what was summed before. */
+ * exp(scale * p - max), raises the row's maximum; returns the factor for what was summed before. */
 static float soften(float *p, int64_t n, int64_t seen, float scale, float *row_max, float *row_sum) {
   float lane[PD_LANES];
   for (int64_t j = 0; j < n; j++) p[j] = j < seen ? p[j] * scale : -INFINITY;
   for (int l = 0; l < PD_LANES; l++) lane[l] = p[l];
   for (int64_t j = PD_LANES; j < n; j += PD_LANES)
     for (int l = 0; l < PD_LANES; l++) lane[l] = pd_max(lane[l], p[j + l]);
-  float max = pd_max(*row_max, pd_lanes_max(lane)), factor = pd_exp(*row_max - max);
+  float max = pd_max(*row_max, pd_lanes_max(lane));
+  float factor = *row_max == -INFINITY ? 0.0f : pd_exp(*row_max - max);
   for (int64_t j = 0; j < n; j++) p[j] = pd_exp(p[j] - max);
   for (int l = 0; l < PD_LANES; l++) lane[l] = p[l];
   for (int64_t j = PD_LANES; j < n; j += PD_LANES)
@@ -189,7 +219,7 @@ static void forward_block(const struct pd_attention *a, struct space *s, int64_t
       for (int64_t i = r; i < r + ROWS; i++) {
         int64_t seen = visible(a, first + i) - key;
         float factor = soften(s->p + i * KEYS, round_up(last, PD_LANES), seen, a->scale, s->max + i, s->sum + i);
-        for (int64_t j = 0; j < s->size; j++) s->o[i * s->size + j] *= factor;
+        for (int64_t j = 0; j < s->size && key > 0; j++) s->o[i * s->size + j] *= factor;
       }
       for (int64_t c = 0; c < s->size; c += COLUMNS)
         tile_add(s->o + r * s->size + c, s->size, s->p + r * KEYS, KEYS, 1, s->v + key * s->size + c, s->size, last);
