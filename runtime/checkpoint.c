@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* ---- reading -------------------------------------------------------------------------------------------- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 /* A parameter's shape in a file. */
 static void file_shape(const struct pd_parameter *p, int64_t *dim)
@@ -41,8 +41,8 @@ static void copy_in(const struct pd_parameter *p, const struct pd_entry *e, floa
     for (int64_t i = 0; i < p->elements; i++) to[i] = pd_entry_float(e, i);
 }
 
-static bool load_one(const char *path, const struct pd_safetensors *s, const struct pd_parameter *p, unsigned char *used,
-                     char *why)
+static bool load_one(const char *path, const struct pd_safetensors *s, const struct pd_parameter *p,
+                     unsigned char *used, char *why)
 {
   const struct pd_entry *e = pd_safetensors_find(s, p->name);
   if (!e) return pd_refuse(why, "'%s' holds no tensor '%s'", path, p->name);
@@ -96,8 +96,8 @@ static void note_unused(const char *path, const struct pd_safetensors *s, unsign
       first = i;
     }
   if (unused)
-    pd_note("'%s': ignored %d tensor%s that the model does not have: '%s'%s", path, unused, unused == 1 ? "" : "s",
-            s->at[first].name, unused == 1 ? "" : ", ...");
+    pd_note("'%s': ignored %d tensor%s that the model does not have: '%s'%s", path, unused,
+            unused == 1 ? "" : "s", s->at[first].name, unused == 1 ? "" : ", ...");
   free(by_any);
 }
 
@@ -110,7 +110,8 @@ void pd_load_weights(const char *path)
   if (map_file(path, &map, &size, why) && !pd_safetensors_parse(map, size, &s, cause))
     pd_refuse(why, "cannot read '%s': %.900s", path, cause);
   unsigned char *used = pd_allocate((size_t)s.n);
-  for (int i = 0; i < pd.stage->n_parameters && !*why; i++) load_one(path, &s, &pd.stage->parameters[i], used, why);
+  for (int i = 0; i < pd.stage->n_parameters && !*why; i++)
+    load_one(path, &s, &pd.stage->parameters[i], used, why);
   pd_agree(why);
   note_unused(path, &s, used);
   free(used);
@@ -118,9 +119,12 @@ void pd_load_weights(const char *path)
   munmap((void *)map, size);
 }
 
-/* ---- what rank 0 knows of the others' parameters ---------------------------------------------------------- */
+/* ---- what rank 0 knows of the others' parameters --------------------------------------------- */
 
-struct description { int32_t order, owner, rank, name_at; int64_t dim[PD_MAX_RANK], elements; };
+struct description {
+  int32_t order, owner, rank, name_at;
+  int64_t dim[PD_MAX_RANK], elements;
+};
 
 /* The parameters this rank writes, described one after another, then their names. */
 static char *describe(int32_t *bytes)
@@ -140,7 +144,10 @@ static char *describe(int32_t *bytes)
   for (int i = 0; i < s->n_parameters; i++) {
     const struct pd_parameter *p = &s->parameters[i];
     if (p->owner != s->stage) continue;
-    *d = (struct description){.order = p->order, .owner = s->stage, .rank = p->rank, .name_at = (int32_t)(name - all),
+    *d = (struct description){.order = p->order,
+                              .owner = s->stage,
+                              .rank = p->rank,
+                              .name_at = (int32_t)(name - all),
                               .elements = p->elements};
     file_shape(p, d->dim);
     d++;
@@ -153,7 +160,8 @@ static char *describe(int32_t *bytes)
 static struct pd_entry *gather_entries(int *owner)
 {
   int n = pd.stage->n_model_parameters, total = 0;
-  int32_t mine_bytes, *bytes = pd_allocate(sizeof *bytes * (size_t)pd.ranks), *at = pd_allocate(sizeof *at * (size_t)pd.ranks);
+  int32_t mine_bytes, *bytes = pd_allocate(sizeof *bytes * (size_t)pd.ranks),
+                      *at = pd_allocate(sizeof *at * (size_t)pd.ranks);
   char *mine = describe(&mine_bytes);
   MPI_Request request;
   MPI_Iallgather(&mine_bytes, 1, MPI_INT32_T, bytes, 1, MPI_INT32_T, pd_comm_control, &request);
@@ -183,7 +191,7 @@ static struct pd_entry *gather_entries(int *owner)
   return entries;
 }
 
-/* ---- writing ------------------------------------------------------------------------------------------------ */
+/* ---- writing --------------------------------------------------------------------------------- */
 
 enum { PIECE = 1 << 18 }; /* floats */
 
@@ -191,7 +199,8 @@ enum { PIECE = 1 << 18 }; /* floats */
 static void copy_out(const struct pd_parameter *p, int64_t first, int64_t n, float *to)
 {
   const struct pd_stage *s = pd.stage;
-  const float *w = (const float *)(pd.arena + s->weights + (size_t)(pd.steps % s->versions) * s->weights_stride + p->offset);
+  const float *w = (const float *)(pd.arena + s->weights +
+                                   (size_t)(pd.steps % s->versions) * s->weights_stride + p->offset);
   if (!(p->stored_in_out && p->rank == 2)) {
     memcpy(to, w + first, (size_t)n * sizeof *to);
     return;
@@ -237,14 +246,16 @@ static bool write_tensor(FILE *out, int order, int owner, int64_t elements, floa
 
 static void beside(const char *path, char *to, size_t room)
 {
-  if (snprintf(to, room, "%s.%d.new", path, (int)getpid()) >= (int)room) pd_fail("the path '%.100s...' is too long", path);
+  if (snprintf(to, room, "%s.%d.new", path, (int)getpid()) >= (int)room)
+    pd_fail("the path '%.100s...' is too long", path);
 }
 
 bool pd_writable(const char *path, char *why)
 {
   char other[4096];
   struct stat st;
-  if (!stat(path, &st) && !S_ISREG(st.st_mode)) return pd_refuse(why, "cannot write '%s': it is no regular file", path);
+  if (!stat(path, &st) && !S_ISREG(st.st_mode))
+    return pd_refuse(why, "cannot write '%s': it is no regular file", path);
   beside(path, other, sizeof other);
   int fd = open(other, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   if (fd < 0) return pd_refuse(why, "cannot write '%s': %s", path, strerror(errno));
@@ -290,7 +301,8 @@ void pd_save_weights(const char *path)
   else
     for (int order = 0; order < s->n_model_parameters; order++)
       for (int i = 0; i < s->n_parameters; i++)
-        if (s->parameters[i].order == order && s->parameters[i].owner == s->stage) send_pieces(&s->parameters[i], piece);
+        if (s->parameters[i].order == order && s->parameters[i].owner == s->stage)
+          send_pieces(&s->parameters[i], piece);
   for (int i = 0; i < s->n_model_parameters; i++) free(entries[i].name);
   free(entries);
   free(owner);

@@ -30,7 +30,7 @@ void pd_comm_open(void)
   for (size_t i = 0; i < sizeof all / sizeof *all; i++) MPI_Comm_dup(MPI_COMM_WORLD, all[i]);
 }
 
-/* ---- waiting -------------------------------------------------------------------------------------- */
+/* ---- waiting --------------------------------------------------------------------------------- */
 
 static void give_up(double seconds, const char *what, int64_t number, const char *direction, int peer)
 {
@@ -76,7 +76,7 @@ void pd_emulate(double seconds)
   }
 }
 
-/* ---- lanes ------------------------------------------------------------------------------------------ */
+/* ---- lanes ----------------------------------------------------------------------------------- */
 
 static void *value_at(const struct pd_channel *c, int value, int64_t slot)
 {
@@ -138,8 +138,10 @@ void pd_comm_start(void)
   enum { GRADIENT_TAG = 1 << 16 };
   activations_in = (struct lane){&s->activations_in, "activations of microbatch", s->stage - 1, 0, 0, NULL};
   activations_out = (struct lane){&s->activations_out, "activations of microbatch", s->stage + 1, 0, 0, NULL};
-  gradients_in = (struct lane){&s->gradients_in, "gradients of microbatch", s->stage + 1, GRADIENT_TAG, 0, NULL};
-  gradients_out = (struct lane){&s->gradients_out, "gradients of microbatch", s->stage - 1, GRADIENT_TAG, 0, NULL};
+  gradients_in = (struct lane){
+    &s->gradients_in, "gradients of microbatch", s->stage + 1, GRADIENT_TAG, 0, NULL};
+  gradients_out = (struct lane){
+    &s->gradients_out, "gradients of microbatch", s->stage - 1, GRADIENT_TAG, 0, NULL};
   struct lane *lanes[] = {&activations_in, &gradients_in, &activations_out, &gradients_out};
   for (int i = 0; i < 4; i++) n_requests += lanes[i]->channel->n * (i < 2 ? 1 : lanes[i]->channel->slots);
   requests = pd_allocate(sizeof *requests * (size_t)n_requests);
@@ -154,12 +156,9 @@ void pd_comm_start(void)
   post_receives(&gradients_in, first);
 }
 
-void pd_comm_finish(void)
-{
-  pd_wait(n_requests, requests, "the last messages to be taken", -1, NULL, -1);
-}
+void pd_comm_finish(void) { pd_wait(n_requests, requests, "the last messages to be taken", -1, NULL, -1); }
 
-/* ---- validation: the same buffers, messages apart --------------------------------------------------- */
+/* ---- validation: the same buffers, messages apart -------------------------------------------- */
 
 static void validation_transfer(struct lane *l, int64_t v, int64_t slot, bool in)
 {

@@ -33,7 +33,7 @@ struct pd_dataset {
   int64_t context, tokens, samples;
 };
 
-/* ---- files ------------------------------------------------------------------------------------------ */
+/* ---- files ----------------------------------------------------------------------------------- */
 
 static bool map_file(struct file *f, char *why)
 {
@@ -70,13 +70,14 @@ static bool open_shard(struct file *f, char *why)
     return pd_refuse(why, "'%s' is not an llm.c token file: it does not start with %d", f->path, GPT2);
   int version = head[0] == GPT2 ? 1 : 7;
   if (head[1] != version)
-    return pd_refuse(why, "'%s' is an llm.c token file of version %d; version %d is known", f->path, head[1], version);
+    return pd_refuse(why, "'%s' is an llm.c token file of version %d; version %d is known", f->path, head[1],
+                     version);
   f->type = head[0] == GPT2 ? U16 : U32;
   f->elements = f->map + HEADER;
   f->n = (int64_t)(f->size - HEADER) / element_bytes[f->type];
   if (head[2] != f->n || (f->size - HEADER) % (size_t)element_bytes[f->type])
-    return pd_refuse(why, "'%s' is cut short or damaged: its header says %d tokens, its size %lld", f->path, head[2],
-                     (long long)f->n);
+    return pd_refuse(why, "'%s' is cut short or damaged: its header says %d tokens, its size %lld", f->path,
+                     head[2], (long long)f->n);
   return true;
 }
 
@@ -100,21 +101,24 @@ static bool open_tokens(struct pd_dataset *d, char *why)
   for (int i = 0; i < d->n_inputs; i++) {
     const struct pd_input *in = &d->inputs[i];
     if (!in->token)
-      return pd_refuse(why, "'%s' holds tokens, but '%s' takes numbers: give one .npy array for each of the %d inputs "
-                            "and targets", d->files[0].path, in->name, d->n_inputs);
+      return pd_refuse(
+        why,
+        "'%s' holds tokens, but '%s' takes numbers: give one .npy array for each of the %d inputs "
+        "and targets",
+        d->files[0].path, in->name, d->n_inputs);
     if (!in->target && in->elements > d->context) d->context = in->elements;
   }
   for (int i = 0; i < d->n_inputs; i++) /* a model may have targets alone */
     if (d->inputs[i].elements > d->context) d->context = d->inputs[i].elements;
   d->samples = d->context ? (d->tokens - 1) / d->context : 0;
   if (d->samples < 1)
-    return pd_refuse(why, "'%s'%s hold%s %lld tokens; one window of context %lld needs %lld", d->files[0].path,
-                     d->n_files > 1 ? " and the others" : "", d->n_files > 1 ? "" : "s", (long long)d->tokens,
-                     (long long)d->context, (long long)d->context + 1);
+    return pd_refuse(why, "'%s'%s hold%s %lld tokens; one window of context %lld needs %lld",
+                     d->files[0].path, d->n_files > 1 ? " and the others" : "", d->n_files > 1 ? "" : "s",
+                     (long long)d->tokens, (long long)d->context, (long long)d->context + 1);
   return true;
 }
 
-/* ---- .npy (numpy.lib.format, versions 1 to 3) ----------------------------------------------------------- */
+/* ---- .npy (numpy.lib.format, versions 1 to 3) ------------------------------------------------ */
 
 /* The text behind 'key': in the header's dictionary, or NULL. */
 static const char *npy_field(const char *header, const char *key)
@@ -145,8 +149,11 @@ static bool npy_shape(const char *text, int *rank, int64_t *dim)
 
 static bool npy_type(const char *text, enum element *type)
 {
-  static const struct { const char *code; enum element type; } types[] = {
-    {"|u1", U8}, {"<u2", U16}, {"<u4", U32}, {"<i4", I32}, {"<i8", I64}, {"<f4", F32}, {"<f8", F64}};
+  static const struct {
+    const char *code;
+    enum element type;
+  } types[] = {{"|u1", U8},  {"<u2", U16}, {"<u4", U32}, {"<i4", I32},
+               {"<i8", I64}, {"<f4", F32}, {"<f8", F64}};
   for (size_t i = 0; i < sizeof types / sizeof *types; i++)
     if (*text == '\'' && !strncmp(text + 1, types[i].code, 3) && text[4] == '\'') {
       *type = types[i].type;
@@ -175,7 +182,8 @@ static bool open_npy(struct file *f, int64_t *rows, char *why)
   if (!descr || !order || !shape || !npy_shape(shape, &rank, dim))
     return pd_refuse(why, "'%s' is not a .npy array that can be read: %.200s", f->path, header);
   if (!npy_type(descr, &f->type))
-    return pd_refuse(why, "'%s' holds elements of type %.8s; f4, f8, i4, i8, u1, u2 and u4 are known", f->path, descr);
+    return pd_refuse(why, "'%s' holds elements of type %.8s; f4, f8, i4, i8, u1, u2 and u4 are known",
+                     f->path, descr);
   if (rank < 1 || (rank > 1 && !strncmp(order, "True", 4)))
     return pd_refuse(why, "'%s' must hold samples along its first axis, in C order", f->path);
   f->elements = f->map + start + length;
@@ -185,7 +193,8 @@ static bool open_npy(struct file *f, int64_t *rows, char *why)
   for (int i = 1; i < rank; i++)
     if (__builtin_mul_overflow(f->row, dim[i], &f->row)) f->row = INT64_MAX;
   if (__builtin_mul_overflow(f->row, *rows, &f->n) || f->n > room)
-    return pd_refuse(why, "'%s' is cut short: it holds %lld elements of %.100s", f->path, (long long)room, shape);
+    return pd_refuse(why, "'%s' is cut short: it holds %lld elements of shape %.*s", f->path, (long long)room,
+                     (int)(strchr(shape, ')') + 1 - shape), shape);
   return true;
 }
 
@@ -193,33 +202,40 @@ static bool open_arrays(struct pd_dataset *d, char *why)
 {
   d->arrays = true;
   if (d->n_files != d->n_inputs)
-    return pd_refuse(why, "the model has %d inputs and targets, each needs one .npy array in this order, but %d %s given",
-                     d->n_inputs, d->n_files, d->n_files == 1 ? "is" : "are");
+    return pd_refuse(
+      why, "the model has %d inputs and targets, each needs one .npy array in this order, but %d %s given",
+      d->n_inputs, d->n_files, d->n_files == 1 ? "is" : "are");
   for (int i = 0; i < d->n_files; i++) {
     struct file *f = &d->files[i];
     const struct pd_input *in = &d->inputs[i];
     int64_t rows;
     if (!map_file(f, why) || !open_npy(f, &rows, why)) return false;
     if (f->row != in->elements)
-      return pd_refuse(why, "'%s' holds %lld elements a sample, but '%s' takes %lld", f->path, (long long)f->row,
-                       in->name, (long long)in->elements);
+      return pd_refuse(why, "'%s' holds %lld elements a sample, but '%s' takes %lld", f->path,
+                       (long long)f->row, in->name, (long long)in->elements);
     if (in->token && (f->type == F32 || f->type == F64))
       return pd_refuse(why, "'%s' holds floating-point numbers, but '%s' takes tokens", f->path, in->name);
     if (i && rows != d->samples)
-      return pd_refuse(why, "'%s' holds %lld samples, but '%s' holds %lld", f->path, (long long)rows, d->files[0].path,
-                       (long long)d->samples);
+      return pd_refuse(why, "'%s' holds %lld samples, but '%s' holds %lld", f->path, (long long)rows,
+                       d->files[0].path, (long long)d->samples);
     d->samples = rows;
   }
   if (d->samples < 1) return pd_refuse(why, "'%s' holds no sample", d->files[0].path);
   return true;
 }
 
-/* ---- elements ------------------------------------------------------------------------------------------- */
+/* ---- elements -------------------------------------------------------------------------------- */
 
 static int64_t integer_at(const struct file *f, int64_t i)
 {
   const char *p = f->elements + i * element_bytes[f->type]; /* .npy headers may leave it unaligned */
-  union { uint8_t u8; uint16_t u16; uint32_t u32; int32_t i32; int64_t i64; } x;
+  union {
+    uint8_t u8;
+    uint16_t u16;
+    uint32_t u32;
+    int32_t i32;
+    int64_t i64;
+  } x;
   memcpy(&x, p, (size_t)element_bytes[f->type]);
   switch (f->type) {
   case U8: return x.u8;
@@ -234,8 +250,8 @@ static bool out_of_range(const struct file *f, int64_t i, int64_t classes, char 
 {
   int64_t token = integer_at(f, i);
   if (token >= 0 && token < classes) return false;
-  pd_refuse(why, "'%s': token %lld at offset %lld is outside the model's %lld classes", f->path, (long long)token,
-            (long long)i, (long long)classes);
+  pd_refuse(why, "'%s': token %lld at offset %lld is outside the model's %lld classes", f->path,
+            (long long)token, (long long)i, (long long)classes);
   return true;
 }
 
@@ -297,7 +313,7 @@ void pd_dataset_read(const struct pd_dataset *d, int input, int64_t sample, void
 
 int64_t pd_dataset_samples(const struct pd_dataset *d) { return d->samples; }
 
-/* ---- opening ---------------------------------------------------------------------------------------------- */
+/* ---- opening --------------------------------------------------------------------------------- */
 
 static bool scan_tokens(const struct pd_dataset *d, char *why)
 {
@@ -319,8 +335,8 @@ static bool scan_tokens(const struct pd_dataset *d, char *why)
   return true;
 }
 
-struct pd_dataset *pd_dataset_open(char **paths, int n, const struct pd_input *inputs, int n_inputs, bool scan,
-                                   char *why)
+struct pd_dataset *pd_dataset_open(char **paths, int n, const struct pd_input *inputs, int n_inputs,
+                                   bool scan, char *why)
 {
   struct pd_dataset *d = pd_allocate(sizeof *d);
   *d = (struct pd_dataset){.inputs = inputs, .n_inputs = n_inputs, .n_files = n};
@@ -339,13 +355,14 @@ bool pd_data_start(char *why)
     if (!pd_training_data) return false;
   }
   if (o->n_validation && pd.steps) {
-    pd_validation_data = pd_dataset_open(o->validation, o->n_validation, s->inputs, s->n_inputs, pd.rank == 0, why);
+    pd_validation_data = pd_dataset_open(o->validation, o->n_validation, s->inputs, s->n_inputs, pd.rank == 0,
+                                         why);
     if (!pd_validation_data) return false;
   }
   return true;
 }
 
-/* ---- what stage programs call -------------------------------------------------------------------------------- */
+/* ---- what stage programs call ---------------------------------------------------------------- */
 
 int64_t pd_first_sample(int64_t k) { return (k - 1) * pd.stage->microbatch; }
 

@@ -7,7 +7,7 @@
 
 #include <mpi.h>
 
-/* ---- options.c ------------------------------------------------------------------------------ */
+/* ---- options.c ------------------------------------------------------------------------------- */
 
 struct pd_options {
   char **data, **validation; /* runs within argv */
@@ -23,7 +23,7 @@ extern struct pd_options pd_options;
 bool pd_parse_options(struct pd_options *o, int argc, char **argv, char *why);
 void pd_print_usage(const struct pd_stage *stage);
 
-/* ---- run.c ------------------------------------------------------------------------------------ */
+/* ---- run.c ----------------------------------------------------------------------------------- */
 
 double pd_seconds(void); /* monotonic */
 /* Collective: returns when no rank has a reason in `why`; else the lowest rank that has one reports it
@@ -33,7 +33,7 @@ void pd_agree(const char *why);
 _Noreturn void pd_leave_to_others(void);
 void *pd_allocate(size_t bytes); /* zeroed, 64-byte aligned; at start only */
 
-/* ---- comm.c ----------------------------------------------------------------------------------- */
+/* ---- comm.c ---------------------------------------------------------------------------------- */
 
 extern MPI_Comm pd_comm_control, pd_comm_ties, pd_comm_figures;
 void pd_comm_open(void);    /* after MPI_Init: the communicators */
@@ -43,13 +43,13 @@ void pd_comm_finish(void);  /* waits until every message of this rank is out */
  * "waited S s for WHAT NUMBER (from|to) rank PEER"; number < 0 and peer < 0 are left out. */
 void pd_wait(int n, MPI_Request *request, const char *what, int64_t number, const char *direction, int peer);
 
-/* ---- data.c, sampler.c ------------------------------------------------------------------------ */
+/* ---- data.c, sampler.c ----------------------------------------------------------------------- */
 
 struct pd_dataset;
 /* Opens and checks the files for these inputs; NULL after filling `why`. With `scan` every token of
  * files up to 1 GiB together is compared with its class count; larger ones are checked as they are read. */
-struct pd_dataset *pd_dataset_open(char **paths, int n, const struct pd_input *inputs, int n_inputs, bool scan,
-                                   char *why);
+struct pd_dataset *pd_dataset_open(char **paths, int n, const struct pd_input *inputs, int n_inputs,
+                                   bool scan, char *why);
 int64_t pd_dataset_samples(const struct pd_dataset *d);
 /* Copies one sample's input: elements int32 or float. A token out of range ends the launch. */
 void pd_dataset_read(const struct pd_dataset *d, int input, int64_t sample, void *to);
@@ -60,7 +60,7 @@ bool pd_data_start(char *why);
 /* Sample number s of an endless run through n samples, each epoch in an order of its own. */
 int64_t pd_sample(uint64_t seed, int64_t n, int64_t s);
 
-/* ---- optimizer.c ------------------------------------------------------------------------------ */
+/* ---- optimizer.c ----------------------------------------------------------------------------- */
 
 /* The learning rate of update t (from 0). */
 double pd_learning_rate(const struct pd_stage *s, int64_t t);
@@ -82,7 +82,7 @@ void pd_optimizer_start(void);
 /* Where parameter p's whole gradient stands, in the accumulator set `gradient`; NULL when it has none. */
 float *pd_gradient_at(const struct pd_parameter *p, void *gradient);
 
-/* ---- train.c, validate.c ------------------------------------------------------------------------ */
+/* ---- train.c, validate.c --------------------------------------------------------------------- */
 
 void pd_train_start(void);
 /* Moves the exchanges on as far as messages that have arrived allow. */
@@ -94,23 +94,24 @@ const char *pd_first_non_finite(int64_t k);
 /* Time that counts as no update's. */
 void pd_clock_pause(double seconds);
 
-/* ---- log.c ---------------------------------------------------------------------------------------- */
+/* ---- log.c ----------------------------------------------------------------------------------- */
 
 bool pd_log_open(char *why);  /* rank 0; existing contents stay until pd_log_start */
 void pd_log_start(double peak);
 void pd_log_update(int64_t t, double loss, double norm, double lr, double seconds);
 void pd_log_validation(int64_t t, double loss, int64_t samples, double seconds);
 void pd_log_finish(const int64_t *peak_bytes, double seconds);
-void pd_note(const char *format, ...) __attribute__((format(printf, 1, 2))); /* "pd: note: ...", rank 0's stderr */
+/* "pd: note: ...", on rank 0's stderr */
+void pd_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* ---- init.c, memory.c, peak.c ------------------------------------------------------------------------ */
+/* ---- init.c, memory.c, peak.c ---------------------------------------------------------------- */
 
 void pd_initialise(const struct pd_parameter *p, uint64_t seed, float *to);
 void pd_memory_sample(void);
 int64_t pd_memory_peak(void);   /* bytes of anonymous memory, the most that any sample saw */
 double pd_measure_peak(void);   /* operations a second of this rank: matmul at 1024 cubed */
 
-/* ---- checkpoint.c ---------------------------------------------------------------------------------------- */
+/* ---- checkpoint.c ---------------------------------------------------------------------------- */
 
 bool pd_writable(const char *path, char *why); /* a file can be made beside `path` and take its place */
 void pd_load_weights(const char *path);      /* collective: into version buffer 0 of every rank */

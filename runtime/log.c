@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <omp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -57,28 +58,31 @@ void pd_log_start(double all_ranks_peak)
   peak = all_ranks_peak;
   if (pd.rank) return;
   in_place = output_is_terminal();
-  if (log_file && ftruncate(fileno(log_file), 0)) pd_fail("cannot write log '%s': %s", pd_options.log, strerror(errno));
-  line("{\"event\":\"start\",\"plan\":\"sha256:%s\",\"model\":\"%s\",\"stages\":%d,\"replicas\":[", s->plan_hash,
-       s->model, s->n_stages);
+  if (log_file && ftruncate(fileno(log_file), 0))
+    pd_fail("cannot write log '%s': %s", pd_options.log, strerror(errno));
+  line("{\"event\":\"start\",\"plan\":\"sha256:%s\",\"model\":\"%s\",\"stages\":%d,\"replicas\":[",
+       s->plan_hash, s->model, s->n_stages);
   for (int i = 0; i < s->n_stages; i++) line("%s1", i ? "," : "");
   line("],\"schedule\":\"%s\",\"batch\":%lld,\"microbatch\":%lld,\"microbatches\":%lld,\"parameters\":%lld,"
        "\"threads\":%d,\"seed\":%llu",
        s->schedule, (long long)s->batch, (long long)s->microbatch, (long long)s->microbatches,
-       (long long)s->model_parameters, s->threads, (unsigned long long)pd.seed);
-  if (peak > 0) line(",\"peak_flops\":%.4g,\"peak_source\":\"%s\"", peak, pd_options.peak > 0 ? "given" : "measured");
+       (long long)s->model_parameters, omp_get_max_threads(), (unsigned long long)pd.seed);
+  if (peak > 0)
+    line(",\"peak_flops\":%.4g,\"peak_source\":\"%s\"", peak, pd_options.peak > 0 ? "given" : "measured");
   if (pd_training_data) line(",\"samples\":%lld", (long long)pd_dataset_samples(pd_training_data));
   line_array("planned_peak_bytes", s->planned_peak_bytes);
   line("}\n");
   if (pd_training_data && !pd_options.quiet) {
-    printf("%s: %lld parameters, %d stage%s, %s, batch %lld = %lld microbatches of %lld, %lld samples\n", s->model,
-           (long long)s->model_parameters, s->n_stages, s->n_stages == 1 ? "" : "s", s->schedule, (long long)s->batch,
-           (long long)s->microbatches, (long long)s->microbatch, (long long)pd_dataset_samples(pd_training_data));
+    printf("%s: %lld parameters, %d stage%s, %s, batch %lld = %lld microbatches of %lld, %lld samples\n",
+           s->model, (long long)s->model_parameters, s->n_stages, s->n_stages == 1 ? "" : "s", s->schedule,
+           (long long)s->batch, (long long)s->microbatches, (long long)s->microbatch,
+           (long long)pd_dataset_samples(pd_training_data));
     fflush(stdout);
   }
   last_progress = pd_seconds();
 }
 
-/* ---- progress ------------------------------------------------------------------------------------------- */
+/* ---- progress -------------------------------------------------------------------------------- */
 
 static void close_line(void)
 {
@@ -96,7 +100,8 @@ static void progress(int64_t t, double loss, double lr)
   const struct pd_stage *s = pd.stage;
   double rate = seconds_spent > 0 ? (double)(steps_spent * s->batch) / seconds_spent : 0;
   int left = rate > 0 ? (int)((double)((pd.steps - t - 1) * s->batch) / rate) : 0;
-  printf("%sstep %lld/%lld  loss %.4f  lr %.3g", in_place ? "\r" : "", (long long)(t + 1), (long long)pd.steps, loss, lr);
+  printf("%sstep %lld/%lld  loss %.4f  lr %.3g", in_place ? "\r" : "", (long long)(t + 1),
+         (long long)pd.steps, loss, lr);
   if (s->tokens_per_sample)
     printf("  %.0f tokens/s", rate * (double)s->tokens_per_sample);
   else
@@ -108,15 +113,15 @@ static void progress(int64_t t, double loss, double lr)
   fflush(stdout);
 }
 
-/* ---- lines ------------------------------------------------------------------------------------------------- */
+/* ---- lines ----------------------------------------------------------------------------------- */
 
 void pd_log_update(int64_t t, double loss, double norm, double lr, double seconds)
 {
   const struct pd_stage *s = pd.stage;
   if (pd.rank) return;
   double rate = seconds > 0 ? (double)s->batch / seconds : 0;
-  line("{\"step\":%lld,\"loss\":%.9g,\"grad_norm\":%.9g,\"lr\":%.9g,\"samples_per_s\":%.4g", (long long)(t + 1), loss, norm,
-       lr, rate);
+  line("{\"step\":%lld,\"loss\":%.9g,\"grad_norm\":%.9g,\"lr\":%.9g,\"samples_per_s\":%.4g",
+       (long long)(t + 1), loss, norm, lr, rate);
   if (s->tokens_per_sample) line(",\"tokens_per_s\":%.0f", rate * (double)s->tokens_per_sample);
   line(",\"ms\":%.3f", seconds * 1e3);
   if (peak > 0) line(",\"mfu\":%.4g", rate * s->flops_per_sample / peak);
@@ -133,8 +138,8 @@ void pd_log_validation(int64_t t, double loss, int64_t samples, double seconds)
        (long long)samples, seconds * 1e3);
   if (pd_options.quiet) return;
   close_line();
-  printf("step %lld/%lld  validation loss %.4f over %lld samples\n", (long long)(t + 1), (long long)pd.steps, loss,
-         (long long)samples);
+  printf("step %lld/%lld  validation loss %.4f over %lld samples\n", (long long)(t + 1), (long long)pd.steps,
+         loss, (long long)samples);
   fflush(stdout);
 }
 
@@ -143,7 +148,8 @@ void pd_log_finish(const int64_t *peak_bytes, double seconds)
   if (pd.rank) return;
   const struct pd_stage *s = pd.stage;
   double rate = seconds_spent > 0 ? (double)(steps_spent * s->batch) / seconds_spent : 0;
-  line("{\"event\":\"end\",\"steps\":%lld,\"seconds\":%.3f,\"samples_per_s\":%.4g", (long long)pd.steps, seconds, rate);
+  line("{\"event\":\"end\",\"steps\":%lld,\"seconds\":%.3f,\"samples_per_s\":%.4g", (long long)pd.steps,
+       seconds, rate);
   if (s->tokens_per_sample) line(",\"tokens_per_s\":%.0f", rate * (double)s->tokens_per_sample);
   if (peak > 0) line(",\"mfu\":%.4g", rate * s->flops_per_sample / peak);
   line_array("peak_bytes", peak_bytes);
@@ -151,10 +157,11 @@ void pd_log_finish(const int64_t *peak_bytes, double seconds)
   line("}\n");
   if (log_file && fclose(log_file)) pd_fail("cannot write log '%s': %s", pd_options.log, strerror(errno));
   if (pd_options.quiet) return;
-  printf("%lld updates in %.1f s; memory, measured of planned:", (long long)(pd.steps - pd.first_step), seconds);
+  printf("%lld updates in %.1f s; memory, measured of planned:", (long long)(pd.steps - pd.first_step),
+         seconds);
   for (int r = 0; r < pd.ranks; r++)
-    printf(" %.1f of %.1f MiB%s", (double)peak_bytes[r] / (1 << 20), (double)s->planned_peak_bytes[r] / (1 << 20),
-           r + 1 < pd.ranks ? "," : "\n");
+    printf(" %.1f of %.1f MiB%s", (double)peak_bytes[r] / (1 << 20),
+           (double)s->planned_peak_bytes[r] / (1 << 20), r + 1 < pd.ranks ? "," : "\n");
   fflush(stdout);
 }
 

@@ -21,7 +21,7 @@ double pd_learning_rate(const struct pd_stage *s, int64_t t)
   return s->lr_floor + left * (s->lr - s->lr_floor);
 }
 
-/* ---- formulas ------------------------------------------------------------------------------------------ */
+/* ---- formulas -------------------------------------------------------------------------------- */
 
 /* torch.optim.AdamW: w = w keep; m = beta1 m + (1 - beta1) g; v = beta2 v + (1 - beta2) g g;
  * w -= step_size m / (sqrt(v) / root2 + eps), with bias corrections in step_size and root2. */
@@ -88,12 +88,13 @@ double pd_sum_of_squares(int64_t n, const float *x)
   return lane[0];
 }
 
-/* ---- over a stage's parameters --------------------------------------------------------------------------- */
+/* ---- over a stage's parameters --------------------------------------------------------------- */
 
 void pd_optimizer_start(void)
 {
   const struct pd_stage *s = pd.stage;
-  for (int p = 0; p < s->n_parameters; p++) pd_n_chunks += (int)((s->parameters[p].elements + PD_CHUNK - 1) / PD_CHUNK);
+  for (int p = 0; p < s->n_parameters; p++)
+    pd_n_chunks += (int)((s->parameters[p].elements + PD_CHUNK - 1) / PD_CHUNK);
   pd_chunks = pd_allocate(sizeof *pd_chunks * (size_t)pd_n_chunks);
   struct pd_chunk *next = pd_chunks;
   for (int p = 0; p < s->n_parameters; p++)
@@ -114,10 +115,12 @@ static void keep(const struct pd_chunk *c, const float *from, float *to)
   if (from != to) memcpy(to + c->first, from + c->first, (size_t)c->n * sizeof(float));
 }
 
-void pd_adamw(int64_t t, float scale, const void *from, void *to, void *gradient, void *moment1, void *moment2)
+void pd_adamw(int64_t t, float scale, const void *from, void *to, void *gradient, void *moment1,
+              void *moment2)
 {
   const struct pd_stage *s = pd.stage;
-  struct pd_adamw_step step[2] = {pd_adamw_constants(s, t, scale, false), pd_adamw_constants(s, t, scale, true)};
+  struct pd_adamw_step step[2] = {pd_adamw_constants(s, t, scale, false),
+                                  pd_adamw_constants(s, t, scale, true)};
 #pragma omp parallel for schedule(static)
   for (int i = 0; i < pd_n_chunks; i++) {
     const struct pd_chunk *c = &pd_chunks[i];
@@ -126,7 +129,8 @@ void pd_adamw(int64_t t, float scale, const void *from, void *to, void *gradient
     float *u = (float *)((char *)to + p->offset), *m = (float *)((char *)moment1 + p->offset),
           *v = (float *)((char *)moment2 + p->offset);
     if (g)
-      pd_adamw_elements(c->n, step[p->decays], w + c->first, u + c->first, g + c->first, m + c->first, v + c->first);
+      pd_adamw_elements(c->n, step[p->decays], w + c->first, u + c->first, g + c->first, m + c->first,
+                        v + c->first);
     else
       keep(c, w, u);
   }

@@ -20,16 +20,19 @@ struct option {
 
 #define AT(member) offsetof(struct pd_options, member)
 static const struct option options[] = {
-  {"--data", PATHS, AT(data), AT(n_data), "PATH...", "text (bytes are tokens), llm.c .bin shards, or one .npy an input"},
+  {"--data", PATHS, AT(data), AT(n_data), "PATH...",
+   "text (bytes are tokens), llm.c .bin shards, or one .npy an input"},
   {"--validation", PATHS, AT(validation), AT(n_validation), "PATH...", "the same, held out"},
-  {"--validate-every", POSITIVE, AT(validate_every), 0, "K", "validate after every K updates, and at the end"},
+  {"--validate-every", POSITIVE, AT(validate_every), 0, "K",
+   "validate after every K updates, and at the end"},
   {"--steps", COUNT, AT(steps), 0, "N", "weight updates; 0: only --save"},
   {"--seed", SEED, AT(seed), 0, "S", "of initial weights, sample order and dropout (default 1)"},
   {"--init", PATH, AT(init), 0, "FILE", "start from the weights of a safetensors file"},
   {"--save", PATH, AT(save), 0, "FILE", "write the weights at the end, as safetensors"},
   {"--log", PATH, AT(log), 0, "FILE", "one JSON line an update"},
   {"--timeout", SECONDS, AT(timeout), 0, "SECONDS", "a peer silent for so long is an error (default 300)"},
-  {"--peak", RATE, AT(peak), 0, "FLOPS", "of all ranks together, for mfu, as 235e9 or 235GFLOPS (default: measured)"},
+  {"--peak", RATE, AT(peak), 0, "FLOPS",
+   "of all ranks together, for mfu, as 235e9 or 235GFLOPS (default: measured)"},
   {"--emulate", FLAG, AT(emulate), 0, NULL, "sleep for the planned times instead of computing"},
   {"--quiet", FLAG, AT(quiet), 0, NULL, "no progress and no notes"},
   {"--help", FLAG, AT(help), 0, NULL, "print this"},
@@ -61,8 +64,10 @@ static bool parse_count(const char *text, int64_t low, int64_t *to)
 
 static bool parse_rate(const char *text, double *to)
 {
-  static const struct { const char *unit; double factor; } units[] = {
-    {"", 1}, {"FLOPS", 1}, {"GFLOPS", 1e9}, {"TFLOPS", 1e12}};
+  static const struct {
+    const char *unit;
+    double factor;
+  } units[] = {{"", 1}, {"FLOPS", 1}, {"GFLOPS", 1e9}, {"TFLOPS", 1e12}};
   char *end;
   double x = strtod(text, &end);
   while (*end == ' ') end++;
@@ -80,7 +85,8 @@ static bool parse_value(const struct option *o, const char *text, char *at, char
   double seconds;
   switch (o->kind) {
   case COUNT:
-    return parse_count(text, 0, (int64_t *)at) || pd_refuse(why, "%s needs a whole number, not '%s'", o->name, text);
+    return parse_count(text, 0, (int64_t *)at) ||
+           pd_refuse(why, "%s needs a whole number, not '%s'", o->name, text);
   case POSITIVE:
     return parse_count(text, 1, (int64_t *)at) ||
            pd_refuse(why, "%s needs a whole number from 1 up, not '%s'", o->name, text);

@@ -27,7 +27,7 @@ double pd_seconds(void)
   return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* ---- failures --------------------------------------------------------------------------------- */
+/* ---- failures -------------------------------------------------------------------------------- */
 
 void pd_fail(const char *format, ...)
 {
@@ -88,7 +88,7 @@ void *pd_allocate(size_t bytes)
   return memset(p, 0, whole);
 }
 
-/* ---- start -------------------------------------------------------------------------------------- */
+/* ---- start ----------------------------------------------------------------------------------- */
 
 static void start_mpi(int *argc, char ***argv)
 {
@@ -105,13 +105,19 @@ static void start_mpi(int *argc, char ***argv)
 }
 
 /* What must be the same on every rank, gathered as one record a rank. */
-struct same { char plan[128]; int64_t steps, validate_every; uint64_t seed; int32_t stage, flags; };
+struct same {
+  char plan[128];
+  int64_t steps, validate_every;
+  uint64_t seed;
+  int32_t stage, flags;
+};
 
 static struct same *gather_same(const struct pd_stage *s, const struct pd_options *o)
 {
-  struct same mine = {.steps = o->steps, .validate_every = o->validate_every, .seed = o->seed, .stage = s->stage};
-  mine.flags = (o->n_data > 0) | (o->n_validation > 0) << 1 | (o->init != NULL) << 2 | (o->save != NULL) << 3 |
-               o->emulate << 4 | (o->peak > 0) << 5;
+  struct same mine = {
+    .steps = o->steps, .validate_every = o->validate_every, .seed = o->seed, .stage = s->stage};
+  mine.flags = (o->n_data > 0) | (o->n_validation > 0) << 1 | (o->init != NULL) << 2 |
+               (o->save != NULL) << 3 | o->emulate << 4 | (o->peak > 0) << 5;
   snprintf(mine.plan, sizeof mine.plan, "%s", s->plan_hash);
   struct same *all = pd_allocate(sizeof *all * (size_t)pd.ranks);
   MPI_Request request;
@@ -128,11 +134,14 @@ static bool check_launch(const struct pd_stage *s, const struct same *all, char 
   bool ok = true;
   for (int r = 0; r < pd.ranks && ok; r++) {
     if (strcmp(all[r].plan, all[0].plan))
-      ok = pd_refuse(why, "rank %d holds another plan (%.12s) than rank 0 (%.12s): build again and give every "
-                          "rank the same directory", r, all[r].plan, all[0].plan);
+      ok = pd_refuse(why,
+                     "rank %d holds another plan (%.12s) than rank 0 (%.12s): build again and give every "
+                     "rank the same directory",
+                     r, all[r].plan, all[0].plan);
     else if (all[r].stage != r)
-      ok = pd_refuse(why, "rank %d runs the program of stage %d: launch every rank with the directory's 'train'", r,
-                     all[r].stage);
+      ok = pd_refuse(why,
+                     "rank %d runs the program of stage %d: launch every rank with the directory's 'train'",
+                     r, all[r].stage);
     else if (all[r].steps != all[0].steps || all[r].validate_every != all[0].validate_every ||
              all[r].seed != all[0].seed || all[r].flags != all[0].flags)
       ok = pd_refuse(why, "rank %d was given other options than rank 0", r);
@@ -170,7 +179,8 @@ static void set_threads(const struct pd_stage *s)
   const char *wish = getenv("OMP_NUM_THREADS");
   if (wish && atoi(wish) > 0) threads = atoi(wish);
   if (threads > planned) {
-    pd_note("OMP_NUM_THREADS is %d, but the plan's scratch memory is for %d: using %d (pdc --threads %d plans for more)",
+    pd_note("OMP_NUM_THREADS is %d, but the plan's scratch memory is for %d: using %d (pdc --threads %d "
+            "plans for more)",
             threads, planned, planned, threads);
     threads = planned;
   }
@@ -178,8 +188,8 @@ static void set_threads(const struct pd_stage *s)
   omp_set_num_threads(threads);
   cpu_set_t set;
   if (!sched_getaffinity(0, sizeof set, &set) && CPU_COUNT(&set) < threads)
-    pd_note("%d threads a rank share %d processor%s: launch with mpirun --bind-to none", threads, CPU_COUNT(&set),
-            CPU_COUNT(&set) == 1 ? "" : "s");
+    pd_note("%d threads a rank share %d processor%s: launch with mpirun --bind-to none", threads,
+            CPU_COUNT(&set), CPU_COUNT(&set) == 1 ? "" : "s");
 }
 
 /* Outputs are tried before the run, so that no hour of training ends at an unwritable path. The log

@@ -6,8 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct { const char *name; enum pd_dtype dtype; int bytes; } dtypes[] = {
-  {"F32", PD_F32, 4}, {"F16", PD_F16, 2}, {"BF16", PD_BF16, 2}, {"F64", PD_F64, 8}};
+static const struct {
+  const char *name;
+  enum pd_dtype dtype;
+  int bytes;
+} dtypes[] = {{"F32", PD_F32, 4}, {"F16", PD_F16, 2}, {"BF16", PD_BF16, 2}, {"F64", PD_F64, 8}};
 
 /* A whole number in [0, 2^53], which JSON's doubles hold exactly. */
 static bool whole(const cJSON *item, int64_t *to)
@@ -23,7 +26,7 @@ static bool parse_shape(const cJSON *shape, struct pd_entry *e)
   const cJSON *item;
   if (!cJSON_IsArray(shape)) return false;
   e->elements = 1;
-  cJSON_ArrayForEach(item, shape) {
+  cJSON_ArrayForEach (item, shape) {
     if (e->rank == PD_TENSOR_RANK || !whole(item, &e->dim[e->rank])) return false;
     if (__builtin_mul_overflow(e->elements, e->dim[e->rank], &e->elements)) return false;
     e->rank++;
@@ -31,7 +34,8 @@ static bool parse_shape(const cJSON *shape, struct pd_entry *e)
   return true;
 }
 
-static bool parse_entry(const cJSON *item, const unsigned char *data, int64_t bytes, struct pd_entry *e, char *why)
+static bool parse_entry(const cJSON *item, const unsigned char *data, int64_t bytes, struct pd_entry *e,
+                        char *why)
 {
   const char *name = item->string ? item->string : "";
   const cJSON *dtype = cJSON_GetObjectItemCaseSensitive(item, "dtype"),
@@ -39,8 +43,9 @@ static bool parse_entry(const cJSON *item, const unsigned char *data, int64_t by
   int64_t first, end, size = 0;
   if (!cJSON_IsString(dtype) || !parse_shape(cJSON_GetObjectItemCaseSensitive(item, "shape"), e))
     return pd_refuse(why, "its header describes tensor '%.200s' in no known way", name);
-  if (!cJSON_IsArray(offsets) || cJSON_GetArraySize(offsets) != 2 || !whole(cJSON_GetArrayItem(offsets, 0), &first) ||
-      !whole(cJSON_GetArrayItem(offsets, 1), &end) || first > end || end > bytes)
+  if (!cJSON_IsArray(offsets) || cJSON_GetArraySize(offsets) != 2 ||
+      !whole(cJSON_GetArrayItem(offsets, 0), &first) || !whole(cJSON_GetArrayItem(offsets, 1), &end) ||
+      first > end || end > bytes)
     return pd_refuse(why, "tensor '%.200s' lies outside the file: it is cut short or damaged", name);
   e->dtype = PD_OTHER;
   for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++)
@@ -49,19 +54,21 @@ static bool parse_entry(const cJSON *item, const unsigned char *data, int64_t by
       size = dtypes[i].bytes;
     }
   if (size && (__builtin_mul_overflow(e->elements, size, &size) || size != end - first))
-    return pd_refuse(why, "tensor '%.200s' has %lld bytes, which its shape does not fill", name, (long long)(end - first));
+    return pd_refuse(why, "tensor '%.200s' has %lld bytes, which its shape does not fill", name,
+                     (long long)(end - first));
   e->data = data + first;
   e->name = strdup(name);
   return true;
 }
 
-static bool parse_header(const cJSON *root, const unsigned char *data, int64_t bytes, struct pd_safetensors *to, char *why)
+static bool parse_header(const cJSON *root, const unsigned char *data, int64_t bytes,
+                         struct pd_safetensors *to, char *why)
 {
   if (!cJSON_IsObject(root)) return pd_refuse(why, "its header is not a JSON object");
   to->at = calloc((size_t)cJSON_GetArraySize(root) + 1, sizeof *to->at);
   if (!to->at) return pd_refuse(why, "out of memory");
   const cJSON *item;
-  cJSON_ArrayForEach(item, root) {
+  cJSON_ArrayForEach (item, root) {
     if (item->string && !strcmp(item->string, "__metadata__")) continue;
     if (!parse_entry(item, data, bytes, &to->at[to->n], why)) return false;
     to->n++;
@@ -123,20 +130,14 @@ float pd_entry_float(const struct pd_entry *e, int64_t i)
   uint16_t h;
   uint32_t w;
   switch (e->dtype) {
-  case PD_F64:
-    memcpy(&d, e->data + 8 * i, 8);
-    return (float)d;
-  case PD_F16:
-    memcpy(&h, e->data + 2 * i, 2);
-    return half_to_float(h);
+  case PD_F64: memcpy(&d, e->data + 8 * i, 8); return (float)d;
+  case PD_F16: memcpy(&h, e->data + 2 * i, 2); return half_to_float(h);
   case PD_BF16:
     memcpy(&h, e->data + 2 * i, 2);
     w = (uint32_t)h << 16;
     memcpy(&f, &w, 4);
     return f;
-  default:
-    memcpy(&f, e->data + 4 * i, 4);
-    return f;
+  default: memcpy(&f, e->data + 4 * i, 4); return f;
   }
 }
 
@@ -148,7 +149,8 @@ unsigned char *pd_safetensors_header(const struct pd_entry *entries, int n, size
   for (int i = 0; i < n; i++) {
     cJSON *item = cJSON_AddObjectToObject(root, entries[i].name);
     cJSON_AddStringToObject(item, "dtype", "F32");
-    cJSON *shape = cJSON_AddArrayToObject(item, "shape"), *offsets = cJSON_AddArrayToObject(item, "data_offsets");
+    cJSON *shape = cJSON_AddArrayToObject(item, "shape"),
+          *offsets = cJSON_AddArrayToObject(item, "data_offsets");
     for (int j = 0; j < entries[i].rank; j++)
       cJSON_AddItemToArray(shape, cJSON_CreateNumber((double)entries[i].dim[j]));
     cJSON_AddItemToArray(offsets, cJSON_CreateNumber(offset));

@@ -20,16 +20,16 @@ static struct update {
   enum state state;
   double *mine, *sum; /* [model parameter] squares, then [loss statement] sums */
   MPI_Request request;
-  double seconds;     /* duration of the update on this rank; negative: not over */
+  double seconds; /* duration of the update on this rank; negative: not over */
 } updates[UNDER_WAY];
 
 static int n_figures;
-static int64_t exchanged;  /* updates whose exchange was called */
-static int64_t updated;    /* updates done */
-static int64_t logged;     /* updates logged */
-static MPI_Request *tied;  /* of update exchanged - 1: receives and sends */
+static int64_t exchanged; /* updates whose exchange was called */
+static int64_t updated;   /* updates done */
+static int64_t logged;    /* updates logged */
+static MPI_Request *tied; /* of update exchanged - 1: receives and sends */
 static int n_tied, room_tied;
-static bool *has_remote;   /* by parameter held here: a use stands on another stage */
+static bool *has_remote; /* by parameter held here: a use stands on another stage */
 static double *chunk_squares;
 static double clock_start;
 static bool in_progress;
@@ -68,7 +68,7 @@ void pd_train_start(void)
 
 void pd_clock_pause(double seconds) { clock_start += seconds; }
 
-/* ---- losses --------------------------------------------------------------------------------------------- */
+/* ---- losses ---------------------------------------------------------------------------------- */
 
 static bool all_finite(const float *x, int64_t n)
 {
@@ -121,7 +121,7 @@ static double mean_loss(const struct update *u)
   return loss;
 }
 
-/* ---- gradients ------------------------------------------------------------------------------------------- */
+/* ---- gradients ------------------------------------------------------------------------------- */
 
 static void *accumulators(int64_t t)
 {
@@ -135,41 +135,45 @@ static void post_tied(const struct pd_parameter *p, char *set)
   for (int i = 0; i < p->n_uses; i++) {
     int tag = p->order * USES + i, n = (int)p->elements;
     if (!tied_here(p, i)) {
-      MPI_Irecv(pd.arena + p->uses[i].offset, n, MPI_FLOAT, p->uses[i].stage, tag, pd_comm_ties, &tied[n_tied++]);
+      MPI_Irecv(pd.arena + p->uses[i].offset, n, MPI_FLOAT, p->uses[i].stage, tag, pd_comm_ties,
+                &tied[n_tied++]);
       continue;
     }
     for (int j = 0; j < p->n_uses; j++)
       if (!tied_here(p, j) && !named_before(p, j))
-        MPI_Isend(set + p->uses[i].offset, n, MPI_FLOAT, p->uses[j].stage, tag, pd_comm_ties, &tied[n_tied++]);
+        MPI_Isend(set + p->uses[i].offset, n, MPI_FLOAT, p->uses[j].stage, tag, pd_comm_ties,
+                  &tied[n_tied++]);
   }
 }
 
-/* Adds parameter p's uses into the last one's place. */
-static void combine(const struct pd_parameter *p, char *set)
+/* Adds a chunk of p's uses into the last one's place. */
+static void combine(const struct pd_parameter *p, const struct pd_chunk *c, char *set)
 {
-  float *sum = pd_gradient_at(p, set);
+  float *sum = pd_gradient_at(p, set) + c->first;
   for (int i = p->n_uses - 2; i >= 0; i--) {
-    const float *more = (const float *)((tied_here(p, i) ? set : pd.arena) + p->uses[i].offset);
-#pragma omp parallel for simd schedule(static)
-    for (int64_t j = 0; j < p->elements; j++) sum[j] += more[j];
+    const float *more = (const float *)((tied_here(p, i) ? set : pd.arena) + p->uses[i].offset) + c->first;
+#pragma omp simd
+    for (int64_t j = 0; j < c->n; j++) sum[j] += more[j];
   }
 }
 
-static void square_all(char *set, double *to)
+static void combine_and_square(char *set, double *to)
 {
   const struct pd_stage *s = pd.stage;
 #pragma omp parallel for schedule(static)
   for (int i = 0; i < pd_n_chunks; i++) {
     const struct pd_chunk *c = &pd_chunks[i];
     const struct pd_parameter *p = &s->parameters[c->parameter];
-    const float *g = p->owner == s->stage ? pd_gradient_at(p, set) : NULL;
-    chunk_squares[i] = g ? pd_sum_of_squares(c->n, g + c->first) : 0;
+    chunk_squares[i] = 0;
+    if (!p->n_uses) continue;
+    combine(p, c, set);
+    if (p->owner == s->stage) chunk_squares[i] = pd_sum_of_squares(c->n, pd_gradient_at(p, set) + c->first);
   }
   for (int i = 0; i < s->n_model_parameters; i++) to[i] = 0;
   for (int i = 0; i < pd_n_chunks; i++) to[s->parameters[pd_chunks[i].parameter].order] += chunk_squares[i];
 }
 
-/* ---- from exchange to figures ------------------------------------------------------------------------------ */
+/* ---- from exchange to figures ---------------------------------------------------------------- */
 
 static double norm_of(const struct update *u)
 {
@@ -206,13 +210,11 @@ static void log_known(void)
 static bool advance(int64_t t)
 {
   struct update *u = update_of(t);
-  const struct pd_stage *s = pd.stage;
   int done = 0;
   if (u->state == TIED) {
     MPI_Testall(n_tied, tied, &done, MPI_STATUSES_IGNORE);
     if (!done) return false;
-    for (int i = 0; i < s->n_parameters; i++) combine(&s->parameters[i], accumulators(t));
-    square_all(accumulators(t), u->mine);
+    combine_and_square(accumulators(t), u->mine);
     MPI_Iallreduce(u->mine, u->sum, n_figures, MPI_DOUBLE, MPI_SUM, pd_comm_figures, &u->request);
     u->state = SUMMING;
     return true;
@@ -255,7 +257,8 @@ static void await(int64_t t, enum state state)
 void pd_exchange(int64_t t)
 {
   if (t < exchanged) return;
-  if (t > exchanged) pd_fail("internal: exchange of update %lld, expected %lld", (long long)t, (long long)exchanged);
+  if (t > exchanged)
+    pd_fail("internal: exchange of update %lld, expected %lld", (long long)t, (long long)exchanged);
   if (t > pd.first_step) await(t - 1, SUMMING); /* its tied gradients' buffers are free */
   if (t - 2 >= logged) await(t - 2, KNOWN);
   log_known();

@@ -11,56 +11,104 @@ enum { HEAD = STAGE == 0, TAIL = STAGE == STAGES - 1 };
 enum { IN_FLIGHT = STAGES - STAGE, LAG = DELAY && STAGE > 0, SETS = 1 + LAG, VERSIONS = 1 + DELAY };
 enum { ACTIVATION_SLOTS = IN_FLIGHT + 1, SENT_SLOTS = 2, GRADIENT_SLOTS = 2 };
 
-struct weights { float first[16], shared[16], last[16]; };          /* 64-byte members */
-struct accumulators { float first[16], shared_0[16], shared_1[16], last[16]; };
-struct slot { float x[N]; };
+struct weights {
+  float first[16], shared[16], last[16];
+}; /* 64-byte members */
+struct accumulators {
+  float first[16], shared_0[16], shared_1[16], last[16];
+};
+struct slot {
+  float x[N];
+};
 
 struct arena {
   struct weights weights[VERSIONS], moment1, moment2;
   struct accumulators accumulators[SETS];
   float remote[16]; /* the other stage's gradient of `shared` */
-  struct slot received[ACTIVATION_SLOTS], sent[SENT_SLOTS], gradient_in[GRADIENT_SLOTS], gradient_out[GRADIENT_SLOTS];
+  struct slot received[ACTIVATION_SLOTS], sent[SENT_SLOTS], gradient_in[GRADIENT_SLOTS],
+    gradient_out[GRADIENT_SLOTS];
   struct slot input[IN_FLIGHT], target[IN_FLIGHT], between[IN_FLIGHT], y[IN_FLIGHT], loss;
 };
 
 #define AT(member) offsetof(struct arena, member)
-#define SHARED(use, own) {STAGES == 2 ? use : 0, STAGES == 1 || STAGE == use ? offsetof(struct accumulators, own) : AT(remote)}
+#define SHARED(use, own)                                                                                     \
+  {                                                                                                          \
+    STAGES == 2 ? use : 0, STAGES == 1 || STAGE == use ? offsetof(struct accumulators, own) : AT(remote)     \
+  }
 static const struct pd_use shared_uses[] = {SHARED(0, shared_0), SHARED(1, shared_1)};
-static const struct pd_use first_use[] = {{0, offsetof(struct accumulators, first)}};
-static const struct pd_use last_use[] = {{STAGES - 1, offsetof(struct accumulators, last)}};
-
-#define PARAMETER(n) .name = #n, .rank = 1, .dim = {WIDTH}, .elements = WIDTH, .offset = offsetof(struct weights, n)
+#define PARAMETER(n)                                                                                         \
+  .name = #n, .rank = 1, .dim = {WIDTH}, .elements = WIDTH, .offset = offsetof(struct weights, n)
 static const struct pd_parameter parameters[] = {
 #if STAGE == 0
-  {PARAMETER(first), .init = PD_NORMAL, .init_value = 0.5, .order = 0, .owner = 0, .n_uses = 1, .uses = first_use},
+  {PARAMETER(first), .init = PD_NORMAL, .init_value = 0.5, .order = 0, .owner = 0, .n_uses = 1,
+   .uses = (const struct pd_use[]){{0, offsetof(struct accumulators, first)}}},
 #endif
-  {PARAMETER(shared), .init = PD_UNIFORM, .init_value = 1, .order = 1, .owner = 0, .n_uses = 2, .uses = shared_uses},
+  {PARAMETER(shared), .init = PD_UNIFORM, .init_value = 1, .order = 1, .owner = 0, .n_uses = 2,
+   .uses = shared_uses},
 #if STAGE == STAGES - 1
-  {PARAMETER(last), .init = PD_ZEROS, .order = 2, .owner = STAGES - 1, .n_uses = 1, .uses = last_use},
+  {PARAMETER(last), .init = PD_ZEROS, .order = 2, .owner = STAGES - 1, .n_uses = 1,
+   .uses = (const struct pd_use[]){{STAGE, offsetof(struct accumulators, last)}}},
 #endif
 };
-static const struct pd_input inputs[] = {
-  {"x", false, false, 0, 1, {WIDTH}, WIDTH}, {"target", true, false, 0, 1, {WIDTH}, WIDTH}};
-static const struct pd_tensor tensors[] = {
-  {"between", AT(between), sizeof(struct slot), IN_FLIGHT, N}, {"y", AT(y), sizeof(struct slot), IN_FLIGHT, N}};
-#define VALUE(member) {AT(member), sizeof(struct slot), sizeof(struct slot)}
-static const struct pd_channel_value received = VALUE(received), sent = VALUE(sent), gradient_in = VALUE(gradient_in),
-                                     gradient_out = VALUE(gradient_out);
+static const struct pd_input inputs[] = {{"x", false, false, 0, 1, {WIDTH}, WIDTH},
+                                         {"target", true, false, 0, 1, {WIDTH}, WIDTH}};
+static const struct pd_tensor tensors[] = {{"between", AT(between), sizeof(struct slot), IN_FLIGHT, N},
+                                           {"y", AT(y), sizeof(struct slot), IN_FLIGHT, N}};
+#define VALUE(member)                                                                                        \
+  {                                                                                                          \
+    AT(member), sizeof(struct slot), sizeof(struct slot)                                                     \
+  }
+static const struct pd_channel_value received = VALUE(received), sent = VALUE(sent),
+                                     gradient_in = VALUE(gradient_in), gradient_out = VALUE(gradient_out);
 static const int64_t planned[] = {sizeof(struct arena), sizeof(struct arena)}, loss_elements[] = {WIDTH};
 
-static const struct pd_stage stage = {
-  .model = "chain", .schedule = DELAY ? "2bw" : "flush", .plan_hash = PLAN, .stage = STAGE, .n_stages = STAGES,
-  .batch = B * M, .microbatch = B, .microbatches = M, .model_parameters = 3 * WIDTH, .n_model_parameters = 3,
-  .flops_per_sample = 1, .threads = 2, .planned_peak_bytes = planned, .arena_bytes = sizeof(struct arena),
-  .weights = AT(weights), .weights_stride = sizeof(struct weights), .versions = VERSIONS,
-  .accumulators = AT(accumulators), .accumulators_stride = sizeof(struct accumulators), .accumulator_sets = SETS,
-  .moments = AT(moment1), .moments_stride = sizeof(struct weights), .n_moments = 2, .per_batch = !DELAY, .lag = LAG,
-  .parameters = parameters, .n_parameters = sizeof parameters / sizeof *parameters, .inputs = inputs, .n_inputs = 2,
-  .tensors = tensors, .n_tensors = 2,
-  .activations_in = {!HEAD, &received, ACTIVATION_SLOTS}, .activations_out = {!TAIL, &sent, SENT_SLOTS},
-  .gradients_in = {!TAIL, &gradient_in, GRADIENT_SLOTS}, .gradients_out = {!HEAD, &gradient_out, GRADIENT_SLOTS},
-  .n_losses = 1, .loss_elements = loss_elements, .optimizer = PD_ADAMW, .lr = 0.05, .beta1 = 0.9, .beta2 = 0.95,
-  .eps = 1e-8, .clip_norm = 0.5, .rate = PD_LR_COSINE, .lr_warmup = 3, .lr_total = 40, .lr_floor = 0.001};
+static const struct pd_stage stage = {.model = "chain",
+                                      .schedule = DELAY ? "2bw" : "flush",
+                                      .plan_hash = PLAN,
+                                      .stage = STAGE,
+                                      .n_stages = STAGES,
+                                      .batch = B * M,
+                                      .microbatch = B,
+                                      .microbatches = M,
+                                      .model_parameters = 3 * WIDTH,
+                                      .n_model_parameters = 3,
+                                      .flops_per_sample = 1,
+                                      .threads = 2,
+                                      .planned_peak_bytes = planned,
+                                      .arena_bytes = sizeof(struct arena),
+                                      .weights = AT(weights),
+                                      .weights_stride = sizeof(struct weights),
+                                      .versions = VERSIONS,
+                                      .accumulators = AT(accumulators),
+                                      .accumulators_stride = sizeof(struct accumulators),
+                                      .accumulator_sets = SETS,
+                                      .moments = AT(moment1),
+                                      .moments_stride = sizeof(struct weights),
+                                      .n_moments = 2,
+                                      .per_batch = !DELAY,
+                                      .lag = LAG,
+                                      .parameters = parameters,
+                                      .n_parameters = sizeof parameters / sizeof *parameters,
+                                      .inputs = inputs,
+                                      .n_inputs = 2,
+                                      .tensors = tensors,
+                                      .n_tensors = 2,
+                                      .activations_in = {!HEAD, &received, ACTIVATION_SLOTS},
+                                      .activations_out = {!TAIL, &sent, SENT_SLOTS},
+                                      .gradients_in = {!TAIL, &gradient_in, GRADIENT_SLOTS},
+                                      .gradients_out = {!HEAD, &gradient_out, GRADIENT_SLOTS},
+                                      .n_losses = 1,
+                                      .loss_elements = loss_elements,
+                                      .optimizer = PD_ADAMW,
+                                      .lr = 0.05,
+                                      .beta1 = 0.9,
+                                      .beta2 = 0.95,
+                                      .eps = 1e-8,
+                                      .clip_norm = 0.5,
+                                      .rate = PD_LR_COSINE,
+                                      .lr_warmup = 3,
+                                      .lr_total = 40,
+                                      .lr_floor = 0.001};
 
 static struct arena *a;
 

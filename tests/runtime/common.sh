@@ -1,0 +1,33 @@
+# For chain.sh and failures.sh: where the programs are, how to launch them, data made anew.
+programs=$1 mpirun="$2 --bind-to none --oversubscribe"
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS=1
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+trap 'exit 1' HUP INT TERM
+cd "$work" || exit 1
+failed=0
+complain() { echo "FAIL: $*"; failed=1; }
+
+# npy FILE SAMPLES BAD: 8 numbers a sample; number BAD is NaN.
+python3 - <<'P' || exit 1
+import math, struct
+
+def npy(path, rows, f):
+    head = "{'descr': '<f4', 'fortran_order': False, 'shape': (%d, 8), }" % rows
+    data = [f(i) for i in range(8 * rows)]
+    with open(path, "wb") as out:
+        out.write(b"\x93NUMPY\x01\x00\x76\x00" + head.ljust(117).encode() + b"\n" + struct.pack("<%df" % len(data), *data))
+
+x = lambda i: math.sin(i * i)
+npy("x.npy", 37, x)
+npy("t.npy", 37, lambda i: 1.7 * x(i) + 0.3)
+npy("vx.npy", 13, lambda i: x(i + 1000))
+npy("vt.npy", 13, lambda i: 1.7 * x(i + 1000) + 0.3)
+npy("nan.npy", 37, lambda i: math.nan if i == 100 else x(i))
+npy("few.npy", 36, x)
+P
+
+one() { d=$1; shift; timeout 60 $mpirun -n 1 "$programs/chain_1_0_$d" "$@"; }
+two() { d=$1; shift; timeout 60 $mpirun -n 1 "$programs/chain_2_0_$d" "$@" : -n 1 "$programs/chain_2_1_$d" "$@"; }
+# The figures of a log that no launch may change.
+figures() { sed -n 's/,"samples_per_s.*//; s/,"ms".*//; /"step"/p' "$1"; }

@@ -1,0 +1,73 @@
+# What a user can get wrong: one message that names rank and cause, a failed launch, files as they were.
+. "$(dirname "$0")/common.sh"
+one 0 --steps 0 --save good.safetensors --quiet || exit 1
+head -c 100 good.safetensors >cut.safetensors
+echo "not to be lost" >kept
+sed 's/"shape":\[8\]/"shape":[ ]/; s/"shape":\[ \]/"shape":[9]/' good.safetensors >wrong_bytes.safetensors
+sed 's/"shared"/"shaped"/' good.safetensors >missing.safetensors
+python3 - <<'P' || exit 1
+import json, struct
+text = json.dumps({n: {"dtype": "F32", "shape": [2, 4], "data_offsets": [0, 32]} for n in ("first", "shared", "last")}).encode()
+open("shape.safetensors", "wb").write(struct.pack("<Q", len(text)) + text + bytes(32))
+P
+
+# check NAME MESSAGE COMMAND...: the command fails, and says just this.
+check() {
+  name=$1 message=$2
+  shift 2
+  "$@" >out 2>err
+  status=$?
+  [ $status != 0 ] && [ $status != 124 ] || complain "$name: exit status $status"
+  [ "$(grep -c '^pd: rank' err)" = 1 ] || complain "$name: not one message"
+  grep -q "^pd: rank $message" err || complain "$name: expected 'pd: rank $message'"
+  [ "$(cat kept)" = "not to be lost" ] || complain "$name: an existing file has changed"
+  [ $failed = 0 ] || { cat err; exit 1; }
+}
+data="--data x.npy t.npy --log kept --save kept --quiet --peak 1"
+
+check "no data" "0 (stage 0): --data PATH is missing" two 1 --steps 3 --log kept
+check "no steps" "0 (stage 0): unknown option '--step'" two 1 --data x.npy t.npy --step 3 --log kept
+check "missing data" "0 (stage 0): cannot read data file 'none.npy': No such file" two 1 --data none.npy t.npy --steps 3 --log kept
+check "few samples" "0 (stage 0): 'few.npy' holds 36 samples, but 'x.npy' holds 37" two 1 --data x.npy few.npy --steps 3 --log kept
+check "text for numbers" "0 (stage 0): 'kept' holds tokens, but 'x' takes numbers" two 1 --data kept --steps 3 --log kept
+check "missing validation" "0 (stage 0): cannot read data file 'none'" two 1 $data --validation none --steps 3
+check "log in no directory" "0 (stage 0): cannot write log 'none/log': No such file" two 1 $data --steps 3 --log none/log
+check "save in no directory" "0 (stage 0): cannot write 'none/save': No such file" two 1 $data --steps 3 --save none/save
+check "save over a directory" "0 (stage 0): cannot write '/tmp': it is no regular file" two 1 $data --steps 3 --save /tmp
+check "missing weights" "0 (stage 0): cannot read 'none': No such file" two 1 $data --steps 3 --init none
+check "cut weights" "0 (stage 0): cannot read 'cut.safetensors': it is not a safetensors file" two 1 $data --steps 3 --init cut.safetensors
+check "damaged weights" "0 (stage 0): cannot read 'wrong_bytes.safetensors': tensor 'first' has 32 bytes" two 1 $data --steps 3 --init wrong_bytes.safetensors
+check "weight of another name" "0 (stage 0): 'missing.safetensors' holds no tensor 'shared'" two 1 $data --steps 3 --init missing.safetensors
+check "weights of another shape" "0 (stage 0): 'shape.safetensors': tensor 'first' has shape \[2, 4\], the model needs \[8\]" two 1 $data --steps 3 --init shape.safetensors
+check "too few ranks" "0 (stage 0): launched with 1 rank, but the plan has 2: use mpirun -n 2" \
+  $mpirun -n 1 "$programs/chain_2_0_1" $data --steps 3
+check "too many ranks" "0 (stage 0): launched with 2 ranks, but the plan has 1: use mpirun -n 1" \
+  $mpirun -n 2 "$programs/chain_1_0_1" $data --steps 3
+check "another plan" "0 (stage 0): rank 1 holds another plan" \
+  $mpirun -n 1 "$programs/chain_2_0_1" $data --steps 3 : -n 1 "$programs/chain_2_1_0" $data --steps 3
+check "stages exchanged" "0 (stage 1): rank 0 runs the program of stage 1" \
+  $mpirun -n 1 "$programs/chain_2_1_1" $data --steps 3 : -n 1 "$programs/chain_2_0_1" $data --steps 3
+check "other options" "0 (stage 0): rank 1 was given other options" \
+  $mpirun -n 1 "$programs/chain_2_0_1" $data --steps 3 : -n 1 "$programs/chain_2_1_1" $data --steps 4
+
+# During the run: the log is the run's own from its start on.
+data="--data x.npy t.npy --save kept --quiet --peak 1"
+check "input that is not finite" "1 (stage 1): step [0-9]*: the loss of microbatch [0-9]* is not finite; first tensor that is not: " \
+  two 1 --data nan.npy t.npy --save kept --quiet --peak 1 --steps 1000
+
+# A rank that stops answering, and one that is killed.
+stopped() {
+  two 1 $data --timeout 2 --steps 1000000000 &
+  launch=$!
+  sleep 2
+  for p in $(pidof chain_2_1_1); do
+    [ "$(readlink /proc/$p/cwd)" = "$work" ] && kill -s "$1" "$p"
+  done
+  wait $launch
+}
+check "silent rank" "0 (stage 0): nothing came for 2 s (--timeout): waited for .* from rank 1" stopped STOP
+[ "$(pidof chain_2_0_1 chain_2_1_1)" ] && complain "a rank outlives its launch"
+stopped KILL >out 2>err && complain "killed rank: the launch reports no failure"
+grep -q "rank 1 .*exited on signal 9\|exited on signal 9" err || complain "killed rank: $(cat err)"
+[ "$(cat kept)" = "not to be lost" ] || complain "killed rank: an existing file has changed"
+exit $failed

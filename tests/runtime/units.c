@@ -1,0 +1,445 @@
+/* The runtime's parts that need no peer: sample order, data files, initial weights, rates, optimizers,
+ * safetensors. */
+#include "internal.h"
+#include "safetensors.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+/* ---- samples --------------------------------------------------------------------------------- */
+
+static void every_epoch_is_a_permutation(void **state)
+{
+  (void)state;
+  static const int64_t sizes[] = {1, 2, 3, 5, 16, 17, 1000, 4096, 4097};
+  for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+    for (int64_t epoch = 0; epoch < 3; epoch++) {
+      int64_t n = sizes[i];
+      char *seen = calloc((size_t)n, 1);
+      for (int64_t s = 0; s < n; s++) {
+        int64_t x = pd_sample(7, n, epoch * n + s);
+        assert_in_range(x, 0, n - 1);
+        assert_false(seen[x]);
+        seen[x] = 1;
+      }
+      free(seen);
+    }
+}
+
+static void orders_differ_by_epoch_and_seed(void **state)
+{
+  (void)state;
+  int same_epoch = 0, same_seed = 0, fixed = 0;
+  for (int64_t s = 0; s < 1000; s++) {
+    same_epoch += pd_sample(1, 1000, s) == pd_sample(1, 1000, 1000 + s);
+    same_seed += pd_sample(1, 1000, s) == pd_sample(2, 1000, s);
+    fixed += pd_sample(1, 1000, s) == s;
+  }
+  assert_in_range(same_epoch, 0, 10); /* one is expected of two random orders */
+  assert_in_range(same_seed, 0, 10);
+  assert_in_range(fixed, 0, 10);
+}
+
+/* ---- data files ------------------------------------------------------------------------------ */
+
+static const struct pd_input text_inputs[] = {{"tokens", false, true, 256, 1, {4}, 4},
+                                              {"next", true, true, 256, 1, {4}, 4},
+                                              {"label", true, true, 256, 1, {1}, 1}};
+
+static char directory[] = "/tmp/pd_units_XXXXXX";
+
+static char *write_bytes(const char *name, const void *bytes, size_t n)
+{
+  char *path = malloc(strlen(directory) + strlen(name) + 2);
+  sprintf(path, "%s/%s", directory, name);
+  FILE *out = fopen(path, "wb");
+  assert_non_null(out);
+  assert_int_equal(fwrite(bytes, 1, n, out), n);
+  fclose(out);
+  return path;
+}
+
+static char *write_shard(const char *name, const uint16_t *tokens, int32_t n, int32_t claimed, int32_t magic)
+{
+  char bytes[1024 + 256] = {0};
+  memcpy(bytes, (int32_t[]){magic, 1, claimed}, 12);
+  memcpy(bytes + 1024, tokens, 2 * (size_t)n);
+  return write_bytes(name, bytes, 1024 + 2 * (size_t)n);
+}
+
+static char *write_npy(const char *name, const char *descr, const char *shape, const void *data, size_t n)
+{
+  char bytes[1024];
+  memcpy(bytes, "\x93NUMPY\x01\x00\x76\x00", 10);
+  memset(bytes + 10, ' ', 118);
+  int length = sprintf(bytes + 10, "{'descr': '%s', 'fortran_order': False, 'shape': %s, }", descr, shape);
+  bytes[10 + length] = ' ';
+  bytes[127] = '\n';
+  memcpy(bytes + 128, data, n);
+  return write_bytes(name, bytes, 128 + n);
+}
+
+static struct pd_dataset *open_text(char *path, char *why)
+{
+  return pd_dataset_open(&path, 1, text_inputs, 3, true, why);
+}
+
+static void text_is_cut_into_windows(void **state)
+{
+  (void)state;
+  char why[PD_WHY] = "";
+  int32_t got[4];
+  struct pd_dataset *d = open_text(write_bytes("text", "abcdefghijkl", 12), why);
+  assert_non_null(d);
+  assert_int_equal(pd_dataset_samples(d), 2); /* abcde, efghi; ijkl has no fifth */
+  pd_dataset_read(d, 0, 1, got);
+  assert_memory_equal(got, ((int32_t[]){'e', 'f', 'g', 'h'}), sizeof got);
+  pd_dataset_read(d, 1, 1, got);
+  assert_memory_equal(got, ((int32_t[]){'f', 'g', 'h', 'i'}), sizeof got);
+  pd_dataset_read(d, 2, 1, got);
+  assert_int_equal(got[0], 'i');
+  assert_non_null(open_text(write_bytes("short", "abcde", 5), why));
+  assert_null(open_text(write_bytes("short", "abcd", 4), why));
+  assert_non_null(strstr(why, "holds 4 tokens; one window of context 4 needs 5"));
+}
+
+static void files_are_laid_end_to_end(void **state)
+{
+  (void)state;
+  char why[PD_WHY] = "";
+  uint16_t tokens[9] = {0, 1, 2, 3, 4, 5, 6, 7, 8};
+  char *paths[] = {write_shard("a.bin", tokens, 2, 2, 20240520),
+                   write_shard("b.bin", tokens + 2, 1, 1, 20240520),
+                   write_shard("c.bin", tokens + 3, 6, 6, 20240520)};
+  struct pd_dataset *d = pd_dataset_open(paths, 3, text_inputs, 3, true, why);
+  assert_non_null(d);
+  assert_int_equal(pd_dataset_samples(d), 2);
+  for (int64_t s = 0; s < 2; s++) {
+    int32_t got[4];
+    pd_dataset_read(d, 1, s, got);
+    for (int i = 0; i < 4; i++) assert_int_equal(got[i], 4 * s + 1 + i);
+  }
+}
+
+static void bad_data_is_named(void **state)
+{
+  (void)state;
+  uint16_t tokens[8] = {1, 2, 3, 4, 5, 600, 7, 8};
+  int64_t labels[3] = {0, 255, 256};
+  static const struct pd_input number = {"x", false, false, 0, 2, {2, 3}, 6};
+  static const struct pd_input label = {"label", true, true, 256, 1, {1}, 1};
+  struct {
+    char *path;
+    const struct pd_input *inputs;
+    int n;
+    const char *says;
+  } cases[] = {
+    {"/nonexistent/file", text_inputs, 3, "cannot read data file '/nonexistent/file': No such file"},
+    {directory, text_inputs, 3, "is not a regular file"},
+    {write_bytes("empty", "", 0), text_inputs, 3, "is empty"},
+    {write_bytes("raw.bin", "abcdefgh", 8), text_inputs, 3, "not an llm.c token file"},
+    {write_shard("cut.bin", tokens, 5, 8, 20240520), text_inputs, 3, "header says 8 tokens, its size 5"},
+    {write_shard("high.bin", tokens, 8, 8, 20240520), text_inputs, 3,
+     "token 600 at offset 5 is outside the model's 256"},
+    {write_bytes("text2", "abcdefgh", 8), &number, 1, "'x' takes numbers: give one .npy array"},
+    {write_bytes("no.npy", "abcdefghijklmno", 15), &number, 1, "is not a .npy array"},
+    {write_npy("c8.npy", "<c8", "(3,)", labels, 24), &label, 1, "elements of type '<c8'"},
+    {write_npy("shape.npy", "<f4", "(1, 4)", labels, 24), &number, 1,
+     "holds 4 elements a sample, but 'x' takes 6"},
+    {write_npy("long.npy", "<f4", "(9, 2, 3)", labels, 24), &number, 1, "is cut short: it holds 6 elements of shape (9, 2, 3)"},
+    {write_npy("range.npy", "<i8", "(3,)", labels, 24), &label, 1, "token 256 at offset 2 is outside"},
+    {write_npy("number.npy", "<f8", "(3, 1)", labels, 24), &label, 1,
+     "floating-point numbers, but 'label' takes tokens"},
+    {write_npy("one.npy", "<i8", "(3,)", labels, 24), text_inputs, 3,
+     "3 inputs and targets, each needs one .npy"}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    char why[PD_WHY] = "";
+    assert_null(pd_dataset_open(&cases[i].path, 1, cases[i].inputs, cases[i].n, true, why));
+    if (!strstr(why, cases[i].says)) fail_msg("expected '%s' in '%s'", cases[i].says, why);
+  }
+}
+
+static void arrays_are_read_by_row(void **state)
+{
+  (void)state;
+  char why[PD_WHY] = "";
+  static const struct pd_input inputs[] = {{"x", false, false, 0, 2, {1, 2}, 2},
+                                           {"label", true, true, 9, 1, {1}, 1}};
+  char *paths[] = {write_npy("x.npy", "<f8", "(3, 1, 2)", (double[]){0, 1, 2, 3, 4.5, 5}, 48),
+                   write_npy("y.npy", "|u1", "(3,)", (uint8_t[]){6, 7, 8}, 3)};
+  struct pd_dataset *d = pd_dataset_open(paths, 2, inputs, 2, true, why);
+  assert_non_null(d);
+  float x[2];
+  int32_t label;
+  pd_dataset_read(d, 0, 2, x);
+  pd_dataset_read(d, 1, 2, &label);
+  assert_true(x[0] == 4.5f && x[1] == 5 && label == 8);
+}
+
+/* ---- initial weights ------------------------------------------------------------------------- */
+
+static void initial_weights_follow_seed_and_name(void **state)
+{
+  (void)state;
+  enum { N = 100001 };
+  static float a[N], b[N];
+  struct pd_parameter p = {.name = "h.0.weight", .elements = N, .init = PD_NORMAL, .init_value = 0.5};
+  pd_initialise(&p, 3, a);
+  p.elements = 1001; /* a prefix is the same: element i depends on i alone */
+  pd_initialise(&p, 3, b);
+  assert_memory_equal(a, b, 1001 * sizeof(float));
+  pd_initialise(&p, 4, b);
+  assert_true(a[0] != b[0] && a[1] != b[1]);
+  p.name = "h.1.weight";
+  pd_initialise(&p, 3, b);
+  assert_true(a[0] != b[0] && a[1] != b[1]);
+  double sum = 0, squares = 0, fourth = 0;
+  for (int i = 0; i < N; i++) {
+    sum += a[i];
+    squares += (double)a[i] * a[i];
+    fourth += pow(a[i], 4);
+  }
+  assert_true(fabs(sum / N) < 0.008 && fabs(squares / N - 0.25) < 0.005);
+  assert_true(fabs(fourth / N / 0.0625 - 3) < 0.15);
+}
+
+static void uniform_weights_fill_their_range(void **state)
+{
+  (void)state;
+  enum { N = 10000 };
+  float a[N], low = 1, high = -1;
+  struct pd_parameter p = {.name = "w", .elements = N, .init = PD_UNIFORM, .init_value = 0.25};
+  pd_initialise(&p, 1, a);
+  for (int i = 0; i < N; i++) {
+    low = fminf(low, a[i]);
+    high = fmaxf(high, a[i]);
+  }
+  assert_true(low >= -0.25f && low < -0.249f && high < 0.25f && high > 0.249f);
+}
+
+/* ---- rates and optimizers -------------------------------------------------------------------- */
+
+static bool near(double a, double b, double relative)
+{
+  return fabs(a - b) <= relative * fmax(fabs(a), fabs(b));
+}
+
+static void rates_warm_up_and_fall_to_the_floor(void **state)
+{
+  (void)state;
+  struct pd_stage s = {.lr = 1, .rate = PD_LR_COSINE, .lr_warmup = 9, .lr_total = 109, .lr_floor = 0.1};
+  assert_true(near(pd_learning_rate(&s, 0), 0.1, 1e-12));
+  assert_true(near(pd_learning_rate(&s, 8), 0.9, 1e-12));
+  assert_true(near(pd_learning_rate(&s, 9), 1, 1e-12));
+  assert_true(near(pd_learning_rate(&s, 59), 0.55, 1e-12));
+  assert_true(near(pd_learning_rate(&s, 34), 0.1 + 0.9 * 0.5 * (1 + cos(M_PI / 4)), 1e-12));
+  assert_true(pd_learning_rate(&s, 109) == 0.1 && pd_learning_rate(&s, 100000) == 0.1);
+  s.rate = PD_LR_LINEAR;
+  assert_true(near(pd_learning_rate(&s, 34), 0.775, 1e-12));
+  s.rate = PD_LR_CONSTANT;
+  assert_true(near(pd_learning_rate(&s, 4), 0.5, 1e-12) && pd_learning_rate(&s, 100000) == 1);
+}
+
+static void adamw_follows_its_formula(void **state)
+{
+  (void)state;
+  enum { N = 37 };
+  struct pd_stage s = {.lr = 0.01, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1};
+  float w[2][N], m[N] = {0}, v[N] = {0};
+  double x[N], dm[N] = {0}, dv[N] = {0};
+  for (int i = 0; i < N; i++) x[i] = w[0][i] = sinf((float)i);
+  for (int t = 0; t < 20; t++) {
+    float g[N];
+    for (int i = 0; i < N; i++) g[i] = cosf((float)(i * t));
+    pd_adamw_elements(N, pd_adamw_constants(&s, t, 0.5f, true), w[t % 2], w[(t + 1) % 2], g, m, v);
+    for (int i = 0; i < N; i++) { /* Loshchilov and Hutter, algorithm 2 */
+      dm[i] = 0.9 * dm[i] + 0.1 * 0.5 * g[i];
+      dv[i] = 0.95 * dv[i] + 0.05 * 0.25 * g[i] * g[i];
+      x[i] -= 0.01 *
+              (dm[i] / (1 - pow(0.9, t + 1)) / (sqrt(dv[i] / (1 - pow(0.95, t + 1))) + 1e-8) + 0.1 * x[i]);
+    }
+  }
+  for (int i = 0; i < N; i++) assert_true(fabs(x[i] - w[0][i]) < 1e-5);
+  assert_true(pd_adamw_constants(&s, 0, 1, false).keep == 1);
+}
+
+static void sgd_follows_its_formula(void **state)
+{
+  (void)state;
+  float w[5] = {1, 2, 3, 4, 5}, u[5] = {0}, g[5] = {1, -1, 1, -1, 1};
+  struct pd_sgd_step step = {.scale = 2, .decay = 0.5f, .momentum = 0.5f, .lr = 0.25f};
+  pd_sgd_elements(5, step, w, w, g, u);
+  pd_sgd_elements(5, step, w, w, g, u);
+  /* w0: u = 2.5, w = .375; u = 1.25 + 2.1875, w = .375 - .859375 */
+  assert_true(w[0] == -0.484375f && u[0] == 3.4375f);
+  float plain[5] = {1, 2, 3, 4, 5};
+  pd_sgd_elements(5, step, plain, plain, g, NULL);
+  assert_true(plain[0] == 0.375f && plain[1] == 2.25f);
+}
+
+static void squares_add_up(void **state)
+{
+  (void)state;
+  float x[1000];
+  for (int n = 0; n < 1000; n += 37) {
+    double sum = 0;
+    for (int i = 0; i < n; i++) {
+      x[i] = (float)sin(i);
+      sum += (double)x[i] * x[i];
+    }
+    assert_true(near(pd_sum_of_squares(n, x), sum, 1e-13));
+  }
+}
+
+/* ---- safetensors ----------------------------------------------------------------------------- */
+
+static size_t small_file(unsigned char **bytes)
+{
+  struct pd_entry entries[] = {{.name = "wte.weight", .rank = 2, .dim = {2, 3}, .elements = 6},
+                               {.name = "odd \"name\"", .rank = 1, .dim = {1}, .elements = 1}};
+  size_t header;
+  unsigned char *h = pd_safetensors_header(entries, 2, &header);
+  *bytes = malloc(header + 28);
+  memcpy(*bytes, h, header);
+  memcpy(*bytes + header, (float[]){1, 2, 3, 4, 5, 6, 7}, 28);
+  free(h);
+  assert_int_equal(header % 8, 0);
+  return header + 28;
+}
+
+static void safetensors_read_back(void **state)
+{
+  (void)state;
+  char why[PD_WHY] = "";
+  unsigned char *bytes;
+  size_t n = small_file(&bytes);
+  struct pd_safetensors s;
+  assert_true(pd_safetensors_parse(bytes, n, &s, why));
+  assert_int_equal(s.n, 2);
+  const struct pd_entry *e = pd_safetensors_find(&s, "transformer.wte.weight");
+  assert_non_null(e);
+  assert_true(e->rank == 2 && e->dim[0] == 2 && e->dim[1] == 3 && pd_entry_float(e, 5) == 6);
+  e = pd_safetensors_find(&s, "odd \"name\"");
+  assert_true(e && pd_entry_float(e, 0) == 7);
+  assert_null(pd_safetensors_find(&s, "wte"));
+  pd_safetensors_free(&s);
+  for (size_t cut = 0; cut < n; cut++) assert_false(pd_safetensors_parse(bytes, cut, &s, why));
+  free(bytes);
+}
+
+static bool parse_text(const char *header, const void *data, size_t n, struct pd_safetensors *s, char *why)
+{
+  static unsigned char bytes[4096];
+  size_t length = strlen(header);
+  memset(bytes, 0, 8);
+  bytes[0] = (unsigned char)length;
+  bytes[1] = (unsigned char)(length >> 8);
+  memcpy(bytes + 8, header, length);
+  memcpy(bytes + 8 + length, data, n);
+  return pd_safetensors_parse(bytes, 8 + length + n, s, why);
+}
+
+static void safetensors_convert_types(void **state)
+{
+  (void)state;
+  char why[PD_WHY] = "";
+  struct pd_safetensors s;
+  uint16_t halves[] = {0x3c00, 0xc000, 0x0001, 0x7c00, 0x3f80, 0xc049};
+  assert_true(parse_text(
+    "{\"h\":{\"dtype\":\"F16\",\"shape\":[4],\"data_offsets\":[0,8]},\"b\":{\"dtype\":\"BF16\",\"shape\":"
+    "[2],\"data_offsets\":[8,12]},\"mask\":{\"dtype\":\"BOOL\",\"shape\":[],\"data_offsets\":[11,12]}}",
+    halves, sizeof halves, &s, why));
+  const struct pd_entry *h = pd_safetensors_find(&s, "h"), *b = pd_safetensors_find(&s, "b");
+  assert_true(pd_entry_float(h, 0) == 1 && pd_entry_float(h, 1) == -2 && pd_entry_float(h, 2) == 0x1p-24f);
+  assert_true(isinf(pd_entry_float(h, 3)) && pd_entry_float(b, 0) == 1 && pd_entry_float(b, 1) == -3.140625f);
+  assert_int_equal(pd_safetensors_find(&s, "mask")->dtype, PD_OTHER);
+  pd_safetensors_free(&s);
+}
+
+static void damaged_safetensors_are_refused(void **state)
+{
+  (void)state;
+  static const struct {
+    const char *header, *says;
+  } cases[] = {
+    {"[]", "not a JSON object"},
+    {"{\"a\":3}", "no known way"},
+    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1]}}", "outside the file"},
+    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[-1],\"data_offsets\":[0,4]}}", "no known way"},
+    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[0.5],\"data_offsets\":[0,4]}}", "no known way"},
+    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,0]}}", "outside the file"},
+    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[8,12]}}", "outside the file"},
+    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,4]}}", "does not fill"},
+    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[4503599627370496,4503599627370496],\"data_offsets\":[0,4]}}",
+     "no known way"},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    char why[PD_WHY] = "";
+    struct pd_safetensors s;
+    assert_false(parse_text(cases[i].header, "12345678", 8, &s, why));
+    if (!strstr(why, cases[i].says))
+      fail_msg("%s: expected '%s' in '%s'", cases[i].header, cases[i].says, why);
+  }
+}
+
+/* ---- options --------------------------------------------------------------------------------- */
+
+static void options_are_read(void **state)
+{
+  (void)state;
+  char why[PD_WHY] = "";
+  struct pd_options o;
+  char *good[] = {"train",  "--data",    "a",      "b", "--steps=5", "--seed", "18446744073709551615",
+                  "--peak", "2.5TFLOPS", "--quiet"};
+  assert_true(pd_parse_options(&o, 10, good, why));
+  assert_true(o.n_data == 2 && !strcmp(o.data[1], "b") && o.steps == 5 && o.seed == UINT64_MAX &&
+              o.peak == 2.5e12);
+  assert_true(o.quiet && !o.emulate && o.timeout == 300);
+  static const struct {
+    const char *a, *b, *says;
+  } cases[] = {{"--dtaa", "x", "unknown option '--dtaa'"},  {"--steps", "-3", "whole number, not '-3'"},
+               {"--steps", "3x", "whole number, not '3x'"}, {"--seed", "-1", "whole number, not '-1'"},
+               {"--data", "--quiet", "needs a path"},       {"--timeout", "0", "needs seconds"},
+               {"--quiet=1", "--quiet", "takes no value"},  {"--validate-every", "3", "needs --validation"},
+               {"--quiet", "--save", "needs a value"},      {"--peak", "fast", "operations a second"}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    char *argv[] = {"train", strdup(cases[i].a), strdup(cases[i].b)};
+    *why = 0;
+    assert_false(pd_parse_options(&o, 3, argv, why));
+    if (!strstr(why, cases[i].says)) fail_msg("expected '%s' in '%s'", cases[i].says, why);
+  }
+}
+
+int main(void)
+{
+  const struct CMUnitTest tests[] = {
+    cmocka_unit_test(every_epoch_is_a_permutation),
+    cmocka_unit_test(orders_differ_by_epoch_and_seed),
+    cmocka_unit_test(text_is_cut_into_windows),
+    cmocka_unit_test(files_are_laid_end_to_end),
+    cmocka_unit_test(bad_data_is_named),
+    cmocka_unit_test(arrays_are_read_by_row),
+    cmocka_unit_test(initial_weights_follow_seed_and_name),
+    cmocka_unit_test(uniform_weights_fill_their_range),
+    cmocka_unit_test(rates_warm_up_and_fall_to_the_floor),
+    cmocka_unit_test(adamw_follows_its_formula),
+    cmocka_unit_test(sgd_follows_its_formula),
+    cmocka_unit_test(squares_add_up),
+    cmocka_unit_test(safetensors_read_back),
+    cmocka_unit_test(safetensors_convert_types),
+    cmocka_unit_test(damaged_safetensors_are_refused),
+    cmocka_unit_test(options_are_read),
+  };
+  if (!mkdtemp(directory)) return 1;
+  int failed = cmocka_run_group_tests(tests, NULL, NULL);
+  char command[64];
+  snprintf(command, sizeof command, "rm -r %s", directory);
+  return system(command) || failed;
+}
