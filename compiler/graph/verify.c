@@ -1,6 +1,4 @@
 /* What must hold of every Graph between passes. */
-#include <string.h>
-
 #include "graph/graph.h"
 #include "ops/op.h"
 

@@ -34,9 +34,9 @@ static bool shape_attention(ShapeRule *r) {
   if (!rule_all_f32(r))
     return false;
   if (q->rank != 3 || k->rank != 3 || v->rank != 3)
-    return attention_fails(r, "needs [heads, length, size] of each sample", -1, -1);
+    return attention_fails(r, "needs [heads, length, size] of each sample", 0, -1);
   if (q->batched != k->batched || q->batched != v->batched)
-    return attention_fails(r, "needs three values of each sample", -1, -1);
+    return attention_fails(r, "needs three values of each sample", 0, -1);
   if (!shape_equal(k, v))
     return attention_fails(r, "needs keys and values of one shape", 2, 0);
   if (q->dim[2] != k->dim[2])

@@ -53,9 +53,9 @@ static int size_came_from(const Graph *g, int node, int axis, int64_t size) {
 
 void rule_origin(ShapeRule *r, Diagnostic *d, int i, int axis) {
   const Graph *g = r->g;
-  const Value *v = rule_value(r, i);
-  if (axis < 0 || axis >= v->shape.rank)
+  if (axis < 0 || axis >= rule_shape(r, i)->rank)
     return;
+  const Value *v = rule_value(r, i);
   int64_t size = v->shape.dim[axis];
   int from_right = v->shape.rank - axis;
   int origin = r->in[i];

@@ -16,7 +16,7 @@ int64_t rule_int(ShapeRule *r, const char *name);
 
 /* Underlines every operand that stands on the error's line. */
 void rule_underline(ShapeRule *r, Diagnostic *d);
-/* Notes where operand i got its size at the axis (its own, from the left). */
+/* Notes where operand i got its size at the axis (its own, from the left; -1: nothing to say). */
 void rule_origin(ShapeRule *r, Diagnostic *d, int i, int axis);
 /* Checks; false after a diagnostic. */
 bool rule_f32(ShapeRule *r, int i);

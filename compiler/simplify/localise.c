@@ -67,7 +67,8 @@ static int input_for(Localise *l, int value, int like) {
   const Value *v = &l->w->from->values.at[value];
   if (!l->loose[v->node])
     return l->w->value[value];
-  return l->w->to->nodes.at[copy_for(l, v->node, like)].out[v->output];
+  int output = v->output;
+  return graph_output(l->w->to, copy_for(l, v->node, like), output);
 }
 
 void localise(Graph *g) {

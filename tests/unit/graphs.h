@@ -1,0 +1,153 @@
+/* Small graphs for the unit tests, filled with numbers that only depend on their position. */
+#ifndef PDC_TEST_GRAPHS_H
+#define PDC_TEST_GRAPHS_H
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "autodiff/autodiff.h"
+#include "graph/graph.h"
+#include "graph/interpret.h"
+#include "ops/op.h"
+#include "simplify/simplify.h"
+
+enum { BATCH = 3 };
+
+#define SHAPE(...) ((Shape){.rank = sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t), .dim = {__VA_ARGS__}})
+
+static inline Graph *new_graph(void) {
+  Graph *g = graph_new(intern("test"));
+  g->file = intern("test.pdm");
+  g->train.pipeline = intern("flush");
+  g->train.span = g->train.pipeline_span = NO_SPAN;
+  graph_scope(g, -1, intern(""), intern("test"), NO_SPAN);
+  return g;
+}
+
+static inline int new_param(Graph *g, const char *name, Shape s) {
+  int index = graph_param(g, intern(name), s, 0, NO_SPAN);
+  return g->params.at[index].value;
+}
+
+static inline int new_input(Graph *g, const char *name, Shape s) {
+  s.batched = true;
+  int index = graph_input(g, intern(name), false, TYPE_F32, 0, s, NO_SPAN);
+  return g->inputs.at[index].value;
+}
+
+static inline int new_tokens(Graph *g, const char *name, int64_t classes, Shape s) {
+  s.batched = true;
+  int index = graph_input(g, intern(name), false, TYPE_TOKEN, classes, s, NO_SPAN);
+  return g->inputs.at[index].value;
+}
+
+static inline int apply_in(Graph *g, int scope, const Op *op, const int *in, int n_in, const Attr *attr) {
+  int node = graph_node(g, op, in, n_in, attr, scope, NO_SPAN);
+  assert_true(node >= 0);
+  return graph_output(g, node, 0);
+}
+
+static inline int apply(Graph *g, const Op *op, const int *in, int n_in, const Attr *attr) {
+  return apply_in(g, 0, op, in, n_in, attr);
+}
+
+static inline int apply_1(Graph *g, const Op *op, int a) { return apply(g, op, &a, 1, NULL); }
+static inline int apply_2(Graph *g, const Op *op, int a, int b) { return apply(g, op, (int[]){a, b}, 2, NULL); }
+
+/* A parameter, or with `batched` an input plus a parameter: a value of each sample that needs a gradient. */
+static inline int operand(Graph *g, const char *name, bool batched, Shape s) {
+  int p = new_param(g, name, s);
+  return batched ? apply_2(g, &op_add, new_input(g, internf("%s_input", name), s), p) : p;
+}
+
+static inline void add_loss(Graph *g, int value) { push(&g->losses, (Loss){value, NO_SPAN}); }
+
+/* The loss y * r with an input r of y's shape: every element of y has a gradient of its own. */
+static inline void weigh(Graph *g, int y) {
+  Shape s = g->values.at[y].shape;
+  add_loss(g, apply_2(g, &op_mul, y, new_input(g, internf("weights%d", g->losses.n), s)));
+}
+
+/* ---- numbers ------------------------------------------------------------------------------------- */
+
+typedef struct Numbers { double **input, **param; } Numbers;
+
+static inline double number_at(int64_t i) { return 0.25 + fabs(sin(1.7 * (double)i + 0.3)) * 1.5; }
+
+static inline Numbers numbers_for(const Graph *g) {
+  Numbers n = {alloc((g->inputs.n + 1) * sizeof(double *)), alloc((g->params.n + 1) * sizeof(double *))};
+  int64_t next = 0;
+  for (int i = 0; i < g->inputs.n; i++) {
+    const Value *v = &g->values.at[g->inputs.at[i].value];
+    int64_t elements = shape_elements(&v->shape) * BATCH;
+    n.input[i] = alloc(elements * sizeof(double));
+    for (int64_t k = 0; k < elements; k++, next++)
+      n.input[i][k] = v->type == TYPE_TOKEN ? (double)(next * 7 % v->classes) : number_at(next);
+  }
+  for (int i = 0; i < g->params.n; i++) {
+    int64_t elements = shape_elements(&g->params.at[i].shape);
+    n.param[i] = alloc(elements * sizeof(double));
+    for (int64_t k = 0; k < elements; k++, next++)
+      n.param[i][k] = number_at(next);
+  }
+  return n;
+}
+
+static inline double **run_graph(const Graph *g, Numbers n) {
+  return interpret(g, BATCH, (const double *const *)n.input, (const double *const *)n.param);
+}
+
+static inline double loss_of(const Graph *g, Numbers n) { return interpret_loss(g, BATCH, run_graph(g, n)); }
+
+/* The whole gradient of a parameter: the sum over its uses. */
+static inline double *gradient_of(const Graph *g, double *const *value, int param) {
+  const Param *p = &g->params.at[param];
+  int64_t elements = shape_elements(&p->shape);
+  double *sum = alloc(elements * sizeof *sum);
+  for (int k = 0; k < p->gradients.n; k++)
+    for (int64_t i = 0; i < elements && p->gradients.at[k] >= 0; i++)
+      sum[i] += value[p->gradients.at[k]][i];
+  return sum;
+}
+
+static inline void expect_near(double got, double expected, double relative, const char *what, int64_t i) {
+  if (fabs(got - expected) <= relative * fmax(1, fabs(expected)))
+    return;
+  fail_msg("%s[%lld]: got %.12g, expected %.12g", what, (long long)i, got, expected);
+}
+
+/* Every parameter's gradient against central differences of the loss. */
+static inline void expect_gradients(const Graph *g) {
+  const double h = 1e-4;
+  Numbers n = numbers_for(g);
+  double **value = run_graph(g, n);
+  for (int p = 0; p < g->params.n; p++) {
+    double *gradient = gradient_of(g, value, p);
+    for (int64_t i = 0; i < shape_elements(&g->params.at[p].shape); i++) {
+      double *x = &n.param[p][i], at = *x, side[4];
+      for (int k = 0; k < 4; k++) {
+        *x = at + h * (double[]){-2, -1, 1, 2}[k];
+        side[k] = loss_of(g, n);
+      }
+      *x = at;
+      double slope = (8 * (side[2] - side[1]) - (side[3] - side[0])) / (12 * h);
+      expect_near(gradient[i], slope, 1e-6, g->params.at[p].name, i);
+    }
+  }
+}
+
+static inline char *dump_of(const Graph *g) {
+  char *text = NULL;
+  size_t length = 0;
+  FILE *f = open_memstream(&text, &length);
+  graph_dump(g, f);
+  fclose(f);
+  return text;
+}
+
+#endif

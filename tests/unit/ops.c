@@ -1,0 +1,312 @@
+/* Every primitive: derivatives against finite differences before and after simplify, its tables
+ * complete, its mistakes diagnosed. */
+#include "graphs.h"
+
+static bool differentiated[256]; /* by index into all_ops: some case went through its derivative */
+
+static void note_derivatives(const Graph *g) {
+  for (int i = g->n_forward; i < g->nodes.n; i++)
+    for (int k = 0; k < n_ops; k++)
+      if (all_ops[k] == g->nodes.at[g->nodes.at[i].serves].op)
+        differentiated[k] = true;
+}
+
+static void check(Graph *g, int y) {
+  weigh(g, y);
+  graph_verify(g);
+  autodiff(g);
+  graph_verify(g);
+  note_derivatives(g);
+  bool any = false;
+  for (int p = 0; p < g->params.n; p++)
+    for (int k = 0; k < g->params.at[p].gradients.n; k++)
+      any |= g->params.at[p].gradients.at[k] >= 0;
+  assert_true(any);
+  expect_gradients(g);
+  simplify(g);
+  graph_verify(g);
+  expect_gradients(g);
+}
+
+static void unary(const Op *op) {
+  for (int batched = 0; batched < 2; batched++) {
+    Graph *g = new_graph();
+    check(g, apply_1(g, op, operand(g, "x", batched, SHAPE(2, 3))));
+  }
+}
+
+static void test_functions(void **state) {
+  (void)state;
+  const Op *const ops[] = {&op_neg, &op_square, &op_exp, &op_log, &op_tanh, &op_erf, &op_sqrt, &op_rsqrt, &op_sin,
+                           &op_cos, &op_sum, &op_max};
+  for (size_t i = 0; i < sizeof ops / sizeof ops[0]; i++)
+    unary(ops[i]);
+}
+
+static void test_arithmetic_broadcasts(void **state) {
+  (void)state;
+  const Op *const ops[] = {&op_add, &op_sub, &op_mul, &op_div, &op_maximum, &op_minimum};
+  const Shape shapes[][2] = {{SHAPE(2, 3), SHAPE(2, 3)}, {SHAPE(2, 3), SHAPE(3)},       {SHAPE(2, 1), SHAPE(3)},
+                             {SHAPE(2, 1), SHAPE(1, 3)}, {SHAPE(2, 2, 3), SHAPE(2, 1)}, {SHAPE(3), SHAPE(2, 1, 3)}};
+  for (size_t i = 0; i < sizeof ops / sizeof ops[0]; i++)
+    for (size_t s = 0; s < sizeof shapes / sizeof shapes[0]; s++)
+      for (int batched = 0; batched < 4; batched++) {
+        Graph *g = new_graph();
+        int a = operand(g, "a", batched & 1, shapes[s][0]), b = operand(g, "b", batched >> 1, shapes[s][1]);
+        check(g, apply_2(g, ops[i], a, b));
+      }
+}
+
+static void test_same_operand_twice(void **state) {
+  (void)state;
+  const Op *const ops[] = {&op_add, &op_mul, &op_div};
+  for (size_t i = 0; i < sizeof ops / sizeof ops[0]; i++)
+    for (int batched = 0; batched < 2; batched++) {
+      Graph *g = new_graph();
+      int x = operand(g, "x", batched, SHAPE(4));
+      check(g, apply_2(g, &op_add, apply_2(g, ops[i], x, x), x));
+    }
+}
+
+static void test_select(void **state) {
+  (void)state;
+  for (int batched = 0; batched < 4; batched++) {
+    Graph *g = new_graph();
+    int a = operand(g, "a", batched & 1, SHAPE(2, 3)), b = operand(g, "b", batched >> 1, SHAPE(3));
+    int condition = apply_2(g, &op_greater, new_input(g, "c", SHAPE(2, 3)), graph_constant(g, 1, 0, NO_SPAN));
+    check(g, apply(g, &op_select, (int[]){condition, a, b}, 3, NULL));
+  }
+}
+
+static void test_ties(void **state) {
+  (void)state;
+  Graph *g = new_graph();
+  int x = new_param(g, "x", SHAPE(4));
+  weigh(g, apply_1(g, &op_max, apply_2(g, &op_mul, x, graph_constant(g, 0, 0, NO_SPAN))));
+  int y = new_param(g, "y", SHAPE(4));
+  weigh(g, apply_2(g, &op_maximum, y, y));
+  autodiff(g);
+  Numbers n = numbers_for(g);
+  double **value = run_graph(g, n), *gx = gradient_of(g, value, 0), *gy = gradient_of(g, value, 1);
+  for (int i = 0; i < 4; i++) {
+    double weight = 0;
+    for (int s = 0; s < BATCH; s++)
+      weight += n.input[1][s * 4 + i] / 4;
+    expect_near(gx[i], 0, 1e-12, "through a product with 0", i);
+    expect_near(gy[i], weight, 1e-12, "both sides of a tie", i);
+  }
+}
+
+static void test_views(void **state) {
+  (void)state;
+  struct { const Op *op; Attr attr[MAX_ATTR]; } cases[] = {
+      {&op_reshape, {{.n = 2, .list = (int64_t[]){3, -1}}}},
+      {&op_transpose, {{.number = 0}, {.number = 2}}},
+      {&op_transpose, {{.number = -2}, {.number = -1}}},
+      {&op_slice, {{.number = 1}, {.number = 1}, {.number = 2}}},
+      {&op_slice, {{.number = -1}, {.number = -3}, {.number = 0}}},
+      {&op_expand, {{.n = 4, .list = (int64_t[]){2, 2, 3, 4}}}},
+      {&op_pad, {{.number = 1}, {.number = 2}, {.number = 1}}},
+      {&op_dropout, {{.number = 0.4}, {0}}},
+      {&op_dropout, {{.number = 0}, {0}}},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+    for (int batched = cases[i].op == &op_dropout; batched < 2; batched++) {
+      Graph *g = new_graph();
+      int x = operand(g, "x", batched, SHAPE(2, 3, 4));
+      check(g, apply(g, cases[i].op, &x, 1, cases[i].attr));
+    }
+}
+
+static void test_expand_axes(void **state) {
+  (void)state;
+  for (int batched = 0; batched < 2; batched++) {
+    Graph *g = new_graph();
+    int x = operand(g, "x", batched, SHAPE(3, 1));
+    check(g, apply(g, &op_expand, &x, 1, (Attr[MAX_ATTR]){{.n = 3, .list = (int64_t[]){2, 3, 4}}}));
+  }
+}
+
+static void test_split_and_concat(void **state) {
+  (void)state;
+  for (int used = 1; used < 8; used++) { /* which of three parts have a use */
+    Graph *g = new_graph();
+    int x = operand(g, "x", true, SHAPE(2, 6)), parts[3], n = 0;
+    int node = graph_node(g, &op_split, &x, 1, (Attr[MAX_ATTR]){{.number = 3}}, 0, NO_SPAN);
+    for (int i = 0; i < 3; i++)
+      if (used >> i & 1) {
+        parts[n] = apply_1(g, &op_sin, graph_output(g, node, i));
+        n++;
+      }
+    check(g, apply(g, &op_concat, parts, n, (Attr[MAX_ATTR]){{.number = 0}}));
+  }
+}
+
+static void test_slices_of_one_value(void **state) {
+  (void)state;
+  Graph *g = new_graph();
+  int x = operand(g, "x", true, SHAPE(2, 6));
+  Attr first[MAX_ATTR] = {{.number = -1}, {.number = 0}, {.number = 2}};
+  Attr rest[MAX_ATTR] = {{.number = -1}, {.number = 2}, {.number = 0}};
+  int a = apply(g, &op_slice, &x, 1, first), b = apply(g, &op_slice, &x, 1, rest);
+  check(g, apply(g, &op_concat, (int[]){apply_1(g, &op_neg, b), a}, 2, NULL));
+  for (int i = 0; i < g->nodes.n; i++)
+    assert_ptr_not_equal(g->nodes.at[i].op, &op_pad);
+}
+
+static void test_matmul(void **state) {
+  (void)state;
+  struct { Shape a, b; bool a_batched, b_batched; } cases[] = {
+      {SHAPE(3), SHAPE(3, 2), true, false},       {SHAPE(4, 3), SHAPE(3, 2), true, false},
+      {SHAPE(2, 4, 3), SHAPE(3, 2), true, false}, {SHAPE(4, 3), SHAPE(3, 2), false, false},
+      {SHAPE(4, 3), SHAPE(3, 2), true, true},     {SHAPE(2, 4, 3), SHAPE(2, 3, 2), true, true},
+      {SHAPE(2, 4, 3), SHAPE(2, 3, 2), false, false},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    Graph *g = new_graph();
+    int a = operand(g, "a", cases[i].a_batched, cases[i].a), b = operand(g, "b", cases[i].b_batched, cases[i].b);
+    check(g, apply_2(g, &op_matmul, a, b));
+  }
+}
+
+static void test_matmul_with_a_transposed_weight(void **state) {
+  (void)state;
+  Graph *g = new_graph();
+  int x = operand(g, "x", true, SHAPE(4, 3)), w = new_param(g, "w", SHAPE(2, 3));
+  check(g, apply_2(g, &op_matmul, x, apply_1(g, &op_transpose, w)));
+  for (int i = g->n_forward; i < g->nodes.n; i++)
+    if (g->nodes.at[i].op == &op_matmul) /* dy @ w, not dy @ w.T.T */
+      assert_int_equal(g->nodes.at[i].in[1], g->params.at[1].value);
+}
+
+static void test_attention(void **state) {
+  (void)state;
+  struct { Shape q, k; double causal, scale; } cases[] = {
+      {SHAPE(2, 4, 3), SHAPE(2, 4, 3), 1, 0},
+      {SHAPE(2, 4, 3), SHAPE(2, 5, 3), 0, 0},
+      {SHAPE(4, 3, 2), SHAPE(2, 3, 2), 1, 0.8},
+      {SHAPE(4, 3, 2), SHAPE(1, 3, 2), 0, 0},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    Graph *g = new_graph();
+    int in[3] = {operand(g, "q", true, cases[i].q), operand(g, "k", true, cases[i].k),
+                 operand(g, "v", true, cases[i].k)};
+    check(g, apply(g, &op_attention, in, 3, (Attr[MAX_ATTR]){{.number = cases[i].causal}, {.number = cases[i].scale}}));
+  }
+}
+
+static void test_gather(void **state) {
+  (void)state;
+  Graph *g = new_graph();
+  int tokens = new_tokens(g, "tokens", 5, SHAPE(2, 3));
+  check(g, apply_2(g, &op_gather, new_param(g, "table", SHAPE(5, 4)), tokens));
+}
+
+static void test_one_hot_picks_labels(void **state) {
+  (void)state;
+  Graph *g = new_graph();
+  int labels = new_tokens(g, "labels", 4, SHAPE(2, 1)), x = operand(g, "x", true, SHAPE(2, 4));
+  int hot = apply(g, &op_one_hot, &labels, 1, NULL);
+  check(g, apply_1(g, &op_sum, apply_2(g, &op_mul, hot, x)));
+}
+
+static void test_detach_stops(void **state) {
+  (void)state;
+  Graph *g = new_graph();
+  int x = operand(g, "x", true, SHAPE(3));
+  weigh(g, apply_2(g, &op_mul, x, apply_1(g, &op_detach, x)));
+  autodiff(g);
+  Numbers n = numbers_for(g);
+  double *before = gradient_of(g, run_graph(g, n), 0);
+  for (int i = 0; i < 3; i++) {
+    double expected = 0;
+    for (int s = 0; s < BATCH; s++)
+      expected += (n.input[0][s * 3 + i] + n.param[0][i]) * n.input[1][s * 3 + i];
+    expect_near(before[i], expected, 1e-12, "x * detach(x)", i);
+  }
+  simplify(g);
+  double *after = gradient_of(g, run_graph(g, n), 0);
+  for (int i = 0; i < 3; i++)
+    expect_near(after[i], before[i], 1e-12, "after simplify", i);
+}
+
+/* Runs after all others: what they went through is complete. */
+static void test_table_is_complete(void **state) {
+  (void)state;
+  const Op *const no_gradient[] = {&op_greater, &op_equal, &op_one_hot, &op_detach, &op_sum_to, &op_weight_gradient,
+                                   &op_attention_gradient, &op_gather_gradient};
+  for (int k = 0; k < n_ops; k++) {
+    const Op *op = all_ops[k];
+    bool exempt = op->kind == OP_SOURCE;
+    for (size_t i = 0; i < sizeof no_gradient / sizeof no_gradient[0]; i++)
+      exempt |= op == no_gradient[i];
+    if (exempt == (op->derivative != NULL) || (!exempt && !differentiated[k]))
+      fail_msg("the derivative of '%s' is missing, needless or untested", op->name);
+    bool random_or_token = op == &op_dropout || op == &op_one_hot;
+    if (op->kind == OP_POINTWISE && (!op->expression || (!op->fold && !random_or_token)))
+      fail_msg("'%s' is pointwise and lacks an expression or fold", op->name);
+    if (op->kind != OP_POINTWISE && op != &op_param && op != &op_input && !op->evaluate)
+      fail_msg("'%s' lacks evaluate", op->name);
+    assert_non_null(op->shape);
+    assert_non_null(op->cost);
+    assert_non_null(op->signature);
+    assert_ptr_equal(op_find(op->name), op);
+  }
+}
+
+/* ---- shapes that do not fit ------------------------------------------------------------------------ */
+
+static void refuse(Graph *g, const Op *op, const int *in, int n_in, const Attr *attr) {
+  int before = error_count(), nodes = g->nodes.n;
+  assert_int_equal(graph_node(g, op, in, n_in, attr, 0, NO_SPAN), -1);
+  assert_int_equal(error_count(), before + 1);
+  assert_int_equal(g->nodes.n, nodes);
+}
+
+static void test_mistakes_are_diagnosed(void **state) {
+  (void)state;
+  Graph *g = new_graph();
+  int x = new_input(g, "x", SHAPE(2, 3)), y = new_input(g, "y", SHAPE(2, 4)), w = new_param(g, "w", SHAPE(3, 4));
+  int t = new_tokens(g, "t", 9, SHAPE(2)), head = new_input(g, "head", SHAPE(4, 2, 3));
+  refuse(g, &op_add, (int[]){x, y}, 2, NULL);
+  refuse(g, &op_add, (int[]){x, t}, 2, NULL);
+  refuse(g, &op_add, (int[]){x}, 1, NULL);
+  refuse(g, &op_matmul, (int[]){x, y}, 2, NULL);
+  refuse(g, &op_matmul, (int[]){w, x}, 2, NULL);
+  refuse(g, &op_matmul, (int[]){y, w}, 2, NULL);
+  refuse(g, &op_sum, &x, 1, (Attr[MAX_ATTR]){{.number = 0}});
+  refuse(g, &op_sum, &x, 1, (Attr[MAX_ATTR]){{.number = 2}});
+  refuse(g, &op_reshape, &x, 1, (Attr[MAX_ATTR]){{.n = 2, .list = (int64_t[]){4, -1}}});
+  refuse(g, &op_reshape, &x, 1, (Attr[MAX_ATTR]){{.n = 2, .list = (int64_t[]){-1, -1}}});
+  refuse(g, &op_reshape, &x, 1, (Attr[MAX_ATTR]){{.n = 7, .list = (int64_t[]){1, 1, 1, 1, 1, 2, 3}}});
+  refuse(g, &op_slice, &x, 1, (Attr[MAX_ATTR]){{.number = 1}, {.number = 2}, {.number = 5}});
+  refuse(g, &op_slice, &x, 1, (Attr[MAX_ATTR]){{.number = 1}, {.number = 2}, {.number = 1}});
+  refuse(g, &op_split, &x, 1, (Attr[MAX_ATTR]){{.number = 2}});
+  refuse(g, &op_split, &x, 1, (Attr[MAX_ATTR]){{.number = 0}});
+  refuse(g, &op_expand, &x, 1, (Attr[MAX_ATTR]){{.n = 1, .list = (int64_t[]){3}}});
+  refuse(g, &op_concat, (int[]){x, y}, 2, (Attr[MAX_ATTR]){{.number = 0}});
+  refuse(g, &op_concat, (int[]){x, w}, 2, (Attr[MAX_ATTR]){{.number = 0}});
+  refuse(g, &op_pad, &x, 1, (Attr[MAX_ATTR]){{.number = 0}, {.number = -1}, {.number = 0}});
+  refuse(g, &op_gather, (int[]){w, t}, 2, NULL);
+  refuse(g, &op_gather, (int[]){x, t}, 2, NULL);
+  refuse(g, &op_gather, (int[]){w, x}, 2, NULL);
+  refuse(g, &op_one_hot, &t, 1, NULL);
+  refuse(g, &op_attention, (int[]){x, x, x}, 3, NULL);
+  refuse(g, &op_attention, (int[]){head, head, x}, 3, NULL);
+  refuse(g, &op_dropout, &x, 1, (Attr[MAX_ATTR]){{.number = 1}, {0}});
+  refuse(g, &op_dropout, &w, 1, (Attr[MAX_ATTR]){{.number = 0.5}, {0}});
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_functions), cmocka_unit_test(test_arithmetic_broadcasts),
+      cmocka_unit_test(test_same_operand_twice), cmocka_unit_test(test_select), cmocka_unit_test(test_ties),
+      cmocka_unit_test(test_views), cmocka_unit_test(test_expand_axes), cmocka_unit_test(test_split_and_concat),
+      cmocka_unit_test(test_slices_of_one_value), cmocka_unit_test(test_matmul),
+      cmocka_unit_test(test_matmul_with_a_transposed_weight), cmocka_unit_test(test_attention),
+      cmocka_unit_test(test_gather), cmocka_unit_test(test_one_hot_picks_labels),
+      cmocka_unit_test(test_detach_stops), cmocka_unit_test(test_table_is_complete),
+      cmocka_unit_test(test_mistakes_are_diagnosed),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
