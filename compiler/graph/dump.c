@@ -202,4 +202,5 @@ void graph_dump(const Graph *g, FILE *out) {
     put_quoted(&d, source_path(d.files.at[i]));
     fputs("\n", out);
   }
+  fputs("end\n", out);
 }

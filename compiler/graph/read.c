@@ -22,7 +22,8 @@ static void fail(Reader *r, const char *expected) {
     return;
   int column = (int)(r->at - r->line_start) + 1;
   Span here = {r->file, r->line, column, r->line, column + 1};
-  error_at(here, "PD0610", "this is no graph that pdc has written: expected %s", expected);
+  const char *what = strcmp(expected, "'\n'") ? expected : "the end of the line";
+  error_at(here, "PD0610", "this is no graph that pdc has written: expected %s", what);
   r->failed = true;
 }
 
@@ -361,15 +362,14 @@ Graph *graph_read(const char *path, const char *text) {
   expect(&r, "forward");
   r.g->n_forward = read_int(&r);
   while (!r.failed) {
-    if (*r.at && *r.at != '\n')
-      fail(&r, "the end of the line");
-    if (!*r.at || r.failed)
-      break;
-    r.line_start = ++r.at;
+    expect(&r, "\n");
+    r.line_start = r.at;
     r.line++;
+    if (r.failed || accept(&r, "end\n"))
+      break;
     if (!strncmp(r.at, "source ", 7))
-      r.at = strchr(r.at, '\n') ? strchr(r.at, '\n') : r.at + strlen(r.at);
-    else if (*r.at)
+      r.at += strcspn(r.at, "\n");
+    else
       read_line(&r);
   }
   return r.failed ? NULL : r.g;

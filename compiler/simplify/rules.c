@@ -45,7 +45,7 @@ static int same_shape(const Rewrite *w, int node, int i) {
   return shape_equal(shape_of(w, input(w, node, i)), result_shape(w, node)) ? input(w, node, i) : -1;
 }
 
-static int join_pads(Rewrite *w, int node, int a, int b);
+static int join_pads(Rewrite *w, int node, int a, int b); /* below; -1 when they are no pads side by side */
 
 /* ---- pointwise --------------------------------------------------------------------------------- */
 
@@ -93,7 +93,13 @@ static int rule_add(Rewrite *w, int node) {
   const Node *negated = made_by(w, node, b, &op_neg);
   if (negated)
     return build(w, node, &op_sub, (int[]){a, negated->in[0]}, 2, NULL);
-  return join_pads(w, node, a, b);
+  int joined = join_pads(w, node, a, b);
+  const Node *sum = made_by(w, node, a, &op_add);
+  if (joined >= 0 || !sum)
+    return joined;
+  int before = sum->in[0]; /* (g + pad) + pad: each element of g meets one pad that is not zero there */
+  joined = join_pads(w, node, sum->in[1], b);
+  return joined >= 0 ? build(w, node, &op_add, (int[]){before, joined}, 2, NULL) : -1;
 }
 
 static int rule_sub(Rewrite *w, int node) {
