@@ -1,0 +1,168 @@
+/* Compares what a stage program wrote with a golden file.
+ *   compare tensors FILE GOLDEN TOLERANCE   two safetensors files: the same names, shapes and, relative to
+ *                                           each golden tensor's largest magnitude, values
+ *   compare log LOG GOLDEN TOLERANCE        a log's losses and a text of one loss a line: each relative to
+ *                                           its own magnitude, or 1 when that is larger
+ * Prints the worst difference. Exit status: 0 within the tolerance, 1 beyond it, 2 unreadable or misused. */
+#include <cjson/cJSON.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+_Noreturn static void fail(int status, const char *format, ...) {
+  va_list list;
+  va_start(list, format);
+  fputs("compare: ", stderr);
+  vfprintf(stderr, format, list);
+  fputc('\n', stderr);
+  exit(status);
+}
+
+/* The whole file, NUL-terminated. */
+static char *read_all(const char *path, size_t *length) {
+  FILE *in = fopen(path, "rb");
+  if (!in || fseek(in, 0, SEEK_END)) fail(2, "%s cannot be read", path);
+  long size = ftell(in);
+  rewind(in);
+  char *text = size < 0 ? NULL : malloc((size_t)size + 1);
+  if (!text || fread(text, 1, (size_t)size, in) != (size_t)size) fail(2, "%s cannot be read", path);
+  text[size] = 0;
+  fclose(in);
+  *length = (size_t)size;
+  return text;
+}
+
+/* ---- safetensors ---------------------------------------------------------------------------- */
+
+typedef struct File {
+  const char *path;
+  cJSON *header;
+  const char *data;
+  size_t bytes;
+} File;
+
+static File open_tensors(const char *path) {
+  File f = {.path = path};
+  size_t length;
+  char *text = read_all(path, &length);
+  uint64_t header;
+  if (length < sizeof header) fail(2, "%s is no safetensors file", path);
+  memcpy(&header, text, sizeof header);
+  if (header > length - sizeof header) fail(2, "%s: the header ends past the file", path);
+  f.header = cJSON_ParseWithLength(text + sizeof header, header);
+  if (!cJSON_IsObject(f.header)) fail(2, "%s: the header is no JSON object", path);
+  f.data = text + sizeof header + header;
+  f.bytes = length - sizeof header - header;
+  return f;
+}
+
+static const float *values(const File *f, const cJSON *tensor, size_t *n) {
+  const cJSON *offsets = cJSON_GetObjectItemCaseSensitive(tensor, "data_offsets");
+  const cJSON *type = cJSON_GetObjectItemCaseSensitive(tensor, "dtype");
+  if (!cJSON_IsString(type) || strcmp(type->valuestring, "F32"))
+    fail(2, "%s: %s is not F32", f->path, tensor->string);
+  if (cJSON_GetArraySize(offsets) != 2) fail(2, "%s: %s has no offsets", f->path, tensor->string);
+  double first = cJSON_GetArrayItem(offsets, 0)->valuedouble;
+  double end = cJSON_GetArrayItem(offsets, 1)->valuedouble;
+  if (!(0 <= first && first <= end && end <= (double)f->bytes))
+    fail(2, "%s: %s lies outside", f->path, tensor->string);
+  *n = (size_t)(end - first) / sizeof(float);
+  float *copy = malloc(*n * sizeof(float) + 1);
+  if (!copy) fail(2, "no memory");
+  memcpy(copy, f->data + (size_t)first, *n * sizeof(float));
+  return copy;
+}
+
+/* The largest difference over the golden tensor's largest magnitude; infinite where a value is no number. */
+static double tensor_difference(const File *ours, const cJSON *a, const File *golden, const cJSON *b,
+                                size_t *where) {
+  const cJSON *our_shape = cJSON_GetObjectItemCaseSensitive(a, "shape");
+  const cJSON *shape = cJSON_GetObjectItemCaseSensitive(b, "shape");
+  if (!cJSON_Compare(our_shape, shape, true))
+    fail(1, "%s: another shape than in %s", b->string, golden->path);
+  size_t n, m;
+  const float *x = values(ours, a, &n), *y = values(golden, b, &m);
+  if (n != m) fail(1, "%s: %zu values, not %zu", b->string, n, m);
+  double largest = 0, worst = 0;
+  for (size_t i = 0; i < n; i++) largest = fmax(largest, fabs((double)y[i]));
+  *where = 0;
+  for (size_t i = 0; i < n; i++) {
+    double difference = fabs((double)x[i] - (double)y[i]);
+    if (difference <= worst) continue;
+    worst = isfinite(difference) ? difference : INFINITY;
+    *where = i;
+  }
+  return worst == 0 ? 0 : worst / largest;
+}
+
+static int compare_tensors(const char *path, const char *golden_path, double tolerance) {
+  File ours = open_tensors(path), golden = open_tensors(golden_path);
+  double worst = 0;
+  const char *worst_name = "";
+  int beyond = 0, n = 0;
+  for (const cJSON *b = golden.header->child; b; b = b->next) {
+    if (!strcmp(b->string, "__metadata__")) continue;
+    const cJSON *a = cJSON_GetObjectItemCaseSensitive(ours.header, b->string);
+    if (!a) fail(1, "%s: %s is missing", path, b->string);
+    size_t where;
+    double difference = tensor_difference(&ours, a, &golden, b, &where);
+    if (difference > tolerance || isnan(difference)) {
+      printf("%s: differs by %.3g of its largest, at element %zu\n", b->string, difference, where);
+      beyond++;
+    }
+    if (difference >= worst) worst = difference, worst_name = b->string;
+    n++;
+  }
+  for (const cJSON *a = ours.header->child; a; a = a->next)
+    if (strcmp(a->string, "__metadata__") && !cJSON_GetObjectItemCaseSensitive(golden.header, a->string))
+      fail(1, "%s: %s is not in %s", path, a->string, golden_path);
+  if (!n) fail(2, "%s holds no tensors", golden_path);
+  printf("%d tensors, worst %.3g (%s), tolerance %.3g\n", n, worst, worst_name, tolerance);
+  return beyond ? 1 : 0;
+}
+
+/* ---- logs ------------------------------------------------------------------------------------- */
+
+/* The next update's loss of a log whose lines start at *at; false at the end. */
+static bool next_loss(char **at, double *loss) {
+  while (**at) {
+    char *end = *at + strcspn(*at, "\n");
+    cJSON *line = cJSON_ParseWithLength(*at, (size_t)(end - *at));
+    *at = *end ? end + 1 : end;
+    const cJSON *step = cJSON_GetObjectItemCaseSensitive(line, "step");
+    const cJSON *value = cJSON_GetObjectItemCaseSensitive(line, "loss");
+    bool found = cJSON_IsNumber(step) && cJSON_IsNumber(value);
+    if (found) *loss = value->valuedouble;
+    cJSON_Delete(line);
+    if (found) return true;
+  }
+  return false;
+}
+
+static int compare_log(const char *path, const char *golden_path, double tolerance) {
+  size_t length;
+  char *log = read_all(path, &length), *golden = read_all(golden_path, &length);
+  double worst = 0, ours, wanted;
+  int worst_step = 0, step = 0;
+  for (char *end; wanted = strtod(golden, &end), end != golden; golden = end) {
+    step++;
+    if (!next_loss(&log, &ours)) fail(1, "%s ends before step %d", path, step);
+    double difference = fabs(ours - wanted) / fmax(1, fabs(wanted));
+    if (difference >= worst || isnan(difference)) worst = difference, worst_step = step;
+    if (!(difference <= tolerance)) printf("step %d: loss %.9g, not %.9g\n", step, ours, wanted);
+  }
+  if (!step) fail(2, "%s holds no losses", golden_path);
+  if (next_loss(&log, &ours)) fail(1, "%s goes on after step %d", path, step);
+  printf("%d losses, worst %.3g (step %d), tolerance %.3g\n", step, worst, worst_step, tolerance);
+  return worst <= tolerance ? 0 : 1;
+}
+
+int main(int argc, char **argv) {
+  if (argc == 5 && !strcmp(argv[1], "tensors")) return compare_tensors(argv[2], argv[3], atof(argv[4]));
+  if (argc == 5 && !strcmp(argv[1], "log")) return compare_log(argv[2], argv[3], atof(argv[4]));
+  fail(2, "usage: compare tensors|log FILE GOLDEN TOLERANCE");
+}

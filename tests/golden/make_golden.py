@@ -1,0 +1,263 @@
+"""Writes the golden files beside it: for every case NAME.pdm
+  NAME.init.safetensors   the parameters, which carry the case's operands
+  NAME.want.safetensors   the parameters after one update of SGD without momentum at a rate of 2^20, that is
+                          W - 2^20 gradient: the gradients, in effect, by PyTorch's autograd in double precision
+  NAME.loss               the loss of that update
+and the samples: NAME.npy, where row r of a table is the operand of token r, so that a table's gradient shows
+each operand's own, and NAME.next.npy where the case has targets. Needs PyTorch; the files are committed, so that the tests do not."""
+import math
+import os
+
+import numpy
+import torch
+import torch.nn.functional as F
+
+import tensors
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+RATE = 2.0 ** 20
+
+
+class Case:
+    """One .pdm file. Parameters are drawn in the order of `shapes` by a generator of the case's own."""
+
+    def __init__(self, name, samples, length, shapes):
+        self.name, self.samples, self.length = name, samples, length
+        generator = numpy.random.default_rng(sum(name.encode()))
+        self.w = {key: generator.standard_normal(shape).astype(numpy.float32) for key, shape in shapes.items()}
+
+    def tokens(self):
+        return torch.arange(self.samples * self.length).reshape(self.samples, self.length)
+
+    def path(self, end):
+        return os.path.join(HERE, self.name + end)
+
+    def write(self, loss_of, next_tokens=None):
+        """loss_of(weights, tokens): the loss, from weights in double precision."""
+        numpy.save(self.path(".npy"), self.tokens().numpy().astype(numpy.int32))
+        if next_tokens is not None:
+            numpy.save(self.path(".next.npy"), next_tokens.numpy().astype(numpy.int32))
+        tensors.save(self.path(".init.safetensors"), self.w)
+        leaves = {key: torch.from_numpy(array).double().requires_grad_() for key, array in self.w.items()}
+        loss = loss_of(leaves, self.tokens())
+        loss.backward()
+        want = {}
+        for key, leaf in leaves.items():
+            gradient = torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
+            want[key] = (leaf.detach() - RATE * gradient).float().numpy()
+        tensors.save(self.path(".want.safetensors"), want)
+        with open(self.path(".loss"), "w") as file:
+            file.write(f"{loss.item():.9g}\n")
+
+
+def pointwise():
+    case = Case("pointwise", 4, 2, {"given.weight": (8, 522), "probe.weight": (8, 360), "row": (18,),
+                                    "column_of": (2, 1)})
+    given = case.w["given.weight"]
+    for i in (7, 11, 14, 15):  # divisors and what needs a positive operand
+        block = given[:, 18 * i:18 * (i + 1)]
+        block[...] = numpy.abs(block) + 0.25
+    for a, b in ((18, 19), (20, 21), (22, 23)):  # ties
+        given[::2, 18 * a:18 * a + 5] = given[::2, 18 * b:18 * b + 5]
+    case.w["row"][...] = numpy.abs(case.w["row"])
+
+    def loss(w, tokens):
+        g = w["given.weight"][tokens].split(18, -1)
+        p = w["probe.weight"][tokens].split(18, -1)
+        results = [
+            g[0] + g[1], g[2] - g[3], g[4] * g[5], g[6] / g[7], -g[8], g[9].square(), g[10].exp(), g[11].log(),
+            g[12].tanh(), g[13].erf(), g[14].sqrt(), g[15].rsqrt(), g[16].sin(), g[17].cos(),
+            torch.maximum(g[18], g[19]), torch.minimum(g[20], g[21]),
+            (g[22] > 0).double() + 2 * (g[22] == g[23]).double(), torch.where(g[24] > 0, g[25], g[26]),
+            g[27].detach() * w["row"], g[28] * w["column_of"] + 1 / (3 + w["row"])]
+        return sum(a * b for a, b in zip(p, results)).mean()
+
+    case.write(loss)
+
+
+def shapes():
+    case = Case("shapes", 4, 6, {"given.weight": (24, 40), "probe.weight": (24, 40)})
+
+    def loss(w, tokens):
+        given, probe = w["given.weight"][tokens], w["probe.weight"][tokens]
+        g, p = given.reshape(4, 6, 2, 20), probe.reshape(4, 6, 2, 20)
+        swapped = g.transpose(1, 3)
+        total = (p.transpose(1, 3) * swapped * swapped).reshape(4, 20, 12).sum(-1, keepdim=True).mean()
+        a, b = given.chunk(2, -1)
+        joined = torch.cat((a[:, 1:3], b[:, 0:4]), 1)
+        wide = F.pad(joined[..., 3:17], (2, 4))
+        total = total + (wide * wide * probe[..., 0:20]).mean()
+        widths = torch.cat((a[..., :7], b[..., 7:], a[..., 5:10]), -1)
+        largest = b.amax(-1, keepdim=True)
+        total = total + ((widths * widths).sum(-1, keepdim=True) * largest * probe[..., 20:21]).mean()
+        up = given.transpose(1, 2)
+        factor = probe.transpose(1, 2).mean(-1, keepdim=True)
+        total = total + (up.amax(-1, keepdim=True) * up.sum(-1, keepdim=True) * factor).mean()
+        spread = given[..., 9:10].expand(4, 6, 23) * torch.arange(23)
+        total = total + ((spread * spread).sum(-1, keepdim=True) * 0.001 * probe[..., 30:31]).mean()
+        values = torch.cat((a, probe[..., 5:9]), -1)
+        picked = (F.one_hot(tokens, 24) * values).sum(-1, keepdim=True)
+        return total + (picked * probe[..., 39:40]).mean()
+
+    case.write(loss)
+
+
+def products():
+    case = Case("products", 4, 6, {"given.weight": (24, 36), "probe.weight": (24, 20), "out_in": (20, 36),
+                                   "in_out": (36, 20), "small": (6, 4)})
+
+    def loss(w, tokens):
+        given, probe = w["given.weight"][tokens], w["probe.weight"][tokens]
+        out_in, in_out, small = w["out_in"], w["in_out"], w["small"]
+        total = ((given @ out_in.T) * probe).mean() + ((given @ in_out + 0.5) * probe).mean()
+        a, b, c = given.chunk(3, -1)
+        total = total + (((a @ b.mT) @ c)[..., 0:10] * probe[..., 0:10]).mean()
+        h = given.reshape(4, 6, 3, 12).transpose(1, 2)
+        total = total + ((h @ h.mT) * probe[..., 2:20].reshape(4, 3, 6, 6)).mean()
+        total = total + ((a.mT @ b) * (b.mT @ probe[..., 0:12])).mean()
+        rows = given.reshape(4, 3, 2, 36) @ out_in.T
+        total = total + (rows * (given @ in_out)[:, None, 0:1]).mean()
+        return total + (a.mT @ small * 0.1 + (b.mT @ small) * (c.mT @ small)).mean()
+
+    case.write(loss)
+
+
+def attend(q, k, v, causal, scale):
+    scores = q @ k.mT * scale
+    if causal:
+        keep = torch.ones(scores.shape[-2:], dtype=torch.bool).tril()
+        scores = scores.masked_fill(~keep, -math.inf)
+    return scores.softmax(-1) @ v
+
+
+def attention():
+    case = Case("attention", 2, 68, {"given.weight": (136, 40), "probe.weight": (136, 16)})
+
+    def heads(x, n):
+        return x.unflatten(-1, (n, 8)).transpose(1, 2)
+
+    def loss(w, tokens):
+        given, p = w["given.weight"][tokens], heads(w["probe.weight"][tokens], 2)
+        q, k, v = heads(given[..., 0:16], 2), heads(given[..., 16:24], 1), heads(given[..., 24:32], 1)
+        k2, v2 = heads(given[..., 16:32], 2), heads(given[..., 24:40], 2)
+        usual = 1 / math.sqrt(8)
+        total = (attend(q, k.repeat_interleave(2, 1), v.repeat_interleave(2, 1), True, usual) * p).mean()
+        total = total + (attend(q, k2, v2, False, usual) * p).mean()
+        return total + (attend(k2, q, v2, True, 0.7) * p).mean()
+
+    case.write(loss)
+
+
+def gelu_tanh(x):
+    return 0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x ** 3)))
+
+
+def layer_norm(w, name, x):
+    return F.layer_norm(x, x.shape[-1:], w[name + ".weight"], w[name + ".bias"])
+
+
+def rms_norm(w, name, x, eps=1e-5):
+    return x / (x.square().mean(-1, keepdim=True) + eps).sqrt() * w[name + ".weight"]
+
+
+def linear(w, name, x):
+    return F.linear(x, w[name + ".weight"], w.get(name + ".bias"))
+
+
+def layers():
+    case = Case("layers", 4, 4, {
+        "given.weight": (16, 260), "probe.weight": (16, 240), "fc.weight": (20, 20), "fc.bias": (20,),
+        "plain.weight": (20, 20), "ln.weight": (20,), "ln.bias": (20,), "rms.weight": (20,), "wpe.weight": (4, 20),
+        "head.weight": (16, 20), "head.bias": (16,)})
+    following = torch.arange(16).flip(0).reshape(4, 4)
+
+    def loss(w, tokens):
+        g, p = w["given.weight"][tokens].split(20, -1), w["probe.weight"][tokens].split(20, -1)
+        results = [
+            g[0].softmax(-1), g[1].relu(), g[2].sigmoid(), F.silu(g[3]), F.gelu(g[4]), gelu_tanh(g[5]),
+            linear(w, "fc", g[6]), g[7] @ w["plain.weight"], layer_norm(w, "ln", g[8]),
+            rms_norm(w, "rms", g[9], 1e-6), g[10] + w["wpe.weight"], g[11].mean(-1, keepdim=True)]
+        total = sum(a * b for a, b in zip(p, results)).mean()
+        logits = linear(w, "head", g[12])
+        total = total + F.cross_entropy(logits.flatten(0, 1), following.flatten())
+        return total + F.mse_loss(g[12], p[0].detach())
+
+    case.write(loss, following)
+
+
+def split_heads(x, n):
+    return x.unflatten(-1, (n, -1)).transpose(1, 2)
+
+
+def merge_heads(x):
+    return x.transpose(1, 2).flatten(2)
+
+
+def self_attention(q, k, v, n_head, n_kv_head, causal, turn=lambda x: x):
+    q, k, v = turn(split_heads(q, n_head)), turn(split_heads(k, n_kv_head)), split_heads(v, n_kv_head)
+    k, v = (x.repeat_interleave(n_head // n_kv_head, 1) for x in (k, v))
+    return merge_heads(attend(q, k, v, causal, 1 / math.sqrt(q.shape[-1])))
+
+
+def rotary(x, base=10000.0):
+    """Llama's rotation of the pairs (i, i + size / 2); x is [samples, heads, length, size]."""
+    length, half = x.shape[-2], x.shape[-1] // 2
+    frequency = base ** (-torch.arange(half).double() / half)
+    angle = torch.outer(torch.arange(length).double(), frequency)
+    a, b = x.chunk(2, -1)
+    return torch.cat((a * angle.cos() - b * angle.sin(), b * angle.cos() + a * angle.sin()), -1)
+
+
+def blocks():
+    shapes = {"given.weight": (40, 80), "probe.weight": (40, 16)}
+    for name, rows, columns in (
+            ("h.attn.c_attn", 48, 16), ("h.attn.c_proj", 16, 16), ("h.mlp.c_fc", 64, 16), ("h.mlp.c_proj", 16, 64),
+            ("attn.c_query", 16, 16), ("attn.c_attn", 16, 16), ("attn.c_proj", 16, 16), ("ff.c_fc", 20, 16),
+            ("ff.c_proj", 16, 20)):
+        shapes.update({name + ".weight": (rows, columns), name + ".bias": (rows,)})
+    for name in ("h.ln_1", "h.ln_2"):
+        shapes.update({name + ".weight": (16,), name + ".bias": (16,)})
+    for name in ("layer.input_layernorm", "layer.post_attention_layernorm"):
+        shapes[name + ".weight"] = (16,)
+    for name, rows, columns in (
+            ("layer.self_attn.q_proj", 16, 16), ("layer.self_attn.k_proj", 8, 16), ("layer.self_attn.v_proj", 8, 16),
+            ("layer.self_attn.o_proj", 16, 16), ("layer.mlp.gate_proj", 24, 16), ("layer.mlp.up_proj", 24, 16),
+            ("layer.mlp.down_proj", 16, 24)):
+        shapes[name + ".weight"] = (rows, columns)
+    case = Case("blocks", 4, 10, shapes)
+    for name, array in case.w.items():  # operands of size 1, weights that keep it
+        if name.split(".")[0] not in ("given", "probe"):
+            array *= 1 / math.sqrt(array.shape[-1])
+
+    def feed_forward(w, name, x):
+        return linear(w, name + ".c_proj", gelu_tanh(linear(w, name + ".c_fc", x)))
+
+    def transformer_block(w, x):
+        qkv = linear(w, "h.attn.c_attn", layer_norm(w, "h.ln_1", x)).chunk(3, -1)
+        x = x + linear(w, "h.attn.c_proj", self_attention(*qkv, 2, 2, True))
+        return x + feed_forward(w, "h.mlp", layer_norm(w, "h.ln_2", x))
+
+    def grouped_attention(w, x):
+        k, v = linear(w, "attn.c_attn", x).chunk(2, -1)
+        return linear(w, "attn.c_proj", self_attention(linear(w, "attn.c_query", x), k, v, 4, 2, False))
+
+    def llama_block(w, x):
+        h = rms_norm(w, "layer.input_layernorm", x)
+        q, k, v = (linear(w, f"layer.self_attn.{part}_proj", h) for part in "qkv")
+        x = x + linear(w, "layer.self_attn.o_proj", self_attention(q, k, v, 4, 2, True, rotary))
+        h = rms_norm(w, "layer.post_attention_layernorm", x)
+        gated = F.silu(linear(w, "layer.mlp.gate_proj", h)) * linear(w, "layer.mlp.up_proj", h)
+        return x + linear(w, "layer.mlp.down_proj", gated)
+
+    def loss(w, tokens):
+        g, p = w["given.weight"][tokens].split(16, -1), w["probe.weight"][tokens]
+        results = [transformer_block(w, g[0]), grouped_attention(w, g[1]), feed_forward(w, "ff", g[2]),
+                   llama_block(w, g[3]), merge_heads(rotary(split_heads(g[4], 2), 100.0))]
+        return sum((y * p).mean() for y in results)
+
+    case.write(loss)
+
+
+if __name__ == "__main__":
+    for make in (pointwise, shapes, products, attention, layers, blocks):
+        make()

@@ -1,0 +1,38 @@
+# Sourced by the tests that compile models and launch what comes out. They run in a folder of their own, $work, which
+# is removed at the end unless KEEP is set.
+# Needs: $pdc, the compiler.
+set -u
+here=$(cd "$(dirname "$0")" && pwd)
+top=$(cd "$here/../.." && pwd)
+work=$(mktemp -d)
+trap '[ -n "${KEEP:-}" ] && echo "kept: $work" || rm -rf "$work"' EXIT
+trap 'exit 1' INT TERM
+cd "$work" || exit 1
+failed=0
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
+mpirun="mpirun --oversubscribe --bind-to none"
+
+complain() {
+  echo "FAILED: $*" >&2
+  failed=1
+}
+
+# build DIR OPTIONS... MODEL: compiles; what pdc said is shown when it fails.
+build() {
+  "$pdc" -o "$@" >build.log 2>&1 && return
+  cat build.log >&2
+  complain "pdc -o $*"
+  return 1
+}
+
+# launch N DIR OPTIONS...: trains with N ranks.
+launch() {
+  ranks=$1 program=$2/train
+  shift 2
+  $mpirun -n "$ranks" "$program" --quiet --peak 1e9 --timeout 60 "$@"
+}
+
+# The figures of a log that must not depend on the plan: losses, norms, validation losses.
+figures() {
+  grep -o '"step":[0-9]*,\("loss":[^,]*,"grad_norm":[^,]*\|"validation_loss":[^,}]*\)' "$1"
+}

@@ -1,0 +1,90 @@
+"""Training as docs and schedules define it: W(t+1) = optimizer(W(t), gradient of batch t at W(max(t - delay, 0))).
+
+delay 0 is `sequential`, `gpipe` and `flush`; delay 1 is `2bw`. Plain loops over dictionaries of tensors."""
+import math
+
+import torch
+
+
+def learning_rate(t, lr, warmup=0, total=0, floor=0.0, kind="cosine"):
+    """nanoGPT's rule: the rate of update t, counted from 0."""
+    if t < warmup:
+        return lr * (t + 1) / (warmup + 1)
+    if kind == "constant":
+        return lr
+    done = min(1.0, (t - warmup) / max(1, total - warmup))
+    if kind == "linear":
+        return lr + (floor - lr) * done
+    return floor + 0.5 * (lr - floor) * (1 + math.cos(math.pi * done))
+
+
+class AdamW:
+    """Decoupled decay of matrices only, bias-corrected moments; PyTorch's order of operations."""
+
+    def __init__(self, weights, betas, weight_decay, eps=1e-8):
+        self.betas, self.weight_decay, self.eps, self.t = betas, weight_decay, eps, 0
+        self.m = {name: torch.zeros_like(w) for name, w in weights.items()}
+        self.v = {name: torch.zeros_like(w) for name, w in weights.items()}
+
+    def step(self, weights, gradients, lr):
+        self.t += 1
+        (beta1, beta2), new = self.betas, {}
+        for name, w in weights.items():
+            g = gradients[name]
+            m = self.m[name].mul_(beta1).add_(g, alpha=1 - beta1)
+            v = self.v[name].mul_(beta2).addcmul_(g, g, value=1 - beta2)
+            decay = self.weight_decay if w.dim() >= 2 else 0.0
+            denominator = (v / (1 - beta2 ** self.t)).sqrt_().add_(self.eps)
+            new[name] = (w * (1 - lr * decay)).addcdiv_(m, denominator, value=-lr / (1 - beta1 ** self.t))
+        return new
+
+
+class SGD:
+    """Momentum as PyTorch's: b = momentum b + g; w -= lr b. Decay is added to the gradient, of matrices only."""
+
+    def __init__(self, weights, momentum=0.0, weight_decay=0.0):
+        self.momentum, self.weight_decay = momentum, weight_decay
+        self.b = {name: torch.zeros_like(w) for name, w in weights.items()}
+
+    def step(self, weights, gradients, lr):
+        new = {}
+        for name, w in weights.items():
+            decay = self.weight_decay if w.dim() >= 2 else 0.0
+            b = self.b[name].mul_(self.momentum).add_(gradients[name] + decay * w)
+            new[name] = w - lr * b
+        return new
+
+
+def gradient(loss_of, weights, batch, microbatch):
+    """Loss and gradient of the mean over `batch` = (x, y), accumulated over microbatches in order."""
+    x, y = batch
+    leaves = {name: w.detach().requires_grad_() for name, w in weights.items()}
+    total, count = 0.0, x.shape[0] // microbatch
+    for xs, ys in zip(x.split(microbatch), y.split(microbatch)):
+        loss = loss_of(leaves, xs, ys) / count
+        loss.backward()
+        total += loss.item()
+    return total, {name: w.grad for name, w in leaves.items()}
+
+
+def clip(gradients, limit):
+    """Scales by limit / norm where the norm over all gradients exceeds it; returns the norm."""
+    norm = math.sqrt(sum(g.double().square().sum().item() for g in gradients.values()))
+    if limit and norm > limit:
+        for g in gradients.values():
+            g.mul_(limit / norm)
+    return norm
+
+
+def train(loss_of, weights, optimizer, batch_of, steps, rate_of, delay, microbatch, clip_norm=0.0, observe=None):
+    """`steps` updates from `weights`; batch_of(t) gives batch t. Returns the losses and the final weights."""
+    older, losses = weights, []
+    for t in range(steps):
+        used = older if delay else weights
+        loss, gradients = gradient(loss_of, used, batch_of(t), microbatch)
+        clip(gradients, clip_norm)
+        older, weights = weights, optimizer.step(weights, gradients, rate_of(t))
+        losses.append(loss)
+        if observe:
+            observe(t, loss, weights)
+    return losses, weights
