@@ -130,3 +130,14 @@ void text_add(Text *t, const char *pattern, ...) {
   va_end(again);
   t->n += (size_t)n;
 }
+
+const char *bytes_text(int64_t bytes) {
+  static const char *const units[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
+  double x = (double)bytes;
+  int unit = 0;
+  while (x >= 1024 && unit < 4) {
+    x /= 1024;
+    unit++;
+  }
+  return format(unit ? "%.1f %s" : "%.0f %s", x, units[unit]);
+}

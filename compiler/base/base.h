@@ -38,6 +38,7 @@ typedef Vec(int) Ints;
 
 typedef struct Text { char *at; size_t n, room; } Text;
 void text_add(Text *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
+const char *bytes_text(int64_t bytes); /* "13.0 GiB" */
 
 /* ---- files (file.c) ----------------------------------------------------------------------- */
 

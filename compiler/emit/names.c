@@ -141,16 +141,6 @@ char *dims_text(int rank, const int64_t *dim) {
   return out.at;
 }
 
-char *bytes_text(int64_t bytes) {
-  if (bytes >= (int64_t)1 << 30)
-    return format("%.2f GiB", (double)bytes / (1 << 30));
-  if (bytes >= 1 << 20)
-    return format("%.1f MiB", (double)bytes / (1 << 20));
-  if (bytes >= 1 << 10)
-    return format("%.1f KiB", (double)bytes / (1 << 10));
-  return format("%" PRId64 " bytes", bytes);
-}
-
 void text_list(Text *out, int indent, const char *head, const Names *items, const char *tail) {
   text_add(out, "%s", head);
   const char *line = strrchr(head, '\n');

@@ -16,7 +16,6 @@ char *string_literal(const char *text);         /* quoted */
 char *float_literal(double x);                  /* "0.100000001f" */
 char *double_literal(double x);
 char *dims_text(int rank, const int64_t *dim);  /* "[4, 128, 256]" */
-char *bytes_text(int64_t bytes);                /* "3.1 MiB" */
 /* head + items separated by ", " + tail, broken at WIDTH and continued `indent` columns in. */
 void text_list(Text *out, int indent, const char *head, const Names *items, const char *tail);
 /* A block comment of one paragraph, broken at WIDTH. */

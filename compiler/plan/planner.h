@@ -49,7 +49,6 @@ Plan *plan_fastest(const Planner *r); /* without diagnostics; NULL when nothing 
 /* ---- refuse.c */
 /* Why no plan fits, with numbers and an option that would. */
 void tell_nothing_fits(const Planner *r, const Plan *best);
-const char *bytes_text(int64_t bytes); /* "13.0 GiB" */
 
 /* ---- json.c */
 void json_string(Text *t, const char *s);     /* quoted and escaped */

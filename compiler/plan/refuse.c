@@ -1,17 +1,6 @@
 /* The message for a request that no plan can satisfy: what is needed, where, and what would help. */
 #include "plan/planner.h"
 
-const char *bytes_text(int64_t bytes) {
-  static const char *const units[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
-  double x = (double)bytes;
-  int unit = 0;
-  while (x >= 1024 && unit < 4) {
-    x /= 1024;
-    unit++;
-  }
-  return format(unit ? "%.1f %s" : "%.0f %s", x, units[unit]);
-}
-
 static int largest_stage(const Plan *plan) {
   int most = 0;
   for (int i = 1; i < plan->n_stages; i++)
