@@ -15,22 +15,19 @@
 /* ---- reading --------------------------------------------------------------------------------- */
 
 /* A parameter's shape in a file. */
-static void file_shape(const struct pd_parameter *p, int64_t *dim)
-{
+static void file_shape(const struct pd_parameter *p, int64_t *dim) {
   bool swapped = p->stored_in_out && p->rank == 2;
   for (int i = 0; i < p->rank; i++) dim[i] = p->dim[swapped ? 1 - i : i];
 }
 
-static void print_shape(char *to, size_t room, int rank, const int64_t *dim)
-{
+static void print_shape(char *to, size_t room, int rank, const int64_t *dim) {
   size_t n = (size_t)snprintf(to, room, "[");
   for (int i = 0; i < rank && n < room; i++)
     n += (size_t)snprintf(to + n, room - n, "%s%lld", i ? ", " : "", (long long)dim[i]);
   if (n < room) snprintf(to + n, room - n, "]");
 }
 
-static void copy_in(const struct pd_parameter *p, const struct pd_entry *e, float *to)
-{
+static void copy_in(const struct pd_parameter *p, const struct pd_entry *e, float *to) {
   if (p->stored_in_out && p->rank == 2) {
     int64_t rows = p->dim[0], columns = p->dim[1];
     for (int64_t i = 0; i < rows; i++)
@@ -42,8 +39,7 @@ static void copy_in(const struct pd_parameter *p, const struct pd_entry *e, floa
 }
 
 static bool load_one(const char *path, const struct pd_safetensors *s, const struct pd_parameter *p,
-                     unsigned char *used, char *why)
-{
+                     unsigned char *used, char *why) {
   const struct pd_entry *e = pd_safetensors_find(s, p->name);
   if (!e) return pd_refuse(why, "'%s' holds no tensor '%s'", path, p->name);
   int64_t dim[PD_MAX_RANK] = {0};
@@ -63,8 +59,7 @@ static bool load_one(const char *path, const struct pd_safetensors *s, const str
   return true;
 }
 
-static bool map_file(const char *path, const void **map, size_t *size, char *why)
-{
+static bool map_file(const char *path, const void **map, size_t *size, char *why) {
   struct stat st;
   int fd = open(path, O_RDONLY | O_CLOEXEC);
   bool ok = fd >= 0 && !fstat(fd, &st);
@@ -83,8 +78,7 @@ static bool map_file(const char *path, const void **map, size_t *size, char *why
 }
 
 /* One note names what no stage has a use for: attention masks, say, or a second name of tied weights. */
-static void note_unused(const char *path, const struct pd_safetensors *s, unsigned char *used)
-{
+static void note_unused(const char *path, const struct pd_safetensors *s, unsigned char *used) {
   unsigned char *by_any = pd_allocate((size_t)s->n);
   MPI_Request request;
   MPI_Iallreduce(used, by_any, s->n, MPI_UNSIGNED_CHAR, MPI_MAX, pd_comm_control, &request);
@@ -101,8 +95,7 @@ static void note_unused(const char *path, const struct pd_safetensors *s, unsign
   free(by_any);
 }
 
-void pd_load_weights(const char *path)
-{
+void pd_load_weights(const char *path) {
   char why[PD_WHY] = "", cause[PD_WHY] = "";
   const void *map = NULL;
   size_t size = 0;
@@ -127,8 +120,7 @@ struct description {
 };
 
 /* The parameters this rank writes, described one after another, then their names. */
-static char *describe(int32_t *bytes)
-{
+static char *describe(int32_t *bytes) {
   const struct pd_stage *s = pd.stage;
   size_t n = 0, names = 0;
   for (int i = 0; i < s->n_parameters; i++)
@@ -156,9 +148,9 @@ static char *describe(int32_t *bytes)
   return all;
 }
 
-/* On rank 0: entries by order of declaration, and the rank that holds each. */
-static struct pd_entry *gather_entries(int *owner)
-{
+/* On rank 0: entries by order of declaration, and the rank that holds each. A parameter that nothing uses
+ * stands on no rank: its entry has no name. */
+static struct pd_entry *gather_entries(int *owner) {
   int n = pd.stage->n_model_parameters, total = 0;
   int32_t mine_bytes, *bytes = pd_allocate(sizeof *bytes * (size_t)pd.ranks),
                       *at = pd_allocate(sizeof *at * (size_t)pd.ranks);
@@ -196,8 +188,7 @@ static struct pd_entry *gather_entries(int *owner)
 enum { PIECE = 1 << 18 }; /* floats */
 
 /* Elements [first, first + n) of a parameter in the file's order. */
-static void copy_out(const struct pd_parameter *p, int64_t first, int64_t n, float *to)
-{
+static void copy_out(const struct pd_parameter *p, int64_t first, int64_t n, float *to) {
   const struct pd_stage *s = pd.stage;
   const float *w = (const float *)(pd.arena + s->weights +
                                    (size_t)(pd.steps % s->versions) * s->weights_stride + p->offset);
@@ -209,15 +200,13 @@ static void copy_out(const struct pd_parameter *p, int64_t first, int64_t n, flo
   for (int64_t i = 0; i < n; i++) to[i] = w[(first + i) % rows * columns + (first + i) / rows];
 }
 
-static const struct pd_parameter *parameter_of_order(int order)
-{
+static const struct pd_parameter *parameter_of_order(int order) {
   for (int i = 0; i < pd.stage->n_parameters; i++)
     if (pd.stage->parameters[i].order == order) return &pd.stage->parameters[i];
   pd_fail("internal: parameter %d is not held here", order);
 }
 
-static void send_pieces(const struct pd_parameter *p, float *piece)
-{
+static void send_pieces(const struct pd_parameter *p, float *piece) {
   for (int64_t first = 0; first < p->elements; first += PIECE) {
     int64_t n = p->elements - first < PIECE ? p->elements - first : PIECE;
     MPI_Request request;
@@ -227,8 +216,7 @@ static void send_pieces(const struct pd_parameter *p, float *piece)
   }
 }
 
-static bool write_tensor(FILE *out, int order, int owner, int64_t elements, float *piece)
-{
+static bool write_tensor(FILE *out, int order, int owner, int64_t elements, float *piece) {
   const struct pd_parameter *p = owner == 0 ? parameter_of_order(order) : NULL;
   for (int64_t first = 0; first < elements; first += PIECE) {
     int64_t n = elements - first < PIECE ? elements - first : PIECE;
@@ -244,14 +232,12 @@ static bool write_tensor(FILE *out, int order, int owner, int64_t elements, floa
   return true;
 }
 
-static void beside(const char *path, char *to, size_t room)
-{
+static void beside(const char *path, char *to, size_t room) {
   if (snprintf(to, room, "%s.%d.new", path, (int)getpid()) >= (int)room)
     pd_fail("the path '%.100s...' is too long", path);
 }
 
-bool pd_writable(const char *path, char *why)
-{
+bool pd_writable(const char *path, char *why) {
   char other[4096];
   struct stat st;
   if (!stat(path, &st) && !S_ISREG(st.st_mode))
@@ -264,16 +250,21 @@ bool pd_writable(const char *path, char *why)
   return true;
 }
 
-static void write_file(const char *path, const struct pd_entry *entries, const int *owner, float *piece)
-{
+static void write_file(const char *path, const struct pd_entry *entries, const int *owner, float *piece) {
   int n = pd.stage->n_model_parameters;
   char other[4096];
   beside(path, other, sizeof other);
   size_t bytes = 0;
-  unsigned char *header = pd_safetensors_header(entries, n, &bytes);
+  struct pd_entry *present = pd_allocate(sizeof *present * (size_t)n);
+  int n_present = 0;
+  for (int i = 0; i < n; i++)
+    if (entries[i].name) present[n_present++] = entries[i];
+  unsigned char *header = pd_safetensors_header(present, n_present, &bytes);
+  free(present);
   FILE *out = header ? fopen(other, "wbx") : NULL;
   bool ok = out && fwrite(header, 1, bytes, out) == bytes;
-  for (int i = 0; ok && i < n; i++) ok = write_tensor(out, i, owner[i], entries[i].elements, piece);
+  for (int i = 0; ok && i < n; i++)
+    ok = !entries[i].name || write_tensor(out, i, owner[i], entries[i].elements, piece);
   ok = ok && !fflush(out) && !fsync(fileno(out));
   int error = errno;
   if (out && fclose(out) && ok) {
@@ -290,8 +281,7 @@ static void write_file(const char *path, const struct pd_entry *entries, const i
   pd_fail("cannot write '%s': %s", path, strerror(error));
 }
 
-void pd_save_weights(const char *path)
-{
+void pd_save_weights(const char *path) {
   const struct pd_stage *s = pd.stage;
   int *owner = pd_allocate(sizeof *owner * (size_t)s->n_model_parameters);
   struct pd_entry *entries = gather_entries(owner);

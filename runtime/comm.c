@@ -24,17 +24,19 @@ static struct lane activations_in, activations_out, gradients_in, gradients_out;
 static MPI_Request *requests; /* of all lanes */
 static int n_requests;
 
-void pd_comm_open(void)
-{
+void pd_comm_open(void) {
   MPI_Comm *all[] = {&pd_comm_control, &pd_comm_ties, &pd_comm_figures, &comm_channels, &comm_validation};
   for (size_t i = 0; i < sizeof all / sizeof *all; i++) MPI_Comm_dup(MPI_COMM_WORLD, all[i]);
 }
 
 /* ---- waiting --------------------------------------------------------------------------------- */
 
-static void give_up(double seconds, const char *what, int64_t number, const char *direction, int peer)
-{
+static void give_up(double seconds, const char *what, int64_t number, const char *direction, int peer) {
   char text[256];
+  if (peer < 0 && pd.ranks == 2) { /* all ranks are one other */
+    direction = "from";
+    peer = 1 - pd.rank;
+  }
   int n = snprintf(text, sizeof text, "%s", what);
   if (number >= 0) n += snprintf(text + n, sizeof text - (size_t)n, " %lld", (long long)number);
   if (peer >= 0) snprintf(text + n, sizeof text - (size_t)n, " %s rank %d", direction, peer);
@@ -43,8 +45,7 @@ static void give_up(double seconds, const char *what, int64_t number, const char
   pd_fail("nothing came for %.0f s (--timeout): waited for %s", seconds, text);
 }
 
-void pd_wait(int n, MPI_Request *request, const char *what, int64_t number, const char *direction, int peer)
-{
+void pd_wait(int n, MPI_Request *request, const char *what, int64_t number, const char *direction, int peer) {
   int done;
   MPI_Testall(n, request, &done, MPI_STATUSES_IGNORE);
   if (done) return;
@@ -61,15 +62,13 @@ void pd_wait(int n, MPI_Request *request, const char *what, int64_t number, cons
   }
 }
 
-void pd_progress(void)
-{
+void pd_progress(void) {
   int done;
   if (n_requests) MPI_Testall(n_requests, requests, &done, MPI_STATUSES_IGNORE);
   pd_train_progress();
 }
 
-void pd_emulate(double seconds)
-{
+void pd_emulate(double seconds) {
   for (double until = pd_seconds() + seconds, left; (left = until - pd_seconds()) > 0;) {
     pd_progress();
     nanosleep(&(struct timespec){0, left > 200e-6 ? 200000 : (long)(left * 1e9)}, NULL);
@@ -78,20 +77,17 @@ void pd_emulate(double seconds)
 
 /* ---- lanes ----------------------------------------------------------------------------------- */
 
-static void *value_at(const struct pd_channel *c, int value, int64_t slot)
-{
+static void *value_at(const struct pd_channel *c, int value, int64_t slot) {
   return pd.arena + c->value[value].offset + (size_t)slot * c->value[value].stride;
 }
 
-static int value_floats(const struct pd_channel *c, int value)
-{
+static int value_floats(const struct pd_channel *c, int value) {
   size_t n = c->value[value].bytes / sizeof(float);
   if (n > INT32_MAX) pd_fail("a message of %zu bytes is larger than MPI can count", c->value[value].bytes);
   return (int)n;
 }
 
-static void post_receives(struct lane *l, int64_t k)
-{
+static void post_receives(struct lane *l, int64_t k) {
   const struct pd_channel *c = l->channel;
   if (!c->n || k > pd.steps * pd.stage->microbatches) return;
   for (int i = 0; i < c->n; i++)
@@ -100,8 +96,7 @@ static void post_receives(struct lane *l, int64_t k)
   l->posted = k;
 }
 
-static void receive(struct lane *l, int64_t k)
-{
+static void receive(struct lane *l, int64_t k) {
   if (!l->channel->n) return;
   if (l->posted != k)
     pd_fail("internal: receives %s %lld, but %lld was posted", l->what, (long long)k, (long long)l->posted);
@@ -109,14 +104,12 @@ static void receive(struct lane *l, int64_t k)
   post_receives(l, k + 1);
 }
 
-static void await_slot(struct lane *l, int64_t k)
-{
+static void await_slot(struct lane *l, int64_t k) {
   const struct pd_channel *c = l->channel;
   if (c->n) pd_wait(c->n, l->request + k % c->slots * c->n, l->what, k - c->slots, "to be taken by", l->peer);
 }
 
-static void send(struct lane *l, int64_t k)
-{
+static void send(struct lane *l, int64_t k) {
   const struct pd_channel *c = l->channel;
   int64_t slot = c->n ? k % c->slots : 0;
   await_slot(l, k);
@@ -132,8 +125,7 @@ void pd_send_gradients(int64_t k) { send(&gradients_out, k); }
 void pd_await_activations_slot(int64_t k) { await_slot(&activations_out, k); }
 void pd_await_gradients_slot(int64_t k) { await_slot(&gradients_out, k); }
 
-void pd_comm_start(void)
-{
+void pd_comm_start(void) {
   const struct pd_stage *s = pd.stage;
   enum { GRADIENT_TAG = 1 << 16 };
   activations_in = (struct lane){&s->activations_in, "activations of microbatch", s->stage - 1, 0, 0, NULL};
@@ -160,8 +152,7 @@ void pd_comm_finish(void) { pd_wait(n_requests, requests, "the last messages to 
 
 /* ---- validation: the same buffers, messages apart -------------------------------------------- */
 
-static void validation_transfer(struct lane *l, int64_t v, int64_t slot, bool in)
-{
+static void validation_transfer(struct lane *l, int64_t v, int64_t slot, bool in) {
   const struct pd_channel *c = l->channel;
   for (int i = 0; i < c->n; i++) { /* values are few, and neighbours agree on their order */
     MPI_Request request;

@@ -35,8 +35,7 @@ struct pd_dataset {
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
-static bool map_file(struct file *f, char *why)
-{
+static bool map_file(struct file *f, char *why) {
   struct stat st;
   int fd = open(f->path, O_RDONLY);
   if (fd < 0 || fstat(fd, &st)) {
@@ -53,16 +52,14 @@ static bool map_file(struct file *f, char *why)
   return true;
 }
 
-static bool ends_with(const char *text, const char *end)
-{
+static bool ends_with(const char *text, const char *end) {
   size_t n = strlen(text), m = strlen(end);
   return n >= m && !strcmp(text + n - m, end);
 }
 
 /* llm.c's shards: 256 int32 of header (magic, version, count), then the tokens. GPT-2's are uint16,
  * version 1; Llama 3's have a magic of their own, version 7 and uint32. */
-static bool open_shard(struct file *f, char *why)
-{
+static bool open_shard(struct file *f, char *why) {
   enum { HEADER = 256 * 4, GPT2 = 20240520, LLAMA3 = 20240801 };
   int32_t head[3] = {0};
   if (f->size >= HEADER) memcpy(head, f->map, sizeof head);
@@ -81,8 +78,7 @@ static bool open_shard(struct file *f, char *why)
   return true;
 }
 
-static bool open_tokens(struct pd_dataset *d, char *why)
-{
+static bool open_tokens(struct pd_dataset *d, char *why) {
   for (int i = 0; i < d->n_files; i++) {
     struct file *f = &d->files[i];
     if (!map_file(f, why)) return false;
@@ -121,8 +117,7 @@ static bool open_tokens(struct pd_dataset *d, char *why)
 /* ---- .npy (numpy.lib.format, versions 1 to 3) ------------------------------------------------ */
 
 /* The text behind 'key': in the header's dictionary, or NULL. */
-static const char *npy_field(const char *header, const char *key)
-{
+static const char *npy_field(const char *header, const char *key) {
   const char *p = strstr(header, key);
   if (!p) return NULL;
   p = strchr(p, ':');
@@ -132,8 +127,7 @@ static const char *npy_field(const char *header, const char *key)
   return p;
 }
 
-static bool npy_shape(const char *text, int *rank, int64_t *dim)
-{
+static bool npy_shape(const char *text, int *rank, int64_t *dim) {
   *rank = 0;
   if (*text++ != '(') return false;
   while (*text != ')') {
@@ -147,8 +141,7 @@ static bool npy_shape(const char *text, int *rank, int64_t *dim)
   return true;
 }
 
-static bool npy_type(const char *text, enum element *type)
-{
+static bool npy_type(const char *text, enum element *type) {
   static const struct {
     const char *code;
     enum element type;
@@ -162,8 +155,7 @@ static bool npy_type(const char *text, enum element *type)
   return false;
 }
 
-static bool open_npy(struct file *f, int64_t *rows, char *why)
-{
+static bool open_npy(struct file *f, int64_t *rows, char *why) {
   size_t length = 0, start = 0;
   if (f->size >= 12 && !memcmp(f->map, "\x93NUMPY", 6)) {
     const unsigned char *u = (const unsigned char *)f->map;
@@ -198,8 +190,7 @@ static bool open_npy(struct file *f, int64_t *rows, char *why)
   return true;
 }
 
-static bool open_arrays(struct pd_dataset *d, char *why)
-{
+static bool open_arrays(struct pd_dataset *d, char *why) {
   d->arrays = true;
   if (d->n_files != d->n_inputs)
     return pd_refuse(
@@ -226,8 +217,7 @@ static bool open_arrays(struct pd_dataset *d, char *why)
 
 /* ---- elements -------------------------------------------------------------------------------- */
 
-static int64_t integer_at(const struct file *f, int64_t i)
-{
+static int64_t integer_at(const struct file *f, int64_t i) {
   const char *p = f->elements + i * element_bytes[f->type]; /* .npy headers may leave it unaligned */
   union {
     uint8_t u8;
@@ -246,8 +236,7 @@ static int64_t integer_at(const struct file *f, int64_t i)
   }
 }
 
-static bool out_of_range(const struct file *f, int64_t i, int64_t classes, char *why)
-{
+static bool out_of_range(const struct file *f, int64_t i, int64_t classes, char *why) {
   int64_t token = integer_at(f, i);
   if (token >= 0 && token < classes) return false;
   pd_refuse(why, "'%s': token %lld at offset %lld is outside the model's %lld classes", f->path,
@@ -256,8 +245,7 @@ static bool out_of_range(const struct file *f, int64_t i, int64_t classes, char 
 }
 
 /* Reads n elements of f from `first` as tokens below `classes`. */
-static void read_tokens(const struct file *f, int64_t first, int64_t n, int64_t classes, int32_t *to)
-{
+static void read_tokens(const struct file *f, int64_t first, int64_t n, int64_t classes, int32_t *to) {
   char why[PD_WHY];
   for (int64_t i = 0; i < n; i++) {
     int64_t token = integer_at(f, first + i);
@@ -266,8 +254,7 @@ static void read_tokens(const struct file *f, int64_t first, int64_t n, int64_t 
   }
 }
 
-static void read_numbers(const struct file *f, int64_t first, int64_t n, float *to)
-{
+static void read_numbers(const struct file *f, int64_t first, int64_t n, float *to) {
   const char *p = f->elements + first * element_bytes[f->type];
   for (int64_t i = 0; i < n; i++) {
     double x;
@@ -282,8 +269,7 @@ static void read_numbers(const struct file *f, int64_t first, int64_t n, float *
 }
 
 /* Tokens [first, first + n) of all files laid end to end. */
-static void read_run(const struct pd_dataset *d, int64_t first, int64_t n, int64_t classes, int32_t *to)
-{
+static void read_run(const struct pd_dataset *d, int64_t first, int64_t n, int64_t classes, int32_t *to) {
   for (const struct file *f = d->files; n > 0; f++) {
     if (first >= f->first + f->n) continue;
     int64_t here = f->first + f->n - first;
@@ -295,8 +281,7 @@ static void read_run(const struct pd_dataset *d, int64_t first, int64_t n, int64
   }
 }
 
-void pd_dataset_read(const struct pd_dataset *d, int input, int64_t sample, void *to)
-{
+void pd_dataset_read(const struct pd_dataset *d, int input, int64_t sample, void *to) {
   const struct pd_input *in = &d->inputs[input];
   if (d->arrays) {
     const struct file *f = &d->files[input];
@@ -315,8 +300,7 @@ int64_t pd_dataset_samples(const struct pd_dataset *d) { return d->samples; }
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-static bool scan_tokens(const struct pd_dataset *d, char *why)
-{
+static bool scan_tokens(const struct pd_dataset *d, char *why) {
   static const int64_t values[] = {1 << 8, 1 << 16}; /* of U8, U16 */
   size_t bytes = 0;
   for (int i = 0; i < d->n_files; i++) bytes += d->files[i].size;
@@ -336,8 +320,7 @@ static bool scan_tokens(const struct pd_dataset *d, char *why)
 }
 
 struct pd_dataset *pd_dataset_open(char **paths, int n, const struct pd_input *inputs, int n_inputs,
-                                   bool scan, char *why)
-{
+                                   bool scan, char *why) {
   struct pd_dataset *d = pd_allocate(sizeof *d);
   *d = (struct pd_dataset){.inputs = inputs, .n_inputs = n_inputs, .n_files = n};
   d->files = pd_allocate(sizeof *d->files * (size_t)n);
@@ -346,8 +329,7 @@ struct pd_dataset *pd_dataset_open(char **paths, int n, const struct pd_input *i
   return ok && (!scan || scan_tokens(d, why)) ? d : NULL;
 }
 
-bool pd_data_start(char *why)
-{
+bool pd_data_start(char *why) {
   const struct pd_stage *s = pd.stage;
   const struct pd_options *o = &pd_options;
   if (o->n_data && pd.steps) {
@@ -366,8 +348,7 @@ bool pd_data_start(char *why)
 
 int64_t pd_first_sample(int64_t k) { return (k - 1) * pd.stage->microbatch; }
 
-void pd_load(int input, int64_t k, void *to)
-{
+void pd_load(int input, int64_t k, void *to) {
   const struct pd_input *in = &pd.stage->inputs[input];
   int64_t b = pd.stage->microbatch;
   if (!pd_training_data) { /* --emulate without data */

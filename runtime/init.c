@@ -8,8 +8,7 @@
 #include <string.h>
 
 /* FNV-1a, 64 bits. */
-static uint64_t hash_name(const char *name)
-{
+static uint64_t hash_name(const char *name) {
   uint64_t h = 0xcbf29ce484222325u;
   for (; *name; name++) h = (h ^ (unsigned char)*name) * 0x100000001b3u;
   return h;
@@ -17,8 +16,7 @@ static uint64_t hash_name(const char *name)
 
 /* Natural logarithm of x in (0, 1]: x = m 2^e with m in [sqrt(1/2), sqrt(2)), log m = 2 atanh s with
  * s = (m - 1) / (m + 1), |s| < 0.172; the series' first term left out is below 1e-18. */
-static double log_of(double x)
-{
+static double log_of(double x) {
   int e;
   double m = frexp(x, &e);
   if (m < 0.70710678118654752) {
@@ -31,8 +29,7 @@ static double log_of(double x)
 }
 
 /* sin and cos of 2 pi turn, turn in [0, 1): Taylor series about the nearest quarter turn, |x| <= pi / 4. */
-static void sin_cos(double turn, double *sine, double *cosine)
-{
+static void sin_cos(double turn, double *sine, double *cosine) {
   int quarter = (int)(turn * 4 + 0.5);
   double x = (turn - quarter * 0.25) * 6.2831853071795865, x2 = x * x, s = 0, c = 0;
   for (int k = 17; k >= 1; k -= 2) s = 1 - s * x2 / ((k + 1) * (k + 2));
@@ -44,8 +41,7 @@ static void sin_cos(double turn, double *sine, double *cosine)
 }
 
 /* Four elements from one Philox block. Uniforms have 24 bits; the logarithm's argument is never 0. */
-static void block(const struct pd_parameter *p, pd_random r, float *to)
-{
+static void block(const struct pd_parameter *p, pd_random r, float *to) {
   if (p->init == PD_UNIFORM) {
     for (int i = 0; i < 4; i++) to[i] = (float)((2 * (double)pd_uniform(r.word[i]) - 1) * p->init_value);
     return;
@@ -59,8 +55,7 @@ static void block(const struct pd_parameter *p, pd_random r, float *to)
   }
 }
 
-void pd_initialise(const struct pd_parameter *p, uint64_t seed, float *to)
-{
+void pd_initialise(const struct pd_parameter *p, uint64_t seed, float *to) {
   if (p->init == PD_ZEROS || p->init == PD_ONES || p->init == PD_CONSTANT) {
     float value = p->init == PD_ZEROS ? 0 : p->init == PD_ONES ? 1 : (float)p->init_value;
     for (int64_t i = 0; i < p->elements; i++) to[i] = value;

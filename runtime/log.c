@@ -18,8 +18,7 @@ static double seconds_spent; /* in updates; updates counted in steps_spent */
 static int64_t steps_spent;
 
 static void line(const char *format, ...) __attribute__((format(printf, 1, 2)));
-static void line(const char *format, ...)
-{
+static void line(const char *format, ...) {
   if (!log_file) return;
   va_list args;
   va_start(args, format);
@@ -28,8 +27,7 @@ static void line(const char *format, ...)
   if (fflush(log_file)) pd_fail("cannot write log '%s': %s", pd_options.log, strerror(errno));
 }
 
-bool pd_log_open(char *why)
-{
+bool pd_log_open(char *why) {
   if (pd.rank || !pd_options.log) return true;
   int fd = open(pd_options.log, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
   if (fd >= 0) log_file = fdopen(fd, "w");
@@ -37,23 +35,20 @@ bool pd_log_open(char *why)
 }
 
 /* mpirun gives ranks a pseudo-terminal whatever its own output is: the parent's tells. */
-static bool output_is_terminal(void)
-{
+static bool output_is_terminal(void) {
   char link[64], target[64] = "";
   snprintf(link, sizeof link, "/proc/%d/fd/1", (int)getppid());
   if (readlink(link, target, sizeof target - 1) < 0) return false;
   return isatty(STDOUT_FILENO) && (!strncmp(target, "/dev/pts/", 9) || !strncmp(target, "/dev/tty", 8));
 }
 
-static void line_array(const char *name, const int64_t *at)
-{
+static void line_array(const char *name, const int64_t *at) {
   line(",\"%s\":[", name);
   for (int r = 0; r < pd.ranks; r++) line("%s%lld", r ? "," : "", (long long)at[r]);
   line("]");
 }
 
-void pd_log_start(double all_ranks_peak)
-{
+void pd_log_start(double all_ranks_peak) {
   const struct pd_stage *s = pd.stage;
   peak = all_ranks_peak;
   if (pd.rank) return;
@@ -84,14 +79,12 @@ void pd_log_start(double all_ranks_peak)
 
 /* ---- progress -------------------------------------------------------------------------------- */
 
-static void close_line(void)
-{
+static void close_line(void) {
   if (line_open) putchar('\n');
   line_open = false;
 }
 
-static void progress(int64_t t, double loss, double lr)
-{
+static void progress(int64_t t, double loss, double lr) {
   enum { PLAIN_SECONDS = 5 };
   double now = pd_seconds(), since = now - last_progress;
   bool last = t + 1 == pd.steps, due = last || t == pd.first_step || since > (in_place ? 0.1 : PLAIN_SECONDS);
@@ -115,8 +108,7 @@ static void progress(int64_t t, double loss, double lr)
 
 /* ---- lines ----------------------------------------------------------------------------------- */
 
-void pd_log_update(int64_t t, double loss, double norm, double lr, double seconds)
-{
+void pd_log_update(int64_t t, double loss, double norm, double lr, double seconds) {
   const struct pd_stage *s = pd.stage;
   if (pd.rank) return;
   double rate = seconds > 0 ? (double)s->batch / seconds : 0;
@@ -131,8 +123,7 @@ void pd_log_update(int64_t t, double loss, double norm, double lr, double second
   progress(t, loss, lr);
 }
 
-void pd_log_validation(int64_t t, double loss, int64_t samples, double seconds)
-{
+void pd_log_validation(int64_t t, double loss, int64_t samples, double seconds) {
   if (pd.rank) return;
   line("{\"step\":%lld,\"validation_loss\":%.9g,\"samples\":%lld,\"ms\":%.3f}\n", (long long)(t + 1), loss,
        (long long)samples, seconds * 1e3);
@@ -143,8 +134,7 @@ void pd_log_validation(int64_t t, double loss, int64_t samples, double seconds)
   fflush(stdout);
 }
 
-void pd_log_finish(const int64_t *peak_bytes, double seconds)
-{
+void pd_log_finish(const int64_t *peak_bytes, double seconds) {
   if (pd.rank) return;
   const struct pd_stage *s = pd.stage;
   double rate = seconds_spent > 0 ? (double)(steps_spent * s->batch) / seconds_spent : 0;
@@ -165,8 +155,7 @@ void pd_log_finish(const int64_t *peak_bytes, double seconds)
   fflush(stdout);
 }
 
-void pd_note(const char *format, ...)
-{
+void pd_note(const char *format, ...) {
   if (pd.rank || pd_options.quiet) return;
   va_list args;
   va_start(args, format);

@@ -9,8 +9,7 @@
 
 static int64_t peak;
 
-void pd_memory_sample(void)
-{
+void pd_memory_sample(void) {
   static int statm = -1;
   if (statm < 0) statm = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
   char text[128];

@@ -11,8 +11,7 @@ int pd_n_chunks;
 
 /* nanoGPT's rule: (t + 1) / (warmup + 1) of the rate while t < warmup, then down to the floor, which is
  * reached at t = total and kept. */
-double pd_learning_rate(const struct pd_stage *s, int64_t t)
-{
+double pd_learning_rate(const struct pd_stage *s, int64_t t) {
   if (t < s->lr_warmup) return s->lr * (double)(t + 1) / (double)(s->lr_warmup + 1);
   if (s->rate == PD_LR_CONSTANT) return s->lr;
   if (t >= s->lr_total) return s->lr_floor;
@@ -25,8 +24,7 @@ double pd_learning_rate(const struct pd_stage *s, int64_t t)
 
 /* torch.optim.AdamW: w = w keep; m = beta1 m + (1 - beta1) g; v = beta2 v + (1 - beta2) g g;
  * w -= step_size m / (sqrt(v) / root2 + eps), with bias corrections in step_size and root2. */
-struct pd_adamw_step pd_adamw_constants(const struct pd_stage *s, int64_t t, float scale, bool decays)
-{
+struct pd_adamw_step pd_adamw_constants(const struct pd_stage *s, int64_t t, float scale, bool decays) {
   double lr = pd_learning_rate(s, t), step = (double)(t + 1);
   return (struct pd_adamw_step){
     .scale = scale,
@@ -43,8 +41,7 @@ struct pd_adamw_step pd_adamw_constants(const struct pd_stage *s, int64_t t, flo
 
 /* from and to are one array or two that do not overlap: every element is independent of the others. */
 void pd_adamw_elements(int64_t n, struct pd_adamw_step s, const float *from, float *to, const float *gradient,
-                       float *moment1, float *moment2)
-{
+                       float *moment1, float *moment2) {
 #pragma omp simd
   for (int64_t i = 0; i < n; i++) {
     float g = gradient[i] * s.scale;
@@ -59,8 +56,7 @@ void pd_adamw_elements(int64_t n, struct pd_adamw_step s, const float *from, flo
 
 /* torch.optim.SGD with dampening 0: g += decay w; u = momentum u + g; w -= lr u. */
 void pd_sgd_elements(int64_t n, struct pd_sgd_step s, const float *from, float *to, const float *gradient,
-                     float *momentum)
-{
+                     float *momentum) {
   if (!momentum) {
 #pragma omp simd
     for (int64_t i = 0; i < n; i++) to[i] = from[i] - s.lr * (gradient[i] * s.scale + s.decay * from[i]);
@@ -75,8 +71,7 @@ void pd_sgd_elements(int64_t n, struct pd_sgd_step s, const float *from, float *
 }
 
 /* Element i goes to lane i % 16; lanes are added as a balanced tree, halves first. */
-double pd_sum_of_squares(int64_t n, const float *x)
-{
+double pd_sum_of_squares(int64_t n, const float *x) {
   enum { LANES = 16 };
   double lane[LANES] = {0};
   int64_t i = 0;
@@ -90,8 +85,7 @@ double pd_sum_of_squares(int64_t n, const float *x)
 
 /* ---- over a stage's parameters --------------------------------------------------------------- */
 
-void pd_optimizer_start(void)
-{
+void pd_optimizer_start(void) {
   const struct pd_stage *s = pd.stage;
   for (int p = 0; p < s->n_parameters; p++)
     pd_n_chunks += (int)((s->parameters[p].elements + PD_CHUNK - 1) / PD_CHUNK);
@@ -102,22 +96,19 @@ void pd_optimizer_start(void)
       *next++ = (struct pd_chunk){p, first, all - first < PD_CHUNK ? all - first : PD_CHUNK};
 }
 
-float *pd_gradient_at(const struct pd_parameter *p, void *gradient)
-{
+float *pd_gradient_at(const struct pd_parameter *p, void *gradient) {
   if (!p->n_uses) return NULL;
   const struct pd_use *last = &p->uses[p->n_uses - 1];
   return (float *)((last->stage == pd.stage->stage ? (char *)gradient : pd.arena) + last->offset);
 }
 
 /* A parameter without a gradient keeps its value, as in PyTorch. */
-static void keep(const struct pd_chunk *c, const float *from, float *to)
-{
+static void keep(const struct pd_chunk *c, const float *from, float *to) {
   if (from != to) memcpy(to + c->first, from + c->first, (size_t)c->n * sizeof(float));
 }
 
 void pd_adamw(int64_t t, float scale, const void *from, void *to, void *gradient, void *moment1,
-              void *moment2)
-{
+              void *moment2) {
   const struct pd_stage *s = pd.stage;
   struct pd_adamw_step step[2] = {pd_adamw_constants(s, t, scale, false),
                                   pd_adamw_constants(s, t, scale, true)};
@@ -136,8 +127,7 @@ void pd_adamw(int64_t t, float scale, const void *from, void *to, void *gradient
   }
 }
 
-void pd_sgd(int64_t t, float scale, const void *from, void *to, void *gradient, void *momentum)
-{
+void pd_sgd(int64_t t, float scale, const void *from, void *to, void *gradient, void *momentum) {
   const struct pd_stage *s = pd.stage;
   float lr = (float)pd_learning_rate(s, t);
 #pragma omp parallel for schedule(static)

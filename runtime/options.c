@@ -39,8 +39,7 @@ static const struct option options[] = {
 };
 enum { N_OPTIONS = sizeof options / sizeof *options };
 
-void pd_print_usage(const struct pd_stage *stage)
-{
+void pd_print_usage(const struct pd_stage *stage) {
   printf("usage: mpirun -n %d train --data PATH... --steps N [options]\n"
          "trains %s: %d stage%s, schedule %s, batches of %lld\n\n",
          stage->n_stages, stage->model, stage->n_stages, stage->n_stages == 1 ? "" : "s", stage->schedule,
@@ -53,8 +52,7 @@ void pd_print_usage(const struct pd_stage *stage)
 }
 
 /* A whole number from `low` up; false when the text is anything else. */
-static bool parse_count(const char *text, int64_t low, int64_t *to)
-{
+static bool parse_count(const char *text, int64_t low, int64_t *to) {
   char *end;
   errno = 0;
   long long n = strtoll(text, &end, 10);
@@ -62,8 +60,7 @@ static bool parse_count(const char *text, int64_t low, int64_t *to)
   return end != text && !*end && !errno && n >= low;
 }
 
-static bool parse_rate(const char *text, double *to)
-{
+static bool parse_rate(const char *text, double *to) {
   static const struct {
     const char *unit;
     double factor;
@@ -79,8 +76,7 @@ static bool parse_rate(const char *text, double *to)
   return false;
 }
 
-static bool parse_value(const struct option *o, const char *text, char *at, char *why)
-{
+static bool parse_value(const struct option *o, const char *text, char *at, char *why) {
   char *end;
   double seconds;
   switch (o->kind) {
@@ -112,8 +108,7 @@ static bool parse_value(const struct option *o, const char *text, char *at, char
 }
 
 /* The option that argument `a` names; its value, when it is written as --name=value, in *value. */
-static const struct option *find(char *a, char **value)
-{
+static const struct option *find(char *a, char **value) {
   *value = strchr(a, '=');
   size_t n = *value ? (size_t)(*value - a) : strlen(a);
   if (*value) ++*value;
@@ -122,8 +117,7 @@ static const struct option *find(char *a, char **value)
   return NULL;
 }
 
-bool pd_parse_options(struct pd_options *o, int argc, char **argv, char *why)
-{
+bool pd_parse_options(struct pd_options *o, int argc, char **argv, char *why) {
   *o = (struct pd_options){.steps = -1, .seed = 1, .timeout = 300};
   for (int i = 1; i < argc; i++) {
     char *value;

@@ -4,8 +4,7 @@
 
 #include <sys/mman.h>
 
-double pd_measure_peak(void)
-{
+double pd_measure_peak(void) {
   enum { N = 1024, WARM = 2, RUNS = 5 };
   struct pd_matmul *m = pd_matmul_new((struct pd_matmul_shape){
     .batch = 1, .m = N, .n = N, .k = N, .a_row = N, .a_column = 1, .b_row = N, .b_column = 1, .c_row = N});

@@ -20,8 +20,7 @@ struct pd_run pd;
 static bool mpi_runs;
 static double started;
 
-double pd_seconds(void)
-{
+double pd_seconds(void) {
   struct timespec t;
   clock_gettime(CLOCK_MONOTONIC, &t);
   return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
@@ -29,8 +28,7 @@ double pd_seconds(void)
 
 /* ---- failures -------------------------------------------------------------------------------- */
 
-void pd_fail(const char *format, ...)
-{
+void pd_fail(const char *format, ...) {
   char text[PD_WHY + 64];
   int stage = pd.stage ? pd.stage->stage : pd.rank;
   int n = snprintf(text, sizeof text, "pd: rank %d (stage %d): ", pd.rank, stage);
@@ -47,8 +45,7 @@ void pd_fail(const char *format, ...)
   _exit(1);
 }
 
-static void mpi_failed(MPI_Comm *comm, int *code, ...)
-{
+static void mpi_failed(MPI_Comm *comm, int *code, ...) {
   (void)comm;
   char text[MPI_MAX_ERROR_STRING] = "";
   int n = 0;
@@ -56,8 +53,7 @@ static void mpi_failed(MPI_Comm *comm, int *code, ...)
   pd_fail("a message failed: %s", text);
 }
 
-void pd_leave_to_others(void)
-{
+void pd_leave_to_others(void) {
   for (double until = pd_seconds() + 10; pd_seconds() < until;) {
     int flag;
     MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, pd_comm_control, &flag, MPI_STATUS_IGNORE);
@@ -69,8 +65,7 @@ void pd_leave_to_others(void)
   _exit(1);
 }
 
-void pd_agree(const char *why)
-{
+void pd_agree(const char *why) {
   int mine = *why ? pd.rank : pd.ranks, first;
   MPI_Request request;
   MPI_Iallreduce(&mine, &first, 1, MPI_INT, MPI_MIN, pd_comm_control, &request);
@@ -80,8 +75,7 @@ void pd_agree(const char *why)
   pd_leave_to_others();
 }
 
-void *pd_allocate(size_t bytes)
-{
+void *pd_allocate(size_t bytes) {
   size_t whole = (bytes + 63) / 64 * 64;
   void *p = aligned_alloc(64, whole ? whole : 64);
   if (!p) pd_fail("out of memory: cannot get %zu bytes", bytes);
@@ -90,8 +84,7 @@ void *pd_allocate(size_t bytes)
 
 /* ---- start ----------------------------------------------------------------------------------- */
 
-static void start_mpi(int *argc, char ***argv)
-{
+static void start_mpi(int *argc, char ***argv) {
   int level;
   if (MPI_Init_thread(argc, argv, MPI_THREAD_FUNNELED, &level) != MPI_SUCCESS) pd_fail("MPI cannot start");
   mpi_runs = true;
@@ -112,8 +105,7 @@ struct same {
   int32_t stage, flags;
 };
 
-static struct same *gather_same(const struct pd_stage *s, const struct pd_options *o)
-{
+static struct same *gather_same(const struct pd_stage *s, const struct pd_options *o) {
   struct same mine = {
     .steps = o->steps, .validate_every = o->validate_every, .seed = o->seed, .stage = s->stage};
   mine.flags = (o->n_data > 0) | (o->n_validation > 0) << 1 | (o->init != NULL) << 2 |
@@ -126,8 +118,7 @@ static struct same *gather_same(const struct pd_stage *s, const struct pd_option
   return all;
 }
 
-static bool check_launch(const struct pd_stage *s, const struct same *all, char *why)
-{
+static bool check_launch(const struct pd_stage *s, const struct same *all, char *why) {
   if (pd.ranks != s->n_stages)
     return pd_refuse(why, "launched with %d rank%s, but the plan has %d: use mpirun -n %d", pd.ranks,
                      pd.ranks == 1 ? "" : "s", s->n_stages, s->n_stages);
@@ -149,8 +140,7 @@ static bool check_launch(const struct pd_stage *s, const struct same *all, char 
   return ok;
 }
 
-static bool check_options(const struct pd_stage *s, struct pd_options *o, char *why)
-{
+static bool check_options(const struct pd_stage *s, struct pd_options *o, char *why) {
   if (o->steps < 0 && s->rate != PD_LR_CONSTANT && s->lr_total > 0) o->steps = s->lr_total;
   if (o->steps < 0) return pd_refuse(why, "--steps N is missing");
   if (o->steps > 0 && !o->n_data && !o->emulate) return pd_refuse(why, "--data PATH is missing");
@@ -158,8 +148,7 @@ static bool check_options(const struct pd_stage *s, struct pd_options *o, char *
 }
 
 /* Huge pages where the kernel has them: the arena is used whole, and matmuls walk all of it. */
-static bool map_arena(const struct pd_stage *s, char *why)
-{
+static bool map_arena(const struct pd_stage *s, char *why) {
   enum { HUGE = 2 << 20 };
   size_t bytes = (s->arena_bytes + HUGE - 1) / HUGE * HUGE;
   if (!bytes) bytes = HUGE;
@@ -173,8 +162,7 @@ static bool map_arena(const struct pd_stage *s, char *why)
 }
 
 /* Scratch memory is planned for s->threads threads: fewer may run, more may not. */
-static void set_threads(const struct pd_stage *s)
-{
+static void set_threads(const struct pd_stage *s) {
   int planned = s->threads > 0 ? s->threads : 1, threads = planned;
   const char *wish = getenv("OMP_NUM_THREADS");
   if (wish && atoi(wish) > 0) threads = atoi(wish);
@@ -194,15 +182,13 @@ static void set_threads(const struct pd_stage *s)
 
 /* Outputs are tried before the run, so that no hour of training ends at an unwritable path. The log
  * comes last: once it is open nothing else can be refused. */
-static bool check_outputs(char *why)
-{
+static bool check_outputs(char *why) {
   if (pd.rank) return true;
   if (pd_options.save && !pd_writable(pd_options.save, why)) return false;
   return pd_log_open(why);
 }
 
-static void start_weights(void)
-{
+static void start_weights(void) {
   const struct pd_stage *s = pd.stage;
   if (pd_options.init) {
     pd_load_weights(pd_options.init);
@@ -212,16 +198,14 @@ static void start_weights(void)
     pd_initialise(&s->parameters[i], pd.seed, (float *)(pd.arena + s->weights + s->parameters[i].offset));
 }
 
-static void finish_mpi(void)
-{
+static void finish_mpi(void) {
   alarm((unsigned)ceil(pd_options.timeout)); /* a peer that died late must not keep this one */
   MPI_Finalize();
   mpi_runs = false;
   alarm(0);
 }
 
-static double total_peak(void)
-{
+static double total_peak(void) {
   double mine = 0, sum = pd_options.peak;
   if (sum > 0 || pd_options.emulate || !pd.steps) return sum;
   mine = pd_measure_peak();
@@ -231,8 +215,7 @@ static double total_peak(void)
   return sum;
 }
 
-void pd_start(const struct pd_stage *stage, int argc, char **argv)
-{
+void pd_start(const struct pd_stage *stage, int argc, char **argv) {
   char why[PD_WHY] = "";
   struct pd_options *o = &pd_options;
   pd = (struct pd_run){.stage = stage, .training = true};
@@ -269,8 +252,7 @@ void pd_start(const struct pd_stage *stage, int argc, char **argv)
   started = pd_seconds();
 }
 
-int pd_finish(void)
-{
+int pd_finish(void) {
   double seconds = pd_seconds() - started;
   pd_train_catch_up();
   pd_comm_finish();

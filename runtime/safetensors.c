@@ -13,16 +13,14 @@ static const struct {
 } dtypes[] = {{"F32", PD_F32, 4}, {"F16", PD_F16, 2}, {"BF16", PD_BF16, 2}, {"F64", PD_F64, 8}};
 
 /* A whole number in [0, 2^53], which JSON's doubles hold exactly. */
-static bool whole(const cJSON *item, int64_t *to)
-{
+static bool whole(const cJSON *item, int64_t *to) {
   double x = cJSON_IsNumber(item) ? item->valuedouble : -1;
   if (!(x >= 0 && x <= 0x1p53) || x != floor(x)) return false;
   *to = (int64_t)x;
   return true;
 }
 
-static bool parse_shape(const cJSON *shape, struct pd_entry *e)
-{
+static bool parse_shape(const cJSON *shape, struct pd_entry *e) {
   const cJSON *item;
   if (!cJSON_IsArray(shape)) return false;
   e->elements = 1;
@@ -35,8 +33,7 @@ static bool parse_shape(const cJSON *shape, struct pd_entry *e)
 }
 
 static bool parse_entry(const cJSON *item, const unsigned char *data, int64_t bytes, struct pd_entry *e,
-                        char *why)
-{
+                        char *why) {
   const char *name = item->string ? item->string : "";
   const cJSON *dtype = cJSON_GetObjectItemCaseSensitive(item, "dtype"),
               *offsets = cJSON_GetObjectItemCaseSensitive(item, "data_offsets");
@@ -62,8 +59,7 @@ static bool parse_entry(const cJSON *item, const unsigned char *data, int64_t by
 }
 
 static bool parse_header(const cJSON *root, const unsigned char *data, int64_t bytes,
-                         struct pd_safetensors *to, char *why)
-{
+                         struct pd_safetensors *to, char *why) {
   if (!cJSON_IsObject(root)) return pd_refuse(why, "its header is not a JSON object");
   to->at = calloc((size_t)cJSON_GetArraySize(root) + 1, sizeof *to->at);
   if (!to->at) return pd_refuse(why, "out of memory");
@@ -76,8 +72,7 @@ static bool parse_header(const cJSON *root, const unsigned char *data, int64_t b
   return true;
 }
 
-bool pd_safetensors_parse(const void *bytes, size_t size, struct pd_safetensors *to, char *why)
-{
+bool pd_safetensors_parse(const void *bytes, size_t size, struct pd_safetensors *to, char *why) {
   const unsigned char *u = bytes;
   uint64_t length = 0;
   *to = (struct pd_safetensors){0};
@@ -91,15 +86,13 @@ bool pd_safetensors_parse(const void *bytes, size_t size, struct pd_safetensors 
   return ok;
 }
 
-void pd_safetensors_free(struct pd_safetensors *s)
-{
+void pd_safetensors_free(struct pd_safetensors *s) {
   for (int i = 0; i < s->n; i++) free(s->at[i].name);
   free(s->at);
   *s = (struct pd_safetensors){0};
 }
 
-const struct pd_entry *pd_safetensors_find(const struct pd_safetensors *s, const char *name)
-{
+const struct pd_entry *pd_safetensors_find(const struct pd_safetensors *s, const char *name) {
   static const char prefix[] = "transformer.";
   enum { PREFIX = sizeof prefix - 1 };
   const struct pd_entry *other = NULL;
@@ -114,8 +107,7 @@ const struct pd_entry *pd_safetensors_find(const struct pd_safetensors *s, const
 }
 
 /* IEEE 754 binary16. */
-static float half_to_float(uint16_t h)
-{
+static float half_to_float(uint16_t h) {
   int exponent = h >> 10 & 31, mantissa = h & 1023;
   float x = exponent == 31 ? (mantissa ? NAN : INFINITY)
             : exponent     ? ldexpf((float)(1024 + mantissa), exponent - 25)
@@ -123,8 +115,7 @@ static float half_to_float(uint16_t h)
   return h & 0x8000 ? -x : x;
 }
 
-float pd_entry_float(const struct pd_entry *e, int64_t i)
-{
+float pd_entry_float(const struct pd_entry *e, int64_t i) {
   float f;
   double d;
   uint16_t h;
@@ -141,8 +132,7 @@ float pd_entry_float(const struct pd_entry *e, int64_t i)
   }
 }
 
-unsigned char *pd_safetensors_header(const struct pd_entry *entries, int n, size_t *bytes)
-{
+unsigned char *pd_safetensors_header(const struct pd_entry *entries, int n, size_t *bytes) {
   cJSON *root = cJSON_CreateObject(), *metadata = cJSON_AddObjectToObject(root, "__metadata__");
   cJSON_AddStringToObject(metadata, "format", "pt");
   double offset = 0;

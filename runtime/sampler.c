@@ -5,16 +5,14 @@
 #include "internal.h"
 
 /* A 64-bit mix: the finaliser of SplitMix64 (Steele, Lea, Flood, 2014). */
-static uint64_t mix(uint64_t x)
-{
+static uint64_t mix(uint64_t x) {
   x += 0x9e3779b97f4a7c15u;
   x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
   x = (x ^ x >> 27) * 0x94d049bb133111ebu;
   return x ^ x >> 31;
 }
 
-static uint64_t permute(uint64_t x, int half, uint64_t key)
-{
+static uint64_t permute(uint64_t x, int half, uint64_t key) {
   enum { ROUNDS = 8 };
   uint64_t mask = ((uint64_t)1 << half) - 1, left = x >> half, right = x & mask;
   for (uint64_t round = 0; round < ROUNDS; round++) {
@@ -25,8 +23,7 @@ static uint64_t permute(uint64_t x, int half, uint64_t key)
   return left << half | right;
 }
 
-int64_t pd_sample(uint64_t seed, int64_t n, int64_t s)
-{
+int64_t pd_sample(uint64_t seed, int64_t n, int64_t s) {
   uint64_t size = (uint64_t)n, epoch = (uint64_t)s / size, x = (uint64_t)s % size;
   uint64_t key = mix(mix(seed) ^ epoch);
   int half = 1;

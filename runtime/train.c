@@ -38,15 +38,13 @@ static struct update *update_of(int64_t t) { return &updates[t % UNDER_WAY]; }
 static bool tied_here(const struct pd_parameter *p, int use) { return p->uses[use].stage == pd.stage->stage; }
 
 /* Is the stage of use i named by an earlier use? Each other holder gets one message a use. */
-static bool named_before(const struct pd_parameter *p, int i)
-{
+static bool named_before(const struct pd_parameter *p, int i) {
   for (int j = 0; j < i; j++)
     if (p->uses[j].stage == p->uses[i].stage) return true;
   return false;
 }
 
-void pd_train_start(void)
-{
+void pd_train_start(void) {
   const struct pd_stage *s = pd.stage;
   n_figures = s->n_model_parameters + s->n_losses;
   for (int i = 0; i < UNDER_WAY; i++) {
@@ -70,15 +68,13 @@ void pd_clock_pause(double seconds) { clock_start += seconds; }
 
 /* ---- losses ---------------------------------------------------------------------------------- */
 
-static bool all_finite(const float *x, int64_t n)
-{
+static bool all_finite(const float *x, int64_t n) {
   for (int64_t i = 0; i < n; i++)
     if (!isfinite(x[i])) return false;
   return true;
 }
 
-const char *pd_first_non_finite(int64_t k)
-{
+const char *pd_first_non_finite(int64_t k) {
   static char text[512];
   const struct pd_stage *s = pd.stage;
   for (int v = 0; v < s->versions; v++)
@@ -99,8 +95,7 @@ const char *pd_first_non_finite(int64_t k)
   return "the loss itself";
 }
 
-void pd_loss(int loss, int64_t k, const float *elements, int64_t n)
-{
+void pd_loss(int loss, int64_t k, const float *elements, int64_t n) {
   int64_t batch_of = (k - 1) / pd.stage->microbatches;
   double *sum = &update_of(batch_of)->mine[pd.stage->n_model_parameters + loss], here = 0;
   for (int64_t i = 0; i < n; i++) here += (double)elements[i];
@@ -112,8 +107,7 @@ void pd_loss(int loss, int64_t k, const float *elements, int64_t n)
 }
 
 /* The mean over update t's batch, all loss statements together. */
-static double mean_loss(const struct update *u)
-{
+static double mean_loss(const struct update *u) {
   const struct pd_stage *s = pd.stage;
   double loss = 0;
   for (int i = 0; i < s->n_losses; i++)
@@ -123,14 +117,12 @@ static double mean_loss(const struct update *u)
 
 /* ---- gradients ------------------------------------------------------------------------------- */
 
-static void *accumulators(int64_t t)
-{
+static void *accumulators(int64_t t) {
   const struct pd_stage *s = pd.stage;
   return pd.arena + s->accumulators + (size_t)(t % s->accumulator_sets) * s->accumulators_stride;
 }
 
-static void post_tied(const struct pd_parameter *p, char *set)
-{
+static void post_tied(const struct pd_parameter *p, char *set) {
   enum { USES = 1024 }; /* tags a parameter */
   for (int i = 0; i < p->n_uses; i++) {
     int tag = p->order * USES + i, n = (int)p->elements;
@@ -147,8 +139,7 @@ static void post_tied(const struct pd_parameter *p, char *set)
 }
 
 /* Adds a chunk of p's uses into the last one's place. */
-static void combine(const struct pd_parameter *p, const struct pd_chunk *c, char *set)
-{
+static void combine(const struct pd_parameter *p, const struct pd_chunk *c, char *set) {
   float *sum = pd_gradient_at(p, set) + c->first;
   for (int i = p->n_uses - 2; i >= 0; i--) {
     const float *more = (const float *)((tied_here(p, i) ? set : pd.arena) + p->uses[i].offset) + c->first;
@@ -157,8 +148,7 @@ static void combine(const struct pd_parameter *p, const struct pd_chunk *c, char
   }
 }
 
-static void combine_and_square(char *set, double *to)
-{
+static void combine_and_square(char *set, double *to) {
   const struct pd_stage *s = pd.stage;
 #pragma omp parallel for schedule(static)
   for (int i = 0; i < pd_n_chunks; i++) {
@@ -175,8 +165,7 @@ static void combine_and_square(char *set, double *to)
 
 /* ---- from exchange to figures ---------------------------------------------------------------- */
 
-static double norm_of(const struct update *u)
-{
+static double norm_of(const struct update *u) {
   const struct pd_stage *s = pd.stage;
   double sum = 0;
   for (int i = 0; i < s->n_model_parameters; i++) sum += u->sum[i];
@@ -184,8 +173,7 @@ static double norm_of(const struct update *u)
 }
 
 /* All ranks see the same figures; the stage that owns the first bad gradient reports it. */
-static void check_finite(int64_t t, const struct update *u)
-{
+static void check_finite(int64_t t, const struct update *u) {
   const struct pd_stage *s = pd.stage;
   int bad = 0;
   while (bad < s->n_model_parameters && isfinite(u->sum[bad])) bad++;
@@ -196,8 +184,7 @@ static void check_finite(int64_t t, const struct update *u)
   pd_leave_to_others();
 }
 
-static void log_known(void)
-{
+static void log_known(void) {
   for (; logged < exchanged; logged++) {
     struct update *u = update_of(logged);
     if (u->state != KNOWN || u->seconds < 0) return;
@@ -207,8 +194,7 @@ static void log_known(void)
 }
 
 /* Moves update t on; true when its state changed. */
-static bool advance(int64_t t)
-{
+static bool advance(int64_t t) {
   struct update *u = update_of(t);
   int done = 0;
   if (u->state == TIED) {
@@ -229,8 +215,7 @@ static bool advance(int64_t t)
   return false;
 }
 
-void pd_train_progress(void)
-{
+void pd_train_progress(void) {
   if (in_progress) return; /* reporting a bad gradient progresses messages, too */
   in_progress = true;
   for (int64_t t = logged; t < exchanged; t++)
@@ -239,8 +224,7 @@ void pd_train_progress(void)
 }
 
 /* Waits until update t's state is at least `state`. */
-static void await(int64_t t, enum state state)
-{
+static void await(int64_t t, enum state state) {
   struct update *u = update_of(t);
   pd_train_progress();
   if (u->state == TIED) {
@@ -254,8 +238,7 @@ static void await(int64_t t, enum state state)
 }
 
 /* Where no update lags behind its batch the update itself may come first and posts the exchange. */
-void pd_exchange(int64_t t)
-{
+void pd_exchange(int64_t t) {
   if (t < exchanged) return;
   if (t > exchanged)
     pd_fail("internal: exchange of update %lld, expected %lld", (long long)t, (long long)exchanged);
@@ -272,8 +255,7 @@ void pd_exchange(int64_t t)
   pd_train_progress();
 }
 
-float pd_gradient_scale(int64_t t)
-{
+float pd_gradient_scale(int64_t t) {
   const struct pd_stage *s = pd.stage;
   pd_exchange(t);
   await(t, s->clip_norm > 0 ? KNOWN : SUMMING);
@@ -285,8 +267,7 @@ float pd_gradient_scale(int64_t t)
   return (float)scale;
 }
 
-bool pd_updated(int64_t t)
-{
+bool pd_updated(int64_t t) {
   double now = pd_seconds();
   update_of(t)->seconds = now - clock_start;
   clock_start = now;
@@ -301,8 +282,7 @@ bool pd_updated(int64_t t)
 
 int64_t pd_updates_done(void) { return updated; }
 
-void pd_train_catch_up(void)
-{
+void pd_train_catch_up(void) {
   for (int64_t t = logged; t < exchanged; t++) await(t, KNOWN);
   log_known();
 }

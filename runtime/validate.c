@@ -8,15 +8,13 @@
 static double *sums, *all_sums; /* [loss statement] */
 static double started;
 
-static int64_t microbatches(void)
-{
+static int64_t microbatches(void) {
   int64_t b = pd.stage->microbatch;
   return (pd_dataset_samples(pd_validation_data) + b - 1) / b;
 }
 
 /* All ranks learn the sums, so that none runs ahead and the figures can be logged in order. */
-static void finish(void)
-{
+static void finish(void) {
   const struct pd_stage *s = pd.stage;
   double loss = 0;
   MPI_Request request;
@@ -35,8 +33,7 @@ static void finish(void)
   pd_clock_pause(seconds);
 }
 
-bool pd_validation_next(int64_t v)
-{
+bool pd_validation_next(int64_t v) {
   if (v == 1) {
     const struct pd_stage *s = pd.stage;
     if (!sums) {
@@ -53,8 +50,7 @@ bool pd_validation_next(int64_t v)
   return false;
 }
 
-void pd_validation_load(int input, int64_t v, void *to)
-{
+void pd_validation_load(int input, int64_t v, void *to) {
   int64_t b = pd.stage->microbatch, first = (v - 1) * b, samples = pd_dataset_samples(pd_validation_data);
   for (int64_t i = 0; i < b; i++) {
     int64_t sample = first + i < samples ? first + i : first;
@@ -62,8 +58,7 @@ void pd_validation_load(int input, int64_t v, void *to)
   }
 }
 
-void pd_validation_loss(int loss, int64_t v, const float *elements, int64_t n)
-{
+void pd_validation_loss(int loss, int64_t v, const float *elements, int64_t n) {
   int64_t b = pd.stage->microbatch, left = pd_dataset_samples(pd_validation_data) - (v - 1) * b;
   if (left < b) n = n / b * left;
   for (int64_t i = 0; i < n; i++) sums[loss] += (double)elements[i];

@@ -3,8 +3,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-bool pd_refuse(char *why, const char *format, ...)
-{
+bool pd_refuse(char *why, const char *format, ...) {
   va_list args;
   va_start(args, format);
   vsnprintf(why, PD_WHY, format, args);

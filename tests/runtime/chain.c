@@ -32,9 +32,7 @@ struct arena {
 
 #define AT(member) offsetof(struct arena, member)
 #define SHARED(use, own)                                                                                     \
-  {                                                                                                          \
-    STAGES == 2 ? use : 0, STAGES == 1 || STAGE == use ? offsetof(struct accumulators, own) : AT(remote)     \
-  }
+  { STAGES == 2 ? use : 0, STAGES == 1 || STAGE == use ? offsetof(struct accumulators, own) : AT(remote) }
 static const struct pd_use shared_uses[] = {SHARED(0, shared_0), SHARED(1, shared_1)};
 #define PARAMETER(n)                                                                                         \
   .name = #n, .rank = 1, .dim = {WIDTH}, .elements = WIDTH, .offset = offsetof(struct weights, n)
@@ -55,9 +53,7 @@ static const struct pd_input inputs[] = {{"x", false, false, 0, 1, {WIDTH}, WIDT
 static const struct pd_tensor tensors[] = {{"between", AT(between), sizeof(struct slot), IN_FLIGHT, N},
                                            {"y", AT(y), sizeof(struct slot), IN_FLIGHT, N}};
 #define VALUE(member)                                                                                        \
-  {                                                                                                          \
-    AT(member), sizeof(struct slot), sizeof(struct slot)                                                     \
-  }
+  { AT(member), sizeof(struct slot), sizeof(struct slot) }
 static const struct pd_channel_value received = VALUE(received), sent = VALUE(sent),
                                      gradient_in = VALUE(gradient_in), gradient_out = VALUE(gradient_out);
 static const int64_t planned[] = {sizeof(struct arena), sizeof(struct arena)}, loss_elements[] = {WIDTH};
@@ -113,28 +109,24 @@ static const struct pd_stage stage = {.model = "chain",
 static struct arena *a;
 
 /* The microbatch's forward pass; reads x, or `in` where it was received; leaves y, or `out` to be sent. */
-static void forward(const struct weights *w, const float *x, const float *in, float *out, float *y)
-{
+static void forward(const struct weights *w, const float *x, const float *in, float *out, float *y) {
   for (int i = 0; i < N; i++) {
     if (HEAD) out[i] = x[i] * w->first[i % WIDTH] * w->shared[i % WIDTH];
     if (TAIL) y[i] = (HEAD ? out : in)[i] * w->shared[i % WIDTH] + w->last[i % WIDTH];
   }
 }
 
-static const float *losses(const float *y, const float *target)
-{
+static const float *losses(const float *y, const float *target) {
   for (int i = 0; i < N; i++) a->loss.x[i] = (y[i] - target[i]) * (y[i] - target[i]);
   return a->loss.x;
 }
 
-static const struct weights *weights_of(int64_t k)
-{
+static const struct weights *weights_of(int64_t k) {
   int64_t v = (k - 1) / M - DELAY;
   return &a->weights[v > 0 ? v % VERSIONS : 0];
 }
 
-static void forward_of(int64_t k)
-{
+static void forward_of(int64_t k) {
   int64_t slot = k % IN_FLIGHT;
   if (HEAD) pd_load(0, k, a->input[slot].x);
   if (TAIL) pd_load(1, k, a->target[slot].x);
@@ -147,8 +139,7 @@ static void forward_of(int64_t k)
   pd_send_activations(k);
 }
 
-static void backward_of(int64_t k)
-{
+static void backward_of(int64_t k) {
   int64_t slot = k % IN_FLIGHT;
   const struct weights *w = weights_of(k);
   struct accumulators *to = &a->accumulators[(k - 1) / M % SETS];
@@ -175,8 +166,7 @@ static void backward_of(int64_t k)
   pd_send_gradients(k);
 }
 
-static void validate(const struct weights *w, int64_t f)
-{
+static void validate(const struct weights *w, int64_t f) {
   for (int64_t v = 1; pd_validation_next(v); v++) {
     float *x = a->loss.x, target[N], y[N], out[N];
     int64_t in_slot = (f + 1) % ACTIVATION_SLOTS;
@@ -190,16 +180,14 @@ static void validate(const struct weights *w, int64_t f)
   }
 }
 
-static void update(int64_t t, int64_t f)
-{
+static void update(int64_t t, int64_t f) {
   float scale = pd_gradient_scale(t);
   struct weights *to = &a->weights[(t + 1) % VERSIONS];
   pd_adamw(t, scale, &a->weights[t % VERSIONS], to, &a->accumulators[t % SETS], &a->moment1, &a->moment2);
   if (pd_updated(t)) validate(to, f);
 }
 
-static void run(int64_t first, int64_t K)
-{
+static void run(int64_t first, int64_t K) {
   int64_t f = first, b = first, u = (first - 1) / M;
   while (b <= K) {
     if (f <= K) forward_of(f++);
@@ -211,8 +199,7 @@ static void run(int64_t first, int64_t K)
   while (u < K / M) update(u++, f);
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
   pd_start(&stage, argc, argv);
   a = (struct arena *)pd.arena;
   if (pd.emulate) pd_emulate(0.01);

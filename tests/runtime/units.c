@@ -15,8 +15,7 @@
 
 /* ---- samples --------------------------------------------------------------------------------- */
 
-static void every_epoch_is_a_permutation(void **state)
-{
+static void every_epoch_is_a_permutation(void **state) {
   (void)state;
   static const int64_t sizes[] = {1, 2, 3, 5, 16, 17, 1000, 4096, 4097};
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
@@ -33,8 +32,7 @@ static void every_epoch_is_a_permutation(void **state)
     }
 }
 
-static void orders_differ_by_epoch_and_seed(void **state)
-{
+static void orders_differ_by_epoch_and_seed(void **state) {
   (void)state;
   int same_epoch = 0, same_seed = 0, fixed = 0;
   for (int64_t s = 0; s < 1000; s++) {
@@ -55,8 +53,7 @@ static const struct pd_input text_inputs[] = {{"tokens", false, true, 256, 1, {4
 
 static char directory[] = "/tmp/pd_units_XXXXXX";
 
-static char *write_bytes(const char *name, const void *bytes, size_t n)
-{
+static char *write_bytes(const char *name, const void *bytes, size_t n) {
   char *path = malloc(strlen(directory) + strlen(name) + 2);
   sprintf(path, "%s/%s", directory, name);
   FILE *out = fopen(path, "wb");
@@ -66,16 +63,15 @@ static char *write_bytes(const char *name, const void *bytes, size_t n)
   return path;
 }
 
-static char *write_shard(const char *name, const uint16_t *tokens, int32_t n, int32_t claimed, int32_t magic)
-{
+static char *write_shard(const char *name, const uint16_t *tokens, int32_t n, int32_t claimed,
+                         int32_t magic) {
   char bytes[1024 + 256] = {0};
   memcpy(bytes, (int32_t[]){magic, 1, claimed}, 12);
   memcpy(bytes + 1024, tokens, 2 * (size_t)n);
   return write_bytes(name, bytes, 1024 + 2 * (size_t)n);
 }
 
-static char *write_npy(const char *name, const char *descr, const char *shape, const void *data, size_t n)
-{
+static char *write_npy(const char *name, const char *descr, const char *shape, const void *data, size_t n) {
   char bytes[1024];
   memcpy(bytes, "\x93NUMPY\x01\x00\x76\x00", 10);
   memset(bytes + 10, ' ', 118);
@@ -86,13 +82,11 @@ static char *write_npy(const char *name, const char *descr, const char *shape, c
   return write_bytes(name, bytes, 128 + n);
 }
 
-static struct pd_dataset *open_text(char *path, char *why)
-{
+static struct pd_dataset *open_text(char *path, char *why) {
   return pd_dataset_open(&path, 1, text_inputs, 3, true, why);
 }
 
-static void text_is_cut_into_windows(void **state)
-{
+static void text_is_cut_into_windows(void **state) {
   (void)state;
   char why[PD_WHY] = "";
   int32_t got[4];
@@ -110,8 +104,7 @@ static void text_is_cut_into_windows(void **state)
   assert_non_null(strstr(why, "holds 4 tokens; one window of context 4 needs 5"));
 }
 
-static void files_are_laid_end_to_end(void **state)
-{
+static void files_are_laid_end_to_end(void **state) {
   (void)state;
   char why[PD_WHY] = "";
   uint16_t tokens[9] = {0, 1, 2, 3, 4, 5, 6, 7, 8};
@@ -128,8 +121,7 @@ static void files_are_laid_end_to_end(void **state)
   }
 }
 
-static void bad_data_is_named(void **state)
-{
+static void bad_data_is_named(void **state) {
   (void)state;
   uint16_t tokens[8] = {1, 2, 3, 4, 5, 600, 7, 8};
   int64_t labels[3] = {0, 255, 256};
@@ -153,7 +145,8 @@ static void bad_data_is_named(void **state)
     {write_npy("c8.npy", "<c8", "(3,)", labels, 24), &label, 1, "elements of type '<c8'"},
     {write_npy("shape.npy", "<f4", "(1, 4)", labels, 24), &number, 1,
      "holds 4 elements a sample, but 'x' takes 6"},
-    {write_npy("long.npy", "<f4", "(9, 2, 3)", labels, 24), &number, 1, "is cut short: it holds 6 elements of shape (9, 2, 3)"},
+    {write_npy("long.npy", "<f4", "(9, 2, 3)", labels, 24), &number, 1,
+     "is cut short: it holds 6 elements of shape (9, 2, 3)"},
     {write_npy("range.npy", "<i8", "(3,)", labels, 24), &label, 1, "token 256 at offset 2 is outside"},
     {write_npy("number.npy", "<f8", "(3, 1)", labels, 24), &label, 1,
      "floating-point numbers, but 'label' takes tokens"},
@@ -166,8 +159,7 @@ static void bad_data_is_named(void **state)
   }
 }
 
-static void arrays_are_read_by_row(void **state)
-{
+static void arrays_are_read_by_row(void **state) {
   (void)state;
   char why[PD_WHY] = "";
   static const struct pd_input inputs[] = {{"x", false, false, 0, 2, {1, 2}, 2},
@@ -185,8 +177,7 @@ static void arrays_are_read_by_row(void **state)
 
 /* ---- initial weights ------------------------------------------------------------------------- */
 
-static void initial_weights_follow_seed_and_name(void **state)
-{
+static void initial_weights_follow_seed_and_name(void **state) {
   (void)state;
   enum { N = 100001 };
   static float a[N], b[N];
@@ -210,8 +201,7 @@ static void initial_weights_follow_seed_and_name(void **state)
   assert_true(fabs(fourth / N / 0.0625 - 3) < 0.15);
 }
 
-static void uniform_weights_fill_their_range(void **state)
-{
+static void uniform_weights_fill_their_range(void **state) {
   (void)state;
   enum { N = 10000 };
   float a[N], low = 1, high = -1;
@@ -226,13 +216,11 @@ static void uniform_weights_fill_their_range(void **state)
 
 /* ---- rates and optimizers -------------------------------------------------------------------- */
 
-static bool near(double a, double b, double relative)
-{
+static bool near(double a, double b, double relative) {
   return fabs(a - b) <= relative * fmax(fabs(a), fabs(b));
 }
 
-static void rates_warm_up_and_fall_to_the_floor(void **state)
-{
+static void rates_warm_up_and_fall_to_the_floor(void **state) {
   (void)state;
   struct pd_stage s = {.lr = 1, .rate = PD_LR_COSINE, .lr_warmup = 9, .lr_total = 109, .lr_floor = 0.1};
   assert_true(near(pd_learning_rate(&s, 0), 0.1, 1e-12));
@@ -247,8 +235,7 @@ static void rates_warm_up_and_fall_to_the_floor(void **state)
   assert_true(near(pd_learning_rate(&s, 4), 0.5, 1e-12) && pd_learning_rate(&s, 100000) == 1);
 }
 
-static void adamw_follows_its_formula(void **state)
-{
+static void adamw_follows_its_formula(void **state) {
   (void)state;
   enum { N = 37 };
   struct pd_stage s = {.lr = 0.01, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1};
@@ -270,8 +257,7 @@ static void adamw_follows_its_formula(void **state)
   assert_true(pd_adamw_constants(&s, 0, 1, false).keep == 1);
 }
 
-static void sgd_follows_its_formula(void **state)
-{
+static void sgd_follows_its_formula(void **state) {
   (void)state;
   float w[5] = {1, 2, 3, 4, 5}, u[5] = {0}, g[5] = {1, -1, 1, -1, 1};
   struct pd_sgd_step step = {.scale = 2, .decay = 0.5f, .momentum = 0.5f, .lr = 0.25f};
@@ -284,8 +270,7 @@ static void sgd_follows_its_formula(void **state)
   assert_true(plain[0] == 0.375f && plain[1] == 2.25f);
 }
 
-static void squares_add_up(void **state)
-{
+static void squares_add_up(void **state) {
   (void)state;
   float x[1000];
   for (int n = 0; n < 1000; n += 37) {
@@ -300,8 +285,7 @@ static void squares_add_up(void **state)
 
 /* ---- safetensors ----------------------------------------------------------------------------- */
 
-static size_t small_file(unsigned char **bytes)
-{
+static size_t small_file(unsigned char **bytes) {
   struct pd_entry entries[] = {{.name = "wte.weight", .rank = 2, .dim = {2, 3}, .elements = 6},
                                {.name = "odd \"name\"", .rank = 1, .dim = {1}, .elements = 1}};
   size_t header;
@@ -314,8 +298,7 @@ static size_t small_file(unsigned char **bytes)
   return header + 28;
 }
 
-static void safetensors_read_back(void **state)
-{
+static void safetensors_read_back(void **state) {
   (void)state;
   char why[PD_WHY] = "";
   unsigned char *bytes;
@@ -334,8 +317,7 @@ static void safetensors_read_back(void **state)
   free(bytes);
 }
 
-static bool parse_text(const char *header, const void *data, size_t n, struct pd_safetensors *s, char *why)
-{
+static bool parse_text(const char *header, const void *data, size_t n, struct pd_safetensors *s, char *why) {
   static unsigned char bytes[4096];
   size_t length = strlen(header);
   memset(bytes, 0, 8);
@@ -346,8 +328,7 @@ static bool parse_text(const char *header, const void *data, size_t n, struct pd
   return pd_safetensors_parse(bytes, 8 + length + n, s, why);
 }
 
-static void safetensors_convert_types(void **state)
-{
+static void safetensors_convert_types(void **state) {
   (void)state;
   char why[PD_WHY] = "";
   struct pd_safetensors s;
@@ -363,8 +344,7 @@ static void safetensors_convert_types(void **state)
   pd_safetensors_free(&s);
 }
 
-static void damaged_safetensors_are_refused(void **state)
-{
+static void damaged_safetensors_are_refused(void **state) {
   (void)state;
   static const struct {
     const char *header, *says;
@@ -391,8 +371,7 @@ static void damaged_safetensors_are_refused(void **state)
 
 /* ---- options --------------------------------------------------------------------------------- */
 
-static void options_are_read(void **state)
-{
+static void options_are_read(void **state) {
   (void)state;
   char why[PD_WHY] = "";
   struct pd_options o;
@@ -417,8 +396,7 @@ static void options_are_read(void **state)
   }
 }
 
-int main(void)
-{
+int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(every_epoch_is_a_permutation),
     cmocka_unit_test(orders_differ_by_epoch_and_seed),
