@@ -1,0 +1,58 @@
+/* The command line, and everything that happens outside pdc's memory: files of the output directory, the C
+ * compiler, the profiling run. */
+#ifndef PDC_BUILD_H
+#define PDC_BUILD_H
+
+#include "plan/plan.h"
+
+/* ---- options (options.c) ------------------------------------------------------------------------- */
+
+typedef enum { COMMAND_BUILD, COMMAND_PLAN, COMMAND_PROFILE, COMMAND_EXPLAIN, COMMAND_REPORT } Command;
+typedef enum { EMIT_NOTHING, EMIT_AST, EMIT_GRAPH, EMIT_KERNELS, EMIT_PLAN, EMIT_SCHEDULE, EMIT_SOURCE } EmitWhat;
+typedef Vec(const char *) Strings;
+
+typedef struct Options {
+  Command command;
+  const char *input;        /* the model; explain: the code; report: the directory */
+  const char *output;       /* -o; NULL: named after the model */
+  PlanRequest plan;
+  Strings define, include;
+  EmitWhat emit;
+  const char *dump;         /* -d: letters of passes */
+  const char *stop_after;
+  const char *cc;           /* may hold arguments, separated by spaces */
+  bool sources_only, time_passes, verify_each, verbose, dry_run, syntax_only, dependencies;
+} Options;
+
+/* Fills options, or ends the process: 0 after --help and --version, 2 with a usage message. What is known
+ * but not in this version is a diagnostic. */
+void options_read(Options *o, int argc, char **argv);
+
+/* ---- the output directory (output.c) ------------------------------------------------------------- */
+
+/* All of one build's texts. Paths of files are DIR/NAME. */
+typedef struct Output {
+  const char *directory;
+  const char *model;        /* base name of the .pdm: names the dependency file */
+  int n_stages;
+  char **source;            /* by stage */
+  const char *plan_json;
+} Output;
+
+const char *output_directory(const Options *o); /* -o, else NAME.build */
+const char *base_name(const char *path);        /* "models/gpt.pdm": "gpt" */
+/* Writes sources, plan.json, app, train and with -MD the dependency file; false after a diagnostic.
+ * Removes stage programs of an earlier build that had more stages. */
+bool output_write(const Options *o, const Output *out);
+
+/* ---- the C compiler (cc.c) ------------------------------------------------------------------------ */
+
+/* Compiles DIR/stage<i>.c into DIR/stage<i>, several at a time; false after diagnostics. With -### prints
+ * the commands only. */
+bool cc_stages(const Options *o, const Output *out);
+/* The first line of the compiler's --version; NULL after a diagnostic. */
+const char *cc_version(const Options *o);
+/* Compiles and runs a program with `threads` OpenMP threads; what it prints, or NULL after diagnostics. */
+char *cc_run(const Options *o, const char *text, int threads);
+
+#endif

@@ -1,0 +1,205 @@
+/* Running the C compiler, without a shell: names from a model are never words of a command. */
+#define _GNU_SOURCE
+#include "build/build.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* The flags that make bits; nobody may change them. */
+static const char *const fixed_flags[] = {
+  "-std=gnu11", "-O3", "-march=native", "-ffp-contract=off", "-fno-math-errno", "-fopenmp", "-Wall", "-Wextra",
+};
+
+static void add_words(Strings *command, const char *words) {
+  while (*words) {
+    size_t n = strcspn(words, " ");
+    if (n > 0)
+      push(command, format("%.*s", (int)n, words));
+    words += n;
+    while (*words == ' ')
+      words++;
+  }
+}
+
+/* The command that makes a program of one C file. libomp comes before oneDNN, whose own OpenMP library then
+ * finds its symbols there: one pool of threads a process. */
+static Strings compile_command(const Options *o, const char *source, const char *program) {
+  Strings c = {0};
+  add_words(&c, o->cc);
+  for (size_t i = 0; i < sizeof fixed_flags / sizeof *fixed_flags; i++)
+    push(&c, fixed_flags[i]);
+  push(&c, "-I" PDC_SOURCE_DIR "/runtime");
+  push(&c, source);
+  push(&c, "-o");
+  push(&c, program);
+  push(&c, PDC_BINARY_DIR "/libpd_runtime.a");
+  push(&c, "-lomp");
+  push(&c, "-ldnnl");
+  add_words(&c, PDC_MPI_LINK);
+  push(&c, "-lpthread");
+  push(&c, "-lm");
+  return c;
+}
+
+static void show(const Strings *command) {
+  for (int i = 0; i < command->n; i++) {
+    bool plain = command->at[i][strspn(command->at[i], "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./=+,:@%")] == 0;
+    fprintf(stderr, plain && command->at[i][0] ? "%s%s" : "%s\"%s\"", i ? " " : "", command->at[i]);
+  }
+  fprintf(stderr, "\n");
+}
+
+/* Starts a command; `out`: where its standard output goes, -1: unchanged. -1 with errno set. */
+static pid_t start(const Strings *command, int out, int threads) {
+  Strings c = *command;
+  push(&c, NULL);
+  fflush(NULL);
+  int broken[2];
+  if (pipe2(broken, O_CLOEXEC) != 0)
+    return -1;
+  pid_t pid = fork();
+  if (pid == 0) {
+    if (out >= 0)
+      dup2(out, 1);
+    if (threads > 0)
+      setenv("OMP_NUM_THREADS", format("%d", threads), 1);
+    execvp(c.at[0], (char *const *)c.at);
+    int cause = errno;
+    if (write(broken[1], &cause, sizeof cause) < 0)
+      _exit(126);
+    _exit(127);
+  }
+  close(broken[1]);
+  int cause = 0;
+  ssize_t n = pid < 0 ? 0 : read(broken[0], &cause, sizeof cause);
+  close(broken[0]);
+  if (n == (ssize_t)sizeof cause) {
+    waitpid(pid, NULL, 0);
+    errno = cause;
+    return -1;
+  }
+  return pid;
+}
+
+static bool cannot_run(const char *what) {
+  error_at(NO_SPAN, "PD0606", "cannot run '%s': %s", what, strerror(errno));
+  return false;
+}
+
+/* Waits for a child; false after a diagnostic when it failed. */
+static bool finish(pid_t pid, const char *what) {
+  int status;
+  while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+    ;
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
+    return true;
+  if (WIFSIGNALED(status))
+    error_at(NO_SPAN, "PD0606", "%s was ended by signal %d", what, WTERMSIG(status));
+  else
+    error_at(NO_SPAN, "PD0606", "%s failed with exit status %d", what, WEXITSTATUS(status));
+  return false;
+}
+
+typedef struct Job { pid_t pid; const char *source, *program; } Job;
+
+bool cc_stages(const Options *o, const Output *out) {
+  long processors = sysconf(_SC_NPROCESSORS_ONLN);
+  int at_once = processors < 2 ? 2 : processors > 8 ? 8 : (int)processors;
+  Job *job = alloc((size_t)out->n_stages * sizeof *job);
+  bool good = true;
+  int started = 0, done = 0;
+  while (done < out->n_stages) {
+    if (started < out->n_stages && started - done < at_once && good) {
+      Job *j = &job[started++];
+      j->source = format("%s/stage%d.c", out->directory, started - 1);
+      j->program = format("%s/.stage%d.%ld", out->directory, started - 1, (long)getpid());
+      Strings command = compile_command(o, j->source, j->program);
+      if (o->verbose || o->dry_run)
+        show(&command);
+      j->pid = o->dry_run ? 0 : start(&command, -1, 0);
+      if (j->pid < 0)
+        good = cannot_run(command.at[0]);
+      continue;
+    }
+    if (done >= started)
+      break;
+    Job *j = &job[done++];
+    if (j->pid > 0)
+      good = finish(j->pid, format("compiling '%s'", j->source)) && good;
+  }
+  for (int i = 0; i < started && !o->dry_run; i++) {
+    const char *program = format("%s/stage%d", out->directory, i);
+    if (good && rename(job[i].program, program) != 0) {
+      error_at(NO_SPAN, "PD0605", "cannot write '%s': %s", program, strerror(errno));
+      good = false;
+    }
+    if (!good)
+      unlink(job[i].program);
+  }
+  return good;
+}
+
+/* Standard output of a command, all of it; NULL after diagnostics. */
+static char *output_of(const Strings *command, int threads, const char *what) {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) {
+    cannot_run(command->at[0]);
+    return NULL;
+  }
+  pid_t pid = start(command, ends[1], threads);
+  close(ends[1]);
+  if (pid < 0) {
+    close(ends[0]);
+    cannot_run(command->at[0]);
+    return NULL;
+  }
+  Text text = {0};
+  char part[4096];
+  text_add(&text, "%s", "");
+  for (ssize_t n; (n = read(ends[0], part, sizeof part)) > 0 || (n < 0 && errno == EINTR);)
+    if (n > 0)
+      text_add(&text, "%.*s", (int)n, part);
+  close(ends[0]);
+  return finish(pid, what) ? text.at : NULL;
+}
+
+const char *cc_version(const Options *o) {
+  Strings c = {0};
+  add_words(&c, o->cc);
+  push(&c, "--version");
+  char *text = output_of(&c, 0, "asking the C compiler for its version");
+  if (text)
+    text[strcspn(text, "\n")] = 0;
+  return text;
+}
+
+char *cc_run(const Options *o, const char *text, int threads) {
+  char *directory = format("%s/pdc-XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
+  if (!mkdtemp(directory)) {
+    error_at(NO_SPAN, "PD0605", "cannot make a temporary directory '%s': %s", directory, strerror(errno));
+    return NULL;
+  }
+  const char *source = format("%s/profile.c", directory), *program = format("%s/profile", directory);
+  char *printed = NULL;
+  if (!write_file(source, text, strlen(text))) {
+    error_at(NO_SPAN, "PD0605", "cannot write '%s': %s", source, strerror(errno));
+  } else {
+    Strings compile = compile_command(o, source, program), run = {0};
+    push(&run, program);
+    if (o->verbose)
+      show(&compile);
+    pid_t pid = start(&compile, -1, 0);
+    if (pid < 0)
+      cannot_run(compile.at[0]);
+    else if (finish(pid, "compiling the profiling program"))
+      printed = output_of(&run, threads, "the profiling program");
+  }
+  unlink(source);
+  unlink(program);
+  rmdir(directory);
+  return printed;
+}

@@ -1,0 +1,231 @@
+/* The command line: a table of options. */
+#include "build/build.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef enum { FLAG, TEXT, LIST, COUNT, BYTES, CHOICE, SPECIAL, NOT_YET } OptionKind;
+
+typedef struct Option {
+  const char *name;     /* with its dashes */
+  const char *argument; /* NULL: none */
+  OptionKind kind;
+  size_t at;            /* of the member of Options it sets */
+  const char *choices;  /* CHOICE: "off|on|auto", in the order of the enum */
+  const char *help;     /* NULL: not shown */
+} Option;
+
+#define AT(member) offsetof(Options, member)
+static const Option options[] = {
+  {"-o", "DIR", TEXT, AT(output), NULL, "output directory (default NAME.build); pdc profile: the file"},
+  {"-n", "N", COUNT, AT(plan.workers), NULL, "workers (ranks) to use"},
+  {"-D", "name=value", LIST, AT(define), NULL, "override a model attribute or train setting"},
+  {"-I", "DIR", LIST, AT(include), NULL, "where `use` looks"},
+  {"--schedule", "NAME", TEXT, AT(plan.schedule), NULL, "2bw, flush or sequential, instead of the model's `pipeline`"},
+  {"--stages", "S", COUNT, AT(plan.stages), NULL, "this many stages"},
+  {"--split", "PLACES", TEXT, AT(plan.split), NULL, "stages 1.. start here: \"h[3],h[6].ln_2,ln_f\""},
+  {"--microbatch", "B", COUNT, AT(plan.microbatch), NULL, "samples a microbatch"},
+  {"--recompute", "MODE", CHOICE, AT(plan.recompute), "off|on|auto", "on, off or auto: rerun forward in backward"},
+  {"--threads", "N", COUNT, AT(plan.threads), NULL, "threads a rank (default: processors over ranks)"},
+  {"--memory", "SIZE", BYTES, AT(plan.memory), NULL, "a device's, as 16GiB (default: the machine's)"},
+  {"--profile", "FILE", TEXT, AT(plan.profile), NULL, "measured costs, from pdc profile"},
+  {"--plan", "FILE", TEXT, AT(plan.plan), NULL, "use this (edited) plan"},
+  {"--emit", "WHAT", CHOICE, AT(emit), "|ast|graph|kernels|plan|schedule|source", "print ast, graph, kernels, plan, schedule or source, and stop"},
+  {"-S", NULL, FLAG, AT(sources_only), NULL, "stop after writing sources"},
+  {"-d", "LETTERS", TEXT, AT(dump), NULL, "dump after these passes (--help lists them) to stderr"},
+  {"--stop-after", "PASS", TEXT, AT(stop_after), NULL, "stop after this pass"},
+  {"--time-passes", NULL, FLAG, AT(time_passes), NULL, "how long each pass took"},
+  {"--verify-each", NULL, FLAG, AT(verify_each), NULL, "check every structure after the pass that makes it"},
+  {"--cc", "CMD", TEXT, AT(cc), NULL, "C compiler (default: the one pdc was built with)"},
+  {"-v", NULL, FLAG, AT(verbose), NULL, "show commands"},
+  {"-###", NULL, FLAG, AT(dry_run), NULL, "show commands, run none"},
+  {"--diagnostics", "FORM", SPECIAL, 0, NULL, "text or json"},
+  {"-Werror", NULL, SPECIAL, 0, NULL, "warnings are errors"},
+  {"-fsyntax-only", NULL, FLAG, AT(syntax_only), NULL, "only check the model"},
+  {"-MD", NULL, FLAG, AT(dependencies), NULL, "write DIR/NAME.d, the files the model was read from"},
+  {"-h", NULL, SPECIAL, 0, NULL, NULL},
+  {"--help", NULL, SPECIAL, 0, NULL, "print this"},
+  {"--version", NULL, SPECIAL, 0, NULL, "print the version"},
+  {"--replicas", "R", NOT_YET, 0, NULL, NULL},
+  {"--cluster", "FILE", NOT_YET, 0, NULL, NULL},
+  {"--target", "c", SPECIAL, 0, NULL, NULL},
+  {"--arch", "ARCH", NOT_YET, 0, NULL, NULL},
+  {"--precision", "f32", SPECIAL, 0, NULL, NULL},
+};
+enum { N_OPTIONS = sizeof options / sizeof *options };
+
+static const struct { const char *name; Command command; } commands[] = {
+  {"plan", COMMAND_PLAN}, {"profile", COMMAND_PROFILE}, {"explain", COMMAND_EXPLAIN}, {"report", COMMAND_REPORT},
+};
+
+__attribute__((format(printf, 1, 2))) _Noreturn static void usage(const char *format_, ...) {
+  va_list args;
+  va_start(args, format_);
+  fprintf(stderr, "pdc: error: ");
+  vfprintf(stderr, format_, args);
+  fprintf(stderr, "\nusage: pdc [plan|profile|report|explain] [options] model.pdm; 'pdc --help' lists the options\n");
+  va_end(args);
+  exit(2);
+}
+
+static void print_help(void) {
+  printf("usage: pdc [options] model.pdm            build stage programs\n"
+         "       pdc plan [options] model.pdm       print the plan and the runners-up, build nothing\n"
+         "       pdc profile [options] model.pdm    measure this model on this machine: NAME.profile.json\n"
+         "       pdc explain PD0301                 a page about one diagnostic\n\n");
+  for (int i = 0; i < N_OPTIONS; i++)
+    if (options[i].help)
+      printf("  %-22s%s\n", format("%s %s", options[i].name, options[i].argument ? options[i].argument : ""), options[i].help);
+  printf("\npasses and their letters: parse p, elaborate e, autodiff a, simplify s, cut c, plan l, fuse f,\n"
+         "schedule t, allocate m, emit o, build b\n");
+}
+
+static int64_t read_count(const Option *o, const char *text) {
+  char *end;
+  errno = 0;
+  long long n = strtoll(text, &end, 10);
+  if (errno || end == text || *end || n < 1 || n > 1000000000)
+    usage("%s needs a whole number from 1, not '%s'", o->name, text);
+  return n;
+}
+
+/* "16GiB", "16 GiB", "800MB", "1000000" */
+static int64_t read_bytes(const Option *o, const char *text) {
+  static const struct { const char *unit; double bytes; } units[] = {
+    {"", 1}, {"B", 1}, {"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12},
+    {"KiB", 0x1p10}, {"MiB", 0x1p20}, {"GiB", 0x1p30}, {"TiB", 0x1p40},
+  };
+  char *end;
+  double n = strtod(text, &end);
+  bool number = end != text;
+  while (*end == ' ')
+    end++;
+  for (size_t i = 0; number && i < sizeof units / sizeof *units; i++)
+    if (!strcmp(end, units[i].unit) && n * units[i].bytes >= 1 && n * units[i].bytes < 0x1p60)
+      return (int64_t)(n * units[i].bytes);
+  usage("%s needs a size such as 16GiB, not '%s'", o->name, text);
+}
+
+static int read_choice(const Option *o, const char *text) {
+  int n = 0;
+  for (const char *c = o->choices;; n++) {
+    size_t length = strcspn(c, "|");
+    if (length > 0 && strlen(text) == length && !strncmp(text, c, length))
+      return n;
+    if (!c[length])
+      usage("%s is one of %s, not '%s'", o->name, o->choices[0] == '|' ? o->choices + 1 : o->choices, text);
+    c += length + 1;
+  }
+}
+
+static void not_in_this_version(const char *what) {
+  error_at(NO_SPAN, "PD0607", "%s is not in this version of pdc", what);
+}
+
+static void set_special(Options *o, const Option *option, const char *value) {
+  (void)o;
+  if (!strcmp(option->name, "--diagnostics")) {
+    if (strcmp(value, "text") && strcmp(value, "json"))
+      usage("--diagnostics is text or json, not '%s'", value);
+    diagnostics_json = !strcmp(value, "json");
+  } else if (!strcmp(option->name, "-Werror")) {
+    diagnostics_werror = true;
+  } else if (!strcmp(option->name, "--target")) {
+    if (strcmp(value, "c"))
+      not_in_this_version(format("'--target %s'", value));
+  } else if (!strcmp(option->name, "--precision")) {
+    if (strcmp(value, "f32"))
+      not_in_this_version(format("'--precision %s'", value));
+  } else if (!strcmp(option->name, "--version")) {
+    printf("pdc %s\n", PDC_VERSION);
+    exit(0);
+  } else {
+    print_help();
+    exit(0);
+  }
+}
+
+static void set_option(Options *o, const Option *option, const char *value) {
+  void *to = (char *)o + option->at;
+  switch (option->kind) {
+  case FLAG: *(bool *)to = true; break;
+  case TEXT: *(const char **)to = value; break;
+  case LIST: push((Strings *)to, value); break;
+  case COUNT:
+    if (option->at == AT(plan.microbatch))
+      *(int64_t *)to = read_count(option, value);
+    else
+      *(int *)to = (int)read_count(option, value);
+    break;
+  case BYTES: *(int64_t *)to = read_bytes(option, value); break;
+  case CHOICE: *(int *)to = read_choice(option, value); break;
+  case SPECIAL: set_special(o, option, value); break;
+  case NOT_YET: not_in_this_version(format("'%s'", option->name)); break;
+  }
+}
+
+/* The option an argument names, and its value when the argument holds it too: "--name=value", "-n4". */
+static const Option *find_option(const char *argument, const char **value) {
+  *value = NULL;
+  for (int i = 0; i < N_OPTIONS; i++) {
+    const Option *o = &options[i];
+    size_t n = strlen(o->name);
+    if (!strcmp(argument, o->name))
+      return o;
+    bool longer = o->argument && !strncmp(argument, o->name, n);
+    if (longer && n > 2 && argument[n] == '=') {
+      *value = argument + n + 1;
+      return o;
+    }
+    if (longer && n == 2 && argument[1] != '-') {
+      *value = argument + n;
+      return o;
+    }
+  }
+  return NULL;
+}
+
+_Noreturn static void unknown_option(const char *argument) {
+  const char *names[N_OPTIONS];
+  for (int i = 0; i < N_OPTIONS; i++)
+    names[i] = options[i].name;
+  const char *near = nearest(argument, names, N_OPTIONS);
+  usage(near ? "unknown option '%s'; did you mean '%s'?" : "unknown option '%s'", argument, near);
+}
+
+void options_read(Options *o, int argc, char **argv) {
+  *o = (Options){.plan.recompute = RECOMPUTE_AUTO, .cc = PDC_CC};
+  int i = 1;
+  for (size_t c = 0; argc > 1 && c < sizeof commands / sizeof *commands; c++)
+    if (!strcmp(argv[1], commands[c].name)) {
+      o->command = commands[c].command;
+      i = 2;
+    }
+  bool only_files = false;
+  for (; i < argc; i++) {
+    const char *argument = argv[i], *value;
+    if (only_files || argument[0] != '-' || !argument[1]) {
+      if (o->input)
+        usage("two models: '%s' and '%s'", o->input, argument);
+      o->input = argument;
+      continue;
+    }
+    if (!strcmp(argument, "--")) {
+      only_files = true;
+      continue;
+    }
+    const Option *option = find_option(argument, &value);
+    if (!option)
+      unknown_option(argument);
+    if (option->argument && !value) {
+      if (i + 1 >= argc)
+        usage("%s needs an argument: %s", option->name, option->argument);
+      value = argv[++i];
+    }
+    set_option(o, option, value);
+  }
+  if (!o->input)
+    usage(o->command == COMMAND_EXPLAIN ? "explain needs a code, such as PD0301" : "no model given");
+}

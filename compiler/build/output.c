@@ -1,0 +1,117 @@
+/* The output directory: sources, plan, launcher. Every file is written beside, synced, renamed. */
+#include "build/build.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+const char *base_name(const char *path) {
+  const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+  const char *dot = strrchr(name, '.');
+  size_t n = dot && dot != name ? (size_t)(dot - name) : strlen(name);
+  return format("%.*s", (int)n, name);
+}
+
+const char *output_directory(const Options *o) {
+  return o->output ? o->output : format("%s.build", base_name(o->input));
+}
+
+static bool cannot_write(const char *path) {
+  error_at(NO_SPAN, "PD0605", "cannot write '%s': %s", path, strerror(errno));
+  return false;
+}
+
+static bool write_text(const Output *out, const char *name, const char *text) {
+  const char *path = format("%s/%s", out->directory, name);
+  return write_file(path, text, strlen(text)) || cannot_write(path);
+}
+
+/* Finds its rank under Open MPI, MPICH and Slurm and becomes that rank's stage program. */
+static const char launcher[] =
+  "#!/bin/sh\n"
+  "# Starts one rank of a training run: finds this process's rank under Open MPI, MPICH or Slurm and becomes that\n"
+  "# rank's stage program. One rank runs one stage.\n"
+  "stages=%d\n"
+  "case $0 in\n"
+  "*/*) directory=${0%%/*} ;;\n"
+  "*) directory=. ;;\n"
+  "esac\n"
+  "if [ -n \"$OMPI_COMM_WORLD_RANK\" ]; then\n"
+  "  rank=$OMPI_COMM_WORLD_RANK ranks=$OMPI_COMM_WORLD_SIZE\n"
+  "elif [ -n \"$PMI_RANK\" ]; then\n"
+  "  rank=$PMI_RANK ranks=$PMI_SIZE\n"
+  "elif [ -n \"$PMIX_RANK\" ] && [ -n \"$SLURM_NTASKS\" ]; then\n"
+  "  rank=$PMIX_RANK ranks=$SLURM_NTASKS\n"
+  "elif [ -n \"$SLURM_PROCID\" ]; then\n"
+  "  rank=$SLURM_PROCID ranks=$SLURM_NTASKS\n"
+  "else\n"
+  "  rank=0 ranks=1\n"
+  "fi\n"
+  "if [ \"$ranks\" != \"$stages\" ]; then\n"
+  "  if [ \"$rank\" = 0 ]; then\n"
+  "    echo \"pd: rank 0: this plan has $stages stage(s), each on one rank, but the launch has $ranks rank(s):\" \\\n"
+  "         \"use 'mpirun -n $stages $0 ...'\" >&2\n"
+  "  fi\n"
+  "  exit 1\n"
+  "fi\n"
+  "exec \"$directory/stage$rank\" \"$@\"\n";
+
+static bool write_launcher(const Output *out) {
+  const char *path = format("%s/train", out->directory);
+  return write_text(out, "train", format(launcher, out->n_stages)) && (chmod(path, 0755) == 0 || cannot_write(path));
+}
+
+/* In the order of ranks. Open MPI splits its lines at spaces and knows no quotes. */
+static bool write_app(const Output *out) {
+  Text t = {0};
+  for (int i = 0; i < out->n_stages; i++)
+    text_add(&t, "-n 1 %s/stage%d\n", out->directory, i);
+  return write_text(out, "app", t.at);
+}
+
+static void add_escaped(Text *t, const char *path) {
+  for (; *path; path++)
+    text_add(t, strchr(" #$\\", *path) ? (*path == '$' ? "$%c" : "\\%c") : "%c", *path);
+}
+
+/* A rule for make: the sources depend on every file the model was read from. */
+static bool write_dependencies(const Output *out) {
+  Text t = {0};
+  for (int i = 0; i < out->n_stages; i++) {
+    text_add(&t, i ? " " : "");
+    add_escaped(&t, format("%s/stage%d.c", out->directory, i));
+  }
+  text_add(&t, ":");
+  for (int i = 0; i < source_count(); i++) {
+    if (source_path(i)[0] == '<')
+      continue;
+    text_add(&t, " \\\n ");
+    add_escaped(&t, source_path(i));
+  }
+  text_add(&t, "\n");
+  return write_text(out, format("%s.d", out->model), t.at);
+}
+
+static void remove_stale_stages(const Output *out) {
+  for (int i = out->n_stages;; i++) {
+    bool source = unlink(format("%s/stage%d.c", out->directory, i)) == 0;
+    bool program = unlink(format("%s/stage%d", out->directory, i)) == 0;
+    if (!source && !program)
+      return;
+  }
+}
+
+bool output_write(const Options *o, const Output *out) {
+  if (mkdir(out->directory, 0777) != 0 && errno != EEXIST)
+    return cannot_write(out->directory);
+  for (int i = 0; i < out->n_stages; i++)
+    if (!write_text(out, format("stage%d.c", i), out->source[i]))
+      return false;
+  if (!write_text(out, "plan.json", out->plan_json) || !write_app(out) || !write_launcher(out))
+    return false;
+  if (o->dependencies && !write_dependencies(out))
+    return false;
+  remove_stale_stages(out);
+  return true;
+}
