@@ -10,7 +10,7 @@ trap 'exit 1' INT TERM
 cd "$work" || exit 1
 failed=0
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
-mpirun="mpirun --oversubscribe --bind-to none"
+mpirun="timeout -k 5 250 mpirun --oversubscribe --bind-to none"
 
 complain() {
   echo "FAILED: $*" >&2

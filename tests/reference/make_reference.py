@@ -50,8 +50,8 @@ def golden(name, loss_of, shapes, optimizer_of, rate_of, microbatch, clip_norm):
 
 
 def gpt2():
-    """Two blocks of width 16. eps is large because the gradient of the keys' bias is zero but for rounding, which AdamW
-    would otherwise scale up to the learning rate."""
+    """Two blocks of width 16. eps is large because the gradient of the keys' bias is zero but for rounding, which
+    AdamW would otherwise scale up to the learning rate."""
     loss_of = functools.partial(models.gpt2, n_layer=2, n_head=2)
     shapes = models.gpt2_shapes(2, 16, CONTEXT, VOCABULARY)
     optimizer_of = functools.partial(training.AdamW, betas=(0.9, 0.95), weight_decay=0.1, eps=1e-4)
@@ -59,5 +59,23 @@ def gpt2():
     golden("gpt2", loss_of, shapes, optimizer_of, rate_of, microbatch=2, clip_norm=1.0)
 
 
+def llama():
+    """Two blocks of width 16, two query heads a key head; no clipping."""
+    loss_of = functools.partial(models.llama, n_layer=2, n_head=4, n_kv_head=2)
+    shapes = models.llama_shapes(2, 4, 2, 16, 24, VOCABULARY)
+    optimizer_of = functools.partial(training.AdamW, betas=(0.9, 0.99), weight_decay=0.05, eps=1e-4)
+    rate_of = functools.partial(training.learning_rate, lr=0.01, warmup=3, total=30, kind="linear")
+    golden("llama_mini", loss_of, shapes, optimizer_of, rate_of, microbatch=2, clip_norm=0.0)
+
+
+def mlp():
+    shapes = models.mlp_shapes(CONTEXT, 4, 16, VOCABULARY)
+    optimizer_of = functools.partial(training.SGD, momentum=0.9, weight_decay=0.01)
+    rate_of = functools.partial(training.learning_rate, lr=0.1, kind="constant")
+    golden("mlp", models.mlp, shapes, optimizer_of, rate_of, microbatch=4, clip_norm=2.0)
+
+
 if __name__ == "__main__":
     gpt2()
+    llama()
+    mlp()

@@ -45,6 +45,63 @@ def gpt2(w, x, y, n_layer, n_head):
     return F.cross_entropy(logits.flatten(0, -2), y.flatten())
 
 
+def rms_norm(w, name, x, eps=1e-5):
+    return x * (x.square().mean(-1, keepdim=True) + eps).rsqrt() * w[name + ".weight"]
+
+
+def rotary(x, base=10000.0):
+    """Turns the pairs (i, i + size / 2) of x[.., length, size] by angles that grow with the position."""
+    length, half = x.shape[-2], x.shape[-1] // 2
+    frequency = base ** (-torch.arange(half, dtype=x.dtype) / half)
+    angle = torch.outer(torch.arange(length, dtype=x.dtype), frequency)
+    a, b = x.chunk(2, -1)
+    return torch.cat((a * angle.cos() - b * angle.sin(), b * angle.cos() + a * angle.sin()), -1)
+
+
+def llama(w, x, y, n_layer, n_head, n_kv_head):
+    h = w["embed_tokens.weight"][x]
+    for i in range(n_layer):
+        block = f"layers.{i}."
+        a = rms_norm(w, block + "input_layernorm", h)
+        q, k, v = (a @ w[f"{block}self_attn.{part}_proj.weight"].T for part in "qkv")
+        q, k, v = rotary(heads(q, n_head)), rotary(heads(k, n_kv_head)), heads(v, n_kv_head)
+        k, v = (part.repeat_interleave(n_head // n_kv_head, -3) for part in (k, v))
+        a = causal_attention(q, k, v).transpose(-3, -2).flatten(-2)
+        h = h + a @ w[block + "self_attn.o_proj.weight"].T
+        m = rms_norm(w, block + "post_attention_layernorm", h)
+        gate, up = (m @ w[f"{block}mlp.{part}_proj.weight"].T for part in ("gate", "up"))
+        h = h + (F.silu(gate) * up) @ w[block + "mlp.down_proj.weight"].T
+    logits = rms_norm(w, "norm", h) @ w["lm_head.weight"].T
+    return F.cross_entropy(logits.flatten(0, -2), y.flatten())
+
+
+def llama_shapes(n_layer, n_head, n_kv_head, n_embd, hidden, vocab_size):
+    shapes = {"embed_tokens.weight": (vocab_size, n_embd)}
+    n_kv = n_kv_head * n_embd // n_head
+    for i in range(n_layer):
+        block = f"layers.{i}."
+        shapes[block + "input_layernorm.weight"] = (n_embd,)
+        for part, rows in (("q", n_embd), ("k", n_kv), ("v", n_kv), ("o", n_embd)):
+            shapes[f"{block}self_attn.{part}_proj.weight"] = (rows, n_embd)
+        shapes[block + "post_attention_layernorm.weight"] = (n_embd,)
+        for part, shape in (("gate", (hidden, n_embd)), ("up", (hidden, n_embd)), ("down", (n_embd, hidden))):
+            shapes[f"{block}mlp.{part}_proj.weight"] = shape
+    shapes["norm.weight"] = (n_embd,)
+    shapes["lm_head.weight"] = (vocab_size, n_embd)
+    return shapes
+
+
+def mlp(w, x, y):
+    """The byte after a window of bytes; y is the windows' next bytes, of which the last counts."""
+    h = torch.tanh(F.linear(w["wte.weight"][x].flatten(-2), w["fc.weight"], w["fc.bias"]))
+    return F.cross_entropy(F.linear(h, w["out.weight"], w["out.bias"]), y[:, -1])
+
+
+def mlp_shapes(n_ctx, n_embd, hidden, vocab_size):
+    return {"wte.weight": (vocab_size, n_embd), "fc.weight": (hidden, n_ctx * n_embd), "fc.bias": (hidden,),
+            "out.weight": (vocab_size, hidden), "out.bias": (vocab_size,)}
+
+
 def gpt2_shapes(n_layer, n_embd, n_ctx, vocab_size):
     shapes = {"wte.weight": (vocab_size, n_embd), "wpe.weight": (n_ctx, n_embd)}
 

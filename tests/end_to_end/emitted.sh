@@ -1,0 +1,32 @@
+# Emitted code of every model: no warning of clang's, nothing for the sanitizers, the same text every time.
+#   emitted.sh PDC MODEL
+pdc=$1 model=$2
+. "$(dirname "$0")/../launch.sh"
+text="$top/tests/reference/text.txt"
+warnings="-Wall -Wextra -Werror"
+sanitizers="-g -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer"
+export ASAN_OPTIONS=detect_leaks=0
+
+# At its own size: three stages, compiled with warnings as errors; written twice, the sources are equal.
+build full -n 3 --stages 3 --cc "clang $warnings" "$top/models/$model.pdm"
+build again -S -n 3 --stages 3 "$top/models/$model.pdm"
+for stage in 0 1 2; do cmp full/stage$stage.c again/stage$stage.c || complain "stage$stage.c differs from run to run"; done
+[ "$(cat full/stage*.c | grep -c TODO)" = 0 ] || complain "unfinished code"
+
+# At a reduced size, under the sanitizers.
+case $model in
+gpt2 | gpt_mini) small="-D n_layer=2 -D n_head=2 -D n_embd=32 -D p_drop=0.1" ;;
+llama_mini) small="-D n_layer=2 -D n_head=4 -D n_kv_head=2 -D n_embd=32 -D hidden=48" ;;
+mlp) small="-D n_embd=4 -D hidden=24" ;;
+esac
+small="$small -D n_ctx=16 -D vocab_size=128 -D batch=8"
+for plan in "1 off 2bw" "2 on flush" "3 off 2bw"; do
+  set -- $plan
+  name=small_$1
+  build "$name" -n "$1" --stages "$1" --recompute "$2" --schedule "$3" --microbatch 2 $small \
+    --cc "clang $warnings $sanitizers" "$top/models/$model.pdm" || continue
+  launch "$1" "$name" --data "$text" --validation "$text" --validate-every 2 --steps 4 --log "$name.jsonl" \
+    --save "$name.safetensors" >out 2>&1 || { cat out >&2; complain "$plan: does not run clean"; }
+  grep -E "runtime error|AddressSanitizer" out >&2 && complain "$plan: the sanitizers object"
+done
+exit $failed

@@ -1,0 +1,44 @@
+# Planned peak memory against what the processes hold:  memory.sh PDC
+# The operating system's figure leaves out mapped files, as the plan does; at most 5 % and 30 MiB more are allowed.
+pdc=$1
+. "$(dirname "$0")/../launch.sh"
+cat /usr/share/common-licenses/* >text.txt 2>/dev/null
+
+# watch SECONDS: the largest RssAnon + RssShmem, in KiB, of this folder's stage0 and stage1 until they end.
+watch() {
+  while kill -0 "$1" 2>/dev/null; do
+    for stage in 0 1; do
+      for pid in $(pidof stage$stage); do
+        [ "$(readlink "/proc/$pid/cwd")" = "$work" ] || continue
+        awk '/^Rss(Anon|Shmem)/ { sum += $2 } END { print sum }' "/proc/$pid/status" 2>/dev/null >>held.$stage
+      done
+    done
+    sleep 0.05
+  done
+}
+
+# numbers NAME: the array NAME of the log, a number a line.
+numbers() { sed -n "s/.*\\"$1\\":\\[\\([^]]*\\)\\].*/\\1/p" log.jsonl | tr ',' '\\n'; }
+
+for schedule in 2bw flush; do
+  for recompute in off on; do
+    rm -f held.0 held.1
+    build gpt -n 2 --stages 2 --schedule $schedule --recompute $recompute --microbatch 1 \
+      "$top/models/gpt_mini.pdm" || continue
+    launch 2 gpt --data text.txt --steps 8 --log log.jsonl &
+    watch $!
+    wait $! || { complain "$schedule, recompute $recompute: does not train"; continue; }
+    for stage in 0 1; do
+      planned=$(numbers planned_peak_bytes | sed -n "$((stage + 1))p")
+      said=$(numbers peak_bytes | sed -n "$((stage + 1))p")
+      held=$(sort -n held.$stage | tail -n 1)
+      awk -v planned="$planned" -v said="$said" -v held="$((held * 1024))" -v name="$schedule, recompute $recompute, stage $stage" '
+        BEGIN {
+          limit = planned * 1.05 + 30 * 2^20
+          printf "%s: planned %.1f MiB, logged %.1f, seen %.1f\\n", name, planned / 2^20, said / 2^20, held / 2^20
+          exit !(planned > 2^20 && said <= limit && held <= limit && said >= held - 2^20 && said >= planned * 0.9)
+        }' || complain "$schedule, recompute $recompute, stage $stage: memory"
+    done
+  done
+done
+exit $failed

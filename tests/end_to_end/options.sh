@@ -1,0 +1,47 @@
+# Options of a run that must change nothing, or exactly what they say:  options.sh PDC
+pdc=$1
+. "$(dirname "$0")/common.sh"
+tiny_gpt two -n 2 --stages 2 --microbatch 2 --schedule 2bw || exit 1
+train_tiny 2 two || exit 1
+keep() { for end in jsonl figures safetensors; do mv "two.$end" "$1.$end"; done; }
+keep usual
+
+train_tiny 2 two && keep again && same usual again
+OMP_NUM_THREADS=2 train_tiny 2 two && keep threads && same usual threads
+train_tiny 2 two --seed 6 && keep seed
+cmp -s usual.figures seed.figures && complain "the seed changes nothing"
+
+# Validation disturbs no training.
+launch 2 two --data train.txt --steps 12 --seed 5 --log plain.jsonl --save plain.safetensors || complain "plain run"
+figures plain.jsonl >plain.figures
+grep '"loss"' usual.figures | cmp - plain.figures || complain "validation changes losses"
+cmp usual.safetensors plain.safetensors || complain "validation changes weights"
+[ "$(grep -c validation_loss usual.figures)" = 3 ] || complain "not three validations (after 5, 10, 12)"
+
+# Weights: what is saved is what was read, on any plan; fresh ones depend on the seed alone.
+tiny_gpt three -n 3 --stages 3 --microbatch 1 --schedule flush || exit 1
+launch 3 three --steps 0 --init usual.safetensors --save copy.safetensors || complain "--steps 0 --init"
+cmp usual.safetensors copy.safetensors || complain "weights changed by reading and writing them"
+launch 3 three --steps 0 --seed 5 --save fresh3.safetensors || complain "--steps 0"
+launch 2 two --steps 0 --seed 5 --save fresh2.safetensors || complain "--steps 0"
+cmp fresh3.safetensors fresh2.safetensors || complain "fresh weights depend on the plan"
+launch 2 two --data train.txt --validation validation.txt --validate-every 5 --steps 12 --seed 5 \
+  --init fresh3.safetensors --log init.jsonl --save init.safetensors || complain "--init"
+figures init.jsonl >init.figures
+same usual init
+
+# Python reads what was saved, and what Python wrote under Hugging Face's names is read.
+if /usr/bin/env python3 -c "import numpy" 2>/dev/null; then
+  python3 - "$top/tests/golden" <<'P' || complain "Python and safetensors"
+import sys
+sys.path.insert(0, sys.argv[1])
+import tensors
+weights = tensors.load("usual.safetensors")
+assert weights["h.0.attn.c_attn.weight"].shape == (32, 96) and weights["wte.weight"].shape == (128, 32)
+assert len(weights) == 2 + 2 * 12 + 2, sorted(weights)
+tensors.save("hf.safetensors", {"transformer." + name: array for name, array in reversed(weights.items())})
+P
+  launch 2 two --steps 0 --init hf.safetensors --save back.safetensors || complain "--init of Hugging Face's names"
+  cmp usual.safetensors back.safetensors || complain "weights differ under Hugging Face's names"
+fi
+exit $failed

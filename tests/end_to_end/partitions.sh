@@ -1,0 +1,19 @@
+# Where a model is cut and what is recomputed change no bit:  partitions.sh PDC SCHEDULE MODEL STAGES...
+pdc=$1 schedule=$2 model=$3
+. "$(dirname "$0")/common.sh"
+shift 3
+
+"tiny_$model" sequential --schedule sequential --microbatch 1 && train_tiny 1 sequential
+for stages in "$@"; do
+  for recompute in off on; do
+    name=${stages}_$recompute
+    "tiny_$model" "$name" -n "$stages" --stages "$stages" --schedule "$schedule" --microbatch 1 \
+      --recompute $recompute && train_tiny "$stages" "$name" || continue
+    [ "$name" = 1_off ] || same 1_off "$name"
+  done
+done
+case $schedule in
+flush) same sequential 1_off ;;
+2bw) cmp -s sequential.figures 1_off.figures && complain "an update of delay changes nothing" ;;
+esac
+exit $failed
