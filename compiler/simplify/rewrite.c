@@ -89,31 +89,47 @@ int rewrite_build(Rewrite *w, int like, const Op *op, const int *in, int n_in, c
 
 static int mapped(const Rewrite *w, int value) { return value < 0 ? -1 : w->value[value]; }
 
-static void finish_params(Rewrite *w) {
-  Graph *to = w->to;
-  for (int i = 0; i < to->params.n; i++) {
-    Param *p = &to->params.at[i];
-    const Ints old_uses = p->uses, old_gradients = p->gradients;
-    p->value = w->value[p->value];
-    p->uses = p->gradients = (Ints){0};
-    for (int u = 0; u < to->n_forward; u++) {
-      bool reads = false;
-      for (int k = 0; k < to->nodes.at[u].n_in; k++)
-        reads |= to->nodes.at[u].in[k] == p->value;
-      if (!reads)
+static void note_param_uses(Graph *g) {
+  for (int i = 0; i < g->params.n; i++)
+    g->params.at[i].uses = (Ints){0};
+  for (int u = 0; u < g->n_forward; u++)
+    for (int k = 0; k < g->nodes.at[u].n_in; k++) {
+      const Node *from = maker(g, g->nodes.at[u].in[k]);
+      if (from->op != &op_param)
         continue;
-      push(&p->uses, u);
-      for (int k = 0; k < old_gradients.n; k++)
-        if (w->node[old_uses.at[k]] == u)
-          push(&p->gradients, mapped(w, old_gradients.at[k]));
-      ensure(p->gradients.n == (old_gradients.n ? p->uses.n : 0));
+      Ints *uses = &g->params.at[node_int(from, "index")].uses;
+      if (!uses->n || uses->at[uses->n - 1] != u)
+        push(uses, u);
     }
-    int kept = 0;
-    for (int k = 0; k < old_gradients.n; k++)
-      kept += old_gradients.at[k] >= 0;
-    for (int k = 0; k < p->gradients.n; k++)
-      kept -= p->gradients.at[k] >= 0;
-    ensure(kept == 0);
+}
+
+/* No gradient is lost: where there are any, each belongs to the copy of its use. */
+static Ints gradients_of_uses(const Rewrite *w, const Param *p, const Ints *old_uses, const Ints *old_gradients) {
+  Ints gradients = {0};
+  int lost = 0;
+  for (int k = 0; k < old_gradients->n; k++)
+    lost += old_gradients->at[k] >= 0;
+  for (int i = 0; i < p->uses.n && old_gradients->n; i++) {
+    int k = 0;
+    while (k < old_uses->n && w->node[old_uses->at[k]] != p->uses.at[i])
+      k++;
+    ensure(k < old_uses->n);
+    push(&gradients, mapped(w, old_gradients->at[k]));
+    lost -= gradients.at[i] >= 0;
+  }
+  ensure(lost == 0);
+  return gradients;
+}
+
+static void finish_params(Rewrite *w) {
+  Ints *old = alloc((w->to->params.n + 1) * sizeof *old);
+  for (int i = 0; i < w->to->params.n; i++)
+    old[i] = w->to->params.at[i].uses;
+  note_param_uses(w->to);
+  for (int i = 0; i < w->to->params.n; i++) {
+    Param *p = &w->to->params.at[i];
+    p->value = w->value[p->value];
+    p->gradients = gradients_of_uses(w, p, &old[i], &p->gradients);
   }
 }
 
