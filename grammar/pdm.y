@@ -50,8 +50,9 @@ static AstList list_add(AstList l, Ast *next) {
 
 %token START_FILE START_DEFINE
 %token END 0 "the end of the file"
-%token USE "'use'" LAYER "'layer'" MODEL "'model'" TRAIN "'train'" CLUSTER "'cluster'"
-%token PARAM "'param'" INPUT "'input'" TARGET "'target'" LOSS "'loss'" RETURN "'return'"
+%token <name> USE "'use'" LAYER "'layer'" MODEL "'model'" TRAIN "'train'" CLUSTER "'cluster'"
+%token <name> INPUT "'input'" TARGET "'target'"
+%token PARAM "'param'" LOSS "'loss'" RETURN "'return'"
 %token IF "'if'" ELSE "'else'" FOR "'for'" IN "'in'" DOTDOT "'..'"
 %token <number> TRUE "'true'" FALSE "'false'"
 %token <name> NAME "a name"
@@ -68,7 +69,8 @@ static AstList list_add(AstList l, Ast *next) {
 %precedence NEGATE
 
 %type <ast> item formal statement block else expression postfix labelled argument subscript range
-%type <ast> initial kind setting group
+%type <ast> initial option kind setting group
+%type <name> identifier
 %type <list> items formals formal_list statements expressions arguments argument_list subscripts
 %type <list> dims settings groups
 
@@ -106,9 +108,9 @@ formal_list:
   ;
 
 formal:
-    NAME                        { $$ = parse_declaration(AST_FORMAL, @1, $1, @1, list_of(NULL), NULL, @1); }
-  | NAME dims                   { $$ = parse_declaration(AST_FORMAL, @1, $1, @1, $2, NULL, @2); $$->dims = true; }
-  | NAME '=' expression         { $$ = parse_declaration(AST_FORMAL, @1, $1, @1, list_of(NULL), $3, @3); }
+    identifier                  { $$ = parse_declaration(AST_FORMAL, @1, $1, @1, list_of(NULL), NULL, @1); }
+  | identifier dims             { $$ = parse_declaration(AST_FORMAL, @1, $1, @1, $2, NULL, @2); $$->dims = true; }
+  | identifier '=' expression   { $$ = parse_declaration(AST_FORMAL, @1, $1, @1, list_of(NULL), $3, @3); }
   ;
 
 dims:
@@ -151,8 +153,8 @@ statements:
 statement:
     expressions '=' expression ';'     { $$ = parse_assign(p, $1, $3); }
   | expression ';'                     { $$ = ast_new(AST_EXPRESSION, @1); $$->a = $1; }
-  | PARAM NAME initial ';'             { $$ = parse_declaration(AST_PARAM, @1, $2, @2, list_of(NULL), $3, @3); }
-  | PARAM NAME dims initial ';'        { $$ = parse_declaration(AST_PARAM, @1, $2, @2, $3, $4, @4); }
+  | PARAM NAME initial option ';'      { $$ = parse_declaration(AST_PARAM, @1, $2, @2, list_of(NULL), $3, @3); $$->b = $4; }
+  | PARAM NAME dims initial option ';' { $$ = parse_declaration(AST_PARAM, @1, $2, @2, $3, $4, @4); $$->b = $5; }
   | INPUT NAME dims kind ';'           { $$ = parse_declaration(AST_INPUT, @1, $2, @2, $3, $4, @4); }
   | TARGET NAME dims kind ';'          { $$ = parse_declaration(AST_TARGET, @1, $2, @2, $3, $4, @4); }
   | LOSS expression ';'                { $$ = ast_new(AST_LOSS, span_join(@1, @2)); $$->a = $2; $$->span2 = @1; }
@@ -160,8 +162,6 @@ statement:
   | IF expression block else           { $$ = ast_new(AST_IF, span_join(@1, @2)); $$->a = $2; $$->b = $3; $$->c = $4; }
   | FOR NAME IN range block            { $$ = ast_new(AST_FOR, span_join(@1, @4)); $$->name = $2; $$->span2 = @2; $$->a = $4; $$->b = $5; }
   | LOSS '=' expression ';'            { parse_reserved(p, @1, "loss", "write 'loss EXPRESSION;' to state the loss"); $$ = NULL; }
-  | INPUT '=' expression ';'           { parse_reserved(p, @1, "input", "write 'input NAME[SHAPE] : TYPE;' to declare an input"); $$ = NULL; }
-  | TARGET '=' expression ';'          { parse_reserved(p, @1, "target", "write 'target NAME[SHAPE] : TYPE;' to declare a target"); $$ = NULL; }
   | error ';'                          { $$ = NULL; }
   | error block                        { $$ = NULL; }
   ;
@@ -169,6 +169,11 @@ statement:
 initial:
     %empty                      { $$ = NULL; }
   | '=' expression              { $$ = $2; }
+  ;
+
+option:
+    %empty                      { $$ = NULL; }
+  | ',' NAME '=' expression     { $$ = ast_new(AST_ARGUMENT, @$); $$->name = $2; $$->span2 = @2; $$->a = $4; }
   ;
 
 kind:
@@ -218,8 +223,13 @@ labelled:
   | postfix ':' postfix         { $$ = parse_label(p, $1, $3); }
   ;
 
+/* Words that mean something only where a statement or an item starts. */
+identifier:
+    NAME | USE | LAYER | MODEL | TRAIN | CLUSTER | INPUT | TARGET
+  ;
+
 postfix:
-    NAME                        { $$ = ast_new(AST_NAME, @1); $$->name = $1; }
+    identifier                  { $$ = ast_new(AST_NAME, @1); $$->name = $1; }
   | NUMBER
   | QUANTITY
   | WORD
@@ -233,7 +243,7 @@ postfix:
   | '[' expressions ']'         { $$ = ast_new(AST_LIST, @$); $$->list = $2; }
   | postfix '(' arguments ')'   { $$ = parse_call(p, $1, $3, @4); }
   | postfix '[' subscripts ']'  { $$ = ast_new(AST_INDEX, @$); $$->a = $1; $$->list = $3; }
-  | postfix '.' NAME            { $$ = ast_new(AST_MEMBER, @$); $$->a = $1; $$->name = $3; $$->span2 = @3; }
+  | postfix '.' identifier      { $$ = ast_new(AST_MEMBER, @$); $$->a = $1; $$->name = $3; $$->span2 = @3; }
   ;
 
 arguments:
@@ -248,7 +258,7 @@ argument_list:
 
 argument:
     expression                  { $$ = ast_new(AST_ARGUMENT, @$); $$->a = $1; }
-  | NAME '=' expression         { $$ = ast_new(AST_ARGUMENT, @$); $$->name = $1; $$->span2 = @1; $$->a = $3; }
+  | identifier '=' expression   { $$ = ast_new(AST_ARGUMENT, @$); $$->name = $1; $$->span2 = @1; $$->a = $3; }
   ;
 
 subscripts:

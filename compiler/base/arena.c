@@ -8,21 +8,25 @@ enum { CHUNK = 1 << 20, ALIGN = 16 };
 
 static char *chunk;
 static size_t chunk_left;
+static void *blocks; /* all that was taken, linked through their first word, so that leak checkers see it */
 
-static void *must(void *p) {
-  if (!p) {
+static void *block_new(size_t bytes) {
+  void **block = calloc(1, ALIGN + bytes);
+  if (!block) {
     fprintf(stderr, "pdc: error: out of memory\n");
     exit(1);
   }
-  return p;
+  *block = blocks;
+  blocks = block;
+  return (char *)block + ALIGN;
 }
 
 void *alloc(size_t bytes) {
   bytes = (bytes + ALIGN - 1) & ~(size_t)(ALIGN - 1);
   if (bytes == 0) bytes = ALIGN;
-  if (bytes > CHUNK / 4) return must(calloc(1, bytes));
+  if (bytes > CHUNK / 4) return block_new(bytes);
   if (bytes > chunk_left) {
-    chunk = must(calloc(1, CHUNK));
+    chunk = block_new(CHUNK);
     chunk_left = CHUNK;
   }
   void *p = chunk;

@@ -6,7 +6,7 @@
 #include <errno.h>
 #include <string.h>
 
-enum { MAX_BRACKETS = 200, MAX_DEPTH = 2000 };
+enum { MAX_BRACKETS = 200, MAX_DEPTH = 400 };
 
 /* ---- scanner ------------------------------------------------------------------------------- */
 
@@ -27,6 +27,7 @@ void parse_advance(Parse *p, const char *text, int length, Span *where) {
   token_ends(p, text, length, where);
   if (strchr(" \t\r\n#", text[0])) return;
   p->before = p->now;
+  p->text_before = p->text;
   p->now = *where;
   p->text = format("%.*s", length, text);
 }
@@ -34,6 +35,7 @@ void parse_advance(Parse *p, const char *text, int length, Span *where) {
 void parse_end(Parse *p, Span *where) {
   *where = (Span){p->file, p->line, p->column, p->line, p->column + 1};
   p->before = p->now;
+  p->text_before = p->text;
   p->now = *where;
   p->text = "";
 }
@@ -93,6 +95,8 @@ static const char *const operators[] = {"'+'", "'-'", "'*'", "'/'", "'%'", "'@'"
                                         "'>='", "'//'", "'and'", "'or'", "'.'", "'('", "'['", "':'", NULL};
 static const char *const beginnings[] = {"a name", "a number", "a quantity", "a word", "a string", "'true'", "'false'",
                                          "'('", "'['", "'-'", "'not'", NULL};
+/* Names, except where an item or a statement starts. */
+static const char *const contextual[] = {"'use'", "'layer'", "'model'", "'train'", "'cluster'", "'input'", "'target'", NULL};
 static const char *const statements[] = {"'param'", "'input'", "'target'", "'loss'", "'return'", "'if'", "'for'", NULL};
 
 static bool has(const char *const *expected, int n, const char *word) {
@@ -104,16 +108,17 @@ static bool has(const char *const *expected, int n, const char *word) {
 /* "';' or ','": what could stand here, in a user's words. */
 static char *wanted(const char *const *expected, int n) {
   bool expression = has(expected, n, "a number"), after = has(expected, n, "'+'"), statement = has(expected, n, "'param'");
-  bool item = has(expected, n, "'layer'"), name = has(expected, n, "a name") && !expression;
+  bool name = has(expected, n, "a name"), item = has(expected, n, "'layer'") && !name;
   Vec(const char *) said = {0};
   if (item) push(&said, "'use', 'layer', 'model', 'train' or 'cluster'");
   else if (statement) push(&said, "a statement");
   else if (expression) push(&said, "an expression");
   for (int i = 0; i < n && !item; i++) {
     if (expression && one_of(expected[i], beginnings)) continue;
+    if (name && one_of(expected[i], contextual)) continue;
     if (after && !expression && one_of(expected[i], operators)) continue;
     if (statement && one_of(expected[i], statements)) continue;
-    if (name && strcmp(expected[i], "'='") == 0) continue; /* there for its advice only */
+    if (has(expected, n, "'=='") && strcmp(expected[i], "'='") == 0) continue;
     push(&said, expected[i]);
   }
   Text t = {0};
@@ -124,6 +129,8 @@ static char *wanted(const char *const *expected, int n) {
 static Span just_after(Span s) {
   return (Span){s.file, s.end_line, s.end_column, s.end_line, s.end_column + 1};
 }
+
+static const char *const items[] = {"use", "layer", "model", "train", "cluster", NULL};
 
 void parse_unexpected(Parse *p, const char *const *expected, int n) {
   p->errors++;
@@ -139,13 +146,13 @@ void parse_unexpected(Parse *p, const char *const *expected, int n) {
   } else {
     d = error_at(p->now, "PD0003", "expected %s, but found '%s'", want, p->text);
   }
-  if (p->open.n && (end || strchr(")]}", p->text[0])))
+  bool next_item = p->open.n && p->before.column == 1 && one_of(p->text_before, items);
+  if (p->open.n && (end || next_item || strchr(")]}", p->text[0])))
     note_at(d, p->open.at[p->open.n - 1].span, "this '%c' is not closed before", p->open.at[p->open.n - 1].open);
   if (strcmp(p->text, "=") == 0 && has(expected, n, "'=='")) help(d, "'=' assigns; '==' compares");
   if (strcmp(p->text, ".") == 0 && has(expected, n, "a number")) help(d, "a number needs a digit before its point: 0.5");
   if (strcmp(p->text, "..") == 0 && has(expected, n, "'+'")) help(d, "ranges stand in 'for' and in slices only");
-  static const char *const reserved[] = {"use", "layer", "model", "train", "cluster", "param", "input", "target", "loss",
-                                         "return", "if", "else", "for", "in", "and", "or", "not", NULL};
+  static const char *const reserved[] = {"param", "loss", "return", "if", "else", "for", "in", "and", "or", "not", "true", "false", NULL};
   if (one_of(p->text, reserved) && has(expected, n, "a name") && !has(expected, n, "'param'"))
     help(d, "'%s' is a word of the language; names must differ from those", p->text);
 }
@@ -168,7 +175,7 @@ static const Ast *too_deep(const Ast *a, int depth) {
 }
 
 static Ast *parse(const char *path, const char *text, size_t length, bool define) {
-  Parse p = {.file = source_add(path, text), .line = 1, .column = 1, .text = "", .define = define};
+  Parse p = {.file = source_add(path, text), .line = 1, .column = 1, .text = "", .text_before = "", .define = define};
   p.now = p.before = (Span){p.file, 1, 1, 1, 1};
   if (strlen(text) != length) {
     error_at((Span){p.file, 0, 0, 0, 0}, "PD0001", "the file holds a NUL byte: it is no text");

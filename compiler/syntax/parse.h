@@ -13,6 +13,7 @@ typedef struct Parse {
   int errors;
   Span now, before;     /* the token read last and the one before it */
   const char *text;     /* the token read last; "" at the end */
+  const char *text_before;
   int bad_line;         /* a lexical error was told here: syntax errors on the same line are its echo */
   Vec(Bracket) open;    /* not closed so far */
   bool define;          /* "name = expression" rather than a file */

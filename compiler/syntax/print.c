@@ -127,9 +127,14 @@ static void declaration(Text *t, const char *keyword, const Ast *a, const char *
     comma_list(t, a->list);
     text_add(t, "]");
   }
-  if (!a->a) return;
-  text_add(t, "%s", before_value);
-  expression(t, a->a, 0);
+  if (a->a) {
+    text_add(t, "%s", before_value);
+    expression(t, a->a, 0);
+  }
+  if (a->b) {
+    text_add(t, ", ");
+    expression(t, a->b, 0);
+  }
 }
 
 static void condition(Text *t, const Ast *a, int indent) {

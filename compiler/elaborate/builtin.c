@@ -1,0 +1,116 @@
+/* Functions of values known at compile time. */
+#include "elaborate/internal.h"
+
+#include <math.h>
+#include <string.h>
+
+const char *const builtin_names[] = {"min", "max", "floor", "ceil", "size", "shape", "rank", "len", "classes",
+                                     "normal", "uniform", "constant", "require", "token", NULL};
+
+bool builtin_known(Name name) {
+  for (int i = 0; builtin_names[i]; i++)
+    if (strcmp(name, builtin_names[i]) == 0) return true;
+  return false;
+}
+
+static bool count(Frame *f, Name name, const Ast *call, int least, int most, const char *signature) {
+  for (int i = 0; i < call->list.n; i++)
+    if (call->list.at[i]->name) {
+      help(fail(f, call->list.at[i]->span2, "PD0203", "'%s' takes no named arguments", name), "its signature is '%s'", signature);
+      return false;
+    }
+  if (call->list.n >= least && call->list.n <= most) return true;
+  Diagnostic *d = fail(f, call->span, call->list.n < least ? "PD0205" : "PD0204", "'%s' does not take %d argument%s", name,
+                       call->list.n, call->list.n == 1 ? "" : "s");
+  help(d, "its signature is '%s'", signature);
+  return false;
+}
+
+/* min and max of numbers, or of one list of numbers. */
+static Val extreme(Elaborator *e, Frame *f, Name name, const Ast *call, const Val *args) {
+  bool greatest = name[1] == 'a', list = call->list.n == 1 && args[0].kind == VAL_LIST && args[0].n > 0;
+  if (!count(f, name, call, 1, 100, format("%s(a, b, ..)", name))) return POISON;
+  int n = list ? args[0].n : call->list.n;
+  double best = 0, x;
+  for (int i = 0; i < n; i++) {
+    Val v = list ? args[0].list[i] : args[i];
+    if (!want_number(e, f, v, call->list.at[list ? 0 : i]->span, format("an argument of '%s'", name), &x)) return POISON;
+    if (i == 0 || (greatest ? x > best : x < best)) best = x;
+  }
+  return val_number(best);
+}
+
+static Val initial(Elaborator *e, Frame *f, Name name, const Ast *call, const Val *args) {
+  bool normal = name[0] == 'n', uniform = name[0] == 'u';
+  double x;
+  if (!count(f, name, call, 1, 1, normal ? "normal(deviation)" : uniform ? "uniform(bound)" : "constant(value)")) return POISON;
+  if (!want_number(e, f, args[0], call->list.at[0]->span, format("the argument of '%s'", name), &x)) return POISON;
+  if (x < 0 && (normal || uniform)) {
+    fail(f, call->list.at[0]->span, "PD0215", "'%s' needs a number that is not negative, but has %.15g", name, x);
+    return POISON;
+  }
+  return (Val){.kind = VAL_INIT, .number = x, .init = normal ? INIT_NORMAL : uniform ? INIT_UNIFORM : INIT_CONSTANT};
+}
+
+static Val require(Elaborator *e, Frame *f, const Ast *call, const Val *args) {
+  bool holds;
+  if (!count(f, "require", call, 2, 2, "require(condition, \"what must hold\")")) return POISON;
+  if (!want_bool(e, f, args[0], call->list.at[0]->span, "the condition", &holds)) return POISON;
+  if (args[1].kind != VAL_STRING) {
+    fail(f, call->list.at[1]->span, "PD0207", "the message must be a string, but is %s", val_kind(e, args[1]));
+    return POISON;
+  }
+  if (holds) return val_bool(true);
+  /* the caller broke the requirement: the error stands at its call */
+  Diagnostic *d = f->caller ? fail(f->caller, f->call, "PD0210", "%s", args[1].word)
+                            : error_at(call->span, "PD0210", "%s", args[1].word);
+  if (f->caller) note_at(d, call->list.at[0]->span, "'%s' requires this", f->layer->name);
+  return POISON;
+}
+
+/* size(x, axis), shape(x), rank(x), len(list), classes(tokens) */
+static Val measure(Elaborator *e, Frame *f, Name name, const Ast *call, const Val *args) {
+  bool size = strcmp(name, "size") == 0, list = strcmp(name, "len") == 0;
+  int64_t axis = 0;
+  if (!count(f, name, call, 1 + size, 1 + size, size ? "size(x, axis)" : format("%s(x)", name))) return POISON;
+  if (list ? args[0].kind != VAL_LIST : args[0].kind != VAL_TENSOR) {
+    fail(f, call->list.at[0]->span, "PD0207", "'%s' needs a %s, but has %s", name, list ? "list" : "tensor", val_kind(e, args[0]));
+    return POISON;
+  }
+  if (list) return val_number(args[0].n);
+  const Value *x = &e->g->values.at[args[0].value];
+  if (name[0] == 'r') return val_number(x->shape.rank);
+  if (name[0] == 'c') {
+    if (x->type == TYPE_TOKEN) return val_number((double)x->classes);
+    fail(f, call->list.at[0]->span, "PD0207", "only tokens have classes, and '%s' holds numbers", x->name);
+    return POISON;
+  }
+  if (size) {
+    if (!want_whole(e, f, args[1], call->list.at[1]->span, "the axis", &axis)) return POISON;
+    if (axis < 0) axis += x->shape.rank;
+    if (axis >= 0 && axis < x->shape.rank) return val_number((double)x->shape.dim[axis]);
+    fail(f, call->list.at[1]->span, "PD0303", "a value of shape %s has no such axis", shape_text(&x->shape));
+    return POISON;
+  }
+  Val v = {.kind = VAL_LIST, .n = x->shape.rank, .list = alloc((size_t)x->shape.rank * sizeof(Val))};
+  for (int i = 0; i < v.n; i++) v.list[i] = val_number((double)x->shape.dim[i]);
+  return v;
+}
+
+Val builtin_call(Elaborator *e, Frame *f, Name name, const Ast *call, const Val *args) {
+  double x;
+  if (strcmp(name, "min") == 0 || strcmp(name, "max") == 0) return extreme(e, f, name, call, args);
+  if (strcmp(name, "require") == 0) return require(e, f, call, args);
+  if (strcmp(name, "normal") == 0 || strcmp(name, "uniform") == 0 || strcmp(name, "constant") == 0)
+    return initial(e, f, name, call, args);
+  if (strcmp(name, "floor") == 0 || strcmp(name, "ceil") == 0) {
+    if (!count(f, name, call, 1, 1, format("%s(x)", name))) return POISON;
+    if (!want_number(e, f, args[0], call->list.at[0]->span, format("the argument of '%s'", name), &x)) return POISON;
+    return val_number(name[0] == 'f' ? floor(x) : ceil(x));
+  }
+  if (strcmp(name, "token") == 0) {
+    fail(f, call->span, "PD0111", "'token(classes)' is the type of an input or a target, not a value");
+    return POISON;
+  }
+  return measure(e, f, name, call, args);
+}

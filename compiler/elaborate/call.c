@@ -1,0 +1,403 @@
+/* Calls of primitives and of layers, which are inlined; instances and their names. */
+#include "elaborate/internal.h"
+
+#include <math.h>
+#include <string.h>
+
+/* ---- primitives ---------------------------------------------------------------------------- */
+
+static int attribute_index(const Op *op, Name name) {
+  for (int i = 0; i < MAX_ATTR && op->attr[i].name; i++)
+    if (op->attr[i].name[0] != '$' && strcmp(op->attr[i].name, name) == 0) return i;
+  return -1;
+}
+
+static int next_attribute(const Op *op, const bool *given) {
+  for (int i = 0; i < MAX_ATTR && op->attr[i].name; i++)
+    if (op->attr[i].name[0] != '$' && !given[i]) return i;
+  return -1;
+}
+
+typedef struct Operands { Vec(int) in; Vec(Val) numbers; bool tensors; } Operands;
+
+static void add_operand(Elaborator *e, const Frame *f, Operands *o, Val v, Span where) {
+  o->tensors |= v.kind == VAL_TENSOR;
+  push(&o->numbers, v);
+  push(&o->in, v.kind == VAL_TENSOR ? v.value : graph_constant(e->g, v.number, f->scope, where));
+}
+
+static bool list_of_tensors(Val v) {
+  for (int i = 0; i < v.n; i++)
+    if (v.list[i].kind != VAL_TENSOR) return false;
+  return v.kind == VAL_LIST && v.n > 0;
+}
+
+/* Sorts the arguments into operands (tensors first, in order) and attributes. */
+static bool sort_arguments(Elaborator *e, Frame *f, const Op *op, const Ast *call, const Val *args, Operands *o, Attr *attr) {
+  bool given[MAX_ATTR] = {false}, good = true;
+  for (int i = 0; i < MAX_ATTR && op->attr[i].name; i++) attr[i].number = op->attr[i].fallback;
+  for (int i = 0; i < call->list.n; i++) {
+    const Ast *a = call->list.at[i];
+    bool wanting = o->in.n < op->min_in && (args[i].kind == VAL_NUMBER && op->kind == OP_POINTWISE);
+    if (!a->name && (args[i].kind == VAL_TENSOR || wanting)) {
+      add_operand(e, f, o, args[i], a->span);
+      continue;
+    }
+    if (!a->name && op->max_in < 0 && list_of_tensors(args[i])) {
+      for (int k = 0; k < args[i].n; k++) add_operand(e, f, o, args[i].list[k], a->span);
+      continue;
+    }
+    int which = a->name ? attribute_index(op, a->name) : next_attribute(op, given);
+    if (which < 0 || given[which]) {
+      Diagnostic *d = which >= 0 ? fail(f, a->span, "PD0206", "'%s' is given twice", a->name)
+                      : a->name  ? fail(f, a->span2, "PD0203", "'%s' has no attribute '%s'", op->name, a->name)
+                                 : fail(f, a->span, "PD0204", "too many arguments for '%s'", op->name);
+      help(d, "its signature is '%s'", op->signature);
+      return false;
+    }
+    given[which] = true;
+    good = attribute_value(e, f, &op->attr[which], args[i], a->a->span, &attr[which]) && good;
+  }
+  for (int i = 0; i < MAX_ATTR && op->attr[i].name; i++)
+    if (good && op->attr[i].required && !given[i]) {
+      Diagnostic *d = fail(f, call->span, "PD0205", "'%s' needs its attribute '%s'", op->name, op->attr[i].name);
+      help(d, "its signature is '%s'", op->signature);
+      return false;
+    }
+  return good;
+}
+
+/* Primitives reduce the last axis; another one is brought there and back. */
+static Val reduce_axis(Elaborator *e, Frame *f, const Op *op, int x, Attr *attr, Span whole) {
+  int rank = e->g->values.at[x].shape.rank;
+  double axis = attr[0].number < 0 ? attr[0].number + rank : attr[0].number;
+  if (axis < 0 || axis >= rank || axis == rank - 1) return build(e, f, op, &x, 1, attr, whole, whole);
+  Attr swap[MAX_ATTR] = {{.number = axis}, {.number = -1}};
+  Val v = build(e, f, &op_transpose, &x, 1, swap, whole, whole);
+  attr[0].number = -1;
+  if (v.kind == VAL_TENSOR) v = build(e, f, op, &v.value, 1, attr, whole, whole);
+  if (v.kind == VAL_TENSOR) v = build(e, f, &op_transpose, &v.value, 1, swap, whole, whole);
+  return v;
+}
+
+static Val fold_numbers(const Frame *f, const Op *op, const Ast *call, const Operands *o, const Attr *attr) {
+  double number[4];
+  ensure(o->numbers.n <= 4);
+  for (int i = 0; i < o->numbers.n; i++) number[i] = o->numbers.at[i].number;
+  double x = op->fold(number, attr);
+  if (isfinite(x)) return val_number(x);
+  fail(f, call->span, "PD0213", "'%s' of %.15g has no finite value", op->name, number[0]);
+  return POISON;
+}
+
+static Val call_op(Elaborator *e, Frame *f, const Op *op, const Ast *call, const Val *args) {
+  Operands o = {0};
+  Attr attr[MAX_ATTR] = {{0}};
+  if (!sort_arguments(e, f, op, call, args, &o, attr)) return POISON;
+  if (op->fold && !o.tensors && o.in.n == op->min_in && o.in.n > 0) return fold_numbers(f, op, call, &o, attr);
+  if (op->kind == OP_REDUCE && o.in.n == 1) return reduce_axis(e, f, op, o.in.at[0], attr, call->span);
+  int errors = error_count();
+  Val v = build(e, f, op, o.in.at, o.in.n, attr, call->span, call->span);
+  if (error_count() > errors)
+    for (int i = 0; i < call->list.n; i++) underline(diagnostic_last(), call->list.at[i]->span);
+  return v;
+}
+
+/* ---- instances ----------------------------------------------------------------------------- */
+
+Instance *instance_find(const Frame *f, Name name) {
+  for (int i = 0; i < f->instance->children.n; i++) {
+    Instance *c = f->instance->children.at[i];
+    if (c->name == name && c->seen == f->instance->calls) return c;
+  }
+  return NULL;
+}
+
+bool instance_has_prefix(const Frame *f, Name prefix) {
+  size_t n = strlen(prefix);
+  for (int i = 0; i < f->instance->children.n; i++) {
+    const Instance *c = f->instance->children.at[i];
+    if (c->seen == f->instance->calls && strncmp(c->name, prefix, n) == 0 && (!c->name[n] || c->name[n] == '.')) return true;
+  }
+  return false;
+}
+
+Name label_text(Elaborator *e, Frame *f, const Ast *label) {
+  if (label->kind == AST_NAME) return label->name;
+  Name base = label_text(e, f, label->a);
+  if (!base) return NULL;
+  if (label->kind == AST_MEMBER) return internf("%s.%s", base, label->name);
+  for (int i = 0; i < label->list.n; i++) {
+    const Ast *s = label->list.at[i];
+    int64_t index;
+    if (s->kind == AST_RANGE) return NULL;
+    if (!want_whole(e, f, evaluate(e, f, s), s->span, "an index", &index)) return NULL;
+    if (index < 0) {
+      fail(f, s->span, "PD0208", "an index of an instance cannot be negative, but is %lld", (long long)index);
+      return NULL;
+    }
+    base = internf("%s.%lld", base, (long long)index);
+  }
+  return base;
+}
+
+static Instance *child_named(const Instance *parent, Name name) {
+  for (int i = 0; i < parent->children.n; i++)
+    if (parent->children.at[i]->name == name) return parent->children.at[i];
+  return NULL;
+}
+
+static Instance *instance_new(Frame *f, Name name, const Layer *layer, Span span) {
+  Instance *i = alloc(sizeof *i), *parent = f->instance;
+  *i = (Instance){.name = name, .layer = layer, .parent = parent, .span = span, .seen = parent->calls};
+  i->path = parent->path[0] ? internf("%s.%s", parent->path, name) : name;
+  push(&parent->children, i);
+  return i;
+}
+
+static Instance *duplicate(Frame *f, Name name, const Ast *call, const Ast *label, const Instance *other) {
+  Diagnostic *d = fail(f, label ? label->span : call->span, "PD0103", "an instance named '%s' already exists", name);
+  note_at(d, other->span, "the first one is here");
+  Name stem = intern_n(name, strcspn(name, "."));
+  if (label) help(d, "give it another label; calling '%s(...)' shares the first one's parameters", name);
+  else help(d, "a label names it: '%s_2: %s'", stem, ast_text(call));
+  return NULL;
+}
+
+/* The instance that this call makes, or makes again within a repeated call of its parent. NULL after a
+ * diagnostic. */
+static Instance *instance_for(Elaborator *e, Frame *f, const Layer *layer, const Ast *call, const Ast *label, Name hint) {
+  bool owns = layer_owns_params(e, layer);
+  Name name = layer->name;
+  if (label && !(name = label_text(e, f, label))) return NULL;
+  if (!label && owns && hint && !variable_find(f, hint) && !instance_find(f, hint)) name = hint;
+  Instance *same = child_named(f->instance, name);
+  for (int k = 2; !label && !owns && same && same->seen == f->instance->calls; k++)
+    same = child_named(f->instance, name = internf("%s_%d", layer->name, k));
+  if (!same) return instance_new(f, name, layer, call->span);
+  if (same->seen == f->instance->calls || same->layer != layer) return duplicate(f, name, call, label, same);
+  same->seen = f->instance->calls;
+  return same;
+}
+
+/* ---- arguments of layers ------------------------------------------------------------------- */
+
+typedef struct Given { Val val; Span span; bool given; } Given;
+
+static char *layer_signature(const Layer *l) {
+  Text t = {0};
+  text_add(&t, "%s(", l->name);
+  for (int i = 0; i < l->ast->list.n; i++) {
+    const Ast *a = l->ast->list.at[i];
+    text_add(&t, "%s%s", i ? ", " : "", a->name);
+    for (int k = 0; k < a->list.n; k++) text_add(&t, "%s%s", k ? ", " : "[", ast_text(a->list.at[k]));
+    if (a->list.n) text_add(&t, "]");
+    if (a->a) text_add(&t, " = %s", ast_text(a->a));
+  }
+  text_add(&t, ")");
+  return t.at;
+}
+
+static int formal_index(const Layer *l, Name name) {
+  for (int i = 0; i < l->ast->list.n; i++)
+    if (l->ast->list.at[i]->name == name) return i;
+  return -1;
+}
+
+static bool match_arguments(Frame *f, const Layer *l, const Ast *call, const Val *args, Given *given) {
+  int n = l->ast->list.n;
+  for (int i = 0; i < call->list.n; i++) {
+    const Ast *a = call->list.at[i];
+    int which = a->name ? formal_index(l, a->name) : i;
+    if (which >= 0 && which < n && !given[which].given) {
+      given[which] = (Given){args[i], a->a->span, true};
+      continue;
+    }
+    Diagnostic *d;
+    if (which >= n) {
+      d = fail(f, a->span, "PD0204", "too many arguments for '%s'", l->name);
+    } else if (which >= 0) {
+      d = fail(f, a->span, "PD0206", "'%s' is given twice", a->name);
+    } else {
+      d = fail(f, a->span2, "PD0203", "'%s' has no argument '%s'", l->name, a->name);
+      const char **names = alloc((size_t)(n + 1) * sizeof *names);
+      for (int k = 0; k < n; k++) names[k] = l->ast->list.at[k]->name;
+      const char *like = nearest(a->name, names, n);
+      if (like) help(d, "one with a similar name exists: '%s'", like);
+    }
+    help(d, "its signature is '%s'", layer_signature(l));
+    return false;
+  }
+  return true;
+}
+
+static bool dims_fail(Elaborator *e, const Frame *inner, const Ast *formal, const Given *g, int axis, int64_t wanted) {
+  const Value *v = &e->g->values.at[g->val.value];
+  Text t = {0};
+  for (int i = 0; i < formal->list.n; i++) text_add(&t, "%s%s", i ? ", " : "", ast_text(formal->list.at[i]));
+  Diagnostic *d = fail(inner->caller, g->span, "PD0320", "'%s' needs %s[%s], but gets a tensor of shape %s", inner->layer->name,
+                       formal->name, t.n ? t.at : "", shape_text(&v->shape));
+  if (axis >= 0) note_at(d, formal->span, "axis %d must be %lld here", axis, (long long)wanted);
+  note_at(d, v->span, "the tensor comes from here");
+  return false;
+}
+
+/* Binds the names in x[.., width] to the sizes, or compares. */
+static bool bind_dims(Elaborator *e, Frame *inner, const Ast *formal, const Given *g) {
+  if (g->val.kind != VAL_TENSOR) {
+    fail(inner->caller, g->span, "PD0207", "'%s' of '%s' must be a tensor, but is %s", formal->name, inner->layer->name,
+         val_kind(e, g->val));
+    return false;
+  }
+  Shape s = e->g->values.at[g->val.value].shape;
+  int n = formal->list.n;
+  bool leading = n > 0 && formal->list.at[0]->kind == AST_RANGE && !formal->list.at[0]->a && !formal->list.at[0]->b;
+  if (leading ? s.rank < n - 1 : s.rank != n) return dims_fail(e, inner, formal, g, -1, 0);
+  for (int i = leading; i < n; i++) {
+    const Ast *dim = formal->list.at[i];
+    int axis = s.rank - n + i;
+    if (dim->kind == AST_RANGE) {
+      help(fail(inner, dim->span, "PD0321", "'..' can only stand first in a signature"), "write 'x[.., width]'");
+      return false;
+    }
+    int64_t wanted;
+    if (dim->kind == AST_NAME && !variable_find(inner, dim->name)) {
+      variable_declare(inner, dim->name, val_number((double)s.dim[axis]), false, dim->span);
+      continue;
+    }
+    if (!want_size(e, inner, evaluate(e, inner, dim), dim->span, &wanted)) return false;
+    if (wanted != s.dim[axis]) return dims_fail(e, inner, formal, g, axis, wanted);
+  }
+  return true;
+}
+
+/* Declares the arguments in the new frame. A repeated call of an instance takes the attributes that it is
+ * not given from the first. */
+static bool bind_arguments(Elaborator *e, Frame *inner, const Ast *call, Given *given) {
+  const AstList formals = inner->layer->ast->list;
+  Instance *instance = inner->instance;
+  bool again = instance->attribute != NULL;
+  if (!again) instance->attribute = alloc((size_t)formals.n * sizeof *instance->attribute);
+  for (int i = 0; i < formals.n; i++) {
+    const Ast *formal = formals.at[i];
+    Given *g = &given[i];
+    if (!g->given && again && !formal->dims && instance->attribute[i].kind != VAL_TENSOR && instance->attribute[i].kind != VAL_POISON)
+      *g = (Given){instance->attribute[i], formal->span, true};
+    if (!g->given && formal->a) *g = (Given){evaluate(e, inner, formal->a), formal->a->span, true};
+    if (!g->given) {
+      Diagnostic *d = fail(inner->caller, call->span, "PD0205", "'%s' needs its argument '%s'", inner->layer->name, formal->name);
+      help(d, "its signature is '%s'", layer_signature(inner->layer));
+      return false;
+    }
+    if (g->val.kind == VAL_POISON) return false;
+    if (formal->dims && !bind_dims(e, inner, formal, g)) return false;
+    variable_declare(inner, formal->name, g->val, false, g->span);
+    if (!again) instance->attribute[i] = g->val;
+  }
+  return true;
+}
+
+/* ---- layers -------------------------------------------------------------------------------- */
+
+static bool too_deep(Elaborator *e, const Frame *f, const Layer *layer, Span where) {
+  if (f->depth < MAX_INLINED && e->g->scopes.n < MAX_SCOPES) return false;
+  if (f->depth >= MAX_INLINED)
+    error_at(where, "PD0211", "'%s' is called through more than %d layers: does one call itself?", layer->name, MAX_INLINED);
+  else
+    error_at(where, "PD0211", "the model has more than %d calls of layers", MAX_SCOPES);
+  return true;
+}
+
+static Val inline_layer(Elaborator *e, Frame *f, Instance *instance, const Ast *call, const Val *args) {
+  if (instance->poisoned) return POISON;
+  const Layer *layer = instance->layer;
+  Given *given = alloc((size_t)(layer->ast->list.n + 1) * sizeof *given);
+  instance->poisoned = true; /* until arguments are bound */
+  if (too_deep(e, f, layer, call->span) || !match_arguments(f, layer, call, args, given)) return POISON;
+  Frame inner = {.caller = f, .layer = layer, .instance = instance, .depth = f->depth + 1, .call = call->span, .doubtful = e->incomplete};
+  inner.scope = graph_scope(e->g, f->scope, instance->path, layer->name, call->span);
+  instance->calls++;
+  if (!bind_arguments(e, &inner, call, given)) return POISON;
+  instance->poisoned = false;
+  run_block(e, &inner, layer->ast->a);
+  if (inner.returned) return inner.result;
+  if (!inner.doubtful) {
+    Diagnostic *d = fail(&inner, layer->ast->span2, "PD0112", "the layer '%s' returns nothing", layer->name);
+    help(d, "end it with 'return ...;'");
+  }
+  return POISON;
+}
+
+/* The mistake in this call is told; later uses of its label are none. */
+static Val spoiled(Elaborator *e, Frame *f, const Ast *call, const Ast *label) {
+  Name name = label ? label_text(e, f, label) : NULL;
+  if (name && !instance_find(f, name)) instance_new(f, name, NULL, call->span)->poisoned = true;
+  return POISON;
+}
+
+static Val call_layer(Elaborator *e, Frame *f, const Layer *layer, const Ast *call, const Val *args, bool poisoned,
+                      const Ast *label, Name hint) {
+  Instance *i = instance_for(e, f, layer, call, label, hint);
+  if (!i) return POISON;
+  if (poisoned) {
+    i->poisoned = true;
+    return POISON;
+  }
+  return inline_layer(e, f, i, call, args);
+}
+
+static Val unlabelled(Frame *f, const Ast *label, const char *what) {
+  help(fail(f, label->span, "PD0107", "a label names an instance of a layer, but %s is none", what), "leave the label out");
+  return POISON;
+}
+
+static Val call_named(Elaborator *e, Frame *f, const Ast *call, const Val *args, bool poisoned, const Ast *label, Name hint) {
+  Name name = call->a->name;
+  Variable *v = variable_find(f, name);
+  const Layer *layer = layer_find(e, name);
+  const Op *op = op_find(name);
+  if (op && op->internal) op = NULL;
+  if (layer && layer == f->layer) layer = NULL; /* in a layer's own body its name is the primitive it wraps */
+  if (v && v->val.kind == VAL_LAYER) {
+    layer = v->val.layer;
+    op = v->val.op;
+    name = v->val.word;
+  }
+  Instance *instance = v && v->val.kind == VAL_INSTANCE ? v->val.instance : instance_find(f, name);
+  if (v && v->val.kind == VAL_INSTANCE) layer = NULL, op = NULL;
+  if (layer) return call_layer(e, f, layer, call, args, poisoned, label, hint);
+  if (label && (op || instance || builtin_known(name))) return unlabelled(f, label, format("'%s'", name));
+  if (poisoned) return spoiled(e, f, call, label);
+  bool tensors = false;
+  for (int i = 0; i < call->list.n; i++) tensors |= args[i].kind == VAL_TENSOR;
+  if (builtin_known(name) && (!op || !tensors)) return builtin_call(e, f, name, call, args);
+  if (op) return call_op(e, f, op, call, args);
+  if (instance) return inline_layer(e, f, instance, call, args);
+  if (f->layer && name == f->layer->name) {
+    fail(f, call->a->span, "PD0107", "the layer '%s' cannot call itself", name);
+  } else if (v) {
+    if (v->val.kind != VAL_POISON)
+      fail(f, call->a->span, "PD0107", "'%s' is %s and cannot be called", name, val_kind(e, v->val));
+  } else if (!f->doubtful) {
+    suggest_callable(e, f, fail(f, call->a->span, "PD0102", "unknown layer '%s'", name), name);
+  }
+  return spoiled(e, f, call, label);
+}
+
+Val evaluate_call(Elaborator *e, Frame *f, const Ast *call, const Ast *label) {
+  Name hint = f->result_hint;
+  f->result_hint = NULL;
+  Val *args = alloc((size_t)(call->list.n + 1) * sizeof *args);
+  bool poisoned = false;
+  for (int i = 0; i < call->list.n; i++) {
+    args[i] = evaluate(e, f, call->list.at[i]->a);
+    poisoned |= args[i].kind == VAL_POISON;
+  }
+  if (call->a->kind == AST_NAME) return call_named(e, f, call, args, poisoned, label, hint);
+  Val callee = evaluate(e, f, call->a);
+  if (callee.kind == VAL_POISON || poisoned) return spoiled(e, f, call, label);
+  if (label) return unlabelled(f, label, format("'%s'", ast_text(call->a)));
+  if (callee.kind == VAL_INSTANCE) return inline_layer(e, f, callee.instance, call, args);
+  fail(f, call->a->span, "PD0107", "this is %s and cannot be called", val_kind(e, callee));
+  return POISON;
+}

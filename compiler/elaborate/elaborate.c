@@ -1,0 +1,84 @@
+/* Ast -> Graph: the model's attributes and body, what a model must have, -D. */
+#include "elaborate/internal.h"
+
+#include <string.h>
+
+static void read_defines(Elaborator *e) {
+  for (int i = 0; i < e->options->n_define; i++) {
+    const Ast *a = parse_define(e->options->define[i]);
+    if (a) push(&e->defines, ((Define){a->name, a->a, false}));
+  }
+}
+
+static void check_defines(const Elaborator *e) {
+  for (int i = 0; i < e->defines.n; i++) {
+    if (e->defines.at[i].used) continue;
+    Name name = e->defines.at[i].name;
+    Diagnostic *d = error_at(e->defines.at[i].ast->span, "PD0216", "'%s' is no attribute of the model '%s' and no setting of its training",
+                             name, e->model->name);
+    Vec(const char *) known = {0};
+    for (int k = 0; k < e->model->list.n; k++) push(&known, e->model->list.at[k]->name);
+    for (int k = 0; train_setting_names[k]; k++) push(&known, train_setting_names[k]);
+    const char *like = nearest(name, known.at, known.n);
+    if (like) help(d, "one with a similar name exists: '%s'", like);
+  }
+}
+
+static void bind_attributes(Elaborator *e, Frame *f) {
+  for (int i = 0; i < e->model->list.n; i++) {
+    const Ast *formal = e->model->list.at[i], *define = define_take(e, formal->name);
+    if (formal->dims) {
+      help(error_at(formal->span, "PD0111", "a model's arguments are numbers and the like; '%s' is none", formal->name),
+           "tensors come in through 'input %s : ...;'", ast_text(formal->list.n ? formal->list.at[0] : formal));
+      f->doubtful = true;
+      continue;
+    }
+    Val v = POISON;
+    if (define || formal->a) v = evaluate(e, f, define ? define : formal->a);
+    else
+      help(error_at(formal->span, "PD0205", "the model's attribute '%s' has no value", formal->name),
+           "give it a default, '%s = ...', or a value on the command line, '-D %s=...'", formal->name, formal->name);
+    variable_declare(f, formal->name, v, false, formal->span);
+  }
+}
+
+static void check_model(const Elaborator *e) {
+  int inputs = 0;
+  for (int i = 0; i < e->g->inputs.n; i++) inputs += !e->g->inputs.at[i].target;
+  if (inputs == 0)
+    help(error_at(e->model->span, "PD0110", "the model '%s' has no input", e->model->name),
+         "declare one: 'input tokens[128] : token(256);'");
+  if (e->g->losses.n == 0)
+    help(error_at(e->model->span, "PD0110", "the model '%s' has no loss", e->model->name),
+         "end it with 'loss cross_entropy(logits, next);' or the like");
+  else if (e->g->params.n == 0)
+    help(error_at(e->model->span, "PD0110", "the model '%s' has no parameters: there is nothing to train", e->model->name),
+         "layers such as 'linear' have some; 'param' declares one");
+}
+
+Graph *elaborate(const Ast *file, const ElaborateOptions *options) {
+  int errors = error_count();
+  Elaborator e = {.options = options};
+  const char *path = source_path(file->span.file);
+  load_module(&e, file, path, true);
+  read_defines(&e);
+  if (!e.model) {
+    help(error_at((Span){file->span.file, 0, 0, 0, 0}, "PD0109", "the file describes no model"),
+         "'model NAME(...) { ... }' does; files with layers only are for 'use'");
+    return NULL;
+  }
+  e.g = graph_new(e.model->name);
+  e.g->file = intern(path);
+  Instance model = {.name = intern(""), .path = intern(""), .calls = 1};
+  Layer as_layer = {.name = intern(""), .ast = e.model};
+  model.layer = &as_layer;
+  Frame f = {.instance = &model};
+  f.doubtful = e.incomplete;
+  f.scope = graph_scope(e.g, -1, model.path, e.model->name, e.model->span);
+  bind_attributes(&e, &f);
+  run_block(&e, &f, e.model->a);
+  train_settings(&e);
+  check_defines(&e);
+  if (error_count() == errors) check_model(&e);
+  return error_count() == errors ? e.g : NULL;
+}

@@ -1,0 +1,158 @@
+/* What elaborate's files share. */
+#ifndef PDC_ELABORATE_INTERNAL_H
+#define PDC_ELABORATE_INTERNAL_H
+
+#include "elaborate/elaborate.h"
+#include "ops/op.h"
+
+enum { MAX_INLINED = 64, MAX_SCOPES = 200000, MAX_REPEAT = 100000 };
+
+typedef struct Instance Instance;
+typedef struct Layer Layer;
+
+typedef enum {
+  VAL_POISON,   /* came from a mistake that was told: silently spoils what uses it */
+  VAL_NUMBER,   /* number */
+  VAL_QUANTITY, /* number, word: the base unit */
+  VAL_BOOL,     /* number */
+  VAL_WORD,     /* word: 2bw, in_out, none */
+  VAL_STRING,   /* word */
+  VAL_LIST,     /* list, n */
+  VAL_INIT,     /* init, number: an initial value of parameters */
+  VAL_TENSOR,   /* value: of the graph */
+  VAL_INSTANCE, /* instance */
+  VAL_LAYER,    /* layer, or op, or a compile-time function by its name */
+  VAL_SEVERAL   /* list, n: what a call with several results gives; only assigned, never stored */
+} ValKind;
+
+typedef struct Val {
+  ValKind kind;
+  double number;
+  Name word;
+  struct Val *list;
+  int n;
+  InitKind init;
+  int value;
+  Instance *instance;
+  const Layer *layer;
+  const Op *op;
+} Val;
+
+struct Layer {
+  Name name;
+  const Ast *ast;
+  bool standard;      /* in stdlib_layers: may wrap the primitive of its name */
+  int may_own_params; /* -1 unknown yet, -2 being found out */
+};
+
+typedef struct InstanceParam { Name name; int param, call; } InstanceParam; /* param -1: poisoned */
+
+/* One for every labelled or owning call. A second call of it inlines the layer again with the same parameters. */
+struct Instance {
+  Name name, path;
+  const Layer *layer;
+  Instance *parent;
+  Span span;   /* of its first call */
+  int calls;   /* of it so far */
+  int seen;    /* the parent's call in which it was made or found again */
+  bool poisoned;
+  Vec(Instance *) children;
+  Vec(InstanceParam) params;
+  Val *attribute; /* by formal: what the first call gave */
+};
+
+typedef struct Variable {
+  Name name;
+  Val val;
+  bool scoped; /* it ends with its block: parameters, counters of loops */
+  Span span;
+} Variable;
+
+/* One inlining of a layer, or the model. */
+typedef struct Frame {
+  struct Frame *caller;
+  const Layer *layer;
+  Instance *instance;
+  int scope, depth;
+  Span call;
+  Vec(Variable) variables;
+  Vec(Variable) gone; /* variables of blocks that have ended, for advice */
+  bool doubtful;      /* something that could define names was skipped: unknown ones are no mistakes */
+  bool returned;
+  Val result;
+  Name result_hint;   /* the variable a call is assigned to as a whole */
+} Frame;
+
+typedef struct Define { Name name; const Ast *ast; bool used; } Define;
+
+typedef struct Elaborator {
+  Graph *g;
+  const ElaborateOptions *options;
+  Vec(Layer *) layers;
+  Vec(Name) files; /* loaded or being loaded: real paths */
+  const Ast *model, *train;
+  bool incomplete; /* a used file could not be read: unknown names are no mistakes */
+  Vec(Define) defines;
+  int64_t elements; /* of parameters */
+} Elaborator;
+
+/* ---- module.c: files, layers -------------------------------------------------------------- */
+void load_module(Elaborator *e, const Ast *file, const char *path, bool main);
+const Layer *layer_find(const Elaborator *e, Name name);
+bool layer_owns_params(const Elaborator *e, const Layer *layer);
+/* Adds "a layer with a similar name exists" or the file that defines it. */
+void suggest_callable(const Elaborator *e, const Frame *f, Diagnostic *d, Name name);
+
+/* ---- value.c: compile-time values --------------------------------------------------------- */
+extern const Val POISON;
+Val val_number(double x);
+Val val_bool(bool x);
+Val val_tensor(int value);
+Val val_list(ValKind kind, const Val *list, int n);
+const char *val_kind(const Elaborator *e, Val v); /* "a number", "a tensor of shape [3, 4]" */
+bool val_equal(Val a, Val b);
+/* An error with notes about the calls that lead here. */
+Diagnostic *fail(const Frame *f, Span where, const char *code, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+void note_calls(const Frame *f, Diagnostic *d);
+/* False after a diagnostic or for POISON. `what`: "the size", for messages. */
+bool want_number(Elaborator *e, const Frame *f, Val v, Span where, const char *what, double *x);
+bool want_whole(Elaborator *e, const Frame *f, Val v, Span where, const char *what, int64_t *x);
+bool want_bool(Elaborator *e, const Frame *f, Val v, Span where, const char *what, bool *x);
+bool want_size(Elaborator *e, const Frame *f, Val v, Span where, int64_t *x);
+/* What is no tensor is told of; returns the graph value or -1. A number becomes a constant. */
+int want_tensor(Elaborator *e, const Frame *f, Val v, Span where, const char *what);
+/* An operator between compile-time values. */
+Val val_operator(Elaborator *e, const Frame *f, const Ast *at, Val a, Val b);
+
+/* ---- expression.c ------------------------------------------------------------------------- */
+Val evaluate(Elaborator *e, Frame *f, const Ast *a);
+Variable *variable_find(Frame *f, Name name);
+/* Appends a node and gives its first output; a value too large is told of. */
+Val build(Elaborator *e, const Frame *f, const Op *op, const int *in, int n_in, const Attr *attr, Span at, Span whole);
+bool attribute_value(Elaborator *e, const Frame *f, const OpAttr *attr, Val v, Span where, Attr *out);
+
+/* ---- call.c ------------------------------------------------------------------------------- */
+Val evaluate_call(Elaborator *e, Frame *f, const Ast *call, const Ast *label);
+Instance *instance_find(const Frame *f, Name name);
+Name label_text(Elaborator *e, Frame *f, const Ast *label); /* "h.0"; NULL after a diagnostic */
+bool instance_has_prefix(const Frame *f, Name prefix);
+
+/* ---- builtin.c: functions of compile-time values ------------------------------------------ */
+bool builtin_known(Name name);
+/* `args`: the call's arguments, evaluated; none is POISON. */
+Val builtin_call(Elaborator *e, Frame *f, Name name, const Ast *call, const Val *args);
+extern const char *const builtin_names[]; /* ends with NULL */
+
+/* ---- statement.c -------------------------------------------------------------------------- */
+void run_block(Elaborator *e, Frame *f, const Ast *block);
+void variable_set(Frame *f, Name name, Val v, Span span);
+void variable_declare(Frame *f, Name name, Val v, bool scoped, Span span);
+
+/* ---- train.c ------------------------------------------------------------------------------ */
+void train_settings(Elaborator *e);
+bool is_train_setting(Name name);
+extern const char *const train_setting_names[]; /* ends with NULL */
+const Ast *define_take(Elaborator *e, Name name); /* the -D expression, or NULL */
+
+#endif

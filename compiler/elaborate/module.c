@@ -1,0 +1,177 @@
+/* Files and the layers they define. */
+#include "elaborate/internal.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define STANDARD_DIRECTORY PDC_SOURCE_DIR "/stdlib_layers"
+
+const Layer *layer_find(const Elaborator *e, Name name) {
+  for (int i = 0; i < e->layers.n; i++)
+    if (e->layers.at[i]->name == name) return e->layers.at[i];
+  return NULL;
+}
+
+/* ---- definitions --------------------------------------------------------------------------- */
+
+static void check_formals(const Ast *definition) {
+  for (int i = 0; i < definition->list.n; i++)
+    for (int j = 0; j < i; j++)
+      if (definition->list.at[i]->name == definition->list.at[j]->name) {
+        Diagnostic *d = error_at(definition->list.at[i]->span2, "PD0104", "'%s' already has an argument named '%s'",
+                                 definition->name, definition->list.at[i]->name);
+        note_at(d, definition->list.at[j]->span2, "the first one is here");
+        break;
+      }
+}
+
+static void define_layer(Elaborator *e, const Ast *a, bool standard) {
+  const Op *op = op_find(a->name);
+  const Layer *other = layer_find(e, a->name);
+  check_formals(a);
+  if (other) {
+    Diagnostic *d = error_at(a->span2, "PD0104", "a layer named '%s' is already defined", a->name);
+    note_at(d, other->ast->span2, "the other one is here");
+    help(d, "layers have one name space over all used files: give this one another name");
+  } else if (builtin_known(a->name) || (op && !op->internal && !standard)) {
+    help(error_at(a->span2, "PD0104", "'%s' is built into the language", a->name), "give the layer another name");
+  } else {
+    Layer *l = alloc(sizeof *l);
+    *l = (Layer){.name = a->name, .ast = a, .standard = standard, .may_own_params = -1};
+    push(&e->layers, l);
+  }
+}
+
+static bool only_one(const Ast *had, const Ast *a, const char *what) {
+  if (!had) return true;
+  note_at(error_at(a->span2, "PD0109", "a file describes one %s, and this is the second", what), had->span2,
+          "the first one is here");
+  return false;
+}
+
+/* ---- files --------------------------------------------------------------------------------- */
+
+/* In the arena; NULL when there is no such file. */
+static char *real_path(const char *path) {
+  char *real = realpath(path, NULL);
+  char *kept = real ? format("%s", real) : NULL;
+  free(real);
+  return kept;
+}
+
+static char *find_module(const Elaborator *e, const char *user, Name name) {
+  const char *slash = strrchr(user, '/');
+  char *path = format("%.*s%s.pdm", slash ? (int)(slash - user + 1) : 0, user, name);
+  if (real_path(path)) return path;
+  for (int i = 0; i < e->options->n_include; i++)
+    if (real_path(path = format("%s/%s.pdm", e->options->include[i], name))) return path;
+  path = format("%s/%s.pdm", STANDARD_DIRECTORY, name);
+  return real_path(path) ? path : NULL;
+}
+
+typedef Vec(const char *) Words;
+
+static void standard_modules(Words *names) {
+  DIR *d = opendir(STANDARD_DIRECTORY);
+  for (struct dirent *entry; d && (entry = readdir(d));) {
+    size_t n = strlen(entry->d_name);
+    if (n > 4 && strcmp(entry->d_name + n - 4, ".pdm") == 0) push(names, format("%.*s", (int)n - 4, entry->d_name));
+  }
+  if (d) closedir(d);
+}
+
+static void use_module(Elaborator *e, const Ast *use, const char *user) {
+  char *path = find_module(e, user, use->name);
+  if (!path) {
+    e->incomplete = true;
+    Diagnostic *d = error_at(use->span2, "PD0108", "there is no file '%s.pdm' to use", use->name);
+    Words names = {0};
+    standard_modules(&names);
+    const char *like = nearest(use->name, names.at, names.n);
+    if (like) help(d, "a standard file with a similar name exists: '%s'", like);
+    help(d, "it is looked for beside '%s', in the folders given with -I and in %s", user, STANDARD_DIRECTORY);
+    return;
+  }
+  Name real = intern(real_path(path));
+  for (int i = 0; i < e->files.n; i++)
+    if (e->files.at[i] == real) return;
+  const Ast *file = parse_file(path);
+  if (file) load_module(e, file, path, false);
+  else e->incomplete = true;
+}
+
+void load_module(Elaborator *e, const Ast *file, const char *path, bool main) {
+  char *real = real_path(path), *standard = real_path(STANDARD_DIRECTORY);
+  if (real) push(&e->files, intern(real));
+  bool is_standard = real && standard && strncmp(real, standard, strlen(standard)) == 0 && real[strlen(standard)] == '/';
+  for (int i = 0; i < file->list.n; i++) {
+    const Ast *a = file->list.at[i];
+    if (a->kind == AST_USE) use_module(e, a, path);
+    else if (a->kind == AST_LAYER) define_layer(e, a, is_standard);
+    else if (a->kind == AST_MODEL) {
+      check_formals(a);
+      if (main && only_one(e->model, a, "model")) e->model = a;
+    } else if (a->kind == AST_TRAIN && main && only_one(e->train, a, "training")) e->train = a;
+  }
+}
+
+/* ---- which layers own parameters ----------------------------------------------------------- */
+
+static bool owns(const Elaborator *e, const Ast *a) {
+  if (!a) return false;
+  if (a->kind == AST_PARAM) return true;
+  if (a->kind == AST_CALL && a->a->kind == AST_NAME) {
+    const Layer *l = layer_find(e, a->a->name);
+    if (l && layer_owns_params(e, l)) return true;
+  }
+  if (owns(e, a->a) || owns(e, a->b) || owns(e, a->c)) return true;
+  for (int i = 0; i < a->list.n; i++)
+    if (owns(e, a->list.at[i])) return true;
+  return false;
+}
+
+/* In some branch, by some call. */
+bool layer_owns_params(const Elaborator *e, const Layer *layer) {
+  Layer *l = (Layer *)layer;
+  if (l->may_own_params == -1) {
+    l->may_own_params = -2;
+    l->may_own_params = owns(e, l->ast->a);
+  }
+  return l->may_own_params == 1;
+}
+
+/* ---- advice -------------------------------------------------------------------------------- */
+
+static const char *standard_module_of(Name layer) {
+  Words names = {0};
+  standard_modules(&names);
+  for (int i = 0; i < names.n; i++) {
+    char *text = read_file(format("%s/%s.pdm", STANDARD_DIRECTORY, names.at[i]), NULL);
+    if (text && strstr(text, format("\nlayer %s(", layer))) return names.at[i];
+  }
+  return NULL;
+}
+
+void suggest_callable(const Elaborator *e, const Frame *f, Diagnostic *d, Name name) {
+  const char *module = standard_module_of(name);
+  if (module) {
+    help(d, "the standard file '%s' defines it: 'use %s;'", module, module);
+    return;
+  }
+  Words names = {0};
+  for (int i = 0; i < e->layers.n; i++) push(&names, e->layers.at[i]->name);
+  int n_layers = names.n;
+  for (int i = 0; i < n_ops; i++)
+    if (!all_ops[i]->internal) push(&names, all_ops[i]->name);
+  for (int i = 0; builtin_names[i]; i++) push(&names, builtin_names[i]);
+  for (int i = 0; i < f->instance->children.n; i++) push(&names, f->instance->children.at[i]->name);
+  const char *like = nearest(name, names.at, names.n);
+  for (int i = 0; like && i < names.n; i++)
+    if (names.at[i] == like) {
+      help(d, "%s with a similar name exists: '%s'", i < n_layers ? "a layer" : "an operation", like);
+      return;
+    }
+}

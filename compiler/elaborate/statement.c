@@ -1,0 +1,325 @@
+/* Statements, run at compile time. */
+#include "elaborate/internal.h"
+
+#include <string.h>
+
+/* ---- variables ----------------------------------------------------------------------------- */
+
+void variable_declare(Frame *f, Name name, Val v, bool scoped, Span span) {
+  push(&f->variables, ((Variable){name, v, scoped, span}));
+}
+
+void variable_set(Frame *f, Name name, Val v, Span span) {
+  Variable *old = variable_find(f, name);
+  if (!old) {
+    variable_declare(f, name, v, false, span);
+    return;
+  }
+  old->val = v;
+  old->span = span;
+}
+
+static void run_statement(Elaborator *e, Frame *f, const Ast *a);
+
+/* Parameters end with their block, assigned variables live on. */
+static void leave_block(Frame *f, int had) {
+  int kept = had;
+  for (int i = had; i < f->variables.n; i++) {
+    if (f->variables.at[i].scoped) push(&f->gone, f->variables.at[i]);
+    else f->variables.at[kept++] = f->variables.at[i];
+  }
+  f->variables.n = kept;
+}
+
+static void run_inner(Elaborator *e, Frame *f, const Ast *block) {
+  int had = f->variables.n;
+  run_block(e, f, block);
+  leave_block(f, had);
+}
+
+void run_block(Elaborator *e, Frame *f, const Ast *block) {
+  for (int i = 0; i < block->list.n; i++) {
+    run_statement(e, f, block->list.at[i]);
+    if (!f->returned) continue;
+    if (block->list.at[i]->kind == AST_RETURN && i + 1 < block->list.n)
+      fail(f, block->list.at[i + 1]->span, "PD0112", "nothing after 'return' is reached");
+    return;
+  }
+}
+
+/* ---- assignment ---------------------------------------------------------------------------- */
+
+/* The user's name for a value that the statement just made. */
+static void name_value(Elaborator *e, const Frame *f, Val v, Name name, int values_before) {
+  if (v.kind != VAL_TENSOR || v.value < values_before) return;
+  Value *value = &e->g->values.at[v.value];
+  if (e->g->nodes.at[value->node].scope == f->scope) value->name = name;
+}
+
+static void run_assign(Elaborator *e, Frame *f, const Ast *a) {
+  int before = e->g->values.n, n = a->list.n;
+  Val v;
+  if (a->a->kind == AST_CALL || a->a->kind == AST_LABEL) {
+    bool labelled = a->a->kind == AST_LABEL;
+    f->result_hint = n == 1 ? a->list.at[0]->name : NULL;
+    v = evaluate_call(e, f, labelled ? a->a->b : a->a, labelled ? a->a->a : NULL);
+  } else {
+    v = evaluate(e, f, a->a);
+  }
+  if (v.kind == VAL_LIST && n > 1) v.kind = VAL_SEVERAL;
+  if (v.kind != VAL_POISON && (v.kind == VAL_SEVERAL ? v.n : 1) != n) {
+    Diagnostic *d = fail(f, a->a->span, "PD0212", "%d value%s for %d variable%s", v.kind == VAL_SEVERAL ? v.n : 1,
+                         (v.kind == VAL_SEVERAL ? v.n : 1) == 1 ? "" : "s", n, n == 1 ? "" : "s");
+    for (int i = 0; i < n; i++) underline(d, a->list.at[i]->span);
+    v = POISON;
+  }
+  for (int i = 0; i < n; i++) {
+    Val one = v.kind == VAL_SEVERAL ? v.list[i] : v;
+    name_value(e, f, one, a->list.at[i]->name, before);
+    variable_set(f, a->list.at[i]->name, one, a->list.at[i]->span);
+  }
+}
+
+/* ---- declarations -------------------------------------------------------------------------- */
+
+static bool evaluate_shape(Elaborator *e, Frame *f, const Ast *a, Shape *s) {
+  bool good = true;
+  *s = (Shape){0};
+  if (a->list.n > MAX_RANK) {
+    fail(f, a->span, "PD0310", "a shape has at most %d axes, and this has %d", MAX_RANK, a->list.n);
+    return false;
+  }
+  double elements = 1;
+  for (int i = 0; i < a->list.n; i++) {
+    const Ast *dim = a->list.at[i];
+    if (dim->kind == AST_RANGE) {
+      fail(f, dim->span, "PD0321", "'..' stands in signatures and slices; a declaration gives every size");
+      return false;
+    }
+    good = want_size(e, f, evaluate(e, f, dim), dim->span, &s->dim[s->rank++]) && good;
+    elements *= (double)s->dim[i];
+  }
+  if (good && elements > 0x1p40) {
+    fail(f, a->span, "PD0322", "'%s' of shape %s is too large", a->name, shape_text(s));
+    return false;
+  }
+  return good;
+}
+
+static bool only_in_model(Frame *f, const Ast *a, const char *what) {
+  if (!f->caller) return true;
+  fail(f, a->span, "PD0111", "%s stands in the model, not in a layer", what);
+  return false;
+}
+
+static bool evaluate_type(Elaborator *e, Frame *f, const Ast *type, int64_t *classes) {
+  *classes = 0;
+  if (!type || (type->kind == AST_NAME && strcmp(type->name, "f32") == 0)) return true;
+  if (type->kind == AST_CALL && type->a->kind == AST_NAME && strcmp(type->a->name, "token") == 0 && type->list.n == 1 &&
+      !type->list.at[0]->name) {
+    if (!want_size(e, f, evaluate(e, f, type->list.at[0]->a), type->list.at[0]->span, classes)) return false;
+    if (*classes <= INT32_MAX) return true;
+    fail(f, type->span, "PD0208", "tokens are 32-bit: at most %d classes", INT32_MAX);
+    return false;
+  }
+  help(fail(f, type->span, "PD0111", "'%s' is no type of an input", ast_text(type)), "types are 'token(classes)' and 'f32'");
+  return false;
+}
+
+static void run_input(Elaborator *e, Frame *f, const Ast *a) {
+  bool target = a->kind == AST_TARGET;
+  Shape s;
+  int64_t classes;
+  Val v = POISON;
+  if (!only_in_model(f, a, target ? "'target'" : "'input'")) return;
+  for (int i = 0; i < e->g->inputs.n; i++)
+    if (e->g->inputs.at[i].name == a->name) {
+      note_at(fail(f, a->span2, "PD0104", "an input or target named '%s' is already declared", a->name),
+              e->g->inputs.at[i].span, "the first one is here");
+      return;
+    }
+  bool shaped = evaluate_shape(e, f, a, &s);
+  if (evaluate_type(e, f, a->a, &classes) && shaped) {
+    s.batched = true;
+    int input = graph_input(e->g, a->name, target, classes ? TYPE_TOKEN : TYPE_F32, classes, s, a->span);
+    v = val_tensor(e->g->inputs.at[input].value);
+  }
+  variable_declare(f, a->name, v, false, a->span);
+}
+
+static Val initial_value(Elaborator *e, Frame *f, const Ast *a) {
+  if (!a->a) {
+    help(fail(f, a->span, "PD0215", "the parameter '%s' has no initial value", a->name),
+         "for example 'param %s[...] = zeros;' (or ones, constant(c), uniform(bound), normal(deviation))", a->name);
+    return POISON;
+  }
+  Val init = evaluate(e, f, a->a);
+  if (init.kind == VAL_NUMBER) init = (Val){.kind = VAL_INIT, .init = INIT_CONSTANT, .number = init.number};
+  if (init.kind == VAL_INIT || init.kind == VAL_POISON) return init;
+  help(fail(f, a->a->span, "PD0215", "this is no initial value, but %s", val_kind(e, init)),
+       "initial values are zeros, ones, constant(c), uniform(bound) and normal(deviation)");
+  return POISON;
+}
+
+/* "stored = in_out": files hold the transposed matrix. */
+static bool stored_in_out(Elaborator *e, Frame *f, const Ast *option, const Param *p) {
+  if (!option) return false;
+  if (strcmp(option->name, "stored") != 0) {
+    help(fail(f, option->span2, "PD0203", "a parameter has no option '%s'", option->name), "'stored = in_out' is one");
+    return false;
+  }
+  Val v = evaluate(e, f, option->a);
+  bool in_out = v.kind == VAL_WORD && strcmp(v.word, "in_out") == 0;
+  if (!in_out && v.kind != VAL_POISON && !(v.kind == VAL_WORD && strcmp(v.word, "out_in") == 0))
+    fail(f, option->a->span, "PD0207", "a matrix is stored 'out_in' or 'in_out', not as %s", val_kind(e, v));
+  if (!in_out || p->shape.rank == 2) return in_out;
+  fail(f, option->span, "PD0215", "only a matrix can be stored 'in_out', but '%s' has shape %s", p->name, shape_text(&p->shape));
+  return false;
+}
+
+/* A parameter of an instance that is called again: the same one. */
+static Val param_again(Elaborator *e, Frame *f, const Ast *a, InstanceParam *had, const Shape *s) {
+  if (had->param < 0) return POISON;
+  const Param *p = &e->g->params.at[had->param];
+  if (had->call == f->instance->calls) {
+    Diagnostic *d = fail(f, a->span2, "PD0106", "a parameter named '%s' is already declared here", p->name);
+    note_at(d, p->span, "the first one is here");
+    help(d, "a layer that holds it, called with a label such as 'part[i]: ...', gives each its own");
+    return POISON;
+  }
+  had->call = f->instance->calls;
+  if (shape_equal(&p->shape, s)) return val_tensor(p->value);
+  Diagnostic *d = fail(f, a->span, "PD0106", "the parameter '%s' of shape %s is shared by this call, which needs %s", p->name,
+                       shape_text(&p->shape), shape_text(s));
+  note_at(d, f->instance->span, "the first call is here");
+  return POISON;
+}
+
+static Val param_new(Elaborator *e, Frame *f, const Ast *a, const Shape *s, Val init) {
+  Name name = f->instance->path[0] ? internf("%s.%s", f->instance->path, a->name) : a->name;
+  for (int i = 0; i < e->g->params.n; i++)
+    if (e->g->params.at[i].name == name) {
+      Diagnostic *d = fail(f, a->span2, "PD0106", "a parameter named '%s' already exists", name);
+      note_at(d, e->g->params.at[i].span, "the first one is here");
+      help(d, "the labels of the two instances give the same path: change one");
+      return POISON;
+    }
+  int param = graph_param(e->g, name, *s, f->scope, a->span);
+  Param *p = &e->g->params.at[param];
+  p->init = init.init;
+  p->init_value = init.number;
+  p->stored_in_out = stored_in_out(e, f, a->b, p);
+  push(&f->instance->params, ((InstanceParam){a->name, param, f->instance->calls}));
+  return val_tensor(e->g->params.at[param].value);
+}
+
+static void run_param(Elaborator *e, Frame *f, const Ast *a) {
+  Shape s;
+  bool shaped = evaluate_shape(e, f, a, &s);
+  Val init = initial_value(e, f, a), v = POISON;
+  InstanceParam *had = NULL;
+  for (int i = 0; i < f->instance->params.n; i++)
+    if (f->instance->params.at[i].name == a->name) had = &f->instance->params.at[i];
+  if (had && shaped) v = param_again(e, f, a, had, &s);
+  else if (!had && shaped && init.kind == VAL_INIT) v = param_new(e, f, a, &s, init);
+  else if (!had) push(&f->instance->params, ((InstanceParam){a->name, -1, f->instance->calls}));
+  variable_declare(f, a->name, v, true, a->span);
+}
+
+/* ---- control ------------------------------------------------------------------------------- */
+
+static void run_if(Elaborator *e, Frame *f, const Ast *a) {
+  bool holds;
+  if (!want_bool(e, f, evaluate(e, f, a->a), a->a->span, "the condition", &holds)) {
+    f->doubtful = true;
+    return;
+  }
+  const Ast *branch = holds ? a->b : a->c;
+  if (!branch) return;
+  if (branch->kind == AST_IF) run_if(e, f, branch);
+  else run_inner(e, f, branch);
+}
+
+static bool loop_once(Elaborator *e, Frame *f, const Ast *a, Val v) {
+  int had = f->variables.n;
+  variable_declare(f, a->name, v, true, a->span2);
+  run_block(e, f, a->b);
+  leave_block(f, had);
+  return !f->returned;
+}
+
+static void run_for(Elaborator *e, Frame *f, const Ast *a) {
+  int64_t from, to;
+  if (a->a->kind != AST_RANGE) {
+    Val v = evaluate(e, f, a->a);
+    if (v.kind != VAL_LIST && v.kind != VAL_POISON)
+      help(fail(f, a->a->span, "PD0207", "'for' runs over a list or a range, not over %s", val_kind(e, v)),
+           "'0..n' counts from 0 to n - 1");
+    f->doubtful |= v.kind != VAL_LIST;
+    for (int i = 0; v.kind == VAL_LIST && i < v.n; i++)
+      if (!loop_once(e, f, a, v.list[i])) return;
+    return;
+  }
+  bool good = want_whole(e, f, evaluate(e, f, a->a->a), a->a->a->span, "the start of the range", &from);
+  good = want_whole(e, f, evaluate(e, f, a->a->b), a->a->b->span, "the end of the range", &to) && good;
+  if (good && to - from > MAX_REPEAT) {
+    fail(f, a->a->span, "PD0211", "'for' repeats at most %d times, and this would %lld", MAX_REPEAT, (long long)(to - from));
+    good = false;
+  }
+  f->doubtful |= !good;
+  for (int64_t i = from; good && i < to; i++)
+    if (!loop_once(e, f, a, val_number((double)i))) return;
+}
+
+static void run_return(Elaborator *e, Frame *f, const Ast *a) {
+  if (!f->caller) {
+    help(fail(f, a->span2, "PD0111", "'return' stands in a layer; a model ends with its loss"), "write 'loss ...;'");
+    return;
+  }
+  Val all = {.kind = VAL_SEVERAL, .n = a->list.n, .list = alloc((size_t)a->list.n * sizeof(Val))};
+  for (int i = 0; i < a->list.n; i++) all.list[i] = evaluate(e, f, a->list.at[i]);
+  f->result = a->list.n == 1 ? all.list[0] : all;
+  f->returned = true;
+}
+
+static void run_loss(Elaborator *e, Frame *f, const Ast *a) {
+  if (!only_in_model(f, a, "'loss'")) return;
+  Val v = evaluate(e, f, a->a);
+  if (v.kind == VAL_POISON) {
+    push(&e->g->losses, ((Loss){-1, a->span}));
+    return;
+  }
+  const Value *x = v.kind == VAL_TENSOR ? &e->g->values.at[v.value] : NULL;
+  if (x && x->type == TYPE_F32 && x->shape.batched) {
+    push(&e->g->losses, ((Loss){v.value, a->span}));
+    return;
+  }
+  Diagnostic *d = fail(f, a->a->span, "PD0323", "a loss is computed from the inputs, but this is %s%s", val_kind(e, v),
+                       x && x->type == TYPE_TOKEN ? " of tokens" : x ? " that is the same for all samples" : "");
+  help(d, "'loss' takes the mean over all elements of a value such as 'cross_entropy(logits, next)'");
+  push(&e->g->losses, ((Loss){-1, a->span}));
+}
+
+static void run_expression(Elaborator *e, Frame *f, const Ast *a) {
+  bool require = a->a->kind == AST_CALL && a->a->a->kind == AST_NAME && strcmp(a->a->a->name, "require") == 0;
+  bool call = a->a->kind == AST_CALL || a->a->kind == AST_LABEL;
+  Val v = call ? evaluate_call(e, f, a->a->kind == AST_LABEL ? a->a->b : a->a, a->a->kind == AST_LABEL ? a->a->a : NULL)
+               : evaluate(e, f, a->a);
+  if (require || v.kind == VAL_POISON) return;
+  help(fail(f, a->span, "PD0113", "nothing uses this value"), "assign it: 'x = %s;'", ast_text(a->a));
+}
+
+static void run_statement(Elaborator *e, Frame *f, const Ast *a) {
+  switch (a->kind) {
+  case AST_ASSIGN: run_assign(e, f, a); break;
+  case AST_EXPRESSION: run_expression(e, f, a); break;
+  case AST_PARAM: run_param(e, f, a); break;
+  case AST_INPUT:
+  case AST_TARGET: run_input(e, f, a); break;
+  case AST_LOSS: run_loss(e, f, a); break;
+  case AST_RETURN: run_return(e, f, a); break;
+  case AST_IF: run_if(e, f, a); break;
+  case AST_FOR: run_for(e, f, a); break;
+  default: BUG("no statement: %d", a->kind);
+  }
+}

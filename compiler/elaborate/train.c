@@ -1,0 +1,228 @@
+/* Settings of `train`, with defaults and the overrides of the command line. */
+#include "elaborate/internal.h"
+#include "schedule/program.h"
+
+#include <math.h>
+#include <string.h>
+
+const char *const train_setting_names[] = {"batch", "optimizer", "lr_schedule", "clip_norm", "pipeline", NULL};
+
+bool is_train_setting(Name name) {
+  for (int i = 0; train_setting_names[i]; i++)
+    if (strcmp(name, train_setting_names[i]) == 0) return true;
+  return false;
+}
+
+const Ast *define_take(Elaborator *e, Name name) {
+  const Ast *last = NULL;
+  for (int i = 0; i < e->defines.n; i++)
+    if (e->defines.at[i].name == name) {
+      e->defines.at[i].used = true;
+      last = e->defines.at[i].ast;
+    }
+  return last;
+}
+
+/* ---- arguments of optimizers and schedules ------------------------------------------------- */
+
+typedef struct Argument {
+  const char *name;
+  double *number;     /* a number in [least, below) */
+  double least, below;
+  int64_t *whole;     /* or a whole number from `least` */
+  bool pair, word;    /* or betas; or decay, into the Train */
+} Argument;
+
+static bool in_range(Elaborator *e, const Frame *f, const Ast *a, const char *name, double least, double below, double *x) {
+  double got;
+  if (!want_number(e, f, evaluate(e, (Frame *)f, a), a->span, format("'%s'", name), &got)) return false;
+  if (got >= least && got < below) {
+    *x = got;
+    return true;
+  }
+  if (below == HUGE_VAL) error_at(a->span, "PD0402", "'%s' must be at least %g, but is %.15g", name, least, got);
+  else error_at(a->span, "PD0402", "'%s' must be from %g to below %g, but is %.15g", name, least, below, got);
+  return false;
+}
+
+static void read_betas(Elaborator *e, const Frame *f, const Ast *a) {
+  Train *t = &e->g->train;
+  if ((a->kind != AST_TUPLE && a->kind != AST_LIST) || a->list.n != 2) {
+    help(error_at(a->span, "PD0402", "'betas' are two numbers"), "for example 'betas = (0.9, 0.95)'");
+    return;
+  }
+  in_range(e, f, a->list.at[0], "betas", 0, 1, &t->beta1);
+  in_range(e, f, a->list.at[1], "betas", 0, 1, &t->beta2);
+}
+
+static void read_decay(Elaborator *e, const Ast *a) {
+  bool all = a->kind == AST_NAME && strcmp(a->name, "all") == 0;
+  if (all || (a->kind == AST_NAME && strcmp(a->name, "matrices") == 0)) {
+    e->g->train.decay_all = all;
+    return;
+  }
+  help(error_at(a->span, "PD0402", "'decay' is 'matrices' or 'all', not '%s'", ast_text(a)),
+       "'matrices' decays parameters of rank two and more, 'all' every one");
+}
+
+static void read_argument(Elaborator *e, const Frame *f, const Argument *to, const Ast *a) {
+  double whole;
+  if (to->pair) read_betas(e, f, a);
+  else if (to->word) read_decay(e, a);
+  else if (to->number) in_range(e, f, a, to->name, to->least, to->below, to->number);
+  else if (in_range(e, f, a, to->name, to->least, 0x1p53, &whole)) {
+    if (whole == floor(whole)) *to->whole = (int64_t)whole;
+    else error_at(a->span, "PD0208", "'%s' must be a whole number, but is %.15g", to->name, whole);
+  }
+}
+
+static void read_arguments(Elaborator *e, const Frame *f, const Ast *call, Name name, const Argument *list, int n) {
+  const char *names[8];
+  bool given[8] = {false};
+  Text signature = {0};
+  ensure(n <= 8);
+  for (int i = 0; i < n; i++) {
+    names[i] = list[i].name;
+    text_add(&signature, "%s%s", i ? ", " : "", names[i]);
+  }
+  for (int i = 0; call->kind == AST_CALL && i < call->list.n; i++) {
+    const Ast *a = call->list.at[i];
+    int which = a->name ? 0 : i;
+    while (a->name && which < n && strcmp(names[which], a->name) != 0) which++;
+    if (which < n && !given[which]) {
+      given[which] = true;
+      read_argument(e, f, &list[which], a->a);
+      continue;
+    }
+    Diagnostic *d = which < n ? error_at(a->span, "PD0206", "'%s' is given twice", names[which])
+                    : a->name ? error_at(a->span2, "PD0203", "'%s' has no setting '%s'", name, a->name)
+                              : error_at(a->span, "PD0204", "too many arguments for '%s'", name);
+    const char *like = a->name && which >= n ? nearest(a->name, names, n) : NULL;
+    if (like) help(d, "one with a similar name exists: '%s'", like);
+    help(d, "its signature is '%s(%s)'", name, n ? signature.at : "");
+  }
+}
+
+/* The name of "adamw(...)" or "adamw"; NULL after a diagnostic. */
+static Name function_name(const Ast *a, const char *const *known, int n, const char *what) {
+  Name name = a->kind == AST_NAME ? a->name : a->kind == AST_CALL && a->a->kind == AST_NAME ? a->a->name : NULL;
+  for (int i = 0; name && i < n; i++)
+    if (strcmp(known[i], name) == 0) return name;
+  Text t = {0};
+  for (int i = 0; i < n; i++) text_add(&t, "%s'%s'", i == 0 ? "" : i == n - 1 ? " and " : ", ", known[i]);
+  Diagnostic *d = error_at(a->kind == AST_CALL ? a->a->span : a->span, "PD0404", "unknown %s '%s'", what,
+                           name ? name : ast_text(a));
+  const char *like = name ? nearest(name, known, n) : NULL;
+  if (like) help(d, "one with a similar name exists: '%s'", like);
+  else help(d, "there are %s", t.at);
+  return NULL;
+}
+
+/* ---- settings ------------------------------------------------------------------------------ */
+
+static void set_optimizer(Elaborator *e, const Frame *f, const Ast *a) {
+  static const char *const known[] = {"adamw", "sgd"};
+  Train *t = &e->g->train;
+  Name name = function_name(a, known, 2, "optimizer");
+  const double any = HUGE_VAL;
+  const Argument lr = {.name = "lr", .number = &t->lr, .below = any};
+  const Argument weight_decay = {.name = "weight_decay", .number = &t->weight_decay, .below = any};
+  const Argument decay = {.name = "decay", .word = true};
+  if (!name) return;
+  if (name[0] == 'a') {
+    t->weight_decay = 0.01;
+    const Argument list[] = {lr, {.name = "betas", .pair = true}, {.name = "eps", .number = &t->eps, .below = any},
+                             weight_decay, decay};
+    read_arguments(e, f, a, name, list, 5);
+    return;
+  }
+  t->optimizer = OPTIMIZER_SGD;
+  t->weight_decay = 0;
+  const Argument list[] = {lr, {.name = "momentum", .number = &t->momentum, .below = 1}, weight_decay, decay};
+  read_arguments(e, f, a, name, list, 4);
+}
+
+static void set_schedule(Elaborator *e, const Frame *f, const Ast *a) {
+  static const char *const known[] = {"constant", "linear", "cosine"};
+  Train *t = &e->g->train;
+  Name name = function_name(a, known, 3, "schedule of the learning rate");
+  if (!name) return;
+  t->lr_kind = strcmp(name, "linear") == 0 ? LR_LINEAR : strcmp(name, "cosine") == 0 ? LR_COSINE : LR_CONSTANT;
+  const Argument list[] = {{.name = "warmup", .whole = &t->lr_warmup},
+                           {.name = "total", .whole = &t->lr_total, .least = 1},
+                           {.name = "floor", .number = &t->lr_floor, .below = HUGE_VAL}};
+  int errors = error_count();
+  read_arguments(e, f, a, name, list, t->lr_kind == LR_CONSTANT ? 1 : 3);
+  if (t->lr_kind == LR_CONSTANT || error_count() > errors) return;
+  if (t->lr_total == 0)
+    help(error_at(a->span, "PD0402", "'%s' needs 'total', the number of updates over which the rate falls", name),
+         "for example '%s(warmup = 100, total = 5000, floor = 6e-5)'", name);
+  else if (t->lr_total <= t->lr_warmup)
+    error_at(a->span, "PD0402", "'total' (%lld) must be more than 'warmup' (%lld)", (long long)t->lr_total,
+             (long long)t->lr_warmup);
+}
+
+static void set_pipeline(Elaborator *e, const Ast *a) {
+  Name name = a->kind == AST_NAME || a->kind == AST_WORD ? a->name : intern(ast_text(a));
+  e->g->train.pipeline_span = a->span;
+  if (schedule_known(name)) {
+    e->g->train.pipeline = name;
+    return;
+  }
+  int n;
+  const char *const *known = schedule_names(&n);
+  Diagnostic *d = error_at(a->span, "PD0405", "unknown schedule '%s'", name);
+  Text t = {0};
+  for (int i = 0; i < n; i++) text_add(&t, "%s'%s'", i == 0 ? "" : i == n - 1 ? " and " : ", ", known[i]);
+  help(d, "there are %s", t.at);
+}
+
+static void set(Elaborator *e, Frame *f, Name name, const Ast *a) {
+  Train *t = &e->g->train;
+  if (strcmp(name, "optimizer") == 0) set_optimizer(e, f, a);
+  else if (strcmp(name, "lr_schedule") == 0) set_schedule(e, f, a);
+  else if (strcmp(name, "pipeline") == 0) set_pipeline(e, a);
+  else if (strcmp(name, "clip_norm") == 0) in_range(e, f, a, "clip_norm", 0, HUGE_VAL, &t->clip_norm);
+  else read_argument(e, f, &(Argument){.name = "batch", .whole = &t->batch, .least = 1}, a);
+}
+
+static void check_setting(const Ast *train, int i) {
+  const Ast *a = train->list.at[i];
+  if (!is_train_setting(a->name)) {
+    Diagnostic *d = error_at(a->span2, "PD0401", "there is no setting '%s'", a->name);
+    int n = 0;
+    while (train_setting_names[n]) n++;
+    const char *like = nearest(a->name, train_setting_names, n);
+    if (like) help(d, "one with a similar name exists: '%s'", like);
+    else help(d, "the settings are batch, optimizer, lr_schedule, clip_norm and pipeline");
+  }
+  for (int k = 0; k < i; k++)
+    if (train->list.at[k]->name == a->name) {
+      note_at(error_at(a->span2, "PD0403", "'%s' is set twice", a->name), train->list.at[k]->span2, "the first time is here");
+      break;
+    }
+}
+
+void train_settings(Elaborator *e) {
+  const Ast *train = e->train;
+  Instance nothing = {.path = intern("")};
+  Frame f = {.instance = &nothing};
+  e->g->train = (Train){.batch = 8, .optimizer = OPTIMIZER_ADAMW, .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8,
+                        .weight_decay = 0.01, .lr_kind = LR_CONSTANT, .pipeline = intern("flush"),
+                        .span = train ? train->span : e->model->span, .pipeline_span = NO_SPAN};
+  e->g->train.pipeline_span = e->g->train.span;
+  if (train && train->name != e->model->name) {
+    Diagnostic *d = error_at(train->span2, "PD0406", "this trains '%s', but the model is '%s'", train->name, e->model->name);
+    note_at(d, e->model->span2, "the model is here");
+  }
+  for (int i = 0; train && i < train->list.n; i++) check_setting(train, i);
+  for (int s = 0; train_setting_names[s]; s++) {
+    Name name = intern(train_setting_names[s]);
+    const Ast *value = NULL;
+    for (int i = 0; train && i < train->list.n; i++)
+      if (train->list.at[i]->name == name) value = train->list.at[i]->a;
+    const Ast *define = define_take(e, name);
+    if (define) value = define;
+    if (value) set(e, &f, name, value);
+  }
+}
