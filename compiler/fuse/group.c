@@ -7,6 +7,16 @@ bool is_loop_node(const Node *n) {
   return n->op->kind == OP_POINTWISE || n->op->kind == OP_REDUCE || n->op->kind == OP_SUM_TO;
 }
 
+bool is_row_sum(const Fuse *f, const Node *n) {
+  if (n->op->kind != OP_SUM_TO)
+    return false;
+  const Shape *from = &value_at(f, n->in[0])->shape, *to = &value_at(f, n->out[0])->shape;
+  bool same = from->batched == to->batched && from->rank == to->rank && from->rank > 0;
+  for (int i = 0; same && i + 1 < from->rank; i++)
+    same = from->dim[i] == to->dim[i];
+  return same && to->dim[to->rank - 1] == 1;
+}
+
 static bool item_is_loop(const Fuse *f, const Item *it) {
   return it->kind != ITEM_NODE || is_loop_node(node_at(f, it->node));
 }
@@ -44,7 +54,7 @@ static bool space_fits(const Group *group, const Group *s) {
 
 /* Outer axes that a sum_to adds up, as a mask over the iteration space. */
 static unsigned summed(const Fuse *f, const Item *it, const Group *s) {
-  if (it->kind != ITEM_NODE || node_at(f, it->node)->op->kind != OP_SUM_TO)
+  if (it->kind != ITEM_NODE || node_at(f, it->node)->op->kind != OP_SUM_TO || is_row_sum(f, node_at(f, it->node)))
     return 0;
   const Shape *to = &value_at(f, node_at(f, it->node)->out[0])->shape;
   unsigned mask = 0;
@@ -88,6 +98,8 @@ static bool sums_fit(const Fuse *f, const Group *group, const Item *it, unsigned
  * the reader can take it element by element, else one after all that write it. */
 static int bound_of(Fuse *f, Direction d, int value, bool loop) {
   int root = view_root(f, value), node = value_at(f, root)->node;
+  if (node_at(f, node)->op->kind == OP_SOURCE)
+    return view_is_alias(f, value) ? 0 : f->ready[root];
   if (d == BACKWARD && node_at(f, node)->serves < 0) /* of the forward pass, in memory or recomputed */
     return 0;
   if (!f->here[node] || direction_of(f, node) != d)
@@ -132,7 +144,7 @@ static void settle(Fuse *f, const Item *it, int group, bool loop) {
   for (int o = 0; o < n->n_out; o++) {
     int value = add >= 0 ? node_at(f, add)->out[0] : n->out[o];
     f->ready[value] = group + 1;
-    f->home[value] = loop && n->op->kind != OP_SUM_TO ? group : -1;
+    f->home[value] = loop && (n->op->kind != OP_SUM_TO || is_row_sum(f, n)) ? group : -1;
   }
 }
 

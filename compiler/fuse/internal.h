@@ -69,6 +69,7 @@ Place contiguous(int buffer, int n, const int64_t *dim);
 bool place_reshape(const Place *from, int n, const int64_t *dim, Place *to);
 Place place_slice(const Place *from, int axis, int64_t offset, int64_t size);
 int view_root(const Fuse *f, int value);       /* the value behind all views */
+bool alias_step(const Fuse *f, const Node *n);  /* this view is elementwise the same, up to broadcasting */
 bool view_is_alias(const Fuse *f, int value);  /* elementwise the same as its root, up to broadcasting */
 bool place_of(Fuse *f, int value, Place *out); /* through views; false: no strides express it */
 Place place_value(Fuse *f, int value);         /* the same, and the root gets a buffer and is needed */
@@ -88,7 +89,8 @@ void finish_loops(Fuse *f, Direction d);
 /* ---- names.c */
 void name_everything(Fuse *f);
 
-bool is_loop_node(const Node *n); /* pointwise, reduce, sum_to, join: printed as loops */
+bool is_loop_node(const Node *n);                /* pointwise, reduce, sum_to: printed as loops */
+bool is_row_sum(const Fuse *f, const Node *n);  /* a sum_to over the last axis alone: a reduction of the row */
 bool uses_index(const Op *op);    /* its expression counts elements */
 
 #endif

@@ -197,6 +197,16 @@ static void merge_biases(Fuse *f) {
   }
 }
 
+/* What is counted rather than read (iota) stands in memory where a view rearranges it. */
+static void list_counted(Fuse *f, int node) {
+  int value = node_at(f, node)->in[0];
+  const Node *from = producer(f, value);
+  if (from->op->kind != OP_SOURCE || !uses_index(from->op) || alias_step(f, node_at(f, node)) || f->placed[value])
+    return;
+  place_at(f, value, value_buffer(f, BUFFER_TABLE, value));
+  add_copy(f, node, value, value, f->root[value], false);
+}
+
 static void list_nodes(Fuse *f, bool **claimed) {
   for (int i = 0; i < f->g->nodes.n; i++) {
     const Node *n = node_at(f, i);
@@ -209,6 +219,7 @@ static void list_nodes(Fuse *f, bool **claimed) {
     } else if (n->op->kind != OP_VIEW) {
       add(f, (Item){.kind = ITEM_NODE, .node = i, .value = -1, .target = -1});
     } else {
+      list_counted(f, i);
       for (int o = 0; o < n->n_out; o++) {
         if (place_of(f, n->out[o], &p))
           continue;

@@ -218,27 +218,54 @@ static void name_kernels(Fuse *f, Direction d, Kernels *kernels, Names *taken) {
 
 /* ---- buffers ---------------------------------------------------------------------------------------------------- */
 
+/* "h.3.attn.qkv"; a layer's result that has no name of its own is called as the layer is. */
+static const char *value_path(const Fuse *f, int value) {
+  const Value *v = value_at(f, value);
+  Name path = scope_path(f, v->node);
+  bool result = false;
+  for (int i = 0; i < v->uses.n && path[0] && v->name == intern(producer(f, value)->op->name); i++)
+    result |= node_at(f, v->uses.at[i])->scope != node_at(f, v->node)->scope;
+  return !path[0] ? v->name : result ? path : format("%s.%s", path, v->name);
+}
+
+/* By value: the forward value it is the gradient of, -1 where none. */
+static int *gradient_owners(const Fuse *f) {
+  int *owner = alloc(sizeof(int) * (size_t)f->g->values.n);
+  for (int v = 0; v < f->g->values.n; v++)
+    owner[v] = -1;
+  for (int v = 0; v < f->g->values.n; v++)
+    for (int u = 0; u < value_at(f, v)->gradients.n; u++) {
+      int gradient = value_at(f, v)->gradients.at[u];
+      int root = gradient >= 0 ? view_root(f, gradient) : -1;
+      if (root >= 0 && (owner[root] < 0 || root == gradient))
+        owner[root] = v;
+    }
+  return owner;
+}
+
+static const char *parameter_path(const Fuse *f, Buffer *b) {
+  const Param *p = &f->g->params.at[b->param];
+  bool several = b->kind == BUFFER_ACCUMULATOR && p->uses.n > 1;
+  b->comment = several ? internf("%s, use %d", p->name, b->use + 1) : p->name;
+  return several && b->use > 0 ? format("%s_use_%d", p->name, b->use + 1) : p->name;
+}
+
 static void name_buffers(Fuse *f) {
-  static const char *const prefix[] = {[BUFFER_GRADIENT_RECEIVED] = "d_", [BUFFER_GRADIENT_SENT] = "d_", [BUFFER_LOSS] = ""};
   StageKernels *k = f->k;
+  int *owner = gradient_owners(f);
   Names taken = {0};
   for (int i = 0; i < k->buffers.n; i++) {
     Buffer *b = &k->buffers.at[i];
-    const char *region = b->region >= 0 ? k->regions.at[b->region].path : "";
-    const char *full;
+    const char *region = b->region >= 0 ? k->regions.at[b->region].path : "", *path, *prefix = "";
     if (b->param >= 0) {
-      full = f->g->params.at[b->param].name;
-      bool several = b->kind == BUFFER_ACCUMULATOR && f->g->params.at[b->param].uses.n > 1;
-      b->comment = several ? internf("%s, use %d", full, b->use + 1) : intern(full);
-      if (several && b->use > 0)
-        full = format("%s_use_%d", full, b->use + 1);
+      path = parameter_path(f, b);
     } else {
-      Name path = scope_path(f, value_at(f, b->value)->node);
-      full = path[0] ? format("%s.%s", path, value_at(f, b->value)->name) : value_at(f, b->value)->name;
-      b->comment = intern(full);
+      bool gradient = owner[b->value] >= 0;
+      path = value_path(f, gradient ? owner[b->value] : b->value);
+      prefix = gradient ? "d_" : "";
+      b->comment = gradient ? internf("gradient of %s", path) : intern(path);
     }
-    const char *p = (size_t)b->kind < sizeof prefix / sizeof *prefix && prefix[b->kind] ? prefix[b->kind] : "";
-    Name name = identifier(format("%s%s", p, relative(full, region)));
+    Name name = identifier(format("%s%s", prefix, relative(path, region)));
     b->name = unique(&taken, name, b->kind * 4096 + b->region + 1, NULL);
   }
 }

@@ -86,7 +86,7 @@ int view_root(const Fuse *f, int value) {
 }
 
 /* Shapes equal but for leading axes of size 1, or a broadcast. */
-static bool alias_step(const Fuse *f, const Node *n) {
+bool alias_step(const Fuse *f, const Node *n) {
   if (n->op == &op_expand || n->op == &op_detach)
     return true;
   if (n->op != &op_reshape)

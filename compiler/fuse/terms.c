@@ -68,7 +68,7 @@ static int term_of(Builder *b, int value) {
   int root = view_root(f, value), node = value_at(f, root)->node;
   const Node *n = node_at(f, node);
   bool alias = view_is_alias(f, value);
-  if (alias && (n->op == &op_constant || n->op == &op_full))
+  if (n->op == &op_constant || n->op == &op_full)
     return add_term(b, value, (Term){.kind = TERM_CONSTANT, .constant = node_number(n, "value"), .scalar = true,
                                      .name = value_at(f, root)->name});
   if (alias && n->op->kind == OP_SOURCE && n->op->expression)
@@ -121,7 +121,9 @@ static void loop_item(Builder *b, Item *it) {
     return;
   }
   const Node *n = node_at(f, it->node);
-  if (n->op->kind == OP_SUM_TO)
+  if (is_row_sum(f, n))
+    it->term = reduce_term(b, n, &op_sum, n->out[0]);
+  else if (n->op->kind == OP_SUM_TO)
     sum_to_store(b, n);
   else if (n->op->kind == OP_REDUCE)
     it->term = reduce_term(b, n, n->op, n->out[0]);
@@ -185,7 +187,8 @@ static void store_needed(Fuse *f, Direction d, int at) {
   for (int i = 0; i < group->items.n; i++) {
     const Item *it = &f->items[d].at[group->items.at[i]];
     const Node *n = node_at(f, it->node);
-    if (it->kind != ITEM_NODE || n->op->kind == OP_SUM_TO || !f->needed[n->out[0]])
+    bool summed = n->op->kind == OP_SUM_TO && !is_row_sum(f, n);
+    if (it->kind != ITEM_NODE || summed || !f->needed[n->out[0]])
       continue;
     Place to = place_value(f, n->out[0]);
     add_store(&b, it->term, place_broadcast(f, &to, value_at(f, n->out[0])->shape.batched, group), false);

@@ -1,0 +1,243 @@
+/* Fused kernels compute what the Graph says: every model of models/ at a small size, whole and cut in two
+ * at every legal place, is executed kernel by kernel in double and compared with the interpreter. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "autodiff/autodiff.h"
+#include "elaborate/elaborate.h"
+#include "fuse/kernel.h"
+#include "graph/interpret.h"
+#include "simplify/simplify.h"
+
+enum { MICROBATCH = 2 };
+
+/* ---- executing kernels ------------------------------------------------------------------------------ */
+
+typedef struct Machine { const StageKernels *k; double **memory; } Machine;
+
+static int64_t at(const Place *p, const int64_t *index) {
+  int64_t i = p->offset;
+  for (int d = 0; d < p->rank; d++)
+    i += index[d] * p->stride[d];
+  return i;
+}
+
+static bool next_index(int n, const int64_t *dim, int64_t *index) {
+  for (int d = n - 1; d >= 0; d--) {
+    if (++index[d] < dim[d])
+      return true;
+    index[d] = 0;
+  }
+  return false;
+}
+
+static double element(const Machine *m, const Kernel *k, const Term *t, double *const *row, const int64_t *index) {
+  int64_t j = index[k->n_dims - 1];
+  double operand[4];
+  if (t->kind == TERM_CONSTANT)
+    return t->constant;
+  if (t->kind == TERM_LOAD)
+    return m->memory[t->place.buffer][at(&t->place, index)];
+  for (int i = 0; i < t->n_in; i++)
+    operand[i] = row[t->in[i]][j];
+  if (t->op == &op_iota)
+    return (double)j;
+  if (t->op == &op_one_hot)
+    return (double)j == operand[0];
+  return t->op->fold(operand, t->node->attr);
+}
+
+static void run_row(const Machine *m, const Kernel *k, double **row, int64_t *index) {
+  int64_t size = k->dim[k->n_dims - 1], *j = &index[k->n_dims - 1];
+  for (int i = 0; i < k->terms.n; i++) {
+    const Term *t = &k->terms.at[i];
+    if (t->kind == TERM_REDUCE) {
+      double total = t->op == &op_max ? -INFINITY : 0;
+      for (int64_t c = 0; c < size; c++)
+        total = t->op == &op_max ? fmax(total, row[t->in[0]][c]) : total + row[t->in[0]][c];
+      for (int64_t c = 0; c < size; c++)
+        row[i][c] = total;
+      continue;
+    }
+    for (*j = 0; *j < size; ++*j)
+      row[i][*j] = element(m, k, t, row, index);
+    for (int64_t c = 1; t->scalar && c < size; c++)
+      assert_true(row[i][c] == row[i][0]);
+  }
+  for (int i = 0; i < k->stores.n; i++) {
+    const Store *s = &k->stores.at[i];
+    bool once = s->place.stride[k->n_dims - 1] == 0 && size > 1;
+    for (*j = 0; *j < (once ? 1 : size); ++*j) {
+      double *to = &m->memory[s->place.buffer][at(&s->place, index)];
+      *to = row[s->term][*j] + (s->accumulate ? *to : 0);
+    }
+  }
+  *j = 0;
+}
+
+static void run_loop(const Machine *m, const Kernel *k) {
+  int64_t index[MAX_DIM] = {0};
+  double **row = alloc(sizeof *row * (size_t)k->terms.n);
+  for (int i = 0; i < k->terms.n; i++)
+    row[i] = alloc(sizeof **row * (size_t)k->dim[k->n_dims - 1]);
+  for (int i = 0; i < k->stores.n; i++) {
+    const Place *p = &k->stores.at[i].place;
+    if (!k->stores.at[i].accumulate || m->k->buffers.at[p->buffer].kind == BUFFER_ACCUMULATOR)
+      continue;
+    do
+      m->memory[p->buffer][at(p, index)] = 0;
+    while (next_index(k->n_dims, k->dim, index));
+  }
+  do
+    run_row(m, k, row, index);
+  while (next_index(k->n_dims - 1, k->dim, index));
+}
+
+static void run_call(const Machine *m, const Kernel *k) {
+  const Graph *g = m->k->graph;
+  double *in[8], *out[8];
+  int64_t index[MAX_DIM] = {0}, n;
+  for (int i = 0; i < k->in.n + k->out.n; i++) {
+    const Place *p = i < k->in.n ? &k->in.at[i] : &k->out.at[i - k->in.n];
+    double *copy = alloc(sizeof *copy * (size_t)(m->k->buffers.at[p->buffer].elements + 1));
+    n = 0;
+    do
+      copy[n++] = m->memory[p->buffer][at(p, index)];
+    while (next_index(p->rank, p->dim, index));
+    *(i < k->in.n ? &in[i] : &out[i - k->in.n]) = copy;
+  }
+  int node = (int)(k->node - g->nodes.at);
+  k->node->op->evaluate(g, node, m->k->microbatch, (const double *const *)in, out);
+  for (int i = 0; i < k->out.n; i++) {
+    const Place *p = &k->out.at[i];
+    n = 0;
+    do {
+      double *to = &m->memory[p->buffer][at(p, index)];
+      double bias = k->bias >= 0 ? in[k->bias][index[p->rank - 1]] : 0;
+      *to = out[i][n++] + bias + (k->accumulate ? *to : 0);
+    } while (next_index(p->rank, p->dim, index));
+  }
+}
+
+static void run_kernels(const Machine *m, const Kernels *kernels) {
+  for (int i = 0; i < kernels->n; i++)
+    if (kernels->at[i].kind == KERNEL_LOOP)
+      run_loop(m, &kernels->at[i]);
+    else
+      run_call(m, &kernels->at[i]);
+}
+
+/* ---- comparing ----------------------------------------------------------------------------------------- */
+
+static double **values_of_inputs(const Graph *g) {
+  double **input = alloc(sizeof *input * (size_t)(g->inputs.n + 1));
+  for (int i = 0; i < g->inputs.n; i++) {
+    const Value *v = &g->values.at[g->inputs.at[i].value];
+    int64_t n = MICROBATCH * shape_elements(&v->shape);
+    input[i] = alloc(sizeof **input * (size_t)n);
+    for (int64_t j = 0; j < n; j++)
+      input[i][j] = v->type == TYPE_TOKEN ? rand() % (int)v->classes : rand() % 1000 / 500.0 - 1;
+  }
+  return input;
+}
+
+static double **values_of_params(const Graph *g) {
+  double **param = alloc(sizeof *param * (size_t)(g->params.n + 1));
+  for (int i = 0; i < g->params.n; i++) {
+    int64_t n = shape_elements(&g->params.at[i].shape);
+    param[i] = alloc(sizeof **param * (size_t)n);
+    for (int64_t j = 0; j < n; j++)
+      param[i][j] = rand() % 2001 / 1000.0 - 1;
+  }
+  return param;
+}
+
+static void expect(const Machine *m, const Buffer *b, const double *got, const double *want) {
+  double largest = 1e-30, worst = 0;
+  for (int64_t i = 0; i < b->elements; i++) {
+    largest = fmax(largest, fabs(want[i]));
+    worst = fmax(worst, fabs(want[i] - got[i]));
+    if (isnan(got[i]))
+      worst = INFINITY;
+  }
+  if (worst > 1e-9 * largest)
+    fail_msg("stage %d of pieces %d..%d: %s '%s' is off by %g of %g", m->k->stage, m->k->first_piece,
+             m->k->end_piece - 1, b->kind == BUFFER_ACCUMULATOR ? "the gradient of" : "value", b->comment, worst, largest);
+}
+
+static void check_stage(const Graph *g, const StageKernels *k, double **input, double **param, double **value) {
+  Machine m = {k, alloc(sizeof(double *) * (size_t)k->buffers.n)};
+  kernels_verify(k);
+  for (int i = 0; i < k->buffers.n; i++) {
+    const Buffer *b = &k->buffers.at[i];
+    m.memory[i] = alloc(sizeof(double) * (size_t)b->elements);
+    if (b->kind == BUFFER_WEIGHT)
+      m.memory[i] = param[b->param];
+    else if (b->kind == BUFFER_RECEIVED || b->kind == BUFFER_GRADIENT_RECEIVED)
+      m.memory[i] = value[b->value];
+    else if (b->kind != BUFFER_ACCUMULATOR && b->kind != BUFFER_INPUT)
+      for (int64_t j = 0; j < b->elements; j++)
+        m.memory[i][j] = NAN; /* what is read before it is written shows */
+    for (int j = 0; j < g->inputs.n; j++)
+      if (b->kind == BUFFER_INPUT && b->value == g->inputs.at[j].value)
+        m.memory[i] = input[j];
+  }
+  run_kernels(&m, &k->setup);
+  run_kernels(&m, &k->forward);
+  run_kernels(&m, &k->backward);
+  for (int i = 0; i < k->buffers.n; i++) {
+    const Buffer *b = &k->buffers.at[i];
+    if (b->kind == BUFFER_ACCUMULATOR)
+      expect(&m, b, m.memory[i], value[g->params.at[b->param].gradients.at[b->use]]);
+    else if (b->kind == BUFFER_SENT || b->kind == BUFFER_LOSS || b->kind == BUFFER_GRADIENT_SENT)
+      expect(&m, b, m.memory[i], value[b->value]);
+  }
+}
+
+static void check_model(const char *path, const char *const *define, int n) {
+  const Ast *file = parse_file(path);
+  Graph *g = file ? elaborate(file, &(ElaborateOptions){.define = define, .n_define = n}) : NULL;
+  diagnostics_flush();
+  assert_non_null(g);
+  autodiff(g);
+  simplify(g);
+  graph_verify(g);
+  Pieces p = cut(g);
+  srand(1);
+  double **input = values_of_inputs(g), **param = values_of_params(g);
+  double **value = interpret(g, MICROBATCH, (const double *const *)input, (const double *const *)param);
+  check_stage(g, fuse(g, &p, 0, p.n, 0, 1, MICROBATCH, false, 1), input, param, value);
+  assert_true(p.n > 1);
+  for (int c = 1; c < p.n; c++) {
+    check_stage(g, fuse(g, &p, 0, c, 0, 2, MICROBATCH, false, 1), input, param, value);
+    check_stage(g, fuse(g, &p, c, p.n, 1, 2, MICROBATCH, false, 1), input, param, value);
+  }
+}
+
+static void gpt(void **state) {
+  (void)state;
+  check_model("models/gpt_mini.pdm", (const char *[]){"n_layer=2", "n_head=2", "n_embd=8", "n_ctx=6", "vocab_size=11"}, 5);
+}
+
+static void llama(void **state) {
+  (void)state;
+  check_model("models/llama_mini.pdm",
+              (const char *[]){"n_layer=2", "n_head=4", "n_kv_head=2", "n_embd=16", "n_ctx=6", "hidden=12", "vocab_size=11"}, 7);
+}
+
+static void mlp(void **state) {
+  (void)state;
+  check_model("models/mlp.pdm", (const char *[]){"n_ctx=4", "n_embd=3", "hidden=5", "vocab_size=11"}, 4);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(gpt), cmocka_unit_test(llama), cmocka_unit_test(mlp)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
