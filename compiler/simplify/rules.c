@@ -111,16 +111,33 @@ static int rule_sub(Rewrite *w, int node) {
   return negated ? build(w, node, &op_add, (int[]){input(w, node, 0), negated->in[0]}, 2, NULL) : -1;
 }
 
+/* A product or quotient of a negated operand is the negated product. */
+static int negate_outside(Rewrite *w, int node) {
+  Node n = w->to->nodes.at[node];
+  for (int i = 0; i < 2; i++) {
+    const Node *negated = made_by(w, node, n.in[i], &op_neg);
+    if (!negated)
+      continue;
+    int in[2] = {n.in[0], n.in[1]};
+    in[i] = negated->in[0];
+    int positive = build(w, node, n.op, in, 2, NULL);
+    return build(w, node, &op_neg, &positive, 1, NULL);
+  }
+  return -1;
+}
+
 static int rule_mul(Rewrite *w, int node) {
   for (int i = 0; i < 2; i++)
     if (is(w, node, i, 1) && same_shape(w, node, 1 - i) >= 0)
       return same_shape(w, node, 1 - i);
   if (input(w, node, 0) == input(w, node, 1))
     return build(w, node, &op_square, (int[]){input(w, node, 0)}, 1, NULL);
-  return -1;
+  return negate_outside(w, node);
 }
 
-static int rule_div(Rewrite *w, int node) { return is(w, node, 1, 1) ? same_shape(w, node, 0) : -1; }
+static int rule_div(Rewrite *w, int node) {
+  return is(w, node, 1, 1) ? same_shape(w, node, 0) : negate_outside(w, node);
+}
 
 static int rule_neg(Rewrite *w, int node) {
   const Node *twice = made_by(w, node, input(w, node, 0), &op_neg);
@@ -141,6 +158,30 @@ static int rule_dropout(Rewrite *w, int node) {
 /* ---- reductions, views --------------------------------------------------------------------------- */
 
 static int rule_unchanged(Rewrite *w, int node) { return same_shape(w, node, 0); }
+
+/* The sum of negated elements is the negated sum. */
+static int rule_sum(Rewrite *w, int node) {
+  if (same_shape(w, node, 0) >= 0)
+    return same_shape(w, node, 0);
+  Node n = w->to->nodes.at[node];
+  const Node *negated = made_by(w, node, n.in[0], &op_neg);
+  if (!negated)
+    return -1;
+  int positive = build(w, node, n.op, negated->in, 1, n.attr);
+  return build(w, node, &op_neg, &positive, 1, NULL);
+}
+
+/* Over the last axis alone it is a plain sum. */
+static int rule_sum_to(Rewrite *w, int node) {
+  Shape x = *shape_of(w, input(w, node, 0));
+  int last = x.rank - 1;
+  if (last < 0 || x.dim[last] == 1)
+    return rule_sum(w, node);
+  x.dim[last] = 1;
+  if (!shape_equal(&x, result_shape(w, node)))
+    return rule_sum(w, node);
+  return build(w, node, &op_sum, (int[]){input(w, node, 0)}, 1, (Attr[MAX_ATTR]){{.number = last}});
+}
 
 static int rule_reshape(Rewrite *w, int node) {
   if (same_shape(w, node, 0) >= 0)
@@ -233,7 +274,7 @@ static int join_pads(Rewrite *w, int node, int a, int b) {
 static const struct { const Op *op; int (*rule)(Rewrite *, int); } rules[] = {
     {&op_add, rule_add}, {&op_sub, rule_sub}, {&op_mul, rule_mul}, {&op_div, rule_div}, {&op_neg, rule_neg},
     {&op_select, rule_select}, {&op_dropout, rule_dropout},
-    {&op_sum, rule_unchanged}, {&op_max, rule_unchanged}, {&op_sum_to, rule_unchanged},
+    {&op_sum, rule_sum}, {&op_max, rule_unchanged}, {&op_sum_to, rule_sum_to},
     {&op_reshape, rule_reshape}, {&op_transpose, rule_transpose}, {&op_expand, rule_expand},
     {&op_slice, rule_unchanged}, {&op_detach, rule_detach},
     {&op_concat, rule_concat}, {&op_pad, rule_unchanged},
