@@ -120,7 +120,7 @@ static void evaluate_attention(const Graph *g, int node, int64_t batch, const do
 const Op op_attention = {
     .name = "scaled_dot_product_attention",
     .signature = "scaled_dot_product_attention(q[heads, length, size], k, v, causal = false, scale = 0)",
-    .kind = OP_CALL, .min_in = 3, .max_in = 3,
+    .kind = OP_CALL, .strided_out = true, .min_in = 3, .max_in = 3,
     .attr = {{"causal", ATTR_BOOL, false, 0}, {"scale", ATTR_NUMBER, false, 0}},
     .shape = shape_attention, .derivative = derive_attention, .cost = cost_attention, .evaluate = evaluate_attention,
 };
@@ -177,7 +177,7 @@ static void evaluate_attention_gradient(const Graph *g, int node, int64_t batch,
 
 const Op op_attention_gradient = {
     .name = "attention_gradient", .signature = "attention_gradient(q, k, v, o, lse, d_o, causal, scale)",
-    .kind = OP_CALL, .internal = true, .min_in = 6, .max_in = 6,
+    .kind = OP_CALL, .strided_out = true, .internal = true, .min_in = 6, .max_in = 6,
     .attr = {{"causal", ATTR_BOOL, true, 0}, {"scale", ATTR_NUMBER, true, 0}},
     .shape = shape_attention_gradient, .cost = cost_attention_gradient, .evaluate = evaluate_attention_gradient,
 };

@@ -106,7 +106,7 @@ static void evaluate_weight_gradient(const Graph *g, int node, int64_t batch, co
 }
 
 const Op op_weight_gradient = {
-    .name = "weight_gradient", .signature = "weight_gradient(a[.., k], dy[.., n])", .kind = OP_CALL, .internal = true,
+    .name = "weight_gradient", .signature = "weight_gradient(a[.., k], dy[.., n])", .kind = OP_CALL, .strided_out = true, .internal = true,
     .min_in = 2, .max_in = 2,
     .shape = shape_weight_gradient, .cost = cost_weight_gradient, .evaluate = evaluate_weight_gradient,
 };
