@@ -239,7 +239,8 @@ static Plan *choose(const Planner *r, Plan **runners_up, int n) {
     Plan *other = next_best(&c);
     if (!other)
       break;
-    bool known = equal_plans(plan, other);
+    /* The sum of all stages decides how long a pipeline fills: a slower slowest stage may fill faster. */
+    bool known = equal_plans(plan, other) || other->batch_seconds < plan->batch_seconds;
     for (int i = 0; i < found; i++)
       known |= equal_plans(runners_up[i], other);
     if (!known)

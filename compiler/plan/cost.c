@@ -281,11 +281,10 @@ void price_plan(const Planner *r, const Costs *c, Plan *plan) {
     }
     s->update_seconds = c->update[at] * (double)plan->microbatches;
     s->send_bytes = (double)c->activations[s->end_piece];
-    double slower = c->receive[s->end_piece];
-    if (c->receive_gradient[s->end_piece] > slower)
-      slower = c->receive_gradient[s->end_piece];
-    times[i] = (StageTimes){s->forward_seconds, s->backward_seconds, s->recompute ? s->forward_seconds : 0,
-                            s->update_seconds, slower};
+    /* Whoever receives copies: a transfer is work of its core, and only the latency passes beside it. */
+    times[i] = (StageTimes){s->forward_seconds + c->receive[s->first_piece],
+                            s->backward_seconds + c->receive_gradient[s->end_piece],
+                            s->recompute ? s->forward_seconds : 0, s->update_seconds, r->latency};
     double busy = times[i].forward + times[i].backward + times[i].recompute;
     slowest = busy > slowest ? busy : slowest;
   }

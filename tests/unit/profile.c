@@ -1,0 +1,275 @@
+/* Profiles: from timed kernels to pieces, the file and its mistakes, and planning with it. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "model.h"
+#include "plan/profile.h"
+
+static Graph *graph;
+static Pieces pieces;
+static char *path;
+
+/* Instead of a machine: any kernel of a microbatch of b takes b milliseconds, tanh ten times as long. */
+static double pretended_seconds(const Kernel *k, int64_t b) {
+  bool slow = false;
+  for (int i = 0; i < k->terms.n; i++)
+    slow |= k->terms.at[i].node && k->terms.at[i].node->op == &op_tanh;
+  return (double)b * (slow ? 1e-2 : 1e-3);
+}
+
+static char *pretend(void *context, const char *text) {
+  const int64_t sizes[] = {1, 2, 3, 4, 6, 12};
+  int *calls = context;
+  (*calls)++;
+  assert_non_null(strstr(text, "main"));
+  Text t = {0};
+  for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+    StageKernels *k = fuse(graph, &pieces, 0, pieces.n, 0, 1, sizes[i], false, 1);
+    for (int j = 0; j < k->forward.n; j++)
+      text_add(&t, "%s %.9g\n", k->forward.at[j].signature, pretended_seconds(&k->forward.at[j], sizes[i]));
+    for (int j = 0; j < k->backward.n; j++)
+      text_add(&t, "%s %.9g\n", k->backward.at[j].signature, pretended_seconds(&k->backward.at[j], sizes[i]));
+  }
+  return t.at;
+}
+
+static PlanRequest request(void) {
+  return (PlanRequest){.workers = 2, .threads = 1, .compiler = "a compiler, version 1"};
+}
+
+static int build(void **unused) {
+  (void)unused;
+  graph = model_build((ModelOptions){.blocks = 6, .tied = true, .batch = 12});
+  pieces = cut(graph);
+  path = format("/tmp/pdc-profile-%ld.json", (long)getpid());
+  int calls = 0;
+  PlanRequest q = request();
+  bool made = profile_make(graph, &pieces, &q, path, pretend, &calls);
+  return made && calls == 1 ? 0 : -1;
+}
+
+static int remove_file(void **unused) {
+  (void)unused;
+  return unlink(path);
+}
+
+static ProfileSignature now(void) { return profile_signature(graph, &pieces, 1, "a compiler, version 1"); }
+
+static const Profile *read_profile(void) {
+  ProfileSignature s = now();
+  return profile_read(path, &pieces, &s);
+}
+
+/* ---- measuring --------------------------------------------------------------------------------------------- */
+
+static void every_kernel_counts_once(void **unused) {
+  (void)unused;
+  const Profile *profile = read_profile();
+  assert_non_null(profile);
+  assert_true(profile->sizes.n >= 2);
+  for (int i = 0; i < profile->sizes.n; i++) {
+    const MeasuredSize *m = &profile->sizes.at[i];
+    StageKernels *k = fuse(graph, &pieces, 0, pieces.n, 0, 1, m->microbatch, false, 1);
+    double forward = 0, backward = 0, of_pieces = 0, of_pieces_back = 0, listed = 0;
+    for (int j = 0; j < k->forward.n; j++)
+      forward += pretended_seconds(&k->forward.at[j], m->microbatch);
+    for (int j = 0; j < k->backward.n; j++)
+      backward += pretended_seconds(&k->backward.at[j], m->microbatch);
+    for (int j = 0; j < pieces.n; j++) {
+      of_pieces += m->forward[j];
+      of_pieces_back += m->backward[j];
+    }
+    for (int j = 0; j < m->kernels.n; j++)
+      listed += m->kernels.at[j].seconds * (double)m->kernels.at[j].count;
+    assert_true(fabs(of_pieces - forward) <= 1e-6 * forward);
+    assert_true(fabs(of_pieces_back - backward) <= 1e-6 * backward);
+    assert_true(fabs(listed - forward - backward) <= 1e-6 * listed);
+  }
+}
+
+/* Blocks are alike, so are their costs: a middle block costs what its neighbour does. */
+static void equal_blocks_cost_the_same(void **unused) {
+  (void)unused;
+  const MeasuredSize *m = &read_profile()->sizes.at[0];
+  int a = piece_find(&pieces, "h.2"), b = piece_find(&pieces, "h.3"), c = piece_find(&pieces, "h.4");
+  assert_int_equal(b - a, c - b);
+  for (int i = 0; i < b - a; i++) {
+    assert_true(fabs(m->forward[a + i] - m->forward[b + i]) <= 1e-9);
+    assert_true(fabs(m->backward[a + i] - m->backward[b + i]) <= 1e-9);
+  }
+}
+
+static void a_program_that_fails_is_diagnosed(void **unused) {
+  (void)unused;
+  ProfileSignature s = now();
+  PlanRequest q = request();
+  int before = error_count();
+  assert_null(profile_read("/no/such/file", &pieces, &s));
+  int calls = 0;
+  assert_false(profile_make(graph, &pieces, &q, "/no/such/folder/x.json", pretend, &calls));
+  assert_int_equal(error_count(), before + 2);
+  diagnostics_flush();
+}
+
+static char *print_nonsense(void *context, const char *text) {
+  (void)text;
+  return context;
+}
+
+static void nonsense_is_no_measurement(void **unused) {
+  (void)unused;
+  const char *const texts[] = {"", "abc", "abc def\n", "abc -1\n", "abc nan\n", " 1\n", "only-one 0.5\n"};
+  PlanRequest q = request();
+  for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+    int before = error_count();
+    assert_false(profile_make(graph, &pieces, &q, "/tmp/never-written.json", print_nonsense, (void *)texts[i]));
+    assert_int_equal(error_count(), before + 1);
+  }
+  assert_int_not_equal(access("/tmp/never-written.json", F_OK), 0);
+  diagnostics_flush();
+}
+
+/* ---- planning with it ---------------------------------------------------------------------------------------- */
+
+static void plans_use_measured_costs(void **unused) {
+  (void)unused;
+  PlanRequest q = request();
+  q.profile = path;
+  Plan *plan = plan_make(graph, &pieces, &q, NULL, 0);
+  assert_non_null(plan);
+  assert_non_null(strstr(plan->costs, path));
+  const MeasuredSize *m = profile_at(read_profile(), plan->microbatch);
+  assert_non_null(m);
+  double stage = 0, all = 0;
+  for (int i = 0; i < pieces.n; i++) {
+    stage += i < plan->stage[0].end_piece ? m->forward[i] : 0;
+    all += m->forward[i] + m->backward[i];
+  }
+  assert_true(fabs(stage - plan->stage[0].forward_seconds) <= 1e-9);
+  /* tanh outweighs everything, and there are six: three and three */
+  double first = plan->stage[0].forward_seconds + plan->stage[0].backward_seconds;
+  assert_true(fabs(first / all - 0.5) < 0.06);
+}
+
+static void microbatches_that_were_not_measured_are_not_used(void **unused) {
+  (void)unused;
+  PlanRequest q = request();
+  q.profile = path;
+  q.workers = 13;
+  q.threads = 1;
+  int before = error_count();
+  assert_null(plan_make(graph, &pieces, &q, NULL, 0)); /* 12 microbatches of 1, which is not among the four largest */
+  assert_int_equal(error_count(), before + 1);
+  diagnostics_flush();
+}
+
+/* ---- the file ------------------------------------------------------------------------------------------------ */
+
+static void what_is_written_reads_back(void **unused) {
+  (void)unused;
+  const Profile *profile = read_profile();
+  assert_non_null(profile);
+  assert_string_equal(profile_write(profile, &pieces), read_file(path, NULL));
+}
+
+static void another_machine_is_refused(void **unused) {
+  (void)unused;
+  ProfileSignature s[5] = {now(), now(), now(), now(), now()};
+  s[0].model = intern("other");
+  s[1].machine = intern("other");
+  s[2].threads = 2;
+  s[3].compiler = intern("other");
+  s[4].library = intern("other");
+  for (int i = 0; i < 5; i++) {
+    int before = error_count();
+    assert_null(profile_read(path, &pieces, &s[i]));
+    assert_int_equal(error_count(), before + 1);
+  }
+  s[3].compiler = intern(""); /* not known: not compared */
+  assert_non_null(profile_read(path, &pieces, &s[3]));
+  diagnostics_flush();
+}
+
+static void another_model_has_another_signature(void **unused) {
+  (void)unused;
+  Graph *g = model_build((ModelOptions){.blocks = 5, .tied = true, .batch = 12});
+  Pieces p = cut(g);
+  assert_true(profile_signature(g, &p, 1, NULL).model != now().model);
+  g = model_build((ModelOptions){.blocks = 6, .tied = true, .batch = 24, .clip = 1}); /* costs do not depend on these */
+  p = cut(g);
+  assert_true(profile_signature(g, &p, 1, NULL).model == now().model);
+}
+
+static const Profile *read_changed(const char *text, size_t n) {
+  char *other = format("%s.changed", path);
+  FILE *f = fopen(other, "wb");
+  assert_non_null(f);
+  assert_int_equal(fwrite(text, 1, n, f), n);
+  assert_int_equal(fclose(f), 0);
+  ProfileSignature s = now();
+  const Profile *profile = profile_read(other, &pieces, &s);
+  unlink(other);
+  return profile;
+}
+
+static void mistakes_are_diagnosed(void **unused) {
+  (void)unused;
+  const char *good = read_file(path, NULL);
+  const char *const edits[][2] = {
+    {"\"forward_ms\": ", "\"forward_ms\": -1"}, {"\"backward_ms\": ", "\"backward_ms\": \"x\", \"y\": "},
+    {"\"names\": [", "\"names\": [7, "},        {"\"names\": [\"wte\"", "\"names\": [\"h.1\""},
+    {"\"names\": [\"wte\"]", "\"names\": []"},  {"\"microbatch\": ", "\"microbatch\": 0."},
+    {"\"seconds\": ", "\"seconds\": -"},        {"\"kernels\"", "\"kernel\""},
+    {"\"signature\": {", "\"signature\": [{"},  {"\"microbatches\": [", "\"microbatches\": [], \"x\": ["},
+  };
+  for (size_t i = 0; i < sizeof edits / sizeof *edits; i++) {
+    const char *at = strstr(good, edits[i][0]);
+    assert_non_null(at);
+    char *bad = format("%.*s%s%s", (int)(at - good), good, edits[i][1], at + strlen(edits[i][0]));
+    int before = error_count();
+    assert_null(read_changed(bad, strlen(bad)));
+    assert_true(error_count() > before);
+  }
+  diagnostics_flush();
+}
+
+static void no_text_does_harm(void **unused) {
+  (void)unused;
+  size_t n;
+  const char *good = read_file(path, &n);
+  unsigned seed = 11;
+  for (int i = 0; i < 600; i++) {
+    char *text = alloc_copy(good, n + 1);
+    size_t length = i % 3 ? n : (size_t)rand_r(&seed) % n;
+    for (int k = 0; k < i % 5; k++)
+      text[(size_t)rand_r(&seed) % n] = (char)(rand_r(&seed) % 256);
+    int before = error_count();
+    if (!read_changed(text, length))
+      assert_true(error_count() > before);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+    cmocka_unit_test(every_kernel_counts_once),
+    cmocka_unit_test(equal_blocks_cost_the_same),
+    cmocka_unit_test(a_program_that_fails_is_diagnosed),
+    cmocka_unit_test(nonsense_is_no_measurement),
+    cmocka_unit_test(plans_use_measured_costs),
+    cmocka_unit_test(microbatches_that_were_not_measured_are_not_used),
+    cmocka_unit_test(what_is_written_reads_back),
+    cmocka_unit_test(another_machine_is_refused),
+    cmocka_unit_test(another_model_has_another_signature),
+    cmocka_unit_test(mistakes_are_diagnosed),
+    cmocka_unit_test(no_text_does_harm),
+  };
+  return cmocka_run_group_tests(tests, build, remove_file);
+}
