@@ -18,13 +18,8 @@ static int next_attribute(const Op *op, const bool *given) {
   return -1;
 }
 
-typedef struct Operands { Vec(int) in; Vec(Val) numbers; bool tensors; } Operands;
-
-static void add_operand(Elaborator *e, const Frame *f, Operands *o, Val v, Span where) {
-  o->tensors |= v.kind == VAL_TENSOR;
-  push(&o->numbers, v);
-  push(&o->in, v.kind == VAL_TENSOR ? v.value : graph_constant(e->g, v.number, f->scope, where));
-}
+typedef struct Operand { Val val; Span span; } Operand; /* tensors and numbers */
+typedef Vec(Operand) Operands;
 
 static bool list_of_tensors(Val v) {
   for (int i = 0; i < v.n; i++)
@@ -38,13 +33,13 @@ static bool sort_arguments(Elaborator *e, Frame *f, const Op *op, const Ast *cal
   for (int i = 0; i < MAX_ATTR && op->attr[i].name; i++) attr[i].number = op->attr[i].fallback;
   for (int i = 0; i < call->list.n; i++) {
     const Ast *a = call->list.at[i];
-    bool wanting = o->in.n < op->min_in && (args[i].kind == VAL_NUMBER && op->kind == OP_POINTWISE);
+    bool wanting = o->n < op->min_in && args[i].kind == VAL_NUMBER && op->kind == OP_POINTWISE;
     if (!a->name && (args[i].kind == VAL_TENSOR || wanting)) {
-      add_operand(e, f, o, args[i], a->span);
+      push(o, ((Operand){args[i], a->span}));
       continue;
     }
     if (!a->name && op->max_in < 0 && list_of_tensors(args[i])) {
-      for (int k = 0; k < args[i].n; k++) add_operand(e, f, o, args[i].list[k], a->span);
+      for (int k = 0; k < args[i].n; k++) push(o, ((Operand){args[i].list[k], a->span}));
       continue;
     }
     int which = a->name ? attribute_index(op, a->name) : next_attribute(op, given);
@@ -82,8 +77,8 @@ static Val reduce_axis(Elaborator *e, Frame *f, const Op *op, int x, Attr *attr,
 
 static Val fold_numbers(const Frame *f, const Op *op, const Ast *call, const Operands *o, const Attr *attr) {
   double number[4];
-  ensure(o->numbers.n <= 4);
-  for (int i = 0; i < o->numbers.n; i++) number[i] = o->numbers.at[i].number;
+  ensure(o->n <= 4);
+  for (int i = 0; i < o->n; i++) number[i] = o->at[i].val.number;
   double x = op->fold(number, attr);
   if (isfinite(x)) return val_number(x);
   fail(f, call->span, "PD0213", "'%s' of %.15g has no finite value", op->name, number[0]);
@@ -94,10 +89,14 @@ static Val call_op(Elaborator *e, Frame *f, const Op *op, const Ast *call, const
   Operands o = {0};
   Attr attr[MAX_ATTR] = {{0}};
   if (!sort_arguments(e, f, op, call, args, &o, attr)) return POISON;
-  if (op->fold && !o.tensors && o.in.n == op->min_in && o.in.n > 0) return fold_numbers(f, op, call, &o, attr);
-  if (op->kind == OP_REDUCE && o.in.n == 1) return reduce_axis(e, f, op, o.in.at[0], attr, call->span);
+  bool tensors = false;
+  for (int i = 0; i < o.n; i++) tensors |= o.at[i].val.kind == VAL_TENSOR;
+  if (op->fold && !tensors && o.n == op->min_in && o.n > 0) return fold_numbers(f, op, call, &o, attr);
+  Ints in = {0};
+  for (int i = 0; i < o.n; i++) push(&in, want_tensor(e, f, o.at[i].val, o.at[i].span, "an operand"));
+  if (op->kind == OP_REDUCE && in.n == 1) return reduce_axis(e, f, op, in.at[0], attr, call->span);
   int errors = error_count();
-  Val v = build(e, f, op, o.in.at, o.in.n, attr, call->span, call->span);
+  Val v = build(e, f, op, in.at, in.n, attr, call->span, call->span);
   if (error_count() > errors)
     for (int i = 0; i < call->list.n; i++) underline(diagnostic_last(), call->list.at[i]->span);
   return v;
@@ -160,6 +159,7 @@ static Instance *duplicate(Frame *f, Name name, const Ast *call, const Ast *labe
   note_at(d, other->span, "the first one is here");
   Name stem = intern_n(name, strcspn(name, "."));
   if (label) help(d, "give it another label; calling '%s(...)' shares the first one's parameters", name);
+  else if (f->counter) help(d, "a label with the counter names each: '%s[%s]: %s'", stem, f->counter, ast_text(call));
   else help(d, "a label names it: '%s_2: %s'", stem, ast_text(call));
   return NULL;
 }
@@ -308,6 +308,12 @@ static bool too_deep(Elaborator *e, const Frame *f, const Layer *layer, Span whe
   return true;
 }
 
+/* To the caller, all that a layer made comes from its call. */
+static void comes_from(Elaborator *e, Span call, int values_before) {
+  for (int i = values_before; i < e->g->values.n; i++)
+    if (e->g->nodes.at[e->g->values.at[i].node].op->kind != OP_SOURCE) e->g->values.at[i].span = call;
+}
+
 static Val inline_layer(Elaborator *e, Frame *f, Instance *instance, const Ast *call, const Val *args) {
   if (instance->poisoned) return POISON;
   const Layer *layer = instance->layer;
@@ -319,7 +325,9 @@ static Val inline_layer(Elaborator *e, Frame *f, Instance *instance, const Ast *
   instance->calls++;
   if (!bind_arguments(e, &inner, call, given)) return POISON;
   instance->poisoned = false;
+  int before = e->g->values.n;
   run_block(e, &inner, layer->ast->a);
+  comes_from(e, call->span, before);
   if (inner.returned) return inner.result;
   if (!inner.doubtful) {
     Diagnostic *d = fail(&inner, layer->ast->span2, "PD0112", "the layer '%s' returns nothing", layer->name);

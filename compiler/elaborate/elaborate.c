@@ -6,7 +6,7 @@
 static void read_defines(Elaborator *e) {
   for (int i = 0; i < e->options->n_define; i++) {
     const Ast *a = parse_define(e->options->define[i]);
-    if (a) push(&e->defines, ((Define){a->name, a->a, false}));
+    if (a) push(&e->defines, ((Define){a->name, a, false}));
   }
 }
 
@@ -14,7 +14,7 @@ static void check_defines(const Elaborator *e) {
   for (int i = 0; i < e->defines.n; i++) {
     if (e->defines.at[i].used) continue;
     Name name = e->defines.at[i].name;
-    Diagnostic *d = error_at(e->defines.at[i].ast->span, "PD0216", "'%s' is no attribute of the model '%s' and no setting of its training",
+    Diagnostic *d = error_at(e->defines.at[i].ast->span2, "PD0216", "'%s' is no attribute of the model '%s' and no setting of its training",
                              name, e->model->name);
     Vec(const char *) known = {0};
     for (int k = 0; k < e->model->list.n; k++) push(&known, e->model->list.at[k]->name);

@@ -80,10 +80,11 @@ typedef struct Frame {
   bool doubtful;      /* something that could define names was skipped: unknown ones are no mistakes */
   bool returned;
   Val result;
+  Name counter;       /* of the innermost loop */
   Name result_hint;   /* the variable a call is assigned to as a whole */
 } Frame;
 
-typedef struct Define { Name name; const Ast *ast; bool used; } Define;
+typedef struct Define { Name name; const Ast *ast; bool used; } Define; /* AST_SETTING */
 
 typedef struct Elaborator {
   Graph *g;

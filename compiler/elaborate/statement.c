@@ -49,11 +49,11 @@ void run_block(Elaborator *e, Frame *f, const Ast *block) {
 
 /* ---- assignment ---------------------------------------------------------------------------- */
 
-/* The user's name for a value that the statement just made. */
-static void name_value(Elaborator *e, const Frame *f, Val v, Name name, int values_before) {
+/* The user's name for a value that the statement just made, be it inside a layer. */
+static void name_value(Elaborator *e, Val v, Name name, int values_before) {
   if (v.kind != VAL_TENSOR || v.value < values_before) return;
   Value *value = &e->g->values.at[v.value];
-  if (e->g->nodes.at[value->node].scope == f->scope) value->name = name;
+  if (e->g->nodes.at[value->node].op->kind != OP_SOURCE) value->name = name;
 }
 
 static void run_assign(Elaborator *e, Frame *f, const Ast *a) {
@@ -75,7 +75,7 @@ static void run_assign(Elaborator *e, Frame *f, const Ast *a) {
   }
   for (int i = 0; i < n; i++) {
     Val one = v.kind == VAL_SEVERAL ? v.list[i] : v;
-    name_value(e, f, one, a->list.at[i]->name, before);
+    name_value(e, one, a->list.at[i]->name, before);
     variable_set(f, a->list.at[i]->name, one, a->list.at[i]->span);
   }
 }
@@ -96,7 +96,9 @@ static bool evaluate_shape(Elaborator *e, Frame *f, const Ast *a, Shape *s) {
       fail(f, dim->span, "PD0321", "'..' stands in signatures and slices; a declaration gives every size");
       return false;
     }
-    good = want_size(e, f, evaluate(e, f, dim), dim->span, &s->dim[s->rank++]) && good;
+    bool sized = want_size(e, f, evaluate(e, f, dim), dim->span, &s->dim[s->rank++]);
+    if (!sized && dim->kind == AST_NAME) variable_set(f, dim->name, POISON, dim->span); /* told once */
+    good = good && sized;
     elements *= (double)s->dim[i];
   }
   if (good && elements > 0x1p40) {
@@ -242,9 +244,12 @@ static void run_if(Elaborator *e, Frame *f, const Ast *a) {
 
 static bool loop_once(Elaborator *e, Frame *f, const Ast *a, Val v) {
   int had = f->variables.n;
+  Name outer = f->counter;
+  f->counter = a->name;
   variable_declare(f, a->name, v, true, a->span2);
   run_block(e, f, a->b);
   leave_block(f, had);
+  f->counter = outer;
   return !f->returned;
 }
 

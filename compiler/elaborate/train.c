@@ -18,7 +18,7 @@ const Ast *define_take(Elaborator *e, Name name) {
   for (int i = 0; i < e->defines.n; i++)
     if (e->defines.at[i].name == name) {
       e->defines.at[i].used = true;
-      last = e->defines.at[i].ast;
+      last = e->defines.at[i].ast->a;
     }
   return last;
 }
