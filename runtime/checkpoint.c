@@ -1,300 +1,224 @@
-/* Weights from and to safetensors files. One file holds every parameter of all stages, a tied one once.
- * Ranks read what they hold; rank 0 writes, tensor by tensor, what the others send in pieces. */
+/* The state of a training, so that it can go on after an end: DIR/step-N/shard-R-of-S.safetensors, one
+ * shard a rank, each written beside its name and renamed; a step is complete when its S shards are there.
+ * A shard holds, for each parameter that its stage owns, weights.NAME (W(t) after t = N updates),
+ * previous.NAME (W(t - 1), under 2BW), moment1.NAME, moment2.NAME, as they stand in memory. Any plan finds
+ * its parameters by name in all shards. Microbatches in flight are not kept: they are run again with the
+ * weights they had. */
 #include "internal.h"
 #include "safetensors.h"
 
+#include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
-/* ---- reading --------------------------------------------------------------------------------- */
+int64_t pd_sample_base;
 
-/* A parameter's shape in a file. */
-static void file_shape(const struct pd_parameter *p, int64_t *dim) {
-  bool swapped = p->stored_in_out && p->rank == 2;
-  for (int i = 0; i < p->rank; i++) dim[i] = p->dim[swapped ? 1 - i : i];
+enum { PATH_BYTES = 4096, TENSORS = 4 };
+
+static void shard_path(char *to, int64_t step, int shard, int shards) {
+  int n = snprintf(to, PATH_BYTES, "%s/step-%lld/shard-%d-of-%d.safetensors", pd_options.checkpoint,
+                   (long long)step, shard, shards);
+  if (n >= PATH_BYTES) pd_fail("the path '%.100s...' is too long", pd_options.checkpoint);
 }
 
-static void print_shape(char *to, size_t room, int rank, const int64_t *dim) {
-  size_t n = (size_t)snprintf(to, room, "[");
-  for (int i = 0; i < rank && n < room; i++)
-    n += (size_t)snprintf(to + n, room - n, "%s%lld", i ? ", " : "", (long long)dim[i]);
-  if (n < room) snprintf(to + n, room - n, "]");
-}
-
-static void copy_in(const struct pd_parameter *p, const struct pd_entry *e, float *to) {
-  if (p->stored_in_out && p->rank == 2) {
-    int64_t rows = p->dim[0], columns = p->dim[1];
-    for (int64_t i = 0; i < rows; i++)
-      for (int64_t j = 0; j < columns; j++) to[i * columns + j] = pd_entry_float(e, j * rows + i);
-  } else if (e->dtype == PD_F32)
-    memcpy(to, e->data, (size_t)p->elements * sizeof(float));
-  else
-    for (int64_t i = 0; i < p->elements; i++) to[i] = pd_entry_float(e, i);
-}
-
-static bool load_one(const char *path, const struct pd_safetensors *s, const struct pd_parameter *p,
-                     unsigned char *used, char *why) {
-  const struct pd_entry *e = pd_safetensors_find(s, p->name);
-  if (!e) return pd_refuse(why, "'%s' holds no tensor '%s'", path, p->name);
-  int64_t dim[PD_MAX_RANK] = {0};
-  file_shape(p, dim);
-  bool same = e->rank == p->rank;
-  for (int i = 0; same && i < p->rank; i++) same = e->dim[i] == dim[i];
-  if (!same) {
-    char found[160], needed[160];
-    print_shape(found, sizeof found, e->rank, e->dim);
-    print_shape(needed, sizeof needed, p->rank, dim);
-    return pd_refuse(why, "'%s': tensor '%s' has shape %s, the model needs %s", path, e->name, found, needed);
-  }
-  if (e->dtype == PD_OTHER)
-    return pd_refuse(why, "'%s': tensor '%s' is not of type F32, F16, BF16 or F64", path, e->name);
-  copy_in(p, e, (float *)(pd.arena + pd.stage->weights + p->offset));
-  used[e - s->at] = 1;
-  return true;
-}
-
-static bool map_file(const char *path, const void **map, size_t *size, char *why) {
-  struct stat st;
-  int fd = open(path, O_RDONLY | O_CLOEXEC);
-  bool ok = fd >= 0 && !fstat(fd, &st);
-  int error = errno;
-  if (ok && S_ISREG(st.st_mode) && st.st_size > 0) {
-    *size = (size_t)st.st_size;
-    *map = mmap(NULL, *size, PROT_READ, MAP_PRIVATE, fd, 0);
-    error = errno;
-    ok = *map != MAP_FAILED;
-  } else if (ok) {
-    close(fd);
-    return pd_refuse(why, "'%s' is not a safetensors file", path);
-  }
-  if (fd >= 0) close(fd);
-  return ok || pd_refuse(why, "cannot read '%s': %s", path, strerror(error));
-}
-
-/* One note names what no stage has a use for: attention masks, say, or a second name of tied weights. */
-static void note_unused(const char *path, const struct pd_safetensors *s, unsigned char *used) {
-  unsigned char *by_any = pd_allocate((size_t)s->n);
-  MPI_Request request;
-  MPI_Iallreduce(used, by_any, s->n, MPI_UNSIGNED_CHAR, MPI_MAX, pd_comm_control, &request);
-  pd_wait(1, &request, "all ranks to read the weights", -1, NULL, -1);
-  int unused = 0, first = -1;
-  for (int i = s->n - 1; i >= 0; i--)
-    if (!by_any[i]) {
-      unused++;
-      first = i;
-    }
-  if (unused)
-    pd_note("'%s': ignored %d tensor%s that the model does not have: '%s'%s", path, unused,
-            unused == 1 ? "" : "s", s->at[first].name, unused == 1 ? "" : ", ...");
-  free(by_any);
-}
-
-void pd_load_weights(const char *path) {
-  char why[PD_WHY] = "", cause[PD_WHY] = "";
-  const void *map = NULL;
-  size_t size = 0;
-  struct pd_safetensors s = {0};
-  if (map_file(path, &map, &size, why) && !pd_safetensors_parse(map, size, &s, cause))
-    pd_refuse(why, "cannot read '%s': %.900s", path, cause);
-  unsigned char *used = pd_allocate((size_t)s.n);
-  for (int i = 0; i < pd.stage->n_parameters && !*why; i++)
-    load_one(path, &s, &pd.stage->parameters[i], used, why);
-  pd_agree(why);
-  note_unused(path, &s, used);
-  free(used);
-  pd_safetensors_free(&s);
-  munmap((void *)map, size);
-}
-
-/* ---- what rank 0 knows of the others' parameters --------------------------------------------- */
-
-struct description {
-  int32_t order, owner, rank, name_at;
-  int64_t dim[PD_MAX_RANK], elements;
-};
-
-/* The parameters this rank writes, described one after another, then their names. */
-static char *describe(int32_t *bytes) {
+/* Tensor `i` of a parameter: its name's beginning and its place; NULL when this stage has none. */
+static float *tensor(const struct pd_parameter *p, int i, int64_t step, const char **kind) {
+  static const char *const kinds[TENSORS] = {"weights", "previous", "moment1", "moment2"};
   const struct pd_stage *s = pd.stage;
-  size_t n = 0, names = 0;
-  for (int i = 0; i < s->n_parameters; i++)
-    if (s->parameters[i].owner == s->stage) {
-      n++;
-      names += strlen(s->parameters[i].name) + 1;
-    }
-  size_t head = n * sizeof(struct description);
-  *bytes = (int32_t)(sizeof(int64_t) + head + (names + 7) / 8 * 8);
-  char *all = pd_allocate((size_t)*bytes), *name = all + sizeof(int64_t) + head;
-  *(int64_t *)all = (int64_t)n;
-  struct description *d = (struct description *)(all + sizeof(int64_t));
-  for (int i = 0; i < s->n_parameters; i++) {
-    const struct pd_parameter *p = &s->parameters[i];
-    if (p->owner != s->stage) continue;
-    *d = (struct description){.order = p->order,
-                              .owner = s->stage,
-                              .rank = p->rank,
-                              .name_at = (int32_t)(name - all),
-                              .elements = p->elements};
-    file_shape(p, d->dim);
-    d++;
-    name = stpcpy(name, p->name) + 1;
+  *kind = kinds[i];
+  if (i < 2) {
+    if (i == 1 && (s->versions < 2 || step < 1)) return NULL;
+    return (float *)(pd.arena + s->weights + (size_t)((step - i) % s->versions) * s->weights_stride +
+                     p->offset);
   }
-  return all;
+  if (i - 2 >= s->n_moments) return NULL;
+  return (float *)(pd.arena + s->moments + (size_t)(i - 2) * s->moments_stride + p->offset);
 }
 
-/* On rank 0: entries by order of declaration, and the rank that holds each. A parameter that nothing uses
- * stands on no rank: its entry has no name. */
-static struct pd_entry *gather_entries(int *owner) {
-  int n = pd.stage->n_model_parameters, total = 0;
-  int32_t mine_bytes, *bytes = pd_allocate(sizeof *bytes * (size_t)pd.ranks),
-                      *at = pd_allocate(sizeof *at * (size_t)pd.ranks);
-  char *mine = describe(&mine_bytes);
-  MPI_Request request;
-  MPI_Iallgather(&mine_bytes, 1, MPI_INT32_T, bytes, 1, MPI_INT32_T, pd_comm_control, &request);
-  pd_wait(1, &request, "all ranks to describe their weights", -1, NULL, -1);
-  for (int r = 0; r < pd.ranks; r++) {
-    at[r] = total;
-    total += bytes[r];
-  }
-  char *all = pd_allocate((size_t)total);
-  MPI_Igatherv(mine, mine_bytes, MPI_BYTE, all, bytes, at, MPI_BYTE, 0, pd_comm_control, &request);
-  pd_wait(1, &request, "all ranks to describe their weights", -1, NULL, -1);
-  free(mine);
-  struct pd_entry *entries = pd_allocate(sizeof *entries * (size_t)n);
-  for (int r = 0; r < pd.ranks && !pd.rank; r++) {
-    const char *from = all + at[r];
-    const struct description *d = (const struct description *)(from + sizeof(int64_t));
-    for (int64_t i = *(const int64_t *)from; i > 0; i--, d++) {
-      struct pd_entry *e = &entries[d->order];
-      *e = (struct pd_entry){.name = strdup(from + d->name_at), .rank = d->rank, .elements = d->elements};
-      memcpy(e->dim, d->dim, sizeof d->dim);
-      owner[d->order] = d->owner;
-    }
-  }
-  free(all);
-  free(bytes);
-  free(at);
-  return entries;
+static char *joined(const char *kind, const char *name) {
+  char *text = pd_allocate(strlen(kind) + strlen(name) + 2);
+  return strcat(strcat(strcpy(text, kind), "."), name);
 }
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
-enum { PIECE = 1 << 18 }; /* floats */
-
-/* Elements [first, first + n) of a parameter in the file's order. */
-static void copy_out(const struct pd_parameter *p, int64_t first, int64_t n, float *to) {
-  const struct pd_stage *s = pd.stage;
-  const float *w = (const float *)(pd.arena + s->weights +
-                                   (size_t)(pd.steps % s->versions) * s->weights_stride + p->offset);
-  if (!(p->stored_in_out && p->rank == 2)) {
-    memcpy(to, w + first, (size_t)n * sizeof *to);
-    return;
-  }
-  int64_t rows = p->dim[0], columns = p->dim[1];
-  for (int64_t i = 0; i < n; i++) to[i] = w[(first + i) % rows * columns + (first + i) / rows];
+static unsigned char *shard_header(const struct pd_entry *entries, int n, int64_t step, size_t *bytes) {
+  char steps[32], samples[32], seed[32];
+  snprintf(steps, sizeof steps, "%lld", (long long)step);
+  snprintf(samples, sizeof samples, "%lld", (long long)(pd_sample_base + step * pd.stage->batch));
+  snprintf(seed, sizeof seed, "%llu", (unsigned long long)pd.seed);
+  const char *const metadata[][2] = {
+    {"format", "pt"}, {"model", pd.stage->model}, {"step", steps}, {"samples", samples}, {"seed", seed}};
+  return pd_safetensors_header(entries, n, metadata, 5, bytes);
 }
 
-static const struct pd_parameter *parameter_of_order(int order) {
-  for (int i = 0; i < pd.stage->n_parameters; i++)
-    if (pd.stage->parameters[i].order == order) return &pd.stage->parameters[i];
-  pd_fail("internal: parameter %d is not held here", order);
-}
-
-static void send_pieces(const struct pd_parameter *p, float *piece) {
-  for (int64_t first = 0; first < p->elements; first += PIECE) {
-    int64_t n = p->elements - first < PIECE ? p->elements - first : PIECE;
-    MPI_Request request;
-    copy_out(p, first, n, piece);
-    MPI_Isend(piece, (int)n, MPI_FLOAT, 0, p->order, pd_comm_control, &request);
-    pd_wait(1, &request, "weights", -1, "to be taken by", 0);
-  }
-}
-
-static bool write_tensor(FILE *out, int order, int owner, int64_t elements, float *piece) {
-  const struct pd_parameter *p = owner == 0 ? parameter_of_order(order) : NULL;
-  for (int64_t first = 0; first < elements; first += PIECE) {
-    int64_t n = elements - first < PIECE ? elements - first : PIECE;
-    if (p)
-      copy_out(p, first, n, piece);
-    else {
-      MPI_Request request;
-      MPI_Irecv(piece, (int)n, MPI_FLOAT, owner, order, pd_comm_control, &request);
-      pd_wait(1, &request, "weights", -1, "from", owner);
+/* The tensors this rank keeps, and where they stand. */
+static int collect(int64_t step, struct pd_entry *entries, const float **at) {
+  int n = 0;
+  for (int i = 0; i < pd.stage->n_parameters; i++) {
+    const struct pd_parameter *p = &pd.stage->parameters[i];
+    for (int j = 0; j < TENSORS && p->owner == pd.stage->stage; j++) {
+      const char *kind;
+      if (!(at[n] = tensor(p, j, step, &kind))) continue;
+      entries[n] = (struct pd_entry){.name = joined(kind, p->name), .rank = p->rank, .elements = p->elements};
+      memcpy(entries[n++].dim, p->dim, sizeof p->dim);
     }
-    if (fwrite(piece, sizeof *piece, (size_t)n, out) != (size_t)n) return false;
   }
-  return true;
+  return n;
 }
 
-static void beside(const char *path, char *to, size_t room) {
-  if (snprintf(to, room, "%s.%d.new", path, (int)getpid()) >= (int)room)
-    pd_fail("the path '%.100s...' is too long", path);
-}
-
-bool pd_writable(const char *path, char *why) {
-  char other[4096];
-  struct stat st;
-  if (!stat(path, &st) && !S_ISREG(st.st_mode))
-    return pd_refuse(why, "cannot write '%s': it is no regular file", path);
-  beside(path, other, sizeof other);
-  int fd = open(other, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-  if (fd < 0) return pd_refuse(why, "cannot write '%s': %s", path, strerror(errno));
-  close(fd);
-  unlink(other);
-  return true;
-}
-
-static void write_file(const char *path, const struct pd_entry *entries, const int *owner, float *piece) {
-  int n = pd.stage->n_model_parameters;
-  char other[4096];
-  beside(path, other, sizeof other);
-  size_t bytes = 0;
-  struct pd_entry *present = pd_allocate(sizeof *present * (size_t)n);
-  int n_present = 0;
-  for (int i = 0; i < n; i++)
-    if (entries[i].name) present[n_present++] = entries[i];
-  unsigned char *header = pd_safetensors_header(present, n_present, &bytes);
-  free(present);
-  FILE *out = header ? fopen(other, "wbx") : NULL;
-  bool ok = out && fwrite(header, 1, bytes, out) == bytes;
-  for (int i = 0; ok && i < n; i++)
-    ok = !entries[i].name || write_tensor(out, i, owner[i], entries[i].elements, piece);
-  ok = ok && !fflush(out) && !fsync(fileno(out));
-  int error = errno;
-  if (out && fclose(out) && ok) {
-    ok = false;
-    error = errno;
+void pd_checkpoint_write(int64_t step) {
+  char path[PATH_BYTES];
+  size_t room = (size_t)pd.stage->n_parameters * TENSORS, bytes = 0;
+  struct pd_entry *entries = pd_allocate(sizeof *entries * room);
+  const float **at = pd_allocate(sizeof *at * room);
+  int n = collect(step, entries, at);
+  shard_path(path, step, pd.rank, pd.ranks);
+  *strrchr(path, '/') = 0;
+  if (mkdir(path, 0777) && errno != EEXIST) pd_fail("cannot make directory '%s': %s", path, strerror(errno));
+  shard_path(path, step, pd.rank, pd.ranks);
+  unsigned char *header = shard_header(entries, n, step, &bytes);
+  struct pd_output out;
+  bool ok = header && pd_output_open(&out, path) && fwrite(header, 1, bytes, out.file) == bytes;
+  for (int i = 0; ok && i < n; i++) {
+    size_t elements = (size_t)entries[i].elements;
+    ok = fwrite(at[i], sizeof(float), elements, out.file) == elements;
   }
-  if (ok && rename(other, path)) {
-    ok = false;
-    error = errno;
-  }
+  if (!header || !pd_output_close(&out, ok)) pd_fail("cannot write '%s': %s", path, strerror(errno));
   free(header);
-  if (ok) return;
-  if (out) unlink(other);
-  pd_fail("cannot write '%s': %s", path, strerror(error));
+  for (int i = 0; i < n; i++) free(entries[i].name);
+  free(entries);
+  free(at);
 }
 
-void pd_save_weights(const char *path) {
-  const struct pd_stage *s = pd.stage;
-  int *owner = pd_allocate(sizeof *owner * (size_t)s->n_model_parameters);
-  struct pd_entry *entries = gather_entries(owner);
-  float *piece = pd_allocate(PIECE * sizeof *piece);
-  if (!pd.rank)
-    write_file(path, entries, owner, piece);
-  else
-    for (int order = 0; order < s->n_model_parameters; order++)
-      for (int i = 0; i < s->n_parameters; i++)
-        if (s->parameters[i].order == order && s->parameters[i].owner == s->stage)
-          send_pieces(&s->parameters[i], piece);
-  for (int i = 0; i < s->n_model_parameters; i++) free(entries[i].name);
-  free(entries);
-  free(owner);
-  free(piece);
+/* ---- reading --------------------------------------------------------------------------------- */
+
+/* The number of shards of a complete step, or 0. */
+static int complete(int64_t step) {
+  char path[PATH_BYTES];
+  struct stat st;
+  snprintf(path, sizeof path, "%s/step-%lld", pd_options.checkpoint, (long long)step);
+  DIR *dir = opendir(path);
+  int found = 0;
+  for (struct dirent *d; dir && (d = readdir(dir));) {
+    int shard, shards, end = 0, r = 0;
+    if (sscanf(d->d_name, "shard-%d-of-%d.safetensors%n", &shard, &shards, &end) != 2 || d->d_name[end] ||
+        !end)
+      continue;
+    for (; r < shards; r++) {
+      shard_path(path, step, r, shards);
+      if (stat(path, &st)) break;
+    }
+    if (r == shards) found = shards;
+  }
+  if (dir) closedir(dir);
+  return found;
+}
+
+/* The newest complete step: {step, shards}; shards 0 when there is none. */
+static void newest(int64_t *found) {
+  DIR *dir = opendir(pd_options.checkpoint);
+  for (struct dirent *d; dir && (d = readdir(dir));) {
+    long long step;
+    int end = 0, shards;
+    if (sscanf(d->d_name, "step-%lld%n", &step, &end) != 1 || d->d_name[end] || step <= found[0]) continue;
+    if (!(shards = complete(step))) continue;
+    found[0] = step;
+    found[1] = shards;
+  }
+  if (dir) closedir(dir);
+}
+
+bool pd_checkpoint_check(char *why) {
+  char path[PATH_BYTES];
+  if (mkdir(pd_options.checkpoint, 0777) && errno != EEXIST)
+    return pd_refuse(why, "cannot make directory '%s': %s", pd_options.checkpoint, strerror(errno));
+  if (snprintf(path, sizeof path, "%s/step", pd_options.checkpoint) >= (int)sizeof path)
+    return pd_refuse(why, "the path '%.100s...' is too long", pd_options.checkpoint);
+  int64_t found[2] = {0, 0};
+  newest(found);
+  if (found[1] && !pd_options.resume)
+    return pd_refuse(why, "'%s' holds a checkpoint of step %lld: give --resume or another directory",
+                     pd_options.checkpoint, (long long)found[0]);
+  return pd_writable(path, why);
+}
+
+/* What the shards say of the whole run; all must say the same. */
+static bool check_shards(const struct pd_safetensors *shards, int n, int64_t step, char *why) {
+  static const char *const names[] = {"model", "step", "samples", "seed"};
+  for (int i = 1; i < n; i++)
+    for (int j = 0; j < 4; j++)
+      if (strcmp(pd_safetensors_metadata(&shards[i], names[j]),
+                 pd_safetensors_metadata(&shards[0], names[j])))
+        return pd_refuse(why, "the shards of step %lld in '%s' are of different runs", (long long)step,
+                         pd_options.checkpoint);
+  uint64_t seed = strtoull(pd_safetensors_metadata(&shards[0], "seed"), NULL, 10);
+  if (seed != pd.seed)
+    return pd_refuse(why, "the checkpoint in '%s' was made with --seed %llu", pd_options.checkpoint,
+                     (unsigned long long)seed);
+  if (step > pd.steps)
+    return pd_refuse(why, "the checkpoint in '%s' is of step %lld, beyond --steps %lld",
+                     pd_options.checkpoint, (long long)step, (long long)pd.steps);
+  pd_sample_base = strtoll(pd_safetensors_metadata(&shards[0], "samples"), NULL, 10) - step * pd.stage->batch;
+  return true;
+}
+
+static const struct pd_entry *find(const struct pd_safetensors *shards, int n, const char *kind,
+                                   const char *name) {
+  char *whole = joined(kind, name);
+  const struct pd_entry *e = NULL;
+  for (int i = 0; i < n && !e; i++) e = pd_safetensors_find(&shards[i], whole);
+  free(whole);
+  return e;
+}
+
+static bool read_parameter(const struct pd_safetensors *shards, int n, const struct pd_parameter *p,
+                           int64_t step, char *why) {
+  for (int i = 0; i < TENSORS; i++) {
+    const char *kind;
+    float *to = tensor(p, i, step, &kind);
+    const struct pd_entry *e = find(shards, n, kind, p->name);
+    if (!e && i == 1) e = find(shards, n, "weights", p->name); /* from a schedule without delay */
+    if (!to) continue;
+    if (!e)
+      return pd_refuse(why, "the checkpoint of step %lld in '%s' holds no '%s.%s'", (long long)step,
+                       pd_options.checkpoint, kind, p->name);
+    bool same = e->rank == p->rank && e->dtype == PD_F32;
+    for (int j = 0; same && j < p->rank; j++) same = e->dim[j] == p->dim[j];
+    if (!same)
+      return pd_refuse(why, "the checkpoint of step %lld in '%s' is of another model: '%s' has another shape",
+                       (long long)step, pd_options.checkpoint, p->name);
+    memcpy(to, e->data, (size_t)p->elements * sizeof(float));
+  }
+  return true;
+}
+
+bool pd_resume(void) {
+  char why[PD_WHY] = "", path[PATH_BYTES];
+  int64_t found[2] = {0, 0};
+  MPI_Request request;
+  if (!pd.rank) newest(found);
+  MPI_Ibcast(found, 2, MPI_INT64_T, 0, pd_comm_control, &request);
+  pd_wait(1, &request, "the newest checkpoint's name", -1, NULL, -1);
+  int n = (int)found[1];
+  if (!n) {
+    pd_note("'%s' holds no complete checkpoint: starting from the first update", pd_options.checkpoint);
+    return false;
+  }
+  struct pd_safetensors *shards = pd_allocate(sizeof *shards * (size_t)n);
+  bool ok = true;
+  for (int i = 0; i < n && ok; i++) {
+    shard_path(path, found[0], i, n);
+    ok = pd_safetensors_open(path, &shards[i], why);
+  }
+  ok = ok && check_shards(shards, n, found[0], why);
+  for (int i = 0; i < pd.stage->n_parameters && ok; i++)
+    ok = read_parameter(shards, n, &pd.stage->parameters[i], found[0], why);
+  pd_agree(why);
+  for (int i = 0; i < n; i++) pd_safetensors_close(&shards[i]);
+  free(shards);
+  pd.first_step = found[0];
+  return true;
 }

@@ -3,13 +3,9 @@
 #include "internal.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 struct pd_dataset *pd_training_data, *pd_validation_data;
 
@@ -34,23 +30,6 @@ struct pd_dataset {
 };
 
 /* ---- files ----------------------------------------------------------------------------------- */
-
-static bool map_file(struct file *f, char *why) {
-  struct stat st;
-  int fd = open(f->path, O_RDONLY);
-  if (fd < 0 || fstat(fd, &st)) {
-    if (fd >= 0) close(fd);
-    return pd_refuse(why, "cannot read data file '%s': %s", f->path, strerror(errno));
-  }
-  bool regular = S_ISREG(st.st_mode);
-  f->size = (size_t)st.st_size;
-  if (regular && f->size) f->map = mmap(NULL, f->size, PROT_READ, MAP_PRIVATE, fd, 0);
-  close(fd);
-  if (!regular) return pd_refuse(why, "data file '%s' is not a regular file", f->path);
-  if (!f->size) return pd_refuse(why, "data file '%s' is empty", f->path);
-  if (f->map == MAP_FAILED) return pd_refuse(why, "cannot map data file '%s': %s", f->path, strerror(errno));
-  return true;
-}
 
 static bool ends_with(const char *text, const char *end) {
   size_t n = strlen(text), m = strlen(end);
@@ -81,7 +60,7 @@ static bool open_shard(struct file *f, char *why) {
 static bool open_tokens(struct pd_dataset *d, char *why) {
   for (int i = 0; i < d->n_files; i++) {
     struct file *f = &d->files[i];
-    if (!map_file(f, why)) return false;
+    if (!(f->map = pd_map_file(f->path, &f->size, why))) return false;
     if (ends_with(f->path, ".npy"))
       return pd_refuse(why, "'%s': .npy arrays and token files cannot be mixed", f->path);
     if (ends_with(f->path, ".bin")) {
@@ -200,7 +179,8 @@ static bool open_arrays(struct pd_dataset *d, char *why) {
     struct file *f = &d->files[i];
     const struct pd_input *in = &d->inputs[i];
     int64_t rows;
-    if (!map_file(f, why) || !open_npy(f, &rows, why)) return false;
+    f->map = pd_map_file(f->path, &f->size, why);
+    if (!f->map || !open_npy(f, &rows, why)) return false;
     if (f->row != in->elements)
       return pd_refuse(why, "'%s' holds %lld elements a sample, but '%s' takes %lld", f->path,
                        (long long)f->row, in->name, (long long)in->elements);
@@ -346,7 +326,7 @@ bool pd_data_start(char *why) {
 
 /* ---- what stage programs call ---------------------------------------------------------------- */
 
-int64_t pd_first_sample(int64_t k) { return (k - 1) * pd.stage->microbatch; }
+int64_t pd_first_sample(int64_t k) { return pd_sample_base + (k - 1) * pd.stage->microbatch; }
 
 void pd_load(int input, int64_t k, void *to) {
   const struct pd_input *in = &pd.stage->inputs[input];

@@ -6,6 +6,7 @@
 #include "why.h"
 
 #include <mpi.h>
+#include <stdio.h>
 
 /* ---- options.c ------------------------------------------------------------------------------- */
 
@@ -111,10 +112,28 @@ void pd_memory_sample(void);
 int64_t pd_memory_peak(void);   /* bytes of anonymous memory, the most that any sample saw */
 double pd_measure_peak(void);   /* operations a second of this rank: matmul at 1024 cubed */
 
-/* ---- checkpoint.c ---------------------------------------------------------------------------- */
+/* ---- files.c, weights.c, checkpoint.c ---------------------------------------------------------- */
 
-bool pd_writable(const char *path, char *why); /* a file can be made beside `path` and take its place */
-void pd_load_weights(const char *path);      /* collective: into version buffer 0 of every rank */
-void pd_save_weights(const char *path);      /* collective: the newest weights of all stages, by rank 0 */
+struct pd_safetensors;
+const char *pd_map_file(const char *path, size_t *size, char *why);
+bool pd_safetensors_open(const char *path, struct pd_safetensors *s, char *why); /* maps and parses */
+void pd_safetensors_close(struct pd_safetensors *s);
+
+/* A file written beside its path; closing syncs and renames it, or removes it when something went wrong.
+ * Both leave errno behind. */
+struct pd_output { char path[4096], beside[4096 + 32]; FILE *file; };
+bool pd_output_open(struct pd_output *o, const char *path);
+bool pd_output_close(struct pd_output *o, bool ok);
+bool pd_writable(const char *path, char *why); /* could be written so */
+
+void pd_load_weights(const char *path); /* collective: into version buffer 0 of every rank */
+void pd_save_weights(const char *path); /* collective: the newest weights of all stages, by rank 0 */
+
+/* Collective: continues from the newest complete checkpoint in --checkpoint's directory: weights of both
+ * versions, moments, pd.first_step, pd_sample_base. False: there is none. */
+bool pd_resume(void);
+bool pd_checkpoint_check(char *why);    /* rank 0: the directory can be written */
+void pd_checkpoint_write(int64_t step); /* this rank's part of the state after `step` updates */
+extern int64_t pd_sample_base;          /* first sample of this run less that of its first batch */
 
 #endif

@@ -29,8 +29,8 @@ static void line(const char *format, ...) {
 
 bool pd_log_open(char *why) {
   if (pd.rank || !pd_options.log) return true;
-  int fd = open(pd_options.log, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
-  if (fd >= 0) log_file = fdopen(fd, "w");
+  int fd = open(pd_options.log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+  if (fd >= 0) log_file = fdopen(fd, "a");
   return log_file || pd_refuse(why, "cannot write log '%s': %s", pd_options.log, strerror(errno));
 }
 
@@ -53,7 +53,7 @@ void pd_log_start(double all_ranks_peak) {
   peak = all_ranks_peak;
   if (pd.rank) return;
   in_place = output_is_terminal();
-  if (log_file && ftruncate(fileno(log_file), 0))
+  if (log_file && !pd.first_step && ftruncate(fileno(log_file), 0))
     pd_fail("cannot write log '%s': %s", pd_options.log, strerror(errno));
   line("{\"event\":\"start\",\"plan\":\"sha256:%s\",\"model\":\"%s\",\"stages\":%d,\"replicas\":[",
        s->plan_hash, s->model, s->n_stages);
@@ -64,6 +64,7 @@ void pd_log_start(double all_ranks_peak) {
        (long long)s->model_parameters, omp_get_max_threads(), (unsigned long long)pd.seed);
   if (peak > 0)
     line(",\"peak_flops\":%.4g,\"peak_source\":\"%s\"", peak, pd_options.peak > 0 ? "given" : "measured");
+  if (pd.first_step) line(",\"first_step\":%lld", (long long)pd.first_step);
   if (pd_training_data) line(",\"samples\":%lld", (long long)pd_dataset_samples(pd_training_data));
   line_array("planned_peak_bytes", s->planned_peak_bytes);
   line("}\n");

@@ -29,6 +29,9 @@ static const struct option options[] = {
   {"--seed", SEED, AT(seed), 0, "S", "of initial weights, sample order and dropout (default 1)"},
   {"--init", PATH, AT(init), 0, "FILE", "start from the weights of a safetensors file"},
   {"--save", PATH, AT(save), 0, "FILE", "write the weights at the end, as safetensors"},
+  {"--checkpoint", PATH, AT(checkpoint), 0, "DIR", "keep the training's state in this directory"},
+  {"--checkpoint-every", POSITIVE, AT(checkpoint_every), 0, "K", "after every K updates, and at the end"},
+  {"--resume", FLAG, AT(resume), 0, NULL, "continue from the directory's newest state, if it has one"},
   {"--log", PATH, AT(log), 0, "FILE", "one JSON line an update"},
   {"--timeout", SECONDS, AT(timeout), 0, "SECONDS", "a peer silent for so long is an error (default 300)"},
   {"--peak", RATE, AT(peak), 0, "FLOPS",
@@ -145,5 +148,7 @@ bool pd_parse_options(struct pd_options *o, int argc, char **argv, char *why) {
   }
   if (o->validate_every && !o->n_validation)
     return pd_refuse(why, "--validate-every needs --validation PATH");
+  if ((o->checkpoint_every || o->resume) && !o->checkpoint)
+    return pd_refuse(why, "%s needs --checkpoint DIR", o->resume ? "--resume" : "--checkpoint-every");
   return true;
 }

@@ -100,16 +100,20 @@ static void start_mpi(int *argc, char ***argv) {
 /* What must be the same on every rank, gathered as one record a rank. */
 struct same {
   char plan[128];
-  int64_t steps, validate_every;
+  int64_t steps, validate_every, checkpoint_every;
   uint64_t seed;
   int32_t stage, flags;
 };
 
 static struct same *gather_same(const struct pd_stage *s, const struct pd_options *o) {
-  struct same mine = {
-    .steps = o->steps, .validate_every = o->validate_every, .seed = o->seed, .stage = s->stage};
+  struct same mine = {.steps = o->steps,
+                      .validate_every = o->validate_every,
+                      .checkpoint_every = o->checkpoint_every,
+                      .seed = o->seed,
+                      .stage = s->stage};
   mine.flags = (o->n_data > 0) | (o->n_validation > 0) << 1 | (o->init != NULL) << 2 |
-               (o->save != NULL) << 3 | o->emulate << 4 | (o->peak > 0) << 5;
+               (o->save != NULL) << 3 | o->emulate << 4 | (o->peak > 0) << 5 | (o->checkpoint != NULL) << 6 |
+               o->resume << 7;
   snprintf(mine.plan, sizeof mine.plan, "%s", s->plan_hash);
   struct same *all = pd_allocate(sizeof *all * (size_t)pd.ranks);
   MPI_Request request;
@@ -134,7 +138,8 @@ static bool check_launch(const struct pd_stage *s, const struct same *all, char 
                      "rank %d runs the program of stage %d: launch every rank with the directory's 'train'",
                      r, all[r].stage);
     else if (all[r].steps != all[0].steps || all[r].validate_every != all[0].validate_every ||
-             all[r].seed != all[0].seed || all[r].flags != all[0].flags)
+             all[r].checkpoint_every != all[0].checkpoint_every || all[r].seed != all[0].seed ||
+             all[r].flags != all[0].flags)
       ok = pd_refuse(why, "rank %d was given other options than rank 0", r);
   }
   return ok;
@@ -185,11 +190,13 @@ static void set_threads(const struct pd_stage *s) {
 static bool check_outputs(char *why) {
   if (pd.rank) return true;
   if (pd_options.save && !pd_writable(pd_options.save, why)) return false;
+  if (pd_options.checkpoint && !pd_checkpoint_check(why)) return false;
   return pd_log_open(why);
 }
 
 static void start_weights(void) {
   const struct pd_stage *s = pd.stage;
+  if (pd_options.resume && pd_resume()) return;
   if (pd_options.init) {
     pd_load_weights(pd_options.init);
     return;

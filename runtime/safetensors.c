@@ -58,6 +58,18 @@ static bool parse_entry(const cJSON *item, const unsigned char *data, int64_t by
   return true;
 }
 
+static bool parse_metadata(const cJSON *map, struct pd_safetensors *to, char *why) {
+  const cJSON *item;
+  to->metadata = calloc((size_t)cJSON_GetArraySize(map) + 1, sizeof *to->metadata);
+  if (!to->metadata) return pd_refuse(why, "out of memory");
+  cJSON_ArrayForEach (item, map) {
+    if (!item->string || !cJSON_IsString(item)) return pd_refuse(why, "its metadata are not pairs of texts");
+    to->metadata[to->n_metadata][0] = strdup(item->string);
+    to->metadata[to->n_metadata++][1] = strdup(item->valuestring);
+  }
+  return true;
+}
+
 static bool parse_header(const cJSON *root, const unsigned char *data, int64_t bytes,
                          struct pd_safetensors *to, char *why) {
   if (!cJSON_IsObject(root)) return pd_refuse(why, "its header is not a JSON object");
@@ -65,7 +77,11 @@ static bool parse_header(const cJSON *root, const unsigned char *data, int64_t b
   if (!to->at) return pd_refuse(why, "out of memory");
   const cJSON *item;
   cJSON_ArrayForEach (item, root) {
-    if (item->string && !strcmp(item->string, "__metadata__")) continue;
+    if (item->string && !strcmp(item->string, "__metadata__")) {
+      if (to->metadata) return pd_refuse(why, "its metadata come twice");
+      if (!parse_metadata(item, to, why)) return false;
+      continue;
+    }
     if (!parse_entry(item, data, bytes, &to->at[to->n], why)) return false;
     to->n++;
   }
@@ -88,7 +104,12 @@ bool pd_safetensors_parse(const void *bytes, size_t size, struct pd_safetensors 
 
 void pd_safetensors_free(struct pd_safetensors *s) {
   for (int i = 0; i < s->n; i++) free(s->at[i].name);
+  for (int i = 0; i < s->n_metadata; i++) {
+    free(s->metadata[i][0]);
+    free(s->metadata[i][1]);
+  }
   free(s->at);
+  free(s->metadata);
   *s = (struct pd_safetensors){0};
 }
 
@@ -104,6 +125,12 @@ const struct pd_entry *pd_safetensors_find(const struct pd_safetensors *s, const
       other = &s->at[i];
   }
   return other;
+}
+
+const char *pd_safetensors_metadata(const struct pd_safetensors *s, const char *name) {
+  for (int i = 0; i < s->n_metadata; i++)
+    if (!strcmp(s->metadata[i][0], name)) return s->metadata[i][1];
+  return "";
 }
 
 /* IEEE 754 binary16. */
@@ -132,9 +159,10 @@ float pd_entry_float(const struct pd_entry *e, int64_t i) {
   }
 }
 
-unsigned char *pd_safetensors_header(const struct pd_entry *entries, int n, size_t *bytes) {
-  cJSON *root = cJSON_CreateObject(), *metadata = cJSON_AddObjectToObject(root, "__metadata__");
-  cJSON_AddStringToObject(metadata, "format", "pt");
+unsigned char *pd_safetensors_header(const struct pd_entry *entries, int n, const char *const metadata[][2],
+                                     int n_metadata, size_t *bytes) {
+  cJSON *root = cJSON_CreateObject(), *map = cJSON_AddObjectToObject(root, "__metadata__");
+  for (int i = 0; i < n_metadata; i++) cJSON_AddStringToObject(map, metadata[i][0], metadata[i][1]);
   double offset = 0;
   for (int i = 0; i < n; i++) {
     cJSON *item = cJSON_AddObjectToObject(root, entries[i].name);

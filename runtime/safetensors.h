@@ -19,8 +19,11 @@ struct pd_entry {
 };
 
 struct pd_safetensors {
-  int n;
+  int n, n_metadata;
   struct pd_entry *at;
+  char *(*metadata)[2]; /* names and values, as text */
+  const void *map;      /* of the file, when pd_safetensors_open read it */
+  size_t map_size;
 };
 
 /* Reads the header of a file's bytes, which must outlive the result. Every offset is checked. */
@@ -31,8 +34,12 @@ const struct pd_entry *pd_safetensors_find(const struct pd_safetensors *s, const
 /* Element i as float; dtype is not PD_OTHER. */
 float pd_entry_float(const struct pd_entry *e, int64_t i);
 
+/* The metadata of that name, or "". */
+const char *pd_safetensors_metadata(const struct pd_safetensors *s, const char *name);
+
 /* Header of a file of F32 tensors laid one after another: malloc'd, its eight bytes of length included,
  * a multiple of 8 bytes. Entries need name, rank, dim and elements. */
-unsigned char *pd_safetensors_header(const struct pd_entry *entries, int n, size_t *bytes);
+unsigned char *pd_safetensors_header(const struct pd_entry *entries, int n, const char *const metadata[][2],
+                                     int n_metadata, size_t *bytes);
 
 #endif

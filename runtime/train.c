@@ -267,6 +267,9 @@ float pd_gradient_scale(int64_t t) {
   return (float)scale;
 }
 
+/* After every `every` updates, and after the last; every 0: after the last alone. */
+static bool is_due(int64_t t, int64_t every) { return t + 1 == pd.steps || (every && (t + 1) % every == 0); }
+
 bool pd_updated(int64_t t) {
   double now = pd_seconds();
   update_of(t)->seconds = now - clock_start;
@@ -275,9 +278,11 @@ bool pd_updated(int64_t t) {
   pd_memory_sample();
   pd_train_progress();
   log_known();
-  if (!pd_validation_data) return false;
-  int64_t every = pd_options.validate_every;
-  return t + 1 == pd.steps || (every && (t + 1) % every == 0);
+  if (pd_options.checkpoint && is_due(t, pd_options.checkpoint_every)) {
+    pd_checkpoint_write(t + 1);
+    pd_clock_pause(pd_seconds() - now);
+  }
+  return pd_validation_data && is_due(t, pd_options.validate_every);
 }
 
 int64_t pd_updates_done(void) { return updated; }

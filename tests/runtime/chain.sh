@@ -60,4 +60,22 @@ cmp two.safetensors back.safetensors || complain "weights differ under names wit
 OMP_NUM_THREADS=2 two 1 $data --steps 40 --log threads.jsonl || complain "two threads"
 figures threads.jsonl | cmp - figures.1 || complain "other figures with two threads"
 two 1 --steps 5 --emulate --quiet --log emulated.jsonl || complain "--emulate without data"
+# A training that ends and goes on is one training, on whatever number of stages.
+for d in 0 1; do
+  one $d $data --steps 40 --log whole.jsonl --save whole.safetensors || complain "whole run, delay $d"
+  rm -rf state
+  two $d $data --steps 25 --checkpoint state --checkpoint-every 10 --log part.jsonl || complain "first part, delay $d"
+  rm state/step-25/shard-1-of-2.safetensors
+  for stages in one two; do
+    rm -rf again && cp -r state again && cp part.jsonl again.jsonl
+    $stages $d $data --steps 40 --checkpoint again --resume --log again.jsonl --save again.safetensors ||
+      complain "resuming, delay $d, $stages"
+    cmp again.safetensors whole.safetensors || complain "delay $d: other weights after resuming on $stages"
+    figures again.jsonl | grep '"loss"' | tail -20 >again.figures
+    figures whole.jsonl | grep '"loss"' | tail -20 | cmp - again.figures || complain "delay $d: other figures after resuming"
+    grep -q '"first_step":20' again.jsonl || complain "delay $d: an incomplete checkpoint is used"
+  done
+done
+two 0 $data --steps 3 --checkpoint empty --resume 2>notes || complain "--resume without a checkpoint"
+two 0 $data --steps 5 --checkpoint empty --resume || complain "--resume"
 exit $failed

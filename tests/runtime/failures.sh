@@ -27,10 +27,10 @@ data="--data x.npy t.npy --log kept --save kept --quiet --peak 1"
 
 check "no data" "0 (stage 0): --data PATH is missing" two 1 --steps 3 --log kept
 check "no steps" "0 (stage 0): unknown option '--step'" two 1 --data x.npy t.npy --step 3 --log kept
-check "missing data" "0 (stage 0): cannot read data file 'none.npy': No such file" two 1 --data none.npy t.npy --steps 3 --log kept
+check "missing data" "0 (stage 0): cannot read 'none.npy': No such file" two 1 --data none.npy t.npy --steps 3 --log kept
 check "few samples" "0 (stage 0): 'few.npy' holds 36 samples, but 'x.npy' holds 37" two 1 --data x.npy few.npy --steps 3 --log kept
 check "text for numbers" "0 (stage 0): 'kept' holds tokens, but 'x' takes numbers" two 1 --data kept --steps 3 --log kept
-check "missing validation" "0 (stage 0): cannot read data file 'none'" two 1 $data --validation none --steps 3
+check "missing validation" "0 (stage 0): cannot read 'none'" two 1 $data --validation none --steps 3
 check "log in no directory" "0 (stage 0): cannot write log 'none/log': No such file" two 1 $data --steps 3 --log none/log
 check "save in no directory" "0 (stage 0): cannot write 'none/save': No such file" two 1 $data --steps 3 --save none/save
 check "save over a directory" "0 (stage 0): cannot write '/tmp': it is no regular file" two 1 $data --steps 3 --save /tmp
@@ -49,6 +49,13 @@ check "stages exchanged" "0 (stage 1): rank 0 runs the program of stage 1" \
   $mpirun -n 1 "$programs/chain_2_1_1" $data --steps 3 : -n 1 "$programs/chain_2_0_1" $data --steps 3
 check "other options" "0 (stage 0): rank 1 was given other options" \
   $mpirun -n 1 "$programs/chain_2_0_1" $data --steps 3 : -n 1 "$programs/chain_2_1_1" $data --steps 4
+
+two 1 $data --save other --log other --checkpoint state --steps 5 || exit 1
+check "checkpoint there already" "0 (stage 0): 'state' holds a checkpoint of step 5: give --resume" two 1 $data --checkpoint state --steps 9
+check "checkpoint newer than the end" "0 (stage 0): the checkpoint in 'state' is of step 5, beyond --steps 3" two 1 $data --checkpoint state --resume --steps 3
+check "checkpoint of another seed" "0 (stage 0): the checkpoint in 'state' was made with --seed 1" two 1 $data --checkpoint state --resume --seed 2 --steps 9
+check "checkpoint at a file" "0 (stage 0): cannot make directory 'kept/x': Not a directory" two 1 $data --checkpoint kept/x --steps 9
+check "resume from nowhere" "0 (stage 0): --resume needs --checkpoint DIR" two 1 $data --resume --steps 9
 
 # During the run: the log is the run's own from its start on.
 data="--data x.npy t.npy --save kept --quiet --peak 1"

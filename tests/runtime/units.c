@@ -133,9 +133,9 @@ static void bad_data_is_named(void **state) {
     int n;
     const char *says;
   } cases[] = {
-    {"/nonexistent/file", text_inputs, 3, "cannot read data file '/nonexistent/file': No such file"},
-    {directory, text_inputs, 3, "is not a regular file"},
-    {write_bytes("empty", "", 0), text_inputs, 3, "is empty"},
+    {"/nonexistent/file", text_inputs, 3, "cannot read '/nonexistent/file': No such file"},
+    {directory, text_inputs, 3, "it is not a regular file"},
+    {write_bytes("empty", "", 0), text_inputs, 3, "it is empty"},
     {write_bytes("raw.bin", "abcdefgh", 8), text_inputs, 3, "not an llm.c token file"},
     {write_shard("cut.bin", tokens, 5, 8, 20240520), text_inputs, 3, "header says 8 tokens, its size 5"},
     {write_shard("high.bin", tokens, 8, 8, 20240520), text_inputs, 3,
@@ -289,7 +289,8 @@ static size_t small_file(unsigned char **bytes) {
   struct pd_entry entries[] = {{.name = "wte.weight", .rank = 2, .dim = {2, 3}, .elements = 6},
                                {.name = "odd \"name\"", .rank = 1, .dim = {1}, .elements = 1}};
   size_t header;
-  unsigned char *h = pd_safetensors_header(entries, 2, &header);
+  unsigned char *h = pd_safetensors_header(entries, 2, (const char *const[][2]){{"format", "pt"}}, 1,
+                                           &header);
   *bytes = malloc(header + 28);
   memcpy(*bytes, h, header);
   memcpy(*bytes + header, (float[]){1, 2, 3, 4, 5, 6, 7}, 28);
@@ -312,6 +313,8 @@ static void safetensors_read_back(void **state) {
   e = pd_safetensors_find(&s, "odd \"name\"");
   assert_true(e && pd_entry_float(e, 0) == 7);
   assert_null(pd_safetensors_find(&s, "wte"));
+  assert_string_equal(pd_safetensors_metadata(&s, "format"), "pt");
+  assert_string_equal(pd_safetensors_metadata(&s, "none"), "");
   pd_safetensors_free(&s);
   for (size_t cut = 0; cut < n; cut++) assert_false(pd_safetensors_parse(bytes, cut, &s, why));
   free(bytes);
@@ -350,6 +353,8 @@ static void damaged_safetensors_are_refused(void **state) {
     const char *header, *says;
   } cases[] = {
     {"[]", "not a JSON object"},
+    {"{\"__metadata__\":{\"a\":1}}", "not pairs of texts"},
+    {"{\"__metadata__\":{},\"__metadata__\":{}}", "come twice"},
     {"{\"a\":3}", "no known way"},
     {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1]}}", "outside the file"},
     {"{\"a\":{\"dtype\":\"F32\",\"shape\":[-1],\"data_offsets\":[0,4]}}", "no known way"},

@@ -1,0 +1,95 @@
+/* Files that are read whole and files that are written whole or not at all. */
+#include "internal.h"
+#include "safetensors.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+const char *pd_map_file(const char *path, size_t *size, char *why) {
+  struct stat st;
+  const char *map = NULL;
+  int fd = open(path, O_RDONLY | O_CLOEXEC);
+  if (fd < 0 || fstat(fd, &st))
+    pd_refuse(why, "cannot read '%s': %s", path, strerror(errno));
+  else if (!S_ISREG(st.st_mode))
+    pd_refuse(why, "cannot read '%s': it is not a regular file", path);
+  else if (!st.st_size)
+    pd_refuse(why, "cannot read '%s': it is empty", path);
+  else {
+    *size = (size_t)st.st_size;
+    map = mmap(NULL, *size, PROT_READ, MAP_PRIVATE, fd, 0);
+    if (map == MAP_FAILED) {
+      pd_refuse(why, "cannot map '%s': %s", path, strerror(errno));
+      map = NULL;
+    }
+  }
+  if (fd >= 0) close(fd);
+  return map;
+}
+
+bool pd_safetensors_open(const char *path, struct pd_safetensors *s, char *why) {
+  char cause[PD_WHY];
+  *s = (struct pd_safetensors){0};
+  size_t size;
+  const char *map = pd_map_file(path, &size, why);
+  if (!map) return false;
+  if (pd_safetensors_parse(map, size, s, cause)) {
+    s->map = map;
+    s->map_size = size;
+    return true;
+  }
+  munmap((void *)map, size);
+  return pd_refuse(why, "cannot read '%s': %.900s", path, cause);
+}
+
+void pd_safetensors_close(struct pd_safetensors *s) {
+  if (s->map) munmap((void *)s->map, s->map_size);
+  pd_safetensors_free(s);
+}
+
+/* ---- writing --------------------------------------------------------------------------------- */
+
+bool pd_output_open(struct pd_output *o, const char *path) {
+  o->file = NULL;
+  errno = ENAMETOOLONG;
+  int n = snprintf(o->path, sizeof o->path, "%s", path);
+  if (n >= (int)sizeof o->path || snprintf(o->beside, sizeof o->beside, "%s.%d.new", path, (int)getpid()) < n)
+    return false;
+  o->file = fopen(o->beside, "wbx");
+  return o->file != NULL;
+}
+
+bool pd_output_close(struct pd_output *o, bool ok) {
+  int error = errno;
+  if (!o->file) return false;
+  if (ok && (fflush(o->file) || fsync(fileno(o->file)))) {
+    ok = false;
+    error = errno;
+  }
+  if (fclose(o->file) && ok) {
+    ok = false;
+    error = errno;
+  }
+  if (ok && rename(o->beside, o->path)) {
+    ok = false;
+    error = errno;
+  }
+  if (!ok) unlink(o->beside);
+  errno = error;
+  return ok;
+}
+
+bool pd_writable(const char *path, char *why) {
+  struct stat st;
+  struct pd_output o;
+  if (!stat(path, &st) && !S_ISREG(st.st_mode))
+    return pd_refuse(why, "cannot write '%s': it is no regular file", path);
+  if (!pd_output_open(&o, path)) return pd_refuse(why, "cannot write '%s': %s", path, strerror(errno));
+  pd_output_close(&o, false);
+  return true;
+}
