@@ -1,5 +1,6 @@
 /* Lays out a stage's arena: the structs first, then the workspace that liveness packs. */
 #include "allocate/layout.h"
+#include "emit/emit.h"
 
 static const char *const section_names[SECTION_COUNT] = {
   "weights", "gradients", "moments", "exchanged", "inputs", "received", "sent", "gradients received",
@@ -186,8 +187,9 @@ static int64_t largest_scratch(const StageKernels *k) {
     int j = i - k->setup.n;
     const Kernel *kernel = j < 0 ? &k->setup.at[i]
                            : j < k->forward.n ? &k->forward.at[j] : &k->backward.at[j - k->forward.n];
-    if (kernel->scratch_bytes > bytes)
-      bytes = kernel->scratch_bytes;
+    int64_t need = kernel_scratch(k, kernel);
+    if (need > bytes)
+      bytes = need;
   }
   return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }

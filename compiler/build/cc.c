@@ -39,6 +39,7 @@ static Strings compile_command(const Options *o, const char *source, const char 
   push(&c, PDC_BINARY_DIR "/libpd_runtime.a");
   push(&c, "-lomp");
   push(&c, "-ldnnl");
+  push(&c, "-lcjson");
   add_words(&c, PDC_MPI_LINK);
   push(&c, "-lpthread");
   push(&c, "-lm");

@@ -439,20 +439,7 @@ void print_call(Text *out, int indent, const StageKernels *stage, const Kernel *
   printer_of(k)->call(out, indent, stage, k, object, text, context);
 }
 
-/* ---- scratch --------------------------------------------------------------------------------------------------- */
-
-typedef struct Known { Name signature; int threads; int64_t bytes; } Known;
-
-int64_t kernel_scratch(const StageKernels *stage, const Kernel *k) {
-  static Vec(Known) known; /* asking a library for its scratch takes as long as preparing the call */
-  if (k->kind == KERNEL_LOOP)
-    return loop_scratch(k);
+int64_t call_scratch(const StageKernels *stage, const Kernel *k) {
   const CallPrinter *p = printer_of(k);
-  if (!p->scratch)
-    return 0;
-  for (int i = 0; i < known.n; i++)
-    if (known.at[i].signature == k->signature && known.at[i].threads == stage->threads)
-      return known.at[i].bytes;
-  push(&known, (Known){k->signature, stage->threads, p->scratch(stage, k)});
-  return known.at[known.n - 1].bytes;
+  return p->scratch ? p->scratch(stage, k) : 0;
 }

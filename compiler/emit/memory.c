@@ -254,7 +254,7 @@ static void print_arena(Emit *e) {
   for (int i = 0; i < n; i++)
     if (l->section[parts[i].section].copies > 0)
       text_add(&e->out, parts[i].comment ? "  %s; /* %s */\n" : "  %s;\n", parts[i].declaration, parts[i].comment);
-  text_add(&e->out, "};\n#define arena ((struct arena *)pd.arena)\n\n");
+  text_add(&e->out, "};\nstatic struct arena *arena;\n\n");
   for (int i = 0; i < n; i++)
     if (l->section[parts[i].section].copies > 0)
       text_add(&e->out, "_Static_assert(offsetof(struct arena, %s) == %" PRId64 ", \"as planned\");\n", parts[i].name,

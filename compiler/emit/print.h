@@ -50,6 +50,7 @@ bool print_call_object(Text *out, const StageKernels *k, const Kernel *kernel, c
 bool print_call_setup(Text *out, const StageKernels *k, const Kernel *kernel, const char *object);
 void print_call(Text *out, int indent, const StageKernels *k, const Kernel *kernel, const char *object,
                 BufferText text, void *context);
+int64_t call_scratch(const StageKernels *k, const Kernel *kernel); /* bytes; asks the libraries every time */
 
 /* ---- the state of one stage's file ---------------------------------------------------------------------- */
 

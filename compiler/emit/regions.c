@@ -511,5 +511,5 @@ void print_setup(Emit *e) {
     Name function = kernel_function(e, k);
     text_list(&body, (int)strlen(function) + 3, format("  %s(", function), &list, ");\n");
   }
-  text_add(&e->out, "/* Before the first microbatch. */\nstatic void setup(void) {\n%s}\n\n", body.n ? body.at : "");
+  text_add(&e->out, "/* Before the first microbatch. */\nstatic void setup(void) {\n  arena = (struct arena *)pd.arena;\n%s}\n\n", body.n ? body.at : "");
 }
