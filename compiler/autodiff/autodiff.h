@@ -22,8 +22,12 @@ void grad_add(Gradients *d, int node, int input, int value); /* value: same shap
 /* Builds a node with these inputs and attributes (NULL: defaults) and returns its first output. */
 int grad_build(Gradients *d, int node, const Op *op, const int *in, int n_in, const Attr *attr);
 int grad_constant(Gradients *d, int node, double x);
-static inline int grad_1(Gradients *d, int node, const Op *op, int a) { return grad_build(d, node, op, (int[]){a}, 1, NULL); }
-static inline int grad_2(Gradients *d, int node, const Op *op, int a, int b) { return grad_build(d, node, op, (int[]){a, b}, 2, NULL); }
+static inline int grad_1(Gradients *d, int node, const Op *op, int a) {
+  return grad_build(d, node, op, (int[]){a}, 1, NULL);
+}
+static inline int grad_2(Gradients *d, int node, const Op *op, int a, int b) {
+  return grad_build(d, node, op, (int[]){a, b}, 2, NULL);
+}
 /* Sums `value` over what was broadcast, so that it has the shape of the node's input, and adds it. */
 void grad_add_broadcast(Gradients *d, int node, int input, int value);
 

@@ -33,7 +33,8 @@ static Attr *copy_attributes(const Op *op, const Attr *attr) {
 static bool operand_count_fits(const Op *op, int n_in, Span span) {
   if (n_in >= op->min_in && (op->max_in < 0 || n_in <= op->max_in))
     return true;
-  Diagnostic *d = error_at(span, "PD0201", "'%s' does not take %d operand%s", op->name, n_in, n_in == 1 ? "" : "s");
+  Diagnostic *d =
+      error_at(span, "PD0201", "'%s' does not take %d operand%s", op->name, n_in, n_in == 1 ? "" : "s");
   help(d, "its signature is '%s'", op->signature);
   return false;
 }
@@ -46,7 +47,12 @@ static int append(Graph *g, const Op *op, const int *in, int n_in, const Attr *a
   if (!operand_count_fits(op, n_in, span))
     return -1;
   ShapeRule *r = alloc(sizeof *r);
-  *r = (ShapeRule){.g = g, .op = op, .in = in, .n_in = n_in, .attr = copy_attributes(op, attr), .scope = scope,
+  *r = (ShapeRule){.g = g,
+                   .op = op,
+                   .in = in,
+                   .n_in = n_in,
+                   .attr = copy_attributes(op, attr),
+                   .scope = scope,
                    .span = span};
   if (!op->shape(r))
     return -1;

@@ -15,7 +15,8 @@ static int64_t broadcast_index(const Shape *result, const Shape *operand, int64_
   return at;
 }
 
-static void interpret_pointwise(const Graph *g, int node, int64_t batch, const double *const *in, double *out) {
+static void interpret_pointwise(const Graph *g, int node, int64_t batch, const double *const *in,
+                                double *out) {
   const Node *n = &g->nodes.at[node];
   const Shape *s = out_shape(g, node, 0);
   double *operand = alloc(n->n_in * sizeof *operand);
@@ -54,7 +55,8 @@ double **interpret(const Graph *g, int64_t batch, const double *const *input, co
 double interpret_loss(const Graph *g, int64_t batch, double *const *value) {
   double total = 0;
   for (int i = 0; i < g->losses.n; i++) {
-    const Shape *first = &g->values.at[g->losses.at[0].value].shape, *s = &g->values.at[g->losses.at[i].value].shape;
+    const Shape *first = &g->values.at[g->losses.at[0].value].shape,
+                *s = &g->values.at[g->losses.at[i].value].shape;
     double weight = (double)shape_elements(first) / (double)shape_elements(s);
     for (int64_t k = 0; k < batch_elements(s, batch); k++)
       total += weight * value[g->losses.at[i].value][k];

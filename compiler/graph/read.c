@@ -330,7 +330,8 @@ static void read_line(Reader *r) {
     r->at++;
     read_node(r);
   } else
-    fail(r, "a line that starts with 'scope', 'param', 'input', 'target', 'train', 'value', 'loss' or a node");
+    fail(r,
+         "a line that starts with 'scope', 'param', 'input', 'target', 'train', 'value', 'loss' or a node");
 }
 
 /* Sources stand at the end but are needed by every span. */

@@ -30,7 +30,8 @@ static void verify_node(const Graph *g, int i) {
 static void verify_shapes(const Graph *g, int i) {
   const Node *n = &g->nodes.at[i];
   ShapeRule *r = alloc(sizeof *r);
-  *r = (ShapeRule){.g = (Graph *)g, .op = n->op, .in = n->in, .n_in = n->n_in, .scope = n->scope, .span = n->span};
+  *r = (ShapeRule){
+      .g = (Graph *)g, .op = n->op, .in = n->in, .n_in = n->n_in, .scope = n->scope, .span = n->span};
   r->attr = alloc_copy(n->attr, MAX_ATTR * sizeof *n->attr);
   HOLDS(n->op->shape(r));
   HOLDS(r->n_out == n->n_out);
@@ -45,7 +46,8 @@ static void verify_param(const Graph *g, const Param *p) {
   ensure(shape_equal(&p->shape, &g->values.at[p->value].shape) && !p->shape.batched);
   ensure(p->gradients.n == 0 || p->gradients.n == p->uses.n);
   for (int k = 0; k < p->uses.n; k++) {
-    ensure(p->uses.at[k] >= 0 && p->uses.at[k] < g->n_forward && (k == 0 || p->uses.at[k] > p->uses.at[k - 1]));
+    ensure(p->uses.at[k] >= 0 && p->uses.at[k] < g->n_forward &&
+           (k == 0 || p->uses.at[k] > p->uses.at[k - 1]));
     const Node *use = &g->nodes.at[p->uses.at[k]];
     bool reads = false;
     for (int i = 0; i < use->n_in; i++)

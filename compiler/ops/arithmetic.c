@@ -9,8 +9,8 @@ static double fold_mul(const double *x, const Attr *attr) { (void)attr; return x
 static double fold_div(const double *x, const Attr *attr) { (void)attr; return x[0] / x[1]; }
 static double fold_neg(const double *x, const Attr *attr) { (void)attr; return -x[0]; }
 static double fold_square(const double *x, const Attr *attr) { (void)attr; return x[0] * x[0]; }
-static double fold_maximum(const double *x, const Attr *attr) { (void)attr; return x[0] > x[1] ? x[0] : x[1]; }
-static double fold_minimum(const double *x, const Attr *attr) { (void)attr; return x[0] < x[1] ? x[0] : x[1]; }
+static double fold_maximum(const double *x, const Attr *attr) { (void)attr; return fmax(x[0], x[1]); }
+static double fold_minimum(const double *x, const Attr *attr) { (void)attr; return fmin(x[0], x[1]); }
 static double fold_greater(const double *x, const Attr *attr) { (void)attr; return x[0] > x[1]; }
 static double fold_equal(const double *x, const Attr *attr) { (void)attr; return x[0] == x[1]; }
 static double fold_select(const double *x, const Attr *attr) { (void)attr; return x[0] != 0 ? x[1] : x[2]; }
@@ -114,6 +114,6 @@ const Op op_greater = {.name = "greater", .signature = "greater(a, b)", BINARY, 
 /* Tokens compare with numbers: padding is told from text so. Exact, because classes stay below 2^24. */
 const Op op_equal = {.name = "equal", .signature = "equal(a, b)", BINARY, .shape = rule_broadcast,
                      .expression = "$0 == $1 ? 1.0f : 0.0f", .fold = fold_equal};
-const Op op_select = {.name = "select", .signature = "select(condition, a, b)", .kind = OP_POINTWISE, .min_in = 3,
-                      .max_in = 3, .cost = cost_cheap, .shape = shape_pointwise, .derivative = derive_select,
-                      .expression = "$0 != 0.0f ? $1 : $2", .fold = fold_select};
+const Op op_select = {.name = "select", .signature = "select(condition, a, b)", .kind = OP_POINTWISE,
+                      .min_in = 3, .max_in = 3, .cost = cost_cheap, .shape = shape_pointwise,
+                      .derivative = derive_select, .expression = "$0 != 0.0f ? $1 : $2", .fold = fold_select};

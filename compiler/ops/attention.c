@@ -21,8 +21,9 @@ static Sizes attention_sizes(const Graph *g, int node) {
 }
 
 static bool attention_fails(ShapeRule *r, const char *why, int operand, int axis) {
-  Diagnostic *d = error_at(r->span, "PD0308", "'scaled_dot_product_attention' %s, but has q %s, k %s and v %s", why,
-                           shape_text(rule_shape(r, 0)), shape_text(rule_shape(r, 1)), shape_text(rule_shape(r, 2)));
+  Diagnostic *d =
+      error_at(r->span, "PD0308", "'scaled_dot_product_attention' %s, but has q %s, k %s and v %s", why,
+               shape_text(rule_shape(r, 0)), shape_text(rule_shape(r, 1)), shape_text(rule_shape(r, 2)));
   rule_underline(r, d);
   rule_origin(r, d, operand, axis);
   return false;
@@ -81,7 +82,8 @@ static OpCost cost_attention(const Graph *g, int node) {
 }
 
 /* Row r of query head h of one sample: probabilities of its keys; returns how many keys it sees. */
-static int64_t probabilities(const Sizes *s, const double *q, const double *k, int64_t row, double *p, double *lse) {
+static int64_t probabilities(const Sizes *s, const double *q, const double *k, int64_t row, double *p,
+                             double *lse) {
   int64_t keys = s->causal ? row + 1 : s->keys;
   double top = -INFINITY, sum = 0;
   for (int64_t j = 0; j < keys; j++) {
@@ -99,7 +101,8 @@ static int64_t probabilities(const Sizes *s, const double *q, const double *k, i
   return keys;
 }
 
-static void evaluate_attention(const Graph *g, int node, int64_t batch, const double *const *in, double *const *out) {
+static void evaluate_attention(const Graph *g, int node, int64_t batch, const double *const *in,
+                               double *const *out) {
   Sizes s = attention_sizes(g, node);
   double *p = alloc(s.keys * sizeof *p);
   int64_t heads = s.heads * (in_shape(g, node, 0)->batched ? batch : 1);
@@ -122,7 +125,8 @@ const Op op_attention = {
     .signature = "scaled_dot_product_attention(q[heads, length, size], k, v, causal = false, scale = 0)",
     .kind = OP_CALL, .strided_out = true, .min_in = 3, .max_in = 3,
     .attr = {{"causal", ATTR_BOOL, false, 0}, {"scale", ATTR_NUMBER, false, 0}},
-    .shape = shape_attention, .derivative = derive_attention, .cost = cost_attention, .evaluate = evaluate_attention,
+    .shape = shape_attention, .derivative = derive_attention, .cost = cost_attention,
+    .evaluate = evaluate_attention,
 };
 
 /* ---- attention_gradient(q, k, v, o, lse, d_o) -> dq, dk, dv ------------------------------------- */
@@ -179,5 +183,6 @@ const Op op_attention_gradient = {
     .name = "attention_gradient", .signature = "attention_gradient(q, k, v, o, lse, d_o, causal, scale)",
     .kind = OP_CALL, .strided_out = true, .internal = true, .min_in = 6, .max_in = 6,
     .attr = {{"causal", ATTR_BOOL, true, 0}, {"scale", ATTR_NUMBER, true, 0}},
-    .shape = shape_attention_gradient, .cost = cost_attention_gradient, .evaluate = evaluate_attention_gradient,
+    .shape = shape_attention_gradient, .cost = cost_attention_gradient,
+    .evaluate = evaluate_attention_gradient,
 };

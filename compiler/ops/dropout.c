@@ -12,8 +12,9 @@ static bool shape_dropout(ShapeRule *r) {
     return false;
   }
   if (!rule_shape(r, 0)->batched) {
-    Diagnostic *d = error_at(r->span, "PD0311", "'dropout' needs a value of each sample, but '%s' is the same for all",
-                             rule_value(r, 0)->name);
+    Diagnostic *d =
+        error_at(r->span, "PD0311", "'dropout' needs a value of each sample, but '%s' is the same for all",
+                 rule_value(r, 0)->name);
     note_at(d, rule_value(r, 0)->span, "it comes from here");
     return false;
   }
@@ -43,7 +44,8 @@ static uint64_t mix(uint64_t x) {
   return x ^ x >> 31;
 }
 
-static void evaluate_dropout(const Graph *g, int node, int64_t batch, const double *const *in, double *const *out) {
+static void evaluate_dropout(const Graph *g, int node, int64_t batch, const double *const *in,
+                             double *const *out) {
   const Node *n = &g->nodes.at[node];
   double p = node_number(n, "p");
   int64_t total = batch_elements(out_shape(g, node, 0), batch);
@@ -54,7 +56,8 @@ static void evaluate_dropout(const Graph *g, int node, int64_t batch, const doub
 }
 
 const Op op_dropout = {
-    .name = "dropout", .signature = "dropout(x, p = 0.5)", .kind = OP_POINTWISE, .expensive = true, .min_in = 1,
+    .name = "dropout", .signature = "dropout(x, p = 0.5)", .kind = OP_POINTWISE, .expensive = true,
+    .min_in = 1,
     .max_in = 1, .attr = {{"p", ATTR_NUMBER, false, 0.5}, {"$key", ATTR_TEXT, false, 0}},
     .shape = shape_dropout, .derivative = derive_dropout, .cost = cost_expensive,
     .expression = "pd_dropout($0, pd_mix($seed, $scope), $s, $i, ${p})", .evaluate = evaluate_dropout,

@@ -55,10 +55,11 @@ static void derive_cos(Gradients *d, int node) {
   chain(d, node, grad_1(d, node, &op_neg, grad_1(d, node, &op_sin, operand(d, node))));
 }
 
-#define FUNCTION(f, dear)                                                                                   \
-  const Op op_##f = {.name = #f, .signature = #f "(x)", .kind = OP_POINTWISE, .expensive = dear, .min_in = 1, \
-                     .max_in = 1, .shape = shape_pointwise, .derivative = derive_##f,                        \
-                     .cost = dear ? cost_expensive : cost_cheap, .expression = "pd_" #f "($0)", .fold = fold_##f}
+#define FUNCTION(f, dear)                                                                      \
+  const Op op_##f = {.name = #f, .signature = #f "(x)", .kind = OP_POINTWISE, .expensive = dear, \
+                     .min_in = 1, .max_in = 1, .shape = shape_pointwise,                        \
+                     .derivative = derive_##f, .cost = dear ? cost_expensive : cost_cheap,      \
+                     .expression = "pd_" #f "($0)", .fold = fold_##f}
 
 FUNCTION(exp, true);
 FUNCTION(log, true);

@@ -8,15 +8,17 @@ static bool shape_gather(ShapeRule *r) {
     return false;
   const Value *table = rule_value(r, 0), *tokens = rule_value(r, 1);
   if (table->shape.rank != 2 || table->shape.batched || tokens->shape.rank >= MAX_RANK) {
-    Diagnostic *d = error_at(r->span, "PD0309", "'gather' needs a table [classes, width] that is no sample's, but has %s",
-                             shape_text(&table->shape));
+    Diagnostic *d =
+        error_at(r->span, "PD0309", "'gather' needs a table [classes, width] that is no sample's, but has %s",
+                 shape_text(&table->shape));
     rule_underline(r, d);
     note_at(d, table->span, "the table comes from here");
     return false;
   }
   if (tokens->classes > table->shape.dim[0]) {
-    Diagnostic *d = error_at(r->span, "PD0309", "'gather' has tokens of %lld classes, but a table of %lld rows",
-                             (long long)tokens->classes, (long long)table->shape.dim[0]);
+    Diagnostic *d =
+        error_at(r->span, "PD0309", "'gather' has tokens of %lld classes, but a table of %lld rows",
+                 (long long)tokens->classes, (long long)table->shape.dim[0]);
     rule_underline(r, d);
     note_at(d, tokens->span, "the tokens come from here");
     rule_origin(r, d, 0, 0);
@@ -38,7 +40,8 @@ static OpCost cost_gather(const Graph *g, int node) {
   return (OpCost){0, 0, 8.0 * (double)shape_elements(out_shape(g, node, 0))};
 }
 
-static void evaluate_gather(const Graph *g, int node, int64_t batch, const double *const *in, double *const *out) {
+static void evaluate_gather(const Graph *g, int node, int64_t batch, const double *const *in,
+                            double *const *out) {
   int64_t width = in_shape(g, node, 0)->dim[1], rows = batch_elements(in_shape(g, node, 1), batch);
   for (int64_t r = 0; r < rows; r++)
     memcpy(out[0] + r * width, in[0] + (int64_t)in[1][r] * width, width * sizeof *out[0]);
@@ -73,7 +76,8 @@ static void evaluate_gather_gradient(const Graph *g, int node, int64_t batch, co
 }
 
 const Op op_gather_gradient = {
-    .name = "gather_gradient", .signature = "gather_gradient(tokens[..], dy[.., width], classes)", .kind = OP_CALL,
+    .name = "gather_gradient", .signature = "gather_gradient(tokens[..], dy[.., width], classes)",
+    .kind = OP_CALL,
     .internal = true, .min_in = 2, .max_in = 2, .attr = {{"classes", ATTR_INT, true, 0}},
     .shape = shape_gather_gradient, .cost = cost_gather_gradient, .evaluate = evaluate_gather_gradient,
 };
@@ -105,8 +109,10 @@ static bool shape_one_hot(ShapeRule *r) {
   return rule_result(r, shape_with(*s, s->rank - 1, (int64_t)classes->number));
 }
 
-static void evaluate_one_hot(const Graph *g, int node, int64_t batch, const double *const *in, double *const *out) {
-  int64_t classes = node_int(&g->nodes.at[node], "classes"), rows = batch_elements(in_shape(g, node, 0), batch);
+static void evaluate_one_hot(const Graph *g, int node, int64_t batch, const double *const *in,
+                             double *const *out) {
+  int64_t classes = node_int(&g->nodes.at[node], "classes"),
+          rows = batch_elements(in_shape(g, node, 0), batch);
   for (int64_t r = 0; r < rows; r++)
     for (int64_t j = 0; j < classes; j++)
       out[0][r * classes + j] = (double)j == in[0][r];

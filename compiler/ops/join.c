@@ -15,11 +15,14 @@ static bool shape_concat(ShapeRule *r) {
       if (k != axis && x->dim[k] != s.dim[k])
         clash = k;
     if (clash >= 0) {
-      Diagnostic *d = error_at(r->span, "PD0307", "'concat' along axis %d needs values that are equal elsewhere, but "
-                               "has %s and %s", axis, shape_text(rule_shape(r, 0)), shape_text(x));
+      Diagnostic *d = error_at(r->span, "PD0307",
+                               "'concat' along axis %d needs values that are equal elsewhere, but "
+                               "has %s and %s",
+                               axis, shape_text(rule_shape(r, 0)), shape_text(x));
       rule_underline(r, d);
       if (x->batched != s.batched)
-        note_at(d, rule_value(r, x->batched ? 0 : i)->span, "'%s' is the same for all samples, the other is not",
+        note_at(d, rule_value(r, x->batched ? 0 : i)->span,
+                "'%s' is the same for all samples, the other is not",
                 rule_value(r, x->batched ? 0 : i)->name);
       else
         rule_origin(r, d, i, clash);
@@ -36,7 +39,8 @@ static void derive_concat(Gradients *d, int node) {
   int dy = grad_of(d, node, 0);
   for (int i = 0; i < g->nodes.at[node].n_in; i++) {
     int64_t size = in_shape(g, node, i)->dim[axis];
-    Attr attr[MAX_ATTR] = {{.number = (double)axis}, {.number = (double)from}, {.number = (double)(from + size)}};
+    Attr attr[MAX_ATTR] = {
+        {.number = (double)axis}, {.number = (double)from}, {.number = (double)(from + size)}};
     if (grad_wanted(d, node, i))
       grad_add(d, node, i, grad_build(d, node, &op_slice, &dy, 1, attr));
     from += size;
@@ -44,14 +48,16 @@ static void derive_concat(Gradients *d, int node) {
 }
 
 /* Copies x to where it stands in y along the axis. */
-static void place(const Shape *x, const Shape *y, int64_t batch, int axis, int64_t at, const double *in, double *out) {
+static void place(const Shape *x, const Shape *y, int64_t batch, int axis, int64_t at, const double *in,
+                  double *out) {
   Around from = around_axis(x, batch, axis), to = around_axis(y, batch, axis);
   for (int64_t o = 0; o < to.outer; o++)
     memcpy(out + (o * to.middle + at) * to.inner, in + o * from.middle * from.inner,
            from.middle * from.inner * sizeof *out);
 }
 
-static void evaluate_concat(const Graph *g, int node, int64_t batch, const double *const *in, double *const *out) {
+static void evaluate_concat(const Graph *g, int node, int64_t batch, const double *const *in,
+                            double *const *out) {
   int axis = (int)node_int(&g->nodes.at[node], "axis");
   int64_t at = 0;
   for (int i = 0; i < g->nodes.at[node].n_in; i++) {
@@ -75,8 +81,9 @@ static bool shape_pad(ShapeRule *r) {
   int axis = (int)rule_int(r, "axis");
   int64_t before = rule_int(r, "before"), after = rule_int(r, "after");
   if (before < 0 || after < 0) {
-    Diagnostic *d = error_at(r->span, "PD0305", "'pad' adds elements, but is asked for %lld before and %lld after",
-                             (long long)before, (long long)after);
+    Diagnostic *d =
+        error_at(r->span, "PD0305", "'pad' adds elements, but is asked for %lld before and %lld after",
+                 (long long)before, (long long)after);
     help(d, "'slice' takes elements away");
     return false;
   }
@@ -93,7 +100,8 @@ static void derive_pad(Gradients *d, int node) {
   grad_add(d, node, 0, grad_build(d, node, &op_slice, &dy, 1, attr));
 }
 
-static void evaluate_pad(const Graph *g, int node, int64_t batch, const double *const *in, double *const *out) {
+static void evaluate_pad(const Graph *g, int node, int64_t batch, const double *const *in,
+                         double *const *out) {
   const Node *n = &g->nodes.at[node];
   const Shape *x = in_shape(g, node, 0), *y = out_shape(g, node, 0);
   memset(out[0], 0, batch_elements(y, batch) * sizeof *out[0]);
@@ -101,7 +109,8 @@ static void evaluate_pad(const Graph *g, int node, int64_t batch, const double *
 }
 
 const Op op_pad = {
-    .name = "pad", .signature = "pad(x, axis = -1, before = 0, after = 0)", .kind = OP_JOIN, .min_in = 1, .max_in = 1,
+    .name = "pad", .signature = "pad(x, axis = -1, before = 0, after = 0)", .kind = OP_JOIN, .min_in = 1,
+    .max_in = 1,
     .attr = {{"axis", ATTR_INT, false, -1}, {"before", ATTR_INT, false, 0}, {"after", ATTR_INT, false, 0}},
     .shape = shape_pad, .derivative = derive_pad, .cost = cost_copy, .evaluate = evaluate_pad,
 };

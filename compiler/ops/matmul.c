@@ -22,10 +22,12 @@ static bool shape_matmul(ShapeRule *r) {
   if (b->rank < 2 || a->rank < (is_weight(b) ? 1 : 2))
     return matmul_fails(r, -1, -1, "multiplies matrices");
   if (a->dim[a->rank - 1] != b->dim[b->rank - 2])
-    return matmul_fails(r, a->rank - 1, b->rank - 2, "needs as many columns on the left as rows on the right");
+    return matmul_fails(r, a->rank - 1, b->rank - 2,
+                        "needs as many columns on the left as rows on the right");
   if (!is_weight(b)) {
     if (a->batched != b->batched)
-      return matmul_fails(r, -1, -1, "needs two values of each sample, or a matrix on the right that is no sample's");
+      return matmul_fails(r, -1, -1,
+                          "needs two values of each sample, or a matrix on the right that is no sample's");
     if (a->rank != b->rank)
       return matmul_fails(r, -1, -1, "needs equal leading axes");
     for (int i = 0; i < a->rank - 2; i++)
@@ -57,7 +59,8 @@ static OpCost cost_matmul(const Graph *g, int node) {
   return (OpCost){2 * products, 0, node_bytes(g, node)};
 }
 
-static void evaluate_matmul(const Graph *g, int node, int64_t batch, const double *const *in, double *const *out) {
+static void evaluate_matmul(const Graph *g, int node, int64_t batch, const double *const *in,
+                            double *const *out) {
   const Shape *a = in_shape(g, node, 0), *b = in_shape(g, node, 1);
   int64_t k = a->dim[a->rank - 1], n = b->dim[b->rank - 1];
   int64_t rows = batch_elements(a, batch) / k;
@@ -106,7 +109,8 @@ static void evaluate_weight_gradient(const Graph *g, int node, int64_t batch, co
 }
 
 const Op op_weight_gradient = {
-    .name = "weight_gradient", .signature = "weight_gradient(a[.., k], dy[.., n])", .kind = OP_CALL, .strided_out = true, .internal = true,
+    .name = "weight_gradient", .signature = "weight_gradient(a[.., k], dy[.., n])", .kind = OP_CALL,
+    .strided_out = true, .internal = true,
     .min_in = 2, .max_in = 2,
     .shape = shape_weight_gradient, .cost = cost_weight_gradient, .evaluate = evaluate_weight_gradient,
 };

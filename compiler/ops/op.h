@@ -8,7 +8,7 @@
 /* How the passes treat an operation. */
 typedef enum {
   OP_SOURCE,    /* parameter, input, constant, iota: no inputs */
-  OP_VIEW,      /* the same elements under another shape or stride: reshape, transpose, slice, split, expand, detach */
+  OP_VIEW,      /* the same elements under another shape or stride: transpose, slice, split, expand ... */
   OP_POINTWISE, /* an element from the inputs' elements at the same (broadcast) index */
   OP_REDUCE,    /* over the last axis, kept with size 1: sum, max. Fixed lanes, see kernel.h */
   OP_SUM_TO,    /* over axes that were broadcast, the microbatch among them: gradients of broadcasts */
@@ -51,7 +51,7 @@ struct ShapeRule {
 
 struct Op {
   const char *name;      /* as in .pdm files and dumps */
-  const char *signature; /* "scaled_dot_product_attention(q[.., heads, length, size], k, v, causal = false)" */
+  const char *signature; /* "layer_call(x[.., width], causal = false)", "a + b": operands, then attributes */
   OpKind kind;
   bool internal;       /* only the compiler makes it */
   bool strided_out;    /* a call that can write its outputs transposed or into part of a larger buffer, as
@@ -84,7 +84,9 @@ const Op *op_find(const char *name); /* NULL when there is none */
 
 /* Attributes of a node by name; asking for one the op does not list is a bug. */
 const Attr *node_attr(const Node *n, const char *name);
-static inline int64_t node_int(const Node *n, const char *name) { return (int64_t)node_attr(n, name)->number; }
+static inline int64_t node_int(const Node *n, const char *name) {
+  return (int64_t)node_attr(n, name)->number;
+}
 static inline double node_number(const Node *n, const char *name) { return node_attr(n, name)->number; }
 
 /* A 64-bit hash of the attribute "$key", which a random node gets from its instance's path. */
@@ -92,8 +94,8 @@ uint64_t node_key(const Node *n);
 
 /* The ops the passes themselves create, each defined in its file. */
 extern const Op op_param, op_input, op_constant, op_iota, op_full;
-extern const Op op_add, op_sub, op_mul, op_div, op_neg, op_square, op_exp, op_log, op_tanh, op_erf, op_sqrt, op_rsqrt,
-    op_sin, op_cos, op_maximum, op_minimum, op_greater, op_equal, op_select, op_dropout;
+extern const Op op_add, op_sub, op_mul, op_div, op_neg, op_square, op_maximum, op_minimum, op_greater, op_equal,
+    op_select, op_exp, op_log, op_tanh, op_erf, op_sqrt, op_rsqrt, op_sin, op_cos, op_dropout;
 extern const Op op_sum, op_max, op_sum_to;
 extern const Op op_reshape, op_transpose, op_slice, op_split, op_concat, op_pad, op_expand, op_detach;
 extern const Op op_matmul, op_weight_gradient;

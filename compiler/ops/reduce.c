@@ -10,8 +10,9 @@ static bool shape_reduce(ShapeRule *r) {
     return false;
   int axis = (int)rule_int(r, "axis");
   if (axis != x->rank - 1) {
-    Diagnostic *d = error_at(r->span, "PD0303", "'%s' works along the last axis, but is asked for axis %d of %s",
-                             r->op->name, axis, shape_text(x));
+    Diagnostic *d =
+        error_at(r->span, "PD0303", "'%s' works along the last axis, but is asked for axis %d of %s",
+                 r->op->name, axis, shape_text(x));
     rule_underline(r, d);
     help(d, "'transpose(x, %d, -1)' makes it the last", axis);
     return false;
@@ -36,7 +37,8 @@ static void derive_max(Gradients *d, int node) {
   grad_add(d, node, 0, grad_2(d, node, &op_mul, grad_of(d, node, 0), share));
 }
 
-static void evaluate_sum(const Graph *g, int node, int64_t batch, const double *const *in, double *const *out) {
+static void evaluate_sum(const Graph *g, int node, int64_t batch, const double *const *in,
+                         double *const *out) {
   const Shape *x = in_shape(g, node, 0);
   int64_t n = x->dim[x->rank - 1], rows = batch_elements(x, batch) / n;
   for (int64_t r = 0; r < rows; r++) {
@@ -46,7 +48,8 @@ static void evaluate_sum(const Graph *g, int node, int64_t batch, const double *
   }
 }
 
-static void evaluate_max(const Graph *g, int node, int64_t batch, const double *const *in, double *const *out) {
+static void evaluate_max(const Graph *g, int node, int64_t batch, const double *const *in,
+                         double *const *out) {
   const Shape *x = in_shape(g, node, 0);
   int64_t n = x->dim[x->rank - 1], rows = batch_elements(x, batch) / n;
   for (int64_t r = 0; r < rows; r++) {
@@ -82,7 +85,8 @@ static bool shape_sum_to(ShapeRule *r) {
   return rule_result(r, to);
 }
 
-static void evaluate_sum_to(const Graph *g, int node, int64_t batch, const double *const *in, double *const *out) {
+static void evaluate_sum_to(const Graph *g, int node, int64_t batch, const double *const *in,
+                            double *const *out) {
   const Shape *x = in_shape(g, node, 0), *y = out_shape(g, node, 0);
   int64_t per_sample = shape_elements(x), total = batch_elements(x, batch);
   memset(out[0], 0, batch_elements(y, batch) * sizeof *out[0]);
@@ -101,7 +105,8 @@ static void evaluate_sum_to(const Graph *g, int node, int64_t batch, const doubl
 }
 
 const Op op_sum_to = {
-    .name = "sum_to", .signature = "sum_to(x, shape, batched)", .kind = OP_SUM_TO, .internal = true, .min_in = 1,
+    .name = "sum_to", .signature = "sum_to(x, shape, batched)", .kind = OP_SUM_TO, .internal = true,
+    .min_in = 1,
     .max_in = 1, .attr = {{"shape", ATTR_LIST, true, 0}, {"batched", ATTR_BOOL, true, 0}},
     .shape = shape_sum_to, .cost = cost_inputs, .evaluate = evaluate_sum_to,
 };

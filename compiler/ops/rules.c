@@ -61,7 +61,8 @@ void rule_origin(ShapeRule *r, Diagnostic *d, int i, int axis) {
   int origin = r->in[i];
   for (int next = origin; next >= 0; next = size_came_from(g, g->values.at[origin].node, from_right, size))
     origin = next;
-  note_at(d, g->values.at[origin].span, "'%s' gets its size %lld at axis %d here", v->name, (long long)size, axis);
+  note_at(d, g->values.at[origin].span, "'%s' gets its size %lld at axis %d here", v->name, (long long)size,
+          axis);
 }
 
 bool rule_f32(ShapeRule *r, int i) {
@@ -96,8 +97,8 @@ bool rule_axis(ShapeRule *r, const char *attr, int rank) {
   Attr *a = rule_attr(r, attr);
   int64_t axis = (int64_t)a->number;
   if (axis < -rank || axis >= rank) {
-    Diagnostic *d = error_at(r->span, "PD0303", "'%s' has no axis %lld in a value of shape %s", op_spelling(r->op),
-                             (long long)axis, shape_text(rule_shape(r, 0)));
+    Diagnostic *d = error_at(r->span, "PD0303", "'%s' has no axis %lld in a value of shape %s",
+                             op_spelling(r->op), (long long)axis, shape_text(rule_shape(r, 0)));
     rule_underline(r, d);
     if (rank)
       help(d, "axes count from 0 to %d, or from the right from -1 to -%d; the microbatch is not one of them",
@@ -203,7 +204,9 @@ static double output_elements(const Graph *g, int node) {
   return n;
 }
 
-double node_bytes(const Graph *g, int node) { return 4 * (input_elements(g, node) + output_elements(g, node)); }
+double node_bytes(const Graph *g, int node) {
+  return 4 * (input_elements(g, node) + output_elements(g, node));
+}
 
 OpCost cost_none(const Graph *g, int node) {
   (void)g, (void)node;

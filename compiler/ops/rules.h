@@ -34,8 +34,12 @@ bool shape_pointwise(ShapeRule *r); /* all f32, result broadcast */
 
 Shape shape_with(Shape s, int axis, int64_t size);
 Attr shape_attr(const Shape *s);
-static inline const Shape *in_shape(const Graph *g, int node, int i) { return &g->values.at[g->nodes.at[node].in[i]].shape; }
-static inline const Shape *out_shape(const Graph *g, int node, int i) { return &g->values.at[g->nodes.at[node].out[i]].shape; }
+static inline const Shape *in_shape(const Graph *g, int node, int i) {
+  return &g->values.at[g->nodes.at[node].in[i]].shape;
+}
+static inline const Shape *out_shape(const Graph *g, int node, int i) {
+  return &g->values.at[g->nodes.at[node].out[i]].shape;
+}
 /* Elements of a value over `batch` samples. */
 int64_t batch_elements(const Shape *s, int64_t batch);
 /* A view of an array as [outer][middle][inner] around an axis. */

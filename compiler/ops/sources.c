@@ -32,7 +32,8 @@ const Op op_input = {
 
 static bool shape_constant(ShapeRule *r) { return rule_result(r, (Shape){.batched = false}); }
 
-static void evaluate_fill(const Graph *g, int node, int64_t batch, const double *const *in, double *const *out) {
+static void evaluate_fill(const Graph *g, int node, int64_t batch, const double *const *in,
+                          double *const *out) {
   (void)in;
   double value = node_number(&g->nodes.at[node], "value");
   int64_t n = batch_elements(out_shape(g, node, 0), batch);
@@ -52,9 +53,17 @@ static bool shape_full(ShapeRule *r) {
 }
 
 const Op op_full = {
-    .name = "full", .signature = "full(value, shape)", .kind = OP_SOURCE, .internal = true,
-    .attr = {{"value", ATTR_NUMBER, true, 0}, {"shape", ATTR_LIST, true, 0}, {"batched", ATTR_BOOL, false, 0}},
-    .shape = shape_full, .cost = cost_copy, .expression = "${value}", .evaluate = evaluate_fill,
+    .name = "full",
+    .signature = "full(value, shape)",
+    .kind = OP_SOURCE,
+    .internal = true,
+    .attr = {{"value", ATTR_NUMBER, true, 0},
+             {"shape", ATTR_LIST, true, 0},
+             {"batched", ATTR_BOOL, false, 0}},
+    .shape = shape_full,
+    .cost = cost_copy,
+    .expression = "${value}",
+    .evaluate = evaluate_fill,
 };
 
 static bool shape_iota(ShapeRule *r) {
@@ -66,7 +75,8 @@ static bool shape_iota(ShapeRule *r) {
   return rule_result(r, (Shape){.rank = 1, .dim = {n}});
 }
 
-static void evaluate_iota(const Graph *g, int node, int64_t batch, const double *const *in, double *const *out) {
+static void evaluate_iota(const Graph *g, int node, int64_t batch, const double *const *in,
+                          double *const *out) {
   (void)in, (void)batch;
   int64_t n = node_int(&g->nodes.at[node], "n");
   for (int64_t i = 0; i < n; i++)

@@ -18,8 +18,8 @@ static bool view_result(ShapeRule *r, Shape s) {
 static bool reshape_fails(ShapeRule *r, const char *why) {
   Shape asked = {.rank = rule_attr(r, "shape")->n};
   memcpy(asked.dim, rule_attr(r, "shape")->list, asked.rank * sizeof asked.dim[0]);
-  Diagnostic *d = error_at(r->span, "PD0304", "'reshape' cannot make %s of shape %s into %s%s", rule_value(r, 0)->name,
-                           shape_text(rule_shape(r, 0)), shape_text(&asked), why);
+  Diagnostic *d = error_at(r->span, "PD0304", "'reshape' cannot make %s of shape %s into %s%s",
+                           rule_value(r, 0)->name, shape_text(rule_shape(r, 0)), shape_text(&asked), why);
   rule_underline(r, d);
   note_at(d, rule_value(r, 0)->span, "its %lld elements a sample come from here",
           (long long)shape_elements(rule_shape(r, 0)));
@@ -58,7 +58,8 @@ static void derive_reshape(Gradients *d, int node) {
   grad_add(d, node, 0, grad_build(d, node, &op_reshape, &dy, 1, (Attr[MAX_ATTR]){shape_attr(x)}));
 }
 
-static void evaluate_reshape(const Graph *g, int node, int64_t batch, const double *const *in, double *const *out) {
+static void evaluate_reshape(const Graph *g, int node, int64_t batch, const double *const *in,
+                             double *const *out) {
   memcpy(out[0], in[0], batch_elements(out_shape(g, node, 0), batch) * sizeof *out[0]);
 }
 
@@ -84,7 +85,8 @@ static void derive_transpose(Gradients *d, int node) {
   grad_add(d, node, 0, grad_build(d, node, &op_transpose, &dy, 1, grad_graph(d)->nodes.at[node].attr));
 }
 
-static void evaluate_transpose(const Graph *g, int node, int64_t batch, const double *const *in, double *const *out) {
+static void evaluate_transpose(const Graph *g, int node, int64_t batch, const double *const *in,
+                               double *const *out) {
   const Shape *x = in_shape(g, node, 0), *y = out_shape(g, node, 0);
   int64_t a = node_int(&g->nodes.at[node], "a"), b = node_int(&g->nodes.at[node], "b");
   int64_t stride[MAX_RANK] = {0}, step = 1;
@@ -125,8 +127,8 @@ static bool shape_slice(ShapeRule *r) {
   to += to <= 0 ? size : 0;
   if (from < 0 || to > size || from >= to) {
     Diagnostic *d = error_at(r->span, "PD0305", "the slice %lld..%lld of axis %d, of size %lld, is %s",
-                             (long long)rule_int(r, "from"), (long long)rule_int(r, "to"), axis, (long long)size,
-                             from >= to ? "empty" : "out of range");
+                             (long long)rule_int(r, "from"), (long long)rule_int(r, "to"), axis,
+                             (long long)size, from >= to ? "empty" : "out of range");
     rule_underline(r, d);
     rule_origin(r, d, 0, axis);
     return false;
@@ -153,10 +155,12 @@ static void copy_slice(const Shape *x, int64_t batch, int axis, int64_t from, in
     memcpy(out + o * size * a.inner, in + (o * a.middle + from) * a.inner, size * a.inner * sizeof *out);
 }
 
-static void evaluate_slice(const Graph *g, int node, int64_t batch, const double *const *in, double *const *out) {
+static void evaluate_slice(const Graph *g, int node, int64_t batch, const double *const *in,
+                           double *const *out) {
   const Node *n = &g->nodes.at[node];
   int axis = (int)node_int(n, "axis");
-  copy_slice(in_shape(g, node, 0), batch, axis, node_int(n, "from"), out_shape(g, node, 0)->dim[axis], in[0], out[0]);
+  copy_slice(in_shape(g, node, 0), batch, axis, node_int(n, "from"), out_shape(g, node, 0)->dim[axis], in[0],
+             out[0]);
 }
 
 const Op op_slice = {
@@ -172,8 +176,9 @@ static bool shape_split(ShapeRule *r) {
   int64_t n = rule_int(r, "n"), room = sizeof r->out / sizeof r->out[0];
   int last = x->shape.rank - 1;
   if (last < 0 || n < 1 || n > room || x->shape.dim[last] % n) {
-    Diagnostic *d = error_at(r->span, "PD0305", "'split' cannot cut the last axis of %s into %lld equal parts%s",
-                             shape_text(&x->shape), (long long)n, n > room ? ": at most 64" : "");
+    Diagnostic *d =
+        error_at(r->span, "PD0305", "'split' cannot cut the last axis of %s into %lld equal parts%s",
+                 shape_text(&x->shape), (long long)n, n > room ? ": at most 64" : "");
     rule_underline(r, d);
     rule_origin(r, d, 0, last);
     return false;
@@ -200,7 +205,8 @@ static void derive_split(Gradients *d, int node) {
   grad_add(d, node, 0, grad_build(d, node, &op_concat, parts, n, NULL));
 }
 
-static void evaluate_split(const Graph *g, int node, int64_t batch, const double *const *in, double *const *out) {
+static void evaluate_split(const Graph *g, int node, int64_t batch, const double *const *in,
+                           double *const *out) {
   const Shape *x = in_shape(g, node, 0);
   int n = g->nodes.at[node].n_out;
   int64_t size = x->dim[x->rank - 1] / n;
@@ -222,7 +228,8 @@ static bool shape_expand(ShapeRule *r) {
   if (!rule_sizes(r, "shape", &to))
     return false;
   if (!shape_broadcast(&wide, &to, &axis) || !shape_equal(&wide, &to)) {
-    Diagnostic *d = error_at(r->span, "PD0301", "'expand' cannot broadcast %s to %s", shape_text(x), shape_text(&to));
+    Diagnostic *d =
+        error_at(r->span, "PD0301", "'expand' cannot broadcast %s to %s", shape_text(x), shape_text(&to));
     rule_underline(r, d);
     note_at(d, rule_value(r, 0)->span, "the value comes from here");
     return false;
@@ -232,7 +239,8 @@ static bool shape_expand(ShapeRule *r) {
 
 static void derive_expand(Gradients *d, int node) { grad_add_broadcast(d, node, 0, grad_of(d, node, 0)); }
 
-static void evaluate_expand(const Graph *g, int node, int64_t batch, const double *const *in, double *const *out) {
+static void evaluate_expand(const Graph *g, int node, int64_t batch, const double *const *in,
+                            double *const *out) {
   const Shape *x = in_shape(g, node, 0), *y = out_shape(g, node, 0);
   int64_t total = batch_elements(y, batch), per_sample = shape_elements(y);
   for (int64_t i = 0; i < total; i++) {

@@ -5,7 +5,9 @@
 #include "ops/rules.h"
 
 static const Shape *shape_of(const Rewrite *w, int value) { return &w->to->values.at[value].shape; }
-static const Shape *result_shape(const Rewrite *w, int node) { return shape_of(w, graph_output(w->to, node, 0)); }
+static const Shape *result_shape(const Rewrite *w, int node) {
+  return shape_of(w, graph_output(w->to, node, 0));
+}
 static int input(const Rewrite *w, int node, int i) { return w->to->nodes.at[node].in[i]; }
 
 static int build(Rewrite *w, int like, const Op *op, const int *in, int n_in, const Attr *attr) {

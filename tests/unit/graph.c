@@ -40,7 +40,8 @@ static void test_dumps_keep_spans_and_odd_names(void **state) {
   int file = source_add("dir/x.pdm", "model\n");
   Span span = {file, 1, 2, 1, 5};
   graph_scope(g, -1, intern(""), intern("m"), span);
-  int x = graph_input(g, intern("x"), true, TYPE_TOKEN, 9, (Shape){.batched = true, .rank = 1, .dim = {4}}, span);
+  int x =
+      graph_input(g, intern("x"), true, TYPE_TOKEN, 9, (Shape){.batched = true, .rank = 1, .dim = {4}}, span);
   assert_int_equal(x, 0);
   g->values.at[0].span = (Span){file, 1, 1, 1, 3};
   g->train.pipeline = intern("flush");

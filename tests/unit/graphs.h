@@ -57,7 +57,9 @@ static inline int apply(Graph *g, const Op *op, const int *in, int n_in, const A
 }
 
 static inline int apply_1(Graph *g, const Op *op, int a) { return apply(g, op, &a, 1, NULL); }
-static inline int apply_2(Graph *g, const Op *op, int a, int b) { return apply(g, op, (int[]){a, b}, 2, NULL); }
+static inline int apply_2(Graph *g, const Op *op, int a, int b) {
+  return apply(g, op, (int[]){a, b}, 2, NULL);
+}
 
 /* A parameter, or with `batched` an input plus a parameter: a value of each sample that needs a gradient. */
 static inline int operand(Graph *g, const char *name, bool batched, Shape s) {

@@ -37,8 +37,8 @@ static void unary(const Op *op) {
 
 static void test_functions(void **state) {
   (void)state;
-  const Op *const ops[] = {&op_neg, &op_square, &op_exp, &op_log, &op_tanh, &op_erf, &op_sqrt, &op_rsqrt, &op_sin,
-                           &op_cos, &op_sum, &op_max};
+  const Op *const ops[] = {&op_neg,  &op_square, &op_exp, &op_log, &op_tanh, &op_erf,
+                           &op_sqrt, &op_rsqrt,  &op_sin, &op_cos, &op_sum,  &op_max};
   for (size_t i = 0; i < sizeof ops / sizeof ops[0]; i++)
     unary(ops[i]);
 }
@@ -46,8 +46,9 @@ static void test_functions(void **state) {
 static void test_arithmetic_broadcasts(void **state) {
   (void)state;
   const Op *const ops[] = {&op_add, &op_sub, &op_mul, &op_div, &op_maximum, &op_minimum};
-  const Shape shapes[][2] = {{SHAPE(2, 3), SHAPE(2, 3)}, {SHAPE(2, 3), SHAPE(3)},       {SHAPE(2, 1), SHAPE(3)},
-                             {SHAPE(2, 1), SHAPE(1, 3)}, {SHAPE(2, 2, 3), SHAPE(2, 1)}, {SHAPE(3), SHAPE(2, 1, 3)}};
+  const Shape shapes[][2] = {{SHAPE(2, 3), SHAPE(2, 3)},    {SHAPE(2, 3), SHAPE(3)},
+                             {SHAPE(2, 1), SHAPE(3)},       {SHAPE(2, 1), SHAPE(1, 3)},
+                             {SHAPE(2, 2, 3), SHAPE(2, 1)}, {SHAPE(3), SHAPE(2, 1, 3)}};
   for (size_t i = 0; i < sizeof ops / sizeof ops[0]; i++)
     for (size_t s = 0; s < sizeof shapes / sizeof shapes[0]; s++)
       for (int batched = 0; batched < 4; batched++) {
@@ -164,7 +165,8 @@ static void test_matmul(void **state) {
   };
   for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
     Graph *g = new_graph();
-    int a = operand(g, "a", cases[i].a_batched, cases[i].a), b = operand(g, "b", cases[i].b_batched, cases[i].b);
+    int a = operand(g, "a", cases[i].a_batched, cases[i].a),
+        b = operand(g, "b", cases[i].b_batched, cases[i].b);
     check(g, apply_2(g, &op_matmul, a, b));
   }
 }
@@ -191,7 +193,8 @@ static void test_attention(void **state) {
     Graph *g = new_graph();
     int in[3] = {operand(g, "q", true, cases[i].q), operand(g, "k", true, cases[i].k),
                  operand(g, "v", true, cases[i].k)};
-    check(g, apply(g, &op_attention, in, 3, (Attr[MAX_ATTR]){{.number = cases[i].causal}, {.number = cases[i].scale}}));
+    check(g, apply(g, &op_attention, in, 3,
+                   (Attr[MAX_ATTR]){{.number = cases[i].causal}, {.number = cases[i].scale}}));
   }
 }
 
@@ -233,8 +236,14 @@ static void test_detach_stops(void **state) {
 /* Runs after all others: what they went through is complete. */
 static void test_table_is_complete(void **state) {
   (void)state;
-  const Op *const no_gradient[] = {&op_greater, &op_equal, &op_one_hot, &op_detach, &op_sum_to, &op_weight_gradient,
-                                   &op_attention_gradient, &op_gather_gradient};
+  const Op *const no_gradient[] = {&op_greater,
+                                   &op_equal,
+                                   &op_one_hot,
+                                   &op_detach,
+                                   &op_sum_to,
+                                   &op_weight_gradient,
+                                   &op_attention_gradient,
+                                   &op_gather_gradient};
   for (int k = 0; k < n_ops; k++) {
     const Op *op = all_ops[k];
     bool exempt = op->kind == OP_SOURCE;
@@ -266,7 +275,8 @@ static void refuse(Graph *g, const Op *op, const int *in, int n_in, const Attr *
 static void test_mistakes_are_diagnosed(void **state) {
   (void)state;
   Graph *g = new_graph();
-  int x = new_input(g, "x", SHAPE(2, 3)), y = new_input(g, "y", SHAPE(2, 4)), w = new_param(g, "w", SHAPE(3, 4));
+  int x = new_input(g, "x", SHAPE(2, 3)), y = new_input(g, "y", SHAPE(2, 4)),
+      w = new_param(g, "w", SHAPE(3, 4));
   int t = new_tokens(g, "t", 9, SHAPE(2)), head = new_input(g, "head", SHAPE(4, 2, 3));
   refuse(g, &op_add, (int[]){x, y}, 2, NULL);
   refuse(g, &op_add, (int[]){x, t}, 2, NULL);
@@ -299,13 +309,22 @@ static void test_mistakes_are_diagnosed(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_functions), cmocka_unit_test(test_arithmetic_broadcasts),
-      cmocka_unit_test(test_same_operand_twice), cmocka_unit_test(test_select), cmocka_unit_test(test_ties),
-      cmocka_unit_test(test_views), cmocka_unit_test(test_expand_axes), cmocka_unit_test(test_split_and_concat),
-      cmocka_unit_test(test_slices_of_one_value), cmocka_unit_test(test_matmul),
-      cmocka_unit_test(test_matmul_with_a_transposed_weight), cmocka_unit_test(test_attention),
-      cmocka_unit_test(test_gather), cmocka_unit_test(test_one_hot_picks_labels),
-      cmocka_unit_test(test_detach_stops), cmocka_unit_test(test_table_is_complete),
+      cmocka_unit_test(test_functions),
+      cmocka_unit_test(test_arithmetic_broadcasts),
+      cmocka_unit_test(test_same_operand_twice),
+      cmocka_unit_test(test_select),
+      cmocka_unit_test(test_ties),
+      cmocka_unit_test(test_views),
+      cmocka_unit_test(test_expand_axes),
+      cmocka_unit_test(test_split_and_concat),
+      cmocka_unit_test(test_slices_of_one_value),
+      cmocka_unit_test(test_matmul),
+      cmocka_unit_test(test_matmul_with_a_transposed_weight),
+      cmocka_unit_test(test_attention),
+      cmocka_unit_test(test_gather),
+      cmocka_unit_test(test_one_hot_picks_labels),
+      cmocka_unit_test(test_detach_stops),
+      cmocka_unit_test(test_table_is_complete),
       cmocka_unit_test(test_mistakes_are_diagnosed),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -89,7 +89,9 @@ static bool depends_on_input(const Graph *g, int value) {
   return depends;
 }
 
-static int position(const Graph *g, int node) { return node < g->n_forward ? node : g->nodes.at[node].serves; }
+static int position(const Graph *g, int node) {
+  return node < g->n_forward ? node : g->nodes.at[node].serves;
+}
 
 /* Cuts before forward node `first`: values of the left that the right's forward reads are of samples;
  * values of the right that the left's backward reads are the gradients that those values say come back. */
