@@ -20,7 +20,7 @@ complain() {
 # build DIR OPTIONS... MODEL: compiles; what pdc said is shown when it fails.
 build() {
   "$pdc" -o "$@" >build.log 2>&1 && return
-  cat build.log >&2
+  head -n 30 build.log >&2
   complain "pdc -o $*"
   return 1
 }

@@ -3,7 +3,7 @@
 pdc=$1 model=$2
 . "$(dirname "$0")/../launch.sh"
 text="$top/tests/reference/text.txt"
-warnings="-Wall -Wextra -Werror"
+warnings=-Werror
 sanitizers="-g -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer"
 export ASAN_OPTIONS=detect_leaks=0
 
