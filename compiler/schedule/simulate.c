@@ -61,7 +61,7 @@ static void draw(void *context, int stage, Step step, double start, double end) 
   case DO_BACKWARD: *cell_at(d, (int)start, stage) = format("B%lld.%lld", k, version); break;
   case DO_UPDATE: {
     char **cell = cell_at(d, end > 0 ? (int)end - 1 : 0, stage);
-    *cell = format("%s W%lld", *cell ? *cell : "", k + 1);
+    *cell = *cell ? format("%s W%lld", *cell, k + 1) : format("W%lld", k + 1);
     break;
   }
   default: break;
