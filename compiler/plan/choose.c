@@ -8,7 +8,7 @@ typedef struct Candidate {
   int64_t microbatch;
   Recompute recompute;
   const Costs *costs;
-  const Copies *copies;
+  Copies *copies;
   const int *pinned;     /* where stages start, or NULL */
   Plan *plan;
   bool settled;          /* its peaks are exact and fit */
@@ -55,42 +55,45 @@ static bool partition(const Planner *r, const Candidate *c, int64_t limit, Plan 
   return fits;
 }
 
-/* Replaces the estimates by exact peaks; returns by how much the worst stage exceeds the limit (negative:
- * all fit), and in *error the largest amount by which a peak exceeded its estimate. */
-static int64_t measure_peaks(const Planner *r, Plan *plan, int64_t *error) {
-  int64_t over = INT64_MIN;
-  *error = INT64_MIN;
+/* Replaces the estimates by exact peaks, and fills by how much each exceeded its estimate. */
+static void measure_peaks(const Planner *r, Plan *plan, int64_t *error) {
   for (int i = 0; i < plan->n_stages; i++) {
     StagePlan *s = &plan->stage[i];
     int64_t estimate = s->peak_bytes;
     if (r->request->peak)
       s->peak_bytes = r->request->peak(r->request->peak_context, plan, i);
-    if (s->peak_bytes - estimate > *error)
-      *error = s->peak_bytes - estimate;
-    if (s->peak_bytes - r->limit > over)
-      over = s->peak_bytes - r->limit;
+    error[i] = s->peak_bytes - estimate;
   }
-  return over;
 }
 
-/* Finds the fastest partition whose exact peaks fit, correcting the limit of the estimates by what they
- * were wrong. Where even the smallest partition does not fit, keeps that one and refuses. */
+static int64_t largest_peak(const Plan *plan) {
+  int64_t most = 0;
+  for (int i = 0; i < plan->n_stages; i++)
+    most = plan->stage[i].peak_bytes > most ? plan->stage[i].peak_bytes : most;
+  return most;
+}
+
+/* Finds the fastest partition whose exact peaks fit: stages whose estimates were wrong get the difference
+ * added. Where even the smallest partition does not fit, keeps that one and refuses. */
 static void settle(const Planner *r, Candidate *c) {
-  enum { ROUNDS = 8 };
-  int64_t correction = 0, error;
+  enum { ROUNDS = 10 };
+  int64_t *error = alloc((size_t)r->stages * sizeof *error);
   Plan *smallest = NULL;
+  c->copies = alloc_copy(c->copies, (size_t)r->stages * sizeof *c->copies);
   for (int round = 0; round < ROUNDS && !c->settled; round++) {
-    bool fits = partition(r, c, r->limit - correction, &c->plan);
-    int64_t over = measure_peaks(r, c->plan, &error);
-    c->settled = fits && over <= 0;
-    if (!fits && over <= 0)
+    bool fits = partition(r, c, r->limit, &c->plan), smaller = false;
+    measure_peaks(r, c->plan, error);
+    bool exact = largest_peak(c->plan) <= r->limit;
+    c->settled = fits && exact;
+    if (!fits && exact)
       smallest = c->plan;
-    if (!fits && (over > 0 || error >= correction))
+    for (int i = 0; i < r->stages; i++) {
+      smaller |= error[i] < 0;
+      if (!fits || c->plan->stage[i].peak_bytes > r->limit)
+        c->copies[i].extra += error[i];
+    }
+    if (!fits && !smaller)
       break;
-    if (!fits)
-      correction = error;
-    else if (over > 0)
-      correction = error > correction ? error : correction + over;
   }
   if (!c->settled && smallest) {
     c->plan = smallest;
@@ -151,13 +154,26 @@ static void list_candidates(Choice *c) {
   }
 }
 
-/* The chosen plan with one cut moved by a piece: what the choice is compared with. */
+static double stage_time(const StagePlan *s) {
+  return s->forward_seconds * (s->recompute ? 2 : 1) + s->backward_seconds;
+}
+
+static int slowest_stage(const Plan *plan) {
+  int slowest = 0;
+  for (int i = 1; i < plan->n_stages; i++)
+    if (stage_time(&plan->stage[i]) > stage_time(&plan->stage[slowest]))
+      slowest = i;
+  return slowest;
+}
+
+/* The chosen plan with one cut of its slowest stage moved by a piece: what the choice is compared with. */
 static void list_neighbours(Choice *c, const Plan *chosen) {
   const Planner *r = c->r;
   const Costs *costs = price(r, chosen->microbatch);
-  const Copies *kept = copies(r, chosen->microbatch, r->request->recompute);
-  for (int i = 1; i < r->stages && !r->pinned; i++)
-    for (int step = -1; step <= 1; step += 2) {
+  Copies *kept = copies(r, chosen->microbatch, r->request->recompute);
+  int slowest = slowest_stage(chosen);
+  for (int i = slowest; i <= slowest + 1 && !r->pinned; i++)
+    for (int step = -1; step <= 1 && i > 0 && i < r->stages; step += 2) {
       int at = chosen->stage[i].first_piece + step;
       int *start = alloc((size_t)r->stages * sizeof *start);
       for (int k = 0; k < r->stages; k++)
@@ -168,23 +184,14 @@ static void list_neighbours(Choice *c, const Plan *chosen) {
     }
 }
 
-static double stage_time(const StagePlan *s) {
-  return s->forward_seconds * (s->recompute ? 2 : 1) + s->backward_seconds;
-}
-
 static char *why(const Planner *r, const Plan *plan) {
-  double sum = 0, most = 0;
-  int slowest = 0;
-  for (int i = 0; i < plan->n_stages; i++) {
-    double t = stage_time(&plan->stage[i]) + plan->stage[i].update_seconds / (double)plan->microbatches;
-    sum += t;
-    if (t > most)
-      most = t, slowest = i;
-  }
+  double sum = 0, most = stage_time(&plan->stage[slowest_stage(plan)]);
+  for (int i = 0; i < plan->n_stages; i++)
+    sum += stage_time(&plan->stage[i]);
   Text t = {0};
   if (r->stages > 1)
     text_add(&t, "%s: the slowest stage, %d, works %.2f ms a microbatch, %.1f %% above the mean of all. ",
-             r->pinned ? "Cuts as asked" : format("Best of all ways to cut at %d places", r->p->n - 1), slowest,
+             r->pinned ? "Cuts as asked" : format("Best of all ways to cut at %d places", r->p->n - 1), slowest_stage(plan),
              most * 1e3, (most * plan->n_stages / sum - 1) * 100);
   text_add(&t, "Microbatch %lld", (long long)plan->microbatch);
   if (r->microbatches.n > 1) {
@@ -209,9 +216,7 @@ static const Plan *nearest_miss(const Choice *c) {
   int64_t least = INT64_MAX;
   for (int i = 0; i < c->smallest.n; i++) {
     const Plan *plan = c->smallest.at[i].plan;
-    int64_t most = 0;
-    for (int k = 0; k < plan->n_stages; k++)
-      most = plan->stage[k].peak_bytes > most ? plan->stage[k].peak_bytes : most;
+    int64_t most = largest_peak(plan);
     if (most < least)
       least = most, best = plan;
   }
@@ -224,6 +229,27 @@ Plan *plan_fastest(const Planner *r) {
   return next_best(&c);
 }
 
+/* Of plans that are as fast as the fastest, but for what no prediction can tell apart, the one that needs
+ * least memory; the others go back on the list. */
+static Plan *thriftiest(Choice *c, Plan *fastest) {
+  static const double AS_FAST = 1.005;
+  Plan *best = fastest;
+  for (int i = 0; i < c->candidates.n; i++) {
+    Candidate *other = &c->candidates.at[i];
+    if (other->refused || other->plan->batch_seconds > AS_FAST * fastest->batch_seconds)
+      continue;
+    if (!other->settled)
+      settle(c->r, other);
+    if (other->settled && other->plan->batch_seconds <= AS_FAST * fastest->batch_seconds &&
+        largest_peak(other->plan) < largest_peak(best))
+      best = other->plan;
+  }
+  for (int i = 0; i < c->candidates.n; i++)
+    if (c->candidates.at[i].settled)
+      c->candidates.at[i].refused = c->candidates.at[i].plan == best;
+  return best;
+}
+
 static Plan *choose(const Planner *r, Plan **runners_up, int n) {
   Choice c = {.r = r};
   list_candidates(&c);
@@ -232,6 +258,7 @@ static Plan *choose(const Planner *r, Plan **runners_up, int n) {
     tell_nothing_fits(r, nearest_miss(&c));
     return NULL;
   }
+  plan = thriftiest(&c, plan);
   plan->why = why(r, plan);
   if (n > 0)
     list_neighbours(&c, plan);
@@ -240,7 +267,8 @@ static Plan *choose(const Planner *r, Plan **runners_up, int n) {
     if (!other)
       break;
     /* The sum of all stages decides how long a pipeline fills: a slower slowest stage may fill faster. */
-    bool known = equal_plans(plan, other) || other->batch_seconds < plan->batch_seconds;
+    bool known = equal_plans(plan, other) ||
+                 (other->microbatch == plan->microbatch && other->batch_seconds < plan->batch_seconds);
     for (int i = 0; i < found; i++)
       known |= equal_plans(runners_up[i], other);
     if (!known)
@@ -284,8 +312,8 @@ static Plan *take(const Graph *g, const Pieces *p, const PlanRequest *request) {
   plan->threads = r.threads;
   plan->costs = r.profile ? internf("profile %s", r.profile->file) : intern("counted");
   price_plan(&r, costs, plan);
-  int64_t error;
-  if (measure_peaks(&r, plan, &error) <= 0)
+  measure_peaks(&r, plan, alloc((size_t)r.stages * sizeof(int64_t)));
+  if (largest_peak(plan) <= r.limit)
     return plan;
   tell_nothing_fits(&r, plan);
   return NULL;

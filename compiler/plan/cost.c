@@ -9,8 +9,20 @@
 static const double MATMUL_RATE = 230e9;      /* multiplies and adds a second, oneDNN f32 */
 static const double POINTWISE_RATE = 60e9;    /* operations a second in fused loops */
 static const double COPY_RATE = 10e9;         /* bytes a second of calls that move rows */
-static const double UPDATE_RATE = 25e9;       /* bytes a second of the fused optimizer */
+static const double UPDATE_RATE = 25e9;       /* bytes a second of long streams: optimizer, weights */
 static const double CALL_SECONDS = 2e-6, LOOP_SECONDS = 0.3e-6;
+
+/* Whatever the microbatch: a product reads its weights, adds to its weights' gradients. */
+static double weight_traffic(const Graph *g, const Node *n, const OpCost *c) {
+  double bytes = 0;
+  for (int i = 0; i < n->n_in && c->matmul_flops > 0; i++)
+    if (!g->values.at[n->in[i]].shape.batched)
+      bytes += 4 * (double)shape_elements(&g->values.at[n->in[i]].shape);
+  for (int i = 0; i < n->n_out && c->matmul_flops > 0; i++)
+    if (!g->values.at[n->out[i]].shape.batched)
+      bytes += 8 * (double)shape_elements(&g->values.at[n->out[i]].shape);
+  return bytes / UPDATE_RATE;
+}
 
 double counted_seconds(const Graph *g, int node, int64_t b, int threads) {
   const Node *n = &g->nodes.at[node];
@@ -20,7 +32,7 @@ double counted_seconds(const Graph *g, int node, int64_t b, int threads) {
   double samples = (double)b, t = c.matmul_flops / MATMUL_RATE + c.other_flops / POINTWISE_RATE;
   if (n->op->kind == OP_CALL && c.matmul_flops == 0)
     t = c.bytes / COPY_RATE;
-  return (n->op->kind == OP_CALL ? CALL_SECONDS : LOOP_SECONDS) + t * samples / threads;
+  return (n->op->kind == OP_CALL ? CALL_SECONDS : LOOP_SECONDS) + t * samples / threads + weight_traffic(g, n, &c);
 }
 
 static int moments_of(const Graph *g) {
@@ -149,8 +161,28 @@ static int64_t *accumulator_bytes(const Graph *g, const Pieces *p, const int *pi
 
 /* ---- all together -------------------------------------------------------------------------------- */
 
+/* By scope: a call runs in it or in one within. */
+static bool *scopes_with_calls(const Graph *g) {
+  bool *calls = alloc((size_t)g->scopes.n + 1);
+  for (int i = 0; i < g->n_forward; i++)
+    if (g->nodes.at[i].op->kind == OP_CALL)
+      for (int s = g->nodes.at[i].scope; s >= 0; s = g->scopes.at[s].parent)
+        calls[s] = true;
+  return calls;
+}
+
+/* Whether the cut before node `first` is within an instance that would be one loop. */
+static bool parts_a_loop(const Graph *g, const bool *calls, int first) {
+  for (int a = g->nodes.at[first - 1].scope; a > 0; a = g->scopes.at[a].parent)
+    for (int b = g->nodes.at[first].scope; b > 0; b = g->scopes.at[b].parent)
+      if (a == b)
+        return !calls[a];
+  return false;
+}
+
 static void crossing_costs(const Planner *r, int64_t b, Costs *c) {
   int n = r->p->n;
+  const bool *calls = scopes_with_calls(r->g);
   int64_t *down = alloc((size_t)(n + 1) * sizeof *down), *up = alloc((size_t)(n + 1) * sizeof *up);
   double *receive = alloc((size_t)(n + 1) * sizeof *receive), *back = alloc((size_t)(n + 1) * sizeof *back);
   for (int i = 1; i < n; i++) {
@@ -162,6 +194,10 @@ static void crossing_costs(const Planner *r, int64_t b, Costs *c) {
     }
     receive[i] = r->latency + (double)down[i] / r->bandwidth;
     back[i] = r->latency + (double)up[i] / r->bandwidth;
+    if (parts_a_loop(r->g, calls, piece->first)) { /* each part stores or loads the rows once more */
+      receive[i] += 2 * (double)down[i] / COPY_RATE;
+      back[i] += 2 * (double)up[i] / COPY_RATE;
+    }
   }
   c->activations = down, c->activation_gradients = up;
   c->receive = receive, c->receive_gradient = back;

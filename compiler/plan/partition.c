@@ -33,7 +33,7 @@ static double seconds(const Search *s, int first, int end, bool recompute) {
 static int64_t bytes(const Search *s, int stage, int first, int end, bool recompute) {
   const Costs *c = s->c;
   const Copies *at = &s->at[stage];
-  int64_t b = c->weights[first * (c->n + 1) + end] * at->weights;
+  int64_t b = at->extra + c->weights[first * (c->n + 1) + end] * at->weights;
   b += (s->sum.gradients[end] - s->sum.gradients[first]) * at->accumulators;
   b += (s->sum.saved[end] - s->sum.saved[first]) * (recompute ? 1 : at->saved);
   b += (s->sum.inputs[end] - s->sum.inputs[first]) * at->inputs;
@@ -224,7 +224,7 @@ double stage_seconds(const Costs *c, int first, int end, bool recompute) {
 }
 
 int64_t stage_bytes(const Costs *c, const Copies *at, int first, int end, bool recompute) {
-  int64_t b = c->weights[first * (c->n + 1) + end] * at->weights, work = 0;
+  int64_t b = at->extra + c->weights[first * (c->n + 1) + end] * at->weights, work = 0;
   for (int i = first; i < end; i++) {
     b += c->gradients[i] * at->accumulators + c->saved[i] * (recompute ? 1 : at->saved) + c->inputs[i] * at->inputs;
     work = c->work[i] > work ? c->work[i] : work;

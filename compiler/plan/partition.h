@@ -29,6 +29,7 @@ typedef struct Copies {
   int accumulators;
   int saved;        /* with recomputation: 1 */
   int received, sent, gradients, inputs;
+  int64_t extra;    /* bytes beside all that */
   bool recompute_off, recompute_on; /* which it may do; at least one */
 } Copies;
 

@@ -98,6 +98,7 @@ static Case random_case(void) {
     int policy = last ? 0 : (int)below(3);
     k.copies[i] = (Copies){.weights = 2 + (int)below(3), .accumulators = 1 + (int)below(2), .saved = k.stages - i,
                            .received = k.stages - i + 1, .sent = k.stages - i, .gradients = 2, .inputs = k.stages - i,
+                           .extra = (int64_t)below(20),
                            .recompute_off = policy != 1, .recompute_on = policy != 0};
   }
   k.limit = below(4) ? 100 + (int64_t)below(600) : INT64_MAX;
