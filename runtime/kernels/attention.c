@@ -8,7 +8,7 @@
 #include "pd_runtime.h"
 
 #include <omp.h>
-#if defined __AVX512F__ || (defined __AVX2__ && defined __FMA__)
+#if defined __AVX512F__
 #include <immintrin.h>
 #endif
 
@@ -22,25 +22,25 @@ enum {
 typedef float vector __attribute__((vector_size(64)));
 typedef float unaligned __attribute__((vector_size(64), aligned(4)));
 
-static inline vector fused(float a, vector b, vector c) {
+/* c += a b for vectors b and c, each lane with one rounding. A macro, since passing such vectors to
+ * functions depends on the ABI's vector width. */
 #if defined __AVX512F__
-  return (vector)_mm512_fmadd_ps(_mm512_set1_ps(a), (__m512)b, (__m512)c);
+#define MULTIPLY_ADD(c, a, b) ((c) = (vector)_mm512_fmadd_ps(_mm512_set1_ps(a), (__m512)(b), (__m512)(c)))
 #else
-  vector r;
-  for (int i = 0; i < PD_LANES; i++) r[i] = fmaf(a, b[i], c[i]);
-  return r;
+#define MULTIPLY_ADD(c, a, b)                                                                       \
+  do                                                                                                \
+    for (int lane = 0; lane < PD_LANES; lane++) (c)[lane] = fmaf((a), (b)[lane], (c)[lane]);        \
+  while (0)
 #endif
-}
 
 /* c[ROWS][COLUMNS] += a[ROWS][k] b[k][COLUMNS], each element's products in order of k. */
 static inline __attribute__((always_inline)) void tile(vector c[ROWS][2], const float *a, int64_t a_row, int64_t a_k,
                                                        const float *b, int64_t b_k, int64_t k) {
   for (int64_t p = 0; p < k; p++) {
     vector b0 = *(const vector *)(b + p * b_k), b1 = *(const vector *)(b + p * b_k + PD_LANES);
-#pragma unroll
     for (int r = 0; r < ROWS; r++) {
-      c[r][0] = fused(a[r * a_row + p * a_k], b0, c[r][0]);
-      c[r][1] = fused(a[r * a_row + p * a_k], b1, c[r][1]);
+      MULTIPLY_ADD(c[r][0], a[r * a_row + p * a_k], b0);
+      MULTIPLY_ADD(c[r][1], a[r * a_row + p * a_k], b1);
     }
   }
 }
@@ -50,7 +50,6 @@ static void tile_set(float *c, int64_t c_row, const float *a, int64_t a_row, int
                      int64_t k) {
   vector sum[ROWS][2] = {{{0}}};
   tile(sum, a, a_row, a_k, b, b_k, k);
-#pragma unroll
   for (int r = 0; r < ROWS; r++) {
     *(vector *)(c + r * c_row) = sum[r][0];
     *(vector *)(c + r * c_row + PD_LANES) = sum[r][1];
@@ -61,13 +60,11 @@ static void tile_set(float *c, int64_t c_row, const float *a, int64_t a_row, int
 static void tile_add(float *c, int64_t c_row, const float *a, int64_t a_row, int64_t a_k, const float *b, int64_t b_k,
                      int64_t k) {
   vector sum[ROWS][2];
-#pragma unroll
   for (int r = 0; r < ROWS; r++) {
     sum[r][0] = *(vector *)(c + r * c_row);
     sum[r][1] = *(vector *)(c + r * c_row + PD_LANES);
   }
   tile(sum, a, a_row, a_k, b, b_k, k);
-#pragma unroll
   for (int r = 0; r < ROWS; r++) {
     *(vector *)(c + r * c_row) = sum[r][0];
     *(vector *)(c + r * c_row + PD_LANES) = sum[r][1];
@@ -89,11 +86,12 @@ static void pack(float *to, int64_t rows, int64_t padded, const float *from, int
 /* x[i][j] becomes x[j][i]. */
 static inline __attribute__((always_inline)) void transpose(vector x[PD_LANES]) {
 #define EXCHANGE(step, first, second)                                                               \
-  _Pragma("unroll") for (int i = 0; i < PD_LANES; i++) if (!(i & step)) {                           \
-    vector low = x[i], high = x[i + step];                                                          \
-    x[i] = __builtin_shufflevector(low, high, first);                                               \
-    x[i + step] = __builtin_shufflevector(low, high, second);                                       \
-  }
+  for (int i = 0; i < PD_LANES; i++)                                                                \
+    if (!(i & step)) {                                                                              \
+      vector low = x[i], high = x[i + step];                                                        \
+      x[i] = __builtin_shufflevector(low, high, first);                                             \
+      x[i + step] = __builtin_shufflevector(low, high, second);                                     \
+    }
 #define LIST(...) __VA_ARGS__
   EXCHANGE(8, LIST(0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23),
            LIST(8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31))
@@ -114,10 +112,8 @@ static void pack_transposed(float *to, int64_t keys, const float *from, int64_t 
     int64_t i = 0;
     for (; key + PD_LANES <= n && i + PD_LANES <= size; i += PD_LANES) {
       vector x[PD_LANES];
-#pragma unroll
       for (int j = 0; j < PD_LANES; j++) x[j] = *(const unaligned *)(from + (key + j) * row + i);
       transpose(x);
-#pragma unroll
       for (int j = 0; j < PD_LANES; j++) *(vector *)(panel + (i + j) * COLUMNS) = x[j];
     }
     for (; i < size; i++)
@@ -242,10 +238,11 @@ void pd_attention_forward(const struct pd_attention *a, const float *q, const fl
         int64_t rows = smaller(a->length - first, BLOCK);
         pack(s.q, BLOCK, s.size, q + b * a->q.batch + h * a->q.head + first * a->q.row, a->q.row, rows, a->size);
         forward_block(a, &s, first, rows);
+        for (int64_t r = 0; r < BLOCK; r++) s.lse[r] = s.max[r] + pd_log(s.sum[r]);
+        memcpy(lse + (b * a->heads + h) * a->length + first, s.lse, (size_t)rows * sizeof *lse);
         for (int64_t r = 0; r < rows; r++) {
-          float *to = o + b * a->o.batch + h * a->o.head + (first + r) * a->o.row;
-          for (int64_t j = 0; j < a->size; j++) to[j] = s.o[r * s.size + j] / s.sum[r];
-          lse[(b * a->heads + h) * a->length + first + r] = s.max[r] + pd_log(s.sum[r]);
+          float *to = o + b * a->o.batch + h * a->o.head + (first + r) * a->o.row, inverse = 1.0f / s.sum[r];
+          for (int64_t j = 0; j < a->size; j++) to[j] = s.o[r * s.size + j] * inverse;
         }
       }
   }

@@ -149,7 +149,6 @@ typedef struct pd_random { uint32_t word[4]; } pd_random;
 
 static inline pd_random pd_philox(uint32_t c0, uint32_t c1, uint32_t c2, uint32_t c3, uint64_t key) {
   uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
-#pragma GCC unroll 10
   for (int round = 0; round < 10; round++) {
     uint64_t a = (uint64_t)c0 * 0xD2511F53u, b = (uint64_t)c2 * 0xCD9E8D57u;
     c0 = (uint32_t)(b >> 32) ^ c1 ^ k0;

@@ -91,7 +91,9 @@ static void run_backward(void *work) {
 }
 
 static void bench_attention(int64_t batch, int64_t heads, int64_t length, int64_t size) {
-  struct heads h = {.a = {batch, heads, heads, length, length, size, true, 0.125f}, .width = heads * size};
+  struct heads h = {.a = {.batch = batch, .heads = heads, .kv_heads = heads, .length = length, .kv_length = length,
+                          .size = size, .causal = true, .scale = 0.125f},
+                    .width = heads * size};
   int64_t n = batch * length * h.width;
   struct pd_attention *a = &h.a;
   a->q.batch = 3 * length * h.width, a->q.head = size, a->q.row = 3 * h.width;
