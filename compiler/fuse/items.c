@@ -211,7 +211,7 @@ static void list_nodes(Fuse *f, bool **claimed) {
   for (int i = 0; i < f->g->nodes.n; i++) {
     const Node *n = node_at(f, i);
     if (!f->here[i] || n->op->kind == OP_SOURCE || f->merged[i] >= 0 ||
-        (n->n_out == 1 && f->same[n->out[0]] != n->out[0]))
+        (n->n_out == 1 && (f->same[n->out[0]] != n->out[0] || f->inlined[n->out[0]])))
       continue;
     Place p;
     if (n->op->kind == OP_JOIN) {

@@ -71,7 +71,9 @@ static void decide(Fuse *f, int root) {
   for (int i = 0; i < leaves.n; i++)
     extra += bytes_of(f, leaves.at[i]);
   /* 5/4: an array that forward writes anyway beats one of its own, even with a scalar a row beside it */
-  double limit = f->needed[root] ? 0 : bytes_of(f, root) * 5 / 4;
+  const Shape *s = &value_at(f, root)->shape;
+  bool scalar = s->rank > 0 && s->dim[s->rank - 1] == 1;
+  double limit = f->needed[root] || scalar ? 0 : bytes_of(f, root) * 5 / 4;
   if (extra > limit) {
     keep(f, root);
     return;
@@ -81,29 +83,68 @@ static void decide(Fuse *f, int root) {
   mark_inlined(f, root);
 }
 
+/* A loop of the backward pass, or a node that such loops inline, reads the value. */
+static void consider(Fuse *f, bool *candidate, int node, int value, bool loop) {
+  const Node *n = node_at(f, node);
+  int root = view_root(f, value);
+  if (stands_anyway(f, root))
+    return;
+  int64_t a[MAX_DIM], b[MAX_DIM];
+  bool same_space = dims_of(f, root, a) == dims_of(f, n->out[0], b) && bytes_of(f, root) == bytes_of(f, n->out[0]);
+  if (loop && view_is_alias(f, value) && can_recompute(f, root) &&
+      (same_space || !uses_index(producer(f, root)->op)))
+    candidate[root] = true;
+  else
+    keep(f, root);
+}
+
 void decide_kept(Fuse *f) {
   bool *candidate = alloc((size_t)f->g->values.n);
   for (int i = 0; i < f->items[BACKWARD].n; i++) {
     const Item *it = &f->items[BACKWARD].at[i];
     const Node *n = node_at(f, it->node);
-    int n_in = it->kind == ITEM_FILL ? 0 : it->kind == ITEM_COPY ? 1 : n->n_in;
-    const int *in = it->kind == ITEM_COPY ? &it->value : n->in;
-    for (int j = 0; j < n_in; j++) {
-      int root = view_root(f, in[j]);
-      if (stands_anyway(f, root))
-        continue;
-      bool loop = it->kind != ITEM_NODE || is_loop_node(n);
-      int64_t a[MAX_DIM], b[MAX_DIM];
-      bool same_space = it->kind == ITEM_NODE && dims_of(f, root, a) == dims_of(f, n->out[0], b) &&
-                        bytes_of(f, root) == bytes_of(f, n->out[0]);
-      if (loop && view_is_alias(f, in[j]) && can_recompute(f, root) &&
-          (same_space || !uses_index(producer(f, root)->op)))
-        candidate[root] = true;
-      else
-        keep(f, root);
-    }
+    if (it->kind == ITEM_COPY)
+      consider(f, candidate, it->node, it->value, true);
+    for (int j = 0; it->kind == ITEM_NODE && j < n->n_in; j++)
+      consider(f, candidate, it->node, n->in[j], is_loop_node(n));
   }
+  for (int i = 0; i < f->g->nodes.n; i++)
+    for (int j = 0; node_at(f, i)->serves >= 0 && f->here[i] && f->inlined[node_at(f, i)->out[0]] &&
+                    j < node_at(f, i)->n_in; j++)
+      consider(f, candidate, i, node_at(f, i)->in[j], true);
   for (int v = 0; v < f->g->values.n; v++)
     if (candidate[v] && !stands_anyway(f, v) && !f->inlined[v])
       decide(f, v);
+}
+
+/* Backward nodes that read forward values alone, and that only loops read, element by element: whoever
+ * reads them computes them, so that they neither take memory nor tie loops together. */
+void find_inlined_backward(Fuse *f) {
+  bool *read_whole = alloc((size_t)f->g->values.n);
+  for (int i = 0; i < f->g->nodes.n; i++)
+    for (int j = 0; f->here[i] && j < node_at(f, i)->n_in; j++) {
+      const Node *n = node_at(f, i);
+      bool part = is_loop_node(n) || (n->op->kind == OP_VIEW && alias_step(f, n) && n->op != &op_reshape);
+      read_whole[view_root(f, n->in[j])] |= !part;
+    }
+  for (int i = 0; i < f->g->params.n; i++)
+    for (int u = 0; u < f->g->params.at[i].gradients.n; u++)
+      if (f->g->params.at[i].gradients.at[u] >= 0)
+        read_whole[view_root(f, f->g->params.at[i].gradients.at[u])] = true;
+  for (int i = 0; f->k->first_piece > 0 && i < f->p->at[f->k->first_piece].gradients.n; i++)
+    if (f->p->at[f->k->first_piece].gradients.at[i] >= 0)
+      read_whole[view_root(f, f->p->at[f->k->first_piece].gradients.at[i])] = true;
+  for (int i = 0; i < f->g->nodes.n; i++) {
+    const Node *n = node_at(f, i);
+    if (!f->here[i] || n->serves < 0 || f->table[i] || n->op->kind != OP_POINTWISE || uses_index(n->op) ||
+        read_whole[n->out[0]])
+      continue;
+    bool forward_only = true;
+    for (int j = 0; j < n->n_in; j++) {
+      int root = view_root(f, n->in[j]), from = value_at(f, root)->node;
+      bool of_forward = node_at(f, from)->serves < 0 || node_at(f, from)->op->kind == OP_SOURCE || f->table[from];
+      forward_only &= of_forward || f->inlined[root];
+    }
+    f->inlined[n->out[0]] = forward_only;
+  }
 }

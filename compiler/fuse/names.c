@@ -183,34 +183,58 @@ static Name sign_kernel(const StageKernels *k, const Kernel *kernel) {
 
 /* ---- kernels ------------------------------------------------------------------------------------------------- */
 
-static void kernel_comment(Fuse *f, Direction d, int at, Kernel *k) {
+/* The scopes of a kernel's items, without those that lie within another one (but for the region's own). */
+static Ints kernel_scopes(const Fuse *f, Direction d, const Group *group, Name region) {
+  Ints all = {0}, outer = {0};
+  for (int i = 0; i < group->items.n; i++) {
+    int scope = node_at(f, f->items[d].at[group->items.at[i]].node)->scope;
+    bool seen = false;
+    for (int j = 0; j < all.n; j++)
+      seen |= all.at[j] == scope;
+    if (!seen)
+      push(&all, scope);
+  }
+  for (int i = 0; i < all.n; i++) {
+    bool within = false;
+    for (int up = f->g->scopes.at[all.at[i]].parent; up >= 0 && !within; up = f->g->scopes.at[up].parent)
+      for (int j = 0; j < all.n; j++)
+        within |= all.at[j] == up && relative(f->g->scopes.at[up].path, region)[0];
+    if (!within)
+      push(&outer, all.at[i]);
+  }
+  return outer;
+}
+
+/* Called after what it does: layers, or the value where the region itself computes. */
+static void name_kernel(Fuse *f, Direction d, int at, Kernel *k) {
   Text name = {0}, comment = {0};
   const Group *group = &f->groups[d].at[at];
-  Ints scopes = {0};
   Name region = f->k->regions.at[k->region].path;
-  for (int i = 0; i < group->items.n; i++) {
-    const Item *it = &f->items[d].at[group->items.at[i]];
-    int scope = node_at(f, it->node)->scope;
-    bool seen = false;
-    for (int j = 0; j < scopes.n; j++)
-      seen |= scopes.at[j] == scope;
-    if (seen)
-      continue;
-    push(&scopes, scope);
-    const Scope *s = &f->g->scopes.at[scope];
-    const char *path = relative(s->path, region);
+  Ints scopes = kernel_scopes(f, d, group, region);
+  for (int i = 0; i < scopes.n; i++) {
+    const Scope *s = &f->g->scopes.at[scopes.at[i]];
+    const char *path = relative(s->path, region), *value = NULL;
+    for (int j = 0; j < group->items.n && !value; j++) {
+      int node = f->items[d].at[group->items.at[j]].node;
+      value = node_at(f, node)->scope == scopes.at[i] ? value_at(f, node_at(f, node)->out[0])->name : NULL;
+    }
     text_add(&comment, "%s%s (%s)", comment.n ? ", " : "", s->path[0] ? s->path : "model", s->layer);
-    if (scopes.n <= 3)
-      text_add(&name, "%s%s", name.n ? "_" : "", path[0] ? path : value_at(f, node_at(f, it->node)->out[0])->name);
+    if (i < 3)
+      text_add(&name, "%s%s", name.n ? "_" : "", path[0] ? path : value);
   }
-  k->name = identifier(format("%s%s", name.n ? name.at : "copy", d == BACKWARD ? "_backward" : d == SETUP ? "_table" : ""));
+  const Place *only = k->kind == KERNEL_CALL ? &k->out.at[0] : k->stores.n == 1 ? &k->stores.at[0].place : NULL;
+  const Buffer *b = only ? &f->k->buffers.at[only->buffer] : NULL;
+  if (b && b->kind == BUFFER_ACCUMULATOR)
+    k->name = identifier(format("%s_gradient", relative(f->g->params.at[b->param].name, region)));
+  else
+    k->name = identifier(format("%s%s", name.n ? name.at : "copy", d == BACKWARD ? "_backward" : d == SETUP ? "_table" : ""));
   k->comment = intern(comment.n ? comment.at : "");
 }
 
 static void name_kernels(Fuse *f, Direction d, Kernels *kernels, Names *taken) {
   for (int i = 0; i < kernels->n; i++) {
     Kernel *k = &kernels->at[i];
-    kernel_comment(f, d, i, k);
+    name_kernel(f, d, i, k);
     k->signature = sign_kernel(f->k, k);
     k->name = unique(taken, k->name, 0, k->signature);
   }
