@@ -84,8 +84,8 @@ start:
 items:
     %empty         { $$ = list_of(NULL); }
   | items item     { $$ = list_add($1, $2); }
-  | items error ';'
-  | items error '}'
+  | items error ';'    { yyerrok; }
+  | items error '}'    { yyerrok; }
   ;
 
 item:
@@ -121,7 +121,7 @@ dims:
 settings:
     %empty                      { $$ = list_of(NULL); }
   | settings setting            { $$ = list_add($1, $2); }
-  | settings error ';'
+  | settings error ';'          { yyerrok; }
   ;
 
 setting:
@@ -132,7 +132,7 @@ groups:
     %empty                      { $$ = list_of(NULL); }
   | groups setting              { $$ = list_add($1, $2); }
   | groups group                { $$ = list_add($1, $2); }
-  | groups error ';'
+  | groups error ';'            { yyerrok; }
   ;
 
 group:
@@ -162,8 +162,8 @@ statement:
   | IF expression block else           { $$ = ast_new(AST_IF, span_join(@1, @2)); $$->a = $2; $$->b = $3; $$->c = $4; }
   | FOR NAME IN range block            { $$ = ast_new(AST_FOR, span_join(@1, @4)); $$->name = $2; $$->span2 = @2; $$->a = $4; $$->b = $5; }
   | LOSS '=' expression ';'            { parse_reserved(p, @1, "loss", "write 'loss EXPRESSION;' to state the loss"); $$ = NULL; }
-  | error ';'                          { $$ = NULL; }
-  | error block                        { $$ = NULL; }
+  | error ';'                          { yyerrok; $$ = NULL; }
+  | error block                        { yyerrok; $$ = NULL; }
   ;
 
 initial:

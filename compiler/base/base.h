@@ -77,6 +77,8 @@ void note_at(Diagnostic *d, Span where, const char *format, ...) __attribute__((
 void help(Diagnostic *d, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* The one reported last, to which a caller may add notes; NULL when none is pending. */
 Diagnostic *diagnostic_last(void);
+/* Moves it to another place; returns where it was. What was underlined there is dropped. */
+Span diagnostic_move(Diagnostic *d, Span where);
 int error_count(void); /* with -Werror warnings count */
 void diagnostics_flush(void);
 extern bool diagnostics_json, diagnostics_werror;

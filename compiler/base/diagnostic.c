@@ -100,6 +100,13 @@ void help(Diagnostic *d, const char *pattern, ...) {
 
 Diagnostic *diagnostic_last(void) { return pending.n ? pending.at[pending.n - 1] : NULL; }
 
+Span diagnostic_move(Diagnostic *d, Span where) {
+  Span from = d->span;
+  d->span = where;
+  d->underlined.n = 0;
+  return from;
+}
+
 int error_count(void) { return n_errors; }
 
 /* ---- printing ------------------------------------------------------------------------------ */

@@ -64,7 +64,10 @@ static Val require(Elaborator *e, Frame *f, const Ast *call, const Val *args) {
   /* the caller broke the requirement: the error stands at its call */
   Diagnostic *d = f->caller ? fail(f->caller, f->call, "PD0210", "%s", args[1].word)
                             : error_at(call->span, "PD0210", "%s", args[1].word);
-  if (f->caller) note_at(d, call->list.at[0]->span, "'%s' requires this", f->layer->name);
+  if (f->caller) {
+    note_at(d, call->list.at[0]->span, "'%s' requires this", f->layer->name);
+    f->returned = true;
+  }
   return POISON;
 }
 

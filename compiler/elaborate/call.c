@@ -42,6 +42,10 @@ static bool sort_arguments(Elaborator *e, Frame *f, const Op *op, const Ast *cal
       for (int k = 0; k < args[i].n; k++) push(o, ((Operand){args[i].list[k], a->span}));
       continue;
     }
+    if (!a->name && o->n < op->min_in && op->kind == OP_POINTWISE) {
+      fail(f, a->span, "PD0207", "an operand of '%s' must be a tensor or a number, but is %s", op->name, val_kind(e, args[i]));
+      return false;
+    }
     int which = a->name ? attribute_index(op, a->name) : next_attribute(op, given);
     if (which < 0 || given[which]) {
       Diagnostic *d = which >= 0 ? fail(f, a->span, "PD0206", "'%s' is given twice", a->name)
@@ -97,7 +101,7 @@ static Val call_op(Elaborator *e, Frame *f, const Op *op, const Ast *call, const
   if (op->kind == OP_REDUCE && in.n == 1) return reduce_axis(e, f, op, in.at[0], attr, call->span);
   int errors = error_count();
   Val v = build(e, f, op, in.at, in.n, attr, call->span, call->span);
-  if (error_count() > errors)
+  if (error_count() > errors && !in_standard(f))
     for (int i = 0; i < call->list.n; i++) underline(diagnostic_last(), call->list.at[i]->span);
   return v;
 }
@@ -184,7 +188,8 @@ static Instance *instance_for(Elaborator *e, Frame *f, const Layer *layer, const
 
 typedef struct Given { Val val; Span span; bool given; } Given;
 
-static char *layer_signature(const Layer *l) {
+static char *layer_signature(const Layer *l, bool defaults) {
+  enum { WIDE = 100 };
   Text t = {0};
   text_add(&t, "%s(", l->name);
   for (int i = 0; i < l->ast->list.n; i++) {
@@ -192,10 +197,10 @@ static char *layer_signature(const Layer *l) {
     text_add(&t, "%s%s", i ? ", " : "", a->name);
     for (int k = 0; k < a->list.n; k++) text_add(&t, "%s%s", k ? ", " : "[", ast_text(a->list.at[k]));
     if (a->list.n) text_add(&t, "]");
-    if (a->a) text_add(&t, " = %s", ast_text(a->a));
+    if (a->a && defaults) text_add(&t, " = %s", ast_text(a->a));
   }
   text_add(&t, ")");
-  return t.at;
+  return defaults && t.n > WIDE ? layer_signature(l, false) : t.at;
 }
 
 static int formal_index(const Layer *l, Name name) {
@@ -225,7 +230,7 @@ static bool match_arguments(Frame *f, const Layer *l, const Ast *call, const Val
       const char *like = nearest(a->name, names, n);
       if (like) help(d, "one with a similar name exists: '%s'", like);
     }
-    help(d, "its signature is '%s'", layer_signature(l));
+    help(d, "its signature is '%s'", layer_signature(l, true));
     return false;
   }
   return true;
@@ -286,7 +291,7 @@ static bool bind_arguments(Elaborator *e, Frame *inner, const Ast *call, Given *
     if (!g->given && formal->a) *g = (Given){evaluate(e, inner, formal->a), formal->a->span, true};
     if (!g->given) {
       Diagnostic *d = fail(inner->caller, call->span, "PD0205", "'%s' needs its argument '%s'", inner->layer->name, formal->name);
-      help(d, "its signature is '%s'", layer_signature(inner->layer));
+      help(d, "its signature is '%s'", layer_signature(inner->layer, true));
       return false;
     }
     if (g->val.kind == VAL_POISON) return false;

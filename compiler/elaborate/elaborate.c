@@ -29,8 +29,8 @@ static void bind_attributes(Elaborator *e, Frame *f) {
     const Ast *formal = e->model->list.at[i], *define = define_take(e, formal->name);
     if (formal->dims) {
       help(error_at(formal->span, "PD0111", "a model's arguments are numbers and the like; '%s' is none", formal->name),
-           "tensors come in through 'input %s : ...;'", ast_text(formal->list.n ? formal->list.at[0] : formal));
-      f->doubtful = true;
+           "tensors come in by a declaration: 'input %s[...];'", formal->name);
+      variable_declare(f, formal->name, POISON, false, formal->span);
       continue;
     }
     Val v = POISON;

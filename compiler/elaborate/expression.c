@@ -115,6 +115,7 @@ static bool callable(const Elaborator *e, Name name, Val *v) {
 static Val unknown_name(const Elaborator *e, Frame *f, Name name, Span where) {
   if (f->doubtful) return POISON;
   Diagnostic *d = fail(f, where, "PD0101", "unknown name '%s'", name);
+  variable_declare(f, name, POISON, false, where); /* told once */
   for (int i = f->gone.n - 1; i >= 0; i--)
     if (f->gone.at[i].name == name) {
       note_at(d, f->gone.at[i].span, "one of this name ended with its block");
@@ -122,7 +123,7 @@ static Val unknown_name(const Elaborator *e, Frame *f, Name name, Span where) {
       return POISON;
     }
   Vec(const char *) known = {0};
-  for (int i = 0; i < f->variables.n; i++) push(&known, f->variables.at[i].name);
+  for (int i = 0; i < f->variables.n - 1; i++) push(&known, f->variables.at[i].name);
   for (int i = 0; i < f->instance->children.n; i++) push(&known, f->instance->children.at[i]->name);
   for (int i = 0; i < e->layers.n; i++) push(&known, e->layers.at[i]->name);
   const char *like = nearest(name, known.at, known.n);
@@ -305,7 +306,7 @@ static Val tensor_operator(Elaborator *e, Frame *f, const Ast *at, Val a, Val b)
     int swapped[2] = {in[1], in[0]};
     int errors = error_count();
     Val v = build(e, f, infixes[i].op, infixes[i].swapped ? swapped : in, 2, NULL, at->span2, at->span);
-    if (error_count() > errors) {
+    if (error_count() > errors && !in_standard(f)) {
       underline(diagnostic_last(), at->a->span);
       underline(diagnostic_last(), at->b->span);
     }
@@ -327,6 +328,7 @@ static Val evaluate_binary(Elaborator *e, Frame *f, const Ast *a) {
     if (x != and) return left;
     return want_bool(e, f, evaluate(e, f, a->b), a->b->span, what, &y) ? val_bool(y) : POISON;
   }
+  if (left.kind == VAL_POISON && in_standard(f)) return POISON;
   Val right = evaluate(e, f, a->b);
   if (left.kind == VAL_POISON || right.kind == VAL_POISON) return POISON;
   bool tensors = left.kind == VAL_TENSOR && right.kind == VAL_TENSOR;

@@ -116,6 +116,7 @@ bool val_equal(Val a, Val b);
 Diagnostic *fail(const Frame *f, Span where, const char *code, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 void note_calls(const Frame *f, Diagnostic *d);
+static inline bool in_standard(const Frame *f) { return f->layer && f->layer->standard; }
 /* False after a diagnostic or for POISON. `what`: "the size", for messages. */
 bool want_number(Elaborator *e, const Frame *f, Val v, Span where, const char *what, double *x);
 bool want_whole(Elaborator *e, const Frame *f, Val v, Span where, const char *what, int64_t *x);

@@ -39,7 +39,9 @@ static void run_inner(Elaborator *e, Frame *f, const Ast *block) {
 
 void run_block(Elaborator *e, Frame *f, const Ast *block) {
   for (int i = 0; i < block->list.n; i++) {
+    int errors = error_count();
     run_statement(e, f, block->list.at[i]);
+    if (in_standard(f) && error_count() > errors) f->returned = true; /* what follows would only echo it */
     if (!f->returned) continue;
     if (block->list.at[i]->kind == AST_RETURN && i + 1 < block->list.n)
       fail(f, block->list.at[i + 1]->span, "PD0112", "nothing after 'return' is reached");
@@ -230,10 +232,28 @@ static void run_param(Elaborator *e, Frame *f, const Ast *a) {
 
 /* ---- control ------------------------------------------------------------------------------- */
 
+/* A block that cannot be run: what it would define is POISON. */
+static void spoil(Frame *f, const Ast *a) {
+  if (!a) return;
+  if (a->kind == AST_RETURN) f->doubtful = true;
+  for (int i = 0; a->kind == AST_ASSIGN && i < a->list.n; i++)
+    variable_set(f, a->list.at[i]->name, POISON, a->list.at[i]->span);
+  if (a->kind == AST_LABEL) {
+    const Ast *root = a->a;
+    while (root->kind != AST_NAME) root = root->a;
+    if (!variable_find(f, root->name)) variable_declare(f, root->name, POISON, false, root->span);
+  }
+  spoil(f, a->a);
+  spoil(f, a->b);
+  spoil(f, a->c);
+  for (int i = 0; i < a->list.n; i++) spoil(f, a->list.at[i]);
+}
+
 static void run_if(Elaborator *e, Frame *f, const Ast *a) {
   bool holds;
   if (!want_bool(e, f, evaluate(e, f, a->a), a->a->span, "the condition", &holds)) {
-    f->doubtful = true;
+    spoil(f, a->b);
+    spoil(f, a->c);
     return;
   }
   const Ast *branch = holds ? a->b : a->c;
@@ -260,7 +280,7 @@ static void run_for(Elaborator *e, Frame *f, const Ast *a) {
     if (v.kind != VAL_LIST && v.kind != VAL_POISON)
       help(fail(f, a->a->span, "PD0207", "'for' runs over a list or a range, not over %s", val_kind(e, v)),
            "'0..n' counts from 0 to n - 1");
-    f->doubtful |= v.kind != VAL_LIST;
+    if (v.kind != VAL_LIST) spoil(f, a->b);
     for (int i = 0; v.kind == VAL_LIST && i < v.n; i++)
       if (!loop_once(e, f, a, v.list[i])) return;
     return;
@@ -271,7 +291,7 @@ static void run_for(Elaborator *e, Frame *f, const Ast *a) {
     fail(f, a->a->span, "PD0211", "'for' repeats at most %d times, and this would %lld", MAX_REPEAT, (long long)(to - from));
     good = false;
   }
-  f->doubtful |= !good;
+  if (!good) spoil(f, a->b);
   for (int64_t i = from; good && i < to; i++)
     if (!loop_once(e, f, a, val_number((double)i))) return;
 }

@@ -53,7 +53,12 @@ bool val_equal(Val a, Val b) {
 
 /* ---- diagnostics --------------------------------------------------------------------------- */
 
+/* Standard layers are right: what goes wrong in one is told of its caller. */
 void note_calls(const Frame *f, Diagnostic *d) {
+  const Frame *inner = f;
+  Span call = NO_SPAN;
+  for (; f->caller && f->layer->standard; f = f->caller) call = f->call;
+  if (f != inner) note_at(d, diagnostic_move(d, call), "in the standard layer '%s', here", inner->layer->name);
   for (int shown = 0; f && f->caller && shown < 3; f = f->caller, shown++)
     note_at(d, f->call, "in '%s', called here", f->layer->name);
 }
