@@ -5,7 +5,6 @@
  *   products are done in pieces of k, by shape alone, each added to c; in batches `a` is transposed first. */
 #include "pd_runtime.h"
 
-#include <omp.h>
 #include <oneapi/dnnl/dnnl.h>
 #include <stdlib.h>
 #include <string.h>
