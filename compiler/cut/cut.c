@@ -6,8 +6,8 @@
 
 typedef struct Cut {
   const Graph *g;
-  int *last_use;   /* by value: the last forward node that reads it; -1 */
-  bool *returned;  /* by value, for the cut under consideration: it crosses back as a gradient */
+  int *last_use;  /* by value: the last forward node that reads it; -1 */
+  bool *returned; /* by value, for the cut under consideration: it crosses back as a gradient */
 } Cut;
 
 static const Node *maker(const Graph *g, int value) { return &g->nodes.at[g->values.at[value].node]; }
@@ -168,7 +168,8 @@ void pieces_verify(const Graph *g, const Pieces *p) {
     Piece again = {0};
     ensure(crossing_at(&c, piece->first, &again) && again.crossing.n == piece->crossing.n);
     for (int k = 0; k < again.crossing.n; k++)
-      ensure(again.crossing.at[k] == piece->crossing.at[k] && again.gradients.at[k] == piece->gradients.at[k]);
+      ensure(again.crossing.at[k] == piece->crossing.at[k] &&
+             again.gradients.at[k] == piece->gradients.at[k]);
     ensure(gradients_fit(g, piece->first, piece) && backward_allows(&c, piece->first, piece));
     for (int k = 0; k < i; k++)
       ensure(p->at[k].name != piece->name);

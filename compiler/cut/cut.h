@@ -8,17 +8,21 @@
 #include "graph/graph.h"
 
 typedef struct Piece {
-  int first, end;     /* forward nodes [first, end) */
-  Name name;          /* the outermost instance that starts here: "h.3.ln_2", what --split names
-                         (h[3].ln_2); where one only ends, "after h.3.attn". Unique: a second "wte" is "wte#2" */
-  Vec(Name) names;    /* all it answers to: also inner instances that start here and those that end */
-  Ints crossing;      /* values made before `first` and used at or after it; empty for piece 0 */
-  Ints gradients;     /* for each crossing value the gradient value that crosses back: the partial
+  int first, end;  /* forward nodes [first, end) */
+  Name name;       /* the outermost instance that starts here: "h.3.ln_2", what --split names
+                         (h[3].ln_2); where one only ends, "after h.3.attn". Unique: a second
+                         "wte" is "wte#2" */
+  Vec(Name) names; /* all it answers to: also inner instances that start here and those that end */
+  Ints crossing;   /* values made before `first` and used at or after it; empty for piece 0 */
+  Ints gradients;  /* for each crossing value the gradient value that crosses back: the partial
                          sum over its uses at or after `first`; -1 where it has none */
-  Ints params;        /* parameters with a use in this piece */
+  Ints params;     /* parameters with a use in this piece */
 } Piece;
 
-typedef struct Pieces { Piece *at; int n; } Pieces;
+typedef struct Pieces {
+  Piece *at;
+  int n;
+} Pieces;
 
 Pieces cut(const Graph *g);
 /* The piece that answers to a name in either spelling ("h.3.ln_2", "h[3].ln_2"), or -1. */

@@ -130,7 +130,8 @@ int piece_find_or_tell(const Graph *g, const Pieces *p, const char *name, Span w
   if (found >= 0)
     return found;
   Name wanted = normal(name);
-  bool known = is_instance(g, wanted) || (!strncmp(wanted, "after ", 6) && is_instance(g, intern(wanted + 6)));
+  bool known =
+      is_instance(g, wanted) || (!strncmp(wanted, "after ", 6) && is_instance(g, intern(wanted + 6)));
   Diagnostic *d = known ? error_at(where, "PD0503", "%s: the model cannot be cut at '%s'", what, wanted)
                         : error_at(where, "PD0502", "%s: no layer instance '%s'", what, wanted);
   if (known)
@@ -149,7 +150,8 @@ int piece_find_or_tell(const Graph *g, const Pieces *p, const char *name, Span w
 
 Name piece_last_instance(const Graph *g, const Pieces *p, int piece) {
   int last = p->at[piece].end - 1;
-  while (last > p->at[piece].first && (g->nodes.at[last].op->kind == OP_SOURCE || g->nodes.at[last].op->kind == OP_VIEW))
+  while (last > p->at[piece].first &&
+         (g->nodes.at[last].op->kind == OP_SOURCE || g->nodes.at[last].op->kind == OP_VIEW))
     last--;
   int scope = g->nodes.at[last].scope;
   int next = p->at[piece].end < g->n_forward ? g->nodes.at[p->at[piece].end].scope : -1;

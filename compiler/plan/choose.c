@@ -9,9 +9,9 @@ typedef struct Candidate {
   Recompute recompute;
   const Costs *costs;
   Copies *copies;
-  const int *pinned;     /* where stages start, or NULL */
+  const int *pinned; /* where stages start, or NULL */
   Plan *plan;
-  bool settled;          /* its peaks are exact and fit */
+  bool settled; /* its peaks are exact and fit */
   bool refused;
 } Candidate;
 
@@ -23,9 +23,14 @@ typedef struct Choice {
 
 static Plan *plan_of(const Planner *r, const Candidate *c, const Partition *part) {
   Plan *plan = alloc(sizeof *plan);
-  *plan = (Plan){.model = r->g->name, .schedule = r->schedule, .batch = r->g->train.batch,
-                 .microbatch = c->microbatch, .microbatches = r->g->train.batch / c->microbatch,
-                 .threads = r->threads, .n_stages = r->stages, .why = ""};
+  *plan = (Plan){.model = r->g->name,
+                 .schedule = r->schedule,
+                 .batch = r->g->train.batch,
+                 .microbatch = c->microbatch,
+                 .microbatches = r->g->train.batch / c->microbatch,
+                 .threads = r->threads,
+                 .n_stages = r->stages,
+                 .why = ""};
   plan->costs = r->profile ? internf("profile %s", r->profile->file) : intern("counted");
   plan->stage = alloc((size_t)r->stages * sizeof *plan->stage);
   for (int i = 0; i < r->stages; i++) {
@@ -112,7 +117,8 @@ static bool before(const Candidate *a, const Candidate *b) {
 static bool equal_plans(const Plan *a, const Plan *b) {
   bool equal = a->microbatch == b->microbatch;
   for (int i = 0; i < a->n_stages; i++)
-    equal &= a->stage[i].first_piece == b->stage[i].first_piece && a->stage[i].recompute == b->stage[i].recompute;
+    equal &=
+        a->stage[i].first_piece == b->stage[i].first_piece && a->stage[i].recompute == b->stage[i].recompute;
   return equal;
 }
 
@@ -150,7 +156,8 @@ static void list_candidates(Choice *c) {
     const Costs *costs = price(r, b);
     consider(c, (Candidate){b, asked, costs, copies(r, b, asked), r->pinned, NULL, false, false});
     if (asked == RECOMPUTE_AUTO && r->stages > 1)
-      consider(c, (Candidate){b, RECOMPUTE_ON, costs, copies(r, b, RECOMPUTE_ON), r->pinned, NULL, false, false});
+      consider(
+          c, (Candidate){b, RECOMPUTE_ON, costs, copies(r, b, RECOMPUTE_ON), r->pinned, NULL, false, false});
   }
 }
 
@@ -180,7 +187,8 @@ static void list_neighbours(Choice *c, const Plan *chosen) {
         start[k] = k == i ? at : chosen->stage[k].first_piece;
       if (at <= start[i - 1] || at >= chosen->stage[i].end_piece)
         continue;
-      consider(c, (Candidate){chosen->microbatch, r->request->recompute, costs, kept, start, NULL, false, false});
+      consider(
+          c, (Candidate){chosen->microbatch, r->request->recompute, costs, kept, start, NULL, false, false});
     }
 }
 
@@ -191,8 +199,8 @@ static char *why(const Planner *r, const Plan *plan) {
   Text t = {0};
   if (r->stages > 1)
     text_add(&t, "%s: the slowest stage, %d, works %.2f ms a microbatch, %.1f %% above the mean of all. ",
-             r->pinned ? "Cuts as asked" : format("Best of all ways to cut at %d places", r->p->n - 1), slowest_stage(plan),
-             most * 1e3, (most * plan->n_stages / sum - 1) * 100);
+             r->pinned ? "Cuts as asked" : format("Best of all ways to cut at %d places", r->p->n - 1),
+             slowest_stage(plan), most * 1e3, (most * plan->n_stages / sum - 1) * 100);
   text_add(&t, "Microbatch %lld", (long long)plan->microbatch);
   if (r->microbatches.n > 1) {
     text_add(&t, " of");
@@ -205,8 +213,10 @@ static char *why(const Planner *r, const Plan *plan) {
   bool any = false;
   for (int i = 0; i < plan->n_stages; i++)
     any |= plan->stage[i].recompute;
-  text_add(&t, "; %s.", r->request->recompute != RECOMPUTE_AUTO ? "recomputation as asked"
-                        : any ? "recomputation where memory asks for it" : "everything fits without recomputation");
+  text_add(&t, "; %s.",
+           r->request->recompute != RECOMPUTE_AUTO ? "recomputation as asked"
+           : any                                   ? "recomputation where memory asks for it"
+                                                   : "everything fits without recomputation");
   return t.at;
 }
 
@@ -336,6 +346,7 @@ void plan_verify(const Graph *g, const Pieces *p, const Plan *plan) {
     const StagePlan *s = &plan->stage[i];
     ensure(s->first_piece < s->end_piece && s->replicas == 1);
     ensure(i == 0 || s->first_piece == plan->stage[i - 1].end_piece);
-    ensure(s->forward_seconds >= 0 && s->backward_seconds >= 0 && s->update_seconds >= 0 && s->peak_bytes >= 0);
+    ensure(s->forward_seconds >= 0 && s->backward_seconds >= 0 && s->update_seconds >= 0 &&
+           s->peak_bytes >= 0);
   }
 }

@@ -6,10 +6,10 @@
 
 /* Rates of one core of a server of the 2020s with 512-bit vectors, measured by hand-written kernels:
  * only their ratios matter for where the cuts fall. */
-static const double MATMUL_RATE = 230e9;      /* multiplies and adds a second, oneDNN f32 */
-static const double POINTWISE_RATE = 60e9;    /* operations a second in fused loops */
-static const double COPY_RATE = 10e9;         /* bytes a second of calls that move rows */
-static const double UPDATE_RATE = 25e9;       /* bytes a second of long streams: optimizer, weights */
+static const double MATMUL_RATE = 230e9;   /* multiplies and adds a second, oneDNN f32 */
+static const double POINTWISE_RATE = 60e9; /* operations a second in fused loops */
+static const double COPY_RATE = 10e9;      /* bytes a second of calls that move rows */
+static const double UPDATE_RATE = 25e9;    /* bytes a second of long streams: optimizer, weights */
 static const double CALL_SECONDS = 2e-6, LOOP_SECONDS = 0.3e-6;
 
 /* Whatever the microbatch: a product reads its weights, adds to its weights' gradients. */
@@ -32,7 +32,8 @@ double counted_seconds(const Graph *g, int node, int64_t b, int threads) {
   double samples = (double)b, t = c.matmul_flops / MATMUL_RATE + c.other_flops / POINTWISE_RATE;
   if (n->op->kind == OP_CALL && c.matmul_flops == 0)
     t = c.bytes / COPY_RATE;
-  return (n->op->kind == OP_CALL ? CALL_SECONDS : LOOP_SECONDS) + t * samples / threads + weight_traffic(g, n, &c);
+  return (n->op->kind == OP_CALL ? CALL_SECONDS : LOOP_SECONDS) + t * samples / threads +
+         weight_traffic(g, n, &c);
 }
 
 static int moments_of(const Graph *g) {
@@ -79,7 +80,8 @@ static int64_t *saved_bytes(const Graph *g, const Pieces *p, const int *piece, i
     for (int k = 0; k < g->nodes.at[i].n_in; k++) {
       int v = root_of(g, g->nodes.at[i].in[k]);
       const Node *made = &g->nodes.at[g->values.at[v].node];
-      if (g->values.at[v].node >= g->n_forward || made->op->kind == OP_SOURCE || !g->values.at[v].shape.batched)
+      if (g->values.at[v].node >= g->n_forward || made->op->kind == OP_SOURCE ||
+          !g->values.at[v].shape.batched)
         continue;
       bool again = made->op->kind == OP_POINTWISE && g->nodes.at[i].op->kind == OP_POINTWISE;
       kept[v] |= !again;
@@ -92,14 +94,16 @@ static int64_t *saved_bytes(const Graph *g, const Pieces *p, const int *piece, i
 
 /* Temporaries of a piece: what its calls make within one direction, the larger of both. */
 static int64_t *work_bytes(const Graph *g, const Pieces *p, const int *piece, int64_t b) {
-  int64_t *forward = alloc((size_t)p->n * sizeof *forward), *backward = alloc((size_t)p->n * sizeof *backward);
+  int64_t *forward = alloc((size_t)p->n * sizeof *forward),
+          *backward = alloc((size_t)p->n * sizeof *backward);
   for (int i = 0; i < g->nodes.n; i++) {
     const Node *n = &g->nodes.at[i];
     if (n->op->kind != OP_CALL && n->op->kind != OP_JOIN)
       continue;
     for (int k = 0; k < n->n_out; k++)
       if (g->values.at[n->out[k]].shape.batched)
-        (i < g->n_forward ? forward : backward)[piece[i]] += padded(shape_elements(&g->values.at[n->out[k]].shape) * b);
+        (i < g->n_forward ? forward : backward)[piece[i]] +=
+            padded(shape_elements(&g->values.at[n->out[k]].shape) * b);
   }
   for (int k = 0; k < p->n; k++)
     forward[k] = forward[k] > backward[k] ? forward[k] : backward[k];
@@ -124,7 +128,8 @@ static int64_t *input_bytes(const Graph *g, const Pieces *p, int64_t b) {
 /* By stage [i, j): bytes of its parameters, each once; and of tied ones that other stages use as well. */
 static void parameter_tables(const Graph *g, const Pieces *p, int64_t *held, int64_t *shared) {
   int side = p->n + 1;
-  int *users = alloc((size_t)(g->params.n + 1) * sizeof *users), *here = alloc((size_t)(g->params.n + 1) * sizeof *here);
+  int *users = alloc((size_t)(g->params.n + 1) * sizeof *users),
+      *here = alloc((size_t)(g->params.n + 1) * sizeof *here);
   for (int k = 0; k < p->n; k++)
     for (int m = 0; m < p->at[k].params.n; m++)
       users[p->at[k].params.at[m]]++;
@@ -221,10 +226,17 @@ Costs *price(const Planner *r, int64_t b) {
   double *update = alloc(square * sizeof *update);
   parameter_tables(g, p, held, shared);
   for (size_t i = 0; i < square; i++)
-    update[i] = (update_seconds(g, held[i]) + (double)shared[i] / r->bandwidth) * (double)b / (double)g->train.batch;
-  *c = (Costs){.n = p->n, .forward = forward, .backward = backward, .update = update, .weights = held,
-               .gradients = accumulator_bytes(g, p, piece), .saved = saved_bytes(g, p, piece, b),
-               .inputs = input_bytes(g, p, b), .work = work_bytes(g, p, piece, b)};
+    update[i] =
+        (update_seconds(g, held[i]) + (double)shared[i] / r->bandwidth) * (double)b / (double)g->train.batch;
+  *c = (Costs){.n = p->n,
+               .forward = forward,
+               .backward = backward,
+               .update = update,
+               .weights = held,
+               .gradients = accumulator_bytes(g, p, piece),
+               .saved = saved_bytes(g, p, piece, b),
+               .inputs = input_bytes(g, p, b),
+               .work = work_bytes(g, p, piece, b)};
   crossing_costs(r, b, c);
   return c;
 }
@@ -238,8 +250,11 @@ static Program *programs_of_depth(const Planner *r, int64_t b) {
   bool *exchanges = alloc((size_t)r->stages);
   for (int i = 1; i < r->stages; i++)
     exchanges[i] = tied;
-  Plan plan = {.schedule = r->schedule, .batch = r->g->train.batch, .microbatch = b,
-               .microbatches = r->g->train.batch / b, .n_stages = r->stages};
+  Plan plan = {.schedule = r->schedule,
+               .batch = r->g->train.batch,
+               .microbatch = b,
+               .microbatches = r->g->train.batch / b,
+               .n_stages = r->stages};
   plan.stage = alloc((size_t)r->stages * sizeof *plan.stage);
   Program *programs = schedule(&plan, exchanges, r->schedule_span);
   ensure(programs);
@@ -252,9 +267,13 @@ Copies *copies(const Planner *r, int64_t b, Recompute recompute) {
   for (int i = 0; i < r->stages; i++) {
     const Program *p = &program[i];
     bool may = p->in_flight > 1;
-    c[i] = (Copies){.weights = p->versions + moments_of(r->g), .accumulators = p->accumulators,
-                    .saved = p->saved_slots, .received = p->received_slots, .sent = p->sent_slots,
-                    .gradients = p->gradient_slots, .inputs = p->input_slots,
+    c[i] = (Copies){.weights = p->versions + moments_of(r->g),
+                    .accumulators = p->accumulators,
+                    .saved = p->saved_slots,
+                    .received = p->received_slots,
+                    .sent = p->sent_slots,
+                    .gradients = p->gradient_slots,
+                    .inputs = p->input_slots,
                     .recompute_off = recompute != RECOMPUTE_ON || !may,
                     .recompute_on = recompute != RECOMPUTE_OFF && may};
   }

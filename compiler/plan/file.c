@@ -81,13 +81,23 @@ static bool is_there(const JsonPlace *at, const char *key) {
 
 /* What the planner noted about a stage is optional: it is worked out again. */
 static bool read_notes(const JsonPlace *at, StagePlan *s) {
-  const struct { const char *key; double *to; } seconds[] = {
-    {"forward_seconds", &s->forward_seconds}, {"backward_seconds", &s->backward_seconds},
-    {"update_seconds", &s->update_seconds}, {"send_bytes", &s->send_bytes},
+  const struct {
+    const char *key;
+    double *to;
+  } seconds[] = {
+      {"forward_seconds", &s->forward_seconds},
+      {"backward_seconds", &s->backward_seconds},
+      {"update_seconds", &s->update_seconds},
+      {"send_bytes", &s->send_bytes},
   };
-  const struct { const char *key; int64_t *to; } bytes[] = {
-    {"peak_bytes", &s->peak_bytes}, {"weight_bytes", &s->weight_bytes}, {"gradient_bytes", &s->gradient_bytes},
-    {"optimizer_bytes", &s->optimizer_bytes},
+  const struct {
+    const char *key;
+    int64_t *to;
+  } bytes[] = {
+      {"peak_bytes", &s->peak_bytes},
+      {"weight_bytes", &s->weight_bytes},
+      {"gradient_bytes", &s->gradient_bytes},
+      {"optimizer_bytes", &s->optimizer_bytes},
   };
   bool good = true;
   for (int i = 0; i < 4; i++) {
@@ -100,9 +110,10 @@ static bool read_notes(const JsonPlace *at, StagePlan *s) {
 }
 
 static bool read_stage(const Graph *g, const Pieces *p, const JsonPlace *at, int i, Plan *plan) {
-  static const char *const keys[] = {"starts_at", "recompute", "replicas", "ends_with", "parameters", "forward_seconds",
-    "backward_seconds", "update_seconds", "send_bytes", "peak_bytes", "weight_bytes", "gradient_bytes",
-    "optimizer_bytes", NULL};
+  static const char *const keys[] = {
+      "starts_at",       "recompute",        "replicas",        "ends_with",  "parameters",
+      "forward_seconds", "backward_seconds", "update_seconds",  "send_bytes", "peak_bytes",
+      "weight_bytes",    "gradient_bytes",   "optimizer_bytes", NULL};
   StagePlan *s = &plan->stage[i];
   int64_t replicas = 1;
   s->replicas = 1;
@@ -125,8 +136,8 @@ static bool read_stage(const Graph *g, const Pieces *p, const JsonPlace *at, int
     return false;
   }
   if (i > 0 && s->first_piece <= plan->stage[i - 1].first_piece) {
-    error_at(where, "PD0603", "'%s.starts_at': '%s' does not come after what the stage before starts with", at->path,
-             start);
+    error_at(where, "PD0603", "'%s.starts_at': '%s' does not come after what the stage before starts with",
+             at->path, start);
     return false;
   }
   return good;
@@ -138,8 +149,9 @@ static bool read_stages(const Graph *g, const Pieces *p, const JsonPlace *top, P
     return false;
   plan->n_stages = cJSON_GetArraySize(stages);
   if (plan->n_stages > p->n || plan->n_stages > MOST_STAGES) {
-    error_at((Span){.file = top->file}, "PD0603", "'stages' lists %d, but the model has only %d place%s to cut",
-             plan->n_stages, p->n - 1, p->n == 2 ? "" : "s");
+    error_at((Span){.file = top->file}, "PD0603",
+             "'stages' lists %d, but the model has only %d place%s to cut", plan->n_stages, p->n - 1,
+             p->n == 2 ? "" : "s");
     return false;
   }
   plan->stage = alloc((size_t)plan->n_stages * sizeof *plan->stage);
@@ -164,8 +176,8 @@ static bool read_sizes(const Graph *g, const JsonPlace *top, Plan *plan) {
   plan->threads = (int)threads;
   plan->microbatches = plan->batch / plan->microbatch;
   if (plan->batch != g->train.batch) {
-    Diagnostic *d = error_at(where, "PD0603", "'batch' is %lld, but the model trains with %lld", (long long)plan->batch,
-                             (long long)g->train.batch);
+    Diagnostic *d = error_at(where, "PD0603", "'batch' is %lld, but the model trains with %lld",
+                             (long long)plan->batch, (long long)g->train.batch);
     help(d, "'-D batch=%lld', or a plan for this batch", (long long)plan->batch);
     return false;
   }
@@ -176,14 +188,16 @@ static bool read_sizes(const Graph *g, const JsonPlace *top, Plan *plan) {
   }
   if (is_there(top, "microbatches") && json_get_int(top, "microbatches", 1, plan->batch, &microbatches) &&
       microbatches != plan->microbatches)
-    error_at(where, "PD0603", "'microbatches' is %lld, but a batch of %lld has %lld of %lld", (long long)microbatches,
-             (long long)plan->batch, (long long)plan->microbatches, (long long)plan->microbatch);
+    error_at(where, "PD0603", "'microbatches' is %lld, but a batch of %lld has %lld of %lld",
+             (long long)microbatches, (long long)plan->batch, (long long)plan->microbatches,
+             (long long)plan->microbatch);
   return !is_there(top, "microbatches") || microbatches == plan->microbatches;
 }
 
 Plan *plan_read(const Graph *g, const Pieces *p, const char *path) {
-  static const char *const keys[] = {"model", "schedule", "batch", "microbatch", "microbatches", "threads", "stages",
-                                     "batch_seconds", "costs", "why", NULL};
+  static const char *const keys[] = {"model",        "schedule", "batch",  "microbatch",
+                                     "microbatches", "threads",  "stages", "batch_seconds",
+                                     "costs",        "why",      NULL};
   JsonPlace top = {.path = ""};
   top.object = json_load(path, &top.file);
   if (!top.object || !json_only(&top, keys))
@@ -205,7 +219,8 @@ Plan *plan_read(const Graph *g, const Pieces *p, const char *path) {
     return NULL;
   int64_t least = schedule_least_microbatches(plan->schedule, plan->n_stages);
   if (plan->microbatches < least) {
-    error_at(where, "PD0701", "'microbatch': '%s' with %d stages needs at least %lld microbatches an update, has %lld",
+    error_at(where, "PD0701",
+             "'microbatch': '%s' with %d stages needs at least %lld microbatches an update, has %lld",
              schedule, plan->n_stages, (long long)least, (long long)plan->microbatches);
     return NULL;
   }

@@ -17,8 +17,8 @@ static const double LONGEST_SECONDS = 10; /* counted, of one microbatch: larger 
 
 typedef struct Shares {
   const Graph *g;
-  const int *piece;  /* by node */
-  double *weight;    /* by piece */
+  const int *piece; /* by node */
+  double *weight;   /* by piece */
   double total;
   int64_t b;
   int threads;
@@ -45,7 +45,8 @@ static void weigh_kernel(Shares *s, const StageKernels *k, const Kernel *kernel)
   }
 }
 
-void profile_attribute(const Graph *g, const Pieces *p, const StageKernels *k, const double *seconds, MeasuredSize *out) {
+void profile_attribute(const Graph *g, const Pieces *p, const StageKernels *k, const double *seconds,
+                       MeasuredSize *out) {
   Shares s = {.g = g, .piece = piece_of_nodes(g, p), .b = k->microbatch, .threads = k->threads};
   s.weight = alloc((size_t)p->n * sizeof *s.weight);
   out->forward = alloc((size_t)p->n * sizeof *out->forward);
@@ -67,7 +68,10 @@ void profile_attribute(const Graph *g, const Pieces *p, const StageKernels *k, c
 
 /* ---- measuring ---------------------------------------------------------------------------------------- */
 
-typedef struct Timing { Name signature; double seconds; } Timing;
+typedef struct Timing {
+  Name signature;
+  double seconds;
+} Timing;
 typedef Vec(Timing) Timings;
 
 /* Lines "SIGNATURE SECONDS". */
@@ -79,8 +83,8 @@ static bool read_timings(const char *printed, Timings *out) {
     char *end;
     double seconds = strtod(line + split, &end);
     if (split < 2 || end != line + n || !(seconds >= 0) || !isfinite(seconds)) {
-      error_at(NO_SPAN, "PD0604", "the profiling program printed '%.*s', which is no measurement", (int)(n < 80 ? n : 80),
-               line);
+      error_at(NO_SPAN, "PD0604", "the profiling program printed '%.*s', which is no measurement",
+               (int)(n < 80 ? n : 80), line);
       return false;
     }
     push(out, (Timing){intern_n(line, split - 1), seconds});
@@ -144,8 +148,8 @@ static void keep_reasonable(Planner *r) {
   r->microbatches.n = end - first;
 }
 
-bool profile_make(const Graph *g, const Pieces *p, const PlanRequest *request, const char *out_path, ProfileRun run,
-                  void *context) {
+bool profile_make(const Graph *g, const Pieces *p, const PlanRequest *request, const char *out_path,
+                  ProfileRun run, void *context) {
   Planner r;
   if (!planner_prepare(&r, g, p, request) || !planner_microbatches(&r))
     return false;
@@ -156,7 +160,8 @@ bool profile_make(const Graph *g, const Pieces *p, const PlanRequest *request, c
     stages[i] = fuse(g, p, 0, p->n, 0, 1, r.microbatches.at[i], false, r.threads);
   char *printed = run(context, emit_profile_c(stages, n));
   Timings timings = {0};
-  Profile profile = {.file = intern(out_path), .signature = profile_signature(g, p, r.threads, request->compiler)};
+  Profile profile = {.file = intern(out_path),
+                     .signature = profile_signature(g, p, r.threads, request->compiler)};
   if (!printed || !read_timings(printed, &timings))
     return false;
   for (int i = 0; i < n; i++)

@@ -18,8 +18,8 @@ typedef struct Search {
   int stages;
   int64_t limit;
   Prefix sum;
-  int64_t *work;  /* of a stage [i, j), at [i * (n + 1) + j] */
-  int *from;      /* by stage and end: where the best stage starts */
+  int64_t *work; /* of a stage [i, j), at [i * (n + 1) + j] */
+  int *from;     /* by stage and end: where the best stage starts */
 } Search;
 
 static double seconds(const Search *s, int first, int end, bool recompute) {
@@ -165,7 +165,8 @@ bool partition_fastest(const Costs *c, const Copies *at, int stages, int64_t lim
   return true;
 }
 
-bool partition_pinned(const Costs *c, const Copies *at, int stages, const int *start, int64_t limit, Partition *out) {
+bool partition_pinned(const Costs *c, const Copies *at, int stages, const int *start, int64_t limit,
+                      Partition *out) {
   Search s = prepare(c, at, stages, limit);
   bool fits = true;
   *out = (Partition){.start = alloc((size_t)(stages + 1) * sizeof(int)), .recompute = alloc((size_t)stages)};
@@ -226,7 +227,8 @@ double stage_seconds(const Costs *c, int first, int end, bool recompute) {
 int64_t stage_bytes(const Costs *c, const Copies *at, int first, int end, bool recompute) {
   int64_t b = at->extra + c->weights[first * (c->n + 1) + end] * at->weights, work = 0;
   for (int i = first; i < end; i++) {
-    b += c->gradients[i] * at->accumulators + c->saved[i] * (recompute ? 1 : at->saved) + c->inputs[i] * at->inputs;
+    b += c->gradients[i] * at->accumulators + c->saved[i] * (recompute ? 1 : at->saved) +
+         c->inputs[i] * at->inputs;
     work = c->work[i] > work ? c->work[i] : work;
   }
   b += c->activations[first] * at->received + c->activations[end] * at->sent;

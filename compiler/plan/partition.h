@@ -15,28 +15,28 @@ typedef struct Costs {
   /* Seconds of an update and of exchanging tied gradients, as a microbatch's share, of a stage of pieces
    * [i, j): at [i * (n + 1) + j]. Grows with the stage. */
   const double *update;
-  const int64_t *weights;         /* bytes of the parameters such a stage holds, at the same index */
-  const int64_t *gradients;       /* by piece: bytes of accumulators, one a use */
-  const int64_t *saved;           /* by piece: bytes kept from forward to backward */
-  const int64_t *inputs;          /* by piece: bytes of tokens and targets read */
-  const int64_t *work;            /* by piece: bytes of temporaries; a stage has its largest piece's */
+  const int64_t *weights;   /* bytes of the parameters such a stage holds, at the same index */
+  const int64_t *gradients; /* by piece: bytes of accumulators, one a use */
+  const int64_t *saved;     /* by piece: bytes kept from forward to backward */
+  const int64_t *inputs;    /* by piece: bytes of tokens and targets read */
+  const int64_t *work;      /* by piece: bytes of temporaries; a stage has its largest piece's */
   const int64_t *activations, *activation_gradients; /* by cut: bytes that cross */
 } Costs;
 
 /* How many copies a stage keeps at its place in the pipeline. */
 typedef struct Copies {
-  int weights;      /* versions and moments */
+  int weights; /* versions and moments */
   int accumulators;
-  int saved;        /* with recomputation: 1 */
+  int saved; /* with recomputation: 1 */
   int received, sent, gradients, inputs;
-  int64_t extra;    /* bytes beside all that */
+  int64_t extra;                    /* bytes beside all that */
   bool recompute_off, recompute_on; /* which it may do; at least one */
 } Copies;
 
 typedef struct Partition {
-  int *start;       /* by stage, and n at the end: stages + 1 */
-  bool *recompute;  /* by stage */
-  double slowest;   /* seconds of a microbatch at the slowest stage */
+  int *start;      /* by stage, and n at the end: stages + 1 */
+  bool *recompute; /* by stage */
+  double slowest;  /* seconds of a microbatch at the slowest stage */
 } Partition;
 
 double stage_seconds(const Costs *c, int first, int end, bool recompute);
@@ -47,7 +47,8 @@ int64_t stage_bytes(const Costs *c, const Copies *at, int first, int end, bool r
 bool partition_fastest(const Costs *c, const Copies *at, int stages, int64_t limit, Partition *out);
 /* The partition that starts its stages at start[0 .. stages - 1]: recomputes where it must to stay below the
  * limit. False when some stage does not fit; `out` then has its smallest form. */
-bool partition_pinned(const Costs *c, const Copies *at, int stages, const int *start, int64_t limit, Partition *out);
+bool partition_pinned(const Costs *c, const Copies *at, int stages, const int *start, int64_t limit,
+                      Partition *out);
 /* The partition whose largest stage is smallest; returns that stage's bytes. */
 int64_t partition_smallest(const Costs *c, const Copies *at, int stages, Partition *out);
 

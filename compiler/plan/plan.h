@@ -18,9 +18,9 @@ typedef struct StagePlan {
 } StagePlan;
 
 typedef struct Plan {
-  Name model, schedule; /* "2bw", "flush", "sequential", ... */
+  Name model, schedule;                    /* "2bw", "flush", "sequential", ... */
   int64_t batch, microbatch, microbatches; /* batch = microbatch * microbatches */
-  int threads;          /* a rank's, when no OMP_NUM_THREADS says otherwise: library scratch is sized for it */
+  int threads; /* a rank's, when no OMP_NUM_THREADS says otherwise: library scratch is sized for it */
   int n_stages;
   StagePlan *stage;
   double batch_seconds; /* predicted, from simulating the schedule */
@@ -34,16 +34,16 @@ typedef int64_t (*StagePeak)(void *context, const Plan *plan, int stage);
 
 /* What the command line pins; zero or NULL: free. */
 typedef struct PlanRequest {
-  int workers;          /* -n; 0: as many as --split or --stages say, else 1 */
+  int workers; /* -n; 0: as many as --split or --stages say, else 1 */
   int stages;
-  const char *split;    /* "h[3],h[6].ln_2": where stages 1.. start */
+  const char *split; /* "h[3],h[6].ln_2": where stages 1.. start */
   int64_t microbatch;
   Recompute recompute;
-  const char *schedule; /* --schedule */
-  int64_t memory;       /* bytes a device; 0: the machine's memory */
-  const char *profile;  /* --profile FILE */
-  const char *plan;     /* --plan FILE */
-  int threads;          /* --threads N a rank; 0: processors / ranks */
+  const char *schedule;                       /* --schedule */
+  int64_t memory;                             /* bytes a device; 0: the machine's memory */
+  const char *profile;                        /* --profile FILE */
+  const char *plan;                           /* --plan FILE */
+  int threads;                                /* --threads N a rank; 0: processors / ranks */
   double link_bytes_per_second, link_latency; /* 0: defaults of shared memory */
   const char *compiler; /* the C compiler's version line, part of a profile's signature; NULL: not compared */
   StagePeak peak;       /* NULL: the planner's own estimate counts */
@@ -53,10 +53,10 @@ typedef struct PlanRequest {
 /* Chooses, or takes request->plan and prices it anew; NULL after diagnostics. runners_up gets up to `n`
  * other plans, best first; those that were not found stay NULL. */
 Plan *plan_make(const Graph *g, const Pieces *p, const PlanRequest *request, Plan **runners_up, int n);
-void plan_table(const Graph *g, const Pieces *p, const Plan *plan, FILE *out); /* for people */
+void plan_table(const Graph *g, const Pieces *p, const Plan *plan, FILE *out);          /* for people */
 void plan_runner_up(const Pieces *p, const Plan *chosen, const Plan *other, FILE *out); /* one line of it */
-char *plan_json(const Graph *g, const Pieces *p, const Plan *plan);            /* for plan.json */
-Plan *plan_read(const Graph *g, const Pieces *p, const char *path);            /* NULL after diagnostics */
+char *plan_json(const Graph *g, const Pieces *p, const Plan *plan);                     /* for plan.json */
+Plan *plan_read(const Graph *g, const Pieces *p, const char *path); /* NULL after diagnostics */
 void plan_verify(const Graph *g, const Pieces *p, const Plan *plan);
 /* For each stage whether its update waits for figures of lower stages: squares under clipping, gradients
  * of tied parameters. What schedule() asks for. */

@@ -14,13 +14,13 @@ typedef struct Planner {
   const Graph *g;
   const Pieces *p;
   const PlanRequest *request;
-  const Profile *profile;   /* NULL: costs are counted */
+  const Profile *profile; /* NULL: costs are counted */
   Name schedule;
   Span schedule_span;
-  Span where;               /* of diagnostics about the plan as a whole: the file */
+  Span where; /* of diagnostics about the plan as a whole: the file */
   int stages, threads;
-  int *pinned;              /* by stage: its first piece, under --split; else NULL */
-  int64_t limit;            /* bytes a device */
+  int *pinned;               /* by stage: its first piece, under --split; else NULL */
+  int64_t limit;             /* bytes a device */
   double bandwidth, latency; /* of a message between stages: bytes a second, seconds */
   Vec(int64_t) microbatches; /* under consideration, rising */
 } Planner;
@@ -51,13 +51,17 @@ Plan *plan_fastest(const Planner *r); /* without diagnostics; NULL when nothing 
 void tell_nothing_fits(const Planner *r, const Plan *best);
 
 /* ---- json.c */
-void json_string(Text *t, const char *s);     /* quoted and escaped */
-void json_double(Text *t, double x);          /* nine digits: what is read back prints the same */
+void json_string(Text *t, const char *s); /* quoted and escaped */
+void json_double(Text *t, double x);      /* nine digits: what is read back prints the same */
 /* The file's object; *file is set to its source number. NULL after diagnostics. */
 cJSON *json_load(const char *path, int *file);
 /* A member of an object, or an element's; NULL or false after a diagnostic that names file and key. `path`
  * is the object's place in the file, "stages[1]", "" at the top. */
-typedef struct JsonPlace { int file; const char *path; const cJSON *object; } JsonPlace;
+typedef struct JsonPlace {
+  int file;
+  const char *path;
+  const cJSON *object;
+} JsonPlace;
 const cJSON *json_member(const JsonPlace *at, const char *key);
 bool json_get_int(const JsonPlace *at, const char *key, int64_t least, int64_t most, int64_t *out);
 bool json_get_seconds(const JsonPlace *at, const char *key, double *out); /* finite, not negative */

@@ -32,7 +32,8 @@ static Name model_hash(const Graph *g, const Pieces *p) {
     for (int k = 0; k < n->n_in; k++)
       text_add(&t, " v%d", n->in[k]);
     for (int k = 0; k < n->n_out; k++)
-      text_add(&t, " %s%s", g->values.at[n->out[k]].shape.batched ? "b" : "", shape_text(&g->values.at[n->out[k]].shape));
+      text_add(&t, " %s%s", g->values.at[n->out[k]].shape.batched ? "b" : "",
+               shape_text(&g->values.at[n->out[k]].shape));
     text_add(&t, "\n");
   }
   for (int i = 0; i < p->n; i++)
@@ -54,7 +55,9 @@ static Name machine_name(void) {
 
 ProfileSignature profile_signature(const Graph *g, const Pieces *p, int threads, const char *compiler) {
   const dnnl_version_t *v = dnnl_version();
-  return (ProfileSignature){.model = model_hash(g, p), .machine = machine_name(), .threads = threads,
+  return (ProfileSignature){.model = model_hash(g, p),
+                            .machine = machine_name(),
+                            .threads = threads,
                             .compiler = intern(compiler ? compiler : ""),
                             .library = internf("oneDNN %d.%d.%d", v->major, v->minor, v->patch)};
 }
@@ -77,7 +80,8 @@ static Name kind_of(Name name) {
 static Name milliseconds(double seconds) { return internf("%.9g", seconds * 1e3); }
 
 static bool alike(const MeasuredSize *m, const Pieces *p, int a, int b) {
-  return kind_of(p->at[a].name) == kind_of(p->at[b].name) && milliseconds(m->forward[a]) == milliseconds(m->forward[b]) &&
+  return kind_of(p->at[a].name) == kind_of(p->at[b].name) &&
+         milliseconds(m->forward[a]) == milliseconds(m->forward[b]) &&
          milliseconds(m->backward[a]) == milliseconds(m->backward[b]);
 }
 
@@ -163,14 +167,17 @@ static bool applies(int file, const ProfileSignature *has, const ProfileSignatur
   if (has->model != now->model)
     d = error_at(where, "PD0508", "the profile is of another model, or of other sizes of this one");
   else if (has->machine != now->machine)
-    d = error_at(where, "PD0508", "the profile is of another machine: '%s', not '%s'", has->machine, now->machine);
+    d = error_at(where, "PD0508", "the profile is of another machine: '%s', not '%s'", has->machine,
+                 now->machine);
   else if (has->threads != now->threads)
     d = error_at(where, "PD0508", "the profile is of %d thread%s a rank, not %d", has->threads,
                  has->threads == 1 ? "" : "s", now->threads);
   else if (*has->compiler && *now->compiler && has->compiler != now->compiler)
-    d = error_at(where, "PD0508", "the profile is of another compiler: '%s', not '%s'", has->compiler, now->compiler);
+    d = error_at(where, "PD0508", "the profile is of another compiler: '%s', not '%s'", has->compiler,
+                 now->compiler);
   else if (has->library != now->library)
-    d = error_at(where, "PD0508", "the profile is of another library: '%s', not '%s'", has->library, now->library);
+    d = error_at(where, "PD0508", "the profile is of another library: '%s', not '%s'", has->library,
+                 now->library);
   if (d)
     help(d, "'pdc profile' with the same model, -D and -n measures anew");
   return d == NULL;
@@ -218,7 +225,8 @@ static bool read_kernels(const JsonPlace *at, MeasuredSize *m) {
 
 static bool read_size(const JsonPlace *at, const Pieces *p, Profile *profile) {
   static const char *const keys[] = {"microbatch", "pieces", "kernels", NULL};
-  MeasuredSize m = {.forward = alloc((size_t)p->n * sizeof(double)), .backward = alloc((size_t)p->n * sizeof(double))};
+  MeasuredSize m = {.forward = alloc((size_t)p->n * sizeof(double)),
+                    .backward = alloc((size_t)p->n * sizeof(double))};
   bool *covered = alloc((size_t)p->n);
   if (!json_only(at, keys) || !json_get_int(at, "microbatch", 1, (int64_t)1 << 53, &m.microbatch))
     return false;

@@ -17,8 +17,8 @@ typedef struct ProfileSignature {
 
 typedef struct MeasuredKernel {
   Name signature, name;
-  int64_t count;   /* in the model at this microbatch */
-  double seconds;  /* of one call */
+  int64_t count;  /* in the model at this microbatch */
+  double seconds; /* of one call */
 } MeasuredKernel;
 
 typedef struct MeasuredSize {

@@ -65,13 +65,16 @@ static void find_advice(const Planner *r, Diagnostic *d) {
 void tell_nothing_fits(const Planner *r, const Plan *best) {
   int worst = largest_stage(best);
   const StagePlan *s = &best->stage[worst];
-  Diagnostic *d = error_at(r->where, "PD0501", "no plan fits %d device%s of %s; the best needs %s on stage %d",
-                           r->stages, r->stages == 1 ? "" : "s", bytes_text(r->limit), bytes_text(s->peak_bytes), worst);
+  Diagnostic *d =
+      error_at(r->where, "PD0501", "no plan fits %d device%s of %s; the best needs %s on stage %d", r->stages,
+               r->stages == 1 ? "" : "s", bytes_text(r->limit), bytes_text(s->peak_bytes), worst);
   int64_t rest = s->peak_bytes - s->weight_bytes - s->gradient_bytes - s->optimizer_bytes;
-  note_at(d, NO_SPAN, "stage %d (%s .. %s): weights %s, gradients %s, optimizer %s, activations and workspace %s at "
-          "microbatch %lld%s", worst, r->p->at[s->first_piece].name,
-          piece_last_instance(r->g, r->p, s->end_piece - 1), bytes_text(s->weight_bytes), bytes_text(s->gradient_bytes),
-          bytes_text(s->optimizer_bytes), bytes_text(rest > 0 ? rest : 0), (long long)best->microbatch,
+  note_at(d, NO_SPAN,
+          "stage %d (%s .. %s): weights %s, gradients %s, optimizer %s, activations and workspace %s at "
+          "microbatch %lld%s",
+          worst, r->p->at[s->first_piece].name, piece_last_instance(r->g, r->p, s->end_piece - 1),
+          bytes_text(s->weight_bytes), bytes_text(s->gradient_bytes), bytes_text(s->optimizer_bytes),
+          bytes_text(rest > 0 ? rest : 0), (long long)best->microbatch,
           s->recompute ? " with recomputation" : "");
   find_advice(r, d);
 }

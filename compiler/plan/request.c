@@ -53,14 +53,14 @@ static bool count_stages(Planner *r, const PlanRequest *q) {
   if (!r->stages)
     r->stages = asked ? asked : 1;
   if (q->workers && q->workers != r->stages) {
-    Diagnostic *d = error_at(NO_SPAN, "PD0504", "%d workers for %d stages: every stage runs on one worker", q->workers,
-                             r->stages);
+    Diagnostic *d = error_at(NO_SPAN, "PD0504", "%d workers for %d stages: every stage runs on one worker",
+                             q->workers, r->stages);
     help(d, "'-n %d' runs these stages", r->stages);
     return false;
   }
   if (r->stages > r->p->n) {
-    Diagnostic *d = error_at(r->where, "PD0505", "%d stages, but the model has only %d place%s to cut", r->stages,
-                             r->p->n - 1, r->p->n == 2 ? "" : "s");
+    Diagnostic *d = error_at(r->where, "PD0505", "%d stages, but the model has only %d place%s to cut",
+                             r->stages, r->p->n - 1, r->p->n == 2 ? "" : "s");
     help(d, "'-n %d' or less", r->p->n);
     return false;
   }
@@ -102,8 +102,8 @@ static bool check_microbatch(const Planner *r, int64_t b, const char *option) {
     below--;
   while (above < batch && batch % above != 0)
     above++;
-  Diagnostic *d = error_at(NO_SPAN, "PD0506", "%s: microbatches of %lld do not make up a batch of %lld", option,
-                           (long long)b, (long long)batch);
+  Diagnostic *d = error_at(NO_SPAN, "PD0506", "%s: microbatches of %lld do not make up a batch of %lld",
+                           option, (long long)b, (long long)batch);
   if (above > below && above <= batch)
     help(d, "%lld or %lld divide it", (long long)below, (long long)above);
   else
@@ -131,11 +131,14 @@ static void tell_too_few(const Planner *r, int64_t least) {
   int64_t batch = r->g->train.batch, b = r->request->microbatch;
   Diagnostic *d;
   if (b)
-    d = error_at(r->schedule_span, "PD0701", "'%s' with %d stages needs at least %lld microbatches an update, has %lld",
-                 r->schedule, r->stages, (long long)least, (long long)(batch / b));
+    d = error_at(r->schedule_span, "PD0701",
+                 "'%s' with %d stages needs at least %lld microbatches an update, has %lld", r->schedule,
+                 r->stages, (long long)least, (long long)(batch / b));
   else
-    d = error_at(r->schedule_span, "PD0701", "'%s' with %d stages needs at least %lld microbatches an update, more than "
-                 "a batch of %lld has samples", r->schedule, r->stages, (long long)least, (long long)batch);
+    d = error_at(r->schedule_span, "PD0701",
+                 "'%s' with %d stages needs at least %lld microbatches an update, more than "
+                 "a batch of %lld has samples",
+                 r->schedule, r->stages, (long long)least, (long long)batch);
   if (b)
     note_at(d, NO_SPAN, "a batch of %lld samples in microbatches of %lld", (long long)batch, (long long)b);
   if (batch >= least) {

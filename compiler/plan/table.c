@@ -6,8 +6,9 @@
 
 enum { COLUMNS = 12 };
 
-static const char *const heads[COLUMNS] = {"stage", "instances", "parameters", "forward ms", "backward ms", "send MiB",
-                                           "memory", "weights", "gradients", "optimizer", "the rest", "recompute"};
+static const char *const heads[COLUMNS] = {"stage",       "instances", "parameters", "forward ms",
+                                           "backward ms", "send MiB",  "memory",     "weights",
+                                           "gradients",   "optimizer", "the rest",   "recompute"};
 
 static const char *with_commas(int64_t n) {
   char *digits = format("%lld", (long long)n);
@@ -83,10 +84,12 @@ static double bubble(const Plan *plan) {
 }
 
 void plan_table(const Graph *g, const Pieces *p, const Plan *plan, FILE *out) {
-  fprintf(out, "%s: %d stage%s, schedule %s, batch %lld in %lld microbatch%s of %lld, %d thread%s a rank; costs %s\n\n",
+  fprintf(out,
+          "%s: %d stage%s, schedule %s, batch %lld in %lld microbatch%s of %lld, %d thread%s a rank; costs "
+          "%s\n\n",
           plan->model, plan->n_stages, plan->n_stages == 1 ? "" : "s", plan->schedule, (long long)plan->batch,
-          (long long)plan->microbatches, plan->microbatches == 1 ? "" : "es", (long long)plan->microbatch, plan->threads,
-          plan->threads == 1 ? "" : "s", plan->costs);
+          (long long)plan->microbatches, plan->microbatches == 1 ? "" : "es", (long long)plan->microbatch,
+          plan->threads, plan->threads == 1 ? "" : "s", plan->costs);
   const char **cell = alloc((size_t)(plan->n_stages + 1) * COLUMNS * sizeof *cell);
   memcpy(cell, heads, sizeof heads);
   for (int i = 0; i < plan->n_stages; i++)

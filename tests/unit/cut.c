@@ -15,7 +15,9 @@
 
 enum { BATCH = 2 };
 
-static Graph *with_skip(void) { return model_build((ModelOptions){.blocks = 3, .skip = true, .tied = true, .batch = 8}); }
+static Graph *with_skip(void) {
+  return model_build((ModelOptions){.blocks = 3, .skip = true, .tied = true, .batch = 8});
+}
 
 static bool listed(const Ints *list, int x) {
   for (int i = 0; i < list->n; i++)
@@ -24,7 +26,7 @@ static bool listed(const Ints *list, int x) {
   return false;
 }
 
-/* ---- structure --------------------------------------------------------------------------------------- */
+/* ---- structure ------------------------------------------------------------- */
 
 static void pieces_cover_the_model(void **unused) {
   (void)unused;
@@ -83,9 +85,11 @@ static void what_no_sample_made_cannot_cross(void **unused) {
   Shape row = {.batched = true, .rank = 2, .dim = {MODEL_LENGTH, MODEL_WIDTH}};
   graph_input(g, intern("x"), false, TYPE_F32, 0, row, NO_SPAN);
   int x = g->inputs.at[0].value;
-  int a = graph_scope(g, top, intern("a"), intern("a"), NO_SPAN), b = graph_scope(g, top, intern("b"), intern("b"), NO_SPAN);
+  int a = graph_scope(g, top, intern("a"), intern("a"), NO_SPAN),
+      b = graph_scope(g, top, intern("b"), intern("b"), NO_SPAN);
   int c = graph_scope(g, top, intern("c"), intern("c"), NO_SPAN);
-  int squared = model_op(g, a, &op_square, model_weight(g, intern("a.weight"), MODEL_WIDTH, MODEL_WIDTH, a), -1);
+  int squared =
+      model_op(g, a, &op_square, model_weight(g, intern("a.weight"), MODEL_WIDTH, MODEL_WIDTH, a), -1);
   x = model_op(g, a, &op_matmul, x, squared);
   x = model_op(g, b, &op_matmul, x, squared);
   x = model_op(g, c, &op_sum, model_op(g, c, &op_square, x, -1), -1);
@@ -124,7 +128,7 @@ static void a_view_does_not_cross(void **unused) {
   assert_true(piece_find(&p, "s3") > 0);
 }
 
-/* ---- names -------------------------------------------------------------------------------------------- */
+/* ---- names ------------------------------------------------------------- */
 
 static void both_spellings_find_a_piece(void **unused) {
   (void)unused;
@@ -158,7 +162,7 @@ static void unknown_names_are_diagnosed(void **unused) {
   assert_int_equal(error_count(), before + 2);
 }
 
-/* ---- numbers ------------------------------------------------------------------------------------------ */
+/* ---- numbers ------------------------------------------------------------- */
 
 static double *random_elements(int64_t n, unsigned *seed) {
   double *x = alloc((size_t)n * sizeof *x);
@@ -190,7 +194,8 @@ static void run_node(const Graph *g, int node, double **value) {
 }
 
 /* The loss when nodes from `first` on see value v moved along `direction`, those before do not. */
-static double loss_beyond(const Graph *g, int first, double **given, int v, const double *direction, double step) {
+static double loss_beyond(const Graph *g, int first, double **given, int v, const double *direction,
+                          double step) {
   double **value = alloc((size_t)g->values.n * sizeof *value);
   for (int i = 0; i < g->values.n; i++) {
     int64_t n = shape_elements(&g->values.at[i].shape) * (g->values.at[i].shape.batched ? BATCH : 1);
@@ -227,7 +232,8 @@ static void gradients_are_those_of_the_later_part(void **unused) {
       for (int64_t e = 0; e < n; e++)
         expected += value[gradient][e] * direction[e];
       double slope = (loss_beyond(g, p.at[i].first, value, v, direction, h) -
-                      loss_beyond(g, p.at[i].first, value, v, direction, -h)) / (2 * h);
+                      loss_beyond(g, p.at[i].first, value, v, direction, -h)) /
+                     (2 * h);
       assert_true(fabs(slope - expected) <= 1e-6 * (1 + fabs(expected)));
       checked++;
     }
@@ -236,15 +242,15 @@ static void gradients_are_those_of_the_later_part(void **unused) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-    cmocka_unit_test(pieces_cover_the_model),
-    cmocka_unit_test(a_skip_travels_through),
-    cmocka_unit_test(inputs_and_parameters_never_cross),
-    cmocka_unit_test(a_tied_parameter_is_in_both_pieces),
-    cmocka_unit_test(what_no_sample_made_cannot_cross),
-    cmocka_unit_test(a_view_does_not_cross),
-    cmocka_unit_test(both_spellings_find_a_piece),
-    cmocka_unit_test(unknown_names_are_diagnosed),
-    cmocka_unit_test(gradients_are_those_of_the_later_part),
+      cmocka_unit_test(pieces_cover_the_model),
+      cmocka_unit_test(a_skip_travels_through),
+      cmocka_unit_test(inputs_and_parameters_never_cross),
+      cmocka_unit_test(a_tied_parameter_is_in_both_pieces),
+      cmocka_unit_test(what_no_sample_made_cannot_cross),
+      cmocka_unit_test(a_view_does_not_cross),
+      cmocka_unit_test(both_spellings_find_a_piece),
+      cmocka_unit_test(unknown_names_are_diagnosed),
+      cmocka_unit_test(gradients_are_those_of_the_later_part),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -16,7 +16,7 @@ enum { MODEL_LENGTH = 8, MODEL_WIDTH = 16, MODEL_CLASSES = 32 };
 
 typedef struct ModelOptions {
   int blocks;
-  bool skip;      /* the first block's input is added behind the last block */
+  bool skip; /* the first block's input is added behind the last block */
   bool tied;
   int64_t batch;
   double clip;
@@ -36,8 +36,12 @@ static inline int model_weight(Graph *g, Name name, int64_t rows, int64_t column
 
 static inline Graph *model_build(ModelOptions o) {
   Graph *g = graph_new(intern("small"));
-  g->train = (Train){.batch = o.batch, .optimizer = OPTIMIZER_ADAMW, .pipeline = intern("2bw"), .clip_norm = o.clip,
-                     .span = NO_SPAN, .pipeline_span = NO_SPAN};
+  g->train = (Train){.batch = o.batch,
+                     .optimizer = OPTIMIZER_ADAMW,
+                     .pipeline = intern("2bw"),
+                     .clip_norm = o.clip,
+                     .span = NO_SPAN,
+                     .pipeline_span = NO_SPAN};
   int top = graph_scope(g, -1, intern(""), intern("small"), NO_SPAN);
   Shape row = {.batched = true, .rank = 1, .dim = {MODEL_LENGTH}};
   int input = graph_input(g, intern("tokens"), false, TYPE_TOKEN, MODEL_CLASSES, row, NO_SPAN);

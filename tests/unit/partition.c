@@ -96,10 +96,16 @@ static Case random_case(void) {
   for (int i = 0; i < k.stages; i++) {
     bool last = i == k.stages - 1;
     int policy = last ? 0 : (int)below(3);
-    k.copies[i] = (Copies){.weights = 2 + (int)below(3), .accumulators = 1 + (int)below(2), .saved = k.stages - i,
-                           .received = k.stages - i + 1, .sent = k.stages - i, .gradients = 2, .inputs = k.stages - i,
+    k.copies[i] = (Copies){.weights = 2 + (int)below(3),
+                           .accumulators = 1 + (int)below(2),
+                           .saved = k.stages - i,
+                           .received = k.stages - i + 1,
+                           .sent = k.stages - i,
+                           .gradients = 2,
+                           .inputs = k.stages - i,
                            .extra = (int64_t)below(20),
-                           .recompute_off = policy != 1, .recompute_on = policy != 0};
+                           .recompute_off = policy != 1,
+                           .recompute_on = policy != 0};
   }
   k.limit = below(4) ? 100 + (int64_t)below(600) : INT64_MAX;
   return k;
@@ -177,7 +183,8 @@ static void fastest_is_the_best_of_all(void **unused) {
     assert_true(close_to(part.slowest, best.slowest));
     for (int s = 0; s < k.stages; s++) {
       recomputing += part.recompute[s];
-      assert_true(stage_bytes(&k.costs, &k.copies[s], part.start[s], part.start[s + 1], part.recompute[s]) <= k.limit);
+      assert_true(stage_bytes(&k.costs, &k.copies[s], part.start[s], part.start[s + 1], part.recompute[s]) <=
+                  k.limit);
     }
   }
   assert_true(fitting > CASES / 4 && refused > CASES / 20 && recomputing > CASES / 20);
@@ -235,10 +242,10 @@ static void equals_are_even(void **unused) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-    cmocka_unit_test(fastest_is_the_best_of_all),
-    cmocka_unit_test(smallest_is_the_least_of_all),
-    cmocka_unit_test(pinned_keeps_the_cuts),
-    cmocka_unit_test(equals_are_even),
+      cmocka_unit_test(fastest_is_the_best_of_all),
+      cmocka_unit_test(smallest_is_the_least_of_all),
+      cmocka_unit_test(pinned_keeps_the_cuts),
+      cmocka_unit_test(equals_are_even),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -40,7 +40,7 @@ static int64_t largest(const Plan *plan) {
   return most;
 }
 
-/* ---- choices ------------------------------------------------------------------------------------------- */
+/* ---- choices ------------------------------------------------------------- */
 
 static void every_depth_is_planned(void **unused) {
   (void)unused;
@@ -56,7 +56,8 @@ static void every_depth_is_planned(void **unused) {
 
 static void pins_are_kept(void **unused) {
   (void)unused;
-  Plan *plan = make((PlanRequest){.split = "h[2],h[4].fc", .microbatch = 3, .recompute = RECOMPUTE_ON, .schedule = "flush"});
+  Plan *plan = make((
+      PlanRequest){.split = "h[2],h[4].fc", .microbatch = 3, .recompute = RECOMPUTE_ON, .schedule = "flush"});
   assert_non_null(plan);
   plan_verify(graph, &pieces, plan);
   assert_int_equal(plan->n_stages, 3);
@@ -106,7 +107,7 @@ static void runners_up_are_other_plans_and_slower(void **unused) {
   }
 }
 
-/* ---- memory --------------------------------------------------------------------------------------------- */
+/* ---- memory ------------------------------------------------------------- */
 
 /* What a caller's exact peak might be: half as much again as a stage's saved values and weights ask for. */
 static int64_t exact_peak(void *context, const Plan *plan, int stage) {
@@ -120,7 +121,11 @@ static int64_t exact_peak(void *context, const Plan *plan, int stage) {
 static void exact_peaks_decide(void **unused) {
   (void)unused;
   int calls = 0;
-  PlanRequest q = {.workers = 3, .peak = exact_peak, .peak_context = &calls, .microbatch = 4, .memory = 1 << 30};
+  PlanRequest q = {.workers = 3,
+                   .peak = exact_peak,
+                   .peak_context = &calls,
+                   .microbatch = 4,
+                   .memory = 1 << 30};
   Plan *free_plan = make(q);
   assert_non_null(free_plan);
   assert_true(calls >= 3);
@@ -170,12 +175,13 @@ static void tied_and_clipped_stages_exchange(void **unused) {
   plan = plan_make(unclipped, &p, &(PlanRequest){.split = "h[2],h[4]"}, NULL, 0);
   exchanges = plan_exchanges(unclipped, &p, plan);
   assert_true(!exchanges[0] && !exchanges[1] && exchanges[2]); /* the tied weight */
-  int64_t both = stage_parameters(unclipped, &p, &plan->stage[0]) + stage_parameters(unclipped, &p, &plan->stage[1]) +
+  int64_t both = stage_parameters(unclipped, &p, &plan->stage[0]) +
+                 stage_parameters(unclipped, &p, &plan->stage[1]) +
                  stage_parameters(unclipped, &p, &plan->stage[2]);
   assert_int_equal(both, 2 * MODEL_CLASSES * MODEL_WIDTH + 6 * MODEL_WIDTH * MODEL_WIDTH);
 }
 
-/* ---- the file -------------------------------------------------------------------------------------------- */
+/* ---- the file ------------------------------------------------------------- */
 
 static char *write_temporary(const char *text, size_t n) {
   char *path = format("/tmp/pdc-plan-%ld.json", (long)getpid());
@@ -196,7 +202,8 @@ static Plan *read_text(const char *text, size_t n) {
 static void what_is_written_reads_back(void **unused) {
   (void)unused;
   for (int d = 1; d <= 4; d++) {
-    char *text = plan_json(graph, &pieces, make((PlanRequest){.workers = d, .recompute = d % 2 ? RECOMPUTE_ON : 0}));
+    char *text =
+        plan_json(graph, &pieces, make((PlanRequest){.workers = d, .recompute = d % 2 ? RECOMPUTE_ON : 0}));
     Plan *again = read_text(text, strlen(text));
     assert_non_null(again);
     plan_verify(graph, &pieces, again);
@@ -229,27 +236,27 @@ static void mistakes_are_diagnosed(void **unused) {
   (void)unused;
   char *good = plan_json(graph, &pieces, make((PlanRequest){.split = "h[2]", .microbatch = 4}));
   const char *edits[][2] = {
-    {"\"model\": \"small\"", "\"model\": \"large\""},
-    {"\"schedule\": \"2bw\"", "\"schedule\": \"3bw\""},
-    {"\"schedule\": \"2bw\"", "\"schedule\": 2"},
-    {"\"batch\": 12", "\"batch\": 13"},
-    {"\"batch\": 12", "\"batch\": -12"},
-    {"\"microbatch\": 4", "\"microbatch\": 5"},
-    {"\"microbatch\": 4", "\"microbatch\": 0"},
-    {"\"microbatch\": 4", "\"microbatch\": 1e300"},
-    {"\"microbatches\": 3", "\"microbatches\": 4"},
-    {"\"threads\": ", "\"threads\": 0.5, \"thread\": "},
-    {"\"starts_at\": \"h.2\"", "\"starts_at\": \"h.77\""},
-    {"\"starts_at\": \"h.2\"", "\"starts_at\": \"wte\""},
-    {"\"starts_at\": \"h.2\"", "\"starts_at\": null"},
-    {"\"starts_at\": \"wte\"", "\"starts_at\": \"h.1\""},
-    {"\"recompute\": false", "\"recompute\": 1"},
-    {"\"replicas\": 1", "\"replicas\": 2"},
-    {"\"forward_seconds\": ", "\"forward_seconds\": -"},
-    {"\"stages\": [", "\"stages\": [ 3,"},
-    {"\"stages\": [", "\"stages\": { \"a\": ["},
-    {"\"why\"", "\"wy\""},
-    {"{", "[{"},
+      {"\"model\": \"small\"", "\"model\": \"large\""},
+      {"\"schedule\": \"2bw\"", "\"schedule\": \"3bw\""},
+      {"\"schedule\": \"2bw\"", "\"schedule\": 2"},
+      {"\"batch\": 12", "\"batch\": 13"},
+      {"\"batch\": 12", "\"batch\": -12"},
+      {"\"microbatch\": 4", "\"microbatch\": 5"},
+      {"\"microbatch\": 4", "\"microbatch\": 0"},
+      {"\"microbatch\": 4", "\"microbatch\": 1e300"},
+      {"\"microbatches\": 3", "\"microbatches\": 4"},
+      {"\"threads\": ", "\"threads\": 0.5, \"thread\": "},
+      {"\"starts_at\": \"h.2\"", "\"starts_at\": \"h.77\""},
+      {"\"starts_at\": \"h.2\"", "\"starts_at\": \"wte\""},
+      {"\"starts_at\": \"h.2\"", "\"starts_at\": null"},
+      {"\"starts_at\": \"wte\"", "\"starts_at\": \"h.1\""},
+      {"\"recompute\": false", "\"recompute\": 1"},
+      {"\"replicas\": 1", "\"replicas\": 2"},
+      {"\"forward_seconds\": ", "\"forward_seconds\": -"},
+      {"\"stages\": [", "\"stages\": [ 3,"},
+      {"\"stages\": [", "\"stages\": { \"a\": ["},
+      {"\"why\"", "\"wy\""},
+      {"{", "[{"},
   };
   for (size_t i = 0; i < sizeof edits / sizeof *edits; i++) {
     char *bad = replaced(good, edits[i][0], edits[i][1]);
@@ -282,18 +289,18 @@ static void no_text_does_harm(void **unused) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-    cmocka_unit_test(every_depth_is_planned),
-    cmocka_unit_test(pins_are_kept),
-    cmocka_unit_test(impossible_requests_are_refused),
-    cmocka_unit_test(two_versions_need_enough_microbatches),
-    cmocka_unit_test(runners_up_are_other_plans_and_slower),
-    cmocka_unit_test(exact_peaks_decide),
-    cmocka_unit_test(less_memory_never_makes_it_faster),
-    cmocka_unit_test(tied_and_clipped_stages_exchange),
-    cmocka_unit_test(what_is_written_reads_back),
-    cmocka_unit_test(edits_are_taken),
-    cmocka_unit_test(mistakes_are_diagnosed),
-    cmocka_unit_test(no_text_does_harm),
+      cmocka_unit_test(every_depth_is_planned),
+      cmocka_unit_test(pins_are_kept),
+      cmocka_unit_test(impossible_requests_are_refused),
+      cmocka_unit_test(two_versions_need_enough_microbatches),
+      cmocka_unit_test(runners_up_are_other_plans_and_slower),
+      cmocka_unit_test(exact_peaks_decide),
+      cmocka_unit_test(less_memory_never_makes_it_faster),
+      cmocka_unit_test(tied_and_clipped_stages_exchange),
+      cmocka_unit_test(what_is_written_reads_back),
+      cmocka_unit_test(edits_are_taken),
+      cmocka_unit_test(mistakes_are_diagnosed),
+      cmocka_unit_test(no_text_does_harm),
   };
   return cmocka_run_group_tests(tests, build, NULL);
 }

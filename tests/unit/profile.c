@@ -68,7 +68,7 @@ static const Profile *read_profile(void) {
   return profile_read(path, &pieces, &s);
 }
 
-/* ---- measuring --------------------------------------------------------------------------------------------- */
+/* ---- measuring ------------------------------------------------------------- */
 
 static void every_kernel_counts_once(void **unused) {
   (void)unused;
@@ -130,14 +130,15 @@ static void nonsense_is_no_measurement(void **unused) {
   PlanRequest q = request();
   for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
     int before = error_count();
-    assert_false(profile_make(graph, &pieces, &q, "/tmp/never-written.json", print_nonsense, (void *)texts[i]));
+    assert_false(
+        profile_make(graph, &pieces, &q, "/tmp/never-written.json", print_nonsense, (void *)texts[i]));
     assert_int_equal(error_count(), before + 1);
   }
   assert_int_not_equal(access("/tmp/never-written.json", F_OK), 0);
   diagnostics_flush();
 }
 
-/* ---- planning with it ---------------------------------------------------------------------------------------- */
+/* ---- planning with it ------------------------------------------------------------- */
 
 static void plans_use_measured_costs(void **unused) {
   (void)unused;
@@ -166,12 +167,13 @@ static void microbatches_that_were_not_measured_are_not_used(void **unused) {
   q.workers = 13;
   q.threads = 1;
   int before = error_count();
-  assert_null(plan_make(graph, &pieces, &q, NULL, 0)); /* 12 microbatches of 1, which is not among the four largest */
+  assert_null(
+      plan_make(graph, &pieces, &q, NULL, 0)); /* 12 microbatches of 1, which is not among the four largest */
   assert_int_equal(error_count(), before + 1);
   diagnostics_flush();
 }
 
-/* ---- the file ------------------------------------------------------------------------------------------------ */
+/* ---- the file ------------------------------------------------------------- */
 
 static void what_is_written_reads_back(void **unused) {
   (void)unused;
@@ -203,7 +205,8 @@ static void another_model_has_another_signature(void **unused) {
   Graph *g = model_build((ModelOptions){.blocks = 5, .tied = true, .batch = 12});
   Pieces p = cut(g);
   assert_true(profile_signature(g, &p, 1, NULL).model != now().model);
-  g = model_build((ModelOptions){.blocks = 6, .tied = true, .batch = 24, .clip = 1}); /* costs do not depend on these */
+  g = model_build(
+      (ModelOptions){.blocks = 6, .tied = true, .batch = 24, .clip = 1}); /* costs do not depend on these */
   p = cut(g);
   assert_true(profile_signature(g, &p, 1, NULL).model == now().model);
 }
@@ -224,11 +227,11 @@ static void mistakes_are_diagnosed(void **unused) {
   (void)unused;
   const char *good = read_file(path, NULL);
   const char *const edits[][2] = {
-    {"\"forward_ms\": ", "\"forward_ms\": -1"}, {"\"backward_ms\": ", "\"backward_ms\": \"x\", \"y\": "},
-    {"\"names\": [", "\"names\": [7, "},        {"\"names\": [\"wte\"", "\"names\": [\"h.1\""},
-    {"\"names\": [\"wte\"]", "\"names\": []"},  {"\"microbatch\": ", "\"microbatch\": 0."},
-    {"\"seconds\": ", "\"seconds\": -"},        {"\"kernels\"", "\"kernel\""},
-    {"\"signature\": {", "\"signature\": [{"},  {"\"microbatches\": [", "\"microbatches\": [], \"x\": ["},
+      {"\"forward_ms\": ", "\"forward_ms\": -1"}, {"\"backward_ms\": ", "\"backward_ms\": \"x\", \"y\": "},
+      {"\"names\": [", "\"names\": [7, "},        {"\"names\": [\"wte\"", "\"names\": [\"h.1\""},
+      {"\"names\": [\"wte\"]", "\"names\": []"},  {"\"microbatch\": ", "\"microbatch\": 0."},
+      {"\"seconds\": ", "\"seconds\": -"},        {"\"kernels\"", "\"kernel\""},
+      {"\"signature\": {", "\"signature\": [{"},  {"\"microbatches\": [", "\"microbatches\": [], \"x\": ["},
   };
   for (size_t i = 0; i < sizeof edits / sizeof *edits; i++) {
     const char *at = strstr(good, edits[i][0]);
@@ -259,17 +262,17 @@ static void no_text_does_harm(void **unused) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-    cmocka_unit_test(every_kernel_counts_once),
-    cmocka_unit_test(equal_blocks_cost_the_same),
-    cmocka_unit_test(a_program_that_fails_is_diagnosed),
-    cmocka_unit_test(nonsense_is_no_measurement),
-    cmocka_unit_test(plans_use_measured_costs),
-    cmocka_unit_test(microbatches_that_were_not_measured_are_not_used),
-    cmocka_unit_test(what_is_written_reads_back),
-    cmocka_unit_test(another_machine_is_refused),
-    cmocka_unit_test(another_model_has_another_signature),
-    cmocka_unit_test(mistakes_are_diagnosed),
-    cmocka_unit_test(no_text_does_harm),
+      cmocka_unit_test(every_kernel_counts_once),
+      cmocka_unit_test(equal_blocks_cost_the_same),
+      cmocka_unit_test(a_program_that_fails_is_diagnosed),
+      cmocka_unit_test(nonsense_is_no_measurement),
+      cmocka_unit_test(plans_use_measured_costs),
+      cmocka_unit_test(microbatches_that_were_not_measured_are_not_used),
+      cmocka_unit_test(what_is_written_reads_back),
+      cmocka_unit_test(another_machine_is_refused),
+      cmocka_unit_test(another_model_has_another_signature),
+      cmocka_unit_test(mistakes_are_diagnosed),
+      cmocka_unit_test(no_text_does_harm),
   };
   return cmocka_run_group_tests(tests, build, remove_file);
 }
