@@ -171,7 +171,7 @@ static void set_pipeline(Elaborator *e, const Ast *a) {
   }
   int n;
   const char *const *known = schedule_names(&n);
-  Diagnostic *d = error_at(a->span, "PD0405", "unknown schedule '%s'", name);
+  Diagnostic *d = error_at(a->span, "PD0702", "unknown schedule '%s'", name);
   Text t = {0};
   for (int i = 0; i < n; i++) text_add(&t, "%s'%s'", i == 0 ? "" : i == n - 1 ? " and " : ", ", known[i]);
   help(d, "there are %s", t.at);
