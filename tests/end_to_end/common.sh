@@ -5,14 +5,18 @@ head -c 560 "$text" >train.txt
 tail -c 129 "$text" >validation.txt
 
 tiny_gpt() {
-  build "$@" -D n_layer=2 -D n_head=2 -D n_embd=32 -D n_ctx=16 -D vocab_size=128 -D p_drop=0.2 -D batch=8 \
+  dir=$1
+  shift
+  build "$dir" -D n_layer=2 -D n_head=2 -D n_embd=32 -D n_ctx=16 -D vocab_size=128 -D p_drop=0.2 -D batch=8 \
     -D clip_norm=0.5 -D "optimizer=adamw(lr = 0.01, betas = (0.9, 0.95), weight_decay = 0.1)" \
-    -D "lr_schedule=cosine(warmup = 2, total = 12, floor = 1e-3)" "$top/models/gpt2.pdm"
+    -D "lr_schedule=cosine(warmup = 2, total = 12, floor = 1e-3)" "$@" "$top/models/gpt2.pdm"
 }
 
 tiny_llama() {
-  build "$@" -D n_layer=2 -D n_head=4 -D n_kv_head=2 -D n_embd=32 -D hidden=48 -D n_ctx=16 -D vocab_size=128 \
-    -D batch=8 -D clip_norm=0.5 "$top/models/llama_mini.pdm"
+  dir=$1
+  shift
+  build "$dir" -D n_layer=2 -D n_head=4 -D n_kv_head=2 -D n_embd=32 -D hidden=48 -D n_ctx=16 -D vocab_size=128 \
+    -D batch=8 -D clip_norm=0.5 "$@" "$top/models/llama_mini.pdm"
 }
 
 # train_tiny RANKS DIR OPTIONS...: twelve updates; leaves DIR.jsonl, DIR.figures and DIR.safetensors.

@@ -54,8 +54,8 @@ check "wrong shape" - "$rank .*wte.weight.*\[32, 128\].*\[128, 32\]" 15 \
 check "cut weights" - "$rank .*cut.safetensors" 15 launch 2 two --data train.txt --steps 3 --init cut.safetensors $files
 check "unwritable log" - "$rank .*no/log" 15 launch 2 two --data train.txt --steps 3 --save kept --log no/log
 check "unwritable weights" - "$rank .*no/save" 15 launch 2 two --data train.txt --steps 3 --log kept --save no/save
-check "one rank for two stages" - "launched with 1 rank" 15 launch 1 two --data train.txt --steps 3 $files
-check "three ranks for two stages" - "launched with 3 ranks" 15 launch 3 two --data train.txt --steps 3 $files
+check "one rank for two stages" - "^pd: rank 0: .* 2 stage.* launch has 1 rank" 15 launch 1 two --data train.txt --steps 3 $files
+check "three ranks for two stages" - "^pd: rank 0: .* 2 stage.* launch has 3 rank" 15 launch 3 two --data train.txt --steps 3 $files
 check "loss that is not finite" - "$rank step [0-9]*.*not finite.*tensor" 30 \
   launch 2 wild --data train.txt --steps 400 --log wild.jsonl --save kept
 

@@ -18,7 +18,7 @@ watch() {
 }
 
 # numbers NAME: the array NAME of the log, a number a line.
-numbers() { sed -n "s/.*\\"$1\\":\\[\\([^]]*\\)\\].*/\\1/p" log.jsonl | tr ',' '\\n'; }
+numbers() { sed -n "s/.*\"$1\":\[\([^]]*\)\].*/\1/p" log.jsonl | tr ',' '\n'; }
 
 for schedule in 2bw flush; do
   for recompute in off on; do
@@ -35,7 +35,7 @@ for schedule in 2bw flush; do
       awk -v planned="$planned" -v said="$said" -v held="$((held * 1024))" -v name="$schedule, recompute $recompute, stage $stage" '
         BEGIN {
           limit = planned * 1.05 + 30 * 2^20
-          printf "%s: planned %.1f MiB, logged %.1f, seen %.1f\\n", name, planned / 2^20, said / 2^20, held / 2^20
+          printf "%s: planned %.1f MiB, logged %.1f, seen %.1f\n", name, planned / 2^20, said / 2^20, held / 2^20
           exit !(planned > 2^20 && said <= limit && held <= limit && said >= held - 2^20 && said >= planned * 0.9)
         }' || complain "$schedule, recompute $recompute, stage $stage: memory"
     done

@@ -10,6 +10,10 @@ for stages in "$@"; do
     "tiny_$model" "$name" -n "$stages" --stages "$stages" --schedule "$schedule" --microbatch 1 \
       --recompute $recompute && train_tiny "$stages" "$name" || continue
     [ "$name" = 1_off ] || same 1_off "$name"
+    # The last stage has one microbatch in flight and never recomputes.
+    wanted=0
+    [ $recompute = on ] && wanted=$((stages - 1))
+    [ "$(grep -c '"recompute": true' "$name/plan.json")" = $wanted ] || complain "$name: not $wanted stages recompute"
   done
 done
 case $schedule in
