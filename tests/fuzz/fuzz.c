@@ -24,7 +24,7 @@ static Pieces pieces;
 static void make_model(void) {
   if (graph)
     return;
-  Ast *file = parse_file(PDC_SOURCE_DIR "/models/mlp.pdm");
+  Ast *file = parse_file(PDC_SOURCE_DIR "/tests/fuzz/small.pdm");
   graph = file ? elaborate(file, &(ElaborateOptions){0}) : NULL;
   if (!graph) {
     diagnostics_flush();

@@ -14,7 +14,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 /* The path of a file in memory that holds these bytes; the next call replaces them. */
 const char *fuzz_file(const uint8_t *data, size_t size);
-/* The model that plans and profiles are read for: models/mlp.pdm as it comes. */
+/* The model that plans and profiles are read for: tests/fuzz/small.pdm. */
 const Graph *fuzz_graph(void);
 const Pieces *fuzz_pieces(void);
 
