@@ -5,7 +5,7 @@
 
 #include "cut/cut.h"
 
-typedef enum { RECOMPUTE_AUTO, RECOMPUTE_OFF, RECOMPUTE_ON } Recompute;
+typedef enum { RECOMPUTE_OFF, RECOMPUTE_ON, RECOMPUTE_AUTO } Recompute; /* as --recompute lists them */
 
 typedef struct StagePlan {
   int first_piece, end_piece;
@@ -32,7 +32,7 @@ typedef struct Plan {
  * allocate. The plan is complete but for its stages' peak_bytes. */
 typedef int64_t (*StagePeak)(void *context, const Plan *plan, int stage);
 
-/* What the command line pins; zero or NULL: free. */
+/* What the command line pins; zero or NULL: free, but for recompute, which AUTO leaves free. */
 typedef struct PlanRequest {
   int workers; /* -n; 0: as many as --split or --stages say, else 1 */
   int stages;

@@ -121,7 +121,7 @@ static int64_t exact_peak(void *context, const Plan *plan, int stage) {
 static void exact_peaks_decide(void **unused) {
   (void)unused;
   int calls = 0;
-  PlanRequest q = {.workers = 3,
+  PlanRequest q = {.workers = 3, .recompute = RECOMPUTE_AUTO,
                    .peak = exact_peak,
                    .peak_context = &calls,
                    .microbatch = 4,
@@ -148,11 +148,11 @@ static void exact_peaks_decide(void **unused) {
 
 static void less_memory_never_makes_it_faster(void **unused) {
   (void)unused;
-  Plan *plan = make((PlanRequest){.workers = 2, .memory = 1 << 30});
+  Plan *plan = make((PlanRequest){.workers = 2, .recompute = RECOMPUTE_AUTO, .memory = 1 << 30});
   double last = plan->batch_seconds;
   bool recomputed = false;
   for (int64_t limit = largest(plan); limit > 1000; limit = limit * 9 / 10) {
-    plan = make((PlanRequest){.workers = 2, .memory = limit});
+    plan = make((PlanRequest){.workers = 2, .recompute = RECOMPUTE_AUTO, .memory = limit});
     if (!plan)
       break;
     assert_true(largest(plan) <= limit);

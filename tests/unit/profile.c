@@ -42,7 +42,8 @@ static char *pretend(void *context, const char *text) {
 }
 
 static PlanRequest request(void) {
-  return (PlanRequest){.workers = 2, .threads = 1, .compiler = "a compiler, version 1"};
+  return (PlanRequest){
+      .workers = 2, .recompute = RECOMPUTE_AUTO, .threads = 1, .compiler = "a compiler, version 1"};
 }
 
 static int build(void **unused) {
