@@ -153,39 +153,36 @@ static void matmul_object(Text *out, const StageKernels *stage, const Kernel *k,
   Matmul x = describe_matmul(k);
   (void)stage;
   text_add(out, two_forms(k, &x) ? "static struct pd_matmul *%s[2];" : "static struct pd_matmul *%s;", object);
-  text_add(out, " /* %s: [%" PRId64 ", %" PRId64 "] @ [%" PRId64 ", %" PRId64 "]%s */\n", comment_text(k->comment), x.shape.m,
-           x.shape.k, x.shape.k, x.shape.n,
-           two_forms(k, &x) ? "; [1] overwrites, [0] adds" : x.shape.bias ? " + bias" : "");
+  text_add(out, " /* ");
+  if (x.shape.batch > 1)
+    text_add(out, "%" PRId64 " x ", x.shape.batch);
+  text_add(out, "[%" PRId64 ", %" PRId64 "] @ [%" PRId64 ", %" PRId64 "]%s */\n", x.shape.m, x.shape.k, x.shape.k, x.shape.n,
+           x.shape.bias ? " + bias" : "");
 }
 
 static void matmul_setup(Text *out, const StageKernels *stage, const Kernel *k, const char *object) {
   Matmul x = describe_matmul(k);
   const struct pd_matmul_shape *s = &x.shape;
+  const struct { const char *name; int64_t value; bool shown; } field[] = {
+    {"batch", s->batch, true}, {"m", s->m, true}, {"n", s->n, true}, {"k", s->k, true},
+    {"a_batch", s->a_batch, s->batch > 1}, {"b_batch", s->b_batch, s->batch > 1}, {"c_batch", s->c_batch, s->batch > 1},
+    {"a_row", s->a_row, true}, {"a_column", s->a_column, true}, {"b_row", s->b_row, true},
+    {"b_column", s->b_column, true}, {"c_row", s->c_row, true},
+  };
+  bool two = two_forms(k, &x);
+  Names list = {0};
   (void)stage;
-  for (int form = two_forms(k, &x) ? 1 : 0; form >= 0; form--) {
-    bool adds = two_forms(k, &x) && form == 0;
-    Names list = {0};
-    push(&list, internf(".batch = %" PRId64, s->batch));
-    push(&list, internf(".m = %" PRId64, s->m));
-    push(&list, internf(".n = %" PRId64, s->n));
-    push(&list, internf(".k = %" PRId64, s->k));
-    if (s->batch > 1) {
-      push(&list, internf(".a_batch = %" PRId64, s->a_batch));
-      push(&list, internf(".b_batch = %" PRId64, s->b_batch));
-      push(&list, internf(".c_batch = %" PRId64, s->c_batch));
-    }
-    push(&list, internf(".a_row = %" PRId64, s->a_row));
-    push(&list, internf(".a_column = %" PRId64, s->a_column));
-    push(&list, internf(".b_row = %" PRId64, s->b_row));
-    push(&list, internf(".b_column = %" PRId64, s->b_column));
-    push(&list, internf(".c_row = %" PRId64, s->c_row));
-    if (s->bias)
-      push(&list, intern(".bias = true"));
-    if (adds)
-      push(&list, intern(".accumulate = true"));
-    char *name = two_forms(k, &x) ? format("%s[%d]", object, form) : format("%s", object);
-    text_list(out, 6, format("  %s = pd_matmul_new((struct pd_matmul_shape){\n      ", name), &list, "});\n");
-  }
+  for (size_t i = 0; i < sizeof field / sizeof *field; i++)
+    if (field[i].shown)
+      push(&list, internf(".%s = %" PRId64, field[i].name, field[i].value));
+  if (s->bias)
+    push(&list, intern(".bias = true"));
+  if (two)
+    push(&list, intern(".accumulate = !first"));
+  if (two)
+    text_add(out, "  for (int first = 0; first < 2; first++)\n");
+  text_list(out, two ? 8 : 6, format(two ? "    %s[first] = pd_matmul_new((struct pd_matmul_shape){"
+                                         : "  %s = pd_matmul_new((struct pd_matmul_shape){", object), &list, "});\n");
 }
 
 /* Loops over outer axes; "o0", "o1" are their indices. */

@@ -66,8 +66,8 @@ static void print_header(Emit *e) {
            comment_text(e->g->file ? e->g->file : e->g->name));
   for (int i = 0; i < plan->n_stages; i++)
     header_entry(e, format("Stage %d", i), format(i == e->k->stage ? "%s (this program)" : "%s", stage_range(e, i)));
-  header_entry(e, "Batch", format("%" PRId64 " samples in %" PRId64 " microbatches of %" PRId64 "; schedule %s; at most %" PRId64
-                                  " of them in flight here", plan->batch, plan->microbatches, plan->microbatch,
+  header_entry(e, "Batch", format("%" PRId64 " samples = %" PRId64 " x a microbatch of %" PRId64 "; schedule %s; at most %" PRId64
+                                  " in flight here", plan->batch, plan->microbatches, plan->microbatch,
                                   plan->schedule, e->p->in_flight));
   header_entry(e, "Weights", version_words(e));
   header_entry(e, "Planned", format("forward %s, backward %s a microbatch, update %s, a batch %s (%s)%s",
@@ -81,7 +81,7 @@ static void print_header(Emit *e) {
 
 static void print_constants(Emit *e) {
   const Program *p = e->p;
-  text_add(&e->out, "#include <math.h>\n#include <stddef.h>\n\n#include \"kernels/pd_lanes.h\"\n#include \"pd_runtime.h\"\n\nenum {\n");
+  text_add(&e->out, "#include <math.h>\n#include <stddef.h>\n#include <string.h>\n\n#include \"kernels/pd_lanes.h\"\n#include \"pd_runtime.h\"\n\nenum {\n");
   text_add(&e->out, "  MICROBATCH = %" PRId64 ",     /* samples */\n", e->k->microbatch);
   text_add(&e->out, "  MICROBATCHES = %" PRId64 ",   /* of a batch: an update */\n", p->period);
   text_add(&e->out, "  IN_FLIGHT = %" PRId64 ",      /* microbatches between their forward and their backward here, at most */\n", p->in_flight);
@@ -120,8 +120,8 @@ static const char used_weights[] = "&arena->weights[version(k) % VERSIONS]";
 static void print_version(Emit *e) {
   if (!pass_uses(e, false, BUFFER_WEIGHT) && !pass_uses(e, true, BUFFER_WEIGHT))
     return;
-  text_add(&e->out, "/* The version of the weights that microbatch k uses, forward and backward: its batch's number");
-  text_add(&e->out, e->p->delay ? ", DELAY updates ago. */\n" : ". */\n");
+  text_add(&e->out, "/* The version of the weights that microbatch k uses, forward and backward: that of its batch");
+  text_add(&e->out, e->p->delay ? ", DELAY ago. */\n" : ". */\n");
   text_add(&e->out, "static int64_t version(int64_t k) {\n  const int64_t batch = (k - 1) / MICROBATCHES;\n  return %s;\n}\n\n",
            e->p->delay ? "batch > DELAY ? batch - DELAY : 0" : "batch");
 }

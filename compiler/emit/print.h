@@ -37,6 +37,9 @@ KernelCall kernel_call(const StageKernels *k, const Kernel *kernel);
 bool kernel_writes(const Kernel *kernel, int buffer);
 KernelCall loop_call(const StageKernels *k, const Kernel *kernel);
 void print_loop(Text *out, const StageKernels *k, const Kernel *kernel, const char *function);
+/* The call: directly, or dealt to threads through the macro PARALLEL. */
+void print_loop_call(Text *out, int indent, const Kernel *kernel, const char *function, const Names *arguments);
+extern const char loop_helpers[]; /* what printed loops and calls need */
 int64_t loop_scratch(const Kernel *kernel); /* bytes of partial sums */
 
 /* ---- calls.c: Kernels of kind CALL ------------------------------------------------------------------- */

@@ -66,13 +66,13 @@ static void print_run(Text *out, Timed *t) {
       push(&list, intern("1"));
     if (c.scratch)
       push(&list, intern("scratch"));
-    text_list(out, (int)strlen(t->name) + 3, format("  %s(", t->name), &list, ");\n");
+    print_loop_call(out, 2, t->kernel, t->name, &list);
   }
   text_add(out, "}\nstatic void fill_%s(void) {\n%s}\n\n", t->name, fills.n ? fills.at : "");
 }
 
 static const char preamble[] =
-  "#define _GNU_SOURCE\n#include <math.h>\n#include <stdio.h>\n#include <stdlib.h>\n#include <sys/mman.h>\n#include <time.h>\n\n"
+  "#define _GNU_SOURCE\n#include <math.h>\n#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n#include <sys/mman.h>\n#include <time.h>\n\n"
   "#include \"kernels/pd_lanes.h\"\n#include \"pd_runtime.h\"\n\n"
   "static char *memory;\n\n"
   "__attribute__((unused)) static void fill_floats(char *at, int64_t n) {\n"
@@ -100,7 +100,7 @@ char *emit_profile_c(const StageKernels *const *stages, int n) {
     collect(stages[i], &stages[i]->backward, &timed, &taken);
   }
   Text out = {0}, runs = {0}, setup = {0}, table = {0};
-  text_add(&out, "%s", preamble);
+  text_add(&out, "%s%s", preamble, loop_helpers);
   bool samples = false;
   for (int i = 0; i < timed.n; i++)
     samples = samples || kernel_call(timed.at[i].stage, timed.at[i].kernel).samples;

@@ -309,7 +309,7 @@ static void call_kernel(Text *out, Body *b, int at) {
   }
   if (c.scratch)
     push(&list, intern("scratch"));
-  text_list(out, (int)strlen(function) + 3, format("  %s(", function), &list, ");\n");
+  print_loop_call(out, 2, k, function, &list);
 }
 
 /* Whether the function writes through a buffer, so that it cannot be const. */
@@ -451,7 +451,9 @@ void print_pass(Emit *e, bool backward) {
   }
   b.scratch = calls.n && strstr(calls.at, "scratch") != NULL;
   declare_locals(&e->out, &b);
-  text_add(&e->out, "%s}\n\n", calls.n ? calls.at : "");
+  const char *text = calls.n ? calls.at : "";
+  bool blank = text[0] == '\n' && e->out.at[e->out.n - 1] == '\n' && e->out.at[e->out.n - 2] == '\n';
+  text_add(&e->out, "%s}\n\n", blank ? text + 1 : text);
 }
 
 /* ---- setup, loops and objects ---------------------------------------------------------------------------------------- */
@@ -462,8 +464,8 @@ static const Kernels *all_lists(const Emit *e, int i) {
 
 void print_loops_and_objects(Emit *e) {
   Text loops = {0};
-  text_add(&e->out, "/* ---- matrix products and attention: shapes and strides ---- */\n\n");
-  size_t before = e->out.n;
+  text_add(&e->out, "/* ---- matrix products and attention ---- */\n\n"
+                    "/* Products with two forms: [1] overwrites, for a batch's first microbatch, [0] adds. */\n");
   for (int i = 0; i < 3; i++)
     for (int j = 0; j < all_lists(e, i)->n; j++) {
       const Kernel *k = &all_lists(e, i)->at[j];
@@ -479,9 +481,9 @@ void print_loops_and_objects(Emit *e) {
       else
         print_call_object(&e->out, e->k, k, name);
     }
-  text_add(&e->out, e->out.n == before ? "/* none */\n\n" : "\n");
+  text_add(&e->out, "\n");
   if (loops.n)
-    text_add(&e->out, "/* ---- fused loops ---- */\n\n%s", loops.at);
+    text_add(&e->out, "/* ---- fused loops ---- */\n\n%s%s", loop_helpers, loops.at);
 }
 
 void print_setup(Emit *e) {
@@ -508,8 +510,7 @@ void print_setup(Emit *e) {
       push(&list, stage_text(&b, c.buffers.at[i]));
     if (c.scratch)
       push(&list, intern("arena->scratch"));
-    Name function = kernel_function(e, k);
-    text_list(&body, (int)strlen(function) + 3, format("  %s(", function), &list, ");\n");
+    print_loop_call(&body, 2, k, kernel_function(e, k), &list);
   }
   text_add(&e->out, "/* Before the first microbatch. */\nstatic void setup(void) {\n  arena = (struct arena *)pd.arena;\n%s}\n\n", body.n ? body.at : "");
 }

@@ -47,7 +47,7 @@ static char *dims_list(int rank, const int64_t *dim) {
   return out.n ? out.at : format("1");
 }
 
-/* "USES({0, offset})", with a comma behind all but the last; *n: how many. */
+/* "{0, offset}, {1, offset}"; *n: how many. */
 static char *uses_text(const Emit *e, int param, int *n) {
   const Param *p = &e->g->params.at[param];
   Text out = {0};
@@ -66,36 +66,70 @@ static char *uses_text(const Emit *e, int param, int *n) {
   return out.n ? out.at : format("{0, 0}");
 }
 
-static void parameter_table(Emit *e) {
+/* A parameter with one use, on this stage, by far the most. */
+static const char parameter_macro[] =
+  "/* Name, member of struct weights, initial values, whether it decays, whether files hold it transposed, place in\n"
+  " * the model's order, shape. */\n"
+  "#define PARAMETER(name, member, init, value, decays, transposed, order, rank, ...)                     \\\n"
+  "  {name, rank, {__VA_ARGS__}, sizeof ((struct weights *)0)->member / sizeof(float),                    \\\n"
+  "   offsetof(struct weights, member), transposed, decays, init, value, order, STAGE, 1,                 \\\n"
+  "   (const struct pd_use[]){{STAGE, offsetof(%s, member)}}}\n";
+
+static bool used_once_here(const Emit *e, int param, int weight) {
+  const Param *p = &e->g->params.at[param];
+  int buffer = find_buffer(e, BUFFER_ACCUMULATOR, param, 0);
+  return p->uses.n == 1 && buffer >= 0 && owner_of(e, param) == e->k->stage &&
+         !strcmp(member_path(e, buffer), member_path(e, weight));
+}
+
+static void parameter_line(Emit *e, int param) {
   static const char *const inits[] = {"PD_ZEROS", "PD_ONES", "PD_CONSTANT", "PD_UNIFORM", "PD_NORMAL"};
-  if (e->k->params.n == 0)
-    return;
-  text_add(&e->out, "/* Offset in struct weights, shape, whether files hold it transposed, whether it decays, initial values,\n"
-                    " * place in the model's order, first stage that has it, and where each use's gradient is summed. */\n"
-                    "#define USES(...) (const struct pd_use[]){__VA_ARGS__}\n"
-                    "static const struct pd_parameter parameters[] = {\n");
-  for (int i = 0; i < e->k->params.n; i++) {
-    int param = e->k->params.at[i], weight = find_buffer(e, BUFFER_WEIGHT, param, -1), n_uses;
-    const Param *p = &e->g->params.at[param];
-    ensure(weight >= 0);
-    bool decays = e->g->train.decay_all || p->shape.rank >= 2;
-    char *uses = uses_text(e, param, &n_uses);
-    Names list = {0};
-    push(&list, intern(string_literal(p->name)));
+  const Param *p = &e->g->params.at[param];
+  int weight = find_buffer(e, BUFFER_WEIGHT, param, -1), n_uses;
+  ensure(weight >= 0);
+  bool once = used_once_here(e, param, weight);
+  const char *decays = e->g->train.decay_all || p->shape.rank >= 2 ? "true" : "false";
+  const char *transposed = p->stored_in_out ? "true" : "false";
+  Names list = {0};
+  push(&list, intern(string_literal(p->name)));
+  if (once)
+    push(&list, member_path(e, weight));
+  if (!once) {
     push(&list, internf("%d", p->shape.rank));
     push(&list, internf("{%s}", dims_list(p->shape.rank, p->shape.dim)));
     push(&list, internf("%" PRId64, shape_elements(&p->shape)));
     push(&list, internf("offsetof(struct weights, %s)", member_path(e, weight)));
-    push(&list, intern(p->stored_in_out ? "true" : "false"));
-    push(&list, intern(decays ? "true" : "false"));
-    push(&list, intern(inits[p->init]));
-    push(&list, intern(double_literal(p->init_value)));
-    push(&list, internf("%d", param));
-    push(&list, internf("%d", owner_of(e, param)));
-    push(&list, internf("%d", n_uses));
-    push(&list, internf("USES(%s)", uses));
-    text_list(&e->out, 3, "  {", &list, "},\n");
+    push(&list, intern(transposed));
+    push(&list, intern(decays));
   }
+  push(&list, intern(inits[p->init]));
+  push(&list, intern(double_literal(p->init_value)));
+  if (once) {
+    push(&list, intern(decays));
+    push(&list, intern(transposed));
+  }
+  push(&list, internf("%d", param));
+  if (once) {
+    push(&list, internf("%d", p->shape.rank));
+    push(&list, intern(dims_list(p->shape.rank, p->shape.dim)));
+    text_list(&e->out, 12, "  PARAMETER(", &list, "),\n");
+    return;
+  }
+  char *uses = uses_text(e, param, &n_uses);
+  push(&list, internf("%d", owner_of(e, param)));
+  push(&list, internf("%d", n_uses));
+  push(&list, internf("(const struct pd_use[]){%s}", uses));
+  text_list(&e->out, 3, "  {", &list, "},\n");
+}
+
+static void parameter_table(Emit *e) {
+  if (e->k->params.n == 0)
+    return;
+  text_add(&e->out, "enum { STAGE = %d };\n", e->k->stage);
+  text_add(&e->out, parameter_macro, e->gradients_type);
+  text_add(&e->out, "static const struct pd_parameter parameters[] = {\n");
+  for (int i = 0; i < e->k->params.n; i++)
+    parameter_line(e, e->k->params.at[i]);
   text_add(&e->out, "};\n\n");
 }
 
@@ -120,10 +154,16 @@ static void tensor_line(Emit *e, int buffer) {
     text_add(&e->out, "  {%s, offsetof(struct arena, workspace) + %" PRId64 ", 0, 1, %" PRId64 "},\n",
              string_literal(b->comment), workspace_offset(e, buffer), b->elements);
   else
-    text_add(&e->out, "  {%s, offsetof(struct arena, %s[0].%s), %" PRId64 ", %d, %" PRId64 "},\n", string_literal(b->comment),
-             b->kind == BUFFER_SAVED ? "saved" : "received", member_path(e, buffer), e->l->buffer[buffer].stride,
-             e->l->buffer[buffer].copies, b->elements);
+    text_add(&e->out, "  %s(%s, %s),\n", b->kind == BUFFER_SAVED ? "SAVED" : "RECEIVED", string_literal(b->comment),
+             member_path(e, buffer));
 }
+
+static const char tensor_macros[] =
+  "#define SLOT(name, part, slots, member) \\\n"
+  "  {name, offsetof(struct arena, part[0].member), sizeof(struct part), slots, \\\n"
+  "   sizeof ((struct part *)0)->member / sizeof(float)}\n"
+  "#define SAVED(name, member) SLOT(name, saved, SAVED_SLOTS, member)\n"
+  "#define RECEIVED(name, member) SLOT(name, received, RECEIVED_SLOTS, member)\n";
 
 static int tensor_table(Emit *e) {
   int n = 0;
@@ -134,8 +174,8 @@ static int tensor_table(Emit *e) {
       if (!mine)
         continue;
       if (n++ == 0)
-        text_add(&e->out, "/* Where to look for the first value that is not finite: name, offset, stride, slots, elements. */\n"
-                          "static const struct pd_tensor tensors[] = {\n");
+        text_add(&e->out, "/* Where to look for the first value that is not finite. */\n%s"
+                          "static const struct pd_tensor tensors[] = {\n", tensor_macros);
       tensor_line(e, i);
     }
   if (n)
@@ -150,7 +190,7 @@ static void channel_table(Emit *e, const Ints *buffers, const char *name) {
     return;
   text_add(&e->out, "static const struct pd_channel_value %s_values[] = {\n", name);
   for (int i = 0; i < buffers->n; i++)
-    text_add(&e->out, "  {offsetof(struct arena, %s[0].%s), sizeof(struct %s), %s * sizeof(float)},\n", name,
+    text_add(&e->out, "  {offsetof(struct arena, %s[0].%s), sizeof(struct %s),\n   %s * sizeof(float)},\n", name,
              e->member[buffers->at[i]], name, array_text(e, &e->k->buffers.at[buffers->at[i]]));
   text_add(&e->out, "};\n");
 }
@@ -233,7 +273,7 @@ void print_tables(Emit *e) {
            string_literal(e->g->name), string_literal(e->plan->schedule), string_literal(e->plan_hash));
   text_add(&e->out, "  .stage = %d, .n_stages = %d,\n  .batch = %" PRId64 ", .microbatch = MICROBATCH, .microbatches = MICROBATCHES,\n",
            k->stage, k->n_stages, e->plan->batch);
-  text_add(&e->out, "  .model_parameters = %" PRId64 ", .n_model_parameters = %d, .flops_per_sample = %s, .tokens_per_sample = %" PRId64 ",\n",
+  text_add(&e->out, "  .model_parameters = %" PRId64 ", .n_model_parameters = %d,\n  .flops_per_sample = %s, .tokens_per_sample = %" PRId64 ",\n",
            elements, e->g->params.n, double_literal(flops_per_sample(e->g)), tokens_per_sample(e->g));
   text_add(&e->out, "  .threads = %d,\n", e->plan->threads);
   memory_fields(e);

@@ -1,0 +1,59 @@
+/* Private to the printing of loops: the shape of a kernel's iteration (shape.c), the text of its terms
+ * (expression.c), the function (loops.c). */
+#ifndef PDC_EMIT_LOOPS_H
+#define PDC_EMIT_LOOPS_H
+
+#include "emit/print.h"
+
+enum { PARALLEL_ELEMENTS = 32768 }; /* below this a second thread costs more than it saves */
+
+typedef struct Printer {
+  Text *out;
+  int indent;
+  const StageKernels *k;
+  const Kernel *kernel;
+  KernelCall call;
+  Names taken;
+  Name *parameter;    /* parallel to call.buffers */
+  Name *key;          /* parallel to call.keys */
+  Name *term;         /* by term: its C name */
+  Name *sum;          /* by store: its partial sums, or NULL */
+  Name index[MAX_DIM];
+  bool *live;         /* by term: some store depends on it */
+  bool *needed;       /* by term: the pass being printed needs it */
+  int *references;    /* by term: how often the text being printed mentions it */
+  bool *named;        /* by term: it has a variable in the text being printed */
+  int phase;          /* of the pass being printed */
+  bool reads_column;  /* the index along the last dim was printed */
+} Printer;
+
+__attribute__((format(printf, 2, 3))) void print_line(Printer *p, const char *format, ...);
+
+/* ---- shape.c */
+int64_t product(const int64_t *dim, int from, int end);
+int64_t columns(const Kernel *k);
+int row_dims(const Kernel *k);
+bool store_scalar(const Kernel *k, const Store *s); /* of one value a row */
+int parallel_dims(const Kernel *k);                 /* how many leading dims are dealt out */
+bool sums_rows(const Kernel *k, const Store *s);    /* adds up several rows of one group: has partial sums */
+int64_t sum_extent(const Kernel *k, const Store *s); /* elements of a store's partial sums */
+int64_t sums_extent(const Kernel *k);               /* of all, each store's from a multiple of LANES */
+bool sum_moves(const Kernel *k, const Store *s, int dim); /* whether partial sums extend along a dim */
+bool chunked(const Kernel *k);                      /* rows in chunks by shape, partial sums for each */
+bool is_split(const Kernel *k);                     /* a function over a range of rows or columns */
+bool sums_in_scratch(const Kernel *k);
+int64_t groups(const Kernel *k);
+bool *live_terms(const Kernel *k);
+bool accumulator_store(const StageKernels *stage, const Store *s);
+
+/* ---- expression.c */
+Name parameter_of(const Printer *p, int buffer);
+char *index_sum(Printer *p, int64_t offset, const int64_t *stride, int from, int end);
+char *element(Printer *p, const Place *place);
+char *sum_element(Printer *p, int store);
+int scalar_slot(const Kernel *k, int term); /* before which pass a scalar is known; phases: after the last */
+void count_references(Printer *p, int slot, bool scalars);
+char *term_text(Printer *p, int term); /* prints lines for what it depends on, as far as that has names */
+void name_term(Printer *p, int term);  /* prints the line that declares it, unless it has one */
+
+#endif
