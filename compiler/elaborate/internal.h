@@ -5,7 +5,7 @@
 #include "elaborate/elaborate.h"
 #include "ops/op.h"
 
-enum { MAX_INLINED = 64, MAX_SCOPES = 200000, MAX_REPEAT = 100000 };
+enum { MAX_INLINED = 64, MAX_SCOPES = 200000, MAX_REPEAT = 100000, MAX_STATEMENTS = 1000000, MAX_LIST = 100000 };
 
 typedef struct Instance Instance;
 typedef struct Layer Layer;
@@ -94,7 +94,7 @@ typedef struct Elaborator {
   const Ast *model, *train;
   bool incomplete; /* a used file could not be read: unknown names are no mistakes */
   Vec(Define) defines;
-  int64_t elements; /* of parameters */
+  int statements; /* run so far; past MAX_STATEMENTS all stops */
 } Elaborator;
 
 /* ---- module.c: files, layers -------------------------------------------------------------- */

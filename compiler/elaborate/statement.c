@@ -21,11 +21,20 @@ void variable_set(Frame *f, Name name, Val v, Span span) {
 
 static void run_statement(Elaborator *e, Frame *f, const Ast *a);
 
+static void remember_gone(Frame *f, Variable v) {
+  for (int i = 0; i < f->gone.n; i++)
+    if (f->gone.at[i].name == v.name) {
+      f->gone.at[i] = v;
+      return;
+    }
+  push(&f->gone, v);
+}
+
 /* Parameters end with their block, assigned variables live on. */
 static void leave_block(Frame *f, int had) {
   int kept = had;
   for (int i = had; i < f->variables.n; i++) {
-    if (f->variables.at[i].scoped) push(&f->gone, f->variables.at[i]);
+    if (f->variables.at[i].scoped) remember_gone(f, f->variables.at[i]);
     else f->variables.at[kept++] = f->variables.at[i];
   }
   f->variables.n = kept;
@@ -37,10 +46,17 @@ static void run_inner(Elaborator *e, Frame *f, const Ast *block) {
   leave_block(f, had);
 }
 
+static bool exhausted(Elaborator *e, const Frame *f, const Ast *a) {
+  if (e->statements <= MAX_STATEMENTS && e->statements++ == MAX_STATEMENTS)
+    fail(f, a->span, "PD0211", "the model runs more than %d statements", MAX_STATEMENTS);
+  return e->statements > MAX_STATEMENTS;
+}
+
 void run_block(Elaborator *e, Frame *f, const Ast *block) {
   for (int i = 0; i < block->list.n; i++) {
     int errors = error_count();
-    run_statement(e, f, block->list.at[i]);
+    if (exhausted(e, f, block->list.at[i])) f->returned = f->doubtful = true;
+    else run_statement(e, f, block->list.at[i]);
     if (in_standard(f) && error_count() > errors) f->returned = true; /* what follows would only echo it */
     if (!f->returned) continue;
     if (block->list.at[i]->kind == AST_RETURN && i + 1 < block->list.n)

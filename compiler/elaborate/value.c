@@ -153,6 +153,10 @@ Val val_operator(Elaborator *e, const Frame *f, const Ast *at, Val a, Val b) {
   if (equality || ((numbers || quantities) && strchr("<>", at->name[0]))) return compare(at, a, b);
   if (numbers && strchr("+-*/%", at->name[0])) return arithmetic(f, at, a.number, b.number);
   if (a.kind == VAL_LIST && b.kind == VAL_LIST && at->name[0] == '+') {
+    if (a.n + b.n > MAX_LIST) {
+      fail(f, at->span2, "PD0322", "a list of %d is too long", a.n + b.n);
+      return POISON;
+    }
     Val joined = {.kind = VAL_LIST, .n = a.n + b.n, .list = alloc((size_t)(a.n + b.n) * sizeof(Val))};
     for (int i = 0; i < joined.n; i++) joined.list[i] = i < a.n ? a.list[i] : b.list[i - a.n];
     return joined;
