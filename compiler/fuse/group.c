@@ -99,7 +99,7 @@ static bool sums_fit(const Fuse *f, const Group *group, const Item *it, unsigned
 static int bound_of(Fuse *f, Direction d, int value, bool loop) {
   int root = view_root(f, value), node = value_at(f, root)->node;
   if (node_at(f, node)->op->kind == OP_SOURCE)
-    return view_is_alias(f, value) ? 0 : f->ready[root];
+    return d != SETUP || (loop && view_is_alias(f, value)) ? 0 : f->ready[root];
   if (d == BACKWARD && node_at(f, node)->serves < 0) /* of the forward pass, in memory or recomputed */
     return 0;
   if (!f->here[node] || direction_of(f, node) != d)

@@ -197,14 +197,15 @@ static void merge_biases(Fuse *f) {
   }
 }
 
-/* What is counted rather than read (iota) stands in memory where a view rearranges it. */
-static void list_counted(Fuse *f, int node) {
-  int value = node_at(f, node)->in[0];
-  const Node *from = producer(f, value);
-  if (from->op->kind != OP_SOURCE || !uses_index(from->op) || alias_step(f, node_at(f, node)) || f->placed[value])
+/* What is made up rather than read (constants, iota) stands in memory, made once, where a call reads it
+ * or a view rearranges it. */
+static void list_made_up(Fuse *f, int node, int value) {
+  int root = view_root(f, value);
+  if (producer(f, root)->op->kind != OP_SOURCE || !producer(f, root)->op->expression || f->placed[root])
     return;
-  place_at(f, value, value_buffer(f, BUFFER_TABLE, value));
-  add_copy(f, node, value, value, f->root[value], false);
+  place_at(f, root, value_buffer(f, BUFFER_TABLE, root));
+  push(&f->items[SETUP], (Item){.kind = ITEM_COPY, .node = node, .value = root, .target = root, .place = f->root[root],
+                                .region = region_of(f, node), .group = -1});
 }
 
 static void list_nodes(Fuse *f, bool **claimed) {
@@ -217,9 +218,12 @@ static void list_nodes(Fuse *f, bool **claimed) {
     if (n->op->kind == OP_JOIN) {
       list_join(f, i, claimed[i]);
     } else if (n->op->kind != OP_VIEW) {
+      for (int j = 0; n->op->kind == OP_CALL && j < n->n_in; j++)
+        list_made_up(f, i, n->in[j]);
       add(f, (Item){.kind = ITEM_NODE, .node = i, .value = -1, .target = -1});
     } else {
-      list_counted(f, i);
+      if (!alias_step(f, n) && uses_index(producer(f, view_root(f, n->in[0]))->op))
+        list_made_up(f, i, n->in[0]);
       for (int o = 0; o < n->n_out; o++) {
         if (place_of(f, n->out[o], &p))
           continue;

@@ -191,7 +191,8 @@ static void store_needed(Fuse *f, Direction d, int at) {
     if (it->kind != ITEM_NODE || summed || !f->needed[n->out[0]])
       continue;
     Place to = place_value(f, n->out[0]);
-    add_store(&b, it->term, place_broadcast(f, &to, value_at(f, n->out[0])->shape.batched, group), false);
+    bool accumulate = f->k->buffers.at[to.buffer].kind == BUFFER_ACCUMULATOR;
+    add_store(&b, it->term, place_broadcast(f, &to, value_at(f, n->out[0])->shape.batched, group), accumulate);
   }
 }
 

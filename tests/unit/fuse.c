@@ -162,6 +162,8 @@ static double **values_of_params(const Graph *g) {
 static void expect(const Machine *m, const Buffer *b, const double *got, const double *want) {
   double largest = 1e-30, worst = 0;
   for (int64_t i = 0; i < b->elements; i++) {
+    if (isnan(want[i]) && isnan(got[i])) /* random operands leave the domain of logarithms and roots */
+      continue;
     largest = fmax(largest, fabs(want[i]));
     worst = fmax(worst, fabs(want[i] - got[i]));
     if (isnan(got[i]))
@@ -237,7 +239,16 @@ static void mlp(void **state) {
   check_model("models/mlp.pdm", (const char *[]){"n_ctx=4", "n_embd=3", "hidden=5", "vocab_size=11"}, 4);
 }
 
+/* Models that the golden tests train: every primitive, every kind of product and view. */
+static void golden(void **state) {
+  static const char *const models[] = {"pointwise", "shapes", "products", "attention", "layers", "blocks"};
+  (void)state;
+  for (size_t i = 0; i < sizeof models / sizeof *models; i++)
+    check_model(format("tests/golden/%s.pdm", models[i]), NULL, 0);
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(gpt), cmocka_unit_test(llama), cmocka_unit_test(mlp)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(gpt), cmocka_unit_test(llama), cmocka_unit_test(mlp),
+                                     cmocka_unit_test(golden)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
