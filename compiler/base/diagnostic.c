@@ -82,7 +82,11 @@ Diagnostic *warning_at(Span where, const char *code, const char *pattern, ...) {
   return d;
 }
 
-void underline(Diagnostic *d, Span also) { push(&d->underlined, also); }
+void underline(Diagnostic *d, Span also) {
+  for (int i = 0; i < d->underlined.n; i++)
+    if (memcmp(&d->underlined.at[i], &also, sizeof also) == 0) return;
+  push(&d->underlined, also);
+}
 
 void note_at(Diagnostic *d, Span where, const char *pattern, ...) {
   va_list args;
