@@ -104,11 +104,6 @@ static int bound_of(Fuse *f, Direction d, int value, bool loop) {
     return 0;
   if (!f->here[node] || direction_of(f, node) != d)
     return 0;
-  int v = value; /* a copied view ends the walk: it stands in memory on its own */
-  while (producer(f, v)->op->kind == OP_VIEW && !f->placed[f->same[v]])
-    v = producer(f, v)->in[0];
-  if (v != root && f->placed[v])
-    return f->ready[v];
   if (loop && f->home[root] >= 0 && view_is_alias(f, value))
     return f->home[root];
   return f->ready[root];

@@ -69,7 +69,7 @@ int dims_of(const Fuse *f, int value, int64_t *dim); /* with the microbatch axis
 Place contiguous(int buffer, int n, const int64_t *dim);
 bool place_reshape(const Place *from, int n, const int64_t *dim, Place *to);
 Place place_slice(const Place *from, int axis, int64_t offset, int64_t size);
-int view_root(const Fuse *f, int value);       /* the value behind all views */
+int view_root(const Fuse *f, int value);       /* the value behind all views, up to one that stands in memory itself */
 bool alias_step(const Fuse *f, const Node *n);  /* this view is elementwise the same, up to broadcasting */
 bool view_is_alias(const Fuse *f, int value);  /* elementwise the same as its root, up to broadcasting */
 bool place_of(Fuse *f, int value, Place *out); /* through views; false: no strides express it */

@@ -80,7 +80,7 @@ static Place place_swap(const Place *from, int a, int b) {
 }
 
 int view_root(const Fuse *f, int value) {
-  while (producer(f, value)->op->kind == OP_VIEW)
+  while (producer(f, value)->op->kind == OP_VIEW && !f->placed[value])
     value = producer(f, value)->in[0];
   return f->same[value];
 }
@@ -106,7 +106,7 @@ bool alias_step(const Fuse *f, const Node *n) {
 }
 
 bool view_is_alias(const Fuse *f, int value) {
-  for (; producer(f, value)->op->kind == OP_VIEW; value = producer(f, value)->in[0])
+  for (; producer(f, value)->op->kind == OP_VIEW && !f->placed[value]; value = producer(f, value)->in[0])
     if (!alias_step(f, producer(f, value)))
       return false;
   return true;
@@ -193,9 +193,7 @@ int new_buffer(Fuse *f, BufferKind kind, int value, int n, const int64_t *dim, T
 }
 
 Place place_value(Fuse *f, int value) {
-  int root = f->same[value];
-  while (producer(f, root)->op->kind == OP_VIEW && !f->placed[root])
-    root = f->same[producer(f, root)->in[0]];
+  int root = view_root(f, f->same[value]);
   Place p;
   ensure(place_of(f, root, &p));
   f->needed[root] = true;
