@@ -78,7 +78,8 @@ static AstList list_add(AstList l, Ast *next) {
 
 start:
     START_FILE items END                  { p->result = ast_new(AST_FILE, @2); p->result->list = $2; }
-  | START_DEFINE NAME '=' expression END  { Ast *n = parse_item(AST_SETTING, @2, $2, @2, list_of(NULL), $4); p->result = n; }
+  | START_DEFINE NAME '=' expression END
+      { Ast *n = parse_item(AST_SETTING, @2, $2, @2, list_of(NULL), $4); p->result = n; }
   ;
 
 items:
@@ -91,10 +92,13 @@ items:
 item:
     USE NAME ';'                            { $$ = parse_item(AST_USE, @$, $2, @2, list_of(NULL), NULL); }
   | LAYER NAME '(' formals ')' block        { $$ = parse_item(AST_LAYER, span_join(@1, @5), $2, @2, $4, $6); }
-  | MODEL NAME block                        { $$ = parse_item(AST_MODEL, span_join(@1, @2), $2, @2, list_of(NULL), $3); }
+  | MODEL NAME block
+      { $$ = parse_item(AST_MODEL, span_join(@1, @2), $2, @2, list_of(NULL), $3); }
   | MODEL NAME '(' formals ')' block        { $$ = parse_item(AST_MODEL, span_join(@1, @5), $2, @2, $4, $6); }
-  | TRAIN NAME '{' settings '}'             { $$ = parse_item(AST_TRAIN, span_join(@1, @2), $2, @2, $4, NULL); }
-  | CLUSTER NAME '{' groups '}'             { $$ = parse_item(AST_CLUSTER, span_join(@1, @2), $2, @2, $4, NULL); }
+  | TRAIN NAME '{' settings '}'
+      { $$ = parse_item(AST_TRAIN, span_join(@1, @2), $2, @2, $4, NULL); }
+  | CLUSTER NAME '{' groups '}'
+      { $$ = parse_item(AST_CLUSTER, span_join(@1, @2), $2, @2, $4, NULL); }
   ;
 
 formals:
@@ -109,7 +113,8 @@ formal_list:
 
 formal:
     identifier                  { $$ = parse_declaration(AST_FORMAL, @1, $1, @1, list_of(NULL), NULL, @1); }
-  | identifier dims             { $$ = parse_declaration(AST_FORMAL, @1, $1, @1, $2, NULL, @2); $$->dims = true; }
+  | identifier dims
+      { $$ = parse_declaration(AST_FORMAL, @1, $1, @1, $2, NULL, @2); $$->dims = true; }
   | identifier '=' expression   { $$ = parse_declaration(AST_FORMAL, @1, $1, @1, list_of(NULL), $3, @3); }
   ;
 
@@ -125,7 +130,8 @@ settings:
   ;
 
 setting:
-    NAME '=' expression ';'     { $$ = parse_item(AST_SETTING, span_join(@1, @3), $1, @1, list_of(NULL), $3); }
+    NAME '=' expression ';'
+      { $$ = parse_item(AST_SETTING, span_join(@1, @3), $1, @1, list_of(NULL), $3); }
   ;
 
 groups:
@@ -137,7 +143,8 @@ groups:
 
 group:
     NAME '{' settings '}'       { $$ = parse_item(AST_GROUP, @1, $1, @1, $3, NULL); }
-  | NAME NAME '{' settings '}'  { $$ = parse_item(AST_GROUP, span_join(@1, @2), $1, @1, $4, NULL); $$->text = $2; }
+  | NAME NAME '{' settings '}'
+      { $$ = parse_item(AST_GROUP, span_join(@1, @2), $1, @1, $4, NULL); $$->text = $2; }
   ;
 
 block:
@@ -153,15 +160,22 @@ statements:
 statement:
     expressions '=' expression ';'     { $$ = parse_assign(p, $1, $3); }
   | expression ';'                     { $$ = ast_new(AST_EXPRESSION, @1); $$->a = $1; }
-  | PARAM NAME initial option ';'      { $$ = parse_declaration(AST_PARAM, @1, $2, @2, list_of(NULL), $3, @3); $$->b = $4; }
-  | PARAM NAME dims initial option ';' { $$ = parse_declaration(AST_PARAM, @1, $2, @2, $3, $4, @4); $$->b = $5; }
+  | PARAM NAME initial option ';'
+      { $$ = parse_declaration(AST_PARAM, @1, $2, @2, list_of(NULL), $3, @3); $$->b = $4; }
+  | PARAM NAME dims initial option ';'
+      { $$ = parse_declaration(AST_PARAM, @1, $2, @2, $3, $4, @4); $$->b = $5; }
   | INPUT NAME dims kind ';'           { $$ = parse_declaration(AST_INPUT, @1, $2, @2, $3, $4, @4); }
   | TARGET NAME dims kind ';'          { $$ = parse_declaration(AST_TARGET, @1, $2, @2, $3, $4, @4); }
-  | LOSS expression ';'                { $$ = ast_new(AST_LOSS, span_join(@1, @2)); $$->a = $2; $$->span2 = @1; }
-  | RETURN expressions ';'             { $$ = ast_new(AST_RETURN, span_join(@1, @2)); $$->list = $2; $$->span2 = @1; }
-  | IF expression block else           { $$ = ast_new(AST_IF, span_join(@1, @2)); $$->a = $2; $$->b = $3; $$->c = $4; }
-  | FOR NAME IN range block            { $$ = ast_new(AST_FOR, span_join(@1, @4)); $$->name = $2; $$->span2 = @2; $$->a = $4; $$->b = $5; }
-  | LOSS '=' expression ';'            { parse_reserved(p, @1, "loss", "write 'loss EXPRESSION;' to state the loss"); $$ = NULL; }
+  | LOSS expression ';'
+      { $$ = ast_new(AST_LOSS, span_join(@1, @2)); $$->a = $2; $$->span2 = @1; }
+  | RETURN expressions ';'
+      { $$ = ast_new(AST_RETURN, span_join(@1, @2)); $$->list = $2; $$->span2 = @1; }
+  | IF expression block else
+      { $$ = ast_new(AST_IF, span_join(@1, @2)); $$->a = $2; $$->b = $3; $$->c = $4; }
+  | FOR NAME IN range block
+      { $$ = ast_new(AST_FOR, span_join(@1, @4)); $$->name = $2; $$->span2 = @2; $$->a = $4; $$->b = $5; }
+  | LOSS '=' expression ';'
+      { parse_reserved(p, @1, "loss", "write 'loss EXPRESSION;' to state the loss"); $$ = NULL; }
   | error ';'                          { yyerrok; $$ = NULL; }
   | error block                        { yyerrok; $$ = NULL; }
   ;
@@ -184,7 +198,8 @@ kind:
 else:
     %empty                      { $$ = NULL; }
   | ELSE block                  { $$ = $2; }
-  | ELSE IF expression block else { $$ = ast_new(AST_IF, span_join(@2, @3)); $$->a = $3; $$->b = $4; $$->c = $5; }
+  | ELSE IF expression block else
+      { $$ = ast_new(AST_IF, span_join(@2, @3)); $$->a = $3; $$->b = $4; $$->c = $5; }
   ;
 
 range:

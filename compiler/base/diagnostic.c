@@ -179,12 +179,13 @@ static void print_json_place(Span s) {
   fprintf(stderr, "\"file\":");
   if (s.file >= 0) print_json_string(source_path(s.file));
   else fprintf(stderr, "null");
-  fprintf(stderr, ",\"line\":%d,\"column\":%d,\"end_line\":%d,\"end_column\":%d", s.line, s.column, s.end_line,
-          s.end_column);
+  fprintf(stderr, ",\"line\":%d,\"column\":%d,\"end_line\":%d,\"end_column\":%d", s.line, s.column,
+          s.end_line, s.end_column);
 }
 
 static void print_json(const Diagnostic *d) {
-  fprintf(stderr, "{\"severity\":\"%s\",\"code\":\"%s\",\"message\":", d->warning ? "warning" : "error", d->code);
+  fprintf(stderr, "{\"severity\":\"%s\",\"code\":\"%s\",\"message\":", d->warning ? "warning" : "error",
+          d->code);
   print_json_string(d->text);
   fputc(',', stderr);
   print_json_place(d->span);

@@ -107,7 +107,8 @@ static void sha256_block(uint32_t state[8], const unsigned char *block) {
 }
 
 char *sha256_hex(const void *bytes, size_t length) {
-  uint32_t state[8] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
+  uint32_t state[8] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
+                       0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
   const unsigned char *p = bytes;
   size_t left = length;
   for (; left >= 64; left -= 64, p += 64) sha256_block(state, p);

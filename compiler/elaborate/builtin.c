@@ -16,12 +16,13 @@ bool builtin_known(Name name) {
 static bool count(Frame *f, Name name, const Ast *call, int least, int most, const char *signature) {
   for (int i = 0; i < call->list.n; i++)
     if (call->list.at[i]->name) {
-      help(fail(f, call->list.at[i]->span2, "PD0203", "'%s' takes no named arguments", name), "its signature is '%s'", signature);
+      help(fail(f, call->list.at[i]->span2, "PD0203", "'%s' takes no named arguments", name),
+           "its signature is '%s'", signature);
       return false;
     }
   if (call->list.n >= least && call->list.n <= most) return true;
-  Diagnostic *d = fail(f, call->span, call->list.n < least ? "PD0205" : "PD0204", "'%s' does not take %d argument%s", name,
-                       call->list.n, call->list.n == 1 ? "" : "s");
+  Diagnostic *d = fail(f, call->span, call->list.n < least ? "PD0205" : "PD0204",
+                       "'%s' does not take %d argument%s", name, call->list.n, call->list.n == 1 ? "" : "s");
   help(d, "its signature is '%s'", signature);
   return false;
 }
@@ -34,7 +35,8 @@ static Val extreme(Elaborator *e, Frame *f, Name name, const Ast *call, const Va
   double best = 0, x;
   for (int i = 0; i < n; i++) {
     Val v = list ? args[0].list[i] : args[i];
-    if (!want_number(e, f, v, call->list.at[list ? 0 : i]->span, format("an argument of '%s'", name), &x)) return POISON;
+    if (!want_number(e, f, v, call->list.at[list ? 0 : i]->span, format("an argument of '%s'", name), &x))
+      return POISON;
     if (i == 0 || (greatest ? x > best : x < best)) best = x;
   }
   return val_number(best);
@@ -43,13 +45,23 @@ static Val extreme(Elaborator *e, Frame *f, Name name, const Ast *call, const Va
 static Val initial(Elaborator *e, Frame *f, Name name, const Ast *call, const Val *args) {
   bool normal = name[0] == 'n', uniform = name[0] == 'u';
   double x;
-  if (!count(f, name, call, 1, 1, normal ? "normal(deviation)" : uniform ? "uniform(bound)" : "constant(value)")) return POISON;
-  if (!want_number(e, f, args[0], call->list.at[0]->span, format("the argument of '%s'", name), &x)) return POISON;
+  if (!count(f, name, call, 1, 1,
+             normal    ? "normal(deviation)"
+             : uniform ? "uniform(bound)"
+                       : "constant(value)"))
+    return POISON;
+  if (!want_number(e, f, args[0], call->list.at[0]->span, format("the argument of '%s'", name), &x))
+    return POISON;
   if (x < 0 && (normal || uniform)) {
-    fail(f, call->list.at[0]->span, "PD0215", "'%s' needs a number that is not negative, but has %.15g", name, x);
+    fail(f, call->list.at[0]->span, "PD0215", "'%s' needs a number that is not negative, but has %.15g", name,
+         x);
     return POISON;
   }
-  return (Val){.kind = VAL_INIT, .number = x, .init = normal ? INIT_NORMAL : uniform ? INIT_UNIFORM : INIT_CONSTANT};
+  return (Val){.kind = VAL_INIT,
+               .number = x,
+               .init = normal    ? INIT_NORMAL
+                       : uniform ? INIT_UNIFORM
+                                 : INIT_CONSTANT};
 }
 
 static Val require(Elaborator *e, Frame *f, const Ast *call, const Val *args) {
@@ -57,7 +69,8 @@ static Val require(Elaborator *e, Frame *f, const Ast *call, const Val *args) {
   if (!count(f, "require", call, 2, 2, "require(condition, \"what must hold\")")) return POISON;
   if (!want_bool(e, f, args[0], call->list.at[0]->span, "the condition", &holds)) return POISON;
   if (args[1].kind != VAL_STRING) {
-    fail(f, call->list.at[1]->span, "PD0207", "the message must be a string, but is %s", val_kind(e, args[1]));
+    fail(f, call->list.at[1]->span, "PD0207", "the message must be a string, but is %s",
+         val_kind(e, args[1]));
     return POISON;
   }
   if (holds) return val_bool(true);
@@ -75,9 +88,11 @@ static Val require(Elaborator *e, Frame *f, const Ast *call, const Val *args) {
 static Val measure(Elaborator *e, Frame *f, Name name, const Ast *call, const Val *args) {
   bool size = strcmp(name, "size") == 0, list = strcmp(name, "len") == 0;
   int64_t axis = 0;
-  if (!count(f, name, call, 1 + size, 1 + size, size ? "size(x, axis)" : format("%s(x)", name))) return POISON;
+  if (!count(f, name, call, 1 + size, 1 + size, size ? "size(x, axis)" : format("%s(x)", name)))
+    return POISON;
   if (list ? args[0].kind != VAL_LIST : args[0].kind != VAL_TENSOR) {
-    fail(f, call->list.at[0]->span, "PD0207", "'%s' needs a %s, but has %s", name, list ? "list" : "tensor", val_kind(e, args[0]));
+    fail(f, call->list.at[0]->span, "PD0207", "'%s' needs a %s, but has %s", name, list ? "list" : "tensor",
+         val_kind(e, args[0]));
     return POISON;
   }
   if (list) return val_number(args[0].n);
@@ -108,7 +123,8 @@ Val builtin_call(Elaborator *e, Frame *f, Name name, const Ast *call, const Val 
     return initial(e, f, name, call, args);
   if (strcmp(name, "floor") == 0 || strcmp(name, "ceil") == 0) {
     if (!count(f, name, call, 1, 1, format("%s(x)", name))) return POISON;
-    if (!want_number(e, f, args[0], call->list.at[0]->span, format("the argument of '%s'", name), &x)) return POISON;
+    if (!want_number(e, f, args[0], call->list.at[0]->span, format("the argument of '%s'", name), &x))
+      return POISON;
     return val_number(name[0] == 'f' ? floor(x) : ceil(x));
   }
   if (strcmp(name, "token") == 0) {

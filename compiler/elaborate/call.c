@@ -28,7 +28,8 @@ static bool list_of_tensors(Val v) {
 }
 
 /* Sorts the arguments into operands (tensors first, in order) and attributes. */
-static bool sort_arguments(Elaborator *e, Frame *f, const Op *op, const Ast *call, const Val *args, Operands *o, Attr *attr) {
+static bool sort_arguments(Elaborator *e, Frame *f, const Op *op, const Ast *call, const Val *args,
+                           Operands *o, Attr *attr) {
   bool given[MAX_ATTR] = {false}, good = true;
   for (int i = 0; i < MAX_ATTR && op->attr[i].name; i++) attr[i].number = op->attr[i].fallback;
   for (int i = 0; i < call->list.n; i++) {
@@ -43,14 +44,15 @@ static bool sort_arguments(Elaborator *e, Frame *f, const Op *op, const Ast *cal
       continue;
     }
     if (!a->name && o->n < op->min_in && op->kind == OP_POINTWISE) {
-      fail(f, a->span, "PD0207", "an operand of '%s' must be a tensor or a number, but is %s", op->name, val_kind(e, args[i]));
+      fail(f, a->span, "PD0207", "an operand of '%s' must be a tensor or a number, but is %s", op->name,
+           val_kind(e, args[i]));
       return false;
     }
     int which = a->name ? attribute_index(op, a->name) : next_attribute(op, given);
     if (which < 0 || given[which]) {
       Diagnostic *d = which >= 0 ? fail(f, a->span, "PD0206", "'%s' is given twice", a->name)
-                      : a->name  ? fail(f, a->span2, "PD0203", "'%s' has no attribute '%s'", op->name, a->name)
-                                 : fail(f, a->span, "PD0204", "too many arguments for '%s'", op->name);
+                      : a->name ? fail(f, a->span2, "PD0203", "'%s' has no attribute '%s'", op->name, a->name)
+                                : fail(f, a->span, "PD0204", "too many arguments for '%s'", op->name);
       help(d, "its signature is '%s'", op->signature);
       return false;
     }
@@ -59,7 +61,8 @@ static bool sort_arguments(Elaborator *e, Frame *f, const Op *op, const Ast *cal
   }
   for (int i = 0; i < MAX_ATTR && op->attr[i].name; i++)
     if (good && op->attr[i].required && !given[i]) {
-      Diagnostic *d = fail(f, call->span, "PD0205", "'%s' needs its attribute '%s'", op->name, op->attr[i].name);
+      Diagnostic *d =
+          fail(f, call->span, "PD0205", "'%s' needs its attribute '%s'", op->name, op->attr[i].name);
       help(d, "its signature is '%s'", op->signature);
       return false;
     }
@@ -120,7 +123,9 @@ bool instance_has_prefix(const Frame *f, Name prefix) {
   size_t n = strlen(prefix);
   for (int i = 0; i < f->instance->children.n; i++) {
     const Instance *c = f->instance->children.at[i];
-    if (c->seen == f->instance->calls && strncmp(c->name, prefix, n) == 0 && (!c->name[n] || c->name[n] == '.')) return true;
+    if (c->seen == f->instance->calls && strncmp(c->name, prefix, n) == 0 &&
+        (!c->name[n] || c->name[n] == '.'))
+      return true;
   }
   return false;
 }
@@ -159,18 +164,21 @@ static Instance *instance_new(Frame *f, Name name, const Layer *layer, Span span
 }
 
 static Instance *duplicate(Frame *f, Name name, const Ast *call, const Ast *label, const Instance *other) {
-  Diagnostic *d = fail(f, label ? label->span : call->span, "PD0103", "an instance named '%s' already exists", name);
+  Diagnostic *d =
+      fail(f, label ? label->span : call->span, "PD0103", "an instance named '%s' already exists", name);
   note_at(d, other->span, "the first one is here");
   Name stem = intern_n(name, strcspn(name, "."));
   if (label) help(d, "give it another label; calling '%s(...)' shares the first one's parameters", name);
-  else if (f->counter) help(d, "a label with the counter names each: '%s[%s]: %s'", stem, f->counter, ast_text(call));
+  else if (f->counter)
+    help(d, "a label with the counter names each: '%s[%s]: %s'", stem, f->counter, ast_text(call));
   else help(d, "a label names it: '%s_2: %s'", stem, ast_text(call));
   return NULL;
 }
 
 /* The instance that this call makes, or makes again within a repeated call of its parent. NULL after a
  * diagnostic. */
-static Instance *instance_for(Elaborator *e, Frame *f, const Layer *layer, const Ast *call, const Ast *label, Name hint) {
+static Instance *instance_for(Elaborator *e, Frame *f, const Layer *layer, const Ast *call, const Ast *label,
+                              Name hint) {
   bool owns = layer_owns_params(e, layer);
   Name name = layer->name;
   if (label && !(name = label_text(e, f, label))) return NULL;
@@ -236,12 +244,13 @@ static bool match_arguments(Frame *f, const Layer *l, const Ast *call, const Val
   return true;
 }
 
-static bool dims_fail(Elaborator *e, const Frame *inner, const Ast *formal, const Given *g, int axis, int64_t wanted) {
+static bool dims_fail(Elaborator *e, const Frame *inner, const Ast *formal, const Given *g, int axis,
+                      int64_t wanted) {
   const Value *v = &e->g->values.at[g->val.value];
   Text t = {0};
   for (int i = 0; i < formal->list.n; i++) text_add(&t, "%s%s", i ? ", " : "", ast_text(formal->list.at[i]));
-  Diagnostic *d = fail(inner->caller, g->span, "PD0320", "'%s' needs %s[%s], but gets a tensor of shape %s", inner->layer->name,
-                       formal->name, t.n ? t.at : "", shape_text(&v->shape));
+  Diagnostic *d = fail(inner->caller, g->span, "PD0320", "'%s' needs %s[%s], but gets a tensor of shape %s",
+                       inner->layer->name, formal->name, t.n ? t.at : "", shape_text(&v->shape));
   if (axis >= 0) note_at(d, formal->span, "axis %d must be %lld here", axis, (long long)wanted);
   note_at(d, v->span, "the tensor comes from here");
   return false;
@@ -250,19 +259,21 @@ static bool dims_fail(Elaborator *e, const Frame *inner, const Ast *formal, cons
 /* Binds the names in x[.., width] to the sizes, or compares. */
 static bool bind_dims(Elaborator *e, Frame *inner, const Ast *formal, const Given *g) {
   if (g->val.kind != VAL_TENSOR) {
-    fail(inner->caller, g->span, "PD0207", "'%s' of '%s' must be a tensor, but is %s", formal->name, inner->layer->name,
-         val_kind(e, g->val));
+    fail(inner->caller, g->span, "PD0207", "'%s' of '%s' must be a tensor, but is %s", formal->name,
+         inner->layer->name, val_kind(e, g->val));
     return false;
   }
   Shape s = e->g->values.at[g->val.value].shape;
   int n = formal->list.n;
-  bool leading = n > 0 && formal->list.at[0]->kind == AST_RANGE && !formal->list.at[0]->a && !formal->list.at[0]->b;
+  bool leading =
+      n > 0 && formal->list.at[0]->kind == AST_RANGE && !formal->list.at[0]->a && !formal->list.at[0]->b;
   if (leading ? s.rank < n - 1 : s.rank != n) return dims_fail(e, inner, formal, g, -1, 0);
   for (int i = leading; i < n; i++) {
     const Ast *dim = formal->list.at[i];
     int axis = s.rank - n + i;
     if (dim->kind == AST_RANGE) {
-      help(fail(inner, dim->span, "PD0321", "'..' can only stand first in a signature"), "write 'x[.., width]'");
+      help(fail(inner, dim->span, "PD0321", "'..' can only stand first in a signature"),
+           "write 'x[.., width]'");
       return false;
     }
     int64_t wanted;
@@ -286,11 +297,13 @@ static bool bind_arguments(Elaborator *e, Frame *inner, const Ast *call, Given *
   for (int i = 0; i < formals.n; i++) {
     const Ast *formal = formals.at[i];
     Given *g = &given[i];
-    if (!g->given && again && !formal->dims && instance->attribute[i].kind != VAL_TENSOR && instance->attribute[i].kind != VAL_POISON)
+    if (!g->given && again && !formal->dims && instance->attribute[i].kind != VAL_TENSOR &&
+        instance->attribute[i].kind != VAL_POISON)
       *g = (Given){instance->attribute[i], formal->span, true};
     if (!g->given && formal->a) *g = (Given){evaluate(e, inner, formal->a), formal->a->span, true};
     if (!g->given) {
-      Diagnostic *d = fail(inner->caller, call->span, "PD0205", "'%s' needs its argument '%s'", inner->layer->name, formal->name);
+      Diagnostic *d = fail(inner->caller, call->span, "PD0205", "'%s' needs its argument '%s'",
+                           inner->layer->name, formal->name);
       help(d, "its signature is '%s'", layer_signature(inner->layer, true));
       return false;
     }
@@ -307,7 +320,8 @@ static bool bind_arguments(Elaborator *e, Frame *inner, const Ast *call, Given *
 static bool too_deep(Elaborator *e, const Frame *f, const Layer *layer, Span where) {
   if (f->depth < MAX_INLINED && e->g->scopes.n < MAX_SCOPES) return false;
   if (f->depth >= MAX_INLINED)
-    error_at(where, "PD0211", "'%s' is called through more than %d layers: does one call itself?", layer->name, MAX_INLINED);
+    error_at(where, "PD0211", "'%s' is called through more than %d layers: does one call itself?",
+             layer->name, MAX_INLINED);
   else
     error_at(where, "PD0211", "the model has more than %d calls of layers", MAX_SCOPES);
   return true;
@@ -325,7 +339,12 @@ static Val inline_layer(Elaborator *e, Frame *f, Instance *instance, const Ast *
   Given *given = alloc((size_t)(layer->ast->list.n + 1) * sizeof *given);
   instance->poisoned = true; /* until arguments are bound */
   if (too_deep(e, f, layer, call->span) || !match_arguments(f, layer, call, args, given)) return POISON;
-  Frame inner = {.caller = f, .layer = layer, .instance = instance, .depth = f->depth + 1, .call = call->span, .doubtful = e->incomplete};
+  Frame inner = {.caller = f,
+                 .layer = layer,
+                 .instance = instance,
+                 .depth = f->depth + 1,
+                 .call = call->span,
+                 .doubtful = e->incomplete};
   inner.scope = graph_scope(e->g, f->scope, instance->path, layer->name, call->span);
   instance->calls++;
   if (!bind_arguments(e, &inner, call, given)) return POISON;
@@ -348,8 +367,8 @@ static Val spoiled(Elaborator *e, Frame *f, const Ast *call, const Ast *label) {
   return POISON;
 }
 
-static Val call_layer(Elaborator *e, Frame *f, const Layer *layer, const Ast *call, const Val *args, bool poisoned,
-                      const Ast *label, Name hint) {
+static Val call_layer(Elaborator *e, Frame *f, const Layer *layer, const Ast *call, const Val *args,
+                      bool poisoned, const Ast *label, Name hint) {
   Instance *i = instance_for(e, f, layer, call, label, hint);
   if (!i) return POISON;
   if (poisoned) {
@@ -360,11 +379,13 @@ static Val call_layer(Elaborator *e, Frame *f, const Layer *layer, const Ast *ca
 }
 
 static Val unlabelled(Frame *f, const Ast *label, const char *what) {
-  help(fail(f, label->span, "PD0107", "a label names an instance of a layer, but %s is none", what), "leave the label out");
+  help(fail(f, label->span, "PD0107", "a label names an instance of a layer, but %s is none", what),
+       "leave the label out");
   return POISON;
 }
 
-static Val call_named(Elaborator *e, Frame *f, const Ast *call, const Val *args, bool poisoned, const Ast *label, Name hint) {
+static Val call_named(Elaborator *e, Frame *f, const Ast *call, const Val *args, bool poisoned,
+                      const Ast *label, Name hint) {
   Name name = call->a->name;
   Variable *v = variable_find(f, name);
   const Layer *layer = layer_find(e, name);

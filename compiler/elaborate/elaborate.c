@@ -14,8 +14,9 @@ static void check_defines(const Elaborator *e) {
   for (int i = 0; i < e->defines.n; i++) {
     if (e->defines.at[i].used) continue;
     Name name = e->defines.at[i].name;
-    Diagnostic *d = error_at(e->defines.at[i].ast->span2, "PD0216", "'%s' is no attribute of the model '%s' and no setting of its training",
-                             name, e->model->name);
+    Diagnostic *d = error_at(e->defines.at[i].ast->span2, "PD0216",
+                             "'%s' is no attribute of the model '%s' and no setting of its training", name,
+                             e->model->name);
     Vec(const char *) known = {0};
     for (int k = 0; k < e->model->list.n; k++) push(&known, e->model->list.at[k]->name);
     for (int k = 0; train_setting_names[k]; k++) push(&known, train_setting_names[k]);
@@ -28,7 +29,8 @@ static void bind_attributes(Elaborator *e, Frame *f) {
   for (int i = 0; i < e->model->list.n; i++) {
     const Ast *formal = e->model->list.at[i], *define = define_take(e, formal->name);
     if (formal->dims) {
-      help(error_at(formal->span, "PD0111", "a model's arguments are numbers and the like; '%s' is none", formal->name),
+      help(error_at(formal->span, "PD0111", "a model's arguments are numbers and the like; '%s' is none",
+                    formal->name),
            "tensors come in by a declaration: 'input %s[...];'", formal->name);
       variable_declare(f, formal->name, POISON, false, formal->span);
       continue;
@@ -37,7 +39,8 @@ static void bind_attributes(Elaborator *e, Frame *f) {
     if (define || formal->a) v = evaluate(e, f, define ? define : formal->a);
     else
       help(error_at(formal->span, "PD0205", "the model's attribute '%s' has no value", formal->name),
-           "give it a default, '%s = ...', or a value on the command line, '-D %s=...'", formal->name, formal->name);
+           "give it a default, '%s = ...', or a value on the command line, '-D %s=...'", formal->name,
+           formal->name);
     variable_declare(f, formal->name, v, false, formal->span);
   }
 }
@@ -52,7 +55,8 @@ static void check_model(const Elaborator *e) {
     help(error_at(e->model->span, "PD0110", "the model '%s' has no loss", e->model->name),
          "end it with 'loss cross_entropy(logits, next);' or the like");
   else if (e->g->params.n == 0)
-    help(error_at(e->model->span, "PD0110", "the model '%s' has no parameters: there is nothing to train", e->model->name),
+    help(error_at(e->model->span, "PD0110", "the model '%s' has no parameters: there is nothing to train",
+                  e->model->name),
          "layers such as 'linear' have some; 'param' declares one");
 }
 

@@ -15,8 +15,8 @@ static bool small_enough(const Frame *f, const Shape *s, Span whole) {
 }
 
 /* `at`: what a diagnostic points to, an operator; `whole`: the expression, for later notes. */
-static int build_node(Elaborator *e, const Frame *f, const Op *op, const int *in, int n_in, const Attr *attr, Span at,
-                      Span whole) {
+static int build_node(Elaborator *e, const Frame *f, const Op *op, const int *in, int n_in, const Attr *attr,
+                      Span at, Span whole) {
   int node = graph_node(e->g, op, in, n_in, attr, f->scope, at);
   if (node < 0) {
     Diagnostic *d = diagnostic_last();
@@ -33,11 +33,13 @@ static int build_node(Elaborator *e, const Frame *f, const Op *op, const int *in
   return node;
 }
 
-Val build(Elaborator *e, const Frame *f, const Op *op, const int *in, int n_in, const Attr *attr, Span at, Span whole) {
+Val build(Elaborator *e, const Frame *f, const Op *op, const int *in, int n_in, const Attr *attr, Span at,
+          Span whole) {
   int node = build_node(e, f, op, in, n_in, attr, at, whole);
   if (node < 0) return POISON;
   const Node *n = &e->g->nodes.at[node];
-  if (op->kind != OP_VIEW || n->n_out == 1) return val_tensor(n->out[0]); /* a call's further outputs serve its derivative */
+  if (op->kind != OP_VIEW || n->n_out == 1)
+    return val_tensor(n->out[0]); /* a call's further outputs serve its derivative */
   Val all = {.kind = VAL_SEVERAL, .n = n->n_out, .list = alloc((size_t)n->n_out * sizeof(Val))};
   for (int i = 0; i < n->n_out; i++) all.list[i] = val_tensor(n->out[i]);
   return all;
@@ -59,7 +61,8 @@ bool attribute_value(Elaborator *e, const Frame *f, const OpAttr *attr, Val v, S
     return true;
   case ATTR_TEXT:
     if (v.kind != VAL_STRING && v.kind != VAL_WORD) {
-      if (v.kind != VAL_POISON) fail(f, where, "PD0207", "%s must be a string, but is %s", what, val_kind(e, v));
+      if (v.kind != VAL_POISON)
+        fail(f, where, "PD0207", "%s must be a string, but is %s", what, val_kind(e, v));
       return false;
     }
     out->text = v.word;
@@ -67,7 +70,8 @@ bool attribute_value(Elaborator *e, const Frame *f, const OpAttr *attr, Val v, S
   case ATTR_LIST: break;
   }
   if (v.kind != VAL_LIST) {
-    if (v.kind != VAL_POISON) fail(f, where, "PD0207", "%s must be a list of numbers, but is %s", what, val_kind(e, v));
+    if (v.kind != VAL_POISON)
+      fail(f, where, "PD0207", "%s must be a list of numbers, but is %s", what, val_kind(e, v));
     return false;
   }
   out->n = v.n;
@@ -108,7 +112,8 @@ static bool callable(const Elaborator *e, Name name, Val *v) {
   const Layer *layer = layer_find(e, name);
   const Op *op = op_find(name);
   if (!layer && (!op || op->internal) && !builtin_known(name)) return false;
-  *v = (Val){.kind = VAL_LAYER, .word = name, .layer = layer, .op = layer || (op && op->internal) ? NULL : op};
+  *v =
+      (Val){.kind = VAL_LAYER, .word = name, .layer = layer, .op = layer || (op && op->internal) ? NULL : op};
   return true;
 }
 
@@ -148,7 +153,8 @@ static Val member_of(Elaborator *e, Frame *f, const Ast *a, Instance *of, Name m
     if (p->name == member) return p->param < 0 ? POISON : val_tensor(e->g->params.at[p->param].value);
   }
   for (int i = 0; i < of->children.n; i++)
-    if (of->children.at[i]->name == member) return (Val){.kind = VAL_INSTANCE, .instance = of->children.at[i]};
+    if (of->children.at[i]->name == member)
+      return (Val){.kind = VAL_INSTANCE, .instance = of->children.at[i]};
   Diagnostic *d = fail(f, a->span2, "PD0105", "'%s' has no parameter or part named '%s'", of->path, member);
   note_at(d, of->span, "'%s' is this '%s'", of->path, of->layer->name);
   Text t = {0};
@@ -181,7 +187,8 @@ static Val evaluate_member(Elaborator *e, Frame *f, const Ast *a) {
   if (v.kind == VAL_INSTANCE) return member_of(e, f, a, v.instance, a->name);
   if (strcmp(a->name, "T") == 0 && v.kind == VAL_TENSOR) {
     if (e->g->values.at[v.value].shape.rank < 2) {
-      underline(fail(f, a->span2, "PD0303", "'.T' swaps the last two axes, but this is %s", val_kind(e, v)), a->a->span);
+      underline(fail(f, a->span2, "PD0303", "'.T' swaps the last two axes, but this is %s", val_kind(e, v)),
+                a->a->span);
       return POISON;
     }
     Attr attr[MAX_ATTR] = {{.number = -2}, {.number = -1}};
@@ -189,7 +196,8 @@ static Val evaluate_member(Elaborator *e, Frame *f, const Ast *a) {
   }
   Diagnostic *d = fail(f, a->span2, "PD0105", "%s has no member '%s'", val_kind(e, v), a->name);
   underline(d, a->a->span);
-  if (v.kind == VAL_TENSOR) help(d, "a tensor has '.T'; parameters are reached through instances: 'wte.weight'");
+  if (v.kind == VAL_TENSOR)
+    help(d, "a tensor has '.T'; parameters are reached through instances: 'wte.weight'");
   return POISON;
 }
 
@@ -226,8 +234,8 @@ static bool slice_axis(Elaborator *e, Frame *f, const Ast *s, int axis, int *x, 
   *drop = s->kind != AST_RANGE;
   if (*drop) to = from + 1;
   if (from < 0 || to > size || from >= to) {
-    Diagnostic *d = fail(f, s->span, "PD0305", "axis %d has size %lld: '%s' is %s", axis, (long long)size, ast_text(s),
-                         from >= to ? "empty" : "out of range");
+    Diagnostic *d = fail(f, s->span, "PD0305", "axis %d has size %lld: '%s' is %s", axis, (long long)size,
+                         ast_text(s), from >= to ? "empty" : "out of range");
     note_at(d, e->g->values.at[*x].span, "the value comes from here");
     return false;
   }
@@ -245,7 +253,8 @@ static Val index_tensor(Elaborator *e, Frame *f, const Ast *a, int x) {
     const Ast *sub = a->list.at[i];
     if (sub->kind != AST_RANGE || sub->a || sub->b) continue;
     if (rest >= 0) {
-      help(fail(f, sub->span, "PD0321", "only one '..' can stand for any number of axes"), "'0..' is one whole axis");
+      help(fail(f, sub->span, "PD0321", "only one '..' can stand for any number of axes"),
+           "'0..' is one whole axis");
       return POISON;
     }
     rest = i;
@@ -293,9 +302,9 @@ static Val evaluate_index(Elaborator *e, Frame *f, const Ast *a) {
 
 typedef struct Infix { const char *text; const Op *op; bool swapped; } Infix;
 
-static const Infix infixes[] = {{"+", &op_add, false}, {"-", &op_sub, false}, {"*", &op_mul, false}, {"/", &op_div, false},
-                                {"@", &op_matmul, false}, {">", &op_greater, false}, {"<", &op_greater, true},
-                                {"==", &op_equal, false}};
+static const Infix infixes[] = {{"+", &op_add, false},    {"-", &op_sub, false},    {"*", &op_mul, false},
+                                {"/", &op_div, false},    {"@", &op_matmul, false}, {">", &op_greater, false},
+                                {"<", &op_greater, true}, {"==", &op_equal, false}};
 
 static Val tensor_operator(Elaborator *e, Frame *f, const Ast *at, Val a, Val b) {
   for (size_t i = 0; i < sizeof infixes / sizeof *infixes; i++) {
@@ -312,7 +321,8 @@ static Val tensor_operator(Elaborator *e, Frame *f, const Ast *at, Val a, Val b)
     }
     return v;
   }
-  Diagnostic *d = fail(f, at->span2, "PD0207", "'%s' works on numbers known at compile time, not on tensors", at->name);
+  Diagnostic *d =
+      fail(f, at->span2, "PD0207", "'%s' works on numbers known at compile time, not on tensors", at->name);
   underline(d, at->a->span);
   underline(d, at->b->span);
   return POISON;
@@ -342,7 +352,8 @@ static Val evaluate_unary(Elaborator *e, Frame *f, const Ast *a) {
   Val v = evaluate(e, f, a->a);
   bool x;
   if (v.kind == VAL_POISON) return POISON;
-  if (a->name[0] == 'n') return want_bool(e, f, v, a->a->span, "what 'not' negates", &x) ? val_bool(!x) : POISON;
+  if (a->name[0] == 'n')
+    return want_bool(e, f, v, a->a->span, "what 'not' negates", &x) ? val_bool(!x) : POISON;
   if (v.kind == VAL_NUMBER) return val_number(-v.number);
   int in = want_tensor(e, f, v, a->a->span, "what '-' negates");
   return in < 0 ? POISON : build(e, f, &op_neg, &in, 1, NULL, a->span2, a->span);

@@ -5,7 +5,13 @@
 #include "elaborate/elaborate.h"
 #include "ops/op.h"
 
-enum { MAX_INLINED = 64, MAX_SCOPES = 200000, MAX_REPEAT = 100000, MAX_STATEMENTS = 1000000, MAX_LIST = 100000 };
+enum {
+  MAX_INLINED = 64,
+  MAX_SCOPES = 200000,
+  MAX_REPEAT = 100000,
+  MAX_STATEMENTS = 1000000,
+  MAX_LIST = 100000
+};
 
 typedef struct Instance Instance;
 typedef struct Layer Layer;
@@ -47,7 +53,8 @@ struct Layer {
 
 typedef struct InstanceParam { Name name; int param, call; } InstanceParam; /* param -1: poisoned */
 
-/* One for every labelled or owning call. A second call of it inlines the layer again with the same parameters. */
+/* One for every labelled or owning call. A second call of it inlines the layer again with the same
+ * parameters. */
 struct Instance {
   Name name, path;
   const Layer *layer;
@@ -131,7 +138,8 @@ Val val_operator(Elaborator *e, const Frame *f, const Ast *at, Val a, Val b);
 Val evaluate(Elaborator *e, Frame *f, const Ast *a);
 Variable *variable_find(Frame *f, Name name);
 /* Appends a node and gives its first output; a value too large is told of. */
-Val build(Elaborator *e, const Frame *f, const Op *op, const int *in, int n_in, const Attr *attr, Span at, Span whole);
+Val build(Elaborator *e, const Frame *f, const Op *op, const int *in, int n_in, const Attr *attr, Span at,
+          Span whole);
 bool attribute_value(Elaborator *e, const Frame *f, const OpAttr *attr, Val v, Span where, Attr *out);
 
 /* ---- call.c ------------------------------------------------------------------------------- */

@@ -21,8 +21,9 @@ static void check_formals(const Ast *definition) {
   for (int i = 0; i < definition->list.n; i++)
     for (int j = 0; j < i; j++)
       if (definition->list.at[i]->name == definition->list.at[j]->name) {
-        Diagnostic *d = error_at(definition->list.at[i]->span2, "PD0104", "'%s' already has an argument named '%s'",
-                                 definition->name, definition->list.at[i]->name);
+        Diagnostic *d =
+            error_at(definition->list.at[i]->span2, "PD0104", "'%s' already has an argument named '%s'",
+                     definition->name, definition->list.at[i]->name);
         note_at(d, definition->list.at[j]->span2, "the first one is here");
         break;
       }
@@ -37,7 +38,8 @@ static void define_layer(Elaborator *e, const Ast *a, bool standard) {
     note_at(d, other->ast->span2, "the other one is here");
     help(d, "layers have one name space over all used files: give this one another name");
   } else if (builtin_known(a->name) || (op && !op->internal && !standard)) {
-    help(error_at(a->span2, "PD0104", "'%s' is built into the language", a->name), "give the layer another name");
+    help(error_at(a->span2, "PD0104", "'%s' is built into the language", a->name),
+         "give the layer another name");
   } else {
     Layer *l = alloc(sizeof *l);
     *l = (Layer){.name = a->name, .ast = a, .standard = standard, .may_own_params = -1};
@@ -78,7 +80,8 @@ static void standard_modules(Words *names) {
   DIR *d = opendir(STANDARD_DIRECTORY);
   for (struct dirent *entry; d && (entry = readdir(d));) {
     size_t n = strlen(entry->d_name);
-    if (n > 4 && strcmp(entry->d_name + n - 4, ".pdm") == 0) push(names, format("%.*s", (int)n - 4, entry->d_name));
+    if (n > 4 && strcmp(entry->d_name + n - 4, ".pdm") == 0)
+      push(names, format("%.*s", (int)n - 4, entry->d_name));
   }
   if (d) closedir(d);
 }
@@ -106,7 +109,8 @@ static void use_module(Elaborator *e, const Ast *use, const char *user) {
 void load_module(Elaborator *e, const Ast *file, const char *path, bool main) {
   char *real = real_path(path), *standard = real_path(STANDARD_DIRECTORY);
   if (real) push(&e->files, intern(real));
-  bool is_standard = real && standard && strncmp(real, standard, strlen(standard)) == 0 && real[strlen(standard)] == '/';
+  bool is_standard =
+      real && standard && strncmp(real, standard, strlen(standard)) == 0 && real[strlen(standard)] == '/';
   for (int i = 0; i < file->list.n; i++) {
     const Ast *a = file->list.at[i];
     if (a->kind == AST_USE) use_module(e, a, path);

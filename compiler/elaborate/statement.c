@@ -86,8 +86,9 @@ static void run_assign(Elaborator *e, Frame *f, const Ast *a) {
   }
   if (v.kind == VAL_LIST && n > 1) v.kind = VAL_SEVERAL;
   if (v.kind != VAL_POISON && (v.kind == VAL_SEVERAL ? v.n : 1) != n) {
-    Diagnostic *d = fail(f, a->a->span, "PD0212", "%d value%s for %d variable%s", v.kind == VAL_SEVERAL ? v.n : 1,
-                         (v.kind == VAL_SEVERAL ? v.n : 1) == 1 ? "" : "s", n, n == 1 ? "" : "s");
+    Diagnostic *d =
+        fail(f, a->a->span, "PD0212", "%d value%s for %d variable%s", v.kind == VAL_SEVERAL ? v.n : 1,
+             (v.kind == VAL_SEVERAL ? v.n : 1) == 1 ? "" : "s", n, n == 1 ? "" : "s");
     for (int i = 0; i < n; i++) underline(d, a->list.at[i]->span);
     v = POISON;
   }
@@ -135,14 +136,15 @@ static bool only_in_model(Frame *f, const Ast *a, const char *what) {
 static bool evaluate_type(Elaborator *e, Frame *f, const Ast *type, int64_t *classes) {
   *classes = 0;
   if (!type || (type->kind == AST_NAME && strcmp(type->name, "f32") == 0)) return true;
-  if (type->kind == AST_CALL && type->a->kind == AST_NAME && strcmp(type->a->name, "token") == 0 && type->list.n == 1 &&
-      !type->list.at[0]->name) {
+  if (type->kind == AST_CALL && type->a->kind == AST_NAME && strcmp(type->a->name, "token") == 0 &&
+      type->list.n == 1 && !type->list.at[0]->name) {
     if (!want_size(e, f, evaluate(e, f, type->list.at[0]->a), type->list.at[0]->span, classes)) return false;
     if (*classes <= INT32_MAX) return true;
     fail(f, type->span, "PD0208", "tokens are 32-bit: at most %d classes", INT32_MAX);
     return false;
   }
-  help(fail(f, type->span, "PD0111", "'%s' is no type of an input", ast_text(type)), "types are 'token(classes)' and 'f32'");
+  help(fail(f, type->span, "PD0111", "'%s' is no type of an input", ast_text(type)),
+       "types are 'token(classes)' and 'f32'");
   return false;
 }
 
@@ -170,7 +172,8 @@ static void run_input(Elaborator *e, Frame *f, const Ast *a) {
 static Val initial_value(Elaborator *e, Frame *f, const Ast *a) {
   if (!a->a) {
     help(fail(f, a->span, "PD0215", "the parameter '%s' has no initial value", a->name),
-         "for example 'param %s[...] = zeros;' (or ones, constant(c), uniform(bound), normal(deviation))", a->name);
+         "for example 'param %s[...] = zeros;' (or ones, constant(c), uniform(bound), normal(deviation))",
+         a->name);
     return POISON;
   }
   Val init = evaluate(e, f, a->a);
@@ -185,7 +188,8 @@ static Val initial_value(Elaborator *e, Frame *f, const Ast *a) {
 static bool stored_in_out(Elaborator *e, Frame *f, const Ast *option, const Param *p) {
   if (!option) return false;
   if (strcmp(option->name, "stored") != 0) {
-    help(fail(f, option->span2, "PD0203", "a parameter has no option '%s'", option->name), "'stored = in_out' is one");
+    help(fail(f, option->span2, "PD0203", "a parameter has no option '%s'", option->name),
+         "'stored = in_out' is one");
     return false;
   }
   Val v = evaluate(e, f, option->a);
@@ -193,7 +197,8 @@ static bool stored_in_out(Elaborator *e, Frame *f, const Ast *option, const Para
   if (!in_out && v.kind != VAL_POISON && !(v.kind == VAL_WORD && strcmp(v.word, "out_in") == 0))
     fail(f, option->a->span, "PD0207", "a matrix is stored 'out_in' or 'in_out', not as %s", val_kind(e, v));
   if (!in_out || p->shape.rank == 2) return in_out;
-  fail(f, option->span, "PD0215", "only a matrix can be stored 'in_out', but '%s' has shape %s", p->name, shape_text(&p->shape));
+  fail(f, option->span, "PD0215", "only a matrix can be stored 'in_out', but '%s' has shape %s", p->name,
+       shape_text(&p->shape));
   return false;
 }
 
@@ -209,8 +214,9 @@ static Val param_again(Elaborator *e, Frame *f, const Ast *a, InstanceParam *had
   }
   had->call = f->instance->calls;
   if (shape_equal(&p->shape, s)) return val_tensor(p->value);
-  Diagnostic *d = fail(f, a->span, "PD0106", "the parameter '%s' of shape %s is shared by this call, which needs %s", p->name,
-                       shape_text(&p->shape), shape_text(s));
+  Diagnostic *d =
+      fail(f, a->span, "PD0106", "the parameter '%s' of shape %s is shared by this call, which needs %s",
+           p->name, shape_text(&p->shape), shape_text(s));
   note_at(d, f->instance->span, "the first call is here");
   return POISON;
 }
@@ -304,7 +310,8 @@ static void run_for(Elaborator *e, Frame *f, const Ast *a) {
   bool good = want_whole(e, f, evaluate(e, f, a->a->a), a->a->a->span, "the start of the range", &from);
   good = want_whole(e, f, evaluate(e, f, a->a->b), a->a->b->span, "the end of the range", &to) && good;
   if (good && to - from > MAX_REPEAT) {
-    fail(f, a->a->span, "PD0211", "'for' repeats at most %d times, and this would %lld", MAX_REPEAT, (long long)(to - from));
+    fail(f, a->a->span, "PD0211", "'for' repeats at most %d times, and this would %lld", MAX_REPEAT,
+         (long long)(to - from));
     good = false;
   }
   if (!good) spoil(f, a->b);
@@ -314,7 +321,8 @@ static void run_for(Elaborator *e, Frame *f, const Ast *a) {
 
 static void run_return(Elaborator *e, Frame *f, const Ast *a) {
   if (!f->caller) {
-    help(fail(f, a->span2, "PD0111", "'return' stands in a layer; a model ends with its loss"), "write 'loss ...;'");
+    help(fail(f, a->span2, "PD0111", "'return' stands in a layer; a model ends with its loss"),
+         "write 'loss ...;'");
     return;
   }
   Val all = {.kind = VAL_SEVERAL, .n = a->list.n, .list = alloc((size_t)a->list.n * sizeof(Val))};
@@ -335,8 +343,11 @@ static void run_loss(Elaborator *e, Frame *f, const Ast *a) {
     push(&e->g->losses, ((Loss){v.value, a->span}));
     return;
   }
-  Diagnostic *d = fail(f, a->a->span, "PD0323", "a loss is computed from the inputs, but this is %s%s", val_kind(e, v),
-                       x && x->type == TYPE_TOKEN ? " of tokens" : x ? " that is the same for all samples" : "");
+  Diagnostic *d =
+      fail(f, a->a->span, "PD0323", "a loss is computed from the inputs, but this is %s%s", val_kind(e, v),
+           x && x->type == TYPE_TOKEN ? " of tokens"
+           : x                        ? " that is the same for all samples"
+                                      : "");
   help(d, "'loss' takes the mean over all elements of a value such as 'cross_entropy(logits, next)'");
   push(&e->g->losses, ((Loss){-1, a->span}));
 }
@@ -344,7 +355,8 @@ static void run_loss(Elaborator *e, Frame *f, const Ast *a) {
 static void run_expression(Elaborator *e, Frame *f, const Ast *a) {
   bool require = a->a->kind == AST_CALL && a->a->a->kind == AST_NAME && strcmp(a->a->a->name, "require") == 0;
   bool call = a->a->kind == AST_CALL || a->a->kind == AST_LABEL;
-  Val v = call ? evaluate_call(e, f, a->a->kind == AST_LABEL ? a->a->b : a->a, a->a->kind == AST_LABEL ? a->a->a : NULL)
+  Val v = call ? evaluate_call(e, f, a->a->kind == AST_LABEL ? a->a->b : a->a,
+                               a->a->kind == AST_LABEL ? a->a->a : NULL)
                : evaluate(e, f, a->a);
   if (require || v.kind == VAL_POISON) return;
   help(fail(f, a->span, "PD0113", "nothing uses this value"), "assign it: 'x = %s;'", ast_text(a->a));

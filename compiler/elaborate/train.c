@@ -5,7 +5,8 @@
 #include <math.h>
 #include <string.h>
 
-const char *const train_setting_names[] = {"batch", "optimizer", "lr_schedule", "clip_norm", "pipeline", NULL};
+const char *const train_setting_names[] = {"batch",     "optimizer", "lr_schedule",
+                                           "clip_norm", "pipeline",  NULL};
 
 bool is_train_setting(Name name) {
   for (int i = 0; train_setting_names[i]; i++)
@@ -33,14 +34,16 @@ typedef struct Argument {
   bool pair, word;    /* or betas; or decay, into the Train */
 } Argument;
 
-static bool in_range(Elaborator *e, const Frame *f, const Ast *a, const char *name, double least, double below, double *x) {
+static bool in_range(Elaborator *e, const Frame *f, const Ast *a, const char *name, double least,
+                     double below, double *x) {
   double got;
   if (!want_number(e, f, evaluate(e, (Frame *)f, a), a->span, format("'%s'", name), &got)) return false;
   if (got >= least && got < below) {
     *x = got;
     return true;
   }
-  if (below == HUGE_VAL) error_at(a->span, "PD0402", "'%s' must be at least %g, but is %.15g", name, least, got);
+  if (below == HUGE_VAL)
+    error_at(a->span, "PD0402", "'%s' must be at least %g, but is %.15g", name, least, got);
   else error_at(a->span, "PD0402", "'%s' must be from %g to below %g, but is %.15g", name, least, below, got);
   return false;
 }
@@ -76,7 +79,8 @@ static void read_argument(Elaborator *e, const Frame *f, const Argument *to, con
   }
 }
 
-static void read_arguments(Elaborator *e, const Frame *f, const Ast *call, Name name, const Argument *list, int n) {
+static void read_arguments(Elaborator *e, const Frame *f, const Ast *call, Name name, const Argument *list,
+                           int n) {
   const char *names[8];
   bool given[8] = {false};
   Text signature = {0};
@@ -105,7 +109,9 @@ static void read_arguments(Elaborator *e, const Frame *f, const Ast *call, Name 
 
 /* The name of "adamw(...)" or "adamw"; NULL after a diagnostic. */
 static Name function_name(const Ast *a, const char *const *known, int n, const char *what) {
-  Name name = a->kind == AST_NAME ? a->name : a->kind == AST_CALL && a->a->kind == AST_NAME ? a->a->name : NULL;
+  Name name = a->kind == AST_NAME                             ? a->name
+              : a->kind == AST_CALL && a->a->kind == AST_NAME ? a->a->name
+                                                              : NULL;
   for (int i = 0; name && i < n; i++)
     if (strcmp(known[i], name) == 0) return name;
   Text t = {0};
@@ -131,8 +137,11 @@ static void set_optimizer(Elaborator *e, const Frame *f, const Ast *a) {
   if (!name) return;
   if (name[0] == 'a') {
     t->weight_decay = 0.01;
-    const Argument list[] = {lr, {.name = "betas", .pair = true}, {.name = "eps", .number = &t->eps, .below = any},
-                             weight_decay, decay};
+    const Argument list[] = {lr,
+                             {.name = "betas", .pair = true},
+                             {.name = "eps", .number = &t->eps, .below = any},
+                             weight_decay,
+                             decay};
     read_arguments(e, f, a, name, list, 5);
     return;
   }
@@ -147,7 +156,9 @@ static void set_schedule(Elaborator *e, const Frame *f, const Ast *a) {
   Train *t = &e->g->train;
   Name name = function_name(a, known, 3, "schedule of the learning rate");
   if (!name) return;
-  t->lr_kind = strcmp(name, "linear") == 0 ? LR_LINEAR : strcmp(name, "cosine") == 0 ? LR_COSINE : LR_CONSTANT;
+  t->lr_kind = strcmp(name, "linear") == 0   ? LR_LINEAR
+               : strcmp(name, "cosine") == 0 ? LR_COSINE
+                                             : LR_CONSTANT;
   const Argument list[] = {{.name = "warmup", .whole = &t->lr_warmup},
                            {.name = "total", .whole = &t->lr_total, .least = 1},
                            {.name = "floor", .number = &t->lr_floor, .below = HUGE_VAL}};
@@ -155,7 +166,8 @@ static void set_schedule(Elaborator *e, const Frame *f, const Ast *a) {
   read_arguments(e, f, a, name, list, t->lr_kind == LR_CONSTANT ? 1 : 3);
   if (t->lr_kind == LR_CONSTANT || error_count() > errors) return;
   if (t->lr_total == 0)
-    help(error_at(a->span, "PD0402", "'%s' needs 'total', the number of updates over which the rate falls", name),
+    help(error_at(a->span, "PD0402", "'%s' needs 'total', the number of updates over which the rate falls",
+                  name),
          "for example '%s(warmup = 100, total = 5000, floor = 6e-5)'", name);
   else if (t->lr_total <= t->lr_warmup)
     error_at(a->span, "PD0402", "'total' (%lld) must be more than 'warmup' (%lld)", (long long)t->lr_total,
@@ -198,7 +210,8 @@ static void check_setting(const Ast *train, int i) {
   }
   for (int k = 0; k < i; k++)
     if (train->list.at[k]->name == a->name) {
-      note_at(error_at(a->span2, "PD0403", "'%s' is set twice", a->name), train->list.at[k]->span2, "the first time is here");
+      note_at(error_at(a->span2, "PD0403", "'%s' is set twice", a->name), train->list.at[k]->span2,
+              "the first time is here");
       break;
     }
 }
@@ -207,12 +220,21 @@ void train_settings(Elaborator *e) {
   const Ast *train = e->train;
   Instance nothing = {.path = intern("")};
   Frame f = {.instance = &nothing};
-  e->g->train = (Train){.batch = 8, .optimizer = OPTIMIZER_ADAMW, .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8,
-                        .weight_decay = 0.01, .lr_kind = LR_CONSTANT, .pipeline = intern("flush"),
-                        .span = train ? train->span : e->model->span, .pipeline_span = NO_SPAN};
+  e->g->train = (Train){.batch = 8,
+                        .optimizer = OPTIMIZER_ADAMW,
+                        .lr = 1e-3,
+                        .beta1 = 0.9,
+                        .beta2 = 0.999,
+                        .eps = 1e-8,
+                        .weight_decay = 0.01,
+                        .lr_kind = LR_CONSTANT,
+                        .pipeline = intern("flush"),
+                        .span = train ? train->span : e->model->span,
+                        .pipeline_span = NO_SPAN};
   e->g->train.pipeline_span = e->g->train.span;
   if (train && train->name != e->model->name) {
-    Diagnostic *d = error_at(train->span2, "PD0406", "this trains '%s', but the model is '%s'", train->name, e->model->name);
+    Diagnostic *d = error_at(train->span2, "PD0406", "this trains '%s', but the model is '%s'", train->name,
+                             e->model->name);
     note_at(d, e->model->span2, "the model is here");
   }
   for (int i = 0; train && i < train->list.n; i++) check_setting(train, i);

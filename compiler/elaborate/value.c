@@ -58,7 +58,8 @@ void note_calls(const Frame *f, Diagnostic *d) {
   const Frame *inner = f;
   Span call = NO_SPAN;
   for (; f->caller && f->layer->standard; f = f->caller) call = f->call;
-  if (f != inner) note_at(d, diagnostic_move(d, call), "in the standard layer '%s', here", inner->layer->name);
+  if (f != inner)
+    note_at(d, diagnostic_move(d, call), "in the standard layer '%s', here", inner->layer->name);
   for (int shown = 0; f && f->caller && shown < 3; f = f->caller, shown++)
     note_at(d, f->call, "in '%s', called here", f->layer->name);
 }
@@ -79,7 +80,8 @@ Diagnostic *fail(const Frame *f, Span where, const char *code, const char *patte
 
 /* ---- conversions --------------------------------------------------------------------------- */
 
-static bool is(Elaborator *e, const Frame *f, Val v, ValKind kind, Span where, const char *what, const char *wanted) {
+static bool is(Elaborator *e, const Frame *f, Val v, ValKind kind, Span where, const char *what,
+               const char *wanted) {
   if (v.kind == kind) return true;
   if (v.kind != VAL_POISON)
     fail(f, where, "PD0207", "%s must be %s, but is %s", what, wanted, val_kind(e, v));
@@ -148,7 +150,8 @@ static Val compare(const Ast *at, Val a, Val b) {
 }
 
 Val val_operator(Elaborator *e, const Frame *f, const Ast *at, Val a, Val b) {
-  bool numbers = a.kind == VAL_NUMBER && b.kind == VAL_NUMBER, quantities = a.kind == VAL_QUANTITY && a.word == b.word;
+  bool numbers = a.kind == VAL_NUMBER && b.kind == VAL_NUMBER,
+       quantities = a.kind == VAL_QUANTITY && a.word == b.word;
   bool equality = strcmp(at->name, "==") == 0 || strcmp(at->name, "!=") == 0;
   if (equality || ((numbers || quantities) && strchr("<>", at->name[0]))) return compare(at, a, b);
   if (numbers && strchr("+-*/%", at->name[0])) return arithmetic(f, at, a.number, b.number);
@@ -161,7 +164,8 @@ Val val_operator(Elaborator *e, const Frame *f, const Ast *at, Val a, Val b) {
     for (int i = 0; i < joined.n; i++) joined.list[i] = i < a.n ? a.list[i] : b.list[i - a.n];
     return joined;
   }
-  Diagnostic *d = fail(f, at->span2, "PD0207", "'%s' cannot combine %s and %s", at->name, val_kind(e, a), val_kind(e, b));
+  Diagnostic *d =
+      fail(f, at->span2, "PD0207", "'%s' cannot combine %s and %s", at->name, val_kind(e, a), val_kind(e, b));
   underline(d, at->a->span);
   underline(d, at->b->span);
   return POISON;

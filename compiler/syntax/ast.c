@@ -108,7 +108,8 @@ Ast *parse_label(Parse *p, Ast *label, Ast *call) {
   n->b = call;
   if (!is_label(label)) {
     p->errors++;
-    help(error_at(label->span, "PD0007", "a label is a name, with or without indices"), "for example 'h[i]: linear(x, 10)'");
+    help(error_at(label->span, "PD0007", "a label is a name, with or without indices"),
+         "for example 'h[i]: linear(x, 10)'");
   } else if (call->kind != AST_CALL) {
     p->errors++;
     Diagnostic *d = error_at(call->span, "PD0007", "a label names a call, and this is none");
@@ -129,7 +130,8 @@ Ast *parse_call(Parse *p, Ast *callee, AstList arguments, Span close) {
   for (int i = 1; i < arguments.n; i++)
     if (!arguments.at[i]->name && arguments.at[i - 1]->name) {
       p->errors++;
-      Diagnostic *d = error_at(arguments.at[i]->span, "PD0009", "an argument without a name stands after one with a name");
+      Diagnostic *d = error_at(arguments.at[i]->span, "PD0009",
+                               "an argument without a name stands after one with a name");
       underline(d, arguments.at[i - 1]->span);
       help(d, "put it before '%s = ...', or give its name too", arguments.at[i - 1]->name);
       break;
@@ -148,7 +150,8 @@ Ast *parse_assign(Parse *p, AstList targets, Ast *value) {
       p->errors++;
       Diagnostic *d = error_at(targets.at[i]->span, "PD0005", "only a variable can stand on the left of '='");
       if (targets.at[i]->kind == AST_INDEX)
-        help(d, "variables hold whole values; to name an instance, write 'x = %s: ...'", ast_text(targets.at[i]));
+        help(d, "variables hold whole values; to name an instance, write 'x = %s: ...'",
+             ast_text(targets.at[i]));
       if (targets.at[i]->kind == AST_BINARY && strchr("=<>!", targets.at[i]->name[0]))
         help(d, "'==' compares and '=' assigns");
     }

@@ -11,7 +11,8 @@ typedef Vec(Ast *) AstList;
 typedef enum {
   /* expressions */
   AST_NUMBER,   /* number; integral: was written without point and exponent */
-  AST_QUANTITY, /* number in the unit's base (bytes, seconds, bytes/s, operations/s); text as written; name: the base */
+  AST_QUANTITY, /* number in the unit's base (bytes, seconds, bytes/s, operations/s); text as written; name:
+                   the base */
   AST_WORD,     /* name: 2bw */
   AST_STRING,   /* text */
   AST_BOOL,     /* number */
@@ -27,7 +28,7 @@ typedef enum {
   AST_MEMBER,   /* a.name; span2: the name */
   AST_LABEL,    /* a: the label, a name with subscripts and members; b: the call */
   /* statements */
-  AST_ASSIGN, /* list of names (AST_NAME) = a */
+  AST_ASSIGN,     /* list of names (AST_NAME) = a */
   AST_EXPRESSION, /* a */
   AST_PARAM,  /* name; list of dimensions; a: initial value or NULL; b: an option (AST_ARGUMENT) or NULL */
   AST_INPUT,  /* name; list of dimensions; a: type or NULL */

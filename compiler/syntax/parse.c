@@ -68,7 +68,8 @@ int parse_bracket(Parse *p, char c, const Span *where) {
 void parse_bad_string(Parse *p, Span where) {
   p->errors++;
   p->bad_line = where.line;
-  help(error_at(where, "PD0002", "this string does not end on its line"), "close it with '\"'; only \\\" and \\\\ are escapes");
+  help(error_at(where, "PD0002", "this string does not end on its line"),
+       "close it with '\"'; only \\\" and \\\\ are escapes");
 }
 
 void parse_bad_character(Parse *p, const char *text, Span where) {
@@ -76,7 +77,8 @@ void parse_bad_character(Parse *p, const char *text, Span where) {
   p->bad_line = where.line;
   unsigned char c = (unsigned char)text[0];
   Diagnostic *d;
-  if (c < 32 || c >= 127) d = error_at(where, "PD0001", "this character is no part of the language outside comments");
+  if (c < 32 || c >= 127)
+    d = error_at(where, "PD0001", "this character is no part of the language outside comments");
   else d = error_at(where, "PD0001", "'%c' is no part of the language", c);
   if (c == '&' || c == '|') help(d, "write '%s'", c == '&' ? "and" : "or");
   if (c == '!') help(d, "write 'not'");
@@ -91,13 +93,16 @@ static bool one_of(const char *word, const char *const *list) {
   return false;
 }
 
-static const char *const operators[] = {"'+'", "'-'", "'*'", "'/'", "'%'", "'@'", "'<'", "'>'", "'=='", "'!='", "'<='",
-                                        "'>='", "'//'", "'and'", "'or'", "'.'", "'('", "'['", "':'", NULL};
-static const char *const beginnings[] = {"a name", "a number", "a quantity", "a word", "a string", "'true'", "'false'",
-                                         "'('", "'['", "'-'", "'not'", NULL};
+static const char *const operators[] = {"'+'",  "'-'",  "'*'",  "'/'",  "'%'",  "'@'",  "'<'",
+                                        "'>'",  "'=='", "'!='", "'<='", "'>='", "'//'", "'and'",
+                                        "'or'", "'.'",  "'('",  "'['",  "':'",  NULL};
+static const char *const beginnings[] = {"a name",  "a number", "a quantity", "a word", "a string", "'true'",
+                                         "'false'", "'('",      "'['",        "'-'",    "'not'",    NULL};
 /* Names, except where an item or a statement starts. */
-static const char *const contextual[] = {"'use'", "'layer'", "'model'", "'train'", "'cluster'", "'input'", "'target'", NULL};
-static const char *const statements[] = {"'param'", "'input'", "'target'", "'loss'", "'return'", "'if'", "'for'", NULL};
+static const char *const contextual[] = {"'use'",     "'layer'", "'model'",  "'train'",
+                                         "'cluster'", "'input'", "'target'", NULL};
+static const char *const statements[] = {"'param'",  "'input'", "'target'", "'loss'",
+                                         "'return'", "'if'",    "'for'",    NULL};
 
 static bool has(const char *const *expected, int n, const char *word) {
   for (int i = 0; i < n; i++)
@@ -107,7 +112,8 @@ static bool has(const char *const *expected, int n, const char *word) {
 
 /* "';' or ','": what could stand here, in a user's words. */
 static char *wanted(const char *const *expected, int n) {
-  bool expression = has(expected, n, "a number"), after = has(expected, n, "'+'"), statement = has(expected, n, "'param'");
+  bool expression = has(expected, n, "a number"), after = has(expected, n, "'+'"),
+       statement = has(expected, n, "'param'");
   bool name = has(expected, n, "a name"), item = has(expected, n, "'layer'") && !name;
   Vec(const char *) said = {0};
   if (item) push(&said, "'use', 'layer', 'model', 'train' or 'cluster'");
@@ -122,7 +128,8 @@ static char *wanted(const char *const *expected, int n) {
     push(&said, expected[i]);
   }
   Text t = {0};
-  for (int i = 0; i < said.n; i++) text_add(&t, "%s%s", i == 0 ? "" : i == said.n - 1 ? " or " : ", ", said.at[i]);
+  for (int i = 0; i < said.n; i++)
+    text_add(&t, "%s%s", i == 0 ? "" : i == said.n - 1 ? " or " : ", ", said.at[i]);
   return t.n ? t.at : "something else";
 }
 
@@ -139,7 +146,8 @@ void parse_unexpected(Parse *p, const char *const *expected, int n) {
   bool closing = has(expected, n, "';'") || has(expected, n, "')'") || has(expected, n, "']'");
   char *want = wanted(expected, n);
   Diagnostic *d;
-  if (closing && !end && p->before.line && p->now.line > p->before.end_line && !has(expected, n, "a number")) {
+  if (closing && !end && p->before.line && p->now.line > p->before.end_line &&
+      !has(expected, n, "a number")) {
     d = error_at(just_after(p->before), "PD0003", "expected %s here, at the end of the line", want);
   } else if (end) {
     d = error_at(p->now, "PD0003", "expected %s, but the text ends", want);
@@ -148,18 +156,23 @@ void parse_unexpected(Parse *p, const char *const *expected, int n) {
   }
   bool next_item = p->open.n && p->before.column == 1 && one_of(p->text_before, items);
   if (p->open.n && (end || next_item || strchr(")]}", p->text[0])))
-    note_at(d, p->open.at[p->open.n - 1].span, "this '%c' is not closed before", p->open.at[p->open.n - 1].open);
+    note_at(d, p->open.at[p->open.n - 1].span, "this '%c' is not closed before",
+            p->open.at[p->open.n - 1].open);
   if (strcmp(p->text, "=") == 0 && has(expected, n, "'=='")) help(d, "'=' assigns; '==' compares");
-  if (strcmp(p->text, ".") == 0 && has(expected, n, "a number")) help(d, "a number needs a digit before its point: 0.5");
-  if (strcmp(p->text, "..") == 0 && has(expected, n, "'+'")) help(d, "ranges stand in 'for' and in slices only");
-  static const char *const reserved[] = {"param", "loss", "return", "if", "else", "for", "in", "and", "or", "not", "true", "false", NULL};
+  if (strcmp(p->text, ".") == 0 && has(expected, n, "a number"))
+    help(d, "a number needs a digit before its point: 0.5");
+  if (strcmp(p->text, "..") == 0 && has(expected, n, "'+'"))
+    help(d, "ranges stand in 'for' and in slices only");
+  static const char *const reserved[] = {"param", "loss", "return", "if",   "else",  "for", "in",
+                                         "and",   "or",   "not",    "true", "false", NULL};
   if (one_of(p->text, reserved) && has(expected, n, "a name") && !has(expected, n, "'param'"))
     help(d, "'%s' is a word of the language; names must differ from those", p->text);
 }
 
 void parse_reserved(Parse *p, Span where, const char *word, const char *advice) {
   p->errors++;
-  help(error_at(where, "PD0004", "'%s' is a word of the language and cannot be assigned", word), "%s", advice);
+  help(error_at(where, "PD0004", "'%s' is a word of the language and cannot be assigned", word), "%s",
+       advice);
 }
 
 /* ---- driver -------------------------------------------------------------------------------- */
@@ -175,7 +188,12 @@ static const Ast *too_deep(const Ast *a, int depth) {
 }
 
 static Ast *parse(const char *path, const char *text, size_t length, bool define) {
-  Parse p = {.file = source_add(path, text), .line = 1, .column = 1, .text = "", .text_before = "", .define = define};
+  Parse p = {.file = source_add(path, text),
+             .line = 1,
+             .column = 1,
+             .text = "",
+             .text_before = "",
+             .define = define};
   p.now = p.before = (Span){p.file, 1, 1, 1, 1};
   if (strlen(text) != length) {
     error_at((Span){p.file, 0, 0, 0, 0}, "PD0001", "the file holds a NUL byte: it is no text");

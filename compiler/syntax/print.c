@@ -15,8 +15,8 @@ static void comma_list(Text *t, AstList list) {
 
 /* How tight an operator binds, as in the grammar; operands at the same level associate to the left. */
 static int level(Name operator) {
-  static const char *const by_level[][8] = {{"or"}, {"and"}, {"not"}, {"==", "!=", "<", "<=", ">", ">="}, {"+", "-"},
-                                            {"*", "/", "%", "@", "//"}};
+  static const char *const by_level[][8] = {
+      {"or"}, {"and"}, {"not"}, {"==", "!=", "<", "<=", ">", ">="}, {"+", "-"}, {"*", "/", "%", "@", "//"}};
   for (int l = 0; l < 6; l++)
     for (int i = 0; i < 8 && by_level[l][i]; i++)
       if (strcmp(operator, by_level[l][i]) == 0) return l + 1;
