@@ -93,8 +93,11 @@ static const char measuring[] =
   "  qsort(seconds, (size_t)n, sizeof *seconds, by_value);\n  return seconds[n / 2];\n}\n\n";
 
 char *emit_profile_c(const StageKernels *const *stages, int n) {
+  enum { MOST_OPERANDS = 64 };
   TimedKernels timed = {0};
   Names taken = {0};
+  for (int i = 0; i < MOST_OPERANDS; i++)
+    push(&taken, internf("x%d", i));
   for (int i = 0; i < n; i++) {
     collect(stages[i], &stages[i]->forward, &timed, &taken);
     collect(stages[i], &stages[i]->backward, &timed, &taken);

@@ -1,0 +1,214 @@
+#!/bin/sh
+# usage: cases.sh CASE PDC SOURCE_DIR CC BUILD_DIR
+# One case of the command line's and the emitted files' tests, in a directory of its own.
+case=$1 pdc=$2 source=$3 cc=$4 build=$5
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+
+fail() {
+  echo "$case: $*" >&2
+  exit 1
+}
+
+# Exits unless the command exits with the status: expect STATUS COMMAND...
+expect() {
+  status=$1
+  shift
+  "$@" >out 2>err
+  got=$?
+  [ "$got" = "$status" ] || { cat out err >&2; fail "exit status $got, not $status: $*"; }
+}
+
+contains() {
+  grep -q -- "$2" "$1" || { cat "$1" >&2; fail "no '$2' in $1"; }
+}
+
+check_source() {
+  "$cc" -std=gnu11 -fsyntax-only -fopenmp -Wall -Wextra -Wpedantic -Werror -I"$source/runtime" "$1" ||
+    fail "$1 does not compile cleanly"
+}
+
+gpt_small="-D n_layer=3 -D n_embd=32 -D n_head=2 -D n_ctx=20 -D vocab_size=256"
+llama_small="-D n_layer=3 -D n_embd=32 -D n_head=4 -D n_ctx=20"
+
+sources_are_clean() {
+  for model in mlp gpt_mini llama_mini gpt2; do
+    for how in "--stages 1" "--stages 2" "--stages 2 --recompute on --schedule flush" "--stages 1 --schedule sequential"; do
+      expect 0 "$pdc" -S $how -o "$model.build" "$source/models/$model.pdm"
+      for file in "$model.build"/stage*.c; do
+        check_source "$file"
+      done
+    done
+  done
+  expect 0 "$pdc" -S --stages 3 $gpt_small -D p_drop=0.1 -D "optimizer=sgd(lr=0.1)" -D clip_norm=0 -o drop.build \
+    "$source/models/gpt_mini.pdm"
+  for file in drop.build/stage*.c; do
+    check_source "$file"
+  done
+}
+
+sources_are_the_same_twice() {
+  for stages in 1 3; do
+    expect 0 "$pdc" -S --stages $stages -o a "$source/models/gpt_mini.pdm"
+    expect 0 "$pdc" -S --stages $stages -o b "$source/models/gpt_mini.pdm"
+    for file in plan.json stage0.c; do
+      cmp "a/$file" "b/$file" || fail "$file differs between two runs"
+    done
+  done
+  expect 0 "$pdc" --stages 3 --emit source "$source/models/gpt_mini.pdm"
+  cat a/stage0.c a/stage1.c a/stage2.c | cmp - out || fail "--emit source prints something else than -S writes"
+}
+
+hostile_names_are_harmless() {
+  cat >'while.pdm' <<'END'
+model int_(width = 8) {
+  input x[width];
+  target y[width];
+  param main[width, width] = normal(0.1);
+  param arena[width] = ones;
+  param VERSIONS[width] = ones;
+  scratch = x @ main.T;
+  memset = tanh(scratch) * arena;
+  pd_fail = exp(memset * VERSIONS);
+  loss square(pd_fail - y);
+}
+train int_ { batch = 4; optimizer = sgd(lr = 0.1); }
+END
+  expect 0 "$pdc" -S -o 'a $(touch injected) "b' while.pdm
+  check_source 'a $(touch injected) "b/stage0.c'
+  expect 0 "$pdc" -v -o 'a $(touch injected) "b' while.pdm
+  [ -x 'a $(touch injected) "b/stage0' ] || fail "no program"
+  [ ! -e injected ] || fail "a directory's name was run"
+}
+
+a_person_can_read_gpt_mini() {
+  expect 0 "$pdc" -S -n 2 --split 'h[2]' --microbatch 4 -o g "$source/models/gpt_mini.pdm"
+  lines=$(wc -l <g/stage0.c)
+  [ "$lines" -lt 900 ] || fail "stage0.c has $lines lines"
+  long=$(awk 'length > 110' g/stage0.c g/stage1.c | wc -l)
+  [ "$long" = 0 ] || fail "$long lines are longer than 110 columns"
+  contains g/stage0.c 'struct h_weights h\[2\]; /\* h.0 .. h.1 \*/'
+  contains g/stage0.c 'h_forward(&w->h\[1\]'
+  contains g/stage0.c 'return batch > DELAY ? batch - DELAY : 0;'
+  contains g/stage0.c 'arena->weights\[version(k) % VERSIONS\]'
+  contains g/stage0.c 'Warm-up: fill the pipeline'
+}
+
+launcher_counts_ranks() {
+  expect 0 "$pdc" -S --stages 2 $gpt_small -o g "$source/models/gpt_mini.pdm"
+  for stage in 0 1; do
+    printf '#!/bin/sh\necho "stage %s: $*"\n' $stage >g/stage$stage
+    chmod +x g/stage$stage
+  done
+  for names in "OMPI_COMM_WORLD_RANK OMPI_COMM_WORLD_SIZE" "PMI_RANK PMI_SIZE" "SLURM_PROCID SLURM_NTASKS"; do
+    set -- $names
+    expect 0 env "$1=1" "$2=2" g/train --data 'a b'
+    contains out 'stage 1: --data a b'
+    expect 1 env "$1=0" "$2=3" g/train
+    contains err 'has 2 stage(s).*has 3 rank(s)'
+  done
+  expect 1 env -u OMPI_COMM_WORLD_RANK -u PMI_RANK -u PMIX_RANK -u SLURM_PROCID g/train
+  contains err 'mpirun -n 2'
+}
+
+failures_leave_the_directory_alone() {
+  : >file
+  expect 1 "$pdc" -S -o file/inside $gpt_small "$source/models/gpt_mini.pdm"
+  contains err 'PD0605'
+  [ "$(grep -c error err)" = 1 ] || fail "more than one error"
+  expect 0 "$pdc" -S --stages 3 $gpt_small -o g "$source/models/gpt_mini.pdm"
+  cp g/stage0.c before
+  expect 1 "$pdc" --stages 99 $gpt_small -o g "$source/models/gpt_mini.pdm"
+  cmp before g/stage0.c || fail "a refused request changed a file"
+  expect 0 "$pdc" -S --stages 1 $gpt_small -o g "$source/models/gpt_mini.pdm"
+  [ ! -e g/stage1.c ] || fail "a stage of an earlier build was left"
+  expect 1 "$pdc" --cc /nowhere/cc $gpt_small -o g "$source/models/gpt_mini.pdm"
+  contains err "PD0606"
+  expect 1 "$pdc" --cc "sh -c false" $gpt_small -o g "$source/models/gpt_mini.pdm"
+  contains err "PD0606"
+  [ -z "$(ls -A g | grep '^\.stage')" ] || fail "a temporary program was left"
+  if [ -w /dev/full ]; then
+    "$pdc" --emit plan $gpt_small "$source/models/gpt_mini.pdm" >/dev/full 2>err && fail "a full disk went unnoticed"
+    contains err 'standard output'
+  fi
+}
+
+options_are_checked() {
+  expect 0 "$pdc" --help
+  contains out '--microbatch B'
+  expect 0 "$pdc" --version
+  expect 2 "$pdc"
+  expect 2 "$pdc" --stagse 2 x.pdm
+  contains err "did you mean '--stages'"
+  expect 2 "$pdc" --stages two x.pdm
+  expect 2 "$pdc" --memory 16XB x.pdm
+  expect 2 "$pdc" --recompute maybe x.pdm
+  expect 2 "$pdc" --stop-after nothing x.pdm
+  expect 2 "$pdc" a.pdm b.pdm
+  expect 1 "$pdc" missing.pdm
+  expect 1 "$pdc" --target cuda "$source/models/mlp.pdm"
+  contains err PD0607
+  expect 1 "$pdc" report x
+  contains err PD0607
+  expect 0 "$pdc" explain PD0605
+  expect 1 "$pdc" explain PD9999
+  expect 0 "$pdc" -fsyntax-only "$source/models/gpt2.pdm"
+  [ ! -e gpt2.build ] || fail "-fsyntax-only wrote something"
+  expect 0 "$pdc" '-###' "$source/models/mlp.pdm"
+  contains err 'ffp-contract=off'
+  [ ! -e mlp.build ] || fail "-### wrote something"
+  expect 0 "$pdc" -S -MD "$source/models/gpt_mini.pdm"
+  contains gpt_mini.build/gpt_mini.d 'transformer.pdm'
+}
+
+passes_can_be_watched() {
+  expect 0 "$pdc" --stop-after simplify -d peascl --time-passes --verify-each "$source/models/gpt_mini.pdm"
+  contains err '^simplify .* ms$'
+  grep -q '^fuse ' err && fail "a pass ran behind --stop-after"
+  for what in ast graph kernels plan schedule source; do
+    expect 0 "$pdc" --emit $what $gpt_small "$source/models/gpt_mini.pdm"
+    [ -s out ] || fail "--emit $what prints nothing"
+  done
+  expect 0 "$pdc" -S --verify-each --stages 3 -d fltmob $gpt_small "$source/models/gpt_mini.pdm"
+  expect 0 "$pdc" plan -n 2 "$source/models/gpt_mini.pdm"
+}
+
+# Builds DIR's stage programs with extra flags and trains a few updates on two ranks.
+train_with() {
+  dir=$1
+  shift
+  for stage in 0 1; do
+    "$cc" -std=gnu11 -O1 -g -march=native -ffp-contract=off -fno-math-errno -fopenmp "$@" -I"$source/runtime" \
+      "$dir/stage$stage.c" -o "$dir/stage$stage" "$build/libpd_runtime.a" -lomp -ldnnl -lcjson \
+      $(mpicc.openmpi --showme:link) -lpthread -lm || fail "cannot build $dir/stage$stage"
+  done
+  OMP_NUM_THREADS=2 mpirun --allow-run-as-root --oversubscribe -n 2 "$dir/train" --data text --steps 4 --timeout 60 \
+    --log log --save weights >out 2>&1 || { cat out >&2; fail "training failed"; }
+}
+
+sanitized_training() {
+  cat "$source"/compiler/*/*.c >text
+  for how in "gpt_mini $gpt_small -D p_drop=0.1" "gpt_mini $gpt_small --recompute on --schedule flush" "llama_mini $llama_small"; do
+    set -- $how
+    model=$1
+    shift
+    expect 0 "$pdc" -S -n 2 --microbatch 1 "$@" -o s "$source/models/$model.pdm"
+    UBSAN_OPTIONS=halt_on_error=1 train_with s -fsanitize=undefined -fno-sanitize-recover=all
+    UBSAN_OPTIONS=halt_on_error=1 ASAN_OPTIONS=detect_leaks=0 train_with s -fsanitize=address -fno-omit-frame-pointer
+  done
+}
+
+recomputation_uses_its_own_slot() {
+  cat "$source"/compiler/*/*.c >text
+  for recompute in off on; do
+    expect 0 "$pdc" -S -n 2 --microbatch 1 --recompute $recompute $gpt_small -D p_drop=0.2 -o r "$source/models/gpt_mini.pdm"
+    train_with r
+    grep -o '"loss":[^,]*' log >losses.$recompute
+    mv weights weights.$recompute
+  done
+  grep -q 'recompute(b)' r/stage0.c || fail "nothing was recomputed"
+  cmp losses.off losses.on && cmp weights.off weights.on || fail "recomputation changed bits"
+}
+
+$case

@@ -1,0 +1,167 @@
+/* Packing against brute force, and layouts of models under every schedule: places alive together never
+ * overlap, parts are where sections say, structs are grouped by region. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "allocate/layout.h"
+#include "model.h"
+
+static uint32_t random_state = 1;
+
+static int random_below(int n) {
+  random_state = random_state * 1664525u + 1013904223u;
+  return (int)((random_state >> 8) % (uint32_t)n);
+}
+
+static bool meet(const Item *a, const Item *b) { return a->first <= b->last && b->first <= a->last; }
+
+static void test_packed_items_do_not_overlap(void **state) {
+  (void)state;
+  enum { ROUNDS = 400, MOST = 60 };
+  for (int round = 0; round < ROUNDS; round++) {
+    Item items[MOST], again[MOST];
+    int n = 1 + random_below(MOST), end = 1 + random_below(40);
+    for (int i = 0; i < n; i++) {
+      int first = random_below(end);
+      items[i] = (Item){64 * (1 + random_below(50)), first, first + random_below(end), -1};
+    }
+    memcpy(again, items, sizeof items);
+    int64_t bytes = pack(items, n), live = 0;
+    assert_int_equal(pack(again, n), bytes);
+    for (int i = 0; i < n; i++) {
+      assert_int_equal(items[i].offset, again[i].offset);
+      assert_int_equal(items[i].offset % ALIGNMENT, 0);
+      assert_true(items[i].offset >= 0 && items[i].offset + items[i].bytes <= bytes);
+      for (int j = 0; j < i; j++)
+        assert_true(!meet(&items[i], &items[j]) || items[i].offset + items[i].bytes <= items[j].offset ||
+                    items[j].offset + items[j].bytes <= items[i].offset);
+    }
+    for (int t = 0; t < 2 * end; t++) {
+      int64_t now = 0;
+      for (int i = 0; i < n; i++)
+        now += items[i].first <= t && t <= items[i].last ? items[i].bytes : 0;
+      live = now > live ? now : live;
+    }
+    assert_true(bytes >= live && bytes <= 2 * live);
+  }
+}
+
+static void test_items_of_different_times_share(void **state) {
+  (void)state;
+  Item items[] = {{640, 0, 1, -1}, {320, 2, 3, -1}, {640, 4, 4, -1}};
+  assert_int_equal(pack(items, 3), 640);
+  assert_int_equal(pack(items, 0), 0);
+}
+
+typedef struct Case { int stages; const char *schedule; int64_t microbatch; bool recompute; } Case;
+
+/* Calls `check` for every stage of the small model cut evenly. */
+static void each_stage(Case c, void (*check)(const StageKernels *, const Program *, const Layout *)) {
+  Graph *g = model_build((ModelOptions){.blocks = 4, .skip = true, .tied = true, .batch = 8, .clip = 1});
+  autodiff(g);
+  simplify(g);
+  Pieces p = cut(g);
+  StagePlan stages[8];
+  for (int i = 0; i < c.stages; i++)
+    stages[i] = (StagePlan){.first_piece = p.n * i / c.stages, .end_piece = p.n * (i + 1) / c.stages,
+                            .replicas = 1, .recompute = c.recompute && i + 1 < c.stages};
+  Plan plan = {.model = g->name, .schedule = intern(c.schedule), .batch = 8, .microbatch = c.microbatch,
+               .microbatches = 8 / c.microbatch, .threads = 1, .n_stages = c.stages, .stage = stages};
+  Program *programs = schedule(&plan, plan_exchanges(g, &p, &plan), NO_SPAN);
+  assert_non_null(programs);
+  for (int i = 0; i < c.stages; i++) {
+    StageKernels *k = fuse(g, &p, stages[i].first_piece, stages[i].end_piece, i, c.stages, c.microbatch,
+                           stages[i].recompute, 1);
+    check(k, &programs[i], allocate(k, &programs[i], &g->train));
+  }
+}
+
+static void check_layout(const StageKernels *k, const Program *p, const Layout *l) {
+  layout_verify(k, p, l);
+  int64_t end = 0;
+  for (int i = 0; i < SECTION_COUNT; i++) {
+    assert_int_equal(l->section[i].offset, end);
+    assert_int_equal(l->section[i].bytes % ALIGNMENT, 0);
+    end += l->section[i].bytes * l->section[i].copies;
+  }
+  assert_int_equal(end, l->bytes);
+  assert_int_equal(l->section[SECTION_WEIGHTS].copies, p->versions);
+  assert_int_equal(l->section[SECTION_MOMENTS].copies, 2);
+  assert_int_equal(l->section[SECTION_MOMENTS].bytes, l->weights_bytes);
+  if (l->section[SECTION_SAVED].copies)
+    assert_int_equal(l->section[SECTION_SAVED].copies, p->in_flight);
+  Ints weights = layout_members(k, BUFFER_WEIGHT);
+  for (int i = 1; i < weights.n; i++) {
+    int before = k->buffers.at[weights.at[i - 1]].region, region = k->buffers.at[weights.at[i]].region;
+    assert_true(region < 0 || (before >= 0 && before <= region));
+    assert_true(l->buffer[weights.at[i]].offset > l->buffer[weights.at[i - 1]].offset);
+  }
+}
+
+static void test_layouts_of_every_schedule(void **state) {
+  (void)state;
+  static const char *const schedules[] = {"sequential", "flush", "2bw"};
+  for (int stages = 1; stages <= 4; stages++)
+    for (int s = 0; s < 3; s++)
+      for (int recompute = 0; recompute < 2; recompute++)
+        each_stage((Case){stages, schedules[s], 2, recompute}, check_layout);
+}
+
+static int seen_exchanged;
+
+static void count_exchanged(const StageKernels *k, const Program *p, const Layout *l) {
+  (void)k, (void)p;
+  seen_exchanged += l->exchanged.n;
+}
+
+static void test_tied_gradients_of_other_stages_have_room(void **state) {
+  (void)state;
+  seen_exchanged = 0;
+  each_stage((Case){1, "flush", 2, false}, count_exchanged);
+  assert_int_equal(seen_exchanged, 0);
+  each_stage((Case){3, "flush", 2, false}, count_exchanged);
+  assert_int_equal(seen_exchanged, 2); /* the first stage gets the last's, the last the first's */
+}
+
+static void break_layout(const StageKernels *k, const Program *p, const Layout *l) {
+  for (int i = 0; i < k->buffers.n; i++)
+    for (int j = 0; j < i; j++)
+      if (k->buffers.at[i].kind == BUFFER_WEIGHT && k->buffers.at[j].kind == BUFFER_WEIGHT) {
+        Layout broken = *l;
+        broken.buffer = alloc_copy(l->buffer, (size_t)k->buffers.n * sizeof *l->buffer);
+        broken.buffer[i] = broken.buffer[j];
+        pid_t pid = fork();
+        if (pid == 0) {
+          fclose(stderr);
+          layout_verify(k, p, &broken);
+          _exit(0);
+        }
+        int status;
+        waitpid(pid, &status, 0);
+        assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 70);
+        return;
+      }
+}
+
+static void test_verify_finds_an_overlap(void **state) {
+  (void)state;
+  each_stage((Case){1, "2bw", 4, false}, break_layout);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_packed_items_do_not_overlap),
+    cmocka_unit_test(test_items_of_different_times_share),
+    cmocka_unit_test(test_layouts_of_every_schedule),
+    cmocka_unit_test(test_tied_gradients_of_other_stages_have_room),
+    cmocka_unit_test(test_verify_finds_an_overlap),
+  };
+  return cmocka_run_group_tests_name("allocate", tests, NULL, NULL);
+}
