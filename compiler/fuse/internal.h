@@ -67,8 +67,6 @@ Direction direction_of(const Fuse *f, int node);
 /* ---- places.c */
 int dims_of(const Fuse *f, int value, int64_t *dim); /* with the microbatch axis; returns their number */
 Place contiguous(int buffer, int n, const int64_t *dim);
-bool place_reshape(const Place *from, int n, const int64_t *dim, Place *to);
-Place place_slice(const Place *from, int axis, int64_t offset, int64_t size);
 int view_root(const Fuse *f, int value);       /* the value behind all views, up to one that stands in memory itself */
 bool alias_step(const Fuse *f, const Node *n);  /* this view is elementwise the same, up to broadcasting */
 bool view_is_alias(const Fuse *f, int value);  /* elementwise the same as its root, up to broadcasting */

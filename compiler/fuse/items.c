@@ -126,49 +126,49 @@ static void destine_sources(Fuse *f, Lates *late) {
 
 /* ---- joins ------------------------------------------------------------------------------------ */
 
-static int join_axis(const Fuse *f, const Node *n) {
-  const Shape *s = &value_at(f, n->out[0])->shape;
-  int axis = (int)node_int(n, "axis");
-  return (axis < 0 ? axis + s->rank : axis) + s->batched;
+/* Where input i of a join belongs in the join's output, which stands in a buffer of its own. */
+static Place join_part(Fuse *f, int node, int i, int *axis, int64_t *from, int64_t *end) {
+  const Node *n = node_at(f, node);
+  int64_t dim[MAX_DIM];
+  Place whole = place_value(f, n->out[0]);
+  *from = n->op->part(f->g, node, i, axis);
+  *axis += value_at(f, n->out[0])->shape.batched;
+  dims_of(f, n->in[i], dim);
+  *end = *from + dim[*axis];
+  return place_slice(&whole, *axis, *from, dim[*axis]);
 }
 
-/* A join's output stands in a buffer of its own; returns its place without one yet. */
-static Place join_place(Fuse *f, int value) {
-  return place_value(f, value);
+static void list_fill(Fuse *f, int node, int axis, int64_t from, int64_t end) {
+  int out = node_at(f, node)->out[0];
+  Place whole = place_value(f, out);
+  if (from < end)
+    add(f, (Item){.kind = ITEM_FILL, .node = node, .value = -1, .target = out,
+                  .place = place_slice(&whole, axis, from, end - from)});
 }
 
 static void list_join(Fuse *f, int node, const bool *claimed) {
   const Node *n = node_at(f, node);
-  int axis = join_axis(f, n), out = n->out[0];
-  Place p = join_place(f, out);
-  int64_t at = 0, dim[MAX_DIM];
-  if (n->op == &op_pad)
-    at = node_int(n, "before");
-  if (at > 0)
-    add(f, (Item){.kind = ITEM_FILL, .node = node, .value = -1, .target = out, .place = place_slice(&p, axis, 0, at)});
+  int axis = 0;
+  int64_t covered = 0, from, end;
   for (int i = 0; i < n->n_in; i++) {
-    dims_of(f, n->in[i], dim);
+    Place part = join_part(f, node, i, &axis, &from, &end);
+    list_fill(f, node, axis, covered, from);
     if (!claimed[i])
-      add_copy(f, node, n->in[i], out, place_slice(&p, axis, at, dim[axis]), false);
-    at += dim[axis];
+      add_copy(f, node, n->in[i], n->out[0], part, false);
+    covered = end;
   }
-  if (at < p.dim[axis])
-    add(f, (Item){.kind = ITEM_FILL, .node = node, .value = -1, .target = out,
-                  .place = place_slice(&p, axis, at, p.dim[axis] - at)});
+  list_fill(f, node, axis, covered, place_value(f, n->out[0]).dim[axis]);
 }
 
 static bool *claim_join(Fuse *f, int node) {
   const Node *n = node_at(f, node);
   bool *claimed = alloc((size_t)n->n_in);
-  int axis = join_axis(f, n);
-  int64_t at = n->op == &op_pad ? node_int(n, "before") : 0, dim[MAX_DIM];
-  Place p = join_place(f, n->out[0]);
   for (int i = 0; i < n->n_in; i++) {
-    dims_of(f, n->in[i], dim);
-    Place part = place_slice(&p, axis, at, dim[axis]);
+    int axis;
+    int64_t from, end;
+    Place part = join_part(f, node, i, &axis, &from, &end);
     bool same_direction = direction_of(f, value_at(f, view_root(f, n->in[i]))->node) == direction_of(f, node);
     claimed[i] = same_direction && place_claim(f, n->in[i], &part);
-    at += dim[axis];
   }
   return claimed;
 }

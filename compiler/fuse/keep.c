@@ -124,7 +124,7 @@ void find_inlined_backward(Fuse *f) {
   for (int i = 0; i < f->g->nodes.n; i++)
     for (int j = 0; f->here[i] && j < node_at(f, i)->n_in; j++) {
       const Node *n = node_at(f, i);
-      bool part = is_loop_node(n) || (n->op->kind == OP_VIEW && alias_step(f, n) && n->op != &op_reshape);
+      bool part = is_loop_node(n) || (n->op->kind == OP_VIEW && alias_step(f, n));
       read_whole[view_root(f, n->in[j])] |= !part;
     }
   for (int i = 0; i < f->g->params.n; i++)

@@ -6,7 +6,7 @@
 #include "cut/cut.h"
 #include "ops/op.h"
 
-enum { MAX_DIM = MAX_RANK + 1, /* with the microbatch axis */ LANES = 16 };
+enum { LANES = 16 };
 
 typedef enum {
   BUFFER_WEIGHT,            /* a parameter; one copy a weight version */
@@ -39,14 +39,6 @@ typedef struct Buffer {
   int first, last;      /* TEMPORARY, SAVED..: first and last kernel using it, indices into forward or
                            backward (SAVED: first in forward, last in backward) */
 } Buffer;
-
-/* Elements base[offset + sum index[i] * stride[i]] of a buffer. */
-typedef struct Place {
-  int buffer;
-  int64_t offset;
-  int rank;
-  int64_t dim[MAX_DIM], stride[MAX_DIM];
-} Place;
 
 typedef enum { TERM_LOAD, TERM_CONSTANT, TERM_OP, TERM_REDUCE } TermKind;
 

@@ -23,125 +23,27 @@ Place contiguous(int buffer, int n, const int64_t *dim) {
   return p;
 }
 
-/* The same elements in row-major order under other dims; false when they cannot be reached by strides.
- * Runs of old axes are matched with runs of new axes of the same size; within a run the old axes must
- * lie in memory as one. */
-bool place_reshape(const Place *from, int n, const int64_t *dim, Place *to) {
-  Place r = {.buffer = from->buffer, .offset = from->offset, .rank = n};
-  int64_t old_dim[MAX_DIM], old_stride[MAX_DIM];
-  int m = 0;
-  for (int i = 0; i < from->rank; i++)
-    if (from->dim[i] != 1) {
-      old_dim[m] = from->dim[i];
-      old_stride[m++] = from->stride[i];
-    }
-  for (int i = 0, j = 0; i < m;) {
-    int64_t size = old_dim[i], wanted = 1;
-    int i_end = i + 1, j_end = j;
-    while (j_end < n && (wanted < size || dim[j_end] == 1)) {
-      wanted *= dim[j_end++];
-      while (wanted > size && i_end < m)
-        size *= old_dim[i_end++];
-    }
-    if (wanted != size)
-      return false;
-    for (int k = i; k + 1 < i_end; k++)
-      if (old_stride[k] != old_stride[k + 1] * old_dim[k + 1])
-        return false;
-    int64_t stride = old_stride[i_end - 1];
-    for (int k = j_end - 1; k >= j; k--) {
-      r.stride[k] = stride;
-      stride *= dim[k];
-    }
-    i = i_end;
-    j = j_end;
-  }
-  for (int k = 0; k < n; k++) {
-    r.dim[k] = dim[k];
-    if (dim[k] == 1)
-      r.stride[k] = 0;
-  }
-  *to = r;
-  return true;
-}
-
-Place place_slice(const Place *from, int axis, int64_t offset, int64_t size) {
-  Place p = *from;
-  p.offset += offset * p.stride[axis];
-  p.dim[axis] = size;
-  return p;
-}
-
-static Place place_swap(const Place *from, int a, int b) {
-  Place p = *from;
-  p.dim[a] = from->dim[b], p.dim[b] = from->dim[a];
-  p.stride[a] = from->stride[b], p.stride[b] = from->stride[a];
-  return p;
-}
-
 int view_root(const Fuse *f, int value) {
   while (producer(f, value)->op->kind == OP_VIEW && !f->placed[value])
     value = producer(f, value)->in[0];
   return f->same[value];
 }
 
-/* Shapes equal but for leading axes of size 1, or a broadcast. */
+/* Each axis, counted from the right, as in the input or a repetition of it. */
 bool alias_step(const Fuse *f, const Node *n) {
-  if (n->op == &op_expand || n->op == &op_detach)
-    return true;
-  if (n->op != &op_reshape)
-    return false;
   const Shape *a = &value_at(f, n->in[0])->shape, *b = &value_at(f, n->out[0])->shape;
-  int low = a->rank < b->rank ? a->rank : b->rank;
-  for (int i = 0; i < a->rank - low; i++)
-    if (a->dim[i] != 1)
-      return false;
-  for (int i = 0; i < b->rank - low; i++)
-    if (b->dim[i] != 1)
-      return false;
-  for (int i = 1; i <= low; i++)
-    if (a->dim[a->rank - i] != b->dim[b->rank - i])
-      return false;
-  return a->batched == b->batched;
+  bool alias = n->op->keeps_order && a->batched == b->batched;
+  for (int i = 1; alias && i <= (a->rank > b->rank ? a->rank : b->rank); i++) {
+    int64_t from = i <= a->rank ? a->dim[a->rank - i] : 1, to = i <= b->rank ? b->dim[b->rank - i] : 1;
+    alias = from == to || from == 1;
+  }
+  return alias;
 }
 
 bool view_is_alias(const Fuse *f, int value) {
   for (; producer(f, value)->op->kind == OP_VIEW && !f->placed[value]; value = producer(f, value)->in[0])
     if (!alias_step(f, producer(f, value)))
       return false;
-  return true;
-}
-
-/* Axis attributes count per-sample axes, negative ones from the end. */
-static int axis_of(const Fuse *f, const Node *n, const char *name, int value) {
-  const Shape *s = &value_at(f, value)->shape;
-  int axis = (int)node_int(n, name);
-  return (axis < 0 ? axis + s->rank : axis) + s->batched;
-}
-
-static bool view_place(Fuse *f, const Node *n, int output, const Place *from, Place *out) {
-  int64_t dim[MAX_DIM];
-  int value = n->out[output], rank = dims_of(f, value, dim);
-  if (n->op == &op_reshape || n->op == &op_detach)
-    return place_reshape(from, rank, dim, out);
-  if (n->op == &op_transpose) {
-    *out = place_swap(from, axis_of(f, n, "a", n->in[0]), axis_of(f, n, "b", n->in[0]));
-    return true;
-  }
-  if (n->op == &op_slice) {
-    int axis = axis_of(f, n, "axis", n->in[0]);
-    *out = place_slice(from, axis, node_int(n, "from"), dim[axis]);
-    return true;
-  }
-  if (n->op == &op_split) {
-    *out = place_slice(from, rank - 1, output * dim[rank - 1], dim[rank - 1]);
-    return true;
-  }
-  ensure(n->op == &op_expand);
-  Group to = {.batched = value_at(f, value)->shape.batched, .n_dims = rank};
-  for (int i = 0; i < rank; i++)
-    to.dim[i] = dim[i];
-  *out = place_broadcast(f, from, value_at(f, n->in[0])->shape.batched, &to);
   return true;
 }
 
@@ -155,13 +57,13 @@ static Place default_place(Fuse *f, int value) {
     return p;
   for (int i = 0; i < f->g->nodes.n; i++) {
     const Node *user = node_at(f, i);
-    if (!f->here[i] || user->n_in == 0 || user->in[0] != value || user->op != &op_transpose)
+    Place back;
+    if (!f->here[i] || user->n_in == 0 || user->in[0] != value || !user->op->view_back || user->op->keeps_order)
       continue;
-    int a = axis_of(f, user, "a", value), b = axis_of(f, user, "b", value);
-    int64_t swapped[MAX_DIM];
-    dims_of(f, user->out[0], swapped);
-    Place t = contiguous(-1, n, swapped);
-    return place_swap(&t, a, b);
+    n = dims_of(f, user->out[0], dim);
+    Place t = contiguous(-1, n, dim);
+    if (user->op->view_back(f->g, i, &t, &back))
+      return back;
   }
   return p;
 }
@@ -171,7 +73,8 @@ bool place_of(Fuse *f, int value, Place *out) {
   const Node *n = producer(f, value);
   if (n->op->kind == OP_VIEW && !f->placed[value]) {
     Place from;
-    return place_of(f, n->in[0], &from) && view_place(f, n, value_at(f, value)->output, &from, out);
+    return place_of(f, n->in[0], &from) &&
+           n->op->view(f->g, value_at(f, value)->node, value_at(f, value)->output, &from, out);
   }
   if (!f->placed[value]) {
     f->root[value] = default_place(f, value);
@@ -243,16 +146,10 @@ bool place_claim(Fuse *f, int value, const Place *target) {
       return false;
     if (n->op->kind != OP_VIEW)
       break;
-    int64_t dim[MAX_DIM];
-    int rank = dims_of(f, n->in[0], dim);
-    if (n->op == &op_reshape || n->op == &op_detach) {
-      if (!place_reshape(&p, rank, dim, &p))
-        return false;
-    } else if (n->op == &op_transpose) {
-      p = place_swap(&p, axis_of(f, n, "a", n->in[0]), axis_of(f, n, "b", n->in[0]));
-    } else {
+    Place back;
+    if (!n->op->view_back || !n->op->view_back(f->g, value_at(f, value)->node, &p, &back))
       return false;
-    }
+    p = back;
     value = n->in[0];
   }
   const Node *n = producer(f, value);

@@ -66,10 +66,19 @@ static void evaluate_concat(const Graph *g, int node, int64_t batch, const doubl
   }
 }
 
+static int64_t part_of_concat(const Graph *g, int node, int i, int *axis) {
+  int64_t from = 0;
+  *axis = (int)node_int(&g->nodes.at[node], "axis");
+  for (int k = 0; k < i; k++)
+    from += in_shape(g, node, k)->dim[*axis];
+  return from;
+}
+
 const Op op_concat = {
     .name = "concat", .signature = "concat(x, .., axis = -1)", .kind = OP_JOIN, .min_in = 1, .max_in = -1,
     .attr = {{"axis", ATTR_INT, false, -1}},
-    .shape = shape_concat, .derivative = derive_concat, .cost = cost_copy, .evaluate = evaluate_concat,
+    .part = part_of_concat, .shape = shape_concat, .derivative = derive_concat, .cost = cost_copy,
+    .evaluate = evaluate_concat,
 };
 
 /* ---- pad ------------------------------------------------------------------------------------- */
@@ -108,9 +117,15 @@ static void evaluate_pad(const Graph *g, int node, int64_t batch, const double *
   place(x, y, batch, (int)node_int(n, "axis"), node_int(n, "before"), in[0], out[0]);
 }
 
+static int64_t part_of_pad(const Graph *g, int node, int i, int *axis) {
+  (void)i;
+  *axis = (int)node_int(&g->nodes.at[node], "axis");
+  return node_int(&g->nodes.at[node], "before");
+}
+
 const Op op_pad = {
     .name = "pad", .signature = "pad(x, axis = -1, before = 0, after = 0)", .kind = OP_JOIN, .min_in = 1,
     .max_in = 1,
     .attr = {{"axis", ATTR_INT, false, -1}, {"before", ATTR_INT, false, 0}, {"after", ATTR_INT, false, 0}},
-    .shape = shape_pad, .derivative = derive_pad, .cost = cost_copy, .evaluate = evaluate_pad,
+    .part = part_of_pad, .shape = shape_pad, .derivative = derive_pad, .cost = cost_copy, .evaluate = evaluate_pad,
 };

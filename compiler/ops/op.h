@@ -33,6 +33,20 @@ typedef struct OpCost {
   double bytes;         /* read and written */
 } OpCost;
 
+enum { MAX_DIM = MAX_RANK + 1 }; /* with the microbatch axis */
+
+/* Where a value's elements stand: base[offset + sum index[i] * stride[i]] of a buffer (kernel.h), the
+ * microbatch axis first where the value is batched. Axes of size 1 have stride 0. */
+typedef struct Place {
+  int buffer;
+  int64_t offset;
+  int rank;
+  int64_t dim[MAX_DIM], stride[MAX_DIM];
+} Place;
+/* The same elements in row-major order under other dims; false when no strides reach them. */
+bool place_reshape(const Place *from, int n, const int64_t *dim, Place *to);
+Place place_slice(const Place *from, int axis, int64_t offset, int64_t size);
+
 typedef struct Gradients Gradients; /* autodiff.h */
 typedef struct ShapeRule ShapeRule;
 
@@ -63,6 +77,14 @@ struct Op {
   bool (*shape)(ShapeRule *r);                 /* false after a diagnostic */
   void (*derivative)(Gradients *d, int node);  /* NULL: no gradient flows */
   OpCost (*cost)(const Graph *g, int node);
+
+  /* Views: where an output stands when the input stands at `from`, and, where the view keeps all elements,
+   * where the input stands when the output stands at `from` (else NULL). False: no strides express it. */
+  bool (*view)(const Graph *g, int node, int output, const Place *from, Place *to);
+  bool (*view_back)(const Graph *g, int node, const Place *from, Place *to);
+  bool keeps_order; /* a view whose elements follow one another as the input's do, repeats apart */
+  /* Joins: input i covers the output's axis *axis (of a sample's) from the offset returned; the rest is zeros. */
+  int64_t (*part)(const Graph *g, int node, int i, int *axis);
 
   /* Pointwise: one output element as a C expression valid in both dialects, operands $0 $1 ..,
    * attributes ${name}; $j is the index along the last axis, $i the linear index of the element

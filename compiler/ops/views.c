@@ -11,6 +11,16 @@ static bool view_result(ShapeRule *r, Shape s) {
   return true;
 }
 
+/* A value's dims with the microbatch axis in front, as `like` has it. */
+static int placed_dims(const Shape *s, const Place *like, int64_t *dim) {
+  int n = 0;
+  if (s->batched)
+    dim[n++] = like->dim[0];
+  for (int i = 0; i < s->rank; i++)
+    dim[n++] = s->dim[i];
+  return n;
+}
+
 #define VIEW .kind = OP_VIEW, .min_in = 1, .max_in = 1, .cost = cost_none
 
 /* ---- reshape --------------------------------------------------------------------------------- */
@@ -63,8 +73,21 @@ static void evaluate_reshape(const Graph *g, int node, int64_t batch, const doub
   memcpy(out[0], in[0], batch_elements(out_shape(g, node, 0), batch) * sizeof *out[0]);
 }
 
+static bool place_reshaped(const Graph *g, int node, int output, const Place *from, Place *to) {
+  int64_t dim[MAX_DIM];
+  int n = placed_dims(out_shape(g, node, output), from, dim);
+  return place_reshape(from, n, dim, to);
+}
+
+static bool place_reshaped_back(const Graph *g, int node, const Place *from, Place *to) {
+  int64_t dim[MAX_DIM];
+  int n = placed_dims(in_shape(g, node, 0), from, dim);
+  return place_reshape(from, n, dim, to);
+}
+
 const Op op_reshape = {
-    .name = "reshape", .signature = "reshape(x, shape)", VIEW, .attr = {{"shape", ATTR_LIST, true, 0}},
+    .name = "reshape", .signature = "reshape(x, shape)", VIEW, .view = place_reshaped,
+    .view_back = place_reshaped_back, .keeps_order = true, .attr = {{"shape", ATTR_LIST, true, 0}},
     .shape = shape_reshape, .derivative = derive_reshape, .evaluate = evaluate_reshape,
 };
 
@@ -108,8 +131,24 @@ static void evaluate_transpose(const Graph *g, int node, int64_t batch, const do
   }
 }
 
+static bool place_transposed_back(const Graph *g, int node, const Place *from, Place *to) {
+  const Node *n = &g->nodes.at[node];
+  bool batched = out_shape(g, node, 0)->batched;
+  int a = (int)node_int(n, "a") + batched, b = (int)node_int(n, "b") + batched;
+  *to = *from;
+  to->dim[a] = from->dim[b], to->dim[b] = from->dim[a];
+  to->stride[a] = from->stride[b], to->stride[b] = from->stride[a];
+  return true;
+}
+
+static bool place_transposed(const Graph *g, int node, int output, const Place *from, Place *to) {
+  (void)output;
+  return place_transposed_back(g, node, from, to);
+}
+
 const Op op_transpose = {
-    .name = "transpose", .signature = "transpose(x, a = -2, b = -1)", VIEW,
+    .name = "transpose", .signature = "transpose(x, a = -2, b = -1)", VIEW, .view = place_transposed,
+    .view_back = place_transposed_back,
     .attr = {{"a", ATTR_INT, false, -2}, {"b", ATTR_INT, false, -1}},
     .shape = shape_transpose, .derivative = derive_transpose, .evaluate = evaluate_transpose,
 };
@@ -163,8 +202,16 @@ static void evaluate_slice(const Graph *g, int node, int64_t batch, const double
              out[0]);
 }
 
+static bool place_sliced(const Graph *g, int node, int output, const Place *from, Place *to) {
+  const Node *n = &g->nodes.at[node];
+  const Shape *y = out_shape(g, node, output);
+  int axis = (int)node_int(n, "axis");
+  *to = place_slice(from, axis + y->batched, node_int(n, "from"), y->dim[axis]);
+  return true;
+}
+
 const Op op_slice = {
-    .name = "slice", .signature = "slice(x, axis = -1, from = 0, to = 0)", VIEW,
+    .name = "slice", .signature = "slice(x, axis = -1, from = 0, to = 0)", VIEW, .view = place_sliced,
     .attr = {{"axis", ATTR_INT, false, -1}, {"from", ATTR_INT, false, 0}, {"to", ATTR_INT, false, 0}},
     .shape = shape_slice, .derivative = derive_slice, .evaluate = evaluate_slice,
 };
@@ -214,8 +261,15 @@ static void evaluate_split(const Graph *g, int node, int64_t batch, const double
     copy_slice(x, batch, x->rank - 1, i * size, size, in[0], out[i]);
 }
 
+static bool place_split(const Graph *g, int node, int output, const Place *from, Place *to) {
+  const Shape *y = out_shape(g, node, output);
+  int64_t size = y->dim[y->rank - 1];
+  *to = place_slice(from, from->rank - 1, output * size, size);
+  return true;
+}
+
 const Op op_split = {
-    .name = "split", .signature = "split(x, n)", VIEW, .attr = {{"n", ATTR_INT, true, 0}},
+    .name = "split", .signature = "split(x, n)", VIEW, .view = place_split, .attr = {{"n", ATTR_INT, true, 0}},
     .shape = shape_split, .derivative = derive_split, .evaluate = evaluate_split,
 };
 
@@ -255,8 +309,21 @@ static void evaluate_expand(const Graph *g, int node, int64_t batch, const doubl
   }
 }
 
+static bool place_expanded(const Graph *g, int node, int output, const Place *from, Place *to) {
+  const Shape *x = in_shape(g, node, 0);
+  int64_t dim[MAX_DIM];
+  *to = (Place){.buffer = from->buffer, .offset = from->offset};
+  to->rank = placed_dims(out_shape(g, node, output), from, dim);
+  memcpy(to->dim, dim, sizeof dim);
+  if (x->batched)
+    to->stride[0] = from->stride[0];
+  for (int right = 1; right <= x->rank; right++)
+    to->stride[to->rank - right] = x->dim[x->rank - right] > 1 ? from->stride[from->rank - right] : 0;
+  return true;
+}
+
 const Op op_expand = {
-    .name = "expand", .signature = "expand(x, shape)", VIEW, .attr = {{"shape", ATTR_LIST, true, 0}},
+    .name = "expand", .signature = "expand(x, shape)", VIEW, .view = place_expanded, .keeps_order = true, .attr = {{"shape", ATTR_LIST, true, 0}},
     .shape = shape_expand, .derivative = derive_expand, .evaluate = evaluate_expand,
 };
 
@@ -265,5 +332,6 @@ const Op op_expand = {
 static bool shape_detach(ShapeRule *r) { return rule_f32(r, 0) && view_result(r, *rule_shape(r, 0)); }
 
 const Op op_detach = {
-    .name = "detach", .signature = "detach(x)", VIEW, .shape = shape_detach, .evaluate = evaluate_reshape,
+    .name = "detach", .signature = "detach(x)", VIEW, .view = place_reshaped,
+    .view_back = place_reshaped_back, .keeps_order = true, .shape = shape_detach, .evaluate = evaluate_reshape,
 };
