@@ -248,10 +248,19 @@ static bool contiguous_target(const Printer *p, int store) {
   return true;
 }
 
-static char *target_text(const Printer *p, int store) {
+/* The pointer to a group's first element of a store's target. */
+static char *target_text(Printer *p, int store) {
   const Place *place = &p->kernel->stores.at[store].place;
+  char *index = index_sum(p, place->offset, place->stride, 0, parallel_dims(p->kernel));
   Name name = parameter_of(p, place->buffer);
-  return place->offset ? format("%s + %" PRId64, name, place->offset) : format("%s", name);
+  return strcmp(index, "0") ? format("%s + %s", name, index) : format("%s", name);
+}
+
+/* Writes or adds partial sums that lie as their target does, from one or several chunks. */
+static void sum_line(Printer *p, int store, const char *part, int64_t stride, int chunks) {
+  bool adds = accumulator_store(p->k, &p->kernel->stores.at[store]);
+  print_line(p, "sum_chunks(%s, %s, %s, %" PRId64 ", %" PRId64 ", %d);", adds ? "first" : "true", target_text(p, store), part,
+             sum_extent(p->kernel, &p->kernel->stores.at[store]), stride, chunks);
 }
 
 /* Writes or adds the partial sums of one group into what the stores mean. */
@@ -261,6 +270,10 @@ static void sums_end(Printer *p, bool but_contiguous) {
     const Store *s = &k->stores.at[i];
     if (!p->sum[i] || (but_contiguous && contiguous_target(p, i)))
       continue;
+    if (contiguous_target(p, i)) {
+      sum_line(p, i, p->sum[i], 0, 1);
+      continue;
+    }
     int dims[MAX_DIM], n = 0;
     for (int d = parallel_dims(k); d < k->n_dims; d++) {
       bool moves = d == row_dims(k) ? !store_scalar(k, s) : s->place.stride[d] != 0;
@@ -418,11 +431,12 @@ static void chunk_lines(Printer *p, const char *function) {
     const Store *store = &k->stores.at[i];
     int64_t n = sum_extent(k, store);
     const char *part = at ? format("partial + %" PRId64, at) : "partial";
-    bool here = contiguous_target(p, i), adds = accumulator_store(p->k, store);
-    print_line(p, "sum_chunks(%s, %s, %s, %" PRId64 ", %" PRId64 ", %d);", here && adds ? "first" : "true",
-               here ? target_text(p, i) : part, part, n, extent, k->chunks);
-    if (!here)
+    if (contiguous_target(p, i)) {
+      sum_line(p, i, part, extent, k->chunks);
+    } else {
+      print_line(p, "sum_chunks(true, %s, %s, %" PRId64 ", %" PRId64 ", %d);", part, part, n, extent, k->chunks);
       print_line(p, "const float *%s = %s;", p->sum[i], part);
+    }
     at += (n + LANES - 1) / LANES * LANES;
   }
   sums_end(p, true);
@@ -514,8 +528,7 @@ void print_loop(Text *out, const StageKernels *stage, const Kernel *k, const cha
 
 const char loop_helpers[] =
   "/* to = (first) or to += the chunks' partial sums, `stride` apart, in the order of chunks. */\n"
-  "__attribute__((unused)) static void sum_chunks(bool first, float *to, float *partial, int64_t n, int64_t stride,\n"
-  "                                               int chunks) {\n"
+  "static inline void sum_chunks(bool first, float *to, float *partial, int64_t n, int64_t stride, int chunks) {\n"
   "  for (int64_t c = 1; c < chunks; c++)\n"
   "    for (int64_t j = 0; j < n; j++) partial[j] += partial[c * stride + j];\n"
   "  for (int64_t j = 0; j < n; j++) to[j] = first ? partial[j] : to[j] + partial[j];\n"

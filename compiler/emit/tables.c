@@ -47,29 +47,28 @@ static char *dims_list(int rank, const int64_t *dim) {
   return out.n ? out.at : format("1");
 }
 
-/* "{0, offset}, {1, offset}"; *n: how many. */
-static char *uses_text(const Emit *e, int param, int *n) {
+/* Adds "(const struct pd_use[]){{0, offset}", "{1, offset}}", and how many there are before. */
+static void add_uses(const Emit *e, int param, Names *list) {
   const Param *p = &e->g->params.at[param];
-  Text out = {0};
-  *n = 0;
+  Names uses = {0};
   for (int use = 0; use < p->uses.n; use++) {
     if (use >= p->gradients.n || p->gradients.at[use] < 0)
       continue;
     int stage = stage_of_node(e, p->uses.at[use]), buffer = find_buffer(e, BUFFER_ACCUMULATOR, param, use);
-    text_add(&out, "%s{%d, ", *n ? ", " : "", stage);
-    if (buffer >= 0)
-      text_add(&out, "offsetof(%s, %s)}", e->gradients_type, member_path(e, buffer));
-    else
-      text_add(&out, "offsetof(struct arena, exchanged.%s_use_%d)}", c_identifier(p->name), use + 1);
-    ++*n;
+    push(&uses, buffer >= 0 ? internf("{%d, offsetof(%s, %s)}", stage, e->gradients_type, member_path(e, buffer))
+                            : internf("{%d, offsetof(struct arena, exchanged.%s_use_%d)}", stage, c_identifier(p->name), use + 1));
   }
-  return out.n ? out.at : format("{0, 0}");
+  push(list, internf("%d", uses.n));
+  for (int i = 0; i < uses.n; i++)
+    push(list, internf("%s%s%s", i == 0 ? "(const struct pd_use[]){" : "", uses.at[i], i + 1 == uses.n ? "}" : ""));
+  if (uses.n == 0)
+    push(list, intern("NULL"));
 }
 
 /* A parameter with one use, on this stage, by far the most. */
 static const char parameter_macro[] =
-  "/* Name, member of struct weights, initial values, whether it decays, whether files hold it transposed, place in\n"
-  " * the model's order, shape. */\n"
+  "/* Name, member of struct weights, initial values, whether it decays, whether files hold it transposed, place\n"
+  " * in the model's order, shape. */\n"
   "#define PARAMETER(name, member, init, value, decays, transposed, order, rank, ...)                     \\\n"
   "  {name, rank, {__VA_ARGS__}, sizeof ((struct weights *)0)->member / sizeof(float),                    \\\n"
   "   offsetof(struct weights, member), transposed, decays, init, value, order, STAGE, 1,                 \\\n"
@@ -85,7 +84,7 @@ static bool used_once_here(const Emit *e, int param, int weight) {
 static void parameter_line(Emit *e, int param) {
   static const char *const inits[] = {"PD_ZEROS", "PD_ONES", "PD_CONSTANT", "PD_UNIFORM", "PD_NORMAL"};
   const Param *p = &e->g->params.at[param];
-  int weight = find_buffer(e, BUFFER_WEIGHT, param, -1), n_uses;
+  int weight = find_buffer(e, BUFFER_WEIGHT, param, -1);
   ensure(weight >= 0);
   bool once = used_once_here(e, param, weight);
   const char *decays = e->g->train.decay_all || p->shape.rank >= 2 ? "true" : "false";
@@ -115,10 +114,8 @@ static void parameter_line(Emit *e, int param) {
     text_list(&e->out, 12, "  PARAMETER(", &list, "),\n");
     return;
   }
-  char *uses = uses_text(e, param, &n_uses);
   push(&list, internf("%d", owner_of(e, param)));
-  push(&list, internf("%d", n_uses));
-  push(&list, internf("(const struct pd_use[]){%s}", uses));
+  add_uses(e, param, &list);
   text_list(&e->out, 3, "  {", &list, "},\n");
 }
 
