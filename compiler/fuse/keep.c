@@ -33,6 +33,12 @@ static void keep(Fuse *f, int root) {
     b->kind = BUFFER_SAVED;
 }
 
+/* One value a row, read by more than one a row: as cheap to keep as what it is made from. */
+static bool is_row_scalar(const Fuse *f, int root, int reader) {
+  const Shape *s = &value_at(f, root)->shape, *r = &value_at(f, reader)->shape;
+  return s->rank > 0 && r->rank > 0 && s->dim[s->rank - 1] == 1 && r->dim[r->rank - 1] > 1;
+}
+
 /* Values behind `value` that would have to be kept so that it can be recomputed. */
 static void leaves_of(const Fuse *f, int value, Ints *leaves) {
   const Node *n = producer(f, value);
@@ -41,6 +47,7 @@ static void leaves_of(const Fuse *f, int value, Ints *leaves) {
     if (stands_anyway(f, root))
       continue;
     bool inside = can_recompute(f, root) && view_is_alias(f, n->in[i]) && !f->needed[root] &&
+                  !is_row_scalar(f, root, value) &&
                   !(uses_index(producer(f, root)->op) && bytes_of(f, root) != bytes_of(f, value));
     if (inside || f->inlined[root]) {
       leaves_of(f, root, leaves);
