@@ -59,11 +59,17 @@ static char *version_words(const Emit *e) {
                 p->versions, p->delay);
 }
 
+/* A path's last part: the text must not depend on where the model lies. */
+static const char *base(const char *path) {
+  const char *slash = strrchr(path, '/');
+  return slash ? slash + 1 : path;
+}
+
 static void print_header(Emit *e) {
   const StagePlan *s = &e->plan->stage[e->k->stage];
   const Plan *plan = e->plan;
   text_add(&e->out, "/* Stage %d of %d of %s (%s), compiled by pdc.\n *\n", e->k->stage, e->k->n_stages, comment_text(e->g->name),
-           comment_text(e->g->file ? e->g->file : e->g->name));
+           comment_text(e->g->file ? base(e->g->file) : e->g->name));
   for (int i = 0; i < plan->n_stages; i++)
     header_entry(e, format("Stage %d", i), format(i == e->k->stage ? "%s (this program)" : "%s", stage_range(e, i)));
   header_entry(e, "Batch", format("%" PRId64 " samples = %" PRId64 " x a microbatch of %" PRId64 "; schedule %s; at most %" PRId64
@@ -126,11 +132,26 @@ static void print_version(Emit *e) {
            e->p->delay ? "batch > DELAY ? batch - DELAY : 0" : "batch");
 }
 
+static bool some_kernel_uses(const Emit *e, int buffer) {
+  for (int list = 0; list < 2; list++) {
+    const Kernels *kernels = list ? &e->k->backward : &e->k->forward;
+    for (int i = 0; i < kernels->n; i++) {
+      KernelCall c = kernel_call(e->k, &kernels->at[i]);
+      for (int j = 0; j < c.buffers.n; j++)
+        if (c.buffers.at[j] == buffer)
+          return true;
+    }
+  }
+  return false;
+}
+
 /* The model's inputs that this stage reads, through `function`. */
 static void print_loads(Emit *e, int indent, const char *function, const char *k) {
   for (int i = 0; i < e->k->buffers.n; i++) {
     const Buffer *b = &e->k->buffers.at[i];
-    for (int j = 0; b->kind == BUFFER_INPUT && j < e->g->inputs.n; j++)
+    if (b->kind != BUFFER_INPUT || !some_kernel_uses(e, i))
+      continue;
+    for (int j = 0; j < e->g->inputs.n; j++)
       if (e->g->inputs.at[j].value == b->value)
         text_add(&e->out, "%*s%s(%d, %s, arena->inputs[k %% INPUT_SLOTS].%s);\n", indent, "", function, j, k, e->member[i]);
   }

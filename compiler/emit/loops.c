@@ -457,7 +457,7 @@ static void name_parameters(Printer *p) {
 
 static Printer printer(Text *out, const StageKernels *stage, const Kernel *k) {
   Printer p = {.out = out, .k = stage, .kernel = k, .call = loop_call(stage, k), .live = live_terms(k)};
-  static const char *const words[] = {"c", "l", "x", "row", "end", "j0"};
+  static const char *const words[] = {"c", "l", "row", "end", "j0"};
   size_t terms = (size_t)k->terms.n + 1;
   for (size_t i = 0; i < sizeof words / sizeof *words; i++)
     push(&p.taken, intern(words[i]));

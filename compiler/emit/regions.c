@@ -241,6 +241,12 @@ static int64_t saved_start(const Emit *e, int region) {
   return start;
 }
 
+static char *workspace_text(int64_t offset, bool operand) {
+  if (offset == 0)
+    return format("arena->workspace");
+  return format(operand ? "(arena->workspace + %" PRId64 ")" : "arena->workspace + %" PRId64, offset);
+}
+
 static void call_region(Text *out, Body *b, int region) {
   Emit *e = b->e;
   int family = e->family[region];
@@ -255,7 +261,7 @@ static void call_region(Text *out, Body *b, int region) {
     push(&list, internf("&g->%s", e->path[IN_GRADIENTS][region]));
   if (inner.uses[BUFFER_SAVED])
     push(&list, e->p->saved_slots > 1 ? internf("&s->%s", e->path[IN_SAVED][region])
-                                      : internf("(%s *)(arena->workspace + %" PRId64 ")", e->type[IN_SAVED][region], saved_start(e, region)));
+                                      : internf("(%s *)%s", e->type[IN_SAVED][region], workspace_text(saved_start(e, region), true)));
   for (int i = 0; i < inner.outside.n; i++)
     push(&list, b->text[stands_for[inner.outside.at[i]]]);
   for (int i = 0; i < inner.keys.n; i++) {
@@ -263,8 +269,8 @@ static void call_region(Text *out, Body *b, int region) {
     push(&list, internf("0x%016" PRIx64 "u", node_key(k->terms.at[inner.key_term.at[i]].node)));
   }
   if (inner.work)
-    push(&list, internf("arena->workspace + %" PRId64, (b->backward ? e->l->frame_backward : e->l->frame)[region] -
-                                                           e->l->section[SECTION_WORKSPACE].offset));
+    push(&list, intern(workspace_text((b->backward ? e->l->frame_backward : e->l->frame)[region] -
+                                          e->l->section[SECTION_WORKSPACE].offset, false)));
   const char *function = internf("%s_%s", e->prefix[family], b->backward ? "backward" : "forward");
   text_add(out, "\n  /* %s */\n", comment_text(e->k->regions.at[region].path));
   text_list(out, (int)strlen(function) + 3, format("  %s(", function), &list, ");\n");
