@@ -29,7 +29,7 @@ typedef struct Compilation {
 
 enum { N_RUNNERS_UP = 3 };
 
-/* ---- the peak memory of a planned stage, which the planner asks for -------------------------------- */
+/* ---- the peak memory of a planned stage, which the planner asks for -------------------------- */
 
 typedef struct Fused {
   int first_piece, end_piece, stage, n_stages, threads;
@@ -68,7 +68,7 @@ static int64_t stage_peak(void *context, const Plan *plan, int stage) {
   return allocate(fuse_stage(c, plan, stage), &programs[stage], &c->graph->train)->bytes;
 }
 
-/* ---- the passes: false after diagnostics ------------------------------------------------------------- */
+/* ---- the passes: false after diagnostics ----------------------------------------------------- */
 
 static bool run_parse(Compilation *c) {
   c->ast = parse_file(c->options.input);
@@ -134,7 +134,8 @@ static bool run_emit(Compilation *c) {
   const char *hash = sha256_hex(c->plan_json, strlen(c->plan_json));
   c->sources = alloc((size_t)c->plan->n_stages * sizeof *c->sources);
   for (int i = 0; i < c->plan->n_stages; i++)
-    c->sources[i] = emit_c(c->graph, &c->pieces, c->plan, c->kernels[i], &c->programs[i], c->layouts[i], hash);
+    c->sources[i] =
+        emit_c(c->graph, &c->pieces, c->plan, c->kernels[i], &c->programs[i], c->layouts[i], hash);
   return true;
 }
 
@@ -146,7 +147,7 @@ static bool run_build(Compilation *c) {
   return o->sources_only || cc_stages(o, &out);
 }
 
-/* ---- dumps and checks ---------------------------------------------------------------------------------- */
+/* ---- dumps and checks ------------------------------------------------------------------------ */
 
 static void dump_ast(Compilation *c, FILE *out) { ast_print(c->ast, out); }
 static void dump_graph(Compilation *c, FILE *out) { graph_dump(c->graph, out); }
@@ -194,7 +195,7 @@ static void verify_layouts(Compilation *c) {
     layout_verify(c->kernels[i], &c->programs[i], c->layouts[i]);
 }
 
-/* ---- the table of passes --------------------------------------------------------------------------------- */
+/* ---- the table of passes --------------------------------------------------------------------- */
 
 static const struct Pass {
   char letter; /* of -d */
@@ -263,7 +264,7 @@ static bool run_passes(Compilation *c, const char *last) {
   return true;
 }
 
-/* ---- commands ------------------------------------------------------------------------------------------------ */
+/* ---- commands -------------------------------------------------------------------------------- */
 
 static char *run_profile_program(void *context, const char *text) {
   const Compilation *c = context;
@@ -304,7 +305,9 @@ static bool run_command(Compilation *c) {
   const Options *o = &c->options;
   switch (o->command) {
   case COMMAND_EXPLAIN: return explain_code(o);
-  case COMMAND_REPORT: error_at(NO_SPAN, "PD0607", "'pdc report' is not in this version of pdc"); return false;
+  case COMMAND_REPORT:
+    error_at(NO_SPAN, "PD0607", "'pdc report' is not in this version of pdc");
+    return false;
   case COMMAND_PROFILE: return profile(c);
   case COMMAND_PLAN: return print_plans(c);
   case COMMAND_BUILD: break;

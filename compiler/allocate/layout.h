@@ -56,17 +56,18 @@ typedef struct Layout {
 
 Layout *allocate(const StageKernels *k, const Program *p, const Train *train);
 void layout_dump(const StageKernels *k, const Layout *l, FILE *out);
-void layout_verify(const StageKernels *k, const Program *p, const Layout *l); /* no overlap of what is alive together */
+/* Nothing overlaps what is alive together with it; else a bug. */
+void layout_verify(const StageKernels *k, const Program *p, const Layout *l);
 
 /* The member order of the structs: buffers of this kind by region, those of no region last. */
 Ints layout_members(const StageKernels *k, BufferKind kind);
 static inline int64_t buffer_bytes(const Buffer *b) {
   return (b->elements * 4 + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
-/* The point of a temporary's or saved value's first or last use when forward and backward are one timeline. */
+/* The points of a temporary's or saved value's first and last use, forward and backward as one timeline. */
 void layout_life(const StageKernels *k, const Buffer *b, int *first, int *last);
 
-/* ---- packing (pack.c) -------------------------------------------------------------------------- */
+/* ---- packing (pack.c) ------------------------------------------------------------------------ */
 
 typedef struct Item {
   int64_t bytes;   /* a multiple of ALIGNMENT */

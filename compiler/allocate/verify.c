@@ -14,8 +14,8 @@ void layout_dump(const StageKernels *k, const Layout *l, FILE *out) {
             l->frame_backward[i]);
   for (int i = 0; i < k->buffers.n; i++) {
     const Buffer *b = &k->buffers.at[i];
-    fprintf(out, "  %s %s region %d offset %" PRId64 " bytes %" PRId64 " stride %" PRId64 " copies %d\n", b->name,
-            b->comment, b->region, l->buffer[i].offset, b->elements * 4, l->buffer[i].stride,
+    fprintf(out, "  %s %s region %d offset %" PRId64 " bytes %" PRId64 " stride %" PRId64 " copies %d\n",
+            b->name, b->comment, b->region, l->buffer[i].offset, b->elements * 4, l->buffer[i].stride,
             l->buffer[i].copies);
   }
 }

@@ -5,10 +5,18 @@
 
 #include "plan/plan.h"
 
-/* ---- options (options.c) ------------------------------------------------------------------------- */
+/* ---- options (options.c) --------------------------------------------------------------------- */
 
 typedef enum { COMMAND_BUILD, COMMAND_PLAN, COMMAND_PROFILE, COMMAND_EXPLAIN, COMMAND_REPORT } Command;
-typedef enum { EMIT_NOTHING, EMIT_AST, EMIT_GRAPH, EMIT_KERNELS, EMIT_PLAN, EMIT_SCHEDULE, EMIT_SOURCE } EmitWhat;
+typedef enum {
+  EMIT_NOTHING,
+  EMIT_AST,
+  EMIT_GRAPH,
+  EMIT_KERNELS,
+  EMIT_PLAN,
+  EMIT_SCHEDULE,
+  EMIT_SOURCE
+} EmitWhat;
 typedef Vec(const char *) Strings;
 
 typedef struct Options {
@@ -28,7 +36,7 @@ typedef struct Options {
  * but not in this version is a diagnostic. */
 void options_read(Options *o, int argc, char **argv);
 
-/* ---- the output directory (output.c) ------------------------------------------------------------- */
+/* ---- the output directory (output.c) --------------------------------------------------------- */
 
 /* All of one build's texts. Paths of files are DIR/NAME. */
 typedef struct Output {
@@ -45,7 +53,7 @@ const char *base_name(const char *path);        /* "models/gpt.pdm": "gpt" */
  * Removes stage programs of an earlier build that had more stages. */
 bool output_write(const Options *o, const Output *out);
 
-/* ---- the C compiler (cc.c) ------------------------------------------------------------------------ */
+/* ---- the C compiler (cc.c) ------------------------------------------------------------------- */
 
 /* Compiles DIR/stage<i>.c into DIR/stage<i>, several at a time; false after diagnostics. With -### prints
  * the commands only. */

@@ -11,7 +11,8 @@
 
 /* The flags that make bits; nobody may change them. */
 static const char *const fixed_flags[] = {
-  "-std=gnu11", "-O3", "-march=native", "-ffp-contract=off", "-fno-math-errno", "-fopenmp", "-Wall", "-Wextra",
+    "-std=gnu11",      "-O3",      "-march=native", "-ffp-contract=off",
+    "-fno-math-errno", "-fopenmp", "-Wall",         "-Wextra",
 };
 
 static void add_words(Strings *command, const char *words) {
@@ -48,7 +49,9 @@ static Strings compile_command(const Options *o, const char *source, const char 
 
 static void show(const Strings *command) {
   for (int i = 0; i < command->n; i++) {
-    bool plain = command->at[i][strspn(command->at[i], "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./=+,:@%")] == 0;
+    bool plain =
+        command->at[i][strspn(
+            command->at[i], "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./=+,:@%")] == 0;
     fprintf(stderr, plain && command->at[i][0] ? "%s%s" : "%s\"%s\"", i ? " " : "", command->at[i]);
   }
   fprintf(stderr, "\n");

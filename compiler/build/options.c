@@ -19,45 +19,53 @@ typedef struct Option {
 
 #define AT(member) offsetof(Options, member)
 static const Option options[] = {
-  {"-o", "DIR", TEXT, AT(output), NULL, "output directory (default NAME.build); pdc profile: the file"},
-  {"-n", "N", COUNT, AT(plan.workers), NULL, "workers (ranks) to use"},
-  {"-D", "name=value", LIST, AT(define), NULL, "override a model attribute or train setting"},
-  {"-I", "DIR", LIST, AT(include), NULL, "where `use` looks"},
-  {"--schedule", "NAME", TEXT, AT(plan.schedule), NULL, "2bw, flush or sequential, instead of the model's `pipeline`"},
-  {"--stages", "S", COUNT, AT(plan.stages), NULL, "this many stages"},
-  {"--split", "PLACES", TEXT, AT(plan.split), NULL, "stages 1.. start here: \"h[3],h[6].ln_2,ln_f\""},
-  {"--microbatch", "B", COUNT, AT(plan.microbatch), NULL, "samples a microbatch"},
-  {"--recompute", "MODE", CHOICE, AT(plan.recompute), "off|on|auto", "on, off or auto: rerun forward in backward"},
-  {"--threads", "N", COUNT, AT(plan.threads), NULL, "threads a rank (default: processors over ranks)"},
-  {"--memory", "SIZE", BYTES, AT(plan.memory), NULL, "a device's, as 16GiB (default: the machine's)"},
-  {"--profile", "FILE", TEXT, AT(plan.profile), NULL, "measured costs, from pdc profile"},
-  {"--plan", "FILE", TEXT, AT(plan.plan), NULL, "use this (edited) plan"},
-  {"--emit", "WHAT", CHOICE, AT(emit), "|ast|graph|kernels|plan|schedule|source", "print ast, graph, kernels, plan, schedule or source, and stop"},
-  {"-S", NULL, FLAG, AT(sources_only), NULL, "stop after writing sources"},
-  {"-d", "LETTERS", TEXT, AT(dump), NULL, "dump after these passes (--help lists them) to stderr"},
-  {"--stop-after", "PASS", TEXT, AT(stop_after), NULL, "stop after this pass"},
-  {"--time-passes", NULL, FLAG, AT(time_passes), NULL, "how long each pass took"},
-  {"--verify-each", NULL, FLAG, AT(verify_each), NULL, "check every structure after the pass that makes it"},
-  {"--cc", "CMD", TEXT, AT(cc), NULL, "C compiler (default: the one pdc was built with)"},
-  {"-v", NULL, FLAG, AT(verbose), NULL, "show commands"},
-  {"-###", NULL, FLAG, AT(dry_run), NULL, "show commands, run none"},
-  {"--diagnostics", "FORM", SPECIAL, 0, NULL, "text or json"},
-  {"-Werror", NULL, SPECIAL, 0, NULL, "warnings are errors"},
-  {"-fsyntax-only", NULL, FLAG, AT(syntax_only), NULL, "only check the model"},
-  {"-MD", NULL, FLAG, AT(dependencies), NULL, "write DIR/NAME.d, the files the model was read from"},
-  {"-h", NULL, SPECIAL, 0, NULL, NULL},
-  {"--help", NULL, SPECIAL, 0, NULL, "print this"},
-  {"--version", NULL, SPECIAL, 0, NULL, "print the version"},
-  {"--replicas", "R", NOT_YET, 0, NULL, NULL},
-  {"--cluster", "FILE", NOT_YET, 0, NULL, NULL},
-  {"--target", "c", SPECIAL, 0, NULL, NULL},
-  {"--arch", "ARCH", NOT_YET, 0, NULL, NULL},
-  {"--precision", "f32", SPECIAL, 0, NULL, NULL},
+    {"-o", "DIR", TEXT, AT(output), NULL, "output directory (default NAME.build); pdc profile: the file"},
+    {"-n", "N", COUNT, AT(plan.workers), NULL, "workers (ranks) to use"},
+    {"-D", "name=value", LIST, AT(define), NULL, "override a model attribute or train setting"},
+    {"-I", "DIR", LIST, AT(include), NULL, "where `use` looks"},
+    {"--schedule", "NAME", TEXT, AT(plan.schedule), NULL,
+     "2bw, flush or sequential, instead of the model's `pipeline`"},
+    {"--stages", "S", COUNT, AT(plan.stages), NULL, "this many stages"},
+    {"--split", "PLACES", TEXT, AT(plan.split), NULL, "stages 1.. start here: \"h[3],h[6].ln_2,ln_f\""},
+    {"--microbatch", "B", COUNT, AT(plan.microbatch), NULL, "samples a microbatch"},
+    {"--recompute", "MODE", CHOICE, AT(plan.recompute), "off|on|auto",
+     "on, off or auto: rerun forward in backward"},
+    {"--threads", "N", COUNT, AT(plan.threads), NULL, "threads a rank (default: processors over ranks)"},
+    {"--memory", "SIZE", BYTES, AT(plan.memory), NULL, "a device's, as 16GiB (default: the machine's)"},
+    {"--profile", "FILE", TEXT, AT(plan.profile), NULL, "measured costs, from pdc profile"},
+    {"--plan", "FILE", TEXT, AT(plan.plan), NULL, "use this (edited) plan"},
+    {"--emit", "WHAT", CHOICE, AT(emit), "|ast|graph|kernels|plan|schedule|source",
+     "print ast, graph, kernels, plan, schedule or source, and stop"},
+    {"-S", NULL, FLAG, AT(sources_only), NULL, "stop after writing sources"},
+    {"-d", "LETTERS", TEXT, AT(dump), NULL, "dump after these passes (--help lists them) to stderr"},
+    {"--stop-after", "PASS", TEXT, AT(stop_after), NULL, "stop after this pass"},
+    {"--time-passes", NULL, FLAG, AT(time_passes), NULL, "how long each pass took"},
+    {"--verify-each", NULL, FLAG, AT(verify_each), NULL,
+     "check every structure after the pass that makes it"},
+    {"--cc", "CMD", TEXT, AT(cc), NULL, "C compiler (default: the one pdc was built with)"},
+    {"-v", NULL, FLAG, AT(verbose), NULL, "show commands"},
+    {"-###", NULL, FLAG, AT(dry_run), NULL, "show commands, run none"},
+    {"--diagnostics", "FORM", SPECIAL, 0, NULL, "text or json"},
+    {"-Werror", NULL, SPECIAL, 0, NULL, "warnings are errors"},
+    {"-fsyntax-only", NULL, FLAG, AT(syntax_only), NULL, "only check the model"},
+    {"-MD", NULL, FLAG, AT(dependencies), NULL, "write DIR/NAME.d, the files the model was read from"},
+    {"-h", NULL, SPECIAL, 0, NULL, NULL},
+    {"--help", NULL, SPECIAL, 0, NULL, "print this"},
+    {"--version", NULL, SPECIAL, 0, NULL, "print the version"},
+    {"--replicas", "R", NOT_YET, 0, NULL, NULL},
+    {"--cluster", "FILE", NOT_YET, 0, NULL, NULL},
+    {"--target", "c", SPECIAL, 0, NULL, NULL},
+    {"--arch", "ARCH", NOT_YET, 0, NULL, NULL},
+    {"--precision", "f32", SPECIAL, 0, NULL, NULL},
 };
 enum { N_OPTIONS = sizeof options / sizeof *options };
 
-static const struct { const char *name; Command command; } commands[] = {
-  {"plan", COMMAND_PLAN}, {"profile", COMMAND_PROFILE}, {"explain", COMMAND_EXPLAIN}, {"report", COMMAND_REPORT},
+static const struct { const char *name; Command command;
+} commands[] = {
+    {"plan", COMMAND_PLAN},
+    {"profile", COMMAND_PROFILE},
+    {"explain", COMMAND_EXPLAIN},
+    {"report", COMMAND_REPORT},
 };
 
 __attribute__((format(printf, 1, 2))) _Noreturn static void usage(const char *format_, ...) {
@@ -65,7 +73,8 @@ __attribute__((format(printf, 1, 2))) _Noreturn static void usage(const char *fo
   va_start(args, format_);
   fprintf(stderr, "pdc: error: ");
   vfprintf(stderr, format_, args);
-  fprintf(stderr, "\nusage: pdc [plan|profile|report|explain] [options] model.pdm; 'pdc --help' lists the options\n");
+  fprintf(stderr,
+          "\nusage: pdc [plan|profile|report|explain] [options] model.pdm; 'pdc --help' lists the options\n");
   va_end(args);
   exit(2);
 }
@@ -77,7 +86,8 @@ static void print_help(void) {
          "       pdc explain PD0301                 a page about one diagnostic\n\n");
   for (int i = 0; i < N_OPTIONS; i++)
     if (options[i].help)
-      printf("  %-22s%s\n", format("%s %s", options[i].name, options[i].argument ? options[i].argument : ""), options[i].help);
+      printf("  %-22s%s\n", format("%s %s", options[i].name, options[i].argument ? options[i].argument : ""),
+             options[i].help);
   printf("\npasses and their letters: parse p, elaborate e, autodiff a, simplify s, cut c, plan l, fuse f,\n"
          "schedule t, allocate m, emit o, build b\n");
 }

@@ -28,38 +28,40 @@ static bool write_text(const Output *out, const char *name, const char *text) {
 }
 
 /* Finds its rank under Open MPI, MPICH and Slurm and becomes that rank's stage program. */
-static const char launcher[] =
-  "#!/bin/sh\n"
-  "# Starts one rank of a training run: finds this process's rank under Open MPI, MPICH or Slurm and becomes that\n"
-  "# rank's stage program. One rank runs one stage.\n"
-  "stages=%d\n"
-  "case $0 in\n"
-  "*/*) directory=${0%%/*} ;;\n"
-  "*) directory=. ;;\n"
-  "esac\n"
-  "if [ -n \"$OMPI_COMM_WORLD_RANK\" ]; then\n"
-  "  rank=$OMPI_COMM_WORLD_RANK ranks=$OMPI_COMM_WORLD_SIZE\n"
-  "elif [ -n \"$PMI_RANK\" ]; then\n"
-  "  rank=$PMI_RANK ranks=$PMI_SIZE\n"
-  "elif [ -n \"$PMIX_RANK\" ] && [ -n \"$SLURM_NTASKS\" ]; then\n"
-  "  rank=$PMIX_RANK ranks=$SLURM_NTASKS\n"
-  "elif [ -n \"$SLURM_PROCID\" ]; then\n"
-  "  rank=$SLURM_PROCID ranks=$SLURM_NTASKS\n"
-  "else\n"
-  "  rank=0 ranks=1\n"
-  "fi\n"
-  "if [ \"$ranks\" != \"$stages\" ]; then\n"
-  "  if [ \"$rank\" = 0 ]; then\n"
-  "    echo \"pd: rank 0: this plan has $stages stage(s), each on one rank, but the launch has $ranks rank(s):\" \\\n"
-  "         \"use 'mpirun -n $stages $0 ...'\" >&2\n"
-  "  fi\n"
-  "  exit 1\n"
-  "fi\n"
-  "exec \"$directory/stage$rank\" \"$@\"\n";
+static const char launcher[] = "#!/bin/sh\n"
+                               "# Starts one rank of a training run: finds this process's rank under Open "
+                               "MPI, MPICH or Slurm and becomes that\n"
+                               "# rank's stage program. One rank runs one stage.\n"
+                               "stages=%d\n"
+                               "case $0 in\n"
+                               "*/*) directory=${0%%/*} ;;\n"
+                               "*) directory=. ;;\n"
+                               "esac\n"
+                               "if [ -n \"$OMPI_COMM_WORLD_RANK\" ]; then\n"
+                               "  rank=$OMPI_COMM_WORLD_RANK ranks=$OMPI_COMM_WORLD_SIZE\n"
+                               "elif [ -n \"$PMI_RANK\" ]; then\n"
+                               "  rank=$PMI_RANK ranks=$PMI_SIZE\n"
+                               "elif [ -n \"$PMIX_RANK\" ] && [ -n \"$SLURM_NTASKS\" ]; then\n"
+                               "  rank=$PMIX_RANK ranks=$SLURM_NTASKS\n"
+                               "elif [ -n \"$SLURM_PROCID\" ]; then\n"
+                               "  rank=$SLURM_PROCID ranks=$SLURM_NTASKS\n"
+                               "else\n"
+                               "  rank=0 ranks=1\n"
+                               "fi\n"
+                               "if [ \"$ranks\" != \"$stages\" ]; then\n"
+                               "  if [ \"$rank\" = 0 ]; then\n"
+                               "    echo \"pd: rank 0: this plan has $stages stage(s), each on one rank, but "
+                               "the launch has $ranks rank(s):\" \\\n"
+                               "         \"use 'mpirun -n $stages $0 ...'\" >&2\n"
+                               "  fi\n"
+                               "  exit 1\n"
+                               "fi\n"
+                               "exec \"$directory/stage$rank\" \"$@\"\n";
 
 static bool write_launcher(const Output *out) {
   const char *path = format("%s/train", out->directory);
-  return write_text(out, "train", format(launcher, out->n_stages)) && (chmod(path, 0755) == 0 || cannot_write(path));
+  return write_text(out, "train", format(launcher, out->n_stages)) &&
+         (chmod(path, 0755) == 0 || cannot_write(path));
 }
 
 /* In the order of ranks. Open MPI splits its lines at spaces and knows no quotes. */

@@ -46,7 +46,7 @@ static int64_t take_axis(Axes *a, int64_t stride[MAX_PLACES]) {
   return a->count[a->n];
 }
 
-/* ---- matrix products ---------------------------------------------------------------------------------- */
+/* ---- matrix products ------------------------------------------------------------------------- */
 
 typedef struct Matmul {
   struct pd_matmul_shape shape;
@@ -102,7 +102,8 @@ static Matmul describe_product(const Kernel *k) {
   const Place *places[] = {a, weight || b->rank == 2 ? NULL : b, c};
   int64_t stride[MAX_PLACES];
   x.outer = merge_axes(places, 3, leading, a->dim);
-  *s = (struct pd_matmul_shape){.batch = 1, .k = a->dim[n - 1], .n = b->dim[b->rank - 1], .bias = k->bias >= 0};
+  *s = (struct pd_matmul_shape){
+      .batch = 1, .k = a->dim[n - 1], .n = b->dim[b->rank - 1], .bias = k->bias >= 0};
   s->a_column = a->stride[n - 1];
   s->b_row = b->stride[b->rank - 2];
   s->b_column = b->stride[b->rank - 1];
@@ -147,27 +148,39 @@ static Matmul describe_matmul(const Kernel *k) {
 }
 
 /* Whether it is made in two forms, one that overwrites c and one that adds to it. */
-static bool two_forms(const Kernel *k, const Matmul *x) { return k->accumulate || (x->sums && x->outer.n > 0); }
+static bool two_forms(const Kernel *k, const Matmul *x) {
+  return k->accumulate || (x->sums && x->outer.n > 0);
+}
 
 static void matmul_object(Text *out, const StageKernels *stage, const Kernel *k, const char *object) {
   Matmul x = describe_matmul(k);
   (void)stage;
-  text_add(out, two_forms(k, &x) ? "static struct pd_matmul *%s[2];" : "static struct pd_matmul *%s;", object);
+  text_add(out, two_forms(k, &x) ? "static struct pd_matmul *%s[2];" : "static struct pd_matmul *%s;",
+           object);
   text_add(out, " /* ");
   if (x.shape.batch > 1)
     text_add(out, "%" PRId64 " x ", x.shape.batch);
-  text_add(out, "[%" PRId64 ", %" PRId64 "] @ [%" PRId64 ", %" PRId64 "]%s */\n", x.shape.m, x.shape.k, x.shape.k, x.shape.n,
-           x.shape.bias ? " + bias" : "");
+  text_add(out, "[%" PRId64 ", %" PRId64 "] @ [%" PRId64 ", %" PRId64 "]%s */\n", x.shape.m, x.shape.k,
+           x.shape.k, x.shape.n, x.shape.bias ? " + bias" : "");
 }
 
 static void matmul_setup(Text *out, const StageKernels *stage, const Kernel *k, const char *object) {
   Matmul x = describe_matmul(k);
   const struct pd_matmul_shape *s = &x.shape;
-  const struct { const char *name; int64_t value; bool shown; } field[] = {
-    {"batch", s->batch, true}, {"m", s->m, true}, {"n", s->n, true}, {"k", s->k, true},
-    {"a_batch", s->a_batch, s->batch > 1}, {"b_batch", s->b_batch, s->batch > 1}, {"c_batch", s->c_batch, s->batch > 1},
-    {"a_row", s->a_row, true}, {"a_column", s->a_column, true}, {"b_row", s->b_row, true},
-    {"b_column", s->b_column, true}, {"c_row", s->c_row, true},
+  const struct { const char *name; int64_t value; bool shown;
+  } field[] = {
+      {"batch", s->batch, true},
+      {"m", s->m, true},
+      {"n", s->n, true},
+      {"k", s->k, true},
+      {"a_batch", s->a_batch, s->batch > 1},
+      {"b_batch", s->b_batch, s->batch > 1},
+      {"c_batch", s->c_batch, s->batch > 1},
+      {"a_row", s->a_row, true},
+      {"a_column", s->a_column, true},
+      {"b_row", s->b_row, true},
+      {"b_column", s->b_column, true},
+      {"c_row", s->c_row, true},
   };
   bool two = two_forms(k, &x);
   Names list = {0};
@@ -181,8 +194,11 @@ static void matmul_setup(Text *out, const StageKernels *stage, const Kernel *k, 
     push(&list, intern(".accumulate = !first"));
   if (two)
     text_add(out, "  for (int first = 0; first < 2; first++)\n");
-  text_list(out, two ? 8 : 6, format(two ? "    %s[first] = pd_matmul_new((struct pd_matmul_shape){"
-                                         : "  %s = pd_matmul_new((struct pd_matmul_shape){", object), &list, "});\n");
+  text_list(out, two ? 8 : 6,
+            format(two ? "    %s[first] = pd_matmul_new((struct pd_matmul_shape){"
+                       : "  %s = pd_matmul_new((struct pd_matmul_shape){",
+                   object),
+            &list, "});\n");
 }
 
 /* Loops over outer axes; "o0", "o1" are their indices. */
@@ -246,7 +262,7 @@ static int64_t matmul_scratch(const StageKernels *stage, const Kernel *k) {
   return bytes;
 }
 
-/* ---- attention ------------------------------------------------------------------------------------------ */
+/* ---- attention ------------------------------------------------------------------------------- */
 
 static bool is_backward_attention(const Kernel *k) { return k->node->op == &op_attention_gradient; }
 
@@ -254,9 +270,14 @@ static struct pd_attention describe_attention(const Kernel *k) {
   const Place *q = &k->in.at[0], *key = &k->in.at[1];
   int n = q->rank;
   struct pd_attention a = {
-    .batch = n == 4 ? q->dim[0] : 1, .heads = q->dim[n - 3], .kv_heads = key->dim[n - 3], .length = q->dim[n - 2],
-    .kv_length = key->dim[n - 2], .size = q->dim[n - 1], .causal = node_int(k->node, "causal") != 0,
-    .scale = (float)node_number(k->node, "scale"),
+      .batch = n == 4 ? q->dim[0] : 1,
+      .heads = q->dim[n - 3],
+      .kv_heads = key->dim[n - 3],
+      .length = q->dim[n - 2],
+      .kv_length = key->dim[n - 2],
+      .size = q->dim[n - 1],
+      .causal = node_int(k->node, "causal") != 0,
+      .scale = (float)node_number(k->node, "scale"),
   };
   const Place *place[8] = {q, key, &k->in.at[2]};
   if (is_backward_attention(k)) {
@@ -306,13 +327,13 @@ static void attention_object(Text *out, const StageKernels *stage, const Kernel 
   memcpy(stride[6], &a.dv, sizeof stride[6]);
   memcpy(stride[7], &a.d_o, sizeof stride[7]);
   for (int i = 0; i < (is_backward_attention(k) ? 8 : 4); i++)
-    text_add(out, "%s.%s = {%" PRId64 ", %" PRId64 ", %" PRId64 "},", i == 4 ? "\n  " : " ", names[i], stride[i][0],
-             stride[i][1], stride[i][2]);
+    text_add(out, "%s.%s = {%" PRId64 ", %" PRId64 ", %" PRId64 "},", i == 4 ? "\n  " : " ", names[i],
+             stride[i][0], stride[i][1], stride[i][2]);
   text_add(out, "\n};\n");
 }
 
-static void attention_call(Text *out, int indent, const StageKernels *stage, const Kernel *k, const char *object,
-                           BufferText text, void *context) {
+static void attention_call(Text *out, int indent, const StageKernels *stage, const Kernel *k,
+                           const char *object, BufferText text, void *context) {
   (void)stage;
   Names list = {0};
   push(&list, internf("&%s", object));
@@ -330,7 +351,7 @@ static int64_t attention_scratch(const StageKernels *stage, const Kernel *k) {
   return (int64_t)pd_attention_scratch(&a, stage->threads);
 }
 
-/* ---- rows of a table ---------------------------------------------------------------------------------------- */
+/* ---- rows of a table ------------------------------------------------------------------------- */
 
 /* The rows of `values` (all axes but the last) beside their tokens. */
 static Axes gather_rows(const Place *tokens, const Place *values, int64_t *rows, int64_t *stride) {
@@ -381,13 +402,14 @@ static void gather_gradient_call(Text *out, int indent, const StageKernels *stag
   text_list(out, at + 19, format("%*spd_gather_gradient(", at, ""), &list, ");\n");
 }
 
-/* ---- the table of calls ---------------------------------------------------------------------------------------- */
+/* ---- the table of calls ---------------------------------------------------------------------- */
 
 typedef struct CallPrinter {
   const Op *op;
   void (*object)(Text *, const StageKernels *, const Kernel *, const char *object);
   void (*setup)(Text *, const StageKernels *, const Kernel *, const char *object);
-  void (*call)(Text *, int indent, const StageKernels *, const Kernel *, const char *object, BufferText, void *);
+  void (*call)(Text *, int indent, const StageKernels *, const Kernel *, const char *object, BufferText,
+               void *);
   int64_t (*scratch)(const StageKernels *, const Kernel *);
 } CallPrinter;
 

@@ -5,13 +5,14 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* ---- the header comment --------------------------------------------------------------------------------- */
+/* ---- the header comment ---------------------------------------------------------------------- */
 
 static char *milliseconds(double seconds) { return format("%.3g ms", 1e3 * seconds); }
 
 static char *stage_range(const Emit *e, int stage) {
   const StagePlan *s = &e->plan->stage[stage];
-  Name first = e->pieces->at[s->first_piece].name, last = piece_last_instance(e->g, e->pieces, s->end_piece - 1);
+  Name first = e->pieces->at[s->first_piece].name,
+       last = piece_last_instance(e->g, e->pieces, s->end_piece - 1);
   return format("%s .. %s", comment_text(first), comment_text(last));
 }
 
@@ -53,10 +54,13 @@ static void header_entry(Emit *e, const char *label, const char *text) {
 static char *version_words(const Emit *e) {
   const Program *p = e->p;
   if (p->delay == 0)
-    return format("one version; batch t uses W(t), and update t makes W(t + 1) = optimizer(W(t), its gradient)");
-  return format("%d versions; batch t runs forward and backward with W(max(t - %" PRId64 ", 0)), and update t makes W(t + 1) = "
-                "optimizer(W(t), that gradient) in the place of the oldest version, so that the pipeline never drains",
-                p->versions, p->delay);
+    return format(
+        "one version; batch t uses W(t), and update t makes W(t + 1) = optimizer(W(t), its gradient)");
+  return format(
+      "%d versions; batch t runs forward and backward with W(max(t - %" PRId64
+      ", 0)), and update t makes W(t + 1) = "
+      "optimizer(W(t), that gradient) in the place of the oldest version, so that the pipeline never drains",
+      p->versions, p->delay);
 }
 
 /* A path's last part: the text must not depend on where the model lies. */
@@ -68,39 +72,55 @@ static const char *base(const char *path) {
 static void print_header(Emit *e) {
   const StagePlan *s = &e->plan->stage[e->k->stage];
   const Plan *plan = e->plan;
-  text_add(&e->out, "/* Stage %d of %d of %s (%s), compiled by pdc.\n *\n", e->k->stage, e->k->n_stages, comment_text(e->g->name),
-           comment_text(e->g->file ? base(e->g->file) : e->g->name));
+  text_add(&e->out, "/* Stage %d of %d of %s (%s), compiled by pdc.\n *\n", e->k->stage, e->k->n_stages,
+           comment_text(e->g->name), comment_text(e->g->file ? base(e->g->file) : e->g->name));
   for (int i = 0; i < plan->n_stages; i++)
-    header_entry(e, format("Stage %d", i), format(i == e->k->stage ? "%s (this program)" : "%s", stage_range(e, i)));
-  header_entry(e, "Batch", format("%" PRId64 " samples = %" PRId64 " x a microbatch of %" PRId64 "; schedule %s; at most %" PRId64
-                                  " in flight here", plan->batch, plan->microbatches, plan->microbatch,
-                                  plan->schedule, e->p->in_flight));
+    header_entry(e, format("Stage %d", i),
+                 format(i == e->k->stage ? "%s (this program)" : "%s", stage_range(e, i)));
+  header_entry(e, "Batch",
+               format("%" PRId64 " samples = %" PRId64 " x a microbatch of %" PRId64
+                      "; schedule %s; at most %" PRId64 " in flight here",
+                      plan->batch, plan->microbatches, plan->microbatch, plan->schedule, e->p->in_flight));
   header_entry(e, "Weights", version_words(e));
-  header_entry(e, "Planned", format("forward %s, backward %s a microbatch, update %s, a batch %s (%s)%s",
-                                    milliseconds(s->forward_seconds), milliseconds(s->backward_seconds),
-                                    milliseconds(s->update_seconds), milliseconds(plan->batch_seconds), plan->costs ? plan->costs : "counted",
-                                    e->k->recompute ? "; the backward pass reruns the forward pass" : ""));
+  header_entry(e, "Planned",
+               format("forward %s, backward %s a microbatch, update %s, a batch %s (%s)%s",
+                      milliseconds(s->forward_seconds), milliseconds(s->backward_seconds),
+                      milliseconds(s->update_seconds), milliseconds(plan->batch_seconds),
+                      plan->costs ? plan->costs : "counted",
+                      e->k->recompute ? "; the backward pass reruns the forward pass" : ""));
   header_entry(e, "Memory", format("%s: %s", bytes_text(e->l->bytes), sections_text(e)));
-  text_add(&e->out, " *\n * From top to bottom: memory, fused loops, blocks, one microbatch forward and backward, the update, and in\n"
+  text_add(&e->out, " *\n * From top to bottom: memory, fused loops, blocks, one microbatch forward and "
+                    "backward, the update, and in\n"
                     " * main() the pipeline. */\n");
 }
 
 static void print_constants(Emit *e) {
   const Program *p = e->p;
-  text_add(&e->out, "#include <math.h>\n#include <stddef.h>\n#include <string.h>\n\n#include \"kernels/pd_lanes.h\"\n#include \"pd_runtime.h\"\n\nenum {\n");
+  text_add(&e->out, "#include <math.h>\n#include <stddef.h>\n#include <string.h>\n\n#include "
+                    "\"kernels/pd_lanes.h\"\n#include \"pd_runtime.h\"\n\nenum {\n");
   text_add(&e->out, "  MICROBATCH = %" PRId64 ",     /* samples */\n", e->k->microbatch);
   text_add(&e->out, "  MICROBATCHES = %" PRId64 ",   /* of a batch: an update */\n", p->period);
-  text_add(&e->out, "  IN_FLIGHT = %" PRId64 ",      /* microbatches between their forward and their backward here, at most */\n", p->in_flight);
+  text_add(&e->out,
+           "  IN_FLIGHT = %" PRId64
+           ",      /* microbatches between their forward and their backward here, at most */\n",
+           p->in_flight);
   text_add(&e->out, "  VERSIONS = %d,       /* of the weights */\n", p->versions);
-  text_add(&e->out, "  DELAY = %" PRId64 ",          /* updates between the version a batch uses and the newest */\n", p->delay);
-  text_add(&e->out, "  LAG = %" PRId64 ",            /* microbatches between a batch's last backward and its update */\n", p->lag);
+  text_add(&e->out,
+           "  DELAY = %" PRId64 ",          /* updates between the version a batch uses and the newest */\n",
+           p->delay);
+  text_add(&e->out,
+           "  LAG = %" PRId64
+           ",            /* microbatches between a batch's last backward and its update */\n",
+           p->lag);
   text_add(&e->out, "  ACCUMULATORS = %d,   /* sets of gradients */\n", p->accumulators);
-  text_add(&e->out, "  INPUT_SLOTS = %d,    /* microbatch k uses slot k %% slots, here and below */\n", p->input_slots);
-  text_add(&e->out, "  RECEIVED_SLOTS = %d,\n  SENT_SLOTS = %d,\n  GRADIENT_SLOTS = %d,\n  SAVED_SLOTS = %d\n};\n\n", p->received_slots,
-           p->sent_slots, p->gradient_slots, p->saved_slots);
+  text_add(&e->out, "  INPUT_SLOTS = %d,    /* microbatch k uses slot k %% slots, here and below */\n",
+           p->input_slots);
+  text_add(&e->out,
+           "  RECEIVED_SLOTS = %d,\n  SENT_SLOTS = %d,\n  GRADIENT_SLOTS = %d,\n  SAVED_SLOTS = %d\n};\n\n",
+           p->received_slots, p->sent_slots, p->gradient_slots, p->saved_slots);
 }
 
-/* ---- a microbatch ------------------------------------------------------------------------------------------ */
+/* ---- a microbatch ---------------------------------------------------------------------------- */
 
 /* The values a pass is called with, in the order of its parameters. */
 static Names pass_arguments(Emit *e, bool backward, const char *weights, bool recomputing) {
@@ -111,7 +131,8 @@ static Names pass_arguments(Emit *e, bool backward, const char *weights, bool re
                        : !strcmp(n, "in")       ? "&arena->inputs[k % INPUT_SLOTS]"
                        : !strcmp(n, "received") ? "&arena->received[k % RECEIVED_SLOTS]"
                        : !strcmp(n, "s")        ? "&arena->saved[k % SAVED_SLOTS]"
-                       : !strcmp(n, "sent")     ? (recomputing ? "&arena->sent[SENT_SLOTS]" : "&arena->sent[k % SENT_SLOTS]")
+                       : !strcmp(n, "sent")
+                           ? (recomputing ? "&arena->sent[SENT_SLOTS]" : "&arena->sent[k % SENT_SLOTS]")
                        : !strcmp(n, "gradients_received") ? "&arena->gradients_received[k % GRADIENT_SLOTS]"
                        : !strcmp(n, "gradients_sent")     ? "&arena->gradients_sent[k % GRADIENT_SLOTS]"
                        : !strcmp(n, "g")                  ? "&arena->gradients[batch % ACCUMULATORS]"
@@ -126,9 +147,12 @@ static const char used_weights[] = "&arena->weights[version(k) % VERSIONS]";
 static void print_version(Emit *e) {
   if (!pass_uses(e, false, BUFFER_WEIGHT) && !pass_uses(e, true, BUFFER_WEIGHT))
     return;
-  text_add(&e->out, "/* The version of the weights that microbatch k uses, forward and backward: that of its batch");
+  text_add(&e->out,
+           "/* The version of the weights that microbatch k uses, forward and backward: that of its batch");
   text_add(&e->out, e->p->delay ? ", DELAY ago. */\n" : ". */\n");
-  text_add(&e->out, "static int64_t version(int64_t k) {\n  const int64_t batch = (k - 1) / MICROBATCHES;\n  return %s;\n}\n\n",
+  text_add(&e->out,
+           "static int64_t version(int64_t k) {\n  const int64_t batch = (k - 1) / MICROBATCHES;\n  return "
+           "%s;\n}\n\n",
            e->p->delay ? "batch > DELAY ? batch - DELAY : 0" : "batch");
 }
 
@@ -153,7 +177,8 @@ static void print_loads(Emit *e, int indent, const char *function, const char *k
       continue;
     for (int j = 0; j < e->g->inputs.n; j++)
       if (e->g->inputs.at[j].value == b->value)
-        text_add(&e->out, "%*s%s(%d, %s, arena->inputs[k %% INPUT_SLOTS].%s);\n", indent, "", function, j, k, e->member[i]);
+        text_add(&e->out, "%*s%s(%d, %s, arena->inputs[k %% INPUT_SLOTS].%s);\n", indent, "", function, j, k,
+                 e->member[i]);
   }
 }
 
@@ -161,15 +186,16 @@ static void print_losses(Emit *e, int indent, const char *function, const char *
   for (int i = 0; i < e->k->buffers.n; i++) {
     const Buffer *b = &e->k->buffers.at[i];
     if (b->kind == BUFFER_LOSS)
-      text_add(&e->out, "%*s%s(%d, %s, arena->losses.%s, %s);\n", indent, "", function, b->loss, k, e->member[i],
-               array_text(e, b));
+      text_add(&e->out, "%*s%s(%d, %s, arena->losses.%s, %s);\n", indent, "", function, b->loss, k,
+               e->member[i], array_text(e, b));
   }
 }
 
 static void print_call_pass(Emit *e, int indent, bool backward, const char *weights, bool recomputing) {
   Names list = pass_arguments(e, backward, weights, recomputing);
   const char *function = backward ? "backward_pass" : "forward_pass";
-  text_list(&e->out, indent + (int)strlen(function) + 1, format("%*s%s(", indent, "", function), &list, ");\n");
+  text_list(&e->out, indent + (int)strlen(function) + 1, format("%*s%s(", indent, "", function), &list,
+            ");\n");
 }
 
 static void print_emulation(Emit *e, const char *field) {
@@ -219,12 +245,14 @@ static void print_microbatch(Emit *e) {
   text_add(&e->out, "}\n\n");
 }
 
-/* ---- the update -------------------------------------------------------------------------------------------------- */
+/* ---- the update ------------------------------------------------------------------------------ */
 
 static void print_validate(Emit *e) {
-  text_add(&e->out, "/* Forward only, with the newest weights, in the slots of microbatch k, which has just gone backward. */\n");
+  text_add(&e->out, "/* Forward only, with the newest weights, in the slots of microbatch k, which has just "
+                    "gone backward. */\n");
   bool weights = pass_uses(e, false, BUFFER_WEIGHT);
-  text_add(&e->out, "static void validate(%sint64_t k) {\n  for (int64_t v = 1; pd_validation_next(v); v++) {\n",
+  text_add(&e->out,
+           "static void validate(%sint64_t k) {\n  for (int64_t v = 1; pd_validation_next(v); v++) {\n",
            weights ? "const struct weights *w, " : "");
   if (e->k->received.n)
     text_add(&e->out, "    pd_validation_receive(v, k %% RECEIVED_SLOTS);\n");
@@ -243,7 +271,8 @@ static void print_optimizer(Emit *e) {
   push(&list, intern("scale"));
   push(&list, intern("from"));
   push(&list, intern("to"));
-  push(&list, intern(e->l->section[SECTION_GRADIENTS].copies ? "&arena->gradients[t % ACCUMULATORS]" : "NULL"));
+  push(&list,
+       intern(e->l->section[SECTION_GRADIENTS].copies ? "&arena->gradients[t % ACCUMULATORS]" : "NULL"));
   push(&list, intern(e->l->n_moments ? "&arena->moments[0]" : "NULL"));
   if (adamw)
     push(&list, intern("&arena->moments[1]"));
@@ -254,8 +283,10 @@ static void print_update(Emit *e) {
   bool weights = e->l->section[SECTION_WEIGHTS].copies > 0, validates = pass_uses(e, false, BUFFER_WEIGHT);
   print_validate(e);
   if (e->p->versions > 1)
-    text_add(&e->out, "/* Update t: W(t + 1) is written over the oldest version, which no microbatch will use again: batch t's\n"
-                      " * backward passes were its last readers. k: the microbatch that went backward last. */\n");
+    text_add(&e->out,
+             "/* Update t: W(t + 1) is written over the oldest version, which no microbatch will use again: "
+             "batch t's\n"
+             " * backward passes were its last readers. k: the microbatch that went backward last. */\n");
   else
     text_add(&e->out, "/* Update t, in place. k: the microbatch that went backward last. */\n");
   text_add(&e->out, "static void update(int64_t t, int64_t k) {\n");
@@ -269,7 +300,7 @@ static void print_update(Emit *e) {
   text_add(&e->out, "  if (pd_updated(t))\n    validate(%sk);\n}\n\n", validates ? "to, " : "");
 }
 
-/* ---- the pipeline --------------------------------------------------------------------------------------------------- */
+/* ---- the pipeline ---------------------------------------------------------------------------- */
 
 static void print_action(Emit *e, int indent, Action a) {
   static const char *const texts[] = {
@@ -308,7 +339,8 @@ static void print_loop_of(Emit *e, int indent, int i) {
   char *title = format("%s: %s", l->name, l->comment);
   if (title[0] >= 'a' && title[0] <= 'z')
     title[0] = (char)(title[0] - 'a' + 'A');
-  text_add(&e->out, "\n%*s/* %s. */\n%*swhile (%s) {\n", indent, "", comment_text(title), indent, "", conditions[i]);
+  text_add(&e->out, "\n%*s/* %s. */\n%*swhile (%s) {\n", indent, "", comment_text(title), indent, "",
+           conditions[i]);
   for (int j = 0; j < l->n; j++)
     print_action(e, indent + 2, l->action[j]);
   text_add(&e->out, "%*s}\n", indent, "");
@@ -317,7 +349,8 @@ static void print_loop_of(Emit *e, int indent, int i) {
 static void print_main(Emit *e) {
   bool per_batch = e->p->per_batch;
   int indent = per_batch ? 4 : 2;
-  text_add(&e->out, "/* f: the next microbatch to go forward, b: the next to go backward, both counted from 1 over the run;\n"
+  text_add(&e->out, "/* f: the next microbatch to go forward, b: the next to go backward, both counted from "
+                    "1 over the run;\n"
                     " * u: the next update, from 0. */\n");
   text_add(&e->out, "int main(int argc, char **argv) {\n  pd_start(&stage, argc, argv);\n  setup();\n"
                     "  int64_t u = pd.first_step, f = u * MICROBATCHES + 1, b = f;\n");
@@ -330,12 +363,14 @@ static void print_main(Emit *e) {
   if (per_batch)
     text_add(&e->out, "  }\n");
   if (e->p->lag > 0)
-    text_add(&e->out, "\n  /* The updates that still wait for the other stages' gradients. */\n  while (u < pd.steps)\n"
-                      "    update(u++, b - 1);\n");
+    text_add(
+        &e->out,
+        "\n  /* The updates that still wait for the other stages' gradients. */\n  while (u < pd.steps)\n"
+        "    update(u++, b - 1);\n");
   text_add(&e->out, "  return pd_finish();\n}\n");
 }
 
-/* ---- the file ----------------------------------------------------------------------------------------------------------- */
+/* ---- the file -------------------------------------------------------------------------------- */
 
 char *emit_c(const Graph *g, const Pieces *pieces, const Plan *plan, const StageKernels *k, const Program *p,
              const Layout *l, const char *plan_hash) {
@@ -346,8 +381,10 @@ char *emit_c(const Graph *g, const Pieces *pieces, const Plan *plan, const Stage
   print_constants(&e);
   print_structs(&e);
   if (pass_samples(&e, false) || pass_samples(&e, true))
-    text_add(&e.out, "/* The current microbatch's first sample, counted over the run: random numbers depend on it. */\n"
-                     "static int64_t first_sample;\n\n");
+    text_add(
+        &e.out,
+        "/* The current microbatch's first sample, counted over the run: random numbers depend on it. */\n"
+        "static int64_t first_sample;\n\n");
   print_loops_and_objects(&e);
   print_setup(&e);
   text_add(&e.out, "/* ---- one microbatch ---- */\n\n");

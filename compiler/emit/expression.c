@@ -25,7 +25,7 @@ Name parameter_of(const Printer *p, int buffer) {
   BUG("a kernel has no parameter for buffer %d", buffer);
 }
 
-/* ---- indices ---------------------------------------------------------------------------------------- */
+/* ---- indices --------------------------------------------------------------------------------- */
 
 /* sum of index * stride over dims [from, end). */
 char *index_sum(Printer *p, int64_t offset, const int64_t *stride, int from, int end) {
@@ -60,7 +60,7 @@ char *sum_element(Printer *p, int store) {
   return format("%s[%s]", p->sum[store], index_sum(p, 0, stride, 0, k->n_dims));
 }
 
-/* ---- precedence --------------------------------------------------------------------------------------- */
+/* ---- precedence ------------------------------------------------------------------------------ */
 
 typedef enum { CONDITION, SUM, FACTOR, UNARY, PRIMARY } Precedence;
 
@@ -88,7 +88,7 @@ static Precedence required(const char *e, const char *at) {
   }
 }
 
-/* ---- expressions ------------------------------------------------------------------------------------- */
+/* ---- expressions ----------------------------------------------------------------------------- */
 
 static char *attribute(const Term *t, const char *name) {
   for (int i = 0; i < MAX_ATTR && t->op->attr[i].name; i++)
@@ -228,7 +228,7 @@ char *term_text(Printer *p, int term) {
   return format("%s", p->term[term]);
 }
 
-/* ---- references ------------------------------------------------------------------------------------------ */
+/* ---- references ------------------------------------------------------------------------------ */
 
 int scalar_slot(const Kernel *k, int term) {
   const Term *t = &k->terms.at[term];

@@ -7,7 +7,7 @@
 
 enum { TASK_ELEMENTS = 16384 }; /* of one share, at least */
 
-/* ---- a row ---------------------------------------------------------------------------------------------- */
+/* ---- a row ----------------------------------------------------------------------------------- */
 
 static void store_line(Printer *p, int store) {
   const Store *s = &p->kernel->stores.at[store];
@@ -29,7 +29,8 @@ static void scalar_lines(Printer *p, int slot) {
     if (!p->live[i] || !t->scalar || t->kind == TERM_CONSTANT || scalar_slot(k, i) != slot)
       continue;
     if (t->kind == TERM_REDUCE) {
-      print_line(p, "const float %s = pd_lanes_%s(%s_lanes);", p->term[i], t->op == &op_max ? "max" : "sum", p->term[i]);
+      print_line(p, "const float %s = pd_lanes_%s(%s_lanes);", p->term[i], t->op == &op_max ? "max" : "sum",
+                 p->term[i]);
       p->named[i] = true;
     } else if (p->references[i] != 1) {
       name_term(p, i);
@@ -191,17 +192,21 @@ static void row_lines(Printer *p, const char *from, const char *end) {
     p->indent -= 2;
     p->out = out;
     char *bound = end ? format("%s", end) : format("%" PRId64, columns(k));
-    print_block(p, !from && columns(k) == 1 ? "" : format("for (int64_t %s = %s; %s < %s; %s++)", j, from ? from : "0", j, bound, j), &body);
+    print_block(p,
+                !from && columns(k) == 1
+                    ? ""
+                    : format("for (int64_t %s = %s; %s < %s; %s++)", j, from ? from : "0", j, bound, j),
+                &body);
   }
 }
 
-/* ---- rows and their partial sums ------------------------------------------------------------------------ */
+/* ---- rows and their partial sums ------------------------------------------------------------- */
 
 static void open_loops(Printer *p, int from, int end) {
   for (int i = from; i < end; i++)
     if (p->kernel->dim[i] > 1) {
-      print_line(p, "for (int64_t %s = 0; %s < %" PRId64 "; %s++) {", p->index[i], p->index[i], p->kernel->dim[i],
-           p->index[i]);
+      print_line(p, "for (int64_t %s = 0; %s < %" PRId64 "; %s++) {", p->index[i], p->index[i],
+                 p->kernel->dim[i], p->index[i]);
       p->indent += 2;
     }
 }
@@ -259,8 +264,9 @@ static char *target_text(Printer *p, int store) {
 /* Writes or adds partial sums that lie as their target does, from one or several chunks. */
 static void sum_line(Printer *p, int store, const char *part, int64_t stride, int chunks) {
   bool adds = accumulator_store(p->k, &p->kernel->stores.at[store]);
-  print_line(p, "sum_chunks(%s, %s, %s, %" PRId64 ", %" PRId64 ", %d);", adds ? "first" : "true", target_text(p, store), part,
-             sum_extent(p->kernel, &p->kernel->stores.at[store]), stride, chunks);
+  print_line(p, "sum_chunks(%s, %s, %s, %" PRId64 ", %" PRId64 ", %d);", adds ? "first" : "true",
+             target_text(p, store), part, sum_extent(p->kernel, &p->kernel->stores.at[store]), stride,
+             chunks);
 }
 
 /* Writes or adds the partial sums of one group into what the stores mean. */
@@ -360,7 +366,7 @@ static void range_lines(Printer *p) {
   print_line(p, "}");
 }
 
-/* ---- the function --------------------------------------------------------------------------------------- */
+/* ---- the function ---------------------------------------------------------------------------- */
 
 /* Targets of partial sums alone are not touched by a chunk. */
 static bool chunk_uses(const Printer *p, int buffer) {
@@ -397,7 +403,8 @@ static Names arguments(const Printer *p, bool declare, bool chunk) {
   for (int i = 0; i < p->call.keys.n; i++)
     push(&list, declare ? internf("uint64_t %s", p->key[i]) : p->key[i]);
   if (chunk)
-    push(&list, declare ? intern("float *restrict partial") : internf("partial + c * %" PRId64, sums_extent(p->kernel)));
+    push(&list, declare ? intern("float *restrict partial")
+                        : internf("partial + c * %" PRId64, sums_extent(p->kernel)));
   else if (p->call.scratch)
     push(&list, intern(declare ? "char *restrict scratch" : "scratch"));
   return list;
@@ -422,9 +429,13 @@ static void chunk_lines(Printer *p, const char *function) {
     print_line(p, "#pragma omp parallel for");
   print_line(p, "for (int64_t c = 0; c < %d; c++)", k->chunks);
   Names list = arguments(p, false, true);
-  prepend_range(&list, even ? internf("c * %" PRId64, rows / k->chunks) : internf("c * %" PRId64 " / %d", rows, k->chunks),
-                even ? internf("(c + 1) * %" PRId64, rows / k->chunks) : internf("(c + 1) * %" PRId64 " / %d", rows, k->chunks));
-  text_list(p->out, p->indent + 2 + (int)strlen(function) + 6, format("%*s  %s_rows(", p->indent, "", function), &list, ");\n");
+  prepend_range(&list,
+                even ? internf("c * %" PRId64, rows / k->chunks)
+                     : internf("c * %" PRId64 " / %d", rows, k->chunks),
+                even ? internf("(c + 1) * %" PRId64, rows / k->chunks)
+                     : internf("(c + 1) * %" PRId64 " / %d", rows, k->chunks));
+  text_list(p->out, p->indent + 2 + (int)strlen(function) + 6,
+            format("%*s  %s_rows(", p->indent, "", function), &list, ");\n");
   for (int i = 0; i < k->stores.n; i++) {
     if (!p->sum[i])
       continue;
@@ -434,7 +445,8 @@ static void chunk_lines(Printer *p, const char *function) {
     if (contiguous_target(p, i)) {
       sum_line(p, i, part, extent, k->chunks);
     } else {
-      print_line(p, "sum_chunks(true, %s, %s, %" PRId64 ", %" PRId64 ", %d);", part, part, n, extent, k->chunks);
+      print_line(p, "sum_chunks(true, %s, %s, %" PRId64 ", %" PRId64 ", %d);", part, part, n, extent,
+                 k->chunks);
       print_line(p, "const float *%s = %s;", p->sum[i], part);
     }
     at += (n + LANES - 1) / LANES * LANES;
@@ -451,7 +463,8 @@ static char *load_name(const Printer *p, const Term *t) {
 static void name_parameters(Printer *p) {
   for (int i = 0; i < p->call.buffers.n; i++) {
     const Buffer *b = &p->k->buffers.at[p->call.buffers.at[i]];
-    p->parameter[i] = unique_name(&p->taken, b->kind == BUFFER_ACCUMULATOR ? format("d_%s", b->name) : b->name);
+    p->parameter[i] =
+        unique_name(&p->taken, b->kind == BUFFER_ACCUMULATOR ? format("d_%s", b->name) : b->name);
   }
 }
 
@@ -527,22 +540,24 @@ void print_loop(Text *out, const StageKernels *stage, const Kernel *k, const cha
 }
 
 const char loop_helpers[] =
-  "/* to = (first) or to += the chunks' partial sums, `stride` apart, in the order of chunks. */\n"
-  "static inline void sum_chunks(bool first, float *to, float *partial, int64_t n, int64_t stride, int chunks) {\n"
-  "  for (int64_t c = 1; c < chunks; c++)\n"
-  "    for (int64_t j = 0; j < n; j++) partial[j] += partial[c * stride + j];\n"
-  "  for (int64_t j = 0; j < n; j++) to[j] = first ? partial[j] : to[j] + partial[j];\n"
-  "}\n\n"
-  "/* Calls f for equal shares of n rows (or elements), on as many threads as there are. */\n"
-  "#define PARALLEL(f, n, share, ...)                                                         \\\n"
-  "  do {                                                                                     \\\n"
-  "    _Pragma(\"omp parallel for\") for (int64_t from = 0; from < (n); from += (share))        \\\n"
-  "      f(from, from + (share) < (n) ? from + (share) : (n), __VA_ARGS__);                   \\\n"
-  "  } while (0)\n\n";
+    "/* to = (first) or to += the chunks' partial sums, `stride` apart, in the order of chunks. */\n"
+    "static inline void sum_chunks(bool first, float *to, float *partial, int64_t n, int64_t stride, int "
+    "chunks) {\n"
+    "  for (int64_t c = 1; c < chunks; c++)\n"
+    "    for (int64_t j = 0; j < n; j++) partial[j] += partial[c * stride + j];\n"
+    "  for (int64_t j = 0; j < n; j++) to[j] = first ? partial[j] : to[j] + partial[j];\n"
+    "}\n\n"
+    "/* Calls f for equal shares of n rows (or elements), on as many threads as there are. */\n"
+    "#define PARALLEL(f, n, share, ...)                                                         \\\n"
+    "  do {                                                                                     \\\n"
+    "    _Pragma(\"omp parallel for\") for (int64_t from = 0; from < (n); from += (share))        \\\n"
+    "      f(from, from + (share) < (n) ? from + (share) : (n), __VA_ARGS__);                   \\\n"
+    "  } while (0)\n\n";
 
 void print_loop_call(Text *out, int indent, const Kernel *k, const char *function, const Names *arguments) {
   if (!is_split(k) || chunked(k)) {
-    text_list(out, indent + (int)strlen(function) + 1, format("%*s%s(", indent, "", function), arguments, ");\n");
+    text_list(out, indent + (int)strlen(function) + 1, format("%*s%s(", indent, "", function), arguments,
+              ");\n");
     return;
   }
   int64_t n = k->n_dims == 1 ? columns(k) : groups(k), each = product(k->dim, 0, k->n_dims) / n;

@@ -40,7 +40,7 @@ char *array_text(const Emit *e, const Buffer *b) {
 
 static bool nested(const Emit *e, int region) { return region >= 0 && e->k->regions.at[region].path[0]; }
 
-/* ---- names ------------------------------------------------------------------------------------------- */
+/* ---- names ----------------------------------------------------------------------------------- */
 
 /* How many accumulators of a parameter stand on this stage. */
 static int uses_here(const Emit *e, int param) {
@@ -134,7 +134,7 @@ Name member_path(const Emit *e, int buffer) {
   return e->member[buffer];
 }
 
-/* ---- structs -------------------------------------------------------------------------------------------- */
+/* ---- structs --------------------------------------------------------------------------------- */
 
 static void declare_member(const Emit *e, Text *out, int indent, int buffer) {
   const Buffer *b = &e->k->buffers.at[buffer];
@@ -218,8 +218,8 @@ static void exchanged_struct(Emit *e) {
   text_add(&e->out, "struct exchanged { /* gradients of tied parameters' uses on other stages */\n");
   for (int i = 0; i < e->l->exchanged.n; i++) {
     const Exchanged *x = &e->l->exchanged.at[i];
-    text_add(&e->out, "  _Alignas(64) float %s_use_%d[%" PRId64 "];\n", c_identifier(e->g->params.at[x->param].name),
-             x->use + 1, x->elements);
+    text_add(&e->out, "  _Alignas(64) float %s_use_%d[%" PRId64 "];\n",
+             c_identifier(e->g->params.at[x->param].name), x->use + 1, x->elements);
   }
   text_add(&e->out, "};\n\n");
 }
@@ -229,36 +229,41 @@ typedef struct Part { SectionKind section; const char *declaration, *name, *comm
 static void print_arena(Emit *e) {
   const Layout *l = e->l;
   const Part parts[] = {
-    {SECTION_WEIGHTS, "struct weights weights[VERSIONS]", "weights", "version v in weights[v % VERSIONS]"},
-    {SECTION_GRADIENTS, format("%s gradients[ACCUMULATORS]", e->gradients_type), "gradients",
-     "of batch t: gradients[t % ACCUMULATORS]"},
-    {SECTION_MOMENTS, format("struct weights moments[%d]", l->n_moments), "moments", "the optimizer's"},
-    {SECTION_EXCHANGED, "struct exchanged exchanged", "exchanged", NULL},
-    {SECTION_INPUTS, "struct inputs inputs[INPUT_SLOTS]", "inputs", "of microbatch k: [k % INPUT_SLOTS]"},
-    {SECTION_RECEIVED, "struct received received[RECEIVED_SLOTS]", "received", "likewise"},
-    {SECTION_SENT, format("struct sent sent[SENT_SLOTS%s]", l->section[SECTION_SENT].copies > e->p->sent_slots ? " + 1" : ""),
-     "sent", l->section[SECTION_SENT].copies > e->p->sent_slots ? "the last: recomputation's" : NULL},
-    {SECTION_GRADIENTS_RECEIVED, "struct gradients_received gradients_received[GRADIENT_SLOTS]",
-     "gradients_received", NULL},
-    {SECTION_GRADIENTS_SENT, "struct gradients_sent gradients_sent[GRADIENT_SLOTS]", "gradients_sent", NULL},
-    {SECTION_TABLES, "struct tables tables", "tables", NULL},
-    {SECTION_LOSSES, "struct losses losses", "losses", NULL},
-    {SECTION_SAVED, "struct saved saved[SAVED_SLOTS]", "saved", "microbatch k's: [k % SAVED_SLOTS]"},
-    {SECTION_WORKSPACE, format("_Alignas(64) char workspace[%" PRId64 "]", l->section[SECTION_WORKSPACE].bytes),
-     "workspace", "values whose lifetimes do not meet share it"},
-    {SECTION_SCRATCH, format("_Alignas(64) char scratch[%" PRId64 "]", l->scratch_bytes), "scratch",
-     "within one kernel"},
+      {SECTION_WEIGHTS, "struct weights weights[VERSIONS]", "weights", "version v in weights[v % VERSIONS]"},
+      {SECTION_GRADIENTS, format("%s gradients[ACCUMULATORS]", e->gradients_type), "gradients",
+       "of batch t: gradients[t % ACCUMULATORS]"},
+      {SECTION_MOMENTS, format("struct weights moments[%d]", l->n_moments), "moments", "the optimizer's"},
+      {SECTION_EXCHANGED, "struct exchanged exchanged", "exchanged", NULL},
+      {SECTION_INPUTS, "struct inputs inputs[INPUT_SLOTS]", "inputs", "of microbatch k: [k % INPUT_SLOTS]"},
+      {SECTION_RECEIVED, "struct received received[RECEIVED_SLOTS]", "received", "likewise"},
+      {SECTION_SENT,
+       format("struct sent sent[SENT_SLOTS%s]",
+              l->section[SECTION_SENT].copies > e->p->sent_slots ? " + 1" : ""),
+       "sent", l->section[SECTION_SENT].copies > e->p->sent_slots ? "the last: recomputation's" : NULL},
+      {SECTION_GRADIENTS_RECEIVED, "struct gradients_received gradients_received[GRADIENT_SLOTS]",
+       "gradients_received", NULL},
+      {SECTION_GRADIENTS_SENT, "struct gradients_sent gradients_sent[GRADIENT_SLOTS]", "gradients_sent",
+       NULL},
+      {SECTION_TABLES, "struct tables tables", "tables", NULL},
+      {SECTION_LOSSES, "struct losses losses", "losses", NULL},
+      {SECTION_SAVED, "struct saved saved[SAVED_SLOTS]", "saved", "microbatch k's: [k % SAVED_SLOTS]"},
+      {SECTION_WORKSPACE,
+       format("_Alignas(64) char workspace[%" PRId64 "]", l->section[SECTION_WORKSPACE].bytes), "workspace",
+       "values whose lifetimes do not meet share it"},
+      {SECTION_SCRATCH, format("_Alignas(64) char scratch[%" PRId64 "]", l->scratch_bytes), "scratch",
+       "within one kernel"},
   };
   int n = sizeof parts / sizeof *parts;
   text_add(&e->out, "/* All the memory this program uses, %s. */\nstruct arena {\n", bytes_text(l->bytes));
   for (int i = 0; i < n; i++)
     if (l->section[parts[i].section].copies > 0)
-      text_add(&e->out, parts[i].comment ? "  %s; /* %s */\n" : "  %s;\n", parts[i].declaration, parts[i].comment);
+      text_add(&e->out, parts[i].comment ? "  %s; /* %s */\n" : "  %s;\n", parts[i].declaration,
+               parts[i].comment);
   text_add(&e->out, "};\nstatic struct arena *arena;\n\n");
   for (int i = 0; i < n; i++)
     if (l->section[parts[i].section].copies > 0)
-      text_add(&e->out, "_Static_assert(offsetof(struct arena, %s) == %" PRId64 ", \"as planned\");\n", parts[i].name,
-               l->section[parts[i].section].offset);
+      text_add(&e->out, "_Static_assert(offsetof(struct arena, %s) == %" PRId64 ", \"as planned\");\n",
+               parts[i].name, l->section[parts[i].section].offset);
   text_add(&e->out, "_Static_assert(sizeof(struct arena) == %" PRId64 ", \"as planned\");\n\n", l->bytes);
 }
 
@@ -273,7 +278,8 @@ void print_structs(Emit *e) {
   bool same = weights && gradients && !strcmp(weights, gradients);
   e->gradients_type = intern(same ? "struct weights" : "struct gradients");
   if (gradients && !same)
-    text_add(&e->out, "struct gradients { /* sums over a batch; one for each use of a parameter */\n%s};\n\n", gradients);
+    text_add(&e->out, "struct gradients { /* sums over a batch; one for each use of a parameter */\n%s};\n\n",
+             gradients);
   flat_struct(e, BUFFER_INPUT, "inputs", "a microbatch's data");
   flat_struct(e, BUFFER_RECEIVED, "received", "activations of the stage before");
   flat_struct(e, BUFFER_SENT, "sent", "activations for the next stage");
@@ -285,6 +291,7 @@ void print_structs(Emit *e) {
   region_types(e, IN_SAVED);
   char *saved = e->p->saved_slots > 1 ? struct_body(e, IN_SAVED) : NULL;
   if (saved)
-    text_add(&e->out, "struct saved { /* what a forward pass keeps for the backward pass */\n%s};\n\n", saved);
+    text_add(&e->out, "struct saved { /* what a forward pass keeps for the backward pass */\n%s};\n\n",
+             saved);
   print_arena(e);
 }

@@ -6,10 +6,10 @@
 
 enum { WIDTH = 110 }; /* columns of emitted lines */
 
-/* ---- names.c: whatever comes from a .pdm becomes harmless C text ---------------------------------- */
+/* ---- names.c: whatever comes from a .pdm becomes harmless C text ----------------------------- */
 
 typedef Vec(Name) Names;
-Name c_identifier(const char *text);            /* [A-Za-z0-9_], no keyword, no name of ours or the library's */
+Name c_identifier(const char *text); /* [A-Za-z0-9_], no keyword, no name of ours or the library's */
 Name unique_name(Names *taken, const char *wanted); /* sanitised, made unique, added to taken */
 char *comment_text(const char *text);           /* cannot end a comment */
 char *string_literal(const char *text);         /* quoted */
@@ -21,7 +21,7 @@ void text_list(Text *out, int indent, const char *head, const Names *items, cons
 /* A block comment of one paragraph, broken at WIDTH. */
 void text_comment(Text *out, int indent, const char *paragraph);
 
-/* ---- loops.c: Kernels of kind LOOP as static functions --------------------------------------------- */
+/* ---- loops.c: Kernels of kind LOOP as static functions --------------------------------------- */
 
 /* What a kernel's function or call needs; loops are called with, in this order, first, the buffers, the
  * keys, scratch. */
@@ -38,11 +38,12 @@ bool kernel_writes(const Kernel *kernel, int buffer);
 KernelCall loop_call(const StageKernels *k, const Kernel *kernel);
 void print_loop(Text *out, const StageKernels *k, const Kernel *kernel, const char *function);
 /* The call: directly, or dealt to threads through the macro PARALLEL. */
-void print_loop_call(Text *out, int indent, const Kernel *kernel, const char *function, const Names *arguments);
+void print_loop_call(Text *out, int indent, const Kernel *kernel, const char *function,
+                     const Names *arguments);
 extern const char loop_helpers[]; /* what printed loops and calls need */
 int64_t loop_scratch(const Kernel *kernel); /* bytes of partial sums */
 
-/* ---- calls.c: Kernels of kind CALL ------------------------------------------------------------------- */
+/* ---- calls.c: Kernels of kind CALL ----------------------------------------------------------- */
 
 /* Text of the pointer to a buffer's first element, in the function being printed. */
 typedef Name (*BufferText)(void *context, int buffer);
@@ -55,7 +56,7 @@ void print_call(Text *out, int indent, const StageKernels *k, const Kernel *kern
                 BufferText text, void *context);
 int64_t call_scratch(const StageKernels *k, const Kernel *kernel); /* bytes; asks the libraries every time */
 
-/* ---- the state of one stage's file ---------------------------------------------------------------------- */
+/* ---- the state of one stage's file ----------------------------------------------------------- */
 
 typedef struct Function { Name signature, name; } Function;
 enum { IN_WEIGHTS, IN_GRADIENTS, IN_SAVED, N_STRUCTS }; /* the structs that regions are parts of */

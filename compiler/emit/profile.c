@@ -45,9 +45,10 @@ static void print_run(Text *out, Timed *t) {
       continue;
     bool token = b->type == TYPE_TOKEN;
     int64_t classes = token ? t->stage->graph->values.at[b->value].classes : 0;
-    text_add(out, "  %s *x%d = (%s *)(memory + %" PRId64 ");\n", token ? "int32_t" : "float", i, token ? "int32_t" : "float", t->bytes);
-    text_add(&fills, "  fill_%s(memory + %" PRId64 ", %" PRId64 "%s);\n", token ? "tokens" : "floats", t->bytes, b->elements,
-             token ? format(", %" PRId64, classes) : "");
+    text_add(out, "  %s *x%d = (%s *)(memory + %" PRId64 ");\n", token ? "int32_t" : "float", i,
+             token ? "int32_t" : "float", t->bytes);
+    text_add(&fills, "  fill_%s(memory + %" PRId64 ", %" PRId64 "%s);\n", token ? "tokens" : "floats",
+             t->bytes, b->elements, token ? format(", %" PRId64, classes) : "");
     t->bytes += buffer_bytes(b);
   }
   if (c.first)
@@ -72,25 +73,28 @@ static void print_run(Text *out, Timed *t) {
 }
 
 static const char preamble[] =
-  "#define _GNU_SOURCE\n#include <math.h>\n#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n#include <sys/mman.h>\n#include <time.h>\n\n"
-  "#include \"kernels/pd_lanes.h\"\n#include \"pd_runtime.h\"\n\n"
-  "static char *memory;\n\n"
-  "__attribute__((unused)) static void fill_floats(char *at, int64_t n) {\n"
-  "  for (int64_t i = 0; i < n; i++) ((float *)at)[i] = 0.01f * (float)(i % 97 - 48);\n}\n\n"
-  "__attribute__((unused)) static void fill_tokens(char *at, int64_t n, int64_t classes) {\n"
-  "  for (int64_t i = 0; i < n; i++) ((int32_t *)at)[i] = (int32_t)(i * 7919 % classes);\n}\n\n"
-  "static double now(void) {\n  struct timespec t;\n  clock_gettime(CLOCK_MONOTONIC, &t);\n"
-  "  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;\n}\n\n";
+    "#define _GNU_SOURCE\n#include <math.h>\n#include <stdio.h>\n#include <stdlib.h>\n#include "
+    "<string.h>\n#include <sys/mman.h>\n#include <time.h>\n\n"
+    "#include \"kernels/pd_lanes.h\"\n#include \"pd_runtime.h\"\n\n"
+    "static char *memory;\n\n"
+    "__attribute__((unused)) static void fill_floats(char *at, int64_t n) {\n"
+    "  for (int64_t i = 0; i < n; i++) ((float *)at)[i] = 0.01f * (float)(i % 97 - 48);\n}\n\n"
+    "__attribute__((unused)) static void fill_tokens(char *at, int64_t n, int64_t classes) {\n"
+    "  for (int64_t i = 0; i < n; i++) ((int32_t *)at)[i] = (int32_t)(i * 7919 % classes);\n}\n\n"
+    "static double now(void) {\n  struct timespec t;\n  clock_gettime(CLOCK_MONOTONIC, &t);\n"
+    "  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;\n}\n\n";
 
 static const char measuring[] =
-  "enum { MIN_RUNS = 3, MAX_RUNS = 2000 };\nstatic const double MIN_SECONDS = 0.02;\n\n"
-  "static int by_value(const void *a, const void *b) {\n"
-  "  const double x = *(const double *)a, y = *(const double *)b;\n  return (x > y) - (x < y);\n}\n\n"
-  "/* The median of as many runs as take MIN_SECONDS, at least MIN_RUNS, after one that is not counted. */\n"
-  "static double measure(void (*run)(void)) {\n  static double seconds[MAX_RUNS];\n  run();\n"
-  "  int n = 0;\n  for (double total = 0; n < MAX_RUNS && (n < MIN_RUNS || total < MIN_SECONDS); n++) {\n"
-  "    const double start = now();\n    run();\n    seconds[n] = now() - start;\n    total += seconds[n];\n  }\n"
-  "  qsort(seconds, (size_t)n, sizeof *seconds, by_value);\n  return seconds[n / 2];\n}\n\n";
+    "enum { MIN_RUNS = 3, MAX_RUNS = 2000 };\nstatic const double MIN_SECONDS = 0.02;\n\n"
+    "static int by_value(const void *a, const void *b) {\n"
+    "  const double x = *(const double *)a, y = *(const double *)b;\n  return (x > y) - (x < y);\n}\n\n"
+    "/* The median of as many runs as take MIN_SECONDS, at least MIN_RUNS, after one that is not counted. "
+    "*/\n"
+    "static double measure(void (*run)(void)) {\n  static double seconds[MAX_RUNS];\n  run();\n"
+    "  int n = 0;\n  for (double total = 0; n < MAX_RUNS && (n < MIN_RUNS || total < MIN_SECONDS); n++) {\n"
+    "    const double start = now();\n    run();\n    seconds[n] = now() - start;\n    total += "
+    "seconds[n];\n  }\n"
+    "  qsort(seconds, (size_t)n, sizeof *seconds, by_value);\n  return seconds[n / 2];\n}\n\n";
 
 char *emit_profile_c(const StageKernels *const *stages, int n) {
   enum { MOST_OPERANDS = 64 };
@@ -124,11 +128,18 @@ char *emit_profile_c(const StageKernels *const *stages, int n) {
     bytes = need > bytes ? need : bytes;
   }
   text_add(&out, "\n%s%s", runs.n ? runs.at : "", measuring);
-  text_add(&out, "static const struct { const char *signature; void (*run)(void), (*fill)(void); } kernels[] = {\n%s};\n\n", table.n ? table.at : "");
-  text_add(&out, "int main(void) {\n  memory = mmap(NULL, %" PRId64 ", PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);\n"
-                 "  if (memory == MAP_FAILED) {\n    perror(\"memory for profiling\");\n    return 1;\n  }\n  pd.training = true;\n%s"
-                 "  for (size_t i = 0; i < sizeof kernels / sizeof *kernels; i++) {\n    kernels[i].fill();\n"
-                 "    printf(\"%%s %%.9g\\n\", kernels[i].signature, measure(kernels[i].run));\n  }\n  return 0;\n}\n",
-           bytes + 4096, setup.n ? setup.at : "");
+  text_add(&out,
+           "static const struct { const char *signature; void (*run)(void), (*fill)(void); } kernels[] = "
+           "{\n%s};\n\n",
+           table.n ? table.at : "");
+  text_add(
+      &out,
+      "int main(void) {\n  memory = mmap(NULL, %" PRId64
+      ", PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);\n"
+      "  if (memory == MAP_FAILED) {\n    perror(\"memory for profiling\");\n    return 1;\n  }\n  "
+      "pd.training = true;\n%s"
+      "  for (size_t i = 0; i < sizeof kernels / sizeof *kernels; i++) {\n    kernels[i].fill();\n"
+      "    printf(\"%%s %%.9g\\n\", kernels[i].signature, measure(kernels[i].run));\n  }\n  return 0;\n}\n",
+      bytes + 4096, setup.n ? setup.at : "");
   return out.at;
 }

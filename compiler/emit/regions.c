@@ -5,9 +5,11 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* ---- kernels in their three lists ---------------------------------------------------------------------- */
+/* ---- kernels in their three lists ------------------------------------------------------------ */
 
-static const Kernels *list_of(const Emit *e, bool backward) { return backward ? &e->k->backward : &e->k->forward; }
+static const Kernels *list_of(const Emit *e, bool backward) {
+  return backward ? &e->k->backward : &e->k->forward;
+}
 
 static int region_first(const Emit *e, int region, bool backward) {
   const Region *r = &e->k->regions.at[region];
@@ -24,7 +26,7 @@ static bool own(const Emit *e, int buffer, int region) {
   return b->region == region && (b->kind == BUFFER_TEMPORARY || struct_of(b->kind) >= 0);
 }
 
-/* ---- which regions share functions ------------------------------------------------------------------------ */
+/* ---- which regions share functions ----------------------------------------------------------- */
 
 /* Whether a buffer of region a and the one that stands in its stead in region b are reached alike. */
 static bool same_role(const Emit *e, int x, int a, int y, int b) {
@@ -99,7 +101,7 @@ void find_families(Emit *e) {
   }
 }
 
-/* ---- what a function being printed calls things -------------------------------------------------------------- */
+/* ---- what a function being printed calls things ---------------------------------------------- */
 
 typedef struct Body {
   Emit *e;
@@ -138,12 +140,17 @@ static Name name_buffer(Body *b, int buffer) {
     return unique_name(&b->taken, x->name);
   }
   if (mine)
-    return internf("%s->%s", x->kind == BUFFER_WEIGHT ? "w" : x->kind == BUFFER_SAVED ? "s" : "g", b->e->member[buffer]);
+    return internf("%s->%s",
+                   x->kind == BUFFER_WEIGHT  ? "w"
+                   : x->kind == BUFFER_SAVED ? "s"
+                                             : "g",
+                   b->e->member[buffer]);
   if (b->region >= 0) {
     push(&b->outside, buffer);
     bool gradient = x->kind == BUFFER_ACCUMULATOR || x->kind == BUFFER_GRADIENT_RECEIVED ||
                     x->kind == BUFFER_GRADIENT_SENT;
-    return unique_name(&b->taken, x->kind == BUFFER_ACCUMULATOR && gradient ? format("d_%s", x->name) : x->name);
+    return unique_name(&b->taken,
+                       x->kind == BUFFER_ACCUMULATOR && gradient ? format("d_%s", x->name) : x->name);
   }
   if (in_workspace(b->e, x)) {
     push(&b->locals, buffer);
@@ -186,7 +193,7 @@ static Body region_body(Emit *e, int region, bool backward) {
   return b;
 }
 
-/* ---- calling regions ------------------------------------------------------------------------------------------ */
+/* ---- calling regions ------------------------------------------------------------------------- */
 
 /* The region that starts at a kernel and has a function, or -1. */
 static int region_at(const Emit *e, int kernel, bool backward) {
@@ -261,11 +268,13 @@ static void call_region(Text *out, Body *b, int region) {
     push(&list, internf("&g->%s", e->path[IN_GRADIENTS][region]));
   if (inner.uses[BUFFER_SAVED])
     push(&list, e->p->saved_slots > 1 ? internf("&s->%s", e->path[IN_SAVED][region])
-                                      : internf("(%s *)%s", e->type[IN_SAVED][region], workspace_text(saved_start(e, region), true)));
+                                      : internf("(%s *)%s", e->type[IN_SAVED][region],
+                                                workspace_text(saved_start(e, region), true)));
   for (int i = 0; i < inner.outside.n; i++)
     push(&list, b->text[stands_for[inner.outside.at[i]]]);
   for (int i = 0; i < inner.keys.n; i++) {
-    const Kernel *k = &list_of(e, b->backward)->at[region_first(e, region, b->backward) + inner.key_kernel.at[i]];
+    const Kernel *k =
+        &list_of(e, b->backward)->at[region_first(e, region, b->backward) + inner.key_kernel.at[i]];
     push(&list, internf("0x%016" PRIx64 "u", node_key(k->terms.at[inner.key_term.at[i]].node)));
   }
   if (inner.work)
@@ -277,7 +286,7 @@ static void call_region(Text *out, Body *b, int region) {
   text_add(out, "  pd_progress();\n");
 }
 
-/* ---- printing bodies -------------------------------------------------------------------------------------------- */
+/* ---- printing bodies ------------------------------------------------------------------------- */
 
 Name kernel_function(const Emit *e, const Kernel *k) {
   for (int i = 0; i < e->functions.n; i++)
@@ -309,7 +318,8 @@ static void call_kernel(Text *out, Body *b, int at) {
   for (int i = 0; i < c.keys.n; i++) {
     Name key = internf("0x%016" PRIx64 "u", node_key(k->terms.at[c.keys.at[i]].node));
     for (int j = 0; b->region >= 0 && j < b->keys.n; j++)
-      if (b->key_term.at[j] == c.keys.at[i] && b->key_kernel.at[j] == at - region_first(e, b->region, b->backward))
+      if (b->key_term.at[j] == c.keys.at[i] &&
+          b->key_kernel.at[j] == at - region_first(e, b->region, b->backward))
         key = b->keys.at[j];
     push(&list, key);
   }
@@ -369,8 +379,9 @@ static void region_function(Emit *e, int region, bool backward) {
   if (b.work)
     push(&list, intern("char *work"));
   const char *what = e->k->n_stages > 1 ? "the blocks of this stage" : "the blocks";
-  text_comment(&e->out, 0, format("%s pass of %s that look like %s, one call each.", backward ? "Backward" : "Forward",
-                                  what, r->path));
+  text_comment(&e->out, 0,
+               format("%s pass of %s that look like %s, one call each.", backward ? "Backward" : "Forward",
+                      what, r->path));
   const char *function = internf("%s_%s", e->prefix[region], backward ? "backward" : "forward");
   text_list(&e->out, (int)strlen(function) + 13, format("static void %s(", function), &list, ") {\n");
   declare_locals(&e->out, &b);
@@ -393,7 +404,7 @@ void print_region_functions(Emit *e) {
         region_function(e, r, backward);
 }
 
-/* ---- passes --------------------------------------------------------------------------------------------------------- */
+/* ---- passes ---------------------------------------------------------------------------------- */
 
 bool pass_uses(const Emit *e, bool backward, BufferKind kind) {
   Body b = pass_body((Emit *)e, backward);
@@ -462,7 +473,7 @@ void print_pass(Emit *e, bool backward) {
   text_add(&e->out, "%s}\n\n", blank ? text + 1 : text);
 }
 
-/* ---- setup, loops and objects ---------------------------------------------------------------------------------------- */
+/* ---- setup, loops and objects ---------------------------------------------------------------- */
 
 static const Kernels *all_lists(const Emit *e, int i) {
   return i == 0 ? &e->k->setup : list_of(e, i == 2);
@@ -470,8 +481,9 @@ static const Kernels *all_lists(const Emit *e, int i) {
 
 void print_loops_and_objects(Emit *e) {
   Text loops = {0};
-  text_add(&e->out, "/* ---- matrix products and attention ---- */\n\n"
-                    "/* Products with two forms: [1] overwrites, for a batch's first microbatch, [0] adds. */\n");
+  text_add(&e->out,
+           "/* ---- matrix products and attention ---- */\n\n"
+           "/* Products with two forms: [1] overwrites, for a batch's first microbatch, [0] adds. */\n");
   for (int i = 0; i < 3; i++)
     for (int j = 0; j < all_lists(e, i)->n; j++) {
       const Kernel *k = &all_lists(e, i)->at[j];
@@ -518,5 +530,8 @@ void print_setup(Emit *e) {
       push(&list, intern("arena->scratch"));
     print_loop_call(&body, 2, k, kernel_function(e, k), &list);
   }
-  text_add(&e->out, "/* Before the first microbatch. */\nstatic void setup(void) {\n  arena = (struct arena *)pd.arena;\n%s}\n\n", body.n ? body.at : "");
+  text_add(&e->out,
+           "/* Before the first microbatch. */\nstatic void setup(void) {\n  arena = (struct arena "
+           "*)pd.arena;\n%s}\n\n",
+           body.n ? body.at : "");
 }

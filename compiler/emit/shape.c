@@ -90,7 +90,7 @@ int64_t loop_scratch(const Kernel *k) {
   return (chunked(k) ? k->chunks : groups(k)) * sums_extent(k) * 4;
 }
 
-/* ---- what the function is called with -------------------------------------------------------------- */
+/* ---- what the function is called with -------------------------------------------------------- */
 
 static void mark(const Kernel *k, bool *live, int term) {
   if (live[term])

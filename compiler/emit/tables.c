@@ -7,7 +7,8 @@
 int stage_of_node(const Emit *e, int forward_node) {
   for (int i = 0; i < e->plan->n_stages; i++) {
     const StagePlan *s = &e->plan->stage[i];
-    if (forward_node >= e->pieces->at[s->first_piece].first && forward_node < e->pieces->at[s->end_piece - 1].end)
+    if (forward_node >= e->pieces->at[s->first_piece].first &&
+        forward_node < e->pieces->at[s->end_piece - 1].end)
       return i;
   }
   BUG("forward node %d is on no stage", forward_node);
@@ -38,7 +39,7 @@ static int find_buffer(const Emit *e, BufferKind kind, int param, int use) {
   return -1;
 }
 
-/* ---- parameters ---------------------------------------------------------------------------------------- */
+/* ---- parameters ------------------------------------------------------------------------------ */
 
 static char *dims_list(int rank, const int64_t *dim) {
   Text out = {0};
@@ -55,24 +56,30 @@ static void add_uses(const Emit *e, int param, Names *list) {
     if (use >= p->gradients.n || p->gradients.at[use] < 0)
       continue;
     int stage = stage_of_node(e, p->uses.at[use]), buffer = find_buffer(e, BUFFER_ACCUMULATOR, param, use);
-    push(&uses, buffer >= 0 ? internf("{%d, offsetof(%s, %s)}", stage, e->gradients_type, member_path(e, buffer))
-                            : internf("{%d, offsetof(struct arena, exchanged.%s_use_%d)}", stage, c_identifier(p->name), use + 1));
+    push(&uses, buffer >= 0
+                    ? internf("{%d, offsetof(%s, %s)}", stage, e->gradients_type, member_path(e, buffer))
+                    : internf("{%d, offsetof(struct arena, exchanged.%s_use_%d)}", stage,
+                              c_identifier(p->name), use + 1));
   }
   push(list, internf("%d", uses.n));
   for (int i = 0; i < uses.n; i++)
-    push(list, internf("%s%s%s", i == 0 ? "(const struct pd_use[]){" : "", uses.at[i], i + 1 == uses.n ? "}" : ""));
+    push(list,
+         internf("%s%s%s", i == 0 ? "(const struct pd_use[]){" : "", uses.at[i], i + 1 == uses.n ? "}" : ""));
   if (uses.n == 0)
     push(list, intern("NULL"));
 }
 
 /* A parameter with one use, on this stage, by far the most. */
-static const char parameter_macro[] =
-  "/* Name, member of struct weights, initial values, whether it decays, whether files hold it transposed, place\n"
-  " * in the model's order, shape. */\n"
-  "#define PARAMETER(name, member, init, value, decays, transposed, order, rank, ...)                     \\\n"
-  "  {name, rank, {__VA_ARGS__}, sizeof ((struct weights *)0)->member / sizeof(float),                    \\\n"
-  "   offsetof(struct weights, member), transposed, decays, init, value, order, STAGE, 1,                 \\\n"
-  "   (const struct pd_use[]){{STAGE, offsetof(%s, member)}}}\n";
+static const char parameter_macro[] = "/* Name, member of struct weights, initial values, whether it decays, "
+                                      "whether files hold it transposed, place\n"
+                                      " * in the model's order, shape. */\n"
+                                      "#define PARAMETER(name, member, init, value, decays, transposed, "
+                                      "order, rank, ...)                     \\\n"
+                                      "  {name, rank, {__VA_ARGS__}, sizeof ((struct weights *)0)->member / "
+                                      "sizeof(float),                    \\\n"
+                                      "   offsetof(struct weights, member), transposed, decays, init, value, "
+                                      "order, STAGE, 1,                 \\\n"
+                                      "   (const struct pd_use[]){{STAGE, offsetof(%s, member)}}}\n";
 
 static bool used_once_here(const Emit *e, int param, int weight) {
   const Param *p = &e->g->params.at[param];
@@ -135,15 +142,17 @@ static void input_table(Emit *e) {
   for (int i = 0; i < e->g->inputs.n; i++) {
     const Input *in = &e->g->inputs.at[i];
     const Value *v = &e->g->values.at[in->value];
-    text_add(&e->out, "  {%s, .target = %s, .token = %s, .classes = %" PRId64 ", .rank = %d, .dim = {%s}, .elements = %" PRId64 "},\n",
-             string_literal(in->name), in->target ? "true" : "false", v->type == TYPE_TOKEN ? "true" : "false",
-             v->type == TYPE_TOKEN ? v->classes : 0, v->shape.rank, dims_list(v->shape.rank, v->shape.dim),
-             shape_elements(&v->shape));
+    text_add(&e->out,
+             "  {%s, .target = %s, .token = %s, .classes = %" PRId64
+             ", .rank = %d, .dim = {%s}, .elements = %" PRId64 "},\n",
+             string_literal(in->name), in->target ? "true" : "false",
+             v->type == TYPE_TOKEN ? "true" : "false", v->type == TYPE_TOKEN ? v->classes : 0, v->shape.rank,
+             dims_list(v->shape.rank, v->shape.dim), shape_elements(&v->shape));
   }
   text_add(&e->out, "};\n\n");
 }
 
-/* ---- tensors that a failure can name ------------------------------------------------------------------------ */
+/* ---- tensors that a failure can name --------------------------------------------------------- */
 
 static void tensor_line(Emit *e, int buffer) {
   const Buffer *b = &e->k->buffers.at[buffer];
@@ -151,8 +160,8 @@ static void tensor_line(Emit *e, int buffer) {
     text_add(&e->out, "  {%s, offsetof(struct arena, workspace) + %" PRId64 ", 0, 1, %" PRId64 "},\n",
              string_literal(b->comment), workspace_offset(e, buffer), b->elements);
   else
-    text_add(&e->out, "  %s(%s, %s),\n", b->kind == BUFFER_SAVED ? "SAVED" : "RECEIVED", string_literal(b->comment),
-             member_path(e, buffer));
+    text_add(&e->out, "  %s(%s, %s),\n", b->kind == BUFFER_SAVED ? "SAVED" : "RECEIVED",
+             string_literal(b->comment), member_path(e, buffer));
 }
 
 static const char tensor_macros[] =
@@ -167,7 +176,8 @@ static int tensor_table(Emit *e) {
   for (int at = -1; at < e->k->forward.n; at++)
     for (int i = 0; i < e->k->buffers.n; i++) {
       const Buffer *b = &e->k->buffers.at[i];
-      bool mine = b->type == TYPE_F32 && (at < 0 ? b->kind == BUFFER_RECEIVED : b->kind == BUFFER_SAVED && b->first == at);
+      bool mine = b->type == TYPE_F32 &&
+                  (at < 0 ? b->kind == BUFFER_RECEIVED : b->kind == BUFFER_SAVED && b->first == at);
       if (!mine)
         continue;
       if (n++ == 0)
@@ -180,24 +190,25 @@ static int tensor_table(Emit *e) {
   return n;
 }
 
-/* ---- channels ---------------------------------------------------------------------------------------------------- */
+/* ---- channels -------------------------------------------------------------------------------- */
 
 static void channel_table(Emit *e, const Ints *buffers, const char *name) {
   if (buffers->n == 0)
     return;
   text_add(&e->out, "static const struct pd_channel_value %s_values[] = {\n", name);
   for (int i = 0; i < buffers->n; i++)
-    text_add(&e->out, "  {offsetof(struct arena, %s[0].%s), sizeof(struct %s),\n   %s * sizeof(float)},\n", name,
-             e->member[buffers->at[i]], name, array_text(e, &e->k->buffers.at[buffers->at[i]]));
+    text_add(&e->out, "  {offsetof(struct arena, %s[0].%s), sizeof(struct %s),\n   %s * sizeof(float)},\n",
+             name, e->member[buffers->at[i]], name, array_text(e, &e->k->buffers.at[buffers->at[i]]));
   text_add(&e->out, "};\n");
 }
 
-static void channel_field(Emit *e, const Ints *buffers, const char *field, const char *name, const char *slots) {
+static void channel_field(Emit *e, const Ints *buffers, const char *field, const char *name,
+                          const char *slots) {
   if (buffers->n)
     text_add(&e->out, "  .%s = {%d, %s_values, %s},\n", field, buffers->n, name, slots);
 }
 
-/* ---- the stage ------------------------------------------------------------------------------------------------------ */
+/* ---- the stage ------------------------------------------------------------------------------- */
 
 static double flops_per_sample(const Graph *g) {
   double flops = 0;
@@ -219,29 +230,36 @@ static int64_t tokens_per_sample(const Graph *g) {
 static void train_fields(Emit *e) {
   static const char *const rates[] = {"PD_LR_CONSTANT", "PD_LR_LINEAR", "PD_LR_COSINE"};
   const Train *t = &e->g->train;
-  text_add(&e->out, "  .optimizer = %s, .lr = %s,", t->optimizer == OPTIMIZER_ADAMW ? "PD_ADAMW" : "PD_SGD", double_literal(t->lr));
+  text_add(&e->out, "  .optimizer = %s, .lr = %s,", t->optimizer == OPTIMIZER_ADAMW ? "PD_ADAMW" : "PD_SGD",
+           double_literal(t->lr));
   if (t->optimizer == OPTIMIZER_ADAMW)
-    text_add(&e->out, " .beta1 = %s, .beta2 = %s, .eps = %s,", double_literal(t->beta1), double_literal(t->beta2),
-             double_literal(t->eps));
+    text_add(&e->out, " .beta1 = %s, .beta2 = %s, .eps = %s,", double_literal(t->beta1),
+             double_literal(t->beta2), double_literal(t->eps));
   else
     text_add(&e->out, " .momentum = %s,", double_literal(t->momentum));
-  text_add(&e->out, "\n  .weight_decay = %s, .clip_norm = %s,\n", double_literal(t->weight_decay), double_literal(t->clip_norm));
-  text_add(&e->out, "  .rate = %s, .lr_warmup = %" PRId64 ", .lr_total = %" PRId64 ", .lr_floor = %s,\n", rates[t->lr_kind],
-           t->lr_warmup, t->lr_total, double_literal(t->lr_floor));
+  text_add(&e->out, "\n  .weight_decay = %s, .clip_norm = %s,\n", double_literal(t->weight_decay),
+           double_literal(t->clip_norm));
+  text_add(&e->out, "  .rate = %s, .lr_warmup = %" PRId64 ", .lr_total = %" PRId64 ", .lr_floor = %s,\n",
+           rates[t->lr_kind], t->lr_warmup, t->lr_total, double_literal(t->lr_floor));
 }
 
 static void memory_fields(Emit *e) {
   const Layout *l = e->l;
   text_add(&e->out, "  .planned_peak_bytes = planned_peak_bytes, .arena_bytes = sizeof(struct arena),\n");
   if (l->section[SECTION_WEIGHTS].copies)
-    text_add(&e->out, "  .weights = offsetof(struct arena, weights), .weights_stride = sizeof(struct weights), .versions = VERSIONS,\n");
+    text_add(&e->out, "  .weights = offsetof(struct arena, weights), .weights_stride = sizeof(struct "
+                      "weights), .versions = VERSIONS,\n");
   else
     text_add(&e->out, "  .versions = VERSIONS,\n");
   if (l->section[SECTION_GRADIENTS].copies)
-    text_add(&e->out, "  .accumulators = offsetof(struct arena, gradients), .accumulators_stride = sizeof(%s),\n", e->gradients_type);
+    text_add(&e->out,
+             "  .accumulators = offsetof(struct arena, gradients), .accumulators_stride = sizeof(%s),\n",
+             e->gradients_type);
   text_add(&e->out, "  .accumulator_sets = ACCUMULATORS,\n");
   if (l->section[SECTION_MOMENTS].copies)
-    text_add(&e->out, "  .moments = offsetof(struct arena, moments), .moments_stride = sizeof(struct weights), .n_moments = %d,\n",
+    text_add(&e->out,
+             "  .moments = offsetof(struct arena, moments), .moments_stride = sizeof(struct weights), "
+             ".n_moments = %d,\n",
              l->n_moments);
 }
 
@@ -261,16 +279,22 @@ void print_tables(Emit *e) {
     text_add(&e->out, "%s%" PRId64, i ? ", " : "", e->plan->stage[i].peak_bytes);
   text_add(&e->out, "}; /* by rank */\nstatic const int64_t loss_elements[] = {");
   for (int i = 0; i < e->g->losses.n; i++)
-    text_add(&e->out, "%s%" PRId64, i ? ", " : "", shape_elements(&e->g->values.at[e->g->losses.at[i].value].shape));
+    text_add(&e->out, "%s%" PRId64, i ? ", " : "",
+             shape_elements(&e->g->values.at[e->g->losses.at[i].value].shape));
   text_add(&e->out, "}; /* of one sample */\n\n");
   int64_t elements = 0;
   for (int i = 0; i < e->g->params.n; i++)
     elements += shape_elements(&e->g->params.at[i].shape);
-  text_add(&e->out, "static const struct pd_stage stage = {\n  .model = %s, .schedule = %s,\n  .plan_hash = %s,\n",
+  text_add(&e->out,
+           "static const struct pd_stage stage = {\n  .model = %s, .schedule = %s,\n  .plan_hash = %s,\n",
            string_literal(e->g->name), string_literal(e->plan->schedule), string_literal(e->plan_hash));
-  text_add(&e->out, "  .stage = %d, .n_stages = %d,\n  .batch = %" PRId64 ", .microbatch = MICROBATCH, .microbatches = MICROBATCHES,\n",
+  text_add(&e->out,
+           "  .stage = %d, .n_stages = %d,\n  .batch = %" PRId64
+           ", .microbatch = MICROBATCH, .microbatches = MICROBATCHES,\n",
            k->stage, k->n_stages, e->plan->batch);
-  text_add(&e->out, "  .model_parameters = %" PRId64 ", .n_model_parameters = %d,\n  .flops_per_sample = %s, .tokens_per_sample = %" PRId64 ",\n",
+  text_add(&e->out,
+           "  .model_parameters = %" PRId64
+           ", .n_model_parameters = %d,\n  .flops_per_sample = %s, .tokens_per_sample = %" PRId64 ",\n",
            elements, e->g->params.n, double_literal(flops_per_sample(e->g)), tokens_per_sample(e->g));
   text_add(&e->out, "  .threads = %d,\n", e->plan->threads);
   memory_fields(e);
@@ -286,6 +310,6 @@ void print_tables(Emit *e) {
   channel_field(e, &k->gradients_sent, "gradients_out", "gradients_sent", "GRADIENT_SLOTS");
   text_add(&e->out, "  .n_losses = %d, .loss_elements = loss_elements,\n", e->g->losses.n);
   train_fields(e);
-  text_add(&e->out, "  .forward_seconds = %.6g, .backward_seconds = %.6g, .update_seconds = %.6g,\n};\n\n", s->forward_seconds,
-           s->backward_seconds, s->update_seconds);
+  text_add(&e->out, "  .forward_seconds = %.6g, .backward_seconds = %.6g, .update_seconds = %.6g,\n};\n\n",
+           s->forward_seconds, s->backward_seconds, s->update_seconds);
 }

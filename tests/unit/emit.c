@@ -14,8 +14,9 @@
 #include "emit/print.h"
 
 static const char *const hostile[] = {
-  "", "_", "0", "3d", "int", "while", "main", "pd_fail", "MPI_Init", "a.b", "a b", "a;system(\"x\")", "*/ int x; /*",
-  "x\n#include <y>", "\"", "\\", "h\xc3\xa9", ("?" "?/"), "arena", "weights", "VERSIONS", "exp", "%s%n", "/**/",
+  "", "_", "0", "3d", "int", "while", "main", "pd_fail", "MPI_Init", "a.b", "a b", "a;system(\"x\")",
+  "*/ int x; /*", "x\n#include <y>", "\"", "\\", "h\xc3\xa9", ("?" "?/"), "arena", "weights", "VERSIONS",
+  "exp", "%s%n", "/**/",
 };
 enum { N_HOSTILE = sizeof hostile / sizeof *hostile };
 
@@ -93,8 +94,8 @@ static void test_lists_break_at_the_width(void **state) {
     assert_true(strcspn(line, "\n") <= WIDTH);
   assert_non_null(strstr(out.at, "argument_59);\n"));
   Text comment = {0};
-  text_comment(&comment, 2, "many words */ that go on and on, more than a line holds, until the very end of the paragraph, "
-                            "where the comment closes and nothing is left over");
+  text_comment(&comment, 2, "many words */ that go on and on, more than a line holds, until the very end of "
+                            "the paragraph, where the comment closes and nothing is left over");
   assert_ptr_equal(strstr(comment.at, "*/"), comment.at + comment.n - 3);
 }
 
