@@ -15,7 +15,7 @@ enum { PD_MAX_RANK = 6 };
 
 enum pd_init { PD_ZEROS, PD_ONES, PD_CONSTANT, PD_UNIFORM, PD_NORMAL };
 
-/* One use of a tied parameter elsewhere or here, in the parameter's order of uses. */
+/* One use of a parameter that passes it a gradient, elsewhere or here, in the parameter's order of uses. */
 struct pd_use {
   int stage;         /* where its accumulator is computed */
   size_t offset;     /* here: into an accumulator set; elsewhere: into the arena, where it is received */
@@ -35,6 +35,8 @@ struct pd_parameter {
   int owner;             /* the first stage that holds it: contributes its square to the norm */
   int n_uses;
   const struct pd_use *uses;
+  int n_readers;
+  const int *readers;    /* stages that hold it, too, but pass it no gradient */
 };
 
 struct pd_input {

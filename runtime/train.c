@@ -29,7 +29,7 @@ static int64_t updated;   /* updates done */
 static int64_t logged;    /* updates logged */
 static MPI_Request *tied; /* of update exchanged - 1: receives and sends */
 static int n_tied, room_tied;
-static bool *has_remote; /* by parameter held here: a use stands on another stage */
+static bool *has_remote; /* by parameter held here: it has a gradient, and another stage holds it, too */
 static double *chunk_squares;
 static double clock_start;
 static bool in_progress;
@@ -37,10 +37,14 @@ static bool in_progress;
 static struct update *update_of(int64_t t) { return &updates[t % UNDER_WAY]; }
 static bool tied_here(const struct pd_parameter *p, int use) { return p->uses[use].stage == pd.stage->stage; }
 
-/* Is the stage of use i named by an earlier use? Each other holder gets one message a use. */
+/* The stages that hold p: those of its uses, then its readers. Each other holder gets one message a use. */
+static int holder(const struct pd_parameter *p, int i) {
+  return i < p->n_uses ? p->uses[i].stage : p->readers[i - p->n_uses];
+}
+
 static bool named_before(const struct pd_parameter *p, int i) {
   for (int j = 0; j < i; j++)
-    if (p->uses[j].stage == p->uses[i].stage) return true;
+    if (holder(p, j) == holder(p, i)) return true;
   return false;
 }
 
@@ -54,9 +58,9 @@ void pd_train_start(void) {
   has_remote = pd_allocate(sizeof *has_remote * (size_t)s->n_parameters);
   for (int i = 0; i < s->n_parameters; i++) {
     const struct pd_parameter *p = &s->parameters[i];
-    for (int u = 0; u < p->n_uses; u++)
-      if (!tied_here(p, u)) has_remote[i] = true;
-    room_tied += p->n_uses * p->n_uses;
+    for (int j = 0; j < p->n_uses + p->n_readers; j++)
+      if (holder(p, j) != s->stage) has_remote[i] = p->n_uses > 0;
+    room_tied += p->n_uses * (p->n_uses + p->n_readers);
   }
   tied = pd_allocate(sizeof *tied * (size_t)room_tied);
   chunk_squares = pd_allocate(sizeof *chunk_squares * (size_t)pd_n_chunks);
@@ -131,10 +135,9 @@ static void post_tied(const struct pd_parameter *p, char *set) {
                 &tied[n_tied++]);
       continue;
     }
-    for (int j = 0; j < p->n_uses; j++)
-      if (!tied_here(p, j) && !named_before(p, j))
-        MPI_Isend(set + p->uses[i].offset, n, MPI_FLOAT, p->uses[j].stage, tag, pd_comm_ties,
-                  &tied[n_tied++]);
+    for (int j = 0; j < p->n_uses + p->n_readers; j++)
+      if (holder(p, j) != pd.stage->stage && !named_before(p, j))
+        MPI_Isend(set + p->uses[i].offset, n, MPI_FLOAT, holder(p, j), tag, pd_comm_ties, &tied[n_tied++]);
   }
 }
 
