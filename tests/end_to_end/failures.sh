@@ -71,8 +71,8 @@ signalled() {
   done
   wait $running
 }
-check "silent last rank" - "$rank nothing came for 3 s" 20 signalled STOP 1
-check "silent first rank" - "$rank nothing came for 3 s" 20 signalled STOP 0
+check "silent last rank" - "^pd: rank 0 (stage 0): nothing came for 3 s.* rank 1" 20 signalled STOP 1
+check "silent first rank" - "^pd: rank 1 (stage 1): nothing came for 3 s.* rank 0" 20 signalled STOP 0
 check "killed rank" - "exited on signal 9" 20 signalled KILL 1
 for pid in $(pidof stage0 stage1); do
   [ "$(readlink "/proc/$pid/cwd")" = "$work" ] && complain "process $pid outlives its launch"
