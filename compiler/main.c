@@ -130,12 +130,20 @@ static bool run_allocate(Compilation *c) {
   return true;
 }
 
+/* All stages hold one hash, of the plan and of their programs, and compare it when they start: it stands in
+ * place of a mark that a first reading leaves. */
 static bool run_emit(Compilation *c) {
-  const char *hash = sha256_hex(c->plan_json, strlen(c->plan_json));
+  static const char mark[] = "@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@";
+  Text all = {0};
+  text_add(&all, "%s", c->plan_json);
   c->sources = alloc((size_t)c->plan->n_stages * sizeof *c->sources);
-  for (int i = 0; i < c->plan->n_stages; i++)
+  for (int i = 0; i < c->plan->n_stages; i++) {
     c->sources[i] =
-        emit_c(c->graph, &c->pieces, c->plan, c->kernels[i], &c->programs[i], c->layouts[i], hash);
+        emit_c(c->graph, &c->pieces, c->plan, c->kernels[i], &c->programs[i], c->layouts[i], mark);
+    text_add(&all, "%s", c->sources[i]);
+  }
+  const char *hash = sha256_hex(all.at, strlen(all.at));
+  for (int i = 0; i < c->plan->n_stages; i++) memcpy(strstr(c->sources[i], mark), hash, strlen(hash));
   return true;
 }
 
@@ -268,7 +276,7 @@ static bool run_passes(Compilation *c, const char *last) {
 
 static char *run_profile_program(void *context, const char *text) {
   const Compilation *c = context;
-  return cc_run(&c->options, text, c->options.plan.threads);
+  return cc_run(&c->options, text);
 }
 
 static bool profile(Compilation *c) {

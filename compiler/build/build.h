@@ -60,7 +60,7 @@ bool output_write(const Options *o, const Output *out);
 bool cc_stages(const Options *o, const Output *out);
 /* The first line of the compiler's --version; NULL after a diagnostic. */
 const char *cc_version(const Options *o);
-/* Compiles and runs a program with `threads` OpenMP threads; what it prints, or NULL after diagnostics. */
-char *cc_run(const Options *o, const char *text, int threads);
+/* Compiles and runs a program; what it prints, or NULL after diagnostics. */
+char *cc_run(const Options *o, const char *text);
 
 #endif

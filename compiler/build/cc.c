@@ -58,7 +58,7 @@ static void show(const Strings *command) {
 }
 
 /* Starts a command; `out`: where its standard output goes, -1: unchanged. -1 with errno set. */
-static pid_t start(const Strings *command, int out, int threads) {
+static pid_t start(const Strings *command, int out) {
   Strings c = *command;
   push(&c, NULL);
   fflush(NULL);
@@ -69,8 +69,6 @@ static pid_t start(const Strings *command, int out, int threads) {
   if (pid == 0) {
     if (out >= 0)
       dup2(out, 1);
-    if (threads > 0)
-      setenv("OMP_NUM_THREADS", format("%d", threads), 1);
     execvp(c.at[0], (char *const *)c.at);
     int cause = errno;
     if (write(broken[1], &cause, sizeof cause) < 0)
@@ -124,7 +122,7 @@ bool cc_stages(const Options *o, const Output *out) {
       Strings command = compile_command(o, j->source, j->program);
       if (o->verbose || o->dry_run)
         show(&command);
-      j->pid = o->dry_run ? 0 : start(&command, -1, 0);
+      j->pid = o->dry_run ? 0 : start(&command, -1);
       if (j->pid < 0)
         good = cannot_run(command.at[0]);
       continue;
@@ -148,13 +146,13 @@ bool cc_stages(const Options *o, const Output *out) {
 }
 
 /* Standard output of a command, all of it; NULL after diagnostics. */
-static char *output_of(const Strings *command, int threads, const char *what) {
+static char *output_of(const Strings *command, const char *what) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) {
     cannot_run(command->at[0]);
     return NULL;
   }
-  pid_t pid = start(command, ends[1], threads);
+  pid_t pid = start(command, ends[1]);
   close(ends[1]);
   if (pid < 0) {
     close(ends[0]);
@@ -175,13 +173,13 @@ const char *cc_version(const Options *o) {
   Strings c = {0};
   add_words(&c, o->cc);
   push(&c, "--version");
-  char *text = output_of(&c, 0, "asking the C compiler for its version");
+  char *text = output_of(&c, "asking the C compiler for its version");
   if (text)
     text[strcspn(text, "\n")] = 0;
   return text;
 }
 
-char *cc_run(const Options *o, const char *text, int threads) {
+char *cc_run(const Options *o, const char *text) {
   char *directory = format("%s/pdc-XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
   if (!mkdtemp(directory)) {
     error_at(NO_SPAN, "PD0605", "cannot make a temporary directory '%s': %s", directory, strerror(errno));
@@ -196,11 +194,11 @@ char *cc_run(const Options *o, const char *text, int threads) {
     push(&run, program);
     if (o->verbose)
       show(&compile);
-    pid_t pid = start(&compile, -1, 0);
+    pid_t pid = start(&compile, -1);
     if (pid < 0)
       cannot_run(compile.at[0]);
     else if (finish(pid, "compiling the profiling program"))
-      printed = output_of(&run, threads, "the profiling program");
+      printed = output_of(&run, "the profiling program");
   }
   unlink(source);
   unlink(program);

@@ -4,7 +4,8 @@
 
 #include "allocate/layout.h"
 
-/* The text of stage<i>.c, deterministic to the byte. plan_hash: SHA-256 of plan.json's text. */
+/* The text of stage<i>.c, deterministic to the byte. plan_hash: what the program tells the other
+ * stages' about itself, 64 characters. */
 char *emit_c(const Graph *g, const Pieces *pieces, const Plan *plan, const StageKernels *k, const Program *p,
              const Layout *l, const char *plan_hash);
 /* The text of a program that times every distinct kernel of these stages (`pdc profile`) and prints

@@ -539,20 +539,26 @@ void print_loop(Text *out, const StageKernels *stage, const Kernel *k, const cha
   text_add(out, "}\n\n");
 }
 
-const char loop_helpers[] =
+static const char sum_chunks[] =
     "/* to = (first) or to += the chunks' partial sums, `stride` apart, in the order of chunks. */\n"
     "static inline void sum_chunks(bool first, float *to, float *partial, int64_t n, int64_t stride, int "
     "chunks) {\n"
     "  for (int64_t c = 1; c < chunks; c++)\n"
     "    for (int64_t j = 0; j < n; j++) partial[j] += partial[c * stride + j];\n"
     "  for (int64_t j = 0; j < n; j++) to[j] = first ? partial[j] : to[j] + partial[j];\n"
-    "}\n\n"
+    "}\n\n";
+
+static const char parallel[] =
     "/* Calls f for equal shares of n rows (or elements), on as many threads as there are. */\n"
     "#define PARALLEL(f, n, share, ...)                                                         \\\n"
     "  do {                                                                                     \\\n"
     "    _Pragma(\"omp parallel for\") for (int64_t from = 0; from < (n); from += (share))        \\\n"
     "      f(from, from + (share) < (n) ? from + (share) : (n), __VA_ARGS__);                   \\\n"
     "  } while (0)\n\n";
+
+void print_loop_helpers(Text *out, const char *loops) {
+  text_add(out, "%s%s", parallel, strstr(loops, "sum_chunks(") ? sum_chunks : "");
+}
 
 void print_loop_call(Text *out, int indent, const Kernel *k, const char *function, const Names *arguments) {
   if (!is_split(k) || chunked(k)) {

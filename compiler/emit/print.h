@@ -40,7 +40,7 @@ void print_loop(Text *out, const StageKernels *k, const Kernel *kernel, const ch
 /* The call: directly, or dealt to threads through the macro PARALLEL. */
 void print_loop_call(Text *out, int indent, const Kernel *kernel, const char *function,
                      const Names *arguments);
-extern const char loop_helpers[]; /* what printed loops and calls need */
+void print_loop_helpers(Text *out, const char *loops); /* what printed loops and their calls need */
 int64_t loop_scratch(const Kernel *kernel); /* bytes of partial sums */
 
 /* ---- calls.c: Kernels of kind CALL ----------------------------------------------------------- */

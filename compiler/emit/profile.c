@@ -73,7 +73,7 @@ static void print_run(Text *out, Timed *t) {
 }
 
 static const char preamble[] =
-    "#define _GNU_SOURCE\n#include <math.h>\n#include <stdio.h>\n#include <stdlib.h>\n#include "
+    "#define _GNU_SOURCE\n#include <math.h>\n#include <omp.h>\n#include <stdio.h>\n#include <stdlib.h>\n#include "
     "<string.h>\n#include <sys/mman.h>\n#include <time.h>\n\n"
     "#include \"kernels/pd_lanes.h\"\n#include \"pd_runtime.h\"\n\n"
     "static char *memory;\n\n"
@@ -106,8 +106,8 @@ char *emit_profile_c(const StageKernels *const *stages, int n) {
     collect(stages[i], &stages[i]->forward, &timed, &taken);
     collect(stages[i], &stages[i]->backward, &timed, &taken);
   }
-  Text out = {0}, runs = {0}, setup = {0}, table = {0};
-  text_add(&out, "%s%s", preamble, loop_helpers);
+  Text out = {0}, loops = {0}, objects = {0}, runs = {0}, setup = {0}, table = {0};
+  text_add(&out, "%s", preamble);
   bool samples = false;
   for (int i = 0; i < timed.n; i++)
     samples = samples || kernel_call(timed.at[i].stage, timed.at[i].kernel).samples;
@@ -117,9 +117,9 @@ char *emit_profile_c(const StageKernels *const *stages, int n) {
   for (int i = 0; i < timed.n; i++) {
     Timed *t = &timed.at[i];
     if (t->kernel->kind == KERNEL_LOOP) {
-      print_loop(&out, t->stage, t->kernel, t->name);
+      print_loop(&loops, t->stage, t->kernel, t->name);
     } else {
-      print_call_object(&out, t->stage, t->kernel, t->name);
+      print_call_object(&objects, t->stage, t->kernel, t->name);
       print_call_setup(&setup, t->stage, t->kernel, t->name);
     }
     print_run(&runs, t);
@@ -127,19 +127,20 @@ char *emit_profile_c(const StageKernels *const *stages, int n) {
     int64_t need = t->bytes + kernel_scratch(t->stage, t->kernel);
     bytes = need > bytes ? need : bytes;
   }
-  text_add(&out, "\n%s%s", runs.n ? runs.at : "", measuring);
+  print_loop_helpers(&out, loops.n ? loops.at : "");
+  text_add(&out, "%s%s\n", loops.n ? loops.at : "", objects.n ? objects.at : "");
+  text_add(&out, "%s%s", runs.n ? runs.at : "", measuring);
   text_add(&out,
            "static const struct { const char *signature; void (*run)(void), (*fill)(void); } kernels[] = "
            "{\n%s};\n\n",
            table.n ? table.at : "");
-  text_add(
-      &out,
-      "int main(void) {\n  memory = mmap(NULL, %" PRId64
-      ", PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);\n"
-      "  if (memory == MAP_FAILED) {\n    perror(\"memory for profiling\");\n    return 1;\n  }\n  "
-      "pd.training = true;\n%s"
-      "  for (size_t i = 0; i < sizeof kernels / sizeof *kernels; i++) {\n    kernels[i].fill();\n"
-      "    printf(\"%%s %%.9g\\n\", kernels[i].signature, measure(kernels[i].run));\n  }\n  return 0;\n}\n",
-      bytes + 4096, setup.n ? setup.at : "");
+  text_add(&out,
+           "int main(void) {\n  memory = mmap(NULL, %" PRId64 ", PROT_READ | PROT_WRITE, MAP_PRIVATE | "
+           "MAP_ANONYMOUS, -1, 0);\n"
+           "  if (memory == MAP_FAILED) {\n    perror(\"memory for profiling\");\n    return 1;\n  }\n"
+           "  omp_set_dynamic(0);\n  omp_set_num_threads(%d);\n  pd.training = true;\n%s"
+           "  for (size_t i = 0; i < sizeof kernels / sizeof *kernels; i++) {\n    kernels[i].fill();\n"
+           "    printf(\"%%s %%.9g\\n\", kernels[i].signature, measure(kernels[i].run));\n  }\n  return 0;\n}\n",
+           bytes + 4096, n > 0 && stages[0]->threads > 0 ? stages[0]->threads : 1, setup.n ? setup.at : "");
   return out.at;
 }

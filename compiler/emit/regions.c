@@ -500,8 +500,11 @@ void print_loops_and_objects(Emit *e) {
         print_call_object(&e->out, e->k, k, name);
     }
   text_add(&e->out, "\n");
-  if (loops.n)
-    text_add(&e->out, "/* ---- fused loops ---- */\n\n%s%s", loop_helpers, loops.at);
+  if (loops.n == 0)
+    return;
+  text_add(&e->out, "/* ---- fused loops ---- */\n\n");
+  print_loop_helpers(&e->out, loops.at);
+  text_add(&e->out, "%s", loops.at);
 }
 
 void print_setup(Emit *e) {

@@ -79,12 +79,30 @@ static const char parameter_macro[] = "/* Name, member of struct weights, initia
                                       "sizeof(float),                    \\\n"
                                       "   offsetof(struct weights, member), transposed, decays, init, value, "
                                       "order, STAGE, 1,                 \\\n"
-                                      "   (const struct pd_use[]){{STAGE, offsetof(%s, member)}}}\n";
+                                      "   (const struct pd_use[]){{STAGE, offsetof(%s, member)}}, 0, NULL}\n";
+
+static bool has_gradient(const Emit *e, const Param *p, int stage) {
+  for (int use = 0; use < p->uses.n && use < p->gradients.n; use++)
+    if (p->gradients.at[use] >= 0 && stage_of_node(e, p->uses.at[use]) == stage)
+      return true;
+  return false;
+}
+
+/* The stages that hold it and pass it no gradient, and how many there are before. */
+static void add_readers(const Emit *e, int param, Names *list) {
+  Text out = {0};
+  int n = 0;
+  for (int i = 0; i < e->plan->n_stages; i++)
+    if (stage_holds(e, i, param) && !has_gradient(e, &e->g->params.at[param], i))
+      text_add(&out, "%s%d", n++ ? ", " : "", i);
+  push(list, internf("%d", n));
+  push(list, n ? internf("(const int[]){%s}", out.at) : intern("NULL"));
+}
 
 static bool used_once_here(const Emit *e, int param, int weight) {
   const Param *p = &e->g->params.at[param];
   int buffer = find_buffer(e, BUFFER_ACCUMULATOR, param, 0);
-  return p->uses.n == 1 && buffer >= 0 && owner_of(e, param) == e->k->stage &&
+  return p->uses.n == 1 && p->gradients.at[0] >= 0 && buffer >= 0 && owner_of(e, param) == e->k->stage &&
          !strcmp(member_path(e, buffer), member_path(e, weight));
 }
 
@@ -123,6 +141,7 @@ static void parameter_line(Emit *e, int param) {
   }
   push(&list, internf("%d", owner_of(e, param)));
   add_uses(e, param, &list);
+  add_readers(e, param, &list);
   text_list(&e->out, 3, "  {", &list, "},\n");
 }
 

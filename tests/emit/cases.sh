@@ -174,6 +174,15 @@ passes_can_be_watched() {
   expect 0 "$pdc" plan -n 2 "$source/models/gpt_mini.pdm"
 }
 
+profiles_are_measured() {
+  for how in "--threads 1" "--threads 2"; do
+    expect 0 "$pdc" profile -n 2 $how $gpt_small -D p_drop=0.1 "$source/models/gpt_mini.pdm"
+    expect 0 "$pdc" plan -n 2 $how $gpt_small -D p_drop=0.1 --profile gpt_mini.profile.json "$source/models/gpt_mini.pdm"
+    contains out 'profile gpt_mini.profile.json'
+  done
+  expect 1 "$pdc" plan -n 2 --profile gpt_mini.profile.json "$source/models/gpt_mini.pdm"
+}
+
 # Builds DIR's stage programs with extra flags and trains a few updates on two ranks.
 train_with() {
   dir=$1
