@@ -195,6 +195,22 @@ static bool read_parameter(const struct pd_safetensors *shards, int n, const str
   return true;
 }
 
+/* A checkpoint of a larger model, or of an optimizer with more moments, holds every tensor that is looked for
+ * and others besides. Collective. */
+static void check_all_used(const struct pd_safetensors *shards, int n, char *why) {
+  int64_t mine = 0, used, held = 0;
+  for (int i = 0; i < pd.stage->n_parameters; i++)
+    if (pd.stage->parameters[i].owner == pd.stage->stage) mine += 1 + pd.stage->n_moments;
+  MPI_Request request;
+  MPI_Iallreduce(&mine, &used, 1, MPI_INT64_T, MPI_SUM, pd_comm_control, &request);
+  pd_wait(1, &request, "all ranks to read the checkpoint", -1, NULL, -1);
+  for (int i = 0; i < n; i++)
+    for (int j = 0; j < shards[i].n; j++) held += strncmp(shards[i].at[j].name, "previous.", 9) != 0;
+  if (held != used)
+    pd_refuse(why, "the checkpoint in '%s' is of another model or optimizer: %lld tensors instead of %lld",
+              pd_options.checkpoint, (long long)held, (long long)used);
+}
+
 bool pd_resume(void) {
   char why[PD_WHY] = "", path[PATH_BYTES];
   int64_t found[2] = {0, 0};
@@ -216,6 +232,8 @@ bool pd_resume(void) {
   ok = ok && check_shards(shards, n, found[0], why);
   for (int i = 0; i < pd.stage->n_parameters && ok; i++)
     ok = read_parameter(shards, n, &pd.stage->parameters[i], found[0], why);
+  pd_agree(why);
+  check_all_used(shards, n, why);
   pd_agree(why);
   for (int i = 0; i < n; i++) pd_safetensors_close(&shards[i]);
   free(shards);

@@ -5,10 +5,44 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+/* All files mapped now. */
+static struct mapping {
+  struct mapping *next;
+  const char *at;
+  size_t size;
+  char *path;
+} *mappings;
+
+static void note_mapping(const char *path, const char *at, size_t size) {
+  struct mapping *m = pd_allocate(sizeof *m);
+  *m = (struct mapping){mappings, at, size, strdup(path)};
+  mappings = m;
+}
+
+static void unmap(const void *at, size_t size) {
+  struct mapping **m = &mappings, *gone;
+  while (*m && (*m)->at != at) m = &(*m)->next;
+  gone = *m;
+  if (gone) {
+    *m = gone->next;
+    free(gone->path);
+    free(gone);
+  }
+  munmap((void *)at, size);
+}
+
+const char *pd_mapped_path(const void *address) {
+  const char *a = address;
+  for (const struct mapping *m = mappings; m; m = m->next)
+    if (a >= m->at && a < m->at + m->size) return m->path;
+  return NULL;
+}
 
 const char *pd_map_file(const char *path, size_t *size, char *why) {
   struct stat st;
@@ -26,7 +60,8 @@ const char *pd_map_file(const char *path, size_t *size, char *why) {
     if (map == MAP_FAILED) {
       pd_refuse(why, "cannot map '%s': %s", path, strerror(errno));
       map = NULL;
-    }
+    } else
+      note_mapping(path, map, *size);
   }
   if (fd >= 0) close(fd);
   return map;
@@ -43,12 +78,12 @@ bool pd_safetensors_open(const char *path, struct pd_safetensors *s, char *why) 
     s->map_size = size;
     return true;
   }
-  munmap((void *)map, size);
+  unmap(map, size);
   return pd_refuse(why, "cannot read '%s': %.900s", path, cause);
 }
 
 void pd_safetensors_close(struct pd_safetensors *s) {
-  if (s->map) munmap((void *)s->map, s->map_size);
+  if (s->map) unmap(s->map, s->map_size);
   pd_safetensors_free(s);
 }
 
@@ -61,6 +96,8 @@ bool pd_output_open(struct pd_output *o, const char *path) {
   if (n >= (int)sizeof o->path || snprintf(o->beside, sizeof o->beside, "%s.%d.new", path, (int)getpid()) < n)
     return false;
   o->file = fopen(o->beside, "wbx");
+  if (!o->file && errno == EEXIST && !unlink(o->beside)) /* left by a killed process of the same number */
+    o->file = fopen(o->beside, "wbx");
   return o->file != NULL;
 }
 

@@ -116,6 +116,7 @@ double pd_measure_peak(void);   /* operations a second of this rank: matmul at 1
 
 struct pd_safetensors;
 const char *pd_map_file(const char *path, size_t *size, char *why);
+const char *pd_mapped_path(const void *address); /* the mapped file that it lies in, or NULL */
 bool pd_safetensors_open(const char *path, struct pd_safetensors *s, char *why); /* maps and parses */
 void pd_safetensors_close(struct pd_safetensors *s);
 

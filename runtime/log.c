@@ -7,6 +7,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static FILE *log_file;
@@ -24,7 +25,8 @@ static void line(const char *format, ...) {
   va_start(args, format);
   vfprintf(log_file, format, args);
   va_end(args);
-  if (fflush(log_file)) pd_fail("cannot write log '%s': %s", pd_options.log, strerror(errno));
+  bool whole = format[strlen(format) - 1] == '\n'; /* readers see whole lines */
+  if (whole && fflush(log_file)) pd_fail("cannot write log '%s': %s", pd_options.log, strerror(errno));
 }
 
 bool pd_log_open(char *why) {
@@ -53,7 +55,9 @@ void pd_log_start(double all_ranks_peak) {
   peak = all_ranks_peak;
   if (pd.rank) return;
   in_place = output_is_terminal();
-  if (log_file && !pd.first_step && ftruncate(fileno(log_file), 0))
+  struct stat st;
+  bool regular = log_file && !fstat(fileno(log_file), &st) && S_ISREG(st.st_mode);
+  if (regular && !pd.first_step && ftruncate(fileno(log_file), 0))
     pd_fail("cannot write log '%s': %s", pd_options.log, strerror(errno));
   line("{\"event\":\"start\",\"plan\":\"sha256:%s\",\"model\":\"%s\",\"stages\":%d,\"replicas\":[",
        s->plan_hash, s->model, s->n_stages);

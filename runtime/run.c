@@ -6,12 +6,15 @@
 #include <math.h>
 #include <omp.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/time.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -28,6 +31,38 @@ double pd_seconds(void) {
 
 /* ---- failures -------------------------------------------------------------------------------- */
 
+static const char *volatile alarm_says; /* NULL: nothing more to say */
+
+static void alarm_rang(int signal) {
+  (void)signal;
+  const char *text = alarm_says;
+  if (text && write(STDERR_FILENO, text, strlen(text)) < 0) _exit(1);
+  _exit(1);
+}
+
+/* MPI starts and ends in calls that wait for all ranks: an alarm watches --timeout there. Ranks that wait for
+ * the same one give up one after another. */
+static void watch_all_ranks(const char *what) {
+  static char text[256];
+  double seconds = pd_options.timeout + 0.2 * pd.rank;
+  snprintf(text, sizeof text,
+           "pd: rank %d (stage %d): nothing came for %.0f s (--timeout): waited for all ranks %s\n", pd.rank,
+           pd.stage->stage, pd_options.timeout, what);
+  alarm_says = text;
+  signal(SIGALRM, alarm_rang);
+  struct itimerval timer = {.it_value = {(time_t)seconds, (suseconds_t)(fmod(seconds, 1) * 1e6)}};
+  setitimer(ITIMER_REAL, &timer, NULL);
+}
+
+/* A mapped file that has become shorter; other errors keep their usual end. Reads of mapped files are this
+ * program's own, never a library's, so that the failure may be reported from here. */
+static void bus_error(int number, siginfo_t *info, void *context) {
+  (void)context;
+  const char *path = pd_mapped_path(info->si_addr);
+  signal(number, SIG_DFL);
+  if (path) pd_fail("cannot read '%s': it became shorter while it was in use", path);
+}
+
 void pd_fail(const char *format, ...) {
   char text[PD_WHY + 64];
   int stage = pd.stage ? pd.stage->stage : pd.rank;
@@ -40,6 +75,7 @@ void pd_fail(const char *format, ...) {
   text[n++] = '\n';
   fflush(stdout);
   if (write(STDERR_FILENO, text, (size_t)n) < 0) _exit(1);
+  alarm_says = NULL;
   alarm(5); /* should MPI_Abort itself hang */
   if (mpi_runs) MPI_Abort(MPI_COMM_WORLD, 1);
   _exit(1);
@@ -60,6 +96,7 @@ void pd_leave_to_others(void) {
     pd_train_progress();
     nanosleep(&(struct timespec){0, 1000000}, NULL);
   }
+  alarm_says = NULL;
   alarm(5);
   MPI_Abort(MPI_COMM_WORLD, 1);
   _exit(1);
@@ -86,6 +123,7 @@ void *pd_allocate(size_t bytes) {
 
 static void start_mpi(int *argc, char ***argv) {
   int level;
+  watch_all_ranks("to start");
   if (MPI_Init_thread(argc, argv, MPI_THREAD_FUNNELED, &level) != MPI_SUCCESS) pd_fail("MPI cannot start");
   mpi_runs = true;
   MPI_Comm_rank(MPI_COMM_WORLD, &pd.rank);
@@ -95,6 +133,9 @@ static void start_mpi(int *argc, char ***argv) {
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, handler); /* the duplicates inherit it */
   prctl(PR_SET_TIMERSLACK, 1000UL);
   pd_comm_open();
+  alarm(0);
+  signal(SIGXFSZ, SIG_IGN); /* a file too large is a write that fails */
+  sigaction(SIGBUS, &(struct sigaction){.sa_sigaction = bus_error, .sa_flags = SA_SIGINFO}, NULL);
 }
 
 /* What must be the same on every rank, gathered as one record a rank. */
@@ -148,6 +189,9 @@ static bool check_launch(const struct pd_stage *s, const struct same *all, char 
 static bool check_options(const struct pd_stage *s, struct pd_options *o, char *why) {
   if (o->steps < 0 && s->rate != PD_LR_CONSTANT && s->lr_total > 0) o->steps = s->lr_total;
   if (o->steps < 0) return pd_refuse(why, "--steps N is missing");
+  if (o->steps > INT64_MAX / 4 / s->batch)
+    return pd_refuse(why, "--steps %lld of %lld samples are more than can be counted", (long long)o->steps,
+                     (long long)s->batch);
   if (o->steps > 0 && !o->n_data && !o->emulate) return pd_refuse(why, "--data PATH is missing");
   return true;
 }
@@ -187,10 +231,26 @@ static void set_threads(const struct pd_stage *s) {
             CPU_COUNT(&set), CPU_COUNT(&set) == 1 ? "" : "s");
 }
 
+static bool same_file(const char *a, const char *b) {
+  struct stat s, t;
+  return !stat(a, &s) && !stat(b, &t) && s.st_dev == t.st_dev && s.st_ino == t.st_ino;
+}
+
+/* An output that would write over what the run reads; new weights may take the place of the old. */
+static bool spares_inputs(const char *option, const char *path, bool is_weights, char *why) {
+  const struct pd_options *o = &pd_options;
+  bool read = !is_weights && o->init && same_file(path, o->init);
+  for (int i = 0; i < o->n_data; i++) read |= same_file(path, o->data[i]);
+  for (int i = 0; i < o->n_validation; i++) read |= same_file(path, o->validation[i]);
+  return !read || pd_refuse(why, "%s '%s' would write over a file that is read", option, path);
+}
+
 /* Outputs are tried before the run, so that no hour of training ends at an unwritable path. The log
  * comes last: once it is open nothing else can be refused. */
 static bool check_outputs(char *why) {
   if (pd.rank) return true;
+  if (pd_options.save && !spares_inputs("--save", pd_options.save, true, why)) return false;
+  if (pd_options.log && !spares_inputs("--log", pd_options.log, false, why)) return false;
   if (pd_options.save && !pd_writable(pd_options.save, why)) return false;
   if (pd_options.checkpoint && !pd_checkpoint_check(why)) return false;
   return pd_log_open(why);
@@ -208,7 +268,7 @@ static void start_weights(void) {
 }
 
 static void finish_mpi(void) {
-  alarm((unsigned)ceil(pd_options.timeout)); /* a peer that died late must not keep this one */
+  watch_all_ranks("to end");
   MPI_Finalize();
   mpi_runs = false;
   alarm(0);
@@ -227,10 +287,9 @@ static double total_peak(void) {
 void pd_start(const struct pd_stage *stage, int argc, char **argv) {
   char why[PD_WHY] = "";
   struct pd_options *o = &pd_options;
-  pd = (struct pd_run){.stage = stage, .training = true};
-  o->timeout = 300;
-  start_mpi(&argc, &argv);
+  pd = (struct pd_run){.stage = stage, .rank = stage->stage, .training = true};
   pd_parse_options(o, argc, argv, why);
+  start_mpi(&argc, &argv);
   pd_agree(why);
   if (o->help) {
     if (!pd.rank) pd_print_usage(stage);

@@ -103,9 +103,11 @@ void pd_loss(int loss, int64_t k, const float *elements, int64_t n) {
   int64_t batch_of = (k - 1) / pd.stage->microbatches;
   double *sum = &update_of(batch_of)->mine[pd.stage->n_model_parameters + loss], here = 0;
   for (int64_t i = 0; i < n; i++) here += (double)elements[i];
-  if (!isfinite(here))
+  if (!isfinite(here)) {
+    pd_train_catch_up(); /* a gradient that was not finite before is the cause to report */
     pd_fail("step %lld: the loss of microbatch %lld is not finite; first tensor that is not: %s",
             (long long)(batch_of + 1), (long long)k, pd_first_non_finite(k));
+  }
   if ((k - 1) % pd.stage->microbatches == 0) *sum = 0;
   *sum += here;
 }
@@ -282,6 +284,7 @@ bool pd_updated(int64_t t) {
   pd_train_progress();
   log_known();
   if (pd_options.checkpoint && is_due(t, pd_options.checkpoint_every)) {
+    pd_train_catch_up(); /* no checkpoint of a step whose gradient was not finite */
     pd_checkpoint_write(t + 1);
     pd_clock_pause(pd_seconds() - now);
   }
