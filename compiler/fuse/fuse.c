@@ -118,7 +118,7 @@ StageKernels *fuse(const Graph *g, const Pieces *p, int first_piece, int end_pie
   for (int i = 0; i < g->nodes.n; i++)
     if (f->here[i] && node_at(f, i)->op->kind == OP_JOIN)
       push(&f->joins[direction_of(f, i)], i);
-  find_inlined_backward(f);
+  find_inlined(f);
   list_items(f);
   for (Direction d = SETUP; d <= FORWARD; d++) {
     group_items(f, d);

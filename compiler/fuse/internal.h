@@ -49,8 +49,8 @@ typedef struct Fuse {
   Place *root;             /* by value: where it stands, for values that are no views; buffer -1: not yet */
   bool *placed;            /* by value: root is set */
   bool *needed;            /* by value: somebody reads it from memory */
-  bool *inlined;           /* by value: every backward kernel that reads it computes it for itself: forward
-                              values that are not kept, and what backward makes of forward values alone */
+  bool *inlined;           /* by value: every kernel that reads it computes it for itself, see find_inlined; once
+                              forward is built also forward values that are not kept, for backward kernels */
   bool *kept;              /* by forward value: stands in memory until its backward */
   int *home;               /* by value: the group that computes it, in its direction; -1 */
   int *ready;              /* by value: the first group of its direction that may read it from memory */
@@ -81,7 +81,7 @@ void list_items(Fuse *f);
 /* ---- group.c */
 void group_items(Fuse *f, Direction d);
 /* ---- keep.c */
-void find_inlined_backward(Fuse *f); /* before items are listed */
+void find_inlined(Fuse *f); /* before items are listed */
 void decide_kept(Fuse *f);
 /* ---- terms.c */
 void build_kernels(Fuse *f, Direction d);

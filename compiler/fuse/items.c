@@ -89,6 +89,14 @@ static void destine_crossing(Fuse *f, Lates *late) {
   }
 }
 
+static bool is_read_here(const Fuse *f, int value) {
+  for (int i = 0; i < f->g->nodes.n; i++)
+    for (int j = 0; f->here[i] && j < node_at(f, i)->n_in; j++)
+      if (node_at(f, i)->in[j] == value)
+        return true;
+  return false;
+}
+
 /* Weights, inputs, losses and accumulators that this stage's nodes touch. */
 static void destine_sources(Fuse *f, Lates *late) {
   const Graph *g = f->g;
@@ -113,7 +121,8 @@ static void destine_sources(Fuse *f, Lates *late) {
     }
   }
   for (int i = 0; i < g->inputs.n; i++)
-    place_at(f, g->inputs.at[i].value, value_buffer(f, BUFFER_INPUT, g->inputs.at[i].value));
+    if (is_read_here(f, g->inputs.at[i].value))
+      place_at(f, g->inputs.at[i].value, value_buffer(f, BUFFER_INPUT, g->inputs.at[i].value));
   for (int i = 0; i < g->losses.n; i++) {
     int value = g->losses.at[i].value;
     if (!f->here[value_at(f, value)->node])

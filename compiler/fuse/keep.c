@@ -124,34 +124,49 @@ void decide_kept(Fuse *f) {
       decide(f, v);
 }
 
-/* Backward nodes that read forward values alone, and that only loops read, element by element: whoever
- * reads them computes them, so that they neither take memory nor tie loops together. */
-void find_inlined_backward(Fuse *f) {
+static bool same_shape(const Fuse *f, int a, int b) {
+  return shape_equal(&value_at(f, a)->shape, &value_at(f, b)->shape);
+}
+
+static void mark_roots(const Fuse *f, const Ints *values, bool *mark) {
+  for (int i = 0; i < values->n; i++)
+    if (values->at[i] >= 0)
+      mark[view_root(f, values->at[i])] = true;
+}
+
+/* Nodes that read nothing of their own pass, but only what stands anyway or comes from the forward pass,
+ * and that only loops read, element by element: whoever reads them computes them, so that they neither take
+ * memory nor tie loops together. */
+void find_inlined(Fuse *f) {
   bool *read_whole = alloc((size_t)f->g->values.n);
   for (int i = 0; i < f->g->nodes.n; i++)
     for (int j = 0; f->here[i] && j < node_at(f, i)->n_in; j++) {
       const Node *n = node_at(f, i);
       bool part = is_loop_node(n) || (n->op->kind == OP_VIEW && alias_step(f, n));
-      read_whole[view_root(f, n->in[j])] |= !part;
+      int root = view_root(f, n->in[j]);
+      bool counts = uses_index(producer(f, root)->op) && f->here[value_at(f, root)->node];
+      read_whole[root] |= !part || (counts && !same_shape(f, root, n->out[0]));
     }
+  for (int i = 0; i < f->g->losses.n; i++)
+    read_whole[view_root(f, f->g->losses.at[i].value)] = true;
   for (int i = 0; i < f->g->params.n; i++)
-    for (int u = 0; u < f->g->params.at[i].gradients.n; u++)
-      if (f->g->params.at[i].gradients.at[u] >= 0)
-        read_whole[view_root(f, f->g->params.at[i].gradients.at[u])] = true;
-  for (int i = 0; f->k->first_piece > 0 && i < f->p->at[f->k->first_piece].gradients.n; i++)
-    if (f->p->at[f->k->first_piece].gradients.at[i] >= 0)
-      read_whole[view_root(f, f->p->at[f->k->first_piece].gradients.at[i])] = true;
+    mark_roots(f, &f->g->params.at[i].gradients, read_whole);
+  if (f->k->first_piece > 0)
+    mark_roots(f, &f->p->at[f->k->first_piece].gradients, read_whole);
+  if (f->k->end_piece < f->p->n)
+    mark_roots(f, &f->p->at[f->k->end_piece].crossing, read_whole);
   for (int i = 0; i < f->g->nodes.n; i++) {
     const Node *n = node_at(f, i);
-    if (!f->here[i] || n->serves < 0 || f->table[i] || n->op->kind != OP_POINTWISE || uses_index(n->op) ||
-        read_whole[n->out[0]])
+    if (!f->here[i] || f->table[i] || n->op->kind != OP_POINTWISE || read_whole[n->out[0]] ||
+        (n->op->expensive && n->serves < 0))
       continue;
-    bool forward_only = true;
+    bool available = true;
     for (int j = 0; j < n->n_in; j++) {
       int root = view_root(f, n->in[j]), from = value_at(f, root)->node;
-      bool of_forward = node_at(f, from)->serves < 0 || node_at(f, from)->op->kind == OP_SOURCE || f->table[from];
-      forward_only &= of_forward || f->inlined[root];
+      bool stands = node_at(f, from)->op->kind == OP_SOURCE || f->table[from];
+      bool of_forward = n->serves >= 0 && node_at(f, from)->serves < 0;
+      available &= stands || of_forward || f->inlined[root];
     }
-    f->inlined[n->out[0]] = forward_only;
+    f->inlined[n->out[0]] = available;
   }
 }

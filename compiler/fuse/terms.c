@@ -75,7 +75,7 @@ static int term_of(Builder *b, int value) {
     return op_term(b, node, value);
   if (alias && root != value && b->stamp[root] == b->id)
     return b->term[root];
-  if (alias && b->d == BACKWARD && f->inlined[root])
+  if (alias && f->inlined[root])
     return op_term(b, node, root);
   return load_term(b, value);
 }
