@@ -34,6 +34,7 @@ typedef struct Stage {
   int64_t used_n;
   struct { int64_t batch, count; } *accumulators;
   double *exchanged_at; /* by batch % exchange_ring */
+  struct { int64_t forwarded, backwarded; } *at_update; /* likewise */
 } Stage;
 
 typedef struct Machine {
@@ -278,6 +279,27 @@ static Outcome do_exchange(Machine *m, Stage *s) {
   return WENT;
 }
 
+/* After its update a stage may validate, and stands still until all others have come to theirs: what a
+ * neighbour needs on its way there must have been sent before. */
+static Outcome check_meeting(Machine *m, Stage *s, int64_t batch) {
+  int64_t at = batch % m->exchange_ring;
+  s->at_update[at].forwarded = s->forwarded;
+  s->at_update[at].backwarded = s->backwarded;
+  for (int i = 0; i < m->n; i++) {
+    const Stage *other = &m->stage[i];
+    if (other == s || other->updated <= batch)
+      continue;
+    const Stage *lower = i < s->p->stage ? other : s, *higher = lower == s ? other : s;
+    if (lower->at_update[at].forwarded < higher->at_update[at].forwarded)
+      return fail(m, s, "no validation can follow: activations are missing that come after the update of stage",
+                  lower->p->stage);
+    if (higher->at_update[at].backwarded < lower->at_update[at].backwarded)
+      return fail(m, s, "no validation can follow: gradients are missing that come after the update of stage",
+                  higher->p->stage);
+  }
+  return WENT;
+}
+
 static Outcome do_update(Machine *m, Stage *s) {
   int64_t batch = s->step.number;
   if (batch != s->updated)
@@ -295,6 +317,8 @@ static Outcome do_update(Machine *m, Stage *s) {
       return wait_for(s, "other stages' gradients of the batch");
     now = later(now, m->stage[i].exchanged_at[batch % m->exchange_ring]);
   }
+  if (check_meeting(m, s, batch) == FAILED)
+    return FAILED;
   s->weights[(batch + 1) % s->p->versions] = batch + 1;
   s->updated++;
   s->now = now + s->times->update;
@@ -394,6 +418,7 @@ static void stage_start(Machine *m, Stage *s, const Program *p, const StageTimes
   for (int a = 0; a < p->accumulators; a++)
     s->accumulators[a].batch = -1;
   s->exchanged_at = alloc((size_t)m->exchange_ring * sizeof *s->exchanged_at);
+  s->at_update = alloc((size_t)m->exchange_ring * sizeof *s->at_update);
   s->over = !stream_next(&s->stream, &s->step);
 }
 

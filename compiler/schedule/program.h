@@ -45,8 +45,8 @@ typedef struct Program {
   int64_t delay;         /* microbatch k (of the run) uses weight version max((k - 1) / M - delay, 0) */
   int versions;          /* buffers of weights; version v lives in buffer v % versions */
   bool waits;            /* its update waits for gradients or squares of lower stages */
-  int64_t lag;           /* microbatches between a batch's last backward and its update, while those
-                            are on their way; 0 where the schedule drains anyway */
+  int64_t lag;           /* microbatches between a batch's last backward and its update, while what some
+                            stage waits for is on its way; 0 where the schedule drains anyway */
   int accumulators;      /* sets of gradient accumulators; batch t uses set t % accumulators */
   int saved_slots;       /* copies of what forward keeps for backward: in_flight; 1 with recomputation */
   int received_slots;    /* copies of received activations: in_flight + 1, one being received ahead */
@@ -102,8 +102,9 @@ typedef void (*Trace)(void *context, int stage, Step step, double start, double 
 /* Runs all stages' programs together for `batches` updates under rendezvous (no buffering beyond the
  * slots above) and checks: every send meets its receive in order, no deadlock, no slot overwritten while
  * live, each backward (and recomputation) uses its forward's weight version, versions are alive when
- * used and at most `versions` at once, updates happen once, in order, before they are needed, and the
- * version each batch used is the one the schedule's definition says. False with the reason in `why`.
+ * used and at most `versions` at once, updates happen once, in order, before they are needed and where
+ * all stages can meet to validate, and the version each batch used is the one the schedule's
+ * definition says. False with the reason in `why`.
  * times NULL: all zero. trace NULL: none; else called for every step, in each stage's order. */
 bool run_schedule(const Program *programs, const StageTimes *times, int n_stages, int64_t batches, Trace trace,
                   void *context, char **why);

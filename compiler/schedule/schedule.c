@@ -126,14 +126,17 @@ static void add_loops(Program *p, bool recompute) {
     add_update(p, steady);
 }
 
-static Program generate(const Generator *g, int stage, int n_stages, int64_t period, bool recompute, bool waits) {
+/* lags: some stage waits. Then all do, each by its distance: in a validation after update t, when every stage
+ * stands still there, each has the activations and gradients that its neighbours needed to come there. */
+static Program generate(const Generator *g, int stage, int n_stages, int64_t period, bool recompute, bool waits,
+                        bool lags) {
   Program p = {.stage = stage, .n_stages = n_stages, .per_batch = g->drains, .period = period};
   p.in_flight = g->in_flight(stage, n_stages, period);
   p.delay = g->delay(stage, n_stages);
   p.versions = (int)p.delay + 1;
   p.waits = waits;
   /* Stage 0 ends a batch's backward i hops after stage i: i microbatches later it is sure to have. */
-  p.lag = waits && !p.per_batch ? stage : 0;
+  p.lag = lags && !p.per_batch ? stage : 0;
   p.accumulators = p.lag > 0 ? 2 : 1;
   recompute = recompute && p.in_flight > 1;
   p.saved_slots = recompute ? 1 : (int)p.in_flight;
@@ -174,7 +177,11 @@ Program *schedule(const Plan *plan, const bool *exchanges, Span where) {
     return NULL;
   }
   Program *p = alloc((size_t)plan->n_stages * sizeof *p);
+  bool lags = false;
+  for (int i = 0; exchanges && i < plan->n_stages; i++)
+    lags |= exchanges[i];
   for (int i = 0; i < plan->n_stages; i++)
-    p[i] = generate(g, i, plan->n_stages, plan->microbatches, plan->stage[i].recompute, exchanges && exchanges[i]);
+    p[i] = generate(g, i, plan->n_stages, plan->microbatches, plan->stage[i].recompute, exchanges && exchanges[i],
+                    lags);
   return p;
 }

@@ -270,6 +270,12 @@ static void far_too_many_in_flight(Program *p) {
 static void other_period(Program *p) { p[1].period++; }
 static void lag_beyond_batch(Program *p) { p[3].lag = p[3].period + 1; }
 static void lag_before_next_weights(Program *p) { p[1].lag = 3; }
+static void one_without_lag(Program *p) {
+  p[2].lag = 0;
+  p[2].waits = false;
+  for (int loop = 1; loop < 3; loop++)
+    swap(&p[2], loop, DO_UPDATE, DO_EXCHANGE);
+}
 static void never_drains(Program *p) { for (int i = 0; i < 4; i++) p[i].per_batch = false; }
 static void one_never_drains(Program *p) { p[2].per_batch = false; }
 static void sends_first(Program *p) { swap(&p[1], 1, DO_FORWARD, DO_SEND); }
@@ -317,6 +323,7 @@ static const struct { const char *name; const char *schedule; int microbatches; 
   {"periods that differ", "2bw", 6, other_period, "differ"},
   {"a lag of more than a batch", "2bw", 6, lag_beyond_batch, "still to be used"},
   {"a lag that 2bw's M does not allow", "2bw", 3, lag_before_next_weights, "no update has made"},
+  {"one stage without a lag", "2bw", 6, one_without_lag, "no validation can follow: gradients"},
   {"flush that never drains", "flush", 6, never_drains, "0 updates old"},
   {"one stage never drains", "flush", 6, one_never_drains, "differ"},
   {"send before forward", "2bw", 6, sends_first, "sent before it was computed"},
@@ -355,6 +362,23 @@ static void test_broken_programs_are_refused(void **state) {
     if (!strstr(why, broken[i].reason))
       fail_msg("%s: refused for '%s', not for '%s'", broken[i].name, why, broken[i].reason);
   }
+}
+
+/* Stages 0 and 3 share a parameter: the last update lags, and the stages between go along. */
+static void test_all_lag_where_one_waits(void **state) {
+  (void)state;
+  Program *p = make((Case){"2bw", 4, 6, 0, 0x8});
+  for (int i = 0; i < 4; i++) {
+    assert_int_equal(p[i].lag, i);
+    assert_int_equal(p[i].waits, i == 3);
+  }
+  one_without_lag(p);
+  char *why = NULL;
+  assert_false(verify_schedule(p, 4, 5, &why));
+  assert_non_null(strstr(why, "no validation can follow"));
+  p = make((Case){"2bw", 4, 6, 0, 0});
+  for (int i = 0; i < 4; i++)
+    assert_int_equal(p[i].lag, 0);
 }
 
 /* Blocking sends in 1F1B's order: two stages that each want to hand over first. */
@@ -532,6 +556,7 @@ int main(void) {
     cmocka_unit_test(test_last_stage_never_recomputes),
     cmocka_unit_test(test_requests_refused),
     cmocka_unit_test(test_broken_programs_are_refused),
+    cmocka_unit_test(test_all_lag_where_one_waits),
     cmocka_unit_test(test_deadlock_is_found),
     cmocka_unit_test(test_mutants_that_pass_still_train),
     cmocka_unit_test(test_predicted_times),
