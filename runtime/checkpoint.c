@@ -154,6 +154,9 @@ static bool check_shards(const struct pd_safetensors *shards, int n, int64_t ste
                  pd_safetensors_metadata(&shards[0], names[j])))
         return pd_refuse(why, "the shards of step %lld in '%s' are of different runs", (long long)step,
                          pd_options.checkpoint);
+  const char *model = pd_safetensors_metadata(&shards[0], "model");
+  if (strcmp(model, pd.stage->model))
+    return pd_refuse(why, "the checkpoint in '%s' is of the model '%.200s'", pd_options.checkpoint, model);
   uint64_t seed = strtoull(pd_safetensors_metadata(&shards[0], "seed"), NULL, 10);
   if (seed != pd.seed)
     return pd_refuse(why, "the checkpoint in '%s' was made with --seed %llu", pd_options.checkpoint,

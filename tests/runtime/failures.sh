@@ -62,7 +62,33 @@ data="--data x.npy t.npy --save kept --quiet --peak 1"
 check "input that is not finite" "1 (stage 1): step [0-9]*: the loss of microbatch [0-9]* is not finite; first tensor that is not: " \
   two 1 --data nan.npy t.npy --save kept --quiet --peak 1 --steps 1000
 
-# A rank that stops answering, and one that is killed.
+# Files that change or fill up during the run.
+check "log on a full disk" "0 (stage 0): cannot write log '/dev/full': No space left" two 1 $data --steps 3 --log /dev/full
+check "log over the data" "0 (stage 0): --log './x.npy' would write over a file that is read" two 1 $data --steps 3 --log ./x.npy
+check "save over the data" "0 (stage 0): --save './t.npy' would write over a file that is read" \
+  two 1 --data x.npy t.npy --quiet --peak 1 --steps 3 --save ./t.npy
+check "more steps than can be counted" "0 (stage 0): --steps 9000000000000000000 of 8 samples" two 1 $data --steps 9000000000000000000
+limited() { # files of at most 8 MiB: Open MPI's own need some of it
+  timeout 60 $mpirun --mca btl self -n 1 sh -c 'ulimit -f 16384 && exec "$0" "$@"' "$programs/chain_1_0_1" "$@"
+}
+check "log that grows too large" "0 (stage 0): cannot write log 'large': File too large" limited $data --steps 100000000 --log large
+rm -f large
+shortened() {
+  cp x.npy short.npy
+  two 1 --data short.npy t.npy --quiet --peak 1 --steps 1000000000 &
+  launch=$!
+  sleep 2
+  : >short.npy
+  wait $launch
+}
+check "data that becomes shorter" "[01] (stage [01]): cannot read 'short.npy': it became shorter while it was in use" shortened
+
+# A rank that never starts, one that stops answering, and one that is killed.
+unstarted() {
+  timeout 60 $mpirun -n 1 "$programs/chain_2_0_1" "$@" : -n 1 sh -c 'kill -s STOP $$; exec "$0" "$@"' "$programs/chain_2_1_1" "$@"
+}
+check "rank that does not start" "0 (stage 0): nothing came for 2 s (--timeout): waited for all ranks to start" \
+  unstarted $data --timeout 2 --steps 3
 stopped() {
   two 1 $data --timeout 2 --steps 1000000000 &
   launch=$!
