@@ -130,8 +130,8 @@ static bool run_allocate(Compilation *c) {
   return true;
 }
 
-/* All stages hold one hash, of the plan and of their programs, and compare it when they start: it stands in
- * place of a mark that a first reading leaves. */
+/* All stages hold one hash, of the plan and of all their programs, and compare it when they start. It takes
+ * the place of a mark, which the hashed texts still have. */
 static bool run_emit(Compilation *c) {
   static const char mark[] = "@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@";
   Text all = {0};

@@ -89,6 +89,13 @@ void pd_safetensors_close(struct pd_safetensors *s) {
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
+static const struct pd_output *volatile being_written; /* at most one at a time */
+
+void pd_output_abandon(void) {
+  const struct pd_output *o = being_written;
+  if (o) unlink(o->beside);
+}
+
 bool pd_output_open(struct pd_output *o, const char *path) {
   o->file = NULL;
   errno = ENAMETOOLONG;
@@ -98,6 +105,7 @@ bool pd_output_open(struct pd_output *o, const char *path) {
   o->file = fopen(o->beside, "wbx");
   if (!o->file && errno == EEXIST && !unlink(o->beside)) /* left by a killed process of the same number */
     o->file = fopen(o->beside, "wbx");
+  if (o->file) being_written = o;
   return o->file != NULL;
 }
 
@@ -116,6 +124,7 @@ bool pd_output_close(struct pd_output *o, bool ok) {
     ok = false;
     error = errno;
   }
+  being_written = NULL;
   if (!ok) unlink(o->beside);
   errno = error;
   return ok;

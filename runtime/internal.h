@@ -125,6 +125,7 @@ void pd_safetensors_close(struct pd_safetensors *s);
 struct pd_output { char path[4096], beside[4096 + 32]; FILE *file; };
 bool pd_output_open(struct pd_output *o, const char *path);
 bool pd_output_close(struct pd_output *o, bool ok);
+void pd_output_abandon(void); /* removes what is being written, in a handler of a signal, too */
 bool pd_writable(const char *path, char *why); /* could be written so */
 
 void pd_load_weights(const char *path); /* collective: into version buffer 0 of every rank */

@@ -54,6 +54,13 @@ static void watch_all_ranks(const char *what) {
   setitimer(ITIMER_REAL, &timer, NULL);
 }
 
+/* The launch ends because another rank failed, or was interrupted. */
+static void terminated(int number) {
+  pd_output_abandon();
+  signal(number, SIG_DFL);
+  raise(number);
+}
+
 /* A mapped file that has become shorter; other errors keep their usual end. Reads of mapped files are this
  * program's own, never a library's, so that the failure may be reported from here. */
 static void bus_error(int number, siginfo_t *info, void *context) {
@@ -74,6 +81,7 @@ void pd_fail(const char *format, ...) {
   if (n > (int)sizeof text - 2) n = (int)sizeof text - 2;
   text[n++] = '\n';
   fflush(stdout);
+  pd_output_abandon();
   if (write(STDERR_FILENO, text, (size_t)n) < 0) _exit(1);
   alarm_says = NULL;
   alarm(5); /* should MPI_Abort itself hang */
@@ -134,6 +142,7 @@ static void start_mpi(int *argc, char ***argv) {
   prctl(PR_SET_TIMERSLACK, 1000UL);
   pd_comm_open();
   alarm(0);
+  signal(SIGTERM, terminated);
   signal(SIGXFSZ, SIG_IGN); /* a file too large is a write that fails */
   sigaction(SIGBUS, &(struct sigaction){.sa_sigaction = bus_error, .sa_flags = SA_SIGINFO}, NULL);
 }

@@ -376,6 +376,29 @@ static void damaged_safetensors_are_refused(void **state) {
 
 /* ---- options --------------------------------------------------------------------------------- */
 
+/* What is written reaches its name whole or leaves nothing: neither a failure nor a signal in between. */
+static void outputs_are_whole_or_nothing(void **state) {
+  (void)state;
+  char directory[] = "/tmp/pd_units_XXXXXX", path[64], text[16] = "";
+  assert_non_null(mkdtemp(directory));
+  snprintf(path, sizeof path, "%s/out", directory);
+  struct pd_output o;
+  for (int end = 0; end < 3; end++) {
+    assert_true(pd_output_open(&o, path));
+    assert_int_equal(fputs(end ? "new" : "old", o.file) < 0, 0);
+    if (end == 1) pd_output_abandon();
+    assert_int_equal(access(o.beside, F_OK), end == 1 ? -1 : 0);
+    if (end == 1) fclose(o.file);
+    if (end != 1) assert_int_equal(pd_output_close(&o, end == 0), end == 0);
+    FILE *in = fopen(path, "r");
+    assert_non_null(in);
+    assert_string_equal(fgets(text, sizeof text, in), "old");
+    fclose(in);
+  }
+  assert_int_equal(unlink(path), 0);
+  assert_int_equal(rmdir(directory), 0); /* nothing else is there */
+}
+
 static void options_are_read(void **state) {
   (void)state;
   char why[PD_WHY] = "";
@@ -418,6 +441,7 @@ int main(void) {
     cmocka_unit_test(safetensors_read_back),
     cmocka_unit_test(safetensors_convert_types),
     cmocka_unit_test(damaged_safetensors_are_refused),
+    cmocka_unit_test(outputs_are_whole_or_nothing),
     cmocka_unit_test(options_are_read),
   };
   if (!mkdtemp(directory)) return 1;
