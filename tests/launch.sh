@@ -1,6 +1,5 @@
-# Sourced by the tests that compile models and launch what comes out. They run in a folder of their own, $work, which
-# is removed at the end unless KEEP is set.
-# Needs: $pdc, the compiler.
+# Sourced by the tests that compile models and launch what comes out. They run in a folder of their own,
+# $work, which is removed at the end unless KEEP is set. Needs: $pdc, the compiler.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 top=$(cd "$here/../.." && pwd)

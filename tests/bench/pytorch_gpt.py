@@ -1,7 +1,7 @@
 """The other side of `run`'s PyTorch comparison: one GPT training step in PyTorch eager, one thread.
 
-Reads lines from its input: a number of updates to make; answers each with the milliseconds of every update. The model
-is nanoGPT's with GPT-2's biases and tied embeddings, in the form that is fastest in eager mode."""
+Reads lines from its input, each a number of updates to make; answers with the milliseconds of every update.
+The model is nanoGPT's with GPT-2's biases and tied embeddings, in the form that is fastest in eager mode."""
 import math
 import sys
 import time
@@ -22,7 +22,8 @@ class Block(nn.Module):
 
     def forward(self, x):
         b, t, c = x.shape
-        q, k, v = (y.view(b, t, self.n_head, -1).transpose(1, 2) for y in self.c_attn(self.ln_1(x)).split(c, 2))
+        qkv = self.c_attn(self.ln_1(x)).split(c, 2)
+        q, k, v = (y.view(b, t, self.n_head, -1).transpose(1, 2) for y in qkv)
         scores = (q @ k.transpose(-2, -1)) * (1 / math.sqrt(c // self.n_head))
         y = F.softmax(scores.masked_fill_(self.mask, -math.inf), -1) @ v
         x = x + self.attn_proj(y.transpose(1, 2).reshape(b, t, c))

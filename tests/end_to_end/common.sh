@@ -15,8 +15,8 @@ tiny_gpt() {
 tiny_llama() {
   dir=$1
   shift
-  build "$dir" -D n_layer=2 -D n_head=4 -D n_kv_head=2 -D n_embd=32 -D hidden=48 -D n_ctx=16 -D vocab_size=128 \
-    -D batch=8 -D clip_norm=0.5 "$@" "$top/models/llama_mini.pdm"
+  build "$dir" -D n_layer=2 -D n_head=4 -D n_kv_head=2 -D n_embd=32 -D hidden=48 -D n_ctx=16 \
+    -D vocab_size=128 -D batch=8 -D clip_norm=0.5 "$@" "$top/models/llama_mini.pdm"
 }
 
 # train_tiny RANKS DIR OPTIONS...: twelve updates; leaves DIR.jsonl, DIR.figures and DIR.safetensors.

@@ -10,7 +10,9 @@ export ASAN_OPTIONS=detect_leaks=0
 # At its own size: three stages, compiled with warnings as errors; written twice, the sources are equal.
 build full -n 3 --stages 3 --cc "clang $warnings" "$top/models/$model.pdm"
 build again -S -n 3 --stages 3 "$top/models/$model.pdm"
-for stage in 0 1 2; do cmp full/stage$stage.c again/stage$stage.c || complain "stage$stage.c differs from run to run"; done
+for stage in 0 1 2; do
+  cmp full/stage$stage.c again/stage$stage.c || complain "stage$stage.c differs from run to run"
+done
 [ "$(cat full/stage*.c | grep -c TODO)" = 0 ] || complain "unfinished code"
 
 # At a reduced size, under the sanitizers.

@@ -4,7 +4,7 @@ pdc=$1
 . "$(dirname "$0")/common.sh"
 echo "not to be lost" >kept
 
-# check NAME STATUS PATTERN SECONDS COMMAND...: fails with that status (any but 0 when it is -) and one such message.
+# check NAME STATUS PATTERN SECONDS COMMAND...: fails with that status (-: any but 0) and one such message.
 check() {
   name=$1 wanted=$2 pattern=$3 limit=$4
   shift 4
@@ -19,7 +19,9 @@ check() {
   fi
   [ "$(grep -c "$pattern" err)" = 1 ] || { complain "$name: expected '$pattern' once in:"; cat err >&2; }
   [ $seconds -le "$limit" ] || complain "$name: took $seconds s, at most $limit allowed"
-  [ "$(cat kept)" = "not to be lost" ] || { complain "$name: an existing file has changed"; echo "not to be lost" >kept; }
+  [ "$(cat kept)" = "not to be lost" ] && return
+  complain "$name: an existing file has changed"
+  echo "not to be lost" >kept
 }
 
 # ---- the compiler ----------------------------------------------------------------------------------
@@ -28,7 +30,8 @@ check "more workers than cut points" 1 "^.*error: .*\[PD05" 5 "$pdc" -S -o no -n
 check "too few microbatches for 2bw" 1 "^.*error: .*\[PD0" 5 \
   "$pdc" -S -o no -n 3 --stages 3 -D batch=1 --microbatch 1 --schedule 2bw "$mlp"
 check "batch and microbatch" 1 "^.*error: .*\[PD0" 5 "$pdc" -S -o no -D batch=8 --microbatch 3 "$mlp"
-check "no memory" 1 "^.*error: no plan fits .*\[PD05" 5 "$pdc" -S -o no --memory 1MiB "$top/models/gpt_mini.pdm"
+check "no memory" 1 "^.*error: no plan fits .*\[PD05" 5 \
+  "$pdc" -S -o no --memory 1MiB "$top/models/gpt_mini.pdm"
 check "unknown attribute" 1 "^.*error: .*n_layers.*\[PD0" 5 "$pdc" -S -o no -D n_layers=3 "$mlp"
 check "missing model" 1 "none.pdm" 5 "$pdc" -S -o no none.pdm
 check "unknown option" 2 "stage-count" 5 "$pdc" --stage-count 3 "$mlp"
@@ -51,11 +54,15 @@ check "short data" - "$rank .*short.txt.* 5 tokens" 15 launch 2 two --data short
 check "token out of range" - "$rank .*token.txt.*token 255" 15 launch 2 two --data token.txt --steps 3 $files
 check "wrong shape" - "$rank .*wte.weight.*\[32, 128\].*\[128, 32\]" 15 \
   launch 2 two --data train.txt --steps 3 --init shape.safetensors $files
-check "cut weights" - "$rank .*cut.safetensors" 15 launch 2 two --data train.txt --steps 3 --init cut.safetensors $files
+check "cut weights" - "$rank .*cut.safetensors" 15 \
+  launch 2 two --data train.txt --steps 3 --init cut.safetensors $files
 check "unwritable log" - "$rank .*no/log" 15 launch 2 two --data train.txt --steps 3 --save kept --log no/log
-check "unwritable weights" - "$rank .*no/save" 15 launch 2 two --data train.txt --steps 3 --log kept --save no/save
-check "one rank for two stages" - "^pd: rank 0: .* 2 stage.* launch has 1 rank" 15 launch 1 two --data train.txt --steps 3 $files
-check "three ranks for two stages" - "^pd: rank 0: .* 2 stage.* launch has 3 rank" 15 launch 3 two --data train.txt --steps 3 $files
+check "unwritable weights" - "$rank .*no/save" 15 \
+  launch 2 two --data train.txt --steps 3 --log kept --save no/save
+check "one rank for two stages" - "^pd: rank 0: .* 2 stage.* launch has 1 rank" 15 \
+  launch 1 two --data train.txt --steps 3 $files
+check "three ranks for two stages" - "^pd: rank 0: .* 2 stage.* launch has 3 rank" 15 \
+  launch 3 two --data train.txt --steps 3 $files
 check "loss that is not finite" - "$rank step [0-9]*.*not finite.*tensor" 30 \
   launch 2 wild --data train.txt --steps 400 --log wild.jsonl --save kept
 

@@ -1,5 +1,6 @@
 # Planned peak memory against what the processes hold:  memory.sh PDC
-# The operating system's figure leaves out mapped files, as the plan does; at most 5 % and 30 MiB more are allowed.
+# The operating system's figure leaves out mapped files, as the plan does; at most 5 % and 30 MiB more are
+# allowed.
 pdc=$1
 . "$(dirname "$0")/../launch.sh"
 cat /usr/share/common-licenses/* >text.txt 2>/dev/null
@@ -32,12 +33,15 @@ for schedule in 2bw flush; do
       planned=$(numbers planned_peak_bytes | sed -n "$((stage + 1))p")
       said=$(numbers peak_bytes | sed -n "$((stage + 1))p")
       held=$(sort -n held.$stage | tail -n 1)
-      awk -v planned="$planned" -v said="$said" -v held="$((held * 1024))" -v name="$schedule, recompute $recompute, stage $stage" '
+      name="$schedule, recompute $recompute, stage $stage"
+      awk -v planned="$planned" -v said="$said" -v held="$((held * 1024))" -v name="$name" '
         BEGIN {
           limit = planned * 1.05 + 30 * 2^20
-          printf "%s: planned %.1f MiB, logged %.1f, seen %.1f\n", name, planned / 2^20, said / 2^20, held / 2^20
-          exit !(planned > 2^20 && said <= limit && held <= limit && said >= held - 2^20 && said >= planned * 0.9)
-        }' || complain "$schedule, recompute $recompute, stage $stage: memory"
+          printf "%s: planned %.1f MiB, logged %.1f, seen %.1f\n", name, planned / 2^20, said / 2^20,
+            held / 2^20
+          exit !(planned > 2^20 && said <= limit && held <= limit && said >= held - 2^20 &&
+                 said >= planned * 0.9)
+        }' || complain "$name: memory"
     done
   done
 done

@@ -12,7 +12,8 @@ train_tiny 2 two --seed 6 && keep seed
 cmp -s usual.figures seed.figures && complain "the seed changes nothing"
 
 # Validation disturbs no training.
-launch 2 two --data train.txt --steps 12 --seed 5 --log plain.jsonl --save plain.safetensors || complain "plain run"
+launch 2 two --data train.txt --steps 12 --seed 5 --log plain.jsonl --save plain.safetensors ||
+  complain "plain run"
 figures plain.jsonl >plain.figures
 grep '"loss"' usual.figures | cmp - plain.figures || complain "validation changes losses"
 cmp usual.safetensors plain.safetensors || complain "validation changes weights"
@@ -41,7 +42,8 @@ assert weights["h.0.attn.c_attn.weight"].shape == (32, 96) and weights["wte.weig
 assert len(weights) == 2 + 2 * 12 + 2, sorted(weights)
 tensors.save("hf.safetensors", {"transformer." + name: array for name, array in reversed(weights.items())})
 P
-  launch 2 two --steps 0 --init hf.safetensors --save back.safetensors || complain "--init of Hugging Face's names"
+  launch 2 two --steps 0 --init hf.safetensors --save back.safetensors ||
+    complain "--init of Hugging Face's names"
   cmp usual.safetensors back.safetensors || complain "weights differ under Hugging Face's names"
 fi
 exit $failed

@@ -1,10 +1,11 @@
 """Writes the golden files beside it: for every case NAME.pdm
   NAME.init.safetensors   the parameters, which carry the case's operands
   NAME.want.safetensors   the parameters after one update of SGD without momentum at a rate of 2^20, that is
-                          W - 2^20 gradient: the gradients, in effect, by PyTorch's autograd in double precision
+                          W - 2^20 gradient: in effect the gradients, by PyTorch's autograd in double
   NAME.loss               the loss of that update
 and the samples: NAME.npy, where row r of a table is the operand of token r, so that a table's gradient shows
-each operand's own, and NAME.next.npy where the case has targets. Needs PyTorch; the files are committed, so that the tests do not."""
+each operand's own, and NAME.next.npy where the case has targets. Needs PyTorch; the files are committed, so
+that the tests do not."""
 import math
 import os
 
@@ -24,7 +25,8 @@ class Case:
     def __init__(self, name, samples, length, shapes):
         self.name, self.samples, self.length = name, samples, length
         generator = numpy.random.default_rng(sum(name.encode()))
-        self.w = {key: generator.standard_normal(shape).astype(numpy.float32) for key, shape in shapes.items()}
+        self.w = {key: generator.standard_normal(shape).astype(numpy.float32)
+                  for key, shape in shapes.items()}
 
     def tokens(self):
         return torch.arange(self.samples * self.length).reshape(self.samples, self.length)
@@ -65,8 +67,8 @@ def pointwise():
         g = w["given.weight"][tokens].split(18, -1)
         p = w["probe.weight"][tokens].split(18, -1)
         results = [
-            g[0] + g[1], g[2] - g[3], g[4] * g[5], g[6] / g[7], -g[8], g[9].square(), g[10].exp(), g[11].log(),
-            g[12].tanh(), g[13].erf(), g[14].sqrt(), g[15].rsqrt(), g[16].sin(), g[17].cos(),
+            g[0] + g[1], g[2] - g[3], g[4] * g[5], g[6] / g[7], -g[8], g[9].square(), g[10].exp(),
+            g[11].log(), g[12].tanh(), g[13].erf(), g[14].sqrt(), g[15].rsqrt(), g[16].sin(), g[17].cos(),
             torch.maximum(g[18], g[19]), torch.minimum(g[20], g[21]),
             (g[22] > 0).double() + 2 * (g[22] == g[23]).double(), torch.where(g[24] > 0, g[25], g[26]),
             g[27].detach() * w["row"], g[28] * w["column_of"] + 1 / (3 + w["row"])]
@@ -167,8 +169,8 @@ def linear(w, name, x):
 def layers():
     case = Case("layers", 4, 4, {
         "given.weight": (16, 260), "probe.weight": (16, 240), "fc.weight": (20, 20), "fc.bias": (20,),
-        "plain.weight": (20, 20), "ln.weight": (20,), "ln.bias": (20,), "rms.weight": (20,), "wpe.weight": (4, 20),
-        "head.weight": (16, 20), "head.bias": (16,)})
+        "plain.weight": (20, 20), "ln.weight": (20,), "ln.bias": (20,), "rms.weight": (20,),
+        "wpe.weight": (4, 20), "head.weight": (16, 20), "head.bias": (16,)})
     following = torch.arange(16).flip(0).reshape(4, 4)
 
     def loss(w, tokens):
@@ -211,8 +213,9 @@ def rotary(x, base=10000.0):
 def blocks():
     shapes = {"given.weight": (40, 80), "probe.weight": (40, 16)}
     for name, rows, columns in (
-            ("h.attn.c_attn", 48, 16), ("h.attn.c_proj", 16, 16), ("h.mlp.c_fc", 64, 16), ("h.mlp.c_proj", 16, 64),
-            ("attn.c_query", 16, 16), ("attn.c_attn", 16, 16), ("attn.c_proj", 16, 16), ("ff.c_fc", 20, 16),
+            ("h.attn.c_attn", 48, 16), ("h.attn.c_proj", 16, 16), ("h.mlp.c_fc", 64, 16),
+            ("h.mlp.c_proj", 16, 64), ("attn.c_query", 16, 16), ("attn.c_attn", 16, 16),
+            ("attn.c_proj", 16, 16), ("ff.c_fc", 20, 16),
             ("ff.c_proj", 16, 20)):
         shapes.update({name + ".weight": (rows, columns), name + ".bias": (rows,)})
     for name in ("h.ln_1", "h.ln_2"):
@@ -220,8 +223,9 @@ def blocks():
     for name in ("layer.input_layernorm", "layer.post_attention_layernorm"):
         shapes[name + ".weight"] = (16,)
     for name, rows, columns in (
-            ("layer.self_attn.q_proj", 16, 16), ("layer.self_attn.k_proj", 8, 16), ("layer.self_attn.v_proj", 8, 16),
-            ("layer.self_attn.o_proj", 16, 16), ("layer.mlp.gate_proj", 24, 16), ("layer.mlp.up_proj", 24, 16),
+            ("layer.self_attn.q_proj", 16, 16), ("layer.self_attn.k_proj", 8, 16),
+            ("layer.self_attn.v_proj", 8, 16), ("layer.self_attn.o_proj", 16, 16),
+            ("layer.mlp.gate_proj", 24, 16), ("layer.mlp.up_proj", 24, 16),
             ("layer.mlp.down_proj", 16, 24)):
         shapes[name + ".weight"] = (rows, columns)
     case = Case("blocks", 4, 10, shapes)

@@ -42,16 +42,16 @@ def golden(name, loss_of, shapes, optimizer_of, rate_of, microbatch, clip_norm):
     tensors.save(os.path.join(HERE, f"{name}.init.safetensors"), start)
     for schedule, delay in (("flush", 0), ("2bw", 1)):
         weights = {key: torch.from_numpy(array).double() for key, array in start.items()}
-        losses, weights = training.train(loss_of, weights, optimizer_of(weights), windows, UPDATES, rate_of, delay,
-                                         microbatch, clip_norm)
+        losses, weights = training.train(loss_of, weights, optimizer_of(weights), windows, UPDATES, rate_of,
+                                         delay, microbatch, clip_norm)
         with open(os.path.join(HERE, f"{name}.{schedule}.losses"), "w") as file:
             file.writelines(f"{loss:.9g}\n" for loss in losses)
         tensors.save(os.path.join(HERE, f"{name}.{schedule}.want.safetensors"), weights)
 
 
 def gpt2():
-    """Two blocks of width 16. eps is large because the gradient of the keys' bias is zero but for rounding, which
-    AdamW would otherwise scale up to the learning rate."""
+    """Two blocks of width 16. eps is large because the gradient of the keys' bias is zero but for rounding,
+    which AdamW would otherwise scale up to the learning rate."""
     loss_of = functools.partial(models.gpt2, n_layer=2, n_head=2)
     shapes = models.gpt2_shapes(2, 16, CONTEXT, VOCABULARY)
     optimizer_of = functools.partial(training.AdamW, betas=(0.9, 0.95), weight_decay=0.1, eps=1e-4)

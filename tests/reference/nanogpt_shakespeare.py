@@ -2,12 +2,13 @@
 
   nanogpt_shakespeare.py TEXT [--delay 1] [--seed S] [--init FILE.safetensors] [--updates N]
 
-TEXT is tinyshakespeare (or any text); its last tenth is held out. The configuration is that of nanoGPT's README for
-a CPU: 4 blocks, 4 heads, width 128, context 64, batch 12, 2000 updates, no dropout, AdamW with betas 0.9 and 0.99,
-weight decay 0.1 on matrices, rate 1e-3 falling to 1e-4 by a cosine after 100 updates, gradients clipped at 1.
-Vocabulary: bytes. Linears and layer norms have biases, as GPT-2's. Samples come in the order of pdc's programs, so that with
---init (a file that `train --steps 0 --save` wrote) the losses can be compared update by update.
-Prints the training loss every 100 updates and at the end the held-out loss over all windows of the last tenth."""
+TEXT is tinyshakespeare (or any text); its last tenth is held out. The configuration is that of nanoGPT's
+README for a CPU: 4 blocks, 4 heads, width 128, context 64, batch 12, 2000 updates, no dropout, AdamW with
+betas 0.9 and 0.99, weight decay 0.1 on matrices, rate 1e-3 falling to 1e-4 by a cosine after 100 updates,
+gradients clipped at 1. Vocabulary: bytes. Linears and layer norms have biases, as GPT-2's. Samples come
+in the order of pdc's programs, so that with --init (a file that `train --steps 0 --save` wrote) the
+losses can be compared update by update. Prints the training loss every 100 updates and, at the end, the
+loss over all held-out windows."""
 import argparse
 import functools
 import os
@@ -58,8 +59,8 @@ def main():
         if (t + 1) % 100 == 0 or t == 0:
             print(f"update {t + 1:5d}  loss {loss:.4f}", flush=True)
 
-    _, weights = training.train(loss_of, weights, optimizer, train_windows, options.updates, rate_of, options.delay,
-                                BATCH, clip_norm=1.0, observe=observe)
+    _, weights = training.train(loss_of, weights, optimizer, train_windows, options.updates, rate_of,
+                                options.delay, BATCH, clip_norm=1.0, observe=observe)
     print(f"held-out loss {held_out(loss_of, weights, held_out_windows):.4f}")
 
 

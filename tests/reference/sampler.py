@@ -35,7 +35,7 @@ def sample(seed, n, s):
 
 
 class Windows:
-    """A text as windows of context + 1 bytes at a stride of context, in batches as pdc's programs draw them."""
+    """A text as windows of context + 1 bytes at a stride of context, in batches as pdc's programs do."""
 
     def __init__(self, text, context, batch, seed):
         self.tokens = numpy.frombuffer(text, dtype=numpy.uint8).astype(numpy.int64)

@@ -1,4 +1,4 @@
-"""Training as docs and schedules define it: W(t+1) = optimizer(W(t), gradient of batch t at W(max(t - delay, 0))).
+"""Training as the schedules define it: W(t+1) = optimizer(W(t), batch t's gradient at W(max(t - delay, 0))).
 
 delay 0 is `sequential`, `gpipe` and `flush`; delay 1 is `2bw`. Plain loops over dictionaries of tensors."""
 import math
@@ -40,7 +40,7 @@ class AdamW:
 
 
 class SGD:
-    """Momentum as PyTorch's: b = momentum b + g; w -= lr b. Decay is added to the gradient, of matrices only."""
+    """Momentum as PyTorch's: b = momentum b + g; w -= lr b. Decay adds to matrices' gradients."""
 
     def __init__(self, weights, momentum=0.0, weight_decay=0.0):
         self.momentum, self.weight_decay = momentum, weight_decay
@@ -76,7 +76,8 @@ def clip(gradients, limit):
     return norm
 
 
-def train(loss_of, weights, optimizer, batch_of, steps, rate_of, delay, microbatch, clip_norm=0.0, observe=None):
+def train(loss_of, weights, optimizer, batch_of, steps, rate_of, delay, microbatch, clip_norm=0.0,
+          observe=None):
     """`steps` updates from `weights`; batch_of(t) gives batch t. Returns the losses and the final weights."""
     older, losses = weights, []
     for t in range(steps):
