@@ -22,6 +22,8 @@ static Fuse *fuse_new(const Graph *g, const Pieces *p, StageKernels *k) {
   f->placed = alloc(values);
   f->needed = alloc(values);
   f->inlined = alloc(values);
+  f->counts = alloc(values);
+  f->depth = alloc(sizeof(int) * values);
   f->kept = alloc(values);
   for (int i = 0; i < g->nodes.n; i++)
     f->merged[i] = f->bias[i] = -1;
@@ -64,13 +66,13 @@ static bool equal_nodes(const Fuse *f, const Node *a, const Node *b) {
   return shape_equal(&value_at(f, a->out[0])->shape, &value_at(f, b->out[0])->shape);
 }
 
-/* Nodes that depend on no input and no parameter are made once; equal ones stand for one another. */
+/* Nodes that depend on no input, no parameter and no call are made once; equal ones stand for one another. */
 static void find_tables(Fuse *f) {
   bool *varies = alloc((size_t)f->g->values.n);
   Ints fixed = {0};
   for (int i = 0; i < f->g->nodes.n; i++) {
     const Node *n = node_at(f, i);
-    bool depends = n->op == &op_param || n->op == &op_input;
+    bool depends = n->op == &op_param || n->op == &op_input || n->op->kind == OP_CALL;
     for (int j = 0; j < n->n_in; j++)
       depends |= varies[n->in[j]];
     for (int j = 0; j < n->n_out; j++)

@@ -3,6 +3,8 @@
  * earlier than what it reads. Fusion changes no rounding: it only moves computations. */
 #include "fuse/internal.h"
 
+enum { DEEPEST = 24 }; /* passes over a row are bits of Term.passes */
+
 bool is_loop_node(const Node *n) {
   return n->op->kind == OP_POINTWISE || n->op->kind == OP_REDUCE || n->op->kind == OP_SUM_TO;
 }
@@ -21,6 +23,19 @@ static bool item_is_loop(const Fuse *f, const Item *it) {
   return it->kind != ITEM_NODE || is_loop_node(node_at(f, it->node));
 }
 
+/* It can only be computed in a loop over exactly its shape. */
+static bool item_counts(const Fuse *f, const Item *it) {
+  if (it->kind == ITEM_FILL)
+    return false;
+  const Node *n = node_at(f, it->node);
+  bool counts = it->kind == ITEM_NODE && counts_elements(f, n);
+  for (int i = 0; i < (it->kind == ITEM_COPY ? 1 : n->n_in) && !counts; i++) {
+    int root = view_root(f, it->kind == ITEM_COPY ? it->value : n->in[i]);
+    counts = f->inlined[root] && f->counts[root];
+  }
+  return counts;
+}
+
 /* The iteration space: what a reduction reads, what a pointwise node writes, what a copy copies. */
 static void space_of(const Fuse *f, const Item *it, Group *s) {
   if (it->kind == ITEM_FILL) {
@@ -30,9 +45,7 @@ static void space_of(const Fuse *f, const Item *it, Group *s) {
     s->batched = it->target >= 0 && value_at(f, it->target)->shape.batched;
   } else {
     const Node *n = node_at(f, it->node);
-    int value = it->kind == ITEM_COPY                  ? it->value
-                : n->op->kind == OP_POINTWISE          ? n->out[0]
-                                                       : n->in[0];
+    int value = it->kind == ITEM_COPY ? it->value : space_value(n);
     s->n_dims = dims_of(f, value, s->dim);
     s->batched = value_at(f, value)->shape.batched;
   }
@@ -43,13 +56,13 @@ static void space_of(const Fuse *f, const Item *it, Group *s) {
 }
 
 /* Equal, or `s` holds one value a row of the group's. */
-static bool space_fits(const Group *group, const Group *s) {
+static bool space_fits(const Group *group, const Group *s, bool counts) {
   if (group->batched != s->batched || group->n_dims != s->n_dims)
     return false;
   for (int i = 0; i + 1 < s->n_dims; i++)
     if (group->dim[i] != s->dim[i])
       return false;
-  return s->dim[s->n_dims - 1] == group->dim[s->n_dims - 1] || s->dim[s->n_dims - 1] == 1;
+  return s->dim[s->n_dims - 1] == group->dim[s->n_dims - 1] || (s->dim[s->n_dims - 1] == 1 && !counts);
 }
 
 /* Outer axes that a sum_to adds up, as a mask over the iteration space. */
@@ -77,18 +90,17 @@ static unsigned all_outer(const Group *s) {
 
 /* Sums over all rows go together; sums over some axes reorder the loops, so they stand only with what
  * does not count samples and does not sum otherwise. */
-static bool sums_fit(const Fuse *f, const Group *group, const Item *it, unsigned sums, const Group *s) {
+static bool sums_fit(const Fuse *f, Direction d, const Group *group, const Item *it, unsigned sums, const Group *s) {
   bool partial = sums && sums != all_outer(s);
   bool group_partial = group->sums && group->sums != all_outer(group);
   if (sums && group->sums && sums != group->sums)
     return false;
-  if (group_partial && it->kind == ITEM_NODE && uses_index(node_at(f, it->node)->op))
+  if (group_partial && item_counts(f, it))
     return false;
   if (!partial)
     return true;
   for (int i = 0; i < group->items.n; i++) {
-    const Item *other = &f->items[direction_of(f, it->node)].at[group->items.at[i]];
-    if (other->kind == ITEM_NODE && uses_index(node_at(f, other->node)->op))
+    if (item_counts(f, &f->items[d].at[group->items.at[i]]))
       return false;
   }
   return true;
@@ -156,10 +168,26 @@ static void settle_joins(Fuse *f, Direction d) {
   }
 }
 
+/* Reductions of the row, one after the other, up to the item's result if it joins the group. */
+static int depth_in(const Fuse *f, Direction d, const Item *it, int group) {
+  if (it->kind != ITEM_NODE)
+    return 0;
+  const Node *n = node_at(f, it->node);
+  int depth = 0;
+  for (int i = 0; i < n->n_in; i++) {
+    int root = view_root(f, n->in[i]), node = value_at(f, root)->node;
+    bool within = f->here[node] && direction_of(f, node) == d && f->home[root] == group;
+    depth = within && f->depth[root] > depth ? f->depth[root] : depth;
+  }
+  return depth + (n->op->kind != OP_POINTWISE);
+}
+
 static int find_group(Fuse *f, Direction d, const Item *it, int bound, const Group *s, unsigned sums) {
+  bool counts = item_counts(f, it);
   for (int i = bound; i < f->groups[d].n; i++) {
     Group *group = &f->groups[d].at[i];
-    if (group->loop && group->region == it->region && space_fits(group, s) && sums_fit(f, group, it, sums, s))
+    if (group->loop && group->region == it->region && space_fits(group, s, counts) &&
+        sums_fit(f, d, group, it, sums, s) && depth_in(f, d, it, i) <= DEEPEST)
       return i;
   }
   return -1;
@@ -196,6 +224,8 @@ void group_items(Fuse *f, Direction d) {
     push(&f->groups[d].at[at].items, i);
     f->groups[d].at[at].sums |= sums;
     it->group = at;
+    if (s.loop && it->kind == ITEM_NODE)
+      f->depth[node_at(f, it->node)->out[0]] = depth_in(f, d, it, at);
     settle(f, it, at, s.loop);
   }
   settle_joins(f, d);

@@ -51,8 +51,11 @@ typedef struct Fuse {
   bool *needed;            /* by value: somebody reads it from memory */
   bool *inlined;           /* by value: every kernel that reads it computes it for itself, see find_inlined; once
                               forward is built also forward values that are not kept, for backward kernels */
+  bool *counts;            /* by value: it, or what it is inlined from, numbers the elements of its own shape, so
+                              that only a loop over just that shape can compute it */
   bool *kept;              /* by forward value: stands in memory until its backward */
   int *home;               /* by value: the group that computes it, in its direction; -1 */
+  int *depth;              /* by value: reductions of the row, one after the other, from its group's start to it */
   int *ready;              /* by value: the first group of its direction that may read it from memory */
   Ints joins[N_DIRECTIONS]; /* the stage's join nodes */
   Vec(Item) items[N_DIRECTIONS];
@@ -81,6 +84,8 @@ void list_items(Fuse *f);
 /* ---- group.c */
 void group_items(Fuse *f, Direction d);
 /* ---- keep.c */
+int space_value(const Node *n); /* the value over whose elements a node of a loop runs */
+bool counts_elements(const Fuse *f, const Node *n);
 void find_inlined(Fuse *f); /* before items are listed */
 void decide_kept(Fuse *f);
 /* ---- terms.c */
@@ -91,6 +96,7 @@ void name_everything(Fuse *f);
 
 bool is_loop_node(const Node *n);                /* pointwise, reduce, sum_to: printed as loops */
 bool is_row_sum(const Fuse *f, const Node *n);  /* a sum_to over the last axis alone: a reduction of the row */
-bool uses_index(const Op *op);    /* its expression counts elements */
+bool uses(const Op *op, const char *what); /* its expression has it: "$i" */
+bool uses_index(const Op *op);             /* its expression counts elements */
 
 #endif

@@ -41,19 +41,25 @@ static void place_at(Fuse *f, int value, int buffer) {
   f->placed[value] = true;
 }
 
+/* No one else reads the value, or what it is a view of. */
+static bool read_once(const Fuse *f, int value) {
+  while (f->n_uses[value] == 1 && producer(f, value)->op->kind == OP_VIEW)
+    value = producer(f, value)->in[0];
+  return f->n_uses[value] == 1;
+}
+
 typedef struct Late { int value, buffer; bool accumulate; } Late;
 typedef Vec(Late) Lates;
 
 /* The value is to stand in this buffer: written there by its producer, else copied at the end. */
 static void destine(Fuse *f, Lates *late, int value, int buffer, bool accumulate) {
   Place target = whole(f, buffer);
-  bool alone = true;
-  for (int v = value; alone && accumulate; v = producer(f, v)->in[0]) {
-    alone = f->n_uses[v] == 1; /* an accumulator does not hold the microbatch's own gradient */
-    if (producer(f, v)->op->kind != OP_VIEW)
-      break;
-  }
-  if (!alone || !place_claim(f, value, &target))
+  const Op *op = producer(f, view_root(f, value))->op;
+  /* An accumulator does not hold the microbatch's own gradient, nor a loss what stands until backward; and
+   * attention does not add. */
+  bool whose = !accumulate && f->k->buffers.at[buffer].kind != BUFFER_LOSS;
+  bool adds = !accumulate || (op != &op_attention && op != &op_attention_gradient);
+  if (!(whose || read_once(f, value)) || !adds || !place_claim(f, value, &target))
     push(late, (Late){value, buffer, accumulate});
 }
 
@@ -210,7 +216,7 @@ static void merge_biases(Fuse *f) {
  * or a view rearranges it. */
 static void list_made_up(Fuse *f, int node, int value) {
   int root = view_root(f, value);
-  if (producer(f, root)->op->kind != OP_SOURCE || !producer(f, root)->op->expression || f->placed[root])
+  if (producer(f, root)->op->kind != OP_SOURCE || !producer(f, root)->op->expression || f->root[root].buffer >= 0)
     return;
   place_at(f, root, value_buffer(f, BUFFER_TABLE, root));
   push(&f->items[SETUP], (Item){.kind = ITEM_COPY, .node = node, .value = root, .target = root, .place = f->root[root],

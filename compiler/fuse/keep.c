@@ -3,6 +3,34 @@
  * room than it would. */
 #include "fuse/internal.h"
 
+int space_value(const Node *n) {
+  return n->op->kind == OP_REDUCE || n->op->kind == OP_SUM_TO ? n->in[0] : n->out[0];
+}
+
+/* A number in a row counts within it: only a row of one looks the same when it is repeated. */
+bool counts_elements(const Fuse *f, const Node *n) {
+  const Shape *s = &value_at(f, n->out[0])->shape;
+  return n->op->kind == OP_POINTWISE &&
+         (uses(n->op, "$i") || (uses(n->op, "$j") && s->rank > 0 && s->dim[s->rank - 1] == 1));
+}
+
+/* inlined: through what is known to be inlined; else through whatever may come to be. */
+static void find_counts(Fuse *f, bool inlined) {
+  for (int i = 0; i < f->g->nodes.n; i++) {
+    const Node *n = node_at(f, i);
+    bool counts = counts_elements(f, n);
+    for (int j = 0; j < n->n_in && n->op->kind == OP_POINTWISE; j++) {
+      int root = view_root(f, n->in[j]);
+      counts |= f->counts[root] && (f->inlined[root] || !inlined);
+    }
+    f->counts[n->out[0]] = counts;
+  }
+}
+
+static bool same_shape(const Fuse *f, int a, int b) {
+  return shape_equal(&value_at(f, a)->shape, &value_at(f, b)->shape);
+}
+
 static double bytes_of(const Fuse *f, int value) {
   int64_t dim[MAX_DIM];
   double bytes = 4;
@@ -28,6 +56,7 @@ static void keep(Fuse *f, int root) {
     return;
   Place p = place_value(f, root);
   f->kept[root] = true;
+  f->inlined[root] = false;
   Buffer *b = &f->k->buffers.at[p.buffer];
   if (b->kind == BUFFER_TEMPORARY)
     b->kind = BUFFER_SAVED;
@@ -46,10 +75,10 @@ static void leaves_of(const Fuse *f, int value, Ints *leaves) {
     int root = view_root(f, n->in[i]);
     if (stands_anyway(f, root))
       continue;
+    bool wide = f->counts[root] && !same_shape(f, root, value);
     bool inside = can_recompute(f, root) && view_is_alias(f, n->in[i]) && !f->needed[root] &&
-                  !is_row_scalar(f, root, value) &&
-                  !(uses_index(producer(f, root)->op) && bytes_of(f, root) != bytes_of(f, value));
-    if (inside || f->inlined[root]) {
+                  !is_row_scalar(f, root, value);
+    if (!wide && (inside || f->inlined[root])) {
       leaves_of(f, root, leaves);
       continue;
     }
@@ -90,16 +119,12 @@ static void decide(Fuse *f, int root) {
   mark_inlined(f, root);
 }
 
-/* A loop of the backward pass, or a node that such loops inline, reads the value. */
-static void consider(Fuse *f, bool *candidate, int node, int value, bool loop) {
-  const Node *n = node_at(f, node);
+/* A loop of the backward pass over the elements of `space`, or a node that such loops inline, reads the value. */
+static void consider(Fuse *f, bool *candidate, int space, int value, bool loop) {
   int root = view_root(f, value);
   if (stands_anyway(f, root))
     return;
-  int64_t a[MAX_DIM], b[MAX_DIM];
-  bool same_space = dims_of(f, root, a) == dims_of(f, n->out[0], b) && bytes_of(f, root) == bytes_of(f, n->out[0]);
-  if (loop && view_is_alias(f, value) && can_recompute(f, root) &&
-      (same_space || !uses_index(producer(f, root)->op)))
+  if (loop && view_is_alias(f, value) && can_recompute(f, root) && (!f->counts[root] || same_shape(f, root, space)))
     candidate[root] = true;
   else
     keep(f, root);
@@ -111,21 +136,18 @@ void decide_kept(Fuse *f) {
     const Item *it = &f->items[BACKWARD].at[i];
     const Node *n = node_at(f, it->node);
     if (it->kind == ITEM_COPY)
-      consider(f, candidate, it->node, it->value, true);
+      consider(f, candidate, it->value, it->value, true);
     for (int j = 0; it->kind == ITEM_NODE && j < n->n_in; j++)
-      consider(f, candidate, it->node, n->in[j], is_loop_node(n));
+      consider(f, candidate, space_value(n), n->in[j], is_loop_node(n));
   }
   for (int i = 0; i < f->g->nodes.n; i++)
     for (int j = 0; node_at(f, i)->serves >= 0 && f->here[i] && f->inlined[node_at(f, i)->out[0]] &&
                     j < node_at(f, i)->n_in; j++)
-      consider(f, candidate, i, node_at(f, i)->in[j], true);
+      consider(f, candidate, node_at(f, i)->out[0], node_at(f, i)->in[j], true);
   for (int v = 0; v < f->g->values.n; v++)
     if (candidate[v] && !stands_anyway(f, v) && !f->inlined[v])
       decide(f, v);
-}
-
-static bool same_shape(const Fuse *f, int a, int b) {
-  return shape_equal(&value_at(f, a)->shape, &value_at(f, b)->shape);
+  find_counts(f, true);
 }
 
 static void mark_roots(const Fuse *f, const Ints *values, bool *mark) {
@@ -139,13 +161,13 @@ static void mark_roots(const Fuse *f, const Ints *values, bool *mark) {
  * memory nor tie loops together. */
 void find_inlined(Fuse *f) {
   bool *read_whole = alloc((size_t)f->g->values.n);
+  find_counts(f, false);
   for (int i = 0; i < f->g->nodes.n; i++)
     for (int j = 0; f->here[i] && j < node_at(f, i)->n_in; j++) {
       const Node *n = node_at(f, i);
       bool part = is_loop_node(n) || (n->op->kind == OP_VIEW && alias_step(f, n));
       int root = view_root(f, n->in[j]);
-      bool counts = uses_index(producer(f, root)->op) && f->here[value_at(f, root)->node];
-      read_whole[root] |= !part || (counts && !same_shape(f, root, n->out[0]));
+      read_whole[root] |= !part || (f->counts[root] && !same_shape(f, root, space_value(n)));
     }
   for (int i = 0; i < f->g->losses.n; i++)
     read_whole[view_root(f, f->g->losses.at[i].value)] = true;

@@ -47,6 +47,15 @@ bool view_is_alias(const Fuse *f, int value) {
   return true;
 }
 
+/* Whether a call can write there: along the last axis, or transposed where it can do that. */
+static bool call_fits(const Op *op, const Place *p, bool bias) {
+  int last = p->rank - 1;
+  if (!op->strided_out || last < 0 || p->dim[last] == 1 || p->stride[last] == 1)
+    return op->strided_out;
+  bool product = op == &op_matmul || op == &op_weight_gradient;
+  return product && !bias && last > 0 && p->dim[last - 1] > 1 && p->stride[last - 1] == 1;
+}
+
 /* The layout of a value nobody has placed: contiguous; calls that may write strided put what will be
  * transposed at once into the transposed order, so that what follows is contiguous. */
 static Place default_place(Fuse *f, int value) {
@@ -62,7 +71,7 @@ static Place default_place(Fuse *f, int value) {
       continue;
     n = dims_of(f, user->out[0], dim);
     Place t = contiguous(-1, n, dim);
-    if (user->op->view_back(f->g, i, &t, &back))
+    if (user->op->view_back(f->g, i, &t, &back) && call_fits(producer(f, value)->op, &back, false))
       return back;
   }
   return p;
@@ -124,10 +133,6 @@ Place place_value(Fuse *f, int value) {
   return out;
 }
 
-static bool unit_stride(const Place *p, int axis) {
-  return axis < 0 || p->dim[axis] == 1 || p->stride[axis] == 1;
-}
-
 static bool is_contiguous(const Place *p) {
   int64_t stride = 1;
   for (int i = p->rank - 1; i >= 0; i--) {
@@ -153,10 +158,14 @@ bool place_claim(Fuse *f, int value, const Place *target) {
     value = n->in[0];
   }
   const Node *n = producer(f, value);
-  bool strided = n->op->strided_out && (unit_stride(&p, p.rank - 1) || unit_stride(&p, p.rank - 2));
+  bool bias = f->merged[value_at(f, value)->node] >= 0;
+  if (bias)
+    n = node_at(f, f->merged[value_at(f, value)->node]);
   if (n->op->kind == OP_SOURCE || n->op->kind == OP_JOIN)
     return false;
-  if (((n->op->kind == OP_CALL && !strided) || n->op->kind == OP_SUM_TO) && !is_contiguous(&p))
+  if (n->op->kind == OP_CALL && !call_fits(n->op, &p, bias) && !is_contiguous(&p))
+    return false;
+  if (n->op->kind == OP_SUM_TO && !is_contiguous(&p))
     return false;
   f->root[value] = p;
   f->placed[value] = true;

@@ -3,13 +3,11 @@
 
 #include "fuse/internal.h"
 
-bool uses_index(const Op *op) {
-  return op->expression && (strstr(op->expression, "$i") || strstr(op->expression, "$j"));
-}
+enum { WIDEST_ROW_BUFFER = 1 << 16 }; /* elements: they stand on a thread's stack */
 
-static bool uses(const Op *op, const char *what) {
-  return op->expression && strstr(op->expression, what);
-}
+bool uses(const Op *op, const char *what) { return op->expression && strstr(op->expression, what); }
+
+bool uses_index(const Op *op) { return uses(op, "$i") || uses(op, "$j"); }
 
 /* The term of every value met in the kernel under construction; valid where stamp[value] == its id. */
 typedef struct Builder {
@@ -68,9 +66,10 @@ static int term_of(Builder *b, int value) {
   int root = view_root(f, value), node = value_at(f, root)->node;
   const Node *n = node_at(f, node);
   bool alias = view_is_alias(f, value);
-  if (n->op == &op_constant || n->op == &op_full)
-    return add_term(b, value, (Term){.kind = TERM_CONSTANT, .constant = node_number(n, "value"), .scalar = true,
-                                     .name = value_at(f, root)->name});
+  bool zero = n->op == &op_iota && node_int(n, "n") == 1;
+  if (n->op == &op_constant || n->op == &op_full || zero)
+    return add_term(b, value, (Term){.kind = TERM_CONSTANT, .constant = zero ? 0 : node_number(n, "value"),
+                                     .scalar = true, .name = value_at(f, root)->name});
   if (alias && n->op->kind == OP_SOURCE && n->op->expression)
     return op_term(b, node, value);
   if (alias && root != value && b->stamp[root] == b->id)
@@ -220,7 +219,7 @@ static void assign_passes(Kernel *k) {
     const Term *t = &k->terms.at[s->term];
     bool row = s->place.stride[k->n_dims - 1] != 0 || k->dim[k->n_dims - 1] == 1;
     s->phase = ready[s->term];
-    if (!t->scalar || (row && k->dim[k->n_dims - 1] > 1)) {
+    if (!t->scalar || row) {
       needs[s->term] |= 1u << s->phase;
       last = s->phase > last ? s->phase : last;
     }
@@ -237,7 +236,8 @@ static void assign_passes(Kernel *k) {
       continue;
     if (mask && t->kind != TERM_REDUCE)
       t->phase = lowest_bit(mask);
-    t->row_buffer = t->kind == TERM_OP && t->op->expensive && (mask & (mask - 1));
+    t->row_buffer = t->kind == TERM_OP && t->op->expensive && (mask & (mask - 1)) &&
+                    k->dim[k->n_dims - 1] <= WIDEST_ROW_BUFFER;
     for (int j = 0; j < t->n_in; j++)
       needs[t->in[j]] |= t->row_buffer ? mask & -mask : mask;
   }
@@ -330,7 +330,7 @@ static void merge_rows(Kernel *k, bool counts_columns) {
     if (k->terms.at[i].kind == TERM_REDUCE || (k->terms.at[i].scalar && k->terms.at[i].kind == TERM_LOAD))
       return;
   int first = k->samples ? 1 : 0;
-  if (k->dim[k->n_dims - 1] == 1 && k->n_dims > 1 + first) {
+  if (k->dim[k->n_dims - 1] == 1 && k->n_dims > 1 + first && !counts_columns) {
     drop_dim(k, k->n_dims - 1);
     k->parallel = k->n_dims - 1;
   }

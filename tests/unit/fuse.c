@@ -106,7 +106,10 @@ static void run_call(const Machine *m, const Kernel *k) {
   int64_t index[MAX_DIM] = {0}, n;
   for (int i = 0; i < k->in.n + k->out.n; i++) {
     const Place *p = i < k->in.n ? &k->in.at[i] : &k->out.at[i - k->in.n];
-    double *copy = alloc(sizeof *copy * (size_t)(m->k->buffers.at[p->buffer].elements + 1));
+    n = 1;
+    for (int d = 0; d < p->rank; d++)
+      n *= p->dim[d];
+    double *copy = alloc(sizeof *copy * (size_t)(n + 1));
     n = 0;
     do
       copy[n++] = m->memory[p->buffer][at(p, index)];
