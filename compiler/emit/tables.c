@@ -237,15 +237,6 @@ static double flops_per_sample(const Graph *g) {
   return flops;
 }
 
-static int64_t tokens_per_sample(const Graph *g) {
-  for (int i = 0; i < g->inputs.n; i++) {
-    const Value *v = &g->values.at[g->inputs.at[i].value];
-    if (!g->inputs.at[i].target && v->type == TYPE_TOKEN)
-      return shape_elements(&v->shape);
-  }
-  return 0;
-}
-
 static void train_fields(Emit *e) {
   static const char *const rates[] = {"PD_LR_CONSTANT", "PD_LR_LINEAR", "PD_LR_COSINE"};
   const Train *t = &e->g->train;
@@ -314,7 +305,7 @@ void print_tables(Emit *e) {
   text_add(&e->out,
            "  .model_parameters = %" PRId64
            ", .n_model_parameters = %d,\n  .flops_per_sample = %s, .tokens_per_sample = %" PRId64 ",\n",
-           elements, e->g->params.n, double_literal(flops_per_sample(e->g)), tokens_per_sample(e->g));
+           elements, e->g->params.n, double_literal(flops_per_sample(e->g)), graph_tokens_per_sample(e->g));
   text_add(&e->out, "  .threads = %d,\n", e->plan->threads);
   memory_fields(e);
   text_add(&e->out, "  .per_batch = %s, .lag = LAG,\n", e->p->per_batch ? "true" : "false");

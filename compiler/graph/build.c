@@ -171,3 +171,12 @@ int *graph_runs(const Graph *g) {
     run[i] = run[g->nodes.at[i].serves];
   return run;
 }
+
+int64_t graph_tokens_per_sample(const Graph *g) {
+  for (int i = 0; i < g->inputs.n; i++) {
+    const Value *v = &g->values.at[g->inputs.at[i].value];
+    if (!g->inputs.at[i].target && v->type == TYPE_TOKEN)
+      return shape_elements(&v->shape);
+  }
+  return 0;
+}

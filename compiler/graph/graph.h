@@ -130,6 +130,7 @@ int graph_param(Graph *g, Name name, Shape shape, int scope, Span span); /* retu
 int graph_input(Graph *g, Name name, bool target, Type type, int64_t classes, Shape shape, Span span);
 int graph_constant(Graph *g, double value, int scope, Span span); /* a scalar value */
 
+int64_t graph_tokens_per_sample(const Graph *g); /* of the first input that has any; 0 when none has */
 int64_t shape_elements(const Shape *s); /* of one sample */
 bool shape_equal(const Shape *a, const Shape *b);
 const char *shape_text(const Shape *s); /* "[128, 256]" */

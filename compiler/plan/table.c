@@ -59,16 +59,6 @@ static void print_rows(const char *const *cell, int rows, FILE *out) {
     }
 }
 
-/* Tokens of the first input that has any; 0 when none has. */
-static int64_t tokens_per_sample(const Graph *g) {
-  for (int i = 0; i < g->inputs.n; i++) {
-    const Value *v = &g->values.at[g->inputs.at[i].value];
-    if (!g->inputs.at[i].target && v->type == TYPE_TOKEN)
-      return shape_elements(&v->shape);
-  }
-  return 0;
-}
-
 static double busy_seconds(const Plan *plan, const StagePlan *s) {
   return (double)plan->microbatches * (s->forward_seconds * (s->recompute ? 2 : 1) + s->backward_seconds) +
          s->update_seconds;
@@ -96,7 +86,7 @@ void plan_table(const Graph *g, const Pieces *p, const Plan *plan, FILE *out) {
     stage_row(g, p, plan, i, cell + (size_t)(i + 1) * COLUMNS);
   print_rows(cell, plan->n_stages + 1, out);
   double per_second = plan->batch_seconds > 0 ? (double)plan->batch / plan->batch_seconds : 0;
-  int64_t tokens = tokens_per_sample(g);
+  int64_t tokens = graph_tokens_per_sample(g);
   fprintf(out, "\npredicted: %.2f ms a batch, ", plan->batch_seconds * 1e3);
   if (tokens)
     fprintf(out, "%.0f tokens/s", per_second * (double)tokens);
