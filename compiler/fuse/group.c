@@ -45,7 +45,7 @@ static void space_of(const Fuse *f, const Item *it, Group *s) {
     s->batched = it->target >= 0 && value_at(f, it->target)->shape.batched;
   } else {
     const Node *n = node_at(f, it->node);
-    int value = it->kind == ITEM_COPY ? it->value : space_value(n);
+    int value = it->kind != ITEM_COPY ? space_value(n) : it->through ? it->target : it->value;
     s->n_dims = dims_of(f, value, s->dim);
     s->batched = value_at(f, value)->shape.batched;
   }
@@ -125,7 +125,7 @@ static int item_bound(Fuse *f, Direction d, const Item *it) {
   int bound = 0;
   bool loop = item_is_loop(f, it);
   if (it->kind == ITEM_COPY)
-    return bound_of(f, d, it->value, loop);
+    return bound_of(f, d, it->value, loop && !it->through);
   if (it->kind == ITEM_FILL)
     return 0;
   const Node *n = node_at(f, it->node);

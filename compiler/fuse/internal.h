@@ -18,6 +18,8 @@ typedef struct Item {
   int target;      /* COPY, FILL: the value (root) it becomes part of, or -1 */
   Place place;     /* COPY, FILL: where to */
   bool accumulate; /* COPY */
+  bool through;    /* COPY of a view of the value, the target: read from there, element by element */
+  Place from;      /* through: where it is read */
   int region;
   int group;       /* once grouped */
   int term;        /* NODE of a loop: its term in the kernel, once built */
@@ -76,6 +78,7 @@ bool view_is_alias(const Fuse *f, int value);  /* elementwise the same as its ro
 bool place_of(Fuse *f, int value, Place *out); /* through views; false: no strides express it */
 Place place_value(Fuse *f, int value);         /* the same, and the root gets a buffer and is needed */
 bool place_claim(Fuse *f, int value, const Place *target); /* the root writes straight into target */
+bool calls_read(const Fuse *f, int value, const Place *p); /* all calls that read the value could do so there */
 Place place_broadcast(const Fuse *f, const Place *from, bool batched, const Group *to);
 int new_buffer(Fuse *f, BufferKind kind, int value, int n, const int64_t *dim, Type type);
 

@@ -223,13 +223,38 @@ static void list_made_up(Fuse *f, int node, int value) {
                                 .region = region_of(f, node), .group = -1});
 }
 
+/* A view that no strides express, or none that the calls which read it can read, is a value of its own. */
+static void list_view(Fuse *f, int node) {
+  const Node *n = node_at(f, node);
+  if (!alias_step(f, n) && uses_index(producer(f, view_root(f, n->in[0]))->op))
+    list_made_up(f, node, n->in[0]);
+  for (int o = 0; o < n->n_out; o++) {
+    int value = n->out[o];
+    Place from;
+    bool through = place_of(f, value, &from);
+    if (through && calls_read(f, value, &from))
+      continue;
+    if (through) {
+      list_made_up(f, node, value);
+      from = place_value(f, value);
+    }
+    int buffer = value_buffer(f, f->table[node] ? BUFFER_TABLE : BUFFER_TEMPORARY, value);
+    f->k->buffers.at[buffer].backward = n->serves >= 0;
+    place_at(f, value, buffer);
+    f->needed[value] = true;
+    int64_t dim[MAX_DIM]; /* in the order of its input where that is what it keeps */
+    int rank = dims_of(f, through ? value : n->in[0], dim);
+    add(f, (Item){.kind = ITEM_COPY, .node = node, .value = n->in[0], .target = value, .through = through,
+                  .from = from, .place = contiguous(buffer, rank, dim)});
+  }
+}
+
 static void list_nodes(Fuse *f, bool **claimed) {
   for (int i = 0; i < f->g->nodes.n; i++) {
     const Node *n = node_at(f, i);
     if (!f->here[i] || n->op->kind == OP_SOURCE || f->merged[i] >= 0 ||
         (n->n_out == 1 && (f->same[n->out[0]] != n->out[0] || f->inlined[n->out[0]])))
       continue;
-    Place p;
     if (n->op->kind == OP_JOIN) {
       list_join(f, i, claimed[i]);
     } else if (n->op->kind != OP_VIEW) {
@@ -237,19 +262,7 @@ static void list_nodes(Fuse *f, bool **claimed) {
         list_made_up(f, i, n->in[j]);
       add(f, (Item){.kind = ITEM_NODE, .node = i, .value = -1, .target = -1});
     } else {
-      if (!alias_step(f, n) && uses_index(producer(f, view_root(f, n->in[0]))->op))
-        list_made_up(f, i, n->in[0]);
-      for (int o = 0; o < n->n_out; o++) {
-        if (place_of(f, n->out[o], &p))
-          continue;
-        int64_t dim[MAX_DIM]; /* no strides express it: copied, in the order of its input */
-        int rank = dims_of(f, n->in[0], dim);
-        int buffer = value_buffer(f, f->table[i] ? BUFFER_TABLE : BUFFER_TEMPORARY, n->out[o]);
-        f->k->buffers.at[buffer].backward = n->serves >= 0;
-        place_at(f, n->out[o], buffer);
-        f->needed[n->out[o]] = true;
-        add_copy(f, i, n->in[0], n->out[o], contiguous(buffer, rank, dim), false);
-      }
+      list_view(f, i);
     }
   }
 }

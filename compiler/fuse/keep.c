@@ -136,7 +136,7 @@ void decide_kept(Fuse *f) {
     const Item *it = &f->items[BACKWARD].at[i];
     const Node *n = node_at(f, it->node);
     if (it->kind == ITEM_COPY)
-      consider(f, candidate, it->value, it->value, true);
+      consider(f, candidate, it->value, it->value, !it->through);
     for (int j = 0; it->kind == ITEM_NODE && j < n->n_in; j++)
       consider(f, candidate, space_value(n), n->in[j], is_loop_node(n));
   }

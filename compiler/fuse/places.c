@@ -47,13 +47,35 @@ bool view_is_alias(const Fuse *f, int value) {
   return true;
 }
 
+static bool is_contiguous(const Place *p) {
+  int64_t stride = 1;
+  for (int i = p->rank - 1; i >= 0; i--) {
+    if (p->dim[i] != 1 && p->stride[i] != stride)
+      return false;
+    stride *= p->dim[i];
+  }
+  return true;
+}
+
 /* Whether a call can write there: along the last axis, or transposed where it can do that. */
 static bool call_fits(const Op *op, const Place *p, bool bias) {
   int last = p->rank - 1;
   if (!op->strided_out || last < 0 || p->dim[last] == 1 || p->stride[last] == 1)
     return op->strided_out;
-  bool product = op == &op_matmul || op == &op_weight_gradient;
-  return product && !bias && last > 0 && p->dim[last - 1] > 1 && p->stride[last - 1] == 1;
+  return op->transposes && !bias && last > 0 && p->dim[last - 1] > 1 && p->stride[last - 1] == 1;
+}
+
+bool calls_read(const Fuse *f, int value, const Place *p) {
+  int last = p->rank - 1;
+  bool rows = last < 0 || p->dim[last] == 1 || p->stride[last] == 1;
+  for (int i = 0; i < f->g->nodes.n; i++) {
+    const Node *n = node_at(f, i);
+    bool reads = n->op->transposes || (n->op->strided_out ? rows : is_contiguous(p));
+    for (int j = 0; f->here[i] && n->op->kind == OP_CALL && !reads && j < n->n_in; j++)
+      if (n->in[j] == value)
+        return false;
+  }
+  return true;
 }
 
 /* The layout of a value nobody has placed: contiguous; calls that may write strided put what will be
@@ -71,7 +93,8 @@ static Place default_place(Fuse *f, int value) {
       continue;
     n = dims_of(f, user->out[0], dim);
     Place t = contiguous(-1, n, dim);
-    if (user->op->view_back(f->g, i, &t, &back) && call_fits(producer(f, value)->op, &back, false))
+    if (user->op->view_back(f->g, i, &t, &back) && call_fits(producer(f, value)->op, &back, false) &&
+        calls_read(f, value, &back))
       return back;
   }
   return p;
@@ -133,16 +156,6 @@ Place place_value(Fuse *f, int value) {
   return out;
 }
 
-static bool is_contiguous(const Place *p) {
-  int64_t stride = 1;
-  for (int i = p->rank - 1; i >= 0; i--) {
-    if (p->dim[i] != 1 && p->stride[i] != stride)
-      return false;
-    stride *= p->dim[i];
-  }
-  return true;
-}
-
 bool place_claim(Fuse *f, int value, const Place *target) {
   Place p = *target;
   for (;;) {
@@ -165,7 +178,7 @@ bool place_claim(Fuse *f, int value, const Place *target) {
     return false;
   if (n->op->kind == OP_CALL && !call_fits(n->op, &p, bias) && !is_contiguous(&p))
     return false;
-  if (n->op->kind == OP_SUM_TO && !is_contiguous(&p))
+  if ((n->op->kind == OP_SUM_TO && !is_contiguous(&p)) || !calls_read(f, value, &p))
     return false;
   f->root[value] = p;
   f->placed[value] = true;

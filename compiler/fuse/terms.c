@@ -18,13 +18,17 @@ typedef struct Builder {
   int *term, *stamp, id;
 } Builder;
 
-static int add_term(Builder *b, int value, Term t) {
-  push(&b->k->terms, t);
+static int bind(Builder *b, int value, int term) {
   if (value >= 0) {
-    b->term[value] = b->k->terms.n - 1;
+    b->term[value] = term;
     b->stamp[value] = b->id;
   }
-  return b->k->terms.n - 1;
+  return term;
+}
+
+static int add_term(Builder *b, int value, Term t) {
+  push(&b->k->terms, t);
+  return bind(b, value, b->k->terms.n - 1);
 }
 
 static const Group *group_at(const Builder *b) { return &b->f->groups[b->d].at[b->group]; }
@@ -34,13 +38,17 @@ static bool row_of_one(const Builder *b) {
   return s->dim[s->n_dims - 1] == 1;
 }
 
-static int load_term(Builder *b, int value) {
-  Fuse *f = b->f;
-  Place from = place_value(f, value);
-  Term t = {.kind = TERM_LOAD, .name = value_at(f, value)->name};
-  t.place = place_broadcast(f, &from, value_at(f, value)->shape.batched, group_at(b));
+static int load_from(Builder *b, int value, const Place *from) {
+  const Value *v = value_at(b->f, value);
+  Term t = {.kind = TERM_LOAD, .name = v->name};
+  t.place = place_broadcast(b->f, from, v->shape.batched, group_at(b));
   t.scalar = t.place.stride[t.place.rank - 1] == 0 && !row_of_one(b);
-  return add_term(b, value, t);
+  return add_term(b, -1, t);
+}
+
+static int load_term(Builder *b, int value) {
+  Place from = place_value(b->f, value);
+  return bind(b, value, load_from(b, value, &from));
 }
 
 static int term_of(Builder *b, int value);
@@ -84,8 +92,12 @@ static void add_store(Builder *b, int term, Place place, bool accumulate) {
   push(&b->k->stores, s);
 }
 
+/* A row of one is its own sum and maximum: the kernel's rows may be longer, the value then one a row. */
 static int reduce_term(Builder *b, const Node *n, const Op *op, int value) {
   int in = term_of(b, n->in[0]);
+  const Shape *s = &value_at(b->f, n->in[0])->shape;
+  if (s->rank > 0 && s->dim[s->rank - 1] == 1)
+    return bind(b, value, in);
   return add_term(b, value, (Term){.kind = TERM_REDUCE, .op = op, .n_in = 1, .in = {in}, .scalar = true,
                                    .name = value_at(b->f, n->out[0])->name});
 }
@@ -114,7 +126,7 @@ static void loop_item(Builder *b, Item *it) {
     return;
   }
   if (it->kind == ITEM_COPY) {
-    int term = term_of(b, it->value);
+    int term = it->through ? load_from(b, it->target, &it->from) : term_of(b, it->value);
     bool batched = value_at(f, it->value)->shape.batched;
     add_store(b, term, place_broadcast(f, &it->place, batched, group_at(b)), it->accumulate);
     return;

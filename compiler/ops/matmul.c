@@ -77,7 +77,8 @@ static void evaluate_matmul(const Graph *g, int node, int64_t batch, const doubl
 }
 
 const Op op_matmul = {
-    .name = "matmul", .signature = "a @ b", .kind = OP_CALL, .min_in = 2, .max_in = 2,
+    .name = "matmul", .signature = "a @ b", .kind = OP_CALL, .strided_out = true, .transposes = true,
+    .min_in = 2, .max_in = 2,
     .shape = shape_matmul, .derivative = derive_matmul, .cost = cost_matmul, .evaluate = evaluate_matmul,
 };
 
@@ -110,7 +111,7 @@ static void evaluate_weight_gradient(const Graph *g, int node, int64_t batch, co
 
 const Op op_weight_gradient = {
     .name = "weight_gradient", .signature = "weight_gradient(a[.., k], dy[.., n])", .kind = OP_CALL,
-    .strided_out = true, .internal = true,
+    .strided_out = true, .transposes = true, .internal = true,
     .min_in = 2, .max_in = 2,
     .shape = shape_weight_gradient, .cost = cost_weight_gradient, .evaluate = evaluate_weight_gradient,
 };

@@ -68,8 +68,8 @@ struct Op {
   const char *signature; /* "layer_call(x[.., width], causal = false)", "a + b": operands, then attributes */
   OpKind kind;
   bool internal;       /* only the compiler makes it */
-  bool strided_out;    /* a call that can write its outputs transposed or into part of a larger buffer, as
-                          long as the last axis (matmuls: the last or the one before) keeps stride 1 */
+  bool strided_out;    /* a call that reads and writes parts of larger buffers, rows of stride 1 */
+  bool transposes;     /* besides, it reads any strides, and writes where the axis before the last has stride 1 */
   bool expensive;      /* pointwise: worth keeping in a row buffer rather than computing twice */
   int min_in, max_in;  /* max_in -1: any number */
   OpAttr attr[MAX_ATTR]; /* ends at a NULL name */
