@@ -46,8 +46,8 @@ static void dump_kernels(const StageKernels *k, const char *title, const Kernels
   fprintf(out, "%s\n", title);
   for (int i = 0; i < kernels->n; i++) {
     const Kernel *kernel = &kernels->at[i];
-    fprintf(out, "  %d %s {%s} region %d scratch %lld ; %s\n", i, kernel->name, kernel->signature, kernel->region,
-            (long long)kernel->scratch_bytes, kernel->comment);
+    fprintf(out, "  %d %s {%s} region %d ; %s\n", i, kernel->name, kernel->signature, kernel->region,
+            kernel->comment);
     if (kernel->kind == KERNEL_LOOP) {
       dump_loop(k, kernel, out);
       continue;
@@ -94,7 +94,8 @@ static void verify_place(const StageKernels *k, const Place *p) {
 }
 
 static void verify_loop(const StageKernels *k, const Kernel *kernel) {
-  ensure(kernel->n_dims >= 1 && kernel->parallel < kernel->n_dims);
+  int last = kernel->n_dims - 1;
+  ensure(last >= 0 && kernel->parallel <= last);
   for (int i = 0; i < kernel->terms.n; i++) {
     const Term *t = &kernel->terms.at[i];
     for (int j = 0; j < t->n_in; j++)
@@ -110,8 +111,15 @@ static void verify_loop(const StageKernels *k, const Kernel *kernel) {
   for (int i = 0; i < kernel->stores.n; i++) {
     verify_place(k, &kernel->stores.at[i].place);
     ensure(kernel->stores.at[i].place.rank == kernel->n_dims);
-    ensure(kernel->stores.at[i].phase <= kernel->phases);
+    const Store *s = &kernel->stores.at[i];
+    bool scalar = kernel->terms.at[s->term].scalar && (s->place.stride[last] == 0 || kernel->dim[last] == 1);
+    ensure(s->phase < kernel->phases || (s->phase == kernel->phases && scalar));
   }
+}
+
+/* Of a loss there is one copy: it does not last until a microbatch's backward pass. */
+static void verify_read(const StageKernels *k, const Kernel *kernel, int buffer, const bool *written) {
+  ensure(written[buffer] && !(kernel->backward && k->buffers.at[buffer].kind == BUFFER_LOSS));
 }
 
 /* Temporaries are written before they are read, in the order of the kernels. */
@@ -119,9 +127,10 @@ static void verify_order(const StageKernels *k, const Kernels *kernels, bool *wr
   for (int i = 0; i < kernels->n; i++) {
     const Kernel *kernel = &kernels->at[i];
     for (int j = 0; j < kernel->in.n; j++)
-      ensure(written[kernel->in.at[j].buffer]);
+      verify_read(k, kernel, kernel->in.at[j].buffer, written);
     for (int j = 0; j < kernel->terms.n; j++)
-      ensure(kernel->terms.at[j].kind != TERM_LOAD || written[kernel->terms.at[j].place.buffer]);
+      if (kernel->terms.at[j].kind == TERM_LOAD)
+        verify_read(k, kernel, kernel->terms.at[j].place.buffer, written);
     for (int j = 0; j < kernel->out.n; j++)
       written[kernel->out.at[j].buffer] = true;
     for (int j = 0; j < kernel->stores.n; j++)

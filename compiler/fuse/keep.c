@@ -68,8 +68,11 @@ static bool is_row_scalar(const Fuse *f, int root, int reader) {
   return s->rank > 0 && r->rank > 0 && s->dim[s->rank - 1] == 1 && r->dim[r->rank - 1] > 1;
 }
 
+/* expanded[value] == id: what stands behind it is among the leaves. */
+typedef struct Leaves { Ints at; int *expanded, id; } Leaves;
+
 /* Values behind `value` that would have to be kept so that it can be recomputed. */
-static void leaves_of(const Fuse *f, int value, Ints *leaves) {
+static void leaves_of(const Fuse *f, int value, Leaves *leaves) {
   const Node *n = producer(f, value);
   for (int i = 0; i < n->n_in; i++) {
     int root = view_root(f, n->in[i]);
@@ -79,14 +82,17 @@ static void leaves_of(const Fuse *f, int value, Ints *leaves) {
     bool inside = can_recompute(f, root) && view_is_alias(f, n->in[i]) && !f->needed[root] &&
                   !is_row_scalar(f, root, value);
     if (!wide && (inside || f->inlined[root])) {
-      leaves_of(f, root, leaves);
+      if (leaves->expanded[root] != leaves->id) {
+        leaves->expanded[root] = leaves->id;
+        leaves_of(f, root, leaves);
+      }
       continue;
     }
     bool seen = false;
-    for (int j = 0; j < leaves->n; j++)
-      seen |= leaves->at[j] == root;
+    for (int j = 0; j < leaves->at.n; j++)
+      seen |= leaves->at.at[j] == root;
     if (!seen)
-      push(leaves, root);
+      push(&leaves->at, root);
   }
 }
 
@@ -100,12 +106,12 @@ static void mark_inlined(Fuse *f, int value) {
   }
 }
 
-static void decide(Fuse *f, int root) {
-  Ints leaves = {0};
+static void decide(Fuse *f, int root, int *expanded) {
+  Leaves leaves = {.expanded = expanded, .id = root + 1};
   double extra = 0;
   leaves_of(f, root, &leaves);
-  for (int i = 0; i < leaves.n; i++)
-    extra += bytes_of(f, leaves.at[i]);
+  for (int i = 0; i < leaves.at.n; i++)
+    extra += bytes_of(f, leaves.at.at[i]);
   /* 5/4: an array that forward writes anyway beats one of its own, even with a scalar a row beside it */
   const Shape *s = &value_at(f, root)->shape;
   bool scalar = s->rank > 0 && s->dim[s->rank - 1] == 1;
@@ -114,8 +120,8 @@ static void decide(Fuse *f, int root) {
     keep(f, root);
     return;
   }
-  for (int i = 0; i < leaves.n; i++)
-    keep(f, leaves.at[i]);
+  for (int i = 0; i < leaves.at.n; i++)
+    keep(f, leaves.at.at[i]);
   mark_inlined(f, root);
 }
 
@@ -132,6 +138,7 @@ static void consider(Fuse *f, bool *candidate, int space, int value, bool loop) 
 
 void decide_kept(Fuse *f) {
   bool *candidate = alloc((size_t)f->g->values.n);
+  int *expanded = alloc(sizeof(int) * (size_t)f->g->values.n);
   for (int i = 0; i < f->items[BACKWARD].n; i++) {
     const Item *it = &f->items[BACKWARD].at[i];
     const Node *n = node_at(f, it->node);
@@ -146,7 +153,7 @@ void decide_kept(Fuse *f) {
       consider(f, candidate, node_at(f, i)->out[0], node_at(f, i)->in[j], true);
   for (int v = 0; v < f->g->values.n; v++)
     if (candidate[v] && !stands_anyway(f, v) && !f->inlined[v])
-      decide(f, v);
+      decide(f, v, expanded);
   find_counts(f, true);
 }
 

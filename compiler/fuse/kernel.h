@@ -75,7 +75,7 @@ typedef enum { KERNEL_LOOP, KERNEL_CALL } KernelKind;
  * lanes are then added as a balanced tree ((0+8)+(4+12))+...: halves first; max likewise.
  * Accumulating stores: the first `parallel` dims are those along which no accumulation happens; the
  * others run in order. When parallel is 0 rows are dealt to `chunks` equal chunks (by shape alone),
- * each with its own partial sums, which are added in order; partials live in scratch.
+ * each with its own partial sums, which are added in order.
  * CALL: one node, printed by its op. */
 typedef struct Kernel {
   KernelKind kind;
@@ -98,7 +98,6 @@ typedef struct Kernel {
   int bias;             /* matmul: index into `in` of the bias vector added in the epilogue, or -1 */
   bool accumulate;      /* out[0] is an ACCUMULATOR: += except for a batch's first microbatch */
   /* both */
-  int64_t scratch_bytes; /* library scratch and partial sums, at the plan's thread count */
   Name signature;       /* equal signatures: the same code over other buffers */
 } Kernel;
 

@@ -359,7 +359,7 @@ static void deal_chunks(Kernel *k) {
   k->chunks = rows >= 512 ? 16 : rows >= 128 ? 4 : 1;
 }
 
-static void arrange(Fuse *f, Kernel *k, unsigned sums) {
+static void arrange(Kernel *k, unsigned sums) {
   bool counts_columns = false;
   for (int i = 0; i < k->terms.n; i++)
     if (k->terms.at[i].op) {
@@ -379,12 +379,6 @@ static void arrange(Fuse *f, Kernel *k, unsigned sums) {
   merge_outer(k);
   if (!sums)
     merge_rows(k, counts_columns);
-  if (k->chunks > 1)
-    for (int i = 0; i < k->stores.n; i++)
-      if (k->stores.at[i].accumulate) {
-        int64_t n = f->k->buffers.at[k->stores.at[i].place.buffer].elements;
-        k->scratch_bytes += k->chunks * ((n + LANES - 1) / LANES * LANES) * 4;
-      }
 }
 
 void finish_loops(Fuse *f, Direction d) {
@@ -395,6 +389,6 @@ void finish_loops(Fuse *f, Direction d) {
       continue;
     store_needed(f, d, i);
     assign_passes(k);
-    arrange(f, k, f->groups[d].at[i].sums);
+    arrange(k, f->groups[d].at[i].sums);
   }
 }
