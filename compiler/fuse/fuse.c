@@ -15,6 +15,8 @@ static Fuse *fuse_new(const Graph *g, const Pieces *p, StageKernels *k) {
   f->bias = alloc(sizeof(int) * nodes);
   f->region = alloc(sizeof(int) * nodes);
   f->n_uses = alloc(sizeof(int) * values);
+  f->read_in_rows = alloc(values);
+  f->read_dense = alloc(values);
   f->same = alloc(sizeof(int) * values);
   f->root = alloc(sizeof(Place) * values);
   f->home = alloc(sizeof(int) * values);
@@ -40,8 +42,12 @@ static void find_nodes(Fuse *f) {
     const Node *n = node_at(f, i);
     int forward = n->serves >= 0 ? n->serves : i;
     f->here[i] = forward >= f->first && forward < f->end;
-    for (int j = 0; j < n->n_in; j++)
+    bool picky = f->here[i] && n->op->kind == OP_CALL && !n->op->transposes;
+    for (int j = 0; j < n->n_in; j++) {
       f->n_uses[n->in[j]]++;
+      f->read_in_rows[n->in[j]] |= picky;
+      f->read_dense[n->in[j]] |= picky && !n->op->strided_out;
+    }
   }
   for (int i = 0; i < f->g->params.n; i++)
     for (int u = 0; u < f->g->params.at[i].gradients.n; u++)

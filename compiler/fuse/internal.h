@@ -45,6 +45,8 @@ typedef struct Fuse {
   int *merged;             /* by node: an add that became the bias of this matmul; -1 */
   int *bias;               /* by node: matmul -> the bias value; -1 */
   int *n_uses;             /* by value: consumers in the whole graph */
+  bool *read_in_rows;      /* by value: a call here reads it that needs rows of stride 1 ... */
+  bool *read_dense;        /* ... or all of it contiguous */
   bool *table;             /* by node: made once, in setup */
   int *same;               /* by value: the value that stands for it (equal tables) */
   int *region;             /* by forward node */

@@ -68,14 +68,7 @@ static bool call_fits(const Op *op, const Place *p, bool bias) {
 bool calls_read(const Fuse *f, int value, const Place *p) {
   int last = p->rank - 1;
   bool rows = last < 0 || p->dim[last] == 1 || p->stride[last] == 1;
-  for (int i = 0; i < f->g->nodes.n; i++) {
-    const Node *n = node_at(f, i);
-    bool reads = n->op->transposes || (n->op->strided_out ? rows : is_contiguous(p));
-    for (int j = 0; f->here[i] && n->op->kind == OP_CALL && !reads && j < n->n_in; j++)
-      if (n->in[j] == value)
-        return false;
-  }
-  return true;
+  return (rows || !f->read_in_rows[value]) && (!f->read_dense[value] || is_contiguous(p));
 }
 
 /* The layout of a value nobody has placed: contiguous; calls that may write strided put what will be
