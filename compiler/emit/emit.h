@@ -12,7 +12,7 @@ char *emit_c(const Graph *g, const Pieces *pieces, const Plan *plan, const Stage
  * lines "SIGNATURE SECONDS". */
 char *emit_profile_c(const StageKernels *const *stages, int n);
 /* Bytes of scratch that a kernel's C needs at the stage's number of threads: partial sums of a loop, a
- * library's own working memory. What Kernel.scratch_bytes must be. */
+ * library's own working memory. */
 int64_t kernel_scratch(const StageKernels *k, const Kernel *kernel);
 
 #endif

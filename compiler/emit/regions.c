@@ -210,7 +210,6 @@ static void see_region(Body *b, int region) {
   int *stands_for = correspondence(e, family, region);
   ensure(stands_for);
   b->first = b->first || inner.first;
-  b->scratch = b->scratch || inner.scratch;
   b->uses[BUFFER_WEIGHT] |= inner.uses[BUFFER_WEIGHT];
   b->uses[BUFFER_ACCUMULATOR] |= inner.uses[BUFFER_ACCUMULATOR];
   b->uses[BUFFER_SAVED] |= inner.uses[BUFFER_SAVED];
@@ -348,7 +347,7 @@ static void declare_locals(Text *out, Body *b) {
     text_add(out, "  %s *%s = (%s *)%s; /* [%s] */\n", type, b->text[buffer], type, place, array_text(e, x));
   }
   if (b->scratch)
-    text_add(out, "  char *scratch = arena->scratch;\n");
+    text_add(out, "  char *scratch = %s;\n", e->l->scratch_bytes > 0 ? "arena->scratch" : "NULL");
   if (b->locals.n || b->scratch)
     text_add(out, "\n");
 }
@@ -466,7 +465,6 @@ void print_pass(Emit *e, bool backward) {
       heavy = 0;
     }
   }
-  b.scratch = calls.n && strstr(calls.at, "scratch") != NULL;
   declare_locals(&e->out, &b);
   const char *text = calls.n ? calls.at : "";
   bool blank = text[0] == '\n' && e->out.at[e->out.n - 1] == '\n' && e->out.at[e->out.n - 2] == '\n';
