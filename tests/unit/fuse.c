@@ -218,9 +218,15 @@ static void check_stage(const Graph *g, const StageKernels *k, double **input, d
       if (b->kind == BUFFER_INPUT && b->value == g->inputs.at[j].value)
         m.memory[i] = input[j];
   }
+  for (int i = 0; i < k->buffers.n; i++) /* what an earlier microbatch left is added to */
+    for (int64_t j = 0; k->buffers.at[i].kind == BUFFER_ACCUMULATOR && j < k->buffers.at[i].elements; j++)
+      m.memory[i][j] = 1;
   run_kernels(&m, &k->setup);
   run_kernels(&m, &k->forward);
   run_kernels(&m, &k->backward);
+  for (int i = 0; i < k->buffers.n; i++)
+    for (int64_t j = 0; k->buffers.at[i].kind == BUFFER_ACCUMULATOR && j < k->buffers.at[i].elements; j++)
+      m.memory[i][j] -= 1;
   for (int i = 0; i < k->buffers.n; i++) {
     const Buffer *b = &k->buffers.at[i];
     if (b->kind == BUFFER_ACCUMULATOR)
