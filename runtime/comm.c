@@ -128,12 +128,12 @@ void pd_await_gradients_slot(int64_t k) { await_slot(&gradients_out, k); }
 void pd_comm_start(void) {
   const struct pd_stage *s = pd.stage;
   enum { GRADIENT_TAG = 1 << 16 };
-  activations_in = (struct lane){&s->activations_in, "activations of microbatch", s->stage - 1, 0, 0, NULL};
-  activations_out = (struct lane){&s->activations_out, "activations of microbatch", s->stage + 1, 0, 0, NULL};
+  activations_in = (struct lane){&s->activations_in[0], "activations of microbatch", s->stage - 1, 0, 0, NULL};
+  activations_out = (struct lane){&s->activations_out[0], "activations of microbatch", s->stage + 1, 0, 0, NULL};
   gradients_in = (struct lane){
-    &s->gradients_in, "gradients of microbatch", s->stage + 1, GRADIENT_TAG, 0, NULL};
+    &s->gradients_in[0], "gradients of microbatch", s->stage + 1, GRADIENT_TAG, 0, NULL};
   gradients_out = (struct lane){
-    &s->gradients_out, "gradients of microbatch", s->stage - 1, GRADIENT_TAG, 0, NULL};
+    &s->gradients_out[0], "gradients of microbatch", s->stage - 1, GRADIENT_TAG, 0, NULL};
   struct lane *lanes[] = {&activations_in, &gradients_in, &activations_out, &gradients_out};
   for (int i = 0; i < 4; i++) n_requests += lanes[i]->channel->n * (i < 2 ? 1 : lanes[i]->channel->slots);
   requests = pd_allocate(sizeof *requests * (size_t)n_requests);

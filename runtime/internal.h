@@ -44,6 +44,12 @@ void pd_comm_finish(void);  /* waits until every message of this rank is out */
  * "waited S s for WHAT NUMBER (from|to) rank PEER"; number < 0 and peer < 0 are left out. */
 void pd_wait(int n, MPI_Request *request, const char *what, int64_t number, const char *direction, int peer);
 
+/* ---- trace.c --------------------------------------------------------------------------------- */
+
+/* Notes work of the runtime itself that lasted from `start` to `end` (pd_seconds), on microbatch or update
+ * `number`, with rank `peer` (-1: all or none); nothing without --trace. */
+void pd_trace(enum pd_work work, int64_t number, int peer, double start, double end);
+
 /* ---- data.c, sampler.c ----------------------------------------------------------------------- */
 
 struct pd_dataset;

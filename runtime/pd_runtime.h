@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { PD_MAX_RANK = 6 };
+enum { PD_MAX_RANK = 6, PD_MAX_CHUNKS = 8 };
 
 /* ---- what the compiler says of a stage ------------------------------------------------------ */
 
@@ -18,7 +18,8 @@ enum pd_init { PD_ZEROS, PD_ONES, PD_CONSTANT, PD_UNIFORM, PD_NORMAL };
 /* One use of a parameter that passes it a gradient, elsewhere or here, in the parameter's order of uses. */
 struct pd_use {
   int stage;         /* where its accumulator is computed */
-  size_t offset;     /* here: into an accumulator set; elsewhere: into the arena, where it is received */
+  size_t offset;     /* here: into an accumulator set; elsewhere: into the arena, where it is received in the
+                        first set of exchange buffers */
 };
 
 struct pd_parameter {
@@ -70,7 +71,8 @@ enum pd_rate { PD_LR_CONSTANT, PD_LR_LINEAR, PD_LR_COSINE };
 struct pd_stage {
   const char *model, *schedule, *plan_hash;
   int stage, n_stages;
-  int64_t batch, microbatch, microbatches;
+  const int *replicas;                /* by stage; stage i's ranks follow those of stage i - 1 */
+  int64_t batch, microbatch, microbatches; /* samples an update, samples, microbatches an update of all replicas */
   int64_t model_parameters;           /* elements over the whole model */
   int n_model_parameters;             /* tensors */
   double flops_per_sample;            /* the model's operations, forward and backward (mfu) */
@@ -81,17 +83,22 @@ struct pd_stage {
   /* arena bytes: */
   size_t weights, weights_stride; int versions;
   size_t accumulators, accumulators_stride; int accumulator_sets;
+  size_t exchanged, exchanged_stride; int exchange_sets; /* what pd_use.offset elsewhere points into */
+  size_t reduced;      /* with replicas: in each exchange set, (replicas - 1) shards of an accumulator set */
   size_t moments, moments_stride; int n_moments;
   bool per_batch; int64_t lag;
   const struct pd_parameter *parameters; int n_parameters; /* held here */
   const struct pd_input *inputs; int n_inputs;             /* all of the model's, used here or not */
   const struct pd_tensor *tensors; int n_tensors;          /* saved and received values, in forward order */
-  struct pd_channel activations_in, activations_out, gradients_in, gradients_out; /* n 0 at the ends */
+  int chunks;                                              /* parts of the model held here: 1, unless interleaved */
+  struct pd_channel activations_in[PD_MAX_CHUNKS], activations_out[PD_MAX_CHUNKS]; /* by chunk; n 0 at the ends */
+  struct pd_channel gradients_in[PD_MAX_CHUNKS], gradients_out[PD_MAX_CHUNKS];
   int n_losses; const int64_t *loss_elements;              /* of one sample, all losses of the model */
   enum pd_optimizer optimizer;
   double lr, beta1, beta2, eps, weight_decay, momentum, clip_norm;
   enum pd_rate rate; int64_t lr_warmup, lr_total; double lr_floor;
-  double forward_seconds, backward_seconds, update_seconds; /* planned, for --emulate */
+  /* planned, for --emulate: of a microbatch; backward's part that PD_WEIGHTS does (0: none); of an update */
+  double forward_seconds, backward_seconds, weights_seconds, update_seconds;
 };
 
 /* ---- the run (run.c, options.c) -------------------------------------------------------------- */
@@ -100,6 +107,7 @@ struct pd_stage {
 extern struct pd_run {
   const struct pd_stage *stage;
   int rank, ranks;
+  int replica;               /* among its stage's ranks */
   int64_t steps;             /* updates at the end of the run; microbatches are steps * stage->microbatches */
   int64_t first_step;        /* updates done before the run (--resume): microbatches start behind theirs */
   uint64_t seed;
@@ -118,9 +126,24 @@ _Noreturn void pd_fail(const char *format, ...) __attribute__((format(printf, 1,
 void pd_progress(void);
 void pd_emulate(double seconds); /* sleeps, progressing messages */
 
+/* ---- work (trace.c) ---------------------------------------------------------------------------- */
+
+enum pd_work { /* what --trace shows; the first five are the stage program's */
+  PD_FORWARD, PD_RECOMPUTE, PD_BACKWARD, PD_WEIGHTS, PD_UPDATE,
+  PD_SEND_ACTIVATIONS, PD_SEND_GRADIENTS, PD_RECEIVE_ACTIVATIONS, PD_RECEIVE_GRADIENTS, PD_REDUCE, PD_EXCHANGE,
+  PD_WAIT, PD_VALIDATE, PD_CHECKPOINT
+};
+/* Starts work on microbatch (PD_UPDATE: update) k. False under --emulate: the planned time has been slept
+ * instead. With chunks k counts turns, but for PD_UPDATE. */
+bool pd_begin(enum pd_work work, int64_t k);
+void pd_end(void);
+
 /* ---- messages between stages (comm.c) --------------------------------------------------------- */
-/* k is the microbatch's number in the run, from 1; slot k % slots. Receives for k + 1 are posted as
- * soon as k has arrived, so a transfer runs during the compute. Sending posts and returns; before a
+/* Ranks count from 1 what they do themselves. A rank's k-th microbatch of the run is the pipeline's number
+ * (k - 1) * replicas + replica + 1, and comes from and goes to replica (that number - 1) % replicas of the
+ * neighbouring stage; here, in data and in losses, k is the rank's own count. Slots: k % slots. With chunks,
+ * messages count turns (compiler/schedule/program.h): turn k's chunk and microbatch follow from it, forward in
+ * the first two functions and the fifth, backward in the others. The next receives are posted as soon as k has arrived, so a transfer runs during the compute. Sending posts and returns; before a
  * microbatch writes into its slot again, pd_await_..._slot waits until the slot's last message is out. */
 void pd_receive_activations(int64_t k);
 void pd_send_activations(int64_t k);
@@ -140,8 +163,8 @@ int64_t pd_first_sample(int64_t k);
 /* Adds up a loss statement's elements for microbatch k (in double, in order); when one is not finite,
  * names step, rank and the first tensor that is not, and ends the launch. */
 void pd_loss(int loss, int64_t k, const float *elements, int64_t n);
-/* Batch t's accumulators are complete: posts tied parameters' gradients to their other holders, their
- * squares and the losses to all. */
+/* Batch t's accumulators are complete: starts their reduction among replicas (replica 0's first, then the
+ * others added in order), then of tied parameters to their other holders, then squares and losses of all. */
 void pd_exchange(int64_t t);
 /* Waits for what update t needs; returns the factor of its gradients: 1 / N_t, clipped by the global
  * norm when clip_norm is set. */

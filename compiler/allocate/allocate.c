@@ -162,12 +162,12 @@ static void workspace(const StageKernels *k, const Program *program, Layout *l) 
   }
   Ints saved = {0};
   int64_t *start = NULL;
-  if (program->saved_slots == 1) {
+  if (program->slots[0].saved == 1) {
     saved = layout_members(k, BUFFER_SAVED);
     start = saved_in_workspace(k, l, &p, saved);
     section(l, SECTION_SAVED, 0, 0);
   } else {
-    l->saved_bytes = structs(k, l, SECTION_SAVED, BUFFER_SAVED, program->saved_slots);
+    l->saved_bytes = structs(k, l, SECTION_SAVED, BUFFER_SAVED, program->slots[0].saved);
   }
   int64_t bytes = pack(p.items.at, p.items.n);
   for (int i = 0; i < p.items.n; i++)
@@ -211,12 +211,12 @@ Layout *allocate(const StageKernels *k, const Program *p, const Train *train) {
   l->moments_bytes = l->weights_bytes;
   section(l, SECTION_MOMENTS, l->moments_bytes, l->n_moments);
   exchanged(k, l);
-  structs(k, l, SECTION_INPUTS, BUFFER_INPUT, p->input_slots);
-  structs(k, l, SECTION_RECEIVED, BUFFER_RECEIVED, p->received_slots);
+  structs(k, l, SECTION_INPUTS, BUFFER_INPUT, p->slots[0].inputs);
+  structs(k, l, SECTION_RECEIVED, BUFFER_RECEIVED, p->slots[0].received);
   /* Recomputation writes what was sent once more, but never into a slot that a message may be using. */
-  structs(k, l, SECTION_SENT, BUFFER_SENT, p->sent_slots + (k->recompute ? 1 : 0));
-  structs(k, l, SECTION_GRADIENTS_RECEIVED, BUFFER_GRADIENT_RECEIVED, p->gradient_slots);
-  structs(k, l, SECTION_GRADIENTS_SENT, BUFFER_GRADIENT_SENT, p->gradient_slots);
+  structs(k, l, SECTION_SENT, BUFFER_SENT, p->slots[0].sent + (k->recompute ? 1 : 0));
+  structs(k, l, SECTION_GRADIENTS_RECEIVED, BUFFER_GRADIENT_RECEIVED, p->slots[0].gradients);
+  structs(k, l, SECTION_GRADIENTS_SENT, BUFFER_GRADIENT_SENT, p->slots[0].gradients);
   structs(k, l, SECTION_TABLES, BUFFER_TABLE, 1);
   structs(k, l, SECTION_LOSSES, BUFFER_LOSS, 1);
   workspace(k, p, l);

@@ -4,7 +4,7 @@
  * that the emitted C can declare them as structs: a member starts at the next multiple of 64 bytes and
  * a struct's size is a multiple of 64. Temporaries are packed by liveness: within a region into the
  * region's frame (equal regions have equal frames), frames and values that pass between regions into
- * the stage's workspace. When saved_slots is 1 the saved structs take part in that packing too: forward
+ * the stage's workspace. When a chunk's saved slots are 1 the saved structs take part in that packing too: forward
  * and backward are then one timeline. */
 #ifndef PDC_LAYOUT_H
 #define PDC_LAYOUT_H

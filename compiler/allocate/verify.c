@@ -35,7 +35,7 @@ static void hold_buffer(const StageKernels *k, const Program *p, const Layout *l
     h.from += frame;
     h.end += frame;
   }
-  if (temporary || (b->kind == BUFFER_SAVED && p->saved_slots == 1))
+  if (temporary || (b->kind == BUFFER_SAVED && p->slots[0].saved == 1))
     layout_life(k, b, &h.first, &h.last);
   for (int copy = 0; copy < s->copies; copy++) {
     push(held, h);

@@ -114,10 +114,10 @@ static void print_constants(Emit *e) {
            p->lag);
   text_add(&e->out, "  ACCUMULATORS = %d,   /* sets of gradients */\n", p->accumulators);
   text_add(&e->out, "  INPUT_SLOTS = %d,    /* microbatch k uses slot k %% slots, here and below */\n",
-           p->input_slots);
+           p->slots[0].inputs);
   text_add(&e->out,
            "  RECEIVED_SLOTS = %d,\n  SENT_SLOTS = %d,\n  GRADIENT_SLOTS = %d,\n  SAVED_SLOTS = %d\n};\n\n",
-           p->received_slots, p->sent_slots, p->gradient_slots, p->saved_slots);
+           p->slots[0].received, p->slots[0].sent, p->slots[0].gradients, p->slots[0].saved);
 }
 
 /* ---- a microbatch ---------------------------------------------------------------------------- */

@@ -15,7 +15,7 @@ int struct_of(BufferKind kind) {
 }
 
 bool in_workspace(const Emit *e, const Buffer *b) {
-  return b->kind == BUFFER_TEMPORARY || (b->kind == BUFFER_SAVED && e->p->saved_slots == 1);
+  return b->kind == BUFFER_TEMPORARY || (b->kind == BUFFER_SAVED && e->p->slots[0].saved == 1);
 }
 
 int64_t workspace_offset(const Emit *e, int buffer) {
@@ -238,8 +238,8 @@ static void print_arena(Emit *e) {
       {SECTION_RECEIVED, "struct received received[RECEIVED_SLOTS]", "received", "likewise"},
       {SECTION_SENT,
        format("struct sent sent[SENT_SLOTS%s]",
-              l->section[SECTION_SENT].copies > e->p->sent_slots ? " + 1" : ""),
-       "sent", l->section[SECTION_SENT].copies > e->p->sent_slots ? "the last: recomputation's" : NULL},
+              l->section[SECTION_SENT].copies > e->p->slots[0].sent ? " + 1" : ""),
+       "sent", l->section[SECTION_SENT].copies > e->p->slots[0].sent ? "the last: recomputation's" : NULL},
       {SECTION_GRADIENTS_RECEIVED, "struct gradients_received gradients_received[GRADIENT_SLOTS]",
        "gradients_received", NULL},
       {SECTION_GRADIENTS_SENT, "struct gradients_sent gradients_sent[GRADIENT_SLOTS]", "gradients_sent",
@@ -289,7 +289,7 @@ void print_structs(Emit *e) {
   flat_struct(e, BUFFER_LOSS, "losses", "a microbatch's");
   exchanged_struct(e);
   region_types(e, IN_SAVED);
-  char *saved = e->p->saved_slots > 1 ? struct_body(e, IN_SAVED) : NULL;
+  char *saved = e->p->slots[0].saved > 1 ? struct_body(e, IN_SAVED) : NULL;
   if (saved)
     text_add(&e->out, "struct saved { /* what a forward pass keeps for the backward pass */\n%s};\n\n",
              saved);

@@ -266,7 +266,7 @@ static void call_region(Text *out, Body *b, int region) {
   if (inner.uses[BUFFER_ACCUMULATOR])
     push(&list, internf("&g->%s", e->path[IN_GRADIENTS][region]));
   if (inner.uses[BUFFER_SAVED])
-    push(&list, e->p->saved_slots > 1 ? internf("&s->%s", e->path[IN_SAVED][region])
+    push(&list, e->p->slots[0].saved > 1 ? internf("&s->%s", e->path[IN_SAVED][region])
                                       : internf("(%s *)%s", e->type[IN_SAVED][region],
                                                 workspace_text(saved_start(e, region), true)));
   for (int i = 0; i < inner.outside.n; i++)
@@ -407,7 +407,7 @@ void print_region_functions(Emit *e) {
 
 bool pass_uses(const Emit *e, bool backward, BufferKind kind) {
   Body b = pass_body((Emit *)e, backward);
-  return b.uses[kind] && !(kind == BUFFER_SAVED && e->p->saved_slots == 1);
+  return b.uses[kind] && !(kind == BUFFER_SAVED && e->p->slots[0].saved == 1);
 }
 
 bool pass_samples(const Emit *e, bool backward) {

@@ -224,7 +224,7 @@ static void channel_table(Emit *e, const Ints *buffers, const char *name) {
 static void channel_field(Emit *e, const Ints *buffers, const char *field, const char *name,
                           const char *slots) {
   if (buffers->n)
-    text_add(&e->out, "  .%s = {%d, %s_values, %s},\n", field, buffers->n, name, slots);
+    text_add(&e->out, "  .%s = {{%d, %s_values, %s}},\n", field, buffers->n, name, slots);
 }
 
 /* ---- the stage ------------------------------------------------------------------------------- */
@@ -284,7 +284,10 @@ void print_tables(Emit *e) {
   channel_table(e, &k->sent, "sent");
   channel_table(e, &k->gradients_received, "gradients_received");
   channel_table(e, &k->gradients_sent, "gradients_sent");
-  text_add(&e->out, "static const int64_t planned_peak_bytes[] = {");
+  text_add(&e->out, "static const int replicas[] = {");
+  for (int i = 0; i < e->plan->n_stages; i++)
+    text_add(&e->out, "%s%d", i ? ", " : "", e->plan->stage[i].replicas);
+  text_add(&e->out, "}; /* by stage */\nstatic const int64_t planned_peak_bytes[] = {");
   for (int i = 0; i < e->plan->n_stages; i++)
     text_add(&e->out, "%s%" PRId64, i ? ", " : "", e->plan->stage[i].peak_bytes);
   text_add(&e->out, "}; /* by rank */\nstatic const int64_t loss_elements[] = {");
@@ -299,9 +302,9 @@ void print_tables(Emit *e) {
            "static const struct pd_stage stage = {\n  .model = %s, .schedule = %s,\n  .plan_hash = %s,\n",
            string_literal(e->g->name), string_literal(e->plan->schedule), string_literal(e->plan_hash));
   text_add(&e->out,
-           "  .stage = %d, .n_stages = %d,\n  .batch = %" PRId64
-           ", .microbatch = MICROBATCH, .microbatches = MICROBATCHES,\n",
-           k->stage, k->n_stages, e->plan->batch);
+           "  .stage = %d, .n_stages = %d, .replicas = replicas, .chunks = %d,\n  .batch = %" PRId64
+           ", .microbatch = MICROBATCH, .microbatches = %" PRId64 ",\n",
+           k->stage, k->n_stages, e->p->chunks, e->plan->batch, e->plan->microbatches);
   text_add(&e->out,
            "  .model_parameters = %" PRId64
            ", .n_model_parameters = %d,\n  .flops_per_sample = %s, .tokens_per_sample = %" PRId64 ",\n",
@@ -320,6 +323,8 @@ void print_tables(Emit *e) {
   channel_field(e, &k->gradients_sent, "gradients_out", "gradients_sent", "GRADIENT_SLOTS");
   text_add(&e->out, "  .n_losses = %d, .loss_elements = loss_elements,\n", e->g->losses.n);
   train_fields(e);
-  text_add(&e->out, "  .forward_seconds = %.6g, .backward_seconds = %.6g, .update_seconds = %.6g,\n};\n\n",
-           s->forward_seconds, s->backward_seconds, s->update_seconds);
+  text_add(&e->out, "  .forward_seconds = %.6g, .backward_seconds = %.6g, .weights_seconds = %.6g,\n"
+                    "  .update_seconds = %.6g,\n};\n\n",
+           s->forward_seconds, s->backward_seconds, e->p->split_backward ? s->weights_seconds : 0,
+           s->update_seconds);
 }

@@ -98,6 +98,8 @@ typedef struct Train {
   double lr_floor;
   double clip_norm;    /* 0: no clipping */
   Name pipeline;       /* "2bw", "flush", ... */
+  bool vertical_sync;  /* of pipedream */
+  int64_t chunks;      /* of interleaved: parts of the model a rank holds; else 1 */
   Span span, pipeline_span;
 } Train;
 

@@ -29,6 +29,7 @@ static Plan *plan_of(const Planner *r, const Candidate *c, const Partition *part
                  .microbatch = c->microbatch,
                  .microbatches = r->g->train.batch / c->microbatch,
                  .threads = r->threads,
+                 .chunks = 1,
                  .n_stages = r->stages,
                  .why = ""};
   plan->costs = r->profile ? internf("profile %s", r->profile->file) : intern("counted");
@@ -37,7 +38,7 @@ static Plan *plan_of(const Planner *r, const Candidate *c, const Partition *part
     StagePlan *s = &plan->stage[i];
     s->first_piece = part->start[i];
     s->end_piece = part->start[i + 1];
-    s->replicas = 1;
+    s->replicas = s->ahead = 1;
     s->recompute = part->recompute[i];
     s->peak_bytes = stage_bytes(c->costs, &c->copies[i], s->first_piece, s->end_piece, s->recompute);
   }

@@ -269,11 +269,11 @@ Copies *copies(const Planner *r, int64_t b, Recompute recompute) {
     bool may = p->in_flight > 1;
     c[i] = (Copies){.weights = p->versions + moments_of(r->g),
                     .accumulators = p->accumulators,
-                    .saved = p->saved_slots,
-                    .received = p->received_slots,
-                    .sent = p->sent_slots,
-                    .gradients = p->gradient_slots,
-                    .inputs = p->input_slots,
+                    .saved = p->slots[0].saved,
+                    .received = p->slots[0].received,
+                    .sent = p->slots[0].sent,
+                    .gradients = p->slots[0].gradients,
+                    .inputs = p->slots[0].inputs,
                     .recompute_off = recompute != RECOMPUTE_ON || !may,
                     .recompute_on = recompute != RECOMPUTE_OFF && may};
   }
@@ -337,9 +337,11 @@ void price_plan(const Planner *r, const Costs *c, Plan *plan) {
     s->update_seconds = c->update[at] * (double)plan->microbatches;
     s->send_bytes = (double)c->activations[s->end_piece];
     /* Whoever receives copies: a transfer is work of its core, and only the latency passes beside it. */
-    times[i] = (StageTimes){s->forward_seconds + c->receive[s->first_piece],
-                            s->backward_seconds + c->receive_gradient[s->end_piece],
-                            s->recompute ? s->forward_seconds : 0, s->update_seconds, r->latency};
+    times[i] = (StageTimes){.forward = s->forward_seconds + c->receive[s->first_piece],
+                            .backward = s->backward_seconds + c->receive_gradient[s->end_piece],
+                            .recompute = s->recompute ? s->forward_seconds : 0,
+                            .update = s->update_seconds,
+                            .send = r->latency};
     double busy = times[i].forward + times[i].backward + times[i].recompute;
     slowest = busy > slowest ? busy : slowest;
   }

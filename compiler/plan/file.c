@@ -116,7 +116,7 @@ static bool read_stage(const Graph *g, const Pieces *p, const JsonPlace *at, int
       "weight_bytes",    "gradient_bytes",   "optimizer_bytes", NULL};
   StagePlan *s = &plan->stage[i];
   int64_t replicas = 1;
-  s->replicas = 1;
+  s->replicas = s->ahead = 1;
   if (!json_only(at, keys))
     return false;
   const char *start = json_get_string(at, "starts_at");

@@ -10,8 +10,10 @@ typedef enum { RECOMPUTE_OFF, RECOMPUTE_ON, RECOMPUTE_AUTO } Recompute; /* as --
 typedef struct StagePlan {
   int first_piece, end_piece;
   int replicas;
+  int ahead; /* h of docs/schedules.md: 1, or 2 where one more microbatch in flight hides a transfer */
   bool recompute;
   double forward_seconds, backward_seconds, update_seconds; /* planned: a microbatch; a batch */
+  double weights_seconds; /* the part of backward_seconds that makes weights' gradients by products */
   double send_bytes;                                        /* activations to the next stage, a microbatch */
   int64_t peak_bytes;                                       /* of one rank, from its Layout */
   int64_t weight_bytes, gradient_bytes, optimizer_bytes;    /* its parts that parameters decide, all copies */
@@ -21,6 +23,8 @@ typedef struct Plan {
   Name model, schedule;                    /* "2bw", "flush", "sequential", ... */
   int64_t batch, microbatch, microbatches; /* batch = microbatch * microbatches */
   int threads; /* a rank's, when no OMP_NUM_THREADS says otherwise: library scratch is sized for it */
+  bool vertical_sync; /* pipedream: one version a microbatch in the whole pipeline */
+  int chunks;  /* interleaved: parts of the model a rank holds; else 1 */
   int n_stages;
   StagePlan *stage;
   double batch_seconds; /* predicted, from simulating the schedule */
@@ -37,6 +41,7 @@ typedef struct PlanRequest {
   int workers; /* -n; 0: as many as --split or --stages say, else 1 */
   int stages;
   const char *split; /* "h[3],h[6].ln_2": where stages 1.. start */
+  const char *replicas; /* "2,1": by stage; one number: of all */
   int64_t microbatch;
   Recompute recompute;
   const char *schedule;                       /* --schedule */

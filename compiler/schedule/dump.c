@@ -14,16 +14,20 @@ typedef struct Field { const char *name; FieldKind kind; size_t offset; } Field;
 
 #define FIELD(kind, name) {#name, kind, offsetof(Program, name)}
 static const Field fields[] = {
+  FIELD(FIELD_INT, replicas),       FIELD(FIELD_INT, chunks),        FIELD(FIELD_BOOL, split_backward),
   FIELD(FIELD_BOOL, per_batch),     FIELD(FIELD_INT64, in_flight),   FIELD(FIELD_INT64, period),
   FIELD(FIELD_INT64, delay),        FIELD(FIELD_INT, versions),      FIELD(FIELD_BOOL, waits),
-  FIELD(FIELD_INT64, lag),          FIELD(FIELD_INT, accumulators),  FIELD(FIELD_INT, saved_slots),
-  FIELD(FIELD_INT, received_slots), FIELD(FIELD_INT, sent_slots),    FIELD(FIELD_INT, gradient_slots),
-  FIELD(FIELD_INT, input_slots),
+  FIELD(FIELD_INT64, lag),          FIELD(FIELD_INT64, weights_lag),
+  FIELD(FIELD_INT, accumulators),   FIELD(FIELD_INT, exchanges),
 };
 enum { N_FIELDS = sizeof fields / sizeof *fields };
 
-static int64_t field_get(const Program *p, const Field *f) {
-  const void *at = (const char *)p + f->offset;
+#define SLOT(name) {#name, FIELD_INT, offsetof(Slots, name)}
+static const Field slots[] = {SLOT(saved), SLOT(received), SLOT(sent), SLOT(gradients), SLOT(inputs), SLOT(deferred)};
+enum { N_SLOTS = sizeof slots / sizeof *slots };
+
+static int64_t field_get(const void *of, const Field *f) {
+  const void *at = (const char *)of + f->offset;
   switch (f->kind) {
   case FIELD_INT: return *(const int *)at;
   case FIELD_INT64: return *(const int64_t *)at;
@@ -32,8 +36,8 @@ static int64_t field_get(const Program *p, const Field *f) {
   BUG("field %s", f->name);
 }
 
-static void field_set(Program *p, const Field *f, int64_t value) {
-  void *at = (char *)p + f->offset;
+static void field_set(void *of, const Field *f, int64_t value) {
+  void *at = (char *)of + f->offset;
   switch (f->kind) {
   case FIELD_INT: *(int *)at = (int)value; break;
   case FIELD_INT64: *(int64_t *)at = value; break;
@@ -45,7 +49,13 @@ void program_dump(const Program *p, FILE *out) {
   fprintf(out, "program %d of %d\n", p->stage, p->n_stages);
   for (int i = 0; i < N_FIELDS; i++)
     fprintf(out, "  %s %lld\n", fields[i].name, (long long)field_get(p, &fields[i]));
-  for (int i = 0; i < 3; i++) {
+  for (int c = 0; c < p->chunks; c++) {
+    fprintf(out, "  slots");
+    for (int i = 0; i < N_SLOTS; i++)
+      fprintf(out, " %s %lld", slots[i].name, (long long)field_get(&p->slots[c], &slots[i]));
+    fputc('\n', out);
+  }
+  for (int i = 0; i < N_LOOPS; i++) {
     const Loop *l = &p->loop[i];
     fprintf(out, "  loop \"%s\" \"%s\"", l->name, l->comment);
     for (int a = 0; a < l->n; a++)
@@ -156,7 +166,17 @@ static Program read_one(Reader *r) {
     field_set(&p, &fields[i], number(r));
     end_of_line(r);
   }
-  for (int i = 0; i < 3 && !r->failed; i++)
+  if (!r->failed && (p.chunks < 1 || p.chunks > MAX_CHUNKS))
+    expected(r, "1 to 8 chunks");
+  for (int c = 0; c < p.chunks && !r->failed; c++) {
+    expect(r, "slots");
+    for (int i = 0; i < N_SLOTS && !r->failed; i++) {
+      expect(r, slots[i].name);
+      field_set(&p.slots[c], &slots[i], number(r));
+    }
+    end_of_line(r);
+  }
+  for (int i = 0; i < N_LOOPS && !r->failed; i++)
     read_loop(r, &p.loop[i]);
   char *why;
   if (!r->failed && !program_well_formed(&p, &why))

@@ -15,9 +15,9 @@ typedef struct Link {
   double seconds;
 } Link;
 
-typedef struct Slots {
+typedef struct Held {
   int64_t n, *at; /* the microbatch whose data it holds; 0: none's */
-} Slots;
+} Held;
 
 typedef struct Stage {
   const Program *p;
@@ -28,7 +28,7 @@ typedef struct Stage {
   const char *waiting; /* what the step at hand waits for */
   double now;
   int64_t forwarded, backwarded, received, gradients_received, updated, exchanged;
-  Slots in, received_in, saved, out, gradient_in, gradient_out;
+  Held in, received_in, saved, out, gradient_in, gradient_out;
   int64_t *weights;    /* by buffer: the version it holds, -1: none */
   int64_t *used;       /* by microbatch % used_n: the version of its forward */
   int64_t used_n;
@@ -47,8 +47,8 @@ typedef struct Machine {
   char *why;
 } Machine;
 
-static Slots slots_new(int64_t n) { return (Slots){n, alloc((size_t)n * sizeof(int64_t))}; }
-static int64_t *slot(Slots *s, int64_t k) { return &s->at[k % s->n]; }
+static Held held_new(int64_t n) { return (Held){n, alloc((size_t)n * sizeof(int64_t))}; }
+static int64_t *slot(Held *s, int64_t k) { return &s->at[k % s->n]; }
 
 static Link link_new(int64_t slots, double seconds) {
   size_t bytes = (size_t)(slots + 2) * sizeof(double);
@@ -104,7 +104,7 @@ static Outcome wait_for(Stage *s, const char *what) {
 }
 
 /* The receive of microbatch k's message claims its slot from now on, whatever that held. */
-static void post_receive(Machine *m, Link *l, Slots *slots, int64_t k, double now) {
+static void post_receive(Machine *m, Link *l, Held *slots, int64_t k, double now) {
   if (k > m->microbatches)
     return;
   *slot(slots, k) = 0;
@@ -336,6 +336,7 @@ static Outcome stage_step(Machine *m, Stage *s) {
   case DO_SEND_GRADIENT: return do_send_gradient(m, s);
   case DO_UPDATE: return do_update(m, s);
   case DO_EXCHANGE: return do_exchange(m, s);
+  case DO_WEIGHTS: break;
   }
   BUG("action %d", s->step.action);
 }
@@ -350,7 +351,7 @@ static bool stage_run(Machine *m, Stage *s, bool *moved) {
     if (outcome == FAILED)
       return false;
     if (m->trace)
-      m->trace(m->context, s->p->stage, s->step, start, s->now);
+      m->trace(m->context, &(Event){s->p->stage, 0, s->step, program_version(s->p, s->step.number), start, s->now});
     *moved = true;
     s->over = !stream_next(&s->stream, &s->step);
   }
@@ -403,12 +404,12 @@ static bool check_definition(const Program *p, int n_stages, char **why) {
 
 static void stage_start(Machine *m, Stage *s, const Program *p, const StageTimes *times, int64_t batches) {
   *s = (Stage){.p = p, .times = times, .stream = {.program = p, .batches = batches}};
-  s->in = slots_new(p->input_slots);
-  s->received_in = slots_new(p->received_slots);
-  s->saved = slots_new(p->saved_slots);
-  s->out = slots_new(p->sent_slots);
-  s->gradient_in = slots_new(p->gradient_slots);
-  s->gradient_out = slots_new(p->gradient_slots);
+  s->in = held_new(p->slots[0].inputs);
+  s->received_in = held_new(p->slots[0].received);
+  s->saved = held_new(p->slots[0].saved);
+  s->out = held_new(p->slots[0].sent);
+  s->gradient_in = held_new(p->slots[0].gradients);
+  s->gradient_out = held_new(p->slots[0].gradients);
   s->weights = alloc((size_t)p->versions * sizeof *s->weights);
   for (int v = 1; v < p->versions; v++)
     s->weights[v] = -1;
@@ -444,8 +445,8 @@ bool run_schedule(const Program *programs, const StageTimes *times, int n_stages
   for (int i = 0; i < n_stages; i++)
     stage_start(&m, &m.stage[i], &programs[i], &times[i], batches);
   for (int i = 0; i + 1 < n_stages; i++) {
-    m.down[i] = link_new(programs[i].sent_slots, times[i].send);
-    m.up[i] = link_new(programs[i + 1].gradient_slots, times[i].send);
+    m.down[i] = link_new(programs[i].slots[0].sent, times[i].send);
+    m.up[i] = link_new(programs[i + 1].slots[0].gradients, times[i].send);
     post_receive(&m, &m.down[i], &m.stage[i + 1].received_in, 1, 0);
     post_receive(&m, &m.up[i], &m.stage[i].gradient_in, 1, 0);
   }

@@ -1,60 +1,90 @@
-/* A Program: the order in which one stage works, as three loops over two cursors, and the numbers of
+/* A Program: the order in which the ranks of one stage work, as loops over cursors, and the numbers of
  * everything that must be kept meanwhile. Generators (one a schedule) make it, verify_schedule checks
- * all stages' Programs together by simulation, allocate sizes buffers from it, emit prints it. None of
+ * all ranks' Programs together by simulation, allocate sizes buffers from it, emit prints it. None of
  * those three knows schedules by name.
  *
- * f is the next microbatch to go forward, b the next to go backward, both from 1; K is the number of
- * microbatches of the scope: of one batch (per_batch) or of the whole run. M = `period` microbatches make an update.
- *   loop 0 (warm-up)       while f <= K and f < in_flight
+ * A stage has `replicas` ranks, and its part of the model is in `chunks` parts, of which none is next to
+ * another (interleaved schedules; everywhere else there is one). One forward pass of one chunk by one
+ * microbatch is a turn. Each rank counts its turns from 1; f is the next to go forward, b the next to go
+ * backward, w the next whose weights' gradients are due (where the backward pass is in two); K is the
+ * number of turns of the scope: of one batch (per_batch) or of the whole run. M = `period` microbatches of
+ * all replicas together make an update, so a rank has M / replicas * chunks turns a batch.
+ *   loop 0 (warm-up)       while f <= K and f - b < in_flight - 1
  *   loop 1 (steady state)  while f <= K
  *   loop 2 (drain)         while b <= K
+ *   loop 3 (weights)       while w <= K
  * then the updates still due (while u < updates of the scope). A loop that is never entered has no actions.
- * Slots go by the microbatch's number in the run, k % slots, and batches and updates by theirs, from 0. */
+ * Replica r takes microbatches r + 1, r + 1 + replicas, ...; with chunks the microbatches go in groups of
+ * n_stages, each group through all chunks (forward from the first, backward from the last).
+ * Slots go by the rank's count of its own microbatches, (k - 1) / replicas + 1, modulo the number of slots,
+ * for each chunk apart; batches and updates by theirs, from 0. */
 #ifndef PDC_PROGRAM_H
 #define PDC_PROGRAM_H
 
 #include "plan/plan.h"
 
 typedef enum {
-  DO_RECEIVE,          /* wait for microbatch f's activations from the stage before */
+  DO_RECEIVE,          /* wait for turn f's activations from the stage before */
   DO_FORWARD,          /* compute f */
   DO_SEND,             /* post f's activations to the next stage; then f += 1 (also at the last stage) */
-  DO_RECEIVE_GRADIENT, /* wait for microbatch b's gradients from the next stage */
+  DO_RECEIVE_GRADIENT, /* wait for turn b's gradients from the next stage */
   DO_RECOMPUTE,        /* rerun b's forward from what was received */
   DO_BACKWARD,         /* compute b; the batch's first overwrites the accumulators, the others add */
   DO_SEND_GRADIENT,    /* post b's gradients to the stage before; then b += 1 (also at the first stage) */
-  DO_UPDATE,           /* when (b - 1 - lag) is a positive multiple of M: update number (b - 1 - lag) / M - 1 */
-  DO_EXCHANGE          /* when b - 1 is a positive multiple of M: post the batch's gradient exchange
-                          (tied parameters, squares for the norm, replicas). With lag 0 it comes just
-                          before the update that needs it; with a lag just after the update of the
-                          batch before, so that one set of exchange buffers is enough */
+  DO_WEIGHTS,          /* when b - w > weights_lag, and in loop 3: compute turn w's weights' gradients, those
+                          that DO_BACKWARD left; then w += 1 */
+  DO_UPDATE,           /* when the turns done, less `lag`, are whole batches: the update of the last of these.
+                          Done: backward, and with split_backward their weights' gradients, too */
+  DO_EXCHANGE          /* when the turns done are whole batches: post the last one's gradient exchange
+                          (replicas, tied parameters, squares for the norm). With lag 0 it comes just
+                          before the update that needs it; with a lag just after the update that frees
+                          what it overwrites */
 } Action;
 
-enum { MAX_ACTIONS = 12 };
+enum { MAX_ACTIONS = 12, N_LOOPS = 4, MAX_CHUNKS = 8 };
 typedef struct Loop {
   const char *name, *comment; /* "warm-up", "fill the pipeline" */
   int n;
   Action action[MAX_ACTIONS];
 } Loop;
 
+/* Copies of a chunk's buffers. Every number is at least 1. */
+typedef struct Slots {
+  int saved;     /* what forward keeps for backward: as many as are in flight; 1 with recomputation */
+  int received;  /* activations received: in flight, and one being received ahead */
+  int sent;      /* activations sent: in flight, for the backward may read them */
+  int gradients; /* gradients received, and of gradients sent: 2 */
+  int inputs;    /* tokens and targets: in flight */
+  int deferred;  /* what DO_BACKWARD makes for DO_WEIGHTS: weights_lag + 1 */
+} Slots;
+
 typedef struct Program {
-  int stage, n_stages;
+  int stage, n_stages;   /* among the stages that have ranks of their own */
+  int replicas, chunks;
   bool per_batch;        /* loops run once a batch, drained in between; else once a run */
-  int64_t in_flight;     /* n_i: microbatches between their forward and their backward, at most */
-  int64_t period;        /* M: microbatches an update */
+  bool split_backward;   /* DO_WEIGHTS makes the gradients of weights that products need (zero-bubble) */
+  int64_t in_flight;     /* n_i: turns between their forward and their backward, at most, of one rank */
+  int64_t period;        /* M: microbatches an update, of all replicas */
   int64_t delay;         /* microbatch k (of the run) uses weight version max((k - 1) / M - delay, 0) */
   int versions;          /* buffers of weights; version v lives in buffer v % versions */
-  bool waits;            /* its update waits for gradients or squares of lower stages */
-  int64_t lag;           /* microbatches between a batch's last backward and its update, while what some
-                            stage waits for is on its way; 0 where the schedule drains anyway */
+  bool waits;            /* its update waits for gradients or squares of other ranks */
+  int64_t lag;           /* turns between a batch's last and its update, while what some rank waits for is
+                            on its way; 0 where the schedule drains anyway */
+  int64_t weights_lag;   /* turns by which DO_WEIGHTS follows DO_BACKWARD */
   int accumulators;      /* sets of gradient accumulators; batch t uses set t % accumulators */
-  int saved_slots;       /* copies of what forward keeps for backward: in_flight; 1 with recomputation */
-  int received_slots;    /* copies of received activations: in_flight + 1, one being received ahead */
-  int sent_slots;        /* copies of activations sent: in_flight, for the backward may read them */
-  int gradient_slots;    /* copies of gradients received, and of gradients sent: 2 */
-  int input_slots;       /* copies of tokens and targets: in_flight. Every number of slots is at least 1 */
-  Loop loop[3];
+  int exchanges;         /* exchanges that may be under way at once: sets of exchange buffers */
+  Slots slots[MAX_CHUNKS]; /* by chunk */
+  Loop loop[N_LOOPS];
 } Program;
+
+/* ---- turns (stream.c) ------------------------------------------------------------------------ */
+
+typedef struct Turn {
+  int chunk;
+  int64_t microbatch; /* of the run, from 1 */
+} Turn;
+Turn program_turn(const Program *p, int replica, int64_t turn, bool backward);
+int64_t program_turns(const Program *p); /* of one rank, a batch */
 
 /* ---- generators (schedule.c) ---------------------------------------------------------------- */
 
@@ -71,15 +101,17 @@ int64_t schedule_least_microbatches(const char *name, int n_stages);
 
 typedef struct Step {
   Action action;
+  int chunk;
   int64_t number;  /* the microbatch's in the run, from 1; of DO_UPDATE and DO_EXCHANGE the batch's, from 0 */
 } Step;
 
-/* Where a stage is in its program; start with {.program = p, .batches = n}. */
+/* Where a rank is in its program; start with {.program = p, .replica = r, .batches = n}. */
 typedef struct Stream {
   const Program *program;
+  int replica;
   int64_t batches;
-  int64_t scope;   /* batches done, where loops run once a batch */
-  int64_t f, b, u; /* within the scope; 0 before it starts */
+  int64_t scope;      /* batches done, where loops run once a batch */
+  int64_t f, b, w, u; /* within the scope; 0 before it starts */
   int loop, at;
 } Stream;
 
@@ -94,18 +126,25 @@ const char *action_name(Action a);
 
 /* ---- running all stages together (machine.c) --------------------------------------------------- */
 
-/* Seconds of a microbatch's forward, backward, recomputation; of an update; of one message between
- * this stage and the next, either way. */
-typedef struct StageTimes { double forward, backward, recompute, update, send; } StageTimes;
-typedef void (*Trace)(void *context, int stage, Step step, double start, double end);
+/* Seconds of one turn's forward, backward (with split_backward: without its weights' gradients),
+ * recomputation, weights' gradients; of an update; of reducing a batch's gradients among replicas; of one
+ * message between this stage and the next, either way. */
+typedef struct StageTimes { double forward, backward, recompute, weights, update, reduce, send; } StageTimes;
+typedef struct Event {
+  int stage, replica;
+  Step step;
+  int64_t version;   /* of the weights: used; by DO_UPDATE made */
+  double start, end; /* seconds; waiting for what the step needs lies before start */
+} Event;
+typedef void (*Trace)(void *context, const Event *event);
 
-/* Runs all stages' programs together for `batches` updates under rendezvous (no buffering beyond the
+/* Runs all ranks' programs together for `batches` updates under rendezvous (no buffering beyond the
  * slots above) and checks: every send meets its receive in order, no deadlock, no slot overwritten while
  * live, each backward (and recomputation) uses its forward's weight version, versions are alive when
  * used and at most `versions` at once, updates happen once, in order, before they are needed and where
- * all stages can meet to validate, and the version each batch used is the one the schedule's
+ * all ranks can meet to validate, and the version each batch used is the one the schedule's
  * definition says. False with the reason in `why`.
- * times NULL: all zero. trace NULL: none; else called for every step, in each stage's order. */
+ * times NULL: all zero. trace NULL: none; else called for every step, in each rank's order. */
 bool run_schedule(const Program *programs, const StageTimes *times, int n_stages, int64_t batches, Trace trace,
                   void *context, char **why);
 /* The same, without times. */

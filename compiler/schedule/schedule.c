@@ -130,7 +130,7 @@ static void add_loops(Program *p, bool recompute) {
  * stands still there, each has the activations and gradients that its neighbours needed to come there. */
 static Program generate(const Generator *g, int stage, int n_stages, int64_t period, bool recompute, bool waits,
                         bool lags) {
-  Program p = {.stage = stage, .n_stages = n_stages, .per_batch = g->drains, .period = period};
+  Program p = {.stage = stage, .n_stages = n_stages, .replicas = 1, .chunks = 1, .exchanges = 1, .per_batch = g->drains, .period = period};
   p.in_flight = g->in_flight(stage, n_stages, period);
   p.delay = g->delay(stage, n_stages);
   p.versions = (int)p.delay + 1;
@@ -139,11 +139,12 @@ static Program generate(const Generator *g, int stage, int n_stages, int64_t per
   p.lag = lags && !p.per_batch ? stage : 0;
   p.accumulators = p.lag > 0 ? 2 : 1;
   recompute = recompute && p.in_flight > 1;
-  p.saved_slots = recompute ? 1 : (int)p.in_flight;
-  p.received_slots = stage > 0 ? (int)p.in_flight + 1 : 1;
-  p.sent_slots = stage < n_stages - 1 ? (int)p.in_flight : 1;
-  p.gradient_slots = n_stages > 1 ? 2 : 1;
-  p.input_slots = (int)p.in_flight;
+  p.slots[0].saved = recompute ? 1 : (int)p.in_flight;
+  p.slots[0].received = stage > 0 ? (int)p.in_flight + 1 : 1;
+  p.slots[0].sent = stage < n_stages - 1 ? (int)p.in_flight : 1;
+  p.slots[0].gradients = n_stages > 1 ? 2 : 1;
+  p.slots[0].inputs = (int)p.in_flight;
+  p.slots[0].deferred = 1;
   add_loops(&p, recompute);
   return p;
 }

@@ -8,15 +8,14 @@ typedef struct Updates {
   double from_time, to_time;
 } Updates;
 
-static void time_update(void *context, int stage, Step step, double start, double end) {
+static void time_update(void *context, const Event *e) {
   Updates *u = context;
-  (void)start;
-  if (stage != 0 || step.action != DO_UPDATE)
+  if (e->stage != 0 || e->step.action != DO_UPDATE)
     return;
-  if (step.number == u->from)
-    u->from_time = end;
-  if (step.number == u->to)
-    u->to_time = end;
+  if (e->step.number == u->from)
+    u->from_time = e->end;
+  if (e->step.number == u->to)
+    u->to_time = e->end;
 }
 
 /* The pipeline is full after 2 n_0 microbatches and starts to empty n_0 before the end. */
@@ -51,11 +50,12 @@ static char **cell_at(Diagram *d, int row, int stage) {
 }
 
 /* A unit of time is a forward, a backward or a recomputation; an update stands beside the backward before it. */
-static void draw(void *context, int stage, Step step, double start, double end) {
+static void draw(void *context, const Event *e) {
   Diagram *d = context;
-  const Program *p = &d->programs[stage];
-  long long k = (long long)step.number, version = (long long)program_version(p, k);
-  switch (step.action) {
+  int stage = e->stage;
+  double start = e->start, end = e->end;
+  long long k = (long long)e->step.number, version = (long long)e->version;
+  switch (e->step.action) {
   case DO_FORWARD: *cell_at(d, (int)start, stage) = format("F%lld.%lld", k, version); break;
   case DO_RECOMPUTE: *cell_at(d, (int)start, stage) = format("R%lld.%lld", k, version); break;
   case DO_BACKWARD: *cell_at(d, (int)start, stage) = format("B%lld.%lld", k, version); break;

@@ -6,7 +6,7 @@ static const char *const action_names[] = {
   [DO_SEND] = "SEND",         [DO_RECEIVE_GRADIENT] = "RECEIVE_GRADIENT",
   [DO_RECOMPUTE] = "RECOMPUTE", [DO_BACKWARD] = "BACKWARD",
   [DO_SEND_GRADIENT] = "SEND_GRADIENT", [DO_UPDATE] = "UPDATE",
-  [DO_EXCHANGE] = "EXCHANGE",
+  [DO_EXCHANGE] = "EXCHANGE", [DO_WEIGHTS] = "WEIGHTS",
 };
 
 const char *action_name(Action a) { return action_names[a]; }
@@ -15,6 +15,8 @@ int64_t program_version(const Program *p, int64_t k) {
   int64_t version = (k - 1) / p->period - p->delay;
   return version > 0 ? version : 0;
 }
+
+int64_t program_turns(const Program *p) { return p->period / p->replicas * p->chunks; }
 
 static int count(const Loop *l, Action a) {
   int n = 0;
@@ -25,8 +27,8 @@ static int count(const Loop *l, Action a) {
 
 bool program_well_formed(const Program *p, char **why) {
   enum { MAX_SLOTS = 1 << 20 };
-  const int64_t numbers[] = {p->in_flight,  p->period,         p->versions,   p->accumulators,  p->saved_slots,
-                             p->sent_slots, p->received_slots, p->gradient_slots, p->input_slots};
+  const int64_t numbers[] = {p->in_flight,  p->period,         p->versions,   p->accumulators,  p->slots[0].saved,
+                             p->slots[0].sent, p->slots[0].received, p->slots[0].gradients, p->slots[0].inputs};
   for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
     if (numbers[i] < 1 || numbers[i] > MAX_SLOTS)
       return *why = format("stage %d: %lld is out of range", p->stage, (long long)numbers[i]), false;
@@ -72,30 +74,31 @@ static bool take(Stream *s, Action a, Step *step) {
   switch (a) {
   case DO_RECEIVE:
   case DO_FORWARD:
-    *step = (Step){a, base + s->f};
+    *step = (Step){a, 0, base + s->f};
     return true;
   case DO_SEND:
-    *step = (Step){a, base + s->f++};
+    *step = (Step){a, 0, base + s->f++};
     return true;
   case DO_RECEIVE_GRADIENT:
   case DO_RECOMPUTE:
   case DO_BACKWARD:
-    *step = (Step){a, base + s->b};
+    *step = (Step){a, 0, base + s->b};
     return true;
   case DO_SEND_GRADIENT:
-    *step = (Step){a, base + s->b++};
+    *step = (Step){a, 0, base + s->b++};
     return true;
   case DO_UPDATE:
     done = s->b - 1 - p->lag;
-    *step = (Step){a, batch + done / p->period - 1};
+    *step = (Step){a, 0, batch + done / p->period - 1};
     if (done <= 0 || done % p->period)
       return false;
     s->u++;
     return true;
   case DO_EXCHANGE:
     done = s->b - 1;
-    *step = (Step){a, batch + done / p->period - 1};
+    *step = (Step){a, 0, batch + done / p->period - 1};
     return done > 0 && done % p->period == 0;
+  case DO_WEIGHTS: break;
   }
   BUG("action %d", a);
 }
@@ -108,7 +111,7 @@ bool stream_next(Stream *s, Step *step) {
     int64_t batches = p->per_batch ? 1 : s->batches;
     if (s->loop == 3) {
       if (s->u < batches) {
-        *step = (Step){DO_UPDATE, s->scope + s->u++};
+        *step = (Step){DO_UPDATE, 0, s->scope + s->u++};
         return true;
       }
       if (!next_scope(s))

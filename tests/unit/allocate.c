@@ -71,7 +71,7 @@ static void each_stage(Case c, void (*check)(const StageKernels *, const Program
   StagePlan stages[8];
   for (int i = 0; i < c.stages; i++)
     stages[i] = (StagePlan){.first_piece = p.n * i / c.stages, .end_piece = p.n * (i + 1) / c.stages,
-                            .replicas = 1, .recompute = c.recompute && i + 1 < c.stages};
+                            .replicas = 1, .ahead = 1, .recompute = c.recompute && i + 1 < c.stages};
   Plan plan = {.model = g->name, .schedule = intern(c.schedule), .batch = 8, .microbatch = c.microbatch,
                .microbatches = 8 / c.microbatch, .threads = 1, .n_stages = c.stages, .stage = stages};
   Program *programs = schedule(&plan, plan_exchanges(g, &p, &plan), NO_SPAN);

@@ -25,7 +25,7 @@ static Program *make(Case c) {
   static StagePlan stage[MAX_STAGES];
   static bool exchanges[MAX_STAGES];
   for (int i = 0; i < c.stages; i++) {
-    stage[i] = (StagePlan){.replicas = 1, .recompute = c.recompute >> i & 1};
+    stage[i] = (StagePlan){.replicas = 1, .ahead = 1, .recompute = c.recompute >> i & 1};
     exchanges[i] = c.exchanges >> i & 1;
   }
   Plan plan = {.schedule = intern(c.schedule), .batch = c.microbatches, .microbatch = 1,
@@ -90,19 +90,19 @@ typedef struct Worker {
 static double *weight(Worker *w, int64_t version) { return &w->weights[version % w->p->versions]; }
 
 static void forward(Worker *w, int64_t k) {
-  double in = w->p->stage ? w->received[k % w->p->received_slots] : sample_x(k);
-  w->saved[k % w->p->saved_slots] = in;
-  w->sent[k % w->p->sent_slots] = in * *weight(w, program_version(w->p, k));
+  double in = w->p->stage ? w->received[k % w->p->slots[0].received] : sample_x(k);
+  w->saved[k % w->p->slots[0].saved] = in;
+  w->sent[k % w->p->slots[0].sent] = in * *weight(w, program_version(w->p, k));
 }
 
 static void backward(Worker *w, int64_t k) {
   const Program *p = w->p;
-  double in = w->saved[k % p->saved_slots];
-  double gradient = p->stage < p->n_stages - 1 ? w->gradient_received[k % p->gradient_slots]
-                                               : w->sent[k % p->sent_slots] - sample_y(k);
+  double in = w->saved[k % p->slots[0].saved];
+  double gradient = p->stage < p->n_stages - 1 ? w->gradient_received[k % p->slots[0].gradients]
+                                               : w->sent[k % p->slots[0].sent] - sample_y(k);
   double *sum = &w->accumulators[(k - 1) / p->period % p->accumulators];
   *sum = (k - 1) % p->period ? *sum + gradient * in : gradient * in;
-  w->gradient_sent[k % p->gradient_slots] = gradient * *weight(w, program_version(p, k));
+  w->gradient_sent[k % p->slots[0].gradients] = gradient * *weight(w, program_version(p, k));
 }
 
 /* False when it must wait for a message. */
@@ -113,17 +113,17 @@ static bool work(Worker *all, Worker *w) {
   case DO_RECEIVE:
     if (w[-1].n_down < k)
       return false;
-    w->received[k % p->received_slots] = w[-1].down[k];
+    w->received[k % p->slots[0].received] = w[-1].down[k];
     break;
   case DO_FORWARD: case DO_RECOMPUTE: forward(w, k); break;
-  case DO_SEND: w->down[++w->n_down] = w->sent[k % p->sent_slots]; break;
+  case DO_SEND: w->down[++w->n_down] = w->sent[k % p->slots[0].sent]; break;
   case DO_RECEIVE_GRADIENT:
     if (w[1].n_up < k)
       return false;
-    w->gradient_received[k % p->gradient_slots] = w[1].up[k];
+    w->gradient_received[k % p->slots[0].gradients] = w[1].up[k];
     break;
   case DO_BACKWARD: backward(w, k); break;
-  case DO_SEND_GRADIENT: w->up[++w->n_up] = w->gradient_sent[k % p->gradient_slots]; break;
+  case DO_SEND_GRADIENT: w->up[++w->n_up] = w->gradient_sent[k % p->slots[0].gradients]; break;
   case DO_UPDATE:
     if (p->waits && all->n_up < (k + 1) * p->period)
       return false;
@@ -200,10 +200,10 @@ static void test_numbers_of_2bw(void **state) {
     assert_int_equal(p[i].in_flight, in_flight[i]);
     assert_int_equal(p[i].lag, lag[i]);
     assert_int_equal(p[i].accumulators, accumulators[i]);
-    assert_int_equal(p[i].saved_slots, saved[i]);
-    assert_int_equal(p[i].received_slots, received[i]);
-    assert_int_equal(p[i].sent_slots, sent[i]);
-    assert_int_equal(p[i].gradient_slots, 2);
+    assert_int_equal(p[i].slots[0].saved, saved[i]);
+    assert_int_equal(p[i].slots[0].received, received[i]);
+    assert_int_equal(p[i].slots[0].sent, sent[i]);
+    assert_int_equal(p[i].slots[0].gradients, 2);
     assert_int_equal(p[i].versions, 2);
   }
 }
@@ -251,11 +251,11 @@ static void omit(Program *p, int loop, Action a) {
   memmove(at, at + 1, (size_t)(end - at) * sizeof *at);
 }
 
-static void fewer_saved(Program *p) { p[0].saved_slots--; }
-static void fewer_received(Program *p) { p[1].received_slots--; }
-static void fewer_inputs(Program *p) { p[0].input_slots--; }
-static void fewer_sent(Program *p) { p[1].sent_slots--; }
-static void fewer_gradients(Program *p) { p[1].gradient_slots = 1; }
+static void fewer_saved(Program *p) { p[0].slots[0].saved--; }
+static void fewer_received(Program *p) { p[1].slots[0].received--; }
+static void fewer_inputs(Program *p) { p[0].slots[0].inputs--; }
+static void fewer_sent(Program *p) { p[1].slots[0].sent--; }
+static void fewer_gradients(Program *p) { p[1].slots[0].gradients = 1; }
 static void fewer_versions(Program *p) { p[2].versions = 1; }
 static void more_versions(Program *p) { p[2].versions = 3; }
 static void fewer_accumulators(Program *p) { p[2].accumulators = 1; }
@@ -265,7 +265,7 @@ static void two_of_delay(Program *p) { for (int i = 0; i < 4; i++) p[i].delay = 
 static void more_in_flight(Program *p) { p[0].in_flight++; }
 static void none_in_flight(Program *p) { p[3].in_flight = 0; }
 static void far_too_many_in_flight(Program *p) {
-  p[0].in_flight += 2, p[0].saved_slots += 2, p[0].sent_slots += 2, p[0].input_slots += 2;
+  p[0].in_flight += 2, p[0].slots[0].saved += 2, p[0].slots[0].sent += 2, p[0].slots[0].inputs += 2;
 }
 static void other_period(Program *p) { p[1].period++; }
 static void lag_beyond_batch(Program *p) { p[3].lag = p[3].period + 1; }
@@ -408,8 +408,8 @@ static void test_mutants_that_pass_still_train(void **state) {
     Case c = {names[r / 64 % (unsigned)n_names], d, 4, r / 256, r / 512 & ~1u};
     Program *p = make(c);
     Loop *l = &p[stage].loop[loop];
-    int *numbers[] = {&p[stage].saved_slots, &p[stage].received_slots, &p[stage].sent_slots,
-                      &p[stage].gradient_slots, &p[stage].input_slots, &p[stage].accumulators};
+    int *numbers[] = {&p[stage].slots[0].saved, &p[stage].slots[0].received, &p[stage].slots[0].sent,
+                      &p[stage].slots[0].gradients, &p[stage].slots[0].inputs, &p[stage].accumulators};
     if (r / 1024 % 2)
       *numbers[r / 2048 % 6] += r / 4096 % 2 ? 1 : -1;
     else if (l->n > 1) {
