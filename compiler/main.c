@@ -254,6 +254,18 @@ static bool run_pass(Compilation *c, const struct Pass *p) {
   return good && error_count() == 0;
 }
 
+/* --emit: the dump of the pass that makes it; a schedule as a picture. */
+static void print_emitted(Compilation *c, const struct Pass *p) {
+  int n = c->plan ? c->plan->n_stages : 0;
+  switch (c->options.emit) {
+  case EMIT_SCHEDULE: schedule_text(c->programs, n, stdout); break;
+  case EMIT_SCHEDULE_SVG:
+    schedule_svg(format("%s on %d stages", c->plan->schedule, n), c->programs, n, stdout);
+    break;
+  default: p->dump(c, stdout);
+  }
+}
+
 /* Runs the passes up to and including `last`; false after diagnostics. */
 static bool run_passes(Compilation *c, const char *last) {
   const Options *o = &c->options;
@@ -261,11 +273,9 @@ static bool run_passes(Compilation *c, const char *last) {
     const struct Pass *p = &passes[i];
     if (!run_pass(c, p))
       return false;
-    bool emits = o->emit != EMIT_NOTHING && p->emits == o->emit;
-    if (emits && o->emit == EMIT_SCHEDULE)
-      schedule_table(c->programs, c->plan->n_stages, 2, stdout);
-    else if (emits)
-      p->dump(c, stdout);
+    bool emits = o->emit != EMIT_NOTHING && p->emits == (o->emit == EMIT_SCHEDULE_SVG ? EMIT_SCHEDULE : o->emit);
+    if (emits)
+      print_emitted(c, p);
     if (emits || !strcmp(p->name, last) || (o->stop_after && !strcmp(p->name, o->stop_after)))
       return true;
   }

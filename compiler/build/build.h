@@ -15,6 +15,7 @@ typedef enum {
   EMIT_KERNELS,
   EMIT_PLAN,
   EMIT_SCHEDULE,
+  EMIT_SCHEDULE_SVG,
   EMIT_SOURCE
 } EmitWhat;
 typedef Vec(const char *) Strings;

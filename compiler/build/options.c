@@ -34,7 +34,7 @@ static const Option options[] = {
     {"--memory", "SIZE", BYTES, AT(plan.memory), NULL, "a device's, as 16GiB (default: the machine's)"},
     {"--profile", "FILE", TEXT, AT(plan.profile), NULL, "measured costs, from pdc profile"},
     {"--plan", "FILE", TEXT, AT(plan.plan), NULL, "use this (edited) plan"},
-    {"--emit", "WHAT", CHOICE, AT(emit), "|ast|graph|kernels|plan|schedule|source",
+    {"--emit", "WHAT", CHOICE, AT(emit), "|ast|graph|kernels|plan|schedule|schedule.svg|source",
      "print ast, graph, kernels, plan, schedule or source, and stop"},
     {"-S", NULL, FLAG, AT(sources_only), NULL, "stop after writing sources"},
     {"-d", "LETTERS", TEXT, AT(dump), NULL, "dump after these passes (--help lists them) to stderr"},

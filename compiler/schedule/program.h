@@ -150,14 +150,17 @@ bool run_schedule(const Program *programs, const StageTimes *times, int n_stages
 /* The same, without times. */
 bool verify_schedule(const Program *programs, int n_stages, int64_t batches, char **why);
 
+/* ---- pictures (picture.c) ----------------------------------------------------------------------- */
+
+/* A few batches of the pipeline for people, a forward taking one unit of time and a backward two: as text, a
+ * column a rank; as SVG in the style of the papers' figures, a row a rank. */
+void schedule_text(const Program *programs, int n_stages, FILE *out);
+void schedule_svg(const char *title, const Program *programs, int n_stages, FILE *out);
+
 /* ---- predictions and printing (simulate.c, dump.c) ----------------------------------------------- */
 
 /* Predicted seconds of one batch in the steady state, from running with these costs. */
 double simulate_schedule(const Program *programs, const StageTimes *times, int n_stages);
-/* `batches` batches as a pipeline diagram, a column a stage and a row a unit of time, for people
- * (--emit schedule). */
-void schedule_table(const Program *programs, int n_stages, int64_t batches, FILE *out);
-
 /* One line a fact, readable by people and by program_read, which gives equal Programs. */
 void program_dump(const Program *p, FILE *out);
 Program *program_read(const char *path, const char *text, int *n_stages); /* NULL after diagnostics */

@@ -526,25 +526,42 @@ static void test_bad_dumps_are_refused(void **state) {
   free(text);
 }
 
-static void test_table_shows_2bw(void **state) {
+static void test_picture_shows_2bw(void **state) {
   (void)state;
   char *text;
   size_t length;
   FILE *out = open_memstream(&text, &length);
-  schedule_table(make((Case){"2bw", 2, 2, 0, 0}), 2, 2, out);
+  schedule_text(make((Case){"2bw", 2, 2, 0, 0}), 2, out);
   fclose(out);
-  assert_string_equal(strchr(text, '\n') + 1,
-                      " time  stage 0         stage 1\n"
+  assert_string_equal(strstr(text, " time"),
+                      " time  stage 0       stage 1\n"
                       "    0  F1.0\n"
-                      "    1  F2.0            F1.0\n"
-                      "    2                  B1.0\n"
-                      "    3  B1.0            F2.0\n"
-                      "    4  F3.0            B2.0 W1\n"
-                      "    5  B2.0 W1         F3.0\n"
-                      "    6  F4.0            B3.0\n"
-                      "    7  B3.0            F4.0\n"
-                      "    8                  B4.0 W2\n"
-                      "    9  B4.0 W2\n");
+                      "    1  F2.0          F1.0\n"
+                      "    2                B1.0\n"
+                      "    3                |\n"
+                      "    4  B1.0          F2.0\n"
+                      "    5  |             B2.0\n"
+                      "    6  F3.0          |\n"
+                      "    7  B2.0          F3.0\n"
+                      "    8  | =>1         B3.0\n"
+                      "    9  F4.0          | =>1\n"
+                      "   10  B3.0          F4.0\n"
+                      "   11  |             B4.0\n"
+                      "   12  F5.1          |\n"
+                      "   13  B4.0          F5.1\n"
+                      "   14  | =>2         B5.1\n"
+                      "   15  F6.1          | =>2\n"
+                      "   16  B5.1          F6.1\n"
+                      "   17  |             B6.1\n"
+                      "   18  F7.2          |\n"
+                      "   19  B6.1          F7.2\n"
+                      "   20  | =>3         B7.2\n"
+                      "   21  F8.2          | =>3\n"
+                      "   22  B7.2          F8.2\n"
+                      "   23  |             B8.2\n"
+                      "   24                |\n"
+                      "   25  B8.2\n"
+                      "   26  | =>4          =>4\n");
   free(text);
 }
 
@@ -563,7 +580,7 @@ int main(void) {
     cmocka_unit_test(test_update_without_lag_stalls),
     cmocka_unit_test(test_dumps_read_back),
     cmocka_unit_test(test_bad_dumps_are_refused),
-    cmocka_unit_test(test_table_shows_2bw),
+    cmocka_unit_test(test_picture_shows_2bw),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
