@@ -531,7 +531,7 @@ static void test_picture_shows_2bw(void **state) {
   char *text;
   size_t length;
   FILE *out = open_memstream(&text, &length);
-  schedule_text(make((Case){"2bw", 2, 2, 0, 0}), 2, out);
+  schedule_text(make((Case){"2bw", 2, 2, 0, 2}), 2, out);
   fclose(out);
   assert_string_equal(strstr(text, " time"),
                       " time  stage 0       stage 1\n"
