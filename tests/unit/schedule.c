@@ -533,7 +533,7 @@ static void test_picture_shows_2bw(void **state) {
   FILE *out = open_memstream(&text, &length);
   schedule_text(make((Case){"2bw", 2, 2, 0, 2}), 2, out);
   fclose(out);
-  assert_string_equal(strstr(text, " time"),
+  assert_string_equal(strstr(text, "\n time") + 1,
                       " time  stage 0       stage 1\n"
                       "    0  F1.0\n"
                       "    1  F2.0          F1.0\n"
