@@ -15,7 +15,7 @@ struct pd_options {
   int n_data, n_validation;
   int64_t steps, validate_every, checkpoint_every; /* -1, 0, 0: not given */
   uint64_t seed;
-  const char *init, *save, *log, *checkpoint;
+  const char *init, *save, *log, *checkpoint, *trace;
   double timeout; /* seconds */
   double peak;    /* operations a second of all ranks; 0: measured */
   bool resume, quiet, emulate, help;
@@ -46,8 +46,14 @@ void pd_wait(int n, MPI_Request *request, const char *what, int64_t number, cons
 
 /* ---- trace.c --------------------------------------------------------------------------------- */
 
-/* Notes work of the runtime itself that lasted from `start` to `end` (pd_seconds), on microbatch or update
- * `number`, with rank `peer` (-1: all or none); nothing without --trace. */
+/* Collective, and nothing without --trace: room for events and the first comparison of clocks, at the end of
+ * pd_start; the second comparison and the file, written by rank 0, just before MPI_Finalize. */
+void pd_trace_start(void);
+void pd_trace_finish(void);
+/* Notes work of the runtime itself that lasted from `start` to `end` (pd_seconds), with rank `peer` (-1: all or
+ * none); nothing without --trace. `number`: of a message the k that pd_send_... or pd_receive_... was called with
+ * (PD_WAIT: for whose slot), else the update's, from 0. PD_SEND_... lasts while it is posted, PD_RECEIVE_...
+ * while it is awaited, PD_REDUCE and PD_EXCHANGE from being posted until complete. */
 void pd_trace(enum pd_work work, int64_t number, int peer, double start, double end);
 
 /* ---- data.c, sampler.c ----------------------------------------------------------------------- */
