@@ -5,6 +5,8 @@
 #include <inttypes.h>
 #include <string.h>
 
+static const Pass FORWARD = {PASS_FORWARD, 0}, BACKWARD = {PASS_BACKWARD, 0};
+
 /* ---- the header comment ---------------------------------------------------------------------- */
 
 static char *milliseconds(double seconds) { return format("%.3g ms", 1e3 * seconds); }
@@ -123,8 +125,8 @@ static void print_constants(Emit *e) {
 /* ---- a microbatch ---------------------------------------------------------------------------- */
 
 /* The values a pass is called with, in the order of its parameters. */
-static Names pass_arguments(Emit *e, bool backward, const char *weights, bool recomputing) {
-  Names names = pass_parameters(e, backward, false), list = {0};
+static Names pass_arguments(Emit *e, Pass pass, const char *weights, bool recomputing) {
+  Names names = pass_parameters(e, pass, false), list = {0};
   for (int i = 0; i < names.n; i++) {
     const char *n = names.at[i];
     const char *text = !strcmp(n, "w")          ? weights
@@ -145,7 +147,7 @@ static Names pass_arguments(Emit *e, bool backward, const char *weights, bool re
 static const char used_weights[] = "&arena->weights[version(k) % VERSIONS]";
 
 static void print_version(Emit *e) {
-  if (!pass_uses(e, false, BUFFER_WEIGHT) && !pass_uses(e, true, BUFFER_WEIGHT))
+  if (!pass_uses(e, FORWARD, BUFFER_WEIGHT) && !pass_uses(e, BACKWARD, BUFFER_WEIGHT))
     return;
   text_add(&e->out,
            "/* The version of the weights that microbatch k uses, forward and backward: that of its batch");
@@ -191,9 +193,9 @@ static void print_losses(Emit *e, int indent, const char *function, const char *
   }
 }
 
-static void print_call_pass(Emit *e, int indent, bool backward, const char *weights, bool recomputing) {
-  Names list = pass_arguments(e, backward, weights, recomputing);
-  const char *function = backward ? "backward_pass" : "forward_pass";
+static void print_call_pass(Emit *e, int indent, Pass pass, const char *weights, bool recomputing) {
+  Names list = pass_arguments(e, pass, weights, recomputing);
+  const char *function = pass_name(e, pass);
   text_list(&e->out, indent + (int)strlen(function) + 1, format("%*s%s(", indent, "", function), &list,
             ");\n");
 }
@@ -202,8 +204,8 @@ static void print_emulation(Emit *e, const char *field) {
   text_add(&e->out, "  if (pd.emulate) {\n    pd_emulate(pd.stage->%s);\n    return;\n  }\n", field);
 }
 
-static void print_first_sample(Emit *e, bool backward) {
-  if (pass_samples(e, backward))
+static void print_first_sample(Emit *e, Pass pass) {
+  if (pass_samples(e, pass))
     text_add(&e->out, "  first_sample = pd_first_sample(k);\n");
 }
 
@@ -222,26 +224,26 @@ static void print_microbatch(Emit *e) {
     text_add(&e->out, "  pd_await_activations_slot(k);\n");
   print_emulation(e, "forward_seconds");
   print_loads(e, 2, "pd_load", "k");
-  print_first_sample(e, false);
-  print_call_pass(e, 2, false, used_weights, false);
+  print_first_sample(e, FORWARD);
+  print_call_pass(e, 2, FORWARD, used_weights, false);
   print_losses(e, 2, "pd_loss", "k");
   text_add(&e->out, "}\n\n");
   if (recomputes(e->p)) {
     text_add(&e->out, "/* Once more, with the same weights and random numbers, for what backward needs. */\n"
                       "static void recompute(int64_t k) {\n");
     print_emulation(e, "forward_seconds");
-    print_first_sample(e, false);
-    print_call_pass(e, 2, false, used_weights, true);
+    print_first_sample(e, FORWARD);
+    print_call_pass(e, 2, FORWARD, used_weights, true);
     text_add(&e->out, "}\n\n");
   }
   text_add(&e->out, "static void backward(int64_t k) {\n");
   if (e->k->gradients_sent.n)
     text_add(&e->out, "  pd_await_gradients_slot(k);\n");
   print_emulation(e, "backward_seconds");
-  print_first_sample(e, true);
-  if (pass_uses(e, true, BUFFER_ACCUMULATOR))
+  print_first_sample(e, BACKWARD);
+  if (pass_uses(e, BACKWARD, BUFFER_ACCUMULATOR))
     text_add(&e->out, "  const int64_t batch = (k - 1) / MICROBATCHES;\n");
-  print_call_pass(e, 2, true, used_weights, recomputes(e->p));
+  print_call_pass(e, 2, BACKWARD, used_weights, recomputes(e->p));
   text_add(&e->out, "}\n\n");
 }
 
@@ -250,14 +252,14 @@ static void print_microbatch(Emit *e) {
 static void print_validate(Emit *e) {
   text_add(&e->out, "/* Forward only, with the newest weights, in the slots of microbatch k, which has just "
                     "gone backward. */\n");
-  bool weights = pass_uses(e, false, BUFFER_WEIGHT);
+  bool weights = pass_uses(e, FORWARD, BUFFER_WEIGHT);
   text_add(&e->out,
            "static void validate(%sint64_t k) {\n  for (int64_t v = 1; pd_validation_next(v); v++) {\n",
            weights ? "const struct weights *w, " : "");
   if (e->k->received.n)
     text_add(&e->out, "    pd_validation_receive(v, k %% RECEIVED_SLOTS);\n");
   print_loads(e, 4, "pd_validation_load", "v");
-  print_call_pass(e, 4, false, "w", false);
+  print_call_pass(e, 4, FORWARD, "w", false);
   print_losses(e, 4, "pd_validation_loss", "v");
   if (e->k->sent.n)
     text_add(&e->out, "    pd_validation_send(v, k %% SENT_SLOTS);\n");
@@ -280,7 +282,7 @@ static void print_optimizer(Emit *e) {
 }
 
 static void print_update(Emit *e) {
-  bool weights = e->l->section[SECTION_WEIGHTS].copies > 0, validates = pass_uses(e, false, BUFFER_WEIGHT);
+  bool weights = e->l->section[SECTION_WEIGHTS].copies > 0, validates = pass_uses(e, FORWARD, BUFFER_WEIGHT);
   print_validate(e);
   if (e->p->versions > 1)
     text_add(&e->out,
@@ -380,7 +382,7 @@ char *emit_c(const Graph *g, const Pieces *pieces, const Plan *plan, const Stage
   print_header(&e);
   print_constants(&e);
   print_structs(&e);
-  if (pass_samples(&e, false) || pass_samples(&e, true))
+  if (pass_samples(&e, FORWARD) || pass_samples(&e, BACKWARD))
     text_add(
         &e.out,
         "/* The current microbatch's first sample, counted over the run: random numbers depend on it. */\n"
@@ -389,8 +391,8 @@ char *emit_c(const Graph *g, const Pieces *pieces, const Plan *plan, const Stage
   print_setup(&e);
   text_add(&e.out, "/* ---- one microbatch ---- */\n\n");
   print_region_functions(&e);
-  print_pass(&e, false);
-  print_pass(&e, true);
+  print_pass(&e, FORWARD);
+  print_pass(&e, BACKWARD);
   print_microbatch(&e);
   text_add(&e.out, "/* ---- the update ---- */\n\n");
   print_update(&e);

@@ -95,11 +95,15 @@ Name kernel_function(const Emit *e, const Kernel *k);
 void print_loops_and_objects(Emit *e);
 void print_setup(Emit *e);
 void print_region_functions(Emit *e);
-void print_pass(Emit *e, bool backward);
+/* What one function computes of one turn: forward, backward, or the weights' gradients that DO_WEIGHTS makes,
+ * of one chunk. */
+typedef struct Pass { PassKind kind; int chunk; } Pass;
+Name pass_name(const Emit *e, Pass pass); /* "forward_pass"; among several chunks "forward_pass_1" */
+void print_pass(Emit *e, Pass pass);
 /* What a pass is called with, as declared (the values: the same names). */
-Names pass_parameters(const Emit *e, bool backward, bool declare);
-bool pass_uses(const Emit *e, bool backward, BufferKind kind);
-bool pass_samples(const Emit *e, bool backward);
+Names pass_parameters(const Emit *e, Pass pass, bool declare);
+bool pass_uses(const Emit *e, Pass pass, BufferKind kind);
+bool pass_samples(const Emit *e, Pass pass);
 
 /* ---- tables.c */
 void print_tables(Emit *e);

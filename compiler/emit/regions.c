@@ -405,20 +405,29 @@ void print_region_functions(Emit *e) {
 
 /* ---- passes ---------------------------------------------------------------------------------- */
 
-bool pass_uses(const Emit *e, bool backward, BufferKind kind) {
-  Body b = pass_body((Emit *)e, backward);
+static bool is_backward(Pass pass) { return pass.kind != PASS_FORWARD; }
+
+Name pass_name(const Emit *e, Pass pass) {
+  static const char *const names[] = {"forward_pass", "backward_pass", "weights_pass"};
+  return e->p->chunks > 1 ? internf("%s_%d", names[pass.kind], pass.chunk) : intern(names[pass.kind]);
+}
+
+bool pass_uses(const Emit *e, Pass pass, BufferKind kind) {
+  Body b = pass_body((Emit *)e, is_backward(pass));
   return b.uses[kind] && !(kind == BUFFER_SAVED && e->p->slots[0].saved == 1);
 }
 
-bool pass_samples(const Emit *e, bool backward) {
-  for (int i = 0; i < list_of(e, backward)->n; i++)
-    if (kernel_call(e->k, &list_of(e, backward)->at[i]).samples)
+bool pass_samples(const Emit *e, Pass pass) {
+  const Kernels *kernels = list_of(e, is_backward(pass));
+  for (int i = 0; i < kernels->n; i++)
+    if (kernel_call(e->k, &kernels->at[i]).samples)
       return true;
   return false;
 }
 
-Names pass_parameters(const Emit *e, bool backward, bool declare) {
+Names pass_parameters(const Emit *e, Pass pass, bool declare) {
   Names list = {0};
+  bool backward = is_backward(pass);
   Body b = pass_body((Emit *)e, backward);
   const struct { BufferKind kind; const char *type, *name; } slots[] = {
     {BUFFER_WEIGHT, "const struct weights", "w"},
@@ -433,18 +442,19 @@ Names pass_parameters(const Emit *e, bool backward, bool declare) {
   if (b.first)
     push(&list, intern(declare ? "bool first" : "first"));
   for (size_t i = 0; i < sizeof slots / sizeof *slots; i++)
-    if (pass_uses(e, backward, slots[i].kind))
+    if (pass_uses(e, pass, slots[i].kind))
       push(&list, declare ? internf("%s *%s", slots[i].type, slots[i].name) : intern(slots[i].name));
   if (declare && list.n == 0)
     push(&list, intern("void"));
   return list;
 }
 
-void print_pass(Emit *e, bool backward) {
+void print_pass(Emit *e, Pass pass) {
+  bool backward = is_backward(pass);
   Body b = pass_body(e, backward);
   const Kernels *kernels = list_of(e, backward);
-  Names list = pass_parameters(e, backward, true);
-  const char *function = backward ? "backward_pass" : "forward_pass";
+  Names list = pass_parameters(e, pass, true);
+  const char *function = pass_name(e, pass);
   text_list(&e->out, (int)strlen(function) + 13, format("static void %s(", function), &list, ") {\n");
   Text calls = {0};
   int heavy = 0;

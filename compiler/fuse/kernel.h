@@ -22,6 +22,10 @@ typedef enum {
   BUFFER_LOSS               /* a loss statement's elements for one microbatch */
 } BufferKind;
 
+/* What runs of a microbatch, in this order. The weights pass: where backward is split, the calls that only
+ * add to accumulators nobody else reads; all of them one call after the other, without temporaries. */
+typedef enum { PASS_FORWARD, PASS_BACKWARD, PASS_WEIGHTS, PASS_KINDS } PassKind;
+
 typedef struct Buffer {
   Name name;        /* C identifier, unique among the stage's buffers of its kind and region */
   Name comment;     /* the user's name for it with scope: "h.3.attn.qkv" */
