@@ -1,0 +1,179 @@
+"""Writes, beside each model of this folder, what the golden tests have too: NAME.init.safetensors, samples in
+NAME.0.npy, NAME.1.npy ... (one file for each input and target, in order of declaration), and by PyTorch's autograd
+in double NAME.want.safetensors, the parameters after one update of SGD at a rate of 2^20, and NAME.loss.
+Needs PyTorch; the files are committed, so that the tests do not."""
+import math
+import os
+import sys
+
+import numpy
+import torch
+import torch.nn.functional as F
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "golden"))
+import tensors  # noqa: E402
+
+RATE = 2.0 ** 20
+SAMPLES = 8
+
+
+class Case:
+    def __init__(self, name, linears=(), norms=(), **others):
+        self.name = name
+        self.generator = numpy.random.default_rng(sum(name.encode()))
+        shapes = {key: shape for key, shape in others.items()}
+        for key, rows, columns in linears:
+            shapes[key + ".weight"], shapes[key + ".bias"] = (rows, columns), (rows,)
+        for key, width in norms:
+            shapes[key + ".weight"], shapes[key + ".bias"] = (width,), (width,)
+        self.w = {key: (self.generator.standard_normal(shape) / math.sqrt(shape[-1])).astype(numpy.float32)
+                  for key, shape in shapes.items()}
+        self.arrays = []
+
+    def numbers(self, *shape):
+        self.arrays.append(self.generator.standard_normal((SAMPLES, *shape)).astype(numpy.float32))
+        return torch.from_numpy(self.arrays[-1]).double()
+
+    def tokens(self, length, classes):
+        self.arrays.append(self.generator.integers(0, classes, (SAMPLES, length)).astype(numpy.int32))
+        return torch.from_numpy(self.arrays[-1]).long()
+
+    def path(self, end):
+        return os.path.join(HERE, self.name + end)
+
+    def write(self, loss_of):
+        for i, array in enumerate(self.arrays):
+            numpy.save(self.path(f".{i}.npy"), array)
+        tensors.save(self.path(".init.safetensors"), self.w)
+        leaves = {key: torch.from_numpy(array).double().requires_grad_() for key, array in self.w.items()}
+        loss = loss_of(leaves)
+        loss.backward()
+        tensors.save(self.path(".want.safetensors"),
+                     {key: (leaf.detach() - RATE * leaf.grad).float().numpy() for key, leaf in leaves.items()})
+        with open(self.path(".loss"), "w") as file:
+            file.write(f"{loss.item():.9g}\n")
+
+
+def linear(w, name, x):
+    return F.linear(x, w[name + ".weight"], w[name + ".bias"])
+
+
+def layer_norm(w, name, x):
+    return F.layer_norm(x, x.shape[-1:], w[name + ".weight"], w[name + ".bias"])
+
+
+def cross_entropy(logits, target):
+    return F.cross_entropy(logits.flatten(0, 1), target.flatten())
+
+
+def unet():
+    case = Case("unet", [("down.1.fc", 20, 12), ("down.2.fc", 16, 20), ("down.3.fc", 8, 16), ("bottom.fc", 8, 8),
+                         ("up.3.fc", 16, 16), ("up.2.fc", 20, 16), ("up.1.fc", 12, 40), ("out", 12, 12)])
+    x, y = case.numbers(3, 12), case.numbers(3, 12)
+
+    def loss(w):
+        a = linear(w, "down.1.fc", x).tanh()
+        b = linear(w, "down.2.fc", a).tanh()
+        c = linear(w, "down.3.fc", b).tanh()
+        d = linear(w, "bottom.fc", c).tanh()
+        d = linear(w, "up.3.fc", torch.cat((d, c), -1)).tanh()
+        d = linear(w, "up.2.fc", d + b).tanh()
+        d = linear(w, "up.1.fc", torch.cat((d, a), -1)).tanh()
+        return F.mse_loss(linear(w, "out", d), y)
+
+    case.write(loss)
+
+
+def fan():
+    case = Case("fan", [(name, 10, 10) for name in ("stem", "one", "three", "five")] + [("out", 6, 10)])
+    x, y = case.numbers(4, 10), case.numbers(4, 6)
+
+    def loss(w):
+        stem = linear(w, "stem", x)
+        kept = stem + linear(w, "one", stem.tanh())
+        h = kept * stem.sigmoid()
+        h = linear(w, "three", h.tanh())
+        centered = h - h.mean(-1, keepdim=True)
+        h = centered * (centered.square().mean(-1, keepdim=True) + 0.01).rsqrt()
+        h = linear(w, "five", h) + kept
+        h = h * stem.sigmoid() - stem
+        return F.mse_loss(linear(w, "out", h), y)
+
+    case.write(loss)
+
+
+def ties():
+    case = Case("ties", [(name, 12, 12) for name in ("mix", "own", "other")],
+                **{"wte.weight": (24, 12), "shift": (12,)})
+    tokens, following = case.tokens(5, 24), case.tokens(5, 24)
+
+    def loss(w):
+        table, shift = w["wte.weight"], w["shift"]
+        x = table[tokens]
+        x = x + linear(w, "mix", x)
+        x = x + linear(w, "own", (x + shift).tanh())
+        x = x + linear(w, "mix", x.tanh())
+        x = x + (x @ table.T).softmax(-1) @ table
+        x = x + linear(w, "other", x * shift)
+        return cross_entropy(linear(w, "mix", x) @ table.T, following)
+
+    case.write(loss)
+
+
+def sources():
+    case = Case("sources", [("one", 12, 12), ("probe", 24, 12), ("two", 12, 18), ("rate", 2, 60), ("three", 12, 15),
+                            ("four", 12, 24), ("head", 24, 12)],
+                **{"wte.weight": (24, 12), "position.weight": (24, 12)})
+    tokens, features = case.tokens(5, 24), case.numbers(5, 6)
+    following, score = case.tokens(5, 24), case.numbers(2)
+
+    def loss(w):
+        x = w["wte.weight"][tokens]
+        x = x + linear(w, "one", x)
+        total = 0.5 * cross_entropy(linear(w, "probe", x.tanh()), following)
+        x = x + linear(w, "two", torch.cat((x, features), -1))
+        x = x + w["position.weight"][tokens]
+        total = total + 0.1 * F.mse_loss(linear(w, "rate", x.flatten(1)), score)
+        x = x + linear(w, "three", torch.cat((x.tanh(), features[..., 2:5]), -1))
+        x = x * linear(w, "four", F.one_hot(tokens, 24).double())
+        total = total + cross_entropy(linear(w, "head", x), following)
+        return total + 0.01 * x.sum(-1).square().mean()
+
+    case.write(loss)
+
+
+def translate():
+    linears = [("head", 20, 16)]
+    for name in ("encoder.attn", "decoder.h.0.cross", "decoder.h.1.cross"):
+        linears += [(name + ".query", 16, 16), (name + ".kv", 32, 16), (name + ".proj", 16, 16)]
+    norms = [("encoder.ln", 16)]
+    for i in range(2):
+        linears.append((f"decoder.h.{i}.fc", 16, 16))
+        norms += [(f"decoder.h.{i}.ln_1", 16), (f"decoder.h.{i}.ln_2", 16)]
+    case = Case("translate", linears, norms, **{"encoder.wte.weight": (20, 16), "decoder.wte.weight": (20, 16)})
+    source, before, after = case.tokens(6, 20), case.tokens(4, 20), case.tokens(4, 20)
+
+    def attend(w, name, x, memory):
+        q = linear(w, name + ".query", x)
+        k, v = linear(w, name + ".kv", memory).chunk(2, -1)
+        q, k, v = (t.unflatten(-1, (2, 8)).transpose(1, 2) for t in (q, k, v))
+        y = (q @ k.mT / math.sqrt(8)).softmax(-1) @ v
+        return linear(w, name + ".proj", y.transpose(1, 2).flatten(2))
+
+    def loss(w):
+        memory = w["encoder.wte.weight"][source]
+        memory = layer_norm(w, "encoder.ln", memory + attend(w, "encoder.attn", memory, memory))
+        x = w["decoder.wte.weight"][before]
+        for i in range(2):
+            h = f"decoder.h.{i}."
+            x = x + attend(w, h + "cross", layer_norm(w, h + "ln_1", x), memory)
+            x = x + linear(w, h + "fc", layer_norm(w, h + "ln_2", x).tanh())
+        return cross_entropy(linear(w, "head", x), after)
+
+    case.write(loss)
+
+
+if __name__ == "__main__":
+    for make in (unet, fan, ties, sources, translate):
+        make()
