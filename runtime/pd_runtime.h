@@ -18,8 +18,8 @@ enum pd_init { PD_ZEROS, PD_ONES, PD_CONSTANT, PD_UNIFORM, PD_NORMAL };
 /* One use of a parameter that passes it a gradient, elsewhere or here, in the parameter's order of uses. */
 struct pd_use {
   int stage;         /* where its accumulator is computed */
-  size_t offset;     /* here: into an accumulator set; elsewhere: into the arena, where it is received in the
-                        first set of exchange buffers */
+  size_t offset;     /* here: into an accumulator set; elsewhere: into the arena, where update t receives it in
+                        exchange set t % exchange_sets, `exchanged_stride` apart; this is set 0's */
 };
 
 struct pd_parameter {
@@ -84,7 +84,8 @@ struct pd_stage {
   size_t weights, weights_stride; int versions;
   size_t accumulators, accumulators_stride; int accumulator_sets;
   size_t exchanged, exchanged_stride; int exchange_sets; /* what pd_use.offset elsewhere points into */
-  size_t reduced;      /* with replicas: in each exchange set, (replicas - 1) shards of an accumulator set */
+  size_t reduced;      /* with replicas: in exchange set 0, (replicas - 1) shards of an accumulator set, each of
+                          accumulators_stride / replicas bytes, rounded up to a multiple of 64 */
   size_t moments, moments_stride; int n_moments;
   bool per_batch; int64_t lag;
   const struct pd_parameter *parameters; int n_parameters; /* held here */
@@ -143,8 +144,9 @@ void pd_end(void);
  * (k - 1) * replicas + replica + 1, and comes from and goes to replica (that number - 1) % replicas of the
  * neighbouring stage; here, in data and in losses, k is the rank's own count. Slots: k % slots. With chunks,
  * messages count turns (compiler/schedule/program.h): turn k's chunk and microbatch follow from it, forward in
- * the first two functions and the fifth, backward in the others. The next receives are posted as soon as k has arrived, so a transfer runs during the compute. Sending posts and returns; before a
- * microbatch writes into its slot again, pd_await_..._slot waits until the slot's last message is out. */
+ * the first two functions and the fifth, backward in the others. The next receives are posted as soon as k
+ * has arrived, so a transfer runs during the compute. Sending posts and returns; before a microbatch writes
+ * into its slot again, pd_await_..._slot waits until the slot's last message is out. */
 void pd_receive_activations(int64_t k);
 void pd_send_activations(int64_t k);
 void pd_receive_gradients(int64_t k);
@@ -179,9 +181,11 @@ bool pd_updated(int64_t t);
 
 /* ---- validation (validate.c) ------------------------------------------------------------------- */
 /* for (v = 1; pd_validation_next(v); v++) { pd_validation_receive(v, slot); load, forward,
- * pd_validation_send(v, slot); }. Samples of a last, incomplete microbatch are padded by its first
- * sample and not counted. slot: a slot of the channel that no microbatch in flight and no receive posted
- * ahead uses at that point; a sent one is free again when pd_validation_send returns. */
+ * pd_validation_send(v, slot); }. Like k, v counts what this rank does itself; in receive and send it counts
+ * turns: chunk c of microbatch v is turn (v - 1) * chunks + c + 1, one microbatch after the other. Samples of a
+ * last, incomplete microbatch are padded by its first sample and not counted. slot: a slot of the chunk's
+ * channel that no microbatch in flight and no receive posted ahead uses at that point; a sent one is free again
+ * when pd_validation_send returns. */
 bool pd_validation_next(int64_t v);
 void pd_validation_load(int input, int64_t v, void *to);
 void pd_validation_receive(int64_t v, int64_t slot);
