@@ -5,7 +5,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-static const Pass FORWARD = {PASS_FORWARD, 0}, BACKWARD = {PASS_BACKWARD, 0};
+static const Pass FORWARD = {PASS_FORWARD, 0}, BACKWARD = {PASS_BACKWARD, 0}, WEIGHTS = {PASS_WEIGHTS, 0};
 
 /* ---- the header comment ---------------------------------------------------------------------- */
 
@@ -58,6 +58,11 @@ static char *version_words(const Emit *e) {
   if (p->delay == 0)
     return format(
         "one version; batch t uses W(t), and update t makes W(t + 1) = optimizer(W(t), its gradient)");
+  if (p->period == 1)
+    return format("%d versions; each microbatch is a batch and runs forward and backward with the same version, "
+                  "microbatch k with W(max(k - %" PRId64 ", 0)); update t makes W(t + 1) = optimizer(W(t), the "
+                  "gradient of microbatch t + 1) in the place of the oldest version, so that the pipeline never "
+                  "drains", p->versions, p->delay + 1);
   return format(
       "%d versions; batch t runs forward and backward with W(max(t - %" PRId64
       ", 0)), and update t makes W(t + 1) = "
@@ -71,6 +76,12 @@ static const char *base(const char *path) {
   return slash ? slash + 1 : path;
 }
 
+static const char *ranks_text(int replicas) { return replicas > 1 ? format(", %d ranks", replicas) : ""; }
+
+static const char *turns_text(const Emit *e) {
+  return e->p->replicas > 1 ? format(", dealt in turn to this stage's %d ranks", e->p->replicas) : "";
+}
+
 static void print_header(Emit *e) {
   const StagePlan *s = &e->plan->stage[e->k->stage];
   const Plan *plan = e->plan;
@@ -78,11 +89,13 @@ static void print_header(Emit *e) {
            comment_text(e->g->name), comment_text(e->g->file ? base(e->g->file) : e->g->name));
   for (int i = 0; i < plan->n_stages; i++)
     header_entry(e, format("Stage %d", i),
-                 format(i == e->k->stage ? "%s (this program)" : "%s", stage_range(e, i)));
+                 format("%s%s%s", stage_range(e, i), ranks_text(plan->stage[i].replicas),
+                        i == e->k->stage ? " (this program)" : ""));
   header_entry(e, "Batch",
                format("%" PRId64 " samples = %" PRId64 " x a microbatch of %" PRId64
-                      "; schedule %s; at most %" PRId64 " in flight here",
-                      plan->batch, plan->microbatches, plan->microbatch, plan->schedule, e->p->in_flight));
+                      "%s; schedule %s; at most %" PRId64 " in flight here",
+                      plan->batch, plan->microbatches, plan->microbatch, turns_text(e), plan->schedule,
+                      e->p->in_flight));
   header_entry(e, "Weights", version_words(e));
   header_entry(e, "Planned",
                format("forward %s, backward %s a microbatch, update %s, a batch %s (%s)%s",
@@ -101,7 +114,10 @@ static void print_constants(Emit *e) {
   text_add(&e->out, "#include <math.h>\n#include <stddef.h>\n#include <string.h>\n\n#include "
                     "\"kernels/pd_lanes.h\"\n#include \"pd_runtime.h\"\n\nenum {\n");
   text_add(&e->out, "  MICROBATCH = %" PRId64 ",     /* samples */\n", e->k->microbatch);
-  text_add(&e->out, "  MICROBATCHES = %" PRId64 ",   /* of a batch: an update */\n", p->period);
+  text_add(&e->out, "  MICROBATCHES = %" PRId64 ",   /* of a batch: an update%s */\n", p->period / p->replicas,
+           p->replicas > 1 ? format("; %" PRId64 " on this stage's %d ranks, which count their own", p->period,
+                                    p->replicas)
+                           : "");
   text_add(&e->out,
            "  IN_FLIGHT = %" PRId64
            ",      /* microbatches between their forward and their backward here, at most */\n",
@@ -114,12 +130,18 @@ static void print_constants(Emit *e) {
            "  LAG = %" PRId64
            ",            /* microbatches between a batch's last backward and its update */\n",
            p->lag);
+  if (p->split_backward)
+    text_add(&e->out, "  WEIGHTS_LAG = %" PRId64 ",    /* microbatches by which weights' gradients follow their "
+                      "backward */\n", p->weights_lag);
   text_add(&e->out, "  ACCUMULATORS = %d,   /* sets of gradients */\n", p->accumulators);
   text_add(&e->out, "  INPUT_SLOTS = %d,    /* microbatch k uses slot k %% slots, here and below */\n",
            p->slots[0].inputs);
   text_add(&e->out,
-           "  RECEIVED_SLOTS = %d,\n  SENT_SLOTS = %d,\n  GRADIENT_SLOTS = %d,\n  SAVED_SLOTS = %d\n};\n\n",
+           "  RECEIVED_SLOTS = %d,\n  SENT_SLOTS = %d,\n  GRADIENT_SLOTS = %d,\n  SAVED_SLOTS = %d",
            p->slots[0].received, p->slots[0].sent, p->slots[0].gradients, p->slots[0].saved);
+  if (p->split_backward)
+    text_add(&e->out, ",\n  DEFERRED_SLOTS = %d", p->slots[0].deferred);
+  text_add(&e->out, "\n};\n\n");
 }
 
 /* ---- a microbatch ---------------------------------------------------------------------------- */
@@ -133,6 +155,7 @@ static Names pass_arguments(Emit *e, Pass pass, const char *weights, bool recomp
                        : !strcmp(n, "in")       ? "&arena->inputs[k % INPUT_SLOTS]"
                        : !strcmp(n, "received") ? "&arena->received[k % RECEIVED_SLOTS]"
                        : !strcmp(n, "s")        ? "&arena->saved[k % SAVED_SLOTS]"
+                       : !strcmp(n, "deferred") ? "&arena->deferred[k % DEFERRED_SLOTS]"
                        : !strcmp(n, "sent")
                            ? (recomputing ? "&arena->sent[SENT_SLOTS]" : "&arena->sent[k % SENT_SLOTS]")
                        : !strcmp(n, "gradients_received") ? "&arena->gradients_received[k % GRADIENT_SLOTS]"
@@ -200,51 +223,73 @@ static void print_call_pass(Emit *e, int indent, Pass pass, const char *weights,
             ");\n");
 }
 
-static void print_emulation(Emit *e, const char *field) {
-  text_add(&e->out, "  if (pd.emulate) {\n    pd_emulate(pd.stage->%s);\n    return;\n  }\n", field);
-}
+/* Whether DO_WEIGHTS has anything to compute here. */
+static bool has_weights_pass(const Emit *e) { return e->p->split_backward; }
 
 static void print_first_sample(Emit *e, Pass pass) {
   if (pass_samples(e, pass))
-    text_add(&e->out, "  first_sample = pd_first_sample(k);\n");
+    text_add(&e->out, "    first_sample = pd_first_sample(k);\n");
 }
 
+static void print_batch(Emit *e, Pass pass) {
+  if (pass_uses(e, pass, BUFFER_ACCUMULATOR))
+    text_add(&e->out, "    const int64_t batch = (k - 1) / MICROBATCHES;\n");
+}
+
+/* What follows stands in the branch for everything but --emulate. */
+static void open_work(Emit *e, const char *work) {
+  text_add(&e->out, "  if (pd_begin(%s, k)) {\n", work);
+}
+
+static void close_work(Emit *e) { text_add(&e->out, "  }\n  pd_end();\n}\n\n"); }
+
 static bool recomputes(const Program *p) {
-  for (int i = 0; i < 3; i++)
+  for (int i = 0; i < N_LOOPS; i++)
     for (int j = 0; j < p->loop[i].n; j++)
       if (p->loop[i].action[j] == DO_RECOMPUTE)
         return true;
   return false;
 }
 
-static void print_microbatch(Emit *e) {
-  print_version(e);
+static void print_forward(Emit *e) {
   text_add(&e->out, "static void forward(int64_t k) {\n");
   if (e->k->sent.n)
     text_add(&e->out, "  pd_await_activations_slot(k);\n");
-  print_emulation(e, "forward_seconds");
-  print_loads(e, 2, "pd_load", "k");
+  open_work(e, "PD_FORWARD");
+  print_loads(e, 4, "pd_load", "k");
   print_first_sample(e, FORWARD);
-  print_call_pass(e, 2, FORWARD, used_weights, false);
-  print_losses(e, 2, "pd_loss", "k");
-  text_add(&e->out, "}\n\n");
+  print_call_pass(e, 4, FORWARD, used_weights, false);
+  print_losses(e, 4, "pd_loss", "k");
+  close_work(e);
+}
+
+static void print_microbatch(Emit *e) {
+  print_version(e);
+  print_forward(e);
   if (recomputes(e->p)) {
     text_add(&e->out, "/* Once more, with the same weights and random numbers, for what backward needs. */\n"
                       "static void recompute(int64_t k) {\n");
-    print_emulation(e, "forward_seconds");
+    open_work(e, "PD_RECOMPUTE");
     print_first_sample(e, FORWARD);
-    print_call_pass(e, 2, FORWARD, used_weights, true);
-    text_add(&e->out, "}\n\n");
+    print_call_pass(e, 4, FORWARD, used_weights, true);
+    close_work(e);
   }
   text_add(&e->out, "static void backward(int64_t k) {\n");
   if (e->k->gradients_sent.n)
     text_add(&e->out, "  pd_await_gradients_slot(k);\n");
-  print_emulation(e, "backward_seconds");
+  open_work(e, "PD_BACKWARD");
   print_first_sample(e, BACKWARD);
-  if (pass_uses(e, BACKWARD, BUFFER_ACCUMULATOR))
-    text_add(&e->out, "  const int64_t batch = (k - 1) / MICROBATCHES;\n");
-  print_call_pass(e, 2, BACKWARD, used_weights, recomputes(e->p));
-  text_add(&e->out, "}\n\n");
+  print_batch(e, BACKWARD);
+  print_call_pass(e, 4, BACKWARD, used_weights, recomputes(e->p));
+  close_work(e);
+  if (!has_weights_pass(e))
+    return;
+  text_add(&e->out, "/* The gradients of weights that backward left for when there is nothing else to do. */\n"
+                    "static void weights(int64_t k) {\n");
+  open_work(e, "PD_WEIGHTS");
+  print_batch(e, WEIGHTS);
+  print_call_pass(e, 4, WEIGHTS, used_weights, false);
+  close_work(e);
 }
 
 /* ---- the update ------------------------------------------------------------------------------ */
@@ -296,45 +341,62 @@ static void print_update(Emit *e) {
   if (weights) {
     text_add(&e->out, "  const struct weights *from = &arena->weights[t %% VERSIONS]; /* W(t) */\n"
                       "  struct weights *to = &arena->weights[(t + 1) %% VERSIONS];    /* W(t + 1) */\n");
-    text_add(&e->out, "  if (pd.emulate)\n    pd_emulate(pd.stage->update_seconds);\n  else\n");
+    text_add(&e->out, "  if (pd_begin(PD_UPDATE, t))\n");
     print_optimizer(e);
+    text_add(&e->out, "  pd_end();\n");
   }
   text_add(&e->out, "  if (pd_updated(t))\n    validate(%sk);\n}\n\n", validates ? "to, " : "");
 }
 
 /* ---- the pipeline ---------------------------------------------------------------------------- */
 
-static void print_action(Emit *e, int indent, Action a) {
-  static const char *const texts[] = {
-    [DO_RECEIVE] = "pd_receive_activations(f);",
-    [DO_FORWARD] = "forward(f);",
-    [DO_SEND] = "pd_send_activations(f);",
-    [DO_RECEIVE_GRADIENT] = "pd_receive_gradients(b);",
-    [DO_RECOMPUTE] = "recompute(b);",
-    [DO_BACKWARD] = "backward(b);",
-    [DO_SEND_GRADIENT] = "pd_send_gradients(b);",
-    [DO_UPDATE] = "if (b - 1 == (u + 1) * MICROBATCHES + LAG)",
-    [DO_EXCHANGE] = "if ((b - 1) % MICROBATCHES == 0)",
+/* A rank's turns of a batch are done when their gradients are. */
+static const char *done(const Emit *e) { return e->p->split_backward ? "w - 1" : "b - 1"; }
+
+static void print_weights(Emit *e, int indent, int loop) {
+  if (loop < 3)
+    text_add(&e->out, "%*sif (b - w > WEIGHTS_LAG)\n%*s", indent, "", indent + 2, "");
+  else
+    text_add(&e->out, "%*s", indent, "");
+  text_add(&e->out, has_weights_pass(e) ? "weights(w++);\n" : "w++;\n");
+}
+
+static void print_exchange(Emit *e, int indent, int loop) {
+  /* w may stand where the batch began, when nothing is done. */
+  const char *begun = e->p->split_backward && loop < 3 ? "w - 1 > u * MICROBATCHES && " : "";
+  text_add(&e->out, "%*sif (%s(%s) %% MICROBATCHES == 0)\n%*s  pd_exchange((%s) / MICROBATCHES - 1);\n", indent,
+           "", begun, done(e), indent, "", done(e));
+}
+
+static void print_action(Emit *e, int indent, int loop, Action a) {
+  const struct { bool there; const char *text; } line[] = {
+    [DO_RECEIVE] = {e->k->received.n > 0, "pd_receive_activations(f);"},
+    [DO_FORWARD] = {true, "forward(f);"},
+    [DO_SEND] = {e->k->sent.n > 0, "pd_send_activations(f);"},
+    [DO_RECEIVE_GRADIENT] = {e->k->gradients_received.n > 0, "pd_receive_gradients(b);"},
+    [DO_RECOMPUTE] = {true, "recompute(b);"},
+    [DO_BACKWARD] = {true, "backward(b);"},
+    [DO_SEND_GRADIENT] = {e->k->gradients_sent.n > 0, "pd_send_gradients(b);"},
+    [DO_WEIGHTS] = {0}, [DO_UPDATE] = {0}, [DO_EXCHANGE] = {0},
   };
-  bool there = a == DO_RECEIVE            ? e->k->received.n > 0
-               : a == DO_SEND             ? e->k->sent.n > 0
-               : a == DO_RECEIVE_GRADIENT ? e->k->gradients_received.n > 0
-               : a == DO_SEND_GRADIENT    ? e->k->gradients_sent.n > 0
-                                          : true;
-  if (there)
-    text_add(&e->out, "%*s%s\n", indent, "", texts[a]);
-  if (a == DO_SEND)
-    text_add(&e->out, "%*sf++;\n", indent, "");
-  if (a == DO_SEND_GRADIENT)
-    text_add(&e->out, "%*sb++;\n", indent, "");
-  if (a == DO_UPDATE)
-    text_add(&e->out, "%*s  update(u++, b - 1);\n", indent, "");
-  if (a == DO_EXCHANGE)
-    text_add(&e->out, "%*s  pd_exchange((b - 1) / MICROBATCHES - 1);\n", indent, "");
+  if (line[a].there)
+    text_add(&e->out, "%*s%s\n", indent, "", line[a].text);
+  switch (a) {
+  case DO_SEND: text_add(&e->out, "%*sf++;\n", indent, ""); break;
+  case DO_SEND_GRADIENT: text_add(&e->out, "%*sb++;\n", indent, ""); break;
+  case DO_WEIGHTS: print_weights(e, indent, loop); break;
+  case DO_EXCHANGE: print_exchange(e, indent, loop); break;
+  case DO_UPDATE:
+    text_add(&e->out, "%*sif (%s == (u + 1) * MICROBATCHES + LAG)\n%*s  update(u++, b - 1);\n", indent, "",
+             done(e), indent, "");
+    break;
+  default: break;
+  }
 }
 
 static void print_loop_of(Emit *e, int indent, int i) {
-  static const char *const conditions[] = {"f <= last && f - b < IN_FLIGHT - 1", "f <= last", "b <= last"};
+  static const char *const conditions[N_LOOPS] = {"f <= last && f - b < IN_FLIGHT - 1", "f <= last", "b <= last",
+                                                  "w <= last"};
   const Loop *l = &e->p->loop[i];
   if (l->n == 0)
     return;
@@ -344,31 +406,33 @@ static void print_loop_of(Emit *e, int indent, int i) {
   text_add(&e->out, "\n%*s/* %s. */\n%*swhile (%s) {\n", indent, "", comment_text(title), indent, "",
            conditions[i]);
   for (int j = 0; j < l->n; j++)
-    print_action(e, indent + 2, l->action[j]);
+    print_action(e, indent + 2, i, l->action[j]);
   text_add(&e->out, "%*s}\n", indent, "");
 }
 
 static void print_main(Emit *e) {
-  bool per_batch = e->p->per_batch;
-  int indent = per_batch ? 4 : 2;
-  text_add(&e->out, "/* f: the next microbatch to go forward, b: the next to go backward, both counted from "
-                    "1 over the run;\n"
-                    " * u: the next update, from 0. */\n");
+  const Program *p = e->p;
+  int indent = p->per_batch ? 4 : 2;
+  text_add(&e->out, "/* f: the next %s to go forward, b: %sto go backward, both counted from 1 over the run;\n%s"
+                    " * u: the next update, from 0. */\n",
+           p->replicas > 1 ? "of this rank's microbatches" : "microbatch", p->replicas > 1 ? "" : "the next ",
+           p->split_backward ? " * w: the next whose weights' gradients are due, likewise;\n" : "");
   text_add(&e->out, "int main(int argc, char **argv) {\n  pd_start(&stage, argc, argv);\n  setup();\n"
-                    "  int64_t u = pd.first_step, f = u * MICROBATCHES + 1, b = f;\n");
-  if (per_batch)
+                    "  int64_t u = pd.first_step, f = u * MICROBATCHES + 1, b = f%s;\n",
+           p->split_backward ? ", w = f" : "");
+  if (p->per_batch)
     text_add(&e->out, "  while (u < pd.steps) {\n    const int64_t last = (u + 1) * MICROBATCHES;\n");
   else
     text_add(&e->out, "  const int64_t last = pd.steps * MICROBATCHES;\n");
-  for (int i = 0; i < 3; i++)
+  for (int i = 0; i < N_LOOPS; i++)
     print_loop_of(e, indent, i);
-  if (per_batch)
+  if (p->per_batch)
     text_add(&e->out, "  }\n");
-  if (e->p->lag > 0)
-    text_add(
-        &e->out,
-        "\n  /* The updates that still wait for the other stages' gradients. */\n  while (u < pd.steps)\n"
-        "    update(u++, b - 1);\n");
+  if (p->lag > 0)
+    text_add(&e->out,
+             "\n  /* The updates that still wait for the other %s' gradients. */\n  while (u < pd.steps)\n"
+             "    update(u++, b - 1);\n",
+             p->replicas > 1 ? "ranks" : "stages");
   text_add(&e->out, "  return pd_finish();\n}\n");
 }
 
@@ -393,6 +457,8 @@ char *emit_c(const Graph *g, const Pieces *pieces, const Plan *plan, const Stage
   print_region_functions(&e);
   print_pass(&e, FORWARD);
   print_pass(&e, BACKWARD);
+  if (has_weights_pass(&e))
+    print_pass(&e, WEIGHTS);
   print_microbatch(&e);
   text_add(&e.out, "/* ---- the update ---- */\n\n");
   print_update(&e);
