@@ -103,6 +103,16 @@ static bool gradients_fit(const Graph *g, int first, const Piece *p) {
   return true;
 }
 
+static void list_returned(Piece *p) {
+  for (int i = 0; i < p->gradients.n; i++) {
+    bool listed = p->gradients.at[i] < 0;
+    for (int k = 0; k < i; k++)
+      listed |= p->gradients.at[k] == p->gradients.at[i];
+    if (!listed)
+      push(&p->returned, p->gradients.at[i]);
+  }
+}
+
 static bool computes(const Graph *g, int first, int end) {
   for (int i = first; i < end; i++)
     if (g->nodes.at[i].op->kind != OP_SOURCE && g->nodes.at[i].op->kind != OP_VIEW)
@@ -137,6 +147,7 @@ Pieces cut(const Graph *g) {
     if (g->nodes.at[first].scope == g->nodes.at[first - 1].scope || !crossing_at(&c, first, &piece) ||
         !gradients_fit(g, first, &piece) || !backward_allows(&c, first, &piece))
       continue;
+    list_returned(&piece);
     name_boundary(g, first, &piece);
     Piece *last = &pieces.at[pieces.n - 1];
     if (computes(g, last->first, first))

@@ -16,6 +16,7 @@ typedef struct Piece {
   Ints crossing;   /* values made before `first` and used at or after it; empty for piece 0 */
   Ints gradients;  /* for each crossing value the gradient value that crosses back: the partial
                          sum over its uses at or after `first`; -1 where it has none */
+  Ints returned;   /* what is sent back: those gradients, each once (a sum's operands share one) */
   Ints params;     /* parameters with a use in this piece */
 } Piece;
 

@@ -78,20 +78,16 @@ static void destine_crossing(Fuse *f, Lates *late) {
       push(&k->sent, buffer);
       destine(f, late, out->crossing.at[i], buffer, false);
     }
-    for (int i = 0; i < out->gradients.n; i++) {
-      if (out->gradients.at[i] < 0)
-        continue;
-      int buffer = value_buffer(f, BUFFER_GRADIENT_RECEIVED, out->gradients.at[i]);
-      place_at(f, out->gradients.at[i], buffer);
+    for (int i = 0; i < out->returned.n; i++) {
+      int buffer = value_buffer(f, BUFFER_GRADIENT_RECEIVED, out->returned.at[i]);
+      place_at(f, out->returned.at[i], buffer);
       push(&k->gradients_received, buffer);
     }
   }
-  for (int i = 0; k->first_piece > 0 && i < in->gradients.n; i++) {
-    if (in->gradients.at[i] < 0)
-      continue;
-    int buffer = value_buffer(f, BUFFER_GRADIENT_SENT, in->gradients.at[i]);
+  for (int i = 0; k->first_piece > 0 && i < in->returned.n; i++) {
+    int buffer = value_buffer(f, BUFFER_GRADIENT_SENT, in->returned.at[i]);
     push(&k->gradients_sent, buffer);
-    destine(f, late, in->gradients.at[i], buffer, false);
+    destine(f, late, in->returned.at[i], buffer, false);
   }
 }
 

@@ -192,11 +192,10 @@ static void crossing_costs(const Planner *r, int64_t b, Costs *c) {
   double *receive = alloc((size_t)(n + 1) * sizeof *receive), *back = alloc((size_t)(n + 1) * sizeof *back);
   for (int i = 1; i < n; i++) {
     const Piece *piece = &r->p->at[i];
-    for (int k = 0; k < piece->crossing.n; k++) {
-      int64_t size = padded(shape_elements(&r->g->values.at[piece->crossing.at[k]].shape) * b);
-      down[i] += size;
-      up[i] += piece->gradients.at[k] >= 0 ? size : 0;
-    }
+    for (int k = 0; k < piece->crossing.n; k++)
+      down[i] += padded(shape_elements(&r->g->values.at[piece->crossing.at[k]].shape) * b);
+    for (int k = 0; k < piece->returned.n; k++)
+      up[i] += padded(shape_elements(&r->g->values.at[piece->returned.at[k]].shape) * b);
     receive[i] = r->latency + (double)down[i] / r->bandwidth;
     back[i] = r->latency + (double)up[i] / r->bandwidth;
     if (parts_a_loop(r->g, calls, piece->first)) { /* each part stores or loads the rows once more */

@@ -55,6 +55,23 @@ static void a_skip_travels_through(void **unused) {
   assert_int_equal(p.at[piece_find(&p, "after skip")].crossing.n, 1);
 }
 
+/* Behind the skip's product the sum's operands cross, and one gradient comes back for both. */
+static void a_sum_returns_one_gradient(void **unused) {
+  (void)unused;
+  Graph *g = with_skip();
+  Pieces p = cut(g);
+  int found = 0;
+  for (int i = 0; i < p.n; i++) {
+    for (int k = 0; k < p.at[i].gradients.n; k++)
+      assert_true(p.at[i].gradients.at[k] < 0 || listed(&p.at[i].returned, p.at[i].gradients.at[k]));
+    for (int k = 0; k < p.at[i].returned.n; k++)
+      for (int j = 0; j < k; j++)
+        assert_int_not_equal(p.at[i].returned.at[j], p.at[i].returned.at[k]);
+    found += p.at[i].returned.n < p.at[i].crossing.n;
+  }
+  assert_true(found > 0);
+}
+
 static void inputs_and_parameters_never_cross(void **unused) {
   (void)unused;
   Graph *g = with_skip();
@@ -244,6 +261,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(pieces_cover_the_model),
       cmocka_unit_test(a_skip_travels_through),
+      cmocka_unit_test(a_sum_returns_one_gradient),
       cmocka_unit_test(inputs_and_parameters_never_cross),
       cmocka_unit_test(a_tied_parameter_is_in_both_pieces),
       cmocka_unit_test(what_no_sample_made_cannot_cross),
