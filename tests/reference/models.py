@@ -1,6 +1,8 @@
 """The models of models/*.pdm as plain PyTorch functions of a dictionary of weights, named as pdc names them.
 
-Each returns the mean loss of the batch `x`, `y` ([samples, context] of token ids)."""
+Each returns the mean loss of the batch `x`, `y` ([samples, context] of token ids), and is made of pieces: a
+piece takes what the piece before it returned (the first: None), the last returns the loss."""
+import functools
 import math
 
 import torch
@@ -30,19 +32,36 @@ def gelu_tanh(x):
     return 0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)))
 
 
-def gpt2(w, x, y, n_layer, n_head):
-    """GPT-2 without dropout: Hugging Face's names, tied embeddings, the tanh GELU."""
-    h = w["wte.weight"][x] + w["wpe.weight"][:x.shape[-1]]
-    for i in range(n_layer):
+def through(pieces, w, x, y):
+    h = None
+    for piece in pieces:
+        h = piece(w, h, x, y)
+    return h
+
+
+def gpt2_pieces(n_layer, n_head):
+    """GPT-2 without dropout: Hugging Face's names, tied embeddings, the tanh GELU. Embedding, blocks, head."""
+    def embedding(w, h, x, y):
+        return w["wte.weight"][x] + w["wpe.weight"][:x.shape[-1]]
+
+    def block(i, w, h, x, y):
         block = f"h.{i}."
         a = conv1d(w, block + "attn.c_attn", layer_norm(w, block + "ln_1", h))
         q, k, v = (heads(part, n_head) for part in a.chunk(3, -1))
         a = causal_attention(q, k, v).transpose(-3, -2).flatten(-2)
         h = h + conv1d(w, block + "attn.c_proj", a)
         m = gelu_tanh(conv1d(w, block + "mlp.c_fc", layer_norm(w, block + "ln_2", h)))
-        h = h + conv1d(w, block + "mlp.c_proj", m)
-    logits = layer_norm(w, "ln_f", h) @ w["wte.weight"].T
-    return F.cross_entropy(logits.flatten(0, -2), y.flatten())
+        return h + conv1d(w, block + "mlp.c_proj", m)
+
+    def head(w, h, x, y):
+        logits = layer_norm(w, "ln_f", h) @ w["wte.weight"].T
+        return F.cross_entropy(logits.flatten(0, -2), y.flatten())
+
+    return [embedding] + [functools.partial(block, i) for i in range(n_layer)] + [head]
+
+
+def gpt2(w, x, y, n_layer, n_head):
+    return through(gpt2_pieces(n_layer, n_head), w, x, y)
 
 
 def rms_norm(w, name, x, eps=1e-5):
@@ -58,9 +77,11 @@ def rotary(x, base=10000.0):
     return torch.cat((a * angle.cos() - b * angle.sin(), b * angle.cos() + a * angle.sin()), -1)
 
 
-def llama(w, x, y, n_layer, n_head, n_kv_head):
-    h = w["embed_tokens.weight"][x]
-    for i in range(n_layer):
+def llama_pieces(n_layer, n_head, n_kv_head):
+    def embedding(w, h, x, y):
+        return w["embed_tokens.weight"][x]
+
+    def block(i, w, h, x, y):
         block = f"layers.{i}."
         a = rms_norm(w, block + "input_layernorm", h)
         q, k, v = (a @ w[f"{block}self_attn.{part}_proj.weight"].T for part in "qkv")
@@ -70,9 +91,17 @@ def llama(w, x, y, n_layer, n_head, n_kv_head):
         h = h + a @ w[block + "self_attn.o_proj.weight"].T
         m = rms_norm(w, block + "post_attention_layernorm", h)
         gate, up = (m @ w[f"{block}mlp.{part}_proj.weight"].T for part in ("gate", "up"))
-        h = h + (F.silu(gate) * up) @ w[block + "mlp.down_proj.weight"].T
-    logits = rms_norm(w, "norm", h) @ w["lm_head.weight"].T
-    return F.cross_entropy(logits.flatten(0, -2), y.flatten())
+        return h + (F.silu(gate) * up) @ w[block + "mlp.down_proj.weight"].T
+
+    def head(w, h, x, y):
+        logits = rms_norm(w, "norm", h) @ w["lm_head.weight"].T
+        return F.cross_entropy(logits.flatten(0, -2), y.flatten())
+
+    return [embedding] + [functools.partial(block, i) for i in range(n_layer)] + [head]
+
+
+def llama(w, x, y, n_layer, n_head, n_kv_head):
+    return through(llama_pieces(n_layer, n_head, n_kv_head), w, x, y)
 
 
 def llama_shapes(n_layer, n_head, n_kv_head, n_embd, hidden, vocab_size):
@@ -91,10 +120,25 @@ def llama_shapes(n_layer, n_head, n_kv_head, n_embd, hidden, vocab_size):
     return shapes
 
 
-def mlp(w, x, y):
+def mlp_pieces():
     """The byte after a window of bytes; y is the windows' next bytes, of which the last counts."""
-    h = torch.tanh(F.linear(w["wte.weight"][x].flatten(-2), w["fc.weight"], w["fc.bias"]))
-    return F.cross_entropy(F.linear(h, w["out.weight"], w["out.bias"]), y[:, -1])
+    def embedding(w, h, x, y):
+        return w["wte.weight"][x].flatten(-2)
+
+    def hidden(w, h, x, y):
+        return F.linear(h, w["fc.weight"], w["fc.bias"])
+
+    def squash(w, h, x, y):
+        return torch.tanh(h)
+
+    def head(w, h, x, y):
+        return F.cross_entropy(F.linear(h, w["out.weight"], w["out.bias"]), y[:, -1])
+
+    return [embedding, hidden, squash, head]
+
+
+def mlp(w, x, y):
+    return through(mlp_pieces(), w, x, y)
 
 
 def mlp_shapes(n_ctx, n_embd, hidden, vocab_size):

@@ -1,6 +1,13 @@
-"""Training as the schedules define it: W(t+1) = optimizer(W(t), batch t's gradient at W(max(t - delay, 0))).
+"""Training as the schedules define it: W(t+1) = optimizer(W(t), batch t's gradient at older weights).
 
-delay 0 is `sequential`, `gpipe` and `flush`; delay 1 is `2bw`. Plain loops over dictionaries of tensors."""
+Every parameter w has its delay, and the gradient is taken where w is as update max(t - delay, 0) left it:
+  0                `sequential`, `gpipe`, `flush`, `interleaved`, `zb_h1`
+  1                `2bw`
+  d - 1 - i        `pipedream` on d stages, where w is on stage i (from 0); a batch is one microbatch
+  d - 1            `pipedream` with vertical_sync
+Replicas change nothing but what a batch of `pipedream` is: one microbatch for each of them, so that all stages
+can take part (their least common multiple). Plain loops over dictionaries of tensors."""
+import collections
 import math
 
 import torch
@@ -78,13 +85,17 @@ def clip(gradients, limit):
 
 def train(loss_of, weights, optimizer, batch_of, steps, rate_of, delay, microbatch, clip_norm=0.0,
           observe=None):
-    """`steps` updates from `weights`; batch_of(t) gives batch t. Returns the losses and the final weights."""
-    older, losses = weights, []
+    """`steps` updates from `weights`; batch_of(t) gives batch t; `delay` is one for all parameters or a
+    dictionary. Returns the losses and the final weights."""
+    delays = delay if isinstance(delay, dict) else dict.fromkeys(weights, delay)
+    versions, losses = collections.deque([weights], max(delays.values()) + 1), []
     for t in range(steps):
-        used = older if delay else weights
+        newest = len(versions) - 1
+        used = {name: versions[max(newest - delays[name], 0)][name] for name in weights}
         loss, gradients = gradient(loss_of, used, batch_of(t), microbatch)
         clip(gradients, clip_norm)
-        older, weights = weights, optimizer.step(weights, gradients, rate_of(t))
+        weights = optimizer.step(weights, gradients, rate_of(t))
+        versions.append(weights)
         losses.append(loss)
         if observe:
             observe(t, loss, weights)
