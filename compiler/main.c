@@ -149,7 +149,10 @@ static bool run_emit(Compilation *c) {
 
 static bool run_build(Compilation *c) {
   const Options *o = &c->options;
-  Output out = {output_directory(o), base_name(o->input), c->plan->n_stages, c->sources, c->plan_json};
+  int n = c->plan->n_stages, *replicas = alloc((size_t)n * sizeof *replicas);
+  for (int i = 0; i < n; i++)
+    replicas[i] = c->programs[i].replicas;
+  Output out = {output_directory(o), base_name(o->input), n, replicas, c->sources, c->plan_json};
   if (!o->dry_run && !output_write(o, &out))
     return false;
   return o->sources_only || cc_stages(o, &out);
@@ -191,10 +194,21 @@ static void verify_kernels(Compilation *c) {
     kernels_verify(c->kernels[i]);
 }
 
-static void verify_programs(Compilation *c) {
+/* Enough batches for every stage to come to its steady state and every version to be replaced. */
+static int64_t batches_to_verify(const Compilation *c) {
   enum { BATCHES = 4 };
+  int64_t more = 0;
+  for (int i = 0; i < c->plan->n_stages; i++) {
+    const Program *p = &c->programs[i];
+    int64_t held = p->delay + ((p->in_flight + p->lag) * p->replicas - 1) / p->period;
+    more = held > more ? held : more;
+  }
+  return BATCHES + more;
+}
+
+static void verify_programs(Compilation *c) {
   char *why;
-  if (!verify_schedule(c->programs, c->plan->n_stages, BATCHES, &why))
+  if (!verify_schedule(c->programs, c->plan->n_stages, batches_to_verify(c), &why))
     BUG("schedule '%s': %s", c->plan->schedule, why);
 }
 

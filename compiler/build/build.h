@@ -44,6 +44,7 @@ typedef struct Output {
   const char *directory;
   const char *model;        /* base name of the .pdm: names the dependency file */
   int n_stages;
+  const int *replicas;      /* by stage: its ranks */
   char **source;            /* by stage */
   const char *plan_json;
 } Output;

@@ -28,39 +28,52 @@ static bool write_text(const Output *out, const char *name, const char *text) {
 }
 
 /* Finds its rank under Open MPI, MPICH and Slurm and becomes that rank's stage program. */
-static const char launcher[] = "#!/bin/sh\n"
-                               "# Starts one rank of a training run: finds this process's rank under Open "
-                               "MPI, MPICH or Slurm and becomes that\n"
-                               "# rank's stage program. One rank runs one stage.\n"
-                               "stages=%d\n"
-                               "case $0 in\n"
-                               "*/*) directory=${0%%/*} ;;\n"
-                               "*) directory=. ;;\n"
-                               "esac\n"
-                               "if [ -n \"$OMPI_COMM_WORLD_RANK\" ]; then\n"
-                               "  rank=$OMPI_COMM_WORLD_RANK ranks=$OMPI_COMM_WORLD_SIZE\n"
-                               "elif [ -n \"$PMI_RANK\" ]; then\n"
-                               "  rank=$PMI_RANK ranks=$PMI_SIZE\n"
-                               "elif [ -n \"$PMIX_RANK\" ] && [ -n \"$SLURM_NTASKS\" ]; then\n"
-                               "  rank=$PMIX_RANK ranks=$SLURM_NTASKS\n"
-                               "elif [ -n \"$SLURM_PROCID\" ]; then\n"
-                               "  rank=$SLURM_PROCID ranks=$SLURM_NTASKS\n"
-                               "else\n"
-                               "  rank=0 ranks=1\n"
-                               "fi\n"
-                               "if [ \"$ranks\" != \"$stages\" ]; then\n"
-                               "  if [ \"$rank\" = 0 ]; then\n"
-                               "    echo \"pd: rank 0: this plan has $stages stage(s), each on one rank, but "
-                               "the launch has $ranks rank(s):\" \\\n"
-                               "         \"use 'mpirun -n $stages $0 ...'\" >&2\n"
-                               "  fi\n"
-                               "  exit 1\n"
-                               "fi\n"
-                               "exec \"$directory/stage$rank\" \"$@\"\n";
+static const char launcher[] =
+    "#!/bin/sh\n"
+    "# Starts one rank of a training run: finds this process's rank under Open MPI, MPICH or Slurm and becomes\n"
+    "# that rank's stage program. Ranks are numbered stage by stage.\n"
+    "replicas='%s' # ranks of each stage\n"
+    "stages=%d planned=%d\n"
+    "case $0 in\n"
+    "*/*) directory=${0%%/*} ;;\n"
+    "*) directory=. ;;\n"
+    "esac\n"
+    "if [ -n \"$OMPI_COMM_WORLD_RANK\" ]; then\n"
+    "  rank=$OMPI_COMM_WORLD_RANK ranks=$OMPI_COMM_WORLD_SIZE\n"
+    "elif [ -n \"$PMI_RANK\" ]; then\n"
+    "  rank=$PMI_RANK ranks=$PMI_SIZE\n"
+    "elif [ -n \"$PMIX_RANK\" ] && [ -n \"$SLURM_NTASKS\" ]; then\n"
+    "  rank=$PMIX_RANK ranks=$SLURM_NTASKS\n"
+    "elif [ -n \"$SLURM_PROCID\" ]; then\n"
+    "  rank=$SLURM_PROCID ranks=$SLURM_NTASKS\n"
+    "else\n"
+    "  rank=0 ranks=1\n"
+    "fi\n"
+    "if [ \"$ranks\" != \"$planned\" ]; then\n"
+    "  if [ \"$rank\" = 0 ]; then\n"
+    "    echo \"pd: rank 0: this plan has $stages stage(s) on $planned rank(s), but the launch has $ranks\" \\\n"
+    "         \"rank(s): use 'mpirun -n $planned $0 ...'\" >&2\n"
+    "  fi\n"
+    "  exit 1\n"
+    "fi\n"
+    "stage=0\n"
+    "for n in $replicas; do\n"
+    "  [ \"$rank\" -lt \"$n\" ] && break\n"
+    "  rank=$((rank - n)) stage=$((stage + 1))\n"
+    "done\n"
+    "PD_PLAN=$directory/plan.json\n"
+    "export PD_PLAN\n"
+    "exec \"$directory/stage$stage\" \"$@\"\n";
 
 static bool write_launcher(const Output *out) {
   const char *path = format("%s/train", out->directory);
-  return write_text(out, "train", format(launcher, out->n_stages)) &&
+  Text replicas = {0};
+  int ranks = 0;
+  for (int i = 0; i < out->n_stages; i++) {
+    text_add(&replicas, "%s%d", i ? " " : "", out->replicas[i]);
+    ranks += out->replicas[i];
+  }
+  return write_text(out, "train", format(launcher, replicas.at, out->n_stages, ranks)) &&
          (chmod(path, 0755) == 0 || cannot_write(path));
 }
 
@@ -68,7 +81,7 @@ static bool write_launcher(const Output *out) {
 static bool write_app(const Output *out) {
   Text t = {0};
   for (int i = 0; i < out->n_stages; i++)
-    text_add(&t, "-n 1 %s/stage%d\n", out->directory, i);
+    text_add(&t, "-n %d %s/stage%d\n", out->replicas[i], out->directory, i);
   return write_text(out, "app", t.at);
 }
 
