@@ -4,22 +4,25 @@
 #include <inttypes.h>
 #include <string.h>
 
+/* The plan lists every chunk of every stage, chunk c of stage i at c * n_stages + i. */
+static int n_entries(const Emit *e) { return e->plan->n_stages * e->p->chunks; }
+
 int stage_of_node(const Emit *e, int forward_node) {
-  for (int i = 0; i < e->plan->n_stages; i++) {
+  for (int i = 0; i < n_entries(e); i++) {
     const StagePlan *s = &e->plan->stage[i];
     if (forward_node >= e->pieces->at[s->first_piece].first &&
         forward_node < e->pieces->at[s->end_piece - 1].end)
-      return i;
+      return i % e->plan->n_stages;
   }
   BUG("forward node %d is on no stage", forward_node);
 }
 
 static bool stage_holds(const Emit *e, int stage, int param) {
-  const StagePlan *s = &e->plan->stage[stage];
-  for (int i = s->first_piece; i < s->end_piece; i++)
-    for (int j = 0; j < e->pieces->at[i].params.n; j++)
-      if (e->pieces->at[i].params.at[j] == param)
-        return true;
+  for (int c = stage; c < n_entries(e); c += e->plan->n_stages)
+    for (int i = e->plan->stage[c].first_piece; i < e->plan->stage[c].end_piece; i++)
+      for (int j = 0; j < e->pieces->at[i].params.n; j++)
+        if (e->pieces->at[i].params.at[j] == param)
+          return true;
   return false;
 }
 
@@ -273,6 +276,21 @@ static void memory_fields(Emit *e) {
              l->n_moments);
 }
 
+static void rank_tables(Emit *e) {
+  Names replicas = {0}, peaks = {0}, losses = {0};
+  for (int i = 0; i < e->plan->n_stages; i++) {
+    const StagePlan *s = &e->plan->stage[i];
+    push(&replicas, internf("%d", s->replicas));
+    for (int r = 0; r < s->replicas; r++)
+      push(&peaks, internf("%" PRId64, s->peak_bytes));
+  }
+  for (int i = 0; i < e->g->losses.n; i++)
+    push(&losses, internf("%" PRId64, shape_elements(&e->g->values.at[e->g->losses.at[i].value].shape)));
+  text_list(&e->out, 2, "static const int replicas[] = {", &replicas, "}; /* by stage */\n");
+  text_list(&e->out, 2, "static const int64_t planned_peak_bytes[] = {", &peaks, "}; /* by rank */\n");
+  text_list(&e->out, 2, "static const int64_t loss_elements[] = {", &losses, "}; /* of one sample */\n\n");
+}
+
 void print_tables(Emit *e) {
   const StageKernels *k = e->k;
   const StagePlan *s = &e->plan->stage[k->stage];
@@ -284,17 +302,7 @@ void print_tables(Emit *e) {
   channel_table(e, &k->sent, "sent");
   channel_table(e, &k->gradients_received, "gradients_received");
   channel_table(e, &k->gradients_sent, "gradients_sent");
-  text_add(&e->out, "static const int replicas[] = {");
-  for (int i = 0; i < e->plan->n_stages; i++)
-    text_add(&e->out, "%s%d", i ? ", " : "", e->plan->stage[i].replicas);
-  text_add(&e->out, "}; /* by stage */\nstatic const int64_t planned_peak_bytes[] = {");
-  for (int i = 0; i < e->plan->n_stages; i++)
-    text_add(&e->out, "%s%" PRId64, i ? ", " : "", e->plan->stage[i].peak_bytes);
-  text_add(&e->out, "}; /* by rank */\nstatic const int64_t loss_elements[] = {");
-  for (int i = 0; i < e->g->losses.n; i++)
-    text_add(&e->out, "%s%" PRId64, i ? ", " : "",
-             shape_elements(&e->g->values.at[e->g->losses.at[i].value].shape));
-  text_add(&e->out, "}; /* of one sample */\n\n");
+  rank_tables(e);
   int64_t elements = 0;
   for (int i = 0; i < e->g->params.n; i++)
     elements += shape_elements(&e->g->params.at[i].shape);
