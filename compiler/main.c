@@ -34,25 +34,26 @@ enum { N_RUNNERS_UP = 3 };
 typedef struct Fused {
   int first_piece, end_piece, stage, n_stages, threads;
   int64_t microbatch;
-  bool recompute;
+  bool recompute, split;
   StageKernels *kernels;
 } Fused;
 
 /* fuse(), memoised: plans share most of their stages. */
-static StageKernels *fuse_stage(const Compilation *c, const Plan *plan, int stage) {
+static StageKernels *fuse_stage(const Compilation *c, const Plan *plan, const Program *programs, int stage) {
   static Vec(Fused) known;
   const StagePlan *s = &plan->stage[stage];
+  bool split = programs[stage].split_backward;
   for (int i = 0; i < known.n; i++) {
     const Fused *f = &known.at[i];
     if (f->first_piece == s->first_piece && f->end_piece == s->end_piece && f->stage == stage &&
         f->n_stages == plan->n_stages && f->threads == plan->threads && f->microbatch == plan->microbatch &&
-        f->recompute == s->recompute)
+        f->recompute == s->recompute && f->split == split)
       return f->kernels;
   }
   StageKernels *k = fuse(c->graph, &c->pieces, s->first_piece, s->end_piece, stage, plan->n_stages,
-                         plan->microbatch, s->recompute, plan->threads);
+                         plan->microbatch, s->recompute, split, plan->threads);
   push(&known, (Fused){s->first_piece, s->end_piece, stage, plan->n_stages, plan->threads, plan->microbatch,
-                       s->recompute, k});
+                       s->recompute, split, k});
   return k;
 }
 
@@ -65,7 +66,7 @@ static int64_t stage_peak(void *context, const Plan *plan, int stage) {
   Program *programs = schedule_plan(c, plan);
   if (!programs)
     return INT64_MAX;
-  return allocate(fuse_stage(c, plan, stage), &programs[stage], &c->graph->train)->bytes;
+  return allocate(fuse_stage(c, plan, programs, stage), &programs[stage], &c->graph->train)->bytes;
 }
 
 /* ---- the passes: false after diagnostics ----------------------------------------------------- */
@@ -109,9 +110,12 @@ static bool run_plan(Compilation *c) {
 }
 
 static bool make_kernels(Compilation *c) {
+  const Program *programs = schedule_plan(c, c->plan); /* which say what kernels are for */
+  if (!programs)
+    return false;
   c->kernels = alloc((size_t)c->plan->n_stages * sizeof *c->kernels);
   for (int i = 0; i < c->plan->n_stages; i++)
-    c->kernels[i] = fuse_stage(c, c->plan, i);
+    c->kernels[i] = fuse_stage(c, c->plan, programs, i);
   return true;
 }
 

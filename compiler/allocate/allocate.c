@@ -4,39 +4,58 @@
 
 static const char *const section_names[SECTION_COUNT] = {
   "weights", "gradients", "moments", "exchanged", "inputs", "received", "sent", "gradients received",
-  "gradients sent", "tables", "losses", "saved", "workspace", "scratch",
+  "gradients sent", "tables", "losses", "saved", "deferred", "workspace", "scratch",
 };
 
-Ints layout_members(const StageKernels *k, BufferKind kind) {
+Ints layout_members(const StageKernels *k, BufferKind kind, int chunk) {
   Ints members = {0};
   for (int region = 0; region <= k->regions.n; region++)
     for (int i = 0; i < k->buffers.n; i++) {
       const Buffer *b = &k->buffers.at[i];
       int owner = b->region < 0 ? k->regions.n : b->region;
-      if (b->kind == kind && owner == region)
+      if (b->kind == kind && owner == region && (chunk < 0 || b->chunk == chunk))
         push(&members, i);
     }
   return members;
 }
 
+static bool recomputes(const Program *p) {
+  for (int i = 0; i < N_LOOPS; i++)
+    for (int j = 0; j < p->loop[i].n; j++)
+      if (p->loop[i].action[j] == DO_RECOMPUTE)
+        return true;
+  return false;
+}
+
+bool layout_saved_packed(const Program *p, int chunk) {
+  return p->slots[chunk].saved == 1 && (p->chunks == 1 || recomputes(p));
+}
+
+/* The passes of one chunk follow one another, and chunks do. */
+static int moment(const Chunk *c, PassKind pass, int kernel) {
+  for (PassKind other = 0; other < PASS_KINDS; other++)
+    kernel += other < pass ? c->end[other] : other > pass ? c->first[other] : 0;
+  return kernel;
+}
+
 void layout_life(const StageKernels *k, const Buffer *b, int *first, int *last) {
-  bool first_backward = b->kind == BUFFER_TEMPORARY && b->backward;
-  bool last_backward = b->kind == BUFFER_SAVED || first_backward;
-  *first = b->first + (first_backward ? k->forward.n : 0);
-  *last = b->last + (last_backward ? k->forward.n : 0);
+  const Chunk *c = &k->chunks.at[b->chunk];
+  bool saved = b->kind == BUFFER_SAVED;
+  *first = moment(c, b->kind == BUFFER_TEMPORARY && b->backward ? PASS_BACKWARD : PASS_FORWARD, b->first);
+  *last = moment(c, saved && b->late ? PASS_WEIGHTS : saved || b->backward ? PASS_BACKWARD : PASS_FORWARD, b->last);
 }
 
 /* Opens a section at the arena's current end. */
-static void section(Layout *l, SectionKind kind, int64_t bytes, int copies) {
-  if (bytes == 0)
-    copies = 0;
-  l->section[kind] = (Section){section_names[kind], l->bytes, bytes, copies};
-  l->bytes += bytes * copies;
+static Section section(Layout *l, SectionKind kind, int64_t bytes, int copies) {
+  Section s = {section_names[kind], l->bytes, bytes, bytes == 0 ? 0 : copies};
+  l->bytes += s.bytes * s.copies;
+  l->section[kind] = s;
+  return s;
 }
 
-/* A section that is `copies` structs of the buffers of one kind; returns the struct's size. */
-static int64_t structs(const StageKernels *k, Layout *l, SectionKind kind, BufferKind buffers, int copies) {
-  Ints members = layout_members(k, buffers);
+/* A section that is `copies` structs of the buffers of one kind; returns it. */
+static Section structs(const StageKernels *k, Layout *l, SectionKind kind, BufferKind buffers, int chunk, int copies) {
+  Ints members = layout_members(k, buffers, chunk);
   int64_t bytes = 0;
   for (int i = 0; i < members.n; i++) {
     l->buffer[members.at[i]] = (Spot){l->bytes + bytes, 0, copies};
@@ -44,8 +63,36 @@ static int64_t structs(const StageKernels *k, Layout *l, SectionKind kind, Buffe
   }
   for (int i = 0; i < members.n; i++)
     l->buffer[members.at[i]].stride = bytes;
-  section(l, kind, bytes, copies);
-  return bytes;
+  return section(l, kind, bytes, copies);
+}
+
+/* Copies of a kind's struct that a chunk has. */
+static int copies_of(const StageKernels *k, const Program *p, SectionKind kind, int chunk) {
+  const Slots *s = &p->slots[chunk];
+  switch (kind) {
+  case SECTION_INPUTS: return s->inputs;
+  case SECTION_RECEIVED: return s->received;
+  /* Recomputation writes what was sent once more, but never into a slot that a message may be using. */
+  case SECTION_SENT: return s->sent + (k->recompute ? 1 : 0);
+  case SECTION_GRADIENTS_RECEIVED: return s->gradients;
+  case SECTION_GRADIENTS_SENT: return s->gradients;
+  case SECTION_SAVED: return layout_saved_packed(p, chunk) ? 0 : s->saved;
+  case SECTION_DEFERRED: return s->deferred;
+  default: BUG("section %d is not divided by chunk", kind);
+  }
+}
+
+static void chunk_structs(const StageKernels *k, const Program *p, Layout *l, SectionKind kind, BufferKind buffers) {
+  int64_t from = l->bytes;
+  for (int chunk = 0; chunk < k->chunks.n; chunk++) {
+    int copies = copies_of(k, p, kind, chunk);
+    if (copies > 0)
+      l->part[kind][chunk] = structs(k, l, kind, buffers, chunk, copies);
+    else
+      l->part[kind][chunk] = section(l, kind, 0, 0);
+  }
+  if (k->chunks.n > 1)
+    l->section[kind] = (Section){section_names[kind], from, l->bytes - from, l->bytes > from};
 }
 
 static bool computed_here(const StageKernels *k, int param, int use) {
@@ -57,8 +104,8 @@ static bool computed_here(const StageKernels *k, int param, int use) {
   return false;
 }
 
-/* Room for the gradients of uses of this stage's parameters that other stages compute. */
-static void exchanged(const StageKernels *k, Layout *l) {
+/* Room for the gradients of uses of this stage's parameters that other stages compute, and for other replicas'. */
+static void exchanged(const StageKernels *k, const Program *program, Layout *l) {
   int64_t bytes = 0;
   for (int i = 0; i < k->params.n; i++) {
     int param = k->params.at[i];
@@ -70,7 +117,9 @@ static void exchanged(const StageKernels *k, Layout *l) {
         bytes += (elements * 4 + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
       }
   }
-  section(l, SECTION_EXCHANGED, bytes, 1);
+  l->reduced_offset = l->bytes + bytes;
+  l->reduced_bytes = (program->replicas - 1) * shard_bytes(l->accumulators_bytes, program->replicas);
+  section(l, SECTION_EXCHANGED, bytes + l->reduced_bytes, program->exchanges);
 }
 
 /* The frame of a region's temporaries in one direction; buffers get offsets from its start. */
@@ -127,9 +176,12 @@ static int region_of(const StageKernels *k, Ints members, int i) {
   return k->buffers.at[members.at[i]].region;
 }
 
-/* Saved values when there is one copy: a struct a region, a place of its own for each without one. */
-static int64_t *saved_in_workspace(const StageKernels *k, Layout *l, Packing *p, Ints members) {
-  int64_t *start = alloc((size_t)(members.n + 1) * sizeof *start); /* by member */
+/* A chunk's saved values: a struct a region, a place of its own for each without one. */
+typedef struct SavedStarts { Ints members; int64_t *start; /* by member; -1: where the one before it starts */ } SavedStarts;
+
+static SavedStarts saved_in_workspace(const StageKernels *k, Layout *l, Packing *p, int chunk) {
+  Ints members = layout_members(k, BUFFER_SAVED, chunk);
+  int64_t *start = alloc((size_t)(members.n + 1) * sizeof *start);
   for (int i = 0, end; i < members.n; i = end) {
     int region = region_of(k, members, i);
     end = i + 1;
@@ -139,18 +191,30 @@ static int64_t *saved_in_workspace(const StageKernels *k, Layout *l, Packing *p,
     for (int j = i + 1; j < end; j++)
       start[j] = -1;
   }
-  return start;
+  return (SavedStarts){members, start};
 }
 
-static void workspace(const StageKernels *k, const Program *program, Layout *l) {
-  Packing p = {0};
-  int n = k->forward.n;
+static void settle_saved(const StageKernels *k, Layout *l, const SavedStarts *saved) {
+  for (int i = 0, at = 0; i < saved->members.n; i++) {
+    if (saved->start[i] >= 0)
+      at = i;
+    l->buffer[saved->members.at[i]].offset += saved->start[at];
+    l->saved_bytes += buffer_bytes(&k->buffers.at[saved->members.at[i]]);
+  }
+}
+
+static void pack_frames(const StageKernels *k, Layout *l, Packing *p) {
   for (int i = 0; i < k->regions.n; i++) {
     const Region *r = &k->regions.at[i];
-    packing_add(&p, region_frame(k, l, i, false), r->first_forward, r->end_forward - 1, &l->frame[i]);
-    packing_add(&p, region_frame(k, l, i, true), n + r->first_backward, n + r->end_backward - 1,
-                &l->frame_backward[i]);
+    const Chunk *c = &k->chunks.at[r->chunk];
+    packing_add(p, region_frame(k, l, i, false), moment(c, PASS_FORWARD, r->first[PASS_FORWARD]),
+                moment(c, PASS_FORWARD, r->end[PASS_FORWARD] - 1), &l->frame[i]);
+    packing_add(p, region_frame(k, l, i, true), moment(c, PASS_BACKWARD, r->first[PASS_BACKWARD]),
+                moment(c, PASS_BACKWARD, r->end[PASS_BACKWARD] - 1), &l->frame_backward[i]);
   }
+}
+
+static void pack_between_regions(const StageKernels *k, Layout *l, Packing *p) {
   for (int i = 0; i < k->buffers.n; i++) {
     const Buffer *b = &k->buffers.at[i];
     if (b->kind != BUFFER_TEMPORARY || b->region >= 0)
@@ -158,39 +222,36 @@ static void workspace(const StageKernels *k, const Program *program, Layout *l) 
     int first, last;
     layout_life(k, b, &first, &last);
     l->buffer[i] = (Spot){0, 0, 1};
-    packing_add(&p, buffer_bytes(b), first, last, &l->buffer[i].offset);
+    packing_add(p, buffer_bytes(b), first, last, &l->buffer[i].offset);
   }
-  Ints saved = {0};
-  int64_t *start = NULL;
-  if (program->slots[0].saved == 1) {
-    saved = layout_members(k, BUFFER_SAVED);
-    start = saved_in_workspace(k, l, &p, saved);
-    section(l, SECTION_SAVED, 0, 0);
-  } else {
-    l->saved_bytes = structs(k, l, SECTION_SAVED, BUFFER_SAVED, program->slots[0].saved);
+}
+
+static void workspace(const StageKernels *k, const Program *program, Layout *l) {
+  Packing p = {0};
+  SavedStarts saved[MAX_CHUNKS] = {{.start = NULL}};
+  pack_frames(k, l, &p);
+  pack_between_regions(k, l, &p);
+  for (int chunk = 0; chunk < k->chunks.n; chunk++) {
+    if (layout_saved_packed(program, chunk))
+      saved[chunk] = saved_in_workspace(k, l, &p, chunk);
+    l->saved_bytes += l->part[SECTION_SAVED][chunk].bytes;
   }
   int64_t bytes = pack(p.items.at, p.items.n);
   for (int i = 0; i < p.items.n; i++)
     *p.result.at[i] = l->bytes + p.items.at[i].offset;
-  for (int i = 0, at = 0; i < saved.n; i++) {
-    if (start[i] >= 0)
-      at = i;
-    l->buffer[saved.at[i]].offset += start[at];
-    l->saved_bytes += buffer_bytes(&k->buffers.at[saved.at[i]]);
-  }
+  for (int chunk = 0; chunk < k->chunks.n; chunk++)
+    settle_saved(k, l, &saved[chunk]);
   section(l, SECTION_WORKSPACE, bytes, 1);
 }
 
 static int64_t largest_scratch(const StageKernels *k) {
+  const Kernels *lists[] = {&k->setup, &k->forward, &k->backward, &k->weights};
   int64_t bytes = 0;
-  for (int i = 0; i < k->setup.n + k->forward.n + k->backward.n; i++) {
-    int j = i - k->setup.n;
-    const Kernel *kernel = j < 0 ? &k->setup.at[i]
-                           : j < k->forward.n ? &k->forward.at[j] : &k->backward.at[j - k->forward.n];
-    int64_t need = kernel_scratch(k, kernel);
-    if (need > bytes)
-      bytes = need;
-  }
+  for (size_t list = 0; list < sizeof lists / sizeof *lists; list++)
+    for (int i = 0; i < lists[list]->n; i++) {
+      int64_t need = kernel_scratch(k, &lists[list]->at[i]);
+      bytes = need > bytes ? need : bytes;
+    }
   return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
@@ -202,23 +263,25 @@ static int moments_of(const Train *train) {
 
 Layout *allocate(const StageKernels *k, const Program *p, const Train *train) {
   Layout *l = alloc(sizeof *l);
+  ensure(k->chunks.n == p->chunks);
   l->buffer = alloc((size_t)(k->buffers.n + 1) * sizeof *l->buffer);
   l->frame = alloc((size_t)(k->regions.n + 1) * sizeof *l->frame);
   l->frame_backward = alloc((size_t)(k->regions.n + 1) * sizeof *l->frame_backward);
-  l->weights_bytes = structs(k, l, SECTION_WEIGHTS, BUFFER_WEIGHT, p->versions);
-  l->accumulators_bytes = structs(k, l, SECTION_GRADIENTS, BUFFER_ACCUMULATOR, p->accumulators);
+  l->weights_bytes = structs(k, l, SECTION_WEIGHTS, BUFFER_WEIGHT, -1, p->versions).bytes;
+  l->accumulators_bytes = structs(k, l, SECTION_GRADIENTS, BUFFER_ACCUMULATOR, -1, p->accumulators).bytes;
   l->n_moments = moments_of(train);
   l->moments_bytes = l->weights_bytes;
   section(l, SECTION_MOMENTS, l->moments_bytes, l->n_moments);
-  exchanged(k, l);
-  structs(k, l, SECTION_INPUTS, BUFFER_INPUT, p->slots[0].inputs);
-  structs(k, l, SECTION_RECEIVED, BUFFER_RECEIVED, p->slots[0].received);
-  /* Recomputation writes what was sent once more, but never into a slot that a message may be using. */
-  structs(k, l, SECTION_SENT, BUFFER_SENT, p->slots[0].sent + (k->recompute ? 1 : 0));
-  structs(k, l, SECTION_GRADIENTS_RECEIVED, BUFFER_GRADIENT_RECEIVED, p->slots[0].gradients);
-  structs(k, l, SECTION_GRADIENTS_SENT, BUFFER_GRADIENT_SENT, p->slots[0].gradients);
-  structs(k, l, SECTION_TABLES, BUFFER_TABLE, 1);
-  structs(k, l, SECTION_LOSSES, BUFFER_LOSS, 1);
+  exchanged(k, p, l);
+  chunk_structs(k, p, l, SECTION_INPUTS, BUFFER_INPUT);
+  chunk_structs(k, p, l, SECTION_RECEIVED, BUFFER_RECEIVED);
+  chunk_structs(k, p, l, SECTION_SENT, BUFFER_SENT);
+  chunk_structs(k, p, l, SECTION_GRADIENTS_RECEIVED, BUFFER_GRADIENT_RECEIVED);
+  chunk_structs(k, p, l, SECTION_GRADIENTS_SENT, BUFFER_GRADIENT_SENT);
+  structs(k, l, SECTION_TABLES, BUFFER_TABLE, -1, 1);
+  structs(k, l, SECTION_LOSSES, BUFFER_LOSS, -1, 1);
+  chunk_structs(k, p, l, SECTION_SAVED, BUFFER_SAVED);
+  chunk_structs(k, p, l, SECTION_DEFERRED, BUFFER_DEFERRED);
   workspace(k, p, l);
   l->scratch_bytes = largest_scratch(k);
   l->scratch_offset = l->bytes;

@@ -4,8 +4,8 @@
  * that the emitted C can declare them as structs: a member starts at the next multiple of 64 bytes and
  * a struct's size is a multiple of 64. Temporaries are packed by liveness: within a region into the
  * region's frame (equal regions have equal frames), frames and values that pass between regions into
- * the stage's workspace. When a chunk's saved slots are 1 the saved structs take part in that packing too: forward
- * and backward are then one timeline. */
+ * the rank's workspace; its chunks never run at the same time. Saved structs take part in that packing, too,
+ * where nothing else runs between a microbatch's forward (or recomputation) and its backward. */
 #ifndef PDC_LAYOUT_H
 #define PDC_LAYOUT_H
 
@@ -25,7 +25,7 @@ typedef struct Spot {
 typedef enum {
   SECTION_WEIGHTS, SECTION_GRADIENTS, SECTION_MOMENTS, SECTION_EXCHANGED, SECTION_INPUTS, SECTION_RECEIVED,
   SECTION_SENT, SECTION_GRADIENTS_RECEIVED, SECTION_GRADIENTS_SENT, SECTION_TABLES, SECTION_LOSSES,
-  SECTION_SAVED, SECTION_WORKSPACE, SECTION_SCRATCH, SECTION_COUNT
+  SECTION_SAVED, SECTION_DEFERRED, SECTION_WORKSPACE, SECTION_SCRATCH, SECTION_COUNT
 } SectionKind;
 
 typedef struct Section {
@@ -41,6 +41,12 @@ typedef struct Exchanged {
   int64_t offset, elements;
 } Exchanged;
 
+/* With replicas a rank receives the other replicas' copies of one shard of an accumulator set of `bytes`, to add
+ * them up: bytes of a shard, the last of which may be shorter. */
+static inline int64_t shard_bytes(int64_t bytes, int replicas) {
+  return ((bytes + replicas - 1) / replicas + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+}
+
 typedef struct Layout {
   Spot *buffer;            /* by buffer index */
   int64_t *frame;          /* by region: its frame's offset in the arena in forward ... */
@@ -49,8 +55,10 @@ typedef struct Layout {
   int64_t moments_bytes;   /* one copy; as many copies as the optimizer has moments */
   int n_moments;
   int64_t scratch_offset, scratch_bytes; /* the largest kernel's */
-  Section section[SECTION_COUNT];
-  Vec(Exchanged) exchanged;
+  Section section[SECTION_COUNT]; /* with several chunks, where each has its own: all of them as one copy */
+  Section part[SECTION_COUNT][MAX_CHUNKS]; /* inputs to gradients sent, saved, deferred: each chunk's */
+  Vec(Exchanged) exchanged; /* in the first of the section's copies, here and below */
+  int64_t reduced_offset, reduced_bytes; /* the shards of the other replicas, one behind the other */
   int64_t bytes;           /* the arena */
 } Layout;
 
@@ -59,12 +67,14 @@ void layout_dump(const StageKernels *k, const Layout *l, FILE *out);
 /* Nothing overlaps what is alive together with it; else a bug. */
 void layout_verify(const StageKernels *k, const Program *p, const Layout *l);
 
-/* The member order of the structs: buffers of this kind by region, those of no region last. */
-Ints layout_members(const StageKernels *k, BufferKind kind);
+/* The member order of the structs: buffers of this kind by region, those of no region last. chunk -1: of all. */
+Ints layout_members(const StageKernels *k, BufferKind kind, int chunk);
+/* Whether a chunk's saved values stand in the workspace. */
+bool layout_saved_packed(const Program *p, int chunk);
 static inline int64_t buffer_bytes(const Buffer *b) {
   return (b->elements * 4 + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
-/* The points of a temporary's or saved value's first and last use, forward and backward as one timeline. */
+/* The points of a temporary's or saved value's first and last use, all passes as one timeline. */
 void layout_life(const StageKernels *k, const Buffer *b, int *first, int *last);
 
 /* ---- packing (pack.c) ------------------------------------------------------------------------ */

@@ -35,7 +35,7 @@ static void hold_buffer(const StageKernels *k, const Program *p, const Layout *l
     h.from += frame;
     h.end += frame;
   }
-  if (temporary || (b->kind == BUFFER_SAVED && p->slots[0].saved == 1))
+  if (temporary || (b->kind == BUFFER_SAVED && layout_saved_packed(p, b->chunk)))
     layout_life(k, b, &h.first, &h.last);
   for (int copy = 0; copy < s->copies; copy++) {
     push(held, h);
@@ -44,17 +44,38 @@ static void hold_buffer(const StageKernels *k, const Program *p, const Layout *l
   }
 }
 
+/* Slots of what the weights pass reads last until it comes. Gradients are received one ahead. */
+static void verify_late(const StageKernels *k, const Program *p, const Layout *l) {
+  for (int i = 0; i < k->buffers.n; i++) {
+    const Buffer *b = &k->buffers.at[i];
+    bool gradient = b->kind == BUFFER_GRADIENT_RECEIVED || b->kind == BUFFER_GRADIENT_SENT;
+    bool kept = b->kind == BUFFER_SAVED || b->kind == BUFFER_RECEIVED || b->kind == BUFFER_SENT ||
+                b->kind == BUFFER_INPUT;
+    int64_t least = gradient ? p->weights_lag + 2 : kept ? p->in_flight + p->weights_lag : p->weights_lag + 1;
+    if (b->late && (gradient || kept || b->kind == BUFFER_DEFERRED) && l->buffer[i].copies < least)
+      BUG("stage %d: %d copies of '%s', which the weights pass reads, instead of %" PRId64, k->stage,
+          l->buffer[i].copies, b->comment, least);
+  }
+}
+
 void layout_verify(const StageKernels *k, const Program *p, const Layout *l) {
   Helds held = {0};
   for (int i = 0; i < k->buffers.n; i++)
     hold_buffer(k, p, l, i, &held);
+  verify_late(k, p, l);
   for (int i = 0; i < l->n_moments; i++) {
     int64_t from = l->section[SECTION_MOMENTS].offset + i * l->moments_bytes;
     push(&held, (Held){from, from + l->moments_bytes, -1, -1, "moments"});
   }
-  for (int i = 0; i < l->exchanged.n; i++) {
-    const Exchanged *e = &l->exchanged.at[i];
-    push(&held, (Held){e->offset, e->offset + e->elements * 4, -1, -1, "exchanged gradient"});
+  const Section *exchanged = &l->section[SECTION_EXCHANGED];
+  for (int copy = 0; copy < exchanged->copies; copy++) {
+    int64_t at = copy * exchanged->bytes;
+    for (int i = 0; i < l->exchanged.n; i++) {
+      const Exchanged *e = &l->exchanged.at[i];
+      push(&held, (Held){at + e->offset, at + e->offset + e->elements * 4, -1, -1, "exchanged gradient"});
+    }
+    at += l->reduced_offset;
+    push(&held, (Held){at, at + l->reduced_bytes, -1, -1, "replicas' gradients"});
   }
   push(&held, (Held){l->scratch_offset, l->scratch_offset + l->scratch_bytes, -1, -1, "scratch"});
   for (int i = 0; i < held.n; i++) {

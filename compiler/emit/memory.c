@@ -4,8 +4,39 @@
 #include <inttypes.h>
 #include <string.h>
 
-static const BufferKind kind_of[N_STRUCTS] = {BUFFER_WEIGHT, BUFFER_ACCUMULATOR, BUFFER_SAVED};
-static const char *const noun_of[N_STRUCTS] = {"weights", "gradients", "saved"};
+static const BufferKind kind_of[N_STRUCTS] = {BUFFER_WEIGHT, BUFFER_ACCUMULATOR, BUFFER_SAVED, BUFFER_DEFERRED};
+static const char *const noun_of[N_STRUCTS] = {"weights", "gradients", "saved", "deferred"};
+
+/* The parts of the arena of which every chunk has its own. */
+typedef struct ChunkPart { BufferKind kind; SectionKind section; const char *name, *slots, *comment; } ChunkPart;
+static const ChunkPart chunk_parts[] = {
+  {BUFFER_INPUT, SECTION_INPUTS, "inputs", "INPUT_SLOTS", "a microbatch's data"},
+  {BUFFER_RECEIVED, SECTION_RECEIVED, "received", "RECEIVED_SLOTS", "activations of the stage before"},
+  {BUFFER_SENT, SECTION_SENT, "sent", "SENT_SLOTS", "activations for the next stage"},
+  {BUFFER_GRADIENT_RECEIVED, SECTION_GRADIENTS_RECEIVED, "gradients_received", "GRADIENT_SLOTS", "of what was sent"},
+  {BUFFER_GRADIENT_SENT, SECTION_GRADIENTS_SENT, "gradients_sent", "GRADIENT_SLOTS", "of what was received"},
+  {BUFFER_SAVED, SECTION_SAVED, "saved", "SAVED_SLOTS", "what a forward pass keeps for the backward pass"},
+  {BUFFER_DEFERRED, SECTION_DEFERRED, "deferred", "DEFERRED_SLOTS",
+   "what a backward pass makes for the gradients of weights"},
+};
+enum { N_CHUNK_PARTS = sizeof chunk_parts / sizeof *chunk_parts };
+
+static const ChunkPart *chunk_part(BufferKind kind) {
+  for (int i = 0; i < N_CHUNK_PARTS; i++)
+    if (chunk_parts[i].kind == kind)
+      return &chunk_parts[i];
+  return NULL;
+}
+
+static Name of_chunk(const Emit *e, const char *name, int chunk) {
+  return e->k->chunks.n > 1 ? internf("%s_%d", name, chunk) : intern(name);
+}
+
+Name chunk_member(const Emit *e, BufferKind kind, int chunk) { return of_chunk(e, chunk_part(kind)->name, chunk); }
+Name chunk_struct(const Emit *e, BufferKind kind, int chunk) {
+  return internf("struct %s", chunk_member(e, kind, chunk));
+}
+Name chunk_slots(const Emit *e, BufferKind kind, int chunk) { return of_chunk(e, chunk_part(kind)->slots, chunk); }
 
 int struct_of(BufferKind kind) {
   for (int i = 0; i < N_STRUCTS; i++)
@@ -15,7 +46,7 @@ int struct_of(BufferKind kind) {
 }
 
 bool in_workspace(const Emit *e, const Buffer *b) {
-  return b->kind == BUFFER_TEMPORARY || (b->kind == BUFFER_SAVED && e->p->slots[0].saved == 1);
+  return b->kind == BUFFER_TEMPORARY || (b->kind == BUFFER_SAVED && layout_saved_packed(e->p, b->chunk));
 }
 
 int64_t workspace_offset(const Emit *e, int buffer) {
@@ -64,8 +95,8 @@ static Name wanted_member(const Emit *e, const Buffer *b) {
   return uses_here(e, b->param) == 1 ? weight : internf("%s_use_%d", weight, b->use + 1);
 }
 
-static void name_kind(Emit *e, BufferKind kind) {
-  Ints members = layout_members(e->k, kind);
+static void name_kind(Emit *e, BufferKind kind, int chunk) {
+  Ints members = layout_members(e->k, kind, chunk);
   Names taken = {0}, outside = {0};
   int last = -1;
   for (int i = 0; i < members.n; i++) {
@@ -96,13 +127,12 @@ static int run_end(const Emit *e, Ints regions, int at) {
   return end;
 }
 
-static void name_region_paths(Emit *e, int which) {
-  Ints members = layout_members(e->k, kind_of[which]), regions = regions_of(e, members);
+static void name_region_paths(Emit *e, int which, int chunk) {
+  Ints members = layout_members(e->k, kind_of[which], chunk), regions = regions_of(e, members);
   Names taken = {0};
   for (int i = 0; i < members.n; i++)
     if (!nested(e, e->k->buffers.at[members.at[i]].region))
       push(&taken, e->member[members.at[i]]);
-  e->path[which] = alloc((size_t)(e->k->regions.n + 1) * sizeof(Name));
   for (int i = 0, end; i < regions.n; i = end) {
     end = run_end(e, regions, i);
     const Region *r = &e->k->regions.at[regions.at[i]];
@@ -113,16 +143,19 @@ static void name_region_paths(Emit *e, int which) {
 }
 
 void name_members(Emit *e) {
-  static const BufferKind kinds[] = {
-    BUFFER_WEIGHT, BUFFER_ACCUMULATOR, BUFFER_SAVED, BUFFER_INPUT, BUFFER_RECEIVED, BUFFER_SENT,
-    BUFFER_GRADIENT_RECEIVED, BUFFER_GRADIENT_SENT, BUFFER_TABLE, BUFFER_LOSS,
-  };
+  static const BufferKind of_all_chunks[] = {BUFFER_WEIGHT, BUFFER_ACCUMULATOR, BUFFER_TABLE, BUFFER_LOSS};
   e->member = alloc((size_t)(e->k->buffers.n + 1) * sizeof(Name));
-  for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
-    name_kind(e, kinds[i]);
+  for (size_t i = 0; i < sizeof of_all_chunks / sizeof *of_all_chunks; i++)
+    name_kind(e, of_all_chunks[i], -1);
+  for (int i = 0; i < N_CHUNK_PARTS; i++)
+    for (int chunk = 0; chunk < e->k->chunks.n; chunk++)
+      name_kind(e, chunk_parts[i].kind, chunk);
   for (int which = 0; which < N_STRUCTS; which++) {
-    name_region_paths(e, which);
+    e->path[which] = alloc((size_t)(e->k->regions.n + 1) * sizeof(Name));
     e->type[which] = alloc((size_t)(e->k->regions.n + 1) * sizeof(Name));
+    bool by_chunk = chunk_part(kind_of[which]) != NULL;
+    for (int chunk = by_chunk ? 0 : -1; chunk < (by_chunk ? e->k->chunks.n : 0); chunk++)
+      name_region_paths(e, which, chunk);
   }
 }
 
@@ -152,7 +185,7 @@ static char *region_body(const Emit *e, Ints members, int region, int indent) {
 
 /* The structs of regions that have functions; gradients that look like the weights use theirs. */
 static void region_types(Emit *e, int which) {
-  Ints members = layout_members(e->k, kind_of[which]), regions = regions_of(e, members);
+  Ints members = layout_members(e->k, kind_of[which], -1), regions = regions_of(e, members);
   for (int i = 0; i < regions.n; i++) {
     int r = regions.at[i], family = e->family[r];
     if (family < 0)
@@ -162,7 +195,7 @@ static void region_types(Emit *e, int which) {
       continue;
     }
     char *body = region_body(e, members, r, 2);
-    Ints weights = layout_members(e->k, BUFFER_WEIGHT);
+    Ints weights = layout_members(e->k, BUFFER_WEIGHT, -1);
     char *like = which == IN_GRADIENTS ? region_body(e, weights, r, 2) : NULL;
     if (like && e->type[IN_WEIGHTS][family] && !strcmp(like, body)) {
       e->type[which][family] = e->type[which][r] = e->type[IN_WEIGHTS][family];
@@ -174,9 +207,9 @@ static void region_types(Emit *e, int which) {
   }
 }
 
-/* The members of weights, gradients or saved. */
-static char *struct_body(const Emit *e, int which) {
-  Ints members = layout_members(e->k, kind_of[which]), regions = regions_of(e, members);
+/* The members of weights, gradients, saved or deferred; chunk -1: of all. */
+static char *struct_body(const Emit *e, int which, int chunk) {
+  Ints members = layout_members(e->k, kind_of[which], chunk), regions = regions_of(e, members);
   Text out = {0};
   for (int i = 0, at = 0; i < members.n; i++) {
     int r = e->k->buffers.at[members.at[i]].region;
@@ -202,96 +235,138 @@ static char *struct_body(const Emit *e, int which) {
   return out.n ? out.at : NULL;
 }
 
-static void flat_struct(Emit *e, BufferKind kind, const char *name, const char *comment) {
-  Ints members = layout_members(e->k, kind);
+static void flat_struct(Emit *e, BufferKind kind, int chunk, const char *type, const char *comment) {
+  Ints members = layout_members(e->k, kind, chunk);
   if (members.n == 0)
     return;
-  text_add(&e->out, "struct %s { /* %s */\n", name, comment);
+  text_add(&e->out, "%s { /* %s */\n", type, comment);
   for (int i = 0; i < members.n; i++)
     declare_member(e, &e->out, 2, members.at[i]);
   text_add(&e->out, "};\n\n");
 }
 
 static void exchanged_struct(Emit *e) {
-  if (e->l->exchanged.n == 0)
+  if (e->l->section[SECTION_EXCHANGED].copies == 0)
     return;
-  text_add(&e->out, "struct exchanged { /* gradients of tied parameters' uses on other stages */\n");
+  text_add(&e->out, "struct exchanged { /* gradients that other ranks computed */\n");
   for (int i = 0; i < e->l->exchanged.n; i++) {
     const Exchanged *x = &e->l->exchanged.at[i];
     text_add(&e->out, "  _Alignas(64) float %s_use_%d[%" PRId64 "];\n",
              c_identifier(e->g->params.at[x->param].name), x->use + 1, x->elements);
   }
+  if (e->l->reduced_bytes > 0)
+    text_add(&e->out, "  _Alignas(64) char reduced[%" PRId64 "]; /* a shard of each other replica's */\n",
+             e->l->reduced_bytes);
   text_add(&e->out, "};\n\n");
 }
 
-typedef struct Part { SectionKind section; const char *declaration, *name, *comment; } Part;
+/* ---- the arena ------------------------------------------------------------------------------- */
+
+typedef struct Part { const Section *section; const char *type, *name, *copies, *comment; } Part;
+typedef Vec(Part) Parts;
+
+static void add_part(Parts *parts, const Section *section, const char *type, const char *name, const char *copies,
+                     const char *comment) {
+  if (section->copies > 0)
+    push(parts, (Part){section, type, name, copies, comment});
+}
+
+static void add_chunk_parts(const Emit *e, Parts *parts, SectionKind first, SectionKind last) {
+  for (int i = 0; i < N_CHUNK_PARTS; i++) {
+    const ChunkPart *part = &chunk_parts[i];
+    for (int chunk = 0; chunk < e->k->chunks.n; chunk++) {
+      const Section *section = &e->l->part[part->section][chunk];
+      const char *slots = chunk_slots(e, part->kind, chunk), *comment = NULL;
+      bool again = part->kind == BUFFER_SENT && section->copies > e->p->slots[chunk].sent;
+      if (part->section < first || part->section > last)
+        continue;
+      if (again)
+        comment = "the last: recomputation's";
+      else if (part->kind == BUFFER_INPUT || part->kind == BUFFER_SAVED)
+        comment = format("of microbatch k: [k %% %s]", slots);
+      else if (part->kind == BUFFER_RECEIVED)
+        comment = "likewise";
+      add_part(parts, section, chunk_struct(e, part->kind, chunk), chunk_member(e, part->kind, chunk),
+               again ? format("%s + 1", slots) : slots, comment);
+    }
+  }
+}
+
+static Parts arena_parts(const Emit *e) {
+  const Layout *l = e->l;
+  const Section *s = l->section;
+  Parts parts = {0};
+  add_part(&parts, &s[SECTION_WEIGHTS], "struct weights", "weights", "VERSIONS",
+           "version v in weights[v % VERSIONS]");
+  add_part(&parts, &s[SECTION_GRADIENTS], e->gradients_type, "gradients", "ACCUMULATORS",
+           "of batch t: gradients[t % ACCUMULATORS]");
+  add_part(&parts, &s[SECTION_MOMENTS], "struct weights", "moments", format("%d", l->n_moments), "the optimizer's");
+  add_part(&parts, &s[SECTION_EXCHANGED], "struct exchanged", "exchanged", format("%d", e->p->exchanges),
+           e->p->exchanges > 1 ? format("of batch t: exchanged[t %% %d]", e->p->exchanges) : NULL);
+  add_chunk_parts(e, &parts, SECTION_INPUTS, SECTION_GRADIENTS_SENT);
+  add_part(&parts, &s[SECTION_TABLES], "struct tables", "tables", NULL, NULL);
+  add_part(&parts, &s[SECTION_LOSSES], "struct losses", "losses", NULL, NULL);
+  add_chunk_parts(e, &parts, SECTION_SAVED, SECTION_DEFERRED);
+  add_part(&parts, &s[SECTION_WORKSPACE], "_Alignas(64) char", "workspace",
+           format("%" PRId64, s[SECTION_WORKSPACE].bytes), "values whose lifetimes do not meet share it");
+  add_part(&parts, &s[SECTION_SCRATCH], "_Alignas(64) char", "scratch", format("%" PRId64, l->scratch_bytes),
+           "within one kernel");
+  return parts;
+}
 
 static void print_arena(Emit *e) {
-  const Layout *l = e->l;
-  const Part parts[] = {
-      {SECTION_WEIGHTS, "struct weights weights[VERSIONS]", "weights", "version v in weights[v % VERSIONS]"},
-      {SECTION_GRADIENTS, format("%s gradients[ACCUMULATORS]", e->gradients_type), "gradients",
-       "of batch t: gradients[t % ACCUMULATORS]"},
-      {SECTION_MOMENTS, format("struct weights moments[%d]", l->n_moments), "moments", "the optimizer's"},
-      {SECTION_EXCHANGED, "struct exchanged exchanged", "exchanged", NULL},
-      {SECTION_INPUTS, "struct inputs inputs[INPUT_SLOTS]", "inputs", "of microbatch k: [k % INPUT_SLOTS]"},
-      {SECTION_RECEIVED, "struct received received[RECEIVED_SLOTS]", "received", "likewise"},
-      {SECTION_SENT,
-       format("struct sent sent[SENT_SLOTS%s]",
-              l->section[SECTION_SENT].copies > e->p->slots[0].sent ? " + 1" : ""),
-       "sent", l->section[SECTION_SENT].copies > e->p->slots[0].sent ? "the last: recomputation's" : NULL},
-      {SECTION_GRADIENTS_RECEIVED, "struct gradients_received gradients_received[GRADIENT_SLOTS]",
-       "gradients_received", NULL},
-      {SECTION_GRADIENTS_SENT, "struct gradients_sent gradients_sent[GRADIENT_SLOTS]", "gradients_sent",
-       NULL},
-      {SECTION_TABLES, "struct tables tables", "tables", NULL},
-      {SECTION_LOSSES, "struct losses losses", "losses", NULL},
-      {SECTION_SAVED, "struct saved saved[SAVED_SLOTS]", "saved", "microbatch k's: [k % SAVED_SLOTS]"},
-      {SECTION_WORKSPACE,
-       format("_Alignas(64) char workspace[%" PRId64 "]", l->section[SECTION_WORKSPACE].bytes), "workspace",
-       "values whose lifetimes do not meet share it"},
-      {SECTION_SCRATCH, format("_Alignas(64) char scratch[%" PRId64 "]", l->scratch_bytes), "scratch",
-       "within one kernel"},
-  };
-  int n = sizeof parts / sizeof *parts;
-  text_add(&e->out, "/* All the memory this program uses, %s. */\nstruct arena {\n", bytes_text(l->bytes));
-  for (int i = 0; i < n; i++)
-    if (l->section[parts[i].section].copies > 0)
-      text_add(&e->out, parts[i].comment ? "  %s; /* %s */\n" : "  %s;\n", parts[i].declaration,
-               parts[i].comment);
+  Parts parts = arena_parts(e);
+  text_add(&e->out, "/* All the memory this program uses, %s. */\nstruct arena {\n", bytes_text(e->l->bytes));
+  for (int i = 0; i < parts.n; i++) {
+    const Part *p = &parts.at[i];
+    text_add(&e->out, "  %s %s%s;%s\n", p->type, p->name, p->copies ? format("[%s]", p->copies) : "",
+             p->comment ? format(" /* %s */", p->comment) : "");
+  }
   text_add(&e->out, "};\nstatic struct arena *arena;\n\n");
-  for (int i = 0; i < n; i++)
-    if (l->section[parts[i].section].copies > 0)
-      text_add(&e->out, "_Static_assert(offsetof(struct arena, %s) == %" PRId64 ", \"as planned\");\n",
-               parts[i].name, l->section[parts[i].section].offset);
-  text_add(&e->out, "_Static_assert(sizeof(struct arena) == %" PRId64 ", \"as planned\");\n\n", l->bytes);
+  for (int i = 0; i < parts.n; i++)
+    text_add(&e->out, "_Static_assert(offsetof(struct arena, %s) == %" PRId64 ", \"as planned\");\n",
+             parts.at[i].name, parts.at[i].section->offset);
+  text_add(&e->out, "_Static_assert(sizeof(struct arena) == %" PRId64 ", \"as planned\");\n\n", e->l->bytes);
+}
+
+static void print_slots(Emit *e, BufferKind kind) {
+  const ChunkPart *part = chunk_part(kind);
+  int which = struct_of(kind);
+  for (int chunk = 0; chunk < e->k->chunks.n; chunk++) {
+    if (which < 0) {
+      flat_struct(e, kind, chunk, chunk_struct(e, kind, chunk), part->comment);
+      continue;
+    }
+    char *body = e->l->part[part->section][chunk].copies > 0 ? struct_body(e, which, chunk) : NULL;
+    if (body)
+      text_add(&e->out, "%s { /* %s */\n%s};\n\n", chunk_struct(e, kind, chunk), part->comment, body);
+  }
 }
 
 void print_structs(Emit *e) {
   text_add(&e->out, "/* ---- memory ---- */\n\n");
   region_types(e, IN_WEIGHTS);
-  char *weights = struct_body(e, IN_WEIGHTS);
+  char *weights = struct_body(e, IN_WEIGHTS, -1);
   if (weights)
     text_add(&e->out, "struct weights {\n%s};\n\n", weights);
   region_types(e, IN_GRADIENTS);
-  char *gradients = struct_body(e, IN_GRADIENTS);
+  char *gradients = struct_body(e, IN_GRADIENTS, -1);
   bool same = weights && gradients && !strcmp(weights, gradients);
   e->gradients_type = intern(same ? "struct weights" : "struct gradients");
   if (gradients && !same)
     text_add(&e->out, "struct gradients { /* sums over a batch; one for each use of a parameter */\n%s};\n\n",
              gradients);
-  flat_struct(e, BUFFER_INPUT, "inputs", "a microbatch's data");
-  flat_struct(e, BUFFER_RECEIVED, "received", "activations of the stage before");
-  flat_struct(e, BUFFER_SENT, "sent", "activations for the next stage");
-  flat_struct(e, BUFFER_GRADIENT_RECEIVED, "gradients_received", "of what was sent");
-  flat_struct(e, BUFFER_GRADIENT_SENT, "gradients_sent", "of what was received");
-  flat_struct(e, BUFFER_TABLE, "tables", "made once");
-  flat_struct(e, BUFFER_LOSS, "losses", "a microbatch's");
+  print_slots(e, BUFFER_INPUT);
+  print_slots(e, BUFFER_RECEIVED);
+  print_slots(e, BUFFER_SENT);
+  print_slots(e, BUFFER_GRADIENT_RECEIVED);
+  print_slots(e, BUFFER_GRADIENT_SENT);
+  flat_struct(e, BUFFER_TABLE, -1, "struct tables", "made once");
+  flat_struct(e, BUFFER_LOSS, -1, "struct losses", "a microbatch's");
   exchanged_struct(e);
   region_types(e, IN_SAVED);
-  char *saved = e->p->slots[0].saved > 1 ? struct_body(e, IN_SAVED) : NULL;
-  if (saved)
-    text_add(&e->out, "struct saved { /* what a forward pass keeps for the backward pass */\n%s};\n\n",
-             saved);
+  print_slots(e, BUFFER_SAVED);
+  region_types(e, IN_DEFERRED);
+  print_slots(e, BUFFER_DEFERRED);
   print_arena(e);
 }

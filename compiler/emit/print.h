@@ -59,7 +59,7 @@ int64_t call_scratch(const StageKernels *k, const Kernel *kernel); /* bytes; ask
 /* ---- the state of one stage's file ----------------------------------------------------------- */
 
 typedef struct Function { Name signature, name; } Function;
-enum { IN_WEIGHTS, IN_GRADIENTS, IN_SAVED, N_STRUCTS }; /* the structs that regions are parts of */
+enum { IN_WEIGHTS, IN_GRADIENTS, IN_SAVED, IN_DEFERRED, N_STRUCTS }; /* the structs that regions are parts of */
 
 typedef struct Emit {
   const Graph *g;
@@ -75,7 +75,7 @@ typedef struct Emit {
   int *family;               /* by region: the region whose functions it is called through; -1: inline */
   Name *prefix;              /* by region that has functions: "h" */
   Name *member;              /* by buffer: its member in the struct it is part of */
-  Name *path[N_STRUCTS];     /* by region: its struct within weights, gradients, saved: "h[0]"; NULL: none */
+  Name *path[N_STRUCTS];     /* by region: its struct within weights, gradients ..: "h[0]"; NULL: none */
   Name *type[N_STRUCTS];     /* by region that has functions: "struct h_weights" */
   Name gradients_type;       /* "struct weights" when they look alike */
 } Emit;
@@ -85,7 +85,12 @@ void name_members(Emit *e);
 void print_structs(Emit *e);
 bool in_workspace(const Emit *e, const Buffer *b); /* placed by offset, not as a struct's member */
 Name member_path(const Emit *e, int buffer);       /* "h[0].ln_1_weight" within its section's struct */
-int struct_of(BufferKind kind);                    /* IN_WEIGHTS .. IN_SAVED; -1 */
+int struct_of(BufferKind kind);                    /* IN_WEIGHTS .. IN_DEFERRED; -1 */
+/* Of kinds of which every chunk has its own: the arena's member, its struct, its constant for the number of
+ * slots: "saved", "struct saved", "SAVED_SLOTS"; among several chunks "saved_1" ... */
+Name chunk_member(const Emit *e, BufferKind kind, int chunk);
+Name chunk_struct(const Emit *e, BufferKind kind, int chunk);
+Name chunk_slots(const Emit *e, BufferKind kind, int chunk);
 int64_t workspace_offset(const Emit *e, int buffer);
 char *array_text(const Emit *e, const Buffer *b);  /* "MICROBATCH * 128 * 256" */
 

@@ -5,22 +5,6 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* ---- kernels in their three lists ------------------------------------------------------------ */
-
-static const Kernels *list_of(const Emit *e, bool backward) {
-  return backward ? &e->k->backward : &e->k->forward;
-}
-
-static int region_first(const Emit *e, int region, bool backward) {
-  const Region *r = &e->k->regions.at[region];
-  return backward ? r->first_backward : r->first_forward;
-}
-
-static int region_end(const Emit *e, int region, bool backward) {
-  const Region *r = &e->k->regions.at[region];
-  return backward ? r->end_backward : r->end_forward;
-}
-
 static bool own(const Emit *e, int buffer, int region) {
   const Buffer *b = &e->k->buffers.at[buffer];
   return b->region == region && (b->kind == BUFFER_TEMPORARY || struct_of(b->kind) >= 0);
@@ -42,20 +26,21 @@ static bool same_role(const Emit *e, int x, int a, int y, int b) {
   return p->name == q->name;
 }
 
-static bool same_direction(const Emit *e, int a, int b, bool backward, int *stands_for) {
-  int n = region_end(e, a, backward) - region_first(e, a, backward);
-  if (n != region_end(e, b, backward) - region_first(e, b, backward))
+static bool same_kernels(const Emit *e, int a, int b, PassKind pass, int *stands_for) {
+  const Region *x = &e->k->regions.at[a], *y = &e->k->regions.at[b];
+  int n = x->end[pass] - x->first[pass];
+  if (n != y->end[pass] - y->first[pass])
     return false;
   for (int i = 0; i < n; i++) {
-    const Kernel *k = &list_of(e, backward)->at[region_first(e, a, backward) + i];
-    const Kernel *l = &list_of(e, backward)->at[region_first(e, b, backward) + i];
+    const Kernel *k = &pass_kernels(e->k, pass)->at[x->first[pass] + i];
+    const Kernel *l = &pass_kernels(e->k, pass)->at[y->first[pass] + i];
     if (k->signature != l->signature)
       return false;
-    KernelCall x = kernel_call(e->k, k), y = kernel_call(e->k, l);
-    if (x.buffers.n != y.buffers.n)
+    KernelCall p = kernel_call(e->k, k), q = kernel_call(e->k, l);
+    if (p.buffers.n != q.buffers.n)
       return false;
-    for (int j = 0; j < x.buffers.n; j++) {
-      int from = x.buffers.at[j], to = y.buffers.at[j];
+    for (int j = 0; j < p.buffers.n; j++) {
+      int from = p.buffers.at[j], to = q.buffers.at[j];
       if ((stands_for[from] >= 0 && stands_for[from] != to) || !same_role(e, from, a, to, b))
         return false;
       stands_for[from] = to;
@@ -69,9 +54,15 @@ static int *correspondence(const Emit *e, int a, int b) {
   int *stands_for = alloc((size_t)(e->k->buffers.n + 1) * sizeof *stands_for);
   for (int i = 0; i < e->k->buffers.n; i++)
     stands_for[i] = -1;
-  if (!same_direction(e, a, b, false, stands_for) || !same_direction(e, a, b, true, stands_for))
-    return NULL;
+  for (PassKind pass = 0; pass < PASS_KINDS; pass++)
+    if (!same_kernels(e, a, b, pass, stands_for))
+      return NULL;
   return stands_for;
+}
+
+static Name region_function_name(const Emit *e, int region, PassKind pass) {
+  static const char *const names[PASS_KINDS] = {"forward", "backward", "weights"};
+  return internf("%s_%s", e->prefix[region], names[pass]);
 }
 
 void find_families(Emit *e) {
@@ -96,8 +87,8 @@ void find_families(Emit *e) {
     for (int j = 0; j < i; j++)
       taken = taken || e->prefix[j] == name;
     e->prefix[i] = taken ? c_identifier(r->path) : name;
-    push(&e->taken, internf("%s_forward", e->prefix[i]));
-    push(&e->taken, internf("%s_backward", e->prefix[i]));
+    for (PassKind pass = 0; pass < PASS_KINDS; pass++)
+      push(&e->taken, region_function_name(e, i, pass));
   }
 }
 
@@ -105,7 +96,8 @@ void find_families(Emit *e) {
 
 typedef struct Body {
   Emit *e;
-  bool backward;
+  PassKind pass;
+  int chunk;
   int region;     /* the region whose function it is; -1: the whole pass */
   Names taken;
   Name *text;     /* by buffer; NULL: not named yet */
@@ -116,18 +108,20 @@ typedef struct Body {
   bool uses[BUFFER_LOSS + 1], first, scratch, work;
 } Body;
 
+/* The parameters of passes and of regions' functions. */
+static const char *const base_of[] = {
+  [BUFFER_WEIGHT] = "w", [BUFFER_ACCUMULATOR] = "g", [BUFFER_INPUT] = "in", [BUFFER_RECEIVED] = "received",
+  [BUFFER_SENT] = "sent", [BUFFER_GRADIENT_RECEIVED] = "gradients_received",
+  [BUFFER_GRADIENT_SENT] = "gradients_sent", [BUFFER_SAVED] = "s", [BUFFER_DEFERRED] = "deferred",
+};
+
 static Name stage_text(Body *b, int buffer) {
-  static const char *const base[] = {
-    [BUFFER_WEIGHT] = "w", [BUFFER_ACCUMULATOR] = "g", [BUFFER_INPUT] = "in", [BUFFER_RECEIVED] = "received",
-    [BUFFER_SENT] = "sent", [BUFFER_GRADIENT_RECEIVED] = "gradients_received",
-    [BUFFER_GRADIENT_SENT] = "gradients_sent", [BUFFER_SAVED] = "s",
-  };
   const Buffer *x = &b->e->k->buffers.at[buffer];
   if (x->kind == BUFFER_TABLE)
     return internf("arena->tables.%s", b->e->member[buffer]);
   if (x->kind == BUFFER_LOSS)
     return internf("arena->losses.%s", b->e->member[buffer]);
-  return internf("%s->%s", base[x->kind], member_path(b->e, buffer));
+  return internf("%s->%s", base_of[x->kind], member_path(b->e, buffer));
 }
 
 static Name name_buffer(Body *b, int buffer) {
@@ -140,11 +134,7 @@ static Name name_buffer(Body *b, int buffer) {
     return unique_name(&b->taken, x->name);
   }
   if (mine)
-    return internf("%s->%s",
-                   x->kind == BUFFER_WEIGHT  ? "w"
-                   : x->kind == BUFFER_SAVED ? "s"
-                                             : "g",
-                   b->e->member[buffer]);
+    return internf("%s->%s", base_of[x->kind], b->e->member[buffer]);
   if (b->region >= 0) {
     push(&b->outside, buffer);
     bool gradient = x->kind == BUFFER_ACCUMULATOR || x->kind == BUFFER_GRADIENT_RECEIVED ||
@@ -160,7 +150,7 @@ static Name name_buffer(Body *b, int buffer) {
 }
 
 static void see_kernel(Body *b, int at) {
-  const Kernel *k = &list_of(b->e, b->backward)->at[at];
+  const Kernel *k = &pass_kernels(b->e->k, b->pass)->at[at];
   KernelCall c = kernel_call(b->e->k, k);
   b->first = b->first || c.first;
   b->scratch = b->scratch || c.scratch;
@@ -168,15 +158,15 @@ static void see_kernel(Body *b, int at) {
     if (!b->text[c.buffers.at[i]])
       b->text[c.buffers.at[i]] = name_buffer(b, c.buffers.at[i]);
   for (int i = 0; b->region >= 0 && i < c.keys.n; i++) {
-    push(&b->key_kernel, at - region_first(b->e, b->region, b->backward));
+    push(&b->key_kernel, at - b->e->k->regions.at[b->region].first[b->pass]);
     push(&b->key_term, c.keys.at[i]);
     unique_name(&b->taken, "key");
     push(&b->keys, b->taken.at[b->taken.n - 1]);
   }
 }
 
-static Body body_new(Emit *e, bool backward, int region) {
-  Body b = {.e = e, .backward = backward, .region = region};
+static Body body_new(Emit *e, Pass pass, int region) {
+  Body b = {.e = e, .pass = pass.kind, .chunk = pass.chunk, .region = region};
   b.text = alloc((size_t)(e->k->buffers.n + 1) * sizeof(Name));
   for (int i = 0; i < e->functions.n; i++)
     push(&b.taken, e->functions.at[i].name);
@@ -186,9 +176,10 @@ static Body body_new(Emit *e, bool backward, int region) {
 }
 
 /* A region's function, its kernels seen. */
-static Body region_body(Emit *e, int region, bool backward) {
-  Body b = body_new(e, backward, region);
-  for (int i = region_first(e, region, backward); i < region_end(e, region, backward); i++)
+static Body region_body(Emit *e, int region, PassKind pass) {
+  const Region *r = &e->k->regions.at[region];
+  Body b = body_new(e, (Pass){pass, r->chunk}, region);
+  for (int i = r->first[pass]; i < r->end[pass]; i++)
     see_kernel(&b, i);
   return b;
 }
@@ -196,23 +187,24 @@ static Body region_body(Emit *e, int region, bool backward) {
 /* ---- calling regions ------------------------------------------------------------------------- */
 
 /* The region that starts at a kernel and has a function, or -1. */
-static int region_at(const Emit *e, int kernel, bool backward) {
-  for (int r = 0; r < e->k->regions.n; r++)
-    if (e->family[r] >= 0 && region_first(e, r, backward) == kernel && region_end(e, r, backward) > kernel)
-      return r;
+static int region_at(const Emit *e, int kernel, PassKind pass) {
+  for (int i = 0; i < e->k->regions.n; i++) {
+    const Region *r = &e->k->regions.at[i];
+    if (e->family[i] >= 0 && r->first[pass] == kernel && r->end[pass] > kernel)
+      return i;
+  }
   return -1;
 }
 
 static void see_region(Body *b, int region) {
   Emit *e = b->e;
   int family = e->family[region];
-  Body inner = region_body(e, family, b->backward);
+  Body inner = region_body(e, family, b->pass);
   int *stands_for = correspondence(e, family, region);
   ensure(stands_for);
   b->first = b->first || inner.first;
-  b->uses[BUFFER_WEIGHT] |= inner.uses[BUFFER_WEIGHT];
-  b->uses[BUFFER_ACCUMULATOR] |= inner.uses[BUFFER_ACCUMULATOR];
-  b->uses[BUFFER_SAVED] |= inner.uses[BUFFER_SAVED];
+  for (BufferKind kind = 0; kind <= BUFFER_LOSS; kind++)
+    b->uses[kind] |= struct_of(kind) >= 0 && inner.uses[kind];
   for (int i = 0; i < inner.outside.n; i++) {
     int buffer = stands_for[inner.outside.at[i]];
     if (!b->text[buffer])
@@ -221,14 +213,14 @@ static void see_region(Body *b, int region) {
 }
 
 /* All kernels of a pass. */
-static Body pass_body(Emit *e, bool backward) {
-  Body b = body_new(e, backward, -1);
-  const Kernels *kernels = list_of(e, backward);
-  for (int i = 0; i < kernels->n;) {
-    int region = region_at(e, i, backward);
+static Body pass_body(Emit *e, Pass pass) {
+  Body b = body_new(e, pass, -1);
+  const Chunk *chunk = &e->k->chunks.at[pass.chunk];
+  for (int i = chunk->first[pass.kind]; i < chunk->end[pass.kind];) {
+    int region = region_at(e, i, pass.kind);
     if (region >= 0) {
       see_region(&b, region);
-      i = region_end(e, region, backward);
+      i = e->k->regions.at[region].end[pass.kind];
     } else {
       see_kernel(&b, i++);
     }
@@ -253,33 +245,40 @@ static char *workspace_text(int64_t offset, bool operand) {
   return format(operand ? "(arena->workspace + %" PRId64 ")" : "arena->workspace + %" PRId64, offset);
 }
 
+/* What a region's function is called with, in this order. */
+static const BufferKind region_structs[] = {BUFFER_WEIGHT, BUFFER_ACCUMULATOR, BUFFER_SAVED, BUFFER_DEFERRED};
+
+/* The region's struct within the pass's struct of that kind. */
+static Name struct_text(const Body *b, int region, BufferKind kind) {
+  const Emit *e = b->e;
+  int which = struct_of(kind);
+  if (kind == BUFFER_SAVED && layout_saved_packed(e->p, b->chunk))
+    return internf("(%s *)%s", e->type[which][region], workspace_text(saved_start(e, region), true));
+  return internf("&%s->%s", base_of[kind], e->path[which][region]);
+}
+
 static void call_region(Text *out, Body *b, int region) {
   Emit *e = b->e;
   int family = e->family[region];
-  Body inner = region_body(e, family, b->backward);
+  Body inner = region_body(e, family, b->pass);
   int *stands_for = correspondence(e, family, region);
   Names list = {0};
   if (inner.first)
     push(&list, intern("first"));
-  if (inner.uses[BUFFER_WEIGHT])
-    push(&list, internf("&w->%s", e->path[IN_WEIGHTS][region]));
-  if (inner.uses[BUFFER_ACCUMULATOR])
-    push(&list, internf("&g->%s", e->path[IN_GRADIENTS][region]));
-  if (inner.uses[BUFFER_SAVED])
-    push(&list, e->p->slots[0].saved > 1 ? internf("&s->%s", e->path[IN_SAVED][region])
-                                      : internf("(%s *)%s", e->type[IN_SAVED][region],
-                                                workspace_text(saved_start(e, region), true)));
+  for (size_t i = 0; i < sizeof region_structs / sizeof *region_structs; i++)
+    if (inner.uses[region_structs[i]])
+      push(&list, struct_text(b, region, region_structs[i]));
   for (int i = 0; i < inner.outside.n; i++)
     push(&list, b->text[stands_for[inner.outside.at[i]]]);
   for (int i = 0; i < inner.keys.n; i++) {
-    const Kernel *k =
-        &list_of(e, b->backward)->at[region_first(e, region, b->backward) + inner.key_kernel.at[i]];
+    int first = e->k->regions.at[region].first[b->pass];
+    const Kernel *k = &pass_kernels(e->k, b->pass)->at[first + inner.key_kernel.at[i]];
     push(&list, internf("0x%016" PRIx64 "u", node_key(k->terms.at[inner.key_term.at[i]].node)));
   }
   if (inner.work)
-    push(&list, intern(workspace_text((b->backward ? e->l->frame_backward : e->l->frame)[region] -
+    push(&list, intern(workspace_text((b->pass == PASS_BACKWARD ? e->l->frame_backward : e->l->frame)[region] -
                                           e->l->section[SECTION_WORKSPACE].offset, false)));
-  const char *function = internf("%s_%s", e->prefix[family], b->backward ? "backward" : "forward");
+  const char *function = region_function_name(e, family, b->pass);
   text_add(out, "\n  /* %s */\n", comment_text(e->k->regions.at[region].path));
   text_list(out, (int)strlen(function) + 3, format("  %s(", function), &list, ");\n");
   text_add(out, "  pd_progress();\n");
@@ -302,7 +301,7 @@ static Name body_text(void *context, int buffer) {
 
 static void call_kernel(Text *out, Body *b, int at) {
   Emit *e = b->e;
-  const Kernel *k = &list_of(e, b->backward)->at[at];
+  const Kernel *k = &pass_kernels(e->k, b->pass)->at[at];
   Name function = kernel_function(e, k);
   if (k->kind == KERNEL_CALL) {
     print_call(out, 2, e->k, k, function, body_text, b);
@@ -318,7 +317,7 @@ static void call_kernel(Text *out, Body *b, int at) {
     Name key = internf("0x%016" PRIx64 "u", node_key(k->terms.at[c.keys.at[i]].node));
     for (int j = 0; b->region >= 0 && j < b->keys.n; j++)
       if (b->key_term.at[j] == c.keys.at[i] &&
-          b->key_kernel.at[j] == at - region_first(e, b->region, b->backward))
+          b->key_kernel.at[j] == at - e->k->regions.at[b->region].first[b->pass])
         key = b->keys.at[j];
     push(&list, key);
   }
@@ -329,8 +328,9 @@ static void call_kernel(Text *out, Body *b, int at) {
 
 /* Whether the function writes through a buffer, so that it cannot be const. */
 static bool writes(const Body *b, int buffer) {
-  for (int i = region_first(b->e, b->region, b->backward); i < region_end(b->e, b->region, b->backward); i++)
-    if (kernel_writes(&list_of(b->e, b->backward)->at[i], buffer))
+  const Region *r = &b->e->k->regions.at[b->region];
+  for (int i = r->first[b->pass]; i < r->end[b->pass]; i++)
+    if (kernel_writes(&pass_kernels(b->e->k, b->pass)->at[i], buffer))
       return true;
   return false;
 }
@@ -354,41 +354,53 @@ static void declare_locals(Text *out, Body *b) {
 
 enum { CALLS_BETWEEN_PROGRESS = 4 };
 
-static void region_function(Emit *e, int region, bool backward) {
-  if (region_end(e, region, backward) == region_first(e, region, backward))
-    return;
-  Body b = region_body(e, region, backward);
-  const Region *r = &e->k->regions.at[region];
+/* What its kernels write of a region's struct is not const. */
+static bool struct_written(PassKind pass, BufferKind kind) {
+  return kind == BUFFER_ACCUMULATOR || (kind == BUFFER_SAVED && pass == PASS_FORWARD) ||
+         (kind == BUFFER_DEFERRED && pass == PASS_BACKWARD);
+}
+
+static Names region_parameters(const Body *b) {
+  const Emit *e = b->e;
   Names list = {0};
-  if (b.first)
+  if (b->first)
     push(&list, intern("bool first"));
-  if (b.uses[BUFFER_WEIGHT])
-    push(&list, internf("const %s *w", e->type[IN_WEIGHTS][region]));
-  if (b.uses[BUFFER_ACCUMULATOR])
-    push(&list, internf("%s *g", e->type[IN_GRADIENTS][region]));
-  if (b.uses[BUFFER_SAVED])
-    push(&list, internf("%s%s *s", backward ? "const " : "", e->type[IN_SAVED][region]));
-  for (int i = 0; i < b.outside.n; i++) {
-    const Buffer *x = &e->k->buffers.at[b.outside.at[i]];
-    push(&list, internf("%s%s *%s", writes(&b, b.outside.at[i]) ? "" : "const ",
-                        x->type == TYPE_TOKEN ? "int32_t" : "float", b.text[b.outside.at[i]]));
+  for (size_t i = 0; i < sizeof region_structs / sizeof *region_structs; i++) {
+    BufferKind kind = region_structs[i];
+    if (b->uses[kind])
+      push(&list, internf("%s%s *%s", struct_written(b->pass, kind) ? "" : "const ",
+                          e->type[struct_of(kind)][b->region], base_of[kind]));
   }
-  for (int i = 0; i < b.keys.n; i++)
-    push(&list, internf("uint64_t %s", b.keys.at[i]));
-  if (b.work)
+  for (int i = 0; i < b->outside.n; i++) {
+    const Buffer *x = &e->k->buffers.at[b->outside.at[i]];
+    push(&list, internf("%s%s *%s", writes(b, b->outside.at[i]) ? "" : "const ",
+                        x->type == TYPE_TOKEN ? "int32_t" : "float", b->text[b->outside.at[i]]));
+  }
+  for (int i = 0; i < b->keys.n; i++)
+    push(&list, internf("uint64_t %s", b->keys.at[i]));
+  if (b->work)
     push(&list, intern("char *work"));
+  return list;
+}
+
+static void region_function(Emit *e, int region, PassKind pass) {
+  static const char *const titles[PASS_KINDS] = {"Forward pass", "Backward pass", "Gradients of the weights"};
+  const Region *r = &e->k->regions.at[region];
+  const Kernels *kernels = pass_kernels(e->k, pass);
+  if (r->end[pass] == r->first[pass])
+    return;
+  Body b = region_body(e, region, pass);
+  Names list = region_parameters(&b);
   const char *what = e->k->n_stages > 1 ? "the blocks of this stage" : "the blocks";
-  text_comment(&e->out, 0,
-               format("%s pass of %s that look like %s, one call each.", backward ? "Backward" : "Forward",
-                      what, r->path));
-  const char *function = internf("%s_%s", e->prefix[region], backward ? "backward" : "forward");
+  text_comment(&e->out, 0, format("%s of %s that look like %s, one call each.", titles[pass], what, r->path));
+  const char *function = region_function_name(e, region, pass);
   text_list(&e->out, (int)strlen(function) + 13, format("static void %s(", function), &list, ") {\n");
   declare_locals(&e->out, &b);
   int calls = 0;
-  for (int i = region_first(e, region, backward); i < region_end(e, region, backward); i++) {
+  for (int i = r->first[pass]; i < r->end[pass]; i++) {
     call_kernel(&e->out, &b, i);
-    calls += list_of(e, backward)->at[i].kind == KERNEL_CALL;
-    if (calls == CALLS_BETWEEN_PROGRESS && i + 1 < region_end(e, region, backward)) {
+    calls += kernels->at[i].kind == KERNEL_CALL;
+    if (calls == CALLS_BETWEEN_PROGRESS && i + 1 < r->end[pass]) {
       text_add(&e->out, "  pd_progress();\n");
       calls = 0;
     }
@@ -397,94 +409,109 @@ static void region_function(Emit *e, int region, bool backward) {
 }
 
 void print_region_functions(Emit *e) {
-  for (int backward = 0; backward < 2; backward++)
+  for (PassKind pass = 0; pass < PASS_KINDS; pass++)
     for (int r = 0; r < e->k->regions.n; r++)
       if (e->family[r] == r)
-        region_function(e, r, backward);
+        region_function(e, r, pass);
 }
 
 /* ---- passes ---------------------------------------------------------------------------------- */
 
-static bool is_backward(Pass pass) { return pass.kind != PASS_FORWARD; }
-
 Name pass_name(const Emit *e, Pass pass) {
-  static const char *const names[] = {"forward_pass", "backward_pass", "weights_pass"};
+  static const char *const names[PASS_KINDS] = {"forward_pass", "backward_pass", "weights_pass"};
   return e->p->chunks > 1 ? internf("%s_%d", names[pass.kind], pass.chunk) : intern(names[pass.kind]);
 }
 
+static bool is_parameter(const Emit *e, const Body *b, BufferKind kind) {
+  return b->uses[kind] && !(kind == BUFFER_SAVED && layout_saved_packed(e->p, b->chunk));
+}
+
 bool pass_uses(const Emit *e, Pass pass, BufferKind kind) {
-  Body b = pass_body((Emit *)e, is_backward(pass));
-  return b.uses[kind] && !(kind == BUFFER_SAVED && e->p->slots[0].saved == 1);
+  Body b = pass_body((Emit *)e, pass);
+  return is_parameter(e, &b, kind);
 }
 
 bool pass_samples(const Emit *e, Pass pass) {
-  const Kernels *kernels = list_of(e, is_backward(pass));
-  for (int i = 0; i < kernels->n; i++)
-    if (kernel_call(e->k, &kernels->at[i]).samples)
+  const Chunk *chunk = &e->k->chunks.at[pass.chunk];
+  for (int i = chunk->first[pass.kind]; i < chunk->end[pass.kind]; i++)
+    if (kernel_call(e->k, &pass_kernels(e->k, pass.kind)->at[i]).samples)
       return true;
   return false;
 }
 
+/* The struct of a kind that a pass is called with, "struct saved_1" among several chunks; const where the pass
+ * only reads it. */
+static Name pass_type(const Emit *e, Pass pass, BufferKind kind) {
+  if (kind == BUFFER_WEIGHT)
+    return intern("const struct weights");
+  if (kind == BUFFER_ACCUMULATOR)
+    return e->gradients_type;
+  bool written = kind == BUFFER_SAVED || kind == BUFFER_SENT ? pass.kind == PASS_FORWARD
+                 : kind == BUFFER_DEFERRED || kind == BUFFER_GRADIENT_SENT ? pass.kind == PASS_BACKWARD
+                                                                           : false;
+  return internf("%s%s", written ? "" : "const ", chunk_struct(e, kind, pass.chunk));
+}
+
 Names pass_parameters(const Emit *e, Pass pass, bool declare) {
-  Names list = {0};
-  bool backward = is_backward(pass);
-  Body b = pass_body((Emit *)e, backward);
-  const struct { BufferKind kind; const char *type, *name; } slots[] = {
-    {BUFFER_WEIGHT, "const struct weights", "w"},
-    {BUFFER_INPUT, "const struct inputs", "in"},
-    {BUFFER_RECEIVED, "const struct received", "received"},
-    {BUFFER_SAVED, backward ? "const struct saved" : "struct saved", "s"},
-    {BUFFER_SENT, backward ? "const struct sent" : "struct sent", "sent"},
-    {BUFFER_GRADIENT_RECEIVED, "const struct gradients_received", "gradients_received"},
-    {BUFFER_GRADIENT_SENT, "struct gradients_sent", "gradients_sent"},
-    {BUFFER_ACCUMULATOR, e->gradients_type, "g"},
+  static const BufferKind kinds[] = {
+    BUFFER_WEIGHT, BUFFER_INPUT, BUFFER_RECEIVED, BUFFER_SAVED, BUFFER_SENT, BUFFER_GRADIENT_RECEIVED,
+    BUFFER_GRADIENT_SENT, BUFFER_DEFERRED, BUFFER_ACCUMULATOR,
   };
+  Names list = {0};
+  Body b = pass_body((Emit *)e, pass);
   if (b.first)
     push(&list, intern(declare ? "bool first" : "first"));
-  for (size_t i = 0; i < sizeof slots / sizeof *slots; i++)
-    if (pass_uses(e, pass, slots[i].kind))
-      push(&list, declare ? internf("%s *%s", slots[i].type, slots[i].name) : intern(slots[i].name));
+  for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+    if (is_parameter(e, &b, kinds[i]))
+      push(&list, declare ? internf("%s *%s", pass_type(e, pass, kinds[i]), base_of[kinds[i]])
+                          : intern(base_of[kinds[i]]));
   if (declare && list.n == 0)
     push(&list, intern("void"));
   return list;
 }
 
-void print_pass(Emit *e, Pass pass) {
-  bool backward = is_backward(pass);
-  Body b = pass_body(e, backward);
-  const Kernels *kernels = list_of(e, backward);
-  Names list = pass_parameters(e, pass, true);
-  const char *function = pass_name(e, pass);
-  text_list(&e->out, (int)strlen(function) + 13, format("static void %s(", function), &list, ") {\n");
+/* The calls of a pass, one line or more each. */
+static char *pass_calls(Emit *e, Body *b) {
+  const Chunk *chunk = &e->k->chunks.at[b->chunk];
   Text calls = {0};
   int heavy = 0;
-  for (int i = 0; i < kernels->n;) {
-    int region = region_at(e, i, backward);
+  for (int i = chunk->first[b->pass]; i < chunk->end[b->pass];) {
+    int region = region_at(e, i, b->pass);
     if (region >= 0) {
-      call_region(&calls, &b, region);
-      i = region_end(e, region, backward);
+      call_region(&calls, b, region);
+      i = e->k->regions.at[region].end[b->pass];
       heavy = 0;
-      if (i < kernels->n && region_at(e, i, backward) < 0)
+      if (i < chunk->end[b->pass] && region_at(e, i, b->pass) < 0)
         text_add(&calls, "\n");
       continue;
     }
-    heavy += kernels->at[i].kind == KERNEL_CALL;
-    call_kernel(&calls, &b, i++);
+    heavy += pass_kernels(e->k, b->pass)->at[i].kind == KERNEL_CALL;
+    call_kernel(&calls, b, i++);
     if (heavy == CALLS_BETWEEN_PROGRESS) {
       text_add(&calls, "  pd_progress();\n");
       heavy = 0;
     }
   }
+  return calls.n ? calls.at : format("");
+}
+
+void print_pass(Emit *e, Pass pass) {
+  Body b = pass_body(e, pass);
+  Names list = pass_parameters(e, pass, true);
+  const char *function = pass_name(e, pass);
+  text_list(&e->out, (int)strlen(function) + 13, format("static void %s(", function), &list, ") {\n");
+  const char *text = pass_calls(e, &b);
   declare_locals(&e->out, &b);
-  const char *text = calls.n ? calls.at : "";
   bool blank = text[0] == '\n' && e->out.at[e->out.n - 1] == '\n' && e->out.at[e->out.n - 2] == '\n';
   text_add(&e->out, "%s}\n\n", blank ? text + 1 : text);
 }
 
 /* ---- setup, loops and objects ---------------------------------------------------------------- */
 
+enum { N_LISTS = 1 + PASS_KINDS };
+
 static const Kernels *all_lists(const Emit *e, int i) {
-  return i == 0 ? &e->k->setup : list_of(e, i == 2);
+  return i == 0 ? &e->k->setup : pass_kernels(e->k, (PassKind)(i - 1));
 }
 
 void print_loops_and_objects(Emit *e) {
@@ -492,7 +519,7 @@ void print_loops_and_objects(Emit *e) {
   text_add(&e->out,
            "/* ---- matrix products and attention ---- */\n\n"
            "/* Products with two forms: [1] overwrites, for a batch's first microbatch, [0] adds. */\n");
-  for (int i = 0; i < 3; i++)
+  for (int i = 0; i < N_LISTS; i++)
     for (int j = 0; j < all_lists(e, i)->n; j++) {
       const Kernel *k = &all_lists(e, i)->at[j];
       bool known = false;
@@ -518,7 +545,7 @@ void print_loops_and_objects(Emit *e) {
 void print_setup(Emit *e) {
   Text body = {0};
   Names done = {0};
-  for (int i = 0; i < 3; i++)
+  for (int i = 0; i < N_LISTS; i++)
     for (int j = 0; j < all_lists(e, i)->n; j++) {
       const Kernel *k = &all_lists(e, i)->at[j];
       bool known = false;
@@ -531,7 +558,7 @@ void print_setup(Emit *e) {
     }
   for (int j = 0; j < e->k->setup.n; j++) {
     const Kernel *k = &e->k->setup.at[j];
-    Body b = body_new(e, false, -1);
+    Body b = body_new(e, (Pass){PASS_FORWARD, k->chunk}, -1);
     KernelCall c = kernel_call(e->k, k);
     Names list = {0};
     ensure(k->kind == KERNEL_LOOP && !c.first && !c.keys.n);

@@ -61,7 +61,7 @@ static void add_uses(const Emit *e, int param, Names *list) {
     int stage = stage_of_node(e, p->uses.at[use]), buffer = find_buffer(e, BUFFER_ACCUMULATOR, param, use);
     push(&uses, buffer >= 0
                     ? internf("{%d, offsetof(%s, %s)}", stage, e->gradients_type, member_path(e, buffer))
-                    : internf("{%d, offsetof(struct arena, exchanged.%s_use_%d)}", stage,
+                    : internf("{%d, offsetof(struct arena, exchanged[0].%s_use_%d)}", stage,
                               c_identifier(p->name), use + 1));
   }
   push(list, internf("%d", uses.n));

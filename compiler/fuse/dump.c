@@ -2,7 +2,7 @@
 #include "fuse/kernel.h"
 
 static const char *const kind_names[] = {"weight", "accumulator", "input", "received", "sent", "gradient_received",
-                                         "gradient_sent", "saved", "temporary", "table", "loss"};
+                                         "gradient_sent", "saved", "deferred", "temporary", "table", "loss"};
 
 static void dump_place(const StageKernels *k, const Place *p, FILE *out) {
   fprintf(out, "%s#%d", k->buffers.at[p->buffer].name, p->buffer);
@@ -63,24 +63,40 @@ static void dump_kernels(const StageKernels *k, const char *title, const Kernels
   }
 }
 
+static void dump_ranges(const int *first, const int *end, FILE *out) {
+  static const char *const names[PASS_KINDS] = {"forward", "backward", "weights"};
+  for (PassKind pass = 0; pass < PASS_KINDS; pass++)
+    if (first[pass] < end[pass])
+      fprintf(out, " %s %d..%d", names[pass], first[pass], end[pass]);
+  fprintf(out, "\n");
+}
+
 void kernels_dump(const StageKernels *k, FILE *out) {
-  fprintf(out, "stage %d of %d: pieces %d to %d, microbatch %lld%s\n", k->stage, k->n_stages, k->first_piece,
-          k->end_piece - 1, (long long)k->microbatch, k->recompute ? ", recomputed" : "");
+  fprintf(out, "stage %d of %d: microbatch %lld%s%s\n", k->stage, k->n_stages, (long long)k->microbatch,
+          k->recompute ? ", recomputed" : "", k->split ? ", backward in two" : "");
+  for (int i = 0; i < k->chunks.n; i++) {
+    const Chunk *c = &k->chunks.at[i];
+    fprintf(out, "chunk %d pieces %d to %d", i, c->first_piece, c->end_piece - 1);
+    dump_ranges(c->first, c->end, out);
+  }
   for (int i = 0; i < k->regions.n; i++) {
     const Region *r = &k->regions.at[i];
-    fprintf(out, "region %d '%s' forward %d..%d backward %d..%d like %d\n", i, r->path, r->first_forward, r->end_forward,
-            r->first_backward, r->end_backward, r->like);
+    fprintf(out, "region %d '%s' of chunk %d like %d", i, r->path, r->chunk, r->like);
+    dump_ranges(r->first, r->end, out);
   }
   for (int i = 0; i < k->buffers.n; i++) {
     const Buffer *b = &k->buffers.at[i];
     fprintf(out, "buffer %d %s %s [", i, kind_names[b->kind], b->name);
     for (int j = 0; j < b->rank; j++)
       fprintf(out, "%s%lld", j ? ", " : "", (long long)b->dim[j]);
-    fprintf(out, "] region %d kernels %d..%d ; %s\n", b->region, b->first, b->last, b->comment);
+    fprintf(out, "] chunk %d region %d kernels %d..%d%s ; %s\n", b->chunk, b->region, b->first, b->last,
+            b->late ? " late" : "", b->comment);
   }
   dump_kernels(k, "setup", &k->setup, out);
   dump_kernels(k, "forward", &k->forward, out);
   dump_kernels(k, "backward", &k->backward, out);
+  if (k->weights.n)
+    dump_kernels(k, "weights", &k->weights, out);
 }
 
 /* ---- invariants --------------------------------------------------------------------------------------- */
@@ -146,6 +162,37 @@ static void verify_order(const StageKernels *k, const Kernels *kernels, bool *wr
   }
 }
 
+static bool touches(const Kernel *kernel, int buffer) {
+  bool any = false;
+  for (int i = 0; i < kernel->in.n; i++)
+    any |= kernel->in.at[i].buffer == buffer;
+  for (int i = 0; i < kernel->out.n; i++)
+    any |= kernel->out.at[i].buffer == buffer;
+  for (int i = 0; i < kernel->terms.n; i++)
+    any |= kernel->terms.at[i].kind == TERM_LOAD && kernel->terms.at[i].place.buffer == buffer;
+  for (int i = 0; i < kernel->stores.n; i++)
+    any |= kernel->stores.at[i].place.buffer == buffer;
+  return any;
+}
+
+/* The weights pass makes what nobody else touches, from what lasts until then. */
+static void verify_weights(const StageKernels *k) {
+  for (int i = 0; i < k->weights.n; i++) {
+    const Kernel *kernel = &k->weights.at[i];
+    ensure(kernel->kind == KERNEL_CALL && kernel->accumulate && k->split);
+    for (int j = 0; j < kernel->in.n; j++)
+      ensure(k->buffers.at[kernel->in.at[j].buffer].kind != BUFFER_TEMPORARY &&
+             k->buffers.at[kernel->in.at[j].buffer].late);
+    for (int j = 0; j < kernel->out.n; j++) {
+      ensure(k->buffers.at[kernel->out.at[j].buffer].kind == BUFFER_ACCUMULATOR);
+      for (PassKind pass = 0; pass < PASS_KINDS; pass++)
+        for (int l = 0; l < pass_kernels(k, pass)->n; l++)
+          ensure((pass == PASS_WEIGHTS && l == i) ||
+                 !touches(&pass_kernels(k, pass)->at[l], kernel->out.at[j].buffer));
+    }
+  }
+}
+
 void kernels_verify(const StageKernels *k) {
   bool *written = alloc((size_t)k->buffers.n + 1);
   for (int i = 0; i < k->buffers.n; i++) {
@@ -154,11 +201,13 @@ void kernels_verify(const StageKernels *k) {
                  kind == BUFFER_GRADIENT_RECEIVED;
   }
   verify_order(k, &k->setup, written);
-  verify_order(k, &k->forward, written);
-  verify_order(k, &k->backward, written);
+  for (PassKind pass = 0; pass < PASS_KINDS; pass++)
+    verify_order(k, pass_kernels(k, pass), written);
+  verify_weights(k);
   for (int i = 0; i < k->buffers.n; i++)
     ensure(written[i] || k->buffers.at[i].kind == BUFFER_INPUT);
   for (int r = 0; r < k->regions.n; r++)
-    for (int i = k->regions.at[r].first_forward; i < k->regions.at[r].end_forward; i++)
-      ensure(k->forward.at[i].region == r);
+    for (PassKind pass = 0; pass < PASS_KINDS; pass++)
+      for (int i = k->regions.at[r].first[pass]; i < k->regions.at[r].end[pass]; i++)
+        ensure(pass_kernels(k, pass)->at[i].region == r);
 }

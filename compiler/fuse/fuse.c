@@ -1,14 +1,15 @@
 /* fuse: a stage's part of the Graph -> Kernels. Steps, each in its file: what there is to do (items.c),
  * which items share a loop (group.c), what forward keeps for backward (keep.c), terms, passes and dims
- * of each loop (terms.c), names, regions, lifetimes (names.c). */
+ * of each loop (terms.c), what the weights pass does (defer.c), names, regions, lifetimes (names.c). */
 #include <string.h>
 
 #include "fuse/internal.h"
 
-static Fuse *fuse_new(const Graph *g, const Pieces *p, StageKernels *k) {
+static Fuse *fuse_new(const Graph *g, const Pieces *p, const Chunk *chunk, StageKernels *k) {
   Fuse *f = alloc(sizeof *f);
   size_t nodes = (size_t)g->nodes.n, values = (size_t)g->values.n;
-  *f = (Fuse){.g = g, .p = p, .k = k, .first = p->at[k->first_piece].first, .end = p->at[k->end_piece - 1].end};
+  *f = (Fuse){.g = g, .p = p, .k = k, .first_piece = chunk->first_piece, .end_piece = chunk->end_piece,
+              .first = p->at[chunk->first_piece].first, .end = p->at[chunk->end_piece - 1].end};
   f->here = alloc(nodes);
   f->table = alloc(nodes);
   f->merged = alloc(sizeof(int) * nodes);
@@ -114,12 +115,21 @@ static void find_regions(Fuse *f) {
   }
 }
 
+Ints chunk_buffers(const StageKernels *k, const Ints *buffers, int chunk) {
+  Ints list = {0};
+  for (int i = 0; i < buffers->n; i++)
+    if (k->buffers.at[buffers->at[i]].chunk == chunk)
+      push(&list, buffers->at[i]);
+  return list;
+}
+
 StageKernels *fuse(const Graph *g, const Pieces *p, int first_piece, int end_piece, int stage, int n_stages,
-                   int64_t microbatch, bool recompute, int threads) {
+                   int64_t microbatch, bool recompute, bool split, int threads) {
   StageKernels *k = alloc(sizeof *k);
-  *k = (StageKernels){.graph = g, .stage = stage, .n_stages = n_stages, .first_piece = first_piece,
-                      .end_piece = end_piece, .microbatch = microbatch, .recompute = recompute, .threads = threads};
-  Fuse *f = fuse_new(g, p, k);
+  Chunk chunk = {.first_piece = first_piece, .end_piece = end_piece};
+  *k = (StageKernels){.graph = g, .stage = stage, .n_stages = n_stages, .microbatch = microbatch,
+                      .recompute = recompute, .split = split, .threads = threads};
+  Fuse *f = fuse_new(g, p, &chunk, k);
   find_nodes(f);
   find_tables(f);
   find_regions(f);
@@ -138,6 +148,8 @@ StageKernels *fuse(const Graph *g, const Pieces *p, int first_piece, int end_pie
   for (Direction d = SETUP; d < N_DIRECTIONS; d++)
     finish_loops(f, d);
   name_everything(f);
-  k->place = f->root;
+  for (PassKind pass = 0; pass < PASS_KINDS; pass++)
+    chunk.end[pass] = pass_kernels(k, pass)->n;
+  push(&k->chunks, chunk);
   return k;
 }

@@ -40,6 +40,7 @@ typedef struct Fuse {
   const Graph *g;
   const Pieces *p;
   StageKernels *k;
+  int first_piece, end_piece;
   int first, end;          /* forward nodes of the stage */
   bool *here;              /* by node: runs on this stage */
   int *merged;             /* by node: an add that became the bias of this matmul; -1 */
@@ -96,6 +97,8 @@ void decide_kept(Fuse *f);
 /* ---- terms.c */
 void build_kernels(Fuse *f, Direction d);
 void finish_loops(Fuse *f, Direction d);
+/* ---- defer.c */
+void split_backward(StageKernels *k);
 /* ---- names.c */
 void name_everything(Fuse *f);
 

@@ -65,14 +65,14 @@ static void destine(Fuse *f, Lates *late, int value, int buffer, bool accumulate
 
 static void destine_crossing(Fuse *f, Lates *late) {
   StageKernels *k = f->k;
-  const Piece *in = &f->p->at[k->first_piece];
-  for (int i = 0; k->first_piece > 0 && i < in->crossing.n; i++) {
+  const Piece *in = &f->p->at[f->first_piece];
+  for (int i = 0; f->first_piece > 0 && i < in->crossing.n; i++) {
     int buffer = value_buffer(f, BUFFER_RECEIVED, in->crossing.at[i]);
     place_at(f, in->crossing.at[i], buffer);
     push(&k->received, buffer);
   }
-  if (k->end_piece < f->p->n) {
-    const Piece *out = &f->p->at[k->end_piece];
+  if (f->end_piece < f->p->n) {
+    const Piece *out = &f->p->at[f->end_piece];
     for (int i = 0; i < out->crossing.n; i++) {
       int buffer = value_buffer(f, BUFFER_SENT, out->crossing.at[i]);
       push(&k->sent, buffer);
@@ -84,7 +84,7 @@ static void destine_crossing(Fuse *f, Lates *late) {
       push(&k->gradients_received, buffer);
     }
   }
-  for (int i = 0; k->first_piece > 0 && i < in->returned.n; i++) {
+  for (int i = 0; f->first_piece > 0 && i < in->returned.n; i++) {
     int buffer = value_buffer(f, BUFFER_GRADIENT_SENT, in->returned.at[i]);
     push(&k->gradients_sent, buffer);
     destine(f, late, in->returned.at[i], buffer, false);

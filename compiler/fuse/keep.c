@@ -180,10 +180,10 @@ void find_inlined(Fuse *f) {
     read_whole[view_root(f, f->g->losses.at[i].value)] = true;
   for (int i = 0; i < f->g->params.n; i++)
     mark_roots(f, &f->g->params.at[i].gradients, read_whole);
-  if (f->k->first_piece > 0)
-    mark_roots(f, &f->p->at[f->k->first_piece].gradients, read_whole);
-  if (f->k->end_piece < f->p->n)
-    mark_roots(f, &f->p->at[f->k->end_piece].crossing, read_whole);
+  if (f->first_piece > 0)
+    mark_roots(f, &f->p->at[f->first_piece].gradients, read_whole);
+  if (f->end_piece < f->p->n)
+    mark_roots(f, &f->p->at[f->end_piece].crossing, read_whole);
   for (int i = 0; i < f->g->nodes.n; i++) {
     const Node *n = node_at(f, i);
     if (!f->here[i] || f->table[i] || n->op->kind != OP_POINTWISE || read_whole[n->out[0]] ||

@@ -17,6 +17,7 @@ typedef enum {
   BUFFER_GRADIENT_RECEIVED, /* gradients of what was sent */
   BUFFER_GRADIENT_SENT,     /* gradients of what was received */
   BUFFER_SAVED,             /* made by forward, read by backward: one copy a microbatch in flight */
+  BUFFER_DEFERRED,          /* made by backward, read by the weights pass: one copy a slot */
   BUFFER_TEMPORARY,         /* within forward or within backward */
   BUFFER_TABLE,             /* made once at the start: depends on no input and no parameter */
   BUFFER_LOSS               /* a loss statement's elements for one microbatch */
@@ -30,6 +31,7 @@ typedef struct Buffer {
   Name name;        /* C identifier, unique among the stage's buffers of its kind and region */
   Name comment;     /* the user's name for it with scope: "h.3.attn.qkv" */
   BufferKind kind;
+  int chunk;            /* of the rank's; of a WEIGHT the first that uses it */
   Type type;
   int rank;
   int64_t dim[MAX_DIM]; /* with the microbatch axis first where batched; contiguous */
@@ -37,11 +39,13 @@ typedef struct Buffer {
   int value;            /* graph value; a TEMPORARY that joins several has the joined one */
   int param, use;       /* WEIGHT, ACCUMULATOR */
   int loss;             /* LOSS: which statement */
-  int region;           /* SAVED, WEIGHT, ACCUMULATOR: region it belongs to; TEMPORARY: the region
-                           all its uses stand in, or -1 when it passes between regions */
+  int region;           /* WEIGHT, ACCUMULATOR: region it belongs to; SAVED, DEFERRED, TEMPORARY: the
+                           region all its uses stand in, or -1 when it passes between regions */
   bool backward;        /* TEMPORARY: of backward */
   int first, last;      /* TEMPORARY, SAVED..: first and last kernel using it, indices into forward or
-                           backward (SAVED: first in forward, last in backward) */
+                           backward (SAVED: first in forward, DEFERRED: first in backward, both: last in
+                           weights where it is read there, else in backward) */
+  bool late;            /* SAVED, DEFERRED and what crosses: read by the weights pass */
 } Buffer;
 
 typedef enum { TERM_LOAD, TERM_CONSTANT, TERM_OP, TERM_REDUCE } TermKind;
@@ -85,7 +89,7 @@ typedef struct Kernel {
   KernelKind kind;
   Name name;            /* C identifier: "ln_1_forward", "attn_c_attn_weight_gradient" */
   Name comment;         /* what it computes, for people: "h.3.ln_1: layer_norm" */
-  int region;
+  int chunk, region;
   bool backward;
   /* LOOP */
   int n_dims;
@@ -113,27 +117,42 @@ typedef struct Region {
   Name path;   /* "h.3", "wte", "" for the model's own operations */
   Name family; /* "h": path without its trailing index */
   int index;   /* 3, or -1 */
-  int first_forward, end_forward, first_backward, end_backward; /* kernels */
+  int chunk;
+  int first[PASS_KINDS], end[PASS_KINDS]; /* kernels */
   int like;    /* the first region of the stage with the same signature; itself when first */
 } Region;
 
+/* One part of the model on a rank: its ranges of pieces and of each pass's kernels. */
+typedef struct Chunk {
+  int first_piece, end_piece;
+  int first[PASS_KINDS], end[PASS_KINDS];
+} Chunk;
+
+/* What a rank runs: of one stage, or of several that are not next to each other, its chunks. Their kernels
+ * follow one another in each list, and so do regions and what crosses; buffers of all are in one array. */
 typedef struct StageKernels {
   const Graph *graph;
-  int stage, n_stages;
-  int first_piece, end_piece;
+  int stage, n_stages; /* among the stages that have ranks of their own */
+  Vec(Chunk) chunks;
   int64_t microbatch;
   bool recompute;
+  bool split;   /* backward is in two: weights is not empty, where it can be */
   int threads;  /* a rank's: what scratch is sized for */
   Vec(Buffer) buffers;
-  Kernels setup, forward, backward; /* setup: run once, fills the tables */
+  Kernels setup, forward, backward, weights; /* setup: run once, fills the tables */
   Vec(Region) regions;
-  Place *place; /* by graph value; buffer -1: not in memory on this stage */
-  Ints received, sent, gradients_received, gradients_sent; /* buffers, in order of crossing */
+  Ints received, sent, gradients_received, gradients_sent; /* buffers by chunk, in order of crossing */
   Ints params;  /* parameters held by this stage, in order of declaration */
 } StageKernels;
 
+/* split: the backward pass is in two. */
 StageKernels *fuse(const Graph *g, const Pieces *p, int first_piece, int end_piece, int stage, int n_stages,
-                   int64_t microbatch, bool recompute, int threads);
+                   int64_t microbatch, bool recompute, bool split, int threads);
+static inline const Kernels *pass_kernels(const StageKernels *k, PassKind pass) {
+  return pass == PASS_FORWARD ? &k->forward : pass == PASS_BACKWARD ? &k->backward : &k->weights;
+}
+/* The crossing buffers of one chunk. */
+Ints chunk_buffers(const StageKernels *k, const Ints *buffers, int chunk);
 void kernels_dump(const StageKernels *k, FILE *out);
 void kernels_verify(const StageKernels *k);
 

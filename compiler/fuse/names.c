@@ -60,36 +60,31 @@ static Name scope_path(const Fuse *f, int node) { return f->g->scopes.at[node_at
 
 typedef struct Touch { bool any, several; int region; } Touch;
 
-static void touch(StageKernels *k, Touch *t, int buffer, int region, bool backward, int at) {
+static void touch(StageKernels *k, Touch *t, int buffer, int region, PassKind pass, int at) {
   Buffer *b = &k->buffers.at[buffer];
   Touch *x = &t[buffer];
   x->several |= x->any && x->region != region;
   x->any = true;
   x->region = region;
-  if (b->kind == BUFFER_SAVED) {
-    if (!backward && b->first < 0)
-      b->first = at;
-    if (backward)
-      b->last = at;
-    return;
-  }
-  if (b->first < 0)
+  b->late |= pass == PASS_WEIGHTS;
+  if (b->first < 0 && !(b->kind == BUFFER_SAVED && pass != PASS_FORWARD))
     b->first = at;
-  b->last = at;
+  if (!(b->kind == BUFFER_SAVED && pass == PASS_FORWARD))
+    b->last = at;
 }
 
-static void touch_kernels(StageKernels *k, Touch *t, Kernels *kernels, bool backward) {
+static void touch_kernels(StageKernels *k, Touch *t, const Kernels *kernels, PassKind pass) {
   for (int i = 0; i < kernels->n; i++) {
-    Kernel *kernel = &kernels->at[i];
+    const Kernel *kernel = &kernels->at[i];
     for (int j = 0; j < kernel->in.n; j++)
-      touch(k, t, kernel->in.at[j].buffer, kernel->region, backward, i);
+      touch(k, t, kernel->in.at[j].buffer, kernel->region, pass, i);
     for (int j = 0; j < kernel->out.n; j++)
-      touch(k, t, kernel->out.at[j].buffer, kernel->region, backward, i);
+      touch(k, t, kernel->out.at[j].buffer, kernel->region, pass, i);
     for (int j = 0; j < kernel->terms.n; j++)
       if (kernel->terms.at[j].kind == TERM_LOAD)
-        touch(k, t, kernel->terms.at[j].place.buffer, kernel->region, backward, i);
+        touch(k, t, kernel->terms.at[j].place.buffer, kernel->region, pass, i);
     for (int j = 0; j < kernel->stores.n; j++)
-      touch(k, t, kernel->stores.at[j].place.buffer, kernel->region, backward, i);
+      touch(k, t, kernel->stores.at[j].place.buffer, kernel->region, pass, i);
   }
 }
 
@@ -103,15 +98,15 @@ static int param_region(const StageKernels *k, Name name) {
 static void find_lifetimes(Fuse *f) {
   StageKernels *k = f->k;
   Touch *t = alloc(sizeof *t * (size_t)(k->buffers.n + 1));
-  touch_kernels(k, t, &k->setup, false);
+  touch_kernels(k, t, &k->setup, PASS_FORWARD);
   for (int i = 0; i < k->buffers.n; i++)
     if (k->buffers.at[i].kind != BUFFER_TABLE)
       k->buffers.at[i].first = k->buffers.at[i].last = -1;
-  touch_kernels(k, t, &k->forward, false);
-  touch_kernels(k, t, &k->backward, true);
+  for (PassKind pass = 0; pass < PASS_KINDS; pass++)
+    touch_kernels(k, t, pass_kernels(k, pass), pass);
   for (int i = 0; i < k->buffers.n; i++) {
     Buffer *b = &k->buffers.at[i];
-    bool local = b->kind == BUFFER_SAVED || b->kind == BUFFER_TEMPORARY;
+    bool local = b->kind == BUFFER_SAVED || b->kind == BUFFER_DEFERRED || b->kind == BUFFER_TEMPORARY;
     if (local && t[i].any && !t[i].several)
       b->region = t[i].region;
     if (b->kind == BUFFER_WEIGHT || b->kind == BUFFER_ACCUMULATOR)
@@ -299,17 +294,15 @@ static void name_buffers(Fuse *f) {
 static void region_ranges(StageKernels *k) {
   for (int r = 0; r < k->regions.n; r++) {
     Region *region = &k->regions.at[r];
-    for (int d = 0; d < 2; d++) {
-      const Kernels *kernels = d ? &k->backward : &k->forward;
+    for (PassKind pass = 0; pass < PASS_KINDS; pass++) {
+      const Kernels *kernels = pass_kernels(k, pass);
       int first = 0, end;
       while (first < kernels->n && kernels->at[first].region != r)
         first++;
       for (end = first; end < kernels->n && kernels->at[end].region == r;)
         end++;
-      if (d)
-        region->first_backward = first, region->end_backward = end;
-      else
-        region->first_forward = first, region->end_forward = end;
+      region->first[pass] = first;
+      region->end[pass] = end;
     }
   }
 }
@@ -326,11 +319,9 @@ static Name sign_region(const StageKernels *k, int r) {
   Text t = {0};
   Pattern p = {.text = &t, .k = k};
   const Region *region = &k->regions.at[r];
-  for (int d = 0; d < 2; d++) {
-    const Kernels *kernels = d ? &k->backward : &k->forward;
-    int first = d ? region->first_backward : region->first_forward, end = d ? region->end_backward : region->end_forward;
-    for (int i = first; i < end; i++) {
-      const Kernel *kernel = &kernels->at[i];
+  for (PassKind pass = 0; pass < PASS_KINDS; pass++) {
+    for (int i = region->first[pass]; i < region->end[pass]; i++) {
+      const Kernel *kernel = &pass_kernels(k, pass)->at[i];
       text_add(&t, "\n%s", kernel->signature);
       for (int j = 0; j < kernel->in.n; j++)
         sign_use(&p, &kernel->in.at[j], r);
@@ -360,10 +351,12 @@ static void find_like_regions(StageKernels *k) {
 
 void name_everything(Fuse *f) {
   Names taken = {0};
-  find_lifetimes(f);
   name_kernels(f, SETUP, &f->k->setup, &taken);
   name_kernels(f, FORWARD, &f->k->forward, &taken);
   name_kernels(f, BACKWARD, &f->k->backward, &taken);
+  if (f->k->split)
+    split_backward(f->k);
+  find_lifetimes(f);
   name_buffers(f);
   region_ranges(f->k);
   find_like_regions(f->k);

@@ -78,7 +78,7 @@ static void each_stage(Case c, void (*check)(const StageKernels *, const Program
   assert_non_null(programs);
   for (int i = 0; i < c.stages; i++) {
     StageKernels *k = fuse(g, &p, stages[i].first_piece, stages[i].end_piece, i, c.stages, c.microbatch,
-                           stages[i].recompute, 1);
+                           stages[i].recompute, programs[i].split_backward, 1);
     check(k, &programs[i], allocate(k, &programs[i], &g->train));
   }
 }
@@ -97,7 +97,7 @@ static void check_layout(const StageKernels *k, const Program *p, const Layout *
   assert_int_equal(l->section[SECTION_MOMENTS].bytes, l->weights_bytes);
   if (l->section[SECTION_SAVED].copies)
     assert_int_equal(l->section[SECTION_SAVED].copies, p->in_flight);
-  Ints weights = layout_members(k, BUFFER_WEIGHT);
+  Ints weights = layout_members(k, BUFFER_WEIGHT, -1);
   for (int i = 1; i < weights.n; i++) {
     int before = k->buffers.at[weights.at[i - 1]].region, region = k->buffers.at[weights.at[i]].region;
     assert_true(region < 0 || (before >= 0 && before <= region));

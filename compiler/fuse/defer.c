@@ -1,0 +1,52 @@
+/* Splits the backward pass (Qi et al., "Zero Bubble Pipeline Parallelism", ICLR 2024): what makes the gradients
+ * of weights by library calls is left for a pass of its own, for nobody waits for it. What it reads must last
+ * until then. */
+#include "fuse/internal.h"
+
+/* By buffer: how many kernels touch it. */
+static int *count_touches(const StageKernels *k) {
+  int *touches = alloc(sizeof(int) * (size_t)(k->buffers.n + 1));
+  const Kernels *lists[] = {&k->setup, &k->forward, &k->backward};
+  for (int list = 0; list < 3; list++)
+    for (int i = 0; i < lists[list]->n; i++) {
+      const Kernel *kernel = &lists[list]->at[i];
+      for (int j = 0; j < kernel->in.n; j++)
+        touches[kernel->in.at[j].buffer]++;
+      for (int j = 0; j < kernel->out.n; j++)
+        touches[kernel->out.at[j].buffer]++;
+      for (int j = 0; j < kernel->terms.n; j++)
+        if (kernel->terms.at[j].kind == TERM_LOAD)
+          touches[kernel->terms.at[j].place.buffer]++;
+      for (int j = 0; j < kernel->stores.n; j++)
+        touches[kernel->stores.at[j].place.buffer]++;
+    }
+  return touches;
+}
+
+static bool can_wait(const StageKernels *k, const Kernel *kernel, const int *touches) {
+  bool waits = kernel->kind == KERNEL_CALL && kernel->accumulate;
+  for (int i = 0; i < kernel->out.n && waits; i++) {
+    int buffer = kernel->out.at[i].buffer;
+    waits = k->buffers.at[buffer].kind == BUFFER_ACCUMULATOR && touches[buffer] == 1;
+  }
+  return waits;
+}
+
+void split_backward(StageKernels *k) {
+  const int *touches = count_touches(k);
+  Kernels now = {0};
+  for (int i = 0; i < k->backward.n; i++) {
+    const Kernel *kernel = &k->backward.at[i];
+    if (!can_wait(k, kernel, touches)) {
+      push(&now, *kernel);
+      continue;
+    }
+    push(&k->weights, *kernel);
+    for (int j = 0; j < kernel->in.n; j++) {
+      Buffer *b = &k->buffers.at[kernel->in.at[j].buffer];
+      if (b->kind == BUFFER_TEMPORARY)
+        b->kind = BUFFER_DEFERRED;
+    }
+  }
+  k->backward = now;
+}
