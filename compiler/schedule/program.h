@@ -86,7 +86,7 @@ typedef struct Turn {
 Turn program_turn(const Program *p, int replica, int64_t turn, bool backward);
 int64_t program_turns(const Program *p); /* of one rank, a batch */
 
-/* ---- generators (schedule.c) ---------------------------------------------------------------- */
+/* ---- generators (schedule.c, generators.c) ---------------------------------------------------------------- */
 
 /* One Program a stage; NULL after diagnostics (too few microbatches for 2bw, say). `exchanges`: for
  * each stage whether its update waits for gradients or squares of lower stages (clipping, ties);
@@ -94,7 +94,9 @@ int64_t program_turns(const Program *p); /* of one rank, a batch */
 Program *schedule(const Plan *plan, const bool *exchanges, Span where);
 const char *const *schedule_names(int *n);
 bool schedule_known(const char *name);
-/* The least number of microbatches an update under which this schedule works with d stages. */
+/* M must be at least `least` and a multiple of `multiple` for the plan's schedule, stages, replicas, ahead and
+ * chunks. The second is for one replica of each stage. */
+void schedule_needs(const Plan *plan, int64_t *least, int64_t *multiple);
 int64_t schedule_least_microbatches(const char *name, int n_stages);
 
 /* ---- a stage's stream of actions (stream.c) ---------------------------------------------------- */

@@ -1,56 +1,16 @@
-/* Generators of Programs. A schedule is a row of a table: whether it drains, how far its weights lag,
- * how many microbatches a stage holds; the loops follow from those. Sources: docs/schedules.md. */
-#include "schedule/program.h"
+/* The table of schedules, and what each asks of a plan. */
+#include "schedule/generators.h"
 
 #include <string.h>
 
-typedef struct Generator {
-  const char *name;
-  bool drains;                                                 /* at every batch */
-  int64_t (*delay)(int stage, int n_stages);                   /* updates between the weights used and the newest */
-  int64_t (*in_flight)(int stage, int n_stages, int64_t period);
-  int64_t (*least)(int n_stages);                              /* microbatches an update */
-} Generator;
-
-static int64_t no_delay(int stage, int n_stages) {
-  (void)stage, (void)n_stages;
-  return 0;
-}
-
-static int64_t one_update(int stage, int n_stages) {
-  (void)stage, (void)n_stages;
-  return 1;
-}
-
-static int64_t one_at_a_time(int stage, int n_stages, int64_t period) {
-  (void)stage, (void)n_stages, (void)period;
-  return 1;
-}
-
-/* 1F1B: a microbatch is in flight at stage i while it visits the d - i stages from here to the end. */
-static int64_t one_forward_one_backward(int stage, int n_stages, int64_t period) {
-  (void)period;
-  return n_stages - stage;
-}
-
-static int64_t one_forward_one_backward_drained(int stage, int n_stages, int64_t period) {
-  int64_t n = n_stages - stage;
-  return n < period ? n : period;
-}
-
-static int64_t one(int n_stages) {
-  (void)n_stages;
-  return 1;
-}
-
-/* Batch t + 2 needs W(t + 1) at stage i after backward M (t + 2) + 1 - (d - i), and update t comes after
- * backward M (t + 1) + lag with lag <= i: M >= d - 1 (Narayanan et al. 2021, section 3.1). */
-static int64_t stages_less_one(int n_stages) { return n_stages > 1 ? n_stages - 1 : 1; }
-
 static const Generator generators[] = {
-  {"sequential", true, no_delay, one_at_a_time, one},
-  {"flush", true, no_delay, one_forward_one_backward_drained, one},
-  {"2bw", false, one_update, one_forward_one_backward, stages_less_one},
+  {"sequential", true, NEWEST, true, false, false, true, in_flight_one},
+  {"gpipe", true, NEWEST, true, false, false, true, in_flight_all},
+  {"flush", true, NEWEST, true, false, false, true, in_flight_1f1b},
+  {"2bw", false, ONE_OLD, true, false, false, true, in_flight_1f1b},
+  {"pipedream", false, STASHED, true, false, false, true, in_flight_1f1b},
+  {"interleaved", true, NEWEST, false, true, false, true, in_flight_interleaved},
+  {"zb_h1", true, NEWEST, false, false, true, false, in_flight_1f1b},
 };
 enum { N_GENERATORS = sizeof generators / sizeof *generators };
 
@@ -71,94 +31,138 @@ const char *const *schedule_names(int *n) {
 
 bool schedule_known(const char *name) { return generator(name) != NULL; }
 
+/* ---- how many microbatches ---------------------------------------------------------------------------- */
+
+static int64_t common_multiple(int64_t a, int64_t b) {
+  int64_t x = a, y = b;
+  while (y) {
+    int64_t rest = x % y;
+    x = y;
+    y = rest;
+  }
+  return a / x * b;
+}
+
+/* Under a delay of one update batch t + 2 needs W(t + 1): its first turn runs forward n - 1 turns before batch
+ * t + 1 has gone backward, and update t comes after batch t has: M / w >= n - 1 (Narayanan et al. 2021,
+ * section 3.1, for w = 1). */
+void schedule_needs(const Plan *plan, int64_t *least, int64_t *multiple) {
+  const Generator *g = generator(plan->schedule);
+  ensure(g && plan->n_stages > 0);
+  *least = *multiple = g->chunks ? plan->n_stages : 1;
+  for (int i = 0; i < plan->n_stages; i++)
+    *multiple = common_multiple(*multiple, stage_replicas(plan, i));
+  if (g->staleness == ONE_OLD) {
+    int64_t *n = alloc((size_t)plan->n_stages * sizeof *n);
+    g->in_flight(plan, n);
+    for (int i = 0; i < plan->n_stages; i++)
+      if (*least < (n[i] - 1) * stage_replicas(plan, i))
+        *least = (n[i] - 1) * stage_replicas(plan, i);
+  }
+  *least = (*least + *multiple - 1) / *multiple * *multiple;
+}
+
 int64_t schedule_least_microbatches(const char *name, int n_stages) {
-  const Generator *g = generator(name);
-  ensure(g);
-  return g->least(n_stages);
+  Plan plan = {.schedule = intern(name), .chunks = 1, .n_stages = n_stages};
+  plan.stage = alloc((size_t)n_stages * sizeof *plan.stage);
+  int64_t least, multiple;
+  schedule_needs(&plan, &least, &multiple);
+  return least;
 }
 
-static void add(Loop *l, Action a) {
-  ensure(l->n < MAX_ACTIONS);
-  l->action[l->n++] = a;
+/* ---- requests that cannot be met ------------------------------------------------------------------------- */
+
+static char *stages_text(const Plan *plan) {
+  Text t = {0};
+  text_add(&t, "%d stage%s", plan->n_stages, plan->n_stages == 1 ? "" : "s");
+  bool replicated = false;
+  for (int i = 0; i < plan->n_stages; i++)
+    replicated |= stage_replicas(plan, i) > 1;
+  for (int i = 0; replicated && i < plan->n_stages; i++)
+    text_add(&t, i ? ",%d" : " of replicas %d", stage_replicas(plan, i));
+  return t.at;
 }
 
-static void add_forward(const Program *p, Loop *l) {
-  if (p->stage > 0)
-    add(l, DO_RECEIVE);
-  add(l, DO_FORWARD);
-  add(l, DO_SEND);
-}
-
-static void add_backward(const Program *p, bool recompute, Loop *l) {
-  if (p->stage < p->n_stages - 1)
-    add(l, DO_RECEIVE_GRADIENT);
-  if (recompute)
-    add(l, DO_RECOMPUTE);
-  add(l, DO_BACKWARD);
-  add(l, DO_SEND_GRADIENT);
-}
-
-static void add_update(const Program *p, Loop *l) {
-  if (p->lag > 0) {
-    add(l, DO_UPDATE);
-    add(l, DO_EXCHANGE);
-  } else {
-    add(l, DO_EXCHANGE);
-    add(l, DO_UPDATE);
-  }
-}
-
-/* With one microbatch in flight the steady state is all there is. A batch that drains ends in the last
- * loop that runs, so that only this one needs the update. */
-static void add_loops(Program *p, bool recompute) {
-  Loop *warm_up = &p->loop[0], *steady = &p->loop[1], *drain = &p->loop[2];
-  *warm_up = (Loop){.name = "warm-up", .comment = "fill the pipeline"};
-  *steady = (Loop){.name = "steady state", .comment = "one forward, one backward"};
-  *drain = (Loop){.name = "drain", .comment = "the backwards that are left"};
-  add_forward(p, steady);
-  add_backward(p, recompute, steady);
-  if (p->in_flight > 1) {
-    add_forward(p, warm_up);
-    add_backward(p, recompute, drain);
-    add_update(p, drain);
-  }
-  if (!p->per_batch || p->in_flight == 1)
-    add_update(p, steady);
-}
-
-/* lags: some stage waits. Then all do, each by its distance: in a validation after update t, when every stage
- * stands still there, each has the activations and gradients that its neighbours needed to come there. */
-static Program generate(const Generator *g, int stage, int n_stages, int64_t period, bool recompute, bool waits,
-                        bool lags) {
-  Program p = {.stage = stage, .n_stages = n_stages, .replicas = 1, .chunks = 1, .exchanges = 1, .per_batch = g->drains, .period = period};
-  p.in_flight = g->in_flight(stage, n_stages, period);
-  p.delay = g->delay(stage, n_stages);
-  p.versions = (int)p.delay + 1;
-  p.waits = waits;
-  /* Stage 0 ends a batch's backward i hops after stage i: i microbatches later it is sure to have. */
-  p.lag = lags && !p.per_batch ? stage : 0;
-  p.accumulators = p.lag > 0 ? 2 : 1;
-  recompute = recompute && p.in_flight > 1;
-  p.slots[0].saved = recompute ? 1 : (int)p.in_flight;
-  p.slots[0].received = stage > 0 ? (int)p.in_flight + 1 : 1;
-  p.slots[0].sent = stage < n_stages - 1 ? (int)p.in_flight : 1;
-  p.slots[0].gradients = n_stages > 1 ? 2 : 1;
-  p.slots[0].inputs = (int)p.in_flight;
-  p.slots[0].deferred = 1;
-  add_loops(&p, recompute);
-  return p;
-}
-
-static void too_few(const Plan *plan, const Generator *g, Span where) {
-  int64_t least = g->least(plan->n_stages);
-  Diagnostic *d = error_at(where, "PD0701", "'%s' with %d stages needs at least %lld microbatches an update, has %lld",
-                           g->name, plan->n_stages, (long long)least, (long long)plan->microbatches);
+static void tell_microbatches(Diagnostic *d, const Plan *plan, int64_t least, int64_t multiple) {
   note_at(d, NO_SPAN, "a batch of %lld samples in microbatches of %lld", (long long)plan->batch,
           (long long)plan->microbatch);
-  if (plan->batch >= least)
-    help(d, "'--microbatch %lld' or less, a larger batch, or fewer stages", (long long)(plan->batch / least));
-  else
-    help(d, "a larger batch or fewer stages");
+  for (int64_t n = least; n <= plan->batch; n += multiple)
+    if (plan->batch % n == 0) {
+      help(d, "'--microbatch %lld'%s, a larger batch, or fewer stages", (long long)(plan->batch / n),
+           multiple == 1 ? " or less" : "");
+      return;
+    }
+  help(d, "a batch that is larger or divides, or fewer stages");
+}
+
+static bool microbatches_suffice(const Plan *plan, Span where) {
+  int64_t least, multiple;
+  schedule_needs(plan, &least, &multiple);
+  if (plan->microbatches % multiple) {
+    tell_microbatches(error_at(where, "PD0704", "'%s' with %s needs a multiple of %lld microbatches an update, has %lld",
+                               plan->schedule, stages_text(plan), (long long)multiple, (long long)plan->microbatches),
+                      plan, least, multiple);
+    return false;
+  }
+  if (plan->microbatches < least) {
+    tell_microbatches(error_at(where, "PD0701", "'%s' with %s needs at least %lld microbatches an update, has %lld",
+                               plan->schedule, stages_text(plan), (long long)least, (long long)plan->microbatches),
+                      plan, least, multiple);
+    return false;
+  }
+  return true;
+}
+
+static bool replicas_allowed(const Generator *g, const Plan *plan, Span where) {
+  for (int i = 0; i < plan->n_stages; i++)
+    if (!g->replicas && stage_replicas(plan, i) > 1) {
+      Diagnostic *d = error_at(where, "PD0705", "'%s' cannot have replicated stages: stage %d has %d replicas", g->name,
+                               i, stage_replicas(plan, i));
+      help(d, "one replica of every stage, or another schedule: 'flush' or '2bw'");
+      return false;
+    }
+  return true;
+}
+
+static bool chunks_allowed(const Generator *g, const Plan *plan, Span where) {
+  int chunks = plan_chunks(plan), limit = g->chunks ? MAX_CHUNKS : 1;
+  if (chunks <= limit)
+    return true;
+  Diagnostic *d = error_at(where, "PD0708", "'%s' takes at most %d chunk%s a rank, has %d", g->name, limit,
+                           limit == 1 ? "" : "s", chunks);
+  if (!g->chunks)
+    help(d, "'interleaved' is the schedule whose ranks hold several chunks");
+  return false;
+}
+
+/* One Program runs all chunks of a rank, with one list of actions. */
+static bool recomputation_allowed(const Generator *g, const Plan *plan, Span where) {
+  int d = plan->n_stages;
+  for (int i = 0; i < d * (g->chunks ? plan_chunks(plan) : 1); i++) {
+    if (plan->stage[i].recompute && !g->recomputes) {
+      Diagnostic *e = error_at(where, "PD0706", "'%s' cannot recompute, as stage %d should", g->name, i);
+      help(e, "'--recompute off', or another schedule: 'flush' or '2bw'");
+      return false;
+    }
+    if (plan->stage[i].recompute != plan->stage[i % d].recompute) {
+      Diagnostic *e = error_at(where, "PD0706", "of rank %d's chunks some recompute and some do not", i % d);
+      help(e, "all of a rank's chunks or none: here stages %d and %d", i % d, i);
+      return false;
+    }
+  }
+  return true;
+}
+
+/* Without vertical sync a stage's update is due at once, when lower stages' gradients are not there yet. */
+static bool exchanges_allowed(const Generator *g, const Plan *plan, const bool *exchanges, Span where) {
+  for (int i = 0; i < plan->n_stages; i++)
+    if (g->staleness == STASHED && !plan->vertical_sync && exchanges[i]) {
+      Diagnostic *d = error_at(where, "PD0707", "'%s' would stall: stage %d's update waits for gradients of earlier "
+                               "stages (clipping by the global norm, or a parameter that both use)", g->name, i);
+      help(d, "'vertical_sync = true': all stages then use weights of the same age, and the update has time");
+      return false;
+    }
+  return true;
 }
 
 Program *schedule(const Plan *plan, const bool *exchanges, Span where) {
@@ -173,16 +177,11 @@ Program *schedule(const Plan *plan, const bool *exchanges, Span where) {
     return NULL;
   }
   ensure(plan->n_stages > 0 && plan->microbatches > 0);
-  if (plan->microbatches < g->least(plan->n_stages)) {
-    too_few(plan, g, where);
+  if (!exchanges)
+    exchanges = alloc((size_t)plan->n_stages);
+  if (!replicas_allowed(g, plan, where) || !chunks_allowed(g, plan, where) ||
+      !recomputation_allowed(g, plan, where) || !exchanges_allowed(g, plan, exchanges, where) ||
+      !microbatches_suffice(plan, where))
     return NULL;
-  }
-  Program *p = alloc((size_t)plan->n_stages * sizeof *p);
-  bool lags = false;
-  for (int i = 0; exchanges && i < plan->n_stages; i++)
-    lags |= exchanges[i];
-  for (int i = 0; i < plan->n_stages; i++)
-    p[i] = generate(g, i, plan->n_stages, plan->microbatches, plan->stage[i].recompute, exchanges && exchanges[i],
-                    lags);
-  return p;
+  return generate(g, plan, exchanges);
 }

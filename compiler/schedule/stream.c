@@ -18,6 +18,19 @@ int64_t program_version(const Program *p, int64_t k) {
 
 int64_t program_turns(const Program *p) { return p->period / p->replicas * p->chunks; }
 
+/* Groups of n_stages microbatches, each through all chunks: when a group's first comes back to this rank from
+ * the last one, it has just sent the group's last (Narayanan et al. 2021, SC). */
+Turn program_turn(const Program *p, int replica, int64_t turn, bool backward) {
+  if (p->chunks == 1)
+    return (Turn){0, (turn - 1) * p->replicas + replica + 1};
+  int64_t group = (int64_t)p->n_stages * p->chunks, within = (turn - 1) % group;
+  int chunk = (int)(within / p->n_stages);
+  return (Turn){backward ? p->chunks - 1 - chunk : chunk,
+                (turn - 1) / group * p->n_stages + within % p->n_stages + 1};
+}
+
+/* ---- well-formed ------------------------------------------------------------------------------------- */
+
 static int count(const Loop *l, Action a) {
   int n = 0;
   for (int i = 0; i < l->n; i++)
@@ -25,26 +38,57 @@ static int count(const Loop *l, Action a) {
   return n;
 }
 
-bool program_well_formed(const Program *p, char **why) {
-  enum { MAX_SLOTS = 1 << 20 };
-  const int64_t numbers[] = {p->in_flight,  p->period,         p->versions,   p->accumulators,  p->slots[0].saved,
-                             p->slots[0].sent, p->slots[0].received, p->slots[0].gradients, p->slots[0].inputs};
+static bool sizes_in_range(const Program *p, char **why) {
+  enum { MOST = 1 << 20 };
+  const int64_t numbers[] = {p->in_flight, p->period, p->versions, p->accumulators, p->exchanges,
+                             p->replicas,  p->chunks, p->n_stages, p->delay + 1,    p->lag + 1, p->weights_lag + 1};
   for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
-    if (numbers[i] < 1 || numbers[i] > MAX_SLOTS)
+    if (numbers[i] < 1 || numbers[i] > MOST)
       return *why = format("stage %d: %lld is out of range", p->stage, (long long)numbers[i]), false;
-  if (p->delay < 0 || p->delay > MAX_SLOTS || p->lag < 0 || p->lag > MAX_SLOTS)
-    return *why = format("stage %d: delay %lld or lag %lld is out of range", p->stage, (long long)p->delay,
-                         (long long)p->lag), false;
-  static const struct { int sends, gradients; } moves[3] = {{1, 0}, {1, 1}, {0, 1}};
-  for (int i = 0; i < 3; i++) {
+  if (p->chunks > MAX_CHUNKS)
+    return *why = format("stage %d: %d chunks, and at most %d can be", p->stage, p->chunks, MAX_CHUNKS), false;
+  for (int c = 0; c < p->chunks; c++) {
+    const Slots *s = &p->slots[c];
+    const int64_t slots[] = {s->saved, s->sent, s->received, s->gradients, s->inputs, s->deferred};
+    for (size_t i = 0; i < sizeof slots / sizeof *slots; i++)
+      if (slots[i] < 1 || slots[i] > MOST)
+        return *why = format("stage %d: %lld is out of range", p->stage, (long long)slots[i]), false;
+  }
+  return true;
+}
+
+/* Every rank has the same number of turns a batch, and with chunks whole groups. */
+static bool turns_come_out(const Program *p, char **why) {
+  if (p->chunks > 1 && p->replicas > 1)
+    return *why = format("stage %d has both chunks and replicas", p->stage), false;
+  int64_t group = p->chunks > 1 ? p->n_stages : p->replicas;
+  if (p->period % group)
+    return *why = format("stage %d: %lld microbatches an update are no multiple of %lld", p->stage,
+                         (long long)p->period, (long long)group), false;
+  return true;
+}
+
+static bool loop_may_be_empty(const Program *p, int loop) {
+  static const int steady = 1, weights = 3;
+  return loop == weights ? !p->split_backward || p->weights_lag == 0 : loop != steady && p->in_flight == 1;
+}
+
+bool program_well_formed(const Program *p, char **why) {
+  static const struct { int sends, gradients, weights; } moves[N_LOOPS] = {{1, 0, 0}, {1, 1, 1}, {0, 1, 1}, {0, 0, 1}};
+  if (!sizes_in_range(p, why) || !turns_come_out(p, why))
+    return false;
+  for (int i = 0; i < N_LOOPS; i++) {
     const Loop *l = &p->loop[i];
-    if (l->n == 0 && i != 1 && p->in_flight == 1)
+    if (l->n == 0 && loop_may_be_empty(p, i))
       continue;
-    if (count(l, DO_SEND) != moves[i].sends || count(l, DO_SEND_GRADIENT) != moves[i].gradients)
+    if (count(l, DO_SEND) != moves[i].sends || count(l, DO_SEND_GRADIENT) != moves[i].gradients ||
+        count(l, DO_WEIGHTS) != (p->split_backward ? moves[i].weights : 0))
       return *why = format("stage %d: loop %d (%s) does not move its cursors by one", p->stage, i, l->name), false;
   }
   return true;
 }
+
+/* ---- the stream ---------------------------------------------------------------------------------------- */
 
 /* Enters the next scope; false when the run is over. */
 static bool next_scope(Stream *s) {
@@ -53,52 +97,53 @@ static bool next_scope(Stream *s) {
     s->scope++;
   if (s->scope >= (s->program->per_batch ? s->batches : s->batches > 0))
     return false;
-  s->f = s->b = 1;
+  s->f = s->b = s->w = 1;
   s->u = 0;
   s->loop = s->at = 0;
   return true;
 }
 
-static bool loop_goes_on(const Stream *s, int64_t microbatches) {
+static bool loop_goes_on(const Stream *s, int64_t turns) {
   switch (s->loop) {
-  case 0: return s->f <= microbatches && s->f < s->program->in_flight;
-  case 1: return s->f <= microbatches;
-  default: return s->b <= microbatches;
+  case 0: return s->f <= turns && s->f - s->b < s->program->in_flight - 1;
+  case 1: return s->f <= turns;
+  case 2: return s->b <= turns;
+  default: return s->program->split_backward && s->w <= turns;
   }
+}
+
+static Step turn_step(const Stream *s, Action a, int64_t cursor, bool backward) {
+  int64_t base = s->scope * program_turns(s->program);
+  Turn t = program_turn(s->program, s->replica, base + cursor, backward);
+  return (Step){a, t.chunk, t.microbatch};
 }
 
 /* The step of one action at the cursors; false when its condition does not hold. */
 static bool take(Stream *s, Action a, Step *step) {
   const Program *p = s->program;
-  int64_t base = s->scope * p->period, batch = s->scope, done;
+  int64_t turns = program_turns(p), done = (p->split_backward ? s->w : s->b) - 1;
   switch (a) {
   case DO_RECEIVE:
-  case DO_FORWARD:
-    *step = (Step){a, 0, base + s->f};
-    return true;
-  case DO_SEND:
-    *step = (Step){a, 0, base + s->f++};
-    return true;
+  case DO_FORWARD: return *step = turn_step(s, a, s->f, false), true;
+  case DO_SEND: return *step = turn_step(s, a, s->f++, false), true;
   case DO_RECEIVE_GRADIENT:
   case DO_RECOMPUTE:
-  case DO_BACKWARD:
-    *step = (Step){a, 0, base + s->b};
-    return true;
-  case DO_SEND_GRADIENT:
-    *step = (Step){a, 0, base + s->b++};
-    return true;
+  case DO_BACKWARD: return *step = turn_step(s, a, s->b, true), true;
+  case DO_SEND_GRADIENT: return *step = turn_step(s, a, s->b++, true), true;
+  case DO_WEIGHTS:
+    if (s->loop < 3 && s->b - s->w <= p->weights_lag)
+      return false;
+    return *step = turn_step(s, a, s->w++, true), true;
   case DO_UPDATE:
-    done = s->b - 1 - p->lag;
-    *step = (Step){a, 0, batch + done / p->period - 1};
-    if (done <= 0 || done % p->period)
+    done -= p->lag;
+    *step = (Step){a, 0, s->scope + done / turns - 1};
+    if (done <= 0 || done % turns)
       return false;
     s->u++;
     return true;
   case DO_EXCHANGE:
-    done = s->b - 1;
-    *step = (Step){a, 0, batch + done / p->period - 1};
-    return done > 0 && done % p->period == 0;
-  case DO_WEIGHTS: break;
+    *step = (Step){a, 0, s->scope + done / turns - 1};
+    return done > 0 && done % turns == 0;
   }
   BUG("action %d", a);
 }
@@ -109,7 +154,7 @@ bool stream_next(Stream *s, Step *step) {
     return false;
   for (;;) {
     int64_t batches = p->per_batch ? 1 : s->batches;
-    if (s->loop == 3) {
+    if (s->loop == N_LOOPS) {
       if (s->u < batches) {
         *step = (Step){DO_UPDATE, 0, s->scope + s->u++};
         return true;
@@ -119,7 +164,7 @@ bool stream_next(Stream *s, Step *step) {
       continue;
     }
     const Loop *l = &p->loop[s->loop];
-    if (s->at == 0 && (l->n == 0 || !loop_goes_on(s, batches * p->period))) {
+    if (s->at == 0 && (l->n == 0 || !loop_goes_on(s, batches * program_turns(p)))) {
       s->loop++;
       continue;
     }

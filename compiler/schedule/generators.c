@@ -1,0 +1,221 @@
+/* From a schedule's row to Programs: how many turns are in flight, how old weights are, how far updates lag,
+ * how many copies everything needs, and the loops. Derivations and sources: docs/schedules.md. */
+#include "schedule/generators.h"
+
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
+static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+int plan_chunks(const Plan *plan) { return plan->chunks > 1 ? plan->chunks : 1; }
+
+int stage_replicas(const Plan *plan, int stage) {
+  return plan->stage[stage].replicas > 1 ? plan->stage[stage].replicas : 1;
+}
+
+/* ---- turns in flight ------------------------------------------------------------------------------ */
+
+void in_flight_one(const Plan *plan, int64_t *n) {
+  for (int i = 0; i < plan->n_stages; i++)
+    n[i] = 1;
+}
+
+void in_flight_all(const Plan *plan, int64_t *n) {
+  for (int i = 0; i < plan->n_stages; i++)
+    n[i] = plan->microbatches / stage_replicas(plan, i);
+}
+
+/* While stage i + 1 has all that it may hold, one more microbatch is on its way for each replica of the
+ * larger stage; with `ahead` 2 one on the way there and one on the way back. */
+void in_flight_1f1b(const Plan *plan, int64_t *n) {
+  int last = plan->n_stages - 1;
+  n[last] = 1;
+  for (int i = last - 1; i >= 0; i--) {
+    int64_t w = stage_replicas(plan, i), next = stage_replicas(plan, i + 1), h = most(plan->stage[i].ahead, 1);
+    n[i] = ceil_div(n[i + 1] * next + h * most(w, next), w);
+  }
+}
+
+/* Narayanan et al. 2021 (SC), section 2.2: stage i warms up by 2 (d - i - 1) + (chunks - 1) d turns. */
+void in_flight_interleaved(const Plan *plan, int64_t *n) {
+  int d = plan->n_stages;
+  for (int i = 0; i < d; i++)
+    n[i] = 2 * (d - i - 1) + (plan_chunks(plan) - 1) * d + 1;
+}
+
+/* ---- weights and updates ---------------------------------------------------------------------------- */
+
+/* Turn j runs forward after backward j - n, when update t is done if (t + 1) m <= j - n, m turns a batch: for
+ * a batch's first turn the newest version there is lies ceil((n - 1) / m) updates back. */
+static int64_t stashed_delay(const Program *p) { return ceil_div(p->in_flight - 1, program_turns(p)); }
+
+static void set_delays(const Generator *g, const Plan *plan, Program *p) {
+  int64_t oldest = 0;
+  for (int i = 0; i < plan->n_stages; i++) {
+    p[i].delay = g->staleness == NEWEST ? 0 : g->staleness == ONE_OLD ? 1 : stashed_delay(&p[i]);
+    oldest = most(oldest, p[i].delay);
+  }
+  for (int i = 0; i < plan->n_stages; i++) {
+    if (g->staleness == STASHED && plan->vertical_sync)
+      p[i].delay = oldest;
+    p[i].versions = (int)p[i].delay + 1;
+  }
+}
+
+/* An update that waits for other ranks comes some turns after its batch's last, so that what it waits for can
+ * arrive meanwhile. Where one lags all do, so that they can meet to validate: each stands still after forward
+ * number `meeting` then, counted over all replicas, in front of the first turn that needs the update's weights
+ * where figures travel among replicas, else where stage 0 has just ended the batch. */
+static void set_lags(const Generator *g, const Plan *plan, const bool *exchanges, Program *p) {
+  bool waits = false, replicated = false, stale = true;
+  for (int i = 0; i < plan->n_stages; i++) {
+    waits |= exchanges[i];
+    replicated |= p[i].replicas > 1;
+    stale &= p[i].delay == p[0].delay;
+  }
+  int64_t meeting = replicated ? p->delay * plan->microbatches : p->in_flight - 1;
+  for (int i = 0; i < plan->n_stages; i++) {
+    int64_t turns = program_turns(&p[i]);
+    p[i].waits = exchanges[i] || (waits && replicated);
+    p[i].lag = !g->drains && stale && (waits || replicated) ? meeting / p[i].replicas - p[i].in_flight + 1 : 0;
+    p[i].accumulators = (int)(1 + ceil_div(p[i].lag, turns));
+    p[i].exchanges = (int)most(1, ceil_div(p[i].lag, turns));
+  }
+}
+
+/* ---- copies --------------------------------------------------------------------------------------------- */
+
+/* The microbatches of one chunk between the oldest that has not gone backward and k. */
+static int alive(const int64_t *backwarded, Turn t) { return (int)(t.microbatch - backwarded[t.chunk]); }
+
+static bool has_message(const Program *p, Turn t) { return p->stage > 0 || t.chunk > 0; }
+
+static void take_most(int *slots, int n) { *slots = *slots > n ? *slots : n; }
+
+/* Microbatches of each chunk that are alive at once, at most, counted along the turns, for chunks share in_flight
+ * unevenly; of what is received one more, of the next turn with a message, is on its way. Four groups show all. */
+static void count_chunk_slots(Program *p) {
+  int64_t turns = least(program_turns(p), 4LL * p->n_stages * p->chunks), backwarded[MAX_CHUNKS] = {0};
+  for (int64_t f = 1, b = 1; f <= turns; f++) {
+    Turn t = program_turn(p, 0, f, false), next;
+    for (; b <= f - p->in_flight; b++)
+      backwarded[program_turn(p, 0, b, true).chunk]++;
+    take_most(&p->slots[t.chunk].saved, alive(backwarded, t));
+    if (!has_message(p, t))
+      continue;
+    int64_t ahead = f;
+    do
+      next = program_turn(p, 0, ++ahead, false);
+    while (!has_message(p, next));
+    take_most(&p->slots[t.chunk].received, alive(backwarded, t));
+    take_most(&p->slots[next.chunk].received, alive(backwarded, next));
+  }
+}
+
+/* With a backward in two, what DO_WEIGHTS reads stays until then. */
+static void set_slots(Program *p, bool recompute) {
+  int64_t kept = p->in_flight + p->weights_lag;
+  if (p->per_batch)
+    kept = least(kept, program_turns(p));
+  p->slots[0] = (Slots){.saved = (int)kept, .received = (int)kept + 1};
+  if (p->chunks > 1) {
+    p->slots[0] = (Slots){0};
+    count_chunk_slots(p);
+  }
+  int last = p->n_stages * p->chunks - 1;
+  for (int c = 0; c < p->chunks; c++) {
+    Slots *s = &p->slots[c];
+    int at = p->stage + c * p->n_stages;
+    *s = (Slots){.saved = recompute ? 1 : s->saved,
+                 .received = at > 0 ? s->received : 1,
+                 .sent = at < last ? s->saved : 1,
+                 .gradients = last > 0 ? 2 + (int)p->weights_lag : 1,
+                 .inputs = s->saved,
+                 .deferred = (int)p->weights_lag + 1};
+  }
+}
+
+/* ---- loops ------------------------------------------------------------------------------------------------ */
+
+static void add(Loop *l, Action a) {
+  ensure(l->n < MAX_ACTIONS);
+  l->action[l->n++] = a;
+}
+
+/* Whether some chunk has a neighbour on that side. */
+static bool receives(const Program *p) { return p->stage > 0 || p->chunks > 1; }
+static bool sends(const Program *p) { return p->stage < p->n_stages - 1 || p->chunks > 1; }
+
+static void add_forward(const Program *p, Loop *l) {
+  if (receives(p))
+    add(l, DO_RECEIVE);
+  add(l, DO_FORWARD);
+  add(l, DO_SEND);
+}
+
+static void add_backward(const Program *p, bool recompute, Loop *l) {
+  if (sends(p))
+    add(l, DO_RECEIVE_GRADIENT);
+  if (recompute)
+    add(l, DO_RECOMPUTE);
+  add(l, DO_BACKWARD);
+  add(l, DO_SEND_GRADIENT);
+  if (p->split_backward)
+    add(l, DO_WEIGHTS);
+}
+
+static void add_update(const Program *p, Loop *l) {
+  if (p->lag > 0) {
+    add(l, DO_UPDATE);
+    add(l, DO_EXCHANGE);
+  } else {
+    add(l, DO_EXCHANGE);
+    add(l, DO_UPDATE);
+  }
+}
+
+/* With one turn in flight the steady state is all there is. A batch that drains ends in the last loop that
+ * runs, so that only this one needs the update. */
+static void set_loops(Program *p, bool recompute) {
+  Loop *warm_up = &p->loop[0], *steady = &p->loop[1], *drain = &p->loop[2], *weights = &p->loop[3];
+  *warm_up = (Loop){.name = "warm-up", .comment = "fill the pipeline"};
+  *steady = (Loop){.name = "steady state", .comment = "one forward, one backward"};
+  *drain = (Loop){.name = "drain", .comment = "the backwards that are left"};
+  *weights = (Loop){.name = "weights", .comment = "the gradients of weights that are left"};
+  add_forward(p, steady);
+  add_backward(p, recompute, steady);
+  if (p->in_flight > 1) {
+    add_forward(p, warm_up);
+    add_backward(p, recompute, drain);
+  }
+  if (p->weights_lag > 0)
+    add(weights, DO_WEIGHTS);
+  Loop *last = p->weights_lag > 0 ? weights : p->in_flight > 1 ? drain : steady;
+  add_update(p, last);
+  if (!p->per_batch && last != steady)
+    add_update(p, steady);
+}
+
+Program *generate(const Generator *g, const Plan *plan, const bool *exchanges) {
+  int d = plan->n_stages;
+  Program *programs = alloc((size_t)d * sizeof *programs);
+  int64_t *in_flight = alloc((size_t)d * sizeof *in_flight);
+  g->in_flight(plan, in_flight);
+  for (int i = 0; i < d; i++) {
+    Program *p = &programs[i];
+    *p = (Program){.stage = i, .n_stages = d, .replicas = stage_replicas(plan, i),
+                   .chunks = g->chunks ? plan_chunks(plan) : 1, .per_batch = g->drains, .split_backward = g->split,
+                   .in_flight = in_flight[i], .period = plan->microbatches};
+    if (g->drains)
+      p->in_flight = least(p->in_flight, program_turns(p));
+    /* Qi et al. 2024, ZB-H1: stage i keeps i turns less in flight than stage 0, and as many more until here. */
+    p->weights_lag = g->split ? least(i, program_turns(p) - 1) : 0;
+  }
+  set_delays(g, plan, programs);
+  set_lags(g, plan, exchanges, programs);
+  for (int i = 0; i < d; i++) {
+    bool recompute = plan->stage[i].recompute && programs[i].in_flight > 1;
+    set_slots(&programs[i], recompute);
+    set_loops(&programs[i], recompute);
+  }
+  return programs;
+}

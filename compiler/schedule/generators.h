@@ -1,0 +1,35 @@
+/* What the files of the generators share. */
+#ifndef PDC_GENERATORS_H
+#define PDC_GENERATORS_H
+
+#include "schedule/program.h"
+
+typedef enum {
+  NEWEST,  /* drained: nothing newer exists while a batch is under way */
+  ONE_OLD, /* every batch uses the version before the newest */
+  STASHED  /* the newest there is at a microbatch's forward, kept for its backward */
+} Staleness;
+
+/* A schedule is a row of a table (schedule.c). in_flight fills, by stage, the turns that a rank may have
+ * between their forward and their backward; where it drains, a batch bounds them. */
+typedef struct Generator {
+  const char *name;
+  bool drains;      /* at every batch */
+  Staleness staleness;
+  bool replicas;    /* stages may have several ranks */
+  bool chunks;      /* ranks hold several chunks */
+  bool split;       /* backward is in two: DO_WEIGHTS */
+  bool recomputes;  /* stages may recompute */
+  void (*in_flight)(const Plan *plan, int64_t *n);
+} Generator;
+
+int plan_chunks(const Plan *plan);
+int stage_replicas(const Plan *plan, int stage);
+void in_flight_one(const Plan *plan, int64_t *n);
+void in_flight_all(const Plan *plan, int64_t *n);
+void in_flight_1f1b(const Plan *plan, int64_t *n);
+void in_flight_interleaved(const Plan *plan, int64_t *n);
+/* The programs of a plan that schedule() has checked; exchanges as there, not NULL. */
+Program *generate(const Generator *g, const Plan *plan, const bool *exchanges);
+
+#endif
