@@ -1,8 +1,9 @@
 /* The state of a training, so that it can go on after an end: DIR/step-N/shard-R-of-S.safetensors, one
- * shard a rank, each written beside its name and renamed; a step is complete when its S shards are there.
- * A shard holds, for each parameter that its stage owns, weights.NAME (W(t) after t = N updates),
- * previous.NAME (W(t - 1), under 2BW), moment1.NAME, moment2.NAME, as they stand in memory. Any plan finds
- * its parameters by name in all shards. Microbatches in flight are not kept: they are run again with the
+ * shard a stage, each written by its first replica beside its name and renamed; a step is complete when its S
+ * shards are there. A shard holds, for each parameter that its stage owns, weights.NAME (W(t) after t = N
+ * updates), then the older versions that microbatches may still use: previous.NAME (W(t - 1)), previous2.NAME
+ * (W(t - 2)), ...; moment1.NAME, moment2.NAME, as they stand in memory. Any plan finds its parameters by name
+ * in all shards. Microbatches in flight are not kept: they are run again with the
  * weights they had. */
 #include "internal.h"
 #include "safetensors.h"
@@ -15,7 +16,7 @@
 
 int64_t pd_sample_base;
 
-enum { PATH_BYTES = 4096, TENSORS = 4 };
+enum { PATH_BYTES = 4096, KIND_BYTES = 24 };
 
 static void shard_path(char *to, int64_t step, int shard, int shards) {
   int n = snprintf(to, PATH_BYTES, "%s/step-%lld/shard-%d-of-%d.safetensors", pd_options.checkpoint,
@@ -23,18 +24,22 @@ static void shard_path(char *to, int64_t step, int shard, int shards) {
   if (n >= PATH_BYTES) pd_fail("the path '%.100s...' is too long", pd_options.checkpoint);
 }
 
-/* Tensor `i` of a parameter: its name's beginning and its place; NULL when this stage has none. */
-static float *tensor(const struct pd_parameter *p, int i, int64_t step, const char **kind) {
-  static const char *const kinds[TENSORS] = {"weights", "previous", "moment1", "moment2"};
+static int n_tensors(void) { return pd.stage->versions + pd.stage->n_moments; } /* a parameter */
+
+/* Tensor `i` of a parameter: its name's beginning and its place; NULL while there is none. */
+static float *tensor(const struct pd_parameter *p, int i, int64_t step, char *kind) {
   const struct pd_stage *s = pd.stage;
-  *kind = kinds[i];
-  if (i < 2) {
-    if (i == 1 && (s->versions < 2 || step < 1)) return NULL;
-    return (float *)(pd.arena + s->weights + (size_t)((step - i) % s->versions) * s->weights_stride +
-                     p->offset);
+  int moment = i - s->versions;
+  if (moment >= 0) {
+    snprintf(kind, KIND_BYTES, "moment%d", moment + 1);
+    return (float *)(pd.arena + s->moments + (size_t)moment * s->moments_stride + p->offset);
   }
-  if (i - 2 >= s->n_moments) return NULL;
-  return (float *)(pd.arena + s->moments + (size_t)(i - 2) * s->moments_stride + p->offset);
+  if (i < 2)
+    snprintf(kind, KIND_BYTES, "%s", i ? "previous" : "weights");
+  else
+    snprintf(kind, KIND_BYTES, "previous%d", i);
+  if (i > step) return NULL;
+  return (float *)(pd.arena + s->weights + (size_t)((step - i) % s->versions) * s->weights_stride + p->offset);
 }
 
 static char *joined(const char *kind, const char *name) {
@@ -59,9 +64,9 @@ static int collect(int64_t step, struct pd_entry *entries, const float **at) {
   int n = 0;
   for (int i = 0; i < pd.stage->n_parameters; i++) {
     const struct pd_parameter *p = &pd.stage->parameters[i];
-    for (int j = 0; j < TENSORS && p->owner == pd.stage->stage; j++) {
-      const char *kind;
-      if (!(at[n] = tensor(p, j, step, &kind))) continue;
+    for (int j = 0; j < n_tensors() && p->owner == pd.stage->stage; j++) {
+      char kind[KIND_BYTES];
+      if (!(at[n] = tensor(p, j, step, kind))) continue;
       entries[n] = (struct pd_entry){.name = joined(kind, p->name), .rank = p->rank, .elements = p->elements};
       memcpy(entries[n++].dim, p->dim, sizeof p->dim);
     }
@@ -71,14 +76,15 @@ static int collect(int64_t step, struct pd_entry *entries, const float **at) {
 
 void pd_checkpoint_write(int64_t step) {
   char path[PATH_BYTES];
-  size_t room = (size_t)pd.stage->n_parameters * TENSORS, bytes = 0;
+  if (pd.replica) return;
+  size_t room = (size_t)(pd.stage->n_parameters * n_tensors()), bytes = 0;
   struct pd_entry *entries = pd_allocate(sizeof *entries * room);
   const float **at = pd_allocate(sizeof *at * room);
   int n = collect(step, entries, at);
-  shard_path(path, step, pd.rank, pd.ranks);
+  shard_path(path, step, pd.stage->stage, pd.stage->n_stages);
   *strrchr(path, '/') = 0;
   if (mkdir(path, 0777) && errno != EEXIST) pd_fail("cannot make directory '%s': %s", path, strerror(errno));
-  shard_path(path, step, pd.rank, pd.ranks);
+  shard_path(path, step, pd.stage->stage, pd.stage->n_stages);
   unsigned char *header = shard_header(entries, n, step, &bytes);
   struct pd_output out;
   bool ok = header && pd_output_open(&out, path) && fwrite(header, 1, bytes, out.file) == bytes;
@@ -179,12 +185,13 @@ static const struct pd_entry *find(const struct pd_safetensors *shards, int n, c
 
 static bool read_parameter(const struct pd_safetensors *shards, int n, const struct pd_parameter *p,
                            int64_t step, char *why) {
-  for (int i = 0; i < TENSORS; i++) {
-    const char *kind;
-    float *to = tensor(p, i, step, &kind);
-    const struct pd_entry *e = find(shards, n, kind, p->name);
-    if (!e && i == 1) e = find(shards, n, "weights", p->name); /* from a schedule without delay */
+  for (int i = 0; i < n_tensors(); i++) {
+    char kind[KIND_BYTES];
+    float *to = tensor(p, i, step, kind);
     if (!to) continue;
+    const struct pd_entry *e = find(shards, n, kind, p->name);
+    if (!e && i < pd.stage->versions) /* from a schedule with fewer versions */
+      e = find(shards, n, "weights", p->name);
     if (!e)
       return pd_refuse(why, "the checkpoint of step %lld in '%s' holds no '%s.%s'", (long long)step,
                        pd_options.checkpoint, kind, p->name);
@@ -203,12 +210,12 @@ static bool read_parameter(const struct pd_safetensors *shards, int n, const str
 static void check_all_used(const struct pd_safetensors *shards, int n, char *why) {
   int64_t mine = 0, used, held = 0;
   for (int i = 0; i < pd.stage->n_parameters; i++)
-    if (pd.stage->parameters[i].owner == pd.stage->stage) mine += 1 + pd.stage->n_moments;
+    if (pd.stage->parameters[i].owner == pd.stage->stage && !pd.replica) mine += 1 + pd.stage->n_moments;
   MPI_Request request;
   MPI_Iallreduce(&mine, &used, 1, MPI_INT64_T, MPI_SUM, pd_comm_control, &request);
   pd_wait(1, &request, "all ranks to read the checkpoint", -1, NULL, -1);
   for (int i = 0; i < n; i++)
-    for (int j = 0; j < shards[i].n; j++) held += strncmp(shards[i].at[j].name, "previous.", 9) != 0;
+    for (int j = 0; j < shards[i].n; j++) held += strncmp(shards[i].at[j].name, "previous", 8) != 0;
   if (held != used)
     pd_refuse(why, "the checkpoint in '%s' is of another model or optimizer: %lld tensors instead of %lld",
               pd_options.checkpoint, (long long)held, (long long)used);

@@ -1,7 +1,9 @@
 /* Messages between neighbouring stages. A lane is one direction over one cut, seen from one end: at the
  * receiving end one microbatch's receives are posted at a time, at the sending end one request a value
- * and slot. Nothing here relies on MPI buffering a message: sends are awaited only when their slot is
- * needed again, receives are posted before anything waits for them. */
+ * and slot. Its other end may have several ranks: which one a microbatch comes from or goes to follows from the
+ * microbatch's number, and messages between the same two ranks keep their order. Nothing here relies on MPI
+ * buffering a message: sends are awaited only when their slot is needed again, receives are posted before
+ * anything waits for them. */
 #include "internal.h"
 
 #include <sched.h>
@@ -9,23 +11,28 @@
 #include <string.h>
 #include <time.h>
 
-MPI_Comm pd_comm_control, pd_comm_ties, pd_comm_figures;
+MPI_Comm pd_comm_control, pd_comm_replicas, pd_comm_ties, pd_comm_figures;
 static MPI_Comm comm_channels, comm_validation;
+
+/* What a lane carries; the receiving ones come first. */
+enum lane_kind { ACTIVATIONS_IN, GRADIENTS_IN, ACTIVATIONS_OUT, GRADIENTS_OUT, N_KINDS };
 
 struct lane {
   const struct pd_channel *channel;
   const char *what;
-  int peer, tag;        /* tag of the first value; the others follow */
+  enum pd_work work;
+  int stage, tag;       /* at the other end; of the first value: the others follow */
   int64_t posted;       /* receiving: the microbatch whose receives are posted; 0: none */
   MPI_Request *request; /* receiving: [value]; sending: [slot][value] */
 };
 
-static struct lane activations_in, activations_out, gradients_in, gradients_out;
+static struct lane lanes[N_KINDS][PD_MAX_CHUNKS];
 static MPI_Request *requests; /* of all lanes */
 static int n_requests;
 
 void pd_comm_open(void) {
-  MPI_Comm *all[] = {&pd_comm_control, &pd_comm_ties, &pd_comm_figures, &comm_channels, &comm_validation};
+  MPI_Comm *all[] = {&pd_comm_control, &pd_comm_replicas, &pd_comm_ties,
+                     &pd_comm_figures, &comm_channels,    &comm_validation};
   for (size_t i = 0; i < sizeof all / sizeof *all; i++) MPI_Comm_dup(MPI_COMM_WORLD, all[i]);
 }
 
@@ -45,14 +52,14 @@ static void give_up(double seconds, const char *what, int64_t number, const char
   pd_fail("nothing came for %.0f s (--timeout): waited for %s", seconds, text);
 }
 
-void pd_wait(int n, MPI_Request *request, const char *what, int64_t number, const char *direction, int peer) {
+bool pd_wait(int n, MPI_Request *request, const char *what, int64_t number, const char *direction, int peer) {
   int done;
   MPI_Testall(n, request, &done, MPI_STATUSES_IGNORE);
-  if (done) return;
+  if (done) return false;
   for (double start = pd_seconds();;) {
     pd_train_progress();
     MPI_Testall(n, request, &done, MPI_STATUSES_IGNORE);
-    if (done) return;
+    if (done) return true;
     double waited = pd_seconds() - start;
     if (waited > pd_options.timeout) give_up(waited, what, number, direction, peer);
     if (waited > 2e-3)
@@ -87,82 +94,133 @@ static int value_floats(const struct pd_channel *c, int value) {
   return (int)n;
 }
 
+/* The rank at the lane's other end, for this rank's microbatch k. */
+static int peer_of(const struct lane *l, int64_t k) { return pd_rank_of_number(l->stage, pd_number(k)); }
+
 static void post_receives(struct lane *l, int64_t k) {
   const struct pd_channel *c = l->channel;
-  if (!c->n || k > pd.steps * pd.stage->microbatches) return;
+  if (!c->n || k > pd.steps * pd_own_microbatches()) return;
   for (int i = 0; i < c->n; i++)
-    MPI_Irecv(value_at(c, i, k % c->slots), value_floats(c, i), MPI_FLOAT, l->peer, l->tag + i, comm_channels,
-              &l->request[i]);
+    MPI_Irecv(value_at(c, i, k % c->slots), value_floats(c, i), MPI_FLOAT, peer_of(l, k), l->tag + i,
+              comm_channels, &l->request[i]);
   l->posted = k;
 }
 
-static void receive(struct lane *l, int64_t k) {
+static void receive(enum lane_kind kind, int64_t number) {
+  struct pd_turn turn = pd_turn(number, kind == GRADIENTS_IN);
+  struct lane *l = &lanes[kind][turn.chunk];
   if (!l->channel->n) return;
-  if (l->posted != k)
-    pd_fail("internal: receives %s %lld, but %lld was posted", l->what, (long long)k, (long long)l->posted);
-  pd_wait(l->channel->n, l->request, l->what, k, "from", l->peer);
-  post_receives(l, k + 1);
+  if (l->posted != turn.k)
+    pd_fail("internal: receives %s %lld, but %lld was posted", l->what, (long long)turn.k, (long long)l->posted);
+  double start = pd_seconds();
+  int peer = peer_of(l, turn.k);
+  pd_wait(l->channel->n, l->request, l->what, pd_number(turn.k), "from", peer);
+  pd_trace(l->work, number, peer, start, pd_seconds());
+  post_receives(l, turn.k + 1);
 }
 
-static void await_slot(struct lane *l, int64_t k) {
+static void await_slot(const struct lane *l, int64_t number, int64_t k) {
   const struct pd_channel *c = l->channel;
-  if (c->n) pd_wait(c->n, l->request + k % c->slots * c->n, l->what, k - c->slots, "to be taken by", l->peer);
+  if (!c->n || k <= c->slots) return;
+  double start = pd_seconds();
+  int64_t before = k - c->slots;
+  int peer = peer_of(l, before);
+  if (pd_wait(c->n, l->request + k % c->slots * c->n, l->what, pd_number(before), "to be taken by", peer))
+    pd_trace(PD_WAIT, number, peer, start, pd_seconds());
 }
 
-static void send(struct lane *l, int64_t k) {
+static void await_turn(enum lane_kind kind, int64_t number) {
+  struct pd_turn turn = pd_turn(number, kind == GRADIENTS_OUT);
+  await_slot(&lanes[kind][turn.chunk], number, turn.k);
+}
+
+static void send(enum lane_kind kind, int64_t number) {
+  struct pd_turn turn = pd_turn(number, kind == GRADIENTS_OUT);
+  struct lane *l = &lanes[kind][turn.chunk];
   const struct pd_channel *c = l->channel;
-  int64_t slot = c->n ? k % c->slots : 0;
-  await_slot(l, k);
+  if (!c->n) return;
+  await_slot(l, number, turn.k);
+  double start = pd_seconds();
+  int64_t slot = turn.k % c->slots;
+  int peer = peer_of(l, turn.k);
   for (int i = 0; i < c->n; i++)
-    MPI_Isend(value_at(c, i, slot), value_floats(c, i), MPI_FLOAT, l->peer, l->tag + i, comm_channels,
+    MPI_Isend(value_at(c, i, slot), value_floats(c, i), MPI_FLOAT, peer, l->tag + i, comm_channels,
               &l->request[slot * c->n + i]);
+  pd_trace(l->work, number, peer, start, pd_seconds());
 }
 
-void pd_receive_activations(int64_t k) { receive(&activations_in, k); }
-void pd_send_activations(int64_t k) { send(&activations_out, k); }
-void pd_receive_gradients(int64_t k) { receive(&gradients_in, k); }
-void pd_send_gradients(int64_t k) { send(&gradients_out, k); }
-void pd_await_activations_slot(int64_t k) { await_slot(&activations_out, k); }
-void pd_await_gradients_slot(int64_t k) { await_slot(&gradients_out, k); }
+void pd_receive_activations(int64_t k) { receive(ACTIVATIONS_IN, k); }
+void pd_send_activations(int64_t k) { send(ACTIVATIONS_OUT, k); }
+void pd_receive_gradients(int64_t k) { receive(GRADIENTS_IN, k); }
+void pd_send_gradients(int64_t k) { send(GRADIENTS_OUT, k); }
+void pd_await_activations_slot(int64_t k) { await_turn(ACTIVATIONS_OUT, k); }
+void pd_await_gradients_slot(int64_t k) { await_turn(GRADIENTS_OUT, k); }
+
+/* Two ranks may share several cuts: a cut's tags follow from the chunk before it and the direction. MPI
+ * promises tags up to 32767. */
+static void open_lane(enum lane_kind kind, int chunk) {
+  enum { VALUES = 1024 };
+  const struct pd_stage *s = pd.stage;
+  const struct pd_channel *const channels[] = {s->activations_in, s->gradients_in, s->activations_out,
+                                               s->gradients_out};
+  bool gradients = kind == GRADIENTS_IN || kind == GRADIENTS_OUT;
+  bool before = kind == ACTIVATIONS_IN || kind == GRADIENTS_OUT; /* the cut is before this stage */
+  int other = before ? s->stage - 1 : s->stage + 1;
+  struct lane *l = &lanes[kind][chunk];
+  *l = (struct lane){.channel = &channels[kind][chunk],
+                     .what = gradients ? "gradients of microbatch" : "activations of microbatch",
+                     .work = (const enum pd_work[]){PD_RECEIVE_ACTIVATIONS, PD_RECEIVE_GRADIENTS,
+                                                    PD_SEND_ACTIVATIONS, PD_SEND_GRADIENTS}[kind],
+                     .stage = (other + s->n_stages) % s->n_stages,
+                     .tag = ((other < 0 ? chunk - 1 : chunk) * 2 + gradients) * VALUES};
+  if (l->channel->n > VALUES) pd_fail("%d values cross one cut: more than have tags", l->channel->n);
+}
+
+static int lane_requests(enum lane_kind kind, int chunk) {
+  const struct pd_channel *c = lanes[kind][chunk].channel;
+  return c->n * (kind <= GRADIENTS_IN ? 1 : c->slots);
+}
 
 void pd_comm_start(void) {
   const struct pd_stage *s = pd.stage;
-  enum { GRADIENT_TAG = 1 << 16 };
-  activations_in = (struct lane){&s->activations_in[0], "activations of microbatch", s->stage - 1, 0, 0, NULL};
-  activations_out = (struct lane){&s->activations_out[0], "activations of microbatch", s->stage + 1, 0, 0, NULL};
-  gradients_in = (struct lane){
-    &s->gradients_in[0], "gradients of microbatch", s->stage + 1, GRADIENT_TAG, 0, NULL};
-  gradients_out = (struct lane){
-    &s->gradients_out[0], "gradients of microbatch", s->stage - 1, GRADIENT_TAG, 0, NULL};
-  struct lane *lanes[] = {&activations_in, &gradients_in, &activations_out, &gradients_out};
-  for (int i = 0; i < 4; i++) n_requests += lanes[i]->channel->n * (i < 2 ? 1 : lanes[i]->channel->slots);
+  for (int i = 0; i < N_KINDS; i++)
+    for (int c = 0; c < s->chunks; c++) {
+      open_lane((enum lane_kind)i, c);
+      n_requests += lane_requests((enum lane_kind)i, c);
+    }
   requests = pd_allocate(sizeof *requests * (size_t)n_requests);
   for (int i = 0; i < n_requests; i++) requests[i] = MPI_REQUEST_NULL;
   MPI_Request *next = requests;
-  for (int i = 0; i < 4; i++) {
-    lanes[i]->request = next;
-    next += lanes[i]->channel->n * (i < 2 ? 1 : lanes[i]->channel->slots);
-  }
-  int64_t first = pd.first_step * s->microbatches + 1;
-  post_receives(&activations_in, first);
-  post_receives(&gradients_in, first);
+  for (int i = 0; i < N_KINDS; i++)
+    for (int c = 0; c < s->chunks; c++) {
+      lanes[i][c].request = next;
+      next += lane_requests((enum lane_kind)i, c);
+    }
+  int64_t first = pd.first_step * pd_own_microbatches() + 1;
+  for (int i = 0; i <= GRADIENTS_IN; i++)
+    for (int c = 0; c < s->chunks; c++) post_receives(&lanes[i][c], first);
 }
 
 void pd_comm_finish(void) { pd_wait(n_requests, requests, "the last messages to be taken", -1, NULL, -1); }
 
 /* ---- validation: the same buffers, messages apart -------------------------------------------- */
 
-static void validation_transfer(struct lane *l, int64_t v, int64_t slot, bool in) {
+static void validation_transfer(enum lane_kind kind, int64_t turn, int64_t slot) {
+  int64_t v = (turn - 1) / pd.stage->chunks + 1;
+  const struct lane *l = &lanes[kind][(turn - 1) % pd.stage->chunks];
   const struct pd_channel *c = l->channel;
+  bool in = kind == ACTIVATIONS_IN;
   for (int i = 0; i < c->n; i++) { /* values are few, and neighbours agree on their order */
     MPI_Request request;
+    int peer = peer_of(l, v);
     if (in)
-      MPI_Irecv(value_at(c, i, slot), value_floats(c, i), MPI_FLOAT, l->peer, i, comm_validation, &request);
+      MPI_Irecv(value_at(c, i, slot), value_floats(c, i), MPI_FLOAT, peer, l->tag + i, comm_validation, &request);
     else
-      MPI_Isend(value_at(c, i, slot), value_floats(c, i), MPI_FLOAT, l->peer, i, comm_validation, &request);
-    pd_wait(1, &request, "activations of validation microbatch", v, in ? "from" : "to be taken by", l->peer);
+      MPI_Isend(value_at(c, i, slot), value_floats(c, i), MPI_FLOAT, peer, l->tag + i, comm_validation, &request);
+    pd_wait(1, &request, "activations of validation microbatch", pd_number(v), in ? "from" : "to be taken by",
+            peer);
   }
 }
 
-void pd_validation_receive(int64_t v, int64_t slot) { validation_transfer(&activations_in, v, slot, true); }
-void pd_validation_send(int64_t v, int64_t slot) { validation_transfer(&activations_out, v, slot, false); }
+void pd_validation_receive(int64_t v, int64_t slot) { validation_transfer(ACTIVATIONS_IN, v, slot); }
+void pd_validation_send(int64_t v, int64_t slot) { validation_transfer(ACTIVATIONS_OUT, v, slot); }

@@ -326,7 +326,7 @@ bool pd_data_start(char *why) {
 
 /* ---- what stage programs call ---------------------------------------------------------------- */
 
-int64_t pd_first_sample(int64_t k) { return pd_sample_base + (k - 1) * pd.stage->microbatch; }
+int64_t pd_first_sample(int64_t k) { return pd_sample_base + (pd_number(k) - 1) * pd.stage->microbatch; }
 
 void pd_load(int input, int64_t k, void *to) {
   const struct pd_input *in = &pd.stage->inputs[input];

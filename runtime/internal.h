@@ -15,7 +15,8 @@ struct pd_options {
   int n_data, n_validation;
   int64_t steps, validate_every, checkpoint_every; /* -1, 0, 0: not given */
   uint64_t seed;
-  const char *init, *save, *log, *checkpoint, *trace;
+  const char *init, *save, *log, *checkpoint, *trace, *run;
+  const char *plan; /* where --run keeps a copy of it */
   double timeout; /* seconds */
   double peak;    /* operations a second of all ranks; 0: measured */
   bool resume, quiet, emulate, help;
@@ -34,15 +35,29 @@ void pd_agree(const char *why);
 _Noreturn void pd_leave_to_others(void);
 void *pd_allocate(size_t bytes); /* zeroed, 64-byte aligned; at start only */
 
+/* ---- ranks.c --------------------------------------------------------------------------------- */
+
+int pd_planned_ranks(void);              /* of the whole plan */
+int pd_replicas(void);                   /* of this rank's stage */
+int pd_rank_of(int stage, int replica);
+int pd_stage_of(int rank);
+int64_t pd_number(int64_t k);            /* the pipeline's number of this rank's microbatch k */
+int pd_rank_of_number(int stage, int64_t number); /* the replica that works on the pipeline's microbatch */
+int64_t pd_own_microbatches(void);       /* of a batch, this rank's */
+struct pd_turn { int chunk; int64_t k; };
+/* Which of its microbatches a rank's turn works on, and with which chunk (compiler/schedule/program.h). */
+struct pd_turn pd_turn(int64_t turn, bool backward);
+
 /* ---- comm.c ---------------------------------------------------------------------------------- */
 
-extern MPI_Comm pd_comm_control, pd_comm_ties, pd_comm_figures;
+extern MPI_Comm pd_comm_control, pd_comm_replicas, pd_comm_ties, pd_comm_figures;
 void pd_comm_open(void);    /* after MPI_Init: the communicators */
 void pd_comm_start(void);   /* posts the first receives */
 void pd_comm_finish(void);  /* waits until every message of this rank is out */
 /* Waits for all n requests, progressing everything else. When --timeout passes the launch ends with
- * "waited S s for WHAT NUMBER (from|to) rank PEER"; number < 0 and peer < 0 are left out. */
-void pd_wait(int n, MPI_Request *request, const char *what, int64_t number, const char *direction, int peer);
+ * "waited S s for WHAT NUMBER (from|to) rank PEER"; number < 0 and peer < 0 are left out. False when there
+ * was nothing to wait for. */
+bool pd_wait(int n, MPI_Request *request, const char *what, int64_t number, const char *direction, int peer);
 
 /* ---- trace.c --------------------------------------------------------------------------------- */
 
@@ -92,16 +107,28 @@ struct pd_chunk { int parameter; int64_t first, n; };
 extern struct pd_chunk *pd_chunks;
 extern int pd_n_chunks;
 void pd_optimizer_start(void);
-/* Where parameter p's whole gradient stands, in the accumulator set `gradient`; NULL when it has none. */
-float *pd_gradient_at(const struct pd_parameter *p, void *gradient);
+/* Where use `use` of parameter p has its gradient of batch t, whose accumulator set is `gradient`. */
+float *pd_use_at(const struct pd_parameter *p, int use, int64_t t, void *gradient);
+/* Where parameter p's whole gradient stands: at its last use; NULL when it has none. */
+float *pd_gradient_at(const struct pd_parameter *p, int64_t t, void *gradient);
+
+/* ---- reduce.c -------------------------------------------------------------------------------- */
+
+/* The sum of the replicas' accumulators of batch t, in two rounds of messages. Each function posts a round and
+ * returns its requests, at most pd_reduce_room(); the second must find the first round's complete. */
+int pd_reduce_room(void); /* 0: there are no others */
+int pd_reduce_post(int64_t t, MPI_Request *request);
+int pd_reduce_spread(int64_t t, MPI_Request *request);
 
 /* ---- train.c, validate.c --------------------------------------------------------------------- */
 
 void pd_train_start(void);
 /* Moves the exchanges on as far as messages that have arrived allow. */
 void pd_train_progress(void);
-void pd_train_catch_up(void); /* waits for the figures of every update exchanged and logs the complete ones */
+void pd_train_catch_up(void); /* waits for the figures of every update done and logs them */
 int64_t pd_updates_done(void);
+char *pd_accumulators(int64_t t);
+size_t pd_exchange_set(int64_t t); /* bytes from exchange set 0 to update t's */
 /* The first non-finite tensor that microbatch k shows on this rank, for people. */
 const char *pd_first_non_finite(int64_t k);
 /* Time that counts as no update's. */

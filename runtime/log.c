@@ -50,6 +50,16 @@ static void line_array(const char *name, const int64_t *at) {
   line("]");
 }
 
+/* " of 2, 1 replicas" where a stage has several. */
+static const char *replicas_text(void) {
+  static char text[256];
+  size_t n = (size_t)snprintf(text, sizeof text, " of");
+  for (int i = 0; i < pd.stage->n_stages && n < sizeof text; i++)
+    n += (size_t)snprintf(text + n, sizeof text - n, "%s %d", i ? "," : "", pd.stage->replicas[i]);
+  if (n < sizeof text) snprintf(text + n, sizeof text - n, " replicas");
+  return pd.ranks > pd.stage->n_stages ? text : "";
+}
+
 void pd_log_start(double all_ranks_peak) {
   const struct pd_stage *s = pd.stage;
   peak = all_ranks_peak;
@@ -61,7 +71,7 @@ void pd_log_start(double all_ranks_peak) {
     pd_fail("cannot write log '%s': %s", pd_options.log, strerror(errno));
   line("{\"event\":\"start\",\"plan\":\"sha256:%s\",\"model\":\"%s\",\"stages\":%d,\"replicas\":[",
        s->plan_hash, s->model, s->n_stages);
-  for (int i = 0; i < s->n_stages; i++) line("%s1", i ? "," : "");
+  for (int i = 0; i < s->n_stages; i++) line("%s%d", i ? "," : "", s->replicas[i]);
   line("],\"schedule\":\"%s\",\"batch\":%lld,\"microbatch\":%lld,\"microbatches\":%lld,\"parameters\":%lld,"
        "\"threads\":%d,\"seed\":%llu",
        s->schedule, (long long)s->batch, (long long)s->microbatch, (long long)s->microbatches,
@@ -73,9 +83,9 @@ void pd_log_start(double all_ranks_peak) {
   line_array("planned_peak_bytes", s->planned_peak_bytes);
   line("}\n");
   if (pd_training_data && !pd_options.quiet) {
-    printf("%s: %lld parameters, %d stage%s, %s, batch %lld = %lld microbatches of %lld, %lld samples\n",
-           s->model, (long long)s->model_parameters, s->n_stages, s->n_stages == 1 ? "" : "s", s->schedule,
-           (long long)s->batch, (long long)s->microbatches, (long long)s->microbatch,
+    printf("%s: %lld parameters, %d stage%s%s, %s, batch %lld = %lld microbatches of %lld, %lld samples\n",
+           s->model, (long long)s->model_parameters, s->n_stages, s->n_stages == 1 ? "" : "s", replicas_text(),
+           s->schedule, (long long)s->batch, (long long)s->microbatches, (long long)s->microbatch,
            (long long)pd_dataset_samples(pd_training_data));
     fflush(stdout);
   }

@@ -96,10 +96,14 @@ void pd_optimizer_start(void) {
       *next++ = (struct pd_chunk){p, first, all - first < PD_CHUNK ? all - first : PD_CHUNK};
 }
 
-float *pd_gradient_at(const struct pd_parameter *p, void *gradient) {
-  if (!p->n_uses) return NULL;
-  const struct pd_use *last = &p->uses[p->n_uses - 1];
-  return (float *)((last->stage == pd.stage->stage ? (char *)gradient : pd.arena) + last->offset);
+float *pd_use_at(const struct pd_parameter *p, int use, int64_t t, void *gradient) {
+  const struct pd_use *u = &p->uses[use];
+  bool here = u->stage == pd.stage->stage;
+  return (float *)((here ? (char *)gradient : pd.arena + pd_exchange_set(t)) + u->offset);
+}
+
+float *pd_gradient_at(const struct pd_parameter *p, int64_t t, void *gradient) {
+  return p->n_uses ? pd_use_at(p, p->n_uses - 1, t, gradient) : NULL;
 }
 
 /* A parameter without a gradient keeps its value, as in PyTorch. */
@@ -116,7 +120,7 @@ void pd_adamw(int64_t t, float scale, const void *from, void *to, void *gradient
   for (int i = 0; i < pd_n_chunks; i++) {
     const struct pd_chunk *c = &pd_chunks[i];
     const struct pd_parameter *p = &s->parameters[c->parameter];
-    const float *g = pd_gradient_at(p, gradient), *w = (const float *)((const char *)from + p->offset);
+    const float *g = pd_gradient_at(p, t, gradient), *w = (const float *)((const char *)from + p->offset);
     float *u = (float *)((char *)to + p->offset), *m = (float *)((char *)moment1 + p->offset),
           *v = (float *)((char *)moment2 + p->offset);
     if (g)
@@ -134,7 +138,7 @@ void pd_sgd(int64_t t, float scale, const void *from, void *to, void *gradient, 
   for (int i = 0; i < pd_n_chunks; i++) {
     const struct pd_chunk *c = &pd_chunks[i];
     const struct pd_parameter *p = &s->parameters[c->parameter];
-    const float *g = pd_gradient_at(p, gradient), *w = (const float *)((const char *)from + p->offset);
+    const float *g = pd_gradient_at(p, t, gradient), *w = (const float *)((const char *)from + p->offset);
     float *u = (float *)((char *)to + p->offset);
     float *m = s->n_moments ? (float *)((char *)momentum + p->offset) + c->first : NULL;
     struct pd_sgd_step step = {scale, p->decays ? (float)s->weight_decay : 0, (float)s->momentum, lr};

@@ -33,6 +33,8 @@ static const struct option options[] = {
   {"--checkpoint-every", POSITIVE, AT(checkpoint_every), 0, "K", "after every K updates, and at the end"},
   {"--resume", FLAG, AT(resume), 0, NULL, "continue from the directory's newest state, if it has one"},
   {"--log", PATH, AT(log), 0, "FILE", "one JSON line an update"},
+  {"--trace", PATH, AT(trace), 0, "FILE", "what every rank did when, as a Chrome trace"},
+  {"--run", PATH, AT(run), 0, "DIR", "write log.jsonl, trace.json and the plan there, for pdc report"},
   {"--timeout", SECONDS, AT(timeout), 0, "SECONDS", "a peer silent for so long is an error (default 300)"},
   {"--peak", RATE, AT(peak), 0, "FLOPS",
    "of all ranks together, for mfu, as 235e9 or 235GFLOPS (default: measured)"},
@@ -45,7 +47,7 @@ enum { N_OPTIONS = sizeof options / sizeof *options };
 void pd_print_usage(const struct pd_stage *stage) {
   printf("usage: mpirun -n %d train --data PATH... --steps N [options]\n"
          "trains %s: %d stage%s, schedule %s, batches of %lld\n\n",
-         stage->n_stages, stage->model, stage->n_stages, stage->n_stages == 1 ? "" : "s", stage->schedule,
+         pd_planned_ranks(), stage->model, stage->n_stages, stage->n_stages == 1 ? "" : "s", stage->schedule,
          (long long)stage->batch);
   for (const struct option *o = options; o < options + N_OPTIONS; o++) {
     char left[40];
@@ -120,6 +122,18 @@ static const struct option *find(char *a, char **value) {
   return NULL;
 }
 
+/* --run DIR names the files that no option of their own names. */
+static void place_in_run(struct pd_options *o) {
+  static const char *const names[] = {"log.jsonl", "trace.json", "plan.json"};
+  const char **paths[] = {&o->log, &o->trace, &o->plan};
+  for (int i = 0; i < 3; i++) {
+    if (*paths[i]) continue;
+    char *path = pd_allocate(strlen(o->run) + strlen(names[i]) + 2);
+    sprintf(path, "%s/%s", o->run, names[i]);
+    *paths[i] = path;
+  }
+}
+
 bool pd_parse_options(struct pd_options *o, int argc, char **argv, char *why) {
   *o = (struct pd_options){.steps = -1, .seed = 1, .timeout = 300};
   for (int i = 1; i < argc; i++) {
@@ -146,6 +160,7 @@ bool pd_parse_options(struct pd_options *o, int argc, char **argv, char *why) {
       if (!parse_value(p, value ? value : argv[++i], at, why)) return false;
     }
   }
+  if (o->run) place_in_run(o);
   if (o->validate_every && !o->n_validation)
     return pd_refuse(why, "--validate-every needs --validation PATH");
   if ((o->checkpoint_every || o->resume) && !o->checkpoint)

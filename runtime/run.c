@@ -139,6 +139,14 @@ static void avoid_forbidden_copies(void) {
     setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", 0);
 }
 
+/* The rank for messages before MPI has told it, as launchers do; else the stage's first. */
+static int launched_rank(void) {
+  static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID"};
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+    if (getenv(names[i])) return atoi(getenv(names[i]));
+  return pd_rank_of(pd.stage->stage, 0);
+}
+
 static void start_mpi(int *argc, char ***argv) {
   int level;
   watch_all_ranks("to start");
@@ -174,7 +182,7 @@ static struct same *gather_same(const struct pd_stage *s, const struct pd_option
                       .stage = s->stage};
   mine.flags = (o->n_data > 0) | (o->n_validation > 0) << 1 | (o->init != NULL) << 2 |
                (o->save != NULL) << 3 | o->emulate << 4 | (o->peak > 0) << 5 | (o->checkpoint != NULL) << 6 |
-               o->resume << 7;
+               o->resume << 7 | (o->trace != NULL) << 8;
   snprintf(mine.plan, sizeof mine.plan, "%s", s->plan_hash);
   struct same *all = pd_allocate(sizeof *all * (size_t)pd.ranks);
   MPI_Request request;
@@ -183,10 +191,10 @@ static struct same *gather_same(const struct pd_stage *s, const struct pd_option
   return all;
 }
 
-static bool check_launch(const struct pd_stage *s, const struct same *all, char *why) {
-  if (pd.ranks != s->n_stages)
+static bool check_launch(const struct same *all, char *why) {
+  if (pd.ranks != pd_planned_ranks())
     return pd_refuse(why, "launched with %d rank%s, but the plan has %d: use mpirun -n %d", pd.ranks,
-                     pd.ranks == 1 ? "" : "s", s->n_stages, s->n_stages);
+                     pd.ranks == 1 ? "" : "s", pd_planned_ranks(), pd_planned_ranks());
   bool ok = true;
   for (int r = 0; r < pd.ranks && ok; r++) {
     if (strcmp(all[r].plan, all[0].plan))
@@ -194,10 +202,11 @@ static bool check_launch(const struct pd_stage *s, const struct same *all, char 
                      "rank %d holds another plan (%.12s) than rank 0 (%.12s): build again and give every "
                      "rank the same directory",
                      r, all[r].plan, all[0].plan);
-    else if (all[r].stage != r)
+    else if (all[r].stage != pd_stage_of(r))
       ok = pd_refuse(why,
-                     "rank %d runs the program of stage %d: launch every rank with the directory's 'train'",
-                     r, all[r].stage);
+                     "rank %d runs the program of stage %d, not of stage %d: launch every rank with the "
+                     "directory's 'train'",
+                     r, all[r].stage, pd_stage_of(r));
     else if (all[r].steps != all[0].steps || all[r].validate_every != all[0].validate_every ||
              all[r].checkpoint_every != all[0].checkpoint_every || all[r].seed != all[0].seed ||
              all[r].flags != all[0].flags)
@@ -268,12 +277,34 @@ static bool spares_inputs(const char *option, const char *path, bool is_weights,
 /* Outputs are tried before the run, so that no hour of training ends at an unwritable path. The log
  * comes last: once it is open nothing else can be refused. */
 static bool check_outputs(char *why) {
+  const struct pd_options *o = &pd_options;
   if (pd.rank) return true;
-  if (pd_options.save && !spares_inputs("--save", pd_options.save, true, why)) return false;
-  if (pd_options.log && !spares_inputs("--log", pd_options.log, false, why)) return false;
-  if (pd_options.save && !pd_writable(pd_options.save, why)) return false;
+  if (o->run && mkdir(o->run, 0777) && errno != EEXIST)
+    return pd_refuse(why, "cannot make directory '%s': %s", o->run, strerror(errno));
+  if (o->log && !spares_inputs("--log", o->log, false, why)) return false;
+  const char *const options[] = {"--save", "--trace", "--run"}, *const paths[] = {o->save, o->trace, o->plan};
+  for (int i = 0; i < 3; i++)
+    if (paths[i] && !(spares_inputs(options[i], paths[i], i == 0, why) && pd_writable(paths[i], why)))
+      return false;
   if (pd_options.checkpoint && !pd_checkpoint_check(why)) return false;
   return pd_log_open(why);
+}
+
+/* --run's copy of the plan, which the launcher names in PD_PLAN. */
+static void keep_plan(void) {
+  const char *from = getenv("PD_PLAN");
+  if (pd.rank || !pd_options.plan) return;
+  if (!from) {
+    pd_note("no PD_PLAN says where the plan is: it is not copied to '%s'", pd_options.run);
+    return;
+  }
+  char why[PD_WHY];
+  size_t size;
+  const char *plan = pd_map_file(from, &size, why);
+  if (!plan) pd_fail("%s", why);
+  struct pd_output out;
+  bool ok = pd_output_open(&out, pd_options.plan) && fwrite(plan, 1, size, out.file) == size;
+  if (!pd_output_close(&out, ok)) pd_fail("cannot write '%s': %s", pd_options.plan, strerror(errno));
 }
 
 static void start_weights(void) {
@@ -307,9 +338,11 @@ static double total_peak(void) {
 void pd_start(const struct pd_stage *stage, int argc, char **argv) {
   char why[PD_WHY] = "";
   struct pd_options *o = &pd_options;
-  pd = (struct pd_run){.stage = stage, .rank = stage->stage, .training = true};
+  pd = (struct pd_run){.stage = stage, .training = true};
+  pd.rank = launched_rank();
   pd_parse_options(o, argc, argv, why);
   start_mpi(&argc, &argv);
+  pd.replica = pd.rank - pd_rank_of(stage->stage, 0);
   pd_agree(why);
   if (o->help) {
     if (!pd.rank) pd_print_usage(stage);
@@ -319,7 +352,7 @@ void pd_start(const struct pd_stage *stage, int argc, char **argv) {
   }
   bool complete = check_options(stage, o, why);
   struct same *all = gather_same(stage, o);
-  if (complete) check_launch(stage, all, why);
+  if (complete) check_launch(all, why);
   pd_agree(why);
   free(all);
   pd.steps = o->steps;
@@ -332,11 +365,13 @@ void pd_start(const struct pd_stage *stage, int argc, char **argv) {
   pd_agree(why);
   set_threads(stage);
   pd_optimizer_start();
+  keep_plan();
   double peak = total_peak();
   pd_log_start(peak);
   pd_train_start();
   pd_comm_start();
   pd_memory_sample();
+  pd_trace_start();
   started = pd_seconds();
 }
 
@@ -351,6 +386,7 @@ int pd_finish(void) {
   MPI_Iallgather(&mine, 1, MPI_INT64_T, all, 1, MPI_INT64_T, pd_comm_control, &request);
   pd_wait(1, &request, "all ranks to finish", -1, NULL, -1);
   pd_log_finish(all, seconds);
+  pd_trace_finish();
   free(all);
   finish_mpi();
   return 0;

@@ -1,43 +1,44 @@
 /* A batch's figures and gradients between its last backward and its update. For update t this rank
- *   exchange  sends its accumulators of tied parameters to their other holders and posts their receives;
- *   combine   once those are through, adds every parameter's uses from last to first;
- *   figures   adds up squares of the gradients it owns and posts one sum over all ranks of these squares
- *             and of the loss statements' sums. Each slot has one contributor, the others add zero, so
- *             the sum is exact and its order does not matter.
- * Steps two and three happen whenever messages are progressed. */
+ *   reduces   adds up its accumulators and the other replicas' (reduce.c), in two rounds of messages;
+ *   exchanges sends its uses of tied parameters to their other holders and posts their receives;
+ *   combines  once those are through, adds every parameter's uses from last to first;
+ *   figures   adds up squares of the gradients that its stage owns and posts one sum over all ranks of these
+ *             squares and of the loss statements' sums, a slot for each replica that may have computed one.
+ *             Each slot has one contributor, the others add zero, so the sum is exact and its order does not
+ *             matter.
+ * All of it moves on whenever messages are progressed. Several updates may be under way; their figures are
+ * posted in the order of the updates, as collective operations must be. */
 #include "internal.h"
 
 #include <math.h>
 #include <stdio.h>
 
-/* Updates under way at once: one whose figures are out, one whose backward runs, and the losses of up
- * to two batches whose forward runs ahead. */
-enum { UNDER_WAY = 4 };
-
-enum state { IDLE, TIED, SUMMING, KNOWN };
+enum state { IDLE, REDUCING, SPREADING, TIED, SUMMING, KNOWN };
 
 static struct update {
   enum state state;
-  double *mine, *sum; /* [model parameter] squares, then [loss statement] sums */
-  MPI_Request request;
-  double seconds; /* duration of the update on this rank; negative: not over */
-} updates[UNDER_WAY];
+  int n; /* requests of the state, up to TIED */
+  MPI_Request *request, sum_request;
+  double *mine, *sum;    /* [model parameter] squares, then [loss statement][replica] sums */
+  double posted, seconds; /* when the state's messages were; duration of the update here, negative: not over */
+} *updates;
 
-static int n_figures;
+static int n_updates;     /* in `updates`: t's is at t % n_updates */
+static int under_way;     /* exchanged, not logged: so many at most, so that losses of batches ahead have room */
+static int n_figures, most_replicas;
 static int64_t exchanged; /* updates whose exchange was called */
 static int64_t updated;   /* updates done */
 static int64_t logged;    /* updates logged */
-static MPI_Request *tied; /* of update exchanged - 1: receives and sends */
-static int n_tied, room_tied;
-static bool *has_remote; /* by parameter held here: it has a gradient, and another stage holds it, too */
+static bool *has_remote;  /* by parameter held here: it has a gradient, and another stage holds it, too */
 static double *chunk_squares;
 static double clock_start;
 static bool in_progress;
 
-static struct update *update_of(int64_t t) { return &updates[t % UNDER_WAY]; }
+static struct update *update_of(int64_t t) { return &updates[t % n_updates]; }
 static bool tied_here(const struct pd_parameter *p, int use) { return p->uses[use].stage == pd.stage->stage; }
+static int exchange_sets(void) { return pd.stage->exchange_sets > 0 ? pd.stage->exchange_sets : 1; }
 
-/* The stages that hold p: those of its uses, then its readers. Each other holder gets one message a use. */
+/* The stages that hold p: those of its uses, then its readers. Each of their ranks gets one message a use. */
 static int holder(const struct pd_parameter *p, int i) {
   return i < p->n_uses ? p->uses[i].stage : p->readers[i - p->n_uses];
 }
@@ -48,21 +49,44 @@ static bool named_before(const struct pd_parameter *p, int i) {
   return false;
 }
 
-void pd_train_start(void) {
+/* A stage has at most 3 max(w) microbatches in flight, all replicas together (docs/schedules.md: h is at most
+ * 2), or a batch: so far may two ranks be apart. */
+static int batches_apart(void) {
   const struct pd_stage *s = pd.stage;
-  n_figures = s->n_model_parameters + s->n_losses;
-  for (int i = 0; i < UNDER_WAY; i++) {
-    updates[i].mine = pd_allocate(sizeof(double) * (size_t)n_figures);
-    updates[i].sum = pd_allocate(sizeof(double) * (size_t)n_figures);
-  }
+  int64_t in_flight = 3 * (int64_t)s->n_stages * most_replicas;
+  return (int)((in_flight + s->microbatches - 1) / s->microbatches) + 1;
+}
+
+/* Finds what has_remote says; returns the most messages of an exchange. */
+static int find_remote(void) {
+  const struct pd_stage *s = pd.stage;
+  int messages = 0;
   has_remote = pd_allocate(sizeof *has_remote * (size_t)s->n_parameters);
   for (int i = 0; i < s->n_parameters; i++) {
     const struct pd_parameter *p = &s->parameters[i];
     for (int j = 0; j < p->n_uses + p->n_readers; j++)
       if (holder(p, j) != s->stage) has_remote[i] = p->n_uses > 0;
-    room_tied += p->n_uses * (p->n_uses + p->n_readers);
+    if (has_remote[i]) messages += p->n_uses * pd.ranks;
   }
-  tied = pd_allocate(sizeof *tied * (size_t)room_tied);
+  return messages;
+}
+
+void pd_train_start(void) {
+  const struct pd_stage *s = pd.stage;
+  for (int i = 0; i < s->n_stages; i++)
+    if (s->replicas[i] > most_replicas) most_replicas = s->replicas[i];
+  n_figures = s->n_model_parameters + s->n_losses * most_replicas;
+  under_way = exchange_sets() + 1 + batches_apart();
+  n_updates = under_way + 1 + batches_apart();
+  updates = pd_allocate(sizeof *updates * (size_t)n_updates);
+  int messages = find_remote(), room = pd_reduce_room();
+  if (messages > room) room = messages;
+  for (int i = 0; i < n_updates; i++) {
+    updates[i].mine = pd_allocate(sizeof(double) * (size_t)n_figures);
+    updates[i].sum = pd_allocate(sizeof(double) * (size_t)n_figures);
+    updates[i].request = pd_allocate(sizeof(MPI_Request) * (size_t)room);
+    for (int j = 0; j < room; j++) updates[i].request[j] = MPI_REQUEST_NULL;
+  }
   chunk_squares = pd_allocate(sizeof *chunk_squares * (size_t)pd_n_chunks);
   exchanged = updated = logged = pd.first_step;
   clock_start = pd_seconds();
@@ -99,61 +123,86 @@ const char *pd_first_non_finite(int64_t k) {
   return "the loss itself";
 }
 
+/* The replicas' sums of a loss statement over a batch. */
+static double *loss_sums(double *figures, int loss) {
+  return figures + pd.stage->n_model_parameters + loss * most_replicas;
+}
+
 void pd_loss(int loss, int64_t k, const float *elements, int64_t n) {
-  int64_t batch_of = (k - 1) / pd.stage->microbatches;
-  double *sum = &update_of(batch_of)->mine[pd.stage->n_model_parameters + loss], here = 0;
+  int64_t batch_of = (k - 1) / pd_own_microbatches();
+  if (batch_of - logged >= n_updates) pd_fail("internal: %d batches' losses do not suffice", n_updates);
+  double *sums = loss_sums(update_of(batch_of)->mine, loss), here = 0;
   for (int64_t i = 0; i < n; i++) here += (double)elements[i];
   if (!isfinite(here)) {
     pd_train_catch_up(); /* a gradient that was not finite before is the cause to report */
     pd_fail("step %lld: the loss of microbatch %lld is not finite; first tensor that is not: %s",
-            (long long)(batch_of + 1), (long long)k, pd_first_non_finite(k));
+            (long long)(batch_of + 1), (long long)pd_number(k), pd_first_non_finite(k));
   }
-  if ((k - 1) % pd.stage->microbatches == 0) *sum = 0;
-  *sum += here;
+  if ((k - 1) % pd_own_microbatches() == 0) sums[pd.replica] = 0;
+  sums[pd.replica] += here;
 }
 
 /* The mean over update t's batch, all loss statements together. */
 static double mean_loss(const struct update *u) {
   const struct pd_stage *s = pd.stage;
   double loss = 0;
-  for (int i = 0; i < s->n_losses; i++)
-    loss += u->sum[s->n_model_parameters + i] / ((double)s->batch * (double)s->loss_elements[i]);
+  for (int i = 0; i < s->n_losses; i++) {
+    double sum = 0;
+    for (int r = 0; r < most_replicas; r++) sum += loss_sums(u->sum, i)[r];
+    loss += sum / ((double)s->batch * (double)s->loss_elements[i]);
+  }
   return loss;
 }
 
 /* ---- gradients ------------------------------------------------------------------------------- */
 
-static void *accumulators(int64_t t) {
+char *pd_accumulators(int64_t t) {
   const struct pd_stage *s = pd.stage;
   return pd.arena + s->accumulators + (size_t)(t % s->accumulator_sets) * s->accumulators_stride;
 }
 
-static void post_tied(const struct pd_parameter *p, char *set) {
+size_t pd_exchange_set(int64_t t) { return (size_t)(t % exchange_sets()) * pd.stage->exchanged_stride; }
+
+/* Use `use` of p, summed over this stage's replicas, to those ranks of another stage that take it from this one:
+ * replica q takes it from replica q % w of the stage where the use stands. */
+static int send_use(const struct pd_parameter *p, const float *gradient, int stage, int tag,
+                    MPI_Request *request) {
+  int n = 0;
+  for (int q = pd.replica; q < pd.stage->replicas[stage]; q += pd_replicas())
+    MPI_Isend(gradient, (int)p->elements, MPI_FLOAT, pd_rank_of(stage, q), tag, pd_comm_ties, &request[n++]);
+  return n;
+}
+
+static int post_tied(int64_t t, const struct pd_parameter *p, MPI_Request *request) {
   enum { USES = 1024 }; /* tags a parameter */
+  int n = 0;
   for (int i = 0; i < p->n_uses; i++) {
-    int tag = p->order * USES + i, n = (int)p->elements;
+    int tag = p->order * USES + i;
+    float *gradient = pd_use_at(p, i, t, pd_accumulators(t));
     if (!tied_here(p, i)) {
-      MPI_Irecv(pd.arena + p->uses[i].offset, n, MPI_FLOAT, p->uses[i].stage, tag, pd_comm_ties,
-                &tied[n_tied++]);
+      int from = p->uses[i].stage, replica = pd.replica % pd.stage->replicas[from];
+      MPI_Irecv(gradient, (int)p->elements, MPI_FLOAT, pd_rank_of(from, replica), tag, pd_comm_ties,
+                &request[n++]);
       continue;
     }
     for (int j = 0; j < p->n_uses + p->n_readers; j++)
       if (holder(p, j) != pd.stage->stage && !named_before(p, j))
-        MPI_Isend(set + p->uses[i].offset, n, MPI_FLOAT, holder(p, j), tag, pd_comm_ties, &tied[n_tied++]);
+        n += send_use(p, gradient, holder(p, j), tag, request + n);
   }
+  return n;
 }
 
 /* Adds a chunk of p's uses into the last one's place. */
-static void combine(const struct pd_parameter *p, const struct pd_chunk *c, char *set) {
-  float *sum = pd_gradient_at(p, set) + c->first;
+static void combine(int64_t t, const struct pd_parameter *p, const struct pd_chunk *c) {
+  float *sum = pd_gradient_at(p, t, pd_accumulators(t)) + c->first;
   for (int i = p->n_uses - 2; i >= 0; i--) {
-    const float *more = (const float *)((tied_here(p, i) ? set : pd.arena) + p->uses[i].offset) + c->first;
+    const float *more = pd_use_at(p, i, t, pd_accumulators(t)) + c->first;
 #pragma omp simd
     for (int64_t j = 0; j < c->n; j++) sum[j] += more[j];
   }
 }
 
-static void combine_and_square(char *set, double *to) {
+static void combine_and_square(int64_t t, double *to) {
   const struct pd_stage *s = pd.stage;
 #pragma omp parallel for schedule(static)
   for (int i = 0; i < pd_n_chunks; i++) {
@@ -161,8 +210,9 @@ static void combine_and_square(char *set, double *to) {
     const struct pd_parameter *p = &s->parameters[c->parameter];
     chunk_squares[i] = 0;
     if (!p->n_uses) continue;
-    combine(p, c, set);
-    if (p->owner == s->stage) chunk_squares[i] = pd_sum_of_squares(c->n, pd_gradient_at(p, set) + c->first);
+    combine(t, p, c);
+    if (p->owner == s->stage && !pd.replica)
+      chunk_squares[i] = pd_sum_of_squares(c->n, pd_gradient_at(p, t, pd_accumulators(t)) + c->first);
   }
   for (int i = 0; i < s->n_model_parameters; i++) to[i] = 0;
   for (int i = 0; i < pd_n_chunks; i++) to[s->parameters[pd_chunks[i].parameter].order] += chunk_squares[i];
@@ -177,14 +227,14 @@ static double norm_of(const struct update *u) {
   return sqrt(sum) / ((double)s->batch * (double)s->loss_elements[0]);
 }
 
-/* All ranks see the same figures; the stage that owns the first bad gradient reports it. */
+/* All ranks see the same figures; the rank that contributed the first bad one reports it. */
 static void check_finite(int64_t t, const struct update *u) {
   const struct pd_stage *s = pd.stage;
   int bad = 0;
   while (bad < s->n_model_parameters && isfinite(u->sum[bad])) bad++;
   if (bad == s->n_model_parameters) return;
   for (int i = 0; i < s->n_parameters; i++)
-    if (s->parameters[i].order == bad && s->parameters[i].owner == s->stage)
+    if (s->parameters[i].order == bad && s->parameters[i].owner == s->stage && !pd.replica)
       pd_fail("step %lld: the gradient of '%s' is not finite", (long long)(t + 1), s->parameters[i].name);
   pd_leave_to_others();
 }
@@ -198,65 +248,96 @@ static void log_known(void) {
   }
 }
 
-/* Moves update t on; true when its state changed. */
-static bool advance(int64_t t) {
-  struct update *u = update_of(t);
-  int done = 0;
-  if (u->state == TIED) {
-    MPI_Testall(n_tied, tied, &done, MPI_STATUSES_IGNORE);
-    if (!done) return false;
-    combine_and_square(accumulators(t), u->mine);
-    MPI_Iallreduce(u->mine, u->sum, n_figures, MPI_DOUBLE, MPI_SUM, pd_comm_figures, &u->request);
+static void enter(struct update *u, enum state state, int n) {
+  u->state = state;
+  u->n = n;
+  if (state != SPREADING) u->posted = pd_seconds();
+}
+
+static void enter_tied(int64_t t, struct update *u) {
+  int n = 0;
+  for (int i = 0; i < pd.stage->n_parameters; i++)
+    if (has_remote[i]) n += post_tied(t, &pd.stage->parameters[i], u->request + n);
+  enter(u, TIED, n);
+}
+
+/* Moves update t on, whose messages are through. */
+static void next_state(int64_t t, struct update *u) {
+  switch (u->state) {
+  case REDUCING: enter(u, SPREADING, pd_reduce_spread(t, u->request)); break;
+  case SPREADING:
+    pd_trace(PD_REDUCE, t, -1, u->posted, pd_seconds());
+    enter_tied(t, u);
+    break;
+  case TIED:
+    combine_and_square(t, u->mine);
+    MPI_Iallreduce(u->mine, u->sum, n_figures, MPI_DOUBLE, MPI_SUM, pd_comm_figures, &u->sum_request);
     u->state = SUMMING;
-    return true;
-  }
-  if (u->state == SUMMING) {
-    MPI_Test(&u->request, &done, MPI_STATUS_IGNORE);
-    if (!done) return false;
+    break;
+  default:
+    pd_trace(PD_EXCHANGE, t, -1, u->posted, pd_seconds());
     u->state = KNOWN;
     check_finite(t, u);
-    return true;
   }
-  return false;
+}
+
+/* Moves update t on as far as messages that have arrived allow. */
+static void advance(int64_t t) {
+  struct update *u = update_of(t);
+  while (u->state != IDLE && u->state != KNOWN) {
+    int done;
+    if (u->state == TIED && t > logged && update_of(t - 1)->state < SUMMING) return;
+    if (u->state == SUMMING)
+      MPI_Test(&u->sum_request, &done, MPI_STATUS_IGNORE);
+    else
+      MPI_Testall(u->n, u->request, &done, MPI_STATUSES_IGNORE);
+    if (!done) return;
+    next_state(t, u);
+  }
 }
 
 void pd_train_progress(void) {
   if (in_progress) return; /* reporting a bad gradient progresses messages, too */
   in_progress = true;
-  for (int64_t t = logged; t < exchanged; t++)
-    while (advance(t)) continue;
+  for (int64_t t = logged; t < exchanged; t++) advance(t);
   in_progress = false;
 }
 
-/* Waits until update t's state is at least `state`. */
+/* Waits until update t's state is at least `state`, SUMMING or KNOWN. */
 static void await(int64_t t, enum state state) {
-  struct update *u = update_of(t);
+  static const char *const what[] = {[REDUCING] = "the other replicas' gradients of step",
+                                     [SPREADING] = "the replicas' sums of gradients of step",
+                                     [TIED] = "gradients of tied parameters for step"};
   pd_train_progress();
-  if (u->state == TIED) {
-    pd_wait(n_tied, tied, "gradients of tied parameters for step", t + 1, NULL, -1);
-    pd_train_progress();
-  }
-  if (state == KNOWN && u->state == SUMMING) {
-    pd_wait(1, &u->request, "all ranks' figures of step", t + 1, NULL, -1);
-    pd_train_progress();
+  for (int64_t i = logged; i <= t; i++) {
+    struct update *u = update_of(i);
+    while (u->state < (i < t ? SUMMING : state)) {
+      if (u->state == SUMMING)
+        pd_wait(1, &u->sum_request, "all ranks' figures of step", i + 1, NULL, -1);
+      else
+        pd_wait(u->n, u->request, what[u->state], i + 1, NULL, -1);
+      pd_train_progress();
+    }
   }
 }
 
 /* Where no update lags behind its batch the update itself may come first and posts the exchange. */
 void pd_exchange(int64_t t) {
   if (t < exchanged) return;
-  if (t > exchanged)
-    pd_fail("internal: exchange of update %lld, expected %lld", (long long)t, (long long)exchanged);
-  if (t > pd.first_step) await(t - 1, SUMMING); /* its tied gradients' buffers are free */
-  if (t - 2 >= logged) await(t - 2, KNOWN);
-  log_known();
+  if (t > exchanged || t - updated >= exchange_sets())
+    pd_fail("internal: exchange of update %lld, expected %lld, with %lld done", (long long)t,
+            (long long)exchanged, (long long)updated);
+  while (t - logged >= under_way) {
+    await(logged, KNOWN);
+    log_known();
+  }
   struct update *u = update_of(t);
-  u->state = TIED;
   u->seconds = -1;
-  n_tied = 0;
-  for (int i = 0; i < pd.stage->n_parameters; i++)
-    if (has_remote[i]) post_tied(&pd.stage->parameters[i], accumulators(t));
   exchanged = t + 1;
+  if (pd_reduce_room())
+    enter(u, REDUCING, pd_reduce_post(t, u->request));
+  else
+    enter_tied(t, u);
   pd_train_progress();
 }
 
@@ -286,7 +367,9 @@ bool pd_updated(int64_t t) {
   if (pd_options.checkpoint && is_due(t, pd_options.checkpoint_every)) {
     pd_train_catch_up(); /* no checkpoint of a step whose gradient was not finite */
     pd_checkpoint_write(t + 1);
-    pd_clock_pause(pd_seconds() - now);
+    double end = pd_seconds();
+    pd_trace(PD_CHECKPOINT, t, -1, now, end);
+    pd_clock_pause(end - now);
   }
   return pd_validation_data && is_due(t, pd_options.validate_every);
 }
@@ -294,6 +377,6 @@ bool pd_updated(int64_t t) {
 int64_t pd_updates_done(void) { return updated; }
 
 void pd_train_catch_up(void) {
-  for (int64_t t = logged; t < exchanged; t++) await(t, KNOWN);
+  for (int64_t t = logged; t < updated; t++) await(t, KNOWN);
   log_known();
 }

@@ -1,5 +1,6 @@
 /* Weights from and to safetensors files. One file holds every parameter of all stages, a tied one once.
- * Ranks read what they hold; rank 0 writes, tensor by tensor, what the others send in pieces. */
+ * Ranks read what they hold; rank 0 writes, tensor by tensor, what the others send in pieces: of a stage's
+ * replicas the first, of a tied parameter's stages its owner. */
 #include "internal.h"
 #include "safetensors.h"
 
@@ -89,16 +90,19 @@ void pd_load_weights(const char *path) {
 /* ---- what rank 0 knows of the others' parameters --------------------------------------------- */
 
 struct description {
-  int32_t order, owner, rank, name_at;
+  int32_t order, writer, rank, name_at; /* writer: of MPI's ranks; rank: of the tensor */
   int64_t dim[PD_MAX_RANK], elements;
 };
+
+/* Whether this rank is the one that writes p. */
+static bool writes(const struct pd_parameter *p) { return p->owner == pd.stage->stage && !pd.replica; }
 
 /* The parameters this rank writes, described one after another, then their names. */
 static char *describe(int32_t *bytes) {
   const struct pd_stage *s = pd.stage;
   size_t n = 0, names = 0;
   for (int i = 0; i < s->n_parameters; i++)
-    if (s->parameters[i].owner == s->stage) {
+    if (writes(&s->parameters[i])) {
       n++;
       names += strlen(s->parameters[i].name) + 1;
     }
@@ -109,9 +113,9 @@ static char *describe(int32_t *bytes) {
   struct description *d = (struct description *)(all + sizeof(int64_t));
   for (int i = 0; i < s->n_parameters; i++) {
     const struct pd_parameter *p = &s->parameters[i];
-    if (p->owner != s->stage) continue;
+    if (!writes(p)) continue;
     *d = (struct description){.order = p->order,
-                              .owner = s->stage,
+                              .writer = pd.rank,
                               .rank = p->rank,
                               .name_at = (int32_t)(name - all),
                               .elements = p->elements};
@@ -124,7 +128,7 @@ static char *describe(int32_t *bytes) {
 
 /* On rank 0: entries by order of declaration, and the rank that holds each. A parameter that nothing uses
  * stands on no rank: its entry has no name. */
-static struct pd_entry *gather_entries(int *owner) {
+static struct pd_entry *gather_entries(int *writer) {
   int n = pd.stage->n_model_parameters, total = 0;
   int32_t mine_bytes, *bytes = pd_allocate(sizeof *bytes * (size_t)pd.ranks),
                       *at = pd_allocate(sizeof *at * (size_t)pd.ranks);
@@ -148,7 +152,7 @@ static struct pd_entry *gather_entries(int *owner) {
       struct pd_entry *e = &entries[d->order];
       *e = (struct pd_entry){.name = strdup(from + d->name_at), .rank = d->rank, .elements = d->elements};
       memcpy(e->dim, d->dim, sizeof d->dim);
-      owner[d->order] = d->owner;
+      writer[d->order] = d->writer;
     }
   }
   free(all);
@@ -190,23 +194,23 @@ static void send_pieces(const struct pd_parameter *p, float *piece) {
   }
 }
 
-static bool write_tensor(FILE *out, int order, int owner, int64_t elements, float *piece) {
-  const struct pd_parameter *p = owner == 0 ? parameter_of_order(order) : NULL;
+static bool write_tensor(FILE *out, int order, int writer, int64_t elements, float *piece) {
+  const struct pd_parameter *p = writer == 0 ? parameter_of_order(order) : NULL;
   for (int64_t first = 0; first < elements; first += PIECE) {
     int64_t n = elements - first < PIECE ? elements - first : PIECE;
     if (p)
       copy_out(p, first, n, piece);
     else {
       MPI_Request request;
-      MPI_Irecv(piece, (int)n, MPI_FLOAT, owner, order, pd_comm_control, &request);
-      pd_wait(1, &request, "weights", -1, "from", owner);
+      MPI_Irecv(piece, (int)n, MPI_FLOAT, writer, order, pd_comm_control, &request);
+      pd_wait(1, &request, "weights", -1, "from", writer);
     }
     if (fwrite(piece, sizeof *piece, (size_t)n, out) != (size_t)n) return false;
   }
   return true;
 }
 
-static void write_file(const char *path, const struct pd_entry *entries, const int *owner, float *piece) {
+static void write_file(const char *path, const struct pd_entry *entries, const int *writer, float *piece) {
   static const char *const metadata[][2] = {{"format", "pt"}};
   int n = pd.stage->n_model_parameters, n_present = 0;
   size_t bytes = 0;
@@ -218,25 +222,25 @@ static void write_file(const char *path, const struct pd_entry *entries, const i
   struct pd_output out;
   bool ok = header && pd_output_open(&out, path) && fwrite(header, 1, bytes, out.file) == bytes;
   for (int i = 0; ok && i < n; i++)
-    ok = !entries[i].name || write_tensor(out.file, i, owner[i], entries[i].elements, piece);
+    ok = !entries[i].name || write_tensor(out.file, i, writer[i], entries[i].elements, piece);
   free(header);
   if (!header || !pd_output_close(&out, ok)) pd_fail("cannot write '%s': %s", path, strerror(errno));
 }
 
 void pd_save_weights(const char *path) {
   const struct pd_stage *s = pd.stage;
-  int *owner = pd_allocate(sizeof *owner * (size_t)s->n_model_parameters);
-  struct pd_entry *entries = gather_entries(owner);
+  int *writer = pd_allocate(sizeof *writer * (size_t)s->n_model_parameters);
+  struct pd_entry *entries = gather_entries(writer);
   float *piece = pd_allocate(PIECE * sizeof *piece);
   if (!pd.rank)
-    write_file(path, entries, owner, piece);
+    write_file(path, entries, writer, piece);
   else
     for (int order = 0; order < s->n_model_parameters; order++)
       for (int i = 0; i < s->n_parameters; i++)
-        if (s->parameters[i].order == order && s->parameters[i].owner == s->stage)
+        if (s->parameters[i].order == order && writes(&s->parameters[i]))
           send_pieces(&s->parameters[i], piece);
   for (int i = 0; i < s->n_model_parameters; i++) free(entries[i].name);
   free(entries);
-  free(owner);
+  free(writer);
   free(piece);
 }
