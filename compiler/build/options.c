@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "schedule/program.h"
+
 typedef enum { FLAG, TEXT, LIST, COUNT, BYTES, CHOICE, SPECIAL, NOT_YET } OptionKind;
 
 typedef struct Option {
@@ -24,12 +26,14 @@ static const Option options[] = {
     {"-D", "name=value", LIST, AT(define), NULL, "override a model attribute or train setting"},
     {"-I", "DIR", LIST, AT(include), NULL, "where `use` looks"},
     {"--schedule", "NAME", TEXT, AT(plan.schedule), NULL,
-     "2bw, flush or sequential, instead of the model's `pipeline`"},
+     "instead of the model's `pipeline`; the names stand below"},
     {"--stages", "S", COUNT, AT(plan.stages), NULL, "this many stages"},
+    {"--replicas", "R[,R...]", TEXT, AT(plan.replicas), NULL, "ranks of each stage; one number: of all"},
     {"--split", "PLACES", TEXT, AT(plan.split), NULL, "stages 1.. start here: \"h[3],h[6].ln_2,ln_f\""},
     {"--microbatch", "B", COUNT, AT(plan.microbatch), NULL, "samples a microbatch"},
     {"--recompute", "MODE", CHOICE, AT(plan.recompute), "off|on|auto",
      "on, off or auto: rerun forward in backward"},
+    {"--ahead", "1|2", CHOICE, AT(plan.ahead), "|1|2", "2: one microbatch more in flight between stages"},
     {"--threads", "N", COUNT, AT(plan.threads), NULL, "threads a rank (default: processors over ranks)"},
     {"--memory", "SIZE", BYTES, AT(plan.memory), NULL, "a device's, as 16GiB (default: the machine's)"},
     {"--profile", "FILE", TEXT, AT(plan.profile), NULL, "measured costs, from pdc profile"},
@@ -52,7 +56,6 @@ static const Option options[] = {
     {"-h", NULL, SPECIAL, 0, NULL, NULL},
     {"--help", NULL, SPECIAL, 0, NULL, "print this"},
     {"--version", NULL, SPECIAL, 0, NULL, "print the version"},
-    {"--replicas", "R", NOT_YET, 0, NULL, NULL},
     {"--cluster", "FILE", NOT_YET, 0, NULL, NULL},
     {"--target", "c", SPECIAL, 0, NULL, NULL},
     {"--arch", "ARCH", NOT_YET, 0, NULL, NULL},
@@ -88,6 +91,11 @@ static void print_help(void) {
     if (options[i].help)
       printf("  %-22s%s\n", format("%s %s", options[i].name, options[i].argument ? options[i].argument : ""),
              options[i].help);
+  int n;
+  const char *const *names = schedule_names(&n);
+  printf("\nschedules: ");
+  for (int i = 0; i < n; i++)
+    printf(i ? ", %s" : "%s", names[i]);
   printf("\npasses and their letters: parse p, elaborate e, autodiff a, simplify s, cut c, plan l, fuse f,\n"
          "schedule t, allocate m, emit o, build b\n");
 }

@@ -5,11 +5,12 @@
 #include "plan/planner.h"
 
 typedef struct Candidate {
+  const Form *form;
   int64_t microbatch;
   Recompute recompute;
   const Costs *costs;
   Copies *copies;
-  const int *pinned; /* where stages start, or NULL */
+  const int *pinned; /* where parts start, or NULL */
   Plan *plan;
   bool settled; /* its peaks are exact and fit */
   bool refused;
@@ -21,54 +22,61 @@ typedef struct Choice {
   Vec(Candidate) smallest; /* of those that fit nowhere: for the refusal */
 } Choice;
 
+/* Estimates of a rank's chunks become the rank's. */
+static void sum_of_chunks(Plan *plan) {
+  for (int i = 0; i < plan->n_stages; i++) {
+    int64_t sum = 0;
+    for (int part = i; part < plan_parts(plan); part += plan->n_stages)
+      sum += plan->stage[part].peak_bytes;
+    for (int part = i; part < plan_parts(plan); part += plan->n_stages)
+      plan->stage[part].peak_bytes = sum;
+  }
+}
+
 static Plan *plan_of(const Planner *r, const Candidate *c, const Partition *part) {
   Plan *plan = alloc(sizeof *plan);
-  *plan = (Plan){.model = r->g->name,
-                 .schedule = r->schedule,
-                 .batch = r->g->train.batch,
-                 .microbatch = c->microbatch,
-                 .microbatches = r->g->train.batch / c->microbatch,
-                 .threads = r->threads,
-                 .chunks = 1,
-                 .n_stages = r->stages,
-                 .why = ""};
+  *plan = plan_of_form(r, c->form, c->microbatch);
   plan->costs = r->profile ? internf("profile %s", r->profile->file) : intern("counted");
-  plan->stage = alloc((size_t)r->stages * sizeof *plan->stage);
-  for (int i = 0; i < r->stages; i++) {
+  for (int i = 0; i < c->form->stages; i++) {
     StagePlan *s = &plan->stage[i];
     s->first_piece = part->start[i];
     s->end_piece = part->start[i + 1];
-    s->replicas = s->ahead = 1;
-    s->recompute = part->recompute[i];
+    for (int k = i % c->form->positions; k < c->form->stages; k += c->form->positions)
+      s->recompute |= part->recompute[k]; /* all of a rank's chunks or none */
     s->peak_bytes = stage_bytes(c->costs, &c->copies[i], s->first_piece, s->end_piece, s->recompute);
   }
+  sum_of_chunks(plan);
   price_plan(r, c->costs, plan);
   return plan;
 }
 
-/* Best partition by estimated bytes; the smallest there is when none fits, and false. */
+/* Best partition by estimated bytes; the smallest there is when none fits, and false. Each chunk of a rank has
+ * an equal share of the limit. */
 static bool partition(const Planner *r, const Candidate *c, int64_t limit, Plan **out) {
   Partition part;
   bool fits;
+  int parts = c->form->stages;
+  limit = limit == INT64_MAX ? limit : limit / r->chunks;
   if (c->pinned) {
-    fits = partition_pinned(c->costs, c->copies, r->stages, c->pinned, limit, &part);
+    fits = partition_pinned(c->costs, c->copies, parts, c->pinned, limit, &part);
   } else {
-    fits = partition_fastest(c->costs, c->copies, r->stages, limit, &part);
+    fits = partition_fastest(c->costs, c->copies, parts, limit, &part);
     if (!fits)
-      partition_smallest(c->costs, c->copies, r->stages, &part);
+      partition_smallest(c->costs, c->copies, parts, &part);
   }
   *out = plan_of(r, c, &part);
   return fits;
 }
 
-/* Replaces the estimates by exact peaks, and fills by how much each exceeded its estimate. */
+/* Replaces the estimates by exact peaks, and fills by how much each rank's exceeded its estimate. */
 static void measure_peaks(const Planner *r, Plan *plan, int64_t *error) {
   for (int i = 0; i < plan->n_stages; i++) {
-    StagePlan *s = &plan->stage[i];
-    int64_t estimate = s->peak_bytes;
+    int64_t estimate = plan->stage[i].peak_bytes, peak = estimate;
     if (r->request->peak)
-      s->peak_bytes = r->request->peak(r->request->peak_context, plan, i);
-    error[i] = s->peak_bytes - estimate;
+      peak = r->request->peak(r->request->peak_context, plan, i);
+    error[i] = peak - estimate;
+    for (int part = i; part < plan_parts(plan); part += plan->n_stages)
+      plan->stage[part].peak_bytes = peak;
   }
 }
 
@@ -83,9 +91,10 @@ static int64_t largest_peak(const Plan *plan) {
  * added. Where even the smallest partition does not fit, keeps that one and refuses. */
 static void settle(const Planner *r, Candidate *c) {
   enum { ROUNDS = 10 };
-  int64_t *error = alloc((size_t)r->stages * sizeof *error);
+  int positions = c->form->positions, parts = c->form->stages;
+  int64_t *error = alloc((size_t)positions * sizeof *error);
   Plan *smallest = NULL;
-  c->copies = alloc_copy(c->copies, (size_t)r->stages * sizeof *c->copies);
+  c->copies = alloc_copy(c->copies, (size_t)parts * sizeof *c->copies);
   for (int round = 0; round < ROUNDS && !c->settled; round++) {
     bool fits = partition(r, c, r->limit, &c->plan), smaller = false;
     measure_peaks(r, c->plan, error);
@@ -93,10 +102,11 @@ static void settle(const Planner *r, Candidate *c) {
     c->settled = fits && exact;
     if (!fits && exact)
       smallest = c->plan;
-    for (int i = 0; i < r->stages; i++) {
-      smaller |= error[i] < 0;
+    for (int i = 0; i < parts; i++) {
+      int64_t missed = error[i % positions] / r->chunks;
+      smaller |= missed < 0;
       if (!fits || c->plan->stage[i].peak_bytes > r->limit)
-        c->copies[i].extra += error[i];
+        c->copies[i].extra += missed;
     }
     if (!fits && !smaller)
       break;
@@ -116,10 +126,12 @@ static bool before(const Candidate *a, const Candidate *b) {
 }
 
 static bool equal_plans(const Plan *a, const Plan *b) {
-  bool equal = a->microbatch == b->microbatch;
-  for (int i = 0; i < a->n_stages; i++)
-    equal &=
-        a->stage[i].first_piece == b->stage[i].first_piece && a->stage[i].recompute == b->stage[i].recompute;
+  bool equal = a->microbatch == b->microbatch && a->n_stages == b->n_stages;
+  for (int i = 0; equal && i < plan_parts(a); i++) {
+    const StagePlan *x = &a->stage[i], *y = &b->stage[i];
+    equal &= x->first_piece == y->first_piece && x->recompute == y->recompute && x->replicas == y->replicas &&
+             x->ahead == y->ahead;
+  }
   return equal;
 }
 
@@ -149,26 +161,35 @@ static void consider(Choice *c, Candidate candidate) {
   push(&c->candidates, candidate);
 }
 
+static void consider_form(Choice *c, const Form *form, int64_t b, const Costs *costs, const int *pinned,
+                          Recompute policy) {
+  consider(c, (Candidate){.form = form,
+                          .microbatch = b,
+                          .recompute = policy,
+                          .costs = costs,
+                          .copies = copies(c->r, form, b, policy),
+                          .pinned = pinned});
+}
+
 static void list_candidates(Choice *c) {
   const Planner *r = c->r;
   Recompute asked = r->request->recompute;
   for (int i = 0; i < r->microbatches.n; i++) {
     int64_t b = r->microbatches.at[i];
     const Costs *costs = price(r, b);
-    consider(c, (Candidate){b, asked, costs, copies(r, b, asked), r->pinned, NULL, false, false});
-    if (asked == RECOMPUTE_AUTO && r->stages > 1)
-      consider(
-          c, (Candidate){b, RECOMPUTE_ON, costs, copies(r, b, RECOMPUTE_ON), r->pinned, NULL, false, false});
+    consider_form(c, &r->form, b, costs, r->pinned, asked);
+    if (asked == RECOMPUTE_AUTO && r->form.positions > 1 && schedule_recomputes(r->schedule))
+      consider_form(c, &r->form, b, costs, r->pinned, RECOMPUTE_ON);
   }
 }
 
 static double stage_time(const StagePlan *s) {
-  return s->forward_seconds * (s->recompute ? 2 : 1) + s->backward_seconds;
+  return (s->forward_seconds * (s->recompute ? 2 : 1) + s->backward_seconds) / s->replicas;
 }
 
 static int slowest_stage(const Plan *plan) {
   int slowest = 0;
-  for (int i = 1; i < plan->n_stages; i++)
+  for (int i = 1; i < plan_parts(plan); i++)
     if (stage_time(&plan->stage[i]) > stage_time(&plan->stage[slowest]))
       slowest = i;
   return slowest;
@@ -178,30 +199,31 @@ static int slowest_stage(const Plan *plan) {
 static void list_neighbours(Choice *c, const Plan *chosen) {
   const Planner *r = c->r;
   const Costs *costs = price(r, chosen->microbatch);
-  Copies *kept = copies(r, chosen->microbatch, r->request->recompute);
-  int slowest = slowest_stage(chosen);
+  Form *form = alloc(sizeof *form);
+  *form = form_of_plan(chosen);
+  int slowest = slowest_stage(chosen), parts = plan_parts(chosen);
   for (int i = slowest; i <= slowest + 1 && !r->pinned; i++)
-    for (int step = -1; step <= 1 && i > 0 && i < r->stages; step += 2) {
+    for (int step = -1; step <= 1 && i > 0 && i < parts; step += 2) {
       int at = chosen->stage[i].first_piece + step;
-      int *start = alloc((size_t)r->stages * sizeof *start);
-      for (int k = 0; k < r->stages; k++)
+      int *start = alloc((size_t)parts * sizeof *start);
+      for (int k = 0; k < parts; k++)
         start[k] = k == i ? at : chosen->stage[k].first_piece;
       if (at <= start[i - 1] || at >= chosen->stage[i].end_piece)
         continue;
-      consider(
-          c, (Candidate){chosen->microbatch, r->request->recompute, costs, kept, start, NULL, false, false});
+      consider_form(c, form, chosen->microbatch, costs, start, r->request->recompute);
     }
 }
 
 static char *why(const Planner *r, const Plan *plan) {
   double sum = 0, most = stage_time(&plan->stage[slowest_stage(plan)]);
-  for (int i = 0; i < plan->n_stages; i++)
+  int parts = plan_parts(plan);
+  for (int i = 0; i < parts; i++)
     sum += stage_time(&plan->stage[i]);
   Text t = {0};
-  if (r->stages > 1)
-    text_add(&t, "%s: the slowest stage, %d, works %.2f ms a microbatch, %.1f %% above the mean of all. ",
+  if (parts > 1)
+    text_add(&t, "%s: the slowest %s, %d, works %.2f ms a microbatch, %.1f %% above the mean of all. ",
              r->pinned ? "Cuts as asked" : format("Best of all ways to cut at %d places", r->p->n - 1),
-             slowest_stage(plan), most * 1e3, (most * plan->n_stages / sum - 1) * 100);
+             plan->chunks > 1 ? "part" : "stage", slowest_stage(plan), most * 1e3, (most * parts / sum - 1) * 100);
   text_add(&t, "Microbatch %lld", (long long)plan->microbatch);
   if (r->microbatches.n > 1) {
     text_add(&t, " of");
@@ -212,7 +234,7 @@ static char *why(const Planner *r, const Plan *plan) {
     text_add(&t, r->request->microbatch ? " as asked" : " is the only one possible");
   }
   bool any = false;
-  for (int i = 0; i < plan->n_stages; i++)
+  for (int i = 0; i < parts; i++)
     any |= plan->stage[i].recompute;
   text_add(&t, "; %s.",
            r->request->recompute != RECOMPUTE_AUTO ? "recomputation as asked"
@@ -302,28 +324,27 @@ static Plan *take(const Graph *g, const Pieces *p, const PlanRequest *request) {
   Plan *plan = plan_read(g, p, request->plan);
   if (!plan)
     return NULL;
+  Form form = form_of_plan(plan);
   PlanRequest pinned = *request;
-  pinned.workers = pinned.stages = plan->n_stages;
-  pinned.split = NULL;
-  pinned.schedule = plan->schedule;
   pinned.microbatch = plan->microbatch;
   pinned.threads = request->threads ? request->threads : plan->threads;
   Planner r;
-  if (!planner_prepare(&r, g, p, &pinned))
+  if (!planner_prepare(&r, g, p, &pinned, plan))
     return NULL;
   if (!read_costs(&r) || !planner_microbatches(&r))
     return NULL;
   const Costs *costs = price(&r, plan->microbatch);
-  const Copies *kept = copies(&r, plan->microbatch, RECOMPUTE_AUTO);
-  for (int i = 0; i < plan->n_stages; i++) {
+  const Copies *kept = copies(&r, &form, plan->microbatch, RECOMPUTE_AUTO);
+  for (int i = 0; i < form.stages; i++) {
     StagePlan *s = &plan->stage[i];
     s->recompute &= kept[i].recompute_on; /* with one microbatch in flight there is nothing to gain */
     s->peak_bytes = stage_bytes(costs, &kept[i], s->first_piece, s->end_piece, s->recompute);
   }
+  sum_of_chunks(plan);
   plan->threads = r.threads;
   plan->costs = r.profile ? internf("profile %s", r.profile->file) : intern("counted");
   price_plan(&r, costs, plan);
-  measure_peaks(&r, plan, alloc((size_t)r.stages * sizeof(int64_t)));
+  measure_peaks(&r, plan, alloc((size_t)form.positions * sizeof(int64_t)));
   if (largest_peak(plan) <= r.limit)
     return plan;
   tell_nothing_fits(&r, plan);
@@ -334,7 +355,7 @@ Plan *plan_make(const Graph *g, const Pieces *p, const PlanRequest *request, Pla
   if (request->plan)
     return take(g, p, request);
   Planner r;
-  if (!planner_prepare(&r, g, p, request))
+  if (!planner_prepare(&r, g, p, request, NULL))
     return NULL;
   return read_costs(&r) && planner_microbatches(&r) ? choose(&r, runners_up, n) : NULL;
 }
@@ -342,12 +363,21 @@ Plan *plan_make(const Graph *g, const Pieces *p, const PlanRequest *request, Pla
 void plan_verify(const Graph *g, const Pieces *p, const Plan *plan) {
   ensure(plan->n_stages > 0 && plan->batch == plan->microbatch * plan->microbatches);
   ensure(plan->batch == g->train.batch && schedule_known(plan->schedule));
-  ensure(plan->stage[0].first_piece == 0 && plan->stage[plan->n_stages - 1].end_piece == p->n);
-  for (int i = 0; i < plan->n_stages; i++) {
-    const StagePlan *s = &plan->stage[i];
-    ensure(s->first_piece < s->end_piece && s->replicas == 1);
+  ensure(plan->chunks >= 1 && plan->chunks <= MAX_CHUNKS);
+  ensure(plan->chunks == 1 || schedule_takes_chunks(plan->schedule));
+  ensure(!plan->vertical_sync || schedule_updates_every_round(plan->schedule));
+  Form form = form_of_plan(plan);
+  ensure(form_is_plain(&form) || schedule_takes_replicas(plan->schedule));
+  ensure(form_allows(plan->schedule, &form, plan->microbatches));
+  int parts = plan_parts(plan);
+  ensure(plan->stage[0].first_piece == 0 && plan->stage[parts - 1].end_piece == p->n);
+  for (int i = 0; i < parts; i++) {
+    const StagePlan *s = &plan->stage[i], *rank = &plan->stage[i % plan->n_stages];
+    ensure(s->first_piece < s->end_piece && s->replicas >= 1 && s->replicas == rank->replicas);
+    ensure((s->ahead == 1 || s->ahead == 2) && s->ahead == rank->ahead);
     ensure(i == 0 || s->first_piece == plan->stage[i - 1].end_piece);
+    ensure(!s->recompute || schedule_recomputes(plan->schedule));
     ensure(s->forward_seconds >= 0 && s->backward_seconds >= 0 && s->update_seconds >= 0 &&
-           s->peak_bytes >= 0);
+           s->weights_seconds >= 0 && s->peak_bytes >= 0);
   }
 }

@@ -60,9 +60,9 @@ int *piece_of_nodes(const Graph *g, const Pieces *p) {
 /* ---- bytes ------------------------------------------------------------------------------------- */
 
 /* Members of the structs of weights and gradients stand at multiples of 64 bytes. */
-static int64_t padded(int64_t elements) { return (elements * 4 + 63) / 64 * 64; }
+int64_t padded_bytes(int64_t elements) { return (elements * 4 + 63) / 64 * 64; }
 
-static int root_of(const Graph *g, int value) {
+int root_value(const Graph *g, int value) {
   for (;;) {
     const Node *n = &g->nodes.at[g->values.at[value].node];
     if (n->op->kind != OP_VIEW)
@@ -78,7 +78,7 @@ static int64_t *saved_bytes(const Graph *g, const Pieces *p, const int *piece, i
   bool *kept = alloc((size_t)g->values.n + 1);
   for (int i = g->n_forward; i < g->nodes.n; i++)
     for (int k = 0; k < g->nodes.at[i].n_in; k++) {
-      int v = root_of(g, g->nodes.at[i].in[k]);
+      int v = root_value(g, g->nodes.at[i].in[k]);
       const Node *made = &g->nodes.at[g->values.at[v].node];
       if (g->values.at[v].node >= g->n_forward || made->op->kind == OP_SOURCE ||
           !g->values.at[v].shape.batched)
@@ -88,7 +88,7 @@ static int64_t *saved_bytes(const Graph *g, const Pieces *p, const int *piece, i
     }
   for (int v = 0; v < g->values.n; v++)
     if (kept[v])
-      saved[piece[g->values.at[v].node]] += padded(shape_elements(&g->values.at[v].shape) * b);
+      saved[piece[g->values.at[v].node]] += padded_bytes(shape_elements(&g->values.at[v].shape) * b);
   return saved;
 }
 
@@ -103,7 +103,7 @@ static int64_t *work_bytes(const Graph *g, const Pieces *p, const int *piece, in
     for (int k = 0; k < n->n_out; k++)
       if (g->values.at[n->out[k]].shape.batched)
         (i < g->n_forward ? forward : backward)[piece[i]] +=
-            padded(shape_elements(&g->values.at[n->out[k]].shape) * b);
+            padded_bytes(shape_elements(&g->values.at[n->out[k]].shape) * b);
   }
   for (int k = 0; k < p->n; k++)
     forward[k] = forward[k] > backward[k] ? forward[k] : backward[k];
@@ -116,11 +116,11 @@ static int64_t *input_bytes(const Graph *g, const Pieces *p, int64_t b) {
   for (int k = 0; k < p->n; k++)
     for (int i = p->at[k].first; i < p->at[k].end; i++)
       for (int j = 0; j < g->nodes.at[i].n_in; j++) {
-        int v = root_of(g, g->nodes.at[i].in[j]);
+        int v = root_value(g, g->nodes.at[i].in[j]);
         if (g->nodes.at[g->values.at[v].node].op != &op_input || seen[v] == k + 1)
           continue;
         seen[v] = k + 1;
-        bytes[k] += padded(shape_elements(&g->values.at[v].shape) * b);
+        bytes[k] += padded_bytes(shape_elements(&g->values.at[v].shape) * b);
       }
   return bytes;
 }
@@ -139,7 +139,7 @@ static void parameter_tables(const Graph *g, const Pieces *p, int64_t *held, int
     for (int j = i; j < p->n; j++) {
       for (int m = 0; m < p->at[j].params.n; m++) {
         int q = p->at[j].params.at[m];
-        int64_t size = padded(shape_elements(&g->params.at[q].shape));
+        int64_t size = padded_bytes(shape_elements(&g->params.at[q].shape));
         if (here[q]++ == 0) {
           bytes += size;
           partly += size;
@@ -159,7 +159,7 @@ static int64_t *accumulator_bytes(const Graph *g, const Pieces *p, const int *pi
   for (int i = 0; i < g->params.n; i++) {
     const Param *q = &g->params.at[i];
     for (int k = 0; k < q->uses.n; k++)
-      bytes[piece[q->uses.at[k]]] += padded(shape_elements(&q->shape));
+      bytes[piece[q->uses.at[k]]] += padded_bytes(shape_elements(&q->shape));
   }
   return bytes;
 }
@@ -193,9 +193,9 @@ static void crossing_costs(const Planner *r, int64_t b, Costs *c) {
   for (int i = 1; i < n; i++) {
     const Piece *piece = &r->p->at[i];
     for (int k = 0; k < piece->crossing.n; k++)
-      down[i] += padded(shape_elements(&r->g->values.at[piece->crossing.at[k]].shape) * b);
+      down[i] += padded_bytes(shape_elements(&r->g->values.at[piece->crossing.at[k]].shape) * b);
     for (int k = 0; k < piece->returned.n; k++)
-      up[i] += padded(shape_elements(&r->g->values.at[piece->returned.at[k]].shape) * b);
+      up[i] += padded_bytes(shape_elements(&r->g->values.at[piece->returned.at[k]].shape) * b);
     receive[i] = r->latency + (double)down[i] / r->bandwidth;
     back[i] = r->latency + (double)up[i] / r->bandwidth;
     if (parts_a_loop(r->g, calls, piece->first)) { /* each part stores or loads the rows once more */
@@ -214,12 +214,20 @@ Costs *price(const Planner *r, int64_t b) {
   size_t square = (size_t)side * side;
   Costs *c = alloc(sizeof *c);
   double *forward = alloc((size_t)p->n * sizeof *forward), *backward = alloc((size_t)p->n * sizeof *backward);
+  double *products = alloc((size_t)p->n * sizeof *products);
+  const bool *product = weight_products(g);
+  for (int i = 0; i < g->nodes.n; i++) {
+    double seconds = counted_seconds(g, i, b, r->threads);
+    (i < g->n_forward ? forward : backward)[piece[i]] += seconds;
+    products[piece[i]] += product[i] ? seconds : 0;
+  }
   const MeasuredSize *measured = r->profile ? profile_at(r->profile, b) : NULL;
   if (measured) {
+    for (int i = 0; i < p->n; i++) /* a profile of an older pdc has no products */
+      products[i] = measured->products             ? measured->products[i]
+                    : backward[i] > 0 ? products[i] / backward[i] * measured->backward[i]
+                                      : 0;
     forward = measured->forward, backward = measured->backward;
-  } else {
-    for (int i = 0; i < g->nodes.n; i++)
-      (i < g->n_forward ? forward : backward)[piece[i]] += counted_seconds(g, i, b, r->threads);
   }
   int64_t *held = alloc(square * sizeof *held), *shared = alloc(square * sizeof *shared);
   double *update = alloc(square * sizeof *update);
@@ -230,49 +238,52 @@ Costs *price(const Planner *r, int64_t b) {
   *c = (Costs){.n = p->n,
                .forward = forward,
                .backward = backward,
+               .products = products,
                .update = update,
                .weights = held,
                .gradients = accumulator_bytes(g, p, piece),
                .saved = saved_bytes(g, p, piece, b),
                .inputs = input_bytes(g, p, b),
-               .work = work_bytes(g, p, piece, b)};
+               .deferred = deferred_bytes(g, p, piece, b),
+               .work = work_bytes(g, p, piece, b),
+               .reduce = (double)b / (double)g->train.batch / r->bandwidth,
+               .overlapped = schedule_never_drains(r->schedule)};
   crossing_costs(r, b, c);
   return c;
 }
 
-/* Programs of a plan of this depth; where its cuts are does not matter but for tied parameters, which are
+/* Programs of a plan of this form; where its cuts are does not matter but for tied parameters, which are
  * taken to be on several stages. */
-static Program *programs_of_depth(const Planner *r, int64_t b) {
+static Program *programs_of_form(const Planner *r, const Form *form, int64_t b) {
   bool tied = r->g->train.clip_norm > 0;
   for (int i = 0; i < r->g->params.n; i++)
     tied |= r->g->params.at[i].uses.n > 1;
-  bool *exchanges = alloc((size_t)r->stages);
-  for (int i = 1; i < r->stages; i++)
+  bool *exchanges = alloc((size_t)form->positions);
+  for (int i = 1; i < form->positions; i++)
     exchanges[i] = tied;
-  Plan plan = {.schedule = r->schedule,
-               .batch = r->g->train.batch,
-               .microbatch = b,
-               .microbatches = r->g->train.batch / b,
-               .n_stages = r->stages};
-  plan.stage = alloc((size_t)r->stages * sizeof *plan.stage);
+  Plan plan = plan_of_form(r, form, b);
   Program *programs = schedule(&plan, exchanges, r->schedule_span);
   ensure(programs);
   return programs;
 }
 
-Copies *copies(const Planner *r, int64_t b, Recompute recompute) {
-  const Program *program = programs_of_depth(r, b);
-  Copies *c = alloc((size_t)r->stages * sizeof *c);
-  for (int i = 0; i < r->stages; i++) {
-    const Program *p = &program[i];
-    bool may = p->in_flight > 1;
-    c[i] = (Copies){.weights = p->versions + moments_of(r->g),
+Copies *copies(const Planner *r, const Form *form, int64_t b, Recompute recompute) {
+  const Program *program = programs_of_form(r, form, b);
+  Copies *c = alloc((size_t)form->stages * sizeof *c);
+  for (int i = 0; i < form->stages; i++) {
+    const Program *p = &program[i % form->positions];
+    const Slots *slots = &p->slots[i / form->positions];
+    bool may = p->in_flight > 1 && schedule_recomputes(r->schedule);
+    c[i] = (Copies){.replicas = p->replicas,
+                    .exchanges = p->exchanges,
+                    .weights = p->versions + moments_of(r->g),
                     .accumulators = p->accumulators,
-                    .saved = p->slots[0].saved,
-                    .received = p->slots[0].received,
-                    .sent = p->slots[0].sent,
-                    .gradients = p->slots[0].gradients,
-                    .inputs = p->slots[0].inputs,
+                    .saved = slots->saved,
+                    .received = slots->received,
+                    .sent = slots->sent,
+                    .gradients = slots->gradients,
+                    .inputs = slots->inputs,
+                    .deferred = p->split_backward ? slots->deferred : 0,
                     .recompute_off = recompute != RECOMPUTE_ON || !may,
                     .recompute_on = recompute != RECOMPUTE_OFF && may};
   }
@@ -281,19 +292,23 @@ Copies *copies(const Planner *r, int64_t b, Recompute recompute) {
 
 /* ---- a whole plan -------------------------------------------------------------------------------- */
 
+/* Marks or looks up the parameters of a stage's chunks. */
+static bool shares_parameters(const Pieces *p, const Plan *plan, int stage, bool *lower, bool mark) {
+  bool any = false;
+  for (int part = stage; part < plan_parts(plan); part += plan->n_stages)
+    for (int k = plan->stage[part].first_piece; k < plan->stage[part].end_piece; k++)
+      for (int m = 0; m < p->at[k].params.n; m++) {
+        any |= lower[p->at[k].params.at[m]];
+        lower[p->at[k].params.at[m]] |= mark;
+      }
+  return any;
+}
+
 bool *plan_exchanges(const Graph *g, const Pieces *p, const Plan *plan) {
   bool *exchanges = alloc((size_t)plan->n_stages), *lower = alloc((size_t)g->params.n + 1);
   for (int s = 0; s < plan->n_stages; s++) {
-    exchanges[s] = s > 0 && g->train.clip_norm > 0;
-    for (int pass = 0; pass < 2; pass++)
-      for (int k = plan->stage[s].first_piece; k < plan->stage[s].end_piece; k++)
-        for (int m = 0; m < p->at[k].params.n; m++) {
-          bool *mark = &lower[p->at[k].params.at[m]];
-          if (pass == 0)
-            exchanges[s] |= *mark;
-          else
-            *mark = true;
-        }
+    exchanges[s] = shares_parameters(p, plan, s, lower, false) || (s > 0 && g->train.clip_norm > 0);
+    shares_parameters(p, plan, s, lower, true);
   }
   return exchanges;
 }
@@ -310,38 +325,70 @@ int64_t stage_parameters(const Graph *g, const Pieces *p, const StagePlan *stage
   return n;
 }
 
+/* What a part of the model takes and holds, by its plan's Programs. */
+static void price_part(const Planner *r, const Costs *c, const Program *program, StagePlan *s,
+                       int64_t microbatches) {
+  int at = s->first_piece * (c->n + 1) + s->end_piece;
+  int64_t gradients = 0;
+  s->forward_seconds = s->backward_seconds = s->weights_seconds = 0;
+  for (int k = s->first_piece; k < s->end_piece; k++) {
+    s->forward_seconds += c->forward[k];
+    s->backward_seconds += c->backward[k];
+    s->weights_seconds += c->products[k];
+    gradients += c->gradients[k];
+  }
+  s->weight_bytes = c->weights[at] * program->versions;
+  s->optimizer_bytes = c->weights[at] * moments_of(r->g);
+  s->gradient_bytes = gradients * program->accumulators;
+  s->update_seconds = c->update[at] * (double)microbatches;
+  s->send_bytes = (double)c->activations[s->end_piece];
+}
+
+/* Whoever receives copies: a transfer is work of its core, and only the latency passes beside it. A rank's
+ * chunks count with their mean. */
+static StageTimes stage_times(const Planner *r, const Costs *c, const Plan *plan, const Program *program,
+                              int stage) {
+  StageTimes t = {.send = r->latency};
+  double share = 1.0 / plan->chunks;
+  int64_t gradients = 0;
+  for (int part = stage; part < plan_parts(plan); part += plan->n_stages) {
+    const StagePlan *s = &plan->stage[part];
+    double weights = program->split_backward ? s->weights_seconds : 0;
+    t.forward += share * (s->forward_seconds + c->receive[s->first_piece]);
+    t.backward += share * (s->backward_seconds - weights + c->receive_gradient[s->end_piece]);
+    t.recompute += share * (s->recompute ? s->forward_seconds : 0);
+    t.weights += share * weights;
+    t.update += s->update_seconds;
+    for (int k = s->first_piece; k < s->end_piece; k++)
+      gradients += c->gradients[k];
+  }
+  int w = plan->stage[stage].replicas;
+  if (w > 1) /* reduced by parts, which then go to all */
+    t.reduce = 2 * (w - 1) * (r->latency + (double)gradients / w / r->bandwidth);
+  return t;
+}
+
 /* A batch of very many microbatches is a shorter one with more of the steady state. */
-enum { MOST_SIMULATED = 1024 };
+static int64_t shortened(const Plan *plan, const Form *form) {
+  enum { MOST_SIMULATED = 1024 };
+  int64_t multiple = form_multiple(plan->schedule, form), most = MOST_SIMULATED / multiple * multiple;
+  return plan->microbatches > most && most > 0 ? most : plan->microbatches;
+}
 
 void price_plan(const Planner *r, const Costs *c, Plan *plan) {
+  Form form = form_of_plan(plan);
   Plan shorter = *plan;
-  if (shorter.microbatches > MOST_SIMULATED)
-    shorter.microbatches = MOST_SIMULATED;
+  shorter.microbatches = shortened(plan, &form);
   Program *programs = schedule(&shorter, plan_exchanges(r->g, r->p, plan), r->schedule_span);
   ensure(programs);
   double slowest = 0;
   StageTimes *times = alloc((size_t)plan->n_stages * sizeof *times);
+  for (int i = 0; i < plan_parts(plan); i++)
+    price_part(r, c, &programs[i % plan->n_stages], &plan->stage[i], plan->microbatches);
   for (int i = 0; i < plan->n_stages; i++) {
-    StagePlan *s = &plan->stage[i];
-    int at = s->first_piece * (c->n + 1) + s->end_piece;
-    s->forward_seconds = s->backward_seconds = 0;
-    s->weight_bytes = c->weights[at] * programs[i].versions;
-    s->optimizer_bytes = c->weights[at] * moments_of(r->g);
-    s->gradient_bytes = 0;
-    for (int k = s->first_piece; k < s->end_piece; k++) {
-      s->forward_seconds += c->forward[k];
-      s->backward_seconds += c->backward[k];
-      s->gradient_bytes += c->gradients[k] * programs[i].accumulators;
-    }
-    s->update_seconds = c->update[at] * (double)plan->microbatches;
-    s->send_bytes = (double)c->activations[s->end_piece];
-    /* Whoever receives copies: a transfer is work of its core, and only the latency passes beside it. */
-    times[i] = (StageTimes){.forward = s->forward_seconds + c->receive[s->first_piece],
-                            .backward = s->backward_seconds + c->receive_gradient[s->end_piece],
-                            .recompute = s->recompute ? s->forward_seconds : 0,
-                            .update = s->update_seconds,
-                            .send = r->latency};
-    double busy = times[i].forward + times[i].backward + times[i].recompute;
+    times[i] = stage_times(r, c, plan, &programs[i], i);
+    double busy = (times[i].forward + times[i].backward + times[i].recompute + times[i].weights) *
+                  plan->chunks / plan->stage[i].replicas;
     slowest = busy > slowest ? busy : slowest;
   }
   plan->batch_seconds = simulate_schedule(programs, times, plan->n_stages);

@@ -3,7 +3,7 @@
 
 #include "plan/planner.h"
 
-enum { MOST_STAGES = 4096, MOST_THREADS = 4096 };
+enum { MOST_STAGES = 4096, MOST_THREADS = 4096, MOST_REPLICAS = 4096 };
 
 static void json_int(Text *t, const char *key, int64_t x) { text_add(t, "\"%s\": %lld", key, (long long)x); }
 
@@ -23,6 +23,8 @@ static void write_stage(const Graph *g, const Pieces *p, const Plan *plan, int i
   json_text(t, "starts_at", p->at[s->first_piece].name);
   text_add(t, ", \"recompute\": %s, ", s->recompute ? "true" : "false");
   json_int(t, "replicas", s->replicas);
+  text_add(t, ", ");
+  json_int(t, "ahead", s->ahead);
   text_add(t, ",\n      ");
   json_text(t, "ends_with", piece_last_instance(g, p, s->end_piece - 1));
   text_add(t, ", ");
@@ -31,6 +33,8 @@ static void write_stage(const Graph *g, const Pieces *p, const Plan *plan, int i
   json_number(t, "forward_seconds", s->forward_seconds);
   text_add(t, ", ");
   json_number(t, "backward_seconds", s->backward_seconds);
+  text_add(t, ", ");
+  json_number(t, "weights_seconds", s->weights_seconds);
   text_add(t, ", ");
   json_number(t, "update_seconds", s->update_seconds);
   text_add(t, ",\n      ");
@@ -43,7 +47,7 @@ static void write_stage(const Graph *g, const Pieces *p, const Plan *plan, int i
   json_int(t, "gradient_bytes", s->gradient_bytes);
   text_add(t, ", ");
   json_int(t, "optimizer_bytes", s->optimizer_bytes);
-  text_add(t, " }%s\n", i + 1 < plan->n_stages ? "," : "");
+  text_add(t, " }%s\n", i + 1 < plan_parts(plan) ? "," : "");
 }
 
 char *plan_json(const Graph *g, const Pieces *p, const Plan *plan) {
@@ -52,6 +56,12 @@ char *plan_json(const Graph *g, const Pieces *p, const Plan *plan) {
   json_text(&t, "model", plan->model);
   text_add(&t, ",\n  ");
   json_text(&t, "schedule", plan->schedule);
+  if (schedule_updates_every_round(plan->schedule))
+    text_add(&t, ",\n  \"vertical_sync\": %s", plan->vertical_sync ? "true" : "false");
+  if (schedule_takes_chunks(plan->schedule)) {
+    text_add(&t, ",\n  ");
+    json_int(&t, "chunks", plan->chunks);
+  }
   text_add(&t, ",\n  ");
   json_int(&t, "batch", plan->batch);
   text_add(&t, ",\n  ");
@@ -61,7 +71,7 @@ char *plan_json(const Graph *g, const Pieces *p, const Plan *plan) {
   text_add(&t, ",\n  ");
   json_int(&t, "threads", plan->threads);
   text_add(&t, ",\n  \"stages\": [\n");
-  for (int i = 0; i < plan->n_stages; i++)
+  for (int i = 0; i < plan_parts(plan); i++)
     write_stage(g, p, plan, i, &t);
   text_add(&t, "  ],\n  ");
   json_number(&t, "batch_seconds", plan->batch_seconds);
@@ -87,6 +97,7 @@ static bool read_notes(const JsonPlace *at, StagePlan *s) {
   } seconds[] = {
       {"forward_seconds", &s->forward_seconds},
       {"backward_seconds", &s->backward_seconds},
+      {"weights_seconds", &s->weights_seconds},
       {"update_seconds", &s->update_seconds},
       {"send_bytes", &s->send_bytes},
   };
@@ -100,30 +111,45 @@ static bool read_notes(const JsonPlace *at, StagePlan *s) {
       {"optimizer_bytes", &s->optimizer_bytes},
   };
   bool good = true;
-  for (int i = 0; i < 4; i++) {
+  for (size_t i = 0; i < sizeof seconds / sizeof *seconds; i++)
     if (is_there(at, seconds[i].key))
       good &= json_get_seconds(at, seconds[i].key, seconds[i].to);
+  for (size_t i = 0; i < sizeof bytes / sizeof *bytes; i++)
     if (is_there(at, bytes[i].key))
       good &= json_get_int(at, bytes[i].key, 0, (int64_t)1 << 53, bytes[i].to);
-  }
   return good;
+}
+
+/* Plans of an older pdc have one rank a stage, and none ahead. */
+static bool read_ranks(const JsonPlace *at, int i, Plan *plan) {
+  int64_t replicas = 1, ahead = 1;
+  bool good = true;
+  if (is_there(at, "replicas"))
+    good &= json_get_int(at, "replicas", 1, MOST_REPLICAS, &replicas);
+  if (is_there(at, "ahead"))
+    good &= json_get_int(at, "ahead", 1, 2, &ahead);
+  plan->stage[i].replicas = (int)replicas;
+  plan->stage[i].ahead = (int)ahead;
+  const StagePlan *rank = &plan->stage[i % plan->n_stages];
+  if (!good || (replicas == rank->replicas && ahead == rank->ahead))
+    return good;
+  error_at((Span){.file = at->file}, "PD0603", "'%s': part %d is on the ranks of part %d, of other number", at->path,
+           i, i % plan->n_stages);
+  return false;
 }
 
 static bool read_stage(const Graph *g, const Pieces *p, const JsonPlace *at, int i, Plan *plan) {
   static const char *const keys[] = {
-      "starts_at",       "recompute",        "replicas",        "ends_with",  "parameters",
-      "forward_seconds", "backward_seconds", "update_seconds",  "send_bytes", "peak_bytes",
-      "weight_bytes",    "gradient_bytes",   "optimizer_bytes", NULL};
+      "starts_at",    "recompute",       "replicas",         "ahead",           "ends_with",
+      "parameters",   "forward_seconds", "backward_seconds", "weights_seconds", "update_seconds",
+      "send_bytes",   "peak_bytes",      "weight_bytes",     "gradient_bytes",  "optimizer_bytes",
+      NULL};
   StagePlan *s = &plan->stage[i];
-  int64_t replicas = 1;
-  s->replicas = s->ahead = 1;
   if (!json_only(at, keys))
     return false;
   const char *start = json_get_string(at, "starts_at");
-  bool good = read_notes(at, s);
+  bool good = read_notes(at, s) && read_ranks(at, i, plan);
   good &= json_get_bool(at, "recompute", &s->recompute);
-  if (is_there(at, "replicas"))
-    good &= json_get_int(at, "replicas", 1, 1, &replicas);
   if (!start)
     return false;
   Span where = {.file = at->file};
@@ -147,22 +173,28 @@ static bool read_stages(const Graph *g, const Pieces *p, const JsonPlace *top, P
   const cJSON *stages = json_get_array(top, "stages", 1);
   if (!stages)
     return false;
-  plan->n_stages = cJSON_GetArraySize(stages);
-  if (plan->n_stages > p->n || plan->n_stages > MOST_STAGES) {
+  int parts = cJSON_GetArraySize(stages);
+  if (parts > p->n || parts > MOST_STAGES) {
     error_at((Span){.file = top->file}, "PD0603",
-             "'stages' lists %d, but the model has only %d place%s to cut", plan->n_stages, p->n - 1,
+             "'stages' lists %d, but the model has only %d place%s to cut", parts, p->n - 1,
              p->n == 2 ? "" : "s");
     return false;
   }
-  plan->stage = alloc((size_t)plan->n_stages * sizeof *plan->stage);
-  for (int i = 0; i < plan->n_stages; i++) {
+  if (parts % plan->chunks != 0) {
+    error_at((Span){.file = top->file}, "PD0603", "'stages' lists %d, which are not %d for each rank", parts,
+             plan->chunks);
+    return false;
+  }
+  plan->n_stages = parts / plan->chunks;
+  plan->stage = alloc((size_t)parts * sizeof *plan->stage);
+  for (int i = 0; i < parts; i++) {
     JsonPlace at = json_element(top, "stages", stages, i);
     if (!read_stage(g, p, &at, i, plan))
       return false;
     if (i > 0)
       plan->stage[i - 1].end_piece = plan->stage[i].first_piece;
   }
-  plan->stage[plan->n_stages - 1].end_piece = p->n;
+  plan->stage[parts - 1].end_piece = p->n;
   return true;
 }
 
@@ -194,10 +226,55 @@ static bool read_sizes(const Graph *g, const JsonPlace *top, Plan *plan) {
   return !is_there(top, "microbatches") || microbatches == plan->microbatches;
 }
 
+/* What belongs to some schedules only. */
+static bool read_settings(const JsonPlace *top, Plan *plan) {
+  int64_t chunks = 1;
+  bool good = true;
+  if (is_there(top, "chunks"))
+    good &= json_get_int(top, "chunks", 1, schedule_takes_chunks(plan->schedule) ? MAX_CHUNKS : 1, &chunks);
+  plan->chunks = (int)chunks;
+  if (is_there(top, "vertical_sync"))
+    good &= json_get_bool(top, "vertical_sync", &plan->vertical_sync);
+  if (good && plan->vertical_sync && !schedule_updates_every_round(plan->schedule)) {
+    error_at((Span){.file = top->file}, "PD0603", "'vertical_sync' is not for '%s'", plan->schedule);
+    return false;
+  }
+  return good;
+}
+
+/* Whether the schedule runs stages on so many ranks with so many microbatches. */
+static bool form_fits(const JsonPlace *top, const Plan *plan) {
+  Span where = {.file = top->file};
+  Form form = form_of_plan(plan);
+  if (!form_is_plain(&form) && !schedule_takes_replicas(plan->schedule)) {
+    error_at(where, "PD0705", "'replicas': '%s' runs every stage on one rank, not on %s", plan->schedule,
+             form_text(&form));
+    return false;
+  }
+  for (int i = 0; i < plan_parts(plan); i++)
+    if (plan->stage[i].recompute && !schedule_recomputes(plan->schedule)) {
+      error_at(where, "PD0706", "'stages[%d].recompute': '%s' cannot recompute", i, plan->schedule);
+      return false;
+    }
+  if (form_allows(plan->schedule, &form, plan->microbatches))
+    return true;
+  int64_t least = form_least(plan->schedule, &form), multiple = form_multiple(plan->schedule, &form);
+  const char *ranks = form_is_plain(&form) ? format("%d stages", form.positions)
+                                           : format("replicas %s", form_text(&form));
+  if (plan->microbatches < least)
+    error_at(where, "PD0701", "'microbatch': '%s' with %s needs at least %lld microbatches an update, has %lld",
+             plan->schedule, ranks, (long long)least, (long long)plan->microbatches);
+  else
+    error_at(where, "PD0704", "'microbatch': '%s' with %s needs %s %lld microbatches an update, has %lld",
+             plan->schedule, ranks, schedule_updates_every_round(plan->schedule) ? "exactly" : "a multiple of",
+             (long long)multiple, (long long)plan->microbatches);
+  return false;
+}
+
 Plan *plan_read(const Graph *g, const Pieces *p, const char *path) {
-  static const char *const keys[] = {"model",        "schedule", "batch",  "microbatch",
-                                     "microbatches", "threads",  "stages", "batch_seconds",
-                                     "costs",        "why",      NULL};
+  static const char *const keys[] = {"model",         "schedule",     "vertical_sync", "chunks", "batch",
+                                     "microbatch",    "microbatches", "threads",       "stages", "batch_seconds",
+                                     "costs",         "why",          NULL};
   JsonPlace top = {.path = ""};
   top.object = json_load(path, &top.file);
   if (!top.object || !json_only(&top, keys))
@@ -215,15 +292,8 @@ Plan *plan_read(const Graph *g, const Pieces *p, const char *path) {
   plan->schedule = intern(schedule);
   if (!schedule_named(plan->schedule, where, "'schedule': "))
     return NULL;
-  if (!read_stages(g, p, &top, plan))
+  if (!read_settings(&top, plan) || !read_stages(g, p, &top, plan) || !form_fits(&top, plan))
     return NULL;
-  int64_t least = schedule_least_microbatches(plan->schedule, plan->n_stages);
-  if (plan->microbatches < least) {
-    error_at(where, "PD0701",
-             "'microbatch': '%s' with %d stages needs at least %lld microbatches an update, has %lld",
-             schedule, plan->n_stages, (long long)least, (long long)plan->microbatches);
-    return NULL;
-  }
   if (is_there(&top, "batch_seconds") && !json_get_seconds(&top, "batch_seconds", &plan->batch_seconds))
     return NULL;
   const char *costs = is_there(&top, "costs") ? json_get_string(&top, "costs") : "";

@@ -51,16 +51,21 @@ void profile_attribute(const Graph *g, const Pieces *p, const StageKernels *k, c
   s.weight = alloc((size_t)p->n * sizeof *s.weight);
   out->forward = alloc((size_t)p->n * sizeof *out->forward);
   out->backward = alloc((size_t)p->n * sizeof *out->backward);
+  out->products = alloc((size_t)p->n * sizeof *out->products);
+  const bool *product = weight_products(g);
   int last = 0; /* copies that serve no node go with the kernel before */
   for (int i = 0; i < k->forward.n + k->backward.n; i++) {
     bool backward = i >= k->forward.n;
     memset(s.weight, 0, (size_t)p->n * sizeof *s.weight);
     s.total = 0;
-    weigh_kernel(&s, k, backward ? &k->backward.at[i - k->forward.n] : &k->forward.at[i]);
+    const Kernel *kernel = backward ? &k->backward.at[i - k->forward.n] : &k->forward.at[i];
+    bool makes_weights = kernel->kind == KERNEL_CALL && product[kernel->node - g->nodes.at];
+    weigh_kernel(&s, k, kernel);
     if (s.total == 0)
       s.weight[last] = s.total = 1;
     for (int j = 0; j < p->n; j++) {
       (backward ? out->backward : out->forward)[j] += seconds[i] * s.weight[j] / s.total;
+      out->products[j] += makes_weights ? seconds[i] * s.weight[j] / s.total : 0;
       last = s.weight[j] > 0 ? j : last;
     }
   }
@@ -139,7 +144,7 @@ static void keep_reasonable(Planner *r) {
     for (int i = 0; i < c->n; i++)
       whole += c->forward[i] + c->backward[i];
     if (whole <= LONGEST_SECONDS &&
-        partition_smallest(c, copies(r, b, r->request->recompute), r->stages, &part) <= r->limit)
+        partition_smallest(c, copies(r, &r->form, b, r->request->recompute), r->form.stages, &part) <= r->limit)
       break;
   }
   first = end > MOST_SIZES ? end - MOST_SIZES : 0;
@@ -151,7 +156,7 @@ static void keep_reasonable(Planner *r) {
 bool profile_make(const Graph *g, const Pieces *p, const PlanRequest *request, const char *out_path,
                   ProfileRun run, void *context) {
   Planner r;
-  if (!planner_prepare(&r, g, p, request) || !planner_microbatches(&r))
+  if (!planner_prepare(&r, g, p, request, NULL) || !planner_microbatches(&r))
     return false;
   keep_reasonable(&r);
   int n = r.microbatches.n;

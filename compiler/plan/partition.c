@@ -9,7 +9,7 @@
 typedef struct Prefix { /* sums over the pieces before i, and what a stage [i, j) needs at most */
   double *compute;      /* forward and backward */
   double *forward;
-  int64_t *saved, *gradients, *inputs;
+  int64_t *saved, *gradients, *inputs, *deferred;
 } Prefix;
 
 typedef struct Search {
@@ -22,21 +22,35 @@ typedef struct Search {
   int *from;     /* by stage and end: where the best stage starts */
 } Search;
 
-static double seconds(const Search *s, int first, int end, bool recompute) {
+/* compute: of a microbatch at the rank that has it. */
+static double shared(const Costs *c, int replicas, double compute, double update, int64_t gradients) {
+  double t = compute / replicas + update;
+  double reduce = 2.0 * (replicas - 1) / replicas * (double)gradients * c->reduce;
+  return !c->overlapped ? t + reduce : reduce > t ? reduce : t;
+}
+
+static double seconds(const Search *s, int replicas, int first, int end, bool recompute) {
   const Costs *c = s->c;
   double t = s->sum.compute[end] - s->sum.compute[first];
   if (recompute)
     t += s->sum.forward[end] - s->sum.forward[first];
-  return t + c->receive[first] + c->receive_gradient[end] + c->update[first * (c->n + 1) + end];
+  return shared(c, replicas, t + c->receive[first] + c->receive_gradient[end],
+                c->update[first * (c->n + 1) + end], s->sum.gradients[end] - s->sum.gradients[first]);
+}
+
+/* Replicas send gradients from buffers of their own, all but the part they reduce themselves. */
+static int64_t gradient_bytes(const Copies *at, int64_t one_set) {
+  return one_set * at->accumulators + at->exchanges * (one_set * (at->replicas - 1) / at->replicas);
 }
 
 static int64_t bytes(const Search *s, int stage, int first, int end, bool recompute) {
   const Costs *c = s->c;
   const Copies *at = &s->at[stage];
   int64_t b = at->extra + c->weights[first * (c->n + 1) + end] * at->weights;
-  b += (s->sum.gradients[end] - s->sum.gradients[first]) * at->accumulators;
+  b += gradient_bytes(at, s->sum.gradients[end] - s->sum.gradients[first]);
   b += (s->sum.saved[end] - s->sum.saved[first]) * (recompute ? 1 : at->saved);
   b += (s->sum.inputs[end] - s->sum.inputs[first]) * at->inputs;
+  b += (s->sum.deferred[end] - s->sum.deferred[first]) * at->deferred;
   b += c->activations[first] * at->received + c->activations[end] * at->sent;
   b += (c->activation_gradients[first] + c->activation_gradients[end]) * at->gradients;
   return b + s->work[first * (c->n + 1) + end];
@@ -50,6 +64,7 @@ static Search prepare(const Costs *c, const Copies *at, int stages, int64_t limi
   s.sum.saved = alloc(side * sizeof(int64_t));
   s.sum.gradients = alloc(side * sizeof(int64_t));
   s.sum.inputs = alloc(side * sizeof(int64_t));
+  s.sum.deferred = alloc(side * sizeof(int64_t));
   s.work = alloc((size_t)side * side * sizeof(int64_t));
   s.from = alloc((size_t)(stages + 1) * side * sizeof(int));
   for (int i = 0; i < n; i++) {
@@ -58,6 +73,7 @@ static Search prepare(const Costs *c, const Copies *at, int stages, int64_t limi
     s.sum.saved[i + 1] = s.sum.saved[i] + c->saved[i];
     s.sum.gradients[i + 1] = s.sum.gradients[i] + c->gradients[i];
     s.sum.inputs[i + 1] = s.sum.inputs[i] + c->inputs[i];
+    s.sum.deferred[i + 1] = s.sum.deferred[i] + c->deferred[i];
     int64_t most = 0;
     for (int j = i; j < n; j++) {
       most = c->work[j] > most ? c->work[j] : most;
@@ -71,10 +87,10 @@ static Search prepare(const Costs *c, const Copies *at, int stages, int64_t limi
 static double cost(const Search *s, int stage, int first, int end, bool *recompute) {
   *recompute = false;
   if (s->at[stage].recompute_off && bytes(s, stage, first, end, false) <= s->limit)
-    return seconds(s, first, end, false);
+    return seconds(s, s->at[stage].replicas, first, end, false);
   *recompute = true;
   if (s->at[stage].recompute_on && bytes(s, stage, first, end, true) <= s->limit)
-    return seconds(s, first, end, true);
+    return seconds(s, s->at[stage].replicas, first, end, true);
   return INFINITY;
 }
 
@@ -107,7 +123,7 @@ static double bottleneck(const Search *s) {
     for (int j = first_end(s, k); j <= last_end(s, k); j++) {
       best[j] = INFINITY;
       for (int i = k == 0 ? 0 : j - 1; i >= k; i--) {
-        if (s->sum.compute[j] - s->sum.compute[i] >= best[j])
+        if ((s->sum.compute[j] - s->sum.compute[i]) / s->at[k].replicas >= best[j])
           break; /* and more with every piece */
         bool recompute;
         double t = k > 0 && before[i] >= best[j] ? INFINITY : cost(s, k, i, j, &recompute);
@@ -132,7 +148,7 @@ static void most_even(const Search *s, double slowest) {
       best[j] = INFINITY;
       s->from[k * side + j] = k == 0 ? 0 : j - 1;
       for (int i = k == 0 ? 0 : j - 1; i >= k; i--) {
-        if (s->sum.compute[j] - s->sum.compute[i] > slowest)
+        if ((s->sum.compute[j] - s->sum.compute[i]) / s->at[k].replicas > slowest)
           break;
         bool recompute;
         double t = cost(s, k, i, j, &recompute);
@@ -178,7 +194,7 @@ bool partition_pinned(const Costs *c, const Copies *at, int stages, const int *s
     if (!isfinite(t)) {
       fits = false;
       least_bytes(&s, k, first, end, &out->recompute[k]);
-      t = seconds(&s, first, end, out->recompute[k]);
+      t = seconds(&s, at[k].replicas, first, end, out->recompute[k]);
     }
     out->slowest = t > out->slowest ? t : out->slowest;
   }
@@ -211,27 +227,31 @@ int64_t partition_smallest(const Costs *c, const Copies *at, int stages, Partiti
   trace_back(&s, out);
   for (int k = 0; k < stages; k++) {
     least_bytes(&s, k, out->start[k], out->start[k + 1], &out->recompute[k]);
-    double t = seconds(&s, out->start[k], out->start[k + 1], out->recompute[k]);
+    double t = seconds(&s, at[k].replicas, out->start[k], out->start[k + 1], out->recompute[k]);
     out->slowest = t > out->slowest ? t : out->slowest;
   }
   return before[c->n];
 }
 
-double stage_seconds(const Costs *c, int first, int end, bool recompute) {
-  double t = c->receive[first] + c->receive_gradient[end] + c->update[first * (c->n + 1) + end];
-  for (int i = first; i < end; i++)
+double stage_seconds(const Costs *c, int replicas, int first, int end, bool recompute) {
+  double t = c->receive[first] + c->receive_gradient[end];
+  int64_t gradients = 0;
+  for (int i = first; i < end; i++) {
     t += c->forward[i] * (recompute ? 2 : 1) + c->backward[i];
-  return t;
+    gradients += c->gradients[i];
+  }
+  return shared(c, replicas, t, c->update[first * (c->n + 1) + end], gradients);
 }
 
 int64_t stage_bytes(const Costs *c, const Copies *at, int first, int end, bool recompute) {
   int64_t b = at->extra + c->weights[first * (c->n + 1) + end] * at->weights, work = 0;
+  int64_t gradients = 0;
   for (int i = first; i < end; i++) {
-    b += c->gradients[i] * at->accumulators + c->saved[i] * (recompute ? 1 : at->saved) +
-         c->inputs[i] * at->inputs;
+    gradients += c->gradients[i];
+    b += c->saved[i] * (recompute ? 1 : at->saved) + c->inputs[i] * at->inputs + c->deferred[i] * at->deferred;
     work = c->work[i] > work ? c->work[i] : work;
   }
   b += c->activations[first] * at->received + c->activations[end] * at->sent;
   b += (c->activation_gradients[first] + c->activation_gradients[end]) * at->gradients;
-  return b + work;
+  return b + gradient_bytes(at, gradients) + work;
 }

@@ -10,6 +10,7 @@
 typedef struct Costs {
   int n;
   const double *forward, *backward;
+  const double *products;         /* the part of backward that makes weights' gradients by products */
   const double *receive;          /* by cut: the later side takes the activations */
   const double *receive_gradient; /* by cut: the earlier side takes the gradients */
   /* Seconds of an update and of exchanging tied gradients, as a microbatch's share, of a stage of pieces
@@ -19,16 +20,22 @@ typedef struct Costs {
   const int64_t *gradients; /* by piece: bytes of accumulators, one a use */
   const int64_t *saved;     /* by piece: bytes kept from forward to backward */
   const int64_t *inputs;    /* by piece: bytes of tokens and targets read */
+  const int64_t *deferred;  /* by piece: bytes that backward makes and those products read */
   const int64_t *work;      /* by piece: bytes of temporaries; a stage has its largest piece's */
   const int64_t *activations, *activation_gradients; /* by cut: bytes that cross */
+  double reduce;   /* seconds of sending a byte of gradients to a replica, as a microbatch's share */
+  bool overlapped; /* gradients are reduced beside the next batch's work, not after the batch's */
 } Costs;
 
-/* How many copies a stage keeps at its place in the pipeline. */
+/* How many copies a stage keeps at its place in the pipeline, and by how many ranks it is run. */
 typedef struct Copies {
+  int replicas;
+  int exchanges; /* sets of buffers for what replicas send each other */
   int weights; /* versions and moments */
   int accumulators;
   int saved; /* with recomputation: 1 */
   int received, sent, gradients, inputs;
+  int deferred; /* 0 where backward is in one */
   int64_t extra;                    /* bytes beside all that */
   bool recompute_off, recompute_on; /* which it may do; at least one */
 } Copies;
@@ -39,7 +46,9 @@ typedef struct Partition {
   double slowest;  /* seconds of a microbatch at the slowest stage */
 } Partition;
 
-double stage_seconds(const Costs *c, int first, int end, bool recompute);
+/* Seconds of a microbatch: replicas share a batch's microbatches, each does the whole update, and each sends
+ * and receives 2 (w - 1) / w of its gradients (reduced by parts, which then go to all). */
+double stage_seconds(const Costs *c, int replicas, int first, int end, bool recompute);
 int64_t stage_bytes(const Costs *c, const Copies *at, int first, int end, bool recompute);
 
 /* The partition into `stages` stages whose slowest is fastest, none above `limit` bytes, exactly; among

@@ -15,7 +15,7 @@ typedef struct StagePlan {
   double forward_seconds, backward_seconds, update_seconds; /* planned: a microbatch; a batch */
   double weights_seconds; /* the part of backward_seconds that makes weights' gradients by products */
   double send_bytes;                                        /* activations to the next stage, a microbatch */
-  int64_t peak_bytes;                                       /* of one rank, from its Layout */
+  int64_t peak_bytes; /* of one rank, all its chunks together, from its Layout; chunks have the same */
   int64_t weight_bytes, gradient_bytes, optimizer_bytes;    /* its parts that parameters decide, all copies */
 } StagePlan;
 
@@ -25,23 +25,27 @@ typedef struct Plan {
   int threads; /* a rank's, when no OMP_NUM_THREADS says otherwise: library scratch is sized for it */
   bool vertical_sync; /* pipedream: one version a microbatch in the whole pipeline */
   int chunks;  /* interleaved: parts of the model a rank holds; else 1 */
-  int n_stages;
-  StagePlan *stage;
+  int n_stages;     /* that have ranks of their own */
+  StagePlan *stage; /* plan_parts(); part i belongs to stage i % n_stages as its chunk i / n_stages */
   double batch_seconds; /* predicted, from simulating the schedule */
   Name costs;           /* where costs came from: "profile NAME", "counted" */
   char *why;            /* one paragraph: why this one was chosen */
 } Plan;
 
-/* The exact peak bytes of one rank of a stage, from its Layout: the caller runs fuse, schedule and
+/* Parts the model is cut into: stages, or chunks of all stages. */
+static inline int plan_parts(const Plan *plan) { return plan->n_stages * plan->chunks; }
+
+/* The exact peak bytes of one rank of a stage (below n_stages), from its Layout: the caller runs fuse, schedule and
  * allocate. The plan is complete but for its stages' peak_bytes. */
 typedef int64_t (*StagePeak)(void *context, const Plan *plan, int stage);
 
 /* What the command line pins; zero or NULL: free, but for recompute, which AUTO leaves free. */
 typedef struct PlanRequest {
-  int workers; /* -n; 0: as many as --split or --stages say, else 1 */
+  int workers; /* -n: ranks; 0: as many as --split, --stages and --replicas say, else 1 */
   int stages;
   const char *split; /* "h[3],h[6].ln_2": where stages 1.. start */
   const char *replicas; /* "2,1": by stage; one number: of all */
+  int ahead;            /* h of docs/schedules.md; 0: free */
   int64_t microbatch;
   Recompute recompute;
   const char *schedule;                       /* --schedule */

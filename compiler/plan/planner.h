@@ -8,6 +8,13 @@
 #include "plan/profile.h"
 #include "schedule/program.h"
 
+/* A pipeline before it is cut. Arrays by stage that has ranks of its own. */
+typedef struct Form {
+  int positions;         /* those stages */
+  int stages;            /* parts of the model: a position has several where a schedule takes chunks */
+  int *replicas, *ahead;
+} Form;
+
 /* A request made definite. */
 typedef struct Planner {
   const Graph *g;
@@ -17,28 +24,56 @@ typedef struct Planner {
   Name schedule;
   Span schedule_span;
   Span where; /* of diagnostics about the plan as a whole: the file */
-  int stages, threads;
-  int *pinned;               /* by stage: its first piece, under --split; else NULL */
+  int ranks, chunks, threads;
+  bool vertical_sync;
+  Form form;                 /* as asked for; where that leaves replicas free, one rank a stage */
+  int *pinned;               /* by part: its first piece, under --split; else NULL */
   int64_t limit;             /* bytes a device */
   double bandwidth, latency; /* of a message between stages: bytes a second, seconds */
   Vec(int64_t) microbatches; /* under consideration, rising */
 } Planner;
 
 /* ---- request.c */
-/* False after diagnostics. Does not read the profile. */
-bool planner_prepare(Planner *r, const Graph *g, const Pieces *p, const PlanRequest *request);
+/* False after diagnostics. Does not read the profile. `taken`: NULL, or a plan whose form and schedule hold
+ * whatever the model and the request say. */
+bool planner_prepare(Planner *r, const Graph *g, const Pieces *p, const PlanRequest *request, const Plan *taken);
 /* Fills microbatches by the batch's divisors that the schedule and the profile allow. */
 bool planner_microbatches(Planner *r);
 Span graph_file_span(const Graph *g);
 bool schedule_named(Name name, Span where, const char *prefix); /* false after a diagnostic: there is none */
+
+/* ---- form.c */
+bool schedule_takes_replicas(Name schedule);
+bool schedule_takes_chunks(Name schedule);
+bool schedule_updates_every_round(Name schedule);
+bool schedule_never_drains(Name schedule);
+bool schedule_recomputes(Name schedule);
+Form form_make(const Planner *r, int positions, const int *replicas); /* NULL: one rank each */
+Form form_of_plan(const Plan *plan);
+Plan plan_of_form(const Planner *r, const Form *form, int64_t microbatch); /* not cut yet */
+int form_ranks(const Form *f);
+bool form_is_plain(const Form *f);
+/* An update's microbatches must be a multiple of this, at least that many, and together allowed. */
+int64_t form_multiple(Name schedule, const Form *f);
+int64_t form_least(Name schedule, const Form *f);
+bool form_allows(Name schedule, const Form *f, int64_t microbatches);
+const char *form_text(const Form *f); /* "2,1" */
+
+/* ---- products.c */
+/* By node: a backward call whose only output is the gradient of one use of a parameter. */
+bool *weight_products(const Graph *g);
+/* By piece: bytes that backward makes and such calls read, at b samples. */
+int64_t *deferred_bytes(const Graph *g, const Pieces *p, const int *piece, int64_t b);
+int64_t padded_bytes(int64_t elements); /* of f32, to multiples of 64 bytes, as structs and the arena do */
+int root_value(const Graph *g, int value); /* the value that a view is of */
 
 /* ---- cost.c */
 /* Seconds of a node at a microbatch of b samples, from counting. */
 double counted_seconds(const Graph *g, int node, int64_t b, int threads);
 int *piece_of_nodes(const Graph *g, const Pieces *p); /* by node; backward ones by what they serve */
 Costs *price(const Planner *r, int64_t microbatch);
-/* Copies at each stage when the stages are as many as the planner's. */
-Copies *copies(const Planner *r, int64_t microbatch, Recompute recompute);
+/* Copies at each part of a pipeline of this form. */
+Copies *copies(const Planner *r, const Form *form, int64_t microbatch, Recompute recompute);
 /* Fills the planned times and parameters' bytes of every stage, and the batch's time. */
 void price_plan(const Planner *r, const Costs *c, Plan *plan);
 

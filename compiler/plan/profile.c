@@ -82,7 +82,8 @@ static Name milliseconds(double seconds) { return internf("%.9g", seconds * 1e3)
 static bool alike(const MeasuredSize *m, const Pieces *p, int a, int b) {
   return kind_of(p->at[a].name) == kind_of(p->at[b].name) &&
          milliseconds(m->forward[a]) == milliseconds(m->forward[b]) &&
-         milliseconds(m->backward[a]) == milliseconds(m->backward[b]);
+         milliseconds(m->backward[a]) == milliseconds(m->backward[b]) &&
+         (!m->products || milliseconds(m->products[a]) == milliseconds(m->products[b]));
 }
 
 /* Equal pieces once, with all their names. */
@@ -93,8 +94,11 @@ static void write_pieces(const MeasuredSize *m, const Pieces *p, Text *t) {
     if (done[i])
       continue;
     int count = 0;
-    text_add(t, "%s\n        { \"forward_ms\": %s, \"backward_ms\": %s, \"names\": [", written++ ? "," : "",
+    text_add(t, "%s\n        { \"forward_ms\": %s, \"backward_ms\": %s, ", written++ ? "," : "",
              milliseconds(m->forward[i]), milliseconds(m->backward[i]));
+    if (m->products)
+      text_add(t, "\"weights_ms\": %s, ", milliseconds(m->products[i]));
+    text_add(t, "\"names\": [");
     for (int k = i; k < p->n; k++)
       if (!done[k] && alike(m, p, i, k)) {
         done[k] = true;
@@ -184,11 +188,18 @@ static bool applies(int file, const ProfileSignature *has, const ProfileSignatur
 }
 
 static bool read_piece_group(const JsonPlace *at, const Pieces *p, bool *covered, MeasuredSize *m) {
-  static const char *const keys[] = {"names", "count", "forward_ms", "backward_ms", NULL};
-  double forward, backward;
+  static const char *const keys[] = {"names", "count", "forward_ms", "backward_ms", "weights_ms", NULL};
+  double forward, backward, products = 0;
   if (!json_only(at, keys) || !json_get_seconds(at, "forward_ms", &forward) ||
       !json_get_seconds(at, "backward_ms", &backward))
     return false;
+  bool has_products = cJSON_GetObjectItemCaseSensitive(at->object, "weights_ms") != NULL;
+  if (has_products && (!json_get_seconds(at, "weights_ms", &products) || products > backward)) {
+    error_at((Span){.file = at->file}, "PD0603", "'%s.weights_ms' is no part of 'backward_ms'", at->path);
+    return false;
+  }
+  if (!has_products)
+    m->products = NULL;
   const cJSON *names = json_get_array(at, "names", 1), *name;
   cJSON_ArrayForEach(name, names) {
     int piece = cJSON_IsString(name) ? piece_find(p, name->valuestring) : -1;
@@ -200,6 +211,8 @@ static bool read_piece_group(const JsonPlace *at, const Pieces *p, bool *covered
     covered[piece] = true;
     m->forward[piece] = forward / 1e3;
     m->backward[piece] = backward / 1e3;
+    if (m->products)
+      m->products[piece] = products / 1e3;
   }
   return names != NULL;
 }
@@ -226,7 +239,8 @@ static bool read_kernels(const JsonPlace *at, MeasuredSize *m) {
 static bool read_size(const JsonPlace *at, const Pieces *p, Profile *profile) {
   static const char *const keys[] = {"microbatch", "pieces", "kernels", NULL};
   MeasuredSize m = {.forward = alloc((size_t)p->n * sizeof(double)),
-                    .backward = alloc((size_t)p->n * sizeof(double))};
+                    .backward = alloc((size_t)p->n * sizeof(double)),
+                    .products = alloc((size_t)p->n * sizeof(double))};
   bool *covered = alloc((size_t)p->n);
   if (!json_only(at, keys) || !json_get_int(at, "microbatch", 1, (int64_t)1 << 53, &m.microbatch))
     return false;

@@ -24,6 +24,7 @@ typedef struct MeasuredKernel {
 typedef struct MeasuredSize {
   int64_t microbatch;
   double *forward, *backward; /* by piece: seconds of a microbatch */
+  double *products; /* by piece: the part of backward that makes weights' gradients by products; NULL: not known */
   Vec(MeasuredKernel) kernels;
 } MeasuredSize;
 

@@ -3,7 +3,7 @@
 
 static int largest_stage(const Plan *plan) {
   int most = 0;
-  for (int i = 1; i < plan->n_stages; i++)
+  for (int i = 1; i < plan_parts(plan); i++)
     if (plan->stage[i].peak_bytes > plan->stage[most].peak_bytes)
       most = i;
   return most;
@@ -13,18 +13,21 @@ static int largest_stage(const Plan *plan) {
  * profile need not hold for it. */
 static Plan *instead(const Planner *r, PlanRequest changed) {
   int64_t batch = r->g->train.batch;
-  int stages = changed.split ? r->stages : changed.stages;
-  if (stages > r->p->n || batch < schedule_least_microbatches(r->schedule, stages))
-    return NULL;
-  if (changed.microbatch && batch / changed.microbatch < schedule_least_microbatches(r->schedule, stages))
+  bool deeper = changed.stages > r->form.positions;
+  Form form = deeper ? form_make(r, changed.stages, NULL) : r->form;
+  int64_t most = batch / (changed.microbatch ? changed.microbatch : 1);
+  bool possible = form.stages <= r->p->n && most >= form_least(r->schedule, &form) &&
+                  batch % form_multiple(r->schedule, &form) == 0;
+  if (!possible || (changed.microbatch && !form_allows(r->schedule, &form, most)))
     return NULL;
   changed.workers = 0;
   changed.profile = NULL;
   changed.schedule = r->schedule;
+  changed.replicas = form_text(&form);
   if (!changed.memory)
-    changed.memory = r->limit * r->stages / stages;
+    changed.memory = r->limit * r->ranks / form_ranks(&form);
   Planner other;
-  if (!planner_prepare(&other, r->g, r->p, &changed) || !planner_microbatches(&other))
+  if (!planner_prepare(&other, r->g, r->p, &changed, NULL) || !planner_microbatches(&other))
     return NULL;
   return plan_fastest(&other);
 }
@@ -36,7 +39,7 @@ static void advise(Diagnostic *d, const char *what, const Plan *plan) {
 
 static void find_advice(const Planner *r, Diagnostic *d) {
   PlanRequest q = *r->request;
-  q.stages = r->stages;
+  q.stages = r->form.positions;
   q.plan = NULL;
   Plan *plan;
   if (q.recompute == RECOMPUTE_OFF) {
@@ -54,7 +57,9 @@ static void find_advice(const Planner *r, Diagnostic *d) {
     if ((plan = instead(r, q)) != NULL)
       return advise(d, "leaving '--split' away", plan);
   }
-  for (int stages = r->stages + 1; stages <= 4 * r->stages && r->request->memory; stages++) {
+  int positions = r->form.positions;
+  int most = r->request->memory && form_is_plain(&r->form) ? 4 * positions : 0;
+  for (int stages = positions + 1; stages <= most; stages++) {
     q.stages = stages;
     if ((plan = instead(r, q)) != NULL)
       return advise(d, format("'-n %d'", stages), plan);
@@ -66,8 +71,8 @@ void tell_nothing_fits(const Planner *r, const Plan *best) {
   int worst = largest_stage(best);
   const StagePlan *s = &best->stage[worst];
   Diagnostic *d =
-      error_at(r->where, "PD0501", "no plan fits %d device%s of %s; the best needs %s on stage %d", r->stages,
-               r->stages == 1 ? "" : "s", bytes_text(r->limit), bytes_text(s->peak_bytes), worst);
+      error_at(r->where, "PD0501", "no plan fits %d device%s of %s; the best needs %s on stage %d", r->ranks,
+               r->ranks == 1 ? "" : "s", bytes_text(r->limit), bytes_text(s->peak_bytes), worst);
   int64_t rest = s->peak_bytes - s->weight_bytes - s->gradient_bytes - s->optimizer_bytes;
   note_at(d, NO_SPAN,
           "stage %d (%s .. %s): weights %s, gradients %s, optimizer %s, activations and workspace %s at "

@@ -1,4 +1,5 @@
 /* From what the command line and the model say to a definite planning job. */
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -13,10 +14,10 @@ Span graph_file_span(const Graph *g) {
   return s;
 }
 
-/* ---- stages ------------------------------------------------------------------------------------- */
+/* ---- stages and ranks ---------------------------------------------------------------------------- */
 
-/* split: "h[3],h[6].ln_2" */
-static bool read_split(Planner *r, const char *split) {
+/* split: "h[3],h[6].ln_2"; the parts it makes, 0 after a diagnostic. */
+static int read_split(Planner *r, const char *split) {
   Vec(Name) names = {0};
   for (const char *at = split;;) {
     size_t n = strcspn(at, ",");
@@ -25,8 +26,7 @@ static bool read_split(Planner *r, const char *split) {
       break;
     at += n + 1;
   }
-  r->stages = names.n + 1;
-  r->pinned = alloc((size_t)r->stages * sizeof *r->pinned);
+  r->pinned = alloc((size_t)(names.n + 1) * sizeof *r->pinned);
   bool good = true;
   for (int i = 0; i < names.n; i++) {
     Name name = names.at[i];
@@ -38,30 +38,93 @@ static bool read_split(Planner *r, const char *split) {
     good &= piece > 0 && piece > r->pinned[i];
     r->pinned[i + 1] = piece < 0 ? r->pinned[i] : piece;
   }
-  return good;
+  return good ? names.n + 1 : 0;
 }
 
-static bool count_stages(Planner *r, const PlanRequest *q) {
-  r->stages = 0;
-  if (q->split && !read_split(r, q->split))
-    return false;
-  int asked = q->stages ? q->stages : q->workers;
-  if (r->stages && q->stages && r->stages != q->stages) {
-    error_at(NO_SPAN, "PD0504", "--split names %d stages and --stages %d", r->stages, q->stages);
+enum { MOST_REPLICAS = 4096 };
+
+/* replicas: "2,1"; false after a diagnostic. */
+static bool read_replicas(const char *text, Ints *out) {
+  for (const char *at = text;; at++) {
+    char *end;
+    long n = strtol(at, &end, 10);
+    if (end == at || n < 1 || n > MOST_REPLICAS || (*end && *end != ',')) {
+      Diagnostic *d = error_at(NO_SPAN, "PD0504", "--replicas: '%s' is no list of ranks by stage", text);
+      help(d, "'--replicas 2,1' runs stage 0 on two ranks and stage 1 on one");
+      return false;
+    }
+    push(out, (int)n);
+    at = end;
+    if (!*at)
+      return true;
+  }
+}
+
+/* How many stages --split, --stages, --replicas and -n ask for; 0 after a diagnostic. */
+static int asked_stages(Planner *r, const PlanRequest *q, const Ints *replicas) {
+  int stages = q->stages;
+  if (q->split) {
+    int parts = read_split(r, q->split);
+    if (!parts)
+      return 0;
+    if (parts % r->chunks != 0) {
+      error_at(NO_SPAN, "PD0504", "--split makes %d parts, which are not %d for each rank", parts, r->chunks);
+      return 0;
+    }
+    if (stages && parts != stages * r->chunks) {
+      error_at(NO_SPAN, "PD0504", "--split names %d stages and --stages %d", parts / r->chunks, stages);
+      return 0;
+    }
+    stages = parts / r->chunks;
+  }
+  if (replicas->n > 1 && stages && stages != replicas->n) {
+    error_at(NO_SPAN, "PD0504", "--replicas '%s' is for %d stages, but there are %d", q->replicas,
+             replicas->n, stages);
+    return 0;
+  }
+  if (stages || replicas->n > 1)
+    return stages ? stages : replicas->n;
+  return replicas->n == 0 ? (q->workers ? q->workers : 1)
+                          : (q->workers >= replicas->at[0] ? q->workers / replicas->at[0] : 1);
+}
+
+static bool check_ranks(const Planner *r, const PlanRequest *q) {
+  int ranks = form_ranks(&r->form);
+  if (!form_is_plain(&r->form) && !schedule_takes_replicas(r->schedule)) {
+    Diagnostic *d = error_at(r->schedule_span, "PD0705", "'%s' runs every stage on one rank, not on %s",
+                             r->schedule, form_text(&r->form));
+    help(d, "'flush' and '2bw' take replicas");
     return false;
   }
-  if (!r->stages)
-    r->stages = asked ? asked : 1;
-  if (q->workers && q->workers != r->stages) {
-    Diagnostic *d = error_at(NO_SPAN, "PD0504", "%d workers for %d stages: every stage runs on one worker",
-                             q->workers, r->stages);
-    help(d, "'-n %d' runs these stages", r->stages);
+  if (q->workers && q->workers != ranks) {
+    Diagnostic *d =
+        form_is_plain(&r->form)
+            ? error_at(NO_SPAN, "PD0504", "%d workers for %d stages: every stage runs on one worker",
+                       q->workers, ranks)
+            : error_at(NO_SPAN, "PD0504", "%d workers for replicas %s, which are %d", q->workers,
+                       form_text(&r->form), ranks);
+    help(d, "'-n %d' runs these stages", ranks);
     return false;
   }
-  if (r->stages > r->p->n) {
+  return true;
+}
+
+static bool read_form(Planner *r, const PlanRequest *q) {
+  Ints replicas = {0};
+  if (q->replicas && !read_replicas(q->replicas, &replicas))
+    return false;
+  int positions = asked_stages(r, q, &replicas);
+  if (!positions)
+    return false;
+  while (replicas.n > 0 && replicas.n < positions)
+    push(&replicas, replicas.at[0]);
+  r->form = form_make(r, positions, replicas.at);
+  if (!check_ranks(r, q))
+    return false;
+  if (r->form.stages > r->p->n) {
     Diagnostic *d = error_at(r->where, "PD0505", "%d stages, but the model has only %d place%s to cut",
-                             r->stages, r->p->n - 1, r->p->n == 2 ? "" : "s");
-    help(d, "'-n %d' or less", r->p->n);
+                             r->form.stages, r->p->n - 1, r->p->n == 2 ? "" : "s");
+    help(d, "'-n %d' or less", r->p->n / r->chunks);
     return false;
   }
   return true;
@@ -86,11 +149,41 @@ bool schedule_named(Name name, Span where, const char *prefix) {
   return false;
 }
 
-static bool choose_schedule(Planner *r, const PlanRequest *q) {
+/* A setting of the model that belongs to another schedule is a mistake, unless the model's own is that one and
+ * the command line asks for another. */
+static bool setting_belongs(const Planner *r, bool said, const char *setting, const char *owner) {
   const Train *t = &r->g->train;
-  r->schedule_span = q->schedule ? NO_SPAN : t->pipeline_span;
+  if (!said || !strcmp(r->schedule, owner) || (t->pipeline && !strcmp(t->pipeline, owner)))
+    return true;
+  Diagnostic *d = error_at(r->schedule_span, "PD0708", "'%s' is a setting of '%s', and the schedule is '%s'",
+                           setting, owner, r->schedule);
+  help(d, "leave it away, or 'pipeline = %s;'", owner);
+  return false;
+}
+
+static bool choose_schedule(Planner *r, const PlanRequest *q, const Plan *taken) {
+  enum { USUAL_CHUNKS = 2 };
+  const Train *t = &r->g->train;
+  r->schedule_span = q->schedule || taken ? NO_SPAN : t->pipeline_span;
+  if (taken) {
+    r->schedule = taken->schedule;
+    r->chunks = taken->chunks;
+    r->vertical_sync = taken->vertical_sync;
+    return true;
+  }
   r->schedule = intern(q->schedule ? q->schedule : t->pipeline ? t->pipeline : "2bw");
-  return schedule_named(r->schedule, r->schedule_span, q->schedule ? "--schedule: " : "");
+  if (!schedule_named(r->schedule, r->schedule_span, q->schedule ? "--schedule: " : ""))
+    return false;
+  if (!setting_belongs(r, t->chunks > 0, "chunks", "interleaved") ||
+      !setting_belongs(r, t->vertical_sync, "vertical_sync", "pipedream"))
+    return false;
+  r->chunks = !schedule_takes_chunks(r->schedule) ? 1 : t->chunks > 0 ? (int)t->chunks : USUAL_CHUNKS;
+  r->vertical_sync = t->vertical_sync && schedule_updates_every_round(r->schedule);
+  if (q->recompute == RECOMPUTE_ON && !schedule_recomputes(r->schedule)) {
+    error_at(r->schedule_span, "PD0706", "'%s' cannot recompute: its backward pass is in two", r->schedule);
+    return false;
+  }
+  return true;
 }
 
 static bool check_microbatch(const Planner *r, int64_t b, const char *option) {
@@ -111,44 +204,70 @@ static bool check_microbatch(const Planner *r, int64_t b, const char *option) {
   return false;
 }
 
-bool planner_prepare(Planner *r, const Graph *g, const Pieces *p, const PlanRequest *q) {
+bool planner_prepare(Planner *r, const Graph *g, const Pieces *p, const PlanRequest *q, const Plan *taken) {
   *r = (Planner){.g = g, .p = p, .request = q, .where = graph_file_span(g)};
   ensure(g->train.batch > 0 && p->n > 0);
-  if (!count_stages(r, q) || !choose_schedule(r, q))
+  if (!choose_schedule(r, q, taken) || (!taken && !read_form(r, q)))
     return false;
+  if (taken)
+    r->form = form_of_plan(taken);
+  r->ranks = form_ranks(&r->form);
   if (q->microbatch && !check_microbatch(r, q->microbatch, "--microbatch"))
     return false;
   long processors = sysconf(_SC_NPROCESSORS_ONLN);
-  r->threads = q->threads ? q->threads : (int)(processors / r->stages);
+  r->threads = q->threads ? q->threads : (int)(processors / r->ranks);
   r->threads = r->threads < 1 ? 1 : r->threads;
-  r->limit = q->memory ? q->memory : (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE) / r->stages;
+  r->limit = q->memory ? q->memory : (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE) / r->ranks;
   r->bandwidth = q->link_bytes_per_second > 0 ? q->link_bytes_per_second : LINK_BANDWIDTH;
   r->latency = q->link_latency > 0 ? q->link_latency : LINK_LATENCY;
   return true;
 }
 
+/* With replicas, chunks or an update a round, microbatches must also go up evenly. */
+static void tell_uneven(const Planner *r, int64_t multiple) {
+  int64_t batch = r->g->train.batch, b = r->request->microbatch;
+  const char *form = form_is_plain(&r->form) ? format("%d stages", r->form.positions)
+                                             : format("replicas %s", form_text(&r->form));
+  const char *how = schedule_updates_every_round(r->schedule) ? "exactly" : "a multiple of";
+  Diagnostic *d;
+  if (b)
+    d = error_at(r->schedule_span, "PD0704", "'%s' with %s needs %s %lld microbatch%s an update, has %lld",
+                 r->schedule, form, how, (long long)multiple, multiple == 1 ? "" : "es",
+                 (long long)(batch / b));
+  else
+    d = error_at(r->schedule_span, "PD0704",
+                 "'%s' with %s needs %s %lld microbatch%s an update, and a batch of %lld has no such parts",
+                 r->schedule, form, how, (long long)multiple, multiple == 1 ? "" : "es", (long long)batch);
+  int64_t whole = (batch + multiple - 1) / multiple * multiple;
+  if (batch % multiple == 0)
+    help(d, "'--microbatch %lld' works", (long long)(batch / multiple));
+  else
+    help(d, "'-D batch=%lld' works", (long long)whole);
+}
+
 static void tell_too_few(const Planner *r, int64_t least) {
   int64_t batch = r->g->train.batch, b = r->request->microbatch;
+  const char *form = form_is_plain(&r->form) ? format("%d stages", r->form.positions)
+                                             : format("replicas %s", form_text(&r->form));
   Diagnostic *d;
   if (b)
     d = error_at(r->schedule_span, "PD0701",
-                 "'%s' with %d stages needs at least %lld microbatches an update, has %lld", r->schedule,
-                 r->stages, (long long)least, (long long)(batch / b));
+                 "'%s' with %s needs at least %lld microbatches an update, has %lld", r->schedule, form,
+                 (long long)least, (long long)(batch / b));
   else
     d = error_at(r->schedule_span, "PD0701",
-                 "'%s' with %d stages needs at least %lld microbatches an update, more than "
+                 "'%s' with %s needs at least %lld microbatches an update, more than "
                  "a batch of %lld has samples",
-                 r->schedule, r->stages, (long long)least, (long long)batch);
+                 r->schedule, form, (long long)least, (long long)batch);
   if (b)
     note_at(d, NO_SPAN, "a batch of %lld samples in microbatches of %lld", (long long)batch, (long long)b);
-  if (batch >= least) {
-    int64_t fits = batch / least;
-    while (batch % fits != 0)
-      fits--;
+  int64_t fits = batch / least;
+  while (fits > 0 && (batch % fits != 0 || !form_allows(r->schedule, &r->form, batch / fits)))
+    fits--;
+  if (fits > 0)
     help(d, "'--microbatch %lld' works", (long long)fits);
-  } else {
+  else
     help(d, "'-D batch=%lld' works, and so do fewer stages", (long long)least);
-  }
 }
 
 typedef Vec(int64_t) Divisors;
@@ -167,25 +286,8 @@ static Divisors divisors(int64_t n) {
   return small;
 }
 
-bool planner_microbatches(Planner *r) {
-  int64_t batch = r->g->train.batch, least = schedule_least_microbatches(r->schedule, r->stages);
+static void tell_unmeasured(const Planner *r) {
   int64_t pinned = r->request->microbatch;
-  bool scheduled = false;
-  Divisors all = divisors(batch);
-  for (int i = 0; i < all.n; i++) {
-    int64_t b = all.at[i];
-    if (batch / b < least || (pinned && b != pinned))
-      continue;
-    scheduled = true;
-    if (!r->profile || profile_at(r->profile, b))
-      push(&r->microbatches, b);
-  }
-  if (!scheduled) {
-    tell_too_few(r, least);
-    return false;
-  }
-  if (r->microbatches.n > 0)
-    return true;
   Text sizes = {0};
   for (int i = 0; i < r->profile->sizes.n; i++)
     text_add(&sizes, "%s%lld", i ? ", " : "", (long long)r->profile->sizes.at[i].microbatch);
@@ -194,6 +296,27 @@ bool planner_microbatches(Planner *r) {
   if (pinned)
     help(d, "'pdc profile --microbatch %lld' measures what is asked for", (long long)pinned);
   else
-    help(d, "'pdc profile -n %d' measures what %d stages can use", r->stages, r->stages);
-  return false;
+    help(d, "'pdc profile -n %d' measures what %d stages can use", r->ranks, r->form.positions);
+}
+
+bool planner_microbatches(Planner *r) {
+  int64_t batch = r->g->train.batch, least = form_least(r->schedule, &r->form);
+  int64_t pinned = r->request->microbatch, most = pinned ? batch / pinned : batch;
+  bool scheduled = false;
+  Divisors all = divisors(batch);
+  for (int i = 0; i < all.n; i++) {
+    int64_t b = all.at[i];
+    if (!form_allows(r->schedule, &r->form, batch / b) || (pinned && b != pinned))
+      continue;
+    scheduled = true;
+    if (!r->profile || profile_at(r->profile, b))
+      push(&r->microbatches, b);
+  }
+  if (!scheduled && most < least)
+    tell_too_few(r, least);
+  else if (!scheduled)
+    tell_uneven(r, form_multiple(r->schedule, &r->form));
+  else if (r->microbatches.n == 0)
+    tell_unmeasured(r);
+  return r->microbatches.n > 0;
 }

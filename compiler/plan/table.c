@@ -27,12 +27,14 @@ static void stage_row(const Graph *g, const Pieces *p, const Plan *plan, int i, 
   const StagePlan *s = &plan->stage[i];
   int64_t rest = s->peak_bytes - s->weight_bytes - s->gradient_bytes - s->optimizer_bytes;
   int c = 0;
-  cell[c++] = s->replicas > 1 ? format("%d x%d", i, s->replicas) : format("%d", i);
+  cell[c++] = s->replicas > 1    ? format("%d x%d", i, s->replicas)
+              : plan->chunks > 1 ? format("%d.%d", i % plan->n_stages, i / plan->n_stages)
+                                 : format("%d", i);
   cell[c++] = instances(g, p, s);
   cell[c++] = with_commas(stage_parameters(g, p, s));
   cell[c++] = format("%.2f", s->forward_seconds * 1e3);
   cell[c++] = format("%.2f", s->backward_seconds * 1e3);
-  cell[c++] = i + 1 < plan->n_stages ? format("%.2f", s->send_bytes / (1 << 20)) : "-";
+  cell[c++] = i + 1 < plan_parts(plan) ? format("%.2f", s->send_bytes / (1 << 20)) : "-";
   cell[c++] = bytes_text(s->peak_bytes);
   cell[c++] = bytes_text(s->weight_bytes);
   cell[c++] = bytes_text(s->gradient_bytes);
@@ -60,31 +62,54 @@ static void print_rows(const char *const *cell, int rows, FILE *out) {
 }
 
 static double busy_seconds(const Plan *plan, const StagePlan *s) {
-  return (double)plan->microbatches * (s->forward_seconds * (s->recompute ? 2 : 1) + s->backward_seconds) +
-         s->update_seconds;
+  double microbatches = (double)plan->microbatches;
+  return microbatches * (s->forward_seconds * (s->recompute ? 2 : 1) + s->backward_seconds) +
+         s->update_seconds * s->replicas;
 }
 
 /* The part of all workers' time in which they wait. */
 static double bubble(const Plan *plan) {
   double busy = 0;
-  for (int i = 0; i < plan->n_stages; i++)
+  int ranks = 0;
+  for (int i = 0; i < plan_parts(plan); i++)
     busy += busy_seconds(plan, &plan->stage[i]);
-  double share = plan->batch_seconds > 0 ? 1 - busy / (plan->batch_seconds * plan->n_stages) : 0;
+  for (int i = 0; i < plan->n_stages; i++)
+    ranks += plan->stage[i].replicas;
+  double share = plan->batch_seconds > 0 ? 1 - busy / (plan->batch_seconds * ranks) : 0;
   return share > 0 ? share : 0;
+}
+
+/* What is not as in a plain pipeline, one line each. */
+static void print_form(const Plan *plan, FILE *out) {
+  Form form = form_of_plan(plan);
+  if (!form_is_plain(&form))
+    fprintf(out, "ranks: %d, by stage %s\n", form_ranks(&form), form_text(&form));
+  if (plan->chunks > 1)
+    fprintf(out, "chunks: %d parts of the model on each rank; part S.C is rank S's chunk C\n", plan->chunks);
+  if (plan->vertical_sync)
+    fprintf(out, "vertical sync: a microbatch sees one version of all weights\n");
+  for (int i = 0; i < plan->n_stages; i++)
+    if (plan->stage[i].ahead > 1) {
+      fprintf(out, "ahead: one microbatch more in flight between stages hides transfers\n");
+      break;
+    }
+  fputc('\n', out);
 }
 
 void plan_table(const Graph *g, const Pieces *p, const Plan *plan, FILE *out) {
   fprintf(out,
           "%s: %d stage%s, schedule %s, batch %lld in %lld microbatch%s of %lld, %d thread%s a rank; costs "
-          "%s\n\n",
+          "%s\n",
           plan->model, plan->n_stages, plan->n_stages == 1 ? "" : "s", plan->schedule, (long long)plan->batch,
           (long long)plan->microbatches, plan->microbatches == 1 ? "" : "es", (long long)plan->microbatch,
           plan->threads, plan->threads == 1 ? "" : "s", plan->costs);
-  const char **cell = alloc((size_t)(plan->n_stages + 1) * COLUMNS * sizeof *cell);
+  print_form(plan, out);
+  int parts = plan_parts(plan);
+  const char **cell = alloc((size_t)(parts + 1) * COLUMNS * sizeof *cell);
   memcpy(cell, heads, sizeof heads);
-  for (int i = 0; i < plan->n_stages; i++)
+  for (int i = 0; i < parts; i++)
     stage_row(g, p, plan, i, cell + (size_t)(i + 1) * COLUMNS);
-  print_rows(cell, plan->n_stages + 1, out);
+  print_rows(cell, parts + 1, out);
   double per_second = plan->batch_seconds > 0 ? (double)plan->batch / plan->batch_seconds : 0;
   int64_t tokens = graph_tokens_per_sample(g);
   fprintf(out, "\npredicted: %.2f ms a batch, ", plan->batch_seconds * 1e3);
@@ -100,7 +125,8 @@ void plan_table(const Graph *g, const Pieces *p, const Plan *plan, FILE *out) {
 void plan_runner_up(const Pieces *p, const Plan *chosen, const Plan *other, FILE *out) {
   int64_t most = 0;
   Text cuts = {0}, again = {0};
-  for (int i = 0; i < other->n_stages; i++) {
+  Form form = form_of_plan(other);
+  for (int i = 0; i < plan_parts(other); i++) {
     const StagePlan *s = &other->stage[i];
     most = s->peak_bytes > most ? s->peak_bytes : most;
     if (i > 0)
@@ -111,6 +137,8 @@ void plan_runner_up(const Pieces *p, const Plan *chosen, const Plan *other, FILE
   fprintf(out, "  %8.2f ms  %+5.1f %%  microbatch %-3lld  at most %-10s", other->batch_seconds * 1e3,
           chosen->batch_seconds > 0 ? (other->batch_seconds / chosen->batch_seconds - 1) * 100 : 0,
           (long long)other->microbatch, bytes_text(most));
+  if (!form_is_plain(&form))
+    fprintf(out, "  replicas %s", form_text(&form));
   if (cuts.n)
     fprintf(out, "  cut at %s", cuts.at);
   if (again.n)

@@ -90,19 +90,25 @@ static Case random_case(void) {
   c->gradients = sizes(n, 20);
   c->saved = sizes(n, 50);
   c->inputs = sizes(n, 5);
+  c->deferred = sizes(n, 10);
+  c->reduce = (double)below(8) / 64;
+  c->overlapped = below(2);
   c->work = sizes(n, 30);
   c->activations = bytes_between(n, 10);
   c->activation_gradients = bytes_between(n, 10);
   for (int i = 0; i < k.stages; i++) {
     bool last = i == k.stages - 1;
     int policy = last ? 0 : (int)below(3);
-    k.copies[i] = (Copies){.weights = 2 + (int)below(3),
+    k.copies[i] = (Copies){.replicas = 1 + (int)below(3),
+                           .exchanges = 1 + (int)below(2),
+                           .weights = 2 + (int)below(3),
                            .accumulators = 1 + (int)below(2),
                            .saved = k.stages - i,
                            .received = k.stages - i + 1,
                            .sent = k.stages - i,
                            .gradients = 2,
                            .inputs = k.stages - i,
+                           .deferred = (int)below(2),
                            .extra = (int64_t)below(20),
                            .recompute_off = policy != 1,
                            .recompute_on = policy != 0};
@@ -124,7 +130,7 @@ static double stage_best(const Case *k, int stage, int first, int end, int64_t *
     if (!(recompute ? k->copies[stage].recompute_on : k->copies[stage].recompute_off))
       continue;
     int64_t b = stage_bytes(&k->costs, &k->copies[stage], first, end, recompute);
-    double t = stage_seconds(&k->costs, first, end, recompute);
+    double t = stage_seconds(&k->costs, k->copies[stage].replicas, first, end, recompute);
     *least = b < *least ? b : *least;
     if (b <= k->limit && t < best)
       best = t;
@@ -156,7 +162,8 @@ static void check_partition(const Case *k, const Partition *part) {
   for (int i = 0; i < k->stages; i++) {
     assert_true(part->start[i] < part->start[i + 1]);
     assert_true(part->recompute[i] ? k->copies[i].recompute_on : k->copies[i].recompute_off);
-    double t = stage_seconds(&k->costs, part->start[i], part->start[i + 1], part->recompute[i]);
+    double t = stage_seconds(&k->costs, k->copies[i].replicas, part->start[i], part->start[i + 1],
+                             part->recompute[i]);
     slowest = t > slowest ? t : slowest;
   }
   assert_true(fabs(slowest - part->slowest) <= 1e-9 * (1 + slowest));
@@ -231,8 +238,23 @@ static void equals_are_even(void **unused) {
   int64_t none[(N + 1) * (N + 1)] = {0};
   for (int i = 0; i < N; i++)
     one[i] = i == N - 1 ? 8 : 1; /* the last piece alone is the slowest stage */
-  Costs c = {N, one, one, zero, zero, zero, none, none, none, none, none, none, none};
-  Copies at[3] = {{.recompute_off = true}, {.recompute_off = true}, {.recompute_off = true}};
+  Costs c = {.n = N,
+             .forward = one,
+             .backward = one,
+             .receive = zero,
+             .receive_gradient = zero,
+             .update = zero,
+             .weights = none,
+             .gradients = none,
+             .saved = none,
+             .inputs = none,
+             .deferred = none,
+             .work = none,
+             .activations = none,
+             .activation_gradients = none};
+  Copies at[3];
+  for (int i = 0; i < 3; i++)
+    at[i] = (Copies){.replicas = 1, .recompute_off = true};
   Partition part;
   assert_true(partition_fastest(&c, at, 3, INT64_MAX, &part));
   assert_true(close_to(part.slowest, 16));

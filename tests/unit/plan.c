@@ -45,7 +45,7 @@ static int64_t largest(const Plan *plan) {
 static void every_depth_is_planned(void **unused) {
   (void)unused;
   for (int d = 1; d <= 6; d++) {
-    Plan *plan = make((PlanRequest){.workers = d});
+    Plan *plan = make((PlanRequest){.stages = d});
     assert_non_null(plan);
     plan_verify(graph, &pieces, plan);
     assert_int_equal(plan->n_stages, d);
