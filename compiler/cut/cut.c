@@ -52,7 +52,7 @@ static bool crossing_at(const Cut *c, int first, Piece *p) {
     const Value *value = &g->values.at[v];
     if (!crosses(c, v, first))
       continue;
-    if (!value->shape.batched || value->type != TYPE_F32 || maker(g, v)->op->kind == OP_VIEW)
+    if (!value->shape.batched || value->type != TYPE_F32)
       return false;
     int gradient = gradient_at(g, v, first);
     any_gradient |= gradient >= 0;

@@ -1,5 +1,6 @@
-/* Views of parameters and values that depend on no input and no parameter cost nothing to make again:
- * here every run of nodes that reads one gets a copy of its own, so that none crosses a cut. */
+/* What costs nothing to make again is made by every run of nodes that reads it, so that it crosses no cut and
+ * what it is made from does: views of parameters, forward views of all elements of a value, values that depend
+ * on no input and no parameter; and of what every stage can load, views and pointwise values of inputs. */
 #include "simplify/rewrite.h"
 #include "simplify/simplify.h"
 
@@ -23,18 +24,25 @@ static bool *find_pinned(const Graph *g) {
   return pinned;
 }
 
+static bool views_all(const Node *n) { return n->op->kind == OP_VIEW && (n->op->view_back || n->op->keeps_order); }
+
 static bool *find_loose(const Graph *g) {
   bool *pinned = find_pinned(g), *loose = alloc(g->nodes.n + 1), *table = alloc(g->nodes.n + 1);
+  bool *given = alloc(g->nodes.n + 1); /* inputs and what is made from them in place */
   for (int i = 0; i < g->nodes.n; i++) {
     const Node *n = &g->nodes.at[i];
     bool all_tables = n->op != &op_param && n->op != &op_input, all_loose = n->op->kind == OP_VIEW;
+    bool all_given = is_forward(g, i) && (n->op->kind == OP_VIEW || n->op->kind == OP_POINTWISE);
     for (int k = 0; k < n->n_in; k++) {
       int from = g->values.at[n->in[k]].node;
       all_tables &= table[from];
       all_loose &= loose[from] || g->nodes.at[from].op == &op_param;
+      all_given &= given[from] || table[from];
     }
     table[i] = all_tables && !pinned[i];
-    loose[i] = table[i] || (all_loose && !pinned[i]);
+    given[i] = n->op == &op_input || (all_given && !pinned[i]);
+    loose[i] = n->op != &op_input && !pinned[i] &&
+               (table[i] || given[i] || all_loose || (is_forward(g, i) && views_all(n)));
   }
   return loose;
 }

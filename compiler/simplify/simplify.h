@@ -1,8 +1,8 @@
 /* Graph -> Graph: fold constants, share equal nodes, drop identities and dead nodes. Runs once after
  * autodiff. Requires and keeps topological order with forward nodes first; rewrites ids.
  * Shared nodes never join a forward node with a backward one, nor two nodes of different instances:
- * a stage must be able to hold either alone. Views of parameters and nodes that depend on no input
- * and no parameter are copied next to each consumer's instance, so that they never cross a cut. */
+ * a stage must be able to hold either alone. What costs nothing to make again (localise.c) is copied next to
+ * each consumer's instance, so that it never crosses a cut. */
 #ifndef PDC_SIMPLIFY_H
 #define PDC_SIMPLIFY_H
 

@@ -103,6 +103,26 @@ def fan():
     case.write(loss)
 
 
+def parts():
+    case = Case("parts", [("stem", 24, 8), ("one", 8, 8), ("two", 8, 8), ("three", 8, 8), ("four", 4, 4),
+                          ("five", 8, 8), ("out", 8, 8)])
+    x, y = case.numbers(4, 8), case.numbers(4, 8)
+
+    def loss(w):
+        stem = linear(w, "stem", x)
+        a, b, c = stem.chunk(3, -1)
+        paired = stem.reshape(-1, 12, 8)
+        h = linear(w, "one", a.tanh())
+        h = linear(w, "two", h * b) + paired[:, 3:7].sum(-1, keepdim=True)
+        h = linear(w, "three", h + c)
+        h = h + linear(w, "four", a.mT).mT
+        h = h + linear(w, "five", stem[..., 5:13])
+        h = h * paired[:, 8:].sigmoid()
+        return F.mse_loss(linear(w, "out", h), y)
+
+    case.write(loss)
+
+
 def ties():
     case = Case("ties", [(name, 12, 12) for name in ("mix", "own", "other")],
                 **{"wte.weight": (24, 12), "shift": (12,)})
@@ -175,5 +195,5 @@ def translate():
 
 
 if __name__ == "__main__":
-    for make in (unet, fan, ties, sources, translate):
+    for make in (unet, fan, parts, ties, sources, translate):
         make()

@@ -119,7 +119,7 @@ static void what_no_sample_made_cannot_cross(void **unused) {
   assert_true(piece_find(&p, "c") > 0);
 }
 
-/* A view is not sent: the cut before its use is illegal, the one before itself is not. */
+/* A view is made where it is read: what crosses is the value it shows. */
 static void a_view_does_not_cross(void **unused) {
   (void)unused;
   Graph *g = graph_new(intern("views"));
@@ -140,9 +140,40 @@ static void a_view_does_not_cross(void **unused) {
   simplify(g);
   Pieces p = cut(g);
   pieces_verify(g, &p);
-  assert_true(piece_find(&p, "s1") > 0);
-  assert_int_equal(piece_find(&p, "s2"), -1);
-  assert_true(piece_find(&p, "s3") > 0);
+  int reader = piece_find(&p, "s2"), after = piece_find(&p, "s3");
+  assert_int_equal(piece_find(&p, "s1"), -1);
+  assert_true(reader > 0 && after > reader);
+  for (int i = 1; i < p.n; i++)
+    for (int k = 0; k < p.at[i].crossing.n; k++)
+      assert_ptr_not_equal(g->nodes.at[g->values.at[p.at[i].crossing.at[k]].node].op, &op_transpose);
+  assert_int_equal(p.at[reader].crossing.n, 1);
+  assert_ptr_equal(g->nodes.at[g->values.at[p.at[reader].crossing.at[0]].node].op, &op_matmul);
+}
+
+/* What is made from inputs alone, element by element, is made on every stage that reads it. */
+static void what_inputs_give_does_not_cross(void **unused) {
+  (void)unused;
+  Graph *g = graph_new(intern("given"));
+  g->train = (Train){.batch = 4, .pipeline = intern("2bw")};
+  int top = graph_scope(g, -1, intern(""), intern("given"), NO_SPAN);
+  Shape row = {.batched = true, .rank = 2, .dim = {MODEL_LENGTH, MODEL_WIDTH}};
+  graph_input(g, intern("x"), false, TYPE_F32, 0, row, NO_SPAN);
+  int x = model_op(g, top, &op_square, g->inputs.at[0].value, -1), y = x;
+  for (int i = 0; i < 3; i++) {
+    int scope = graph_scope(g, top, internf("s%d", i), intern("layer"), NO_SPAN);
+    y = model_op(g, scope, &op_add, y, x);
+    y = model_op(g, scope, &op_matmul, y, model_weight(g, internf("s%d.weight", i), MODEL_WIDTH, MODEL_WIDTH, scope));
+  }
+  push(&g->losses, ((Loss){model_op(g, top, &op_sum, y, -1), NO_SPAN}));
+  autodiff(g);
+  simplify(g);
+  Pieces p = cut(g);
+  pieces_verify(g, &p);
+  for (int i = 1; i < 3; i++) {
+    int at = piece_find(&p, internf("s%d", i));
+    assert_true(at > 0);
+    assert_int_equal(p.at[at].crossing.n, 1);
+  }
 }
 
 /* ---- names ------------------------------------------------------------- */
@@ -266,6 +297,7 @@ int main(void) {
       cmocka_unit_test(a_tied_parameter_is_in_both_pieces),
       cmocka_unit_test(what_no_sample_made_cannot_cross),
       cmocka_unit_test(a_view_does_not_cross),
+      cmocka_unit_test(what_inputs_give_does_not_cross),
       cmocka_unit_test(both_spellings_find_a_piece),
       cmocka_unit_test(unknown_names_are_diagnosed),
       cmocka_unit_test(gradients_are_those_of_the_later_part),
