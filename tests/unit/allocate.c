@@ -60,7 +60,13 @@ static void test_items_of_different_times_share(void **state) {
   assert_int_equal(pack(items, 0), 0);
 }
 
-typedef struct Case { int stages; const char *schedule; int64_t microbatch; bool recompute; } Case;
+typedef struct Case {
+  int stages;
+  const char *schedule;
+  int64_t microbatch;
+  bool recompute;
+  void (*change)(Program *); /* NULL: the schedule's own */
+} Case;
 
 /* Calls `check` for every stage of the small model cut evenly. */
 static void each_stage(Case c, void (*check)(const StageKernels *, const Program *, const Layout *)) {
@@ -77,6 +83,8 @@ static void each_stage(Case c, void (*check)(const StageKernels *, const Program
   Program *programs = schedule(&plan, plan_exchanges(g, &p, &plan), NO_SPAN);
   assert_non_null(programs);
   for (int i = 0; i < c.stages; i++) {
+    if (c.change)
+      c.change(&programs[i]);
     StageKernels *k = fuse(g, &p, stages[i].first_piece, stages[i].end_piece, i, c.stages, c.microbatch,
                            stages[i].recompute, programs[i].split_backward, 1);
     check(k, &programs[i], allocate(k, &programs[i], &g->train));
@@ -111,7 +119,79 @@ static void test_layouts_of_every_schedule(void **state) {
   for (int stages = 1; stages <= 4; stages++)
     for (int s = 0; s < 3; s++)
       for (int recompute = 0; recompute < 2; recompute++)
-        each_stage((Case){stages, schedules[s], 2, recompute}, check_layout);
+        each_stage((Case){stages, schedules[s], 2, recompute, NULL}, check_layout);
+}
+
+/* Weights' gradients three microbatches behind. */
+static void split(Program *p) {
+  p->split_backward = true;
+  p->weights_lag = 3;
+  p->slots[0] = (Slots){.saved = (int)p->in_flight + 3, .received = (int)p->in_flight + 4,
+                        .sent = (int)p->in_flight + 3, .gradients = 5, .inputs = (int)p->in_flight + 3,
+                        .deferred = 4};
+}
+
+static int deferred_kernels;
+
+static void check_deferred(const StageKernels *k, const Program *p, const Layout *l) {
+  kernels_verify(k);
+  layout_verify(k, p, l);
+  deferred_kernels += k->weights.n;
+  assert_int_equal(l->section[SECTION_DEFERRED].copies, layout_members(k, BUFFER_DEFERRED, -1).n ? 4 : 0);
+  for (int i = 0; i < k->buffers.n; i++)
+    if (k->buffers.at[i].kind == BUFFER_DEFERRED)
+      assert_int_equal(l->buffer[i].stride, l->section[SECTION_DEFERRED].bytes);
+}
+
+static void test_what_the_weights_pass_reads_lasts(void **state) {
+  (void)state;
+  for (int stages = 1; stages <= 3; stages++) {
+    deferred_kernels = 0;
+    each_stage((Case){stages, "flush", 2, false, split}, check_deferred);
+    assert_int_equal(deferred_kernels, 6); /* four blocks' weights, the table's two uses */
+  }
+}
+
+static void too_few_slots(Program *p) {
+  split(p);
+  p->slots[0].deferred = p->slots[0].saved = p->slots[0].inputs = 3;
+}
+
+static void expect_bug(const StageKernels *k, const Program *p, const Layout *l) {
+  pid_t pid = fork();
+  if (pid == 0) {
+    fclose(stderr);
+    layout_verify(k, p, l);
+    _exit(0);
+  }
+  int status;
+  waitpid(pid, &status, 0);
+  assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 70);
+}
+
+static void test_verify_finds_too_few_slots(void **state) {
+  (void)state;
+  each_stage((Case){2, "flush", 2, false, too_few_slots}, expect_bug);
+}
+
+static void replicate(Program *p) {
+  p->replicas = 3;
+  p->exchanges = 2;
+}
+
+static void check_replicas(const StageKernels *k, const Program *p, const Layout *l) {
+  layout_verify(k, p, l);
+  assert_int_equal(l->section[SECTION_EXCHANGED].copies, 2);
+  assert_int_equal(l->reduced_bytes % (2 * ALIGNMENT), 0);
+  assert_true(3 * l->reduced_bytes >= 2 * l->accumulators_bytes);
+  assert_true(3 * (l->reduced_bytes - 2 * ALIGNMENT) < 2 * l->accumulators_bytes);
+  int64_t start = l->section[SECTION_EXCHANGED].offset;
+  assert_int_equal(l->reduced_offset + l->reduced_bytes, start + l->section[SECTION_EXCHANGED].bytes);
+}
+
+static void test_other_replicas_gradients_have_room(void **state) {
+  (void)state;
+  each_stage((Case){2, "2bw", 1, false, replicate}, check_replicas);
 }
 
 static int seen_exchanged;
@@ -124,9 +204,9 @@ static void count_exchanged(const StageKernels *k, const Program *p, const Layou
 static void test_tied_gradients_of_other_stages_have_room(void **state) {
   (void)state;
   seen_exchanged = 0;
-  each_stage((Case){1, "flush", 2, false}, count_exchanged);
+  each_stage((Case){1, "flush", 2, false, NULL}, count_exchanged);
   assert_int_equal(seen_exchanged, 0);
-  each_stage((Case){3, "flush", 2, false}, count_exchanged);
+  each_stage((Case){3, "flush", 2, false, NULL}, count_exchanged);
   assert_int_equal(seen_exchanged, 2); /* the first stage gets the last's, the last the first's */
 }
 
@@ -137,22 +217,14 @@ static void break_layout(const StageKernels *k, const Program *p, const Layout *
         Layout broken = *l;
         broken.buffer = alloc_copy(l->buffer, (size_t)k->buffers.n * sizeof *l->buffer);
         broken.buffer[i] = broken.buffer[j];
-        pid_t pid = fork();
-        if (pid == 0) {
-          fclose(stderr);
-          layout_verify(k, p, &broken);
-          _exit(0);
-        }
-        int status;
-        waitpid(pid, &status, 0);
-        assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 70);
+        expect_bug(k, p, &broken);
         return;
       }
 }
 
 static void test_verify_finds_an_overlap(void **state) {
   (void)state;
-  each_stage((Case){1, "2bw", 4, false}, break_layout);
+  each_stage((Case){1, "2bw", 4, false, NULL}, break_layout);
 }
 
 int main(void) {
@@ -160,6 +232,9 @@ int main(void) {
     cmocka_unit_test(test_packed_items_do_not_overlap),
     cmocka_unit_test(test_items_of_different_times_share),
     cmocka_unit_test(test_layouts_of_every_schedule),
+    cmocka_unit_test(test_what_the_weights_pass_reads_lasts),
+    cmocka_unit_test(test_verify_finds_too_few_slots),
+    cmocka_unit_test(test_other_replicas_gradients_have_room),
     cmocka_unit_test(test_tied_gradients_of_other_stages_have_room),
     cmocka_unit_test(test_verify_finds_an_overlap),
   };
