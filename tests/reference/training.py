@@ -5,8 +5,9 @@ Every parameter w has its delay, and the gradient is taken where w is as update 
   1                `2bw`
   d - 1 - i        `pipedream` on d stages, where w is on stage i (from 0); a batch is one microbatch
   d - 1            `pipedream` with vertical_sync
-Replicas change nothing but what a batch of `pipedream` is: one microbatch for each of them, so that all stages
-can take part (their least common multiple). Plain loops over dictionaries of tensors."""
+Replicas change nothing but that a batch of `pipedream` is as many microbatches as all stages' replicas can share,
+and its delay at stage i ceil((n - 1) / m), n microbatches in flight at a rank, m of them a batch; with
+vertical_sync the largest. Plain loops over dictionaries of tensors."""
 import collections
 import math
 
