@@ -5,17 +5,21 @@
 #include <inttypes.h>
 #include <string.h>
 
-static const Pass FORWARD = {PASS_FORWARD, 0}, BACKWARD = {PASS_BACKWARD, 0}, WEIGHTS = {PASS_WEIGHTS, 0};
-
 /* ---- the header comment ---------------------------------------------------------------------- */
 
 static char *milliseconds(double seconds) { return format("%.3g ms", 1e3 * seconds); }
 
+/* "wte .. h.1", of several chunks one after the other. */
 static char *stage_range(const Emit *e, int stage) {
-  const StagePlan *s = &e->plan->stage[stage];
-  Name first = e->pieces->at[s->first_piece].name,
-       last = piece_last_instance(e->g, e->pieces, s->end_piece - 1);
-  return format("%s .. %s", comment_text(first), comment_text(last));
+  Text out = {0};
+  for (int c = 0; c < e->p->chunks; c++) {
+    const StagePlan *s = &e->plan->stage[c * e->plan->n_stages + stage];
+    Name first = e->pieces->at[s->first_piece].name,
+         last = piece_last_instance(e->g, e->pieces, s->end_piece - 1);
+    text_add(&out, "%s%s .. ", c ? "; " : "", comment_text(first));
+    text_add(&out, "%s", comment_text(last));
+  }
+  return out.at;
 }
 
 static char *sections_text(const Emit *e) {
@@ -109,8 +113,26 @@ static void print_header(Emit *e) {
                     " * main() the pipeline. */\n");
 }
 
+static void print_slots(Emit *e, int chunk) {
+  const Slots *s = &e->p->slots[chunk];
+  const struct { BufferKind kind; int n; } slots[] = {
+    {BUFFER_INPUT, s->inputs}, {BUFFER_RECEIVED, s->received}, {BUFFER_SENT, s->sent},
+    {BUFFER_GRADIENT_SENT, s->gradients}, {BUFFER_SAVED, s->saved}, {BUFFER_DEFERRED, s->deferred},
+  };
+  int n = e->p->split_backward ? 6 : 5;
+  bool last = chunk + 1 == e->p->chunks;
+  for (int i = 0; i < n; i++) {
+    Name name = chunk_slots(e, slots[i].kind, chunk);
+    text_add(&e->out, "  %s = %d%s", name, slots[i].n, last && i + 1 == n ? "" : ",");
+    if (i == 0 && chunk == 0)
+      text_add(&e->out, "    /* microbatch k uses slot k %% slots, here and below */");
+    text_add(&e->out, "\n");
+  }
+}
+
 static void print_constants(Emit *e) {
   const Program *p = e->p;
+  const char *turn = p->chunks > 1 ? "turns" : "microbatches";
   text_add(&e->out, "#include <math.h>\n#include <stddef.h>\n#include <string.h>\n\n#include "
                     "\"kernels/pd_lanes.h\"\n#include \"pd_runtime.h\"\n\nenum {\n");
   text_add(&e->out, "  MICROBATCH = %" PRId64 ",     /* samples */\n", e->k->microbatch);
@@ -118,59 +140,74 @@ static void print_constants(Emit *e) {
            p->replicas > 1 ? format("; %" PRId64 " on this stage's %d ranks, which count their own", p->period,
                                     p->replicas)
                            : "");
+  if (p->chunks > 1)
+    text_add(&e->out,
+             "  STAGES = %d,         /* ranks of the pipeline */\n"
+             "  CHUNKS = %d,         /* parts of the model here; a microbatch's way through one is a turn */\n"
+             "  TURNS = MICROBATCHES * CHUNKS,\n",
+             p->n_stages, p->chunks);
   text_add(&e->out,
-           "  IN_FLIGHT = %" PRId64
-           ",      /* microbatches between their forward and their backward here, at most */\n",
-           p->in_flight);
+           "  IN_FLIGHT = %" PRId64 ",      /* %s between their forward and their backward here, at most */\n",
+           p->in_flight, turn);
   text_add(&e->out, "  VERSIONS = %d,       /* of the weights */\n", p->versions);
   text_add(&e->out,
            "  DELAY = %" PRId64 ",          /* updates between the version a batch uses and the newest */\n",
            p->delay);
-  text_add(&e->out,
-           "  LAG = %" PRId64
-           ",            /* microbatches between a batch's last backward and its update */\n",
-           p->lag);
+  text_add(&e->out, "  LAG = %" PRId64 ",            /* %s between a batch's last backward and its update */\n",
+           p->lag, turn);
   if (p->split_backward)
-    text_add(&e->out, "  WEIGHTS_LAG = %" PRId64 ",    /* microbatches by which weights' gradients follow their "
-                      "backward */\n", p->weights_lag);
+    text_add(&e->out,
+             "  WEIGHTS_LAG = %" PRId64 ",    /* %s by which weights' gradients follow their backward */\n",
+             p->weights_lag, turn);
   text_add(&e->out, "  ACCUMULATORS = %d,   /* sets of gradients */\n", p->accumulators);
-  text_add(&e->out, "  INPUT_SLOTS = %d,    /* microbatch k uses slot k %% slots, here and below */\n",
-           p->slots[0].inputs);
-  text_add(&e->out,
-           "  RECEIVED_SLOTS = %d,\n  SENT_SLOTS = %d,\n  GRADIENT_SLOTS = %d,\n  SAVED_SLOTS = %d",
-           p->slots[0].received, p->slots[0].sent, p->slots[0].gradients, p->slots[0].saved);
-  if (p->split_backward)
-    text_add(&e->out, ",\n  DEFERRED_SLOTS = %d", p->slots[0].deferred);
-  text_add(&e->out, "\n};\n\n");
+  for (int c = 0; c < p->chunks; c++)
+    print_slots(e, c);
+  text_add(&e->out, "};\n\n");
 }
 
 /* ---- a microbatch ---------------------------------------------------------------------------- */
 
+/* A chunk's slot of microbatch k; what a recomputation sends nobody has a slot of its own behind the others. */
+static Name slot_text(const Emit *e, BufferKind kind, int chunk, bool recomputing) {
+  return internf(kind == BUFFER_SENT && recomputing ? "&arena->%s[%s]" : "&arena->%s[k %% %s]",
+                 chunk_member(e, kind, chunk), chunk_slots(e, kind, chunk));
+}
+
 /* The values a pass is called with, in the order of its parameters. */
 static Names pass_arguments(Emit *e, Pass pass, const char *weights, bool recomputing) {
+  static const struct { const char *name; BufferKind kind; } slots[] = {
+    {"in", BUFFER_INPUT}, {"received", BUFFER_RECEIVED}, {"s", BUFFER_SAVED}, {"deferred", BUFFER_DEFERRED},
+    {"sent", BUFFER_SENT}, {"gradients_received", BUFFER_GRADIENT_RECEIVED},
+    {"gradients_sent", BUFFER_GRADIENT_SENT},
+  };
   Names names = pass_parameters(e, pass, false), list = {0};
   for (int i = 0; i < names.n; i++) {
-    const char *n = names.at[i];
-    const char *text = !strcmp(n, "w")          ? weights
-                       : !strcmp(n, "in")       ? "&arena->inputs[k % INPUT_SLOTS]"
-                       : !strcmp(n, "received") ? "&arena->received[k % RECEIVED_SLOTS]"
-                       : !strcmp(n, "s")        ? "&arena->saved[k % SAVED_SLOTS]"
-                       : !strcmp(n, "deferred") ? "&arena->deferred[k % DEFERRED_SLOTS]"
-                       : !strcmp(n, "sent")
-                           ? (recomputing ? "&arena->sent[SENT_SLOTS]" : "&arena->sent[k % SENT_SLOTS]")
-                       : !strcmp(n, "gradients_received") ? "&arena->gradients_received[k % GRADIENT_SLOTS]"
-                       : !strcmp(n, "gradients_sent")     ? "&arena->gradients_sent[k % GRADIENT_SLOTS]"
-                       : !strcmp(n, "g")                  ? "&arena->gradients[batch % ACCUMULATORS]"
-                                                          : "(k - 1) % MICROBATCHES == 0";
-    push(&list, intern(text));
+    Name n = names.at[i];
+    Name text = !strcmp(n, "w")       ? intern(weights)
+                : !strcmp(n, "g")     ? intern("&arena->gradients[batch % ACCUMULATORS]")
+                : !strcmp(n, "first") ? intern("(k - 1) % MICROBATCHES == 0")
+                                      : NULL;
+    for (size_t j = 0; j < sizeof slots / sizeof *slots && !text; j++)
+      if (!strcmp(n, slots[j].name))
+        text = slot_text(e, slots[j].kind, pass.chunk, recomputing);
+    ensure(text);
+    push(&list, text);
   }
   return list;
 }
 
 static const char used_weights[] = "&arena->weights[version(k) % VERSIONS]";
 
+/* Whether some chunk's pass does. */
+static bool uses_weights(const Emit *e, PassKind kind) {
+  for (int c = 0; c < e->p->chunks; c++)
+    if (pass_uses(e, (Pass){kind, c}, BUFFER_WEIGHT))
+      return true;
+  return false;
+}
+
 static void print_version(Emit *e) {
-  if (!pass_uses(e, FORWARD, BUFFER_WEIGHT) && !pass_uses(e, BACKWARD, BUFFER_WEIGHT))
+  if (!uses_weights(e, PASS_FORWARD) && !uses_weights(e, PASS_BACKWARD) && !uses_weights(e, PASS_WEIGHTS))
     return;
   text_add(&e->out,
            "/* The version of the weights that microbatch k uses, forward and backward: that of its batch");
@@ -182,8 +219,8 @@ static void print_version(Emit *e) {
 }
 
 static bool some_kernel_uses(const Emit *e, int buffer) {
-  for (int list = 0; list < 2; list++) {
-    const Kernels *kernels = list ? &e->k->backward : &e->k->forward;
+  for (PassKind pass = 0; pass < PASS_KINDS; pass++) {
+    const Kernels *kernels = pass_kernels(e->k, pass);
     for (int i = 0; i < kernels->n; i++) {
       KernelCall c = kernel_call(e->k, &kernels->at[i]);
       for (int j = 0; j < c.buffers.n; j++)
@@ -194,23 +231,23 @@ static bool some_kernel_uses(const Emit *e, int buffer) {
   return false;
 }
 
-/* The model's inputs that this stage reads, through `function`. */
-static void print_loads(Emit *e, int indent, const char *function, const char *k) {
+/* The model's inputs that a chunk reads, through `function`. */
+static void print_loads(Emit *e, int indent, int chunk, const char *function, const char *k) {
   for (int i = 0; i < e->k->buffers.n; i++) {
     const Buffer *b = &e->k->buffers.at[i];
-    if (b->kind != BUFFER_INPUT || !some_kernel_uses(e, i))
+    if (b->kind != BUFFER_INPUT || b->chunk != chunk || !some_kernel_uses(e, i))
       continue;
     for (int j = 0; j < e->g->inputs.n; j++)
       if (e->g->inputs.at[j].value == b->value)
-        text_add(&e->out, "%*s%s(%d, %s, arena->inputs[k %% INPUT_SLOTS].%s);\n", indent, "", function, j, k,
-                 e->member[i]);
+        text_add(&e->out, "%*s%s(%d, %s, arena->%s[k %% %s].%s);\n", indent, "", function, j, k,
+                 chunk_member(e, BUFFER_INPUT, chunk), chunk_slots(e, BUFFER_INPUT, chunk), e->member[i]);
   }
 }
 
-static void print_losses(Emit *e, int indent, const char *function, const char *k) {
+static void print_losses(Emit *e, int indent, int chunk, const char *function, const char *k) {
   for (int i = 0; i < e->k->buffers.n; i++) {
     const Buffer *b = &e->k->buffers.at[i];
-    if (b->kind == BUFFER_LOSS)
+    if (b->kind == BUFFER_LOSS && b->chunk == chunk)
       text_add(&e->out, "%*s%s(%d, %s, arena->losses.%s, %s);\n", indent, "", function, b->loss, k,
                e->member[i], array_text(e, b));
   }
@@ -224,24 +261,7 @@ static void print_call_pass(Emit *e, int indent, Pass pass, const char *weights,
 }
 
 /* Whether DO_WEIGHTS has anything to compute here. */
-static bool has_weights_pass(const Emit *e) { return e->p->split_backward; }
-
-static void print_first_sample(Emit *e, Pass pass) {
-  if (pass_samples(e, pass))
-    text_add(&e->out, "    first_sample = pd_first_sample(k);\n");
-}
-
-static void print_batch(Emit *e, Pass pass) {
-  if (pass_uses(e, pass, BUFFER_ACCUMULATOR))
-    text_add(&e->out, "    const int64_t batch = (k - 1) / MICROBATCHES;\n");
-}
-
-/* What follows stands in the branch for everything but --emulate. */
-static void open_work(Emit *e, const char *work) {
-  text_add(&e->out, "  if (pd_begin(%s, k)) {\n", work);
-}
-
-static void close_work(Emit *e) { text_add(&e->out, "  }\n  pd_end();\n}\n\n"); }
+static bool has_weights_pass(const Emit *e) { return e->k->weights.n > 0; }
 
 static bool recomputes(const Program *p) {
   for (int i = 0; i < N_LOOPS; i++)
@@ -251,45 +271,81 @@ static bool recomputes(const Program *p) {
   return false;
 }
 
-static void print_forward(Emit *e) {
-  text_add(&e->out, "static void forward(int64_t k) {\n");
-  if (e->k->sent.n)
-    text_add(&e->out, "  pd_await_activations_slot(k);\n");
-  open_work(e, "PD_FORWARD");
-  print_loads(e, 4, "pd_load", "k");
-  print_first_sample(e, FORWARD);
-  print_call_pass(e, 4, FORWARD, used_weights, false);
-  print_losses(e, 4, "pd_loss", "k");
-  close_work(e);
+/* What a turn computes. In a recomputation losses are known and inputs still there. */
+static void print_work(Emit *e, int indent, Pass pass, bool recomputing) {
+  bool forward = pass.kind == PASS_FORWARD && !recomputing;
+  if (forward)
+    print_loads(e, indent, pass.chunk, "pd_load", "k");
+  if (pass_samples(e, pass))
+    text_add(&e->out, "%*sfirst_sample = pd_first_sample(k);\n", indent, "");
+  if (pass_uses(e, pass, BUFFER_ACCUMULATOR))
+    text_add(&e->out, "%*sconst int64_t batch = (k - 1) / MICROBATCHES;\n", indent, "");
+  bool again = recomputing || (pass.kind == PASS_BACKWARD && recomputes(e->p));
+  print_call_pass(e, indent, pass, used_weights, again);
+  if (forward)
+    print_losses(e, indent, pass.chunk, "pd_loss", "k");
 }
 
-static void print_microbatch(Emit *e) {
-  print_version(e);
-  print_forward(e);
-  if (recomputes(e->p)) {
-    text_add(&e->out, "/* Once more, with the same weights and random numbers, for what backward needs. */\n"
-                      "static void recompute(int64_t k) {\n");
-    open_work(e, "PD_RECOMPUTE");
-    print_first_sample(e, FORWARD);
-    print_call_pass(e, 4, FORWARD, used_weights, true);
-    close_work(e);
+typedef struct Work {
+  const char *name, *work; /* "forward", "PD_FORWARD" */
+  PassKind kind;
+  bool recomputing, awaits; /* awaits: a slot to send from */
+  const char *comment;
+} Work;
+
+/* One chunk: the function of a microbatch. */
+static void print_work_of_microbatch(Emit *e, const Work *w, const char *await) {
+  text_add(&e->out, "%sstatic void %s(int64_t k) {\n%s  if (pd_begin(%s, k)) {\n", w->comment, w->name, await,
+           w->work);
+  print_work(e, 4, (Pass){w->kind, 0}, w->recomputing);
+  text_add(&e->out, "  }\n  pd_end();\n}\n\n");
+}
+
+/* Several: a function each, and the one that finds a turn's chunk and microbatch. */
+static void print_work_of_turn(Emit *e, const Work *w, const char *await) {
+  int chunks = e->p->chunks;
+  for (int c = 0; c < chunks; c++) {
+    text_add(&e->out, "%sstatic void %s_%d(int64_t k) {\n", w->comment, w->name, c);
+    print_work(e, 2, (Pass){w->kind, c}, w->recomputing);
+    text_add(&e->out, "}\n\n");
   }
-  text_add(&e->out, "static void backward(int64_t k) {\n");
-  if (e->k->gradients_sent.n)
-    text_add(&e->out, "  pd_await_gradients_slot(k);\n");
-  open_work(e, "PD_BACKWARD");
-  print_first_sample(e, BACKWARD);
-  print_batch(e, BACKWARD);
-  print_call_pass(e, 4, BACKWARD, used_weights, recomputes(e->p));
-  close_work(e);
-  if (!has_weights_pass(e))
-    return;
-  text_add(&e->out, "/* The gradients of weights that backward left for when there is nothing else to do. */\n"
-                    "static void weights(int64_t k) {\n");
-  open_work(e, "PD_WEIGHTS");
-  print_batch(e, WEIGHTS);
-  print_call_pass(e, 4, WEIGHTS, used_weights, false);
-  close_work(e);
+  bool backward = w->kind != PASS_FORWARD || w->recomputing;
+  text_add(&e->out, "static void %s(int64_t turn) {\n%s  if (pd_begin(%s, turn)) {\n"
+                    "    const int64_t k = microbatch(turn);\n    switch (%schunk(turn)) {\n",
+           w->name, await, w->work, backward ? "CHUNKS - 1 - " : "");
+  for (int c = 0; c < chunks; c++)
+    text_add(&e->out, "    case %d: %s_%d(k); break;\n", c, w->name, c);
+  text_add(&e->out, "    }\n  }\n  pd_end();\n}\n\n");
+}
+
+static const char turns[] =
+  "/* Microbatches go in groups of STAGES, and each group through all chunks: forward from the first to the\n"
+  " * last, backward from the last to the first. Both counts are over the run, from 1. */\n"
+  "static int64_t chunk(int64_t turn) { return (turn - 1) / STAGES % CHUNKS; }\n"
+  "static int64_t microbatch(int64_t turn) {\n"
+  "  return (turn - 1) / (STAGES * CHUNKS) * STAGES + (turn - 1) % STAGES + 1;\n}\n\n";
+
+static void print_microbatch(Emit *e) {
+  const struct { bool there; Work work; } all[] = {
+    {true, {"forward", "PD_FORWARD", PASS_FORWARD, false, e->k->sent.n > 0, ""}},
+    {recomputes(e->p), {"recompute", "PD_RECOMPUTE", PASS_FORWARD, true, false,
+     "/* Once more, with the same weights and random numbers, for what backward needs. */\n"}},
+    {true, {"backward", "PD_BACKWARD", PASS_BACKWARD, false, e->k->gradients_sent.n > 0, ""}},
+    {has_weights_pass(e), {"weights", "PD_WEIGHTS", PASS_WEIGHTS, false, false,
+     "/* The gradients of weights that backward left for when there is nothing else to do. */\n"}},
+  };
+  bool several = e->p->chunks > 1;
+  print_version(e);
+  if (several)
+    text_add(&e->out, "%s", turns);
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+    const Work *w = &all[i].work;
+    const char *await = !w->awaits ? "" : format("  pd_await_%s_slot(%s);\n",
+                                                 w->kind == PASS_FORWARD ? "activations" : "gradients",
+                                                 several ? "turn" : "k");
+    if (all[i].there)
+      (several ? print_work_of_turn : print_work_of_microbatch)(e, w, await);
+  }
 }
 
 /* ---- the update ------------------------------------------------------------------------------ */
@@ -297,17 +353,20 @@ static void print_microbatch(Emit *e) {
 static void print_validate(Emit *e) {
   text_add(&e->out, "/* Forward only, with the newest weights, in the slots of microbatch k, which has just "
                     "gone backward. */\n");
-  bool weights = pass_uses(e, FORWARD, BUFFER_WEIGHT);
+  bool several = e->p->chunks > 1;
   text_add(&e->out,
            "static void validate(%sint64_t k) {\n  for (int64_t v = 1; pd_validation_next(v); v++) {\n",
-           weights ? "const struct weights *w, " : "");
-  if (e->k->received.n)
-    text_add(&e->out, "    pd_validation_receive(v, k %% RECEIVED_SLOTS);\n");
-  print_loads(e, 4, "pd_validation_load", "v");
-  print_call_pass(e, 4, FORWARD, "w", false);
-  print_losses(e, 4, "pd_validation_loss", "v");
-  if (e->k->sent.n)
-    text_add(&e->out, "    pd_validation_send(v, k %% SENT_SLOTS);\n");
+           uses_weights(e, PASS_FORWARD) ? "const struct weights *w, " : "");
+  for (int c = 0; c < e->p->chunks; c++) {
+    const char *turn = several ? format("(v - 1) * CHUNKS + %d", c + 1) : "v";
+    if (chunk_buffers(e->k, &e->k->received, c).n)
+      text_add(&e->out, "    pd_validation_receive(%s, k %% %s);\n", turn, chunk_slots(e, BUFFER_RECEIVED, c));
+    print_loads(e, 4, c, "pd_validation_load", "v");
+    print_call_pass(e, 4, (Pass){PASS_FORWARD, c}, "w", false);
+    print_losses(e, 4, c, "pd_validation_loss", "v");
+    if (chunk_buffers(e->k, &e->k->sent, c).n)
+      text_add(&e->out, "    pd_validation_send(%s, k %% %s);\n", turn, chunk_slots(e, BUFFER_SENT, c));
+  }
   text_add(&e->out, "  }\n}\n\n");
 }
 
@@ -327,7 +386,7 @@ static void print_optimizer(Emit *e) {
 }
 
 static void print_update(Emit *e) {
-  bool weights = e->l->section[SECTION_WEIGHTS].copies > 0, validates = pass_uses(e, FORWARD, BUFFER_WEIGHT);
+  bool weights = e->l->section[SECTION_WEIGHTS].copies > 0, validates = uses_weights(e, PASS_FORWARD);
   print_validate(e);
   if (e->p->versions > 1)
     text_add(&e->out,
@@ -350,6 +409,11 @@ static void print_update(Emit *e) {
 
 /* ---- the pipeline ---------------------------------------------------------------------------- */
 
+static const char *batch_of(const Emit *e) { return e->p->chunks > 1 ? "TURNS" : "MICROBATCHES"; }
+
+/* The microbatch that went backward last. */
+static const char *last_backward(const Emit *e) { return e->p->chunks > 1 ? "microbatch(b - 1)" : "b - 1"; }
+
 /* A rank's turns of a batch are done when their gradients are. */
 static const char *done(const Emit *e) { return e->p->split_backward ? "w - 1" : "b - 1"; }
 
@@ -363,9 +427,9 @@ static void print_weights(Emit *e, int indent, int loop) {
 
 static void print_exchange(Emit *e, int indent, int loop) {
   /* w may stand where the batch began, when nothing is done. */
-  const char *begun = e->p->split_backward && loop < 3 ? "w - 1 > u * MICROBATCHES && " : "";
-  text_add(&e->out, "%*sif (%s(%s) %% MICROBATCHES == 0)\n%*s  pd_exchange((%s) / MICROBATCHES - 1);\n", indent,
-           "", begun, done(e), indent, "", done(e));
+  const char *begun = e->p->split_backward && loop < 3 ? format("w - 1 > u * %s && ", batch_of(e)) : "";
+  text_add(&e->out, "%*sif (%s(%s) %% %s == 0)\n%*s  pd_exchange((%s) / %s - 1);\n", indent, "", begun, done(e),
+           batch_of(e), indent, "", done(e), batch_of(e));
 }
 
 static void print_action(Emit *e, int indent, int loop, Action a) {
@@ -387,8 +451,8 @@ static void print_action(Emit *e, int indent, int loop, Action a) {
   case DO_WEIGHTS: print_weights(e, indent, loop); break;
   case DO_EXCHANGE: print_exchange(e, indent, loop); break;
   case DO_UPDATE:
-    text_add(&e->out, "%*sif (%s == (u + 1) * MICROBATCHES + LAG)\n%*s  update(u++, b - 1);\n", indent, "",
-             done(e), indent, "");
+    text_add(&e->out, "%*sif (%s == (u + 1) * %s + LAG)\n%*s  update(u++, %s);\n", indent, "", done(e),
+             batch_of(e), indent, "", last_backward(e));
     break;
   default: break;
   }
@@ -412,18 +476,21 @@ static void print_loop_of(Emit *e, int indent, int i) {
 
 static void print_main(Emit *e) {
   const Program *p = e->p;
+  const char *batch = batch_of(e), *what = p->chunks > 1     ? "turn"
+                                           : p->replicas > 1 ? "of this rank's microbatches"
+                                                             : "microbatch";
   int indent = p->per_batch ? 4 : 2;
   text_add(&e->out, "/* f: the next %s to go forward, b: %sto go backward, both counted from 1 over the run;\n%s"
                     " * u: the next update, from 0. */\n",
-           p->replicas > 1 ? "of this rank's microbatches" : "microbatch", p->replicas > 1 ? "" : "the next ",
+           what, p->replicas > 1 ? "" : "the next ",
            p->split_backward ? " * w: the next whose weights' gradients are due, likewise;\n" : "");
   text_add(&e->out, "int main(int argc, char **argv) {\n  pd_start(&stage, argc, argv);\n  setup();\n"
-                    "  int64_t u = pd.first_step, f = u * MICROBATCHES + 1, b = f%s;\n",
-           p->split_backward ? ", w = f" : "");
+                    "  int64_t u = pd.first_step, f = u * %s + 1, b = f%s;\n",
+           batch, p->split_backward ? ", w = f" : "");
   if (p->per_batch)
-    text_add(&e->out, "  while (u < pd.steps) {\n    const int64_t last = (u + 1) * MICROBATCHES;\n");
+    text_add(&e->out, "  while (u < pd.steps) {\n    const int64_t last = (u + 1) * %s;\n", batch);
   else
-    text_add(&e->out, "  const int64_t last = pd.steps * MICROBATCHES;\n");
+    text_add(&e->out, "  const int64_t last = pd.steps * %s;\n", batch);
   for (int i = 0; i < N_LOOPS; i++)
     print_loop_of(e, indent, i);
   if (p->per_batch)
@@ -431,12 +498,20 @@ static void print_main(Emit *e) {
   if (p->lag > 0)
     text_add(&e->out,
              "\n  /* The updates that still wait for the other %s' gradients. */\n  while (u < pd.steps)\n"
-             "    update(u++, b - 1);\n",
-             p->replicas > 1 ? "ranks" : "stages");
+             "    update(u++, %s);\n",
+             p->replicas > 1 ? "ranks" : "stages", last_backward(e));
   text_add(&e->out, "  return pd_finish();\n}\n");
 }
 
 /* ---- the file -------------------------------------------------------------------------------- */
+
+static bool some_pass_samples(const Emit *e) {
+  for (PassKind kind = 0; kind < PASS_KINDS; kind++)
+    for (int c = 0; c < e->p->chunks; c++)
+      if (pass_samples(e, (Pass){kind, c}))
+        return true;
+  return false;
+}
 
 char *emit_c(const Graph *g, const Pieces *pieces, const Plan *plan, const StageKernels *k, const Program *p,
              const Layout *l, const char *plan_hash) {
@@ -446,7 +521,7 @@ char *emit_c(const Graph *g, const Pieces *pieces, const Plan *plan, const Stage
   print_header(&e);
   print_constants(&e);
   print_structs(&e);
-  if (pass_samples(&e, FORWARD) || pass_samples(&e, BACKWARD))
+  if (some_pass_samples(&e))
     text_add(
         &e.out,
         "/* The current microbatch's first sample, counted over the run: random numbers depend on it. */\n"
@@ -455,10 +530,9 @@ char *emit_c(const Graph *g, const Pieces *pieces, const Plan *plan, const Stage
   print_setup(&e);
   text_add(&e.out, "/* ---- one microbatch ---- */\n\n");
   print_region_functions(&e);
-  print_pass(&e, FORWARD);
-  print_pass(&e, BACKWARD);
-  if (has_weights_pass(&e))
-    print_pass(&e, WEIGHTS);
+  for (PassKind kind = 0; kind < (has_weights_pass(&e) ? PASS_KINDS : PASS_WEIGHTS); kind++)
+    for (int c = 0; c < p->chunks; c++)
+      print_pass(&e, (Pass){kind, c});
   print_microbatch(&e);
   text_add(&e.out, "/* ---- the update ---- */\n\n");
   print_update(&e);
