@@ -94,6 +94,15 @@ int64_t program_turns(const Program *p); /* of one rank, a batch */
 Program *schedule(const Plan *plan, const bool *exchanges, Span where);
 const char *const *schedule_names(int *n);
 bool schedule_known(const char *name);
+/* What a schedule leaves to the plan. */
+typedef struct ScheduleTraits {
+  bool drains;      /* at every batch */
+  bool replicas;    /* stages may have several ranks */
+  bool chunks;      /* ranks hold several chunks */
+  bool recomputes;  /* stages may recompute */
+  bool every_round; /* it updates after each round of the replicas: M is the least common multiple of theirs */
+} ScheduleTraits;
+ScheduleTraits schedule_traits(const char *name); /* of a known one */
 /* M must be at least `least` and a multiple of `multiple` for the plan's schedule, stages, replicas, ahead and
  * chunks. The second is for one replica of each stage. */
 void schedule_needs(const Plan *plan, int64_t *least, int64_t *multiple);

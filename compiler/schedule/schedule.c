@@ -31,6 +31,16 @@ const char *const *schedule_names(int *n) {
 
 bool schedule_known(const char *name) { return generator(name) != NULL; }
 
+ScheduleTraits schedule_traits(const char *name) {
+  const Generator *g = generator(name);
+  ensure(g);
+  return (ScheduleTraits){.drains = g->drains,
+                          .replicas = g->replicas,
+                          .chunks = g->chunks,
+                          .recomputes = g->recomputes,
+                          .every_round = g->staleness == STASHED};
+}
+
 /* ---- how many microbatches ---------------------------------------------------------------------------- */
 
 static int64_t common_multiple(int64_t a, int64_t b) {
