@@ -143,11 +143,12 @@ class Pipeline:
 
 # What must come to a golden run: schedule, replicas, microbatch, and where it is not 1, ahead.
 DRAINED = [("sequential", [1, 1], 1), ("gpipe", [1, 1, 1], 2), ("flush", [1, 1, 1, 1], 2), ("flush", [2], 2)]
+REPLICATED = [1, 2, 1], [2, 2], [3, 1], [1, 3, 1]
 PIPELINES = {
     "8.0": DRAINED,
     "8.1": [("2bw", [1, 1], 2), ("2bw", [1, 1, 1], 1), ("2bw", [1, 1, 1, 1], 1), ("2bw", [2, 2], 2)],
-    "12.0": DRAINED + [("flush", replicas, 1) for replicas in ([1, 2, 1], [2, 2], [3, 1], [1, 3, 1])],
-    "12.1": [("2bw", replicas, 1) for replicas in ([1, 2, 1], [2, 2], [3, 1], [1, 3, 1])] + [("2bw", [1, 1], 1, 2)],
+    "12.0": DRAINED + [("flush", replicas, 1) for replicas in REPLICATED],
+    "12.1": [("2bw", [1, 1], 1, 2)] + [("2bw", replicas, 1) for replicas in REPLICATED],
     "2.0": [("pipedream", [1], 2), ("vertical_sync", [1], 2)],
     "2.1": [("vertical_sync", [1, 1], 2)],
     "2.2": [("vertical_sync", [1, 1, 1], 2)],
