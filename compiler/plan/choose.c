@@ -20,6 +20,7 @@ typedef struct Choice {
   const Planner *r;
   Vec(Candidate) candidates;
   Vec(Candidate) smallest; /* of those that fit nowhere: for the refusal */
+  const Plan *stalling;    /* NULL, or one that its schedule does not take */
 } Choice;
 
 /* Estimates of a rank's chunks become the rank's. */
@@ -46,7 +47,8 @@ static Plan *plan_of(const Planner *r, const Candidate *c, const Partition *part
     s->peak_bytes = stage_bytes(c->costs, &c->copies[i], s->first_piece, s->end_piece, s->recompute);
   }
   sum_of_chunks(plan);
-  price_plan(r, c->costs, plan);
+  if (schedulable(r, plan))
+    price_plan(r, c->costs, plan);
   return plan;
 }
 
@@ -97,6 +99,8 @@ static void settle(const Planner *r, Candidate *c) {
   c->copies = alloc_copy(c->copies, (size_t)parts * sizeof *c->copies);
   for (int round = 0; round < ROUNDS && !c->settled; round++) {
     bool fits = partition(r, c, r->limit, &c->plan), smaller = false;
+    if (!schedulable(r, c->plan))
+      break;
     measure_peaks(r, c->plan, error);
     bool exact = largest_peak(c->plan) <= r->limit;
     c->settled = fits && exact;
@@ -158,7 +162,10 @@ static Plan *next_best(Choice *c) {
 /* With the time it would take if memory were no matter: settling it can only make it slower. */
 static void consider(Choice *c, Candidate candidate) {
   partition(c->r, &candidate, INT64_MAX, &candidate.plan);
-  push(&c->candidates, candidate);
+  if (schedulable(c->r, candidate.plan))
+    push(&c->candidates, candidate);
+  else
+    c->stalling = candidate.plan;
 }
 
 static void consider_form(Choice *c, const Form *form, int64_t b, const Costs *costs, const int *pinned,
@@ -178,7 +185,7 @@ static void list_candidates(Choice *c) {
     int64_t b = r->microbatches.at[i];
     const Costs *costs = price(r, b);
     consider_form(c, &r->form, b, costs, r->pinned, asked);
-    if (asked == RECOMPUTE_AUTO && r->form.positions > 1 && schedule_recomputes(r->schedule))
+    if (asked == RECOMPUTE_AUTO && r->form.positions > 1 && schedule_traits(r->schedule).recomputes)
       consider_form(c, &r->form, b, costs, r->pinned, RECOMPUTE_ON);
   }
 }
@@ -287,10 +294,12 @@ static Plan *choose(const Planner *r, Plan **runners_up, int n) {
   Choice c = {.r = r};
   list_candidates(&c);
   Plan *plan = next_best(&c);
-  if (!plan) {
+  if (!plan && c.stalling && c.candidates.n == 0)
+    schedule(c.stalling, plan_exchanges(r->g, r->p, c.stalling), r->schedule_span); /* which says why not */
+  else if (!plan)
     tell_nothing_fits(r, nearest_miss(&c));
+  if (!plan)
     return NULL;
-  }
   plan = thriftiest(&c, plan);
   plan->why = why(r, plan);
   if (n > 0)
@@ -343,6 +352,10 @@ static Plan *take(const Graph *g, const Pieces *p, const PlanRequest *request) {
   sum_of_chunks(plan);
   plan->threads = r.threads;
   plan->costs = r.profile ? internf("profile %s", r.profile->file) : intern("counted");
+  if (!schedulable(&r, plan)) {
+    schedule(plan, plan_exchanges(g, p, plan), NO_SPAN);
+    return NULL;
+  }
   price_plan(&r, costs, plan);
   measure_peaks(&r, plan, alloc((size_t)form.positions * sizeof(int64_t)));
   if (largest_peak(plan) <= r.limit)
@@ -364,10 +377,10 @@ void plan_verify(const Graph *g, const Pieces *p, const Plan *plan) {
   ensure(plan->n_stages > 0 && plan->batch == plan->microbatch * plan->microbatches);
   ensure(plan->batch == g->train.batch && schedule_known(plan->schedule));
   ensure(plan->chunks >= 1 && plan->chunks <= MAX_CHUNKS);
-  ensure(plan->chunks == 1 || schedule_takes_chunks(plan->schedule));
-  ensure(!plan->vertical_sync || schedule_updates_every_round(plan->schedule));
+  ensure(plan->chunks == 1 || schedule_traits(plan->schedule).chunks);
+  ensure(!plan->vertical_sync || schedule_traits(plan->schedule).every_round);
   Form form = form_of_plan(plan);
-  ensure(form_is_plain(&form) || schedule_takes_replicas(plan->schedule));
+  ensure(form_is_plain(&form) || schedule_traits(plan->schedule).replicas);
   ensure(form_allows(plan->schedule, &form, plan->microbatches));
   int parts = plan_parts(plan);
   ensure(plan->stage[0].first_piece == 0 && plan->stage[parts - 1].end_piece == p->n);
@@ -376,7 +389,7 @@ void plan_verify(const Graph *g, const Pieces *p, const Plan *plan) {
     ensure(s->first_piece < s->end_piece && s->replicas >= 1 && s->replicas == rank->replicas);
     ensure((s->ahead == 1 || s->ahead == 2) && s->ahead == rank->ahead);
     ensure(i == 0 || s->first_piece == plan->stage[i - 1].end_piece);
-    ensure(!s->recompute || schedule_recomputes(plan->schedule));
+    ensure(!s->recompute || schedule_traits(plan->schedule).recomputes);
     ensure(s->forward_seconds >= 0 && s->backward_seconds >= 0 && s->update_seconds >= 0 &&
            s->weights_seconds >= 0 && s->peak_bytes >= 0);
   }

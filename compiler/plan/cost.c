@@ -247,9 +247,22 @@ Costs *price(const Planner *r, int64_t b) {
                .deferred = deferred_bytes(g, p, piece, b),
                .work = work_bytes(g, p, piece, b),
                .reduce = (double)b / (double)g->train.batch / r->bandwidth,
-               .overlapped = schedule_never_drains(r->schedule)};
+               .overlapped = !schedule_traits(r->schedule).drains};
   crossing_costs(r, b, c);
   return c;
+}
+
+/* Where stages keep versions of their own, an update cannot wait for figures of other stages. */
+static bool may_exchange(const Planner *r) {
+  return !schedule_traits(r->schedule).every_round || r->vertical_sync;
+}
+
+bool schedulable(const Planner *r, const Plan *plan) {
+  const bool *exchanges = plan_exchanges(r->g, r->p, plan);
+  for (int i = 0; i < plan->n_stages; i++)
+    if (exchanges[i] && !may_exchange(r))
+      return false;
+  return true;
 }
 
 /* Programs of a plan of this form; where its cuts are does not matter but for tied parameters, which are
@@ -262,6 +275,8 @@ static Program *programs_of_form(const Planner *r, const Form *form, int64_t b) 
   for (int i = 1; i < form->positions; i++)
     exchanges[i] = tied;
   Plan plan = plan_of_form(r, form, b);
+  if (!may_exchange(r))
+    exchanges = NULL;
   Program *programs = schedule(&plan, exchanges, r->schedule_span);
   ensure(programs);
   return programs;
@@ -273,7 +288,7 @@ Copies *copies(const Planner *r, const Form *form, int64_t b, Recompute recomput
   for (int i = 0; i < form->stages; i++) {
     const Program *p = &program[i % form->positions];
     const Slots *slots = &p->slots[i / form->positions];
-    bool may = p->in_flight > 1 && schedule_recomputes(r->schedule);
+    bool may = p->in_flight > 1 && schedule_traits(r->schedule).recomputes;
     c[i] = (Copies){.replicas = p->replicas,
                     .exchanges = p->exchanges,
                     .weights = p->versions + moments_of(r->g),
@@ -371,8 +386,10 @@ static StageTimes stage_times(const Planner *r, const Costs *c, const Plan *plan
 /* A batch of very many microbatches is a shorter one with more of the steady state. */
 static int64_t shortened(const Plan *plan, const Form *form) {
   enum { MOST_SIMULATED = 1024 };
-  int64_t multiple = form_multiple(plan->schedule, form), most = MOST_SIMULATED / multiple * multiple;
-  return plan->microbatches > most && most > 0 ? most : plan->microbatches;
+  int64_t least, multiple;
+  form_needs(plan->schedule, form, &least, &multiple);
+  int64_t most = MOST_SIMULATED / multiple * multiple;
+  return plan->microbatches > most && most >= least ? most : plan->microbatches;
 }
 
 void price_plan(const Planner *r, const Costs *c, Plan *plan) {

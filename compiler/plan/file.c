@@ -56,9 +56,9 @@ char *plan_json(const Graph *g, const Pieces *p, const Plan *plan) {
   json_text(&t, "model", plan->model);
   text_add(&t, ",\n  ");
   json_text(&t, "schedule", plan->schedule);
-  if (schedule_updates_every_round(plan->schedule))
+  if (schedule_traits(plan->schedule).every_round)
     text_add(&t, ",\n  \"vertical_sync\": %s", plan->vertical_sync ? "true" : "false");
-  if (schedule_takes_chunks(plan->schedule)) {
+  if (schedule_traits(plan->schedule).chunks) {
     text_add(&t, ",\n  ");
     json_int(&t, "chunks", plan->chunks);
   }
@@ -231,11 +231,11 @@ static bool read_settings(const JsonPlace *top, Plan *plan) {
   int64_t chunks = 1;
   bool good = true;
   if (is_there(top, "chunks"))
-    good &= json_get_int(top, "chunks", 1, schedule_takes_chunks(plan->schedule) ? MAX_CHUNKS : 1, &chunks);
+    good &= json_get_int(top, "chunks", 1, schedule_traits(plan->schedule).chunks ? MAX_CHUNKS : 1, &chunks);
   plan->chunks = (int)chunks;
   if (is_there(top, "vertical_sync"))
     good &= json_get_bool(top, "vertical_sync", &plan->vertical_sync);
-  if (good && plan->vertical_sync && !schedule_updates_every_round(plan->schedule)) {
+  if (good && plan->vertical_sync && !schedule_traits(plan->schedule).every_round) {
     error_at((Span){.file = top->file}, "PD0603", "'vertical_sync' is not for '%s'", plan->schedule);
     return false;
   }
@@ -246,19 +246,20 @@ static bool read_settings(const JsonPlace *top, Plan *plan) {
 static bool form_fits(const JsonPlace *top, const Plan *plan) {
   Span where = {.file = top->file};
   Form form = form_of_plan(plan);
-  if (!form_is_plain(&form) && !schedule_takes_replicas(plan->schedule)) {
+  if (!form_is_plain(&form) && !schedule_traits(plan->schedule).replicas) {
     error_at(where, "PD0705", "'replicas': '%s' runs every stage on one rank, not on %s", plan->schedule,
              form_text(&form));
     return false;
   }
   for (int i = 0; i < plan_parts(plan); i++)
-    if (plan->stage[i].recompute && !schedule_recomputes(plan->schedule)) {
+    if (plan->stage[i].recompute && !schedule_traits(plan->schedule).recomputes) {
       error_at(where, "PD0706", "'stages[%d].recompute': '%s' cannot recompute", i, plan->schedule);
       return false;
     }
   if (form_allows(plan->schedule, &form, plan->microbatches))
     return true;
-  int64_t least = form_least(plan->schedule, &form), multiple = form_multiple(plan->schedule, &form);
+  int64_t least, multiple;
+  form_needs(plan->schedule, &form, &least, &multiple);
   const char *ranks = form_is_plain(&form) ? format("%d stages", form.positions)
                                            : format("replicas %s", form_text(&form));
   if (plan->microbatches < least)
@@ -266,7 +267,7 @@ static bool form_fits(const JsonPlace *top, const Plan *plan) {
              plan->schedule, ranks, (long long)least, (long long)plan->microbatches);
   else
     error_at(where, "PD0704", "'microbatch': '%s' with %s needs %s %lld microbatches an update, has %lld",
-             plan->schedule, ranks, schedule_updates_every_round(plan->schedule) ? "exactly" : "a multiple of",
+             plan->schedule, ranks, schedule_traits(plan->schedule).every_round ? "exactly" : "a multiple of",
              (long long)multiple, (long long)plan->microbatches);
   return false;
 }

@@ -43,19 +43,13 @@ Span graph_file_span(const Graph *g);
 bool schedule_named(Name name, Span where, const char *prefix); /* false after a diagnostic: there is none */
 
 /* ---- form.c */
-bool schedule_takes_replicas(Name schedule);
-bool schedule_takes_chunks(Name schedule);
-bool schedule_updates_every_round(Name schedule);
-bool schedule_never_drains(Name schedule);
-bool schedule_recomputes(Name schedule);
 Form form_make(const Planner *r, int positions, const int *replicas); /* NULL: one rank each */
 Form form_of_plan(const Plan *plan);
 Plan plan_of_form(const Planner *r, const Form *form, int64_t microbatch); /* not cut yet */
 int form_ranks(const Form *f);
 bool form_is_plain(const Form *f);
-/* An update's microbatches must be a multiple of this, at least that many, and together allowed. */
-int64_t form_multiple(Name schedule, const Form *f);
-int64_t form_least(Name schedule, const Form *f);
+/* schedule_needs() of a form. */
+void form_needs(Name schedule, const Form *f, int64_t *least, int64_t *multiple);
 bool form_allows(Name schedule, const Form *f, int64_t microbatches);
 const char *form_text(const Form *f); /* "2,1" */
 
@@ -74,7 +68,8 @@ int *piece_of_nodes(const Graph *g, const Pieces *p); /* by node; backward ones 
 Costs *price(const Planner *r, int64_t microbatch);
 /* Copies at each part of a pipeline of this form. */
 Copies *copies(const Planner *r, const Form *form, int64_t microbatch, Recompute recompute);
-/* Fills the planned times and parameters' bytes of every stage, and the batch's time. */
+bool schedulable(const Planner *r, const Plan *plan); /* whether schedule() takes its cuts, too */
+/* Of a schedulable plan: fills the planned times and parameters' bytes of every stage, and the batch's time. */
 void price_plan(const Planner *r, const Costs *c, Plan *plan);
 
 /* ---- choose.c */

@@ -16,8 +16,9 @@ static Plan *instead(const Planner *r, PlanRequest changed) {
   bool deeper = changed.stages > r->form.positions;
   Form form = deeper ? form_make(r, changed.stages, NULL) : r->form;
   int64_t most = batch / (changed.microbatch ? changed.microbatch : 1);
-  bool possible = form.stages <= r->p->n && most >= form_least(r->schedule, &form) &&
-                  batch % form_multiple(r->schedule, &form) == 0;
+  int64_t least, multiple;
+  form_needs(r->schedule, &form, &least, &multiple);
+  bool possible = form.stages <= r->p->n && most >= least && batch % multiple == 0;
   if (!possible || (changed.microbatch && !form_allows(r->schedule, &form, most)))
     return NULL;
   changed.workers = 0;

@@ -90,7 +90,7 @@ static int asked_stages(Planner *r, const PlanRequest *q, const Ints *replicas) 
 
 static bool check_ranks(const Planner *r, const PlanRequest *q) {
   int ranks = form_ranks(&r->form);
-  if (!form_is_plain(&r->form) && !schedule_takes_replicas(r->schedule)) {
+  if (!form_is_plain(&r->form) && !schedule_traits(r->schedule).replicas) {
     Diagnostic *d = error_at(r->schedule_span, "PD0705", "'%s' runs every stage on one rank, not on %s",
                              r->schedule, form_text(&r->form));
     help(d, "'flush' and '2bw' take replicas");
@@ -177,9 +177,9 @@ static bool choose_schedule(Planner *r, const PlanRequest *q, const Plan *taken)
   if (!setting_belongs(r, t->chunks > 0, "chunks", "interleaved") ||
       !setting_belongs(r, t->vertical_sync, "vertical_sync", "pipedream"))
     return false;
-  r->chunks = !schedule_takes_chunks(r->schedule) ? 1 : t->chunks > 0 ? (int)t->chunks : USUAL_CHUNKS;
-  r->vertical_sync = t->vertical_sync && schedule_updates_every_round(r->schedule);
-  if (q->recompute == RECOMPUTE_ON && !schedule_recomputes(r->schedule)) {
+  r->chunks = !schedule_traits(r->schedule).chunks ? 1 : t->chunks > 0 ? (int)t->chunks : USUAL_CHUNKS;
+  r->vertical_sync = t->vertical_sync && schedule_traits(r->schedule).every_round;
+  if (q->recompute == RECOMPUTE_ON && !schedule_traits(r->schedule).recomputes) {
     error_at(r->schedule_span, "PD0706", "'%s' cannot recompute: its backward pass is in two", r->schedule);
     return false;
   }
@@ -228,7 +228,7 @@ static void tell_uneven(const Planner *r, int64_t multiple) {
   int64_t batch = r->g->train.batch, b = r->request->microbatch;
   const char *form = form_is_plain(&r->form) ? format("%d stages", r->form.positions)
                                              : format("replicas %s", form_text(&r->form));
-  const char *how = schedule_updates_every_round(r->schedule) ? "exactly" : "a multiple of";
+  const char *how = schedule_traits(r->schedule).every_round ? "exactly" : "a multiple of";
   Diagnostic *d;
   if (b)
     d = error_at(r->schedule_span, "PD0704", "'%s' with %s needs %s %lld microbatch%s an update, has %lld",
@@ -300,7 +300,8 @@ static void tell_unmeasured(const Planner *r) {
 }
 
 bool planner_microbatches(Planner *r) {
-  int64_t batch = r->g->train.batch, least = form_least(r->schedule, &r->form);
+  int64_t batch = r->g->train.batch, least, multiple;
+  form_needs(r->schedule, &r->form, &least, &multiple);
   int64_t pinned = r->request->microbatch, most = pinned ? batch / pinned : batch;
   bool scheduled = false;
   Divisors all = divisors(batch);
@@ -315,7 +316,7 @@ bool planner_microbatches(Planner *r) {
   if (!scheduled && most < least)
     tell_too_few(r, least);
   else if (!scheduled)
-    tell_uneven(r, form_multiple(r->schedule, &r->form));
+    tell_uneven(r, multiple);
   else if (r->microbatches.n == 0)
     tell_unmeasured(r);
   return r->microbatches.n > 0;
