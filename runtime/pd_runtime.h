@@ -98,8 +98,9 @@ struct pd_stage {
   enum pd_optimizer optimizer;
   double lr, beta1, beta2, eps, weight_decay, momentum, clip_norm;
   enum pd_rate rate; int64_t lr_warmup, lr_total; double lr_floor;
-  /* planned, for --emulate: of a microbatch; backward's part that PD_WEIGHTS does (0: none); of an update */
-  double forward_seconds, backward_seconds, weights_seconds, update_seconds;
+  /* planned, for --emulate: of a microbatch, by chunk; weights: backward's part that PD_WEIGHTS does (0: none) */
+  double forward_seconds[PD_MAX_CHUNKS], backward_seconds[PD_MAX_CHUNKS], weights_seconds[PD_MAX_CHUNKS];
+  double update_seconds; /* of an update */
 };
 
 /* ---- the run (run.c, options.c) -------------------------------------------------------------- */

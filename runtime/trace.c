@@ -49,13 +49,14 @@ enum { N_WORKS = sizeof works / sizeof *works };
 
 /* ---- while the run lasts ------------------------------------------------------------------------ */
 
-static double planned(enum pd_work work) {
+static double planned(enum pd_work work, int64_t k) {
   const struct pd_stage *s = pd.stage;
+  int chunk = work == PD_UPDATE ? 0 : pd_turn(k, work != PD_FORWARD).chunk;
   switch (work) {
   case PD_FORWARD:
-  case PD_RECOMPUTE: return s->forward_seconds;
-  case PD_BACKWARD: return s->backward_seconds - s->weights_seconds;
-  case PD_WEIGHTS: return s->weights_seconds;
+  case PD_RECOMPUTE: return s->forward_seconds[chunk];
+  case PD_BACKWARD: return s->backward_seconds[chunk] - s->weights_seconds[chunk];
+  case PD_WEIGHTS: return s->weights_seconds[chunk];
   case PD_UPDATE: return s->update_seconds;
   default: return 0;
   }
@@ -72,7 +73,7 @@ bool pd_begin(enum pd_work work, int64_t k) {
   if (!records && !pd.emulate) return true;
   struct record r = {.start = pd_seconds(), .number = k, .peer = -1, .work = (int16_t)work};
   if (pd.emulate) {
-    pd_emulate(planned(work));
+    pd_emulate(planned(work, k));
     r.end = pd_seconds();
     if (records && pd.training) keep(r);
     return false;

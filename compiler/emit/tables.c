@@ -181,6 +181,9 @@ static void tensor_line(Emit *e, int buffer) {
   if (in_workspace(e, b))
     text_add(&e->out, "  {%s, offsetof(struct arena, workspace) + %" PRId64 ", 0, 1, %" PRId64 "},\n",
              string_literal(b->comment), workspace_offset(e, buffer), b->elements);
+  else if (e->p->chunks > 1)
+    text_add(&e->out, "  SLOT(%s, %s, %s, %s),\n", string_literal(b->comment), chunk_member(e, b->kind, b->chunk),
+             chunk_slots(e, b->kind, b->chunk), member_path(e, buffer));
   else
     text_add(&e->out, "  %s(%s, %s),\n", b->kind == BUFFER_SAVED ? "SAVED" : "RECEIVED",
              string_literal(b->comment), member_path(e, buffer));
@@ -189,7 +192,8 @@ static void tensor_line(Emit *e, int buffer) {
 static const char tensor_macros[] =
   "#define SLOT(name, part, slots, member) \\\n"
   "  {name, offsetof(struct arena, part[0].member), sizeof(struct part), slots, \\\n"
-  "   sizeof ((struct part *)0)->member / sizeof(float)}\n"
+  "   sizeof ((struct part *)0)->member / sizeof(float)}\n";
+static const char tensor_kinds[] =
   "#define SAVED(name, member) SLOT(name, saved, SAVED_SLOTS, member)\n"
   "#define RECEIVED(name, member) SLOT(name, received, RECEIVED_SLOTS, member)\n";
 
@@ -204,7 +208,8 @@ static int tensor_table(Emit *e) {
         continue;
       if (n++ == 0)
         text_add(&e->out, "/* Where to look for the first value that is not finite. */\n%s"
-                          "static const struct pd_tensor tensors[] = {\n", tensor_macros);
+                          "%sstatic const struct pd_tensor tensors[] = {\n", tensor_macros,
+                 e->p->chunks > 1 ? "" : tensor_kinds);
       tensor_line(e, i);
     }
   if (n)
@@ -214,20 +219,40 @@ static int tensor_table(Emit *e) {
 
 /* ---- channels -------------------------------------------------------------------------------- */
 
-static void channel_table(Emit *e, const Ints *buffers, const char *name) {
-  if (buffers->n == 0)
+typedef struct Channel { const char *field; const Ints *buffers; BufferKind kind; } Channel;
+enum { N_CHANNELS = 4 };
+
+static void list_channels(const Emit *e, Channel *channel) {
+  channel[0] = (Channel){"activations_in", &e->k->received, BUFFER_RECEIVED};
+  channel[1] = (Channel){"activations_out", &e->k->sent, BUFFER_SENT};
+  channel[2] = (Channel){"gradients_in", &e->k->gradients_received, BUFFER_GRADIENT_RECEIVED};
+  channel[3] = (Channel){"gradients_out", &e->k->gradients_sent, BUFFER_GRADIENT_SENT};
+}
+
+static void channel_table(Emit *e, const Channel *channel, int chunk) {
+  Ints buffers = chunk_buffers(e->k, channel->buffers, chunk);
+  Name name = chunk_member(e, channel->kind, chunk);
+  if (buffers.n == 0)
     return;
   text_add(&e->out, "static const struct pd_channel_value %s_values[] = {\n", name);
-  for (int i = 0; i < buffers->n; i++)
+  for (int i = 0; i < buffers.n; i++)
     text_add(&e->out, "  {offsetof(struct arena, %s[0].%s), sizeof(struct %s),\n   %s * sizeof(float)},\n",
-             name, e->member[buffers->at[i]], name, array_text(e, &e->k->buffers.at[buffers->at[i]]));
+             name, e->member[buffers.at[i]], name, array_text(e, &e->k->buffers.at[buffers.at[i]]));
   text_add(&e->out, "};\n");
 }
 
-static void channel_field(Emit *e, const Ints *buffers, const char *field, const char *name,
-                          const char *slots) {
-  if (buffers->n)
-    text_add(&e->out, "  .%s = {{%d, %s_values, %s}},\n", field, buffers->n, name, slots);
+/* By chunk; one that nothing crosses is all zeros. */
+static void channel_field(Emit *e, const Channel *channel) {
+  Names list = {0};
+  if (channel->buffers->n == 0)
+    return;
+  for (int c = 0; c < e->p->chunks; c++) {
+    int n = chunk_buffers(e->k, channel->buffers, c).n;
+    push(&list, n ? internf("{%d, %s_values, %s}", n, chunk_member(e, channel->kind, c),
+                            chunk_slots(e, channel->kind, c))
+                  : intern("{0, NULL, 0}"));
+  }
+  text_list(&e->out, 4, format("  .%s = {", channel->field), &list, "},\n");
 }
 
 /* ---- the stage ------------------------------------------------------------------------------- */
@@ -269,6 +294,12 @@ static void memory_fields(Emit *e) {
              "  .accumulators = offsetof(struct arena, gradients), .accumulators_stride = sizeof(%s),\n",
              e->gradients_type);
   text_add(&e->out, "  .accumulator_sets = ACCUMULATORS,\n");
+  if (l->section[SECTION_EXCHANGED].copies)
+    text_add(&e->out,
+             "  .exchanged = offsetof(struct arena, exchanged), .exchanged_stride = sizeof(struct exchanged),\n");
+  text_add(&e->out, "  .exchange_sets = %d,\n", e->p->exchanges);
+  if (l->reduced_bytes > 0)
+    text_add(&e->out, "  .reduced = offsetof(struct arena, exchanged[0].reduced),\n");
   if (l->section[SECTION_MOMENTS].copies)
     text_add(&e->out,
              "  .moments = offsetof(struct arena, moments), .moments_stride = sizeof(struct weights), "
@@ -291,17 +322,33 @@ static void rank_tables(Emit *e) {
   text_list(&e->out, 2, "static const int64_t loss_elements[] = {", &losses, "}; /* of one sample */\n\n");
 }
 
+static void seconds_fields(Emit *e) {
+  Text forward = {0}, backward = {0}, weights = {0};
+  double update = 0;
+  for (int c = 0; c < e->p->chunks; c++) {
+    const StagePlan *s = &e->plan->stage[c * e->plan->n_stages + e->p->stage];
+    const char *comma = c ? ", " : "";
+    text_add(&forward, "%s%.6g", comma, s->forward_seconds);
+    text_add(&backward, "%s%.6g", comma, s->backward_seconds);
+    text_add(&weights, "%s%.6g", comma, e->p->split_backward ? s->weights_seconds : 0);
+    update += s->update_seconds;
+  }
+  text_add(&e->out, "  .forward_seconds = {%s}, .backward_seconds = {%s}, .weights_seconds = {%s},\n", forward.at,
+           backward.at, weights.at);
+  text_add(&e->out, "  .update_seconds = %.6g,\n", update);
+}
+
 void print_tables(Emit *e) {
   const StageKernels *k = e->k;
-  const StagePlan *s = &e->plan->stage[k->stage];
+  Channel channel[N_CHANNELS];
   text_add(&e->out, "/* ---- what the runtime is told ---- */\n\n");
   parameter_table(e);
   input_table(e);
   int n_tensors = tensor_table(e);
-  channel_table(e, &k->received, "received");
-  channel_table(e, &k->sent, "sent");
-  channel_table(e, &k->gradients_received, "gradients_received");
-  channel_table(e, &k->gradients_sent, "gradients_sent");
+  list_channels(e, channel);
+  for (int i = 0; i < N_CHANNELS; i++)
+    for (int c = 0; c < e->p->chunks; c++)
+      channel_table(e, &channel[i], c);
   rank_tables(e);
   int64_t elements = 0;
   for (int i = 0; i < e->g->params.n; i++)
@@ -325,14 +372,10 @@ void print_tables(Emit *e) {
   text_add(&e->out, "  .inputs = inputs, .n_inputs = %d,\n", e->g->inputs.n);
   if (n_tensors)
     text_add(&e->out, "  .tensors = tensors, .n_tensors = %d,\n", n_tensors);
-  channel_field(e, &k->received, "activations_in", "received", "RECEIVED_SLOTS");
-  channel_field(e, &k->sent, "activations_out", "sent", "SENT_SLOTS");
-  channel_field(e, &k->gradients_received, "gradients_in", "gradients_received", "GRADIENT_SLOTS");
-  channel_field(e, &k->gradients_sent, "gradients_out", "gradients_sent", "GRADIENT_SLOTS");
+  for (int i = 0; i < N_CHANNELS; i++)
+    channel_field(e, &channel[i]);
   text_add(&e->out, "  .n_losses = %d, .loss_elements = loss_elements,\n", e->g->losses.n);
   train_fields(e);
-  text_add(&e->out, "  .forward_seconds = %.6g, .backward_seconds = %.6g, .weights_seconds = %.6g,\n"
-                    "  .update_seconds = %.6g,\n};\n\n",
-           s->forward_seconds, s->backward_seconds, e->p->split_backward ? s->weights_seconds : 0,
-           s->update_seconds);
+  seconds_fields(e);
+  text_add(&e->out, "};\n\n");
 }
