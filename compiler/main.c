@@ -11,6 +11,7 @@
 #include "elaborate/elaborate.h"
 #include "emit/emit.h"
 #include "plan/profile.h"
+#include "report/report.h"
 #include "simplify/simplify.h"
 
 /* Everything the passes make, in the order they make it. */
@@ -341,9 +342,7 @@ static bool run_command(Compilation *c) {
   const Options *o = &c->options;
   switch (o->command) {
   case COMMAND_EXPLAIN: return explain_code(o);
-  case COMMAND_REPORT:
-    error_at(NO_SPAN, "PD0607", "'pdc report' is not in this version of pdc");
-    return false;
+  case COMMAND_REPORT: return report(o->input, o->output);
   case COMMAND_PROFILE: return profile(c);
   case COMMAND_PLAN: return print_plans(c);
   case COMMAND_BUILD: break;

@@ -21,7 +21,7 @@ typedef struct Option {
 
 #define AT(member) offsetof(Options, member)
 static const Option options[] = {
-    {"-o", "DIR", TEXT, AT(output), NULL, "output directory (default NAME.build); pdc profile: the file"},
+    {"-o", "DIR", TEXT, AT(output), NULL, "output directory (default NAME.build); profile, report: the file"},
     {"-n", "N", COUNT, AT(plan.workers), NULL, "workers (ranks) to use"},
     {"-D", "name=value", LIST, AT(define), NULL, "override a model attribute or train setting"},
     {"-I", "DIR", LIST, AT(include), NULL, "where `use` looks"},
@@ -86,6 +86,7 @@ static void print_help(void) {
   printf("usage: pdc [options] model.pdm            build stage programs\n"
          "       pdc plan [options] model.pdm       print the plan and the runners-up, build nothing\n"
          "       pdc profile [options] model.pdm    measure this model on this machine: NAME.profile.json\n"
+         "       pdc report [-o FILE] RUN_DIR       one HTML page about a run: RUN_DIR/report.html\n"
          "       pdc explain PD0301                 a page about one diagnostic\n\n");
   for (int i = 0; i < N_OPTIONS; i++)
     if (options[i].help)
@@ -245,5 +246,7 @@ void options_read(Options *o, int argc, char **argv) {
     set_option(o, option, value);
   }
   if (!o->input)
-    usage(o->command == COMMAND_EXPLAIN ? "explain needs a code, such as PD0301" : "no model given");
+    usage(o->command == COMMAND_EXPLAIN  ? "explain needs a code, such as PD0301"
+          : o->command == COMMAND_REPORT ? "report needs a run's directory"
+                                         : "no model given");
 }

@@ -1,0 +1,96 @@
+// Line charts over updates, with axes and the values under the pointer.
+
+// Numbers for people: four digits are what a curve shows.
+const figure = (x) => (!isNumber(x) ? "–" : Math.abs(x) >= 1e4 ? Math.round(x).toLocaleString("en") : String(+x.toPrecision(4)));
+
+// At most about two points a pixel: the least and the greatest of each bucket.
+function thin(points, most) {
+  if (points.length <= 2 * most) return points;
+  const kept = [], size = points.length / most;
+  for (let k = 0; k < most; k++) {
+    const bucket = points.slice(Math.floor(k * size), Math.floor((k + 1) * size)).filter((p) => p[1] !== null);
+    if (!bucket.length) continue;
+    const low = bucket.reduce((a, b) => (b[1] < a[1] ? b : a)), high = bucket.reduce((a, b) => (b[1] > a[1] ? b : a));
+    kept.push(...(low === high ? [low] : low[0] < high[0] ? [low, high] : [high, low]));
+  }
+  return kept;
+}
+
+// series: [{name, colour, points: [[x, y or null], ...]}]; fromZero: the y axis starts at 0.
+class Curve {
+  constructor(parent, title, series, fromZero) {
+    this.series = series.map((s) => ({...s, points: s.points.filter((p) => isNumber(p[0])).map((p) => [p[0], isNumber(p[1]) ? p[1] : null])}))
+      .filter((s) => s.points.some((p) => p[1] !== null));
+    if (!this.series.length) return;
+    this.fromZero = fromZero;
+    this.svg = element("svg", {role: "img", "aria-label": title, height: "220"});
+    const names = element("div", {class: "names"});
+    if (this.series.length > 1)
+      for (const s of this.series) names.append(element("span", {}, element("i", {style: `border-color: var(--${s.colour})`}), s.name));
+    parent.append(element("div", {class: "curve"}, element("h3", {}, title), names, this.svg));
+    this.bounds();
+    new ResizeObserver(() => this.draw()).observe(this.svg);
+    this.svg.addEventListener("pointermove", (e) => this.hover(e));
+    this.svg.addEventListener("pointerdown", (e) => this.hover(e));
+    this.svg.addEventListener("pointerleave", () => this.leave());
+  }
+
+  bounds() {
+    const all = this.series.flatMap((s) => s.points).filter((p) => p[1] !== null);
+    const least = (k) => all.reduce((m, p) => Math.min(m, p[k]), Infinity), most = (k) => all.reduce((m, p) => Math.max(m, p[k]), -Infinity);
+    [this.x0, this.x1] = [least(0), most(0)];
+    [this.y0, this.y1] = [this.fromZero ? Math.min(0, least(1)) : least(1), most(1)];
+    if (this.x0 === this.x1) [this.x0, this.x1] = [this.x0 - 1, this.x1 + 1];
+    const margin = (this.y1 - this.y0) * 0.05 || Math.abs(this.y1) * 0.05 || 1;
+    this.y1 += margin;
+    if (!this.fromZero) this.y0 -= margin;
+  }
+
+  x(v) { return 52 + ((v - this.x0) / (this.x1 - this.x0)) * (this.width - 62); }
+  y(v) { return 192 - ((v - this.y0) / (this.y1 - this.y0)) * 182; }
+
+  draw() {
+    this.width = this.svg.clientWidth || 420;
+    this.svg.replaceChildren();
+    const step = roundStep((this.y1 - this.y0) / 4), xStep = Math.max(1, roundStep((this.x1 - this.x0) / (this.width / 110)));
+    for (let k = Math.ceil(this.y0 / step); k * step <= this.y1; k++) {
+      const y = this.y(k * step);
+      this.svg.append(element("line", {class: "rule", x1: 52, x2: this.width - 10, y1: y, y2: y}),
+        element("text", {x: 46, y: y + 4, "text-anchor": "end"}, figure(+(k * step).toPrecision(12))));
+    }
+    for (let k = Math.ceil(this.x0 / xStep); k * xStep <= this.x1; k++)
+      this.svg.append(element("text", {x: this.x(k * xStep), y: 208, "text-anchor": "middle"}, figure(k * xStep)));
+    for (const s of this.series) this.drawLine(s);
+    this.cross = element("line", {class: "cross", y1: 10, y2: 192, visibility: "hidden"});
+    this.svg.append(this.cross);
+  }
+
+  drawLine(s) {
+    const points = thin(s.points, this.width), drawn = points.filter((p) => p[1] !== null);
+    let d = "", pen = "M";
+    for (const [x, y] of points) {
+      if (y === null) { pen = "M"; continue; }
+      d += `${pen}${this.x(x).toFixed(1)} ${this.y(y).toFixed(1)}`;
+      pen = "L";
+    }
+    this.svg.append(element("path", {d, fill: "none", stroke: `var(--${s.colour})`, "stroke-width": 1.6, "stroke-linejoin": "round"}));
+    if (drawn.length <= 30)
+      for (const [x, y] of drawn) this.svg.append(element("circle", {cx: this.x(x), cy: this.y(y), r: 2.5, fill: `var(--${s.colour})`}));
+  }
+
+  hover(event) {
+    const at = this.x0 + ((event.clientX - this.svg.getBoundingClientRect().left - 52) / (this.width - 62)) * (this.x1 - this.x0);
+    const nearest = this.series.map((s) => s.points.reduce((a, b) => (b[1] !== null && (!a || Math.abs(b[0] - at) < Math.abs(a[0] - at)) ? b : a), null));
+    const step = nearest.reduce((a, b) => (Math.abs(b[0] - at) < Math.abs(a - at) ? b[0] : a), Infinity);
+    const lines = this.series.map((s, i) => (nearest[i][0] === step ? `${s.name} ${+nearest[i][1].toPrecision(7)}` : null));
+    this.cross.setAttribute("x1", this.x(step));
+    this.cross.setAttribute("x2", this.x(step));
+    this.cross.setAttribute("visibility", "visible");
+    showTip([`update ${step}`, ...lines.filter(Boolean)].join("\n"), event.clientX, event.clientY);
+  }
+
+  leave() {
+    this.cross.setAttribute("visibility", "hidden");
+    showTip("");
+  }
+}

@@ -1,0 +1,60 @@
+/* The page's fixed parts, embedded from the files beside this one, and the run's part put between them. */
+#include "report/report.h"
+
+#include <string.h>
+
+#define EMBED(name, file)                                                                                        \
+  __asm__(".section .rodata\n.global report_" #name "\nreport_" #name ":\n.incbin \"" PDC_SOURCE_DIR             \
+          "/compiler/report/" file "\"\n.byte 0\n.previous\n");                                                  \
+  extern const char report_##name[]
+
+EMBED(html, "page.html");
+EMBED(css, "page.css");
+EMBED(timeline, "timeline.js");
+EMBED(curves, "curves.js");
+EMBED(script, "page.js");
+
+static void add_html(Text *t, const char *plain) {
+  for (; *plain; plain++)
+    switch (*plain) {
+    case '<': text_add(t, "&lt;"); break;
+    case '>': text_add(t, "&gt;"); break;
+    case '&': text_add(t, "&amp;"); break;
+    case '"': text_add(t, "&quot;"); break;
+    default: text_add(t, "%c", *plain);
+    }
+}
+
+/* JSON has '<' in strings alone: escaped there, no text can end the element that holds the data. */
+static void add_data(Text *t, const char *json) {
+  for (size_t n; *json; json += n) {
+    n = strcspn(json, "<");
+    text_add(t, "%.*s", (int)n, json);
+    if (json[n] == '<') {
+      text_add(t, "\\u003c");
+      n++;
+    }
+  }
+}
+
+/* Up to the mark, which is left out; returns what follows it. */
+static const char *add_until(Text *t, const char *from, const char *mark) {
+  const char *at = strstr(from, mark);
+  ensure(at);
+  text_add(t, "%.*s", (int)(at - from), from);
+  return at + strlen(mark);
+}
+
+char *page_make(const char *title, const char *data) {
+  Text t = {0};
+  const char *rest = add_until(&t, report_html, "@title@");
+  add_html(&t, title);
+  rest = add_until(&t, rest, "@style@");
+  text_add(&t, "%s", report_css);
+  rest = add_until(&t, rest, "@data@");
+  add_data(&t, data);
+  rest = add_until(&t, rest, "@script@");
+  text_add(&t, "%s%s%s", report_timeline, report_curves, report_script);
+  text_add(&t, "%s", rest);
+  return t.at;
+}

@@ -1,0 +1,242 @@
+// The page: which sections there are follows from which parts of the run there are.
+const run = JSON.parse(document.getElementById("data").textContent);
+const section = (id) => document.getElementById(id);
+const hide = (id) => { section(id).hidden = true; };
+const list = (x) => (Array.isArray(x) ? x : []);
+const object = (x) => (x && typeof x === "object" && !Array.isArray(x) ? x : {});
+
+const log = run.log || null, plan = object(run.plan), stages = list(plan.stages).map(object);
+const start = object(log && log.start), end = object(log && log.end);
+const ofPlan = (name) => (run.plan ? plan[name] : start[name]);
+const plural = (n, what) => `${figure(n)} ${what}${n === 1 ? "" : what.endsWith("ch") ? "es" : "s"}`;
+const percent = (x) => (isNumber(x) ? `${(100 * x).toFixed(1)} %` : "–");
+const last = (x) => list(x).filter(isNumber).at(-1);
+
+function bytes(n) {
+  if (!isNumber(n)) return "–";
+  const unit = Math.min(4, Math.max(0, Math.floor(Math.log2(Math.max(1, Math.abs(n))) / 10)));
+  return `${unit ? (n / 1024 ** unit).toFixed(1) : n} ${["bytes", "KiB", "MiB", "GiB", "TiB"][unit]}`;
+}
+
+function median(x) {
+  const sorted = list(x).filter(isNumber).sort((a, b) => a - b), n = sorted.length;
+  return n ? (sorted[Math.floor((n - 1) / 2)] + sorted[Math.floor(n / 2)]) / 2 : NaN;
+}
+
+// The first updates include what starts up.
+const settled = (x) => list(x).slice(list(x).length > 8 ? 3 : 0);
+
+// ---- title, figures
+
+function title() {
+  const model = ofPlan("model"), schedule = ofPlan("schedule"), words = [];
+  section("title").textContent = typeof model === "string" ? model : run.directory;
+  const n = run.plan ? stages.length : start.stages, chunks = isNumber(plan.chunks) ? plan.chunks : 1;
+  if (isNumber(n)) words.push(chunks > 1 ? `${plural(n / chunks, "rank")} of ${plural(chunks, "chunk")}` : plural(n, "stage"));
+  const replicas = run.plan ? stages.map((s) => s.replicas) : list(start.replicas);
+  if (replicas.some((r) => r > 1)) words.push(`replicas ${replicas.join(", ")}`);
+  if (typeof schedule === "string") words.push(`schedule ${schedule}`);
+  if (isNumber(ofPlan("batch"))) words.push(`batches of ${ofPlan("batch")} = ${plural(ofPlan("microbatches"), "microbatch")} of ${ofPlan("microbatch")}`);
+  if (isNumber(ofPlan("threads"))) words.push(`${plural(ofPlan("threads"), "thread")} a rank`);
+  words.push(run.directory);
+  section("subtitle").textContent = words.join(" · ");
+}
+
+function bubbleOf(timeline) {
+  const shares = timeline ? timeline.shares.filter(Boolean).map((s) => s.bubble) : [];
+  return shares.length ? shares.reduce((a, b) => a + b, 0) / shares.length : NaN;
+}
+
+function figures() {
+  const add = (value, name) => section("figures").append(element("div", {class: "figure"}, element("b", {}, value), element("span", {}, name)));
+  const parameters = isNumber(start.parameters) ? start.parameters : NaN;
+  if (log && log.step.length) {
+    add(figure(last(log.loss)), `loss of update ${figure(last(log.step))}`);
+    if (log.validation.loss.length) add(figure(last(log.validation.loss)), `validation loss, update ${figure(last(log.validation.step))}`);
+    if (isNumber(last(log.tokens_per_s))) add(figure(median(settled(log.tokens_per_s))), "tokens a second, median");
+    else add(figure(median(settled(log.samples_per_s))), "samples a second, median");
+    add(`${figure(median(settled(log.ms)))} ms`, isNumber(plan.batch_seconds) ? `an update; planned ${figure(plan.batch_seconds * 1e3)} ms` : "an update, median");
+    if (isNumber(last(log.mfu))) add(percent(median(settled(log.mfu))), "of the machine's peak");
+  } else if (isNumber(plan.batch_seconds)) add(`${figure(plan.batch_seconds * 1e3)} ms`, "an update, planned");
+  if (isNumber(bubbleOf(run.trace))) add(percent(bubbleOf(run.trace)), "bubble, measured");
+  if (isNumber(bubbleOf(run.predicted))) add(percent(bubbleOf(run.predicted)), "bubble, predicted");
+  const peak = Math.max(...list(end.peak_bytes).filter(isNumber), -1);
+  if (peak >= 0) add(bytes(peak), "memory of the fullest rank");
+  if (isNumber(parameters)) add(figure(parameters), "parameters");
+}
+
+function missing() {
+  const say = (text) => section("missing").append(element("li", {}, text));
+  if (!log) say("There is no log.jsonl in this directory: no losses, throughput or measured memory. 'train --run DIR' keeps one.");
+  else if (log.cut) say("log.jsonl ends within a line: the run was cut short there.");
+  else if (!log.end) say("The log has no last line: the run has not ended, or was stopped.");
+  if (!run.trace) say("There is no trace.json: no measured timeline. 'train --run DIR --trace' keeps one.");
+  else if (run.trace.dropped > 0) say(`The run had no room for its last ${figure(run.trace.dropped)} events: the timeline ends before the run does.`);
+  if (!run.plan) say("There is no plan.json: no plan and no predicted timeline.");
+  else if (run.unpredicted) say(`No predicted timeline: ${run.unpredicted}.`);
+}
+
+// ---- timelines, shares
+
+function legend() {
+  const used = new Set();
+  for (const t of [run.trace, run.predicted])
+    for (let i = 0; t && i < t.bars.length; i += t.fields.length) used.add(t.works[t.bars[i + 1]]);
+  const names = (run.trace || run.predicted).works.filter((w) => used.has(w));
+  for (const work of names) {
+    const swatch = element("span", {class: ["send", "receive", "wait", "reduce", "exchange"].includes(work) ? "swatch thin" : "swatch"});
+    const stripe = work === "recompute" ? "var(--forward)" : "var(--page)";
+    swatch.style.background = HATCHED.has(work) ? `repeating-linear-gradient(135deg, var(--${work}) 0 4px, ${stripe} 4px 5.5px)` : `var(--${work})`;
+    section("legend").append(element("li", {}, swatch, work));
+  }
+}
+
+const pictures = [];
+function timelines() {
+  if (!run.trace && !run.predicted) {
+    hide("timelines");
+    hide("shares");
+    return;
+  }
+  legend();
+  const shownOf = (t) => (t.bars.length / t.fields.length < t.total ? `The first ${figure(t.bars.length / t.fields.length)} of ${figure(t.total)} events.` : "");
+  if (run.trace) pictures.push(new Timeline(section("measured"), "Measured", run.trace, shownOf(run.trace)));
+  if (run.predicted)
+    pictures.push(new Timeline(section("predicted"), "Predicted", run.predicted,
+      `${shownOf(run.predicted)} The plan's schedule run with its stages' planned times; transfers take none.`.trim()));
+  shares();
+}
+
+function table(place, heads, rows) {
+  const cell = (tag, value, i) => element(tag, i === 0 || (heads[i] === "pieces") ? {class: "text"} : {}, value);
+  place.append(element("table", {}, element("thead", {}, element("tr", {}, ...heads.map((h, i) => cell("th", h, i)))),
+    element("tbody", {}, ...rows.map((row) => element("tr", {}, ...row.map((v, i) => cell("td", v, i)))))));
+}
+
+function shares() {
+  const works = ["forward", "recompute", "backward", "weights", "update"], all = [run.trace, run.predicted].filter(Boolean);
+  const used = works.filter((w) => all.some((t) => t.shares.some((s) => s && s[w] > 0)));
+  const ranks = all[0].ranks, both = run.trace && run.predicted;
+  const heads = ["", ...(run.trace ? ["bubble"] : []), ...(run.predicted ? ["bubble, predicted"] : [])];
+  for (const w of used) heads.push(w, ...(both ? [`${w}, predicted`] : []));
+  const rows = ranks.map((name, rank) => {
+    const of = (t) => (t && t.shares[rank]) || {}, row = [name];
+    if (run.trace) row.push(percent(of(run.trace).bubble));
+    if (run.predicted) row.push(percent(of(run.predicted).bubble));
+    for (const w of used) row.push(...all.map((t) => percent(of(t)[w])));
+    return row;
+  });
+  table(section("shares").querySelector(".scroll"), heads, rows);
+}
+
+// ---- curves
+
+function curves() {
+  if (!log || !log.step.length) {
+    hide("curves");
+    return;
+  }
+  const place = section("curves").querySelector(".grid"), points = (y) => log.step.map((x, i) => [x, y[i]]);
+  new Curve(place, "Loss", [{name: "training", colour: "forward", points: points(log.loss)},
+    {name: "validation", colour: "backward", points: log.validation.step.map((x, i) => [x, log.validation.loss[i]])}]);
+  const tokens = log.tokens_per_s.some(isNumber);
+  new Curve(place, tokens ? "Tokens a second" : "Samples a second",
+    [{name: tokens ? "tokens/s" : "samples/s", colour: "update", points: points(tokens ? log.tokens_per_s : log.samples_per_s)}], true);
+  new Curve(place, "Gradient norm", [{name: "norm", colour: "weights", points: points(log.grad_norm)}], true);
+  new Curve(place, "Learning rate", [{name: "rate", colour: "reduce", points: points(log.lr)}], true);
+}
+
+// ---- plan, memory
+
+// The most turns between their forward and their backward at once, of a stage's first rank.
+function inFlight(timeline, rank) {
+  const {bars, fields, works} = timeline;
+  let now = 0, most = 0;
+  for (let i = 0; i < bars.length; i += fields.length) {
+    if (bars[i] !== rank) continue;
+    if (works[bars[i + 1]] === "forward") now++;
+    if (works[bars[i + 1]] === "backward") now--;
+    most = Math.max(most, now);
+  }
+  return most;
+}
+
+function planTable() {
+  if (!run.plan) {
+    hide("plan");
+    return;
+  }
+  const why = [typeof plan.why === "string" ? plan.why : "", typeof plan.costs === "string" && plan.costs ? `Costs: ${plan.costs}.` : ""];
+  section("plan").querySelector(".hint").textContent = why.filter(Boolean).join(" ");
+  const chunks = isNumber(plan.chunks) ? plan.chunks : 1, positions = stages.length / chunks;
+  const ms = (s) => (isNumber(s) ? (s * 1e3).toFixed(2) : "–");
+  const split = stages.some((s) => s.weights_seconds > 0), any = (name) => stages.some((s) => isNumber(s[name]));
+  const columns = [
+    ["stage", (s, i) => (chunks > 1 ? `${i % positions}, chunk ${Math.floor(i / positions)}` : String(i))],
+    ["pieces", (s) => [s.starts_at, s.ends_with].filter((x, k, a) => typeof x === "string" && a.indexOf(x) === k).join(" … ")],
+    ["replicas", (s) => figure(isNumber(s.replicas) ? s.replicas : 1)],
+    ["parameters", (s) => (isNumber(s.parameters) ? s.parameters.toLocaleString("en") : "–")],
+    ["forward ms", (s) => ms(s.forward_seconds)], ["backward ms", (s) => ms(s.backward_seconds)],
+    ...(split ? [["of it weights ms", (s) => ms(s.weights_seconds)]] : []),
+    ["update ms", (s) => ms(s.update_seconds)],
+    ["recompute", (s) => (s.recompute === true ? "yes" : "no")],
+    ...(run.predicted ? [["in flight", (s, i) => figure(inFlight(run.predicted, firstRank(i % positions)))]] : []),
+    ["sends", (s, i) => (i + 1 < stages.length ? bytes(s.send_bytes) : "–")],
+    ...(any("peak_bytes") ? [["memory", (s) => bytes(s.peak_bytes)]] : []),
+    ...(any("weight_bytes") ? [["weights", (s) => bytes(s.weight_bytes)]] : []),
+    ...(any("gradient_bytes") ? [["gradients", (s) => bytes(s.gradient_bytes)]] : []),
+    ...(any("optimizer_bytes") ? [["optimizer", (s) => bytes(s.optimizer_bytes)]] : []),
+  ];
+  table(section("plan").querySelector(".scroll"), columns.map((c) => c[0]), stages.map((s, i) => columns.map((c) => c[1](s, i))));
+}
+
+function firstRank(stage) {
+  return stages.slice(0, stage).reduce((n, s) => n + (isNumber(s.replicas) ? s.replicas : 1), 0);
+}
+
+function memory() {
+  const planned = list(end.planned_peak_bytes || start.planned_peak_bytes), measured = list(end.peak_bytes);
+  const most = Math.max(...planned.filter(isNumber), ...measured.filter(isNumber), 1), names = object(run.trace || run.predicted).ranks || [];
+  if (!planned.length && !measured.length) {
+    hide("memory");
+    return;
+  }
+  for (let rank = 0; rank < Math.max(planned.length, measured.length); rank++) {
+    const track = (n, colour) => {
+      const bar = element("div", {});
+      bar.style.width = `${isNumber(n) ? Math.max(0, (100 * n) / most) : 0}%`;
+      bar.style.background = `var(--${colour})`;
+      return element("div", {class: "track"}, bar);
+    };
+    const ratio = isNumber(planned[rank]) && isNumber(measured[rank]) ? `: ${(measured[rank] / planned[rank]).toFixed(3)} of it` : "";
+    section("memory").querySelector(".bars").append(element("div", {class: "memory"},
+      element("span", {}, typeof names[rank] === "string" ? names[rank] : `rank ${rank}`), element("span", {}),
+      element("span", {}, "planned"), track(planned[rank], "forward"),
+      element("span", {}, "measured"), track(measured[rank], "update"),
+      element("span", {class: "value"}, `${bytes(planned[rank])} planned, ${bytes(measured[rank])} measured${ratio}`)));
+  }
+}
+
+// ---- theme
+
+function theme() {
+  const button = section("theme"), root = document.documentElement, choices = ["automatic", "light", "dark"];
+  const set = (choice) => {
+    if (choice === "automatic") root.removeAttribute("data-theme");
+    else root.setAttribute("data-theme", choice);
+    button.textContent = `Theme: ${choice}`;
+    pictures.forEach((p) => p.draw());
+  };
+  let at = 0;
+  button.onclick = () => set(choices[(at = (at + 1) % choices.length)]);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => pictures.forEach((p) => p.draw()));
+}
+
+title();
+missing();
+figures();
+timelines();
+curves();
+planTable();
+memory();
+theme();

@@ -1,0 +1,83 @@
+/* The parts of a run, read, and put together as the page's data. */
+#include "report/report.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static const char *part(const char *directory, const char *name) {
+  const char *path = format("%s/%s", directory, name);
+  return access(path, F_OK) == 0 ? path : NULL;
+}
+
+static void add_part(Text *t, const char *name, const char *json) {
+  text_add(t, ",\n\"%s\":%s", name, json ? json : "null");
+}
+
+/* A plan as it stands in the file, and what it predicts or why it does not; false after diagnostics. */
+static bool add_plan(const char *path, Text *t, const char **model) {
+  if (!path) {
+    add_part(t, "plan", NULL);
+    return true;
+  }
+  int file;
+  const char *why = NULL;
+  cJSON *plan = json_load(path, &file);
+  if (!plan)
+    return false;
+  JsonPlace top = {.file = file, .path = "", .object = plan};
+  const char *name = json_get_string(&top, "model");
+  if (!name)
+    return false;
+  *model = name;
+  add_part(t, "plan", cJSON_PrintUnformatted(plan));
+  Timeline *predicted = predict(plan, file, &why);
+  if (error_count() > 0)
+    return false;
+  if (predicted) {
+    text_add(t, ",\n\"predicted\":");
+    timeline_json(predicted, t);
+  } else {
+    text_add(t, ",\n\"unpredicted\":");
+    json_string(t, why);
+  }
+  return true;
+}
+
+static bool add_measured(const char *log, const char *trace, Text *t) {
+  char *lines = log ? read_log(log) : NULL;
+  Timeline *timeline = !log || lines ? trace ? read_trace(trace) : NULL : NULL;
+  if ((log && !lines) || (trace && !timeline))
+    return false;
+  add_part(t, "log", lines);
+  text_add(t, ",\n\"trace\":");
+  if (timeline)
+    timeline_json(timeline, t);
+  else
+    text_add(t, "null");
+  return true;
+}
+
+bool report(const char *directory, const char *output) {
+  const char *log = part(directory, "log.jsonl"), *trace = part(directory, "trace.json"),
+             *plan = part(directory, "plan.json"), *model = NULL;
+  if (!log && !trace && !plan) {
+    Diagnostic *d =
+        error_at(NO_SPAN, "PD0611", "'%s' holds no run: no log.jsonl, trace.json or plan.json", directory);
+    help(d, "'train --run DIR' leaves them in DIR");
+    return false;
+  }
+  Text data = {0};
+  text_add(&data, "{\"directory\":");
+  json_string(&data, directory);
+  if (!add_measured(log, trace, &data) || !add_plan(plan, &data, &model))
+    return false;
+  text_add(&data, "}");
+  char *page = page_make(model ? model : directory, data.at);
+  const char *path = output ? output : format("%s/report.html", directory);
+  if (write_file(path, page, strlen(page)))
+    return true;
+  error_at(NO_SPAN, "PD0605", "cannot write '%s': %s", path, strerror(errno));
+  return false;
+}
