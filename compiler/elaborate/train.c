@@ -6,7 +6,8 @@
 #include <string.h>
 
 const char *const train_setting_names[] = {"batch",     "optimizer", "lr_schedule",
-                                           "clip_norm", "pipeline",  NULL};
+                                           "clip_norm", "pipeline",  "vertical_sync",
+                                           "chunks",    NULL};
 
 bool is_train_setting(Name name) {
   for (int i = 0; train_setting_names[i]; i++)
@@ -189,11 +190,25 @@ static void set_pipeline(Elaborator *e, const Ast *a) {
   help(d, "there are %s", t.at);
 }
 
+static void set_vertical_sync(Elaborator *e, Frame *f, const Ast *a) {
+  want_bool(e, f, evaluate(e, f, a), a->span, "'vertical_sync'", &e->g->train.vertical_sync);
+}
+
+static void set_chunks(Elaborator *e, Frame *f, const Ast *a) {
+  int64_t chunks;
+  if (!want_whole(e, f, evaluate(e, f, a), a->span, "'chunks'", &chunks)) return;
+  if (chunks >= 1 && chunks <= MAX_CHUNKS) e->g->train.chunks = chunks;
+  else
+    error_at(a->span, "PD0402", "'chunks' must be from 1 to %d, but is %lld", MAX_CHUNKS, (long long)chunks);
+}
+
 static void set(Elaborator *e, Frame *f, Name name, const Ast *a) {
   Train *t = &e->g->train;
   if (strcmp(name, "optimizer") == 0) set_optimizer(e, f, a);
   else if (strcmp(name, "lr_schedule") == 0) set_schedule(e, f, a);
   else if (strcmp(name, "pipeline") == 0) set_pipeline(e, a);
+  else if (strcmp(name, "vertical_sync") == 0) set_vertical_sync(e, f, a);
+  else if (strcmp(name, "chunks") == 0) set_chunks(e, f, a);
   else if (strcmp(name, "clip_norm") == 0) in_range(e, f, a, "clip_norm", 0, HUGE_VAL, &t->clip_norm);
   else read_argument(e, f, &(Argument){.name = "batch", .whole = &t->batch, .least = 1}, a);
 }
@@ -206,7 +221,7 @@ static void check_setting(const Ast *train, int i) {
     while (train_setting_names[n]) n++;
     const char *like = nearest(a->name, train_setting_names, n);
     if (like) help(d, "one with a similar name exists: '%s'", like);
-    else help(d, "the settings are batch, optimizer, lr_schedule, clip_norm and pipeline");
+    else help(d, "the settings are batch, optimizer, lr_schedule, clip_norm, pipeline, vertical_sync and chunks");
   }
   for (int k = 0; k < i; k++)
     if (train->list.at[k]->name == a->name) {

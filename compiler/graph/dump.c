@@ -22,6 +22,8 @@ const TrainField train_fields[] = {
     {"lr_floor", FIELD_REAL, offsetof(Train, lr_floor)},
     {"clip_norm", FIELD_REAL, offsetof(Train, clip_norm)},
     {"pipeline", FIELD_NAME, offsetof(Train, pipeline)},
+    {"vertical_sync", FIELD_BOOL, offsetof(Train, vertical_sync)},
+    {"chunks", FIELD_INT, offsetof(Train, chunks)},
     {NULL, 0, 0}};
 const char *const optimizer_names[] = {"sgd", "adamw", NULL};
 const char *const rate_names[] = {"constant", "linear", "cosine", NULL};

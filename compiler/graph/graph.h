@@ -99,7 +99,7 @@ typedef struct Train {
   double clip_norm;    /* 0: no clipping */
   Name pipeline;       /* "2bw", "flush", ... */
   bool vertical_sync;  /* of pipedream */
-  int64_t chunks;      /* of interleaved: parts of the model a rank holds; else 1 */
+  int64_t chunks;      /* of interleaved: parts of the model a rank holds; 0: not said */
   Span span, pipeline_span;
 } Train;
 
