@@ -113,55 +113,52 @@ static void print_header(Emit *e) {
                     " * main() the pipeline. */\n");
 }
 
-static void print_slots(Emit *e, int chunk) {
+/* comment NULL: none. */
+static void constant(Emit *e, const char *name, int64_t value, const char *comment) {
+  char *text = format("  %s = %" PRId64 ",", name, value);
+  if (comment)
+    text_add(&e->out, "%-22s/* %s */\n", text, comment);
+  else
+    text_add(&e->out, "%s\n", text);
+}
+
+static void slot_constants(Emit *e, int chunk) {
   const Slots *s = &e->p->slots[chunk];
   const struct { BufferKind kind; int n; } slots[] = {
     {BUFFER_INPUT, s->inputs}, {BUFFER_RECEIVED, s->received}, {BUFFER_SENT, s->sent},
     {BUFFER_GRADIENT_SENT, s->gradients}, {BUFFER_SAVED, s->saved}, {BUFFER_DEFERRED, s->deferred},
   };
-  int n = e->p->split_backward ? 6 : 5;
-  bool last = chunk + 1 == e->p->chunks;
-  for (int i = 0; i < n; i++) {
-    Name name = chunk_slots(e, slots[i].kind, chunk);
-    text_add(&e->out, "  %s = %d%s", name, slots[i].n, last && i + 1 == n ? "" : ",");
-    if (i == 0 && chunk == 0)
-      text_add(&e->out, "    /* microbatch k uses slot k %% slots, here and below */");
-    text_add(&e->out, "\n");
-  }
+  for (int i = 0; i < (e->p->split_backward ? 6 : 5); i++)
+    constant(e, chunk_slots(e, slots[i].kind, chunk), slots[i].n,
+             chunk + i == 0 ? "microbatch k uses slot k % slots, here and below" : NULL);
 }
 
 static void print_constants(Emit *e) {
   const Program *p = e->p;
-  const char *turn = p->chunks > 1 ? "turns" : "microbatches";
+  const char *turns = p->chunks > 1 ? "turns" : "microbatches";
   text_add(&e->out, "#include <math.h>\n#include <stddef.h>\n#include <string.h>\n\n#include "
                     "\"kernels/pd_lanes.h\"\n#include \"pd_runtime.h\"\n\nenum {\n");
-  text_add(&e->out, "  MICROBATCH = %" PRId64 ",     /* samples */\n", e->k->microbatch);
-  text_add(&e->out, "  MICROBATCHES = %" PRId64 ",   /* of a batch: an update%s */\n", p->period / p->replicas,
-           p->replicas > 1 ? format("; %" PRId64 " on this stage's %d ranks, which count their own", p->period,
-                                    p->replicas)
-                           : "");
-  if (p->chunks > 1)
-    text_add(&e->out,
-             "  STAGES = %d,         /* ranks of the pipeline */\n"
-             "  CHUNKS = %d,         /* parts of the model here; a microbatch's way through one is a turn */\n"
-             "  TURNS = MICROBATCHES * CHUNKS,\n",
-             p->n_stages, p->chunks);
-  text_add(&e->out,
-           "  IN_FLIGHT = %" PRId64 ",      /* %s between their forward and their backward here, at most */\n",
-           p->in_flight, turn);
-  text_add(&e->out, "  VERSIONS = %d,       /* of the weights */\n", p->versions);
-  text_add(&e->out,
-           "  DELAY = %" PRId64 ",          /* updates between the version a batch uses and the newest */\n",
-           p->delay);
-  text_add(&e->out, "  LAG = %" PRId64 ",            /* %s between a batch's last backward and its update */\n",
-           p->lag, turn);
+  constant(e, "MICROBATCH", e->k->microbatch, "samples");
+  constant(e, "MICROBATCHES", p->period / p->replicas,
+           p->replicas > 1 ? format("of a batch (an update) on this rank; %" PRId64 " on the stage's %d ranks",
+                                    p->period, p->replicas)
+                           : "of a batch: an update");
+  if (p->chunks > 1) {
+    constant(e, "STAGES", p->n_stages, "ranks of the pipeline");
+    constant(e, "CHUNKS", p->chunks, "parts of the model here; a microbatch's way through one is a turn");
+    text_add(&e->out, "  TURNS = MICROBATCHES * CHUNKS, /* of a batch */\n");
+  }
+  constant(e, "IN_FLIGHT", p->in_flight,
+           format("%s between their forward and their backward here, at most", turns));
+  constant(e, "VERSIONS", p->versions, "of the weights");
+  constant(e, "DELAY", p->delay, "updates between the version a batch uses and the newest");
+  constant(e, "LAG", p->lag, format("%s between a batch's last backward and its update", turns));
   if (p->split_backward)
-    text_add(&e->out,
-             "  WEIGHTS_LAG = %" PRId64 ",    /* %s by which weights' gradients follow their backward */\n",
-             p->weights_lag, turn);
-  text_add(&e->out, "  ACCUMULATORS = %d,   /* sets of gradients */\n", p->accumulators);
+    constant(e, "WEIGHTS_LAG", p->weights_lag,
+             format("%s by which weights' gradients follow their backward", turns));
+  constant(e, "ACCUMULATORS", p->accumulators, "sets of gradients");
   for (int c = 0; c < p->chunks; c++)
-    print_slots(e, c);
+    slot_constants(e, c);
   text_add(&e->out, "};\n\n");
 }
 
@@ -318,7 +315,7 @@ static void print_work_of_turn(Emit *e, const Work *w, const char *await) {
   text_add(&e->out, "    }\n  }\n  pd_end();\n}\n\n");
 }
 
-static const char turns[] =
+static const char turn_functions[] =
   "/* Microbatches go in groups of STAGES, and each group through all chunks: forward from the first to the\n"
   " * last, backward from the last to the first. Both counts are over the run, from 1. */\n"
   "static int64_t chunk(int64_t turn) { return (turn - 1) / STAGES % CHUNKS; }\n"
@@ -337,7 +334,7 @@ static void print_microbatch(Emit *e) {
   bool several = e->p->chunks > 1;
   print_version(e);
   if (several)
-    text_add(&e->out, "%s", turns);
+    text_add(&e->out, "%s", turn_functions);
   for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
     const Work *w = &all[i].work;
     const char *await = !w->awaits ? "" : format("  pd_await_%s_slot(%s);\n",

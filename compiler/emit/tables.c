@@ -4,11 +4,9 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* The plan lists every chunk of every stage, chunk c of stage i at c * n_stages + i. */
-static int n_entries(const Emit *e) { return e->plan->n_stages * e->p->chunks; }
-
+/* The plan lists every chunk of every stage: chunk c of stage i at c * n_stages + i. */
 int stage_of_node(const Emit *e, int forward_node) {
-  for (int i = 0; i < n_entries(e); i++) {
+  for (int i = 0; i < plan_parts(e->plan); i++) {
     const StagePlan *s = &e->plan->stage[i];
     if (forward_node >= e->pieces->at[s->first_piece].first &&
         forward_node < e->pieces->at[s->end_piece - 1].end)
@@ -18,7 +16,7 @@ int stage_of_node(const Emit *e, int forward_node) {
 }
 
 static bool stage_holds(const Emit *e, int stage, int param) {
-  for (int c = stage; c < n_entries(e); c += e->plan->n_stages)
+  for (int c = stage; c < plan_parts(e->plan); c += e->plan->n_stages)
     for (int i = e->plan->stage[c].first_piece; i < e->plan->stage[c].end_piece; i++)
       for (int j = 0; j < e->pieces->at[i].params.n; j++)
         if (e->pieces->at[i].params.at[j] == param)
