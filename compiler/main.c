@@ -40,22 +40,30 @@ typedef struct Fused {
 } Fused;
 
 /* fuse(), memoised: plans share most of their stages. */
-static StageKernels *fuse_stage(const Compilation *c, const Plan *plan, const Program *programs, int stage) {
+static StageKernels *fuse_part(const Compilation *c, const Plan *plan, int stage, bool split) {
   static Vec(Fused) known;
   const StagePlan *s = &plan->stage[stage];
-  bool split = programs[stage].split_backward;
+  int n_stages = plan_parts(plan);
   for (int i = 0; i < known.n; i++) {
     const Fused *f = &known.at[i];
     if (f->first_piece == s->first_piece && f->end_piece == s->end_piece && f->stage == stage &&
-        f->n_stages == plan->n_stages && f->threads == plan->threads && f->microbatch == plan->microbatch &&
+        f->n_stages == n_stages && f->threads == plan->threads && f->microbatch == plan->microbatch &&
         f->recompute == s->recompute && f->split == split)
       return f->kernels;
   }
-  StageKernels *k = fuse(c->graph, &c->pieces, s->first_piece, s->end_piece, stage, plan->n_stages,
+  StageKernels *k = fuse(c->graph, &c->pieces, s->first_piece, s->end_piece, stage, n_stages,
                          plan->microbatch, s->recompute, split, plan->threads);
-  push(&known, (Fused){s->first_piece, s->end_piece, stage, plan->n_stages, plan->threads, plan->microbatch,
+  push(&known, (Fused){s->first_piece, s->end_piece, stage, n_stages, plan->threads, plan->microbatch,
                        s->recompute, split, k});
   return k;
+}
+
+/* What a rank runs: one part of the model, or its chunks. */
+static StageKernels *fuse_stage(const Compilation *c, const Plan *plan, const Program *programs, int stage) {
+  StageKernels *chunk[MAX_CHUNKS];
+  for (int i = 0; i < plan->chunks; i++)
+    chunk[i] = fuse_part(c, plan, i * plan->n_stages + stage, programs[stage].split_backward);
+  return join_chunks(chunk, plan->chunks);
 }
 
 static Program *schedule_plan(const Compilation *c, const Plan *plan) {
@@ -129,7 +137,8 @@ static bool run_allocate(Compilation *c) {
   c->layouts = alloc((size_t)c->plan->n_stages * sizeof *c->layouts);
   for (int i = 0; i < c->plan->n_stages; i++) {
     c->layouts[i] = allocate(c->kernels[i], &c->programs[i], &c->graph->train);
-    c->plan->stage[i].peak_bytes = c->layouts[i]->bytes;
+    for (int part = i; part < plan_parts(c->plan); part += c->plan->n_stages)
+      c->plan->stage[part].peak_bytes = c->layouts[i]->bytes;
   }
   c->plan_json = plan_json(c->graph, &c->pieces, c->plan);
   return true;

@@ -133,9 +133,16 @@ static void verify_loop(const StageKernels *k, const Kernel *kernel) {
   }
 }
 
-/* Of a loss there is one copy: it does not last until a microbatch's backward pass. */
+/* Of a loss there is one copy: it does not last until a microbatch's backward pass. Chunks share weights alone. */
 static void verify_read(const StageKernels *k, const Kernel *kernel, int buffer, const bool *written) {
-  ensure(written[buffer] && !(kernel->backward && k->buffers.at[buffer].kind == BUFFER_LOSS));
+  const Buffer *b = &k->buffers.at[buffer];
+  ensure(written[buffer] && !(kernel->backward && b->kind == BUFFER_LOSS));
+  ensure(b->chunk == kernel->chunk || b->kind == BUFFER_WEIGHT);
+}
+
+static void verify_written(const StageKernels *k, const Kernel *kernel, int buffer, bool *written) {
+  ensure(k->buffers.at[buffer].chunk == kernel->chunk && k->buffers.at[buffer].kind != BUFFER_WEIGHT);
+  written[buffer] = true;
 }
 
 /* Temporaries are written before they are read, in the order of the kernels. */
@@ -148,9 +155,9 @@ static void verify_order(const StageKernels *k, const Kernels *kernels, bool *wr
       if (kernel->terms.at[j].kind == TERM_LOAD)
         verify_read(k, kernel, kernel->terms.at[j].place.buffer, written);
     for (int j = 0; j < kernel->out.n; j++)
-      written[kernel->out.at[j].buffer] = true;
+      verify_written(k, kernel, kernel->out.at[j].buffer, written);
     for (int j = 0; j < kernel->stores.n; j++)
-      written[kernel->stores.at[j].place.buffer] = true;
+      verify_written(k, kernel, kernel->stores.at[j].place.buffer, written);
     if (kernel->kind == KERNEL_LOOP) {
       verify_loop(k, kernel);
       continue;
@@ -206,8 +213,12 @@ void kernels_verify(const StageKernels *k) {
   verify_weights(k);
   for (int i = 0; i < k->buffers.n; i++)
     ensure(written[i] || k->buffers.at[i].kind == BUFFER_INPUT);
-  for (int r = 0; r < k->regions.n; r++)
-    for (PassKind pass = 0; pass < PASS_KINDS; pass++)
+  for (PassKind pass = 0; pass < PASS_KINDS; pass++) {
+    for (int c = 0; c < k->chunks.n; c++)
+      for (int i = k->chunks.at[c].first[pass]; i < k->chunks.at[c].end[pass]; i++)
+        ensure(pass_kernels(k, pass)->at[i].chunk == c);
+    for (int r = 0; r < k->regions.n; r++)
       for (int i = k->regions.at[r].first[pass]; i < k->regions.at[r].end[pass]; i++)
-        ensure(pass_kernels(k, pass)->at[i].region == r);
+        ensure(pass_kernels(k, pass)->at[i].region == r && k->regions.at[r].chunk == pass_kernels(k, pass)->at[i].chunk);
+  }
 }

@@ -101,6 +101,7 @@ void finish_loops(Fuse *f, Direction d);
 void split_backward(StageKernels *k);
 /* ---- names.c */
 void name_everything(Fuse *f);
+void find_like_regions(StageKernels *k);
 
 bool is_loop_node(const Node *n);                /* pointwise, reduce, sum_to: printed as loops */
 bool is_row_sum(const Fuse *f, const Node *n);  /* a sum_to over the last axis alone: a reduction of the row */

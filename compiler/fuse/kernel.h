@@ -28,7 +28,7 @@ typedef enum {
 typedef enum { PASS_FORWARD, PASS_BACKWARD, PASS_WEIGHTS, PASS_KINDS } PassKind;
 
 typedef struct Buffer {
-  Name name;        /* C identifier, unique among the stage's buffers of its kind and region */
+  Name name;        /* C identifier, unique among the chunk's buffers of its kind and region */
   Name comment;     /* the user's name for it with scope: "h.3.attn.qkv" */
   BufferKind kind;
   int chunk;            /* of the rank's; of a WEIGHT the first that uses it */
@@ -148,6 +148,8 @@ typedef struct StageKernels {
 /* split: the backward pass is in two. */
 StageKernels *fuse(const Graph *g, const Pieces *p, int first_piece, int end_piece, int stage, int n_stages,
                    int64_t microbatch, bool recompute, bool split, int threads);
+/* One rank's kernels from those of the n stages it holds, fused each as its own; with n 1 the same. */
+StageKernels *join_chunks(StageKernels *const *chunk, int n);
 static inline const Kernels *pass_kernels(const StageKernels *k, PassKind pass) {
   return pass == PASS_FORWARD ? &k->forward : pass == PASS_BACKWARD ? &k->backward : &k->weights;
 }

@@ -200,6 +200,13 @@ static Ints kernel_scopes(const Fuse *f, Direction d, const Group *group, Name r
   return outer;
 }
 
+/* What a region's own operation does: "add_x", "matmul_logits". */
+static const char *done_for(const Fuse *f, int node) {
+  const Node *n = node_at(f, node);
+  Name value = value_at(f, n->out[0])->name;
+  return value == intern(n->op->name) ? value : format("%s_%s", n->op->name, value);
+}
+
 /* Called after what it does: layers, or the value where the region itself computes. */
 static void name_kernel(Fuse *f, Direction d, int at, Kernel *k) {
   Text name = {0}, comment = {0};
@@ -211,7 +218,7 @@ static void name_kernel(Fuse *f, Direction d, int at, Kernel *k) {
     const char *path = relative(s->path, region), *value = NULL;
     for (int j = 0; j < group->items.n && !value; j++) {
       int node = f->items[d].at[group->items.at[j]].node;
-      value = node_at(f, node)->scope == scopes.at[i] ? value_at(f, node_at(f, node)->out[0])->name : NULL;
+      value = node_at(f, node)->scope == scopes.at[i] ? done_for(f, node) : NULL;
     }
     text_add(&comment, "%s%s (%s)", comment.n ? ", " : "", s->path[0] ? s->path : "model", s->layer);
     if (i < 3)
@@ -338,9 +345,10 @@ static Name sign_region(const StageKernels *k, int r) {
   return intern(t.at);
 }
 
-static void find_like_regions(StageKernels *k) {
+void find_like_regions(StageKernels *k) {
   Name *signature = alloc(sizeof(Name) * (size_t)(k->regions.n + 1));
   for (int r = 0; r < k->regions.n; r++) {
+    k->regions.at[r].like = r;
     signature[r] = k->regions.at[r].index >= 0 ? sign_region(k, r) : intern("");
     for (int s = 0; s < r && k->regions.at[r].like == r; s++)
       if (k->regions.at[r].index >= 0 && k->regions.at[s].family == k->regions.at[r].family &&

@@ -66,6 +66,7 @@ typedef struct Case {
   int64_t microbatch;
   bool recompute;
   void (*change)(Program *); /* NULL: the schedule's own */
+  int chunks;                /* 0: one */
 } Case;
 
 /* Calls `check` for every stage of the small model cut evenly. */
@@ -75,18 +76,25 @@ static void each_stage(Case c, void (*check)(const StageKernels *, const Program
   simplify(g);
   Pieces p = cut(g);
   StagePlan stages[8];
-  for (int i = 0; i < c.stages; i++)
-    stages[i] = (StagePlan){.first_piece = p.n * i / c.stages, .end_piece = p.n * (i + 1) / c.stages,
-                            .replicas = 1, .ahead = 1, .recompute = c.recompute && i + 1 < c.stages};
+  int chunks = c.chunks ? c.chunks : 1, parts = c.stages * chunks;
+  for (int i = 0; i < parts; i++)
+    stages[i] = (StagePlan){.first_piece = p.n * i / parts, .end_piece = p.n * (i + 1) / parts,
+                            .replicas = 1, .ahead = 1, .recompute = c.recompute && (chunks > 1 || i + 1 < c.stages)};
   Plan plan = {.model = g->name, .schedule = intern(c.schedule), .batch = 8, .microbatch = c.microbatch,
-               .microbatches = 8 / c.microbatch, .threads = 1, .n_stages = c.stages, .stage = stages};
+               .microbatches = 8 / c.microbatch, .threads = 1, .chunks = chunks, .n_stages = c.stages,
+               .stage = stages};
   Program *programs = schedule(&plan, plan_exchanges(g, &p, &plan), NO_SPAN);
   assert_non_null(programs);
   for (int i = 0; i < c.stages; i++) {
     if (c.change)
       c.change(&programs[i]);
-    StageKernels *k = fuse(g, &p, stages[i].first_piece, stages[i].end_piece, i, c.stages, c.microbatch,
-                           stages[i].recompute, programs[i].split_backward, 1);
+    StageKernels *chunk[8];
+    for (int j = 0; j < chunks; j++) {
+      const StagePlan *s = &stages[j * c.stages + i];
+      chunk[j] = fuse(g, &p, s->first_piece, s->end_piece, j * c.stages + i, parts, c.microbatch, s->recompute,
+                      programs[i].split_backward, 1);
+    }
+    StageKernels *k = join_chunks(chunk, chunks);
     check(k, &programs[i], allocate(k, &programs[i], &g->train));
   }
 }
@@ -119,7 +127,7 @@ static void test_layouts_of_every_schedule(void **state) {
   for (int stages = 1; stages <= 4; stages++)
     for (int s = 0; s < 3; s++)
       for (int recompute = 0; recompute < 2; recompute++)
-        each_stage((Case){stages, schedules[s], 2, recompute, NULL}, check_layout);
+        each_stage((Case){stages, schedules[s], 2, recompute, NULL, 0}, check_layout);
 }
 
 /* Weights' gradients three microbatches behind. */
@@ -147,7 +155,7 @@ static void test_what_the_weights_pass_reads_lasts(void **state) {
   (void)state;
   for (int stages = 1; stages <= 3; stages++) {
     deferred_kernels = 0;
-    each_stage((Case){stages, "flush", 2, false, split}, check_deferred);
+    each_stage((Case){stages, "flush", 2, false, split, 0}, check_deferred);
     assert_int_equal(deferred_kernels, 6); /* four blocks' weights, the table's two uses */
   }
 }
@@ -171,7 +179,35 @@ static void expect_bug(const StageKernels *k, const Program *p, const Layout *l)
 
 static void test_verify_finds_too_few_slots(void **state) {
   (void)state;
-  each_stage((Case){2, "flush", 2, false, too_few_slots}, expect_bug);
+  each_stage((Case){2, "flush", 2, false, too_few_slots, 0}, expect_bug);
+}
+
+/* Every chunk has its slots, and values of one chunk stand apart from the other's or share only the workspace. */
+static void check_chunks(const StageKernels *k, const Program *p, const Layout *l) {
+  kernels_verify(k);
+  layout_verify(k, p, l);
+  for (int c = 0; c < p->chunks; c++) {
+    const Section *received = &l->part[SECTION_RECEIVED][c], *saved = &l->part[SECTION_SAVED][c];
+    assert_int_equal(received->copies, c || p->stage ? p->slots[c].received : 0);
+    assert_int_equal(saved->copies, layout_saved_packed(p, c) ? 0 : p->slots[c].saved);
+    for (int i = 0; i < k->buffers.n; i++) {
+      const Buffer *b = &k->buffers.at[i];
+      if (b->kind == BUFFER_SAVED && b->chunk == c && saved->copies)
+        assert_true(l->buffer[i].offset >= saved->offset && l->buffer[i].offset < saved->offset + saved->bytes);
+    }
+  }
+  int64_t end = 0;
+  for (int i = 0; i < SECTION_COUNT; i++) {
+    assert_int_equal(l->section[i].offset, end);
+    end += l->section[i].bytes * l->section[i].copies;
+  }
+  assert_int_equal(end, l->bytes);
+}
+
+static void test_chunks_have_slots_of_their_own(void **state) {
+  (void)state;
+  for (int recompute = 0; recompute < 2; recompute++)
+    each_stage((Case){2, "interleaved", 1, recompute, NULL, 2}, check_chunks);
 }
 
 static void replicate(Program *p) {
@@ -191,7 +227,7 @@ static void check_replicas(const StageKernels *k, const Program *p, const Layout
 
 static void test_other_replicas_gradients_have_room(void **state) {
   (void)state;
-  each_stage((Case){2, "2bw", 1, false, replicate}, check_replicas);
+  each_stage((Case){2, "2bw", 1, false, replicate, 0}, check_replicas);
 }
 
 static int seen_exchanged;
@@ -204,9 +240,9 @@ static void count_exchanged(const StageKernels *k, const Program *p, const Layou
 static void test_tied_gradients_of_other_stages_have_room(void **state) {
   (void)state;
   seen_exchanged = 0;
-  each_stage((Case){1, "flush", 2, false, NULL}, count_exchanged);
+  each_stage((Case){1, "flush", 2, false, NULL, 0}, count_exchanged);
   assert_int_equal(seen_exchanged, 0);
-  each_stage((Case){3, "flush", 2, false, NULL}, count_exchanged);
+  each_stage((Case){3, "flush", 2, false, NULL, 0}, count_exchanged);
   assert_int_equal(seen_exchanged, 2); /* the first stage gets the last's, the last the first's */
 }
 
@@ -224,7 +260,7 @@ static void break_layout(const StageKernels *k, const Program *p, const Layout *
 
 static void test_verify_finds_an_overlap(void **state) {
   (void)state;
-  each_stage((Case){1, "2bw", 4, false, NULL}, break_layout);
+  each_stage((Case){1, "2bw", 4, false, NULL, 0}, break_layout);
 }
 
 int main(void) {
@@ -234,6 +270,7 @@ int main(void) {
     cmocka_unit_test(test_layouts_of_every_schedule),
     cmocka_unit_test(test_what_the_weights_pass_reads_lasts),
     cmocka_unit_test(test_verify_finds_too_few_slots),
+    cmocka_unit_test(test_chunks_have_slots_of_their_own),
     cmocka_unit_test(test_other_replicas_gradients_have_room),
     cmocka_unit_test(test_tied_gradients_of_other_stages_have_room),
     cmocka_unit_test(test_verify_finds_an_overlap),

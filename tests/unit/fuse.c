@@ -228,6 +228,9 @@ static void check_stage(const Graph *g, const StageKernels *k, double **input, d
   for (int i = 0; i < k->buffers.n; i++) /* what an earlier microbatch left is added to */
     for (int64_t j = 0; k->buffers.at[i].kind == BUFFER_ACCUMULATOR && j < k->buffers.at[i].elements; j++)
       m.memory[i][j] = 1;
+  for (int i = 0; i < k->gradients_sent.n; i++)
+    for (int j = 0; j < i; j++)
+      assert_int_not_equal(k->buffers.at[k->gradients_sent.at[i]].value, k->buffers.at[k->gradients_sent.at[j]].value);
   run_kernels(&m, &k->setup);
   run_kernels(&m, &k->forward);
   run_kernels(&m, &k->backward);
@@ -245,6 +248,28 @@ static void check_stage(const Graph *g, const StageKernels *k, double **input, d
   }
 }
 
+/* Two ranks that hold every second one of four parts, or of six. */
+static void check_chunks(const Graph *g, const Pieces *p, int64_t microbatch, double **input, double **param,
+                         double **value) {
+  enum { RANKS = 2, MOST = 3 };
+  for (int chunks = 2; chunks <= MOST && p->n >= RANKS * chunks; chunks++)
+    for (int rank = 0; rank < RANKS; rank++) {
+      StageKernels *chunk[MOST];
+      int parts = RANKS * chunks;
+      for (int c = 0; c < chunks; c++) {
+        int at = c * RANKS + rank;
+        chunk[c] = fuse(g, p, p->n * at / parts, p->n * (at + 1) / parts, at, parts, microbatch, false, true, 1);
+      }
+      StageKernels *k = join_chunks(chunk, chunks);
+      assert_int_equal(k->stage, rank);
+      assert_int_equal(k->n_stages, RANKS);
+      assert_int_equal(k->chunks.n, chunks);
+      check_stage(g, k, input, param, value);
+      for (int c = 0; c < chunks; c++)
+        assert_int_equal(chunk_buffers(k, &k->received, c).n, chunk[c]->received.n);
+    }
+}
+
 static void check_cuts(const Graph *g, int64_t microbatch, bool split) {
   Pieces p = cut(g);
   srand(1);
@@ -252,6 +277,8 @@ static void check_cuts(const Graph *g, int64_t microbatch, bool split) {
   double **value = interpret(g, microbatch, (const double *const *)input, (const double *const *)param);
   check_stage(g, fuse(g, &p, 0, p.n, 0, 1, microbatch, false, split, 1), input, param, value);
   assert_true(p.n > 1);
+  if (split)
+    check_chunks(g, &p, microbatch, input, param, value);
   for (int c = 1; c < p.n; c++) {
     check_stage(g, fuse(g, &p, 0, c, 0, 2, microbatch, false, split, 1), input, param, value);
     check_stage(g, fuse(g, &p, c, p.n, 1, 2, microbatch, false, split, 1), input, param, value);
