@@ -2,6 +2,8 @@
  * how many copies everything needs, and the loops. Derivations and sources: docs/schedules.md. */
 #include "schedule/generators.h"
 
+enum { GRADIENT_SLOTS = 2 }; /* one in use, one on its way */
+
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -63,8 +65,9 @@ static void set_delays(const Generator *g, const Plan *plan, Program *p) {
 
 /* An update that waits for other ranks comes some turns after its batch's last, so that what it waits for can
  * arrive meanwhile. Where one lags all do, so that they can meet to validate: each stands still after forward
- * number `meeting` then, counted over all replicas, in front of the first turn that needs the update's weights
- * where figures travel among replicas, else where stage 0 has just ended the batch. */
+ * number `meeting` of the next batch then at most, counted over all replicas: in front of the first turn that needs
+ * the update's weights where gradients travel among replicas, else where stage 0 has just ended the batch. A stage
+ * lags the one before by no more turns than it has slots for gradients to send, which nobody receives meanwhile. */
 static void set_lags(const Generator *g, const Plan *plan, const bool *exchanges, Program *p) {
   bool waits = false, replicated = false, stale = true;
   for (int i = 0; i < plan->n_stages; i++) {
@@ -76,7 +79,11 @@ static void set_lags(const Generator *g, const Plan *plan, const bool *exchanges
   for (int i = 0; i < plan->n_stages; i++) {
     int64_t turns = program_turns(&p[i]);
     p[i].waits = exchanges[i] || (waits && replicated);
-    p[i].lag = !g->drains && stale && (waits || replicated) ? meeting / p[i].replicas - p[i].in_flight + 1 : 0;
+    if (!g->drains && stale && (waits || replicated))
+      p[i].lag = meeting / p[i].replicas - p[i].in_flight + 1;
+    if (i > 0)
+      p[i].lag = least(p[i].lag, p[i - 1].lag * p[i - 1].replicas / p[i].replicas + GRADIENT_SLOTS);
+    meeting = least(meeting, (p[i].lag + p[i].in_flight - 1) * p[i].replicas);
     p[i].accumulators = (int)(1 + ceil_div(p[i].lag, turns));
     p[i].exchanges = (int)most(1, ceil_div(p[i].lag, turns));
   }
@@ -128,7 +135,7 @@ static void set_slots(Program *p, bool recompute) {
     *s = (Slots){.saved = recompute ? 1 : s->saved,
                  .received = at > 0 ? s->received : 1,
                  .sent = at < last ? s->saved : 1,
-                 .gradients = last > 0 ? 2 + (int)p->weights_lag : 1,
+                 .gradients = last > 0 ? GRADIENT_SLOTS + (int)p->weights_lag : 1,
                  .inputs = s->saved,
                  .deferred = (int)p->weights_lag + 1};
   }

@@ -1,390 +1,511 @@
-/* All stages' Programs run together. Every buffer is modelled by what it holds, so that a Program is
- * right when each action finds what semantics say it needs; nothing here compares with a generator.
- * The stages only wait for each other, never choose, so the order in which they are stepped does not
- * matter, and times follow from one pass. */
+/* All ranks' Programs run together. Every buffer is modelled by what it holds, so that a Program is right when
+ * each action finds what semantics say it needs; nothing here compares with a generator. The ranks only wait for
+ * each other, never choose, so the order in which they are stepped does not matter, and times follow from one
+ * pass. For the same reason a run in which all ranks meet after every update stands for all with fewer meetings. */
 #include "schedule/program.h"
 
+#include <math.h>
 #include <string.h>
-
-/* One direction across one cut. Messages travel in order, one at a time, and none leaves before its
- * receive is posted. Times are kept of the last `ring` messages. */
-typedef struct Link {
-  int64_t sent, posted, arrived; /* numbers of the last microbatches */
-  int64_t ring;
-  double *sent_at, *posted_at, *arrived_at;
-  double seconds;
-} Link;
 
 typedef struct Held {
   int64_t n, *at; /* the microbatch whose data it holds; 0: none's */
 } Held;
 
-typedef struct Stage {
+/* Messages go one way (DOWN: activations, UP: gradients) between parts of the model next to each other. */
+enum { DOWN, UP, N_WAYS };
+typedef struct Message {
+  int64_t microbatch; /* 0: none */
+  bool arrived;
+  double at, arrived_at; /* when sent; when the receiver has it */
+} Message;
+typedef struct Outbox { int64_t n; Message *at; } Outbox;
+
+/* A rank has one receive a way posted, for its next turn that gets a message. None leaves before it is posted. */
+typedef struct Inbox {
+  int64_t turn; /* posted last; of the run */
+  Turn posted;  /* microbatch 0: none is left */
+  bool arrived;
+  double posted_at, arrived_at;
+} Inbox;
+
+typedef struct Chunk {
+  Held inputs, received, saved, sent, gradient_in, gradient_out, deferred;
+  Outbox out[N_WAYS];
+} Chunk;
+
+typedef struct Accumulators { int64_t batch, backwards, weights; } Accumulators;
+
+typedef struct Rank {
   const Program *p;
+  int replica;
   const StageTimes *times;
   Stream stream;
   Step step;
   bool over;
   const char *waiting; /* what the step at hand waits for */
-  double now;
-  int64_t forwarded, backwarded, received, gradients_received, updated, exchanged;
-  Held in, received_in, saved, out, gradient_in, gradient_out;
-  int64_t *weights;    /* by buffer: the version it holds, -1: none */
-  int64_t *used;       /* by microbatch % used_n: the version of its forward */
-  int64_t used_n;
-  struct { int64_t batch, count; } *accumulators;
-  double *exchanged_at; /* by batch % exchange_ring */
-  struct { int64_t forwarded, backwarded; } *at_update; /* likewise */
-} Stage;
+  double now, start;   /* seconds; when the work of the last step began */
+  int64_t forwarded, backwarded, weighted, updated, exchanged;
+  Inbox in[N_WAYS];
+  Chunk *chunk;
+  int64_t *weights; /* by buffer: the version it holds, -1: none */
+  Accumulators *accumulators;
+} Rank;
+
+/* By batch: how many of a stage's ranks have handed theirs over, and when all of it was there. */
+typedef struct Exchange { int ranks; double at; } Exchange;
 
 typedef struct Machine {
-  int n;
-  Stage *stage;
-  Link *down, *up; /* [i]: from stage i to i + 1, and back */
-  int64_t microbatches, exchange_ring;
+  int n_stages, n_ranks;
+  Rank *rank;
+  int *first; /* by stage: its first rank */
+  Exchange **exchange; /* [stage][batch] */
+  int *arrived_at_update; /* by batch: ranks that have made it */
+  int64_t batches;
+  bool meets; /* all ranks meet after every update */
   Trace trace;
   void *context;
   char *why;
 } Machine;
 
-static Held held_new(int64_t n) { return (Held){n, alloc((size_t)n * sizeof(int64_t))}; }
-static int64_t *slot(Held *s, int64_t k) { return &s->at[k % s->n]; }
-
-static Link link_new(int64_t slots, double seconds) {
-  size_t bytes = (size_t)(slots + 2) * sizeof(double);
-  return (Link){.ring = slots + 2, .sent_at = alloc(bytes), .posted_at = alloc(bytes), .arrived_at = alloc(bytes),
-                .seconds = seconds};
-}
-
 static double later(double a, double b) { return a > b ? a : b; }
-
-static void link_move(Link *l) {
-  while (l->arrived < l->sent && l->arrived < l->posted) {
-    int64_t k = l->arrived + 1, i = k % l->ring;
-    double start = later(l->sent_at[i], l->posted_at[i]);
-    if (k > 1)
-      start = later(start, l->arrived_at[(k - 1) % l->ring]);
-    l->arrived_at[i] = start + l->seconds;
-    l->arrived = k;
-  }
-}
-
-static void link_send(Link *l, int64_t k, double now) {
-  l->sent = k;
-  l->sent_at[k % l->ring] = now;
-  link_move(l);
-}
-
-static void link_post(Link *l, int64_t k, double now) {
-  l->posted = k;
-  l->posted_at[k % l->ring] = now;
-  link_move(l);
-}
-
-/* Whether message k is through (numbers below 1 are); then `now` is not before that. */
-static bool link_through(const Link *l, int64_t k, double *now) {
-  if (k > l->arrived)
-    return false;
-  if (k > 0)
-    *now = later(*now, l->arrived_at[k % l->ring]);
-  return true;
-}
+static int64_t own_count(const Program *p, int64_t k) { return (k - 1) / p->replicas + 1; }
+static int64_t *slot(const Rank *r, Held *s, int64_t k) { return &s->at[own_count(r->p, k) % s->n]; }
+static Chunk *chunk_of(Rank *r) { return &r->chunk[r->step.chunk]; }
 
 typedef enum { WENT, WAITS, FAILED } Outcome;
 
-static Outcome fail(Machine *m, const Stage *s, const char *reason, int64_t number) {
-  m->why = format("stage %d, %s %lld: %s (%lld)", s->p->stage, action_name(s->step.action), (long long)s->step.number,
+static char *rank_text(const Rank *r) {
+  return r->p->replicas > 1 ? format("stage %d.%d", r->p->stage, r->replica) : format("stage %d", r->p->stage);
+}
+
+static Outcome fail(Machine *m, const Rank *r, const char *reason, int64_t number) {
+  m->why = format("%s, %s %lld: %s (%lld)", rank_text(r), action_name(r->step.action), (long long)r->step.number,
                   reason, (long long)number);
   return FAILED;
 }
 
-static Outcome wait_for(Stage *s, const char *what) {
-  s->waiting = what;
+static Outcome wait_for(Rank *r, const char *what) {
+  r->waiting = what;
   return WAITS;
 }
 
-/* The receive of microbatch k's message claims its slot from now on, whatever that held. */
-static void post_receive(Machine *m, Link *l, Held *slots, int64_t k, double now) {
-  if (k > m->microbatches)
-    return;
-  *slot(slots, k) = 0;
-  link_post(l, k, now);
+/* A number from the standard normal distribution that depends on the counters alone (SplitMix64's mixing,
+ * Steele et al. 2014; sum of four uniform numbers). */
+static double noise(uint64_t a, uint64_t b) {
+  double sum = 0;
+  for (int i = 0; i < 4; i++) {
+    uint64_t x = (a * 4 + (uint64_t)i) * 0x9e3779b97f4a7c15u ^ b * 0xd1b54a32d192ed03u;
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+    sum += (double)((x ^ x >> 31) >> 11) * 0x1p-53;
+  }
+  return (sum - 2) * sqrt(3);
 }
 
-static Outcome do_receive(Machine *m, Stage *s) {
-  int64_t k = s->step.number;
-  int i = s->p->stage;
-  if (i == 0)
-    return fail(m, s, "stage 0 has no stage before it", i);
-  if (k != s->received + 1)
-    return fail(m, s, "received out of order, after", s->received);
-  if (!link_through(&m->down[i - 1], k, &s->now))
-    return wait_for(s, "activations from the stage before");
-  s->received = k;
-  *slot(&s->received_in, k) = k;
-  post_receive(m, &m->down[i - 1], &s->received_in, k + 1, s->now);
+static void work(Rank *r, double seconds) {
+  r->start = r->now;
+  r->now += seconds;
+}
+
+/* Work on a microbatch takes a little more or less each time. */
+static void work_on_turn(Rank *r, double seconds) {
+  if (r->times->jitter > 0) {
+    uint64_t who = (uint64_t)r->p->stage << 32 | (uint64_t)r->replica << 16;
+    uint64_t what = (uint64_t)r->step.action * MAX_CHUNKS + (uint64_t)r->step.chunk;
+    seconds *= later(1 + r->times->jitter * noise(who + what, (uint64_t)r->step.number), 0);
+  }
+  work(r, seconds);
+}
+
+/* ---- messages ------------------------------------------------------------------------------------------- */
+
+/* Whether the turn gets a message from that side. */
+static bool has_message(const Rank *r, int way, Turn t) {
+  int at = r->p->stage + t.chunk * r->p->n_stages, last = r->p->n_stages * r->p->chunks - 1;
+  return way == DOWN ? at > 0 : at < last;
+}
+
+/* The rank that works on the turn's microbatch one part further (to 1) or back (to -1), and its chunk there. */
+static Rank *neighbour(Machine *m, const Rank *r, Turn t, int to, int *chunk) {
+  int at = r->p->stage + t.chunk * r->p->n_stages + to, stage = at % r->p->n_stages;
+  Rank *first = &m->rank[m->first[stage]];
+  *chunk = at / r->p->n_stages;
+  return first + (t.microbatch - 1) % first->p->replicas;
+}
+
+static Message *message(const Rank *r, Turn t, int way) {
+  Outbox *o = &r->chunk[t.chunk].out[way];
+  return &o->at[own_count(r->p, t.microbatch) % o->n];
+}
+
+static void deliver(Message *from, Inbox *to, double seconds) {
+  from->arrived = to->arrived = true;
+  from->arrived_at = to->arrived_at = later(from->at, to->posted_at) + seconds;
+}
+
+static double message_seconds(const Rank *lower) { return lower->times->send; }
+
+/* Posts the receive of the next turn that gets a message: it claims its slot from now on. */
+static void post_next(Machine *m, Rank *r, int way) {
+  Inbox *in = &r->in[way];
+  int64_t turns = m->batches * program_turns(r->p);
+  *in = (Inbox){.turn = in->turn, .posted_at = r->now};
+  do {
+    if (++in->turn > turns)
+      return;
+    in->posted = program_turn(r->p, r->replica, in->turn, way == UP);
+  } while (!has_message(r, way, in->posted));
+  Chunk *c = &r->chunk[in->posted.chunk];
+  *slot(r, way == DOWN ? &c->received : &c->gradient_in, in->posted.microbatch) = 0;
+  int chunk;
+  Rank *sender = neighbour(m, r, in->posted, way == DOWN ? -1 : 1, &chunk);
+  Message *sent = message(sender, (Turn){chunk, in->posted.microbatch}, way);
+  if (sent->microbatch == in->posted.microbatch && !sent->arrived)
+    deliver(sent, in, message_seconds(way == DOWN ? sender : r));
+}
+
+static void send(Machine *m, Rank *r, int way) {
+  Turn t = {r->step.chunk, r->step.number};
+  Message *sent = message(r, t, way);
+  *sent = (Message){.microbatch = t.microbatch, .at = r->now};
+  int chunk;
+  Rank *receiver = neighbour(m, r, t, way == DOWN ? 1 : -1, &chunk);
+  Inbox *in = &receiver->in[way];
+  if (in->posted.microbatch == t.microbatch && in->posted.chunk == chunk && !in->arrived)
+    deliver(sent, in, message_seconds(way == DOWN ? r : receiver));
+}
+
+/* Whether the slot that the step's microbatch will fill for sending is free; then `now` is not before that. */
+static bool slot_free(Rank *r, int way, int slots) {
+  int64_t before = r->step.number - (int64_t)slots * r->p->replicas;
+  if (before < 1)
+    return true;
+  const Message *sent = message(r, (Turn){r->step.chunk, before}, way);
+  if (sent->microbatch != before || !sent->arrived)
+    return false;
+  r->now = later(r->now, sent->arrived_at);
+  return true;
+}
+
+static Outcome receive(Machine *m, Rank *r, int way) {
+  Inbox *in = &r->in[way];
+  Turn t = {r->step.chunk, r->step.number};
+  if (!has_message(r, way, t))
+    return r->p->chunks > 1 ? WENT : fail(m, r, way == DOWN ? "there is no stage before" : "there is no stage after",
+                                          r->p->stage);
+  if (in->posted.microbatch != t.microbatch || in->posted.chunk != t.chunk)
+    return fail(m, r, "received out of order, expected", in->posted.microbatch);
+  if (!in->arrived)
+    return wait_for(r, way == DOWN ? "activations from the stage before" : "gradients from the next stage");
+  r->now = later(r->now, in->arrived_at);
+  *slot(r, way == DOWN ? &chunk_of(r)->received : &chunk_of(r)->gradient_in, t.microbatch) = t.microbatch;
+  post_next(m, r, way);
   return WENT;
 }
 
-static Outcome do_receive_gradient(Machine *m, Stage *s) {
-  int64_t k = s->step.number;
-  int i = s->p->stage;
-  if (i == m->n - 1)
-    return fail(m, s, "the last stage has no stage after it", i);
-  if (k != s->gradients_received + 1)
-    return fail(m, s, "received out of order, after", s->gradients_received);
-  if (!link_through(&m->up[i], k, &s->now))
-    return wait_for(s, "gradients from the next stage");
-  s->gradients_received = k;
-  *slot(&s->gradient_in, k) = k;
-  post_receive(m, &m->up[i], &s->gradient_in, k + 1, s->now);
-  return WENT;
+/* ---- one turn ---------------------------------------------------------------------------------------------- */
+
+/* The step's turn is number `done` + 1 of the rank's. */
+static bool in_turn(const Rank *r, int64_t done, bool backward) {
+  Turn t = program_turn(r->p, r->replica, done + 1, backward);
+  return t.chunk == r->step.chunk && t.microbatch == r->step.number;
 }
 
-/* The weights that microbatch k must see are there. */
-static Outcome check_version(Machine *m, Stage *s) {
-  int64_t version = program_version(s->p, s->step.number), held = s->weights[version % s->p->versions];
+/* The weights that the microbatch must see are there. */
+static Outcome check_version(Machine *m, Rank *r) {
+  int64_t version = program_version(r->p, r->step.number), held = r->weights[version % r->p->versions];
   if (held < version)
-    return fail(m, s, "uses weights that no update has made yet: version", version);
+    return fail(m, r, "uses weights that no update has made yet: version", version);
   if (held > version)
-    return fail(m, s, "uses weights that an update has overwritten: version", version);
+    return fail(m, r, "uses weights that an update has overwritten: version", version);
   return WENT;
 }
 
-static Outcome check_inputs(Machine *m, Stage *s) {
-  int64_t k = s->step.number;
-  if (s->p->stage > 0 && *slot(&s->received_in, k) != k)
-    return fail(m, s, "the received activations' slot holds another microbatch's", *slot(&s->received_in, k));
+static Outcome check_held(Machine *m, Rank *r, Held *h, const char *what) {
+  int64_t held = *slot(r, h, r->step.number);
+  if (held != r->step.number)
+    return fail(m, r, format("the %s' slot holds another microbatch's", what), held);
   return WENT;
 }
 
-static Outcome do_forward(Machine *m, Stage *s) {
-  int64_t k = s->step.number;
-  int i = s->p->stage;
-  if (k != s->forwarded + 1)
-    return fail(m, s, "forward out of order, after", s->forwarded);
-  if (k - s->backwarded > s->p->in_flight)
-    return fail(m, s, "more microbatches in flight than", s->p->in_flight);
-  if (check_version(m, s) == FAILED || check_inputs(m, s) == FAILED)
+static bool gets(const Rank *r, int way) { return has_message(r, way, (Turn){r->step.chunk, r->step.number}); }
+
+static Outcome check_received(Machine *m, Rank *r) {
+  return gets(r, DOWN) ? check_held(m, r, &chunk_of(r)->received, "received activations") : WENT;
+}
+
+static Outcome do_forward(Machine *m, Rank *r) {
+  int64_t k = r->step.number;
+  Chunk *c = chunk_of(r);
+  if (!in_turn(r, r->forwarded, false))
+    return fail(m, r, "forward out of order; turns done", r->forwarded);
+  if (r->forwarded + 1 - r->backwarded > r->p->in_flight)
+    return fail(m, r, "more in flight than", r->p->in_flight);
+  if (check_version(m, r) == FAILED || check_received(m, r) == FAILED)
     return FAILED;
-  if (i < m->n - 1 && !link_through(&m->down[i], k - s->out.n, &s->now))
-    return wait_for(s, "a free slot for activations to send");
-  *slot(&s->in, k) = *slot(&s->saved, k) = *slot(&s->out, k) = k;
-  s->used[k % s->used_n] = program_version(s->p, k);
-  s->forwarded = k;
-  s->now += s->times->forward;
+  if (gets(r, UP) && !slot_free(r, DOWN, r->p->slots[r->step.chunk].sent))
+    return wait_for(r, "a free slot for activations to send");
+  *slot(r, &c->inputs, k) = *slot(r, &c->saved, k) = *slot(r, &c->sent, k) = k;
+  r->forwarded++;
+  work_on_turn(r, r->times->forward);
   return WENT;
 }
 
-static Outcome do_send(Machine *m, Stage *s) {
-  int64_t k = s->step.number;
-  int i = s->p->stage;
-  if (k != s->forwarded || *slot(&s->out, k) != k)
-    return fail(m, s, "sent before it was computed; computed last", s->forwarded);
-  if (i < m->n - 1)
-    link_send(&m->down[i], k, s->now);
+static Outcome do_send(Machine *m, Rank *r) {
+  if (!in_turn(r, r->forwarded - 1, false) || *slot(r, &chunk_of(r)->sent, r->step.number) != r->step.number)
+    return fail(m, r, "sent before it was computed; turns done", r->forwarded);
+  if (gets(r, UP))
+    send(m, r, DOWN);
   return WENT;
 }
 
-static Outcome do_recompute(Machine *m, Stage *s) {
-  int64_t k = s->step.number;
-  if (k != s->backwarded + 1 || k > s->forwarded)
-    return fail(m, s, "recomputed out of order, after", s->backwarded);
-  if (check_version(m, s) == FAILED || check_inputs(m, s) == FAILED)
+static Outcome do_recompute(Machine *m, Rank *r) {
+  int64_t k = r->step.number;
+  Chunk *c = chunk_of(r);
+  if (!in_turn(r, r->backwarded, true) || r->backwarded >= r->forwarded)
+    return fail(m, r, "recomputed out of order; turns done", r->backwarded);
+  if (check_version(m, r) == FAILED || check_received(m, r) == FAILED ||
+      check_held(m, r, &c->inputs, "inputs") == FAILED)
     return FAILED;
-  if (*slot(&s->in, k) != k)
-    return fail(m, s, "the inputs' slot holds another microbatch's", *slot(&s->in, k));
-  if (s->p->stage < m->n - 1 && *slot(&s->out, k) != k)
-    return fail(m, s, "overwrites the activations to send of microbatch", *slot(&s->out, k));
-  *slot(&s->saved, k) = k;
-  s->now += s->times->recompute;
+  if (gets(r, UP) && *slot(r, &c->sent, k) != k)
+    return fail(m, r, "overwrites the activations to send of microbatch", *slot(r, &c->sent, k));
+  *slot(r, &c->saved, k) = k;
+  work_on_turn(r, r->times->recompute);
   return WENT;
 }
 
-/* What the backward reads is the microbatch's own, and the weights are its forward's. */
-static Outcome check_backward(Machine *m, Stage *s) {
-  int64_t k = s->step.number;
-  int i = s->p->stage;
-  if (k != s->backwarded + 1 || k > s->forwarded)
-    return fail(m, s, "backward out of order, after", s->backwarded);
-  if (check_version(m, s) == FAILED || check_inputs(m, s) == FAILED)
+/* What backward and the weights' gradients read is the microbatch's own, and the weights are its forward's. */
+static Outcome check_reads(Machine *m, Rank *r) {
+  Chunk *c = chunk_of(r);
+  if (check_version(m, r) == FAILED || check_received(m, r) == FAILED ||
+      check_held(m, r, &c->inputs, "inputs") == FAILED || check_held(m, r, &c->saved, "saved values") == FAILED)
     return FAILED;
-  if (s->used[k % s->used_n] != program_version(s->p, k))
-    return fail(m, s, "its forward used other weights: version", s->used[k % s->used_n]);
-  if (*slot(&s->in, k) != k)
-    return fail(m, s, "the inputs' slot holds another microbatch's", *slot(&s->in, k));
-  if (*slot(&s->saved, k) != k)
-    return fail(m, s, "the saved values' slot holds another microbatch's", *slot(&s->saved, k));
-  if (i < m->n - 1 && *slot(&s->out, k) != k)
-    return fail(m, s, "the sent activations' slot holds another microbatch's", *slot(&s->out, k));
-  if (i < m->n - 1 && *slot(&s->gradient_in, k) != k)
-    return fail(m, s, "the received gradients' slot holds another microbatch's", *slot(&s->gradient_in, k));
-  return WENT;
-}
-
-static Outcome do_backward(Machine *m, Stage *s) {
-  int64_t k = s->step.number, batch = (k - 1) / s->p->period;
-  int i = s->p->stage, set = (int)(batch % s->p->accumulators);
-  if (check_backward(m, s) == FAILED)
+  if (gets(r, UP) && (check_held(m, r, &c->sent, "sent activations") == FAILED ||
+                      check_held(m, r, &c->gradient_in, "received gradients") == FAILED))
     return FAILED;
-  if ((k - 1) % s->p->period == 0) {
-    if (s->accumulators[set].batch >= s->updated)
-      return fail(m, s, "overwrites gradients that no update has read, of batch", s->accumulators[set].batch);
-  } else if (s->accumulators[set].batch != batch || s->accumulators[set].count != (k - 1) % s->p->period) {
-    return fail(m, s, "the accumulators hold another batch's gradients", s->accumulators[set].batch);
-  }
-  if (i > 0 && !link_through(&m->up[i - 1], k - s->gradient_out.n, &s->now))
-    return wait_for(s, "a free slot for gradients to send");
-  s->accumulators[set].batch = batch;
-  s->accumulators[set].count = (k - 1) % s->p->period + 1;
-  *slot(&s->gradient_out, k) = k;
-  s->backwarded = k;
-  s->now += s->times->backward;
   return WENT;
 }
 
-static Outcome do_send_gradient(Machine *m, Stage *s) {
-  int64_t k = s->step.number;
-  int i = s->p->stage;
-  if (k != s->backwarded || *slot(&s->gradient_out, k) != k)
-    return fail(m, s, "sent before it was computed; computed last", s->backwarded);
-  if (i > 0)
-    link_send(&m->up[i - 1], k, s->now);
+/* A batch's first overwrites the accumulators, the others find what those before left. `done` counts turns. */
+static Outcome check_accumulators(Machine *m, Rank *r, const Accumulators *a, int64_t counted, int64_t done) {
+  int64_t batch = (r->step.number - 1) / r->p->period, before = done % program_turns(r->p);
+  if (a->batch == batch ? counted != before : before > 0)
+    return fail(m, r, "the accumulators hold another batch's gradients", a->batch);
+  if (a->batch != batch && a->batch >= r->updated)
+    return fail(m, r, "overwrites gradients that no update has read, of batch", a->batch);
   return WENT;
 }
 
-static bool batch_complete(const Stage *s, int64_t batch) {
-  int set = (int)(batch % s->p->accumulators);
-  return s->accumulators[set].batch == batch && s->accumulators[set].count == s->p->period;
+static Accumulators *accumulators_of(Rank *r, int64_t batch) {
+  return &r->accumulators[batch % r->p->accumulators];
 }
 
-/* Sums of squares and of tied uses need the higher stages' gradients first. */
-static Outcome do_exchange(Machine *m, Stage *s) {
-  int64_t batch = s->step.number;
-  if (batch != s->exchanged)
-    return fail(m, s, "exchanged out of order, due", s->exchanged);
-  if (!batch_complete(s, batch))
-    return fail(m, s, "the batch's gradients are not complete; backward done", s->backwarded);
-  if (batch != s->updated)
-    return fail(m, s, "the exchange before is still to be used; updates done", s->updated);
-  double now = s->now;
-  for (int i = s->p->stage + 1; i < m->n; i++) {
-    if (m->stage[i].exchanged <= batch)
-      return wait_for(s, "higher stages' gradients of the batch");
-    now = later(now, m->stage[i].exchanged_at[batch % m->exchange_ring]);
-  }
-  s->now = now;
-  s->exchanged_at[batch % m->exchange_ring] = now;
-  s->exchanged++;
-  return WENT;
-}
-
-/* After its update a stage may validate, and stands still until all others have come to theirs: what a
- * neighbour needs on its way there must have been sent before. */
-static Outcome check_meeting(Machine *m, Stage *s, int64_t batch) {
-  int64_t at = batch % m->exchange_ring;
-  s->at_update[at].forwarded = s->forwarded;
-  s->at_update[at].backwarded = s->backwarded;
-  for (int i = 0; i < m->n; i++) {
-    const Stage *other = &m->stage[i];
-    if (other == s || other->updated <= batch)
-      continue;
-    const Stage *lower = i < s->p->stage ? other : s, *higher = lower == s ? other : s;
-    if (lower->at_update[at].forwarded < higher->at_update[at].forwarded)
-      return fail(m, s, "no validation can follow: activations are missing that come after the update of stage",
-                  lower->p->stage);
-    if (higher->at_update[at].backwarded < lower->at_update[at].backwarded)
-      return fail(m, s, "no validation can follow: gradients are missing that come after the update of stage",
-                  higher->p->stage);
-  }
-  return WENT;
-}
-
-static Outcome do_update(Machine *m, Stage *s) {
-  int64_t batch = s->step.number;
-  if (batch != s->updated)
-    return fail(m, s, "updated out of order, due", s->updated);
-  if (!batch_complete(s, batch))
-    return fail(m, s, "the batch's gradients are not complete; backward done", s->backwarded);
-  if (s->exchanged <= batch)
-    return fail(m, s, "before the batch's exchange; exchanges done", s->exchanged);
-  if (s->weights[batch % s->p->versions] != batch)
-    return fail(m, s, "the weights to update are not there; their buffer holds version",
-                s->weights[batch % s->p->versions]);
-  double now = s->now;
-  for (int i = 0; s->p->waits && i < m->n; i++) {
-    if (m->stage[i].exchanged <= batch)
-      return wait_for(s, "other stages' gradients of the batch");
-    now = later(now, m->stage[i].exchanged_at[batch % m->exchange_ring]);
-  }
-  if (check_meeting(m, s, batch) == FAILED)
+static Outcome do_backward(Machine *m, Rank *r) {
+  int64_t k = r->step.number, batch = (k - 1) / r->p->period;
+  Chunk *c = chunk_of(r);
+  Accumulators *a = accumulators_of(r, batch);
+  if (!in_turn(r, r->backwarded, true) || r->backwarded >= r->forwarded)
+    return fail(m, r, "backward out of order; turns done", r->backwarded);
+  if (check_reads(m, r) == FAILED || check_accumulators(m, r, a, a->backwards, r->backwarded) == FAILED)
     return FAILED;
-  s->weights[(batch + 1) % s->p->versions] = batch + 1;
-  s->updated++;
-  s->now = now + s->times->update;
+  if (gets(r, DOWN) && !slot_free(r, UP, r->p->slots[r->step.chunk].gradients))
+    return wait_for(r, "a free slot for gradients to send");
+  if (a->batch != batch)
+    *a = (Accumulators){.batch = batch};
+  a->backwards++;
+  *slot(r, &c->gradient_out, k) = *slot(r, &c->deferred, k) = k;
+  r->backwarded++;
+  work_on_turn(r, r->times->backward);
   return WENT;
 }
 
-static Outcome stage_step(Machine *m, Stage *s) {
-  switch (s->step.action) {
-  case DO_RECEIVE: return do_receive(m, s);
-  case DO_FORWARD: return do_forward(m, s);
-  case DO_SEND: return do_send(m, s);
-  case DO_RECEIVE_GRADIENT: return do_receive_gradient(m, s);
-  case DO_RECOMPUTE: return do_recompute(m, s);
-  case DO_BACKWARD: return do_backward(m, s);
-  case DO_SEND_GRADIENT: return do_send_gradient(m, s);
-  case DO_UPDATE: return do_update(m, s);
-  case DO_EXCHANGE: return do_exchange(m, s);
-  case DO_WEIGHTS: break;
-  }
-  BUG("action %d", s->step.action);
+static Outcome do_send_gradient(Machine *m, Rank *r) {
+  if (!in_turn(r, r->backwarded - 1, true) || *slot(r, &chunk_of(r)->gradient_out, r->step.number) != r->step.number)
+    return fail(m, r, "sent before it was computed; turns done", r->backwarded);
+  if (gets(r, DOWN))
+    send(m, r, UP);
+  return WENT;
 }
 
-/* Steps a stage until it waits, ends or fails; *moved becomes true if it did anything. */
-static bool stage_run(Machine *m, Stage *s, bool *moved) {
-  while (!s->over) {
-    double start = s->now;
-    Outcome outcome = stage_step(m, s);
+static Outcome do_weights(Machine *m, Rank *r) {
+  Chunk *c = chunk_of(r);
+  Accumulators *a = accumulators_of(r, (r->step.number - 1) / r->p->period);
+  if (!in_turn(r, r->weighted, true) || r->weighted >= r->backwarded)
+    return fail(m, r, "weights' gradients out of order; turns done", r->weighted);
+  if (check_reads(m, r) == FAILED || check_held(m, r, &c->deferred, "deferred values") == FAILED ||
+      check_held(m, r, &c->gradient_out, "gradients to send") == FAILED ||
+      check_accumulators(m, r, a, a->weights, r->weighted) == FAILED)
+    return FAILED;
+  a->weights++;
+  r->weighted++;
+  work_on_turn(r, r->times->weights);
+  return WENT;
+}
+
+/* ---- updates --------------------------------------------------------------------------------------------- */
+
+static Outcome check_complete(Machine *m, Rank *r) {
+  const Accumulators *a = accumulators_of(r, r->step.number);
+  int64_t turns = program_turns(r->p);
+  if (a->batch != r->step.number || a->backwards != turns || (r->p->split_backward && a->weights != turns))
+    return fail(m, r, "the batch's gradients are not complete; backward done", r->backwarded);
+  return WENT;
+}
+
+/* Reductions among a stage's ranks run one after the other. */
+static Outcome do_exchange(Machine *m, Rank *r) {
+  int64_t batch = r->step.number;
+  if (batch != r->exchanged)
+    return fail(m, r, "exchanged out of order, due", r->exchanged);
+  if (check_complete(m, r) == FAILED)
+    return FAILED;
+  if (batch - r->updated >= r->p->exchanges)
+    return fail(m, r, "the exchange whose buffers it needs is still to be used; updates done", r->updated);
+  Exchange *e = &m->exchange[r->p->stage][batch];
+  e->at = later(e->at, r->now);
+  if (++e->ranks == r->p->replicas && r->p->replicas > 1)
+    e->at = later(e->at, batch > 0 ? e[-1].at : 0) + r->times->reduce;
+  r->exchanged++;
+  return WENT;
+}
+
+/* Whether batch t's gradients of all a stage's ranks are there; then `now` is not before that. */
+static bool exchanged(Machine *m, int stage, int64_t batch, double *now) {
+  const Exchange *e = &m->exchange[stage][batch];
+  if (e->ranks < m->rank[m->first[stage]].p->replicas)
+    return false;
+  *now = later(*now, e->at);
+  return true;
+}
+
+static Outcome do_update(Machine *m, Rank *r) {
+  int64_t batch = r->step.number;
+  if (batch != r->updated)
+    return fail(m, r, "updated out of order, due", r->updated);
+  if (check_complete(m, r) == FAILED)
+    return FAILED;
+  if (r->exchanged <= batch)
+    return fail(m, r, "before the batch's exchange; exchanges done", r->exchanged);
+  if (r->weights[batch % r->p->versions] != batch)
+    return fail(m, r, "the weights to update are not there; their buffer holds version",
+                r->weights[batch % r->p->versions]);
+  double now = r->now;
+  if (!exchanged(m, r->p->stage, batch, &now))
+    return wait_for(r, "the gradients of the stage's other replicas");
+  for (int i = 0; r->p->waits && i < m->n_stages; i++)
+    if (!exchanged(m, i, batch, &now))
+      return wait_for(r, "other stages' gradients of the batch");
+  r->weights[(batch + 1) % r->p->versions] = batch + 1;
+  r->updated++;
+  m->arrived_at_update[batch]++;
+  r->now = now;
+  work(r, r->times->update);
+  return WENT;
+}
+
+/* ---- all ranks --------------------------------------------------------------------------------------------- */
+
+static Outcome rank_step(Machine *m, Rank *r) {
+  if (m->meets && r->updated > 0 && m->arrived_at_update[r->updated - 1] < m->n_ranks)
+    return wait_for(r, "all ranks to meet after their updates, to validate");
+  switch (r->step.action) {
+  case DO_RECEIVE: return receive(m, r, DOWN);
+  case DO_FORWARD: return do_forward(m, r);
+  case DO_SEND: return do_send(m, r);
+  case DO_RECEIVE_GRADIENT: return receive(m, r, UP);
+  case DO_RECOMPUTE: return do_recompute(m, r);
+  case DO_BACKWARD: return do_backward(m, r);
+  case DO_SEND_GRADIENT: return do_send_gradient(m, r);
+  case DO_WEIGHTS: return do_weights(m, r);
+  case DO_UPDATE: return do_update(m, r);
+  case DO_EXCHANGE: return do_exchange(m, r);
+  }
+  BUG("action %d", r->step.action);
+}
+
+static int64_t event_version(const Rank *r) {
+  switch (r->step.action) {
+  case DO_UPDATE: return r->step.number + 1;
+  case DO_EXCHANGE: return r->step.number;
+  default: return program_version(r->p, r->step.number);
+  }
+}
+
+/* Steps a rank until it waits, ends or fails; *moved becomes true if it did anything. */
+static bool rank_run(Machine *m, Rank *r, bool *moved) {
+  while (!r->over) {
+    r->start = INFINITY;
+    Outcome outcome = rank_step(m, r);
     if (outcome == WAITS)
       return true;
     if (outcome == FAILED)
       return false;
     if (m->trace)
-      m->trace(m->context, &(Event){s->p->stage, 0, s->step, program_version(s->p, s->step.number), start, s->now});
+      m->trace(m->context, &(Event){r->p->stage, r->replica, r->step, event_version(r), fmin(r->start, r->now), r->now});
     *moved = true;
-    s->over = !stream_next(&s->stream, &s->step);
+    r->over = !stream_next(&r->stream, &r->step);
   }
   return true;
 }
 
 static void deadlock(Machine *m) {
   Text t = {0};
-  text_add(&t, "no stage can go on:");
-  for (int i = 0; i < m->n; i++)
-    if (!m->stage[i].over)
-      text_add(&t, " stage %d, %s %lld, waits for %s;", i, action_name(m->stage[i].step.action),
-               (long long)m->stage[i].step.number, m->stage[i].waiting);
+  text_add(&t, "no rank can go on:");
+  for (int i = 0; i < m->n_ranks; i++) {
+    const Rank *r = &m->rank[i];
+    if (!r->over)
+      text_add(&t, " %s, %s %lld, waits for %s;", rank_text(r), action_name(r->step.action), (long long)r->step.number,
+               r->waiting);
+  }
   t.at[t.n - 1] = 0;
   m->why = t.at;
 }
 
-static bool everything_done(Machine *m, int64_t batches) {
-  for (int i = 0; i < m->n; i++) {
-    const Stage *s = &m->stage[i];
-    if (s->forwarded != m->microbatches || s->backwarded != m->microbatches || s->updated != batches ||
-        s->exchanged != batches) {
-      m->why = format("stage %d ends after %lld forwards, %lld backwards, %lld exchanges, %lld updates of %lld "
-                      "microbatches in %lld batches", i, (long long)s->forwarded, (long long)s->backwarded,
-                      (long long)s->exchanged, (long long)s->updated, (long long)m->microbatches, (long long)batches);
+static bool everything_done(Machine *m) {
+  for (int i = 0; i < m->n_ranks; i++) {
+    const Rank *r = &m->rank[i];
+    int64_t turns = m->batches * program_turns(r->p), weighted = r->p->split_backward ? turns : 0;
+    if (r->forwarded != turns || r->backwarded != turns || r->weighted != weighted || r->updated != m->batches ||
+        r->exchanged != m->batches) {
+      m->why = format("%s ends after %lld forwards, %lld backwards, %lld weights' gradients, %lld exchanges, %lld "
+                      "updates of %lld turns in %lld batches", rank_text(r), (long long)r->forwarded,
+                      (long long)r->backwarded, (long long)r->weighted, (long long)r->exchanged,
+                      (long long)r->updated, (long long)turns, (long long)m->batches);
       return false;
     }
   }
   return true;
 }
 
-/* A schedule that drains at every batch uses W(t), one that never drains W(t - 1) (docs/schedules.md);
- * all stages agree, and none holds more versions than that takes. */
+/* ---- what schedules have in common ------------------------------------------------------------------------ */
+
+/* The least delay with which a stage that never drains finds its weights: W of a batch's first turn is made
+ * before the turn that is n_i earlier goes backward, ceil((n_i - 1) / turns) updates ago. */
+static int64_t least_delay(const Program *p) {
+  int64_t turns = program_turns(p);
+  return p->per_batch ? 0 : (p->in_flight - 1 + turns - 1) / turns;
+}
+
+/* Drained, batch t uses W(t). Never drained, it uses weights as new as the turns in flight allow, at each stage
+ * for itself (weight stashing) or all the same (vertical sync; with M large enough two versions, PipeDream-2BW). */
+static bool check_delays(const Program *p, int n_stages, char **why) {
+  int64_t oldest = p->per_batch ? 0 : 1;
+  bool stashed = !p->per_batch;
+  for (int i = 0; i < n_stages; i++) {
+    oldest = least_delay(&p[i]) > oldest ? least_delay(&p[i]) : oldest;
+    stashed &= p[i].delay == least_delay(&p[i]);
+  }
+  for (int i = 0; i < n_stages; i++) {
+    if (p[i].delay != oldest && !stashed)
+      return *why = format("stage %d: weights are %lld updates old, and %lld could be", i, (long long)p[i].delay,
+                           (long long)oldest), false;
+    if (p[i].versions != p[i].delay + 1)
+      return *why = format("stage %d: %d versions of weights for a delay of %lld", i, p[i].versions,
+                           (long long)p[i].delay), false;
+  }
+  return true;
+}
+
 static bool check_definition(const Program *p, int n_stages, char **why) {
   for (int i = 0; i < n_stages; i++) {
     if (p[i].stage != i || p[i].n_stages != n_stages)
@@ -393,79 +514,90 @@ static bool check_definition(const Program *p, int n_stages, char **why) {
       return false;
     if (p[i].period != p[0].period || p[i].per_batch != p[0].per_batch)
       return *why = format("stages 0 and %d differ in their microbatches an update", i), false;
-    if (p[i].delay != (p[i].per_batch ? 0 : 1))
-      return *why = format("stage %d: weights are %lld updates old", i, (long long)p[i].delay), false;
-    if (p[i].versions != p[i].delay + 1)
-      return *why = format("stage %d: %d versions of weights for a delay of %lld", i, p[i].versions,
-                           (long long)p[i].delay), false;
+    if (p[i].chunks != p[0].chunks || p[i].split_backward != p[0].split_backward)
+      return *why = format("stages 0 and %d differ in their chunks", i), false;
   }
-  return true;
+  return check_delays(p, n_stages, why);
 }
 
-static void stage_start(Machine *m, Stage *s, const Program *p, const StageTimes *times, int64_t batches) {
-  *s = (Stage){.p = p, .times = times, .stream = {.program = p, .batches = batches}};
-  s->in = held_new(p->slots[0].inputs);
-  s->received_in = held_new(p->slots[0].received);
-  s->saved = held_new(p->slots[0].saved);
-  s->out = held_new(p->slots[0].sent);
-  s->gradient_in = held_new(p->slots[0].gradients);
-  s->gradient_out = held_new(p->slots[0].gradients);
-  s->weights = alloc((size_t)p->versions * sizeof *s->weights);
+/* ---- the start ----------------------------------------------------------------------------------------------- */
+
+static Held held_new(int64_t n) { return (Held){n, alloc((size_t)n * sizeof(int64_t))}; }
+static Outbox outbox_new(int64_t n) { return (Outbox){n, alloc((size_t)n * sizeof(Message))}; }
+
+/* More slots than microbatches are never told apart. */
+static Chunk chunk_new(const Slots *s, int64_t microbatches) {
+  Chunk c;
+  const struct { Held *held; int slots; } all[] = {
+    {&c.inputs, s->inputs}, {&c.received, s->received}, {&c.saved, s->saved}, {&c.sent, s->sent},
+    {&c.gradient_in, s->gradients}, {&c.gradient_out, s->gradients}, {&c.deferred, s->deferred}};
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+    *all[i].held = held_new(all[i].slots <= microbatches ? all[i].slots : microbatches + 1);
+  c.out[DOWN] = outbox_new(c.sent.n + 1);
+  c.out[UP] = outbox_new(c.gradient_out.n + 1);
+  return c;
+}
+
+static void rank_start(Machine *m, Rank *r, const Program *p, int replica, const StageTimes *times) {
+  *r = (Rank){.p = p, .replica = replica, .times = times,
+              .stream = {.program = p, .replica = replica, .batches = m->batches}};
+  r->chunk = alloc((size_t)p->chunks * sizeof *r->chunk);
+  for (int c = 0; c < p->chunks; c++)
+    r->chunk[c] = chunk_new(&p->slots[c], m->batches * p->period / p->replicas);
+  r->weights = alloc((size_t)p->versions * sizeof *r->weights);
   for (int v = 1; v < p->versions; v++)
-    s->weights[v] = -1;
-  s->used_n = p->in_flight + 1;
-  s->used = alloc((size_t)s->used_n * sizeof *s->used);
-  s->accumulators = alloc((size_t)p->accumulators * sizeof *s->accumulators);
+    r->weights[v] = -1;
+  r->accumulators = alloc((size_t)p->accumulators * sizeof *r->accumulators);
   for (int a = 0; a < p->accumulators; a++)
-    s->accumulators[a].batch = -1;
-  s->exchanged_at = alloc((size_t)m->exchange_ring * sizeof *s->exchanged_at);
-  s->at_update = alloc((size_t)m->exchange_ring * sizeof *s->at_update);
-  s->over = !stream_next(&s->stream, &s->step);
+    r->accumulators[a].batch = -1;
+  r->over = !stream_next(&r->stream, &r->step);
 }
 
-/* A stage is ahead of stage 0 by at most the microbatches stage 0 may have in flight. */
-static int64_t batches_apart(const Program *p, int n_stages) {
-  int64_t most = 0;
-  for (int i = 0; i < n_stages; i++)
-    most += p[i].in_flight + p[i].lag;
-  return most / p->period + 3;
+static void machine_start(Machine *m, const Program *programs, const StageTimes *times) {
+  m->first = alloc((size_t)m->n_stages * sizeof *m->first);
+  m->exchange = alloc((size_t)m->n_stages * sizeof *m->exchange);
+  m->arrived_at_update = alloc((size_t)(m->batches + 1) * sizeof *m->arrived_at_update);
+  for (int i = 0; i < m->n_stages; i++) {
+    m->first[i] = m->n_ranks;
+    m->n_ranks += programs[i].replicas;
+    m->exchange[i] = alloc((size_t)(m->batches + 1) * sizeof **m->exchange);
+  }
+  m->rank = alloc((size_t)m->n_ranks * sizeof *m->rank);
+  for (int i = 0; i < m->n_stages; i++)
+    for (int r = 0; r < programs[i].replicas; r++)
+      rank_start(m, &m->rank[m->first[i] + r], &programs[i], r, &times[i]);
+  for (int i = 0; i < m->n_ranks; i++)
+    for (int way = 0; way < N_WAYS; way++)
+      post_next(m, &m->rank[i], way);
+}
+
+static bool machine_run(Machine *m, const Program *programs, const StageTimes *times) {
+  if (!check_definition(programs, m->n_stages, &m->why))
+    return false;
+  machine_start(m, programs, times ? times : alloc((size_t)m->n_stages * sizeof *times));
+  for (bool moved = true; moved;) {
+    moved = false;
+    for (int i = 0; i < m->n_ranks; i++)
+      if (!rank_run(m, &m->rank[i], &moved))
+        return false;
+  }
+  for (int i = 0; i < m->n_ranks; i++)
+    if (!m->rank[i].over)
+      return deadlock(m), false;
+  return everything_done(m);
 }
 
 bool run_schedule(const Program *programs, const StageTimes *times, int n_stages, int64_t batches, Trace trace,
                   void *context, char **why) {
-  if (!check_definition(programs, n_stages, why))
-    return false;
-  if (!times)
-    times = alloc((size_t)n_stages * sizeof *times);
-  Machine m = {.n = n_stages, .microbatches = batches * programs->period, .trace = trace, .context = context};
-  m.exchange_ring = batches_apart(programs, n_stages);
-  m.stage = alloc((size_t)n_stages * sizeof *m.stage);
-  m.down = alloc((size_t)n_stages * sizeof *m.down);
-  m.up = alloc((size_t)n_stages * sizeof *m.up);
-  for (int i = 0; i < n_stages; i++)
-    stage_start(&m, &m.stage[i], &programs[i], &times[i], batches);
-  for (int i = 0; i + 1 < n_stages; i++) {
-    m.down[i] = link_new(programs[i].slots[0].sent, times[i].send);
-    m.up[i] = link_new(programs[i + 1].slots[0].gradients, times[i].send);
-    post_receive(&m, &m.down[i], &m.stage[i + 1].received_in, 1, 0);
-    post_receive(&m, &m.up[i], &m.stage[i].gradient_in, 1, 0);
-  }
-  for (bool moved = true; moved;) {
-    moved = false;
-    for (int i = 0; i < n_stages; i++)
-      if (!stage_run(&m, &m.stage[i], &moved))
-        return *why = m.why, false;
-  }
-  for (int i = 0; i < n_stages; i++)
-    if (!m.stage[i].over) {
-      deadlock(&m);
-      return *why = m.why, false;
-    }
-  if (!everything_done(&m, batches))
-    return *why = m.why, false;
-  return true;
+  Machine m = {.n_stages = n_stages, .batches = batches, .trace = trace, .context = context};
+  bool runs = machine_run(&m, programs, times);
+  *why = m.why;
+  return runs;
 }
 
 bool verify_schedule(const Program *programs, int n_stages, int64_t batches, char **why) {
-  return run_schedule(programs, NULL, n_stages, batches, NULL, NULL, why);
+  Machine m = {.n_stages = n_stages, .batches = batches, .meets = true};
+  bool holds = machine_run(&m, programs, NULL);
+  *why = m.why;
+  return holds;
 }

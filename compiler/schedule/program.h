@@ -67,7 +67,8 @@ typedef struct Program {
   int64_t period;        /* M: microbatches an update, of all replicas */
   int64_t delay;         /* microbatch k (of the run) uses weight version max((k - 1) / M - delay, 0) */
   int versions;          /* buffers of weights; version v lives in buffer v % versions */
-  bool waits;            /* its update waits for gradients or squares of other ranks */
+  bool waits;            /* its update waits for gradients or squares of other stages, too; with replicas
+                            it waits for the other ranks' of its stage anyway */
   int64_t lag;           /* turns between a batch's last and its update, while what some rank waits for is
                             on its way; 0 where the schedule drains anyway */
   int64_t weights_lag;   /* turns by which DO_WEIGHTS follows DO_BACKWARD */
@@ -139,26 +140,29 @@ const char *action_name(Action a);
 
 /* Seconds of one turn's forward, backward (with split_backward: without its weights' gradients),
  * recomputation, weights' gradients; of an update; of reducing a batch's gradients among replicas; of one
- * message between this stage and the next, either way. */
-typedef struct StageTimes { double forward, backward, recompute, weights, update, reduce, send; } StageTimes;
+ * message between this stage and the next (with chunks the last stage's next is the first), either way. Jitter:
+ * the relative standard deviation of work on turns, from numbers that are the same in every run. */
+typedef struct StageTimes {
+  double forward, backward, recompute, weights, update, reduce, send;
+  double jitter;
+} StageTimes;
 typedef struct Event {
   int stage, replica;
   Step step;
-  int64_t version;   /* of the weights: used; by DO_UPDATE made */
+  int64_t version;   /* of the weights: used; by DO_UPDATE made; of DO_EXCHANGE the batch */
   double start, end; /* seconds; waiting for what the step needs lies before start */
 } Event;
 typedef void (*Trace)(void *context, const Event *event);
 
-/* Runs all ranks' programs together for `batches` updates under rendezvous (no buffering beyond the
- * slots above) and checks: every send meets its receive in order, no deadlock, no slot overwritten while
- * live, each backward (and recomputation) uses its forward's weight version, versions are alive when
- * used and at most `versions` at once, updates happen once, in order, before they are needed and where
- * all ranks can meet to validate, and the version each batch used is the one the schedule's
- * definition says. False with the reason in `why`.
- * times NULL: all zero. trace NULL: none; else called for every step, in each rank's order. */
+/* Runs all ranks' programs together for `batches` updates under rendezvous (no buffering beyond the slots above; a
+ * rank has one receive a way posted) and checks: every send meets its receive in order, no deadlock, no slot
+ * overwritten while live, each backward, recomputation and weights' gradient finds its own microbatch's data and its
+ * forward's weight version, at most `versions` versions and `exchanges` exchanges at once, updates happen once, in
+ * order and before they are needed, and weights are as old as the schedules' definitions say. False with the
+ * reason in `why`. times NULL: all zero. trace NULL: none; else called for every step, in each rank's order. */
 bool run_schedule(const Program *programs, const StageTimes *times, int n_stages, int64_t batches, Trace trace,
                   void *context, char **why);
-/* The same, without times. */
+/* The same without times, and all ranks meet after every update, as they do to validate. */
 bool verify_schedule(const Program *programs, int n_stages, int64_t batches, char **why);
 
 /* ---- pictures (picture.c) ----------------------------------------------------------------------- */
