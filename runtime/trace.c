@@ -212,18 +212,12 @@ static bool goes_backward(int work) {
          work == PD_RECEIVE_GRADIENTS;
 }
 
-/* From this rank's count of turns to chunk and microbatch of the run (compiler/schedule/program.h). */
-static void name_microbatch(struct record *r, const struct about *a) {
-  int64_t turn = r->number - 1;
+/* From this rank's count of turns to chunk and microbatch of the run. */
+static void name_microbatch(struct record *r) {
   if (!works[r->work].of_microbatch) return;
-  if (a->chunks == 1) {
-    r->number = turn * a->replicas + a->replica + 1;
-    return;
-  }
-  int64_t group = (int64_t)a->n_stages * a->chunks, at = turn % group;
-  int chunk = (int)(at / a->n_stages);
-  r->chunk = (int16_t)(goes_backward(r->work) ? a->chunks - 1 - chunk : chunk);
-  r->number = turn / group * a->n_stages + at % a->n_stages + 1;
+  struct pd_turn turn = pd_turn(r->number, goes_backward(r->work));
+  r->chunk = (int16_t)turn.chunk;
+  r->number = pd_number(turn.k);
 }
 
 /* ---- the end: the file -------------------------------------------------------------------------------- */
@@ -250,13 +244,13 @@ static void write_name(FILE *f, int rank, const struct about *a, int thread) {
   static const char *const names[N_THREADS] = {"compute", "messages", "gradients, even updates",
                                                "gradients, odd updates"};
   if (thread == 0) {
-    fprintf(f, "{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":%d,\"args\":{\"name\":\"rank %d: stage %d", rank,
-            rank, a->stage);
+    fprintf(f, "%s{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":%d,\"args\":{\"name\":\"rank %d: stage %d",
+            rank ? ",\n" : "", rank, rank, a->stage);
     if (a->replicas > 1) fprintf(f, ", replica %d", a->replica);
-    fprintf(f, "\"}},\n{\"ph\":\"M\",\"name\":\"process_sort_index\",\"pid\":%d,\"args\":{\"sort_index\":%d}},\n",
+    fprintf(f, "\"}},\n{\"ph\":\"M\",\"name\":\"process_sort_index\",\"pid\":%d,\"args\":{\"sort_index\":%d}}",
             rank, rank);
   }
-  fprintf(f, "{\"ph\":\"M\",\"name\":\"thread_name\",\"pid\":%d,\"tid\":%d,\"args\":{\"name\":\"%s\"}},\n", rank,
+  fprintf(f, ",\n{\"ph\":\"M\",\"name\":\"thread_name\",\"pid\":%d,\"tid\":%d,\"args\":{\"name\":\"%s\"}}", rank,
           thread, names[thread]);
 }
 
@@ -292,7 +286,9 @@ static void write_arrows(FILE *f, struct arrow *arrows, size_t n) {
     const struct arrow *from = &arrows[i], *to = &arrows[i + 1];
     if (from->id != to->id || from->arrives || !to->arrives) continue;
     const char *name = from->gradients ? "gradients" : "activations";
-    fprintf(f, ",\n{\"ph\":\"s\",\"id\":%lld,\"name\":\"%s\",\"cat\":\"message\",\"pid\":%d,\"tid\":%d,\"ts\":%.3f}",
+    fprintf(f,
+            ",\n{\"ph\":\"s\",\"id\":%lld,\"name\":\"%s\",\"cat\":\"message\",\"pid\":%d,\"tid\":%d,"
+            "\"ts\":%.3f}",
             (long long)from->id, name, from->rank, MESSAGES, microseconds(from->at));
     fprintf(f,
             ",\n{\"ph\":\"f\",\"bp\":\"e\",\"id\":%lld,\"name\":\"%s\",\"cat\":\"message\",\"pid\":%d,\"tid\":%d,"
@@ -311,14 +307,13 @@ static void write_head(FILE *f, const struct about *all) {
     lost += (long long)all[rank].dropped;
   }
   fprintf(f,
-          "{\"displayTimeUnit\":\"ms\",\n\"otherData\":{\"model\":\"%s\",\"schedule\":\"%s\",\"plan\":\"sha256:%s\","
-          "\"ranks\":%d,\"microbatches\":%lld,\"first_step\":%lld,\"steps\":%lld,\"clock_error_us\":%.3f,"
-          "\"dropped\":%lld},\n\"traceEvents\":[\n",
+          "{\"displayTimeUnit\":\"ms\",\n\"otherData\":{\"model\":\"%s\",\"schedule\":\"%s\","
+          "\"plan\":\"sha256:%s\",\"ranks\":%d,\"microbatches\":%lld,\"first_step\":%lld,\"steps\":%lld,"
+          "\"clock_error_us\":%.3f,\"dropped\":%lld},\n\"traceEvents\":[\n",
           s->model, s->schedule, s->plan_hash, pd.ranks, (long long)s->microbatches, (long long)pd.first_step,
           (long long)pd.steps, error * 1e6, lost);
   for (int rank = 0; rank < pd.ranks; rank++)
     for (int thread = 0; thread < N_THREADS; thread++) write_name(f, rank, &all[rank], thread);
-  fprintf(f, "{\"ph\":\"M\",\"name\":\"trace\",\"pid\":0,\"args\":{}}"); /* every later event follows a comma */
 }
 
 /* A rank's records lie within one message: MOST_RECORDS of 32 bytes. */
@@ -360,7 +355,7 @@ static bool write_file(FILE *f, const struct about *all) {
 void pd_trace_finish(void) {
   if (!records) return;
   struct about mine = about_me(), *all = pd_allocate(sizeof *all * (size_t)pd.ranks);
-  for (int64_t i = 0; i < n_records; i++) name_microbatch(&records[i], &mine);
+  for (int64_t i = 0; i < n_records; i++) name_microbatch(&records[i]);
   compare_clocks(at_end);
   MPI_Request request;
   MPI_Iallgather(&mine, sizeof mine, MPI_BYTE, all, sizeof mine, MPI_BYTE, pd_comm_control, &request);
