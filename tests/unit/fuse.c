@@ -285,7 +285,21 @@ static void check_cuts(const Graph *g, int64_t microbatch, bool split) {
   }
 }
 
-static void check_model(const char *path, const char *const *define, int n) {
+/* Every stage that any number of legal cuts makes, with the backward pass whole or in two in turn: a cut set is
+ * right when its stages are. */
+static void check_all_stages(const Graph *g, int64_t microbatch) {
+  Pieces p = cut(g);
+  double **input = values_of_inputs(g, microbatch), **param = values_of_params(g);
+  double **value = interpret(g, microbatch, (const double *const *)input, (const double *const *)param);
+  for (int first = 0; first < p.n; first++)
+    for (int end = first + 1; end <= p.n; end++) {
+      int stage = first > 0, n_stages = stage + 1 + (end < p.n);
+      bool split = (first + end) % 2;
+      check_stage(g, fuse(g, &p, first, end, stage, n_stages, microbatch, false, split, 1), input, param, value);
+    }
+}
+
+static Graph *compiled(const char *path, const char *const *define, int n) {
   const Ast *file = parse_file(path);
   Graph *g = file ? elaborate(file, &(ElaborateOptions){.define = define, .n_define = n}) : NULL;
   diagnostics_flush();
@@ -293,6 +307,11 @@ static void check_model(const char *path, const char *const *define, int n) {
   autodiff(g);
   simplify(g);
   graph_verify(g);
+  return g;
+}
+
+static void check_model(const char *path, const char *const *define, int n) {
+  Graph *g = compiled(path, define, n);
   check_cuts(g, 1, false);
   check_cuts(g, 2, false);
   check_cuts(g, 2, true);
@@ -330,8 +349,18 @@ static void corners(void **state) {
     check_model(format("tests/unit/models/%s.pdm", models[i]), NULL, 0);
 }
 
+/* Graphs that are no chains, cut into any number of stages. */
+static void graphs(void **state) {
+  static const char *const models[] = {"unet", "fan", "parts", "ties", "sources", "translate"};
+  (void)state;
+  for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+    Graph *g = compiled(format("tests/graphs/%s.pdm", models[i]), NULL, 0);
+    check_all_stages(g, 2);
+  }
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(gpt), cmocka_unit_test(llama), cmocka_unit_test(mlp),
-                                     cmocka_unit_test(golden), cmocka_unit_test(corners)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(gpt),    cmocka_unit_test(llama),   cmocka_unit_test(mlp),
+                                     cmocka_unit_test(golden), cmocka_unit_test(corners), cmocka_unit_test(graphs)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
