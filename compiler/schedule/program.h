@@ -176,6 +176,12 @@ void schedule_svg(const char *title, const Program *programs, int n_stages, FILE
 
 /* Predicted seconds of one batch in the steady state, from running with these costs. */
 double simulate_schedule(const Program *programs, const StageTimes *times, int n_stages);
+/* The same where work on turns varies with this relative standard deviation: a schedule without slack pays for the
+ * slower of neighbours each time. The same numbers in every run. */
+double simulate_schedule_jitter(const Program *programs, const StageTimes *times, int n_stages, double jitter);
+/* The bubble: by stage the share of such a batch in which its ranks neither compute nor update. */
+void schedule_idle(const Program *programs, const StageTimes *times, int n_stages, double batch_seconds,
+                   double *idle);
 /* One line a fact, readable by people and by program_read, which gives equal Programs. */
 void program_dump(const Program *p, FILE *out);
 Program *program_read(const char *path, const char *text, int *n_stages); /* NULL after diagnostics */
