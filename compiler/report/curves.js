@@ -1,7 +1,10 @@
 // Line charts over updates, with axes and the values under the pointer.
 
 // Numbers for people: four digits are what a curve shows.
-const figure = (x) => (!isNumber(x) ? "–" : Math.abs(x) >= 1e4 ? Math.round(x).toLocaleString("en") : String(+x.toPrecision(4)));
+function figure(x) {
+  if (!isNumber(x)) return "–";
+  return Math.abs(x) >= 1e4 ? Math.round(x).toLocaleString("en") : String(+x.toPrecision(4));
+}
 
 // At most about two points a pixel: the least and the greatest of each bucket.
 function thin(points, most) {
@@ -19,17 +22,18 @@ function thin(points, most) {
 // series: [{name, colour, points: [[x, y or null], ...]}]; fromZero: the y axis starts at 0.
 class Curve {
   constructor(parent, title, series, fromZero) {
-    this.series = series.map((s) => ({...s, points: s.points.filter((p) => isNumber(p[0])).map((p) => [p[0], isNumber(p[1]) ? p[1] : null])}))
-      .filter((s) => s.points.some((p) => p[1] !== null));
+    const clean = (points) => points.filter((p) => isNumber(p[0])).map((p) => [p[0], isNumber(p[1]) ? p[1] : null]);
+    this.series = series.map((s) => ({...s, points: clean(s.points)})).filter((s) => s.points.some((p) => p[1] !== null));
     if (!this.series.length) return;
     this.fromZero = fromZero;
     this.svg = element("svg", {role: "img", "aria-label": title, height: "220"});
     const names = element("div", {class: "names"});
-    if (this.series.length > 1)
-      for (const s of this.series) names.append(element("span", {}, element("i", {style: `border-color: var(--${s.colour})`}), s.name));
+    for (const s of this.series.length > 1 ? this.series : [])
+      names.append(element("span", {}, element("i", {style: `border-color: var(--${s.colour})`}), s.name));
     parent.append(element("div", {class: "curve"}, element("h3", {}, title), names, this.svg));
     this.bounds();
-    new ResizeObserver(() => this.draw()).observe(this.svg);
+    this.draw();
+    new ResizeObserver(() => requestAnimationFrame(() => this.draw())).observe(this.svg);
     this.svg.addEventListener("pointermove", (e) => this.hover(e));
     this.svg.addEventListener("pointerdown", (e) => this.hover(e));
     this.svg.addEventListener("pointerleave", () => this.leave());
@@ -37,7 +41,8 @@ class Curve {
 
   bounds() {
     const all = this.series.flatMap((s) => s.points).filter((p) => p[1] !== null);
-    const least = (k) => all.reduce((m, p) => Math.min(m, p[k]), Infinity), most = (k) => all.reduce((m, p) => Math.max(m, p[k]), -Infinity);
+    const least = (k) => all.reduce((m, p) => Math.min(m, p[k]), Infinity);
+    const most = (k) => all.reduce((m, p) => Math.max(m, p[k]), -Infinity);
     [this.x0, this.x1] = [least(0), most(0)];
     [this.y0, this.y1] = [this.fromZero ? Math.min(0, least(1)) : least(1), most(1)];
     if (this.x0 === this.x1) [this.x0, this.x1] = [this.x0 - 1, this.x1 + 1];
@@ -73,14 +78,16 @@ class Curve {
       d += `${pen}${this.x(x).toFixed(1)} ${this.y(y).toFixed(1)}`;
       pen = "L";
     }
-    this.svg.append(element("path", {d, fill: "none", stroke: `var(--${s.colour})`, "stroke-width": 1.6, "stroke-linejoin": "round"}));
-    if (drawn.length <= 30)
-      for (const [x, y] of drawn) this.svg.append(element("circle", {cx: this.x(x), cy: this.y(y), r: 2.5, fill: `var(--${s.colour})`}));
+    const stroke = `var(--${s.colour})`;
+    this.svg.append(element("path", {d, fill: "none", stroke, "stroke-width": 1.6, "stroke-linejoin": "round"}));
+    for (const [x, y] of drawn.length <= 30 ? drawn : [])
+      this.svg.append(element("circle", {cx: this.x(x), cy: this.y(y), r: 2.5, fill: stroke}));
   }
 
   hover(event) {
-    const at = this.x0 + ((event.clientX - this.svg.getBoundingClientRect().left - 52) / (this.width - 62)) * (this.x1 - this.x0);
-    const nearest = this.series.map((s) => s.points.reduce((a, b) => (b[1] !== null && (!a || Math.abs(b[0] - at) < Math.abs(a[0] - at)) ? b : a), null));
+    const inside = event.clientX - this.svg.getBoundingClientRect().left - 52;
+    const at = this.x0 + (inside / (this.width - 62)) * (this.x1 - this.x0), distance = (p) => Math.abs(p[0] - at);
+    const nearest = this.series.map((s) => s.points.reduce((a, b) => (b[1] !== null && (!a || distance(b) < distance(a)) ? b : a), null));
     const step = nearest.reduce((a, b) => (Math.abs(b[0] - at) < Math.abs(a - at) ? b[0] : a), Infinity);
     const lines = this.series.map((s, i) => (nearest[i][0] === step ? `${s.name} ${+nearest[i][1].toPrecision(7)}` : null));
     this.cross.setAttribute("x1", this.x(step));

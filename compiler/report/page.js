@@ -36,7 +36,8 @@ function title() {
   const replicas = run.plan ? stages.map((s) => s.replicas) : list(start.replicas);
   if (replicas.some((r) => r > 1)) words.push(`replicas ${replicas.join(", ")}`);
   if (typeof schedule === "string") words.push(`schedule ${schedule}`);
-  if (isNumber(ofPlan("batch"))) words.push(`batches of ${ofPlan("batch")} = ${plural(ofPlan("microbatches"), "microbatch")} of ${ofPlan("microbatch")}`);
+  if (isNumber(ofPlan("batch")))
+    words.push(`batches of ${ofPlan("batch")} = ${plural(ofPlan("microbatches"), "microbatch")} of ${ofPlan("microbatch")}`);
   if (isNumber(ofPlan("threads"))) words.push(`${plural(ofPlan("threads"), "thread")} a rank`);
   words.push(run.directory);
   section("subtitle").textContent = words.join(" · ");
@@ -48,14 +49,16 @@ function bubbleOf(timeline) {
 }
 
 function figures() {
-  const add = (value, name) => section("figures").append(element("div", {class: "figure"}, element("b", {}, value), element("span", {}, name)));
+  const add = (value, name) =>
+    section("figures").append(element("div", {class: "figure"}, element("b", {}, value), element("span", {}, name)));
   const parameters = isNumber(start.parameters) ? start.parameters : NaN;
   if (log && log.step.length) {
     add(figure(last(log.loss)), `loss of update ${figure(last(log.step))}`);
     if (log.validation.loss.length) add(figure(last(log.validation.loss)), `validation loss, update ${figure(last(log.validation.step))}`);
     if (isNumber(last(log.tokens_per_s))) add(figure(median(settled(log.tokens_per_s))), "tokens a second, median");
     else add(figure(median(settled(log.samples_per_s))), "samples a second, median");
-    add(`${figure(median(settled(log.ms)))} ms`, isNumber(plan.batch_seconds) ? `an update; planned ${figure(plan.batch_seconds * 1e3)} ms` : "an update, median");
+    const planned = isNumber(plan.batch_seconds) ? `; planned ${figure(plan.batch_seconds * 1e3)} ms` : "";
+    add(`${figure(median(settled(log.ms)))} ms`, `an update, median${planned}`);
     if (isNumber(last(log.mfu))) add(percent(median(settled(log.mfu))), "of the machine's peak");
   } else if (isNumber(plan.batch_seconds)) add(`${figure(plan.batch_seconds * 1e3)} ms`, "an update, planned");
   if (isNumber(bubbleOf(run.trace))) add(percent(bubbleOf(run.trace)), "bubble, measured");
@@ -67,10 +70,10 @@ function figures() {
 
 function missing() {
   const say = (text) => section("missing").append(element("li", {}, text));
-  if (!log) say("There is no log.jsonl in this directory: no losses, throughput or measured memory. 'train --run DIR' keeps one.");
+  if (!log) say("There is no log.jsonl: no losses, throughput or measured memory. 'train --run DIR' keeps one.");
   else if (log.cut) say("log.jsonl ends within a line: the run was cut short there.");
   else if (!log.end) say("The log has no last line: the run has not ended, or was stopped.");
-  if (!run.trace) say("There is no trace.json: no measured timeline. 'train --run DIR --trace' keeps one.");
+  if (!run.trace) say("There is no trace.json: no measured timeline. 'train --run DIR' keeps one.");
   else if (run.trace.dropped > 0) say(`The run had no room for its last ${figure(run.trace.dropped)} events: the timeline ends before the run does.`);
   if (!run.plan) say("There is no plan.json: no plan and no predicted timeline.");
   else if (run.unpredicted) say(`No predicted timeline: ${run.unpredicted}.`);
@@ -84,9 +87,10 @@ function legend() {
     for (let i = 0; t && i < t.bars.length; i += t.fields.length) used.add(t.works[t.bars[i + 1]]);
   const names = (run.trace || run.predicted).works.filter((w) => used.has(w));
   for (const work of names) {
-    const swatch = element("span", {class: ["send", "receive", "wait", "reduce", "exchange"].includes(work) ? "swatch thin" : "swatch"});
+    const swatch = element("span", {class: SHORT[work] ? "swatch" : "swatch thin"});
     const stripe = work === "recompute" ? "var(--forward)" : "var(--page)";
-    swatch.style.background = HATCHED.has(work) ? `repeating-linear-gradient(135deg, var(--${work}) 0 4px, ${stripe} 4px 5.5px)` : `var(--${work})`;
+    const hatching = `repeating-linear-gradient(135deg, var(--${work}) 0 4px, ${stripe} 4px 5.5px)`;
+    swatch.style.background = HATCHED.has(work) ? hatching : `var(--${work})`;
     section("legend").append(element("li", {}, swatch, work));
   }
 }
@@ -99,7 +103,10 @@ function timelines() {
     return;
   }
   legend();
-  const shownOf = (t) => (t.bars.length / t.fields.length < t.total ? `The first ${figure(t.bars.length / t.fields.length)} of ${figure(t.total)} events.` : "");
+  const shownOf = (t) => {
+    const n = t.bars.length / t.fields.length;
+    return n < t.total ? `The first ${figure(n)} of ${figure(t.total)} events.` : "";
+  };
   if (run.trace) pictures.push(new Timeline(section("measured"), "Measured", run.trace, shownOf(run.trace)));
   if (run.predicted)
     pictures.push(new Timeline(section("predicted"), "Predicted", run.predicted,
@@ -170,14 +177,15 @@ function planTable() {
   section("plan").querySelector(".hint").textContent = why.filter(Boolean).join(" ");
   const chunks = isNumber(plan.chunks) ? plan.chunks : 1, positions = stages.length / chunks;
   const ms = (s) => (isNumber(s) ? (s * 1e3).toFixed(2) : "–");
-  const split = stages.some((s) => s.weights_seconds > 0), any = (name) => stages.some((s) => isNumber(s[name]));
+  const split = object(run.predicted).shares && run.predicted.shares.some((s) => s && s.weights > 0);
+  const any = (name) => stages.some((s) => isNumber(s[name]));
   const columns = [
     ["stage", (s, i) => (chunks > 1 ? `${i % positions}, chunk ${Math.floor(i / positions)}` : String(i))],
-    ["pieces", (s) => [s.starts_at, s.ends_with].filter((x, k, a) => typeof x === "string" && a.indexOf(x) === k).join(" … ")],
-    ["replicas", (s) => figure(isNumber(s.replicas) ? s.replicas : 1)],
+    ["pieces", (s) => [...new Set([s.starts_at, s.ends_with])].filter((x) => typeof x === "string").join(" … ")],
+    ...(stages.some((s) => s.replicas > 1) ? [["replicas", (s) => figure(isNumber(s.replicas) ? s.replicas : 1)]] : []),
     ["parameters", (s) => (isNumber(s.parameters) ? s.parameters.toLocaleString("en") : "–")],
     ["forward ms", (s) => ms(s.forward_seconds)], ["backward ms", (s) => ms(s.backward_seconds)],
-    ...(split ? [["of it weights ms", (s) => ms(s.weights_seconds)]] : []),
+    ...(split ? [["its weights' ms", (s) => ms(s.weights_seconds)]] : []),
     ["update ms", (s) => ms(s.update_seconds)],
     ["recompute", (s) => (s.recompute === true ? "yes" : "no")],
     ...(run.predicted ? [["in flight", (s, i) => figure(inFlight(run.predicted, firstRank(i % positions)))]] : []),
@@ -196,7 +204,8 @@ function firstRank(stage) {
 
 function memory() {
   const planned = list(end.planned_peak_bytes || start.planned_peak_bytes), measured = list(end.peak_bytes);
-  const most = Math.max(...planned.filter(isNumber), ...measured.filter(isNumber), 1), names = object(run.trace || run.predicted).ranks || [];
+  const most = Math.max(...planned.filter(isNumber), ...measured.filter(isNumber), 1);
+  const names = list(object(run.trace || run.predicted).ranks);
   if (!planned.length && !measured.length) {
     hide("memory");
     return;

@@ -47,7 +47,8 @@ class Timeline {
   constructor(parent, title, data, note) {
     this.data = data;
     this.read();
-    this.canvas = element("canvas", {tabindex: "0", role: "img", "aria-label": `${title}: ${data.ranks.length} ranks over ${duration(this.end - this.start)}`});
+    const label = `${title}: ${data.ranks.length} ranks over ${duration(this.end - this.start)}`;
+    this.canvas = element("canvas", {tabindex: "0", role: "img", "aria-label": label});
     const button = (text, label, act) => {
       const b = element("button", {type: "button", "aria-label": label, title: label}, text);
       b.onclick = () => { act(); this.draw(); };
@@ -61,7 +62,7 @@ class Timeline {
     parent.append(element("div", {class: "timeline"}, bar, this.canvas, ...(note ? [element("p", {class: "note"}, note)] : [])));
     this.listen();
     this.showUpdates();
-    new ResizeObserver(() => this.draw()).observe(this.canvas);
+    new ResizeObserver(() => requestAnimationFrame(() => this.draw())).observe(this.canvas);
   }
 
   // By rank and lane: indices of bars in order of their starts.
