@@ -502,7 +502,7 @@ void print_pass(Emit *e, Pass pass) {
   text_list(&e->out, (int)strlen(function) + 13, format("static void %s(", function), &list, ") {\n");
   const char *text = pass_calls(e, &b);
   declare_locals(&e->out, &b);
-  bool blank = text[0] == '\n' && e->out.at[e->out.n - 1] == '\n' && e->out.at[e->out.n - 2] == '\n';
+  bool blank = text[0] == '\n' && (e->out.at[e->out.n - 2] == '\n' || e->out.at[e->out.n - 2] == '{');
   text_add(&e->out, "%s}\n\n", blank ? text + 1 : text);
 }
 

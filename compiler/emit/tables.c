@@ -174,14 +174,23 @@ static void input_table(Emit *e) {
 
 /* ---- tensors that a failure can name --------------------------------------------------------- */
 
+static void slot_line(Emit *e, int buffer) {
+  const Buffer *b = &e->k->buffers.at[buffer];
+  Names list = {0};
+  push(&list, intern(string_literal(b->comment)));
+  push(&list, chunk_member(e, b->kind, b->chunk));
+  push(&list, chunk_slots(e, b->kind, b->chunk));
+  push(&list, member_path(e, buffer));
+  text_list(&e->out, 7, "  SLOT(", &list, "),\n");
+}
+
 static void tensor_line(Emit *e, int buffer) {
   const Buffer *b = &e->k->buffers.at[buffer];
   if (in_workspace(e, b))
     text_add(&e->out, "  {%s, offsetof(struct arena, workspace) + %" PRId64 ", 0, 1, %" PRId64 "},\n",
              string_literal(b->comment), workspace_offset(e, buffer), b->elements);
   else if (e->p->chunks > 1)
-    text_add(&e->out, "  SLOT(%s, %s, %s, %s),\n", string_literal(b->comment), chunk_member(e, b->kind, b->chunk),
-             chunk_slots(e, b->kind, b->chunk), member_path(e, buffer));
+    slot_line(e, buffer);
   else
     text_add(&e->out, "  %s(%s, %s),\n", b->kind == BUFFER_SAVED ? "SAVED" : "RECEIVED",
              string_literal(b->comment), member_path(e, buffer));
@@ -331,9 +340,8 @@ static void seconds_fields(Emit *e) {
     text_add(&weights, "%s%.6g", comma, e->p->split_backward ? s->weights_seconds : 0);
     update += s->update_seconds;
   }
-  text_add(&e->out, "  .forward_seconds = {%s}, .backward_seconds = {%s}, .weights_seconds = {%s},\n", forward.at,
-           backward.at, weights.at);
-  text_add(&e->out, "  .update_seconds = %.6g,\n", update);
+  text_add(&e->out, "  .forward_seconds = {%s}, .backward_seconds = {%s},\n", forward.at, backward.at);
+  text_add(&e->out, "  .weights_seconds = {%s}, .update_seconds = %.6g,\n", weights.at, update);
 }
 
 void print_tables(Emit *e) {

@@ -95,6 +95,82 @@ a_person_can_read_gpt_mini() {
   contains g/stage0.c 'Warm-up: fill the pipeline'
 }
 
+# readable DIR LINES: every stage of it compiles cleanly, is no longer than that and no wider than 110 columns.
+readable() {
+  for file in "$1"/stage*.c; do
+    check_source "$file"
+    lines=$(wc -l <"$file")
+    [ "$lines" -lt "$2" ] || fail "$file has $lines lines"
+    long=$(awk 'length > 110' "$file" | wc -l)
+    [ "$long" = 0 ] || fail "$file: $long lines are longer than 110 columns"
+  done
+}
+
+gpipe_reads_well() {
+  expect 0 "$pdc" -S -n 2 --split 'h[2]' --microbatch 2 --schedule gpipe -o g "$source/models/gpt_mini.pdm"
+  readable g 950
+  contains g/stage1.c 'IN_FLIGHT = 4, '
+  contains g/stage1.c 'return batch;'
+  [ "$(grep -c 'update(u++, b - 1)' g/stage0.c)" = 1 ] || fail "updates elsewhere than in the drain"
+}
+
+pipedream_reads_well() {
+  expect 0 "$pdc" -S --stages 3 --microbatch 4 --schedule pipedream -D batch=4 -o p "$source/models/mlp.pdm"
+  readable p 400
+  contains p/stage0.c 'runs forward and backward with the same version'
+  contains p/stage0.c 'microbatch k with W(max(k - 3, 0))'
+  contains p/stage0.c 'VERSIONS = 3, '
+  contains p/stage1.c 'VERSIONS = 2, '
+  contains p/stage2.c 'VERSIONS = 1, '
+}
+
+interleaved_reads_well() {
+  expect 0 "$pdc" -S -n 2 --split 'h[1],h[2],h[3]' --microbatch 2 --schedule interleaved -D chunks=2 -o i "$source/models/gpt_mini.pdm"
+  readable i 1100
+  contains i/stage0.c 'Stage 0 .*; '
+  contains i/stage0.c 'struct saved_1 saved_1\[SAVED_SLOTS_1\]'
+  contains i/stage0.c 'switch (chunk(turn))'
+  contains i/stage0.c 'switch (CHUNKS - 1 - chunk(turn))'
+  contains i/stage0.c 'case 1: backward_1(k); break;'
+  contains i/stage0.c '\.activations_in = {{0, NULL, 0}, {1, received_1_values, RECEIVED_SLOTS_1}}'
+}
+
+zb_h1_reads_well() {
+  expect 0 "$pdc" -S -n 2 --split 'h[2]' --microbatch 2 --schedule zb_h1 -o z "$source/models/gpt_mini.pdm"
+  readable z 1000
+  contains z/stage0.c 'static void weights(int64_t k)'
+  contains z/stage0.c 'PD_WEIGHTS, k'
+  contains z/stage0.c 'if (b - w > WEIGHTS_LAG)'
+  contains z/stage1.c 'while (w <= last)'
+  grep -q 'pd_matmul(mlp_c_fc_weight_gradient' z/stage0.c || fail "no gradient of a weight"
+  awk '/^static void .*weights\(/ { weights = 1 } /^}/ { weights = 0 }
+       /pd_matmul\(.*weight_gradient/ && !weights { print; bad = 1 } END { exit bad }' z/stage0.c ||
+    fail "a weight's gradient is made in the backward pass"
+}
+
+replicas_read_well() {
+  expect 0 "$pdc" -S -n 3 --split 'h[2]' --replicas 2,1 --microbatch 1 -o r "$source/models/gpt_mini.pdm"
+  readable r 950
+  contains r/stage0.c 'Stage 0 .*, 2 ranks (this program)'
+  contains r/stage0.c "dealt in turn to this stage's 2 ranks"
+  contains r/stage0.c 'MICROBATCHES = 4, .* on this rank'
+  contains r/stage1.c 'MICROBATCHES = 8, '
+  contains r/stage0.c 'replicas\[\] = {2, 1}'
+  contains r/stage0.c '\.reduced = offsetof(struct arena, exchanged\[0\]\.reduced)'
+  [ "$(cat r/app)" = "-n 2 r/stage0
+-n 1 r/stage1" ] || fail "another app file than two ranks of the first stage, one of the second"
+  for stage in 0 1; do
+    printf '#!/bin/sh\necho "stage %s: $* by $PD_PLAN"\n' $stage >r/stage$stage
+    chmod +x r/stage$stage
+  done
+  for rank in 0 1 2; do
+    expect 0 env "OMPI_COMM_WORLD_RANK=$rank" OMPI_COMM_WORLD_SIZE=3 r/train --steps 1
+    contains out "stage $((rank / 2)): --steps 1 by r/plan.json"
+  done
+  expect 1 env OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=2 r/train
+  contains err 'has 2 stage(s) on 3 rank(s), but the launch has 2 rank(s)'
+}
+
 launcher_counts_ranks() {
   expect 0 "$pdc" -S --stages 2 $gpt_small -o g "$source/models/gpt_mini.pdm"
   for stage in 0 1; do
