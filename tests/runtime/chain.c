@@ -1,39 +1,56 @@
-/* A stage program written by hand, for tests of the runtime: y = (x * first * shared) * shared + last,
- * loss (y - target)^2, elementwise over 8 numbers. With STAGES 2 the cut is after x * first * shared, so
- * that `shared` is tied across it. STAGE, STAGES and DELAY (0 flush, 1 2BW) are given by the build. */
+/* A stage program written by hand, for tests of the runtime: y = (x * first * shared * middle) * shared + last,
+ * loss (y - target)^2, elementwise over 8 numbers. With two stages the cut is before `middle`, with three also
+ * behind it, so that `shared` is tied across stages. The build gives STAGES and STAGE; W0, W1, W2, the stages'
+ * replicas (1, 1, 1); M, microbatches a batch; DELAY (0 flush, 1 2BW, 2 with M = 1 PipeDream with vertical sync
+ * over three stages). One stage adds gradients up as stages of P0, P1, P2 replicas would: the reference. */
 #include "pd_runtime.h"
 
 #include <math.h>
 #include <string.h>
 
-enum { WIDTH = 8, B = 2, M = 4, N = B * WIDTH };
-enum { HEAD = STAGE == 0, TAIL = STAGE == STAGES - 1 };
-enum { IN_FLIGHT = STAGES - STAGE, LAG = DELAY && STAGE > 0, SETS = 1 + LAG, VERSIONS = 1 + DELAY };
-enum { ACTIVATION_SLOTS = IN_FLIGHT + 1, SENT_SLOTS = 2, GRADIENT_SLOTS = 2 };
+enum { WIDTH = 8, B = 2, N = B * WIDTH };
+enum { HEAD = STAGE == 0, TAIL = STAGE == STAGES - 1, MIDDLE = STAGES == 1 || STAGE == 1 };
+
+/* Microbatches that a replica has in flight, from the last stage to the first (docs/schedules.md). */
+#define MAX(a, b) ((a) > (b) ? (a) : (b))
+#define FLIGHT(n, w, before) (((n) * (w) + MAX(w, before) + (before) - 1) / (before))
+enum { N1 = STAGES == 3 ? FLIGHT(1, W2, W1) : 1, N0 = STAGES > 1 ? FLIGHT(N1, W1, W0) : 1 };
+enum { IN_FLIGHT = TAIL ? 1 : HEAD ? N0 : N1, REPLICAS = HEAD ? W0 : STAGE == 1 ? W1 : W2 };
+/* Own microbatches: a batch's; by which updates follow. The last stage goes on until those before it can meet it. */
+enum { LAG_IF_DELAYED = HEAD ? 0 : STAGE == 1 ? 1 : (W1 + W2 - 1) / W2 + 1 };
+enum { OWN = M / REPLICAS, LAG = DELAY ? LAG_IF_DELAYED : 0, SETS = 1 + LAG, VERSIONS = 1 + DELAY };
+enum { ACTIVATION_SLOTS = IN_FLIGHT + 1, SENT_SLOTS = IN_FLIGHT, GRADIENT_SLOTS = 2 };
 
 struct weights {
-  float first[16], shared[16], last[16];
+  float first[16], shared[16], middle[16], last[16];
 }; /* 64-byte members */
 struct accumulators {
-  float first[16], shared_0[16], shared_1[16], last[16];
+  float first[16], shared_0[16], middle[16], shared_1[16], last[16];
 };
+enum { LINES = sizeof(struct accumulators) / 64, SHARD = (LINES + REPLICAS - 1) / REPLICAS * 16 };
 struct slot {
   float x[N];
+};
+struct exchange {
+  float remote[16]; /* the other stage's gradient of `shared` */
+  float shards[REPLICAS - 1][SHARD];
 };
 
 struct arena {
   struct weights weights[VERSIONS], moment1, moment2;
-  struct accumulators accumulators[SETS];
-  float remote[16]; /* the other stage's gradient of `shared` */
+  struct accumulators accumulators[SETS], part[MAX(P0, MAX(P1, P2))];
+  struct exchange exchange[SETS];
   struct slot received[ACTIVATION_SLOTS], sent[SENT_SLOTS], gradient_in[GRADIENT_SLOTS],
     gradient_out[GRADIENT_SLOTS];
-  struct slot input[IN_FLIGHT], target[IN_FLIGHT], between[IN_FLIGHT], y[IN_FLIGHT], loss;
+  struct slot input[IN_FLIGHT], target[IN_FLIGHT], product[IN_FLIGHT], between[IN_FLIGHT], y[IN_FLIGHT], loss;
 };
 
 #define AT(member) offsetof(struct arena, member)
-#define SHARED(use, own)                                                                                     \
-  { STAGES == 2 ? use : 0, STAGES == 1 || STAGE == use ? offsetof(struct accumulators, own) : AT(remote) }
-static const struct pd_use shared_uses[] = {SHARED(0, shared_0), SHARED(1, shared_1)};
+#if STAGE == 0 || STAGE == STAGES - 1
+static const struct pd_use shared_uses[] = {
+  {0, HEAD ? offsetof(struct accumulators, shared_0) : AT(exchange[0].remote)},
+  {STAGES - 1, TAIL ? offsetof(struct accumulators, shared_1) : AT(exchange[0].remote)}};
+#endif
 #define PARAMETER(n)                                                                                         \
   .name = #n, .rank = 1, .dim = {WIDTH}, .elements = WIDTH, .offset = offsetof(struct weights, n)
 static const struct pd_parameter parameters[] = {
@@ -41,10 +58,16 @@ static const struct pd_parameter parameters[] = {
   {PARAMETER(first), .init = PD_NORMAL, .init_value = 0.5, .order = 0, .owner = 0, .n_uses = 1,
    .uses = (const struct pd_use[]){{0, offsetof(struct accumulators, first)}}},
 #endif
+#if STAGE == 0 || STAGE == STAGES - 1
   {PARAMETER(shared), .init = PD_UNIFORM, .init_value = 1, .order = 1, .owner = 0, .n_uses = 2,
    .uses = shared_uses},
+#endif
+#if STAGES == 1 || STAGE == 1
+  {PARAMETER(middle), .init = PD_CONSTANT, .init_value = 0.9, .order = 2, .owner = STAGE, .n_uses = 1,
+   .uses = (const struct pd_use[]){{STAGE, offsetof(struct accumulators, middle)}}},
+#endif
 #if STAGE == STAGES - 1
-  {PARAMETER(last), .init = PD_ZEROS, .order = 2, .owner = STAGES - 1, .n_uses = 1,
+  {PARAMETER(last), .init = PD_ZEROS, .order = 3, .owner = STAGES - 1, .n_uses = 1,
    .uses = (const struct pd_use[]){{STAGE, offsetof(struct accumulators, last)}}},
 #endif
 };
@@ -56,18 +79,19 @@ static const struct pd_tensor tensors[] = {{"between", AT(between), sizeof(struc
   { AT(member), sizeof(struct slot), sizeof(struct slot) }
 static const struct pd_channel_value received = VALUE(received), sent = VALUE(sent),
                                      gradient_in = VALUE(gradient_in), gradient_out = VALUE(gradient_out);
-static const int64_t planned[] = {sizeof(struct arena), sizeof(struct arena)}, loss_elements[] = {WIDTH};
+static const int replicas[] = {W0, W1, W2};
+static const int64_t planned[] = {1, 2, 3, 4, 5, 6, 7, 8}, loss_elements[] = {WIDTH}; /* planned: by rank */
 
 static const struct pd_stage stage = {.model = "chain",
-                                      .schedule = DELAY ? "2bw" : "flush",
+                                      .schedule = DELAY > 1 ? "pipedream" : DELAY ? "2bw" : "flush",
                                       .plan_hash = PLAN,
                                       .stage = STAGE,
-                                      .chunks = 1, .replicas = (const int[]){1, 1, 1, 1}, .n_stages = STAGES,
+                                      .chunks = 1, .replicas = replicas, .n_stages = STAGES,
                                       .batch = B * M,
                                       .microbatch = B,
                                       .microbatches = M,
-                                      .model_parameters = 3 * WIDTH,
-                                      .n_model_parameters = 3,
+                                      .model_parameters = 4 * WIDTH,
+                                      .n_model_parameters = 4,
                                       .flops_per_sample = 1,
                                       .threads = 2,
                                       .planned_peak_bytes = planned,
@@ -78,6 +102,10 @@ static const struct pd_stage stage = {.model = "chain",
                                       .accumulators = AT(accumulators),
                                       .accumulators_stride = sizeof(struct accumulators),
                                       .accumulator_sets = SETS,
+                                      .exchanged = AT(exchange),
+                                      .exchanged_stride = sizeof(struct exchange),
+                                      .exchange_sets = SETS,
+                                      .reduced = AT(exchange[0].shards),
                                       .moments = AT(moment1),
                                       .moments_stride = sizeof(struct weights),
                                       .n_moments = 2,
@@ -109,10 +137,13 @@ static const struct pd_stage stage = {.model = "chain",
 static struct arena *a;
 
 /* The microbatch's forward pass; reads x, or `in` where it was received; leaves y, or `out` to be sent. */
-static void forward(const struct weights *w, const float *x, const float *in, float *out, float *y) {
+static void forward(const struct weights *w, const float *x, const float *in, float *product, float *out,
+                    float *y) {
   for (int i = 0; i < N; i++) {
-    if (HEAD) out[i] = x[i] * w->first[i % WIDTH] * w->shared[i % WIDTH];
-    if (TAIL) y[i] = (HEAD ? out : in)[i] * w->shared[i % WIDTH] + w->last[i % WIDTH];
+    int j = i % WIDTH;
+    product[i] = HEAD ? x[i] * w->first[j] * w->shared[j] : in[i];
+    out[i] = MIDDLE ? product[i] * w->middle[j] : product[i];
+    if (TAIL) y[i] = out[i] * w->shared[j] + w->last[j];
   }
 }
 
@@ -122,7 +153,7 @@ static const float *losses(const float *y, const float *target) {
 }
 
 static const struct weights *weights_of(int64_t k) {
-  int64_t v = (k - 1) / M - DELAY;
+  int64_t v = (k - 1) / OWN - DELAY;
   return &a->weights[v > 0 ? v % VERSIONS : 0];
 }
 
@@ -132,49 +163,68 @@ static void forward_of(int64_t k) {
   if (TAIL) pd_load(1, k, a->target[slot].x);
   pd_receive_activations(k);
   pd_await_activations_slot(k);
-  float *out = TAIL ? a->between[slot].x : a->sent[k % SENT_SLOTS].x;
-  forward(weights_of(k), a->input[slot].x, a->received[k % ACTIVATION_SLOTS].x, out, a->y[slot].x);
-  if (!TAIL) memcpy(a->between[slot].x, out, sizeof(struct slot));
+  float *out = a->between[slot].x;
+  forward(weights_of(k), a->input[slot].x, a->received[k % ACTIVATION_SLOTS].x, a->product[slot].x, out,
+          a->y[slot].x);
+  if (!TAIL) memcpy(a->sent[k % SENT_SLOTS].x, out, sizeof(struct slot));
   if (TAIL) pd_loss(0, k, losses(a->y[slot].x, a->target[slot].x), N);
   pd_send_activations(k);
+}
+
+/* Where microbatch k's gradients are added: that of a stage with w replicas. */
+static struct accumulators *part(int64_t k, int w) { return &a->part[(k - 1) % w]; }
+
+static void add_parts(float *to, const float *parts, int w) {
+  memcpy(to, parts, 16 * sizeof *to);
+  for (int r = 1; r < w; r++)
+    for (int i = 0; i < 16; i++) to[i] += parts[(size_t)r * sizeof(struct accumulators) / sizeof *parts + i];
 }
 
 static void backward_of(int64_t k) {
   int64_t slot = k % IN_FLIGHT;
   const struct weights *w = weights_of(k);
-  struct accumulators *to = &a->accumulators[(k - 1) / M % SETS];
-  if ((k - 1) % M == 0) memset(to, 0, sizeof *to);
+  struct accumulators *to = &a->accumulators[(k - 1) / OWN % SETS];
+  if ((k - 1) % OWN == 0) memset(a->part, 0, sizeof a->part);
   pd_receive_gradients(k);
   pd_await_gradients_slot(k);
   pd_progress();
-  const float *in = HEAD ? a->between[slot].x : a->received[k % ACTIVATION_SLOTS].x;
   for (int i = 0; i < N; i++) {
     int j = i % WIDTH;
     float g = a->gradient_in[k % GRADIENT_SLOTS].x[i];
     if (TAIL) {
       float dy = 2 * (a->y[slot].x[i] - a->target[slot].x[i]);
-      to->last[j] += dy;
-      to->shared_1[j] += dy * in[i];
+      part(k, P2)->last[j] += dy;
+      part(k, P2)->shared_1[j] += dy * a->between[slot].x[i];
       g = dy * w->shared[j];
+    }
+    if (MIDDLE) {
+      part(k, P1)->middle[j] += g * a->product[slot].x[i];
+      g *= w->middle[j];
     }
     if (!HEAD) a->gradient_out[k % GRADIENT_SLOTS].x[i] = g;
     if (HEAD) {
-      to->first[j] += g * w->shared[j] * a->input[slot].x[i];
-      to->shared_0[j] += g * (w->first[j] * a->input[slot].x[i]);
+      part(k, P0)->first[j] += g * w->shared[j] * a->input[slot].x[i];
+      part(k, P0)->shared_0[j] += g * (w->first[j] * a->input[slot].x[i]);
     }
   }
   pd_send_gradients(k);
+  if (k % OWN) return;
+  add_parts(to->first, a->part[0].first, P0);
+  add_parts(to->shared_0, a->part[0].shared_0, P0);
+  add_parts(to->middle, a->part[0].middle, P1);
+  add_parts(to->shared_1, a->part[0].shared_1, P2);
+  add_parts(to->last, a->part[0].last, P2);
 }
 
 static void validate(const struct weights *w, int64_t f) {
   for (int64_t v = 1; pd_validation_next(v); v++) {
-    float *x = a->loss.x, target[N], y[N], out[N];
+    float x[N], target[N], y[N], product[N], out[N];
     int64_t in_slot = (f + 1) % ACTIVATION_SLOTS;
     pd_await_activations_slot(f);
     if (HEAD) pd_validation_load(0, v, x);
     if (TAIL) pd_validation_load(1, v, target);
     pd_validation_receive(v, in_slot);
-    forward(w, x, a->received[in_slot].x, TAIL ? out : a->sent[f % SENT_SLOTS].x, y);
+    forward(w, x, a->received[in_slot].x, product, TAIL ? out : a->sent[f % SENT_SLOTS].x, y);
     if (TAIL) pd_validation_loss(0, v, losses(y, target), N);
     pd_validation_send(v, f % SENT_SLOTS);
   }
@@ -188,15 +238,15 @@ static void update(int64_t t, int64_t f) {
 }
 
 static void run(int64_t first, int64_t K) {
-  int64_t f = first, b = first, u = (first - 1) / M;
+  int64_t f = first, b = first, u = (first - 1) / OWN;
   while (b <= K) {
     if (f <= K) forward_of(f++);
     if (f <= K && f - b < IN_FLIGHT) continue;
     backward_of(b++);
-    if (b - 1 - LAG > u * M && (b - 1 - LAG) % M == 0) update(u++, f);
-    if ((b - 1) % M == 0) pd_exchange((b - 1) / M - 1);
+    if (b - 1 - LAG > u * OWN && (b - 1 - LAG) % OWN == 0) update(u++, f);
+    if ((b - 1) % OWN == 0) pd_exchange((b - 1) / OWN - 1);
   }
-  while (u < K / M) update(u++, f);
+  while (u < K / OWN) update(u++, f);
 }
 
 int main(int argc, char **argv) {
@@ -204,8 +254,8 @@ int main(int argc, char **argv) {
   a = (struct arena *)pd.arena;
   if (pd.emulate) pd_emulate(0.01);
   if (DELAY)
-    run(pd.first_step * M + 1, pd.steps * M);
+    run(pd.first_step * OWN + 1, pd.steps * OWN);
   else
-    for (int64_t t = pd.first_step; t < pd.steps; t++) run(t * M + 1, (t + 1) * M);
+    for (int64_t t = pd.first_step; t < pd.steps; t++) run(t * OWN + 1, (t + 1) * OWN);
   return pd_finish();
 }

@@ -44,10 +44,10 @@ bytes_ = open("two.safetensors", "rb").read()
 n = struct.unpack("<Q", bytes_[:8])[0]
 header = json.loads(bytes_[8:8 + n])
 assert header.pop("__metadata__") == {"format": "pt"}
-assert list(header) == ["first", "shared", "last"]
-assert header["last"] == {"dtype": "F32", "shape": [8], "data_offsets": [64, 96]} and len(bytes_) == 8 + n + 96
+assert list(header) == ["first", "shared", "middle", "last"]
+assert header["last"] == {"dtype": "F32", "shape": [8], "data_offsets": [96, 128]} and len(bytes_) == 8 + n + 128
 renamed = {"transformer." + k: v for k, v in header.items()}
-renamed["transformer.mask"] = {"dtype": "U8", "shape": [0], "data_offsets": [96, 96]}
+renamed["transformer.mask"] = {"dtype": "U8", "shape": [0], "data_offsets": [128, 128]}
 text = json.dumps(renamed).encode()
 open("hf.safetensors", "wb").write(struct.pack("<Q", len(text)) + text + bytes_[8 + n:])
 P

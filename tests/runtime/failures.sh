@@ -7,7 +7,7 @@ sed 's/"shape":\[8\]/"shape":[ ]/; s/"shape":\[ \]/"shape":[9]/' good.safetensor
 sed 's/"shared"/"shaped"/' good.safetensors >missing.safetensors
 python3 - <<'P' || exit 1
 import json, struct
-text = json.dumps({n: {"dtype": "F32", "shape": [2, 4], "data_offsets": [0, 32]} for n in ("first", "shared", "last")}).encode()
+text = json.dumps({n: {"dtype": "F32", "shape": [2, 4], "data_offsets": [0, 32]} for n in ("first", "shared", "middle", "last")}).encode()
 open("shape.safetensors", "wb").write(struct.pack("<Q", len(text)) + text + bytes(32))
 P
 
