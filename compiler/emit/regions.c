@@ -65,6 +65,13 @@ static Name region_function_name(const Emit *e, int region, PassKind pass) {
   return internf("%s_%s", e->prefix[region], names[pass]);
 }
 
+static bool has_prefix(const Emit *e, Name name, int end) {
+  for (int i = 0; i < end; i++)
+    if (e->prefix[i] == name)
+      return true;
+  return false;
+}
+
 void find_families(Emit *e) {
   int n = e->k->regions.n;
   e->family = alloc((size_t)(n + 1) * sizeof *e->family);
@@ -82,11 +89,13 @@ void find_families(Emit *e) {
     if (e->family[i] != i)
       continue;
     const Region *r = &e->k->regions.at[i];
-    Name name = c_identifier(r->family);
-    bool taken = false;
-    for (int j = 0; j < i; j++)
-      taken = taken || e->prefix[j] == name;
-    e->prefix[i] = taken ? c_identifier(r->path) : name;
+    /* Two chunks may hold parts of one instance. */
+    const Name names[] = {c_identifier(r->family), c_identifier(r->path),
+                          internf("%s_chunk_%d", c_identifier(r->path), r->chunk)};
+    int at = 0;
+    while (at < 2 && has_prefix(e, names[at], i))
+      at++;
+    e->prefix[i] = names[at];
     for (PassKind pass = 0; pass < PASS_KINDS; pass++)
       push(&e->taken, region_function_name(e, i, pass));
   }
