@@ -1,5 +1,6 @@
 /* Pictures of a pipeline, drawn from running it in units of time: a forward, a recomputation and half of a
- * backward take one each, messages and updates none. For people (--emit schedule, --emit schedule.svg). */
+ * backward take one each, on w replicas w times as long, so that all stages are equally busy; messages and
+ * updates take none. For people (--emit schedule, --emit schedule.svg). */
 #include "schedule/program.h"
 
 #include <string.h>
@@ -35,11 +36,16 @@ static int64_t batches_to_draw(const Program *programs, int n_stages) {
 static Picture run(const Program *programs, int n_stages) {
   Picture p = {.programs = programs, .first = alloc((size_t)n_stages * sizeof *p.first)};
   StageTimes *times = alloc((size_t)n_stages * sizeof *times);
+  bool equal = true;
+  for (int i = 0; i < n_stages; i++)
+    equal &= programs[i].replicas == programs->replicas;
   for (int i = 0; i < n_stages; i++) {
     p.first[i] = p.n_ranks;
     p.n_ranks += programs[i].replicas;
+    int unit = equal ? 1 : programs[i].replicas;
     bool split = programs[i].split_backward;
-    times[i] = (StageTimes){.forward = 1, .backward = split ? 1 : 2, .recompute = 1, .weights = split ? 1 : 0};
+    times[i] = (StageTimes){.forward = unit, .backward = split ? unit : 2 * unit, .recompute = unit,
+                            .weights = split ? unit : 0};
   }
   char *why = NULL;
   if (!run_schedule(programs, times, n_stages, batches_to_draw(programs, n_stages), note, &p, &why))
@@ -171,7 +177,8 @@ void schedule_svg(const char *title, const Program *programs, int n_stages, FILE
   width = width > 640 ? width : 640;
   fprintf(out, "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\" "
           "role=\"img\">\n<title>%s</title>\n%s", width, height, width, height, title, style);
-  fprintf(out, "<text x=\"%d\" y=\"16\">%s, in units of a forward pass &#8594;</text>\n", LEFT, title);
+  fprintf(out, "<text x=\"%d\" y=\"16\">%s, in units of a %sforward pass &#8594;</text>\n", LEFT, title,
+          programs->chunks > 1 ? "chunk's " : "");
   for (int i = 0; i < p.n_ranks; i++)
     fprintf(out, "<text x=\"8\" y=\"%d\">%s</text><rect class=\"idle\" x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\"/>\n",
             TOP + ROW * i + 17, rank_name(&p, i), LEFT, TOP + ROW * i, UNIT * p.units, CELL);
