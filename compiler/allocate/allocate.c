@@ -40,9 +40,10 @@ static int moment(const Chunk *c, PassKind pass, int kernel) {
 
 void layout_life(const StageKernels *k, const Buffer *b, int *first, int *last) {
   const Chunk *c = &k->chunks.at[b->chunk];
-  bool saved = b->kind == BUFFER_SAVED;
-  *first = moment(c, b->kind == BUFFER_TEMPORARY && b->backward ? PASS_BACKWARD : PASS_FORWARD, b->first);
-  *last = moment(c, saved && b->late ? PASS_WEIGHTS : saved || b->backward ? PASS_BACKWARD : PASS_FORWARD, b->last);
+  PassKind made = b->backward ? PASS_BACKWARD : PASS_FORWARD;
+  PassKind read = b->kind != BUFFER_SAVED ? made : b->late ? PASS_WEIGHTS : PASS_BACKWARD;
+  *first = moment(c, made, b->first);
+  *last = moment(c, read, b->last);
 }
 
 /* Opens a section at the arena's current end. */
@@ -54,7 +55,8 @@ static Section section(Layout *l, SectionKind kind, int64_t bytes, int copies) {
 }
 
 /* A section that is `copies` structs of the buffers of one kind; returns it. */
-static Section structs(const StageKernels *k, Layout *l, SectionKind kind, BufferKind buffers, int chunk, int copies) {
+static Section structs(const StageKernels *k, Layout *l, SectionKind kind, BufferKind buffers, int chunk,
+                       int copies) {
   Ints members = layout_members(k, buffers, chunk);
   int64_t bytes = 0;
   for (int i = 0; i < members.n; i++) {
@@ -82,7 +84,8 @@ static int copies_of(const StageKernels *k, const Program *p, SectionKind kind, 
   }
 }
 
-static void chunk_structs(const StageKernels *k, const Program *p, Layout *l, SectionKind kind, BufferKind buffers) {
+static void chunk_structs(const StageKernels *k, const Program *p, Layout *l, SectionKind kind,
+                          BufferKind buffers) {
   int64_t from = l->bytes;
   for (int chunk = 0; chunk < k->chunks.n; chunk++) {
     int copies = copies_of(k, p, kind, chunk);
@@ -177,7 +180,10 @@ static int region_of(const StageKernels *k, Ints members, int i) {
 }
 
 /* A chunk's saved values: a struct a region, a place of its own for each without one. */
-typedef struct SavedStarts { Ints members; int64_t *start; /* by member; -1: where the one before it starts */ } SavedStarts;
+typedef struct SavedStarts {
+  Ints members;
+  int64_t *start; /* by member; -1: it follows the one before it */
+} SavedStarts;
 
 static SavedStarts saved_in_workspace(const StageKernels *k, Layout *l, Packing *p, int chunk) {
   Ints members = layout_members(k, BUFFER_SAVED, chunk);

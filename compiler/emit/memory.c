@@ -13,7 +13,8 @@ static const ChunkPart chunk_parts[] = {
   {BUFFER_INPUT, SECTION_INPUTS, "inputs", "INPUT_SLOTS", "a microbatch's data"},
   {BUFFER_RECEIVED, SECTION_RECEIVED, "received", "RECEIVED_SLOTS", "activations of the stage before"},
   {BUFFER_SENT, SECTION_SENT, "sent", "SENT_SLOTS", "activations for the next stage"},
-  {BUFFER_GRADIENT_RECEIVED, SECTION_GRADIENTS_RECEIVED, "gradients_received", "GRADIENT_SLOTS", "of what was sent"},
+  {BUFFER_GRADIENT_RECEIVED, SECTION_GRADIENTS_RECEIVED, "gradients_received", "GRADIENT_SLOTS",
+   "of what was sent"},
   {BUFFER_GRADIENT_SENT, SECTION_GRADIENTS_SENT, "gradients_sent", "GRADIENT_SLOTS", "of what was received"},
   {BUFFER_SAVED, SECTION_SAVED, "saved", "SAVED_SLOTS", "what a forward pass keeps for the backward pass"},
   {BUFFER_DEFERRED, SECTION_DEFERRED, "deferred", "DEFERRED_SLOTS",
@@ -300,7 +301,8 @@ static Parts arena_parts(const Emit *e) {
            "version v in weights[v % VERSIONS]");
   add_part(&parts, &s[SECTION_GRADIENTS], e->gradients_type, "gradients", "ACCUMULATORS",
            "of batch t: gradients[t % ACCUMULATORS]");
-  add_part(&parts, &s[SECTION_MOMENTS], "struct weights", "moments", format("%d", l->n_moments), "the optimizer's");
+  add_part(&parts, &s[SECTION_MOMENTS], "struct weights", "moments", format("%d", l->n_moments),
+           "the optimizer's");
   add_part(&parts, &s[SECTION_EXCHANGED], "struct exchanged", "exchanged", format("%d", e->p->exchanges),
            e->p->exchanges > 1 ? format("of batch t: exchanged[t %% %d]", e->p->exchanges) : NULL);
   add_chunk_parts(e, &parts, SECTION_INPUTS, SECTION_GRADIENTS_SENT);

@@ -219,6 +219,7 @@ void kernels_verify(const StageKernels *k) {
         ensure(pass_kernels(k, pass)->at[i].chunk == c);
     for (int r = 0; r < k->regions.n; r++)
       for (int i = k->regions.at[r].first[pass]; i < k->regions.at[r].end[pass]; i++)
-        ensure(pass_kernels(k, pass)->at[i].region == r && k->regions.at[r].chunk == pass_kernels(k, pass)->at[i].chunk);
+        ensure(pass_kernels(k, pass)->at[i].region == r &&
+               pass_kernels(k, pass)->at[i].chunk == k->regions.at[r].chunk);
   }
 }

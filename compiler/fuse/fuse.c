@@ -18,6 +18,7 @@ static Fuse *fuse_new(const Graph *g, const Pieces *p, const Chunk *chunk, Stage
   f->n_uses = alloc(sizeof(int) * values);
   f->read_in_rows = alloc(values);
   f->read_dense = alloc(values);
+  f->name = alloc(sizeof(Name) * values);
   f->same = alloc(sizeof(int) * values);
   f->root = alloc(sizeof(Place) * values);
   f->home = alloc(sizeof(int) * values);
@@ -36,6 +37,17 @@ static Fuse *fuse_new(const Graph *g, const Pieces *p, const Chunk *chunk, Stage
     f->root[v].buffer = -1;
   }
   return f;
+}
+
+static void find_names(Fuse *f) {
+  for (int v = 0; v < f->g->values.n; v++)
+    f->name[v] = value_at(f, v)->name;
+  for (int v = 0; v < f->g->values.n; v++)
+    for (int u = value_at(f, v)->gradients.n - 1; u >= 0; u--) {
+      int gradient = value_at(f, v)->gradients.at[u];
+      if (gradient >= 0)
+        f->name[gradient] = internf("d_%s", value_at(f, v)->name);
+    }
 }
 
 static void find_nodes(Fuse *f) {
@@ -130,6 +142,7 @@ StageKernels *fuse(const Graph *g, const Pieces *p, int first_piece, int end_pie
   *k = (StageKernels){.graph = g, .stage = stage, .n_stages = n_stages, .microbatch = microbatch,
                       .recompute = recompute, .split = split, .threads = threads};
   Fuse *f = fuse_new(g, p, &chunk, k);
+  find_names(f);
   find_nodes(f);
   find_tables(f);
   find_regions(f);

@@ -90,7 +90,8 @@ static unsigned all_outer(const Group *s) {
 
 /* Sums over all rows go together; sums over some axes reorder the loops, so they stand only with what
  * does not count samples and does not sum otherwise. */
-static bool sums_fit(const Fuse *f, Direction d, const Group *group, const Item *it, unsigned sums, const Group *s) {
+static bool sums_fit(const Fuse *f, Direction d, const Group *group, const Item *it, unsigned sums,
+                     const Group *s) {
   bool partial = sums && sums != all_outer(s);
   bool group_partial = group->sums && group->sums != all_outer(group);
   if (sums && group->sums && sums != group->sums)

@@ -50,6 +50,7 @@ typedef struct Fuse {
   bool *read_dense;        /* ... or all of it contiguous */
   bool *table;             /* by node: made once, in setup */
   int *same;               /* by value: the value that stands for it (equal tables) */
+  Name *name;              /* by value: the user's; "d_x" of what autodiff made the gradient of x */
   int *region;             /* by forward node */
   Place *root;             /* by value: where it stands, for values that are no views; buffer -1: not yet */
   bool *placed;            /* by value: root is set */
@@ -75,8 +76,9 @@ Direction direction_of(const Fuse *f, int node);
 /* ---- places.c */
 int dims_of(const Fuse *f, int value, int64_t *dim); /* with the microbatch axis; returns their number */
 Place contiguous(int buffer, int n, const int64_t *dim);
-int view_root(const Fuse *f, int value);       /* the value behind all views, up to one that stands in memory itself */
-bool alias_step(const Fuse *f, const Node *n);  /* this view is elementwise the same, up to broadcasting */
+/* The value behind all views, up to one that stands in memory itself. */
+int view_root(const Fuse *f, int value);
+bool alias_step(const Fuse *f, const Node *n); /* this view is elementwise the same, up to broadcasting */
 bool view_is_alias(const Fuse *f, int value);  /* elementwise the same as its root, up to broadcasting */
 bool place_of(Fuse *f, int value, Place *out); /* through views; false: no strides express it */
 Place place_value(Fuse *f, int value);         /* the same, and the root gets a buffer and is needed */

@@ -215,8 +215,8 @@ static void list_made_up(Fuse *f, int node, int value) {
   if (producer(f, root)->op->kind != OP_SOURCE || !producer(f, root)->op->expression || f->root[root].buffer >= 0)
     return;
   place_at(f, root, value_buffer(f, BUFFER_TABLE, root));
-  push(&f->items[SETUP], (Item){.kind = ITEM_COPY, .node = node, .value = root, .target = root, .place = f->root[root],
-                                .region = region_of(f, node), .group = -1});
+  push(&f->items[SETUP], (Item){.kind = ITEM_COPY, .node = node, .value = root, .target = root,
+                                .place = f->root[root], .region = region_of(f, node), .group = -1});
 }
 
 /* A view that no strides express, or none that the calls which read it can read, is a value of its own. */

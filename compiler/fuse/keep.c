@@ -130,7 +130,8 @@ static void consider(Fuse *f, bool *candidate, int space, int value, bool loop) 
   int root = view_root(f, value);
   if (stands_anyway(f, root))
     return;
-  if (loop && view_is_alias(f, value) && can_recompute(f, root) && (!f->counts[root] || same_shape(f, root, space)))
+  if (loop && view_is_alias(f, value) && can_recompute(f, root) &&
+      (!f->counts[root] || same_shape(f, root, space)))
     candidate[root] = true;
   else
     keep(f, root);

@@ -4,7 +4,7 @@
 
 #include "fuse/internal.h"
 
-/* ---- identifiers -------------------------------------------------------------------------------- */
+/* ---- identifiers ----------------------------------------------------------------------------- */
 
 static const char *const reserved[] = {
     "auto", "break", "case", "char", "const", "continue", "default", "do", "double", "else", "enum", "extern",
@@ -56,7 +56,7 @@ static const char *relative(const char *path, const char *region) {
 
 static Name scope_path(const Fuse *f, int node) { return f->g->scopes.at[node_at(f, node)->scope].path; }
 
-/* ---- lifetimes ---------------------------------------------------------------------------------------- */
+/* ---- lifetimes ------------------------------------------------------------------------------- */
 
 typedef struct Touch { bool any, several; int region; } Touch;
 
@@ -114,7 +114,7 @@ static void find_lifetimes(Fuse *f) {
   }
 }
 
-/* ---- signatures ------------------------------------------------------------------------------------------ */
+/* ---- signatures ------------------------------------------------------------------------------ */
 
 /* Buffers in order of appearance: what differs between like kernels is which buffers, not their pattern. */
 typedef struct Pattern { Text *text; Ints seen; const StageKernels *k; } Pattern;
@@ -176,7 +176,7 @@ static Name sign_kernel(const StageKernels *k, const Kernel *kernel) {
   return internf("%.16s", sha256_hex(t.at, t.n));
 }
 
-/* ---- kernels ------------------------------------------------------------------------------------------------- */
+/* ---- kernels --------------------------------------------------------------------------------- */
 
 /* The scopes of a kernel's items, without those that lie within another one (but for the region's own). */
 static Ints kernel_scopes(const Fuse *f, Direction d, const Group *group, Name region) {
@@ -200,9 +200,10 @@ static Ints kernel_scopes(const Fuse *f, Direction d, const Group *group, Name r
   return outer;
 }
 
-/* What a region's own operation does: "add_x", "matmul_logits". */
+/* What a region's own operation does, or the one that it serves: "add_x", "matmul_logits". */
 static const char *done_for(const Fuse *f, int node) {
   const Node *n = node_at(f, node);
+  n = n->serves >= 0 ? node_at(f, n->serves) : n;
   Name value = value_at(f, n->out[0])->name;
   return value == intern(n->op->name) ? value : format("%s_%s", n->op->name, value);
 }
@@ -210,6 +211,7 @@ static const char *done_for(const Fuse *f, int node) {
 /* Called after what it does: layers, or the value where the region itself computes. */
 static void name_kernel(Fuse *f, Direction d, int at, Kernel *k) {
   Text name = {0}, comment = {0};
+  const char *suffix = d == BACKWARD ? "_backward" : d == SETUP ? "_table" : "";
   const Group *group = &f->groups[d].at[at];
   Name region = f->k->regions.at[k->region].path;
   Ints scopes = kernel_scopes(f, d, group, region);
@@ -229,7 +231,7 @@ static void name_kernel(Fuse *f, Direction d, int at, Kernel *k) {
   if (b && b->kind == BUFFER_ACCUMULATOR)
     k->name = identifier(format("%s_gradient", relative(f->g->params.at[b->param].name, region)));
   else
-    k->name = identifier(format("%s%s", name.n ? name.at : "copy", d == BACKWARD ? "_backward" : d == SETUP ? "_table" : ""));
+    k->name = identifier(format("%s%s", name.n ? name.at : "copy", suffix));
   k->comment = intern(comment.n ? comment.at : "");
 }
 
@@ -242,7 +244,7 @@ static void name_kernels(Fuse *f, Direction d, Kernels *kernels, Names *taken) {
   }
 }
 
-/* ---- buffers ---------------------------------------------------------------------------------------------------- */
+/* ---- buffers --------------------------------------------------------------------------------- */
 
 /* "h.3.attn.qkv"; a layer's result that has no name of its own is called as the layer is. */
 static const char *value_path(const Fuse *f, int value) {
@@ -296,7 +298,7 @@ static void name_buffers(Fuse *f) {
   }
 }
 
-/* ---- regions -------------------------------------------------------------------------------------------------------- */
+/* ---- regions --------------------------------------------------------------------------------- */
 
 static void region_ranges(StageKernels *k) {
   for (int r = 0; r < k->regions.n; r++) {

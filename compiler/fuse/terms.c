@@ -40,7 +40,7 @@ static bool row_of_one(const Builder *b) {
 
 static int load_from(Builder *b, int value, const Place *from) {
   const Value *v = value_at(b->f, value);
-  Term t = {.kind = TERM_LOAD, .name = v->name};
+  Term t = {.kind = TERM_LOAD, .name = b->f->name[value]};
   t.place = place_broadcast(b->f, from, v->shape.batched, group_at(b));
   t.scalar = t.place.stride[t.place.rank - 1] == 0 && !row_of_one(b);
   return add_term(b, -1, t);
@@ -55,7 +55,7 @@ static int term_of(Builder *b, int value);
 
 static int op_term(Builder *b, int node, int value) {
   const Node *n = node_at(b->f, node);
-  Term t = {.kind = TERM_OP, .op = n->op, .node = n, .n_in = n->n_in, .name = value_at(b->f, value)->name};
+  Term t = {.kind = TERM_OP, .op = n->op, .node = n, .n_in = n->n_in, .name = b->f->name[value]};
   ensure(n->n_in <= 4);
   bool scalar = !uses_index(n->op);
   for (int i = 0; i < n->n_in; i++)
@@ -77,7 +77,7 @@ static int term_of(Builder *b, int value) {
   bool zero = n->op == &op_iota && node_int(n, "n") == 1;
   if (n->op == &op_constant || n->op == &op_full || zero)
     return add_term(b, value, (Term){.kind = TERM_CONSTANT, .constant = zero ? 0 : node_number(n, "value"),
-                                     .scalar = true, .name = value_at(f, root)->name});
+                                     .scalar = true, .name = f->name[root]});
   if (alias && n->op->kind == OP_SOURCE && n->op->expression)
     return op_term(b, node, value);
   if (alias && root != value && b->stamp[root] == b->id)
@@ -99,7 +99,7 @@ static int reduce_term(Builder *b, const Node *n, const Op *op, int value) {
   if (s->rank > 0 && s->dim[s->rank - 1] == 1)
     return bind(b, value, in);
   return add_term(b, value, (Term){.kind = TERM_REDUCE, .op = op, .n_in = 1, .in = {in}, .scalar = true,
-                                   .name = value_at(b->f, n->out[0])->name});
+                                   .name = b->f->name[n->out[0]]});
 }
 
 /* Sums over broadcast axes: over the last axis within the row, over others by accumulating. */

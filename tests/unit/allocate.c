@@ -78,8 +78,8 @@ static void each_stage(Case c, void (*check)(const StageKernels *, const Program
   StagePlan stages[8];
   int chunks = c.chunks ? c.chunks : 1, parts = c.stages * chunks;
   for (int i = 0; i < parts; i++)
-    stages[i] = (StagePlan){.first_piece = p.n * i / parts, .end_piece = p.n * (i + 1) / parts,
-                            .replicas = 1, .ahead = 1, .recompute = c.recompute && (chunks > 1 || i + 1 < c.stages)};
+    stages[i] = (StagePlan){.first_piece = p.n * i / parts, .end_piece = p.n * (i + 1) / parts, .replicas = 1,
+                            .ahead = 1, .recompute = c.recompute && (chunks > 1 || i + 1 < c.stages)};
   Plan plan = {.model = g->name, .schedule = intern(c.schedule), .batch = 8, .microbatch = c.microbatch,
                .microbatches = 8 / c.microbatch, .threads = 1, .chunks = chunks, .n_stages = c.stages,
                .stage = stages};
