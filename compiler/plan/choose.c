@@ -11,7 +11,8 @@ typedef struct Candidate {
   const Costs *costs;
   Copies *copies;
   const int *pinned; /* where parts start, or NULL */
-  Plan *plan;
+  double bound;      /* seconds of a batch that no plan of the form can beat */
+  Plan *plan;        /* NULL until the bound is the least left */
   bool settled; /* its peaks are exact and fit */
   bool refused;
 } Candidate;
@@ -20,6 +21,7 @@ typedef struct Choice {
   const Planner *r;
   Vec(Candidate) candidates;
   Vec(Candidate) smallest; /* of those that fit nowhere: for the refusal */
+  Vec(int64_t) microbatches;
   const Plan *stalling;    /* NULL, or one that its schedule does not take */
 } Choice;
 
@@ -122,11 +124,15 @@ static void settle(const Planner *r, Candidate *c) {
   c->refused = !c->settled;
 }
 
+static double seconds(const Candidate *c) { return c->plan ? c->plan->batch_seconds : c->bound; }
+
 static bool before(const Candidate *a, const Candidate *b) {
-  double x = a->plan->batch_seconds, y = b->plan->batch_seconds;
+  double x = seconds(a), y = seconds(b);
   if (fabs(x - y) > 1e-9 * (x + y))
     return x < y;
-  return a->microbatch > b->microbatch;
+  if (a->microbatch != b->microbatch)
+    return a->microbatch > b->microbatch;
+  return form_is_plain(a->form) && !form_is_plain(b->form);
 }
 
 static bool equal_plans(const Plan *a, const Plan *b) {
@@ -139,6 +145,15 @@ static bool equal_plans(const Plan *a, const Plan *b) {
   return equal;
 }
 
+/* With the time it would take if memory were no matter: settling it can only make it slower. */
+static void consider(Choice *c, Candidate *candidate) {
+  partition(c->r, candidate, INT64_MAX, &candidate->plan);
+  if (schedulable(c->r, candidate->plan))
+    return;
+  c->stalling = candidate->plan;
+  candidate->refused = true;
+}
+
 /* The fastest candidate that fits, taken off the list; NULL when none is left. */
 static Plan *next_best(Choice *c) {
   for (;;) {
@@ -149,6 +164,10 @@ static Plan *next_best(Choice *c) {
     if (best < 0)
       return NULL;
     Candidate *winner = &c->candidates.at[best];
+    if (!winner->plan) {
+      consider(c, winner);
+      continue;
+    }
     if (winner->settled) {
       winner->refused = true;
       return winner->plan;
@@ -159,35 +178,66 @@ static Plan *next_best(Choice *c) {
   }
 }
 
-/* With the time it would take if memory were no matter: settling it can only make it slower. */
-static void consider(Choice *c, Candidate candidate) {
-  partition(c->r, &candidate, INT64_MAX, &candidate.plan);
-  if (schedulable(c->r, candidate.plan))
-    push(&c->candidates, candidate);
-  else
-    c->stalling = candidate.plan;
+static void add_candidate(Choice *c, const Form *form, int64_t b, const Costs *costs, const int *pinned,
+                          Recompute policy, double bound) {
+  push(&c->candidates, ((Candidate){.form = form,
+                                    .microbatch = b,
+                                    .recompute = policy,
+                                    .costs = costs,
+                                    .copies = copies(c->r, form, b, policy),
+                                    .pinned = pinned,
+                                    .bound = bound}));
 }
 
-static void consider_form(Choice *c, const Form *form, int64_t b, const Costs *costs, const int *pinned,
-                          Recompute policy) {
-  consider(c, (Candidate){.form = form,
-                          .microbatch = b,
-                          .recompute = policy,
-                          .costs = costs,
-                          .copies = copies(c->r, form, b, policy),
-                          .pinned = pinned});
-}
-
-static void list_candidates(Choice *c) {
+/* Unless its schedule does not take so many microbatches; with the policies of recomputation. */
+static bool add_form(Choice *c, const Form *form, int64_t b, const Costs *costs, double bound) {
   const Planner *r = c->r;
   Recompute asked = r->request->recompute;
+  if (!form_allows(r->schedule, form, r->g->train.batch / b))
+    return false;
+  add_candidate(c, form, b, costs, r->pinned, asked, bound);
+  if (asked == RECOMPUTE_AUTO && form->positions > 1 && schedule_traits(r->schedule).recomputes)
+    add_candidate(c, form, b, costs, r->pinned, RECOMPUTE_ON, bound);
+  return true;
+}
+
+/* Ways to use all ranks: for each number of stages the one that would be fastest if memory and filling were no
+ * matter, and equal numbers of ranks, which 2BW's planner considers. */
+static bool add_forms(Choice *c, int64_t b, const Costs *costs) {
+  const Planner *r = c->r;
+  int64_t microbatches = r->g->train.batch / b;
+  int least = r->free_stages ? 1 : r->form.positions, most = r->form.positions;
+  Replication *best = replicate(costs, r->pinned, r->ranks, most, microbatches,
+                                schedule_traits(r->schedule).every_round);
+  bool any = false;
+  for (int stages = least; stages <= most; stages++) {
+    const Replication *found = &best[stages - 1];
+    bool even = r->ranks % stages == 0, found_even = even;
+    double bound = found->replicas ? found->slowest * (double)microbatches * (1 - 1e-9) : 0;
+    Form *form = alloc(2 * sizeof *form);
+    int *equal = alloc((size_t)stages * sizeof *equal);
+    for (int i = 0; i < stages; i++) {
+      equal[i] = r->ranks / stages;
+      found_even &= found->replicas && found->replicas[i] == equal[i];
+    }
+    form[0] = form_make(r, stages, found->replicas);
+    form[1] = form_make(r, stages, equal);
+    any |= found->replicas && add_form(c, &form[0], b, costs, bound);
+    any |= even && !found_even && add_form(c, &form[1], b, costs, bound);
+  }
+  return any;
+}
+
+/* False when no microbatch will do. */
+static bool list_candidates(Choice *c) {
+  const Planner *r = c->r;
   for (int i = 0; i < r->microbatches.n; i++) {
     int64_t b = r->microbatches.at[i];
     const Costs *costs = price(r, b);
-    consider_form(c, &r->form, b, costs, r->pinned, asked);
-    if (asked == RECOMPUTE_AUTO && r->form.positions > 1 && schedule_traits(r->schedule).recomputes)
-      consider_form(c, &r->form, b, costs, r->pinned, RECOMPUTE_ON);
+    if (r->free_replicas ? add_forms(c, b, costs) : add_form(c, &r->form, b, costs, 0))
+      push(&c->microbatches, b);
   }
+  return c->candidates.n > 0;
 }
 
 static double stage_time(const StagePlan *s) {
@@ -217,11 +267,19 @@ static void list_neighbours(Choice *c, const Plan *chosen) {
         start[k] = k == i ? at : chosen->stage[k].first_piece;
       if (at <= start[i - 1] || at >= chosen->stage[i].end_piece)
         continue;
-      consider_form(c, form, chosen->microbatch, costs, start, r->request->recompute);
+      add_candidate(c, form, chosen->microbatch, costs, start, r->request->recompute, 0);
     }
 }
 
-static char *why(const Planner *r, const Plan *plan) {
+static const char *ways_text(const Plan *plan) {
+  Form form = form_of_plan(plan);
+  return form_is_plain(&form)     ? "a pipeline of one each"
+         : form.positions == 1    ? format("data parallelism, %s replicas of the whole model", form_text(&form))
+                                  : format("replicas %s by stage", form_text(&form));
+}
+
+static char *why(const Choice *c, const Plan *plan, double gain) {
+  const Planner *r = c->r;
   double sum = 0, most = stage_time(&plan->stage[slowest_stage(plan)]);
   int parts = plan_parts(plan);
   for (int i = 0; i < parts; i++)
@@ -231,11 +289,14 @@ static char *why(const Planner *r, const Plan *plan) {
     text_add(&t, "%s: the slowest %s, %d, works %.2f ms a microbatch, %.1f %% above the mean of all. ",
              r->pinned ? "Cuts as asked" : format("Best of all ways to cut at %d places", r->p->n - 1),
              plan->chunks > 1 ? "part" : "stage", slowest_stage(plan), most * 1e3, (most * parts / sum - 1) * 100);
+  if (r->free_replicas && r->ranks > 1)
+    text_add(&t, "Of all ways to use %d ranks%s: %s. ", r->ranks,
+             r->free_stages ? "" : format(" in %d stages", r->form.positions), ways_text(plan));
   text_add(&t, "Microbatch %lld", (long long)plan->microbatch);
-  if (r->microbatches.n > 1) {
+  if (c->microbatches.n > 1) {
     text_add(&t, " of");
-    for (int i = 0; i < r->microbatches.n; i++)
-      text_add(&t, " %lld", (long long)r->microbatches.at[i]);
+    for (int i = 0; i < c->microbatches.n; i++)
+      text_add(&t, " %lld", (long long)c->microbatches.at[i]);
     text_add(&t, " gives the shortest batch that fits");
   } else {
     text_add(&t, r->request->microbatch ? " as asked" : " is the only one possible");
@@ -247,6 +308,9 @@ static char *why(const Planner *r, const Plan *plan) {
            r->request->recompute != RECOMPUTE_AUTO ? "recomputation as asked"
            : any                                   ? "recomputation where memory asks for it"
                                                    : "everything fits without recomputation");
+  if (!r->request->ahead && plan->stage[0].ahead > 1)
+    text_add(&t, " One microbatch more in flight between stages: where kernels take 2 %% more or less time than "
+                 "planned a batch takes %.1f %% less.", gain * 100);
   return t.at;
 }
 
@@ -263,25 +327,43 @@ static const Plan *nearest_miss(const Choice *c) {
   return best;
 }
 
-Plan *plan_fastest(const Planner *r) {
-  Choice c = {.r = r};
-  list_candidates(&c);
-  return next_best(&c);
+static void tell_why_none(const Choice *c) {
+  const Planner *r = c->r;
+  if (c->candidates.n == 0)
+    tell_microbatches(r);
+  else if (c->smallest.n == 0 && c->stalling)
+    schedule(c->stalling, plan_exchanges(r->g, r->p, c->stalling), r->schedule_span); /* says why not */
+  else
+    tell_nothing_fits(r, nearest_miss(c));
 }
 
-/* Of plans that are as fast as the fastest, but for what no prediction can tell apart, the one that needs
- * least memory; the others go back on the list. */
-static Plan *thriftiest(Choice *c, Plan *fastest) {
+Plan *plan_fastest(const Planner *r) {
+  Choice c = {.r = r};
+  return list_candidates(&c) ? next_best(&c) : NULL;
+}
+
+static bool better(const Plan *a, const Plan *b) {
+  Form x = form_of_plan(a), y = form_of_plan(b);
+  if (form_is_plain(&x) != form_is_plain(&y))
+    return form_is_plain(&x);
+  return largest_peak(a) < largest_peak(b);
+}
+
+/* Of plans that are as fast as the fastest, but for what no prediction can tell apart, one without replicas
+ * before others, then the one that needs least memory; the rest go back on the list. */
+static Plan *simplest(Choice *c, Plan *fastest) {
   static const double AS_FAST = 1.005;
+  double most = AS_FAST * fastest->batch_seconds;
   Plan *best = fastest;
   for (int i = 0; i < c->candidates.n; i++) {
     Candidate *other = &c->candidates.at[i];
-    if (other->refused || other->plan->batch_seconds > AS_FAST * fastest->batch_seconds)
+    if (!other->refused && !other->plan && other->bound <= most)
+      consider(c, other);
+    if (other->refused || seconds(other) > most)
       continue;
     if (!other->settled)
       settle(c->r, other);
-    if (other->settled && other->plan->batch_seconds <= AS_FAST * fastest->batch_seconds &&
-        largest_peak(other->plan) < largest_peak(best))
+    if (other->settled && seconds(other) <= most && better(other->plan, best))
       best = other->plan;
   }
   for (int i = 0; i < c->candidates.n; i++)
@@ -290,18 +372,45 @@ static Plan *thriftiest(Choice *c, Plan *fastest) {
   return best;
 }
 
+/* One microbatch more in flight between neighbours, where it takes unevenness up and memory allows it. Nothing
+ * else of the plan changes. */
+static Plan *look_ahead(const Choice *c, Plan *plan, double *gain) {
+  static const double WORTH = 0.005;
+  const Planner *r = c->r;
+  if (r->request->ahead || plan->n_stages == 1 || schedule_traits(plan->schedule).drains)
+    return plan;
+  Form form = form_of_plan(plan);
+  int *start = alloc((size_t)form.stages * sizeof *start);
+  for (int i = 0; i < form.stages; i++)
+    start[i] = plan->stage[i].first_piece;
+  for (int i = 0; i < form.positions - 1; i++)
+    form.ahead[i] = 2;
+  if (!form_allows(plan->schedule, &form, plan->microbatches))
+    return plan;
+  Candidate other = {.form = &form,
+                     .microbatch = plan->microbatch,
+                     .recompute = r->request->recompute,
+                     .costs = price(r, plan->microbatch),
+                     .copies = copies(r, &form, plan->microbatch, r->request->recompute),
+                     .pinned = start};
+  settle(r, &other);
+  if (!other.settled)
+    return plan;
+  double before = uneven_seconds(r, other.costs, plan), after = uneven_seconds(r, other.costs, other.plan);
+  *gain = 1 - after / before;
+  return *gain >= WORTH ? other.plan : plan;
+}
+
 static Plan *choose(const Planner *r, Plan **runners_up, int n) {
   Choice c = {.r = r};
-  list_candidates(&c);
-  Plan *plan = next_best(&c);
-  if (!plan && c.stalling && c.candidates.n == 0)
-    schedule(c.stalling, plan_exchanges(r->g, r->p, c.stalling), r->schedule_span); /* which says why not */
-  else if (!plan)
-    tell_nothing_fits(r, nearest_miss(&c));
-  if (!plan)
+  Plan *plan = list_candidates(&c) ? next_best(&c) : NULL;
+  if (!plan) {
+    tell_why_none(&c);
     return NULL;
-  plan = thriftiest(&c, plan);
-  plan->why = why(r, plan);
+  }
+  double gain = 0;
+  plan = look_ahead(&c, simplest(&c, plan), &gain);
+  plan->why = why(&c, plan, gain);
   if (n > 0)
     list_neighbours(&c, plan);
   for (int found = 0; found < n;) {

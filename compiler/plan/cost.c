@@ -392,22 +392,43 @@ static int64_t shortened(const Plan *plan, const Form *form) {
   return plan->microbatches > most && most >= least ? most : plan->microbatches;
 }
 
-void price_plan(const Planner *r, const Costs *c, Plan *plan) {
+/* A plan with what its simulation needs. */
+typedef struct Timed {
+  Plan shorter;
+  Program *programs;
+  StageTimes *times;
+} Timed;
+
+static Timed timed(const Planner *r, const Plan *plan) {
   Form form = form_of_plan(plan);
-  Plan shorter = *plan;
-  shorter.microbatches = shortened(plan, &form);
-  Program *programs = schedule(&shorter, plan_exchanges(r->g, r->p, plan), r->schedule_span);
-  ensure(programs);
+  Timed t = {.shorter = *plan, .times = alloc((size_t)plan->n_stages * sizeof *t.times)};
+  t.shorter.microbatches = shortened(plan, &form);
+  t.programs = schedule(&t.shorter, plan_exchanges(r->g, r->p, plan), r->schedule_span);
+  ensure(t.programs);
+  return t;
+}
+
+void price_plan(const Planner *r, const Costs *c, Plan *plan) {
+  Timed t = timed(r, plan);
   double slowest = 0;
-  StageTimes *times = alloc((size_t)plan->n_stages * sizeof *times);
   for (int i = 0; i < plan_parts(plan); i++)
-    price_part(r, c, &programs[i % plan->n_stages], &plan->stage[i], plan->microbatches);
+    price_part(r, c, &t.programs[i % plan->n_stages], &plan->stage[i], plan->microbatches);
   for (int i = 0; i < plan->n_stages; i++) {
-    times[i] = stage_times(r, c, plan, &programs[i], i);
-    double busy = (times[i].forward + times[i].backward + times[i].recompute + times[i].weights) *
+    t.times[i] = stage_times(r, c, plan, &t.programs[i], i);
+    double busy = (t.times[i].forward + t.times[i].backward + t.times[i].recompute + t.times[i].weights) *
                   plan->chunks / plan->stage[i].replicas;
     slowest = busy > slowest ? busy : slowest;
   }
-  plan->batch_seconds = simulate_schedule(programs, times, plan->n_stages);
-  plan->batch_seconds += slowest * (double)(plan->microbatches - shorter.microbatches);
+  plan->batch_seconds = simulate_schedule(t.programs, t.times, plan->n_stages);
+  plan->batch_seconds += slowest * (double)(plan->microbatches - t.shorter.microbatches);
+}
+
+/* How much passes of one kind differ, as a share of their time: measured on an idle machine. */
+static const double JITTER = 0.02;
+
+double uneven_seconds(const Planner *r, const Costs *c, const Plan *plan) {
+  Timed t = timed(r, plan);
+  for (int i = 0; i < plan->n_stages; i++)
+    t.times[i] = stage_times(r, c, plan, &t.programs[i], i);
+  return simulate_schedule_jitter(t.programs, t.times, plan->n_stages, JITTER);
 }

@@ -22,8 +22,8 @@ typedef struct Search {
   int *from;     /* by stage and end: where the best stage starts */
 } Search;
 
-/* compute: of a microbatch at the rank that has it. */
-static double shared(const Costs *c, int replicas, double compute, double update, int64_t gradients) {
+double shared_seconds(const Costs *c, int replicas, double compute, double update,
+                      int64_t gradients) {
   double t = compute / replicas + update;
   double reduce = 2.0 * (replicas - 1) / replicas * (double)gradients * c->reduce;
   return !c->overlapped ? t + reduce : reduce > t ? reduce : t;
@@ -34,7 +34,7 @@ static double seconds(const Search *s, int replicas, int first, int end, bool re
   double t = s->sum.compute[end] - s->sum.compute[first];
   if (recompute)
     t += s->sum.forward[end] - s->sum.forward[first];
-  return shared(c, replicas, t + c->receive[first] + c->receive_gradient[end],
+  return shared_seconds(c, replicas, t + c->receive[first] + c->receive_gradient[end],
                 c->update[first * (c->n + 1) + end], s->sum.gradients[end] - s->sum.gradients[first]);
 }
 
@@ -240,7 +240,7 @@ double stage_seconds(const Costs *c, int replicas, int first, int end, bool reco
     t += c->forward[i] * (recompute ? 2 : 1) + c->backward[i];
     gradients += c->gradients[i];
   }
-  return shared(c, replicas, t, c->update[first * (c->n + 1) + end], gradients);
+  return shared_seconds(c, replicas, t, c->update[first * (c->n + 1) + end], gradients);
 }
 
 int64_t stage_bytes(const Costs *c, const Copies *at, int first, int end, bool recompute) {

@@ -49,6 +49,8 @@ typedef struct Partition {
 /* Seconds of a microbatch: replicas share a batch's microbatches, each does the whole update, and each sends
  * and receives 2 (w - 1) / w of its gradients (reduced by parts, which then go to all). */
 double stage_seconds(const Costs *c, int replicas, int first, int end, bool recompute);
+/* The same from its parts: compute is a microbatch's at the rank that has it. */
+double shared_seconds(const Costs *c, int replicas, double compute, double update, int64_t gradients);
 int64_t stage_bytes(const Costs *c, const Copies *at, int first, int end, bool recompute);
 
 /* The partition into `stages` stages whose slowest is fastest, none above `limit` bytes, exactly; among
@@ -60,5 +62,17 @@ bool partition_pinned(const Costs *c, const Copies *at, int stages, const int *s
                       Partition *out);
 /* The partition whose largest stage is smallest; returns that stage's bytes. */
 int64_t partition_smallest(const Costs *c, const Copies *at, int stages, Partition *out);
+
+/* Ranks by stage, replicate.c */
+typedef struct Replication {
+  int *replicas;  /* by stage; NULL: there is no way */
+  double slowest; /* seconds of a microbatch at the slowest stage, at the best cuts, when memory is no matter */
+} Replication;
+/* For 1 .. `stages` stages (at [0 .. stages - 1]) the counts of ranks, that add up to `ranks` and divide
+ * `microbatches`, whose slowest stage is fastest, exactly. pinned: NULL, or where the stages start, all of them;
+ * then only the last of the results counts. every_round: the least common multiple of the counts must be
+ * `microbatches`. */
+Replication *replicate(const Costs *c, const int *pinned, int ranks, int stages, int64_t microbatches,
+                       bool every_round);
 
 #endif

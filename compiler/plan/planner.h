@@ -26,7 +26,9 @@ typedef struct Planner {
   Span where; /* of diagnostics about the plan as a whole: the file */
   int ranks, chunks, threads;
   bool vertical_sync;
-  Form form;                 /* as asked for; where that leaves replicas free, one rank a stage */
+  Form form;                 /* as asked for; where replicas are free, one rank a stage */
+  bool free_replicas;        /* so that all ranks are used */
+  bool free_stages;          /* and as many stages as that takes; else form.positions */
   int *pinned;               /* by part: its first piece, under --split; else NULL */
   int64_t limit;             /* bytes a device */
   double bandwidth, latency; /* of a message between stages: bytes a second, seconds */
@@ -37,8 +39,10 @@ typedef struct Planner {
 /* False after diagnostics. Does not read the profile. `taken`: NULL, or a plan whose form and schedule hold
  * whatever the model and the request say. */
 bool planner_prepare(Planner *r, const Graph *g, const Pieces *p, const PlanRequest *request, const Plan *taken);
-/* Fills microbatches by the batch's divisors that the schedule and the profile allow. */
+/* Fills microbatches by the batch's divisors that the schedule and the profile allow; where replicas are free,
+ * some form or other. */
 bool planner_microbatches(Planner *r);
+void tell_microbatches(const Planner *r); /* that none will do */
 Span graph_file_span(const Graph *g);
 bool schedule_named(Name name, Span where, const char *prefix); /* false after a diagnostic: there is none */
 
@@ -71,6 +75,8 @@ Copies *copies(const Planner *r, const Form *form, int64_t microbatch, Recompute
 bool schedulable(const Planner *r, const Plan *plan); /* whether schedule() takes its cuts, too */
 /* Of a schedulable plan: fills the planned times and parameters' bytes of every stage, and the batch's time. */
 void price_plan(const Planner *r, const Costs *c, Plan *plan);
+/* Seconds of a batch of a priced plan whose passes take a little more or less time than planned. */
+double uneven_seconds(const Planner *r, const Costs *c, const Plan *plan);
 
 /* ---- choose.c */
 Plan *plan_fastest(const Planner *r); /* without diagnostics; NULL when nothing fits */

@@ -84,8 +84,15 @@ static int asked_stages(Planner *r, const PlanRequest *q, const Ints *replicas) 
   }
   if (stages || replicas->n > 1)
     return stages ? stages : replicas->n;
-  return replicas->n == 0 ? (q->workers ? q->workers : 1)
-                          : (q->workers >= replicas->at[0] ? q->workers / replicas->at[0] : 1);
+  if (replicas->n == 1)
+    return q->workers >= replicas->at[0] ? q->workers / replicas->at[0] : 1;
+  r->free_stages = true;
+  return q->workers ? q->workers : 1;
+}
+
+/* `sequential` is asked for to have no two ranks busy at once. */
+static bool may_replicate(const Planner *r) {
+  return schedule_traits(r->schedule).replicas && strcmp(r->schedule, "sequential") != 0;
 }
 
 static bool check_ranks(const Planner *r, const PlanRequest *q) {
@@ -96,10 +103,10 @@ static bool check_ranks(const Planner *r, const PlanRequest *q) {
     help(d, "'flush' and '2bw' take replicas");
     return false;
   }
-  if (q->workers && q->workers != ranks) {
+  if (q->workers && q->workers != ranks && !r->free_replicas) {
     Diagnostic *d =
         form_is_plain(&r->form)
-            ? error_at(NO_SPAN, "PD0504", "%d workers for %d stages: every stage runs on one worker",
+            ? error_at(NO_SPAN, "PD0504", "%d workers for %d stages: every stage needs one of its own",
                        q->workers, ranks)
             : error_at(NO_SPAN, "PD0504", "%d workers for replicas %s, which are %d", q->workers,
                        form_text(&r->form), ranks);
@@ -118,6 +125,9 @@ static bool read_form(Planner *r, const PlanRequest *q) {
     return false;
   while (replicas.n > 0 && replicas.n < positions)
     push(&replicas, replicas.at[0]);
+  r->free_replicas = may_replicate(r) && !q->replicas && (r->free_stages || q->workers > positions);
+  if (r->free_replicas && r->free_stages && positions > r->p->n)
+    positions = r->p->n;
   r->form = form_make(r, positions, replicas.at);
   if (!check_ranks(r, q))
     return false;
@@ -211,7 +221,7 @@ bool planner_prepare(Planner *r, const Graph *g, const Pieces *p, const PlanRequ
     return false;
   if (taken)
     r->form = form_of_plan(taken);
-  r->ranks = form_ranks(&r->form);
+  r->ranks = r->free_replicas && q->workers ? q->workers : form_ranks(&r->form);
   if (q->microbatch && !check_microbatch(r, q->microbatch, "--microbatch"))
     return false;
   long processors = sysconf(_SC_NPROCESSORS_ONLN);
@@ -299,24 +309,30 @@ static void tell_unmeasured(const Planner *r) {
     help(d, "'pdc profile -n %d' measures what %d stages can use", r->ranks, r->form.positions);
 }
 
-bool planner_microbatches(Planner *r) {
-  int64_t batch = r->g->train.batch, least, multiple;
+void tell_microbatches(const Planner *r) {
+  int64_t batch = r->g->train.batch, pinned = r->request->microbatch, least, multiple;
   form_needs(r->schedule, &r->form, &least, &multiple);
-  int64_t pinned = r->request->microbatch, most = pinned ? batch / pinned : batch;
+  if ((pinned ? batch / pinned : batch) < least)
+    tell_too_few(r, least);
+  else
+    tell_uneven(r, multiple);
+}
+
+bool planner_microbatches(Planner *r) {
+  int64_t batch = r->g->train.batch, pinned = r->request->microbatch;
   bool scheduled = false;
   Divisors all = divisors(batch);
   for (int i = 0; i < all.n; i++) {
     int64_t b = all.at[i];
-    if (!form_allows(r->schedule, &r->form, batch / b) || (pinned && b != pinned))
+    bool allowed = r->free_replicas || form_allows(r->schedule, &r->form, batch / b);
+    if (!allowed || (pinned && b != pinned))
       continue;
     scheduled = true;
     if (!r->profile || profile_at(r->profile, b))
       push(&r->microbatches, b);
   }
-  if (!scheduled && most < least)
-    tell_too_few(r, least);
-  else if (!scheduled)
-    tell_uneven(r, multiple);
+  if (!scheduled)
+    tell_microbatches(r);
   else if (r->microbatches.n == 0)
     tell_unmeasured(r);
   return r->microbatches.n > 0;

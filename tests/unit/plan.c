@@ -74,12 +74,12 @@ static void impossible_requests_are_refused(void **unused) {
   refused((PlanRequest){.split = "h[3],h[1]"});
   refused((PlanRequest){.split = "wte"});
   refused((PlanRequest){.split = "h[3]", .stages = 3});
-  refused((PlanRequest){.workers = 4, .stages = 2});
+  refused((PlanRequest){.workers = 2, .stages = 4});
   refused((PlanRequest){.workers = 1000});
   refused((PlanRequest){.microbatch = 5});
   refused((PlanRequest){.microbatch = 24});
   refused((PlanRequest){.schedule = "2bv"});
-  refused((PlanRequest){.workers = 4, .microbatch = 6}); /* two microbatches, three are needed */
+  refused((PlanRequest){.stages = 4, .microbatch = 6}); /* two microbatches, three are needed */
   refused((PlanRequest){.plan = "no such file"});
   refused((PlanRequest){.profile = "no such file"});
 }
@@ -87,10 +87,10 @@ static void impossible_requests_are_refused(void **unused) {
 /* Microbatches are made smaller where 2bw needs more of them. */
 static void two_versions_need_enough_microbatches(void **unused) {
   (void)unused;
-  Plan *plan = make((PlanRequest){.workers = 5});
+  Plan *plan = make((PlanRequest){.stages = 5});
   assert_non_null(plan);
   assert_true(plan->microbatches >= 4);
-  refused((PlanRequest){.workers = 14});
+  refused((PlanRequest){.stages = 14});
 }
 
 static void runners_up_are_other_plans_and_slower(void **unused) {
@@ -121,7 +121,7 @@ static int64_t exact_peak(void *context, const Plan *plan, int stage) {
 static void exact_peaks_decide(void **unused) {
   (void)unused;
   int calls = 0;
-  PlanRequest q = {.workers = 3, .recompute = RECOMPUTE_AUTO,
+  PlanRequest q = {.stages = 3, .recompute = RECOMPUTE_AUTO,
                    .peak = exact_peak,
                    .peak_context = &calls,
                    .microbatch = 4,
@@ -148,11 +148,11 @@ static void exact_peaks_decide(void **unused) {
 
 static void less_memory_never_makes_it_faster(void **unused) {
   (void)unused;
-  Plan *plan = make((PlanRequest){.workers = 2, .recompute = RECOMPUTE_AUTO, .memory = 1 << 30});
+  Plan *plan = make((PlanRequest){.stages = 2, .recompute = RECOMPUTE_AUTO, .memory = 1 << 30});
   double last = plan->batch_seconds;
   bool recomputed = false;
   for (int64_t limit = largest(plan); limit > 1000; limit = limit * 9 / 10) {
-    plan = make((PlanRequest){.workers = 2, .recompute = RECOMPUTE_AUTO, .memory = limit});
+    plan = make((PlanRequest){.stages = 2, .recompute = RECOMPUTE_AUTO, .memory = limit});
     if (!plan)
       break;
     assert_true(largest(plan) <= limit);
@@ -167,7 +167,7 @@ static void less_memory_never_makes_it_faster(void **unused) {
 
 static void tied_and_clipped_stages_exchange(void **unused) {
   (void)unused;
-  Plan *plan = make((PlanRequest){.workers = 3});
+  Plan *plan = make((PlanRequest){.stages = 3});
   bool *exchanges = plan_exchanges(graph, &pieces, plan);
   assert_true(!exchanges[0] && exchanges[1] && exchanges[2]); /* clipping */
   Graph *unclipped = model_build((ModelOptions){.blocks = 6, .tied = true, .batch = 12});
@@ -203,7 +203,7 @@ static void what_is_written_reads_back(void **unused) {
   (void)unused;
   for (int d = 1; d <= 4; d++) {
     char *text =
-        plan_json(graph, &pieces, make((PlanRequest){.workers = d, .recompute = d % 2 ? RECOMPUTE_ON : 0}));
+        plan_json(graph, &pieces, make((PlanRequest){.stages = d, .recompute = d % 2 ? RECOMPUTE_ON : 0}));
     Plan *again = read_text(text, strlen(text));
     assert_non_null(again);
     plan_verify(graph, &pieces, again);

@@ -145,6 +145,8 @@ static void plans_use_measured_costs(void **unused) {
   (void)unused;
   PlanRequest q = request();
   q.profile = path;
+  q.workers = 0;
+  q.stages = 2;
   Plan *plan = plan_make(graph, &pieces, &q, NULL, 0);
   assert_non_null(plan);
   assert_non_null(strstr(plan->costs, path));
