@@ -99,11 +99,25 @@ static int peer_of(const struct lane *l, int64_t k) { return pd_rank_of_number(l
 
 static void post_receives(struct lane *l, int64_t k) {
   const struct pd_channel *c = l->channel;
-  if (!c->n || k > pd.steps * pd_own_microbatches()) return;
   for (int i = 0; i < c->n; i++)
     MPI_Irecv(value_at(c, i, k % c->slots), value_floats(c, i), MPI_FLOAT, peer_of(l, k), l->tag + i,
               comm_channels, &l->request[i]);
   l->posted = k;
+}
+
+/* One receive a direction is posted at a time, that of the next turn that gets a message: where it goes must
+ * be free by then (compiler/schedule/machine.c counts on the same). */
+static void post_next(enum lane_kind kind, int64_t number) {
+  int64_t turns = pd.steps * pd_own_microbatches() * pd.stage->chunks;
+  int64_t group = number + (int64_t)pd.stage->n_stages * pd.stage->chunks; /* every chunk comes up in one */
+  for (int64_t next = number + 1; next <= turns && next <= group; next++) {
+    struct pd_turn turn = pd_turn(next, kind == GRADIENTS_IN);
+    struct lane *l = &lanes[kind][turn.chunk];
+    if (l->channel->n) {
+      post_receives(l, turn.k);
+      return;
+    }
+  }
 }
 
 static void receive(enum lane_kind kind, int64_t number) {
@@ -116,7 +130,7 @@ static void receive(enum lane_kind kind, int64_t number) {
   int peer = peer_of(l, turn.k);
   pd_wait(l->channel->n, l->request, l->what, pd_number(turn.k), "from", peer);
   pd_trace(l->work, number, peer, start, pd_seconds());
-  post_receives(l, turn.k + 1);
+  post_next(kind, number);
 }
 
 static void await_slot(const struct lane *l, int64_t number, int64_t k) {
@@ -196,9 +210,8 @@ void pd_comm_start(void) {
       lanes[i][c].request = next;
       next += lane_requests((enum lane_kind)i, c);
     }
-  int64_t first = pd.first_step * pd_own_microbatches() + 1;
   for (int i = 0; i <= GRADIENTS_IN; i++)
-    for (int c = 0; c < s->chunks; c++) post_receives(&lanes[i][c], first);
+    post_next((enum lane_kind)i, pd.first_step * pd_own_microbatches() * s->chunks);
 }
 
 void pd_comm_finish(void) { pd_wait(n_requests, requests, "the last messages to be taken", -1, NULL, -1); }
