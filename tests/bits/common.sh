@@ -1,0 +1,34 @@
+# Training runs by their bytes: losses, norms and final weights.
+. "$(dirname "$0")/../launch.sh"
+model=$here/tied.pdm
+head -c 1000 "$top/tests/reference/text.txt" >text
+
+# bytes NAME RANKS: trains eight updates with what `build` left in NAME; leaves NAME.bytes.
+bytes() {
+  if ! launch "$2" "$1" --data text --steps 8 --seed 3 --log log --save weights; then
+    complain "$1 does not train"
+    return 1
+  fi
+  { figures log; sha256sum <weights; } >"$1.bytes"
+  rm -f log weights
+}
+
+# whole NAME RANKS OPTIONS...: the run whose bytes are wanted of those that follow.
+whole() {
+  whole=$1 ranks=$2
+  shift 2
+  build "$whole" -n "$ranks" "$@" "$model" && bytes "$whole" "$ranks"
+  rm -rf "$whole"
+}
+
+# trained NAME RANKS OPTIONS...: gives the same bytes, and gives them again.
+trained() {
+  name=$1 n=$2
+  shift 2
+  build "$name" -n "$n" "$@" "$model" && bytes "$name" "$n" || return
+  cmp "$name.bytes" "$whole.bytes" || complain "$name: other bytes than $whole"
+  if [ "${times:-1}" = 2 ]; then
+    bytes "$name" "$n" && cmp "$name.bytes" "$whole.bytes" || complain "$name: other bytes in its second run"
+  fi
+  rm -rf "$name"
+}
