@@ -173,7 +173,7 @@ void pd_trace_start(void) {
 /* ---- the end: what rank 0 must know of each rank ------------------------------------------------- */
 
 struct about {
-  int32_t stage, replica, replicas, chunks, n_stages, per_batch, versions;
+  int32_t stage, replica, replicas, chunks, n_stages, versions;
   int64_t n, dropped, microbatches;
   int64_t bytes[PD_SEND_ACTIVATIONS + 4][PD_MAX_CHUNKS]; /* of messages, by work and chunk */
 };
@@ -191,7 +191,6 @@ static struct about about_me(void) {
                     .replicas = s->replicas[s->stage],
                     .chunks = s->chunks > 1 ? s->chunks : 1,
                     .n_stages = s->n_stages,
-                    .per_batch = s->per_batch,
                     .versions = s->versions,
                     .n = n_records,
                     .dropped = dropped,
@@ -254,10 +253,9 @@ static void write_name(FILE *f, int rank, const struct about *a, int thread) {
           thread, names[thread]);
 }
 
-/* The weights a pass uses lag versions - 1 updates behind the newest, and are the newest where every batch
- * drains. */
+/* A pass of batch t uses W(t - (versions - 1)), or W(0) (docs/schedules.md). */
 static int64_t version_of(const struct record *r, const struct about *a) {
-  int64_t batch = (r->number - 1) / a->microbatches, version = batch - (a->per_batch ? 0 : a->versions - 1);
+  int64_t version = (r->number - 1) / a->microbatches - (a->versions - 1);
   return version > 0 ? version : 0;
 }
 

@@ -38,6 +38,7 @@ function title() {
   if (typeof schedule === "string") words.push(`schedule ${schedule}`);
   if (isNumber(ofPlan("batch")))
     words.push(`batches of ${ofPlan("batch")} = ${plural(ofPlan("microbatches"), "microbatch")} of ${ofPlan("microbatch")}`);
+  if (isNumber(start.parameters)) words.push(`${start.parameters.toLocaleString("en")} parameters`);
   if (isNumber(ofPlan("threads"))) words.push(`${plural(ofPlan("threads"), "thread")} a rank`);
   words.push(run.directory);
   section("subtitle").textContent = words.join(" · ");
@@ -51,7 +52,6 @@ function bubbleOf(timeline) {
 function figures() {
   const add = (value, name) =>
     section("figures").append(element("div", {class: "figure"}, element("b", {}, value), element("span", {}, name)));
-  const parameters = isNumber(start.parameters) ? start.parameters : NaN;
   if (log && log.step.length) {
     add(figure(last(log.loss)), `loss of update ${figure(last(log.step))}`);
     if (log.validation.loss.length) add(figure(last(log.validation.loss)), `validation loss, update ${figure(last(log.validation.step))}`);
@@ -65,7 +65,6 @@ function figures() {
   if (isNumber(bubbleOf(run.predicted))) add(percent(bubbleOf(run.predicted)), "bubble, predicted");
   const peak = Math.max(...list(end.peak_bytes).filter(isNumber), -1);
   if (peak >= 0) add(bytes(peak), "memory of the fullest rank");
-  if (isNumber(parameters)) add(figure(parameters), "parameters");
 }
 
 function missing() {
@@ -92,6 +91,11 @@ function legend() {
     const hatching = `repeating-linear-gradient(135deg, var(--${work}) 0 4px, ${stripe} 4px 5.5px)`;
     swatch.style.background = HATCHED.has(work) ? hatching : `var(--${work})`;
     section("legend").append(element("li", {}, swatch, work));
+  }
+  if (plan.chunks > 1) {
+    const swatch = element("span", {class: "swatch"});
+    swatch.style.background = "linear-gradient(var(--forward) 70%, var(--text) 70%)";
+    section("legend").append(element("li", {}, swatch, "chunks after a rank's first"));
   }
 }
 

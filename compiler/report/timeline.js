@@ -124,6 +124,7 @@ class Timeline {
     const c = this.canvas.getContext("2d");
     c.scale(ratio, ratio);
     this.colours = Object.fromEntries(this.data.works.map((w) => [w, {fill: this.fill(c, w), on: colour("on-" + w)}]));
+    this.edge = colour("text");
     c.font = "11px system-ui, sans-serif";
     c.textBaseline = "middle";
     this.drawAxis(c, width, height);
@@ -216,8 +217,16 @@ class Timeline {
       c.fillStyle = this.colours[work].fill;
       c.fillRect(x, y, shown, height);
       reached = x + shown;
+      if (l === 0 && bars[i + this.field.chunk] > 0) this.drawEdge(c, i, x, y, shown);
       if (l === 0 && shown > 14) this.drawLabel(c, i, work, Math.max(x, this.left), Math.min(right, width), y);
     }
+  }
+
+  // A lower edge, the thicker the later the chunk.
+  drawEdge(c, i, x, y, width) {
+    const height = Math.min(9, 2 + 2 * this.data.bars[i + this.field.chunk]);
+    c.fillStyle = this.edge;
+    c.fillRect(x, y + LANES[0].height - height, width, height);
   }
 
   drawLabel(c, i, work, x, right, y) {
