@@ -131,12 +131,19 @@ void *pd_allocate(size_t bytes) {
 /* ---- start ----------------------------------------------------------------------------------- */
 
 /* Open MPI's shared memory copies from process to process where the kernel lets it; a container that forbids
- * the system call makes every such message fail, so it is told beforehand. */
+ * the system call makes every such message fail, so it is told beforehand. Without such copies a message moves
+ * only while both of its ranks call MPI, three pieces of 32 KiB a call: ranks that compute call it between
+ * layers, so that pieces are made larger, and more of them. */
 static void avoid_forbidden_copies(void) {
   char from = 1, to = 0;
   struct iovec local = {&to, 1}, remote = {&from, 1};
   if (process_vm_readv(getpid(), &local, 1, &remote, 1, 0) != 1)
     setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", 0);
+  const char *copies = getenv("OMPI_MCA_btl_vader_single_copy_mechanism");
+  if (!copies || strcmp(copies, "none")) return;
+  setenv("OMPI_MCA_pml_ob1_send_pipeline_depth", "64", 0);
+  setenv("OMPI_MCA_btl_vader_max_send_size", "131072", 0);
+  setenv("OMPI_MCA_btl_vader_segment_size", "16777216", 0);
 }
 
 /* The rank for messages before MPI has told it, as launchers do; else the stage's first. */
