@@ -262,12 +262,102 @@ static void equals_are_even(void **unused) {
   assert_int_equal(part.start[2], 12);
 }
 
+/* ---- ranks by stage ------------------------------------------------------------------------------ */
+
+typedef struct Ways {
+  const Costs *c;
+  const int *pinned;
+  int ranks, stages;
+  int64_t microbatches;
+  bool every_round;
+  double best; /* of exactly `stages` stages */
+} Ways;
+
+static int64_t multiple(int64_t a, int64_t b) {
+  int64_t m = a;
+  while (m % b != 0)
+    m += a;
+  return m;
+}
+
+static void every_way(Ways *k, int stage, int first, int used, int64_t round, double slowest) {
+  if (stage == k->stages) {
+    bool all = first == k->c->n && used == k->ranks && (!k->every_round || round == k->microbatches);
+    if (all && slowest < k->best)
+      k->best = slowest;
+    return;
+  }
+  for (int end = first + 1; end <= k->c->n; end++) {
+    if (k->pinned && end != (stage + 1 < k->stages ? k->pinned[stage + 1] : k->c->n))
+      continue;
+    for (int w = 1; used + w <= k->ranks; w++) {
+      if (k->microbatches % w != 0)
+        continue;
+      double t = stage_seconds(k->c, w, first, end, false);
+      every_way(k, stage + 1, end, used + w, multiple(round, w), t > slowest ? t : slowest);
+    }
+  }
+}
+
+/* Whether some cuts reach the time with these ranks. */
+static bool reaches(const Ways *k, const int *replicas, double slowest) {
+  Copies at[MAX_DEPTH];
+  for (int i = 0; i < k->stages; i++)
+    at[i] = (Copies){.replicas = replicas[i], .recompute_off = true};
+  Partition part;
+  if (k->pinned)
+    assert_true(partition_pinned(k->c, at, k->stages, k->pinned, INT64_MAX, &part));
+  else
+    assert_true(partition_fastest(k->c, at, k->stages, INT64_MAX, &part));
+  return close_to(part.slowest, slowest);
+}
+
+static void ranks_are_dealt_the_best_of_all_ways(void **unused) {
+  (void)unused;
+  int found = 0, none = 0, replicated = 0;
+  for (int i = 0; i < CASES / 10; i++) {
+    Case c = random_case();
+    Ways k = {.c = &c.costs,
+              .ranks = 1 + (int)below(6),
+              .microbatches = 1 + (int64_t)below(8),
+              .every_round = below(2)};
+    int most = c.stages < k.ranks ? c.stages : k.ranks, start[MAX_DEPTH];
+    for (int s = 0; s < most; s++)
+      start[s] = s;
+    k.pinned = below(4) ? NULL : start;
+    Replication *got = replicate(k.c, k.pinned, k.ranks, most, k.microbatches, k.every_round);
+    for (k.stages = k.pinned ? most : 1; k.stages <= most; k.stages++) {
+      const Replication *r = &got[k.stages - 1];
+      k.best = INFINITY;
+      every_way(&k, 0, 0, 0, 1, 0);
+      assert_int_equal(r->replicas != NULL, isfinite(k.best));
+      if (!r->replicas) {
+        none++;
+        continue;
+      }
+      found++;
+      assert_true(close_to(r->slowest, k.best));
+      assert_true(reaches(&k, r->replicas, r->slowest));
+      int64_t sum = 0, round = 1;
+      for (int s = 0; s < k.stages; s++) {
+        sum += r->replicas[s];
+        round = multiple(round, r->replicas[s]);
+      }
+      assert_int_equal(sum, k.ranks);
+      assert_true(k.every_round ? round == k.microbatches : k.microbatches % round == 0);
+      replicated += sum > k.stages;
+    }
+  }
+  assert_true(found > CASES / 30 && none > CASES / 30 && replicated > CASES / 100);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(fastest_is_the_best_of_all),
       cmocka_unit_test(smallest_is_the_least_of_all),
       cmocka_unit_test(pinned_keeps_the_cuts),
       cmocka_unit_test(equals_are_even),
+      cmocka_unit_test(ranks_are_dealt_the_best_of_all_ways),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -107,6 +107,170 @@ static void runners_up_are_other_plans_and_slower(void **unused) {
   }
 }
 
+/* ---- ranks, chunks and versions -------------------------------------------- */
+
+static int ranks_of(const Plan *plan) {
+  int ranks = 0;
+  for (int i = 0; i < plan->n_stages; i++)
+    ranks += plan->stage[i].replicas;
+  return ranks;
+}
+
+static void replicas_are_kept(void **unused) {
+  (void)unused;
+  const struct { const char *replicas; int stages, ranks, by_stage[3]; } cases[] = {
+      {"2,1", 0, 3, {2, 1}},
+      {"1,3", 2, 4, {1, 3}},
+      {"2", 3, 6, {2, 2, 2}},
+      {"4", 0, 4, {4}},
+      {"3,1,2", 0, 6, {3, 1, 2}},
+  };
+  const char *const schedules[] = {"gpipe", "flush", "2bw"};
+  for (int s = 0; s < 3; s++)
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+      Plan *plan = make((PlanRequest){
+          .replicas = cases[i].replicas, .stages = cases[i].stages, .schedule = schedules[s]});
+      assert_non_null(plan);
+      plan_verify(graph, &pieces, plan);
+      assert_int_equal(ranks_of(plan), cases[i].ranks);
+      for (int k = 0; k < plan->n_stages; k++) {
+        assert_int_equal(plan->stage[k].replicas, cases[i].by_stage[k]);
+        assert_int_equal(plan->microbatches % plan->stage[k].replicas, 0);
+      }
+    }
+  assert_int_equal(make((PlanRequest){.replicas = "2", .workers = 6})->n_stages, 3);
+  refused((PlanRequest){.replicas = "2,x"});
+  refused((PlanRequest){.replicas = "2,0"});
+  refused((PlanRequest){.replicas = "2,1,"});
+  refused((PlanRequest){.replicas = "2,1", .stages = 3});
+  refused((PlanRequest){.replicas = "2,1", .workers = 4});
+  refused((PlanRequest){.replicas = "2", .workers = 5});
+  refused((PlanRequest){.replicas = "5,1"});
+  refused((PlanRequest){.replicas = "2,1", .microbatch = 4});
+  refused((PlanRequest){.replicas = "2,1", .schedule = "zb_h1"});
+  refused((PlanRequest){.replicas = "2,1", .schedule = "interleaved"});
+}
+
+/* All ways to give ranks to stages, each planned on its own: none is faster by more than what the choice lets
+ * pass for a simpler plan. */
+static void every_way(int ranks, const char *so_far, const Plan *chosen, int *tried) {
+  for (int w = 1; w <= ranks; w++) {
+    const char *replicas = *so_far ? format("%s,%d", so_far, w) : format("%d", w);
+    if (w < ranks) {
+      every_way(ranks - w, replicas, chosen, tried);
+      continue;
+    }
+    int stages = 1;
+    for (const char *c = replicas; *c; c++)
+      stages += *c == ',';
+    PlanRequest q = {.replicas = replicas, .stages = stages, .schedule = chosen->schedule};
+    Plan *plan = make(q);
+    if (!plan)
+      continue;
+    (*tried)++;
+    assert_true(chosen->batch_seconds <= 1.01 * plan->batch_seconds);
+  }
+}
+
+static void all_ways_to_use_the_ranks_are_considered(void **unused) {
+  (void)unused;
+  const char *const schedules[] = {"flush", "2bw"};
+  for (int s = 0; s < 2; s++)
+    for (int n = 1; n <= 5; n++) {
+      Plan *plan = make((PlanRequest){.workers = n, .schedule = schedules[s]});
+      assert_non_null(plan);
+      plan_verify(graph, &pieces, plan);
+      assert_int_equal(ranks_of(plan), n);
+      int tried = 0;
+      every_way(n, "", plan, &tried);
+      assert_true(tried > 0);
+    }
+  diagnostics_flush();
+  Plan *plan = make((PlanRequest){.workers = 5, .stages = 2});
+  assert_int_equal(plan->n_stages, 2);
+  assert_int_equal(ranks_of(plan), 5);
+  plan = make((PlanRequest){.workers = 3, .schedule = "sequential"});
+  assert_int_equal(plan->n_stages, 3);
+  refused((PlanRequest){.workers = 4, .stages = 2, .schedule = "zb_h1"});
+}
+
+static void pipedream_updates_after_every_round(void **unused) {
+  (void)unused;
+  PlanRequest q = {.stages = 3, .schedule = "pipedream"};
+  refused(q); /* clips, and has a tied parameter */
+  graph->train.vertical_sync = true;
+  Plan *plan = make(q);
+  assert_non_null(plan);
+  plan_verify(graph, &pieces, plan);
+  assert_true(plan->vertical_sync);
+  assert_int_equal(plan->microbatches, 1);
+  q = (PlanRequest){.replicas = "2,3", .schedule = "pipedream"};
+  plan = make(q);
+  plan_verify(graph, &pieces, plan);
+  assert_int_equal(plan->microbatches, 6);
+  q.microbatch = 2;
+  assert_int_equal(make(q)->microbatch, 2);
+  q.microbatch = 1;
+  refused(q);
+  q = (PlanRequest){.stages = 2}; /* 2bw, which is not the model's */
+  refused(q);
+  graph->train.vertical_sync = false;
+}
+
+static void ranks_hold_several_chunks(void **unused) {
+  (void)unused;
+  PlanRequest q = {.stages = 3, .schedule = "interleaved"};
+  for (int chunks = 0; chunks <= 4; chunks++) {
+    graph->train.chunks = chunks;
+    Plan *plan = make(q);
+    assert_non_null(plan);
+    plan_verify(graph, &pieces, plan);
+    assert_int_equal(plan->n_stages, 3);
+    assert_int_equal(plan->chunks, chunks ? chunks : 2);
+    assert_int_equal(plan->microbatches % 3, 0);
+    for (int i = 0; i < plan->n_stages * plan->chunks; i++)
+      assert_int_equal(plan->stage[i].peak_bytes, plan->stage[i % 3].peak_bytes);
+  }
+  refused((PlanRequest){.stages = 2, .schedule = "flush"});
+  refused((PlanRequest){.stages = 5, .schedule = "interleaved"}); /* 12 samples in fives */
+  graph->train.chunks = 8;
+  refused((PlanRequest){.stages = 4, .schedule = "interleaved"}); /* 32 parts of so few pieces */
+  graph->train.chunks = 0;
+}
+
+static void backward_in_two(void **unused) {
+  (void)unused;
+  Plan *plan = make((PlanRequest){.stages = 3, .schedule = "zb_h1"}),
+       *flush = make((PlanRequest){.stages = 3, .schedule = "flush", .microbatch = plan->microbatch});
+  plan_verify(graph, &pieces, plan);
+  for (int i = 0; i < 3; i++) {
+    const StagePlan *s = &plan->stage[i];
+    assert_true(s->weights_seconds > 0.2 * s->backward_seconds && s->weights_seconds < 0.8 * s->backward_seconds);
+    assert_false(s->recompute);
+  }
+  assert_true(plan->batch_seconds < flush->batch_seconds);
+  refused((PlanRequest){.stages = 3, .schedule = "zb_h1", .recompute = RECOMPUTE_ON});
+}
+
+static void one_ahead_takes_memory(void **unused) {
+  (void)unused;
+  PlanRequest q = {.stages = 3, .schedule = "2bw", .microbatch = 3, .split = "h[3],h[5]", .ahead = 1};
+  Plan *one = make(q);
+  q.ahead = 2;
+  Plan *two = make(q);
+  plan_verify(graph, &pieces, two);
+  for (int i = 0; i < 2; i++) {
+    assert_int_equal(one->stage[i].ahead, 1);
+    assert_int_equal(two->stage[i].ahead, 2);
+    assert_true(two->stage[i].peak_bytes > one->stage[i].peak_bytes);
+  }
+  assert_int_equal(two->stage[2].ahead, 1);
+  q.ahead = 0;
+  assert_true(largest(two) > largest(one));
+  q.memory = largest(two) - 1; /* short of memory */
+  assert_int_equal(make(q)->stage[0].ahead, 1);
+}
+
 /* ---- memory ------------------------------------------------------------- */
 
 /* What a caller's exact peak might be: half as much again as a stage's saved values and weights ask for. */
@@ -209,12 +373,40 @@ static void what_is_written_reads_back(void **unused) {
     plan_verify(graph, &pieces, again);
     assert_string_equal(plan_json(graph, &pieces, again), text);
   }
+  graph->train.vertical_sync = true;
+  const PlanRequest forms[] = {{.replicas = "2,1", .schedule = "2bw", .ahead = 2},
+                               {.replicas = "2,3", .schedule = "pipedream"},
+                               {.stages = 2, .schedule = "interleaved"},
+                               {.stages = 3, .schedule = "zb_h1"}};
+  for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
+    graph->train.vertical_sync = i == 1;
+    char *text = plan_json(graph, &pieces, make(forms[i]));
+    char *path = write_temporary(text, strlen(text));
+    graph->train.vertical_sync = false; /* what the file says holds */
+    Plan *again = make((PlanRequest){.plan = path});
+    unlink(path);
+    assert_non_null(again);
+    plan_verify(graph, &pieces, again);
+    assert_string_equal(plan_json(graph, &pieces, again), text);
+  }
 }
 
 static char *replaced(const char *text, const char *what, const char *with) {
   const char *at = strstr(text, what);
   assert_non_null(at);
   return format("%.*s%s%s", (int)(at - text), text, with, at + strlen(what));
+}
+
+/* As pdc wrote them before stages had replicas. */
+static void older_plans_read(void **unused) {
+  (void)unused;
+  char *text = plan_json(graph, &pieces, make((PlanRequest){.split = "h[2]", .microbatch = 4, .ahead = 1}));
+  for (int i = 0; i < 2; i++)
+    text = replaced(text, ", \"replicas\": 1, \"ahead\": 1", "");
+  Plan *plan = read_text(text, strlen(text));
+  assert_non_null(plan);
+  plan_verify(graph, &pieces, plan);
+  assert_int_equal(ranks_of(plan), 2);
 }
 
 static void edits_are_taken(void **unused) {
@@ -251,7 +443,14 @@ static void mistakes_are_diagnosed(void **unused) {
       {"\"starts_at\": \"h.2\"", "\"starts_at\": null"},
       {"\"starts_at\": \"wte\"", "\"starts_at\": \"h.1\""},
       {"\"recompute\": false", "\"recompute\": 1"},
-      {"\"replicas\": 1", "\"replicas\": 2"},
+      {"\"replicas\": 1", "\"replicas\": 2"}, /* of three microbatches */
+      {"\"replicas\": 1", "\"replicas\": 0"},
+      {"\"ahead\": 1", "\"ahead\": 3"},
+      {"\"schedule\": \"2bw\"", "\"schedule\": \"2bw\", \"vertical_sync\": true"},
+      {"\"schedule\": \"2bw\"", "\"schedule\": \"flush\", \"chunks\": 2"},
+      {"\"schedule\": \"2bw\"", "\"schedule\": \"interleaved\""}, /* three microbatches, of two ranks */
+      {"\"schedule\": \"2bw\"", "\"schedule\": \"pipedream\""},
+      {"\"weights_seconds\": ", "\"weights_seconds\": -"},
       {"\"forward_seconds\": ", "\"forward_seconds\": -"},
       {"\"stages\": [", "\"stages\": [ 3,"},
       {"\"stages\": [", "\"stages\": { \"a\": ["},
@@ -294,10 +493,17 @@ int main(void) {
       cmocka_unit_test(impossible_requests_are_refused),
       cmocka_unit_test(two_versions_need_enough_microbatches),
       cmocka_unit_test(runners_up_are_other_plans_and_slower),
+      cmocka_unit_test(replicas_are_kept),
+      cmocka_unit_test(all_ways_to_use_the_ranks_are_considered),
+      cmocka_unit_test(pipedream_updates_after_every_round),
+      cmocka_unit_test(ranks_hold_several_chunks),
+      cmocka_unit_test(backward_in_two),
+      cmocka_unit_test(one_ahead_takes_memory),
       cmocka_unit_test(exact_peaks_decide),
       cmocka_unit_test(less_memory_never_makes_it_faster),
       cmocka_unit_test(tied_and_clipped_stages_exchange),
       cmocka_unit_test(what_is_written_reads_back),
+      cmocka_unit_test(older_plans_read),
       cmocka_unit_test(edits_are_taken),
       cmocka_unit_test(mistakes_are_diagnosed),
       cmocka_unit_test(no_text_does_harm),
