@@ -46,7 +46,6 @@ static int gradient_at(const Graph *g, int value, int first) {
 /* Lists what crosses before node `first`; false when something does that cannot be sent. */
 static bool crossing_at(const Cut *c, int first, Piece *p) {
   const Graph *g = c->g;
-  bool any_gradient = false;
   p->crossing = p->gradients = (Ints){0};
   for (int v = 0; v < g->values.n && g->values.at[v].node < first; v++) {
     const Value *value = &g->values.at[v];
@@ -54,12 +53,10 @@ static bool crossing_at(const Cut *c, int first, Piece *p) {
       continue;
     if (!value->shape.batched || value->type != TYPE_F32)
       return false;
-    int gradient = gradient_at(g, v, first);
-    any_gradient |= gradient >= 0;
     push(&p->crossing, v);
-    push(&p->gradients, gradient);
+    push(&p->gradients, gradient_at(g, v, first));
   }
-  return p->crossing.n > 0 && (any_gradient || g->n_forward == g->nodes.n);
+  return p->crossing.n > 0;
 }
 
 /* Whether a node may read a value though the cut before `first` may lie between them. */

@@ -50,7 +50,8 @@ class Case:
         loss = loss_of(leaves)
         loss.backward()
         tensors.save(self.path(".want.safetensors"),
-                     {key: (leaf.detach() - RATE * leaf.grad).float().numpy() for key, leaf in leaves.items()})
+                     {key: (leaf.detach() - RATE * (0 if leaf.grad is None else leaf.grad)).float().numpy()
+                      for key, leaf in leaves.items()})
         with open(self.path(".loss"), "w") as file:
             file.write(f"{loss.item():.9g}\n")
 
@@ -163,6 +164,20 @@ def sources():
     case.write(loss)
 
 
+def frozen():
+    case = Case("frozen", [(name, 8, 8) for name in ("fixed", "one", "two", "three", "out")], scale=(8, 8))
+    x, y = case.numbers(4, 8), case.numbers(4, 8)
+
+    def loss(w):
+        features = linear(w, "fixed", (x @ x.mT * 0.5).tanh() @ x)
+        h = linear(w, "one", features.tanh().detach())
+        h = linear(w, "two", h @ w["scale"].square()) + features.detach()
+        h = linear(w, "three", h.tanh() @ w["scale"].square().T)
+        return F.mse_loss(linear(w, "out", h), y)
+
+    case.write(loss)
+
+
 def translate():
     linears = [("head", 20, 16)]
     for name in ("encoder.attn", "decoder.h.0.cross", "decoder.h.1.cross"):
@@ -195,5 +210,5 @@ def translate():
 
 
 if __name__ == "__main__":
-    for make in (unet, fan, parts, ties, sources, translate):
+    for make in (unet, fan, parts, ties, sources, frozen, translate):
         make()

@@ -351,7 +351,7 @@ static void corners(void **state) {
 
 /* Graphs that are no chains, cut into any number of stages. */
 static void graphs(void **state) {
-  static const char *const models[] = {"unet", "fan", "parts", "ties", "sources", "translate"};
+  static const char *const models[] = {"unet", "fan", "parts", "ties", "sources", "frozen", "translate"};
   (void)state;
   for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
     Graph *g = compiled(format("tests/graphs/%s.pdm", models[i]), NULL, 0);
