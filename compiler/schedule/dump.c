@@ -23,7 +23,8 @@ static const Field fields[] = {
 enum { N_FIELDS = sizeof fields / sizeof *fields };
 
 #define SLOT(name) {#name, FIELD_INT, offsetof(Slots, name)}
-static const Field slots[] = {SLOT(saved), SLOT(received), SLOT(sent), SLOT(gradients), SLOT(inputs), SLOT(deferred)};
+static const Field slots[] = {SLOT(saved),     SLOT(received), SLOT(sent),
+                              SLOT(gradients), SLOT(inputs),   SLOT(deferred)};
 enum { N_SLOTS = sizeof slots / sizeof *slots };
 
 static int64_t field_get(const void *of, const Field *f) {

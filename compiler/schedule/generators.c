@@ -65,9 +65,9 @@ static void set_delays(const Generator *g, const Plan *plan, Program *p) {
 
 /* An update that waits for other ranks comes some turns after its batch's last, so that what it waits for can
  * arrive meanwhile. Where one lags all do, so that they can meet to validate: each stands still after forward
- * number `meeting` of the next batch then at most, counted over all replicas: in front of the first turn that needs
- * the update's weights where gradients travel among replicas, else where stage 0 has just ended the batch. A stage
- * lags the one before by no more turns than it has slots for gradients to send, which nobody receives meanwhile. */
+ * number `meeting` of the next batch then at most, counted over all replicas: in front of the first turn that
+ * needs the update's weights where gradients travel among replicas, else where stage 0 has just ended the batch. A
+ * stage lags the one before by no more turns than it has slots for gradients to send: none is received then. */
 static void set_lags(const Generator *g, const Plan *plan, const bool *exchanges, Program *p) {
   bool waits = false, replicated = false, stale = true;
   for (int i = 0; i < plan->n_stages; i++) {
@@ -210,8 +210,8 @@ Program *generate(const Generator *g, const Plan *plan, const bool *exchanges) {
   for (int i = 0; i < d; i++) {
     Program *p = &programs[i];
     *p = (Program){.stage = i, .n_stages = d, .replicas = stage_replicas(plan, i),
-                   .chunks = g->chunks ? plan_chunks(plan) : 1, .per_batch = g->drains, .split_backward = g->split,
-                   .in_flight = in_flight[i], .period = plan->microbatches};
+                   .chunks = g->chunks ? plan_chunks(plan) : 1, .per_batch = g->drains,
+                   .split_backward = g->split, .in_flight = in_flight[i], .period = plan->microbatches};
     if (g->drains)
       p->in_flight = least(p->in_flight, program_turns(p));
     /* Qi et al. 2024, ZB-H1: stage i keeps i turns less in flight than stage 0, and as many more until here. */

@@ -1,7 +1,7 @@
 /* All ranks' Programs run together. Every buffer is modelled by what it holds, so that a Program is right when
  * each action finds what semantics say it needs; nothing here compares with a generator. The ranks only wait for
  * each other, never choose, so the order in which they are stepped does not matter, and times follow from one
- * pass. For the same reason a run in which all ranks meet after every update stands for all with fewer meetings. */
+ * pass. And a run in which all ranks meet after every update stands for every run with fewer meetings. */
 #include "schedule/program.h"
 
 #include <math.h>
@@ -191,8 +191,7 @@ static Outcome receive(Machine *m, Rank *r, int way) {
   Inbox *in = &r->in[way];
   Turn t = {r->step.chunk, r->step.number};
   if (!has_message(r, way, t))
-    return r->p->chunks > 1 ? WENT : fail(m, r, way == DOWN ? "there is no stage before" : "there is no stage after",
-                                          r->p->stage);
+    return r->p->chunks > 1 ? WENT : fail(m, r, way == DOWN ? "no stage before" : "no stage after", r->p->stage);
   if (in->posted.microbatch != t.microbatch || in->posted.chunk != t.chunk)
     return fail(m, r, "received out of order, expected", in->posted.microbatch);
   if (!in->arrived)
@@ -203,7 +202,7 @@ static Outcome receive(Machine *m, Rank *r, int way) {
   return WENT;
 }
 
-/* ---- one turn ---------------------------------------------------------------------------------------------- */
+/* ---- one turn -------------------------------------------------------------------------------------------- */
 
 /* The step's turn is number `done` + 1 of the rank's. */
 static bool in_turn(const Rank *r, int64_t done, bool backward) {
@@ -252,7 +251,8 @@ static Outcome do_forward(Machine *m, Rank *r) {
 }
 
 static Outcome do_send(Machine *m, Rank *r) {
-  if (!in_turn(r, r->forwarded - 1, false) || *slot(r, &chunk_of(r)->sent, r->step.number) != r->step.number)
+  int64_t computed = *slot(r, &chunk_of(r)->sent, r->step.number);
+  if (!in_turn(r, r->forwarded - 1, false) || computed != r->step.number)
     return fail(m, r, "sent before it was computed; turns done", r->forwarded);
   if (gets(r, UP))
     send(m, r, DOWN);
@@ -320,7 +320,8 @@ static Outcome do_backward(Machine *m, Rank *r) {
 }
 
 static Outcome do_send_gradient(Machine *m, Rank *r) {
-  if (!in_turn(r, r->backwarded - 1, true) || *slot(r, &chunk_of(r)->gradient_out, r->step.number) != r->step.number)
+  int64_t computed = *slot(r, &chunk_of(r)->gradient_out, r->step.number);
+  if (!in_turn(r, r->backwarded - 1, true) || computed != r->step.number)
     return fail(m, r, "sent before it was computed; turns done", r->backwarded);
   if (gets(r, DOWN))
     send(m, r, UP);
@@ -403,7 +404,7 @@ static Outcome do_update(Machine *m, Rank *r) {
   return WENT;
 }
 
-/* ---- all ranks --------------------------------------------------------------------------------------------- */
+/* ---- all ranks ------------------------------------------------------------------------------------------- */
 
 static Outcome rank_step(Machine *m, Rank *r) {
   if (m->meets && r->updated > 0 && m->arrived_at_update[r->updated - 1] < m->n_ranks)
@@ -441,7 +442,8 @@ static bool rank_run(Machine *m, Rank *r, bool *moved) {
     if (outcome == FAILED)
       return false;
     if (m->trace)
-      m->trace(m->context, &(Event){r->p->stage, r->replica, r->step, event_version(r), fmin(r->start, r->now), r->now});
+      m->trace(m->context, &(Event){r->p->stage, r->replica, r->step, event_version(r), fmin(r->start, r->now),
+                                    r->now});
     *moved = true;
     r->over = !stream_next(&r->stream, &r->step);
   }
@@ -454,8 +456,8 @@ static void deadlock(Machine *m) {
   for (int i = 0; i < m->n_ranks; i++) {
     const Rank *r = &m->rank[i];
     if (!r->over)
-      text_add(&t, " %s, %s %lld, waits for %s;", rank_text(r), action_name(r->step.action), (long long)r->step.number,
-               r->waiting);
+      text_add(&t, " %s, %s %lld, waits for %s;", rank_text(r), action_name(r->step.action),
+               (long long)r->step.number, r->waiting);
   }
   t.at[t.n - 1] = 0;
   m->why = t.at;
@@ -467,8 +469,8 @@ static bool everything_done(Machine *m) {
     int64_t turns = m->batches * program_turns(r->p), weighted = r->p->split_backward ? turns : 0;
     if (r->forwarded != turns || r->backwarded != turns || r->weighted != weighted || r->updated != m->batches ||
         r->exchanged != m->batches) {
-      m->why = format("%s ends after %lld forwards, %lld backwards, %lld weights' gradients, %lld exchanges, %lld "
-                      "updates of %lld turns in %lld batches", rank_text(r), (long long)r->forwarded,
+      m->why = format("%s ends after %lld forwards, %lld backwards, %lld weights' gradients, %lld exchanges, "
+                      "%lld updates of %lld turns in %lld batches", rank_text(r), (long long)r->forwarded,
                       (long long)r->backwarded, (long long)r->weighted, (long long)r->exchanged,
                       (long long)r->updated, (long long)turns, (long long)m->batches);
       return false;
@@ -487,7 +489,7 @@ static int64_t least_delay(const Program *p) {
 }
 
 /* Drained, batch t uses W(t). Never drained, it uses weights as new as the turns in flight allow, at each stage
- * for itself (weight stashing) or all the same (vertical sync; with M large enough two versions, PipeDream-2BW). */
+ * for itself (weight stashing) or all the same (vertical sync; two versions are PipeDream-2BW). */
 static bool check_delays(const Program *p, int n_stages, char **why) {
   int64_t oldest = p->per_batch ? 0 : 1;
   bool stashed = !p->per_batch;
@@ -520,7 +522,7 @@ static bool check_definition(const Program *p, int n_stages, char **why) {
   return check_delays(p, n_stages, why);
 }
 
-/* ---- the start ----------------------------------------------------------------------------------------------- */
+/* ---- the start ------------------------------------------------------------------------------------------- */
 
 static Held held_new(int64_t n) { return (Held){n, alloc((size_t)n * sizeof(int64_t))}; }
 static Outbox outbox_new(int64_t n) { return (Outbox){n, alloc((size_t)n * sizeof(Message))}; }

@@ -138,10 +138,11 @@ const char *action_name(Action a);
 
 /* ---- running all stages together (machine.c) --------------------------------------------------- */
 
-/* Seconds of one turn's forward, backward (with split_backward: without its weights' gradients),
- * recomputation, weights' gradients; of an update; of reducing a batch's gradients among replicas; of one
- * message between this stage and the next (with chunks the last stage's next is the first), either way. Jitter:
- * the relative standard deviation of work on turns, from numbers that are the same in every run. */
+/* Seconds of one turn's forward, backward (with split_backward: without its weights' gradients), recomputation,
+ * weights' gradients (with chunks of all of them: of a turn on average); of an update; of reducing a batch's
+ * gradients among replicas; of one message between this stage and the next (with chunks the last one's next is the
+ * first), either way. Jitter: the relative standard deviation of work on turns, from numbers that are the same in
+ * every run. */
 typedef struct StageTimes {
   double forward, backward, recompute, weights, update, reduce, send;
   double jitter;
@@ -154,12 +155,12 @@ typedef struct Event {
 } Event;
 typedef void (*Trace)(void *context, const Event *event);
 
-/* Runs all ranks' programs together for `batches` updates under rendezvous (no buffering beyond the slots above; a
- * rank has one receive a way posted) and checks: every send meets its receive in order, no deadlock, no slot
- * overwritten while live, each backward, recomputation and weights' gradient finds its own microbatch's data and its
- * forward's weight version, at most `versions` versions and `exchanges` exchanges at once, updates happen once, in
- * order and before they are needed, and weights are as old as the schedules' definitions say. False with the
- * reason in `why`. times NULL: all zero. trace NULL: none; else called for every step, in each rank's order. */
+/* Runs all ranks' programs together for `batches` updates under rendezvous (no buffering beyond the slots above;
+ * a rank has one receive a way posted) and checks: every send meets its receive in order, no deadlock, no slot
+ * overwritten while live, each backward, recomputation and weights' gradient finds its own microbatch's data and
+ * its forward's weight version, at most `versions` versions and `exchanges` exchanges at once, updates happen
+ * once, in order and before they are needed, and weights are as old as the schedules' definitions say. False with
+ * the reason in `why`. times NULL: all zero. trace NULL: none; else called for every step, in each rank's order. */
 bool run_schedule(const Program *programs, const StageTimes *times, int n_stages, int64_t batches, Trace trace,
                   void *context, char **why);
 /* The same without times, and all ranks meet after every update, as they do to validate. */
@@ -176,8 +177,8 @@ void schedule_svg(const char *title, const Program *programs, int n_stages, FILE
 
 /* Predicted seconds of one batch in the steady state, from running with these costs. */
 double simulate_schedule(const Program *programs, const StageTimes *times, int n_stages);
-/* The same where work on turns varies with this relative standard deviation: a schedule without slack pays for the
- * slower of neighbours each time. The same numbers in every run. */
+/* The same where work on turns varies with this relative standard deviation: a schedule without slack pays for
+ * the slower of neighbours each time. The same numbers in every run. */
 double simulate_schedule_jitter(const Program *programs, const StageTimes *times, int n_stages, double jitter);
 /* The bubble: by stage the share of such a batch in which its ranks neither compute nor update. */
 void schedule_idle(const Program *programs, const StageTimes *times, int n_stages, double batch_seconds,

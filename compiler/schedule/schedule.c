@@ -109,15 +109,16 @@ static bool microbatches_suffice(const Plan *plan, Span where) {
   int64_t least, multiple;
   schedule_needs(plan, &least, &multiple);
   if (plan->microbatches % multiple) {
-    tell_microbatches(error_at(where, "PD0704", "'%s' with %s needs a multiple of %lld microbatches an update, has %lld",
-                               plan->schedule, stages_text(plan), (long long)multiple, (long long)plan->microbatches),
-                      plan, least, multiple);
+    Diagnostic *d = error_at(where, "PD0704",
+                             "'%s' with %s needs a multiple of %lld microbatches an update, has %lld", plan->schedule, stages_text(plan), (long long)multiple,
+                             (long long)plan->microbatches);
+    tell_microbatches(d, plan, least, multiple);
     return false;
   }
   if (plan->microbatches < least) {
-    tell_microbatches(error_at(where, "PD0701", "'%s' with %s needs at least %lld microbatches an update, has %lld",
-                               plan->schedule, stages_text(plan), (long long)least, (long long)plan->microbatches),
-                      plan, least, multiple);
+    Diagnostic *d = error_at(where, "PD0701", "'%s' with %s needs at least %lld microbatches an update, has %lld",
+                             plan->schedule, stages_text(plan), (long long)least, (long long)plan->microbatches);
+    tell_microbatches(d, plan, least, multiple);
     return false;
   }
   return true;
@@ -126,8 +127,8 @@ static bool microbatches_suffice(const Plan *plan, Span where) {
 static bool replicas_allowed(const Generator *g, const Plan *plan, Span where) {
   for (int i = 0; i < plan->n_stages; i++)
     if (!g->replicas && stage_replicas(plan, i) > 1) {
-      Diagnostic *d = error_at(where, "PD0705", "'%s' cannot have replicated stages: stage %d has %d replicas", g->name,
-                               i, stage_replicas(plan, i));
+      Diagnostic *d = error_at(where, "PD0705", "'%s' cannot have replicated stages: stage %d has %d replicas",
+                               g->name, i, stage_replicas(plan, i));
       help(d, "one replica of every stage, or another schedule: 'flush' or '2bw'");
       return false;
     }
@@ -167,8 +168,9 @@ static bool recomputation_allowed(const Generator *g, const Plan *plan, Span whe
 static bool exchanges_allowed(const Generator *g, const Plan *plan, const bool *exchanges, Span where) {
   for (int i = 0; i < plan->n_stages; i++)
     if (g->staleness == STASHED && !plan->vertical_sync && exchanges[i]) {
-      Diagnostic *d = error_at(where, "PD0707", "'%s' would stall: stage %d's update waits for gradients of earlier "
-                               "stages (clipping by the global norm, or a parameter that both use)", g->name, i);
+      Diagnostic *d = error_at(where, "PD0707", "'%s' would stall: stage %d's update waits for gradients of "
+                               "earlier stages (clipping by the global norm, or a parameter that both use)",
+                               g->name, i);
       help(d, "'vertical_sync = true': all stages then use weights of the same age, and the update has time");
       return false;
     }

@@ -56,7 +56,11 @@ void schedule_idle(const Program *programs, const StageTimes *times, int n_stage
   for (int i = 0; i < n_stages; i++) {
     const Program *p = &programs[i];
     const StageTimes *t = &times[i];
-    double turn = t->forward + t->backward + (recomputes(p) ? t->recompute : 0) + (p->split_backward ? t->weights : 0);
+    double turn = t->forward + t->backward;
+    if (recomputes(p))
+      turn += t->recompute;
+    if (p->split_backward)
+      turn += t->weights;
     idle[i] = batch_seconds > 0 ? 1 - ((double)program_turns(p) * turn + t->update) / batch_seconds : 0;
   }
 }

@@ -40,8 +40,8 @@ static int count(const Loop *l, Action a) {
 
 static bool sizes_in_range(const Program *p, char **why) {
   enum { MOST = 1 << 20 };
-  const int64_t numbers[] = {p->in_flight, p->period, p->versions, p->accumulators, p->exchanges,
-                             p->replicas,  p->chunks, p->n_stages, p->delay + 1,    p->lag + 1, p->weights_lag + 1};
+  const int64_t numbers[] = {p->in_flight, p->period,   p->versions,  p->accumulators, p->exchanges,      p->replicas,
+                             p->chunks,    p->n_stages, p->delay + 1, p->lag + 1,      p->weights_lag + 1};
   for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
     if (numbers[i] < 1 || numbers[i] > MOST)
       return *why = format("stage %d: %lld is out of range", p->stage, (long long)numbers[i]), false;
@@ -74,7 +74,8 @@ static bool loop_may_be_empty(const Program *p, int loop) {
 }
 
 bool program_well_formed(const Program *p, char **why) {
-  static const struct { int sends, gradients, weights; } moves[N_LOOPS] = {{1, 0, 0}, {1, 1, 1}, {0, 1, 1}, {0, 0, 1}};
+  static const struct { int sends, gradients, weights; } moves[N_LOOPS] = {
+    {1, 0, 0}, {1, 1, 1}, {0, 1, 1}, {0, 0, 1}};
   if (!sizes_in_range(p, why) || !turns_come_out(p, why))
     return false;
   for (int i = 0; i < N_LOOPS; i++) {

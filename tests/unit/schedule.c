@@ -13,8 +13,8 @@ static void each_case(void (*check)(Case c, const Program *programs)) {
         for (size_t r = 0; r < sizeof patterns / sizeof *patterns; r++)
           for (size_t e = 0; e < sizeof patterns / sizeof *patterns; e++) {
             unsigned mask = (1u << d) - 1;
-            Case c = {.schedule = names[s], .stages = d, .recompute = patterns[r] & mask, .exchanges = patterns[e] & mask & ~1u,
-                      .chunks = 1 + (int)more % 3};
+            Case c = plain(names[s], d, 0, patterns[r] & mask, patterns[e] & mask & ~1u);
+            c.chunks = 1 + (int)more % 3;
             c = allowed(c, more);
             check(c, make(c));
             cases++;
@@ -68,6 +68,71 @@ static void test_numbers_of_2bw(void **state) {
   }
 }
 
+/* Microbatch k meets stage i's weights after k - 1 - (d - 1 - i) updates; with vertical sync all after k - d. */
+static void test_numbers_of_pipedream(void **state) {
+  (void)state;
+  Case c = plain("pipedream", 4, 1, 0, 0);
+  for (int i = 0; i < 4; i++) {
+    Program *p = make(c);
+    assert_int_equal(p[i].delay, 3 - i);
+    assert_int_equal(p[i].versions, 4 - i);
+    assert_int_equal(p[i].lag, 0);
+  }
+  c.vertical_sync = true;
+  c.exchanges = 0xe;
+  for (int i = 0; i < 4; i++) {
+    Program *p = make(c);
+    assert_int_equal(p[i].versions, 4);
+    assert_int_equal(p[i].lag, i);
+    assert_int_equal(p[i].accumulators, 1 + i);
+    assert_int_equal(p[i].exchanges, i > 0 ? i : 1);
+  }
+}
+
+/* Every stage of zb_h1 holds what 1F1B's first holds. */
+static void test_numbers_of_zb_h1(void **state) {
+  (void)state;
+  Program *p = make(plain("zb_h1", 4, 8, 0, 0));
+  for (int i = 0; i < 4; i++) {
+    assert_int_equal(p[i].in_flight, 4 - i);
+    assert_int_equal(p[i].weights_lag, i);
+    assert_int_equal(p[i].slots[0].saved, 4);
+    assert_int_equal(p[i].slots[0].deferred, i + 1);
+    assert_int_equal(p[i].slots[0].gradients, i + 2);
+  }
+}
+
+/* Narayanan et al. 2021 (SC), figure 4: 4 ranks of 2 chunks, 8 microbatches in groups of 4. */
+static void test_turns_over_chunks(void **state) {
+  (void)state;
+  Program *p = make((Case){.schedule = "interleaved", .stages = 4, .microbatches = 8, .chunks = 2});
+  static const int in_flight[] = {11, 9, 7, 5};
+  for (int i = 0; i < 4; i++)
+    assert_int_equal(p[i].in_flight, in_flight[i]);
+  for (int turn = 1; turn <= 16; turn++) {
+    Turn forward = program_turn(p, 0, turn, false), backward = program_turn(p, 0, turn, true);
+    assert_int_equal(forward.microbatch, (turn - 1) % 4 + 1 + (turn > 8 ? 4 : 0));
+    assert_int_equal(backward.microbatch, forward.microbatch);
+    assert_int_equal(forward.chunk, (turn - 1) / 4 % 2);
+    assert_int_equal(backward.chunk, 1 - forward.chunk);
+  }
+}
+
+/* Replicas 1, 3, 1: with d - i in flight stage 0 would wait for stage 1's third replica. */
+static void test_numbers_of_replicas(void **state) {
+  (void)state;
+  Program *p = make((Case){.schedule = "2bw", .stages = 3, .microbatches = 12, .replicas = "131"});
+  assert_int_equal(p[0].in_flight, 9);
+  assert_int_equal(p[1].in_flight, 2);
+  assert_int_equal(p[2].in_flight, 1);
+  for (int i = 0; i < 3; i++)
+    assert_int_equal(p[i].accumulators, 2);
+  assert_int_equal(program_turn(&p[1], 2, 2, false).microbatch, 6);
+  Program *h = make((Case){.schedule = "2bw", .stages = 4, .microbatches = 8, .ahead = 0xf});
+  for (int i = 0; i < 4; i++)
+    assert_int_equal(h[i].in_flight, 7 - 2 * i);
+}
+
 static void test_last_stage_never_recomputes(void **state) {
   (void)state;
   Program *p = make(plain("flush", 3, 4, 0x7, 0));
@@ -86,16 +151,39 @@ static void test_requests_refused(void **state) {
   assert_null(make(plain("1bw", 2, 4, 0, 0)));
   assert_int_equal(error_count(), before + 2);
   assert_non_null(make(plain("2bw", 5, 4, 0, 0)));
+  const Case refused[] = {
+    {.schedule = "2bw", .stages = 2, .microbatches = 9, .replicas = "12"},
+    {.schedule = "2bw", .stages = 3, .microbatches = 6, .replicas = "131"},
+    {.schedule = "interleaved", .stages = 4, .microbatches = 6, .chunks = 2},
+    {.schedule = "interleaved", .stages = 2, .microbatches = 4, .chunks = 2, .replicas = "22"},
+    {.schedule = "zb_h1", .stages = 2, .microbatches = 4, .replicas = "21"},
+    {.schedule = "zb_h1", .stages = 2, .microbatches = 4, .recompute = 1},
+    {.schedule = "flush", .stages = 2, .microbatches = 4, .chunks = 2},
+    {.schedule = "pipedream", .stages = 2, .microbatches = 1, .exchanges = 2},
+  };
+  for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+    before = error_count();
+    assert_null(make(refused[i]));
+    assert_int_equal(error_count(), before + 1);
+  }
   assert_true(schedule_known("flush"));
   assert_false(schedule_known("flusch"));
 }
 
 /* ---- time ------------------------------------------------------------------------------------------- */
 
+/* A model's forward on one rank of a stage, its chunks together, and so on; replicas share the work. */
+static void set_times(Case c, double forward, double backward, double weights, double send, StageTimes *times) {
+  for (int i = 0; i < c.stages; i++) {
+    double part = (double)replicas_of(c, i) / chunks_of(c);
+    times[i] = (StageTimes){.forward = part * forward, .backward = part * backward, .recompute = part * forward,
+                            .weights = part * weights, .send = send};
+  }
+}
+
 static double seconds(Case c, double forward, double backward, double send) {
   StageTimes times[MAX_STAGES];
-  for (int i = 0; i < c.stages; i++)
-    times[i] = (StageTimes){.forward = forward, .backward = backward, .recompute = forward, .send = send};
+  set_times(c, forward, backward, 0, send, times);
   return simulate_schedule(make(c), times, c.stages);
 }
 
@@ -114,6 +202,61 @@ static void test_predicted_times(void **state) {
   assert_near(seconds(plain("2bw", 4, 8, 0xff, 0), 1, 2, 0), 8 * 4);          /* recomputation is one more F */
   assert_near(seconds(plain("2bw", 4, 8, 0, 0), 1, 2, 0.5), 8 * 3.75);        /* transfers on the round trip */
   assert_near(seconds(plain("2bw", 1, 8, 0, 0), 1, 2, 0), 8 * 3);
+}
+
+static void test_predicted_times_of_drained_schedules(void **state) {
+  (void)state;
+  assert_near(seconds(plain("gpipe", 4, 8, 0, 0), 1, 2, 0), (8 + 3) * 3);
+  for (int chunks = 1; chunks <= 4; chunks++) { /* the bubble of flush over the number of chunks */
+    Case c = {.schedule = "interleaved", .stages = 4, .microbatches = 8, .chunks = chunks};
+    assert_near(seconds(c, 1, 2, 0), 8 * 3 + 3 * 3.0 / chunks);
+  }
+  for (double b = 1; b <= 3; b++) { /* M (F + B + W) + (d - 1)(F + B - W), B without the weights' gradients */
+    StageTimes times[4];
+    double idle[4];
+    Case c = plain("zb_h1", 4, 8, 0, 0);
+    set_times(c, 1, b, 1, 0, times);
+    double batch = simulate_schedule(make(c), times, 4);
+    assert_near(batch, 8 * (2 + b) + 3 * b);
+    schedule_idle(make(c), times, 4, batch, idle);
+    for (int i = 0; i < 4; i++)
+      assert_near(idle[i], 3 * b / batch);
+  }
+}
+
+static void test_predicted_times_of_replicas(void **state) {
+  (void)state;
+  static const char *const replicas[] = {"131", "121", "321", "123", "222", "113"};
+  for (size_t i = 0; i < sizeof replicas / sizeof *replicas; i++) {
+    Case c = {.schedule = "2bw", .stages = 3, .microbatches = 24, .replicas = replicas[i]};
+    assert_near(seconds(c, 1, 2, 0), 24 * 3); /* stages as fast as the others: no bubble */
+  }
+  Case ahead = plain("2bw", 4, 8, 0, 0);
+  assert_near(seconds(ahead, 1, 2, 0.5), 8 * 3.75);
+  ahead.ahead = 0xf; /* 7, 5, 3, 1 in flight */
+  assert_near(seconds(ahead, 1, 2, 0.5), 8 * 3);
+  StageTimes times[2];
+  Case pairs = {.schedule = "2bw", .stages = 2, .microbatches = 8, .replicas = "22"};
+  set_times(pairs, 1, 2, 0, 0, times);
+  times[0].reduce = times[1].reduce = 4; /* beside the next batch */
+  assert_near(simulate_schedule(make(pairs), times, 2), 8 * 3);
+  pairs.schedule = "flush"; /* after the batch, with the pipeline's bubble of a microbatch */
+  assert_near(simulate_schedule(make(pairs), times, 2), 8 * 3 + 2 * 3 + 4);
+}
+
+/* Work that varies costs where nobody has slack, and less with more in flight. */
+static void test_jitter_costs(void **state) {
+  (void)state;
+  StageTimes times[4];
+  Case c = plain("2bw", 4, 16, 0, 0);
+  set_times(c, 1, 2, 0, 0, times);
+  double even = simulate_schedule(make(c), times, 4), uneven = simulate_schedule_jitter(make(c), times, 4, 0.02);
+  c.ahead = 0xf;
+  double ahead = simulate_schedule_jitter(make(c), times, 4, 0.02);
+  assert_near(simulate_schedule_jitter(make(c), times, 4, 0), even);
+  assert_true(uneven > 1.005 * even && uneven < 1.05 * even);
+  assert_true(ahead < uneven);
+  assert_true(ahead == simulate_schedule_jitter(make(c), times, 4, 0.02));
 }
 
 static void test_update_without_lag_stalls(void **state) {
@@ -154,7 +297,7 @@ static void check_reads_back(Case c, const Program *programs) {
   char *again = dumped(read, n);
   assert_string_equal(text, again);
   for (int i = 0; i < n; i++)
-    for (int l = 0; l < 3; l++)
+    for (int l = 0; l < N_LOOPS; l++)
       assert_memory_equal(read[i].loop[l].action, programs[i].loop[l].action, sizeof programs[i].loop[l].action);
   free(text);
   free(again);
@@ -167,6 +310,7 @@ static void test_dumps_read_back(void **state) {
     check_reads_back(flush, make(flush));
     check_reads_back(bw, make(bw));
   }
+  each_random_case(200, check_reads_back);
 }
 
 static void test_bad_dumps_are_refused(void **state) {
@@ -235,9 +379,16 @@ int main(void) {
     cmocka_unit_test(test_generated_programs_hold),
     cmocka_unit_test(test_programs_train_as_defined),
     cmocka_unit_test(test_numbers_of_2bw),
+    cmocka_unit_test(test_numbers_of_pipedream),
+    cmocka_unit_test(test_numbers_of_zb_h1),
+    cmocka_unit_test(test_turns_over_chunks),
+    cmocka_unit_test(test_numbers_of_replicas),
     cmocka_unit_test(test_last_stage_never_recomputes),
     cmocka_unit_test(test_requests_refused),
     cmocka_unit_test(test_predicted_times),
+    cmocka_unit_test(test_predicted_times_of_drained_schedules),
+    cmocka_unit_test(test_predicted_times_of_replicas),
+    cmocka_unit_test(test_jitter_costs),
     cmocka_unit_test(test_update_without_lag_stalls),
     cmocka_unit_test(test_dumps_read_back),
     cmocka_unit_test(test_bad_dumps_are_refused),

@@ -138,8 +138,8 @@ static void check_refused(const char *name, Case c, void (*break_it)(Program *p)
 static void test_broken_programs_are_refused(void **state) {
   (void)state;
   for (size_t i = 0; i < sizeof broken / sizeof *broken; i++)
-    check_refused(broken[i].name, plain(broken[i].schedule, 4, broken[i].microbatches, 0x2, 0xe), broken[i].break_it,
-                  broken[i].reason);
+    check_refused(broken[i].name, plain(broken[i].schedule, 4, broken[i].microbatches, 0x2, 0xe),
+                  broken[i].break_it, broken[i].reason);
 }
 
 /* ---- replicas, chunks, stashed weights, weights' gradients ---------------------------------------------- */

@@ -58,8 +58,8 @@ static Program *make(Case c) {
 
 static char *describe(Case c) {
   return format("%s d %d M %d recompute %x exchanges %x replicas %s ahead %x chunks %d%s", c.schedule, c.stages,
-                (int)c.microbatches, c.recompute, c.exchanges, c.replicas ? c.replicas : "1", c.ahead, chunks_of(c),
-                c.vertical_sync ? " vertical sync" : "");
+                (int)c.microbatches, c.recompute, c.exchanges, c.replicas ? c.replicas : "1", c.ahead,
+                chunks_of(c), c.vertical_sync ? " vertical sync" : "");
 }
 
 static bool is(Case c, const char *schedule) { return !strcmp(c.schedule, schedule); }
@@ -91,10 +91,12 @@ static unsigned random_below(unsigned *state, unsigned n) {
 static Case random_case(unsigned *state) {
   int n;
   const char *const *names = schedule_names(&n);
-  Case c = {.schedule = names[random_below(state, (unsigned)n)], .stages = 1 + (int)random_below(state, MAX_STAGES)};
+  Case c = {.schedule = names[random_below(state, (unsigned)n)]};
+  c.stages = 1 + (int)random_below(state, MAX_STAGES);
   unsigned mask = (1u << c.stages) - 1;
   c.recompute = random_below(state, 3) ? 0 : random_below(state, 256) & mask;
-  c.exchanges = random_below(state, 2) ? 0 : random_below(state, 2) ? mask & ~1u : random_below(state, 256) & mask & ~1u;
+  unsigned some = random_below(state, 2) ? 255 : random_below(state, 256);
+  c.exchanges = random_below(state, 2) ? 0 : some & mask & ~1u;
   if (random_below(state, 2)) {
     char *digits = alloc(MAX_STAGES + 1);
     for (int i = 0; i < c.stages; i++)
@@ -108,7 +110,9 @@ static Case random_case(unsigned *state) {
 }
 
 /* Enough for every version's buffer to be used twice. */
-static int64_t batches_of(const Program *programs) { return 4 + 2 * (programs->versions > 5 ? programs->versions : 2); }
+static int64_t batches_of(const Program *programs) {
+  return 4 + 2 * (programs->versions > 5 ? programs->versions : 2);
+}
 
 /* ---- executed with numbers ------------------------------------------------------------------------ */
 
@@ -238,12 +242,13 @@ static bool work(Worker *w, const Program *programs) {
   return true;
 }
 
-/* Updates between the newest weights and those that stage i uses. Under pipedream: a microbatch's forward comes n_i
- * turns of its rank after the backward that the newest update waited for. */
+/* Updates between the newest weights and those that stage i uses. Under pipedream: a microbatch's forward comes
+ * n_i turns of its rank after the backward that the newest update waited for. */
 static int64_t delay_of(Case c, int i) {
   int64_t n[MAX_STAGES];
   for (int s = c.stages - 1; s >= 0; s--) {
-    int64_t w = replicas_of(c, s), next = s + 1 < c.stages ? replicas_of(c, s + 1) : 0, more = w > next ? w : next;
+    int64_t w = replicas_of(c, s), next = s + 1 < c.stages ? replicas_of(c, s + 1) : 0;
+    int64_t more = w > next ? w : next;
     n[s] = s + 1 < c.stages ? (n[s + 1] * next + (1 + (c.ahead >> s & 1)) * more + w - 1) / w : 1;
   }
   int64_t oldest = 0, turns = c.microbatches / replicas_of(c, i), delay = (n[i] - 1 + turns - 1) / turns;
