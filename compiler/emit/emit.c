@@ -87,8 +87,13 @@ static const char *turns_text(const Emit *e) {
 }
 
 static void print_header(Emit *e) {
-  const StagePlan *s = &e->plan->stage[e->k->stage];
   const Plan *plan = e->plan;
+  double forward = 0, backward = 0, update = 0;
+  for (int i = e->k->stage; i < plan_parts(plan); i += plan->n_stages) {
+    forward += plan->stage[i].forward_seconds;
+    backward += plan->stage[i].backward_seconds;
+    update += plan->stage[i].update_seconds;
+  }
   text_add(&e->out, "/* Stage %d of %d of %s (%s), compiled by pdc.\n *\n", e->k->stage, e->k->n_stages,
            comment_text(e->g->name), comment_text(e->g->file ? base(e->g->file) : e->g->name));
   for (int i = 0; i < plan->n_stages; i++)
@@ -96,16 +101,15 @@ static void print_header(Emit *e) {
                  format("%s%s%s", stage_range(e, i), ranks_text(plan->stage[i].replicas),
                         i == e->k->stage ? " (this program)" : ""));
   header_entry(e, "Batch",
-               format("%" PRId64 " samples = %" PRId64 " x a microbatch of %" PRId64
-                      "%s; schedule %s; at most %" PRId64 " in flight here",
-                      plan->batch, plan->microbatches, plan->microbatch, turns_text(e), plan->schedule,
-                      e->p->in_flight));
+               format("%" PRId64 " sample%s = %" PRId64 " x a microbatch of %" PRId64
+                      "%s; schedule %s; at most %" PRId64 "%s in flight here",
+                      plan->batch, plan->batch == 1 ? "" : "s", plan->microbatches, plan->microbatch, turns_text(e),
+                      plan->schedule, e->p->in_flight, e->p->chunks > 1 ? " turns" : ""));
   header_entry(e, "Weights", version_words(e));
   header_entry(e, "Planned",
                format("forward %s, backward %s a microbatch, update %s, a batch %s (%s)%s",
-                      milliseconds(s->forward_seconds), milliseconds(s->backward_seconds),
-                      milliseconds(s->update_seconds), milliseconds(plan->batch_seconds),
-                      plan->costs ? plan->costs : "counted",
+                      milliseconds(forward), milliseconds(backward), milliseconds(update),
+                      milliseconds(plan->batch_seconds), plan->costs ? plan->costs : "counted",
                       e->k->recompute ? "; the backward pass reruns the forward pass" : ""));
   header_entry(e, "Memory", format("%s: %s", bytes_text(e->l->bytes), sections_text(e)));
   text_add(&e->out, " *\n * From top to bottom: memory, fused loops, blocks, one microbatch forward and "
@@ -126,9 +130,10 @@ static void slot_constants(Emit *e, int chunk) {
   const Slots *s = &e->p->slots[chunk];
   const struct { BufferKind kind; int n; } slots[] = {
     {BUFFER_INPUT, s->inputs}, {BUFFER_RECEIVED, s->received}, {BUFFER_SENT, s->sent},
-    {BUFFER_GRADIENT_SENT, s->gradients}, {BUFFER_SAVED, s->saved}, {BUFFER_DEFERRED, s->deferred},
+    {BUFFER_GRADIENT_SENT, s->gradients}, {BUFFER_SAVED, layout_saved_slots(e->p, chunk)},
+    {BUFFER_KEPT, s->saved}, {BUFFER_DEFERRED, s->deferred},
   };
-  for (int i = 0; i < (e->p->split_backward ? 6 : 5); i++)
+  for (int i = 0; i < (e->p->split_backward ? 7 : 5); i++)
     constant(e, chunk_slots(e, slots[i].kind, chunk), slots[i].n,
              chunk + i == 0 ? "microbatch k uses slot k % slots, here and below" : NULL);
 }
@@ -173,7 +178,8 @@ static Name slot_text(const Emit *e, BufferKind kind, int chunk, bool recomputin
 /* The values a pass is called with, in the order of its parameters. */
 static Names pass_arguments(Emit *e, Pass pass, const char *weights, bool recomputing) {
   static const struct { const char *name; BufferKind kind; } slots[] = {
-    {"in", BUFFER_INPUT}, {"received", BUFFER_RECEIVED}, {"s", BUFFER_SAVED}, {"deferred", BUFFER_DEFERRED},
+    {"in", BUFFER_INPUT}, {"received", BUFFER_RECEIVED}, {"s", BUFFER_SAVED}, {"kept", BUFFER_KEPT},
+    {"deferred", BUFFER_DEFERRED},
     {"sent", BUFFER_SENT}, {"gradients_received", BUFFER_GRADIENT_RECEIVED},
     {"gradients_sent", BUFFER_GRADIENT_SENT},
   };

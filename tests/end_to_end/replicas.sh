@@ -1,0 +1,34 @@
+# Replicated stages train as one rank does, but for the order of sums:  replicas.sh PDC SCHEDULE REPLICAS...
+pdc=$1 schedule=$2
+. "$(dirname "$0")/common.sh"
+shift 2
+
+# With two stages and two microbatches an update, `pipedream` with vertical sync uses the weights that `2bw` does.
+reference=$schedule options="-D batch=12"
+[ "$schedule" = pipedream ] && reference=2bw options="-D batch=2 -D clip_norm=0" synced="-D vertical_sync=true"
+
+# replicated NAME REPLICAS SCHEDULE OPTIONS...: compiles and trains.
+replicated() {
+  name=$1 replicas=$2 how=$3
+  shift 3
+  stages=$(echo "$replicas" | tr , '\n' | wc -l) ranks=$(echo "$replicas" | tr , + | sed 's/^/echo $((/; s/$/))/' | sh)
+  tiny_gpt "$name" -n "$ranks" --stages "$stages" --replicas "$replicas" --microbatch 1 $options \
+    --schedule "$how" --cc "clang -Wall -Wextra -Werror" "$@" && train_tiny "$ranks" "$name"
+}
+
+# close A B: every figure of B within 1e-5 of A's, relative to it.
+close() {
+  paste -d ' ' "$1.figures" "$2.figures" | tr -c '0-9.e\n-' ' ' | awk '
+    { n = NF / 2
+      for (i = 1; i <= n; i++) { d = $i - $(i + n); if (d < 0) d = -d; if (!(d <= 1e-5 * $i)) bad = bad " " $0 "\n" } }
+    END { if (NR == 0 || bad) { print bad; exit 1 } }' || complain "$2: other figures than $1"
+}
+
+replicated reference 1 "$reference"
+for replicas in "$@"; do
+  replicated "r$replicas" "$replicas" "$schedule" ${synced:-} || continue
+  close reference "r$replicas"
+  mv "r$replicas.figures" before.figures && mv "r$replicas.safetensors" before.safetensors
+  train_tiny "$ranks" "r$replicas" && same before "r$replicas"
+done
+exit $failed
