@@ -62,6 +62,7 @@ class Timeline {
     parent.append(element("div", {class: "timeline"}, bar, this.canvas, ...(note ? [element("p", {class: "note"}, note)] : [])));
     this.listen();
     this.showUpdates();
+    this.draw();
     new ResizeObserver(() => requestAnimationFrame(() => this.draw())).observe(this.canvas);
   }
 
