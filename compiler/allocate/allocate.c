@@ -4,7 +4,7 @@
 
 static const char *const section_names[SECTION_COUNT] = {
   "weights", "gradients", "moments", "exchanged", "inputs", "received", "sent", "gradients received",
-  "gradients sent", "tables", "losses", "saved", "deferred", "workspace", "scratch",
+  "gradients sent", "tables", "losses", "saved", "kept", "deferred", "workspace", "scratch",
 };
 
 Ints layout_members(const StageKernels *k, BufferKind kind, int chunk) {
@@ -28,7 +28,7 @@ static bool recomputes(const Program *p) {
 }
 
 bool layout_saved_packed(const Program *p, int chunk) {
-  return p->slots[chunk].saved == 1 && (p->chunks == 1 || recomputes(p));
+  return layout_saved_slots(p, chunk) == 1 && (p->chunks == 1 || recomputes(p));
 }
 
 /* The passes of one chunk follow one another, and chunks do. */
@@ -41,7 +41,7 @@ static int moment(const Chunk *c, PassKind pass, int kernel) {
 void layout_life(const StageKernels *k, const Buffer *b, int *first, int *last) {
   const Chunk *c = &k->chunks.at[b->chunk];
   PassKind made = b->backward ? PASS_BACKWARD : PASS_FORWARD;
-  PassKind read = b->kind != BUFFER_SAVED ? made : b->late ? PASS_WEIGHTS : PASS_BACKWARD;
+  PassKind read = b->kind == BUFFER_SAVED ? PASS_BACKWARD : made;
   *first = moment(c, made, b->first);
   *last = moment(c, read, b->last);
 }
@@ -78,7 +78,8 @@ static int copies_of(const StageKernels *k, const Program *p, SectionKind kind, 
   case SECTION_SENT: return s->sent + (k->recompute ? 1 : 0);
   case SECTION_GRADIENTS_RECEIVED: return s->gradients;
   case SECTION_GRADIENTS_SENT: return s->gradients;
-  case SECTION_SAVED: return layout_saved_packed(p, chunk) ? 0 : s->saved;
+  case SECTION_SAVED: return layout_saved_packed(p, chunk) ? 0 : layout_saved_slots(p, chunk);
+  case SECTION_KEPT: return s->saved;
   case SECTION_DEFERRED: return s->deferred;
   default: BUG("section %d is not divided by chunk", kind);
   }
@@ -287,6 +288,7 @@ Layout *allocate(const StageKernels *k, const Program *p, const Train *train) {
   structs(k, l, SECTION_TABLES, BUFFER_TABLE, -1, 1);
   structs(k, l, SECTION_LOSSES, BUFFER_LOSS, -1, 1);
   chunk_structs(k, p, l, SECTION_SAVED, BUFFER_SAVED);
+  chunk_structs(k, p, l, SECTION_KEPT, BUFFER_KEPT);
   chunk_structs(k, p, l, SECTION_DEFERRED, BUFFER_DEFERRED);
   workspace(k, p, l);
   l->scratch_bytes = largest_scratch(k);

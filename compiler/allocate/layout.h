@@ -5,7 +5,8 @@
  * a struct's size is a multiple of 64. Temporaries are packed by liveness: within a region into the
  * region's frame (equal regions have equal frames), frames and values that pass between regions into
  * the rank's workspace; its chunks never run at the same time. Saved structs take part in that packing, too,
- * where nothing else runs between a microbatch's forward (or recomputation) and its backward. */
+ * where nothing else runs between a microbatch's forward (or recomputation) and its backward; not so what the
+ * weights pass reads, which has slots for the microbatches in flight until there. */
 #ifndef PDC_LAYOUT_H
 #define PDC_LAYOUT_H
 
@@ -25,7 +26,7 @@ typedef struct Spot {
 typedef enum {
   SECTION_WEIGHTS, SECTION_GRADIENTS, SECTION_MOMENTS, SECTION_EXCHANGED, SECTION_INPUTS, SECTION_RECEIVED,
   SECTION_SENT, SECTION_GRADIENTS_RECEIVED, SECTION_GRADIENTS_SENT, SECTION_TABLES, SECTION_LOSSES,
-  SECTION_SAVED, SECTION_DEFERRED, SECTION_WORKSPACE, SECTION_SCRATCH, SECTION_COUNT
+  SECTION_SAVED, SECTION_KEPT, SECTION_DEFERRED, SECTION_WORKSPACE, SECTION_SCRATCH, SECTION_COUNT
 } SectionKind;
 
 typedef struct Section {
@@ -56,7 +57,7 @@ typedef struct Layout {
   int n_moments;
   int64_t scratch_offset, scratch_bytes; /* the largest kernel's */
   Section section[SECTION_COUNT]; /* with several chunks, where each has its own: all of them as one copy */
-  Section part[SECTION_COUNT][MAX_CHUNKS]; /* inputs to gradients sent, saved, deferred: each chunk's */
+  Section part[SECTION_COUNT][MAX_CHUNKS]; /* inputs to gradients sent, saved to deferred: each chunk's */
   Vec(Exchanged) exchanged; /* in the first of the section's copies, here and below */
   int64_t reduced_offset, reduced_bytes; /* the shards of the other replicas, one behind the other */
   int64_t bytes;           /* the arena */
@@ -69,7 +70,11 @@ void layout_verify(const StageKernels *k, const Program *p, const Layout *l);
 
 /* The member order of the structs: buffers of this kind by region, those of no region last. chunk -1: of all. */
 Ints layout_members(const StageKernels *k, BufferKind kind, int chunk);
-/* Whether a chunk's saved values stand in the workspace. */
+/* Slots of what backward reads last, and of nothing later. */
+static inline int layout_saved_slots(const Program *p, int chunk) {
+  return p->slots[chunk].saved - (int)p->weights_lag;
+}
+/* Whether these values of a chunk stand in the workspace. */
 bool layout_saved_packed(const Program *p, int chunk);
 static inline int64_t buffer_bytes(const Buffer *b) {
   return (b->elements * 4 + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;

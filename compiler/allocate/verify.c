@@ -49,7 +49,7 @@ static void verify_late(const StageKernels *k, const Program *p, const Layout *l
   for (int i = 0; i < k->buffers.n; i++) {
     const Buffer *b = &k->buffers.at[i];
     bool gradient = b->kind == BUFFER_GRADIENT_RECEIVED || b->kind == BUFFER_GRADIENT_SENT;
-    bool kept = b->kind == BUFFER_SAVED || b->kind == BUFFER_RECEIVED || b->kind == BUFFER_SENT ||
+    bool kept = b->kind == BUFFER_KEPT || b->kind == BUFFER_RECEIVED || b->kind == BUFFER_SENT ||
                 b->kind == BUFFER_INPUT;
     int64_t least = gradient ? p->weights_lag + 2 : kept ? p->in_flight + p->weights_lag : p->weights_lag + 1;
     if (b->late && (gradient || kept || b->kind == BUFFER_DEFERRED) && l->buffer[i].copies < least)

@@ -4,8 +4,9 @@
 #include <inttypes.h>
 #include <string.h>
 
-static const BufferKind kind_of[N_STRUCTS] = {BUFFER_WEIGHT, BUFFER_ACCUMULATOR, BUFFER_SAVED, BUFFER_DEFERRED};
-static const char *const noun_of[N_STRUCTS] = {"weights", "gradients", "saved", "deferred"};
+static const BufferKind kind_of[N_STRUCTS] = {BUFFER_WEIGHT, BUFFER_ACCUMULATOR, BUFFER_SAVED, BUFFER_KEPT,
+                                             BUFFER_DEFERRED};
+static const char *const noun_of[N_STRUCTS] = {"weights", "gradients", "saved", "kept", "deferred"};
 
 /* The parts of the arena of which every chunk has its own. */
 typedef struct ChunkPart { BufferKind kind; SectionKind section; const char *name, *slots, *comment; } ChunkPart;
@@ -17,6 +18,7 @@ static const ChunkPart chunk_parts[] = {
    "of what was sent"},
   {BUFFER_GRADIENT_SENT, SECTION_GRADIENTS_SENT, "gradients_sent", "GRADIENT_SLOTS", "of what was received"},
   {BUFFER_SAVED, SECTION_SAVED, "saved", "SAVED_SLOTS", "what a forward pass keeps for the backward pass"},
+  {BUFFER_KEPT, SECTION_KEPT, "kept", "KEPT_SLOTS", "what a forward pass keeps for the gradients of weights, too"},
   {BUFFER_DEFERRED, SECTION_DEFERRED, "deferred", "DEFERRED_SLOTS",
    "what a backward pass makes for the gradients of weights"},
 };
@@ -368,6 +370,8 @@ void print_structs(Emit *e) {
   exchanged_struct(e);
   region_types(e, IN_SAVED);
   print_slots(e, BUFFER_SAVED);
+  region_types(e, IN_KEPT);
+  print_slots(e, BUFFER_KEPT);
   region_types(e, IN_DEFERRED);
   print_slots(e, BUFFER_DEFERRED);
   print_arena(e);

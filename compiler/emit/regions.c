@@ -121,7 +121,8 @@ typedef struct Body {
 static const char *const base_of[] = {
   [BUFFER_WEIGHT] = "w", [BUFFER_ACCUMULATOR] = "g", [BUFFER_INPUT] = "in", [BUFFER_RECEIVED] = "received",
   [BUFFER_SENT] = "sent", [BUFFER_GRADIENT_RECEIVED] = "gradients_received",
-  [BUFFER_GRADIENT_SENT] = "gradients_sent", [BUFFER_SAVED] = "s", [BUFFER_DEFERRED] = "deferred",
+  [BUFFER_GRADIENT_SENT] = "gradients_sent", [BUFFER_SAVED] = "s", [BUFFER_KEPT] = "kept",
+  [BUFFER_DEFERRED] = "deferred",
 };
 
 static Name stage_text(Body *b, int buffer) {
@@ -255,7 +256,8 @@ static char *workspace_text(int64_t offset, bool operand) {
 }
 
 /* What a region's function is called with, in this order. */
-static const BufferKind region_structs[] = {BUFFER_WEIGHT, BUFFER_ACCUMULATOR, BUFFER_SAVED, BUFFER_DEFERRED};
+static const BufferKind region_structs[] = {BUFFER_WEIGHT, BUFFER_ACCUMULATOR, BUFFER_SAVED, BUFFER_KEPT,
+                                             BUFFER_DEFERRED};
 
 /* The region's struct within the pass's struct of that kind. */
 static Name struct_text(const Body *b, int region, BufferKind kind) {
@@ -365,7 +367,8 @@ enum { CALLS_BETWEEN_PROGRESS = 4 };
 
 /* What its kernels write of a region's struct is not const. */
 static bool struct_written(PassKind pass, BufferKind kind) {
-  return kind == BUFFER_ACCUMULATOR || (kind == BUFFER_SAVED && pass == PASS_FORWARD) ||
+  return kind == BUFFER_ACCUMULATOR ||
+         ((kind == BUFFER_SAVED || kind == BUFFER_KEPT) && pass == PASS_FORWARD) ||
          (kind == BUFFER_DEFERRED && pass == PASS_BACKWARD);
 }
 
@@ -455,16 +458,16 @@ static Name pass_type(const Emit *e, Pass pass, BufferKind kind) {
     return intern("const struct weights");
   if (kind == BUFFER_ACCUMULATOR)
     return e->gradients_type;
-  bool written = kind == BUFFER_SAVED || kind == BUFFER_SENT ? pass.kind == PASS_FORWARD
-                 : kind == BUFFER_DEFERRED || kind == BUFFER_GRADIENT_SENT ? pass.kind == PASS_BACKWARD
-                                                                           : false;
+  bool forward = kind == BUFFER_SAVED || kind == BUFFER_KEPT || kind == BUFFER_SENT;
+  bool backward = kind == BUFFER_DEFERRED || kind == BUFFER_GRADIENT_SENT;
+  bool written = forward ? pass.kind == PASS_FORWARD : backward && pass.kind == PASS_BACKWARD;
   return internf("%s%s", written ? "" : "const ", chunk_struct(e, kind, pass.chunk));
 }
 
 Names pass_parameters(const Emit *e, Pass pass, bool declare) {
   static const BufferKind kinds[] = {
-    BUFFER_WEIGHT, BUFFER_INPUT, BUFFER_RECEIVED, BUFFER_SAVED, BUFFER_SENT, BUFFER_GRADIENT_RECEIVED,
-    BUFFER_GRADIENT_SENT, BUFFER_DEFERRED, BUFFER_ACCUMULATOR,
+    BUFFER_WEIGHT, BUFFER_INPUT, BUFFER_RECEIVED, BUFFER_SAVED, BUFFER_KEPT, BUFFER_SENT,
+    BUFFER_GRADIENT_RECEIVED, BUFFER_GRADIENT_SENT, BUFFER_DEFERRED, BUFFER_ACCUMULATOR,
   };
   Names list = {0};
   Body b = pass_body((Emit *)e, pass);

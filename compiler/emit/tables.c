@@ -192,7 +192,10 @@ static void tensor_line(Emit *e, int buffer) {
   else if (e->p->chunks > 1)
     slot_line(e, buffer);
   else
-    text_add(&e->out, "  %s(%s, %s),\n", b->kind == BUFFER_SAVED ? "SAVED" : "RECEIVED",
+    text_add(&e->out, "  %s(%s, %s),\n",
+             b->kind == BUFFER_SAVED  ? "SAVED"
+             : b->kind == BUFFER_KEPT ? "KEPT"
+                                      : "RECEIVED",
              string_literal(b->comment), member_path(e, buffer));
 }
 
@@ -204,19 +207,21 @@ static const char tensor_kinds[] =
   "#define SAVED(name, member) SLOT(name, saved, SAVED_SLOTS, member)\n"
   "#define RECEIVED(name, member) SLOT(name, received, RECEIVED_SLOTS, member)\n";
 
+static const char kept_kind[] = "#define KEPT(name, member) SLOT(name, kept, KEPT_SLOTS, member)\n";
+
 static int tensor_table(Emit *e) {
   int n = 0;
   for (int at = -1; at < e->k->forward.n; at++)
     for (int i = 0; i < e->k->buffers.n; i++) {
       const Buffer *b = &e->k->buffers.at[i];
-      bool mine = b->type == TYPE_F32 &&
-                  (at < 0 ? b->kind == BUFFER_RECEIVED : b->kind == BUFFER_SAVED && b->first == at);
+      bool saved = b->kind == BUFFER_SAVED || b->kind == BUFFER_KEPT;
+      bool mine = b->type == TYPE_F32 && (at < 0 ? b->kind == BUFFER_RECEIVED : saved && b->first == at);
       if (!mine)
         continue;
       if (n++ == 0)
         text_add(&e->out, "/* Where to look for the first value that is not finite. */\n%s"
-                          "%sstatic const struct pd_tensor tensors[] = {\n", tensor_macros,
-                 e->p->chunks > 1 ? "" : tensor_kinds);
+                          "%s%sstatic const struct pd_tensor tensors[] = {\n", tensor_macros,
+                 e->p->chunks > 1 ? "" : tensor_kinds, e->p->split_backward ? kept_kind : "");
       tensor_line(e, i);
     }
   if (n)

@@ -46,6 +46,8 @@ void split_backward(StageKernels *k) {
       Buffer *b = &k->buffers.at[kernel->in.at[j].buffer];
       if (b->kind == BUFFER_TEMPORARY)
         b->kind = BUFFER_DEFERRED;
+      if (b->kind == BUFFER_SAVED)
+        b->kind = BUFFER_KEPT;
     }
   }
   k->backward = now;

@@ -2,7 +2,7 @@
 #include "fuse/kernel.h"
 
 static const char *const kind_names[] = {"weight", "accumulator", "input", "received", "sent", "gradient_received",
-                                         "gradient_sent", "saved", "deferred", "temporary", "table", "loss"};
+                                         "gradient_sent", "saved", "kept", "deferred", "temporary", "table", "loss"};
 
 static void dump_place(const StageKernels *k, const Place *p, FILE *out) {
   fprintf(out, "%s#%d", k->buffers.at[p->buffer].name, p->buffer);
@@ -189,6 +189,7 @@ static void verify_weights(const StageKernels *k) {
     ensure(kernel->kind == KERNEL_CALL && kernel->accumulate && k->split);
     for (int j = 0; j < kernel->in.n; j++)
       ensure(k->buffers.at[kernel->in.at[j].buffer].kind != BUFFER_TEMPORARY &&
+             k->buffers.at[kernel->in.at[j].buffer].kind != BUFFER_SAVED &&
              k->buffers.at[kernel->in.at[j].buffer].late);
     for (int j = 0; j < kernel->out.n; j++) {
       ensure(k->buffers.at[kernel->out.at[j].buffer].kind == BUFFER_ACCUMULATOR);

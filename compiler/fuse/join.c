@@ -27,7 +27,7 @@ static void join_buffers(Join *j) {
     b.chunk = j->chunk;
     b.region += b.region >= 0 ? j->first_region : 0;
     bool made_backward = b.kind == BUFFER_DEFERRED || (b.kind == BUFFER_TEMPORARY && b.backward);
-    bool read_backward = b.kind == BUFFER_SAVED || made_backward;
+    bool read_backward = b.kind == BUFFER_SAVED || b.kind == BUFFER_KEPT || made_backward;
     if (read_backward || b.kind == BUFFER_TEMPORARY) {
       b.first += j->first[made_backward ? PASS_BACKWARD : PASS_FORWARD];
       b.last += j->first[b.late ? PASS_WEIGHTS : read_backward ? PASS_BACKWARD : PASS_FORWARD];

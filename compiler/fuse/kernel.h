@@ -17,6 +17,7 @@ typedef enum {
   BUFFER_GRADIENT_RECEIVED, /* gradients of what was sent */
   BUFFER_GRADIENT_SENT,     /* gradients of what was received */
   BUFFER_SAVED,             /* made by forward, read by backward: one copy a microbatch in flight */
+  BUFFER_KEPT,              /* made by forward, read by the weights pass: copies for those in flight until there */
   BUFFER_DEFERRED,          /* made by backward, read by the weights pass: one copy a slot */
   BUFFER_TEMPORARY,         /* within forward or within backward */
   BUFFER_TABLE,             /* made once at the start: depends on no input and no parameter */
@@ -39,13 +40,12 @@ typedef struct Buffer {
   int value;            /* graph value; a TEMPORARY that joins several has the joined one */
   int param, use;       /* WEIGHT, ACCUMULATOR */
   int loss;             /* LOSS: which statement */
-  int region;           /* WEIGHT, ACCUMULATOR: region it belongs to; SAVED, DEFERRED, TEMPORARY: the
-                           region all its uses stand in, or -1 when it passes between regions */
+  int region;           /* WEIGHT, ACCUMULATOR: region it belongs to; SAVED .. TEMPORARY: the region all its
+                           uses stand in, or -1 when it passes between regions */
   bool backward;        /* TEMPORARY: of backward */
-  int first, last;      /* TEMPORARY, SAVED..: first and last kernel using it, indices into forward or
-                           backward (SAVED: first in forward, DEFERRED: first in backward, both: last in
-                           weights where it is read there, else in backward) */
-  bool late;            /* SAVED, DEFERRED and what crosses: read by the weights pass */
+  int first, last;      /* SAVED .. TEMPORARY: first and last kernel using it, indices into the list of the
+                           pass that makes it and into that of the last that reads it */
+  bool late;            /* read by the weights pass */
 } Buffer;
 
 typedef enum { TERM_LOAD, TERM_CONSTANT, TERM_OP, TERM_REDUCE } TermKind;

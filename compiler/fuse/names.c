@@ -67,9 +67,10 @@ static void touch(StageKernels *k, Touch *t, int buffer, int region, PassKind pa
   x->any = true;
   x->region = region;
   b->late |= pass == PASS_WEIGHTS;
-  if (b->first < 0 && !(b->kind == BUFFER_SAVED && pass != PASS_FORWARD))
+  bool saved = b->kind == BUFFER_SAVED || b->kind == BUFFER_KEPT;
+  if (b->first < 0 && !(saved && pass != PASS_FORWARD))
     b->first = at;
-  if (!(b->kind == BUFFER_SAVED && pass == PASS_FORWARD))
+  if (!(saved && pass == PASS_FORWARD))
     b->last = at;
 }
 
@@ -106,7 +107,7 @@ static void find_lifetimes(Fuse *f) {
     touch_kernels(k, t, pass_kernels(k, pass), pass);
   for (int i = 0; i < k->buffers.n; i++) {
     Buffer *b = &k->buffers.at[i];
-    bool local = b->kind == BUFFER_SAVED || b->kind == BUFFER_DEFERRED || b->kind == BUFFER_TEMPORARY;
+    bool local = b->kind >= BUFFER_SAVED && b->kind <= BUFFER_TEMPORARY;
     if (local && t[i].any && !t[i].several)
       b->region = t[i].region;
     if (b->kind == BUFFER_WEIGHT || b->kind == BUFFER_ACCUMULATOR)
