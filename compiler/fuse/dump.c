@@ -1,8 +1,10 @@
 /* Kernels as text (`--emit kernels`) and their invariants. */
 #include "fuse/kernel.h"
 
-static const char *const kind_names[] = {"weight", "accumulator", "input", "received", "sent", "gradient_received",
-                                         "gradient_sent", "saved", "kept", "deferred", "temporary", "table", "loss"};
+static const char *const kind_names[] = {
+  "weight", "accumulator", "input", "received", "sent", "gradient_received", "gradient_sent", "saved", "kept",
+  "deferred", "temporary", "table", "loss",
+};
 
 static void dump_place(const StageKernels *k, const Place *p, FILE *out) {
   fprintf(out, "%s#%d", k->buffers.at[p->buffer].name, p->buffer);

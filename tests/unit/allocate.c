@@ -146,9 +146,15 @@ static void check_deferred(const StageKernels *k, const Program *p, const Layout
   layout_verify(k, p, l);
   deferred_kernels += k->weights.n;
   assert_int_equal(l->section[SECTION_DEFERRED].copies, layout_members(k, BUFFER_DEFERRED, -1).n ? 4 : 0);
-  for (int i = 0; i < k->buffers.n; i++)
-    if (k->buffers.at[i].kind == BUFFER_DEFERRED)
+  for (int i = 0; i < k->buffers.n; i++) {
+    const Buffer *b = &k->buffers.at[i];
+    if (b->kind == BUFFER_DEFERRED)
       assert_int_equal(l->buffer[i].stride, l->section[SECTION_DEFERRED].bytes);
+    if (b->kind == BUFFER_KEPT)
+      assert_int_equal(l->buffer[i].copies, p->in_flight + p->weights_lag);
+    if (b->kind == BUFFER_SAVED)
+      assert_int_equal(l->buffer[i].copies, p->in_flight);
+  }
 }
 
 static void test_what_the_weights_pass_reads_lasts(void **state) {
