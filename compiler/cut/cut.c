@@ -43,15 +43,24 @@ static int gradient_at(const Graph *g, int value, int first) {
   return -1;
 }
 
+static bool can_be_sent(const Value *v) { return v->shape.batched && v->type == TYPE_F32; }
+
+int find_obstacle(const Graph *g, int first) {
+  Cut c = {.g = g, .last_use = find_last_uses(g)};
+  for (int v = 0; v < g->values.n; v++)
+    if (crosses(&c, v, first) && !can_be_sent(&g->values.at[v]))
+      return v;
+  return -1;
+}
+
 /* Lists what crosses before node `first`; false when something does that cannot be sent. */
 static bool crossing_at(const Cut *c, int first, Piece *p) {
   const Graph *g = c->g;
   p->crossing = p->gradients = (Ints){0};
   for (int v = 0; v < g->values.n && g->values.at[v].node < first; v++) {
-    const Value *value = &g->values.at[v];
     if (!crosses(c, v, first))
       continue;
-    if (!value->shape.batched || value->type != TYPE_F32)
+    if (!can_be_sent(&g->values.at[v]))
       return false;
     push(&p->crossing, v);
     push(&p->gradients, gradient_at(g, v, first));

@@ -101,11 +101,35 @@ int piece_find(const Pieces *p, const char *name) {
   return -1;
 }
 
-static bool is_instance(const Graph *g, Name path) {
-  for (int i = 0; i < g->scopes.n; i++)
-    if (g->scopes.at[i].path == path)
-      return true;
-  return false;
+/* The forward nodes of the instance, and of those within it: [*first, *end). False: there is no such one. */
+static bool find_instance(const Graph *g, Name path, int *first, int *end) {
+  bool known = false;
+  *first = *end = -1;
+  for (int s = 0; s < g->scopes.n; s++) {
+    if (g->scopes.at[s].path != path)
+      continue;
+    known = true;
+    for (int i = 0; i < g->n_forward; i++) {
+      if (!encloses(g, s, g->nodes.at[i].scope))
+        continue;
+      *first = *first < 0 ? i : *first;
+      *end = i + 1;
+    }
+  }
+  return known;
+}
+
+/* Why no stage starts where the instance starts, or ends. */
+static void tell_obstacle(Diagnostic *d, const Graph *g, int first) {
+  int value = first > 0 ? find_obstacle(g, first) : -1;
+  if (value < 0) {
+    note_at(d, NO_SPAN, first < 0 ? "it computes nothing itself: views and constants are made where they are read"
+                                  : "what is computed before or after that is no stage of its own");
+    return;
+  }
+  const Value *v = &g->values.at[value];
+  const char *what = v->shape.batched ? "is no f32" : "is computed from parameters alone";
+  note_at(d, v->span, "'%s' is used before and after that and %s: it cannot be sent", v->name, what);
 }
 
 /* The names nearest to `name`: those that share the longest beginning with it, in order. */
@@ -130,12 +154,13 @@ int piece_find_or_tell(const Graph *g, const Pieces *p, const char *name, Span w
   if (found >= 0)
     return found;
   Name wanted = normal(name);
-  bool known =
-      is_instance(g, wanted) || (!strncmp(wanted, "after ", 6) && is_instance(g, intern(wanted + 6)));
+  bool after = !strncmp(wanted, "after ", 6);
+  int first, end;
+  bool known = find_instance(g, after ? intern(wanted + 6) : wanted, &first, &end);
   Diagnostic *d = known ? error_at(where, "PD0503", "%s: the model cannot be cut at '%s'", what, wanted)
                         : error_at(where, "PD0502", "%s: no layer instance '%s'", what, wanted);
   if (known)
-    note_at(d, NO_SPAN, "only activations of samples can cross a cut, and something else does there");
+    tell_obstacle(d, g, after ? end : first);
   Vec(const char *) all = {0};
   for (int i = 1; i < p->n; i++)
     for (int k = 0; k < p->at[i].names.n; k++)

@@ -117,6 +117,10 @@ static void what_no_sample_made_cannot_cross(void **unused) {
   pieces_verify(g, &p);
   assert_int_equal(piece_find(&p, "b"), -1);
   assert_true(piece_find(&p, "c") > 0);
+  int before = error_count();
+  assert_int_equal(piece_find_or_tell(g, &p, "b", NO_SPAN, "--split"), -1);
+  assert_int_equal(piece_find_or_tell(g, &p, "after a", NO_SPAN, "--split"), -1);
+  assert_int_equal(error_count(), before + 2);
 }
 
 /* A view is made where it is read: what crosses is the value it shows. */
