@@ -226,7 +226,7 @@ options_are_checked() {
   expect 1 "$pdc" --target cuda "$source/models/mlp.pdm"
   contains err PD0607
   expect 1 "$pdc" report x
-  contains err PD0607
+  contains err PD0611
   expect 0 "$pdc" explain PD0605
   expect 1 "$pdc" explain PD9999
   expect 0 "$pdc" -fsyntax-only "$source/models/gpt2.pdm"
@@ -278,7 +278,7 @@ sanitized_training() {
     set -- $how
     model=$1
     shift
-    expect 0 "$pdc" -S -n 2 --microbatch 1 "$@" -o s "$source/models/$model.pdm"
+    expect 0 "$pdc" -S --stages 2 --microbatch 1 "$@" -o s "$source/models/$model.pdm"
     UBSAN_OPTIONS=halt_on_error=1 train_with s -fsanitize=undefined -fno-sanitize-recover=all
     UBSAN_OPTIONS=halt_on_error=1 ASAN_OPTIONS=detect_leaks=0 train_with s -fsanitize=address -fno-omit-frame-pointer
   done
@@ -287,7 +287,7 @@ sanitized_training() {
 recomputation_uses_its_own_slot() {
   cat "$source"/compiler/*/*.c >text
   for recompute in off on; do
-    expect 0 "$pdc" -S -n 2 --microbatch 1 --recompute $recompute $gpt_small -D p_drop=0.2 -o r "$source/models/gpt_mini.pdm"
+    expect 0 "$pdc" -S --stages 2 --microbatch 1 --recompute $recompute $gpt_small -D p_drop=0.2 -o r "$source/models/gpt_mini.pdm"
     train_with r
     grep -o '"loss":[^,]*' log >losses.$recompute
     mv weights weights.$recompute
