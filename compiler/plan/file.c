@@ -133,8 +133,8 @@ static bool read_ranks(const JsonPlace *at, int i, Plan *plan) {
   const StagePlan *rank = &plan->stage[i % plan->n_stages];
   if (!good || (replicas == rank->replicas && ahead == rank->ahead))
     return good;
-  error_at((Span){.file = at->file}, "PD0603", "'%s': part %d is on the ranks of part %d, of other number", at->path,
-           i, i % plan->n_stages);
+  error_at((Span){.file = at->file}, "PD0603", "'%s': part %d is on the ranks of part %d, of other number",
+           at->path, i, i % plan->n_stages);
   return false;
 }
 

@@ -35,8 +35,8 @@ typedef struct Plan {
 /* Parts the model is cut into: stages, or chunks of all stages. */
 static inline int plan_parts(const Plan *plan) { return plan->n_stages * plan->chunks; }
 
-/* The exact peak bytes of one rank of a stage (below n_stages), from its Layout: the caller runs fuse, schedule and
- * allocate. The plan is complete but for its stages' peak_bytes. */
+/* The exact peak bytes of one rank of a stage (below n_stages), from its Layout: the caller runs fuse,
+ * schedule and allocate. The plan is complete but for its stages' peak_bytes. */
 typedef int64_t (*StagePeak)(void *context, const Plan *plan, int stage);
 
 /* What the command line pins; zero or NULL: free, but for recompute, which AUTO leaves free. */
