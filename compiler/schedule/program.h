@@ -160,7 +160,7 @@ typedef void (*Trace)(void *context, const Event *event);
  * overwritten while live, each backward, recomputation and weights' gradient finds its own microbatch's data and
  * its forward's weight version, at most `versions` versions and `exchanges` exchanges at once, updates happen
  * once, in order and before they are needed, and weights are as old as the schedules' definitions say. False with
- * the reason in `why`. times NULL: all zero. trace NULL: none; else called for every step, in each rank's order. */
+ * the reason in `why`. times NULL: all zero. trace NULL: none; else called for every step in each rank's order. */
 bool run_schedule(const Program *programs, const StageTimes *times, int n_stages, int64_t batches, Trace trace,
                   void *context, char **why);
 /* The same without times, and all ranks meet after every update, as they do to validate. */

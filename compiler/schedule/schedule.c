@@ -110,7 +110,8 @@ static bool microbatches_suffice(const Plan *plan, Span where) {
   schedule_needs(plan, &least, &multiple);
   if (plan->microbatches % multiple) {
     Diagnostic *d = error_at(where, "PD0704",
-                             "'%s' with %s needs a multiple of %lld microbatches an update, has %lld", plan->schedule, stages_text(plan), (long long)multiple,
+                             "'%s' with %s needs a multiple of %lld microbatches an update, has %lld",
+                             plan->schedule, stages_text(plan), (long long)multiple,
                              (long long)plan->microbatches);
     tell_microbatches(d, plan, least, multiple);
     return false;
