@@ -340,8 +340,16 @@ int64_t stage_parameters(const Graph *g, const Pieces *p, const StagePlan *stage
   return n;
 }
 
+/* Bytes of activations in the messages of a microbatch over the cut before a piece. */
+static double message_bytes(const Planner *r, int piece, int64_t b) {
+  double bytes = 0;
+  for (int k = 0; piece < r->p->n && k < r->p->at[piece].crossing.n; k++)
+    bytes += 4.0 * (double)b * (double)shape_elements(&r->g->values.at[r->p->at[piece].crossing.at[k]].shape);
+  return bytes;
+}
+
 /* What a part of the model takes and holds, by its plan's Programs. */
-static void price_part(const Planner *r, const Costs *c, const Program *program, StagePlan *s,
+static void price_part(const Planner *r, const Costs *c, const Program *program, StagePlan *s, int64_t b,
                        int64_t microbatches) {
   int at = s->first_piece * (c->n + 1) + s->end_piece;
   int64_t gradients = 0;
@@ -356,7 +364,7 @@ static void price_part(const Planner *r, const Costs *c, const Program *program,
   s->optimizer_bytes = c->weights[at] * moments_of(r->g);
   s->gradient_bytes = gradients * program->accumulators;
   s->update_seconds = c->update[at] * (double)microbatches;
-  s->send_bytes = (double)c->activations[s->end_piece];
+  s->send_bytes = message_bytes(r, s->end_piece, b);
 }
 
 /* Whoever receives copies: a transfer is work of its core, and only the latency passes beside it. A rank's
@@ -412,7 +420,7 @@ void price_plan(const Planner *r, const Costs *c, Plan *plan) {
   Timed t = timed(r, plan);
   double slowest = 0;
   for (int i = 0; i < plan_parts(plan); i++)
-    price_part(r, c, &t.programs[i % plan->n_stages], &plan->stage[i], plan->microbatches);
+    price_part(r, c, &t.programs[i % plan->n_stages], &plan->stage[i], plan->microbatch, plan->microbatches);
   for (int i = 0; i < plan->n_stages; i++) {
     t.times[i] = stage_times(r, c, plan, &t.programs[i], i);
     double busy = (t.times[i].forward + t.times[i].backward + t.times[i].recompute + t.times[i].weights) *

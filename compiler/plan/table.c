@@ -7,7 +7,7 @@
 enum { COLUMNS = 12 };
 
 static const char *const heads[COLUMNS] = {"stage",       "instances", "parameters", "forward ms",
-                                           "backward ms", "send MiB",  "memory",     "weights",
+                                           "backward ms", "sends",     "memory",     "weights",
                                            "gradients",   "optimizer", "the rest",   "recompute"};
 
 static const char *with_commas(int64_t n) {
@@ -34,7 +34,7 @@ static void stage_row(const Graph *g, const Pieces *p, const Plan *plan, int i, 
   cell[c++] = with_commas(stage_parameters(g, p, s));
   cell[c++] = format("%.2f", s->forward_seconds * 1e3);
   cell[c++] = format("%.2f", s->backward_seconds * 1e3);
-  cell[c++] = i + 1 < plan_parts(plan) ? format("%.2f", s->send_bytes / (1 << 20)) : "-";
+  cell[c++] = i + 1 < plan_parts(plan) ? bytes_text((int64_t)s->send_bytes) : "-";
   cell[c++] = bytes_text(s->peak_bytes);
   cell[c++] = bytes_text(s->weight_bytes);
   cell[c++] = bytes_text(s->gradient_bytes);
