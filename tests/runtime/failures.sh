@@ -50,6 +50,14 @@ check "stages exchanged" "0 (stage 1): rank 0 runs the program of stage 1" \
 check "other options" "0 (stage 0): rank 1 was given other options" \
   $mpirun -n 1 "$programs/chain_2_0_1" $data --steps 3 : -n 1 "$programs/chain_2_1_1" $data --steps 4
 
+check "too few ranks for replicas" "0 (stage 0): launched with 3 ranks, but the plan has 4: use mpirun -n 4" \
+  timeout 60 $mpirun -n 2 "$programs/replicas_2-2_1_12_0" $data --steps 3 : -n 1 "$programs/replicas_2-2_1_12_1" $data --steps 3
+check "replicas of another stage" "0 (stage 0): rank 1 runs the program of stage 1, not of stage 0" \
+  timeout 60 $mpirun -n 1 "$programs/replicas_2-2_1_12_0" $data --steps 3 : -n 3 "$programs/replicas_2-2_1_12_1" $data --steps 3
+check "run in no directory" "0 (stage 0): cannot make directory 'none/run': No such file" \
+  plan 2-2_1_12 --data x.npy t.npy --quiet --peak 1 --steps 3 --run none/run
+check "trace in no directory" "0 (stage 0): cannot write 'none/trace': No such file" two 1 $data --steps 3 --trace none/trace
+
 two 1 $data --save other --log other --checkpoint state --steps 5 || exit 1
 check "checkpoint there already" "0 (stage 0): 'state' holds a checkpoint of step 5: give --resume" two 1 $data --checkpoint state --steps 9
 check "checkpoint newer than the end" "0 (stage 0): the checkpoint in 'state' is of step 5, beyond --steps 3" two 1 $data --checkpoint state --resume --steps 3
@@ -89,18 +97,25 @@ unstarted() {
 }
 check "rank that does not start" "0 (stage 0): nothing came for 2 s (--timeout): waited for all ranks to start" \
   unstarted $data --timeout 2 --steps 3
+# stopped SIGNAL PROGRAM LAUNCH...: sends one rank that runs PROGRAM the signal.
 stopped() {
-  two 1 $data --timeout 2 --steps 1000000000 &
+  signal=$1 program=$2
+  shift 2
+  "$@" $data --timeout 2 --steps 1000000000 &
   launch=$!
   sleep 2
-  for p in $(pidof chain_2_1_1); do
-    [ "$(readlink /proc/$p/cwd)" = "$work" ] && kill -s "$1" "$p"
+  for p in $(pidof "$program"); do
+    [ "$(readlink /proc/$p/cwd)" = "$work" ] && kill -s "$signal" "$p" && break
   done
   wait $launch
 }
-check "silent rank" "0 (stage 0): nothing came for 2 s (--timeout): waited for .* from rank 1" stopped STOP
+check "silent rank" "0 (stage 0): nothing came for 2 s (--timeout): waited for .* from rank 1" stopped STOP chain_2_1_1 two 1
 [ "$(pidof chain_2_0_1 chain_2_1_1)" ] && complain "a rank outlives its launch"
-stopped KILL >out 2>err && complain "killed rank: the launch reports no failure"
+check "silent replica" "[0-4] (stage [012]): nothing came for [23] s (--timeout): waited for " stopped STOP replicas_1-3-1_1_12_1 plan 1-3-1_1_12
+stopped KILL replicas_3-2-3_0_12_0 plan 3-2-3_0_12 >out 2>err && complain "killed replica: the launch reports no failure"
+grep -q "exited on signal 9" err || complain "killed replica: $(cat err)"
+[ "$(pidof replicas_1-3-1_1_12_1 replicas_3-2-3_0_12_0)" ] && complain "a replica outlives its launch"
+stopped KILL chain_2_1_1 two 1 >out 2>err && complain "killed rank: the launch reports no failure"
 grep -q "rank 1 .*exited on signal 9\|exited on signal 9" err || complain "killed rank: $(cat err)"
 [ "$(cat kept)" = "not to be lost" ] || complain "killed rank: an existing file has changed"
 exit $failed

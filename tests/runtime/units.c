@@ -45,6 +45,43 @@ static void orders_differ_by_epoch_and_seed(void **state) {
   assert_in_range(fixed, 0, 10);
 }
 
+/* ---- ranks, microbatches, turns -------------------------------------------------------------- */
+
+/* Every rank is one replica of one stage; the pipeline's microbatches are dealt to a stage's replicas in turn. */
+static void microbatches_are_dealt_to_replicas(void **state) {
+  (void)state;
+  static const int replicas[] = {2, 1, 3};
+  struct pd_stage s = {.n_stages = 3, .replicas = replicas, .microbatches = 12, .chunks = 1};
+  pd = (struct pd_run){.stage = &s};
+  assert_int_equal(pd_planned_ranks(), 6);
+  for (int rank = 0; rank < 6; rank++) {
+    s.stage = pd_stage_of(rank);
+    pd.replica = rank - pd_rank_of(s.stage, 0);
+    assert_in_range(pd.replica, 0, replicas[s.stage] - 1);
+    assert_int_equal(pd_own_microbatches(), 12 / replicas[s.stage]);
+    for (int64_t k = 1; k <= 8; k++) {
+      assert_int_equal((pd_number(k) - 1) / replicas[s.stage], k - 1);
+      assert_int_equal(pd_rank_of_number(s.stage, pd_number(k)), rank);
+    }
+  }
+}
+
+/* Two stages of three chunks: groups of two microbatches go through all chunks. */
+static void turns_go_through_the_chunks(void **state) {
+  (void)state;
+  static const int replicas[] = {1, 1}, chunks[] = {0, 0, 1, 1, 2, 2, 0, 0, 1, 1, 2, 2},
+                   microbatches[] = {1, 2, 1, 2, 1, 2, 3, 4, 3, 4, 3, 4};
+  struct pd_stage s = {.n_stages = 2, .replicas = replicas, .microbatches = 4, .chunks = 3};
+  pd = (struct pd_run){.stage = &s};
+  for (int i = 0; i < 12; i++) {
+    struct pd_turn forward = pd_turn(i + 1, false), backward = pd_turn(i + 1, true);
+    assert_int_equal(forward.chunk, chunks[i]);
+    assert_int_equal(backward.chunk, 2 - chunks[i]);
+    assert_int_equal(forward.k, microbatches[i]);
+    assert_int_equal(backward.k, microbatches[i]);
+  }
+}
+
 /* ---- data files ------------------------------------------------------------------------------ */
 
 static const struct pd_input text_inputs[] = {{"tokens", false, true, 256, 1, {4}, 4},
@@ -409,6 +446,11 @@ static void options_are_read(void **state) {
   assert_true(o.n_data == 2 && !strcmp(o.data[1], "b") && o.steps == 5 && o.seed == UINT64_MAX &&
               o.peak == 2.5e12);
   assert_true(o.quiet && !o.emulate && o.timeout == 300);
+  char *run[] = {"train", "--run", "made", "--log", "own"};
+  assert_true(pd_parse_options(&o, 5, run, why));
+  assert_string_equal(o.log, "own");
+  assert_string_equal(o.trace, "made/trace.json");
+  assert_string_equal(o.plan, "made/plan.json");
   static const struct {
     const char *a, *b, *says;
   } cases[] = {{"--dtaa", "x", "unknown option '--dtaa'"},  {"--steps", "-3", "whole number, not '-3'"},
@@ -428,6 +470,8 @@ int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(every_epoch_is_a_permutation),
     cmocka_unit_test(orders_differ_by_epoch_and_seed),
+    cmocka_unit_test(microbatches_are_dealt_to_replicas),
+    cmocka_unit_test(turns_go_through_the_chunks),
     cmocka_unit_test(text_is_cut_into_windows),
     cmocka_unit_test(files_are_laid_end_to_end),
     cmocka_unit_test(bad_data_is_named),
