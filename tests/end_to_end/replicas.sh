@@ -3,9 +3,10 @@ pdc=$1 schedule=$2
 . "$(dirname "$0")/common.sh"
 shift 2
 
-# With two stages and two microbatches an update, `pipedream` with vertical sync uses the weights that `2bw` does.
+# With two stages and two microbatches an update, `pipedream` with vertical sync uses the weights that `2bw` does,
+# unless one microbatch more is in flight.
 reference=$schedule options="-D batch=12"
-[ "$schedule" = pipedream ] && reference=2bw options="-D batch=2 -D clip_norm=0" synced="-D vertical_sync=true"
+[ "$schedule" = pipedream ] && reference=2bw options="-D batch=2 -D clip_norm=0" synced="-D vertical_sync=true --ahead 1"
 
 # replicated NAME REPLICAS SCHEDULE OPTIONS...: compiles and trains.
 replicated() {

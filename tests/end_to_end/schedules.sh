@@ -48,13 +48,16 @@ interleaved)
 2bw)
   make reference 1 --schedule 2bw
   for stages in "$@"; do
-    make "2bw$stages" "$stages" --stages "$stages" --schedule 2bw && same reference "2bw$stages"
+    for ahead in 1 2; do
+      name=2bw${stages}_$ahead
+      make "$name" "$stages" --stages "$stages" --schedule 2bw --ahead $ahead && same reference "$name"
+    done
   done
   ;;
 pipedream)
   # On one stage it is `flush` with a microbatch a batch; with vertical sync on two it is `2bw`.
   make flush 1 --schedule flush -D batch=1 -D clip_norm=0 && pipedream alone 1 && same flush alone
-  make 2bw 2 --stages 2 --schedule 2bw -D batch=1 -D clip_norm=0 && pipedream synced 2 -D vertical_sync=true &&
+  make 2bw 2 --stages 2 --schedule 2bw -D batch=1 -D clip_norm=0 && pipedream synced 2 --ahead 1 -D vertical_sync=true &&
     same 2bw synced
   for stages in "$@"; do
     for sync in false true; do
