@@ -54,12 +54,17 @@ static bool read_plan(const JsonPlace *top, Plan *plan) {
   plan->n_stages = n / (int)chunks;
   plan->microbatches = plan->batch / plan->microbatch;
   plan->stage = alloc((size_t)n * sizeof *plan->stage);
+  int64_t ranks = 0;
   for (int i = 0; i < n; i++) {
     JsonPlace at = json_element(top, "stages", stages, i);
     if (!read_stage(&at, &plan->stage[i]))
       return false;
+    ranks += i < plan->n_stages ? plan->stage[i].replicas : 0;
   }
-  return true;
+  if (ranks > MOST_RANKS)
+    error_at((Span){.file = top->file}, "PD0603", "'stages' have %lld replicas together: at most %d ranks can run",
+             (long long)ranks, MOST_RANKS);
+  return ranks <= MOST_RANKS;
 }
 
 /* Of one rank; with chunks a turn takes what they take on average. */
@@ -107,7 +112,10 @@ static void record(void *context, const Event *e) {
 
 /* Batches enough for a steady state after the pipeline has filled and before it drains; 0: too many events. */
 static int64_t batches_to_run(const Plan *plan, const Program *programs) {
-  int64_t turns = program_turns(&programs[0]), batches = 2 * (2 + 2 * programs[0].in_flight / turns) + 4;
+  int64_t turns = program_turns(&programs[0]);
+  if (turns < 1)
+    return 0;
+  int64_t batches = 2 * (2 + 2 * programs[0].in_flight / turns) + 4;
   double events = 3.0 * (double)batches * (double)plan->microbatches * plan->n_stages * plan->chunks;
   return events > MOST_EVENTS ? 0 : batches;
 }
@@ -136,7 +144,7 @@ Timeline *predict(const cJSON *json, int file, const char **why) {
     first_rank[i] = t->ranks;
     times[i] = times_of(&plan, &programs[i], i);
     longest = times[i].forward > longest ? times[i].forward : longest;
-    for (int replica = 0; replica < plan.stage[i].replicas && t->ranks < MOST_RANKS; replica++) {
+    for (int replica = 0; replica < plan.stage[i].replicas; replica++) {
       int rank = t->ranks++;
       t->name[rank] = plan.stage[i].replicas > 1 ? format("rank %d: stage %d, replica %d", rank, i, replica)
                                                  : format("rank %d: stage %d", rank, i);

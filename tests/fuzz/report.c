@@ -1,0 +1,36 @@
+/* What a run left, edited: the first byte says which part it is, l (log), t (trace) or p (plan). */
+#include "fuzz.h"
+
+#include "report/report.h"
+
+static void put(const char *json) {
+  if (json)
+    page_make("fuzz", json);
+}
+
+static void put_timeline(const Timeline *t) {
+  Text text = {0};
+  if (!t)
+    return;
+  timeline_json(t, &text);
+  put(text.at);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+  int file;
+  const char *why, *path;
+  if (size == 0)
+    return 0;
+  path = fuzz_file(data + 1, size - 1);
+  if (data[0] == 'l')
+    put(read_log(path));
+  else if (data[0] == 't')
+    put_timeline(read_trace(path));
+  else if (data[0] == 'p') {
+    cJSON *plan = json_load(path, &file);
+    if (plan)
+      put_timeline(predict(plan, file, &why));
+  }
+  diagnostics_flush();
+  return 0;
+}
