@@ -73,6 +73,15 @@ for plan in "shared 2 8" "shared 3 4" "shared 5 2" "read 2 4" "read 3 4"; do
     cmp one.safetensors many.safetensors || complain "$plan $schedule: other weights than on one stage"
   done
 done
+# Two replicas of each stage: the bytes of one stage of two replicas.
+for schedule in 2bw flush; do
+  build one -n 2 --stages 1 --replicas 2 --microbatch 2 --schedule $schedule shared.pdm && run 2 one &&
+    build many -n 4 --stages 2 --replicas 2 --microbatch 2 --schedule $schedule shared.pdm && run 4 many ||
+    { complain "replicas, $schedule: does not train"; continue; }
+  cmp one.figures many.figures || complain "replicas, $schedule: other losses than on one stage"
+  cmp one.safetensors many.safetensors || complain "replicas, $schedule: other weights than on one stage"
+done
+build many -n 3 --stages 3 --microbatch 2 --schedule flush shared.pdm && run 3 many || complain "three stages"
 # Messages of which MPI buffers nothing.
 launch=$mpirun
 mpirun="$mpirun --mca pml ob1 --mca btl self,vader --mca btl_vader_eager_limit 128"
@@ -102,6 +111,9 @@ for plan in "1 flush 0" "2 flush 0" "2 2bw 0" "3 2bw 0" "3 2bw 1" "2 flush 1"; d
     run "$1" root --checkpoint state --checkpoint-every 1
   [ "$(find state -name '*.safetensors')" ] && complain "$plan: a checkpoint of weights that are not finite"
 done
+
+build root -n 3 --stages 2 --replicas 2,1 --microbatch 2 --schedule 2bw root.pdm &&
+  one_message "0 (stage 0): step 1: the gradient of 'root' is not finite" run 3 root
 
 # ---- programs and states of two models -----------------------------------------------------------------
 two="-n 2 --stages 2 --microbatch 2 --schedule flush"
