@@ -222,6 +222,28 @@ static void test_broken_programs_of_all_kinds_are_refused(void **state) {
     check_refused(cases[i].name, cases[i].c, cases[i].break_it, cases[i].reason);
 }
 
+/* Memory is not wasted: of everything that has copies one copy less is refused. Gradients are left out, for the
+ * last stage would do with one slot to send and wait for it. */
+static void test_no_copy_is_spare(void **state) {
+  (void)state;
+  unsigned random = 7;
+  int refused = 0;
+  for (int n = 0; n < 1500; n++) {
+    Case c = random_case(&random);
+    Program *programs = make(c), *p = &programs[random_below(&random, (unsigned)c.stages)];
+    Slots *s = &p->slots[random_below(&random, (unsigned)p->chunks)];
+    int *copies[] = {&s->saved, &s->received, &s->sent, &s->inputs, &s->deferred, &p->accumulators, &p->exchanges};
+    int *one = copies[random_below(&random, sizeof copies / sizeof *copies)];
+    if (--*one == 0)
+      continue;
+    char *why;
+    if (verify_schedule(programs, c.stages, batches_of(programs), &why))
+      fail_msg("%s: stage %d would do with %d", describe(c), p->stage, *one);
+    refused++;
+  }
+  assert_true(refused > 500);
+}
+
 /* Stages 0 and 3 share a parameter: the last update lags, and the stages between go along. */
 static void test_all_lag_where_one_waits(void **state) {
   (void)state;
@@ -293,6 +315,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_broken_programs_are_refused),
     cmocka_unit_test(test_broken_programs_of_all_kinds_are_refused),
+    cmocka_unit_test(test_no_copy_is_spare),
     cmocka_unit_test(test_all_lag_where_one_waits),
     cmocka_unit_test(test_deadlock_is_found),
     cmocka_unit_test(test_mutants_that_pass_still_train),
