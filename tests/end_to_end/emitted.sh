@@ -22,12 +22,18 @@ llama_mini) small="-D n_layer=2 -D n_head=4 -D n_kv_head=2 -D n_embd=32 -D hidde
 mlp) small="-D n_embd=4 -D hidden=24" ;;
 esac
 small="$small -D n_ctx=16 -D vocab_size=128 -D batch=8"
-for plan in "1 off 2bw" "2 on flush" "3 off 2bw"; do
+set -- "1 --stages 1 --schedule 2bw" "2 --stages 2 --recompute on --schedule flush" "3 --stages 3 --schedule 2bw"
+[ "$model" = gpt2 ] && set -- "$@" "3 --stages 3 --schedule zb_h1" "2 --stages 2 --schedule interleaved -D chunks=3" \
+  "2 --stages 2 --schedule pipedream -D vertical_sync=true -D batch=2" "4 --replicas 2,2 --schedule 2bw" \
+  "3 --replicas 1,2 --recompute on --schedule gpipe"
+for plan in "$@"; do
   set -- $plan
   name=small_$1
-  build "$name" -n "$1" --stages "$1" --recompute "$2" --schedule "$3" --microbatch 2 $small \
+  ranks=$1
+  shift
+  build "$name" -n "$ranks" --microbatch 2 $small "$@" \
     --cc "clang $warnings $sanitizers" "$top/models/$model.pdm" || continue
-  launch "$1" "$name" --data "$text" --validation "$text" --validate-every 2 --steps 4 --log "$name.jsonl" \
+  launch "$ranks" "$name" --data "$text" --validation "$text" --validate-every 2 --steps 4 --log "$name.jsonl" \
     --save "$name.safetensors" >out 2>&1 || { cat out >&2; complain "$plan: does not run clean"; }
   grep -E "runtime error|AddressSanitizer" out >&2 && complain "$plan: the sanitizers object"
 done
