@@ -91,6 +91,12 @@ static int64_t largest_peak(const Plan *plan) {
   return most;
 }
 
+/* Even the smallest partition is estimated so far above the limit that no exact peak can make up for it: where
+ * there are many ways to use the ranks, these need not be laid out. */
+static bool hopeless(const Planner *r, const Plan *smallest, bool fits) {
+  return !fits && largest_peak(smallest) / 2 > r->limit;
+}
+
 /* Finds the fastest partition whose exact peaks fit: stages whose estimates were wrong get the difference
  * added. Where even the smallest partition does not fit, keeps that one and refuses. */
 static void settle(const Planner *r, Candidate *c) {
@@ -101,7 +107,7 @@ static void settle(const Planner *r, Candidate *c) {
   c->copies = alloc_copy(c->copies, (size_t)parts * sizeof *c->copies);
   for (int round = 0; round < ROUNDS && !c->settled; round++) {
     bool fits = partition(r, c, r->limit, &c->plan), smaller = false;
-    if (!schedulable(r, c->plan))
+    if (!schedulable(r, c->plan) || (r->free_replicas && hopeless(r, c->plan, fits)))
       break;
     measure_peaks(r, c->plan, error);
     bool exact = largest_peak(c->plan) <= r->limit;
@@ -373,11 +379,13 @@ static Plan *simplest(Choice *c, Plan *fastest) {
 }
 
 /* One microbatch more in flight between neighbours, where it takes unevenness up and memory allows it. Nothing
- * else of the plan changes. */
+ * else of the plan changes, nor what is computed: where weights are as old as a microbatch is long in flight
+ * (every_round), only the request says so. */
 static Plan *look_ahead(const Choice *c, Plan *plan, double *gain) {
   static const double WORTH = 0.005;
   const Planner *r = c->r;
-  if (r->request->ahead || plan->n_stages == 1 || schedule_traits(plan->schedule).drains)
+  ScheduleTraits traits = schedule_traits(plan->schedule);
+  if (r->request->ahead || plan->n_stages == 1 || traits.drains || traits.every_round)
     return plan;
   Form form = form_of_plan(plan);
   int *start = alloc((size_t)form.stages * sizeof *start);
