@@ -103,8 +103,8 @@ static void print_header(Emit *e) {
   header_entry(e, "Batch",
                format("%" PRId64 " sample%s = %" PRId64 " x a microbatch of %" PRId64
                       "%s; schedule %s; at most %" PRId64 "%s in flight here",
-                      plan->batch, plan->batch == 1 ? "" : "s", plan->microbatches, plan->microbatch, turns_text(e),
-                      plan->schedule, e->p->in_flight, e->p->chunks > 1 ? " turns" : ""));
+                      plan->batch, plan->batch == 1 ? "" : "s", plan->microbatches, plan->microbatch,
+                      turns_text(e), plan->schedule, e->p->in_flight, e->p->chunks > 1 ? " turns" : ""));
   header_entry(e, "Weights", version_words(e));
   header_entry(e, "Planned",
                format("forward %s, backward %s a microbatch, update %s, a batch %s (%s)%s",
@@ -508,6 +508,21 @@ static void print_main(Emit *e) {
 
 /* ---- the file -------------------------------------------------------------------------------- */
 
+/* What the functions and tables of several chunks are called. */
+static void take_chunk_names(Emit *e) {
+  static const char *const names[] = {"forward", "backward", "recompute", "weights"};
+  static const BufferKind crossing[] = {BUFFER_RECEIVED, BUFFER_SENT, BUFFER_GRADIENT_RECEIVED,
+                                        BUFFER_GRADIENT_SENT};
+  for (int c = 0; c < e->p->chunks; c++) {
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+      push(&e->taken, internf("%s_%d", names[i], c));
+    for (PassKind kind = 0; kind < PASS_KINDS; kind++)
+      push(&e->taken, pass_name(e, (Pass){kind, c}));
+    for (size_t i = 0; i < sizeof crossing / sizeof *crossing; i++)
+      push(&e->taken, internf("%s_values", chunk_member(e, crossing[i], c)));
+  }
+}
+
 static bool some_pass_samples(const Emit *e) {
   for (PassKind kind = 0; kind < PASS_KINDS; kind++)
     for (int c = 0; c < e->p->chunks; c++)
@@ -519,6 +534,8 @@ static bool some_pass_samples(const Emit *e) {
 char *emit_c(const Graph *g, const Pieces *pieces, const Plan *plan, const StageKernels *k, const Program *p,
              const Layout *l, const char *plan_hash) {
   Emit e = {.g = g, .pieces = pieces, .plan = plan, .k = k, .p = p, .l = l, .plan_hash = plan_hash};
+  if (p->chunks > 1)
+    take_chunk_names(&e);
   find_families(&e);
   name_members(&e);
   print_header(&e);
