@@ -157,8 +157,8 @@ replicas_read_well() {
   contains r/stage1.c 'MICROBATCHES = 8, '
   contains r/stage0.c 'replicas\[\] = {2, 1}'
   contains r/stage0.c '\.reduced = offsetof(struct arena, exchanged\[0\]\.reduced)'
-  [ "$(cat r/app)" = "-n 2 r/stage0
--n 1 r/stage1" ] || fail "another app file than two ranks of the first stage, one of the second"
+  [ "$(cat r/app)" = "-n 2 -x PD_PLAN=r/plan.json r/stage0
+-n 1 -x PD_PLAN=r/plan.json r/stage1" ] || fail "another app file than two ranks of the first stage, one of the second"
   for stage in 0 1; do
     printf '#!/bin/sh\necho "stage %s: $* by $PD_PLAN"\n' $stage >r/stage$stage
     chmod +x r/stage$stage
