@@ -132,19 +132,29 @@ static bool measure_size(const Planner *r, const StageKernels *k, const Timings 
   return true;
 }
 
+/* Whether the smallest partition holds such microbatches, as a pipeline or, where that has too few of them, as
+ * replicas of the whole model. */
+static bool holds(const Planner *r, const Costs *c, int64_t b) {
+  int64_t microbatches = r->g->train.batch / b;
+  Form form = r->form;
+  if (!form_allows(r->schedule, &form, microbatches))
+    form = form_make(r, 1, &r->ranks);
+  Partition part;
+  return form_allows(r->schedule, &form, microbatches) &&
+         partition_smallest(c, copies(r, &form, b, r->request->recompute), form.stages, &part) <= r->limit;
+}
+
 /* The largest microbatches whose model runs in reasonable time and, in the smallest partition, fits; at
  * least the smallest there is. */
 static void keep_reasonable(Planner *r) {
   int n = r->microbatches.n, end = n, first;
   for (; end > 1; end--) {
     int64_t b = r->microbatches.at[end - 1];
-    Partition part;
     const Costs *c = price(r, b);
     double whole = 0;
     for (int i = 0; i < c->n; i++)
       whole += c->forward[i] + c->backward[i];
-    if (whole <= LONGEST_SECONDS &&
-        partition_smallest(c, copies(r, &r->form, b, r->request->recompute), r->form.stages, &part) <= r->limit)
+    if (whole <= LONGEST_SECONDS && holds(r, c, b))
       break;
   }
   first = end > MOST_SIZES ? end - MOST_SIZES : 0;
