@@ -27,8 +27,8 @@ static void note(void *context, const Event *e) {
 }
 
 /* Enough batches for the pipeline to fill and settle. */
-static int64_t batches_to_draw(const Program *programs, int n_stages) {
-  int64_t wanted = programs->per_batch ? 2 * programs->period : 3 * n_stages + 2;
+static int64_t batches_to_draw(const Program *programs, int n_ranks) {
+  int64_t wanted = programs->per_batch ? 2 * programs->period : 3 * n_ranks + 2;
   int64_t batches = (wanted + programs->period - 1) / programs->period;
   return batches > 2 ? batches : 2;
 }
@@ -48,7 +48,7 @@ static Picture run(const Program *programs, int n_stages) {
                             .weights = split ? unit : 0};
   }
   char *why = NULL;
-  if (!run_schedule(programs, times, n_stages, batches_to_draw(programs, n_stages), note, &p, &why))
+  if (!run_schedule(programs, times, n_stages, batches_to_draw(programs, p.n_ranks), note, &p, &why))
     BUG("schedule: %s", why);
   return p;
 }
