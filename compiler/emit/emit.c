@@ -308,8 +308,10 @@ static void print_work_of_microbatch(Emit *e, const Work *w, const char *await) 
 static void print_work_of_turn(Emit *e, const Work *w, const char *await) {
   int chunks = e->p->chunks;
   for (int c = 0; c < chunks; c++) {
-    text_add(&e->out, "%sstatic void %s_%d(int64_t k) {\n", w->comment, w->name, c);
-    print_work(e, 2, (Pass){w->kind, c}, w->recomputing);
+    Pass pass = {w->kind, c};
+    bool idle = pass_parameters(e, pass, false).n == 0; /* nothing comes back through frozen weights */
+    text_add(&e->out, "%sstatic void %s_%d(int64_t k) {\n%s", w->comment, w->name, c, idle ? "  (void)k;\n" : "");
+    print_work(e, 2, pass, w->recomputing);
     text_add(&e->out, "}\n\n");
   }
   bool backward = w->kind != PASS_FORWARD || w->recomputing;

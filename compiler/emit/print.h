@@ -59,7 +59,8 @@ int64_t call_scratch(const StageKernels *k, const Kernel *kernel); /* bytes; ask
 /* ---- the state of one stage's file ----------------------------------------------------------- */
 
 typedef struct Function { Name signature, name; } Function;
-enum { IN_WEIGHTS, IN_GRADIENTS, IN_SAVED, IN_KEPT, IN_DEFERRED, N_STRUCTS }; /* the structs that regions are parts of */
+/* The structs that regions are parts of. */
+enum { IN_WEIGHTS, IN_GRADIENTS, IN_SAVED, IN_KEPT, IN_DEFERRED, N_STRUCTS };
 
 typedef struct Emit {
   const Graph *g;
