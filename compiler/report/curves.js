@@ -13,7 +13,8 @@ function thin(points, most) {
   for (let k = 0; k < most; k++) {
     const bucket = points.slice(Math.floor(k * size), Math.floor((k + 1) * size)).filter((p) => p[1] !== null);
     if (!bucket.length) continue;
-    const low = bucket.reduce((a, b) => (b[1] < a[1] ? b : a)), high = bucket.reduce((a, b) => (b[1] > a[1] ? b : a));
+    const low = bucket.reduce((a, b) => (b[1] < a[1] ? b : a));
+    const high = bucket.reduce((a, b) => (b[1] > a[1] ? b : a));
     kept.push(...(low === high ? [low] : low[0] < high[0] ? [low, high] : [high, low]));
   }
   return kept;
@@ -22,8 +23,9 @@ function thin(points, most) {
 // series: [{name, colour, points: [[x, y or null], ...]}]; fromZero: the y axis starts at 0.
 class Curve {
   constructor(parent, title, series, fromZero) {
-    const clean = (points) => points.filter((p) => isNumber(p[0])).map((p) => [p[0], isNumber(p[1]) ? p[1] : null]);
-    this.series = series.map((s) => ({...s, points: clean(s.points)})).filter((s) => s.points.some((p) => p[1] !== null));
+    const clean = (all) => all.filter((p) => isNumber(p[0])).map((p) => [p[0], isNumber(p[1]) ? p[1] : null]);
+    this.series = series.map((s) => ({...s, points: clean(s.points)}));
+    this.series = this.series.filter((s) => s.points.some((p) => p[1] !== null));
     if (!this.series.length) return;
     this.fromZero = fromZero;
     this.svg = element("svg", {role: "img", "aria-label": title, height: "220"});
@@ -57,7 +59,8 @@ class Curve {
   draw() {
     this.width = this.svg.clientWidth || 420;
     this.svg.replaceChildren();
-    const step = roundStep((this.y1 - this.y0) / 4), xStep = Math.max(1, roundStep((this.x1 - this.x0) / (this.width / 110)));
+    const step = roundStep((this.y1 - this.y0) / 4);
+    const xStep = Math.max(1, roundStep((this.x1 - this.x0) / (this.width / 110)));
     for (let k = Math.ceil(this.y0 / step); k * step <= this.y1; k++) {
       const y = this.y(k * step);
       this.svg.append(element("line", {class: "rule", x1: 52, x2: this.width - 10, y1: y, y2: y}),
@@ -87,9 +90,11 @@ class Curve {
   hover(event) {
     const inside = event.clientX - this.svg.getBoundingClientRect().left - 52;
     const at = this.x0 + (inside / (this.width - 62)) * (this.x1 - this.x0), distance = (p) => Math.abs(p[0] - at);
-    const nearest = this.series.map((s) => s.points.reduce((a, b) => (b[1] !== null && (!a || distance(b) < distance(a)) ? b : a), null));
+    const nearer = (a, b) => (b[1] !== null && (!a || distance(b) < distance(a)) ? b : a);
+    const nearest = this.series.map((s) => s.points.reduce(nearer, null));
     const step = nearest.reduce((a, b) => (Math.abs(b[0] - at) < Math.abs(a - at) ? b[0] : a), Infinity);
-    const lines = this.series.map((s, i) => (nearest[i][0] === step ? `${s.name} ${+nearest[i][1].toPrecision(7)}` : null));
+    const value = (p) => +p[1].toPrecision(7);
+    const lines = this.series.map((s, i) => (nearest[i][0] === step ? `${s.name} ${value(nearest[i])}` : null));
     this.cross.setAttribute("x1", this.x(step));
     this.cross.setAttribute("x2", this.x(step));
     this.cross.setAttribute("visibility", "visible");

@@ -32,12 +32,13 @@ function title() {
   const model = ofPlan("model"), schedule = ofPlan("schedule"), words = [];
   section("title").textContent = typeof model === "string" ? model : run.directory;
   const n = run.plan ? stages.length : start.stages, chunks = isNumber(plan.chunks) ? plan.chunks : 1;
-  if (isNumber(n)) words.push(chunks > 1 ? `${plural(n / chunks, "rank")} of ${plural(chunks, "chunk")}` : plural(n, "stage"));
+  const ranks = `${plural(n / chunks, "rank")} of ${plural(chunks, "chunk")}`;
+  if (isNumber(n)) words.push(chunks > 1 ? ranks : plural(n, "stage"));
   const replicas = run.plan ? stages.map((s) => s.replicas) : list(start.replicas);
   if (replicas.some((r) => r > 1)) words.push(`replicas ${replicas.join(", ")}`);
   if (typeof schedule === "string") words.push(`schedule ${schedule}`);
-  if (isNumber(ofPlan("batch")))
-    words.push(`batches of ${ofPlan("batch")} = ${plural(ofPlan("microbatches"), "microbatch")} of ${ofPlan("microbatch")}`);
+  const parts = `${plural(ofPlan("microbatches"), "microbatch")} of ${ofPlan("microbatch")}`;
+  if (isNumber(ofPlan("batch"))) words.push(`batches of ${ofPlan("batch")} = ${parts}`);
   if (isNumber(start.parameters)) words.push(`${start.parameters.toLocaleString("en")} parameters`);
   if (isNumber(ofPlan("threads"))) words.push(`${plural(ofPlan("threads"), "thread")} a rank`);
   words.push(run.directory);
@@ -50,12 +51,16 @@ function bubbleOf(timeline) {
 }
 
 function figures() {
-  const add = (value, name) =>
-    section("figures").append(element("div", {class: "figure"}, element("b", {}, value), element("span", {}, name)));
+  const add = (value, name) => {
+    const box = element("div", {class: "figure"}, element("b", {}, value), element("span", {}, name));
+    section("figures").append(box);
+  };
   if (log && log.step.length) {
     add(figure(last(log.loss)), `loss of update ${figure(last(log.step))}`);
-    if (log.validation.loss.length) add(figure(last(log.validation.loss)), `validation loss, update ${figure(last(log.validation.step))}`);
-    if (isNumber(last(log.tokens_per_s))) add(figure(median(settled(log.tokens_per_s))), "tokens a second, median");
+    const held = log.validation;
+    if (held.loss.length) add(figure(last(held.loss)), `validation loss, update ${figure(last(held.step))}`);
+    const tokens = median(settled(log.tokens_per_s));
+    if (isNumber(tokens)) add(figure(tokens), "tokens a second, median");
     else add(figure(median(settled(log.samples_per_s))), "samples a second, median");
     const planned = isNumber(plan.batch_seconds) ? `; planned ${figure(plan.batch_seconds * 1e3)} ms` : "";
     add(`${figure(median(settled(log.ms)))} ms`, `an update, median${planned}`);
@@ -73,7 +78,8 @@ function missing() {
   else if (log.cut) say("log.jsonl ends within a line: the run was cut short there.");
   else if (!log.end) say("The log has no last line: the run has not ended, or was stopped.");
   if (!run.trace) say("There is no trace.json: no measured timeline. 'train --run DIR' keeps one.");
-  else if (run.trace.dropped > 0) say(`The run had no room for its last ${figure(run.trace.dropped)} events: the timeline ends before the run does.`);
+  else if (run.trace.dropped > 0)
+    say(`The trace had no room for the last ${figure(run.trace.dropped)} events: it ends before the run does.`);
   if (!run.plan) say("There is no plan.json: no plan and no predicted timeline.");
   else if (run.unpredicted) say(`No predicted timeline: ${run.unpredicted}.`);
 }
@@ -112,20 +118,24 @@ function timelines() {
     return n < t.total ? `The first ${figure(n)} of ${figure(t.total)} events.` : "";
   };
   if (run.trace) pictures.push(new Timeline(section("measured"), "Measured", run.trace, shownOf(run.trace)));
-  if (run.predicted)
-    pictures.push(new Timeline(section("predicted"), "Predicted", run.predicted,
-      `${shownOf(run.predicted)} The plan's schedule run with its stages' planned times; transfers take none.`.trim()));
+  if (run.predicted) {
+    const how = "The plan's schedule run with its stages' planned times; transfers take none.";
+    const note = `${shownOf(run.predicted)} ${how}`.trim();
+    pictures.push(new Timeline(section("predicted"), "Predicted", run.predicted, note));
+  }
   shares();
 }
 
 function table(place, heads, rows) {
   const cell = (tag, value, i) => element(tag, i === 0 || (heads[i] === "pieces") ? {class: "text"} : {}, value);
-  place.append(element("table", {}, element("thead", {}, element("tr", {}, ...heads.map((h, i) => cell("th", h, i)))),
-    element("tbody", {}, ...rows.map((row) => element("tr", {}, ...row.map((v, i) => cell("td", v, i)))))));
+  const line = (tag, values) => element("tr", {}, ...values.map((v, i) => cell(tag, v, i)));
+  place.append(element("table", {}, element("thead", {}, line("th", heads)),
+    element("tbody", {}, ...rows.map((row) => line("td", row)))));
 }
 
 function shares() {
-  const works = ["forward", "recompute", "backward", "weights", "update"], all = [run.trace, run.predicted].filter(Boolean);
+  const works = ["forward", "recompute", "backward", "weights", "update"];
+  const all = [run.trace, run.predicted].filter(Boolean);
   const used = works.filter((w) => all.some((t) => t.shares.some((s) => s && s[w] > 0)));
   const ranks = all[0].ranks, both = run.trace && run.predicted;
   const heads = ["", ...(run.trace ? ["bubble"] : []), ...(run.predicted ? ["bubble, predicted"] : [])];
@@ -148,11 +158,11 @@ function curves() {
     return;
   }
   const place = section("curves").querySelector(".grid"), points = (y) => log.step.map((x, i) => [x, y[i]]);
+  const held = log.validation.step.map((x, i) => [x, log.validation.loss[i]]);
   new Curve(place, "Loss", [{name: "training", colour: "forward", points: points(log.loss)},
-    {name: "validation", colour: "backward", points: log.validation.step.map((x, i) => [x, log.validation.loss[i]])}]);
-  const tokens = log.tokens_per_s.some(isNumber);
-  new Curve(place, tokens ? "Tokens a second" : "Samples a second",
-    [{name: tokens ? "tokens/s" : "samples/s", colour: "update", points: points(tokens ? log.tokens_per_s : log.samples_per_s)}], true);
+    {name: "validation", colour: "backward", points: held}]);
+  const unit = log.tokens_per_s.some(isNumber) ? "tokens" : "samples", rate = points(log[`${unit}_per_s`]);
+  new Curve(place, `Throughput, ${unit} a second`, [{name: `${unit}/s`, colour: "update", points: rate}], true);
   new Curve(place, "Gradient norm", [{name: "norm", colour: "weights", points: points(log.grad_norm)}], true);
   new Curve(place, "Learning rate", [{name: "rate", colour: "reduce", points: points(log.lr)}], true);
 }
@@ -177,7 +187,8 @@ function planTable() {
     hide("plan");
     return;
   }
-  const why = [typeof plan.why === "string" ? plan.why : "", typeof plan.costs === "string" && plan.costs ? `Costs: ${plan.costs}.` : ""];
+  const text = (x) => (typeof x === "string" ? x : "");
+  const why = [text(plan.why), text(plan.costs) && `Costs: ${plan.costs}.`];
   section("plan").querySelector(".hint").textContent = why.filter(Boolean).join(" ");
   const chunks = isNumber(plan.chunks) ? plan.chunks : 1, positions = stages.length / chunks;
   const ms = (s) => (isNumber(s) ? (s * 1e3).toFixed(2) : "–");
@@ -186,7 +197,7 @@ function planTable() {
   const columns = [
     ["stage", (s, i) => (chunks > 1 ? `${i % positions}, chunk ${Math.floor(i / positions)}` : String(i))],
     ["pieces", (s) => [...new Set([s.starts_at, s.ends_with])].filter((x) => typeof x === "string").join(" … ")],
-    ...(stages.some((s) => s.replicas > 1) ? [["replicas", (s) => figure(isNumber(s.replicas) ? s.replicas : 1)]] : []),
+    ...(stages.some((s) => s.replicas > 1) ? [["replicas", (s) => figure(replicasOf(s))]] : []),
     ["parameters", (s) => (isNumber(s.parameters) ? s.parameters.toLocaleString("en") : "–")],
     ["forward ms", (s) => ms(s.forward_seconds)], ["backward ms", (s) => ms(s.backward_seconds)],
     ...(split ? [["its weights' ms", (s) => ms(s.weights_seconds)]] : []),
@@ -199,11 +210,13 @@ function planTable() {
     ...(any("gradient_bytes") ? [["gradients", (s) => bytes(s.gradient_bytes)]] : []),
     ...(any("optimizer_bytes") ? [["optimizer", (s) => bytes(s.optimizer_bytes)]] : []),
   ];
-  table(section("plan").querySelector(".scroll"), columns.map((c) => c[0]), stages.map((s, i) => columns.map((c) => c[1](s, i))));
+  const rows = stages.map((s, i) => columns.map((c) => c[1](s, i)));
+  table(section("plan").querySelector(".scroll"), columns.map((c) => c[0]), rows);
 }
 
+const replicasOf = (s) => (isNumber(s.replicas) ? s.replicas : 1);
 function firstRank(stage) {
-  return stages.slice(0, stage).reduce((n, s) => n + (isNumber(s.replicas) ? s.replicas : 1), 0);
+  return stages.slice(0, stage).reduce((n, s) => n + replicasOf(s), 0);
 }
 
 function memory() {
@@ -221,12 +234,13 @@ function memory() {
       bar.style.background = `var(--${colour})`;
       return element("div", {class: "track"}, bar);
     };
-    const ratio = isNumber(planned[rank]) && isNumber(measured[rank]) ? `: ${(measured[rank] / planned[rank]).toFixed(3)} of it` : "";
+    const ratio = measured[rank] / planned[rank], times = isNumber(ratio) ? `: ${ratio.toFixed(3)} of it` : "";
+    const value = `${bytes(planned[rank])} planned, ${bytes(measured[rank])} measured${times}`;
     section("memory").querySelector(".bars").append(element("div", {class: "memory"},
       element("span", {}, typeof names[rank] === "string" ? names[rank] : `rank ${rank}`), element("span", {}),
       element("span", {}, "planned"), track(planned[rank], "forward"),
       element("span", {}, "measured"), track(measured[rank], "update"),
-      element("span", {class: "value"}, `${bytes(planned[rank])} planned, ${bytes(measured[rank])} measured${ratio}`)));
+      element("span", {class: "value"}, value)));
   }
 }
 

@@ -36,7 +36,9 @@ function roundStep(x) {
 }
 
 const HATCHED = new Set(["recompute", "wait"]);
-const SHORT = {forward: "F", backward: "B", recompute: "R", weights: "W", update: "U", validation: "V", checkpoint: "C"};
+const SHORT = {
+  forward: "F", backward: "B", recompute: "R", weights: "W", update: "U", validation: "V", checkpoint: "C",
+};
 // A row: what is computed, below it messages, below these the exchange of gradients.
 const LANES = [{top: 4, height: 24}, {top: 31, height: 6}, {top: 39, height: 4}];
 const ROW = 48, AXIS = 22;
@@ -59,7 +61,8 @@ class Timeline {
       button("←", "Earlier", () => this.move(-0.5)), button("→", "Later", () => this.move(0.5)),
       button("All", "Show all of it", () => this.show(this.start, this.end)),
       button("Two updates", "Show two updates of the steady state", () => this.showUpdates()));
-    parent.append(element("div", {class: "timeline"}, bar, this.canvas, ...(note ? [element("p", {class: "note"}, note)] : [])));
+    const below = note ? [element("p", {class: "note"}, note)] : [];
+    parent.append(element("div", {class: "timeline"}, bar, this.canvas, ...below));
     this.listen();
     this.showUpdates();
     this.draw();
@@ -82,7 +85,8 @@ class Timeline {
       if (rank === 0 && works[work] === "update") this.updates.push(to);
     }
     if (!(this.end > this.start)) [this.start, this.end] = [0, 1];
-    this.longest = this.lanes.map((rank) => rank.map((lane) => lane.reduce((m, i) => Math.max(m, bars[i + 3]), 0)));
+    const longest = (lane) => lane.reduce((m, i) => Math.max(m, bars[i + 3]), 0);
+    this.longest = this.lanes.map((rank) => rank.map(longest));
   }
 
   show(from, to) {
@@ -124,7 +128,8 @@ class Timeline {
     this.canvas.height = Math.round(height * ratio);
     const c = this.canvas.getContext("2d");
     c.scale(ratio, ratio);
-    this.colours = Object.fromEntries(this.data.works.map((w) => [w, {fill: this.fill(c, w), on: colour("on-" + w)}]));
+    const colours = (work) => ({fill: this.fill(c, work), on: colour("on-" + work)});
+    this.colours = Object.fromEntries(this.data.works.map((work) => [work, colours(work)]));
     this.edge = colour("text");
     c.font = "11px system-ui, sans-serif";
     c.textBaseline = "middle";
@@ -244,8 +249,10 @@ class Timeline {
   // From sends to their receives, where few enough are in view to be told apart.
   drawArrows(c) {
     const {arrows, ranks} = this.data, seen = [];
-    for (let i = 0; i < arrows.length && seen.length <= 200; i += 4)
-      if (arrows[i + 3] >= this.from && arrows[i + 1] <= this.to && ranks[arrows[i]] && ranks[arrows[i + 2]]) seen.push(i);
+    for (let i = 0; i < arrows.length && seen.length <= 200; i += 4) {
+      const inView = arrows[i + 3] >= this.from && arrows[i + 1] <= this.to;
+      if (inView && ranks[arrows[i]] && ranks[arrows[i + 2]]) seen.push(i);
+    }
     if (seen.length > 200) return;
     c.strokeStyle = c.fillStyle = colour("send");
     c.lineWidth = 1;
@@ -275,16 +282,20 @@ class Timeline {
     if (x < this.left || !this.lanes[rank]) return -1;
     const l = inRow < LANES[1].top - 1 ? 0 : inRow < LANES[2].top - 1 ? 1 : 2, {bars} = this.data;
     const time = this.from + (x - this.left) / this.scale, slack = 2 / this.scale, lane = this.lanes[rank][l];
-    let best = -1;
-    for (let k = this.firstVisible(lane, this.longest[rank][l]); k < lane.length && bars[lane[k] + 2] <= time + slack; k++)
-      if (bars[lane[k] + 2] + bars[lane[k] + 3] >= time - slack) best = lane[k];
+    let best = -1, nearest = slack;
+    for (let k = this.firstVisible(lane, this.longest[rank][l]); k < lane.length; k++) {
+      const start = bars[lane[k] + 2], distance = Math.max(start - time, time - start - bars[lane[k] + 3], 0);
+      if (start > time + slack) break;
+      if (distance < nearest) [best, nearest] = [lane[k], distance];
+    }
     return best;
   }
 
   describe(i) {
     const {bars, works, ranks} = this.data, get = (name) => bars[i + this.field[name]], work = works[get("work")];
-    const of = ["update", "validation", "checkpoint", "reduce", "exchange"].includes(work) ? "update" : "microbatch";
-    const lines = [`${work}, ${of} ${get("number")}`, ranks[get("rank")], `${duration(get("length"))}, from ${duration(get("start"))}`];
+    const ofUpdate = ["update", "validation", "checkpoint", "reduce", "exchange"].includes(work);
+    const lines = [`${work}, ${ofUpdate ? "update" : "microbatch"} ${get("number")}`, ranks[get("rank")]];
+    lines.push(`${duration(get("length"))}, from ${duration(get("start"))}`);
     if (get("version") >= 0) lines.push(`weights of version ${get("version")}`);
     if (get("chunk") > 0) lines.push(`chunk ${get("chunk")}`);
     if (get("peer") >= 0) lines.push(`${work === "send" ? "to" : "from"} rank ${get("peer")}`);
@@ -293,7 +304,8 @@ class Timeline {
   }
 
   hover(event) {
-    const box = this.canvas.getBoundingClientRect(), i = this.barAt(event.clientX - box.left, event.clientY - box.top);
+    const box = this.canvas.getBoundingClientRect();
+    const i = this.barAt(event.clientX - box.left, event.clientY - box.top);
     showTip(i < 0 ? "" : this.describe(i), event.clientX, event.clientY);
   }
 
@@ -304,8 +316,9 @@ class Timeline {
       const whole = this.to - this.from >= this.end - this.start;
       if (whole && e.deltaY > 0 && !e.ctrlKey) return; // nothing to zoom out of: the page scrolls
       e.preventDefault();
+      const turned = Math.max(-400, Math.min(400, e.deltaY * (e.ctrlKey ? 6 : 1))); // a pinch turns little
       if (e.shiftKey || Math.abs(e.deltaX) > Math.abs(e.deltaY)) this.move((e.deltaX || e.deltaY) / 1000);
-      else this.zoom(1.0015 ** Math.max(-400, Math.min(400, e.deltaY * (e.ctrlKey ? 6 : 1))), Math.max(0, at(e.clientX)));
+      else this.zoom(1.0015 ** turned, Math.max(0, at(e.clientX)));
       this.draw();
       this.hover(e);
     }, {passive: false});
@@ -340,7 +353,8 @@ class Timeline {
         ArrowLeft: () => this.move(-0.2), ArrowRight: () => this.move(0.2),
         ArrowUp: () => this.zoom(0.7, 0.5), ArrowDown: () => this.zoom(1.4, 0.5),
         "+": () => this.zoom(0.7, 0.5), "=": () => this.zoom(0.7, 0.5), "-": () => this.zoom(1.4, 0.5),
-        0: () => this.show(this.start, this.end), Home: () => this.show(this.start, this.start + this.to - this.from),
+        0: () => this.show(this.start, this.end),
+        Home: () => this.show(this.start, this.start + this.to - this.from),
         End: () => this.show(this.end - (this.to - this.from), this.end),
       }[e.key];
       if (!act || e.ctrlKey || e.metaKey || e.altKey) return;

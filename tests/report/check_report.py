@@ -1,7 +1,8 @@
 """Checks a page against the run beside it:  check_report.py PAGE PART...
 
-PART: log, trace, plan, predicted: parts that it must hold, and no others; cut: the log ends within a line; hostile:
-texts that try to be markup. Where a Chromium is installed the page is opened in it, moved and zoomed."""
+PART: log, trace, plan, predicted: parts that it must hold, and no others; cut: the log ends within a line;
+hostile: texts that try to be markup. Where a Chromium is installed the page is opened in it, moved and zoomed."""
+import html
 import html.parser
 import json
 import os
@@ -37,7 +38,8 @@ class Outline(html.parser.HTMLParser):
 
 outline = Outline()
 outline.feed(page)
-assert not outline.loads and "http://" not in page.replace("http://www.w3.org/2000/svg", "") and "https://" not in page
+assert not outline.loads
+assert not re.search("https?://", page.replace("http://www.w3.org/2000/svg", ""))
 assert outline.tags.count("script") == 2 and "img" not in outline.tags
 for section in ("figures", "timelines", "shares", "curves", "plan", "memory", "missing", "legend"):
     assert section in outline.ids, section
@@ -52,7 +54,8 @@ if "log" in parts:
     assert data["log"]["step"] == [line["step"] for line in updates] and len(updates) == 10
     for name in ("loss", "grad_norm", "lr", "ms"):
         assert data["log"][name] == [line[name] for line in updates], name
-    assert data["log"]["validation"]["loss"] == [line["validation_loss"] for line in lines if "validation_loss" in line]
+    validations = [line["validation_loss"] for line in lines if "validation_loss" in line]
+    assert data["log"]["validation"]["loss"] == validations
     assert data["log"]["cut"] == ("cut" in parts) and (data["log"]["end"] is None) == ("cut" in parts)
 if "trace" in parts:
     with open(directory + "/trace.json") as f:
@@ -62,7 +65,8 @@ if "trace" in parts:
     width = len(timeline["fields"])
     assert timeline["total"] == len(bars) == len(timeline["bars"]) // width
     assert len(timeline["arrows"]) == 4 * sum(e["ph"] == "s" for e in events)
-    shown = sorted((timeline["bars"][i], round(timeline["bars"][i + 2], 2)) for i in range(0, len(bars) * width, width))
+    shown = sorted((timeline["bars"][i], round(timeline["bars"][i + 2], 2))
+                   for i in range(0, len(bars) * width, width))
     assert all(a[0] == b[0] and abs(a[1] - b[1]) < 0.011
                for a, b in zip(shown, sorted((e["pid"], round(e["ts"], 2)) for e in bars)))
     # the share of forward on rank 0, by hand: ten updates, of which a quarter at both ends is left out
@@ -71,7 +75,8 @@ if "trace" in parts:
     start, end = ends[2], ends[-3]
 
     def within(*kinds):
-        return sum(max(0, min(e["ts"] + e["dur"], end) - max(e["ts"], start)) for e in computed if e["cat"] in kinds)
+        return sum(max(0, min(e["ts"] + e["dur"], end) - max(e["ts"], start))
+                   for e in computed if e["cat"] in kinds)
 
     whole = end - start - within("validation", "checkpoint")
     share = timeline["shares"][0]
@@ -104,13 +109,14 @@ result.wide = document.documentElement.scrollWidth > document.documentElement.cl
 if (pictures.length) {
   const p = pictures[0], span = () => p.to - p.from, box = p.canvas.getBoundingClientRect();
   const views = [span()];
-  p.canvas.dispatchEvent(new WheelEvent("wheel", {deltaY: -200, clientX: box.left + box.width / 2, clientY: box.top + 30, cancelable: true}));
+  const place = (x) => ({clientX: box.left + x, clientY: box.top + 30, cancelable: true});
+  p.canvas.dispatchEvent(new WheelEvent("wheel", {deltaY: -200, ...place(box.width / 2)}));
   views.push(span());
   p.canvas.dispatchEvent(new KeyboardEvent("keydown", {key: "-"}));
   views.push(span());
   const from = p.from;
   p.canvas.setPointerCapture = () => {};
-  const point = (type, id, x) => p.canvas.dispatchEvent(new PointerEvent(type, {pointerId: id, clientX: box.left + x, clientY: box.top + 30}));
+  const point = (type, id, x) => p.canvas.dispatchEvent(new PointerEvent(type, {pointerId: id, ...place(x)}));
   point("pointerdown", 1, 400);
   point("pointermove", 1, 300);
   result.dragged = p.from - from;
@@ -123,7 +129,8 @@ if (pictures.length) {
   p.canvas.dispatchEvent(new KeyboardEvent("keydown", {key: "0"}));
   result.whole = p.from <= p.start && p.to >= p.end;
   result.views = views;
-  const first = p.lanes[0][0][0], x = p.left + (p.data.bars[first + 2] + p.data.bars[first + 3] / 2 - p.from) * p.scale;
+  const first = p.lanes[0][0][0], middle = p.data.bars[first + 2] + p.data.bars[first + 3] / 2;
+  const x = p.left + (middle - p.from) * p.scale;
   result.tip = p.describe(p.barAt(x, 30));
 }
 const out = document.createElement("pre");
@@ -138,10 +145,7 @@ with tempfile.TemporaryDirectory() as folder:
     command = [browser, "--headless", "--no-sandbox", "--disable-gpu", "--window-size=1280,1000", "--dump-dom",
                "--user-data-dir=" + os.path.join(folder, "profile"), "file://" + copy]
     dom = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=120).stdout.decode()
-found = Outline()
-found.feed(dom)
-result = json.loads(re.search(r'<pre id="result">(.*?)</pre>', dom, re.S)[1].replace("&lt;", "<").replace("&gt;", ">")
-                    .replace("&amp;", "&"))
+result = json.loads(html.unescape(re.search(r'<pre id="result">(.*?)</pre>', dom, re.S)[1]))
 assert result["errors"] == [] and result["images"] == 0 and not result["wide"], result
 shown = set(result["shown"])
 timelines = parts & {"trace", "predicted"}

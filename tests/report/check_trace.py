@@ -1,9 +1,9 @@
 """Checks a trace against its run's plan:  check_trace.py RUN_DIR STEPS DELAY
 
-Every pass and message is there once, events nest, passes are in the order that data allow, every arrow joins a send
-to its receive, and no message arrives before it was sent. Clocks of ranks on one machine agree to within what the
-trace says of them (clock_error_us), which must be below 10 ms. DELAY: updates by which the weights of a pass lag,
-by stage."""
+Every pass and message is there once, events nest, passes are in the order that data allow, every arrow joins a
+send to its receive, and no message arrives before it was sent. Clocks of ranks on one machine agree to within what
+the trace says of them (clock_error_us), which must be below 10 ms. DELAY: updates by which the weights of a pass
+lag, by stage."""
 import collections
 import json
 import sys
