@@ -248,12 +248,12 @@ class Timeline {
 
   // From sends to their receives, where few enough are in view to be told apart.
   drawArrows(c) {
-    const {arrows, ranks} = this.data, seen = [];
-    for (let i = 0; i < arrows.length && seen.length <= 200; i += 4) {
+    const {arrows, ranks} = this.data, most = this.canvas.clientWidth / 6, seen = [];
+    for (let i = 0; i < arrows.length && seen.length <= most; i += 4) {
       const inView = arrows[i + 3] >= this.from && arrows[i + 1] <= this.to;
       if (inView && ranks[arrows[i]] && ranks[arrows[i + 2]]) seen.push(i);
     }
-    if (seen.length > 200) return;
+    if (seen.length > most) return;
     c.strokeStyle = c.fillStyle = colour("send");
     c.lineWidth = 1;
     c.globalAlpha = 0.75;
