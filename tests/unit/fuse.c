@@ -202,16 +202,26 @@ static void expect(const Machine *m, const Buffer *b, const double *got, const d
              b->comment, worst, largest);
 }
 
-/* By the time of the weights pass other microbatches have used what temporaries stood in. */
+/* By the time of the weights pass other microbatches have used what did not have to last. */
 static void forget(const Machine *m) {
-  for (int i = 0; i < m->k->buffers.n; i++)
-    for (int64_t j = 0; m->k->buffers.at[i].kind == BUFFER_TEMPORARY && j < m->k->buffers.at[i].elements; j++)
+  for (int i = 0; i < m->k->buffers.n; i++) {
+    const Buffer *b = &m->k->buffers.at[i];
+    bool lost = b->kind == BUFFER_TEMPORARY || b->kind == BUFFER_SAVED;
+    for (int64_t j = 0; lost && j < b->elements; j++)
       m->memory[i][j] = NAN;
+  }
+}
+
+/* No product that makes a weight's gradient holds up the backward pass. */
+static void check_split(const StageKernels *k) {
+  for (int i = 0; k->split && i < k->backward.n; i++)
+    assert_false(k->backward.at[i].kind == KERNEL_CALL && k->backward.at[i].accumulate);
 }
 
 static void check_stage(const Graph *g, const StageKernels *k, double **input, double **param, double **value) {
   Machine m = {k, alloc(sizeof(double *) * (size_t)k->buffers.n)};
   kernels_verify(k);
+  check_split(k);
   for (int i = 0; i < k->buffers.n; i++) {
     const Buffer *b = &k->buffers.at[i];
     m.memory[i] = alloc(sizeof(double) * (size_t)b->elements);
