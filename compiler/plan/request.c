@@ -116,12 +116,26 @@ static bool check_ranks(const Planner *r, const PlanRequest *q) {
   return true;
 }
 
+/* A rank that is alone has nothing to interleave: it holds the model as one part, unless parts were asked for. */
+static bool settle_chunks(Planner *r, const PlanRequest *q, int positions) {
+  if (positions > 1 || r->chunks == 1)
+    return true;
+  if (!q->split && !q->plan) {
+    r->chunks = 1;
+    return true;
+  }
+  Diagnostic *d = error_at(r->schedule_span, "PD0708", "'%s' needs two stages or more, and there is one of %d chunks",
+                           r->schedule, r->chunks);
+  help(d, "more parts, or 'chunks = 1'");
+  return false;
+}
+
 static bool read_form(Planner *r, const PlanRequest *q) {
   Ints replicas = {0};
   if (q->replicas && !read_replicas(q->replicas, &replicas))
     return false;
   int positions = asked_stages(r, q, &replicas);
-  if (!positions)
+  if (!positions || !settle_chunks(r, q, positions))
     return false;
   while (replicas.n > 0 && replicas.n < positions)
     push(&replicas, replicas.at[0]);
