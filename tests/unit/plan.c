@@ -236,6 +236,7 @@ static void ranks_hold_several_chunks(void **unused) {
   graph->train.chunks = 8;
   refused((PlanRequest){.stages = 4, .schedule = "interleaved"}); /* 32 parts of so few pieces */
   graph->train.chunks = 0;
+  assert_int_equal(make((PlanRequest){.stages = 1, .schedule = "interleaved"})->chunks, 1);
 }
 
 static void backward_in_two(void **unused) {
