@@ -61,7 +61,7 @@ static int *correspondence(const Emit *e, int a, int b) {
 }
 
 static Name region_function_name(const Emit *e, int region, PassKind pass) {
-  static const char *const names[PASS_KINDS] = {"forward", "backward", "weights"};
+  static const char *const names[PASS_KINDS] = {"forward", "backward", "weight_gradients"};
   return internf("%s_%s", e->prefix[region], names[pass]);
 }
 
