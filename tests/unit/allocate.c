@@ -72,8 +72,6 @@ typedef struct Case {
 /* Calls `check` for every stage of the small model cut evenly. */
 static void each_stage(Case c, void (*check)(const StageKernels *, const Program *, const Layout *)) {
   Graph *g = model_build((ModelOptions){.blocks = 4, .skip = true, .tied = true, .batch = 8, .clip = 1});
-  autodiff(g);
-  simplify(g);
   Pieces p = cut(g);
   StagePlan stages[8];
   int chunks = c.chunks ? c.chunks : 1, parts = c.stages * chunks;
@@ -81,8 +79,8 @@ static void each_stage(Case c, void (*check)(const StageKernels *, const Program
     stages[i] = (StagePlan){.first_piece = p.n * i / parts, .end_piece = p.n * (i + 1) / parts, .replicas = 1,
                             .ahead = 1, .recompute = c.recompute && (chunks > 1 || i + 1 < c.stages)};
   Plan plan = {.model = g->name, .schedule = intern(c.schedule), .batch = 8, .microbatch = c.microbatch,
-               .microbatches = 8 / c.microbatch, .threads = 1, .chunks = chunks, .n_stages = c.stages,
-               .stage = stages};
+               .microbatches = 8 / c.microbatch, .threads = 1, .vertical_sync = true, .chunks = chunks,
+               .n_stages = c.stages, .stage = stages};
   Program *programs = schedule(&plan, plan_exchanges(g, &p, &plan), NO_SPAN);
   assert_non_null(programs);
   for (int i = 0; i < c.stages; i++) {
@@ -123,10 +121,10 @@ static void check_layout(const StageKernels *k, const Program *p, const Layout *
 
 static void test_layouts_of_every_schedule(void **state) {
   (void)state;
-  static const char *const schedules[] = {"sequential", "flush", "2bw"};
+  static const char *const schedules[] = {"sequential", "gpipe", "flush", "2bw", "pipedream", "zb_h1"};
   for (int stages = 1; stages <= 4; stages++)
-    for (int s = 0; s < 3; s++)
-      for (int recompute = 0; recompute < 2; recompute++)
+    for (int s = 0; s < 6; s++)
+      for (int recompute = 0; recompute < (s == 5 ? 1 : 2); recompute++)
         each_stage((Case){stages, schedules[s], 2, recompute, NULL, 0}, check_layout);
 }
 
