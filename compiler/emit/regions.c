@@ -89,13 +89,14 @@ void find_families(Emit *e) {
     if (e->family[i] != i)
       continue;
     const Region *r = &e->k->regions.at[i];
-    /* Two chunks may hold parts of one instance. */
-    const Name names[] = {c_identifier(r->family), c_identifier(r->path),
-                          internf("%s_chunk_%d", c_identifier(r->path), r->chunk)};
-    int at = 0;
-    while (at < 2 && has_prefix(e, names[at], i))
-      at++;
-    e->prefix[i] = names[at];
+    Name path = c_identifier(r->path);
+    e->prefix[i] = c_identifier(r->family);
+    if (has_prefix(e, e->prefix[i], i))
+      e->prefix[i] = path;
+    if (has_prefix(e, e->prefix[i], i) && r->chunk > 0) /* several chunks may hold parts of one instance */
+      path = e->prefix[i] = internf("%s_chunk_%d", path, r->chunk);
+    for (int n = 2; has_prefix(e, e->prefix[i], i); n++) /* or it is called again */
+      e->prefix[i] = internf("%s_%d", path, n);
     for (PassKind pass = 0; pass < PASS_KINDS; pass++)
       push(&e->taken, region_function_name(e, i, pass));
   }

@@ -43,7 +43,8 @@ sources_are_clean() {
   done
   expect 0 "$pdc" -S --stages 3 $gpt_small -D p_drop=0.1 -D "optimizer=sgd(lr=0.1)" -D clip_norm=0 -o drop.build \
     "$source/models/gpt_mini.pdm"
-  for file in drop.build/stage*.c; do
+  expect 0 "$pdc" -S -n 1 -o again.build "$source/tests/unit/models/again.pdm"
+  for file in drop.build/stage*.c again.build/stage*.c; do
     check_source "$file"
   done
 }
