@@ -75,7 +75,7 @@ static void set_lags(const Generator *g, const Plan *plan, const bool *exchanges
     replicated |= p[i].replicas > 1;
     stale &= p[i].delay == p[0].delay;
   }
-  int64_t meeting = replicated ? p->delay * plan->microbatches : p->in_flight - 1;
+  int64_t needed = p->delay * plan->microbatches, meeting = replicated ? needed : least(needed, p->in_flight);
   for (int i = 0; i < plan->n_stages; i++) {
     int64_t turns = program_turns(&p[i]);
     p[i].waits = exchanges[i] || (waits && replicated);

@@ -54,7 +54,7 @@ static void test_programs_train_as_defined(void **state) {
 static void test_numbers_of_2bw(void **state) {
   (void)state;
   Program *p = make(plain("2bw", 4, 4, 0x2, 0xe));
-  static const int in_flight[] = {4, 3, 2, 1}, lag[] = {0, 1, 2, 3}, accumulators[] = {1, 2, 2, 2},
+  static const int in_flight[] = {4, 3, 2, 1}, lag[] = {1, 2, 3, 4}, accumulators[] = {2, 2, 2, 2},
                    saved[] = {4, 1, 2, 1}, received[] = {1, 4, 3, 2}, sent[] = {4, 3, 2, 1};
   for (int i = 0; i < 4; i++) {
     assert_int_equal(p[i].in_flight, in_flight[i]);
@@ -66,6 +66,9 @@ static void test_numbers_of_2bw(void **state) {
     assert_int_equal(p[i].slots[0].gradients, 2);
     assert_int_equal(p[i].versions, 2);
   }
+  p = make(plain("2bw", 4, 3, 0, 0xe)); /* no turn to spare */
+  for (int i = 0; i < 4; i++)
+    assert_int_equal(p[i].lag, i);
 }
 
 /* Microbatch k meets stage i's weights after k - 1 - (d - 1 - i) updates; with vertical sync all after k - d. */
@@ -265,7 +268,7 @@ static void test_update_without_lag_stalls(void **state) {
   Program *p = make(c);
   for (int i = 0; i < 4; i++)
     p[i].lag = 0;
-  for (int i = 1; i < 4; i++)
+  for (int i = 0; i < 4; i++)
     for (int l = i == 3; l < 3; l++)
       for (int a = 0; a + 1 < p[i].loop[l].n; a++)
         if (p[i].loop[l].action[a] == DO_UPDATE)
@@ -352,23 +355,23 @@ static void test_picture_shows_2bw(void **state) {
                       "    5  |             B2.0\n"
                       "    6  F3.0          |\n"
                       "    7  B2.0          F3.0\n"
-                      "    8  | =>1         B3.0\n"
-                      "    9  F4.0          | =>1\n"
+                      "    8  |             B3.0\n"
+                      "    9  F4.0          |\n"
                       "   10  B3.0          F4.0\n"
-                      "   11  |             B4.0\n"
-                      "   12  F5.1          |\n"
+                      "   11  | =>1         B4.0\n"
+                      "   12  F5.1          | =>1\n"
                       "   13  B4.0          F5.1\n"
-                      "   14  | =>2         B5.1\n"
-                      "   15  F6.1          | =>2\n"
+                      "   14  |             B5.1\n"
+                      "   15  F6.1          |\n"
                       "   16  B5.1          F6.1\n"
-                      "   17  |             B6.1\n"
-                      "   18  F7.2          |\n"
+                      "   17  | =>2         B6.1\n"
+                      "   18  F7.2          | =>2\n"
                       "   19  B6.1          F7.2\n"
-                      "   20  | =>3         B7.2\n"
-                      "   21  F8.2          | =>3\n"
+                      "   20  |             B7.2\n"
+                      "   21  F8.2          |\n"
                       "   22  B7.2          F8.2\n"
-                      "   23  |             B8.2\n"
-                      "   24                |\n"
+                      "   23  | =>3         B8.2\n"
+                      "   24                | =>3\n"
                       "   25  B8.2\n"
                       "   26  | =>4          =>4\n");
   free(text);
