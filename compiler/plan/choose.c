@@ -378,9 +378,14 @@ static Plan *simplest(Choice *c, Plan *fastest) {
   return best;
 }
 
-/* One microbatch more in flight between neighbours, where it takes unevenness up and memory allows it. Nothing
- * else of the plan changes, nor what is computed: where weights are as old as a microbatch is long in flight
- * (every_round), only the request says so. */
+/* Whether some update has a turn for what it exchanges with other stages. */
+static bool exchanges_aside(const Planner *r, const Plan *plan) {
+  return schedule(plan, plan_exchanges(r->g, r->p, plan), r->schedule_span)->lag > 0;
+}
+
+/* One microbatch more in flight between neighbours, where it takes unevenness up and memory allows it, and updates
+ * keep their turn for exchanges, which is worth more. Nothing else of the plan changes, nor what is computed: where
+ * weights are as old as a microbatch is long in flight (every_round), only the request says so. */
 static Plan *look_ahead(const Choice *c, Plan *plan, double *gain) {
   static const double WORTH = 0.005;
   const Planner *r = c->r;
@@ -402,7 +407,7 @@ static Plan *look_ahead(const Choice *c, Plan *plan, double *gain) {
                      .copies = copies(r, &form, plan->microbatch, r->request->recompute),
                      .pinned = start};
   settle(r, &other);
-  if (!other.settled)
+  if (!other.settled || exchanges_aside(r, plan) > exchanges_aside(r, other.plan))
     return plan;
   double before = uneven_seconds(r, other.costs, plan), after = uneven_seconds(r, other.costs, other.plan);
   *gain = 1 - after / before;
