@@ -44,14 +44,17 @@ static void hold_buffer(const StageKernels *k, const Program *p, const Layout *l
   }
 }
 
-/* Slots of what the weights pass reads last until it comes. Gradients are received one ahead. */
+/* Slots of what the weights pass reads last until it comes; a batch that drains holds no more than all its turns.
+ * Gradients are received one ahead. */
 static void verify_late(const StageKernels *k, const Program *p, const Layout *l) {
+  int64_t turns = program_turns(p), held = p->in_flight + p->weights_lag;
+  held = p->per_batch && held > turns ? turns : held;
   for (int i = 0; i < k->buffers.n; i++) {
     const Buffer *b = &k->buffers.at[i];
     bool gradient = b->kind == BUFFER_GRADIENT_RECEIVED || b->kind == BUFFER_GRADIENT_SENT;
     bool kept = b->kind == BUFFER_KEPT || b->kind == BUFFER_RECEIVED || b->kind == BUFFER_SENT ||
                 b->kind == BUFFER_INPUT;
-    int64_t least = gradient ? p->weights_lag + 2 : kept ? p->in_flight + p->weights_lag : p->weights_lag + 1;
+    int64_t least = gradient ? p->weights_lag + 2 : kept ? held : p->weights_lag + 1;
     if (b->late && (gradient || kept || b->kind == BUFFER_DEFERRED) && l->buffer[i].copies < least)
       BUG("stage %d: %d copies of '%s', which the weights pass reads, instead of %" PRId64, k->stage,
           l->buffer[i].copies, b->comment, least);

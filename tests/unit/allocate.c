@@ -164,6 +164,14 @@ static void test_what_the_weights_pass_reads_lasts(void **state) {
   }
 }
 
+/* A batch of fewer microbatches than stages drains before the weights pass lags in full. */
+static void test_short_batches_hold_their_turns_at_most(void **state) {
+  (void)state;
+  for (int64_t microbatch = 4; microbatch <= 8; microbatch += 4)
+    for (int stages = 2; stages <= 4; stages++)
+      each_stage((Case){stages, "zb_h1", microbatch, false, NULL, 0}, check_layout);
+}
+
 static void too_few_slots(Program *p) {
   split(p);
   p->slots[0].deferred = p->slots[0].saved = p->slots[0].inputs = 3;
@@ -273,6 +281,7 @@ int main(void) {
     cmocka_unit_test(test_items_of_different_times_share),
     cmocka_unit_test(test_layouts_of_every_schedule),
     cmocka_unit_test(test_what_the_weights_pass_reads_lasts),
+      cmocka_unit_test(test_short_batches_hold_their_turns_at_most),
     cmocka_unit_test(test_verify_finds_too_few_slots),
     cmocka_unit_test(test_chunks_have_slots_of_their_own),
     cmocka_unit_test(test_other_replicas_gradients_have_room),
