@@ -187,6 +187,49 @@ def layers():
     case.write(loss, following)
 
 
+def activations():
+    case = Case("activations", 4, 4, {"given.weight": (16, 120), "probe.weight": (16, 120)})
+    given = case.w["given.weight"]
+    given[...] *= numpy.array([1, 1, 4, 30], numpy.float32)[numpy.arange(16) % 4, None]
+    given[3, ::3] = 0
+
+    def loss(w, tokens):
+        g, p = w["given.weight"][tokens].split(20, -1), w["probe.weight"][tokens].split(20, -1)
+        results = [
+            F.leaky_relu(g[0]), F.leaky_relu(g[1], 0.25), F.elu(g[2]), F.elu(g[3], 0.5),
+            F.softplus(g[4]), F.softplus(g[5], 3)]
+        return sum(a * b for a, b in zip(p, results)).mean()
+
+    case.write(loss)
+
+
+def sequence():
+    case = Case("sequence", 4, 6, {
+        "given.weight": (24, 28), "probe.weight": (24, 40), "table.weight": (24, 12),
+        "attend.query_proj.weight": (10, 12), "attend.query_proj.bias": (10,),
+        "attend.key_proj.weight": (10, 16), "attend.score_proj.weight": (1, 10), "head.weight": (24, 28),
+        "head.bias": (24,)})
+    case.w["table.weight"][5] = 0
+    following = (torch.arange(24) * 7 // 2 % 24).reshape(4, 6)
+
+    def additive_attention(w, query, memory):
+        summed = linear(w, "attend.query_proj", query)[:, :, None] + linear(w, "attend.key_proj", memory)[:, None]
+        return linear(w, "attend.score_proj", summed.tanh()).squeeze(-1).softmax(-1) @ memory
+
+    def loss(w, tokens):
+        given, probe = w["given.weight"][tokens], w["probe.weight"][tokens]
+        padded = F.embedding(following, w["table.weight"], padding_idx=5)
+        total = (padded * probe[..., 0:12]).mean()
+        attended = additive_attention(w, given[:, 2:5, 0:12], given[..., 12:28])
+        total = total + (attended * probe[:, 0:3, 12:28]).mean()
+        labels = following.flatten()
+        logits = linear(w, "head", given).flatten(0, 1)
+        total = total + F.cross_entropy(logits, labels, label_smoothing=0.1)
+        return total + 0.5 * F.cross_entropy(probe[..., 0:24].flatten(0, 1), labels, label_smoothing=1.0)
+
+    case.write(loss, following)
+
+
 def split_heads(x, n):
     return x.unflatten(-1, (n, -1)).transpose(1, 2)
 
@@ -263,5 +306,5 @@ def blocks():
 
 
 if __name__ == "__main__":
-    for make in (pointwise, shapes, products, attention, layers, blocks):
+    for make in (pointwise, shapes, products, attention, layers, activations, sequence, blocks):
         make()
