@@ -70,9 +70,10 @@ void layout_verify(const StageKernels *k, const Program *p, const Layout *l);
 
 /* The member order of the structs: buffers of this kind by region, those of no region last. chunk -1: of all. */
 Ints layout_members(const StageKernels *k, BufferKind kind, int chunk);
-/* Slots of what backward reads last, and of nothing later. */
+/* Slots of what backward reads last, and of nothing later: none waits for the weights pass. */
 static inline int layout_saved_slots(const Program *p, int chunk) {
-  return p->slots[chunk].saved - (int)p->weights_lag;
+  int saved = p->slots[chunk].saved;
+  return saved < p->in_flight ? saved : (int)p->in_flight;
 }
 /* Whether these values of a chunk stand in the workspace. */
 bool layout_saved_packed(const Program *p, int chunk);

@@ -44,6 +44,16 @@ static void hold_buffer(const StageKernels *k, const Program *p, const Layout *l
   }
 }
 
+/* Slots of what only backward reads: as many as are in flight. With chunks the Program has them by chunk. */
+static void verify_saved(const StageKernels *k, const Program *p, const Layout *l) {
+  for (int i = 0; i < k->buffers.n; i++) {
+    const Buffer *b = &k->buffers.at[i];
+    if (b->kind == BUFFER_SAVED && !k->recompute && p->chunks == 1 && l->buffer[i].copies < p->in_flight)
+      BUG("stage %d: %d copies of '%s', of which %" PRId64 " are in flight", k->stage, l->buffer[i].copies,
+          b->comment, p->in_flight);
+  }
+}
+
 /* Slots of what the weights pass reads last until it comes; a batch that drains holds no more than all its turns.
  * Gradients are received one ahead. */
 static void verify_late(const StageKernels *k, const Program *p, const Layout *l) {
@@ -65,6 +75,7 @@ void layout_verify(const StageKernels *k, const Program *p, const Layout *l) {
   Helds held = {0};
   for (int i = 0; i < k->buffers.n; i++)
     hold_buffer(k, p, l, i, &held);
+  verify_saved(k, p, l);
   verify_late(k, p, l);
   for (int i = 0; i < l->n_moments; i++) {
     int64_t from = l->section[SECTION_MOMENTS].offset + i * l->moments_bytes;

@@ -37,6 +37,9 @@ gpipe | flush | sequential | zb_h1)
   for stages in "$@"; do
     make "$schedule$stages" "$stages" --stages "$stages" --schedule "$schedule" && same reference "$schedule$stages"
   done
+  # A batch of two microbatches, fewer than there may be stages.
+  make short 1 --schedule sequential -D batch=2
+  make "short$stages" "$stages" --stages "$stages" --schedule "$schedule" -D batch=2 && same short "short$stages"
   ;;
 interleaved)
   make reference 1 --schedule sequential
