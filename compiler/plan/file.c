@@ -226,20 +226,41 @@ static bool read_sizes(const Graph *g, const JsonPlace *top, Plan *plan) {
   return !is_there(top, "microbatches") || microbatches == plan->microbatches;
 }
 
+static bool not_for(const JsonPlace *top, const char *setting, Name schedule) {
+  error_at((Span){.file = top->file}, "PD0603", "'%s' is not for '%s'", setting, schedule);
+  return false;
+}
+
 /* What belongs to some schedules only. */
 static bool read_settings(const JsonPlace *top, Plan *plan) {
+  ScheduleTraits traits = schedule_traits(plan->schedule);
   int64_t chunks = 1;
-  bool good = true;
-  if (is_there(top, "chunks"))
-    good &= json_get_int(top, "chunks", 1, schedule_traits(plan->schedule).chunks ? MAX_CHUNKS : 1, &chunks);
-  plan->chunks = (int)chunks;
-  if (is_there(top, "vertical_sync"))
-    good &= json_get_bool(top, "vertical_sync", &plan->vertical_sync);
-  if (good && plan->vertical_sync && !schedule_traits(plan->schedule).every_round) {
-    error_at((Span){.file = top->file}, "PD0603", "'vertical_sync' is not for '%s'", plan->schedule);
+  if (is_there(top, "chunks") && !json_get_int(top, "chunks", 1, MAX_CHUNKS, &chunks))
     return false;
+  if (is_there(top, "vertical_sync") && !json_get_bool(top, "vertical_sync", &plan->vertical_sync))
+    return false;
+  plan->chunks = (int)chunks;
+  if (plan->chunks > 1 && !traits.chunks)
+    return not_for(top, "chunks", plan->schedule);
+  return !plan->vertical_sync || traits.every_round || not_for(top, "vertical_sync", plan->schedule);
+}
+
+/* Whether the schedule recomputes these parts: of a rank's chunks all or none. */
+static bool recomputation_fits(const JsonPlace *top, const Plan *plan) {
+  Span where = {.file = top->file};
+  for (int i = 0; i < plan_parts(plan); i++) {
+    int first = i % plan->n_stages;
+    if (plan->stage[i].recompute && !schedule_traits(plan->schedule).recomputes) {
+      error_at(where, "PD0706", "'stages[%d].recompute': '%s' cannot recompute", i, plan->schedule);
+      return false;
+    }
+    if (plan->stage[i].recompute != plan->stage[first].recompute) {
+      error_at(where, "PD0706", "'stages[%d].recompute': part %d is on the rank of part %d, which does%s", i, i,
+               first, plan->stage[first].recompute ? "" : " not");
+      return false;
+    }
   }
-  return good;
+  return true;
 }
 
 /* Whether the schedule runs stages on so many ranks with so many microbatches. */
@@ -251,11 +272,11 @@ static bool form_fits(const JsonPlace *top, const Plan *plan) {
              form_text(&form));
     return false;
   }
-  for (int i = 0; i < plan_parts(plan); i++)
-    if (plan->stage[i].recompute && !schedule_traits(plan->schedule).recomputes) {
-      error_at(where, "PD0706", "'stages[%d].recompute': '%s' cannot recompute", i, plan->schedule);
-      return false;
-    }
+  if (plan->n_stages == 1 && plan->chunks > 1) {
+    error_at(where, "PD0708", "'chunks': '%s' needs two stages or more, and there is one of %d chunks",
+             plan->schedule, plan->chunks);
+    return false;
+  }
   if (form_allows(plan->schedule, &form, plan->microbatches))
     return true;
   int64_t least, multiple;
@@ -293,7 +314,8 @@ Plan *plan_read(const Graph *g, const Pieces *p, const char *path) {
   plan->schedule = intern(schedule);
   if (!schedule_named(plan->schedule, where, "'schedule': "))
     return NULL;
-  if (!read_settings(&top, plan) || !read_stages(g, p, &top, plan) || !form_fits(&top, plan))
+  if (!read_settings(&top, plan) || !read_stages(g, p, &top, plan) || !form_fits(&top, plan) ||
+      !recomputation_fits(&top, plan))
     return NULL;
   if (is_there(&top, "batch_seconds") && !json_get_seconds(&top, "batch_seconds", &plan->batch_seconds))
     return NULL;

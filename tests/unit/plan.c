@@ -425,10 +425,22 @@ static void edits_are_taken(void **unused) {
   assert_true(plan->batch_seconds > 0 && plan->stage[0].peak_bytes > 0);
 }
 
+typedef const char *Edit[2]; /* what is replaced, by what */
+
+static void each_edit_is_diagnosed(const char *good, const Edit *edits, size_t n) {
+  for (size_t i = 0; i < n; i++) {
+    char *bad = replaced(good, edits[i][0], edits[i][1]);
+    int before = error_count();
+    assert_null(read_text(bad, strlen(bad)));
+    assert_true(error_count() > before);
+  }
+  diagnostics_flush();
+}
+
 static void mistakes_are_diagnosed(void **unused) {
   (void)unused;
-  char *good = plan_json(graph, &pieces, make((PlanRequest){.split = "h[2]", .microbatch = 4}));
-  const char *edits[][2] = {
+  const char *good = plan_json(graph, &pieces, make((PlanRequest){.split = "h[2]", .microbatch = 4}));
+  const Edit edits[] = {
       {"\"model\": \"small\"", "\"model\": \"large\""},
       {"\"schedule\": \"2bw\"", "\"schedule\": \"3bw\""},
       {"\"schedule\": \"2bw\"", "\"schedule\": 2"},
@@ -458,13 +470,22 @@ static void mistakes_are_diagnosed(void **unused) {
       {"\"why\"", "\"wy\""},
       {"{", "[{"},
   };
-  for (size_t i = 0; i < sizeof edits / sizeof *edits; i++) {
-    char *bad = replaced(good, edits[i][0], edits[i][1]);
-    int before = error_count();
-    assert_null(read_text(bad, strlen(bad)));
-    assert_true(error_count() > before);
-  }
-  diagnostics_flush();
+  each_edit_is_diagnosed(good, edits, sizeof edits / sizeof *edits);
+}
+
+static void mistakes_in_chunks_are_diagnosed(void **unused) {
+  (void)unused;
+  const char *good = plan_json(graph, &pieces, make((PlanRequest){.stages = 2, .schedule = "interleaved"}));
+  const Edit edits[] = {
+      {"\"chunks\": 2", "\"chunks\": 3"},
+      {"\"chunks\": 2", "\"chunks\": 4"}, /* of one rank */
+      {"\"chunks\": 2", "\"chunks\": 9"},
+      {"\"schedule\": \"interleaved\"", "\"schedule\": \"flush\""},
+      {"\"recompute\": false", "\"recompute\": true"}, /* of one of a rank's */
+      {"\"replicas\": 1", "\"replicas\": 2"},
+      {"\"ahead\": 1", "\"ahead\": 2"},
+  };
+  each_edit_is_diagnosed(good, edits, sizeof edits / sizeof *edits);
 }
 
 /* Cut short and with bytes changed: a plan or a diagnostic, never anything else. */
@@ -507,6 +528,7 @@ int main(void) {
       cmocka_unit_test(older_plans_read),
       cmocka_unit_test(edits_are_taken),
       cmocka_unit_test(mistakes_are_diagnosed),
+      cmocka_unit_test(mistakes_in_chunks_are_diagnosed),
       cmocka_unit_test(no_text_does_harm),
   };
   return cmocka_run_group_tests(tests, build, NULL);
