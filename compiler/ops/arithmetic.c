@@ -105,15 +105,20 @@ const Op op_neg = {.name = "neg", .signature = "neg(x)", UNARY, .shape = shape_p
                    .derivative = derive_neg, .expression = "-$0", .fold = fold_neg};
 const Op op_square = {.name = "square", .signature = "square(x)", UNARY, .shape = shape_pointwise,
                       .derivative = derive_square, .expression = "$0 * $0", .fold = fold_square};
+/* The larger of two numbers; a tie shares the gradient equally. */
 const Op op_maximum = {.name = "maximum", .signature = "maximum(a, b)", BINARY, .shape = shape_pointwise,
                        .derivative = derive_maximum, .expression = "pd_max($0, $1)", .fold = fold_maximum};
+/* The smaller of two numbers; a tie shares the gradient equally. */
 const Op op_minimum = {.name = "minimum", .signature = "minimum(a, b)", BINARY, .shape = shape_pointwise,
                        .derivative = derive_minimum, .expression = "pd_min($0, $1)", .fold = fold_minimum};
+/* 1 where a > b, else 0, also written a > b and b < a. No gradient flows. */
 const Op op_greater = {.name = "greater", .signature = "greater(a, b)", BINARY, .shape = shape_pointwise,
                        .expression = "$0 > $1 ? 1.0f : 0.0f", .fold = fold_greater};
-/* Tokens compare with numbers: padding is told from text so. Exact, because classes stay below 2^24. */
+/* 1 where a equals b, else 0, also written a == b. No gradient flows. Tokens compare with numbers: padding is told
+ * from text so. Exact, because classes stay below 2^24. */
 const Op op_equal = {.name = "equal", .signature = "equal(a, b)", BINARY, .shape = rule_broadcast,
                      .expression = "$0 == $1 ? 1.0f : 0.0f", .fold = fold_equal};
+/* a where the condition is not 0, else b. */
 const Op op_select = {.name = "select", .signature = "select(condition, a, b)", .kind = OP_POINTWISE,
                       .min_in = 3, .max_in = 3, .cost = cost_cheap, .shape = shape_pointwise,
                       .derivative = derive_select, .expression = "$0 != 0.0f ? $1 : $2", .fold = fold_select};

@@ -120,6 +120,9 @@ static void evaluate_attention(const Graph *g, int node, int64_t batch, const do
   }
 }
 
+/* softmax(q @ k.T * scale) @ v for each head: q, k and v are [heads, length, size], the result has q's shape.
+ * Fewer heads of k and v are shared by groups of q's. causal: position i sees positions 0 to i alone. scale 0
+ * is 1 / sqrt(size). */
 const Op op_attention = {
     .name = "scaled_dot_product_attention",
     .signature = "scaled_dot_product_attention(q[heads, length, size], k, v, causal = false, scale = 0)",

@@ -55,6 +55,7 @@ static void evaluate_dropout(const Graph *g, int node, int64_t batch, const doub
   }
 }
 
+/* 0 with probability p, else x / (1 - p), while training; x in validation. */
 const Op op_dropout = {
     .name = "dropout", .signature = "dropout(x, p = 0.5)", .kind = OP_POINTWISE, .expensive = true,
     .min_in = 1,

@@ -47,6 +47,7 @@ static void evaluate_gather(const Graph *g, int node, int64_t batch, const doubl
     memcpy(out[0] + r * width, in[0] + (int64_t)in[1][r] * width, width * sizeof *out[0]);
 }
 
+/* Rows of the table, which is the same for all samples: tokens[..] give [.., width]. */
 const Op op_gather = {
     .name = "gather", .signature = "gather(table[classes, width], tokens[..])", .kind = OP_CALL, .min_in = 2,
     .max_in = 2,
@@ -118,6 +119,7 @@ static void evaluate_one_hot(const Graph *g, int node, int64_t batch, const doub
       out[0][r * classes + j] = (double)j == in[0][r];
 }
 
+/* 1 at the token, else 0: tokens[.., 1] give [.., classes]. classes 0 are the tokens' own. */
 const Op op_one_hot = {
     .name = "one_hot", .signature = "one_hot(tokens[.., 1], classes = 0)", .kind = OP_POINTWISE, .min_in = 1,
     .max_in = 1, .attr = {{"classes", ATTR_INT, false, 0}},

@@ -74,6 +74,7 @@ static int64_t part_of_concat(const Graph *g, int node, int i, int *axis) {
   return from;
 }
 
+/* The values side by side along an axis; their other sizes are equal. */
 const Op op_concat = {
     .name = "concat", .signature = "concat(x, .., axis = -1)", .kind = OP_JOIN, .min_in = 1, .max_in = -1,
     .attr = {{"axis", ATTR_INT, false, -1}},
@@ -123,6 +124,7 @@ static int64_t part_of_pad(const Graph *g, int node, int i, int *axis) {
   return node_int(&g->nodes.at[node], "before");
 }
 
+/* x with `before` zeros ahead of it and `after` behind it along an axis. */
 const Op op_pad = {
     .name = "pad", .signature = "pad(x, axis = -1, before = 0, after = 0)", .kind = OP_JOIN, .min_in = 1,
     .max_in = 1,

@@ -76,6 +76,8 @@ static void evaluate_matmul(const Graph *g, int node, int64_t batch, const doubl
   }
 }
 
+/* The product of the last two axes, a[.., m, k] @ b[k, n] or of every pair of matrices in a[.., m, k] and
+ * b[.., k, n]: [.., m, n]. */
 const Op op_matmul = {
     .name = "matmul", .signature = "a @ b", .kind = OP_CALL, .strided_out = true, .transposes = true,
     .min_in = 2, .max_in = 2,

@@ -83,6 +83,7 @@ static void evaluate_iota(const Graph *g, int node, int64_t batch, const double 
     out[0][i] = (double)i;
 }
 
+/* 0, 1 .. n - 1: [n], the same for all samples. */
 const Op op_iota = {
     .name = "iota", .signature = "iota(n)", .kind = OP_SOURCE,
     .attr = {{"n", ATTR_INT, true, 0}},

@@ -85,6 +85,7 @@ static bool place_reshaped_back(const Graph *g, int node, const Place *from, Pla
   return place_reshape(from, n, dim, to);
 }
 
+/* The same elements in the same order in another shape; one size may be -1, what is left. */
 const Op op_reshape = {
     .name = "reshape", .signature = "reshape(x, shape)", VIEW, .view = place_reshaped,
     .view_back = place_reshaped_back, .keeps_order = true, .attr = {{"shape", ATTR_LIST, true, 0}},
@@ -146,6 +147,7 @@ static bool place_transposed(const Graph *g, int node, int output, const Place *
   return place_transposed_back(g, node, from, to);
 }
 
+/* x with axes a and b swapped, also written x.T for the last two. */
 const Op op_transpose = {
     .name = "transpose", .signature = "transpose(x, a = -2, b = -1)", VIEW, .view = place_transposed,
     .view_back = place_transposed_back,
@@ -210,6 +212,7 @@ static bool place_sliced(const Graph *g, int node, int output, const Place *from
   return true;
 }
 
+/* x from `from` to before `to` along an axis, also written x[.., 1..3]; negative bounds count from the end. */
 const Op op_slice = {
     .name = "slice", .signature = "slice(x, axis = -1, from = 0, to = 0)", VIEW, .view = place_sliced,
     .attr = {{"axis", ATTR_INT, false, -1}, {"from", ATTR_INT, false, 0}, {"to", ATTR_INT, false, 0}},
@@ -268,6 +271,7 @@ static bool place_split(const Graph *g, int node, int output, const Place *from,
   return true;
 }
 
+/* n equal parts of the last axis: x[.., n * k] gives n values [.., k]. */
 const Op op_split = {
     .name = "split", .signature = "split(x, n)", VIEW, .view = place_split, .attr = {{"n", ATTR_INT, true, 0}},
     .shape = shape_split, .derivative = derive_split, .evaluate = evaluate_split,
@@ -322,8 +326,10 @@ static bool place_expanded(const Graph *g, int node, int output, const Place *fr
   return true;
 }
 
+/* x broadcast to a shape. */
 const Op op_expand = {
-    .name = "expand", .signature = "expand(x, shape)", VIEW, .view = place_expanded, .keeps_order = true, .attr = {{"shape", ATTR_LIST, true, 0}},
+    .name = "expand", .signature = "expand(x, shape)", VIEW, .view = place_expanded,
+    .keeps_order = true, .attr = {{"shape", ATTR_LIST, true, 0}},
     .shape = shape_expand, .derivative = derive_expand, .evaluate = evaluate_expand,
 };
 
@@ -331,6 +337,7 @@ const Op op_expand = {
 
 static bool shape_detach(ShapeRule *r) { return rule_f32(r, 0) && view_result(r, *rule_shape(r, 0)); }
 
+/* x, through which no gradient flows. */
 const Op op_detach = {
     .name = "detach", .signature = "detach(x)", VIEW, .view = place_reshaped,
     .view_back = place_reshaped_back, .keeps_order = true, .shape = shape_detach, .evaluate = evaluate_reshape,
