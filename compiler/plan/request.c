@@ -41,7 +41,7 @@ static int read_split(Planner *r, const char *split) {
   return good ? names.n + 1 : 0;
 }
 
-enum { MOST_REPLICAS = 4096 };
+enum { MOST_REPLICAS = 4096, MOST_RANKS = 4096 };
 
 /* replicas: "2,1"; false after a diagnostic. */
 static bool read_replicas(const char *text, Ints *out) {
@@ -95,6 +95,15 @@ static bool may_replicate(const Planner *r) {
   return schedule_traits(r->schedule).replicas && strcmp(r->schedule, "sequential") != 0;
 }
 
+static bool check_parts(const Planner *r) {
+  if (r->form.stages <= r->p->n)
+    return true;
+  Diagnostic *d = error_at(r->where, "PD0505", "%d stages, but the model has only %d place%s to cut",
+                           r->form.stages, r->p->n - 1, r->p->n == 2 ? "" : "s");
+  help(d, "'-n %d' or less", r->p->n / r->chunks);
+  return false;
+}
+
 static bool check_ranks(const Planner *r, const PlanRequest *q) {
   int ranks = form_ranks(&r->form);
   if (!form_is_plain(&r->form) && !schedule_traits(r->schedule).replicas) {
@@ -132,6 +141,10 @@ static bool settle_chunks(Planner *r, const PlanRequest *q, int positions) {
 
 static bool read_form(Planner *r, const PlanRequest *q) {
   Ints replicas = {0};
+  if (q->workers > MOST_RANKS) {
+    error_at(NO_SPAN, "PD0504", "%d workers, and at most %d are planned for", q->workers, MOST_RANKS);
+    return false;
+  }
   if (q->replicas && !read_replicas(q->replicas, &replicas))
     return false;
   int positions = asked_stages(r, q, &replicas);
@@ -143,15 +156,7 @@ static bool read_form(Planner *r, const PlanRequest *q) {
   if (r->free_replicas && r->free_stages && positions > r->p->n)
     positions = r->p->n;
   r->form = form_make(r, positions, replicas.at);
-  if (!check_ranks(r, q))
-    return false;
-  if (r->form.stages > r->p->n) {
-    Diagnostic *d = error_at(r->where, "PD0505", "%d stages, but the model has only %d place%s to cut",
-                             r->form.stages, r->p->n - 1, r->p->n == 2 ? "" : "s");
-    help(d, "'-n %d' or less", r->p->n / r->chunks);
-    return false;
-  }
-  return true;
+  return check_parts(r) && check_ranks(r, q);
 }
 
 /* ---- schedule, microbatch, memory ------------------------------------------------------------------ */
@@ -323,7 +328,22 @@ static void tell_unmeasured(const Planner *r) {
     help(d, "'pdc profile -n %d' measures what %d stages can use", r->ranks, r->form.positions);
 }
 
+/* Of all numbers of stages and their replicas none uses the ranks. */
+static void tell_no_form(const Planner *r) {
+  int64_t batch = r->g->train.batch, b = r->request->microbatch;
+  Diagnostic *d = error_at(r->schedule_span, "PD0704",
+                           "'%s' has no way to use %d ranks in %s%d stage%s for a batch of %lld%s", r->schedule,
+                           r->ranks, r->free_stages && r->form.positions > 1 ? "up to " : "", r->form.positions,
+                           r->form.positions == 1 ? "" : "s", (long long)batch,
+                           b ? format(" in microbatches of %lld", (long long)b) : "");
+  help(d, "fewer ranks, or a larger batch: its microbatches must be a multiple of every stage's replicas");
+}
+
 void tell_microbatches(const Planner *r) {
+  if (r->free_replicas && r->ranks > r->form.positions) {
+    tell_no_form(r);
+    return;
+  }
   int64_t batch = r->g->train.batch, pinned = r->request->microbatch, least, multiple;
   form_needs(r->schedule, &r->form, &least, &multiple);
   if ((pinned ? batch / pinned : batch) < least)

@@ -76,6 +76,9 @@ static void impossible_requests_are_refused(void **unused) {
   refused((PlanRequest){.split = "h[3]", .stages = 3});
   refused((PlanRequest){.workers = 2, .stages = 4});
   refused((PlanRequest){.workers = 1000});
+  refused((PlanRequest){.workers = 100, .stages = 2});
+  refused((PlanRequest){.workers = 1000000000});
+  refused((PlanRequest){.workers = 1000000000, .replicas = "3"});
   refused((PlanRequest){.microbatch = 5});
   refused((PlanRequest){.microbatch = 24});
   refused((PlanRequest){.schedule = "2bv"});
