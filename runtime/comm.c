@@ -47,8 +47,6 @@ static void give_up(double seconds, const char *what, int64_t number, const char
   int n = snprintf(text, sizeof text, "%s", what);
   if (number >= 0) n += snprintf(text + n, sizeof text - (size_t)n, " %lld", (long long)number);
   if (peer >= 0) snprintf(text + n, sizeof text - (size_t)n, " %s rank %d", direction, peer);
-  /* Ranks that wait for the same silent peer give up together: the lowest speaks. */
-  nanosleep(&(struct timespec){pd.rank / 5, pd.rank % 5 * 200000000L}, NULL);
   pd_fail("nothing came for %.0f s (--timeout): waited for %s", seconds, text);
 }
 

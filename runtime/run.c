@@ -71,6 +71,14 @@ static void bus_error(int number, siginfo_t *info, void *context) {
   if (path) pd_fail("cannot read '%s': it became shorter while it was in use", path);
 }
 
+/* Ranks fail together that wait for the same peer, meet the same bad weights or write to the same disk: the
+ * lowest speaks, and its abort ends the others while they wait for their turn. */
+static void await_turn_to_speak(void) {
+  enum { MOST = 20 };
+  int turn = !mpi_runs ? 0 : pd.rank < MOST ? pd.rank : MOST;
+  nanosleep(&(struct timespec){turn / 5, turn % 5 * 200000000L}, NULL);
+}
+
 void pd_fail(const char *format, ...) {
   char text[PD_WHY + 64];
   int stage = pd.stage ? pd.stage->stage : pd.rank;
@@ -81,6 +89,7 @@ void pd_fail(const char *format, ...) {
   va_end(args);
   if (n > (int)sizeof text - 2) n = (int)sizeof text - 2;
   text[n++] = '\n';
+  await_turn_to_speak();
   fflush(stdout);
   pd_output_abandon();
   if (write(STDERR_FILENO, text, (size_t)n) < 0) _exit(1);

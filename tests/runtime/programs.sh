@@ -1,5 +1,6 @@
-# Compiled models in trouble, and in shapes that exchanges between stages must bear:  programs.sh PDC
-pdc=$1
+# Compiled models in trouble, and in shapes that exchanges between stages must bear:  programs.sh PDC LATE
+# LATE: late.c, built.
+pdc=$1 late=$2
 . "$(dirname "$0")/../launch.sh"
 python3 - <<'P' || exit 1
 import math, struct
@@ -81,6 +82,13 @@ for schedule in 2bw flush; do
   cmp one.figures many.figures || complain "replicas, $schedule: other losses than on one stage"
   cmp one.safetensors many.safetensors || complain "replicas, $schedule: other weights than on one stage"
 done
+# Two updates' exchanges under way at once, seen to complete in any order.
+build late -n 4 --stages 3 --replicas 1,1,2 --microbatch 1 --schedule pipedream -D batch=2 -D vertical_sync=true \
+  shared.pdm && run 4 late || complain "pipedream with replicas"
+mv late.figures early.figures
+for seed in 1 2 3; do
+  LATE_SEED=$seed LD_PRELOAD=$late run 4 late && cmp late.figures early.figures || complain "messages seen late"
+done
 build many -n 3 --stages 3 --microbatch 2 --schedule flush shared.pdm && run 3 many || complain "three stages"
 # Messages of which MPI buffers nothing.
 launch=$mpirun
@@ -114,6 +122,14 @@ done
 
 build root -n 3 --stages 2 --replicas 2,1 --microbatch 2 --schedule 2bw root.pdm &&
   one_message "0 (stage 0): step 1: the gradient of 'root' is not finite" run 3 root
+
+# Weights that are not finite make every replica's loss bad at once: the lowest reports it.
+for plan in "2 2 1 flush" "1,2 3 2 2bw"; do
+  set -- $plan
+  build wild -n "$2" --stages "$3" --replicas "$1" --microbatch 1 --schedule "$4" \
+    -D "optimizer=sgd(lr = 1e30)" shared.pdm &&
+    one_message "$(($2 - 2)) (stage $(($3 - 1))): step [0-9]*: the loss of microbatch [0-9]* is not finite" run "$2" wild
+done
 
 # ---- programs and states of two models -----------------------------------------------------------------
 two="-n 2 --stages 2 --microbatch 2 --schedule flush"
