@@ -60,15 +60,23 @@ static const char *replicas_text(void) {
   return pd.ranks > pd.stage->n_stages ? text : "";
 }
 
+/* Empties the log; when the run goes on, only of a last line that is not whole, as a full disk leaves it. */
+static bool cut_log(void) {
+  struct stat st;
+  if (!log_file || fstat(fileno(log_file), &st) || !S_ISREG(st.st_mode)) return true;
+  off_t end = pd.first_step ? st.st_size : 0;
+  int fd = end ? open(pd_options.log, O_RDONLY | O_CLOEXEC) : -1;
+  for (char last = 0; fd >= 0 && end && pread(fd, &last, 1, end - 1) == 1 && last != '\n';) end--;
+  if (fd >= 0) close(fd);
+  return !ftruncate(fileno(log_file), end);
+}
+
 void pd_log_start(double all_ranks_peak) {
   const struct pd_stage *s = pd.stage;
   peak = all_ranks_peak;
   if (pd.rank) return;
   in_place = output_is_terminal();
-  struct stat st;
-  bool regular = log_file && !fstat(fileno(log_file), &st) && S_ISREG(st.st_mode);
-  if (regular && !pd.first_step && ftruncate(fileno(log_file), 0))
-    pd_fail("cannot write log '%s': %s", pd_options.log, strerror(errno));
+  if (!cut_log()) pd_fail("cannot write log '%s': %s", pd_options.log, strerror(errno));
   line("{\"event\":\"start\",\"plan\":\"sha256:%s\",\"model\":\"%s\",\"stages\":%d,\"replicas\":[",
        s->plan_hash, s->model, s->n_stages);
   for (int i = 0; i < s->n_stages; i++) line("%s%d", i ? "," : "", s->replicas[i]);

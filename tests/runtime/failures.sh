@@ -81,6 +81,11 @@ limited() { # files of at most 8 MiB: Open MPI's own need some of it
 }
 check "log that grows too large" "0 (stage 0): cannot write log 'large': File too large" limited $data --steps 100000000 --log large
 rm -f large
+one 1 --data x.npy t.npy --log whole --checkpoint half --steps 5 --quiet --peak 1 || complain "a log to go on with"
+{ cat whole; printf '{"step":6,"lo'; } >goes_on
+one 1 --data x.npy t.npy --log goes_on --checkpoint half --resume --steps 7 --quiet --peak 1 || complain "half a line"
+head -n "$(wc -l <whole)" goes_on | cmp - whole && [ "$(grep -c '^{.*}$' goes_on)" = "$(wc -l <goes_on)" ] ||
+  complain "the log of a run that goes on is not of whole lines"
 shortened() {
   cp x.npy short.npy
   two 1 --data short.npy t.npy --quiet --peak 1 --steps 1000000000 &
