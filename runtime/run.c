@@ -55,9 +55,18 @@ static void watch_all_ranks(const char *what) {
   setitimer(ITIMER_REAL, &timer, NULL);
 }
 
+/* Before an end without exit: what is half written, and the shared memory by which libomp knows that a process
+ * holds it once (its kmp_runtime.cpp names it). Handlers of signals call this, too. */
+static char openmp_mark[64];
+
+static void leave_nothing(void) {
+  pd_output_abandon();
+  if (*openmp_mark) unlink(openmp_mark);
+}
+
 /* The launch ends because another rank failed, or was interrupted. */
 static void terminated(int number) {
-  pd_output_abandon();
+  leave_nothing();
   signal(number, SIG_DFL);
   raise(number);
 }
@@ -91,7 +100,7 @@ void pd_fail(const char *format, ...) {
   text[n++] = '\n';
   await_turn_to_speak();
   fflush(stdout);
-  pd_output_abandon();
+  leave_nothing();
   if (write(STDERR_FILENO, text, (size_t)n) < 0) _exit(1);
   alarm_says = NULL;
   alarm(5); /* should MPI_Abort itself hang */
@@ -114,6 +123,7 @@ void pd_leave_to_others(void) {
     pd_train_progress();
     nanosleep(&(struct timespec){0, 1000000}, NULL);
   }
+  leave_nothing();
   alarm_says = NULL;
   alarm(5);
   MPI_Abort(MPI_COMM_WORLD, 1);
@@ -177,6 +187,7 @@ static void start_mpi(int *argc, char ***argv) {
   prctl(PR_SET_TIMERSLACK, 1000UL);
   pd_comm_open();
   alarm(0);
+  snprintf(openmp_mark, sizeof openmp_mark, "/dev/shm/__KMP_REGISTERED_LIB_%d_%d", (int)getpid(), (int)getuid());
   signal(SIGTERM, terminated);
   signal(SIGXFSZ, SIG_IGN); /* a file too large is a write that fails */
   sigaction(SIGBUS, &(struct sigaction){.sa_sigaction = bus_error, .sa_flags = SA_SIGINFO}, NULL);

@@ -96,6 +96,14 @@ shortened() {
 }
 check "data that becomes shorter" "[01] (stage [01]): cannot read 'short.npy': it became shorter while it was in use" shortened
 
+# Nothing stays in shared memory.
+numbered() { timeout 60 $mpirun -n 2 sh -c 'echo $$ >>ids; exec "$0" "$@"' "$programs/replicas_2_0_12_0" "$@"; }
+check "replicas that fail" "0 (stage 0): step 1: the loss of microbatch [0-9]* is not finite" \
+  numbered --data nan.npy t.npy --save kept --quiet --peak 1 --steps 1000
+for p in $(cat ids); do
+  [ "$(find /dev/shm -name "*_${p}_*")" ] && complain "process $p leaves $(find /dev/shm -name "*_${p}_*")"
+done
+
 # A rank that never starts, one that stops answering, and one that is killed.
 unstarted() {
   timeout 60 $mpirun -n 1 "$programs/chain_2_0_1" "$@" : -n 1 sh -c 'kill -s STOP $$; exec "$0" "$@"' "$programs/chain_2_1_1" "$@"
