@@ -90,7 +90,8 @@ shortened() {
   cp x.npy short.npy
   two 1 --data short.npy t.npy --quiet --peak 1 --steps 1000000000 &
   launch=$!
-  sleep 2
+  while kill -0 $launch && [ "$(grep -ls "$work/short.npy" /proc/[0-9]*/maps | wc -l)" -lt 2 ]; do sleep 0.2; done
+  sleep 1
   : >short.npy
   wait $launch
 }
