@@ -206,6 +206,40 @@ struct pd_matmul *pd_matmul_new(struct pd_matmul_shape shape);
 size_t pd_matmul_scratch(const struct pd_matmul *m); /* bytes */
 void pd_matmul(const struct pd_matmul *m, const float *a, const float *b, const float *bias, float *c, void *scratch);
 
+/* ---- convolution (kernels/convolution.c) ----------------------------------------------------------- */
+/* Images are [batch][height][width][channels], dense, f32; weights [out][in][kernel 0][kernel 1], as files hold
+ * them. A pixel of the result is (size + 2 padding - dilation (kernel - 1) - 1) / stride + 1 along an axis; pairs
+ * are of height and width. What it is for is chosen when it is made: `bias` goes with PD_CONVOLUTION,
+ * `accumulate` (adds to dw) with PD_CONVOLUTION_WEIGHTS. Bits do not depend on the number of threads. */
+enum pd_convolution_kind { PD_CONVOLUTION, PD_CONVOLUTION_BACKWARD, PD_CONVOLUTION_WEIGHTS };
+struct pd_convolution_shape {
+  enum pd_convolution_kind kind;
+  int64_t batch, in_channels, out_channels, height, width; /* of x */
+  int64_t kernel[2], stride[2], padding[2], dilation[2];
+  bool bias, accumulate;
+};
+struct pd_convolution;
+struct pd_convolution *pd_convolution_new(struct pd_convolution_shape shape);
+size_t pd_convolution_scratch(const struct pd_convolution *c); /* bytes */
+void pd_convolution(const struct pd_convolution *c, const float *x, const float *w, const float *bias, float *y,
+                    void *scratch);
+void pd_convolution_backward(const struct pd_convolution *c, const float *dy, const float *w, float *dx,
+                             void *scratch);
+void pd_convolution_weights(const struct pd_convolution *c, const float *x, const float *dy, float *dw,
+                            void *scratch);
+
+/* ---- pooling (kernels/pooling.c) ------------------------------------------------------------------- */
+/* Of images as above. Every window holds a pixel of x; out is what the caller rounds (size + 2 padding - kernel)
+ * / stride + 1 to. count_padding: an average counts the padding's zeros. Of several equal maxima the first has the
+ * gradient. x and y are read by the maximum's backward pass alone. */
+struct pd_pooling {
+  int64_t batch, channels, height, width; /* of x */
+  int64_t kernel[2], stride[2], padding[2], out[2];
+  bool maximum, count_padding;
+};
+void pd_pooling(const struct pd_pooling *p, const float *x, float *y);
+void pd_pooling_backward(const struct pd_pooling *p, const float *x, const float *y, const float *dy, float *dx);
+
 /* ---- attention (kernels/attention.c) ---------------------------------------------------------------- */
 /* Scaled dot-product attention over [batch][heads][length][size] with strides, size contiguous; kv_heads
  * divides heads (grouped heads). Blocked, online softmax: scores are never stored. */

@@ -3,9 +3,8 @@
  * - operands dense, row-major or transposed; others are copied into scratch first;
  * - a transposed `a` with k >= 2048 would have k split among threads (bits then depend on their number), so such
  *   products are done in pieces of k, by shape alone, each added to c; in batches `a` is transposed first. */
-#include "pd_runtime.h"
+#include "pd_onednn.h"
 
-#include <oneapi/dnnl/dnnl.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -34,13 +33,6 @@ struct pd_matmul {
   size_t library_bytes, bytes;
 };
 
-static dnnl_engine_t engine;
-static dnnl_stream_t stream;
-
-static void check(dnnl_status_t status, const char *what) {
-  if (status != dnnl_success) pd_fail("oneDNN cannot %s (status %d)", what, (int)status);
-}
-
 static bool is_dense(const struct operand *o, int64_t row, int64_t column) {
   bool batches = o->batch == 1 || o->batch_stride == 0 || o->batch_stride == o->rows * o->columns;
   return batches && (o->rows == 1 || o->row == row) && (o->columns == 1 || o->column == column);
@@ -67,12 +59,6 @@ static dnnl_memory_desc_t describe(const struct operand *o, int64_t batch, int64
   return d;
 }
 
-static dnnl_memory_t memory(const dnnl_memory_desc_t *d) {
-  dnnl_memory_t m;
-  check(dnnl_memory_create(&m, d, engine, DNNL_MEMORY_NONE), "create a memory object");
-  return m;
-}
-
 static struct call call_new(struct pd_matmul *m, int64_t k, bool bias, bool accumulate) {
   const struct pd_matmul_shape *s = &m->shape;
   struct call call;
@@ -82,18 +68,9 @@ static struct call call_new(struct pd_matmul *m, int64_t k, bool bias, bool accu
   int skip = s->batch == 1;
   check(dnnl_memory_desc_init_by_strides(&v, 3 - skip, dim + skip, dnnl_f32, stride + skip), "describe a bias");
 
-  dnnl_primitive_attr_t attributes;
-  dnnl_post_ops_t post;
+  dnnl_primitive_attr_t attributes = attributes_new(accumulate);
   dnnl_matmul_desc_t d;
   dnnl_primitive_desc_t p;
-  check(dnnl_primitive_attr_create(&attributes), "create attributes");
-  check(dnnl_primitive_attr_set_scratchpad_mode(attributes, dnnl_scratchpad_mode_user), "set the scratchpad's mode");
-  if (accumulate) {
-    check(dnnl_post_ops_create(&post), "create post-operations");
-    check(dnnl_post_ops_append_sum(post, 1.0f), "append a sum");
-    check(dnnl_primitive_attr_set_post_ops(attributes, post), "set post-operations");
-    dnnl_post_ops_destroy(post);
-  }
   check(dnnl_matmul_desc_init(&d, &a, &b, bias ? &v : NULL, &c), "describe a matmul");
   check(dnnl_primitive_desc_create(&p, &d, attributes, engine, NULL), "plan a matmul");
   check(dnnl_primitive_create(&call.primitive, p), "create a matmul");
@@ -114,10 +91,7 @@ struct pd_matmul *pd_matmul_new(struct pd_matmul_shape s) {
   struct pd_matmul *m = calloc(1, sizeof *m);
   int64_t floats = 0;
   if (!m) pd_fail("out of memory");
-  if (!engine) {
-    check(dnnl_engine_create(&engine, dnnl_cpu, 0), "create its engine");
-    check(dnnl_stream_create(&stream, engine, dnnl_stream_default_flags), "create its stream");
-  }
+  open_library();
   m->shape = s;
   m->a = (struct operand){s.batch, s.m, s.k, s.a_batch, s.a_row, s.a_column, false, false, 0};
   m->b = (struct operand){s.batch, s.k, s.n, s.b_batch, s.b_row, s.b_column, false, false, 0};
@@ -170,10 +144,6 @@ static void scatter_result(const struct pd_matmul *m, const float *from, float *
     else
       memcpy(y, x, (size_t)s->n * sizeof *y);
   }
-}
-
-static void set(dnnl_memory_t memory, const void *at) {
-  check(dnnl_memory_set_data_handle(memory, (void *)at), "set a memory object");
 }
 
 static void execute(const struct call *call, const float *a, const float *b, const float *bias, float *c,

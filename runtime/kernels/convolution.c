@@ -1,0 +1,277 @@
+/* pd_convolution: oneDNN's convolution over channels-last images ("nhwc"), whose implementations ("brgconv",
+ * "jit:avx512_core" and theirs for 1x1 kernels) take such images as they are and choose only the layout of the
+ * weights, which stand in memory as files hold them and are rearranged in scratch at every call.
+ * - A 1x1 kernel of stride 1 without padding is a matrix product of the pixels: pd_matmul.
+ * - Bits of a weight gradient depend on how oneDNN deals samples to threads. So it is made in parts, by shape
+ *   alone, each by one thread: a part is some of the samples, and parts are added in order; or, where the weights
+ *   are too large for copies of their gradient, some of the output channels, whose gradient is copied first. */
+#include "pd_onednn.h"
+
+#include <omp.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { PARTS = 8, MIN_CHANNELS = 32, ALIGNMENT = 64 };
+
+struct call {
+  dnnl_primitive_t primitive;
+  dnnl_memory_t memory[4], scratch;
+  int argument[4], n;
+  size_t bytes; /* of its scratchpad */
+};
+
+struct pd_convolution {
+  struct pd_convolution_shape shape;
+  int64_t out_height, out_width;
+  struct pd_matmul *product;          /* all there is where it is not NULL */
+  struct call weights;                /* between [O, I, kh, kw] and the layout below */
+  struct call part[PARTS];            /* images forward and backward: one */
+  int parts;
+  bool by_channels;                   /* parts of the weight gradient are output channels, not samples */
+  size_t packed_bytes, slice_bytes;   /* of one part's weights, of its copied gradient */
+  size_t library_bytes, bytes;
+};
+
+static size_t aligned(size_t bytes) { return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT; }
+
+static dnnl_memory_desc_t describe(int64_t a, int64_t b, int64_t c, int64_t d, dnnl_format_tag_t tag) {
+  dnnl_memory_desc_t m;
+  check(dnnl_memory_desc_init_by_tag(&m, 4, (dnnl_dims_t){a, b, c, d}, dnnl_f32, tag), "describe a tensor");
+  return m;
+}
+
+static void add_argument(struct call *call, int argument, const dnnl_memory_desc_t *d) {
+  call->argument[call->n] = argument;
+  call->memory[call->n++] = memory(d);
+}
+
+static void make(struct call *call, dnnl_primitive_desc_t p) {
+  check(dnnl_primitive_create(&call->primitive, p), "create a primitive");
+  const dnnl_memory_desc_t *scratch = dnnl_primitive_desc_query_md(p, dnnl_query_scratchpad_md, 0);
+  call->bytes = dnnl_memory_desc_get_size(scratch);
+  call->scratch = memory(scratch);
+  dnnl_primitive_desc_destroy(p);
+}
+
+static void execute(const struct call *call, const void *const *at, void *scratch) {
+  dnnl_exec_arg_t arguments[5];
+  for (int i = 0; i < call->n; i++) {
+    set(call->memory[i], at[i]);
+    arguments[i] = (dnnl_exec_arg_t){call->argument[i], call->memory[i]};
+  }
+  set(call->scratch, scratch);
+  arguments[call->n] = (dnnl_exec_arg_t){DNNL_ARG_SCRATCHPAD, call->scratch};
+  check(dnnl_primitive_execute(call->primitive, stream, call->n + 1, arguments), "execute a primitive");
+}
+
+/* The convolution of `batch` samples to `channels` output channels; *packed is the layout of its weights. */
+static struct call part_new(const struct pd_convolution *c, int64_t batch, int64_t channels,
+                            dnnl_memory_desc_t *packed) {
+  const struct pd_convolution_shape *s = &c->shape;
+  dnnl_memory_desc_t x = describe(batch, s->in_channels, s->height, s->width, dnnl_nhwc), bias;
+  dnnl_memory_desc_t w = describe(channels, s->in_channels, s->kernel[0], s->kernel[1], dnnl_format_tag_any);
+  dnnl_memory_desc_t y = describe(batch, channels, c->out_height, c->out_width, dnnl_nhwc);
+  dnnl_dims_t dilation = {s->dilation[0] - 1, s->dilation[1] - 1}, dim = {channels};
+  const int64_t *stride = s->stride, *padding = s->padding;
+  check(dnnl_memory_desc_init_by_tag(&bias, 1, dim, dnnl_f32, dnnl_a), "describe a bias");
+
+  dnnl_convolution_desc_t d;
+  dnnl_primitive_desc_t forward, p;
+  dnnl_primitive_attr_t attributes = attributes_new(false);
+  struct call call = {0};
+  check(dnnl_dilated_convolution_forward_desc_init(&d, dnnl_forward_training, dnnl_convolution_direct, &x, &w,
+                                                   s->bias ? &bias : NULL, &y, stride, dilation, padding, padding),
+        "describe a convolution");
+  check(dnnl_primitive_desc_create(&forward, &d, attributes, engine, NULL), "plan a convolution");
+  if (s->kind == PD_CONVOLUTION) {
+    p = forward;
+  } else {
+    dnnl_status_t status =
+        s->kind == PD_CONVOLUTION_BACKWARD
+            ? dnnl_dilated_convolution_backward_data_desc_init(&d, dnnl_convolution_direct, &x, &w, &y, stride,
+                                                               dilation, padding, padding)
+            : dnnl_dilated_convolution_backward_weights_desc_init(&d, dnnl_convolution_direct, &x, &w, NULL, &y,
+                                                                  stride, dilation, padding, padding);
+    check(status, "describe a convolution's gradient");
+    check(dnnl_primitive_desc_create(&p, &d, attributes, engine, forward), "plan a convolution's gradient");
+  }
+  bool gradient = s->kind == PD_CONVOLUTION_WEIGHTS, back = s->kind == PD_CONVOLUTION_BACKWARD;
+  *packed = *dnnl_primitive_desc_query_md(p, gradient ? dnnl_query_diff_weights_md : dnnl_query_weights_md, 0);
+  add_argument(&call, back ? DNNL_ARG_DIFF_SRC : DNNL_ARG_SRC, &x);
+  add_argument(&call, gradient ? DNNL_ARG_DIFF_WEIGHTS : DNNL_ARG_WEIGHTS, packed);
+  add_argument(&call, s->kind == PD_CONVOLUTION ? DNNL_ARG_DST : DNNL_ARG_DIFF_DST, &y);
+  if (s->bias) add_argument(&call, DNNL_ARG_BIAS, &bias);
+  if (p != forward) dnnl_primitive_desc_destroy(forward);
+  make(&call, p);
+  dnnl_primitive_attr_destroy(attributes);
+  return call;
+}
+
+/* Between a part's weights in the library's layout and [O, I, kh, kw]. */
+static struct call reorder_new(const struct pd_convolution *c, int64_t channels,
+                               const dnnl_memory_desc_t *packed) {
+  const struct pd_convolution_shape *s = &c->shape;
+  dnnl_memory_desc_t plain = describe(channels, s->in_channels, s->kernel[0], s->kernel[1], dnnl_oihw);
+  bool gradient = s->kind == PD_CONVOLUTION_WEIGHTS;
+  const dnnl_memory_desc_t *from = gradient ? packed : &plain, *to = gradient ? &plain : packed;
+  dnnl_primitive_attr_t attributes = attributes_new(s->accumulate);
+  dnnl_primitive_desc_t p;
+  struct call call = {0};
+  check(dnnl_reorder_primitive_desc_create(&p, from, engine, to, engine, attributes), "plan a rearrangement");
+  add_argument(&call, DNNL_ARG_FROM, from);
+  add_argument(&call, DNNL_ARG_TO, to);
+  make(&call, p);
+  dnnl_primitive_attr_destroy(attributes);
+  return call;
+}
+
+/* Parts of a weight gradient, all of one size: samples while their gradients take no more memory than x and dy. */
+static void choose_parts(struct pd_convolution *c) {
+  const struct pd_convolution_shape *s = &c->shape;
+  int64_t weights = s->out_channels * s->in_channels * s->kernel[0] * s->kernel[1];
+  int64_t x = s->batch * s->height * s->width * s->in_channels;
+  int64_t dy = s->batch * c->out_height * c->out_width * s->out_channels;
+  c->parts = PARTS;
+  while (s->batch % c->parts) c->parts--;
+  c->by_channels = c->parts * weights > x + dy || c->parts == 1;
+  if (!c->by_channels) return;
+  c->parts = 1;
+  while (2 * c->parts <= PARTS && s->out_channels % (2 * c->parts * MIN_CHANNELS) == 0) c->parts *= 2;
+}
+
+static struct pd_matmul *product_new(const struct pd_convolution_shape *s) {
+  int64_t pixels = s->batch * s->height * s->width, in = s->in_channels, out = s->out_channels;
+  struct pd_matmul_shape m = {.batch = 1, .bias = s->bias, .accumulate = s->accumulate};
+  if (s->kind == PD_CONVOLUTION) {
+    m.m = pixels, m.k = in, m.n = out;
+    m.a_row = in, m.a_column = 1, m.b_row = 1, m.b_column = in;
+  } else if (s->kind == PD_CONVOLUTION_BACKWARD) {
+    m.m = pixels, m.k = out, m.n = in;
+    m.a_row = out, m.a_column = 1, m.b_row = in, m.b_column = 1;
+  } else {
+    m.m = out, m.k = pixels, m.n = in;
+    m.a_row = 1, m.a_column = out, m.b_row = in, m.b_column = 1;
+  }
+  m.c_row = m.n;
+  return pd_matmul_new(m);
+}
+
+static bool is_product(const struct pd_convolution_shape *s) {
+  for (int i = 0; i < 2; i++)
+    if (s->kernel[i] != 1 || s->stride[i] != 1 || s->padding[i] != 0) return false;
+  return true;
+}
+
+/* Weight gradients are planned for one thread. */
+static void make_parts(struct pd_convolution *c) {
+  const struct pd_convolution_shape *s = &c->shape;
+  bool gradient = s->kind == PD_CONVOLUTION_WEIGHTS;
+  int threads = omp_get_max_threads();
+  dnnl_memory_desc_t packed;
+  c->parts = 1;
+  if (gradient) choose_parts(c);
+  int64_t samples = c->by_channels ? s->batch : s->batch / c->parts;
+  int64_t channels = c->by_channels ? s->out_channels / c->parts : s->out_channels;
+  if (gradient) omp_set_num_threads(1);
+  for (int i = 0; i < c->parts; i++) c->part[i] = part_new(c, samples, channels, &packed);
+  omp_set_num_threads(threads);
+  c->weights = reorder_new(c, channels, &packed);
+  c->library_bytes = aligned(c->part[0].bytes > c->weights.bytes ? c->part[0].bytes : c->weights.bytes);
+  c->packed_bytes = aligned(dnnl_memory_desc_get_size(&packed));
+  if (c->by_channels && c->parts > 1)
+    c->slice_bytes = aligned((size_t)(s->batch * c->out_height * c->out_width * channels) * sizeof(float));
+  c->bytes = (size_t)c->parts * (c->packed_bytes + c->slice_bytes + c->library_bytes);
+}
+
+struct pd_convolution *pd_convolution_new(struct pd_convolution_shape s) {
+  struct pd_convolution *c = calloc(1, sizeof *c);
+  if (!c) pd_fail("out of memory");
+  open_library();
+  c->shape = s;
+  c->out_height = (s.height + 2 * s.padding[0] - s.dilation[0] * (s.kernel[0] - 1) - 1) / s.stride[0] + 1;
+  c->out_width = (s.width + 2 * s.padding[1] - s.dilation[1] * (s.kernel[1] - 1) - 1) / s.stride[1] + 1;
+  if (is_product(&s)) {
+    c->product = product_new(&s);
+    c->bytes = pd_matmul_scratch(c->product);
+  } else {
+    make_parts(c);
+  }
+  return c;
+}
+
+size_t pd_convolution_scratch(const struct pd_convolution *c) { return c->bytes; }
+
+static void convolve(const struct pd_convolution *c, const float *x, const float *w, const float *bias,
+                     const float *y, char *scratch) {
+  char *library = scratch + c->packed_bytes;
+  execute(&c->weights, (const void *[]){w, scratch}, library);
+  execute(&c->part[0], (const void *[]){x, scratch, y, bias}, library);
+}
+
+void pd_convolution(const struct pd_convolution *c, const float *x, const float *w, const float *bias, float *y,
+                    void *scratch) {
+  if (c->product)
+    pd_matmul(c->product, x, w, bias, y, scratch);
+  else
+    convolve(c, x, w, bias, y, scratch);
+}
+
+void pd_convolution_backward(const struct pd_convolution *c, const float *dy, const float *w, float *dx,
+                             void *scratch) {
+  if (c->product)
+    pd_matmul(c->product, dy, w, NULL, dx, scratch);
+  else
+    convolve(c, dx, w, NULL, dy, scratch);
+}
+
+/* ---- weight gradients ---------------------------------------------------------------------------- */
+
+/* Some of the channels of every pixel of dy. */
+static void copy_channels(const struct pd_convolution *c, const float *dy, int64_t first, int64_t n, float *to) {
+  int64_t pixels = c->shape.batch * c->out_height * c->out_width;
+  for (int64_t i = 0; i < pixels; i++)
+    memcpy(to + i * n, dy + i * c->shape.out_channels + first, (size_t)n * sizeof *to);
+}
+
+static void add_parts(const struct pd_convolution *c, float *sum) {
+  int64_t n = (int64_t)(c->packed_bytes / sizeof *sum);
+#pragma omp parallel for
+  for (int64_t i = 0; i < n; i++) {
+    float x = sum[i];
+    for (int p = 1; p < c->parts; p++) x += sum[p * n + i];
+    sum[i] = x;
+  }
+}
+
+void pd_convolution_weights(const struct pd_convolution *c, const float *x, const float *dy, float *dw,
+                            void *scratch) {
+  const struct pd_convolution_shape *s = &c->shape;
+  if (c->product) {
+    pd_matmul(c->product, dy, x, NULL, dw, scratch);
+    return;
+  }
+  char *slices = (char *)scratch + (size_t)c->parts * c->packed_bytes;
+  char *library = slices + (size_t)c->parts * c->slice_bytes;
+  int64_t channels = s->out_channels / c->parts, pixels = c->out_height * c->out_width;
+#pragma omp parallel for schedule(dynamic, 1)
+  for (int i = 0; i < c->parts; i++) {
+    int64_t sample = c->by_channels ? 0 : i * (s->batch / c->parts);
+    const float *slice = dy + sample * pixels * s->out_channels;
+    if (c->slice_bytes) {
+      slice = (float *)(slices + (size_t)i * c->slice_bytes);
+      copy_channels(c, dy, i * channels, channels, (float *)slice);
+    }
+    const void *at[] = {x + sample * s->height * s->width * s->in_channels,
+                        (char *)scratch + (size_t)i * c->packed_bytes, slice};
+    execute(&c->part[i], at, library + (size_t)i * c->library_bytes);
+  }
+  if (!c->by_channels) {
+    add_parts(c, scratch);
+    execute(&c->weights, (const void *[]){scratch, dw}, library);
+    return;
+  }
+  for (int i = 0; i < c->parts; i++) {
+    float *to = dw + i * channels * s->in_channels * s->kernel[0] * s->kernel[1];
+    execute(&c->weights, (const void *[]){(char *)scratch + (size_t)i * c->packed_bytes, to}, library);
+  }
+}

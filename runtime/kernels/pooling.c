@@ -1,0 +1,111 @@
+/* pd_pooling: plain loops over channels-last images, vectorised along the channels. An element
+ * is made by one thread, its window's positions in order, so bits do not depend on the number of threads. The
+ * backward pass of the maximum finds its position again instead of keeping it. */
+#include "pd_runtime.h"
+
+#include <string.h>
+
+enum { BLOCK = 64, LANES = 16 }; /* channels a thread takes at a time; a vector's */
+
+/* Positions of x in one window along an axis, [first, end), and how many count for an average. */
+struct extent { int64_t first, end, count; };
+
+static struct extent extent_of(const struct pd_pooling *p, int axis, int64_t out) {
+  int64_t size = axis ? p->width : p->height, first = out * p->stride[axis] - p->padding[axis];
+  int64_t end = first + p->kernel[axis], padded = size + p->padding[axis];
+  struct extent e = {first > 0 ? first : 0, end < size ? end : size, 0};
+  e.count = p->count_padding ? (end < padded ? end : padded) - first : e.end - e.first;
+  return e;
+}
+
+/* One window, for a block of channels: x and dx at the sample's first such channel, y and dy at the result's. */
+struct window { struct extent row, column; int64_t channels, stride, line; /* n, of a pixel, of a row of x */ };
+
+static void max_forward(const struct window *w, const float *x, float *restrict y) {
+  memcpy(y, x + w->row.first * w->line + w->column.first * w->stride, (size_t)w->channels * sizeof *y);
+  for (int64_t i = w->row.first; i < w->row.end; i++)
+    for (int64_t j = w->column.first; j < w->column.end; j++) {
+      const float *from = x + i * w->line + j * w->stride;
+      for (int64_t c = 0; c < w->channels; c++)
+        y[c] = (from[c] > y[c] || from[c] != from[c]) ? from[c] : y[c]; /* a NaN stays */
+    }
+}
+
+/* Of n channels; with n LANES what is left stays in registers. */
+static inline void max_backward_lanes(const struct window *w, int64_t n, const float *x, const float *y,
+                                      const float *dy, float *restrict dx) {
+  float left[LANES], top[LANES]; /* what no position has taken yet; the maximum */
+  for (int64_t c = 0; c < n; c++) left[c] = dy[c], top[c] = y[c];
+  for (int64_t i = w->row.first; i < w->row.end; i++)
+    for (int64_t j = w->column.first; j < w->column.end; j++) {
+      int64_t at = i * w->line + j * w->stride;
+      for (int64_t c = 0; c < n; c++) {
+        bool hit = x[at + c] == top[c];
+        dx[at + c] += hit ? left[c] : 0;
+        left[c] = hit ? 0 : left[c];
+      }
+    }
+}
+
+static void max_backward(const struct window *w, const float *x, const float *y, const float *dy, float *dx) {
+  int64_t c = 0;
+  for (; c + LANES <= w->channels; c += LANES) max_backward_lanes(w, LANES, x + c, y + c, dy + c, dx + c);
+  if (c < w->channels) max_backward_lanes(w, w->channels - c, x + c, y + c, dy + c, dx + c);
+}
+
+static void average_forward(const struct window *w, const float *x, float *restrict y) {
+  float count = (float)(w->row.count * w->column.count);
+  memset(y, 0, (size_t)w->channels * sizeof *y);
+  for (int64_t i = w->row.first; i < w->row.end; i++)
+    for (int64_t j = w->column.first; j < w->column.end; j++) {
+      const float *from = x + i * w->line + j * w->stride;
+      for (int64_t c = 0; c < w->channels; c++) y[c] += from[c];
+    }
+  for (int64_t c = 0; c < w->channels; c++) y[c] /= count;
+}
+
+static void average_backward(const struct window *w, const float *dy, float *restrict dx) {
+  float count = (float)(w->row.count * w->column.count), share[BLOCK];
+  for (int64_t c = 0; c < w->channels; c++) share[c] = dy[c] / count;
+  for (int64_t i = w->row.first; i < w->row.end; i++)
+    for (int64_t j = w->column.first; j < w->column.end; j++) {
+      float *to = dx + i * w->line + j * w->stride;
+      for (int64_t c = 0; c < w->channels; c++) to[c] += share[c];
+    }
+}
+
+/* All windows of one sample's block of channels; dx is NULL in the forward pass, x in the average's backward. */
+static void pool(const struct pd_pooling *p, const float *x, float *y, const float *dy, float *dx,
+                 int64_t channels) {
+  struct window w = {.channels = channels, .stride = p->channels, .line = p->width * p->channels};
+  for (int64_t i = 0; dx && i < p->height * p->width; i++)
+    memset(dx + i * p->channels, 0, (size_t)channels * sizeof *dx);
+  for (int64_t i = 0; i < p->out[0]; i++)
+    for (int64_t j = 0; j < p->out[1]; j++) {
+      int64_t at = (i * p->out[1] + j) * p->channels;
+      w.row = extent_of(p, 0, i);
+      w.column = extent_of(p, 1, j);
+      if (!dx && p->maximum) max_forward(&w, x, y + at);
+      if (!dx && !p->maximum) average_forward(&w, x, y + at);
+      if (dx && p->maximum) max_backward(&w, x, y + at, dy + at, dx);
+      if (dx && !p->maximum) average_backward(&w, dy + at, dx);
+    }
+}
+
+static void pool_all(const struct pd_pooling *p, const float *x, float *y, const float *dy, float *dx) {
+  int64_t blocks = (p->channels + BLOCK - 1) / BLOCK;
+  int64_t size = p->height * p->width * p->channels, out_size = p->out[0] * p->out[1] * p->channels;
+#pragma omp parallel for
+  for (int64_t i = 0; i < p->batch * blocks; i++) {
+    int64_t sample = i / blocks, first = i % blocks * BLOCK, rest = p->channels - first;
+    int64_t at = sample * size + first, out = sample * out_size + first;
+    pool(p, x ? x + at : NULL, y ? y + out : NULL, dy ? dy + out : NULL, dx ? dx + at : NULL,
+         rest < BLOCK ? rest : BLOCK);
+  }
+}
+
+void pd_pooling(const struct pd_pooling *p, const float *x, float *y) { pool_all(p, x, y, NULL, NULL); }
+
+void pd_pooling_backward(const struct pd_pooling *p, const float *x, const float *y, const float *dy, float *dx) {
+  pool_all(p, x, (float *)y, dy, dx);
+}
