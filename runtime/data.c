@@ -1,32 +1,36 @@
-/* Training data, memory-mapped. Token files (text, llm.c shards) are one run of tokens, cut into windows
- * of context + 1 at a stride of context; .npy arrays hold one input each, a sample a row. */
+/* Training data, memory-mapped. Token files (text, llm.c shards) given without names are one run of tokens, cut
+ * into windows of context + 1 at a stride of context. All other files hold a sample a row, record or line: each
+ * input has files of its own, read end to end. */
+#include "data.h"
 #include "internal.h"
 
-#include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 struct pd_dataset *pd_training_data, *pd_validation_data;
 
-enum element { U8, U16, U32, I32, I64, F32, F64 };
-static const int element_bytes[] = {1, 2, 4, 4, 8, 4, 8};
+enum format { TEXT, SHARD, NPY, IDX, CIFAR };
 
-struct file {
-  const char *path;
-  const char *map, *elements; /* the whole file; its first element */
-  size_t size;
-  enum element type;
-  int64_t first, n; /* tokens in the files before; elements here */
-  int64_t row;      /* .npy: elements a sample */
+struct part { /* of a column: one file, or one field of its records */
+  struct pd_array array;
+  struct pd_lines lines; /* n 0: the array's rows are the samples */
+  int64_t first;         /* samples of the parts before; of windows: tokens */
+};
+
+struct column { /* an input's files */
+  struct part *parts;
+  int n;
+  bool shifted; /* lines that start with a newline */
 };
 
 struct pd_dataset {
   const struct pd_input *inputs;
-  int n_inputs, n_files;
-  struct file *files;
-  bool arrays;
-  int64_t context, tokens, samples;
+  int n_inputs;
+  int64_t pad;
+  int64_t context; /* 0: no windows; else columns[0] is all inputs' */
+  int64_t samples;
+  struct column *columns;
 };
 
 /* ---- files ----------------------------------------------------------------------------------- */
@@ -36,295 +40,330 @@ static bool ends_with(const char *text, const char *end) {
   return n >= m && !strcmp(text + n - m, end);
 }
 
-/* llm.c's shards: 256 int32 of header (magic, version, count), then the tokens. GPT-2's are uint16,
- * version 1; Llama 3's have a magic of their own, version 7 and uint32. */
-static bool open_shard(struct file *f, char *why) {
-  enum { HEADER = 256 * 4, GPT2 = 20240520, LLAMA3 = 20240801 };
-  int32_t head[3] = {0};
-  if (f->size >= HEADER) memcpy(head, f->map, sizeof head);
-  if (head[0] != GPT2 && head[0] != LLAMA3)
-    return pd_refuse(why, "'%s' is not an llm.c token file: it does not start with %d", f->path, GPT2);
-  int version = head[0] == GPT2 ? 1 : 7;
-  if (head[1] != version)
-    return pd_refuse(why, "'%s' is an llm.c token file of version %d; version %d is known", f->path, head[1],
-                     version);
-  f->type = head[0] == GPT2 ? U16 : U32;
-  f->elements = f->map + HEADER;
-  f->n = (int64_t)(f->size - HEADER) / element_bytes[f->type];
-  if (head[2] != f->n || (f->size - HEADER) % (size_t)element_bytes[f->type])
-    return pd_refuse(why, "'%s' is cut short or damaged: its header says %d tokens, its size %lld", f->path,
-                     head[2], (long long)f->n);
+static bool map_part(struct part *p, const char *path, char *why) {
+  p->array.path = path;
+  if (!(p->array.map = pd_map_file(path, &p->array.size, why))) return false;
+  return p->array.size < 2 || memcmp(p->array.map, "\x1f\x8b", 2) ||
+         pd_refuse(why, "'%s' is compressed: gunzip it first", path);
+}
+
+/* By name; .bin is CIFAR-10's where the model takes numbers and llm.c's mark is missing. */
+static enum format format_of(const struct pd_dataset *d, const struct part *p) {
+  const char *path = p->array.path;
+  if (ends_with(path, ".npy")) return NPY;
+  if (ends_with(path, "ubyte") || ends_with(path, ".idx")) return IDX;
+  if (!ends_with(path, ".bin")) return TEXT;
+  for (int i = 0; i < d->n_inputs && !pd_is_shard(&p->array); i++)
+    if (!d->inputs[i].token) return CIFAR;
+  return SHARD;
+}
+
+static bool parse_tokens(struct part *p, enum format format, char *why) {
+  if (format == SHARD) return pd_parse_shard(&p->array, why);
+  pd_parse_bytes(&p->array);
   return true;
 }
 
-static bool open_tokens(struct pd_dataset *d, char *why) {
-  for (int i = 0; i < d->n_files; i++) {
-    struct file *f = &d->files[i];
-    if (!(f->map = pd_map_file(f->path, &f->size, why))) return false;
-    if (ends_with(f->path, ".npy"))
-      return pd_refuse(why, "'%s': .npy arrays and token files cannot be mixed", f->path);
-    if (ends_with(f->path, ".bin")) {
-      if (!open_shard(f, why)) return false;
-    } else {
-      f->type = U8;
-      f->elements = f->map;
-      f->n = (int64_t)f->size;
-    }
-    f->first = d->tokens;
-    d->tokens += f->n;
+/* A text of one sample a line. */
+static bool open_lines(const struct pd_dataset *d, struct part *p, const struct pd_input *in, char *why) {
+  if (in->classes <= '\n' || in->classes <= d->pad)
+    return pd_refuse(why, "'%s': '%s' has %lld classes; lines need %d and the token %lld of --pad", p->array.path,
+                     in->name, (long long)in->classes, '\n' + 1, (long long)d->pad);
+  pd_parse_bytes(&p->array);
+  p->lines.n = pd_count_lines(&p->array);
+  p->lines.marks = pd_allocate(sizeof *p->lines.marks * (size_t)(p->lines.n / PD_MARK + 1));
+  return pd_mark_lines(&p->array, in->elements, &p->lines, why);
+}
+
+/* A shard whose tokens are rows of this input's length. */
+static bool open_token_rows(struct part *p, const struct pd_input *in, char *why) {
+  struct pd_array *a = &p->array;
+  if (!pd_parse_shard(a, why)) return false;
+  if (a->rows % in->elements)
+    return pd_refuse(why, "'%s' holds %lld tokens, no whole number of samples of %lld for '%s'", a->path,
+                     (long long)a->rows, (long long)in->elements, in->name);
+  a->rows /= in->elements;
+  a->row = in->elements;
+  a->stride *= in->elements;
+  a->rank = in->rank;
+  memcpy(a->dim, in->dim, sizeof a->dim);
+  return true;
+}
+
+/* A mapped file as samples of this input. */
+static bool open_part(const struct pd_dataset *d, struct part *p, const struct pd_input *in, char *why) {
+  enum format format = format_of(d, p);
+  if (format == TEXT || format == SHARD) {
+    if (!in->token)
+      return pd_refuse(why, "'%s' holds tokens, but '%s' takes numbers", p->array.path, in->name);
+    return format == TEXT ? open_lines(d, p, in, why) : open_token_rows(p, in, why);
   }
+  bool ok = format == NPY   ? pd_parse_npy(&p->array, why)
+            : format == IDX ? pd_parse_idx(&p->array, why)
+                            : pd_parse_cifar(&p->array, in->token, why);
+  return ok && pd_array_fits(&p->array, in, why);
+}
+
+/* ---- windows --------------------------------------------------------------------------------- */
+
+static bool open_windows(struct pd_dataset *d, char *why) {
+  struct column *c = d->columns;
+  int64_t tokens = 0;
+  for (int i = 0; i < c->n; i++) {
+    struct part *p = &c->parts[i];
+    if (!parse_tokens(p, format_of(d, p), why)) return false;
+    p->first = tokens;
+    tokens += p->array.rows;
+  }
+  const char *path = c->parts[0].array.path;
   for (int i = 0; i < d->n_inputs; i++) {
     const struct pd_input *in = &d->inputs[i];
     if (!in->token)
-      return pd_refuse(
-        why,
-        "'%s' holds tokens, but '%s' takes numbers: give one .npy array for each of the %d inputs "
-        "and targets",
-        d->files[0].path, in->name, d->n_inputs);
-    if (!in->target && in->elements > d->context) d->context = in->elements;
+      return pd_refuse(why,
+                       "'%s' holds tokens, but '%s' takes numbers: give one .npy array or idx file for each of "
+                       "the %d inputs and targets",
+                       path, in->name, d->n_inputs);
+    if (in->elements > d->context) d->context = in->elements;
   }
-  for (int i = 0; i < d->n_inputs; i++) /* a model may have targets alone */
-    if (d->inputs[i].elements > d->context) d->context = d->inputs[i].elements;
-  d->samples = d->context ? (d->tokens - 1) / d->context : 0;
+  d->samples = d->context ? (tokens - 1) / d->context : 0;
   if (d->samples < 1)
-    return pd_refuse(why, "'%s'%s hold%s %lld tokens; one window of context %lld needs %lld",
-                     d->files[0].path, d->n_files > 1 ? " and the others" : "", d->n_files > 1 ? "" : "s",
-                     (long long)d->tokens, (long long)d->context, (long long)d->context + 1);
+    return pd_refuse(why, "'%s'%s hold%s %lld tokens; one window of context %lld needs %lld", path,
+                     c->n > 1 ? " and the others" : "", c->n > 1 ? "" : "s", (long long)tokens,
+                     (long long)d->context, (long long)d->context + 1);
   return true;
 }
 
-/* ---- .npy (numpy.lib.format, versions 1 to 3) ------------------------------------------------ */
+/* ---- columns --------------------------------------------------------------------------------- */
 
-/* The text behind 'key': in the header's dictionary, or NULL. */
-static const char *npy_field(const char *header, const char *key) {
-  const char *p = strstr(header, key);
-  if (!p) return NULL;
-  p = strchr(p, ':');
-  if (!p) return NULL;
-  do p++;
-  while (*p == ' ');
-  return p;
+static void add_part(struct column *c, const struct part *p) {
+  c->parts = realloc(c->parts, sizeof *c->parts * (size_t)(c->n + 1));
+  if (!c->parts) pd_fail("out of memory for the names of data files");
+  c->parts[c->n++] = *p;
 }
 
-static bool npy_shape(const char *text, int *rank, int64_t *dim) {
-  *rank = 0;
-  if (*text++ != '(') return false;
-  while (*text != ')') {
-    char *end;
-    errno = 0;
-    long long n = strtoll(text, &end, 10);
-    if (end == text || n < 0 || errno || *rank == PD_MAX_RANK + 1) return false;
-    dim[(*rank)++] = n;
-    for (text = end; *text == ',' || *text == ' ';) text++;
-  }
-  return true;
-}
-
-static bool npy_type(const char *text, enum element *type) {
-  static const struct {
-    const char *code;
-    enum element type;
-  } types[] = {{"|u1", U8},  {"<u2", U16}, {"<u4", U32}, {"<i4", I32},
-               {"<i8", I64}, {"<f4", F32}, {"<f8", F64}};
-  for (size_t i = 0; i < sizeof types / sizeof *types; i++)
-    if (*text == '\'' && !strncmp(text + 1, types[i].code, 3) && text[4] == '\'') {
-      *type = types[i].type;
-      return true;
+/* Opens every column's files; all columns must hold as many samples. */
+static bool open_columns(struct pd_dataset *d, char *why) {
+  for (int i = 0; i < d->n_inputs; i++) {
+    struct column *c = &d->columns[i];
+    int64_t samples = 0;
+    if (!c->n)
+      return pd_refuse(why, "there is no file for '%s': give %s=PATH", d->inputs[i].name, d->inputs[i].name);
+    for (struct part *p = c->parts; p < c->parts + c->n; p++) {
+      if (!open_part(d, p, &d->inputs[i], why)) return false;
+      p->first = samples;
+      samples += p->lines.n ? p->lines.n : p->array.rows;
     }
-  return false;
+    if (i && samples != d->samples)
+      return pd_refuse(why, "'%s'%s hold%s %lld samples, but '%s'%s %lld", c->parts[0].array.path,
+                       c->n > 1 ? " and the others" : "", c->n > 1 ? "" : "s", (long long)samples,
+                       d->columns[0].parts[0].array.path, d->columns[0].n > 1 ? " and the others hold" : " holds",
+                       (long long)d->samples);
+    d->samples = samples;
+  }
+  return d->samples > 0 || pd_refuse(why, "'%s' holds no sample", d->columns[0].parts[0].array.path);
 }
 
-static bool open_npy(struct file *f, int64_t *rows, char *why) {
-  size_t length = 0, start = 0;
-  if (f->size >= 12 && !memcmp(f->map, "\x93NUMPY", 6)) {
-    const unsigned char *u = (const unsigned char *)f->map;
-    start = u[6] == 1 ? 10 : 12;
-    length = (size_t)u[8] | (size_t)u[9] << 8;
-    if (u[6] > 1) length |= (size_t)u[10] << 16 | (size_t)u[11] << 24;
+/* Files without names: token files, CIFAR-10's, or an array for each input. */
+static bool open_in_order(struct pd_dataset *d, char **paths, int n, char *why) {
+  bool tokens = false, records = false, arrays = false;
+  struct column all = {0};
+  for (int i = 0; i < n; i++) {
+    struct part p = {0};
+    if (!map_part(&p, paths[i], why)) return false;
+    enum format format = format_of(d, &p);
+    tokens |= format == TEXT || format == SHARD;
+    records |= format == CIFAR;
+    arrays |= format == NPY || format == IDX;
+    add_part(&all, &p);
   }
-  char header[1024] = "";
-  if (!length || length >= sizeof header || start + length > f->size)
-    return pd_refuse(why, "'%s' is not a .npy array", f->path);
-  memcpy(header, f->map + start, length);
-  const char *descr = npy_field(header, "'descr'"), *order = npy_field(header, "'fortran_order'"),
-             *shape = npy_field(header, "'shape'");
-  int rank = 0;
-  int64_t dim[PD_MAX_RANK + 1];
-  if (!descr || !order || !shape || !npy_shape(shape, &rank, dim))
-    return pd_refuse(why, "'%s' is not a .npy array that can be read: %.200s", f->path, header);
-  if (!npy_type(descr, &f->type))
-    return pd_refuse(why, "'%s' holds elements of type %.8s; f4, f8, i4, i8, u1, u2 and u4 are known",
-                     f->path, descr);
-  if (rank < 1 || (rank > 1 && !strncmp(order, "True", 4)))
-    return pd_refuse(why, "'%s' must hold samples along its first axis, in C order", f->path);
-  f->elements = f->map + start + length;
-  int64_t room = (int64_t)(f->size - start - length) / element_bytes[f->type];
-  *rows = dim[0];
-  f->row = 1;
-  for (int i = 1; i < rank; i++)
-    if (__builtin_mul_overflow(f->row, dim[i], &f->row)) f->row = INT64_MAX;
-  if (__builtin_mul_overflow(f->row, *rows, &f->n) || f->n > room)
-    return pd_refuse(why, "'%s' is cut short: it holds %lld elements of shape %.*s", f->path, (long long)room,
-                     (int)(strchr(shape, ')') + 1 - shape), shape);
+  if (tokens + records + arrays > 1)
+    return pd_refuse(why, "'%s' and the others are of several kinds: name each one's input, as in %s=PATH",
+                     paths[0], d->inputs[0].name);
+  if (tokens) {
+    d->columns[0] = all;
+    return open_windows(d, why);
+  }
+  if (arrays && n != d->n_inputs)
+    return pd_refuse(why,
+                     "the model has %d inputs and targets, each needs one .npy array or idx file in this order, "
+                     "but %d %s given",
+                     d->n_inputs, n, n == 1 ? "is" : "are");
+  for (int i = 0; i < d->n_inputs; i++)
+    for (int j = records ? 0 : i; j < (records ? n : i + 1); j++) add_part(&d->columns[i], &all.parts[j]);
+  free(all.parts);
+  return open_columns(d, why);
+}
+
+/* ---- names ----------------------------------------------------------------------------------- */
+
+/* The input that NAME=PATH names, or -1; *path: what follows. */
+static int named_input(const struct pd_dataset *d, const char *argument, const char **path) {
+  const char *sign = strchr(argument, '=');
+  for (int i = 0; sign && i < d->n_inputs; i++) {
+    const char *name = d->inputs[i].name;
+    if (strlen(name) == (size_t)(sign - argument) && !strncmp(name, argument, strlen(name))) {
+      *path = sign + 1;
+      return i;
+    }
+  }
+  return -1;
+}
+
+/* An input whose lines are a target's, too, is moved on by one. */
+static void shift_inputs(struct pd_dataset *d) {
+  for (int i = 0; i < d->n_inputs; i++)
+    for (int j = 0; j < d->n_inputs; j++) {
+      struct column *c = &d->columns[i], *t = &d->columns[j];
+      if (d->inputs[i].target || !d->inputs[j].target || c->n != t->n) continue;
+      bool same = true;
+      for (int k = 0; k < c->n; k++) same &= !strcmp(c->parts[k].array.path, t->parts[k].array.path);
+      c->shifted |= same;
+    }
+}
+
+static bool open_by_name(struct pd_dataset *d, char **arguments, int n, char *why) {
+  for (int i = 0; i < n; i++) {
+    const char *path;
+    struct part p = {0};
+    int input = named_input(d, arguments[i], &path);
+    if (input < 0)
+      return pd_refuse(why, "'%s' names no input or target of the model, as other files do", arguments[i]);
+    if (!map_part(&p, path, why)) return false;
+    add_part(&d->columns[input], &p);
+  }
+  shift_inputs(d);
+  return open_columns(d, why);
+}
+
+/* A path that is meant as NAME=PATH, but names nothing. */
+static bool misnamed(const struct pd_dataset *d, const char *argument, char *why) {
+  const char *sign = strchr(argument, '=');
+  if (!sign || !access(argument, F_OK)) return false;
+  pd_refuse(why, "cannot read '%s': there is no such file, and no input or target '%.*s' (the first is '%s')",
+            argument, (int)(sign - argument), argument, d->inputs[0].name);
   return true;
 }
 
-static bool open_arrays(struct pd_dataset *d, char *why) {
-  d->arrays = true;
-  if (d->n_files != d->n_inputs)
-    return pd_refuse(
-      why, "the model has %d inputs and targets, each needs one .npy array in this order, but %d %s given",
-      d->n_inputs, d->n_files, d->n_files == 1 ? "is" : "are");
-  for (int i = 0; i < d->n_files; i++) {
-    struct file *f = &d->files[i];
+const char *pd_data_path(const struct pd_input *inputs, int n, const char *argument) {
+  const char *path = argument;
+  named_input(&(struct pd_dataset){.inputs = inputs, .n_inputs = n}, argument, &path);
+  return path;
+}
+
+/* ---- opening --------------------------------------------------------------------------------- */
+
+static size_t bytes_of(const struct pd_dataset *d) {
+  size_t bytes = 0;
+  for (const struct column *c = d->columns; c < d->columns + d->n_inputs; c++)
+    for (int i = 0; i < c->n; i++) bytes += c->parts[i].array.size;
+  return bytes;
+}
+
+static bool scan_column(const struct column *c, int64_t classes, char *why) {
+  for (const struct part *p = c->parts; p < c->parts + c->n; p++) {
+    int64_t values = p->array.type == PD_TYPE_U8 ? 1 << 8 : p->array.type == PD_TYPE_U16 ? 1 << 16 : INT64_MAX;
+    if (values > classes && !pd_read_tokens(&p->array, 0, p->array.rows, classes, NULL, why)) return false;
+  }
+  return true;
+}
+
+static bool scan_tokens(const struct pd_dataset *d, char *why) {
+  int64_t least = INT64_MAX; /* every token of windows can reach every input */
+  for (int i = 0; i < d->n_inputs; i++) {
     const struct pd_input *in = &d->inputs[i];
-    int64_t rows;
-    f->map = pd_map_file(f->path, &f->size, why);
-    if (!f->map || !open_npy(f, &rows, why)) return false;
-    if (f->row != in->elements)
-      return pd_refuse(why, "'%s' holds %lld elements a sample, but '%s' takes %lld", f->path,
-                       (long long)f->row, in->name, (long long)in->elements);
-    if (in->token && (f->type == F32 || f->type == F64))
-      return pd_refuse(why, "'%s' holds floating-point numbers, but '%s' takes tokens", f->path, in->name);
-    if (i && rows != d->samples)
-      return pd_refuse(why, "'%s' holds %lld samples, but '%s' holds %lld", f->path, (long long)rows,
-                       d->files[0].path, (long long)d->samples);
-    d->samples = rows;
+    if (!in->token) continue;
+    if (in->classes < least) least = in->classes;
+    if (!d->context && !scan_column(&d->columns[i], in->classes, why)) return false;
   }
-  if (d->samples < 1) return pd_refuse(why, "'%s' holds no sample", d->files[0].path);
-  return true;
+  return !d->context || scan_column(d->columns, least, why);
 }
 
-/* ---- elements -------------------------------------------------------------------------------- */
-
-static int64_t integer_at(const struct file *f, int64_t i) {
-  const char *p = f->elements + i * element_bytes[f->type]; /* .npy headers may leave it unaligned */
-  union {
-    uint8_t u8;
-    uint16_t u16;
-    uint32_t u32;
-    int32_t i32;
-    int64_t i64;
-  } x;
-  memcpy(&x, p, (size_t)element_bytes[f->type]);
-  switch (f->type) {
-  case U8: return x.u8;
-  case U16: return x.u16;
-  case U32: return x.u32;
-  case I32: return x.i32;
-  default: return x.i64;
+struct pd_dataset *pd_dataset_open(char **paths, int n, const struct pd_input *inputs, int n_inputs,
+                                   int64_t pad, bool scan, char *why) {
+  struct pd_dataset *d = pd_allocate(sizeof *d);
+  *d = (struct pd_dataset){.inputs = inputs, .n_inputs = n_inputs, .pad = pad};
+  d->columns = pd_allocate(sizeof *d->columns * (size_t)n_inputs);
+  if (!n_inputs) {
+    pd_refuse(why, "'%s' cannot be used: the model has no inputs and no targets", paths[0]);
+    return NULL;
   }
+  const char *path;
+  bool named = false;
+  for (int i = 0; i < n; i++) named |= named_input(d, paths[i], &path) >= 0;
+  for (int i = 0; i < n && !named; i++)
+    if (misnamed(d, paths[i], why)) return NULL;
+  if (!(named ? open_by_name(d, paths, n, why) : open_in_order(d, paths, n, why))) return NULL;
+  if (scan && bytes_of(d) <= (size_t)1 << 30 && !scan_tokens(d, why)) return NULL;
+  return d;
 }
 
-static bool out_of_range(const struct file *f, int64_t i, int64_t classes, char *why) {
-  int64_t token = integer_at(f, i);
-  if (token >= 0 && token < classes) return false;
-  pd_refuse(why, "'%s': token %lld at offset %lld is outside the model's %lld classes", f->path,
-            (long long)token, (long long)i, (long long)classes);
-  return true;
-}
+/* ---- reading --------------------------------------------------------------------------------- */
 
-/* Reads n elements of f from `first` as tokens below `classes`. */
-static void read_tokens(const struct file *f, int64_t first, int64_t n, int64_t classes, int32_t *to) {
-  char why[PD_WHY];
-  for (int64_t i = 0; i < n; i++) {
-    int64_t token = integer_at(f, first + i);
-    if ((uint64_t)token >= (uint64_t)classes && out_of_range(f, first + i, classes, why)) pd_fail("%s", why);
-    to[i] = (int32_t)token;
-  }
-}
-
-static void read_numbers(const struct file *f, int64_t first, int64_t n, float *to) {
-  const char *p = f->elements + first * element_bytes[f->type];
-  for (int64_t i = 0; i < n; i++) {
-    double x;
-    if (f->type == F32)
-      memcpy(&to[i], p + i * 4, 4);
-    else if (f->type == F64) {
-      memcpy(&x, p + i * 8, 8);
-      to[i] = (float)x;
-    } else
-      to[i] = (float)integer_at(f, first + i);
-  }
-}
+int64_t pd_dataset_samples(const struct pd_dataset *d) { return d->samples; }
 
 /* Tokens [first, first + n) of all files laid end to end. */
-static void read_run(const struct pd_dataset *d, int64_t first, int64_t n, int64_t classes, int32_t *to) {
-  for (const struct file *f = d->files; n > 0; f++) {
-    if (first >= f->first + f->n) continue;
-    int64_t here = f->first + f->n - first;
+static bool read_run(const struct pd_dataset *d, int64_t first, int64_t n, int64_t classes, int32_t *to,
+                     char *why) {
+  for (const struct part *p = d->columns[0].parts; n > 0; p++) {
+    int64_t here = p->first + p->array.rows - first;
+    if (here <= 0) continue;
     if (here > n) here = n;
-    read_tokens(f, first - f->first, here, classes, to);
+    if (!pd_read_tokens(&p->array, first - p->first, here, classes, to, why)) return false;
     first += here;
     to += here;
     n -= here;
   }
-}
-
-void pd_dataset_read(const struct pd_dataset *d, int input, int64_t sample, void *to) {
-  const struct pd_input *in = &d->inputs[input];
-  if (d->arrays) {
-    const struct file *f = &d->files[input];
-    if (in->token)
-      read_tokens(f, sample * f->row, f->row, in->classes, to);
-    else
-      read_numbers(f, sample * f->row, f->row, to);
-    return;
-  }
-  int64_t first = sample * d->context;
-  if (in->target) first += d->context + 1 - in->elements; /* the window's last tokens */
-  read_run(d, first, in->elements, in->classes, to);
-}
-
-int64_t pd_dataset_samples(const struct pd_dataset *d) { return d->samples; }
-
-/* ---- opening --------------------------------------------------------------------------------- */
-
-static bool scan_tokens(const struct pd_dataset *d, char *why) {
-  static const int64_t values[] = {1 << 8, 1 << 16}; /* of U8, U16 */
-  size_t bytes = 0;
-  for (int i = 0; i < d->n_files; i++) bytes += d->files[i].size;
-  if (bytes > (size_t)1 << 30) return true;
-  int64_t least = INT64_MAX; /* every token of a token file can reach every input */
-  for (int i = 0; i < d->n_inputs; i++)
-    if (d->inputs[i].token && d->inputs[i].classes < least) least = d->inputs[i].classes;
-  for (int i = 0; i < d->n_files; i++) {
-    const struct file *f = &d->files[i];
-    if (d->arrays && !d->inputs[i].token) continue;
-    int64_t classes = d->arrays ? d->inputs[i].classes : least;
-    if (f->type <= U16 && values[f->type] <= classes) continue;
-    for (int64_t j = 0; j < f->n; j++)
-      if ((uint64_t)integer_at(f, j) >= (uint64_t)classes && out_of_range(f, j, classes, why)) return false;
-  }
   return true;
 }
 
-struct pd_dataset *pd_dataset_open(char **paths, int n, const struct pd_input *inputs, int n_inputs,
-                                   bool scan, char *why) {
-  struct pd_dataset *d = pd_allocate(sizeof *d);
-  *d = (struct pd_dataset){.inputs = inputs, .n_inputs = n_inputs, .n_files = n};
-  d->files = pd_allocate(sizeof *d->files * (size_t)n);
-  for (int i = 0; i < n; i++) d->files[i].path = paths[i];
-  bool ok = ends_with(paths[0], ".npy") ? open_arrays(d, why) : open_tokens(d, why);
-  return ok && (!scan || scan_tokens(d, why)) ? d : NULL;
+static bool read_sample(const struct pd_dataset *d, int input, int64_t sample, void *to, char *why) {
+  const struct pd_input *in = &d->inputs[input];
+  const struct column *c = &d->columns[input];
+  if (d->context) {
+    int64_t first = sample * d->context;
+    if (in->target) first += d->context + 1 - in->elements; /* the window's last tokens */
+    return read_run(d, first, in->elements, in->classes, to, why);
+  }
+  const struct part *p = c->parts + c->n - 1;
+  while (p->first > sample) p--;
+  sample -= p->first;
+  if (p->lines.n)
+    return pd_read_line(&p->array, &p->lines, sample, c->shifted, d->pad, in->classes, in->elements, to, why);
+  if (in->token) return pd_read_tokens(&p->array, sample, 1, in->classes, to, why);
+  pd_read_numbers(&p->array, sample, 1, to);
+  return true;
 }
+
+void pd_dataset_read(const struct pd_dataset *d, int input, int64_t sample, void *to) {
+  char why[PD_WHY];
+  if (!read_sample(d, input, sample, to, why)) pd_fail("%s", why);
+}
+
+/* ---- what stage programs call ---------------------------------------------------------------- */
+
+static float *image; /* one sample's, before it is changed */
+
+static bool augments(void) { return pd_options.augment.flip || pd_options.augment.crop; }
 
 bool pd_data_start(char *why) {
   const struct pd_stage *s = pd.stage;
   const struct pd_options *o = &pd_options;
   if (o->n_data && pd.steps) {
-    pd_training_data = pd_dataset_open(o->data, o->n_data, s->inputs, s->n_inputs, pd.rank == 0, why);
+    pd_training_data = pd_dataset_open(o->data, o->n_data, s->inputs, s->n_inputs, o->pad, pd.rank == 0, why);
     if (!pd_training_data) return false;
   }
   if (o->n_validation && pd.steps) {
-    pd_validation_data = pd_dataset_open(o->validation, o->n_validation, s->inputs, s->n_inputs, pd.rank == 0,
-                                         why);
+    pd_validation_data = pd_dataset_open(o->validation, o->n_validation, s->inputs, s->n_inputs, o->pad,
+                                         pd.rank == 0, why);
     if (!pd_validation_data) return false;
   }
-  return true;
+  if (!augments()) return true;
+  int64_t largest = 0;
+  for (int i = 0; i < s->n_inputs; i++)
+    if (s->inputs[i].elements > largest) largest = s->inputs[i].elements;
+  image = pd_allocate(sizeof *image * (size_t)largest);
+  return pd_augment_fits(&o->augment, s->inputs, s->n_inputs, why);
 }
-
-/* ---- what stage programs call ---------------------------------------------------------------- */
 
 int64_t pd_first_sample(int64_t k) { return pd_sample_base + (pd_number(k) - 1) * pd.stage->microbatch; }
 
@@ -335,8 +374,11 @@ void pd_load(int input, int64_t k, void *to) {
     memset(to, 0, (size_t)(b * in->elements) * sizeof(float));
     return;
   }
+  bool changed = augments() && pd_is_image(in);
   for (int64_t i = 0; i < b; i++) {
-    int64_t sample = pd_sample(pd.seed, pd_training_data->samples, pd_first_sample(k) + i);
-    pd_dataset_read(pd_training_data, input, sample, (char *)to + i * in->elements * 4);
+    int64_t global = pd_first_sample(k) + i, sample = pd_sample(pd.seed, pd_training_data->samples, global);
+    float *at = (float *)to + i * in->elements;
+    pd_dataset_read(pd_training_data, input, sample, changed ? image : at);
+    if (changed) pd_augment_image(&pd_options.augment, in, pd.seed, global, image, at);
   }
 }

@@ -2,6 +2,7 @@
 #ifndef PD_INTERNAL_H
 #define PD_INTERNAL_H
 
+#include "data.h"
 #include "pd_runtime.h"
 #include "why.h"
 
@@ -19,6 +20,8 @@ struct pd_options {
   const char *plan; /* where --run keeps a copy of it */
   double timeout; /* seconds */
   double peak;    /* operations a second of all ranks; 0: measured */
+  struct pd_augment augment;
+  int64_t pad;    /* the token behind what is shorter than its input */
   bool resume, quiet, emulate, help;
 };
 extern struct pd_options pd_options;
@@ -74,10 +77,12 @@ void pd_trace(enum pd_work work, int64_t number, int peer, double start, double 
 /* ---- data.c, sampler.c ----------------------------------------------------------------------- */
 
 struct pd_dataset;
-/* Opens and checks the files for these inputs; NULL after filling `why`. With `scan` every token of
- * files up to 1 GiB together is compared with its class count; larger ones are checked as they are read. */
+/* Opens and checks the files for these inputs, PATH or NAME=PATH each; NULL after filling `why`. With `scan`
+ * every token of files up to 1 GiB together is compared with its class count; larger ones are checked as they
+ * are read. */
 struct pd_dataset *pd_dataset_open(char **paths, int n, const struct pd_input *inputs, int n_inputs,
-                                   bool scan, char *why);
+                                   int64_t pad, bool scan, char *why);
+const char *pd_data_path(const struct pd_input *inputs, int n, const char *argument); /* PATH of either */
 int64_t pd_dataset_samples(const struct pd_dataset *d);
 /* Copies one sample's input: elements int32 or float. A token out of range ends the launch. */
 void pd_dataset_read(const struct pd_dataset *d, int input, int64_t sample, void *to);

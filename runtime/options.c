@@ -8,7 +8,7 @@
 
 struct pd_options pd_options;
 
-enum kind { FLAG, COUNT, POSITIVE, SEED, SECONDS, RATE, PATH, PATHS };
+enum kind { FLAG, COUNT, POSITIVE, SEED, SECONDS, RATE, AUGMENT, PATH, PATHS };
 
 struct option {
   const char *name;
@@ -21,10 +21,13 @@ struct option {
 #define AT(member) offsetof(struct pd_options, member)
 static const struct option options[] = {
   {"--data", PATHS, AT(data), AT(n_data), "PATH...",
-   "text (bytes are tokens), llm.c .bin shards, or one .npy an input"},
+   "text, llm.c or CIFAR-10 .bin, .npy and MNIST's idx; NAME=PATH for one input"},
   {"--validation", PATHS, AT(validation), AT(n_validation), "PATH...", "the same, held out"},
   {"--validate-every", POSITIVE, AT(validate_every), 0, "K",
    "validate after every K updates, and at the end"},
+  {"--augment", AUGMENT, AT(augment), 0, "CHANGES",
+   "of the images trained on, at random: flip, crop=PIXELS or flip,crop=PIXELS"},
+  {"--pad", COUNT, AT(pad), 0, "TOKEN", "what fills up lines shorter than their input (default 0)"},
   {"--steps", COUNT, AT(steps), 0, "N", "weight updates; 0: only --save"},
   {"--seed", SEED, AT(seed), 0, "S", "of initial weights, sample order and dropout (default 1)"},
   {"--init", PATH, AT(init), 0, "FILE", "start from the weights of a safetensors file"},
@@ -81,6 +84,24 @@ static bool parse_rate(const char *text, double *to) {
   return false;
 }
 
+/* flip, crop=PIXELS or both, with a comma between. */
+static bool parse_augment(const char *text, struct pd_augment *a) {
+  static const char crop[] = "crop=";
+  for (;; text++) {
+    size_t n = strcspn(text, ",");
+    if (n == 4 && !strncmp(text, "flip", n))
+      a->flip = true;
+    else if (n > sizeof crop - 1 && n < sizeof crop + 4 && !strncmp(text, crop, sizeof crop - 1)) {
+      char pixels[8] = "";
+      memcpy(pixels, text + sizeof crop - 1, n - (sizeof crop - 1));
+      if (!parse_count(pixels, 1, &a->crop)) return false;
+    } else
+      return false;
+    text += n;
+    if (!*text) return true;
+  }
+}
+
 static bool parse_value(const struct option *o, const char *text, char *at, char *why) {
   char *end;
   double seconds;
@@ -105,6 +126,9 @@ static bool parse_value(const struct option *o, const char *text, char *at, char
   case RATE:
     return parse_rate(text, (double *)at) ||
            pd_refuse(why, "%s needs operations a second, as 235e9 or 235GFLOPS, not '%s'", o->name, text);
+  case AUGMENT:
+    return parse_augment(text, (struct pd_augment *)at) ||
+           pd_refuse(why, "%s needs flip, crop=PIXELS or both with a comma, not '%s'", o->name, text);
   default:
     if (!*text) return pd_refuse(why, "%s needs a path", o->name);
     *(const char **)at = text;

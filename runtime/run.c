@@ -196,7 +196,7 @@ static void start_mpi(int *argc, char ***argv) {
 /* What must be the same on every rank, gathered as one record a rank. */
 struct same {
   char plan[128];
-  int64_t steps, validate_every, checkpoint_every;
+  int64_t steps, validate_every, checkpoint_every, crop, pad;
   uint64_t seed;
   int32_t stage, flags;
 };
@@ -205,11 +205,13 @@ static struct same *gather_same(const struct pd_stage *s, const struct pd_option
   struct same mine = {.steps = o->steps,
                       .validate_every = o->validate_every,
                       .checkpoint_every = o->checkpoint_every,
+                      .crop = o->augment.crop,
+                      .pad = o->pad,
                       .seed = o->seed,
                       .stage = s->stage};
   mine.flags = (o->n_data > 0) | (o->n_validation > 0) << 1 | (o->init != NULL) << 2 |
                (o->save != NULL) << 3 | o->emulate << 4 | (o->peak > 0) << 5 | (o->checkpoint != NULL) << 6 |
-               o->resume << 7 | (o->trace != NULL) << 8;
+               o->resume << 7 | (o->trace != NULL) << 8 | o->augment.flip << 9;
   snprintf(mine.plan, sizeof mine.plan, "%s", s->plan_hash);
   struct same *all = pd_allocate(sizeof *all * (size_t)pd.ranks);
   MPI_Request request;
@@ -236,7 +238,7 @@ static bool check_launch(const struct same *all, char *why) {
                      r, all[r].stage, pd_stage_of(r));
     else if (all[r].steps != all[0].steps || all[r].validate_every != all[0].validate_every ||
              all[r].checkpoint_every != all[0].checkpoint_every || all[r].seed != all[0].seed ||
-             all[r].flags != all[0].flags)
+             all[r].flags != all[0].flags || all[r].crop != all[0].crop || all[r].pad != all[0].pad)
       ok = pd_refuse(why, "rank %d was given other options than rank 0", r);
   }
   return ok;
@@ -292,12 +294,16 @@ static bool same_file(const char *a, const char *b) {
   return !stat(a, &s) && !stat(b, &t) && s.st_dev == t.st_dev && s.st_ino == t.st_ino;
 }
 
+static bool is_data(const char *path, const char *argument) {
+  return same_file(path, pd_data_path(pd.stage->inputs, pd.stage->n_inputs, argument));
+}
+
 /* An output that would write over what the run reads; new weights may take the place of the old. */
 static bool spares_inputs(const char *option, const char *path, bool is_weights, char *why) {
   const struct pd_options *o = &pd_options;
   bool read = !is_weights && o->init && same_file(path, o->init);
-  for (int i = 0; i < o->n_data; i++) read |= same_file(path, o->data[i]);
-  for (int i = 0; i < o->n_validation; i++) read |= same_file(path, o->validation[i]);
+  for (int i = 0; i < o->n_data; i++) read |= is_data(path, o->data[i]);
+  for (int i = 0; i < o->n_validation; i++) read |= is_data(path, o->validation[i]);
   return !read || pd_refuse(why, "%s '%s' would write over a file that is read", option, path);
 }
 

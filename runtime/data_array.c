@@ -1,0 +1,102 @@
+/* Elements of mapped arrays, whose rows may lie unaligned. */
+#include "data.h"
+
+#include <stdio.h>
+#include <string.h>
+
+int pd_element_bytes(enum pd_element type) {
+  static const int bytes[] = {1, 2, 4, 4, 8, 4, 8};
+  return bytes[type];
+}
+
+/* ---- shapes ---------------------------------------------------------------------------------- */
+
+static void print_shape(char *to, size_t room, int rank, const int64_t *dim) {
+  int at = snprintf(to, room, "[%s", rank ? "" : "1");
+  for (int i = 0; i < rank && at < (int)room; i++)
+    at += snprintf(to + at, room - (size_t)at, "%s%lld", i ? ", " : "", (long long)dim[i]);
+  if (at < (int)room) snprintf(to + at, room - (size_t)at, "]");
+}
+
+/* Copies the axes that are not of size 1. */
+static int squeeze(int rank, const int64_t *dim, int64_t *to) {
+  int n = 0;
+  for (int i = 0; i < rank; i++)
+    if (dim[i] != 1) to[n++] = dim[i];
+  return n;
+}
+
+static bool same_shape(const struct pd_array *a, const struct pd_input *in) {
+  int64_t d[PD_MAX_RANK], e[PD_MAX_RANK];
+  int n = squeeze(a->rank, a->dim, d), m = squeeze(in->rank, in->dim, e);
+  if (a->row != in->elements) return false;
+  return n <= 1 || m <= 1 || (n == m && !memcmp(d, e, sizeof *d * (size_t)n));
+}
+
+bool pd_array_fits(const struct pd_array *a, const struct pd_input *in, char *why) {
+  char has[160], takes[160];
+  if (!same_shape(a, in)) {
+    print_shape(has, sizeof has, a->rank, a->dim);
+    print_shape(takes, sizeof takes, in->rank, in->dim);
+    return pd_refuse(why, "'%s' holds samples of shape %s, but '%s' takes %s", a->path, has, in->name, takes);
+  }
+  if (in->token && (a->type == PD_TYPE_F32 || a->type == PD_TYPE_F64))
+    return pd_refuse(why, "'%s' holds floating-point numbers, but '%s' takes tokens", a->path, in->name);
+  return true;
+}
+
+/* ---- elements -------------------------------------------------------------------------------- */
+
+static int64_t integer_at(const char *p, enum pd_element type) {
+  union {
+    uint8_t u8;
+    uint16_t u16;
+    uint32_t u32;
+    int32_t i32;
+    int64_t i64;
+  } x;
+  memcpy(&x, p, (size_t)pd_element_bytes(type));
+  switch (type) {
+  case PD_TYPE_U8: return x.u8;
+  case PD_TYPE_U16: return x.u16;
+  case PD_TYPE_U32: return x.u32;
+  case PD_TYPE_I32: return x.i32;
+  default: return x.i64;
+  }
+}
+
+static float number_at(const char *p, enum pd_element type) {
+  float f;
+  double d;
+  switch (type) {
+  case PD_TYPE_F32: memcpy(&f, p, sizeof f); return f;
+  case PD_TYPE_F64: memcpy(&d, p, sizeof d); return (float)d;
+  default: return (float)integer_at(p, type);
+  }
+}
+
+bool pd_read_tokens(const struct pd_array *a, int64_t first, int64_t n, int64_t classes, int32_t *to, char *why) {
+  int bytes = pd_element_bytes(a->type);
+  for (int64_t r = first; r < first + n; r++) {
+    const char *p = a->map + a->first + r * a->stride;
+    for (int64_t i = 0; i < a->row; i++, p += bytes) {
+      int64_t token = integer_at(p, a->type);
+      if ((uint64_t)token >= (uint64_t)classes)
+        return pd_refuse(why, "'%s': token %lld at offset %lld is outside the model's %lld classes", a->path,
+                         (long long)token, (long long)(p - a->map), (long long)classes);
+      if (to) *to++ = (int32_t)token;
+    }
+  }
+  return true;
+}
+
+void pd_read_numbers(const struct pd_array *a, int64_t first, int64_t n, float *to) {
+  int bytes = pd_element_bytes(a->type);
+  for (int64_t r = first; r < first + n; r++) {
+    const char *p = a->map + a->first + r * a->stride;
+    for (int64_t i = 0; i < a->row; i++, p += bytes) {
+      float x = number_at(p, a->type);
+      *to++ = a->pixels ? x / 255.0f : x;
+    }
+  }
+}

@@ -1,0 +1,86 @@
+/* .npy arrays (numpy.lib.format, versions 1 to 3): samples along the first axis. */
+#include "data.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The text behind 'key': in the header's dictionary, or NULL. */
+static const char *field(const char *header, const char *key) {
+  const char *p = strstr(header, key);
+  if (!p) return NULL;
+  p = strchr(p, ':');
+  if (!p) return NULL;
+  do p++;
+  while (*p == ' ');
+  return p;
+}
+
+static bool parse_shape(const char *text, int *rank, int64_t *dim) {
+  *rank = 0;
+  if (*text++ != '(') return false;
+  while (*text != ')') {
+    char *end;
+    errno = 0;
+    long long n = strtoll(text, &end, 10);
+    if (end == text || n < 0 || errno || *rank == PD_MAX_RANK + 1) return false;
+    dim[(*rank)++] = n;
+    for (text = end; *text == ',' || *text == ' ';) text++;
+  }
+  return true;
+}
+
+static bool parse_type(const char *text, enum pd_element *type) {
+  static const struct {
+    const char *code;
+    enum pd_element type;
+  } types[] = {{"|u1", PD_TYPE_U8},  {"<u2", PD_TYPE_U16}, {"<u4", PD_TYPE_U32}, {"<i4", PD_TYPE_I32},
+               {"<i8", PD_TYPE_I64}, {"<f4", PD_TYPE_F32}, {"<f8", PD_TYPE_F64}};
+  for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+    if (*text == '\'' && !strncmp(text + 1, types[i].code, 3) && text[4] == '\'') {
+      *type = types[i].type;
+      return true;
+    }
+  return false;
+}
+
+/* Copies the header's dictionary to `header`; returns the offset of the elements, 0 when there is none. */
+static size_t read_header(const struct pd_array *a, char *header, size_t room) {
+  const unsigned char *u = (const unsigned char *)a->map;
+  if (a->size < 12 || memcmp(u, "\x93NUMPY", 6)) return 0;
+  size_t start = u[6] == 1 ? 10 : 12, length = (size_t)u[8] | (size_t)u[9] << 8;
+  if (u[6] > 1) length |= (size_t)u[10] << 16 | (size_t)u[11] << 24;
+  if (!length || length >= room || start + length > a->size) return 0;
+  memcpy(header, a->map + start, length);
+  header[length] = 0;
+  return start + length;
+}
+
+bool pd_parse_npy(struct pd_array *a, char *why) {
+  char header[1024];
+  a->first = read_header(a, header, sizeof header);
+  if (!a->first) return pd_refuse(why, "'%s' is not a .npy array", a->path);
+  const char *descr = field(header, "'descr'"), *order = field(header, "'fortran_order'"),
+             *shape = field(header, "'shape'");
+  int rank = 0;
+  int64_t dim[PD_MAX_RANK + 1], elements;
+  if (!descr || !order || !shape || !parse_shape(shape, &rank, dim))
+    return pd_refuse(why, "'%s' is not a .npy array that can be read: %.200s", a->path, header);
+  if (!parse_type(descr, &a->type))
+    return pd_refuse(why, "'%s' holds elements of type %.8s; f4, f8, i4, i8, u1, u2 and u4 are known", a->path,
+                     descr);
+  if (rank < 1 || (rank > 1 && !strncmp(order, "True", 4)))
+    return pd_refuse(why, "'%s' must hold samples along its first axis, in C order", a->path);
+  a->rows = dim[0];
+  a->rank = rank - 1;
+  memcpy(a->dim, dim + 1, sizeof *dim * (size_t)a->rank);
+  a->row = 1;
+  for (int i = 0; i < a->rank; i++)
+    if (__builtin_mul_overflow(a->row, a->dim[i], &a->row)) a->row = INT64_MAX;
+  int64_t bytes = pd_element_bytes(a->type), room = (int64_t)(a->size - a->first) / bytes;
+  if (__builtin_mul_overflow(a->row, a->rows, &elements) || elements > room)
+    return pd_refuse(why, "'%s' is cut short at offset %lld: it holds %lld elements of shape %.*s", a->path,
+                     (long long)a->size, (long long)room, (int)(strchr(shape, ')') + 1 - shape), shape);
+  a->stride = a->rows ? a->row * bytes : 0;
+  return true;
+}

@@ -1,0 +1,43 @@
+/* Tokens: texts, and llm.c's shards: 256 int32 of header (magic, version, count), then the tokens. GPT-2's are
+ * uint16, version 1; Llama 3's have a magic of their own, version 7 and uint32. */
+#include "data.h"
+
+#include <string.h>
+
+enum { HEADER = 256 * 4, GPT2 = 20240520, LLAMA3 = 20240801 };
+
+static int32_t word(const struct pd_array *a, int i) {
+  int32_t x = 0;
+  if (a->size >= (size_t)(i + 1) * 4) memcpy(&x, a->map + i * 4, 4);
+  return x;
+}
+
+static void set_tokens(struct pd_array *a, enum pd_element type, size_t first) {
+  a->type = type;
+  a->first = first;
+  a->stride = pd_element_bytes(type);
+  a->rows = (int64_t)(a->size - first) / a->stride;
+  a->row = 1;
+  a->rank = 0;
+}
+
+void pd_parse_bytes(struct pd_array *a) { set_tokens(a, PD_TYPE_U8, 0); }
+
+bool pd_is_shard(const struct pd_array *a) { return word(a, 0) == GPT2 || word(a, 0) == LLAMA3; }
+
+bool pd_parse_shard(struct pd_array *a, char *why) {
+  if (!pd_is_shard(a))
+    return pd_refuse(why, "'%s' is not an llm.c token file: it does not start with %d", a->path, GPT2);
+  int version = word(a, 0) == GPT2 ? 1 : 7;
+  if (word(a, 1) != version)
+    return pd_refuse(why, "'%s' is an llm.c token file of version %d; version %d is known", a->path, word(a, 1),
+                     version);
+  if (a->size < HEADER)
+    return pd_refuse(why, "'%s' is cut short at offset %lld, within its header of %d bytes", a->path,
+                     (long long)a->size, HEADER);
+  set_tokens(a, version == 1 ? PD_TYPE_U16 : PD_TYPE_U32, HEADER);
+  if (word(a, 2) != a->rows || (a->size - HEADER) % (size_t)a->stride)
+    return pd_refuse(why, "'%s' is cut short or damaged: its header says %d tokens, its size %lld", a->path,
+                     word(a, 2), (long long)a->rows);
+  return true;
+}

@@ -1,0 +1,73 @@
+/* A data file: the first byte chooses the format, the rest is the file; every sample that it claims to hold is
+ * read. */
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "data.h"
+
+enum { CLASSES = 64, LENGTH = 24 };
+
+static char why[PD_WHY];
+
+static void refused(void) {
+  if (!*why)
+    abort();
+}
+
+static void read_lines(struct pd_array *text) {
+  struct pd_lines lines = {.n = pd_count_lines(text)};
+  int32_t tokens[LENGTH];
+  lines.marks = malloc(sizeof *lines.marks * (size_t)(lines.n / PD_MARK + 1));
+  if (!pd_mark_lines(text, LENGTH, &lines, why))
+    refused();
+  else
+    for (int64_t i = 0; i < lines.n; i++)
+      if (!pd_read_line(text, &lines, i, i & 1, 0, CLASSES, LENGTH, tokens, why))
+        refused();
+  free(lines.marks);
+}
+
+static void read_rows(const struct pd_array *a) {
+  struct pd_input in = {.name = "x", .token = true, .classes = CLASSES, .rank = a->rank, .elements = a->row};
+  memcpy(in.dim, a->dim, sizeof in.dim);
+  if (a->row < 1 || a->rows < 1)
+    return;
+  int32_t *tokens = malloc(sizeof *tokens * (size_t)a->row);
+  float *numbers = malloc(sizeof *numbers * (size_t)a->row);
+  bool integers = pd_array_fits(a, &in, why);
+  if (!integers)
+    refused();
+  for (int64_t i = 0; i < a->rows; i++) {
+    if (integers && !pd_read_tokens(a, i, 1, CLASSES, tokens, why))
+      refused();
+    pd_read_numbers(a, i, 1, numbers);
+  }
+  free(tokens);
+  free(numbers);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+  if (size < 2)
+    return 0;
+  char *file = malloc(size - 1); /* of its own, so that a read beyond it is seen */
+  memcpy(file, data + 1, size - 1);
+  struct pd_array a = {.path = "fuzz", .map = file, .size = size - 1};
+  bool ok = true;
+  *why = 0;
+  switch (data[0]) {
+  case 'n': ok = pd_parse_npy(&a, why); break;
+  case 'i': ok = pd_parse_idx(&a, why); break;
+  case 'c': ok = pd_parse_cifar(&a, false, why); break;
+  case 'l': ok = pd_parse_cifar(&a, true, why); break;
+  case 's': ok = pd_parse_shard(&a, why); break;
+  default: pd_parse_bytes(&a); read_lines(&a);
+  }
+  if (ok)
+    read_rows(&a);
+  else
+    refused();
+  free(file);
+  return 0;
+}

@@ -1,0 +1,417 @@
+/* Data files, format by format, and what images go through on their way. */
+#include "internal.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+/* ---- files ----------------------------------------------------------------------------------- */
+
+static const struct pd_input text_inputs[] = {{"tokens", false, true, 256, 1, {4}, 4},
+                                              {"next", true, true, 256, 1, {4}, 4},
+                                              {"label", true, true, 256, 1, {1}, 1}};
+
+static char directory[] = "/tmp/pd_units_XXXXXX";
+
+static char *write_bytes(const char *name, const void *bytes, size_t n) {
+  char *path = malloc(strlen(directory) + strlen(name) + 2);
+  sprintf(path, "%s/%s", directory, name);
+  FILE *out = fopen(path, "wb");
+  assert_non_null(out);
+  assert_int_equal(fwrite(bytes, 1, n, out), n);
+  fclose(out);
+  return path;
+}
+
+static char *write_shard(const char *name, const uint16_t *tokens, int32_t n, int32_t claimed,
+                         int32_t magic) {
+  char bytes[1024 + 256] = {0};
+  memcpy(bytes, (int32_t[]){magic, 1, claimed}, 12);
+  memcpy(bytes + 1024, tokens, 2 * (size_t)n);
+  return write_bytes(name, bytes, 1024 + 2 * (size_t)n);
+}
+
+static char *write_npy(const char *name, const char *descr, const char *shape, const void *data, size_t n) {
+  char bytes[1024];
+  memcpy(bytes, "\x93NUMPY\x01\x00\x76\x00", 10);
+  memset(bytes + 10, ' ', 118);
+  int length = sprintf(bytes + 10, "{'descr': '%s', 'fortran_order': False, 'shape': %s, }", descr, shape);
+  bytes[10 + length] = ' ';
+  bytes[127] = '\n';
+  memcpy(bytes + 128, data, n);
+  return write_bytes(name, bytes, 128 + n);
+}
+
+/* ---- windows and arrays ---------------------------------------------------------------------- */
+
+static struct pd_dataset *open_text(char *path, char *why) {
+  return pd_dataset_open(&path, 1, text_inputs, 3, 0, true, why);
+}
+
+static void text_is_cut_into_windows(void **state) {
+  (void)state;
+  char why[PD_WHY] = "";
+  int32_t got[4];
+  struct pd_dataset *d = open_text(write_bytes("text", "abcdefghijkl", 12), why);
+  assert_non_null(d);
+  assert_int_equal(pd_dataset_samples(d), 2); /* abcde, efghi; ijkl has no fifth */
+  pd_dataset_read(d, 0, 1, got);
+  assert_memory_equal(got, ((int32_t[]){'e', 'f', 'g', 'h'}), sizeof got);
+  pd_dataset_read(d, 1, 1, got);
+  assert_memory_equal(got, ((int32_t[]){'f', 'g', 'h', 'i'}), sizeof got);
+  pd_dataset_read(d, 2, 1, got);
+  assert_int_equal(got[0], 'i');
+  assert_non_null(open_text(write_bytes("short", "abcde", 5), why));
+  assert_null(open_text(write_bytes("short", "abcd", 4), why));
+  assert_non_null(strstr(why, "holds 4 tokens; one window of context 4 needs 5"));
+}
+
+static void files_are_laid_end_to_end(void **state) {
+  (void)state;
+  char why[PD_WHY] = "";
+  uint16_t tokens[9] = {0, 1, 2, 3, 4, 5, 6, 7, 8};
+  char *paths[] = {write_shard("a.bin", tokens, 2, 2, 20240520),
+                   write_shard("b.bin", tokens + 2, 1, 1, 20240520),
+                   write_shard("c.bin", tokens + 3, 6, 6, 20240520)};
+  struct pd_dataset *d = pd_dataset_open(paths, 3, text_inputs, 3, 0, true, why);
+  assert_non_null(d);
+  assert_int_equal(pd_dataset_samples(d), 2);
+  for (int64_t s = 0; s < 2; s++) {
+    int32_t got[4];
+    pd_dataset_read(d, 1, s, got);
+    for (int i = 0; i < 4; i++) assert_int_equal(got[i], 4 * s + 1 + i);
+  }
+}
+
+static void bad_data_is_named(void **state) {
+  (void)state;
+  uint16_t tokens[8] = {1, 2, 3, 4, 5, 600, 7, 8};
+  int64_t labels[3] = {0, 255, 256};
+  static const struct pd_input number = {"x", false, false, 0, 2, {2, 3}, 6};
+  static const struct pd_input label = {"label", true, true, 256, 1, {1}, 1};
+  struct {
+    char *path;
+    const struct pd_input *inputs;
+    int n;
+    const char *says;
+  } cases[] = {
+    {"/nonexistent/file", text_inputs, 3, "cannot read '/nonexistent/file': No such file"},
+    {directory, text_inputs, 3, "it is not a regular file"},
+    {write_bytes("empty", "", 0), text_inputs, 3, "it is empty"},
+    {write_bytes("raw.bin", "abcdefgh", 8), text_inputs, 3, "not an llm.c token file"},
+    {write_shard("cut.bin", tokens, 5, 8, 20240520), text_inputs, 3, "header says 8 tokens, its size 5"},
+    {write_shard("high.bin", tokens, 8, 8, 20240520), text_inputs, 3,
+     "token 600 at offset 1034 is outside the model's 256"},
+    {write_bytes("text2", "abcdefgh", 8), &number, 1, "'x' takes numbers: give one .npy array"},
+    {write_bytes("no.npy", "abcdefghijklmno", 15), &number, 1, "is not a .npy array"},
+    {write_npy("c8.npy", "<c8", "(3,)", labels, 24), &label, 1, "elements of type '<c8'"},
+    {write_npy("shape.npy", "<f4", "(1, 4)", labels, 24), &number, 1,
+     "holds samples of shape [4], but 'x' takes [2, 3]"},
+    {write_npy("long.npy", "<f4", "(9, 2, 3)", labels, 24), &number, 1,
+     "is cut short at offset 152: it holds 6 elements of shape (9, 2, 3)"},
+    {write_npy("range.npy", "<i8", "(3,)", labels, 24), &label, 1, "token 256 at offset 144 is outside"},
+    {write_npy("number.npy", "<f8", "(3, 1)", labels, 24), &label, 1,
+     "floating-point numbers, but 'label' takes tokens"},
+    {write_npy("one.npy", "<i8", "(3,)", labels, 24), text_inputs, 3,
+     "3 inputs and targets, each needs one .npy"}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    char why[PD_WHY] = "";
+    assert_null(pd_dataset_open(&cases[i].path, 1, cases[i].inputs, cases[i].n, 0, true, why));
+    if (!strstr(why, cases[i].says)) fail_msg("expected '%s' in '%s'", cases[i].says, why);
+  }
+}
+
+static void arrays_are_read_by_row(void **state) {
+  (void)state;
+  char why[PD_WHY] = "";
+  static const struct pd_input inputs[] = {{"x", false, false, 0, 2, {1, 2}, 2},
+                                           {"label", true, true, 9, 1, {1}, 1}};
+  char *paths[] = {write_npy("x.npy", "<f8", "(3, 1, 2)", (double[]){0, 1, 2, 3, 4.5, 5}, 48),
+                   write_npy("y.npy", "|u1", "(3,)", (uint8_t[]){6, 7, 8}, 3)};
+  struct pd_dataset *d = pd_dataset_open(paths, 2, inputs, 2, 0, true, why);
+  assert_non_null(d);
+  float x[2];
+  int32_t label;
+  pd_dataset_read(d, 0, 2, x);
+  pd_dataset_read(d, 1, 2, &label);
+  assert_true(x[0] == 4.5f && x[1] == 5 && label == 8);
+}
+
+/* ---- idx ------------------------------------------------------------------------------------- */
+
+/* n bytes of data that count from 0, in `axes` axes. */
+static char *write_idx(const char *name, int axes, const int *dim, int n) {
+  unsigned char bytes[4096] = {0, 0, 8, (unsigned char)axes};
+  for (int i = 0; i < axes; i++) bytes[7 + 4 * i] = (unsigned char)dim[i];
+  for (int i = 0; i < n; i++) bytes[4 + 4 * axes + i] = (unsigned char)i;
+  return write_bytes(name, bytes, 4 + 4 * (size_t)axes + (size_t)n);
+}
+
+static const struct pd_input image_inputs[] = {{"image", false, false, 0, 3, {1, 4, 5}, 20},
+                                               {"label", true, true, 10, 1, {1}, 1}};
+
+static void idx_images_are_read(void **state) {
+  (void)state;
+  char why[PD_WHY] = "";
+  char *paths[] = {write_idx("train-images-idx3-ubyte", 3, (int[]){3, 4, 5}, 60),
+                   write_idx("train-labels-idx1-ubyte", 1, (int[]){3}, 3)};
+  static const struct pd_input flat[] = {{"image", false, false, 0, 1, {20}, 20},
+                                         {"label", true, true, 10, 1, {1}, 1}};
+  for (int i = 0; i < 2; i++) {
+    struct pd_dataset *d = pd_dataset_open(paths, 2, i ? flat : image_inputs, 2, 0, true, why);
+    if (!d) fail_msg("%s", why);
+    float pixels[20];
+    int32_t label;
+    assert_int_equal(pd_dataset_samples(d), 3);
+    pd_dataset_read(d, 0, 2, pixels);
+    pd_dataset_read(d, 1, 2, &label);
+    for (int j = 0; j < 20; j++) assert_true(pixels[j] == (float)(40 + j) / 255);
+    assert_int_equal(label, 2);
+  }
+}
+
+/* ---- CIFAR-10 -------------------------------------------------------------------------------- */
+
+enum { RECORD = 3073 };
+static const struct pd_input cifar_inputs[] = {{"label", true, true, 10, 1, {1}, 1},
+                                               {"image", false, false, 0, 3, {3, 32, 32}, 3072}};
+
+/* Record r has label r + first; its pixel i is 7 i + r, modulo 256. */
+static char *write_cifar(const char *name, int records, int first) {
+  unsigned char *bytes = malloc((size_t)records * RECORD);
+  for (int r = 0; r < records; r++) {
+    bytes[r * RECORD] = (unsigned char)(r + first);
+    for (int i = 0; i < RECORD - 1; i++) bytes[r * RECORD + 1 + i] = (unsigned char)(7 * i + r);
+  }
+  return write_bytes(name, bytes, (size_t)records * RECORD);
+}
+
+static char *named(const char *name, const char *path) {
+  char *argument = malloc(strlen(name) + strlen(path) + 2);
+  sprintf(argument, "%s=%s", name, path);
+  return argument;
+}
+
+static void cifar_records_give_image_and_label(void **state) {
+  (void)state;
+  char why[PD_WHY] = "";
+  char *a = write_cifar("data_batch_1.bin", 2, 0), *b = write_cifar("data_batch_2.bin", 3, 5);
+  char *in_order[] = {a, b};
+  char *by_name[] = {named("image", a), named("label", a), named("image", b), named("label", b)};
+  for (int i = 0; i < 2; i++) {
+    struct pd_dataset *d = i ? pd_dataset_open(by_name, 4, cifar_inputs, 2, 0, true, why)
+                             : pd_dataset_open(in_order, 2, cifar_inputs, 2, 0, true, why);
+    if (!d) fail_msg("%s", why);
+    static float pixels[RECORD - 1];
+    int32_t label;
+    assert_int_equal(pd_dataset_samples(d), 5);
+    pd_dataset_read(d, 0, 4, &label);
+    pd_dataset_read(d, 1, 4, pixels);
+    assert_int_equal(label, 7);
+    for (int j = 0; j < RECORD - 1; j++) assert_true(pixels[j] == (float)((7 * j + 2) % 256) / 255);
+  }
+}
+
+/* ---- names and lines ------------------------------------------------------------------------- */
+
+static const struct pd_input pair_inputs[] = {{"source", false, true, 256, 1, {6}, 6},
+                                              {"before", false, true, 256, 1, {4}, 4},
+                                              {"next", true, true, 256, 1, {4}, 4}};
+
+static void lines_are_padded(void **state) {
+  (void)state;
+  char why[PD_WHY] = "", source[200] = "abcde\n\nfg\n", target[200] = "xyz\n\nu";
+  for (int i = 3; i < 40; i++) { /* beyond the first mark */
+    sprintf(source + strlen(source), "%d\n", i);
+    sprintf(target + strlen(target), "\n%d", i);
+  }
+  char *from = write_bytes("from.txt", source, strlen(source));
+  char *to = write_bytes("to.txt", target, strlen(target));
+  char *arguments[] = {named("next", to), named("source", from), named("before", to)};
+  struct pd_dataset *d = pd_dataset_open(arguments, 3, pair_inputs, 3, 1, true, why);
+  if (!d) fail_msg("%s", why);
+  assert_int_equal(pd_dataset_samples(d), 40);
+  static const struct {
+    int64_t sample;
+    int32_t source[6], before[4], next[4];
+  } cases[] = {{0, {'a', 'b', 'c', 'd', 'e', '\n'}, {'\n', 'x', 'y', 'z'}, {'x', 'y', 'z', '\n'}},
+               {1, {'\n', 1, 1, 1, 1, 1}, {'\n', '\n', 1, 1}, {'\n', 1, 1, 1}},
+               {2, {'f', 'g', '\n', 1, 1, 1}, {'\n', 'u', '\n', 1}, {'u', '\n', 1, 1}},
+               {39, {'3', '9', '\n', 1, 1, 1}, {'\n', '3', '9', '\n'}, {'3', '9', '\n', 1}}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    int32_t got[6];
+    pd_dataset_read(d, 0, cases[i].sample, got);
+    assert_memory_equal(got, cases[i].source, sizeof cases[i].source);
+    pd_dataset_read(d, 1, cases[i].sample, got);
+    assert_memory_equal(got, cases[i].before, sizeof cases[i].before);
+    pd_dataset_read(d, 2, cases[i].sample, got);
+    assert_memory_equal(got, cases[i].next, sizeof cases[i].next);
+  }
+}
+
+static void named_files_are_rows(void **state) {
+  (void)state;
+  char why[PD_WHY] = "";
+  uint16_t tokens[12] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11};
+  int64_t more[8] = {20, 21, 22, 23, 24, 25, 26, 27};
+  char *arguments[] = {named("before", write_npy("before.npy", "<i8", "(2, 4)", more, 64)),
+                       named("source", write_shard("source.bin", tokens, 12, 12, 20240520)),
+                       named("next", write_npy("next1.npy", "<i4", "(1, 4)", more, 16)),
+                       named("next", write_npy("next2.npy", "<i8", "(1, 4)", more + 4, 32))};
+  struct pd_dataset *d = pd_dataset_open(arguments, 4, pair_inputs, 3, 0, true, why);
+  if (!d) fail_msg("%s", why);
+  int32_t got[6];
+  assert_int_equal(pd_dataset_samples(d), 2);
+  pd_dataset_read(d, 0, 1, got);
+  assert_memory_equal(got, ((int32_t[]){6, 7, 8, 9, 10, 11}), sizeof got);
+  pd_dataset_read(d, 1, 1, got);
+  assert_memory_equal(got, ((int32_t[]){24, 25, 26, 27}), 16);
+  pd_dataset_read(d, 2, 1, got);
+  assert_memory_equal(got, ((int32_t[]){24, 25, 26, 27}), 16);
+}
+
+/* ---- what is refused ------------------------------------------------------------------------- */
+
+/* Opens up to three files; fails unless the refusal says so. */
+static void refuses(const struct pd_input *inputs, int n_inputs, const char *says, char *a, char *b, char *c) {
+  char why[PD_WHY] = "", *paths[] = {a, b, c};
+  assert_null(pd_dataset_open(paths, c ? 3 : b ? 2 : 1, inputs, n_inputs, 0, true, why));
+  if (!strstr(why, says)) fail_msg("expected '%s' in '%s'", says, why);
+}
+
+static void broken_images_are_named(void **state) {
+  (void)state;
+  char *labels = write_idx("labels-ubyte", 1, (int[]){3}, 3);
+  char *good = write_idx("good-ubyte", 3, (int[]){3, 4, 5}, 60);
+  const struct pd_input *in = image_inputs;
+  refuses(in, 2, "is cut short at offset 3", write_bytes("a-ubyte", "\0\0\x08", 3), labels, NULL);
+  refuses(in, 2, "at offset 0 it has 01 02 instead of 00 00", write_bytes("a-ubyte", "\1\2\3\4", 4), labels,
+          NULL);
+  refuses(in, 2, "elements of type 0d at offset 2", write_bytes("a-ubyte", "\0\0\x0d\3", 4), labels, NULL);
+  refuses(in, 2, "0 axes at offset 3", write_bytes("a-ubyte", "\0\0\x08\0", 4), labels, NULL);
+  refuses(in, 2, "is cut short at offset 9: its header has 16",
+          write_bytes("a-ubyte", "\0\0\x08\3\0\0\0\3\0", 9), labels, NULL);
+  refuses(in, 2, "is cut short at offset 75: its header says 3 samples of 20 bytes",
+          write_idx("a-ubyte", 3, (int[]){3, 4, 5}, 59), labels, NULL);
+  refuses(in, 2, "3 samples of 20 bytes, but more follow at offset 76",
+          write_idx("a-ubyte", 3, (int[]){3, 4, 5}, 61), labels, NULL);
+  refuses(in, 2, "holds samples of shape [5, 4], but 'image' takes [1, 4, 5]",
+          write_idx("a-ubyte", 3, (int[]){3, 5, 4}, 60), labels, NULL);
+  refuses(in, 2, "holds 2 samples, but", good, write_idx("b-ubyte", 1, (int[]){2}, 2), NULL);
+  refuses(in, 2, "token 10 at offset 18 is outside the model's 10 classes",
+          write_idx("c-ubyte", 3, (int[]){11, 4, 5}, 220), write_idx("b-ubyte", 1, (int[]){11}, 11), NULL);
+  refuses(in, 2, "is compressed: gunzip it first", write_bytes("a-ubyte.gz", "\x1f\x8b\x08", 3), labels, NULL);
+  refuses(in, 2, "are of several kinds: name each one's input, as in image=PATH", good,
+          write_bytes("text", "abc", 3), NULL);
+  refuses(in, 2, "each needs one .npy array or idx file in this order, but 1 is given", good, NULL,
+          NULL);
+  refuses(in, 2, "shape [3, 32, 32], but 'image' takes [1, 4, 5]", write_cifar("c.bin", 1, 0), NULL, NULL);
+  in = cifar_inputs;
+  refuses(in, 2, "records have 3073 bytes, but the one at offset 0 has 3", write_bytes("c.bin", "abc", 3), NULL,
+          NULL);
+  refuses(in, 2, "token 10 at offset 6146 is outside the model's 10", write_cifar("c.bin", 3, 8), NULL, NULL);
+}
+
+static void broken_pairs_are_named(void **state) {
+  (void)state;
+  char *from = write_bytes("from.txt", "abc\nabcde\n", 10);
+  char *next = named("next", write_bytes("to.txt", "a\nb", 3));
+  const struct pd_input *in = pair_inputs;
+  uint16_t tokens[5] = {0};
+  refuses(in + 1, 2, "line 2, at offset 4, has 6 bytes with its newline; 4 are taken", named("before", from), next,
+          NULL);
+  refuses(in + 1, 2, "holds 2 samples, but", named("before", write_bytes("one.txt", "a", 1)), next, NULL);
+  refuses(in + 1, 2, "there is no file for 'before': give before=PATH", next, NULL, NULL);
+  refuses(in + 1, 2, "names no input or target of the model", next, named("bfore", from), NULL);
+  refuses(in + 1, 2, "no such file, and no input or target 'bfore'", named("bfore", from), NULL, NULL);
+  refuses(in + 1, 2, "holds 5 tokens, no whole number of samples of 4 for 'before'",
+          named("before", write_shard("odd.bin", tokens, 5, 5, 20240520)), next, NULL);
+  static const struct pd_input few[] = {{"few", false, true, 98, 1, {4}, 4},
+                                        {"ten", false, true, 10, 1, {4}, 4},
+                                        {"number", false, false, 0, 1, {4}, 4}};
+  refuses(few, 1, "token 98 at offset 1 is outside the model's 98", named("few", write_bytes("abc", "abc", 3)),
+          NULL, NULL);
+  refuses(few + 1, 1, "'ten' has 10 classes; lines need 11", named("ten", from), NULL, NULL);
+  refuses(few + 2, 1, "holds tokens, but 'number' takes numbers", named("number", from), NULL, NULL);
+  assert_string_equal(pd_data_path(few, 3, "ten=a=b"), "a=b");
+  assert_string_equal(pd_data_path(few, 3, "one=a"), "one=a");
+}
+
+/* ---- random changes of images ---------------------------------------------------------------- */
+
+/* Every change is a shift by up to `crop` pixels, mirrored or not, the same for every channel; all occur, about
+ * equally often, and depend on seed and sample alone. */
+static void images_are_cropped_and_mirrored(void **state) {
+  (void)state;
+  enum { H = 5, W = 6, CROP = 2, RUNS = 10000, KINDS = 2 * 5 * 5 };
+  static const struct pd_input in = {"image", false, false, 0, 3, {2, H, W}, 2 * H * W};
+  struct pd_augment a = {.flip = true, .crop = CROP};
+  float from[2][H][W], got[2][H][W], again[2][H][W];
+  int seen[KINDS] = {0}, changed = 0;
+  for (int i = 0; i < 2 * H * W; i++) (&from[0][0][0])[i] = (float)(i + 1);
+  for (int64_t s = 0; s < RUNS; s++) {
+    pd_augment_image(&a, &in, 3, s, &from[0][0][0], &got[0][0][0]);
+    pd_augment_image(&a, &in, 3, s, &from[0][0][0], &again[0][0][0]);
+    assert_memory_equal(got, again, sizeof got);
+    pd_augment_image(&a, &in, 4, s, &from[0][0][0], &again[0][0][0]);
+    changed += !!memcmp(got, again, sizeof got);
+    int kind = -1;
+    for (int k = 0; k < KINDS; k++) {
+      int down = k / 2 / 5 - CROP, right = k / 2 % 5 - CROP, ok = 1;
+      for (int c = 0; c < 2; c++)
+        for (int y = 0; y < H; y++)
+          for (int x = 0; x < W; x++) {
+            int row = y + down, column = (k % 2 ? W - 1 - x : x) + right;
+            bool inside = row >= 0 && row < H && column >= 0 && column < W;
+            ok &= got[c][y][x] == (inside ? from[c][row][column] : 0);
+          }
+      if (ok) kind = k;
+    }
+    assert_in_range(kind, 0, KINDS - 1);
+    seen[kind]++;
+  }
+  for (int k = 0; k < KINDS; k++) assert_in_range(seen[k], 130, 270); /* 200 expected, deviation 14 */
+  assert_in_range(changed, RUNS * 96 / 100, RUNS);
+  a = (struct pd_augment){.flip = false};
+  pd_augment_image(&a, &in, 3, 1, &from[0][0][0], &got[0][0][0]);
+  assert_memory_equal(got, from, sizeof got);
+}
+
+static void only_images_are_changed(void **state) {
+  (void)state;
+  char why[PD_WHY] = "";
+  struct pd_augment a = {.crop = 4};
+  assert_false(pd_augment_fits(&a, text_inputs, 3, why));
+  assert_non_null(strstr(why, "no input of shape [channels, height, width]"));
+  assert_false(pd_augment_fits(&a, image_inputs, 2, why));
+  assert_non_null(strstr(why, "crop=4: 'image' has images of 4 x 5"));
+  assert_true(pd_augment_fits(&a, cifar_inputs, 2, why));
+  assert_false(pd_is_image(&cifar_inputs[0]));
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+    cmocka_unit_test(text_is_cut_into_windows),
+    cmocka_unit_test(files_are_laid_end_to_end),
+    cmocka_unit_test(bad_data_is_named),
+    cmocka_unit_test(arrays_are_read_by_row),
+    cmocka_unit_test(idx_images_are_read),
+    cmocka_unit_test(cifar_records_give_image_and_label),
+    cmocka_unit_test(lines_are_padded),
+    cmocka_unit_test(named_files_are_rows),
+    cmocka_unit_test(broken_images_are_named),
+    cmocka_unit_test(broken_pairs_are_named),
+    cmocka_unit_test(images_are_cropped_and_mirrored),
+    cmocka_unit_test(only_images_are_changed),
+  };
+  if (!mkdtemp(directory)) return 1;
+  int failed = cmocka_run_group_tests(tests, NULL, NULL);
+  char command[64];
+  snprintf(command, sizeof command, "rm -r %s", directory);
+  return system(command) || failed;
+}

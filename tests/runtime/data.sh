@@ -1,0 +1,136 @@
+# Compiled models on images and on pairs of sentences, from files made here:  data.sh PDC
+pdc=$1
+. "$(dirname "$0")/../launch.sh"
+python3 - <<'P' || exit 1
+import random, struct
+
+draw = random.Random(1)
+
+def idx(path, shape, data):
+    with open(path, "wb") as out:
+        out.write(bytes([0, 0, 8, len(shape)]) + struct.pack(">%dI" % len(shape), *shape) + bytes(data))
+
+def image(label):
+    """8 x 8: a bar whose direction and place are the label's, on noise."""
+    pixels = [draw.randrange(64) for _ in range(64)]
+    for i in range(8):
+        at = 2 + 3 * (label // 2)
+        pixels[8 * at + i if label % 2 else 8 * i + at] = 255 - draw.randrange(64)
+    return pixels
+
+for name, n in (("train", 96), ("t10k", 24)):
+    labels = [i % 4 for i in range(n)]
+    idx(name + "-images-idx3-ubyte", (n, 8, 8), [p for label in labels for p in image(label)])
+    idx(name + "-labels-idx1-ubyte", (n,), labels)
+with open("data_batch_1.bin", "wb") as out:
+    for i in range(16):
+        out.write(bytes([i % 10]) + bytes(draw.randrange(256) for _ in range(3072)))
+words = ["one", "two", "six", "ten"]
+lines = [[draw.choice(words) for _ in range(draw.randrange(1, 4))] for _ in range(40)]
+with open("from.txt", "w") as out:
+    out.writelines(" ".join(line) + "\n" for line in lines)
+with open("to.txt", "w") as out:
+    out.writelines(" ".join(reversed(line)) + "\n" for line in lines)
+P
+head -c 500 train-images-idx3-ubyte >cut-ubyte
+head -n 39 to.txt >fewer.txt
+
+# classifier NAME CHANNELS SIDE CLASSES: a model of images.
+classifier() {
+  cat >"$1.pdm" <<P
+use nn;
+model $1(channels = $2, side = $3) {
+  input  image[channels, side, side];
+  target label[1] : token($4);
+  x = reshape(image, [1, channels * side * side]);
+  x = tanh(fc1: linear(x, 24));
+  x = tanh(fc2: linear(x, 24));
+  loss cross_entropy(out: linear(x, $4), label);
+}
+train $1 { batch = 8; optimizer = adamw(lr = 1e-2); }
+P
+}
+classifier digits 1 8 4
+classifier cifar 3 32 10
+cat >pairs.pdm <<P
+use nn;
+model pairs(length = 12, width = 16) {
+  input  source[length] : token(128);
+  input  before[length] : token(128);
+  target next[length]   : token(128);
+  x = wte: embedding(source, 128, width) + wpe: position_embedding(length, width);
+  x = reshape(mix: linear(reshape(x, [1, length * width]), length * width), [length, width]);
+  x = tanh(x + wbe: embedding(before, 128, width));
+  loss cross_entropy(out: linear(x, 128), next);
+}
+train pairs { batch = 8; optimizer = adamw(lr = 1e-2); }
+P
+
+# run N DIR OPTIONS...: leaves DIR.jsonl, DIR.figures, DIR.safetensors.
+run() {
+  n=$1 dir=$2
+  shift 2
+  launch "$n" "$dir" --log "$dir.jsonl" --save "$dir.safetensors" "$@" || { complain "$dir $*"; return 1; }
+  figures "$dir.jsonl" >"$dir.figures"
+}
+# below FILE KEY MOST: the last figure of this name.
+below() {
+  last=$(grep -o "\"$2\":[^,}]*" "$1" | tail -n 1 | cut -d : -f 2)
+  awk "BEGIN { exit !($last < $3) }" || complain "$1: the last $2 is $last, not below $3"
+}
+same() {
+  cmp "$1.figures" "$2.figures" && cmp "$1.safetensors" "$2.safetensors" || complain "$3: other bytes on two stages"
+}
+# refused PATTERN COMMAND...: one message.
+refused() {
+  pattern=$1
+  shift
+  "$@" >out 2>err && complain "'$pattern': no failure"
+  [ "$(grep -c '^pd: rank' err)" = 1 ] && grep -q "^pd: rank 0 (stage 0): $pattern" err ||
+    { complain "expected '$pattern' alone in:"; cat err >&2; }
+}
+
+one="-n 1 --stages 1 --microbatch 2 --schedule flush" two="-n 2 --stages 2 --microbatch 2 --schedule flush"
+build one $one digits.pdm && build two $two digits.pdm && build still $one -D "optimizer=sgd(lr = 0)" digits.pdm &&
+  build cifar1 $one cifar.pdm && build cifar2 $two cifar.pdm && build pairs1 $one pairs.pdm &&
+  build pairs2 $two pairs.pdm || exit 1
+
+# ---- MNIST's files ---------------------------------------------------------------------------------------
+digits="--data train-images-idx3-ubyte train-labels-idx1-ubyte --validation t10k-images-idx3-ubyte t10k-labels-idx1-ubyte"
+run 1 one $digits --steps 60 && run 2 two $digits --steps 60 && same one two images
+below one.jsonl loss 0.2
+below one.jsonl validation_loss 0.5
+mv one.figures plain.figures
+run 1 one --data label=train-labels-idx1-ubyte image=train-images-idx3-ubyte \
+  --validation label=t10k-labels-idx1-ubyte image=t10k-images-idx3-ubyte --steps 60 && cmp one.figures plain.figures ||
+  complain "files given by name"
+
+# ---- random changes ----------------------------------------------------------------------------------------
+run 1 one $digits --steps 20 --augment flip,crop=1 && run 2 two $digits --steps 20 --augment flip,crop=1 &&
+  same one two "random changes"
+run 1 still $digits --steps 3 && mv still.figures plain.figures && run 1 still $digits --steps 3 --augment flip,crop=1
+validation() { grep validation_loss "$1" | cut -d , -f 2; }
+[ "$(validation still.figures)" = "$(validation plain.figures)" ] || complain "random changes in validation"
+cmp -s still.figures plain.figures && complain "random changes change nothing"
+
+# ---- CIFAR-10's files, pairs of sentences ------------------------------------------------------------------
+batches="--data data_batch_1.bin data_batch_1.bin --augment crop=4,flip"
+run 1 cifar1 $batches --steps 5 && run 2 cifar2 $batches --steps 5 && same cifar1 cifar2 CIFAR-10
+grep -q '"samples":32' cifar1.jsonl || complain "two CIFAR-10 files of 16 records are not 32 samples"
+sentences="--data source=from.txt before=to.txt next=to.txt"
+run 1 pairs1 $sentences --steps 60 && run 2 pairs2 $sentences --steps 60 && same pairs1 pairs2 sentences
+below pairs1.jsonl loss 1
+
+# ---- what is refused -----------------------------------------------------------------------------------------
+launches="launch 2 two --steps 3 --data"
+refused "'cut-ubyte' is cut short at offset 500: its header says 96 samples of 64 bytes" \
+  $launches cut-ubyte train-labels-idx1-ubyte
+refused "'t10k-labels-idx1-ubyte' holds 24 samples, but 'train-images-idx3-ubyte' holds 96" \
+  $launches train-images-idx3-ubyte t10k-labels-idx1-ubyte
+refused "'train-images-idx3-ubyte' holds samples of shape \[8, 8\], but 'image' takes \[3, 32, 32\]" \
+  launch 2 cifar2 --steps 3 --data train-images-idx3-ubyte train-labels-idx1-ubyte
+refused "'fewer.txt' holds 39 samples, but 'from.txt' holds 40" \
+  launch 2 pairs2 --steps 3 --data source=from.txt before=to.txt next=fewer.txt
+refused "--augment: the model has no input of shape" launch 2 pairs2 --steps 3 $sentences --augment flip
+refused "--log './to.txt' would write over a file that is read" launch 2 pairs2 --steps 3 $sentences --log ./to.txt
+exit $failed
