@@ -133,8 +133,8 @@ static bool settle_chunks(Planner *r, const PlanRequest *q, int positions) {
     r->chunks = 1;
     return true;
   }
-  Diagnostic *d = error_at(r->schedule_span, "PD0708", "'%s' needs two stages or more, and there is one of %d chunks",
-                           r->schedule, r->chunks);
+  Diagnostic *d = error_at(r->schedule_span, "PD0708",
+                           "'%s' needs two stages or more, and there is one of %d chunks", r->schedule, r->chunks);
   help(d, "more parts, or 'chunks = 1'");
   return false;
 }
@@ -217,9 +217,14 @@ static bool choose_schedule(Planner *r, const PlanRequest *q, const Plan *taken)
 
 static bool check_microbatch(const Planner *r, int64_t b, const char *option) {
   int64_t batch = r->g->train.batch;
-  if (b > 0 && b <= batch && batch % b == 0)
+  if (batch / b > MAX_MICROBATCHES) {
+    error_at(NO_SPAN, "PD0506", "%s: microbatches of %lld are %lld in a batch of %lld, and at most %d can be",
+             option, (long long)b, (long long)(batch / b), (long long)batch, MAX_MICROBATCHES);
+    return false;
+  }
+  if (b <= batch && batch % b == 0)
     return true;
-  int64_t below = b > batch ? batch : b > 0 ? b : 1, above = b > 0 ? b : 1;
+  int64_t below = b > batch ? batch : b, above = b;
   while (batch % below != 0)
     below--;
   while (above < batch && batch % above != 0)
@@ -359,7 +364,7 @@ bool planner_microbatches(Planner *r) {
   for (int i = 0; i < all.n; i++) {
     int64_t b = all.at[i];
     bool allowed = r->free_replicas || form_allows(r->schedule, &r->form, batch / b);
-    if (!allowed || (pinned && b != pinned))
+    if (!allowed || batch / b > MAX_MICROBATCHES || (pinned && b != pinned))
       continue;
     scheduled = true;
     if (!r->profile || profile_at(r->profile, b))

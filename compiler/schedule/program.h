@@ -41,7 +41,7 @@ typedef enum {
                           what it overwrites */
 } Action;
 
-enum { MAX_ACTIONS = 12, N_LOOPS = 4, MAX_CHUNKS = 8 };
+enum { MAX_ACTIONS = 12, N_LOOPS = 4, MAX_CHUNKS = 8, MAX_MICROBATCHES = 1 << 19 /* of a batch */ };
 typedef struct Loop {
   const char *name, *comment; /* "warm-up", "fill the pipeline" */
   int n;

@@ -39,7 +39,7 @@ static int count(const Loop *l, Action a) {
 }
 
 static bool sizes_in_range(const Program *p, char **why) {
-  enum { MOST = 1 << 20 };
+  enum { MOST = 2 * MAX_MICROBATCHES };
   const int64_t numbers[] = {p->in_flight, p->period,   p->versions,  p->accumulators, p->exchanges, p->replicas,
                              p->chunks,    p->n_stages, p->delay + 1, p->lag + 1,      p->weights_lag + 1};
   for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)

@@ -242,6 +242,17 @@ static void ranks_hold_several_chunks(void **unused) {
   assert_int_equal(make((PlanRequest){.stages = 1, .schedule = "interleaved"})->chunks, 1);
 }
 
+static void too_many_microbatches(void **unused) {
+  (void)unused;
+  int64_t batch = graph->train.batch;
+  graph->train.batch = 2 * MAX_MICROBATCHES;
+  refused((PlanRequest){.microbatch = 1});
+  Plan *plan = make((PlanRequest){0});
+  assert_non_null(plan);
+  assert_true(plan->microbatches <= MAX_MICROBATCHES);
+  graph->train.batch = batch;
+}
+
 static void backward_in_two(void **unused) {
   (void)unused;
   Plan *plan = make((PlanRequest){.stages = 3, .schedule = "zb_h1"}),
@@ -522,6 +533,7 @@ int main(void) {
       cmocka_unit_test(all_ways_to_use_the_ranks_are_considered),
       cmocka_unit_test(pipedream_updates_after_every_round),
       cmocka_unit_test(ranks_hold_several_chunks),
+      cmocka_unit_test(too_many_microbatches),
       cmocka_unit_test(backward_in_two),
       cmocka_unit_test(one_ahead_takes_memory),
       cmocka_unit_test(exact_peaks_decide),
