@@ -12,6 +12,7 @@
 
 #include "model.h"
 #include "plan/plan.h"
+#include "schedule/program.h"
 
 static Graph *graph;
 static Pieces pieces;
