@@ -19,16 +19,8 @@ Ints layout_members(const StageKernels *k, BufferKind kind, int chunk) {
   return members;
 }
 
-static bool recomputes(const Program *p) {
-  for (int i = 0; i < N_LOOPS; i++)
-    for (int j = 0; j < p->loop[i].n; j++)
-      if (p->loop[i].action[j] == DO_RECOMPUTE)
-        return true;
-  return false;
-}
-
 bool layout_saved_packed(const Program *p, int chunk) {
-  return layout_saved_slots(p, chunk) == 1 && (p->chunks == 1 || recomputes(p));
+  return layout_saved_slots(p, chunk) == 1 && (p->chunks == 1 || program_recomputes(p));
 }
 
 /* The passes of one chunk follow one another, and chunks do. */

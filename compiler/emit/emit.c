@@ -266,14 +266,6 @@ static void print_call_pass(Emit *e, int indent, Pass pass, const char *weights,
 /* Whether DO_WEIGHTS has anything to compute here. */
 static bool has_weights_pass(const Emit *e) { return e->k->weights.n > 0; }
 
-static bool recomputes(const Program *p) {
-  for (int i = 0; i < N_LOOPS; i++)
-    for (int j = 0; j < p->loop[i].n; j++)
-      if (p->loop[i].action[j] == DO_RECOMPUTE)
-        return true;
-  return false;
-}
-
 /* What a turn computes. In a recomputation losses are known and inputs still there. */
 static void print_work(Emit *e, int indent, Pass pass, bool recomputing) {
   bool forward = pass.kind == PASS_FORWARD && !recomputing;
@@ -283,7 +275,7 @@ static void print_work(Emit *e, int indent, Pass pass, bool recomputing) {
     text_add(&e->out, "%*sfirst_sample = pd_first_sample(k);\n", indent, "");
   if (pass_uses(e, pass, BUFFER_ACCUMULATOR))
     text_add(&e->out, "%*sconst int64_t batch = (k - 1) / MICROBATCHES;\n", indent, "");
-  bool again = recomputing || (pass.kind == PASS_BACKWARD && recomputes(e->p));
+  bool again = recomputing || (pass.kind == PASS_BACKWARD && program_recomputes(e->p));
   print_call_pass(e, indent, pass, used_weights, again);
   if (forward)
     print_losses(e, indent, pass.chunk, "pd_loss", "k");
@@ -333,7 +325,7 @@ static const char turn_functions[] =
 static void print_microbatch(Emit *e) {
   const struct { bool there; Work work; } all[] = {
     {true, {"forward", "PD_FORWARD", PASS_FORWARD, false, e->k->sent.n > 0, ""}},
-    {recomputes(e->p), {"recompute", "PD_RECOMPUTE", PASS_FORWARD, true, false,
+    {program_recomputes(e->p), {"recompute", "PD_RECOMPUTE", PASS_FORWARD, true, false,
      "/* Once more, with the same weights and random numbers, for what backward needs. */\n"}},
     {true, {"backward", "PD_BACKWARD", PASS_BACKWARD, false, e->k->gradients_sent.n > 0, ""}},
     {has_weights_pass(e), {"weights", "PD_WEIGHTS", PASS_WEIGHTS, false, false,

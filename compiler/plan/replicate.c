@@ -7,6 +7,7 @@
 
 #include "base/base.h"
 #include "plan/partition.h"
+#include "schedule/program.h"
 
 typedef struct State { /* of the programme */
   double slowest;
@@ -22,16 +23,6 @@ typedef struct Search {
   int64_t *gradients;
   State *at;
 } Search;
-
-static int64_t common_multiple(int64_t a, int64_t b) {
-  int64_t x = a, y = b;
-  while (y) {
-    int64_t rest = x % y;
-    x = y;
-    y = rest;
-  }
-  return a / x * b;
-}
 
 /* Where every round is an update, states tell the rounds so far apart: least common multiples of replicas, by
  * their place among the divisors. Else there is one. */

@@ -86,6 +86,7 @@ typedef struct Turn {
 } Turn;
 Turn program_turn(const Program *p, int replica, int64_t turn, bool backward);
 int64_t program_turns(const Program *p); /* of one rank, a batch */
+bool program_recomputes(const Program *p);
 
 /* ---- generators (schedule.c, generators.c) ---------------------------------------------------------------- */
 
@@ -104,6 +105,7 @@ typedef struct ScheduleTraits {
   bool every_round; /* it updates after each round of the replicas: M is the least common multiple of theirs */
 } ScheduleTraits;
 ScheduleTraits schedule_traits(const char *name); /* of a known one */
+int64_t common_multiple(int64_t a, int64_t b); /* the least: of replicas, a round of them */
 /* M must be at least `least` and a multiple of `multiple` for the plan's schedule, stages, replicas, ahead and
  * chunks. The second is for one replica of each stage. */
 void schedule_needs(const Plan *plan, int64_t *least, int64_t *multiple);

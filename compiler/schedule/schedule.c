@@ -43,7 +43,7 @@ ScheduleTraits schedule_traits(const char *name) {
 
 /* ---- how many microbatches ---------------------------------------------------------------------------- */
 
-static int64_t common_multiple(int64_t a, int64_t b) {
+int64_t common_multiple(int64_t a, int64_t b) {
   int64_t x = a, y = b;
   while (y) {
     int64_t rest = x % y;

@@ -43,21 +43,13 @@ double simulate_schedule_jitter(const Program *programs, const StageTimes *times
   return mean_seconds(programs, varied, n_stages, ENOUGH_FOR_A_MEAN);
 }
 
-static bool recomputes(const Program *p) {
-  for (int l = 0; l < N_LOOPS; l++)
-    for (int a = 0; a < p->loop[l].n; a++)
-      if (p->loop[l].action[a] == DO_RECOMPUTE)
-        return true;
-  return false;
-}
-
 void schedule_idle(const Program *programs, const StageTimes *times, int n_stages, double batch_seconds,
                    double *idle) {
   for (int i = 0; i < n_stages; i++) {
     const Program *p = &programs[i];
     const StageTimes *t = &times[i];
     double turn = t->forward + t->backward;
-    if (recomputes(p))
+    if (program_recomputes(p))
       turn += t->recompute;
     if (p->split_backward)
       turn += t->weights;

@@ -18,6 +18,14 @@ int64_t program_version(const Program *p, int64_t k) {
 
 int64_t program_turns(const Program *p) { return p->period / p->replicas * p->chunks; }
 
+bool program_recomputes(const Program *p) {
+  for (int i = 0; i < N_LOOPS; i++)
+    for (int j = 0; j < p->loop[i].n; j++)
+      if (p->loop[i].action[j] == DO_RECOMPUTE)
+        return true;
+  return false;
+}
+
 /* Groups of n_stages microbatches, each through all chunks: when a group's first comes back to this rank from
  * the last one, it has just sent the group's last (Narayanan et al. 2021, SC). */
 Turn program_turn(const Program *p, int replica, int64_t turn, bool backward) {
