@@ -82,6 +82,8 @@ struct Op {
    * where the input stands when the output stands at `from` (else NULL). False: no strides express it. */
   bool (*view)(const Graph *g, int node, int output, const Place *from, Place *to);
   bool (*view_back)(const Graph *g, int node, const Place *from, Place *to);
+  /* Views that only reorder axes: the output's axis i is the input's axis dims[i]. */
+  void (*order)(const Graph *g, int node, int *dims);
   bool keeps_order; /* a view whose elements follow one another as the input's do, repeats apart */
   /* Joins: input i covers the output's axis *axis (of a sample's) from the offset returned; the rest is zeros. */
   int64_t (*part)(const Graph *g, int node, int i, int *axis);
@@ -119,7 +121,7 @@ extern const Op op_param, op_input, op_constant, op_iota, op_full;
 extern const Op op_add, op_sub, op_mul, op_div, op_neg, op_square, op_maximum, op_minimum, op_greater,
     op_equal, op_select, op_exp, op_log, op_tanh, op_erf, op_sqrt, op_rsqrt, op_sin, op_cos, op_dropout;
 extern const Op op_sum, op_max, op_sum_to;
-extern const Op op_reshape, op_transpose, op_slice, op_split, op_concat, op_pad, op_expand, op_detach;
+extern const Op op_reshape, op_transpose, op_permute, op_slice, op_split, op_concat, op_pad, op_expand, op_detach;
 extern const Op op_matmul, op_weight_gradient;
 extern const Op op_attention, op_attention_gradient;
 extern const Op op_gather, op_gather_gradient; /* embedding rows */

@@ -9,7 +9,7 @@ const Op *const all_ops[] = {
     &op_select, &op_exp, &op_log, &op_tanh, &op_erf, &op_sqrt, &op_rsqrt, &op_sin, &op_cos, &op_dropout,
     &op_one_hot,
     &op_sum, &op_max, &op_sum_to,
-    &op_reshape, &op_transpose, &op_slice, &op_split, &op_concat, &op_pad, &op_expand, &op_detach,
+    &op_reshape, &op_transpose, &op_permute, &op_slice, &op_split, &op_concat, &op_pad, &op_expand, &op_detach,
     &op_matmul, &op_weight_gradient,
     &op_attention, &op_attention_gradient,
     &op_gather, &op_gather_gradient,

@@ -11,6 +11,13 @@ bool rule_result(ShapeRule *r, Shape s) {
   return true;
 }
 
+bool rule_view(ShapeRule *r, Shape s) {
+  rule_result(r, s);
+  r->out[0].type = rule_value(r, 0)->type;
+  r->out[0].classes = rule_value(r, 0)->classes;
+  return true;
+}
+
 const char *op_spelling(const Op *op) {
   const char *infix = strchr(op->signature, ' ');
   if (strchr(op->signature, '(') || !infix)

@@ -9,6 +9,7 @@ static inline const Value *rule_value(const ShapeRule *r, int i) { return &r->g-
 static inline const Shape *rule_shape(const ShapeRule *r, int i) { return &rule_value(r, i)->shape; }
 /* The one output, f32 of this shape. */
 bool rule_result(ShapeRule *r, Shape s);
+bool rule_view(ShapeRule *r, Shape s); /* of the operand's type */
 /* The operator as users write it: "+" for add. */
 const char *op_spelling(const Op *op);
 Attr *rule_attr(ShapeRule *r, const char *name);

@@ -3,14 +3,6 @@
 
 #include "ops/rules.h"
 
-/* A view keeps its operand's type. */
-static bool view_result(ShapeRule *r, Shape s) {
-  rule_result(r, s);
-  r->out[0].type = rule_value(r, 0)->type;
-  r->out[0].classes = rule_value(r, 0)->classes;
-  return true;
-}
-
 /* A value's dims with the microbatch axis in front, as `like` has it. */
 static int placed_dims(const Shape *s, const Place *like, int64_t *dim) {
   int n = 0;
@@ -59,7 +51,7 @@ static bool shape_reshape(ShapeRule *r) {
     return false;
   if (shape_elements(&s) != elements)
     return reshape_fails(r, "");
-  return view_result(r, s);
+  return rule_view(r, s);
 }
 
 static void derive_reshape(Gradients *d, int node) {
@@ -92,69 +84,6 @@ const Op op_reshape = {
     .shape = shape_reshape, .derivative = derive_reshape, .evaluate = evaluate_reshape,
 };
 
-/* ---- transpose ------------------------------------------------------------------------------- */
-
-static bool shape_transpose(ShapeRule *r) {
-  Shape s = *rule_shape(r, 0);
-  if (!rule_axis(r, "a", s.rank) || !rule_axis(r, "b", s.rank))
-    return false;
-  int64_t a = rule_int(r, "a"), b = rule_int(r, "b"), size = s.dim[a];
-  s.dim[a] = s.dim[b];
-  s.dim[b] = size;
-  return view_result(r, s);
-}
-
-static void derive_transpose(Gradients *d, int node) {
-  int dy = grad_of(d, node, 0);
-  grad_add(d, node, 0, grad_build(d, node, &op_transpose, &dy, 1, grad_graph(d)->nodes.at[node].attr));
-}
-
-static void evaluate_transpose(const Graph *g, int node, int64_t batch, const double *const *in,
-                               double *const *out) {
-  const Shape *x = in_shape(g, node, 0), *y = out_shape(g, node, 0);
-  int64_t a = node_int(&g->nodes.at[node], "a"), b = node_int(&g->nodes.at[node], "b");
-  int64_t stride[MAX_RANK] = {0}, step = 1;
-  for (int i = x->rank - 1; i >= 0; i--) {
-    stride[i] = step;
-    step *= x->dim[i];
-  }
-  int64_t swapped = stride[a];
-  stride[a] = stride[b];
-  stride[b] = swapped;
-  int64_t total = batch_elements(x, batch), per_sample = shape_elements(x);
-  for (int64_t i = 0; i < total; i++) {
-    int64_t from = i / per_sample * per_sample, rest = i % per_sample;
-    for (int axis = y->rank - 1; axis >= 0; axis--) {
-      from += rest % y->dim[axis] * stride[axis];
-      rest /= y->dim[axis];
-    }
-    out[0][i] = in[0][from];
-  }
-}
-
-static bool place_transposed_back(const Graph *g, int node, const Place *from, Place *to) {
-  const Node *n = &g->nodes.at[node];
-  bool batched = out_shape(g, node, 0)->batched;
-  int a = (int)node_int(n, "a") + batched, b = (int)node_int(n, "b") + batched;
-  *to = *from;
-  to->dim[a] = from->dim[b], to->dim[b] = from->dim[a];
-  to->stride[a] = from->stride[b], to->stride[b] = from->stride[a];
-  return true;
-}
-
-static bool place_transposed(const Graph *g, int node, int output, const Place *from, Place *to) {
-  (void)output;
-  return place_transposed_back(g, node, from, to);
-}
-
-/* x with axes a and b swapped, also written x.T for the last two. */
-const Op op_transpose = {
-    .name = "transpose", .signature = "transpose(x, a = -2, b = -1)", VIEW, .view = place_transposed,
-    .view_back = place_transposed_back,
-    .attr = {{"a", ATTR_INT, false, -2}, {"b", ATTR_INT, false, -1}},
-    .shape = shape_transpose, .derivative = derive_transpose, .evaluate = evaluate_transpose,
-};
-
 /* ---- slice ----------------------------------------------------------------------------------- */
 
 /* Negative bounds count from the end; `to` 0 is the end. */
@@ -176,7 +105,7 @@ static bool shape_slice(ShapeRule *r) {
   }
   rule_attr(r, "from")->number = (double)from;
   rule_attr(r, "to")->number = (double)to;
-  return view_result(r, shape_with(*x, axis, to - from));
+  return rule_view(r, shape_with(*x, axis, to - from));
 }
 
 static void derive_slice(Gradients *d, int node) {
@@ -233,7 +162,7 @@ static bool shape_split(ShapeRule *r) {
     rule_origin(r, d, 0, last);
     return false;
   }
-  view_result(r, shape_with(x->shape, last, x->shape.dim[last] / n));
+  rule_view(r, shape_with(x->shape, last, x->shape.dim[last] / n));
   for (int i = 1; i < n; i++)
     r->out[i] = r->out[0];
   r->n_out = (int)n;
@@ -292,7 +221,7 @@ static bool shape_expand(ShapeRule *r) {
     note_at(d, rule_value(r, 0)->span, "the value comes from here");
     return false;
   }
-  return view_result(r, to);
+  return rule_view(r, to);
 }
 
 static void derive_expand(Gradients *d, int node) { grad_add_broadcast(d, node, 0, grad_of(d, node, 0)); }
@@ -335,7 +264,7 @@ const Op op_expand = {
 
 /* ---- detach: the value, through which no gradient flows --------------------------------------- */
 
-static bool shape_detach(ShapeRule *r) { return rule_f32(r, 0) && view_result(r, *rule_shape(r, 0)); }
+static bool shape_detach(ShapeRule *r) { return rule_f32(r, 0) && rule_view(r, *rule_shape(r, 0)); }
 
 /* x, through which no gradient flows. */
 const Op op_detach = {

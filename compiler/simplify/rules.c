@@ -16,15 +16,18 @@ static int build(Rewrite *w, int like, const Op *op, const int *in, int n_in, co
   return simpler >= 0 ? simpler : graph_output(w->to, made, 0);
 }
 
-/* The node that made `value` when it is an `op` that `node` may see through; else NULL. */
-static const Node *made_by(const Rewrite *w, int node, int value, const Op *op) {
+/* The node that made `value` when `node` may see through it; else NULL. */
+static const Node *seen(const Rewrite *w, int node, int value) {
   const Graph *g = w->to;
   int from = g->values.at[value].node;
-  if (g->nodes.at[from].op != op || w->run_to.at[from] != w->run_to.at[node])
-    return NULL;
-  if (is_forward(g, node) && reads_param(g, from))
+  if (w->run_to.at[from] != w->run_to.at[node] || (is_forward(g, node) && reads_param(g, from)))
     return NULL;
   return &g->nodes.at[from];
+}
+
+/* The same when it is an `op`. */
+static const Node *made_by(const Rewrite *w, int node, int value, const Op *op) {
+  return maker(w->to, value)->op == op ? seen(w, node, value) : NULL;
 }
 
 /* A number: a constant, or a `full`. */
@@ -193,15 +196,40 @@ static int rule_reshape(Rewrite *w, int node) {
   return inner ? build(w, node, &op_reshape, inner->in, 1, attr) : -1;
 }
 
-static int rule_transpose(Rewrite *w, int node) {
-  const Node *n = &w->to->nodes.at[node], *inner = made_by(w, node, n->in[0], &op_transpose);
-  int64_t a = node_int(n, "a"), b = node_int(n, "b");
-  if (a == b)
-    return n->in[0];
-  if (!inner)
+/* Whether the axes larger than 1 stay in their order. */
+static bool order_stays(const Shape *x, const int *dims) {
+  int last = -1;
+  for (int i = 0; i < x->rank; i++)
+    if (x->dim[dims[i]] > 1) {
+      if (dims[i] < last)
+        return false;
+      last = dims[i];
+    }
+  return true;
+}
+
+/* An order of an order is one; one that leaves the elements where they are, a reshape. */
+static int rule_order(Rewrite *w, int node) {
+  const Node *n = &w->to->nodes.at[node], *inner = seen(w, node, n->in[0]);
+  Shape x = *shape_of(w, n->in[0]), y = *result_shape(w, node);
+  int dims[MAX_RANK], behind[MAX_RANK], value = n->in[0];
+  n->op->order(w->to, node, dims);
+  bool composed = inner && inner->op->order;
+  if (composed) {
+    inner->op->order(w->to, w->to->values.at[value].node, behind);
+    for (int i = 0; i < x.rank; i++)
+      dims[i] = behind[dims[i]];
+    value = inner->in[0];
+    x = *shape_of(w, value);
+  }
+  if (order_stays(&x, dims))
+    return shape_equal(&x, &y) ? value : build(w, node, &op_reshape, &value, 1, (Attr[MAX_ATTR]){shape_attr(&y)});
+  if (!composed)
     return -1;
-  int64_t c = node_int(inner, "a"), d = node_int(inner, "b");
-  return (a == c && b == d) || (a == d && b == c) ? inner->in[0] : -1;
+  int64_t list[MAX_RANK];
+  for (int i = 0; i < x.rank; i++)
+    list[i] = dims[i];
+  return build(w, node, &op_permute, &value, 1, (Attr[MAX_ATTR]){{.n = x.rank, .list = list}});
 }
 
 static int rule_expand(Rewrite *w, int node) {
@@ -277,7 +305,7 @@ static const struct { const Op *op; int (*rule)(Rewrite *, int); } rules[] = {
     {&op_add, rule_add}, {&op_sub, rule_sub}, {&op_mul, rule_mul}, {&op_div, rule_div}, {&op_neg, rule_neg},
     {&op_select, rule_select}, {&op_dropout, rule_dropout},
     {&op_sum, rule_sum}, {&op_max, rule_unchanged}, {&op_sum_to, rule_sum_to},
-    {&op_reshape, rule_reshape}, {&op_transpose, rule_transpose}, {&op_expand, rule_expand},
+    {&op_reshape, rule_reshape}, {&op_transpose, rule_order}, {&op_permute, rule_order}, {&op_expand, rule_expand},
     {&op_slice, rule_unchanged}, {&op_detach, rule_detach},
     {&op_concat, rule_concat}, {&op_pad, rule_unchanged},
 };

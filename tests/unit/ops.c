@@ -104,6 +104,8 @@ static void test_views(void **state) {
       {&op_reshape, {{.n = 2, .list = (int64_t[]){3, -1}}}},
       {&op_transpose, {{.number = 0}, {.number = 2}}},
       {&op_transpose, {{.number = -2}, {.number = -1}}},
+      {&op_permute, {{.n = 3, .list = (int64_t[]){2, 0, 1}}}},
+      {&op_permute, {{.n = 3, .list = (int64_t[]){-2, -1, 0}}}},
       {&op_slice, {{.number = 1}, {.number = 1}, {.number = 2}}},
       {&op_slice, {{.number = -1}, {.number = -3}, {.number = 0}}},
       {&op_expand, {{.n = 4, .list = (int64_t[]){2, 2, 3, 4}}}},
