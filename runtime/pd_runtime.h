@@ -257,6 +257,29 @@ void pd_attention_backward(const struct pd_attention *a, const float *q, const f
                            const float *o, const float *lse, const float *d_o,
                            float *dq, float *dk, float *dv, void *scratch);
 
+/* ---- LSTM (kernels/lstm.c) ------------------------------------------------------------------------- */
+/* The recurrence of one layer in one direction. x: [batch][length][4 hidden], the input's product and the biases,
+ * for the gates i, f, g, o; w: [4 hidden][hidden], dense; [batch][hidden] h0 and c0, the state before, zeros where
+ * NULL; lengths: [batch], at least 0, or NULL: a sample's steps; at later ones h is zero and the state stays. */
+struct pd_lstm {
+  int64_t batch, length, hidden;
+  bool reverse;              /* from a sample's last step to its first */
+  struct { int64_t sample, step; } x, h, c, gates, dh, d_gates, previous; /* strides in elements */
+};
+size_t pd_lstm_scratch(const struct pd_lstm *l); /* bytes */
+size_t pd_lstm_backward_scratch(const struct pd_lstm *l);
+/* h: [batch][length][hidden]; h_n, c_n: [batch][hidden], the state after; for the backward pass c: as h, the
+ * state's cells, and gates: as x, after their functions. */
+void pd_lstm_forward(const struct pd_lstm *l, const float *x, const float *w, const float *h0, const float *c0,
+                     const int32_t *lengths, float *h, float *h_n, float *c_n, float *c, float *gates,
+                     void *scratch);
+/* From the gradients dh, dh_n and dc_n (zeros where NULL): d_gates, that of x; dh0 and dc0, both or neither
+ * NULL; previous: as h, the state h before each step, so that the gradient of w is d_gates^T @ previous. */
+void pd_lstm_backward(const struct pd_lstm *l, const float *w, const float *h0, const float *c0,
+                      const int32_t *lengths, const float *h, const float *c, const float *gates,
+                      const float *dh, const float *dh_n, const float *dc_n, float *d_gates, float *previous,
+                      float *dh0, float *dc0, void *scratch);
+
 /* ---- embedding rows (kernels/gather.c) ----------------------------------------------------------------- */
 /* out[r] = table[index[r]]; rows of `width` floats, out rows `stride` apart. */
 void pd_gather(const float *table, const int32_t *index, int64_t rows, int64_t width, float *out, int64_t stride);

@@ -1,0 +1,380 @@
+/* The recurrence of an LSTM layer (Hochreiter and Schmidhuber, "Long Short-Term Memory", 1997, with forget
+ * gates): what its input adds to the gates has been computed for all steps at once. A step is a product of
+ * the state of all samples with w, in register tiles, and the cells computed where the tile's sums are.
+ * w is packed once a call, a panel for each block of units; threads share the blocks, and every sum runs
+ * over k in order, so that bits do not depend on the number of threads.
+ * Samples that end early keep their state: it is copied, and what they add to gradients is zero. */
+#include "kernels/pd_vector.h"
+#include "pd_runtime.h"
+
+enum {
+  UNITS = 16, GATES = 4, PANEL = GATES * UNITS,     /* forward: the four gates of 16 units */
+  ROWS = 7,                                         /* x PANEL: 28 vectors of sums */
+  UNITS_BACKWARD = 32, ROWS_BACKWARD = 12,          /* 24 vectors of sums */
+  PAD = 16                                          /* rows a power of two apart would share sets of the cache */
+};
+
+typedef struct pd_lstm Lstm;
+
+static int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
+static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+
+static int64_t length_of(const Lstm *l, const int32_t *lengths, int64_t b) {
+  return lengths ? lengths[b] : l->length;
+}
+static bool starts(const Lstm *l, const int32_t *lengths, int64_t b, int64_t t) {
+  return t == (l->reverse ? length_of(l, lengths, b) - 1 : 0);
+}
+
+/* Lanes beyond n are zero. */
+static inline void load(float *to, const float *from, int64_t n) {
+  if (n >= UNITS) {
+    memcpy(to, from, UNITS * sizeof *to);
+    return;
+  }
+  for (int j = 0; j < UNITS; j++) to[j] = j < n ? from[j] : 0.0f;
+}
+
+static inline void store(float *to, const float *from, int64_t n) {
+  memcpy(to, from, (n >= UNITS ? UNITS : (size_t)n) * sizeof *to);
+}
+
+static void zero(float *to, int64_t n) { memset(to, 0, (n >= UNITS ? UNITS : (size_t)n) * sizeof *to); }
+
+/* ---- forward ---------------------------------------------------------------------------------- */
+
+/* One block's panel: to[k][gate][unit] = w[gate][first + unit][k], zeros for units from `hidden` on. */
+static void pack_forward(const Lstm *l, float *to, const float *w, int64_t first) {
+  int64_t hidden = l->hidden, units = smaller(hidden - first, UNITS);
+  for (int64_t gate = 0; gate < GATES; gate++) {
+    const float *from = w + (gate * hidden + first) * hidden;
+    int64_t k = 0;
+    for (; units == UNITS && k + UNITS <= hidden; k += UNITS) {
+      vector x[PD_LANES];
+      for (int j = 0; j < UNITS; j++) x[j] = *(const unaligned *)(from + j * hidden + k);
+      transpose(x);
+      for (int j = 0; j < UNITS; j++) *(vector *)(to + (k + j) * PANEL + gate * UNITS) = x[j];
+    }
+    for (; k < hidden; k++)
+      for (int64_t j = 0; j < UNITS; j++)
+        to[k * PANEL + gate * UNITS + j] = j < units ? from[j * hidden + k] : 0.0f;
+  }
+}
+
+/* z[rows][PANEL] = h[rows][k] panel[k][PANEL] */
+static inline __attribute__((always_inline)) void product_forward(float *z, int rows, const float *h, int64_t row,
+                                                                  const float *panel, int64_t k) {
+  vector sum[ROWS][GATES] = {{{0}}};
+  for (int64_t p = 0; p < k; p++) {
+    const vector *b = (const vector *)(panel + p * PANEL);
+    vector b0 = b[0], b1 = b[1], b2 = b[2], b3 = b[3];
+    for (int r = 0; r < rows; r++) {
+      MULTIPLY_ADD(sum[r][0], h[r * row + p], b0);
+      MULTIPLY_ADD(sum[r][1], h[r * row + p], b1);
+      MULTIPLY_ADD(sum[r][2], h[r * row + p], b2);
+      MULTIPLY_ADD(sum[r][3], h[r * row + p], b3);
+    }
+  }
+  for (int r = 0; r < rows; r++)
+    for (int gate = 0; gate < GATES; gate++) *(vector *)(z + r * PANEL + gate * UNITS) = sum[r][gate];
+}
+
+static void rows_forward(float *z, int64_t rows, const float *h, int64_t row, const float *panel, int64_t k) {
+  switch (rows) {
+  case 1: product_forward(z, 1, h, row, panel, k); break;
+  case 2: product_forward(z, 2, h, row, panel, k); break;
+  case 3: product_forward(z, 3, h, row, panel, k); break;
+  case 4: product_forward(z, 4, h, row, panel, k); break;
+  case 5: product_forward(z, 5, h, row, panel, k); break;
+  case 6: product_forward(z, 6, h, row, panel, k); break;
+  default: product_forward(z, ROWS, h, row, panel, k);
+  }
+}
+
+/* The cell of 16 units: z becomes the gates after their functions, c the new state. */
+static void cell_forward(float z[PANEL], const float x[PANEL], float c[UNITS], float h[UNITS]) {
+  for (int j = 0; j < PANEL; j++) z[j] += x[j];
+  for (int gate = 0; gate < GATES; gate++) {
+    /* sigmoid(a) = tanh(a / 2) / 2 + 1 / 2 */
+    float *a = z + gate * UNITS, in = gate == 2 ? 1.0f : 0.5f, out = gate == 2 ? 0.0f : 0.5f;
+    for (int j = 0; j < UNITS; j++) a[j] = fmaf(in, pd_tanh(in * a[j]), out);
+  }
+  for (int j = 0; j < UNITS; j++) c[j] = fmaf(z[UNITS + j], c[j], z[j] * z[2 * UNITS + j]);
+  for (int j = 0; j < UNITS; j++) h[j] = z[3 * UNITS + j] * pd_tanh(c[j]);
+}
+
+struct pd_lstm_step {      /* where one step reads and writes; h states are [batch][row] */
+  const Lstm *l;
+  const int32_t *lengths;
+  const float *x, *h0, *c0;
+  float *h, *c, *gates;
+  float *state, *next;
+  int64_t row, t, before;  /* before: the step before t in the direction of time, outside for the first */
+};
+
+static void row_forward(const struct pd_lstm_step *s, int64_t b, int64_t first, float z[PANEL]) {
+  const Lstm *l = s->l;
+  int64_t n = l->hidden - first;
+  float x[PANEL], c[UNITS] = {0}, h[UNITS];
+  const float *inputs = s->x + b * l->x.sample + s->t * l->x.step + first;
+  float *gates = s->gates + b * l->gates.sample + s->t * l->gates.step + first;
+  float *h_out = s->h + b * l->h.sample + s->t * l->h.step + first;
+  float *c_out = s->c + b * l->c.sample + s->t * l->c.step + first;
+  if (s->before >= 0 && s->before < l->length)
+    load(c, s->c + b * l->c.sample + s->before * l->c.step + first, n);
+  else if (s->c0)
+    load(c, s->c0 + b * l->hidden + first, n);
+  if (s->t >= length_of(l, s->lengths, b)) {
+    for (int gate = 0; gate < GATES; gate++) zero(gates + gate * l->hidden, n);
+    zero(h_out, n);
+    store(c_out, c, n);
+    memcpy(s->next + b * s->row + first, s->state + b * s->row + first, UNITS * sizeof *h);
+    return;
+  }
+  for (int gate = 0; gate < GATES; gate++) load(x + gate * UNITS, inputs + gate * l->hidden, n);
+  cell_forward(z, x, c, h);
+  for (int gate = 0; gate < GATES; gate++) store(gates + gate * l->hidden, z + gate * UNITS, n);
+  store(c_out, c, n);
+  store(h_out, h, n);
+  memcpy(s->next + b * s->row + first, h, UNITS * sizeof *h);
+}
+
+static void block_forward(const struct pd_lstm_step *s, int64_t first, const float *panel) {
+  const Lstm *l = s->l;
+  bool none = !s->h0 && (s->before < 0 || s->before >= l->length); /* the state is zero */
+  int64_t tiles = (l->batch + ROWS - 1) / ROWS;
+  for (int64_t i = 0; i < tiles; i++) {
+    _Alignas(64) float z[ROWS * PANEL];
+    int64_t begin = l->batch * i / tiles, end = l->batch * (i + 1) / tiles;
+    rows_forward(z, end - begin, s->state + begin * s->row, s->row, panel, none ? 0 : l->hidden);
+    for (int64_t b = begin; b < end; b++) row_forward(s, b, first, z + (b - begin) * PANEL);
+  }
+}
+
+static int64_t state_row(const Lstm *l) { return round_up(l->hidden, UNITS) + PAD; }
+static int64_t panel_floats(const Lstm *l) { return l->hidden * PANEL; }
+static int64_t forward_blocks(const Lstm *l) { return (l->hidden + UNITS - 1) / UNITS; }
+
+size_t pd_lstm_scratch(const Lstm *l) {
+  int64_t floats = forward_blocks(l) * panel_floats(l) + 2 * l->batch * state_row(l);
+  return (size_t)floats * sizeof(float);
+}
+
+void pd_lstm_forward(const Lstm *l, const float *x, const float *w, const float *h0, const float *c0,
+                     const int32_t *lengths, float *h, float *h_n, float *c_n, float *c, float *gates,
+                     void *scratch) {
+  int64_t blocks = forward_blocks(l), row = state_row(l), hidden = l->hidden;
+  float *panels = scratch, *state = panels + blocks * panel_floats(l);
+  for (int64_t b = 0; b < l->batch; b++) {
+    memset(state + b * row, 0, (size_t)row * sizeof *state);
+    if (h0) memcpy(state + b * row, h0 + b * hidden, (size_t)hidden * sizeof *state);
+  }
+#pragma omp parallel
+  {
+#pragma omp for schedule(static)
+    for (int64_t i = 0; i < blocks; i++) pack_forward(l, panels + i * panel_floats(l), w, i * UNITS);
+    for (int64_t step = 0; step < l->length; step++) {
+      int64_t t = l->reverse ? l->length - 1 - step : step;
+      struct pd_lstm_step s = {.l = l, .lengths = lengths, .x = x, .h0 = h0, .c0 = c0, .h = h, .c = c,
+                               .gates = gates, .row = row, .t = t, .before = l->reverse ? t + 1 : t - 1};
+      s.state = state + step % 2 * l->batch * row;
+      s.next = state + (step + 1) % 2 * l->batch * row;
+#pragma omp for schedule(static)
+      for (int64_t i = 0; i < blocks; i++) block_forward(&s, i * UNITS, panels + i * panel_floats(l));
+    }
+  }
+  int64_t last = l->reverse ? 0 : l->length - 1;
+  for (int64_t b = 0; b < l->batch; b++) {
+    memcpy(h_n + b * hidden, state + l->length % 2 * l->batch * row + b * row, (size_t)hidden * sizeof *h_n);
+    memcpy(c_n + b * hidden, c + b * l->c.sample + last * l->c.step, (size_t)hidden * sizeof *c_n);
+  }
+}
+
+/* ---- backward --------------------------------------------------------------------------------- */
+
+/* to[k][unit] = w[k][first + unit] for the rows k of all gates. */
+static void pack_backward(const Lstm *l, float *to, const float *w, int64_t first) {
+  int64_t units = smaller(l->hidden - first, UNITS_BACKWARD);
+  for (int64_t k = 0; k < GATES * l->hidden; k++)
+    for (int64_t j = 0; j < UNITS_BACKWARD; j++)
+      to[k * UNITS_BACKWARD + j] = j < units ? w[k * l->hidden + first + j] : 0.0f;
+}
+
+/* dh[rows][UNITS_BACKWARD] = d_gates[rows][k] panel[k][UNITS_BACKWARD] */
+static inline __attribute__((always_inline)) void product_backward(float *dh, int rows, const float *d_gates,
+                                                                   int64_t row, const float *panel, int64_t k) {
+  vector sum[ROWS_BACKWARD][2] = {{{0}}};
+  for (int64_t p = 0; p < k; p++) {
+    const vector *b = (const vector *)(panel + p * UNITS_BACKWARD);
+    vector b0 = b[0], b1 = b[1];
+    for (int r = 0; r < rows; r++) {
+      MULTIPLY_ADD(sum[r][0], d_gates[r * row + p], b0);
+      MULTIPLY_ADD(sum[r][1], d_gates[r * row + p], b1);
+    }
+  }
+  for (int r = 0; r < rows; r++) {
+    *(vector *)(dh + r * UNITS_BACKWARD) = sum[r][0];
+    *(vector *)(dh + r * UNITS_BACKWARD + UNITS) = sum[r][1];
+  }
+}
+
+static void rows_backward(float *dh, int64_t rows, const float *d_gates, int64_t row, const float *panel,
+                          int64_t k) {
+  switch (rows) {
+  case 1: product_backward(dh, 1, d_gates, row, panel, k); break;
+  case 2: product_backward(dh, 2, d_gates, row, panel, k); break;
+  case 3: product_backward(dh, 3, d_gates, row, panel, k); break;
+  case 4: product_backward(dh, 4, d_gates, row, panel, k); break;
+  case 5: product_backward(dh, 5, d_gates, row, panel, k); break;
+  case 6: product_backward(dh, 6, d_gates, row, panel, k); break;
+  case 7: product_backward(dh, 7, d_gates, row, panel, k); break;
+  case 8: product_backward(dh, 8, d_gates, row, panel, k); break;
+  case 9: product_backward(dh, 9, d_gates, row, panel, k); break;
+  case 10: product_backward(dh, 10, d_gates, row, panel, k); break;
+  case 11: product_backward(dh, 11, d_gates, row, panel, k); break;
+  default: product_backward(dh, ROWS_BACKWARD, d_gates, row, panel, k);
+  }
+}
+
+/* From dh, the gradient of h, and dc, what later steps pass on to c: d, of the gates before their functions, and
+ * dc, what is passed on to the state before. */
+static void cell_backward(const float a[PANEL], const float c[UNITS], const float before[UNITS],
+                          const float dh[UNITS], float dc[UNITS], float d[PANEL]) {
+  const float *in = a, *forget = a + UNITS, *cell = a + 2 * UNITS, *out = a + 3 * UNITS;
+  for (int j = 0; j < UNITS; j++) {
+    float t = pd_tanh(c[j]), dc_all = fmaf(dh[j] * out[j], fmaf(-t, t, 1.0f), dc[j]);
+    d[j] = dc_all * cell[j] * in[j] * (1.0f - in[j]);
+    d[UNITS + j] = dc_all * before[j] * forget[j] * (1.0f - forget[j]);
+    d[2 * UNITS + j] = dc_all * in[j] * fmaf(-cell[j], cell[j], 1.0f);
+    d[3 * UNITS + j] = dh[j] * t * out[j] * (1.0f - out[j]);
+    dc[j] = dc_all * forget[j];
+  }
+}
+
+struct pd_lstm_back {      /* one step of the backward pass; states of d_gates are [batch][row] */
+  const Lstm *l;
+  const int32_t *lengths;
+  const float *gates, *c, *h, *h0, *c0, *dh;
+  float *d_gates, *previous;
+  float *carried_h, *carried_c; /* [batch][state_row]: gradients of the state after step t */
+  float *state, *next;
+  int64_t row, t, before, after;
+};
+
+/* h before step t, for the gradient of w. */
+static void store_previous(const struct pd_lstm_back *s, int64_t b, int64_t first) {
+  const Lstm *l = s->l;
+  int64_t n = l->hidden - first;
+  float *to = s->previous + b * l->previous.sample + s->t * l->previous.step + first;
+  if (s->t >= length_of(l, s->lengths, b))
+    zero(to, n);
+  else if (!starts(l, s->lengths, b, s->t))
+    store(to, s->h + b * l->h.sample + s->before * l->h.step + first, n);
+  else if (s->h0)
+    store(to, s->h0 + b * l->hidden + first, n);
+  else
+    zero(to, n);
+}
+
+/* The state's gradient through step `after`, where that was one of the sample's. */
+static void carry(const struct pd_lstm_back *s, int64_t b, int64_t first, const float *through) {
+  if (s->after >= 0 && s->after < length_of(s->l, s->lengths, b))
+    memcpy(s->carried_h + b * state_row(s->l) + first, through, UNITS * sizeof *through);
+}
+
+static void row_backward(const struct pd_lstm_back *s, int64_t b, int64_t first) {
+  const Lstm *l = s->l;
+  int64_t n = l->hidden - first, hidden = l->hidden;
+  float a[PANEL], c[UNITS], before[UNITS] = {0}, dh[UNITS], d[PANEL];
+  float *d_gates = s->d_gates + b * l->d_gates.sample + s->t * l->d_gates.step + first;
+  float *next = s->next + b * s->row + first, *dc = s->carried_c + b * state_row(l) + first;
+  store_previous(s, b, first);
+  if (s->t >= length_of(l, s->lengths, b)) {
+    for (int gate = 0; gate < GATES; gate++) zero(d_gates + gate * hidden, n), zero(next + gate * hidden, n);
+    return;
+  }
+  const float *gates = s->gates + b * l->gates.sample + s->t * l->gates.step + first;
+  for (int gate = 0; gate < GATES; gate++) load(a + gate * UNITS, gates + gate * hidden, n);
+  load(c, s->c + b * l->c.sample + s->t * l->c.step + first, n);
+  if (!starts(l, s->lengths, b, s->t))
+    load(before, s->c + b * l->c.sample + s->before * l->c.step + first, n);
+  else if (s->c0)
+    load(before, s->c0 + b * hidden + first, n);
+  memcpy(dh, s->carried_h + b * state_row(l) + first, sizeof dh);
+  if (s->dh) {
+    float own[UNITS];
+    load(own, s->dh + b * l->dh.sample + s->t * l->dh.step + first, n);
+    for (int j = 0; j < UNITS; j++) dh[j] += own[j];
+  }
+  cell_backward(a, c, before, dh, dc, d);
+  for (int gate = 0; gate < GATES; gate++) {
+    store(d_gates + gate * hidden, d + gate * UNITS, n);
+    store(next + gate * hidden, d + gate * UNITS, n);
+  }
+}
+
+static void block_backward(const struct pd_lstm_back *s, int64_t first, const float *panel) {
+  const Lstm *l = s->l;
+  int64_t tiles = (l->batch + ROWS_BACKWARD - 1) / ROWS_BACKWARD;
+  int64_t end_unit = smaller(first + UNITS_BACKWARD, l->hidden);
+  for (int64_t i = 0; i < tiles; i++) {
+    _Alignas(64) float dh[ROWS_BACKWARD * UNITS_BACKWARD];
+    int64_t begin = l->batch * i / tiles, end = l->batch * (i + 1) / tiles;
+    if (s->after >= 0 && s->after < l->length)
+      rows_backward(dh, end - begin, s->state + begin * s->row, s->row, panel, GATES * l->hidden);
+    for (int64_t b = begin; b < end; b++)
+      for (int64_t unit = first; unit < end_unit; unit += UNITS) {
+        carry(s, b, unit, dh + (b - begin) * UNITS_BACKWARD + unit - first);
+        if (s->t >= 0 && s->t < l->length) row_backward(s, b, unit);
+      }
+  }
+}
+
+static int64_t back_row(const Lstm *l) { return round_up(GATES * l->hidden, UNITS) + PAD; }
+static int64_t back_panel_floats(const Lstm *l) { return GATES * l->hidden * UNITS_BACKWARD; }
+static int64_t back_blocks(const Lstm *l) { return (l->hidden + UNITS_BACKWARD - 1) / UNITS_BACKWARD; }
+
+size_t pd_lstm_backward_scratch(const Lstm *l) {
+  int64_t floats = back_blocks(l) * back_panel_floats(l) + 2 * l->batch * (back_row(l) + state_row(l));
+  return (size_t)floats * sizeof(float);
+}
+
+static void fill_states(const Lstm *l, float *to, const float *from) {
+  int64_t row = state_row(l);
+  for (int64_t b = 0; b < l->batch; b++) {
+    memset(to + b * row, 0, (size_t)row * sizeof *to);
+    if (from) memcpy(to + b * row, from + b * l->hidden, (size_t)l->hidden * sizeof *to);
+  }
+}
+
+void pd_lstm_backward(const Lstm *l, const float *w, const float *h0, const float *c0, const int32_t *lengths,
+                      const float *h, const float *c, const float *gates, const float *dh, const float *dh_n,
+                      const float *dc_n, float *d_gates, float *previous, float *dh0, float *dc0, void *scratch) {
+  int64_t blocks = back_blocks(l), row = back_row(l), hidden = l->hidden;
+  float *panels = scratch, *state = panels + blocks * back_panel_floats(l);
+  float *carried_h = state + 2 * l->batch * row, *carried_c = carried_h + l->batch * state_row(l);
+  fill_states(l, carried_h, dh_n);
+  fill_states(l, carried_c, dc_n);
+#pragma omp parallel
+  {
+#pragma omp for schedule(static)
+    for (int64_t i = 0; i < blocks; i++)
+      pack_backward(l, panels + i * back_panel_floats(l), w, i * UNITS_BACKWARD);
+    for (int64_t step = 0; step < l->length + (dh0 != NULL); step++) { /* the last only passes on to h0 */
+      int64_t t = l->reverse ? step : l->length - 1 - step, earlier = l->reverse ? 1 : -1;
+      struct pd_lstm_back s = {.l = l, .lengths = lengths, .gates = gates, .c = c, .h = h, .h0 = h0, .c0 = c0,
+                               .dh = dh, .d_gates = d_gates, .previous = previous, .carried_h = carried_h,
+                               .carried_c = carried_c, .row = row, .t = t, .before = t + earlier,
+                               .after = t - earlier};
+      s.state = state + step % 2 * l->batch * row;
+      s.next = state + (step + 1) % 2 * l->batch * row;
+#pragma omp for schedule(static)
+      for (int64_t i = 0; i < blocks; i++)
+        block_backward(&s, i * UNITS_BACKWARD, panels + i * back_panel_floats(l));
+    }
+  }
+  for (int64_t b = 0; b < l->batch && dh0; b++) {
+    memcpy(dh0 + b * hidden, carried_h + b * state_row(l), (size_t)hidden * sizeof *dh0);
+    memcpy(dc0 + b * hidden, carried_c + b * state_row(l), (size_t)hidden * sizeof *dc0);
+  }
+}

@@ -1,0 +1,47 @@
+/* A vector of PD_LANES floats, for kernels whose speed is that of their register tiles. */
+#ifndef PD_VECTOR_H
+#define PD_VECTOR_H
+
+#include "kernels/pd_lanes.h"
+
+#if defined __AVX512F__
+#include <immintrin.h>
+#endif
+
+typedef float vector __attribute__((vector_size(64)));
+typedef float unaligned __attribute__((vector_size(64), aligned(4)));
+
+/* c += a b for vectors b and c, each lane with one rounding. A macro, since passing such vectors to
+ * functions depends on the ABI's vector width. */
+#if defined __AVX512F__
+#define MULTIPLY_ADD(c, a, b) ((c) = (vector)_mm512_fmadd_ps(_mm512_set1_ps(a), (__m512)(b), (__m512)(c)))
+#else
+#define MULTIPLY_ADD(c, a, b)                                                                       \
+  do                                                                                                \
+    for (int lane = 0; lane < PD_LANES; lane++) (c)[lane] = fmaf((a), (b)[lane], (c)[lane]);        \
+  while (0)
+#endif
+
+/* x[i][j] becomes x[j][i]. */
+static inline __attribute__((always_inline)) void transpose(vector x[PD_LANES]) {
+#define EXCHANGE(step, first, second)                                                               \
+  for (int i = 0; i < PD_LANES; i++)                                                                \
+    if (!(i & step)) {                                                                              \
+      vector low = x[i], high = x[i + step];                                                        \
+      x[i] = __builtin_shufflevector(low, high, first);                                             \
+      x[i + step] = __builtin_shufflevector(low, high, second);                                     \
+    }
+#define LIST(...) __VA_ARGS__
+  EXCHANGE(8, LIST(0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23),
+           LIST(8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31))
+  EXCHANGE(4, LIST(0, 1, 2, 3, 16, 17, 18, 19, 8, 9, 10, 11, 24, 25, 26, 27),
+           LIST(4, 5, 6, 7, 20, 21, 22, 23, 12, 13, 14, 15, 28, 29, 30, 31))
+  EXCHANGE(2, LIST(0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29),
+           LIST(2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31))
+  EXCHANGE(1, LIST(0, 16, 2, 18, 4, 20, 6, 22, 8, 24, 10, 26, 12, 28, 14, 30),
+           LIST(1, 17, 3, 19, 5, 21, 7, 23, 9, 25, 11, 27, 13, 29, 15, 31))
+#undef LIST
+#undef EXCHANGE
+}
+
+#endif

@@ -1,0 +1,218 @@
+/* The recurrence of an LSTM, forward and backward, against plain loops in double: sizes that are no multiple of
+ * a block, reversed or not, samples of several lengths, with and without a state before, strides; the same bytes
+ * for 1, 2 and 4 threads. */
+#include "test.h"
+
+typedef struct pd_lstm Lstm;
+
+typedef struct Case {
+  Lstm l;
+  bool initial, lengths;
+} Case;
+
+typedef struct Arrays { /* one allocation each; [batch][length][..] with the strides of l */
+  float *x, *w, *h0, *c0, *dh, *dh_n, *dc_n;
+  int32_t *lengths;
+} Arrays;
+
+typedef struct Exact {
+  double *h, *c, *a, *h_n, *c_n, *d, *previous, *dh0, *dc0; /* dense */
+} Exact;
+
+static double *zeros(int64_t n) {
+  double *x = calloc((size_t)n, sizeof *x);
+  if (!x) pd_fail("out of memory");
+  return x;
+}
+
+static double sigmoid(double x) { return 1 / (1 + exp(-x)); }
+
+static int64_t step_at(const Lstm *l, int64_t length, int64_t k) { return l->reverse ? length - 1 - k : k; }
+
+static void forward_exact(const Case *p, const Arrays *a, Exact *e, int64_t b) {
+  const Lstm *l = &p->l;
+  int64_t n = l->hidden, length = a->lengths ? a->lengths[b] : l->length;
+  double *h = e->h_n + b * n, *c = e->c_n + b * n, *z = zeros(4 * n);
+  for (int64_t j = 0; j < n && p->initial; j++) h[j] = a->h0[b * n + j], c[j] = a->c0[b * n + j];
+  for (int64_t k = 0; k < length; k++) {
+    int64_t at = b * l->length + step_at(l, length, k);
+    const float *x = a->x + b * l->x.sample + step_at(l, length, k) * l->x.step;
+    for (int64_t r = 0; r < 4 * n; r++) {
+      z[r] = x[r];
+      for (int64_t j = 0; j < n; j++) z[r] += a->w[r * n + j] * h[j];
+      e->a[at * 4 * n + r] = r / n == 2 ? tanh(z[r]) : sigmoid(z[r]);
+    }
+    const double *gate = e->a + at * 4 * n;
+    for (int64_t j = 0; j < n; j++) {
+      e->previous[at * n + j] = h[j];
+      c[j] = gate[n + j] * c[j] + gate[j] * gate[2 * n + j];
+      h[j] = gate[3 * n + j] * tanh(c[j]);
+      e->c[at * n + j] = c[j];
+      e->h[at * n + j] = h[j];
+    }
+  }
+  free(z);
+}
+
+static void backward_exact(const Case *p, const Arrays *a, Exact *e, int64_t b) {
+  const Lstm *l = &p->l;
+  int64_t n = l->hidden, length = a->lengths ? a->lengths[b] : l->length;
+  double *dh = e->dh0 + b * n, *dc = e->dc0 + b * n;
+  for (int64_t j = 0; j < n; j++) {
+    dh[j] = a->dh_n ? a->dh_n[b * n + j] : 0;
+    dc[j] = a->dc_n ? a->dc_n[b * n + j] : 0;
+  }
+  for (int64_t k = length - 1; k >= 0; k--) {
+    int64_t at = b * l->length + step_at(l, length, k);
+    const double *gate = e->a + at * 4 * n, *i = gate, *f = gate + n, *g = gate + 2 * n, *o = gate + 3 * n;
+    double *d = e->d + at * 4 * n;
+    for (int64_t j = 0; j < n; j++) {
+      double before = p->initial ? a->c0[b * n + j] : 0, t = tanh(e->c[at * n + j]);
+      if (k > 0) before = e->c[(b * l->length + step_at(l, length, k - 1)) * n + j];
+      dh[j] += a->dh ? a->dh[b * l->dh.sample + step_at(l, length, k) * l->dh.step + j] : 0;
+      dc[j] += dh[j] * o[j] * (1 - t * t);
+      d[j] = dc[j] * g[j] * i[j] * (1 - i[j]);
+      d[n + j] = dc[j] * before * f[j] * (1 - f[j]);
+      d[2 * n + j] = dc[j] * i[j] * (1 - g[j] * g[j]);
+      d[3 * n + j] = dh[j] * t * o[j] * (1 - o[j]);
+      dc[j] *= f[j];
+    }
+    for (int64_t j = 0; j < n; j++) {
+      dh[j] = 0;
+      for (int64_t r = 0; r < 4 * n; r++) dh[j] += a->w[r * n + j] * d[r];
+    }
+  }
+}
+
+/* Largest difference over the largest magnitude; got has rows of `width` floats with strides. */
+static double error(const Lstm *l, const float *got, int64_t sample, int64_t step, const double *exact,
+                    int64_t width) {
+  double worst = 0, size = 1e-30;
+  for (int64_t b = 0; b < l->batch; b++)
+    for (int64_t t = 0; t < l->length; t++)
+      for (int64_t j = 0; j < width; j++) {
+        double want = exact[(b * l->length + t) * width + j], off = fabs(got[b * sample + t * step + j] - want);
+        if (!(off <= worst)) worst = off;
+        if (fabs(want) > size) size = fabs(want);
+      }
+  return worst / size;
+}
+
+static void expect(bool ok, const Case *p, const char *what, double value) {
+  if (ok) return;
+  printf("FAIL batch %ld length %ld hidden %ld reverse %d initial %d lengths %d: %s %g\n", (long)p->l.batch,
+         (long)p->l.length, (long)p->l.hidden, p->l.reverse, p->initial, p->lengths, what, value);
+  failures++;
+}
+
+typedef struct Out { float *h, *c, *gates, *d_gates, *previous, *h_n, *c_n, *dh0, *dc0, *all; int64_t n; } Out;
+
+static Out out_new(const Lstm *l) {
+  int64_t rows = l->batch * l->length, state = l->batch * l->hidden;
+  Out o = {.n = rows * (3 * l->hidden + 8 * l->hidden) + 4 * state + l->batch * l->h.sample};
+  float *at = o.all = floats(o.n);
+  o.h = at, at += l->batch * l->h.sample;
+  o.c = at, at += rows * l->hidden;
+  o.gates = at, at += rows * 4 * l->hidden;
+  o.d_gates = at, at += rows * 4 * l->hidden;
+  o.previous = at, at += rows * l->hidden;
+  o.h_n = at, at += state;
+  o.c_n = at, at += state;
+  o.dh0 = at, at += state;
+  o.dc0 = at;
+  return o;
+}
+
+static float *space_new(size_t bytes) {
+  char *space = (char *)floats((int64_t)bytes / 4 + 16);
+  memset(space, 0xff, bytes + 64); /* NaN */
+  return (float *)space;
+}
+
+static void space_free(float *space, const Case *p, size_t bytes) {
+  for (int i = 0; i < 64; i++)
+    expect((((char *)space)[bytes + (size_t)i] & 0xff) == 0xff, p, "writes past its scratch at", i);
+  free(space);
+}
+
+static void run_kernel(const Case *p, const Arrays *a, Out *o) {
+  const Lstm *l = &p->l;
+  memset(o->all, 0xff, (size_t)o->n * sizeof(float));
+  float *space = space_new(pd_lstm_scratch(l));
+  pd_lstm_forward(l, a->x, a->w, a->h0, a->c0, a->lengths, o->h, o->h_n, o->c_n, o->c, o->gates, space);
+  space_free(space, p, pd_lstm_scratch(l));
+  space = space_new(pd_lstm_backward_scratch(l));
+  pd_lstm_backward(l, a->w, a->h0, a->c0, a->lengths, o->h, o->c, o->gates, a->dh, a->dh_n, a->dc_n, o->d_gates,
+                   o->previous, p->initial ? o->dh0 : NULL, p->initial ? o->dc0 : NULL, space);
+  space_free(space, p, pd_lstm_backward_scratch(l));
+}
+
+static void compare(const Case *p, const Out *o, const Exact *e) {
+  const Lstm *l = &p->l;
+  Lstm one = {.batch = l->batch, .length = 1, .hidden = l->hidden};
+  int64_t n = l->hidden;
+  const struct { const char *what; double error; } found[] = {
+    {"error of h", error(l, o->h, l->h.sample, l->h.step, e->h, n)},
+    {"error of d_gates", error(l, o->d_gates, l->d_gates.sample, l->d_gates.step, e->d, 4 * n)},
+    {"error of previous", error(l, o->previous, l->previous.sample, l->previous.step, e->previous, n)},
+    {"error of h_n", error(&one, o->h_n, n, n, e->h_n, n)},
+    {"error of c_n", error(&one, o->c_n, n, n, e->c_n, n)},
+    {"error of dh0", p->initial ? error(&one, o->dh0, n, n, e->dh0, n) : 0},
+    {"error of dc0", p->initial ? error(&one, o->dc0, n, n, e->dc0, n) : 0},
+  };
+  for (size_t i = 0; i < sizeof found / sizeof *found; i++)
+    expect(found[i].error < 3e-6, p, found[i].what, found[i].error);
+}
+
+static void test(Case p, bool gradients) {
+  Lstm *l = &p.l;
+  int64_t n = l->hidden, state = l->batch * n;
+  l->x.step = 4 * n + 3, l->x.sample = l->length * l->x.step + 5;
+  l->h.step = 2 * n, l->h.sample = l->length * l->h.step;
+  l->c.step = l->previous.step = n, l->c.sample = l->previous.sample = l->length * n;
+  l->gates.step = l->d_gates.step = 4 * n, l->gates.sample = l->d_gates.sample = l->length * 4 * n;
+  l->dh.step = n + 1, l->dh.sample = l->length * l->dh.step;
+
+  Arrays a = {.x = random_floats(l->batch * l->x.sample), .w = random_floats(4 * n * n)};
+  for (int64_t i = 0; i < 4 * n * n; i++) a.w[i] *= 1.0f / sqrtf((float)n);
+  if (p.initial) a.h0 = random_floats(state), a.c0 = random_floats(state);
+  if (gradients) a.dh = random_floats(l->batch * l->dh.sample);
+  if (gradients || !p.initial) a.dh_n = random_floats(state);
+  if (gradients) a.dc_n = random_floats(state);
+  if (p.lengths) a.lengths = (int32_t *)floats(l->batch);
+  for (int64_t b = 0; b < l->batch && p.lengths; b++)
+    a.lengths[b] = (int32_t)((b * 5 + l->length) % (l->length + 1));
+
+  int64_t rows = l->batch * l->length;
+  Exact e = {zeros(rows * n), zeros(rows * n),     zeros(rows * 4 * n), zeros(state), zeros(state),
+             zeros(rows * 4 * n), zeros(rows * n), zeros(state),        zeros(state)};
+  for (int64_t b = 0; b < l->batch; b++) forward_exact(&p, &a, &e, b), backward_exact(&p, &a, &e, b);
+
+  Out o = out_new(l);
+  float *first = floats(o.n);
+  for (int threads = 1; threads <= 4; threads *= 2) {
+    omp_set_num_threads(threads);
+    run_kernel(&p, &a, &o);
+    if (threads == 1) {
+      compare(&p, &o, &e);
+      memcpy(first, o.all, (size_t)o.n * sizeof *first);
+    } else {
+      expect(!memcmp(first, o.all, (size_t)o.n * sizeof *first), &p, "other bytes for threads", threads);
+    }
+  }
+  free(a.x), free(a.w), free(a.h0), free(a.c0), free(a.dh), free(a.dh_n), free(a.dc_n), free(a.lengths);
+  free(e.h), free(e.c), free(e.a), free(e.h_n), free(e.c_n), free(e.d), free(e.previous), free(e.dh0), free(e.dc0);
+  free(o.all), free(first);
+}
+
+int main(void) {
+  static const int64_t sizes[][3] = {{1, 1, 1},  {1, 5, 16},  {3, 4, 17},  {7, 3, 32},
+                                     {8, 6, 40}, {13, 9, 65}, {25, 2, 100}};
+  for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+    for (int form = 0; form < 16; form++) {
+      Case p = {.l = {.batch = sizes[i][0], .length = sizes[i][1], .hidden = sizes[i][2], .reverse = form & 1},
+                .initial = form & 2, .lengths = form & 4};
+      test(p, form & 8);
+    }
+  return failures ? EXIT_FAILURE : EXIT_SUCCESS;
+}
