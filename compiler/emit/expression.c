@@ -94,8 +94,6 @@ static char *attribute(const Term *t, const char *name) {
   for (int i = 0; i < MAX_ATTR && t->op->attr[i].name; i++)
     if (!strcmp(t->op->attr[i].name, name)) {
       double x = t->node->attr[i].number;
-      if (t->op == &op_dropout) /* validation drops nothing */
-        return format("pd.training ? %s : 0.0f", float_literal(x));
       if (t->op->attr[i].kind == ATTR_NUMBER)
         return float_literal(x);
       return format("%" PRId64, (int64_t)x);
@@ -128,6 +126,8 @@ static char *counter(Printer *p, const Term *t, const char *word) {
     return k->samples && k->dim[0] > 1 ? format("first_sample + %s", p->index[0]) : format("first_sample");
   if (!strcmp(word, "seed"))
     return format("pd.seed");
+  if (!strcmp(word, "training"))
+    return format("pd.training");
   if (!strcmp(word, "scope"))
     for (int i = 0; i < p->call.keys.n; i++)
       if (&k->terms.at[p->call.keys.at[i]] == t)

@@ -47,7 +47,7 @@ int64_t loop_scratch(const Kernel *kernel); /* bytes of partial sums */
 
 /* Text of the pointer to a buffer's first element, in the function being printed. */
 typedef Name (*BufferText)(void *context, int buffer);
-KernelCall call_buffers(const StageKernels *k, const Kernel *kernel);
+KernelCall call_buffers(const Kernel *kernel);
 /* File-scope objects a call needs ("static struct pd_matmul *c_fc;"), and their making in setup(). The
  * same objects serve all kernels of one signature; `object` is their name. False: it needs none. */
 bool print_call_object(Text *out, const StageKernels *k, const Kernel *kernel, const char *object);

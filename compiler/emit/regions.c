@@ -530,8 +530,8 @@ static const Kernels *all_lists(const Emit *e, int i) {
 void print_loops_and_objects(Emit *e) {
   Text loops = {0};
   text_add(&e->out,
-           "/* ---- matrix products and attention ---- */\n\n"
-           "/* Products with two forms: [1] overwrites, for a batch's first microbatch, [0] adds. */\n");
+           "/* ---- what the runtime's kernels are called with ---- */\n\n"
+           "/* Of two forms [1] overwrites, for a batch's first microbatch, and [0] adds. */\n");
   for (int i = 0; i < N_LISTS; i++)
     for (int j = 0; j < all_lists(e, i)->n; j++) {
       const Kernel *k = &all_lists(e, i)->at[j];

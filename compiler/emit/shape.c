@@ -157,5 +157,5 @@ bool kernel_writes(const Kernel *k, int buffer) {
 }
 
 KernelCall kernel_call(const StageKernels *stage, const Kernel *k) {
-  return k->kind == KERNEL_LOOP ? loop_call(stage, k) : call_buffers(stage, k);
+  return k->kind == KERNEL_LOOP ? loop_call(stage, k) : call_buffers(k);
 }

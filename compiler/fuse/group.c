@@ -145,7 +145,7 @@ static void settle(Fuse *f, const Item *it, int group, bool loop) {
     return;
   }
   const Node *n = node_at(f, it->node);
-  int add = -1; /* a matmul's result is the sum with its bias */
+  int add = -1; /* a call's result is the sum with its bias */
   for (int i = it->node + 1; f->bias[it->node] >= 0 && add < 0; i++)
     if (f->merged[i] == it->node)
       add = i;

@@ -43,8 +43,8 @@ typedef struct Fuse {
   int first_piece, end_piece;
   int first, end;          /* forward nodes of the stage */
   bool *here;              /* by node: runs on this stage */
-  int *merged;             /* by node: an add that became the bias of this matmul; -1 */
-  int *bias;               /* by node: matmul -> the bias value; -1 */
+  int *merged;             /* by node: an add that became the bias of this call; -1 */
+  int *bias;               /* by node: the value that the call adds as its bias; -1 */
   int *n_uses;             /* by value: consumers in the whole graph */
   bool *read_in_rows;      /* by value: a call here reads it that needs rows of stride 1 ... */
   bool *read_dense;        /* ... or all of it contiguous */

@@ -54,11 +54,12 @@ typedef Vec(Late) Lates;
 /* The value is to stand in this buffer: written there by its producer, else copied at the end. */
 static void destine(Fuse *f, Lates *late, int value, int buffer, bool accumulate) {
   Place target = whole(f, buffer);
-  const Op *op = producer(f, view_root(f, value))->op;
+  int root = view_root(f, value);
+  const Op *op = producer(f, root)->op;
   /* An accumulator does not hold the microbatch's own gradient, nor a loss what stands until backward; and
-   * attention does not add. */
+   * not every call adds. */
   bool whose = !accumulate && f->k->buffers.at[buffer].kind != BUFFER_LOSS;
-  bool adds = !accumulate || (op != &op_attention && op != &op_attention_gradient);
+  bool adds = !accumulate || op->kind != OP_CALL || (op->adds && value_at(f, root)->output == 0);
   if (!(whose || read_once(f, value)) || !adds || !place_claim(f, value, &target))
     push(late, (Late){value, buffer, accumulate});
 }
@@ -186,7 +187,7 @@ static bool *claim_join(Fuse *f, int node) {
 
 /* ---- the list ------------------------------------------------------------------------------------ */
 
-/* matmul followed by nothing but the addition of a parameter vector: the bias of its epilogue. */
+/* A call that takes a bias, followed by nothing but the addition of a parameter vector. */
 static void merge_biases(Fuse *f) {
   for (int i = f->first; i < f->end; i++) {
     const Node *n = node_at(f, i);
@@ -196,7 +197,7 @@ static void merge_biases(Fuse *f) {
       int product = n->in[side], vector = n->in[1 - side];
       const Node *m = producer(f, product);
       const Shape *v = &value_at(f, vector)->shape, *s = &value_at(f, product)->shape;
-      bool fits = m->op == &op_matmul && f->n_uses[product] == 1 && producer(f, vector)->op == &op_param &&
+      bool fits = m->op->takes_bias && f->n_uses[product] == 1 && producer(f, vector)->op == &op_param &&
                   f->here[value_at(f, product)->node] && v->rank == 1 && v->dim[0] == s->dim[s->rank - 1] &&
                   f->region[value_at(f, product)->node] == f->region[i];
       if (!fits)

@@ -103,7 +103,7 @@ typedef struct Kernel {
   /* CALL */
   const Node *node;
   Vec(Place) in, out;
-  int bias;             /* matmul: index into `in` of the bias vector added in the epilogue, or -1 */
+  int bias;             /* index into `in` of the vector that the call adds along the last axis, or -1 */
   bool accumulate;      /* out[0] is an ACCUMULATOR: += except for a batch's first microbatch */
   /* both */
   Name signature;       /* equal signatures: the same code over other buffers */

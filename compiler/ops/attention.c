@@ -5,7 +5,9 @@
 #include <math.h>
 #include <string.h>
 
+#include "ops/call.h"
 #include "ops/rules.h"
+#include "pd_runtime.h"
 
 typedef struct Sizes {
   int64_t heads, group, length, keys, size; /* group: query heads a key head serves */
@@ -120,18 +122,6 @@ static void evaluate_attention(const Graph *g, int node, int64_t batch, const do
   }
 }
 
-/* softmax(q @ k.T * scale) @ v for each head: q, k and v are [heads, length, size], the result has q's shape.
- * Fewer heads of k and v are shared by groups of q's. causal: position i sees positions 0 to i alone. scale 0
- * is 1 / sqrt(size). */
-const Op op_attention = {
-    .name = "scaled_dot_product_attention",
-    .signature = "scaled_dot_product_attention(q[heads, length, size], k, v, causal = false, scale = 0)",
-    .kind = OP_CALL, .strided_out = true, .min_in = 3, .max_in = 3,
-    .attr = {{"causal", ATTR_BOOL, false, 0}, {"scale", ATTR_NUMBER, false, 0}},
-    .shape = shape_attention, .derivative = derive_attention, .cost = cost_attention,
-    .evaluate = evaluate_attention,
-};
-
 /* ---- attention_gradient(q, k, v, o, lse, d_o) -> dq, dk, dv ------------------------------------- */
 
 static bool shape_attention_gradient(ShapeRule *r) {
@@ -182,10 +172,97 @@ static void evaluate_attention_gradient(const Graph *g, int node, int64_t batch,
   }
 }
 
+/* ---- as calls of pd_attention_forward and pd_attention_backward ------------------------------------- */
+
+static struct pd_attention describe_attention(const Site *site) {
+  const Place *q = &site->in[0], *k = &site->in[1];
+  int n = q->rank;
+  return (struct pd_attention){
+      .batch = n == 4 ? q->dim[0] : 1,
+      .heads = q->dim[n - 3],
+      .kv_heads = k->dim[n - 3],
+      .length = q->dim[n - 2],
+      .kv_length = k->dim[n - 2],
+      .size = q->dim[n - 1],
+      .causal = node_int(site->node, "causal") != 0,
+      .scale = (float)node_number(site->node, "scale"),
+  };
+}
+
+/* Of samples, heads and rows; within a row elements lie next to each other. */
+static void field_strides(Call *c, const char *name, const Place *p) {
+  int n = p->rank;
+  ensure(p->stride[n - 1] == 1 || p->dim[n - 1] == 1);
+  field_list(c, name, 3, (int64_t[]){n == 4 ? p->stride[0] : 0, p->stride[n - 3], p->stride[n - 2]});
+}
+
+static void attention_fields(const Site *site, Call *c) {
+  struct pd_attention a = describe_attention(site);
+  c->object = "pd_attention";
+  field_int(c, "batch", a.batch);
+  field_int(c, "heads", a.heads);
+  field_int(c, "kv_heads", a.kv_heads);
+  field_int(c, "length", a.length);
+  field_int(c, "kv_length", a.kv_length);
+  field_int(c, "size", a.size);
+  field_bool(c, "causal", a.causal);
+  field_float(c, "scale", (double)a.scale);
+  field_strides(c, "q", &site->in[0]);
+  field_strides(c, "k", &site->in[1]);
+  field_strides(c, "v", &site->in[2]);
+}
+
+static void attention_arguments(const Site *site, Call *c) {
+  pass_object(c);
+  for (int i = 0; i < site->n_in; i++)
+    pass_place(c, &site->in[i]);
+  for (int i = 0; i < site->n_out; i++)
+    pass_place(c, &site->out[i]);
+  pass_scratch(c);
+}
+
+static void call_attention(const Site *site, Call *c) {
+  c->function = "pd_attention_forward";
+  attention_fields(site, c);
+  field_strides(c, "o", &site->out[0]);
+  attention_arguments(site, c);
+}
+
+static void call_attention_gradient(const Site *site, Call *c) {
+  c->function = "pd_attention_backward";
+  attention_fields(site, c);
+  field_strides(c, "o", &site->in[3]);
+  field_strides(c, "dq", &site->out[0]);
+  field_strides(c, "dk", &site->out[1]);
+  field_strides(c, "dv", &site->out[2]);
+  field_strides(c, "d_o", &site->in[5]);
+  attention_arguments(site, c);
+}
+
+static int64_t scratch_attention(const Site *site) {
+  struct pd_attention a = describe_attention(site);
+  return (int64_t)pd_attention_scratch(&a, site->threads);
+}
+
+/* ---- the primitives ----------------------------------------------------------------------------- */
+
+/* softmax(q @ k.T * scale) @ v for each head: q, k and v are [heads, length, size], the result has q's shape.
+ * Fewer heads of k and v are shared by groups of q's. causal: position i sees positions 0 to i alone. scale 0
+ * is 1 / sqrt(size). */
+const Op op_attention = {
+    .name = "scaled_dot_product_attention",
+    .signature = "scaled_dot_product_attention(q[heads, length, size], k, v, causal = false, scale = 0)",
+    .kind = OP_CALL, .strided_out = true, .min_in = 3, .max_in = 3,
+    .attr = {{"causal", ATTR_BOOL, false, 0}, {"scale", ATTR_NUMBER, false, 0}},
+    .shape = shape_attention, .derivative = derive_attention, .cost = cost_attention,
+    .evaluate = evaluate_attention, .call = call_attention, .scratch = scratch_attention,
+};
+
 const Op op_attention_gradient = {
     .name = "attention_gradient", .signature = "attention_gradient(q, k, v, o, lse, d_o, causal, scale)",
     .kind = OP_CALL, .strided_out = true, .internal = true, .min_in = 6, .max_in = 6,
     .attr = {{"causal", ATTR_BOOL, true, 0}, {"scale", ATTR_NUMBER, true, 0}},
     .shape = shape_attention_gradient, .cost = cost_attention_gradient,
-    .evaluate = evaluate_attention_gradient,
+    .evaluate = evaluate_attention_gradient, .call = call_attention_gradient,
+    .scratch = scratch_attention,
 };

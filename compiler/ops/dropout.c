@@ -61,5 +61,6 @@ const Op op_dropout = {
     .min_in = 1,
     .max_in = 1, .attr = {{"p", ATTR_NUMBER, false, 0.5}, {"$key", ATTR_TEXT, false, 0}},
     .shape = shape_dropout, .derivative = derive_dropout, .cost = cost_expensive,
-    .expression = "pd_dropout($0, pd_mix($seed, $scope), $s, $i, ${p})", .evaluate = evaluate_dropout,
+    .expression = "pd_dropout($0, pd_mix($seed, $scope), $s, $i, $training ? ${p} : 0.0f)",
+    .evaluate = evaluate_dropout,
 };

@@ -1,6 +1,7 @@
 /* Rows of a table picked by tokens, and tokens as rows of an identity matrix. */
 #include <string.h>
 
+#include "ops/call.h"
 #include "ops/rules.h"
 
 static bool shape_gather(ShapeRule *r) {
@@ -47,13 +48,6 @@ static void evaluate_gather(const Graph *g, int node, int64_t batch, const doubl
     memcpy(out[0] + r * width, in[0] + (int64_t)in[1][r] * width, width * sizeof *out[0]);
 }
 
-/* Rows of the table, which is the same for all samples: tokens[..] give [.., width]. */
-const Op op_gather = {
-    .name = "gather", .signature = "gather(table[classes, width], tokens[..])", .kind = OP_CALL, .min_in = 2,
-    .max_in = 2,
-    .shape = shape_gather, .derivative = derive_gather, .cost = cost_gather, .evaluate = evaluate_gather,
-};
-
 /* ---- gather_gradient(tokens[..], dy[.., width]) -> [classes, width] ------------------------------ */
 
 static bool shape_gather_gradient(ShapeRule *r) {
@@ -76,11 +70,62 @@ static void evaluate_gather_gradient(const Graph *g, int node, int64_t batch, co
       out[0][(int64_t)in[0][r] * width + i] += in[1][r * width + i];
 }
 
+/* ---- as calls of pd_gather and pd_gather_gradient ------------------------------------------------ */
+
+/* The rows of `values` (all axes but the last) beside their tokens, in loops around runs of rows. */
+typedef struct Rows { Axes outer; int64_t n, width, stride; } Rows;
+
+static Rows describe_rows(const Place *tokens, const Place *values) {
+  const Place *places[] = {tokens, values};
+  int64_t step[MAX_PLACES];
+  Rows r = {.outer = merge_axes(places, 2, tokens->rank, tokens->dim), .width = values->dim[values->rank - 1]};
+  r.n = take_axis(&r.outer, step);
+  r.stride = r.n == 1 ? r.width : step[1];
+  ensure(r.n == 1 || step[0] == 1);
+  return r;
+}
+
+static void call_gather(const Site *site, Call *c) {
+  Rows r = describe_rows(&site->in[1], &site->out[0]);
+  c->function = "pd_gather";
+  c->outer = r.outer;
+  pass_place(c, &site->in[0]);
+  pass_moving(c, &site->in[1], 0);
+  pass_int(c, r.n);
+  pass_int(c, r.width);
+  pass_moving(c, &site->out[0], 1);
+  pass_int(c, r.stride);
+}
+
+static void call_gather_gradient(const Site *site, Call *c) {
+  Rows r = describe_rows(&site->in[0], &site->in[1]);
+  c->function = "pd_gather_gradient";
+  c->outer = r.outer;
+  c->sums = true;
+  pass_place(c, &site->out[0]);
+  pass_moving(c, &site->in[0], 0);
+  pass_moving(c, &site->in[1], 1);
+  pass_int(c, r.n);
+  pass_int(c, r.width);
+  pass_int(c, r.stride);
+  pass_int(c, site->out[0].dim[0]);
+  pass_first(c);
+}
+
+/* Rows of the table, which is the same for all samples: tokens[..] give [.., width]. */
+const Op op_gather = {
+    .name = "gather", .signature = "gather(table[classes, width], tokens[..])", .kind = OP_CALL, .min_in = 2,
+    .max_in = 2,
+    .shape = shape_gather, .derivative = derive_gather, .cost = cost_gather, .evaluate = evaluate_gather,
+    .call = call_gather,
+};
+
 const Op op_gather_gradient = {
     .name = "gather_gradient", .signature = "gather_gradient(tokens[..], dy[.., width], classes)",
     .kind = OP_CALL,
-    .internal = true, .min_in = 2, .max_in = 2, .attr = {{"classes", ATTR_INT, true, 0}},
+    .adds = true, .internal = true, .min_in = 2, .max_in = 2, .attr = {{"classes", ATTR_INT, true, 0}},
     .shape = shape_gather_gradient, .cost = cost_gather_gradient, .evaluate = evaluate_gather_gradient,
+    .call = call_gather_gradient,
 };
 
 /* ---- one_hot --------------------------------------------------------------------------------- */

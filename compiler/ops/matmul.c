@@ -2,7 +2,9 @@
  * are rows; else both have the same leading axes and there is one product for each. */
 #include <string.h>
 
+#include "ops/call.h"
 #include "ops/rules.h"
+#include "pd_runtime.h"
 
 static bool is_weight(const Shape *b) { return b->rank == 2 && !b->batched; }
 
@@ -76,14 +78,6 @@ static void evaluate_matmul(const Graph *g, int node, int64_t batch, const doubl
   }
 }
 
-/* The product of the last two axes, a[.., m, k] @ b[k, n] or of every pair of matrices in a[.., m, k] and
- * b[.., k, n]: [.., m, n]. */
-const Op op_matmul = {
-    .name = "matmul", .signature = "a @ b", .kind = OP_CALL, .strided_out = true, .transposes = true,
-    .min_in = 2, .max_in = 2,
-    .shape = shape_matmul, .derivative = derive_matmul, .cost = cost_matmul, .evaluate = evaluate_matmul,
-};
-
 /* ---- weight_gradient(a[.., K], dy[.., N]) -> [K, N], summed over all rows and the microbatch ---- */
 
 static bool shape_weight_gradient(ShapeRule *r) {
@@ -111,9 +105,186 @@ static void evaluate_weight_gradient(const Graph *g, int node, int64_t batch, co
         out[0][i * n + j] += in[0][r * k + i] * in[1][r * n + j];
 }
 
+/* ---- as calls of pd_matmul ---------------------------------------------------------------------- */
+
+typedef struct Matmul {
+  struct pd_matmul_shape shape;
+  bool swapped; /* computes the transposed product: the first matrix is the kernel's second input */
+  Axes outer;   /* loops around the call; strides of the kernel's inputs 0, 1 and its output */
+} Matmul;
+
+/* c^T = b^T a^T, for a c whose rows lie next to each other. */
+static void swap_matmul(Matmul *x) {
+  struct pd_matmul_shape s = x->shape;
+  x->swapped = true;
+  x->shape = (struct pd_matmul_shape){
+    .batch = s.batch, .m = s.n, .n = s.m, .k = s.k,
+    .a_batch = s.b_batch, .a_row = s.b_column, .a_column = s.b_row,
+    .b_batch = s.a_batch, .b_row = s.a_column, .b_column = s.a_row,
+    .c_batch = s.c_batch, .c_row = s.c_row,
+  };
+}
+
+/* Axes of one element have no stride of their own; libraries want a plausible one. */
+static void plausible_strides(struct pd_matmul_shape *s) {
+  if (s->k == 1)
+    s->a_column = 1, s->b_row = s->n;
+  if (s->m == 1)
+    s->a_row = s->k;
+  if (s->n == 1)
+    s->b_column = 1;
+  if (s->m == 1)
+    s->c_row = s->n;
+  if (s->batch == 1)
+    s->a_batch = s->m * s->k, s->b_batch = s->k * s->n, s->c_batch = s->m * s->n;
+}
+
+/* Sets c's strides, transposing the product when c's columns are not contiguous. */
+static void place_result(Matmul *x, int64_t row, int64_t column) {
+  struct pd_matmul_shape *s = &x->shape;
+  bool rows_contiguous = s->n > 1 && column != 1;
+  s->c_row = rows_contiguous ? column : row;
+  if (rows_contiguous) {
+    ensure((row == 1 || s->m == 1) && !s->bias);
+    swap_matmul(x);
+  }
+  plausible_strides(&x->shape);
+}
+
+static Matmul describe_product(const Site *site) {
+  const Place *a = &site->in[0], *b = &site->in[1], *c = &site->out[0];
+  Matmul x = {0};
+  struct pd_matmul_shape *s = &x.shape;
+  bool weight = b->rank == 2 && a->rank != 2;
+  int n = a->rank, leading = weight || b->rank == 2 ? n - 1 : n - 2;
+  const Place *places[] = {a, weight || b->rank == 2 ? NULL : b, c};
+  int64_t stride[MAX_PLACES];
+  x.outer = merge_axes(places, 3, leading, a->dim);
+  *s = (struct pd_matmul_shape){
+      .batch = 1, .k = a->dim[n - 1], .n = b->dim[b->rank - 1], .bias = site->bias >= 0};
+  s->a_column = a->stride[n - 1];
+  s->b_row = b->stride[b->rank - 2];
+  s->b_column = b->stride[b->rank - 1];
+  int64_t c_row;
+  if (places[1]) {
+    s->m = a->dim[n - 2];
+    s->a_row = a->stride[n - 2];
+    c_row = c->stride[n - 2];
+  } else {
+    s->m = take_axis(&x.outer, stride);
+    s->a_row = stride[0];
+    c_row = stride[2];
+  }
+  if (x.outer.n > 0) {
+    s->batch = take_axis(&x.outer, stride);
+    s->a_batch = stride[0];
+    s->b_batch = stride[1];
+    s->c_batch = stride[2];
+  }
+  place_result(&x, c_row, c->stride[c->rank - 1]);
+  return x;
+}
+
+static Matmul describe_weight_gradient(const Site *site) {
+  const Place *a = &site->in[0], *dy = &site->in[1], *c = &site->out[0];
+  const Place *places[] = {a, dy};
+  Matmul x = {0};
+  int64_t stride[MAX_PLACES];
+  x.outer = merge_axes(places, 2, a->rank - 1, a->dim);
+  x.shape = (struct pd_matmul_shape){.batch = 1, .m = c->dim[0], .n = c->dim[1]};
+  x.shape.k = take_axis(&x.outer, stride);
+  x.shape.a_row = a->stride[a->rank - 1];
+  x.shape.a_column = stride[0];
+  x.shape.b_row = stride[1];
+  x.shape.b_column = dy->stride[dy->rank - 1];
+  place_result(&x, c->stride[0], c->stride[1]);
+  return x;
+}
+
+static void matmul_fields(Call *c, const struct pd_matmul_shape *s) {
+  field_int(c, "batch", s->batch);
+  field_int(c, "m", s->m);
+  field_int(c, "n", s->n);
+  field_int(c, "k", s->k);
+  if (s->batch > 1) {
+    field_int(c, "a_batch", s->a_batch);
+    field_int(c, "b_batch", s->b_batch);
+    field_int(c, "c_batch", s->c_batch);
+  }
+  field_int(c, "a_row", s->a_row);
+  field_int(c, "a_column", s->a_column);
+  field_int(c, "b_row", s->b_row);
+  field_int(c, "b_column", s->b_column);
+  field_int(c, "c_row", s->c_row);
+  if (s->bias)
+    field_bool(c, "bias", true);
+}
+
+static void fill_call(const Site *site, const Matmul *x, Call *c) {
+  const struct pd_matmul_shape *s = &x->shape;
+  *c = (Call){.function = "pd_matmul", .object = "pd_matmul", .made = true, .outer = x->outer};
+  c->note = internf("%s[%lld, %lld] @ [%lld, %lld]%s",
+                    s->batch > 1 ? format("%lld x ", (long long)s->batch) : "", (long long)s->m,
+                    (long long)s->k, (long long)s->k, (long long)s->n, s->bias ? " + bias" : "");
+  matmul_fields(c, s);
+  pass_object(c);
+  pass_moving(c, &site->in[x->swapped], x->swapped);
+  pass_moving(c, &site->in[!x->swapped], !x->swapped);
+  if (s->bias)
+    pass_place(c, &site->in[site->bias]);
+  else
+    pass_null(c);
+  pass_moving(c, &site->out[0], 2);
+  pass_scratch(c);
+}
+
+static void call_matmul(const Site *site, Call *c) {
+  Matmul x = describe_product(site);
+  fill_call(site, &x, c);
+}
+
+static void call_weight_gradient(const Site *site, Call *c) {
+  Matmul x = describe_weight_gradient(site);
+  fill_call(site, &x, c);
+  c->sums = true;
+}
+
+/* The larger of what the forms need. */
+static int64_t scratch_of(struct pd_matmul_shape shape, bool adds) {
+  int64_t bytes = (int64_t)pd_matmul_scratch(pd_matmul_new(shape));
+  if (adds) {
+    shape.accumulate = true;
+    int64_t more = (int64_t)pd_matmul_scratch(pd_matmul_new(shape));
+    bytes = more > bytes ? more : bytes;
+  }
+  return bytes;
+}
+
+static int64_t scratch_matmul(const Site *site) {
+  return scratch_of(describe_product(site).shape, site->accumulate);
+}
+
+static int64_t scratch_weight_gradient(const Site *site) {
+  Matmul x = describe_weight_gradient(site);
+  return scratch_of(x.shape, site->accumulate || x.outer.n > 0);
+}
+
+/* ---- the primitives ----------------------------------------------------------------------------- */
+
+/* The product of the last two axes, a[.., m, k] @ b[k, n] or of every pair of matrices in a[.., m, k] and
+ * b[.., k, n]: [.., m, n]. */
+const Op op_matmul = {
+    .name = "matmul", .signature = "a @ b", .kind = OP_CALL, .strided_out = true, .transposes = true,
+    .takes_bias = true, .adds = true,
+    .min_in = 2, .max_in = 2,
+    .shape = shape_matmul, .derivative = derive_matmul, .cost = cost_matmul, .evaluate = evaluate_matmul,
+    .call = call_matmul, .scratch = scratch_matmul,
+};
+
 const Op op_weight_gradient = {
     .name = "weight_gradient", .signature = "weight_gradient(a[.., k], dy[.., n])", .kind = OP_CALL,
-    .strided_out = true, .transposes = true, .internal = true,
+    .strided_out = true, .transposes = true, .adds = true, .internal = true,
     .min_in = 2, .max_in = 2,
     .shape = shape_weight_gradient, .cost = cost_weight_gradient, .evaluate = evaluate_weight_gradient,
+    .call = call_weight_gradient, .scratch = scratch_weight_gradient,
 };

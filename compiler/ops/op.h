@@ -17,7 +17,7 @@ typedef enum {
 } OpKind;
 
 typedef enum { ATTR_NUMBER, ATTR_INT, ATTR_BOOL, ATTR_LIST, ATTR_TEXT } AttrKind;
-enum { MAX_ATTR = 4 };
+enum { MAX_ATTR = 8 };
 typedef struct OpAttr {
   const char *name; /* one that starts with '$' is the compiler's own: no user can give it */
   AttrKind kind;
@@ -48,6 +48,8 @@ bool place_reshape(const Place *from, int n, const int64_t *dim, Place *to);
 Place place_slice(const Place *from, int axis, int64_t offset, int64_t size);
 
 typedef struct Gradients Gradients; /* autodiff.h */
+typedef struct Site Site; /* call.h */
+typedef struct Call Call;
 typedef struct ShapeRule ShapeRule;
 
 /* What a shape rule sees and fills. All diagnostics carry the node's span and the operands'. */
@@ -70,6 +72,8 @@ struct Op {
   bool internal;       /* only the compiler makes it */
   bool strided_out;    /* a call that reads and writes parts of larger buffers, rows of stride 1 */
   bool transposes;     /* besides, it reads any strides, and writes where the axis before the last has stride 1 */
+  bool takes_bias;     /* a call that can add a vector along its result's last axis */
+  bool adds;           /* a call that can add to what stands in its first output */
   bool expensive;      /* pointwise: worth keeping in a row buffer rather than computing twice */
   int min_in, max_in;  /* max_in -1: any number */
   OpAttr attr[MAX_ATTR]; /* ends at a NULL name */
@@ -90,7 +94,8 @@ struct Op {
 
   /* Pointwise: one output element as a C expression valid in both dialects, operands $0 $1 ..,
    * attributes ${name}; $j is the index along the last axis, $i the linear index of the element
-   * within its sample, $s the sample's global index, $seed the run's seed, $scope the node's node_key().
+   * within its sample, $s the sample's global index, $seed the run's seed, $scope the node's node_key(),
+   * $training false in validation.
    * Operands must be put in as names or constants. constant, full and iota have one too. Functions come
    * from runtime/kernels/pd_math.h. */
   const char *expression;
@@ -100,6 +105,11 @@ struct Op {
    * outputs contiguous, batched ones with a leading axis of `batch`. Every op that is not pointwise
    * has it: the finite-difference test and the interpreter run on it. */
   void (*evaluate)(const Graph *g, int node, int64_t batch, const double *const *in, double *const *out);
+
+  /* Calls: which function of the runtime does it, with what (call.h); the bytes it takes of the scratch memory
+   * it is given, NULL when it needs none. */
+  void (*call)(const Site *site, Call *c);
+  int64_t (*scratch)(const Site *site);
 };
 
 extern const Op *const all_ops[]; /* ends with NULL */
