@@ -1,6 +1,6 @@
-/* Random changes of training images: each is cut out of itself with zeros around, then mirrored or not. The
+/* What happens to images on their way. Random changes of those trained on: each is cut out of itself with zeros around, then mirrored or not. The
  * choices are Philox's, keyed by the run's seed and counted by the sample's global index, so that no plan
- * changes them; all images of a sample get the same. */
+ * changes them; all images of a sample get the same. Then each channel is normalised. */
 #include "data.h"
 #include "kernels/pd_math.h"
 
@@ -36,4 +36,12 @@ void pd_augment_image(const struct pd_augment *a, const struct pd_input *in, uin
         bool inside = row >= 0 && row < height && column >= 0 && column < width;
         *to++ = inside ? from[row * width + column] : 0;
       }
+}
+
+void pd_normalise(const struct pd_input *in, float *pixels) {
+  int64_t channels = in->dim[0], plane = in->elements / channels;
+  for (int64_t c = 0; c < channels; c++) {
+    float mean = (float)in->numbers[c], deviation = (float)in->numbers[channels + c];
+    for (int64_t i = 0; i < plane; i++, pixels++) *pixels = (*pixels - mean) / deviation;
+  }
 }

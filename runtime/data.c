@@ -1,6 +1,6 @@
 /* Training data, memory-mapped. Token files (text, llm.c shards) given without names are one run of tokens, cut
  * into windows of context + 1 at a stride of context. All other files hold a sample a row, record or line: each
- * input has files of its own, read end to end. */
+ * input has files of its own, read end to end. Derived inputs have none. */
 #include "data.h"
 #include "internal.h"
 
@@ -8,9 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-struct pd_dataset *pd_training_data, *pd_validation_data;
-
-enum format { TEXT, SHARD, NPY, IDX, CIFAR };
+enum format { TEXT, NUMBERS, SHARD, NPY, IDX, CIFAR };
 
 struct part { /* of a column: one file, or one field of its records */
   struct pd_array array;
@@ -18,10 +16,9 @@ struct part { /* of a column: one file, or one field of its records */
   int64_t first;         /* samples of the parts before; of windows: tokens */
 };
 
-struct column { /* an input's files */
+struct column { /* an input's files; a derived one has none */
   struct part *parts;
   int n;
-  bool shifted; /* lines that start with a newline */
 };
 
 struct pd_dataset {
@@ -32,6 +29,14 @@ struct pd_dataset {
   int64_t samples;
   struct column *columns;
 };
+
+static bool has_files(const struct pd_dataset *d, int input) { return !pd_is_derived(&d->inputs[input]); }
+
+static int count_file_inputs(const struct pd_dataset *d) {
+  int n = 0;
+  for (int i = 0; i < d->n_inputs; i++) n += has_files(d, i);
+  return n;
+}
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
@@ -52,9 +57,10 @@ static enum format format_of(const struct pd_dataset *d, const struct part *p) {
   const char *path = p->array.path;
   if (ends_with(path, ".npy")) return NPY;
   if (ends_with(path, "ubyte") || ends_with(path, ".idx")) return IDX;
+  if (ends_with(path, ".ids")) return NUMBERS;
   if (!ends_with(path, ".bin")) return TEXT;
   for (int i = 0; i < d->n_inputs && !pd_is_shard(&p->array); i++)
-    if (!d->inputs[i].token) return CIFAR;
+    if (has_files(d, i) && !d->inputs[i].token) return CIFAR;
   return SHARD;
 }
 
@@ -64,15 +70,17 @@ static bool parse_tokens(struct part *p, enum format format, char *why) {
   return true;
 }
 
-/* A text of one sample a line. */
-static bool open_lines(const struct pd_dataset *d, struct part *p, const struct pd_input *in, char *why) {
-  if (in->classes <= '\n' || in->classes <= d->pad)
-    return pd_refuse(why, "'%s': '%s' has %lld classes; lines need %d and the token %lld of --pad", p->array.path,
-                     in->name, (long long)in->classes, '\n' + 1, (long long)d->pad);
+/* A text of one sample a line: of bytes, the newline among them, or of numbers. */
+static bool open_lines(const struct pd_dataset *d, struct part *p, const struct pd_input *in, bool numbers,
+                       char *why) {
+  int64_t least = numbers || d->pad > '\n' ? d->pad : '\n';
+  if (in->classes <= least)
+    return pd_refuse(why, "'%s': '%s' has %lld classes; lines need the %s %lld, too", p->array.path, in->name,
+                     (long long)in->classes, least == d->pad ? "token of --pad," : "newline,", (long long)least);
   pd_parse_bytes(&p->array);
-  p->lines.n = pd_count_lines(&p->array);
+  p->lines = (struct pd_lines){.n = pd_count_lines(&p->array), .numbers = numbers};
   p->lines.marks = pd_allocate(sizeof *p->lines.marks * (size_t)(p->lines.n / PD_MARK + 1));
-  return pd_mark_lines(&p->array, in->elements, &p->lines, why);
+  return pd_mark_lines(&p->array, in, &p->lines, why);
 }
 
 /* A shard whose tokens are rows of this input's length. */
@@ -93,14 +101,15 @@ static bool open_token_rows(struct part *p, const struct pd_input *in, char *why
 /* A mapped file as samples of this input. */
 static bool open_part(const struct pd_dataset *d, struct part *p, const struct pd_input *in, char *why) {
   enum format format = format_of(d, p);
-  if (format == TEXT || format == SHARD) {
+  if (format == TEXT || format == NUMBERS || format == SHARD) {
     if (!in->token)
       return pd_refuse(why, "'%s' holds tokens, but '%s' takes numbers", p->array.path, in->name);
-    return format == TEXT ? open_lines(d, p, in, why) : open_token_rows(p, in, why);
+    return format == SHARD ? open_token_rows(p, in, why) : open_lines(d, p, in, format == NUMBERS, why);
   }
   bool ok = format == NPY   ? pd_parse_npy(&p->array, why)
             : format == IDX ? pd_parse_idx(&p->array, why)
                             : pd_parse_cifar(&p->array, in->token, why);
+  if (in->origin == PD_IMAGE && p->array.type == PD_TYPE_U8) p->array.pixels = true;
   return ok && pd_array_fits(&p->array, in, why);
 }
 
@@ -118,11 +127,12 @@ static bool open_windows(struct pd_dataset *d, char *why) {
   const char *path = c->parts[0].array.path;
   for (int i = 0; i < d->n_inputs; i++) {
     const struct pd_input *in = &d->inputs[i];
+    if (!has_files(d, i)) continue;
     if (!in->token)
       return pd_refuse(why,
                        "'%s' holds tokens, but '%s' takes numbers: give one .npy array or idx file for each of "
                        "the %d inputs and targets",
-                       path, in->name, d->n_inputs);
+                       path, in->name, count_file_inputs(d));
     if (in->elements > d->context) d->context = in->elements;
   }
   d->samples = d->context ? (tokens - 1) / d->context : 0;
@@ -143,9 +153,11 @@ static void add_part(struct column *c, const struct part *p) {
 
 /* Opens every column's files; all columns must hold as many samples. */
 static bool open_columns(struct pd_dataset *d, char *why) {
+  const struct column *first = NULL;
   for (int i = 0; i < d->n_inputs; i++) {
     struct column *c = &d->columns[i];
     int64_t samples = 0;
+    if (!has_files(d, i)) continue;
     if (!c->n)
       return pd_refuse(why, "there is no file for '%s': give %s=PATH", d->inputs[i].name, d->inputs[i].name);
     for (struct part *p = c->parts; p < c->parts + c->n; p++) {
@@ -153,19 +165,21 @@ static bool open_columns(struct pd_dataset *d, char *why) {
       p->first = samples;
       samples += p->lines.n ? p->lines.n : p->array.rows;
     }
-    if (i && samples != d->samples)
+    if (!first) first = c;
+    if (c != first && samples != d->samples)
       return pd_refuse(why, "'%s'%s hold%s %lld samples, but '%s'%s %lld", c->parts[0].array.path,
                        c->n > 1 ? " and the others" : "", c->n > 1 ? "" : "s", (long long)samples,
-                       d->columns[0].parts[0].array.path, d->columns[0].n > 1 ? " and the others hold" : " holds",
+                       first->parts[0].array.path, first->n > 1 ? " and the others hold" : " holds",
                        (long long)d->samples);
     d->samples = samples;
   }
-  return d->samples > 0 || pd_refuse(why, "'%s' holds no sample", d->columns[0].parts[0].array.path);
+  return d->samples > 0 || pd_refuse(why, "'%s' holds no sample", first->parts[0].array.path);
 }
 
-/* Files without names: token files, CIFAR-10's, or an array for each input. */
+/* Files without names: token files, CIFAR-10's, or an array or a text of numbers for each input. */
 static bool open_in_order(struct pd_dataset *d, char **paths, int n, char *why) {
   bool tokens = false, records = false, arrays = false;
+  int wanted = count_file_inputs(d);
   struct column all = {0};
   for (int i = 0; i < n; i++) {
     struct part p = {0};
@@ -173,7 +187,7 @@ static bool open_in_order(struct pd_dataset *d, char **paths, int n, char *why) 
     enum format format = format_of(d, &p);
     tokens |= format == TEXT || format == SHARD;
     records |= format == CIFAR;
-    arrays |= format == NPY || format == IDX;
+    arrays |= format == NPY || format == IDX || format == NUMBERS;
     add_part(&all, &p);
   }
   if (tokens + records + arrays > 1)
@@ -183,13 +197,16 @@ static bool open_in_order(struct pd_dataset *d, char **paths, int n, char *why) 
     d->columns[0] = all;
     return open_windows(d, why);
   }
-  if (arrays && n != d->n_inputs)
+  if (arrays && n != wanted)
     return pd_refuse(why,
                      "the model has %d inputs and targets, each needs one .npy array or idx file in this order, "
                      "but %d %s given",
-                     d->n_inputs, n, n == 1 ? "is" : "are");
-  for (int i = 0; i < d->n_inputs; i++)
-    for (int j = records ? 0 : i; j < (records ? n : i + 1); j++) add_part(&d->columns[i], &all.parts[j]);
+                     wanted, n, n == 1 ? "is" : "are");
+  for (int i = 0, at = 0; i < d->n_inputs; i++) {
+    if (!has_files(d, i)) continue;
+    for (int j = records ? 0 : at; j < (records ? n : at + 1); j++) add_part(&d->columns[i], &all.parts[j]);
+    at++;
+  }
   free(all.parts);
   return open_columns(d, why);
 }
@@ -209,18 +226,6 @@ static int named_input(const struct pd_dataset *d, const char *argument, const c
   return -1;
 }
 
-/* An input whose lines are a target's, too, is moved on by one. */
-static void shift_inputs(struct pd_dataset *d) {
-  for (int i = 0; i < d->n_inputs; i++)
-    for (int j = 0; j < d->n_inputs; j++) {
-      struct column *c = &d->columns[i], *t = &d->columns[j];
-      if (d->inputs[i].target || !d->inputs[j].target || c->n != t->n) continue;
-      bool same = true;
-      for (int k = 0; k < c->n; k++) same &= !strcmp(c->parts[k].array.path, t->parts[k].array.path);
-      c->shifted |= same;
-    }
-}
-
 static bool open_by_name(struct pd_dataset *d, char **arguments, int n, char *why) {
   for (int i = 0; i < n; i++) {
     const char *path;
@@ -228,10 +233,12 @@ static bool open_by_name(struct pd_dataset *d, char **arguments, int n, char *wh
     int input = named_input(d, arguments[i], &path);
     if (input < 0)
       return pd_refuse(why, "'%s' names no input or target of the model, as other files do", arguments[i]);
+    if (!has_files(d, input))
+      return pd_refuse(why, "'%s': the model computes '%s' from '%s': it takes no file", arguments[i],
+                       d->inputs[input].name, d->inputs[d->inputs[input].from].name);
     if (!map_part(&p, path, why)) return false;
     add_part(&d->columns[input], &p);
   }
-  shift_inputs(d);
   return open_columns(d, why);
 }
 
@@ -261,6 +268,7 @@ static size_t bytes_of(const struct pd_dataset *d) {
 
 static bool scan_column(const struct column *c, int64_t classes, char *why) {
   for (const struct part *p = c->parts; p < c->parts + c->n; p++) {
+    if (p->lines.numbers) continue; /* compared when they were marked */
     int64_t values = p->array.type == PD_TYPE_U8 ? 1 << 8 : p->array.type == PD_TYPE_U16 ? 1 << 16 : INT64_MAX;
     if (values > classes && !pd_read_tokens(&p->array, 0, p->array.rows, classes, NULL, why)) return false;
   }
@@ -271,7 +279,7 @@ static bool scan_tokens(const struct pd_dataset *d, char *why) {
   int64_t least = INT64_MAX; /* every token of windows can reach every input */
   for (int i = 0; i < d->n_inputs; i++) {
     const struct pd_input *in = &d->inputs[i];
-    if (!in->token) continue;
+    if (!in->token || !has_files(d, i)) continue;
     if (in->classes < least) least = in->classes;
     if (!d->context && !scan_column(&d->columns[i], in->classes, why)) return false;
   }
@@ -328,7 +336,7 @@ static bool read_sample(const struct pd_dataset *d, int input, int64_t sample, v
   while (p->first > sample) p--;
   sample -= p->first;
   if (p->lines.n)
-    return pd_read_line(&p->array, &p->lines, sample, c->shifted, d->pad, in->classes, in->elements, to, why);
+    return pd_read_line(&p->array, &p->lines, sample, in, d->pad, to, why);
   if (in->token) return pd_read_tokens(&p->array, sample, 1, in->classes, to, why);
   pd_read_numbers(&p->array, sample, 1, to);
   return true;
@@ -337,48 +345,4 @@ static bool read_sample(const struct pd_dataset *d, int input, int64_t sample, v
 void pd_dataset_read(const struct pd_dataset *d, int input, int64_t sample, void *to) {
   char why[PD_WHY];
   if (!read_sample(d, input, sample, to, why)) pd_fail("%s", why);
-}
-
-/* ---- what stage programs call ---------------------------------------------------------------- */
-
-static float *image; /* one sample's, before it is changed */
-
-static bool augments(void) { return pd_options.augment.flip || pd_options.augment.crop; }
-
-bool pd_data_start(char *why) {
-  const struct pd_stage *s = pd.stage;
-  const struct pd_options *o = &pd_options;
-  if (o->n_data && pd.steps) {
-    pd_training_data = pd_dataset_open(o->data, o->n_data, s->inputs, s->n_inputs, o->pad, pd.rank == 0, why);
-    if (!pd_training_data) return false;
-  }
-  if (o->n_validation && pd.steps) {
-    pd_validation_data = pd_dataset_open(o->validation, o->n_validation, s->inputs, s->n_inputs, o->pad,
-                                         pd.rank == 0, why);
-    if (!pd_validation_data) return false;
-  }
-  if (!augments()) return true;
-  int64_t largest = 0;
-  for (int i = 0; i < s->n_inputs; i++)
-    if (s->inputs[i].elements > largest) largest = s->inputs[i].elements;
-  image = pd_allocate(sizeof *image * (size_t)largest);
-  return pd_augment_fits(&o->augment, s->inputs, s->n_inputs, why);
-}
-
-int64_t pd_first_sample(int64_t k) { return pd_sample_base + (pd_number(k) - 1) * pd.stage->microbatch; }
-
-void pd_load(int input, int64_t k, void *to) {
-  const struct pd_input *in = &pd.stage->inputs[input];
-  int64_t b = pd.stage->microbatch;
-  if (!pd_training_data) { /* --emulate without data */
-    memset(to, 0, (size_t)(b * in->elements) * sizeof(float));
-    return;
-  }
-  bool changed = augments() && pd_is_image(in);
-  for (int64_t i = 0; i < b; i++) {
-    int64_t global = pd_first_sample(k) + i, sample = pd_sample(pd.seed, pd_training_data->samples, global);
-    float *at = (float *)to + i * in->elements;
-    pd_dataset_read(pd_training_data, input, sample, changed ? image : at);
-    if (changed) pd_augment_image(&pd_options.augment, in, pd.seed, global, image, at);
-  }
 }

@@ -45,14 +45,16 @@ void pd_parse_bytes(struct pd_array *a); /* a text, whose bytes are tokens */
 
 /* A text's lines; where every PD_MARK-th of them starts is noted. */
 enum { PD_MARK = 32 };
-struct pd_lines { int64_t n, *marks; };
+struct pd_lines {
+  int64_t n, *marks;
+  bool numbers; /* tokens are written as numbers; else they are the bytes */
+};
 int64_t pd_count_lines(const struct pd_array *text);
-/* Fills lines->marks, which has room for all; false for a line of more than `most` bytes with its newline. */
-bool pd_mark_lines(const struct pd_array *text, int64_t most, struct pd_lines *lines, char *why);
-/* A line and its newline as n tokens, `pad` behind them. `shifted`: with a newline before them, as a decoder
- * gets what it is to predict. False for a token outside [0, classes). */
-bool pd_read_line(const struct pd_array *text, const struct pd_lines *lines, int64_t line, bool shifted,
-                  int64_t pad, int64_t classes, int64_t n, int32_t *to, char *why);
+/* Fills lines->marks, which has room for all; false for a line of more tokens than a sample of the input has. */
+bool pd_mark_lines(const struct pd_array *text, const struct pd_input *in, struct pd_lines *lines, char *why);
+/* A line's tokens, `pad` behind them. False for a token outside the input's classes. */
+bool pd_read_line(const struct pd_array *text, const struct pd_lines *lines, int64_t line,
+                  const struct pd_input *in, int64_t pad, int32_t *to, char *why);
 
 /* ---- augment.c ------------------------------------------------------------------------------- */
 
@@ -63,5 +65,18 @@ bool pd_augment_fits(const struct pd_augment *a, const struct pd_input *inputs, 
 /* sample: the run's global index, from which with the seed all random choices follow. */
 void pd_augment_image(const struct pd_augment *a, const struct pd_input *in, uint64_t seed, int64_t sample,
                       const float *from, float *to);
+/* Torchvision's Normalize, of a PD_IMAGE input's sample. */
+void pd_normalise(const struct pd_input *in, float *pixels);
+
+/* ---- derive.c -------------------------------------------------------------------------------- */
+
+bool pd_is_derived(const struct pd_input *in);
+bool pd_is_weight(const struct pd_input *in); /* of counted positions */
+/* The input whose tokens pd_derive is given. */
+int pd_derived_from(const struct pd_input *inputs, int input);
+/* One sample of a derived input from the tokens x of another; weights are 1 at counted positions, not yet
+ * scaled. seed, sample: what random choices follow from. */
+void pd_derive(const struct pd_input *inputs, int input, const int32_t *x, uint64_t seed, int64_t sample,
+               void *to);
 
 #endif

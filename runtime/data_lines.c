@@ -1,4 +1,5 @@
-/* Texts of one sample a line, which their newline ends; the last may lack it. */
+/* Texts of one sample a line. Of bytes: the newline is the last token, and the last line may lack it. Of numbers:
+ * tokens as decimal digits with blanks between; a line may be empty. */
 #include "data.h"
 
 #include <string.h>
@@ -15,34 +16,82 @@ int64_t pd_count_lines(const struct pd_array *text) {
   return n;
 }
 
-bool pd_mark_lines(const struct pd_array *text, int64_t most, struct pd_lines *lines, char *why) {
-  const char *end = text->map + text->size, *at = text->map;
-  for (int64_t i = 0; i < lines->n; i++) {
-    if (i % PD_MARK == 0) lines->marks[i / PD_MARK] = at - text->map;
-    const char *newline = line_end(at, end);
-    if (newline - at >= most)
-      return pd_refuse(why, "'%s': line %lld, at offset %lld, has %lld bytes with its newline; %lld are taken",
-                       text->path, (long long)i + 1, (long long)(at - text->map), (long long)(newline - at) + 1,
-                       (long long)most);
-    at = newline + 1;
+/* Line number `line` of a text, for messages; its tokens are in->elements at most. */
+struct line {
+  const struct pd_array *text;
+  const struct pd_input *in;
+  int64_t number; /* from 0 */
+  const char *at, *end;
+};
+
+static bool refuse_length(const struct line *l, char *why) {
+  return pd_refuse(why, "'%s': line %lld, at offset %lld, has more tokens than the %lld of '%s'", l->text->path,
+                   (long long)l->number + 1, (long long)(l->at - l->text->map), (long long)l->in->elements,
+                   l->in->name);
+}
+
+static bool refuse_token(const struct line *l, const char *at, int64_t token, char *why) {
+  return pd_refuse(why, "'%s': line %lld: token %lld at offset %lld is outside the model's %lld classes",
+                   l->text->path, (long long)l->number + 1, (long long)token, (long long)(at - l->text->map),
+                   (long long)l->in->classes);
+}
+
+/* Tokens into `to`, unless it is NULL, and how many there are into *n. */
+static bool take_bytes(const struct line *l, int32_t *to, int64_t *n, char *why) {
+  *n = l->end - l->at + 1;
+  if (*n > l->in->elements) return refuse_length(l, why);
+  for (int64_t i = 0; to && i < *n; i++) {
+    to[i] = i + 1 < *n ? (unsigned char)l->at[i] : '\n';
+    if (to[i] >= l->in->classes) return refuse_token(l, l->at + i, to[i], why);
   }
   return true;
 }
 
-bool pd_read_line(const struct pd_array *text, const struct pd_lines *lines, int64_t line, bool shifted,
-                  int64_t pad, int64_t classes, int64_t n, int32_t *to, char *why) {
+static bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\r'; }
+
+static bool take_numbers(const struct line *l, int32_t *to, int64_t *n, char *why) {
+  *n = 0;
+  for (const char *at = l->at;;) {
+    while (at < l->end && is_blank(*at)) at++;
+    if (at == l->end) return true;
+    const char *start = at;
+    int64_t token = 0;
+    for (; at < l->end && *at >= '0' && *at <= '9'; at++)
+      if (token <= INT32_MAX) token = 10 * token + (*at - '0');
+    if (at < l->end && !is_blank(*at))
+      return pd_refuse(why, "'%s': line %lld: no token, which is a whole number, at offset %lld", l->text->path,
+                       (long long)l->number + 1, (long long)(start - l->text->map));
+    if (token >= l->in->classes) return refuse_token(l, start, token, why);
+    if (*n == l->in->elements) return refuse_length(l, why);
+    if (to) to[*n] = (int32_t)token;
+    ++*n;
+  }
+}
+
+static bool take(const struct line *l, bool numbers, int32_t *to, int64_t *n, char *why) {
+  return numbers ? take_numbers(l, to, n, why) : take_bytes(l, to, n, why);
+}
+
+bool pd_mark_lines(const struct pd_array *text, const struct pd_input *in, struct pd_lines *lines, char *why) {
+  const char *end = text->map + text->size;
+  struct line l = {.text = text, .in = in, .at = text->map};
+  for (; l.number < lines->n; l.number++) {
+    int64_t n;
+    if (l.number % PD_MARK == 0) lines->marks[l.number / PD_MARK] = l.at - text->map;
+    l.end = line_end(l.at, end);
+    if (!take(&l, lines->numbers, NULL, &n, why)) return false;
+    l.at = l.end + 1;
+  }
+  return true;
+}
+
+bool pd_read_line(const struct pd_array *text, const struct pd_lines *lines, int64_t line,
+                  const struct pd_input *in, int64_t pad, int32_t *to, char *why) {
   const char *end = text->map + text->size, *at = text->map + lines->marks[line / PD_MARK];
   for (int64_t i = line % PD_MARK; i; i--) at = line_end(at, end) + 1;
-  const char *newline = line_end(at, end);
-  int64_t j = 0;
-  if (shifted && n > 0) to[j++] = '\n';
-  for (; at < newline && j < n; at++) {
-    to[j] = (unsigned char)*at;
-    if (to[j++] >= classes)
-      return pd_refuse(why, "'%s': token %d at offset %lld is outside the model's %lld classes", text->path,
-                       (unsigned char)*at, (long long)(at - text->map), (long long)classes);
-  }
-  if (j < n) to[j++] = '\n';
-  while (j < n) to[j++] = (int32_t)pad;
+  struct line l = {text, in, line, at, line_end(at, end)};
+  int64_t n;
+  if (!take(&l, lines->numbers, to, &n, why)) return false;
+  while (n < in->elements) to[n++] = (int32_t)pad;
   return true;
 }

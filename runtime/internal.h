@@ -74,7 +74,7 @@ void pd_trace_finish(void);
  * while it is awaited, PD_REDUCE and PD_EXCHANGE from being posted until complete. */
 void pd_trace(enum pd_work work, int64_t number, int peer, double start, double end);
 
-/* ---- data.c, sampler.c ----------------------------------------------------------------------- */
+/* ---- data.c ---------------------------------------------------------------------------------- */
 
 struct pd_dataset;
 /* Opens and checks the files for these inputs, PATH or NAME=PATH each; NULL after filling `why`. With `scan`
@@ -84,11 +84,18 @@ struct pd_dataset *pd_dataset_open(char **paths, int n, const struct pd_input *i
                                    int64_t pad, bool scan, char *why);
 const char *pd_data_path(const struct pd_input *inputs, int n, const char *argument); /* PATH of either */
 int64_t pd_dataset_samples(const struct pd_dataset *d);
-/* Copies one sample's input: elements int32 or float. A token out of range ends the launch. */
+/* Copies what the files hold for one sample of an input: elements int32 or float. A token out of range ends the
+ * launch. */
 void pd_dataset_read(const struct pd_dataset *d, int input, int64_t sample, void *to);
+
+/* ---- load.c ---------------------------------------------------------------------------------- */
 
 extern struct pd_dataset *pd_training_data, *pd_validation_data; /* NULL: none */
 bool pd_data_start(char *why);
+/* One sample of an input, read or derived. */
+void pd_load_validation_sample(int input, int64_t sample, void *to);
+
+/* ---- sampler.c ------------------------------------------------------------------------------- */
 
 /* Sample number s of an endless run through n samples, each epoch in an order of its own. */
 int64_t pd_sample(uint64_t seed, int64_t n, int64_t s);

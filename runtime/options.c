@@ -21,7 +21,7 @@ struct option {
 #define AT(member) offsetof(struct pd_options, member)
 static const struct option options[] = {
   {"--data", PATHS, AT(data), AT(n_data), "PATH...",
-   "text, llm.c or CIFAR-10 .bin, .npy and MNIST's idx; NAME=PATH for one input"},
+   "text, .ids, llm.c or CIFAR-10 .bin, .npy, MNIST's idx; NAME=PATH for one input"},
   {"--validation", PATHS, AT(validation), AT(n_validation), "PATH...", "the same, held out"},
   {"--validate-every", POSITIVE, AT(validate_every), 0, "K",
    "validate after every K updates, and at the end"},

@@ -40,6 +40,20 @@ struct pd_parameter {
   const int *readers;    /* stages that hold it, too, but pass it no gradient */
 };
 
+/* Where an input's samples come from: from a file, an image normalised; or they are computed from the same
+ * sample of another input, whose tokens are x[n] (derive.c). In brackets what `numbers` holds. */
+enum pd_origin {
+  PD_FILE,     /* as they stand */
+  PD_IMAGE,    /* (pixel - mean) / deviation [each channel's mean, then each one's deviation] */
+  PD_LENGTHS,  /* how many tokens stand before the pads at the end [pad] */
+  PD_PRESENT,  /* 1 where they stand, else 0 [pad] */
+  PD_COUNTED,  /* where x is not this token: batch * n / N, N such positions in the batch; else 0 [token] */
+  PD_SHIFTED,  /* x moved on by one [the first token] */
+  PD_SEGMENTS, /* 1 behind the first separator, 0 before, on it, and at pads [separator, pad] */
+  PD_MASKED,   /* x with some positions changed [mask, share of chosen positions, tokens never chosen ...] */
+  PD_CHOSEN    /* from a PD_MASKED input: like PD_COUNTED, at the positions chosen there */
+};
+
 struct pd_input {
   const char *name;
   bool target;
@@ -48,6 +62,10 @@ struct pd_input {
   int rank;
   int64_t dim[PD_MAX_RANK]; /* of one sample */
   int64_t elements;
+  enum pd_origin origin;
+  int from;              /* index of the input that it is computed from */
+  int n_numbers;
+  const double *numbers;
 };
 
 struct pd_tensor {       /* a named buffer of a slot, for naming the first that is not finite */
@@ -156,7 +174,7 @@ void pd_send_gradients(int64_t k);
 void pd_await_activations_slot(int64_t k);
 void pd_await_gradients_slot(int64_t k);
 
-/* ---- data (data.c, sampler.c) -------------------------------------------------------------- */
+/* ---- data (load.c) --------------------------------------------------------------------------- */
 /* Copies microbatch k's input number `input` (index into stage->inputs) to `to`: [microbatch][dim...]. */
 void pd_load(int input, int64_t k, void *to);
 /* First sample's global index of microbatch k: dropout counts from it. */

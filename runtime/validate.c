@@ -66,7 +66,7 @@ void pd_validation_load(int input, int64_t v, void *to) {
   int64_t first = (pd_number(v) - 1) * b;
   for (int64_t i = 0; i < b; i++) {
     int64_t sample = first + i < samples ? first + i : first;
-    pd_dataset_read(pd_validation_data, input, sample, (char *)to + i * pd.stage->inputs[input].elements * 4);
+    pd_load_validation_sample(input, sample, (char *)to + i * pd.stage->inputs[input].elements * 4);
   }
 }
 

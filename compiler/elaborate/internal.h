@@ -158,6 +158,11 @@ extern const char *const builtin_names[]; /* ends with NULL */
 void run_block(Elaborator *e, Frame *f, const Ast *block);
 void variable_set(Frame *f, Name name, Val v, Span span);
 void variable_declare(Frame *f, Name name, Val v, bool scoped, Span span);
+bool evaluate_shape(Elaborator *e, Frame *f, const Ast *a, Shape *s); /* of a declaration */
+bool only_in_model(Frame *f, const Ast *a, const char *what);         /* else a diagnostic */
+
+/* ---- input.c ------------------------------------------------------------------------------ */
+void run_input(Elaborator *e, Frame *f, const Ast *a); /* or a target */
 
 /* ---- train.c ------------------------------------------------------------------------------ */
 void train_settings(Elaborator *e);

@@ -101,7 +101,7 @@ static void run_assign(Elaborator *e, Frame *f, const Ast *a) {
 
 /* ---- declarations -------------------------------------------------------------------------- */
 
-static bool evaluate_shape(Elaborator *e, Frame *f, const Ast *a, Shape *s) {
+bool evaluate_shape(Elaborator *e, Frame *f, const Ast *a, Shape *s) {
   bool good = true;
   *s = (Shape){0};
   if (a->list.n > MAX_RANK) {
@@ -127,46 +127,10 @@ static bool evaluate_shape(Elaborator *e, Frame *f, const Ast *a, Shape *s) {
   return good;
 }
 
-static bool only_in_model(Frame *f, const Ast *a, const char *what) {
+bool only_in_model(Frame *f, const Ast *a, const char *what) {
   if (!f->caller) return true;
   fail(f, a->span, "PD0111", "%s stands in the model, not in a layer", what);
   return false;
-}
-
-static bool evaluate_type(Elaborator *e, Frame *f, const Ast *type, int64_t *classes) {
-  *classes = 0;
-  if (!type || (type->kind == AST_NAME && strcmp(type->name, "f32") == 0)) return true;
-  if (type->kind == AST_CALL && type->a->kind == AST_NAME && strcmp(type->a->name, "token") == 0 &&
-      type->list.n == 1 && !type->list.at[0]->name) {
-    if (!want_size(e, f, evaluate(e, f, type->list.at[0]->a), type->list.at[0]->span, classes)) return false;
-    if (*classes <= INT32_MAX) return true;
-    fail(f, type->span, "PD0208", "tokens are 32-bit: at most %d classes", INT32_MAX);
-    return false;
-  }
-  help(fail(f, type->span, "PD0111", "'%s' is no type of an input", ast_text(type)),
-       "types are 'token(classes)' and 'f32'");
-  return false;
-}
-
-static void run_input(Elaborator *e, Frame *f, const Ast *a) {
-  bool target = a->kind == AST_TARGET;
-  Shape s;
-  int64_t classes;
-  Val v = POISON;
-  if (!only_in_model(f, a, target ? "'target'" : "'input'")) return;
-  for (int i = 0; i < e->g->inputs.n; i++)
-    if (e->g->inputs.at[i].name == a->name) {
-      note_at(fail(f, a->span2, "PD0104", "an input or target named '%s' is already declared", a->name),
-              e->g->inputs.at[i].span, "the first one is here");
-      return;
-    }
-  bool shaped = evaluate_shape(e, f, a, &s);
-  if (evaluate_type(e, f, a->a, &classes) && shaped) {
-    s.batched = true;
-    int input = graph_input(e->g, a->name, target, classes ? TYPE_TOKEN : TYPE_F32, classes, s, a->span);
-    v = val_tensor(e->g->inputs.at[input].value);
-  }
-  variable_declare(f, a->name, v, false, a->span);
 }
 
 static Val initial_value(Elaborator *e, Frame *f, const Ast *a) {

@@ -157,6 +157,22 @@ static void parameter_table(Emit *e) {
   text_add(&e->out, "};\n\n");
 }
 
+/* What says how the loader computes an input or normalises it. */
+static void origin_fields(Emit *e, const Input *in) {
+  static const char *const origins[] = {"PD_FILE",    "PD_IMAGE",    "PD_LENGTHS", "PD_PRESENT", "PD_COUNTED",
+                                        "PD_SHIFTED", "PD_SEGMENTS", "PD_MASKED",  "PD_CHOSEN"};
+  if (in->origin == ORIGIN_FILE)
+    return;
+  text_add(&e->out, ",\n   .origin = %s", origins[in->origin]);
+  if (in->from >= 0)
+    text_add(&e->out, ", .from = %d", in->from);
+  Names list = {0};
+  for (int i = 0; i < in->numbers.n; i++)
+    push(&list, intern(double_literal(in->numbers.at[i])));
+  if (list.n)
+    text_list(&e->out, 4, format(", .n_numbers = %d,\n   .numbers = (const double[]){", list.n), &list, "}");
+}
+
 static void input_table(Emit *e) {
   text_add(&e->out, "static const struct pd_input inputs[] = {\n");
   for (int i = 0; i < e->g->inputs.n; i++) {
@@ -164,10 +180,12 @@ static void input_table(Emit *e) {
     const Value *v = &e->g->values.at[in->value];
     text_add(&e->out,
              "  {%s, .target = %s, .token = %s, .classes = %" PRId64
-             ", .rank = %d, .dim = {%s}, .elements = %" PRId64 "},\n",
+             ", .rank = %d, .dim = {%s}, .elements = %" PRId64,
              string_literal(in->name), in->target ? "true" : "false",
              v->type == TYPE_TOKEN ? "true" : "false", v->type == TYPE_TOKEN ? v->classes : 0, v->shape.rank,
              dims_list(v->shape.rank, v->shape.dim), shape_elements(&v->shape));
+    origin_fields(e, in);
+    text_add(&e->out, "},\n");
   }
   text_add(&e->out, "};\n\n");
 }

@@ -122,7 +122,7 @@ int graph_input(Graph *g, Name name, bool target, Type type, int64_t classes, Sh
                          list_attr(&shape)};
   int node = graph_node(g, &op_input, NULL, 0, attr, 0, span);
   int value = graph_output(g, node, 0);
-  push(&g->inputs, (Input){name, target, value, span});
+  push(&g->inputs, ((Input){.name = name, .target = target, .value = value, .span = span, .from = -1}));
   g->values.at[value].name = name;
   return index;
 }

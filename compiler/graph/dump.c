@@ -27,6 +27,8 @@ const TrainField train_fields[] = {
     {NULL, 0, 0}};
 const char *const optimizer_names[] = {"sgd", "adamw", NULL};
 const char *const rate_names[] = {"constant", "linear", "cosine", NULL};
+const char *const origin_names[] = {"file",    "image",    "lengths", "present", "counted",
+                                    "shifted", "segments", "masked",  "chosen",  NULL};
 const char *const init_names[] = {"zeros", "ones", "constant", "uniform", "normal", NULL};
 
 typedef struct Dump {
@@ -122,6 +124,16 @@ static void put_node(Dump *d, int index) {
   fputs("\n", d->out);
 }
 
+/* Nothing for an input that is read as it stands. */
+static void put_origin(Dump *d, const Input *in) {
+  if (in->origin == ORIGIN_FILE)
+    return;
+  fprintf(d->out, " %s %d [", origin_names[in->origin], in->from);
+  for (int i = 0; i < in->numbers.n; i++)
+    fprintf(d->out, "%s%.17g", i ? ", " : "", in->numbers.at[i]);
+  fputs("]", d->out);
+}
+
 static void put_train(Dump *d, const Train *t) {
   fputs("train", d->out);
   for (const TrainField *f = train_fields; f->name; f++) {
@@ -171,6 +183,7 @@ static void put_declarations(Dump *d) {
     fprintf(d->out, "%s %d ", g->inputs.at[i].target ? "target" : "input", i);
     put_quoted(d, g->inputs.at[i].name);
     fprintf(d->out, " %%%d", g->inputs.at[i].value);
+    put_origin(d, &g->inputs.at[i]);
     put_span(d, g->inputs.at[i].span);
     fputs("\n", d->out);
   }

@@ -74,11 +74,21 @@ typedef struct Param {
   Span span;
 } Param;
 
+/* Where an input's samples come from: a file, as they stand or as images to normalise, or the same sample of
+ * another input, whose tokens the loader computes them from (pd_runtime.h says how, and what numbers it takes). */
+typedef enum {
+  ORIGIN_FILE, ORIGIN_IMAGE, ORIGIN_LENGTHS, ORIGIN_PRESENT, ORIGIN_COUNTED, ORIGIN_SHIFTED, ORIGIN_SEGMENTS,
+  ORIGIN_MASKED, ORIGIN_CHOSEN
+} OriginKind;
+
 typedef struct Input {
   Name name;
   bool target;
   int value;
   Span span;
+  OriginKind origin;
+  int from;            /* index of the input that it is computed from; -1: none */
+  Vec(double) numbers;
 } Input;
 
 /* One loss statement: `value` holds one loss for each of its elements; the model's loss is its mean

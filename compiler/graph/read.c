@@ -204,11 +204,28 @@ static void read_param(Reader *r) {
   push(&r->g->params, p);
 }
 
+static void read_origin(Reader *r, Input *in) {
+  in->from = -1;
+  for (int i = ORIGIN_IMAGE; origin_names[i]; i++) {
+    if (!accept(r, origin_names[i]))
+      continue;
+    in->origin = (OriginKind)i;
+    in->from = read_int(r);
+    expect(r, "[");
+    while (!r->failed && !accept(r, "]")) {
+      if (in->numbers.n)
+        expect(r, ",");
+      push(&in->numbers, read_real(r));
+    }
+  }
+}
+
 static void read_input(Reader *r, bool target) {
   Input in = {.target = target};
   read_int(r);
   in.name = read_quoted(r);
   in.value = read_value(r);
+  read_origin(r, &in);
   in.span = read_span(r);
   push(&r->g->inputs, in);
 }

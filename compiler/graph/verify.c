@@ -71,6 +71,25 @@ static void verify_uses(const Graph *g, int value) {
   }
 }
 
+/* What an input is computed from stands before it and has tokens; its numbers are those of its origin. */
+static void verify_input(const Graph *g, int i) {
+  static const int numbers[] = {[ORIGIN_LENGTHS] = 1, [ORIGIN_PRESENT] = 1,  [ORIGIN_COUNTED] = 1,
+                                [ORIGIN_SHIFTED] = 1, [ORIGIN_SEGMENTS] = 2, [ORIGIN_MASKED] = 2,
+                                [ORIGIN_CHOSEN] = 0};
+  const Input *in = &g->inputs.at[i];
+  ensure(in->value >= 0 && in->value < g->values.n);
+  if (in->origin == ORIGIN_IMAGE)
+    ensure(in->numbers.n == 2 * g->values.at[in->value].shape.dim[0]);
+  if (in->origin <= ORIGIN_IMAGE)
+    return;
+  ensure(in->from >= 0 && in->from < i);
+  const Input *from = &g->inputs.at[in->from];
+  ensure(g->values.at[from->value].type == TYPE_TOKEN);
+  ensure(in->origin != ORIGIN_CHOSEN || from->origin == ORIGIN_MASKED);
+  ensure(in->numbers.n == numbers[in->origin] ||
+         (in->origin == ORIGIN_MASKED && in->numbers.n > numbers[in->origin]));
+}
+
 void graph_verify(const Graph *g) {
   ensure(g->scopes.n > 0 && g->n_forward <= g->nodes.n);
   for (int i = 0; i < g->nodes.n; i++)
@@ -82,7 +101,7 @@ void graph_verify(const Graph *g) {
   for (int v = 0; v < g->values.n; v++)
     verify_uses(g, v);
   for (int i = 0; i < g->inputs.n; i++)
-    ensure(g->inputs.at[i].value >= 0 && g->inputs.at[i].value < g->values.n);
+    verify_input(g, i);
   for (int i = 0; i < g->losses.n; i++) {
     ensure(g->losses.at[i].value >= 0 && g->losses.at[i].value < g->values.n);
     ensure(g->values.at[g->losses.at[i].value].shape.batched);

@@ -16,15 +16,36 @@ static void refused(void) {
     abort();
 }
 
-static void read_lines(struct pd_array *text) {
-  struct pd_lines lines = {.n = pd_count_lines(text)};
+/* Every kind of input that is computed from a sample; tokens must be tokens again. */
+static void derive_all(const int32_t *x, int64_t sample) {
+  static const double numbers[] = {1, 0.5, 2, 3};
+  struct pd_input in[2] = {{.elements = LENGTH, .classes = CLASSES, .origin = PD_MASKED, .numbers = numbers,
+                            .n_numbers = 4}};
+  int32_t got[LENGTH];
+  for (int origin = PD_LENGTHS; origin <= PD_CHOSEN; origin++) {
+    in[1] = in[0];
+    in[1].origin = (enum pd_origin)origin;
+    pd_derive(in, 1, x, 1, sample, got);
+    for (int i = 0; i < LENGTH && (origin == PD_SHIFTED || origin == PD_SEGMENTS || origin == PD_MASKED); i++)
+      if (got[i] < 0 || got[i] >= CLASSES)
+        abort();
+  }
+}
+
+static void read_lines(struct pd_array *text, bool numbers) {
+  struct pd_lines lines = {.n = pd_count_lines(text), .numbers = numbers};
+  struct pd_input in = {.name = "x", .token = true, .classes = CLASSES, .elements = LENGTH};
   int32_t tokens[LENGTH];
   lines.marks = malloc(sizeof *lines.marks * (size_t)(lines.n / PD_MARK + 1));
-  if (!pd_mark_lines(text, LENGTH, &lines, why))
+  if (!pd_mark_lines(text, &in, &lines, why))
     refused();
   else
     for (int64_t i = 0; i < lines.n; i++)
-      if (!pd_read_line(text, &lines, i, i & 1, 0, CLASSES, LENGTH, tokens, why))
+      if (pd_read_line(text, &lines, i, &in, 0, tokens, why))
+        derive_all(tokens, i);
+      else if (numbers) /* marking has read every token */
+        abort();
+      else
         refused();
   free(lines.marks);
 }
@@ -62,7 +83,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   case 'c': ok = pd_parse_cifar(&a, false, why); break;
   case 'l': ok = pd_parse_cifar(&a, true, why); break;
   case 's': ok = pd_parse_shard(&a, why); break;
-  default: pd_parse_bytes(&a); read_lines(&a);
+  default: pd_parse_bytes(&a); read_lines(&a, data[0] == 't');
   }
   if (ok)
     read_rows(&a);

@@ -71,8 +71,9 @@ static const struct pd_parameter parameters[] = {
    .uses = (const struct pd_use[]){{STAGE, offsetof(struct accumulators, last)}}},
 #endif
 };
-static const struct pd_input inputs[] = {{"x", false, false, 0, 1, {WIDTH}, WIDTH},
-                                         {"target", true, false, 0, 1, {WIDTH}, WIDTH}};
+static const struct pd_input inputs[] = {
+  {.name = "x", .rank = 1, .dim = {WIDTH}, .elements = WIDTH},
+  {.name = "target", .target = true, .rank = 1, .dim = {WIDTH}, .elements = WIDTH}};
 static const struct pd_tensor tensors[] = {{"between", AT(between), sizeof(struct slot), IN_FLIGHT, N},
                                            {"y", AT(y), sizeof(struct slot), IN_FLIGHT, N}};
 #define VALUE(member)                                                                                        \

@@ -12,9 +12,12 @@
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
-static const struct pd_input text_inputs[] = {{"tokens", false, true, 256, 1, {4}, 4},
-                                              {"next", true, true, 256, 1, {4}, 4},
-                                              {"label", true, true, 256, 1, {1}, 1}};
+#define TOKENS(n, most) .token = true, .classes = most, .rank = 1, .dim = {n}, .elements = n
+#define IMAGES(c, h, w) .rank = 3, .dim = {c, h, w}, .elements = (c) * (h) * (w)
+
+static const struct pd_input text_inputs[] = {{.name = "tokens", TOKENS(4, 256)},
+                                              {.name = "next", .target = true, TOKENS(4, 256)},
+                                              {.name = "label", .target = true, TOKENS(1, 256)}};
 
 static char directory[] = "/tmp/pd_units_XXXXXX";
 
@@ -92,8 +95,8 @@ static void bad_data_is_named(void **state) {
   (void)state;
   uint16_t tokens[8] = {1, 2, 3, 4, 5, 600, 7, 8};
   int64_t labels[3] = {0, 255, 256};
-  static const struct pd_input number = {"x", false, false, 0, 2, {2, 3}, 6};
-  static const struct pd_input label = {"label", true, true, 256, 1, {1}, 1};
+  static const struct pd_input number = {.name = "x", .rank = 2, .dim = {2, 3}, .elements = 6};
+  static const struct pd_input label = {.name = "label", .target = true, TOKENS(1, 256)};
   struct {
     char *path;
     const struct pd_input *inputs;
@@ -129,8 +132,8 @@ static void bad_data_is_named(void **state) {
 static void arrays_are_read_by_row(void **state) {
   (void)state;
   char why[PD_WHY] = "";
-  static const struct pd_input inputs[] = {{"x", false, false, 0, 2, {1, 2}, 2},
-                                           {"label", true, true, 9, 1, {1}, 1}};
+  static const struct pd_input inputs[] = {{.name = "x", .rank = 2, .dim = {1, 2}, .elements = 2},
+                                           {.name = "label", .target = true, TOKENS(1, 9)}};
   char *paths[] = {write_npy("x.npy", "<f8", "(3, 1, 2)", (double[]){0, 1, 2, 3, 4.5, 5}, 48),
                    write_npy("y.npy", "|u1", "(3,)", (uint8_t[]){6, 7, 8}, 3)};
   struct pd_dataset *d = pd_dataset_open(paths, 2, inputs, 2, 0, true, why);
@@ -152,16 +155,16 @@ static char *write_idx(const char *name, int axes, const int *dim, int n) {
   return write_bytes(name, bytes, 4 + 4 * (size_t)axes + (size_t)n);
 }
 
-static const struct pd_input image_inputs[] = {{"image", false, false, 0, 3, {1, 4, 5}, 20},
-                                               {"label", true, true, 10, 1, {1}, 1}};
+static const struct pd_input image_inputs[] = {{.name = "image", IMAGES(1, 4, 5)},
+                                               {.name = "label", .target = true, TOKENS(1, 10)}};
 
 static void idx_images_are_read(void **state) {
   (void)state;
   char why[PD_WHY] = "";
   char *paths[] = {write_idx("train-images-idx3-ubyte", 3, (int[]){3, 4, 5}, 60),
                    write_idx("train-labels-idx1-ubyte", 1, (int[]){3}, 3)};
-  static const struct pd_input flat[] = {{"image", false, false, 0, 1, {20}, 20},
-                                         {"label", true, true, 10, 1, {1}, 1}};
+  static const struct pd_input flat[] = {{.name = "image", .rank = 1, .dim = {20}, .elements = 20},
+                                         {.name = "label", .target = true, TOKENS(1, 10)}};
   for (int i = 0; i < 2; i++) {
     struct pd_dataset *d = pd_dataset_open(paths, 2, i ? flat : image_inputs, 2, 0, true, why);
     if (!d) fail_msg("%s", why);
@@ -178,8 +181,8 @@ static void idx_images_are_read(void **state) {
 /* ---- CIFAR-10 -------------------------------------------------------------------------------- */
 
 enum { RECORD = 3073 };
-static const struct pd_input cifar_inputs[] = {{"label", true, true, 10, 1, {1}, 1},
-                                               {"image", false, false, 0, 3, {3, 32, 32}, 3072}};
+static const struct pd_input cifar_inputs[] = {{.name = "label", .target = true, TOKENS(1, 10)},
+                                               {.name = "image", IMAGES(3, 32, 32)}};
 
 /* Record r has label r + first; its pixel i is 7 i + r, modulo 256. */
 static char *write_cifar(const char *name, int records, int first) {
@@ -219,9 +222,9 @@ static void cifar_records_give_image_and_label(void **state) {
 
 /* ---- names and lines ------------------------------------------------------------------------- */
 
-static const struct pd_input pair_inputs[] = {{"source", false, true, 256, 1, {6}, 6},
-                                              {"before", false, true, 256, 1, {4}, 4},
-                                              {"next", true, true, 256, 1, {4}, 4}};
+static const struct pd_input pair_inputs[] = {{.name = "source", TOKENS(6, 256)},
+                                              {.name = "before", TOKENS(4, 256)},
+                                              {.name = "next", .target = true, TOKENS(4, 256)}};
 
 static void lines_are_padded(void **state) {
   (void)state;
@@ -239,10 +242,10 @@ static void lines_are_padded(void **state) {
   static const struct {
     int64_t sample;
     int32_t source[6], before[4], next[4];
-  } cases[] = {{0, {'a', 'b', 'c', 'd', 'e', '\n'}, {'\n', 'x', 'y', 'z'}, {'x', 'y', 'z', '\n'}},
-               {1, {'\n', 1, 1, 1, 1, 1}, {'\n', '\n', 1, 1}, {'\n', 1, 1, 1}},
-               {2, {'f', 'g', '\n', 1, 1, 1}, {'\n', 'u', '\n', 1}, {'u', '\n', 1, 1}},
-               {39, {'3', '9', '\n', 1, 1, 1}, {'\n', '3', '9', '\n'}, {'3', '9', '\n', 1}}};
+  } cases[] = {{0, {'a', 'b', 'c', 'd', 'e', '\n'}, {'x', 'y', 'z', '\n'}, {'x', 'y', 'z', '\n'}},
+               {1, {'\n', 1, 1, 1, 1, 1}, {'\n', 1, 1, 1}, {'\n', 1, 1, 1}},
+               {2, {'f', 'g', '\n', 1, 1, 1}, {'u', '\n', 1, 1}, {'u', '\n', 1, 1}},
+               {39, {'3', '9', '\n', 1, 1, 1}, {'3', '9', '\n', 1}, {'3', '9', '\n', 1}}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     int32_t got[6];
     pd_dataset_read(d, 0, cases[i].sample, got);
@@ -323,7 +326,7 @@ static void broken_pairs_are_named(void **state) {
   char *next = named("next", write_bytes("to.txt", "a\nb", 3));
   const struct pd_input *in = pair_inputs;
   uint16_t tokens[5] = {0};
-  refuses(in + 1, 2, "line 2, at offset 4, has 6 bytes with its newline; 4 are taken", named("before", from), next,
+  refuses(in + 1, 2, "line 2, at offset 4, has more tokens than the 4 of 'before'", named("before", from), next,
           NULL);
   refuses(in + 1, 2, "holds 2 samples, but", named("before", write_bytes("one.txt", "a", 1)), next, NULL);
   refuses(in + 1, 2, "there is no file for 'before': give before=PATH", next, NULL, NULL);
@@ -331,12 +334,12 @@ static void broken_pairs_are_named(void **state) {
   refuses(in + 1, 2, "no such file, and no input or target 'bfore'", named("bfore", from), NULL, NULL);
   refuses(in + 1, 2, "holds 5 tokens, no whole number of samples of 4 for 'before'",
           named("before", write_shard("odd.bin", tokens, 5, 5, 20240520)), next, NULL);
-  static const struct pd_input few[] = {{"few", false, true, 98, 1, {4}, 4},
-                                        {"ten", false, true, 10, 1, {4}, 4},
-                                        {"number", false, false, 0, 1, {4}, 4}};
+  static const struct pd_input few[] = {{.name = "few", TOKENS(4, 98)},
+                                        {.name = "ten", TOKENS(4, 10)},
+                                        {.name = "number", .rank = 1, .dim = {4}, .elements = 4}};
   refuses(few, 1, "token 98 at offset 1 is outside the model's 98", named("few", write_bytes("abc", "abc", 3)),
           NULL, NULL);
-  refuses(few + 1, 1, "'ten' has 10 classes; lines need 11", named("ten", from), NULL, NULL);
+  refuses(few + 1, 1, "'ten' has 10 classes; lines need the newline, 10, too", named("ten", from), NULL, NULL);
   refuses(few + 2, 1, "holds tokens, but 'number' takes numbers", named("number", from), NULL, NULL);
   assert_string_equal(pd_data_path(few, 3, "ten=a=b"), "a=b");
   assert_string_equal(pd_data_path(few, 3, "one=a"), "one=a");
@@ -349,7 +352,7 @@ static void broken_pairs_are_named(void **state) {
 static void images_are_cropped_and_mirrored(void **state) {
   (void)state;
   enum { H = 5, W = 6, CROP = 2, RUNS = 10000, KINDS = 2 * 5 * 5 };
-  static const struct pd_input in = {"image", false, false, 0, 3, {2, H, W}, 2 * H * W};
+  static const struct pd_input in = {.name = "image", IMAGES(2, H, W)};
   struct pd_augment a = {.flip = true, .crop = CROP};
   float from[2][H][W], got[2][H][W], again[2][H][W];
   int seen[KINDS] = {0}, changed = 0;

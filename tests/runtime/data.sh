@@ -31,6 +31,11 @@ with open("from.txt", "w") as out:
     out.writelines(" ".join(line) + "\n" for line in lines)
 with open("to.txt", "w") as out:
     out.writelines(" ".join(reversed(line)) + "\n" for line in lines)
+for name, flip in (("from.ids", False), ("to.ids", True)):
+    with open(name, "w") as out:
+        for line in lines:
+            ids = [3 + words.index(word) for word in line]
+            out.write(" ".join(map(str, (ids[::-1] if flip else ids) + [2])) + "\n")
 P
 head -c 500 train-images-idx3-ubyte >cut-ubyte
 head -n 39 to.txt >fewer.txt
@@ -56,14 +61,39 @@ cat >pairs.pdm <<P
 use nn;
 model pairs(length = 12, width = 16) {
   input  source[length] : token(128);
-  input  before[length] : token(128);
+  input  lengths[1]     : lengths(source);
   target next[length]   : token(128);
+  input  before[length] : shifted(next, first = 1);
+  target weight[length] : counted(next);
   x = wte: embedding(source, 128, width) + wpe: position_embedding(length, width);
   x = reshape(mix: linear(reshape(x, [1, length * width]), length * width), [length, width]);
-  x = tanh(x + wbe: embedding(before, 128, width));
-  loss cross_entropy(out: linear(x, 128), next);
+  x = tanh(x + wbe: embedding(before, 128, width) + wle: embedding(lengths, length + 1, width));
+  loss weight * cross_entropy(out: linear(x, 128), next);
 }
 train pairs { batch = 8; optimizer = adamw(lr = 1e-2); }
+P
+# Predicts what was masked, and that the mean weight is 1 ('level').
+cat >masked.pdm <<P
+use nn;
+model masked(length = 12, width = 16) {
+  target labels[length] : token(128);
+  input  tokens[length] : masked(labels, mask = 1, special = [0, 10]);
+  input  types[length]  : segments(tokens, separator = 32);
+  target weight[length] : chosen(tokens);
+  x = wte: embedding(tokens, 128, width) + wse: embedding(types, 2, width) + wpe: position_embedding(length, width);
+  x = tanh(reshape(mix: linear(reshape(x, [1, length * width]), length * width), [length, width]));
+  loss weight * cross_entropy(out: linear(x, 128), labels);
+}
+train masked { batch = 8; optimizer = adamw(lr = 1e-2); }
+P
+cat >level.pdm <<P
+model level(length = 12) {
+  input  labels[length] : token(128);
+  target weight[length] : counted(labels);
+  param a[1] = ones;
+  loss a * weight;
+}
+train level { batch = 16; optimizer = sgd(lr = 0); }
 P
 
 # run N DIR OPTIONS...: leaves DIR.jsonl, DIR.figures, DIR.safetensors.
@@ -93,7 +123,9 @@ refused() {
 one="-n 1 --stages 1 --microbatch 2 --schedule flush" two="-n 2 --stages 2 --microbatch 2 --schedule flush"
 build one $one digits.pdm && build two $two digits.pdm && build still $one -D "optimizer=sgd(lr = 0)" digits.pdm &&
   build cifar1 $one cifar.pdm && build cifar2 $two cifar.pdm && build pairs1 $one pairs.pdm &&
-  build pairs2 $two pairs.pdm || exit 1
+  build pairs2 $two pairs.pdm && build masked1 $one masked.pdm && build masked2 $two masked.pdm &&
+  build masked3 -n 2 --stages 2 --recompute on --microbatch 2 --schedule flush masked.pdm &&
+  build level $one level.pdm || exit 1
 
 # ---- MNIST's files ---------------------------------------------------------------------------------------
 digits="--data train-images-idx3-ubyte train-labels-idx1-ubyte --validation t10k-images-idx3-ubyte t10k-labels-idx1-ubyte"
@@ -117,9 +149,22 @@ cmp -s still.figures plain.figures && complain "random changes change nothing"
 batches="--data data_batch_1.bin data_batch_1.bin --augment crop=4,flip"
 run 1 cifar1 $batches --steps 5 && run 2 cifar2 $batches --steps 5 && same cifar1 cifar2 CIFAR-10
 grep -q '"samples":32' cifar1.jsonl || complain "two CIFAR-10 files of 16 records are not 32 samples"
-sentences="--data source=from.txt before=to.txt next=to.txt"
+sentences="--data source=from.txt next=to.txt"
 run 1 pairs1 $sentences --steps 60 && run 2 pairs2 $sentences --steps 60 && same pairs1 pairs2 sentences
-below pairs1.jsonl loss 1
+below pairs1.jsonl loss 1.5
+run 1 pairs1 --data from.ids to.ids --steps 60 && run 2 pairs2 --data next=to.ids source=from.ids --steps 60 &&
+  same pairs1 pairs2 "sentences of numbers"
+below pairs1.jsonl loss 0.4
+
+# ---- corruption, counted positions -------------------------------------------------------------------------
+lines="--data labels=from.txt --validation labels=to.txt"
+run 1 masked1 $lines --steps 40 && run 2 masked2 $lines --steps 40 && same masked1 masked2 "masked tokens"
+run 2 masked3 $lines --steps 40 && same masked1 masked3 "masked tokens, recomputed"
+run 2 masked2 $lines --steps 25 --checkpoint half && run 1 masked1 $lines --steps 40 --checkpoint half --resume &&
+  cmp masked1.safetensors masked3.safetensors || complain "masked tokens, resumed: other bytes"
+run 1 masked1 $lines --steps 40 --seed 2 && cmp -s masked1.figures masked3.figures && complain "the seed masks alike"
+run 1 level $lines --steps 6 && [ "$(grep -cE 'loss":(1|1\.0000000[0-9]|0\.9999999[0-9]+)[,}]' level.jsonl)" = 7 ] ||
+  { complain "weights of counted positions do not average to 1:"; cat level.jsonl >&2; }
 
 # ---- what is refused -----------------------------------------------------------------------------------------
 launches="launch 2 two --steps 3 --data"
@@ -130,7 +175,12 @@ refused "'t10k-labels-idx1-ubyte' holds 24 samples, but 'train-images-idx3-ubyte
 refused "'train-images-idx3-ubyte' holds samples of shape \[8, 8\], but 'image' takes \[3, 32, 32\]" \
   launch 2 cifar2 --steps 3 --data train-images-idx3-ubyte train-labels-idx1-ubyte
 refused "'fewer.txt' holds 39 samples, but 'from.txt' holds 40" \
-  launch 2 pairs2 --steps 3 --data source=from.txt before=to.txt next=fewer.txt
+  launch 2 pairs2 --steps 3 --data source=from.txt next=fewer.txt
+refused "'before=to.txt': the model computes 'before' from 'next': it takes no file" \
+  launch 2 pairs2 --steps 3 --data source=from.txt before=to.txt next=to.txt
+printf '3 4 2\n5 128 2\n' >wide.ids
+refused "'wide.ids': line 2: token 128 at offset 8 is outside the model's 128 classes" \
+  launch 2 pairs2 --steps 3 --data from.ids wide.ids
 refused "--augment: the model has no input of shape" launch 2 pairs2 --steps 3 $sentences --augment flip
 refused "--log './to.txt' would write over a file that is read" launch 2 pairs2 --steps 3 $sentences --log ./to.txt
 exit $failed

@@ -1,0 +1,285 @@
+/* Inputs and targets: what their files hold, or how the loader computes them from another input's tokens. */
+#include "elaborate/internal.h"
+
+#include <math.h>
+#include <string.h>
+
+typedef enum {
+  ARG_SOURCE,     /* an input or target of tokens, declared before: always the first */
+  ARG_TOKEN,      /* one of the source's classes */
+  ARG_TOKENS,     /* a list of them, or one */
+  ARG_SHARE,      /* from 0 to 1 */
+  ARG_MEANS,      /* a number for every channel, or one for all */
+  ARG_DEVIATIONS  /* likewise, above 0 */
+} ArgumentKind;
+
+typedef struct Argument { const char *name; ArgumentKind kind; bool required; double fallback; } Argument;
+
+typedef enum { SAME_TOKENS, SAME_NUMBERS, TWO_CLASSES, ONE_LENGTH } Result;
+
+/* The arguments after the source give an Input's numbers, in this order. */
+static const struct Origin {
+  const char *name;
+  OriginKind kind;
+  Result result;
+  bool any_rank; /* else the source is a sequence */
+  const char *signature;
+  Argument argument[4];
+} origins[] = {
+  {"image", ORIGIN_IMAGE, SAME_NUMBERS, true, "image(mean = 0, std = 1)",
+   {{"mean", ARG_MEANS, false, 0}, {"std", ARG_DEVIATIONS, false, 1}}},
+  {"lengths", ORIGIN_LENGTHS, ONE_LENGTH, false, "lengths(tokens, pad = 0)",
+   {{"tokens", ARG_SOURCE, true, 0}, {"pad", ARG_TOKEN, false, 0}}},
+  {"present", ORIGIN_PRESENT, SAME_NUMBERS, false, "present(tokens, pad = 0)",
+   {{"tokens", ARG_SOURCE, true, 0}, {"pad", ARG_TOKEN, false, 0}}},
+  {"counted", ORIGIN_COUNTED, SAME_NUMBERS, true, "counted(tokens, ignore = 0)",
+   {{"tokens", ARG_SOURCE, true, 0}, {"ignore", ARG_TOKEN, false, 0}}},
+  {"shifted", ORIGIN_SHIFTED, SAME_TOKENS, false, "shifted(tokens, first)",
+   {{"tokens", ARG_SOURCE, true, 0}, {"first", ARG_TOKEN, true, 0}}},
+  {"segments", ORIGIN_SEGMENTS, TWO_CLASSES, false, "segments(tokens, separator, pad = 0)",
+   {{"tokens", ARG_SOURCE, true, 0}, {"separator", ARG_TOKEN, true, 0}, {"pad", ARG_TOKEN, false, 0}}},
+  {"masked", ORIGIN_MASKED, SAME_TOKENS, true, "masked(tokens, mask, share = 0.15, special = [])",
+   {{"tokens", ARG_SOURCE, true, 0},
+    {"mask", ARG_TOKEN, true, 0},
+    {"share", ARG_SHARE, false, 0.15},
+    {"special", ARG_TOKENS, false, -1}}},
+  {"chosen", ORIGIN_CHOSEN, SAME_NUMBERS, true, "chosen(masked)", {{"masked", ARG_SOURCE, true, 0}}},
+};
+enum { N_ORIGINS = sizeof origins / sizeof *origins, MAX_ARGUMENTS = 4 };
+
+/* An input being declared: its name and shape as written, and what its type says. */
+typedef struct Declared {
+  const struct Origin *origin; /* NULL: token(classes) or f32 */
+  const Ast *ast;
+  Shape shape;
+  bool shaped;                 /* else its shape was told to be wrong */
+  int64_t classes;             /* 0: numbers */
+  int from;
+  Vec(double) numbers;
+} Declared;
+
+/* ---- arguments ----------------------------------------------------------------------------- */
+
+static int count_arguments(const struct Origin *o) {
+  int n = 0;
+  while (n < MAX_ARGUMENTS && o->argument[n].name) n++;
+  return n;
+}
+
+/* Deals the call's arguments to `given`, by argument of the origin; NULL: not given. */
+static bool deal_arguments(Frame *f, const struct Origin *o, const Ast *call, const Ast **given) {
+  const char *names[MAX_ARGUMENTS];
+  int n = count_arguments(o);
+  for (int i = 0; i < n; i++) names[i] = o->argument[i].name;
+  for (int i = 0; i < call->list.n; i++) {
+    const Ast *a = call->list.at[i];
+    int which = a->name ? 0 : i;
+    while (a->name && which < n && strcmp(names[which], a->name) != 0) which++;
+    if (which < n && !given[which]) {
+      given[which] = a->a;
+      continue;
+    }
+    Diagnostic *d = which < n ? fail(f, a->span, "PD0206", "'%s' is given twice", names[which])
+                    : a->name ? fail(f, a->span2, "PD0203", "'%s' has no argument '%s'", o->name, a->name)
+                              : fail(f, a->span, "PD0204", "too many arguments for '%s'", o->name);
+    const char *like = a->name && which >= n ? nearest(a->name, names, n) : NULL;
+    if (like) help(d, "one with a similar name exists: '%s'", like);
+    help(d, "its signature is '%s'", o->signature);
+    return false;
+  }
+  for (int i = 0; i < n; i++) {
+    if (given[i] || !o->argument[i].required) continue;
+    help(fail(f, call->span, "PD0205", "'%s' needs '%s'", o->name, o->argument[i].name),
+         "its signature is '%s'", o->signature);
+    return false;
+  }
+  return true;
+}
+
+static int input_of(const Graph *g, Val v) {
+  for (int i = 0; i < g->inputs.n; i++)
+    if (v.kind == VAL_TENSOR && g->inputs.at[i].value == v.value) return i;
+  return -1;
+}
+
+static bool read_source(Elaborator *e, Frame *f, Declared *d, const Ast *a) {
+  Val v = evaluate(e, f, a);
+  if (v.kind == VAL_POISON) return false;
+  d->from = input_of(e->g, v);
+  const struct Origin *o = d->origin;
+  const Value *x = d->from < 0 ? NULL : &e->g->values.at[v.value];
+  if (!x || x->type != TYPE_TOKEN) {
+    fail(f, a->span, "PD0217", "'%s' needs an input or target of tokens that is declared above, not %s", o->name,
+         val_kind(e, v));
+    return false;
+  }
+  if (o->kind == ORIGIN_CHOSEN && e->g->inputs.at[d->from].origin != ORIGIN_MASKED) {
+    help(fail(f, a->span, "PD0217", "'chosen' needs an input that 'masked' computes, but '%s' is none", x->name),
+         "'counted(tokens, ignore)' counts the positions of any tokens but one");
+    return false;
+  }
+  if (o->any_rank || x->shape.rank == 1) return true;
+  fail(f, a->span, "PD0217", "'%s' needs a sequence, but '%s' has shape %s", o->name, x->name,
+       shape_text(&x->shape));
+  return false;
+}
+
+static bool read_token(Elaborator *e, Frame *f, Declared *d, const char *name, Val v, Span where) {
+  int64_t token, classes = e->g->values.at[e->g->inputs.at[d->from].value].classes;
+  if (!want_whole(e, f, v, where, format("'%s'", name), &token)) return false;
+  push(&d->numbers, (double)token);
+  if (token >= 0 && token < classes) return true;
+  fail(f, where, "PD0208", "'%s' must be one of the %lld tokens of '%s', but is %lld", name, (long long)classes,
+       e->g->inputs.at[d->from].name, (long long)token);
+  return false;
+}
+
+static bool read_tokens(Elaborator *e, Frame *f, Declared *d, const char *name, Val v, Span where) {
+  if (v.kind != VAL_LIST) return read_token(e, f, d, name, v, where);
+  for (int i = 0; i < v.n; i++)
+    if (!read_token(e, f, d, name, v.list[i], where)) return false;
+  return true;
+}
+
+static bool read_share(Elaborator *e, Frame *f, Declared *d, const char *name, Val v, Span where) {
+  double x;
+  if (!want_number(e, f, v, where, format("'%s'", name), &x)) return false;
+  push(&d->numbers, x);
+  if (x >= 0 && x <= 1) return true;
+  fail(f, where, "PD0202", "'%s' must be from 0 to 1, but is %.15g", name, x);
+  return false;
+}
+
+static bool read_channels(Elaborator *e, Frame *f, Declared *d, const Argument *to, Val v, Span where) {
+  int64_t channels = d->shape.dim[0];
+  if (v.kind == VAL_LIST && v.n != channels) {
+    fail(f, where, "PD0217", "'%s' has %d number%s for %lld channel%s", to->name, v.n, v.n == 1 ? "" : "s",
+         (long long)channels, channels == 1 ? "" : "s");
+    return false;
+  }
+  for (int i = 0; i < channels; i++) {
+    double x;
+    if (!want_number(e, f, v.kind == VAL_LIST ? v.list[i] : v, where, format("'%s'", to->name), &x)) return false;
+    push(&d->numbers, x);
+    if (to->kind != ARG_DEVIATIONS || x > 0) continue;
+    fail(f, where, "PD0202", "'%s' must be above 0, but is %.15g", to->name, x);
+    return false;
+  }
+  return true;
+}
+
+static bool read_argument(Elaborator *e, Frame *f, Declared *d, const Argument *to, const Ast *a) {
+  if (to->kind == ARG_SOURCE) return read_source(e, f, d, a);
+  if (to->kind == ARG_TOKENS && !a) return true;
+  Val v = a ? evaluate(e, f, a) : val_number(to->fallback);
+  Span where = a ? a->span : d->ast->a->span;
+  switch (to->kind) {
+  case ARG_TOKEN: return read_token(e, f, d, to->name, v, where);
+  case ARG_TOKENS: return read_tokens(e, f, d, to->name, v, where);
+  case ARG_SHARE: return read_share(e, f, d, to->name, v, where);
+  default: return read_channels(e, f, d, to, v, where);
+  }
+}
+
+/* ---- types --------------------------------------------------------------------------------- */
+
+/* Whether the declared shape is what the origin gives; finds the classes. */
+static bool check_result(Elaborator *e, Frame *f, Declared *d) {
+  const struct Origin *o = d->origin;
+  const Input *from = &e->g->inputs.at[d->from];
+  const Value *x = &e->g->values.at[from->value];
+  Shape want = x->shape;
+  if (o->result == ONE_LENGTH) want = (Shape){.batched = true, .rank = 1, .dim = {1}};
+  d->classes = o->result == SAME_TOKENS   ? x->classes
+               : o->result == TWO_CLASSES ? 2
+               : o->result == ONE_LENGTH  ? x->shape.dim[0] + 1
+                                          : 0;
+  if (shape_equal(&d->shape, &want)) return true;
+  note_at(fail(f, d->ast->span, "PD0217", "'%s' of '%s' has shape %s, but '%s' is declared with %s", o->name,
+               from->name, shape_text(&want), d->ast->name, shape_text(&d->shape)),
+          from->span, "'%s' is declared here", from->name);
+  return false;
+}
+
+static bool evaluate_origin(Elaborator *e, Frame *f, Declared *d) {
+  const struct Origin *o = d->origin;
+  const Ast *given[MAX_ARGUMENTS] = {NULL};
+  if (!deal_arguments(f, o, d->ast->a, given) || !d->shaped) return false;
+  if (o->kind == ORIGIN_IMAGE && d->shape.rank != 3) {
+    fail(f, d->ast->span, "PD0217", "an image has the shape [channels, height, width], but '%s' has %s",
+         d->ast->name, shape_text(&d->shape));
+    return false;
+  }
+  for (int i = 0; i < count_arguments(o); i++)
+    if (!read_argument(e, f, d, &o->argument[i], given[i])) return false;
+  return o->kind == ORIGIN_IMAGE || check_result(e, f, d);
+}
+
+static bool is_call_of(const Ast *type, const char *name) {
+  return type->kind == AST_CALL && type->a->kind == AST_NAME && strcmp(type->a->name, name) == 0;
+}
+
+static void tell_types(Frame *f, const Ast *type) {
+  Diagnostic *d = fail(f, type->span, "PD0111", "'%s' is no type of an input", ast_text(type));
+  const char *names[N_ORIGINS];
+  Text known = {0};
+  for (int i = 0; i < N_ORIGINS; i++) names[i] = origins[i].name;
+  bool named = type->kind == AST_CALL && type->a->kind == AST_NAME;
+  const char *like = named ? nearest(type->a->name, names, N_ORIGINS) : NULL;
+  if (like) {
+    help(d, "one with a similar name exists: '%s'", like);
+    return;
+  }
+  help(d, "types are 'token(classes)', 'f32' and 'image(mean, std)'");
+  for (int i = 1; i < N_ORIGINS; i++)
+    text_add(&known, "%s'%s'", i == 1 ? "" : i + 1 == N_ORIGINS ? " and " : ", ", names[i]);
+  help(d, "%s compute an input from another", known.at);
+}
+
+static bool evaluate_type(Elaborator *e, Frame *f, Declared *d) {
+  const Ast *type = d->ast->a;
+  if (!type || (type->kind == AST_NAME && strcmp(type->name, "f32") == 0)) return true;
+  if (is_call_of(type, "token") && type->list.n == 1 && !type->list.at[0]->name) {
+    if (!want_size(e, f, evaluate(e, f, type->list.at[0]->a), type->list.at[0]->span, &d->classes)) return false;
+    if (d->classes <= INT32_MAX) return true;
+    fail(f, type->span, "PD0208", "tokens are 32-bit: at most %d classes", INT32_MAX);
+    return false;
+  }
+  for (int i = 0; i < N_ORIGINS; i++)
+    if (is_call_of(type, origins[i].name)) {
+      d->origin = &origins[i];
+      return evaluate_origin(e, f, d);
+    }
+  tell_types(f, type);
+  return false;
+}
+
+/* ---- declarations -------------------------------------------------------------------------- */
+
+static Val declare(Elaborator *e, const Declared *d) {
+  const Ast *a = d->ast;
+  int index = graph_input(e->g, a->name, a->kind == AST_TARGET, d->classes ? TYPE_TOKEN : TYPE_F32, d->classes,
+                          d->shape, a->span);
+  Input *in = &e->g->inputs.at[index];
+  if (d->origin) {
+    in->origin = d->origin->kind;
+    in->from = d->from;
+    for (int i = 0; i < d->numbers.n; i++) push(&in->numbers, d->numbers.at[i]);
+  }
+  return val_tensor(in->value);
+}
+
+void run_input(Elaborator *e, Frame *f, const Ast *a) {
+  Declared d = {.ast = a, .from = -1};
+  if (!only_in_model(f, a, a->kind == AST_TARGET ? "'target'" : "'input'")) return;
+  for (int i = 0; i < e->g->inputs.n; i++)
+    if (e->g->inputs.at[i].name == a->name) {
+      note_at(fail(f, a->span2, "PD0104", "an input or target named '%s' is already declared", a->name),
+              e->g->inputs.at[i].span, "the first one is here");
+      return;
+    }
+  d.shaped = evaluate_shape(e, f, a, &d.shape);
+  d.shape.batched = true;
+  bool good = evaluate_type(e, f, &d) && d.shaped;
+  variable_declare(f, a->name, good ? declare(e, &d) : POISON, false, a->span);
+}

@@ -1,0 +1,86 @@
+/* Inputs that are computed from another input's tokens, a sample at a time (pd_runtime.h lists them). What is
+ * random is Philox's, keyed by a seed and counted by the sample's number and the position, so that inputs that
+ * share their choices agree and no plan changes them. */
+#include "data.h"
+#include "kernels/pd_math.h"
+
+bool pd_is_derived(const struct pd_input *in) { return in->origin != PD_FILE && in->origin != PD_IMAGE; }
+
+bool pd_is_weight(const struct pd_input *in) { return in->origin == PD_COUNTED || in->origin == PD_CHOSEN; }
+
+int pd_derived_from(const struct pd_input *inputs, int input) {
+  int from = inputs[input].from;
+  return inputs[input].origin == PD_CHOSEN ? inputs[from].from : from;
+}
+
+static int64_t length_of(const int32_t *x, int64_t n, double pad) {
+  while (n > 0 && x[n - 1] == (int32_t)pad) n--;
+  return n;
+}
+
+static void find_segments(const int32_t *x, int64_t n, const double *numbers, int32_t *to) {
+  int64_t length = length_of(x, n, numbers[1]);
+  int32_t segment = 0;
+  for (int64_t i = 0; i < n; i++) {
+    to[i] = i < length ? segment : 0;
+    if (x[i] == (int32_t)numbers[0]) segment = 1;
+  }
+}
+
+/* ---- corruption of masked language models ------------------------------------------------------ */
+
+/* Of a position of sample number `sample`: word 0 decides whether it is chosen, 1 what becomes of it, 2 which
+ * token. `masked`: the PD_MASKED input's index. */
+static pd_random draw(uint64_t seed, int masked, int64_t sample, int64_t position) {
+  enum { MASKED = 0x6d61736b }; /* keeps the key apart from others' */
+  return pd_philox((uint32_t)position, (uint32_t)masked, (uint32_t)sample, (uint32_t)(sample >> 32),
+                   pd_mix(seed, MASKED));
+}
+
+static bool is_chosen(const struct pd_input *masked, pd_random r, int32_t token) {
+  for (int i = 2; i < masked->n_numbers; i++)
+    if (token == (int32_t)masked->numbers[i]) return false;
+  return pd_uniform(r.word[0]) < (float)masked->numbers[1];
+}
+
+/* Of the chosen eight in ten become the mask, one any token, one stays (Devlin et al., "BERT", 2019, 3.1). */
+static int32_t corrupt(const struct pd_input *masked, pd_random r, int32_t token) {
+  float what = pd_uniform(r.word[1]);
+  if (what < 0.8f) return (int32_t)masked->numbers[0];
+  return what < 0.9f ? (int32_t)((uint64_t)r.word[2] * (uint64_t)masked->classes >> 32) : token;
+}
+
+/* ---- all of them --------------------------------------------------------------------------------- */
+
+void pd_derive(const struct pd_input *inputs, int input, const int32_t *x, uint64_t seed, int64_t sample,
+               void *to) {
+  const struct pd_input *in = &inputs[input];
+  int64_t n = inputs[pd_derived_from(inputs, input)].elements, length;
+  int32_t *tokens = to;
+  float *numbers = to;
+  switch (in->origin) {
+  case PD_FILE:
+  case PD_IMAGE: break;
+  case PD_LENGTHS: tokens[0] = (int32_t)length_of(x, n, in->numbers[0]); break;
+  case PD_PRESENT:
+    length = length_of(x, n, in->numbers[0]);
+    for (int64_t i = 0; i < n; i++) numbers[i] = i < length;
+    break;
+  case PD_COUNTED:
+    for (int64_t i = 0; i < n; i++) numbers[i] = x[i] != (int32_t)in->numbers[0];
+    break;
+  case PD_SHIFTED:
+    for (int64_t i = 0; i < n; i++) tokens[i] = i ? x[i - 1] : (int32_t)in->numbers[0];
+    break;
+  case PD_SEGMENTS: find_segments(x, n, in->numbers, tokens); break;
+  case PD_MASKED:
+    for (int64_t i = 0; i < n; i++) {
+      pd_random r = draw(seed, input, sample, i);
+      tokens[i] = is_chosen(in, r, x[i]) ? corrupt(in, r, x[i]) : x[i];
+    }
+    break;
+  case PD_CHOSEN:
+    for (int64_t i = 0; i < n; i++)
+      numbers[i] = is_chosen(&inputs[in->from], draw(seed, in->from, sample, i), x[i]);
+  }
+}

@@ -1,0 +1,129 @@
+/* What a microbatch's inputs are: samples read from files in the run's order, images changed and normalised,
+ * inputs derived from others. Weights of counted positions are scaled by their number in the whole batch, so that
+ * the mean over all positions, which losses are, is the mean over the counted ones; any rank that loads them
+ * counts for itself. */
+#include "internal.h"
+
+#include <string.h>
+
+struct pd_dataset *pd_training_data, *pd_validation_data;
+
+/* A row of samples with what random choices follow from. */
+struct run {
+  const struct pd_dataset *data;
+  uint64_t seed;
+  bool training; /* sample numbers count the run's; else the file's */
+};
+
+/* Validation chooses alike in every run. */
+static struct run training(void) { return (struct run){pd_training_data, pd.seed, true}; }
+static struct run validation(void) { return (struct run){pd_validation_data, 0, false}; }
+
+enum { BATCHES = 16 }; /* that may be loaded by turns; more are counted again */
+struct scale { int64_t batch; float factor; }; /* batch: from 1; 0: none */
+
+/* By input. */
+static struct need {
+  void *sample;                   /* of a derived input's source, of a changed image; else NULL */
+  struct scale scale[BATCHES], validation;
+} *needs;
+
+static void load_sample(const struct run *run, int input, int64_t number, void *to);
+
+/* ---- counted positions --------------------------------------------------------------------------- */
+
+static void load_unscaled(const struct run *run, int input, int64_t number, void *to) {
+  const struct pd_input *inputs = pd.stage->inputs;
+  int32_t *source = needs[input].sample;
+  load_sample(run, pd_derived_from(inputs, input), number, source);
+  pd_derive(inputs, input, source, run->seed, number, to);
+}
+
+/* samples * n / N over samples [first, first + samples), N of whose positions count; 0 when none does. */
+static float factor_of(const struct run *run, int input, int64_t first, int64_t samples, float *to) {
+  int64_t n = pd.stage->inputs[input].elements, counted = 0;
+  for (int64_t s = first; s < first + samples; s++) {
+    load_unscaled(run, input, s, to);
+    for (int64_t i = 0; i < n; i++) counted += to[i] != 0;
+  }
+  return counted ? (float)((double)samples * (double)n / (double)counted) : 0;
+}
+
+/* The factor of the batch that sample `number` is in; `to` is used on the way. */
+static float scale_at(const struct run *run, int input, int64_t number, float *to) {
+  int64_t batch = pd.stage->batch, t = run->training ? (number - pd_sample_base) / batch : 0;
+  struct scale *s = run->training ? &needs[input].scale[t % BATCHES] : &needs[input].validation;
+  if (s->batch == t + 1) return s->factor;
+  int64_t first = run->training ? pd_sample_base + t * batch : 0;
+  s->factor = factor_of(run, input, first, run->training ? batch : pd_dataset_samples(run->data), to);
+  s->batch = t + 1;
+  return s->factor;
+}
+
+/* ---- samples ------------------------------------------------------------------------------------- */
+
+static bool augments(void) { return pd_options.augment.flip || pd_options.augment.crop; }
+static bool is_augmented(const struct pd_input *in) { return augments() && pd_is_image(in); }
+
+static void read_file(const struct run *run, int input, int64_t number, void *to) {
+  const struct pd_input *in = &pd.stage->inputs[input];
+  bool changed = run->training && is_augmented(in);
+  float *image = needs[input].sample;
+  int64_t sample = run->training ? pd_sample(run->seed, pd_dataset_samples(run->data), number) : number;
+  pd_dataset_read(run->data, input, sample, changed ? image : to);
+  if (changed) pd_augment_image(&pd_options.augment, in, run->seed, number, image, to);
+  if (in->origin == PD_IMAGE) pd_normalise(in, to);
+}
+
+static void load_sample(const struct run *run, int input, int64_t number, void *to) {
+  const struct pd_input *in = &pd.stage->inputs[input];
+  if (!pd_is_derived(in)) {
+    read_file(run, input, number, to);
+    return;
+  }
+  float *weights = to, scale = pd_is_weight(in) ? scale_at(run, input, number, weights) : 1;
+  load_unscaled(run, input, number, to);
+  for (int64_t i = 0; pd_is_weight(in) && i < in->elements; i++) weights[i] *= scale;
+}
+
+/* ---- what stage programs call -------------------------------------------------------------------- */
+
+static bool open_data(struct pd_dataset **to, char **paths, int n, char *why) {
+  const struct pd_stage *s = pd.stage;
+  if (!n || !pd.steps) return true;
+  *to = pd_dataset_open(paths, n, s->inputs, s->n_inputs, pd_options.pad, pd.rank == 0, why);
+  return *to != NULL;
+}
+
+bool pd_data_start(char *why) {
+  const struct pd_stage *s = pd.stage;
+  const struct pd_options *o = &pd_options;
+  needs = pd_allocate(sizeof *needs * (size_t)s->n_inputs);
+  for (int i = 0; i < s->n_inputs; i++) {
+    int from = pd_is_derived(&s->inputs[i]) ? pd_derived_from(s->inputs, i) : i;
+    if (from != i || is_augmented(&s->inputs[i]))
+      needs[i].sample = pd_allocate(sizeof(float) * (size_t)s->inputs[from].elements);
+  }
+  return open_data(&pd_training_data, o->data, o->n_data, why) &&
+         open_data(&pd_validation_data, o->validation, o->n_validation, why) &&
+         (!augments() || pd_augment_fits(&o->augment, s->inputs, s->n_inputs, why));
+}
+
+int64_t pd_first_sample(int64_t k) { return pd_sample_base + (pd_number(k) - 1) * pd.stage->microbatch; }
+
+void pd_load(int input, int64_t k, void *to) {
+  const struct pd_input *in = &pd.stage->inputs[input];
+  int64_t b = pd.stage->microbatch;
+  if (!pd_training_data) { /* --emulate without data */
+    memset(to, 0, (size_t)(b * in->elements) * sizeof(float));
+    return;
+  }
+  struct run run = training();
+  for (int64_t i = 0; i < b; i++)
+    load_sample(&run, input, pd_first_sample(k) + i, (float *)to + i * in->elements);
+}
+
+void pd_load_validation_sample(int input, int64_t sample, void *to) {
+  struct run run = validation();
+  load_sample(&run, input, sample, to);
+}
