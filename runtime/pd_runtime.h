@@ -263,9 +263,10 @@ void pd_pooling_backward(const struct pd_pooling *p, const float *x, const float
  * divides heads (grouped heads). Blocked, online softmax: scores are never stored. */
 struct pd_attention {
   int64_t batch, heads, kv_heads, length, kv_length, size;
-  bool causal;
+  bool causal, masked;
   float scale;
   struct { int64_t batch, head, row; } q, k, v, o, dq, dk, dv, d_o; /* strides in elements */
+  struct { int64_t batch, row; } mask; /* 0: the same for all samples, for all rows */
 };
 size_t pd_attention_scratch(const struct pd_attention *a, int threads);
 /* lse: [batch][heads][length], log of the sum of exponentials, for the backward pass. */
@@ -274,6 +275,14 @@ void pd_attention_forward(const struct pd_attention *a, const float *q, const fl
 void pd_attention_backward(const struct pd_attention *a, const float *q, const float *k, const float *v,
                            const float *o, const float *lse, const float *d_o,
                            float *dq, float *dk, float *dv, void *scratch);
+/* The same with a mask (`masked` says so), kv_length floats contiguous in a row, added to the scaled scores of all heads. An element of
+ * PD_ATTENTION_HIDDEN or less hides its key; a row that sees no key gives zeros and gradients of zero. */
+#define PD_ATTENTION_HIDDEN (-10000.0f)
+void pd_masked_attention_forward(const struct pd_attention *a, const float *q, const float *k, const float *v,
+                                 const float *mask, float *o, float *lse, void *scratch);
+void pd_masked_attention_backward(const struct pd_attention *a, const float *q, const float *k, const float *v,
+                                  const float *o, const float *lse, const float *d_o, const float *mask,
+                                  float *dq, float *dk, float *dv, void *scratch);
 
 /* ---- LSTM (kernels/lstm.c) ------------------------------------------------------------------------- */
 /* The recurrence of one layer in one direction. x: [batch][length][4 hidden], the input's product and the biases,

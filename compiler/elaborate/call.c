@@ -27,16 +27,23 @@ static bool list_of_tensors(Val v) {
   return v.kind == VAL_LIST && v.n > 0;
 }
 
-/* Sorts the arguments into operands (tensors first, in order) and attributes. */
+/* Sorts the arguments into operands (tensors first, in order) and attributes. An operand that may be missing may
+ * be `none`. */
 static bool sort_arguments(Elaborator *e, Frame *f, const Op *op, const Ast *call, const Val *args,
                            Operands *o, Attr *attr) {
   bool given[MAX_ATTR] = {false}, good = true;
+  int missing = 0;
   for (int i = 0; i < MAX_ATTR && op->attr[i].name; i++) attr[i].number = op->attr[i].fallback;
   for (int i = 0; i < call->list.n; i++) {
     const Ast *a = call->list.at[i];
     bool wanting = o->n < op->min_in && args[i].kind == VAL_NUMBER && op->kind == OP_POINTWISE;
     if (!a->name && (args[i].kind == VAL_TENSOR || wanting)) {
       push(o, ((Operand){args[i], a->span}));
+      continue;
+    }
+    bool none = args[i].kind == VAL_WORD && strcmp(args[i].word, "none") == 0;
+    if (!a->name && none && o->n >= op->min_in && o->n + missing < op->max_in) {
+      missing++;
       continue;
     }
     if (!a->name && op->max_in < 0 && list_of_tensors(args[i])) {

@@ -64,14 +64,20 @@ static char *real_path(const char *path) {
   return kept;
 }
 
+/* A file does not use itself: bert.pdm may use the standard bert.pdm. */
+static bool is_other_file(const char *path, const char *user) {
+  const char *real = real_path(path), *own = real_path(user);
+  return real && !(own && strcmp(real, own) == 0);
+}
+
 static char *find_module(const Elaborator *e, const char *user, Name name) {
   const char *slash = strrchr(user, '/');
   char *path = format("%.*s%s.pdm", slash ? (int)(slash - user + 1) : 0, user, name);
-  if (real_path(path)) return path;
+  if (is_other_file(path, user)) return path;
   for (int i = 0; i < e->options->n_include; i++)
-    if (real_path(path = format("%s/%s.pdm", e->options->include[i], name))) return path;
+    if (is_other_file(path = format("%s/%s.pdm", e->options->include[i], name), user)) return path;
   path = format("%s/%s.pdm", STANDARD_DIRECTORY, name);
-  return real_path(path) ? path : NULL;
+  return is_other_file(path, user) ? path : NULL;
 }
 
 typedef Vec(const char *) Words;

@@ -1,7 +1,7 @@
 /* Scaled dot-product attention: o = softmax(scale q k^T, masked) v, a head at a time; several query
  * heads may share one head of keys and values. Scores are never stored: the second output, the log of
  * each row's sum of exponentials, is all that the backward pass needs to make them again (Dao et al.,
- * "FlashAttention", 2022). */
+ * "FlashAttention", 2022). An optional mask, [1 or length, keys], is the last operand of both passes. */
 #include <math.h>
 #include <string.h>
 
@@ -13,13 +13,19 @@ typedef struct Sizes {
   int64_t heads, group, length, keys, size; /* group: query heads a key head serves */
   bool causal;
   double scale;
+  const Shape *mask; /* NULL: none */
 } Sizes;
+
+/* The mask's place among the operands. */
+enum { FORWARD_MASK = 3, BACKWARD_MASK = 6 };
 
 static Sizes attention_sizes(const Graph *g, int node) {
   const Shape *q = in_shape(g, node, 0), *k = in_shape(g, node, 1);
   const Node *n = &g->nodes.at[node];
+  int mask = n->op == &op_attention ? FORWARD_MASK : BACKWARD_MASK;
   return (Sizes){q->dim[0], q->dim[0] / k->dim[0], q->dim[1], k->dim[1], q->dim[2],
-                 node_int(n, "causal") != 0, node_number(n, "scale")};
+                 node_int(n, "causal") != 0, node_number(n, "scale"),
+                 n->n_in > mask ? in_shape(g, node, mask) : NULL};
 }
 
 static bool attention_fails(ShapeRule *r, const char *why, int operand, int axis) {
@@ -28,6 +34,23 @@ static bool attention_fails(ShapeRule *r, const char *why, int operand, int axis
                shape_text(rule_shape(r, 0)), shape_text(rule_shape(r, 1)), shape_text(rule_shape(r, 2)));
   rule_underline(r, d);
   rule_origin(r, d, operand, axis);
+  return false;
+}
+
+static bool check_mask(ShapeRule *r) {
+  const Shape *q = rule_shape(r, 0), *k = rule_shape(r, 1), *mask = rule_shape(r, FORWARD_MASK);
+  bool rows = mask->rank == 2 && (mask->dim[0] == 1 || mask->dim[0] == q->dim[1]);
+  if (rows && mask->dim[1] == k->dim[1] && (q->batched || !mask->batched))
+    return true;
+  Diagnostic *d = error_at(r->span, "PD0308",
+                           "'scaled_dot_product_attention' of q %s and k %s needs a mask [1, %lld] or [%lld, %lld]%s, "
+                           "but has %s",
+                           shape_text(q), shape_text(k), (long long)k->dim[1], (long long)q->dim[1],
+                           (long long)k->dim[1], q->batched ? "" : " that is no sample's", shape_text(mask));
+  rule_underline(r, d);
+  rule_origin(r, d, FORWARD_MASK, mask->rank - 1);
+  if (mask->rank == 1 && mask->dim[0] == k->dim[1])
+    help(d, "'unsqueeze(mask, 0)' makes it the same for all queries");
   return false;
 }
 
@@ -49,6 +72,8 @@ static bool shape_attention(ShapeRule *r) {
   bool causal = rule_int(r, "causal") != 0;
   if (causal && q->dim[1] != k->dim[1])
     return attention_fails(r, "with a causal mask needs as many keys as queries", 1, 1);
+  if (r->n_in > FORWARD_MASK && !check_mask(r))
+    return false;
   Attr *scale = rule_attr(r, "scale");
   if (scale->number == 0)
     scale->number = 1 / sqrt((double)q->dim[2]);
@@ -64,8 +89,10 @@ static void derive_attention(Gradients *d, int node) {
   if (grad_of(d, node, 0) < 0)
     return;
   const Node *n = &g->nodes.at[node];
-  int in[6] = {n->in[0], n->in[1], n->in[2], n->out[0], n->out[1], grad_of(d, node, 0)};
-  int dq = grad_build(d, node, &op_attention_gradient, in, 6, n->attr);
+  bool masked = n->n_in > FORWARD_MASK;
+  int in[7] = {n->in[0], n->in[1], n->in[2], n->out[0], n->out[1], grad_of(d, node, 0),
+               masked ? n->in[FORWARD_MASK] : -1};
+  int dq = grad_build(d, node, &op_attention_gradient, in, masked ? 7 : 6, n->attr);
   int made = g->values.at[dq].node;
   for (int i = 0; i < 3; i++)
     if (grad_wanted(d, node, i))
@@ -83,9 +110,14 @@ static OpCost cost_attention(const Graph *g, int node) {
   return (OpCost){flops, flops / (4 * size) * 14, node_bytes(g, node)};
 }
 
-/* Row r of query head h of one sample: probabilities of its keys; returns how many keys it sees. */
-static int64_t probabilities(const Sizes *s, const double *q, const double *k, int64_t row, double *p,
-                             double *lse) {
+/* The sample's part of a mask. */
+static const double *sample_mask(const Sizes *s, const double *mask, int64_t sample) {
+  return s->mask && s->mask->batched ? mask + sample * shape_elements(s->mask) : mask;
+}
+
+/* Row r of one head of one sample: probabilities of its keys; returns how many keys it looks at. */
+static int64_t probabilities(const Sizes *s, const double *q, const double *k, const double *mask, int64_t row,
+                             double *p, double *lse) {
   int64_t keys = s->causal ? row + 1 : s->keys;
   double top = -INFINITY, sum = 0;
   for (int64_t j = 0; j < keys; j++) {
@@ -93,11 +125,15 @@ static int64_t probabilities(const Sizes *s, const double *q, const double *k, i
     for (int64_t i = 0; i < s->size; i++)
       score += q[row * s->size + i] * k[j * s->size + i];
     p[j] = score * s->scale;
+    if (s->mask) {
+      double added = mask[(s->mask->dim[0] > 1 ? row * s->keys : 0) + j];
+      p[j] = added <= PD_ATTENTION_HIDDEN ? -INFINITY : p[j] + added;
+    }
     top = fmax(top, p[j]);
   }
-  for (int64_t j = 0; j < keys; j++)
+  for (int64_t j = 0; j < keys && top > -INFINITY; j++)
     sum += exp(p[j] - top);
-  *lse = top + log(sum);
+  *lse = sum > 0 ? top + log(sum) : INFINITY; /* a row that sees no key: probabilities of 0 */
   for (int64_t j = 0; j < keys; j++)
     p[j] = exp(p[j] - *lse);
   return keys;
@@ -111,9 +147,10 @@ static void evaluate_attention(const Graph *g, int node, int64_t batch, const do
   for (int64_t h = 0; h < heads; h++) {
     const double *q = in[0] + h * s.length * s.size;
     const double *k = in[1] + h / s.group * s.keys * s.size, *v = in[2] + h / s.group * s.keys * s.size;
+    const double *mask = s.mask ? sample_mask(&s, in[FORWARD_MASK], h / s.heads) : NULL;
     for (int64_t row = 0; row < s.length; row++) {
       double *o = out[0] + (h * s.length + row) * s.size;
-      int64_t keys = probabilities(&s, q, k, row, p, &out[1][h * s.length + row]);
+      int64_t keys = probabilities(&s, q, k, mask, row, p, &out[1][h * s.length + row]);
       memset(o, 0, s.size * sizeof *o);
       for (int64_t j = 0; j < keys; j++)
         for (int64_t i = 0; i < s.size; i++)
@@ -122,7 +159,7 @@ static void evaluate_attention(const Graph *g, int node, int64_t batch, const do
   }
 }
 
-/* ---- attention_gradient(q, k, v, o, lse, d_o) -> dq, dk, dv ------------------------------------- */
+/* ---- attention_gradient(q, k, v, o, lse, d_o, mask) -> dq, dk, dv ------------------------------- */
 
 static bool shape_attention_gradient(ShapeRule *r) {
   ensure(shape_equal(rule_shape(r, 0), rule_shape(r, 3)) && shape_equal(rule_shape(r, 0), rule_shape(r, 5)));
@@ -150,9 +187,10 @@ static void evaluate_attention_gradient(const Graph *g, int node, int64_t batch,
   for (int64_t h = 0; h < heads; h++) {
     int64_t at_q = h * s.length * s.size, at_k = h / s.group * s.keys * s.size;
     const double *q = in[0] + at_q, *k = in[1] + at_k, *v = in[2] + at_k, *d_o = in[5] + at_q;
+    const double *mask = s.mask ? sample_mask(&s, in[BACKWARD_MASK], h / s.heads) : NULL;
     double *dq = out[0] + at_q, *dk = out[1] + at_k, *dv = out[2] + at_k;
     for (int64_t row = 0; row < s.length; row++) {
-      int64_t keys = probabilities(&s, q, k, row, p, &lse);
+      int64_t keys = probabilities(&s, q, k, mask, row, p, &lse);
       double dot = 0; /* d_o . o of the row */
       for (int64_t i = 0; i < s.size; i++)
         dot += d_o[row * s.size + i] * in[3][at_q + row * s.size + i];
@@ -174,8 +212,20 @@ static void evaluate_attention_gradient(const Graph *g, int node, int64_t batch,
 
 /* ---- as calls of pd_attention_forward and pd_attention_backward ------------------------------------- */
 
+/* NULL: none. */
+static const Place *mask_place(const Site *site) {
+  int mask = site->node->op == &op_attention ? FORWARD_MASK : BACKWARD_MASK;
+  return site->n_in > mask ? &site->in[mask] : NULL;
+}
+
+/* From row to row of a mask; one row serves all queries. */
+static int64_t mask_stride(const Place *mask) {
+  int rows = mask->rank - 2;
+  return mask->dim[rows] > 1 ? mask->stride[rows] : 0;
+}
+
 static struct pd_attention describe_attention(const Site *site) {
-  const Place *q = &site->in[0], *k = &site->in[1];
+  const Place *q = &site->in[0], *k = &site->in[1], *mask = mask_place(site);
   int n = q->rank;
   return (struct pd_attention){
       .batch = n == 4 ? q->dim[0] : 1,
@@ -185,6 +235,8 @@ static struct pd_attention describe_attention(const Site *site) {
       .kv_length = k->dim[n - 2],
       .size = q->dim[n - 1],
       .causal = node_int(site->node, "causal") != 0,
+      .masked = mask != NULL,
+      .mask = {mask && mask->rank == 3 ? mask->stride[0] : 0, mask ? mask_stride(mask) : 0},
       .scale = (float)node_number(site->node, "scale"),
   };
 }
@@ -213,6 +265,11 @@ static void attention_fields(const Site *site, Call *c) {
 }
 
 static void attention_arguments(const Site *site, Call *c) {
+  struct pd_attention a = describe_attention(site);
+  if (a.masked) {
+    field_bool(c, "masked", true);
+    field_list(c, "mask", 2, (int64_t[]){a.mask.batch, a.mask.row});
+  }
   pass_object(c);
   for (int i = 0; i < site->n_in; i++)
     pass_place(c, &site->in[i]);
@@ -222,14 +279,14 @@ static void attention_arguments(const Site *site, Call *c) {
 }
 
 static void call_attention(const Site *site, Call *c) {
-  c->function = "pd_attention_forward";
+  c->function = mask_place(site) ? "pd_masked_attention_forward" : "pd_attention_forward";
   attention_fields(site, c);
   field_strides(c, "o", &site->out[0]);
   attention_arguments(site, c);
 }
 
 static void call_attention_gradient(const Site *site, Call *c) {
-  c->function = "pd_attention_backward";
+  c->function = mask_place(site) ? "pd_masked_attention_backward" : "pd_attention_backward";
   attention_fields(site, c);
   field_strides(c, "o", &site->in[3]);
   field_strides(c, "dq", &site->out[0]);
@@ -246,21 +303,22 @@ static int64_t scratch_attention(const Site *site) {
 
 /* ---- the primitives ----------------------------------------------------------------------------- */
 
-/* softmax(q @ k.T * scale) @ v for each head: q, k and v are [heads, length, size], the result has q's shape.
- * Fewer heads of k and v are shared by groups of q's. causal: position i sees positions 0 to i alone. scale 0
- * is 1 / sqrt(size). */
+/* softmax(q @ k.T * scale + mask) @ v for each head: q, k and v are [heads, length, size], the result has q's
+ * shape. Fewer heads of k and v are shared by groups of q's. The mask may be left out; it is [1, keys] or
+ * [length, keys], for all heads, and gets no gradient. Where it is -10000 or less it hides the key; a position
+ * that sees no key gets zeros. causal: position i sees positions 0 to i alone. scale 0 is 1 / sqrt(size). */
 const Op op_attention = {
     .name = "scaled_dot_product_attention",
-    .signature = "scaled_dot_product_attention(q[heads, length, size], k, v, causal = false, scale = 0)",
-    .kind = OP_CALL, .strided_out = true, .min_in = 3, .max_in = 3,
+    .signature = "scaled_dot_product_attention(q[heads, length, size], k, v, mask, causal = false, scale = 0)",
+    .kind = OP_CALL, .strided_out = true, .min_in = 3, .max_in = 4,
     .attr = {{"causal", ATTR_BOOL, false, 0}, {"scale", ATTR_NUMBER, false, 0}},
     .shape = shape_attention, .derivative = derive_attention, .cost = cost_attention,
     .evaluate = evaluate_attention, .call = call_attention, .scratch = scratch_attention,
 };
 
 const Op op_attention_gradient = {
-    .name = "attention_gradient", .signature = "attention_gradient(q, k, v, o, lse, d_o, causal, scale)",
-    .kind = OP_CALL, .strided_out = true, .internal = true, .min_in = 6, .max_in = 6,
+    .name = "attention_gradient", .signature = "attention_gradient(q, k, v, o, lse, d_o, mask, causal, scale)",
+    .kind = OP_CALL, .strided_out = true, .internal = true, .min_in = 6, .max_in = 7,
     .attr = {{"causal", ATTR_BOOL, true, 0}, {"scale", ATTR_NUMBER, true, 0}},
     .shape = shape_attention_gradient, .cost = cost_attention_gradient,
     .evaluate = evaluate_attention_gradient, .call = call_attention_gradient,

@@ -1,6 +1,7 @@
 /* Scaled dot-product attention in blocks, after Dao et al., "FlashAttention" (NeurIPS 2022): forward
  * with the softmax computed online, backward from the saved logarithms of the sums. Row i sees the keys
- * j <= i when causal (as in PyTorch, also where the lengths differ); blocks beyond are never computed.
+ * j <= i when causal (as in PyTorch, also where the lengths differ); blocks beyond are never computed. A mask
+ * is added to the scores of a block of rows; it is -inf where a row sees no key.
  * One thread does a whole (sample, key head), query heads of a group in order, so that bits do not
  * depend on the number of threads. All products run in one register tile of ROWS x COLUMNS, whose
  * operands are packed, padded by zeros, into the thread's part of scratch. */
@@ -85,10 +86,13 @@ static void pack_transposed(float *to, int64_t keys, const float *from, int64_t 
 /* What one thread works in; every part a multiple of 64 bytes. */
 struct space {
   int64_t keys, size;            /* padded */
+  int64_t limit;                 /* no row of the block sees a key from here on */
   float *k_transposed, *v_transposed, *k, *v, *dk, *dv; /* of the whole key head */
   float *q, *o, *d_o, *dq;       /* [BLOCK][size] */
   float *p, *ds;                 /* scores, then probabilities; gradients of scores */
   float *max, *sum, *delta, *lse; /* [BLOCK] */
+  float *mask;                   /* of a block: its rows' [BLOCK][keys], or [keys] for all; NULL: none */
+  int64_t mask_row;              /* keys or 0 */
 };
 
 static float *take(float *base, int64_t *used, int64_t n) {
@@ -100,11 +104,14 @@ static float *take(float *base, int64_t *used, int64_t n) {
 /* Returns the floats taken; base NULL only counts. */
 static int64_t lay_out(struct space *s, const struct pd_attention *a, bool backward, float *base) {
   int64_t used = 0;
+  s->limit = a->kv_length;
   s->keys = round_up(a->kv_length, COLUMNS);
   s->size = round_up(a->size, COLUMNS);
   s->k_transposed = take(base, &used, s->keys * a->size);
   s->q = take(base, &used, BLOCK * s->size);
   s->lse = take(base, &used, BLOCK);
+  s->mask_row = a->mask.row > 0 || a->causal ? s->keys : 0;
+  s->mask = a->masked ? take(base, &used, s->mask_row ? BLOCK * s->keys : s->keys) : NULL;
   if (backward) {
     s->v_transposed = take(base, &used, s->keys * a->size);
     s->k = take(base, &used, s->keys * s->size);
@@ -135,22 +142,45 @@ size_t pd_attention_scratch(const struct pd_attention *a, int threads) {
   return (size_t)thread_floats(a) * sizeof(float) * (size_t)threads;
 }
 
-/* Keys that row i sees. */
-static int64_t visible(const struct pd_attention *a, int64_t i) {
-  return a->causal ? smaller(i + 1, a->kv_length) : a->kv_length;
+/* How many keys, from the first, row i sees of those that the mask leaves. */
+static int64_t visible(const struct pd_attention *a, const struct space *s, int64_t i) {
+  return a->causal ? smaller(i + 1, s->limit) : s->limit;
 }
 
-/* One row of scores against n (a multiple of PD_LANES) keys, of which `seen` count: turns p into
- * exp(scale * p - max), raises the row's maximum; returns the factor for what was summed before. */
-static float soften(float *p, int64_t n, int64_t seen, float scale, float *row_max, float *row_sum) {
+/* The mask of query rows first .. first + BLOCK, those behind the last repeating it; limits keys to those some row
+ * sees. */
+static void pack_mask(const struct pd_attention *a, struct space *s, const float *mask, int64_t first) {
+  s->limit = 0;
+  for (int64_t r = 0; r < (s->mask_row ? BLOCK : 1); r++) {
+    int64_t i = smaller(first + r, a->length - 1), seen = a->causal ? smaller(i + 1, a->kv_length) : a->kv_length;
+    const float *from = mask + i * a->mask.row;
+    float *to = s->mask + r * s->mask_row;
+    for (int64_t j = 0; j < seen; j++) to[j] = from[j] <= PD_ATTENTION_HIDDEN ? -INFINITY : from[j];
+    for (int64_t j = seen; j < s->keys; j++) to[j] = -INFINITY;
+    while (seen > s->limit && to[seen - 1] == -INFINITY) seen--;
+    if (seen > s->limit) s->limit = seen;
+  }
+}
+
+/* A row's products with n keys, of which `seen` count, become scores, -inf for keys that it does not see. */
+static void score(float *p, int64_t n, int64_t seen, float scale, const float *mask) {
+  if (mask)
+    for (int64_t j = 0; j < n; j++) p[j] = fmaf(p[j], scale, mask[j]);
+  else
+    for (int64_t j = 0; j < n; j++) p[j] = j < seen ? p[j] * scale : -INFINITY;
+}
+
+/* One row of n (a multiple of PD_LANES) scores: turns p into exp(p - max), raises the row's maximum; returns the
+ * factor for what was summed before. */
+static float soften(float *p, int64_t n, float *row_max, float *row_sum) {
   float lane[PD_LANES];
-  for (int64_t j = 0; j < n; j++) p[j] = j < seen ? p[j] * scale : -INFINITY;
   for (int l = 0; l < PD_LANES; l++) lane[l] = p[l];
   for (int64_t j = PD_LANES; j < n; j += PD_LANES)
     for (int l = 0; l < PD_LANES; l++) lane[l] = pd_max(lane[l], p[j + l]);
   float max = pd_max(*row_max, pd_lanes_max(lane));
   float factor = *row_max == -INFINITY ? 0.0f : pd_exp(*row_max - max);
-  for (int64_t j = 0; j < n; j++) p[j] = pd_exp(p[j] - max);
+  float top = max == -INFINITY ? 0.0f : max; /* a mask may hide all keys so far */
+  for (int64_t j = 0; j < n; j++) p[j] = pd_exp(p[j] - top);
   for (int l = 0; l < PD_LANES; l++) lane[l] = p[l];
   for (int64_t j = PD_LANES; j < n; j += PD_LANES)
     for (int l = 0; l < PD_LANES; l++) lane[l] += p[j + l];
@@ -161,21 +191,22 @@ static float soften(float *p, int64_t n, int64_t seen, float scale, float *row_m
 
 /* Query rows first .. first + rows against all the keys they see: o, max and sum of the block. */
 static void forward_block(const struct pd_attention *a, struct space *s, int64_t first, int64_t rows) {
-  int64_t limit = visible(a, first + rows - 1);
+  int64_t limit = visible(a, s, first + rows - 1);
   memset(s->o, 0, (size_t)(BLOCK * s->size) * sizeof *s->o);
   for (int r = 0; r < BLOCK; r++) s->max[r] = -INFINITY, s->sum[r] = 0;
   for (int64_t key = 0; key < limit; key += KEYS) {
     for (int64_t c = 0; c < KEYS && key + c < limit; c += COLUMNS)
       for (int64_t r = 0; r < rows; r += ROWS)
-        if (visible(a, first + r + ROWS - 1) > key + c)
+        if (visible(a, s, first + r + ROWS - 1) > key + c)
           tile_set(s->p + r * KEYS + c, KEYS, s->q + r * s->size, s->size, 1,
                    s->k_transposed + (key + c) * a->size, COLUMNS, a->size);
     for (int64_t r = 0; r < rows; r += ROWS) {
-      int64_t last = smaller(visible(a, first + r + ROWS - 1) - key, KEYS);
+      int64_t last = smaller(visible(a, s, first + r + ROWS - 1) - key, KEYS);
       if (last <= 0) continue;
       for (int64_t i = r; i < r + ROWS; i++) {
-        int64_t seen = visible(a, first + i) - key;
-        float factor = soften(s->p + i * KEYS, round_up(last, PD_LANES), seen, a->scale, s->max + i, s->sum + i);
+        int64_t n = round_up(last, PD_LANES), seen = visible(a, s, first + i) - key;
+        score(s->p + i * KEYS, n, seen, a->scale, s->mask ? s->mask + i * s->mask_row + key : NULL);
+        float factor = soften(s->p + i * KEYS, n, s->max + i, s->sum + i);
         for (int64_t j = 0; j < s->size && key > 0; j++) s->o[i * s->size + j] *= factor;
       }
       for (int64_t c = 0; c < s->size; c += COLUMNS)
@@ -184,8 +215,8 @@ static void forward_block(const struct pd_attention *a, struct space *s, int64_t
   }
 }
 
-void pd_attention_forward(const struct pd_attention *a, const float *q, const float *k, const float *v, float *o,
-                          float *lse, void *scratch) {
+static void forward(const struct pd_attention *a, const float *q, const float *k, const float *v, const float *mask,
+                    float *o, float *lse, void *scratch) {
   int64_t group = a->heads / a->kv_heads, space_floats = thread_floats(a);
 #pragma omp parallel for
   for (int64_t item = 0; item < a->batch * a->kv_heads; item++) {
@@ -198,15 +229,28 @@ void pd_attention_forward(const struct pd_attention *a, const float *q, const fl
       for (int64_t first = 0; first < a->length; first += BLOCK) {
         int64_t rows = smaller(a->length - first, BLOCK);
         pack(s.q, BLOCK, s.size, q + b * a->q.batch + h * a->q.head + first * a->q.row, a->q.row, rows, a->size);
+        if (a->masked) pack_mask(a, &s, mask + b * a->mask.batch, first);
         forward_block(a, &s, first, rows);
-        for (int64_t r = 0; r < BLOCK; r++) s.lse[r] = s.max[r] + pd_log(s.sum[r]);
+        /* A row that sees no key has the sum 0: zeros, and probabilities of 0 in the backward pass. */
+        for (int64_t r = 0; r < BLOCK; r++) s.lse[r] = s.sum[r] == 0 ? INFINITY : s.max[r] + pd_log(s.sum[r]);
         memcpy(lse + (b * a->heads + h) * a->length + first, s.lse, (size_t)rows * sizeof *lse);
         for (int64_t r = 0; r < rows; r++) {
-          float *to = o + b * a->o.batch + h * a->o.head + (first + r) * a->o.row, inverse = 1.0f / s.sum[r];
+          float *to = o + b * a->o.batch + h * a->o.head + (first + r) * a->o.row;
+          float inverse = s.sum[r] == 0 ? 0.0f : 1.0f / s.sum[r];
           for (int64_t j = 0; j < a->size; j++) to[j] = s.o[r * s.size + j] * inverse;
         }
       }
   }
+}
+
+void pd_attention_forward(const struct pd_attention *a, const float *q, const float *k, const float *v, float *o,
+                          float *lse, void *scratch) {
+  forward(a, q, k, v, NULL, o, lse, scratch);
+}
+
+void pd_masked_attention_forward(const struct pd_attention *a, const float *q, const float *k, const float *v,
+                                 const float *mask, float *o, float *lse, void *scratch) {
+  forward(a, q, k, v, mask, o, lse, scratch);
 }
 
 /* The sum of x[j] y[j], in lanes. */
@@ -227,11 +271,12 @@ static void backward_scores(const struct pd_attention *a, struct space *s, int64
   tile_set(ds, KEYS_BACKWARD, s->d_o + r * s->size, s->size, 1, s->v_transposed + (key + c) * a->size, COLUMNS,
            a->size);
   for (int i = 0; i < ROWS; i++, p += KEYS_BACKWARD, ds += KEYS_BACKWARD) {
-    int seen = (int)smaller(visible(a, first + r + i) - key - c, COLUMNS);
+    int seen = (int)smaller(visible(a, s, first + r + i) - key - c, COLUMNS);
     float lse = s->lse[r + i], delta = s->delta[r + i], scale = a->scale;
+    const float *mask = s->mask ? s->mask + (r + i) * s->mask_row + key + c : NULL;
     for (int j = 0; j < COLUMNS; j++) {
-      float e = pd_exp(fmaf(p[j], scale, -lse));
-      p[j] = j < seen ? e : 0.0f;
+      float e = pd_exp(mask ? fmaf(p[j], scale, mask[j]) - lse : fmaf(p[j], scale, -lse));
+      p[j] = mask || j < seen ? e : 0.0f;
       ds[j] = p[j] * (ds[j] - delta) * scale;
     }
   }
@@ -239,13 +284,13 @@ static void backward_scores(const struct pd_attention *a, struct space *s, int64
 
 /* Query rows first .. first + rows: dq of the block; their share of dk and dv is added. */
 static void backward_block(const struct pd_attention *a, struct space *s, int64_t first, int64_t rows) {
-  int64_t limit = visible(a, first + rows - 1), padded = round_up(rows, ROWS);
+  int64_t limit = visible(a, s, first + rows - 1), padded = round_up(rows, ROWS);
   memset(s->dq, 0, (size_t)(BLOCK * s->size) * sizeof *s->dq);
   for (int64_t key = 0; key < limit; key += KEYS_BACKWARD) {
     int64_t keys = smaller(limit - key, KEYS_BACKWARD);
     for (int64_t c = 0; c < keys; c += COLUMNS)
       for (int64_t r = 0; r < rows; r += ROWS)
-        if (visible(a, first + r + ROWS - 1) > key + c) backward_scores(a, s, first, key, r, c);
+        if (visible(a, s, first + r + ROWS - 1) > key + c) backward_scores(a, s, first, key, r, c);
     for (int64_t j = 0; j < keys; j += ROWS) {
       int64_t begin = a->causal && key + j > first ? (key + j - first) / ROWS * ROWS : 0;
       for (int64_t c = 0; c < s->size; c += COLUMNS) {
@@ -256,7 +301,7 @@ static void backward_block(const struct pd_attention *a, struct space *s, int64_
       }
     }
     for (int64_t r = 0; r < rows; r += ROWS) {
-      int64_t last = smaller(visible(a, first + r + ROWS - 1) - key, KEYS_BACKWARD);
+      int64_t last = smaller(visible(a, s, first + r + ROWS - 1) - key, KEYS_BACKWARD);
       for (int64_t c = 0; c < s->size && last > 0; c += COLUMNS)
         tile_add(s->dq + r * s->size + c, s->size, s->ds + r * KEYS_BACKWARD, KEYS_BACKWARD, 1,
                  s->k + key * s->size + c, s->size, last);
@@ -268,9 +313,9 @@ static void unpack(float *to, int64_t row, const float *from, int64_t padded, in
   for (int64_t i = 0; i < n; i++) memcpy(to + i * row, from + i * padded, (size_t)size * sizeof *to);
 }
 
-void pd_attention_backward(const struct pd_attention *a, const float *q, const float *k, const float *v,
-                           const float *o, const float *lse, const float *d_o, float *dq, float *dk, float *dv,
-                           void *scratch) {
+static void backward(const struct pd_attention *a, const float *q, const float *k, const float *v, const float *o,
+                     const float *lse, const float *d_o, const float *mask, float *dq, float *dk, float *dv,
+                     void *scratch) {
   int64_t group = a->heads / a->kv_heads, space_floats = thread_floats(a);
 #pragma omp parallel for
   for (int64_t item = 0; item < a->batch * a->kv_heads; item++) {
@@ -294,10 +339,23 @@ void pd_attention_backward(const struct pd_attention *a, const float *q, const f
           s.lse[r] = r < rows ? lse[(b * a->heads + h) * a->length + first + r] : INFINITY;
           s.delta[r] = r < rows ? dot(out + r * a->o.row, d_out + r * a->d_o.row, a->size) : 0.0f;
         }
+        if (a->masked) pack_mask(a, &s, mask + b * a->mask.batch, first);
         backward_block(a, &s, first, rows);
         unpack(dq + b * a->dq.batch + h * a->dq.head + first * a->dq.row, a->dq.row, s.dq, s.size, rows, a->size);
       }
     unpack(dk + b * a->dk.batch + kv * a->dk.head, a->dk.row, s.dk, s.size, a->kv_length, a->size);
     unpack(dv + b * a->dv.batch + kv * a->dv.head, a->dv.row, s.dv, s.size, a->kv_length, a->size);
   }
+}
+
+void pd_attention_backward(const struct pd_attention *a, const float *q, const float *k, const float *v,
+                           const float *o, const float *lse, const float *d_o, float *dq, float *dk, float *dv,
+                           void *scratch) {
+  backward(a, q, k, v, o, lse, d_o, NULL, dq, dk, dv, scratch);
+}
+
+void pd_masked_attention_backward(const struct pd_attention *a, const float *q, const float *k, const float *v,
+                                  const float *o, const float *lse, const float *d_o, const float *mask, float *dq,
+                                  float *dk, float *dv, void *scratch) {
+  backward(a, q, k, v, o, lse, d_o, mask, dq, dk, dv, scratch);
 }

@@ -124,16 +124,24 @@ def products():
     case.write(loss)
 
 
-def attend(q, k, v, causal, scale):
+def attend(q, k, v, causal, scale, mask=None):
+    """A mask of -10000 or less hides a key; a row that sees none gives zeros."""
     scores = q @ k.mT * scale
+    hidden = torch.zeros(scores.shape, dtype=torch.bool)
     if causal:
-        keep = torch.ones(scores.shape[-2:], dtype=torch.bool).tril()
-        scores = scores.masked_fill(~keep, -math.inf)
-    return scores.softmax(-1) @ v
+        hidden |= torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
+    if mask is not None:
+        scores = scores + mask
+        hidden |= mask <= -10000
+    blind = hidden.all(-1, keepdim=True)
+    return scores.masked_fill(hidden & ~blind, -math.inf).softmax(-1).masked_fill(blind, 0) @ v
 
 
 def attention():
-    case = Case("attention", 2, 68, {"given.weight": (136, 40), "probe.weight": (136, 16)})
+    case = Case("attention", 2, 68, {"given.weight": (136, 40), "probe.weight": (136, 16),
+                                    "masks.weight": (136, 2)})
+    row, key = case.w["masks.weight"].T
+    row[5::29], key[3::5], key[55:68] = -1e9, -1e9, -1e4
 
     def heads(x, n):
         return x.unflatten(-1, (n, 8)).transpose(1, 2)
@@ -145,7 +153,19 @@ def attention():
         usual = 1 / math.sqrt(8)
         total = (attend(q, k.repeat_interleave(2, 1), v.repeat_interleave(2, 1), True, usual) * p).mean()
         total = total + (attend(q, k2, v2, False, usual) * p).mean()
-        return total + (attend(k2, q, v2, True, 0.7) * p).mean()
+        total = total + (attend(k2, q, v2, True, 0.7) * p).mean()
+        row, key = (x[:, None] for x in w["masks.weight"][tokens].detach().split(1, -1))
+        key = key.mT
+        k1, v1 = k.repeat_interleave(2, 1), v.repeat_interleave(2, 1)
+        total = total + (attend(q, k1, v1, False, usual, key) * p).mean()
+        total = total + (attend(q, k2, v2, True, usual, row + key) * p).mean()
+        distance = torch.arange(68)[:, None] - torch.arange(68)
+        total = total + (attend(q, k2, v2, False, 0.5, -0.125 * distance * distance) * p).mean()
+        padding = torch.where(tokens == 5, -1e9, 0.0)[:, None, None]
+        total = total + (attend(q, k2, v2, False, usual, padding) * p).mean()
+        total = total + (attend(q, k2, v2, True, usual) * p).mean()
+        total = total + (attend(q, k2, v2, False, usual, key) * p).mean()
+        return total + (attend(k2, q, v2, True, usual) * p).mean()
 
     case.write(loss)
 

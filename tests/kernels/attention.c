@@ -1,29 +1,30 @@
 /* Attention, forward and backward, against plain loops in double: lengths that are no multiple of a
- * block, grouped heads, causal or not, strides; the same bytes for 1, 2 and 4 threads. */
+ * block, grouped heads, causal or not, strides, masks; the same bytes for 1, 2 and 4 threads. */
 #include "test.h"
 
 typedef struct pd_attention Attention;
 
 static int64_t query_elements(const Attention *a) { return a->batch * a->heads * a->length * a->size; }
 
-static void forward_exact(const Attention *a, const float *q, const float *k, const float *v, double *p, double *o,
-                          int64_t b, int64_t h, int64_t i) {
+static void forward_exact(const Attention *a, const float *q, const float *k, const float *v, const float *mask,
+                          double *p, double *o, int64_t b, int64_t h, int64_t i) {
   int64_t kv = h / (a->heads / a->kv_heads);
   double max = -INFINITY, sum = 0;
   for (int64_t j = 0; j < a->kv_length; j++) {
     p[j] = -INFINITY;
-    if (a->causal && j > i) continue;
+    float added = a->masked ? mask[b * a->mask.batch + i * a->mask.row + j] : 0;
+    if ((a->causal && j > i) || added <= PD_ATTENTION_HIDDEN) continue;
     double s = 0;
     for (int64_t c = 0; c < a->size; c++)
       s += (double)q[b * a->q.batch + h * a->q.head + i * a->q.row + c] *
            k[b * a->k.batch + kv * a->k.head + j * a->k.row + c];
-    p[j] = s * a->scale;
+    p[j] = s * a->scale + added;
     if (p[j] > max) max = p[j];
   }
-  for (int64_t j = 0; j < a->kv_length; j++) sum += p[j] = exp(p[j] - max);
+  for (int64_t j = 0; j < a->kv_length; j++) sum += p[j] = p[j] == -INFINITY ? 0 : exp(p[j] - max);
   for (int64_t c = 0; c < a->size; c++) o[c] = 0;
   for (int64_t j = 0; j < a->kv_length; j++) {
-    p[j] /= sum;
+    if (sum > 0) p[j] /= sum;
     for (int64_t c = 0; c < a->size; c++) o[c] += p[j] * v[b * a->v.batch + kv * a->v.head + j * a->v.row + c];
   }
 }
@@ -64,9 +65,21 @@ static double *zeros(int64_t n) {
 
 static void expect(bool ok, const Attention *a, const char *what, double value) {
   if (ok) return;
-  printf("FAIL heads %ld/%ld length %ld x %ld size %ld causal %d: %s %g\n", (long)a->heads, (long)a->kv_heads,
-         (long)a->length, (long)a->kv_length, (long)a->size, a->causal, what, value);
+  printf("FAIL heads %ld/%ld length %ld x %ld size %ld causal %d mask %d %ld %ld: %s %g\n", (long)a->heads,
+         (long)a->kv_heads, (long)a->length, (long)a->kv_length, (long)a->size, a->causal, a->masked,
+         (long)a->mask.batch, (long)a->mask.row, what, value);
   failures++;
+}
+
+/* Numbers, hidden keys here and there, most of the last, and of the second sample (or the last row) all. */
+static float *new_mask(const Attention *a) {
+  int64_t samples = a->mask.batch ? a->batch : 1, rows = a->mask.row ? a->length : 1, n = a->kv_length;
+  float *mask = random_floats(samples * rows * n);
+  for (int64_t i = 0; i < samples * rows; i++)
+    for (int64_t j = 0; j < n; j++)
+      if (i + 1 == samples * rows || random_float() > (j < n * 2 / 3 ? 0.6f : -0.8f))
+        mask[i * n + j] = j % 3 == 0 ? -INFINITY : j % 3 == 1 ? -10000.0f : -1e9f;
+  return mask;
 }
 
 /* q, k, v lie in one buffer qkv, as their gradients do; outputs are contiguous [batch][length][heads][size]. */
@@ -80,13 +93,13 @@ static void test(Attention a, bool together) {
   a.v = a.dk = a.dv = a.k;
   a.o.batch = a.d_o.batch = a.length * width, a.o.head = a.d_o.head = a.size, a.o.row = a.d_o.row = width;
 
-  float *qkv = random_floats(n), *d_o = random_floats(n_o), *first = NULL;
+  float *mask = a.masked ? new_mask(&a) : NULL, *qkv = random_floats(n), *d_o = random_floats(n_o), *first = NULL;
   for (int64_t i = 0; i < n; i++) qkv[i] *= 1.5f;
   double *p = zeros(a.kv_length), *o_row = zeros(a.size), *o_exact = zeros(n_o), *gradient = zeros(n);
   for (int64_t b = 0; b < a.batch; b++)
     for (int64_t h = 0; h < a.heads; h++)
       for (int64_t i = 0; i < a.length; i++) {
-        forward_exact(&a, qkv, qkv + at_k, qkv + at_v, p, o_row, b, h, i);
+        forward_exact(&a, qkv, qkv + at_k, qkv + at_v, mask, p, o_row, b, h, i);
         memcpy(o_exact + b * a.o.batch + h * a.o.head + i * a.o.row, o_row, (size_t)a.size * sizeof *o_row);
         backward_exact(&a, qkv, qkv + at_k, qkv + at_v, d_o, p, o_row, gradient, gradient + at_k, gradient + at_v, b, h,
                        i);
@@ -99,9 +112,15 @@ static void test(Attention a, bool together) {
     char *space = (char *)floats((int64_t)scratch / 4 + 16);
     memset(space, 0xff, scratch + 64); /* NaN */
     memset(out, 0xff, (size_t)total * sizeof *out);
-    pd_attention_forward(&a, qkv, qkv + at_k, qkv + at_v, out, lse, space);
+    if (a.masked)
+      pd_masked_attention_forward(&a, qkv, qkv + at_k, qkv + at_v, mask, out, lse, space);
+    else
+      pd_attention_forward(&a, qkv, qkv + at_k, qkv + at_v, out, lse, space);
     memset(space, 0xff, scratch);
-    pd_attention_backward(&a, qkv, qkv + at_k, qkv + at_v, out, lse, d_o, d, d + at_k, d + at_v, space);
+    if (a.masked)
+      pd_masked_attention_backward(&a, qkv, qkv + at_k, qkv + at_v, out, lse, d_o, mask, d, d + at_k, d + at_v, space);
+    else
+      pd_attention_backward(&a, qkv, qkv + at_k, qkv + at_v, out, lse, d_o, d, d + at_k, d + at_v, space);
     for (int i = 0; i < 64; i++) expect((space[scratch + i] & 0xff) == 0xff, &a, "writes past its scratch at", i);
     free(space);
     if (threads == 1) {
@@ -114,7 +133,19 @@ static void test(Attention a, bool together) {
       expect(!memcmp(first, out, (size_t)total * sizeof *out), &a, "other bytes for threads", threads);
     }
   }
-  free(qkv), free(d_o), free(first), free(p), free(o_row), free(o_exact), free(gradient), free(out);
+  free(mask), free(qkv), free(d_o), free(first), free(p), free(o_row), free(o_exact), free(gradient), free(out);
+}
+
+/* Without a mask, and with one of each sample or the same for all, of rows or the same for all rows. */
+static void test_masks(Attention a, bool together) {
+  test(a, together);
+  a.masked = true;
+  for (int kind = 0; kind < 4; kind++) {
+    bool rows = kind & 1, samples = kind & 2;
+    a.mask.row = rows ? a.kv_length : 0;
+    a.mask.batch = samples ? a.kv_length * (rows ? a.length : 1) : 0;
+    test(a, together);
+  }
 }
 
 int main(void) {
@@ -124,13 +155,13 @@ int main(void) {
       int64_t t = lengths[i];
       Attention a = {.batch = 2, .heads = 3, .kv_heads = 3, .length = t, .kv_length = t, .size = 64};
       a.causal = causal, a.scale = 0.125f;
-      test(a, true);
+      test_masks(a, true);
       a.heads = 4, a.kv_heads = 2, a.size = 24, a.scale = 0.2f;
-      test(a, true);
+      test_masks(a, true);
       a.heads = 2, a.kv_heads = 1, a.size = 80, a.kv_length = t + 130;
-      test(a, false);
+      test_masks(a, false);
       a.kv_length = t / 2 + 1, a.size = 5;
-      test(a, false);
+      test_masks(a, false);
     }
   return failures ? EXIT_FAILURE : EXIT_SUCCESS;
 }

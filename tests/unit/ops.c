@@ -200,6 +200,30 @@ static void test_attention(void **state) {
   }
 }
 
+/* x where `seen` is large, else a number that hides. */
+static int hide(Graph *g, int x, int seen) {
+  int large = apply_2(g, &op_greater, seen, graph_constant(g, 0.8, 0, NO_SPAN));
+  return apply(g, &op_select, (int[]){large, x, graph_constant(g, -1e9, 0, NO_SPAN)}, 3, NULL);
+}
+
+/* Of each sample or not, of rows or not; some keys hidden, and of some rows all. */
+static void test_masked_attention(void **state) {
+  (void)state;
+  for (int kind = 0; kind < 8; kind++) {
+    bool batched = kind & 1, rows = kind & 2, causal = kind & 4;
+    Graph *g = new_graph();
+    int64_t keys = causal ? 4 : 5;
+    int mask = batched ? new_input(g, "m", SHAPE(1, keys))
+                       : apply_1(g, &op_sin, apply(g, &op_iota, NULL, 0, (Attr[MAX_ATTR]){{.number = (double)keys}}));
+    mask = hide(g, apply(g, &op_reshape, &mask, 1, (Attr[MAX_ATTR]){{.n = 2, .list = (int64_t[]){1, keys}}}), mask);
+    if (rows)
+      mask = hide(g, mask, new_input(g, "seen", SHAPE(4, 1)));
+    int in[4] = {operand(g, "q", true, SHAPE(4, 4, 3)), operand(g, "k", true, SHAPE(2, keys, 3)),
+                 operand(g, "v", true, SHAPE(2, keys, 3)), mask};
+    check(g, apply(g, &op_attention, in, 4, (Attr[MAX_ATTR]){{.number = causal}, {0}}));
+  }
+}
+
 static void test_gather(void **state) {
   (void)state;
   Graph *g = new_graph();
@@ -305,6 +329,8 @@ static void test_mistakes_are_diagnosed(void **state) {
   refuse(g, &op_one_hot, &t, 1, NULL);
   refuse(g, &op_attention, (int[]){x, x, x}, 3, NULL);
   refuse(g, &op_attention, (int[]){head, head, x}, 3, NULL);
+  refuse(g, &op_attention, (int[]){head, head, head, x}, 4, NULL);
+  refuse(g, &op_attention, (int[]){head, head, head, t}, 4, NULL);
   refuse(g, &op_dropout, &x, 1, (Attr[MAX_ATTR]){{.number = 1}, {0}});
   refuse(g, &op_dropout, &w, 1, (Attr[MAX_ATTR]){{.number = 0.5}, {0}});
 }
@@ -323,6 +349,7 @@ int main(void) {
       cmocka_unit_test(test_matmul),
       cmocka_unit_test(test_matmul_with_a_transposed_weight),
       cmocka_unit_test(test_attention),
+      cmocka_unit_test(test_masked_attention),
       cmocka_unit_test(test_gather),
       cmocka_unit_test(test_one_hot_picks_labels),
       cmocka_unit_test(test_detach_stops),
