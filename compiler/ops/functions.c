@@ -11,6 +11,7 @@ static double fold_sqrt(const double *x, const Attr *attr) { (void)attr; return 
 static double fold_rsqrt(const double *x, const Attr *attr) { (void)attr; return 1 / sqrt(x[0]); }
 static double fold_sin(const double *x, const Attr *attr) { (void)attr; return sin(x[0]); }
 static double fold_cos(const double *x, const Attr *attr) { (void)attr; return cos(x[0]); }
+static double fold_relu(const double *x, const Attr *attr) { (void)attr; return x[0] > 0 ? x[0] : 0; }
 
 static int operand(Gradients *d, int node) { return grad_graph(d)->nodes.at[node].in[0]; }
 static int output(Gradients *d, int node) { return graph_output(grad_graph(d), node, 0); }
@@ -55,6 +56,13 @@ static void derive_cos(Gradients *d, int node) {
   chain(d, node, grad_1(d, node, &op_neg, grad_1(d, node, &op_sin, operand(d, node))));
 }
 
+/* dy where y > 0: what comes before y need not be kept. */
+static void derive_relu(Gradients *d, int node) {
+  int zero = grad_constant(d, node, 0), positive = grad_2(d, node, &op_greater, output(d, node), zero);
+  int in[3] = {positive, grad_of(d, node, 0), zero};
+  grad_add(d, node, 0, grad_build(d, node, &op_select, in, 3, NULL));
+}
+
 #define FUNCTION(f, dear)                                                                      \
   const Op op_##f = {.name = #f, .signature = #f "(x)", .kind = OP_POINTWISE, .expensive = dear, \
                      .min_in = 1, .max_in = 1, .shape = shape_pointwise,                        \
@@ -69,3 +77,4 @@ FUNCTION(sqrt, false);
 FUNCTION(rsqrt, false);
 FUNCTION(sin, true);
 FUNCTION(cos, true);
+FUNCTION(relu, false);

@@ -29,6 +29,8 @@ static inline float pd_float(uint32_t u) {
 static inline float pd_max(float a, float b) { return a > b || a != a ? a : b; }
 static inline float pd_min(float a, float b) { return a < b || a != a ? a : b; }
 
+static inline float pd_relu(float x) { return x > 0.0f || x != x ? x : 0.0f; }
+
 static inline float pd_sqrt(float x) { return sqrtf(x); }
 static inline float pd_rsqrt(float x) { return 1.0f / sqrtf(x); }
 

@@ -43,6 +43,13 @@ static void test_functions(void **state) {
     unary(ops[i]);
 }
 
+static void test_relu(void **state) {
+  (void)state;
+  Graph *g = new_graph();
+  int x = apply_2(g, &op_sub, operand(g, "x", true, SHAPE(4, 5)), graph_constant(g, 2, 0, NO_SPAN)); /* both signs */
+  check(g, apply_1(g, &op_relu, x));
+}
+
 static void test_arithmetic_broadcasts(void **state) {
   (void)state;
   const Op *const ops[] = {&op_add, &op_sub, &op_mul, &op_div, &op_maximum, &op_minimum};
@@ -338,6 +345,7 @@ static void test_mistakes_are_diagnosed(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_functions),
+      cmocka_unit_test(test_relu),
       cmocka_unit_test(test_arithmetic_broadcasts),
       cmocka_unit_test(test_same_operand_twice),
       cmocka_unit_test(test_select),
