@@ -285,13 +285,13 @@ void pd_masked_attention_backward(const struct pd_attention *a, const float *q, 
                                   float *dq, float *dk, float *dv, void *scratch);
 
 /* ---- LSTM (kernels/lstm.c) ------------------------------------------------------------------------- */
-/* The recurrence of one layer in one direction. x: [batch][length][4 hidden], the input's product and the biases,
- * for the gates i, f, g, o; w: [4 hidden][hidden], dense; [batch][hidden] h0 and c0, the state before, zeros where
- * NULL; lengths: [batch], at least 0, or NULL: a sample's steps; at later ones h is zero and the state stays. */
+/* The recurrence of one layer in one direction; all arrays are dense. x: [batch][length][4 hidden], the input's
+ * product and the biases, for the gates i, f, g, o; w: [4 hidden][hidden]; h0 and c0: [batch][hidden], the state
+ * before, zeros where NULL; lengths: [batch], 0 to length, a sample's steps, or NULL: at later ones h is zero and
+ * the state stays. */
 struct pd_lstm {
   int64_t batch, length, hidden;
-  bool reverse;              /* from a sample's last step to its first */
-  struct { int64_t sample, step; } x, h, c, gates, dh, d_gates, previous; /* strides in elements */
+  bool reverse; /* from a sample's last step to its first */
 };
 size_t pd_lstm_scratch(const struct pd_lstm *l); /* bytes */
 size_t pd_lstm_backward_scratch(const struct pd_lstm *l);

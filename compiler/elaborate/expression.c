@@ -38,10 +38,10 @@ Val build(Elaborator *e, const Frame *f, const Op *op, const int *in, int n_in, 
   int node = build_node(e, f, op, in, n_in, attr, at, whole);
   if (node < 0) return POISON;
   const Node *n = &e->g->nodes.at[node];
-  if (op->kind != OP_VIEW || n->n_out == 1)
-    return val_tensor(n->out[0]); /* a call's further outputs serve its derivative */
-  Val all = {.kind = VAL_SEVERAL, .n = n->n_out, .list = alloc((size_t)n->n_out * sizeof(Val))};
-  for (int i = 0; i < n->n_out; i++) all.list[i] = val_tensor(n->out[i]);
+  int results = op->kind == OP_VIEW ? n->n_out : op->results ? op->results : 1;
+  if (results == 1) return val_tensor(n->out[0]);
+  Val all = {.kind = VAL_SEVERAL, .n = results, .list = alloc((size_t)results * sizeof(Val))};
+  for (int i = 0; i < results; i++) all.list[i] = val_tensor(n->out[i]);
   return all;
 }
 

@@ -150,10 +150,10 @@ static Val initial_value(Elaborator *e, Frame *f, const Ast *a) {
 
 /* "stored = in_out": files hold the transposed matrix. */
 static bool stored_in_out(Elaborator *e, Frame *f, const Ast *option, const Param *p) {
-  if (!option) return false;
+  if (!option || strcmp(option->name, "suffix") == 0) return false;
   if (strcmp(option->name, "stored") != 0) {
     help(fail(f, option->span2, "PD0203", "a parameter has no option '%s'", option->name),
-         "'stored = in_out' is one");
+         "its options are 'stored = in_out' and 'suffix = \"_l0\"'");
     return false;
   }
   Val v = evaluate(e, f, option->a);
@@ -164,6 +164,21 @@ static bool stored_in_out(Elaborator *e, Frame *f, const Ast *option, const Para
   fail(f, option->span, "PD0215", "only a matrix can be stored 'in_out', but '%s' has shape %s", p->name,
        shape_text(&p->shape));
   return false;
+}
+
+#define NAME_LETTERS "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_"
+
+/* The parameter's name in its instance: the variable's, and what "suffix = "_l0"" appends to it. NULL after a
+ * diagnostic. */
+static Name param_name(Elaborator *e, Frame *f, const Ast *a) {
+  if (!a->b || strcmp(a->b->name, "suffix") != 0) return a->name;
+  Val v = evaluate(e, f, a->b->a);
+  if (v.kind == VAL_POISON) return NULL;
+  if (v.kind == VAL_STRING && strspn(v.word, NAME_LETTERS) == strlen(v.word))
+    return internf("%s%s", a->name, v.word);
+  fail(f, a->b->a->span, "PD0215", "a suffix is a string of letters, digits and '_', but this is %s",
+       val_kind(e, v));
+  return NULL;
 }
 
 /* A parameter of an instance that is called again: the same one. */
@@ -185,8 +200,8 @@ static Val param_again(Elaborator *e, Frame *f, const Ast *a, InstanceParam *had
   return POISON;
 }
 
-static Val param_new(Elaborator *e, Frame *f, const Ast *a, const Shape *s, Val init) {
-  Name name = f->instance->path[0] ? internf("%s.%s", f->instance->path, a->name) : a->name;
+static Val param_new(Elaborator *e, Frame *f, const Ast *a, Name own, const Shape *s, Val init) {
+  Name name = f->instance->path[0] ? internf("%s.%s", f->instance->path, own) : own;
   for (int i = 0; i < e->g->params.n; i++)
     if (e->g->params.at[i].name == name) {
       Diagnostic *d = fail(f, a->span2, "PD0106", "a parameter named '%s' already exists", name);
@@ -199,7 +214,7 @@ static Val param_new(Elaborator *e, Frame *f, const Ast *a, const Shape *s, Val 
   p->init = init.init;
   p->init_value = init.number;
   p->stored_in_out = stored_in_out(e, f, a->b, p);
-  push(&f->instance->params, ((InstanceParam){a->name, param, f->instance->calls}));
+  push(&f->instance->params, ((InstanceParam){own, param, f->instance->calls}));
   return val_tensor(e->g->params.at[param].value);
 }
 
@@ -207,12 +222,13 @@ static void run_param(Elaborator *e, Frame *f, const Ast *a) {
   Shape s;
   bool shaped = evaluate_shape(e, f, a, &s);
   Val init = initial_value(e, f, a), v = POISON;
+  Name name = param_name(e, f, a);
   InstanceParam *had = NULL;
   for (int i = 0; i < f->instance->params.n; i++)
-    if (f->instance->params.at[i].name == a->name) had = &f->instance->params.at[i];
+    if (f->instance->params.at[i].name == name) had = &f->instance->params.at[i];
   if (had && shaped) v = param_again(e, f, a, had, &s);
-  else if (!had && shaped && init.kind == VAL_INIT) v = param_new(e, f, a, &s, init);
-  else if (!had) push(&f->instance->params, ((InstanceParam){a->name, -1, f->instance->calls}));
+  else if (!had && shaped && name && init.kind == VAL_INIT) v = param_new(e, f, a, name, &s, init);
+  else if (!had) push(&f->instance->params, ((InstanceParam){name ? name : a->name, -1, f->instance->calls}));
   variable_declare(f, a->name, v, true, a->span);
 }
 

@@ -164,6 +164,11 @@ Val val_operator(Elaborator *e, const Frame *f, const Ast *at, Val a, Val b) {
     for (int i = 0; i < joined.n; i++) joined.list[i] = i < a.n ? a.list[i] : b.list[i - a.n];
     return joined;
   }
+  bool text = a.kind == VAL_STRING && at->name[0] == '+';
+  if (text && b.kind == VAL_STRING)
+    return (Val){.kind = VAL_STRING, .word = internf("%s%s", a.word, b.word)};
+  if (text && b.kind == VAL_NUMBER && b.number == floor(b.number))
+    return (Val){.kind = VAL_STRING, .word = internf("%s%.0f", a.word, b.number)};
   Diagnostic *d =
       fail(f, at->span2, "PD0207", "'%s' cannot combine %s and %s", at->name, val_kind(e, a), val_kind(e, b));
   underline(d, at->a->span);

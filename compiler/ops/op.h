@@ -76,6 +76,7 @@ struct Op {
   bool adds;           /* a call that can add to what stands in its first output */
   bool expensive;      /* pointwise: worth keeping in a row buffer rather than computing twice */
   int min_in, max_in;  /* max_in -1: any number */
+  int results;         /* calls: the outputs that models get, 1 where 0; further ones serve the derivative */
   OpAttr attr[MAX_ATTR]; /* ends at a NULL name */
 
   bool (*shape)(ShapeRule *r);                 /* false after a diagnostic */
@@ -135,6 +136,7 @@ extern const Op op_sum, op_max, op_sum_to;
 extern const Op op_reshape, op_transpose, op_permute, op_slice, op_split, op_concat, op_pad, op_expand, op_detach;
 extern const Op op_matmul, op_weight_gradient;
 extern const Op op_attention, op_attention_gradient;
+extern const Op op_lstm, op_lstm_gradient;
 extern const Op op_gather, op_gather_gradient; /* embedding rows */
 extern const Op op_one_hot; /* tokens [.., 1] -> [.., classes]: pointwise, $j == token ? 1 : 0; label pick is
                                sum(select(one_hot(t, classes), x, 0), axis = -1), a layer */

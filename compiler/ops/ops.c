@@ -12,6 +12,7 @@ const Op *const all_ops[] = {
     &op_reshape, &op_transpose, &op_permute, &op_slice, &op_split, &op_concat, &op_pad, &op_expand, &op_detach,
     &op_matmul, &op_weight_gradient,
     &op_attention, &op_attention_gradient,
+    &op_lstm, &op_lstm_gradient,
     &op_gather, &op_gather_gradient,
     NULL};
 const int n_ops = sizeof all_ops / sizeof all_ops[0] - 1;

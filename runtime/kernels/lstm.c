@@ -116,12 +116,11 @@ static void row_forward(const struct pd_lstm_step *s, int64_t b, int64_t first, 
   const Lstm *l = s->l;
   int64_t n = l->hidden - first;
   float x[PANEL], c[UNITS] = {0}, h[UNITS];
-  const float *inputs = s->x + b * l->x.sample + s->t * l->x.step + first;
-  float *gates = s->gates + b * l->gates.sample + s->t * l->gates.step + first;
-  float *h_out = s->h + b * l->h.sample + s->t * l->h.step + first;
-  float *c_out = s->c + b * l->c.sample + s->t * l->c.step + first;
+  int64_t at = (b * l->length + s->t) * l->hidden, before = (b * l->length + s->before) * l->hidden;
+  const float *inputs = s->x + GATES * at + first;
+  float *gates = s->gates + GATES * at + first, *h_out = s->h + at + first, *c_out = s->c + at + first;
   if (s->before >= 0 && s->before < l->length)
-    load(c, s->c + b * l->c.sample + s->before * l->c.step + first, n);
+    load(c, s->c + before + first, n);
   else if (s->c0)
     load(c, s->c0 + b * l->hidden + first, n);
   if (s->t >= length_of(l, s->lengths, b)) {
@@ -186,7 +185,7 @@ void pd_lstm_forward(const Lstm *l, const float *x, const float *w, const float 
   int64_t last = l->reverse ? 0 : l->length - 1;
   for (int64_t b = 0; b < l->batch; b++) {
     memcpy(h_n + b * hidden, state + l->length % 2 * l->batch * row + b * row, (size_t)hidden * sizeof *h_n);
-    memcpy(c_n + b * hidden, c + b * l->c.sample + last * l->c.step, (size_t)hidden * sizeof *c_n);
+    memcpy(c_n + b * hidden, c + (b * l->length + last) * hidden, (size_t)hidden * sizeof *c_n);
   }
 }
 
@@ -265,13 +264,14 @@ struct pd_lstm_back {      /* one step of the backward pass; states of d_gates a
 static void store_previous(const struct pd_lstm_back *s, int64_t b, int64_t first) {
   const Lstm *l = s->l;
   int64_t n = l->hidden - first;
-  float *to = s->previous + b * l->previous.sample + s->t * l->previous.step + first;
+  int64_t row = b * l->length, hidden = l->hidden;
+  float *to = s->previous + (row + s->t) * hidden + first;
   if (s->t >= length_of(l, s->lengths, b))
     zero(to, n);
   else if (!starts(l, s->lengths, b, s->t))
-    store(to, s->h + b * l->h.sample + s->before * l->h.step + first, n);
+    store(to, s->h + (row + s->before) * hidden + first, n);
   else if (s->h0)
-    store(to, s->h0 + b * l->hidden + first, n);
+    store(to, s->h0 + b * hidden + first, n);
   else
     zero(to, n);
 }
@@ -285,25 +285,24 @@ static void carry(const struct pd_lstm_back *s, int64_t b, int64_t first, const 
 static void row_backward(const struct pd_lstm_back *s, int64_t b, int64_t first) {
   const Lstm *l = s->l;
   int64_t n = l->hidden - first, hidden = l->hidden;
-  float a[PANEL], c[UNITS], before[UNITS] = {0}, dh[UNITS], d[PANEL];
-  float *d_gates = s->d_gates + b * l->d_gates.sample + s->t * l->d_gates.step + first;
+  int64_t at = (b * l->length + s->t) * hidden + first, gates_at = (b * l->length + s->t) * GATES * hidden + first;
+  float a[PANEL], c[UNITS], before[UNITS] = {0}, dh[UNITS], d[PANEL], *d_gates = s->d_gates + gates_at;
   float *next = s->next + b * s->row + first, *dc = s->carried_c + b * state_row(l) + first;
   store_previous(s, b, first);
   if (s->t >= length_of(l, s->lengths, b)) {
     for (int gate = 0; gate < GATES; gate++) zero(d_gates + gate * hidden, n), zero(next + gate * hidden, n);
     return;
   }
-  const float *gates = s->gates + b * l->gates.sample + s->t * l->gates.step + first;
-  for (int gate = 0; gate < GATES; gate++) load(a + gate * UNITS, gates + gate * hidden, n);
-  load(c, s->c + b * l->c.sample + s->t * l->c.step + first, n);
+  for (int gate = 0; gate < GATES; gate++) load(a + gate * UNITS, s->gates + gates_at + gate * hidden, n);
+  load(c, s->c + at, n);
   if (!starts(l, s->lengths, b, s->t))
-    load(before, s->c + b * l->c.sample + s->before * l->c.step + first, n);
+    load(before, s->c + (b * l->length + s->before) * hidden + first, n);
   else if (s->c0)
     load(before, s->c0 + b * hidden + first, n);
   memcpy(dh, s->carried_h + b * state_row(l) + first, sizeof dh);
   if (s->dh) {
     float own[UNITS];
-    load(own, s->dh + b * l->dh.sample + s->t * l->dh.step + first, n);
+    load(own, s->dh + at, n);
     for (int j = 0; j < UNITS; j++) dh[j] += own[j];
   }
   cell_backward(a, c, before, dh, dc, d);

@@ -325,6 +325,58 @@ def blocks():
     case.write(loss)
 
 
+def lstms():
+    modules = {"one": torch.nn.LSTM(12, 5), "packed": torch.nn.LSTM(12, 5, bias=False),
+               "both": torch.nn.LSTM(12, 4, 2, bidirectional=True),
+               "from": torch.nn.LSTM(12, 4, 2, bidirectional=True), "after": torch.nn.LSTM(8, 17, 2)}
+    shapes = {"given.weight": (24, 12), "probe.weight": (24, 76)}
+    for name, module in modules.items():
+        shapes.update({f"{name}.{key}": tuple(p.shape) for key, p in module.named_parameters()})
+    case = Case("lstms", 4, 6, shapes)
+    for name, array in case.w.items():
+        if name.split(".")[0] not in ("given", "probe"):
+            array *= 0.5
+    lengths = torch.tensor([6, 3, 1, 5])
+
+    def run(w, name, x, state=None, packed=False):
+        """torch.nn.LSTM's own function on our weights, samples first."""
+        module, own = modules[name], [w[f"{name}.{key}"] for key, _ in modules[name].named_parameters()]
+        directions = 2 if module.bidirectional else 1
+        if state is None:
+            zeros = torch.zeros(directions * module.num_layers, 4, module.hidden_size).double()
+            state = (zeros, zeros)
+        form = (own, module.bias, module.num_layers, 0.0, True, module.bidirectional)
+        if not packed:
+            y, h, c = torch.lstm(x, state, *form, True)
+            return y, h, c
+        x = torch.nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+        y, h, c = torch.lstm(x.data, x.batch_sizes, [a[:, x.sorted_indices] for a in state], *form)
+        y = torch.nn.utils.rnn.PackedSequence(y, x.batch_sizes, x.sorted_indices, x.unsorted_indices)
+        y = torch.nn.utils.rnn.pad_packed_sequence(y, batch_first=True, total_length=6)[0]
+        return y, h[:, x.unsorted_indices], c[:, x.unsorted_indices]
+
+    def loss(w, tokens):
+        given, p = w["given.weight"][tokens], w["probe.weight"][tokens]
+
+        def weigh(x, first):  # x[layers, samples, width] of states; y is [samples, length, width]
+            x = x.transpose(0, 1)
+            return x * p[:, :x.shape[1], first:first + x.shape[2]]
+
+        y, h, c = run(w, "one", given)
+        total = (y * p[..., 0:5]).mean() + (weigh(h, 5) + weigh(c, 10)).mean()
+        y, h, c = run(w, "packed", given, packed=True)
+        total = total + (y * p[..., 15:20]).mean() + (weigh(h, 20) + weigh(c, 25)).mean()
+        y, h, c = run(w, "both", given, packed=True)
+        total = total + (y * p[..., 30:38]).mean() + (weigh(h, 38) + weigh(c, 42)).mean()
+        y, h, c = run(w, "from", given, (h, c), packed=True)
+        total = total + (y * p[..., 46:54]).mean() + weigh(h, 54).mean()
+        y, h, c = run(w, "after", y)
+        return total + (y * p[..., 54:71]).mean()
+
+    case.write(loss, lengths.reshape(4, 1))
+
+
 if __name__ == "__main__":
-    for make in (pointwise, shapes, products, attention, layers, activations, sequence, blocks):
+    for make in (pointwise, shapes, products, attention, layers, activations, sequence, blocks,
+                 lstms):
         make()

@@ -1,5 +1,5 @@
 /* The recurrence of an LSTM, forward and backward, against plain loops in double: sizes that are no multiple of
- * a block, reversed or not, samples of several lengths, with and without a state before, strides; the same bytes
+ * a block, reversed or not, samples of several lengths, with and without a state before; the same bytes
  * for 1, 2 and 4 threads. */
 #include "test.h"
 
@@ -10,7 +10,7 @@ typedef struct Case {
   bool initial, lengths;
 } Case;
 
-typedef struct Arrays { /* one allocation each; [batch][length][..] with the strides of l */
+typedef struct Arrays {
   float *x, *w, *h0, *c0, *dh, *dh_n, *dc_n;
   int32_t *lengths;
 } Arrays;
@@ -36,7 +36,7 @@ static void forward_exact(const Case *p, const Arrays *a, Exact *e, int64_t b) {
   for (int64_t j = 0; j < n && p->initial; j++) h[j] = a->h0[b * n + j], c[j] = a->c0[b * n + j];
   for (int64_t k = 0; k < length; k++) {
     int64_t at = b * l->length + step_at(l, length, k);
-    const float *x = a->x + b * l->x.sample + step_at(l, length, k) * l->x.step;
+    const float *x = a->x + at * 4 * n;
     for (int64_t r = 0; r < 4 * n; r++) {
       z[r] = x[r];
       for (int64_t j = 0; j < n; j++) z[r] += a->w[r * n + j] * h[j];
@@ -69,7 +69,7 @@ static void backward_exact(const Case *p, const Arrays *a, Exact *e, int64_t b) 
     for (int64_t j = 0; j < n; j++) {
       double before = p->initial ? a->c0[b * n + j] : 0, t = tanh(e->c[at * n + j]);
       if (k > 0) before = e->c[(b * l->length + step_at(l, length, k - 1)) * n + j];
-      dh[j] += a->dh ? a->dh[b * l->dh.sample + step_at(l, length, k) * l->dh.step + j] : 0;
+      dh[j] += a->dh ? a->dh[at * n + j] : 0;
       dc[j] += dh[j] * o[j] * (1 - t * t);
       d[j] = dc[j] * g[j] * i[j] * (1 - i[j]);
       d[n + j] = dc[j] * before * f[j] * (1 - f[j]);
@@ -84,17 +84,14 @@ static void backward_exact(const Case *p, const Arrays *a, Exact *e, int64_t b) 
   }
 }
 
-/* Largest difference over the largest magnitude; got has rows of `width` floats with strides. */
-static double error(const Lstm *l, const float *got, int64_t sample, int64_t step, const double *exact,
-                    int64_t width) {
+/* Largest difference over the largest magnitude. */
+static double error(const float *got, const double *exact, int64_t n) {
   double worst = 0, size = 1e-30;
-  for (int64_t b = 0; b < l->batch; b++)
-    for (int64_t t = 0; t < l->length; t++)
-      for (int64_t j = 0; j < width; j++) {
-        double want = exact[(b * l->length + t) * width + j], off = fabs(got[b * sample + t * step + j] - want);
-        if (!(off <= worst)) worst = off;
-        if (fabs(want) > size) size = fabs(want);
-      }
+  for (int64_t i = 0; i < n; i++) {
+    double off = fabs(got[i] - exact[i]);
+    if (!(off <= worst)) worst = off;
+    if (fabs(exact[i]) > size) size = fabs(exact[i]);
+  }
   return worst / size;
 }
 
@@ -109,9 +106,9 @@ typedef struct Out { float *h, *c, *gates, *d_gates, *previous, *h_n, *c_n, *dh0
 
 static Out out_new(const Lstm *l) {
   int64_t rows = l->batch * l->length, state = l->batch * l->hidden;
-  Out o = {.n = rows * (3 * l->hidden + 8 * l->hidden) + 4 * state + l->batch * l->h.sample};
+  Out o = {.n = 11 * rows * l->hidden + 4 * state};
   float *at = o.all = floats(o.n);
-  o.h = at, at += l->batch * l->h.sample;
+  o.h = at, at += rows * l->hidden;
   o.c = at, at += rows * l->hidden;
   o.gates = at, at += rows * 4 * l->hidden;
   o.d_gates = at, at += rows * 4 * l->hidden;
@@ -148,17 +145,15 @@ static void run_kernel(const Case *p, const Arrays *a, Out *o) {
 }
 
 static void compare(const Case *p, const Out *o, const Exact *e) {
-  const Lstm *l = &p->l;
-  Lstm one = {.batch = l->batch, .length = 1, .hidden = l->hidden};
-  int64_t n = l->hidden;
+  int64_t rows = p->l.batch * p->l.length * p->l.hidden, state = p->l.batch * p->l.hidden;
   const struct { const char *what; double error; } found[] = {
-    {"error of h", error(l, o->h, l->h.sample, l->h.step, e->h, n)},
-    {"error of d_gates", error(l, o->d_gates, l->d_gates.sample, l->d_gates.step, e->d, 4 * n)},
-    {"error of previous", error(l, o->previous, l->previous.sample, l->previous.step, e->previous, n)},
-    {"error of h_n", error(&one, o->h_n, n, n, e->h_n, n)},
-    {"error of c_n", error(&one, o->c_n, n, n, e->c_n, n)},
-    {"error of dh0", p->initial ? error(&one, o->dh0, n, n, e->dh0, n) : 0},
-    {"error of dc0", p->initial ? error(&one, o->dc0, n, n, e->dc0, n) : 0},
+    {"error of h", error(o->h, e->h, rows)},
+    {"error of d_gates", error(o->d_gates, e->d, 4 * rows)},
+    {"error of previous", error(o->previous, e->previous, rows)},
+    {"error of h_n", error(o->h_n, e->h_n, state)},
+    {"error of c_n", error(o->c_n, e->c_n, state)},
+    {"error of dh0", p->initial ? error(o->dh0, e->dh0, state) : 0},
+    {"error of dc0", p->initial ? error(o->dc0, e->dc0, state) : 0},
   };
   for (size_t i = 0; i < sizeof found / sizeof *found; i++)
     expect(found[i].error < 3e-6, p, found[i].what, found[i].error);
@@ -166,24 +161,17 @@ static void compare(const Case *p, const Out *o, const Exact *e) {
 
 static void test(Case p, bool gradients) {
   Lstm *l = &p.l;
-  int64_t n = l->hidden, state = l->batch * n;
-  l->x.step = 4 * n + 3, l->x.sample = l->length * l->x.step + 5;
-  l->h.step = 2 * n, l->h.sample = l->length * l->h.step;
-  l->c.step = l->previous.step = n, l->c.sample = l->previous.sample = l->length * n;
-  l->gates.step = l->d_gates.step = 4 * n, l->gates.sample = l->d_gates.sample = l->length * 4 * n;
-  l->dh.step = n + 1, l->dh.sample = l->length * l->dh.step;
-
-  Arrays a = {.x = random_floats(l->batch * l->x.sample), .w = random_floats(4 * n * n)};
+  int64_t n = l->hidden, state = l->batch * n, rows = l->batch * l->length;
+  Arrays a = {.x = random_floats(rows * 4 * n), .w = random_floats(4 * n * n)};
   for (int64_t i = 0; i < 4 * n * n; i++) a.w[i] *= 1.0f / sqrtf((float)n);
   if (p.initial) a.h0 = random_floats(state), a.c0 = random_floats(state);
-  if (gradients) a.dh = random_floats(l->batch * l->dh.sample);
+  if (gradients) a.dh = random_floats(rows * n);
   if (gradients || !p.initial) a.dh_n = random_floats(state);
   if (gradients) a.dc_n = random_floats(state);
   if (p.lengths) a.lengths = (int32_t *)floats(l->batch);
   for (int64_t b = 0; b < l->batch && p.lengths; b++)
     a.lengths[b] = (int32_t)((b * 5 + l->length) % (l->length + 1));
 
-  int64_t rows = l->batch * l->length;
   Exact e = {zeros(rows * n), zeros(rows * n),     zeros(rows * 4 * n), zeros(state), zeros(state),
              zeros(rows * 4 * n), zeros(rows * n), zeros(state),        zeros(state)};
   for (int64_t b = 0; b < l->batch; b++) forward_exact(&p, &a, &e, b), backward_exact(&p, &a, &e, b);

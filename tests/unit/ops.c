@@ -231,6 +231,30 @@ static void test_masked_attention(void **state) {
   }
 }
 
+/* Every form: with a state before or not, lengths or not, reversed or not, and which outputs have a gradient. */
+static void test_lstm(void **state) {
+  (void)state;
+  for (int form = 0; form < 8; form++)
+    for (int used = 1; used < 8; used++) {
+      Graph *g = new_graph();
+      int in[5] = {operand(g, "gates", true, SHAPE(3, 8)), new_param(g, "w", SHAPE(8, 2))}, n = 2;
+      if (form & 1) {
+        in[n++] = operand(g, "h0", true, SHAPE(2));
+        in[n++] = operand(g, "c0", true, SHAPE(2));
+      }
+      if (form & 2)
+        in[n++] = new_tokens(g, "lengths", 4, (Shape){0});
+      int node = graph_node(g, &op_lstm, in, n, (Attr[MAX_ATTR]){{.number = form >> 2}}, 0, NO_SPAN), y = -1;
+      assert_true(node >= 0);
+      for (int i = 0; i < 3; i++)
+        if (used >> i & 1) {
+          int scaled = apply_1(g, &op_sin, graph_output(g, node, i));
+          y = y < 0 ? scaled : apply_2(g, &op_add, y, scaled);
+        }
+      check(g, y);
+    }
+}
+
 static void test_gather(void **state) {
   (void)state;
   Graph *g = new_graph();
@@ -276,6 +300,7 @@ static void test_table_is_complete(void **state) {
                                    &op_sum_to,
                                    &op_weight_gradient,
                                    &op_attention_gradient,
+                                   &op_lstm_gradient,
                                    &op_gather_gradient};
   for (int k = 0; k < n_ops; k++) {
     const Op *op = all_ops[k];
@@ -338,6 +363,15 @@ static void test_mistakes_are_diagnosed(void **state) {
   refuse(g, &op_attention, (int[]){head, head, x}, 3, NULL);
   refuse(g, &op_attention, (int[]){head, head, head, x}, 4, NULL);
   refuse(g, &op_attention, (int[]){head, head, head, t}, 4, NULL);
+  int gates = new_input(g, "gates", SHAPE(5, 8)), hidden = new_param(g, "hidden", SHAPE(8, 2));
+  int state_2 = new_input(g, "state", SHAPE(2)), longer = new_tokens(g, "longer", 7, (Shape){0});
+  refuse(g, &op_lstm, (int[]){x, hidden}, 2, NULL);
+  refuse(g, &op_lstm, (int[]){gates, w}, 2, NULL);
+  refuse(g, &op_lstm, (int[]){gates, hidden, state_2}, 3, NULL);
+  refuse(g, &op_lstm, (int[]){gates, hidden, state_2, x}, 4, NULL);
+  refuse(g, &op_lstm, (int[]){gates, hidden, state_2, longer}, 4, NULL);
+  refuse(g, &op_lstm, (int[]){gates, hidden, t}, 3, NULL);
+  refuse(g, &op_lstm, (int[]){gates, hidden, longer}, 3, NULL);
   refuse(g, &op_dropout, &x, 1, (Attr[MAX_ATTR]){{.number = 1}, {0}});
   refuse(g, &op_dropout, &w, 1, (Attr[MAX_ATTR]){{.number = 0.5}, {0}});
 }
@@ -358,6 +392,7 @@ int main(void) {
       cmocka_unit_test(test_matmul_with_a_transposed_weight),
       cmocka_unit_test(test_attention),
       cmocka_unit_test(test_masked_attention),
+      cmocka_unit_test(test_lstm),
       cmocka_unit_test(test_gather),
       cmocka_unit_test(test_one_hot_picks_labels),
       cmocka_unit_test(test_detach_stops),
