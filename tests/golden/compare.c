@@ -1,6 +1,9 @@
 /* Compares what a stage program wrote with a golden file.
  *   compare tensors FILE GOLDEN TOLERANCE   two safetensors files: the same names, shapes and, relative to
  *                                           each golden tensor's largest magnitude, values
+ *   compare digest FILE GOLDEN TOLERANCE    a safetensors file and a text of one line a tensor: its name, its norm and
+ *                                           its product with cos(0), cos(1) ...; both relative to the norm, or to a
+ *                                           thousandth of the largest one
  *   compare log LOG GOLDEN TOLERANCE        a log's losses and a text of one loss a line: each relative to
  *                                           its own magnitude, or 1 when that is larger
  * Prints the worst difference. Exit status: 0 within the tolerance, 1 beyond it, 2 unreadable or misused. */
@@ -125,6 +128,52 @@ static int compare_tensors(const char *path, const char *golden_path, double tol
   return beyond ? 1 : 0;
 }
 
+/* ---- digests -------------------------------------------------------------------------------- */
+
+typedef struct Digest {
+  char name[256];
+  double norm, product;
+} Digest;
+
+static Digest digest_of(const File *f, const char *name) {
+  Digest d = {.norm = 0};
+  const cJSON *tensor = cJSON_GetObjectItemCaseSensitive(f->header, name);
+  if (!tensor) fail(1, "%s: %s is missing", f->path, name);
+  size_t n;
+  const float *x = values(f, tensor, &n);
+  for (size_t i = 0; i < n; i++) d.norm += (double)x[i] * x[i], d.product += x[i] * cos((double)i);
+  d.norm = sqrt(d.norm);
+  return d;
+}
+
+static int compare_digest(const char *path, const char *golden_path, double tolerance) {
+  File ours = open_tensors(path);
+  FILE *golden = fopen(golden_path, "r");
+  if (!golden) fail(2, "%s cannot be read", golden_path);
+  Digest want, worst_of = {.name = ""};
+  double largest = 0, worst = 0;
+  int n = 0, beyond = 0;
+  for (; fscanf(golden, "%255s %lf %lf", want.name, &want.norm, &want.product) == 3; n++)
+    largest = fmax(largest, want.norm);
+  if (!n || !feof(golden)) fail(2, "%s holds no digests", golden_path);
+  rewind(golden);
+  while (fscanf(golden, "%255s %lf %lf", want.name, &want.norm, &want.product) == 3) {
+    Digest d = digest_of(&ours, want.name);
+    double size = fmax(want.norm, 1e-3 * largest);
+    double difference = fmax(fabs(d.norm - want.norm), fabs(d.product - want.product)) / size;
+    if (!(difference <= tolerance)) {
+      printf("%s: norm %.9g, not %.9g, product %.9g, not %.9g\n", want.name, d.norm, want.norm, d.product, want.product);
+      beyond++;
+    }
+    if (difference >= worst) worst = difference, worst_of = want;
+  }
+  fclose(golden);
+  printf("%d tensors, worst %.3g (%s), tolerance %.3g\n", n, worst, worst_of.name, tolerance);
+  if (cJSON_GetArraySize(ours.header) - cJSON_HasObjectItem(ours.header, "__metadata__") != n)
+    fail(1, "%s holds other tensors than %s", path, golden_path);
+  return beyond ? 1 : 0;
+}
+
 /* ---- logs ------------------------------------------------------------------------------------- */
 
 /* The next update's loss of a log whose lines start at *at; false at the end. */
@@ -163,6 +212,7 @@ static int compare_log(const char *path, const char *golden_path, double toleran
 
 int main(int argc, char **argv) {
   if (argc == 5 && !strcmp(argv[1], "tensors")) return compare_tensors(argv[2], argv[3], atof(argv[4]));
+  if (argc == 5 && !strcmp(argv[1], "digest")) return compare_digest(argv[2], argv[3], atof(argv[4]));
   if (argc == 5 && !strcmp(argv[1], "log")) return compare_log(argv[2], argv[3], atof(argv[4]));
-  fail(2, "usage: compare tensors|log FILE GOLDEN TOLERANCE");
+  fail(2, "usage: compare tensors|digest|log FILE GOLDEN TOLERANCE");
 }
