@@ -10,6 +10,7 @@
 #include "cut/cut.h"
 #include "elaborate/elaborate.h"
 #include "emit/emit.h"
+#include "layout/permutes.h"
 #include "plan/profile.h"
 #include "report/report.h"
 #include "simplify/simplify.h"
@@ -90,6 +91,11 @@ static bool run_elaborate(Compilation *c) {
   ElaborateOptions options = {o->include.at, o->include.n, o->define.at, o->define.n};
   c->graph = elaborate(c->ast, &options);
   return c->graph != NULL;
+}
+
+static bool run_layout(Compilation *c) {
+  move_permutes(c->graph);
+  return true;
 }
 
 static bool run_autodiff(Compilation *c) {
@@ -244,6 +250,7 @@ static const struct Pass {
 } passes[] = {
   {'p', "parse", run_parse, dump_ast, NULL, false, EMIT_AST},
   {'e', "elaborate", run_elaborate, dump_graph, verify_graph, false, EMIT_NOTHING},
+  {'y', "layout", run_layout, dump_graph, verify_graph, false, EMIT_NOTHING},
   {'a', "autodiff", run_autodiff, dump_graph, verify_graph, false, EMIT_NOTHING},
   {'s', "simplify", run_simplify, dump_graph, verify_graph, false, EMIT_GRAPH},
   {'c', "cut", run_cut, dump_pieces, verify_pieces, false, EMIT_NOTHING},

@@ -97,8 +97,8 @@ static void print_help(void) {
   printf("\nschedules: ");
   for (int i = 0; i < n; i++)
     printf(i ? ", %s" : "%s", names[i]);
-  printf("\npasses and their letters: parse p, elaborate e, autodiff a, simplify s, cut c, plan l, fuse f,\n"
-         "schedule t, allocate m, emit o, build b\n");
+  printf("\npasses and their letters: parse p, elaborate e, layout y, autodiff a, simplify s, cut c, plan l,\n"
+         "fuse f, schedule t, allocate m, emit o, build b\n");
 }
 
 static int64_t read_count(const Option *o, const char *text) {

@@ -18,6 +18,7 @@ static Fuse *fuse_new(const Graph *g, const Pieces *p, const Chunk *chunk, Stage
   f->n_uses = alloc(sizeof(int) * values);
   f->read_in_rows = alloc(values);
   f->read_dense = alloc(values);
+  f->read_as_one = alloc(values);
   f->name = alloc(sizeof(Name) * values);
   f->same = alloc(sizeof(int) * values);
   f->root = alloc(sizeof(Place) * values);
@@ -60,6 +61,7 @@ static void find_nodes(Fuse *f) {
       f->n_uses[n->in[j]]++;
       f->read_in_rows[n->in[j]] |= picky;
       f->read_dense[n->in[j]] |= picky && !n->op->strided_out;
+      f->read_as_one[n->in[j]] |= f->here[i] && n->op->rows_as_one;
     }
   }
   for (int i = 0; i < f->g->params.n; i++)

@@ -47,7 +47,8 @@ typedef struct Fuse {
   int *bias;               /* by node: the value that the call adds as its bias; -1 */
   int *n_uses;             /* by value: consumers in the whole graph */
   bool *read_in_rows;      /* by value: a call here reads it that needs rows of stride 1 ... */
-  bool *read_dense;        /* ... or all of it contiguous */
+  bool *read_dense;        /* ... or all of it contiguous, */
+  bool *read_as_one;       /* or, whatever the stride of its last axis, all others lying in memory as one */
   bool *table;             /* by node: made once, in setup */
   int *same;               /* by value: the value that stands for it (equal tables) */
   Name *name;              /* by value: the user's; "d_x" of what autodiff made the gradient of x */

@@ -65,10 +65,24 @@ static bool call_fits(const Op *op, const Place *p, bool bias) {
   return op->transposes && !bias && last > 0 && p->dim[last - 1] > 1 && p->stride[last - 1] == 1;
 }
 
+/* All axes but the last lie in memory as one. */
+static bool rows_as_one(const Place *p) {
+  int64_t stride = -1; /* that the next axis to the left needs */
+  for (int i = p->rank - 2; i >= 0; i--) {
+    if (p->dim[i] == 1)
+      continue;
+    if (stride >= 0 && p->stride[i] != stride)
+      return false;
+    stride = p->stride[i] * p->dim[i];
+  }
+  return true;
+}
+
 bool calls_read(const Fuse *f, int value, const Place *p) {
   int last = p->rank - 1;
   bool rows = last < 0 || p->dim[last] == 1 || p->stride[last] == 1;
-  return (rows || !f->read_in_rows[value]) && (!f->read_dense[value] || is_contiguous(p));
+  return (rows || !f->read_in_rows[value]) && (!f->read_dense[value] || is_contiguous(p)) &&
+         (!f->read_as_one[value] || rows_as_one(p));
 }
 
 /* The layout of a value nobody has placed: contiguous; calls that may write strided put what will be

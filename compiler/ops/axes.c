@@ -1,4 +1,6 @@
 /* The same elements with their axes in another order; nothing is computed. */
+#include <string.h>
+
 #include "ops/rules.h"
 
 /* Of sizes or strides. */
@@ -53,6 +55,24 @@ static bool place_reordered_back(const Graph *g, int node, const Place *from, Pl
   invert(rank, dims, back);
   place_axes(from, rank, back, to);
   return true;
+}
+
+const Op *op_of_order(int rank, const int *dims, Attr *attr) {
+  int moved[MAX_RANK], n = 0;
+  int64_t *list = alloc(MAX_RANK * sizeof *list);
+  for (int i = 0; i < rank; i++) {
+    list[i] = dims[i];
+    if (dims[i] != i)
+      moved[n++] = i;
+  }
+  memset(attr, 0, MAX_ATTR * sizeof *attr);
+  if (n == 2) {
+    attr[0].number = moved[0];
+    attr[1].number = moved[1];
+    return &op_transpose;
+  }
+  attr[0] = (Attr){.n = rank, .list = list};
+  return &op_permute;
 }
 
 #define REORDER .kind = OP_VIEW, .min_in = 1, .max_in = 1, .cost = cost_none, .view = place_reordered, \
@@ -130,10 +150,9 @@ static void derive_permute(Gradients *d, int node) {
   int dims[MAX_RANK], back[MAX_RANK], rank = in_shape(grad_graph(d), node, 0)->rank, dy = grad_of(d, node, 0);
   order_of_permute(grad_graph(d), node, dims);
   invert(rank, dims, back);
-  int64_t list[MAX_RANK];
-  for (int i = 0; i < rank; i++)
-    list[i] = back[i];
-  grad_add(d, node, 0, grad_build(d, node, &op_permute, &dy, 1, (Attr[MAX_ATTR]){{.n = rank, .list = list}}));
+  Attr attr[MAX_ATTR];
+  const Op *op = op_of_order(rank, back, attr);
+  grad_add(d, node, 0, grad_build(d, node, op, &dy, 1, attr));
 }
 
 /* x with its axes in another order: the result's axis i is x's axis dims[i]. */

@@ -78,8 +78,8 @@ static int64_t part_of_concat(const Graph *g, int node, int i, int *axis) {
 const Op op_concat = {
     .name = "concat", .signature = "concat(x, .., axis = -1)", .kind = OP_JOIN, .min_in = 1, .max_in = -1,
     .attr = {{"axis", ATTR_INT, false, -1}},
-    .part = part_of_concat, .shape = shape_concat, .derivative = derive_concat, .cost = cost_copy,
-    .evaluate = evaluate_concat,
+    .part = part_of_concat, .reordered = reordered_axis, .shape = shape_concat, .derivative = derive_concat,
+    .cost = cost_copy, .evaluate = evaluate_concat,
 };
 
 /* ---- pad ------------------------------------------------------------------------------------- */
@@ -129,5 +129,6 @@ const Op op_pad = {
     .name = "pad", .signature = "pad(x, axis = -1, before = 0, after = 0)", .kind = OP_JOIN, .min_in = 1,
     .max_in = 1,
     .attr = {{"axis", ATTR_INT, false, -1}, {"before", ATTR_INT, false, 0}, {"after", ATTR_INT, false, 0}},
-    .part = part_of_pad, .shape = shape_pad, .derivative = derive_pad, .cost = cost_copy, .evaluate = evaluate_pad,
+    .part = part_of_pad, .reordered = reordered_axis, .shape = shape_pad, .derivative = derive_pad,
+    .cost = cost_copy, .evaluate = evaluate_pad,
 };

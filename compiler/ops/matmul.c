@@ -283,7 +283,7 @@ const Op op_matmul = {
 
 const Op op_weight_gradient = {
     .name = "weight_gradient", .signature = "weight_gradient(a[.., k], dy[.., n])", .kind = OP_CALL,
-    .strided_out = true, .transposes = true, .adds = true, .internal = true,
+    .strided_out = true, .transposes = true, .rows_as_one = true, .adds = true, .internal = true,
     .min_in = 2, .max_in = 2,
     .shape = shape_weight_gradient, .cost = cost_weight_gradient, .evaluate = evaluate_weight_gradient,
     .call = call_weight_gradient, .scratch = scratch_weight_gradient,

@@ -72,6 +72,8 @@ struct Op {
   bool internal;       /* only the compiler makes it */
   bool strided_out;    /* a call that reads and writes parts of larger buffers, rows of stride 1 */
   bool transposes;     /* besides, it reads any strides, and writes where the axis before the last has stride 1 */
+  bool rows_as_one;    /* it sums over rows, in an order that no stride may change: all axes of an operand but the
+                          last lie in memory as one */
   bool takes_bias;     /* a call that can add a vector along its result's last axis */
   bool adds;           /* a call that can add to what stands in its first output */
   bool expensive;      /* pointwise: worth keeping in a row buffer rather than computing twice */
@@ -89,6 +91,10 @@ struct Op {
   bool (*view_back)(const Graph *g, int node, const Place *from, Place *to);
   /* Views that only reorder axes: the output's axis i is the input's axis dims[i]. */
   void (*order)(const Graph *g, int node, int *dims);
+  /* Whether the node can be computed on operands with their axes in another order, its results then being in
+   * that order: the new axis k is the old one order[k]. Fills the attributes for it. Asked where operands and
+   * results have equal ranks; pointwise nodes always can. */
+  bool (*reordered)(const Graph *g, int node, const int *order, Attr *attr);
   bool keeps_order; /* a view whose elements follow one another as the input's do, repeats apart */
   /* Joins: input i covers the output's axis *axis (of a sample's) from the offset returned; the rest is zeros. */
   int64_t (*part)(const Graph *g, int node, int i, int *axis);
@@ -134,6 +140,8 @@ extern const Op op_add, op_sub, op_mul, op_div, op_neg, op_square, op_maximum, o
     op_dropout;
 extern const Op op_sum, op_max, op_sum_to;
 extern const Op op_reshape, op_transpose, op_permute, op_slice, op_split, op_concat, op_pad, op_expand, op_detach;
+/* The view whose result's axis i is the operand's axis dims[i], and its attributes. */
+const Op *op_of_order(int rank, const int *dims, Attr *attr);
 extern const Op op_matmul, op_weight_gradient;
 extern const Op op_attention, op_attention_gradient;
 extern const Op op_lstm, op_lstm_gradient;

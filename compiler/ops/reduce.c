@@ -62,14 +62,14 @@ static void evaluate_max(const Graph *g, int node, int64_t batch, const double *
 /* The sum of the last axis, which stays with size 1: x[.., n] gives [.., 1]. */
 const Op op_sum = {
     .name = "sum", .signature = "sum(x, axis = -1)", .kind = OP_REDUCE, .min_in = 1, .max_in = 1,
-    .attr = {{"axis", ATTR_INT, false, -1}},
+    .attr = {{"axis", ATTR_INT, false, -1}}, .reordered = reordered_before_last,
     .shape = shape_reduce, .derivative = derive_sum, .cost = cost_inputs, .evaluate = evaluate_sum,
 };
 
 /* The largest of the last axis, which stays with size 1: x[.., n] gives [.., 1]. */
 const Op op_max = {
     .name = "max", .signature = "max(x, axis = -1)", .kind = OP_REDUCE, .min_in = 1, .max_in = 1,
-    .attr = {{"axis", ATTR_INT, false, -1}},
+    .attr = {{"axis", ATTR_INT, false, -1}}, .reordered = reordered_before_last,
     .shape = shape_reduce, .derivative = derive_max, .cost = cost_inputs, .evaluate = evaluate_max,
 };
 
@@ -110,5 +110,5 @@ const Op op_sum_to = {
     .name = "sum_to", .signature = "sum_to(x, shape, batched)", .kind = OP_SUM_TO, .internal = true,
     .min_in = 1,
     .max_in = 1, .attr = {{"shape", ATTR_LIST, true, 0}, {"batched", ATTR_BOOL, true, 0}},
-    .shape = shape_sum_to, .cost = cost_inputs, .evaluate = evaluate_sum_to,
+    .reordered = reordered_shape, .shape = shape_sum_to, .cost = cost_inputs, .evaluate = evaluate_sum_to,
 };

@@ -195,6 +195,44 @@ Around around_axis(const Shape *s, int64_t batch, int axis) {
   return a;
 }
 
+/* ---- axes in another order -------------------------------------------------------------------- */
+
+static int attribute_number(const Op *op, const char *name) {
+  for (int i = 0; i < MAX_ATTR && op->attr[i].name; i++)
+    if (!strcmp(op->attr[i].name, name))
+      return i;
+  BUG("'%s' has no attribute '%s'", op->name, name);
+}
+
+bool reordered_axis(const Graph *g, int node, const int *order, Attr *attr) {
+  Attr *axis = &attr[attribute_number(g->nodes.at[node].op, "axis")];
+  int k = 0;
+  while (order[k] != (int)axis->number)
+    k++;
+  axis->number = k;
+  return true;
+}
+
+bool reordered_shape(const Graph *g, int node, const int *order, Attr *attr) {
+  Attr *shape = &attr[attribute_number(g->nodes.at[node].op, "shape")];
+  const int64_t *old = shape->list;
+  shape->list = alloc(shape->n * sizeof *old);
+  for (int k = 0; k < shape->n; k++)
+    shape->list[k] = old[order[k]];
+  return true;
+}
+
+bool reordered_alike(const Graph *g, int node, const int *order, Attr *attr) {
+  (void)g, (void)node, (void)order, (void)attr;
+  return true;
+}
+
+bool reordered_before_last(const Graph *g, int node, const int *order, Attr *attr) {
+  (void)attr;
+  int last = in_shape(g, node, 0)->rank - 1;
+  return order[last] == last;
+}
+
 /* ---- costs ------------------------------------------------------------------------------------ */
 
 static double input_elements(const Graph *g, int node) {

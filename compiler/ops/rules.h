@@ -47,6 +47,13 @@ int64_t batch_elements(const Shape *s, int64_t batch);
 typedef struct Around { int64_t outer, middle, inner; } Around;
 Around around_axis(const Shape *s, int64_t batch, int axis);
 
+/* Op.reordered of ops with an attribute "axis", with one "shape", with none that names axes, and of those
+ * that work along the last axis. */
+bool reordered_axis(const Graph *g, int node, const int *order, Attr *attr);
+bool reordered_shape(const Graph *g, int node, const int *order, Attr *attr);
+bool reordered_alike(const Graph *g, int node, const int *order, Attr *attr);
+bool reordered_before_last(const Graph *g, int node, const int *order, Attr *attr);
+
 /* Bytes of all inputs and outputs, 4 an element. */
 double node_bytes(const Graph *g, int node);
 OpCost cost_none(const Graph *g, int node);      /* views, sources */

@@ -144,6 +144,7 @@ static bool place_sliced(const Graph *g, int node, int output, const Place *from
 /* x from `from` to before `to` along an axis, also written x[.., 1..3]; negative bounds count from the end. */
 const Op op_slice = {
     .name = "slice", .signature = "slice(x, axis = -1, from = 0, to = 0)", VIEW, .view = place_sliced,
+    .reordered = reordered_axis,
     .attr = {{"axis", ATTR_INT, false, -1}, {"from", ATTR_INT, false, 0}, {"to", ATTR_INT, false, 0}},
     .shape = shape_slice, .derivative = derive_slice, .evaluate = evaluate_slice,
 };
@@ -202,7 +203,8 @@ static bool place_split(const Graph *g, int node, int output, const Place *from,
 
 /* n equal parts of the last axis: x[.., n * k] gives n values [.., k]. */
 const Op op_split = {
-    .name = "split", .signature = "split(x, n)", VIEW, .view = place_split, .attr = {{"n", ATTR_INT, true, 0}},
+    .name = "split", .signature = "split(x, n)", VIEW, .view = place_split,
+    .reordered = reordered_before_last, .attr = {{"n", ATTR_INT, true, 0}},
     .shape = shape_split, .derivative = derive_split, .evaluate = evaluate_split,
 };
 
@@ -258,7 +260,7 @@ static bool place_expanded(const Graph *g, int node, int output, const Place *fr
 /* x broadcast to a shape. */
 const Op op_expand = {
     .name = "expand", .signature = "expand(x, shape)", VIEW, .view = place_expanded,
-    .keeps_order = true, .attr = {{"shape", ATTR_LIST, true, 0}},
+    .reordered = reordered_shape, .keeps_order = true, .attr = {{"shape", ATTR_LIST, true, 0}},
     .shape = shape_expand, .derivative = derive_expand, .evaluate = evaluate_expand,
 };
 
@@ -269,5 +271,6 @@ static bool shape_detach(ShapeRule *r) { return rule_f32(r, 0) && rule_view(r, *
 /* x, through which no gradient flows. */
 const Op op_detach = {
     .name = "detach", .signature = "detach(x)", VIEW, .view = place_reshaped,
-    .view_back = place_reshaped_back, .keeps_order = true, .shape = shape_detach, .evaluate = evaluate_reshape,
+    .view_back = place_reshaped_back, .keeps_order = true, .reordered = reordered_alike,
+    .shape = shape_detach, .evaluate = evaluate_reshape,
 };

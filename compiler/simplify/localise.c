@@ -12,18 +12,6 @@ typedef struct Localise {
   Vec(Copy) *copies;  /* by node of from */
 } Localise;
 
-/* Values that stand for themselves: losses and parameters' gradients are made where they are needed. */
-static bool *find_pinned(const Graph *g) {
-  bool *pinned = alloc(g->nodes.n + 1);
-  for (int i = 0; i < g->losses.n; i++)
-    pinned[g->values.at[g->losses.at[i].value].node] = true;
-  for (int i = 0; i < g->params.n; i++)
-    for (int k = 0; k < g->params.at[i].gradients.n; k++)
-      if (g->params.at[i].gradients.at[k] >= 0)
-        pinned[g->values.at[g->params.at[i].gradients.at[k]].node] = true;
-  return pinned;
-}
-
 static bool views_all(const Node *n) { return n->op->kind == OP_VIEW && (n->op->view_back || n->op->keeps_order); }
 
 static bool *find_loose(const Graph *g) {

@@ -7,6 +7,17 @@ bool reads_param(const Graph *g, int node) {
   return false;
 }
 
+bool *find_pinned(const Graph *g) {
+  bool *pinned = alloc(g->nodes.n + 1);
+  for (int i = 0; i < g->losses.n; i++)
+    pinned[g->values.at[g->losses.at[i].value].node] = true;
+  for (int i = 0; i < g->params.n; i++)
+    for (int k = 0; k < g->params.at[i].gradients.n; k++)
+      if (g->params.at[i].gradients.at[k] >= 0)
+        pinned[g->values.at[g->params.at[i].gradients.at[k]].node] = true;
+  return pinned;
+}
+
 static int *filled(int n, int with) {
   int *a = alloc((n + 1) * sizeof *a);
   for (int i = 0; i < n; i++)
@@ -73,16 +84,25 @@ int rewrite_copy(Rewrite *w, int node, const int *in, int like) {
   return made;
 }
 
+static int built(Rewrite *w, int made, int run, const Op *op) {
+  if (made < 0)
+    BUG("a rewrite builds a '%s' that does not fit", op->name);
+  push(&w->run_to, run);
+  for (int i = 0; i < w->to->nodes.at[made].n_out; i++)
+    push(&w->partials, (Partials){{0}, {0}});
+  return made;
+}
+
 int rewrite_build(Rewrite *w, int like, const Op *op, const int *in, int n_in, const Attr *attr) {
   Node n = w->to->nodes.at[like];
   int made = n.serves < 0 ? graph_node(w->to, op, in, n_in, attr, n.scope, n.span)
                           : graph_backward_node(w->to, op, in, n_in, attr, n.serves);
-  if (made < 0)
-    BUG("simplify builds a '%s' that does not fit", op->name);
-  push(&w->run_to, w->run_to.at[like]);
-  for (int i = 0; i < w->to->nodes.at[made].n_out; i++)
-    push(&w->partials, (Partials){{0}, {0}});
-  return made;
+  return built(w, made, w->run_to.at[like], op);
+}
+
+int rewrite_insert(Rewrite *w, int like, const Op *op, const int *in, int n_in, const Attr *attr) {
+  const Node *n = &w->from->nodes.at[like];
+  return built(w, graph_node(w->to, op, in, n_in, attr, n->scope, n->span), w->run[like], op);
 }
 
 /* ---- finishing -------------------------------------------------------------------------------- */

@@ -22,11 +22,15 @@ Rewrite *rewrite_begin(Graph *g);
 int rewrite_copy(Rewrite *w, int node, const int *in, int like);
 /* Appends a new node in the run of `like`, a node of `to`, serving what it serves. */
 int rewrite_build(Rewrite *w, int like, const Op *op, const int *in, int n_in, const Attr *attr);
+/* Appends a new forward node in the scope and the run of `like`, a forward node of `from`. */
+int rewrite_insert(Rewrite *w, int like, const Op *op, const int *in, int n_in, const Attr *attr);
 /* Replaces the graph by what was written. */
 void rewrite_finish(Rewrite *w);
 
 static inline const Node *maker(const Graph *g, int value) { return &g->nodes.at[g->values.at[value].node]; }
 static inline bool is_forward(const Graph *g, int node) { return g->nodes.at[node].serves < 0; }
 bool reads_param(const Graph *g, int node);
+/* By node: it makes what stands for itself, losses and parameters' gradients, where and as it is needed. */
+bool *find_pinned(const Graph *g);
 
 #endif

@@ -226,10 +226,9 @@ static int rule_order(Rewrite *w, int node) {
     return shape_equal(&x, &y) ? value : build(w, node, &op_reshape, &value, 1, (Attr[MAX_ATTR]){shape_attr(&y)});
   if (!composed)
     return -1;
-  int64_t list[MAX_RANK];
-  for (int i = 0; i < x.rank; i++)
-    list[i] = dims[i];
-  return build(w, node, &op_permute, &value, 1, (Attr[MAX_ATTR]){{.n = x.rank, .list = list}});
+  Attr attr[MAX_ATTR];
+  const Op *op = op_of_order(x.rank, dims, attr);
+  return build(w, node, op, &value, 1, attr);
 }
 
 static int rule_expand(Rewrite *w, int node) {

@@ -7,6 +7,7 @@
 
 #include "autodiff/autodiff.h"
 #include "elaborate/elaborate.h"
+#include "layout/permutes.h"
 #include "simplify/simplify.h"
 
 const char *fuzz_file(const uint8_t *data, size_t size) {
@@ -30,6 +31,7 @@ static void make_model(void) {
     diagnostics_flush();
     abort();
   }
+  move_permutes(graph);
   autodiff(graph);
   simplify(graph);
   pieces = cut(graph);

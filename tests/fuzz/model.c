@@ -3,6 +3,7 @@
 
 #include "autodiff/autodiff.h"
 #include "elaborate/elaborate.h"
+#include "layout/permutes.h"
 #include "simplify/simplify.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
@@ -11,6 +12,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   diagnostics_flush();
   if (!g)
     return 0;
+  graph_verify(g);
+  move_permutes(g);
   graph_verify(g);
   autodiff(g);
   graph_verify(g);

@@ -15,6 +15,7 @@
 #include "elaborate/elaborate.h"
 #include "fuse/kernel.h"
 #include "graph/interpret.h"
+#include "layout/permutes.h"
 #include "simplify/simplify.h"
 
 /* ---- executing kernels ------------------------------------------------------------------------------ */
@@ -312,6 +313,7 @@ static Graph *compiled(const char *path, const char *const *define, int n) {
   Graph *g = file ? elaborate(file, &(ElaborateOptions){.define = define, .n_define = n}) : NULL;
   diagnostics_flush();
   assert_non_null(g);
+  move_permutes(g);
   autodiff(g);
   simplify(g);
   graph_verify(g);
@@ -353,7 +355,7 @@ static void golden(void **state) {
 
 /* What fusion could get wrong. */
 static void corners(void **state) {
-  static const char *const models[] = {"counting", "places", "losses", "rows", "again"};
+  static const char *const models[] = {"counting", "places", "losses", "rows", "again", "permutes"};
   (void)state;
   for (size_t i = 0; i < sizeof models / sizeof *models; i++)
     check_model(format("tests/unit/models/%s.pdm", models[i]), NULL, 0);

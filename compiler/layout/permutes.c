@@ -1,0 +1,211 @@
+/* Layers for images take [C, H, W] and work on [H, W, C], with a permute before and one after. Between two
+ * such layers stand nodes that do not mind the order of axes: they are computed in the order of what they
+ * read, and the permutes cancel. It is the whole model that is looked at, before anything is cut. */
+#include "layout/permutes.h"
+
+#include <string.h>
+
+#include "ops/rules.h"
+#include "simplify/rewrite.h"
+
+/* A value v of `from` by a value of `to`: v's axis i is its axis dims[i]. */
+typedef struct Form { int value, dims[MAX_RANK]; } Form;
+
+/* A value of `to` in another order and shape for the nodes of one run. */
+typedef struct Copy { int of, run, dims[MAX_RANK], made; } Copy;
+
+typedef struct Moving {
+  Rewrite *w;
+  Form *form; /* by value of from */
+  Vec(Copy) copies;
+} Moving;
+
+static const Shape *shape_of(const Graph *g, int value) { return &g->values.at[value].shape; }
+
+static void identity(int *dims) {
+  for (int i = 0; i < MAX_RANK; i++)
+    dims[i] = i;
+}
+
+static void invert(int rank, const int *dims, int *inverse) {
+  identity(inverse);
+  for (int i = 0; i < rank; i++)
+    inverse[dims[i]] = i;
+}
+
+static bool same_order(int rank, const int *a, const int *b) { return !memcmp(a, b, rank * sizeof *a); }
+
+static bool is_ordered(const Moving *m, int value) {
+  int plain[MAX_RANK];
+  identity(plain);
+  return same_order(shape_of(m->w->from, value)->rank, m->form[value].dims, plain);
+}
+
+/* ---- a value as a reader wants it --------------------------------------------------------------- */
+
+/* A view for the run of `like` of what stands for v. */
+static int insert(Moving *m, int like, const Op *op, int in, const Attr *attr, const Value *v) {
+  int made = rewrite_insert(m->w, like, op, &in, 1, attr), value = graph_output(m->w->to, made, 0);
+  m->w->to->nodes.at[made].span = m->w->from->nodes.at[v->node].span;
+  m->w->to->values.at[value].name = v->name;
+  m->w->to->values.at[value].span = v->span;
+  return value;
+}
+
+/* Permutes what stands at `in` so that axis i is its axis dims[i]; where only axes of size 1 move, or some
+ * are to be put in, a reshape does it. */
+static int arrange(Moving *m, int like, int in, const int *dims, const Shape *wanted, const Value *v) {
+  Shape s = *shape_of(m->w->to, in);
+  Attr attr[MAX_ATTR];
+  int last = -1;
+  bool moves = false;
+  for (int i = 0; i < s.rank; i++) {
+    moves |= s.dim[dims[i]] > 1 && dims[i] < last;
+    last = s.dim[dims[i]] > 1 ? dims[i] : last;
+  }
+  if (moves) {
+    const Op *op = op_of_order(s.rank, dims, attr);
+    in = insert(m, like, op, in, attr, v);
+  }
+  if (!shape_equal(shape_of(m->w->to, in), wanted))
+    in = insert(m, like, &op_reshape, in, (Attr[MAX_ATTR]){shape_attr(wanted)}, v);
+  return in;
+}
+
+/* The value for the run of `like` in the order `inverse` of a result of some rank: axis k of that order is
+ * the result's axis inverse[k], to which the value's axes belong from the right. Leading axes that the value
+ * lacks it may still lack. */
+static int ordered(Moving *m, int like, int value, int rank, const int *inverse) {
+  const Value *v = &m->w->from->values.at[value];
+  const Form *f = &m->form[value];
+  Copy c = {.of = f->value, .run = m->w->run[like]};
+  Shape wanted = {.batched = v->shape.batched, .rank = rank};
+  int missing = rank - v->shape.rank;
+  for (int k = 0, n = 0; k < rank; k++) {
+    wanted.dim[k] = inverse[k] < missing ? 1 : v->shape.dim[inverse[k] - missing];
+    if (inverse[k] >= missing)
+      c.dims[n++] = f->dims[inverse[k] - missing];
+  }
+  while (wanted.rank > v->shape.rank && inverse[rank - wanted.rank] < missing) {
+    wanted.rank--;
+    memmove(wanted.dim, wanted.dim + 1, wanted.rank * sizeof wanted.dim[0]);
+  }
+  for (int i = 0; i < m->copies.n; i++) {
+    const Copy *old = &m->copies.at[i];
+    if (old->of == c.of && old->run == c.run && same_order(v->shape.rank, old->dims, c.dims) &&
+        shape_equal(shape_of(m->w->to, old->made), &wanted))
+      return old->made;
+  }
+  c.made = arrange(m, like, f->value, c.dims, &wanted, v);
+  if (c.made != c.of)
+    push(&m->copies, c);
+  return c.made;
+}
+
+/* The value as the user has it. */
+static int plain(Moving *m, int like, int value) {
+  int dims[MAX_RANK];
+  identity(dims);
+  return ordered(m, like, value, shape_of(m->w->from, value)->rank, dims);
+}
+
+/* ---- nodes -------------------------------------------------------------------------------------- */
+
+/* A node that only orders axes is no node: its value is known by another's. That one takes over the user's
+ * name where it has none. */
+static void order_node(Moving *m, int node) {
+  const Graph *g = m->w->from;
+  const Node *n = &g->nodes.at[node];
+  const Form *x = &m->form[n->in[0]];
+  Form *y = &m->form[n->out[0]];
+  int dims[MAX_RANK];
+  n->op->order(g, node, dims);
+  y->value = x->value;
+  identity(y->dims);
+  for (int i = 0; i < out_shape(g, node, 0)->rank; i++)
+    y->dims[i] = x->dims[dims[i]];
+  Value *stands = &m->w->to->values.at[y->value];
+  const Value *v = &g->values.at[n->out[0]];
+  if (v->name != intern(n->op->name) && stands->name == intern(m->w->to->nodes.at[stands->node].op->name)) {
+    stands->name = v->name;
+    stands->span = v->span;
+  }
+}
+
+/* The order that the node's results can have because an operand of their shape has it. */
+static bool order_of_results(const Moving *m, int node, int *dims) {
+  const Node *n = &m->w->from->nodes.at[node];
+  const Shape *y = out_shape(m->w->from, node, 0);
+  for (int i = 0; i < n->n_in; i++) {
+    const Shape *x = in_shape(m->w->from, node, i);
+    if (x->rank == y->rank && x->batched == y->batched && !is_ordered(m, n->in[i]) &&
+        (n->op->kind != OP_POINTWISE || shape_equal(x, y))) {
+      memcpy(dims, m->form[n->in[i]].dims, MAX_RANK * sizeof *dims);
+      return true;
+    }
+  }
+  return false;
+}
+
+/* Whether the node can be computed with all axes in another order, and its attributes then. */
+static bool can_reorder(const Graph *g, int node, const int *dims, Attr *attr) {
+  const Node *n = &g->nodes.at[node];
+  int inverse[MAX_RANK], rank = out_shape(g, node, 0)->rank;
+  memcpy(attr, n->attr, MAX_ATTR * sizeof *attr);
+  if (n->op->kind == OP_POINTWISE)
+    return !strstr(n->op->expression, "$j");
+  for (int i = 0; i < n->n_in; i++)
+    if (in_shape(g, node, i)->rank != rank)
+      return false;
+  invert(rank, dims, inverse);
+  return n->op->reordered && n->op->reordered(g, node, inverse, attr);
+}
+
+static void copy_reordered(Moving *m, int node, const int *dims, const Attr *attr) {
+  Graph *from = m->w->from;
+  const Node *n = &from->nodes.at[node];
+  int inverse[MAX_RANK], rank = out_shape(from, node, 0)->rank, *in = alloc((n->n_in + 1) * sizeof *in);
+  invert(rank, dims, inverse);
+  for (int i = 0; i < n->n_in; i++)
+    in[i] = shape_elements(in_shape(from, node, i)) == 1 ? plain(m, node, n->in[i])
+                                                         : ordered(m, node, n->in[i], rank, inverse);
+  int made = rewrite_insert(m->w, node, n->op, in, n->n_in, attr);
+  for (int i = 0; i < n->n_out; i++) {
+    Value *v = &m->w->to->values.at[graph_output(m->w->to, made, i)], *old = &from->values.at[n->out[i]];
+    v->name = old->name;
+    v->span = old->span;
+    m->form[n->out[i]].value = graph_output(m->w->to, made, i);
+    memcpy(m->form[n->out[i]].dims, dims, MAX_RANK * sizeof *dims);
+  }
+}
+
+static void copy_plain(Moving *m, int node) {
+  const Node *n = &m->w->from->nodes.at[node];
+  int *in = alloc((n->n_in + 1) * sizeof *in);
+  for (int i = 0; i < n->n_in; i++)
+    in[i] = plain(m, node, n->in[i]);
+  int made = rewrite_copy(m->w, node, in, node);
+  for (int i = 0; i < n->n_out; i++) {
+    m->form[n->out[i]].value = graph_output(m->w->to, made, i);
+    identity(m->form[n->out[i]].dims);
+  }
+}
+
+void move_permutes(Graph *g) {
+  Moving m = {.w = rewrite_begin(g), .form = alloc((g->values.n + 1) * sizeof *m.form)};
+  const bool *pinned = find_pinned(g);
+  ensure(g->nodes.n == g->n_forward);
+  for (int i = 0; i < g->nodes.n; i++) {
+    int dims[MAX_RANK];
+    Attr attr[MAX_ATTR];
+    if (g->nodes.at[i].op->order)
+      order_node(&m, i);
+    else if (order_of_results(&m, i, dims) && can_reorder(g, i, dims, attr))
+      copy_reordered(&m, i, dims, attr);
+    else
+      copy_plain(&m, i);
+    for (int k = 0; k < g->nodes.at[i].n_out && pinned[i]; k++)
+      m.w->value[g->nodes.at[i].out[k]] = plain(&m, i, g->nodes.at[i].out[k]);
+  }
+  rewrite_finish(m.w);
+}
