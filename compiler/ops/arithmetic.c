@@ -111,8 +111,8 @@ const Op op_maximum = {.name = "maximum", .signature = "maximum(a, b)", BINARY, 
 /* The smaller of two numbers; a tie shares the gradient equally. */
 const Op op_minimum = {.name = "minimum", .signature = "minimum(a, b)", BINARY, .shape = shape_pointwise,
                        .derivative = derive_minimum, .expression = "pd_min($0, $1)", .fold = fold_minimum};
-/* 1 where a > b, else 0, also written a > b and b < a. No gradient flows. */
-const Op op_greater = {.name = "greater", .signature = "greater(a, b)", BINARY, .shape = shape_pointwise,
+/* 1 where a > b, else 0, also written a > b and b < a. No gradient flows. Tokens compare with numbers: lengths do. */
+const Op op_greater = {.name = "greater", .signature = "greater(a, b)", BINARY, .shape = rule_broadcast,
                        .expression = "$0 > $1 ? 1.0f : 0.0f", .fold = fold_greater};
 /* 1 where a equals b, else 0, also written a == b. No gradient flows. Tokens compare with numbers: padding is told
  * from text so. Exact, because classes stay below 2^24. */

@@ -33,7 +33,7 @@ gpt_small="-D n_layer=3 -D n_embd=32 -D n_head=2 -D n_ctx=20 -D vocab_size=256"
 llama_small="-D n_layer=3 -D n_embd=32 -D n_head=4 -D n_ctx=20"
 
 sources_are_clean() {
-  for model in mlp gpt_mini llama_mini gpt2; do
+  for model in mlp gpt_mini llama_mini gpt2 bert; do
     for how in "--stages 1" "--stages 2" "--stages 2 --recompute on --schedule flush" "--stages 1 --schedule sequential"; do
       expect 0 "$pdc" -S $how -o "$model.build" "$source/models/$model.pdm"
       for file in "$model.build"/stage*.c; do

@@ -1,4 +1,4 @@
-# A tiny GPT-2 with everything that partitions could disturb: tied embeddings, dropout, clipping, validation.
+# Tiny models, the GPT-2 with everything that partitions could disturb: tied embeddings, dropout, clipping, validation.
 . "$(dirname "$0")/../launch.sh"
 text="$top/tests/reference/text.txt"
 head -c 560 "$text" >train.txt
@@ -17,6 +17,12 @@ tiny_llama() {
   shift
   build "$dir" -D n_layer=2 -D n_head=4 -D n_kv_head=2 -D n_embd=32 -D hidden=48 -D n_ctx=16 \
     -D vocab_size=128 -D batch=8 -D clip_norm=0.5 "$@" "$top/models/llama_mini.pdm"
+}
+
+tiny_sequences() {
+  dir=$1
+  shift
+  build "$dir" "$@" "$top/tests/end_to_end/sequences.pdm"
 }
 
 # train_tiny RANKS DIR OPTIONS...: twelve updates; leaves DIR.jsonl, DIR.figures and DIR.safetensors.

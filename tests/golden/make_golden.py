@@ -164,6 +164,7 @@ def attention():
         padding = torch.where(tokens == 5, -1e9, 0.0)[:, None, None]
         total = total + (attend(q, k2, v2, False, usual, padding) * p).mean()
         total = total + (attend(q, k2, v2, True, usual) * p).mean()
+        total = total + (attend(q, k2, v2, False, usual, torch.where(tokens == 67, -1e9, 0.0)[:, None, None]) * p).mean()
         total = total + (attend(q, k2, v2, False, usual, key) * p).mean()
         return total + (attend(k2, q, v2, True, usual) * p).mean()
 

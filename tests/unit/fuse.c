@@ -347,7 +347,8 @@ static void mlp(void **state) {
 
 /* Models that the golden tests train: every primitive, every kind of product and view. */
 static void golden(void **state) {
-  static const char *const models[] = {"pointwise", "shapes", "products", "attention", "layers", "blocks"};
+  static const char *const models[] = {"pointwise", "shapes", "products", "attention",
+                                       "layers", "blocks", "lstms"};
   (void)state;
   for (size_t i = 0; i < sizeof models / sizeof *models; i++)
     check_model(format("tests/golden/%s.pdm", models[i]), NULL, 0);
