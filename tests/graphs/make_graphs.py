@@ -39,6 +39,14 @@ class Case:
         self.arrays.append(self.generator.integers(0, classes, (SAMPLES, length)).astype(numpy.int32))
         return torch.from_numpy(self.arrays[-1]).long()
 
+    def padded_tokens(self, length, classes, lengths):
+        """No 0 but behind the lengths."""
+        self.tokens(length, classes - 1)
+        self.arrays[-1] += 1
+        for row, n in zip(self.arrays[-1], lengths):
+            row[n:] = 0
+        return torch.from_numpy(self.arrays[-1]).long()
+
     def path(self, end):
         return os.path.join(HERE, self.name + end)
 
@@ -209,6 +217,33 @@ def translate():
     case.write(loss)
 
 
+def padded():
+    case = Case("padded", [("one", 12, 12), ("two", 12, 12), ("three", 12, 18), ("four", 12, 12), ("head", 20, 12)],
+                **{"wte.weight": (20, 12), "wse.weight": (2, 12), "wle.weight": (7, 12), "wbe.weight": (20, 12)})
+    lengths = torch.tensor([6, 1, 4, 5, 0, 3, 6, 2])
+    source = case.padded_tokens(6, 20, lengths)
+    source[lengths > 2, 2] = 3  # ends the first part
+    case.arrays[-1] = source.int().numpy()
+    picture, following = case.numbers(2, 3, 3), case.padded_tokens(5, 20, [5, 2, 1, 0, 3, 5, 1, 4])
+    present = (torch.arange(6) < lengths[:, None]).double()
+    behind = torch.cat((torch.zeros(SAMPLES, 1), (source == 3).cumsum(1)[:, :-1]), 1) > 0
+    types = (behind & (present > 0)).long()
+    before = torch.cat((torch.ones(SAMPLES, 1).long(), following[:, :-1]), 1)
+    mean, deviation = torch.tensor([0.5, -0.25]).double(), torch.tensor([2, 0.5]).double()
+
+    def loss(w):
+        x = w["wte.weight"][source] + w["wse.weight"][types]
+        x = x + linear(w, "one", x.tanh())
+        y = w["wbe.weight"][before] + present[:, None] @ x + w["wle.weight"][lengths][:, None]
+        y = y + linear(w, "two", y.tanh())
+        normalised = (picture - mean[:, None, None]) / deviation[:, None, None]
+        y = y + linear(w, "three", normalised.flatten(1))[:, None]
+        y = y + linear(w, "four", y.tanh())
+        return F.cross_entropy(linear(w, "head", y).flatten(0, 1), following.flatten(), ignore_index=0)
+
+    case.write(loss)
+
+
 if __name__ == "__main__":
-    for make in (unet, fan, parts, ties, sources, frozen, translate):
+    for make in (unet, fan, parts, ties, sources, frozen, translate, padded):
         make()
