@@ -225,14 +225,14 @@ size_t pd_matmul_scratch(const struct pd_matmul *m); /* bytes */
 void pd_matmul(const struct pd_matmul *m, const float *a, const float *b, const float *bias, float *c, void *scratch);
 
 /* ---- convolution (kernels/convolution.c) ----------------------------------------------------------- */
-/* Images are [batch][height][width][channels], dense, f32; weights [out][in][kernel 0][kernel 1], as files hold
- * them. A pixel of the result is (size + 2 padding - dilation (kernel - 1) - 1) / stride + 1 along an axis; pairs
+/* Images are [batch][height][width][channels], dense, f32; weights [out][in / groups][kernel 0][kernel 1], as files
+ * hold them; output channel o sees the input channels of group o / (out / groups). A pixel of the result is (size + 2 padding - dilation (kernel - 1) - 1) / stride + 1 along an axis; pairs
  * are of height and width. What it is for is chosen when it is made: `bias` goes with PD_CONVOLUTION,
  * `accumulate` (adds to dw) with PD_CONVOLUTION_WEIGHTS. Bits do not depend on the number of threads. */
 enum pd_convolution_kind { PD_CONVOLUTION, PD_CONVOLUTION_BACKWARD, PD_CONVOLUTION_WEIGHTS };
 struct pd_convolution_shape {
   enum pd_convolution_kind kind;
-  int64_t batch, in_channels, out_channels, height, width; /* of x */
+  int64_t batch, in_channels, out_channels, groups, height, width; /* of x */
   int64_t kernel[2], stride[2], padding[2], dilation[2];
   bool bias, accumulate;
 };
@@ -248,12 +248,13 @@ void pd_convolution_weights(const struct pd_convolution *c, const float *x, cons
 
 /* ---- pooling (kernels/pooling.c) ------------------------------------------------------------------- */
 /* Of images as above. Every window holds a pixel of x; out is what the caller rounds (size + 2 padding - kernel)
- * / stride + 1 to. count_padding: an average counts the padding's zeros. Of several equal maxima the first has the
- * gradient. x and y are read by the maximum's backward pass alone. */
+ * / stride + 1 to. count_padding: an average counts the padding's zeros. adaptive: window i along an axis goes from
+ * floor(i size / out) to before ceil((i + 1) size / out), and neither kernel, stride nor padding count. Of several
+ * equal maxima the first has the gradient. x and y are read by the maximum's backward pass alone. */
 struct pd_pooling {
   int64_t batch, channels, height, width; /* of x */
   int64_t kernel[2], stride[2], padding[2], out[2];
-  bool maximum, count_padding;
+  bool maximum, count_padding, adaptive;
 };
 void pd_pooling(const struct pd_pooling *p, const float *x, float *y);
 void pd_pooling_backward(const struct pd_pooling *p, const float *x, const float *y, const float *dy, float *dx);

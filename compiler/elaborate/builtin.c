@@ -4,8 +4,8 @@
 #include <math.h>
 #include <string.h>
 
-const char *const builtin_names[] = {"min", "max", "floor", "ceil", "size", "shape", "rank", "len", "classes",
-                                     "normal", "uniform", "constant", "require", "token", NULL};
+const char *const builtin_names[] = {"min",     "max",    "floor",   "ceil",     "size",    "shape", "rank", "len",
+                                     "as_pair", "classes", "normal", "uniform", "constant", "require", "token", NULL};
 
 bool builtin_known(Name name) {
   for (int i = 0; builtin_names[i]; i++)
@@ -84,6 +84,16 @@ static Val require(Elaborator *e, Frame *f, const Ast *call, const Val *args) {
   return POISON;
 }
 
+/* as_pair(x): [x, x] of a number; a list of two stays. */
+static Val as_pair(Elaborator *e, Frame *f, const Ast *call, const Val *args) {
+  if (!count(f, "as_pair", call, 1, 1, "as_pair(x)")) return POISON;
+  if (args[0].kind == VAL_NUMBER) return val_list(VAL_LIST, (Val[]){args[0], args[0]}, 2);
+  if (args[0].kind == VAL_LIST && args[0].n == 2) return args[0];
+  fail(f, call->list.at[0]->span, "PD0207", "'as_pair' needs a number or a list of two, but has %s",
+       val_kind(e, args[0]));
+  return POISON;
+}
+
 /* size(x, axis), shape(x), rank(x), len(list), classes(tokens) */
 static Val measure(Elaborator *e, Frame *f, Name name, const Ast *call, const Val *args) {
   bool size = strcmp(name, "size") == 0, list = strcmp(name, "len") == 0;
@@ -118,6 +128,7 @@ static Val measure(Elaborator *e, Frame *f, Name name, const Ast *call, const Va
 Val builtin_call(Elaborator *e, Frame *f, Name name, const Ast *call, const Val *args) {
   double x;
   if (strcmp(name, "min") == 0 || strcmp(name, "max") == 0) return extreme(e, f, name, call, args);
+  if (strcmp(name, "as_pair") == 0) return as_pair(e, f, call, args);
   if (strcmp(name, "require") == 0) return require(e, f, call, args);
   if (strcmp(name, "normal") == 0 || strcmp(name, "uniform") == 0 || strcmp(name, "constant") == 0)
     return initial(e, f, name, call, args);

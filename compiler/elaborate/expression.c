@@ -67,11 +67,18 @@ bool attribute_value(Elaborator *e, const Frame *f, const OpAttr *attr, Val v, S
     }
     out->text = v.word;
     return true;
+  case ATTR_PAIR:
+    if (v.kind != VAL_NUMBER) break;
+    if (!want_whole(e, f, v, where, what, &whole)) return false;
+    out->number = (double)whole;
+    return true;
   case ATTR_LIST: break;
   }
-  if (v.kind != VAL_LIST) {
+  bool pair = attr->kind == ATTR_PAIR;
+  if (v.kind != VAL_LIST || (pair && v.n != 2)) {
     if (v.kind != VAL_POISON)
-      fail(f, where, "PD0207", "%s must be a list of numbers, but is %s", what, val_kind(e, v));
+      fail(f, where, "PD0207", "%s must be a %s, but is %s", what,
+           pair ? "number or a list of two" : "list of numbers", val_kind(e, v));
     return false;
   }
   out->n = v.n;

@@ -91,6 +91,7 @@ static void put_attributes(Dump *d, const Node *n) {
     case ATTR_BOOL: fprintf(d->out, "%.17g", a->number); break;
     case ATTR_TEXT: put_quoted(d, a->text); break;
     case ATTR_LIST:
+    case ATTR_PAIR:
       fputs("[", d->out);
       for (int k = 0; k < a->n; k++)
         fprintf(d->out, "%s%lld", k ? ", " : "", (long long)a->list[k]);

@@ -261,9 +261,10 @@ static void read_attributes(Reader *r, Node *n) {
     Attr *a = &n->attr[i];
     expect(r, n->op->attr[i].name);
     expect(r, "=");
-    if (n->op->attr[i].kind == ATTR_TEXT) {
+    AttrKind kind = n->op->attr[i].kind;
+    if (kind == ATTR_TEXT) {
       a->text = read_quoted(r);
-    } else if (n->op->attr[i].kind == ATTR_LIST) {
+    } else if (kind == ATTR_LIST || kind == ATTR_PAIR) {
       Vec(int64_t) list = {0};
       expect(r, "[");
       while (!r->failed && !accept(r, "]")) {

@@ -16,7 +16,8 @@ typedef enum {
   OP_CALL       /* a library call or a hand-written kernel: matmul, attention, gather ... */
 } OpKind;
 
-typedef enum { ATTR_NUMBER, ATTR_INT, ATTR_BOOL, ATTR_LIST, ATTR_TEXT } AttrKind;
+/* A pair is written as one number for both, or as a list of two, which shape rules make of it (rule_pair). */
+typedef enum { ATTR_NUMBER, ATTR_INT, ATTR_BOOL, ATTR_LIST, ATTR_PAIR, ATTR_TEXT } AttrKind;
 enum { MAX_ATTR = 8 };
 typedef struct OpAttr {
   const char *name; /* one that starts with '$' is the compiler's own: no user can give it */
@@ -145,6 +146,9 @@ const Op *op_of_order(int rank, const int *dims, Attr *attr);
 extern const Op op_matmul, op_weight_gradient;
 extern const Op op_attention, op_attention_gradient;
 extern const Op op_lstm, op_lstm_gradient;
+extern const Op op_convolution, op_convolution_backward, op_convolution_weights;
+extern const Op op_max_pool, op_max_pool_gradient, op_average_pool, op_average_pool_gradient,
+    op_adaptive_average_pool, op_adaptive_average_pool_gradient;
 extern const Op op_gather, op_gather_gradient; /* embedding rows */
 extern const Op op_one_hot; /* tokens [.., 1] -> [.., classes]: pointwise, $j == token ? 1 : 0; label pick is
                                sum(select(one_hot(t, classes), x, 0), axis = -1), a layer */

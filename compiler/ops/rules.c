@@ -44,16 +44,38 @@ void rule_underline(ShapeRule *r, Diagnostic *d) {
   }
 }
 
-/* The operand of `node` that gave its output the size at `axis` (counted from the right, from 1), or -1
- * when the node itself made it. */
-static int size_came_from(const Graph *g, int node, int axis, int64_t size) {
-  const Node *n = &g->nodes.at[node];
-  if (n->op->kind != OP_POINTWISE)
+/* The axis of a view's input that is the axis of its output, both counted from the left, or -1. */
+static int axis_of_input(const Graph *g, int node, int output, int axis) {
+  const Shape *s = in_shape(g, node, 0);
+  Place from = {.rank = s->rank + s->batched}, to;
+  for (int64_t i = from.rank - 1, stride = 1; i >= 0; stride *= from.dim[i], i--) {
+    from.dim[i] = s->batched && i == 0 ? 2 : s->dim[i - s->batched];
+    from.stride[i] = from.dim[i] > 1 ? stride : 0;
+  }
+  if (!g->nodes.at[node].op->view(g, node, output, &from, &to))
     return -1;
-  for (int i = 0; i < n->n_in; i++) {
-    const Shape *s = in_shape(g, node, i);
-    if (s->rank >= axis && s->dim[s->rank - axis] == size)
-      return n->in[i];
+  for (int i = s->batched; i < from.rank; i++)
+    if (from.stride[i] == to.stride[axis + s->batched] && from.dim[i] == to.dim[axis + s->batched])
+      return i - s->batched;
+  return -1;
+}
+
+/* The value that gave v its size at *axis, from the left, where a view or an elementwise operation made v, and
+ * moves *axis there; else -1. */
+static int size_came_from(const Graph *g, int value, int *axis) {
+  const Value *v = &g->values.at[value];
+  const Node *n = &g->nodes.at[v->node];
+  if (n->op->kind == OP_VIEW) {
+    *axis = axis_of_input(g, v->node, v->output, *axis);
+    return *axis < 0 ? -1 : n->in[0];
+  }
+  for (int i = 0; n->op->kind == OP_POINTWISE && i < n->n_in; i++) {
+    const Shape *s = in_shape(g, v->node, i);
+    int own = s->rank - v->shape.rank + *axis;
+    if (own < 0 || s->dim[own] != v->shape.dim[*axis])
+      continue;
+    *axis = own;
+    return n->in[i];
   }
   return -1;
 }
@@ -63,13 +85,11 @@ void rule_origin(ShapeRule *r, Diagnostic *d, int i, int axis) {
   if (axis < 0 || axis >= rule_shape(r, i)->rank)
     return;
   const Value *v = rule_value(r, i);
-  int64_t size = v->shape.dim[axis];
-  int from_right = v->shape.rank - axis;
-  int origin = r->in[i];
-  for (int next = origin; next >= 0; next = size_came_from(g, g->values.at[origin].node, from_right, size))
+  int origin = r->in[i], at = axis;
+  for (int next = origin; next >= 0; next = size_came_from(g, origin, &at))
     origin = next;
-  note_at(d, g->values.at[origin].span, "'%s' gets its size %lld at axis %d here", v->name, (long long)size,
-          axis);
+  note_at(d, g->values.at[origin].span, "'%s' gets its size %lld at axis %d here", v->name,
+          (long long)v->shape.dim[axis], axis);
 }
 
 bool rule_f32(ShapeRule *r, int i) {
@@ -132,6 +152,25 @@ bool rule_sizes(ShapeRule *r, const char *attr, Shape *s) {
       return false;
     }
   }
+  return true;
+}
+
+bool rule_pair(ShapeRule *r, const char *attr, int64_t least) {
+  enum { MOST = 1 << 20 };
+  Attr *a = rule_attr(r, attr);
+  if (a->n == 0) {
+    int64_t both = (int64_t)a->number;
+    *a = (Attr){.n = 2, .list = alloc_copy((int64_t[]){both, both}, 2 * sizeof both)};
+  }
+  ensure(a->n == 2);
+  a->number = 0;
+  for (int i = 0; i < 2; i++)
+    if (a->list[i] < least || a->list[i] > MOST) {
+      Diagnostic *d = error_at(r->span, "PD0332", "'%s' of '%s' must be from %lld to %d, but is %lld", attr,
+                               op_spelling(r->op), (long long)least, MOST, (long long)a->list[i]);
+      rule_underline(r, d);
+      return false;
+    }
   return true;
 }
 

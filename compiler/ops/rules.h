@@ -28,6 +28,9 @@ bool rule_axis(ShapeRule *r, const char *attr, int rank);
 /* A list attribute of sizes: all at least 1, at most MAX_RANK of them. */
 bool rule_sizes(ShapeRule *r, const char *attr, Shape *s);
 
+/* A pair attribute of numbers from `least` to 2^20: makes it a list of two. */
+bool rule_pair(ShapeRule *r, const char *attr, int64_t least);
+
 /* Broadcasts `s` against `with`, right-aligned; false with the first clashing axis of `s` in *axis. */
 bool shape_broadcast(Shape *s, const Shape *with, int *axis);
 bool rule_broadcast(ShapeRule *r);  /* all operands against each other, of any type; fills the output */

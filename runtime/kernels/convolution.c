@@ -4,7 +4,9 @@
  * - A 1x1 kernel of stride 1 without padding is a matrix product of the pixels: pd_matmul.
  * - Bits of a weight gradient depend on how oneDNN deals samples to threads. So it is made in parts, by shape
  *   alone, each by one thread: a part is some of the samples, and parts are added in order; or, where the weights
- *   are too large for copies of their gradient, some of the output channels, whose gradient is copied first. */
+ *   are too large for copies of their gradient, some of the output channels, whose gradient is copied first. Those
+ *   of groups are few: their parts are always samples. */
+#include "kernels/pd_vector.h"
 #include "pd_onednn.h"
 
 #include <omp.h>
@@ -23,7 +25,8 @@ struct call {
 struct pd_convolution {
   struct pd_convolution_shape shape;
   int64_t out_height, out_width;
-  struct pd_matmul *product;          /* all there is where it is not NULL */
+  struct pd_matmul *product;          /* all there is where it is not NULL ... */
+  bool depthwise;                     /* ... or this is set: a weight gradient by loops of our own */
   struct call weights;                /* between [O, I, kh, kw] and the layout below */
   struct call part[PARTS];            /* images forward and backward: one */
   int parts;
@@ -34,9 +37,10 @@ struct pd_convolution {
 
 static size_t aligned(size_t bytes) { return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT; }
 
-static dnnl_memory_desc_t describe(int64_t a, int64_t b, int64_t c, int64_t d, dnnl_format_tag_t tag) {
+static dnnl_memory_desc_t describe_images(int64_t batch, int64_t channels, int64_t height, int64_t width) {
   dnnl_memory_desc_t m;
-  check(dnnl_memory_desc_init_by_tag(&m, 4, (dnnl_dims_t){a, b, c, d}, dnnl_f32, tag), "describe a tensor");
+  dnnl_dims_t dim = {batch, channels, height, width};
+  check(dnnl_memory_desc_init_by_tag(&m, 4, dim, dnnl_f32, dnnl_nhwc), "describe images");
   return m;
 }
 
@@ -64,13 +68,25 @@ static void execute(const struct call *call, const void *const *at, void *scratc
   check(dnnl_primitive_execute(call->primitive, stream, call->n + 1, arguments), "execute a primitive");
 }
 
+/* Weights of `channels` output channels, with an axis of groups in front where there are several. */
+static dnnl_memory_desc_t describe_weights(const struct pd_convolution_shape *s, int64_t channels, bool packed) {
+  int64_t g = s->groups;
+  dnnl_memory_desc_t m;
+  dnnl_dims_t whole = {channels, s->in_channels, s->kernel[0], s->kernel[1]};
+  dnnl_dims_t grouped = {g, channels / g, s->in_channels / g, s->kernel[0], s->kernel[1]};
+  dnnl_format_tag_t plain = g > 1 ? dnnl_goihw : dnnl_oihw;
+  check(dnnl_memory_desc_init_by_tag(&m, g > 1 ? 5 : 4, g > 1 ? grouped : whole, dnnl_f32,
+                                     packed ? dnnl_format_tag_any : plain), "describe weights");
+  return m;
+}
+
 /* The convolution of `batch` samples to `channels` output channels; *packed is the layout of its weights. */
 static struct call part_new(const struct pd_convolution *c, int64_t batch, int64_t channels,
                             dnnl_memory_desc_t *packed) {
   const struct pd_convolution_shape *s = &c->shape;
-  dnnl_memory_desc_t x = describe(batch, s->in_channels, s->height, s->width, dnnl_nhwc), bias;
-  dnnl_memory_desc_t w = describe(channels, s->in_channels, s->kernel[0], s->kernel[1], dnnl_format_tag_any);
-  dnnl_memory_desc_t y = describe(batch, channels, c->out_height, c->out_width, dnnl_nhwc);
+  dnnl_memory_desc_t x = describe_images(batch, s->in_channels, s->height, s->width), bias;
+  dnnl_memory_desc_t w = describe_weights(s, channels, true);
+  dnnl_memory_desc_t y = describe_images(batch, channels, c->out_height, c->out_width);
   dnnl_dims_t dilation = {s->dilation[0] - 1, s->dilation[1] - 1}, dim = {channels};
   const int64_t *stride = s->stride, *padding = s->padding;
   check(dnnl_memory_desc_init_by_tag(&bias, 1, dim, dnnl_f32, dnnl_a), "describe a bias");
@@ -107,11 +123,11 @@ static struct call part_new(const struct pd_convolution *c, int64_t batch, int64
   return call;
 }
 
-/* Between a part's weights in the library's layout and [O, I, kh, kw]. */
+/* Between a part's weights in the library's layout and the files'. */
 static struct call reorder_new(const struct pd_convolution *c, int64_t channels,
                                const dnnl_memory_desc_t *packed) {
   const struct pd_convolution_shape *s = &c->shape;
-  dnnl_memory_desc_t plain = describe(channels, s->in_channels, s->kernel[0], s->kernel[1], dnnl_oihw);
+  dnnl_memory_desc_t plain = describe_weights(s, channels, false);
   bool gradient = s->kind == PD_CONVOLUTION_WEIGHTS;
   const dnnl_memory_desc_t *from = gradient ? packed : &plain, *to = gradient ? &plain : packed;
   dnnl_primitive_attr_t attributes = attributes_new(s->accumulate);
@@ -128,12 +144,12 @@ static struct call reorder_new(const struct pd_convolution *c, int64_t channels,
 /* Parts of a weight gradient, all of one size: samples while their gradients take no more memory than x and dy. */
 static void choose_parts(struct pd_convolution *c) {
   const struct pd_convolution_shape *s = &c->shape;
-  int64_t weights = s->out_channels * s->in_channels * s->kernel[0] * s->kernel[1];
+  int64_t weights = s->out_channels * (s->in_channels / s->groups) * s->kernel[0] * s->kernel[1];
   int64_t x = s->batch * s->height * s->width * s->in_channels;
   int64_t dy = s->batch * c->out_height * c->out_width * s->out_channels;
   c->parts = PARTS;
   while (s->batch % c->parts) c->parts--;
-  c->by_channels = c->parts * weights > x + dy || c->parts == 1;
+  c->by_channels = s->groups == 1 && (c->parts * weights > x + dy || c->parts == 1);
   if (!c->by_channels) return;
   c->parts = 1;
   while (2 * c->parts <= PARTS && s->out_channels % (2 * c->parts * MIN_CHANNELS) == 0) c->parts *= 2;
@@ -157,9 +173,16 @@ static struct pd_matmul *product_new(const struct pd_convolution_shape *s) {
 }
 
 static bool is_product(const struct pd_convolution_shape *s) {
+  if (s->groups > 1) return false;
   for (int i = 0; i < 2; i++)
     if (s->kernel[i] != 1 || s->stride[i] != 1 || s->padding[i] != 0) return false;
   return true;
+}
+
+/* oneDNN has gradients of depthwise kernels up to 3x3; others take its path for groups, at a tenth of the rate. */
+static bool is_depthwise_gradient(const struct pd_convolution_shape *s) {
+  bool depthwise = s->groups > 1 && s->groups == s->in_channels && s->groups == s->out_channels;
+  return s->kind == PD_CONVOLUTION_WEIGHTS && depthwise && (s->kernel[0] > 3 || s->kernel[1] > 3);
 }
 
 /* Weight gradients are planned for one thread. */
@@ -193,6 +216,8 @@ struct pd_convolution *pd_convolution_new(struct pd_convolution_shape s) {
   if (is_product(&s)) {
     c->product = product_new(&s);
     c->bytes = pd_matmul_scratch(c->product);
+  } else if (is_depthwise_gradient(&s)) {
+    c->depthwise = true;
   } else {
     make_parts(c);
   }
@@ -224,7 +249,60 @@ void pd_convolution_backward(const struct pd_convolution *c, const float *dy, co
     convolve(c, dx, w, NULL, dy, scratch);
 }
 
-/* ---- weight gradients ---------------------------------------------------------------------------- */
+/* ---- weight gradients of depthwise convolutions ----------------------------------------------------- */
+
+/* Sums in four vectors, position j of a row in j % 4, so that an addition need not wait for the one before. */
+struct depthwise { vector lane[4]; };
+
+/* Adds the products of n <= PD_LANES channels, of one row of x and one of dy, at kernel column k. */
+static inline void multiply_rows(const struct pd_convolution *c, int64_t k, size_t n, const float *x,
+                                 const float *dy, struct depthwise *sum) {
+  const struct pd_convolution_shape *s = &c->shape;
+  int64_t left = k * s->dilation[1] - s->padding[1], stride = s->stride[1], channels = s->in_channels;
+  int64_t first = left < 0 ? (-left + stride - 1) / stride : 0, end = (s->width - left + stride - 1) / stride;
+  if (end > c->out_width) end = c->out_width;
+  vector lane[4];
+  memcpy(lane, sum->lane, sizeof lane);
+  for (int64_t j = first; j < end; j += 4)
+    for (int64_t l = 0; l < 4 && j + l < end; l++) {
+      vector a = {0}, b = {0};
+      memcpy(&a, x + ((j + l) * stride + left) * channels, n * sizeof *x);
+      memcpy(&b, dy + (j + l) * channels, n * sizeof *dy);
+      lane[l] += a * b;
+    }
+  memcpy(sum->lane, lane, sizeof lane);
+}
+
+/* The gradients of n channels' kernels: rows of dy in order, sample by sample. */
+static void depthwise_block(const struct pd_convolution *c, int64_t n, const float *x, const float *dy,
+                            float *dw) {
+  const struct pd_convolution_shape *s = &c->shape;
+  int64_t line = s->width * s->in_channels, out_line = c->out_width * s->in_channels;
+  int64_t kernel = s->kernel[0] * s->kernel[1];
+  for (int64_t k = 0; k < kernel; k++) {
+    struct depthwise sum = {{{0}}};
+    for (int64_t i = 0; i < s->batch * c->out_height; i++) {
+      int64_t row = i % c->out_height * s->stride[0] + k / s->kernel[1] * s->dilation[0] - s->padding[0];
+      if (row < 0 || row >= s->height) continue;
+      const float *from = x + (i / c->out_height * s->height + row) * line;
+      if (n == PD_LANES)
+        multiply_rows(c, k % s->kernel[1], PD_LANES, from, dy + i * out_line, &sum);
+      else
+        multiply_rows(c, k % s->kernel[1], (size_t)n, from, dy + i * out_line, &sum);
+    }
+    vector all = (sum.lane[0] + sum.lane[2]) + (sum.lane[1] + sum.lane[3]);
+    for (int64_t i = 0; i < n; i++) dw[i * kernel + k] = s->accumulate ? dw[i * kernel + k] + all[i] : all[i];
+  }
+}
+
+static void depthwise_weights(const struct pd_convolution *c, const float *x, const float *dy, float *dw) {
+  int64_t channels = c->shape.in_channels, kernel = c->shape.kernel[0] * c->shape.kernel[1];
+#pragma omp parallel for
+  for (int64_t i = 0; i < channels; i += PD_LANES)
+    depthwise_block(c, i + PD_LANES <= channels ? PD_LANES : channels - i, x + i, dy + i, dw + i * kernel);
+}
+
+/* ---- weight gradients of others ---------------------------------------------------------------------- */
 
 /* Some of the channels of every pixel of dy. */
 static void copy_channels(const struct pd_convolution *c, const float *dy, int64_t first, int64_t n, float *to) {
@@ -248,6 +326,10 @@ void pd_convolution_weights(const struct pd_convolution *c, const float *x, cons
   const struct pd_convolution_shape *s = &c->shape;
   if (c->product) {
     pd_matmul(c->product, dy, x, NULL, dw, scratch);
+    return;
+  }
+  if (c->depthwise) {
+    depthwise_weights(c, x, dy, dw);
     return;
   }
   char *slices = (char *)scratch + (size_t)c->parts * c->packed_bytes;

@@ -11,8 +11,13 @@ enum { BLOCK = 64, LANES = 16 }; /* channels a thread takes at a time; a vector'
 struct extent { int64_t first, end, count; };
 
 static struct extent extent_of(const struct pd_pooling *p, int axis, int64_t out) {
-  int64_t size = axis ? p->width : p->height, first = out * p->stride[axis] - p->padding[axis];
-  int64_t end = first + p->kernel[axis], padded = size + p->padding[axis];
+  int64_t size = axis ? p->width : p->height, n = p->out[axis];
+  if (p->adaptive) {
+    int64_t from = out * size / n, to = ((out + 1) * size + n - 1) / n;
+    return (struct extent){from, to, to - from};
+  }
+  int64_t first = out * p->stride[axis] - p->padding[axis], end = first + p->kernel[axis];
+  int64_t padded = size + p->padding[axis];
   struct extent e = {first > 0 ? first : 0, end < size ? end : size, 0};
   e.count = p->count_padding ? (end < padded ? end : padded) - first : e.end - e.first;
   return e;

@@ -377,7 +377,65 @@ def lstms():
     case.write(loss, lengths.reshape(4, 1))
 
 
+def probed(y, probe):
+    """The mean of a loss statement: each sample's elements times the first of its probe."""
+    y = y.flatten(1)
+    return (y * probe[:, 0, :y.shape[1]]).mean()
+
+
+def convolution():
+    layers = {  # of 6 channels: weight's shape, bias, and the call's arguments
+        "plain": ((8, 6, 3, 3), True, {"padding": 1}),
+        "strided": ((5, 6, 3, 2), False, {"stride": (2, 1), "padding": (1, 0)}),
+        "wide": ((4, 6, 1, 7), True, {"padding": (0, 3)}),
+        "tall": ((4, 6, 7, 1), True, {"padding": (3, 0)}),
+        "dilated": ((4, 6, 3, 3), True, {"padding": 2, "dilation": (2, 1)}),
+        "grouped": ((8, 3, 3, 3), True, {"groups": 2}),
+        "depthwise": ((6, 1, 3, 3), False, {"padding": 1, "groups": 6}),
+        "depthwise_large": ((6, 1, 5, 5), True, {"stride": 2, "padding": 2, "groups": 6}),
+        "depthwise_twice": ((12, 1, 3, 3), True, {"groups": 6}),
+        "pointwise": ((7, 6, 1, 1), True, {}),
+        "pointwise_strided": ((4, 6, 1, 1), True, {"stride": 2}),
+        "all": ((4, 6, 9, 7), True, {}),
+        "first": ((16, 6, 3, 3), True, {"stride": 2, "padding": 1}),
+        "chain": ((16, 16, 3, 3), True, {"padding": 1})}
+    shapes = {"given.weight": (4, 378), "probe.weight": (4, 504)}
+    for name, (shape, bias, _) in layers.items():
+        shapes[name + ".weight"] = shape
+        if bias:
+            shapes[name + ".bias"] = shape[:1]
+    case = Case("convolution", 4, 1, shapes)
+
+    def conv2d(w, name, x):
+        return F.conv2d(x, w[name + ".weight"], w.get(name + ".bias"), **layers[name][2])
+
+    def loss(w, tokens):
+        x, probe = w["given.weight"][tokens].reshape(4, 6, 9, 7), w["probe.weight"][tokens]
+        total = sum(probed(conv2d(w, name, x), probe) for name in list(layers)[:-2])
+        return total + probed(conv2d(w, "chain", conv2d(w, "first", x).relu()), probe)
+
+    case.write(loss)
+
+
+def pooling():
+    case = Case("pooling", 4, 1, {"given.weight": (4, 420), "probe.weight": (4, 462)})
+    given = case.w["given.weight"]
+    given[...] = numpy.round(given * 4) / 4  # maxima repeat; PyTorch, too, gives the gradient to the first
+
+    def loss(w, tokens):
+        x, probe = w["given.weight"][tokens].reshape(4, 6, 10, 7), w["probe.weight"][tokens]
+        return sum(probed(y, probe) for y in (
+            F.max_pool2d(x, 2), F.max_pool2d(x, 3, 2, 1), F.max_pool2d(x, (3, 2), (3, 1), ceil_mode=True),
+            F.avg_pool2d(x, 2), F.avg_pool2d(x, 3, 2, 1, ceil_mode=True),
+            F.avg_pool2d(x, (2, 3), 1, (1, 1), count_include_pad=False),
+            F.adaptive_avg_pool2d(x, 1), F.adaptive_avg_pool2d(x, (4, 3)),
+            F.adaptive_avg_pool2d(x[..., 0:3, 0:2], (5, 2)),
+            F.local_response_norm(x, 5, k=2, alpha=0.1), F.local_response_norm(x, 2, beta=0.5, alpha=2)))
+
+    case.write(loss)
+
+
 if __name__ == "__main__":
     for make in (pointwise, shapes, products, attention, layers, activations, sequence, blocks,
-                 lstms):
+                 lstms, convolution, pooling):
         make()

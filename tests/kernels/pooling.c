@@ -9,9 +9,15 @@ static void reference(const Shape *s, const float *x, const float *dy, double *y
     for (int64_t j = 0; j < s->out[1]; j++) {
       int64_t out = (i * s->out[1] + j) * s->channels, best = -1, inside[256], n = 0, padded = 0;
       double sum = 0;
-      for (int64_t k = 0; k < s->kernel[0] * s->kernel[1]; k++) {
-        int64_t row = i * s->stride[0] - s->padding[0] + k / s->kernel[1];
-        int64_t column = j * s->stride[1] - s->padding[1] + k % s->kernel[1];
+      int64_t top = i * s->stride[0] - s->padding[0], left = j * s->stride[1] - s->padding[1];
+      int64_t rows = s->kernel[0], columns = s->kernel[1];
+      if (s->adaptive) {
+        top = i * s->height / s->out[0], left = j * s->width / s->out[1];
+        rows = ((i + 1) * s->height + s->out[0] - 1) / s->out[0] - top;
+        columns = ((j + 1) * s->width + s->out[1] - 1) / s->out[1] - left;
+      }
+      for (int64_t k = 0; k < rows * columns; k++) {
+        int64_t row = top + k / columns, column = left + k % columns;
         padded += row < s->height + s->padding[0] && column < s->width + s->padding[1];
         if (row < 0 || row >= s->height || column < 0 || column >= s->width) continue;
         int64_t at = (row * s->width + column) * s->channels;
@@ -78,11 +84,14 @@ static void test_all(Shape s) {
 }
 
 int main(void) {
-  test_all((Shape){2, 64, 16, 16, {2, 2}, {2, 2}, {0, 0}, {8, 8}, false, false});
-  test_all((Shape){3, 70, 17, 12, {3, 3}, {2, 2}, {1, 1}, {9, 6}, false, false});
-  test_all((Shape){1, 130, 9, 9, {3, 3}, {1, 1}, {1, 1}, {9, 9}, false, false});
-  test_all((Shape){2, 5, 7, 7, {7, 7}, {1, 1}, {0, 0}, {1, 1}, false, false});
-  test_all((Shape){2, 16, 8, 11, {3, 2}, {2, 3}, {0, 1}, {4, 4}, false, false}); /* rows rounded up */
-  test_all((Shape){4, 1, 6, 6, {2, 2}, {3, 3}, {0, 0}, {2, 2}, false, false});   /* pixels in no window */
+  test_all((Shape){2, 64, 16, 16, {2, 2}, {2, 2}, {0, 0}, {8, 8}, false, false, false});
+  test_all((Shape){3, 70, 17, 12, {3, 3}, {2, 2}, {1, 1}, {9, 6}, false, false, false});
+  test_all((Shape){1, 130, 9, 9, {3, 3}, {1, 1}, {1, 1}, {9, 9}, false, false, false});
+  test_all((Shape){2, 5, 7, 7, {7, 7}, {1, 1}, {0, 0}, {1, 1}, false, false, false});
+  test_all((Shape){2, 16, 8, 11, {3, 2}, {2, 3}, {0, 1}, {4, 4}, false, false, false}); /* rows rounded up */
+  test_all((Shape){4, 1, 6, 6, {2, 2}, {3, 3}, {0, 0}, {2, 2}, false, false, false});   /* pixels in no window */
+  test((Shape){2, 70, 7, 11, .out = {3, 5}, .adaptive = true});
+  test((Shape){3, 16, 6, 6, .out = {1, 1}, .adaptive = true});
+  test((Shape){1, 8, 3, 4, .out = {6, 7}, .adaptive = true}); /* windows share pixels */
   return failures ? EXIT_FAILURE : EXIT_SUCCESS;
 }

@@ -255,6 +255,51 @@ static void test_lstm(void **state) {
     }
 }
 
+#define PAIR(a, b) {.n = 2, .list = (int64_t[]){a, b}}
+#define BOTH(x) {.number = x}
+
+static void test_convolution(void **state) {
+  (void)state;
+  struct { Shape x, weight; Attr attr[MAX_ATTR]; } cases[] = {
+      {SHAPE(4, 5, 2), SHAPE(3, 2, 3, 3), {BOTH(1), BOTH(1), BOTH(1), {.number = 1}}},
+      {SHAPE(5, 6, 1), SHAPE(2, 1, 2, 3), {PAIR(2, 3), PAIR(0, 2), BOTH(1), {.number = 1}}},
+      {SHAPE(6, 5, 2), SHAPE(1, 2, 3, 2), {PAIR(1, 2), BOTH(1), PAIR(2, 3), {.number = 1}}},
+      {SHAPE(3, 3, 4), SHAPE(6, 2, 2, 2), {BOTH(1), BOTH(0), BOTH(1), {.number = 2}}},
+      {SHAPE(4, 3, 3), SHAPE(6, 1, 3, 3), {BOTH(2), BOTH(1), BOTH(1), {.number = 3}}},
+      {SHAPE(3, 2, 3), SHAPE(2, 3, 1, 1), {BOTH(1), BOTH(0), BOTH(1), {.number = 1}}},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+    for (int batched = 0; batched < 2; batched++) {
+      Graph *g = new_graph();
+      int in[] = {operand(g, "x", batched, cases[i].x), new_param(g, "weight", cases[i].weight)};
+      check(g, apply(g, &op_convolution, in, 2, cases[i].attr));
+    }
+}
+
+static void test_pooling(void **state) {
+  (void)state;
+  struct { const Op *op; Attr attr[MAX_ATTR]; int64_t out[2]; } cases[] = {
+      {&op_max_pool, {BOTH(2), BOTH(0), BOTH(0), {.number = 0}}, {2, 3}},
+      {&op_max_pool, {PAIR(3, 2), PAIR(2, 1), PAIR(1, 0), {.number = 0}}, {3, 6}},
+      {&op_max_pool, {BOTH(2), BOTH(3), BOTH(1), {.number = 1}}, {2, 3}},
+      {&op_average_pool, {BOTH(2), BOTH(0), BOTH(0), {.number = 0}, {.number = 1}}, {2, 3}},
+      {&op_average_pool, {BOTH(3), BOTH(2), BOTH(1), {.number = 1}, {.number = 1}}, {3, 4}},
+      {&op_average_pool, {BOTH(3), BOTH(2), BOTH(1), {.number = 1}, {.number = 0}}, {3, 4}},
+      {&op_average_pool, {BOTH(2), PAIR(4, 2), BOTH(1), {.number = 1}, {.number = 1}}, {2, 4}},
+      {&op_adaptive_average_pool, {BOTH(1)}, {1, 1}},
+      {&op_adaptive_average_pool, {PAIR(3, 9)}, {3, 9}},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+    for (int batched = 0; batched < 2; batched++) {
+      Graph *g = new_graph();
+      int x = operand(g, "x", batched, SHAPE(5, 7, 2));
+      int y = apply(g, cases[i].op, &x, 1, cases[i].attr);
+      for (int axis = 0; axis < 2; axis++)
+        assert_int_equal(g->values.at[y].shape.dim[axis], cases[i].out[axis]);
+      check(g, y);
+    }
+}
+
 static void test_gather(void **state) {
   (void)state;
   Graph *g = new_graph();
@@ -299,6 +344,11 @@ static void test_table_is_complete(void **state) {
                                    &op_detach,
                                    &op_sum_to,
                                    &op_weight_gradient,
+                                   &op_convolution_backward,
+                                   &op_convolution_weights,
+                                   &op_max_pool_gradient,
+                                   &op_average_pool_gradient,
+                                   &op_adaptive_average_pool_gradient,
                                    &op_attention_gradient,
                                    &op_lstm_gradient,
                                    &op_gather_gradient};
@@ -372,6 +422,24 @@ static void test_mistakes_are_diagnosed(void **state) {
   refuse(g, &op_lstm, (int[]){gates, hidden, state_2, longer}, 4, NULL);
   refuse(g, &op_lstm, (int[]){gates, hidden, t}, 3, NULL);
   refuse(g, &op_lstm, (int[]){gates, hidden, longer}, 3, NULL);
+  int image = new_input(g, "image", SHAPE(5, 6, 4)), kernel = new_param(g, "kernel", SHAPE(6, 4, 3, 3));
+  int tall = new_param(g, "tall", SHAPE(6, 4, 6, 3)), half = new_param(g, "half", SHAPE(6, 2, 3, 3));
+  refuse(g, &op_convolution, (int[]){x, kernel}, 2, NULL);
+  refuse(g, &op_convolution, (int[]){image, w}, 2, NULL);
+  refuse(g, &op_convolution, (int[]){image, half}, 2, NULL);
+  refuse(g, &op_convolution, (int[]){image, tall}, 2, NULL);
+  Attr no_stride[MAX_ATTR] = {BOTH(0), BOTH(0), BOTH(1), {.number = 1}};
+  Attr too_dilated[MAX_ATTR] = {BOTH(1), BOTH(0), BOTH(3), {.number = 1}};
+  refuse(g, &op_convolution, (int[]){image, kernel}, 2, no_stride);
+  refuse(g, &op_convolution, (int[]){image, kernel}, 2, too_dilated);
+  for (int groups = 0; groups < 5; groups++)
+    if (groups != 2)
+      refuse(g, &op_convolution, (int[]){image, half}, 2,
+             (Attr[MAX_ATTR]){BOTH(1), BOTH(0), BOTH(1), {.number = groups}});
+  refuse(g, &op_max_pool, &x, 1, (Attr[MAX_ATTR]){BOTH(2), BOTH(0), BOTH(0), {.number = 0}});
+  refuse(g, &op_max_pool, &image, 1, (Attr[MAX_ATTR]){BOTH(2), BOTH(0), BOTH(2), {.number = 0}});
+  refuse(g, &op_max_pool, &image, 1, (Attr[MAX_ATTR]){PAIR(6, 2), BOTH(0), BOTH(0), {.number = 0}});
+  refuse(g, &op_adaptive_average_pool, &image, 1, (Attr[MAX_ATTR]){BOTH(0)});
   refuse(g, &op_dropout, &x, 1, (Attr[MAX_ATTR]){{.number = 1}, {0}});
   refuse(g, &op_dropout, &w, 1, (Attr[MAX_ATTR]){{.number = 0.5}, {0}});
 }
@@ -393,6 +461,8 @@ int main(void) {
       cmocka_unit_test(test_attention),
       cmocka_unit_test(test_masked_attention),
       cmocka_unit_test(test_lstm),
+      cmocka_unit_test(test_convolution),
+      cmocka_unit_test(test_pooling),
       cmocka_unit_test(test_gather),
       cmocka_unit_test(test_one_hot_picks_labels),
       cmocka_unit_test(test_detach_stops),
