@@ -138,6 +138,18 @@ static void row_forward(const struct pd_lstm_step *s, int64_t b, int64_t first, 
   memcpy(s->next + b * s->row + first, h, UNITS * sizeof *h);
 }
 
+/* A block's parts of rows lie far apart, where nothing but this fetches ahead. */
+static void fetch_forward(const struct pd_lstm_step *s, int64_t b, int64_t first) {
+  const Lstm *l = s->l;
+  int64_t at = (b * l->length + s->t) * l->hidden;
+  for (int gate = 0; gate < GATES; gate++) {
+    __builtin_prefetch(s->x + GATES * at + gate * l->hidden + first, 0);
+    __builtin_prefetch(s->gates + GATES * at + gate * l->hidden + first, 1);
+  }
+  __builtin_prefetch(s->h + at + first, 1);
+  __builtin_prefetch(s->c + at + first, 1);
+}
+
 static void block_forward(const struct pd_lstm_step *s, int64_t first, const float *panel) {
   const Lstm *l = s->l;
   bool none = !s->h0 && (s->before < 0 || s->before >= l->length); /* the state is zero */
@@ -145,6 +157,7 @@ static void block_forward(const struct pd_lstm_step *s, int64_t first, const flo
   for (int64_t i = 0; i < tiles; i++) {
     _Alignas(64) float z[ROWS * PANEL];
     int64_t begin = l->batch * i / tiles, end = l->batch * (i + 1) / tiles;
+    for (int64_t b = begin; b < end; b++) fetch_forward(s, b, first);
     rows_forward(z, end - begin, s->state + begin * s->row, s->row, panel, none ? 0 : l->hidden);
     for (int64_t b = begin; b < end; b++) row_forward(s, b, first, z + (b - begin) * PANEL);
   }
@@ -312,6 +325,20 @@ static void row_backward(const struct pd_lstm_back *s, int64_t b, int64_t first)
   }
 }
 
+static void fetch_backward(const struct pd_lstm_back *s, int64_t b, int64_t first) {
+  const Lstm *l = s->l;
+  int64_t at = (b * l->length + s->t) * l->hidden;
+  for (int64_t unit = first; unit < first + UNITS_BACKWARD; unit += UNITS) {
+    for (int gate = 0; gate < GATES; gate++) {
+      __builtin_prefetch(s->gates + GATES * at + gate * l->hidden + unit, 0);
+      __builtin_prefetch(s->d_gates + GATES * at + gate * l->hidden + unit, 1);
+    }
+    if (s->dh) __builtin_prefetch(s->dh + at + unit, 0);
+    __builtin_prefetch(s->c + at + unit, 0);
+    __builtin_prefetch(s->previous + at + unit, 1);
+  }
+}
+
 static void block_backward(const struct pd_lstm_back *s, int64_t first, const float *panel) {
   const Lstm *l = s->l;
   int64_t tiles = (l->batch + ROWS_BACKWARD - 1) / ROWS_BACKWARD;
@@ -319,6 +346,7 @@ static void block_backward(const struct pd_lstm_back *s, int64_t first, const fl
   for (int64_t i = 0; i < tiles; i++) {
     _Alignas(64) float dh[ROWS_BACKWARD * UNITS_BACKWARD];
     int64_t begin = l->batch * i / tiles, end = l->batch * (i + 1) / tiles;
+    for (int64_t b = begin; b < end && s->t >= 0 && s->t < l->length; b++) fetch_backward(s, b, first);
     if (s->after >= 0 && s->after < l->length)
       rows_backward(dh, end - begin, s->state + begin * s->row, s->row, panel, GATES * l->hidden);
     for (int64_t b = begin; b < end; b++)
