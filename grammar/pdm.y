@@ -51,7 +51,7 @@ static AstList list_add(AstList l, Ast *next) {
 %token START_FILE START_DEFINE
 %token END 0 "the end of the file"
 %token <name> USE "'use'" LAYER "'layer'" MODEL "'model'" TRAIN "'train'" CLUSTER "'cluster'"
-%token <name> INPUT "'input'" TARGET "'target'"
+%token <name> INPUT "'input'" TARGET "'target'" METRIC "'metric'"
 %token PARAM "'param'" LOSS "'loss'" RETURN "'return'"
 %token IF "'if'" ELSE "'else'" FOR "'for'" IN "'in'" DOTDOT "'..'"
 %token <number> TRUE "'true'" FALSE "'false'"
@@ -168,6 +168,8 @@ statement:
   | TARGET NAME dims kind ';'          { $$ = parse_declaration(AST_TARGET, @1, $2, @2, $3, $4, @4); }
   | LOSS expression ';'
       { $$ = ast_new(AST_LOSS, span_join(@1, @2)); $$->a = $2; $$->span2 = @1; }
+  | METRIC NAME '=' expression option ';'
+      { $$ = parse_declaration(AST_METRIC, @1, $2, @2, list_of(NULL), $4, @4); $$->b = $5; }
   | RETURN expressions ';'
       { $$ = ast_new(AST_RETURN, span_join(@1, @2)); $$->list = $2; $$->span2 = @1; }
   | IF expression block else
@@ -176,6 +178,8 @@ statement:
       { $$ = ast_new(AST_FOR, span_join(@1, @4)); $$->name = $2; $$->span2 = @2; $$->a = $4; $$->b = $5; }
   | LOSS '=' expression ';'
       { parse_reserved(p, @1, "loss", "write 'loss EXPRESSION;' to state the loss"); $$ = NULL; }
+  | METRIC NAME '(' arguments ')' ';'
+      { parse_unnamed_metric(p, span_join(@2, @5), $2); $$ = NULL; }
   | error ';'                          { yyerrok; $$ = NULL; }
   | error block                        { yyerrok; $$ = NULL; }
   ;
@@ -240,7 +244,7 @@ labelled:
 
 /* Words that mean something only where a statement or an item starts. */
 identifier:
-    NAME | USE | LAYER | MODEL | TRAIN | CLUSTER | INPUT | TARGET
+    NAME | USE | LAYER | MODEL | TRAIN | CLUSTER | INPUT | TARGET | METRIC
   ;
 
 postfix:

@@ -150,8 +150,10 @@ void pd_clock_pause(double seconds);
 
 bool pd_log_open(char *why);  /* rank 0; existing contents stay until pd_log_start */
 void pd_log_start(double peak);
-void pd_log_update(int64_t t, double loss, double norm, double lr, double seconds);
-void pd_log_validation(int64_t t, double loss, int64_t samples, double seconds);
+/* mean: of each figure, over update t's batch or the validation's samples */
+void pd_log_update(int64_t t, const double *mean, double norm, double lr, double seconds);
+void pd_log_validation(int64_t t, const double *mean, int64_t samples, double seconds);
+double pd_model_loss(const double *mean); /* the losses' sum */
 void pd_log_finish(const int64_t *peak_bytes, double seconds);
 /* "pd: note: ...", on rank 0's stderr */
 void pd_note(const char *format, ...) __attribute__((format(printf, 1, 2)));

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <omp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -100,6 +101,36 @@ void pd_log_start(double all_ranks_peak) {
   last_progress = pd_seconds();
 }
 
+/* ---- figures --------------------------------------------------------------------------------- */
+
+double pd_model_loss(const double *mean) {
+  double loss = 0;
+  for (int i = 0; i < pd.stage->n_losses; i++) loss += mean[i];
+  return loss;
+}
+
+static double metric_value(int figure, const double *mean) {
+  const struct pd_figure *f = &pd.stage->figures[figure];
+  return f->of_mean ? f->of_mean(mean[figure]) : mean[figure];
+}
+
+/* JSON knows no number that is not finite. */
+static void metric_fields(const char *prefix, const double *mean) {
+  for (int i = pd.stage->n_losses; i < pd.stage->n_figures; i++) {
+    double x = metric_value(i, mean);
+    line(",\"%s%s\":", prefix, pd.stage->figures[i].metric);
+    if (isfinite(x)) line("%.9g", x);
+    else line("null");
+  }
+}
+
+/* "loss 2.3026  accuracy 0.1250": for people, who find the other metrics in the log. */
+static void print_figures(const double *mean) {
+  int first = pd.stage->n_losses;
+  printf("loss %.4f", pd_model_loss(mean));
+  if (first < pd.stage->n_figures) printf("  %s %.4f", pd.stage->figures[first].metric, metric_value(first, mean));
+}
+
 /* ---- progress -------------------------------------------------------------------------------- */
 
 static void close_line(void) {
@@ -107,7 +138,7 @@ static void close_line(void) {
   line_open = false;
 }
 
-static void progress(int64_t t, double loss, double lr) {
+static void progress(int64_t t, const double *mean, double lr) {
   enum { PLAIN_SECONDS = 5 };
   double now = pd_seconds(), since = now - last_progress;
   bool last = t + 1 == pd.steps, due = last || t == pd.first_step || since > (in_place ? 0.1 : PLAIN_SECONDS);
@@ -116,8 +147,9 @@ static void progress(int64_t t, double loss, double lr) {
   const struct pd_stage *s = pd.stage;
   double rate = seconds_spent > 0 ? (double)(steps_spent * s->batch) / seconds_spent : 0;
   int left = rate > 0 ? (int)((double)((pd.steps - t - 1) * s->batch) / rate) : 0;
-  printf("%sstep %lld/%lld  loss %.4f  lr %.3g", in_place ? "\r" : "", (long long)(t + 1),
-         (long long)pd.steps, loss, lr);
+  printf("%sstep %lld/%lld  ", in_place ? "\r" : "", (long long)(t + 1), (long long)pd.steps);
+  print_figures(mean);
+  printf("  lr %.3g", lr);
   if (s->tokens_per_sample)
     printf("  %.0f tokens/s", rate * (double)s->tokens_per_sample);
   else
@@ -131,29 +163,32 @@ static void progress(int64_t t, double loss, double lr) {
 
 /* ---- lines ----------------------------------------------------------------------------------- */
 
-void pd_log_update(int64_t t, double loss, double norm, double lr, double seconds) {
+void pd_log_update(int64_t t, const double *mean, double norm, double lr, double seconds) {
   const struct pd_stage *s = pd.stage;
   if (pd.rank) return;
   double rate = seconds > 0 ? (double)s->batch / seconds : 0;
-  line("{\"step\":%lld,\"loss\":%.9g,\"grad_norm\":%.9g,\"lr\":%.9g,\"samples_per_s\":%.4g",
-       (long long)(t + 1), loss, norm, lr, rate);
+  line("{\"step\":%lld,\"loss\":%.9g", (long long)(t + 1), pd_model_loss(mean));
+  metric_fields("", mean);
+  line(",\"grad_norm\":%.9g,\"lr\":%.9g,\"samples_per_s\":%.4g", norm, lr, rate);
   if (s->tokens_per_sample) line(",\"tokens_per_s\":%.0f", rate * (double)s->tokens_per_sample);
   line(",\"ms\":%.3f", seconds * 1e3);
   if (peak > 0) line(",\"mfu\":%.4g", rate * s->flops_per_sample / peak);
   line("}\n");
   seconds_spent += seconds;
   steps_spent++;
-  progress(t, loss, lr);
+  progress(t, mean, lr);
 }
 
-void pd_log_validation(int64_t t, double loss, int64_t samples, double seconds) {
+void pd_log_validation(int64_t t, const double *mean, int64_t samples, double seconds) {
   if (pd.rank) return;
-  line("{\"step\":%lld,\"validation_loss\":%.9g,\"samples\":%lld,\"ms\":%.3f}\n", (long long)(t + 1), loss,
-       (long long)samples, seconds * 1e3);
+  line("{\"step\":%lld,\"validation_loss\":%.9g", (long long)(t + 1), pd_model_loss(mean));
+  metric_fields("validation_", mean);
+  line(",\"samples\":%lld,\"ms\":%.3f}\n", (long long)samples, seconds * 1e3);
   if (pd_options.quiet) return;
   close_line();
-  printf("step %lld/%lld  validation loss %.4f over %lld samples\n", (long long)(t + 1), (long long)pd.steps,
-         loss, (long long)samples);
+  printf("step %lld/%lld  validation ", (long long)(t + 1), (long long)pd.steps);
+  print_figures(mean);
+  printf(" over %lld samples\n", (long long)samples);
   fflush(stdout);
 }
 

@@ -68,6 +68,12 @@ struct pd_input {
   const double *numbers;
 };
 
+struct pd_figure {       /* a loss or a metric: the mean over a batch is logged */
+  int64_t elements;      /* of one sample */
+  const char *metric;    /* its name in the log; NULL: a loss */
+  double (*of_mean)(double); /* of a metric: what of the mean is logged; NULL: the mean */
+};
+
 struct pd_tensor {       /* a named buffer of a slot, for naming the first that is not finite */
   const char *name;
   size_t offset;         /* bytes into the arena of slot 0 */
@@ -112,7 +118,7 @@ struct pd_stage {
   int chunks;                                              /* parts of the model held here: 1, unless interleaved */
   struct pd_channel activations_in[PD_MAX_CHUNKS], activations_out[PD_MAX_CHUNKS]; /* by chunk; n 0 at the ends */
   struct pd_channel gradients_in[PD_MAX_CHUNKS], gradients_out[PD_MAX_CHUNKS];
-  int n_losses; const int64_t *loss_elements;              /* of one sample, all losses of the model */
+  const struct pd_figure *figures; int n_figures, n_losses; /* all of the model's: losses, then metrics */
   enum pd_optimizer optimizer;
   double lr, beta1, beta2, eps, weight_decay, momentum, clip_norm;
   enum pd_rate rate; int64_t lr_warmup, lr_total; double lr_floor;
@@ -161,7 +167,7 @@ void pd_end(void);
 /* ---- messages between stages (comm.c) --------------------------------------------------------- */
 /* Ranks count from 1 what they do themselves. A rank's k-th microbatch of the run is the pipeline's number
  * (k - 1) * replicas + replica + 1, and comes from and goes to replica (that number - 1) % replicas of the
- * neighbouring stage; here, in data and in losses, k is the rank's own count. Slots: k % slots. With chunks,
+ * neighbouring stage; here, in data and in figures, k is the rank's own count. Slots: k % slots. With chunks,
  * messages count turns (compiler/schedule/program.h): turn k's chunk and microbatch follow from it, forward in
  * the first two functions and the fifth, backward in the others. The next receives are posted as soon as k
  * has arrived, so a transfer runs during the compute. Sending posts and returns; before a microbatch writes
@@ -180,12 +186,12 @@ void pd_load(int input, int64_t k, void *to);
 /* First sample's global index of microbatch k: dropout counts from it. */
 int64_t pd_first_sample(int64_t k);
 
-/* ---- losses, gradients, updates (train.c, optimizer.c) ---------------------------------------- */
-/* Adds up a loss statement's elements for microbatch k (in double, in order); when one is not finite,
- * names step, rank and the first tensor that is not, and ends the launch. */
-void pd_loss(int loss, int64_t k, const float *elements, int64_t n);
+/* ---- figures, gradients, updates (train.c, optimizer.c) --------------------------------------- */
+/* Adds up the elements of a figure (index into stage->figures) for microbatch k, in double, in order; when one
+ * of a loss is not finite, names step, rank and the first tensor that is not, and ends the launch. */
+void pd_figure(int figure, int64_t k, const float *elements, int64_t n);
 /* Batch t's accumulators are complete: starts their reduction among replicas (replica 0's first, then the
- * others added in order), then of tied parameters to their other holders, then squares and losses of all. */
+ * others added in order), then of tied parameters to their other holders, then squares and figures of all. */
 void pd_exchange(int64_t t);
 /* Waits for what update t needs; returns the factor of its gradients: 1 / N_t, clipped by the global
  * norm when clip_norm is set. */
@@ -209,7 +215,7 @@ bool pd_validation_next(int64_t v);
 void pd_validation_load(int input, int64_t v, void *to);
 void pd_validation_receive(int64_t v, int64_t slot);
 void pd_validation_send(int64_t v, int64_t slot);
-void pd_validation_loss(int loss, int64_t v, const float *elements, int64_t n);
+void pd_validation_figure(int figure, int64_t v, const float *elements, int64_t n);
 
 /* ---- library calls (kernels/matmul.c) ------------------------------------------------------------ */
 /* c[m, n] = a @ b (+ bias[n]), f32, oneDNN, user scratchpad. Strides in elements; `batch` many, 1 when 2-D.

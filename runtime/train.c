@@ -3,7 +3,7 @@
  *   exchanges sends its uses of tied parameters to their other holders and posts their receives;
  *   combines  once those are through, adds every parameter's uses from last to first;
  *   figures   adds up squares of the gradients that its stage owns and posts one sum over all ranks of these
- *             squares and of the loss statements' sums, a slot for each replica that may have computed one.
+ *             squares and of the losses' and metrics' sums, a slot for each replica that may have computed one.
  *             Each slot has one contributor, the others add zero, so the sum is exact and its order does not
  *             matter.
  * All of it moves on whenever messages are progressed. Several updates may be under way; their figures are
@@ -19,13 +19,14 @@ static struct update {
   enum state state;
   int n; /* requests of the state, up to TIED */
   MPI_Request *request, sum_request;
-  double *mine, *sum;    /* [model parameter] squares, then [loss statement][replica] sums */
+  double *mine, *sum;    /* [model parameter] squares, then [figure][replica] sums */
   double posted, seconds; /* when the state's messages were; duration of the update here, negative: not over */
 } *updates;
 
 static int n_updates;     /* in `updates`: t's is at t % n_updates */
-static int under_way;     /* exchanged, not logged: so many at most, so that losses of batches ahead have room */
-static int n_figures, most_replicas;
+static int under_way;     /* exchanged, not logged: so many at most, so that figures of batches ahead have room */
+static int n_sums, most_replicas;
+static double *means;     /* by figure, of the update being logged */
 static int64_t exchanged; /* updates whose exchange was called */
 static int64_t updated;   /* updates done */
 static int64_t logged;    /* updates logged */
@@ -75,15 +76,16 @@ void pd_train_start(void) {
   const struct pd_stage *s = pd.stage;
   for (int i = 0; i < s->n_stages; i++)
     if (s->replicas[i] > most_replicas) most_replicas = s->replicas[i];
-  n_figures = s->n_model_parameters + s->n_losses * most_replicas;
+  n_sums = s->n_model_parameters + s->n_figures * most_replicas;
+  means = pd_allocate(sizeof *means * (size_t)s->n_figures);
   under_way = exchange_sets() + 1 + batches_apart();
   n_updates = under_way + 1 + batches_apart();
   updates = pd_allocate(sizeof *updates * (size_t)n_updates);
   int messages = find_remote(), room = pd_reduce_room();
   if (messages > room) room = messages;
   for (int i = 0; i < n_updates; i++) {
-    updates[i].mine = pd_allocate(sizeof(double) * (size_t)n_figures);
-    updates[i].sum = pd_allocate(sizeof(double) * (size_t)n_figures);
+    updates[i].mine = pd_allocate(sizeof(double) * (size_t)n_sums);
+    updates[i].sum = pd_allocate(sizeof(double) * (size_t)n_sums);
     updates[i].request = pd_allocate(sizeof(MPI_Request) * (size_t)room);
     for (int j = 0; j < room; j++) updates[i].request[j] = MPI_REQUEST_NULL;
   }
@@ -94,7 +96,7 @@ void pd_train_start(void) {
 
 void pd_clock_pause(double seconds) { clock_start += seconds; }
 
-/* ---- losses ---------------------------------------------------------------------------------- */
+/* ---- losses and metrics ---------------------------------------------------------------------- */
 
 static bool all_finite(const float *x, int64_t n) {
   for (int64_t i = 0; i < n; i++)
@@ -123,17 +125,17 @@ const char *pd_first_non_finite(int64_t k) {
   return "the loss itself";
 }
 
-/* The replicas' sums of a loss statement over a batch. */
-static double *loss_sums(double *figures, int loss) {
-  return figures + pd.stage->n_model_parameters + loss * most_replicas;
+/* The replicas' sums of a figure over a batch. */
+static double *figure_sums(double *sums, int figure) {
+  return sums + pd.stage->n_model_parameters + figure * most_replicas;
 }
 
-void pd_loss(int loss, int64_t k, const float *elements, int64_t n) {
+void pd_figure(int figure, int64_t k, const float *elements, int64_t n) {
   int64_t batch_of = (k - 1) / pd_own_microbatches();
-  if (batch_of - logged >= n_updates) pd_fail("internal: %d batches' losses do not suffice", n_updates);
-  double *sums = loss_sums(update_of(batch_of)->mine, loss), here = 0;
+  if (batch_of - logged >= n_updates) pd_fail("internal: %d batches' figures do not suffice", n_updates);
+  double *sums = figure_sums(update_of(batch_of)->mine, figure), here = 0;
   for (int64_t i = 0; i < n; i++) here += (double)elements[i];
-  if (!isfinite(here)) {
+  if (!isfinite(here) && figure < pd.stage->n_losses) {
     pd_train_catch_up(); /* a gradient that was not finite before is the cause to report */
     pd_fail("step %lld: the loss of microbatch %lld is not finite; first tensor that is not: %s",
             (long long)(batch_of + 1), (long long)pd_number(k), pd_first_non_finite(k));
@@ -142,16 +144,13 @@ void pd_loss(int loss, int64_t k, const float *elements, int64_t n) {
   sums[pd.replica] += here;
 }
 
-/* The mean over update t's batch, all loss statements together. */
-static double mean_loss(const struct update *u) {
+static void find_means(const struct update *u) {
   const struct pd_stage *s = pd.stage;
-  double loss = 0;
-  for (int i = 0; i < s->n_losses; i++) {
+  for (int i = 0; i < s->n_figures; i++) {
     double sum = 0;
-    for (int r = 0; r < most_replicas; r++) sum += loss_sums(u->sum, i)[r];
-    loss += sum / ((double)s->batch * (double)s->loss_elements[i]);
+    for (int r = 0; r < most_replicas; r++) sum += figure_sums(u->sum, i)[r];
+    means[i] = sum / ((double)s->batch * (double)s->figures[i].elements);
   }
-  return loss;
 }
 
 /* ---- gradients ------------------------------------------------------------------------------- */
@@ -224,7 +223,7 @@ static double norm_of(const struct update *u) {
   const struct pd_stage *s = pd.stage;
   double sum = 0;
   for (int i = 0; i < s->n_model_parameters; i++) sum += u->sum[i];
-  return sqrt(sum) / ((double)s->batch * (double)s->loss_elements[0]);
+  return sqrt(sum) / ((double)s->batch * (double)s->figures[0].elements);
 }
 
 /* All ranks see the same figures; the rank that contributed the first bad one reports it. */
@@ -243,7 +242,8 @@ static void log_known(void) {
   for (; logged < exchanged; logged++) {
     struct update *u = update_of(logged);
     if (u->state != KNOWN || u->seconds < 0) return;
-    pd_log_update(logged, mean_loss(u), norm_of(u), pd_learning_rate(pd.stage, logged), u->seconds);
+    find_means(u);
+    pd_log_update(logged, means, norm_of(u), pd_learning_rate(pd.stage, logged), u->seconds);
     u->state = IDLE;
   }
 }
@@ -271,7 +271,7 @@ static void next_state(int64_t t, struct update *u) {
     break;
   case TIED:
     combine_and_square(t, u->mine);
-    MPI_Iallreduce(u->mine, u->sum, n_figures, MPI_DOUBLE, MPI_SUM, pd_comm_figures, &u->sum_request);
+    MPI_Iallreduce(u->mine, u->sum, n_sums, MPI_DOUBLE, MPI_SUM, pd_comm_figures, &u->sum_request);
     u->state = SUMMING;
     break;
   default:
@@ -346,7 +346,7 @@ float pd_gradient_scale(int64_t t) {
   const struct pd_stage *s = pd.stage;
   pd_exchange(t);
   await(t, s->clip_norm > 0 ? KNOWN : SUMMING);
-  double scale = 1 / ((double)s->batch * (double)s->loss_elements[0]);
+  double scale = 1 / ((double)s->batch * (double)s->figures[0].elements);
   if (s->clip_norm > 0) { /* torch.nn.utils.clip_grad_norm_ */
     double factor = s->clip_norm / (norm_of(update_of(t)) + 1e-6);
     if (factor < 1) scale *= factor;

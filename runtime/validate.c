@@ -1,12 +1,13 @@
-/* The mean loss over a held-out file with the weights of one update. Microbatches are dealt to replicas as in
- * training. A microbatch's elements are added in order and in double by the rank that computes its loss, then the
+/* The mean losses and metrics over a held-out file with the weights of one update. Microbatches are dealt to replicas as in
+ * training. A microbatch's elements are added in order and in double by the rank that computes them, then the
  * microbatches' sums in their order by every rank: neither cuts nor replicas leave a trace. */
 #include "internal.h"
 
 #include <math.h>
 #include <string.h>
 
-static double *sums, *all_sums; /* [microbatch][loss statement] */
+static double *sums, *all_sums; /* [microbatch][figure] */
+static double *means;            /* by figure */
 static double started;
 
 static int64_t microbatches(void) { /* of all replicas */
@@ -14,34 +15,32 @@ static int64_t microbatches(void) { /* of all replicas */
   return (pd_dataset_samples(pd_validation_data) + b - 1) / b;
 }
 
-static int n_sums(void) { return (int)microbatches() * pd.stage->n_losses; }
+static int n_sums(void) { return (int)microbatches() * pd.stage->n_figures; }
 
-/* The sum of a loss statement over all microbatches. */
-static double total(int loss) {
+/* The mean of a figure over all samples. */
+static double mean(int figure) {
   double sum = 0;
-  for (int64_t i = 0; i < microbatches(); i++) sum += all_sums[i * pd.stage->n_losses + loss];
-  return sum;
+  for (int64_t i = 0; i < microbatches(); i++) sum += all_sums[i * pd.stage->n_figures + figure];
+  double samples = (double)pd_dataset_samples(pd_validation_data);
+  return sum / (samples * (double)pd.stage->figures[figure].elements);
 }
 
 /* All ranks learn the sums, so that none runs ahead and the figures can be logged in order: each has one
  * contributor, the others add zero. */
 static void finish(void) {
-  const struct pd_stage *s = pd.stage;
-  double loss = 0;
   MPI_Request request;
   MPI_Iallreduce(sums, all_sums, n_sums(), MPI_DOUBLE, MPI_SUM, pd_comm_control, &request);
   pd_wait(1, &request, "all ranks to validate", -1, NULL, -1);
-  int64_t samples = pd_dataset_samples(pd_validation_data);
-  for (int i = 0; i < s->n_losses; i++) loss += total(i) / ((double)samples * (double)s->loss_elements[i]);
+  for (int i = 0; i < pd.stage->n_figures; i++) means[i] = mean(i);
   int64_t t = pd_updates_done() - 1;
-  if (!isfinite(loss)) {
+  if (!isfinite(pd_model_loss(means))) {
     if (pd.rank) pd_leave_to_others();
     pd_fail("step %lld: the validation loss is not finite", (long long)(t + 1));
   }
   pd.training = true;
   double end = pd_seconds();
   pd_trace(PD_VALIDATE, t, -1, started, end);
-  pd_log_validation(t, loss, samples, end - started);
+  pd_log_validation(t, means, pd_dataset_samples(pd_validation_data), end - started);
   pd_clock_pause(end - started);
 }
 
@@ -50,6 +49,7 @@ bool pd_validation_next(int64_t v) {
     if (!sums) {
       sums = pd_allocate(sizeof *sums * (size_t)n_sums());
       all_sums = pd_allocate(sizeof *sums * (size_t)n_sums());
+      means = pd_allocate(sizeof *means * (size_t)pd.stage->n_figures);
     }
     memset(sums, 0, sizeof *sums * (size_t)n_sums());
     pd_train_catch_up();
@@ -70,10 +70,10 @@ void pd_validation_load(int input, int64_t v, void *to) {
   }
 }
 
-void pd_validation_loss(int loss, int64_t v, const float *elements, int64_t n) {
+void pd_validation_figure(int figure, int64_t v, const float *elements, int64_t n) {
   int64_t b = pd.stage->microbatch, i = pd_number(v) - 1;
   int64_t left = pd_dataset_samples(pd_validation_data) - i * b;
-  double *sum = &sums[i * pd.stage->n_losses + loss];
+  double *sum = &sums[i * pd.stage->n_figures + figure];
   if (left < b) n = n / b * left;
   for (int64_t j = 0; j < n; j++) *sum += (double)elements[j];
 }

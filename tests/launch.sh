@@ -31,7 +31,7 @@ launch() {
   $mpirun -n "$ranks" "$program" --quiet --peak 1e9 --timeout 60 "$@"
 }
 
-# The figures of a log that must not depend on the plan: losses, norms, validation losses.
+# The figures of a log that must not depend on the plan: losses, metrics and norms, also of validations.
 figures() {
-  grep -o '"step":[0-9]*,\("loss":[^,]*,"grad_norm":[^,]*\|"validation_loss":[^,}]*\)' "$1"
+  sed -n 's/^{\("step":[0-9]*,"\(validation_\)*loss":.*\),"\(lr\|samples\)":.*/\1/p' "$1"
 }

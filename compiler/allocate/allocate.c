@@ -4,7 +4,7 @@
 
 static const char *const section_names[SECTION_COUNT] = {
   "weights", "gradients", "moments", "exchanged", "inputs", "received", "sent", "gradients received",
-  "gradients sent", "tables", "losses", "saved", "kept", "deferred", "workspace", "scratch",
+  "gradients sent", "tables", "figures", "saved", "kept", "deferred", "workspace", "scratch",
 };
 
 Ints layout_members(const StageKernels *k, BufferKind kind, int chunk) {
@@ -278,7 +278,7 @@ Layout *allocate(const StageKernels *k, const Program *p, const Train *train) {
   chunk_structs(k, p, l, SECTION_GRADIENTS_RECEIVED, BUFFER_GRADIENT_RECEIVED);
   chunk_structs(k, p, l, SECTION_GRADIENTS_SENT, BUFFER_GRADIENT_SENT);
   structs(k, l, SECTION_TABLES, BUFFER_TABLE, -1, 1);
-  structs(k, l, SECTION_LOSSES, BUFFER_LOSS, -1, 1);
+  structs(k, l, SECTION_FIGURES, BUFFER_FIGURE, -1, 1);
   chunk_structs(k, p, l, SECTION_SAVED, BUFFER_SAVED);
   chunk_structs(k, p, l, SECTION_KEPT, BUFFER_KEPT);
   chunk_structs(k, p, l, SECTION_DEFERRED, BUFFER_DEFERRED);

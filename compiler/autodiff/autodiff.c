@@ -84,11 +84,11 @@ static void find_wanted(Gradients *d) {
  * so that another loss's elements weigh N_0 / N_i. */
 static void seed_losses_of(Gradients *d, int node) {
   Graph *g = d->g;
-  for (int i = g->losses.n - 1; i >= 0; i--) {
-    int value = g->losses.at[i].value;
+  for (int i = g->n_losses - 1; i >= 0; i--) {
+    int value = g->figures.at[i].value;
     if (g->values.at[value].node != node || !d->wanted[value] || param_of(g, value))
       continue;
-    Shape s = g->values.at[value].shape, first = g->values.at[g->losses.at[0].value].shape;
+    Shape s = g->values.at[value].shape, first = g->values.at[g->figures.at[0].value].shape;
     double weight = (double)shape_elements(&first) / (double)shape_elements(&s);
     Attr attr[MAX_ATTR] = {{.number = weight}, {.n = s.rank, .list = s.dim}, {.number = s.batched}};
     int seed = grad_build(d, node, &op_full, NULL, 0, attr);

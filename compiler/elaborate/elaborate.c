@@ -51,7 +51,7 @@ static void check_model(const Elaborator *e) {
   if (inputs == 0)
     help(error_at(e->model->span, "PD0110", "the model '%s' has no input", e->model->name),
          "declare one: 'input tokens[128] : token(256);'");
-  if (e->g->losses.n == 0)
+  if (e->g->n_losses == 0)
     help(error_at(e->model->span, "PD0110", "the model '%s' has no loss", e->model->name),
          "end it with 'loss cross_entropy(logits, next);' or the like");
   else if (e->g->params.n == 0)

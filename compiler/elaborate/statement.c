@@ -74,16 +74,17 @@ static void name_value(Elaborator *e, Val v, Name name, int values_before) {
   if (e->g->nodes.at[value->node].op->kind != OP_SOURCE) value->name = name;
 }
 
+/* The right side of `name = a`; NULL where several names share it. */
+static Val evaluate_right_side(Elaborator *e, Frame *f, const Ast *a, Name name) {
+  if (a->kind != AST_CALL && a->kind != AST_LABEL) return evaluate(e, f, a);
+  bool labelled = a->kind == AST_LABEL;
+  f->result_hint = name;
+  return evaluate_call(e, f, labelled ? a->b : a, labelled ? a->a : NULL);
+}
+
 static void run_assign(Elaborator *e, Frame *f, const Ast *a) {
   int before = e->g->values.n, n = a->list.n;
-  Val v;
-  if (a->a->kind == AST_CALL || a->a->kind == AST_LABEL) {
-    bool labelled = a->a->kind == AST_LABEL;
-    f->result_hint = n == 1 ? a->list.at[0]->name : NULL;
-    v = evaluate_call(e, f, labelled ? a->a->b : a->a, labelled ? a->a->a : NULL);
-  } else {
-    v = evaluate(e, f, a->a);
-  }
+  Val v = evaluate_right_side(e, f, a->a, n == 1 ? a->list.at[0]->name : NULL);
   if (v.kind == VAL_LIST && n > 1) v.kind = VAL_SEVERAL;
   if (v.kind != VAL_POISON && (v.kind == VAL_SEVERAL ? v.n : 1) != n) {
     Diagnostic *d =
@@ -311,25 +312,67 @@ static void run_return(Elaborator *e, Frame *f, const Ast *a) {
   f->returned = true;
 }
 
-static void run_loss(Elaborator *e, Frame *f, const Ast *a) {
-  if (!only_in_model(f, a, "'loss'")) return;
-  Val v = evaluate(e, f, a->a);
-  if (v.kind == VAL_POISON) {
-    push(&e->g->losses, ((Loss){-1, a->span}));
-    return;
-  }
+/* -1 after a diagnostic or for POISON. */
+static int want_figure(Elaborator *e, Frame *f, Val v, const Ast *a, const char *what, const char *example) {
+  if (v.kind == VAL_POISON) return -1;
   const Value *x = v.kind == VAL_TENSOR ? &e->g->values.at[v.value] : NULL;
-  if (x && x->type == TYPE_F32 && x->shape.batched) {
-    push(&e->g->losses, ((Loss){v.value, a->span}));
-    return;
-  }
+  if (x && x->type == TYPE_F32 && x->shape.batched) return v.value;
   Diagnostic *d =
-      fail(f, a->a->span, "PD0323", "a loss is computed from the inputs, but this is %s%s", val_kind(e, v),
+      fail(f, a->span, "PD0323", "a %s is computed from the inputs, but this is %s%s", what, val_kind(e, v),
            x && x->type == TYPE_TOKEN ? " of tokens"
            : x                        ? " that is the same for all samples"
                                       : "");
-  help(d, "'loss' takes the mean over all elements of a value such as 'cross_entropy(logits, next)'");
-  push(&e->g->losses, ((Loss){-1, a->span}));
+  help(d, "'%s' takes the mean over all elements of a value such as '%s'", what, example);
+  return -1;
+}
+
+static void run_loss(Elaborator *e, Frame *f, const Ast *a) {
+  if (!only_in_model(f, a, "'loss'")) return;
+  Val v = evaluate(e, f, a->a);
+  graph_loss(e->g, want_figure(e, f, v, a->a, "loss", "cross_entropy(logits, next)"), a->span);
+}
+
+static bool metric_name_is_free(Elaborator *e, Frame *f, const Ast *a) {
+  static const char *const log_fields[] = {"step", "loss", "grad_norm", "lr", "samples_per_s", "tokens_per_s",
+                                           "ms", "mfu", "samples", "event", NULL};
+  for (int i = 0; log_fields[i]; i++)
+    if (strcmp(a->name, log_fields[i]) == 0) {
+      fail(f, a->span2, "PD0104", "'%s' is a field that the log has of itself, and no name for a metric", a->name);
+      return false;
+    }
+  for (int i = e->g->n_losses; i < e->g->figures.n; i++)
+    if (e->g->figures.at[i].metric == a->name) {
+      note_at(fail(f, a->span2, "PD0104", "a metric named '%s' is already declared", a->name),
+              e->g->figures.at[i].span, "the first one is here");
+      return false;
+    }
+  return true;
+}
+
+/* "of_mean = exp". NULL: no option, or one that was told of. */
+static Name of_mean(Elaborator *e, Frame *f, const Ast *option) {
+  if (!option) return NULL;
+  if (strcmp(option->name, "of_mean") != 0) {
+    help(fail(f, option->span2, "PD0203", "a metric has no option '%s'", option->name), "'of_mean = exp' is one");
+    return NULL;
+  }
+  Val v = evaluate(e, f, option->a);
+  bool known = v.kind == VAL_LAYER && v.op && (!strcmp(v.word, "exp") || !strcmp(v.word, "sqrt"));
+  if (known) return v.word;
+  if (v.kind != VAL_POISON)
+    fail(f, option->a->span, "PD0207", "of the mean 'exp' or 'sqrt' can be logged, not %s", val_kind(e, v));
+  return NULL;
+}
+
+static void run_metric(Elaborator *e, Frame *f, const Ast *a) {
+  if (!only_in_model(f, a, "'metric'")) return;
+  int before = e->g->values.n;
+  Val v = evaluate_right_side(e, f, a->a, a->name);
+  name_value(e, v, a->name, before);
+  bool is_free = metric_name_is_free(e, f, a);
+  Name function = of_mean(e, f, a->b);
+  int value = want_figure(e, f, v, a->a, "metric", "accuracy(logits, label)");
+  if (is_free) graph_metric(e->g, a->name, function, value, a->span);
 }
 
 static void run_expression(Elaborator *e, Frame *f, const Ast *a) {
@@ -350,6 +393,7 @@ static void run_statement(Elaborator *e, Frame *f, const Ast *a) {
   case AST_INPUT:
   case AST_TARGET: run_input(e, f, a); break;
   case AST_LOSS: run_loss(e, f, a); break;
+  case AST_METRIC: run_metric(e, f, a); break;
   case AST_RETURN: run_return(e, f, a); break;
   case AST_IF: run_if(e, f, a); break;
   case AST_FOR: run_for(e, f, a); break;

@@ -247,11 +247,11 @@ static void print_loads(Emit *e, int indent, int chunk, const char *function, co
   }
 }
 
-static void print_losses(Emit *e, int indent, int chunk, const char *function, const char *k) {
+static void print_figures(Emit *e, int indent, int chunk, const char *function, const char *k) {
   for (int i = 0; i < e->k->buffers.n; i++) {
     const Buffer *b = &e->k->buffers.at[i];
-    if (b->kind == BUFFER_LOSS && b->chunk == chunk)
-      text_add(&e->out, "%*s%s(%d, %s, arena->losses.%s, %s);\n", indent, "", function, b->loss, k,
+    if (b->kind == BUFFER_FIGURE && b->chunk == chunk)
+      text_add(&e->out, "%*s%s(%d, %s, arena->figures.%s, %s);\n", indent, "", function, b->figure, k,
                e->member[i], array_text(e, b));
   }
 }
@@ -266,7 +266,7 @@ static void print_call_pass(Emit *e, int indent, Pass pass, const char *weights,
 /* Whether DO_WEIGHTS has anything to compute here. */
 static bool has_weights_pass(const Emit *e) { return e->k->weights.n > 0; }
 
-/* What a turn computes. In a recomputation losses are known and inputs still there. */
+/* What a turn computes. In a recomputation figures are known and inputs still there. */
 static void print_work(Emit *e, int indent, Pass pass, bool recomputing) {
   bool forward = pass.kind == PASS_FORWARD && !recomputing;
   if (forward)
@@ -278,7 +278,7 @@ static void print_work(Emit *e, int indent, Pass pass, bool recomputing) {
   bool again = recomputing || (pass.kind == PASS_BACKWARD && program_recomputes(e->p));
   print_call_pass(e, indent, pass, used_weights, again);
   if (forward)
-    print_losses(e, indent, pass.chunk, "pd_loss", "k");
+    print_figures(e, indent, pass.chunk, "pd_figure", "k");
 }
 
 typedef struct Work {
@@ -360,7 +360,7 @@ static void print_validate(Emit *e) {
       text_add(&e->out, "    pd_validation_receive(%s, k %% %s);\n", turn, chunk_slots(e, BUFFER_RECEIVED, c));
     print_loads(e, 4, c, "pd_validation_load", "v");
     print_call_pass(e, 4, (Pass){PASS_FORWARD, c}, "w", false);
-    print_losses(e, 4, c, "pd_validation_loss", "v");
+    print_figures(e, 4, c, "pd_validation_figure", "v");
     if (chunk_buffers(e->k, &e->k->sent, c).n)
       text_add(&e->out, "    pd_validation_send(%s, k %% %s);\n", turn, chunk_slots(e, BUFFER_SENT, c));
   }

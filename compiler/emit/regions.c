@@ -115,7 +115,7 @@ typedef struct Body {
   Ints outside;   /* of a region: buffers it is called with */
   Ints key_kernel, key_term; /* of a region: random keys it is called with */
   Names keys;
-  bool uses[BUFFER_LOSS + 1], first, scratch, work;
+  bool uses[BUFFER_FIGURE + 1], first, scratch, work;
 } Body;
 
 /* The parameters of passes and of regions' functions. */
@@ -130,8 +130,8 @@ static Name stage_text(Body *b, int buffer) {
   const Buffer *x = &b->e->k->buffers.at[buffer];
   if (x->kind == BUFFER_TABLE)
     return internf("arena->tables.%s", b->e->member[buffer]);
-  if (x->kind == BUFFER_LOSS)
-    return internf("arena->losses.%s", b->e->member[buffer]);
+  if (x->kind == BUFFER_FIGURE)
+    return internf("arena->figures.%s", b->e->member[buffer]);
   return internf("%s->%s", base_of[x->kind], member_path(b->e, buffer));
 }
 
@@ -214,7 +214,7 @@ static void see_region(Body *b, int region) {
   int *stands_for = correspondence(e, family, region);
   ensure(stands_for);
   b->first = b->first || inner.first;
-  for (BufferKind kind = 0; kind <= BUFFER_LOSS; kind++)
+  for (BufferKind kind = 0; kind <= BUFFER_FIGURE; kind++)
     b->uses[kind] |= struct_of(kind) >= 0 && inner.uses[kind];
   for (int i = 0; i < inner.outside.n; i++) {
     int buffer = stands_for[inner.outside.at[i]];

@@ -338,18 +338,29 @@ static void memory_fields(Emit *e) {
 }
 
 static void rank_tables(Emit *e) {
-  Names replicas = {0}, peaks = {0}, losses = {0};
+  Names replicas = {0}, peaks = {0};
   for (int i = 0; i < e->plan->n_stages; i++) {
     const StagePlan *s = &e->plan->stage[i];
     push(&replicas, internf("%d", s->replicas));
     for (int r = 0; r < s->replicas; r++)
       push(&peaks, internf("%" PRId64, s->peak_bytes));
   }
-  for (int i = 0; i < e->g->losses.n; i++)
-    push(&losses, internf("%" PRId64, shape_elements(&e->g->values.at[e->g->losses.at[i].value].shape)));
   text_list(&e->out, 2, "static const int replicas[] = {", &replicas, "}; /* by stage */\n");
-  text_list(&e->out, 2, "static const int64_t planned_peak_bytes[] = {", &peaks, "}; /* by rank */\n");
-  text_list(&e->out, 2, "static const int64_t loss_elements[] = {", &losses, "}; /* of one sample */\n\n");
+  text_list(&e->out, 2, "static const int64_t planned_peak_bytes[] = {", &peaks, "}; /* by rank */\n\n");
+}
+
+static void figure_table(Emit *e) {
+  text_add(&e->out, "static const struct pd_figure figures[] = { /* losses, then metrics */\n");
+  for (int i = 0; i < e->g->figures.n; i++) {
+    const Figure *f = &e->g->figures.at[i];
+    int64_t elements = shape_elements(&e->g->values.at[f->value].shape);
+    if (f->metric)
+      text_add(&e->out, "  {.elements = %" PRId64 ", .metric = %s%s%s},\n", elements, string_literal(f->metric),
+               f->of_mean ? ", .of_mean = " : "", f->of_mean ? f->of_mean : "");
+    else
+      text_add(&e->out, "  {.elements = %" PRId64 "},\n", elements);
+  }
+  text_add(&e->out, "};\n\n");
 }
 
 static void seconds_fields(Emit *e) {
@@ -379,6 +390,7 @@ void print_tables(Emit *e) {
     for (int c = 0; c < e->p->chunks; c++)
       channel_table(e, &channel[i], c);
   rank_tables(e);
+  figure_table(e);
   int64_t elements = 0;
   for (int i = 0; i < e->g->params.n; i++)
     elements += shape_elements(&e->g->params.at[i].shape);
@@ -403,7 +415,7 @@ void print_tables(Emit *e) {
     text_add(&e->out, "  .tensors = tensors, .n_tensors = %d,\n", n_tensors);
   for (int i = 0; i < N_CHANNELS; i++)
     channel_field(e, &channel[i]);
-  text_add(&e->out, "  .n_losses = %d, .loss_elements = loss_elements,\n", e->g->losses.n);
+  text_add(&e->out, "  .figures = figures, .n_figures = %d, .n_losses = %d,\n", e->g->figures.n, e->g->n_losses);
   train_fields(e);
   seconds_fields(e);
   text_add(&e->out, "};\n\n");

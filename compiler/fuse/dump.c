@@ -3,7 +3,7 @@
 
 static const char *const kind_names[] = {
   "weight", "accumulator", "input", "received", "sent", "gradient_received", "gradient_sent", "saved", "kept",
-  "deferred", "temporary", "table", "loss",
+  "deferred", "temporary", "table", "figure",
 };
 
 static void dump_place(const StageKernels *k, const Place *p, FILE *out) {
@@ -135,10 +135,10 @@ static void verify_loop(const StageKernels *k, const Kernel *kernel) {
   }
 }
 
-/* Of a loss there is one copy: it does not last until a microbatch's backward pass. Chunks share weights alone. */
+/* Of a figure there is one copy: it does not last until a microbatch's backward pass. Chunks share weights alone. */
 static void verify_read(const StageKernels *k, const Kernel *kernel, int buffer, const bool *written) {
   const Buffer *b = &k->buffers.at[buffer];
-  ensure(written[buffer] && !(kernel->backward && b->kind == BUFFER_LOSS));
+  ensure(written[buffer] && !(kernel->backward && b->kind == BUFFER_FIGURE));
   ensure(b->chunk == kernel->chunk || b->kind == BUFFER_WEIGHT);
 }
 

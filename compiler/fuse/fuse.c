@@ -68,8 +68,8 @@ static void find_nodes(Fuse *f) {
     for (int u = 0; u < f->g->params.at[i].gradients.n; u++)
       if (f->g->params.at[i].gradients.at[u] >= 0)
         f->n_uses[f->g->params.at[i].gradients.at[u]]++;
-  for (int i = 0; i < f->g->losses.n; i++)
-    f->n_uses[f->g->losses.at[i].value]++;
+  for (int i = 0; i < f->g->figures.n; i++)
+    f->n_uses[f->g->figures.at[i].value]++;
 }
 
 static bool equal_nodes(const Fuse *f, const Node *a, const Node *b) {

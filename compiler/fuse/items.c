@@ -56,9 +56,9 @@ static void destine(Fuse *f, Lates *late, int value, int buffer, bool accumulate
   Place target = whole(f, buffer);
   int root = view_root(f, value);
   const Op *op = producer(f, root)->op;
-  /* An accumulator does not hold the microbatch's own gradient, nor a loss what stands until backward; and
+  /* An accumulator does not hold the microbatch's own gradient, nor a figure what stands until backward; and
    * not every call adds. */
-  bool whose = !accumulate && f->k->buffers.at[buffer].kind != BUFFER_LOSS;
+  bool whose = !accumulate && f->k->buffers.at[buffer].kind != BUFFER_FIGURE;
   bool adds = !accumulate || op->kind != OP_CALL || (op->adds && value_at(f, root)->output == 0);
   if (!(whose || read_once(f, value)) || !adds || !place_claim(f, value, &target))
     push(late, (Late){value, buffer, accumulate});
@@ -100,7 +100,7 @@ static bool is_read_here(const Fuse *f, int value) {
   return false;
 }
 
-/* Weights, inputs, losses and accumulators that this stage's nodes touch. */
+/* Weights, inputs, figures and accumulators that this stage's nodes touch. */
 static void destine_sources(Fuse *f, Lates *late) {
   const Graph *g = f->g;
   for (int i = 0; i < g->params.n; i++) {
@@ -126,12 +126,12 @@ static void destine_sources(Fuse *f, Lates *late) {
   for (int i = 0; i < g->inputs.n; i++)
     if (is_read_here(f, g->inputs.at[i].value))
       place_at(f, g->inputs.at[i].value, value_buffer(f, BUFFER_INPUT, g->inputs.at[i].value));
-  for (int i = 0; i < g->losses.n; i++) {
-    int value = g->losses.at[i].value;
+  for (int i = 0; i < g->figures.n; i++) {
+    int value = g->figures.at[i].value;
     if (!f->here[value_at(f, value)->node])
       continue;
-    int buffer = value_buffer(f, BUFFER_LOSS, value);
-    f->k->buffers.at[buffer].loss = i;
+    int buffer = value_buffer(f, BUFFER_FIGURE, value);
+    f->k->buffers.at[buffer].figure = i;
     destine(f, late, value, buffer, false);
   }
 }
@@ -282,6 +282,6 @@ void list_items(Fuse *f) {
                  .accumulate = late.at[i].accumulate, .group = -1};
     item.region = region_of(f, node);
     BufferKind kind = f->k->buffers.at[late.at[i].buffer].kind;
-    push(&f->items[kind == BUFFER_SENT || kind == BUFFER_LOSS ? FORWARD : BACKWARD], item);
+    push(&f->items[kind == BUFFER_SENT || kind == BUFFER_FIGURE ? FORWARD : BACKWARD], item);
   }
 }

@@ -177,8 +177,8 @@ void find_inlined(Fuse *f) {
       int root = view_root(f, n->in[j]);
       read_whole[root] |= !part || (f->counts[root] && !same_shape(f, root, space_value(n)));
     }
-  for (int i = 0; i < f->g->losses.n; i++)
-    read_whole[view_root(f, f->g->losses.at[i].value)] = true;
+  for (int i = 0; i < f->g->figures.n; i++)
+    read_whole[view_root(f, f->g->figures.at[i].value)] = true;
   for (int i = 0; i < f->g->params.n; i++)
     mark_roots(f, &f->g->params.at[i].gradients, read_whole);
   if (f->first_piece > 0)

@@ -21,7 +21,7 @@ typedef enum {
   BUFFER_DEFERRED,          /* made by backward, read by the weights pass: one copy a slot */
   BUFFER_TEMPORARY,         /* within forward or within backward */
   BUFFER_TABLE,             /* made once at the start: depends on no input and no parameter */
-  BUFFER_LOSS               /* a loss statement's elements for one microbatch */
+  BUFFER_FIGURE             /* a loss's or a metric's elements for one microbatch */
 } BufferKind;
 
 /* What runs of a microbatch, in this order. The weights pass: where backward is split, the calls that only
@@ -39,7 +39,7 @@ typedef struct Buffer {
   int64_t elements;     /* product of dim */
   int value;            /* graph value; a TEMPORARY that joins several has the joined one */
   int param, use;       /* WEIGHT, ACCUMULATOR */
-  int loss;             /* LOSS: which statement */
+  int figure;           /* FIGURE: its index in the graph */
   int region;           /* WEIGHT, ACCUMULATOR: region it belongs to; SAVED .. TEMPORARY: the region all its
                            uses stand in, or -1 when it passes between regions */
   bool backward;        /* TEMPORARY: of backward */

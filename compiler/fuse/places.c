@@ -125,7 +125,7 @@ bool place_of(Fuse *f, int value, Place *out) {
 
 int new_buffer(Fuse *f, BufferKind kind, int value, int n, const int64_t *dim, Type type) {
   Buffer b = {.kind = kind, .value = value, .rank = n, .type = type, .elements = 1, .param = -1, .use = -1,
-              .loss = -1, .region = -1, .first = -1, .last = -1};
+              .figure = -1, .region = -1, .first = -1, .last = -1};
   for (int i = 0; i < n; i++) {
     b.dim[i] = dim[i];
     b.elements *= dim[i];

@@ -132,6 +132,17 @@ int graph_constant(Graph *g, double value, int scope, Span span) {
   return graph_output(g, graph_node(g, &op_constant, NULL, 0, attr, scope, span), 0);
 }
 
+void graph_loss(Graph *g, int value, Span span) {
+  push(&g->figures, (Figure){0});
+  for (int i = g->figures.n - 1; i > g->n_losses; i--)
+    g->figures.at[i] = g->figures.at[i - 1];
+  g->figures.at[g->n_losses++] = (Figure){.value = value, .span = span};
+}
+
+void graph_metric(Graph *g, Name name, Name of_mean, int value, Span span) {
+  push(&g->figures, ((Figure){name, of_mean, value, span}));
+}
+
 /* ---- shapes, runs -------------------------------------------------------------------------- */
 
 int64_t shape_elements(const Shape *s) {

@@ -188,9 +188,16 @@ static void put_declarations(Dump *d) {
     put_span(d, g->inputs.at[i].span);
     fputs("\n", d->out);
   }
-  for (int i = 0; i < g->losses.n; i++) {
-    fprintf(d->out, "loss %%%d", g->losses.at[i].value);
-    put_span(d, g->losses.at[i].span);
+  for (int i = 0; i < g->figures.n; i++) {
+    const Figure *f = &g->figures.at[i];
+    fprintf(d->out, "%s %%%d", f->metric ? "metric" : "loss", f->value);
+    if (f->metric) {
+      fputs(" ", d->out);
+      put_quoted(d, f->metric);
+      fputs(" of_mean ", d->out);
+      put_quoted(d, f->of_mean);
+    }
+    put_span(d, f->span);
     fputs("\n", d->out);
   }
 }

@@ -91,9 +91,14 @@ typedef struct Input {
   Vec(double) numbers;
 } Input;
 
-/* One loss statement: `value` holds one loss for each of its elements; the model's loss is its mean
- * over the batch. Several losses add up. */
-typedef struct Loss { int value; Span span; } Loss;
+/* What a run logs: `value` holds one number for each of its elements, the figure is their mean over the
+ * batch. Losses add up to the model's loss; a metric has no gradient. */
+typedef struct Figure {
+  Name metric;  /* its name in the log; NULL: a loss */
+  Name of_mean; /* of a metric: "exp" when exp(mean) is logged, a C function of a double; NULL: the mean itself */
+  int value;
+  Span span;
+} Figure;
 
 typedef enum { OPTIMIZER_SGD, OPTIMIZER_ADAMW } OptimizerKind;
 typedef enum { LR_CONSTANT, LR_LINEAR, LR_COSINE } LrKind;
@@ -121,7 +126,8 @@ typedef struct Graph {
   Vec(Scope) scopes;
   Vec(Param) params; /* in order of declaration: the canonical order of sums over parameters */
   Vec(Input) inputs;
-  Vec(Loss) losses;
+  Vec(Figure) figures; /* losses, then metrics, each in order of declaration */
+  int n_losses;
   int n_forward; /* nodes[0..n_forward) are forward, the rest backward */
   Train train;
 } Graph;
@@ -141,6 +147,8 @@ static inline int graph_output(const Graph *g, int node, int i) { return g->node
 int graph_param(Graph *g, Name name, Shape shape, int scope, Span span); /* returns the param's index */
 int graph_input(Graph *g, Name name, bool target, Type type, int64_t classes, Shape shape, Span span);
 int graph_constant(Graph *g, double value, int scope, Span span); /* a scalar value */
+void graph_loss(Graph *g, int value, Span span);
+void graph_metric(Graph *g, Name name, Name of_mean, int value, Span span);
 
 int64_t graph_tokens_per_sample(const Graph *g); /* of the first input that has any; 0 when none has */
 int64_t shape_elements(const Shape *s); /* of one sample */

@@ -54,12 +54,12 @@ double **interpret(const Graph *g, int64_t batch, const double *const *input, co
 
 double interpret_loss(const Graph *g, int64_t batch, double *const *value) {
   double total = 0;
-  for (int i = 0; i < g->losses.n; i++) {
-    const Shape *first = &g->values.at[g->losses.at[0].value].shape,
-                *s = &g->values.at[g->losses.at[i].value].shape;
+  for (int i = 0; i < g->n_losses; i++) {
+    const Shape *first = &g->values.at[g->figures.at[0].value].shape,
+                *s = &g->values.at[g->figures.at[i].value].shape;
     double weight = (double)shape_elements(first) / (double)shape_elements(s);
     for (int64_t k = 0; k < batch_elements(s, batch); k++)
-      total += weight * value[g->losses.at[i].value][k];
+      total += weight * value[g->figures.at[i].value][k];
   }
   return total;
 }

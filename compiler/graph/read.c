@@ -327,6 +327,14 @@ static void read_uses(Reader *r) {
   read_ints(r, "gradients", &v->gradients);
 }
 
+static void read_metric(Reader *r) {
+  int value = read_value(r);
+  Name name = read_quoted(r);
+  expect(r, "of_mean");
+  Name of_mean = read_quoted(r);
+  graph_metric(r->g, name, *of_mean ? of_mean : NULL, value, read_span(r));
+}
+
 static void read_line(Reader *r) {
   if (accept(r, "scope"))
     read_scope(r);
@@ -342,14 +350,15 @@ static void read_line(Reader *r) {
     read_uses(r);
   else if (accept(r, "loss")) {
     int value = read_value(r);
-    Span span = read_span(r);
-    push(&r->g->losses, (Loss){value, span});
-  } else if (*r->at == 'n') {
+    graph_loss(r->g, value, read_span(r));
+  } else if (accept(r, "metric"))
+    read_metric(r);
+  else if (*r->at == 'n') {
     r->at++;
     read_node(r);
   } else
-    fail(r,
-         "a line that starts with 'scope', 'param', 'input', 'target', 'train', 'value', 'loss' or a node");
+    fail(r, "a line that starts with 'scope', 'param', 'input', 'target', 'train', 'value', 'loss', 'metric' or "
+            "a node");
 }
 
 /* Sources stand at the end but are needed by every span. */

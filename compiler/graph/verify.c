@@ -102,8 +102,9 @@ void graph_verify(const Graph *g) {
     verify_uses(g, v);
   for (int i = 0; i < g->inputs.n; i++)
     verify_input(g, i);
-  for (int i = 0; i < g->losses.n; i++) {
-    ensure(g->losses.at[i].value >= 0 && g->losses.at[i].value < g->values.n);
-    ensure(g->values.at[g->losses.at[i].value].shape.batched);
+  for (int i = 0; i < g->figures.n; i++) {
+    const Figure *f = &g->figures.at[i];
+    ensure(f->value >= 0 && f->value < g->values.n && g->values.at[f->value].shape.batched);
+    ensure((f->metric != NULL) == (i >= g->n_losses));
   }
 }

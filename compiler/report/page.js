@@ -59,6 +59,11 @@ function figures() {
     add(figure(last(log.loss)), `loss of update ${figure(last(log.step))}`);
     const held = log.validation;
     if (held.loss.length) add(figure(last(held.loss)), `validation loss, update ${figure(last(held.step))}`);
+    for (const m of log.metrics.slice(0, 1)) {
+      const held = m.validation.filter(isNumber);
+      if (held.length) add(figure(last(held)), `validation ${m.name}`);
+      else add(figure(last(m.training)), m.name);
+    }
     const tokens = median(settled(log.tokens_per_s));
     if (isNumber(tokens)) add(figure(tokens), "tokens a second, median");
     else add(figure(median(settled(log.samples_per_s))), "samples a second, median");
@@ -161,6 +166,9 @@ function curves() {
   const held = log.validation.step.map((x, i) => [x, log.validation.loss[i]]);
   new Curve(place, "Loss", [{name: "training", colour: "forward", points: points(log.loss)},
     {name: "validation", colour: "backward", points: held}]);
+  for (const m of log.metrics)
+    new Curve(place, m.name, [{name: "training", colour: "forward", points: points(m.training)},
+      {name: "validation", colour: "backward", points: log.validation.step.map((x, i) => [x, m.validation[i]])}]);
   const unit = log.tokens_per_s.some(isNumber) ? "tokens" : "samples", rate = points(log[`${unit}_per_s`]);
   new Curve(place, `Throughput, ${unit} a second`, [{name: `${unit}/s`, colour: "update", points: rate}], true);
   new Curve(place, "Gradient norm", [{name: "norm", colour: "weights", points: points(log.grad_norm)}], true);

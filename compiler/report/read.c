@@ -20,27 +20,45 @@ static bool finite_number(const cJSON *x) { return cJSON_IsNumber(x) && isfinite
 
 /* ---- the log ----------------------------------------------------------------------------------------- */
 
-enum { N_COLUMNS = 8 };
+enum { N_COLUMNS = 8, MOST_METRICS = 64 };
 static const char *const columns[N_COLUMNS] = {"step",         "loss", "grad_norm", "lr", "samples_per_s",
                                                "tokens_per_s", "ms",   "mfu"};
 
+typedef Vec(double) Doubles;
+
+/* Values by line of updates and of validations; NAN, or beyond the end: not in that line. */
+typedef struct Metric {
+  char *name;
+  Doubles training, validation;
+} Metric;
+
 typedef struct Log {
-  Vec(double) column[N_COLUMNS]; /* NAN: not in that line */
-  Vec(double) step, loss, ms;    /* of validations */
+  Doubles column[N_COLUMNS]; /* NAN: not in that line */
+  Doubles step, loss, ms;    /* of validations */
+  Vec(Metric) metrics;       /* what lines hold besides: at most MOST_METRICS */
   char *start, *end;             /* the lines of these events; NULL: none */
   bool cut;                      /* the last line is not whole */
 } Log;
+
+static void shorten(Doubles *x, int n) {
+  if (x->n > n)
+    x->n = n;
+}
 
 /* A run that was resumed goes back to its checkpoint: what it does again replaces what was done after that. */
 static void forget_from(Log *log, double step) {
   while (log->column[0].n > 0 && log->column[0].at[log->column[0].n - 1] >= step)
     for (int c = 0; c < N_COLUMNS; c++)
       log->column[c].n--;
+  for (int i = 0; i < log->metrics.n; i++)
+    shorten(&log->metrics.at[i].training, log->column[0].n);
 }
 
 static void forget_validations_from(Log *log, double step) {
   while (log->step.n > 0 && log->step.at[log->step.n - 1] >= step)
     log->step.n--, log->loss.n--, log->ms.n--;
+  for (int i = 0; i < log->metrics.n; i++)
+    shorten(&log->metrics.at[i].validation, log->step.n);
 }
 
 static double number_or_nan(const cJSON *line, const char *key) {
@@ -52,6 +70,42 @@ static char *kept_text(const cJSON *x) {
   char *text = cJSON_PrintUnformatted(x), *kept = format("%s", text ? text : "null");
   cJSON_free(text);
   return kept;
+}
+
+static bool is_column(const char *key) {
+  for (int c = 0; c < N_COLUMNS; c++)
+    if (!strcmp(key, columns[c]))
+      return true;
+  return false;
+}
+
+/* NULL: there are too many. */
+static Metric *metric_named(Log *log, const char *name) {
+  for (int i = 0; i < log->metrics.n; i++)
+    if (!strcmp(log->metrics.at[i].name, name))
+      return &log->metrics.at[i];
+  if (log->metrics.n == MOST_METRICS)
+    return NULL;
+  push(&log->metrics, (Metric){.name = format("%s", name)});
+  return &log->metrics.at[log->metrics.n - 1];
+}
+
+/* The n-th update's or validation's line: its numbers that are no column are metrics. */
+static void read_metrics(const cJSON *line, Log *log, bool validation, int n) {
+  static const char prefix[] = "validation_";
+  const cJSON *x;
+  cJSON_ArrayForEach(x, line) {
+    const char *name = x->string;
+    if (!finite_number(x) || (validation && strncmp(name, prefix, strlen(prefix))))
+      continue;
+    name += validation ? strlen(prefix) : 0;
+    Metric *m = is_column(name) ? NULL : metric_named(log, name);
+    Doubles *values = !m ? NULL : validation ? &m->validation : &m->training;
+    while (values && values->n < n)
+      push(values, NAN);
+    if (values)
+      values->at[n - 1] = x->valuedouble;
+  }
 }
 
 /* False: the line says nothing that a log's line says. */
@@ -75,11 +129,13 @@ static bool read_line(const cJSON *line, Log *log) {
     push(&log->step, step);
     push(&log->loss, validation);
     push(&log->ms, number_or_nan(line, "ms"));
+    read_metrics(line, log, true, log->step.n);
     return true;
   }
   forget_from(log, step);
   for (int c = 0; c < N_COLUMNS; c++)
     push(&log->column[c], number_or_nan(line, columns[c]));
+  read_metrics(line, log, false, log->column[0].n);
   return true;
 }
 
@@ -102,7 +158,18 @@ static char *log_json(const Log *log) {
   add_list("step", log->step.at, log->step.n, &t);
   text_add(&t, ",");
   add_list("loss", log->loss.at, log->loss.n, &t);
-  text_add(&t, "}}");
+  text_add(&t, "},\"metrics\":[");
+  for (int i = 0; i < log->metrics.n; i++) {
+    const Metric *m = &log->metrics.at[i];
+    cJSON *name = cJSON_CreateString(m->name);
+    text_add(&t, "%s{\"name\":%s,", i ? "," : "", kept_text(name));
+    add_list("training", m->training.at, m->training.n, &t);
+    text_add(&t, ",");
+    add_list("validation", m->validation.at, m->validation.n, &t);
+    text_add(&t, "}");
+    cJSON_Delete(name);
+  }
+  text_add(&t, "]}");
   return t.at;
 }
 

@@ -9,8 +9,8 @@ bool reads_param(const Graph *g, int node) {
 
 bool *find_pinned(const Graph *g) {
   bool *pinned = alloc(g->nodes.n + 1);
-  for (int i = 0; i < g->losses.n; i++)
-    pinned[g->values.at[g->losses.at[i].value].node] = true;
+  for (int i = 0; i < g->figures.n; i++)
+    pinned[g->values.at[g->figures.at[i].value].node] = true;
   for (int i = 0; i < g->params.n; i++)
     for (int k = 0; k < g->params.at[i].gradients.n; k++)
       if (g->params.at[i].gradients.at[k] >= 0)
@@ -186,7 +186,7 @@ void rewrite_finish(Rewrite *w) {
   finish_uses(w);
   for (int i = 0; i < to->inputs.n; i++)
     to->inputs.at[i].value = w->value[to->inputs.at[i].value];
-  for (int i = 0; i < to->losses.n; i++)
-    to->losses.at[i].value = w->value[to->losses.at[i].value];
+  for (int i = 0; i < to->figures.n; i++)
+    to->figures.at[i].value = w->value[to->figures.at[i].value];
   *w->from = *to;
 }

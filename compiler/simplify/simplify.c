@@ -14,7 +14,7 @@ typedef struct Share {
   int *readers;         /* by value of from: forward nodes that read it */
   bool *read_elsewhere; /* by value of from: a forward node of another run reads it */
   bool *read_later;     /* by value of from: a backward node of another run reads it */
-  bool *loss;           /* by value of from */
+  bool *figure;         /* by value of from: a loss or a metric */
   bool *returned;       /* by value of from: some parameter's or value's gradient */
   Vec(Standing) standing; /* by value of to */
   Ints bucket[1024];    /* nodes of to by hash */
@@ -79,8 +79,8 @@ static void find_readers(Share *s) {
       s->readers[v] += is_forward(g, i);
       *(is_forward(g, i) ? &s->read_elsewhere[v] : &s->read_later[v]) |= elsewhere;
     }
-  for (int i = 0; i < g->losses.n; i++)
-    s->loss[g->losses.at[i].value] = true;
+  for (int i = 0; i < g->figures.n; i++)
+    s->figure[g->figures.at[i].value] = true;
 }
 
 static void note_returned(Share *s, const Ints *gradients) {
@@ -95,7 +95,7 @@ static Share *share_begin(Graph *g) {
   s->readers = alloc((g->values.n + 1) * sizeof *s->readers);
   s->read_elsewhere = alloc(g->values.n + 1);
   s->read_later = alloc(g->values.n + 1);
-  s->loss = alloc(g->values.n + 1);
+  s->figure = alloc(g->values.n + 1);
   s->returned = alloc(g->values.n + 1);
   find_readers(s);
   for (int v = 0; v < g->values.n; v++)
@@ -124,7 +124,7 @@ static Verdict judge(const Share *s, int node, int y, int x) {
     return is_forward(to, maker_of_x) && (s->returned[y] || s->read_later[y]) ? REFUSED : ALLOWED;
   if (!s->standing.at[x].taken)
     return INHERITS;
-  if (s->loss[y] && s->w->run_to.at[maker_of_x] != s->w->run[node])
+  if (s->figure[y] && s->w->run_to.at[maker_of_x] != s->w->run[node])
     return REFUSED;
   const Node *copy = &to->nodes.at[s->w->node[node]];
   if (s->standing.at[x].sole && copy->n_in > 0 && copy->in[0] == x)
@@ -136,7 +136,7 @@ static void stand_for(Share *s, int y, int x, Verdict verdict) {
   Partials *p = &s->w->partials.at[x];
   if (verdict == INHERITS)
     *p = s->w->partials.at[s->w->value[y]];
-  s->standing.at[x] = (Standing){verdict == INHERITS && s->readers[y] == 1 && !s->loss[y], true};
+  s->standing.at[x] = (Standing){verdict == INHERITS && s->readers[y] == 1 && !s->figure[y], true};
   s->w->value[y] = x;
 }
 
@@ -150,7 +150,7 @@ static void simplify_node(Share *s, int node) {
     in[i] = w->value[old->in[i]];
   int copy = rewrite_copy(w, node, in, node);
   for (int i = 0; i < old->n_out; i++)
-    push(&s->standing, (Standing){s->readers[old->out[i]] == 1 && !s->loss[old->out[i]], true});
+    push(&s->standing, (Standing){s->readers[old->out[i]] == 1 && !s->figure[old->out[i]], true});
   int simpler = rule_apply(w, copy);
   while (s->standing.n < w->to->values.n)
     push(&s->standing, (Standing){false, false});
@@ -187,11 +187,11 @@ static void keep(const Graph *g, bool *live, int node) {
     keep(g, live, g->values.at[g->nodes.at[node].in[i]].node);
 }
 
-/* Removes what neither a loss nor a parameter's gradient needs. */
+/* Removes what no loss, metric or parameter's gradient needs. */
 static void sweep(Graph *g) {
   bool *live = alloc(g->nodes.n + 1);
-  for (int i = 0; i < g->losses.n; i++)
-    keep(g, live, g->values.at[g->losses.at[i].value].node);
+  for (int i = 0; i < g->figures.n; i++)
+    keep(g, live, g->values.at[g->figures.at[i].value].node);
   for (int i = 0; i < g->inputs.n; i++)
     keep(g, live, g->values.at[g->inputs.at[i].value].node);
   for (int i = 0; i < g->params.n; i++) {

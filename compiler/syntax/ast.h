@@ -34,6 +34,7 @@ typedef enum {
   AST_INPUT,  /* name; list of dimensions; a: type or NULL */
   AST_TARGET, /* likewise */
   AST_LOSS,   /* a */
+  AST_METRIC, /* name; a; b: an option (AST_ARGUMENT) or NULL */
   AST_RETURN, /* list */
   AST_IF,     /* a; b: block; c: else: block, another AST_IF or NULL */
   AST_FOR,    /* name; a: range or list; b: block */

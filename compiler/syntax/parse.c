@@ -100,9 +100,9 @@ static const char *const beginnings[] = {"a name",  "a number", "a quantity", "a
                                          "'false'", "'('",      "'['",        "'-'",    "'not'",    NULL};
 /* Names, except where an item or a statement starts. */
 static const char *const contextual[] = {"'use'",     "'layer'", "'model'",  "'train'",
-                                         "'cluster'", "'input'", "'target'", NULL};
+                                         "'cluster'", "'input'", "'target'", "'metric'", NULL};
 static const char *const statements[] = {"'param'",  "'input'", "'target'", "'loss'",
-                                         "'return'", "'if'",    "'for'",    NULL};
+                                         "'metric'", "'return'", "'if'",    "'for'", NULL};
 
 static bool has(const char *const *expected, int n, const char *word) {
   for (int i = 0; i < n; i++)
@@ -173,6 +173,12 @@ void parse_reserved(Parse *p, Span where, const char *word, const char *advice) 
   p->errors++;
   help(error_at(where, "PD0004", "'%s' is a word of the language and cannot be assigned", word), "%s",
        advice);
+}
+
+void parse_unnamed_metric(Parse *p, Span where, const char *layer) {
+  p->errors++;
+  help(error_at(where, "PD0003", "expected a name for the metric, and '='"),
+       "the name is the log's: 'metric %s = %s(...);'", layer, layer);
 }
 
 /* ---- driver -------------------------------------------------------------------------------- */

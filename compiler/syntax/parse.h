@@ -43,6 +43,7 @@ Ast *parse_assign(Parse *p, AstList targets, Ast *value);
 Ast *parse_declaration(AstKind kind, Span first, Name name, Span where, AstList dims, Ast *value, Span last);
 Ast *parse_item(AstKind kind, Span first, Name name, Span where, AstList list, Ast *body);
 void parse_reserved(Parse *p, Span where, const char *word, const char *advice);
+void parse_unnamed_metric(Parse *p, Span where, const char *layer);
 
 /* A syntax error at the last token, in place of which one of `expected` could stand. */
 void parse_unexpected(Parse *p, const char *const *expected, int n);

@@ -1,4 +1,5 @@
 # Tiny models, the GPT-2 with everything that partitions could disturb: tied embeddings, dropout, clipping, validation.
+# $gpt: another file than models/gpt2.pdm.
 . "$(dirname "$0")/../launch.sh"
 text="$top/tests/reference/text.txt"
 head -c 560 "$text" >train.txt
@@ -9,7 +10,7 @@ tiny_gpt() {
   shift
   build "$dir" -D n_layer=2 -D n_head=2 -D n_embd=32 -D n_ctx=16 -D vocab_size=128 -D p_drop=0.2 -D batch=8 \
     -D clip_norm=0.5 -D "optimizer=adamw(lr = 0.01, betas = (0.9, 0.95), weight_decay = 0.1)" \
-    -D "lr_schedule=cosine(warmup = 2, total = 12, floor = 1e-3)" "$@" "$top/models/gpt2.pdm"
+    -D "lr_schedule=cosine(warmup = 2, total = 12, floor = 1e-3)" "$@" "${gpt:-$top/models/gpt2.pdm}"
 }
 
 tiny_llama() {

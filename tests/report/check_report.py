@@ -56,6 +56,10 @@ if "log" in parts:
         assert data["log"][name] == [line[name] for line in updates], name
     validations = [line["validation_loss"] for line in lines if "validation_loss" in line]
     assert data["log"]["validation"]["loss"] == validations
+    if "hostile" not in parts:
+        accuracy = {"name": "accuracy", "training": [line["accuracy"] for line in updates],
+                    "validation": [line["validation_accuracy"] for line in lines if "validation_loss" in line]}
+        assert data["log"]["metrics"] == [accuracy], data["log"]["metrics"]
     assert data["log"]["cut"] == ("cut" in parts) and (data["log"]["end"] is None) == ("cut" in parts)
 if "trace" in parts:
     with open(directory + "/trace.json") as f:
@@ -151,7 +155,7 @@ shown = set(result["shown"])
 timelines = parts & {"trace", "predicted"}
 assert ("timelines" in shown) == ("shares" in shown) == bool(timelines), result
 assert ("curves" in shown) == ("log" in parts) and ("plan" in shown) == ("plan" in parts), result
-assert result["rows"] == (2 if "plan" in parts else 0) and result["curves"] == (5 if "log" in parts else 0), result
+assert result["rows"] == (2 if "plan" in parts else 0) and result["curves"] == (7 if "log" in parts else 0), result
 assert (result["notes"] > 0) == (not {"log", "trace", "plan", "predicted"} <= parts or "cut" in parts), result
 if timelines:
     before, near, far = result["views"]

@@ -2,9 +2,10 @@
 pdc=$1
 . "$(dirname "$0")/../launch.sh"
 head -c 560 "$top/tests/reference/text.txt" >train.txt
+sed 's/^  loss cross_entropy(logits, next);/&\n  metric accuracy = accuracy(logits, next);/' "$top/models/gpt2.pdm" >gpt2.pdm
 
 build two -n 2 --stages 2 --microbatch 2 --schedule 2bw -D n_layer=2 -D n_head=2 -D n_embd=32 -D n_ctx=16 \
-  -D vocab_size=128 -D batch=8 "$top/models/gpt2.pdm" || exit 1
+  -D vocab_size=128 -D batch=8 gpt2.pdm || exit 1
 launch 2 two --data train.txt --validation train.txt --validate-every 4 --steps 10 --run whole || exit 1
 page() { python3 "$here/check_report.py" "$@" || complain "the page: $*"; }
 # changed NAME FILE PROGRAM: a copy of the whole run whose FILE went through sed
@@ -101,6 +102,7 @@ refused broken PD0601 "trace.json"
 # Texts of files are texts on the page, whatever they hold; unknown schedules are told of, not predicted.
 changed hostile plan.json 's|"why": "|&</script><img src=x onerror=alert(1)><script>alert(2)</script>|
   s|"model": "[^"]*"|"model": "<b>\\"\&amp;\\u003c/title>"|'
+sed -i 's|"\(validation_\)*accuracy":|"\1</script><script>alert(3)</script>\\"":|' hostile/log.jsonl
 "$pdc" report hostile || complain "hostile texts"
 page hostile/report.html log trace plan predicted hostile
 changed other plan.json 's/"schedule": "2bw"/"schedule": "fancy"/'

@@ -81,7 +81,8 @@ static const struct pd_tensor tensors[] = {{"between", AT(between), sizeof(struc
 static const struct pd_channel_value received = VALUE(received), sent = VALUE(sent),
                                      gradient_in = VALUE(gradient_in), gradient_out = VALUE(gradient_out);
 static const int replicas[] = {W0, W1, W2};
-static const int64_t planned[] = {1, 2, 3, 4, 5, 6, 7, 8}, loss_elements[] = {WIDTH}; /* planned: by rank */
+static const int64_t planned[] = {1, 2, 3, 4, 5, 6, 7, 8}; /* by rank */
+static const struct pd_figure figures[] = {{.elements = WIDTH}};
 
 static const struct pd_stage stage = {.model = "chain",
                                       .schedule = DELAY > 1 ? "pipedream" : DELAY ? "2bw" : "flush",
@@ -123,7 +124,8 @@ static const struct pd_stage stage = {.model = "chain",
                                       .gradients_in = {{!TAIL, &gradient_in, GRADIENT_SLOTS}},
                                       .gradients_out = {{!HEAD, &gradient_out, GRADIENT_SLOTS}},
                                       .n_losses = 1,
-                                      .loss_elements = loss_elements,
+                                      .figures = figures,
+                                      .n_figures = 1,
                                       .optimizer = PD_ADAMW,
                                       .lr = 0.05,
                                       .beta1 = 0.9,
@@ -168,7 +170,7 @@ static void forward_of(int64_t k) {
   forward(weights_of(k), a->input[slot].x, a->received[k % ACTIVATION_SLOTS].x, a->product[slot].x, out,
           a->y[slot].x);
   if (!TAIL) memcpy(a->sent[k % SENT_SLOTS].x, out, sizeof(struct slot));
-  if (TAIL) pd_loss(0, k, losses(a->y[slot].x, a->target[slot].x), N);
+  if (TAIL) pd_figure(0, k, losses(a->y[slot].x, a->target[slot].x), N);
   pd_send_activations(k);
 }
 
@@ -226,7 +228,7 @@ static void validate(const struct weights *w, int64_t f) {
     if (TAIL) pd_validation_load(1, v, target);
     pd_validation_receive(v, in_slot);
     forward(w, x, a->received[in_slot].x, product, TAIL ? out : a->sent[f % SENT_SLOTS].x, y);
-    if (TAIL) pd_validation_loss(0, v, losses(y, target), N);
+    if (TAIL) pd_validation_figure(0, v, losses(y, target), N);
     pd_validation_send(v, f % SENT_SLOTS);
   }
 }

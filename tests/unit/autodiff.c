@@ -84,6 +84,36 @@ static void test_losses_weigh_by_their_means(void **state) {
   expect_gradients(g);
 }
 
+/* Derivatives are of the losses alone, in any order of statements; simplify keeps what a metric needs. */
+static void test_metrics_have_no_gradient(void **state) {
+  (void)state;
+  Graph *with = new_graph(), *without = new_graph();
+  for (int k = 0; k < 2; k++) {
+    Graph *g = k ? without : with;
+    int x = operand(g, "x", true, SHAPE(2, 3)), y = apply_1(g, &op_exp, x);
+    int size = apply_1(g, &op_sum, apply_1(g, &op_square, y));
+    if (!k)
+      graph_metric(g, intern("size"), intern("sqrt"), size, NO_SPAN);
+    add_loss(g, apply_1(g, &op_sin, x));
+    add_loss(g, y);
+    if (!k)
+      graph_metric(g, intern("y"), NULL, y, NO_SPAN);
+    autodiff(g);
+  }
+  assert_int_equal(with->n_losses, 2);
+  assert_int_equal(with->figures.n, 4);
+  assert_null(with->figures.at[1].metric);
+  assert_string_equal(with->figures.at[2].metric, "size");
+  assert_int_equal(with->nodes.n, without->nodes.n);
+  simplify(with);
+  simplify(without);
+  assert_int_equal(with->n_forward, without->n_forward + 2);
+  assert_int_equal(with->nodes.n - with->n_forward, without->nodes.n - without->n_forward);
+  expect_gradients(with);
+  const Value *size = &with->values.at[with->figures.at[2].value];
+  assert_ptr_equal(with->nodes.at[size->node].op, &op_sum);
+}
+
 /* A view of a parameter that two instances read is one view each, so that no gradient of it crosses. */
 static void test_shared_views_become_uses_of_their_own(void **state) {
   (void)state;
@@ -121,6 +151,7 @@ int main(void) {
       cmocka_unit_test(test_uses_in_other_runs_carry_partial_sums),
       cmocka_unit_test(test_each_use_of_a_parameter_has_its_gradient),
       cmocka_unit_test(test_losses_weigh_by_their_means),
+      cmocka_unit_test(test_metrics_have_no_gradient),
       cmocka_unit_test(test_shared_views_become_uses_of_their_own),
       cmocka_unit_test(test_backward_nodes_serve_in_reverse_order),
   };

@@ -110,7 +110,7 @@ static void what_no_sample_made_cannot_cross(void **unused) {
   x = model_op(g, a, &op_matmul, x, squared);
   x = model_op(g, b, &op_matmul, x, squared);
   x = model_op(g, c, &op_sum, model_op(g, c, &op_square, x, -1), -1);
-  push(&g->losses, ((Loss){x, NO_SPAN}));
+  graph_loss(g, x, NO_SPAN);
   autodiff(g);
   simplify(g);
   Pieces p = cut(g);
@@ -139,7 +139,7 @@ static void a_view_does_not_cross(void **unused) {
   x = model_op(g, scope[1], &op_transpose, x, -1);
   x = model_op(g, scope[2], &op_tanh, x, -1);
   x = model_op(g, scope[3], &op_sum, model_op(g, scope[3], &op_square, x, -1), -1);
-  push(&g->losses, ((Loss){x, NO_SPAN}));
+  graph_loss(g, x, NO_SPAN);
   autodiff(g);
   simplify(g);
   Pieces p = cut(g);
@@ -168,7 +168,7 @@ static void what_inputs_give_does_not_cross(void **unused) {
     y = model_op(g, scope, &op_add, y, x);
     y = model_op(g, scope, &op_matmul, y, model_weight(g, internf("s%d.weight", i), MODEL_WIDTH, MODEL_WIDTH, scope));
   }
-  push(&g->losses, ((Loss){model_op(g, top, &op_sum, y, -1), NO_SPAN}));
+  graph_loss(g, model_op(g, top, &op_sum, y, -1), NO_SPAN);
   autodiff(g);
   simplify(g);
   Pieces p = cut(g);

@@ -252,7 +252,7 @@ static void check_stage(const Graph *g, const StageKernels *k, double **input, d
     const Buffer *b = &k->buffers.at[i];
     if (b->kind == BUFFER_ACCUMULATOR)
       expect(&m, b, m.memory[i], value[g->params.at[b->param].gradients.at[b->use]]);
-    else if (b->kind == BUFFER_SENT || b->kind == BUFFER_LOSS || b->kind == BUFFER_GRADIENT_SENT)
+    else if (b->kind == BUFFER_SENT || b->kind == BUFFER_FIGURE || b->kind == BUFFER_GRADIENT_SENT)
       expect(&m, b, m.memory[i], value[b->value]);
   }
 }

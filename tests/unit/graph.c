@@ -26,6 +26,9 @@ static void test_dumps_read_back(void **state) {
   g->params.at[0].init = INIT_NORMAL;
   g->params.at[0].init_value = 0.02;
   g->params.at[1].stored_in_out = true;
+  int loss = g->figures.at[0].value;
+  graph_metric(g, intern("perplexity"), intern("exp"), loss, NO_SPAN);
+  graph_metric(g, intern("entropy"), NULL, loss, NO_SPAN);
   expect_same_text(g);
   autodiff(g);
   expect_same_text(g);
@@ -61,6 +64,7 @@ static void test_damaged_dumps_are_told(void **state) {
   (void)state;
   Graph *g = new_graph();
   weigh(g, apply_2(g, &op_mul, operand(g, "x", true, SHAPE(2, 3)), new_param(g, "w", SHAPE(3))));
+  graph_metric(g, intern("size"), intern("sqrt"), g->figures.at[0].value, NO_SPAN);
   char *text = dump_of(g);
   size_t length = strlen(text);
   for (size_t n = 0; n + 1 < length; n++) {

@@ -67,12 +67,12 @@ static inline int operand(Graph *g, const char *name, bool batched, Shape s) {
   return batched ? apply_2(g, &op_add, new_input(g, internf("%s_input", name), s), p) : p;
 }
 
-static inline void add_loss(Graph *g, int value) { push(&g->losses, (Loss){value, NO_SPAN}); }
+static inline void add_loss(Graph *g, int value) { graph_loss(g, value, NO_SPAN); }
 
 /* The loss y * r with an input r of y's shape: every element of y has a gradient of its own. */
 static inline void weigh(Graph *g, int y) {
   Shape s = g->values.at[y].shape;
-  add_loss(g, apply_2(g, &op_mul, y, new_input(g, internf("weights%d", g->losses.n), s)));
+  add_loss(g, apply_2(g, &op_mul, y, new_input(g, internf("weights%d", g->n_losses), s)));
 }
 
 /* ---- numbers ------------------------------------------------------------------------------------- */

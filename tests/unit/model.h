@@ -64,7 +64,7 @@ static inline Graph *model_build(ModelOptions o) {
   x = model_op(g, top, &op_matmul, x, model_op(g, top, &op_transpose, head, -1));
   int loss = graph_scope(g, top, intern("mean_square"), intern("mean_square"), NO_SPAN);
   x = model_op(g, loss, &op_sum, model_op(g, loss, &op_square, x, -1), -1);
-  push(&g->losses, ((Loss){x, NO_SPAN}));
+  graph_loss(g, x, NO_SPAN);
   autodiff(g);
   simplify(g);
   graph_verify(g);

@@ -53,11 +53,11 @@ static void expect_same_numbers(const Graph *before, const Graph *after) {
   Numbers n = numbers_for(before);
   double **a = run_graph(before, n), **b = run_graph(after, n);
   expect_near(interpret_loss(after, BATCH, b), interpret_loss(before, BATCH, a), 1e-12, "loss", 0);
-  for (int i = 0; i < before->losses.n; i++) {
-    const Value *v = &before->values.at[before->losses.at[i].value];
-    assert_true(shape_equal(&v->shape, &after->values.at[after->losses.at[i].value].shape));
+  for (int i = 0; i < before->figures.n; i++) {
+    const Value *v = &before->values.at[before->figures.at[i].value];
+    assert_true(shape_equal(&v->shape, &after->values.at[after->figures.at[i].value].shape));
     for (int64_t k = 0; k < shape_elements(&v->shape) * BATCH; k++)
-      expect_near(b[after->losses.at[i].value][k], a[before->losses.at[i].value][k], 1e-12, "loss", k);
+      expect_near(b[after->figures.at[i].value][k], a[before->figures.at[i].value][k], 1e-12, "loss", k);
   }
   for (int p = 0; p < before->params.n; p++) {
     double *x = gradient_of(before, a, p), *y = gradient_of(after, b, p);
