@@ -111,8 +111,22 @@ static int plain(Moving *m, int like, int value) {
 
 /* ---- nodes -------------------------------------------------------------------------------------- */
 
-/* A node that only orders axes is no node: its value is known by another's. That one takes over the user's
- * name where it has none. */
+/* The name of x in another order becomes x's. A layer returns such a value, and it is this one that the
+ * layer's caller named; elsewhere a name given before stays. */
+static void hand_on_name(Moving *m, int node) {
+  const Node *n = &m->w->from->nodes.at[node];
+  const Value *v = &m->w->from->values.at[n->out[0]];
+  Value *x = &m->w->to->values.at[m->form[n->out[0]].value];
+  const Node *maker_of_x = &m->w->to->nodes.at[x->node];
+  bool returned = n->scope != 0 && maker_of_x->scope == n->scope;
+  bool nameless = x->name == intern(maker_of_x->op->name);
+  if (v->name != intern(n->op->name) && maker_of_x->op->kind != OP_SOURCE && (returned || nameless)) {
+    x->name = v->name;
+    x->span = v->span;
+  }
+}
+
+/* A node that only orders axes is no node: its value is known by another's. */
 static void order_node(Moving *m, int node) {
   const Graph *g = m->w->from;
   const Node *n = &g->nodes.at[node];
@@ -124,12 +138,7 @@ static void order_node(Moving *m, int node) {
   identity(y->dims);
   for (int i = 0; i < out_shape(g, node, 0)->rank; i++)
     y->dims[i] = x->dims[dims[i]];
-  Value *stands = &m->w->to->values.at[y->value];
-  const Value *v = &g->values.at[n->out[0]];
-  if (v->name != intern(n->op->name) && stands->name == intern(m->w->to->nodes.at[stands->node].op->name)) {
-    stands->name = v->name;
-    stands->span = v->span;
-  }
+  hand_on_name(m, node);
 }
 
 /* The order that the node's results can have because an operand of their shape has it. */
