@@ -1,6 +1,7 @@
 /* fuse: a stage's part of the Graph -> Kernels. Steps, each in its file: what there is to do (items.c),
- * which items share a loop (group.c), what forward keeps for backward (keep.c), terms, passes and dims
- * of each loop (terms.c), what the weights pass does (defer.c), names, regions, lifetimes (names.c). */
+ * what loops compute again (keep.c, again.c), which items share a loop (group.c), what forward keeps for
+ * backward (keep.c), terms, passes and dims of each loop (terms.c), what the weights pass does (defer.c),
+ * names, regions, lifetimes (names.c). */
 #include <string.h>
 
 #include "fuse/internal.h"
@@ -151,6 +152,7 @@ StageKernels *fuse(const Graph *g, const Pieces *p, int first_piece, int end_pie
   for (int i = 0; i < g->nodes.n; i++)
     if (f->here[i] && node_at(f, i)->op->kind == OP_JOIN)
       push(&f->joins[direction_of(f, i)], i);
+  merge_biases(f);
   find_inlined(f);
   list_items(f);
   for (Direction d = SETUP; d <= FORWARD; d++) {

@@ -1,6 +1,8 @@
 /* Which items share a loop. Groups stand in an order in which each only needs earlier ones; an item
  * joins the first loop group of its region, iteration space and kind of accumulation that comes no
  * earlier than what it reads. Fusion changes no rounding: it only moves computations. */
+#include <string.h>
+
 #include "fuse/internal.h"
 
 enum { DEEPEST = 24 }; /* passes over a row are bits of Term.passes */
@@ -49,6 +51,8 @@ static void space_of(const Fuse *f, const Item *it, Group *s) {
     s->n_dims = dims_of(f, value, s->dim);
     s->batched = value_at(f, value)->shape.batched;
   }
+  while (!s->batched && s->n_dims > 1 && s->dim[0] == 1)
+    memmove(s->dim, s->dim + 1, (size_t)--s->n_dims * sizeof s->dim[0]);
   if (s->n_dims == 0) {
     s->n_dims = 1;
     s->dim[0] = 1;
@@ -107,6 +111,8 @@ static bool sums_fit(const Fuse *f, Direction d, const Group *group, const Item 
   return true;
 }
 
+static int bound_behind(Fuse *f, Direction d, int root); /* of what is inlined: of all that it reads */
+
 /* The first group of this direction that may hold a reader of `value`: the one that computes it when
  * the reader can take it element by element, else one after all that write it. */
 static int bound_of(Fuse *f, Direction d, int value, bool loop) {
@@ -117,9 +123,20 @@ static int bound_of(Fuse *f, Direction d, int value, bool loop) {
     return 0;
   if (!f->here[node] || direction_of(f, node) != d)
     return 0;
+  if (f->inlined[root])
+    return bound_behind(f, d, root);
   if (loop && f->home[root] >= 0 && view_is_alias(f, value))
     return f->home[root];
   return f->ready[root];
+}
+
+static int bound_behind(Fuse *f, Direction d, int root) {
+  int bound = 0;
+  for (int i = 0; i < producer(f, root)->n_in; i++) {
+    int b = bound_of(f, d, producer(f, root)->in[i], true);
+    bound = b > bound ? b : bound;
+  }
+  return bound;
 }
 
 static int item_bound(Fuse *f, Direction d, const Item *it) {
@@ -169,6 +186,20 @@ static void settle_joins(Fuse *f, Direction d) {
   }
 }
 
+/* Of a value that stands in the group, or that it is computed from there. */
+static int depth_of(const Fuse *f, Direction d, int root, int group) {
+  int node = value_at(f, root)->node, depth = 0;
+  if (!f->here[node] || direction_of(f, node) != d)
+    return 0;
+  if (!f->inlined[root])
+    return f->home[root] == group ? f->depth[root] : 0;
+  for (int i = 0; i < node_at(f, node)->n_in; i++) {
+    int behind = depth_of(f, d, view_root(f, node_at(f, node)->in[i]), group);
+    depth = behind > depth ? behind : depth;
+  }
+  return depth;
+}
+
 /* Reductions of the row, one after the other, up to the item's result if it joins the group. */
 static int depth_in(const Fuse *f, Direction d, const Item *it, int group) {
   if (it->kind != ITEM_NODE)
@@ -176,9 +207,8 @@ static int depth_in(const Fuse *f, Direction d, const Item *it, int group) {
   const Node *n = node_at(f, it->node);
   int depth = 0;
   for (int i = 0; i < n->n_in; i++) {
-    int root = view_root(f, n->in[i]), node = value_at(f, root)->node;
-    bool within = f->here[node] && direction_of(f, node) == d && f->home[root] == group;
-    depth = within && f->depth[root] > depth ? f->depth[root] : depth;
+    int behind = depth_of(f, d, view_root(f, n->in[i]), group);
+    depth = behind > depth ? behind : depth;
   }
   return depth + (n->op->kind != OP_POINTWISE);
 }

@@ -89,14 +89,18 @@ Place place_broadcast(const Fuse *f, const Place *from, bool batched, const Grou
 int new_buffer(Fuse *f, BufferKind kind, int value, int n, const int64_t *dim, Type type);
 
 /* ---- items.c */
+void merge_biases(Fuse *f);
 void list_items(Fuse *f);
 /* ---- group.c */
 void group_items(Fuse *f, Direction d);
 /* ---- keep.c */
 int space_value(const Node *n); /* the value over whose elements a node of a loop runs */
 bool counts_elements(const Fuse *f, const Node *n);
+double bytes_of(const Fuse *f, int value);
 void find_inlined(Fuse *f); /* before items are listed */
 void decide_kept(Fuse *f);
+/* ---- again.c */
+void find_again(Fuse *f, const bool *read_whole);
 /* ---- terms.c */
 void build_kernels(Fuse *f, Direction d);
 void finish_loops(Fuse *f, Direction d);

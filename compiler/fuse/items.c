@@ -188,7 +188,7 @@ static bool *claim_join(Fuse *f, int node) {
 /* ---- the list ------------------------------------------------------------------------------------ */
 
 /* A call that takes a bias, followed by nothing but the addition of a parameter vector. */
-static void merge_biases(Fuse *f) {
+void merge_biases(Fuse *f) {
   for (int i = f->first; i < f->end; i++) {
     const Node *n = node_at(f, i);
     if (n->op != &op_add)
@@ -267,7 +267,6 @@ static void list_nodes(Fuse *f, bool **claimed) {
 void list_items(Fuse *f) {
   Lates late = {0};
   bool **claimed = alloc(sizeof *claimed * (size_t)f->g->nodes.n);
-  merge_biases(f);
   destine_crossing(f, &late);
   destine_sources(f, &late);
   for (int i = 0; i < f->g->nodes.n; i++)

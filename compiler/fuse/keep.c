@@ -31,7 +31,7 @@ static bool same_shape(const Fuse *f, int a, int b) {
   return shape_equal(&value_at(f, a)->shape, &value_at(f, b)->shape);
 }
 
-static double bytes_of(const Fuse *f, int value) {
+double bytes_of(const Fuse *f, int value) {
   int64_t dim[MAX_DIM];
   double bytes = 4;
   for (int i = dims_of(f, value, dim) - 1; i >= 0; i--)
@@ -116,7 +116,7 @@ static void decide(Fuse *f, int root, int *expanded) {
   const Shape *s = &value_at(f, root)->shape;
   bool scalar = s->rank > 0 && s->dim[s->rank - 1] == 1;
   double limit = f->needed[root] || scalar ? 0 : bytes_of(f, root) * 5 / 4;
-  if (extra > limit) {
+  if (extra > limit && !f->inlined[root]) {
     keep(f, root);
     return;
   }
@@ -153,7 +153,7 @@ void decide_kept(Fuse *f) {
                     j < node_at(f, i)->n_in; j++)
       consider(f, candidate, node_at(f, i)->out[0], node_at(f, i)->in[j], true);
   for (int v = 0; v < f->g->values.n; v++)
-    if (candidate[v] && !stands_anyway(f, v) && !f->inlined[v])
+    if (candidate[v] && !stands_anyway(f, v))
       decide(f, v, expanded);
   find_counts(f, true);
 }
@@ -199,4 +199,5 @@ void find_inlined(Fuse *f) {
     }
     f->inlined[n->out[0]] = available;
   }
+  find_again(f, read_whole);
 }
