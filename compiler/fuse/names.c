@@ -279,22 +279,31 @@ static const char *parameter_path(const Fuse *f, Buffer *b) {
   return several && b->use > 0 ? format("%s_use_%d", p->name, b->use + 1) : p->name;
 }
 
+/* Within a region; what the region itself returns is called as the value is. */
+static const char *own_path(const Fuse *f, const char *path, const char *region, int value) {
+  const char *own = relative(path, region);
+  return *own ? own : value_at(f, value)->name;
+}
+
 static void name_buffers(Fuse *f) {
   StageKernels *k = f->k;
   int *owner = gradient_owners(f);
   Names taken = {0};
   for (int i = 0; i < k->buffers.n; i++) {
     Buffer *b = &k->buffers.at[i];
-    const char *region = b->region >= 0 ? k->regions.at[b->region].path : "", *path, *prefix = "";
+    const char *region = b->region >= 0 ? k->regions.at[b->region].path : "", *path, *prefix = "", *own;
     if (b->param >= 0) {
       path = parameter_path(f, b);
+      own = relative(path, region);
     } else {
       bool gradient = owner[b->value] >= 0;
-      path = value_path(f, gradient ? owner[b->value] : b->value);
+      int value = gradient ? owner[b->value] : b->value;
+      path = value_path(f, value);
+      own = own_path(f, path, region, value);
       prefix = gradient ? "d_" : "";
       b->comment = gradient ? internf("gradient of %s", path) : intern(path);
     }
-    Name name = identifier(format("%s%s", prefix, relative(path, region)));
+    Name name = identifier(format("%s%s", prefix, own));
     b->name = unique(&taken, name, b->kind * 4096 + b->region + 1, NULL);
   }
 }
