@@ -26,6 +26,12 @@ tiny_sequences() {
   build "$dir" "$@" "$top/tests/end_to_end/sequences.pdm"
 }
 
+tiny_images() {
+  dir=$1
+  shift
+  build "$dir" "$@" "$top/tests/end_to_end/images.pdm"
+}
+
 # train_tiny RANKS DIR OPTIONS...: twelve updates; leaves DIR.jsonl, DIR.figures and DIR.safetensors.
 train_tiny() {
   n=$1 dir=$2
