@@ -36,7 +36,10 @@ static inline void load(float *to, const float *from, int64_t n) {
 }
 
 static inline void store(float *to, const float *from, int64_t n) {
-  memcpy(to, from, (n >= UNITS ? UNITS : (size_t)n) * sizeof *to);
+  if (n >= UNITS)
+    memcpy(to, from, UNITS * sizeof *to);
+  else
+    memcpy(to, from, (size_t)n * sizeof *to);
 }
 
 static void zero(float *to, int64_t n) { memset(to, 0, (n >= UNITS ? UNITS : (size_t)n) * sizeof *to); }
