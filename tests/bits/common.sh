@@ -1,6 +1,6 @@
 # Training runs by their bytes: losses, norms and final weights.
 . "$(dirname "$0")/../launch.sh"
-model=$here/tied.pdm
+model=$here/${model:-tied}.pdm
 head -c 1000 "$top/tests/reference/text.txt" >text
 
 # bytes NAME RANKS: trains eight updates with what `build` left in NAME; leaves NAME.bytes.
