@@ -179,8 +179,10 @@ static inline uint64_t pd_mix(uint64_t seed, uint64_t scope) {
 }
 
 /* Zero with probability p, else x / (1 - p). sample: the sample's global index; i: the element's index
- * within its sample. Groups of 64 elements use the four words of 16 blocks. p 0 keeps all exactly. */
-static inline float pd_dropout(float x, uint64_t key, int64_t sample, int64_t i, float p) {
+ * within its sample. Groups of 64 elements use the four words of 16 blocks. p 0 keeps all exactly. Always
+ * inlined: as a call it would keep its loop from being vectorised. */
+static inline __attribute__((always_inline)) float pd_dropout(float x, uint64_t key, int64_t sample, int64_t i,
+                                                              float p) {
   uint32_t group = (uint32_t)(i >> 6) << 4 | ((uint32_t)i & 15), word = (uint32_t)i >> 4 & 3;
   pd_random r = pd_philox(group, (uint32_t)(i >> 34), (uint32_t)sample, (uint32_t)(sample >> 32), key);
   uint32_t low = word & 1 ? r.word[1] : r.word[0], high = word & 1 ? r.word[3] : r.word[2];
