@@ -254,6 +254,12 @@ static bool evaluate_type(Elaborator *e, Frame *f, Declared *d) {
   return false;
 }
 
+const char *input_origin(Name name) {
+  for (int i = 0; i < N_ORIGINS; i++)
+    if (strcmp(origins[i].name, name) == 0) return origins[i].signature;
+  return NULL;
+}
+
 /* ---- declarations -------------------------------------------------------------------------- */
 
 static Val declare(Elaborator *e, const Declared *d) {

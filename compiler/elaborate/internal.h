@@ -163,6 +163,8 @@ bool only_in_model(Frame *f, const Ast *a, const char *what);         /* else a 
 
 /* ---- input.c ------------------------------------------------------------------------------ */
 void run_input(Elaborator *e, Frame *f, const Ast *a); /* or a target */
+/* The signature of what an input can be computed with, as "shifted(tokens, first)"; NULL: no such name. */
+const char *input_origin(Name name);
 
 /* ---- train.c ------------------------------------------------------------------------------ */
 void train_settings(Elaborator *e);

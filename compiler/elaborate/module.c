@@ -171,6 +171,10 @@ void suggest_callable(const Elaborator *e, const Frame *f, Diagnostic *d, Name n
     help(d, "the standard file '%s' defines it: 'use %s;'", module, module);
     return;
   }
+  if (input_origin(name)) {
+    help(d, "it stands where an input's type does: 'input x[..] : %s;'", input_origin(name));
+    return;
+  }
   Words names = {0};
   for (int i = 0; i < e->layers.n; i++) push(&names, e->layers.at[i]->name);
   int n_layers = names.n;

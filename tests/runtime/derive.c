@@ -111,7 +111,8 @@ static void corruption_is_berts(void **state) {
 
 /* 12 lines of 0 to 7 numbers, in which 0 is no pad. */
 static char *write_numbers(void) {
-  static const char text[] = "5\n7 8 9\n\n6 6\n1 2 0 4 5 6 7\n30\n12 2 13\n8 0\n9 9 9 9\n21 22 23 24 25 26\n4\n5 6\n";
+  static const char text[] =
+    "5\n7 8 9\n\n6 6\n1 2 0 4 5 6 7\n30\n12 2 13\n8 0\n9 9 9 9\n21 22 23 24 25 26\n4\n5 6\n";
   return write_bytes("text.ids", text, strlen(text));
 }
 

@@ -59,6 +59,34 @@ static void test_dumps_keep_spans_and_odd_names(void **state) {
   assert_string_equal(dump_of(again), text);
 }
 
+static int add_input(Graph *g, const char *name, Type type, Shape shape, OriginKind origin, int from, int n) {
+  int at = graph_input(g, intern(name), false, type, type == TYPE_TOKEN ? 9 : 0, shape, (Span){-1, 0, 0, 0, 0});
+  Input *in = &g->inputs.at[at];
+  in->origin = origin;
+  in->from = from;
+  for (int i = 0; i < n; i++) push(&in->numbers, i + 1.0 / 3);
+  return at;
+}
+
+static void test_dumps_keep_where_inputs_come_from(void **state) {
+  (void)state;
+  Graph *g = new_graph();
+  Shape sequence = {.batched = true, .rank = 1, .dim = {4}}, image = {.batched = true, .rank = 3, .dim = {2, 4, 4}};
+  int tokens = add_input(g, "tokens", TYPE_TOKEN, sequence, ORIGIN_FILE, -1, 0);
+  int masked = add_input(g, "masked", TYPE_TOKEN, sequence, ORIGIN_MASKED, tokens, 4);
+  add_input(g, "chosen", TYPE_F32, sequence, ORIGIN_CHOSEN, masked, 0);
+  add_input(g, "image", TYPE_F32, image, ORIGIN_IMAGE, -1, 4);
+  Graph *again = graph_read("x.graph", dump_of(g));
+  assert_non_null(again);
+  graph_verify(again);
+  assert_string_equal(dump_of(again), dump_of(g));
+  for (int i = 0; i < g->inputs.n; i++) {
+    const Input *a = &g->inputs.at[i], *b = &again->inputs.at[i];
+    assert_true(a->origin == b->origin && a->from == b->from && a->numbers.n == b->numbers.n);
+    for (int k = 0; k < a->numbers.n; k++) assert_true(a->numbers.at[k] == b->numbers.at[k]);
+  }
+}
+
 /* Every prefix, and every line left out: a diagnostic or a graph, never a crash. */
 static void test_damaged_dumps_are_told(void **state) {
   (void)state;
@@ -141,6 +169,7 @@ static void test_random_nodes_have_keys_of_their_own(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_dumps_read_back), cmocka_unit_test(test_dumps_keep_spans_and_odd_names),
+      cmocka_unit_test(test_dumps_keep_where_inputs_come_from),
       cmocka_unit_test(test_damaged_dumps_are_told), cmocka_unit_test(test_shapes),
       cmocka_unit_test(test_runs_change_with_the_scope),
       cmocka_unit_test(test_a_node_that_reads_a_parameter_twice_is_one_use),
