@@ -1,5 +1,5 @@
 /* Rates of the kernels on one thread, each beside dnnl_sgemm at 1024 cubed measured alternately with
- * it: medians of the ratios. Usage: kernels_bench [REPETITIONS] */
+ * it: medians of the ratios. Usage: kernels_bench [REPETITIONS [convolution]] */
 #include "test.h"
 
 #include <oneapi/dnnl/dnnl.h>
@@ -111,11 +111,85 @@ static void bench_attention(int64_t batch, int64_t heads, int64_t length, int64_
   free(h.qkv), free(h.d_qkv), free(h.o), free(h.d_o), free(h.lse), free(h.scratch);
 }
 
+struct images {
+  struct pd_convolution *convolution;
+  float *x, *w, *y;
+  void *scratch;
+};
+
+static void run_convolution(void *work) {
+  struct images *i = work;
+  pd_convolution(i->convolution, i->x, i->w, NULL, i->y, i->scratch);
+}
+
+static void run_convolution_backward(void *work) {
+  struct images *i = work;
+  pd_convolution_backward(i->convolution, i->y, i->w, i->x, i->scratch);
+}
+
+static void run_convolution_weights(void *work) {
+  struct images *i = work;
+  pd_convolution_weights(i->convolution, i->x, i->y, i->w, i->scratch);
+}
+
+/* A layer forward, for its input's gradient (not of the first layer's three channels) and for its weights'. */
+static void bench_convolution(const char *model, int64_t in, int64_t out, int64_t size, int64_t height,
+                              int64_t width, int64_t stride, int64_t padding, int64_t groups) {
+  enum { BATCH = 4 };
+  static void (*const runs[])(void *) = {run_convolution, run_convolution_backward, run_convolution_weights};
+  static const char *const forms[] = {"", "  for x", "  for w"};
+  for (int kind = 0; kind < 3; kind++) {
+    struct pd_convolution_shape s = {.kind = (enum pd_convolution_kind)kind, .batch = BATCH, .in_channels = in,
+                                     .out_channels = out, .groups = groups, .height = size, .width = size,
+                                     .kernel = {height, width}, .stride = {stride, stride},
+                                     .padding = {height > 1 ? padding : 0, width > 1 ? padding : 0},
+                                     .dilation = {1, 1}};
+    if (in == 3 && kind == PD_CONVOLUTION_BACKWARD) continue;
+    int64_t pixels = BATCH;
+    for (int i = 0; i < 2; i++) pixels *= (size + 2 * s.padding[i] - s.kernel[i]) / stride + 1;
+    struct images i = {pd_convolution_new(s), random_floats(BATCH * size * size * in),
+                       random_floats(out * (in / groups) * height * width), random_floats(pixels * out), NULL};
+    i.scratch = floats((int64_t)pd_convolution_scratch(i.convolution) / 4 + 16);
+    char name[99];
+    snprintf(name, sizeof name, "%-9s %ld x %ld, %4ld -> %4ld of %3ld / %ld%s", model, (long)height, (long)width,
+             (long)in, (long)out, (long)size, (long)stride, forms[kind]);
+    measure(name, 2.0 * (double)(pixels * out * (in / groups) * height * width), runs[kind], &i);
+    free(i.x), free(i.w), free(i.y), free(i.scratch);
+  }
+}
+
+/* Layers that stand for their models: first ones, those that take the most, strides, kernels that are not square. */
+static void bench_convolutions(void) {
+  static const struct {
+    const char *model;
+    int64_t in, out, size, height, width, stride, padding, groups;
+  } layer[] = {
+      {"alexnet", 3, 64, 224, 11, 11, 4, 2, 1},      {"alexnet", 64, 192, 27, 5, 5, 1, 2, 1},
+      {"vgg16", 3, 64, 224, 3, 3, 1, 1, 1},          {"vgg16", 64, 64, 224, 3, 3, 1, 1, 1},
+      {"vgg16", 128, 128, 112, 3, 3, 1, 1, 1},       {"vgg16", 256, 256, 56, 3, 3, 1, 1, 1},
+      {"vgg16", 512, 512, 28, 3, 3, 1, 1, 1},        {"vgg16", 512, 512, 14, 3, 3, 1, 1, 1},
+      {"resnet50", 3, 64, 224, 7, 7, 2, 3, 1},       {"resnet50", 64, 256, 56, 1, 1, 1, 0, 1},
+      {"resnet50", 128, 128, 56, 3, 3, 2, 1, 1},     {"resnet50", 256, 512, 56, 1, 1, 2, 0, 1},
+      {"resnet50", 256, 1024, 14, 1, 1, 1, 0, 1},    {"resnet50", 512, 512, 7, 3, 3, 1, 1, 1},
+      {"inception", 3, 32, 299, 3, 3, 2, 0, 1},      {"inception", 32, 32, 149, 3, 3, 1, 0, 1},
+      {"inception", 80, 192, 73, 3, 3, 1, 0, 1},     {"inception", 48, 64, 35, 5, 5, 1, 2, 1},
+      {"inception", 288, 384, 35, 3, 3, 2, 0, 1},    {"inception", 192, 192, 17, 1, 7, 1, 3, 1},
+      {"inception", 192, 192, 17, 7, 1, 1, 3, 1},    {"inception", 448, 384, 8, 3, 3, 1, 1, 1},
+      {"depthwise", 208, 208, 28, 3, 3, 1, 1, 208},  {"depthwise", 208, 208, 28, 5, 5, 1, 2, 208},
+      {"depthwise", 208, 208, 28, 7, 7, 1, 3, 208}};
+  for (size_t i = 0; i < sizeof layer / sizeof *layer; i++)
+    bench_convolution(layer[i].model, layer[i].in, layer[i].out, layer[i].size, layer[i].height, layer[i].width,
+                      layer[i].stride, layer[i].padding, layer[i].groups);
+}
+
 int main(int argc, char **argv) {
+  bool images = argc > 2 && !strcmp(argv[2], "convolution"); /* of these alone */
   if (argc > 1) repetitions = atoi(argv[1]);
   if (repetitions < 1 || repetitions > MAX_REPETITIONS) pd_fail("REPETITIONS is 1 to %d", MAX_REPETITIONS);
   omp_set_num_threads(1);
   cube_a = random_floats(CUBE * CUBE), cube_b = random_floats(CUBE * CUBE), cube_c = floats(CUBE * CUBE);
+  bench_convolutions();
+  if (images) return 0;
   static const int64_t layer[][2] = {{384, 384}, {1152, 384}, {1536, 384}, {384, 1536}, {4096, 384}};
   for (int64_t m = 2048; m >= 1024; m /= 2)
     for (unsigned i = 0; i < sizeof layer / sizeof *layer; i++) bench_layer(m, layer[i][0], layer[i][1]);
