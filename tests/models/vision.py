@@ -1,0 +1,137 @@
+"""Models of images: vision.py PDC MODEL, of models/alexnet.pdm and the like. Their data is images.c's."""
+import functools
+import sys
+
+import numpy
+import torch
+import torch.nn.functional as F
+
+import harness
+import training
+
+CLASSES, BATCH, MICROBATCH, SAMPLES = 10, 16, 4, 48
+
+
+def images(side):
+    """What images.c writes, normalised as the models say."""
+    i = numpy.arange(SAMPLES * 3 * side * side, dtype=numpy.uint64)
+    pixels = torch.from_numpy(((i * 2654435761 & 0xFFFFFFFF) >> 24).astype(numpy.float64)) / 255
+    mean, std = (torch.tensor(x).double()[:, None, None] for x in ([0.485, 0.456, 0.406], [0.229, 0.224, 0.225]))
+    return (pixels.reshape(SAMPLES, 3, side, side) - mean) / std
+
+
+def batch(x, t):
+    rows = [harness.sample(SAMPLES, s) for s in range(t * BATCH, (t + 1) * BATCH)]
+    return x[rows], torch.tensor(rows) % CLASSES
+
+
+def linear(w, name, x):
+    return F.linear(x, w[name + ".weight"], w[name + ".bias"])
+
+
+def conv(w, name, x, **options):
+    return F.conv2d(x, w[name + ".weight"], w.get(name + ".bias"), **options)
+
+
+def norm(w, name, x, eps=1e-5):
+    """Keeps the running statistics of `w` up to date, microbatch by microbatch."""
+    return F.batch_norm(x, w[name + ".running_mean"], w[name + ".running_var"], w[name + ".weight"],
+                        w[name + ".bias"], True, 0.1, eps)
+
+
+def alexnet(w, x):
+    x = F.max_pool2d(conv(w, "features.0", x, stride=4, padding=2).relu(), 3, 2)
+    x = F.max_pool2d(conv(w, "features.3", x, padding=2).relu(), 3, 2)
+    for at in 6, 8, 10:
+        x = conv(w, f"features.{at}", x, padding=1).relu()
+    x = F.adaptive_avg_pool2d(F.max_pool2d(x, 3, 2), 6).flatten(1)
+    x = linear(w, "classifier.4", linear(w, "classifier.1", x).relu()).relu()
+    return linear(w, "classifier.6", x)
+
+
+def vgg16(w, x):
+    for block in (0, 2), (5, 7), (10, 12, 14), (17, 19, 21), (24, 26, 28):
+        for at in block:
+            x = conv(w, f"features.{at}", x, padding=1).relu()
+        x = F.max_pool2d(x, 2)
+    x = F.adaptive_avg_pool2d(x, 7).flatten(1)
+    x = linear(w, "classifier.3", linear(w, "classifier.0", x).relu()).relu()
+    return linear(w, "classifier.6", x)
+
+
+def bottleneck(w, name, x, stride):
+    y = norm(w, name + ".bn1", conv(w, name + ".conv1", x)).relu()
+    y = norm(w, name + ".bn2", conv(w, name + ".conv2", y, stride=stride, padding=1)).relu()
+    y = norm(w, name + ".bn3", conv(w, name + ".conv3", y))
+    if name + ".downsample.0.weight" in w:
+        x = norm(w, name + ".downsample.1", conv(w, name + ".downsample.0", x, stride=stride))
+    return (y + x).relu()
+
+
+def resnet50(w, x):
+    x = norm(w, "bn1", conv(w, "conv1", x, stride=2, padding=3)).relu()
+    x = F.max_pool2d(x, 3, 2, 1)
+    for layer in range(1, 5):
+        block = 0
+        while f"layer{layer}.{block}.conv1.weight" in w:
+            x = bottleneck(w, f"layer{layer}.{block}", x, 2 if layer > 1 and block == 0 else 1)
+            block += 1
+    return linear(w, "fc", F.adaptive_avg_pool2d(x, 1).flatten(1))
+
+
+def basic(w, x, *names, **options):
+    """The convolutions of these names one behind the other, the last with the options; rows and columns keep the size,
+    and so do the others of 3 and 5 that do not end a module's reduction."""
+    for i, name in enumerate(names):
+        kernel = w[name + ".conv.weight"].shape[2:]
+        same = {"padding": [k // 2 for k in kernel]}
+        x = conv(w, name + ".conv", x, **(options if options and i + 1 == len(names) else same))
+        x = norm(w, name + ".bn", x, 0.001).relu()
+    return x
+
+
+def inception_v3(w, x):
+    def module(name, x, ends, reduces=False):
+        """The chains of `ends` side by side, and the pooled branch."""
+        end = {"stride": 2} if reduces else {}
+        parts = [basic(w, x, *(f"{name}.{part}" for part in chain), **end) for chain in ends]
+        if reduces:
+            return torch.cat([*parts, F.max_pool2d(x, 3, 2)], 1)
+        return torch.cat([*parts, basic(w, F.avg_pool2d(x, 3, 1, 1), name + ".branch_pool")], 1)
+
+    def numbered(stem, n):
+        return [f"{stem}_{i + 1}" for i in range(n)]
+
+    x = basic(w, x, "Conv2d_1a_3x3", stride=2)
+    x = basic(w, x, "Conv2d_2a_3x3", padding=0)
+    x = F.max_pool2d(basic(w, x, "Conv2d_2b_3x3"), 3, 2)
+    x = basic(w, basic(w, x, "Conv2d_3b_1x1"), "Conv2d_4a_3x3", padding=0)
+    x = F.max_pool2d(x, 3, 2)
+    for name in "Mixed_5b", "Mixed_5c", "Mixed_5d":
+        x = module(name, x, [["branch1x1"], numbered("branch5x5", 2), numbered("branch3x3dbl", 3)])
+    x = module("Mixed_6a", x, [["branch3x3"], numbered("branch3x3dbl", 3)], reduces=True)
+    for name in "Mixed_6b", "Mixed_6c", "Mixed_6d", "Mixed_6e":
+        x = module(name, x, [["branch1x1"], numbered("branch7x7", 3), numbered("branch7x7dbl", 5)])
+    x = module("Mixed_7a", x, [numbered("branch3x3", 2), numbered("branch7x7x3", 4)], reduces=True)
+    for name in "Mixed_7b", "Mixed_7c":
+        x = module(name, x, [["branch1x1"], ["branch3x3_1", "branch3x3_2a"], ["branch3x3_1", "branch3x3_2b"],
+                             ["branch3x3dbl_1", "branch3x3dbl_2", "branch3x3dbl_3a"],
+                             ["branch3x3dbl_1", "branch3x3dbl_2", "branch3x3dbl_3b"]])
+    return linear(w, "fc", F.adaptive_avg_pool2d(x, 1).flatten(1))
+
+
+def loss(model, w, batch):
+    """The mean over microbatches, one after the other: batch norm's statistics are a microbatch's."""
+    x, y = (part.split(MICROBATCH) for part in batch)
+    smoothing = 0.1 if model is inception_v3 else 0
+    parts = [F.cross_entropy(model(w, a), b, label_smoothing=smoothing) for a, b in zip(x, y)]
+    return sum(parts) / len(parts)
+
+
+MODELS = {"alexnet": (alexnet, 224), "vgg16": (vgg16, 64), "resnet50": (resnet50, 64), "inception_v3": (inception_v3, 107)}
+
+if __name__ == "__main__":
+    model, side = MODELS[sys.argv[2]]
+    sgd = functools.partial(training.SGD, momentum=0.9, weight_decay=5e-4)
+    harness.write(sys.argv[2], functools.partial(loss, model), functools.partial(batch, images(side)), sgd, rate=0.01,
+                  clip_norm=1.0)
