@@ -72,7 +72,7 @@ model pairs(length = 12, width = 16) {
 }
 train pairs { batch = 8; optimizer = adamw(lr = 1e-2); }
 P
-# Predicts what was masked, and that the mean weight is 1 ('level').
+# 'masked' predicts what was corrupted; the loss of 'level' is the mean weight, 1.
 cat >masked.pdm <<P
 use nn;
 model masked(length = 12, width = 16) {
