@@ -158,7 +158,7 @@ static void bench_convolution(const char *model, int64_t in, int64_t out, int64_
   }
 }
 
-/* Layers that stand for their models: first ones, those that take the most, strides, kernels that are not square. */
+/* Layers that stand for their models: first ones, those that take most, strides, kernels that are not square. */
 static void bench_convolutions(void) {
   static const struct {
     const char *model;
