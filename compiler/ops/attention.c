@@ -42,11 +42,12 @@ static bool check_mask(ShapeRule *r) {
   bool rows = mask->rank == 2 && (mask->dim[0] == 1 || mask->dim[0] == q->dim[1]);
   if (rows && mask->dim[1] == k->dim[1] && (q->batched || !mask->batched))
     return true;
+  const char *whose = q->batched ? "" : " that is no sample's";
+  long long length = (long long)q->dim[1], keys = (long long)k->dim[1];
   Diagnostic *d = error_at(r->span, "PD0308",
-                           "'scaled_dot_product_attention' of q %s and k %s needs a mask [1, %lld] or [%lld, %lld]%s, "
-                           "but has %s",
-                           shape_text(q), shape_text(k), (long long)k->dim[1], (long long)q->dim[1],
-                           (long long)k->dim[1], q->batched ? "" : " that is no sample's", shape_text(mask));
+                           "'scaled_dot_product_attention' of q %s and k %s needs a mask [1, %lld] or "
+                           "[%lld, %lld]%s, but has %s",
+                           shape_text(q), shape_text(k), keys, length, keys, whose, shape_text(mask));
   rule_underline(r, d);
   rule_origin(r, d, FORWARD_MASK, mask->rank - 1);
   if (mask->rank == 1 && mask->dim[0] == k->dim[1])

@@ -220,9 +220,10 @@ static void test_masked_attention(void **state) {
     bool batched = kind & 1, rows = kind & 2, causal = kind & 4;
     Graph *g = new_graph();
     int64_t keys = causal ? 4 : 5;
+    Attr count[MAX_ATTR] = {{.number = (double)keys}}, row[MAX_ATTR] = {{.n = 2, .list = (int64_t[]){1, keys}}};
     int mask = batched ? new_input(g, "m", SHAPE(1, keys))
-                       : apply_1(g, &op_sin, apply(g, &op_iota, NULL, 0, (Attr[MAX_ATTR]){{.number = (double)keys}}));
-    mask = hide(g, apply(g, &op_reshape, &mask, 1, (Attr[MAX_ATTR]){{.n = 2, .list = (int64_t[]){1, keys}}}), mask);
+                       : apply_1(g, &op_sin, apply(g, &op_iota, NULL, 0, count));
+    mask = hide(g, apply(g, &op_reshape, &mask, 1, row), mask);
     if (rows)
       mask = hide(g, mask, new_input(g, "seen", SHAPE(4, 1)));
     int in[4] = {operand(g, "q", true, SHAPE(4, 4, 3)), operand(g, "k", true, SHAPE(2, keys, 3)),
