@@ -51,7 +51,7 @@ static AstList list_add(AstList l, Ast *next) {
 %token START_FILE START_DEFINE
 %token END 0 "the end of the file"
 %token <name> USE "'use'" LAYER "'layer'" MODEL "'model'" TRAIN "'train'" CLUSTER "'cluster'"
-%token <name> INPUT "'input'" TARGET "'target'" METRIC "'metric'"
+%token <name> INPUT "'input'" TARGET "'target'" METRIC "'metric'" BUFFER "'buffer'"
 %token PARAM "'param'" LOSS "'loss'" RETURN "'return'"
 %token IF "'if'" ELSE "'else'" FOR "'for'" IN "'in'" DOTDOT "'..'"
 %token <number> TRUE "'true'" FALSE "'false'"
@@ -164,6 +164,9 @@ statement:
       { $$ = parse_declaration(AST_PARAM, @1, $2, @2, list_of(NULL), $3, @3); $$->b = $4; }
   | PARAM NAME dims initial option ';'
       { $$ = parse_declaration(AST_PARAM, @1, $2, @2, $3, $4, @4); $$->b = $5; }
+  | BUFFER NAME initial ';'
+      { $$ = parse_declaration(AST_BUFFER, @1, $2, @2, list_of(NULL), $3, @3); }
+  | BUFFER NAME dims initial ';'       { $$ = parse_declaration(AST_BUFFER, @1, $2, @2, $3, $4, @4); }
   | INPUT NAME dims kind ';'           { $$ = parse_declaration(AST_INPUT, @1, $2, @2, $3, $4, @4); }
   | TARGET NAME dims kind ';'          { $$ = parse_declaration(AST_TARGET, @1, $2, @2, $3, $4, @4); }
   | LOSS expression ';'
@@ -244,7 +247,7 @@ labelled:
 
 /* Words that mean something only where a statement or an item starts. */
 identifier:
-    NAME | USE | LAYER | MODEL | TRAIN | CLUSTER | INPUT | TARGET | METRIC
+    NAME | USE | LAYER | MODEL | TRAIN | CLUSTER | INPUT | TARGET | METRIC | BUFFER
   ;
 
 postfix:

@@ -31,6 +31,7 @@ static float *tensor(const struct pd_parameter *p, int i, int64_t step, char *ki
   const struct pd_stage *s = pd.stage;
   int moment = i - s->versions;
   if (moment >= 0) {
+    if (p->buffer) return NULL;
     snprintf(kind, KIND_BYTES, "moment%d", moment + 1);
     return (float *)(pd.arena + s->moments + (size_t)moment * s->moments_stride + p->offset);
   }
@@ -210,7 +211,8 @@ static bool read_parameter(const struct pd_safetensors *shards, int n, const str
 static void check_all_used(const struct pd_safetensors *shards, int n, char *why) {
   int64_t mine = 0, used, held = 0;
   for (int i = 0; i < pd.stage->n_parameters; i++)
-    if (pd.stage->parameters[i].owner == pd.stage->stage && !pd.replica) mine += 1 + pd.stage->n_moments;
+    if (pd.stage->parameters[i].owner == pd.stage->stage && !pd.replica)
+      mine += 1 + (pd.stage->parameters[i].buffer ? 0 : pd.stage->n_moments);
   MPI_Request request;
   MPI_Iallreduce(&mine, &used, 1, MPI_INT64_T, MPI_SUM, pd_comm_control, &request);
   pd_wait(1, &request, "all ranks to read the checkpoint", -1, NULL, -1);

@@ -111,6 +111,26 @@ static void keep(const struct pd_chunk *c, const float *from, float *to) {
   if (from != to) memcpy(to + c->first, from + c->first, (size_t)c->n * sizeof(float));
 }
 
+/* x^n by squaring. */
+static double power(double x, int64_t n) {
+  double y = 1;
+  for (; n > 0; n /= 2, x *= x)
+    if (n % 2) y *= x;
+  return y;
+}
+
+float pd_share(float momentum, int64_t first_sample) {
+  const struct pd_stage *s = pd.stage;
+  int64_t k = (first_sample - pd_sample_base) / s->microbatch % s->microbatches;
+  return (float)((double)momentum * power(1 - (double)momentum, s->microbatches - 1 - k));
+}
+
+static void average(const struct pd_parameter *p, const struct pd_chunk *c, const float *shares, const float *from,
+                    float *to) {
+  float left = (float)power(1 - (double)p->momentum, pd.stage->microbatches);
+  for (int64_t i = c->first; i < c->first + c->n; i++) to[i] = left * from[i] + shares[i];
+}
+
 void pd_adamw(int64_t t, float scale, const void *from, void *to, void *gradient, void *moment1,
               void *moment2) {
   const struct pd_stage *s = pd.stage;
@@ -123,7 +143,9 @@ void pd_adamw(int64_t t, float scale, const void *from, void *to, void *gradient
     const float *g = pd_gradient_at(p, t, gradient), *w = (const float *)((const char *)from + p->offset);
     float *u = (float *)((char *)to + p->offset), *m = (float *)((char *)moment1 + p->offset),
           *v = (float *)((char *)moment2 + p->offset);
-    if (g)
+    if (p->buffer)
+      average(p, c, g, w, u);
+    else if (g)
       pd_adamw_elements(c->n, step[p->decays], w + c->first, u + c->first, g + c->first, m + c->first,
                         v + c->first);
     else
@@ -142,7 +164,9 @@ void pd_sgd(int64_t t, float scale, const void *from, void *to, void *gradient, 
     float *u = (float *)((char *)to + p->offset);
     float *m = s->n_moments ? (float *)((char *)momentum + p->offset) + c->first : NULL;
     struct pd_sgd_step step = {scale, p->decays ? (float)s->weight_decay : 0, (float)s->momentum, lr};
-    if (g)
+    if (p->buffer)
+      average(p, c, g, w, u);
+    else if (g)
       pd_sgd_elements(c->n, step, w + c->first, u + c->first, g + c->first, m);
     else
       keep(c, w, u);

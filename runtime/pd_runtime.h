@@ -38,6 +38,8 @@ struct pd_parameter {
   const struct pd_use *uses;
   int n_readers;
   const int *readers;    /* stages that hold it, too, but pass it no gradient */
+  bool buffer;           /* a running average: what is summed where a gradient would be are pd_share's shares */
+  float momentum;        /* of a buffer */
 };
 
 /* Where an input's samples come from: from a file, an image normalised; or they are computed from the same
@@ -97,8 +99,8 @@ struct pd_stage {
   int stage, n_stages;
   const int *replicas;                /* by stage; stage i's ranks follow those of stage i - 1 */
   int64_t batch, microbatch, microbatches; /* samples an update, samples, microbatches an update of all replicas */
-  int64_t model_parameters;           /* elements over the whole model */
-  int n_model_parameters;             /* tensors */
+  int64_t model_parameters;           /* elements over the whole model, without buffers */
+  int n_model_parameters;             /* tensors, buffers among them */
   double flops_per_sample;            /* the model's operations, forward and backward (mfu) */
   int64_t tokens_per_sample;          /* 0: no token input */
   int threads;
@@ -200,6 +202,10 @@ float pd_gradient_scale(int64_t t);
  * version) or two. gradient: batch t's accumulator set. Tied uses are summed from last to first. */
 void pd_adamw(int64_t t, float scale, const void *from, void *to, void *gradient, void *moment1, void *moment2);
 void pd_sgd(int64_t t, float scale, const void *from, void *to, void *gradient, void *momentum);
+/* The weight of a microbatch's statistic in its batch's sum for a buffer: momentum (1 - momentum)^(number of the
+ * batch's microbatches that follow it, over all replicas). In the updates above W(t + 1) of a buffer is
+ * (1 - momentum)^microbatches W(t) + that sum, whatever the rate and the norm are. */
+float pd_share(float momentum, int64_t first_sample);
 /* After update t: writes the log's line of every update whose figures have arrived, and progress; true
  * when a validation is due with the new weights. */
 bool pd_updated(int64_t t);

@@ -210,7 +210,7 @@ static void combine_and_square(int64_t t, double *to) {
     chunk_squares[i] = 0;
     if (!p->n_uses) continue;
     combine(t, p, c);
-    if (p->owner == s->stage && !pd.replica)
+    if (p->owner == s->stage && !pd.replica && !p->buffer)
       chunk_squares[i] = pd_sum_of_squares(c->n, pd_gradient_at(p, t, pd_accumulators(t)) + c->first);
   }
   for (int i = 0; i < s->n_model_parameters; i++) to[i] = 0;

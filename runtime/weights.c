@@ -56,6 +56,13 @@ static bool load_one(const char *path, const struct pd_safetensors *s, const str
   return true;
 }
 
+/* What PyTorch's batch norm counts and nobody needs: microbatches. */
+static bool is_count(const char *name) {
+  static const char count[] = "num_batches_tracked";
+  size_t n = strlen(name), m = sizeof count - 1;
+  return n >= m && !strcmp(name + n - m, count);
+}
+
 /* One note names what no stage has a use for: attention masks, say, or a second name of tied weights. */
 static void note_unused(const char *path, const struct pd_safetensors *s, unsigned char *used) {
   unsigned char *by_any = pd_allocate((size_t)s->n);
@@ -64,7 +71,7 @@ static void note_unused(const char *path, const struct pd_safetensors *s, unsign
   pd_wait(1, &request, "all ranks to read the weights", -1, NULL, -1);
   int unused = 0, first = -1;
   for (int i = s->n - 1; i >= 0; i--)
-    if (!by_any[i]) {
+    if (!by_any[i] && !is_count(s->at[i].name)) {
       unused++;
       first = i;
     }

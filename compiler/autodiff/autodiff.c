@@ -66,13 +66,19 @@ void grad_add_broadcast(Gradients *d, int node, int input, int value) {
   grad_add(d, node, input, value);
 }
 
+void grad_share(Gradients *d, int node, int input, int value) {
+  int *share = sum_of(d, node, d->g->nodes.at[node].in[input]);
+  ensure(*share < 0);
+  *share = value;
+}
+
 /* ---- the pass ------------------------------------------------------------------------------------ */
 
 static void find_wanted(Gradients *d) {
   const Graph *g = d->g;
   for (int i = 0; i < g->n_forward; i++) {
     const Node *n = &g->nodes.at[i];
-    bool wanted = n->op == &op_param;
+    bool wanted = n->op == &op_param && !g->params.at[node_int(n, "index")].buffer;
     for (int k = 0; k < n->n_in && n->op->derivative; k++)
       wanted |= d->wanted[n->in[k]];
     for (int k = 0; k < n->n_out; k++)
@@ -150,8 +156,9 @@ void autodiff(Graph *g) {
   find_wanted(&d);
   for (int node = g->n_forward - 1; node >= 0; node--) {
     seed_losses_of(&d, node);
-    if (g->nodes.at[node].op->derivative && any_gradient(&d, node))
-      g->nodes.at[node].op->derivative(&d, node);
+    const Op *op = g->nodes.at[node].op;
+    if (op->derivative && (op->averages || any_gradient(&d, node)))
+      op->derivative(&d, node);
     note_partial_sums(&d, node);
   }
 }

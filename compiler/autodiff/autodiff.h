@@ -5,6 +5,7 @@
  * - A value's gradients are added from last use to first: g = ((g_last + g_previous) + ...). The node
  *   that adds use k's contribution serves the forward node of use k, so that a cut between two uses
  *   leaves a partial sum that can be sent.
+ * - A buffer (Param.buffer) has no gradient; its use gives it a share, which no loss asks for.
  * - Gradients flow through batched f32 values and parameters only; inputs of type token have none. */
 #ifndef PDC_AUTODIFF_H
 #define PDC_AUTODIFF_H
@@ -28,6 +29,8 @@ static inline int grad_1(Gradients *d, int node, const Op *op, int a) {
 static inline int grad_2(Gradients *d, int node, const Op *op, int a, int b) {
   return grad_build(d, node, op, (int[]){a, b}, 2, NULL);
 }
+/* The input is a buffer: `value` is what the microbatch adds to it, summed over a batch like a gradient. */
+void grad_share(Gradients *d, int node, int input, int value);
 /* Sums `value` over what was broadcast, so that it has the shape of the node's input, and adds it. */
 void grad_add_broadcast(Gradients *d, int node, int input, int value);
 

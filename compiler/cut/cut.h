@@ -1,7 +1,8 @@
 /* Pieces: the forward nodes between neighbouring legal cuts, in order. A cut is legal where a layer
- * instance starts or ends (at any depth), every value that crosses it is a batched f32 value, and nothing
- * that depends on parameters alone crosses it. Inputs do not cross: each stage loads what it reads. Nor do
- * views of whole values, which are made again (localise); a slice crosses as a value of its own.
+ * instance starts or ends (at any depth), and every value that crosses it is a batched f32 value: nothing that
+ * is computed from parameters alone, and no statistic of a microbatch. Inputs do not cross: each stage loads
+ * what it reads. Nor do views of whole values, which are made again (localise); a slice crosses as a value of
+ * its own.
  * A backward node belongs to the piece of the forward node it serves. */
 #ifndef PDC_CUT_H
 #define PDC_CUT_H

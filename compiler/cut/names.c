@@ -128,7 +128,7 @@ static void tell_obstacle(Diagnostic *d, const Graph *g, int first) {
     return;
   }
   const Value *v = &g->values.at[value];
-  const char *what = v->shape.batched ? "is no f32" : "is computed from parameters alone";
+  const char *what = v->shape.batched ? "is no f32" : "is the same for all samples";
   note_at(d, v->span, "'%s' is used before and after that and %s: it cannot be sent", v->name, what);
 }
 

@@ -60,6 +60,28 @@ static void check_model(const Elaborator *e) {
          "layers such as 'linear' have some; 'param' declares one");
 }
 
+/* A buffer is read by one running_average, as what that averages into. */
+static void check_buffer(const Graph *g, const Param *p) {
+  bool averaged = false;
+  for (int i = 0; i < p->uses.n; i++) {
+    const Node *n = &g->nodes.at[p->uses.at[i]];
+    bool averages = n->op->averages && n->in[0] == p->value && n->in[1] != p->value && n->in[2] != p->value;
+    if (averages && !averaged) {
+      averaged = true;
+      continue;
+    }
+    Diagnostic *d = error_at(g->values.at[n->out[0]].span, "PD0340",
+                             averages ? "the buffer '%s' is averaged into a second time"
+                                      : "the buffer '%s' is read by something else than a running average",
+                             p->name);
+    note_at(d, p->span, "it is declared here");
+    return;
+  }
+  if (!averaged)
+    help(error_at(p->span, "PD0340", "nothing averages into the buffer '%s'", p->name),
+         "'running_average(%s, statistic, value)' does, and gives in validation what it holds", p->name);
+}
+
 Graph *elaborate(const Ast *file, const ElaborateOptions *options) {
   int errors = error_count();
   Elaborator e = {.options = options};
@@ -84,5 +106,8 @@ Graph *elaborate(const Ast *file, const ElaborateOptions *options) {
   train_settings(&e);
   check_defines(&e);
   if (error_count() == errors) check_model(&e);
+  bool whole = error_count() == errors;
+  for (int i = 0; i < e.g->params.n && whole; i++)
+    if (e.g->params.at[i].buffer) check_buffer(e.g, &e.g->params.at[i]);
   return error_count() == errors ? e.g : NULL;
 }

@@ -132,7 +132,7 @@ void load_module(Elaborator *e, const Ast *file, const char *path, bool main) {
 
 static bool owns(const Elaborator *e, const Ast *a) {
   if (!a) return false;
-  if (a->kind == AST_PARAM) return true;
+  if (a->kind == AST_PARAM || a->kind == AST_BUFFER) return true;
   if (a->kind == AST_CALL && a->a->kind == AST_NAME) {
     const Layer *l = layer_find(e, a->a->name);
     if (l && layer_owns_params(e, l)) return true;

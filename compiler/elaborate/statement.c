@@ -136,9 +136,10 @@ bool only_in_model(Frame *f, const Ast *a, const char *what) {
 
 static Val initial_value(Elaborator *e, Frame *f, const Ast *a) {
   if (!a->a) {
-    help(fail(f, a->span, "PD0215", "the parameter '%s' has no initial value", a->name),
-         "for example 'param %s[...] = zeros;' (or ones, constant(c), uniform(bound), normal(deviation))",
-         a->name);
+    bool buffer = a->kind == AST_BUFFER;
+    help(fail(f, a->span, "PD0215", "the %s '%s' has no initial value", buffer ? "buffer" : "parameter", a->name),
+         "for example '%s %s[...] = zeros;' (or ones, constant(c), uniform(bound), normal(deviation))",
+         buffer ? "buffer" : "param", a->name);
     return POISON;
   }
   Val init = evaluate(e, f, a->a);
@@ -193,6 +194,14 @@ static Val param_again(Elaborator *e, Frame *f, const Ast *a, InstanceParam *had
     return POISON;
   }
   had->call = f->instance->calls;
+  if (p->buffer) {
+    Diagnostic *d =
+        fail(f, a->span, "PD0340", "'%s' keeps statistics in the buffer '%s' and cannot be called again",
+             f->instance->path, p->name);
+    note_at(d, f->instance->span, "the first call is here");
+    help(d, "statistics are of one value: another label makes an instance with buffers of its own");
+    return POISON;
+  }
   if (shape_equal(&p->shape, s)) return val_tensor(p->value);
   Diagnostic *d =
       fail(f, a->span, "PD0106", "the parameter '%s' of shape %s is shared by this call, which needs %s",
@@ -214,6 +223,7 @@ static Val param_new(Elaborator *e, Frame *f, const Ast *a, Name own, const Shap
   Param *p = &e->g->params.at[param];
   p->init = init.init;
   p->init_value = init.number;
+  p->buffer = a->kind == AST_BUFFER;
   p->stored_in_out = stored_in_out(e, f, a->b, p);
   push(&f->instance->params, ((InstanceParam){own, param, f->instance->calls}));
   return val_tensor(e->g->params.at[param].value);
@@ -389,7 +399,8 @@ static void run_statement(Elaborator *e, Frame *f, const Ast *a) {
   switch (a->kind) {
   case AST_ASSIGN: run_assign(e, f, a); break;
   case AST_EXPRESSION: run_expression(e, f, a); break;
-  case AST_PARAM: run_param(e, f, a); break;
+  case AST_PARAM:
+  case AST_BUFFER: run_param(e, f, a); break;
   case AST_INPUT:
   case AST_TARGET: run_input(e, f, a); break;
   case AST_LOSS: run_loss(e, f, a); break;

@@ -124,6 +124,8 @@ static char *counter(Printer *p, const Term *t, const char *word) {
     return linear(p, t, k->samples ? 1 : 0);
   if (!strcmp(word, "s"))
     return k->samples && k->dim[0] > 1 ? format("first_sample + %s", p->index[0]) : format("first_sample");
+  if (!strcmp(word, "first"))
+    return format("first_sample");
   if (!strcmp(word, "seed"))
     return format("pd.seed");
   if (!strcmp(word, "training"))

@@ -108,11 +108,13 @@ char *emit_profile_c(const StageKernels *const *stages, int n) {
   }
   Text out = {0}, loops = {0}, objects = {0}, runs = {0}, setup = {0}, table = {0};
   text_add(&out, "%s", preamble);
-  bool samples = false;
+  bool samples = false; /* of a batch of one microbatch */
+  text_add(&out, "enum { MICROBATCH = %" PRId64 " };\n", stages[0]->microbatch);
   for (int i = 0; i < timed.n; i++)
     samples = samples || kernel_call(timed.at[i].stage, timed.at[i].kernel).samples;
   if (samples)
-    text_add(&out, "static int64_t first_sample;\n\n");
+    text_add(&out, "static int64_t first_sample;\nstatic const struct pd_stage stage = {.microbatch = MICROBATCH, "
+                   ".microbatches = 1};\n\n");
   int64_t bytes = 0;
   for (int i = 0; i < timed.n; i++) {
     Timed *t = &timed.at[i];
@@ -138,9 +140,10 @@ char *emit_profile_c(const StageKernels *const *stages, int n) {
            "int main(void) {\n  memory = mmap(NULL, %" PRId64 ", PROT_READ | PROT_WRITE, MAP_PRIVATE | "
            "MAP_ANONYMOUS, -1, 0);\n"
            "  if (memory == MAP_FAILED) {\n    perror(\"memory for profiling\");\n    return 1;\n  }\n"
-           "  omp_set_dynamic(0);\n  omp_set_num_threads(%d);\n  pd.training = true;\n%s"
+           "  omp_set_dynamic(0);\n  omp_set_num_threads(%d);\n  pd.training = true;\n%s%s"
            "  for (size_t i = 0; i < sizeof kernels / sizeof *kernels; i++) {\n    kernels[i].fill();\n"
            "    printf(\"%%s %%.9g\\n\", kernels[i].signature, measure(kernels[i].run));\n  }\n  return 0;\n}\n",
-           bytes + 4096, n > 0 && stages[0]->threads > 0 ? stages[0]->threads : 1, setup.n ? setup.at : "");
+           bytes + 4096, n > 0 && stages[0]->threads > 0 ? stages[0]->threads : 1, samples ? "  pd.stage = &stage;\n" : "",
+           setup.n ? setup.at : "");
   return out.at;
 }

@@ -134,7 +134,8 @@ KernelCall loop_call(const StageKernels *stage, const Kernel *k) {
     const Term *t = &k->terms.at[i];
     if (live[i] && t->kind == TERM_LOAD)
       add_buffer(&c.buffers, t->place.buffer);
-    if (live[i] && t->kind == TERM_OP && has_word(t->op->expression, "s"))
+    if (live[i] && t->kind == TERM_OP &&
+        (has_word(t->op->expression, "s") || has_word(t->op->expression, "first")))
       c.samples = true;
     if (live[i] && t->kind == TERM_OP && has_word(t->op->expression, "scope"))
       push(&c.keys, i);

@@ -80,7 +80,18 @@ static const char parameter_macro[] = "/* Name, member of struct weights, initia
                                       "sizeof(float),                    \\\n"
                                       "   offsetof(struct weights, member), transposed, decays, init, value, "
                                       "order, STAGE, 1,                 \\\n"
-                                      "   (const struct pd_use[]){{STAGE, offsetof(%s, member)}}, 0, NULL}\n";
+                                      "   (const struct pd_use[]){{STAGE, offsetof(%s, member)}}, 0, NULL, "
+                                      "false, 0}\n";
+
+static const char buffer_macro[] = "/* A running average: momentum instead of what an optimizer needs to know. */\n"
+                                   "#define BUFFER(name, member, init, value, momentum, order, rank, ...)   "
+                                   "                             \\\n"
+                                   "  {name, rank, {__VA_ARGS__}, sizeof ((struct weights *)0)->member / "
+                                   "sizeof(float),                    \\\n"
+                                   "   offsetof(struct weights, member), false, false, init, value, order, "
+                                   "STAGE, 1,                      \\\n"
+                                   "   (const struct pd_use[]){{STAGE, offsetof(%s, member)}}, 0, NULL, "
+                                   "true, momentum}\n";
 
 static bool has_gradient(const Emit *e, const Param *p, int stage) {
   for (int use = 0; use < p->uses.n && use < p->gradients.n; use++)
@@ -107,13 +118,18 @@ static bool used_once_here(const Emit *e, int param, int weight) {
          !strcmp(member_path(e, buffer), member_path(e, weight));
 }
 
+static double momentum_of(const Emit *e, const Param *buffer) {
+  return node_number(&e->g->nodes.at[buffer->uses.at[0]], "momentum");
+}
+
 static void parameter_line(Emit *e, int param) {
   static const char *const inits[] = {"PD_ZEROS", "PD_ONES", "PD_CONSTANT", "PD_UNIFORM", "PD_NORMAL"};
   const Param *p = &e->g->params.at[param];
   int weight = find_buffer(e, BUFFER_WEIGHT, param, -1);
   ensure(weight >= 0);
   bool once = used_once_here(e, param, weight);
-  const char *decays = e->g->train.decay_all || p->shape.rank >= 2 ? "true" : "false";
+  const char *decays = !p->buffer && (e->g->train.decay_all || p->shape.rank >= 2) ? "true" : "false";
+  const char *momentum = p->buffer ? float_literal(momentum_of(e, p)) : "0";
   const char *transposed = p->stored_in_out ? "true" : "false";
   Names list = {0};
   push(&list, intern(string_literal(p->name)));
@@ -129,7 +145,9 @@ static void parameter_line(Emit *e, int param) {
   }
   push(&list, intern(inits[p->init]));
   push(&list, intern(double_literal(p->init_value)));
-  if (once) {
+  if (once && p->buffer)
+    push(&list, intern(momentum));
+  if (once && !p->buffer) {
     push(&list, intern(decays));
     push(&list, intern(transposed));
   }
@@ -137,12 +155,14 @@ static void parameter_line(Emit *e, int param) {
   if (once) {
     push(&list, internf("%d", p->shape.rank));
     push(&list, intern(dims_list(p->shape.rank, p->shape.dim)));
-    text_list(&e->out, 12, "  PARAMETER(", &list, "),\n");
+    text_list(&e->out, p->buffer ? 9 : 12, p->buffer ? "  BUFFER(" : "  PARAMETER(", &list, "),\n");
     return;
   }
   push(&list, internf("%d", owner_of(e, param)));
   add_uses(e, param, &list);
   add_readers(e, param, &list);
+  push(&list, intern(p->buffer ? "true" : "false"));
+  push(&list, intern(momentum));
   text_list(&e->out, 3, "  {", &list, "},\n");
 }
 
@@ -151,6 +171,11 @@ static void parameter_table(Emit *e) {
     return;
   text_add(&e->out, "enum { STAGE = %d };\n", e->k->stage);
   text_add(&e->out, parameter_macro, e->gradients_type);
+  for (int i = 0; i < e->k->params.n; i++)
+    if (e->g->params.at[e->k->params.at[i]].buffer) {
+      text_add(&e->out, buffer_macro, e->gradients_type);
+      break;
+    }
   text_add(&e->out, "static const struct pd_parameter parameters[] = {\n");
   for (int i = 0; i < e->k->params.n; i++)
     parameter_line(e, e->k->params.at[i]);
@@ -393,7 +418,7 @@ void print_tables(Emit *e) {
   figure_table(e);
   int64_t elements = 0;
   for (int i = 0; i < e->g->params.n; i++)
-    elements += shape_elements(&e->g->params.at[i].shape);
+    elements += e->g->params.at[i].buffer ? 0 : shape_elements(&e->g->params.at[i].shape);
   text_add(&e->out,
            "static const struct pd_stage stage = {\n  .model = %s, .schedule = %s,\n  .plan_hash = %s,\n",
            string_literal(e->g->name), string_literal(e->plan->schedule), string_literal(e->plan_hash));

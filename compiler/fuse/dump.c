@@ -135,10 +135,12 @@ static void verify_loop(const StageKernels *k, const Kernel *kernel) {
   }
 }
 
-/* Of a figure there is one copy: it does not last until a microbatch's backward pass. Chunks share weights alone. */
+/* Figures, of which there is one copy, and temporaries of the forward pass do not last until a microbatch's
+ * backward pass. Chunks share weights alone. */
 static void verify_read(const StageKernels *k, const Kernel *kernel, int buffer, const bool *written) {
   const Buffer *b = &k->buffers.at[buffer];
   ensure(written[buffer] && !(kernel->backward && b->kind == BUFFER_FIGURE));
+  ensure(!kernel->backward || b->backward || b->kind != BUFFER_TEMPORARY);
   ensure(b->chunk == kernel->chunk || b->kind == BUFFER_WEIGHT);
 }
 

@@ -94,7 +94,7 @@ static void find_tables(Fuse *f) {
   Ints fixed = {0};
   for (int i = 0; i < f->g->nodes.n; i++) {
     const Node *n = node_at(f, i);
-    bool depends = n->op == &op_param || n->op == &op_input || n->op->kind == OP_CALL;
+    bool depends = n->op == &op_param || n->op == &op_input || n->op->kind == OP_CALL || n->op->varies;
     for (int j = 0; j < n->n_in; j++)
       depends |= varies[n->in[j]];
     for (int j = 0; j < n->n_out; j++)

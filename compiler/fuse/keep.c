@@ -62,9 +62,12 @@ static void keep(Fuse *f, int root) {
     b->kind = BUFFER_SAVED;
 }
 
-/* One value a row, read by more than one a row: as cheap to keep as what it is made from. */
-static bool is_row_scalar(const Fuse *f, int root, int reader) {
+/* One value a row, read by more than one a row, or the same for all samples, read by each: as cheap to keep as
+ * what it is made from. */
+static bool is_repeated(const Fuse *f, int root, int reader) {
   const Shape *s = &value_at(f, root)->shape, *r = &value_at(f, reader)->shape;
+  if (s->batched != r->batched)
+    return true;
   return s->rank > 0 && r->rank > 0 && s->dim[s->rank - 1] == 1 && r->dim[r->rank - 1] > 1;
 }
 
@@ -79,9 +82,8 @@ static void leaves_of(const Fuse *f, int value, Leaves *leaves) {
     if (stands_anyway(f, root))
       continue;
     bool wide = f->counts[root] && !same_shape(f, root, value);
-    bool inside = can_recompute(f, root) && view_is_alias(f, n->in[i]) && !f->needed[root] &&
-                  !is_row_scalar(f, root, value);
-    if (!wide && (inside || f->inlined[root])) {
+    bool inside = can_recompute(f, root) && !f->needed[root] && !is_repeated(f, root, value);
+    if (!wide && view_is_alias(f, n->in[i]) && (inside || f->inlined[root])) {
       if (leaves->expanded[root] != leaves->id) {
         leaves->expanded[root] = leaves->id;
         leaves_of(f, root, leaves);
@@ -130,7 +132,8 @@ static void consider(Fuse *f, bool *candidate, int space, int value, bool loop) 
   int root = view_root(f, value);
   if (stands_anyway(f, root))
     return;
-  if (loop && view_is_alias(f, value) && can_recompute(f, root) &&
+  bool for_all = !value_at(f, root)->shape.batched && value_at(f, space)->shape.batched;
+  if (loop && view_is_alias(f, value) && can_recompute(f, root) && (!for_all || f->inlined[root]) &&
       (!f->counts[root] || same_shape(f, root, space)))
     candidate[root] = true;
   else

@@ -29,10 +29,10 @@ int view_root(const Fuse *f, int value) {
   return f->same[value];
 }
 
-/* Each axis, counted from the right, as in the input or a repetition of it. */
+/* Each axis, counted from the right, and that of samples as in the input or a repetition of it. */
 bool alias_step(const Fuse *f, const Node *n) {
   const Shape *a = &value_at(f, n->in[0])->shape, *b = &value_at(f, n->out[0])->shape;
-  bool alias = n->op->keeps_order && a->batched == b->batched;
+  bool alias = n->op->keeps_order && a->batched <= b->batched;
   for (int i = 1; alias && i <= (a->rank > b->rank ? a->rank : b->rank); i++) {
     int64_t from = i <= a->rank ? a->dim[a->rank - i] : 1, to = i <= b->rank ? b->dim[b->rank - i] : 1;
     alias = from == to || from == 1;
@@ -111,9 +111,13 @@ bool place_of(Fuse *f, int value, Place *out) {
   value = f->same[value];
   const Node *n = producer(f, value);
   if (n->op->kind == OP_VIEW && !f->placed[value]) {
+    const Value *v = value_at(f, value);
     Place from;
-    return place_of(f, n->in[0], &from) &&
-           n->op->view(f->g, value_at(f, value)->node, value_at(f, value)->output, &from, out);
+    if (!place_of(f, n->in[0], &from) || !n->op->view(f->g, v->node, v->output, &from, out))
+      return false;
+    if (v->shape.batched)
+      out->dim[0] = f->k->microbatch;
+    return true;
   }
   if (!f->placed[value]) {
     f->root[value] = default_place(f, value);

@@ -7,6 +7,9 @@ enum { WIDEST_ROW_BUFFER = 1 << 16 }; /* elements: they stand on a thread's stac
 
 bool uses(const Op *op, const char *what) { return op->expression && strstr(op->expression, what); }
 
+/* Whether the expression has operand i: "$1". */
+static bool is_named(const Op *op, int i) { return !op->expression || uses(op, format("$%d", i)); }
+
 bool uses_index(const Op *op) { return uses(op, "$i") || uses(op, "$j"); }
 
 /* The term of every value met in the kernel under construction; valid where stamp[value] == its id. */
@@ -59,9 +62,12 @@ static int op_term(Builder *b, int node, int value) {
   ensure(n->n_in <= 4);
   bool scalar = !uses_index(n->op);
   for (int i = 0; i < n->n_in; i++)
-    t.in[i] = term_of(b, n->in[i]);
+    t.in[i] = is_named(n->op, i) ? term_of(b, n->in[i]) : -1;
   for (int i = 0; i < n->n_in; i++)
-    scalar &= b->k->terms.at[t.in[i]].scalar;
+    if (t.in[i] < 0)
+      t.in[i] = t.in[0]; /* stands where nobody looks */
+    else
+      scalar &= b->k->terms.at[t.in[i]].scalar;
   t.scalar = scalar;
   return add_term(b, value, t);
 }

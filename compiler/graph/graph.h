@@ -67,6 +67,8 @@ typedef struct Param {
   InitKind init;
   double init_value; /* the constant, the bound of uniform(-a, a), the deviation of normal(0, s) */
   bool stored_in_out; /* files hold the transposed matrix (Hugging Face's GPT-2 linears) */
+  bool buffer;        /* not trained: a running average (ops/statistics.c), which is its one use. What stands
+                         for its gradient is the microbatch's share in the average, summed like a gradient */
   int value;          /* the graph value */
   Ints uses;          /* forward nodes that read it, in order (through views: the view) */
   Ints gradients;     /* one value a use, same order; each summed over microbatches on its own.

@@ -187,8 +187,8 @@ static void read_scope(Reader *r) {
   push(&r->g->scopes, s);
 }
 
-static void read_param(Reader *r) {
-  Param p = {0};
+static void read_param(Reader *r, bool buffer) {
+  Param p = {.buffer = buffer};
   read_int(r);
   p.name = read_quoted(r);
   p.shape = read_shape(r);
@@ -339,7 +339,9 @@ static void read_line(Reader *r) {
   if (accept(r, "scope"))
     read_scope(r);
   else if (accept(r, "param"))
-    read_param(r);
+    read_param(r, false);
+  else if (accept(r, "buffer"))
+    read_param(r, true);
   else if (accept(r, "input"))
     read_input(r, false);
   else if (accept(r, "target"))
@@ -357,8 +359,8 @@ static void read_line(Reader *r) {
     r->at++;
     read_node(r);
   } else
-    fail(r, "a line that starts with 'scope', 'param', 'input', 'target', 'train', 'value', 'loss', 'metric' or "
-            "a node");
+    fail(r, "a line that starts with 'scope', 'param', 'buffer', 'input', 'target', 'train', 'value', 'loss', "
+            "'metric' or a node");
 }
 
 /* Sources stand at the end but are needed by every span. */

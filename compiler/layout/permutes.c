@@ -147,8 +147,7 @@ static bool order_of_results(const Moving *m, int node, int *dims) {
   const Shape *y = out_shape(m->w->from, node, 0);
   for (int i = 0; i < n->n_in; i++) {
     const Shape *x = in_shape(m->w->from, node, i);
-    if (x->rank == y->rank && x->batched == y->batched && !is_ordered(m, n->in[i]) &&
-        (n->op->kind != OP_POINTWISE || shape_equal(x, y))) {
+    if (!is_ordered(m, n->in[i]) && (n->op->kind == OP_POINTWISE ? shape_equal(x, y) : x->rank == y->rank)) {
       memcpy(dims, m->form[n->in[i]].dims, MAX_RANK * sizeof *dims);
       return true;
     }

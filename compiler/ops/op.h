@@ -71,6 +71,9 @@ struct Op {
   const char *signature; /* "layer_call(x[.., width], causal = false)", "a + b": operands, then attributes */
   OpKind kind;
   bool internal;       /* only the compiler makes it */
+  bool varies;         /* a source that is not the same for every microbatch */
+  bool averages;       /* its first operand is a buffer, which its derivative gives a share (grad_share), whether a
+                          gradient reaches it or not */
   bool strided_out;    /* a call that reads and writes parts of larger buffers, rows of stride 1 */
   bool transposes;     /* besides, it reads any strides, and writes where the axis before the last has stride 1 */
   bool rows_as_one;    /* it sums over rows, in an order that no stride may change: all axes of an operand but the
@@ -102,8 +105,9 @@ struct Op {
 
   /* Pointwise: one output element as a C expression valid in both dialects, operands $0 $1 ..,
    * attributes ${name}; $j is the index along the last axis, $i the linear index of the element
-   * within its sample, $s the sample's global index, $seed the run's seed, $scope the node's node_key(),
-   * $training false in validation.
+   * within its sample, $s the sample's global index, $first that of the microbatch's first sample, $seed the
+   * run's seed, $scope the node's node_key(), $training false in validation. Operands that are not named are
+   * not computed.
    * Operands must be put in as names or constants. constant, full and iota have one too. Functions come
    * from runtime/kernels/pd_math.h. */
   const char *expression;
@@ -140,6 +144,7 @@ extern const Op op_add, op_sub, op_mul, op_div, op_neg, op_square, op_maximum, o
     op_equal, op_select, op_exp, op_log, op_tanh, op_erf, op_sqrt, op_rsqrt, op_sin, op_cos, op_relu,
     op_dropout;
 extern const Op op_sum, op_max, op_sum_to;
+extern const Op op_microbatch, op_running_average, op_share;
 extern const Op op_reshape, op_transpose, op_permute, op_slice, op_split, op_concat, op_pad, op_expand, op_detach;
 /* The view whose result's axis i is the operand's axis dims[i], and its attributes. */
 const Op *op_of_order(int rank, const int *dims, Attr *attr);

@@ -9,6 +9,7 @@ const Op *const all_ops[] = {
     &op_select, &op_exp, &op_log, &op_tanh, &op_erf, &op_sqrt, &op_rsqrt, &op_sin, &op_cos, &op_relu,
     &op_dropout, &op_one_hot,
     &op_sum, &op_max, &op_sum_to,
+    &op_microbatch, &op_running_average, &op_share,
     &op_reshape, &op_transpose, &op_permute, &op_slice, &op_split, &op_concat, &op_pad, &op_expand, &op_detach,
     &op_matmul, &op_weight_gradient,
     &op_convolution, &op_convolution_backward, &op_convolution_weights,

@@ -21,7 +21,7 @@ static bool shape_reduce(ShapeRule *r) {
 }
 
 static int expand_like(Gradients *d, int node, int value, const Shape *s) {
-  return grad_build(d, node, &op_expand, &value, 1, (Attr[MAX_ATTR]){shape_attr(s)});
+  return grad_build(d, node, &op_expand, &value, 1, (Attr[MAX_ATTR]){shape_attr(s), {.number = s->batched}});
 }
 
 static void derive_sum(Gradients *d, int node) {
@@ -76,15 +76,26 @@ const Op op_max = {
 /* ---- sum_to ---------------------------------------------------------------------------------- */
 
 static bool shape_sum_to(ShapeRule *r) {
-  Shape to = {.batched = rule_int(r, "batched") != 0};
-  if (!rule_sizes(r, "shape", &to))
+  const Shape *x = rule_shape(r, 0);
+  Shape to = {.batched = rule_int(r, "$batched") != 0};
+  if (!rule_f32(r, 0) || !rule_sizes(r, "shape", &to))
     return false;
   Shape wide = to;
   int axis;
-  ensure(shape_broadcast(&wide, rule_shape(r, 0), &axis));
-  wide.batched = rule_shape(r, 0)->batched;
-  ensure(shape_equal(&wide, rule_shape(r, 0)));
-  return rule_result(r, to);
+  bool fits = shape_broadcast(&wide, x, &axis);
+  wide.batched = x->batched;
+  if (fits && x->batched >= to.batched && shape_equal(&wide, x))
+    return rule_result(r, to);
+  Diagnostic *d = error_at(r->span, "PD0301", "'sum_to' cannot sum %s to %s", shape_text(x), shape_text(&to));
+  rule_underline(r, d);
+  note_at(d, rule_value(r, 0)->span, "the value comes from here");
+  help(d, "each axis of the sum, from the right, keeps its size or has size 1");
+  return false;
+}
+
+static void derive_sum_to(Gradients *d, int node) {
+  Shape x = *in_shape(grad_graph(d), node, 0);
+  grad_add(d, node, 0, expand_like(d, node, grad_of(d, node, 0), &x));
 }
 
 static void evaluate_sum_to(const Graph *g, int node, int64_t batch, const double *const *in,
@@ -106,9 +117,11 @@ static void evaluate_sum_to(const Graph *g, int node, int64_t batch, const doubl
   }
 }
 
+/* The sum over the microbatch's samples, over the axes of x that `shape` gives size 1 and over those that it lacks
+ * on the left: the same for all samples. */
 const Op op_sum_to = {
-    .name = "sum_to", .signature = "sum_to(x, shape, batched)", .kind = OP_SUM_TO, .internal = true,
-    .min_in = 1,
-    .max_in = 1, .attr = {{"shape", ATTR_LIST, true, 0}, {"batched", ATTR_BOOL, true, 0}},
-    .reordered = reordered_shape, .shape = shape_sum_to, .cost = cost_inputs, .evaluate = evaluate_sum_to,
+    .name = "sum_to", .signature = "sum_to(x, shape)", .kind = OP_SUM_TO, .min_in = 1, .max_in = 1,
+    .attr = {{"shape", ATTR_LIST, true, 0}, {"$batched", ATTR_BOOL, false, 0}},
+    .reordered = reordered_shape, .shape = shape_sum_to, .derivative = derive_sum_to, .cost = cost_inputs,
+    .evaluate = evaluate_sum_to,
 };

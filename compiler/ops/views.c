@@ -3,11 +3,12 @@
 
 #include "ops/rules.h"
 
-/* A value's dims with the microbatch axis in front, as `like` has it. */
+/* A value's dims with the microbatch axis in front, as `like` has it; what was the same for all samples is now
+ * repeated for each of a number that the caller fills in. */
 static int placed_dims(const Shape *s, const Place *like, int64_t *dim) {
   int n = 0;
   if (s->batched)
-    dim[n++] = like->dim[0];
+    dim[n++] = like->rank > 0 ? like->dim[0] : 1;
   for (int i = 0; i < s->rank; i++)
     dim[n++] = s->dim[i];
   return n;
@@ -212,8 +213,9 @@ const Op op_split = {
 
 static bool shape_expand(ShapeRule *r) {
   const Shape *x = rule_shape(r, 0);
-  Shape to = {.batched = x->batched}, wide = *x;
+  Shape to = {.batched = x->batched || rule_int(r, "$batched")}, wide = *x;
   int axis;
+  rule_attr(r, "$batched")->number = to.batched;
   if (!rule_sizes(r, "shape", &to))
     return false;
   if (!shape_broadcast(&wide, &to, &axis) || !shape_equal(&wide, &to)) {
@@ -233,7 +235,7 @@ static void evaluate_expand(const Graph *g, int node, int64_t batch, const doubl
   const Shape *x = in_shape(g, node, 0), *y = out_shape(g, node, 0);
   int64_t total = batch_elements(y, batch), per_sample = shape_elements(y);
   for (int64_t i = 0; i < total; i++) {
-    int64_t from = i / per_sample * shape_elements(x), rest = i % per_sample, stride = 1;
+    int64_t from = x->batched ? i / per_sample * shape_elements(x) : 0, rest = i % per_sample, stride = 1;
     for (int right = 1; right <= x->rank; right++) {
       int64_t size = x->dim[x->rank - right];
       from += size > 1 ? rest % y->dim[y->rank - right] * stride : 0;
@@ -260,7 +262,8 @@ static bool place_expanded(const Graph *g, int node, int output, const Place *fr
 /* x broadcast to a shape. */
 const Op op_expand = {
     .name = "expand", .signature = "expand(x, shape)", VIEW, .view = place_expanded,
-    .reordered = reordered_shape, .keeps_order = true, .attr = {{"shape", ATTR_LIST, true, 0}},
+    .reordered = reordered_shape, .keeps_order = true,
+    .attr = {{"shape", ATTR_LIST, true, 0}, {"$batched", ATTR_BOOL, false, 0}},
     .shape = shape_expand, .derivative = derive_expand, .evaluate = evaluate_expand,
 };
 

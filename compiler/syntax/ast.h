@@ -31,6 +31,7 @@ typedef enum {
   AST_ASSIGN,     /* list of names (AST_NAME) = a */
   AST_EXPRESSION, /* a */
   AST_PARAM,  /* name; list of dimensions; a: initial value or NULL; b: an option (AST_ARGUMENT) or NULL */
+  AST_BUFFER, /* name; list of dimensions; a: initial value or NULL */
   AST_INPUT,  /* name; list of dimensions; a: type or NULL */
   AST_TARGET, /* likewise */
   AST_LOSS,   /* a */

@@ -100,8 +100,9 @@ static const char *const beginnings[] = {"a name",  "a number", "a quantity", "a
                                          "'false'", "'('",      "'['",        "'-'",    "'not'",    NULL};
 /* Names, except where an item or a statement starts. */
 static const char *const contextual[] = {"'use'",     "'layer'", "'model'",  "'train'",
-                                         "'cluster'", "'input'", "'target'", "'metric'", NULL};
-static const char *const statements[] = {"'param'",  "'input'", "'target'", "'loss'",
+                                         "'cluster'", "'input'", "'target'", "'metric'",
+                                         "'buffer'", NULL};
+static const char *const statements[] = {"'param'",  "'buffer'", "'input'", "'target'", "'loss'",
                                          "'metric'", "'return'", "'if'",    "'for'", NULL};
 
 static bool has(const char *const *expected, int n, const char *word) {

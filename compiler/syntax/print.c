@@ -159,6 +159,7 @@ static void statement(Text *t, const Ast *a, int indent) {
     break;
   case AST_EXPRESSION: expression(t, a->a, 0); break;
   case AST_PARAM: declaration(t, "param ", a, " = "); break;
+  case AST_BUFFER: declaration(t, "buffer ", a, " = "); break;
   case AST_INPUT: declaration(t, "input ", a, " : "); break;
   case AST_TARGET: declaration(t, "target ", a, " : "); break;
   case AST_LOSS:

@@ -72,6 +72,11 @@ static double element(const Machine *m, const Kernel *k, const Term *t, double *
     operand[i] = row[t->in[i]][j];
   if (t->op == &op_iota)
     return (double)j;
+  if (t->op == &op_microbatch || t->op == &op_share) {
+    double number, *to = &number;
+    t->op->evaluate(m->k->graph, (int)(t->node - m->k->graph->nodes.at), m->k->microbatch, NULL, &to);
+    return number;
+  }
   if (t->op == &op_one_hot)
     return (double)j == operand[0];
   if (t->op == &op_dropout)
@@ -348,7 +353,7 @@ static void mlp(void **state) {
 /* Models that the golden tests train: every primitive, every kind of product and view. */
 static void golden(void **state) {
   static const char *const models[] = {"pointwise", "shapes", "products", "attention",
-                                       "layers", "blocks", "lstms"};
+                                       "layers", "blocks", "lstms", "statistics"};
   (void)state;
   for (size_t i = 0; i < sizeof models / sizeof *models; i++)
     check_model(format("tests/golden/%s.pdm", models[i]), NULL, 0);

@@ -36,6 +36,21 @@ static void test_dumps_read_back(void **state) {
   expect_same_text(g);
 }
 
+static void test_dumps_keep_buffers(void **state) {
+  (void)state;
+  Graph *g = new_graph();
+  int x = operand(g, "x", true, SHAPE(3));
+  int mean = apply(g, &op_sum_to, &x, 1, (Attr[MAX_ATTR]){{.n = 1, .list = (int64_t[]){3}}});
+  int in[3] = {new_buffer(g, "kept", SHAPE(3)), mean, mean};
+  weigh(g, apply_2(g, &op_sub, x, apply(g, &op_running_average, in, 3, (Attr[MAX_ATTR]){{.number = 0.2}})));
+  for (int i = 0; i < 2; i++) {
+    expect_same_text(g);
+    Graph *again = graph_read("test.graph", dump_of(g));
+    assert_true(again->params.at[1].buffer && !again->params.at[0].buffer);
+    autodiff(g);
+  }
+}
+
 static void test_dumps_keep_spans_and_odd_names(void **state) {
   (void)state;
   Graph *g = graph_new(intern("a \"quoted\"\\\nname"));
@@ -168,7 +183,8 @@ static void test_random_nodes_have_keys_of_their_own(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_dumps_read_back), cmocka_unit_test(test_dumps_keep_spans_and_odd_names),
+      cmocka_unit_test(test_dumps_read_back), cmocka_unit_test(test_dumps_keep_buffers),
+      cmocka_unit_test(test_dumps_keep_spans_and_odd_names),
       cmocka_unit_test(test_dumps_keep_where_inputs_come_from),
       cmocka_unit_test(test_damaged_dumps_are_told), cmocka_unit_test(test_shapes),
       cmocka_unit_test(test_runs_change_with_the_scope),

@@ -34,6 +34,12 @@ static inline int new_param(Graph *g, const char *name, Shape s) {
   return g->params.at[index].value;
 }
 
+static inline int new_buffer(Graph *g, const char *name, Shape s) {
+  int value = new_param(g, name, s);
+  g->params.at[g->params.n - 1].buffer = true;
+  return value;
+}
+
 static inline int new_input(Graph *g, const char *name, Shape s) {
   s.batched = true;
   int index = graph_input(g, intern(name), false, TYPE_F32, 0, s, NO_SPAN);
@@ -123,14 +129,14 @@ static inline void expect_near(double got, double expected, double relative, con
   fail_msg("%s[%lld]: got %.12g, expected %.12g", what, (long long)i, got, expected);
 }
 
-/* Every parameter's gradient against central differences of the loss. */
+/* Every parameter's gradient against central differences of the loss; a buffer has none. */
 static inline void expect_gradients(const Graph *g) {
   const double h = 1e-4;
   Numbers n = numbers_for(g);
   double **value = run_graph(g, n);
   for (int p = 0; p < g->params.n; p++) {
     double *gradient = gradient_of(g, value, p);
-    for (int64_t i = 0; i < shape_elements(&g->params.at[p].shape); i++) {
+    for (int64_t i = 0; i < shape_elements(&g->params.at[p].shape) && !g->params.at[p].buffer; i++) {
       double *x = &n.param[p][i], at = *x, side[4];
       for (int k = 0; k < 4; k++) {
         *x = at + h * (double[]){-2, -1, 1, 2}[k];

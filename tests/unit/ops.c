@@ -137,6 +137,73 @@ static void test_expand_axes(void **state) {
   }
 }
 
+/* Sums over samples, too: alone, and with what was summed. */
+static void test_sum_to(void **state) {
+  (void)state;
+  const Shape to[] = {SHAPE(2, 1, 1), SHAPE(1, 3, 1), SHAPE(4), SHAPE(3, 1), SHAPE(2, 3, 4), {.rank = 0}};
+  for (size_t i = 0; i < sizeof to / sizeof to[0]; i++)
+    for (int batched = 0; batched < 2; batched++) {
+      Attr attr[MAX_ATTR] = {{.n = to[i].rank, .list = (int64_t *)to[i].dim}};
+      Graph *g = new_graph();
+      int x = operand(g, "x", batched, SHAPE(2, 3, 4));
+      check(g, apply(g, &op_sum_to, &x, 1, attr));
+      g = new_graph();
+      x = operand(g, "x", batched, SHAPE(2, 3, 4));
+      check(g, apply_2(g, &op_mul, x, apply_1(g, &op_sin, apply(g, &op_sum_to, &x, 1, attr))));
+    }
+}
+
+/* x of each sample normalised by the microbatch's mean and variance: the gradient goes through both, and each
+ * buffer gets momentum * statistic. */
+static void test_running_averages(void **state) {
+  (void)state;
+  Graph *g = new_graph();
+  Attr channels[MAX_ATTR] = {{.n = 2, .list = (int64_t[]){2, 1}}};
+  Attr flat[MAX_ATTR] = {{.n = 1, .list = (int64_t[]){2}}};
+  Attr momentum[MAX_ATTR] = {{.number = 0.3}};
+  int x = operand(g, "x", true, SHAPE(2, 3)), statistic[2];
+  int n = apply_2(g, &op_mul, apply(g, &op_microbatch, NULL, 0, NULL), graph_constant(g, 3, 0, NO_SPAN));
+  int y = x;
+  for (int i = 0; i < 2; i++) {
+    int summed = i ? apply_1(g, &op_square, apply_2(g, &op_sub, x, apply_1(g, &op_detach, y))) : x;
+    int mean = apply_2(g, &op_div, apply(g, &op_sum_to, &summed, 1, channels), n);
+    statistic[i] = apply(g, &op_reshape, &mean, 1, flat);
+    int in[3] = {new_buffer(g, i ? "running_var" : "running_mean", SHAPE(2)), statistic[i], statistic[i]};
+    int used = apply(g, &op_running_average, in, 3, momentum);
+    y = apply(g, &op_reshape, &used, 1, channels);
+    if (i == 0)
+      statistic[i] = y;
+  }
+  int deviation = apply_1(g, &op_sqrt, apply_2(g, &op_add, y, graph_constant(g, 0.01, 0, NO_SPAN)));
+  check(g, apply_2(g, &op_div, apply_2(g, &op_sub, x, statistic[0]), deviation));
+  double **value = run_graph(g, numbers_for(g));
+  for (int p = 0; p < g->params.n; p++) {
+    const Param *buffer = &g->params.at[p];
+    if (!buffer->buffer)
+      continue;
+    const Node *use = &g->nodes.at[buffer->uses.at[0]];
+    for (int i = 0; i < 2; i++)
+      expect_near(value[buffer->gradients.at[0]][i], 0.3 * value[use->in[1]][i], 1e-12, buffer->name, i);
+  }
+}
+
+/* No loss needs the statistic's gradient, nor is there one for the average. */
+static void test_shares_need_no_gradient(void **state) {
+  (void)state;
+  Graph *g = new_graph();
+  int x = new_input(g, "x", SHAPE(3));
+  int statistic = apply(g, &op_sum_to, &x, 1, (Attr[MAX_ATTR]){{.n = 1, .list = (int64_t[]){3}}});
+  int in[3] = {new_buffer(g, "kept", SHAPE(3)), statistic, statistic};
+  weigh(g, apply_2(g, &op_add, x, apply(g, &op_running_average, in, 3, NULL)));
+  weigh(g, new_param(g, "w", SHAPE(3)));
+  autodiff(g);
+  simplify(g);
+  graph_verify(g);
+  assert_true(g->params.at[0].gradients.at[0] >= 0);
+  for (int i = g->n_forward; i < g->nodes.n; i++)
+    assert_ptr_not_equal(g->nodes.at[g->nodes.at[i].serves].op, &op_add);
+}
+
 static void test_split_and_concat(void **state) {
   (void)state;
   for (int used = 1; used < 8; used++) { /* which of three parts have a use */
@@ -343,7 +410,6 @@ static void test_table_is_complete(void **state) {
                                    &op_equal,
                                    &op_one_hot,
                                    &op_detach,
-                                   &op_sum_to,
                                    &op_weight_gradient,
                                    &op_convolution_backward,
                                    &op_convolution_weights,
@@ -443,6 +509,14 @@ static void test_mistakes_are_diagnosed(void **state) {
   refuse(g, &op_adaptive_average_pool, &image, 1, (Attr[MAX_ATTR]){BOTH(0)});
   refuse(g, &op_dropout, &x, 1, (Attr[MAX_ATTR]){{.number = 1}, {0}});
   refuse(g, &op_dropout, &w, 1, (Attr[MAX_ATTR]){{.number = 0.5}, {0}});
+  refuse(g, &op_sum_to, &x, 1, (Attr[MAX_ATTR]){{.n = 1, .list = (int64_t[]){2}}});
+  refuse(g, &op_sum_to, &x, 1, (Attr[MAX_ATTR]){{.n = 3, .list = (int64_t[]){2, 2, 3}}});
+  refuse(g, &op_sum_to, &w, 1, (Attr[MAX_ATTR]){{.n = 2, .list = (int64_t[]){3, 4}}, {.number = true}});
+  int kept = new_buffer(g, "kept", SHAPE(3, 4)), wide = new_param(g, "wide", SHAPE(4));
+  refuse(g, &op_running_average, (int[]){w, w, w}, 3, (Attr[MAX_ATTR]){{.number = 0.1}});
+  refuse(g, &op_running_average, (int[]){kept, wide, w}, 3, (Attr[MAX_ATTR]){{.number = 0.1}});
+  refuse(g, &op_running_average, (int[]){kept, w, y}, 3, (Attr[MAX_ATTR]){{.number = 0.1}});
+  refuse(g, &op_running_average, (int[]){kept, w, w}, 3, (Attr[MAX_ATTR]){{.number = 1.5}});
 }
 
 int main(void) {
@@ -455,6 +529,9 @@ int main(void) {
       cmocka_unit_test(test_ties),
       cmocka_unit_test(test_views),
       cmocka_unit_test(test_expand_axes),
+      cmocka_unit_test(test_sum_to),
+      cmocka_unit_test(test_running_averages),
+      cmocka_unit_test(test_shares_need_no_gradient),
       cmocka_unit_test(test_split_and_concat),
       cmocka_unit_test(test_slices_of_one_value),
       cmocka_unit_test(test_matmul),
