@@ -59,6 +59,19 @@ static bool pays(Again *a, int value) {
   return b.bytes <= own * 2 && (b.statistic ? a->f->n_uses[value] <= 2 : only_for_sums(a, value));
 }
 
+/* What it is made of is stored, where no statistic is in that; else it is itself. */
+static void refuse(Again *a, int value) {
+  const Node *n = producer(a->f, value);
+  bool parted = false;
+  for (int i = 0; i < n->n_in; i++) {
+    int root = view_root(a->f, n->in[i]);
+    if (a->may[root] && !a->f->inlined[root] && !behind(a, root).statistic)
+      a->may[root] = false, parted = true;
+  }
+  if (!parted)
+    a->may[value] = false;
+}
+
 static void mark(Again *a, int value) {
   const Node *n = producer(a->f, value);
   a->f->inlined[value] = true;
@@ -89,16 +102,21 @@ void find_again(Fuse *f, const bool *read_whole) {
   find_statistics(&a);
   for (int i = 0; i < f->g->nodes.n; i++) {
     const Node *n = node_at(f, i);
-    for (int j = 0; f->here[i] && n->op->kind != OP_VIEW && j < n->n_in; j++)
-      push(&a.readers[view_root(f, n->in[j])], i);
     a.may[n->out[0]] = f->here[i] && n->op->kind == OP_POINTWISE && !n->op->expensive && !f->table[i] &&
                        f->merged[i] < 0 && value_at(f, n->out[0])->shape.batched && !read_whole[n->out[0]];
+    for (int j = 0; f->here[i] && n->op->kind != OP_VIEW && j < n->n_in; j++) {
+      int root = view_root(f, n->in[j]), from = value_at(f, root)->node;
+      push(&a.readers[root], i);
+      a.may[root] &= !f->here[from] || region_of(f, from) == region_of(f, i); /* regions stay alike */
+    }
   }
   for (bool changed = true; changed;) {
     changed = false;
     for (int v = 0; v < f->g->values.n; v++)
-      if (a.may[v] && !f->inlined[v] && !pays(&a, v))
-        a.may[v] = false, changed = true;
+      if (a.may[v] && !f->inlined[v] && !pays(&a, v)) {
+        refuse(&a, v);
+        changed = true;
+      }
   }
   for (int v = 0; v < f->g->values.n; v++)
     if (a.may[v] && !f->inlined[v] && behind(&a, v).statistic)

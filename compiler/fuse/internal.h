@@ -89,6 +89,7 @@ Place place_broadcast(const Fuse *f, const Place *from, bool batched, const Grou
 int new_buffer(Fuse *f, BufferKind kind, int value, int n, const int64_t *dim, Type type);
 
 /* ---- items.c */
+int region_of(const Fuse *f, int node);
 void merge_biases(Fuse *f);
 void list_items(Fuse *f);
 /* ---- group.c */

@@ -7,7 +7,7 @@ Direction direction_of(const Fuse *f, int node) {
   return f->table[node] ? SETUP : node_at(f, node)->serves >= 0 ? BACKWARD : FORWARD;
 }
 
-static int region_of(const Fuse *f, int node) {
+int region_of(const Fuse *f, int node) {
   int forward = node_at(f, node)->serves >= 0 ? node_at(f, node)->serves : node;
   return f->region[forward];
 }
