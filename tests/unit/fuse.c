@@ -367,6 +367,18 @@ static void corners(void **state) {
     check_model(format("tests/unit/models/%s.pdm", models[i]), NULL, 0);
 }
 
+/* Beside a convolution's result and the normalised output nothing of their size is stored. */
+static void normalised(void **state) {
+  (void)state;
+  Graph *g = compiled("tests/unit/models/normalised.pdm", NULL, 0);
+  Pieces p = cut(g);
+  const StageKernels *k = fuse(g, &p, 0, p.n, 0, 1, 2, false, false, 1);
+  for (int i = 0; i < k->buffers.n; i++)
+    if (k->buffers.at[i].kind == BUFFER_SAVED)
+      assert_null(strstr(k->buffers.at[i].comment, "centered"));
+  check_model("tests/unit/models/normalised.pdm", NULL, 0);
+}
+
 /* Graphs that are no chains, cut into any number of stages. */
 static void graphs(void **state) {
   static const char *const models[] = {"unet", "fan", "parts", "ties", "sources", "frozen", "translate"};
@@ -380,6 +392,7 @@ static void graphs(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(gpt),    cmocka_unit_test(llama),   cmocka_unit_test(mlp),
                                      cmocka_unit_test(golden), cmocka_unit_test(corners),
+                                     cmocka_unit_test(normalised),
                                      cmocka_unit_test(graphs)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
