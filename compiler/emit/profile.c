@@ -143,7 +143,7 @@ char *emit_profile_c(const StageKernels *const *stages, int n) {
            "  omp_set_dynamic(0);\n  omp_set_num_threads(%d);\n  pd.training = true;\n%s%s"
            "  for (size_t i = 0; i < sizeof kernels / sizeof *kernels; i++) {\n    kernels[i].fill();\n"
            "    printf(\"%%s %%.9g\\n\", kernels[i].signature, measure(kernels[i].run));\n  }\n  return 0;\n}\n",
-           bytes + 4096, n > 0 && stages[0]->threads > 0 ? stages[0]->threads : 1, samples ? "  pd.stage = &stage;\n" : "",
-           setup.n ? setup.at : "");
+           bytes + 4096, n > 0 && stages[0]->threads > 0 ? stages[0]->threads : 1,
+           samples ? "  pd.stage = &stage;\n" : "", setup.n ? setup.at : "");
   return out.at;
 }

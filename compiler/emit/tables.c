@@ -83,7 +83,8 @@ static const char parameter_macro[] = "/* Name, member of struct weights, initia
                                       "   (const struct pd_use[]){{STAGE, offsetof(%s, member)}}, 0, NULL, "
                                       "false, 0}\n";
 
-static const char buffer_macro[] = "/* A running average: momentum instead of what an optimizer needs to know. */\n"
+static const char buffer_macro[] = "/* A running average: momentum instead of what an optimizer needs to know. "
+                                   "*/\n"
                                    "#define BUFFER(name, member, init, value, momentum, order, rank, ...)   "
                                    "                             \\\n"
                                    "  {name, rank, {__VA_ARGS__}, sizeof ((struct weights *)0)->member / "

@@ -3,8 +3,8 @@
   statistics.init.safetensors               parameters and running averages before
   statistics.D.want.safetensors             those after UPDATES updates of MICROBATCHES microbatches each
   statistics.D.loss, statistics.D.validation  the losses of the updates, the mean loss of all samples after them
-D is the delay of the weights that a batch's gradient is taken at, in updates: 0, or 1 as under 2BW. Running averages
-are folded microbatch by microbatch in both: those of update t are of batch t, normalised with the weights it used.
+D is the delay of the weights that a batch's gradient is taken at, in updates: 0, or 1 as under 2BW. Running
+averages are folded microbatch by microbatch in both: those of update t are of batch t, with the weights it used.
 Needs PyTorch; the files are committed, so that the tests do not."""
 import os
 import sys
@@ -47,7 +47,8 @@ def draw(model):
         if name.endswith("num_batches_tracked"):
             continue
         noise = generator.standard_normal(tuple(value.shape)).astype(numpy.float32)
-        state[name] = abs(noise) + numpy.float32(0.5) if name.endswith("running_var") else noise * numpy.float32(0.5)
+        half = numpy.float32(0.5)
+        state[name] = abs(noise) + half if name.endswith("running_var") else noise * half
         if name.startswith("bn") and name.endswith("weight"):
             state[name] += 1
     return state
