@@ -335,7 +335,7 @@ int64_t stage_parameters(const Graph *g, const Pieces *p, const StagePlan *stage
     for (int m = 0; m < p->at[k].params.n; m++)
       held[p->at[k].params.at[m]] = true;
   for (int i = 0; i < g->params.n; i++)
-    if (held[i])
+    if (held[i] && !g->params.at[i].buffer)
       n += shape_elements(&g->params.at[i].shape);
   return n;
 }

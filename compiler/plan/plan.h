@@ -70,6 +70,6 @@ void plan_verify(const Graph *g, const Pieces *p, const Plan *plan);
 /* For each stage whether its update waits for figures of lower stages: squares under clipping, gradients
  * of tied parameters. What schedule() asks for. */
 bool *plan_exchanges(const Graph *g, const Pieces *p, const Plan *plan);
-int64_t stage_parameters(const Graph *g, const Pieces *p, const StagePlan *stage); /* elements it holds */
+int64_t stage_parameters(const Graph *g, const Pieces *p, const StagePlan *stage); /* elements it holds, not buffers' */
 
 #endif

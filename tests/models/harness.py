@@ -1,7 +1,8 @@
 """What the scripts of this folder share. MODEL.py trains its model as plain PyTorch in double precision, from the
 weights that pdc's program starts from, and writes beside it
   MODEL.gradients    a line for each parameter: its name, and of W - 2^20 gradient of the first batch's loss the
-                     norm and the product with cos(0), cos(1), ...
+                     norm and the product with cos(0), cos(1), ...; of batch norm's statistics as they are
+                     after that batch
   MODEL.losses       the losses of UPDATES updates under 2bw
 Usage: MODEL.py PDC. Needs PyTorch; the files are committed, so that the tests do not."""
 import collections
@@ -64,6 +65,11 @@ def options_of(model):
         return [word for line in file for word in ("-D", line.strip())]
 
 
+def is_statistic(name):
+    """Batch norm's, which training does not read."""
+    return name.endswith((".running_mean", ".running_var"))
+
+
 def digest(w):
     flat = w.double().flatten()
     return flat.norm().item(), (flat * torch.arange(len(flat)).double().cos()).sum().item()
@@ -74,18 +80,22 @@ def write(model, loss_of, batch_of, optimizer_of, rate, clip_norm):
     weights = initial(sys.argv[1], model, options_of(model))
 
     def gradients(weights, t):
-        leaves = {name: w.detach().requires_grad_() for name, w in weights.items()}
+        """The loss, the gradients and the statistics after it; loss_of keeps these in place."""
+        leaves = {name: w.clone().detach().requires_grad_(not is_statistic(name)) for name, w in weights.items()}
         loss = loss_of(leaves, batch_of(t))
         loss.backward()
-        return loss.item(), {name: w.grad for name, w in leaves.items()}
+        return loss.item(), {name: torch.zeros_like(w) if is_statistic(name) else w.grad
+                             for name, w in leaves.items()}, leaves
 
     with open(path(model + ".gradients"), "w") as file:
-        for name, g in gradients(weights, 0)[1].items():
-            file.write("%s %.9g %.9g\n" % (name, *digest(weights[name] - RATE * g)))
+        _, first, after = gradients(weights, 0)
+        for name, g in first.items():
+            w = after[name] if is_statistic(name) else weights[name] - RATE * g
+            file.write("%s %.9g %.9g\n" % (name, *digest(w)))
     optimizer, versions = optimizer_of(weights), collections.deque([weights], 2)
     with open(path(model + ".losses"), "w") as file:
         for t in range(UPDATES):
-            loss, g = gradients(versions[0], t)
+            loss, g, _ = gradients(versions[0], t)
             training.clip(g, clip_norm)
             versions.append(optimizer.step(versions[-1], g, rate))
             file.write(f"{loss:.9g}\n")

@@ -1,4 +1,4 @@
-/* Images of noise and labels in turn, the same everywhere (vision.py):  images SIDE CLASSES SAMPLES
+/* Images of random squares and labels in turn, the same everywhere (vision.py):  images SIDE CLASSES SAMPLES
  * Writes image.npy, u1 [samples, 3, side, side], and label.npy, i4 [samples, 1]. */
 #include <stdint.h>
 #include <stdio.h>
@@ -17,13 +17,30 @@ static FILE *array(const char *path, const char *type, const char *shape) {
   return out;
 }
 
+static uint32_t scrambled(uint32_t x) {
+  x = (x ^ x >> 16) * 0x7FEB352Du;
+  x = (x ^ x >> 15) * 0x846CA68Bu;
+  return x ^ x >> 16;
+}
+
+/* Squares of 8 x 8 pixels, for of finer noise deep layers see nothing but its mean, and noise on them, for equal
+ * pixels make equal maxima. */
+static void put_images(int64_t planes, int64_t side, FILE *out) {
+  int64_t squares = (side + 7) / 8;
+  for (int64_t plane = 0; plane < planes; plane++)
+    for (int64_t y = 0; y < side; y++)
+      for (int64_t x = 0; x < side; x++)
+        putc((int)((scrambled((uint32_t)((plane * squares + y / 8) * squares + x / 8)) >> 25) +
+                   (scrambled((uint32_t)(~((plane * side + y) * side + x))) >> 25)), out);
+}
+
 int main(int argc, char **argv) {
   if (argc != 4) return 2;
   int64_t side = atoi(argv[1]), classes = atoi(argv[2]), samples = atoi(argv[3]);
   char shape[64];
   snprintf(shape, sizeof shape, "%lld, 3, %lld, %lld", (long long)samples, (long long)side, (long long)side);
   FILE *image = array("image.npy", "|u1", shape);
-  for (int64_t i = 0; i < samples * 3 * side * side; i++) putc((int)((uint32_t)i * 2654435761u >> 24), image);
+  put_images(3 * samples, side, image);
   snprintf(shape, sizeof shape, "%lld, 1", (long long)samples);
   FILE *label = array("label.npy", "<i4", shape);
   for (int64_t i = 0; i < samples; i++) {

@@ -14,8 +14,16 @@ CLASSES, BATCH, MICROBATCH, SAMPLES = 10, 16, 4, 48
 
 def images(side):
     """What images.c writes, normalised as the models say."""
-    i = numpy.arange(SAMPLES * 3 * side * side, dtype=numpy.uint64)
-    pixels = torch.from_numpy(((i * 2654435761 & 0xFFFFFFFF) >> 24).astype(numpy.float64)) / 255
+    def scrambled(x):
+        x = (x ^ x >> 16) * numpy.uint32(0x7FEB352D)
+        x = (x ^ x >> 15) * numpy.uint32(0x846CA68B)
+        return (x ^ x >> 16) >> 25
+
+    def numbers(n):
+        return numpy.arange(SAMPLES * 3 * n * n, dtype=numpy.uint32).reshape(SAMPLES * 3, n, n)
+
+    squares = scrambled(numbers((side + 7) // 8)).repeat(8, 1).repeat(8, 2)[:, :side, :side]
+    pixels = torch.from_numpy((squares + scrambled(~numbers(side))).astype(numpy.float64)) / 255
     mean, std = (torch.tensor(x).double()[:, None, None] for x in ([0.485, 0.456, 0.406], [0.229, 0.224, 0.225]))
     return (pixels.reshape(SAMPLES, 3, side, side) - mean) / std
 
@@ -80,8 +88,7 @@ def resnet50(w, x):
 
 
 def basic(w, x, *names, **options):
-    """The convolutions of these names one behind the other, the last with the options; rows and columns keep the size,
-    and so do the others of 3 and 5 that do not end a module's reduction."""
+    """The convolutions of these names one behind the other, the last with the options; the others keep the size."""
     for i, name in enumerate(names):
         kernel = w[name + ".conv.weight"].shape[2:]
         same = {"padding": [k // 2 for k in kernel]}
@@ -128,10 +135,11 @@ def loss(model, w, batch):
     return sum(parts) / len(parts)
 
 
-MODELS = {"alexnet": (alexnet, 224), "vgg16": (vgg16, 64), "resnet50": (resnet50, 64), "inception_v3": (inception_v3, 107)}
+MODELS = {"alexnet": (alexnet, 224), "vgg16": (vgg16, 64), "resnet50": (resnet50, 64),
+          "inception_v3": (inception_v3, 139)}
 
 if __name__ == "__main__":
     model, side = MODELS[sys.argv[2]]
     sgd = functools.partial(training.SGD, momentum=0.9, weight_decay=5e-4)
-    harness.write(sys.argv[2], functools.partial(loss, model), functools.partial(batch, images(side)), sgd, rate=0.01,
+    harness.write(sys.argv[2], functools.partial(loss, model), functools.partial(batch, images(side)), sgd, rate=1e-3,
                   clip_norm=1.0)
