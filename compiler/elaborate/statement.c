@@ -342,14 +342,21 @@ static void run_loss(Elaborator *e, Frame *f, const Ast *a) {
   graph_loss(e->g, want_figure(e, f, v, a->a, "loss", "cross_entropy(logits, next)"), a->span);
 }
 
+/* Of an update's line, or of a validation's, which starts all names with the same word. */
+static bool is_log_field(Name name) {
+  static const char *const fields[] = {"step", "loss", "grad_norm", "lr", "samples_per_s", "tokens_per_s",
+                                       "ms", "mfu", "samples", "event", NULL};
+  static const char validation[] = "validation_";
+  for (int i = 0; fields[i]; i++)
+    if (strcmp(name, fields[i]) == 0) return true;
+  return strncmp(name, validation, strlen(validation)) == 0;
+}
+
 static bool metric_name_is_free(Elaborator *e, Frame *f, const Ast *a) {
-  static const char *const log_fields[] = {"step", "loss", "grad_norm", "lr", "samples_per_s", "tokens_per_s",
-                                           "ms", "mfu", "samples", "event", NULL};
-  for (int i = 0; log_fields[i]; i++)
-    if (strcmp(a->name, log_fields[i]) == 0) {
-      fail(f, a->span2, "PD0104", "'%s' is a field that the log has of itself, and no name for a metric", a->name);
-      return false;
-    }
+  if (is_log_field(a->name)) {
+    fail(f, a->span2, "PD0104", "'%s' is a field that the log has of itself, and no name for a metric", a->name);
+    return false;
+  }
   for (int i = e->g->n_losses; i < e->g->figures.n; i++)
     if (e->g->figures.at[i].metric == a->name) {
       note_at(fail(f, a->span2, "PD0104", "a metric named '%s' is already declared", a->name),
