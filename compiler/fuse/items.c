@@ -92,7 +92,11 @@ static void destine_crossing(Fuse *f, Lates *late) {
   }
 }
 
+/* A node reads it, or it is a figure itself. */
 static bool is_read_here(const Fuse *f, int value) {
+  for (int i = 0; i < f->g->figures.n; i++)
+    if (f->g->figures.at[i].value == value && f->here[value_at(f, value)->node])
+      return true;
   for (int i = 0; i < f->g->nodes.n; i++)
     for (int j = 0; f->here[i] && j < node_at(f, i)->n_in; j++)
       if (node_at(f, i)->in[j] == value)
