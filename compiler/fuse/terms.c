@@ -387,14 +387,22 @@ static void arrange(Kernel *k, unsigned sums) {
     merge_rows(k, counts_columns);
 }
 
+/* A loop that stores nothing is left out: nothing reads a running average that serves only the buffer, and what
+ * its share is made of backward may compute again. */
 void finish_loops(Fuse *f, Direction d) {
   Kernels *kernels = kernels_of(f, d);
+  int kept = 0;
   for (int i = 0; i < kernels->n; i++) {
     Kernel *k = &kernels->at[i];
-    if (k->kind != KERNEL_LOOP)
-      continue;
-    store_needed(f, d, i);
-    assign_passes(k);
-    arrange(k, f->groups[d].at[i].sums);
+    if (k->kind == KERNEL_LOOP) {
+      store_needed(f, d, i);
+      if (!k->stores.n)
+        continue;
+      assign_passes(k);
+      arrange(k, f->groups[d].at[i].sums);
+    }
+    f->groups[d].at[kept] = f->groups[d].at[i];
+    kernels->at[kept++] = *k;
   }
+  kernels->n = f->groups[d].n = kept;
 }
