@@ -127,6 +127,62 @@ def inception_v3(w, x):
     return linear(w, "fc", F.adaptive_avg_pool2d(x, 1).flatten(1))
 
 
+def separable(w, name, x, stride=1):
+    for i in "1", "2":
+        depthwise = w[f"{name}.depthwise_{i}.weight"]
+        x = F.conv2d(x.relu(), depthwise, stride=stride, padding=depthwise.shape[-1] // 2, groups=x.shape[1])
+        x, stride = norm(w, f"{name}.bn_{i}", conv(w, f"{name}.pointwise_{i}", x)), 1
+    return x
+
+
+def crossed(w, name, x):
+    x = conv(w, name + ".row", x.relu(), stride=(1, 2), padding=(0, 3))
+    return norm(w, name + ".bn", conv(w, name + ".column", x, stride=(2, 1), padding=(3, 0)))
+
+
+def fitted(w, name, x):
+    """Half as high and wide where the weights are those of two convolutions."""
+    x = x.relu()
+    if name + ".conv.weight" in w:
+        x = conv(w, name + ".conv", x)
+    else:
+        x = torch.cat([conv(w, name + ".conv_even", x[:, :, ::2, ::2]),
+                       conv(w, name + ".conv_odd", x[:, :, 1::2, 1::2])], 1)
+    return norm(w, name + ".bn", x)
+
+
+def amoebanet_cell(w, x):
+    def avg(x, stride=1):
+        return F.avg_pool2d(x, 3, stride, 1, count_include_pad=False)
+
+    def highest(x, stride=1):
+        return F.max_pool2d(x, 3, stride, 1)
+
+    def normal(name, a, b):
+        c = avg(a) + highest(b)
+        d = separable(w, name + "1_left", a) + separable(w, name + "1_right", c)
+        e = separable(w, name + "2_left", a) + avg(d)
+        f = separable(w, name + "3_left", b) + b
+        return e, f, a + avg(b)
+
+    def reduction(name, a, b):
+        c = avg(a, 2) + separable(w, name + "0_right", b, 2)
+        d = highest(a, 2) + separable(w, name + "1_right", c)
+        e = separable(w, name + "2_left", a, 2) + avg(b, 2)
+        f = highest(a, 2) + highest(b, 2)
+        return d, e, crossed(w, name + "4_left", a) + separable(w, name + "4_right", f)
+
+    x = norm(w, "bn0", conv(w, "conv0", x, padding=1))
+    previous, at = x, 0
+    while f"cells.{at}.conv_1x1.conv.weight" in w:
+        cell = f"cells.{at}."
+        a, b = fitted(w, cell + "conv_1x1", x), fitted(w, cell + "conv_prev_1x1", previous)
+        reduces = cell + "comb_iter_0_right.bn_1.weight" in w
+        previous, x = x, torch.cat((reduction if reduces else normal)(cell + "comb_iter_", a, b), 1)
+        at += 1
+    return linear(w, "fc", F.adaptive_avg_pool2d(x.relu(), 1).flatten(1))
+
+
 def loss(model, w, batch):
     """The mean over microbatches, one after the other: batch norm's statistics are a microbatch's."""
     x, y = (part.split(MICROBATCH) for part in batch)
@@ -136,7 +192,7 @@ def loss(model, w, batch):
 
 
 MODELS = {"alexnet": (alexnet, 224), "vgg16": (vgg16, 64), "resnet50": (resnet50, 64),
-          "inception_v3": (inception_v3, 139)}
+          "inception_v3": (inception_v3, 139), "amoebanet_cell": (amoebanet_cell, 32)}
 
 if __name__ == "__main__":
     model, side = MODELS[sys.argv[2]]
