@@ -238,9 +238,10 @@ void pd_matmul(const struct pd_matmul *m, const float *a, const float *b, const 
 
 /* ---- convolution (kernels/convolution.c) ----------------------------------------------------------- */
 /* Images are [batch][height][width][channels], dense, f32; weights [out][in / groups][kernel 0][kernel 1], as files
- * hold them; output channel o sees the input channels of group o / (out / groups). A pixel of the result is (size + 2 padding - dilation (kernel - 1) - 1) / stride + 1 along an axis; pairs
- * are of height and width. What it is for is chosen when it is made: `bias` goes with PD_CONVOLUTION,
- * `accumulate` (adds to dw) with PD_CONVOLUTION_WEIGHTS. Bits do not depend on the number of threads. */
+ * hold them; output channel o sees the input channels of group o / (out / groups). A result has (size + 2 padding -
+ * dilation (kernel - 1) - 1) / stride + 1 pixels along an axis; pairs are of height and width. What it is for is
+ * chosen when it is made: `bias` goes with PD_CONVOLUTION, `accumulate` (adds to dw) with PD_CONVOLUTION_WEIGHTS.
+ * Bits do not depend on the number of threads. */
 enum pd_convolution_kind { PD_CONVOLUTION, PD_CONVOLUTION_BACKWARD, PD_CONVOLUTION_WEIGHTS };
 struct pd_convolution_shape {
   enum pd_convolution_kind kind;
@@ -288,8 +289,9 @@ void pd_attention_forward(const struct pd_attention *a, const float *q, const fl
 void pd_attention_backward(const struct pd_attention *a, const float *q, const float *k, const float *v,
                            const float *o, const float *lse, const float *d_o,
                            float *dq, float *dk, float *dv, void *scratch);
-/* The same with a mask (`masked` says so), kv_length floats contiguous in a row, added to the scaled scores of all heads. An element of
- * PD_ATTENTION_HIDDEN or less hides its key; a row that sees no key gives zeros and gradients of zero. */
+/* The same with a mask (`masked` says so), kv_length floats contiguous in a row, added to the scaled scores of all
+ * heads. An element of PD_ATTENTION_HIDDEN or less hides its key; a row that sees no key gives zeros and gradients
+ * of zero. */
 #define PD_ATTENTION_HIDDEN (-10000.0f)
 void pd_masked_attention_forward(const struct pd_attention *a, const float *q, const float *k, const float *v,
                                  const float *mask, float *o, float *lse, void *scratch);
