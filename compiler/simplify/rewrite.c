@@ -78,7 +78,8 @@ int rewrite_copy(Rewrite *w, int node, const int *in, int like) {
   }
   push(&w->to->nodes, n);
   push(&w->run_to, w->run[like]);
-  w->node[node] = made;
+  if (n.serves < 0 || !is_forward(w->from, node)) /* nothing serves what backward makes again for itself */
+    w->node[node] = made;
   if (n.serves < 0)
     w->to->n_forward = made + 1;
   return made;

@@ -362,7 +362,7 @@ static void golden(void **state) {
 /* What fusion could get wrong. */
 static void corners(void **state) {
   static const char *const models[] = {"counting", "places", "losses", "rows",
-                                       "again", "permutes", "averages"};
+                                       "again", "permutes", "averages", "ones"};
   (void)state;
   for (size_t i = 0; i < sizeof models / sizeof *models; i++)
     check_model(format("tests/unit/models/%s.pdm", models[i]), NULL, 0);
