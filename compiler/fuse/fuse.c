@@ -2,6 +2,7 @@
  * what loops compute again (keep.c, again.c), which items share a loop (group.c), what forward keeps for
  * backward (keep.c), terms, passes and dims of each loop (terms.c), what the weights pass does (defer.c),
  * names, regions, lifetimes (names.c). */
+#include <stdlib.h>
 #include <string.h>
 
 #include "fuse/internal.h"
@@ -110,20 +111,26 @@ static void find_tables(Fuse *f) {
   }
 }
 
-/* Regions are runs of forward nodes of one indexed top-level instance ("h.3"), or of anything else. */
+const char *index_in(const char *path) {
+  for (const char *dot = strchr(path, '.'); dot; dot = strchr(dot + 1, '.')) {
+    size_t digits = strspn(dot + 1, "0123456789");
+    if (digits > 0 && (dot[1 + digits] == 0 || dot[1 + digits] == '.'))
+      return dot + 1;
+  }
+  return NULL;
+}
+
+/* Regions are runs of forward nodes of one indexed instance ("h.3"), or of anything else. */
 static void find_regions(Fuse *f) {
   StageKernels *k = f->k;
   for (int i = f->first; i < f->end; i++) {
     Name path = f->g->scopes.at[node_at(f, i)->scope].path;
-    const char *dot = strchr(path, '.');
-    size_t digits = dot ? strspn(dot + 1, "0123456789") : 0;
-    bool indexed = digits > 0 && (dot[1 + digits] == 0 || dot[1 + digits] == '.');
-    Name key = indexed ? intern_n(path, (size_t)(dot - path) + 1 + digits) : intern("");
+    const char *index = index_in(path);
+    size_t before = index ? (size_t)(index - path) : 0;
+    Name key = intern_n(path, index ? before + strspn(index, "0123456789") : 0);
     if (k->regions.n == 0 || k->regions.at[k->regions.n - 1].path != key) {
-      Region r = {.path = key, .index = -1, .like = k->regions.n};
-      r.family = indexed ? intern_n(path, (size_t)(dot - path)) : key;
-      for (size_t c = 0; c < digits; c++)
-        r.index = (r.index < 0 ? 0 : r.index) * 10 + (dot[1 + c] - '0');
+      Region r = {.path = key, .index = index ? (int)strtol(index, NULL, 10) : -1, .like = k->regions.n};
+      r.family = index ? intern_n(path, before - 1) : key;
       push(&k->regions, r);
     }
     f->region[i] = k->regions.n - 1;

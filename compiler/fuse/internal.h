@@ -73,6 +73,8 @@ static inline const Value *value_at(const Fuse *f, int v) { return &f->g->values
 static inline const Node *node_at(const Fuse *f, int n) { return &f->g->nodes.at[n]; }
 static inline const Node *producer(const Fuse *f, int v) { return node_at(f, value_at(f, v)->node); }
 Direction direction_of(const Fuse *f, int node);
+/* The first of a path's components that is a number ("3.output" in "bert.encoder.layer.3.output"); NULL: none. */
+const char *index_in(const char *path);
 
 /* ---- places.c */
 int dims_of(const Fuse *f, int value, int64_t *dim); /* with the microbatch axis; returns their number */

@@ -279,9 +279,12 @@ static const char *parameter_path(const Fuse *f, Buffer *b) {
   return several && b->use > 0 ? format("%s_use_%d", p->name, b->use + 1) : p->name;
 }
 
-/* Within a region; what the region itself returns is called as the value is. */
+/* Within a region; what a region returns is called as the value is, and there is no word of which region that is,
+ * so that the next one may look like this one. */
 static const char *own_path(const Fuse *f, const char *path, const char *region, int value) {
-  const char *own = relative(path, region);
+  const char *index = *region ? index_in(path) : NULL, *own = relative(path, region);
+  if (index && own == path)
+    own = index[strcspn(index, ".")] ? strchr(index, '.') + 1 : "";
   return *own ? own : value_at(f, value)->name;
 }
 
