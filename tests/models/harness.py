@@ -75,9 +75,9 @@ def digest(w):
     return flat.norm().item(), (flat * torch.arange(len(flat)).double().cos()).sum().item()
 
 
-def write(model, loss_of, batch_of, optimizer_of, rate, clip_norm):
-    """loss_of(weights, batch), batch_of(t)."""
-    weights = initial(sys.argv[1], model, options_of(model))
+def write(model, loss_of, batch_of, optimizer_of, rate, clip_norm, start=dict):
+    """loss_of(weights, batch), batch_of(t), start(pdc's initial weights)."""
+    weights = start(initial(sys.argv[1], model, options_of(model)))
 
     def gradients(weights, t):
         """The loss, the gradients and the statistics after it; loss_of keeps these in place."""

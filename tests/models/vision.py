@@ -98,10 +98,15 @@ def basic(w, x, *names, **options):
 
 
 def inception_v3(w, x):
-    def module(name, x, ends, reduces=False):
-        """The chains of `ends` side by side, and the pooled branch."""
-        end = {"stride": 2} if reduces else {}
-        parts = [basic(w, x, *(f"{name}.{part}" for part in chain), **end) for chain in ends]
+    def module(name, x, chains, reduces=False):
+        """The chains side by side, and the pooled branch. A tuple's convolutions end the same chain."""
+        end, parts = {"stride": 2} if reduces else {}, []
+        for *names, last in chains:
+            if isinstance(last, tuple):
+                y = basic(w, x, *(f"{name}.{part}" for part in names))
+                parts += [basic(w, y, f"{name}.{part}") for part in last]
+            else:
+                parts.append(basic(w, x, *(f"{name}.{part}" for part in [*names, last]), **end))
         if reduces:
             return torch.cat([*parts, F.max_pool2d(x, 3, 2)], 1)
         return torch.cat([*parts, basic(w, F.avg_pool2d(x, 3, 1, 1), name + ".branch_pool")], 1)
@@ -121,9 +126,8 @@ def inception_v3(w, x):
         x = module(name, x, [["branch1x1"], numbered("branch7x7", 3), numbered("branch7x7dbl", 5)])
     x = module("Mixed_7a", x, [numbered("branch3x3", 2), numbered("branch7x7x3", 4)], reduces=True)
     for name in "Mixed_7b", "Mixed_7c":
-        x = module(name, x, [["branch1x1"], ["branch3x3_1", "branch3x3_2a"], ["branch3x3_1", "branch3x3_2b"],
-                             ["branch3x3dbl_1", "branch3x3dbl_2", "branch3x3dbl_3a"],
-                             ["branch3x3dbl_1", "branch3x3dbl_2", "branch3x3dbl_3b"]])
+        x = module(name, x, [["branch1x1"], ["branch3x3_1", ("branch3x3_2a", "branch3x3_2b")],
+                             ["branch3x3dbl_1", "branch3x3dbl_2", ("branch3x3dbl_3a", "branch3x3dbl_3b")]])
     return linear(w, "fc", F.adaptive_avg_pool2d(x, 1).flatten(1))
 
 
@@ -192,10 +196,17 @@ def loss(model, w, batch):
 
 
 MODELS = {"alexnet": (alexnet, 224), "vgg16": (vgg16, 64), "resnet50": (resnet50, 64),
-          "inception_v3": (inception_v3, 139), "amoebanet_cell": (amoebanet_cell, 32)}
+          "inception_v3": (inception_v3, 107), "amoebanet_cell": (amoebanet_cell, 32)}
+
+
+def start(model, weights):
+    """What the test, run, changes of the initial weights."""
+    return {name: torch.full_like(w, 1) if model is inception_v3 and name.endswith(".bn.bias") else w
+            for name, w in weights.items()}
+
 
 if __name__ == "__main__":
     model, side = MODELS[sys.argv[2]]
     sgd = functools.partial(training.SGD, momentum=0.9, weight_decay=5e-4)
-    harness.write(sys.argv[2], functools.partial(loss, model), functools.partial(batch, images(side)), sgd, rate=1e-3,
-                  clip_norm=1.0)
+    harness.write(sys.argv[2], functools.partial(loss, model), functools.partial(batch, images(side)), sgd,
+                  rate=1e-3, clip_norm=1.0, start=functools.partial(start, model))
