@@ -109,7 +109,7 @@ readable() {
 
 gpipe_reads_well() {
   expect 0 "$pdc" -S -n 2 --split 'h[2]' --microbatch 2 --schedule gpipe -o g "$source/models/gpt_mini.pdm"
-  readable g 950
+  readable g 975
   contains g/stage1.c 'IN_FLIGHT = 4, '
   contains g/stage1.c 'return batch;'
   [ "$(grep -c 'update(u++, b - 1)' g/stage0.c)" = 1 ] || fail "updates elsewhere than in the drain"
@@ -138,7 +138,7 @@ interleaved_reads_well() {
 
 zb_h1_reads_well() {
   expect 0 "$pdc" -S -n 2 --split 'h[2]' --microbatch 2 --schedule zb_h1 -o z "$source/models/gpt_mini.pdm"
-  readable z 1000
+  readable z 1025
   contains z/stage0.c 'static void weights(int64_t k)'
   contains z/stage0.c 'PD_WEIGHTS, k'
   contains z/stage0.c 'if (b - w > WEIGHTS_LAG)'
@@ -151,7 +151,7 @@ zb_h1_reads_well() {
 
 replicas_read_well() {
   expect 0 "$pdc" -S -n 3 --split 'h[2]' --replicas 2,1 --microbatch 1 -o r "$source/models/gpt_mini.pdm"
-  readable r 950
+  readable r 975
   contains r/stage0.c 'Stage 0 .*, 2 ranks (this program)'
   contains r/stage0.c "dealt in turn to this stage's 2 ranks"
   contains r/stage0.c 'MICROBATCHES = 4, .* on this rank'

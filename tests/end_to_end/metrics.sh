@@ -50,8 +50,7 @@ grep -q '^step 1/1  validation loss [0-9.]*  accuracy 0.4167 over 3 samples' sho
 
 # ---- no influence --------------------------------------------------------------------------------------
 # The same losses, norms and weights without metrics; with them, wherever they are computed, the same figures.
-sed 's/loss cross_entropy(logits, next);/entropy = cross_entropy(logits, next);\n  loss entropy;/' \
-  "$top/models/gpt2.pdm" >plain.pdm
+sed '/^ *metric /d' "$top/models/gpt2.pdm" >plain.pdm
 {
   sed '/^}/,$d; s/^ *x = ln_f/  metric size = x * x, of_mean = sqrt;\n&/' plain.pdm
   echo '  metric accuracy = accuracy(logits, next);'
