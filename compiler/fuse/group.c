@@ -151,7 +151,8 @@ static int item_bound(Fuse *f, Direction d, const Item *it) {
     int b = bound_of(f, d, n->in[i], loop);
     bound = b > bound ? b : bound;
   }
-  return bound;
+  int bias = f->bias[it->node] >= 0 ? bound_of(f, d, f->bias[it->node], false) : 0;
+  return bias > bound ? bias : bound;
 }
 
 /* Records where the item's results can be read. */

@@ -191,7 +191,16 @@ static bool *claim_join(Fuse *f, int node) {
 
 /* ---- the list ------------------------------------------------------------------------------------ */
 
-/* A call that takes a bias, followed by nothing but the addition of a parameter vector. */
+/* Stands in memory when the call `node` runs: a parameter, or what the region makes of parameters before. */
+static bool stands_before(const Fuse *f, int vector, int node) {
+  int from = value_at(f, vector)->node;
+  if (node_at(f, from)->op == &op_param)
+    return true;
+  return node_at(f, from)->op->kind == OP_POINTWISE && !value_at(f, vector)->shape.batched && !f->table[from] &&
+         from < node && f->here[from] && f->region[from] == f->region[node];
+}
+
+/* A call that takes a bias, followed by nothing but the addition of a vector that is the same for all samples. */
 void merge_biases(Fuse *f) {
   for (int i = f->first; i < f->end; i++) {
     const Node *n = node_at(f, i);
@@ -201,8 +210,9 @@ void merge_biases(Fuse *f) {
       int product = n->in[side], vector = n->in[1 - side];
       const Node *m = producer(f, product);
       const Shape *v = &value_at(f, vector)->shape, *s = &value_at(f, product)->shape;
-      bool fits = m->op->takes_bias && f->n_uses[product] == 1 && producer(f, vector)->op == &op_param &&
-                  f->here[value_at(f, product)->node] && v->rank == 1 && v->dim[0] == s->dim[s->rank - 1] &&
+      bool fits = m->op->takes_bias && f->n_uses[product] == 1 &&
+                  f->here[value_at(f, product)->node] && stands_before(f, vector, value_at(f, product)->node) &&
+                  v->rank == 1 && v->dim[0] == s->dim[s->rank - 1] &&
                   f->region[value_at(f, product)->node] == f->region[i];
       if (!fits)
         continue;

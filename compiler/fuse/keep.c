@@ -176,7 +176,7 @@ void find_inlined(Fuse *f) {
   for (int i = 0; i < f->g->nodes.n; i++)
     for (int j = 0; f->here[i] && j < node_at(f, i)->n_in; j++) {
       const Node *n = node_at(f, i);
-      bool part = is_loop_node(n) || (n->op->kind == OP_VIEW && alias_step(f, n));
+      bool part = (is_loop_node(n) && f->merged[i] < 0) || (n->op->kind == OP_VIEW && alias_step(f, n));
       int root = view_root(f, n->in[j]);
       read_whole[root] |= !part || (f->counts[root] && !same_shape(f, root, space_value(n)));
     }
