@@ -10,6 +10,8 @@
 
 #include <cmocka.h>
 
+#include "files.h"
+
 /* ---- files ----------------------------------------------------------------------------------- */
 
 #define TOKENS(n, most) .token = true, .classes = most, .rank = 1, .dim = {n}, .elements = n
@@ -19,35 +21,12 @@ static const struct pd_input text_inputs[] = {{.name = "tokens", TOKENS(4, 256)}
                                               {.name = "next", .target = true, TOKENS(4, 256)},
                                               {.name = "label", .target = true, TOKENS(1, 256)}};
 
-static char directory[] = "/tmp/pd_units_XXXXXX";
-
-static char *write_bytes(const char *name, const void *bytes, size_t n) {
-  char *path = malloc(strlen(directory) + strlen(name) + 2);
-  sprintf(path, "%s/%s", directory, name);
-  FILE *out = fopen(path, "wb");
-  assert_non_null(out);
-  assert_int_equal(fwrite(bytes, 1, n, out), n);
-  fclose(out);
-  return path;
-}
-
 static char *write_shard(const char *name, const uint16_t *tokens, int32_t n, int32_t claimed,
                          int32_t magic) {
   char bytes[1024 + 256] = {0};
   memcpy(bytes, (int32_t[]){magic, 1, claimed}, 12);
   memcpy(bytes + 1024, tokens, 2 * (size_t)n);
   return write_bytes(name, bytes, 1024 + 2 * (size_t)n);
-}
-
-static char *write_npy(const char *name, const char *descr, const char *shape, const void *data, size_t n) {
-  char bytes[1024];
-  memcpy(bytes, "\x93NUMPY\x01\x00\x76\x00", 10);
-  memset(bytes + 10, ' ', 118);
-  int length = sprintf(bytes + 10, "{'descr': '%s', 'fortran_order': False, 'shape': %s, }", descr, shape);
-  bytes[10 + length] = ' ';
-  bytes[127] = '\n';
-  memcpy(bytes + 128, data, n);
-  return write_bytes(name, bytes, 128 + n);
 }
 
 /* ---- windows and arrays ---------------------------------------------------------------------- */
@@ -412,9 +391,5 @@ int main(void) {
     cmocka_unit_test(images_are_cropped_and_mirrored),
     cmocka_unit_test(only_images_are_changed),
   };
-  if (!mkdtemp(directory)) return 1;
-  int failed = cmocka_run_group_tests(tests, NULL, NULL);
-  char command[64];
-  snprintf(command, sizeof command, "rm -r %s", directory);
-  return system(command) || failed;
+  return run_in_folder(tests);
 }

@@ -8,6 +8,8 @@
 
 #include <cmocka.h>
 
+#include "files.h"
+
 enum { N = 8, CLASSES = 40 };
 #define NUMBERS(...) \
   .n_numbers = sizeof((const double[]){__VA_ARGS__}) / sizeof(double), .numbers = (const double[]){__VA_ARGS__}
@@ -25,18 +27,6 @@ static const struct pd_input inputs[N_INPUTS] = {
   [MASKED] = {.name = "masked", TOKENS(N, CLASSES), .origin = PD_MASKED, .from = TEXT, NUMBERS(3, 0.15, 0, 2)},
   [CHOSEN] = {.name = "chosen", SEQUENCE(N), .origin = PD_CHOSEN, .from = MASKED},
 };
-
-static char directory[] = "/tmp/pd_derive_XXXXXX";
-
-static char *write_bytes(const char *name, const void *bytes, size_t n) {
-  char *path = malloc(strlen(directory) + strlen(name) + 2);
-  sprintf(path, "%s/%s", directory, name);
-  FILE *out = fopen(path, "wb");
-  assert_non_null(out);
-  assert_int_equal(fwrite(bytes, 1, n, out), n);
-  fclose(out);
-  return path;
-}
 
 /* ---- one sample -------------------------------------------------------------------------------- */
 
@@ -218,13 +208,7 @@ static void nothing_counted_gives_zeros(void **state) {
 enum { SIDE = 4, IMAGE = 2 * SIDE * SIDE };
 
 static char *write_images(const char *descr, const void *pixels, size_t n) {
-  char bytes[1024];
-  memcpy(bytes, "\x93NUMPY\x01\x00\x76\x00", 10);
-  memset(bytes + 10, ' ', 118);
-  int length = sprintf(bytes + 10, "{'descr': '%s', 'fortran_order': False, 'shape': (4, 2, 4, 4), }", descr);
-  bytes[10 + length] = ' ';
-  memcpy(bytes + 128, pixels, n);
-  return write_bytes(descr[1] == 'u' ? "u1.npy" : "f4.npy", bytes, 128 + n);
+  return write_npy(descr[1] == 'u' ? "u1.npy" : "f4.npy", descr, "(4, 2, 4, 4)", pixels, n);
 }
 
 static const struct pd_input image = {.name = "image", .rank = 3, .dim = {2, SIDE, SIDE}, .elements = IMAGE,
@@ -321,9 +305,5 @@ int main(void) {
     cmocka_unit_test(derived_inputs_take_no_file),
     cmocka_unit_test(broken_numbers_are_named),
   };
-  if (!mkdtemp(directory)) return 1;
-  int failed = cmocka_run_group_tests(tests, NULL, NULL);
-  char command[64];
-  snprintf(command, sizeof command, "rm -r %s", directory);
-  return system(command) || failed;
+  return run_in_folder(tests);
 }
