@@ -9,6 +9,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "pd_operand.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 enum { PD_MAX_RANK = 6, PD_MAX_CHUNKS = 8 };
 
 /* ---- what the compiler says of a stage ------------------------------------------------------ */
@@ -149,7 +155,7 @@ extern struct pd_run {
 void pd_start(const struct pd_stage *stage, int argc, char **argv);
 /* Last log line, --save, MPI_Finalize; returns the exit status for main. */
 int pd_finish(void);
-_Noreturn void pd_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
+PD_NORETURN void pd_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* Progresses all pending messages and watches --timeout; cheap; called between layers. */
 void pd_progress(void);
 void pd_emulate(double seconds); /* sleeps, progressing messages */
@@ -223,6 +229,10 @@ void pd_validation_receive(int64_t v, int64_t slot);
 void pd_validation_send(int64_t v, int64_t slot);
 void pd_validation_figure(int figure, int64_t v, const float *elements, int64_t n);
 
+#ifdef __cplusplus
+} /* extern "C": what follows takes operands of several types */
+#endif
+
 /* ---- library calls (kernels/matmul.c) ------------------------------------------------------------ */
 /* c[m, n] = a @ b (+ bias[n]), f32, oneDNN, user scratchpad. Strides in elements; `batch` many, 1 when 2-D.
  * Accumulating ones add to c. Made once at the start, executed many times. */
@@ -234,7 +244,7 @@ struct pd_matmul_shape {
 struct pd_matmul;
 struct pd_matmul *pd_matmul_new(struct pd_matmul_shape shape);
 size_t pd_matmul_scratch(const struct pd_matmul *m); /* bytes */
-void pd_matmul(const struct pd_matmul *m, const float *a, const float *b, const float *bias, float *c, void *scratch);
+void pd_matmul(const struct pd_matmul *m, pd_in a, pd_in b, pd_in bias, pd_out c, void *scratch);
 
 /* ---- convolution (kernels/convolution.c) ----------------------------------------------------------- */
 /* Images are [batch][height][width][channels], dense, f32; weights [out][in / groups][kernel 0][kernel 1], as files
@@ -252,11 +262,11 @@ struct pd_convolution_shape {
 struct pd_convolution;
 struct pd_convolution *pd_convolution_new(struct pd_convolution_shape shape);
 size_t pd_convolution_scratch(const struct pd_convolution *c); /* bytes */
-void pd_convolution(const struct pd_convolution *c, const float *x, const float *w, const float *bias, float *y,
+void pd_convolution(const struct pd_convolution *c, pd_in x, pd_in w, pd_in bias, pd_out y,
                     void *scratch);
-void pd_convolution_backward(const struct pd_convolution *c, const float *dy, const float *w, float *dx,
+void pd_convolution_backward(const struct pd_convolution *c, pd_in dy, pd_in w, pd_out dx,
                              void *scratch);
-void pd_convolution_weights(const struct pd_convolution *c, const float *x, const float *dy, float *dw,
+void pd_convolution_weights(const struct pd_convolution *c, pd_in x, pd_in dy, pd_out dw,
                             void *scratch);
 
 /* ---- pooling (kernels/pooling.c) ------------------------------------------------------------------- */
@@ -269,8 +279,8 @@ struct pd_pooling {
   int64_t kernel[2], stride[2], padding[2], out[2];
   bool maximum, count_padding, adaptive;
 };
-void pd_pooling(const struct pd_pooling *p, const float *x, float *y);
-void pd_pooling_backward(const struct pd_pooling *p, const float *x, const float *y, const float *dy, float *dx);
+void pd_pooling(const struct pd_pooling *p, pd_in x, pd_out y);
+void pd_pooling_backward(const struct pd_pooling *p, pd_in x, pd_in y, pd_in dy, pd_out dx);
 
 /* ---- attention (kernels/attention.c) ---------------------------------------------------------------- */
 /* Scaled dot-product attention over [batch][heads][length][size] with strides, size contiguous; kv_heads
@@ -284,20 +294,20 @@ struct pd_attention {
 };
 size_t pd_attention_scratch(const struct pd_attention *a, int threads);
 /* lse: [batch][heads][length], log of the sum of exponentials, for the backward pass. */
-void pd_attention_forward(const struct pd_attention *a, const float *q, const float *k, const float *v,
-                          float *o, float *lse, void *scratch);
-void pd_attention_backward(const struct pd_attention *a, const float *q, const float *k, const float *v,
-                           const float *o, const float *lse, const float *d_o,
-                           float *dq, float *dk, float *dv, void *scratch);
+void pd_attention_forward(const struct pd_attention *a, pd_in q, pd_in k, pd_in v,
+                          pd_out o, pd_out lse, void *scratch);
+void pd_attention_backward(const struct pd_attention *a, pd_in q, pd_in k, pd_in v,
+                           pd_in o, pd_in lse, pd_in d_o,
+                           pd_out dq, pd_out dk, pd_out dv, void *scratch);
 /* The same with a mask (`masked` says so), kv_length floats contiguous in a row, added to the scaled scores of all
  * heads. An element of PD_ATTENTION_HIDDEN or less hides its key; a row that sees no key gives zeros and gradients
  * of zero. */
 #define PD_ATTENTION_HIDDEN (-10000.0f)
-void pd_masked_attention_forward(const struct pd_attention *a, const float *q, const float *k, const float *v,
-                                 const float *mask, float *o, float *lse, void *scratch);
-void pd_masked_attention_backward(const struct pd_attention *a, const float *q, const float *k, const float *v,
-                                  const float *o, const float *lse, const float *d_o, const float *mask,
-                                  float *dq, float *dk, float *dv, void *scratch);
+void pd_masked_attention_forward(const struct pd_attention *a, pd_in q, pd_in k, pd_in v,
+                                 pd_in mask, pd_out o, pd_out lse, void *scratch);
+void pd_masked_attention_backward(const struct pd_attention *a, pd_in q, pd_in k, pd_in v,
+                                  pd_in o, pd_in lse, pd_in d_o, pd_in mask,
+                                  pd_out dq, pd_out dk, pd_out dv, void *scratch);
 
 /* ---- LSTM (kernels/lstm.c) ------------------------------------------------------------------------- */
 /* The recurrence of one layer in one direction; all arrays are dense. x: [batch][length][4 hidden], the input's
@@ -312,21 +322,21 @@ size_t pd_lstm_scratch(const struct pd_lstm *l); /* bytes */
 size_t pd_lstm_backward_scratch(const struct pd_lstm *l);
 /* h: [batch][length][hidden]; h_n, c_n: [batch][hidden], the state after; for the backward pass c: as h, the
  * state's cells, and gates: as x, after their functions. */
-void pd_lstm_forward(const struct pd_lstm *l, const float *x, const float *w, const float *h0, const float *c0,
-                     const int32_t *lengths, float *h, float *h_n, float *c_n, float *c, float *gates,
+void pd_lstm_forward(const struct pd_lstm *l, pd_in x, pd_in w, pd_in h0, pd_in c0,
+                     const int32_t *lengths, pd_out h, pd_out h_n, pd_out c_n, pd_out c, pd_out gates,
                      void *scratch);
 /* From the gradients dh, dh_n and dc_n (zeros where NULL): d_gates, that of x; dh0 and dc0, both or neither
  * NULL; previous: as h, the state h before each step, so that the gradient of w is d_gates^T @ previous. */
-void pd_lstm_backward(const struct pd_lstm *l, const float *w, const float *h0, const float *c0,
-                      const int32_t *lengths, const float *h, const float *c, const float *gates,
-                      const float *dh, const float *dh_n, const float *dc_n, float *d_gates, float *previous,
-                      float *dh0, float *dc0, void *scratch);
+void pd_lstm_backward(const struct pd_lstm *l, pd_in w, pd_in h0, pd_in c0,
+                      const int32_t *lengths, pd_in h, pd_in c, pd_in gates,
+                      pd_in dh, pd_in dh_n, pd_in dc_n, pd_out d_gates, pd_out previous,
+                      pd_out dh0, pd_out dc0, void *scratch);
 
 /* ---- embedding rows (kernels/gather.c) ----------------------------------------------------------------- */
 /* out[r] = table[index[r]]; rows of `width` floats, out rows `stride` apart. */
-void pd_gather(const float *table, const int32_t *index, int64_t rows, int64_t width, float *out, int64_t stride);
+void pd_gather(pd_in table, const int32_t *index, int64_t rows, int64_t width, pd_out out, int64_t stride);
 /* accumulator[index[r]] += gradient[r], rows in order; first: zeroes all `classes` rows before. */
-void pd_gather_gradient(float *accumulator, const int32_t *index, const float *gradient, int64_t rows, int64_t width,
+void pd_gather_gradient(pd_out accumulator, const int32_t *index, pd_in gradient, int64_t rows, int64_t width,
                         int64_t stride, int64_t classes, bool first);
 
 #endif

@@ -7,7 +7,7 @@
 
 static Site site_of(const StageKernels *stage, const Kernel *k) {
   return (Site){.node = k->node, .in = k->in.at, .n_in = k->in.n, .out = k->out.at, .n_out = k->out.n,
-                .bias = k->bias, .accumulate = k->accumulate, .threads = stage->threads};
+                .bias = k->bias, .accumulate = k->accumulate, .threads = stage->threads, .cuda = stage->cuda};
 }
 
 static Call describe(const StageKernels *stage, const Kernel *k) {

@@ -46,6 +46,7 @@ typedef struct Buffer {
   int first, last;      /* SAVED .. TEMPORARY: first and last kernel using it, indices into the list of the
                            pass that makes it and into that of the last that reads it */
   bool late;            /* read by the weights pass */
+  bool bf16;            /* its floats are stored in bf16 (--precision bf16); places count elements all the same */
 } Buffer;
 
 typedef enum { TERM_LOAD, TERM_CONSTANT, TERM_OP, TERM_REDUCE } TermKind;
@@ -138,6 +139,7 @@ typedef struct StageKernels {
   bool recompute;
   bool split;   /* backward is in two: weights is not empty, where it can be */
   int threads;  /* a rank's: what scratch is sized for */
+  bool cuda;    /* for a GPU: how kernels are printed, what scratch they take */
   Vec(Buffer) buffers;
   Kernels setup, forward, backward, weights; /* setup: run once, fills the tables */
   Vec(Region) regions;

@@ -13,6 +13,7 @@ struct Site {
   int bias;        /* index into `in` of the vector to add along the last axis, or -1 */
   bool accumulate; /* adds to out[0], except for a batch's first microbatch */
   int threads;     /* of the rank; 0: as many as the machine has */
+  bool cuda;       /* the program is for a GPU: runtime/cuda does the call */
 };
 
 /* Axes shared by several places, merged where every one of them lies in memory as a single axis. */

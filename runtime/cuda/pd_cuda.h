@@ -1,0 +1,43 @@
+/* What emitted CUDA programs and the runtime's CUDA files share. nvcc compiles them for a GPU; clang compiles the
+ * same text as C++ for tests on machines without one (tests/cuda_host, whose headers stand in for the toolkit's).
+ * So launches, dynamic shared memory and tensor-core instructions go through macros, and nothing else may depend
+ * on the compiler. */
+#ifndef PD_CUDA_H
+#define PD_CUDA_H
+
+#include <cuda_bf16.h>
+#include <cuda_runtime.h>
+
+#include "pd_runtime.h"
+
+typedef __nv_bfloat16 pd_bf16;
+
+/* The stream of all computation on the arena. Other streams meet it by events. */
+extern cudaStream_t pd_stream;
+
+/* Ends the launch with what was being done and CUDA's reason. */
+void pd_cuda_check(cudaError_t status, const char *what);
+
+/* kernel<<<grid, block, shared bytes, stream>>>(arguments); a template's name with commas in parentheses. */
+#ifdef __CUDACC__
+#define PD_LAUNCH(kernel, grid, block, shared, stream, ...)       \
+  do {                                                            \
+    kernel<<<grid, block, shared, stream>>>(__VA_ARGS__);         \
+    pd_cuda_check(cudaPeekAtLastError(), "launch " #kernel);      \
+  } while (0)
+#else
+#define PD_LAUNCH(kernel, grid, block, shared, stream, ...) \
+  cuda_host_launch(#kernel, grid, block, shared, stream, kernel, __VA_ARGS__)
+#endif
+
+/* A kernel's pointer parameters with how many elements they have, for readers and for tests/cuda_host, which
+ * checks every access against it. */
+#ifdef __CUDACC__
+#define PD_READS(type, n) const type *__restrict__
+#define PD_WRITES(type, n) type *__restrict__
+#else
+#define PD_READS(type, n) cuda_host_pointer<const type, (n)>
+#define PD_WRITES(type, n) cuda_host_pointer<type, (n)>
+#endif
+
+#endif
