@@ -15,6 +15,9 @@ typedef __nv_bfloat16 pd_bf16;
 /* The stream of all computation on the arena. Other streams meet it by events. */
 extern cudaStream_t pd_stream;
 
+/* Whether products and convolutions of floats may round their factors to TF32 (--precision tf32); set at the start. */
+extern bool pd_allow_tf32;
+
 /* Ends the launch with what was being done and CUDA's reason. */
 void pd_cuda_check(cudaError_t status, const char *what);
 

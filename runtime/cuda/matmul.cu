@@ -1,0 +1,216 @@
+/* pd_matmul: cuBLASLt, which reads matrices by columns: it is given c^T = b^T a^T, whose factors are our rows read
+ * as columns. Its heuristic chooses an algorithm once for each object, types and alignment of its operands; sums
+ * split over k go through the workspace in a fixed order, never through c. What it cannot express - operands without
+ * an axis of stride 1 or with overlapping rows, factors of two types - is done by a kernel of ours. */
+#include "pd_elements.h"
+#include "scratch.h"
+
+#include <cublasLt.h>
+
+bool pd_allow_tf32;
+
+static cublasLtHandle_t library;
+
+enum class State { UNKNOWN, LIBRARY, OURS };
+struct Plan {
+  State state;
+  cublasLtMatmulDesc_t product;
+  cublasLtMatrixLayout_t b, a, c; /* transposed: cuBLASLt's A, B, and C and D */
+  cublasLtMatmulAlgo_t algorithm;
+};
+
+struct pd_matmul {
+  struct pd_matmul_shape shape;
+  mutable Plan plans[2][2][2]; /* by the factors' type, c's type, and whether all begin at multiples of 16 bytes */
+};
+
+struct pd_matmul *pd_matmul_new(struct pd_matmul_shape shape) {
+  struct pd_matmul *m = new struct pd_matmul();
+  m->shape = shape;
+  return m;
+}
+
+size_t pd_matmul_scratch(const struct pd_matmul *m) {
+  return static_cast<size_t>(pd_cuda_matmul_scratch(&m->shape));
+}
+
+static void check(cublasStatus_t status, const char *what, const struct pd_matmul_shape &s) {
+  if (status == CUBLAS_STATUS_SUCCESS) return;
+  pd_fail("cuBLASLt cannot %s of %lld x [%lld, %lld] @ [%lld, %lld]: %s", what, (long long)s.batch, (long long)s.m,
+          (long long)s.k, (long long)s.k, (long long)s.n, cublasLtGetStatusString(status));
+}
+
+/* ---- by cuBLASLt -------------------------------------------------------------------------------- */
+
+/* A rows x columns matrix of ours as cuBLASLt reads it, a column every `leading` elements. */
+struct Columns { bool transposed; int64_t rows, columns, leading; };
+
+static bool read_by_columns(int64_t rows, int64_t columns, int64_t row, int64_t column, Columns *c) {
+  if ((column == 1 || columns == 1) && (row >= columns || rows == 1)) {
+    *c = {false, columns, rows, rows > 1 ? row : columns};
+    return true;
+  }
+  *c = {true, rows, columns, columns > 1 ? column : rows};
+  return (row == 1 || rows == 1) && (column >= rows || columns == 1);
+}
+
+static cublasLtMatrixLayout_t layout_new(const struct pd_matmul_shape &s, pd_type type, const Columns &c,
+                                         int64_t batch_stride) {
+  cublasLtMatrixLayout_t layout;
+  cudaDataType_t element = type == PD_F32 ? CUDA_R_32F : CUDA_R_16BF;
+  int32_t batch = static_cast<int32_t>(s.batch);
+  check(cublasLtMatrixLayoutCreate(&layout, element, c.rows, c.columns, c.leading), "describe a matrix", s);
+  if (batch == 1) return layout;
+  check(cublasLtMatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &batch, sizeof batch),
+        "describe a batch", s);
+  check(cublasLtMatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &batch_stride,
+                                         sizeof batch_stride), "describe a batch", s);
+  return layout;
+}
+
+template <typename T>
+static void set(const struct pd_matmul_shape &s, cublasLtMatmulDesc_t product, cublasLtMatmulDescAttributes_t which,
+                T value) {
+  check(cublasLtMatmulDescSetAttribute(product, which, &value, sizeof value), "describe a product", s);
+}
+
+template <typename T>
+static void prefer(const struct pd_matmul_shape &s, cublasLtMatmulPreference_t preference,
+                   cublasLtMatmulPreferenceAttributes_t which, T value) {
+  check(cublasLtMatmulPreferenceSetAttribute(preference, which, &value, sizeof value), "plan a product", s);
+}
+
+/* False where cuBLASLt has no algorithm. */
+static bool choose_algorithm(const struct pd_matmul_shape &s, Plan *plan, uint32_t alignment) {
+  cublasLtMatmulPreference_t preference;
+  cublasLtMatmulHeuristicResult_t found;
+  int n = 0;
+  check(cublasLtMatmulPreferenceCreate(&preference), "plan a product", s);
+  prefer(s, preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<uint64_t>(pd_matmul_workspace(&s)));
+  prefer<uint32_t>(s, preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+                   CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE);
+  for (auto which : {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+                     CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
+    prefer(s, preference, which, alignment);
+  cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(library, plan->product, plan->b, plan->a, plan->c, plan->c,
+                                                         preference, 1, &found, &n);
+  cublasLtMatmulPreferenceDestroy(preference);
+  if (status == CUBLAS_STATUS_NOT_SUPPORTED || (status == CUBLAS_STATUS_SUCCESS && n == 0)) return false;
+  check(status, "plan a product", s);
+  plan->algorithm = found.algo;
+  return found.state == CUBLAS_STATUS_SUCCESS;
+}
+
+/* bias: any address of c's type, whose alignment the library may consider. */
+static bool plan_product(const struct pd_matmul_shape &s, Plan *plan, pd_type factors, pd_type result,
+                         uint32_t alignment, const void *bias) {
+  Columns a, b, c = {false, s.n, s.m, s.m > 1 ? s.c_row : s.n};
+  if (!read_by_columns(s.m, s.k, s.a_row, s.a_column, &a)) return false;
+  if (!read_by_columns(s.k, s.n, s.b_row, s.b_column, &b)) return false;
+  bool tf32 = pd_allow_tf32 && factors == PD_F32;
+  if (!library) check(cublasLtCreate(&library), "start for a product", s);
+  check(cublasLtMatmulDescCreate(&plan->product, tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F,
+                                 CUDA_R_32F), "describe a product", s);
+  set<int32_t>(s, plan->product, CUBLASLT_MATMUL_DESC_TRANSA, b.transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
+  set<int32_t>(s, plan->product, CUBLASLT_MATMUL_DESC_TRANSB, a.transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
+  if (s.bias) {
+    set<uint32_t>(s, plan->product, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
+    set(s, plan->product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
+  }
+  plan->b = layout_new(s, factors, b, s.b_batch);
+  plan->a = layout_new(s, factors, a, s.a_batch);
+  plan->c = layout_new(s, result, c, s.c_batch);
+  return choose_algorithm(s, plan, alignment);
+}
+
+static void run_plan(const struct pd_matmul_shape &s, const Plan &plan, pd_in a, pd_in b, const void *bias, pd_out c,
+                     void *workspace) {
+  float one = 1, add = s.accumulate ? 1 : 0;
+  if (s.bias) set(s, plan.product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
+  check(cublasLtMatmul(library, plan.product, &one, b.at, plan.b, a.at, plan.a, &add, c.at, plan.c, c.at, plan.c,
+                       &plan.algorithm, workspace, static_cast<size_t>(pd_matmul_workspace(&s)), pd_stream),
+        "compute a product", s);
+}
+
+/* ---- by a kernel of ours ------------------------------------------------------------------------ */
+
+enum { TILE = 64, DEPTH = 16, THREADS = 256, PER_THREAD = 4 };
+
+/* A tile of c; thread t has the sums of rows t / 16 + 16 i and columns t % 16 + 16 j. */
+static __global__ void __launch_bounds__(THREADS) multiply(struct pd_matmul_shape s, pd_in a, pd_in b, pd_in bias,
+                                                           pd_out c) {
+  __shared__ float a_tile[DEPTH][TILE + 1], b_tile[DEPTH][TILE + 1];
+  int t = threadIdx.x, row = t / 16, column = t % 16;
+  int64_t m = static_cast<int64_t>(blockIdx.x) * TILE, n = static_cast<int64_t>(blockIdx.y) * TILE, z = blockIdx.z;
+  float sum[PER_THREAD][PER_THREAD] = {};
+  for (int64_t k = 0; k < s.k; k += DEPTH) {
+    for (int e = t; e < TILE * DEPTH; e += THREADS) {
+      int64_t i = m + e / DEPTH, p = k + e % DEPTH, j = n + e % TILE, q = k + e / TILE;
+      a_tile[e % DEPTH][e / DEPTH] =
+          i < s.m && p < s.k ? pd_element(a, z * s.a_batch + i * s.a_row + p * s.a_column) : 0.0f;
+      b_tile[e / TILE][e % TILE] =
+          j < s.n && q < s.k ? pd_element(b, z * s.b_batch + q * s.b_row + j * s.b_column) : 0.0f;
+    }
+    __syncthreads();
+    for (int p = 0; p < DEPTH; p++)
+      for (int i = 0; i < PER_THREAD; i++)
+        for (int j = 0; j < PER_THREAD; j++)
+          sum[i][j] = fmaf(a_tile[p][row + 16 * i], b_tile[p][column + 16 * j], sum[i][j]);
+    __syncthreads();
+  }
+  for (int i = 0; i < PER_THREAD; i++)
+    for (int j = 0; j < PER_THREAD; j++) {
+      int64_t r = m + row + 16 * i, l = n + column + 16 * j, at = z * s.c_batch + r * s.c_row + l;
+      if (r >= s.m || l >= s.n) continue;
+      float result = sum[i][j] + (s.bias ? pd_element(bias, l) : 0.0f);
+      pd_set_element(c, at, s.accumulate ? pd_element(c, at) + result : result);
+    }
+}
+
+static void run_ours(const struct pd_matmul_shape &s, pd_in a, pd_in b, pd_in bias, pd_out c) {
+  int64_t down = (s.m + TILE - 1) / TILE, across = (s.n + TILE - 1) / TILE;
+  if (across > 65535 || s.batch > 65535)
+    pd_fail("a product of %lld x [%lld, %lld] @ [%lld, %lld] with strides that cuBLASLt has not is too large",
+            (long long)s.batch, (long long)s.m, (long long)s.k, (long long)s.k, (long long)s.n);
+  dim3 grid(static_cast<unsigned>(down), static_cast<unsigned>(across), static_cast<unsigned>(s.batch));
+  PD_LAUNCH(multiply, grid, THREADS, 0, pd_stream, s, a, b, bias, c);
+}
+
+/* ---- the call ----------------------------------------------------------------------------------- */
+
+static __global__ void convert(pd_in from, pd_out to, int64_t n) {
+  int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (i < n) pd_set_element(to, i, pd_element(from, i));
+}
+
+/* The bias in c's type, as cuBLASLt wants it: where it is of another, a copy. */
+static const void *bias_like(const struct pd_matmul_shape &s, pd_in bias, pd_out c, char **scratch) {
+  if (!s.bias || bias.type == c.type) return bias.at;
+  pd_out copy = c;
+  copy.at = *scratch;
+  PD_LAUNCH(convert, dim3(static_cast<unsigned>((s.n + 255) / 256)), 256, 0, pd_stream, bias, copy, s.n);
+  *scratch += pd_scratch_part(s.n * static_cast<int64_t>(sizeof(float)));
+  return copy.at;
+}
+
+void pd_matmul(const struct pd_matmul *m, pd_in a, pd_in b, pd_in bias, pd_out c, void *scratch) {
+  const struct pd_matmul_shape &s = m->shape;
+  bool aligned = pd_aligned(a.at, 16) && pd_aligned(b.at, 16) && pd_aligned(c.at, 16);
+  Plan *plan = &m->plans[a.type][c.type][aligned];
+  bool expressible = a.type == b.type && !(a.type == PD_F32 && c.type == PD_BF16);
+  if (!expressible || plan->state == State::OURS) {
+    run_ours(s, a, b, bias, c);
+    return;
+  }
+  char *free = pd_scratch_begin(scratch);
+  const void *vector = bias_like(s, bias, c, &free);
+  if (plan->state == State::UNKNOWN) {
+    uint32_t alignment = aligned ? 16 : static_cast<uint32_t>(pd_size(a.type));
+    bool found = plan_product(s, plan, a.type, c.type, alignment, vector);
+    plan->state = found ? State::LIBRARY : State::OURS;
+  }
+  if (plan->state == State::LIBRARY)
+    run_plan(s, *plan, a, b, vector, c, free);
+  else
+    run_ours(s, a, b, bias, c);
+}
