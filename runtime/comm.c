@@ -55,7 +55,7 @@ bool pd_wait(int n, MPI_Request *request, const char *what, int64_t number, cons
   MPI_Testall(n, request, &done, MPI_STATUSES_IGNORE);
   if (done) return false;
   for (double start = pd_seconds();;) {
-    pd_train_progress();
+    pd_exchange_progress();
     MPI_Testall(n, request, &done, MPI_STATUSES_IGNORE);
     if (done) return true;
     double waited = pd_seconds() - start;
@@ -70,7 +70,7 @@ bool pd_wait(int n, MPI_Request *request, const char *what, int64_t number, cons
 void pd_progress(void) {
   int done;
   if (n_requests) MPI_Testall(n_requests, requests, &done, MPI_STATUSES_IGNORE);
-  pd_train_progress();
+  pd_exchange_progress();
 }
 
 void pd_emulate(double seconds) {

@@ -132,15 +132,30 @@ int pd_reduce_room(void); /* 0: there are no others */
 int pd_reduce_post(int64_t t, MPI_Request *request);
 int pd_reduce_spread(int64_t t, MPI_Request *request);
 
-/* ---- train.c, validate.c --------------------------------------------------------------------- */
+/* ---- exchange.c ------------------------------------------------------------------------------ */
 
-void pd_train_start(void);
+/* How far this rank is: updates whose exchange was called, that were made, and that were logged. */
+extern struct pd_updates { int64_t exchanged, done, logged; } pd_updates;
+/* Returns how many updates may be exchanged and not logged. */
+int pd_exchange_start(void);
 /* Moves the exchanges on as far as messages that have arrived allow. */
-void pd_train_progress(void);
-void pd_train_catch_up(void); /* waits for the figures of every update done and logs them */
-int64_t pd_updates_done(void);
+void pd_exchange_progress(void);
+/* Waits until update t's gradients are complete here; known: until all ranks' figures are, too. */
+void pd_exchange_await(int64_t t, bool known);
+bool pd_exchange_known(int64_t t);
+void pd_exchange_forget(int64_t t); /* update t, the next to be, is logged */
+/* Adds a microbatch's sum to this rank's of batch t; first: it is the batch's first one. */
+void pd_add_figure(int figure, int64_t t, bool first, double sum);
+double pd_figure_sum(int figure, int64_t t); /* of all ranks, once known */
+double pd_gradient_norm(int64_t t);          /* of the mean gradient, once known */
 char *pd_accumulators(int64_t t);
 size_t pd_exchange_set(int64_t t); /* bytes from exchange set 0 to update t's */
+
+/* ---- train.c --------------------------------------------------------------------------------- */
+
+void pd_train_start(void);
+void pd_train_catch_up(void); /* waits for the figures of every update done and logs them */
+void pd_log_known(void);      /* the lines of all updates done whose figures have come */
 /* The first non-finite tensor that microbatch k shows on this rank, for people. */
 const char *pd_first_non_finite(int64_t k);
 /* Time that counts as no update's. */

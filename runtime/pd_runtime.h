@@ -194,7 +194,7 @@ void pd_load(int input, int64_t k, void *to);
 /* First sample's global index of microbatch k: dropout counts from it. */
 int64_t pd_first_sample(int64_t k);
 
-/* ---- figures, gradients, updates (train.c, optimizer.c) --------------------------------------- */
+/* ---- figures, gradients, updates (train.c, exchange.c, optimizer.c) ----------------------------- */
 /* Adds up the elements of a figure (index into stage->figures) for microbatch k, in double, in order; when one
  * of a loss is not finite, names step, rank and the first tensor that is not, and ends the launch. */
 void pd_figure(int figure, int64_t k, const float *elements, int64_t n);

@@ -120,7 +120,7 @@ void pd_leave_to_others(void) {
   for (double until = pd_seconds() + 10; pd_seconds() < until;) {
     int flag;
     MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, pd_comm_control, &flag, MPI_STATUS_IGNORE);
-    pd_train_progress();
+    pd_exchange_progress();
     nanosleep(&(struct timespec){0, 1000000}, NULL);
   }
   leave_nothing();

@@ -32,7 +32,7 @@ static void finish(void) {
   MPI_Iallreduce(sums, all_sums, n_sums(), MPI_DOUBLE, MPI_SUM, pd_comm_control, &request);
   pd_wait(1, &request, "all ranks to validate", -1, NULL, -1);
   for (int i = 0; i < pd.stage->n_figures; i++) means[i] = mean(i);
-  int64_t t = pd_updates_done() - 1;
+  int64_t t = pd_updates.done - 1;
   if (!isfinite(pd_model_loss(means))) {
     if (pd.rank) pd_leave_to_others();
     pd_fail("step %lld: the validation loss is not finite", (long long)(t + 1));
