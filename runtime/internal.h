@@ -3,6 +3,7 @@
 #define PD_INTERNAL_H
 
 #include "data.h"
+#include "device.h"
 #include "pd_runtime.h"
 #include "why.h"
 
@@ -118,7 +119,9 @@ double pd_sum_of_squares(int64_t n, const float *x);
 struct pd_chunk { int parameter; int64_t first, n; };
 extern struct pd_chunk *pd_chunks;
 extern int pd_n_chunks;
-void pd_optimizer_start(void);
+void pd_deal_chunks(void);
+double pd_power(double x, int64_t n); /* x^n by squaring */
+void pd_optimizer_start(void); /* the target's */
 /* Where use `use` of parameter p has its gradient of batch t, whose accumulator set is `gradient`. */
 float *pd_use_at(const struct pd_parameter *p, int use, int64_t t, void *gradient);
 /* Where parameter p's whole gradient stands: at its last use; NULL when it has none. */
@@ -173,12 +176,9 @@ void pd_log_finish(const int64_t *peak_bytes, double seconds);
 /* "pd: note: ...", on rank 0's stderr */
 void pd_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* ---- init.c, memory.c, peak.c ---------------------------------------------------------------- */
+/* ---- init.c ---------------------------------------------------------------------------------- */
 
 void pd_initialise(const struct pd_parameter *p, uint64_t seed, float *to);
-void pd_memory_sample(void);
-int64_t pd_memory_peak(void);   /* bytes of anonymous memory, the most that any sample saw */
-double pd_measure_peak(void);   /* operations a second of this rank: matmul at 1024 cubed */
 
 /* ---- files.c, weights.c, checkpoint.c ---------------------------------------------------------- */
 

@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
-#include <omp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -84,7 +83,7 @@ void pd_log_start(double all_ranks_peak) {
   line("],\"schedule\":\"%s\",\"batch\":%lld,\"microbatch\":%lld,\"microbatches\":%lld,\"parameters\":%lld,"
        "\"threads\":%d,\"seed\":%llu",
        s->schedule, (long long)s->batch, (long long)s->microbatch, (long long)s->microbatches,
-       (long long)s->model_parameters, omp_get_max_threads(), (unsigned long long)pd.seed);
+       (long long)s->model_parameters, pd_device_threads(), (unsigned long long)pd.seed);
   if (peak > 0)
     line(",\"peak_flops\":%.4g,\"peak_source\":\"%s\"", peak, pd_options.peak > 0 ? "given" : "measured");
   if (pd.first_step) line(",\"first_step\":%lld", (long long)pd.first_step);

@@ -1,10 +1,8 @@
-/* Learning rates and the optimizers' elementwise formulas, in PyTorch's order of operations, and their
- * loop over all parameters of a stage. No FMA is written here: compiled with -ffp-contract=off the bits
- * depend on the inputs alone. */
+/* Learning rates and the optimizers' constants; how a stage's parameters are dealt into chunks and where their
+ * gradients stand. What is done with every element is the target's (host/optimizer.c, cuda/optimizer.cu). */
 #include "internal.h"
 
 #include <math.h>
-#include <string.h>
 
 struct pd_chunk *pd_chunks;
 int pd_n_chunks;
@@ -20,7 +18,7 @@ double pd_learning_rate(const struct pd_stage *s, int64_t t) {
   return s->lr_floor + left * (s->lr - s->lr_floor);
 }
 
-/* ---- formulas -------------------------------------------------------------------------------- */
+/* ---- constants ------------------------------------------------------------------------------- */
 
 /* torch.optim.AdamW: w = w keep; m = beta1 m + (1 - beta1) g; v = beta2 v + (1 - beta2) g g;
  * w -= step_size m / (sqrt(v) / root2 + eps), with bias corrections in step_size and root2. */
@@ -39,53 +37,9 @@ struct pd_adamw_step pd_adamw_constants(const struct pd_stage *s, int64_t t, flo
   };
 }
 
-/* from and to are one array or two that do not overlap: every element is independent of the others. */
-void pd_adamw_elements(int64_t n, struct pd_adamw_step s, const float *from, float *to, const float *gradient,
-                       float *moment1, float *moment2) {
-#pragma omp simd
-  for (int64_t i = 0; i < n; i++) {
-    float g = gradient[i] * s.scale;
-    float w = from[i] * s.keep;
-    float m = moment1[i] * s.beta1 + g * s.rest1;
-    float v = moment2[i] * s.beta2 + s.rest2 * g * g;
-    moment1[i] = m;
-    moment2[i] = v;
-    to[i] = w - s.step_size * m / (sqrtf(v) / s.root2 + s.eps);
-  }
-}
-
-/* torch.optim.SGD with dampening 0: g += decay w; u = momentum u + g; w -= lr u. */
-void pd_sgd_elements(int64_t n, struct pd_sgd_step s, const float *from, float *to, const float *gradient,
-                     float *momentum) {
-  if (!momentum) {
-#pragma omp simd
-    for (int64_t i = 0; i < n; i++) to[i] = from[i] - s.lr * (gradient[i] * s.scale + s.decay * from[i]);
-    return;
-  }
-#pragma omp simd
-  for (int64_t i = 0; i < n; i++) {
-    float u = s.momentum * momentum[i] + (gradient[i] * s.scale + s.decay * from[i]);
-    momentum[i] = u;
-    to[i] = from[i] - s.lr * u;
-  }
-}
-
-/* Element i goes to lane i % 16; lanes are added as a balanced tree, halves first. */
-double pd_sum_of_squares(int64_t n, const float *x) {
-  enum { LANES = 16 };
-  double lane[LANES] = {0};
-  int64_t i = 0;
-  for (; i + LANES <= n; i += LANES)
-    for (int j = 0; j < LANES; j++) lane[j] += (double)x[i + j] * (double)x[i + j];
-  for (int j = 0; i < n; i++, j++) lane[j] += (double)x[i] * (double)x[i];
-  for (int half = LANES / 2; half; half /= 2)
-    for (int j = 0; j < half; j++) lane[j] += lane[j + half];
-  return lane[0];
-}
-
 /* ---- over a stage's parameters --------------------------------------------------------------- */
 
-void pd_optimizer_start(void) {
+void pd_deal_chunks(void) {
   const struct pd_stage *s = pd.stage;
   for (int p = 0; p < s->n_parameters; p++)
     pd_n_chunks += (int)((s->parameters[p].elements + PD_CHUNK - 1) / PD_CHUNK);
@@ -106,13 +60,7 @@ float *pd_gradient_at(const struct pd_parameter *p, int64_t t, void *gradient) {
   return p->n_uses ? pd_use_at(p, p->n_uses - 1, t, gradient) : NULL;
 }
 
-/* A parameter without a gradient keeps its value, as in PyTorch. */
-static void keep(const struct pd_chunk *c, const float *from, float *to) {
-  if (from != to) memcpy(to + c->first, from + c->first, (size_t)c->n * sizeof(float));
-}
-
-/* x^n by squaring. */
-static double power(double x, int64_t n) {
+double pd_power(double x, int64_t n) {
   double y = 1;
   for (; n > 0; n /= 2, x *= x)
     if (n % 2) y *= x;
@@ -122,53 +70,5 @@ static double power(double x, int64_t n) {
 float pd_share(float momentum, int64_t first_sample) {
   const struct pd_stage *s = pd.stage;
   int64_t k = (first_sample - pd_sample_base) / s->microbatch % s->microbatches;
-  return (float)((double)momentum * power(1 - (double)momentum, s->microbatches - 1 - k));
-}
-
-static void average(const struct pd_parameter *p, const struct pd_chunk *c, const float *shares, const float *from,
-                    float *to) {
-  float left = (float)power(1 - (double)p->momentum, pd.stage->microbatches);
-  for (int64_t i = c->first; i < c->first + c->n; i++) to[i] = left * from[i] + shares[i];
-}
-
-void pd_adamw(int64_t t, float scale, const void *from, void *to, void *gradient, void *moment1,
-              void *moment2) {
-  const struct pd_stage *s = pd.stage;
-  struct pd_adamw_step step[2] = {pd_adamw_constants(s, t, scale, false),
-                                  pd_adamw_constants(s, t, scale, true)};
-#pragma omp parallel for schedule(static)
-  for (int i = 0; i < pd_n_chunks; i++) {
-    const struct pd_chunk *c = &pd_chunks[i];
-    const struct pd_parameter *p = &s->parameters[c->parameter];
-    const float *g = pd_gradient_at(p, t, gradient), *w = (const float *)((const char *)from + p->offset);
-    float *u = (float *)((char *)to + p->offset), *m = (float *)((char *)moment1 + p->offset),
-          *v = (float *)((char *)moment2 + p->offset);
-    if (p->buffer)
-      average(p, c, g, w, u);
-    else if (g)
-      pd_adamw_elements(c->n, step[p->decays], w + c->first, u + c->first, g + c->first, m + c->first,
-                        v + c->first);
-    else
-      keep(c, w, u);
-  }
-}
-
-void pd_sgd(int64_t t, float scale, const void *from, void *to, void *gradient, void *momentum) {
-  const struct pd_stage *s = pd.stage;
-  float lr = (float)pd_learning_rate(s, t);
-#pragma omp parallel for schedule(static)
-  for (int i = 0; i < pd_n_chunks; i++) {
-    const struct pd_chunk *c = &pd_chunks[i];
-    const struct pd_parameter *p = &s->parameters[c->parameter];
-    const float *g = pd_gradient_at(p, t, gradient), *w = (const float *)((const char *)from + p->offset);
-    float *u = (float *)((char *)to + p->offset);
-    float *m = s->n_moments ? (float *)((char *)momentum + p->offset) + c->first : NULL;
-    struct pd_sgd_step step = {scale, p->decays ? (float)s->weight_decay : 0, (float)s->momentum, lr};
-    if (p->buffer)
-      average(p, c, g, w, u);
-    else if (g)
-      pd_sgd_elements(c->n, step, w + c->first, u + c->first, g + c->first, m);
-    else
-      keep(c, w, u);
-  }
+  return (float)((double)momentum * pd_power(1 - (double)momentum, s->microbatches - 1 - k));
 }

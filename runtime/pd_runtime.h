@@ -33,7 +33,7 @@ struct pd_parameter {
   int rank;
   int64_t dim[PD_MAX_RANK];
   int64_t elements;
-  size_t offset;         /* bytes into a weights struct, and into each moments struct */
+  size_t offset;         /* bytes into a weights struct, and, where the stage has no masters, a moments struct */
   bool stored_in_out;    /* files hold the transposed matrix */
   bool decays;
   enum pd_init init;
@@ -46,6 +46,8 @@ struct pd_parameter {
   const int *readers;    /* stages that hold it, too, but pass it no gradient */
   bool buffer;           /* a running average: what is summed where a gradient would be are pd_share's shares */
   float momentum;        /* of a buffer */
+  size_t state;          /* bytes into the masters and each moments struct, where the stage has masters */
+  bool bf16;             /* its working copies are bfloat16; the stage has masters then */
 };
 
 /* Where an input's samples come from: from a file, an image normalised; or they are computed from the same
@@ -74,6 +76,7 @@ struct pd_input {
   int from;              /* index of the input that it is computed from */
   int n_numbers;
   const double *numbers;
+  bool bf16;             /* numbers are loaded as bfloat16 */
 };
 
 struct pd_figure {       /* a loss or a metric: the mean over a batch is logged */
@@ -88,6 +91,7 @@ struct pd_tensor {       /* a named buffer of a slot, for naming the first that 
   size_t stride;         /* between slots */
   int slots;
   int64_t elements;
+  bool bf16;
 };
 
 struct pd_channel_value { size_t offset, stride, bytes; }; /* arena bytes of slot 0, between slots, size */
@@ -119,6 +123,7 @@ struct pd_stage {
   size_t reduced;      /* with replicas: in exchange set 0, (replicas - 1) shards of an accumulator set, each of
                           accumulators_stride / replicas bytes, rounded up to a multiple of 64 */
   size_t moments, moments_stride; int n_moments;
+  bool has_masters; size_t masters; /* the newest weights in f32, laid out like moments; `weights` are their copies */
   bool per_batch; int64_t lag; /* the schedule drains at every batch; else an update follows by so many turns */
   const struct pd_parameter *parameters; int n_parameters; /* held here */
   const struct pd_input *inputs; int n_inputs;             /* all of the model's, used here or not */

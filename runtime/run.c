@@ -1,17 +1,14 @@
 /* The life of a rank: start, checks that all ranks make together, the end, and failures. */
-#define _GNU_SOURCE /* sched_getaffinity */
+#define _GNU_SOURCE /* process_vm_readv */
 #include "internal.h"
 
 #include <errno.h>
 #include <math.h>
-#include <omp.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/time.h>
@@ -254,41 +251,6 @@ static bool check_options(const struct pd_stage *s, struct pd_options *o, char *
   return true;
 }
 
-/* Huge pages where the kernel has them: the arena is used whole, and matmuls walk all of it. */
-static bool map_arena(const struct pd_stage *s, char *why) {
-  enum { HUGE = 2 << 20 };
-  size_t bytes = (s->arena_bytes + HUGE - 1) / HUGE * HUGE;
-  if (!bytes) bytes = HUGE;
-  char *p = mmap(NULL, bytes + HUGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (p == MAP_FAILED)
-    return pd_refuse(why, "cannot get the %.1f MiB this stage was planned to use: %s",
-                     (double)s->arena_bytes / (1 << 20), strerror(errno));
-  pd.arena = (char *)(((uintptr_t)p + HUGE - 1) / HUGE * HUGE);
-  if (s->arena_bytes >= 16 * (size_t)HUGE) madvise(pd.arena, s->arena_bytes / HUGE * HUGE, MADV_HUGEPAGE);
-  if (pd_options.emulate) /* what the passes would touch */
-    for (size_t i = 0; i < s->arena_bytes; i += 4096) *(volatile char *)(pd.arena + i) = 0;
-  return true;
-}
-
-/* Scratch memory is planned for s->threads threads: fewer may run, more may not. */
-static void set_threads(const struct pd_stage *s) {
-  int planned = s->threads > 0 ? s->threads : 1, threads = planned;
-  const char *wish = getenv("OMP_NUM_THREADS");
-  if (wish && atoi(wish) > 0) threads = atoi(wish);
-  if (threads > planned) {
-    pd_note("OMP_NUM_THREADS is %d, but the plan's scratch memory is for %d: using %d (pdc --threads %d "
-            "plans for more)",
-            threads, planned, planned, threads);
-    threads = planned;
-  }
-  omp_set_dynamic(0);
-  omp_set_num_threads(threads);
-  cpu_set_t set;
-  if (!sched_getaffinity(0, sizeof set, &set) && CPU_COUNT(&set) < threads)
-    pd_note("%d threads a rank share %d processor%s: launch with mpirun --bind-to none", threads,
-            CPU_COUNT(&set), CPU_COUNT(&set) == 1 ? "" : "s");
-}
-
 static bool same_file(const char *a, const char *b) {
   struct stat s, t;
   return !stat(a, &s) && !stat(b, &t) && s.st_dev == t.st_dev && s.st_ino == t.st_ino;
@@ -391,12 +353,11 @@ void pd_start(const struct pd_stage *stage, int argc, char **argv) {
   pd.steps = o->steps;
   pd.seed = o->seed;
   pd.emulate = o->emulate;
-  if (map_arena(stage, why)) pd_data_start(why);
+  if (pd_device_start(why)) pd_data_start(why);
   pd_agree(why);
   start_weights();
   check_outputs(why);
   pd_agree(why);
-  set_threads(stage);
   pd_optimizer_start();
   keep_plan();
   double peak = total_peak();

@@ -81,7 +81,7 @@ static const char parameter_macro[] = "/* Name, member of struct weights, initia
                                       "   offsetof(struct weights, member), transposed, decays, init, value, "
                                       "order, STAGE, 1,                 \\\n"
                                       "   (const struct pd_use[]){{STAGE, offsetof(%s, member)}}, 0, NULL, "
-                                      "false, 0}\n";
+                                      "false, 0, 0, false}\n";
 
 static const char buffer_macro[] = "/* A running average: momentum instead of what an optimizer needs to know. "
                                    "*/\n"
@@ -92,7 +92,7 @@ static const char buffer_macro[] = "/* A running average: momentum instead of wh
                                    "   offsetof(struct weights, member), false, false, init, value, order, "
                                    "STAGE, 1,                      \\\n"
                                    "   (const struct pd_use[]){{STAGE, offsetof(%s, member)}}, 0, NULL, "
-                                   "true, momentum}\n";
+                                   "true, momentum, 0, false}\n";
 
 static bool has_gradient(const Emit *e, const Param *p, int stage) {
   for (int use = 0; use < p->uses.n && use < p->gradients.n; use++)
@@ -164,6 +164,8 @@ static void parameter_line(Emit *e, int param) {
   add_readers(e, param, &list);
   push(&list, intern(p->buffer ? "true" : "false"));
   push(&list, intern(momentum));
+  push(&list, intern("0")); /* no masters */
+  push(&list, intern("false"));
   text_list(&e->out, 3, "  {", &list, "},\n");
 }
 
@@ -231,7 +233,7 @@ static void slot_line(Emit *e, int buffer) {
 static void tensor_line(Emit *e, int buffer) {
   const Buffer *b = &e->k->buffers.at[buffer];
   if (in_workspace(e, b))
-    text_add(&e->out, "  {%s, offsetof(struct arena, workspace) + %" PRId64 ", 0, 1, %" PRId64 "},\n",
+    text_add(&e->out, "  {%s, offsetof(struct arena, workspace) + %" PRId64 ", 0, 1, %" PRId64 ", false},\n",
              string_literal(b->comment), workspace_offset(e, buffer), b->elements);
   else if (e->p->chunks > 1)
     slot_line(e, buffer);
@@ -246,7 +248,7 @@ static void tensor_line(Emit *e, int buffer) {
 static const char tensor_macros[] =
   "#define SLOT(name, part, slots, member) \\\n"
   "  {name, offsetof(struct arena, part[0].member), sizeof(struct part), slots, \\\n"
-  "   sizeof ((struct part *)0)->member / sizeof(float)}\n";
+  "   sizeof ((struct part *)0)->member / sizeof(float), false}\n";
 static const char tensor_kinds[] =
   "#define SAVED(name, member) SLOT(name, saved, SAVED_SLOTS, member)\n"
   "#define RECEIVED(name, member) SLOT(name, received, RECEIVED_SLOTS, member)\n";

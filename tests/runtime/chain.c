@@ -74,8 +74,8 @@ static const struct pd_parameter parameters[] = {
 static const struct pd_input inputs[] = {
   {.name = "x", .rank = 1, .dim = {WIDTH}, .elements = WIDTH},
   {.name = "target", .target = true, .rank = 1, .dim = {WIDTH}, .elements = WIDTH}};
-static const struct pd_tensor tensors[] = {{"between", AT(between), sizeof(struct slot), IN_FLIGHT, N},
-                                           {"y", AT(y), sizeof(struct slot), IN_FLIGHT, N}};
+static const struct pd_tensor tensors[] = {{"between", AT(between), sizeof(struct slot), IN_FLIGHT, N, false},
+                                           {"y", AT(y), sizeof(struct slot), IN_FLIGHT, N, false}};
 #define VALUE(member)                                                                                        \
   { AT(member), sizeof(struct slot), sizeof(struct slot) }
 static const struct pd_channel_value received = VALUE(received), sent = VALUE(sent),

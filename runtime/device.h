@@ -1,0 +1,61 @@
+/* Where a stage's arena is and who works on it. Two folders implement this, and a program links one of them:
+ *   host/ the arena is this process's memory, and work is done when the call that asks for it returns;
+ *   cuda/ the arena is a device's memory, which the host cannot touch, and work is enqueued on a stream.
+ * Everywhere else addresses in the arena are numbers to hand on: the host reads and writes there by the functions
+ * below alone. `bf16`: what stands in the arena are bfloat16 numbers; the host always sees floats. */
+#ifndef PD_DEVICE_H
+#define PD_DEVICE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Collective: this rank's device and, in pd.arena, the stage's arena_bytes on it. Its moments are zero; of the
+ * rest nothing is known. False after filling `why`. */
+bool pd_device_start(char *why);
+void pd_device_finish(void);        /* gives both back; no message is under way */
+const char *pd_device_name(void);   /* for the log; NULL: the host */
+int pd_device_threads(void);        /* of this process, that share the work */
+
+/* Waits until the work asked for so far is done, while messages move on; `what` is for --timeout. */
+void pd_device_wait(const char *what);
+
+/* ---- the host reads and writes ------------------------------------------------------------------- */
+/* These wait for the work asked for before: at start and end, for checkpoints and reports. */
+
+/* n numbers at an address in the arena, to be read before the next call of pd_view or pd_fill. */
+const float *pd_view(const void *at, int64_t n, bool bf16);
+/* Room for n floats; once they are written pd_filled puts them at the address, rounded where bf16. */
+float *pd_fill(void *at, int64_t n);
+void pd_filled(void *at, int64_t n, bool bf16);
+/* n floats of the arena to another place there, rounded where bf16. */
+void pd_round(void *to, const float *from, int64_t n, bool bf16);
+
+/* ---- the host keeps ahead of the work ------------------------------------------------------------- */
+
+/* Where the host writes a microbatch of input number `input`, which work asked for after pd_load_end finds
+ * at `to`. */
+void *pd_load_begin(int input, void *to);
+void pd_load_end(int input, void *to);
+
+/* A copy of n floats of the arena as the work asked for before leaves them: to be read once pd_fetched says so,
+ * and then to be given back. Fetches are given back in their order; NULL: too many are not yet. */
+const float *pd_fetch(const float *from, int64_t n);
+bool pd_fetched(const float *fetch);
+void pd_fetch_done(void); /* the oldest */
+
+/* ---- memory.c, peak.c ------------------------------------------------------------------------------ */
+
+void pd_memory_sample(void);
+int64_t pd_memory_peak(void);   /* bytes, the most that any sample saw */
+double pd_measure_peak(void);   /* operations a second of this rank, by matrix products */
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,95 @@
+/* The C target's device: the processors and the memory of this process. The arena is used in place. */
+#define _GNU_SOURCE /* sched_getaffinity */
+#include "device.h"
+#include "internal.h"
+
+#include <errno.h>
+#include <omp.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+/* ---- start ----------------------------------------------------------------------------------- */
+
+/* Huge pages where the kernel has them: the arena is used whole, and matmuls walk all of it. Fresh pages are
+ * zero. */
+static bool map_arena(const struct pd_stage *s, char *why) {
+  enum { HUGE = 2 << 20 };
+  size_t bytes = (s->arena_bytes + HUGE - 1) / HUGE * HUGE;
+  if (!bytes) bytes = HUGE;
+  char *p = mmap(NULL, bytes + HUGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (p == MAP_FAILED)
+    return pd_refuse(why, "cannot get the %.1f MiB this stage was planned to use: %s",
+                     (double)s->arena_bytes / (1 << 20), strerror(errno));
+  pd.arena = (char *)(((uintptr_t)p + HUGE - 1) / HUGE * HUGE);
+  if (s->arena_bytes >= 16 * (size_t)HUGE) madvise(pd.arena, s->arena_bytes / HUGE * HUGE, MADV_HUGEPAGE);
+  if (pd_options.emulate) /* what the passes would touch */
+    for (size_t i = 0; i < s->arena_bytes; i += 4096) *(volatile char *)(pd.arena + i) = 0;
+  return true;
+}
+
+/* Scratch memory is planned for s->threads threads: fewer may run, more may not. */
+static void set_threads(const struct pd_stage *s) {
+  int planned = s->threads > 0 ? s->threads : 1, threads = planned;
+  const char *wish = getenv("OMP_NUM_THREADS");
+  if (wish && atoi(wish) > 0) threads = atoi(wish);
+  if (threads > planned) {
+    pd_note("OMP_NUM_THREADS is %d, but the plan's scratch memory is for %d: using %d (pdc --threads %d "
+            "plans for more)",
+            threads, planned, planned, threads);
+    threads = planned;
+  }
+  omp_set_dynamic(0);
+  omp_set_num_threads(threads);
+  cpu_set_t set;
+  if (!sched_getaffinity(0, sizeof set, &set) && CPU_COUNT(&set) < threads)
+    pd_note("%d threads a rank share %d processor%s: launch with mpirun --bind-to none", threads,
+            CPU_COUNT(&set), CPU_COUNT(&set) == 1 ? "" : "s");
+}
+
+bool pd_device_start(char *why) {
+  set_threads(pd.stage);
+  return map_arena(pd.stage, why);
+}
+
+void pd_device_finish(void) { pd.arena = NULL; } /* the process ends */
+
+const char *pd_device_name(void) { return NULL; }
+int pd_device_threads(void) { return omp_get_max_threads(); }
+
+/* ---- work is done when it is asked for -------------------------------------------------------- */
+
+void pd_device_wait(const char *what) { (void)what; }
+
+const float *pd_view(const void *at, int64_t n, bool bf16) {
+  (void)n, (void)bf16;
+  return at;
+}
+
+float *pd_fill(void *at, int64_t n) {
+  (void)n;
+  return at;
+}
+
+void pd_filled(void *at, int64_t n, bool bf16) { (void)at, (void)n, (void)bf16; }
+
+void pd_round(void *to, const float *from, int64_t n, bool bf16) {
+  (void)bf16;
+  memcpy(to, from, sizeof *from * (size_t)n);
+}
+
+void *pd_load_begin(int input, void *to) {
+  (void)input;
+  return to;
+}
+
+void pd_load_end(int input, void *to) { (void)input, (void)to; }
+
+const float *pd_fetch(const float *from, int64_t n) {
+  (void)n;
+  return from;
+}
+
+bool pd_fetched(const float *fetch) { return fetch != NULL; }
+void pd_fetch_done(void) {}
