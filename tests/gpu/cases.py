@@ -1,0 +1,142 @@
+"""What is checked and measured on a machine with a GPU: read by `prepare`, which makes a folder of each program, and
+so the one place to add one.
+
+A Program is what pdc makes of a model; a Check runs it and compares what it writes. Paths of models and data are
+relative to the repository; {images} and {tokens} stand for data that `prepare` makes."""
+import dataclasses
+import glob
+import os
+import re
+
+TOP = os.path.realpath(os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", ".."))
+
+# Relative to a tensor's largest magnitude and to a loss: sums in another order, and functions of bf16's 8 bits.
+TOLERANCE = {"f32": 1e-4, "bf16": 6e-2}
+LOSS_TOLERANCE = {"f32": 1e-4, "bf16": 2e-2}
+UPDATES = 10
+CONTEXT, VOCABULARY = 1024, 50257  # of GPT-2
+
+
+@dataclasses.dataclass
+class Program:
+    name: str
+    model: str
+    precision: str = "f32"
+    ranks: int = 1
+    options: tuple = ()
+
+
+@dataclasses.dataclass
+class Check:
+    part: str
+    program: Program
+    train: tuple                # options of train, but for --log and --save
+    tensors: str | None = None  # what --save must write
+    losses: str | None = None   # what --log must; "c": as the C target's program, which `prepare` runs
+    tolerance: tuple = (0.0, 0.0)
+    tool: tuple = ()            # runs under it: compute-sanitizer
+
+
+def case_files(folder, case):
+    """Of a golden case: the arrays it reads, the weights it starts from, what it must give."""
+    at = os.path.join("tests", folder, case)
+    numbered = sorted(glob.glob(f"{TOP}/{at}.[0-9].npy"))
+    named = [f"{at}.npy"] + ([f"{at}.next.npy"] if os.path.exists(f"{TOP}/{at}.next.npy") else [])
+    data = [os.path.relpath(path, TOP) for path in numbered] or named
+    return data, f"{at}.init.safetensors", f"{at}.want.safetensors", f"{at}.loss"
+
+
+def batch_of(model):
+    with open(os.path.join(TOP, model)) as file:
+        return int(re.search(r"batch *= *(\d+);", file.read()).group(1))
+
+
+def gradient_check(folder, case, precision, ranks=1, options=("--microbatch", "1"), train=()):
+    """One update whose rate makes the weights the gradients."""
+    data, init, want, loss = case_files(folder, case)
+    model = f"tests/{folder}/{case}.pdm"
+    suffix = f".{ranks}_ranks" if ranks > 1 else ""
+    program = Program(f"{folder}.{case}.{precision}{suffix}", model, precision, ranks,
+                      ("--stages", str(ranks), *options))
+    return Check("ranks" if ranks > 1 else folder, program, ("--data", *data, "--steps", "1", "--init", init, *train), want,
+                 loss, (TOLERANCE[precision], LOSS_TOLERANCE[precision]))
+
+
+def names_of(folder):
+    """Cases with gradients of PyTorch's."""
+    return sorted(os.path.basename(path)[:-len(".loss")] for path in glob.glob(f"{TOP}/tests/{folder}/*.loss")
+                  if os.path.exists(path[:-len(".loss")] + ".want.safetensors"))
+
+
+def small_options(model):
+    with open(f"{TOP}/tests/models/{model}.options") as file:
+        return tuple(word for line in file for word in ("-D", line.strip()))
+
+
+SMALL_GPT = ("-D", "n_layer=2", "-D", "n_embd=64", "-D", "n_head=2", "-D", "n_ctx=64", "-D", "batch=4")
+TEXT = ("--data", "tests/reference/text.txt")
+IMAGES = ("--data", "image={images}/image.npy", "label={images}/label.npy")
+SGD = ("-D", "optimizer=sgd(lr = 1e-3, momentum = 0.9)", "-D", "lr_schedule=constant", "-D", "batch=16")
+
+
+def training_checks():
+    """Ten updates against the C target's losses."""
+    found = []
+    for name, options, data in [("gpt_mini", ("-D", "n_ctx=64"), TEXT), ("llama_mini", ("-D", "n_ctx=64"), TEXT),
+                                ("resnet50", (*small_options("resnet50"), *SGD), IMAGES)]:
+        for precision in ("f32", "bf16"):
+            program = Program(f"models.{name}.{precision}", f"models/{name}.pdm", precision, 1, ("--stages", "1", *options))
+            found.append(Check("models", program, (*data, "--steps", str(UPDATES)), None, "c",
+                               (0, LOSS_TOLERANCE[precision])))
+    return found
+
+
+def rank_checks():
+    """Two ranks that share a GPU, and one rank whose runtime was told to use NCCL."""
+    halves = ("--schedule", "flush", "--recompute", "on")
+    pair = [gradient_check("golden", case, "f32", 2, ("--microbatch", str(batch_of(f"tests/golden/{case}.pdm")), *halves),
+                           ("--comm", "mpi")) for case in ("blocks", "layers")]
+    train = (*TEXT, "--steps", str(UPDATES))
+    for name, options, precision in [("pipeline", ("--stages", "2", "--schedule", "2bw"), "f32"),
+                                     ("pipeline", ("--stages", "2", "--schedule", "2bw"), "bf16"),
+                                     ("replicas", ("--stages", "1", "--replicas", "2", "--schedule", "flush"), "f32")]:
+        program = Program(f"ranks.{name}.{precision}", "models/gpt_mini.pdm", precision, 2,
+                          ("-n", "2", *options, *SMALL_GPT))
+        pair.append(Check("ranks", program, (*train, "--comm", "mpi"), None, "c", (0, LOSS_TOLERANCE[precision])))
+    alone = Program("nccl.alone.f32", "models/gpt_mini.pdm", "f32", 1, ("--stages", "1", *SMALL_GPT))
+    return [*pair, Check("nccl", alone, (*train, "--comm", "nccl"), None, "c", (0, LOSS_TOLERANCE["f32"]))]
+
+
+def sanitizer_checks():
+    found = []
+    for precision in ("f32", "bf16"):
+        program = Program(f"sanitizer.gpt.{precision}", "models/gpt_mini.pdm", precision, 1, ("--stages", "1", *SMALL_GPT))
+        for tool in ("memcheck", "racecheck"):
+            found.append(Check("sanitizer", program, (*TEXT, "--steps", "2"), None, None, (0, 0),
+                               ("compute-sanitizer", "--tool", tool, "--error-exitcode", "9")))
+    return found
+
+
+def checks():
+    found = [gradient_check("golden", case, precision) for precision in ("f32", "bf16") for case in names_of("golden")]
+    found += [gradient_check("graphs", case, precision, options=("--microbatch", "2"))
+              for precision in ("f32", "bf16") for case in names_of("graphs")]
+    return found + training_checks() + rank_checks() + sanitizer_checks()
+
+
+@dataclasses.dataclass
+class Measure:
+    program: Program
+    batch: int
+
+
+def measures():
+    """GPT-2 of 124 M parameters at a context of 1024, a batch in one microbatch."""
+    found = []
+    for precision, batches in [("bf16", (16, 8, 32, 64)), ("tf32", (8,)), ("f32", (8,))]:
+        for batch in batches:
+            options = ("--stages", "1", "--schedule", "sequential", "--microbatch", str(batch), "-D", f"batch={batch}",
+                       "-D", "p_drop=0", "--memory", "200GiB")
+            program = Program(f"gpt2.{precision}.{batch}", "models/gpt2.pdm", precision, 1, options)
+            found.append(Measure(program, batch))
+    return found

@@ -1,0 +1,181 @@
+"""What a machine has, found once: nvcc and its host compiler, the CUDA libraries (where the toolkit's or, failing
+that, those that PyTorch brought), MPI or the runtime's stand-in for one rank; and how programs are built with it."""
+import functools
+import glob
+import importlib.util
+import os
+import shutil
+import subprocess
+
+LIBRARIES = {"cublasLt": "cublasLt.h", "cudnn": "cudnn.h", "nccl": "nccl.h"}
+# The flags that make bits, as compiler/build/cc.c has them.
+C_FLAGS = ["-std=gnu11", "-O3", "-march=native", "-ffp-contract=off", "-fno-math-errno", "-fopenmp"]
+CUDA_FLAGS = ["-std=c++20", "-O3", "-fmad=false", "-Xcompiler", "-ffp-contract=off,-fno-math-errno"]
+
+
+class Missing(Exception):
+    """Something that a build needs and this machine does not have."""
+
+
+class Failed(Exception):
+    """A command that did not succeed: its last lines."""
+
+
+def run(command, seconds, cwd=None, environment=None):
+    """What it printed, both streams together; Failed with the end of it otherwise."""
+    try:
+        done = subprocess.run(command, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=max(seconds, 1),
+                              env={**os.environ, **(environment or {})}, errors="replace", text=True)
+    except subprocess.TimeoutExpired as late:
+        text = late.stdout.decode(errors="replace") if isinstance(late.stdout, bytes) else late.stdout or ""
+        raise Failed(f"not done after {seconds:.0f} s: {tail(text)}") from None
+    except OSError as cause:
+        raise Failed(f"{command[0]}: {cause.strerror}") from None
+    if done.returncode != 0:
+        raise Failed(f"exit status {done.returncode}: {tail(done.stdout)}")
+    return done.stdout
+
+
+def tail(text, most=1500):
+    return text.strip()[-most:]
+
+
+def python_folders(kind):
+    """include/ or lib/ of NVIDIA's Python packages."""
+    spec = importlib.util.find_spec("nvidia")
+    roots = list(spec.submodule_search_locations) if spec and spec.submodule_search_locations else []
+    return [folder for root in roots for folder in sorted(glob.glob(f"{root}/*/{kind}"))]
+
+
+def find_tool(*names):
+    for name in names:
+        for path in (shutil.which(name), f"/usr/local/cuda/bin/{name}"):
+            if path and os.access(path, os.X_OK):
+                return path
+    return None
+
+
+class Toolchain:
+    """Of a machine with a GPU. `folder` is what `prepare` wrote, `out` takes objects and programs."""
+
+    def __init__(self, folder, out):
+        self.folder, self.objects = folder, os.path.join(out, "objects")
+        os.makedirs(self.objects, exist_ok=True)
+        self.nvcc = os.environ.get("NVCC") or find_tool("nvcc")
+        if not self.nvcc:
+            raise Missing("nvcc is not found: it is searched in PATH and /usr/local/cuda/bin, or NVCC names it")
+        self.host = os.environ.get("CXX") or find_tool("clang++", "g++", "c++")
+        self.cc = os.environ.get("CC") or find_tool("clang", "gcc", "cc")
+        if not self.host or not self.cc:
+            raise Missing("no C and C++ compiler is found: CC and CXX may name them")
+        self.mpi = find_tool("mpicc.openmpi", "mpicc")
+        self.mpirun = find_tool("mpirun.openmpi", "mpirun") if self.mpi else None
+        self.includes = self.find_headers()
+
+    def find_headers(self):
+        """Folders to add to nvcc's own."""
+        own = [os.path.join(os.path.dirname(os.path.dirname(os.path.realpath(self.nvcc))), "include"), "/usr/include",
+               "/usr/local/include", "/usr/include/x86_64-linux-gnu"]
+        found = []
+        for name, header in LIBRARIES.items():
+            if any(os.path.exists(os.path.join(folder, header)) for folder in own):
+                continue
+            places = [f for f in python_folders("include") if os.path.exists(os.path.join(f, header))]
+            if not places:
+                raise Missing(f"{header} of {name} is not found, neither in {own[0]} nor among Python's packages")
+            found.append(places[0])
+        return sorted(set(found))
+
+    @functools.cached_property
+    def architecture(self):
+        """This machine's GPU's: sm_90."""
+        text = run(["nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader"], 30)
+        return "sm_" + text.split()[0].replace(".", "")
+
+    @functools.cached_property
+    def mpi_words(self):
+        """What mpicc adds to compile and to link, Open MPI's or MPICH's."""
+        if not self.mpi:
+            return [f"-I{self.folder}/runtime/single"], []
+        try:
+            return [run([self.mpi, f"--showme:{what}"], 30).split() for what in ("compile", "link")]
+        except Failed:
+            words = run([self.mpi, "-show"], 30).split()[1:]
+            return [w for w in words if w[:2] in ("-I", "-D")], [w for w in words if w[:2] in ("-L", "-l", "-W")]
+
+    def nvcc_words(self):
+        return [self.nvcc, "-ccbin", self.host, *CUDA_FLAGS, f"-arch={self.architecture}", f"-I{self.folder}/runtime",
+                *(f"-I{folder}" for folder in self.includes), *(w for w in self.mpi_words[0] if w[:2] in ("-I", "-D"))]
+
+    def libraries(self):
+        """By full path, so that what is linked is what runs; where they stand is remembered in the program."""
+        cuda = os.path.dirname(os.path.dirname(os.path.realpath(self.nvcc)))
+        folders = [f"{cuda}/lib64", f"{cuda}/lib", "/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/local/lib",
+                   *python_folders("lib")]
+        found = []
+        for name in LIBRARIES:
+            paths = [p for folder in folders for p in sorted(glob.glob(f"{folder}/lib{name}.so*"))]
+            if not paths:
+                raise Missing(f"lib{name}.so is not found: searched {', '.join(folders)}")
+            found.append(paths[0])
+        found += sorted(glob.glob(f"{self.folder}/cjson/libcjson*"))[:1]
+        return [word for path in found for word in (path, "-Xlinker", f"-rpath={os.path.dirname(os.path.realpath(path))}",
+                                                    "-Xlinker", f"-rpath={os.path.dirname(path)}")]
+
+    # ---- building: each returns after one command has run ----------------------------------------------------
+
+    def runtime_sources(self):
+        runtime = f"{self.folder}/runtime"
+        return sorted(glob.glob(f"{runtime}/*.c")) + sorted(glob.glob(f"{runtime}/cuda/*.cu"))
+
+    def object_of(self, source):
+        return os.path.join(self.objects, os.path.basename(source) + ".o")
+
+    def compile_runtime(self, source, seconds):
+        out = ["-c", source, "-o", self.object_of(source)]
+        if source.endswith(".cu"):
+            run([*self.nvcc_words(), *out], seconds)
+        else:
+            words = [f"-I{self.folder}/runtime", f"-I{self.folder}/cjson", *self.mpi_words[0]]
+            run([self.cc, *C_FLAGS, *words, *out], seconds)
+
+    def compile_stage(self, source, seconds):
+        run([*self.nvcc_words(), "-c", source, "-o", source + ".o"], seconds)
+
+    def link(self, objects, program, seconds):
+        run([self.nvcc, "-ccbin", self.host, f"-arch={self.architecture}", *objects,
+             *map(self.object_of, self.runtime_sources()), "-o", program, *self.libraries(),
+             "-Xcompiler", "-fopenmp", *self.link_words(), "-lpthread", "-lm"], seconds)
+
+    def link_words(self):
+        return [word for w in self.mpi_words[1] for word in ((w,) if w[:2] in ("-L", "-l") else ("-Xcompiler", w))]
+
+    def build_compare(self, program, seconds):
+        library = sorted(glob.glob(f"{self.folder}/cjson/libcjson*"))[0]
+        run([self.cc, "-O2", f"-I{self.folder}/cjson", f"{self.folder}/tests/golden/compare.c", library, "-lm",
+             f"-Wl,-rpath,{self.folder}/cjson", "-o", program], seconds)
+
+    def build_tool(self, source, program, seconds):
+        run([*self.nvcc_words(), source, "-o", program], seconds)
+
+
+class HostToolchain(Toolchain):
+    """Of tests/cuda_host, where a CPU stands in for the GPU: for tests of `run` itself."""
+
+    def __init__(self, folder, out, compile_script):
+        self.folder, self.script = folder, compile_script
+        self.objects = os.path.join(out, "objects")
+        os.makedirs(self.objects, exist_ok=True)
+        self.cc = os.environ.get("CC") or find_tool("clang", "gcc", "cc")
+        self.mpi = find_tool("mpicc.openmpi", "mpicc")
+        self.mpirun = find_tool("mpirun.openmpi", "mpirun")
+        self.architecture = "cuda_host"
+
+    def runtime_sources(self):
+        return []
+
+    def compile_stage(self, source, seconds):
+        pass
+
+    def build_folder(self, folder, seconds):
+        run(["sh", self.script, folder], seconds)
