@@ -49,7 +49,7 @@ template <int N> static __device__ Spot spot_of(int i, int width, int channels) 
     if (int i = static_cast<int>(blockIdx.x * THREADS + threadIdx.x); i < (elements) / N)
 
 template <typename From, typename To, int N>
-static __global__ void __launch_bounds__(THREADS)
+static __global__ void __launch_bounds__(THREADS, 1)
     pool(Pooling pooling, const From *__restrict__ x, To *__restrict__ y) {
   const struct pd_pooling &p = pooling.p;
   int width = static_cast<int>(p.width), channels = static_cast<int>(p.channels);
@@ -86,7 +86,7 @@ static __device__ void first_of(bool (&first)[N], const From *x, const float (&v
 }
 
 template <typename From, typename To, int N>
-static __global__ void __launch_bounds__(THREADS)
+static __global__ void __launch_bounds__(THREADS, 1)
     max_backward(Pooling pooling, const From *__restrict__ x, const From *__restrict__ y,
                  const To *__restrict__ dy, To *__restrict__ dx) {
   const struct pd_pooling &p = pooling.p;
@@ -114,7 +114,7 @@ static __global__ void __launch_bounds__(THREADS)
 }
 
 template <typename From, typename To, int N>
-static __global__ void __launch_bounds__(THREADS)
+static __global__ void __launch_bounds__(THREADS, 1)
     average_backward(Pooling pooling, const From *__restrict__ dy, To *__restrict__ dx) {
   const struct pd_pooling &p = pooling.p;
   int channels = static_cast<int>(p.channels), out = static_cast<int>(p.out[1]);

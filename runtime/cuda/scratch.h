@@ -34,4 +34,106 @@ PD_PLANNED int64_t pd_cuda_matmul_scratch(const struct pd_matmul_shape *s) {
   return PD_SCRATCH_UNIT + bias + pd_matmul_workspace(s);
 }
 
+/* ---- convolution -------------------------------------------------------------------------------- */
+
+/* Results along an axis. */
+PD_PLANNED int64_t pd_convolution_out(const struct pd_convolution_shape *s, int axis) {
+  int64_t size = axis ? s->width : s->height, reach = s->dilation[axis] * (s->kernel[axis] - 1) + 1;
+  return (size + 2 * s->padding[axis] - reach) / s->stride[axis] + 1;
+}
+
+/* Of one output channel: what it sees of one position. */
+PD_PLANNED int64_t pd_convolution_column(const struct pd_convolution_shape *s) {
+  return s->in_channels / s->groups * s->kernel[0] * s->kernel[1];
+}
+
+/* A 1x1 kernel of stride 1 without padding is a matrix product of the pixels. */
+PD_PLANNED bool pd_convolution_is_product(const struct pd_convolution_shape *s) {
+  bool plain = s->groups == 1;
+  for (int i = 0; i < 2; i++) plain = plain && s->kernel[i] == 1 && s->stride[i] == 1 && s->padding[i] == 0;
+  return plain;
+}
+
+PD_PLANNED struct pd_matmul_shape pd_convolution_product(const struct pd_convolution_shape *s) {
+  int64_t pixels = s->batch * s->height * s->width, in = s->in_channels, out = s->out_channels;
+  if (s->kind == PD_CONVOLUTION) {
+    struct pd_matmul_shape y = {1, pixels, out, in, 0, in, 1, 0, 1, in, 0, out, s->bias, false};
+    return y;
+  }
+  if (s->kind == PD_CONVOLUTION_BACKWARD) {
+    struct pd_matmul_shape dx = {1, pixels, in, out, 0, out, 1, 0, in, 1, 0, in, false, false};
+    return dx;
+  }
+  struct pd_matmul_shape dw = {1, out, in, pixels, 0, 1, out, 0, in, 1, 0, in, false, s->accumulate};
+  return dw;
+}
+
+/* Every channel has kernels of its own. */
+PD_PLANNED bool pd_convolution_is_depthwise(const struct pd_convolution_shape *s) {
+  return s->groups > 1 && s->groups == s->in_channels;
+}
+
+/* Parts of a depthwise weight gradient's sum over pixels, added up in order. */
+PD_PLANNED int64_t pd_depthwise_parts(const struct pd_convolution_shape *s) {
+  int64_t pixels = s->batch * pd_convolution_out(s, 0) * pd_convolution_out(s, 1);
+  return pd_scratch_smaller(64, (pixels + 1023) / 1024);
+}
+
+/* Convolutions by columns (columns.cu): samples at a time, those whose columns take 64 MiB, at least one. */
+PD_PLANNED int64_t pd_column_bytes(const struct pd_convolution_shape *s) { /* of a sample */
+  return pd_convolution_out(s, 0) * pd_convolution_out(s, 1) * s->groups * pd_convolution_column(s) *
+         (int64_t)sizeof(float);
+}
+PD_PLANNED int64_t pd_column_samples(const struct pd_convolution_shape *s) {
+  int64_t n = 64 * PD_MIB / pd_column_bytes(s);
+  return n < 1 ? 1 : pd_scratch_smaller(n, s->batch);
+}
+
+/* The product of `samples` samples' columns; a group each is a batch. */
+PD_PLANNED struct pd_matmul_shape pd_column_product(const struct pd_convolution_shape *s, int64_t samples,
+                                                    bool accumulate) {
+  int64_t rows = samples * pd_convolution_out(s, 0) * pd_convolution_out(s, 1), groups = s->groups;
+  int64_t column = pd_convolution_column(s), all = groups * column, out = s->out_channels, own = out / groups;
+  if (s->kind == PD_CONVOLUTION) {
+    struct pd_matmul_shape y = {groups, rows, own, column, column, all, 1, own * column, 1, column, own, out,
+                                false, false};
+    return y;
+  }
+  if (s->kind == PD_CONVOLUTION_BACKWARD) {
+    struct pd_matmul_shape columns = {groups, rows, column, own, own, out, 1, own * column, column, 1, column, all,
+                                      false, false};
+    return columns;
+  }
+  struct pd_matmul_shape dw = {groups, own, column, rows, own, 1, out, column, all, 1, own * column, column,
+                               false, accumulate};
+  return dw;
+}
+
+/* cuDNN's workspace: room for images and result in another layout and for several copies of the weights. */
+PD_PLANNED int64_t pd_convolution_weights_bytes(const struct pd_convolution_shape *s) {
+  return s->out_channels * pd_convolution_column(s) * (int64_t)sizeof(float);
+}
+PD_PLANNED int64_t pd_convolution_workspace(const struct pd_convolution_shape *s) {
+  int64_t x = s->height * s->width * s->in_channels;
+  int64_t y = pd_convolution_out(s, 0) * pd_convolution_out(s, 1) * s->out_channels;
+  int64_t bytes = PD_MIB + s->batch * (x + y) * (int64_t)sizeof(float) + 8 * pd_convolution_weights_bytes(s);
+  return pd_scratch_part(pd_scratch_smaller(256 * PD_MIB, bytes));
+}
+
+PD_PLANNED int64_t pd_cuda_convolution_scratch(const struct pd_convolution_shape *s) {
+  if (pd_convolution_is_product(s)) {
+    struct pd_matmul_shape m = pd_convolution_product(s);
+    return pd_cuda_matmul_scratch(&m);
+  }
+  if (pd_convolution_is_depthwise(s)) {
+    bool sums = s->kind == PD_CONVOLUTION_WEIGHTS;
+    return sums ? PD_SCRATCH_UNIT + pd_depthwise_parts(s) * pd_convolution_weights_bytes(s) : 0;
+  }
+  int64_t samples = pd_column_samples(s);
+  struct pd_matmul_shape m = pd_column_product(s, samples, true);
+  int64_t columns = pd_scratch_part(samples * pd_column_bytes(s)) + pd_cuda_matmul_scratch(&m);
+  int64_t library = pd_scratch_part(pd_convolution_weights_bytes(s)) + pd_convolution_workspace(s);
+  return PD_SCRATCH_UNIT + (s->groups > 1 ? columns : pd_scratch_larger(columns, library));
+}
+
 #endif
