@@ -50,14 +50,12 @@ static void give_up(double seconds, const char *what, int64_t number, const char
   pd_fail("nothing came for %.0f s (--timeout): waited for %s", seconds, text);
 }
 
-bool pd_wait(int n, MPI_Request *request, const char *what, int64_t number, const char *direction, int peer) {
-  int done;
-  MPI_Testall(n, request, &done, MPI_STATUSES_IGNORE);
-  if (done) return false;
+bool pd_wait_until(bool (*ready)(void *), void *of, const char *what, int64_t number, const char *direction,
+                   int peer) {
+  if (ready(of)) return false;
   for (double start = pd_seconds();;) {
     pd_exchange_progress();
-    MPI_Testall(n, request, &done, MPI_STATUSES_IGNORE);
-    if (done) return true;
+    if (ready(of)) return true;
     double waited = pd_seconds() - start;
     if (waited > pd_options.timeout) give_up(waited, what, number, direction, peer);
     if (waited > 2e-3)
@@ -65,6 +63,20 @@ bool pd_wait(int n, MPI_Request *request, const char *what, int64_t number, cons
     else if (waited > 50e-6)
       sched_yield();
   }
+}
+
+struct requests { int n; MPI_Request *at; };
+
+static bool are_complete(void *of) {
+  struct requests *r = of;
+  int done;
+  MPI_Testall(r->n, r->at, &done, MPI_STATUSES_IGNORE);
+  return done;
+}
+
+bool pd_wait(int n, MPI_Request *request, const char *what, int64_t number, const char *direction, int peer) {
+  struct requests all = {n, request};
+  return pd_wait_until(are_complete, &all, what, number, direction, peer);
 }
 
 void pd_progress(void) {

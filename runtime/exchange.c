@@ -214,6 +214,7 @@ static void next_state(int64_t t, struct update *u) {
     enter_tied(t, u);
     break;
   case TIED:
+    pd_figures_fold(t);
     combine_and_square(t, u->mine);
     MPI_Iallreduce(u->mine, u->all, n_sums, MPI_DOUBLE, MPI_SUM, pd_comm_figures, &u->sum_request);
     u->state = SUMMING;

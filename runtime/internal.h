@@ -7,8 +7,13 @@
 #include "pd_runtime.h"
 #include "why.h"
 
+#define OMPI_SKIP_MPICXX
 #include <mpi.h>
 #include <stdio.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
 
 /* ---- options.c ------------------------------------------------------------------------------- */
 
@@ -36,7 +41,7 @@ double pd_seconds(void); /* monotonic */
  * and the launch ends. */
 void pd_agree(const char *why);
 /* Another rank reports what this one has seen too: keeps its messages moving until the launch ends. */
-_Noreturn void pd_leave_to_others(void);
+PD_NORETURN void pd_leave_to_others(void);
 void *pd_allocate(size_t bytes); /* zeroed, 64-byte aligned; at start only */
 
 /* ---- ranks.c --------------------------------------------------------------------------------- */
@@ -58,9 +63,12 @@ extern MPI_Comm pd_comm_control, pd_comm_replicas, pd_comm_ties, pd_comm_figures
 void pd_comm_open(void);    /* after MPI_Init: the communicators */
 void pd_comm_start(void);   /* posts the first receives */
 void pd_comm_finish(void);  /* waits until every message of this rank is out */
-/* Waits for all n requests, progressing everything else. When --timeout passes the launch ends with
+/* Waits until ready(of) says so, progressing everything else. When --timeout passes the launch ends with
  * "waited S s for WHAT NUMBER (from|to) rank PEER"; number < 0 and peer < 0 are left out. False when there
  * was nothing to wait for. */
+bool pd_wait_until(bool (*ready)(void *), void *of, const char *what, int64_t number, const char *direction,
+                   int peer);
+/* The same for all n requests. */
 bool pd_wait(int n, MPI_Request *request, const char *what, int64_t number, const char *direction, int peer);
 
 /* ---- trace.c --------------------------------------------------------------------------------- */
@@ -74,6 +82,9 @@ void pd_trace_finish(void);
  * (PD_WAIT: for whose slot), else the update's, from 0. PD_SEND_... lasts while it is posted, PD_RECEIVE_...
  * while it is awaited, PD_REDUCE and PD_EXCHANGE from being posted until complete. */
 void pd_trace(enum pd_work work, int64_t number, int peer, double start, double end);
+
+/* The work that the stage program began last, for a failure's message: "backward of microbatch 3". */
+const char *pd_last_work(void);
 
 /* ---- data.c ---------------------------------------------------------------------------------- */
 
@@ -154,6 +165,16 @@ double pd_gradient_norm(int64_t t);          /* of the mean gradient, once known
 char *pd_accumulators(int64_t t);
 size_t pd_exchange_set(int64_t t); /* bytes from exchange set 0 to update t's */
 
+/* ---- figures.c ------------------------------------------------------------------------------- */
+
+/* Adds up the n elements of a figure of microbatch k in double, in order, and calls take(figure, k, sum): as soon as
+ * the work has made them and something is done here, in the order of the calls. */
+typedef void pd_take_sum(int figure, int64_t k, double sum);
+void pd_add_up(int figure, int64_t batch, int64_t k, const float *elements, int64_t n, pd_take_sum *take);
+/* Whether all sums of the batches up to this one are taken; pd_figures_fold waits until they are. */
+bool pd_figures_are_known(int64_t batch);
+void pd_figures_fold(int64_t batch);
+
 /* ---- train.c --------------------------------------------------------------------------------- */
 
 void pd_train_start(void);
@@ -205,5 +226,9 @@ bool pd_resume(void);
 bool pd_checkpoint_check(char *why);    /* rank 0: the directory can be written */
 void pd_checkpoint_write(int64_t step); /* this rank's part of the state after `step` updates */
 extern int64_t pd_sample_base;          /* first sample of this run less that of its first batch */
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

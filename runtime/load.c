@@ -114,13 +114,14 @@ int64_t pd_first_sample(int64_t k) { return pd_sample_base + (pd_number(k) - 1) 
 void pd_load(int input, int64_t k, void *to) {
   const struct pd_input *in = &pd.stage->inputs[input];
   int64_t b = pd.stage->microbatch;
-  if (!pd_training_data) { /* --emulate without data */
-    memset(to, 0, (size_t)(b * in->elements) * sizeof(float));
-    return;
-  }
-  struct run run = training();
-  for (int64_t i = 0; i < b; i++)
-    load_sample(&run, input, pd_first_sample(k) + i, (float *)to + i * in->elements);
+  float *numbers = pd_load_begin(input, to);
+  if (pd_training_data) {
+    struct run run = training();
+    for (int64_t i = 0; i < b; i++)
+      load_sample(&run, input, pd_first_sample(k) + i, numbers + i * in->elements);
+  } else /* --emulate without data */
+    memset(numbers, 0, (size_t)(b * in->elements) * sizeof(float));
+  pd_load_end(input, to);
 }
 
 void pd_load_validation_sample(int input, int64_t sample, void *to) {

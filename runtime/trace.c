@@ -24,6 +24,8 @@ static struct record *records; /* NULL: no --trace */
 static int64_t n_records, room, dropped;
 static struct record open_work[MOST_OPEN];
 static int n_open;
+static enum pd_work last_work;
+static int64_t last_number; /* as pd_begin's k; 0: nothing began yet */
 
 static const struct {
   const char *name, *category;
@@ -46,6 +48,11 @@ static const struct {
   [PD_CHECKPOINT] = {"checkpoint", "checkpoint", COMPUTE, false},
 };
 enum { N_WORKS = sizeof works / sizeof *works };
+
+static bool goes_backward(int work) {
+  return work == PD_BACKWARD || work == PD_RECOMPUTE || work == PD_WEIGHTS || work == PD_SEND_GRADIENTS ||
+         work == PD_RECEIVE_GRADIENTS;
+}
 
 /* ---- while the run lasts ------------------------------------------------------------------------ */
 
@@ -70,7 +77,10 @@ static void keep(struct record r) {
 }
 
 bool pd_begin(enum pd_work work, int64_t k) {
+  last_work = work;
+  last_number = work == PD_UPDATE ? k + 1 : k;
   if (!records && !pd.emulate) return true;
+  if (records) pd_device_wait("the device to end its work");
   struct record r = {.start = pd_seconds(), .number = k, .peer = -1, .work = (int16_t)work};
   if (pd.emulate) {
     pd_emulate(planned(work, k));
@@ -84,9 +94,20 @@ bool pd_begin(enum pd_work work, int64_t k) {
 }
 
 void pd_end(void) {
+  if (records) pd_device_wait("the device to end its work");
   if (!n_open || --n_open >= MOST_OPEN || !pd.training) return;
   open_work[n_open].end = pd_seconds();
   keep(open_work[n_open]);
+}
+
+const char *pd_last_work(void) {
+  static char text[64];
+  int64_t number = last_number;
+  if (!number) return "the start";
+  if (works[last_work].of_microbatch) number = pd_number(pd_turn(number, goes_backward(last_work)).k);
+  snprintf(text, sizeof text, "%s of %s %lld", works[last_work].category,
+           works[last_work].of_microbatch ? "microbatch" : "step", (long long)number);
+  return text;
 }
 
 /* A validation's own messages and passes are part of its record. */
@@ -205,11 +226,6 @@ static struct about about_me(void) {
 }
 
 static bool is_message(int work) { return work >= PD_SEND_ACTIVATIONS && work <= PD_RECEIVE_GRADIENTS; }
-
-static bool goes_backward(int work) {
-  return work == PD_BACKWARD || work == PD_RECOMPUTE || work == PD_WEIGHTS || work == PD_SEND_GRADIENTS ||
-         work == PD_RECEIVE_GRADIENTS;
-}
 
 /* From this rank's count of turns to chunk and microbatch of the run. */
 static void name_microbatch(struct record *r) {

@@ -21,7 +21,8 @@ void pd_clock_pause(double paused) { clock_start += paused; }
 
 /* ---- losses and metrics ---------------------------------------------------------------------- */
 
-static bool all_finite(const float *x, int64_t n) {
+static bool all_finite(const void *at, int64_t n, bool bf16) {
+  const float *x = pd_view(at, n, bf16);
   for (int64_t i = 0; i < n; i++)
     if (!isfinite(x[i])) return false;
   return true;
@@ -34,30 +35,33 @@ const char *pd_first_non_finite(int64_t k) {
     for (int i = 0; i < s->n_parameters; i++) {
       const struct pd_parameter *p = &s->parameters[i];
       const char *weights = pd.arena + s->weights + (size_t)v * s->weights_stride;
-      if (all_finite((const float *)(weights + p->offset), p->elements)) continue;
+      if (all_finite(weights + p->offset, p->elements, p->bf16)) continue;
       snprintf(text, sizeof text, "parameter '%s'", p->name);
       return text;
     }
   for (int i = 0; i < s->n_tensors; i++) {
     const struct pd_tensor *x = &s->tensors[i];
     const char *at = pd.arena + x->offset + (size_t)(k % (x->slots ? x->slots : 1)) * x->stride;
-    if (all_finite((const float *)at, x->elements)) continue;
+    if (all_finite(at, x->elements, x->bf16)) continue;
     snprintf(text, sizeof text, "'%s'", x->name);
     return text;
   }
   return "the loss itself";
 }
 
-void pd_figure(int figure, int64_t k, const float *elements, int64_t n) {
-  int64_t own = pd_own_microbatches(), t = (k - 1) / own;
-  double sum = 0;
-  for (int64_t i = 0; i < n; i++) sum += (double)elements[i];
+static int64_t batch_of(int64_t k) { return (k - 1) / pd_own_microbatches(); }
+
+static void take_sum(int figure, int64_t k, double sum) {
   if (!isfinite(sum) && figure < pd.stage->n_losses) {
     pd_train_catch_up(); /* a gradient that was not finite before is the cause to report */
     pd_fail("step %lld: the loss of microbatch %lld is not finite; first tensor that is not: %s",
-            (long long)(t + 1), (long long)pd_number(k), pd_first_non_finite(k));
+            (long long)(batch_of(k) + 1), (long long)pd_number(k), pd_first_non_finite(k));
   }
-  pd_add_figure(figure, t, (k - 1) % own == 0, sum);
+  pd_add_figure(figure, batch_of(k), (k - 1) % pd_own_microbatches() == 0, sum);
+}
+
+void pd_figure(int figure, int64_t k, const float *elements, int64_t n) {
+  pd_add_up(figure, batch_of(k), k, elements, n, take_sum);
 }
 
 void pd_log_known(void) {

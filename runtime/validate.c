@@ -29,6 +29,7 @@ static double mean(int figure) {
  * contributor, the others add zero. */
 static void finish(void) {
   MPI_Request request;
+  pd_figures_fold(INT64_MAX);
   MPI_Iallreduce(sums, all_sums, n_sums(), MPI_DOUBLE, MPI_SUM, pd_comm_control, &request);
   pd_wait(1, &request, "all ranks to validate", -1, NULL, -1);
   for (int i = 0; i < pd.stage->n_figures; i++) means[i] = mean(i);
@@ -64,16 +65,19 @@ bool pd_validation_next(int64_t v) {
 void pd_validation_load(int input, int64_t v, void *to) {
   int64_t b = pd.stage->microbatch, samples = pd_dataset_samples(pd_validation_data);
   int64_t first = (pd_number(v) - 1) * b;
+  char *numbers = pd_load_begin(input, to);
   for (int64_t i = 0; i < b; i++) {
     int64_t sample = first + i < samples ? first + i : first;
-    pd_load_validation_sample(input, sample, (char *)to + i * pd.stage->inputs[input].elements * 4);
+    pd_load_validation_sample(input, sample, numbers + i * pd.stage->inputs[input].elements * 4);
   }
+  pd_load_end(input, to);
+}
+
+static void take_sum(int figure, int64_t v, double sum) {
+  sums[(pd_number(v) - 1) * pd.stage->n_figures + figure] = sum;
 }
 
 void pd_validation_figure(int figure, int64_t v, const float *elements, int64_t n) {
-  int64_t b = pd.stage->microbatch, i = pd_number(v) - 1;
-  int64_t left = pd_dataset_samples(pd_validation_data) - i * b;
-  double *sum = &sums[i * pd.stage->n_figures + figure];
-  if (left < b) n = n / b * left;
-  for (int64_t j = 0; j < n; j++) *sum += (double)elements[j];
+  int64_t b = pd.stage->microbatch, left = pd_dataset_samples(pd_validation_data) - (pd_number(v) - 1) * b;
+  pd_add_up(figure, INT64_MAX, v, elements, left < b ? n / b * left : n, take_sum);
 }
