@@ -4,6 +4,7 @@
  * and padding surrounds x with zeros. */
 #include <string.h>
 
+#include "cuda/scratch.h"
 #include "ops/call.h"
 #include "ops/rules.h"
 #include "pd_runtime.h"
@@ -270,7 +271,9 @@ static void fill_call(const Site *site, Kind kind, Call *c) {
   pass_scratch(c);
 }
 
-static int64_t bytes_of(struct pd_convolution_shape s) {
+static int64_t bytes_of(const Site *site, struct pd_convolution_shape s) {
+  if (site->cuda)
+    return pd_cuda_convolution_scratch(&s);
   return (int64_t)pd_convolution_scratch(pd_convolution_new(s));
 }
 
@@ -278,16 +281,16 @@ static void call_convolution(const Site *site, Call *c) { fill_call(site, PD_CON
 static void call_backward(const Site *site, Call *c) { fill_call(site, PD_CONVOLUTION_BACKWARD, c); }
 static void call_weights(const Site *site, Call *c) { fill_call(site, PD_CONVOLUTION_WEIGHTS, c); }
 
-static int64_t scratch_convolution(const Site *site) { return bytes_of(describe(site, PD_CONVOLUTION)); }
-static int64_t scratch_backward(const Site *site) { return bytes_of(describe(site, PD_CONVOLUTION_BACKWARD)); }
+static int64_t scratch_convolution(const Site *site) { return bytes_of(site, describe(site, PD_CONVOLUTION)); }
+static int64_t scratch_backward(const Site *site) { return bytes_of(site, describe(site, PD_CONVOLUTION_BACKWARD)); }
 
 /* The larger of what the forms need. */
 static int64_t scratch_weights(const Site *site) {
   struct pd_convolution_shape s = describe(site, PD_CONVOLUTION_WEIGHTS);
-  int64_t bytes = bytes_of(s), more = 0;
+  int64_t bytes = bytes_of(site, s), more = 0;
   if (site->accumulate) {
     s.accumulate = true;
-    more = bytes_of(s);
+    more = bytes_of(site, s);
   }
   return more > bytes ? more : bytes;
 }

@@ -7,6 +7,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "cuda/scratch.h"
 #include "ops/call.h"
 #include "ops/rules.h"
 #include "pd_runtime.h"
@@ -320,12 +321,12 @@ static void call_lstm_gradient(const Site *site, Call *c) {
 
 static int64_t scratch_lstm(const Site *site) {
   struct pd_lstm l = describe_lstm(site, &site->out[0]);
-  return (int64_t)pd_lstm_scratch(&l);
+  return site->cuda ? pd_cuda_lstm_scratch(&l) : (int64_t)pd_lstm_scratch(&l);
 }
 
 static int64_t scratch_lstm_gradient(const Site *site) {
   struct pd_lstm l = describe_lstm(site, &site->in[1]);
-  return (int64_t)pd_lstm_backward_scratch(&l);
+  return site->cuda ? pd_cuda_lstm_backward_scratch(&l) : (int64_t)pd_lstm_backward_scratch(&l);
 }
 
 /* ---- the primitives ----------------------------------------------------------------------------- */

@@ -2,6 +2,7 @@
  * are rows; else both have the same leading axes and there is one product for each. */
 #include <string.h>
 
+#include "cuda/scratch.h"
 #include "ops/call.h"
 #include "ops/rules.h"
 #include "pd_runtime.h"
@@ -250,7 +251,9 @@ static void call_weight_gradient(const Site *site, Call *c) {
 }
 
 /* The larger of what the forms need. */
-static int64_t scratch_of(struct pd_matmul_shape shape, bool adds) {
+static int64_t scratch_of(const Site *site, struct pd_matmul_shape shape, bool adds) {
+  if (site->cuda)
+    return pd_cuda_matmul_scratch(&shape);
   int64_t bytes = (int64_t)pd_matmul_scratch(pd_matmul_new(shape));
   if (adds) {
     shape.accumulate = true;
@@ -261,12 +264,12 @@ static int64_t scratch_of(struct pd_matmul_shape shape, bool adds) {
 }
 
 static int64_t scratch_matmul(const Site *site) {
-  return scratch_of(describe_product(site).shape, site->accumulate);
+  return scratch_of(site, describe_product(site).shape, site->accumulate);
 }
 
 static int64_t scratch_weight_gradient(const Site *site) {
   Matmul x = describe_weight_gradient(site);
-  return scratch_of(x.shape, site->accumulate || x.outer.n > 0);
+  return scratch_of(site, x.shape, site->accumulate || x.outer.n > 0);
 }
 
 /* ---- the primitives ----------------------------------------------------------------------------- */

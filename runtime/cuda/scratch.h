@@ -136,4 +136,36 @@ PD_PLANNED int64_t pd_cuda_convolution_scratch(const struct pd_convolution_shape
   return PD_SCRATCH_UNIT + (s->groups > 1 ? columns : pd_scratch_larger(columns, library));
 }
 
+/* ---- LSTM --------------------------------------------------------------------------------------- */
+
+/* What the state before a step adds to its gates: z[batch][4 hidden] = h @ w^T. */
+PD_PLANNED struct pd_matmul_shape pd_lstm_product(const struct pd_lstm *l) {
+  int64_t h = l->hidden;
+  struct pd_matmul_shape z = {1, l->batch, 4 * h, h, 0, h, 1, 0, 1, h, 0, 4 * h, false, false};
+  return z;
+}
+/* What the gradient of a step's gates passes on to the state before: dh[batch][hidden] = d_gates @ w. */
+PD_PLANNED struct pd_matmul_shape pd_lstm_backward_product(const struct pd_lstm *l) {
+  int64_t h = l->hidden;
+  struct pd_matmul_shape dh = {1, l->batch, h, 4 * h, 0, 4 * h, 1, 0, h, 1, 0, h, false, false};
+  return dh;
+}
+PD_PLANNED int64_t pd_lstm_state_bytes(const struct pd_lstm *l) {
+  return pd_scratch_part(l->batch * l->hidden * (int64_t)sizeof(float));
+}
+PD_PLANNED int64_t pd_lstm_gates_bytes(const struct pd_lstm *l) {
+  return pd_scratch_part(4 * l->batch * l->hidden * (int64_t)sizeof(float));
+}
+
+/* The gates' sums, the state, the product's. */
+PD_PLANNED int64_t pd_cuda_lstm_scratch(const struct pd_lstm *l) {
+  struct pd_matmul_shape m = pd_lstm_product(l);
+  return PD_SCRATCH_UNIT + pd_lstm_gates_bytes(l) + pd_lstm_state_bytes(l) + pd_cuda_matmul_scratch(&m);
+}
+/* A step's gates' gradient, what it passes on to h, gradients of the state h and c, the product's. */
+PD_PLANNED int64_t pd_cuda_lstm_backward_scratch(const struct pd_lstm *l) {
+  struct pd_matmul_shape m = pd_lstm_backward_product(l);
+  return PD_SCRATCH_UNIT + pd_lstm_gates_bytes(l) + 3 * pd_lstm_state_bytes(l) + pd_cuda_matmul_scratch(&m);
+}
+
 #endif
