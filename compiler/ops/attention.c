@@ -5,6 +5,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "cuda/scratch.h"
 #include "ops/call.h"
 #include "ops/rules.h"
 #include "pd_runtime.h"
@@ -299,7 +300,9 @@ static void call_attention_gradient(const Site *site, Call *c) {
 
 static int64_t scratch_attention(const Site *site) {
   struct pd_attention a = describe_attention(site);
-  return (int64_t)pd_attention_scratch(&a, site->threads);
+  if (!site->cuda)
+    return (int64_t)pd_attention_scratch(&a, site->threads);
+  return site->node->op == &op_attention ? 0 : pd_cuda_attention_backward_scratch(&a);
 }
 
 /* ---- the primitives ----------------------------------------------------------------------------- */

@@ -43,4 +43,13 @@ void pd_cuda_check(cudaError_t status, const char *what);
 #define PD_WRITES(type, n) cuda_host_pointer<type, (n)>
 #endif
 
+/* type *name: the block's dynamic shared memory, at a multiple of 16 bytes; once in a kernel. */
+#ifdef __CUDACC__
+#define PD_SHARED(type, name)                                        \
+  extern __shared__ __align__(16) unsigned char pd_dynamic_shared[]; \
+  type *const name = (type *)pd_dynamic_shared
+#else
+#define PD_SHARED(type, name) type *const name = (type *)cuda_host_dynamic_shared()
+#endif
+
 #endif

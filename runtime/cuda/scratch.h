@@ -136,6 +136,13 @@ PD_PLANNED int64_t pd_cuda_convolution_scratch(const struct pd_convolution_shape
   return PD_SCRATCH_UNIT + (s->groups > 1 ? columns : pd_scratch_larger(columns, library));
 }
 
+/* ---- attention ---------------------------------------------------------------------------------- */
+
+/* The backward pass: two floats a row. */
+PD_PLANNED int64_t pd_cuda_attention_backward_scratch(const struct pd_attention *a) {
+  return PD_SCRATCH_UNIT + a->batch * a->heads * a->length * 2 * (int64_t)sizeof(float);
+}
+
 /* ---- LSTM --------------------------------------------------------------------------------------- */
 
 /* What the state before a step adds to its gates: z[batch][4 hidden] = h @ w^T. */

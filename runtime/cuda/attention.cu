@@ -1,0 +1,117 @@
+/* Scaled dot-product attention on a GPU: which kernels compute a call. Tensors in bf16 with rows of whole 16 bytes go
+ * to tensor cores, all others, floats above all, to kernels of fused multiply-adds. What a row sees, what hides a
+ * key, and what a row without keys gives is as in kernels/attention.c. */
+#include "attention.h"
+#include "pd_elements.h"
+#include "scratch.h"
+
+#include <climits>
+
+typedef decltype(pd_attention::q) Strides;
+
+static attention_tensor tensor(const void *at, pd_type type, const Strides &stride, int64_t size) {
+  int64_t vector = 16 / pd_size(type);
+  bool vectors = pd_aligned(at, 16) && size % vector == 0 && stride.batch % vector == 0 && stride.head % vector == 0 &&
+                 stride.row % vector == 0;
+  return {const_cast<void *>(at), type == PD_BF16, vectors, stride.batch, stride.head, stride.row};
+}
+
+static const float *floats(const pd_in &x, const char *what) {
+  if (x.type != PD_F32) pd_fail("attention: %s must be floats", what);
+  return static_cast<const float *>(x.at);
+}
+
+static attention describe(const struct pd_attention *p, const pd_in &q, const pd_in &k, const pd_in &v,
+                          const pd_in &lse, const pd_in &mask) {
+  int64_t heads = p->batch * p->heads;
+  if (heads > INT_MAX || p->length > INT_MAX / 2 || p->kv_length > INT_MAX / 2 || p->size > 256)
+    pd_fail("attention of %lld heads, length %lld and %lld, size %lld is larger than its kernels for GPUs can do",
+            (long long)heads, (long long)p->length, (long long)p->kv_length, (long long)p->size);
+  attention a = {};
+  a.batch = (int)p->batch, a.heads = (int)p->heads, a.kv_heads = (int)p->kv_heads;
+  a.length = (int)p->length, a.kv_length = (int)p->kv_length, a.size = (int)p->size;
+  a.causal = p->causal, a.scale = p->scale;
+  a.q = tensor(q.at, q.type, p->q, p->size);
+  a.k = tensor(k.at, k.type, p->k, p->size);
+  a.v = tensor(v.at, v.type, p->v, p->size);
+  a.mask = floats(mask, "the mask"), a.mask_batch = p->mask.batch, a.mask_row = p->mask.row;
+  a.lse = const_cast<float *>(floats(lse, "the logarithms of sums"));
+  return a;
+}
+
+static bool fits_tensor_cores(const attention &a, std::initializer_list<const attention_tensor *> tensors) {
+  bool fits = a.scale > 0;
+  for (const attention_tensor *t : tensors) fits = fits && t->bf16 && t->vectors;
+  return fits;
+}
+
+static pd_in read_back(const pd_out &x) {
+  return x.type == PD_BF16 ? pd_in(static_cast<const pd_bf16 *>(x.at)) : pd_in(static_cast<const float *>(x.at));
+}
+
+static void forward(const struct pd_attention *p, const pd_in &q, const pd_in &k, const pd_in &v, const pd_in &mask,
+                    const pd_out &o, const pd_out &lse) {
+  attention a = describe(p, q, k, v, read_back(lse), mask);
+  a.o = tensor(o.at, o.type, p->o, p->size);
+  if (fits_tensor_cores(a, {&a.q, &a.k, &a.v, &a.o}))
+    attention_forward_bf16(a);
+  else
+    attention_forward_f32(a);
+}
+
+void pd_attention_forward(const struct pd_attention *a, pd_in q, pd_in k, pd_in v, pd_out o, pd_out lse, void *) {
+  forward(a, q, k, v, nullptr, o, lse);
+}
+
+void pd_masked_attention_forward(const struct pd_attention *a, pd_in q, pd_in k, pd_in v, pd_in mask, pd_out o,
+                                 pd_out lse, void *) {
+  forward(a, q, k, v, mask, o, lse);
+}
+
+enum { ROW_WARPS = 8 };
+
+static __device__ float element(const attention_tensor &t, int64_t i) {
+  return t.bf16 ? pd_to_float(((const pd_bf16 *)t.at)[i]) : ((const float *)t.at)[i];
+}
+
+/* What the backward pass needs of each row; a warp makes one. */
+static __global__ __launch_bounds__(32 * ROW_WARPS) void describe_rows(attention a) {
+  int64_t i = (int64_t)blockIdx.x * ROW_WARPS + threadIdx.x / 32, rows = (int64_t)a.batch * a.heads * a.length;
+  int lane = (int)threadIdx.x % 32;
+  if (i >= rows) return;
+  int64_t row = i % a.length, head = i / a.length % a.heads, sample = i / a.length / a.heads;
+  int64_t o = sample * a.o.batch + head * a.o.head + row * a.o.row;
+  int64_t d_o = sample * a.d_o.batch + head * a.d_o.head + row * a.d_o.row;
+  float delta = 0;
+  for (int c = lane; c < a.size; c += 32) delta = fmaf(element(a.o, o + c), element(a.d_o, d_o + c), delta);
+  for (int lanes = 16; lanes > 0; lanes /= 2) delta += __shfl_xor_sync(0xffffffffu, delta, lanes);
+  if (lane == 0) a.rows[i] = {a.lse[i] * LOG2E, delta};
+}
+
+static void backward(const struct pd_attention *p, const pd_in &q, const pd_in &k, const pd_in &v, const pd_in &o,
+                     const pd_in &lse, const pd_in &d_o, const pd_in &mask, const pd_out &dq, const pd_out &dk,
+                     const pd_out &dv, void *scratch) {
+  attention a = describe(p, q, k, v, lse, mask);
+  a.o = tensor(o.at, o.type, p->o, p->size);
+  a.d_o = tensor(d_o.at, d_o.type, p->d_o, p->size);
+  a.dq = tensor(dq.at, dq.type, p->dq, p->size);
+  a.dk = tensor(dk.at, dk.type, p->dk, p->size);
+  a.dv = tensor(dv.at, dv.type, p->dv, p->size);
+  a.rows = static_cast<attention_row *>(static_cast<void *>(pd_scratch_begin(scratch)));
+  int64_t rows = (int64_t)a.batch * a.heads * a.length;
+  PD_LAUNCH(describe_rows, (unsigned)((rows + ROW_WARPS - 1) / ROW_WARPS), 32 * ROW_WARPS, 0, pd_stream, a);
+  if (fits_tensor_cores(a, {&a.q, &a.k, &a.v, &a.d_o, &a.dq, &a.dk, &a.dv}))
+    attention_backward_bf16(a);
+  else
+    attention_backward_f32(a);
+}
+
+void pd_attention_backward(const struct pd_attention *a, pd_in q, pd_in k, pd_in v, pd_in o, pd_in lse, pd_in d_o,
+                           pd_out dq, pd_out dk, pd_out dv, void *scratch) {
+  backward(a, q, k, v, o, lse, d_o, nullptr, dq, dk, dv, scratch);
+}
+
+void pd_masked_attention_backward(const struct pd_attention *a, pd_in q, pd_in k, pd_in v, pd_in o, pd_in lse,
+                                  pd_in d_o, pd_in mask, pd_out dq, pd_out dk, pd_out dv, void *scratch) {
+  backward(a, q, k, v, o, lse, d_o, mask, dq, dk, dv, scratch);
+}

@@ -1,0 +1,93 @@
+/* Attention on a GPU: what its kernels are given, and the two ways to compute it. */
+#ifndef PD_CUDA_ATTENTION_H
+#define PD_CUDA_ATTENTION_H
+
+#include "pd_cuda.h"
+
+#include <limits.h>
+
+/* [batch][head][row][size], size contiguous, strides in elements. */
+struct attention_tensor {
+  void *at; /* float or bf16 */
+  bool bf16, vectors; /* vectors: all rows are whole 16 bytes, aligned so */
+  int64_t batch, head, row;
+};
+
+/* A row's part in the backward pass: the logarithm of its sum of exponentials, to base 2, and d_o . o. */
+struct attention_row {
+  float lse, delta;
+};
+
+/* All that a kernel knows, in its parameter space. Lengths fit in int, as do tiles. */
+struct attention {
+  int batch, heads, kv_heads, length, kv_length, size;
+  bool causal;
+  float scale;
+  attention_tensor q, k, v, o, d_o, dq, dk, dv;
+  const float *mask; /* NULL: none */
+  int64_t mask_batch, mask_row;
+  float *lse;          /* [batch][heads][length] */
+  attention_row *rows; /* so too; backward, in scratch */
+};
+
+#define LOG2E 1.4426950408889634f
+#define LN2 0.6931471805599453f
+
+/* The element (sample, head, row, 0) of a tensor of T. */
+template <class T> inline __device__ T *row_of(const attention_tensor &t, int sample, int head, int64_t row) {
+  return (T *)t.at + sample * t.batch + head * t.head + row * t.row;
+}
+
+inline __host__ __device__ constexpr int larger(int a, int b) { return a > b ? a : b; }
+inline __host__ __device__ constexpr int smaller(int a, int b) { return a < b ? a : b; }
+
+/* Tiles of `tile` that cover n. */
+inline __host__ __device__ int tiles_of(int n, int tile) { return (n + tile - 1) / tile; }
+
+/* What a mask says of a score, to base 2: it is added, -inf hides the key. */
+inline __device__ float hiding(float mask) { return mask <= PD_ATTENTION_HIDDEN ? -INFINITY : mask * LOG2E; }
+
+/* Of a row, one behind the last being the last. */
+inline __device__ const float *mask_of(const attention &a, int sample, int row) {
+  return a.mask + sample * a.mask_batch + smaller(row, a.length - 1) * a.mask_row;
+}
+
+/* From which key on the sample's mask hides all: of a mask for all rows, otherwise the number of keys. The block's
+ * `threads` threads look together; nothing they had in `shared` (a word a warp) is kept. */
+inline __device__ int visible_keys(const attention &a, int sample, int threads, int *shared) {
+  if (!a.mask || a.mask_row) return a.kv_length;
+  int seen = 0;
+  for (int key = (int)threadIdx.x; key < a.kv_length; key += threads)
+    if (a.mask[sample * a.mask_batch + key] > PD_ATTENTION_HIDDEN) seen = key + 1;
+  for (int lanes = 16; lanes > 0; lanes /= 2) seen = larger(seen, __shfl_xor_sync(0xffffffffu, seen, lanes));
+  if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = seen;
+  __syncthreads();
+  for (int warp = 0; warp < threads / 32; warp++) seen = larger(seen, shared[warp]);
+  __syncthreads();
+  return seen;
+}
+
+/* attention_f32.cu: on FMA units, of tensors of either type with any strides. */
+void attention_forward_f32(const attention &a);
+void attention_backward_f32(const attention &a);
+
+/* attention_bf16.cu, attention_bf16_backward.cu: on tensor cores, of tensors in bf16 with `vectors`; scale above 0. */
+void attention_forward_bf16(const attention &a);
+void attention_backward_bf16(const attention &a);
+
+/* Lets `kernel` have so many bytes of dynamic shared memory, more than the 48 KiB of every kernel. */
+template <class Kernel> inline void allow_shared(Kernel *kernel, size_t bytes) {
+  if (bytes > 48 * 1024)
+    pd_cuda_check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes),
+                  "reserve shared memory for attention");
+}
+
+/* How many streaming multiprocessors the device has. */
+inline int attention_sms() {
+  int device = 0, sms = 1;
+  pd_cuda_check(cudaGetDevice(&device), "ask for the current device");
+  pd_cuda_check(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device), "count multiprocessors");
+  return sms;
+}
+
+#endif

@@ -1,0 +1,164 @@
+/* Attention on tensor cores, forward: Dao, "FlashAttention-2" (2023). A block owns 64 or 128 query rows and streams
+ * tiles of 64 keys and values through shared memory; a warp owns 16 or 32 rows, with their output, maxima and sums in
+ * registers. Scores never leave registers: as probabilities they are the next product's operand where they stand.
+ * Values arrive while the scores are made, the next keys during the softmax and the product with the values.
+ *
+ * Estimate, in clocks of an SM, for 64 keys of a warp of 32 rows, D = 64: 128 mma take 256 on sm_80 (1024 multiply-adds
+ * a clock) and 128 on sm_90, as far as mma.sync goes; ldmatrix moves 160 times 128 bytes, one a clock; 2048
+ * exponentials take 128 of the special function units, and the softmax's other 8 or so instructions an element 128 of
+ * the four schedulers. Two blocks an SM overlap them: sm_80 is bound by mma, at about the paper's 70 percent of peak;
+ * sm_90 by all three alike, at about 60 percent of mma.sync's rate. D = 128 has twice the products for the same softmax
+ * and comes closer. */
+#include "attention_bf16.h"
+
+/* Products become scores to base 2 when MASKED, otherwise stay as they are (the softmax scales them); -inf where row
+ * `row` + 16 i + ... does not see the key. */
+template <int TILES, int KEYS, bool MASKED>
+static __device__ void score(const attention &a, float s[TILES][KEYS / 8][4], int sample, int row, int key) {
+  int lane = (int)threadIdx.x % 32;
+  row += lane / 4, key += lane % 4 * 2;
+#pragma unroll
+  for (int r = 0; r < 2 * TILES; r++) {
+    int last = smaller(a.causal ? row + 8 * r : INT_MAX, a.kv_length - 1); /* key that the row sees */
+    const float *mask = MASKED ? mask_of(a, sample, row + 8 * r) : NULL;
+#pragma unroll
+    for (int e = 0; e < KEYS / 4; e++) {
+      float *x = &s[r / 2][e / 2][r % 2 * 2 + e % 2];
+      int j = key + 8 * (e / 2) + e % 2;
+      if (MASKED)
+        *x = j <= last ? fmaf(*x, a.scale * LOG2E, hiding(mask[j])) : -INFINITY;
+      else if (j > last)
+        *x = -INFINITY;
+    }
+  }
+}
+
+/* A row's scores times `unit` become exponentials under its new maximum; returns the factor for what was summed
+ * before. The sum is the lane's own part. r: 8 rows each. */
+template <int TILES, int KEYS>
+static __device__ float soften(float s[TILES][KEYS / 8][4], int r, float unit, float *max, float *sum) {
+  float top = *max;
+#pragma unroll
+  for (int e = 0; e < KEYS / 4; e++) top = fmaxf(top, s[r / 2][e / 2][r % 2 * 2 + e % 2]);
+  top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 1));
+  top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
+  float base = top == -INFINITY ? 0.0f : top * unit; /* a mask may hide all keys so far */
+  float factor = pd_exp2_fast(fmaf(*max, unit, -base)), part = 0;
+#pragma unroll
+  for (int e = 0; e < KEYS / 4; e++) {
+    float *x = &s[r / 2][e / 2][r % 2 * 2 + e % 2];
+    *x = pd_exp2_fast(fmaf(*x, unit, -base));
+    part += *x;
+  }
+  *max = top;
+  *sum = fmaf(*sum, factor, part);
+  return factor;
+}
+
+/* Scores of a tile of keys become probabilities so far, and o takes its part of the values. */
+template <int D, int TILES, int KEYS, bool MASKED>
+static __device__ void take_tile(const attention &a, float s[TILES][KEYS / 8][4], const pd_bf16 *v, float max[2 * TILES],
+                                 float sum[2 * TILES], float o[TILES][D / 8][4]) {
+  float unit = MASKED ? 1.0f : a.scale * LOG2E;
+#pragma unroll
+  for (int r = 0; r < 2 * TILES; r++) {
+    float factor = soften<TILES, KEYS>(s, r, unit, &max[r], &sum[r]);
+#pragma unroll
+    for (int c = 0; c < D / 8; c++) o[r / 2][c][r % 2 * 2] *= factor, o[r / 2][c][r % 2 * 2 + 1] *= factor;
+  }
+  uint32_t p[TILES][KEYS / 16][4];
+  pack<TILES, KEYS>(p, s);
+  accumulate<TILES, KEYS, D, D>(o, p, v);
+}
+
+/* Divides the rows by their sums and stores the logarithms of these. `rows`: of the tensor, this warp's first. */
+template <int D, int TILES, bool MASKED>
+static __device__ void finish(const attention &a, float max[2 * TILES], float sum[2 * TILES], float o[TILES][D / 8][4],
+                              int row, float *lse) {
+  int lane = (int)threadIdx.x % 32;
+  float unit = MASKED ? 1.0f : a.scale * LOG2E;
+#pragma unroll
+  for (int r = 0; r < 2 * TILES; r++) {
+    float all = sum[r] + __shfl_xor_sync(0xffffffffu, sum[r], 1);
+    all += __shfl_xor_sync(0xffffffffu, all, 2);
+    float inverse = all == 0.0f ? 0.0f : 1.0f / all;
+#pragma unroll
+    for (int c = 0; c < D / 8; c++) o[r / 2][c][r % 2 * 2] *= inverse, o[r / 2][c][r % 2 * 2 + 1] *= inverse;
+    int i = row + 8 * r + lane / 4;
+    if (lane % 4 == 0 && i < a.length)
+      lse[i] = all == 0.0f ? INFINITY : fmaf(max[r], unit, log2f(all)) * LN2;
+  }
+}
+
+template <int D, int TILES, int KEYS, bool MASKED>
+static __global__ __launch_bounds__(THREADS) void forward(attention a) {
+  constexpr int ROWS = 16 * TILES * WARPS;
+  PD_SHARED(pd_bf16, q);
+  pd_bf16 *k = q + ROWS * pitch(D), *v = k + KEYS * pitch(D);
+  int head = (int)blockIdx.x % a.heads, sample = (int)blockIdx.x / a.heads, kv = head / (a.heads / a.kv_heads);
+  int first = (int)(gridDim.y - 1 - blockIdx.y) * ROWS; /* the longest work when causal begins first */
+  int own = (int)threadIdx.x / 32 * 16 * TILES, row = first + own;
+  const pd_bf16 *keys = row_of<pd_bf16>(a.k, sample, kv, 0), *values = row_of<pd_bf16>(a.v, sample, kv, 0);
+
+  int limit = MASKED ? visible_keys(a, sample, THREADS, (int *)(void *)q) : a.kv_length;
+  if (a.causal) limit = smaller(limit, first + ROWS);
+  load_tile<ROWS, D>(q, row_of<pd_bf16>(a.q, sample, head, 0), a.q.row, first, a.length, a.size);
+  if (limit > 0) load_tile<KEYS, D>(k, keys, a.k.row, 0, a.kv_length, a.size);
+  pd_copy_commit();
+
+  float o[TILES][D / 8][4] = {}, max[2 * TILES], sum[2 * TILES] = {};
+  for (int r = 0; r < 2 * TILES; r++) max[r] = -INFINITY;
+  for (int key = 0; key < limit; key += KEYS) {
+    bool seen = !a.causal || key < row + 16 * TILES;
+    bool edge = MASKED || key + KEYS > a.kv_length || (a.causal && key + KEYS > row + 1);
+    float s[TILES][KEYS / 8][4] = {};
+    pd_copy_wait<0>();
+    __syncthreads(); /* keys are here, the values before are used up */
+    load_tile<KEYS, D>(v, values, a.v.row, key, a.kv_length, a.size);
+    pd_copy_commit();
+    if (seen) multiply<TILES, KEYS, D>(s, q + own * pitch(D), k);
+    pd_copy_wait<0>();
+    __syncthreads(); /* values are here, keys are used up */
+    if (key + KEYS < limit) load_tile<KEYS, D>(k, keys, a.k.row, key + KEYS, a.kv_length, a.size);
+    pd_copy_commit();
+    if (seen && edge) score<TILES, KEYS, MASKED>(a, s, sample, row, key);
+    if (seen) take_tile<D, TILES, KEYS, MASKED>(a, s, v, max, sum, o);
+  }
+  finish<D, TILES, MASKED>(a, max, sum, o, row, a.lse + (int64_t)blockIdx.x * a.length);
+  pd_copy_wait<0>();
+  __syncthreads(); /* where no key is seen, q's rows were on their way until now */
+  store<TILES, D, D>(o, q + own * pitch(D), row_of<pd_bf16>(a.o, sample, head, 0), a.o.row, row, a.length, 0, a.size);
+}
+
+template <int D, int TILES, int KEYS, bool MASKED> static void launch_masked(const attention &a) {
+  constexpr int ROWS = 16 * TILES * WARPS;
+  constexpr size_t SHARED = tile_bytes(ROWS + 2 * KEYS, D);
+  static const bool ready = (allow_shared(forward<D, TILES, KEYS, MASKED>, SHARED), true);
+  (void)ready;
+  dim3 grid((unsigned)(a.batch * a.heads), (unsigned)tiles_of(a.length, ROWS));
+  PD_LAUNCH((forward<D, TILES, KEYS, MASKED>), grid, THREADS, SHARED, pd_stream, a);
+}
+
+template <int D, int TILES, int KEYS> static void launch(const attention &a) {
+  if (a.mask)
+    launch_masked<D, TILES, KEYS, true>(a);
+  else
+    launch_masked<D, TILES, KEYS, false>(a);
+}
+
+/* Blocks of 128 rows where they are enough for all of the GPU; a row's bits are the same in either. */
+template <int D, int KEYS> static void choose_rows(const attention &a) {
+  if (a.batch * a.heads * tiles_of(a.length, 128) >= attention_sms())
+    launch<D, 2, KEYS>(a);
+  else
+    launch<D, 1, KEYS>(a);
+}
+
+void attention_forward_bf16(const attention &a) {
+  if (a.size <= 64)
+    choose_rows<64, 64>(a);
+  else if (a.size <= 128)
+    choose_rows<128, 32>(a);
+  else
+    launch<256, 1, 64>(a);
+}

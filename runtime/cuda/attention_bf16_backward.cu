@@ -1,0 +1,207 @@
+/* Attention on tensor cores, backward. No atomics, so that bits are always the same: one kernel whose blocks own query
+ * rows makes dq, one whose blocks own keys makes dk and dv. Both make the scores again, 7 products of length x
+ * kv_length x size instead of the 5 of a kernel that adds dq up across blocks: 40 percent more work for the tensor
+ * cores, where partial sums of dq in memory, added in order, would take length x kv_length x size / 128 floats
+ * written and read (for 1024 keys as long as those 40 percent, then growing), and scratch memory to match.
+ *
+ * The kernels are one template. A block owns rows of a pair of tensors, `first` and `second`, and streams tiles of the
+ * other pair through two stages of shared memory, a stage arriving while the other is computed with:
+ *
+ *                own           streams     s = own first (streamed first)^T, d = own second (streamed second)^T
+ *   OWNS_KEYS    k, v          q, d_o      p = exp(s - lse), ds = p (d - delta): dk += ds q, dv += p d_o
+ *   otherwise    q, d_o        k, v        the same transposed: dq += ds k
+ *
+ * Either way p and ds are the left operand of the next product where they stand in registers.
+ *
+ * Estimate, D = 64, in clocks of an SM for 32 streamed rows of a warp that owns 32 keys: 128 mma take 256 on sm_80, 128
+ * on sm_90; ldmatrix 192; 1024 exponentials 64. Owning rows: 96 mma, ldmatrix 160. So sm_80 is bound by mma, sm_90 by
+ * ldmatrix at 60 to 65 percent of mma.sync's rate: with the 40 percent, 60 to 70 percent of FlashAttention-2's
+ * backward pass. D = 128: a warp owns 16 keys, whose sums fill its registers; ldmatrix 320 for 128 mma. */
+#include "attention_bf16.h"
+
+/* What a block of the kernel computes and how. */
+template <bool OWNS_KEYS_, int D_, int TILES_, int STREAM_, int PARTS_ = 1> struct Backward {
+  static constexpr bool OWNS_KEYS = OWNS_KEYS_;
+  static constexpr int D = D_;           /* size, padded */
+  static constexpr int TILES = TILES_;   /* of 16 owned rows, a warp */
+  static constexpr int STREAM = STREAM_; /* rows of a streamed tile */
+  static constexpr int PARTS = PARTS_;   /* blocks that share the columns of the result */
+  static constexpr int OWN = 16 * TILES * WARPS, COLUMNS = D / PARTS, STAGES = 2;
+  static constexpr size_t STAGE = tile_bytes(2 * STREAM, D) / sizeof(pd_bf16); /* elements */
+  static constexpr size_t SHARED =
+      tile_bytes(2 * OWN, D) + STAGES * STAGE * sizeof(pd_bf16) + larger(OWN, STAGES * STREAM) * sizeof(attention_row);
+};
+
+/* A block's work: owned rows from `own` on; streamed tiles of rows begin .. end of heads head .. head + group, each
+ * head's in turn. */
+struct work {
+  int sample, kv, head, own, begin, tiles, steps;
+};
+
+template <class B> static __device__ work find_work(const attention &a, int *shared) {
+  int group = a.heads / a.kv_heads, heads = B::OWNS_KEYS ? a.kv_heads : a.heads;
+  int at = (int)blockIdx.x % heads, tile = (int)(B::OWNS_KEYS ? blockIdx.y : gridDim.y - 1 - blockIdx.y);
+  work w;
+  w.sample = (int)blockIdx.x / heads;
+  w.kv = B::OWNS_KEYS ? at : at / group;
+  w.head = B::OWNS_KEYS ? at * group : at;
+  w.own = tile * B::OWN;
+  int limit = visible_keys(a, w.sample, THREADS, shared);
+  if (B::OWNS_KEYS) {
+    w.begin = a.causal ? w.own : 0; /* rows before see none of the keys */
+    w.tiles = w.own < limit ? tiles_of(larger(a.length - w.begin, 0), B::STREAM) : 0;
+    w.steps = group * w.tiles;
+  } else {
+    w.begin = 0;
+    w.tiles = tiles_of(a.causal ? smaller(limit, w.own + B::OWN) : limit, B::STREAM);
+    w.steps = w.tiles;
+  }
+  return w;
+}
+
+/* Of N query rows from `at` on; zeros behind the last. */
+template <int N>
+static __device__ void load_rows(attention_row *rows, const attention &a, int sample, int head, int at) {
+  const attention_row *from = a.rows + ((int64_t)sample * a.heads + head) * a.length;
+  for (int i = (int)threadIdx.x; i < N; i += THREADS) pd_copy_async<8>(rows + i, from + at + i, at + i < a.length);
+}
+
+/* The tile of step `step` to its stage. Rows behind the last are zeros, and so is what they add to dk and dv. */
+template <class B>
+static __device__ void load_stage(const attention &a, const work &w, int step, pd_bf16 *stage, attention_row *rows) {
+  int head = w.head + step / w.tiles, at = w.begin + step % w.tiles * B::STREAM;
+  pd_bf16 *second = stage + B::STREAM * pitch(B::D);
+  if (B::OWNS_KEYS) {
+    load_tile<B::STREAM, B::D>(stage, row_of<pd_bf16>(a.q, w.sample, head, 0), a.q.row, at, a.length, a.size);
+    load_tile<B::STREAM, B::D>(second, row_of<pd_bf16>(a.d_o, w.sample, head, 0), a.d_o.row, at, a.length, a.size);
+    load_rows<B::STREAM>(rows, a, w.sample, head, at);
+  } else {
+    load_tile<B::STREAM, B::D>(stage, row_of<pd_bf16>(a.k, w.sample, w.kv, 0), a.k.row, at, a.kv_length, a.size);
+    load_tile<B::STREAM, B::D>(second, row_of<pd_bf16>(a.v, w.sample, w.kv, 0), a.v.row, at, a.kv_length, a.size);
+  }
+  pd_copy_commit();
+}
+
+/* Products become probabilities. The lane's first element is (own, streamed), of_row what is known of its row. */
+template <class B, bool MASKED>
+static __device__ void probabilities(const attention &a, float s[B::TILES][B::STREAM / 8][4], int sample, int own,
+                                     int streamed, bool edge, const attention_row *of_row) {
+#pragma unroll
+  for (int r = 0; r < 2 * B::TILES; r++)
+#pragma unroll
+    for (int e = 0; e < B::STREAM / 4; e++) {
+      float *x = &s[r / 2][e / 2][r % 2 * 2 + e % 2];
+      int column = e / 2 * 8 + e % 2;
+      int row = B::OWNS_KEYS ? streamed + column : own + 8 * r;
+      int key = B::OWNS_KEYS ? own + 8 * r : streamed + column;
+      float lse = of_row[B::OWNS_KEYS ? column : 8 * r].lse;
+      bool seen = !edge || (key < a.kv_length && row < a.length && !(a.causal && key > row));
+      if (MASKED)
+        *x = seen ? fmaf(*x, a.scale * LOG2E, hiding(mask_of(a, sample, row)[key])) : -INFINITY;
+      *x = pd_exp2_fast(MASKED ? *x - lse : fmaf(*x, a.scale * LOG2E, -lse));
+      if (!MASKED && !seen) *x = 0.0f;
+    }
+}
+
+/* One stage's part of the block's results. */
+template <class B, bool MASKED>
+static __device__ void step_through(const attention &a, const pd_bf16 *own, const pd_bf16 *stage, int sample,
+                                    int own_row, int streamed, bool edge, const attention_row *of_row,
+                                    float first[B::TILES][B::COLUMNS / 8][4],
+                                    float second[B::TILES][B::COLUMNS / 8][4]) {
+  constexpr int D = B::D, TILES = B::TILES, STREAM = B::STREAM, COLUMNS = B::COLUMNS;
+  const pd_bf16 *stage_second = stage + STREAM * pitch(D), *own_second = own + B::OWN * pitch(D);
+  int column = (int)blockIdx.z * COLUMNS;
+  float s[TILES][STREAM / 8][4] = {}, d[TILES][STREAM / 8][4] = {};
+  uint32_t operand[TILES][STREAM / 16][4];
+  multiply<TILES, STREAM, D>(s, own, stage);
+  probabilities<B, MASKED>(a, s, sample, own_row, streamed, edge, of_row);
+  if (B::OWNS_KEYS) {
+    pack<TILES, STREAM>(operand, s);
+    accumulate<TILES, STREAM, COLUMNS, D>(second, operand, stage_second + column);
+  }
+  multiply<TILES, STREAM, D>(d, own_second, stage_second);
+#pragma unroll
+  for (int i = 0; i < TILES; i++)
+#pragma unroll
+    for (int n = 0; n < STREAM / 8; n++)
+#pragma unroll
+      for (int c = 0; c < 4; c++)
+        d[i][n][c] = s[i][n][c] * (d[i][n][c] - of_row[B::OWNS_KEYS ? 8 * n + c % 2 : 16 * i + c / 2 * 8].delta);
+  pack<TILES, STREAM>(operand, d);
+  accumulate<TILES, STREAM, COLUMNS, D>(first, operand, stage + column);
+}
+
+template <class B, bool MASKED> static __global__ __launch_bounds__(THREADS) void backward(attention a) {
+  constexpr int D = B::D, TILES = B::TILES, COLUMNS = B::COLUMNS;
+  PD_SHARED(pd_bf16, own);
+  pd_bf16 *own_second = own + B::OWN * pitch(D), *stages = own_second + B::OWN * pitch(D);
+  attention_row *rows = (attention_row *)(void *)(stages + B::STAGES * B::STAGE);
+  work w = find_work<B>(a, (int *)(void *)own);
+  int lane = (int)threadIdx.x % 32, group = lane / 4, pair = lane % 4 * 2;
+  int warp = (int)threadIdx.x / 32 * 16 * TILES, row = w.own + warp, n = B::OWNS_KEYS ? a.kv_length : a.length;
+
+  attention_tensor x = B::OWNS_KEYS ? a.k : a.q, y = B::OWNS_KEYS ? a.v : a.d_o;
+  int head = B::OWNS_KEYS ? w.kv : w.head;
+  load_tile<B::OWN, D>(own, row_of<pd_bf16>(x, w.sample, head, 0), x.row, w.own, n, a.size);
+  load_tile<B::OWN, D>(own_second, row_of<pd_bf16>(y, w.sample, head, 0), y.row, w.own, n, a.size);
+  if (!B::OWNS_KEYS) load_rows<B::OWN>(rows, a, w.sample, head, w.own);
+  if (w.steps > 0) load_stage<B>(a, w, 0, stages, rows);
+
+  float first[TILES][COLUMNS / 8][4] = {}, second[TILES][COLUMNS / 8][4] = {};
+  for (int step = 0; step < w.steps; step++) {
+    int stage = step % B::STAGES, at = w.begin + step % w.tiles * B::STREAM;
+    int low = B::OWNS_KEYS ? row : at, high = B::OWNS_KEYS ? at + B::STREAM - 1 : row + 16 * TILES - 1;
+    bool seen = !a.causal || low <= high; /* the first key, the last row */
+    bool edge = MASKED || (a.causal && (B::OWNS_KEYS ? row + 16 * TILES > at + 1 : at + B::STREAM > row + 1)) ||
+                (!B::OWNS_KEYS && at + B::STREAM > a.kv_length);
+    pd_copy_wait<0>();
+    __syncthreads(); /* this stage is here, the other is used up */
+    if (step + 1 < w.steps)
+      load_stage<B>(a, w, step + 1, stages + (1 - stage) * B::STAGE, rows + (1 - stage) * B::STREAM);
+    const attention_row *of_row = rows + (B::OWNS_KEYS ? stage * B::STREAM + pair : warp + group);
+    if (seen)
+      step_through<B, MASKED>(a, own + warp * pitch(D), stages + stage * B::STAGE, w.sample, row + group, at + pair,
+                              edge, of_row, first, second);
+  }
+  pd_copy_wait<0>();
+  __syncthreads(); /* without a step the owned rows were on their way until now */
+  for (int i = 0; i < TILES; i++)
+    for (int c = 0; c < COLUMNS / 8; c++)
+      for (int e = 0; e < 4; e++) first[i][c][e] *= a.scale;
+  attention_tensor dx = B::OWNS_KEYS ? a.dk : a.dq;
+  int column = (int)blockIdx.z * COLUMNS;
+  store<TILES, COLUMNS, D>(first, own + warp * pitch(D), row_of<pd_bf16>(dx, w.sample, head, 0), dx.row, row, n,
+                           column, a.size);
+  if (B::OWNS_KEYS)
+    store<TILES, COLUMNS, D>(second, own_second + warp * pitch(D), row_of<pd_bf16>(a.dv, w.sample, head, 0), a.dv.row,
+                             row, n, column, a.size);
+}
+
+template <class B, bool MASKED> static void launch_masked(const attention &a) {
+  static const bool ready = (allow_shared(backward<B, MASKED>, B::SHARED), true);
+  (void)ready;
+  int heads = B::OWNS_KEYS ? a.kv_heads : a.heads, n = B::OWNS_KEYS ? a.kv_length : a.length;
+  dim3 grid((unsigned)(a.batch * heads), (unsigned)tiles_of(n, B::OWN), B::PARTS);
+  PD_LAUNCH((backward<B, MASKED>), grid, THREADS, B::SHARED, pd_stream, a);
+}
+
+template <class B> static void launch(const attention &a) {
+  if (a.mask)
+    launch_masked<B, true>(a);
+  else
+    launch_masked<B, false>(a);
+}
+
+void attention_backward_bf16(const attention &a) {
+  if (a.size <= 64) {
+    launch<Backward<false, 64, 2, 64>>(a);
+    launch<Backward<true, 64, 2, 32>>(a);
+  } else if (a.size <= 128) {
+    launch<Backward<false, 128, 2, 32>>(a);
+    launch<Backward<true, 128, 1, 32>>(a);
+  } else {
+    launch<Backward<false, 256, 1, 32>>(a);
+    launch<Backward<true, 256, 1, 32, 2>>(a);
+  }
+}

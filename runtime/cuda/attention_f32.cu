@@ -1,0 +1,290 @@
+/* Attention by fused multiply-adds in f32, of tensors of either type with any strides: what tensor cores do not take.
+ * The scheme is that of attention_bf16.cu and attention_bf16_backward.cu. A block is 8 x 16 threads; thread (y, x) owns
+ * rows y + 8 i of the tile that stays and holds the products with rows x + 16 j of the tile that streams past. 16
+ * neighbouring lanes hold a row, so maxima, sums and the exchange of probabilities stay in a warp.
+ *
+ * Rows of shared memory are padded by 16 bytes: 8 rows at one column lie in 8 different groups of 4 banks. For 4
+ * columns of the product a thread reads 8 + J times 16 bytes, the 8 the same for 16 lanes, for 32 J fused
+ * multiply-adds: between 16 and 32 clocks of shared memory for 32 of the FMA units in the forward pass (J = 4).
+ * Estimate: 60 percent of the peak in f32 forward, 45 percent of it in the backward pass's 7 products (J = 2). */
+#include "attention.h"
+#include "pd_elements.h"
+#include "pd_mma.h"
+
+enum { ROWS = 8, COLUMNS = 16, THREADS = ROWS * COLUMNS };
+
+/* Four floats that are read and written at once. */
+struct alignas(16) Quad { float x[4]; };
+
+static __host__ __device__ constexpr int pitch(int d) { return d + 4; }
+
+static __device__ int thread_row() { return (int)threadIdx.x / COLUMNS; }
+static __device__ int thread_column() { return (int)threadIdx.x % COLUMNS; }
+
+/* Rows first .. first + N of the n of a head become a tile, zeros around them; asynchronously. */
+template <int N, int D>
+static __device__ void load_tile(float *tile, const attention_tensor &t, int sample, int head, int first, int n,
+                                 int size) {
+  int step = !t.bf16 && t.vectors ? 4 : 1;
+  for (int i = (int)threadIdx.x; i < N * D / step; i += THREADS) {
+    int row = i / (D / step), column = i % (D / step) * step;
+    bool valid = first + row < n && column < size;
+    float *to = tile + row * pitch(D) + column;
+    int64_t at = valid ? sample * t.batch + head * t.head + (int64_t)(first + row) * t.row + column : 0;
+    if (t.bf16)
+      *to = valid ? pd_to_float(((const pd_bf16 *)t.at)[at]) : 0.0f;
+    else if (step == 4)
+      pd_copy_async<16>(to, (const float *)t.at + at, valid);
+    else
+      pd_copy_async<4>(to, (const float *)t.at + at, valid);
+  }
+}
+
+/* s = x y^T */
+template <int I, int J, int D> static __device__ void multiply(float s[I][J], const float *x, const float *y) {
+  x += thread_row() * pitch(D), y += thread_column() * pitch(D);
+#pragma unroll
+  for (int i = 0; i < I; i++)
+#pragma unroll
+    for (int j = 0; j < J; j++) s[i][j] = 0;
+#pragma unroll 2
+  for (int k = 0; k < D; k += 4) {
+    Quad right[J];
+#pragma unroll
+    for (int j = 0; j < J; j++) right[j] = *(const Quad *)(const void *)(y + COLUMNS * j * pitch(D) + k);
+#pragma unroll
+    for (int i = 0; i < I; i++) {
+      Quad left = *(const Quad *)(const void *)(x + ROWS * i * pitch(D) + k);
+#pragma unroll
+      for (int c = 0; c < 4; c++)
+#pragma unroll
+        for (int j = 0; j < J; j++) s[i][j] = fmaf(left.x[c], right[j].x[c], s[i][j]);
+    }
+  }
+}
+
+/* out += s y, s by way of `exchange`, of which each warp has its own rows. A thread's columns of out are 4 x + 64 n. */
+template <int I, int J, int D>
+static __device__ void accumulate(float out[I][D / 64][4], const float s[I][J], const float *y, float *exchange) {
+  constexpr int N = COLUMNS * J;
+  exchange += thread_row() * pitch(N);
+  __syncwarp(); /* what was exchanged before has been read */
+#pragma unroll
+  for (int i = 0; i < I; i++)
+#pragma unroll
+    for (int j = 0; j < J; j++) exchange[ROWS * i * pitch(N) + COLUMNS * j + thread_column()] = s[i][j];
+  __syncwarp();
+  y += 4 * thread_column();
+#pragma unroll 1
+  for (int k = 0; k < N; k += 4) {
+    Quad left[I];
+#pragma unroll
+    for (int i = 0; i < I; i++) left[i] = *(const Quad *)(const void *)(exchange + ROWS * i * pitch(N) + k);
+#pragma unroll
+    for (int c = 0; c < 4; c++)
+#pragma unroll
+      for (int n = 0; n < D / 64; n++) {
+        Quad right = *(const Quad *)(const void *)(y + (k + c) * pitch(D) + 64 * n);
+#pragma unroll
+        for (int i = 0; i < I; i++)
+#pragma unroll
+          for (int e = 0; e < 4; e++) out[i][n][e] = fmaf(left[i].x[c], right.x[e], out[i][n][e]);
+      }
+  }
+}
+
+/* The block's rows of a result times `scale`, rows first .. of n. */
+template <int I, int D>
+static __device__ void store(const float out[I][D / 64][4], const attention_tensor &t, int sample, int head, int first,
+                             int n, int size, float scale) {
+  for (int i = 0; i < I; i++)
+    for (int c = 0; c < D / 16; c++) {
+      int row = first + thread_row() + ROWS * i, column = 4 * thread_column() + c / 4 * 64 + c % 4;
+      if (row >= n || column >= size) continue;
+      int64_t at = sample * t.batch + head * t.head + row * t.row + column;
+      float value = out[i][c / 4][c % 4] * scale;
+      if (t.bf16)
+        ((pd_bf16 *)t.at)[at] = pd_from_float<pd_bf16>(value);
+      else
+        ((float *)t.at)[at] = value;
+    }
+}
+
+/* A product as score to base 2, -inf where the row does not see the key. */
+static __device__ float score(const attention &a, float product, int sample, int row, int key) {
+  if (row >= a.length || key >= a.kv_length || (a.causal && key > row)) return -INFINITY;
+  float added = a.mask ? hiding(a.mask[sample * a.mask_batch + row * a.mask_row + key]) : 0.0f;
+  return fmaf(product, a.scale * LOG2E, added);
+}
+
+/* Over the 16 lanes that hold a row. */
+static __device__ float row_max(float x) {
+  for (int lanes = COLUMNS / 2; lanes > 0; lanes /= 2) x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, lanes));
+  return x;
+}
+static __device__ float row_sum(float x) {
+  for (int lanes = COLUMNS / 2; lanes > 0; lanes /= 2) x += __shfl_xor_sync(0xffffffffu, x, lanes);
+  return x;
+}
+
+/* One row's scores become exponentials under its new maximum; returns the factor for what was summed before. The sum
+ * is the lane's own part. */
+template <int J> static __device__ float soften(float s[J], float *max, float *sum) {
+  float top = *max;
+#pragma unroll
+  for (int j = 0; j < J; j++) top = fmaxf(top, s[j]);
+  top = row_max(top);
+  float base = top == -INFINITY ? 0.0f : top; /* a mask may hide all keys so far */
+  float factor = exp2f(*max - base), part = 0;
+#pragma unroll
+  for (int j = 0; j < J; j++) part += s[j] = exp2f(s[j] - base);
+  *max = top;
+  *sum = fmaf(*sum, factor, part);
+  return factor;
+}
+
+template <int D, int I, int J> static __global__ __launch_bounds__(THREADS) void forward(attention a) {
+  constexpr int OWN = ROWS * I, KEYS = COLUMNS * J;
+  PD_SHARED(float, q);
+  float *k = q + OWN * pitch(D), *v = k + KEYS * pitch(D), *exchange = v + KEYS * pitch(D);
+  int head = (int)blockIdx.x % a.heads, sample = (int)blockIdx.x / a.heads, kv = head / (a.heads / a.kv_heads);
+  int first = (int)(gridDim.y - 1 - blockIdx.y) * OWN; /* the longest work when causal begins first */
+  int limit = visible_keys(a, sample, THREADS, (int *)(void *)q);
+  if (a.causal) limit = smaller(limit, first + OWN);
+  load_tile<OWN, D>(q, a.q, sample, head, first, a.length, a.size);
+  if (limit > 0) load_tile<KEYS, D>(k, a.k, sample, kv, 0, a.kv_length, a.size);
+  pd_copy_commit();
+
+  float o[I][D / 64][4] = {}, max[I], sum[I] = {};
+  for (int i = 0; i < I; i++) max[i] = -INFINITY;
+  for (int key = 0; key < limit; key += KEYS) {
+    float s[I][J];
+    pd_copy_wait<0>();
+    __syncthreads(); /* keys are here, the values before are used up */
+    load_tile<KEYS, D>(v, a.v, sample, kv, key, a.kv_length, a.size);
+    pd_copy_commit();
+    multiply<I, J, D>(s, q, k);
+    pd_copy_wait<0>();
+    __syncthreads(); /* values are here, keys are used up */
+    if (key + KEYS < limit) load_tile<KEYS, D>(k, a.k, sample, kv, key + KEYS, a.kv_length, a.size);
+    pd_copy_commit();
+#pragma unroll
+    for (int i = 0; i < I; i++) {
+#pragma unroll
+      for (int j = 0; j < J; j++)
+        s[i][j] = score(a, s[i][j], sample, first + thread_row() + ROWS * i, key + thread_column() + COLUMNS * j);
+      float factor = soften<J>(s[i], &max[i], &sum[i]);
+#pragma unroll
+      for (int c = 0; c < D / 16; c++) o[i][c / 4][c % 4] *= factor;
+    }
+    accumulate<I, J, D>(o, s, v, exchange);
+  }
+  pd_copy_wait<0>();
+#pragma unroll
+  for (int i = 0; i < I; i++) {
+    float all = row_sum(sum[i]), inverse = all == 0.0f ? 0.0f : 1.0f / all;
+    for (int c = 0; c < D / 16; c++) o[i][c / 4][c % 4] *= inverse;
+    int row = first + thread_row() + ROWS * i;
+    if (thread_column() == 0 && row < a.length)
+      a.lse[(int64_t)blockIdx.x * a.length + row] = all == 0.0f ? INFINITY : (max[i] + log2f(all)) * LN2;
+  }
+  store<I, D>(o, a.o, sample, head, first, a.length, a.size, 1.0f);
+}
+
+/* One of the two kernels of the backward pass (attention_bf16_backward.cu). */
+template <bool OWNS_KEYS, int D, int I> static __global__ __launch_bounds__(THREADS) void backward(attention a) {
+  constexpr int J = 2, OWN = ROWS * I, STREAM = COLUMNS * J;
+  PD_SHARED(float, own);
+  float *own_second = own + OWN * pitch(D), *stream = own_second + OWN * pitch(D);
+  float *stream_second = stream + STREAM * pitch(D), *exchange = stream_second + STREAM * pitch(D);
+  int group = a.heads / a.kv_heads, heads = OWNS_KEYS ? a.kv_heads : a.heads;
+  int head = (int)blockIdx.x % heads, sample = (int)blockIdx.x / heads, n = OWNS_KEYS ? a.kv_length : a.length;
+  int first = (int)(OWNS_KEYS ? blockIdx.y : gridDim.y - 1 - blockIdx.y) * OWN;
+  int limit = visible_keys(a, sample, THREADS, (int *)(void *)own);
+  int begin = OWNS_KEYS && a.causal ? first : 0, end = OWNS_KEYS ? (first < limit ? a.length : 0) : limit;
+  if (!OWNS_KEYS && a.causal) end = smaller(end, first + OWN);
+  const attention_tensor &x = OWNS_KEYS ? a.k : a.q, &y = OWNS_KEYS ? a.v : a.d_o;
+  const attention_tensor &u = OWNS_KEYS ? a.q : a.k, &w = OWNS_KEYS ? a.d_o : a.v;
+  load_tile<OWN, D>(own, x, sample, head, first, n, a.size);
+  load_tile<OWN, D>(own_second, y, sample, head, first, n, a.size);
+
+  float dx[I][D / 64][4] = {}, dy[I][D / 64][4] = {};
+  for (int other = OWNS_KEYS ? head * group : head / group, last = OWNS_KEYS ? other + group : other + 1; other < last;
+       other++)
+    for (int at = begin; at < end; at += STREAM) {
+      int others = OWNS_KEYS ? a.length : a.kv_length;
+      __syncthreads(); /* the tile before is used up */
+      load_tile<STREAM, D>(stream, u, sample, other, at, others, a.size);
+      load_tile<STREAM, D>(stream_second, w, sample, other, at, others, a.size);
+      pd_copy_commit();
+      pd_copy_wait<0>();
+      __syncthreads();
+      float p[I][J], d[I][J];
+      multiply<I, J, D>(p, own, stream);
+      multiply<I, J, D>(d, own_second, stream_second);
+      const attention_row *rows = a.rows + ((int64_t)sample * a.heads + (OWNS_KEYS ? other : head)) * a.length;
+#pragma unroll
+      for (int i = 0; i < I; i++)
+#pragma unroll
+        for (int j = 0; j < J; j++) {
+          int owned = first + thread_row() + ROWS * i, streamed = at + thread_column() + COLUMNS * j;
+          int row = OWNS_KEYS ? streamed : owned, key = OWNS_KEYS ? owned : streamed;
+          attention_row of = rows[smaller(row, a.length - 1)];
+          p[i][j] = exp2f(score(a, p[i][j], sample, row, key) - of.lse);
+          d[i][j] = p[i][j] * (d[i][j] - of.delta);
+        }
+      if (OWNS_KEYS) accumulate<I, J, D>(dy, p, stream_second, exchange);
+      accumulate<I, J, D>(dx, d, stream, exchange);
+    }
+  pd_copy_commit();
+  pd_copy_wait<0>();
+  store<I, D>(dx, OWNS_KEYS ? a.dk : a.dq, sample, head, first, n, a.size, a.scale);
+  if (OWNS_KEYS) store<I, D>(dy, a.dv, sample, head, first, n, a.size, 1.0f);
+}
+
+/* Floats of rows of D, own + streamed ones, and of the exchange. */
+static constexpr size_t shared_bytes(int d, int rows, int own, int streamed) {
+  return ((size_t)rows * (size_t)pitch(d) + (size_t)own * (size_t)pitch(streamed)) * sizeof(float);
+}
+
+template <int D, int I, int J> static void launch_forward(const attention &a) {
+  constexpr int OWN = ROWS * I, KEYS = COLUMNS * J;
+  constexpr size_t SHARED = shared_bytes(D, OWN + 2 * KEYS, OWN, KEYS);
+  static const bool ready = (allow_shared(forward<D, I, J>, SHARED), true);
+  (void)ready;
+  dim3 grid((unsigned)(a.batch * a.heads), (unsigned)tiles_of(a.length, OWN));
+  PD_LAUNCH((forward<D, I, J>), grid, THREADS, SHARED, pd_stream, a);
+}
+
+template <bool OWNS_KEYS, int D, int I> static void launch_backward(const attention &a) {
+  constexpr int OWN = ROWS * I, STREAM = COLUMNS * 2;
+  constexpr size_t SHARED = shared_bytes(D, 2 * OWN + 2 * STREAM, OWN, STREAM);
+  static const bool ready = (allow_shared(backward<OWNS_KEYS, D, I>, SHARED), true);
+  (void)ready;
+  int heads = OWNS_KEYS ? a.kv_heads : a.heads, n = OWNS_KEYS ? a.kv_length : a.length;
+  dim3 grid((unsigned)(a.batch * heads), (unsigned)tiles_of(n, OWN));
+  PD_LAUNCH((backward<OWNS_KEYS, D, I>), grid, THREADS, SHARED, pd_stream, a);
+}
+
+void attention_forward_f32(const attention &a) {
+  if (a.size <= 64)
+    launch_forward<64, 8, 4>(a);
+  else if (a.size <= 128)
+    launch_forward<128, 8, 4>(a);
+  else
+    launch_forward<256, 4, 2>(a);
+}
+
+template <int D, int I> static void launch_both(const attention &a) {
+  launch_backward<false, D, I>(a);
+  launch_backward<true, D, I>(a);
+}
+
+void attention_backward_f32(const attention &a) {
+  if (a.size <= 64)
+    launch_both<64, 8>(a);
+  else if (a.size <= 128)
+    launch_both<128, 8>(a);
+  else
+    launch_both<256, 4>(a);
+}
