@@ -1,0 +1,67 @@
+/* Inside the machine: what its files and the libraries' stand-ins (cuBLASLt, cuDNN, NCCL) share. */
+#ifndef CUDA_HOST_H
+#define CUDA_HOST_H
+
+#include <cuda_runtime.h>
+
+#include <cstdarg>
+#include <functional>
+
+/* ---- errors.cpp ---------------------------------------------------------------------------------- */
+
+/* "cuda_host: MESSAGE", what runs or is being enqueued, exit status 3. For what a device would not survive, or would
+ * survive by luck. */
+[[noreturn]] void cuda_host_die(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* Sets the last error and returns it. */
+cudaError_t cuda_host_error(cudaError_t e);
+
+/* ---- random.cpp ---------------------------------------------------------------------------------- */
+
+/* CUDA_HOST_SEED, mixed with the rank under mpirun; 0: everything runs at once and in order. */
+uint64_t cuda_host_seed();
+uint64_t cuda_host_random();
+inline uint64_t cuda_host_random_below(uint64_t n) { return cuda_host_random() % n; }
+/* A permutation of 0 ... n - 1 without a table. */
+struct cuda_host_order {
+  uint64_t n, step, start;
+  uint64_t at(uint64_t i) const { return (start + (unsigned __int128)i * step) % n; }
+};
+cuda_host_order cuda_host_shuffled(uint64_t n);
+
+/* ---- memory.cpp ---------------------------------------------------------------------------------- */
+
+void cuda_host_poison(void *p, size_t bytes);
+/* Whether these bytes lie within one allocation of device memory, or one of pinned memory. */
+bool cuda_host_is_device(const void *p, size_t bytes);
+bool cuda_host_is_pinned(const void *p, size_t bytes);
+/* Dies unless operations may use these bytes: device memory or pinned. */
+void cuda_host_must_be_device(const void *p, size_t bytes, const char *what);
+/* Device memory can be touched between the two, which nest. */
+void cuda_host_open_memory();
+void cuda_host_close_memory();
+/* "device memory at byte 128 of 4096", for an address that nobody may touch; NULL: it is nothing of ours. */
+const char *cuda_host_describe(const void *p);
+size_t cuda_host_memory_in_use();
+
+/* ---- stream.cpp ---------------------------------------------------------------------------------- */
+
+/* One operation of a stream. It runs when those before it in its stream are done and ready() is true (none: at
+ * once). ready() may look outside: at other processes, at MPI. run() sees device memory. Both may be called again
+ * and again when a graph has captured the operation, which needs ready to be none. */
+struct cuda_host_operation {
+  const char *name;
+  std::function<void()> run;
+  std::function<bool()> ready = {};
+};
+void cuda_host_enqueue(cudaStream_t stream, cuda_host_operation operation);
+
+/* ---- device.cpp, block.cpp ----------------------------------------------------------------------- */
+
+const cudaDeviceProp &cuda_host_properties();
+size_t cuda_host_shared_limit(const void *kernel); /* bytes of dynamic shared memory that it may be launched with */
+void cuda_host_run_kernel(const cuda_host_kernel_launch &launch);
+/* "kernel 'name', block (1, 0, 0), thread (3, 0, 0)", or what else is under way. */
+const char *cuda_host_where();
+extern const char *cuda_host_doing; /* the operation that runs or is being enqueued; NULL: none */
+
+#endif

@@ -1,0 +1,34 @@
+/* What the tests of CUDA on the host share. */
+#ifndef CUDA_HOST_TESTS_CHECK_H
+#define CUDA_HOST_TESTS_CHECK_H
+
+#include <pd_cuda.h>
+
+#include <vector>
+
+inline void expect(bool good, const char *what) {
+  if (!good) {
+    printf("wrong: %s\n", what);
+    exit(1);
+  }
+}
+
+inline float value(int i) { return (float)(i % 97) - 48.0f; }
+
+inline float *device_floats(int n, cudaStream_t s) {
+  std::vector<float> x((size_t)n);
+  for (int i = 0; i < n; i++)
+    x[(size_t)i] = value(i);
+  float *at;
+  expect(cudaMalloc(&at, x.size() * sizeof(float)) == cudaSuccess, "cudaMalloc");
+  cudaMemcpyAsync(at, x.data(), x.size() * sizeof(float), cudaMemcpyHostToDevice, s);
+  return at;
+}
+
+inline std::vector<float> fetch(const float *at, int n, cudaStream_t s) {
+  std::vector<float> x((size_t)n);
+  cudaMemcpyAsync(x.data(), at, x.size() * sizeof(float), cudaMemcpyDeviceToHost, s);
+  return x;
+}
+
+#endif
