@@ -1,4 +1,4 @@
-/* pdc: a model's description in, one C program per pipeline stage out. The whole compiler is the table of
+/* pdc: a model's description in, one C or CUDA program per pipeline stage out. The whole compiler is the table of
  * passes below; each is one function from one structure to the next. */
 #include <errno.h>
 #include <string.h>
@@ -34,7 +34,8 @@ enum { N_RUNNERS_UP = 3 };
 /* ---- the peak memory of a planned stage, which the planner asks for -------------------------- */
 
 typedef struct Fused {
-  int first_piece, end_piece, stage, n_stages, threads;
+  int first_piece, end_piece, stage, n_stages;
+  Target target;
   int64_t microbatch;
   bool recompute, split;
   StageKernels *kernels;
@@ -48,13 +49,13 @@ static StageKernels *fuse_part(const Compilation *c, const Plan *plan, int stage
   for (int i = 0; i < known.n; i++) {
     const Fused *f = &known.at[i];
     if (f->first_piece == s->first_piece && f->end_piece == s->end_piece && f->stage == stage &&
-        f->n_stages == n_stages && f->threads == plan->threads && f->microbatch == plan->microbatch &&
+        f->n_stages == n_stages && f->target.threads == plan->threads && f->microbatch == plan->microbatch &&
         f->recompute == s->recompute && f->split == split)
       return f->kernels;
   }
   StageKernels *k = fuse(c->graph, &c->pieces, s->first_piece, s->end_piece, stage, n_stages,
-                         plan->microbatch, s->recompute, split, plan->threads);
-  push(&known, (Fused){s->first_piece, s->end_piece, stage, n_stages, plan->threads, plan->microbatch,
+                         plan->microbatch, s->recompute, split, plan_target(plan));
+  push(&known, (Fused){s->first_piece, s->end_piece, stage, n_stages, plan_target(plan), plan->microbatch,
                        s->recompute, split, k});
   return k;
 }
@@ -159,7 +160,7 @@ static bool run_emit(Compilation *c) {
   c->sources = alloc((size_t)c->plan->n_stages * sizeof *c->sources);
   for (int i = 0; i < c->plan->n_stages; i++) {
     c->sources[i] =
-        emit_c(c->graph, &c->pieces, c->plan, c->kernels[i], &c->programs[i], c->layouts[i], mark);
+        emit_stage(c->graph, &c->pieces, c->plan, c->kernels[i], &c->programs[i], c->layouts[i], mark);
     text_add(&all, "%s", c->sources[i]);
   }
   const char *hash = sha256_hex(all.at, strlen(all.at));
@@ -172,7 +173,7 @@ static bool run_build(Compilation *c) {
   int n = c->plan->n_stages, *replicas = alloc((size_t)n * sizeof *replicas);
   for (int i = 0; i < n; i++)
     replicas[i] = c->programs[i].replicas;
-  Output out = {output_directory(o), base_name(o->input), n, replicas, c->sources, c->plan_json};
+  Output out = {output_directory(o), base_name(o->input), c->plan->target, n, replicas, c->sources, c->plan_json};
   if (!o->dry_run && !output_write(o, &out))
     return false;
   return o->sources_only || cc_stages(o, &out);

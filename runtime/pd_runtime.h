@@ -17,6 +17,13 @@ extern "C" {
 
 enum { PD_MAX_RANK = 6, PD_MAX_CHUNKS = 8 };
 
+/* The address of a constant array at file scope. */
+#ifdef __cplusplus
+#define PD_LIST(type, ...) [] { static const type list[] = {__VA_ARGS__}; return &list[0]; }()
+#else
+#define PD_LIST(type, ...) (const type[]){__VA_ARGS__}
+#endif
+
 /* ---- what the compiler says of a stage ------------------------------------------------------ */
 
 enum pd_init { PD_ZEROS, PD_ONES, PD_CONSTANT, PD_UNIFORM, PD_NORMAL };
@@ -261,8 +268,8 @@ enum pd_convolution_kind { PD_CONVOLUTION, PD_CONVOLUTION_BACKWARD, PD_CONVOLUTI
 struct pd_convolution_shape {
   enum pd_convolution_kind kind;
   int64_t batch, in_channels, out_channels, groups, height, width; /* of x */
-  int64_t kernel[2], stride[2], padding[2], dilation[2];
   bool bias, accumulate;
+  int64_t kernel[2], stride[2], padding[2], dilation[2];
 };
 struct pd_convolution;
 struct pd_convolution *pd_convolution_new(struct pd_convolution_shape shape);
@@ -281,8 +288,8 @@ void pd_convolution_weights(const struct pd_convolution *c, pd_in x, pd_in dy, p
  * equal maxima the first has the gradient. x and y are read by the maximum's backward pass alone. */
 struct pd_pooling {
   int64_t batch, channels, height, width; /* of x */
-  int64_t kernel[2], stride[2], padding[2], out[2];
   bool maximum, count_padding, adaptive;
+  int64_t out[2], kernel[2], stride[2], padding[2];
 };
 void pd_pooling(const struct pd_pooling *p, pd_in x, pd_out y);
 void pd_pooling_backward(const struct pd_pooling *p, pd_in x, pd_in y, pd_in dy, pd_out dx);
@@ -292,8 +299,9 @@ void pd_pooling_backward(const struct pd_pooling *p, pd_in x, pd_in y, pd_in dy,
  * divides heads (grouped heads). Blocked, online softmax: scores are never stored. */
 struct pd_attention {
   int64_t batch, heads, kv_heads, length, kv_length, size;
-  bool causal, masked;
+  bool causal;
   float scale;
+  bool masked;
   struct { int64_t batch, head, row; } q, k, v, o, dq, dk, dv, d_o; /* strides in elements */
   struct { int64_t batch, row; } mask; /* 0: the same for all samples, for all rows */
 };

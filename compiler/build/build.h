@@ -30,6 +30,7 @@ typedef struct Options {
   const char *dump;         /* -d: letters of passes */
   const char *stop_after;
   const char *cc;           /* may hold arguments, separated by spaces */
+  const char *arch;         /* --arch: "sm_90"; NULL: this machine's */
   bool sources_only, time_passes, verify_each, verbose, dry_run, syntax_only, dependencies;
 } Options;
 
@@ -43,12 +44,14 @@ void options_read(Options *o, int argc, char **argv);
 typedef struct Output {
   const char *directory;
   const char *model;        /* base name of the .pdm: names the dependency file */
+  TargetKind target;
   int n_stages;
   const int *replicas;      /* by stage: its ranks */
   char **source;            /* by stage */
   const char *plan_json;
 } Output;
 
+const char *source_name(TargetKind target, int stage); /* "stage0.c" */
 const char *output_directory(const Options *o); /* -o, else NAME.build */
 const char *base_name(const char *path);        /* "models/gpt.pdm": "gpt" */
 /* Writes sources, plan.json, app, train and with -MD the dependency file; false after a diagnostic.
@@ -57,7 +60,7 @@ bool output_write(const Options *o, const Output *out);
 
 /* ---- the C compiler (cc.c) ------------------------------------------------------------------- */
 
-/* Compiles DIR/stage<i>.c into DIR/stage<i>, several at a time; false after diagnostics. With -### prints
+/* Compiles DIR/stage<i>.c or .cu into DIR/stage<i>, several at a time; false after diagnostics. With -### prints
  * the commands only. */
 bool cc_stages(const Options *o, const Output *out);
 /* The first line of the compiler's --version; NULL after a diagnostic. */

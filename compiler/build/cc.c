@@ -117,7 +117,7 @@ bool cc_stages(const Options *o, const Output *out) {
   while (done < out->n_stages) {
     if (started < out->n_stages && started - done < at_once && good) {
       Job *j = &job[started++];
-      j->source = format("%s/stage%d.c", out->directory, started - 1);
+      j->source = format("%s/%s", out->directory, source_name(out->target, started - 1));
       j->program = format("%s/.stage%d.%ld", out->directory, started - 1, (long)getpid());
       Strings command = compile_command(o, j->source, j->program);
       if (o->verbose || o->dry_run)

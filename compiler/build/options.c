@@ -25,6 +25,9 @@ static const Option options[] = {
     {"-n", "N", COUNT, AT(plan.workers), NULL, "workers (ranks) to use"},
     {"-D", "name=value", LIST, AT(define), NULL, "override a model attribute or train setting"},
     {"-I", "DIR", LIST, AT(include), NULL, "where `use` looks"},
+    {"--target", "c|cuda", CHOICE, AT(plan.target), "c|cuda", "what programs are made for: processors or GPUs"},
+    {"--arch", "ARCH", TEXT, AT(arch), NULL, "of the GPUs, as sm_90 (default: this machine's)"},
+    {"--precision", "HOW", CHOICE, AT(plan.precision), "f32|tf32|bf16", "of products on GPUs: f32, tf32 or bf16"},
     {"--schedule", "NAME", TEXT, AT(plan.schedule), NULL,
      "instead of the model's `pipeline`; the names stand below"},
     {"--stages", "S", COUNT, AT(plan.stages), NULL, "this many stages"},
@@ -57,9 +60,6 @@ static const Option options[] = {
     {"--help", NULL, SPECIAL, 0, NULL, "print this"},
     {"--version", NULL, SPECIAL, 0, NULL, "print the version"},
     {"--cluster", "FILE", NOT_YET, 0, NULL, NULL},
-    {"--target", "c", SPECIAL, 0, NULL, NULL},
-    {"--arch", "ARCH", NOT_YET, 0, NULL, NULL},
-    {"--precision", "f32", SPECIAL, 0, NULL, NULL},
 };
 enum { N_OPTIONS = sizeof options / sizeof *options };
 
@@ -151,12 +151,6 @@ static void set_special(Options *o, const Option *option, const char *value) {
     diagnostics_json = !strcmp(value, "json");
   } else if (!strcmp(option->name, "-Werror")) {
     diagnostics_werror = true;
-  } else if (!strcmp(option->name, "--target")) {
-    if (strcmp(value, "c"))
-      not_in_this_version(format("'--target %s'", value));
-  } else if (!strcmp(option->name, "--precision")) {
-    if (strcmp(value, "f32"))
-      not_in_this_version(format("'--precision %s'", value));
   } else if (!strcmp(option->name, "--version")) {
     printf("pdc %s\n", PDC_VERSION);
     exit(0);

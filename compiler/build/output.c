@@ -13,6 +13,10 @@ const char *base_name(const char *path) {
   return format("%.*s", (int)n, name);
 }
 
+const char *source_name(TargetKind target, int stage) {
+  return format("stage%d.%s", stage, target == TARGET_CUDA ? "cu" : "c");
+}
+
 const char *output_directory(const Options *o) {
   return o->output ? o->output : format("%s.build", base_name(o->input));
 }
@@ -96,7 +100,7 @@ static bool write_dependencies(const Output *out) {
   Text t = {0};
   for (int i = 0; i < out->n_stages; i++) {
     text_add(&t, i ? " " : "");
-    add_escaped(&t, format("%s/stage%d.c", out->directory, i));
+    add_escaped(&t, format("%s/%s", out->directory, source_name(out->target, i)));
   }
   text_add(&t, ":");
   for (int i = 0; i < source_count(); i++) {
@@ -109,11 +113,21 @@ static bool write_dependencies(const Output *out) {
   return write_text(out, format("%s.d", out->model), t.at);
 }
 
+static bool remove_file(const Output *out, const char *name) {
+  return unlink(format("%s/%s", out->directory, name)) == 0;
+}
+
+/* Stages that the plan has no more, sources of the other target. */
 static void remove_stale_stages(const Output *out) {
-  for (int i = out->n_stages;; i++) {
-    bool source = unlink(format("%s/stage%d.c", out->directory, i)) == 0;
-    bool program = unlink(format("%s/stage%d", out->directory, i)) == 0;
-    if (!source && !program)
+  TargetKind other = out->target == TARGET_C ? TARGET_CUDA : TARGET_C;
+  for (int i = 0;; i++) {
+    bool there = i < out->n_stages;
+    bool source = remove_file(out, source_name(other, i));
+    if (!there) {
+      source |= remove_file(out, source_name(out->target, i));
+      source |= remove_file(out, format("stage%d", i));
+    }
+    if (!there && !source)
       return;
   }
 }
@@ -122,7 +136,7 @@ bool output_write(const Options *o, const Output *out) {
   if (mkdir(out->directory, 0777) != 0 && errno != EEXIST)
     return cannot_write(out->directory);
   for (int i = 0; i < out->n_stages; i++)
-    if (!write_text(out, format("stage%d.c", i), out->source[i]))
+    if (!write_text(out, source_name(out->target, i), out->source[i]))
       return false;
   if (!write_text(out, "plan.json", out->plan_json) || !write_app(out) || !write_launcher(out))
     return false;

@@ -81,8 +81,8 @@ bool print_call_setup(Text *out, const StageKernels *stage, const Kernel *k, con
     field_name(&c, "accumulate", "!first");
     text_add(out, "  for (int first = 0; first < 2; first++)\n");
   }
-  const char *head = format("%*s%s%s = %s_new((struct %s_shape){", indent, "", object, two ? "[first]" : "",
-                            c.object, c.object);
+  const char *type = dialect_of(stage)->compound_literals ? format("(struct %s_shape)", c.object) : "";
+  const char *head = format("%*s%s%s = %s_new(%s{", indent, "", object, two ? "[first]" : "", c.object, type);
   print_fields(out, indent + 4, head, &c, "});\n");
   return true;
 }

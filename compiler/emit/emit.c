@@ -141,8 +141,7 @@ static void slot_constants(Emit *e, int chunk) {
 static void print_constants(Emit *e) {
   const Program *p = e->p;
   const char *turns = p->chunks > 1 ? "turns" : "microbatches";
-  text_add(&e->out, "#include <math.h>\n#include <stddef.h>\n#include <string.h>\n\n#include "
-                    "\"kernels/pd_lanes.h\"\n#include \"pd_runtime.h\"\n\nenum {\n");
+  text_add(&e->out, "%senum {\n", e->dialect->includes);
   constant(e, "MICROBATCH", e->k->microbatch, "samples");
   constant(e, "MICROBATCHES", p->period / p->replicas,
            p->replicas > 1 ? format("of a batch (an update) on this rank; %" PRId64 " on the stage's %d ranks",
@@ -271,8 +270,8 @@ static void print_work(Emit *e, int indent, Pass pass, bool recomputing) {
   bool forward = pass.kind == PASS_FORWARD && !recomputing;
   if (forward)
     print_loads(e, indent, pass.chunk, "pd_load", "k");
-  if (pass_samples(e, pass))
-    text_add(&e->out, "%*sfirst_sample = pd_first_sample(k);\n", indent, "");
+  if (pass_reads_now(e, pass))
+    text_add(&e->out, "%*s%s\n", indent, "", e->dialect->at);
   if (pass_uses(e, pass, BUFFER_ACCUMULATOR))
     text_add(&e->out, "%*sconst int64_t batch = (k - 1) / MICROBATCHES;\n", indent, "");
   bool again = recomputing || (pass.kind == PASS_BACKWARD && program_recomputes(e->p));
@@ -517,17 +516,18 @@ static void take_chunk_names(Emit *e) {
   }
 }
 
-static bool some_pass_samples(const Emit *e) {
+static bool some_pass_reads_now(const Emit *e) {
   for (PassKind kind = 0; kind < PASS_KINDS; kind++)
     for (int c = 0; c < e->p->chunks; c++)
-      if (pass_samples(e, (Pass){kind, c}))
+      if (pass_reads_now(e, (Pass){kind, c}))
         return true;
   return false;
 }
 
-char *emit_c(const Graph *g, const Pieces *pieces, const Plan *plan, const StageKernels *k, const Program *p,
-             const Layout *l, const char *plan_hash) {
-  Emit e = {.g = g, .pieces = pieces, .plan = plan, .k = k, .p = p, .l = l, .plan_hash = plan_hash};
+char *emit_stage(const Graph *g, const Pieces *pieces, const Plan *plan, const StageKernels *k, const Program *p,
+                 const Layout *l, const char *plan_hash) {
+  Emit e = {.g = g, .pieces = pieces, .plan = plan, .k = k, .p = p, .l = l, .dialect = dialect_of(k),
+            .plan_hash = plan_hash};
   if (p->chunks > 1)
     take_chunk_names(&e);
   find_families(&e);
@@ -535,11 +535,8 @@ char *emit_c(const Graph *g, const Pieces *pieces, const Plan *plan, const Stage
   print_header(&e);
   print_constants(&e);
   print_structs(&e);
-  if (some_pass_samples(&e))
-    text_add(
-        &e.out,
-        "/* The current microbatch's first sample, counted over the run: random numbers depend on it. */\n"
-        "static int64_t first_sample;\n\n");
+  if (some_pass_reads_now(&e))
+    text_add(&e.out, "%s", e.dialect->now);
   print_loops_and_objects(&e);
   print_setup(&e);
   text_add(&e.out, "/* ---- one microbatch ---- */\n\n");

@@ -515,7 +515,7 @@ static char *shapes(const Printer *p) {
   return out.at;
 }
 
-void print_loop(Text *out, const StageKernels *stage, const Kernel *k, const char *function) {
+void c_print_loop(Text *out, const StageKernels *stage, const Kernel *k, const char *function) {
   Printer p = printer(out, stage, k);
   text_comment(out, 0, format("%s. %s", k->comment ? k->comment : k->name, shapes(&p)));
   if (is_split(k)) {
@@ -556,11 +556,13 @@ static const char parallel[] =
     "      f(from, from + (share) < (n) ? from + (share) : (n), __VA_ARGS__);                   \\\n"
     "  } while (0)\n\n";
 
-void print_loop_helpers(Text *out, const char *loops) {
+void c_print_loop_helpers(Text *out, const char *loops) {
   text_add(out, "%s%s", parallel, strstr(loops, "sum_chunks(") ? sum_chunks : "");
 }
 
-void print_loop_call(Text *out, int indent, const Kernel *k, const char *function, const Names *arguments) {
+void c_print_loop_call(Text *out, int indent, const StageKernels *stage, const Kernel *k, const char *function,
+                       const Names *arguments) {
+  (void)stage;
   if (!is_split(k) || chunked(k)) {
     text_list(out, indent + (int)strlen(function) + 1, format("%*s%s(", indent, "", function), arguments,
               ");\n");

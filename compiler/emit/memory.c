@@ -174,7 +174,7 @@ Name member_path(const Emit *e, int buffer) {
 
 static void declare_member(const Emit *e, Text *out, int indent, int buffer) {
   const Buffer *b = &e->k->buffers.at[buffer];
-  text_add(out, "%*s_Alignas(64) %s %s[%s];\n", indent, "", b->type == TYPE_TOKEN ? "int32_t" : "float",
+  text_add(out, "%*salignas(64) %s %s[%s];\n", indent, "", b->type == TYPE_TOKEN ? "int32_t" : "float",
            e->member[buffer], array_text(e, b));
 }
 
@@ -254,11 +254,11 @@ static void exchanged_struct(Emit *e) {
   text_add(&e->out, "struct exchanged { /* gradients that other ranks computed */\n");
   for (int i = 0; i < e->l->exchanged.n; i++) {
     const Exchanged *x = &e->l->exchanged.at[i];
-    text_add(&e->out, "  _Alignas(64) float %s_use_%d[%" PRId64 "];\n",
+    text_add(&e->out, "  alignas(64) float %s_use_%d[%" PRId64 "];\n",
              c_identifier(e->g->params.at[x->param].name), x->use + 1, x->elements);
   }
   if (e->l->reduced_bytes > 0)
-    text_add(&e->out, "  _Alignas(64) char reduced[%" PRId64 "]; /* a shard of each other replica's */\n",
+    text_add(&e->out, "  alignas(64) char reduced[%" PRId64 "]; /* a shard of each other replica's */\n",
              e->l->reduced_bytes);
   text_add(&e->out, "};\n\n");
 }
@@ -311,9 +311,9 @@ static Parts arena_parts(const Emit *e) {
   add_part(&parts, &s[SECTION_TABLES], "struct tables", "tables", NULL, NULL);
   add_part(&parts, &s[SECTION_FIGURES], "struct figures", "figures", NULL, NULL);
   add_chunk_parts(e, &parts, SECTION_SAVED, SECTION_DEFERRED);
-  add_part(&parts, &s[SECTION_WORKSPACE], "_Alignas(64) char", "workspace",
+  add_part(&parts, &s[SECTION_WORKSPACE], "alignas(64) char", "workspace",
            format("%" PRId64, s[SECTION_WORKSPACE].bytes), "values whose lifetimes do not meet share it");
-  add_part(&parts, &s[SECTION_SCRATCH], "_Alignas(64) char", "scratch", format("%" PRId64, l->scratch_bytes),
+  add_part(&parts, &s[SECTION_SCRATCH], "alignas(64) char", "scratch", format("%" PRId64, l->scratch_bytes),
            "within one kernel");
   return parts;
 }
@@ -328,9 +328,9 @@ static void print_arena(Emit *e) {
   }
   text_add(&e->out, "};\nstatic struct arena *arena;\n\n");
   for (int i = 0; i < parts.n; i++)
-    text_add(&e->out, "_Static_assert(offsetof(struct arena, %s) == %" PRId64 ", \"as planned\");\n",
+    text_add(&e->out, "static_assert(offsetof(struct arena, %s) == %" PRId64 ", \"as planned\");\n",
              parts.at[i].name, parts.at[i].section->offset);
-  text_add(&e->out, "_Static_assert(sizeof(struct arena) == %" PRId64 ", \"as planned\");\n\n", e->l->bytes);
+  text_add(&e->out, "static_assert(sizeof(struct arena) == %" PRId64 ", \"as planned\");\n\n", e->l->bytes);
 }
 
 static void print_slots(Emit *e, BufferKind kind) {

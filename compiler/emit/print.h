@@ -21,7 +21,23 @@ void text_list(Text *out, int indent, const char *head, const Names *items, cons
 /* A block comment of one paragraph, broken at WIDTH. */
 void text_comment(Text *out, int indent, const char *paragraph);
 
-/* ---- loops.c: Kernels of kind LOOP as static functions --------------------------------------- */
+/* ---- dialect.c: where C and CUDA programs differ ---------------------------------------------- */
+
+typedef struct Dialect {
+  const char *includes;
+  bool compound_literals;         /* a struct's value as an argument is (struct x){..}; else {..} */
+  const char *now;                /* what loops read of the current microbatch and of the run: a declaration ... */
+  const char *at;                 /* ... the line that sets it before a pass ... */
+  const char *const *now_words;   /* ... the words in an op's expression that need it; ends with NULL */
+  void (*print_loop)(Text *out, const StageKernels *k, const Kernel *kernel, const char *function);
+  void (*print_loop_call)(Text *out, int indent, const StageKernels *k, const Kernel *kernel,
+                          const char *function, const Names *arguments);
+  void (*print_loop_helpers)(Text *out, const char *loops); /* what printed loops and their calls need */
+  int64_t (*loop_scratch)(const StageKernels *k, const Kernel *kernel); /* bytes */
+} Dialect;
+const Dialect *dialect_of(const StageKernels *k);
+
+/* ---- Kernels of kind LOOP: static C functions (loops.c), CUDA kernels (cuda_loops.c) ----------- */
 
 /* What a kernel's function or call needs; loops are called with, in this order, first, the buffers, the
  * keys, scratch. */
@@ -31,17 +47,22 @@ typedef struct KernelCall {
   Ints keys;     /* terms whose random numbers have a key of their own: node_key(), which like kernels
                     do not share */
   bool scratch;
-  bool samples;  /* reads first_sample: the global index of the microbatch's first sample */
+  bool now;      /* reads what Dialect.at sets; a CUDA kernel has it as its last argument, pd_now */
 } KernelCall;
 KernelCall kernel_call(const StageKernels *k, const Kernel *kernel);
 bool kernel_writes(const Kernel *kernel, int buffer);
 KernelCall loop_call(const StageKernels *k, const Kernel *kernel);
-void print_loop(Text *out, const StageKernels *k, const Kernel *kernel, const char *function);
+void c_print_loop(Text *out, const StageKernels *k, const Kernel *kernel, const char *function);
 /* The call: directly, or dealt to threads through the macro PARALLEL. */
-void print_loop_call(Text *out, int indent, const Kernel *kernel, const char *function,
-                     const Names *arguments);
-void print_loop_helpers(Text *out, const char *loops); /* what printed loops and their calls need */
-int64_t loop_scratch(const Kernel *kernel); /* bytes of partial sums */
+void c_print_loop_call(Text *out, int indent, const StageKernels *k, const Kernel *kernel, const char *function,
+                       const Names *arguments);
+void c_print_loop_helpers(Text *out, const char *loops);
+int64_t c_loop_scratch(const StageKernels *k, const Kernel *kernel); /* of partial sums */
+void cuda_print_loop(Text *out, const StageKernels *k, const Kernel *kernel, const char *function);
+void cuda_print_loop_call(Text *out, int indent, const StageKernels *k, const Kernel *kernel, const char *function,
+                          const Names *arguments);
+void cuda_print_loop_helpers(Text *out, const char *loops);
+int64_t cuda_loop_scratch(const StageKernels *k, const Kernel *kernel);
 
 /* ---- calls.c: Kernels of kind CALL ----------------------------------------------------------- */
 
@@ -69,6 +90,7 @@ typedef struct Emit {
   const StageKernels *k;
   const Program *p;
   const Layout *l;
+  const Dialect *dialect;
   const char *plan_hash;
   Text out;
   Names taken;               /* identifiers at file scope */
@@ -109,7 +131,7 @@ void print_pass(Emit *e, Pass pass);
 /* What a pass is called with, as declared (the values: the same names). */
 Names pass_parameters(const Emit *e, Pass pass, bool declare);
 bool pass_uses(const Emit *e, Pass pass, BufferKind kind);
-bool pass_samples(const Emit *e, Pass pass);
+bool pass_reads_now(const Emit *e, Pass pass);
 
 /* ---- tables.c */
 void print_tables(Emit *e);

@@ -67,7 +67,7 @@ static void print_run(Text *out, Timed *t) {
       push(&list, intern("1"));
     if (c.scratch)
       push(&list, intern("scratch"));
-    print_loop_call(out, 2, t->kernel, t->name, &list);
+    dialect_of(t->stage)->print_loop_call(out, 2, t->stage, t->kernel, t->name, &list);
   }
   text_add(out, "}\nstatic void fill_%s(void) {\n%s}\n\n", t->name, fills.n ? fills.at : "");
 }
@@ -96,7 +96,7 @@ static const char measuring[] =
     "seconds[n];\n  }\n"
     "  qsort(seconds, (size_t)n, sizeof *seconds, by_value);\n  return seconds[n / 2];\n}\n\n";
 
-char *emit_profile_c(const StageKernels *const *stages, int n) {
+char *emit_profile(const StageKernels *const *stages, int n) {
   enum { MOST_OPERANDS = 64 };
   TimedKernels timed = {0};
   Names taken = {0};
@@ -108,18 +108,18 @@ char *emit_profile_c(const StageKernels *const *stages, int n) {
   }
   Text out = {0}, loops = {0}, objects = {0}, runs = {0}, setup = {0}, table = {0};
   text_add(&out, "%s", preamble);
-  bool samples = false; /* of a batch of one microbatch */
+  bool now = false; /* of a batch of one microbatch */
   text_add(&out, "enum { MICROBATCH = %" PRId64 " };\n", stages[0]->microbatch);
   for (int i = 0; i < timed.n; i++)
-    samples = samples || kernel_call(timed.at[i].stage, timed.at[i].kernel).samples;
-  if (samples)
+    now = now || kernel_call(timed.at[i].stage, timed.at[i].kernel).now;
+  if (now)
     text_add(&out, "static int64_t first_sample;\nstatic const struct pd_stage stage = {.microbatch = MICROBATCH, "
                    ".microbatches = 1};\n\n");
   int64_t bytes = 0;
   for (int i = 0; i < timed.n; i++) {
     Timed *t = &timed.at[i];
     if (t->kernel->kind == KERNEL_LOOP) {
-      print_loop(&loops, t->stage, t->kernel, t->name);
+      dialect_of(t->stage)->print_loop(&loops, t->stage, t->kernel, t->name);
     } else {
       print_call_object(&objects, t->stage, t->kernel, t->name);
       print_call_setup(&setup, t->stage, t->kernel, t->name);
@@ -129,7 +129,7 @@ char *emit_profile_c(const StageKernels *const *stages, int n) {
     int64_t need = t->bytes + kernel_scratch(t->stage, t->kernel);
     bytes = need > bytes ? need : bytes;
   }
-  print_loop_helpers(&out, loops.n ? loops.at : "");
+  dialect_of(stages[0])->print_loop_helpers(&out, loops.n ? loops.at : "");
   text_add(&out, "%s%s\n", loops.n ? loops.at : "", objects.n ? objects.at : "");
   text_add(&out, "%s%s", runs.n ? runs.at : "", measuring);
   text_add(&out,
@@ -144,6 +144,6 @@ char *emit_profile_c(const StageKernels *const *stages, int n) {
            "  for (size_t i = 0; i < sizeof kernels / sizeof *kernels; i++) {\n    kernels[i].fill();\n"
            "    printf(\"%%s %%.9g\\n\", kernels[i].signature, measure(kernels[i].run));\n  }\n  return 0;\n}\n",
            bytes + 4096, n > 0 && stages[0]->threads > 0 ? stages[0]->threads : 1,
-           samples ? "  pd.stage = &stage;\n" : "", setup.n ? setup.at : "");
+           now ? "  pd.stage = &stage;\n" : "", setup.n ? setup.at : "");
   return out.at;
 }

@@ -335,7 +335,7 @@ static void call_kernel(Text *out, Body *b, int at) {
   }
   if (c.scratch)
     push(&list, intern("scratch"));
-  print_loop_call(out, 2, k, function, &list);
+  e->dialect->print_loop_call(out, 2, e->k, k, function, &list);
 }
 
 /* Whether the function writes through a buffer, so that it cannot be const. */
@@ -444,10 +444,10 @@ bool pass_uses(const Emit *e, Pass pass, BufferKind kind) {
   return is_parameter(e, &b, kind);
 }
 
-bool pass_samples(const Emit *e, Pass pass) {
+bool pass_reads_now(const Emit *e, Pass pass) {
   const Chunk *chunk = &e->k->chunks.at[pass.chunk];
   for (int i = chunk->first[pass.kind]; i < chunk->end[pass.kind]; i++)
-    if (kernel_call(e->k, &pass_kernels(e->k, pass.kind)->at[i]).samples)
+    if (kernel_call(e->k, &pass_kernels(e->k, pass.kind)->at[i]).now)
       return true;
   return false;
 }
@@ -543,7 +543,7 @@ void print_loops_and_objects(Emit *e) {
       Name name = unique_name(&e->taken, k->name);
       push(&e->functions, (Function){k->signature, name});
       if (k->kind == KERNEL_LOOP)
-        print_loop(&loops, e->k, k, name);
+        e->dialect->print_loop(&loops, e->k, k, name);
       else
         print_call_object(&e->out, e->k, k, name);
     }
@@ -551,7 +551,7 @@ void print_loops_and_objects(Emit *e) {
   if (loops.n == 0)
     return;
   text_add(&e->out, "/* ---- fused loops ---- */\n\n");
-  print_loop_helpers(&e->out, loops.at);
+  e->dialect->print_loop_helpers(&e->out, loops.at);
   text_add(&e->out, "%s", loops.at);
 }
 
@@ -579,7 +579,7 @@ void print_setup(Emit *e) {
       push(&list, stage_text(&b, c.buffers.at[i]));
     if (c.scratch)
       push(&list, intern("arena->scratch"));
-    print_loop_call(&body, 2, k, kernel_function(e, k), &list);
+    e->dialect->print_loop_call(&body, 2, e->k, k, kernel_function(e, k), &list);
   }
   text_add(&e->out,
            "/* Before the first microbatch. */\nstatic void setup(void) {\n  arena = (struct arena "

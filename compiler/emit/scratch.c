@@ -15,17 +15,18 @@ _Noreturn void pd_fail(const char *format_, ...) {
   BUG("while asking for scratch memory: %s", text);
 }
 
-typedef struct Known { Name signature; int threads; int64_t bytes; } Known;
+typedef struct Known { Name signature; bool cuda; int threads; int64_t bytes; } Known;
 
 int64_t kernel_scratch(const StageKernels *stage, const Kernel *k) {
   static Vec(Known) known; /* asking a library takes as long as preparing the call */
   if (k->kind == KERNEL_LOOP)
-    return loop_scratch(k);
+    return dialect_of(stage)->loop_scratch(stage, k);
   for (int i = 0; i < known.n; i++)
-    if (known.at[i].signature == k->signature && known.at[i].threads == stage->threads)
+    if (known.at[i].signature == k->signature && known.at[i].cuda == stage->cuda &&
+        known.at[i].threads == stage->threads)
       return known.at[i].bytes;
   if (stage->threads > 0)
     omp_set_num_threads(stage->threads);
-  push(&known, (Known){k->signature, stage->threads, call_scratch(stage, k)});
+  push(&known, (Known){k->signature, stage->cuda, stage->threads, call_scratch(stage, k)});
   return known.at[known.n - 1].bytes;
 }

@@ -84,7 +84,8 @@ bool is_split(const Kernel *k) {
 
 bool sums_in_scratch(const Kernel *k) { return chunked(k) || sums_extent(k) > STACK_FLOATS; }
 
-int64_t loop_scratch(const Kernel *k) {
+int64_t c_loop_scratch(const StageKernels *stage, const Kernel *k) {
+  (void)stage;
   if (k->kind != KERNEL_LOOP || sums_extent(k) == 0 || !sums_in_scratch(k))
     return 0;
   return (chunked(k) ? k->chunks : groups(k)) * sums_extent(k) * 4;
@@ -128,16 +129,18 @@ static bool has_word(const char *expression, const char *word) {
 }
 
 KernelCall loop_call(const StageKernels *stage, const Kernel *k) {
-  KernelCall c = {.scratch = loop_scratch(k) > 0};
+  const Dialect *dialect = dialect_of(stage);
+  KernelCall c = {.scratch = dialect->loop_scratch(stage, k) > 0};
   bool *live = live_terms(k);
   for (int i = 0; i < k->terms.n; i++) {
     const Term *t = &k->terms.at[i];
     if (live[i] && t->kind == TERM_LOAD)
       add_buffer(&c.buffers, t->place.buffer);
-    if (live[i] && t->kind == TERM_OP &&
-        (has_word(t->op->expression, "s") || has_word(t->op->expression, "first")))
-      c.samples = true;
-    if (live[i] && t->kind == TERM_OP && has_word(t->op->expression, "scope"))
+    if (!live[i] || t->kind != TERM_OP)
+      continue;
+    for (const char *const *word = dialect->now_words; *word; word++)
+      c.now |= has_word(t->op->expression, *word);
+    if (has_word(t->op->expression, "scope"))
       push(&c.keys, i);
   }
   for (int i = 0; i < k->stores.n; i++) {

@@ -49,7 +49,7 @@ static char *dims_list(int rank, const int64_t *dim) {
   return out.n ? out.at : format("1");
 }
 
-/* Adds "(const struct pd_use[]){{0, offset}", "{1, offset}}", and how many there are before. */
+/* Adds "PD_LIST(struct pd_use, {0, offset}", "{1, offset})", and how many there are before. */
 static void add_uses(const Emit *e, int param, Names *list) {
   const Param *p = &e->g->params.at[param];
   Names uses = {0};
@@ -65,7 +65,7 @@ static void add_uses(const Emit *e, int param, Names *list) {
   push(list, internf("%d", uses.n));
   for (int i = 0; i < uses.n; i++)
     push(list,
-         internf("%s%s%s", i == 0 ? "(const struct pd_use[]){" : "", uses.at[i], i + 1 == uses.n ? "}" : ""));
+         internf("%s%s%s", i == 0 ? "PD_LIST(struct pd_use, " : "", uses.at[i], i + 1 == uses.n ? ")" : ""));
   if (uses.n == 0)
     push(list, intern("NULL"));
 }
@@ -80,7 +80,7 @@ static const char parameter_macro[] = "/* Name, member of struct weights, initia
                                       "sizeof(float),                    \\\n"
                                       "   offsetof(struct weights, member), transposed, decays, init, value, "
                                       "order, STAGE, 1,                 \\\n"
-                                      "   (const struct pd_use[]){{STAGE, offsetof(%s, member)}}, 0, NULL, "
+                                      "   PD_LIST(struct pd_use, {STAGE, offsetof(%s, member)}), 0, NULL, "
                                       "false, 0, 0, false}\n";
 
 static const char buffer_macro[] = "/* A running average: momentum instead of what an optimizer needs to know. "
@@ -91,7 +91,7 @@ static const char buffer_macro[] = "/* A running average: momentum instead of wh
                                    "sizeof(float),                    \\\n"
                                    "   offsetof(struct weights, member), false, false, init, value, order, "
                                    "STAGE, 1,                      \\\n"
-                                   "   (const struct pd_use[]){{STAGE, offsetof(%s, member)}}, 0, NULL, "
+                                   "   PD_LIST(struct pd_use, {STAGE, offsetof(%s, member)}), 0, NULL, "
                                    "true, momentum, 0, false}\n";
 
 static bool has_gradient(const Emit *e, const Param *p, int stage) {
@@ -109,7 +109,7 @@ static void add_readers(const Emit *e, int param, Names *list) {
     if (stage_holds(e, i, param) && !has_gradient(e, &e->g->params.at[param], i))
       text_add(&out, "%s%d", n++ ? ", " : "", i);
   push(list, internf("%d", n));
-  push(list, n ? internf("(const int[]){%s}", out.at) : intern("NULL"));
+  push(list, n ? internf("PD_LIST(int, %s)", out.at) : intern("NULL"));
 }
 
 static bool used_once_here(const Emit *e, int param, int weight) {
@@ -198,7 +198,7 @@ static void origin_fields(Emit *e, const Input *in) {
   for (int i = 0; i < in->numbers.n; i++)
     push(&list, intern(double_literal(in->numbers.at[i])));
   if (list.n)
-    text_list(&e->out, 4, format(", .n_numbers = %d,\n   .numbers = (const double[]){", list.n), &list, "}");
+    text_list(&e->out, 4, format(", .n_numbers = %d,\n   .numbers = PD_LIST(double, ", list.n), &list, ")");
 }
 
 static void input_table(Emit *e) {
@@ -207,7 +207,7 @@ static void input_table(Emit *e) {
     const Input *in = &e->g->inputs.at[i];
     const Value *v = &e->g->values.at[in->value];
     text_add(&e->out,
-             "  {%s, .target = %s, .token = %s, .classes = %" PRId64
+             "  {.name = %s, .target = %s, .token = %s, .classes = %" PRId64
              ", .rank = %d, .dim = {%s}, .elements = %" PRId64,
              string_literal(in->name), in->target ? "true" : "false",
              v->type == TYPE_TOKEN ? "true" : "false", v->type == TYPE_TOKEN ? v->classes : 0, v->shape.rank,
@@ -426,9 +426,9 @@ void print_tables(Emit *e) {
            "static const struct pd_stage stage = {\n  .model = %s, .schedule = %s,\n  .plan_hash = %s,\n",
            string_literal(e->g->name), string_literal(e->plan->schedule), string_literal(e->plan_hash));
   text_add(&e->out,
-           "  .stage = %d, .n_stages = %d, .replicas = replicas, .chunks = %d,\n  .batch = %" PRId64
+           "  .stage = %d, .n_stages = %d, .replicas = replicas,\n  .batch = %" PRId64
            ", .microbatch = MICROBATCH, .microbatches = %" PRId64 ",\n",
-           k->stage, k->n_stages, e->p->chunks, e->plan->batch, e->plan->microbatches);
+           k->stage, k->n_stages, e->plan->batch, e->plan->microbatches);
   text_add(&e->out,
            "  .model_parameters = %" PRId64
            ", .n_model_parameters = %d,\n  .flops_per_sample = %s, .tokens_per_sample = %" PRId64 ",\n",
@@ -441,6 +441,7 @@ void print_tables(Emit *e) {
   text_add(&e->out, "  .inputs = inputs, .n_inputs = %d,\n", e->g->inputs.n);
   if (n_tensors)
     text_add(&e->out, "  .tensors = tensors, .n_tensors = %d,\n", n_tensors);
+  text_add(&e->out, "  .chunks = %d,\n", e->p->chunks);
   for (int i = 0; i < N_CHANNELS; i++)
     channel_field(e, &channel[i]);
   text_add(&e->out, "  .figures = figures, .n_figures = %d, .n_losses = %d,\n", e->g->figures.n, e->g->n_losses);

@@ -146,11 +146,12 @@ Ints chunk_buffers(const StageKernels *k, const Ints *buffers, int chunk) {
 }
 
 StageKernels *fuse(const Graph *g, const Pieces *p, int first_piece, int end_piece, int stage, int n_stages,
-                   int64_t microbatch, bool recompute, bool split, int threads) {
+                   int64_t microbatch, bool recompute, bool split, Target target) {
   StageKernels *k = alloc(sizeof *k);
   Chunk chunk = {.first_piece = first_piece, .end_piece = end_piece};
   *k = (StageKernels){.graph = g, .stage = stage, .n_stages = n_stages, .microbatch = microbatch,
-                      .recompute = recompute, .split = split, .threads = threads};
+                      .recompute = recompute, .split = split, .threads = target.threads,
+                      .cuda = target.kind == TARGET_CUDA, .precision = target.precision};
   Fuse *f = fuse_new(g, p, &chunk, k);
   find_names(f);
   find_nodes(f);

@@ -3,6 +3,7 @@
 #ifndef PDC_KERNEL_H
 #define PDC_KERNEL_H
 
+#include "base/target.h"
 #include "cut/cut.h"
 #include "ops/op.h"
 
@@ -140,6 +141,7 @@ typedef struct StageKernels {
   bool split;   /* backward is in two: weights is not empty, where it can be */
   int threads;  /* a rank's: what scratch is sized for */
   bool cuda;    /* for a GPU: how kernels are printed, what scratch they take */
+  Precision precision;
   Vec(Buffer) buffers;
   Kernels setup, forward, backward, weights; /* setup: run once, fills the tables */
   Vec(Region) regions;
@@ -149,7 +151,7 @@ typedef struct StageKernels {
 
 /* split: the backward pass is in two. */
 StageKernels *fuse(const Graph *g, const Pieces *p, int first_piece, int end_piece, int stage, int n_stages,
-                   int64_t microbatch, bool recompute, bool split, int threads);
+                   int64_t microbatch, bool recompute, bool split, Target target);
 /* One rank's kernels from those of the n stages it holds, fused each as its own; with n 1 the same. */
 StageKernels *join_chunks(StageKernels *const *chunk, int n);
 static inline const Kernels *pass_kernels(const StageKernels *k, PassKind pass) {

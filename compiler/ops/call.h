@@ -60,7 +60,7 @@ struct Call {
   bool made;            /* setup makes it: pd_matmul_new((struct pd_matmul_shape){fields}); else it is constant.
                            One that adds in some rounds is made twice, .accumulate true and false */
   Name note;            /* what the object is for, for people; NULL: the kernel's comment says it */
-  Vec(Field) fields;
+  Vec(Field) fields;    /* in the order of the struct, as C++ wants them; lists stand last there */
   Axes outer;           /* loops around the call */
   bool sums;            /* they add up: their first round overwrites out[0], the others add */
   Vec(Argument) arguments;

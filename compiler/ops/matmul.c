@@ -207,15 +207,16 @@ static void matmul_fields(Call *c, const struct pd_matmul_shape *s) {
   field_int(c, "m", s->m);
   field_int(c, "n", s->n);
   field_int(c, "k", s->k);
-  if (s->batch > 1) {
+  if (s->batch > 1)
     field_int(c, "a_batch", s->a_batch);
-    field_int(c, "b_batch", s->b_batch);
-    field_int(c, "c_batch", s->c_batch);
-  }
   field_int(c, "a_row", s->a_row);
   field_int(c, "a_column", s->a_column);
+  if (s->batch > 1)
+    field_int(c, "b_batch", s->b_batch);
   field_int(c, "b_row", s->b_row);
   field_int(c, "b_column", s->b_column);
+  if (s->batch > 1)
+    field_int(c, "c_batch", s->c_batch);
   field_int(c, "c_row", s->c_row);
   if (s->bias)
     field_bool(c, "bias", true);

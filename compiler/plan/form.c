@@ -36,6 +36,8 @@ Plan plan_of_form(const Planner *r, const Form *form, int64_t microbatch) {
                .batch = r->g->train.batch,
                .microbatch = microbatch,
                .microbatches = r->g->train.batch / microbatch,
+               .target = r->target,
+               .precision = r->precision,
                .threads = r->threads,
                .vertical_sync = r->vertical_sync,
                .chunks = r->chunks,

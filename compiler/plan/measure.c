@@ -172,8 +172,8 @@ bool profile_make(const Graph *g, const Pieces *p, const PlanRequest *request, c
   int n = r.microbatches.n;
   const StageKernels **stages = alloc((size_t)n * sizeof *stages);
   for (int i = 0; i < n; i++)
-    stages[i] = fuse(g, p, 0, p->n, 0, 1, r.microbatches.at[i], false, false, r.threads);
-  char *printed = run(context, emit_profile_c(stages, n));
+    stages[i] = fuse(g, p, 0, p->n, 0, 1, r.microbatches.at[i], false, false, planner_target(&r));
+  char *printed = run(context, emit_profile(stages, n));
   Timings timings = {0};
   Profile profile = {.file = intern(out_path),
                      .signature = profile_signature(g, p, r.threads, request->compiler)};

@@ -3,6 +3,7 @@
 #ifndef PDC_PLAN_H
 #define PDC_PLAN_H
 
+#include "base/target.h"
 #include "cut/cut.h"
 
 typedef enum { RECOMPUTE_OFF, RECOMPUTE_ON, RECOMPUTE_AUTO } Recompute; /* as --recompute lists them */
@@ -22,6 +23,8 @@ typedef struct StagePlan {
 typedef struct Plan {
   Name model, schedule;                    /* "2bw", "flush", "sequential", ... */
   int64_t batch, microbatch, microbatches; /* batch = microbatch * microbatches */
+  TargetKind target;
+  Precision precision;
   int threads; /* a rank's, when no OMP_NUM_THREADS says otherwise: library scratch is sized for it */
   bool vertical_sync; /* pipedream: one version a microbatch in the whole pipeline */
   int chunks;  /* interleaved: parts of the model a rank holds; else 1 */
@@ -34,6 +37,9 @@ typedef struct Plan {
 
 /* Parts the model is cut into: stages, or chunks of all stages. */
 static inline int plan_parts(const Plan *plan) { return plan->n_stages * plan->chunks; }
+static inline Target plan_target(const Plan *plan) {
+  return (Target){plan->target, plan->precision, plan->threads};
+}
 
 /* The exact peak bytes of one rank of a stage (below n_stages), from its Layout: the caller runs fuse,
  * schedule and allocate. The plan is complete but for its stages' peak_bytes. */
@@ -49,6 +55,8 @@ typedef struct PlanRequest {
   int64_t microbatch;
   Recompute recompute;
   const char *schedule;                       /* --schedule */
+  TargetKind target;
+  Precision precision;
   int64_t memory;                             /* bytes a device; 0: the machine's memory */
   const char *profile;                        /* --profile FILE */
   const char *plan;                           /* --plan FILE */

@@ -24,6 +24,8 @@ typedef struct Planner {
   Name schedule;
   Span schedule_span;
   Span where; /* of diagnostics about the plan as a whole: the file */
+  TargetKind target;
+  Precision precision;
   int ranks, chunks, threads;
   bool vertical_sync;
   Form form;                 /* as asked for; where replicas are free, one rank a stage */
@@ -34,6 +36,10 @@ typedef struct Planner {
   double bandwidth, latency; /* of a message between stages: bytes a second, seconds */
   Vec(int64_t) microbatches; /* under consideration, rising */
 } Planner;
+
+static inline Target planner_target(const Planner *r) {
+  return (Target){r->target, r->precision, r->threads};
+}
 
 /* ---- request.c */
 /* False after diagnostics. Does not read the profile. `taken`: NULL, or a plan whose form and schedule hold

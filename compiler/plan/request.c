@@ -239,7 +239,8 @@ static bool check_microbatch(const Planner *r, int64_t b, const char *option) {
 }
 
 bool planner_prepare(Planner *r, const Graph *g, const Pieces *p, const PlanRequest *q, const Plan *taken) {
-  *r = (Planner){.g = g, .p = p, .request = q, .where = graph_file_span(g)};
+  *r = (Planner){.g = g, .p = p, .request = q, .where = graph_file_span(g),
+                 .target = q->target, .precision = q->precision};
   ensure(g->train.batch > 0 && p->n > 0);
   if (!choose_schedule(r, q, taken) || (!taken && !read_form(r, q)))
     return false;

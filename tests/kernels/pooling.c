@@ -84,12 +84,12 @@ static void test_all(Shape s) {
 }
 
 int main(void) {
-  test_all((Shape){2, 64, 16, 16, {2, 2}, {2, 2}, {0, 0}, {8, 8}, false, false, false});
-  test_all((Shape){3, 70, 17, 12, {3, 3}, {2, 2}, {1, 1}, {9, 6}, false, false, false});
-  test_all((Shape){1, 130, 9, 9, {3, 3}, {1, 1}, {1, 1}, {9, 9}, false, false, false});
-  test_all((Shape){2, 5, 7, 7, {7, 7}, {1, 1}, {0, 0}, {1, 1}, false, false, false});
-  test_all((Shape){2, 16, 8, 11, {3, 2}, {2, 3}, {0, 1}, {4, 4}, false, false, false}); /* rows rounded up */
-  test_all((Shape){4, 1, 6, 6, {2, 2}, {3, 3}, {0, 0}, {2, 2}, false, false, false});   /* pixels in no window */
+  test_all((Shape){2, 64, 16, 16, .kernel = {2, 2}, {2, 2}, {0, 0}, .out = {8, 8}});
+  test_all((Shape){3, 70, 17, 12, .kernel = {3, 3}, {2, 2}, {1, 1}, .out = {9, 6}});
+  test_all((Shape){1, 130, 9, 9, .kernel = {3, 3}, {1, 1}, {1, 1}, .out = {9, 9}});
+  test_all((Shape){2, 5, 7, 7, .kernel = {7, 7}, {1, 1}, {0, 0}, .out = {1, 1}});
+  test_all((Shape){2, 16, 8, 11, .kernel = {3, 2}, {2, 3}, {0, 1}, .out = {4, 4}}); /* rows rounded up */
+  test_all((Shape){4, 1, 6, 6, .kernel = {2, 2}, {3, 3}, {0, 0}, .out = {2, 2}});   /* pixels in no window */
   test((Shape){2, 70, 7, 11, .out = {3, 5}, .adaptive = true});
   test((Shape){3, 16, 6, 6, .out = {1, 1}, .adaptive = true});
   test((Shape){1, 8, 3, 4, .out = {6, 7}, .adaptive = true}); /* windows share pixels */

@@ -90,7 +90,7 @@ static void each_stage(Case c, void (*check)(const StageKernels *, const Program
     for (int j = 0; j < chunks; j++) {
       const StagePlan *s = &stages[j * c.stages + i];
       chunk[j] = fuse(g, &p, s->first_piece, s->end_piece, j * c.stages + i, parts, c.microbatch, s->recompute,
-                      programs[i].split_backward, 1);
+                      programs[i].split_backward, (Target){.threads = 1});
     }
     StageKernels *k = join_chunks(chunk, chunks);
     check(k, &programs[i], allocate(k, &programs[i], &g->train));

@@ -272,7 +272,7 @@ static void check_chunks(const Graph *g, const Pieces *p, int64_t microbatch, do
       int parts = RANKS * chunks;
       for (int c = 0; c < chunks; c++) {
         int at = c * RANKS + rank;
-        chunk[c] = fuse(g, p, p->n * at / parts, p->n * (at + 1) / parts, at, parts, microbatch, false, true, 1);
+        chunk[c] = fuse(g, p, p->n * at / parts, p->n * (at + 1) / parts, at, parts, microbatch, false, true, (Target){.threads = 1});
       }
       StageKernels *k = join_chunks(chunk, chunks);
       assert_int_equal(k->stage, rank);
@@ -289,13 +289,13 @@ static void check_cuts(const Graph *g, int64_t microbatch, bool split) {
   srand(1);
   double **input = values_of_inputs(g, microbatch), **param = values_of_params(g);
   double **value = interpret(g, microbatch, (const double *const *)input, (const double *const *)param);
-  check_stage(g, fuse(g, &p, 0, p.n, 0, 1, microbatch, false, split, 1), input, param, value);
+  check_stage(g, fuse(g, &p, 0, p.n, 0, 1, microbatch, false, split, (Target){.threads = 1}), input, param, value);
   assert_true(p.n > 1);
   if (split)
     check_chunks(g, &p, microbatch, input, param, value);
   for (int c = 1; c < p.n; c++) {
-    check_stage(g, fuse(g, &p, 0, c, 0, 2, microbatch, false, split, 1), input, param, value);
-    check_stage(g, fuse(g, &p, c, p.n, 1, 2, microbatch, false, split, 1), input, param, value);
+    check_stage(g, fuse(g, &p, 0, c, 0, 2, microbatch, false, split, (Target){.threads = 1}), input, param, value);
+    check_stage(g, fuse(g, &p, c, p.n, 1, 2, microbatch, false, split, (Target){.threads = 1}), input, param, value);
   }
 }
 
@@ -309,7 +309,7 @@ static void check_all_stages(const Graph *g, int64_t microbatch) {
     for (int end = first + 1; end <= p.n; end++) {
       int stage = first > 0, n_stages = stage + 1 + (end < p.n);
       bool split = (first + end) % 2;
-      check_stage(g, fuse(g, &p, first, end, stage, n_stages, microbatch, false, split, 1), input, param, value);
+      check_stage(g, fuse(g, &p, first, end, stage, n_stages, microbatch, false, split, (Target){.threads = 1}), input, param, value);
     }
 }
 
@@ -373,7 +373,7 @@ static void normalised(void **state) {
   (void)state;
   Graph *g = compiled("tests/unit/models/normalised.pdm", NULL, 0);
   Pieces p = cut(g);
-  const StageKernels *k = fuse(g, &p, 0, p.n, 0, 1, 2, false, false, 1);
+  const StageKernels *k = fuse(g, &p, 0, p.n, 0, 1, 2, false, false, (Target){.threads = 1});
   for (int i = 0; i < k->buffers.n; i++)
     if (k->buffers.at[i].kind == BUFFER_SAVED)
       assert_null(strstr(k->buffers.at[i].comment, "centered"));

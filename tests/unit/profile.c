@@ -32,7 +32,7 @@ static char *pretend(void *context, const char *text) {
   assert_non_null(strstr(text, "main"));
   Text t = {0};
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-    StageKernels *k = fuse(graph, &pieces, 0, pieces.n, 0, 1, sizes[i], false, false, 1);
+    StageKernels *k = fuse(graph, &pieces, 0, pieces.n, 0, 1, sizes[i], false, false, (Target){.threads = 1});
     for (int j = 0; j < k->forward.n; j++)
       text_add(&t, "%s %.9g\n", k->forward.at[j].signature, pretended_seconds(&k->forward.at[j], sizes[i]));
     for (int j = 0; j < k->backward.n; j++)
@@ -78,7 +78,7 @@ static void every_kernel_counts_once(void **unused) {
   assert_true(profile->sizes.n >= 2);
   for (int i = 0; i < profile->sizes.n; i++) {
     const MeasuredSize *m = &profile->sizes.at[i];
-    StageKernels *k = fuse(graph, &pieces, 0, pieces.n, 0, 1, m->microbatch, false, false, 1);
+    StageKernels *k = fuse(graph, &pieces, 0, pieces.n, 0, 1, m->microbatch, false, false, (Target){.threads = 1});
     double forward = 0, backward = 0, of_pieces = 0, of_pieces_back = 0, listed = 0;
     for (int j = 0; j < k->forward.n; j++)
       forward += pretended_seconds(&k->forward.at[j], m->microbatch);
