@@ -207,11 +207,10 @@ static void input_table(Emit *e) {
     const Input *in = &e->g->inputs.at[i];
     const Value *v = &e->g->values.at[in->value];
     text_add(&e->out,
-             "  {.name = %s, .target = %s, .token = %s, .classes = %" PRId64
-             ", .rank = %d, .dim = {%s}, .elements = %" PRId64,
-             string_literal(in->name), in->target ? "true" : "false",
-             v->type == TYPE_TOKEN ? "true" : "false", v->type == TYPE_TOKEN ? v->classes : 0, v->shape.rank,
-             dims_list(v->shape.rank, v->shape.dim), shape_elements(&v->shape));
+             "  {.name = %s%s%s, .rank = %d, .dim = {%s}, .elements = %" PRId64, string_literal(in->name),
+             in->target ? ", .target = true" : "",
+             v->type == TYPE_TOKEN ? format(", .token = true, .classes = %" PRId64, v->classes) : "",
+             v->shape.rank, dims_list(v->shape.rank, v->shape.dim), shape_elements(&v->shape));
     origin_fields(e, in);
     text_add(&e->out, "},\n");
   }
