@@ -15,19 +15,25 @@ inline void expect(bool good, const char *what) {
 
 inline float value(int i) { return (float)(i % 97) - 48.0f; }
 
+template <class T> T *device_room(int n) {
+  T *at;
+  expect(cudaMalloc(&at, (size_t)n * sizeof(T)) == cudaSuccess, "cudaMalloc");
+  return at;
+}
+
+/* value(0), value(1), ... */
 inline float *device_floats(int n, cudaStream_t s) {
   std::vector<float> x((size_t)n);
   for (int i = 0; i < n; i++)
     x[(size_t)i] = value(i);
-  float *at;
-  expect(cudaMalloc(&at, x.size() * sizeof(float)) == cudaSuccess, "cudaMalloc");
+  float *at = device_room<float>(n);
   cudaMemcpyAsync(at, x.data(), x.size() * sizeof(float), cudaMemcpyHostToDevice, s);
   return at;
 }
 
-inline std::vector<float> fetch(const float *at, int n, cudaStream_t s) {
-  std::vector<float> x((size_t)n);
-  cudaMemcpyAsync(x.data(), at, x.size() * sizeof(float), cudaMemcpyDeviceToHost, s);
+template <class T> std::vector<T> fetch(const T *at, int n, cudaStream_t s) {
+  std::vector<T> x((size_t)n);
+  cudaMemcpyAsync(x.data(), at, x.size() * sizeof(T), cudaMemcpyDeviceToHost, s);
   return x;
 }
 
