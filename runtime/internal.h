@@ -131,7 +131,6 @@ struct pd_chunk { int parameter; int64_t first, n; };
 extern struct pd_chunk *pd_chunks;
 extern int pd_n_chunks;
 void pd_deal_chunks(void);
-double pd_power(double x, int64_t n); /* x^n by squaring */
 void pd_optimizer_start(void); /* the target's */
 /* Where use `use` of parameter p has its gradient of batch t, whose accumulator set is `gradient`. */
 float *pd_use_at(const struct pd_parameter *p, int use, int64_t t, void *gradient);

@@ -60,15 +60,7 @@ float *pd_gradient_at(const struct pd_parameter *p, int64_t t, void *gradient) {
   return p->n_uses ? pd_use_at(p, p->n_uses - 1, t, gradient) : NULL;
 }
 
-double pd_power(double x, int64_t n) {
-  double y = 1;
-  for (; n > 0; n /= 2, x *= x)
-    if (n % 2) y *= x;
-  return y;
-}
-
-float pd_share(float momentum, int64_t first_sample) {
+int64_t pd_following(int64_t first_sample) {
   const struct pd_stage *s = pd.stage;
-  int64_t k = (first_sample - pd_sample_base) / s->microbatch % s->microbatches;
-  return (float)((double)momentum * pd_power(1 - (double)momentum, s->microbatches - 1 - k));
+  return s->microbatches - 1 - (first_sample - pd_sample_base) / s->microbatch % s->microbatches;
 }

@@ -220,10 +220,9 @@ float pd_gradient_scale(int64_t t);
  * version) or two. gradient: batch t's accumulator set. Tied uses are summed from last to first. */
 void pd_adamw(int64_t t, float scale, const void *from, void *to, void *gradient, void *moment1, void *moment2);
 void pd_sgd(int64_t t, float scale, const void *from, void *to, void *gradient, void *momentum);
-/* The weight of a microbatch's statistic in its batch's sum for a buffer: momentum (1 - momentum)^(number of the
- * batch's microbatches that follow it, over all replicas). In the updates above W(t + 1) of a buffer is
- * (1 - momentum)^microbatches W(t) + that sum, whatever the rate and the norm are. */
-float pd_share(float momentum, int64_t first_sample);
+/* How many of its batch's microbatches follow the one that starts with this sample, over all replicas: what
+ * pd_share's weights depend on (pd_math.h). */
+int64_t pd_following(int64_t first_sample);
 /* After update t: writes the log's line of every update whose figures have arrived, and progress; true
  * when a validation is due with the new weights. */
 bool pd_updated(int64_t t);

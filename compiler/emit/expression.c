@@ -122,14 +122,13 @@ static char *counter(Printer *p, const Term *t, const char *word) {
   }
   if (!strcmp(word, "i"))
     return linear(p, t, k->samples ? 1 : 0);
+  const char *first = p->k->cuda ? "now->first_sample" : "first_sample";
   if (!strcmp(word, "s"))
-    return k->samples && k->dim[0] > 1 ? format("first_sample + %s", p->index[0]) : format("first_sample");
-  if (!strcmp(word, "first"))
-    return format("first_sample");
-  if (!strcmp(word, "seed"))
-    return format("pd.seed");
-  if (!strcmp(word, "training"))
-    return format("pd.training");
+    return k->samples && k->dim[0] > 1 ? format("%s + %s", first, p->index[0]) : format("%s", first);
+  if (!strcmp(word, "following"))
+    return format(p->k->cuda ? "now->following" : "pd_following(first_sample)");
+  if (!strcmp(word, "seed") || !strcmp(word, "training"))
+    return format("%s%s", p->k->cuda ? "now->" : "pd.", word);
   if (!strcmp(word, "scope"))
     for (int i = 0; i < p->call.keys.n; i++)
       if (&k->terms.at[p->call.keys.at[i]] == t)
@@ -191,15 +190,15 @@ static const char *type_of(const Printer *p, const Term *t) {
 }
 
 /* The pass being printed reads a row back that an earlier pass kept. */
-static bool reads_row(const Printer *p, const Term *t) { return t->row_buffer && t->phase < p->phase; }
+static bool reads_row(const Printer *p, int term) {
+  return p->kept[term] && p->kernel->terms.at[term].phase < p->phase;
+}
 
 static char *definition(Printer *p, int term) {
   const Term *t = &p->kernel->terms.at[term];
-  if (reads_row(p, t)) {
-    p->reads_column |= columns(p->kernel) > 1;
-    return format("%s_row[%s]", p->term[term], columns(p->kernel) > 1 ? p->index[row_dims(p->kernel)] : "0");
-  }
-  return t->kind == TERM_LOAD ? element(p, &t->place) : expand(p, t);
+  if (reads_row(p, term))
+    return p->dialect->kept(p, term);
+  return t->kind == TERM_LOAD ? p->dialect->load(p, term) : expand(p, t);
 }
 
 void name_term(Printer *p, int term) {
@@ -272,11 +271,11 @@ void count_references(Printer *p, int slot, bool scalars) {
     if (scalars && !t->scalar)
       for (int j = 0; j < t->n_in; j++)
         p->references[t->in[j]] += 2;
-    if (scalars ? t->scalar : p->needed[i] && !reads_row(p, t))
+    if (scalars ? t->scalar : p->needed[i] && !reads_row(p, i))
       count_operands(p, i);
     if (t->kind == TERM_REDUCE && (scalars || t->phase == slot))
       p->references[t->in[0]] += scalars ? 2 : 1;
-    if (!scalars && t->row_buffer && t->phase == slot)
+    if (!scalars && p->kept[i] && t->kind == TERM_OP && t->phase == slot)
       p->references[i] += 2;
   }
   for (int i = 0; i < k->stores.n; i++) {

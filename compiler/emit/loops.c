@@ -20,114 +20,30 @@ static void store_line(Printer *p, int store) {
     print_line(p, "%s = %s;", element(p, &s->place), value);
 }
 
-static void scalar_lines(Printer *p, int slot) {
+/* ---- how C reaches what passes work on --------------------------------------------------------- */
+
+static char *c_load(Printer *p, int term) { return element(p, &p->kernel->terms.at[term].place); }
+
+static char *c_kept(Printer *p, int term) {
   const Kernel *k = p->kernel;
-  count_references(p, slot, true);
-  p->phase = slot;
-  for (int i = 0; i < k->terms.n; i++) {
-    const Term *t = &k->terms.at[i];
-    if (!p->live[i] || !t->scalar || t->kind == TERM_CONSTANT || scalar_slot(k, i) != slot)
-      continue;
-    if (t->kind == TERM_REDUCE) {
-      print_line(p, "const float %s = pd_lanes_%s(%s_lanes);", p->term[i], t->op == &op_max ? "max" : "sum",
-                 p->term[i]);
-      p->named[i] = true;
-    } else if (p->references[i] != 1) {
-      name_term(p, i);
-    }
-  }
-  for (int i = 0; i < k->stores.n; i++) {
-    const Store *s = &k->stores.at[i];
-    if (!store_scalar(k, s))
-      continue;
-    int known = scalar_slot(k, s->term);
-    if ((known > s->phase ? known : s->phase) == slot)
-      store_line(p, i);
-  }
+  p->reads_column |= columns(k) > 1;
+  return format("%s_row[%s]", p->term[term], columns(k) > 1 ? p->index[row_dims(k)] : "0");
 }
 
-/* Marks what pass `phase` must load, compute or read back to have `term`. */
-static void need(Printer *p, int term, int phase) {
-  const Term *t = &p->kernel->terms.at[term];
-  if (t->scalar || t->kind == TERM_CONSTANT || p->needed[term])
-    return;
-  p->needed[term] = true;
-  if (t->row_buffer && phase > t->phase)
-    return;
-  for (int i = 0; i < t->n_in; i++)
-    need(p, t->in[i], phase);
+static void c_reduce(Printer *p, int term, const char *x) {
+  if (p->kernel->terms.at[term].op == &op_max)
+    print_line(p, "%s_lanes[%s] = pd_max(%s_lanes[%s], %s);", p->term[term], p->lane, p->term[term], p->lane, x);
+  else
+    print_line(p, "%s_lanes[%s] += %s;", p->term[term], p->lane, x);
 }
 
-/* Finds what a pass needs; whether there is anything to do in it, and in lanes. */
-static bool pass_needs(Printer *p, int phase, bool *lanes) {
-  const Kernel *k = p->kernel;
-  bool any = false;
-  *lanes = false;
-  memset(p->needed, 0, (size_t)k->terms.n);
-  for (int i = 0; i < k->terms.n; i++) {
-    const Term *t = &k->terms.at[i];
-    if (p->live[i] && t->kind == TERM_REDUCE && t->phase == phase) {
-      any = *lanes = true;
-      need(p, t->in[0], phase);
-    } else if (p->live[i] && t->row_buffer && t->phase == phase) {
-      any = true;
-      need(p, i, phase);
-    }
-  }
-  for (int i = 0; i < k->stores.n; i++) {
-    const Store *s = &k->stores.at[i];
-    if (!store_scalar(k, s) && s->phase == phase) {
-      any = true;
-      need(p, s->term, phase);
-    }
-  }
-  return any;
+static void c_reduced(Printer *p, int term) {
+  print_line(p, "const float %s = pd_lanes_%s(%s_lanes);", p->term[term],
+             p->kernel->terms.at[term].op == &op_max ? "max" : "sum", p->term[term]);
 }
 
-static void pass_body(Printer *p, int phase, const char *lane) {
-  const Kernel *k = p->kernel;
-  p->phase = phase;
-  count_references(p, phase, false);
-  for (int i = 0; i < k->terms.n; i++)
-    p->named[i] = p->named[i] && k->terms.at[i].scalar;
-  for (int i = 0; i < k->terms.n; i++) {
-    const Term *t = &k->terms.at[i];
-    if (!p->needed[i] || p->references[i] == 1)
-      continue;
-    name_term(p, i);
-    if (t->row_buffer && t->phase == phase) {
-      p->reads_column |= columns(k) > 1;
-      print_line(p, "%s_row[%s] = %s;", p->term[i], columns(k) > 1 ? p->index[row_dims(k)] : "0", p->term[i]);
-    }
-  }
-  for (int i = 0; i < k->terms.n; i++) {
-    const Term *t = &k->terms.at[i];
-    if (!p->live[i] || t->kind != TERM_REDUCE || t->phase != phase)
-      continue;
-    char *x = term_text(p, t->in[0]);
-    if (t->op == &op_max)
-      print_line(p, "%s_lanes[%s] = pd_max(%s_lanes[%s], %s);", p->term[i], lane, p->term[i], lane, x);
-    else
-      print_line(p, "%s_lanes[%s] += %s;", p->term[i], lane, x);
-  }
-  for (int i = 0; i < k->stores.n; i++)
-    if (!store_scalar(k, &k->stores.at[i]) && k->stores.at[i].phase == phase)
-      store_line(p, i);
-}
-
-static bool one_line(const Text *body) {
-  const char *first = body->n ? strchr(body->at, '\n') : NULL;
-  return first && !first[1];
-}
-
-/* A loop (or none: "") around lines, with braces where it needs them. */
-static void print_block(Printer *p, const char *head, const Text *body) {
-  bool bare = one_line(body);
-  print_line(p, bare ? "%s" : head[0] ? "%s {" : "%s{", head);
-  text_add(p->out, "%s", body->n ? body->at : "");
-  if (!bare)
-    print_line(p, "}");
-}
+static const Dialect c_dialect = {.integer = "int64_t", .load = c_load, .kept = c_kept, .reduce = c_reduce,
+                                  .reduced = c_reduced, .store = store_line};
 
 static void lanes_pass(Printer *p, int phase) {
   const Kernel *k = p->kernel;
@@ -150,7 +66,8 @@ static void lanes_pass(Printer *p, int phase) {
     p->out = &lines;
     p->indent += 4;
     p->reads_column = false;
-    pass_body(p, phase, "l");
+    p->lane = "l";
+    pass_lines(p, phase);
     p->out = &body;
     if (p->reads_column)
       print_line(p, "const int64_t %s = j0 + l;", j);
@@ -163,7 +80,8 @@ static void lanes_pass(Printer *p, int phase) {
   if (whole < n) {
     print_line(p, "for (int64_t %s = %" PRId64 "; %s < %" PRId64 "; %s++) {", j, whole, j, n, j);
     p->indent += 2;
-    pass_body(p, phase, whole > 0 ? format("%s - %" PRId64, j, whole) : j);
+    p->lane = whole > 0 ? format("%s - %" PRId64, j, whole) : j;
+    pass_lines(p, phase);
     p->indent -= 2;
     print_line(p, "}");
   }
@@ -174,7 +92,7 @@ static void row_lines(Printer *p, const char *from, const char *end) {
   const Kernel *k = p->kernel;
   const char *j = p->index[row_dims(k)];
   for (int i = 0; i < k->terms.n; i++)
-    if (p->live[i] && k->terms.at[i].row_buffer)
+    if (p->live[i] && p->kept[i])
       print_line(p, "float %s_row[%" PRId64 "];", p->term[i], columns(k));
   for (int phase = 0; phase <= k->phases; phase++) {
     bool lanes;
@@ -188,7 +106,7 @@ static void row_lines(Printer *p, const char *from, const char *end) {
     Text *out = p->out, body = {0};
     p->out = &body;
     p->indent += 2;
-    pass_body(p, phase, "0");
+    pass_lines(p, phase);
     p->indent -= 2;
     p->out = out;
     char *bound = end ? format("%s", end) : format("%" PRId64, columns(k));
@@ -298,20 +216,6 @@ static void sums_end(Printer *p, bool but_contiguous) {
   }
 }
 
-/* The indices of dims [0, n) from the linear index `from`. */
-static void unpack_index(Printer *p, const char *from, int n) {
-  const Kernel *k = p->kernel;
-  for (int i = 0; i < n; i++) {
-    int64_t inner = product(k->dim, i + 1, n), outer = product(k->dim, 0, i);
-    if (k->dim[i] == 1 || p->index[i] == intern(from))
-      continue;
-    char *text = inner > 1 ? format("%s / %" PRId64, from, inner) : format("%s", from);
-    if (outer > 1)
-      text = format(inner > 1 ? "%s %% %" PRId64 : "%s %% %" PRId64, text, k->dim[i]);
-    print_line(p, "const int64_t %s = %s;", p->index[i], text);
-  }
-}
-
 /* Every group in nested loops, each with its partial sums. */
 static void whole_lines(Printer *p) {
   const Kernel *k = p->kernel;
@@ -367,25 +271,6 @@ static void range_lines(Printer *p) {
 }
 
 /* ---- the function ---------------------------------------------------------------------------- */
-
-/* Targets of partial sums alone are not touched by a chunk. */
-static bool chunk_uses(const Printer *p, int buffer) {
-  const Kernel *k = p->kernel;
-  for (int i = 0; i < k->terms.n; i++)
-    if (p->live[i] && k->terms.at[i].kind == TERM_LOAD && k->terms.at[i].place.buffer == buffer)
-      return true;
-  for (int i = 0; i < k->stores.n; i++)
-    if (!p->sum[i] && k->stores.at[i].place.buffer == buffer)
-      return true;
-  return false;
-}
-
-static bool chunk_first(const Printer *p) {
-  for (int i = 0; i < p->kernel->stores.n; i++)
-    if (!p->sum[i] && accumulator_store(p->k, &p->kernel->stores.at[i]))
-      return true;
-  return false;
-}
 
 /* Parameters as declared, or as passed on; chunk: of the function over one chunk's rows. */
 static Names arguments(const Printer *p, bool declare, bool chunk) {
@@ -454,70 +339,9 @@ static void chunk_lines(Printer *p, const char *function) {
   sums_end(p, true);
 }
 
-/* A name for a loaded value: the parameter's own for weights. */
-static char *load_name(const Printer *p, const Term *t) {
-  bool weight = p->k->buffers.at[t->place.buffer].kind == BUFFER_WEIGHT;
-  return format("%s_%s", weight ? parameter_of(p, t->place.buffer) : t->name, t->scalar ? "i" : "j");
-}
-
-static void name_parameters(Printer *p) {
-  for (int i = 0; i < p->call.buffers.n; i++) {
-    const Buffer *b = &p->k->buffers.at[p->call.buffers.at[i]];
-    p->parameter[i] =
-        unique_name(&p->taken, b->kind == BUFFER_ACCUMULATOR ? format("d_%s", b->name) : b->name);
-  }
-}
-
-static Printer printer(Text *out, const StageKernels *stage, const Kernel *k) {
-  Printer p = {.out = out, .k = stage, .kernel = k, .call = loop_call(stage, k), .live = live_terms(k)};
-  static const char *const words[] = {"c", "l", "row", "end", "j0"};
-  size_t terms = (size_t)k->terms.n + 1;
-  for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-    push(&p.taken, intern(words[i]));
-  p.parameter = alloc((size_t)(p.call.buffers.n + 1) * sizeof(Name));
-  p.key = alloc((size_t)(p.call.keys.n + 1) * sizeof(Name));
-  p.sum = alloc((size_t)(k->stores.n + 1) * sizeof(Name));
-  p.term = alloc(terms * sizeof(Name));
-  p.references = alloc(terms * sizeof *p.references);
-  p.needed = alloc(terms);
-  p.named = alloc(terms);
-  for (int i = 0; i < k->n_dims; i++) {
-    p.index[i] = i == row_dims(k) ? intern("j") : row_dims(k) == 1 ? intern("i") : internf("i%d", i);
-    push(&p.taken, p.index[i]);
-  }
-  name_parameters(&p);
-  for (int i = 0; i < p.call.keys.n; i++)
-    p.key[i] = unique_name(&p.taken, "key");
-  for (int i = 0; i < k->terms.n; i++) {
-    const Term *t = &k->terms.at[i];
-    if (p.live[i] && t->kind != TERM_CONSTANT)
-      p.term[i] = unique_name(&p.taken, t->kind == TERM_LOAD ? load_name(&p, t) : t->name);
-  }
-  for (int i = 0; i < k->stores.n; i++)
-    if (sums_rows(k, &k->stores.at[i]))
-      p.sum[i] = unique_name(&p.taken, format("%s_sum", parameter_of(&p, k->stores.at[i].place.buffer)));
-  return p;
-}
-
-/* "x, y: [512, 256]; weight: [256]" */
-static char *shapes(const Printer *p) {
-  Text out = {0};
-  for (int i = 0; i < p->call.buffers.n; i++) {
-    const Buffer *b = &p->k->buffers.at[p->call.buffers.at[i]];
-    const Buffer *next = i + 1 < p->call.buffers.n ? &p->k->buffers.at[p->call.buffers.at[i + 1]] : NULL;
-    bool same = next && next->rank == b->rank && !memcmp(next->dim, b->dim, (size_t)b->rank * sizeof *b->dim);
-    text_add(&out, "%s", p->parameter[i]);
-    if (same)
-      text_add(&out, ", ");
-    else
-      text_add(&out, " %s%s", dims_text(b->rank, b->dim), next ? "; " : "");
-  }
-  return out.at;
-}
-
 void c_print_loop(Text *out, const StageKernels *stage, const Kernel *k, const char *function) {
-  Printer p = printer(out, stage, k);
-  text_comment(out, 0, format("%s. %s", k->comment ? k->comment : k->name, shapes(&p)));
+  Printer p = printer_new(out, stage, k, &c_dialect);
+  text_comment(out, 0, kernel_title(&p));
   if (is_split(k)) {
     const char *name = chunked(k) ? format("%s_rows", function) : function;
     Names list = arguments(&p, true, chunked(k));

@@ -1,5 +1,6 @@
 /* Private to the printing of loops: the shape of a kernel's iteration (shape.c), the text of its terms
- * (expression.c), the function (loops.c). */
+ * (expression.c), passes over a row (passes.c), the function in C (loops.c), how a GPU's threads share the
+ * iteration (cuda_shape.c), the kernel in CUDA (cuda_loops.c). */
 #ifndef PDC_EMIT_LOOPS_H
 #define PDC_EMIT_LOOPS_H
 
@@ -7,7 +8,20 @@
 
 enum { PARALLEL_ELEMENTS = 32768 }; /* below this a second thread costs more than it saves */
 
-typedef struct Printer {
+typedef struct Printer Printer;
+
+/* What differs between the targets in the text of a pass. */
+typedef struct Dialect {
+  const char *integer;                                  /* the type of indices */
+  char *(*load)(Printer *p, int term);                  /* what a LOAD reads */
+  char *(*kept)(Printer *p, int term);                  /* the element of a term that is kept for the row */
+  void (*reduce)(Printer *p, int term, const char *x);  /* the line that adds x to a row's sum or maximum */
+  void (*reduced)(Printer *p, int term);                /* behind the pass: the line that makes it known */
+  void (*store)(Printer *p, int store);                 /* the lines of a store */
+} Dialect;
+
+struct Printer {
+  const Dialect *dialect;
   Text *out;
   int indent;
   const StageKernels *k;
@@ -24,8 +38,11 @@ typedef struct Printer {
   int *references;    /* by term: how often the text being printed mentions it */
   bool *named;        /* by term: it has a variable in the text being printed */
   int phase;          /* of the pass being printed */
+  bool *kept;         /* by term: its elements are kept from the pass that makes them on */
+  const char *lane;   /* C: which lane of a sum the pass adds to */
+  const char *lead;   /* CUDA: the condition that holds for one thread a row */
   bool reads_column;  /* the index along the last dim was printed */
-} Printer;
+};
 
 __attribute__((format(printf, 2, 3))) void print_line(Printer *p, const char *format, ...);
 
@@ -55,5 +72,16 @@ int scalar_slot(const Kernel *k, int term); /* before which pass a scalar is kno
 void count_references(Printer *p, int slot, bool scalars);
 char *term_text(Printer *p, int term); /* prints lines for what it depends on, as far as that has names */
 void name_term(Printer *p, int term);  /* prints the line that declares it, unless it has one */
+
+/* ---- passes.c */
+Printer printer_new(Text *out, const StageKernels *stage, const Kernel *k, const Dialect *dialect);
+char *kernel_title(const Printer *p);
+bool pass_needs(Printer *p, int phase, bool *reduces);
+void print_block(Printer *p, const char *head, const Text *body);
+void scalar_lines(Printer *p, int slot);
+void pass_lines(Printer *p, int phase);
+void unpack_index(Printer *p, const char *from, int n);
+bool chunk_uses(const Printer *p, int buffer);
+bool chunk_first(const Printer *p);
 
 #endif

@@ -105,8 +105,8 @@ struct Op {
 
   /* Pointwise: one output element as a C expression valid in both dialects, operands $0 $1 ..,
    * attributes ${name}; $j is the index along the last axis, $i the linear index of the element
-   * within its sample, $s the sample's global index, $first that of the microbatch's first sample, $seed the
-   * run's seed, $scope the node's node_key(), $training false in validation. Operands that are not named are
+   * within its sample, $s the sample's global index, $following how many of its batch's microbatches come
+   * after this one, $seed the run's seed, $scope the node's node_key(), $training false in validation. Operands that are not named are
    * not computed.
    * Operands must be put in as names or constants. constant, full and iota have one too. Functions come
    * from runtime/kernels/pd_math.h. */

@@ -96,6 +96,6 @@ static void evaluate_share(const Graph *g, int node, int64_t batch, const double
 const Op op_share = {
     .name = "share", .signature = "share(momentum)", .kind = OP_SOURCE, .internal = true, .varies = true,
     .attr = {{"momentum", ATTR_NUMBER, true, 0}},
-    .shape = shape_number, .cost = cost_none, .expression = "pd_share(${momentum}, $first)",
+    .shape = shape_number, .cost = cost_none, .expression = "pd_share(${momentum}, $following)",
     .evaluate = evaluate_share,
 };

@@ -1,6 +1,7 @@
 /* The optimizers' elementwise formulas, in PyTorch's order of operations, and their loop over all parameters
  * of a stage. No FMA is written here: compiled with -ffp-contract=off the bits depend on the inputs alone. */
 #include "internal.h"
+#include "kernels/pd_math.h"
 
 #include <math.h>
 #include <string.h>

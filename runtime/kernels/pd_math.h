@@ -13,32 +13,39 @@
 #include <stdint.h>
 #include <string.h>
 
-static inline uint32_t pd_bits(float x) {
+/* Emitted CUDA kernels call the same functions: what is computed element by element has the C target's bits. */
+#ifdef __CUDACC__
+#define PD_MATH static inline __host__ __device__
+#else
+#define PD_MATH static inline
+#endif
+
+PD_MATH uint32_t pd_bits(float x) {
   uint32_t u;
   memcpy(&u, &x, sizeof u);
   return u;
 }
 
-static inline float pd_float(uint32_t u) {
+PD_MATH float pd_float(uint32_t u) {
   float x;
   memcpy(&x, &u, sizeof x);
   return x;
 }
 
 /* NaN in either operand gives NaN. */
-static inline float pd_max(float a, float b) { return a > b || a != a ? a : b; }
-static inline float pd_min(float a, float b) { return a < b || a != a ? a : b; }
+PD_MATH float pd_max(float a, float b) { return a > b || a != a ? a : b; }
+PD_MATH float pd_min(float a, float b) { return a < b || a != a ? a : b; }
 
-static inline float pd_relu(float x) { return x > 0.0f || x != x ? x : 0.0f; }
+PD_MATH float pd_relu(float x) { return x > 0.0f || x != x ? x : 0.0f; }
 
-static inline float pd_sqrt(float x) { return sqrtf(x); }
-static inline float pd_rsqrt(float x) { return 1.0f / sqrtf(x); }
+PD_MATH float pd_sqrt(float x) { return sqrtf(x); }
+PD_MATH float pd_rsqrt(float x) { return 1.0f / sqrtf(x); }
 
 /* Adding 1.5 * 2^23 rounds a float of magnitude below 2^22 to an integer, left in the low bits. */
 #define PD_ROUNDER 12582912.0f
 
 /* exp(r) - 1 for |r| <= ln(2) / 2. */
-static inline float pd_expm1_core(float r) {
+PD_MATH float pd_expm1_core(float r) {
   float p = 0x1.6d9956p-10f;
   p = fmaf(p, r, 0x1.122838p-7f);
   p = fmaf(p, r, 0x1.555486p-5f);
@@ -48,13 +55,13 @@ static inline float pd_expm1_core(float r) {
 }
 
 /* x = n ln(2) + r, |r| <= ln(2) / 2; returns n + PD_ROUNDER. |x| below 2^21. */
-static inline float pd_exp_reduce(float x, float *r) {
+PD_MATH float pd_exp_reduce(float x, float *r) {
   float shifted = fmaf(x, 0x1.715476p+0f, PD_ROUNDER), n = shifted - PD_ROUNDER;
   *r = fmaf(n, 0x1.05c610p-29f, fmaf(n, -0x1.62e430p-1f, x));
   return shifted;
 }
 
-static inline float pd_exp(float x) {
+PD_MATH float pd_exp(float x) {
   float r, shifted, result;
   x = x > 90.0f ? 90.0f : x;
   x = x < -105.0f ? -105.0f : x;
@@ -66,7 +73,7 @@ static inline float pd_exp(float x) {
   return result * pd_float((uint32_t)(n - half + 127) << 23);
 }
 
-static inline float pd_log(float x) {
+PD_MATH float pd_log(float x) {
   float scaled = x < 0x1p-126f ? x * 0x1p23f : x, exponent = x < 0x1p-126f ? -23.0f : 0.0f;
   /* scaled = 2^e m with m in [2/3, 4/3) */
   uint32_t shift = pd_bits(scaled) - 0x3f2aaaabu, e = shift & 0xff800000u;
@@ -87,7 +94,7 @@ static inline float pd_log(float x) {
 }
 
 /* |x| < 0.55: x + x^3 P(x^2); else 1 - 2 / (exp(2 |x|) + 1), 1 from 9.5 on. */
-static inline float pd_tanh(float x) {
+PD_MATH float pd_tanh(float x) {
   float r, shifted, a = fabsf(x), z = x * x, p = -0x1.9bba4ep-8f, y = a > 9.5f ? 19.0f : a + a;
   p = fmaf(p, z, 0x1.595682p-6f);
   p = fmaf(p, z, -0x1.b92bbap-5f);
@@ -100,7 +107,7 @@ static inline float pd_tanh(float x) {
 }
 
 /* |x| < 1: x + x P(x^2); else 1 - exp(-Q(|x|)), 1 from 4 on. */
-static inline float pd_erf(float x) {
+PD_MATH float pd_erf(float x) {
   float a = fabsf(x), z = x * x, p = 0x1.4ae4cap-14f, y = a > 4.0f ? 4.0f : a, q = -0x1.86de0cp-13f;
   p = fmaf(p, z, -0x1.a485e8p-11f);
   p = fmaf(p, z, 0x1.5419f4p-8f);
@@ -121,7 +128,7 @@ static inline float pd_erf(float x) {
 }
 
 /* x = n pi/2 + r with |r| <= pi/4, in double; returns sin(r) or cos(r) with sign, as n + quadrant says. */
-static inline float pd_sin_quadrant(float x, uint32_t quadrant) {
+PD_MATH float pd_sin_quadrant(float x, uint32_t quadrant) {
   double shifted = fma(x, 0x1.45f306dc9c883p-1, 0x1.8p+52), n = shifted - 0x1.8p+52;
   double r = fma(n, -0x1.1a62633145c07p-54, fma(n, -0x1.921fb54442d18p+0, x));
   uint64_t bits;
@@ -141,15 +148,30 @@ static inline float pd_sin_quadrant(float x, uint32_t quadrant) {
   return fabsf(x) <= 0x1p30f ? result : NAN;
 }
 
-static inline float pd_sin(float x) { return pd_sin_quadrant(x, 0); }
-static inline float pd_cos(float x) { return pd_sin_quadrant(x, 1); }
+PD_MATH float pd_sin(float x) { return pd_sin_quadrant(x, 0); }
+PD_MATH float pd_cos(float x) { return pd_sin_quadrant(x, 1); }
+
+/* x^n by squaring. */
+PD_MATH double pd_power(double x, int64_t n) {
+  double y = 1;
+  for (; n > 0; n /= 2, x *= x)
+    if (n % 2) y *= x;
+  return y;
+}
+
+/* The weight of a microbatch's statistic in its batch's sum for a buffer, when so many of the batch's microbatches
+ * follow it, over all replicas. In an update W(t + 1) of a buffer is (1 - momentum)^microbatches W(t) + that sum,
+ * whatever the rate and the norm are. */
+PD_MATH float pd_share(float momentum, int64_t following) {
+  return (float)((double)momentum * pd_power(1 - (double)momentum, following));
+}
 
 /* ---- random numbers ------------------------------------------------------------------------- */
 
 /* Philox 4x32-10: Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3" (SC 2011). */
 typedef struct pd_random { uint32_t word[4]; } pd_random;
 
-static inline pd_random pd_philox(uint32_t c0, uint32_t c1, uint32_t c2, uint32_t c3, uint64_t key) {
+PD_MATH pd_random pd_philox(uint32_t c0, uint32_t c1, uint32_t c2, uint32_t c3, uint64_t key) {
   uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
   for (int round = 0; round < 10; round++) {
     uint64_t a = (uint64_t)c0 * 0xD2511F53u, b = (uint64_t)c2 * 0xCD9E8D57u;
@@ -160,15 +182,16 @@ static inline pd_random pd_philox(uint32_t c0, uint32_t c1, uint32_t c2, uint32_
     k0 += 0x9E3779B9u;
     k1 += 0xBB67AE85u;
   }
-  return (pd_random){{c0, c1, c2, c3}};
+  pd_random r = {{c0, c1, c2, c3}};
+  return r;
 }
 
 /* In [0, 1), a multiple of 2^-24. */
-static inline float pd_uniform(uint32_t word) { return (float)(int32_t)(word >> 8) * 0x1p-24f; }
+PD_MATH float pd_uniform(uint32_t word) { return (float)(int32_t)(word >> 8) * 0x1p-24f; }
 
 /* A key from the run's seed and the hash of an instance's path: the finaliser of SplitMix64 (Steele,
  * Lea, Flood, OOPSLA 2014) over both. */
-static inline uint64_t pd_mix(uint64_t seed, uint64_t scope) {
+PD_MATH uint64_t pd_mix(uint64_t seed, uint64_t scope) {
   uint64_t z = seed + 0x9E3779B97F4A7C15u;
   z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9u;
   z = (z ^ z >> 27) * 0x94D049BB133111EBu;
@@ -181,8 +204,7 @@ static inline uint64_t pd_mix(uint64_t seed, uint64_t scope) {
 /* Zero with probability p, else x / (1 - p). sample: the sample's global index; i: the element's index
  * within its sample. Groups of 64 elements use the four words of 16 blocks. p 0 keeps all exactly. Always
  * inlined: as a call it would keep its loop from being vectorised. */
-static inline __attribute__((always_inline)) float pd_dropout(float x, uint64_t key, int64_t sample, int64_t i,
-                                                              float p) {
+PD_MATH __attribute__((always_inline)) float pd_dropout(float x, uint64_t key, int64_t sample, int64_t i, float p) {
   uint32_t group = (uint32_t)(i >> 6) << 4 | ((uint32_t)i & 15), word = (uint32_t)i >> 4 & 3;
   pd_random r = pd_philox(group, (uint32_t)(i >> 34), (uint32_t)sample, (uint32_t)(sample >> 32), key);
   uint32_t low = word & 1 ? r.word[1] : r.word[0], high = word & 1 ? r.word[3] : r.word[2];

@@ -1,0 +1,218 @@
+/* What both dialects of loops need to know of a kernel: its names, and what a pass over the row works on. */
+#include "emit/loops.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+/* ---- passes ---------------------------------------------------------------------------------- */
+
+/* Marks what pass `phase` must load, compute or read back to have `term`. */
+static void need(Printer *p, int term, int phase) {
+  const Term *t = &p->kernel->terms.at[term];
+  if (t->scalar || t->kind == TERM_CONSTANT || p->needed[term])
+    return;
+  p->needed[term] = true;
+  if (p->kept[term] && phase > t->phase)
+    return;
+  for (int i = 0; i < t->n_in; i++)
+    need(p, t->in[i], phase);
+}
+
+/* Finds what a pass needs; whether there is anything to do in it, and whether to reduce. */
+bool pass_needs(Printer *p, int phase, bool *reduces) {
+  const Kernel *k = p->kernel;
+  bool any = false;
+  *reduces = false;
+  memset(p->needed, 0, (size_t)k->terms.n);
+  for (int i = 0; i < k->terms.n; i++) {
+    const Term *t = &k->terms.at[i];
+    if (p->live[i] && t->kind == TERM_REDUCE && t->phase == phase) {
+      any = *reduces = true;
+      need(p, t->in[0], phase);
+    } else if (p->live[i] && p->kept[i] && t->phase == phase) {
+      any = true;
+      need(p, i, phase);
+    }
+  }
+  for (int i = 0; i < k->stores.n; i++) {
+    const Store *s = &k->stores.at[i];
+    if (!store_scalar(k, s) && s->phase == phase) {
+      any = true;
+      need(p, s->term, phase);
+    }
+  }
+  return any;
+}
+
+static bool one_line(const Text *body) {
+  const char *first = body->n ? strchr(body->at, '\n') : NULL;
+  return first && !first[1];
+}
+
+/* A loop (or none: "") around lines, with braces where it needs them. */
+void print_block(Printer *p, const char *head, const Text *body) {
+  bool bare = one_line(body);
+  print_line(p, bare ? "%s" : head[0] ? "%s {" : "%s{", head);
+  text_add(p->out, "%s", body->n ? body->at : "");
+  if (!bare)
+    print_line(p, "}");
+}
+
+/* What is known before pass `slot`: of scalars and of what the row was reduced to, and the stores of these. */
+void scalar_lines(Printer *p, int slot) {
+  const Kernel *k = p->kernel;
+  count_references(p, slot, true);
+  p->phase = slot;
+  for (int i = 0; i < k->terms.n; i++) {
+    const Term *t = &k->terms.at[i];
+    if (!p->live[i] || !t->scalar || t->kind == TERM_CONSTANT || scalar_slot(k, i) != slot)
+      continue;
+    if (t->kind == TERM_REDUCE) {
+      p->dialect->reduced(p, i);
+      p->named[i] = true;
+    } else if (p->references[i] != 1) {
+      name_term(p, i);
+    }
+  }
+  Text *out = p->out, stores = {0};
+  p->indent += p->lead ? 2 : 0;
+  for (int i = 0; i < k->stores.n; i++) {
+    const Store *s = &k->stores.at[i];
+    if (!store_scalar(k, s))
+      continue;
+    int known = scalar_slot(k, s->term);
+    p->out = p->lead && !p->sum[i] ? &stores : out;
+    if ((known > s->phase ? known : s->phase) == slot)
+      p->dialect->store(p, i);
+  }
+  p->out = out;
+  p->indent -= p->lead ? 2 : 0;
+  if (stores.n)
+    print_block(p, p->lead, &stores);
+}
+
+/* The lines for one element. */
+void pass_lines(Printer *p, int phase) {
+  const Kernel *k = p->kernel;
+  p->phase = phase;
+  count_references(p, phase, false);
+  for (int i = 0; i < k->terms.n; i++)
+    p->named[i] = p->named[i] && k->terms.at[i].scalar;
+  for (int i = 0; i < k->terms.n; i++) {
+    const Term *t = &k->terms.at[i];
+    if (!p->needed[i] || p->references[i] == 1)
+      continue;
+    name_term(p, i);
+    if (p->kept[i] && t->kind == TERM_OP && t->phase == phase)
+      print_line(p, "%s = %s;", p->dialect->kept(p, i), p->term[i]);
+  }
+  for (int i = 0; i < k->terms.n; i++) {
+    const Term *t = &k->terms.at[i];
+    if (!p->live[i] || t->kind != TERM_REDUCE || t->phase != phase)
+      continue;
+    p->dialect->reduce(p, i, term_text(p, t->in[0]));
+  }
+  for (int i = 0; i < k->stores.n; i++)
+    if (!store_scalar(k, &k->stores.at[i]) && k->stores.at[i].phase == phase)
+      p->dialect->store(p, i);
+}
+
+/* The indices of dims [0, n) from the linear index `from`. */
+void unpack_index(Printer *p, const char *from, int n) {
+  const Kernel *k = p->kernel;
+  for (int i = 0; i < n; i++) {
+    int64_t inner = product(k->dim, i + 1, n), outer = product(k->dim, 0, i);
+    if (k->dim[i] == 1 || p->index[i] == intern(from))
+      continue;
+    char *text = inner > 1 ? format("%s / %" PRId64, from, inner) : format("%s", from);
+    if (outer > 1)
+      text = format("%s %% %" PRId64, text, k->dim[i]);
+    print_line(p, "const %s %s = %s;", p->dialect->integer, p->index[i], text);
+  }
+}
+
+/* Targets of partial sums alone are not touched by a chunk. */
+bool chunk_uses(const Printer *p, int buffer) {
+  const Kernel *k = p->kernel;
+  for (int i = 0; i < k->terms.n; i++)
+    if (p->live[i] && k->terms.at[i].kind == TERM_LOAD && k->terms.at[i].place.buffer == buffer)
+      return true;
+  for (int i = 0; i < k->stores.n; i++)
+    if (!p->sum[i] && k->stores.at[i].place.buffer == buffer)
+      return true;
+  return false;
+}
+
+bool chunk_first(const Printer *p) {
+  for (int i = 0; i < p->kernel->stores.n; i++)
+    if (!p->sum[i] && accumulator_store(p->k, &p->kernel->stores.at[i]))
+      return true;
+  return false;
+}
+
+/* ---- names ----------------------------------------------------------------------------------- */
+
+/* A name for a loaded value: the parameter's own for weights. */
+static char *load_name(const Printer *p, const Term *t) {
+  bool weight = p->k->buffers.at[t->place.buffer].kind == BUFFER_WEIGHT;
+  return format("%s_%s", weight ? parameter_of(p, t->place.buffer) : t->name, t->scalar ? "i" : "j");
+}
+
+static void name_parameters(Printer *p) {
+  for (int i = 0; i < p->call.buffers.n; i++) {
+    const Buffer *b = &p->k->buffers.at[p->call.buffers.at[i]];
+    p->parameter[i] =
+        unique_name(&p->taken, b->kind == BUFFER_ACCUMULATOR ? format("d_%s", b->name) : b->name);
+  }
+}
+
+Printer printer_new(Text *out, const StageKernels *stage, const Kernel *k, const Dialect *dialect) {
+  Printer p = {.out = out, .k = stage, .kernel = k, .dialect = dialect, .call = loop_call(stage, k), .live = live_terms(k)};
+  static const char *const words[] = {"c", "l", "row", "end", "j0"};
+  size_t terms = (size_t)k->terms.n + 1;
+  for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+    push(&p.taken, intern(words[i]));
+  p.parameter = alloc((size_t)(p.call.buffers.n + 1) * sizeof(Name));
+  p.key = alloc((size_t)(p.call.keys.n + 1) * sizeof(Name));
+  p.sum = alloc((size_t)(k->stores.n + 1) * sizeof(Name));
+  p.term = alloc(terms * sizeof(Name));
+  p.references = alloc(terms * sizeof *p.references);
+  p.needed = alloc(terms);
+  p.named = alloc(terms);
+  p.kept = alloc(terms);
+  for (int i = 0; i < k->terms.n; i++)
+    p.kept[i] = k->terms.at[i].row_buffer;
+  for (int i = 0; i < k->n_dims; i++) {
+    p.index[i] = i == row_dims(k) ? intern("j") : row_dims(k) == 1 ? intern("i") : internf("i%d", i);
+    push(&p.taken, p.index[i]);
+  }
+  name_parameters(&p);
+  for (int i = 0; i < p.call.keys.n; i++)
+    p.key[i] = unique_name(&p.taken, "key");
+  for (int i = 0; i < k->terms.n; i++) {
+    const Term *t = &k->terms.at[i];
+    if (p.live[i] && t->kind != TERM_CONSTANT)
+      p.term[i] = unique_name(&p.taken, t->kind == TERM_LOAD ? load_name(&p, t) : t->name);
+  }
+  for (int i = 0; i < k->stores.n; i++)
+    if (sums_rows(k, &k->stores.at[i]))
+      p.sum[i] = unique_name(&p.taken, format("%s_sum", parameter_of(&p, k->stores.at[i].place.buffer)));
+  return p;
+}
+
+/* What it computes, "x, y: [512, 256]; weight: [256]" */
+char *kernel_title(const Printer *p) {
+  Text out = {0};
+  text_add(&out, "%s. ", p->kernel->comment ? p->kernel->comment : p->kernel->name);
+  for (int i = 0; i < p->call.buffers.n; i++) {
+    const Buffer *b = &p->k->buffers.at[p->call.buffers.at[i]];
+    const Buffer *next = i + 1 < p->call.buffers.n ? &p->k->buffers.at[p->call.buffers.at[i + 1]] : NULL;
+    bool same = next && next->rank == b->rank && !memcmp(next->dim, b->dim, (size_t)b->rank * sizeof *b->dim);
+    text_add(&out, "%s", p->parameter[i]);
+    if (same)
+      text_add(&out, ", ");
+    else
+      text_add(&out, " %s%s", dims_text(b->rank, b->dim), next ? "; " : "");
+  }
+  return out.at;
+}
