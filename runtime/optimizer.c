@@ -1,6 +1,7 @@
 /* Learning rates and the optimizers' constants; how a stage's parameters are dealt into chunks and where their
  * gradients stand. What is done with every element is the target's (host/optimizer.c, cuda/optimizer.cu). */
 #include "internal.h"
+#include "kernels/pd_math.h"
 
 #include <math.h>
 

@@ -1,21 +1,588 @@
-/* Kernels of kind LOOP as CUDA kernels, launched on pd_stream. */
+/* Kernels of kind LOOP as CUDA kernels: constant bounds, restrict pointers, sums in an order that depends on shapes
+ * alone. kernel.h says what the loops mean, cuda_shape.c which thread does what; runtime/cuda/pd_loops.h has the
+ * functions that the text uses. */
 #include "emit/loops.h"
 
+#include <inttypes.h>
 #include <string.h>
 
-void cuda_print_loop(Text *out, const StageKernels *stage, const Kernel *k, const char *function) {
-  (void)stage;
-  text_comment(out, 0, k->comment ? k->comment : k->name);
-  text_add(out, "__global__ void %s();\n\n", function);
+enum { SUMS_BLOCK = 32 /* sums that a block of the second kernel adds up, by as many threads each */ };
+
+/* ---- elements ---------------------------------------------------------------------------------- */
+
+static const Buffer *buffer_at(const Printer *p, int buffer) { return &p->k->buffers.at[buffer]; }
+
+static const char *stored_type(const Buffer *b) {
+  return b->type == TYPE_TOKEN ? "int32_t" : b->bf16 ? "pd_bf16" : "float";
 }
 
-void cuda_print_loop_call(Text *out, int indent, const StageKernels *stage, const Kernel *k, const char *function,
-                          const Names *arguments) {
-  (void)stage, (void)k;
+static char *widened(const Buffer *b, char *element) { return b->bf16 ? format("(float)%s", element) : element; }
+
+static char *narrowed(const Buffer *b, const char *value) {
+  return b->bf16 ? format("__float2bfloat16_rn(%s)", value) : format("%s", value);
+}
+
+/* A thread's own element of what it has several of. */
+static char *own(const Printer *p, Name vector) {
+  const Mapping *m = p->mapping;
+  return format("%s%s%s", vector, m->vectors > 1 ? "[m]" : "", m->vector > 1 ? "[v]" : "");
+}
+
+/* "x, i * 768 + j0": the pointer and index of the first of several elements. */
+static char *first_element(Printer *p, const Place *place) {
+  int last = row_dims(p->kernel);
+  Name j = p->index[last];
+  p->index[last] = intern("j0");
+  char *text = format("%s, %s", parameter_of(p, place->buffer),
+                      index_sum(p, place->offset, place->stride, 0, p->kernel->n_dims));
+  p->index[last] = j;
+  return text;
+}
+
+static char *cuda_load(Printer *p, int term) {
+  const Term *t = &p->kernel->terms.at[term];
+  if (p->kept[term])
+    return own(p, p->vector[term]);
+  if (p->vector[term])
+    return format("%s[v]", p->vector[term]);
+  return widened(buffer_at(p, t->place.buffer), element(p, &t->place));
+}
+
+static char *cuda_kept(Printer *p, int term) { return own(p, p->vector[term]); }
+
+static void cuda_reduce(Printer *p, int term, const char *x) {
+  Name sum = p->term[term];
+  if (p->kernel->terms.at[term].op == &op_max)
+    print_line(p, "%s = pd_max(%s, %s);", sum, sum, x);
+  else
+    print_line(p, "%s += %s;", sum, x);
+}
+
+static void cuda_reduced(Printer *p, int term) {
+  print_line(p, "%s = pd_row_%s<%d>(%s);", p->term[term], p->kernel->terms.at[term].op == &op_max ? "max" : "sum",
+             p->mapping->x, p->term[term]);
+}
+
+static Name store_vector(const Printer *p, int store) { return p->vector[p->kernel->terms.n + store]; }
+
+/* The line that sets a store's target, or adds to it. */
+static void assign(Printer *p, int store, const char *to, const char *value) {
+  const Store *s = &p->kernel->stores.at[store];
+  if (accumulator_store(p->k, s))
+    print_line(p, "%s = first ? %s : %s + %s;", to, value, to, value);
+  else
+    print_line(p, "%s = %s;", to, value);
+}
+
+/* An element of a column's partial sums. */
+static char *partial_element(const Printer *p, int store, const char *j) {
+  int64_t at = p->mapping->sum_at[store];
+  return format("partial[sums + %s%s]", at ? format("%" PRId64 " + ", at) : "", j);
+}
+
+static void cuda_store(Printer *p, int store) {
+  const Kernel *k = p->kernel;
+  const Store *s = &k->stores.at[store];
+  char *value = term_text(p, s->term);
+  if (p->sum[store] && store_scalar(k, s))
+    print_line(p, "%s += %s;", p->sum[store], value);
+  else if (p->sum[store] && p->mapping->sums_in_memory)
+    print_line(p, "%s += %s;", partial_element(p, store, p->index[row_dims(k)]), value);
+  else if (p->sum[store])
+    print_line(p, "%s += %s;", own(p, p->sum[store]), value);
+  else if (!store_scalar(k, s) && p->mapping->vector > 1)
+    assign(p, store, format("%s[v]", store_vector(p, store)), value);
+  else
+    assign(p, store, element(p, &s->place), narrowed(buffer_at(p, s->place.buffer), value));
+  p->reads_column |= p->sum[store] && !store_scalar(k, s) && p->mapping->sums_in_memory;
+}
+
+static const char *const words[] = {"now", "at", "row", "group", "chunk", "sums", "j0", "m", "v", NULL};
+static const Speech narrow_speech = {.words = words, .integer = "int", .load = cuda_load, .kept = cuda_kept,
+                                       .reduce = cuda_reduce, .reduced = cuda_reduced, .store = cuda_store};
+static const Speech wide_speech = {.words = words, .integer = "int64_t", .load = cuda_load, .kept = cuda_kept,
+                                     .reduce = cuda_reduce, .reduced = cuda_reduced, .store = cuda_store};
+
+/* ---- a pass over the row ----------------------------------------------------------------------- */
+
+/* Whether all threads of a block have elements. */
+static bool is_exact(const Printer *p) {
+  const Mapping *m = p->mapping;
+  return m->kind == MAP_ELEMENTS || m->column_blocks * m->x * m->vector * m->vectors == columns(p->kernel);
+}
+
+/* Kept from where it is loaded: no declaration goes before. */
+static bool loaded_whole(const Printer *p, int term) {
+  return p->kernel->terms.at[term].kind == TERM_LOAD && p->mapping->vectors == 1 && is_exact(p);
+}
+
+/* What is loaded for all of a thread's elements that lie side by side, or to be kept. */
+static void load_lines(Printer *p, int phase) {
+  const Kernel *k = p->kernel;
+  for (int i = 0; i < k->terms.n; i++) {
+    const Term *t = &k->terms.at[i];
+    if (!p->needed[i] || t->kind != TERM_LOAD || (p->kept[i] && t->phase < phase))
+      continue;
+    bool anew = !p->kept[i] || loaded_whole(p, i);
+    if (!p->vector[i])
+      continue;
+    char *to = format("%s%s%s", anew ? "const auto " : "", p->vector[i], !anew && p->mapping->vectors > 1 ? "[m]" : "");
+    if (p->mapping->vector > 1)
+      print_line(p, "%s = pd_load<%d>(%s);", to, p->mapping->vector, first_element(p, &t->place));
+    else
+      print_line(p, "%s = %s;", to, widened(buffer_at(p, t->place.buffer), element(p, &t->place)));
+  }
+}
+
+static bool stores_elements(const Printer *p, int store, int phase) {
+  const Store *s = &p->kernel->stores.at[store];
+  return !p->sum[store] && !store_scalar(p->kernel, s) && s->phase == phase;
+}
+
+static void store_vectors(Printer *p, int phase) {
+  for (int i = 0; i < p->kernel->stores.n; i++) {
+    const Store *s = &p->kernel->stores.at[i];
+    if (!stores_elements(p, i, phase))
+      continue;
+    bool token = buffer_at(p, s->place.buffer)->type == TYPE_TOKEN, adds = accumulator_store(p->k, s);
+    print_line(p, "pd_vector<%d%s> %s%s;", p->mapping->vector, token ? ", int32_t" : "", store_vector(p, i),
+               adds ? " = {}" : "");
+    if (adds)
+      print_line(p, "if (!first) %s = pd_load<%d>(%s);", store_vector(p, i), p->mapping->vector,
+                 first_element(p, &s->place));
+  }
+}
+
+/* The lines for each of the elements that lie side by side, in a loop over them. */
+static void vector_lines(Printer *p, void (*lines)(Printer *, int), int argument) {
+  Text *out = p->out, body = {0}, whole = {0};
+  p->out = &body;
+  p->indent += 2;
+  p->reads_column = false;
+  lines(p, argument);
+  p->out = &whole;
+  if (p->reads_column)
+    print_line(p, "const %s %s = j0 + v;", p->speech->integer, p->index[row_dims(p->kernel)]);
+  text_add(&whole, "%s", body.n ? body.at : "");
+  p->indent -= 2;
+  p->out = out;
+  print_line(p, "#pragma unroll");
+  print_block(p, format("for (int v = 0; v < %d; v++)", p->mapping->vector), &whole);
+}
+
+/* What a pass does with the elements that stand at j (or from j0 on). */
+static void element_lines(Printer *p, int phase) {
+  p->phase = phase;
+  load_lines(p, phase);
+  if (p->mapping->vector == 1) {
+    pass_lines(p, phase);
+    return;
+  }
+  store_vectors(p, phase);
+  vector_lines(p, pass_lines, phase);
+  for (int i = 0; i < p->kernel->stores.n; i++)
+    if (stores_elements(p, i, phase))
+      print_line(p, "pd_store(%s, %s);", first_element(p, &p->kernel->stores.at[i].place), store_vector(p, i));
+}
+
+static Name first_column(const Printer *p) {
+  return p->mapping->vector > 1 ? intern("j0") : p->index[row_dims(p->kernel)];
+}
+
+static char *times(const char *x, int64_t n) { return n > 1 ? format("%s * %" PRId64, x, n) : format("%s", x); }
+
+/* For all of a thread's elements of a row the lines, in a loop over them where it has several. */
+static void columns_lines(Printer *p, void (*lines)(Printer *, int), int argument) {
+  const Mapping *m = p->mapping;
+  int64_t n = columns(p->kernel);
+  bool exact = is_exact(p);
+  Name j = first_column(p);
+  Text *out = p->out, body = {0};
+  bool inside = m->vectors != 1 || !exact;
+  p->out = &body;
+  p->indent += inside ? 2 : 0;
+  if (m->vectors > 1) {
+    char *text = format("m * %d + threadIdx.x", m->x);
+    print_line(p, "const int %s = %s;", j, m->vector > 1 ? format("(%s) * %d", text, m->vector) : text);
+    if (!exact)
+      print_line(p, "if (%s >= %" PRId64 ") break;", j, n);
+  }
+  lines(p, argument);
+  p->out = out;
+  p->indent -= inside ? 2 : 0;
+  if (m->vectors > 1) {
+    print_line(p, "#pragma unroll");
+    print_block(p, format("for (int m = 0; m < %d; m++)", m->vectors), &body);
+  } else if (m->vectors == 0) {
+    print_block(p, format("for (%s %s = %s; %s < %" PRId64 "; %s += %d)", p->speech->integer, j,
+                          times("threadIdx.x", m->vector), j, n, j, m->x * m->vector), &body);
+  } else if (!exact) {
+    print_block(p, format("if (%s < %" PRId64 ")", j, n), &body);
+  } else {
+    text_add(p->out, "%s", body.n ? body.at : "");
+  }
+}
+
+static void row_lines(Printer *p) {
+  const Kernel *k = p->kernel;
+  for (int i = 0; i < k->terms.n; i++) {
+    const Mapping *m = p->mapping;
+    const char *many = m->vectors > 1 ? format("[%d]", m->vectors) : "";
+    if (p->live[i] && p->kept[i] && !loaded_whole(p, i))
+      print_line(p, "%s %s%s;", m->vector > 1 ? format("pd_vector<%d>", m->vector) : "float", p->vector[i], many);
+  }
+  for (int phase = 0; phase <= k->phases; phase++) {
+    bool reduces;
+    scalar_lines(p, phase);
+    if (phase == k->phases || !pass_needs(p, phase, &reduces))
+      continue;
+    for (int i = 0; i < k->terms.n; i++)
+      if (p->live[i] && k->terms.at[i].kind == TERM_REDUCE && k->terms.at[i].phase == phase)
+        print_line(p, "float %s = %s;", p->term[i], k->terms.at[i].op == &op_max ? "-INFINITY" : "0.0f");
+    columns_lines(p, element_lines, phase);
+  }
+}
+
+/* ---- which rows a thread has ------------------------------------------------------------------- */
+
+/* The only one of dims [first, end) that is longer than 1, or -1. */
+static int only_wide(const Kernel *k, int first, int end) {
+  int only = -1;
+  for (int i = first; i < end; i++)
+    if (k->dim[i] > 1) {
+      if (only >= 0)
+        return -1;
+      only = i;
+    }
+  return only;
+}
+
+/* The indices of dims [first, end) from a linear index, which gets a name where there are several. */
+static void index_lines(Printer *p, const char *name, const char *text, int first, int end) {
+  const Kernel *k = p->kernel;
+  if (product(k->dim, first, end) == 1)
+    return;
+  int only = only_wide(k, first, end);
+  print_line(p, "const %s %s = %s;", p->speech->integer, only >= 0 ? p->index[only] : name, text);
+  if (only < 0)
+    unpack_index(p, name, first, end);
+}
+
+static const char *block_index(const Printer *p) {
+  return p->mapping->wide ? "(int64_t)blockIdx.x" : "blockIdx.x";
+}
+
+static int64_t all_elements(const Printer *p) {
+  return product(p->kernel->dim, 0, row_dims(p->kernel)) * p->mapping->columns;
+}
+
+static void elements_lines(Printer *p) {
+  const Kernel *k = p->kernel;
+  const Mapping *m = p->mapping;
+  int64_t n = all_elements(p), rows = n / m->columns;
+  print_line(p, "const %s at = %s * %d + threadIdx.x;", p->speech->integer, block_index(p), m->x);
+  if (n % m->x)
+    print_line(p, "if (at >= %" PRId64 ") return;", n);
+  index_lines(p, "row", m->columns > 1 ? format("at / %" PRId64, m->columns) : "at", 0, row_dims(k));
+  if (m->columns * m->vector > 1)
+    print_line(p, "const %s %s = %s;", p->speech->integer, first_column(p),
+               times(m->columns == 1 ? "0" : rows > 1 ? format("at %% %" PRId64, m->columns) : "at", m->vector));
+  p->lead = m->columns > 1 ? format("if (%s == 0)", first_column(p)) : NULL;
+  row_lines(p);
+}
+
+/* Where a thread of MAP_ROWS or MAP_COLUMNS has its only elements of a row. */
+static void column_line(Printer *p) {
+  const Mapping *m = p->mapping;
+  int64_t blocks = m->column_blocks;
+  if (m->vectors == 1 && columns(p->kernel) > 1)
+    print_line(p, "const int %s = %s;", first_column(p),
+               times(blocks > 1 ? format("(blockIdx.x %% %" PRId64 " * %d + threadIdx.x)", blocks, m->x) : "threadIdx.x",
+                     m->vector));
+}
+
+static void rows_lines(Printer *p) {
+  const Kernel *k = p->kernel;
+  const Mapping *m = p->mapping;
+  int64_t rows = product(k->dim, 0, row_dims(k));
+  index_lines(p, "row", m->y > 1 ? format("%s * %d + threadIdx.y", block_index(p), m->y) : "blockIdx.x", 0,
+              row_dims(k));
+  int only = only_wide(k, 0, row_dims(k));
+  if (rows % m->y)
+    print_line(p, "if (%s >= %" PRId64 ") return;", only >= 0 ? p->index[only] : "row", rows);
+  column_line(p);
+  p->lead = "if (threadIdx.x == 0)";
+  row_lines(p);
+}
+
+/* ---- sums over rows ---------------------------------------------------------------------------- */
+
+static bool column_sum(const Printer *p, int store) {
+  return p->sum[store] && !store_scalar(p->kernel, &p->kernel->stores.at[store]);
+}
+
+/* The number of the block's chunk, counted over all groups. */
+static char *chunk_text(const Printer *p) {
+  int64_t blocks = p->mapping->column_blocks;
+  return blocks > 1 ? format("blockIdx.x / %" PRId64, blocks) : format("blockIdx.x");
+}
+
+static void clear_line(Printer *p, int store) {
+  print_line(p, "%s = 0.0f;", partial_element(p, store, p->index[row_dims(p->kernel)]));
+  p->reads_column = true;
+}
+
+static void clear_lines(Printer *p, int store) {
+  if (p->mapping->vector > 1)
+    vector_lines(p, clear_line, store);
+  else
+    clear_line(p, store);
+}
+
+static void sums_begin(Printer *p) {
+  const Mapping *m = p->mapping;
+  for (int i = 0; i < p->kernel->stores.n; i++)
+    if (p->sum[i] && !column_sum(p, i))
+      print_line(p, "float %s = 0.0f;", p->sum[i]);
+    else if (p->sum[i] && m->sums_in_memory)
+      columns_lines(p, clear_lines, i);
+    else if (p->sum[i])
+      print_line(p, "%s %s%s = {};", m->vector > 1 ? format("pd_vector<%d>", m->vector) : "float", p->sum[i],
+                 m->vectors > 1 ? format("[%d]", m->vectors) : "");
+}
+
+/* A group's sum, or of one chunk of its rows. */
+static void sum_line(Printer *p, int store) {
+  const Place *place = &p->kernel->stores.at[store].place;
+  const char *sum = column_sum(p, store) ? own(p, p->sum[store]) : p->sum[store];
+  if (p->mapping->in_scratch && column_sum(p, store))
+    print_line(p, "%s = %s;", partial_element(p, store, p->index[row_dims(p->kernel)]), sum);
+  else if (p->mapping->in_scratch)
+    print_line(p, "partial[sums + %" PRId64 "] = %s;", p->mapping->sum_at[store], sum);
+  else
+    assign(p, store, element(p, place), narrowed(buffer_at(p, place->buffer), sum));
+  p->reads_column = true;
+}
+
+static void column_sums(Printer *p, int unused) {
+  const Mapping *m = p->mapping;
+  (void)unused;
+  for (int i = 0; i < p->kernel->stores.n; i++) {
+    if (!column_sum(p, i) || m->sums_in_memory)
+      continue;
+    if (m->vector == 1)
+      sum_line(p, i);
+    else if (m->in_scratch)
+      print_line(p, "pd_store(partial, sums + %s, %s%s);", m->sum_at[i] ? format("%" PRId64 " + j0", m->sum_at[i]) : "j0",
+                 p->sum[i], m->vectors > 1 ? "[m]" : "");
+    else
+      vector_lines(p, sum_line, i);
+  }
+}
+
+/* The rows of threads' sums added to the first's, and stored. */
+static void sums_end(Printer *p) {
+  const Kernel *k = p->kernel;
+  const Mapping *m = p->mapping;
+  bool columns_there = false;
+  for (int i = 0; i < k->stores.n; i++) {
+    columns_there |= column_sum(p, i) && !m->sums_in_memory;
+    if (p->sum[i] && m->y > 1)
+      print_line(p, "pd_add_rows<%d, %d>(%s);", m->x, m->y, p->sum[i]);
+  }
+  if (m->y > 1)
+    print_line(p, "if (threadIdx.y > 0) return;");
+  if (columns_there)
+    columns_lines(p, column_sums, 0);
+  Text *out = p->out, scalars = {0};
+  p->out = &scalars;
+  p->indent += 2;
+  for (int i = 0; i < k->stores.n; i++)
+    if (p->sum[i] && !column_sum(p, i))
+      sum_line(p, i);
+  p->out = out;
+  p->indent -= 2;
+  if (scalars.n)
+    print_block(p, p->lead, &scalars);
+}
+
+/* Rows of a group are added up: in chunks, where one group's would not keep a GPU busy. */
+static void summed_lines(Printer *p) {
+  const Kernel *k = p->kernel;
+  const Mapping *m = p->mapping;
+  int outer = parallel_dims(k), only = only_wide(k, outer, row_dims(k));
+  int64_t rows = product(k->dim, outer, row_dims(k)), blocks = m->column_blocks;
+  char *number = chunk_text(p);
+  if (m->chunks > 1)
+    print_line(p, "const int chunk = %s%s;", number, groups(k) > 1 ? format(" %% %d", m->chunks) : "");
+  if (m->chunks > 1 && groups(k) == 1)
+    number = format("chunk");
+  if (m->in_scratch)
+    print_line(p, "const %s sums = %s * %" PRId64 ";", p->speech->integer,
+               m->wide ? format("(int64_t)(%s)", number) : number, m->stride);
+  index_lines(p, "group", m->chunks * blocks > 1 ? format("blockIdx.x / %" PRId64, m->chunks * blocks) : "blockIdx.x",
+              0, outer);
+  column_line(p);
+  p->lead = columns(k) == 1 || m->x == 1 ? NULL : m->kind == MAP_ROWS ? "if (threadIdx.x == 0)"
+            : format("if (%s == 0)", first_column(p));
+  sums_begin(p);
+  const char *row = only >= 0 ? p->index[only] : "row";
+  const char *y = m->y > 1 ? "threadIdx.y" : "0";
+  char *from = m->chunks > 1 ? format("chunk * %" PRId64 "%s", m->rows, m->y > 1 ? " + threadIdx.y" : "") : format("%s", y);
+  char *end = m->chunks == 1 ? format("%" PRId64, rows) : format("(chunk + 1) * %" PRId64, m->rows);
+  if (m->chunks > 1 && rows % m->chunks)
+    end = format("%s && %s < %" PRId64, end, row, rows);
+  print_line(p, "for (%s %s = %s; %s < %s; %s%s) {", p->speech->integer, row, from, row, end, row,
+             m->y > 1 ? format(" += %d", m->y) : "++");
+  p->indent += 2;
+  if (only < 0)
+    unpack_index(p, "row", outer, row_dims(k));
+  row_lines(p);
+  p->indent -= 2;
+  print_line(p, "}");
+  sums_end(p);
+}
+
+/* ---- the kernel -------------------------------------------------------------------------------- */
+
+/* Whether the first of the two kernels, or the second, has a parameter for a buffer; and `first`. */
+static bool takes(const Printer *p, int buffer, bool second) {
+  const Kernel *k = p->kernel;
+  if (!second)
+    return !p->mapping->in_scratch || chunk_uses(p, buffer);
+  for (int i = 0; i < k->stores.n; i++)
+    if (p->sum[i] && k->stores.at[i].place.buffer == buffer)
+      return true;
+  return false;
+}
+
+static bool takes_first(const Printer *p, bool second) {
+  bool takes = !second && (p->mapping->in_scratch ? chunk_first(p) : p->call.first);
+  for (int i = 0; i < p->kernel->stores.n; i++)
+    takes |= second && p->sum[i] && accumulator_store(p->k, &p->kernel->stores.at[i]);
+  return takes;
+}
+
+static int64_t partial_elements(const Printer *p) {
+  return groups(p->kernel) * p->mapping->chunks * p->mapping->stride;
+}
+
+/* The parameters as declared, or what they are called with, from what loops are called with (print.h). */
+static Names parameters(const Printer *p, bool second, const Names *values) {
+  Names list = {0};
+  int at = 0;
+  if (p->call.first && takes_first(p, second))
+    push(&list, values ? values->at[0] : intern("bool first"));
+  at += p->call.first;
+  if (second)
+    push(&list, values ? internf("(float *)%s", values->at[values->n - 1])
+                       : internf("PD_READS(float, %" PRId64 ") partial", partial_elements(p)));
+  for (int i = 0; i < p->call.buffers.n; i++, at++) {
+    const Buffer *b = buffer_at(p, p->call.buffers.at[i]);
+    const char *access = kernel_writes(p->kernel, p->call.buffers.at[i]) ? "PD_WRITES" : "PD_READS";
+    if (takes(p, p->call.buffers.at[i], second))
+      push(&list, values ? values->at[at] : internf("%s(%s, %" PRId64 ") %s", access, stored_type(b), b->elements,
+                                                    p->parameter[i]));
+  }
+  for (int i = 0; i < p->call.keys.n && !second; i++)
+    push(&list, values ? values->at[at + i] : internf("uint64_t %s", p->key[i]));
+  if (p->mapping->in_scratch && !second)
+    push(&list, values ? internf("(float *)%s", values->at[values->n - 1])
+                       : internf("PD_WRITES(float, %" PRId64 ") partial", partial_elements(p)));
+  if (p->call.now && !second)
+    push(&list, intern(values ? "pd_now" : "const struct pd_now *now"));
+  return list;
+}
+
+static void print_head(Printer *p, const char *function, int threads, bool second) {
+  Names list = parameters(p, second, NULL);
+  text_list(p->out, (int)strlen(function) + 1, format("static __global__ void __launch_bounds__(%d)\n%s(", threads, function), &list, ") {\n");
+  p->indent = 2;
+}
+
+/* The second kernel: adds up the chunks' partial sums. */
+static void print_sums(Printer *p, const char *function) {
+  const Kernel *k = p->kernel;
+  const Mapping *m = p->mapping;
+  int64_t blocks = (m->sums + SUMS_BLOCK - 1) / SUMS_BLOCK, n = groups(k);
+  const char *block = n > 1 && blocks > 1 ? format("blockIdx.x %% %" PRId64, blocks) : n > 1 ? "0" : "blockIdx.x";
+  Name total = unique_name(&p->taken, "total");
+  text_comment(p->out, 0, format("The sums of %d chunks.", m->chunks));
+  print_head(p, format("%s_sums", function), SUMS_BLOCK * SUMS_BLOCK, true);
+  print_line(p, "const int at = %s * %d + threadIdx.x;", block, SUMS_BLOCK);
+  const char *group = blocks > 1 ? format("blockIdx.x / %" PRId64, blocks) : "blockIdx.x";
+  if (n > 1)
+    index_lines(p, "group", group, 0, parallel_dims(k));
+  print_line(p, "const float %s = pd_add_chunks(partial, %d, %" PRId64 ", %sat, at < %" PRId64 ");", total, m->chunks,
+             m->stride, n > 1 ? format("%s * (int64_t)%" PRId64 " + ", blocks > 1 ? format("(%s)", group) : group,
+                                       m->chunks * m->stride) : "", m->sums);
+  print_line(p, "if (threadIdx.y > 0) return;");
+  const char *otherwise = "";
+  for (int scalars = 0; scalars < 2; scalars++)
+    for (int i = 0; i < k->stores.n; i++) {
+      if (!p->sum[i] || column_sum(p, i) != (scalars == 0))
+        continue;
+      const Place *place = &k->stores.at[i].place;
+      int64_t from = m->sum_at[i], end = from + (scalars ? 1 : columns(k));
+      bool factor = place->stride[row_dims(k)] != 1;
+      p->index[row_dims(k)] = !from ? intern("at") : internf(factor ? "(at - %" PRId64 ")" : "at - %" PRId64, from);
+      print_line(p, "%sif (at < %" PRId64 ")", otherwise, end);
+      p->indent += 2;
+      assign(p, i, element(p, place), narrowed(buffer_at(p, place->buffer), total));
+      p->indent -= 2;
+      otherwise = "else ";
+    }
+  text_add(p->out, "}\n\n");
+}
+
+static void name_vectors(Printer *p) {
+  const Kernel *k = p->kernel;
+  p->vector = alloc((size_t)(k->terms.n + k->stores.n + 1) * sizeof(Name));
+  for (int i = 0; i < k->terms.n; i++) {
+    const Term *t = &k->terms.at[i];
+    if (p->live[i] && (p->kept[i] || (t->kind == TERM_LOAD && !t->scalar && p->mapping->vector > 1)))
+      p->vector[i] = unique_name(&p->taken, format("%s_%s", t->kind == TERM_LOAD ? load_name(p, t) : t->name,
+                                                   p->kept[i] ? "row" : "v"));
+  }
+  for (int i = 0; i < k->stores.n && p->mapping->vector > 1; i++)
+    if (!p->sum[i] && !store_scalar(k, &k->stores.at[i]))
+      p->vector[k->terms.n + i] =
+          unique_name(&p->taken, format("%s_v", parameter_of(p, k->stores.at[i].place.buffer)));
+}
+
+static Printer cuda_printer(Text *out, const StageKernels *stage, const Kernel *k, Mapping *m) {
+  KernelCall call = loop_call(stage, k);
+  *m = cuda_mapping(stage, k, &call);
+  Printer p = printer_new(out, stage, k, m->wide ? &wide_speech : &narrow_speech);
+  p.mapping = m;
+  p.kept = m->kept;
+  name_vectors(&p);
+  return p;
+}
+
+void cuda_print_loop(Text *out, const StageKernels *stage, const Kernel *k, const char *function) {
+  Mapping m;
+  Printer p = cuda_printer(out, stage, k, &m);
+  text_comment(out, 0, kernel_title(&p));
+  print_head(&p, function, m.x * m.y, false);
+  if (m.sums > 0)
+    summed_lines(&p);
+  else if (m.kind == MAP_ROWS)
+    rows_lines(&p);
+  else
+    elements_lines(&p);
+  text_add(out, "}\n\n");
+  if (m.in_scratch)
+    print_sums(&p, function);
+}
+
+/* ---- the call ---------------------------------------------------------------------------------- */
+
+static void launch(Text *out, int indent, const char *function, int64_t grid, int x, int y, const Names *arguments) {
   Names list = {0};
   push(&list, intern(function));
-  push(&list, intern("1"));
-  push(&list, intern("1"));
+  push(&list, internf("%" PRId64, grid));
+  push(&list, y > 1 ? internf("dim3(%d, %d)", x, y) : internf("%d", x));
   push(&list, intern("0"));
   push(&list, intern("pd_stream"));
   for (int i = 0; i < arguments->n; i++)
@@ -23,9 +590,30 @@ void cuda_print_loop_call(Text *out, int indent, const StageKernels *stage, cons
   text_list(out, indent + 10, format("%*sPD_LAUNCH(", indent, ""), &list, ");\n");
 }
 
-void cuda_print_loop_helpers(Text *out, const char *loops) { (void)out, (void)loops; }
+static int64_t grid_of(const Printer *p) {
+  const Kernel *k = p->kernel;
+  const Mapping *m = p->mapping;
+  if (m->sums > 0)
+    return groups(k) * m->chunks * m->column_blocks;
+  int64_t n = m->kind == MAP_ROWS ? product(k->dim, 0, row_dims(k)) : all_elements(p);
+  int64_t each = m->kind == MAP_ROWS ? m->y : m->x;
+  return (n + each - 1) / each;
+}
 
-int64_t cuda_loop_scratch(const StageKernels *stage, const Kernel *k) {
-  (void)stage, (void)k;
-  return 0;
+void cuda_print_loop_call(Text *out, int indent, const StageKernels *stage, const Kernel *k, const char *function,
+                          const Names *arguments) {
+  Mapping m;
+  Text unused = {0};
+  Printer p = cuda_printer(&unused, stage, k, &m);
+  Names list = parameters(&p, false, arguments);
+  launch(out, indent, function, grid_of(&p), m.x, m.y, &list);
+  if (!m.in_scratch)
+    return;
+  list = parameters(&p, true, arguments);
+  launch(out, indent, format("%s_sums", function), groups(k) * ((m.sums + SUMS_BLOCK - 1) / SUMS_BLOCK), SUMS_BLOCK,
+         SUMS_BLOCK, &list);
+}
+
+void cuda_print_loop_helpers(Text *out, const char *loops) {
+  (void)out, (void)loops; /* pd_loops.h has them all */
 }

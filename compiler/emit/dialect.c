@@ -8,7 +8,7 @@ static const Dialect c_dialect = {
   .now = "/* The current microbatch's first sample, counted over the run: random numbers depend on it. */\n"
          "static int64_t first_sample;\n\n",
   .at = "first_sample = pd_first_sample(k);",
-  .now_words = (const char *const[]){"s", "first", "following", NULL},
+  .now_words = (const char *const[]){"s", "following", NULL},
   .print_loop = c_print_loop,
   .print_loop_call = c_print_loop_call,
   .print_loop_helpers = c_print_loop_helpers,
@@ -19,7 +19,7 @@ static const Dialect cuda_dialect = {
   .includes = "#include <math.h>\n#include <stddef.h>\n\n#include \"cuda/pd_cuda.h\"\n#include \"cuda/pd_loops.h\"\n\n",
   .now = "",
   .at = "pd_at(k);",
-  .now_words = (const char *const[]){"s", "first", "following", "seed", "training", NULL},
+  .now_words = (const char *const[]){"s", "following", "seed", "training", NULL},
   .print_loop = cuda_print_loop,
   .print_loop_call = cuda_print_loop_call,
   .print_loop_helpers = cuda_print_loop_helpers,

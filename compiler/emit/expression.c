@@ -197,8 +197,8 @@ static bool reads_row(const Printer *p, int term) {
 static char *definition(Printer *p, int term) {
   const Term *t = &p->kernel->terms.at[term];
   if (reads_row(p, term))
-    return p->dialect->kept(p, term);
-  return t->kind == TERM_LOAD ? p->dialect->load(p, term) : expand(p, t);
+    return p->speech->kept(p, term);
+  return t->kind == TERM_LOAD ? p->speech->load(p, term) : expand(p, t);
 }
 
 void name_term(Printer *p, int term) {

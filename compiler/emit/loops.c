@@ -42,7 +42,8 @@ static void c_reduced(Printer *p, int term) {
              p->kernel->terms.at[term].op == &op_max ? "max" : "sum", p->term[term]);
 }
 
-static const Dialect c_dialect = {.integer = "int64_t", .load = c_load, .kept = c_kept, .reduce = c_reduce,
+static const char *const c_words[] = {"c", "l", "row", "end", "j0", NULL};
+static const Speech c_speech = {.words = c_words, .integer = "int64_t", .load = c_load, .kept = c_kept, .reduce = c_reduce,
                                   .reduced = c_reduced, .store = store_line};
 
 static void lanes_pass(Printer *p, int phase) {
@@ -257,7 +258,7 @@ static void range_lines(Printer *p) {
   print_line(p, "for (int64_t %s = from; %s < end; %s++) {", x, x, x);
   p->indent += 2;
   if (wide != 1)
-    unpack_index(p, x, outer);
+    unpack_index(p, x, 0, outer);
   if (!chunked(k))
     sums_begin(p, sums_extent(k) > 0 && sums_in_scratch(k)
                       ? format("(float *)scratch + %s * %" PRId64, x, sums_extent(k)) : NULL);
@@ -340,7 +341,7 @@ static void chunk_lines(Printer *p, const char *function) {
 }
 
 void c_print_loop(Text *out, const StageKernels *stage, const Kernel *k, const char *function) {
-  Printer p = printer_new(out, stage, k, &c_dialect);
+  Printer p = printer_new(out, stage, k, &c_speech);
   text_comment(out, 0, kernel_title(&p));
   if (is_split(k)) {
     const char *name = chunked(k) ? format("%s_rows", function) : function;

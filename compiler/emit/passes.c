@@ -68,7 +68,7 @@ void scalar_lines(Printer *p, int slot) {
     if (!p->live[i] || !t->scalar || t->kind == TERM_CONSTANT || scalar_slot(k, i) != slot)
       continue;
     if (t->kind == TERM_REDUCE) {
-      p->dialect->reduced(p, i);
+      p->speech->reduced(p, i);
       p->named[i] = true;
     } else if (p->references[i] != 1) {
       name_term(p, i);
@@ -83,7 +83,7 @@ void scalar_lines(Printer *p, int slot) {
     int known = scalar_slot(k, s->term);
     p->out = p->lead && !p->sum[i] ? &stores : out;
     if ((known > s->phase ? known : s->phase) == slot)
-      p->dialect->store(p, i);
+      p->speech->store(p, i);
   }
   p->out = out;
   p->indent -= p->lead ? 2 : 0;
@@ -104,30 +104,30 @@ void pass_lines(Printer *p, int phase) {
       continue;
     name_term(p, i);
     if (p->kept[i] && t->kind == TERM_OP && t->phase == phase)
-      print_line(p, "%s = %s;", p->dialect->kept(p, i), p->term[i]);
+      print_line(p, "%s = %s;", p->speech->kept(p, i), p->term[i]);
   }
   for (int i = 0; i < k->terms.n; i++) {
     const Term *t = &k->terms.at[i];
     if (!p->live[i] || t->kind != TERM_REDUCE || t->phase != phase)
       continue;
-    p->dialect->reduce(p, i, term_text(p, t->in[0]));
+    p->speech->reduce(p, i, term_text(p, t->in[0]));
   }
   for (int i = 0; i < k->stores.n; i++)
     if (!store_scalar(k, &k->stores.at[i]) && k->stores.at[i].phase == phase)
-      p->dialect->store(p, i);
+      p->speech->store(p, i);
 }
 
-/* The indices of dims [0, n) from the linear index `from`. */
-void unpack_index(Printer *p, const char *from, int n) {
+/* The indices of dims [first, end) from the linear index `from`. */
+void unpack_index(Printer *p, const char *from, int first, int end) {
   const Kernel *k = p->kernel;
-  for (int i = 0; i < n; i++) {
-    int64_t inner = product(k->dim, i + 1, n), outer = product(k->dim, 0, i);
+  for (int i = first; i < end; i++) {
+    int64_t inner = product(k->dim, i + 1, end), outer = product(k->dim, first, i);
     if (k->dim[i] == 1 || p->index[i] == intern(from))
       continue;
     char *text = inner > 1 ? format("%s / %" PRId64, from, inner) : format("%s", from);
     if (outer > 1)
       text = format("%s %% %" PRId64, text, k->dim[i]);
-    print_line(p, "const %s %s = %s;", p->dialect->integer, p->index[i], text);
+    print_line(p, "const %s %s = %s;", p->speech->integer, p->index[i], text);
   }
 }
 
@@ -153,9 +153,9 @@ bool chunk_first(const Printer *p) {
 /* ---- names ----------------------------------------------------------------------------------- */
 
 /* A name for a loaded value: the parameter's own for weights. */
-static char *load_name(const Printer *p, const Term *t) {
+Name load_name(const Printer *p, const Term *t) {
   bool weight = p->k->buffers.at[t->place.buffer].kind == BUFFER_WEIGHT;
-  return format("%s_%s", weight ? parameter_of(p, t->place.buffer) : t->name, t->scalar ? "i" : "j");
+  return weight ? parameter_of(p, t->place.buffer) : t->name;
 }
 
 static void name_parameters(Printer *p) {
@@ -166,12 +166,11 @@ static void name_parameters(Printer *p) {
   }
 }
 
-Printer printer_new(Text *out, const StageKernels *stage, const Kernel *k, const Dialect *dialect) {
-  Printer p = {.out = out, .k = stage, .kernel = k, .dialect = dialect, .call = loop_call(stage, k), .live = live_terms(k)};
-  static const char *const words[] = {"c", "l", "row", "end", "j0"};
+Printer printer_new(Text *out, const StageKernels *stage, const Kernel *k, const Speech *speech) {
+  Printer p = {.out = out, .k = stage, .kernel = k, .speech = speech, .call = loop_call(stage, k), .live = live_terms(k)};
   size_t terms = (size_t)k->terms.n + 1;
-  for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-    push(&p.taken, intern(words[i]));
+  for (int i = 0; speech->words[i]; i++)
+    push(&p.taken, intern(speech->words[i]));
   p.parameter = alloc((size_t)(p.call.buffers.n + 1) * sizeof(Name));
   p.key = alloc((size_t)(p.call.keys.n + 1) * sizeof(Name));
   p.sum = alloc((size_t)(k->stores.n + 1) * sizeof(Name));
@@ -192,7 +191,8 @@ Printer printer_new(Text *out, const StageKernels *stage, const Kernel *k, const
   for (int i = 0; i < k->terms.n; i++) {
     const Term *t = &k->terms.at[i];
     if (p.live[i] && t->kind != TERM_CONSTANT)
-      p.term[i] = unique_name(&p.taken, t->kind == TERM_LOAD ? load_name(&p, t) : t->name);
+      p.term[i] = unique_name(&p.taken, t->kind == TERM_LOAD ? format("%s_%s", load_name(&p, t), t->scalar ? "i" : "j")
+                                                               : t->name);
   }
   for (int i = 0; i < k->stores.n; i++)
     if (sums_rows(k, &k->stores.at[i]))

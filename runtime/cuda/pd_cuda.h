@@ -18,6 +18,17 @@ extern cudaStream_t pd_stream;
 /* Whether products and convolutions of floats may round their factors to TF32 (--precision tf32); set at the start. */
 extern bool pd_allow_tf32;
 
+/* What kernels know of the microbatch that the stream is at, and of the run, in device memory. */
+struct pd_now {
+  uint64_t seed;
+  int64_t first_sample; /* the microbatch's, counted over the run */
+  int64_t following;    /* microbatches of its batch after it, over all replicas */
+  bool training;        /* false while validating */
+};
+extern const struct pd_now *pd_now;
+/* Sets *pd_now to this rank's microbatch k, in the stream's order. */
+void pd_at(int64_t k);
+
 /* Ends the launch with what was being done and CUDA's reason. */
 void pd_cuda_check(cudaError_t status, const char *what);
 

@@ -129,8 +129,8 @@ PD_MATH float pd_erf(float x) {
 
 /* x = n pi/2 + r with |r| <= pi/4, in double; returns sin(r) or cos(r) with sign, as n + quadrant says. */
 PD_MATH float pd_sin_quadrant(float x, uint32_t quadrant) {
-  double shifted = fma(x, 0x1.45f306dc9c883p-1, 0x1.8p+52), n = shifted - 0x1.8p+52;
-  double r = fma(n, -0x1.1a62633145c07p-54, fma(n, -0x1.921fb54442d18p+0, x));
+  double shifted = fma((double)x, 0x1.45f306dc9c883p-1, 0x1.8p+52), n = shifted - 0x1.8p+52;
+  double r = fma(n, -0x1.1a62633145c07p-54, fma(n, -0x1.921fb54442d18p+0, (double)x));
   uint64_t bits;
   memcpy(&bits, &shifted, sizeof bits);
   uint32_t k = (uint32_t)bits + quadrant;

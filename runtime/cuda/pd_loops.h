@@ -1,0 +1,138 @@
+/* What emitted loops are made of on a GPU: elements of a row side by side, and sums and maxima over threads in an
+ * order that depends on a block's shape alone. A block is X threads along the columns by Y rows. */
+#ifndef PD_LOOPS_H
+#define PD_LOOPS_H
+
+#include <type_traits>
+
+#include "kernels/pd_math.h"
+#include "pd_elements.h"
+
+/* ---- elements side by side --------------------------------------------------------------------- */
+
+/* N elements of a row as they are computed with: floats, also of those stored in bf16, or tokens. */
+template <int N, typename T = float> struct pd_vector {
+  T at[N];
+  __device__ T &operator[](int i) { return at[i]; }
+  __device__ const T &operator[](int i) const { return at[i]; }
+};
+
+/* How a pointer's elements are stored, and computed with. */
+template <typename Pointer> using pd_stored = std::remove_cv_t<std::remove_reference_t<decltype(Pointer()[0])>>;
+template <typename T> using pd_computed = std::conditional_t<std::is_same_v<T, int32_t>, int32_t, float>;
+
+template <typename T> inline __device__ pd_computed<T> pd_widen(T x) {
+  if constexpr (std::is_same_v<T, pd_bf16>)
+    return __bfloat162float(x);
+  else
+    return x;
+}
+
+template <typename T> inline __device__ T pd_narrow(pd_computed<T> x) {
+  if constexpr (std::is_same_v<T, pd_bf16>)
+    return __float2bfloat16_rn(x);
+  else
+    return x;
+}
+
+/* As memory is read and written: 16 bytes at a time, or all N elements where they are fewer. */
+template <int N, typename T> struct alignas(N * sizeof(T) < 16 ? N * sizeof(T) : 16) pd_packed { T at[N]; };
+
+/* x[at] .. x[at + N - 1], where `at` is a multiple of N. */
+template <int N, typename Pointer> inline __device__ auto pd_load(Pointer x, int64_t at) {
+  typedef pd_stored<Pointer> T;
+  pd_packed<N, T> from;
+#ifdef __CUDACC__
+  from = *reinterpret_cast<const pd_packed<N, T> *>(x + at);
+#else
+  for (int i = 0; i < N; i++) from.at[i] = x[at / N * N + i]; /* misaligned, a wrong element */
+#endif
+  pd_vector<N, pd_computed<T>> to;
+#pragma unroll
+  for (int i = 0; i < N; i++) to[i] = pd_widen(from.at[i]);
+  return to;
+}
+
+template <int N, typename Pointer, typename C>
+inline __device__ void pd_store(Pointer x, int64_t at, const pd_vector<N, C> &from) {
+  typedef pd_stored<Pointer> T;
+  pd_packed<N, T> to;
+#pragma unroll
+  for (int i = 0; i < N; i++) to.at[i] = pd_narrow<T>(from[i]);
+#ifdef __CUDACC__
+  *reinterpret_cast<pd_packed<N, T> *>(x + at) = to;
+#else
+  for (int i = 0; i < N; i++) x[at / N * N + i] = to.at[i];
+#endif
+}
+
+/* ---- a row's sum and maximum ------------------------------------------------------------------- */
+
+/* Over the X threads of a row, for each of them. Lanes of a warp are added by halves, then the warps in order; where
+ * a row has several, it is the block's only one. */
+template <int X> inline __device__ float pd_row_sum(float x) {
+#pragma unroll
+  for (int step = 16; step > 0; step /= 2) x += __shfl_xor_sync(0xffffffffu, x, step);
+  if constexpr (X > 32) {
+    __shared__ float warp[X / 32];
+    if (threadIdx.x % 32 == 0) warp[threadIdx.x / 32] = x;
+    __syncthreads();
+    x = warp[0];
+#pragma unroll
+    for (int i = 1; i < X / 32; i++) x += warp[i];
+    __syncthreads(); /* all have read before the next sum is written */
+  }
+  return x;
+}
+
+template <int X> inline __device__ float pd_row_max(float x) {
+#pragma unroll
+  for (int step = 16; step > 0; step /= 2) x = pd_max(x, __shfl_xor_sync(0xffffffffu, x, step));
+  if constexpr (X > 32) {
+    __shared__ float warp[X / 32];
+    if (threadIdx.x % 32 == 0) warp[threadIdx.x / 32] = x;
+    __syncthreads();
+    x = warp[0];
+#pragma unroll
+    for (int i = 1; i < X / 32; i++) x = pd_max(x, warp[i]);
+    __syncthreads();
+  }
+  return x;
+}
+
+/* ---- sums over rows ---------------------------------------------------------------------------- */
+
+/* Adds the Y rows' sums of a block by halves; the result is the first row's. Y is a power of two. */
+template <int X, int Y> inline __device__ void pd_add_rows(float &sum) {
+  __shared__ float row[Y][X];
+  row[threadIdx.y][threadIdx.x] = sum;
+  __syncthreads();
+  for (int half = Y / 2; half > 0; half /= 2) {
+    if (threadIdx.y < half) row[threadIdx.y][threadIdx.x] += row[threadIdx.y + half][threadIdx.x];
+    __syncthreads();
+  }
+  sum = row[0][threadIdx.x];
+  __syncthreads();
+}
+
+template <int X, int Y, int N> inline __device__ void pd_add_rows(pd_vector<N> &sum) {
+#pragma unroll
+  for (int i = 0; i < N; i++) pd_add_rows<X, Y>(sum[i]);
+}
+
+template <int X, int Y, typename T, int M> inline __device__ void pd_add_rows(T (&sum)[M]) {
+#pragma unroll
+  for (int i = 0; i < M; i++) pd_add_rows<X, Y>(sum[i]);
+}
+
+/* The sum of `chunks` partial sums that stand `stride` apart, the first at `at`: 32 at a time, in order, then the 32
+ * by halves. A block has 32 sums by 32 threads each; the first row of threads has the results, where there are. */
+template <typename Pointer>
+inline __device__ float pd_add_chunks(Pointer partial, int chunks, int64_t stride, int64_t at, bool there) {
+  float sum = 0.0f;
+  for (int c = threadIdx.y; there && c < chunks; c += 32) sum += partial[at + c * stride];
+  pd_add_rows<32, 32>(sum);
+  return sum;
+}
+
+#endif

@@ -1,0 +1,125 @@
+/* usage: loops_print c|cuda [-m MICROBATCH] [-D name=value]... [-b] MODEL.pdm
+ * Prints the fused loops of a model, all its pieces in one stage, in C or in CUDA, and a table of functions that run
+ * them on arrays. -b: every second array that may be in bf16 is. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "autodiff/autodiff.h"
+#include "cut/cut.h"
+#include "elaborate/elaborate.h"
+#include "emit/print.h"
+#include "layout/permutes.h"
+#include "simplify/simplify.h"
+
+static const char c_head[] = "#include <math.h>\n#include <stddef.h>\n#include <string.h>\n\n"
+                             "#include \"kernels/pd_lanes.h\"\n#include \"pd_runtime.h\"\n#include \"loops.h\"\n\n"
+                             "static int64_t first_sample = LOOPS_FIRST_SAMPLE;\n\n";
+
+static const char cuda_head[] = "#include \"cuda/pd_cuda.h\"\n#include \"cuda/pd_loops.h\"\n#include \"loops.h\"\n\n";
+
+static StageKernels *kernels_of(const char *path, const char *const *define, int n, int64_t microbatch) {
+  const Ast *file = parse_file(path);
+  Graph *g = file ? elaborate(file, &(ElaborateOptions){.define = define, .n_define = n}) : NULL;
+  diagnostics_flush();
+  if (!g)
+    exit(1);
+  move_permutes(g);
+  autodiff(g);
+  simplify(g);
+  Pieces p = cut(g);
+  return fuse(g, &p, 0, p.n, 0, 1, microbatch ? microbatch : 2, false, false, 1);
+}
+
+static void choose_types(StageKernels *k) {
+  for (int i = 0; i < k->buffers.n; i += 2) {
+    Buffer *b = &k->buffers.at[i];
+    b->bf16 = b->type == TYPE_F32 && b->kind != BUFFER_ACCUMULATOR && b->kind != BUFFER_FIGURE &&
+              b->kind != BUFFER_TABLE;
+  }
+}
+
+/* The function that calls a kernel with the arrays of a table. */
+static void print_call_of(Text *out, const StageKernels *stage, const Kernel *k, Name name) {
+  KernelCall call = kernel_call(stage, k);
+  Names list = {0};
+  if (call.first)
+    push(&list, intern("first"));
+  for (int i = 0; i < call.buffers.n; i++) {
+    const Buffer *b = &stage->buffers.at[call.buffers.at[i]];
+    push(&list, internf("(%s *)x[%d]", b->type == TYPE_TOKEN ? "int32_t" : b->bf16 ? "pd_bf16" : "float", i));
+  }
+  for (int i = 0; i < call.keys.n; i++)
+    push(&list, internf("0x%xu", 1000 + i));
+  if (call.scratch)
+    push(&list, intern("scratch"));
+  text_add(out, "static void run_%s(bool first, void *const *x, char *scratch) {\n  (void)first, (void)x, (void)scratch;\n",
+           name);
+  if (stage->cuda)
+    cuda_print_loop_call(out, 2, stage, k, name, &list);
+  else
+    print_loop_call(out, 2, k, name, &list);
+  text_add(out, "}\n\n");
+}
+
+static void print_entry(Text *out, const StageKernels *stage, const Kernel *k, Name name) {
+  KernelCall call = kernel_call(stage, k);
+  text_add(out, "  {\"%s\", run_%s, %" PRId64 ", %d, {\n", name, name, kernel_scratch(stage, k), call.buffers.n);
+  for (int i = 0; i < call.buffers.n; i++) {
+    const Buffer *b = &stage->buffers.at[call.buffers.at[i]];
+    text_add(out, "    {\"%s\", %" PRId64 ", %d, %d, %d},\n", b->name, b->elements,
+             b->type == TYPE_TOKEN ? 2 : b->bf16, kernel_writes(k, call.buffers.at[i]), b->kind == BUFFER_ACCUMULATOR);
+  }
+  text_add(out, "  }},\n");
+}
+
+static void print_all(const StageKernels *k) {
+  const Kernels *lists[] = {&k->setup, &k->forward, &k->backward, &k->weights};
+  Text loops = {0}, calls = {0}, table = {0};
+  Names signatures = {0}, taken = {0};
+  int n = 0;
+  for (int l = 0; l < 4; l++)
+    for (int i = 0; i < lists[l]->n; i++) {
+      const Kernel *x = &lists[l]->at[i];
+      bool known = x->kind != KERNEL_LOOP;
+      for (int s = 0; s < signatures.n; s++)
+        known |= signatures.at[s] == x->signature;
+      if (known)
+        continue;
+      push(&signatures, x->signature);
+      Name name = unique_name(&taken, x->name);
+      (k->cuda ? cuda_print_loop : print_loop)(&loops, k, x, name);
+      print_call_of(&calls, k, x, name);
+      print_entry(&table, k, x, name);
+      n++;
+    }
+  Text helpers = {0};
+  (k->cuda ? cuda_print_loop_helpers : print_loop_helpers)(&helpers, loops.at);
+  printf("%s%s%s%sconst struct loop %s_loops[] = {\n%s};\nconst int n_%s_loops = %d;\n",
+         k->cuda ? cuda_head : c_head, helpers.at, loops.at, calls.at, k->cuda ? "cuda" : "c", table.at,
+         k->cuda ? "cuda" : "c", n);
+}
+
+int main(int argc, char **argv) {
+  const char *define[16];
+  int n = 0, at = 2;
+  int64_t microbatch = 0;
+  bool bf16 = false;
+  for (; at < argc && argv[at][0] == '-'; at++)
+    if (!strcmp(argv[at], "-b"))
+      bf16 = true;
+    else if (!strcmp(argv[at], "-m") && at + 1 < argc)
+      microbatch = atoll(argv[++at]);
+    else if (!strcmp(argv[at], "-D") && at + 1 < argc && n < 16)
+      define[n++] = argv[++at];
+  if (at + 1 != argc || (strcmp(argv[1], "c") && strcmp(argv[1], "cuda"))) {
+    fprintf(stderr, "usage: loops_print c|cuda [-m MICROBATCH] [-D name=value]... [-b] MODEL.pdm\n");
+    return 2;
+  }
+  StageKernels *k = kernels_of(argv[at], define, n, microbatch);
+  k->cuda = !strcmp(argv[1], "cuda");
+  if (bf16)
+    choose_types(k);
+  print_all(k);
+  return 0;
+}
