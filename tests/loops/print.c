@@ -12,12 +12,6 @@
 #include "layout/permutes.h"
 #include "simplify/simplify.h"
 
-static const char c_head[] = "#include <math.h>\n#include <stddef.h>\n#include <string.h>\n\n"
-                             "#include \"kernels/pd_lanes.h\"\n#include \"pd_runtime.h\"\n#include \"loops.h\"\n\n"
-                             "static int64_t first_sample = LOOPS_FIRST_SAMPLE;\n\n";
-
-static const char cuda_head[] = "#include \"cuda/pd_cuda.h\"\n#include \"cuda/pd_loops.h\"\n#include \"loops.h\"\n\n";
-
 static StageKernels *kernels_of(const char *path, const char *const *define, int n, int64_t microbatch) {
   const Ast *file = parse_file(path);
   Graph *g = file ? elaborate(file, &(ElaborateOptions){.define = define, .n_define = n}) : NULL;
@@ -28,7 +22,7 @@ static StageKernels *kernels_of(const char *path, const char *const *define, int
   autodiff(g);
   simplify(g);
   Pieces p = cut(g);
-  return fuse(g, &p, 0, p.n, 0, 1, microbatch ? microbatch : 2, false, false, 1);
+  return fuse(g, &p, 0, p.n, 0, 1, microbatch ? microbatch : 2, false, false, (Target){.threads = 1});
 }
 
 static void choose_types(StageKernels *k) {
@@ -55,10 +49,7 @@ static void print_call_of(Text *out, const StageKernels *stage, const Kernel *k,
     push(&list, intern("scratch"));
   text_add(out, "static void run_%s(bool first, void *const *x, char *scratch) {\n  (void)first, (void)x, (void)scratch;\n",
            name);
-  if (stage->cuda)
-    cuda_print_loop_call(out, 2, stage, k, name, &list);
-  else
-    print_loop_call(out, 2, k, name, &list);
+  dialect_of(stage)->print_loop_call(out, 2, stage, k, name, &list);
   text_add(out, "}\n\n");
 }
 
@@ -76,6 +67,7 @@ static void print_entry(Text *out, const StageKernels *stage, const Kernel *k, N
 static void print_all(const StageKernels *k) {
   const Kernels *lists[] = {&k->setup, &k->forward, &k->backward, &k->weights};
   Text loops = {0}, calls = {0}, table = {0};
+  const Dialect *dialect = dialect_of(k);
   Names signatures = {0}, taken = {0};
   int n = 0;
   for (int l = 0; l < 4; l++)
@@ -88,16 +80,18 @@ static void print_all(const StageKernels *k) {
         continue;
       push(&signatures, x->signature);
       Name name = unique_name(&taken, x->name);
-      (k->cuda ? cuda_print_loop : print_loop)(&loops, k, x, name);
+      dialect->print_loop(&loops, k, x, name);
       print_call_of(&calls, k, x, name);
       print_entry(&table, k, x, name);
       n++;
     }
   Text helpers = {0};
-  (k->cuda ? cuda_print_loop_helpers : print_loop_helpers)(&helpers, loops.at);
-  printf("%s%s%s%sconst struct loop %s_loops[] = {\n%s};\nconst int n_%s_loops = %d;\n",
-         k->cuda ? cuda_head : c_head, helpers.at, loops.at, calls.at, k->cuda ? "cuda" : "c", table.at,
-         k->cuda ? "cuda" : "c", n);
+  dialect->print_loop_helpers(&helpers, loops.at);
+  const char *target = k->cuda ? "cuda" : "c";
+  printf("%s#include \"loops.h\"\n\n%s", dialect->includes,
+         k->cuda ? "" : "static int64_t first_sample = LOOPS_FIRST_SAMPLE;\n\n");
+  printf("%s%s%sconst struct loop %s_loops[] = {\n%s};\nconst int n_%s_loops = %d;\n", helpers.n ? helpers.at : "",
+         loops.at, calls.at, target, table.at, target, n);
 }
 
 int main(int argc, char **argv) {
