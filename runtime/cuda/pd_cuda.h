@@ -41,7 +41,7 @@ void pd_cuda_check(cudaError_t status, const char *what);
   } while (0)
 #else
 #define PD_LAUNCH(kernel, grid, block, shared, stream, ...) \
-  cuda_host_launch(#kernel, grid, block, shared, stream, kernel, __VA_ARGS__)
+  cuda_host_launch(#kernel, grid, block, shared, stream, kernel __VA_OPT__(, ) __VA_ARGS__)
 #endif
 
 /* A kernel's pointer parameters with how many elements they have, for readers and for tests/cuda_host, which

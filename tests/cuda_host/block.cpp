@@ -234,6 +234,13 @@ void *cuda_host_dynamic_shared() {
   return dynamic_end - (block.launch->shared + 15) / 16 * 16;
 }
 
+ptrdiff_t cuda_host_in_shared(const void *p, size_t *bytes) {
+  if (!block.launch || (char *)p < dynamic_end || (char *)p >= dynamic_end + PAGE)
+    return -1;
+  *bytes = block.launch->shared;
+  return (char *)p - (char *)cuda_host_dynamic_shared();
+}
+
 /* Which static variables a kernel has cannot be asked, so its first launches tell: what is no longer poison after
  * them. Those parts are poisoned before each of its blocks. */
 struct Shared {

@@ -85,6 +85,9 @@ static void on_fault(int signal, siginfo_t *info, void *) {
   sigaction(signal, &plain, nullptr);
   if (fiber_overflowed(info->si_addr))
     cuda_host_die("a thread's stack of %zu KiB has overflowed", FIBER_STACK >> 10);
+  size_t bytes;
+  if (ptrdiff_t at = cuda_host_in_shared(info->si_addr, &bytes); at >= 0)
+    cuda_host_die("touches byte %td of %zu bytes of dynamic shared memory", at, bytes);
   if (const char *what = cuda_host_describe(info->si_addr))
     cuda_host_die("touches %s", what);
   if (cuda_host_where())

@@ -54,12 +54,15 @@ struct cuda_host_operation {
   std::function<bool()> ready = {};
 };
 void cuda_host_enqueue(cudaStream_t stream, cuda_host_operation operation);
+size_t cuda_host_queued(); /* operations that have not run */
 
 /* ---- device.cpp, block.cpp ----------------------------------------------------------------------- */
 
 const cudaDeviceProp &cuda_host_properties();
 size_t cuda_host_shared_limit(const void *kernel); /* bytes of dynamic shared memory that it may be launched with */
 void cuda_host_run_kernel(const cuda_host_kernel_launch &launch);
+/* Bytes from the start of the dynamic shared memory of the block that runs; -1: the address is not near it. */
+ptrdiff_t cuda_host_in_shared(const void *p, size_t *bytes);
 /* "kernel 'name', block (1, 0, 0), thread (3, 0, 0)", or what else is under way. */
 const char *cuda_host_where();
 extern const char *cuda_host_doing; /* the operation that runs or is being enqueued; NULL: none */

@@ -109,7 +109,7 @@ static cudaError_t allocate(void **p, size_t bytes, Kind kind) {
 }
 
 /* Nothing has been written behind its last byte, up to where the guard would have caught it. */
-static void check_end(const Allocation &a) {
+static void check_tail(const Allocation &a) {
   for (char *at = a.at + a.bytes; at < a.mapping + a.mapped; at++) {
     uint64_t poison = CUDA_HOST_POISON;
     if (*at != ((char *)&poison)[(uintptr_t)at % 8])
@@ -128,7 +128,7 @@ static cudaError_t release(void *p, bool device) {
     cuda_host_die("%s of what is not allocated", device ? "cudaFree" : "cudaFreeHost");
   Allocation a = found->second;
   cuda_host_open_memory();
-  check_end(a);
+  check_tail(a);
   allocations().erase(found);
   cuda_host_close_memory();
   if (device)
@@ -213,13 +213,17 @@ const char *cuda_host_describe(const void *p) {
 
 /* ---- at the end ---------------------------------------------------------------------------------- */
 
-static void check_leaks(int status, void *) {
+static void check_end(int status, void *) {
   if (status != 0)
     return;
   cuda_host_doing = "at the program's end";
+  if (size_t left = cuda_host_queued())
+    cuda_host_die("%zu operations have not run", left);
   size_t n = 0, bytes = 0;
+  cuda_host_open_memory();
   for (auto &[first, a] : allocations())
     if (a.kind != REGISTERED) {
+      check_tail(a);
       n++;
       bytes += a.bytes;
     }
@@ -229,5 +233,5 @@ static void check_leaks(int status, void *) {
 
 [[gnu::constructor]] static void watch_end() {
   if (!getenv("CUDA_HOST_LEAKS") || strcmp(getenv("CUDA_HOST_LEAKS"), "0") != 0)
-    on_exit(check_leaks, nullptr);
+    on_exit(check_end, nullptr);
 }

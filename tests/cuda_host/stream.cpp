@@ -9,9 +9,10 @@
 #include <string>
 #include <unistd.h>
 
-static std::vector<cuda_host_stream *> streams;
-static cuda_host_stream legacy = {true, 0}; /* cudaMemcpy and cudaMemset */
-static bool running;                        /* an operation runs */
+/* These outlive static objects: the check at the program's end looks at them. */
+static auto &streams = *new std::vector<cuda_host_stream *>;
+static auto &legacy = *new cuda_host_stream{true, 0}; /* cudaMemcpy and cudaMemset */
+static bool running;                                  /* an operation runs */
 
 const std::vector<cuda_host_stream *> &cuda_host_streams() { return streams; }
 
@@ -163,6 +164,13 @@ void cuda_host_enqueue(cudaStream_t stream, cuda_host_operation operation) {
     legacy.queue.push_back({{"cudaMemcpy's end", [after] { after->done = true; }}});
   }
   cuda_host_append(s, {std::move(operation), after});
+}
+
+size_t cuda_host_queued() {
+  size_t n = legacy.queue.size();
+  for (cuda_host_stream *s : streams)
+    n += s->queue.size();
+  return n;
 }
 
 /* ---- streams ------------------------------------------------------------------------------------- */
