@@ -1,0 +1,299 @@
+/* cuBLASLt on the host. It refuses what the library refuses: layouts whose columns overlap, shapes that do not fit,
+ * mixtures of types that its tables do not list, too little workspace. And it ends the program where the library
+ * would read or write what it must not, or be right by luck: operands outside device memory or less aligned than was
+ * promised, an algorithm that was chosen for another problem, a workspace at an odd address. Sums run backwards in
+ * k, in two halves, so that they are not the CPU kernels' by accident; the workspace is overwritten. */
+#include "host.h"
+
+#include <cublasLt.h>
+#include <cuda_bf16.h>
+
+#include <cstring>
+#include <vector>
+
+struct cublasLtContext { int unused; };
+struct cublasLtMatmulDescOpaque_t {
+  cublasComputeType_t compute;
+  int32_t transpose_a, transpose_b;
+  uint32_t epilogue;
+  const void *bias;
+};
+struct cublasLtMatrixLayoutOpaque_t {
+  cudaDataType_t type;
+  int64_t rows, columns, leading;
+  int32_t batch;
+  int64_t stride;
+};
+struct cublasLtMatmulPreferenceOpaque_t {
+  uint64_t workspace;
+  uint32_t reductions, alignment[4]; /* of a, b, c, d */
+};
+
+/* What is in an algorithm: for which problem it was found. */
+struct Found { uint64_t problem, workspace; uint32_t alignment[4]; };
+
+typedef cublasLtMatrixLayoutOpaque_t Layout;
+
+const char *cublasLtGetStatusString(cublasStatus_t status) {
+  switch (status) {
+  case CUBLAS_STATUS_SUCCESS: return "CUBLAS_STATUS_SUCCESS";
+  case CUBLAS_STATUS_NOT_INITIALIZED: return "CUBLAS_STATUS_NOT_INITIALIZED";
+  case CUBLAS_STATUS_INVALID_VALUE: return "CUBLAS_STATUS_INVALID_VALUE";
+  case CUBLAS_STATUS_NOT_SUPPORTED: return "CUBLAS_STATUS_NOT_SUPPORTED";
+  }
+  return "a status of no library";
+}
+
+/* ---- descriptions ------------------------------------------------------------------------------- */
+
+cublasStatus_t cublasLtCreate(cublasLtHandle_t *handle) {
+  *handle = new cublasLtContext{};
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) {
+  delete handle;
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *d, cublasComputeType_t compute, cudaDataType_t scale) {
+  if (scale != CUDA_R_32F) return CUBLAS_STATUS_NOT_SUPPORTED;
+  *d = new cublasLtMatmulDescOpaque_t{compute, CUBLAS_OP_N, CUBLAS_OP_N, CUBLASLT_EPILOGUE_DEFAULT, nullptr};
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t d) {
+  delete d;
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+/* Attributes have one size each. */
+template <class T> static cublasStatus_t assign(T &to, const void *value, size_t bytes) {
+  if (bytes != sizeof to) return CUBLAS_STATUS_INVALID_VALUE;
+  memcpy(&to, value, bytes);
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t d, cublasLtMatmulDescAttributes_t which,
+                                              const void *value, size_t bytes) {
+  switch (which) {
+  case CUBLASLT_MATMUL_DESC_TRANSA: return assign(d->transpose_a, value, bytes);
+  case CUBLASLT_MATMUL_DESC_TRANSB: return assign(d->transpose_b, value, bytes);
+  case CUBLASLT_MATMUL_DESC_EPILOGUE: return assign(d->epilogue, value, bytes);
+  case CUBLASLT_MATMUL_DESC_BIAS_POINTER: return assign(d->bias, value, bytes);
+  }
+  return CUBLAS_STATUS_INVALID_VALUE;
+}
+
+cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *l, cudaDataType_t type, uint64_t rows,
+                                          uint64_t columns, int64_t leading) {
+  *l = new Layout{type, (int64_t)rows, (int64_t)columns, leading, 1, 0};
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t l) {
+  delete l;
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t l, cublasLtMatrixLayoutAttribute_t which,
+                                                const void *value, size_t bytes) {
+  switch (which) {
+  case CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT: return assign(l->batch, value, bytes);
+  case CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET: return assign(l->stride, value, bytes);
+  }
+  return CUBLAS_STATUS_INVALID_VALUE;
+}
+
+cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *p) {
+  *p = new cublasLtMatmulPreferenceOpaque_t{0, CUBLASLT_REDUCTION_SCHEME_MASK, {256, 256, 256, 256}};
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t p) {
+  delete p;
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p,
+                                                    cublasLtMatmulPreferenceAttributes_t which, const void *value,
+                                                    size_t bytes) {
+  if (which == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES) return assign(p->workspace, value, bytes);
+  if (which == CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK) return assign(p->reductions, value, bytes);
+  int operand = which - CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES;
+  if (operand < 0 || operand > 3) return CUBLAS_STATUS_INVALID_VALUE;
+  return assign(p->alignment[operand], value, bytes);
+}
+
+/* ---- problems ----------------------------------------------------------------------------------- */
+
+/* d[m, n] by columns, k products each. */
+struct Problem { int64_t m, n, k; };
+
+/* Whether the library can do it. */
+static cublasStatus_t judge(const cublasLtMatmulDescOpaque_t &p, const Layout &a, const Layout &b, const Layout &c,
+                            const Layout &d, Problem *problem) {
+  for (const Layout *l : {&a, &b, &c, &d})
+    if (l->rows < 1 || l->columns < 1 || l->leading < l->rows || l->batch < 1 || l->stride < 0)
+      return CUBLAS_STATUS_INVALID_VALUE;
+  bool over_a = p.transpose_a == CUBLAS_OP_T, over_b = p.transpose_b == CUBLAS_OP_T;
+  *problem = {over_a ? a.columns : a.rows, over_b ? b.rows : b.columns, over_a ? a.rows : a.columns};
+  if ((over_b ? b.columns : b.rows) != problem->k || d.rows != problem->m || d.columns != problem->n)
+    return CUBLAS_STATUS_INVALID_VALUE;
+  if (c.rows != d.rows || c.columns != d.columns || c.type != d.type) return CUBLAS_STATUS_INVALID_VALUE;
+  if (a.batch != d.batch || b.batch != d.batch || c.batch != d.batch) return CUBLAS_STATUS_INVALID_VALUE;
+  if (d.batch > 1 && d.stride == 0) return CUBLAS_STATUS_INVALID_VALUE;
+  bool floats = a.type == CUDA_R_32F && d.type == CUDA_R_32F;
+  bool halves = a.type == CUDA_R_16BF && (d.type == CUDA_R_16BF || d.type == CUDA_R_32F);
+  if (a.type != b.type || !(floats || halves)) return CUBLAS_STATUS_NOT_SUPPORTED;
+  if (p.compute == CUBLAS_COMPUTE_32F_FAST_TF32 && !floats) return CUBLAS_STATUS_NOT_SUPPORTED;
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+static uint64_t hash(uint64_t seed, const void *x, size_t bytes) {
+  const unsigned char *at = (const unsigned char *)x;
+  for (size_t i = 0; i < bytes; i++)
+    seed = (seed ^ at[i]) * 0x100000001b3u;
+  return seed;
+}
+
+/* All that an algorithm is chosen for. */
+static uint64_t signature(const cublasLtMatmulDescOpaque_t &p, const Layout &a, const Layout &b, const Layout &c,
+                          const Layout &d) {
+  int64_t numbers[] = {p.compute, p.transpose_a, p.transpose_b, p.epilogue};
+  uint64_t h = hash(0xcbf29ce484222325u, numbers, sizeof numbers);
+  for (const Layout *l : {&a, &b, &c, &d}) {
+    int64_t own[] = {l->type, l->rows, l->columns, l->leading, l->batch, l->stride};
+    h = hash(h, own, sizeof own);
+  }
+  return h;
+}
+
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t product,
+                                              cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                              cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                                              cublasLtMatmulPreference_t preference, int most,
+                                              cublasLtMatmulHeuristicResult_t found[], int *n) {
+  Problem problem;
+  *n = 0;
+  if (!handle) return CUBLAS_STATUS_NOT_INITIALIZED;
+  if (most < 1) return CUBLAS_STATUS_INVALID_VALUE;
+  cublasStatus_t status = judge(*product, *a, *b, *c, *d, &problem);
+  if (status != CUBLAS_STATUS_SUCCESS) return status;
+  if (preference->reductions & CUBLASLT_REDUCTION_SCHEME_INPLACE)
+    cuda_host_die("cuBLASLt may add up in place, in an order that nobody fixes");
+  Found f = {signature(*product, *a, *b, *c, *d), preference->workspace, {}};
+  memcpy(f.alignment, preference->alignment, sizeof f.alignment);
+  static_assert(sizeof f <= sizeof(cublasLtMatmulAlgo_t));
+  found[0] = {};
+  memcpy(&found[0].algo, &f, sizeof f);
+  found[0].workspaceSize = f.workspace;
+  *n = 1;
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+/* ---- products ----------------------------------------------------------------------------------- */
+
+static float element(const void *x, cudaDataType_t type, int64_t i) {
+  return type == CUDA_R_32F ? ((const float *)x)[i] : (float)((const __nv_bfloat16 *)x)[i];
+}
+
+/* TF32 keeps ten bits of the mantissa, to the nearest. */
+static float rounded(float x, cublasComputeType_t compute) {
+  uint32_t u;
+  if (compute != CUBLAS_COMPUTE_32F_FAST_TF32) return x;
+  memcpy(&u, &x, sizeof u);
+  u = (u + 0x0fff + (u >> 13 & 1)) & ~0x1fffu;
+  memcpy(&x, &u, sizeof x);
+  return x;
+}
+
+struct Call {
+  cublasLtMatmulDescOpaque_t product;
+  Layout a_layout, b_layout, d_layout;
+  Problem problem;
+  const void *a, *b;
+  void *d, *workspace;
+  size_t workspace_bytes;
+  float alpha, beta;
+};
+
+/* Column j of op(x). */
+static void read_column(std::vector<float> &to, const Call &call, const void *x, const Layout &l, bool transposed,
+                        int64_t batch, int64_t j) {
+  int64_t step = transposed ? l.leading : 1, first = batch * l.stride + j * (transposed ? 1 : l.leading);
+  for (size_t i = 0; i < to.size(); i++)
+    to[i] = rounded(element(x, l.type, first + (int64_t)i * step), call.product.compute);
+}
+
+/* d's column j: the sum over p of op(a)'s columns. */
+static void make_column(const Call &call, const std::vector<float> &a, int64_t batch, int64_t j) {
+  size_t m = (size_t)call.problem.m, k = (size_t)call.problem.k;
+  std::vector<float> b(k), sum(m), half(m);
+  read_column(b, call, call.b, call.b_layout, call.product.transpose_b == CUBLAS_OP_T, batch, j);
+  for (size_t p = k; p-- > 0;) {
+    if (p == k / 2 - 1 && k > 1) half.swap(sum);
+    const float *column = &a[p * m];
+    for (size_t i = 0; i < m; i++)
+      sum[i] += column[i] * b[p];
+  }
+  for (size_t i = 0; i < m; i++) {
+    int64_t at = batch * call.d_layout.stride + j * call.d_layout.leading + (int64_t)i;
+    float result = call.alpha * (sum[i] + half[i]);
+    if (call.product.epilogue == CUBLASLT_EPILOGUE_BIAS)
+      result += element(call.product.bias, call.d_layout.type, (int64_t)i);
+    if (call.beta != 0) result += call.beta * element(call.d, call.d_layout.type, at);
+    if (call.d_layout.type == CUDA_R_32F)
+      ((float *)call.d)[at] = result;
+    else
+      ((__nv_bfloat16 *)call.d)[at] = __nv_bfloat16(result);
+  }
+}
+
+static void multiply(const Call &call) {
+  size_t m = (size_t)call.problem.m, k = (size_t)call.problem.k;
+  std::vector<float> a(m * k), column(m);
+  if (call.workspace_bytes) cuda_host_poison(call.workspace, call.workspace_bytes);
+  for (int64_t batch = 0; batch < call.d_layout.batch; batch++) {
+    for (size_t p = 0; p < k; p++) {
+      read_column(column, call, call.a, call.a_layout, call.product.transpose_a == CUBLAS_OP_T, batch, (int64_t)p);
+      memcpy(&a[p * m], column.data(), m * sizeof(float));
+    }
+    for (int64_t j = 0; j < call.problem.n; j++)
+      make_column(call, a, batch, j);
+  }
+}
+
+static void check_operand(const void *x, const Layout &l, uint32_t alignment, const char *what) {
+  size_t size = l.type == CUDA_R_32F ? 4 : 2;
+  int64_t elements = (l.batch - 1) * l.stride + (l.columns - 1) * l.leading + l.rows;
+  cuda_host_must_be_device(x, (size_t)elements * size, what);
+  if ((uintptr_t)x % (alignment < size ? size : alignment))
+    cuda_host_die("%s stands at %p, not at a multiple of the %u bytes that were promised", what, x, alignment);
+}
+
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t product, const void *alpha, const void *a,
+                              cublasLtMatrixLayout_t a_layout, const void *b, cublasLtMatrixLayout_t b_layout,
+                              const void *beta, const void *c, cublasLtMatrixLayout_t c_layout, void *d,
+                              cublasLtMatrixLayout_t d_layout, const cublasLtMatmulAlgo_t *algorithm, void *workspace,
+                              size_t workspace_bytes, cudaStream_t stream) {
+  Call call = {*product, *a_layout, *b_layout, *d_layout, {}, a, b, d, workspace, 0, 0, 0};
+  Found f;
+  if (!handle) return CUBLAS_STATUS_NOT_INITIALIZED;
+  cublasStatus_t status = judge(*product, *a_layout, *b_layout, *c_layout, *d_layout, &call.problem);
+  if (status != CUBLAS_STATUS_SUCCESS) return status;
+  memcpy(&f, algorithm, sizeof f);
+  if (f.problem != signature(*product, *a_layout, *b_layout, *c_layout, *d_layout))
+    cuda_host_die("cublasLtMatmul is given an algorithm that was not found for this product");
+  if (f.workspace > workspace_bytes) return CUBLAS_STATUS_INVALID_VALUE;
+  if (f.workspace && (uintptr_t)workspace % 256)
+    cuda_host_die("cublasLtMatmul's workspace stands at %p, not at a multiple of 256 bytes", workspace);
+  if (c != d) cuda_host_die("cublasLtMatmul reads c beside d, which the stand-in does not do");
+  check_operand(a, *a_layout, f.alignment[0], "cublasLtMatmul's A");
+  check_operand(b, *b_layout, f.alignment[1], "cublasLtMatmul's B");
+  check_operand(c, *c_layout, f.alignment[2], "cublasLtMatmul's C");
+  check_operand(d, *d_layout, f.alignment[3], "cublasLtMatmul's D");
+  if (f.workspace) cuda_host_must_be_device(workspace, f.workspace, "cublasLtMatmul's workspace");
+  if (product->epilogue == CUBLASLT_EPILOGUE_BIAS)
+    cuda_host_must_be_device(product->bias, (size_t)d_layout->rows * (d_layout->type == CUDA_R_32F ? 4 : 2),
+                             "cublasLtMatmul's bias");
+  call.workspace_bytes = f.workspace;
+  memcpy(&call.alpha, alpha, sizeof call.alpha);
+  memcpy(&call.beta, beta, sizeof call.beta);
+  cuda_host_enqueue(stream, {"cublasLtMatmul", [call] { multiply(call); }});
+  return CUBLAS_STATUS_SUCCESS;
+}
