@@ -13,7 +13,8 @@
 uint3 threadIdx, blockIdx;
 dim3 blockDim, gridDim;
 
-enum { MAX_THREADS = 1024, WARP = 32, MAX_WARPS = MAX_THREADS / WARP };
+enum : unsigned { MAX_THREADS = 1024, MAX_WARPS = 32 };
+enum { WARP = 32 };
 enum State : unsigned char { FRESH, READY, IN_WARP, AT_BARRIER, ENDED };
 
 struct Thread {
@@ -37,7 +38,7 @@ static struct Block {
   int current;               /* the thread that runs */
   int starting;              /* a free fiber that is switched to starts this one; -1: it chooses */
   int fresh;                 /* order[fresh ...] have not started */
-  int first, n_ready;        /* ring of those that can go on */
+  unsigned first, n_ready;   /* ring of those that can go on */
   bool newest_first, fresh_first;
   Fiber *running;
   short order[MAX_THREADS], ready[MAX_THREADS];
@@ -176,7 +177,7 @@ static int barrier(const void *site, int predicate) {
     block.counted = 0;
     cuda_host_order order = cuda_host_shuffled((uint64_t)block.threads);
     for (int i = 0; i < block.threads; i++)
-      make_ready((int)order.at((uint64_t)i));
+      make_ready((int)order.next());
   }
   give_way();
   return block.count;
@@ -294,16 +295,18 @@ static void order_threads() {
   if (n <= WARP || cuda_host_random_below(4) == 0) {
     cuda_host_order order = cuda_host_shuffled(n);
     for (uint64_t i = 0; i < n; i++)
-      block.order[i] = (short)order.at(i);
+      block.order[i] = (short)order.next();
     return;
   }
   uint64_t warps = (n + WARP - 1) / WARP;
   cuda_host_order warp = cuda_host_shuffled(warps), lane = cuda_host_shuffled(WARP);
   int k = 0;
-  for (uint64_t i = 0; i < warps; i++)
+  for (uint64_t i = 0; i < warps; i++) {
+    uint64_t first = warp.next() * WARP;
     for (uint64_t j = 0; j < WARP; j++)
-      if (uint64_t t = warp.at(i) * WARP + lane.at(j); t < n)
+      if (uint64_t t = first + lane.next(); t < n)
         block.order[k++] = (short)t;
+  }
 }
 
 static void run_block() {
@@ -313,7 +316,7 @@ static void run_block() {
   block.starting = -1;
   uint64_t choice = cuda_host_seed() ? cuda_host_random() : 0;
   block.newest_first = choice & 1;
-  block.fresh_first = choice >> 1 & 1;
+  block.fresh_first = (choice >> 1 & 3) == 3;
   order_threads();
   block.running = fiber_main();
   switch_to(idle_fiber());
@@ -339,7 +342,7 @@ void cuda_host_run_kernel(const cuda_host_kernel_launch &launch) {
   uint64_t x = gridDim.x, y = gridDim.y;
   cuda_host_order order = cuda_host_shuffled(x * y * gridDim.z);
   for (uint64_t i = 0; i < order.n; i++) {
-    uint64_t b = order.at(i);
+    uint64_t b = order.next();
     blockIdx = {(unsigned)(b % x), (unsigned)(b / x % y), (unsigned)(b / x / y)};
     poison_shared(shared, launch.shared);
     run_block();

@@ -21,10 +21,16 @@ cudaError_t cuda_host_error(cudaError_t e);
 uint64_t cuda_host_seed();
 uint64_t cuda_host_random();
 inline uint64_t cuda_host_random_below(uint64_t n) { return cuda_host_random() % n; }
-/* A permutation of 0 ... n - 1 without a table. */
+/* The numbers below n, each once: steps of one size around a circle. */
 struct cuda_host_order {
-  uint64_t n, step, start;
-  uint64_t at(uint64_t i) const { return (start + (unsigned __int128)i * step) % n; }
+  uint64_t n, step, at;
+  uint64_t next() {
+    uint64_t i = at;
+    at += step;
+    if (at >= n)
+      at -= n;
+    return i;
+  }
 };
 cuda_host_order cuda_host_shuffled(uint64_t n);
 

@@ -39,13 +39,13 @@ static uint64_t common_divisor(uint64_t a, uint64_t b) {
   return a;
 }
 
-/* Steps of one size over a cycle of n visit all of it when the size and n have no divisor in common. */
+/* The circle is visited whole when the steps' size and n have no divisor in common. */
 cuda_host_order cuda_host_shuffled(uint64_t n) {
   if (n < 2 || !cuda_host_seed())
     return {n, 1, 0};
   uint64_t step;
   do
-    step = 1 + cuda_host_random_below(n);
+    step = 1 + cuda_host_random_below(n - 1);
   while (common_divisor(step, n) != 1);
-  return {n, step % n ? step % n : 1, cuda_host_random_below(n)};
+  return {n, step, cuda_host_random_below(n)};
 }

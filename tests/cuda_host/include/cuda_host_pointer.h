@@ -73,6 +73,7 @@ private:
 
 template <class T, int64_t N> class cuda_host_pointer {
 public:
+  cuda_host_pointer() : begin(nullptr) {}
   cuda_host_pointer(std::nullptr_t) : begin(nullptr) {}
   cuda_host_pointer(T *p) : begin(p) {
     if (p)
