@@ -102,7 +102,6 @@ static __device__ void store(const float s[TILES][COLUMNS / 8][4], pd_bf16 *tile
       pd_store_pair(at + 8 * pitch(D), pd_pack_bf16(s[i][c][2], s[i][c][3]));
     }
   __syncwarp();
-#pragma unroll
   for (int i = lane; i < 16 * TILES * CHUNKS; i += 32) {
     int row = i / CHUNKS, c = i % CHUNKS * 8;
     if (first + row < n && column + c < size)

@@ -1,50 +1,7 @@
 /* Attention, forward and backward, against plain loops in double: lengths that are no multiple of a
  * block, grouped heads, causal or not, strides, masks; the same bytes for 1, 2 and 4 threads. */
+#include "attention_exact.h"
 #include "test.h"
-
-typedef struct pd_attention Attention;
-
-static int64_t query_elements(const Attention *a) { return a->batch * a->heads * a->length * a->size; }
-
-static void forward_exact(const Attention *a, const float *q, const float *k, const float *v, const float *mask,
-                          double *p, double *o, int64_t b, int64_t h, int64_t i) {
-  int64_t kv = h / (a->heads / a->kv_heads);
-  double max = -INFINITY, sum = 0;
-  for (int64_t j = 0; j < a->kv_length; j++) {
-    p[j] = -INFINITY;
-    float added = a->masked ? mask[b * a->mask.batch + i * a->mask.row + j] : 0;
-    if ((a->causal && j > i) || added <= PD_ATTENTION_HIDDEN) continue;
-    double s = 0;
-    for (int64_t c = 0; c < a->size; c++)
-      s += (double)q[b * a->q.batch + h * a->q.head + i * a->q.row + c] *
-           k[b * a->k.batch + kv * a->k.head + j * a->k.row + c];
-    p[j] = s * a->scale + added;
-    if (p[j] > max) max = p[j];
-  }
-  for (int64_t j = 0; j < a->kv_length; j++) sum += p[j] = p[j] == -INFINITY ? 0 : exp(p[j] - max);
-  for (int64_t c = 0; c < a->size; c++) o[c] = 0;
-  for (int64_t j = 0; j < a->kv_length; j++) {
-    if (sum > 0) p[j] /= sum;
-    for (int64_t c = 0; c < a->size; c++) o[c] += p[j] * v[b * a->v.batch + kv * a->v.head + j * a->v.row + c];
-  }
-}
-
-/* Adds row i's part of the gradients; dq, dk, dv are laid out as q, k, v. */
-static void backward_exact(const Attention *a, const float *q, const float *k, const float *v, const float *d_o,
-                           const double *p, const double *o, double *dq, double *dk, double *dv, int64_t b, int64_t h,
-                           int64_t i) {
-  int64_t kv = h / (a->heads / a->kv_heads), at_q = b * a->q.batch + h * a->q.head + i * a->q.row;
-  const float *g = d_o + b * a->d_o.batch + h * a->d_o.head + i * a->d_o.row;
-  double delta = 0;
-  for (int64_t c = 0; c < a->size; c++) delta += o[c] * g[c];
-  for (int64_t j = 0; j < a->kv_length; j++) {
-    int64_t at_k = b * a->k.batch + kv * a->k.head + j * a->k.row, at_v = b * a->v.batch + kv * a->v.head + j * a->v.row;
-    double dp = 0;
-    for (int64_t c = 0; c < a->size; c++) dp += g[c] * (double)v[at_v + c], dv[at_v + c] += p[j] * g[c];
-    double ds = p[j] * (dp - delta) * a->scale;
-    for (int64_t c = 0; c < a->size; c++) dq[at_q + c] += ds * k[at_k + c], dk[at_k + c] += ds * q[at_q + c];
-  }
-}
 
 /* Largest difference over the largest magnitude. */
 static double error(const float *got, const double *exact, int64_t n) {
@@ -57,10 +14,18 @@ static double error(const float *got, const double *exact, int64_t n) {
   return worst / size;
 }
 
+static int64_t query_elements(const Attention *a) { return a->batch * a->heads * a->length * a->size; }
+
 static double *zeros(int64_t n) {
   double *x = calloc((size_t)n, sizeof *x);
   if (!x) pd_fail("out of memory");
   return x;
+}
+
+static double *widened(const float *x, int64_t n) {
+  double *wide = zeros(n);
+  for (int64_t i = 0; i < n; i++) wide[i] = x[i];
+  return wide;
 }
 
 static void expect(bool ok, const Attention *a, const char *what, double value) {
@@ -95,14 +60,14 @@ static void test(Attention a, bool together) {
 
   float *mask = a.masked ? new_mask(&a) : NULL, *qkv = random_floats(n), *d_o = random_floats(n_o), *first = NULL;
   for (int64_t i = 0; i < n; i++) qkv[i] *= 1.5f;
-  double *p = zeros(a.kv_length), *o_row = zeros(a.size), *o_exact = zeros(n_o), *gradient = zeros(n);
+  double *in = widened(qkv, n), *in_d_o = widened(d_o, n_o);
+  double *p = zeros(a.kv_length), *o_exact = zeros(n_o), *gradient = zeros(n);
   for (int64_t b = 0; b < a.batch; b++)
     for (int64_t h = 0; h < a.heads; h++)
       for (int64_t i = 0; i < a.length; i++) {
-        forward_exact(&a, qkv, qkv + at_k, qkv + at_v, mask, p, o_row, b, h, i);
-        memcpy(o_exact + b * a.o.batch + h * a.o.head + i * a.o.row, o_row, (size_t)a.size * sizeof *o_row);
-        backward_exact(&a, qkv, qkv + at_k, qkv + at_v, d_o, p, o_row, gradient, gradient + at_k, gradient + at_v, b, h,
-                       i);
+        forward_exact(&a, in, in + at_k, in + at_v, mask, p, o_exact, b, h, i);
+        backward_exact(&a, in, in + at_k, in + at_v, in_d_o, p, o_exact, gradient, gradient + at_k, gradient + at_v, b,
+                       h, i);
       }
   int64_t total = n_o + n_lse + n;
   float *out = floats(total), *lse = out + n_o, *d = lse + n_lse;
@@ -133,7 +98,7 @@ static void test(Attention a, bool together) {
       expect(!memcmp(first, out, (size_t)total * sizeof *out), &a, "other bytes for threads", threads);
     }
   }
-  free(mask), free(qkv), free(d_o), free(first), free(p), free(o_row), free(o_exact), free(gradient), free(out);
+  free(mask), free(qkv), free(d_o), free(first), free(p), free(in), free(in_d_o), free(o_exact), free(gradient), free(out);
 }
 
 /* Without a mask, and with one of each sample or the same for all, of rows or the same for all rows. */

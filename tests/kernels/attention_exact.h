@@ -1,0 +1,56 @@
+/* Attention by plain loops in double, a row at a time, for tests of its kernels in C and in CUDA. */
+#ifndef KERNELS_ATTENTION_EXACT_H
+#define KERNELS_ATTENTION_EXACT_H
+
+#include "pd_runtime.h"
+
+#include <math.h>
+
+typedef struct pd_attention Attention;
+
+/* Row i of o, by a's strides, and the probabilities p of its keys; returns the log of the sum of exponentials. */
+static inline double forward_exact(const Attention *a, const double *q, const double *k, const double *v,
+                                   const float *mask, double *p, double *o, int64_t b, int64_t h, int64_t i) {
+  int64_t kv = h / (a->heads / a->kv_heads);
+  double max = -INFINITY, sum = 0;
+  o += b * a->o.batch + h * a->o.head + i * a->o.row;
+  for (int64_t j = 0; j < a->kv_length; j++) {
+    p[j] = -INFINITY;
+    float added = a->masked ? mask[b * a->mask.batch + i * a->mask.row + j] : 0;
+    if ((a->causal && j > i) || added <= PD_ATTENTION_HIDDEN) continue;
+    double s = 0;
+    for (int64_t c = 0; c < a->size; c++)
+      s += q[b * a->q.batch + h * a->q.head + i * a->q.row + c] * k[b * a->k.batch + kv * a->k.head + j * a->k.row + c];
+    p[j] = s * a->scale + added;
+    if (p[j] > max) max = p[j];
+  }
+  for (int64_t j = 0; j < a->kv_length; j++) sum += p[j] = p[j] == -INFINITY ? 0 : exp(p[j] - max);
+  for (int64_t c = 0; c < a->size; c++) o[c] = 0;
+  for (int64_t j = 0; j < a->kv_length; j++) {
+    if (sum > 0) p[j] /= sum;
+    for (int64_t c = 0; c < a->size; c++) o[c] += p[j] * v[b * a->v.batch + kv * a->v.head + j * a->v.row + c];
+  }
+  return sum > 0 ? max + log(sum) : INFINITY;
+}
+
+/* Adds row i's part of the gradients, by a's strides, from what forward_exact has made of the row. */
+static inline void backward_exact(const Attention *a, const double *q, const double *k, const double *v,
+                                  const double *d_o, const double *p, const double *o, double *dq, double *dk,
+                                  double *dv, int64_t b, int64_t h, int64_t i) {
+  int64_t kv = h / (a->heads / a->kv_heads), at_q = b * a->q.batch + h * a->q.head + i * a->q.row;
+  double delta = 0;
+  d_o += b * a->d_o.batch + h * a->d_o.head + i * a->d_o.row;
+  o += b * a->o.batch + h * a->o.head + i * a->o.row;
+  dq += b * a->dq.batch + h * a->dq.head + i * a->dq.row;
+  for (int64_t c = 0; c < a->size; c++) delta += o[c] * d_o[c];
+  for (int64_t j = 0; j < a->kv_length; j++) {
+    int64_t at_k = b * a->k.batch + kv * a->k.head + j * a->k.row, at_v = b * a->v.batch + kv * a->v.head + j * a->v.row;
+    double *dk_row = dk + b * a->dk.batch + kv * a->dk.head + j * a->dk.row;
+    double *dv_row = dv + b * a->dv.batch + kv * a->dv.head + j * a->dv.row, dp = 0;
+    for (int64_t c = 0; c < a->size; c++) dp += d_o[c] * v[at_v + c], dv_row[c] += p[j] * d_o[c];
+    double ds = p[j] * (dp - delta) * a->scale;
+    for (int64_t c = 0; c < a->size; c++) dq[c] += ds * k[at_k + c], dk_row[c] += ds * q[at_q + c];
+  }
+}
+
+#endif
