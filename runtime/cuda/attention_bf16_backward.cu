@@ -79,7 +79,6 @@ static __device__ void load_stage(const attention &a, const work &w, int step, p
     load_tile<B::STREAM, B::D>(stage, row_of<pd_bf16>(a.k, w.sample, w.kv, 0), a.k.row, at, a.kv_length, a.size);
     load_tile<B::STREAM, B::D>(second, row_of<pd_bf16>(a.v, w.sample, w.kv, 0), a.v.row, at, a.kv_length, a.size);
   }
-  pd_copy_commit();
 }
 
 /* Products become probabilities. The lane's first element is (own, streamed), of_row what is known of its row. */
@@ -147,6 +146,7 @@ template <class B, bool MASKED> static __global__ __launch_bounds__(THREADS) voi
   load_tile<B::OWN, D>(own_second, row_of<pd_bf16>(y, w.sample, head, 0), y.row, w.own, n, a.size);
   if (!B::OWNS_KEYS) load_rows<B::OWN>(rows, a, w.sample, head, w.own);
   if (w.steps > 0) load_stage<B>(a, w, 0, stages, rows);
+  pd_copy_commit();
 
   float first[TILES][COLUMNS / 8][4] = {}, second[TILES][COLUMNS / 8][4] = {};
   for (int step = 0; step < w.steps; step++) {
@@ -159,6 +159,7 @@ template <class B, bool MASKED> static __global__ __launch_bounds__(THREADS) voi
     __syncthreads(); /* this stage is here, the other is used up */
     if (step + 1 < w.steps)
       load_stage<B>(a, w, step + 1, stages + (1 - stage) * B::STAGE, rows + (1 - stage) * B::STREAM);
+    pd_copy_commit();
     const attention_row *of_row = rows + (B::OWNS_KEYS ? stage * B::STREAM + pair : warp + group);
     if (seen)
       step_through<B, MASKED>(a, own + warp * pitch(D), stages + stage * B::STAGE, w.sample, row + group, at + pair,

@@ -207,6 +207,7 @@ template <bool OWNS_KEYS, int D, int I> static __global__ __launch_bounds__(THRE
   const attention_tensor &u = OWNS_KEYS ? a.q : a.k, &w = OWNS_KEYS ? a.d_o : a.v;
   load_tile<OWN, D>(own, x, sample, head, first, n, a.size);
   load_tile<OWN, D>(own_second, y, sample, head, first, n, a.size);
+  pd_copy_commit();
 
   float dx[I][D / 64][4] = {}, dy[I][D / 64][4] = {};
   for (int other = OWNS_KEYS ? head * group : head / group, last = OWNS_KEYS ? other + group : other + 1; other < last;
@@ -236,7 +237,6 @@ template <bool OWNS_KEYS, int D, int I> static __global__ __launch_bounds__(THRE
       if (OWNS_KEYS) accumulate<I, J, D>(dy, p, stream_second, exchange);
       accumulate<I, J, D>(dx, d, stream, exchange);
     }
-  pd_copy_commit();
   pd_copy_wait<0>();
   store<I, D>(dx, OWNS_KEYS ? a.dk : a.dq, sample, head, first, n, a.size, a.scale);
   if (OWNS_KEYS) store<I, D>(dy, a.dv, sample, head, first, n, a.size, 1.0f);

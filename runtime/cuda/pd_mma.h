@@ -166,7 +166,7 @@ inline void pd_ldmatrix(uint32_t x[4], const pd_bf16 *row) { pd_ldmatrix_of(x, r
 inline void pd_ldmatrix_transposed(uint32_t x[4], const pd_bf16 *row) { pd_ldmatrix_of(x, row, true); }
 
 /* A thread's copies on their way. They are done as late as the manual allows, in the wait; until then the shared
- * memory holds NaN. The threads of a block are followed by those of the next. */
+ * memory holds NaN. A block that ends must have waited for all of its own. */
 struct pd_copy {
   void *to;
   const void *from; /* NULL: zeros */
@@ -175,6 +175,7 @@ struct pd_copy {
 struct pd_copies {
   std::vector<std::vector<pd_copy>> groups; /* committed, oldest first */
   std::vector<pd_copy> open;
+  uint3 block; /* that began the latest */
 };
 inline thread_local pd_copies pd_copies_of[1024];
 
@@ -182,8 +183,13 @@ template <int BYTES> inline void pd_copy_async(void *shared, const void *global,
   static_assert(BYTES == 4 || BYTES == 8 || BYTES == 16, "what cp.async can copy");
   if ((uintptr_t)shared % BYTES || (valid && (uintptr_t)global % BYTES))
     pd_fail("an asynchronous copy of %d bytes between addresses that are not aligned so", BYTES);
+  pd_copies &mine = pd_copies_of[pd_thread()];
+  bool idle = mine.groups.empty() && mine.open.empty();
+  if (!idle && memcmp(&mine.block, &blockIdx, sizeof blockIdx))
+    pd_fail("a block ended with asynchronous copies on their way");
+  mine.block = blockIdx;
   memset(shared, 0xff, BYTES);
-  pd_copies_of[pd_thread()].open.push_back({shared, valid ? global : NULL, BYTES});
+  mine.open.push_back({shared, valid ? global : NULL, BYTES});
 }
 
 inline void pd_copy_commit() {

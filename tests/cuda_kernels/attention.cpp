@@ -1,0 +1,220 @@
+/* Attention on a GPU against plain loops in double: floats and bf16, on tensor cores or not, lengths that are no
+ * multiple of a tile, grouped heads, causal or not, strides, masks. The loops' gradients against finite differences. */
+#include "../kernels/attention_exact.h"
+#include "cuda/scratch.h"
+#include "test.h"
+
+/* What tensors are and how far results may be off, by the largest magnitude of each tensor. */
+struct Kind {
+  const char *name;
+  bool bf16;
+  int64_t offset; /* elements before the tensors: how they are aligned */
+  int64_t gap;    /* between rows of outputs */
+};
+
+static const Kind F32 = {"f32", false, 0, 4}, UNALIGNED = {"f32 unaligned", false, 1, 3};
+static const Kind BF16 = {"bf16", true, 0, 8}, BF16_UNALIGNED = {"bf16 unaligned", true, 1, 3};
+
+/* Rounded to bf16 (unit roundoff 2^-9) are p and o, for the gradients p, ds, o by way of delta, and they themselves. */
+static double bound(bool bf16, bool gradient) { return bf16 ? (gradient ? 4 : 2) * 0x1p-9 : gradient ? 3e-6 : 2e-6; }
+
+static void expect(bool ok, const Attention &a, const Kind &kind, const char *what, double value) {
+  if (ok) return;
+  printf("FAIL %s heads %d/%d length %d x %d size %d causal %d mask %d %d %d: %s %g\n", kind.name, (int)a.heads,
+         (int)a.kv_heads, (int)a.length, (int)a.kv_length, (int)a.size, a.causal, a.masked, (int)a.mask.batch,
+         (int)a.mask.row, what, value);
+  failures++;
+}
+
+/* Largest difference over the largest magnitude; where `exact` is NaN nothing was to be written. */
+static double error(const std::vector<float> &got, const std::vector<double> &exact) {
+  double worst = 0, size = 1e-30;
+  for (size_t i = 0; i < got.size(); i++) {
+    double e = isnan(exact[i]) ? isnan(got[i]) ? 0 : INFINITY : got[i] == exact[i] ? 0 : fabs(got[i] - exact[i]);
+    if (!(e <= worst)) worst = e;
+    if (isfinite(exact[i])) size = fmax(size, fabs(exact[i]));
+  }
+  return worst / size;
+}
+
+/* Numbers, hidden keys here and there, most of the last, and of the second sample (or the last row) all. */
+static std::vector<float> new_mask(const Attention &a) {
+  int64_t rows = (a.mask.batch ? a.batch : 1) * (a.mask.row ? a.length : 1), n = a.kv_length;
+  std::vector<float> mask = random_floats(rows * n);
+  for (int64_t i = 0; i < rows; i++)
+    for (int64_t j = 0; j < n; j++)
+      if ((rows > 1 && i + 1 == rows) || random_float() > (j < n * 2 / 3 ? 0.6f : -0.8f))
+        mask[(size_t)(i * n + j)] = j % 3 == 0 ? -INFINITY : j % 3 == 1 ? -10000.0f : -1e9f;
+  return mask;
+}
+
+/* Where q, k and v are, in one array with their gradients' layout; o and d_o are [batch][length][heads][size], with
+ * gaps between rows. */
+struct Layout {
+  int64_t n, k, v, n_o;
+};
+
+static Layout lay_out(Attention *a, bool together, int64_t gap) {
+  int64_t width = a->heads * a->size, kv_width = a->kv_heads * a->size;
+  int64_t row = together ? width + 2 * kv_width : width, kv_row = together ? row : kv_width;
+  int64_t n_q = a->batch * a->length * row, n_k = a->batch * a->kv_length * kv_row, o_row = width + gap;
+  a->q = a->dq = {a->length * row, a->size, row};
+  a->k = a->v = a->dk = a->dv = {a->kv_length * kv_row, a->size, kv_row};
+  a->o = a->d_o = {a->length * o_row, a->size, o_row};
+  if (together) return {n_q, width, width + kv_width, a->batch * a->length * o_row};
+  return {n_q + 2 * n_k, n_q, n_q + n_k, a->batch * a->length * o_row};
+}
+
+/* Zeros where the tensors' elements are, NaN in the gaps. */
+static std::vector<double> zeros_of_o(const Attention &a, int64_t n) {
+  std::vector<double> o((size_t)n, NAN);
+  for (int64_t i = 0; i < n; i++)
+    if (i % a.o.row < a.heads * a.size) o[(size_t)i] = 0;
+  return o;
+}
+
+struct Exact {
+  std::vector<double> o, lse, gradient;
+};
+
+static Exact compute(const Attention &a, const Layout &l, const std::vector<double> &qkv, const std::vector<double> &d_o,
+                     const float *mask) {
+  Exact x = {zeros_of_o(a, l.n_o), {}, std::vector<double>((size_t)l.n)};
+  std::vector<double> p((size_t)a.kv_length);
+  const double *q = qkv.data(), *k = q + l.k, *v = q + l.v;
+  double *d = x.gradient.data();
+  for (int64_t b = 0; b < a.batch; b++)
+    for (int64_t h = 0; h < a.heads; h++)
+      for (int64_t i = 0; i < a.length; i++) {
+        x.lse.push_back(forward_exact(&a, q, k, v, mask, p.data(), x.o.data(), b, h, i));
+        backward_exact(&a, q, k, v, d_o.data(), p.data(), x.o.data(), d, d + l.k, d + l.v, b, h, i);
+      }
+  return x;
+}
+
+static std::vector<float> inputs(int64_t n, float size, bool bf16) {
+  std::vector<float> x = random_floats(n);
+  for (float &e : x) e = bf16 ? rounded(e * size) : e * size;
+  return x;
+}
+
+static void run(const Attention &a, const Layout &l, const Device &in, const Device &in_d_o, const Device &mask,
+                const Device &o, const Device &lse, const Device &d, bool backward) {
+  Device space(pd_cuda_attention_backward_scratch(&a) / 4, false);
+  pd_in q = in.in(), k = in.in(l.k), v = in.in(l.v);
+  pd_out dq = d.out(), dk = d.out(l.k), dv = d.out(l.v);
+  if (a.masked)
+    pd_masked_attention_forward(&a, q, k, v, mask.in(), o.out(), lse.out(), nullptr);
+  else
+    pd_attention_forward(&a, q, k, v, o.out(), lse.out(), nullptr);
+  if (a.masked && backward)
+    pd_masked_attention_backward(&a, q, k, v, o.in(), lse.in(), in_d_o.in(), mask.in(), dq, dk, dv, space.at(0));
+  else if (backward)
+    pd_attention_backward(&a, q, k, v, o.in(), lse.in(), in_d_o.in(), dq, dk, dv, space.at(0));
+  space.fetch();
+}
+
+static void test(Attention a, const Kind &kind, bool together, bool backward = true) {
+  Layout l = lay_out(&a, together, kind.gap);
+  std::vector<float> mask = a.masked ? new_mask(a) : std::vector<float>();
+  std::vector<float> qkv = inputs(l.n, 1.5f, kind.bf16), d_o = inputs(l.n_o, 1, kind.bf16);
+  Exact exact = compute(a, l, {qkv.begin(), qkv.end()}, {d_o.begin(), d_o.end()}, mask.data());
+
+  Device in(qkv, kind.bf16, kind.offset), in_d_o(d_o, kind.bf16, kind.offset), in_mask(mask, false);
+  Device o(l.n_o, kind.bf16, kind.offset), lse(a.batch * a.heads * a.length, false), d(l.n, kind.bf16, kind.offset);
+  run(a, l, in, in_d_o, in_mask, o, lse, d, backward);
+  double of_o = error(o.fetch(), exact.o), of_lse = error(lse.fetch(), exact.lse);
+  expect(of_o < bound(kind.bf16, false), a, kind, "error of o", of_o);
+  expect(of_lse < 1e-6, a, kind, "error of lse", of_lse);
+  double of_d = backward ? error(d.fetch(), exact.gradient) : 0;
+  expect(of_d < bound(kind.bf16, true), a, kind, "error of the gradients", of_d);
+}
+
+/* With a mask of each sample or the same for all, of rows or the same for all rows. */
+static void test_masks(Attention a, const Kind &kind, bool together) {
+  a.masked = true;
+  for (int which = 0; which < 4; which++) {
+    bool rows = which & 1, samples = which & 2;
+    a.mask.row = rows ? a.kv_length : 0;
+    a.mask.batch = samples ? a.kv_length * (rows ? a.length : 1) : 0;
+    test(a, kind, together);
+  }
+}
+
+static Attention shape(int64_t length, int64_t kv_length, int64_t size, bool causal) {
+  Attention a = {};
+  a.batch = 2, a.heads = a.kv_heads = 1, a.length = length, a.kv_length = kv_length, a.size = size;
+  a.causal = causal, a.scale = (float)(1 / sqrt((double)size));
+  return a;
+}
+
+static Attention grouped(Attention a, int64_t heads, int64_t kv_heads) {
+  a.heads = heads, a.kv_heads = kv_heads;
+  return a;
+}
+
+/* The plain loops' gradients: what o . d_o changes by when an element of q, k or v does. */
+static void test_exact() {
+  Attention a = grouped(shape(5, 5, 3, true), 4, 2);
+  Layout l = lay_out(&a, true, 0);
+  std::vector<float> x = random_floats(l.n), y = random_floats(l.n_o);
+  std::vector<double> qkv(x.begin(), x.end()), d_o(y.begin(), y.end());
+  std::vector<double> gradient = compute(a, l, qkv, d_o, nullptr).gradient;
+  for (size_t i = 0; i < qkv.size(); i++) {
+    double value = qkv[i], step = 1e-5, change = 0;
+    for (int side = -1; side <= 1; side += 2) {
+      qkv[i] = value + side * step;
+      Exact e = compute(a, l, qkv, d_o, nullptr);
+      for (size_t j = 0; j < d_o.size(); j++) change += side * e.o[j] * d_o[j];
+    }
+    qkv[i] = value;
+    expect(fabs(change / (2 * step) - gradient[i]) < 1e-8, a, F32, "finite difference of element", (double)i);
+  }
+}
+
+static void test_f32() {
+  static const int64_t lengths[] = {1, 7, 64, 65, 128, 200};
+  for (int64_t n : lengths) {
+    test(shape(n, n, 64, true), F32, true);
+    test(shape(n, n, 24, false), F32, true);
+  }
+  test(grouped(shape(65, 130, 8, false), 4, 2), F32, false);
+  test(grouped(shape(70, 33, 80, true), 2, 1), F32, false);
+  test(shape(65, 65, 128, true), F32, true);
+  test(shape(40, 70, 256, true), F32, false);
+  test(grouped(shape(33, 40, 5, false), 2, 1), UNALIGNED, false);
+  test(shape(33, 65, 64, false), UNALIGNED, false);
+  Attention turned = shape(20, 70, 16, false);
+  turned.scale = -0.5f;
+  test(turned, F32, false);
+  test(turned, BF16, false);
+  test_masks(grouped(shape(65, 65, 24, true), 2, 1), F32, true);
+  test_masks(shape(20, 100, 64, false), F32, false);
+}
+
+static void test_bf16() {
+  static const int64_t lengths[] = {1, 7, 64, 65, 128, 200};
+  for (int64_t n : lengths) test(shape(n, n, 64, n % 2), BF16, true);
+  test(shape(130, 130, 64, true), BF16, true);
+  test(grouped(shape(70, 70, 64, true), 66, 33), BF16, true, false); /* enough for blocks of 128 rows */
+  test(grouped(shape(33, 70, 128, false), 66, 66), BF16, false, false);
+  test(grouped(shape(65, 130, 8, false), 4, 2), BF16, false);
+  test(grouped(shape(70, 33, 80, true), 2, 1), BF16, false);
+  test(shape(65, 65, 128, true), BF16, true);
+  test(shape(40, 70, 256, true), BF16, false);
+  test(grouped(shape(33, 40, 5, false), 2, 1), BF16_UNALIGNED, false);
+  test(shape(33, 65, 64, false), BF16_UNALIGNED, false);
+  test_masks(grouped(shape(65, 65, 24, true), 2, 1), BF16, true);
+  test_masks(shape(20, 100, 80, false), BF16, false);
+}
+
+int main(int argc, char **argv) {
+  bool bf16 = argc > 1 && !strcmp(argv[1], "bf16");
+  pd_cuda_check(cudaStreamCreate(&pd_stream), "create a stream");
+  test_exact();
+  if (bf16)
+    test_bf16();
+  else
+    test_f32();
+  return failures ? EXIT_FAILURE : EXIT_SUCCESS;
+}
