@@ -4,16 +4,8 @@
 #include "ops/op.h"
 #include "plan/planner.h"
 
-/* Rates of one core of a server of the 2020s with 512-bit vectors, measured by hand-written kernels:
- * only their ratios matter for where the cuts fall. */
-static const double MATMUL_RATE = 230e9;   /* multiplies and adds a second, oneDNN f32 */
-static const double POINTWISE_RATE = 60e9; /* operations a second in fused loops */
-static const double COPY_RATE = 10e9;      /* bytes a second of calls that move rows */
-static const double UPDATE_RATE = 25e9;    /* bytes a second of long streams: optimizer, weights */
-static const double CALL_SECONDS = 2e-6, LOOP_SECONDS = 0.3e-6;
-
 /* Whatever the microbatch: a product reads its weights, adds to its weights' gradients. */
-static double weight_traffic(const Graph *g, const Node *n, const OpCost *c) {
+static double weight_traffic(const Graph *g, const Node *n, const OpCost *c, const Rates *rates) {
   double bytes = 0;
   for (int i = 0; i < n->n_in && c->matmul_flops > 0; i++)
     if (!g->values.at[n->in[i]].shape.batched)
@@ -21,19 +13,20 @@ static double weight_traffic(const Graph *g, const Node *n, const OpCost *c) {
   for (int i = 0; i < n->n_out && c->matmul_flops > 0; i++)
     if (!g->values.at[n->out[i]].shape.batched)
       bytes += 8 * (double)shape_elements(&g->values.at[n->out[i]].shape);
-  return bytes / UPDATE_RATE;
+  return bytes / rates->stream;
 }
 
-double counted_seconds(const Graph *g, int node, int64_t b, int threads) {
+double counted_seconds(const Graph *g, int node, int64_t b, const Rates *rates) {
   const Node *n = &g->nodes.at[node];
   if (n->op->kind == OP_SOURCE || n->op->kind == OP_VIEW || !n->op->cost)
     return 0;
   OpCost c = n->op->cost(g, node);
-  double samples = (double)b, t = c.matmul_flops / MATMUL_RATE + c.other_flops / POINTWISE_RATE;
-  if (n->op->kind == OP_CALL && c.matmul_flops == 0)
-    t = c.bytes / COPY_RATE;
-  return (n->op->kind == OP_CALL ? CALL_SECONDS : LOOP_SECONDS) + t * samples / threads +
-         weight_traffic(g, n, &c);
+  bool call = n->op->kind == OP_CALL;
+  double samples = (double)b;
+  double t = c.matmul_flops / rates->product + c.other_flops / (call ? rates->inside : rates->pointwise);
+  if (call && c.matmul_flops == 0)
+    t = c.bytes / rates->copy;
+  return (call ? rates->call : rates->loop) + t * samples / rates->threads + weight_traffic(g, n, &c, rates);
 }
 
 static int moments_of(const Graph *g) {
@@ -42,9 +35,9 @@ static int moments_of(const Graph *g) {
 
 /* The optimizer reads weight, gradient and moments and writes weight and moments; clipping reads the
  * gradient once more. */
-static double update_seconds(const Graph *g, int64_t parameter_bytes) {
+static double update_seconds(const Graph *g, int64_t parameter_bytes, const Rates *rates) {
   int passes = 3 + 2 * moments_of(g) + (g->train.clip_norm > 0);
-  return (double)parameter_bytes * passes / UPDATE_RATE;
+  return (double)parameter_bytes * passes / rates->stream;
 }
 
 int *piece_of_nodes(const Graph *g, const Pieces *p) {
@@ -196,11 +189,13 @@ static void crossing_costs(const Planner *r, int64_t b, Costs *c) {
       down[i] += padded_bytes(shape_elements(&r->g->values.at[piece->crossing.at[k]].shape) * b);
     for (int k = 0; k < piece->returned.n; k++)
       up[i] += padded_bytes(shape_elements(&r->g->values.at[piece->returned.at[k]].shape) * b);
-    receive[i] = r->latency + (double)down[i] / r->bandwidth;
-    back[i] = r->latency + (double)up[i] / r->bandwidth;
+    if (!r->rates.beside) {
+      receive[i] = r->latency + (double)down[i] / r->bandwidth;
+      back[i] = r->latency + (double)up[i] / r->bandwidth;
+    }
     if (parts_a_loop(r->g, calls, piece->first)) { /* each part stores or loads the rows once more */
-      receive[i] += 2 * (double)down[i] / COPY_RATE;
-      back[i] += 2 * (double)up[i] / COPY_RATE;
+      receive[i] += 2 * (double)down[i] / r->rates.copy;
+      back[i] += 2 * (double)up[i] / r->rates.copy;
     }
   }
   c->activations = down, c->activation_gradients = up;
@@ -217,7 +212,7 @@ Costs *price(const Planner *r, int64_t b) {
   double *products = alloc((size_t)p->n * sizeof *products);
   const bool *product = weight_products(g);
   for (int i = 0; i < g->nodes.n; i++) {
-    double seconds = counted_seconds(g, i, b, r->threads);
+    double seconds = counted_seconds(g, i, b, &r->rates);
     (i < g->n_forward ? forward : backward)[piece[i]] += seconds;
     products[piece[i]] += product[i] ? seconds : 0;
   }
@@ -234,7 +229,7 @@ Costs *price(const Planner *r, int64_t b) {
   parameter_tables(g, p, held, shared);
   for (size_t i = 0; i < square; i++)
     update[i] =
-        (update_seconds(g, held[i]) + (double)shared[i] / r->bandwidth) * (double)b / (double)g->train.batch;
+        (update_seconds(g, held[i], &r->rates) + (double)shared[i] / r->bandwidth) * (double)b / (double)g->train.batch;
   *c = (Costs){.n = p->n,
                .forward = forward,
                .backward = backward,
@@ -367,8 +362,14 @@ static void price_part(const Planner *r, const Costs *c, const Program *program,
   s->send_bytes = message_bytes(r, s->end_piece, b);
 }
 
-/* Whoever receives copies: a transfer is work of its core, and only the latency passes beside it. A rank's
- * chunks count with their mean. */
+/* A message's time where sender and receiver work on meanwhile. */
+static double transfer_seconds(const Planner *r, const Costs *c, const StagePlan *part) {
+  int64_t down = c->activations[part->end_piece], up = c->activation_gradients[part->first_piece];
+  return (double)(down > up ? down : up) / r->bandwidth;
+}
+
+/* On CPUs whoever receives copies: a transfer is work of its core, and only the latency passes beside it. A
+ * rank's chunks count with their mean. */
 static StageTimes stage_times(const Planner *r, const Costs *c, const Plan *plan, const Program *program,
                               int stage) {
   StageTimes t = {.send = r->latency};
@@ -382,6 +383,7 @@ static StageTimes stage_times(const Planner *r, const Costs *c, const Plan *plan
     t.recompute += share * (s->recompute ? s->forward_seconds : 0);
     t.weights += share * weights;
     t.update += s->update_seconds;
+    t.send += r->rates.beside ? share * transfer_seconds(r, c, s) : 0;
     for (int k = s->first_piece; k < s->end_piece; k++)
       gradients += c->gradients[k];
   }

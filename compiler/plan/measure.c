@@ -21,11 +21,11 @@ typedef struct Shares {
   double *weight;   /* by piece */
   double total;
   int64_t b;
-  int threads;
+  const Rates *rates;
 } Shares;
 
 static void add_node(Shares *s, int node) {
-  double w = counted_seconds(s->g, node, s->b, s->threads);
+  double w = counted_seconds(s->g, node, s->b, s->rates);
   s->weight[s->piece[node]] += w;
   s->total += w;
 }
@@ -45,9 +45,12 @@ static void weigh_kernel(Shares *s, const StageKernels *k, const Kernel *kernel)
   }
 }
 
-void profile_attribute(const Graph *g, const Pieces *p, const StageKernels *k, const double *seconds,
-                       MeasuredSize *out) {
-  Shares s = {.g = g, .piece = piece_of_nodes(g, p), .b = k->microbatch, .threads = k->threads};
+/* Divides kernels' seconds over the pieces whose nodes they compute, by those nodes' counted costs. seconds: by
+ * kernel of k->forward, then of k->backward. */
+static void attribute(const Planner *r, const StageKernels *k, const double *seconds, MeasuredSize *out) {
+  const Graph *g = r->g;
+  const Pieces *p = r->p;
+  Shares s = {.g = g, .piece = piece_of_nodes(g, p), .b = k->microbatch, .rates = &r->rates};
   s.weight = alloc((size_t)p->n * sizeof *s.weight);
   out->forward = alloc((size_t)p->n * sizeof *out->forward);
   out->backward = alloc((size_t)p->n * sizeof *out->backward);
@@ -127,7 +130,7 @@ static bool measure_size(const Planner *r, const StageKernels *k, const Timings 
       return false;
     count_kernel(&m, kernel, seconds[i]);
   }
-  profile_attribute(r->g, r->p, k, seconds, &m);
+  attribute(r, k, seconds, &m);
   push(&profile->sizes, m);
   return true;
 }

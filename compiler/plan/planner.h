@@ -15,6 +15,19 @@ typedef struct Form {
   int *replicas, *ahead;
 } Form;
 
+/* What a rank's device does in a second: operations, bytes; and seconds before a call or a loop does anything. */
+typedef struct Rates {
+  double product;   /* operations of products: multiplies and adds */
+  double pointwise; /* operations in fused loops */
+  double inside;    /* operations in calls beside their products */
+  double copy;      /* bytes of calls that move rows */
+  double stream;    /* bytes of long streams: optimizer, weights */
+  double call, loop;
+  double bandwidth, latency; /* of a message to another rank: bytes a second, seconds */
+  bool beside;      /* messages travel while both ends work */
+  int threads;      /* that share a rank's work */
+} Rates;
+
 /* A request made definite. */
 typedef struct Planner {
   const Graph *g;
@@ -33,6 +46,7 @@ typedef struct Planner {
   bool free_stages;          /* and as many stages as that takes; else form.positions */
   int *pinned;               /* by part: its first piece, under --split; else NULL */
   int64_t limit;             /* bytes a device */
+  Rates rates;               /* for costs that were not measured */
   double bandwidth, latency; /* of a message between stages: bytes a second, seconds */
   Vec(int64_t) microbatches; /* under consideration, rising */
 } Planner;
@@ -71,9 +85,13 @@ int64_t *deferred_bytes(const Graph *g, const Pieces *p, const int *piece, int64
 int64_t padded_bytes(int64_t elements); /* of f32, to multiples of 64 bytes, as structs and the arena do */
 int root_value(const Graph *g, int value); /* the value that a view is of */
 
+/* ---- rates.c */
+Rates rates_of_core(int threads);
+Rates rates_of_gpu(const char *arch, Precision precision); /* "sm_80", "sm_90"; NULL: the newest known */
+
 /* ---- cost.c */
 /* Seconds of a node at a microbatch of b samples, from counting. */
-double counted_seconds(const Graph *g, int node, int64_t b, int threads);
+double counted_seconds(const Graph *g, int node, int64_t b, const Rates *rates);
 int *piece_of_nodes(const Graph *g, const Pieces *p); /* by node; backward ones by what they serve */
 Costs *price(const Planner *r, int64_t microbatch);
 /* Copies at each part of a pipeline of this form. */

@@ -46,9 +46,5 @@ typedef char *(*ProfileRun)(void *context, const char *text);
 /* `pdc profile`: measures the model at the microbatches the request leaves open and writes out_path. */
 bool profile_make(const Graph *g, const Pieces *p, const PlanRequest *request, const char *out_path,
                   ProfileRun run, void *context);
-/* Divides kernels' seconds over the pieces whose nodes they compute, by those nodes' counted costs.
- * seconds: by kernel of k->forward, then of k->backward. */
-void profile_attribute(const Graph *g, const Pieces *p, const StageKernels *k, const double *seconds,
-                       MeasuredSize *out);
 
 #endif

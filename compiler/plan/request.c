@@ -5,9 +5,6 @@
 
 #include "plan/planner.h"
 
-/* Between processes of one machine, through shared memory. */
-static const double LINK_BANDWIDTH = 4e9, LINK_LATENCY = 10e-6;
-
 Span graph_file_span(const Graph *g) {
   Span s = g->train.span;
   s.line = s.column = s.end_line = s.end_column = 0;
@@ -253,8 +250,9 @@ bool planner_prepare(Planner *r, const Graph *g, const Pieces *p, const PlanRequ
   r->threads = q->threads ? q->threads : (int)(processors / r->ranks);
   r->threads = r->threads < 1 ? 1 : r->threads;
   r->limit = q->memory ? q->memory : (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE) / r->ranks;
-  r->bandwidth = q->link_bytes_per_second > 0 ? q->link_bytes_per_second : LINK_BANDWIDTH;
-  r->latency = q->link_latency > 0 ? q->link_latency : LINK_LATENCY;
+  r->rates = rates_of_core(r->threads);
+  r->bandwidth = q->link_bytes_per_second > 0 ? q->link_bytes_per_second : r->rates.bandwidth;
+  r->latency = q->link_latency > 0 ? q->link_latency : r->rates.latency;
   return true;
 }
 
