@@ -116,6 +116,7 @@ static bool run_cut(Compilation *c) {
 
 static bool run_plan(Compilation *c) {
   PlanRequest *request = &c->options.plan;
+  request->arch = c->options.arch;
   request->peak = stage_peak;
   request->peak_context = c;
   if (request->profile && !(request->compiler = cc_version(&c->options)))
@@ -325,11 +326,27 @@ static char *run_profile_program(void *context, const char *text) {
   return cc_run(&c->options, text);
 }
 
+/* -S: only the program that would measure. */
+static bool write_profile_program(Compilation *c) {
+  const Options *o = &c->options;
+  const char *path = o->output ? o->output : format("%s.profile.%s", base_name(o->input), source_suffix(o->plan.target));
+  char *text = profile_program(c->graph, &c->pieces, &o->plan);
+  if (!text)
+    return false;
+  if (write_file(path, text, strlen(text)))
+    return true;
+  error_at(NO_SPAN, "PD0605", "cannot write '%s': %s", path, strerror(errno));
+  return false;
+}
+
 static bool profile(Compilation *c) {
   const Options *o = &c->options;
   PlanRequest *request = &c->options.plan;
+  request->arch = o->arch;
   if (!run_passes(c, "cut"))
     return false;
+  if (o->sources_only)
+    return write_profile_program(c);
   if (!(request->compiler = cc_version(o)))
     return false;
   const char *path = o->output ? o->output : format("%s.profile.json", base_name(o->input));

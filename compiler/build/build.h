@@ -51,6 +51,7 @@ typedef struct Output {
   const char *plan_json;
 } Output;
 
+const char *source_suffix(TargetKind target);          /* "c" */
 const char *source_name(TargetKind target, int stage); /* "stage0.c" */
 const char *output_directory(const Options *o); /* -o, else NAME.build */
 const char *base_name(const char *path);        /* "models/gpt.pdm": "gpt" */

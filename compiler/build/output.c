@@ -13,8 +13,10 @@ const char *base_name(const char *path) {
   return format("%.*s", (int)n, name);
 }
 
+const char *source_suffix(TargetKind target) { return target == TARGET_CUDA ? "cu" : "c"; }
+
 const char *source_name(TargetKind target, int stage) {
-  return format("stage%d.%s", stage, target == TARGET_CUDA ? "cu" : "c");
+  return format("stage%d.%s", stage, source_suffix(target));
 }
 
 const char *output_directory(const Options *o) {

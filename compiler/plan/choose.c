@@ -445,7 +445,7 @@ static bool read_costs(Planner *r) {
   const PlanRequest *q = r->request;
   if (!q->profile)
     return true;
-  ProfileSignature now = profile_signature(r->g, r->p, r->threads, q->compiler);
+  ProfileSignature now = profile_signature(r->g, r->p, planner_target(r), q->compiler);
   r->profile = profile_read(q->profile, r->p, &now);
   return r->profile != NULL;
 }

@@ -166,24 +166,43 @@ static void keep_reasonable(Planner *r) {
   r->microbatches.n = end - first;
 }
 
+/* What is measured: the whole model as one stage, at every microbatch under consideration. */
+typedef struct Job {
+  Planner planner;
+  const StageKernels **stages;
+  int n;
+} Job;
+
+static bool prepare(Job *j, const Graph *g, const Pieces *p, const PlanRequest *request) {
+  Planner *r = &j->planner;
+  if (!planner_prepare(r, g, p, request, NULL) || !planner_microbatches(r))
+    return false;
+  keep_reasonable(r);
+  j->n = r->microbatches.n;
+  j->stages = alloc((size_t)j->n * sizeof *j->stages);
+  for (int i = 0; i < j->n; i++)
+    j->stages[i] = fuse(g, p, 0, p->n, 0, 1, r->microbatches.at[i], false, false, planner_target(r));
+  return true;
+}
+
+char *profile_program(const Graph *g, const Pieces *p, const PlanRequest *request) {
+  Job job;
+  return prepare(&job, g, p, request) ? emit_profile(job.stages, job.n) : NULL;
+}
+
 bool profile_make(const Graph *g, const Pieces *p, const PlanRequest *request, const char *out_path,
                   ProfileRun run, void *context) {
-  Planner r;
-  if (!planner_prepare(&r, g, p, request, NULL) || !planner_microbatches(&r))
+  Job job;
+  if (!prepare(&job, g, p, request))
     return false;
-  keep_reasonable(&r);
-  int n = r.microbatches.n;
-  const StageKernels **stages = alloc((size_t)n * sizeof *stages);
-  for (int i = 0; i < n; i++)
-    stages[i] = fuse(g, p, 0, p->n, 0, 1, r.microbatches.at[i], false, false, planner_target(&r));
-  char *printed = run(context, emit_profile(stages, n));
+  const Planner *r = &job.planner;
+  char *printed = run(context, emit_profile(job.stages, job.n));
   Timings timings = {0};
-  Profile profile = {.file = intern(out_path),
-                     .signature = profile_signature(g, p, r.threads, request->compiler)};
   if (!printed || !read_timings(printed, &timings))
     return false;
-  for (int i = 0; i < n; i++)
-    if (!measure_size(&r, stages[i], &timings, &profile))
+  Profile profile = {.file = intern(out_path), .signature = profile_signature(g, p, planner_target(r), request->compiler)};
+  for (int i = 0; i < job.n; i++)
+    if (!measure_size(r, job.stages[i], &timings, &profile))
       return false;
   char *text = profile_write(&profile, p);
   if (write_file(out_path, text, strlen(text)))

@@ -57,6 +57,7 @@ typedef struct PlanRequest {
   const char *schedule;                       /* --schedule */
   TargetKind target;
   Precision precision;
+  const char *arch;                           /* of GPUs, as "sm_90"; NULL: not known */
   int64_t memory;                             /* bytes a device; 0: the machine's memory */
   const char *profile;                        /* --profile FILE */
   const char *plan;                           /* --plan FILE */

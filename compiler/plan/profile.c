@@ -1,6 +1,7 @@
 /* Profiles as files: signature, measurements, checks. */
 #include "plan/profile.h"
 
+#include <glob.h>
 #include <oneapi/dnnl/dnnl.h>
 #include <string.h>
 #include <sys/utsname.h>
@@ -41,25 +42,45 @@ static Name model_hash(const Graph *g, const Pieces *p) {
   return intern(sha256_hex(t.at, t.n));
 }
 
-static Name machine_name(void) {
-  long processors = sysconf(_SC_NPROCESSORS_ONLN);
-  char *text = read_file("/proc/cpuinfo", NULL), *line = text ? strstr(text, "model name") : NULL;
+/* What follows a key and its colon in a file of such lines; NULL: nothing. */
+static Name line_of(const char *path, const char *key) {
+  char *text = read_file(path, NULL), *line = text ? strstr(text, key) : NULL;
   char *from = line ? strchr(line, ':') : NULL;
-  if (from) {
-    from += 1 + strspn(from + 1, " \t");
-    return internf("%.*s, %ld processors", (int)strcspn(from, "\n"), from, processors);
-  }
-  struct utsname u;
-  return internf("%s, %ld processors", uname(&u) == 0 ? u.machine : "unknown", processors);
+  if (!from)
+    return NULL;
+  from += 1 + strspn(from + 1, " \t");
+  return internf("%.*s", (int)strcspn(from, "\n"), from);
 }
 
-ProfileSignature profile_signature(const Graph *g, const Pieces *p, int threads, const char *compiler) {
+static Name processor_name(void) {
+  long processors = sysconf(_SC_NPROCESSORS_ONLN);
+  Name model = line_of("/proc/cpuinfo", "model name");
+  struct utsname u;
+  return internf("%s, %ld processors", model ? model : uname(&u) == 0 ? u.machine : "unknown", processors);
+}
+
+/* As the driver names them. */
+static Name gpu_name(void) {
+  glob_t found;
+  Name model = NULL;
+  size_t n = 0;
+  if (glob("/proc/driver/nvidia/gpus/*/information", 0, NULL, &found) == 0) {
+    n = found.gl_pathc;
+    model = line_of(found.gl_pathv[0], "Model");
+    globfree(&found);
+  }
+  return internf("%s, %zu GPU%s", model ? model : "unknown", n, n == 1 ? "" : "s");
+}
+
+ProfileSignature profile_signature(const Graph *g, const Pieces *p, Target target, const char *compiler) {
   const dnnl_version_t *v = dnnl_version();
+  bool cuda = target.kind == TARGET_CUDA;
   return (ProfileSignature){.model = model_hash(g, p),
-                            .machine = machine_name(),
-                            .threads = threads,
+                            .target = internf("%s %s", target_name(target.kind), precision_name(target.precision)),
+                            .machine = cuda ? gpu_name() : processor_name(),
+                            .threads = target.threads,
                             .compiler = intern(compiler ? compiler : ""),
-                            .library = internf("oneDNN %d.%d.%d", v->major, v->minor, v->patch)};
+                            .library = cuda ? intern("") : internf("oneDNN %d.%d.%d", v->major, v->minor, v->patch)};
 }
 
 /* ---- writing ------------------------------------------------------------------------------------- */
@@ -130,6 +151,8 @@ char *profile_write(const Profile *profile, const Pieces *p) {
   Text t = {0};
   text_add(&t, "{\n  \"signature\": {\n    \"model\": ");
   json_string(&t, s->model);
+  text_add(&t, ",\n    \"target\": ");
+  json_string(&t, s->target);
   text_add(&t, ",\n    \"machine\": ");
   json_string(&t, s->machine);
   text_add(&t, ",\n    \"threads\": %d,\n    \"compiler\": ", s->threads);
@@ -151,16 +174,19 @@ char *profile_write(const Profile *profile, const Pieces *p) {
 /* ---- reading ------------------------------------------------------------------------------------- */
 
 static bool read_signature(const JsonPlace *top, ProfileSignature *s) {
-  static const char *const keys[] = {"model", "machine", "threads", "compiler", "library", NULL};
+  static const char *const keys[] = {"model", "target", "machine", "threads", "compiler", "library", NULL};
   JsonPlace at = {top->file, "signature", json_member(top, "signature")};
   if (!at.object || !json_only(&at, keys))
     return false;
   const char *model = json_get_string(&at, "model"), *machine = json_get_string(&at, "machine");
+  bool older = !cJSON_GetObjectItemCaseSensitive(at.object, "target"); /* than the first other target */
+  const char *target = older ? "c f32" : json_get_string(&at, "target");
   const char *compiler = json_get_string(&at, "compiler"), *library = json_get_string(&at, "library");
   int64_t threads;
-  if (!model || !machine || !compiler || !library || !json_get_int(&at, "threads", 1, 1 << 20, &threads))
+  if (!model || !target || !machine || !compiler || !library || !json_get_int(&at, "threads", 1, 1 << 20, &threads))
     return false;
-  *s = (ProfileSignature){intern(model), intern(machine), (int)threads, intern(compiler), intern(library)};
+  *s = (ProfileSignature){intern(model),   intern(target),   intern(machine),
+                          (int)threads,    intern(compiler), intern(library)};
   return true;
 }
 
@@ -170,6 +196,8 @@ static bool applies(int file, const ProfileSignature *has, const ProfileSignatur
   Span where = {.file = file};
   if (has->model != now->model)
     d = error_at(where, "PD0508", "the profile is of another model, or of other sizes of this one");
+  else if (has->target != now->target)
+    d = error_at(where, "PD0508", "the profile is of another target: '%s', not '%s'", has->target, now->target);
   else if (has->machine != now->machine)
     d = error_at(where, "PD0508", "the profile is of another machine: '%s', not '%s'", has->machine,
                  now->machine);

@@ -9,10 +9,11 @@
 /* A profile holds only for the machine and the model it was made with. */
 typedef struct ProfileSignature {
   Name model;    /* SHA-256 of the nodes, their shapes and attributes, and the pieces */
-  Name machine;  /* processor and its count */
+  Name target;   /* "c f32", "cuda bf16" */
+  Name machine;  /* processor or GPU and how many */
   int threads;   /* of one rank */
-  Name compiler; /* version line of the C compiler; "" when not known */
-  Name library;  /* oneDNN's version */
+  Name compiler; /* version line of the compiler; "" when not known */
+  Name library;  /* oneDNN's version; on GPUs "" */
 } ProfileSignature;
 
 typedef struct MeasuredKernel {
@@ -34,16 +35,19 @@ typedef struct Profile {
   Vec(MeasuredSize) sizes; /* by rising microbatch */
 } Profile;
 
-ProfileSignature profile_signature(const Graph *g, const Pieces *p, int threads, const char *compiler);
+ProfileSignature profile_signature(const Graph *g, const Pieces *p, Target target, const char *compiler);
 char *profile_write(const Profile *profile, const Pieces *p); /* the file's text */
 /* NULL after a diagnostic that names what is wrong or differs. */
 const Profile *profile_read(const char *path, const Pieces *p, const ProfileSignature *expected);
 /* The measurements at a microbatch; NULL when there are none. */
 const MeasuredSize *profile_at(const Profile *profile, int64_t microbatch);
 
-/* Compiles and runs the text of a C program; returns what it prints, or NULL after diagnostics. */
+/* The text of the program that measures the model at the microbatches the request leaves open; NULL after
+ * diagnostics. */
+char *profile_program(const Graph *g, const Pieces *p, const PlanRequest *request);
+/* Compiles and runs such a text; returns what it prints, or NULL after diagnostics. */
 typedef char *(*ProfileRun)(void *context, const char *text);
-/* `pdc profile`: measures the model at the microbatches the request leaves open and writes out_path. */
+/* `pdc profile`: measures and writes out_path. */
 bool profile_make(const Graph *g, const Pieces *p, const PlanRequest *request, const char *out_path,
                   ProfileRun run, void *context);
 

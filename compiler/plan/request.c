@@ -248,9 +248,9 @@ bool planner_prepare(Planner *r, const Graph *g, const Pieces *p, const PlanRequ
     return false;
   long processors = sysconf(_SC_NPROCESSORS_ONLN);
   r->threads = q->threads ? q->threads : (int)(processors / r->ranks);
-  r->threads = r->threads < 1 ? 1 : r->threads;
+  r->threads = r->threads < 1 || q->target == TARGET_CUDA ? 1 : r->threads;
   r->limit = q->memory ? q->memory : (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE) / r->ranks;
-  r->rates = rates_of_core(r->threads);
+  r->rates = q->target == TARGET_CUDA ? rates_of_gpu(q->arch, q->precision) : rates_of_core(r->threads);
   r->bandwidth = q->link_bytes_per_second > 0 ? q->link_bytes_per_second : r->rates.bandwidth;
   r->latency = q->link_latency > 0 ? q->link_latency : r->rates.latency;
   return true;

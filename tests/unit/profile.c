@@ -62,7 +62,8 @@ static int remove_file(void **unused) {
   return unlink(path);
 }
 
-static ProfileSignature now(void) { return profile_signature(graph, &pieces, 1, "a compiler, version 1"); }
+static const Target target = {TARGET_C, PRECISION_F32, 1};
+static ProfileSignature now(void) { return profile_signature(graph, &pieces, target, "a compiler, version 1"); }
 
 static const Profile *read_profile(void) {
   ProfileSignature s = now();
@@ -187,13 +188,14 @@ static void what_is_written_reads_back(void **unused) {
 
 static void another_machine_is_refused(void **unused) {
   (void)unused;
-  ProfileSignature s[5] = {now(), now(), now(), now(), now()};
+  ProfileSignature s[6] = {now(), now(), now(), now(), now(), now()};
   s[0].model = intern("other");
   s[1].machine = intern("other");
   s[2].threads = 2;
   s[3].compiler = intern("other");
   s[4].library = intern("other");
-  for (int i = 0; i < 5; i++) {
+  s[5].target = intern("cuda bf16");
+  for (int i = 0; i < 6; i++) {
     int before = error_count();
     assert_null(profile_read(path, &pieces, &s[i]));
     assert_int_equal(error_count(), before + 1);
@@ -207,11 +209,11 @@ static void another_model_has_another_signature(void **unused) {
   (void)unused;
   Graph *g = model_build((ModelOptions){.blocks = 5, .tied = true, .batch = 12});
   Pieces p = cut(g);
-  assert_true(profile_signature(g, &p, 1, NULL).model != now().model);
+  assert_true(profile_signature(g, &p, target, NULL).model != now().model);
   g = model_build(
       (ModelOptions){.blocks = 6, .tied = true, .batch = 24, .clip = 1}); /* costs do not depend on these */
   p = cut(g);
-  assert_true(profile_signature(g, &p, 1, NULL).model == now().model);
+  assert_true(profile_signature(g, &p, target, NULL).model == now().model);
 }
 
 static const Profile *read_changed(const char *text, size_t n) {
