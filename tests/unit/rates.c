@@ -1,0 +1,89 @@
+/* Counted costs of devices: products by precision, launches of small work, messages beside the work. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <string.h>
+
+#include "model.h"
+#include "ops/op.h"
+#include "plan/planner.h"
+
+static Graph *graph;
+static Pieces pieces;
+
+static int build(void **unused) {
+  (void)unused;
+  graph = model_build((ModelOptions){.blocks = 6, .tied = true, .batch = 12, .clip = 1});
+  pieces = cut(graph);
+  return 0;
+}
+
+static int first_product(void) {
+  for (int i = 0; i < graph->n_forward; i++) {
+    const Op *op = graph->nodes.at[i].op;
+    if (op->kind == OP_CALL && op->cost(graph, i).matmul_flops > 0)
+      return i;
+  }
+  fail();
+  return 0;
+}
+
+/* Large microbatches of a product take its operations over the rate. */
+static void products_run_at_the_precision_s_rate(void **unused) {
+  (void)unused;
+  static const struct { const char *arch; Precision precision; double peak; } data_sheet[] = {
+      {"sm_80", PRECISION_F32, 19.5e12}, {"sm_80", PRECISION_TF32, 156e12}, {"sm_80", PRECISION_BF16, 312e12},
+      {"sm_90", PRECISION_F32, 67e12},   {"sm_90", PRECISION_TF32, 495e12}, {"sm_90", PRECISION_BF16, 989e12},
+  };
+  enum { SAMPLES = 1 << 30 };
+  int node = first_product();
+  double operations = graph->nodes.at[node].op->cost(graph, node).matmul_flops * SAMPLES;
+  for (size_t i = 0; i < sizeof data_sheet / sizeof *data_sheet; i++) {
+    Rates r = rates_of_gpu(data_sheet[i].arch, data_sheet[i].precision);
+    double rate = operations / counted_seconds(graph, node, SAMPLES, &r);
+    assert_true(rate > 0.6 * data_sheet[i].peak && rate < data_sheet[i].peak);
+  }
+  Rates newest = rates_of_gpu(NULL, PRECISION_BF16), h100 = rates_of_gpu("sm_90", PRECISION_BF16);
+  assert_true(newest.product == h100.product);
+}
+
+static void small_work_takes_its_launch(void **unused) {
+  (void)unused;
+  Rates gpu = rates_of_gpu("sm_90", PRECISION_F32), core = rates_of_core(1);
+  int node = first_product();
+  double launch = counted_seconds(graph, node, 1, &gpu);
+  assert_true(launch > 1e-6 && launch < 10e-6);
+  assert_true(counted_seconds(graph, node, 1 << 20, &gpu) < counted_seconds(graph, node, 1 << 20, &core) / 50);
+}
+
+/* How much longer a batch of two stages takes over a link on which the activations of a microbatch take a tenth
+ * of a stage's forward, as a share. */
+static double slowed_by(TargetKind target) {
+  PlanRequest q = {.stages = 2, .split = "h[3]", .microbatch = 3, .target = target, .threads = 1,
+                   .link_bytes_per_second = 1e15, .link_latency = 1e-12};
+  const Plan *fast = plan_make(graph, &pieces, &q, NULL, 0);
+  assert_non_null(fast);
+  q.link_bytes_per_second = fast->stage[0].send_bytes / (fast->stage[0].forward_seconds / 10);
+  const Plan *slow = plan_make(graph, &pieces, &q, NULL, 0);
+  assert_non_null(slow);
+  return slow->batch_seconds / fast->batch_seconds - 1;
+}
+
+static void messages_of_gpus_pass_beside_the_work(void **unused) {
+  (void)unused;
+  assert_true(slowed_by(TARGET_C) > 0.02);
+  assert_true(slowed_by(TARGET_CUDA) < slowed_by(TARGET_C) / 2);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(products_run_at_the_precision_s_rate),
+      cmocka_unit_test(small_work_takes_its_launch),
+      cmocka_unit_test(messages_of_gpus_pass_beside_the_work),
+  };
+  return cmocka_run_group_tests(tests, build, NULL);
+}
