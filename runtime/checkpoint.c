@@ -2,9 +2,10 @@
  * shard a stage, each written by its first replica beside its name and renamed; a step is complete when its S
  * shards are there. A shard holds, for each parameter that its stage owns, weights.NAME (W(t) after t = N
  * updates), then the older versions that microbatches may still use: previous.NAME (W(t - 1)), previous2.NAME
- * (W(t - 2)), ...; moment1.NAME, moment2.NAME, as they stand in memory. Any plan finds its parameters by name
- * in all shards. Microbatches in flight are not kept: they are run again with the
- * weights they had. */
+ * (W(t - 2)), ...; moment1.NAME, moment2.NAME. Elements are in memory's order, and floats: the newest weights are
+ * the masters where there are any, older ones working copies, which floats hold as they are. Any plan finds its
+ * parameters by name in all shards. Microbatches in flight are not kept: they are run again with the weights they
+ * had. */
 #include "internal.h"
 #include "safetensors.h"
 
@@ -26,21 +27,26 @@ static void shard_path(char *to, int64_t step, int shard, int shards) {
 
 static int n_tensors(void) { return pd.stage->versions + pd.stage->n_moments; } /* a parameter */
 
-/* Tensor `i` of a parameter: its name's beginning and its place; NULL while there is none. */
-static float *tensor(const struct pd_parameter *p, int i, int64_t step, char *kind) {
+/* A parameter's tensor number `i`: its name's beginning and its place; at NULL while there is none. */
+struct tensor { char kind[KIND_BYTES], *at; bool bf16; };
+
+static struct tensor tensor(const struct pd_parameter *p, int i, int64_t step) {
   const struct pd_stage *s = pd.stage;
+  struct tensor x = {.at = NULL};
   int moment = i - s->versions;
   if (moment >= 0) {
-    if (p->buffer) return NULL;
-    snprintf(kind, KIND_BYTES, "moment%d", moment + 1);
-    return (float *)(pd.arena + s->moments + (size_t)moment * s->moments_stride + p->offset);
+    size_t at = (size_t)moment * s->moments_stride + (s->has_masters ? p->state : p->offset);
+    snprintf(x.kind, sizeof x.kind, "moment%d", moment + 1);
+    if (!p->buffer) x.at = pd.arena + s->moments + at;
+  } else if (i == 0) {
+    snprintf(x.kind, sizeof x.kind, "weights");
+    x.at = pd_newest_at(p, step);
+  } else {
+    snprintf(x.kind, sizeof x.kind, i == 1 ? "previous" : "previous%d", i);
+    x.bf16 = p->bf16;
+    if (i <= step) x.at = pd_weights_at(p, step - i);
   }
-  if (i < 2)
-    snprintf(kind, KIND_BYTES, "%s", i ? "previous" : "weights");
-  else
-    snprintf(kind, KIND_BYTES, "previous%d", i);
-  if (i > step) return NULL;
-  return (float *)(pd.arena + s->weights + (size_t)((step - i) % s->versions) * s->weights_stride + p->offset);
+  return x;
 }
 
 static char *joined(const char *kind, const char *name) {
@@ -60,15 +66,15 @@ static unsigned char *shard_header(const struct pd_entry *entries, int n, int64_
   return pd_safetensors_header(entries, n, metadata, 5, bytes);
 }
 
-/* The tensors this rank keeps, and where they stand. */
-static int collect(int64_t step, struct pd_entry *entries, const float **at) {
+/* The tensors this rank keeps and where they stand. */
+static int collect(int64_t step, struct pd_entry *entries, struct tensor *tensors) {
   int n = 0;
   for (int i = 0; i < pd.stage->n_parameters; i++) {
     const struct pd_parameter *p = &pd.stage->parameters[i];
     for (int j = 0; j < n_tensors() && p->owner == pd.stage->stage; j++) {
-      char kind[KIND_BYTES];
-      if (!(at[n] = tensor(p, j, step, kind))) continue;
-      entries[n] = (struct pd_entry){.name = joined(kind, p->name), .rank = p->rank, .elements = p->elements};
+      struct tensor x = tensors[n] = tensor(p, j, step);
+      if (!x.at) continue;
+      entries[n] = (struct pd_entry){.name = joined(x.kind, p->name), .rank = p->rank, .elements = p->elements};
       memcpy(entries[n++].dim, p->dim, sizeof p->dim);
     }
   }
@@ -80,8 +86,8 @@ void pd_checkpoint_write(int64_t step) {
   if (pd.replica) return;
   size_t room = (size_t)(pd.stage->n_parameters * n_tensors()), bytes = 0;
   struct pd_entry *entries = pd_allocate(sizeof *entries * room);
-  const float **at = pd_allocate(sizeof *at * room);
-  int n = collect(step, entries, at);
+  struct tensor *tensors = pd_allocate(sizeof *tensors * room);
+  int n = collect(step, entries, tensors);
   shard_path(path, step, pd.stage->stage, pd.stage->n_stages);
   *strrchr(path, '/') = 0;
   if (mkdir(path, 0777) && errno != EEXIST) pd_fail("cannot make directory '%s': %s", path, strerror(errno));
@@ -91,13 +97,14 @@ void pd_checkpoint_write(int64_t step) {
   bool ok = header && pd_output_open(&out, path) && fwrite(header, 1, bytes, out.file) == bytes;
   for (int i = 0; ok && i < n; i++) {
     size_t elements = (size_t)entries[i].elements;
-    ok = fwrite(at[i], sizeof(float), elements, out.file) == elements;
+    const float *x = pd_view(tensors[i].at, entries[i].elements, tensors[i].bf16);
+    ok = fwrite(x, sizeof *x, elements, out.file) == elements;
   }
   if (!header || !pd_output_close(&out, ok)) pd_fail("cannot write '%s': %s", path, strerror(errno));
   free(header);
   for (int i = 0; i < n; i++) free(entries[i].name);
   free(entries);
-  free(at);
+  free(tensors);
 }
 
 /* ---- reading --------------------------------------------------------------------------------- */
@@ -187,22 +194,23 @@ static const struct pd_entry *find(const struct pd_safetensors *shards, int n, c
 static bool read_parameter(const struct pd_safetensors *shards, int n, const struct pd_parameter *p,
                            int64_t step, char *why) {
   for (int i = 0; i < n_tensors(); i++) {
-    char kind[KIND_BYTES];
-    float *to = tensor(p, i, step, kind);
-    if (!to) continue;
-    const struct pd_entry *e = find(shards, n, kind, p->name);
+    struct tensor x = tensor(p, i, step);
+    if (!x.at) continue;
+    const struct pd_entry *e = find(shards, n, x.kind, p->name);
     if (!e && i < pd.stage->versions) /* from a schedule with fewer versions */
       e = find(shards, n, "weights", p->name);
     if (!e)
       return pd_refuse(why, "the checkpoint of step %lld in '%s' holds no '%s.%s'", (long long)step,
-                       pd_options.checkpoint, kind, p->name);
+                       pd_options.checkpoint, x.kind, p->name);
     bool same = e->rank == p->rank && e->dtype == PD_F32;
     for (int j = 0; same && j < p->rank; j++) same = e->dim[j] == p->dim[j];
     if (!same)
       return pd_refuse(why, "the checkpoint of step %lld in '%s' is of another model: '%s' has another shape",
                        (long long)step, pd_options.checkpoint, p->name);
-    memcpy(to, e->data, (size_t)p->elements * sizeof(float));
+    memcpy(pd_fill(x.at, p->elements), e->data, (size_t)p->elements * sizeof(float));
+    pd_filled(x.at, p->elements, x.bf16);
   }
+  pd_newest_written(p, step);
   return true;
 }
 

@@ -42,12 +42,11 @@ void pd_round(void *to, const float *from, int64_t n, bool bf16);
 void *pd_load_begin(int input, void *to);
 void pd_load_end(int input, void *to);
 
-/* A copy of n floats of the arena as the work asked for before leaves them: to be read once pd_fetched says so,
- * and then to be given back. Fetches come and are given back in their order; PD_FETCHES may be out. */
+/* A copy of n floats of the arena as the work asked for before leaves them, to be read once pd_fetched says so.
+ * Copies come in their order, and the last PD_FETCHES stay. */
 enum { PD_FETCHES = 64 };
 const float *pd_fetch(const float *from, int64_t n);
 bool pd_fetched(const float *fetch);
-void pd_fetch_done(void); /* the oldest */
 
 /* ---- memory.c, peak.c ------------------------------------------------------------------------------ */
 

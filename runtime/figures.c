@@ -1,5 +1,5 @@
-/* Losses and metrics from a microbatch's elements to one sum each, added up in double and in order. The work may be
- * behind: elements are fetched, and added up as they come, in the order of the calls. */
+/* Losses and metrics from a microbatch's elements to one sum each, added up in double and in order. The work may
+ * be behind: elements are fetched, and added up as they come, in the order of the calls. */
 #include "internal.h"
 
 static struct pending {
@@ -21,7 +21,6 @@ static void take_first(void) {
   for (int64_t i = 0; i < p.n; i++) sum += (double)p.elements[i];
   first = (first + 1) % PD_FETCHES;
   n_pending--;
-  pd_fetch_done();
   p.take(p.figure, p.k, sum);
 }
 

@@ -166,8 +166,8 @@ size_t pd_exchange_set(int64_t t); /* bytes from exchange set 0 to update t's */
 
 /* ---- figures.c ------------------------------------------------------------------------------- */
 
-/* Adds up the n elements of a figure of microbatch k in double, in order, and calls take(figure, k, sum): as soon as
- * the work has made them and something is done here, in the order of the calls. */
+/* Adds up the n elements of a figure of microbatch k in double, in order, and calls take(figure, k, sum): once the
+ * work has made them and anything is asked here, in the order of the calls. */
 typedef void pd_take_sum(int figure, int64_t k, double sum);
 void pd_add_up(int figure, int64_t batch, int64_t k, const float *elements, int64_t n, pd_take_sum *take);
 /* Whether all sums of the batches up to this one are taken; pd_figures_fold waits until they are. */
@@ -216,7 +216,11 @@ bool pd_output_close(struct pd_output *o, bool ok);
 void pd_output_abandon(void); /* removes what is being written, in a handler of a signal, too */
 bool pd_writable(const char *path, char *why); /* could be written so */
 
-void pd_load_weights(const char *path); /* collective: into version buffer 0 of every rank */
+/* p's working copy of W(t), and W(t) in f32 where it is the newest: the master, or the same place. */
+char *pd_weights_at(const struct pd_parameter *p, int64_t t);
+char *pd_newest_at(const struct pd_parameter *p, int64_t t);
+void pd_newest_written(const struct pd_parameter *p, int64_t t); /* the working copy follows */
+void pd_load_weights(const char *path); /* collective: W(0) of every rank */
 void pd_save_weights(const char *path); /* collective: the newest weights of all stages, by rank 0 */
 
 /* Collective: continues from the newest complete checkpoint in --checkpoint's directory: weights of both

@@ -84,6 +84,7 @@ void pd_log_start(double all_ranks_peak) {
        "\"threads\":%d,\"seed\":%llu",
        s->schedule, (long long)s->batch, (long long)s->microbatch, (long long)s->microbatches,
        (long long)s->model_parameters, pd_device_threads(), (unsigned long long)pd.seed);
+  if (pd_device_name()) line(",\"device\":\"%s\"", pd_device_name());
   if (peak > 0)
     line(",\"peak_flops\":%.4g,\"peak_source\":\"%s\"", peak, pd_options.peak > 0 ? "given" : "measured");
   if (pd.first_step) line(",\"first_step\":%lld", (long long)pd.first_step);

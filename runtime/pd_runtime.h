@@ -130,7 +130,7 @@ struct pd_stage {
   size_t reduced;      /* with replicas: in exchange set 0, (replicas - 1) shards of an accumulator set, each of
                           accumulators_stride / replicas bytes, rounded up to a multiple of 64 */
   size_t moments, moments_stride; int n_moments;
-  bool has_masters; size_t masters; /* the newest weights in f32, laid out like moments; `weights` are their copies */
+  bool has_masters; size_t masters; /* the newest weights in f32, laid out like moments: weights are copies */
   bool per_batch; int64_t lag; /* the schedule drains at every batch; else an update follows by so many turns */
   const struct pd_parameter *parameters; int n_parameters; /* held here */
   const struct pd_input *inputs; int n_inputs;             /* all of the model's, used here or not */

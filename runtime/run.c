@@ -309,8 +309,13 @@ static void start_weights(void) {
     pd_load_weights(pd_options.init);
     return;
   }
-  for (int i = 0; i < s->n_parameters; i++)
-    pd_initialise(&s->parameters[i], pd.seed, (float *)(pd.arena + s->weights + s->parameters[i].offset));
+  for (int i = 0; i < s->n_parameters; i++) {
+    const struct pd_parameter *p = &s->parameters[i];
+    char *at = pd_newest_at(p, 0);
+    pd_initialise(p, pd.seed, pd_fill(at, p->elements));
+    pd_filled(at, p->elements, false);
+    pd_newest_written(p, 0);
+  }
 }
 
 static void finish_mpi(void) {
@@ -382,6 +387,7 @@ int pd_finish(void) {
   pd_log_finish(all, seconds);
   pd_trace_finish();
   free(all);
+  pd_device_finish();
   finish_mpi();
   return 0;
 }

@@ -9,6 +9,22 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* ---- where weights stand ----------------------------------------------------------------------- */
+
+char *pd_weights_at(const struct pd_parameter *p, int64_t t) {
+  const struct pd_stage *s = pd.stage;
+  return pd.arena + s->weights + (size_t)(t % s->versions) * s->weights_stride + p->offset;
+}
+
+char *pd_newest_at(const struct pd_parameter *p, int64_t t) {
+  return pd.stage->has_masters ? pd.arena + pd.stage->masters + p->state : pd_weights_at(p, t);
+}
+
+void pd_newest_written(const struct pd_parameter *p, int64_t t) {
+  if (pd.stage->has_masters)
+    pd_round(pd_weights_at(p, t), (const float *)pd_newest_at(p, t), p->elements, p->bf16);
+}
+
 /* ---- reading --------------------------------------------------------------------------------- */
 
 /* A parameter's shape in a file. */
@@ -51,7 +67,10 @@ static bool load_one(const char *path, const struct pd_safetensors *s, const str
   }
   if (e->dtype == PD_OTHER)
     return pd_refuse(why, "'%s': tensor '%s' is not of type F32, F16, BF16 or F64", path, e->name);
-  copy_in(p, e, (float *)(pd.arena + pd.stage->weights + p->offset));
+  char *at = pd_newest_at(p, 0);
+  copy_in(p, e, pd_fill(at, p->elements));
+  pd_filled(at, p->elements, false);
+  pd_newest_written(p, 0);
   used[e - s->at] = 1;
   return true;
 }
@@ -172,17 +191,18 @@ static struct pd_entry *gather_entries(int *writer) {
 
 enum { PIECE = 1 << 18 }; /* floats */
 
-/* Elements [first, first + n) of a parameter in the file's order. */
-static void copy_out(const struct pd_parameter *p, int64_t first, int64_t n, float *to) {
-  const struct pd_stage *s = pd.stage;
-  const float *w = (const float *)(pd.arena + s->weights +
-                                   (size_t)(pd.steps % s->versions) * s->weights_stride + p->offset);
+/* Elements [first, first + n) in the file's order of a parameter whose newest weights are w. */
+static void copy_out(const struct pd_parameter *p, const float *w, int64_t first, int64_t n, float *to) {
   if (!(p->stored_in_out && p->rank == 2)) {
     memcpy(to, w + first, (size_t)n * sizeof *to);
     return;
   }
   int64_t rows = p->dim[0], columns = p->dim[1];
   for (int64_t i = 0; i < n; i++) to[i] = w[(first + i) % rows * columns + (first + i) / rows];
+}
+
+static const float *view_newest(const struct pd_parameter *p) {
+  return pd_view(pd_newest_at(p, pd.steps), p->elements, false);
 }
 
 static const struct pd_parameter *parameter_of_order(int order) {
@@ -192,10 +212,11 @@ static const struct pd_parameter *parameter_of_order(int order) {
 }
 
 static void send_pieces(const struct pd_parameter *p, float *piece) {
+  const float *w = view_newest(p);
   for (int64_t first = 0; first < p->elements; first += PIECE) {
     int64_t n = p->elements - first < PIECE ? p->elements - first : PIECE;
     MPI_Request request;
-    copy_out(p, first, n, piece);
+    copy_out(p, w, first, n, piece);
     MPI_Isend(piece, (int)n, MPI_FLOAT, 0, p->order, pd_comm_control, &request);
     pd_wait(1, &request, "weights", -1, "to be taken by", 0);
   }
@@ -203,10 +224,11 @@ static void send_pieces(const struct pd_parameter *p, float *piece) {
 
 static bool write_tensor(FILE *out, int order, int writer, int64_t elements, float *piece) {
   const struct pd_parameter *p = writer == 0 ? parameter_of_order(order) : NULL;
+  const float *w = p ? view_newest(p) : NULL;
   for (int64_t first = 0; first < elements; first += PIECE) {
     int64_t n = elements - first < PIECE ? elements - first : PIECE;
     if (p)
-      copy_out(p, first, n, piece);
+      copy_out(p, w, first, n, piece);
     else {
       MPI_Request request;
       MPI_Irecv(piece, (int)n, MPI_FLOAT, writer, order, pd_comm_control, &request);

@@ -92,4 +92,3 @@ const float *pd_fetch(const float *from, int64_t n) {
 }
 
 bool pd_fetched(const float *fetch) { return fetch != NULL; }
-void pd_fetch_done(void) {}

@@ -1,0 +1,196 @@
+/* A rank's GPU: which one, the arena on it, the stream of the work, and what its failures look like. */
+#include "internal.h"
+#include "pd_cuda.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+cudaStream_t pd_stream;
+const struct pd_now *pd_now;
+
+static char name[256]; /* of the device */
+static cudaEvent_t work_done;
+
+/* ---- failures -------------------------------------------------------------------------------- */
+
+/* A kernel that fails is noticed by a later call: the message names what the stage did last, too. */
+void pd_cuda_check(cudaError_t status, const char *what) {
+  if (status == cudaSuccess) return;
+  pd_fail("CUDA reports '%s' (%s) at: %s; the stage's last work was %s", cudaGetErrorString(status),
+          cudaGetErrorName(status), what, pd_last_work());
+}
+
+static bool refuse(cudaError_t status, const char *what, char *why) {
+  return pd_refuse(why, "CUDA cannot %s: %s", what, cudaGetErrorString(status));
+}
+
+/* ---- what is held until the end ---------------------------------------------------------------- */
+
+static struct Held { enum { MEMORY, PINNED, EVENT } kind; void *it; } *held;
+static int n_held;
+
+static void hold(struct Held h) {
+  if (n_held % 64 == 0) held = static_cast<Held *>(realloc(held, sizeof *held * (n_held + 64u)));
+  if (!held) pd_fail("out of memory");
+  held[n_held++] = h;
+}
+
+void *pd_cuda_memory(size_t bytes) {
+  void *p;
+  pd_cuda_check(cudaMalloc(&p, bytes), "get device memory");
+  hold({Held::MEMORY, p});
+  return p;
+}
+
+void *pd_cuda_pinned(size_t bytes) {
+  void *p;
+  pd_cuda_check(cudaMallocHost(&p, bytes), "get pinned memory");
+  hold({Held::PINNED, p});
+  return p;
+}
+
+cudaEvent_t pd_cuda_event(void) {
+  cudaEvent_t event;
+  pd_cuda_check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "make an event");
+  hold({Held::EVENT, event});
+  return event;
+}
+
+static void release(struct Held h) {
+  switch (h.kind) {
+  case Held::MEMORY: pd_cuda_check(cudaFree(h.it), "give back device memory"); break;
+  case Held::PINNED: pd_cuda_check(cudaFreeHost(h.it), "give back pinned memory"); break;
+  case Held::EVENT: pd_cuda_check(cudaEventDestroy(static_cast<cudaEvent_t>(h.it)), "give back an event");
+  }
+}
+
+/* ---- start and end ----------------------------------------------------------------------------- */
+
+struct Place { int rank, ranks; }; /* among the ranks of one machine */
+
+static Place find_place(void) {
+  enum { NAME = 256 };
+  char mine[NAME] = "", *all = static_cast<char *>(pd_allocate(NAME * static_cast<size_t>(pd.ranks)));
+  MPI_Request request;
+  gethostname(mine, sizeof mine - 1);
+  MPI_Iallgather(mine, NAME, MPI_BYTE, all, NAME, MPI_BYTE, pd_comm_control, &request);
+  pd_wait(1, &request, "all ranks to name their machine", -1, NULL, -1);
+  Place place = {0, 0};
+  for (int r = 0; r < pd.ranks; r++)
+    if (!strcmp(all + NAME * r, mine)) {
+      place.rank += r < pd.rank;
+      place.ranks++;
+    }
+  free(all);
+  return place;
+}
+
+/* Ranks of one machine take its devices in turn. */
+static bool take_device(char *why) {
+  Place place = find_place();
+  int n = 0;
+  cudaDeviceProp device;
+  cudaError_t status = cudaGetDeviceCount(&n);
+  if (status == cudaSuccess && n == 0) status = cudaErrorNoDevice;
+  if (status != cudaSuccess) return refuse(status, "use a GPU here", why);
+  if (place.ranks > n)
+    pd_note("%d ranks of one machine share %d GPU%s", place.ranks, n, n == 1 ? "" : "s");
+  status = cudaSetDevice(place.rank % n);
+  if (status == cudaSuccess) status = cudaGetDeviceProperties(&device, place.rank % n);
+  if (status != cudaSuccess) return refuse(status, "use this rank's GPU", why);
+  snprintf(name, sizeof name, "%s", device.name);
+  return device.major >= 8 || pd_refuse(why, "%s has compute capability %d.%d: programs need 8.0 or more", name,
+                                        device.major, device.minor);
+}
+
+static size_t free_at_start;
+
+static bool get_arena(const struct pd_stage *s, char *why) {
+  size_t all = 0;
+  void *arena = NULL;
+  cudaError_t status = cudaMemGetInfo(&free_at_start, &all);
+  if (status == cudaSuccess) status = cudaMalloc(&arena, s->arena_bytes ? s->arena_bytes : 1);
+  if (status == cudaErrorMemoryAllocation)
+    return pd_refuse(why, "cannot get the %.1f MiB this stage was planned to use: of %s's %.1f MiB, %.1f are free",
+                     (double)s->arena_bytes / (1 << 20), name, (double)all / (1 << 20),
+                     (double)free_at_start / (1 << 20));
+  if (status != cudaSuccess) return refuse(status, "get this stage's memory", why);
+  hold({Held::MEMORY, arena});
+  pd.arena = static_cast<char *>(arena);
+  size_t moments = static_cast<size_t>(s->n_moments) * s->moments_stride;
+  if (moments) status = cudaMemsetAsync(pd.arena + s->moments, 0, moments, pd_stream);
+  return status == cudaSuccess || refuse(status, "clear the optimizer's state", why);
+}
+
+bool pd_device_start(char *why) {
+  if (!take_device(why)) return false;
+  cudaError_t status = cudaStreamCreateWithFlags(&pd_stream, cudaStreamNonBlocking);
+  if (status != cudaSuccess) return refuse(status, "make a stream", why);
+  if (!get_arena(pd.stage, why)) return false;
+  pd_now = static_cast<struct pd_now *>(pd_cuda_memory(sizeof *pd_now));
+  work_done = pd_cuda_event();
+  return true;
+}
+
+void pd_device_finish(void) {
+  pd_device_wait("the device's last work");
+  while (n_held) release(held[--n_held]);
+  free(held);
+  held = NULL;
+  pd_cuda_check(cudaStreamDestroy(pd_stream), "end a stream");
+}
+
+const char *pd_device_name(void) { return name; }
+int pd_device_threads(void) { return 1; }
+
+/* ---- waiting ----------------------------------------------------------------------------------- */
+
+bool pd_cuda_happened(cudaEvent_t event) {
+  cudaError_t status = cudaEventQuery(event);
+  if (status == cudaErrorNotReady) return false;
+  pd_cuda_check(status, "wait for work of the device");
+  return true;
+}
+
+static bool happened(void *event) { return pd_cuda_happened(static_cast<cudaEvent_t>(event)); }
+
+void pd_cuda_await(cudaEvent_t event, const char *what) { pd_wait_until(happened, event, what, -1, NULL, -1); }
+
+void pd_device_wait(const char *what) {
+  pd_cuda_check(cudaEventRecord(work_done, pd_stream), "record an event");
+  pd_cuda_await(work_done, what);
+}
+
+/* ---- now ----------------------------------------------------------------------------------------- */
+
+static __global__ void __launch_bounds__(1) set_now(struct pd_now *to, struct pd_now now) { *to = now; }
+
+void pd_at(int64_t k) {
+  int64_t batch = pd.stage->microbatches;
+  struct pd_now now = {pd.seed, pd_first_sample(k), batch - 1 - (pd_number(k) - 1) % batch, pd.training};
+  PD_LAUNCH(set_now, 1, 1, 0, pd_stream, const_cast<struct pd_now *>(pd_now), now);
+}
+
+/* ---- memory --------------------------------------------------------------------------------------- */
+
+static size_t least_free = SIZE_MAX;
+
+static void look_at_memory(void) {
+  size_t left, all;
+  if (cudaMemGetInfo(&left, &all) == cudaSuccess && left < least_free) least_free = left;
+}
+
+/* Memory grows in the first updates, when libraries and kernels are loaded, and is not given back before the end:
+ * later samples are rare, as asking the driver takes time. */
+void pd_memory_sample(void) {
+  static int64_t samples;
+  samples++;
+  if ((samples & (samples - 1)) == 0) look_at_memory();
+}
+
+/* What became less on the device since the start: this rank's, where it has the device for itself. */
+int64_t pd_memory_peak(void) {
+  look_at_memory();
+  return least_free < free_at_start ? static_cast<int64_t>(free_at_start - least_free) : 0;
+}

@@ -1,0 +1,168 @@
+/* Numbers from the host to the arena and back: views, which wait; inputs and figures, which do not. */
+#include "internal.h"
+#include "pd_cuda.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- bfloat16 on the host ---------------------------------------------------------------------- */
+
+/* To nearest even; a NaN stays one. */
+static uint16_t to_bf16(float x) {
+  uint32_t bits;
+  memcpy(&bits, &x, sizeof bits);
+  if ((bits & 0x7fffffff) > 0x7f800000) return 0x7fff;
+  return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+static float from_bf16(uint16_t x) {
+  uint32_t bits = static_cast<uint32_t>(x) << 16;
+  float y;
+  memcpy(&y, &bits, sizeof y);
+  return y;
+}
+
+/* In place: n floats become n bfloat16 numbers in the first half of their bytes. */
+static void narrow(char *numbers, int64_t n) {
+  enum { BLOCK = 256 };
+  for (int64_t first = 0; first < n; first += BLOCK) {
+    float from[BLOCK];
+    uint16_t to[BLOCK];
+    int64_t m = n - first < BLOCK ? n - first : BLOCK;
+    memcpy(from, numbers + first * 4, static_cast<size_t>(m) * sizeof *from);
+    for (int64_t i = 0; i < m; i++) to[i] = to_bf16(from[i]);
+    memcpy(numbers + first * 2, to, static_cast<size_t>(m) * sizeof *to);
+  }
+}
+
+/* In place: n bfloat16 numbers in the second half of the bytes become n floats. */
+static void widen(char *numbers, int64_t n) {
+  for (int64_t i = 0; i < n; i++) {
+    uint16_t x;
+    memcpy(&x, numbers + n * 2 + i * 2, sizeof x);
+    float y = from_bf16(x);
+    memcpy(numbers + i * 4, &y, sizeof y);
+  }
+}
+
+/* ---- views ----------------------------------------------------------------------------------------- */
+
+static char *room; /* of the view or fill at hand */
+static size_t room_bytes;
+
+static char *need_room(int64_t n) {
+  size_t bytes = sizeof(float) * static_cast<size_t>(n);
+  if (bytes <= room_bytes) return room;
+  free(room);
+  room = static_cast<char *>(malloc(room_bytes = bytes));
+  if (!room) pd_fail("out of memory: cannot get %zu bytes", bytes);
+  return room;
+}
+
+static size_t bytes_of(int64_t n, bool bf16) { return static_cast<size_t>(n) * (bf16 ? 2 : sizeof(float)); }
+
+static void copy(void *to, const void *from, size_t bytes, cudaMemcpyKind kind) {
+  pd_device_wait("the device's work");
+  pd_cuda_check(cudaMemcpyAsync(to, from, bytes, kind, pd_stream), "copy to or from the device");
+  pd_cuda_check(cudaStreamSynchronize(pd_stream), "copy to or from the device");
+}
+
+const float *pd_view(const void *at, int64_t n, bool bf16) {
+  char *to = need_room(n);
+  copy(bf16 ? to + n * 2 : to, at, bytes_of(n, bf16), cudaMemcpyDeviceToHost);
+  if (bf16) widen(to, n);
+  return reinterpret_cast<float *>(to);
+}
+
+float *pd_fill(void *, int64_t n) { return reinterpret_cast<float *>(need_room(n)); }
+
+void pd_filled(void *at, int64_t n, bool bf16) {
+  if (bf16) narrow(room, n);
+  copy(at, room, bytes_of(n, bf16), cudaMemcpyHostToDevice);
+}
+
+enum { THREADS = 256, EACH = 8 };
+
+static __global__ void __launch_bounds__(THREADS) round_all(int64_t n, const float *from, pd_bf16 *to) {
+  int64_t first = static_cast<int64_t>(blockIdx.x) * THREADS * EACH + threadIdx.x;
+  for (int64_t i = first; i < n && i < first + THREADS * EACH; i += THREADS)
+    to[i] = __float2bfloat16_rn(from[i]);
+}
+
+void pd_round(void *to, const float *from, int64_t n, bool bf16) {
+  if (!bf16) {
+    pd_cuda_check(cudaMemcpyAsync(to, from, bytes_of(n, false), cudaMemcpyDeviceToDevice, pd_stream),
+                  "copy weights");
+    return;
+  }
+  int64_t blocks = (n + THREADS * EACH - 1) / (THREADS * EACH);
+  PD_LAUNCH(round_all, static_cast<unsigned>(blocks), THREADS, 0, pd_stream, n, from,
+            static_cast<pd_bf16 *>(to));
+}
+
+/* ---- inputs -------------------------------------------------------------------------------------------- */
+
+/* An input's microbatches take turns in its pinned buffers, so that one is read from files while the one before is
+ * copied. */
+enum { AHEAD = 2 };
+static struct Loads {
+  struct { char *at; cudaEvent_t copied; } buffer[AHEAD];
+  int turn;
+} *loads; /* by input */
+
+void *pd_load_begin(int input, void *) {
+  const struct pd_stage *s = pd.stage;
+  if (!loads) loads = static_cast<Loads *>(pd_allocate(sizeof *loads * static_cast<size_t>(s->n_inputs)));
+  Loads *l = &loads[input];
+  l->turn = (l->turn + 1) % AHEAD;
+  auto *b = &l->buffer[l->turn];
+  if (!b->at) {
+    b->at = static_cast<char *>(pd_cuda_pinned(bytes_of(s->microbatch * s->inputs[input].elements, false)));
+    b->copied = pd_cuda_event();
+  }
+  pd_cuda_await(b->copied, "inputs to be copied to the device");
+  return b->at;
+}
+
+void pd_load_end(int input, void *to) {
+  const struct pd_input *in = &pd.stage->inputs[input];
+  auto *b = &loads[input].buffer[loads[input].turn];
+  int64_t n = pd.stage->microbatch * in->elements;
+  if (in->bf16) narrow(b->at, n);
+  pd_cuda_check(cudaMemcpyAsync(to, b->at, bytes_of(n, in->bf16), cudaMemcpyHostToDevice, pd_stream),
+                "copy inputs to the device");
+  pd_cuda_check(cudaEventRecord(b->copied, pd_stream), "record an event");
+}
+
+/* ---- figures ---------------------------------------------------------------------------------------------- */
+
+static struct {
+  float *pinned; /* [PD_FETCHES][most] */
+  int64_t most;  /* elements of one */
+  cudaEvent_t come[PD_FETCHES];
+  int next;
+} fetches;
+
+static void fetch_start(void) {
+  for (int i = 0; i < pd.stage->n_figures; i++) {
+    int64_t n = pd.stage->microbatch * pd.stage->figures[i].elements;
+    if (n > fetches.most) fetches.most = n;
+  }
+  fetches.pinned = static_cast<float *>(pd_cuda_pinned(PD_FETCHES * bytes_of(fetches.most, false)));
+  for (int i = 0; i < PD_FETCHES; i++) fetches.come[i] = pd_cuda_event();
+}
+
+const float *pd_fetch(const float *from, int64_t n) {
+  if (!fetches.pinned) fetch_start();
+  int i = fetches.next;
+  float *to = fetches.pinned + i * fetches.most;
+  fetches.next = (i + 1) % PD_FETCHES;
+  pd_cuda_check(cudaMemcpyAsync(to, from, bytes_of(n, false), cudaMemcpyDeviceToHost, pd_stream),
+                "fetch a figure");
+  pd_cuda_check(cudaEventRecord(fetches.come[i], pd_stream), "record an event");
+  return to;
+}
+
+bool pd_fetched(const float *fetch) {
+  return pd_cuda_happened(fetches.come[(fetch - fetches.pinned) / fetches.most]);
+}
