@@ -40,12 +40,6 @@ cudaEvent_t pd_cuda_event(void);
 bool pd_cuda_happened(cudaEvent_t event);
 void pd_cuda_await(cudaEvent_t event, const char *what);
 
-/* What kernels know of the microbatch at work. `following`: how many of its batch come after it, over all
- * replicas. It stands in device memory; pd_at sets it in the order of pd_stream. */
-struct pd_now { uint64_t seed; int64_t first_sample, following; bool training; };
-extern const struct pd_now *pd_now;
-void pd_at(int64_t k);
-
 /* kernel<<<grid, block, shared bytes, stream>>>(arguments); a template's name with commas in parentheses. */
 #ifdef __CUDACC__
 #define PD_LAUNCH(kernel, grid, block, shared, stream, ...)       \
