@@ -4,6 +4,7 @@
 #define PD_LOOPS_H
 
 #include <type_traits>
+#include <utility>
 
 #include "kernels/pd_math.h"
 #include "pd_elements.h"
@@ -18,7 +19,8 @@ template <int N, typename T = float> struct pd_vector {
 };
 
 /* How a pointer's elements are stored, and computed with. */
-template <typename Pointer> using pd_stored = std::remove_cv_t<std::remove_reference_t<decltype(Pointer()[0])>>;
+template <typename Pointer>
+using pd_stored = std::remove_cv_t<std::remove_reference_t<decltype(std::declval<Pointer>()[0])>>;
 template <typename T> using pd_computed = std::conditional_t<std::is_same_v<T, int32_t>, int32_t, float>;
 
 template <typename T> inline __device__ pd_computed<T> pd_widen(T x) {
@@ -41,12 +43,7 @@ template <int N, typename T> struct alignas(N * sizeof(T) < 16 ? N * sizeof(T) :
 /* x[at] .. x[at + N - 1], where `at` is a multiple of N. */
 template <int N, typename Pointer> inline __device__ auto pd_load(Pointer x, int64_t at) {
   typedef pd_stored<Pointer> T;
-  pd_packed<N, T> from;
-#ifdef __CUDACC__
-  from = *reinterpret_cast<const pd_packed<N, T> *>(x + at);
-#else
-  for (int i = 0; i < N; i++) from.at[i] = x[at / N * N + i]; /* misaligned, a wrong element */
-#endif
+  const pd_packed<N, T> from = *(const pd_packed<N, T> *)(x + at);
   pd_vector<N, pd_computed<T>> to;
 #pragma unroll
   for (int i = 0; i < N; i++) to[i] = pd_widen(from.at[i]);
@@ -59,11 +56,7 @@ inline __device__ void pd_store(Pointer x, int64_t at, const pd_vector<N, C> &fr
   pd_packed<N, T> to;
 #pragma unroll
   for (int i = 0; i < N; i++) to.at[i] = pd_narrow<T>(from[i]);
-#ifdef __CUDACC__
-  *reinterpret_cast<pd_packed<N, T> *>(x + at) = to;
-#else
-  for (int i = 0; i < N; i++) x[at / N * N + i] = to.at[i];
-#endif
+  *(pd_packed<N, T> *)(x + at) = to;
 }
 
 /* ---- a row's sum and maximum ------------------------------------------------------------------- */
@@ -107,7 +100,7 @@ template <int X, int Y> inline __device__ void pd_add_rows(float &sum) {
   __shared__ float row[Y][X];
   row[threadIdx.y][threadIdx.x] = sum;
   __syncthreads();
-  for (int half = Y / 2; half > 0; half /= 2) {
+  for (unsigned half = Y / 2; half > 0; half /= 2) {
     if (threadIdx.y < half) row[threadIdx.y][threadIdx.x] += row[threadIdx.y + half][threadIdx.x];
     __syncthreads();
   }

@@ -1,6 +1,6 @@
 /* usage: loops_print c|cuda [-m MICROBATCH] [-D name=value]... [-b] MODEL.pdm
  * Prints the fused loops of a model, all its pieces in one stage, in C or in CUDA, and a table of functions that run
- * them on arrays. -b: every second array that may be in bf16 is. */
+ * them on arrays. -b: in CUDA every second array that may be in bf16 is. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,9 +53,21 @@ static void print_call_of(Text *out, const StageKernels *stage, const Kernel *k,
   text_add(out, "}\n\n");
 }
 
+/* Every element is computed by itself, so that both targets give the same bits. */
+static bool is_exact(const Kernel *k) {
+  for (int i = 0; i < k->terms.n; i++)
+    if (k->terms.at[i].kind == TERM_REDUCE)
+      return false;
+  for (int i = 0; i < k->stores.n; i++)
+    if (k->stores.at[i].accumulate)
+      return false;
+  return true;
+}
+
 static void print_entry(Text *out, const StageKernels *stage, const Kernel *k, Name name) {
   KernelCall call = kernel_call(stage, k);
-  text_add(out, "  {\"%s\", run_%s, %" PRId64 ", %d, {\n", name, name, kernel_scratch(stage, k), call.buffers.n);
+  text_add(out, "  {\"%s\", run_%s, %d, %" PRId64 ", %d, {\n", name, name, is_exact(k), kernel_scratch(stage, k),
+           call.buffers.n);
   for (int i = 0; i < call.buffers.n; i++) {
     const Buffer *b = &stage->buffers.at[call.buffers.at[i]];
     text_add(out, "    {\"%s\", %" PRId64 ", %d, %d, %d},\n", b->name, b->elements,
@@ -88,7 +100,7 @@ static void print_all(const StageKernels *k) {
   Text helpers = {0};
   dialect->print_loop_helpers(&helpers, loops.at);
   const char *target = k->cuda ? "cuda" : "c";
-  printf("%s#include \"loops.h\"\n\n%s", dialect->includes,
+  printf("%s#include \"loops.h\"\n\nenum { MICROBATCH = %" PRId64 " };\n\n%s", dialect->includes, k->microbatch,
          k->cuda ? "" : "static int64_t first_sample = LOOPS_FIRST_SAMPLE;\n\n");
   printf("%s%s%sconst struct loop %s_loops[] = {\n%s};\nconst int n_%s_loops = %d;\n", helpers.n ? helpers.at : "",
          loops.at, calls.at, target, table.at, target, n);
@@ -112,7 +124,7 @@ int main(int argc, char **argv) {
   }
   StageKernels *k = kernels_of(argv[at], define, n, microbatch);
   k->cuda = !strcmp(argv[1], "cuda");
-  if (bf16)
+  if (bf16 && k->cuda)
     choose_types(k);
   print_all(k);
   return 0;
