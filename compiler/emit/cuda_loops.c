@@ -36,6 +36,7 @@ static char *first_element(Printer *p, const Place *place) {
   char *text = format("%s, %s", parameter_of(p, place->buffer),
                       index_sum(p, place->offset, place->stride, 0, p->kernel->n_dims));
   p->index[last] = j;
+  p->reads_first = true;
   return text;
 }
 
@@ -111,9 +112,18 @@ static bool is_exact(const Printer *p) {
   return m->kind == MAP_ELEMENTS || m->column_blocks * m->x * m->vector * m->vectors == columns(p->kernel);
 }
 
+/* Passes that stand in no loop or condition, but declare the same names. */
+static bool needs_scopes(const Printer *p) {
+  const Kernel *k = p->kernel;
+  bool again = p->mapping->vector == 1;
+  for (int i = 0; i < k->terms.n; i++)
+    again |= p->vector[i] && !p->kept[i] && (k->terms.at[i].passes & (k->terms.at[i].passes - 1)) != 0;
+  return again && k->phases > 1 && p->mapping->vectors == 1 && is_exact(p);
+}
+
 /* Kept from where it is loaded: no declaration goes before. */
 static bool loaded_whole(const Printer *p, int term) {
-  return p->kernel->terms.at[term].kind == TERM_LOAD && p->mapping->vectors == 1 && is_exact(p);
+  return p->kernel->terms.at[term].kind == TERM_LOAD && p->mapping->vectors == 1 && is_exact(p) && !needs_scopes(p);
 }
 
 /* What is loaded for all of a thread's elements that lie side by side, or to be kept. */
@@ -163,6 +173,7 @@ static void vector_lines(Printer *p, void (*lines)(Printer *, int), int argument
   p->out = &whole;
   if (p->reads_column)
     print_line(p, "const %s %s = j0 + v;", p->speech->integer, p->index[row_dims(p->kernel)]);
+  p->reads_first |= p->reads_column;
   text_add(&whole, "%s", body.n ? body.at : "");
   p->indent -= 2;
   p->out = out;
@@ -198,16 +209,22 @@ static void columns_lines(Printer *p, void (*lines)(Printer *, int), int argumen
   bool exact = is_exact(p);
   Name j = first_column(p);
   Text *out = p->out, body = {0};
-  bool inside = m->vectors != 1 || !exact;
+  bool inside = m->vectors != 1 || !exact || needs_scopes(p);
   p->out = &body;
   p->indent += inside ? 2 : 0;
+  p->reads_column = p->reads_first = false;
+  lines(p, argument);
   if (m->vectors > 1) {
+    Text head = {0};
+    p->out = &head;
     char *text = format("m * %d + threadIdx.x", m->x);
-    print_line(p, "const int %s = %s;", j, m->vector > 1 ? format("(%s) * %d", text, m->vector) : text);
+    if (!exact || (m->vector > 1 ? p->reads_first : p->reads_column))
+      print_line(p, "const int %s = %s;", j, m->vector > 1 ? format("(%s) * %d", text, m->vector) : text);
     if (!exact)
       print_line(p, "if (%s >= %" PRId64 ") break;", j, n);
+    text_add(&head, "%s", body.n ? body.at : "");
+    body = head;
   }
-  lines(p, argument);
   p->out = out;
   p->indent -= inside ? 2 : 0;
   if (m->vectors > 1) {
@@ -218,6 +235,8 @@ static void columns_lines(Printer *p, void (*lines)(Printer *, int), int argumen
                           times("threadIdx.x", m->vector), j, n, j, m->x * m->vector), &body);
   } else if (!exact) {
     print_block(p, format("if (%s < %" PRId64 ")", j, n), &body);
+  } else if (inside) {
+    print_block(p, "", &body);
   } else {
     text_add(p->out, "%s", body.n ? body.at : "");
   }
@@ -370,13 +389,15 @@ static void column_sums(Printer *p, int unused) {
   for (int i = 0; i < p->kernel->stores.n; i++) {
     if (!column_sum(p, i) || m->sums_in_memory)
       continue;
-    if (m->vector == 1)
+    if (m->vector == 1) {
       sum_line(p, i);
-    else if (m->in_scratch)
+    } else if (m->in_scratch) {
+      p->reads_first = true;
       print_line(p, "pd_store(partial, sums + %s, %s%s);", m->sum_at[i] ? format("%" PRId64 " + j0", m->sum_at[i]) : "j0",
                  p->sum[i], m->vectors > 1 ? "[m]" : "");
-    else
+    } else {
       vector_lines(p, sum_line, i);
+    }
   }
 }
 

@@ -45,6 +45,7 @@ struct Printer {
   const struct Mapping *mapping;
   Name *vector;       /* CUDA, by term, then by store: several elements side by side */
   bool reads_column;  /* the index along the last dim was printed */
+  bool reads_first;   /* CUDA: that of the first of several elements was */
 };
 
 __attribute__((format(printf, 2, 3))) void print_line(Printer *p, const char *format, ...);
