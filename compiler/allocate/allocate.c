@@ -3,7 +3,7 @@
 #include "emit/emit.h"
 
 static const char *const section_names[SECTION_COUNT] = {
-  "weights", "gradients", "moments", "exchanged", "inputs", "received", "sent", "gradients received",
+  "weights", "gradients", "moments", "masters", "exchanged", "inputs", "received", "sent", "gradients received",
   "gradients sent", "tables", "figures", "saved", "kept", "deferred", "workspace", "scratch",
 };
 
@@ -260,6 +260,20 @@ static int moments_of(const Train *train) {
   return train->momentum != 0 ? 1 : 0;
 }
 
+/* A struct of all weights in f32. */
+static int64_t state_bytes(const StageKernels *k, bool *rounded) {
+  Ints members = layout_members(k, BUFFER_WEIGHT, -1);
+  int64_t bytes = 0;
+  *rounded = false;
+  for (int i = 0; i < members.n; i++) {
+    Buffer b = k->buffers.at[members.at[i]];
+    *rounded |= b.bf16;
+    b.bf16 = false;
+    bytes += buffer_bytes(&b);
+  }
+  return bytes;
+}
+
 Layout *allocate(const StageKernels *k, const Program *p, const Train *train) {
   Layout *l = alloc(sizeof *l);
   ensure(k->chunks.n == p->chunks);
@@ -269,8 +283,10 @@ Layout *allocate(const StageKernels *k, const Program *p, const Train *train) {
   l->weights_bytes = structs(k, l, SECTION_WEIGHTS, BUFFER_WEIGHT, -1, p->versions).bytes;
   l->accumulators_bytes = structs(k, l, SECTION_GRADIENTS, BUFFER_ACCUMULATOR, -1, p->accumulators).bytes;
   l->n_moments = moments_of(train);
-  l->moments_bytes = l->weights_bytes;
+  bool rounded; /* some working copies: the optimizer needs what they are copies of */
+  l->moments_bytes = state_bytes(k, &rounded);
   section(l, SECTION_MOMENTS, l->moments_bytes, l->n_moments);
+  section(l, SECTION_MASTERS, l->moments_bytes, rounded);
   exchanged(k, p, l);
   chunk_structs(k, p, l, SECTION_INPUTS, BUFFER_INPUT);
   chunk_structs(k, p, l, SECTION_RECEIVED, BUFFER_RECEIVED);

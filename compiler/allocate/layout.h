@@ -24,7 +24,7 @@ typedef struct Spot {
 
 /* The arena's parts, in order and without gaps. An empty part has copies 0. */
 typedef enum {
-  SECTION_WEIGHTS, SECTION_GRADIENTS, SECTION_MOMENTS, SECTION_EXCHANGED, SECTION_INPUTS, SECTION_RECEIVED,
+  SECTION_WEIGHTS, SECTION_GRADIENTS, SECTION_MOMENTS, SECTION_MASTERS, SECTION_EXCHANGED, SECTION_INPUTS, SECTION_RECEIVED,
   SECTION_SENT, SECTION_GRADIENTS_RECEIVED, SECTION_GRADIENTS_SENT, SECTION_TABLES, SECTION_FIGURES,
   SECTION_SAVED, SECTION_KEPT, SECTION_DEFERRED, SECTION_WORKSPACE, SECTION_SCRATCH, SECTION_COUNT
 } SectionKind;
@@ -53,7 +53,7 @@ typedef struct Layout {
   int64_t *frame;          /* by region: its frame's offset in the arena in forward ... */
   int64_t *frame_backward; /* ... and in backward; -1 when the region has none */
   int64_t weights_bytes, accumulators_bytes, saved_bytes; /* one copy */
-  int64_t moments_bytes;   /* one copy; as many copies as the optimizer has moments */
+  int64_t moments_bytes;   /* one copy; as many copies as the optimizer has moments; so large are masters */
   int n_moments;
   int64_t scratch_offset, scratch_bytes; /* the largest kernel's */
   Section section[SECTION_COUNT]; /* with several chunks, where each has its own: all of them as one copy */
@@ -78,7 +78,7 @@ static inline int layout_saved_slots(const Program *p, int chunk) {
 /* Whether these values of a chunk stand in the workspace. */
 bool layout_saved_packed(const Program *p, int chunk);
 static inline int64_t buffer_bytes(const Buffer *b) {
-  return (b->elements * 4 + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+  return (b->elements * element_bytes(b) + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 /* The points of a temporary's or saved value's first and last use, all passes as one timeline. */
 void layout_life(const StageKernels *k, const Buffer *b, int *first, int *last);

@@ -16,7 +16,7 @@ void layout_dump(const StageKernels *k, const Layout *l, FILE *out) {
   for (int i = 0; i < k->buffers.n; i++) {
     const Buffer *b = &k->buffers.at[i];
     fprintf(out, "  %s %s region %d offset %" PRId64 " bytes %" PRId64 " stride %" PRId64 " copies %d\n",
-            b->name, b->comment, b->region, l->buffer[i].offset, b->elements * 4, l->buffer[i].stride,
+            b->name, b->comment, b->region, l->buffer[i].offset, b->elements * element_bytes(b), l->buffer[i].stride,
             l->buffer[i].copies);
   }
 }
@@ -28,7 +28,7 @@ typedef Vec(Held) Helds;
 static void hold_buffer(const StageKernels *k, const Program *p, const Layout *l, int i, Helds *held) {
   const Buffer *b = &k->buffers.at[i];
   const Spot *s = &l->buffer[i];
-  Held h = {s->offset, s->offset + b->elements * 4, -1, -1, b->comment ? b->comment : b->name};
+  Held h = {s->offset, s->offset + b->elements * element_bytes(b), -1, -1, b->comment ? b->comment : b->name};
   bool temporary = b->kind == BUFFER_TEMPORARY;
   if (temporary && b->region >= 0) {
     int64_t frame = b->backward ? l->frame_backward[b->region] : l->frame[b->region];
@@ -104,6 +104,9 @@ void layout_verify(const StageKernels *k, const Program *p, const Layout *l) {
     int64_t from = l->section[SECTION_MOMENTS].offset + i * l->moments_bytes;
     push(&held, (Held){from, from + l->moments_bytes, -1, -1, "moments"});
   }
+  const Section *masters = &l->section[SECTION_MASTERS];
+  if (masters->copies > 0)
+    push(&held, (Held){masters->offset, masters->offset + masters->bytes, -1, -1, "masters"});
   const Section *exchanged = &l->section[SECTION_EXCHANGED];
   for (int copy = 0; copy < exchanged->copies; copy++) {
     int64_t at = copy * exchanged->bytes;

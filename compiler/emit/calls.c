@@ -131,7 +131,7 @@ void print_call(Text *out, int indent, const StageKernels *stage, const Kernel *
                                      : intern(object));
       break;
     case ARGUMENT_PLACE: push(&list, pointer(x, &c.outer, text, context)); break;
-    case ARGUMENT_NULL: push(&list, intern("NULL")); break;
+    case ARGUMENT_NULL: push(&list, intern(dialect_of(stage)->null)); break;
     case ARGUMENT_INT: push(&list, internf("%" PRId64, x->value)); break;
     case ARGUMENT_FIRST: push(&list, intern(first_round(k, &c))); break;
     case ARGUMENT_SCRATCH: push(&list, intern("scratch")); break;

@@ -5,6 +5,7 @@ static const Dialect c_dialect = {
   .includes = "#include <assert.h>\n#include <math.h>\n#include <stdalign.h>\n#include <stddef.h>\n"
               "#include <string.h>\n\n#include \"kernels/pd_lanes.h\"\n#include \"pd_runtime.h\"\n\n",
   .compound_literals = true,
+  .null = "NULL",
   .now = "/* The current microbatch's first sample, counted over the run: random numbers depend on it. */\n"
          "static int64_t first_sample;\n\n",
   .at = "first_sample = pd_first_sample(k);",
@@ -17,6 +18,7 @@ static const Dialect c_dialect = {
 
 static const Dialect cuda_dialect = {
   .includes = "#include <math.h>\n#include <stddef.h>\n\n#include \"cuda/pd_cuda.h\"\n#include \"cuda/pd_loops.h\"\n\n",
+  .null = "nullptr",
   .now = "",
   .at = "pd_at(k);",
   .now_words = (const char *const[]){"s", "following", "seed", "training", NULL},

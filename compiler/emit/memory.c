@@ -5,8 +5,8 @@
 #include <string.h>
 
 static const BufferKind kind_of[N_STRUCTS] = {BUFFER_WEIGHT, BUFFER_ACCUMULATOR, BUFFER_SAVED, BUFFER_KEPT,
-                                             BUFFER_DEFERRED};
-static const char *const noun_of[N_STRUCTS] = {"weights", "gradients", "saved", "kept", "deferred"};
+                                             BUFFER_DEFERRED, BUFFER_WEIGHT};
+static const char *const noun_of[N_STRUCTS] = {"weights", "gradients", "saved", "kept", "deferred", "masters"};
 
 /* The parts of the arena of which every chunk has its own. */
 typedef struct ChunkPart { BufferKind kind; SectionKind section; const char *name, *slots, *comment; } ChunkPart;
@@ -71,6 +71,12 @@ char *array_text(const Emit *e, const Buffer *b) {
   }
   return out.n ? out.at : format("1");
 }
+
+const char *element_type(const Buffer *b) {
+  return b->type == TYPE_TOKEN ? "int32_t" : b->bf16 ? "pd_bf16" : "float";
+}
+
+bool has_masters(const Emit *e) { return e->l->section[SECTION_MASTERS].copies > 0; }
 
 static bool nested(const Emit *e, int region) { return region >= 0 && e->k->regions.at[region].path[0]; }
 
@@ -172,21 +178,25 @@ Name member_path(const Emit *e, int buffer) {
 
 /* ---- structs --------------------------------------------------------------------------------- */
 
-static void declare_member(const Emit *e, Text *out, int indent, int buffer) {
+/* In a struct: IN_WEIGHTS .. IN_MASTERS; -1: in another. */
+static void declare_member(const Emit *e, Text *out, int indent, int which, int buffer) {
   const Buffer *b = &e->k->buffers.at[buffer];
-  text_add(out, "%*salignas(64) %s %s[%s];\n", indent, "", b->type == TYPE_TOKEN ? "int32_t" : "float",
+  text_add(out, "%*salignas(64) %s %s[%s];\n", indent, "", which == IN_MASTERS ? "float" : element_type(b),
            e->member[buffer], array_text(e, b));
 }
 
-static char *region_body(const Emit *e, Ints members, int region, int indent) {
+static char *region_body(const Emit *e, int which, Ints members, int region, int indent) {
   Text out = {0};
   for (int i = 0; i < members.n; i++)
     if (e->k->buffers.at[members.at[i]].region == region)
-      declare_member(e, &out, indent, members.at[i]);
+      declare_member(e, &out, indent, which, members.at[i]);
   return out.at;
 }
 
-/* The structs of regions that have functions; gradients that look like the weights use theirs. */
+/* The struct that gradients are like, where each parameter has one use here: that of its f32 values. */
+static int state_struct(const Emit *e) { return has_masters(e) ? IN_MASTERS : IN_WEIGHTS; }
+
+/* The structs of regions that have functions; gradients that look like the weights (in f32) use theirs. */
 static void region_types(Emit *e, int which) {
   Ints members = layout_members(e->k, kind_of[which], -1), regions = regions_of(e, members);
   for (int i = 0; i < regions.n; i++) {
@@ -197,11 +207,12 @@ static void region_types(Emit *e, int which) {
       e->type[which][r] = e->type[which][family];
       continue;
     }
-    char *body = region_body(e, members, r, 2);
+    char *body = region_body(e, which, members, r, 2);
     Ints weights = layout_members(e->k, BUFFER_WEIGHT, -1);
-    char *like = which == IN_GRADIENTS ? region_body(e, weights, r, 2) : NULL;
-    if (like && e->type[IN_WEIGHTS][family] && !strcmp(like, body)) {
-      e->type[which][family] = e->type[which][r] = e->type[IN_WEIGHTS][family];
+    int state = state_struct(e);
+    char *like = which == IN_GRADIENTS ? region_body(e, state, weights, r, 2) : NULL;
+    if (like && e->type[state][family] && !strcmp(like, body)) {
+      e->type[which][family] = e->type[which][r] = e->type[state][family];
       continue;
     }
     Name type = internf("struct %s_%s", e->prefix[family], noun_of[which]);
@@ -217,7 +228,7 @@ static char *struct_body(const Emit *e, int which, int chunk) {
   for (int i = 0, at = 0; i < members.n; i++) {
     int r = e->k->buffers.at[members.at[i]].region;
     if (!nested(e, r)) {
-      declare_member(e, &out, 2, members.at[i]);
+      declare_member(e, &out, 2, which, members.at[i]);
       continue;
     }
     if (at >= regions.n || regions.at[at] != r)
@@ -232,7 +243,7 @@ static char *struct_body(const Emit *e, int which, int chunk) {
     else if (e->type[which][r])
       text_add(&out, "  %s %s; /* %s */\n", e->type[which][r], path, first);
     else
-      text_add(&out, "  struct {\n%s  } %s; /* %s */\n", region_body(e, members, r, 4), path, first);
+      text_add(&out, "  struct {\n%s  } %s; /* %s */\n", region_body(e, which, members, r, 4), path, first);
     at = end;
   }
   return out.n ? out.at : NULL;
@@ -244,7 +255,7 @@ static void flat_struct(Emit *e, BufferKind kind, int chunk, const char *type, c
     return;
   text_add(&e->out, "%s { /* %s */\n", type, comment);
   for (int i = 0; i < members.n; i++)
-    declare_member(e, &e->out, 2, members.at[i]);
+    declare_member(e, &e->out, 2, -1, members.at[i]);
   text_add(&e->out, "};\n\n");
 }
 
@@ -303,8 +314,8 @@ static Parts arena_parts(const Emit *e) {
            "version v in weights[v % VERSIONS]");
   add_part(&parts, &s[SECTION_GRADIENTS], e->gradients_type, "gradients", "ACCUMULATORS",
            "of batch t: gradients[t % ACCUMULATORS]");
-  add_part(&parts, &s[SECTION_MOMENTS], "struct weights", "moments", format("%d", l->n_moments),
-           "the optimizer's");
+  add_part(&parts, &s[SECTION_MOMENTS], e->state_type, "moments", format("%d", l->n_moments), "the optimizer's");
+  add_part(&parts, &s[SECTION_MASTERS], e->state_type, "masters", NULL, "the newest weights in f32");
   add_part(&parts, &s[SECTION_EXCHANGED], "struct exchanged", "exchanged", format("%d", e->p->exchanges),
            e->p->exchanges > 1 ? format("of batch t: exchanged[t %% %d]", e->p->exchanges) : NULL);
   add_chunk_parts(e, &parts, SECTION_INPUTS, SECTION_GRADIENTS_SENT);
@@ -353,10 +364,17 @@ void print_structs(Emit *e) {
   char *weights = struct_body(e, IN_WEIGHTS, -1);
   if (weights)
     text_add(&e->out, "struct weights {\n%s};\n\n", weights);
+  e->state_type = intern("struct weights");
+  if (has_masters(e)) {
+    region_types(e, IN_MASTERS);
+    e->state_type = intern("struct masters");
+    text_add(&e->out, "struct masters { /* the weights in f32: the optimizer's; those above are copies */\n%s};\n\n",
+             struct_body(e, IN_MASTERS, -1));
+  }
   region_types(e, IN_GRADIENTS);
-  char *gradients = struct_body(e, IN_GRADIENTS, -1);
-  bool same = weights && gradients && !strcmp(weights, gradients);
-  e->gradients_type = intern(same ? "struct weights" : "struct gradients");
+  char *state = struct_body(e, state_struct(e), -1), *gradients = struct_body(e, IN_GRADIENTS, -1);
+  bool same = state && gradients && !strcmp(state, gradients);
+  e->gradients_type = same ? e->state_type : intern("struct gradients");
   if (gradients && !same)
     text_add(&e->out, "struct gradients { /* sums over a batch; one for each use of a parameter */\n%s};\n\n",
              gradients);

@@ -6,6 +6,17 @@
 #include <math.h>
 #include <string.h>
 
+/* Keywords of C++20 that C has not, and CUDA's names. */
+static const char *const reserved_in_cuda[] = {
+  "alignas", "alignof", "and", "and_eq", "bitand", "bitor", "catch", "char8_t", "char16_t", "char32_t", "class",
+  "compl", "concept", "const_cast", "consteval", "constexpr", "constinit", "co_await", "co_return", "co_yield",
+  "decltype", "delete", "dynamic_cast", "explicit", "export", "friend", "mutable", "namespace", "new", "noexcept",
+  "not", "not_eq", "nullptr", "operator", "or", "or_eq", "private", "protected", "public", "reinterpret_cast",
+  "requires", "static_assert", "static_cast", "template", "this", "thread_local", "throw", "try", "typeid",
+  "typename", "using", "virtual", "wchar_t", "xor", "xor_eq", "threadIdx", "blockIdx", "blockDim", "gridDim",
+  "warpSize", "dim3", "half", "std",
+};
+
 /* C11's keywords, and what emitted files or the headers they include already mean something by. */
 static const char *const reserved[] = {
   "auto", "break", "case", "char", "const", "continue", "default", "do", "double", "else", "enum", "extern",
@@ -18,7 +29,7 @@ static const char *const reserved[] = {
   "gradients_received_values", "gradients_sent_values", "work", "scratch", "first", "first_sample", "stage",
   "parameters", "tensors", "replicas", "planned_peak_bytes", "chunk",
   "microbatch", "pd",
-  "w", "g", "s", "k", "t", "f", "b", "u", "in", "from", "end", "exchanged", "moments", "partial", "sum_lanes",
+  "w", "g", "s", "k", "t", "f", "b", "u", "in", "masters", "now", "from", "end", "exchanged", "moments", "partial", "sum_lanes",
   "max_lanes", "lanes", "exp", "log", "tanh", "erf", "sin", "cos", "sqrt", "abs", "y0", "y1", "yn", "j0",
   "j1", "jn", "gamma", "index", "div", "remove", "signal", "time", "read", "write", "open", "close", "select",
 };
@@ -27,7 +38,10 @@ static bool is_reserved(const char *text) {
   for (size_t i = 0; i < sizeof reserved / sizeof *reserved; i++)
     if (!strcmp(reserved[i], text))
       return true;
-  return !strncmp(text, "pd_", 3) || !strncmp(text, "PD_", 3) || !strncmp(text, "MPI", 3);
+  for (size_t i = 0; i < sizeof reserved_in_cuda / sizeof *reserved_in_cuda; i++)
+    if (!strcmp(reserved_in_cuda[i], text))
+      return true;
+  return !strncmp(text, "cuda", 4) || !strncmp(text, "pd_", 3) || !strncmp(text, "PD_", 3) || !strncmp(text, "MPI", 3);
 }
 
 static bool all_upper(const char *text) {

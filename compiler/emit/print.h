@@ -26,6 +26,7 @@ void text_comment(Text *out, int indent, const char *paragraph);
 typedef struct Dialect {
   const char *includes;
   bool compound_literals;         /* a struct's value as an argument is (struct x){..}; else {..} */
+  const char *null;               /* a pointer that a library call is given */
   const char *now;                /* what loops read of the current microbatch and of the run: a declaration ... */
   const char *at;                 /* ... the line that sets it before a pass ... */
   const char *const *now_words;   /* ... the words in an op's expression that need it; ends with NULL */
@@ -81,7 +82,7 @@ int64_t call_scratch(const StageKernels *k, const Kernel *kernel); /* bytes; ask
 
 typedef struct Function { Name signature, name; } Function;
 /* The structs that regions are parts of. */
-enum { IN_WEIGHTS, IN_GRADIENTS, IN_SAVED, IN_KEPT, IN_DEFERRED, N_STRUCTS };
+enum { IN_WEIGHTS, IN_GRADIENTS, IN_SAVED, IN_KEPT, IN_DEFERRED, IN_MASTERS, N_STRUCTS };
 
 typedef struct Emit {
   const Graph *g;
@@ -101,6 +102,7 @@ typedef struct Emit {
   Name *path[N_STRUCTS];     /* by region: its struct within weights, gradients ..: "h[0]"; NULL: none */
   Name *type[N_STRUCTS];     /* by region that has functions: "struct h_weights" */
   Name gradients_type;       /* "struct weights" when they look alike */
+  Name state_type;           /* of masters and moments: "struct weights", unless those are rounded */
 } Emit;
 
 /* ---- memory.c */
@@ -116,6 +118,8 @@ Name chunk_struct(const Emit *e, BufferKind kind, int chunk);
 Name chunk_slots(const Emit *e, BufferKind kind, int chunk);
 int64_t workspace_offset(const Emit *e, int buffer);
 char *array_text(const Emit *e, const Buffer *b);  /* "MICROBATCH * 128 * 256" */
+const char *element_type(const Buffer *b);         /* "float" */
+bool has_masters(const Emit *e);
 
 /* ---- regions.c */
 void find_families(Emit *e);

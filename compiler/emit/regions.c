@@ -15,7 +15,7 @@ static bool own(const Emit *e, int buffer, int region) {
 /* Whether a buffer of region a and the one that stands in its stead in region b are reached alike. */
 static bool same_role(const Emit *e, int x, int a, int y, int b) {
   const Buffer *p = &e->k->buffers.at[x], *q = &e->k->buffers.at[y];
-  if (own(e, x, a) != own(e, y, b) || p->type != q->type)
+  if (own(e, x, a) != own(e, y, b) || p->type != q->type || p->bf16 != q->bf16)
     return false;
   if (!own(e, x, a))
     return true;
@@ -352,7 +352,7 @@ static void declare_locals(Text *out, Body *b) {
   for (int i = 0; i < b->locals.n; i++) {
     int buffer = b->locals.at[i];
     const Buffer *x = &e->k->buffers.at[buffer];
-    const char *type = x->type == TYPE_TOKEN ? "int32_t" : "float";
+    const char *type = element_type(x);
     const char *base = b->region >= 0 ? "work" : "arena->workspace";
     int64_t offset = b->region >= 0 ? e->l->buffer[buffer].offset : workspace_offset(e, buffer);
     char *place = offset == 0 ? format("%s", base) : format("(%s + %" PRId64 ")", base, offset);
@@ -386,8 +386,8 @@ static Names region_parameters(const Body *b) {
   }
   for (int i = 0; i < b->outside.n; i++) {
     const Buffer *x = &e->k->buffers.at[b->outside.at[i]];
-    push(&list, internf("%s%s *%s", writes(b, b->outside.at[i]) ? "" : "const ",
-                        x->type == TYPE_TOKEN ? "int32_t" : "float", b->text[b->outside.at[i]]));
+    push(&list, internf("%s%s *%s", writes(b, b->outside.at[i]) ? "" : "const ", element_type(x),
+                        b->text[b->outside.at[i]]));
   }
   for (int i = 0; i < b->keys.n; i++)
     push(&list, internf("uint64_t %s", b->keys.at[i]));
@@ -583,6 +583,6 @@ void print_setup(Emit *e) {
   }
   text_add(&e->out,
            "/* Before the first microbatch. */\nstatic void setup(void) {\n  arena = (struct arena "
-           "*)pd.arena;\n%s}\n\n",
-           body.n ? body.at : "");
+           "*)pd.arena;\n%s%s}\n\n",
+           e->k->precision == PRECISION_TF32 ? "  pd_allow_tf32 = true;\n" : "", body.n ? body.at : "");
 }

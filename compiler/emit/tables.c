@@ -70,29 +70,44 @@ static void add_uses(const Emit *e, int param, Names *list) {
     push(list, intern("NULL"));
 }
 
-/* A parameter with one use, on this stage, by far the most. */
-static const char parameter_macro[] = "/* Name, member of struct weights, initial values, whether it decays, "
-                                      "whether files hold it transposed, place\n"
-                                      " * in the model's order, shape. */\n"
-                                      "#define PARAMETER(name, member, init, value, decays, transposed, "
-                                      "order, rank, ...)                     \\\n"
-                                      "  {name, rank, {__VA_ARGS__}, sizeof ((struct weights *)0)->member / "
-                                      "sizeof(float),                    \\\n"
-                                      "   offsetof(struct weights, member), transposed, decays, init, value, "
-                                      "order, STAGE, 1,                 \\\n"
-                                      "   PD_LIST(struct pd_use, {STAGE, offsetof(%s, member)}), 0, NULL, "
-                                      "false, 0, 0, false}\n";
+/* A parameter with one use, on this stage, by far the most. %1: the struct of its f32 values, %2: of gradients,
+ * %3: where its masters stand, and whether its weights are bf16. */
+static const char parameter_macro[] =
+  "#define PARAMETER(name, member, init, value, decays, transposed, order, rank, ...)\n"
+  "  {name, rank, {__VA_ARGS__}, sizeof ((%1 *)0)->member / sizeof(float),\n"
+  "   offsetof(struct weights, member), transposed, decays, init, value, order, STAGE, 1,\n"
+  "   PD_LIST(struct pd_use, {STAGE, offsetof(%2, member)}), 0, NULL, false, 0, %3}\n";
 
-static const char buffer_macro[] = "/* A running average: momentum instead of what an optimizer needs to know. "
-                                   "*/\n"
-                                   "#define BUFFER(name, member, init, value, momentum, order, rank, ...)   "
-                                   "                             \\\n"
-                                   "  {name, rank, {__VA_ARGS__}, sizeof ((struct weights *)0)->member / "
-                                   "sizeof(float),                    \\\n"
-                                   "   offsetof(struct weights, member), false, false, init, value, order, "
-                                   "STAGE, 1,                      \\\n"
-                                   "   PD_LIST(struct pd_use, {STAGE, offsetof(%s, member)}), 0, NULL, "
-                                   "true, momentum, 0, false}\n";
+static const char buffer_macro[] =
+  "#define BUFFER(name, member, init, value, momentum, order, rank, ...)\n"
+  "  {name, rank, {__VA_ARGS__}, sizeof ((%1 *)0)->member / sizeof(float),\n"
+  "   offsetof(struct weights, member), false, false, init, value, order, STAGE, 1,\n"
+  "   PD_LIST(struct pd_use, {STAGE, offsetof(%2, member)}), 0, NULL, true, momentum, %3}\n";
+
+static const char state_macro[] =
+  "/* Bytes from where the masters and each moment begin; whether the weights are rounded to bf16. */\n"
+  "#define STATE(member)\n"
+  "  offsetof(struct masters, member), sizeof ((struct weights *)0)->member < sizeof ((struct masters *)0)->member\n";
+
+/* A macro of several lines, all but the last of them continued. */
+static void print_macro(Emit *e, const char *text) {
+  enum { CONTINUATION = 103 };
+  const char *const with[] = {e->state_type, e->gradients_type, has_masters(e) ? "STATE(member)" : "0, false"};
+  while (*text) {
+    Text line = {0};
+    for (; *text != '\n'; text++)
+      if (*text == '%')
+        text_add(&line, "%s", with[*++text - '1']);
+      else
+        text_add(&line, "%c", *text);
+    text++;
+    bool continued = *text && line.at[0] != '/';
+    if (continued)
+      text_add(&e->out, "%-*s\\\n", CONTINUATION, line.at);
+    else
+      text_add(&e->out, "%s\n", line.at);
+  }
+}
 
 static bool has_gradient(const Emit *e, const Param *p, int stage) {
   for (int use = 0; use < p->uses.n && use < p->gradients.n; use++)
@@ -164,8 +179,8 @@ static void parameter_line(Emit *e, int param) {
   add_readers(e, param, &list);
   push(&list, intern(p->buffer ? "true" : "false"));
   push(&list, intern(momentum));
-  push(&list, intern("0")); /* no masters */
-  push(&list, intern("false"));
+  push(&list, has_masters(e) ? internf("offsetof(struct masters, %s)", member_path(e, weight)) : intern("0"));
+  push(&list, intern(e->k->buffers.at[weight].bf16 ? "true" : "false"));
   text_list(&e->out, 3, "  {", &list, "},\n");
 }
 
@@ -173,10 +188,15 @@ static void parameter_table(Emit *e) {
   if (e->k->params.n == 0)
     return;
   text_add(&e->out, "enum { STAGE = %d };\n", e->k->stage);
-  text_add(&e->out, parameter_macro, e->gradients_type);
+  if (has_masters(e))
+    print_macro(e, state_macro);
+  text_add(&e->out, "/* Name, member of struct weights, initial values, whether it decays, whether files hold it "
+                    "transposed, place\n * in the model's order, shape. */\n");
+  print_macro(e, parameter_macro);
   for (int i = 0; i < e->k->params.n; i++)
     if (e->g->params.at[e->k->params.at[i]].buffer) {
-      text_add(&e->out, buffer_macro, e->gradients_type);
+      text_add(&e->out, "/* A running average: momentum instead of what an optimizer needs to know. */\n");
+      print_macro(e, buffer_macro);
       break;
     }
   text_add(&e->out, "static const struct pd_parameter parameters[] = {\n");
@@ -201,6 +221,13 @@ static void origin_fields(Emit *e, const Input *in) {
     text_list(&e->out, 4, format(", .n_numbers = %d,\n   .numbers = PD_LIST(double, ", list.n), &list, ")");
 }
 
+static int input_buffer(const Emit *e, int value) {
+  for (int i = 0; i < e->k->buffers.n; i++)
+    if (e->k->buffers.at[i].kind == BUFFER_INPUT && e->k->buffers.at[i].value == value)
+      return i;
+  return -1;
+}
+
 static void input_table(Emit *e) {
   text_add(&e->out, "static const struct pd_input inputs[] = {\n");
   for (int i = 0; i < e->g->inputs.n; i++) {
@@ -212,7 +239,8 @@ static void input_table(Emit *e) {
              v->type == TYPE_TOKEN ? format(", .token = true, .classes = %" PRId64, v->classes) : "",
              v->shape.rank, dims_list(v->shape.rank, v->shape.dim), shape_elements(&v->shape));
     origin_fields(e, in);
-    text_add(&e->out, "},\n");
+    int buffer = input_buffer(e, in->value);
+    text_add(&e->out, buffer >= 0 && e->k->buffers.at[buffer].bf16 ? ", .bf16 = true},\n" : "},\n");
   }
   text_add(&e->out, "};\n\n");
 }
@@ -232,8 +260,8 @@ static void slot_line(Emit *e, int buffer) {
 static void tensor_line(Emit *e, int buffer) {
   const Buffer *b = &e->k->buffers.at[buffer];
   if (in_workspace(e, b))
-    text_add(&e->out, "  {%s, offsetof(struct arena, workspace) + %" PRId64 ", 0, 1, %" PRId64 ", false},\n",
-             string_literal(b->comment), workspace_offset(e, buffer), b->elements);
+    text_add(&e->out, "  {%s, offsetof(struct arena, workspace) + %" PRId64 ", 0, 1, %" PRId64 ", %s},\n",
+             string_literal(b->comment), workspace_offset(e, buffer), b->elements, b->bf16 ? "true" : "false");
   else if (e->p->chunks > 1)
     slot_line(e, buffer);
   else
@@ -248,6 +276,11 @@ static const char tensor_macros[] =
   "#define SLOT(name, part, slots, member) \\\n"
   "  {name, offsetof(struct arena, part[0].member), sizeof(struct part), slots, \\\n"
   "   sizeof ((struct part *)0)->member / sizeof(float), false}\n";
+static const char typed_tensor_macros[] =
+  "#define SLOT(name, part, slots, member) \\\n"
+  "  {name, offsetof(struct arena, part[0].member), sizeof(struct part), slots, \\\n"
+  "   sizeof ((struct part *)0)->member / sizeof *((struct part *)0)->member, \\\n"
+  "   sizeof *((struct part *)0)->member == sizeof(pd_bf16)}\n";
 static const char tensor_kinds[] =
   "#define SAVED(name, member) SLOT(name, saved, SAVED_SLOTS, member)\n"
   "#define RECEIVED(name, member) SLOT(name, received, RECEIVED_SLOTS, member)\n";
@@ -265,7 +298,8 @@ static int tensor_table(Emit *e) {
         continue;
       if (n++ == 0)
         text_add(&e->out, "/* Where to look for the first value that is not finite. */\n%s"
-                          "%s%sstatic const struct pd_tensor tensors[] = {\n", tensor_macros,
+                          "%s%sstatic const struct pd_tensor tensors[] = {\n",
+                 e->k->precision == PRECISION_BF16 ? typed_tensor_macros : tensor_macros,
                  e->p->chunks > 1 ? "" : tensor_kinds, e->p->split_backward ? kept_kind : "");
       tensor_line(e, i);
     }
@@ -292,9 +326,11 @@ static void channel_table(Emit *e, const Channel *channel, int chunk) {
   if (buffers.n == 0)
     return;
   text_add(&e->out, "static const struct pd_channel_value %s_values[] = {\n", name);
-  for (int i = 0; i < buffers.n; i++)
-    text_add(&e->out, "  {offsetof(struct arena, %s[0].%s), sizeof(struct %s),\n   %s * sizeof(float)},\n",
-             name, e->member[buffers.at[i]], name, array_text(e, &e->k->buffers.at[buffers.at[i]]));
+  for (int i = 0; i < buffers.n; i++) {
+    const Buffer *b = &e->k->buffers.at[buffers.at[i]];
+    text_add(&e->out, "  {offsetof(struct arena, %s[0].%s), sizeof(struct %s),\n   %s * sizeof(%s)},\n", name,
+             e->member[buffers.at[i]], name, array_text(e, b), b->bf16 ? "pd_bf16" : "float");
+  }
   text_add(&e->out, "};\n");
 }
 
@@ -359,9 +395,10 @@ static void memory_fields(Emit *e) {
     text_add(&e->out, "  .reduced = offsetof(struct arena, exchanged[0].reduced),\n");
   if (l->section[SECTION_MOMENTS].copies)
     text_add(&e->out,
-             "  .moments = offsetof(struct arena, moments), .moments_stride = sizeof(struct weights), "
-             ".n_moments = %d,\n",
-             l->n_moments);
+             "  .moments = offsetof(struct arena, moments), .moments_stride = sizeof(%s), .n_moments = %d,\n",
+             e->state_type, l->n_moments);
+  if (has_masters(e))
+    text_add(&e->out, "  .has_masters = true, .masters = offsetof(struct arena, masters),\n");
 }
 
 static void rank_tables(Emit *e) {

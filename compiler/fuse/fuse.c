@@ -1,7 +1,7 @@
 /* fuse: a stage's part of the Graph -> Kernels. Steps, each in its file: what there is to do (items.c),
  * what loops compute again (keep.c, again.c), which items share a loop (group.c), what forward keeps for
- * backward (keep.c), terms, passes and dims of each loop (terms.c), what the weights pass does (defer.c),
- * names, regions, lifetimes (names.c). */
+ * backward (keep.c), terms, passes and dims of each loop (terms.c), what is stored in bf16 (precision.c), what
+ * the weights pass does (defer.c), names, regions, lifetimes (names.c). */
 #include <stdlib.h>
 #include <string.h>
 
@@ -172,6 +172,7 @@ StageKernels *fuse(const Graph *g, const Pieces *p, int first_piece, int end_pie
   build_kernels(f, BACKWARD);
   for (Direction d = SETUP; d < N_DIRECTIONS; d++)
     finish_loops(f, d);
+  choose_precision(k);
   name_everything(f);
   for (PassKind pass = 0; pass < PASS_KINDS; pass++)
     chunk.end[pass] = pass_kernels(k, pass)->n;

@@ -109,6 +109,8 @@ void build_kernels(Fuse *f, Direction d);
 void finish_loops(Fuse *f, Direction d);
 /* ---- defer.c */
 void split_backward(StageKernels *k);
+/* ---- precision.c */
+void choose_precision(StageKernels *k);
 /* ---- names.c */
 void name_everything(Fuse *f);
 void find_like_regions(StageKernels *k);

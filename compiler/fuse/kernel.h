@@ -149,6 +149,9 @@ typedef struct StageKernels {
   Ints params;  /* parameters held by this stage, in order of declaration */
 } StageKernels;
 
+static inline int64_t element_bytes(const Buffer *b) { return b->bf16 ? 2 : 4; }
+/* By value: the precision has it stored in bf16 where it stands in memory, sums over a batch apart. */
+bool *values_in_bf16(const Graph *g, Precision precision);
 /* split: the backward pass is in two. */
 StageKernels *fuse(const Graph *g, const Pieces *p, int first_piece, int end_piece, int stage, int n_stages,
                    int64_t microbatch, bool recompute, bool split, Target target);

@@ -130,7 +130,7 @@ static int slot_of(Pattern *p, int buffer) {
 
 static void sign_place(Pattern *p, const Place *place) {
   const Buffer *b = &p->k->buffers.at[place->buffer];
-  text_add(p->text, " %d%s%s+%lld", slot_of(p, place->buffer), b->type == TYPE_TOKEN ? "t" : "",
+  text_add(p->text, " %d%s%s+%lld", slot_of(p, place->buffer), b->type == TYPE_TOKEN ? "t" : b->bf16 ? "h" : "",
            b->kind == BUFFER_ACCUMULATOR ? "a" : "", (long long)place->offset);
   for (int i = 0; i < place->rank; i++)
     text_add(p->text, ",%lld:%lld", (long long)place->dim[i], (long long)place->stride[i]);

@@ -307,6 +307,17 @@ static int64_t scratch_attention(const Site *site) {
 
 /* ---- the primitives ----------------------------------------------------------------------------- */
 
+/* The mask, and what the softmax was divided by. */
+static bool softmax_stays_f32(const Node *n, bool result, int index) {
+  (void)n;
+  return index == (result ? 1 : 3);
+}
+
+static bool gradient_stays_f32(const Node *n, bool result, int index) {
+  (void)n;
+  return !result && (index == 4 || index == 6);
+}
+
 /* softmax(q @ k.T * scale + mask) @ v for each head: q, k and v are [heads, length, size], the result has q's
  * shape. Fewer heads of k and v are shared by groups of q's. The mask may be left out; it is [1, keys] or
  * [length, keys], for all heads, and gets no gradient. Where it is -10000 or less it hides the key; a position
@@ -318,6 +329,7 @@ const Op op_attention = {
     .attr = {{"causal", ATTR_BOOL, false, 0}, {"scale", ATTR_NUMBER, false, 0}},
     .shape = shape_attention, .derivative = derive_attention, .cost = cost_attention,
     .evaluate = evaluate_attention, .call = call_attention, .scratch = scratch_attention,
+    .stays_f32 = softmax_stays_f32,
 };
 
 const Op op_attention_gradient = {
@@ -326,5 +338,5 @@ const Op op_attention_gradient = {
     .attr = {{"causal", ATTR_BOOL, true, 0}, {"scale", ATTR_NUMBER, true, 0}},
     .shape = shape_attention_gradient, .cost = cost_attention_gradient,
     .evaluate = evaluate_attention_gradient, .call = call_attention_gradient,
-    .scratch = scratch_attention,
+    .scratch = scratch_attention, .stays_f32 = gradient_stays_f32,
 };

@@ -327,5 +327,5 @@ const Op op_convolution_weights = {
     .attr = {{"stride", ATTR_PAIR, true, 0}, {"padding", ATTR_PAIR, true, 0}, {"dilation", ATTR_PAIR, true, 0},
              {"groups", ATTR_INT, true, 0}, {"kernel", ATTR_PAIR, true, 0}},
     .shape = shape_weights, .cost = cost_weights, .evaluate = evaluate_weights,
-    .call = call_weights, .scratch = scratch_weights,
+    .call = call_weights, .scratch = scratch_weights, .stays_f32 = result_stays_f32,
 };

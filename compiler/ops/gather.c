@@ -117,7 +117,7 @@ const Op op_gather = {
     .name = "gather", .signature = "gather(table[classes, width], tokens[..])", .kind = OP_CALL, .min_in = 2,
     .max_in = 2,
     .shape = shape_gather, .derivative = derive_gather, .cost = cost_gather, .evaluate = evaluate_gather,
-    .call = call_gather,
+    .call = call_gather, .stays_f32 = all_stays_f32,
 };
 
 const Op op_gather_gradient = {
@@ -125,7 +125,7 @@ const Op op_gather_gradient = {
     .kind = OP_CALL,
     .adds = true, .internal = true, .min_in = 2, .max_in = 2, .attr = {{"classes", ATTR_INT, true, 0}},
     .shape = shape_gather_gradient, .cost = cost_gather_gradient, .evaluate = evaluate_gather_gradient,
-    .call = call_gather_gradient,
+    .call = call_gather_gradient, .stays_f32 = result_stays_f32,
 };
 
 /* ---- one_hot --------------------------------------------------------------------------------- */

@@ -329,6 +329,18 @@ static int64_t scratch_lstm_gradient(const Site *site) {
   return site->cuda ? pd_cuda_lstm_backward_scratch(&l) : (int64_t)pd_lstm_backward_scratch(&l);
 }
 
+/* Cells, and gates after their functions: what a step adds to is kept as it was computed. */
+static bool lstm_stays_f32(const Node *n, bool result, int index) {
+  enum { C_N = 2, C = 3, AFTER = 4 };
+  return result ? index == C_N || index == C || index == AFTER : index == operands(forward_has(n->n_in), 2).c0;
+}
+
+static bool gradient_stays_f32(const Node *n, bool result, int index) {
+  enum { C = 2, AFTER = 3, DC0 = 3 };
+  Operands o = operands(gradient_has(n), 4);
+  return result ? index == DC0 : index == C || index == AFTER || index == o.c0 || index == o.dc_n;
+}
+
 /* ---- the primitives ----------------------------------------------------------------------------- */
 
 /* The recurrence of an LSTM: what the input adds to the gates i, f, g, o at each step, and the weight by which the
@@ -341,7 +353,7 @@ const Op op_lstm = {
     .kind = OP_CALL, .min_in = 2, .max_in = 5, .results = 3,
     .attr = {{"reverse", ATTR_BOOL, false, 0}},
     .shape = shape_lstm, .derivative = derive_lstm, .cost = cost_lstm, .evaluate = evaluate_lstm,
-    .call = call_lstm, .scratch = scratch_lstm,
+    .call = call_lstm, .scratch = scratch_lstm, .stays_f32 = lstm_stays_f32,
 };
 
 const Op op_lstm_gradient = {
@@ -349,5 +361,5 @@ const Op op_lstm_gradient = {
     .kind = OP_CALL, .internal = true, .min_in = 5, .max_in = 10,
     .attr = {{"reverse", ATTR_BOOL, true, 0}, {"has", ATTR_INT, true, 0}},
     .shape = shape_lstm_gradient, .cost = cost_lstm_gradient, .evaluate = evaluate_lstm_gradient,
-    .call = call_lstm_gradient, .scratch = scratch_lstm_gradient,
+    .call = call_lstm_gradient, .scratch = scratch_lstm_gradient, .stays_f32 = gradient_stays_f32,
 };

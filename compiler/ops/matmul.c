@@ -290,5 +290,5 @@ const Op op_weight_gradient = {
     .strided_out = true, .transposes = true, .rows_as_one = true, .adds = true, .internal = true,
     .min_in = 2, .max_in = 2,
     .shape = shape_weight_gradient, .cost = cost_weight_gradient, .evaluate = evaluate_weight_gradient,
-    .call = call_weight_gradient, .scratch = scratch_weight_gradient,
+    .call = call_weight_gradient, .scratch = scratch_weight_gradient, .stays_f32 = result_stays_f32,
 };

@@ -122,6 +122,9 @@ struct Op {
    * it is given, NULL when it needs none. */
   void (*call)(const Site *site, Call *c);
   int64_t (*scratch)(const Site *site);
+  /* Under --precision bf16 a call takes its operands in bf16, but for those of which this says that they stay in
+   * f32; of the results, where `result`. NULL: none does. */
+  bool (*stays_f32)(const Node *n, bool result, int index);
 };
 
 extern const Op *const all_ops[]; /* ends with NULL */

@@ -310,3 +310,13 @@ OpCost cost_inputs(const Graph *g, int node) {
 }
 
 OpCost cost_copy(const Graph *g, int node) { return (OpCost){0, 0, node_bytes(g, node)}; }
+
+bool result_stays_f32(const Node *n, bool result, int index) {
+  (void)n, (void)index;
+  return result;
+}
+
+bool all_stays_f32(const Node *n, bool result, int index) {
+  (void)n, (void)result, (void)index;
+  return true;
+}

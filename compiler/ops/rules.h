@@ -61,6 +61,9 @@ bool reordered_before_last(const Graph *g, int node, const int *order, Attr *att
 double node_bytes(const Graph *g, int node);
 OpCost cost_none(const Graph *g, int node);      /* views, sources */
 OpCost cost_cheap(const Graph *g, int node);     /* one operation an element of the output */
+/* Op.stays_f32: of what is added up over a batch; of rows that are only copied. */
+bool result_stays_f32(const Node *n, bool result, int index);
+bool all_stays_f32(const Node *n, bool result, int index);
 OpCost cost_expensive(const Graph *g, int node); /* a dozen: exp, tanh ... */
 OpCost cost_inputs(const Graph *g, int node);    /* one operation an element of the inputs: sums */
 OpCost cost_copy(const Graph *g, int node);      /* bytes only */

@@ -1,0 +1,79 @@
+/* --precision bf16: which values are stored in bf16. A library call multiplies in bf16 what it reads from memory, so
+ * that every value which a call reads or writes stands there in bf16, unless the call's op keeps it in f32; values
+ * that only loops see (a residual stream, statistics, losses) stay as precise as the loops compute them. The choice
+ * depends on the graph alone: both sides of a cut make the same one. */
+#include "fuse/internal.h"
+
+/* The value behind all views: what stands in memory for them. */
+static int behind_views(const Graph *g, int value) {
+  for (;;) {
+    const Node *n = &g->nodes.at[g->values.at[value].node];
+    if (n->op->kind != OP_VIEW)
+      return value;
+    value = n->in[0];
+  }
+}
+
+static bool stays_f32(const Node *n, bool result, int index) {
+  return n->op->stays_f32 && n->op->stays_f32(n, result, index);
+}
+
+static void mark(const Graph *g, bool *bf16, int value) {
+  int root = behind_views(g, value);
+  bf16[root] |= g->values.at[root].type == TYPE_F32;
+}
+
+/* The addition of a vector to a product may become part of the call (merge_biases), which then reads the one and
+ * writes the sum. */
+static void mark_bias(const Graph *g, const Node *add, bool *bf16) {
+  for (int side = 0; side < 2; side++) {
+    const Value *product = &g->values.at[add->in[side]], *vector = &g->values.at[add->in[1 - side]];
+    const Node *m = &g->nodes.at[product->node];
+    if (m->op->takes_bias && vector->shape.rank == 1 && !vector->shape.batched &&
+        vector->shape.dim[0] == product->shape.dim[product->shape.rank - 1]) {
+      mark(g, bf16, add->in[1 - side]);
+      mark(g, bf16, add->out[0]);
+      return;
+    }
+  }
+}
+
+/* Calls may write straight into their parts of what is put together. */
+static void mark_join(const Graph *g, const Node *join, bool *bf16) {
+  for (int k = 0; k < join->n_in; k++)
+    if (bf16[behind_views(g, join->in[k])])
+      mark(g, bf16, join->out[0]);
+}
+
+bool *values_in_bf16(const Graph *g, Precision precision) {
+  bool *bf16 = alloc((size_t)g->values.n + 1);
+  if (precision != PRECISION_BF16)
+    return bf16;
+  for (int i = 0; i < g->nodes.n; i++) {
+    const Node *n = &g->nodes.at[i];
+    if (n->op == &op_add)
+      mark_bias(g, n, bf16);
+    for (int k = 0; n->op->kind == OP_CALL && k < n->n_in; k++)
+      if (!stays_f32(n, false, k))
+        mark(g, bf16, n->in[k]);
+    for (int k = 0; n->op->kind == OP_CALL && k < n->n_out; k++)
+      if (!stays_f32(n, true, k))
+        mark(g, bf16, n->out[k]);
+  }
+  for (int i = 0; i < g->nodes.n; i++)
+    if (g->nodes.at[i].op->kind == OP_JOIN)
+      mark_join(g, &g->nodes.at[i], bf16);
+  for (int v = 0; v < g->values.n; v++)
+    bf16[v] = bf16[behind_views(g, v)];
+  return bf16;
+}
+
+/* Sums over a batch, losses and what is made once are kept as they were computed. */
+void choose_precision(StageKernels *k) {
+  const bool *bf16 = values_in_bf16(k->graph, k->precision);
+  for (int i = 0; i < k->buffers.n; i++) {
+    Buffer *b = &k->buffers.at[i];
+    bool exact = b->kind == BUFFER_ACCUMULATOR || b->kind == BUFFER_FIGURE || b->kind == BUFFER_TABLE;
+    b->bf16 = !exact && b->value >= 0 && bf16[b->value];
+  }
+}
