@@ -140,7 +140,7 @@ struct pd_stage {
   struct pd_channel gradients_in[PD_MAX_CHUNKS], gradients_out[PD_MAX_CHUNKS];
   const struct pd_figure *figures; int n_figures, n_losses; /* all of the model's: losses, then metrics */
   enum pd_optimizer optimizer;
-  double lr, beta1, beta2, eps, weight_decay, momentum, clip_norm;
+  double lr, beta1, beta2, eps, momentum, weight_decay, clip_norm;
   enum pd_rate rate; int64_t lr_warmup, lr_total; double lr_floor;
   /* planned, for --emulate: of a microbatch, by chunk; weights: backward's part that PD_WEIGHTS does (0: none) */
   double forward_seconds[PD_MAX_CHUNKS], backward_seconds[PD_MAX_CHUNKS], weights_seconds[PD_MAX_CHUNKS];

@@ -87,7 +87,8 @@ static const char buffer_macro[] =
 static const char state_macro[] =
   "/* Bytes from where the masters and each moment begin; whether the weights are rounded to bf16. */\n"
   "#define STATE(member)\n"
-  "  offsetof(struct masters, member), sizeof ((struct weights *)0)->member < sizeof ((struct masters *)0)->member\n";
+  "  offsetof(struct masters, member),\n"
+  "  sizeof ((struct weights *)0)->member < sizeof ((struct masters *)0)->member\n";
 
 /* A macro of several lines, all but the last of them continued. */
 static void print_macro(Emit *e, const char *text) {
@@ -257,11 +258,22 @@ static void slot_line(Emit *e, int buffer) {
   text_list(&e->out, 7, "  SLOT(", &list, "),\n");
 }
 
+static void workspace_line(Emit *e, int buffer) {
+  const Buffer *b = &e->k->buffers.at[buffer];
+  Names list = {0};
+  push(&list, intern(string_literal(b->comment)));
+  push(&list, internf("offsetof(struct arena, workspace) + %" PRId64, workspace_offset(e, buffer)));
+  push(&list, intern("0"));
+  push(&list, intern("1"));
+  push(&list, internf("%" PRId64, b->elements));
+  push(&list, intern(b->bf16 ? "true" : "false"));
+  text_list(&e->out, 3, "  {", &list, "},\n");
+}
+
 static void tensor_line(Emit *e, int buffer) {
   const Buffer *b = &e->k->buffers.at[buffer];
   if (in_workspace(e, b))
-    text_add(&e->out, "  {%s, offsetof(struct arena, workspace) + %" PRId64 ", 0, 1, %" PRId64 ", %s},\n",
-             string_literal(b->comment), workspace_offset(e, buffer), b->elements, b->bf16 ? "true" : "false");
+    workspace_line(e, buffer);
   else if (e->p->chunks > 1)
     slot_line(e, buffer);
   else
