@@ -2,6 +2,7 @@
  * cuDNN's own recurrent networks multiply the input, too, which has been done for all steps at once, so they are of
  * no use here. Products read the state in the type of w; sums and states that are passed on are float. Samples that
  * end early keep their state; what they add to gradients is zero. */
+#include "kernels/pd_math.h"
 #include "pd_elements.h"
 #include "scratch.h"
 
@@ -38,7 +39,7 @@ static __device__ int64_t length_of(const struct pd_lstm &l, const int32_t *leng
   return lengths ? lengths[b] : l.length;
 }
 static __device__ float element_or_zero(const pd_in &x, int64_t i) { return x.at ? pd_element(x, i) : 0.0f; }
-static __device__ float sigmoid(float x) { return fmaf(0.5f, tanhf(0.5f * x), 0.5f); }
+static __device__ float sigmoid(float x) { return fmaf(0.5f, pd_tanh(0.5f * x), 0.5f); }
 
 static dim3 grid_of(const struct pd_lstm *l) {
   return dim3(static_cast<unsigned>((l->hidden + THREADS - 1) / THREADS), static_cast<unsigned>(l->batch));
@@ -73,10 +74,10 @@ static __global__ void __launch_bounds__(THREADS, 1) cells_forward(Forward f, St
   for (int gate = 0; gate < 4; gate++) {
     float sum = f.z ? f.z[4 * b * hidden + gate * hidden + j] : 0.0f;
     sum += pd_element(f.x, row + gate * hidden);
-    a[gate] = gate == 2 ? tanhf(sum) : sigmoid(sum);
+    a[gate] = gate == 2 ? pd_tanh(sum) : sigmoid(sum);
     pd_set_element(f.gates, row + gate * hidden, a[gate]);
   }
-  float c = fmaf(a[1], before, a[0] * a[2]), h = a[3] * tanhf(c);
+  float c = fmaf(a[1], before, a[0] * a[2]), h = a[3] * pd_tanh(c);
   pd_set_element(f.c, at, c);
   pd_set_element(f.h, at, h);
   pd_set_element(f.state, unit, h);
@@ -158,7 +159,7 @@ static __global__ void __launch_bounds__(THREADS, 1) cells_backward(Backward k, 
     float cell = pd_element(k.gates, row + 2 * hidden), out = pd_element(k.gates, row + 3 * hidden);
     float before = starts ? element_or_zero(k.c0, unit)
                           : pd_element(k.c, (b * l.length + s.before) * hidden + j);
-    float t = tanhf(pd_element(k.c, at));
+    float t = pd_tanh(pd_element(k.c, at));
     dh += element_or_zero(k.dh, at);
     float dc = fmaf(dh * out, fmaf(-t, t, 1.0f), k.carried_c[unit]);
     d[0] = dc * cell * in * (1.0f - in);
