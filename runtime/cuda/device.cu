@@ -167,8 +167,8 @@ void pd_device_wait(const char *what) {
 static __global__ void __launch_bounds__(1) set_now(struct pd_now *to, struct pd_now now) { *to = now; }
 
 void pd_at(int64_t k) {
-  int64_t batch = pd.stage->microbatches;
-  struct pd_now now = {pd.seed, pd_first_sample(k), batch - 1 - (pd_number(k) - 1) % batch, pd.training};
+  int64_t first = pd_first_sample(k);
+  struct pd_now now = {pd.seed, first, pd_following(first), pd.training};
   PD_LAUNCH(set_now, 1, 1, 0, pd_stream, const_cast<struct pd_now *>(pd_now), now);
 }
 

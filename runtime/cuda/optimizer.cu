@@ -3,6 +3,7 @@
  * version are rounded from them; without, the next version is computed from the one before. */
 #include "internal.h"
 #include "pd_cuda.h"
+#include "kernels/pd_math.h"
 #include "pd_elements.h"
 
 #include <stdlib.h>
