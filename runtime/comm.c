@@ -1,13 +1,16 @@
-/* Messages between neighbouring stages. A lane is one direction over one cut, seen from one end: at the
- * receiving end one microbatch's receives are posted at a time, at the sending end one request a value
- * and slot. Its other end may have several ranks: which one a microbatch comes from or goes to follows from the
- * microbatch's number, and messages between the same two ranks keep their order. Nothing here relies on MPI
- * buffering a message: sends are awaited only when their slot is needed again, receives are posted before
- * anything waits for them. */
+/* Messages between neighbouring stages. A lane is one direction over one cut, seen from one end: at the receiving
+ * end one microbatch's receives are posted at a time, at the sending end one transfer a slot. Its other end may have
+ * several ranks, each with a line of its own: which one a microbatch comes from or goes to follows from the
+ * microbatch's number, and messages between the same two ranks keep their order. Nothing here relies on a message
+ * being buffered: sends are awaited only when their slot is needed again, receives are posted before anything waits
+ * for them. The host waits for messages to pass (transfer.h); that it does not ask for work far ahead of them it
+ * waits, before a transfer is used again, until its last messages are through. */
 #include "internal.h"
+#include "transfer.h"
 
 #include <sched.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -21,14 +24,18 @@ struct lane {
   const struct pd_channel *channel;
   const char *what;
   enum pd_work work;
-  int stage, tag;       /* at the other end; of the first value: the others follow */
-  int64_t posted;       /* receiving: the microbatch whose receives are posted; 0: none */
-  MPI_Request *request; /* receiving: [value]; sending: [slot][value] */
+  int stage, tag;  /* at the other end; of the first value: the others follow */
+  int64_t posted;  /* the last microbatch whose messages were; 0: none */
+  int n_transfers; /* microbatch k's is at k % n_transfers: two at least, so that the host is ahead of one */
+  struct pd_transfer **transfer, *validation;
 };
 
 static struct lane lanes[N_KINDS][PD_MAX_CHUNKS];
-static MPI_Request *requests; /* of all lanes */
-static int n_requests;
+static struct pd_message *messages; /* of what is being posted */
+
+/* The lines to and from the ranks of the stages before and behind, by their replica. */
+enum line_kind { ACTIVATIONS, GRADIENTS, VALIDATION, N_LINE_KINDS };
+static struct pd_line **lines[N_KINDS][N_LINE_KINDS];
 
 void pd_comm_open(void) {
   MPI_Comm *all[] = {&pd_comm_control, &pd_comm_replicas, &pd_comm_ties,
@@ -50,38 +57,40 @@ static void give_up(double seconds, const char *what, int64_t number, const char
   pd_fail("nothing came for %.0f s (--timeout): waited for %s", seconds, text);
 }
 
-bool pd_wait_until(bool (*ready)(void *), void *of, const char *what, int64_t number, const char *direction,
+bool pd_wait_until(bool (*done)(void *of), void *of, const char *what, int64_t number, const char *direction,
                    int peer) {
-  if (ready(of)) return false;
+  if (done(of)) return false;
   for (double start = pd_seconds();;) {
-    pd_exchange_progress();
-    if (ready(of)) return true;
+    pd_progress();
+    if (done(of)) return true;
     double waited = pd_seconds() - start;
     if (waited > pd_options.timeout) give_up(waited, what, number, direction, peer);
-    if (waited > 2e-3)
+    if (waited > 2e-3) {
+      pd_transfers_watch();
       nanosleep(&(struct timespec){0, 20000}, NULL);
-    else if (waited > 50e-6)
+    } else if (waited > 50e-6)
       sched_yield();
   }
 }
 
-struct requests { int n; MPI_Request *at; };
+struct requests { int n; MPI_Request *request; };
 
-static bool are_complete(void *of) {
-  struct requests *r = of;
+static bool are_done(void *of) {
+  const struct requests *r = of;
   int done;
-  MPI_Testall(r->n, r->at, &done, MPI_STATUSES_IGNORE);
+  MPI_Testall(r->n, r->request, &done, MPI_STATUSES_IGNORE);
   return done;
 }
 
 bool pd_wait(int n, MPI_Request *request, const char *what, int64_t number, const char *direction, int peer) {
-  struct requests all = {n, request};
-  return pd_wait_until(are_complete, &all, what, number, direction, peer);
+  return pd_wait_until(are_done, &(struct requests){n, request}, what, number, direction, peer);
 }
 
+static bool has_passed(void *transfer) { return pd_transfer_passed(transfer); }
+static bool is_through(void *transfer) { return pd_transfer_through(transfer); }
+
 void pd_progress(void) {
-  int done;
-  if (n_requests) MPI_Testall(n_requests, requests, &done, MPI_STATUSES_IGNORE);
+  pd_transfers_progress();
   pd_exchange_progress();
 }
 
@@ -98,20 +107,28 @@ static void *value_at(const struct pd_channel *c, int value, int64_t slot) {
   return pd.arena + c->value[value].offset + (size_t)slot * c->value[value].stride;
 }
 
-static int value_floats(const struct pd_channel *c, int value) {
-  size_t n = c->value[value].bytes / sizeof(float);
-  if (n > INT32_MAX) pd_fail("a message of %zu bytes is larger than MPI can count", c->value[value].bytes);
-  return (int)n;
-}
-
 /* The rank at the lane's other end, for this rank's microbatch k. */
 static int peer_of(const struct lane *l, int64_t k) { return pd_rank_of_number(l->stage, pd_number(k)); }
 
-static void post_receives(struct lane *l, int64_t k) {
+static void post(enum lane_kind kind, const struct lane *l, struct pd_transfer *t, enum line_kind line, int peer,
+                 int64_t slot) {
   const struct pd_channel *c = l->channel;
   for (int i = 0; i < c->n; i++)
-    MPI_Irecv(value_at(c, i, k % c->slots), value_floats(c, i), MPI_FLOAT, peer_of(l, k), l->tag + i,
-              comm_channels, &l->request[i]);
+    messages[i] = (struct pd_message){peer, kind >= ACTIVATIONS_OUT, l->tag + i, value_at(c, i, slot),
+                                      c->value[i].bytes};
+  pd_transfer_post(t, lines[kind][line][peer - pd_rank_of(l->stage, 0)], c->n, messages);
+}
+
+static struct pd_transfer *transfer_of(const struct lane *l, int64_t k) { return l->transfer[k % l->n_transfers]; }
+
+/* Posts the messages of microbatch k, once those that the transfer carried last are through. */
+static void post_microbatch(enum lane_kind kind, struct lane *l, int64_t k) {
+  bool sends = kind >= ACTIVATIONS_OUT;
+  int64_t before = k - l->n_transfers;
+  pd_wait_until(is_through, transfer_of(l, k), l->what, before > 0 ? pd_number(before) : -1,
+                sends ? "to be taken by" : "from", before > 0 ? peer_of(l, before) : -1);
+  post(kind, l, transfer_of(l, k), kind == ACTIVATIONS_IN || kind == ACTIVATIONS_OUT ? ACTIVATIONS : GRADIENTS,
+       peer_of(l, k), k % l->channel->slots);
   l->posted = k;
 }
 
@@ -124,7 +141,7 @@ static void post_next(enum lane_kind kind, int64_t number) {
     struct pd_turn turn = pd_turn(next, kind == GRADIENTS_IN);
     struct lane *l = &lanes[kind][turn.chunk];
     if (l->channel->n) {
-      post_receives(l, turn.k);
+      post_microbatch(kind, l, turn.k);
       return;
     }
   }
@@ -138,7 +155,7 @@ static void receive(enum lane_kind kind, int64_t number) {
     pd_fail("internal: receives %s %lld, but %lld was posted", l->what, (long long)turn.k, (long long)l->posted);
   double start = pd_seconds();
   int peer = peer_of(l, turn.k);
-  pd_wait(l->channel->n, l->request, l->what, pd_number(turn.k), "from", peer);
+  pd_wait_until(has_passed, transfer_of(l, turn.k), l->what, pd_number(turn.k), "from", peer);
   pd_trace(l->work, number, peer, start, pd_seconds());
   post_next(kind, number);
 }
@@ -149,7 +166,7 @@ static void await_slot(const struct lane *l, int64_t number, int64_t k) {
   double start = pd_seconds();
   int64_t before = k - c->slots;
   int peer = peer_of(l, before);
-  if (pd_wait(c->n, l->request + k % c->slots * c->n, l->what, pd_number(before), "to be taken by", peer))
+  if (pd_wait_until(has_passed, transfer_of(l, before), l->what, pd_number(before), "to be taken by", peer))
     pd_trace(PD_WAIT, number, peer, start, pd_seconds());
 }
 
@@ -161,16 +178,11 @@ static void await_turn(enum lane_kind kind, int64_t number) {
 static void send(enum lane_kind kind, int64_t number) {
   struct pd_turn turn = pd_turn(number, kind == GRADIENTS_OUT);
   struct lane *l = &lanes[kind][turn.chunk];
-  const struct pd_channel *c = l->channel;
-  if (!c->n) return;
+  if (!l->channel->n) return;
   await_slot(l, number, turn.k);
   double start = pd_seconds();
-  int64_t slot = turn.k % c->slots;
-  int peer = peer_of(l, turn.k);
-  for (int i = 0; i < c->n; i++)
-    MPI_Isend(value_at(c, i, slot), value_floats(c, i), MPI_FLOAT, peer, l->tag + i, comm_channels,
-              &l->request[slot * c->n + i]);
-  pd_trace(l->work, number, peer, start, pd_seconds());
+  post_microbatch(kind, l, turn.k);
+  pd_trace(l->work, number, peer_of(l, turn.k), start, pd_seconds());
 }
 
 void pd_receive_activations(int64_t k) { receive(ACTIVATIONS_IN, k); }
@@ -200,49 +212,120 @@ static void open_lane(enum lane_kind kind, int chunk) {
   if (l->channel->n > VALUES) pd_fail("%d values cross one cut: more than have tags", l->channel->n);
 }
 
-static int lane_requests(enum lane_kind kind, int chunk) {
-  const struct pd_channel *c = lanes[kind][chunk].channel;
-  return c->n * (kind <= GRADIENTS_IN ? 1 : c->slots);
+/* Largest value of a channel, in bytes. */
+static size_t largest(const struct pd_channel *c) {
+  size_t bytes = 0;
+  for (int i = 0; i < c->n; i++)
+    if (c->value[i].bytes > bytes) bytes = c->value[i].bytes;
+  return bytes;
+}
+
+static void make_transfers(struct lane *l, bool validates) {
+  const struct pd_channel *c = l->channel;
+  if (!c->n) return;
+  l->n_transfers = c->slots > 1 ? c->slots : 2;
+  l->transfer = pd_allocate(sizeof *l->transfer * (size_t)l->n_transfers);
+  for (int i = 0; i < l->n_transfers; i++) l->transfer[i] = pd_transfer_new(c->n, largest(c));
+  if (validates) l->validation = pd_transfer_new(c->n, largest(c));
+}
+
+/* A line to be opened. The key is the same at both ends, and no two lines between any ranks share one: opened in its
+ * order, no line keeps another waiting in a circle. */
+struct opening { int64_t key; struct pd_line **line; MPI_Comm comm; int peer; };
+
+static int by_key(const void *a, const void *b) {
+  int64_t x = ((const struct opening *)a)->key, y = ((const struct opening *)b)->key;
+  return (x > y) - (x < y);
+}
+
+/* Whether replicas q and r of two neighbouring stages ever work on the same microbatch of the pipeline. */
+static bool share_microbatches(int q, int w, int r, int v) {
+  int common = w;
+  for (int rest = v; rest;) {
+    int next = common % rest;
+    common = rest;
+    rest = next;
+  }
+  return q % common == r % common;
+}
+
+/* Adds the lines of a kind of lane, one to each rank at its other end that it meets. */
+static int list_lines(enum lane_kind kind, enum line_kind line, struct opening *to) {
+  bool sends = kind >= ACTIVATIONS_OUT;
+  int stage = lanes[kind][0].stage, w = pd.stage->replicas[stage], n = 0;
+  bool used = false;
+  for (int c = 0; c < pd.stage->chunks; c++) used |= lanes[kind][c].channel->n > 0;
+  lines[kind][line] = pd_allocate(sizeof(struct pd_line *) * (size_t)w);
+  for (int r = 0; r < w && used; r++) {
+    if (!share_microbatches(pd.replica, pd_replicas(), r, w)) continue;
+    int peer = pd_rank_of(stage, r);
+    int64_t from = sends ? pd.rank : peer, to_rank = sends ? peer : pd.rank;
+    to[n++] = (struct opening){(from * pd.ranks + to_rank) * N_LINE_KINDS + line, &lines[kind][line][r],
+                               line == VALIDATION ? comm_validation : comm_channels, peer};
+  }
+  return n;
+}
+
+static void open_lines(bool validates) {
+  struct opening *opening = pd_allocate(sizeof *opening * N_KINDS * 2 * (size_t)pd.ranks);
+  int n = 0;
+  for (int i = 0; i < N_KINDS; i++) {
+    bool activations = i == ACTIVATIONS_IN || i == ACTIVATIONS_OUT;
+    n += list_lines((enum lane_kind)i, activations ? ACTIVATIONS : GRADIENTS, opening + n);
+    if (activations && validates) n += list_lines((enum lane_kind)i, VALIDATION, opening + n);
+  }
+  qsort(opening, (size_t)n, sizeof *opening, by_key);
+  for (int i = 0; i < n; i++) {
+    int peer = opening[i].peer, ranks[2] = {pd.rank < peer ? pd.rank : peer, pd.rank < peer ? peer : pd.rank};
+    *opening[i].line = pd_line_open(opening[i].comm, 2, ranks, PD_COMPUTING);
+  }
+  free(opening);
 }
 
 void pd_comm_start(void) {
   const struct pd_stage *s = pd.stage;
+  bool validates = pd_validation_data != NULL;
+  int values = 0;
   for (int i = 0; i < N_KINDS; i++)
     for (int c = 0; c < s->chunks; c++) {
+      struct lane *l = &lanes[i][c];
       open_lane((enum lane_kind)i, c);
-      n_requests += lane_requests((enum lane_kind)i, c);
+      make_transfers(l, validates && (i == ACTIVATIONS_IN || i == ACTIVATIONS_OUT));
+      if (l->channel->n > values) values = l->channel->n;
     }
-  requests = pd_allocate(sizeof *requests * (size_t)n_requests);
-  for (int i = 0; i < n_requests; i++) requests[i] = MPI_REQUEST_NULL;
-  MPI_Request *next = requests;
-  for (int i = 0; i < N_KINDS; i++)
-    for (int c = 0; c < s->chunks; c++) {
-      lanes[i][c].request = next;
-      next += lane_requests((enum lane_kind)i, c);
-    }
+  messages = pd_allocate(sizeof *messages * (size_t)values);
+  open_lines(validates);
   for (int i = 0; i <= GRADIENTS_IN; i++)
     post_next((enum lane_kind)i, pd.first_step * pd_own_microbatches() * s->chunks);
 }
 
-void pd_comm_finish(void) { pd_wait(n_requests, requests, "the last messages to be taken", -1, NULL, -1); }
+/* Every transfer of every lane. */
+static bool all_are_through(void *unused) {
+  (void)unused;
+  for (int i = 0; i < N_KINDS; i++)
+    for (int c = 0; c < pd.stage->chunks; c++)
+      for (int j = 0; j < lanes[i][c].n_transfers; j++)
+        if (!pd_transfer_through(lanes[i][c].transfer[j])) return false;
+  return true;
+}
+
+void pd_comm_finish(void) {
+  pd_wait_until(all_are_through, NULL, "the last messages to be taken", -1, NULL, -1);
+  pd_transfers_finish();
+}
 
 /* ---- validation: the same buffers, messages apart -------------------------------------------- */
 
 static void validation_transfer(enum lane_kind kind, int64_t turn, int64_t slot) {
+  static const char what[] = "activations of validation microbatch";
   int64_t v = (turn - 1) / pd.stage->chunks + 1;
   const struct lane *l = &lanes[kind][(turn - 1) % pd.stage->chunks];
-  const struct pd_channel *c = l->channel;
-  bool in = kind == ACTIVATIONS_IN;
-  for (int i = 0; i < c->n; i++) { /* values are few, and neighbours agree on their order */
-    MPI_Request request;
-    int peer = peer_of(l, v);
-    if (in)
-      MPI_Irecv(value_at(c, i, slot), value_floats(c, i), MPI_FLOAT, peer, l->tag + i, comm_validation, &request);
-    else
-      MPI_Isend(value_at(c, i, slot), value_floats(c, i), MPI_FLOAT, peer, l->tag + i, comm_validation, &request);
-    pd_wait(1, &request, "activations of validation microbatch", pd_number(v), in ? "from" : "to be taken by",
-            peer);
-  }
+  const char *direction = kind == ACTIVATIONS_IN ? "from" : "to be taken by";
+  if (!l->channel->n) return;
+  int peer = peer_of(l, v);
+  pd_wait_until(is_through, l->validation, what, pd_number(v), direction, peer);
+  post(kind, l, l->validation, VALIDATION, peer, slot);
+  pd_wait_until(has_passed, l->validation, what, pd_number(v), direction, peer);
 }
 
 void pd_validation_receive(int64_t v, int64_t slot) { validation_transfer(ACTIVATIONS_IN, v, slot); }

@@ -1,34 +1,38 @@
 /* A batch's figures and gradients between its last backward and its update. For update t this rank
  *   reduces   adds up its accumulators and the other replicas' (reduce.c), in two rounds of messages;
  *   exchanges sends its uses of tied parameters to their other holders and posts their receives;
- *   combines  once those are through, adds every parameter's uses from last to first;
+ *   combines  once those have passed, adds every parameter's uses from last to first;
  *   figures   adds up squares of the gradients that its stage owns and posts one sum over all ranks of these
  *             squares and of the losses' and metrics' sums, a slot for each replica that may have computed one.
  *             Each slot has one contributor, the others add zero, so the sum is exact and its order does not
  *             matter.
  * All of it moves on whenever messages are progressed. Several updates may be under way; their figures are
- * posted in the order of the updates, as collective operations must be. */
+ * posted in the order of the updates, as collective operations must be. On a device the first three are asked for
+ * at once, in an order of their own, and the host waits for none of them. */
 #include "internal.h"
+#include "transfer.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 struct pd_updates pd_updates;
 
-enum state { IDLE, REDUCING, SPREADING, TIED, SUMMING, KNOWN };
+enum state { IDLE, REDUCING, SPREADING, TIED, SQUARING, SUMMING, KNOWN };
 
 static struct update {
   enum state state;
-  int n; /* requests of the state, up to TIED */
-  MPI_Request *request, sum_request;
+  MPI_Request sum_request;
   double *mine, *all; /* [model parameter] squares, then [figure][replica] sums: this rank's, all ranks' */
   double posted;      /* when the state's messages were */
 } *updates;
 
+static struct pd_line *replicas_line, *ties_line; /* NULL: no such messages */
+static struct pd_transfer **transfers;            /* by exchange set */
+static struct pd_message *messages;               /* of what is being posted */
 static int n_updates;     /* in `updates`: t's is at t % n_updates */
 static int under_way;     /* exchanged, not logged: so many at most, so that figures of batches ahead have room */
 static int n_sums, most_replicas;
 static bool *has_remote;  /* by parameter held here: it has a gradient, and another stage holds it, too */
-static double *chunk_squares;
 static bool in_progress;
 
 static struct update *update_of(int64_t t) { return &updates[t % n_updates]; }
@@ -54,18 +58,56 @@ static int batches_apart(void) {
   return (int)((in_flight + s->microbatches - 1) / s->microbatches) + 1;
 }
 
-/* Finds what has_remote says; returns the most messages of an exchange. */
-static int find_remote(void) {
+/* Finds what has_remote says; returns the most messages of an exchange and, in bytes, the largest's. */
+static int find_remote(size_t *bytes) {
   const struct pd_stage *s = pd.stage;
-  int messages = 0;
+  int n = 0;
   has_remote = pd_allocate(sizeof *has_remote * (size_t)s->n_parameters);
   for (int i = 0; i < s->n_parameters; i++) {
     const struct pd_parameter *p = &s->parameters[i];
+    size_t size = (size_t)p->elements * sizeof(float);
     for (int j = 0; j < p->n_uses + p->n_readers; j++)
       if (holder(p, j) != s->stage) has_remote[i] = p->n_uses > 0;
-    if (has_remote[i]) messages += p->n_uses * pd.ranks;
+    if (!has_remote[i]) continue;
+    n += p->n_uses * pd.ranks;
+    if (size > *bytes) *bytes = size;
   }
-  return messages;
+  return n;
+}
+
+static struct pd_line *open_replicas_line(void) {
+  int *ranks = pd_allocate(sizeof *ranks * (size_t)pd_replicas());
+  for (int r = 0; r < pd_replicas(); r++) ranks[r] = pd_rank_of(pd.stage->stage, r);
+  struct pd_line *line = pd_line_open(pd_comm_replicas, pd_replicas(), ranks, PD_EXCHANGING);
+  free(ranks);
+  return line;
+}
+
+/* One line among all ranks of all stages that hold a parameter with others. */
+static struct pd_line *open_ties_line(bool tied) {
+  int mine = tied, n = 0;
+  int *all = pd_allocate(sizeof *all * (size_t)pd.ranks), *ranks = pd_allocate(sizeof *ranks * (size_t)pd.ranks);
+  MPI_Request request;
+  MPI_Iallgather(&mine, 1, MPI_INT, all, 1, MPI_INT, pd_comm_control, &request);
+  pd_wait(1, &request, "all ranks to say what they share", -1, NULL, -1);
+  for (int r = 0; r < pd.ranks; r++)
+    if (all[r]) ranks[n++] = r;
+  struct pd_line *line = tied ? pd_line_open(pd_comm_ties, n, ranks, PD_EXCHANGING) : NULL;
+  free(all);
+  free(ranks);
+  return line;
+}
+
+static void open_lines(void) {
+  size_t bytes = 0;
+  int ties = find_remote(&bytes), room = pd_reduce_messages();
+  if (room) replicas_line = open_replicas_line();
+  ties_line = open_ties_line(ties > 0);
+  if (room && pd_reduce_bytes() > bytes) bytes = pd_reduce_bytes();
+  if (ties > room) room = ties;
+  messages = pd_allocate(sizeof *messages * (size_t)room);
+  transfers = pd_allocate(sizeof *transfers * (size_t)exchange_sets());
+  for (int i = 0; i < exchange_sets(); i++) transfers[i] = pd_transfer_new(room, bytes);
 }
 
 int pd_exchange_start(void) {
@@ -76,15 +118,15 @@ int pd_exchange_start(void) {
   under_way = exchange_sets() + 1 + batches_apart();
   n_updates = under_way + 1 + batches_apart();
   updates = pd_allocate(sizeof *updates * (size_t)n_updates);
-  int messages = find_remote(), room = pd_reduce_room();
-  if (messages > room) room = messages;
   for (int i = 0; i < n_updates; i++) {
     updates[i].mine = pd_allocate(sizeof(double) * (size_t)n_sums);
     updates[i].all = pd_allocate(sizeof(double) * (size_t)n_sums);
-    updates[i].request = pd_allocate(sizeof(MPI_Request) * (size_t)room);
-    for (int j = 0; j < room; j++) updates[i].request[j] = MPI_REQUEST_NULL;
   }
-  chunk_squares = pd_allocate(sizeof *chunk_squares * (size_t)pd_n_chunks);
+  char why[PD_WHY] = "";
+  pd_transfers_start(why);
+  pd_agree(why);
+  open_lines();
+  pd_sums_start(under_way);
   pd_updates = (struct pd_updates){pd.first_step, pd.first_step, pd.first_step};
   return under_way;
 }
@@ -116,59 +158,34 @@ char *pd_accumulators(int64_t t) {
 
 size_t pd_exchange_set(int64_t t) { return (size_t)(t % exchange_sets()) * pd.stage->exchanged_stride; }
 
+static struct pd_message tied(const struct pd_parameter *p, int use, int64_t t, bool sent, int peer) {
+  enum { USES = 1024 }; /* tags a parameter */
+  float *gradient = pd_use_at(p, use, t, pd_accumulators(t));
+  return (struct pd_message){peer, sent, p->order * USES + use, gradient, (size_t)p->elements * sizeof *gradient};
+}
+
 /* Use `use` of p, summed over this stage's replicas, to those ranks of another stage that take it from this one:
  * replica q takes it from replica q % w of the stage where the use stands. */
-static int send_use(const struct pd_parameter *p, const float *gradient, int stage, int tag,
-                    MPI_Request *request) {
+static int send_use(const struct pd_parameter *p, int use, int64_t t, int stage, struct pd_message *to) {
   int n = 0;
   for (int q = pd.replica; q < pd.stage->replicas[stage]; q += pd_replicas())
-    MPI_Isend(gradient, (int)p->elements, MPI_FLOAT, pd_rank_of(stage, q), tag, pd_comm_ties, &request[n++]);
+    to[n++] = tied(p, use, t, true, pd_rank_of(stage, q));
   return n;
 }
 
-static int post_tied(int64_t t, const struct pd_parameter *p, MPI_Request *request) {
-  enum { USES = 1024 }; /* tags a parameter */
+/* Parameter p's messages; every holder goes through its uses in the same order. */
+static int exchange_uses(const struct pd_parameter *p, int64_t t, struct pd_message *to) {
   int n = 0;
   for (int i = 0; i < p->n_uses; i++) {
-    int tag = p->order * USES + i;
-    float *gradient = pd_use_at(p, i, t, pd_accumulators(t));
     if (!tied_here(p, i)) {
       int from = p->uses[i].stage, replica = pd.replica % pd.stage->replicas[from];
-      MPI_Irecv(gradient, (int)p->elements, MPI_FLOAT, pd_rank_of(from, replica), tag, pd_comm_ties,
-                &request[n++]);
+      to[n++] = tied(p, i, t, false, pd_rank_of(from, replica));
       continue;
     }
     for (int j = 0; j < p->n_uses + p->n_readers; j++)
-      if (holder(p, j) != pd.stage->stage && !named_before(p, j))
-        n += send_use(p, gradient, holder(p, j), tag, request + n);
+      if (holder(p, j) != pd.stage->stage && !named_before(p, j)) n += send_use(p, i, t, holder(p, j), to + n);
   }
   return n;
-}
-
-/* Adds a chunk of p's uses into the last one's place. */
-static void combine(int64_t t, const struct pd_parameter *p, const struct pd_chunk *c) {
-  float *sum = pd_gradient_at(p, t, pd_accumulators(t)) + c->first;
-  for (int i = p->n_uses - 2; i >= 0; i--) {
-    const float *more = pd_use_at(p, i, t, pd_accumulators(t)) + c->first;
-#pragma omp simd
-    for (int64_t j = 0; j < c->n; j++) sum[j] += more[j];
-  }
-}
-
-static void combine_and_square(int64_t t, double *to) {
-  const struct pd_stage *s = pd.stage;
-#pragma omp parallel for schedule(static)
-  for (int i = 0; i < pd_n_chunks; i++) {
-    const struct pd_chunk *c = &pd_chunks[i];
-    const struct pd_parameter *p = &s->parameters[c->parameter];
-    chunk_squares[i] = 0;
-    if (!p->n_uses) continue;
-    combine(t, p, c);
-    if (p->owner == s->stage && !pd.replica && !p->buffer)
-      chunk_squares[i] = pd_sum_of_squares(c->n, pd_gradient_at(p, t, pd_accumulators(t)) + c->first);
-  }
-  for (int i = 0; i < s->n_model_parameters; i++) to[i] = 0;
-  for (int i = 0; i < pd_n_chunks; i++) to[s->parameters[pd_chunks[i].parameter].order] += chunk_squares[i];
 }
 
 /* ---- from exchange to figures ---------------------------------------------------------------- */
@@ -192,30 +209,38 @@ static void check_finite(int64_t t, const struct update *u) {
   pd_leave_to_others();
 }
 
-static void enter(struct update *u, enum state state, int n) {
+static struct pd_transfer *transfer_of(int64_t t) { return transfers[t % exchange_sets()]; }
+
+static void enter(struct update *u, enum state state) {
   u->state = state;
-  u->n = n;
   if (state != SPREADING) u->posted = pd_seconds();
 }
 
 static void enter_tied(int64_t t, struct update *u) {
   int n = 0;
   for (int i = 0; i < pd.stage->n_parameters; i++)
-    if (has_remote[i]) n += post_tied(t, &pd.stage->parameters[i], u->request + n);
-  enter(u, TIED, n);
+    if (has_remote[i]) n += exchange_uses(&pd.stage->parameters[i], t, messages + n);
+  if (n) pd_transfer_post(transfer_of(t), ties_line, n, messages);
+  enter(u, TIED);
 }
 
-/* Moves update t on, whose messages are through. */
+/* Moves update t on, whose state is over. */
 static void next_state(int64_t t, struct update *u) {
   switch (u->state) {
-  case REDUCING: enter(u, SPREADING, pd_reduce_spread(t, u->request)); break;
+  case REDUCING:
+    pd_transfer_post(transfer_of(t), replicas_line, pd_reduce_spread(t, messages), messages);
+    enter(u, SPREADING);
+    break;
   case SPREADING:
     pd_trace(PD_REDUCE, t, -1, u->posted, pd_seconds());
     enter_tied(t, u);
     break;
   case TIED:
-    pd_figures_fold(t);
-    combine_and_square(t, u->mine);
+    for (int i = 0; i < pd.stage->n_model_parameters; i++) u->mine[i] = 0;
+    pd_combine(t);
+    u->state = SQUARING;
+    break;
+  case SQUARING:
     MPI_Iallreduce(u->mine, u->all, n_sums, MPI_DOUBLE, MPI_SUM, pd_comm_figures, &u->sum_request);
     u->state = SUMMING;
     break;
@@ -226,18 +251,29 @@ static void next_state(int64_t t, struct update *u) {
   }
 }
 
+/* A loss that is not finite ends the launch, once what came before it is known: that moves exchanges, too. */
+static bool figures_are_known(int64_t t) {
+  in_progress = false;
+  bool known = pd_figures_are_known(t);
+  in_progress = true;
+  return known;
+}
+
+static bool is_over(int64_t t, struct update *u) {
+  if (u->state < SQUARING) return pd_transfer_passed(transfer_of(t));
+  if (u->state == SQUARING) return figures_are_known(t) && pd_squares(t, u->mine);
+  int done;
+  MPI_Test(&u->sum_request, &done, MPI_STATUS_IGNORE);
+  return done;
+}
+
 /* Moves update t on as far as messages that have arrived allow, never past the one before: messages of tied
  * parameters are told apart by their order alone. */
 static void advance(int64_t t) {
   struct update *u = update_of(t);
   while (u->state != IDLE && u->state != KNOWN) {
-    int done;
     if (u->state < SUMMING && t > pd_updates.logged && update_of(t - 1)->state <= u->state) return;
-    if (u->state == SUMMING)
-      MPI_Test(&u->sum_request, &done, MPI_STATUS_IGNORE);
-    else
-      MPI_Testall(u->n, u->request, &done, MPI_STATUSES_IGNORE);
-    if (!done) return;
+    if (!is_over(t, u)) return;
     next_state(t, u);
   }
 }
@@ -249,21 +285,26 @@ void pd_exchange_progress(void) {
   in_progress = false;
 }
 
-/* Waits until update t's state is at least `state`, SUMMING or KNOWN. */
+/* What an update is waited for to leave. */
+struct leaving { struct update *update; enum state state; };
+
+static bool has_left(void *of) {
+  const struct leaving *l = of;
+  return l->update->state > l->state;
+}
+
+/* Waits until update t's state is at least `state`. */
 static void await(int64_t t, enum state state) {
   static const char *const what[] = {[REDUCING] = "the other replicas' gradients of step",
                                      [SPREADING] = "the replicas' sums of gradients of step",
-                                     [TIED] = "gradients of tied parameters for step"};
+                                     [TIED] = "gradients of tied parameters for step",
+                                     [SQUARING] = "the device's gradients of step",
+                                     [SUMMING] = "all ranks' figures of step"};
   pd_exchange_progress();
   for (int64_t i = pd_updates.logged; i <= t; i++) {
-    struct update *u = update_of(i);
-    while (u->state < (i < t ? SUMMING : state)) {
-      if (u->state == SUMMING)
-        pd_wait(1, &u->sum_request, "all ranks' figures of step", i + 1, NULL, -1);
-      else
-        pd_wait(u->n, u->request, what[u->state], i + 1, NULL, -1);
-      pd_exchange_progress();
-    }
+    struct leaving now = {update_of(i), IDLE};
+    while ((now.state = now.update->state) < state)
+      pd_wait_until(has_left, &now, what[now.state], i + 1, NULL, -1);
   }
 }
 
@@ -279,15 +320,19 @@ void pd_exchange(int64_t t) {
   }
   struct update *u = update_of(t);
   pd_updates.exchanged = t + 1;
-  if (pd_reduce_room())
-    enter(u, REDUCING, pd_reduce_post(t, u->request));
-  else
+  pd_sums_begin();
+  if (replicas_line) {
+    pd_transfer_post(transfer_of(t), replicas_line, pd_reduce_gather(t, messages), messages);
+    enter(u, REDUCING);
+  } else
     enter_tied(t, u);
   pd_exchange_progress();
 }
 
-
-void pd_exchange_await(int64_t t, bool known) { await(t, known ? KNOWN : SUMMING); }
+void pd_exchange_await(int64_t t, bool known) {
+  await(t, known ? KNOWN : SQUARING);
+  pd_gradients_complete(t);
+}
 
 bool pd_exchange_known(int64_t t) { return update_of(t)->state == KNOWN; }
 

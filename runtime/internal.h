@@ -28,6 +28,7 @@ struct pd_options {
   double peak;    /* operations a second of all ranks; 0: measured */
   struct pd_augment augment;
   int64_t pad;    /* the token behind what is shorter than its input */
+  const char *comm; /* how messages travel: "nccl" or "mpi"; NULL: what suits the devices */
   bool resume, quiet, emulate, help;
 };
 extern struct pd_options pd_options;
@@ -70,6 +71,9 @@ bool pd_wait_until(bool (*ready)(void *), void *of, const char *what, int64_t nu
                    int peer);
 /* The same for all n requests. */
 bool pd_wait(int n, MPI_Request *request, const char *what, int64_t number, const char *direction, int peer);
+/* The same for anything of which done(of) tells that it has come. */
+bool pd_wait_until(bool (*done)(void *of), void *of, const char *what, int64_t number, const char *direction,
+                   int peer);
 
 /* ---- trace.c --------------------------------------------------------------------------------- */
 
@@ -136,14 +140,18 @@ void pd_optimizer_start(void); /* the target's */
 float *pd_use_at(const struct pd_parameter *p, int use, int64_t t, void *gradient);
 /* Where parameter p's whole gradient stands: at its last use; NULL when it has none. */
 float *pd_gradient_at(const struct pd_parameter *p, int64_t t, void *gradient);
+bool pd_in_norm(const struct pd_parameter *p); /* this rank contributes the squares of its gradient */
 
 /* ---- reduce.c -------------------------------------------------------------------------------- */
 
-/* The sum of the replicas' accumulators of batch t, in two rounds of messages. Each function posts a round and
- * returns its requests, at most pd_reduce_room(); the second must find the first round's complete. */
-int pd_reduce_room(void); /* 0: there are no others */
-int pd_reduce_post(int64_t t, MPI_Request *request);
-int pd_reduce_spread(int64_t t, MPI_Request *request);
+/* The sum of the replicas' accumulators of batch t, in two rounds of messages: the first brings everyone's share of
+ * this rank's shard, the second, once the first has passed, adds them up and spreads the sum. Each function leaves a
+ * round's messages, at most pd_reduce_messages() (0: there are no others) of pd_reduce_bytes(), and how many. */
+struct pd_message;
+int pd_reduce_messages(void);
+size_t pd_reduce_bytes(void);
+int pd_reduce_gather(int64_t t, struct pd_message *to);
+int pd_reduce_spread(int64_t t, struct pd_message *to);
 
 /* ---- exchange.c ------------------------------------------------------------------------------ */
 

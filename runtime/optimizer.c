@@ -61,6 +61,10 @@ float *pd_gradient_at(const struct pd_parameter *p, int64_t t, void *gradient) {
   return p->n_uses ? pd_use_at(p, p->n_uses - 1, t, gradient) : NULL;
 }
 
+bool pd_in_norm(const struct pd_parameter *p) {
+  return p->n_uses && p->owner == pd.stage->stage && !pd.replica && !p->buffer;
+}
+
 int64_t pd_following(int64_t first_sample) {
   const struct pd_stage *s = pd.stage;
   return s->microbatches - 1 - (first_sample - pd_sample_base) / s->microbatch % s->microbatches;

@@ -38,6 +38,7 @@ static const struct option options[] = {
   {"--log", PATH, AT(log), 0, "FILE", "one JSON line an update"},
   {"--trace", PATH, AT(trace), 0, "FILE", "what every rank did when, as a Chrome trace"},
   {"--run", PATH, AT(run), 0, "DIR", "write log.jsonl, trace.json and the plan there, for pdc report"},
+  {"--comm", PATH, AT(comm), 0, "nccl|mpi", "how messages travel between devices (default: what suits them)"},
   {"--timeout", SECONDS, AT(timeout), 0, "SECONDS", "a peer silent for so long is an error (default 300)"},
   {"--peak", RATE, AT(peak), 0, "FLOPS",
    "of all ranks together, for mfu, as 235e9 or 235GFLOPS (default: measured)"},

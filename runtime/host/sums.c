@@ -1,0 +1,62 @@
+/* What is added up between the ranks' messages, by this process's threads. */
+#include "internal.h"
+#include "transfer.h"
+
+#include <string.h>
+
+static double *chunk_squares; /* of the batch combined last: they are asked for at once */
+
+void pd_sums_start(int batches) {
+  (void)batches;
+  chunk_squares = pd_allocate(sizeof *chunk_squares * (size_t)pd_n_chunks);
+}
+
+void pd_sums_begin(void) {}
+
+void pd_add_replicas(float *own, const float *others, size_t stride, size_t n) {
+  enum { BLOCK = 1024 };
+  int w = pd_replicas();
+#pragma omp parallel for schedule(static)
+  for (size_t first = 0; first < n; first += BLOCK) {
+    float sum[BLOCK];
+    size_t m = n - first < BLOCK ? n - first : BLOCK;
+    for (int q = 0; q < w; q++) {
+      int place = q < pd.replica ? q : q - 1;
+      const float *more = (q == pd.replica ? own : others + (size_t)place * stride) + first;
+      if (!q) memcpy(sum, more, m * sizeof *sum);
+#pragma omp simd
+      for (size_t i = 0; i < (q ? m : 0); i++) sum[i] += more[i];
+    }
+    memcpy(own + first, sum, m * sizeof *sum);
+  }
+}
+
+/* Adds a chunk of p's uses into the last one's place. */
+static void add_uses(int64_t t, const struct pd_parameter *p, const struct pd_chunk *c) {
+  float *sum = pd_gradient_at(p, t, pd_accumulators(t)) + c->first;
+  for (int i = p->n_uses - 2; i >= 0; i--) {
+    const float *more = pd_use_at(p, i, t, pd_accumulators(t)) + c->first;
+#pragma omp simd
+    for (int64_t j = 0; j < c->n; j++) sum[j] += more[j];
+  }
+}
+
+void pd_combine(int64_t t) {
+#pragma omp parallel for schedule(static)
+  for (int i = 0; i < pd_n_chunks; i++) {
+    const struct pd_chunk *c = &pd_chunks[i];
+    const struct pd_parameter *p = &pd.stage->parameters[c->parameter];
+    chunk_squares[i] = 0;
+    if (p->n_uses) add_uses(t, p, c);
+    if (pd_in_norm(p))
+      chunk_squares[i] = pd_sum_of_squares(c->n, pd_gradient_at(p, t, pd_accumulators(t)) + c->first);
+  }
+}
+
+bool pd_squares(int64_t t, double *to) {
+  (void)t;
+  for (int i = 0; i < pd_n_chunks; i++) to[pd.stage->parameters[pd_chunks[i].parameter].order] += chunk_squares[i];
+  return true;
+}
+
+void pd_gradients_complete(int64_t t) { (void)t; }

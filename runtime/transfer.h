@@ -1,0 +1,76 @@
+/* Messages of arena memory between ranks, and what is added up between them. As with device.h one of two folders
+ * implements this:
+ *   host/ MPI reads and writes the arena;
+ *   cuda/ NCCL moves device memory in streams of its own, or MPI does from pinned copies (--comm).
+ * Work and messages keep an order without the host's waiting for it: a message starts behind all work that was asked
+ * for on its side before it was posted, and once a transfer has passed, work asked for later on its side starts
+ * behind it. Passing tells the host nothing of whether bytes have moved; being through does. */
+#ifndef PD_TRANSFER_H
+#define PD_TRANSFER_H
+
+#define OMPI_SKIP_MPICXX
+#include <mpi.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Whose work a line's messages keep order with: passes and updates, or what lies between them (exchange.c). */
+enum pd_side { PD_COMPUTING, PD_EXCHANGING };
+
+struct pd_message {
+  int peer;     /* rank */
+  bool sent;    /* else received */
+  int tag;      /* among all messages between the two ranks on their line; at most 32767 */
+  void *at;     /* in the arena */
+  size_t bytes; /* the same at both ends */
+};
+
+/* Collective, before lines are opened: chooses how messages travel. False after filling `why`. */
+bool pd_transfers_start(char *why);
+void pd_transfers_finish(void); /* collective: no message is under way any more */
+void pd_transfers_abort(void);  /* the launch fails: device work that waits for other ranks is let go */
+
+/* A line carries messages among these n ranks, ascending, of which this is one. Opening is collective among them.
+ * Two that one rank opens one after the other no other rank may open the other way around. */
+struct pd_line;
+struct pd_line *pd_line_open(MPI_Comm comm, int n, const int *ranks, enum pd_side side);
+
+/* A transfer is so many messages, of so many bytes each, at most; made at start and used again and again. */
+struct pd_transfer;
+struct pd_transfer *pd_transfer_new(int messages, size_t bytes);
+/* Starts messages that are one operation: none is waited for before all are under way. Messages between two ranks
+ * are posted in the same order at both; the transfer's last ones have passed. */
+void pd_transfer_post(struct pd_transfer *t, struct pd_line *line, int n, const struct pd_message *message);
+bool pd_transfer_passed(struct pd_transfer *t);
+bool pd_transfer_through(struct pd_transfer *t);
+
+/* Moves what is under way; cheap. Watching looks for errors, too, that only a device knows of: the launch ends. */
+void pd_transfers_progress(void);
+void pd_transfers_watch(void);
+
+/* ---- sums (host/sums.c, cuda/sums.cu) -------------------------------------------------------------- */
+
+void pd_sums_start(int batches); /* that may be combined and not yet asked for their squares */
+/* What is asked for below, and posted on lines of PD_EXCHANGING, starts behind all work asked for so far. */
+void pd_sums_begin(void);
+/* own[i] = the sum over this stage's replicas, in their order, of their numbers: this one's are in `own`, those of
+ * the others in `others`, in their order and `stride` apart. */
+void pd_add_replicas(float *own, const float *others, size_t stride, size_t n);
+/* Adds each parameter's uses of batch t, from last to first, into the last one's place; sums the squares of the
+ * gradients that this rank contributes to the norm. */
+void pd_combine(int64_t t);
+/* False while the squares of batch t, combined last but so many, are not known; else adds them to `to`, by the
+ * model's parameters. */
+bool pd_squares(int64_t t, double *to);
+/* Work asked for from now on finds batch t's gradients complete; pd_combine(t) has been called. */
+void pd_gradients_complete(int64_t t);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
