@@ -311,6 +311,7 @@ static bool all_are_through(void *unused) {
 
 void pd_comm_finish(void) {
   pd_wait_until(all_are_through, NULL, "the last messages to be taken", -1, NULL, -1);
+  pd_sums_finish();
   pd_transfers_finish();
 }
 

@@ -2,6 +2,7 @@
 #include "internal.h"
 #include "transfer.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 static double *chunk_squares; /* of the batch combined last: they are asked for at once */
@@ -11,6 +12,7 @@ void pd_sums_start(int batches) {
   chunk_squares = pd_allocate(sizeof *chunk_squares * (size_t)pd_n_chunks);
 }
 
+void pd_sums_finish(void) { free(chunk_squares); }
 void pd_sums_begin(void) {}
 
 void pd_add_replicas(float *own, const float *others, size_t stride, size_t n) {

@@ -1,0 +1,181 @@
+/* What is added up between the ranks' messages, on a stream beside computation. No order depends on timing: replicas
+ * are added by number, uses from last to first, squares by thread, then by chunk, then by parameter. */
+#include "transport.h"
+
+#include <cstdlib>
+#include <vector>
+
+enum { THREADS = 256 };
+
+/* A parameter as the kernels see it. */
+struct summed {
+  int first_use, n_uses;
+  int first_chunk, n_chunks;
+};
+struct used { size_t offset; bool here; }; /* in the accumulator set, else in the exchange set */
+
+static const pd_chunk *chunks;    /* pd_chunks on the device */
+static const summed *parameters;  /* those held here */
+static const used *uses;
+static const int *contributions;  /* the parameters whose squares this rank contributes */
+static int n_contributions;
+static double *chunk_squares;     /* on the device, as the next */
+static double *squares;           /* [contribution] */
+static double **known;            /* pinned: [batch % batches][contribution] */
+static cudaEvent_t *combined;     /* [batch % batches] */
+static cudaEvent_t order;
+static int n_batches;
+
+/* ---- kernels --------------------------------------------------------------------------------- */
+
+static __global__ void __launch_bounds__(THREADS)
+    add_replicas(float *own, const float *others, size_t stride, size_t n, int w, int replica) {
+  size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x;
+  if (i >= n) return;
+  float sum = replica ? others[i] : own[i];
+  for (int q = 1; q < w; q++)
+    sum += q == replica ? own[i] : others[(size_t)(q < replica ? q : q - 1) * stride + i];
+  own[i] = sum;
+}
+
+/* The sum over a block's threads, halves first; for thread 0. */
+static __device__ double sum_of_block(double x) {
+  __shared__ double part[THREADS];
+  part[threadIdx.x] = x;
+  for (int half = THREADS / 2; half; half /= 2) {
+    __syncthreads();
+    if ((int)threadIdx.x < half) part[threadIdx.x] += part[threadIdx.x + half];
+  }
+  return part[0];
+}
+
+/* A block a chunk: its uses into the last one's place, and the sum of its squares. */
+static __global__ void __launch_bounds__(THREADS)
+    combine(const pd_chunk *chunks, const summed *parameters, const used *uses, char *accumulators, char *exchanged,
+            double *chunk_squares) {
+  pd_chunk c = chunks[blockIdx.x];
+  summed p = parameters[c.parameter];
+  if (!p.n_uses) return;
+  auto gradient = [=](int use) {
+    used u = uses[p.first_use + use];
+    return (float *)((u.here ? accumulators : exchanged) + u.offset) + c.first;
+  };
+  float *sum = gradient(p.n_uses - 1);
+  double square = 0;
+  for (int64_t i = threadIdx.x; i < c.n; i += THREADS) {
+    float x = sum[i];
+    for (int use = p.n_uses - 2; use >= 0; use--) x += gradient(use)[i];
+    if (p.n_uses > 1) sum[i] = x;
+    square += (double)x * (double)x;
+  }
+  square = sum_of_block(square);
+  if (!threadIdx.x) chunk_squares[blockIdx.x] = square;
+}
+
+/* A block a parameter. */
+static __global__ void __launch_bounds__(THREADS)
+    add_chunks(const int *contributions, const summed *parameters, const double *chunk_squares, double *squares) {
+  summed p = parameters[contributions[blockIdx.x]];
+  double sum = 0;
+  for (int i = threadIdx.x; i < p.n_chunks; i += THREADS) sum += chunk_squares[p.first_chunk + i];
+  sum = sum_of_block(sum);
+  if (!threadIdx.x) squares[blockIdx.x] = sum;
+}
+
+/* ---- start ----------------------------------------------------------------------------------- */
+
+template <class T> static T *on_device(const T *from, size_t n) {
+  T *to;
+  pd_cuda_check(cudaMalloc((void **)&to, (n ? n : 1) * sizeof *to), "get memory for the optimizer's tables");
+  if (from && n)
+    pd_cuda_check(cudaMemcpy(to, from, n * sizeof *to, cudaMemcpyHostToDevice), "fill the optimizer's tables");
+  return to;
+}
+
+static void make_tables() {
+  const pd_stage *s = pd.stage;
+  std::vector<summed> all((size_t)s->n_parameters);
+  std::vector<used> every;
+  std::vector<int> mine;
+  for (int i = 0; i < s->n_parameters; i++) {
+    const pd_parameter *p = &s->parameters[i];
+    all[(size_t)i] = {(int)every.size(), p->n_uses, 0, 0};
+    for (int u = 0; u < p->n_uses; u++) every.push_back({p->uses[u].offset, p->uses[u].stage == s->stage});
+    if (pd_in_norm(p)) mine.push_back(i);
+  }
+  for (int i = pd_n_chunks - 1; i >= 0; i--) {
+    summed *p = &all[(size_t)pd_chunks[i].parameter];
+    p->first_chunk = i;
+    p->n_chunks++;
+  }
+  chunks = on_device(pd_chunks, (size_t)pd_n_chunks);
+  parameters = on_device(all.data(), all.size());
+  uses = on_device(every.data(), every.size());
+  contributions = on_device(mine.data(), mine.size());
+  n_contributions = (int)mine.size();
+}
+
+void pd_sums_start(int batches) {
+  make_tables();
+  chunk_squares = on_device<double>(NULL, (size_t)pd_n_chunks);
+  squares = on_device<double>(NULL, (size_t)n_contributions);
+  order = pd_message_event();
+  n_batches = batches;
+  known = (double **)pd_allocate(sizeof *known * (size_t)batches);
+  combined = (cudaEvent_t *)pd_allocate(sizeof *combined * (size_t)batches);
+  for (int i = 0; i < batches; i++) {
+    combined[i] = pd_message_event();
+    pd_cuda_check(cudaMallocHost((void **)&known[i], sizeof(double) * (size_t)(n_contributions + 1)),
+                  "get pinned memory for the gradients' squares");
+  }
+}
+
+void pd_sums_finish() {
+  for (int i = 0; i < n_batches; i++) {
+    pd_cuda_check(cudaFreeHost(known[i]), "give memory back");
+    pd_cuda_check(cudaEventDestroy(combined[i]), "give an event back");
+  }
+  const void *const all[] = {chunks, parameters, uses, contributions, chunk_squares, squares};
+  for (const void *p : all) pd_cuda_check(cudaFree((void *)p), "give memory back");
+  pd_cuda_check(cudaEventDestroy(order), "give an event back");
+  free(known);
+  free(combined);
+}
+
+/* ---- transfer.h ------------------------------------------------------------------------------ */
+
+void pd_sums_begin() { pd_order(pd_stream, pd_exchange_stream, order); }
+
+void pd_add_replicas(float *own, const float *others, size_t stride, size_t n) {
+  if (n)
+    PD_LAUNCH(add_replicas, (unsigned)((n + THREADS - 1) / THREADS), THREADS, 0, pd_exchange_stream, own, others,
+              stride, n, pd_replicas(), pd.replica);
+}
+
+void pd_combine(int64_t t) {
+  int at = (int)(t % n_batches);
+  if (pd_n_chunks)
+    PD_LAUNCH(combine, pd_n_chunks, THREADS, 0, pd_exchange_stream, chunks, parameters, uses, pd_accumulators(t),
+              pd.arena + pd_exchange_set(t), chunk_squares);
+  if (n_contributions) {
+    PD_LAUNCH(add_chunks, n_contributions, THREADS, 0, pd_exchange_stream, contributions, parameters, chunk_squares,
+              squares);
+    pd_cuda_check(cudaMemcpyAsync(known[at], squares, sizeof(double) * (size_t)n_contributions,
+                                  cudaMemcpyDeviceToHost, pd_exchange_stream), "copy the gradients' squares");
+  }
+  pd_cuda_check(cudaEventRecord(combined[at], pd_exchange_stream), "record an event");
+}
+
+bool pd_squares(int64_t t, double *to) {
+  int at = (int)(t % n_batches), n = 0;
+  if (!pd_has_happened(combined[at])) return false;
+  for (int i = 0; i < pd.stage->n_parameters; i++) {
+    const pd_parameter *p = &pd.stage->parameters[i];
+    if (pd_in_norm(p)) to[p->order] += known[at][n++];
+  }
+  return true;
+}
+
+void pd_gradients_complete(int64_t t) {
+  pd_cuda_check(cudaStreamWaitEvent(pd_stream, combined[t % n_batches], 0), "let a stream wait");
+}

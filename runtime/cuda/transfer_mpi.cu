@@ -1,0 +1,242 @@
+/* Messages by MPI from and into copies in the host's memory. A message moves in pieces, each through one of a few
+ * pinned buffers: sent, a piece is copied out, then MPI has it; received, MPI has it first, then it is copied in.
+ * Pieces of one message overlap, and all of it overlaps with computation: copies run in streams of the line, and the
+ * host passes pieces on whenever it progresses messages. What is sent has passed once all its copies are asked for,
+ * whether or not MPI has taken them; what is received, once all has arrived and is being copied in. */
+#include "transport.h"
+
+#include <cstdlib>
+
+enum { PIECE = 1 << 20, DEPTH = 4 }; /* bytes, the same at both ends; buffers of a message */
+
+struct staged_line : pd_line {
+  MPI_Comm comm;
+  cudaStream_t out, in;
+  staged_line *next;
+};
+
+struct staged_message;
+
+struct piece {
+  char *buffer;
+  cudaEvent_t copied;
+  MPI_Request request;
+  const staged_line *line;
+  bool sent;
+  int peer, tag, bytes; /* at most PIECE */
+  const staged_message *before; /* sent: MPI must have so many of its pieces first; NULL: none */
+  int64_t end_before;
+};
+
+/* Pieces are counted over the life of a message's place in a transfer; piece i uses buffer i % depth. Each goes
+ * through three steps: begun (sent: its copy, received: MPI), moved (the other of the two), ended. */
+struct staged_message {
+  pd_message is;
+  const staged_line *line;
+  int depth;
+  piece ring[DEPTH];
+  int64_t first, end;          /* those of the message posted last: first ... end - 1 */
+  int64_t begun, moved, ended; /* so many are */
+  const staged_message *before; /* of its pieces */
+  int64_t end_before;
+};
+
+struct staged_transfer : pd_transfer {
+  cudaEvent_t posted;
+  int n, room;
+  bool active; /* not through yet */
+  bool passed; /* the side's stream waits for the copies already */
+  int64_t number; /* of its last post, among all */
+  staged_message *message;
+  staged_transfer *next;
+};
+
+static staged_line *lines;
+static staged_transfer *transfers;
+
+/* ---- pieces ---------------------------------------------------------------------------------- */
+
+static piece *piece_of(staged_message *m, int64_t i) { return &m->ring[i % m->depth]; }
+
+static void begin(staged_message *m, piece *p) {
+  size_t at = (size_t)(m->begun - m->first) * PIECE, left = m->is.bytes - at;
+  p->line = m->line;
+  p->sent = m->is.sent;
+  p->peer = m->is.peer;
+  p->tag = m->is.tag;
+  p->bytes = left < PIECE ? (int)left : PIECE;
+  p->before = m->before;
+  p->end_before = m->end_before;
+  if (!p->sent) {
+    MPI_Irecv(p->buffer, p->bytes, MPI_BYTE, p->peer, p->tag, p->line->comm, &p->request);
+    return;
+  }
+  pd_cuda_check(cudaMemcpyAsync(p->buffer, (char *)m->is.at + at, (size_t)p->bytes, cudaMemcpyDeviceToHost,
+                                p->line->out), "copy a message to the host");
+  pd_cuda_check(cudaEventRecord(p->copied, p->line->out), "record an event");
+}
+
+static bool mpi_is_done(piece *p) {
+  int done;
+  MPI_Test(&p->request, &done, MPI_STATUS_IGNORE);
+  return done;
+}
+
+static bool move_on(staged_message *m, piece *p) {
+  if (p->sent) {
+    if ((p->before && p->before->moved < p->end_before) || !pd_has_happened(p->copied)) return false;
+    MPI_Isend(p->buffer, p->bytes, MPI_BYTE, p->peer, p->tag, p->line->comm, &p->request);
+    return true;
+  }
+  if (!mpi_is_done(p)) return false;
+  char *to = (char *)m->is.at + (size_t)(m->moved - m->first) * PIECE;
+  pd_cuda_check(cudaMemcpyAsync(to, p->buffer, (size_t)p->bytes, cudaMemcpyHostToDevice, p->line->in),
+                "copy a message to the device");
+  pd_cuda_check(cudaEventRecord(p->copied, p->line->in), "record an event");
+  return true;
+}
+
+static bool has_ended(piece *p) { return p->sent ? mpi_is_done(p) : pd_has_happened(p->copied); }
+
+/* Takes every step that can be taken; false while pieces are under way. */
+static bool advance(staged_message *m) {
+  for (;;) {
+    while (m->ended < m->moved && has_ended(piece_of(m, m->ended))) m->ended++;
+    for (; m->begun < m->end && m->begun < m->ended + m->depth; m->begun++) begin(m, piece_of(m, m->begun));
+    int64_t before = m->moved;
+    while (m->moved < m->begun && move_on(m, piece_of(m, m->moved))) m->moved++;
+    if (m->moved == before) return m->ended == m->end;
+  }
+}
+
+static bool advance_all(staged_transfer *t) {
+  if (!t->active) return true;
+  bool through = true;
+  for (int i = 0; i < t->room; i++) through &= advance(&t->message[i]);
+  t->active = !through;
+  return through;
+}
+
+/* ---- lines and transfers --------------------------------------------------------------------- */
+
+static pd_line *staged_open(MPI_Comm comm, int n, const int *ranks, cudaStream_t side) {
+  (void)n, (void)ranks;
+  staged_line *l = new staged_line{};
+  l->side = side;
+  l->comm = comm;
+  l->out = pd_message_stream();
+  l->in = pd_message_stream();
+  l->next = lines;
+  return lines = l;
+}
+
+static pd_transfer *staged_make(int messages, size_t bytes) {
+  staged_transfer *t = new staged_transfer{};
+  size_t pieces = (bytes + PIECE - 1) / PIECE, buffer = bytes < PIECE ? bytes : PIECE;
+  t->posted = pd_message_event();
+  t->room = messages;
+  t->passed = true;
+  t->message = (staged_message *)pd_allocate(sizeof *t->message * (size_t)messages);
+  for (int i = 0; i < messages; i++) {
+    staged_message *m = &t->message[i];
+    m->depth = pieces < DEPTH ? (int)pieces : DEPTH;
+    for (int j = 0; j < m->depth; j++) {
+      piece *p = &m->ring[j];
+      pd_cuda_check(cudaMallocHost((void **)&p->buffer, buffer), "get pinned memory for messages");
+      p->copied = pd_message_event();
+      p->request = MPI_REQUEST_NULL;
+    }
+  }
+  t->next = transfers;
+  return transfers = t;
+}
+
+/* MPI tells messages alike, of one line, peer and tag, apart by their order: the last one posted that may still have
+ * pieces to be given to it. A place's own pieces keep their order anyway. */
+static void find_before(staged_message *m) {
+  int64_t latest = -1;
+  m->before = NULL;
+  for (staged_transfer *t = transfers; t; t = t->next)
+    for (int i = 0; i < (t->active ? t->n : 0); i++) {
+      const staged_message *x = &t->message[i];
+      if (x == m || x->line != m->line || x->is.peer != m->is.peer || x->is.tag != m->is.tag) continue;
+      if (!x->is.sent || x->moved == x->end || t->number <= latest) continue;
+      latest = t->number;
+      m->before = x;
+      m->end_before = x->end;
+    }
+}
+
+/* Places that this post does not use have passed, too: nothing of them is left but pieces that MPI still has. */
+static void staged_post(pd_transfer *transfer, pd_line *line, int n, const pd_message *message) {
+  staged_transfer *t = (staged_transfer *)transfer;
+  staged_line *l = (staged_line *)line;
+  static int64_t posts;
+  pd_order(l->side, l->out, t->posted);
+  pd_cuda_check(cudaStreamWaitEvent(l->in, t->posted, 0), "let a stream wait");
+  t->side = l->side;
+  t->number = ++posts;
+  t->n = n;
+  t->passed = false;
+  t->active = true;
+  for (int i = 0; i < n; i++) {
+    staged_message *m = &t->message[i];
+    m->is = message[i];
+    m->line = l;
+    if (m->is.sent) find_before(m);
+    m->first = m->end;
+    m->end += (int64_t)((m->is.bytes + PIECE - 1) / PIECE);
+  }
+  advance_all(t);
+}
+
+static bool staged_passed(pd_transfer *transfer) {
+  staged_transfer *t = (staged_transfer *)transfer;
+  if (t->passed) return true;
+  advance_all(t);
+  for (int i = 0; i < t->n; i++) {
+    const staged_message *m = &t->message[i];
+    if ((m->is.sent ? m->begun : m->moved) < m->end) return false;
+  }
+  for (int i = 0; i < t->n; i++) {
+    staged_message *m = &t->message[i];
+    if (m->first == m->end) continue;
+    cudaEvent_t last = piece_of(m, m->end - 1)->copied;
+    pd_cuda_check(cudaStreamWaitEvent(t->side, last, 0), "let a stream wait");
+  }
+  return t->passed = true;
+}
+
+static bool staged_through(pd_transfer *transfer) { return advance_all((staged_transfer *)transfer); }
+
+static void staged_progress() {
+  for (staged_transfer *t = transfers; t; t = t->next) advance_all(t);
+}
+
+static void staged_watch() {} /* errors of MPI end the launch by themselves */
+static void staged_abort() {} /* no device waits for another */
+
+static void staged_finish() {
+  for (staged_transfer *t = transfers, *next; t; t = next) {
+    next = t->next;
+    for (int i = 0; i < t->room; i++)
+      for (int j = 0; j < t->message[i].depth; j++) {
+        pd_cuda_check(cudaFreeHost(t->message[i].ring[j].buffer), "give memory back");
+        pd_cuda_check(cudaEventDestroy(t->message[i].ring[j].copied), "give an event back");
+      }
+    pd_cuda_check(cudaEventDestroy(t->posted), "give an event back");
+    free(t->message);
+    delete t;
+  }
+  for (staged_line *l = lines, *next; l; l = next) {
+    next = l->next;
+    pd_cuda_check(cudaStreamDestroy(l->out), "give a stream back");
+    pd_cuda_check(cudaStreamDestroy(l->in), "give a stream back");
+    delete l;
+  }
+  transfers = NULL;
+  lines = NULL;
+}
+
+const pd_transport pd_staged_transport = {staged_open,     staged_make,  staged_post,  staged_passed, staged_through,
+                                          staged_progress, staged_watch, staged_abort, staged_finish};

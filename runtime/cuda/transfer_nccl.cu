@@ -1,0 +1,209 @@
+/* Messages from device to device by NCCL. Every line is a communicator and a stream of its own: an operation that
+ * waits for its peer keeps no other line's waiting, whatever order the ranks come to them in. Operations take place
+ * in stream order, so that the host waits for none: posting makes the line's stream wait for the side's, passing the
+ * side's for the line's.
+ * Communicators do not block the host (NCCL's user guide, "Fault tolerance"): each call is polled until it is done,
+ * so that a peer that is gone becomes a message. All connections are made at start, since a connection that is made
+ * later would keep the host waiting in the middle of the run. */
+#include "transport.h"
+
+#include <nccl.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <sched.h>
+
+struct nccl_line : pd_line {
+  ncclComm_t comm;
+  cudaStream_t stream;
+  int n, *ranks; /* a rank's number in the communicator is its place here */
+  nccl_line *next;
+};
+
+struct nccl_transfer : pd_transfer {
+  cudaEvent_t posted, done;
+  bool passed; /* the side's stream waits for `done` already */
+  nccl_transfer *next;
+};
+
+static nccl_line *lines, **end_of_lines = &lines; /* in the order of their opening */
+static nccl_transfer *transfers;
+
+/* ---- calls that do not block ----------------------------------------------------------------- */
+
+[[noreturn]] static void nccl_failed(const nccl_line *l, ncclResult_t status, const char *what) {
+  pd_fail("cannot %s: NCCL: %s (%s)", what, ncclGetErrorString(status), ncclGetLastError(l->comm));
+}
+
+/* Waits until a call on the line's communicator is done. Nothing else is progressed: no other call may come
+ * between. */
+static void settle(const nccl_line *l, ncclResult_t status, const char *what) {
+  for (double start = pd_seconds(); status == ncclInProgress;) {
+    if (pd_seconds() - start > pd_options.timeout)
+      pd_fail("nothing came for %.0f s (--timeout): waited to %s", pd_options.timeout, what);
+    sched_yield();
+    if (ncclCommGetAsyncError(l->comm, &status) != ncclSuccess) status = ncclInternalError;
+  }
+  if (status != ncclSuccess) nccl_failed(l, status, what);
+}
+
+static int number_of(const nccl_line *l, int rank) {
+  int i = 0;
+  while (i < l->n && l->ranks[i] != rank) i++;
+  if (i == l->n) pd_fail("internal: a message to rank %d on a line that it is not on", rank);
+  return i;
+}
+
+/* The messages as one operation of NCCL's; those of no bytes are not sent. */
+static void enqueue(const nccl_line *l, int n, const pd_message *message, const char *what) {
+  ncclResult_t status = ncclGroupStart();
+  for (int i = 0; i < n && (status == ncclSuccess || status == ncclInProgress); i++) {
+    const pd_message *m = &message[i];
+    if (!m->bytes) continue;
+    int peer = number_of(l, m->peer);
+    status = m->sent ? ncclSend(m->at, m->bytes, ncclUint8, peer, l->comm, l->stream)
+                     : ncclRecv(m->at, m->bytes, ncclUint8, peer, l->comm, l->stream);
+  }
+  if (status != ncclSuccess && status != ncclInProgress) nccl_failed(l, status, what);
+  settle(l, ncclGroupEnd(), what);
+}
+
+/* ---- opening --------------------------------------------------------------------------------- */
+
+/* The line's first rank makes up its name, the others are told by MPI. */
+static ncclUniqueId agree_on_name(const nccl_line *l, MPI_Comm comm) {
+  enum { TAG = 32767 };
+  ncclUniqueId id = {};
+  MPI_Request *request = (MPI_Request *)pd_allocate(sizeof *request * (size_t)l->n);
+  int n = 0;
+  if (pd.rank != l->ranks[0])
+    MPI_Irecv(&id, sizeof id, MPI_BYTE, l->ranks[0], TAG, comm, &request[n++]);
+  else {
+    ncclResult_t status = ncclGetUniqueId(&id);
+    if (status != ncclSuccess) pd_fail("cannot start NCCL: %s", ncclGetErrorString(status));
+    for (int i = 1; i < l->n; i++)
+      MPI_Isend(&id, sizeof id, MPI_BYTE, l->ranks[i], TAG, comm, &request[n++]);
+  }
+  pd_wait(n, request, "the name of a NCCL communicator", -1, "from", l->ranks[0]);
+  free(request);
+  return id;
+}
+
+static bool has_happened(void *event) { return pd_has_happened((cudaEvent_t)event); }
+
+/* A byte from each rank to each, so that connections exist. */
+static void connect(const nccl_line *l, const char *what) {
+  char *bytes;
+  pd_cuda_check(cudaMalloc((void **)&bytes, (size_t)l->n + 1), "get memory to try messages with");
+  pd_message *message = (pd_message *)pd_allocate(sizeof *message * 2 * (size_t)l->n);
+  int n = 0;
+  for (int i = 0; i < l->n; i++) {
+    if (l->ranks[i] == pd.rank) continue;
+    message[n++] = {l->ranks[i], true, 0, bytes + l->n, 1};
+    message[n++] = {l->ranks[i], false, 0, bytes + i, 1};
+  }
+  pd_cuda_check(cudaMemsetAsync(bytes, 0, (size_t)l->n + 1, l->stream), "fill memory");
+  enqueue(l, n, message, what);
+  cudaEvent_t done = pd_message_event();
+  pd_cuda_check(cudaEventRecord(done, l->stream), "record an event");
+  int peer = l->n == 2 ? l->ranks[l->ranks[0] == pd.rank] : -1;
+  pd_wait_until(has_happened, done, "a first message by NCCL", -1, "from", peer);
+  pd_cuda_check(cudaEventDestroy(done), "give an event back");
+  pd_cuda_check(cudaFree(bytes), "give memory back");
+  free(message);
+}
+
+/* Lanes between two ranks share the device with computation while they wait for their peer: few blocks each. */
+static pd_line *nccl_open(MPI_Comm comm, int n, const int *ranks, cudaStream_t side) {
+  enum { BLOCKS_OF_TWO = 4 };
+  nccl_line *l = new nccl_line{};
+  l->side = side;
+  l->stream = pd_message_stream();
+  l->n = n;
+  l->ranks = (int *)pd_allocate(sizeof *ranks * (size_t)n);
+  memcpy(l->ranks, ranks, sizeof *ranks * (size_t)n);
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  if (side == pd_stream) config.maxCTAs = BLOCKS_OF_TWO;
+  *end_of_lines = l;
+  end_of_lines = &l->next;
+  ncclUniqueId id = agree_on_name(l, comm);
+  char what[96];
+  snprintf(what, sizeof what, n == 2 ? "open a line by NCCL between ranks %d and %d"
+                                     : "open a line by NCCL among ranks %d ... %d", ranks[0], ranks[n - 1]);
+  settle(l, ncclCommInitRankConfig(&l->comm, n, id, number_of(l, pd.rank), &config), what);
+  connect(l, what);
+  return l;
+}
+
+static pd_transfer *nccl_make(int messages, size_t bytes) {
+  (void)messages, (void)bytes;
+  nccl_transfer *t = new nccl_transfer{};
+  t->posted = pd_message_event();
+  t->done = pd_message_event();
+  t->passed = true;
+  t->next = transfers;
+  return transfers = t;
+}
+
+/* ---- messages -------------------------------------------------------------------------------- */
+
+static void nccl_post(pd_transfer *transfer, pd_line *line, int n, const pd_message *message) {
+  nccl_transfer *t = (nccl_transfer *)transfer;
+  nccl_line *l = (nccl_line *)line;
+  t->side = l->side;
+  t->passed = false;
+  pd_order(l->side, l->stream, t->posted);
+  enqueue(l, n, message, "post messages");
+  pd_cuda_check(cudaEventRecord(t->done, l->stream), "record an event");
+}
+
+static bool nccl_passed(pd_transfer *transfer) {
+  nccl_transfer *t = (nccl_transfer *)transfer;
+  if (!t->passed) pd_cuda_check(cudaStreamWaitEvent(t->side, t->done, 0), "let a stream wait");
+  t->passed = true;
+  return true;
+}
+
+static bool nccl_through(pd_transfer *transfer) { return pd_has_happened(((nccl_transfer *)transfer)->done); }
+
+static void nccl_progress() {} /* the device does */
+
+static void nccl_watch() {
+  for (const nccl_line *l = lines; l && l->comm; l = l->next) {
+    ncclResult_t status;
+    if (ncclCommGetAsyncError(l->comm, &status) != ncclSuccess) status = ncclInternalError;
+    if (status != ncclSuccess && status != ncclInProgress) nccl_failed(l, status, "pass messages on");
+  }
+}
+
+/* ---- the end --------------------------------------------------------------------------------- */
+
+static void nccl_abort() {
+  nccl_line *all = lines;
+  lines = NULL; /* aborting may fail, too */
+  for (const nccl_line *l = all; l; l = l->next)
+    if (l->comm) ncclCommAbort(l->comm);
+}
+
+static void nccl_finish() {
+  for (nccl_transfer *t = transfers, *next; t; t = next) {
+    next = t->next;
+    pd_cuda_check(cudaEventDestroy(t->posted), "give an event back");
+    pd_cuda_check(cudaEventDestroy(t->done), "give an event back");
+    delete t;
+  }
+  for (nccl_line *l = lines, *next; l; l = next) {
+    next = l->next;
+    settle(l, ncclCommFinalize(l->comm), "end NCCL");
+    ncclCommDestroy(l->comm);
+    pd_cuda_check(cudaStreamDestroy(l->stream), "give a stream back");
+    free(l->ranks);
+    delete l;
+  }
+  lines = NULL;
+  transfers = NULL;
+}
+
+const pd_transport pd_nccl_transport = {nccl_open,     nccl_make,  nccl_post,  nccl_passed, nccl_through,
+                                        nccl_progress, nccl_watch, nccl_abort, nccl_finish};
