@@ -6,6 +6,10 @@
 #include "pd_runtime.h"
 #include "why.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 enum pd_element { PD_TYPE_U8, PD_TYPE_U16, PD_TYPE_U32, PD_TYPE_I32, PD_TYPE_I64, PD_TYPE_F32, PD_TYPE_F64 };
 
 /* Rows of elements in a mapped file: all rows lie within the file once a parser has returned true. */
@@ -78,5 +82,9 @@ int pd_derived_from(const struct pd_input *inputs, int input);
  * scaled. seed, sample: what random choices follow from. */
 void pd_derive(const struct pd_input *inputs, int input, const int32_t *x, uint64_t seed, int64_t sample,
                void *to);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif
