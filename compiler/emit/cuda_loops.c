@@ -515,9 +515,10 @@ static Names parameters(const Printer *p, bool second, const Names *values) {
   return list;
 }
 
+/* One block a multiprocessor is enough: else ptxas spills registers for more. */
 static void print_head(Printer *p, const char *function, int threads, bool second) {
   Names list = parameters(p, second, NULL);
-  text_list(p->out, (int)strlen(function) + 1, format("static __global__ void __launch_bounds__(%d)\n%s(", threads, function), &list, ") {\n");
+  text_list(p->out, (int)strlen(function) + 1, format("static __global__ void __launch_bounds__(%d, 1)\n%s(", threads, function), &list, ") {\n");
   p->indent = 2;
 }
 

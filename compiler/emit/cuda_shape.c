@@ -7,6 +7,7 @@ enum {
   BLOCK = 256,            /* threads of a block where nothing asks for another number */
   WARP = 32,
   WIDEST_BLOCK = 1024,
+  FEW_ELEMENTS = 4096,    /* of a kernel: a thread each */
   BLOCKS = 1056,          /* that many give an H100's 132 multiprocessors eight each */
   ROWS_A_THREAD = 4,      /* of a sum over rows, at least: below it a further chunk costs more than it gives */
   WARP_ELEMENTS = 8,      /* of a row that a warp's thread takes before the row gets a block */
@@ -52,8 +53,10 @@ static bool touches_bf16(const StageKernels *stage, const Kernel *k) {
   return false;
 }
 
-/* 16 bytes of the narrowest type. */
+/* 16 bytes of the narrowest type; one element where there are too few for many threads. */
 static int vector_of(const StageKernels *stage, const Kernel *k, const bool *live) {
+  if (product(k->dim, 0, k->n_dims) < FEW_ELEMENTS)
+    return 1;
   if (touches_bf16(stage, k) && vector_fits(k, live, 8))
     return 8;
   return vector_fits(k, live, 4) ? 4 : 1;
