@@ -8,7 +8,7 @@ static double error(const float *got, const double *exact, int64_t n) {
   double worst = 0, size = 1e-30;
   for (int64_t i = 0; i < n; i++) {
     double e = fabs(got[i] - exact[i]);
-    if (!(e <= worst)) worst = e;
+    worst = fmax(worst, isnan(e) ? INFINITY : e);
     if (fabs(exact[i]) > size) size = fabs(exact[i]);
   }
   return worst / size;
