@@ -136,5 +136,13 @@ int main() {
                                        .padding = {1, 1}, .dilation = {1, 1}};
   forward(large, PD_BF16, PD_BF16, PD_BF16);
   weights(large, true, PD_BF16, PD_BF16, PD_F32);
+  /* images whose columns have no room for all samples at once */
+  struct pd_convolution_shape parts = {.kind = PD_CONVOLUTION, .batch = 3, .in_channels = 64, .out_channels = 2,
+                                       .groups = 2, .height = 64, .width = 64, .kernel = {5, 5}, .stride = {1, 1},
+                                       .padding = {2, 2}, .dilation = {1, 1}};
+  if (!getenv("CUDNN_HOST_REFUSE")) return 0;
+  forward(parts, PD_F32, PD_F32, PD_F32);
+  backward(parts, PD_F32, PD_F32, PD_F32);
+  weights(parts, false, PD_F32, PD_F32, PD_F32);
   return 0;
 }
