@@ -62,10 +62,20 @@ def gradient_check(folder, case, precision, ranks=1, options=("--microbatch", "1
                  loss, (TOLERANCE[precision], LOSS_TOLERANCE[precision]))
 
 
+def statistics_check(precision):
+    """Running averages over four updates."""
+    at = "tests/golden/statistics"
+    program = Program(f"golden.statistics.{precision}", f"{at}.pdm", precision, 1,
+                      ("--stages", "1", "--schedule", "flush", "--microbatch", "3"))
+    train = ("--data", f"{at}.x.npy", f"{at}.y.npy", "--init", f"{at}.init.safetensors", "--steps", "4")
+    return Check("golden", program, train, f"{at}.0.want.safetensors", f"{at}.0.loss",
+                 (TOLERANCE[precision], LOSS_TOLERANCE[precision]))
+
+
 def names_of(folder):
     """Cases with gradients of PyTorch's."""
     return sorted(os.path.basename(path)[:-len(".loss")] for path in glob.glob(f"{TOP}/tests/{folder}/*.loss")
-                  if os.path.exists(path[:-len(".loss")] + ".want.safetensors"))
+                  if os.path.exists(path[:-len(".loss")] + ".pdm"))
 
 
 def small_options(model):
@@ -121,6 +131,7 @@ def checks():
     found = [gradient_check("golden", case, precision) for precision in ("f32", "bf16") for case in names_of("golden")]
     found += [gradient_check("graphs", case, precision, options=("--microbatch", "2"))
               for precision in ("f32", "bf16") for case in names_of("graphs")]
+    found += [statistics_check(precision) for precision in ("f32", "bf16")]
     return found + training_checks() + rank_checks() + sanitizer_checks()
 
 
