@@ -119,7 +119,7 @@ class Toolchain:
                 raise Missing(f"lib{name}.so is not found: searched {', '.join(folders)}")
             found.append(paths[0])
         found += sorted(glob.glob(f"{self.folder}/cjson/libcjson*"))[:1]
-        return [word for path in found for word in (path, "-Xlinker", f"-rpath={os.path.dirname(os.path.realpath(path))}",
+        return [word for path in found for word in ("-Xlinker", path, "-Xlinker", f"-rpath={os.path.dirname(os.path.realpath(path))}",
                                                     "-Xlinker", f"-rpath={os.path.dirname(path)}")]
 
     # ---- building: each returns after one command has run ----------------------------------------------------
@@ -142,9 +142,19 @@ class Toolchain:
     def compile_stage(self, source, seconds):
         run([*self.nvcc_words(), "-c", source, "-o", source + ".o"], seconds)
 
-    def link(self, objects, program, seconds):
+    def compile_test(self, source, out, seconds):
+        """A source of a kernels' test: C for the processor, else for the GPU."""
+        if source.endswith(".c"):
+            run([self.cc, *C_FLAGS, f"-I{self.folder}/runtime", f"-I{self.folder}/tests/loops", "-c", source, "-o", out],
+                seconds)
+        else:
+            more = [f"-I{self.folder}/{folder}" for folder in ("runtime/cuda", "tests/loops")]
+            run([*self.nvcc_words(), *more, "-x", "cu", "-c", source, "-o", out], seconds)
+
+    def link(self, objects, program, seconds, runtime=None):
+        """runtime: which of its sources' objects, all when None."""
         run([self.nvcc, "-ccbin", self.host, f"-arch={self.architecture}", *objects,
-             *map(self.object_of, self.runtime_sources()), "-o", program, *self.libraries(),
+             *map(self.object_of, self.runtime_sources() if runtime is None else runtime), "-o", program, *self.libraries(),
              "-Xcompiler", "-fopenmp", *self.link_words(), "-lpthread", "-lm"], seconds)
 
     def link_words(self):
