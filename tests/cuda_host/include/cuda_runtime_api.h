@@ -189,6 +189,9 @@ template <class T> cudaError_t cudaMallocHost(T **p, size_t bytes) {
 template <class T> cudaError_t cudaHostAlloc(T **p, size_t bytes, unsigned) {
   return cuda_host_malloc_pinned((void **)p, bytes);
 }
+inline cudaError_t cudaFuncSetAttribute(const void *kernel, cudaFuncAttribute attribute, int value) {
+  return cuda_host_set_attribute(kernel, attribute, value);
+}
 inline cudaError_t cudaEventCreate(cudaEvent_t *e) { return cudaEventCreateWithFlags(e, cudaEventDefault); }
 inline cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e) { return cudaStreamWaitEvent(s, e, 0); }
 
