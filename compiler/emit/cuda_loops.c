@@ -6,6 +6,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+enum { LOADS_AHEAD = 4 /* of a loop along a row */ };
 enum { SUMS_BLOCK = 32 /* sums that a block of the second kernel adds up, by as many threads each */ };
 
 /* ---- elements ---------------------------------------------------------------------------------- */
@@ -231,6 +232,7 @@ static void columns_lines(Printer *p, void (*lines)(Printer *, int), int argumen
     print_line(p, "#pragma unroll");
     print_block(p, format("for (int m = 0; m < %d; m++)", m->vectors), &body);
   } else if (m->vectors == 0) {
+    print_line(p, "#pragma unroll %d", LOADS_AHEAD);
     print_block(p, format("for (%s %s = %s; %s < %" PRId64 "; %s += %d)", p->speech->integer, j,
                           times("threadIdx.x", m->vector), j, n, j, m->x * m->vector), &body);
   } else if (!exact) {

@@ -11,6 +11,7 @@ enum {
   BLOCKS = 1056,          /* that many give an H100's 132 multiprocessors eight each */
   ROWS_A_THREAD = 4,      /* of a sum over rows, at least: below it a further chunk costs more than it gives */
   WARP_ELEMENTS = 8,      /* of a row that a warp's thread takes before the row gets a block */
+  VECTOR_REGISTERS = 96,  /* of a thread's, for elements side by side */
   THREAD_ELEMENTS = 16,   /* of a row that a thread keeps at most ... */
   THREAD_REGISTERS = 64,  /* ... and of all that it keeps */
   LOOP_THREADS = 512      /* for rows too long to be kept */
@@ -53,13 +54,24 @@ static bool touches_bf16(const StageKernels *stage, const Kernel *k) {
   return false;
 }
 
-/* 16 bytes of the narrowest type; one element where there are too few for many threads. */
+/* How many such vectors a thread has at once, at most. */
+static int count_vectors(const Kernel *k, const bool *live) {
+  int n = 0;
+  for (int i = 0; i < k->terms.n; i++)
+    n += live[i] && k->terms.at[i].kind == TERM_LOAD && !k->terms.at[i].scalar;
+  for (int i = 0; i < k->stores.n; i++)
+    n += !store_scalar(k, &k->stores.at[i]);
+  return n;
+}
+
+/* 16 bytes of the narrowest type; less where that would take too many registers, or leave too few threads. */
 static int vector_of(const StageKernels *stage, const Kernel *k, const bool *live) {
+  int most = VECTOR_REGISTERS / (count_vectors(k, live) + 1);
   if (product(k->dim, 0, k->n_dims) < FEW_ELEMENTS)
     return 1;
-  if (touches_bf16(stage, k) && vector_fits(k, live, 8))
+  if (most >= 8 && touches_bf16(stage, k) && vector_fits(k, live, 8))
     return 8;
-  return vector_fits(k, live, 4) ? 4 : 1;
+  return most >= 4 && vector_fits(k, live, 4) ? 4 : 1;
 }
 
 /* ---- what threads keep ------------------------------------------------------------------------- */

@@ -15,7 +15,9 @@
 
 /* Emitted CUDA kernels call the same functions: what is computed element by element has the C target's bits. */
 #ifdef __CUDACC__
-#define PD_MATH static inline __host__ __device__
+#define PD_MATH inline __host__ __device__
+#elif defined __cplusplus
+#define PD_MATH inline
 #else
 #define PD_MATH static inline
 #endif
