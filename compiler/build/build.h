@@ -29,7 +29,7 @@ typedef struct Options {
   EmitWhat emit;
   const char *dump;         /* -d: letters of passes */
   const char *stop_after;
-  const char *cc;           /* may hold arguments, separated by spaces */
+  const char *cc;           /* --cc: may hold arguments, separated by spaces; NULL: the target's own */
   const char *arch;         /* --arch: "sm_90"; NULL: this machine's */
   bool sources_only, time_passes, verify_each, verbose, dry_run, syntax_only, dependencies;
 } Options;
@@ -59,7 +59,15 @@ const char *base_name(const char *path);        /* "models/gpt.pdm": "gpt" */
  * Removes stage programs of an earlier build that had more stages. */
 bool output_write(const Options *o, const Output *out);
 
-/* ---- the C compiler (cc.c) ------------------------------------------------------------------- */
+/* ---- commands (command.c) -------------------------------------------------------------------- */
+
+const char *cc_of(const Options *o, TargetKind target);
+void add_words(Strings *command, const char *words); /* that spaces separate */
+/* What makes a program of one source file. */
+Strings compile_command(const Options *o, TargetKind target, const char *source, const char *program);
+bool can_compile(TargetKind target); /* false after a diagnostic */
+
+/* ---- running compilers (cc.c) ---------------------------------------------------------------- */
 
 /* Compiles DIR/stage<i>.c or .cu into DIR/stage<i>, several at a time; false after diagnostics. With -### prints
  * the commands only. */

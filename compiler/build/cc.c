@@ -1,4 +1,4 @@
-/* Running the C compiler, without a shell: names from a model are never words of a command. */
+/* Running compilers, without a shell: names from a model are never words of a command. */
 #define _GNU_SOURCE
 #include "build/build.h"
 
@@ -8,44 +8,6 @@
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-/* The flags that make bits; nobody may change them. */
-static const char *const fixed_flags[] = {
-    "-std=gnu11",      "-O3",      "-march=native", "-ffp-contract=off",
-    "-fno-math-errno", "-fopenmp", "-Wall",         "-Wextra",
-};
-
-static void add_words(Strings *command, const char *words) {
-  while (*words) {
-    size_t n = strcspn(words, " ");
-    if (n > 0)
-      push(command, format("%.*s", (int)n, words));
-    words += n;
-    while (*words == ' ')
-      words++;
-  }
-}
-
-/* The command that makes a program of one C file. libomp comes before oneDNN, whose own OpenMP library then
- * finds its symbols there: one pool of threads a process. */
-static Strings compile_command(const Options *o, const char *source, const char *program) {
-  Strings c = {0};
-  add_words(&c, o->cc);
-  for (size_t i = 0; i < sizeof fixed_flags / sizeof *fixed_flags; i++)
-    push(&c, fixed_flags[i]);
-  push(&c, "-I" PDC_SOURCE_DIR "/runtime");
-  push(&c, source);
-  push(&c, "-o");
-  push(&c, program);
-  push(&c, PDC_BINARY_DIR "/libpd_runtime.a");
-  push(&c, "-lomp");
-  push(&c, "-ldnnl");
-  push(&c, "-lcjson");
-  add_words(&c, PDC_MPI_LINK);
-  push(&c, "-lpthread");
-  push(&c, "-lm");
-  return c;
-}
 
 static void show(const Strings *command) {
   for (int i = 0; i < command->n; i++) {
@@ -109,6 +71,8 @@ static bool finish(pid_t pid, const char *what) {
 typedef struct Job { pid_t pid; const char *source, *program; } Job;
 
 bool cc_stages(const Options *o, const Output *out) {
+  if (!o->dry_run && !can_compile(out->target))
+    return false;
   long processors = sysconf(_SC_NPROCESSORS_ONLN);
   int at_once = processors < 2 ? 2 : processors > 8 ? 8 : (int)processors;
   Job *job = alloc((size_t)out->n_stages * sizeof *job);
@@ -119,7 +83,7 @@ bool cc_stages(const Options *o, const Output *out) {
       Job *j = &job[started++];
       j->source = format("%s/%s", out->directory, source_name(out->target, started - 1));
       j->program = format("%s/.stage%d.%ld", out->directory, started - 1, (long)getpid());
-      Strings command = compile_command(o, j->source, j->program);
+      Strings command = compile_command(o, out->target, j->source, j->program);
       if (o->verbose || o->dry_run)
         show(&command);
       j->pid = o->dry_run ? 0 : start(&command, -1);
@@ -169,28 +133,43 @@ static char *output_of(const Strings *command, const char *what) {
   return finish(pid, what) ? text.at : NULL;
 }
 
+/* nvcc's first lines say whose it is, its last one which. */
+static char *last_line(char *text) {
+  size_t n = strlen(text);
+  while (n > 0 && text[n - 1] == '\n')
+    text[--n] = 0;
+  char *line = strrchr(text, '\n');
+  return line ? line + 1 : text;
+}
+
 const char *cc_version(const Options *o) {
+  TargetKind target = o->plan.target;
   Strings c = {0};
-  add_words(&c, o->cc);
+  add_words(&c, cc_of(o, target));
   push(&c, "--version");
-  char *text = output_of(&c, "asking the C compiler for its version");
+  char *text = output_of(&c, "asking the compiler for its version");
+  if (text && target == TARGET_CUDA)
+    return last_line(text);
   if (text)
     text[strcspn(text, "\n")] = 0;
   return text;
 }
 
 char *cc_run(const Options *o, const char *text) {
+  TargetKind target = o->plan.target;
+  if (!can_compile(target))
+    return NULL;
   char *directory = format("%s/pdc-XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
   if (!mkdtemp(directory)) {
     error_at(NO_SPAN, "PD0605", "cannot make a temporary directory '%s': %s", directory, strerror(errno));
     return NULL;
   }
-  const char *source = format("%s/profile.c", directory), *program = format("%s/profile", directory);
+  const char *source = format("%s/profile.%s", directory, source_suffix(target)), *program = format("%s/profile", directory);
   char *printed = NULL;
   if (!write_file(source, text, strlen(text))) {
     error_at(NO_SPAN, "PD0605", "cannot write '%s': %s", source, strerror(errno));
   } else {
-    Strings compile = compile_command(o, source, program), run = {0};
+    Strings compile = compile_command(o, target, source, program), run = {0};
     push(&run, program);
     if (o->verbose)
       show(&compile);

@@ -8,7 +8,7 @@
 
 #include "schedule/program.h"
 
-typedef enum { FLAG, TEXT, LIST, COUNT, BYTES, CHOICE, SPECIAL, NOT_YET } OptionKind;
+typedef enum { FLAG, TEXT, ARCH, LIST, COUNT, BYTES, CHOICE, SPECIAL, NOT_YET } OptionKind;
 
 typedef struct Option {
   const char *name;     /* with its dashes */
@@ -26,7 +26,7 @@ static const Option options[] = {
     {"-D", "name=value", LIST, AT(define), NULL, "override a model attribute or train setting"},
     {"-I", "DIR", LIST, AT(include), NULL, "where `use` looks"},
     {"--target", "c|cuda", CHOICE, AT(plan.target), "c|cuda", "what programs are made for: processors or GPUs"},
-    {"--arch", "ARCH", TEXT, AT(arch), NULL, "of the GPUs, as sm_90 (default: this machine's)"},
+    {"--arch", "ARCH", ARCH, AT(arch), NULL, "of the GPUs, as sm_90 (default: this machine's)"},
     {"--precision", "HOW", CHOICE, AT(plan.precision), "f32|tf32|bf16", "of products on GPUs: f32, tf32 or bf16"},
     {"--schedule", "NAME", TEXT, AT(plan.schedule), NULL,
      "instead of the model's `pipeline`; the names stand below"},
@@ -38,7 +38,7 @@ static const Option options[] = {
      "on, off or auto: rerun forward in backward"},
     {"--ahead", "1|2", CHOICE, AT(plan.ahead), "|1|2", "2: one microbatch more in flight between stages"},
     {"--threads", "N", COUNT, AT(plan.threads), NULL, "threads a rank (default: processors over ranks)"},
-    {"--memory", "SIZE", BYTES, AT(plan.memory), NULL, "a device's, as 16GiB (default: the machine's)"},
+    {"--memory", "SIZE", BYTES, AT(plan.memory), NULL, "a device's, as 16GiB (default: the machine's; 76 GB of a GPU)"},
     {"--profile", "FILE", TEXT, AT(plan.profile), NULL, "measured costs, from pdc profile"},
     {"--plan", "FILE", TEXT, AT(plan.plan), NULL, "use this (edited) plan"},
     {"--emit", "WHAT", CHOICE, AT(emit), "|ast|graph|kernels|plan|schedule|schedule.svg|source",
@@ -49,7 +49,7 @@ static const Option options[] = {
     {"--time-passes", NULL, FLAG, AT(time_passes), NULL, "how long each pass took"},
     {"--verify-each", NULL, FLAG, AT(verify_each), NULL,
      "check every structure after the pass that makes it"},
-    {"--cc", "CMD", TEXT, AT(cc), NULL, "C compiler (default: the one pdc was built with)"},
+    {"--cc", "CMD", TEXT, AT(cc), NULL, "compiler (default: the one pdc was built with; nvcc)"},
     {"-v", NULL, FLAG, AT(verbose), NULL, "show commands"},
     {"-###", NULL, FLAG, AT(dry_run), NULL, "show commands, run none"},
     {"--diagnostics", "FORM", SPECIAL, 0, NULL, "text or json"},
@@ -160,11 +160,38 @@ static void set_special(Options *o, const Option *option, const char *value) {
   }
 }
 
+/* What only one of the targets has. */
+static void check_target(const Options *o) {
+  Diagnostic *d = NULL;
+  if (o->plan.target == TARGET_CUDA && o->plan.threads) {
+    d = error_at(NO_SPAN, "PD0613", "'--threads' is for processors: a rank of '--target cuda' has a GPU of its own");
+    help(d, "leave it away");
+  } else if (o->plan.target == TARGET_C && o->plan.precision != PRECISION_F32) {
+    d = error_at(NO_SPAN, "PD0613", "'--precision %s' is for GPUs: programs for processors compute in f32",
+                 precision_name(o->plan.precision));
+    help(d, "'--target cuda'");
+  } else if (o->plan.target == TARGET_C && o->arch) {
+    d = error_at(NO_SPAN, "PD0613", "'--arch' is for GPUs: programs for processors are for the machine they are "
+                 "built on");
+    help(d, "'--target cuda'");
+  }
+}
+
+/* "sm_90", "sm_90a" */
+static const char *read_arch(const Option *o, const char *text) {
+  size_t digits = strncmp(text, "sm_", 3) ? 0 : strspn(text + 3, "0123456789");
+  const char *rest = text + 3 + digits;
+  if (digits < 2 || digits > 3 || (*rest && (rest[1] || (*rest != 'a' && *rest != 'f'))))
+    usage("%s needs an architecture such as sm_90, not '%s'", o->name, text);
+  return text;
+}
+
 static void set_option(Options *o, const Option *option, const char *value) {
   void *to = (char *)o + option->at;
   switch (option->kind) {
   case FLAG: *(bool *)to = true; break;
   case TEXT: *(const char **)to = value; break;
+  case ARCH: *(const char **)to = read_arch(option, value); break;
   case LIST: push((Strings *)to, value); break;
   case COUNT:
     if (option->at == AT(plan.microbatch))
@@ -209,7 +236,7 @@ _Noreturn static void unknown_option(const char *argument) {
 }
 
 void options_read(Options *o, int argc, char **argv) {
-  *o = (Options){.plan.recompute = RECOMPUTE_AUTO, .cc = PDC_CC};
+  *o = (Options){.plan.recompute = RECOMPUTE_AUTO};
   int i = 1;
   for (size_t c = 0; argc > 1 && c < sizeof commands / sizeof *commands; c++)
     if (!strcmp(argv[1], commands[c].name)) {
@@ -243,4 +270,5 @@ void options_read(Options *o, int argc, char **argv) {
     usage(o->command == COMMAND_EXPLAIN  ? "explain needs a code, such as PD0301"
           : o->command == COMMAND_REPORT ? "report needs a run's directory"
                                          : "no model given");
+  check_target(o);
 }

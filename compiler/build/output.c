@@ -119,18 +119,17 @@ static bool remove_file(const Output *out, const char *name) {
   return unlink(format("%s/%s", out->directory, name)) == 0;
 }
 
-/* Stages that the plan has no more, sources of the other target. */
+/* Stages that the plan has no more, and what an earlier build made for the other target. */
 static void remove_stale_stages(const Output *out) {
   TargetKind other = out->target == TARGET_C ? TARGET_CUDA : TARGET_C;
-  for (int i = 0;; i++) {
-    bool there = i < out->n_stages;
-    bool source = remove_file(out, source_name(other, i));
-    if (!there) {
-      source |= remove_file(out, source_name(out->target, i));
-      source |= remove_file(out, format("stage%d", i));
-    }
-    if (!there && !source)
-      return;
+  bool more = true;
+  for (int i = 0; i < out->n_stages || more; i++) {
+    bool gone = i >= out->n_stages, replaced = remove_file(out, source_name(other, i));
+    more = replaced;
+    if (gone)
+      more |= remove_file(out, source_name(out->target, i));
+    if (gone || replaced)
+      more |= remove_file(out, format("stage%d", i));
   }
 }
 

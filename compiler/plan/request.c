@@ -235,6 +235,15 @@ static bool check_microbatch(const Planner *r, int64_t b, const char *option) {
   return false;
 }
 
+/* What a rank may take when nobody says: its share of the machine's memory; of a GPU with 80 GB all but what CUDA's
+ * context, NCCL's channels and the libraries' own objects need. */
+static int64_t device_bytes(TargetKind target, int ranks) {
+  static const int64_t gpu = 80000000000, reserved = 4000000000;
+  if (target == TARGET_CUDA)
+    return gpu - reserved;
+  return (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE) / ranks;
+}
+
 bool planner_prepare(Planner *r, const Graph *g, const Pieces *p, const PlanRequest *q, const Plan *taken) {
   *r = (Planner){.g = g, .p = p, .request = q, .where = graph_file_span(g),
                  .target = q->target, .precision = q->precision};
@@ -249,7 +258,7 @@ bool planner_prepare(Planner *r, const Graph *g, const Pieces *p, const PlanRequ
   long processors = sysconf(_SC_NPROCESSORS_ONLN);
   r->threads = q->threads ? q->threads : (int)(processors / r->ranks);
   r->threads = r->threads < 1 || q->target == TARGET_CUDA ? 1 : r->threads;
-  r->limit = q->memory ? q->memory : (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE) / r->ranks;
+  r->limit = q->memory ? q->memory : device_bytes(q->target, r->ranks);
   r->rates = q->target == TARGET_CUDA ? rates_of_gpu(q->arch, q->precision) : rates_of_core(r->threads);
   r->bandwidth = q->link_bytes_per_second > 0 ? q->link_bytes_per_second : r->rates.bandwidth;
   r->latency = q->link_latency > 0 ? q->link_latency : r->rates.latency;
