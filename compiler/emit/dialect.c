@@ -17,6 +17,7 @@ static const Dialect c_dialect = {
 };
 
 static const Dialect cuda_dialect = {
+  .target = "CUDA",
   .includes = "#include <math.h>\n#include <stddef.h>\n\n#include \"cuda/pd_cuda.h\"\n#include \"cuda/pd_loops.h\"\n\n",
   .null = "nullptr",
   .now = "",

@@ -86,6 +86,15 @@ static const char *turns_text(const Emit *e) {
   return e->p->replicas > 1 ? format(", dealt in turn to this stage's %d ranks", e->p->replicas) : "";
 }
 
+static const char *precision_words(Precision precision) {
+  switch (precision) {
+  case PRECISION_F32: return "f32";
+  case PRECISION_TF32: return "tf32: products round their operands to 10 bits, and add up in f32";
+  case PRECISION_BF16: return "bf16: what library calls read and write is stored in bf16, all sums are f32";
+  }
+  BUG("precision %d", precision);
+}
+
 static void print_header(Emit *e) {
   const Plan *plan = e->plan;
   double forward = 0, backward = 0, update = 0;
@@ -105,6 +114,8 @@ static void print_header(Emit *e) {
                       "%s; schedule %s; at most %" PRId64 "%s in flight here",
                       plan->batch, plan->batch == 1 ? "" : "s", plan->microbatches, plan->microbatch,
                       turns_text(e), plan->schedule, e->p->in_flight, e->p->chunks > 1 ? " turns" : ""));
+  if (e->dialect->target)
+    header_entry(e, "Target", format("%s; %s", e->dialect->target, precision_words(e->k->precision)));
   header_entry(e, "Weights", version_words(e));
   header_entry(e, "Planned",
                format("forward %s, backward %s a microbatch, update %s, a batch %s (%s)%s",

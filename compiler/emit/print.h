@@ -24,6 +24,7 @@ void text_comment(Text *out, int indent, const char *paragraph);
 /* ---- dialect.c: where C and CUDA programs differ ---------------------------------------------- */
 
 typedef struct Dialect {
+  const char *target;             /* in the header comment; NULL: the processor at hand */
   const char *includes;
   bool compound_literals;         /* a struct's value as an argument is (struct x){..}; else {..} */
   const char *null;               /* a pointer that a library call is given */

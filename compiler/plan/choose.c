@@ -450,10 +450,23 @@ static bool read_costs(Planner *r) {
   return r->profile != NULL;
 }
 
+/* What programs are made for is said by the command line, for plans from files, too: their cuts suit one target. */
+static bool same_target(const Plan *plan, const PlanRequest *q) {
+  if (plan->target == q->target && plan->precision == q->precision)
+    return true;
+  Diagnostic *d = error_at(NO_SPAN, "PD0603", "'%s' is a plan for '--target %s --precision %s', not for "
+                           "'--target %s --precision %s'", q->plan, target_name(plan->target),
+                           precision_name(plan->precision), target_name(q->target), precision_name(q->precision));
+  help(d, "ask for the same, or plan anew");
+  return false;
+}
+
 /* A plan from a file keeps its choices; its costs and bytes are those of today. */
 static Plan *take(const Graph *g, const Pieces *p, const PlanRequest *request) {
   Plan *plan = plan_read(g, p, request->plan);
   if (!plan)
+    return NULL;
+  if (!same_target(plan, request))
     return NULL;
   Form form = form_of_plan(plan);
   PlanRequest pinned = *request;

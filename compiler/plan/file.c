@@ -69,6 +69,10 @@ char *plan_json(const Graph *g, const Pieces *p, const Plan *plan) {
   text_add(&t, ",\n  ");
   json_int(&t, "microbatches", plan->microbatches);
   text_add(&t, ",\n  ");
+  json_text(&t, "target", target_name(plan->target));
+  text_add(&t, ", ");
+  json_text(&t, "precision", precision_name(plan->precision));
+  text_add(&t, ",\n  ");
   json_int(&t, "threads", plan->threads);
   text_add(&t, ",\n  \"stages\": [\n");
   for (int i = 0; i < plan_parts(plan); i++)
@@ -226,6 +230,31 @@ static bool read_sizes(const Graph *g, const JsonPlace *top, Plan *plan) {
   return !is_there(top, "microbatches") || microbatches == plan->microbatches;
 }
 
+static bool read_name(const JsonPlace *top, const char *key, const char *const *names, int n, int *to) {
+  const char *name = is_there(top, key) ? json_get_string(top, key) : names[0];
+  for (int i = 0; name && i < n; i++)
+    if (!strcmp(name, names[i])) {
+      *to = i;
+      return true;
+    }
+  if (name)
+    error_at((Span){.file = top->file}, "PD0603", "'%s': there is no %s '%s'", key, key, name);
+  return false;
+}
+
+/* Plans of an older pdc are for processors. */
+static bool read_target(const JsonPlace *top, Plan *plan) {
+  const char *const targets[] = {target_name(TARGET_C), target_name(TARGET_CUDA)};
+  const char *const precisions[] = {precision_name(PRECISION_F32), precision_name(PRECISION_TF32),
+                                    precision_name(PRECISION_BF16)};
+  int target, precision;
+  if (!read_name(top, "target", targets, 2, &target) || !read_name(top, "precision", precisions, 3, &precision))
+    return false;
+  plan->target = (TargetKind)target;
+  plan->precision = (Precision)precision;
+  return true;
+}
+
 static bool not_for(const JsonPlace *top, const char *setting, Name schedule) {
   error_at((Span){.file = top->file}, "PD0603", "'%s' is not for '%s'", setting, schedule);
   return false;
@@ -295,15 +324,15 @@ static bool form_fits(const JsonPlace *top, const Plan *plan) {
 
 Plan *plan_read(const Graph *g, const Pieces *p, const char *path) {
   static const char *const keys[] = {"model",         "schedule",     "vertical_sync", "chunks", "batch",
-                                     "microbatch",    "microbatches", "threads",       "stages", "batch_seconds",
-                                     "costs",         "why",          NULL};
+                                     "microbatch",    "microbatches", "target",        "precision", "threads", "stages",
+                                     "batch_seconds", "costs",        "why",           NULL};
   JsonPlace top = {.path = ""};
   top.object = json_load(path, &top.file);
   if (!top.object || !json_only(&top, keys))
     return NULL;
   Plan *plan = alloc(sizeof *plan);
   const char *model = json_get_string(&top, "model"), *schedule = json_get_string(&top, "schedule");
-  if (!model || !schedule || !read_sizes(g, &top, plan))
+  if (!model || !schedule || !read_sizes(g, &top, plan) || !read_target(&top, plan))
     return NULL;
   Span where = {.file = top.file};
   if (strcmp(model, g->name) != 0) {

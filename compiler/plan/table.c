@@ -96,13 +96,19 @@ static void print_form(const Plan *plan, FILE *out) {
   fputc('\n', out);
 }
 
+/* What a rank runs on. */
+static char *rank_text(const Plan *plan) {
+  if (plan->target == TARGET_CUDA)
+    return format("a GPU a rank, %s", precision_name(plan->precision));
+  return format("%d thread%s a rank", plan->threads, plan->threads == 1 ? "" : "s");
+}
+
 void plan_table(const Graph *g, const Pieces *p, const Plan *plan, FILE *out) {
   fprintf(out,
-          "%s: %d stage%s, schedule %s, batch %lld in %lld microbatch%s of %lld, %d thread%s a rank; costs "
-          "%s\n",
+          "%s: %d stage%s, schedule %s, batch %lld in %lld microbatch%s of %lld, %s; costs %s\n",
           plan->model, plan->n_stages, plan->n_stages == 1 ? "" : "s", plan->schedule, (long long)plan->batch,
           (long long)plan->microbatches, plan->microbatches == 1 ? "" : "es", (long long)plan->microbatch,
-          plan->threads, plan->threads == 1 ? "" : "s", plan->costs);
+          rank_text(plan), plan->costs);
   print_form(plan, out);
   int parts = plan_parts(plan);
   const char **cell = alloc((size_t)(parts + 1) * COLUMNS * sizeof *cell);
