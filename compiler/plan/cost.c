@@ -53,7 +53,11 @@ int *piece_of_nodes(const Graph *g, const Pieces *p) {
 /* ---- bytes ------------------------------------------------------------------------------------- */
 
 /* Members of the structs of weights and gradients stand at multiples of 64 bytes. */
-int64_t padded_bytes(int64_t elements) { return (elements * 4 + 63) / 64 * 64; }
+static int64_t padded(int64_t bytes) { return (bytes + 63) / 64 * 64; }
+static int64_t padded_bytes(int64_t elements) { return padded(elements * 4); }
+int64_t value_bytes(const Planner *r, int value, int64_t b) {
+  return padded(shape_elements(&r->g->values.at[value].shape) * b * (r->bf16[value] ? 2 : 4));
+}
 
 int root_value(const Graph *g, int value) {
   for (;;) {
@@ -66,7 +70,9 @@ int root_value(const Graph *g, int value) {
 
 /* Forward values that stand in memory until backward: those that backward nodes read, less what a fused
  * loop can compute again from others. */
-static int64_t *saved_bytes(const Graph *g, const Pieces *p, const int *piece, int64_t b) {
+static int64_t *saved_bytes(const Planner *r, const int *piece, int64_t b) {
+  const Graph *g = r->g;
+  const Pieces *p = r->p;
   int64_t *saved = alloc((size_t)p->n * sizeof *saved);
   bool *kept = alloc((size_t)g->values.n + 1);
   for (int i = g->n_forward; i < g->nodes.n; i++)
@@ -81,12 +87,14 @@ static int64_t *saved_bytes(const Graph *g, const Pieces *p, const int *piece, i
     }
   for (int v = 0; v < g->values.n; v++)
     if (kept[v])
-      saved[piece[g->values.at[v].node]] += padded_bytes(shape_elements(&g->values.at[v].shape) * b);
+      saved[piece[g->values.at[v].node]] += value_bytes(r, v, b);
   return saved;
 }
 
 /* Temporaries of a piece: what its calls make within one direction, the larger of both. */
-static int64_t *work_bytes(const Graph *g, const Pieces *p, const int *piece, int64_t b) {
+static int64_t *work_bytes(const Planner *r, const int *piece, int64_t b) {
+  const Graph *g = r->g;
+  const Pieces *p = r->p;
   int64_t *forward = alloc((size_t)p->n * sizeof *forward),
           *backward = alloc((size_t)p->n * sizeof *backward);
   for (int i = 0; i < g->nodes.n; i++) {
@@ -96,14 +104,16 @@ static int64_t *work_bytes(const Graph *g, const Pieces *p, const int *piece, in
     for (int k = 0; k < n->n_out; k++)
       if (g->values.at[n->out[k]].shape.batched)
         (i < g->n_forward ? forward : backward)[piece[i]] +=
-            padded_bytes(shape_elements(&g->values.at[n->out[k]].shape) * b);
+            value_bytes(r, n->out[k], b);
   }
   for (int k = 0; k < p->n; k++)
     forward[k] = forward[k] > backward[k] ? forward[k] : backward[k];
   return forward;
 }
 
-static int64_t *input_bytes(const Graph *g, const Pieces *p, int64_t b) {
+static int64_t *input_bytes(const Planner *r, int64_t b) {
+  const Graph *g = r->g;
+  const Pieces *p = r->p;
   int64_t *bytes = alloc((size_t)p->n * sizeof *bytes);
   int *seen = alloc((size_t)(g->values.n + 1) * sizeof *seen);
   for (int k = 0; k < p->n; k++)
@@ -113,13 +123,16 @@ static int64_t *input_bytes(const Graph *g, const Pieces *p, int64_t b) {
         if (g->nodes.at[g->values.at[v].node].op != &op_input || seen[v] == k + 1)
           continue;
         seen[v] = k + 1;
-        bytes[k] += padded_bytes(shape_elements(&g->values.at[v].shape) * b);
+        bytes[k] += value_bytes(r, v, b);
       }
   return bytes;
 }
 
-/* By stage [i, j): bytes of its parameters, each once; and of tied ones that other stages use as well. */
-static void parameter_tables(const Graph *g, const Pieces *p, int64_t *held, int64_t *shared) {
+/* By stage [i, j): bytes of its parameters, each once, as passes read them and in f32; and in f32 of tied ones that
+ * other stages use as well. */
+static void parameter_tables(const Planner *r, int64_t *weights, int64_t *held, int64_t *shared) {
+  const Graph *g = r->g;
+  const Pieces *p = r->p;
   int side = p->n + 1;
   int *users = alloc((size_t)(g->params.n + 1) * sizeof *users),
       *here = alloc((size_t)(g->params.n + 1) * sizeof *here);
@@ -127,7 +140,7 @@ static void parameter_tables(const Graph *g, const Pieces *p, int64_t *held, int
     for (int m = 0; m < p->at[k].params.n; m++)
       users[p->at[k].params.at[m]]++;
   for (int i = 0; i < p->n; i++) {
-    int64_t bytes = 0, partly = 0;
+    int64_t bytes = 0, partly = 0, rounded = 0;
     memset(here, 0, (size_t)g->params.n * sizeof *here);
     for (int j = i; j < p->n; j++) {
       for (int m = 0; m < p->at[j].params.n; m++) {
@@ -136,10 +149,12 @@ static void parameter_tables(const Graph *g, const Pieces *p, int64_t *held, int
         if (here[q]++ == 0) {
           bytes += size;
           partly += size;
+          rounded += value_bytes(r, g->params.at[q].value, 1);
         }
         if (here[q] == users[q])
           partly -= size;
       }
+      weights[i * side + j + 1] = rounded;
       held[i * side + j + 1] = bytes;
       shared[i * side + j + 1] = partly;
     }
@@ -186,9 +201,9 @@ static void crossing_costs(const Planner *r, int64_t b, Costs *c) {
   for (int i = 1; i < n; i++) {
     const Piece *piece = &r->p->at[i];
     for (int k = 0; k < piece->crossing.n; k++)
-      down[i] += padded_bytes(shape_elements(&r->g->values.at[piece->crossing.at[k]].shape) * b);
+      down[i] += value_bytes(r, piece->crossing.at[k], b);
     for (int k = 0; k < piece->returned.n; k++)
-      up[i] += padded_bytes(shape_elements(&r->g->values.at[piece->returned.at[k]].shape) * b);
+      up[i] += value_bytes(r, piece->returned.at[k], b);
     if (!r->rates.beside) {
       receive[i] = r->latency + (double)down[i] / r->bandwidth;
       back[i] = r->latency + (double)up[i] / r->bandwidth;
@@ -224,9 +239,9 @@ Costs *price(const Planner *r, int64_t b) {
                                       : 0;
     forward = measured->forward, backward = measured->backward;
   }
-  int64_t *held = alloc(square * sizeof *held), *shared = alloc(square * sizeof *shared);
+  int64_t *weights = alloc(square * sizeof *weights), *held = alloc(square * sizeof *held), *shared = alloc(square * sizeof *shared);
   double *update = alloc(square * sizeof *update);
-  parameter_tables(g, p, held, shared);
+  parameter_tables(r, weights, held, shared);
   for (size_t i = 0; i < square; i++)
     update[i] =
         (update_seconds(g, held[i], &r->rates) + (double)shared[i] / r->bandwidth) * (double)b / (double)g->train.batch;
@@ -235,12 +250,13 @@ Costs *price(const Planner *r, int64_t b) {
                .backward = backward,
                .products = products,
                .update = update,
-               .weights = held,
+               .weights = weights,
+               .state = held,
                .gradients = accumulator_bytes(g, p, piece),
-               .saved = saved_bytes(g, p, piece, b),
-               .inputs = input_bytes(g, p, b),
-               .deferred = deferred_bytes(g, p, piece, b),
-               .work = work_bytes(g, p, piece, b),
+               .saved = saved_bytes(r, piece, b),
+               .inputs = input_bytes(r, b),
+               .deferred = deferred_bytes(r, piece, b),
+               .work = work_bytes(r, piece, b),
                .reduce = (double)b / (double)g->train.batch / r->bandwidth,
                .overlapped = !schedule_traits(r->schedule).drains};
   crossing_costs(r, b, c);
@@ -286,7 +302,8 @@ Copies *copies(const Planner *r, const Form *form, int64_t b, Recompute recomput
     bool may = p->in_flight > 1 && schedule_traits(r->schedule).recomputes;
     c[i] = (Copies){.replicas = p->replicas,
                     .exchanges = p->exchanges,
-                    .weights = p->versions + moments_of(r->g),
+                    .weights = p->versions,
+                    .state = moments_of(r->g) + (r->precision == PRECISION_BF16),
                     .accumulators = p->accumulators,
                     .saved = slots->saved,
                     .received = slots->received,
@@ -338,8 +355,10 @@ int64_t stage_parameters(const Graph *g, const Pieces *p, const StagePlan *stage
 /* Bytes of activations in the messages of a microbatch over the cut before a piece. */
 static double message_bytes(const Planner *r, int piece, int64_t b) {
   double bytes = 0;
-  for (int k = 0; piece < r->p->n && k < r->p->at[piece].crossing.n; k++)
-    bytes += 4.0 * (double)b * (double)shape_elements(&r->g->values.at[r->p->at[piece].crossing.at[k]].shape);
+  for (int k = 0; piece < r->p->n && k < r->p->at[piece].crossing.n; k++) {
+    int v = r->p->at[piece].crossing.at[k];
+    bytes += (r->bf16[v] ? 2.0 : 4.0) * (double)b * (double)shape_elements(&r->g->values.at[v].shape);
+  }
   return bytes;
 }
 
@@ -356,7 +375,7 @@ static void price_part(const Planner *r, const Costs *c, const Program *program,
     gradients += c->gradients[k];
   }
   s->weight_bytes = c->weights[at] * program->versions;
-  s->optimizer_bytes = c->weights[at] * moments_of(r->g);
+  s->optimizer_bytes = c->state[at] * (moments_of(r->g) + (c->weights[at] < c->state[at])); /* and masters */
   s->gradient_bytes = gradients * program->accumulators;
   s->update_seconds = c->update[at] * (double)microbatches;
   s->send_bytes = message_bytes(r, s->end_piece, b);

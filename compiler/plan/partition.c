@@ -43,10 +43,15 @@ static int64_t gradient_bytes(const Copies *at, int64_t one_set) {
   return one_set * at->accumulators + at->exchanges * (one_set * (at->replicas - 1) / at->replicas);
 }
 
+static int64_t parameter_bytes(const Costs *c, const Copies *at, int first, int end) {
+  int stage = first * (c->n + 1) + end;
+  return c->weights[stage] * at->weights + (at->state > 0 ? c->state[stage] * at->state : 0);
+}
+
 static int64_t bytes(const Search *s, int stage, int first, int end, bool recompute) {
   const Costs *c = s->c;
   const Copies *at = &s->at[stage];
-  int64_t b = at->extra + c->weights[first * (c->n + 1) + end] * at->weights;
+  int64_t b = at->extra + parameter_bytes(c, at, first, end);
   b += gradient_bytes(at, s->sum.gradients[end] - s->sum.gradients[first]);
   b += (s->sum.saved[end] - s->sum.saved[first]) * (recompute ? 1 : at->saved);
   b += (s->sum.inputs[end] - s->sum.inputs[first]) * at->inputs;
@@ -244,7 +249,7 @@ double stage_seconds(const Costs *c, int replicas, int first, int end, bool reco
 }
 
 int64_t stage_bytes(const Costs *c, const Copies *at, int first, int end, bool recompute) {
-  int64_t b = at->extra + c->weights[first * (c->n + 1) + end] * at->weights, work = 0;
+  int64_t b = at->extra + parameter_bytes(c, at, first, end), work = 0;
   int64_t gradients = 0;
   for (int i = first; i < end; i++) {
     gradients += c->gradients[i];

@@ -16,7 +16,8 @@ typedef struct Costs {
   /* Seconds of an update and of exchanging tied gradients, as a microbatch's share, of a stage of pieces
    * [i, j): at [i * (n + 1) + j]. Grows with the stage. */
   const double *update;
-  const int64_t *weights;   /* bytes of the parameters such a stage holds, at the same index */
+  const int64_t *weights;   /* bytes of the parameters such a stage holds, at the same index ... */
+  const int64_t *state;     /* ... and of one moment of them, or of masters, which are f32 */
   const int64_t *gradients; /* by piece: bytes of accumulators, one a use */
   const int64_t *saved;     /* by piece: bytes kept from forward to backward */
   const int64_t *inputs;    /* by piece: bytes of tokens and targets read */
@@ -31,7 +32,8 @@ typedef struct Costs {
 typedef struct Copies {
   int replicas;
   int exchanges; /* sets of buffers for what replicas send each other */
-  int weights; /* versions and moments */
+  int weights; /* versions */
+  int state;   /* moments and masters */
   int accumulators;
   int saved; /* with recomputation: 1 */
   int received, sent, gradients, inputs;

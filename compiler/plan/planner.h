@@ -39,6 +39,7 @@ typedef struct Planner {
   Span where; /* of diagnostics about the plan as a whole: the file */
   TargetKind target;
   Precision precision;
+  const bool *bf16; /* by value: stored in bf16 */
   int ranks, chunks, threads;
   bool vertical_sync;
   Form form;                 /* as asked for; where replicas are free, one rank a stage */
@@ -81,8 +82,9 @@ const char *form_text(const Form *f); /* "2,1" */
 /* By node: a backward call whose only output is the gradient of one use of a parameter. */
 bool *weight_products(const Graph *g);
 /* By piece: bytes that backward makes and such calls read, at b samples. */
-int64_t *deferred_bytes(const Graph *g, const Pieces *p, const int *piece, int64_t b);
-int64_t padded_bytes(int64_t elements); /* of f32, to multiples of 64 bytes, as structs and the arena do */
+int64_t *deferred_bytes(const Planner *r, const int *piece, int64_t b);
+/* Of a value where it stands in memory for b samples, to multiples of 64 bytes, as structs and the arena do. */
+int64_t value_bytes(const Planner *r, int value, int64_t b);
 int root_value(const Graph *g, int value); /* the value that a view is of */
 
 /* ---- rates.c */

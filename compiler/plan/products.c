@@ -42,8 +42,9 @@ bool *weight_products(const Graph *g) {
   return is;
 }
 
-int64_t *deferred_bytes(const Graph *g, const Pieces *p, const int *piece, int64_t b) {
-  int64_t *bytes = alloc((size_t)p->n * sizeof *bytes);
+int64_t *deferred_bytes(const Planner *r, const int *piece, int64_t b) {
+  const Graph *g = r->g;
+  int64_t *bytes = alloc((size_t)r->p->n * sizeof *bytes);
   bool *seen = alloc((size_t)g->values.n + 1);
   const bool *product = weight_products(g);
   for (int i = g->n_forward; i < g->nodes.n; i++)
@@ -52,7 +53,7 @@ int64_t *deferred_bytes(const Graph *g, const Pieces *p, const int *piece, int64
       if (seen[v] || g->values.at[v].node < g->n_forward || !g->values.at[v].shape.batched)
         continue;
       seen[v] = true;
-      bytes[piece[i]] += padded_bytes(shape_elements(&g->values.at[v].shape) * b);
+      bytes[piece[i]] += value_bytes(r, v, b);
     }
   return bytes;
 }

@@ -3,6 +3,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "fuse/kernel.h"
 #include "plan/planner.h"
 
 Span graph_file_span(const Graph *g) {
@@ -246,7 +247,8 @@ static int64_t device_bytes(TargetKind target, int ranks) {
 
 bool planner_prepare(Planner *r, const Graph *g, const Pieces *p, const PlanRequest *q, const Plan *taken) {
   *r = (Planner){.g = g, .p = p, .request = q, .where = graph_file_span(g),
-                 .target = q->target, .precision = q->precision};
+                 .target = q->target, .precision = q->precision,
+                 .bf16 = values_in_bf16(g, q->precision)};
   ensure(g->train.batch > 0 && p->n > 0);
   if (!choose_schedule(r, q, taken) || (!taken && !read_form(r, q)))
     return false;
