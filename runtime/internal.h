@@ -71,9 +71,6 @@ bool pd_wait_until(bool (*ready)(void *), void *of, const char *what, int64_t nu
                    int peer);
 /* The same for all n requests. */
 bool pd_wait(int n, MPI_Request *request, const char *what, int64_t number, const char *direction, int peer);
-/* The same for anything of which done(of) tells that it has come. */
-bool pd_wait_until(bool (*done)(void *of), void *of, const char *what, int64_t number, const char *direction,
-                   int peer);
 
 /* ---- trace.c --------------------------------------------------------------------------------- */
 

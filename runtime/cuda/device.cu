@@ -67,37 +67,29 @@ static void release(struct Held h) {
 
 /* ---- start and end ----------------------------------------------------------------------------- */
 
-struct Place { int rank, ranks; }; /* among the ranks of one machine */
-
-static Place find_place(void) {
+/* This rank's number among those of its machine. */
+static int rank_here(void) {
   enum { NAME = 256 };
   char mine[NAME] = "", *all = static_cast<char *>(pd_allocate(NAME * static_cast<size_t>(pd.ranks)));
   MPI_Request request;
   gethostname(mine, sizeof mine - 1);
   MPI_Iallgather(mine, NAME, MPI_BYTE, all, NAME, MPI_BYTE, pd_comm_control, &request);
   pd_wait(1, &request, "all ranks to name their machine", -1, NULL, -1);
-  Place place = {0, 0};
-  for (int r = 0; r < pd.ranks; r++)
-    if (!strcmp(all + NAME * r, mine)) {
-      place.rank += r < pd.rank;
-      place.ranks++;
-    }
+  int rank = 0;
+  for (int r = 0; r < pd.rank; r++) rank += !strcmp(all + NAME * r, mine);
   free(all);
-  return place;
+  return rank;
 }
 
 /* Ranks of one machine take its devices in turn. */
 static bool take_device(char *why) {
-  Place place = find_place();
-  int n = 0;
+  int rank = rank_here(), n = 0;
   cudaDeviceProp device;
   cudaError_t status = cudaGetDeviceCount(&n);
   if (status == cudaSuccess && n == 0) status = cudaErrorNoDevice;
   if (status != cudaSuccess) return refuse(status, "use a GPU here", why);
-  if (place.ranks > n)
-    pd_note("%d ranks of one machine share %d GPU%s", place.ranks, n, n == 1 ? "" : "s");
-  status = cudaSetDevice(place.rank % n);
-  if (status == cudaSuccess) status = cudaGetDeviceProperties(&device, place.rank % n);
+  status = cudaSetDevice(rank % n);
+  if (status == cudaSuccess) status = cudaGetDeviceProperties(&device, rank % n);
   if (status != cudaSuccess) return refuse(status, "use this rank's GPU", why);
   snprintf(name, sizeof name, "%s", device.name);
   return device.major >= 8 || pd_refuse(why, "%s has compute capability %d.%d: programs need 8.0 or more", name,
@@ -119,7 +111,10 @@ static bool get_arena(const struct pd_stage *s, char *why) {
   hold({Held::MEMORY, arena});
   pd.arena = static_cast<char *>(arena);
   size_t moments = static_cast<size_t>(s->n_moments) * s->moments_stride;
-  if (moments) status = cudaMemsetAsync(pd.arena + s->moments, 0, moments, pd_stream);
+  if (pd_options.emulate) /* gradients that no pass makes are sent and checked all the same */
+    status = cudaMemsetAsync(pd.arena, 0, s->arena_bytes, pd_stream);
+  else if (moments)
+    status = cudaMemsetAsync(pd.arena + s->moments, 0, moments, pd_stream);
   return status == cudaSuccess || refuse(status, "clear the optimizer's state", why);
 }
 
