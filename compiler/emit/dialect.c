@@ -1,6 +1,15 @@
 /* Where the printed texts of the targets differ: most of a program is both C11 and C++20. */
 #include "emit/print.h"
 
+/* In CUDA's headers, in double and overloaded: a kernel of such a name could not be launched by it. */
+static const char *const cuda_functions[] = {
+  "max", "min", "pow", "rsqrt", "cbrt", "rcbrt", "hypot", "norm", "rnorm", "norm3d", "norm4d", "exp2", "exp10", "expm1",
+  "log2", "log10", "log1p", "logb", "tan", "asin", "acos", "atan", "atan2", "sinh", "cosh", "asinh", "acosh", "atanh",
+  "sinpi", "cospi", "erfc", "erfinv", "erfcinv", "erfcx", "lgamma", "tgamma", "floor", "ceil", "trunc", "round", "rint",
+  "fabs", "fmin", "fmax", "fmod", "fdim", "fma", "modf", "frexp", "ldexp", "scalbn", "remainder", "remquo", "signbit",
+  "isnan", "isinf", "isfinite", "nan", "labs", "llabs", "clock", "malloc", "free", "printf", NULL,
+};
+
 static const Dialect c_dialect = {
   .includes = "#include <assert.h>\n#include <math.h>\n#include <stdalign.h>\n#include <stddef.h>\n"
               "#include <string.h>\n\n#include \"kernels/pd_lanes.h\"\n#include \"pd_runtime.h\"\n\n",
@@ -20,6 +29,7 @@ static const Dialect cuda_dialect = {
   .target = "CUDA",
   .includes = "#include <math.h>\n#include <stddef.h>\n\n#include \"cuda/pd_cuda.h\"\n#include \"cuda/pd_loops.h\"\n\n",
   .null = "nullptr",
+  .functions = cuda_functions,
   .now = "",
   .at = "pd_at(k);",
   .now_words = (const char *const[]){"s", "following", "seed", "training", NULL},
@@ -28,5 +38,12 @@ static const Dialect cuda_dialect = {
   .print_loop_helpers = cuda_print_loop_helpers,
   .loop_scratch = cuda_loop_scratch,
 };
+
+Names dialect_names(const Dialect *d) {
+  Names taken = {0};
+  for (const char *const *name = d->functions; name && *name; name++)
+    push(&taken, intern(*name));
+  return taken;
+}
 
 const Dialect *dialect_of(const StageKernels *k) { return k->cuda ? &cuda_dialect : &c_dialect; }

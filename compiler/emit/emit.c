@@ -539,6 +539,7 @@ char *emit_stage(const Graph *g, const Pieces *pieces, const Plan *plan, const S
                  const Layout *l, const char *plan_hash) {
   Emit e = {.g = g, .pieces = pieces, .plan = plan, .k = k, .p = p, .l = l, .dialect = dialect_of(k),
             .plan_hash = plan_hash};
+  e.taken = dialect_names(e.dialect);
   if (p->chunks > 1)
     take_chunk_names(&e);
   find_families(&e);

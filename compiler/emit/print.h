@@ -28,6 +28,7 @@ typedef struct Dialect {
   const char *includes;
   bool compound_literals;         /* a struct's value as an argument is (struct x){..}; else {..} */
   const char *null;               /* a pointer that a library call is given */
+  const char *const *functions;   /* which its headers declare: names that no kernel can have; ends with NULL */
   const char *now;                /* what loops read of the current microbatch and of the run: a declaration ... */
   const char *at;                 /* ... the line that sets it before a pass ... */
   const char *const *now_words;   /* ... the words in an op's expression that need it; ends with NULL */
@@ -38,6 +39,7 @@ typedef struct Dialect {
   int64_t (*loop_scratch)(const StageKernels *k, const Kernel *kernel); /* bytes */
 } Dialect;
 const Dialect *dialect_of(const StageKernels *k);
+Names dialect_names(const Dialect *d); /* those functions', as taken ones */
 
 /* ---- Kernels of kind LOOP: static C functions (loops.c), CUDA kernels (cuda_loops.c) ----------- */
 

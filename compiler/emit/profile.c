@@ -205,7 +205,7 @@ char *emit_profile(const StageKernels *const *stages, int n) {
   const Dialect *dialect = dialect_of(stages[0]);
   bool cuda = stages[0]->cuda, now = false;
   TimedKernels timed = {0};
-  Names taken = {0};
+  Names taken = dialect_names(dialect);
   for (int i = 0; i < MOST_OPERANDS; i++)
     push(&taken, internf("x%d", i));
   for (int i = 0; i < n; i++) {

@@ -80,7 +80,7 @@ static void print_all(const StageKernels *k) {
   const Kernels *lists[] = {&k->setup, &k->forward, &k->backward, &k->weights};
   Text loops = {0}, calls = {0}, table = {0};
   const Dialect *dialect = dialect_of(k);
-  Names signatures = {0}, taken = {0};
+  Names signatures = {0}, taken = dialect_names(dialect);
   int n = 0;
   for (int l = 0; l < 4; l++)
     for (int i = 0; i < lists[l]->n; i++) {
