@@ -85,10 +85,9 @@ static __global__ void __launch_bounds__(THREADS)
 /* ---- start ----------------------------------------------------------------------------------- */
 
 template <class T> static T *on_device(const T *from, size_t n) {
-  T *to;
-  pd_cuda_check(cudaMalloc((void **)&to, (n ? n : 1) * sizeof *to), "get memory for the optimizer's tables");
+  T *to = (T *)pd_cuda_memory((n ? n : 1) * sizeof *to);
   if (from && n)
-    pd_cuda_check(cudaMemcpy(to, from, n * sizeof *to, cudaMemcpyHostToDevice), "fill the optimizer's tables");
+    pd_cuda_check(cudaMemcpyAsync(to, from, n * sizeof *to, cudaMemcpyHostToDevice, pd_stream), "fill a table");
   return to;
 }
 
@@ -119,25 +118,17 @@ void pd_sums_start(int batches) {
   make_tables();
   chunk_squares = on_device<double>(NULL, (size_t)pd_n_chunks);
   squares = on_device<double>(NULL, (size_t)n_contributions);
-  order = pd_message_event();
+  order = pd_cuda_event();
   n_batches = batches;
   known = (double **)pd_allocate(sizeof *known * (size_t)batches);
   combined = (cudaEvent_t *)pd_allocate(sizeof *combined * (size_t)batches);
   for (int i = 0; i < batches; i++) {
-    combined[i] = pd_message_event();
-    pd_cuda_check(cudaMallocHost((void **)&known[i], sizeof(double) * (size_t)(n_contributions + 1)),
-                  "get pinned memory for the gradients' squares");
+    combined[i] = pd_cuda_event();
+    known[i] = (double *)pd_cuda_pinned(sizeof **known * (size_t)(n_contributions + 1));
   }
 }
 
 void pd_sums_finish() {
-  for (int i = 0; i < n_batches; i++) {
-    pd_cuda_check(cudaFreeHost(known[i]), "give memory back");
-    pd_cuda_check(cudaEventDestroy(combined[i]), "give an event back");
-  }
-  const void *const all[] = {chunks, parameters, uses, contributions, chunk_squares, squares};
-  for (const void *p : all) pd_cuda_check(cudaFree((void *)p), "give memory back");
-  pd_cuda_check(cudaEventDestroy(order), "give an event back");
   free(known);
   free(combined);
 }
@@ -168,7 +159,7 @@ void pd_combine(int64_t t) {
 
 bool pd_squares(int64_t t, double *to) {
   int at = (int)(t % n_batches), n = 0;
-  if (!pd_has_happened(combined[at])) return false;
+  if (!pd_cuda_happened(combined[at])) return false;
   for (int i = 0; i < pd.stage->n_parameters; i++) {
     const pd_parameter *p = &pd.stage->parameters[i];
     if (pd_in_norm(p)) to[p->order] += known[at][n++];

@@ -18,22 +18,9 @@ cudaStream_t pd_message_stream() {
   return stream;
 }
 
-cudaEvent_t pd_message_event() {
-  cudaEvent_t event;
-  pd_cuda_check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "make an event");
-  return event;
-}
-
 void pd_order(cudaStream_t earlier, cudaStream_t later, cudaEvent_t event) {
   pd_cuda_check(cudaEventRecord(event, earlier), "record an event");
   pd_cuda_check(cudaStreamWaitEvent(later, event, 0), "let a stream wait");
-}
-
-bool pd_has_happened(cudaEvent_t event) {
-  cudaError_t status = cudaEventQuery(event);
-  if (status == cudaErrorNotReady) return false;
-  pd_cuda_check(status, "ask for an event");
-  return true;
 }
 
 /* ---- the choice ------------------------------------------------------------------------------ */

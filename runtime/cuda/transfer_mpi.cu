@@ -84,7 +84,7 @@ static bool mpi_is_done(piece *p) {
 
 static bool move_on(staged_message *m, piece *p) {
   if (p->sent) {
-    if ((p->before && p->before->moved < p->end_before) || !pd_has_happened(p->copied)) return false;
+    if ((p->before && p->before->moved < p->end_before) || !pd_cuda_happened(p->copied)) return false;
     MPI_Isend(p->buffer, p->bytes, MPI_BYTE, p->peer, p->tag, p->line->comm, &p->request);
     return true;
   }
@@ -96,7 +96,7 @@ static bool move_on(staged_message *m, piece *p) {
   return true;
 }
 
-static bool has_ended(piece *p) { return p->sent ? mpi_is_done(p) : pd_has_happened(p->copied); }
+static bool has_ended(piece *p) { return p->sent ? mpi_is_done(p) : pd_cuda_happened(p->copied); }
 
 /* Takes every step that can be taken; false while pieces are under way. */
 static bool advance(staged_message *m) {
@@ -133,7 +133,7 @@ static pd_line *staged_open(MPI_Comm comm, int n, const int *ranks, cudaStream_t
 static pd_transfer *staged_make(int messages, size_t bytes) {
   staged_transfer *t = new staged_transfer{};
   size_t pieces = (bytes + PIECE - 1) / PIECE, buffer = bytes < PIECE ? bytes : PIECE;
-  t->posted = pd_message_event();
+  t->posted = pd_cuda_event();
   t->room = messages;
   t->passed = true;
   t->message = (staged_message *)pd_allocate(sizeof *t->message * (size_t)messages);
@@ -142,8 +142,8 @@ static pd_transfer *staged_make(int messages, size_t bytes) {
     m->depth = pieces < DEPTH ? (int)pieces : DEPTH;
     for (int j = 0; j < m->depth; j++) {
       piece *p = &m->ring[j];
-      pd_cuda_check(cudaMallocHost((void **)&p->buffer, buffer), "get pinned memory for messages");
-      p->copied = pd_message_event();
+      p->buffer = (char *)pd_cuda_pinned(buffer);
+      p->copied = pd_cuda_event();
       p->request = MPI_REQUEST_NULL;
     }
   }
@@ -219,12 +219,6 @@ static void staged_abort() {} /* no device waits for another */
 static void staged_finish() {
   for (staged_transfer *t = transfers, *next; t; t = next) {
     next = t->next;
-    for (int i = 0; i < t->room; i++)
-      for (int j = 0; j < t->message[i].depth; j++) {
-        pd_cuda_check(cudaFreeHost(t->message[i].ring[j].buffer), "give memory back");
-        pd_cuda_check(cudaEventDestroy(t->message[i].ring[j].copied), "give an event back");
-      }
-    pd_cuda_check(cudaEventDestroy(t->posted), "give an event back");
     free(t->message);
     delete t;
   }

@@ -89,12 +89,11 @@ static ncclUniqueId agree_on_name(const nccl_line *l, MPI_Comm comm) {
   return id;
 }
 
-static bool has_happened(void *event) { return pd_has_happened((cudaEvent_t)event); }
+static bool has_happened(void *event) { return pd_cuda_happened((cudaEvent_t)event); }
 
 /* A byte from each rank to each, so that connections exist. */
 static void connect(const nccl_line *l, const char *what) {
-  char *bytes;
-  pd_cuda_check(cudaMalloc((void **)&bytes, (size_t)l->n + 1), "get memory to try messages with");
+  char *bytes = (char *)pd_cuda_memory((size_t)l->n + 1);
   pd_message *message = (pd_message *)pd_allocate(sizeof *message * 2 * (size_t)l->n);
   int n = 0;
   for (int i = 0; i < l->n; i++) {
@@ -104,12 +103,10 @@ static void connect(const nccl_line *l, const char *what) {
   }
   pd_cuda_check(cudaMemsetAsync(bytes, 0, (size_t)l->n + 1, l->stream), "fill memory");
   enqueue(l, n, message, what);
-  cudaEvent_t done = pd_message_event();
+  cudaEvent_t done = pd_cuda_event();
   pd_cuda_check(cudaEventRecord(done, l->stream), "record an event");
   int peer = l->n == 2 ? l->ranks[l->ranks[0] == pd.rank] : -1;
   pd_wait_until(has_happened, done, "a first message by NCCL", -1, "from", peer);
-  pd_cuda_check(cudaEventDestroy(done), "give an event back");
-  pd_cuda_check(cudaFree(bytes), "give memory back");
   free(message);
 }
 
@@ -139,8 +136,8 @@ static pd_line *nccl_open(MPI_Comm comm, int n, const int *ranks, cudaStream_t s
 static pd_transfer *nccl_make(int messages, size_t bytes) {
   (void)messages, (void)bytes;
   nccl_transfer *t = new nccl_transfer{};
-  t->posted = pd_message_event();
-  t->done = pd_message_event();
+  t->posted = pd_cuda_event();
+  t->done = pd_cuda_event();
   t->passed = true;
   t->next = transfers;
   return transfers = t;
@@ -165,7 +162,7 @@ static bool nccl_passed(pd_transfer *transfer) {
   return true;
 }
 
-static bool nccl_through(pd_transfer *transfer) { return pd_has_happened(((nccl_transfer *)transfer)->done); }
+static bool nccl_through(pd_transfer *transfer) { return pd_cuda_happened(((nccl_transfer *)transfer)->done); }
 
 static void nccl_progress() {} /* the device does */
 
@@ -189,8 +186,6 @@ static void nccl_abort() {
 static void nccl_finish() {
   for (nccl_transfer *t = transfers, *next; t; t = next) {
     next = t->next;
-    pd_cuda_check(cudaEventDestroy(t->posted), "give an event back");
-    pd_cuda_check(cudaEventDestroy(t->done), "give an event back");
     delete t;
   }
   for (nccl_line *l = lines, *next; l; l = next) {

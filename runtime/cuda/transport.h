@@ -28,11 +28,9 @@ struct pd_transport {
 };
 extern const pd_transport pd_nccl_transport, pd_staged_transport;
 
-/* Streams and events of messages: they run beside computation, and before it where both could. */
+/* A stream of messages: it runs beside computation, and before it where both could. */
 cudaStream_t pd_message_stream();
-cudaEvent_t pd_message_event();
 /* Work of `later` from now on starts behind that of `earlier` so far. `event` is for this alone. */
 void pd_order(cudaStream_t earlier, cudaStream_t later, cudaEvent_t event);
-bool pd_has_happened(cudaEvent_t event);
 
 #endif

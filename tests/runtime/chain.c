@@ -3,47 +3,7 @@
  * behind it, so that `shared` is tied across stages. The build gives STAGES and STAGE; W0, W1, W2, the stages'
  * replicas (1, 1, 1); M, microbatches a batch; DELAY (0 flush, 1 2BW, 2 with M = 1 PipeDream with vertical sync
  * over three stages). One stage adds gradients up as stages of P0, P1, P2 replicas would: the reference. */
-#include "pd_runtime.h"
-
-#include <math.h>
-#include <string.h>
-
-enum { WIDTH = 8, B = 2, N = B * WIDTH };
-enum { HEAD = STAGE == 0, TAIL = STAGE == STAGES - 1, MIDDLE = STAGES == 1 || STAGE == 1 };
-
-/* Microbatches that a replica has in flight, from the last stage to the first (docs/schedules.md). */
-#define MAX(a, b) ((a) > (b) ? (a) : (b))
-#define FLIGHT(n, w, before) (((n) * (w) + MAX(w, before) + (before) - 1) / (before))
-enum { N1 = STAGES == 3 ? FLIGHT(1, W2, W1) : 1, N0 = STAGES > 1 ? FLIGHT(N1, W1, W0) : 1 };
-enum { IN_FLIGHT = TAIL ? 1 : HEAD ? N0 : N1, REPLICAS = HEAD ? W0 : STAGE == 1 ? W1 : W2 };
-/* Own microbatches: a batch's; by which updates follow. The last stage goes on until those before it can meet it. */
-enum { LAG_IF_DELAYED = HEAD ? 0 : STAGE == 1 ? 1 : (W1 + W2 - 1) / W2 + 1 };
-enum { OWN = M / REPLICAS, LAG = DELAY ? LAG_IF_DELAYED : 0, SETS = 1 + LAG, VERSIONS = 1 + DELAY };
-enum { ACTIVATION_SLOTS = IN_FLIGHT + 1, SENT_SLOTS = IN_FLIGHT, GRADIENT_SLOTS = 2 };
-
-struct weights {
-  float first[16], shared[16], middle[16], last[16];
-}; /* 64-byte members */
-struct accumulators {
-  float first[16], shared_0[16], middle[16], shared_1[16], last[16];
-};
-enum { LINES = sizeof(struct accumulators) / 64, SHARD = (LINES + REPLICAS - 1) / REPLICAS * 16 };
-struct slot {
-  float x[N];
-};
-struct exchange {
-  float remote[16]; /* the other stage's gradient of `shared` */
-  float shards[REPLICAS - 1][SHARD];
-};
-
-struct arena {
-  struct weights weights[VERSIONS], moment1, moment2;
-  struct accumulators accumulators[SETS], part[MAX(P0, MAX(P1, P2))];
-  struct exchange exchange[SETS];
-  struct slot received[ACTIVATION_SLOTS], sent[SENT_SLOTS], gradient_in[GRADIENT_SLOTS],
-    gradient_out[GRADIENT_SLOTS];
-  struct slot input[IN_FLIGHT], target[IN_FLIGHT], product[IN_FLIGHT], between[IN_FLIGHT], y[IN_FLIGHT], loss;
-};
+#include "chain.h"
 
 #define AT(member) offsetof(struct arena, member)
 #if STAGE == 0 || STAGE == STAGES - 1
@@ -139,22 +99,6 @@ static const struct pd_stage stage = {.model = "chain",
 
 static struct arena *a;
 
-/* The microbatch's forward pass; reads x, or `in` where it was received; leaves y, or `out` to be sent. */
-static void forward(const struct weights *w, const float *x, const float *in, float *product, float *out,
-                    float *y) {
-  for (int i = 0; i < N; i++) {
-    int j = i % WIDTH;
-    product[i] = HEAD ? x[i] * w->first[j] * w->shared[j] : in[i];
-    out[i] = MIDDLE ? product[i] * w->middle[j] : product[i];
-    if (TAIL) y[i] = out[i] * w->shared[j] + w->last[j];
-  }
-}
-
-static const float *losses(const float *y, const float *target) {
-  for (int i = 0; i < N; i++) a->loss.x[i] = (y[i] - target[i]) * (y[i] - target[i]);
-  return a->loss.x;
-}
-
 static const struct weights *weights_of(int64_t k) {
   int64_t v = (k - 1) / OWN - DELAY;
   return &a->weights[v > 0 ? v % VERSIONS : 0];
@@ -167,68 +111,53 @@ static void forward_of(int64_t k) {
   pd_receive_activations(k);
   pd_await_activations_slot(k);
   float *out = a->between[slot].x;
-  forward(weights_of(k), a->input[slot].x, a->received[k % ACTIVATION_SLOTS].x, a->product[slot].x, out,
-          a->y[slot].x);
-  if (!TAIL) memcpy(a->sent[k % SENT_SLOTS].x, out, sizeof(struct slot));
-  if (TAIL) pd_figure(0, k, losses(a->y[slot].x, a->target[slot].x), N);
+  chain_forward(weights_of(k), a->input[slot].x, a->received[k % ACTIVATION_SLOTS].x, a->product[slot].x, out,
+                a->y[slot].x);
+  if (!TAIL) chain_copy(a->sent[k % SENT_SLOTS].x, out);
+  if (TAIL) {
+    chain_losses(a->y[slot].x, a->target[slot].x, a->loss.x);
+    pd_figure(0, k, a->loss.x, N);
+  }
   pd_send_activations(k);
 }
 
 /* Where microbatch k's gradients are added: that of a stage with w replicas. */
 static struct accumulators *part(int64_t k, int w) { return &a->part[(k - 1) % w]; }
 
-static void add_parts(float *to, const float *parts, int w) {
-  memcpy(to, parts, 16 * sizeof *to);
-  for (int r = 1; r < w; r++)
-    for (int i = 0; i < 16; i++) to[i] += parts[(size_t)r * sizeof(struct accumulators) / sizeof *parts + i];
-}
-
 static void backward_of(int64_t k) {
   int64_t slot = k % IN_FLIGHT;
   const struct weights *w = weights_of(k);
   struct accumulators *to = &a->accumulators[(k - 1) / OWN % SETS];
-  if ((k - 1) % OWN == 0) memset(a->part, 0, sizeof a->part);
+  if ((k - 1) % OWN == 0) chain_clear(a->part, sizeof a->part / sizeof *a->part);
   pd_receive_gradients(k);
   pd_await_gradients_slot(k);
   pd_progress();
-  for (int i = 0; i < N; i++) {
-    int j = i % WIDTH;
-    float g = a->gradient_in[k % GRADIENT_SLOTS].x[i];
-    if (TAIL) {
-      float dy = 2 * (a->y[slot].x[i] - a->target[slot].x[i]);
-      part(k, P2)->last[j] += dy;
-      part(k, P2)->shared_1[j] += dy * a->between[slot].x[i];
-      g = dy * w->shared[j];
-    }
-    if (MIDDLE) {
-      part(k, P1)->middle[j] += g * a->product[slot].x[i];
-      g *= w->middle[j];
-    }
-    if (!HEAD) a->gradient_out[k % GRADIENT_SLOTS].x[i] = g;
-    if (HEAD) {
-      part(k, P0)->first[j] += g * w->shared[j] * a->input[slot].x[i];
-      part(k, P0)->shared_0[j] += g * (w->first[j] * a->input[slot].x[i]);
-    }
-  }
+  struct chain_microbatch m = {a->input[slot].x,   a->target[slot].x, a->product[slot].x,
+                               a->between[slot].x, a->y[slot].x,      a->gradient_in[k % GRADIENT_SLOTS].x};
+  chain_backward(w, m, part(k, P0), part(k, P1), part(k, P2), a->gradient_out[k % GRADIENT_SLOTS].x);
   pd_send_gradients(k);
   if (k % OWN) return;
-  add_parts(to->first, a->part[0].first, P0);
-  add_parts(to->shared_0, a->part[0].shared_0, P0);
-  add_parts(to->middle, a->part[0].middle, P1);
-  add_parts(to->shared_1, a->part[0].shared_1, P2);
-  add_parts(to->last, a->part[0].last, P2);
+  chain_add_parts(to->first, a->part[0].first, P0);
+  chain_add_parts(to->shared_0, a->part[0].shared_0, P0);
+  chain_add_parts(to->middle, a->part[0].middle, P1);
+  chain_add_parts(to->shared_1, a->part[0].shared_1, P2);
+  chain_add_parts(to->last, a->part[0].last, P2);
 }
 
 static void validate(const struct weights *w, int64_t f) {
+  float *x = a->validated[0].x, *target = a->validated[1].x, *product = a->validated[2].x, *out = a->validated[3].x,
+        *y = a->validated[4].x;
   for (int64_t v = 1; pd_validation_next(v); v++) {
-    float x[N], target[N], y[N], product[N], out[N];
     int64_t in_slot = (f + 1) % ACTIVATION_SLOTS;
     pd_await_activations_slot(f);
     if (HEAD) pd_validation_load(0, v, x);
     if (TAIL) pd_validation_load(1, v, target);
     pd_validation_receive(v, in_slot);
-    forward(w, x, a->received[in_slot].x, product, TAIL ? out : a->sent[f % SENT_SLOTS].x, y);
-    if (TAIL) pd_validation_figure(0, v, losses(y, target), N);
+    chain_forward(w, x, a->received[in_slot].x, product, TAIL ? out : a->sent[f % SENT_SLOTS].x, y);
+    if (TAIL) {
+      chain_losses(y, target, a->loss.x);
+      pd_validation_figure(0, v, a->loss.x, N);
+    }
     pd_validation_send(v, f % SENT_SLOTS);
   }
 }

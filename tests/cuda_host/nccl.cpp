@@ -1,0 +1,443 @@
+/* NCCL's point-to-point messages, over a socket between each two processes of a communicator. What a program may not
+ * rely on does not work here: a send is over only when its receive has taken it; operations take place in stream
+ * order, a group's at once; a communicator that does not block is in progress for a while after each call, and
+ * what was called has not been enqueued before that is over; a call meanwhile is an error. Two ranks on one
+ * device are refused. A peer that goes leaves ncclRemoteError behind, and what waits for it waits on. */
+#include "host.h"
+
+#include <nccl.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <deque>
+#include <fcntl.h>
+#include <string>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+#include <vector>
+
+/* ---- a connection to one peer -------------------------------------------------------------------- */
+
+enum FrameKind : uint32_t { HELLO, DATA, TAKEN, BYE };
+struct Frame { FrameKind kind; uint32_t rank; uint64_t bytes; char device[32]; };
+
+/* A message that has been asked for. Its bytes move while its group runs. */
+struct Message {
+  bool sent;
+  char *at;
+  size_t bytes, moved;
+  bool begun, done; /* sent: its frame is out; received: it has come */
+};
+
+struct Peer {
+  int socket = -1;
+  bool greeted = false, gone = false, said_bye = false, heard_bye = false;
+  std::string out = {};           /* frames on their way */
+  Frame in = {};                  /* the frame that has come so far */
+  size_t in_bytes = 0;
+  std::deque<Message *> sending = {}, taking = {}, unanswered = {};
+};
+
+enum State { CONNECTING, READY, FINALIZING, FINALIZED, ABORTED };
+
+struct ncclComm {
+  std::string name;
+  int rank, ranks;
+  bool blocks;
+  State state = CONNECTING;
+  ncclResult_t error = ncclSuccess;
+  std::string says = {};
+  int listening = -1;
+  std::vector<Peer> peers = {};
+  int polls = 0;                               /* so many more, and the last call is done */
+  std::function<void()> at_last = {};          /* what it does then */
+  cudaStream_t stream = nullptr;
+  char device[32] = {};
+};
+
+static void fail(ncclComm *c, ncclResult_t error, const std::string &says) {
+  if (c->error == ncclSuccess) {
+    c->error = error;
+    c->says = says;
+  }
+}
+
+static void lose(ncclComm *c, Peer &p, int rank) {
+  if (p.gone)
+    return;
+  p.gone = true;
+  if (!p.heard_bye)
+    fail(c, ncclRemoteError, "rank " + std::to_string(rank) + " of the communicator is gone");
+}
+
+static void say(Peer &p, Frame f) { p.out.append((const char *)&f, sizeof f); }
+
+/* Writes what a socket takes; false: not all of it. */
+static bool write_out(ncclComm *c, Peer &p, int rank) {
+  while (!p.out.empty() && !p.gone) {
+    ssize_t n = send(p.socket, p.out.data(), p.out.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+      return false;
+    if (n <= 0)
+      lose(c, p, rank);
+    else
+      p.out.erase(0, (size_t)n);
+  }
+  return p.out.empty();
+}
+
+/* One read into `at`; the bytes that came. */
+static size_t read_in(ncclComm *c, Peer &p, int rank, void *at, size_t bytes) {
+  ssize_t n = recv(p.socket, at, bytes, MSG_DONTWAIT);
+  if (n < 0 && (errno == EAGAIN || errno == EINTR))
+    return 0;
+  if (n <= 0)
+    lose(c, p, rank);
+  return n > 0 ? (size_t)n : 0;
+}
+
+static void send_messages(ncclComm *c, Peer &p, int rank) {
+  while (!p.sending.empty() && write_out(c, p, rank)) {
+    Message *m = p.sending.front();
+    if (!m->begun) {
+      say(p, {DATA, (uint32_t)c->rank, m->bytes, {}});
+      m->begun = true;
+    } else if (m->moved < m->bytes) {
+      size_t left = m->bytes - m->moved, piece = left < (1 << 16) ? left : 1 << 16;
+      p.out.assign(m->at + m->moved, piece);
+      m->moved += piece;
+    } else {
+      p.unanswered.push_back(m);
+      p.sending.pop_front();
+    }
+  }
+  write_out(c, p, rank);
+}
+
+/* What a whole frame means; false: it has to wait until its receive is there, and all behind it too. */
+static bool take_frame(ncclComm *c, Peer &p, int rank) {
+  switch (p.in.kind) {
+  case HELLO:
+    p.greeted = true;
+    if (!strcmp(p.in.device, c->device))
+      fail(c, ncclInvalidUsage, "Duplicate GPU detected : rank " + std::to_string(c->rank) + " and rank " +
+                                    std::to_string(rank) + " both on CUDA device " + c->device);
+    return true;
+  case TAKEN:
+    p.unanswered.front()->done = true;
+    p.unanswered.pop_front();
+    return true;
+  case BYE: return p.heard_bye = true;
+  case DATA: break;
+  }
+  if (p.taking.empty())
+    return false;
+  Message *m = p.taking.front();
+  if (m->bytes != p.in.bytes)
+    cuda_host_die("ncclRecv of %zu bytes from rank %d meets its ncclSend of %zu", m->bytes, rank, (size_t)p.in.bytes);
+  m->begun = true;
+  return true;
+}
+
+static void receive_messages(ncclComm *c, Peer &p, int rank) {
+  while (!p.gone) {
+    if (!p.taking.empty() && p.taking.front()->begun) {
+      Message *m = p.taking.front();
+      if (m->moved < m->bytes) {
+        size_t n = read_in(c, p, rank, m->at + m->moved, m->bytes - m->moved);
+        m->moved += n;
+        if (!n)
+          return;
+        continue;
+      }
+      m->done = true;
+      p.taking.pop_front();
+      say(p, {TAKEN, (uint32_t)c->rank, 0, {}});
+      continue;
+    }
+    if (p.in_bytes < sizeof p.in) {
+      size_t n = read_in(c, p, rank, (char *)&p.in + p.in_bytes, sizeof p.in - p.in_bytes);
+      p.in_bytes += n;
+      if (!n)
+        return;
+      continue;
+    }
+    if (!take_frame(c, p, rank))
+      return;
+    p.in_bytes = 0;
+  }
+}
+
+static void move(ncclComm *c) {
+  cuda_host_open_memory();
+  for (int r = 0; r < (int)c->peers.size() && c->state != ABORTED; r++) {
+    Peer &p = c->peers[(size_t)r];
+    if (p.socket < 0)
+      continue;
+    receive_messages(c, p, r);
+    send_messages(c, p, r);
+  }
+  cuda_host_close_memory();
+}
+
+/* ---- connecting ---------------------------------------------------------------------------------- */
+
+static sockaddr_un address_of(const std::string &name, int rank, socklen_t *length) {
+  sockaddr_un a = {};
+  a.sun_family = AF_UNIX; /* a name that begins with 0 is in no file system */
+  int n = snprintf(a.sun_path + 1, sizeof a.sun_path - 1, "%s.%d", name.c_str(), rank);
+  *length = (socklen_t)(offsetof(sockaddr_un, sun_path) + 1 + (size_t)n);
+  return a;
+}
+
+static void listen_for_peers(ncclComm *c) {
+  socklen_t length;
+  sockaddr_un a = address_of(c->name, c->rank, &length);
+  c->listening = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  if (bind(c->listening, (sockaddr *)&a, length) || listen(c->listening, c->ranks))
+    fail(c, ncclSystemError, "cannot listen for other ranks");
+}
+
+static Frame hello(const ncclComm *c) {
+  Frame f = {HELLO, (uint32_t)c->rank, 0, {}};
+  memcpy(f.device, c->device, sizeof f.device);
+  return f;
+}
+
+/* A rank calls those below it; those above it call. */
+static void connect_peers(ncclComm *c) {
+  for (int r = 0; r < c->rank; r++) {
+    Peer &p = c->peers[(size_t)r];
+    if (p.socket >= 0)
+      continue;
+    socklen_t length;
+    sockaddr_un a = address_of(c->name, r, &length);
+    int s = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (connect(s, (sockaddr *)&a, length)) {
+      close(s); /* not there yet */
+      continue;
+    }
+    p.socket = s;
+    say(p, hello(c));
+  }
+  for (int s; (s = accept4(c->listening, NULL, NULL, SOCK_CLOEXEC)) >= 0;) {
+    Frame f = {};
+    if (recv(s, &f, sizeof f, MSG_WAITALL) != sizeof f || f.kind != HELLO)
+      cuda_host_die("a stranger calls a communicator");
+    Peer &p = c->peers[f.rank];
+    p.socket = s;
+    p.in = f;
+    take_frame(c, p, (int)f.rank);
+    say(p, hello(c));
+  }
+  move(c);
+  for (int r = 0; r < c->ranks; r++)
+    if (r != c->rank && !c->peers[(size_t)r].greeted)
+      return;
+  c->state = READY;
+}
+
+static void finalize(ncclComm *c) {
+  move(c);
+  bool over = true;
+  for (int r = 0; r < c->ranks; r++) {
+    Peer &p = c->peers[(size_t)r];
+    if (r == c->rank)
+      continue;
+    if (!p.sending.empty() || !p.taking.empty() || !p.unanswered.empty())
+      cuda_host_die("ncclCommFinalize while messages with rank %d are under way", r);
+    if (!p.said_bye)
+      say(p, {BYE, (uint32_t)c->rank, 0, {}});
+    p.said_bye = true;
+    over &= write_out(c, p, r) && p.heard_bye;
+  }
+  if (over)
+    c->state = FINALIZED;
+}
+
+static void hang_up(ncclComm *c) {
+  for (Peer &p : c->peers)
+    if (p.socket >= 0)
+      close(p.socket);
+  if (c->listening >= 0)
+    close(c->listening);
+  c->peers.clear();
+  c->listening = -1;
+}
+
+/* ---- calls that do not block --------------------------------------------------------------------- */
+
+/* Moves the call under way on. */
+static ncclResult_t poll(ncclComm *c) {
+  if (c->error != ncclSuccess)
+    return c->error;
+  if (c->state == CONNECTING)
+    connect_peers(c);
+  else if (c->state == FINALIZING)
+    finalize(c);
+  else
+    move(c);
+  if (c->error != ncclSuccess)
+    return c->error;
+  if (c->state == CONNECTING || c->state == FINALIZING)
+    return ncclInProgress;
+  if (c->polls > 0 && --c->polls > 0)
+    return ncclInProgress;
+  if (c->at_last) {
+    auto at_last = std::move(c->at_last);
+    c->at_last = nullptr;
+    at_last();
+  }
+  return c->error;
+}
+
+static ncclResult_t begin(ncclComm *c, std::function<void()> at_last) {
+  c->at_last = std::move(at_last);
+  c->polls = 1 + (int)cuda_host_random_below(4);
+  ncclResult_t status = ncclInProgress;
+  while (c->blocks && status == ncclInProgress)
+    status = poll(c);
+  return status;
+}
+
+static void must_be_idle(ncclComm *c, const char *what) {
+  if (c->state == CONNECTING || c->state == FINALIZING || c->polls > 0)
+    cuda_host_die("%s on a communicator whose last call is in progress (ncclCommGetAsyncError tells when it is not)",
+                  what);
+  if (c->state != READY)
+    cuda_host_die("%s on a communicator that has ended", what);
+}
+
+ncclResult_t ncclGetUniqueId(ncclUniqueId *id) {
+  static int count;
+  timespec now;
+  clock_gettime(CLOCK_REALTIME, &now);
+  *id = {};
+  snprintf(id->internal, sizeof id->internal, "cuda_host.%d.%d.%lld", (int)getpid(), count++,
+           (long long)now.tv_sec * 1000000 + now.tv_nsec / 1000);
+  return ncclSuccess;
+}
+
+ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int ranks, ncclUniqueId id, int rank, ncclConfig_t *config) {
+  int device;
+  if (ranks < 1 || rank < 0 || rank >= ranks)
+    return ncclInvalidArgument;
+  ncclComm *c = *comm = new ncclComm{id.internal, rank, ranks, !config || config->blocking != 0};
+  c->peers.resize((size_t)ranks);
+  cudaGetDevice(&device);
+  cudaDeviceGetPCIBusId(c->device, sizeof c->device, device);
+  listen_for_peers(c);
+  return begin(c, {});
+}
+
+ncclResult_t ncclCommGetAsyncError(ncclComm_t c, ncclResult_t *error) {
+  if (c->stream)
+    cudaStreamQuery(c->stream); /* a device moves by itself */
+  *error = poll(c);
+  return ncclSuccess;
+}
+
+ncclResult_t ncclCommFinalize(ncclComm_t c) {
+  must_be_idle(c, "ncclCommFinalize");
+  c->state = FINALIZING;
+  return begin(c, {});
+}
+
+ncclResult_t ncclCommDestroy(ncclComm_t c) {
+  if (c->state != FINALIZED)
+    cuda_host_die("ncclCommDestroy of a communicator that is not finalized");
+  hang_up(c);
+  delete c;
+  return ncclSuccess;
+}
+
+ncclResult_t ncclCommAbort(ncclComm_t c) {
+  c->state = ABORTED; /* what is enqueued still looks at it */
+  hang_up(c);
+  return ncclSuccess;
+}
+
+const char *ncclGetErrorString(ncclResult_t result) {
+  static const char *const names[] = {"no error",         "unhandled cuda error", "unhandled system error",
+                                      "internal error",   "invalid argument",     "invalid usage",
+                                      "remote process exited or there was a network error", "NCCL operation in progress"};
+  return result >= 0 && result < ncclNumResults ? names[result] : "unknown result code";
+}
+
+const char *ncclGetLastError(ncclComm_t c) { return c ? c->says.c_str() : ""; }
+
+/* ---- messages ------------------------------------------------------------------------------------ */
+
+struct Posted { ncclComm *comm; int peer; cudaStream_t stream; Message message; };
+
+static int depth;
+static std::vector<Posted> posted; /* in the group */
+
+static size_t size_of(ncclDataType_t type) { return type == ncclUint8 ? 1 : type == ncclBfloat16 ? 2 : 4; }
+
+/* The messages of one communicator as one operation: they begin when its stream comes to it. */
+static void enqueue(ncclComm *c, cudaStream_t stream, std::vector<Posted> all) {
+  auto messages = std::make_shared<std::vector<Posted>>(std::move(all));
+  auto begun = std::make_shared<bool>(false);
+  c->stream = stream;
+  cuda_host_enqueue(stream, {"messages by NCCL", {}, [c, messages, begun] {
+    if (c->state == ABORTED)
+      return true;
+    if (!*begun)
+      for (Posted &p : *messages) {
+        Peer &peer = c->peers[(size_t)p.peer];
+        (p.message.sent ? peer.sending : peer.taking).push_back(&p.message);
+      }
+    *begun = true;
+    move(c);
+    for (const Posted &p : *messages)
+      if (!p.message.done)
+        return false;
+    return true;
+  }});
+}
+
+ncclResult_t ncclGroupStart() {
+  depth++;
+  return ncclSuccess;
+}
+
+ncclResult_t ncclGroupEnd() {
+  if (depth == 0)
+    cuda_host_die("ncclGroupEnd without ncclGroupStart");
+  if (--depth > 0 || posted.empty())
+    return ncclSuccess;
+  std::vector<Posted> all = std::move(posted);
+  posted.clear();
+  ncclComm *c = all[0].comm;
+  cudaStream_t stream = all[0].stream;
+  for (const Posted &p : all)
+    if (p.comm != c || p.stream != stream)
+      cuda_host_die("a group on several communicators or streams: NCCL can, this cannot");
+  must_be_idle(c, "ncclGroupEnd");
+  return begin(c, [c, stream, all] { enqueue(c, stream, all); });
+}
+
+static ncclResult_t post(bool sent, const void *at, size_t count, ncclDataType_t type, int peer, ncclComm *c,
+                         cudaStream_t stream) {
+  size_t bytes = count * size_of(type);
+  must_be_idle(c, sent ? "ncclSend" : "ncclRecv");
+  if (peer < 0 || peer >= c->ranks || peer == c->rank)
+    return ncclInvalidArgument;
+  cuda_host_must_be_device(at, bytes, sent ? "what ncclSend sends" : "where ncclRecv receives");
+  ncclGroupStart();
+  posted.push_back({c, peer, stream, {sent, (char *)const_cast<void *>(at), bytes, 0, false, false}});
+  return ncclGroupEnd();
+}
+
+ncclResult_t ncclSend(const void *from, size_t count, ncclDataType_t type, int peer, ncclComm_t c, cudaStream_t s) {
+  return post(true, from, count, type, peer, c, s);
+}
+
+ncclResult_t ncclRecv(void *to, size_t count, ncclDataType_t type, int peer, ncclComm_t c, cudaStream_t s) {
+  return post(false, to, count, type, peer, c, s);
+}
