@@ -262,12 +262,10 @@ static void workspace_line(Emit *e, int buffer) {
   const Buffer *b = &e->k->buffers.at[buffer];
   Names list = {0};
   push(&list, intern(string_literal(b->comment)));
-  push(&list, internf("offsetof(struct arena, workspace) + %" PRId64, workspace_offset(e, buffer)));
-  push(&list, intern("0"));
-  push(&list, intern("1"));
+  push(&list, internf("%" PRId64, workspace_offset(e, buffer)));
   push(&list, internf("%" PRId64, b->elements));
   push(&list, intern(b->bf16 ? "true" : "false"));
-  text_list(&e->out, 3, "  {", &list, "},\n");
+  text_list(&e->out, 12, "  WORKSPACE(", &list, "),\n");
 }
 
 static void tensor_line(Emit *e, int buffer) {
@@ -297,7 +295,17 @@ static const char tensor_kinds[] =
   "#define SAVED(name, member) SLOT(name, saved, SAVED_SLOTS, member)\n"
   "#define RECEIVED(name, member) SLOT(name, received, RECEIVED_SLOTS, member)\n";
 
+static const char workspace_kind[] =
+  "#define WORKSPACE(name, offset, elements, bf16) \\\n"
+  "  {name, offsetof(struct arena, workspace) + offset, 0, 1, elements, bf16}\n";
 static const char kept_kind[] = "#define KEPT(name, member) SLOT(name, kept, KEPT_SLOTS, member)\n";
+
+static bool some_saved_packed(const Emit *e) {
+  bool packed = false;
+  for (int chunk = 0; chunk < e->p->chunks; chunk++)
+    packed |= layout_saved_packed(e->p, chunk);
+  return packed;
+}
 
 static int tensor_table(Emit *e) {
   int n = 0;
@@ -310,9 +318,10 @@ static int tensor_table(Emit *e) {
         continue;
       if (n++ == 0)
         text_add(&e->out, "/* Where to look for the first value that is not finite. */\n%s"
-                          "%s%sstatic const struct pd_tensor tensors[] = {\n",
+                          "%s%s%sstatic const struct pd_tensor tensors[] = {\n",
                  e->k->precision == PRECISION_BF16 ? typed_tensor_macros : tensor_macros,
-                 e->p->chunks > 1 ? "" : tensor_kinds, e->p->split_backward ? kept_kind : "");
+                 e->p->chunks > 1 ? "" : tensor_kinds, e->p->split_backward ? kept_kind : "",
+                 some_saved_packed(e) ? workspace_kind : "");
       tensor_line(e, i);
     }
   if (n)
