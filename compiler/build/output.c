@@ -122,14 +122,14 @@ static bool remove_file(const Output *out, const char *name) {
 /* Stages that the plan has no more, and what an earlier build made for the other target. */
 static void remove_stale_stages(const Output *out) {
   TargetKind other = out->target == TARGET_C ? TARGET_CUDA : TARGET_C;
-  bool more = true;
-  for (int i = 0; i < out->n_stages || more; i++) {
-    bool gone = i >= out->n_stages, replaced = remove_file(out, source_name(other, i));
-    more = replaced;
+  for (int i = 0;; i++) {
+    bool gone = i >= out->n_stages, any = remove_file(out, source_name(other, i));
     if (gone)
-      more |= remove_file(out, source_name(out->target, i));
-    if (gone || replaced)
-      more |= remove_file(out, format("stage%d", i));
+      any |= remove_file(out, source_name(out->target, i));
+    if (gone || any)
+      any |= remove_file(out, format("stage%d", i));
+    if (gone && !any)
+      return;
   }
 }
 

@@ -1,5 +1,5 @@
 /* Kernels as text (`--emit kernels`) and their invariants. */
-#include "fuse/kernel.h"
+#include "fuse/internal.h"
 
 static const char *const kind_names[] = {
   "weight", "accumulator", "input", "received", "sent", "gradient_received", "gradient_sent", "saved", "kept",
@@ -91,8 +91,8 @@ void kernels_dump(const StageKernels *k, FILE *out) {
     fprintf(out, "buffer %d %s %s [", i, kind_names[b->kind], b->name);
     for (int j = 0; j < b->rank; j++)
       fprintf(out, "%s%lld", j ? ", " : "", (long long)b->dim[j]);
-    fprintf(out, "] chunk %d region %d kernels %d..%d%s ; %s\n", b->chunk, b->region, b->first, b->last,
-            b->late ? " late" : "", b->comment);
+    fprintf(out, "]%s chunk %d region %d kernels %d..%d%s ; %s\n", b->bf16 ? " bf16" : "", b->chunk, b->region,
+            b->first, b->last, b->late ? " late" : "", b->comment);
   }
   dump_kernels(k, "setup", &k->setup, out);
   dump_kernels(k, "forward", &k->forward, out);
@@ -216,6 +216,7 @@ void kernels_verify(const StageKernels *k) {
   for (PassKind pass = 0; pass < PASS_KINDS; pass++)
     verify_order(k, pass_kernels(k, pass), written);
   verify_weights(k);
+  verify_precision(k);
   for (int i = 0; i < k->buffers.n; i++)
     ensure(written[i] || k->buffers.at[i].kind == BUFFER_INPUT);
   for (PassKind pass = 0; pass < PASS_KINDS; pass++) {

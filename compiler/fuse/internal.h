@@ -111,6 +111,7 @@ void finish_loops(Fuse *f, Direction d);
 void split_backward(StageKernels *k);
 /* ---- precision.c */
 void choose_precision(StageKernels *k);
+void verify_precision(const StageKernels *k); /* calls read and write what they can */
 /* ---- names.c */
 void name_everything(Fuse *f);
 void find_like_regions(StageKernels *k);

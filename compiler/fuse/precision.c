@@ -69,11 +69,34 @@ bool *values_in_bf16(const Graph *g, Precision precision) {
 }
 
 /* Sums over a batch, losses and what is made once are kept as they were computed. */
+static bool stays_exact(const Buffer *b) {
+  return b->type != TYPE_F32 || b->kind == BUFFER_ACCUMULATOR || b->kind == BUFFER_FIGURE || b->kind == BUFFER_TABLE;
+}
+
 void choose_precision(StageKernels *k) {
   const bool *bf16 = values_in_bf16(k->graph, k->precision);
   for (int i = 0; i < k->buffers.n; i++) {
     Buffer *b = &k->buffers.at[i];
-    bool exact = b->kind == BUFFER_ACCUMULATOR || b->kind == BUFFER_FIGURE || b->kind == BUFFER_TABLE;
-    b->bf16 = !exact && b->value >= 0 && bf16[b->value];
+    b->bf16 = !stays_exact(b) && b->value >= 0 && bf16[b->value];
   }
+}
+
+static void verify_operand(const StageKernels *k, const Kernel *kernel, bool result, int index) {
+  const Place *p = result ? &kernel->out.at[index] : &kernel->in.at[index];
+  const Buffer *b = &k->buffers.at[p->buffer];
+  bool rounded = k->precision == PRECISION_BF16 && !stays_exact(b) && !stays_f32(kernel->node, result, index);
+  ensure(b->bf16 || !rounded);
+}
+
+void verify_precision(const StageKernels *k) {
+  for (int i = 0; i < k->buffers.n; i++)
+    ensure(!k->buffers.at[i].bf16 || (k->precision == PRECISION_BF16 && !stays_exact(&k->buffers.at[i])));
+  for (PassKind pass = 0; pass < PASS_KINDS; pass++)
+    for (int i = 0; i < pass_kernels(k, pass)->n; i++) {
+      const Kernel *kernel = &pass_kernels(k, pass)->at[i];
+      for (int j = 0; kernel->kind == KERNEL_CALL && j < kernel->in.n; j++)
+        verify_operand(k, kernel, false, j);
+      for (int j = 0; kernel->kind == KERNEL_CALL && j < kernel->out.n; j++)
+        verify_operand(k, kernel, true, j);
+    }
 }

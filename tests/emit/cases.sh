@@ -1,28 +1,7 @@
 #!/bin/sh
 # usage: cases.sh CASE PDC SOURCE_DIR CC BUILD_DIR
 # One case of the command line's and the emitted files' tests, in a directory of its own.
-case=$1 pdc=$2 source=$3 cc=$4 build=$5
-work=$(mktemp -d) || exit 1
-trap 'rm -rf "$work"' EXIT
-cd "$work" || exit 1
-
-fail() {
-  echo "$case: $*" >&2
-  exit 1
-}
-
-# Exits unless the command exits with the status: expect STATUS COMMAND...
-expect() {
-  status=$1
-  shift
-  "$@" >out 2>err
-  got=$?
-  [ "$got" = "$status" ] || { cat out err >&2; fail "exit status $got, not $status: $*"; }
-}
-
-contains() {
-  grep -q -- "$2" "$1" || { cat "$1" >&2; fail "no '$2' in $1"; }
-}
+. "${0%/*}/common.sh"
 
 check_source() {
   "$cc" -std=gnu11 -fsyntax-only -fopenmp -Wall -Wextra -Wpedantic -Werror -I"$source/runtime" "$1" ||
