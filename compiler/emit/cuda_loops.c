@@ -70,10 +70,17 @@ static Name store_vector(const Printer *p, int store) { return p->vector[p->kern
 /* The line that sets a store's target, or adds to it. */
 static void assign(Printer *p, int store, const char *to, const char *value) {
   const Store *s = &p->kernel->stores.at[store];
-  if (accumulator_store(p->k, s))
-    print_line(p, "%s = first ? %s : %s + %s;", to, value, to, value);
-  else
+  if (!accumulator_store(p->k, s)) {
     print_line(p, "%s = %s;", to, value);
+    return;
+  }
+  char *sum = format("first ? %s : %s + %s;", value, to, value);
+  if (p->indent + strlen(to) + 3 + strlen(sum) <= WIDTH) {
+    print_line(p, "%s = %s", to, sum);
+  } else {
+    print_line(p, "%s =", to);
+    print_line(p, "    %s", sum);
+  }
 }
 
 /* An element of a column's partial sums. */
@@ -238,7 +245,9 @@ static void columns_lines(Printer *p, void (*lines)(Printer *, int), int argumen
   } else if (!exact) {
     print_block(p, format("if (%s < %" PRId64 ")", j, n), &body);
   } else if (inside) {
-    print_block(p, "", &body);
+    print_line(p, "{");
+    text_add(p->out, "%s", body.n ? body.at : "");
+    print_line(p, "}");
   } else {
     text_add(p->out, "%s", body.n ? body.at : "");
   }
