@@ -282,7 +282,9 @@ static void call_backward(const Site *site, Call *c) { fill_call(site, PD_CONVOL
 static void call_weights(const Site *site, Call *c) { fill_call(site, PD_CONVOLUTION_WEIGHTS, c); }
 
 static int64_t scratch_convolution(const Site *site) { return bytes_of(site, describe(site, PD_CONVOLUTION)); }
-static int64_t scratch_backward(const Site *site) { return bytes_of(site, describe(site, PD_CONVOLUTION_BACKWARD)); }
+static int64_t scratch_backward(const Site *site) {
+  return bytes_of(site, describe(site, PD_CONVOLUTION_BACKWARD));
+}
 
 /* The larger of what the forms need. */
 static int64_t scratch_weights(const Site *site) {

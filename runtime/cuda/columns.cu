@@ -1,6 +1,6 @@
 /* Convolutions that cuDNN does not take, as matrix products: a position's column holds what its kernel sees,
- * [group][in / groups][kernel 0][kernel 1], so that weights and their gradients are the product's operands as files
- * hold them. Some samples at a time, as many as their columns have room for. */
+ * [group][in / groups][kernel 0][kernel 1], so that weights and their gradients are the product's operands as
+ * files hold them. Some samples at a time, as many as their columns have room for. */
 #include "convolution.h"
 
 enum { THREADS = 256 };
@@ -18,7 +18,8 @@ Columns pd_columns_new(const struct pd_convolution_shape &s) {
 /* ---- columns ------------------------------------------------------------------------------------ */
 
 /* blockIdx.x: a position of the samples at hand; threads go over its column. */
-static __global__ void __launch_bounds__(THREADS) gather_columns(Geometry g, pd_in x, int64_t first, pd_out columns) {
+static __global__ void __launch_bounds__(THREADS)
+    gather_columns(Geometry g, pd_in x, int64_t first, pd_out columns) {
   int at = blockIdx.x % (g.out_height * g.out_width), sample = blockIdx.x / (g.out_height * g.out_width);
   int row = at / g.out_width * g.stride[0] - g.padding[0], column = at % g.out_width * g.stride[1] - g.padding[1];
   int taps = g.kernel[0] * g.kernel[1], n = g.in * taps;

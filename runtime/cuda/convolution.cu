@@ -1,11 +1,11 @@
 /* pd_convolution: a matrix product for 1x1 kernels, kernels of ours for depthwise ones, columns for other groups,
- * and cuDNN for the rest. cuDNN is given images by channels, [batch][height][width][channels], and weights likewise,
- * [out][kernel 0][kernel 1][in], rearranged in scratch at every call. Of the algorithms that its heuristics list for
- * a convolution, the first is taken that is deterministic and fits the planned workspace. By NVIDIA's tables for
- * this layout (cuDNN 9, API reference, cudnn_cnn) these are, for float and bfloat16 alike, the forward pass by
- * IMPLICIT_PRECOMP_GEMM (or IMPLICIT_GEMM) and both gradients by ALGO_1; ALGO_0 and ALGO_3 add atomically. Where
- * none is offered, or operands are of several types, columns do it. bfloat16 weight gradients come from cuDNN
- * rounded to bfloat16, once a microbatch, and are added up in float. */
+ * and cuDNN for the rest. cuDNN is given images by channels, [batch][height][width][channels], and weights
+ * likewise, [out][kernel 0][kernel 1][in], rearranged in scratch at every call. Of the algorithms that its
+ * heuristics list for a convolution, the first is taken that is deterministic and fits the planned workspace. By
+ * NVIDIA's tables for this layout (cuDNN 9, API reference, cudnn_cnn) these are, for float and bfloat16 alike, the
+ * forward pass by IMPLICIT_PRECOMP_GEMM (or IMPLICIT_GEMM) and both gradients by ALGO_1; ALGO_0 and ALGO_3 add
+ * atomically. Where none is offered, or operands are of several types, columns do it. bfloat16 weight gradients
+ * come from cuDNN rounded to bfloat16, once a microbatch, and are added up in float. */
 #include "convolution.h"
 
 #include <cudnn.h>
@@ -64,8 +64,8 @@ Geometry pd_geometry(const struct pd_convolution_shape &s) {
     g.dilation[i] = static_cast<int>(s.dilation[i]);
   }
   if (image > INT32_MAX || s.batch * s.height * s.width > INT32_MAX || s.out_channels > INT32_MAX)
-    pd_fail("images of %lld x [%lld, %lld, %lld] are too large to convolve", (long long)s.batch, (long long)s.height,
-            (long long)s.width, (long long)s.in_channels);
+    pd_fail("images of %lld x [%lld, %lld, %lld] are too large to convolve", (long long)s.batch,
+            (long long)s.height, (long long)s.width, (long long)s.in_channels);
   return g;
 }
 
@@ -86,8 +86,8 @@ static void describe(const struct pd_convolution_shape &s, pd_type type, Plan *p
   check(cudnnCreateTensorDescriptor(&p->y), "describe images", s);
   check(cudnnCreateFilterDescriptor(&p->w), "describe weights", s);
   check(cudnnCreateConvolutionDescriptor(&p->convolution), "describe a convolution", s);
-  check(cudnnSetTensor4dDescriptor(p->x, CUDNN_TENSOR_NHWC, element, n, g.in, g.height, g.width), "describe images",
-        s);
+  check(cudnnSetTensor4dDescriptor(p->x, CUDNN_TENSOR_NHWC, element, n, g.in, g.height, g.width),
+        "describe images", s);
   check(cudnnSetTensor4dDescriptor(p->y, CUDNN_TENSOR_NHWC, element, n, g.out, g.out_height, g.out_width),
         "describe images", s);
   check(cudnnSetFilter4dDescriptor(p->w, element, CUDNN_TENSOR_NHWC, g.out, g.own_in, g.kernel[0], g.kernel[1]),
@@ -102,7 +102,8 @@ static void describe(const struct pd_convolution_shape &s, pd_type type, Plan *p
 }
 
 /* The first that is deterministic and fits; false where there is none. */
-template <typename Found> static bool choose(const struct pd_convolution_shape &s, Plan *p, int n, const Found *found) {
+template <typename Found>
+static bool choose(const struct pd_convolution_shape &s, Plan *p, int n, const Found *found) {
   for (int i = 0; i < n; i++) {
     bool fits = found[i].memory <= static_cast<size_t>(pd_convolution_workspace(&s));
     if (found[i].status != CUDNN_STATUS_SUCCESS || found[i].determinism != CUDNN_DETERMINISTIC || !fits) continue;
@@ -173,7 +174,8 @@ static __global__ void __launch_bounds__(THREADS) pack(pd_in w, int in, int taps
 }
 
 /* w[out][in][tap] (+)= packed[out][tap][in] */
-static __global__ void __launch_bounds__(THREADS) unpack(pd_in packed, int in, int taps, int n, bool add, pd_out w) {
+static __global__ void __launch_bounds__(THREADS)
+    unpack(pd_in packed, int in, int taps, int n, bool add, pd_out w) {
   int i = static_cast<int>(blockIdx.x * THREADS + threadIdx.x);
   if (i >= n) return;
   int o = i / (in * taps), c = i / taps % in, k = i % taps;
@@ -211,11 +213,33 @@ static void unpack_weights(const struct pd_convolution_shape &s, char *scratch, 
   PD_LAUNCH(unpack, p.grid, THREADS, 0, pd_stream, from, p.in, p.taps, p.n, s.accumulate, w);
 }
 
-/* A warp's lanes have neighbouring channels of a pixel, a block eight pixels. */
-static __global__ void __launch_bounds__(THREADS) add_bias(pd_in bias, int channels, int64_t pixels, pd_out y) {
-  int64_t pixel = static_cast<int64_t>(blockIdx.x) * 8 + threadIdx.x / 32;
-  for (int o = threadIdx.x % 32; pixel < pixels && o < channels; o += 32)
-    pd_set_element(y, pixel * channels + o, pd_element(y, pixel * channels + o) + pd_element(bias, o));
+/* N neighbouring channels a thread; blockIdx.y: a sample, of `elements`. */
+template <typename T, int N>
+static __global__ void __launch_bounds__(THREADS, 1) add_bias(pd_in bias, int channels, int elements, T *y) {
+  int i = static_cast<int>(blockIdx.x * THREADS + threadIdx.x) * N;
+  if (i >= elements) return;
+  T *at = y + static_cast<int64_t>(blockIdx.y) * elements + i;
+  float x[N];
+  pd_get(x, at);
+  for (int j = 0; j < N; j++) x[j] += pd_element(bias, i % channels + j);
+  pd_put(at, x);
+}
+
+static void add_bias_to(const struct pd_convolution_shape &s, pd_in bias, pd_out y) {
+  int channels = static_cast<int>(s.out_channels);
+  int64_t elements = pd_convolution_out(&s, 0) * pd_convolution_out(&s, 1) * channels;
+  if (elements > INT32_MAX || s.batch > 65535) pd_fail("a convolution's result is too large to add a bias to");
+  pd_by_type(y.type, [&](auto example) {
+    using T = decltype(example);
+    enum { N = 16 / sizeof(T) };
+    bool packed = channels % N == 0 && pd_aligned(y.at, 16);
+    int n = static_cast<int>(elements), each = packed ? N : 1, blocks = (n / each + THREADS - 1) / THREADS;
+    dim3 grid(static_cast<unsigned>(blocks), static_cast<unsigned>(s.batch));
+    if (packed)
+      PD_LAUNCH((add_bias<T, N>), grid, THREADS, 0, pd_stream, bias, channels, n, static_cast<T *>(y.at));
+    else
+      PD_LAUNCH((add_bias<T, 1>), grid, THREADS, 0, pd_stream, bias, channels, n, static_cast<T *>(y.at));
+  });
 }
 
 /* ---- calls -------------------------------------------------------------------------------------- */
@@ -246,20 +270,17 @@ void pd_convolution(const struct pd_convolution *c, pd_in x, pd_in w, pd_in bias
   }
   if (!forward_by_library(s, plan_for(c, x.type, y.type, w.type), x, w, y, free))
     pd_columns_forward(s, c->columns, x, w, y, free);
-  if (!s.bias) return;
-  int64_t pixels = s.batch * pd_convolution_out(&s, 0) * pd_convolution_out(&s, 1);
-  PD_LAUNCH(add_bias, dim3(static_cast<unsigned>((pixels + 7) / 8)), THREADS, 0, pd_stream, bias,
-            static_cast<int>(s.out_channels), pixels, y);
+  if (s.bias) add_bias_to(s, bias, y);
 }
 
 static bool backward_by_library(const struct pd_convolution_shape &s, Plan *p, pd_in dy, pd_in w, pd_out dx,
                                 char *scratch) {
   if (!p) return false;
   pack_weights(s, w, scratch, dy.type);
-  cudnnStatus_t status = cudnnConvolutionBackwardData(
-      library, &one, p->w, scratch, p->y, dy.at, p->convolution,
-      static_cast<cudnnConvolutionBwdDataAlgo_t>(p->algorithm), behind_weights(s, scratch), p->workspace, &zero, p->x,
-      dx.at);
+  cudnnStatus_t status =
+      cudnnConvolutionBackwardData(library, &one, p->w, scratch, p->y, dy.at, p->convolution,
+                                   static_cast<cudnnConvolutionBwdDataAlgo_t>(p->algorithm),
+                                   behind_weights(s, scratch), p->workspace, &zero, p->x, dx.at);
   return ran(status, p, s);
 }
 

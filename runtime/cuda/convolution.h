@@ -1,5 +1,5 @@
-/* Convolutions in three ways beside the product of a 1x1 kernel: by cuDNN (convolution.cu), by columns and a matrix
- * product (columns.cu), and, where every channel has kernels of its own, directly (depthwise.cu). */
+/* Convolutions in three ways beside the product of a 1x1 kernel: by cuDNN (convolution.cu), by columns and a
+ * matrix product (columns.cu), and, where every channel has kernels of its own, directly (depthwise.cu). */
 #ifndef PD_CUDA_CONVOLUTION_H
 #define PD_CUDA_CONVOLUTION_H
 

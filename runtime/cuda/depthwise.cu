@@ -1,6 +1,6 @@
-/* Convolutions in which every channel has kernels of its own (groups == in channels): too few products a byte for a
- * matrix product to help. Neighbouring threads have neighbouring channels. The weight gradient is summed in parts
- * of the pixels, whose number follows from the shape, and the parts in order. */
+/* Convolutions in which every channel has kernels of its own (groups == in channels): too few products a byte for
+ * a matrix product to help. Neighbouring threads have neighbouring channels. The weight gradient is summed in
+ * parts of the pixels, whose number follows from the shape, and the parts in order. */
 #include "convolution.h"
 
 enum { LANES = 32, ROWS = 8, THREADS = LANES * ROWS };
@@ -85,7 +85,8 @@ static __global__ void __launch_bounds__(THREADS) add_parts(const float *__restr
 /* ---- calls -------------------------------------------------------------------------------------- */
 
 static dim3 grid_of(int64_t pixels, int channels) {
-  return dim3(static_cast<unsigned>((pixels + ROWS - 1) / ROWS), static_cast<unsigned>((channels + LANES - 1) / LANES));
+  return dim3(static_cast<unsigned>((pixels + ROWS - 1) / ROWS),
+              static_cast<unsigned>((channels + LANES - 1) / LANES));
 }
 
 void pd_depthwise_forward(const struct pd_convolution_shape &s, pd_in x, pd_in w, pd_in bias, pd_out y) {
@@ -106,7 +107,8 @@ void pd_depthwise_weights(const struct pd_convolution_shape &s, pd_in x, pd_in d
   dim3 grid(static_cast<unsigned>((g.out + LANES - 1) / LANES), static_cast<unsigned>(taps),
             static_cast<unsigned>(parts));
   float *partial = reinterpret_cast<float *>(scratch);
-  PD_LAUNCH(depthwise_weights, grid, THREADS, 0, pd_stream, g, s.batch * g.out_height * g.out_width, x, dy, partial);
+  PD_LAUNCH(depthwise_weights, grid, THREADS, 0, pd_stream, g, s.batch * g.out_height * g.out_width, x, dy,
+            partial);
   PD_LAUNCH(add_parts, dim3(static_cast<unsigned>((n + THREADS - 1) / THREADS)), THREADS, 0, pd_stream, partial,
             parts, n, s.accumulate, dw);
 }

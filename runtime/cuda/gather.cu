@@ -1,8 +1,8 @@
-/* Embedding rows. The gradient adds up without atomics, in an order that follows from the shape alone: a block owns
- * a range of classes and some columns; it looks through all indices, in rounds collects the rows of its classes,
- * orders them by class and deals them out evenly to its warps. A run of equal classes that lies within one warp's
- * share is added to the class's row at once; the parts of a run that spans several are put together by the warp in
- * which it begins. Thus neither a class that is everywhere nor one that is nowhere holds up the others. */
+/* Embedding rows. The gradient adds up without atomics, in an order that follows from the shape alone: a block
+ * owns a range of classes and some columns; it looks through all indices, in rounds collects the rows of its
+ * classes, orders them by class and deals them out evenly to its warps. A run of equal classes that lies within
+ * one warp's share is added to the class's row at once; the parts of a run that spans several are put together by
+ * the warp in which it begins. Thus no class holds up the others, however frequent. */
 #include "pd_elements.h"
 
 enum { THREADS = 256, WARPS = THREADS / 32, STEP = 4 * THREADS, ROUND = 2 * STEP, BLOCKS = 4 * 132 };

@@ -1,7 +1,7 @@
-/* The recurrence of an LSTM layer: a step is a product of the state with w by pd_matmul and a kernel for the cells.
- * cuDNN's own recurrent networks multiply the input, too, which has been done for all steps at once, so they are of
- * no use here. Products read the state in the type of w; sums and states that are passed on are float. Samples that
- * end early keep their state; what they add to gradients is zero. */
+/* The recurrence of an LSTM layer: a step is a product of the state with w by pd_matmul and a kernel for the
+ * cells. cuDNN's own recurrent networks multiply the input, too, which has been done for all steps at once, so
+ * they are of no use here. Products read the state in the type of w; sums and states that are passed on are float.
+ * Samples that end early keep their state; what they add to gradients is zero. */
 #include "kernels/pd_math.h"
 #include "pd_elements.h"
 #include "scratch.h"
@@ -61,7 +61,8 @@ static __global__ void __launch_bounds__(THREADS, 1) cells_forward(Forward f, St
   const struct pd_lstm &l = f.l;
   int64_t b = blockIdx.y, j = static_cast<int64_t>(blockIdx.x) * THREADS + threadIdx.x, hidden = l.hidden;
   if (j >= hidden) return;
-  int64_t unit = b * hidden + j, at = (b * l.length + s.t) * hidden + j, row = 4 * (b * l.length + s.t) * hidden + j;
+  int64_t unit = b * hidden + j, at = (b * l.length + s.t) * hidden + j;
+  int64_t row = 4 * (b * l.length + s.t) * hidden + j;
   float before = exists(l, s.before) ? pd_element(f.c, (b * l.length + s.before) * hidden + j)
                                      : element_or_zero(f.c0, unit);
   if (s.t >= length_of(l, f.lengths, b)) {
@@ -84,7 +85,8 @@ static __global__ void __launch_bounds__(THREADS, 1) cells_forward(Forward f, St
 }
 
 /* to[b][j] = from[b * stride + j], zeros where there is nothing to copy. */
-static __global__ void __launch_bounds__(THREADS) copy_state(pd_in from, int64_t stride, int64_t hidden, pd_out to) {
+static __global__ void __launch_bounds__(THREADS)
+    copy_state(pd_in from, int64_t stride, int64_t hidden, pd_out to) {
   int64_t b = blockIdx.y, j = static_cast<int64_t>(blockIdx.x) * THREADS + threadIdx.x;
   if (j < hidden) pd_set_element(to, b * hidden + j, element_or_zero(from, b * stride + j));
 }
@@ -102,8 +104,8 @@ static pd_in read_at(pd_out x, int64_t element) {
   return in;
 }
 
-void pd_lstm_forward(const struct pd_lstm *l, pd_in x, pd_in w, pd_in h0, pd_in c0, const int32_t *lengths, pd_out h,
-                     pd_out h_n, pd_out c_n, pd_out c, pd_out gates, void *scratch) {
+void pd_lstm_forward(const struct pd_lstm *l, pd_in x, pd_in w, pd_in h0, pd_in c0, const int32_t *lengths,
+                     pd_out h, pd_out h_n, pd_out c_n, pd_out c, pd_out gates, void *scratch) {
   char *z = pd_scratch_begin(scratch), *state = z + pd_lstm_gates_bytes(l), *rest = state + pd_lstm_state_bytes(l);
   const struct pd_matmul *product = product_of(pd_lstm_product(l));
   Forward f = {*l, lengths, x, c0, h, c, gates, typed(state, w.type), nullptr};
@@ -183,9 +185,9 @@ static __global__ void __launch_bounds__(THREADS) pass_to_start(Backward k, Step
   pd_set_element(dc0, unit, k.carried_c[unit]);
 }
 
-void pd_lstm_backward(const struct pd_lstm *l, pd_in w, pd_in h0, pd_in c0, const int32_t *lengths, pd_in h, pd_in c,
-                      pd_in gates, pd_in dh, pd_in dh_n, pd_in dc_n, pd_out d_gates, pd_out previous, pd_out dh0,
-                      pd_out dc0, void *scratch) {
+void pd_lstm_backward(const struct pd_lstm *l, pd_in w, pd_in h0, pd_in c0, const int32_t *lengths, pd_in h,
+                      pd_in c, pd_in gates, pd_in dh, pd_in dh_n, pd_in dc_n, pd_out d_gates, pd_out previous,
+                      pd_out dh0, pd_out dc0, void *scratch) {
   char *d = pd_scratch_begin(scratch), *through = d + pd_lstm_gates_bytes(l);
   char *carried_h = through + pd_lstm_state_bytes(l), *carried_c = carried_h + pd_lstm_state_bytes(l);
   char *rest = carried_c + pd_lstm_state_bytes(l);

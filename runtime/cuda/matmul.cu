@@ -1,7 +1,7 @@
 /* pd_matmul: cuBLASLt, which reads matrices by columns: it is given c^T = b^T a^T, whose factors are our rows read
  * as columns. Its heuristic chooses an algorithm once for each object, types and alignment of its operands; sums
- * split over k go through the workspace in a fixed order, never through c. What it cannot express - operands without
- * an axis of stride 1 or with overlapping rows, factors of two types - is done by a kernel of ours. */
+ * split over k go through the workspace in a fixed order, never through c. What it cannot express - operands
+ * without an axis of stride 1 or with overlapping rows, factors of two types - is done by a kernel of ours. */
 #include "pd_elements.h"
 #include "scratch.h"
 
@@ -69,8 +69,8 @@ static cublasLtMatrixLayout_t layout_new(const struct pd_matmul_shape &s, pd_typ
 }
 
 template <typename T>
-static void set(const struct pd_matmul_shape &s, cublasLtMatmulDesc_t product, cublasLtMatmulDescAttributes_t which,
-                T value) {
+static void set(const struct pd_matmul_shape &s, cublasLtMatmulDesc_t product,
+                cublasLtMatmulDescAttributes_t which, T value) {
   check(cublasLtMatmulDescSetAttribute(product, which, &value, sizeof value), "describe a product", s);
 }
 
@@ -92,8 +92,8 @@ static bool choose_algorithm(const struct pd_matmul_shape &s, Plan *plan, uint32
   for (auto which : {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
                      CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
     prefer(s, preference, which, alignment);
-  cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(library, plan->product, plan->b, plan->a, plan->c, plan->c,
-                                                         preference, 1, &found, &n);
+  cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(library, plan->product, plan->b, plan->a, plan->c,
+                                                         plan->c, preference, 1, &found, &n);
   cublasLtMatmulPreferenceDestroy(preference);
   if (status == CUBLAS_STATUS_NOT_SUPPORTED || (status == CUBLAS_STATUS_SUCCESS && n == 0)) return false;
   check(status, "plan a product", s);
@@ -123,8 +123,8 @@ static bool plan_product(const struct pd_matmul_shape &s, Plan *plan, pd_type fa
   return choose_algorithm(s, plan, alignment);
 }
 
-static void run_plan(const struct pd_matmul_shape &s, const Plan &plan, pd_in a, pd_in b, const void *bias, pd_out c,
-                     void *workspace) {
+static void run_plan(const struct pd_matmul_shape &s, const Plan &plan, pd_in a, pd_in b, const void *bias,
+                     pd_out c, void *workspace) {
   float one = 1, add = s.accumulate ? 1 : 0;
   if (s.bias) set(s, plan.product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
   check(cublasLtMatmul(library, plan.product, &one, b.at, plan.b, a.at, plan.a, &add, c.at, plan.c, c.at, plan.c,

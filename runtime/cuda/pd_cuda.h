@@ -15,7 +15,7 @@ typedef __nv_bfloat16 pd_bf16;
 /* The stream of all computation on the arena. Other streams meet it by events. */
 extern cudaStream_t pd_stream;
 
-/* Whether products and convolutions of floats may round their factors to TF32 (--precision tf32); set at the start. */
+/* Whether products and convolutions may round floats to TF32 (--precision tf32); set at the start. */
 extern bool pd_allow_tf32;
 
 /* What kernels know of the microbatch that the stream is at, and of the run, in device memory. */

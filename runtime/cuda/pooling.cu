@@ -1,6 +1,6 @@
-/* pd_pooling: a thread has one pixel and some channels of what is made. The backward pass gathers: an element of dx
- * adds up what the windows that hold it give, in the windows' order, so nothing is added atomically; a window of the
- * maximum gives to its first equal position, which is found again instead of kept. */
+/* pd_pooling: a thread has one pixel and some channels of what is made. The backward pass gathers: an element of
+ * dx adds up what the windows that hold it give, in the windows' order, so nothing is added atomically; a window
+ * of the maximum gives to its first equal position, which is found again instead of kept. */
 #include "pd_elements.h"
 
 enum { THREADS = 256 };
@@ -75,8 +75,8 @@ static __global__ void __launch_bounds__(THREADS, 1)
 
 /* Whether the window holds no equal of x[row, column] before it; for N channels, whose values are `value`. */
 template <typename From, int N>
-static __device__ void first_of(bool (&first)[N], const From *x, const float (&value)[N], Extent rows, Extent columns,
-                                const Spot &at, int width, int channels) {
+static __device__ void first_of(bool (&first)[N], const From *x, const float (&value)[N], Extent rows,
+                                Extent columns, const Spot &at, int width, int channels) {
   for (int i = rows.first; i <= at.row; i++)
     for (int j = columns.first; j < (i == at.row ? at.column : columns.end); j++) {
       float other[N];

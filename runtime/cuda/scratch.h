@@ -1,6 +1,6 @@
 /* Bytes of scratch memory that library calls take on a GPU, from their shapes alone. The compiler plans them and
- * the calls keep to them, so both ask here. Parts begin at multiples of PD_SCRATCH_UNIT, which cuBLASLt wants of its
- * workspace; a call's first part does so too, wherever its scratch memory stands, as a unit more is planned. */
+ * the calls keep to them, so both ask here. Parts begin at multiples of PD_SCRATCH_UNIT, which cuBLASLt wants of
+ * its workspace; a call's first part does so too, wherever its scratch memory stands: a unit more is planned. */
 #ifndef PD_SCRATCH_H
 #define PD_SCRATCH_H
 

@@ -1,8 +1,9 @@
-/* cuBLASLt on the host. It refuses what the library refuses: layouts whose columns overlap, shapes that do not fit,
- * mixtures of types that its tables do not list, too little workspace. And it ends the program where the library
- * would read or write what it must not, or be right by luck: operands outside device memory or less aligned than was
- * promised, an algorithm that was chosen for another problem, a workspace at an odd address. Sums run backwards in
- * k, in two halves, so that they are not the CPU kernels' by accident; the workspace is overwritten. */
+/* cuBLASLt on the host. It refuses what the library refuses: layouts whose columns overlap, shapes that do not
+ * fit, mixtures of types that its tables do not list, too little workspace. And it ends the program where the
+ * library would read or write what it must not, or be right by luck: operands outside device memory or less
+ * aligned than was promised, an algorithm that was chosen for another problem, a workspace at an odd address. Sums
+ * run backwards in k, in two halves, so that they are not the CPU kernels' by accident; the workspace is
+ * overwritten. */
 #include "host.h"
 
 #include <cublasLt.h>
@@ -55,7 +56,8 @@ cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) {
   return CUBLAS_STATUS_SUCCESS;
 }
 
-cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *d, cublasComputeType_t compute, cudaDataType_t scale) {
+cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *d, cublasComputeType_t compute,
+                                        cudaDataType_t scale) {
   if (scale != CUDA_R_32F) return CUBLAS_STATUS_NOT_SUPPORTED;
   *d = new cublasLtMatmulDescOpaque_t{compute, CUBLAS_OP_N, CUBLAS_OP_N, CUBLASLT_EPILOGUE_DEFAULT, nullptr};
   return CUBLAS_STATUS_SUCCESS;
@@ -266,11 +268,12 @@ static void check_operand(const void *x, const Layout &l, uint32_t alignment, co
     cuda_host_die("%s stands at %p, not at a multiple of the %u bytes that were promised", what, x, alignment);
 }
 
-cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t product, const void *alpha, const void *a,
-                              cublasLtMatrixLayout_t a_layout, const void *b, cublasLtMatrixLayout_t b_layout,
-                              const void *beta, const void *c, cublasLtMatrixLayout_t c_layout, void *d,
-                              cublasLtMatrixLayout_t d_layout, const cublasLtMatmulAlgo_t *algorithm, void *workspace,
-                              size_t workspace_bytes, cudaStream_t stream) {
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t product, const void *alpha,
+                              const void *a, cublasLtMatrixLayout_t a_layout, const void *b,
+                              cublasLtMatrixLayout_t b_layout, const void *beta, const void *c,
+                              cublasLtMatrixLayout_t c_layout, void *d, cublasLtMatrixLayout_t d_layout,
+                              const cublasLtMatmulAlgo_t *algorithm, void *workspace, size_t workspace_bytes,
+                              cudaStream_t stream) {
   Call call = {*product, *a_layout, *b_layout, *d_layout, {}, a, b, d, workspace, 0, 0, 0};
   Found f;
   if (!handle) return CUBLAS_STATUS_NOT_INITIALIZED;

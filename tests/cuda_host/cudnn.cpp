@@ -1,8 +1,8 @@
 /* cuDNN's convolutions on the host, of images and weights by channels. Its heuristics list first an algorithm that
- * takes too much workspace and for gradients one that is not deterministic, so that a caller must choose; it refuses
- * layouts that its tables do not list, a workspace that is too small, and a kind of arithmetic that the algorithm
- * was not listed with. Operands outside device memory end the program. With CUDNN_HOST_REFUSE=list no algorithm is
- * offered, with CUDNN_HOST_REFUSE=run those that are listed refuse to run. */
+ * takes too much workspace and for gradients one that is not deterministic, so that a caller must choose; it
+ * refuses layouts that its tables do not list, a workspace that is too small, and a kind of arithmetic that the
+ * algorithm was not listed with. Operands outside device memory end the program. With CUDNN_HOST_REFUSE=list no
+ * algorithm is offered, with CUDNN_HOST_REFUSE=run those that are listed refuse to run. */
 #include "host.h"
 
 #include <cudnn.h>
@@ -58,12 +58,12 @@ static cudnnStatus_t set(Tensor *d, const Tensor &to) {
   *d = to;
   return CUDNN_STATUS_SUCCESS;
 }
-cudnnStatus_t cudnnSetTensor4dDescriptor(cudnnTensorDescriptor_t d, cudnnTensorFormat_t format, cudnnDataType_t type,
-                                         int n, int c, int h, int w) {
+cudnnStatus_t cudnnSetTensor4dDescriptor(cudnnTensorDescriptor_t d, cudnnTensorFormat_t format,
+                                         cudnnDataType_t type, int n, int c, int h, int w) {
   return set(d, {true, type, format, n, c, h, w});
 }
-cudnnStatus_t cudnnSetFilter4dDescriptor(cudnnFilterDescriptor_t d, cudnnDataType_t type, cudnnTensorFormat_t format,
-                                         int k, int c, int h, int w) {
+cudnnStatus_t cudnnSetFilter4dDescriptor(cudnnFilterDescriptor_t d, cudnnDataType_t type,
+                                         cudnnTensorFormat_t format, int k, int c, int h, int w) {
   return set(d, {true, type, format, k, c, h, w});
 }
 
@@ -142,7 +142,8 @@ cudnnStatus_t cudnnGetConvolutionForwardAlgorithm_v7(cudnnHandle_t handle, cudnn
               most, n, found);
 }
 cudnnStatus_t cudnnGetConvolutionBackwardDataAlgorithm_v7(cudnnHandle_t handle, cudnnFilterDescriptor_t w,
-                                                          cudnnTensorDescriptor_t dy, cudnnConvolutionDescriptor_t c,
+                                                          cudnnTensorDescriptor_t dy,
+                                                          cudnnConvolutionDescriptor_t c,
                                                           cudnnTensorDescriptor_t dx, int most, int *n,
                                                           cudnnConvolutionBwdDataAlgoPerf_t *found) {
   return list(handle, {*dx, *w, *dy, *c}, CUDNN_CONVOLUTION_BWD_DATA_ALGO_FFT, CUDNN_CONVOLUTION_BWD_DATA_ALGO_0,
@@ -150,11 +151,11 @@ cudnnStatus_t cudnnGetConvolutionBackwardDataAlgorithm_v7(cudnnHandle_t handle, 
 }
 cudnnStatus_t cudnnGetConvolutionBackwardFilterAlgorithm_v7(cudnnHandle_t handle, cudnnTensorDescriptor_t x,
                                                             cudnnTensorDescriptor_t dy,
-                                                            cudnnConvolutionDescriptor_t c, cudnnFilterDescriptor_t dw,
-                                                            int most, int *n,
+                                                            cudnnConvolutionDescriptor_t c,
+                                                            cudnnFilterDescriptor_t dw, int most, int *n,
                                                             cudnnConvolutionBwdFilterAlgoPerf_t *found) {
-  return list(handle, {*x, *dw, *dy, *c}, CUDNN_CONVOLUTION_BWD_FILTER_ALGO_FFT, CUDNN_CONVOLUTION_BWD_FILTER_ALGO_0,
-              CUDNN_CONVOLUTION_BWD_FILTER_ALGO_1, most, n, found);
+  return list(handle, {*x, *dw, *dy, *c}, CUDNN_CONVOLUTION_BWD_FILTER_ALGO_FFT,
+              CUDNN_CONVOLUTION_BWD_FILTER_ALGO_0, CUDNN_CONVOLUTION_BWD_FILTER_ALGO_1, most, n, found);
 }
 
 /* ---- convolutions ------------------------------------------------------------------------------- */
@@ -245,8 +246,8 @@ cudnnStatus_t cudnnConvolutionForward(cudnnHandle_t handle, const void *alpha, c
                                       cudnnTensorDescriptor_t y_desc, void *y) {
   Problem p = {*x_desc, *w_desc, *y_desc, *c};
   bool known = algorithm == CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM;
-  cudnnStatus_t status = begin(handle, p, {{"cuDNN's x", p.x, x}, {"cuDNN's w", p.w, w}, {"cuDNN's y", p.y, y}}, known,
-                               alpha, beta, workspace, workspace_bytes);
+  cudnnStatus_t status = begin(handle, p, {{"cuDNN's x", p.x, x}, {"cuDNN's w", p.w, w}, {"cuDNN's y", p.y, y}},
+                               known, alpha, beta, workspace, workspace_bytes);
   if (status != CUDNN_STATUS_SUCCESS) return status;
   cuda_host_enqueue(handle->stream, {"cudnnConvolutionForward", [=] {
     Floats to(elements(p.y));
@@ -264,8 +265,9 @@ cudnnStatus_t cudnnConvolutionBackwardData(cudnnHandle_t handle, const void *alp
                                            cudnnTensorDescriptor_t dx_desc, void *dx) {
   Problem p = {*dx_desc, *w_desc, *dy_desc, *c};
   bool known = algorithm == CUDNN_CONVOLUTION_BWD_DATA_ALGO_1;
-  cudnnStatus_t status = begin(handle, p, {{"cuDNN's dx", p.x, dx}, {"cuDNN's w", p.w, w}, {"cuDNN's dy", p.y, dy}},
-                               known, alpha, beta, workspace, workspace_bytes);
+  cudnnStatus_t status =
+      begin(handle, p, {{"cuDNN's dx", p.x, dx}, {"cuDNN's w", p.w, w}, {"cuDNN's dy", p.y, dy}}, known, alpha,
+            beta, workspace, workspace_bytes);
   if (status != CUDNN_STATUS_SUCCESS) return status;
   if (workspace_bytes < memory_of(p)) return CUDNN_STATUS_BAD_PARAM;
   cuda_host_enqueue(handle->stream, {"cudnnConvolutionBackwardData", [=] {
@@ -277,16 +279,18 @@ cudnnStatus_t cudnnConvolutionBackwardData(cudnnHandle_t handle, const void *alp
   return CUDNN_STATUS_SUCCESS;
 }
 
-cudnnStatus_t cudnnConvolutionBackwardFilter(cudnnHandle_t handle, const void *alpha, cudnnTensorDescriptor_t x_desc,
-                                             const void *x, cudnnTensorDescriptor_t dy_desc, const void *dy,
+cudnnStatus_t cudnnConvolutionBackwardFilter(cudnnHandle_t handle, const void *alpha,
+                                             cudnnTensorDescriptor_t x_desc, const void *x,
+                                             cudnnTensorDescriptor_t dy_desc, const void *dy,
                                              cudnnConvolutionDescriptor_t c,
                                              cudnnConvolutionBwdFilterAlgo_t algorithm, void *workspace,
-                                             size_t workspace_bytes, const void *beta, cudnnFilterDescriptor_t dw_desc,
-                                             void *dw) {
+                                             size_t workspace_bytes, const void *beta,
+                                             cudnnFilterDescriptor_t dw_desc, void *dw) {
   Problem p = {*x_desc, *dw_desc, *dy_desc, *c};
   bool known = algorithm == CUDNN_CONVOLUTION_BWD_FILTER_ALGO_1;
-  cudnnStatus_t status = begin(handle, p, {{"cuDNN's x", p.x, x}, {"cuDNN's dw", p.w, dw}, {"cuDNN's dy", p.y, dy}},
-                               known, alpha, beta, workspace, workspace_bytes);
+  cudnnStatus_t status =
+      begin(handle, p, {{"cuDNN's x", p.x, x}, {"cuDNN's dw", p.w, dw}, {"cuDNN's dy", p.y, dy}}, known, alpha,
+            beta, workspace, workspace_bytes);
   if (status != CUDNN_STATUS_SUCCESS) return status;
   if (workspace_bytes < memory_of(p)) return CUDNN_STATUS_BAD_PARAM;
   cuda_host_enqueue(handle->stream, {"cudnnConvolutionBackwardFilter", [=] {

@@ -9,7 +9,8 @@ static int64_t out_of(const struct pd_convolution_shape &s, int axis) {
 
 /* f(index into x, into w, into y) for all products. */
 template <typename F> static void for_products(const struct pd_convolution_shape &s, F f) {
-  int64_t rows = out_of(s, 0), columns = out_of(s, 1), in = s.in_channels / s.groups, out = s.out_channels / s.groups;
+  int64_t rows = out_of(s, 0), columns = out_of(s, 1), in = s.in_channels / s.groups;
+  int64_t out = s.out_channels / s.groups;
   for (int64_t at = 0; at < s.batch * rows * columns; at++)
     for (int64_t o = 0; o < s.out_channels; o++)
       for (int64_t k = 0; k < s.kernel[0] * s.kernel[1]; k++) {
@@ -41,7 +42,8 @@ struct Sums {
   /* In float, with so many roundings to `type` between them. */
   std::vector<double> allowed(double terms, int roundings, pd_type type) const {
     std::vector<double> a(size);
-    for (size_t i = 0; i < a.size(); i++) a[i] = a[i] * ((terms + 4) * 0x1p-23) + size[i] * roundings * rounding(type);
+    for (size_t i = 0; i < a.size(); i++)
+      a[i] = a[i] * ((terms + 4) * 0x1p-23) + size[i] * roundings * rounding(type);
     return a;
   }
 };
@@ -81,7 +83,8 @@ static void backward(struct pd_convolution_shape s, pd_type dy_type, pd_type w_t
   }
 }
 
-static void weights(struct pd_convolution_shape s, bool accumulate, pd_type x_type, pd_type dy_type, pd_type dw_type) {
+static void weights(struct pd_convolution_shape s, bool accumulate, pd_type x_type, pd_type dy_type,
+                    pd_type dw_type) {
   Sizes n = sizes_of(s);
   s.kind = PD_CONVOLUTION_WEIGHTS;
   s.bias = false, s.accumulate = accumulate;
@@ -103,9 +106,11 @@ static struct pd_convolution_shape random_shape(int kind) {
   struct pd_convolution_shape s = {};
   s.batch = 1 + random_below(3), s.groups = 1;
   s.height = 1 + random_below(9), s.width = 1 + random_below(9);
-  s.in_channels = 1 + random_below(9), s.out_channels = 1 + random_below(9);
+  s.in_channels = 1 + random_below(9);
+  s.out_channels = random_below(3) ? 1 + random_below(9) : 8 * (1 + random_below(3));
   s.bias = random_below(2);
-  if (kind == 1) s.groups = s.in_channels = 2 + random_below(40), s.out_channels = s.groups * (1 + random_below(2));
+  if (kind == 1)
+    s.groups = s.in_channels = 2 + random_below(40), s.out_channels = s.groups * (1 + random_below(2));
   if (kind == 2) {
     s.groups = 2 + random_below(2);
     s.in_channels = s.groups * (2 + random_below(3)), s.out_channels = s.groups * (1 + random_below(4));

@@ -1,6 +1,6 @@
-/* pd_lstm_forward and pd_lstm_backward on a device against the recurrence in double, which walks each sample's steps
- * by themselves: initial states or none, samples that end early or have no steps, either direction. The gradients
- * are those of a weighted sum of all results, by the chain rule written out per sample. */
+/* pd_lstm_forward and pd_lstm_backward on a device against the recurrence in double, which walks each sample's
+ * steps by themselves: initial states or none, samples that end early or have no steps, either direction. The
+ * gradients are those of a weighted sum of all results, by the chain rule written out per sample. */
 #include "test.h"
 
 struct Layer {

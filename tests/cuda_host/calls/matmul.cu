@@ -77,9 +77,9 @@ static void run(const Problem &p, bool tf32) {
   const struct pd_matmul_shape &s = p.s;
   char what[256];
   snprintf(what, sizeof what, "%ld x [%ld, %ld] @ [%ld, %ld], a %ld %ld %ld, b %ld %ld %ld, types %d %d %d%s%s",
-           (long)s.batch, (long)s.m, (long)s.k, (long)s.k, (long)s.n, (long)s.a_batch, (long)s.a_row, (long)s.a_column,
-           (long)s.b_batch, (long)s.b_row, (long)s.b_column, p.a, p.b, p.c, s.bias ? " + bias" : "",
-           s.accumulate ? ", adds" : "");
+           (long)s.batch, (long)s.m, (long)s.k, (long)s.k, (long)s.n, (long)s.a_batch, (long)s.a_row,
+           (long)s.a_column, (long)s.b_batch, (long)s.b_row, (long)s.b_column, p.a, p.b, p.c,
+           s.bias ? " + bias" : "", s.accumulate ? ", adds" : "");
   Array a(p.a, random_values(p.a_elements), random_below(4) ? 0 : 1), b(p.b, random_values(p.b_elements));
   Array bias(p.bias, random_values(s.n)), c(p.c, random_values(p.c_elements), random_below(4) ? 0 : 1);
   struct pd_matmul *m = pd_matmul_new(s);

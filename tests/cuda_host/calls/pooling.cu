@@ -1,5 +1,5 @@
-/* pd_pooling on a device against plain loops in double, which go over windows where the kernels' backward pass goes
- * over pixels; with equal maxima, padding on either side, windows that overlap or leave gaps. */
+/* pd_pooling on a device against plain loops in double, which go over windows where the kernels' backward pass
+ * goes over pixels; with equal maxima, padding on either side, windows that overlap or leave gaps. */
 #include "test.h"
 
 struct Extent { int64_t first, end, count; };
@@ -22,8 +22,8 @@ template <typename F> static void for_windows(const struct pd_pooling &p, F f) {
     for (int64_t i = 0; i < p.out[0]; i++)
       for (int64_t j = 0; j < p.out[1]; j++)
         for (int64_t c = 0; c < p.channels; c++)
-          f((size_t)(((b * p.out[0] + i) * p.out[1] + j) * p.channels + c), extent_of(p, 0, i), extent_of(p, 1, j), b,
-            c);
+          f((size_t)(((b * p.out[0] + i) * p.out[1] + j) * p.channels + c), extent_of(p, 0, i), extent_of(p, 1, j),
+            b, c);
 }
 
 static size_t pixel(const struct pd_pooling &p, int64_t b, int64_t i, int64_t j, int64_t c) {

@@ -1,5 +1,5 @@
-/* What the tests of runtime/cuda's library calls share: arrays of either type on the device, whose elements the host
- * knows, and comparison with references computed in double. */
+/* What the tests of runtime/cuda's library calls share: arrays of either type on the device, whose elements the
+ * host knows, and comparison with references computed in double. */
 #ifndef CALLS_TEST_H
 #define CALLS_TEST_H
 
@@ -36,7 +36,9 @@ inline int64_t random_below(int64_t n) { return random_bits() % n; }
 inline float random_float() { return (float)(int32_t)random_bits() * 0x1p-23f - 1.0f; } /* in [-1, 1) */
 inline pd_type random_type() { return random_below(2) ? PD_BF16 : PD_F32; }
 
-inline float as_stored(pd_type type, float x) { return type == PD_F32 ? x : __bfloat162float(__float2bfloat16_rn(x)); }
+inline float as_stored(pd_type type, float x) {
+  return type == PD_F32 ? x : __bfloat162float(__float2bfloat16_rn(x));
+}
 /* Half a unit in the last place, relative. */
 inline double rounding(pd_type type) { return type == PD_F32 ? 0x1p-24 : 0x1p-8; }
 

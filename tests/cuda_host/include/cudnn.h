@@ -59,11 +59,11 @@ cudnnStatus_t cudnnDestroy(cudnnHandle_t handle);
 cudnnStatus_t cudnnSetStream(cudnnHandle_t handle, cudaStream_t stream);
 
 cudnnStatus_t cudnnCreateTensorDescriptor(cudnnTensorDescriptor_t *d);
-cudnnStatus_t cudnnSetTensor4dDescriptor(cudnnTensorDescriptor_t d, cudnnTensorFormat_t format, cudnnDataType_t type,
-                                         int n, int c, int h, int w);
+cudnnStatus_t cudnnSetTensor4dDescriptor(cudnnTensorDescriptor_t d, cudnnTensorFormat_t format,
+                                         cudnnDataType_t type, int n, int c, int h, int w);
 cudnnStatus_t cudnnCreateFilterDescriptor(cudnnFilterDescriptor_t *d);
-cudnnStatus_t cudnnSetFilter4dDescriptor(cudnnFilterDescriptor_t d, cudnnDataType_t type, cudnnTensorFormat_t format,
-                                         int k, int c, int h, int w);
+cudnnStatus_t cudnnSetFilter4dDescriptor(cudnnFilterDescriptor_t d, cudnnDataType_t type,
+                                         cudnnTensorFormat_t format, int k, int c, int h, int w);
 cudnnStatus_t cudnnCreateConvolutionDescriptor(cudnnConvolutionDescriptor_t *d);
 cudnnStatus_t cudnnSetConvolution2dDescriptor(cudnnConvolutionDescriptor_t d, int pad_h, int pad_w, int stride_h,
                                               int stride_w, int dilation_h, int dilation_w,
@@ -75,13 +75,14 @@ cudnnStatus_t cudnnGetConvolutionForwardAlgorithm_v7(cudnnHandle_t handle, cudnn
                                                      cudnnTensorDescriptor_t y, int most, int *n,
                                                      cudnnConvolutionFwdAlgoPerf_t *found);
 cudnnStatus_t cudnnGetConvolutionBackwardDataAlgorithm_v7(cudnnHandle_t handle, cudnnFilterDescriptor_t w,
-                                                          cudnnTensorDescriptor_t dy, cudnnConvolutionDescriptor_t c,
+                                                          cudnnTensorDescriptor_t dy,
+                                                          cudnnConvolutionDescriptor_t c,
                                                           cudnnTensorDescriptor_t dx, int most, int *n,
                                                           cudnnConvolutionBwdDataAlgoPerf_t *found);
 cudnnStatus_t cudnnGetConvolutionBackwardFilterAlgorithm_v7(cudnnHandle_t handle, cudnnTensorDescriptor_t x,
                                                             cudnnTensorDescriptor_t dy,
-                                                            cudnnConvolutionDescriptor_t c, cudnnFilterDescriptor_t dw,
-                                                            int most, int *n,
+                                                            cudnnConvolutionDescriptor_t c,
+                                                            cudnnFilterDescriptor_t dw, int most, int *n,
                                                             cudnnConvolutionBwdFilterAlgoPerf_t *found);
 
 cudnnStatus_t cudnnConvolutionForward(cudnnHandle_t handle, const void *alpha, cudnnTensorDescriptor_t x_desc,
@@ -94,11 +95,12 @@ cudnnStatus_t cudnnConvolutionBackwardData(cudnnHandle_t handle, const void *alp
                                            cudnnConvolutionDescriptor_t c, cudnnConvolutionBwdDataAlgo_t algorithm,
                                            void *workspace, size_t workspace_bytes, const void *beta,
                                            cudnnTensorDescriptor_t dx_desc, void *dx);
-cudnnStatus_t cudnnConvolutionBackwardFilter(cudnnHandle_t handle, const void *alpha, cudnnTensorDescriptor_t x_desc,
-                                             const void *x, cudnnTensorDescriptor_t dy_desc, const void *dy,
+cudnnStatus_t cudnnConvolutionBackwardFilter(cudnnHandle_t handle, const void *alpha,
+                                             cudnnTensorDescriptor_t x_desc, const void *x,
+                                             cudnnTensorDescriptor_t dy_desc, const void *dy,
                                              cudnnConvolutionDescriptor_t c,
                                              cudnnConvolutionBwdFilterAlgo_t algorithm, void *workspace,
-                                             size_t workspace_bytes, const void *beta, cudnnFilterDescriptor_t dw_desc,
-                                             void *dw);
+                                             size_t workspace_bytes, const void *beta,
+                                             cudnnFilterDescriptor_t dw_desc, void *dw);
 
 #endif
