@@ -216,10 +216,12 @@ void cuda_host_warp(const char *name, unsigned mask, void *mine, void (*step)(vo
     }
     step(lanes);
     w->arrived &= ~mask;
-    for (unsigned rest = mask; rest; rest &= rest - 1)
+    for (unsigned rest = mask & ~(1u << lane); rest; rest &= rest - 1)
       make_ready(first + __builtin_ctz(rest));
+    block.thread[block.current].state = READY;
+  } else {
+    give_way();
   }
-  give_way();
 }
 
 /* ---- shared memory ------------------------------------------------------------------------------- */

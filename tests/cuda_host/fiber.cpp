@@ -11,15 +11,12 @@
 
 struct Fiber { void *stack_pointer; };
 
-extern "C" void cuda_host_switch(void **save, void *to);
-extern "C" void cuda_host_fiber_start();
-
 #ifdef __x86_64__
 asm(R"(
     .text
-    .globl cuda_host_switch
-    .type cuda_host_switch, @function
-cuda_host_switch:
+    .globl fiber_switch
+    .type fiber_switch, @function
+fiber_switch:
     pushq %rbp
     pushq %rbx
     pushq %r12
@@ -27,7 +24,7 @@ cuda_host_switch:
     pushq %r14
     pushq %r15
     movq %rsp, (%rdi)
-    movq %rsi, %rsp
+    movq (%rsi), %rsp
     popq %r15
     popq %r14
     popq %r13
@@ -35,7 +32,7 @@ cuda_host_switch:
     popq %rbx
     popq %rbp
     retq
-    .size cuda_host_switch, . - cuda_host_switch
+    .size fiber_switch, . - fiber_switch
 )");
 
 /* As if entry had been about to start when it was switched away from. */
@@ -50,9 +47,9 @@ static void *prepare(char *top, void (*entry)()) {
 #else
 asm(R"(
     .text
-    .globl cuda_host_switch
-    .type cuda_host_switch, %function
-cuda_host_switch:
+    .globl fiber_switch
+    .type fiber_switch, %function
+fiber_switch:
     stp x19, x20, [sp, #-160]!
     stp x21, x22, [sp, #16]
     stp x23, x24, [sp, #32]
@@ -65,7 +62,8 @@ cuda_host_switch:
     stp d14, d15, [sp, #144]
     mov x2, sp
     str x2, [x0]
-    mov sp, x1
+    ldr x2, [x1]
+    mov sp, x2
     ldp x21, x22, [sp, #16]
     ldp x23, x24, [sp, #32]
     ldp x25, x26, [sp, #48]
@@ -77,7 +75,7 @@ cuda_host_switch:
     ldp d14, d15, [sp, #144]
     ldp x19, x20, [sp], #160
     ret
-    .size cuda_host_switch, . - cuda_host_switch
+    .size fiber_switch, . - fiber_switch
 )");
 
 static void *prepare(char *top, void (*entry)()) {
@@ -92,8 +90,6 @@ static void *prepare(char *top, void (*entry)()) {
 static void make(Fiber *f, char *stack, size_t bytes, void (*entry)()) {
   f->stack_pointer = prepare(stack + bytes, entry);
 }
-
-void fiber_switch(Fiber *from, Fiber *to) { cuda_host_switch(&from->stack_pointer, to->stack_pointer); }
 
 #else
 

@@ -10,7 +10,7 @@ struct Fiber;
 Fiber *fiber_main(); /* the program's own context */
 /* A fiber that runs entry() when first switched to; entry never returns. */
 Fiber *fiber_new(void (*entry)());
-void fiber_switch(Fiber *from, Fiber *to);
+extern "C" void fiber_switch(Fiber *from, Fiber *to);
 bool fiber_overflowed(const void *address); /* the address lies in the page below a fiber's stack */
 
 #endif
