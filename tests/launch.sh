@@ -16,9 +16,15 @@ complain() {
   failed=1
 }
 
-# build DIR OPTIONS... MODEL: compiles; what pdc said is shown when it fails.
+# build DIR OPTIONS... MODEL: compiles; what was said is shown when it fails. $target: c, or cuda for programs that run
+# on tests/cuda_host, of $precision.
 build() {
-  "$pdc" -o "$@" >build.log 2>&1 && return
+  if [ "${target:-c}" = cuda ]; then
+    "$pdc" --target cuda --precision "${precision:-f32}" -S -o "$@" >build.log 2>&1 &&
+      "$(dirname "$pdc")/tests/cuda_host/compile" "$1" >>build.log 2>&1 && return
+  else
+    "$pdc" -o "$@" >build.log 2>&1 && return
+  fi
   head -n 30 build.log >&2
   complain "pdc -o $*"
   return 1
