@@ -21,7 +21,7 @@ complain() {
 build() {
   if [ "${target:-c}" = cuda ]; then
     "$pdc" --target cuda --precision "${precision:-f32}" -S -o "$@" >build.log 2>&1 &&
-      "$(dirname "$pdc")/tests/cuda_host/compile" "$1" >>build.log 2>&1 && return
+      sh "$(dirname "$pdc")/tests/cuda_host/compile" "$1" >>build.log 2>&1 && return
   else
     "$pdc" -o "$@" >build.log 2>&1 && return
   fi
