@@ -9,10 +9,10 @@
 
 typedef decltype(pd_attention::q) Strides;
 
-static attention_tensor tensor(const void *at, pd_type type, const Strides &stride, int64_t size) {
+static attention_tensor tensor(const void *at, pd_type type, const Strides &stride, int64_t rows, int64_t size) {
   int64_t vector = 16 / pd_size(type);
   bool vectors = pd_aligned(at, 16) && size % vector == 0 && stride.batch % vector == 0 && stride.head % vector == 0 &&
-                 stride.row % vector == 0;
+                 stride.row % vector == 0 && rows * stride.row <= UINT_MAX;
   return {const_cast<void *>(at), type == PD_BF16, vectors, stride.batch, stride.head, stride.row};
 }
 
@@ -31,9 +31,9 @@ static attention describe(const struct pd_attention *p, const pd_in &q, const pd
   a.batch = (int)p->batch, a.heads = (int)p->heads, a.kv_heads = (int)p->kv_heads;
   a.length = (int)p->length, a.kv_length = (int)p->kv_length, a.size = (int)p->size;
   a.causal = p->causal, a.scale = p->scale;
-  a.q = tensor(q.at, q.type, p->q, p->size);
-  a.k = tensor(k.at, k.type, p->k, p->size);
-  a.v = tensor(v.at, v.type, p->v, p->size);
+  a.q = tensor(q.at, q.type, p->q, p->length, p->size);
+  a.k = tensor(k.at, k.type, p->k, p->kv_length, p->size);
+  a.v = tensor(v.at, v.type, p->v, p->kv_length, p->size);
   a.mask = floats(mask, "the mask"), a.mask_batch = p->mask.batch, a.mask_row = p->mask.row;
   a.lse = const_cast<float *>(floats(lse, "the logarithms of sums"));
   return a;
@@ -52,7 +52,7 @@ static pd_in read_back(const pd_out &x) {
 static void forward(const struct pd_attention *p, const pd_in &q, const pd_in &k, const pd_in &v, const pd_in &mask,
                     const pd_out &o, const pd_out &lse) {
   attention a = describe(p, q, k, v, read_back(lse), mask);
-  a.o = tensor(o.at, o.type, p->o, p->size);
+  a.o = tensor(o.at, o.type, p->o, p->length, p->size);
   if (fits_tensor_cores(a, {&a.q, &a.k, &a.v, &a.o}))
     attention_forward_bf16(a);
   else
@@ -92,11 +92,11 @@ static void backward(const struct pd_attention *p, const pd_in &q, const pd_in &
                      const pd_in &lse, const pd_in &d_o, const pd_in &mask, const pd_out &dq, const pd_out &dk,
                      const pd_out &dv, void *scratch) {
   attention a = describe(p, q, k, v, lse, mask);
-  a.o = tensor(o.at, o.type, p->o, p->size);
-  a.d_o = tensor(d_o.at, d_o.type, p->d_o, p->size);
-  a.dq = tensor(dq.at, dq.type, p->dq, p->size);
-  a.dk = tensor(dk.at, dk.type, p->dk, p->size);
-  a.dv = tensor(dv.at, dv.type, p->dv, p->size);
+  a.o = tensor(o.at, o.type, p->o, p->length, p->size);
+  a.d_o = tensor(d_o.at, d_o.type, p->d_o, p->length, p->size);
+  a.dq = tensor(dq.at, dq.type, p->dq, p->length, p->size);
+  a.dk = tensor(dk.at, dk.type, p->dk, p->kv_length, p->size);
+  a.dv = tensor(dv.at, dv.type, p->dv, p->kv_length, p->size);
   a.rows = static_cast<attention_row *>(static_cast<void *>(pd_scratch_begin(scratch)));
   int64_t rows = (int64_t)a.batch * a.heads * a.length;
   PD_LAUNCH(describe_rows, (unsigned)((rows + ROW_WARPS - 1) / ROW_WARPS), 32 * ROW_WARPS, 0, pd_stream, a);

@@ -9,7 +9,7 @@
 /* [batch][head][row][size], size contiguous, strides in elements. */
 struct attention_tensor {
   void *at; /* float or bf16 */
-  bool bf16, vectors; /* vectors: all rows are whole 16 bytes, aligned so */
+  bool bf16, vectors; /* vectors: rows are whole 16 bytes, aligned so, those of a head within 2^32 elements */
   int64_t batch, head, row;
 };
 
@@ -47,9 +47,9 @@ inline __host__ __device__ int tiles_of(int n, int tile) { return (n + tile - 1)
 /* What a mask says of a score, to base 2: it is added, -inf hides the key. */
 inline __device__ float hiding(float mask) { return mask <= PD_ATTENTION_HIDDEN ? -INFINITY : mask * LOG2E; }
 
-/* Of a row, one behind the last being the last. */
+/* Of a row's keys. */
 inline __device__ const float *mask_of(const attention &a, int sample, int row) {
-  return a.mask + sample * a.mask_batch + smaller(row, a.length - 1) * a.mask_row;
+  return a.mask + sample * a.mask_batch + row * a.mask_row;
 }
 
 /* From which key on the sample's mask hides all: of a mask for all rows, otherwise the number of keys. The block's

@@ -17,10 +17,11 @@ template <int TILES, int KEYS, bool MASKED>
 static __device__ void score(const attention &a, float s[TILES][KEYS / 8][4], int sample, int row, int key) {
   int lane = (int)threadIdx.x % 32;
   row += lane / 4, key += lane % 4 * 2;
+  const float *mask = MASKED ? mask_of(a, sample, row) : NULL;
 #pragma unroll
   for (int r = 0; r < 2 * TILES; r++) {
     int last = smaller(a.causal ? row + 8 * r : INT_MAX, a.kv_length - 1); /* key that the row sees */
-    const float *mask = MASKED ? mask_of(a, sample, row + 8 * r) : NULL;
+    if (MASKED && row + 8 * r >= a.length) last = -1;
 #pragma unroll
     for (int e = 0; e < KEYS / 4; e++) {
       float *x = &s[r / 2][e / 2][r % 2 * 2 + e % 2];
@@ -30,6 +31,7 @@ static __device__ void score(const attention &a, float s[TILES][KEYS / 8][4], in
       else if (j > last)
         *x = -INFINITY;
     }
+    if (MASKED) mask += 8 * a.mask_row;
   }
 }
 
@@ -91,7 +93,7 @@ static __device__ void finish(const attention &a, float max[2 * TILES], float su
 }
 
 template <int D, int TILES, int KEYS, bool MASKED>
-static __global__ __launch_bounds__(THREADS) void forward(attention a) {
+static __global__ __launch_bounds__(THREADS, 1) void forward(attention a) {
   constexpr int ROWS = 16 * TILES * WARPS;
   PD_SHARED(pd_bf16, q);
   pd_bf16 *k = q + ROWS * pitch(D), *v = k + KEYS * pitch(D);
@@ -116,7 +118,7 @@ static __global__ __launch_bounds__(THREADS) void forward(attention a) {
     __syncthreads(); /* keys are here, the values before are used up */
     load_tile<KEYS, D>(v, values, a.v.row, key, a.kv_length, a.size);
     pd_copy_commit();
-    if (seen) multiply<TILES, KEYS, D>(s, q + own * pitch(D), k);
+    if (seen) multiply<TILES, KEYS, D, D / 16>(s, q + own * pitch(D), k);
     pd_copy_wait<0>();
     __syncthreads(); /* values are here, keys are used up */
     if (key + KEYS < limit) load_tile<KEYS, D>(k, keys, a.k.row, key + KEYS, a.kv_length, a.size);

@@ -20,22 +20,21 @@ template <int ROWS, int D>
 static __device__ void load_tile(pd_bf16 *tile, const pd_bf16 *from, int64_t stride, int first, int n, int size) {
   constexpr int CHUNKS = D / 8, STEP = THREADS / CHUNKS; /* rows at a time */
   int row = first + (int)threadIdx.x / CHUNKS, column = (int)threadIdx.x % CHUNKS * 8;
-  from += row * stride + column;
+  unsigned at = (unsigned)row * (unsigned)stride + (unsigned)column;
   tile += (row - first) * pitch(D) + column;
 #pragma unroll
-  for (int i = 0; i < ROWS; i += STEP) {
-    pd_copy_async<16>(tile + i * pitch(D), from, row + i < n && column < size);
-    from += STEP * stride;
-  }
+  for (int i = 0; i < ROWS; i += STEP)
+    pd_copy_async<16>(tile + i * pitch(D), from + (at + (unsigned)i * (unsigned)stride), row + i < n && column < size);
 }
 
-/* s[16 TILES x N] = x y^T: the warp's rows of x, beginning at `x`, all N rows of y. */
-template <int TILES, int N, int D>
+/* s[16 TILES x N] += x y^T: the warp's rows of x, beginning at `x`, all N rows of y. UNROLL: steps of 16 columns whose
+ * operands may be under way together, as far as there are registers for them. */
+template <int TILES, int N, int D, int UNROLL>
 static __device__ void multiply(float s[TILES][N / 8][4], const pd_bf16 *x, const pd_bf16 *y) {
   int lane = (int)threadIdx.x % 32;
   x += lane % 16 * pitch(D) + lane / 16 * 8;
   y += (lane % 8 + lane / 16 * 8) * pitch(D) + lane / 8 % 2 * 8;
-#pragma unroll 2
+#pragma unroll UNROLL
   for (int k = 0; k < D; k += 16) {
     uint32_t a[TILES][4];
 #pragma unroll

@@ -32,10 +32,14 @@ template <bool OWNS_KEYS_, int D_, int TILES_, int STREAM_, int PARTS_ = 1> stru
       tile_bytes(2 * OWN, D) + STAGES * STAGE * sizeof(pd_bf16) + larger(OWN, STAGES * STREAM) * sizeof(attention_row);
 };
 
-/* A block's work: owned rows from `own` on; streamed tiles of rows begin .. end of heads head .. head + group, each
- * head's in turn. */
+/* A block's work: owned rows from `own` on, `steps` streamed tiles: rows begin .. end of one head after the other. */
 struct work {
-  int sample, kv, head, own, begin, tiles, steps;
+  int sample, kv, head, own, begin, end, steps;
+};
+
+/* A streamed tile: of which query head, from which row on. */
+struct tile {
+  int head, row;
 };
 
 template <class B> static __device__ work find_work(const attention &a, int *shared) {
@@ -49,14 +53,20 @@ template <class B> static __device__ work find_work(const attention &a, int *sha
   int limit = visible_keys(a, w.sample, THREADS, shared);
   if (B::OWNS_KEYS) {
     w.begin = a.causal ? w.own : 0; /* rows before see none of the keys */
-    w.tiles = w.own < limit ? tiles_of(larger(a.length - w.begin, 0), B::STREAM) : 0;
-    w.steps = group * w.tiles;
+    w.end = w.own < limit ? a.length : 0;
+    w.steps = group * tiles_of(larger(w.end - w.begin, 0), B::STREAM);
   } else {
     w.begin = 0;
-    w.tiles = tiles_of(a.causal ? smaller(limit, w.own + B::OWN) : limit, B::STREAM);
-    w.steps = w.tiles;
+    w.end = a.causal ? smaller(limit, w.own + B::OWN) : limit;
+    w.steps = tiles_of(w.end, B::STREAM);
   }
   return w;
+}
+
+template <class B> static __device__ tile next(const work &w, tile t) {
+  t.row += B::STREAM;
+  if (B::OWNS_KEYS && t.row >= w.end) t.row = w.begin, t.head++;
+  return t;
 }
 
 /* Of N query rows from `at` on; zeros behind the last. */
@@ -66,18 +76,19 @@ static __device__ void load_rows(attention_row *rows, const attention &a, int sa
   for (int i = (int)threadIdx.x; i < N; i += THREADS) pd_copy_async<8>(rows + i, from + at + i, at + i < a.length);
 }
 
-/* The tile of step `step` to its stage. Rows behind the last are zeros, and so is what they add to dk and dv. */
+/* Rows behind the last are zeros, and so is what they add to dk and dv. */
 template <class B>
-static __device__ void load_stage(const attention &a, const work &w, int step, pd_bf16 *stage, attention_row *rows) {
-  int head = w.head + step / w.tiles, at = w.begin + step % w.tiles * B::STREAM;
-  pd_bf16 *second = stage + B::STREAM * pitch(B::D);
+static __device__ void load_stage(const attention &a, const work &w, tile t, int stage, pd_bf16 *stages,
+                                  attention_row *rows) {
+  constexpr int STREAM = B::STREAM, D = B::D;
+  pd_bf16 *first = stages + stage * B::STAGE, *second = first + STREAM * pitch(D);
   if (B::OWNS_KEYS) {
-    load_tile<B::STREAM, B::D>(stage, row_of<pd_bf16>(a.q, w.sample, head, 0), a.q.row, at, a.length, a.size);
-    load_tile<B::STREAM, B::D>(second, row_of<pd_bf16>(a.d_o, w.sample, head, 0), a.d_o.row, at, a.length, a.size);
-    load_rows<B::STREAM>(rows, a, w.sample, head, at);
+    load_tile<STREAM, D>(first, row_of<pd_bf16>(a.q, w.sample, t.head, 0), a.q.row, t.row, a.length, a.size);
+    load_tile<STREAM, D>(second, row_of<pd_bf16>(a.d_o, w.sample, t.head, 0), a.d_o.row, t.row, a.length, a.size);
+    load_rows<STREAM>(rows + stage * STREAM, a, w.sample, t.head, t.row);
   } else {
-    load_tile<B::STREAM, B::D>(stage, row_of<pd_bf16>(a.k, w.sample, w.kv, 0), a.k.row, at, a.kv_length, a.size);
-    load_tile<B::STREAM, B::D>(second, row_of<pd_bf16>(a.v, w.sample, w.kv, 0), a.v.row, at, a.kv_length, a.size);
+    load_tile<STREAM, D>(first, row_of<pd_bf16>(a.k, w.sample, w.kv, 0), a.k.row, t.row, a.kv_length, a.size);
+    load_tile<STREAM, D>(second, row_of<pd_bf16>(a.v, w.sample, w.kv, 0), a.v.row, t.row, a.kv_length, a.size);
   }
 }
 
@@ -102,6 +113,9 @@ static __device__ void probabilities(const attention &a, float s[B::TILES][B::ST
     }
 }
 
+/* Of the result's columns that the block makes. */
+template <class B> static __device__ int first_column() { return B::PARTS == 1 ? 0 : (int)blockIdx.z * B::COLUMNS; }
+
 /* One stage's part of the block's results. */
 template <class B, bool MASKED>
 static __device__ void step_through(const attention &a, const pd_bf16 *own, const pd_bf16 *stage, int sample,
@@ -110,16 +124,16 @@ static __device__ void step_through(const attention &a, const pd_bf16 *own, cons
                                     float second[B::TILES][B::COLUMNS / 8][4]) {
   constexpr int D = B::D, TILES = B::TILES, STREAM = B::STREAM, COLUMNS = B::COLUMNS;
   const pd_bf16 *stage_second = stage + STREAM * pitch(D), *own_second = own + B::OWN * pitch(D);
-  int column = (int)blockIdx.z * COLUMNS;
+  int column = first_column<B>();
   float s[TILES][STREAM / 8][4] = {}, d[TILES][STREAM / 8][4] = {};
   uint32_t operand[TILES][STREAM / 16][4];
-  multiply<TILES, STREAM, D>(s, own, stage);
+  multiply<TILES, STREAM, D, 2>(s, own, stage);
   probabilities<B, MASKED>(a, s, sample, own_row, streamed, edge, of_row);
   if (B::OWNS_KEYS) {
     pack<TILES, STREAM>(operand, s);
     accumulate<TILES, STREAM, COLUMNS, D>(second, operand, stage_second + column);
   }
-  multiply<TILES, STREAM, D>(d, own_second, stage_second);
+  multiply<TILES, STREAM, D, 2>(d, own_second, stage_second);
 #pragma unroll
   for (int i = 0; i < TILES; i++)
 #pragma unroll
@@ -131,7 +145,7 @@ static __device__ void step_through(const attention &a, const pd_bf16 *own, cons
   accumulate<TILES, STREAM, COLUMNS, D>(first, operand, stage + column);
 }
 
-template <class B, bool MASKED> static __global__ __launch_bounds__(THREADS) void backward(attention a) {
+template <class B, bool MASKED> static __global__ __launch_bounds__(THREADS, 1) void backward(attention a) {
   constexpr int D = B::D, TILES = B::TILES, COLUMNS = B::COLUMNS;
   PD_SHARED(pd_bf16, own);
   pd_bf16 *own_second = own + B::OWN * pitch(D), *stages = own_second + B::OWN * pitch(D);
@@ -144,26 +158,27 @@ template <class B, bool MASKED> static __global__ __launch_bounds__(THREADS) voi
   int head = B::OWNS_KEYS ? w.kv : w.head;
   load_tile<B::OWN, D>(own, row_of<pd_bf16>(x, w.sample, head, 0), x.row, w.own, n, a.size);
   load_tile<B::OWN, D>(own_second, row_of<pd_bf16>(y, w.sample, head, 0), y.row, w.own, n, a.size);
+  tile at = {w.head, w.begin};
   if (!B::OWNS_KEYS) load_rows<B::OWN>(rows, a, w.sample, head, w.own);
-  if (w.steps > 0) load_stage<B>(a, w, 0, stages, rows);
+  if (w.steps > 0) load_stage<B>(a, w, at, w.steps % 2, stages, rows);
   pd_copy_commit();
 
   float first[TILES][COLUMNS / 8][4] = {}, second[TILES][COLUMNS / 8][4] = {};
-  for (int step = 0; step < w.steps; step++) {
-    int stage = step % B::STAGES, at = w.begin + step % w.tiles * B::STREAM;
-    int low = B::OWNS_KEYS ? row : at, high = B::OWNS_KEYS ? at + B::STREAM - 1 : row + 16 * TILES - 1;
+  for (int steps = w.steps; steps > 0; steps--) {
+    int low = B::OWNS_KEYS ? row : at.row, high = B::OWNS_KEYS ? at.row + B::STREAM - 1 : row + 16 * TILES - 1;
     bool seen = !a.causal || low <= high; /* the first key, the last row */
-    bool edge = MASKED || (a.causal && (B::OWNS_KEYS ? row + 16 * TILES > at + 1 : at + B::STREAM > row + 1)) ||
-                (!B::OWNS_KEYS && at + B::STREAM > a.kv_length);
+    bool edge = MASKED || (a.causal && (B::OWNS_KEYS ? row + 16 * TILES > at.row + 1 : at.row + B::STREAM > row + 1)) ||
+                (!B::OWNS_KEYS && at.row + B::STREAM > a.kv_length);
     pd_copy_wait<0>();
     __syncthreads(); /* this stage is here, the other is used up */
-    if (step + 1 < w.steps)
-      load_stage<B>(a, w, step + 1, stages + (1 - stage) * B::STAGE, rows + (1 - stage) * B::STREAM);
+    tile then = next<B>(w, at);
+    if (steps > 1) load_stage<B>(a, w, then, (steps - 1) % 2, stages, rows);
     pd_copy_commit();
-    const attention_row *of_row = rows + (B::OWNS_KEYS ? stage * B::STREAM + pair : warp + group);
+    const attention_row *of_row = rows + (B::OWNS_KEYS ? steps % 2 * B::STREAM + pair : warp + group);
     if (seen)
-      step_through<B, MASKED>(a, own + warp * pitch(D), stages + stage * B::STAGE, w.sample, row + group, at + pair,
-                              edge, of_row, first, second);
+      step_through<B, MASKED>(a, own + warp * pitch(D), stages + steps % 2 * B::STAGE, w.sample, row + group,
+                              at.row + pair, edge, of_row, first, second);
+    at = then;
   }
   pd_copy_wait<0>();
   __syncthreads(); /* without a step the owned rows were on their way until now */
@@ -171,7 +186,7 @@ template <class B, bool MASKED> static __global__ __launch_bounds__(THREADS) voi
     for (int c = 0; c < COLUMNS / 8; c++)
       for (int e = 0; e < 4; e++) first[i][c][e] *= a.scale;
   attention_tensor dx = B::OWNS_KEYS ? a.dk : a.dq;
-  int column = (int)blockIdx.z * COLUMNS;
+  int column = first_column<B>();
   store<TILES, COLUMNS, D>(first, own + warp * pitch(D), row_of<pd_bf16>(dx, w.sample, head, 0), dx.row, row, n,
                            column, a.size);
   if (B::OWNS_KEYS)

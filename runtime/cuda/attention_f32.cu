@@ -26,6 +26,7 @@ template <int N, int D>
 static __device__ void load_tile(float *tile, const attention_tensor &t, int sample, int head, int first, int n,
                                  int size) {
   int step = !t.bf16 && t.vectors ? 4 : 1;
+#pragma unroll 1
   for (int i = (int)threadIdx.x; i < N * D / step; i += THREADS) {
     int row = i / (D / step), column = i % (D / step) * step;
     bool valid = first + row < n && column < size;
@@ -143,7 +144,7 @@ template <int J> static __device__ float soften(float s[J], float *max, float *s
   return factor;
 }
 
-template <int D, int I, int J> static __global__ __launch_bounds__(THREADS) void forward(attention a) {
+template <int D, int I, int J> static __global__ __launch_bounds__(THREADS, 1) void forward(attention a) {
   constexpr int OWN = ROWS * I, KEYS = COLUMNS * J;
   PD_SHARED(float, q);
   float *k = q + OWN * pitch(D), *v = k + KEYS * pitch(D), *exchange = v + KEYS * pitch(D);
@@ -192,7 +193,7 @@ template <int D, int I, int J> static __global__ __launch_bounds__(THREADS) void
 }
 
 /* One of the two kernels of the backward pass (attention_bf16_backward.cu). */
-template <bool OWNS_KEYS, int D, int I> static __global__ __launch_bounds__(THREADS) void backward(attention a) {
+template <bool OWNS_KEYS, int D, int I> static __global__ __launch_bounds__(THREADS, 1) void backward(attention a) {
   constexpr int J = 2, OWN = ROWS * I, STREAM = COLUMNS * J;
   PD_SHARED(float, own);
   float *own_second = own + OWN * pitch(D), *stream = own_second + OWN * pitch(D);
@@ -220,21 +221,27 @@ template <bool OWNS_KEYS, int D, int I> static __global__ __launch_bounds__(THRE
       pd_copy_commit();
       pd_copy_wait<0>();
       __syncthreads();
+      const attention_row *rows = a.rows + ((int64_t)sample * a.heads + (OWNS_KEYS ? other : head)) * a.length;
+      int owned = first + thread_row(), streamed = at + thread_column();
       float p[I][J], d[I][J];
       multiply<I, J, D>(p, own, stream);
-      multiply<I, J, D>(d, own_second, stream_second);
-      const attention_row *rows = a.rows + ((int64_t)sample * a.heads + (OWNS_KEYS ? other : head)) * a.length;
 #pragma unroll
       for (int i = 0; i < I; i++)
 #pragma unroll
         for (int j = 0; j < J; j++) {
-          int owned = first + thread_row() + ROWS * i, streamed = at + thread_column() + COLUMNS * j;
-          int row = OWNS_KEYS ? streamed : owned, key = OWNS_KEYS ? owned : streamed;
-          attention_row of = rows[smaller(row, a.length - 1)];
-          p[i][j] = exp2f(score(a, p[i][j], sample, row, key) - of.lse);
-          d[i][j] = p[i][j] * (d[i][j] - of.delta);
+          int x = owned + ROWS * i, y = streamed + COLUMNS * j, row = OWNS_KEYS ? y : x;
+          float lse = rows[smaller(row, a.length - 1)].lse;
+          p[i][j] = exp2f(score(a, p[i][j], sample, row, OWNS_KEYS ? x : y) - lse);
         }
       if (OWNS_KEYS) accumulate<I, J, D>(dy, p, stream_second, exchange);
+      multiply<I, J, D>(d, own_second, stream_second);
+#pragma unroll
+      for (int i = 0; i < I; i++)
+#pragma unroll
+        for (int j = 0; j < J; j++) {
+          int row = OWNS_KEYS ? streamed + COLUMNS * j : owned + ROWS * i;
+          d[i][j] = p[i][j] * (d[i][j] - rows[smaller(row, a.length - 1)].delta);
+        }
       accumulate<I, J, D>(dx, d, stream, exchange);
     }
   pd_copy_wait<0>();
@@ -275,16 +282,16 @@ void attention_forward_f32(const attention &a) {
     launch_forward<256, 4, 2>(a);
 }
 
-template <int D, int I> static void launch_both(const attention &a) {
-  launch_backward<false, D, I>(a);
-  launch_backward<true, D, I>(a);
-}
-
+/* A block that owns keys has sums of two products: fewer rows. */
 void attention_backward_f32(const attention &a) {
-  if (a.size <= 64)
-    launch_both<64, 8>(a);
-  else if (a.size <= 128)
-    launch_both<128, 8>(a);
-  else
-    launch_both<256, 4>(a);
+  if (a.size <= 64) {
+    launch_backward<false, 64, 8>(a);
+    launch_backward<true, 64, 8>(a);
+  } else if (a.size <= 128) {
+    launch_backward<false, 128, 8>(a);
+    launch_backward<true, 128, 4>(a);
+  } else {
+    launch_backward<false, 256, 4>(a);
+    launch_backward<true, 256, 2>(a);
+  }
 }
