@@ -1,6 +1,6 @@
-/* Kernels of kind LOOP as CUDA kernels: constant bounds, restrict pointers, sums in an order that depends on shapes
- * alone. kernel.h says what the loops mean, cuda_shape.c which thread does what; runtime/cuda/pd_loops.h has the
- * functions that the text uses. */
+/* Kernels of kind LOOP as CUDA kernels: constant bounds, restrict pointers, sums in an order that depends on
+ * shapes alone. kernel.h says what the loops mean, cuda_shape.c which thread does what; runtime/cuda/pd_loops.h
+ * has the functions that the text uses. */
 #include "emit/loops.h"
 
 #include <inttypes.h>
@@ -131,7 +131,8 @@ static bool needs_scopes(const Printer *p) {
 
 /* Kept from where it is loaded: no declaration goes before. */
 static bool loaded_whole(const Printer *p, int term) {
-  return p->kernel->terms.at[term].kind == TERM_LOAD && p->mapping->vectors == 1 && is_exact(p) && !needs_scopes(p);
+  bool whole = p->mapping->vectors == 1 && is_exact(p) && !needs_scopes(p);
+  return whole && p->kernel->terms.at[term].kind == TERM_LOAD;
 }
 
 /* What is loaded for all of a thread's elements that lie side by side, or to be kept. */
@@ -144,7 +145,8 @@ static void load_lines(Printer *p, int phase) {
     bool anew = !p->kept[i] || loaded_whole(p, i);
     if (!p->vector[i])
       continue;
-    char *to = format("%s%s%s", anew ? "const auto " : "", p->vector[i], !anew && p->mapping->vectors > 1 ? "[m]" : "");
+    char *to = format("%s%s%s", anew ? "const auto " : "", p->vector[i],
+                      !anew && p->mapping->vectors > 1 ? "[m]" : "");
     if (p->mapping->vector > 1)
       print_line(p, "%s = pd_load<%d>(%s);", to, p->mapping->vector, first_element(p, &t->place));
     else
@@ -325,10 +327,11 @@ static void elements_lines(Printer *p) {
 static void column_line(Printer *p) {
   const Mapping *m = p->mapping;
   int64_t blocks = m->column_blocks;
+  const char *x = "threadIdx.x";
+  if (blocks > 1)
+    x = format("(blockIdx.x %% %" PRId64 " * %d + threadIdx.x)", blocks, m->x);
   if (m->vectors == 1 && columns(p->kernel) > 1)
-    print_line(p, "const int %s = %s;", first_column(p),
-               times(blocks > 1 ? format("(blockIdx.x %% %" PRId64 " * %d + threadIdx.x)", blocks, m->x) : "threadIdx.x",
-                     m->vector));
+    print_line(p, "const int %s = %s;", first_column(p), times(x, m->vector));
 }
 
 static void rows_lines(Printer *p) {
@@ -404,8 +407,8 @@ static void column_sums(Printer *p, int unused) {
       sum_line(p, i);
     } else if (m->in_scratch) {
       p->reads_first = true;
-      print_line(p, "pd_store(partial, sums + %s, %s%s);", m->sum_at[i] ? format("%" PRId64 " + j0", m->sum_at[i]) : "j0",
-                 p->sum[i], m->vectors > 1 ? "[m]" : "");
+      const char *from = m->sum_at[i] ? format("%" PRId64 " + j0", m->sum_at[i]) : "j0";
+      print_line(p, "pd_store(partial, sums + %s, %s%s);", from, p->sum[i], m->vectors > 1 ? "[m]" : "");
     } else {
       vector_lines(p, sum_line, i);
     }
@@ -438,37 +441,52 @@ static void sums_end(Printer *p) {
     print_block(p, p->lead, &scalars);
 }
 
-/* Rows of a group are added up: in chunks, where one group's would not keep a GPU busy. */
-static void summed_lines(Printer *p) {
+/* The indices that a block has to itself, and where its partial sums stand. */
+static void block_lines(Printer *p) {
   const Kernel *k = p->kernel;
   const Mapping *m = p->mapping;
-  int outer = parallel_dims(k), only = only_wide(k, outer, row_dims(k));
-  int64_t rows = product(k->dim, outer, row_dims(k)), blocks = m->column_blocks;
-  char *number = chunk_text(p);
+  const char *number = chunk_text(p), *integer = p->speech->integer;
+  int64_t blocks = m->chunks * m->column_blocks;
   if (m->chunks > 1)
     print_line(p, "const int chunk = %s%s;", number, groups(k) > 1 ? format(" %% %d", m->chunks) : "");
   if (m->chunks > 1 && groups(k) == 1)
-    number = format("chunk");
+    number = "chunk";
   if (m->in_scratch)
-    print_line(p, "const %s sums = %s * %" PRId64 ";", p->speech->integer,
+    print_line(p, "const %s sums = %s * %" PRId64 ";", integer,
                m->wide ? format("(int64_t)(%s)", number) : number, m->stride);
-  index_lines(p, "group", m->chunks * blocks > 1 ? format("blockIdx.x / %" PRId64, m->chunks * blocks) : "blockIdx.x",
-              0, outer);
-  column_line(p);
-  p->lead = columns(k) == 1 || m->x == 1 ? NULL : m->kind == MAP_ROWS ? "if (threadIdx.x == 0)"
-            : format("if (%s == 0)", first_column(p));
-  sums_begin(p);
-  const char *row = only >= 0 ? p->index[only] : "row";
-  const char *y = m->y > 1 ? "threadIdx.y" : "0";
-  char *from = m->chunks > 1 ? format("chunk * %" PRId64 "%s", m->rows, m->y > 1 ? " + threadIdx.y" : "") : format("%s", y);
-  char *end = m->chunks == 1 ? format("%" PRId64, rows) : format("(chunk + 1) * %" PRId64, m->rows);
-  if (m->chunks > 1 && rows % m->chunks)
-    end = format("%s && %s < %" PRId64, end, row, rows);
+  const char *group = blocks > 1 ? format("blockIdx.x / %" PRId64, blocks) : "blockIdx.x";
+  index_lines(p, "group", group, 0, parallel_dims(k));
+}
+
+/* Opens the loop over a thread's rows of its block's chunk. */
+static void open_rows(Printer *p) {
+  const Kernel *k = p->kernel;
+  const Mapping *m = p->mapping;
+  int outer = parallel_dims(k), only = only_wide(k, outer, row_dims(k));
+  int64_t rows = product(k->dim, outer, row_dims(k));
+  const char *row = only >= 0 ? p->index[only] : "row", *from = m->y > 1 ? "threadIdx.y" : "0";
+  const char *end = format("%" PRId64, rows);
+  if (m->chunks > 1) {
+    from = format("chunk * %" PRId64 "%s", m->rows, m->y > 1 ? " + threadIdx.y" : "");
+    end = format("(chunk + 1) * %" PRId64 "%s", m->rows,
+                 rows % m->rows ? format(" && %s < %" PRId64, row, rows) : "");
+  }
   print_line(p, "for (%s %s = %s; %s < %s; %s%s) {", p->speech->integer, row, from, row, end, row,
              m->y > 1 ? format(" += %d", m->y) : "++");
   p->indent += 2;
   if (only < 0)
     unpack_index(p, "row", outer, row_dims(k));
+}
+
+/* Rows of a group are added up: in chunks, where one group's would not keep a GPU busy. */
+static void summed_lines(Printer *p) {
+  const Mapping *m = p->mapping;
+  block_lines(p);
+  column_line(p);
+  if (columns(p->kernel) > 1 && m->x > 1)
+    p->lead = m->kind == MAP_ROWS ? "if (threadIdx.x == 0)" : format("if (%s == 0)", first_column(p));
+  sums_begin(p);
+  open_rows(p);
   row_lines(p);
   p->indent -= 2;
   print_line(p, "}");
@@ -529,42 +547,55 @@ static Names parameters(const Printer *p, bool second, const Names *values) {
 /* One block a multiprocessor is enough: else ptxas spills registers for more. */
 static void print_head(Printer *p, const char *function, int threads, bool second) {
   Names list = parameters(p, second, NULL);
-  text_list(p->out, (int)strlen(function) + 1, format("static __global__ void __launch_bounds__(%d, 1)\n%s(", threads, function), &list, ") {\n");
+  text_add(p->out, "static __global__ void __launch_bounds__(%d, 1)\n", threads);
+  text_list(p->out, (int)strlen(function) + 1, format("%s(", function), &list, ") {\n");
   p->indent = 2;
 }
 
-/* The second kernel: adds up the chunks' partial sums. */
-static void print_sums(Printer *p, const char *function) {
+/* Which sum a thread of the second kernel stores, and where. */
+static void total_lines(Printer *p, Name total) {
   const Kernel *k = p->kernel;
-  const Mapping *m = p->mapping;
-  int64_t blocks = (m->sums + SUMS_BLOCK - 1) / SUMS_BLOCK, n = groups(k);
-  const char *block = n > 1 && blocks > 1 ? format("blockIdx.x %% %" PRId64, blocks) : n > 1 ? "0" : "blockIdx.x";
-  Name total = unique_name(&p->taken, "total");
-  text_comment(p->out, 0, format("The sums of %d chunks.", m->chunks));
-  print_head(p, format("%s_sums", function), SUMS_BLOCK * SUMS_BLOCK, true);
-  print_line(p, "const int at = %s * %d + threadIdx.x;", block, SUMS_BLOCK);
-  const char *group = blocks > 1 ? format("blockIdx.x / %" PRId64, blocks) : "blockIdx.x";
-  if (n > 1)
-    index_lines(p, "group", group, 0, parallel_dims(k));
-  print_line(p, "const float %s = pd_add_chunks(partial, %d, %" PRId64 ", %sat, at < %" PRId64 ");", total, m->chunks,
-             m->stride, n > 1 ? format("%s * (int64_t)%" PRId64 " + ", blocks > 1 ? format("(%s)", group) : group,
-                                       m->chunks * m->stride) : "", m->sums);
-  print_line(p, "if (threadIdx.y > 0) return;");
+  int last = row_dims(k);
   const char *otherwise = "";
   for (int scalars = 0; scalars < 2; scalars++)
     for (int i = 0; i < k->stores.n; i++) {
       if (!p->sum[i] || column_sum(p, i) != (scalars == 0))
         continue;
       const Place *place = &k->stores.at[i].place;
-      int64_t from = m->sum_at[i], end = from + (scalars ? 1 : columns(k));
-      bool factor = place->stride[row_dims(k)] != 1;
-      p->index[row_dims(k)] = !from ? intern("at") : internf(factor ? "(at - %" PRId64 ")" : "at - %" PRId64, from);
+      int64_t from = p->mapping->sum_at[i], end = from + (scalars ? 1 : columns(k));
+      p->index[last] = from ? internf("at - %" PRId64, from) : intern("at");
+      if (from && place->stride[last] != 1)
+        p->index[last] = internf("(%s)", p->index[last]);
       print_line(p, "%sif (at < %" PRId64 ")", otherwise, end);
       p->indent += 2;
       assign(p, i, element(p, place), narrowed(buffer_at(p, place->buffer), total));
       p->indent -= 2;
       otherwise = "else ";
     }
+}
+
+static int64_t sums_blocks(const Mapping *m) { return (m->sums + SUMS_BLOCK - 1) / SUMS_BLOCK; }
+
+/* The second kernel: adds up the chunks' partial sums. */
+static void print_sums(Printer *p, const char *function) {
+  const Mapping *m = p->mapping;
+  int64_t blocks = sums_blocks(m);
+  bool grouped = groups(p->kernel) > 1;
+  const char *block = "blockIdx.x", *group = "blockIdx.x";
+  if (grouped)
+    block = blocks > 1 ? format("blockIdx.x %% %" PRId64, blocks) : "0";
+  if (blocks > 1)
+    group = format("(blockIdx.x / %" PRId64 ")", blocks);
+  Name total = unique_name(&p->taken, "total");
+  text_comment(p->out, 0, format("The sums of %d chunks.", m->chunks));
+  print_head(p, format("%s_sums", function), SUMS_BLOCK * SUMS_BLOCK, true);
+  print_line(p, "const int at = %s * %d + threadIdx.x;", block, SUMS_BLOCK);
+  index_lines(p, "group", group, 0, parallel_dims(p->kernel));
+  char *first = grouped ? format("%s * (int64_t)%" PRId64 " + at", group, m->chunks * m->stride) : format("at");
+  print_line(p, "const float %s = pd_add_chunks(partial, %d, %" PRId64 ", %s, at < %" PRId64 ");", total,
+             m->chunks, m->stride, first, m->sums);
+  print_line(p, "if (threadIdx.y > 0) return;");
+  total_lines(p, total);
   text_add(p->out, "}\n\n");
 }
 
@@ -611,7 +642,8 @@ void cuda_print_loop(Text *out, const StageKernels *stage, const Kernel *k, cons
 
 /* ---- the call ---------------------------------------------------------------------------------- */
 
-static void launch(Text *out, int indent, const char *function, int64_t grid, int x, int y, const Names *arguments) {
+static void launch(Text *out, int indent, const char *function, int64_t grid, int x, int y,
+                   const Names *arguments) {
   Names list = {0};
   push(&list, intern(function));
   push(&list, internf("%" PRId64, grid));
@@ -643,8 +675,7 @@ void cuda_print_loop_call(Text *out, int indent, const StageKernels *stage, cons
   if (!m.in_scratch)
     return;
   list = parameters(&p, true, arguments);
-  launch(out, indent, format("%s_sums", function), groups(k) * ((m.sums + SUMS_BLOCK - 1) / SUMS_BLOCK), SUMS_BLOCK,
-         SUMS_BLOCK, &list);
+  launch(out, indent, format("%s_sums", function), groups(k) * sums_blocks(&m), SUMS_BLOCK, SUMS_BLOCK, &list);
 }
 
 void cuda_print_loop_helpers(Text *out, const char *loops) {

@@ -26,8 +26,8 @@ static bool place_fits(const Kernel *k, const Place *p, int vector) {
   return p->offset % vector == 0 && p->stride[k->n_dims - 1] == 1;
 }
 
-/* Whether threads can take this many elements of a row at once: all that they load and store lies so. What they add
- * up over rows they store once: it may lie anyhow. */
+/* Whether threads can take this many elements of a row at once: all that they load and store lies so. What they
+ * add up over rows they store once: it may lie anyhow. */
 static bool vector_fits(const Kernel *k, const bool *live, int vector) {
   if (columns(k) % vector != 0)
     return false;
@@ -69,9 +69,10 @@ static int vector_of(const StageKernels *stage, const Kernel *k, const bool *liv
   int most = VECTOR_REGISTERS / (count_vectors(k, live) + 1);
   if (product(k->dim, 0, k->n_dims) < FEW_ELEMENTS)
     return 1;
-  if (most >= 8 && touches_bf16(stage, k) && vector_fits(k, live, 8))
-    return 8;
-  return most >= 4 && vector_fits(k, live, 4) ? 4 : 1;
+  for (int vector = touches_bf16(stage, k) ? 8 : 4; vector > 1; vector /= 2)
+    if (vector <= most && vector_fits(k, live, vector))
+      return vector;
+  return 1;
 }
 
 /* ---- what threads keep ------------------------------------------------------------------------- */

@@ -43,8 +43,8 @@ static void c_reduced(Printer *p, int term) {
 }
 
 static const char *const c_words[] = {"c", "l", "row", "end", "j0", NULL};
-static const Speech c_speech = {.words = c_words, .integer = "int64_t", .load = c_load, .kept = c_kept, .reduce = c_reduce,
-                                  .reduced = c_reduced, .store = store_line};
+static const Speech c_speech = {.words = c_words, .integer = "int64_t", .load = c_load, .kept = c_kept,
+                                .reduce = c_reduce, .reduced = c_reduced, .store = store_line};
 
 static void lanes_pass(Printer *p, int phase) {
   const Kernel *k = p->kernel;

@@ -167,7 +167,9 @@ static void name_parameters(Printer *p) {
 }
 
 Printer printer_new(Text *out, const StageKernels *stage, const Kernel *k, const Speech *speech) {
-  Printer p = {.out = out, .k = stage, .kernel = k, .speech = speech, .call = loop_call(stage, k), .live = live_terms(k)};
+  Printer p = {.speech = speech, .out = out, .k = stage, .kernel = k};
+  p.call = loop_call(stage, k);
+  p.live = live_terms(k);
   size_t terms = (size_t)k->terms.n + 1;
   for (int i = 0; speech->words[i]; i++)
     push(&p.taken, intern(speech->words[i]));
@@ -190,9 +192,12 @@ Printer printer_new(Text *out, const StageKernels *stage, const Kernel *k, const
     p.key[i] = unique_name(&p.taken, "key");
   for (int i = 0; i < k->terms.n; i++) {
     const Term *t = &k->terms.at[i];
-    if (p.live[i] && t->kind != TERM_CONSTANT)
-      p.term[i] = unique_name(&p.taken, t->kind == TERM_LOAD ? format("%s_%s", load_name(&p, t), t->scalar ? "i" : "j")
-                                                               : t->name);
+    const char *wanted = t->name;
+    if (!p.live[i] || t->kind == TERM_CONSTANT)
+      continue;
+    if (t->kind == TERM_LOAD)
+      wanted = format("%s_%s", load_name(&p, t), t->scalar ? "i" : "j");
+    p.term[i] = unique_name(&p.taken, wanted);
   }
   for (int i = 0; i < k->stores.n; i++)
     if (sums_rows(k, &k->stores.at[i]))

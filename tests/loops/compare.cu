@@ -1,5 +1,5 @@
-/* Runs a model's fused loops in C and in CUDA on the same arrays: what they write must be the same bits where every
- * element is computed by itself, else close enough for sums in another order. */
+/* Runs a model's fused loops in C and in CUDA on the same arrays: what they write must be the same bits where
+ * every element is computed by itself, else close enough for sums in another order. */
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -18,6 +18,10 @@ void pd_cuda_check(cudaError_t status, const char *what) {
   if (status == cudaSuccess) return;
   fprintf(stderr, "%s: %s\n", what, cudaGetErrorString(status));
   exit(1);
+}
+
+static void copy(void *to, const void *from, size_t bytes, cudaMemcpyKind kind) {
+  pd_cuda_check(cudaMemcpyAsync(to, from, bytes, kind, pd_stream), "a copy");
 }
 
 int64_t pd_following(int64_t) { return LOOPS_FOLLOWING; }
@@ -66,7 +70,8 @@ static bool close(float got, float want, bool exact, bool bf16, double largest) 
   float rounded = bf16 ? __bfloat162float(narrow(want)) : want;
   if (got == rounded) return true;
   if (exact || std::isinf(rounded)) return false;
-  return std::abs((double)got - rounded) <= 2e-6 * largest + (2e-5 + (bf16 ? 0x1p-7 : 0)) * std::abs((double)rounded);
+  double share = bf16 ? 2e-5 + 0x1p-7 : 2e-5;
+  return std::abs((double)got - rounded) <= 2e-6 * largest + share * std::abs((double)rounded);
 }
 
 static bool same(const loop &l, const loop_array &a, const Array &x) {
@@ -75,8 +80,8 @@ static bool same(const loop &l, const loop_array &a, const Array &x) {
     if (std::isfinite(x.c[i])) largest = std::max(largest, std::abs((double)x.c[i]));
   for (size_t i = 0; i < x.c.size(); i++) {
     float got = fetched(x, a, i);
-    bool good = a.type == LOOPS_TOKEN || !a.written ? a.type == LOOPS_BF16 ? got == x.c[i] : !memcmp(&got, &x.c[i], 4)
-                                                    : close(got, x.c[i], l.exact, a.type == LOOPS_BF16, largest);
+    bool good = a.type != LOOPS_TOKEN && a.written ? close(got, x.c[i], l.exact, a.type == LOOPS_BF16, largest)
+                                                   : !memcmp(&got, &x.c[i], 4);
     if (!good) {
       fprintf(stderr, "%s: %s[%zu] is %.9g, not %.9g (the largest is %g)\n", l.name, a.name, i, (double)got,
               (double)x.c[i], largest);
@@ -92,7 +97,7 @@ static bool compare(const loop &c, const loop &cuda, bool first, bool positive) 
   std::vector<void *> host, device;
   for (int i = 0; i < c.n; i++) arrays.push_back(make(c.array[i], cuda.array[i], positive, random));
   for (Array &x : arrays) {
-    pd_cuda_check(cudaMemcpyAsync(x.device, x.cuda.data(), x.cuda.size(), cudaMemcpyHostToDevice, pd_stream), "copy");
+    copy(x.device, x.cuda.data(), x.cuda.size(), cudaMemcpyHostToDevice);
     host.push_back(x.c.data());
     device.push_back(x.device);
   }
@@ -104,7 +109,7 @@ static bool compare(const loop &c, const loop &cuda, bool first, bool positive) 
   bool good = true;
   for (int i = 0; i < c.n; i++) {
     Array &x = arrays[(size_t)i];
-    pd_cuda_check(cudaMemcpyAsync(x.cuda.data(), x.device, x.cuda.size(), cudaMemcpyDeviceToHost, pd_stream), "copy");
+    copy(x.cuda.data(), x.device, x.cuda.size(), cudaMemcpyDeviceToHost);
     pd_cuda_check(cudaStreamSynchronize(pd_stream), "what the loop does");
     good = good && same(cuda, cuda.array[i], x);
     cudaFree(x.device);
@@ -120,7 +125,7 @@ int main() {
   pd.training = true;
   pd_cuda_check(cudaStreamCreate(&pd_stream), "cudaStreamCreate");
   pd_cuda_check(cudaMalloc(&at, sizeof *at), "cudaMalloc");
-  pd_cuda_check(cudaMemcpyAsync(at, &now, sizeof now, cudaMemcpyHostToDevice, pd_stream), "copy");
+  copy(at, &now, sizeof now, cudaMemcpyHostToDevice);
   pd_now = at;
   for (int i = 0; i < n_c_loops && !bad; i++)
     for (int how = 0; how < 4; how++) bad += !compare(c_loops[i], cuda_loops[i], how % 2, how / 2);

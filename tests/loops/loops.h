@@ -12,7 +12,7 @@ struct loop_array {
   const char *name;
   int64_t elements;
   int type;
-  bool written, accumulator;
+  bool written;
 };
 
 struct loop {

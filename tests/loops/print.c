@@ -1,6 +1,6 @@
 /* usage: loops_print c|cuda [-m MICROBATCH] [-D name=value]... [-b] MODEL.pdm
- * Prints the fused loops of a model, all its pieces in one stage, in C or in CUDA, and a table of functions that run
- * them on arrays. -b: in CUDA every second array that may be in bf16 is. */
+ * Prints the fused loops of a model, all its pieces in one stage, in C or in CUDA, and a table of functions that
+ * run them on arrays. -b: in CUDA every second array that may be in bf16 is. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,8 +47,8 @@ static void print_call_of(Text *out, const StageKernels *stage, const Kernel *k,
     push(&list, internf("0x%xu", 1000 + i));
   if (call.scratch)
     push(&list, intern("scratch"));
-  text_add(out, "static void run_%s(bool first, void *const *x, char *scratch) {\n  (void)first, (void)x, (void)scratch;\n",
-           name);
+  text_add(out, "static void run_%s(bool first, void *const *x, char *scratch) {\n", name);
+  text_add(out, "  (void)first, (void)x, (void)scratch;\n");
   dialect_of(stage)->print_loop_call(out, 2, stage, k, name, &list);
   text_add(out, "}\n\n");
 }
@@ -70,8 +70,8 @@ static void print_entry(Text *out, const StageKernels *stage, const Kernel *k, N
            call.buffers.n);
   for (int i = 0; i < call.buffers.n; i++) {
     const Buffer *b = &stage->buffers.at[call.buffers.at[i]];
-    text_add(out, "    {\"%s\", %" PRId64 ", %d, %d, %d},\n", b->name, b->elements,
-             b->type == TYPE_TOKEN ? 2 : b->bf16, kernel_writes(k, call.buffers.at[i]), b->kind == BUFFER_ACCUMULATOR);
+    text_add(out, "    {\"%s\", %" PRId64 ", %d, %d},\n", b->name, b->elements,
+             b->type == TYPE_TOKEN ? 2 : b->bf16, kernel_writes(k, call.buffers.at[i]));
   }
   text_add(out, "  }},\n");
 }
