@@ -39,11 +39,11 @@ struct Sums {
     value[i] += x;
     size[i] += fabs(x);
   }
-  /* In float, with so many roundings to `type` between them. */
+  /* In float, in whatever order and by fast algorithms, too, with so many roundings to `type` between them. */
   std::vector<double> allowed(double terms, int roundings, pd_type type) const {
     std::vector<double> a(size);
     for (size_t i = 0; i < a.size(); i++)
-      a[i] = a[i] * ((terms + 4) * 0x1p-23) + size[i] * roundings * rounding(type);
+      a[i] = a[i] * ((terms + 64) * 0x1p-23) + size[i] * roundings * rounding(type);
     return a;
   }
 };

@@ -1,0 +1,118 @@
+/* What the stand-ins of cuBLASLt and cuDNN refuse: "statuses" checks what their functions return; every other name
+ * makes a mistake that ends the program. */
+#include "check.h"
+
+#include <cstring>
+#include <cublasLt.h>
+#include <cudnn.h>
+
+static cudaStream_t stream;
+static cublasLtHandle_t products;
+
+/* The product of two matrices of 64 x 64, by columns; a test changes what it likes before it asks or runs. */
+struct Product {
+  cublasLtMatmulDesc_t product;
+  cublasLtMatrixLayout_t a, b, c;
+  cublasLtMatmulPreference_t preference;
+  cublasLtMatmulHeuristicResult_t found;
+  uint64_t workspace = 4096;
+
+  explicit Product(int64_t leading = 64, cudaDataType_t a_type = CUDA_R_32F, uint64_t b_rows = 64) {
+    uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE, alignment = 16;
+    cublasLtMatmulDescCreate(&product, CUBLAS_COMPUTE_32F, CUDA_R_32F);
+    cublasLtMatrixLayoutCreate(&a, a_type, 64, 64, leading);
+    cublasLtMatrixLayoutCreate(&b, CUDA_R_32F, b_rows, 64, b_rows);
+    cublasLtMatrixLayoutCreate(&c, CUDA_R_32F, 64, 64, 64);
+    cublasLtMatmulPreferenceCreate(&preference);
+    prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace);
+    prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, reductions);
+    for (auto which : {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+                       CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
+      prefer(which, alignment);
+  }
+  template <class T> void prefer(cublasLtMatmulPreferenceAttributes_t which, T value) {
+    expect(cublasLtMatmulPreferenceSetAttribute(preference, which, &value, sizeof value) == CUBLAS_STATUS_SUCCESS,
+           "a preference");
+  }
+  cublasStatus_t ask() {
+    int n;
+    return cublasLtMatmulAlgoGetHeuristic(products, product, a, b, c, c, preference, 1, &found, &n);
+  }
+  cublasStatus_t run(const float *x, float *y, char *memory, size_t bytes) {
+    float one = 1, zero = 0;
+    return cublasLtMatmul(products, product, &one, x, a, x, b, &zero, y, c, y, c, &found.algo, memory, bytes,
+                          stream);
+  }
+};
+
+static void statuses() {
+  float *x = device_floats(64 * 64, stream);
+  char *memory;
+  cudaMalloc(&memory, 4096);
+  expect(Product(63).ask() == CUBLAS_STATUS_INVALID_VALUE, "columns that overlap");
+  expect(Product(64, CUDA_R_32F, 60).ask() == CUBLAS_STATUS_INVALID_VALUE, "factors that do not fit");
+  expect(Product(64, CUDA_R_16BF).ask() == CUBLAS_STATUS_NOT_SUPPORTED, "factors of two types");
+  Product p;
+  expect(p.ask() == CUBLAS_STATUS_SUCCESS, "a product");
+  expect(p.run(x, x, memory, 4095) == CUBLAS_STATUS_INVALID_VALUE, "too little workspace");
+  cudaFree(memory);
+
+  cudnnHandle_t library;
+  cudnnTensorDescriptor_t images, result;
+  cudnnFilterDescriptor_t weights;
+  cudnnConvolutionDescriptor_t convolution;
+  cudnnConvolutionBwdDataAlgoPerf_t found[8];
+  int n = 0;
+  cudnnCreate(&library);
+  cudnnSetStream(library, stream);
+  cudnnCreateTensorDescriptor(&images);
+  cudnnCreateTensorDescriptor(&result);
+  cudnnCreateFilterDescriptor(&weights);
+  cudnnCreateConvolutionDescriptor(&convolution);
+  cudnnSetTensor4dDescriptor(images, CUDNN_TENSOR_NHWC, CUDNN_DATA_FLOAT, 1, 2, 8, 8);
+  cudnnSetTensor4dDescriptor(result, CUDNN_TENSOR_NHWC, CUDNN_DATA_FLOAT, 1, 2, 8, 8);
+  cudnnSetFilter4dDescriptor(weights, CUDNN_DATA_FLOAT, CUDNN_TENSOR_NHWC, 2, 2, 3, 3);
+  auto ask = [&] {
+    return cudnnGetConvolutionBackwardDataAlgorithm_v7(library, weights, result, convolution, images, 8, &n,
+                                                       found);
+  };
+  expect(ask() == CUDNN_STATUS_BAD_PARAM, "a convolution that nobody has described");
+  cudnnSetConvolution2dDescriptor(convolution, 0, 0, 1, 1, 1, 1, CUDNN_CROSS_CORRELATION, CUDNN_DATA_FLOAT);
+  expect(ask() == CUDNN_STATUS_BAD_PARAM, "a result of another size");
+  cudnnSetConvolution2dDescriptor(convolution, 1, 1, 1, 1, 1, 1, CUDNN_CROSS_CORRELATION, CUDNN_DATA_FLOAT);
+  expect(ask() == CUDNN_STATUS_SUCCESS && n > 1 && found[n - 1].memory > 0, "a convolution");
+  float one = 1, zero = 0;
+  expect(cudnnConvolutionBackwardData(library, &one, weights, x, result, x, convolution, found[n - 1].algo, x,
+                                      found[n - 1].memory - 1, &zero, images, x) == CUDNN_STATUS_BAD_PARAM,
+         "too little workspace");
+  cudnnSetFilter4dDescriptor(weights, CUDNN_DATA_FLOAT, CUDNN_TENSOR_NCHW, 2, 2, 3, 3);
+  expect(ask() == CUDNN_STATUS_NOT_SUPPORTED, "weights by planes");
+  cudaFree(x);
+  puts("as they should be");
+}
+
+static void mistake(const char *name) {
+  float *x = device_floats(64 * 64 + 64, stream);
+  char *memory;
+  cudaMalloc(&memory, 8192);
+  Product p, other;
+  cublasLtMatrixLayoutCreate(&other.c, CUDA_R_32F, 64, 64, 80);
+  if (!strcmp(name, "in_place")) p.prefer<uint32_t>(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, 7);
+  p.ask();
+  other.ask();
+  if (!strcmp(name, "algorithm")) p.found = other.found;
+  if (!strcmp(name, "operand")) p.run(x + 1, x, memory, 8192);
+  if (!strcmp(name, "workspace")) p.run(x, x, memory + 64, 8000);
+  if (!strcmp(name, "beyond")) p.run(x + 128, x, memory, 8192);
+  p.run(x, x, memory, 8192);
+}
+
+int main(int, char **argv) {
+  cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+  cublasLtCreate(&products);
+  if (!strcmp(argv[1], "statuses"))
+    statuses();
+  else
+    mistake(argv[1]);
+  return 0;
+}
