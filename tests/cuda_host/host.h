@@ -52,8 +52,8 @@ size_t cuda_host_memory_in_use();
 /* ---- stream.cpp ---------------------------------------------------------------------------------- */
 
 /* One operation of a stream. It runs when those before it in its stream are done and ready() is true (none: at
- * once). ready() may look outside: at other processes, at MPI. run() sees device memory. Both may be called again
- * and again when a graph has captured the operation, which needs ready to be none. */
+ * once). run() sees device memory. ready() may look outside, at other processes; it opens device memory if it must.
+ * An operation without ready() can be captured, and then runs again and again. */
 struct cuda_host_operation {
   const char *name;
   std::function<void()> run;

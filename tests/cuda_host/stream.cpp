@@ -13,6 +13,7 @@
 static auto &streams = *new std::vector<cuda_host_stream *>;
 static auto &legacy = *new cuda_host_stream{true, 0}; /* cudaMemcpy and cudaMemset */
 static bool running;                                  /* an operation runs */
+static bool open;                                     /* device memory, from a call's first operation to its end */
 
 const std::vector<cuda_host_stream *> &cuda_host_streams() { return streams; }
 
@@ -47,6 +48,9 @@ static void run_first(cuda_host_stream *s) {
   s->queue.pop_front();
   if (trace)
     fprintf(stderr, "cuda_host: stream %d: %s\n", s->number, q.operation.name);
+  if (!open)
+    cuda_host_open_memory();
+  open = true;
   const char *before = cuda_host_doing;
   cuda_host_doing = q.operation.name;
   running = true;
@@ -80,12 +84,18 @@ static bool run_towards(cuda_host_stream *s) {
   return true;
 }
 
+/* The end of a call that may have run something: the host goes on. */
+static void to_host() {
+  if (open)
+    cuda_host_close_memory();
+  open = false;
+}
+
 static void run_some(uint64_t most) {
-  cuda_host_open_memory();
   uint64_t n = cuda_host_seed() ? cuda_host_random_below(most + 1) : UINT64_MAX;
   for (; n > 0 && run_any(); n--)
     ;
-  cuda_host_close_memory();
+  to_host();
 }
 
 [[noreturn]] static void stuck(const char *why) {
@@ -117,7 +127,6 @@ template <class Done> static void run_until(cuda_host_stream *s, Done done) {
   enum { NEEDED, OTHERS_FIRST, ANY };
   uint64_t how = cuda_host_random_below(3);
   double since = seconds();
-  cuda_host_open_memory();
   while (how == OTHERS_FIRST && run_any(s))
     ;
   while (!done()) {
@@ -126,7 +135,6 @@ template <class Done> static void run_until(cuda_host_stream *s, Done done) {
     else
       wait_outside(since);
   }
-  cuda_host_close_memory();
   run_some(2);
 }
 
@@ -143,10 +151,9 @@ void cuda_host_append(cuda_host_stream *s, Queued q) {
     cuda_host_die("%s is enqueued by an operation", q.operation.name);
   s->queue.push_back(std::move(q));
   if (eagerness == PROMPT) {
-    cuda_host_open_memory();
     while (run_any())
       ;
-    cuda_host_close_memory();
+    to_host();
   } else if (eagerness == SOMETIMES && cuda_host_random_below(4) == 0) {
     run_some(3);
   }
