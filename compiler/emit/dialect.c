@@ -32,6 +32,7 @@ static const Dialect cuda_dialect = {
   .functions = cuda_functions,
   .now = "",
   .at = "pd_at(k);",
+  .at_says_training = true,
   .now_words = (const char *const[]){"s", "following", "seed", "training", NULL},
   .print_loop = cuda_print_loop,
   .print_loop_call = cuda_print_loop_call,

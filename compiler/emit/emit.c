@@ -369,6 +369,8 @@ static void print_validate(Emit *e) {
     if (chunk_buffers(e->k, &e->k->received, c).n)
       text_add(&e->out, "    pd_validation_receive(%s, k %% %s);\n", turn, chunk_slots(e, BUFFER_RECEIVED, c));
     print_loads(e, 4, c, "pd_validation_load", "v");
+    if (e->dialect->at_says_training && pass_reads_now(e, (Pass){PASS_FORWARD, c}))
+      text_add(&e->out, "    %s\n", e->dialect->at);
     print_call_pass(e, 4, (Pass){PASS_FORWARD, c}, "w", false);
     print_figures(e, 4, c, "pd_validation_figure", "v");
     if (chunk_buffers(e->k, &e->k->sent, c).n)

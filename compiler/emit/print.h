@@ -31,6 +31,7 @@ typedef struct Dialect {
   const char *const *functions;   /* which its headers declare: names that no kernel can have; ends with NULL */
   const char *now;                /* what loops read of the current microbatch and of the run: a declaration ... */
   const char *at;                 /* ... the line that sets it before a pass ... */
+  bool at_says_training;          /* ... and must be there in validation, too ... */
   const char *const *now_words;   /* ... the words in an op's expression that need it; ends with NULL */
   void (*print_loop)(Text *out, const StageKernels *k, const Kernel *kernel, const char *function);
   void (*print_loop_call)(Text *out, int indent, const StageKernels *k, const Kernel *kernel,

@@ -79,6 +79,8 @@ a_person_can_read_gpt_mini() {
   lacks t/stage0.cu 'pd_bf16\|masters'
   expect 0 "$pdc" -S --target cuda -n 1 -D p_drop=0.1 -o d "$source/models/gpt_mini.pdm"
   contains d/stage0.cu '    pd_at(k);'
+  awk '/^static void validate/ { validating = 1 } validating && /pd_at\(k\);/ { found = 1 } END { exit !found }' d/stage0.cu ||
+    fail "validation leaves dropout as it is in training"
   lacks d/stage0.cu 'first_sample = \|pd_allow_tf32'
 }
 
