@@ -82,12 +82,4 @@ template <class Kernel> inline void allow_shared(Kernel *kernel, size_t bytes) {
                   "reserve shared memory for attention");
 }
 
-/* How many streaming multiprocessors the device has. */
-inline int attention_sms() {
-  int device = 0, sms = 1;
-  pd_cuda_check(cudaGetDevice(&device), "ask for the current device");
-  pd_cuda_check(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device), "count multiprocessors");
-  return sms;
-}
-
 #endif

@@ -1,14 +1,14 @@
 /* Attention on tensor cores, forward: Dao, "FlashAttention-2" (2023). A block owns 64 or 128 query rows and streams
- * tiles of 64 keys and values through shared memory; a warp owns 16 or 32 rows, with their output, maxima and sums in
- * registers. Scores never leave registers: as probabilities they are the next product's operand where they stand.
- * Values arrive while the scores are made, the next keys during the softmax and the product with the values.
+ * tiles of 32 or 64 keys and values through shared memory; a warp owns 16 or 32 rows, with their output, maxima and
+ * sums in registers. Scores never leave registers: as probabilities they are the next product's operand where they
+ * stand. Values arrive while the scores are made, the next keys during the softmax and the product with the values.
  *
  * Estimate, in clocks of an SM, for 64 keys of a warp of 32 rows, D = 64: 128 mma take 256 on sm_80 (1024 multiply-adds
- * a clock) and 128 on sm_90, as far as mma.sync goes; ldmatrix moves 160 times 128 bytes, one a clock; 2048
- * exponentials take 128 of the special function units, and the softmax's other 8 or so instructions an element 128 of
- * the four schedulers. Two blocks an SM overlap them: sm_80 is bound by mma, at about the paper's 70 percent of peak;
- * sm_90 by all three alike, at about 60 percent of mma.sync's rate. D = 128 has twice the products for the same softmax
- * and comes closer. */
+ * a clock) and about 200 on sm_90, where mma.sync reaches 63 percent of the peak (Luo et al., 2024); ldmatrix moves
+ * 160 times 128 bytes, one a clock; 2048 exponentials take 128 of the special function units, and the 5 other
+ * instructions or so an element of the softmax 80 of the schedulers. Two blocks an SM overlap them, so that mma binds,
+ * as in the paper's own kernels, which reach 50 to 70 percent of its rate. D = 128 has twice the products for the same
+ * softmax. */
 #include "attention_bf16.h"
 
 /* Products become scores to base 2 when MASKED, otherwise stay as they are (the softmax scales them); -inf where row
@@ -148,9 +148,17 @@ template <int D, int TILES, int KEYS> static void launch(const attention &a) {
     launch_masked<D, TILES, KEYS, false>(a);
 }
 
+static int count_multiprocessors() {
+  int device, n;
+  pd_cuda_check(cudaGetDevice(&device), "ask for the device");
+  pd_cuda_check(cudaDeviceGetAttribute(&n, cudaDevAttrMultiProcessorCount, device), "count multiprocessors");
+  return n;
+}
+
 /* Blocks of 128 rows where they are enough for all of the GPU; a row's bits are the same in either. */
 template <int D, int KEYS> static void choose_rows(const attention &a) {
-  if (a.batch * a.heads * tiles_of(a.length, 128) >= attention_sms())
+  static const int multiprocessors = count_multiprocessors();
+  if (a.batch * a.heads * tiles_of(a.length, 128) >= multiprocessors)
     launch<D, 2, KEYS>(a);
   else
     launch<D, 1, KEYS>(a);

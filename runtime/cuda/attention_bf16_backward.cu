@@ -13,10 +13,11 @@
  *
  * Either way p and ds are the left operand of the next product where they stand in registers.
  *
- * Estimate, D = 64, in clocks of an SM for 32 streamed rows of a warp that owns 32 keys: 128 mma take 256 on sm_80, 128
- * on sm_90; ldmatrix 192; 1024 exponentials 64. Owning rows: 96 mma, ldmatrix 160. So sm_80 is bound by mma, sm_90 by
- * ldmatrix at 60 to 65 percent of mma.sync's rate: with the 40 percent, 60 to 70 percent of FlashAttention-2's
- * backward pass. D = 128: a warp owns 16 keys, whose sums fill its registers; ldmatrix 320 for 128 mma. */
+ * Estimate, in clocks of an SM, for 32 x 32 scores, D = 64, each of the kernels by what takes it longest; mma and
+ * ldmatrix counted as in attention_bf16.cu. Owning keys: 128 mma, 256 clocks on sm_80, 200 on sm_90; ldmatrix 192. Owning
+ * rows: 96 mma, 192 and 150; ldmatrix 128. Together 448 and 350, where 5 products alone would be 320 and 250. D = 128:
+ * a warp owns 16 keys, whose sums fill its registers, and ldmatrix binds, 640 clocks; owning rows, 384 and 320. Together
+ * 1024 and 960 to the 5 products' 640 and 500. FlashAttention-2 is at 50 to 65 percent of those. */
 #include "attention_bf16.h"
 
 /* What a block of the kernel computes and how. */

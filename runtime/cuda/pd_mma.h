@@ -35,7 +35,7 @@ inline __device__ void pd_store_pair(pd_bf16 *to, uint32_t both);
 /* Two floats rounded to bf16, `low` in the low half. */
 inline __device__ uint32_t pd_pack_bf16(float low, float high);
 
-/* 2^x within 2 ulp, results below the smallest normal number become 0. */
+/* 2^x within 2^-22 of it; results below the smallest normal number become 0. */
 inline __device__ float pd_exp2_fast(float x);
 
 #ifdef __CUDACC__

@@ -153,6 +153,7 @@ def kernel_tests():
     attention = ("attention.cu", "attention_f32.cu", "attention_bf16.cu", "attention_bf16_backward.cu")
     found += [KernelTest(f"kernels.attention.{precision}", ("tests/cuda_kernels/attention.cpp",), attention, (precision,))
               for precision in ("f32", "bf16")]
+    found.append(KernelTest("kernels.mma", ("tests/cuda_kernels/mma.cu",)))
     loops = {name: ("-m", "4", f"tests/golden/{name}.pdm")
              for name in ("pointwise", "shapes", "statistics", "attention", "sequence", "convolution")}
     loops |= {f"{name}_bf16": ("-b", "-m", "4", f"tests/golden/{name}.pdm") for name in ("layers", "blocks")}

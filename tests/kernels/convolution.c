@@ -68,7 +68,7 @@ static double error(const Shape *s, const float *x, const float *w, const float 
   for (int64_t i = 0; i < n; i++) {
     double extra = s->bias ? bias[i % s->out_channels] : s->accumulate ? before[i] : 0;
     double e = fabs(got[i] - (sum[i] + extra)) / (size[i] + fabs(extra) + 1e-30);
-    if (!(e <= worst)) worst = e;
+    worst = fmax(worst, isnan(e) ? INFINITY : e);
   }
   free(sum), free(size);
   return worst;

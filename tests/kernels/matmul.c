@@ -24,7 +24,7 @@ static double error(Shape s, const float *a, const float *b, const float *bias, 
           size += fabs(product);
         }
         double e = fabs(c[at] - sum) / size;
-        if (!(e <= worst)) worst = e;
+        worst = fmax(worst, isnan(e) ? INFINITY : e);
       }
   return worst;
 }
