@@ -108,6 +108,46 @@ calls_are_given_bf16() {
   lacks out '\] bf16 '
 }
 
+# crossing STAGE NAME: the types of what crosses in a channel's table.
+crossing() { sed -n "/ $2_values\[\] = {/,/^};/p" s/stage$1.cu | grep -o 'sizeof([a-z_0-9]*)}'; }
+
+# Whichever side of a cut a value is made and read on.
+types_agree_across_cuts() {
+  for split in 'h[1].ln_1,h[1].attn.c_proj' 'h[0].mlp,after h[1].mlp.gelu' 'after h[1].attn,after ln_f'; do
+    expect 0 "$pdc" -S --verify-each --target cuda --precision bf16 --split "$split" $gpt_small -o s "$source/models/gpt_mini.pdm"
+    for stage in 0 1; do
+      [ -n "$(crossing $stage sent)" ] || fail "nothing is sent at '$split'"
+      [ "$(crossing $stage sent)" = "$(crossing $((stage + 1)) received)" ] || fail "activations differ at '$split'"
+      [ "$(crossing $stage gradients_received)" = "$(crossing $((stage + 1)) gradients_sent)" ] ||
+        fail "gradients differ at '$split'"
+    done
+  done
+}
+
+# Keywords of C++, CUDA's names and those of emitted files.
+hostile_names_are_harmless() {
+  cat >'template.pdm' <<'END'
+model operator(width = 8) {
+  input new[width];
+  target this[width];
+  param namespace[width, width] = normal(0.1);
+  param blockIdx[width] = ones;
+  param nullptr[width] = ones;
+  pd_stream = new @ namespace.T;
+  cudaMemcpy = tanh(pd_stream) * blockIdx;
+  masters = exp(cudaMemcpy * nullptr);
+  loss square(masters - this);
+}
+train operator { batch = 4; optimizer = sgd(lr = 0.1); }
+END
+  for precision in f32 bf16; do
+    expect 0 "$pdc" -S --target cuda --precision $precision -o 'a $(touch injected) "b' template.pdm
+    check_sources 'a $(touch injected) "b'
+  done
+  expect 0 "$pdc" '-###' --target cuda -o 'a $(touch injected) "b' template.pdm
+  [ ! -e injected ] || fail "a directory's name was run"
+}
+
 # Weights that loops alone read need no masters.
 masters_are_of_rounded_weights() {
   cat >scale.pdm <<'END'
