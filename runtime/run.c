@@ -1,6 +1,7 @@
 /* The life of a rank: start, checks that all ranks make together, the end, and failures. */
 #define _GNU_SOURCE /* process_vm_readv */
 #include "internal.h"
+#include "transfer.h"
 
 #include <errno.h>
 #include <math.h>
@@ -101,6 +102,7 @@ void pd_fail(const char *format, ...) {
   if (write(STDERR_FILENO, text, (size_t)n) < 0) _exit(1);
   alarm_says = NULL;
   alarm(5); /* should MPI_Abort itself hang */
+  pd_transfers_abort();
   if (mpi_runs) MPI_Abort(MPI_COMM_WORLD, 1);
   _exit(1);
 }

@@ -81,10 +81,13 @@ static int rank_here(void) {
   return rank;
 }
 
-/* Ranks of one machine take its devices in turn. */
+/* Ranks of one machine take its devices in turn. With others' messages kernels are loaded at the start: loading one
+ * may wait for all that runs (CUDA's programming guide, "Lazy Loading"), so also for a message from a peer, which may
+ * wait for this rank. */
 static bool take_device(char *why) {
   int rank = rank_here(), n = 0;
   cudaDeviceProp device;
+  if (pd.ranks > 1) setenv("CUDA_MODULE_LOADING", "EAGER", 0);
   cudaError_t status = cudaGetDeviceCount(&n);
   if (status == cudaSuccess && n == 0) status = cudaErrorNoDevice;
   if (status != cudaSuccess) return refuse(status, "use a GPU here", why);

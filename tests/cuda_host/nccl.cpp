@@ -22,23 +22,26 @@
 
 /* ---- a connection to one peer -------------------------------------------------------------------- */
 
+/* Behind a frame of DATA stand `piece` bytes of a message of `bytes`. */
 enum FrameKind : uint32_t { HELLO, DATA, TAKEN, BYE };
-struct Frame { FrameKind kind; uint32_t rank; uint64_t bytes; char device[32]; };
+struct Frame { FrameKind kind; uint32_t rank; uint64_t bytes, piece; char device[32]; };
 
 /* A message that has been asked for. Its bytes move while its group runs. */
 struct Message {
   bool sent;
   char *at;
   size_t bytes, moved;
-  bool begun, done; /* sent: its frame is out; received: it has come */
+  bool done;
 };
+
+/* What has come of one, whether or not its receive has been reached. */
+struct Arrived { size_t bytes; std::string data; };
 
 struct Peer {
   int socket = -1;
   bool greeted = false, gone = false, said_bye = false, heard_bye = false;
-  std::string out = {};           /* frames on their way */
-  Frame in = {};                  /* the frame that has come so far */
-  size_t in_bytes = 0;
+  std::string out = {}, in = {}; /* on their way; come, and no whole frame yet */
+  std::deque<Arrived> arrived = {};
   std::deque<Message *> sending = {}, taking = {}, unanswered = {};
 };
 
@@ -90,85 +93,76 @@ static bool write_out(ncclComm *c, Peer &p, int rank) {
   return p.out.empty();
 }
 
-/* One read into `at`; the bytes that came. */
-static size_t read_in(ncclComm *c, Peer &p, int rank, void *at, size_t bytes) {
-  ssize_t n = recv(p.socket, at, bytes, MSG_DONTWAIT);
-  if (n < 0 && (errno == EAGAIN || errno == EINTR))
-    return 0;
-  if (n <= 0)
-    lose(c, p, rank);
-  return n > 0 ? (size_t)n : 0;
-}
-
 static void send_messages(ncclComm *c, Peer &p, int rank) {
+  enum { PIECE = 1 << 16 };
   while (!p.sending.empty() && write_out(c, p, rank)) {
     Message *m = p.sending.front();
-    if (!m->begun) {
-      say(p, {DATA, (uint32_t)c->rank, m->bytes, {}});
-      m->begun = true;
-    } else if (m->moved < m->bytes) {
-      size_t left = m->bytes - m->moved, piece = left < (1 << 16) ? left : 1 << 16;
-      p.out.assign(m->at + m->moved, piece);
-      m->moved += piece;
-    } else {
-      p.unanswered.push_back(m);
-      p.sending.pop_front();
-    }
+    size_t left = m->bytes - m->moved, piece = left < PIECE ? left : PIECE;
+    say(p, {DATA, (uint32_t)c->rank, m->bytes, piece, {}});
+    p.out.append(m->at + m->moved, piece);
+    m->moved += piece;
+    if (m->moved < m->bytes)
+      continue;
+    p.unanswered.push_back(m);
+    p.sending.pop_front();
   }
   write_out(c, p, rank);
 }
 
-/* What a whole frame means; false: it has to wait until its receive is there, and all behind it too. */
-static bool take_frame(ncclComm *c, Peer &p, int rank) {
-  switch (p.in.kind) {
+static void take_frame(ncclComm *c, Peer &p, int rank, const Frame &f, const char *data) {
+  switch (f.kind) {
   case HELLO:
     p.greeted = true;
-    if (!strcmp(p.in.device, c->device))
+    if (!strcmp(f.device, c->device))
       fail(c, ncclInvalidUsage, "Duplicate GPU detected : rank " + std::to_string(c->rank) + " and rank " +
                                     std::to_string(rank) + " both on CUDA device " + c->device);
-    return true;
+    break;
   case TAKEN:
     p.unanswered.front()->done = true;
     p.unanswered.pop_front();
-    return true;
-  case BYE: return p.heard_bye = true;
-  case DATA: break;
+    break;
+  case BYE: p.heard_bye = true; break;
+  case DATA:
+    if (p.arrived.empty() || p.arrived.back().data.size() == p.arrived.back().bytes)
+      p.arrived.push_back({f.bytes, {}});
+    p.arrived.back().data.append(data, f.piece);
   }
-  if (p.taking.empty())
-    return false;
-  Message *m = p.taking.front();
-  if (m->bytes != p.in.bytes)
-    cuda_host_die("ncclRecv of %zu bytes from rank %d meets its ncclSend of %zu", m->bytes, rank, (size_t)p.in.bytes);
-  m->begun = true;
-  return true;
+}
+
+/* Reads what there is, and takes all whole frames. */
+static void read_in(ncclComm *c, Peer &p, int rank) {
+  static char buffer[1 << 16];
+  ssize_t n = 0;
+  while (!p.gone && (n = recv(p.socket, buffer, sizeof buffer, MSG_DONTWAIT)) > 0) {
+    p.in.append(buffer, (size_t)n);
+    size_t at = 0;
+    for (Frame f; p.in.size() - at >= sizeof f; at += sizeof f + f.piece) {
+      memcpy(&f, p.in.data() + at, sizeof f);
+      if (p.in.size() - at < sizeof f + f.piece)
+        break;
+      take_frame(c, p, rank, f, p.in.data() + at + sizeof f);
+    }
+    p.in.erase(0, at);
+  }
+  if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
+    lose(c, p, rank);
 }
 
 static void receive_messages(ncclComm *c, Peer &p, int rank) {
-  while (!p.gone) {
-    if (!p.taking.empty() && p.taking.front()->begun) {
-      Message *m = p.taking.front();
-      if (m->moved < m->bytes) {
-        size_t n = read_in(c, p, rank, m->at + m->moved, m->bytes - m->moved);
-        m->moved += n;
-        if (!n)
-          return;
-        continue;
-      }
-      m->done = true;
-      p.taking.pop_front();
-      say(p, {TAKEN, (uint32_t)c->rank, 0, {}});
-      continue;
-    }
-    if (p.in_bytes < sizeof p.in) {
-      size_t n = read_in(c, p, rank, (char *)&p.in + p.in_bytes, sizeof p.in - p.in_bytes);
-      p.in_bytes += n;
-      if (!n)
-        return;
-      continue;
-    }
-    if (!take_frame(c, p, rank))
+  read_in(c, p, rank);
+  while (!p.taking.empty() && !p.arrived.empty()) {
+    Message *m = p.taking.front();
+    const Arrived &a = p.arrived.front();
+    if (m->bytes != a.bytes)
+      cuda_host_die("ncclRecv of %zu bytes from rank %d meets its ncclSend of %zu", m->bytes, rank, a.bytes);
+    memcpy(m->at + m->moved, a.data.data() + m->moved, a.data.size() - m->moved);
+    m->moved = a.data.size();
+    if (m->moved < m->bytes)
       return;
-    p.in_bytes = 0;
+    m->done = true;
+    p.taking.pop_front();
+    p.arrived.pop_front();
+    say(p, {TAKEN, (uint32_t)c->rank, 0, 0, {}});
   }
 }
 
@@ -203,7 +197,7 @@ static void listen_for_peers(ncclComm *c) {
 }
 
 static Frame hello(const ncclComm *c) {
-  Frame f = {HELLO, (uint32_t)c->rank, 0, {}};
+  Frame f = {HELLO, (uint32_t)c->rank, 0, 0, {}};
   memcpy(f.device, c->device, sizeof f.device);
   return f;
 }
@@ -230,8 +224,7 @@ static void connect_peers(ncclComm *c) {
       cuda_host_die("a stranger calls a communicator");
     Peer &p = c->peers[f.rank];
     p.socket = s;
-    p.in = f;
-    take_frame(c, p, (int)f.rank);
+    take_frame(c, p, (int)f.rank, f, nullptr);
     say(p, hello(c));
   }
   move(c);
@@ -251,7 +244,7 @@ static void finalize(ncclComm *c) {
     if (!p.sending.empty() || !p.taking.empty() || !p.unanswered.empty())
       cuda_host_die("ncclCommFinalize while messages with rank %d are under way", r);
     if (!p.said_bye)
-      say(p, {BYE, (uint32_t)c->rank, 0, {}});
+      say(p, {BYE, (uint32_t)c->rank, 0, 0, {}});
     p.said_bye = true;
     over &= write_out(c, p, r) && p.heard_bye;
   }
@@ -430,7 +423,7 @@ static ncclResult_t post(bool sent, const void *at, size_t count, ncclDataType_t
     return ncclInvalidArgument;
   cuda_host_must_be_device(at, bytes, sent ? "what ncclSend sends" : "where ncclRecv receives");
   ncclGroupStart();
-  posted.push_back({c, peer, stream, {sent, (char *)const_cast<void *>(at), bytes, 0, false, false}});
+  posted.push_back({c, peer, stream, {sent, (char *)const_cast<void *>(at), bytes, 0, false}});
   return ncclGroupEnd();
 }
 
