@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <sched.h>
+#include <unistd.h>
 
 struct nccl_line : pd_line {
   ncclComm_t comm;
@@ -31,7 +32,9 @@ static nccl_transfer *transfers;
 
 /* ---- calls that do not block ----------------------------------------------------------------- */
 
+/* A peer that is gone has told why, or the launcher will: its launch ends before this rank has a say. */
 [[noreturn]] static void nccl_failed(const nccl_line *l, ncclResult_t status, const char *what) {
+  if (status == ncclRemoteError) sleep(5);
   pd_fail("cannot %s: NCCL: %s (%s)", what, ncclGetErrorString(status), ncclGetLastError(l->comm));
 }
 

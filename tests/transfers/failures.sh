@@ -35,7 +35,7 @@ check "transport" "0 (stage 0): --comm tcp: messages travel by nccl or by mpi" d
 export CUDA_HOST_DEVICES=1
 check "one device" "0 (stage 0): --comm nccl: ranks 0 and 1 share device 00000000:01:00.0 of .*: use --comm mpi" \
   device $data --steps 1 --comm nccl
-device --data x.npy t.npy --steps 2 --peak 1 2>err || complain "one device, by MPI"
+device --data x.npy t.npy --steps 2 --peak 1 >out 2>err || complain "one device, by MPI"
 grep -q "note: ranks 0 and 1 share a device: messages travel through the host's memory, by MPI" err ||
   complain "one device: $(cat err)"
 exit $failed
