@@ -9,6 +9,7 @@ static struct pending {
   pd_take_sum *take;
 } queue[PD_FETCHES];
 static int first, n_pending; /* in `queue`, which is a ring */
+static bool taking;          /* a sum that is not finite is reported before others, though that moves messages */
 
 static bool first_has_come(void *unused) {
   (void)unused;
@@ -21,7 +22,9 @@ static void take_first(void) {
   for (int64_t i = 0; i < p.n; i++) sum += (double)p.elements[i];
   first = (first + 1) % PD_FETCHES;
   n_pending--;
+  taking = true;
   p.take(p.figure, p.k, sum);
+  taking = false;
 }
 
 static void await_first(void) {
@@ -37,7 +40,7 @@ void pd_add_up(int figure, int64_t batch, int64_t k, const float *elements, int6
 }
 
 bool pd_figures_are_known(int64_t batch) {
-  while (n_pending && first_has_come(NULL)) take_first();
+  while (!taking && n_pending && first_has_come(NULL)) take_first();
   return !n_pending || queue[first].batch > batch;
 }
 

@@ -1,0 +1,103 @@
+#!/bin/sh
+# What emitted CUDA programs do besides training, on tests/cuda_host:  programs.sh PDC CASE
+# Weights in and out, checkpoints, validation, traces, --emulate, failures.
+pdc=$1
+. "$(dirname "$0")/../launch.sh"
+seq 1 2000 >text.txt
+small="-D n_layer=1 -D n_head=2 -D n_embd=16 -D n_ctx=16 -D vocab_size=64 -D batch=2 -D lr_schedule=constant"
+
+# model DIR N OPTIONS...: gpt_mini, small, on N ranks.
+model() {
+  dir=$1 ranks=$2
+  shift 2
+  "$pdc" --target cuda --precision "${precision:-f32}" -S -n "$ranks" --stages "$ranks" --microbatch 1 $small "$@" \
+    -o "$dir" "$top/models/gpt_mini.pdm" >build.log 2>&1 &&
+    sh "$(dirname "$pdc")/tests/cuda_host/compile" "$dir" >>build.log 2>&1 && return
+  head -n 30 build.log >&2
+  complain "$dir is not built"
+  exit 1
+}
+
+# says WORDS OPTIONS...: a launch of one rank that fails with these words.
+says() {
+  words=$1
+  shift
+  launch 1 model --data text.txt --steps 4 "$@" >said 2>&1 && complain "no error: $words"
+  grep -q "$words" said || { complain "not said: $words"; head -n 3 said >&2; }
+}
+
+# A training that is interrupted after 3 updates and one that is not leave the same bytes, and the saved weights are
+# what a later run starts from.
+checkpoint() {
+  model model 2 --schedule 2bw
+  CUDA_HOST_SEED=1 launch 2 model --data text.txt --steps 5 --log whole.jsonl --save whole.st || complain "5 updates"
+  CUDA_HOST_SEED=2 launch 2 model --data text.txt --steps 3 --checkpoint dir --log parts.jsonl || complain "3 updates"
+  CUDA_HOST_SEED=3 launch 2 model --data text.txt --steps 5 --checkpoint dir --resume --log parts.jsonl \
+    --save parts.st || complain "2 more updates"
+  cmp whole.st parts.st || complain "weights after an interruption are others"
+  [ "$(figures whole.jsonl)" = "$(figures parts.jsonl)" ] || complain "losses after an interruption are others"
+  launch 2 model --data text.txt --steps 0 --init whole.st --save again.st || complain "--init, --save"
+  cmp whole.st again.st || complain "weights are not saved as they were loaded"
+}
+
+# Validation changes no bit of training, and its loss is the C target's.
+validation() {
+  head -c 200 text.txt >held_out.txt
+  model model 1 --schedule flush
+  "$pdc" -n 1 --stages 1 --microbatch 1 --schedule flush $small -o c "$top/models/gpt_mini.pdm" || complain "C"
+  for dir in model c; do
+    launch 1 $dir --data text.txt --validation held_out.txt --validate-every 2 --steps 4 --log $dir.jsonl \
+      --save $dir.st || complain "$dir does not validate"
+    sed -n 's/.*"validation_loss":\([0-9.]*\).*/\1/p' $dir.jsonl >$dir.losses
+  done
+  paste model.losses c.losses | awk '{ d = $1 / $2 - 1; near += d < 1e-4 && d > -1e-4 } END { exit near != 2 }' ||
+    complain "validation losses differ from C's"
+  launch 1 model --data text.txt --steps 4 --save plain.st || complain "training without validation"
+  cmp model.st plain.st || complain "a validation changed the weights"
+}
+
+# Passes in a trace end when the device has ended them; --emulate runs no kernels, and its arena is finite.
+trace() {
+  model model 2 --schedule 2bw
+  launch 2 model --data text.txt --steps 3 --trace trace.json --log run.jsonl || complain "--trace"
+  python3 - <<'END' || complain "the trace is not whole"
+import json
+events = [e for e in json.load(open("trace.json"))["traceEvents"] if e["ph"] == "X"]
+of = lambda kind: [e for e in events if e["cat"] == kind]
+assert len(of("forward")) == len(of("backward")) == 12 and len(of("update")) == 6
+assert all(e["dur"] > 0 for e in of("forward") + of("backward"))
+for a, b in ((a, b) for a in of("forward") for b in of("backward") if a["pid"] == b["pid"]):
+    assert a["ts"] + a["dur"] <= b["ts"] + 1e-3 or b["ts"] + b["dur"] <= a["ts"] + 1e-3
+END
+  grep -q '"device":"[^"]' run.jsonl || complain "the log does not name the device"
+  sed -n 's/.*"peak_bytes":\[\([0-9]*\),\([0-9]*\)\],"planned_peak_bytes":\[\([0-9]*\),\([0-9]*\)\].*/\1 \2 \3 \4/p' \
+    run.jsonl | awk '{ exit !(NF == 4 && $1 >= $3 && $2 >= $4) }' || complain "less memory was taken than planned"
+  launch 2 model --steps 3 --emulate --log emulated.jsonl || complain "--emulate"
+  [ "$(grep -c '"step"' emulated.jsonl)" = 3 ] || complain "--emulate logs no updates"
+}
+
+failures() {
+  model model 1 --schedule flush
+  CUDA_HOST_DEVICES=0 says "rank 0 (stage 0): CUDA cannot use a GPU here: no CUDA-capable device"
+  CUDA_HOST_MEMORY=100000 says "cannot get the .* MiB this stage was planned to use: of .*'s 0.1 MiB, .* are free"
+  launch 1 model --data text.txt --steps 0 --save start.st || complain "--save"
+  spoil start.st spoilt.st
+  says "step 1: the loss of microbatch 1 is not finite; first tensor that is not: parameter 'wpe" --init spoilt.st
+}
+
+# spoil FROM TO: a safetensors file whose first tensor of positions begins with a NaN.
+spoil() {
+  python3 - "$1" "$2" <<'END'
+import json, struct, sys
+file = bytearray(open(sys.argv[1], "rb").read())
+n = struct.unpack("<Q", file[:8])[0]
+header = json.loads(file[8:8 + n])
+name = next(k for k in header if k.startswith("wpe"))
+at = 8 + n + header[name]["data_offsets"][0]
+file[at:at + 4] = struct.pack("<f", float("nan"))
+open(sys.argv[2], "wb").write(file)
+END
+}
+
+$2
+exit $failed
