@@ -3,11 +3,12 @@
 
 /* In CUDA's headers, in double and overloaded: a kernel of such a name could not be launched by it. */
 static const char *const cuda_functions[] = {
-  "max", "min", "pow", "rsqrt", "cbrt", "rcbrt", "hypot", "norm", "rnorm", "norm3d", "norm4d", "exp2", "exp10", "expm1",
-  "log2", "log10", "log1p", "logb", "tan", "asin", "acos", "atan", "atan2", "sinh", "cosh", "asinh", "acosh", "atanh",
-  "sinpi", "cospi", "erfc", "erfinv", "erfcinv", "erfcx", "lgamma", "tgamma", "floor", "ceil", "trunc", "round", "rint",
-  "fabs", "fmin", "fmax", "fmod", "fdim", "fma", "modf", "frexp", "ldexp", "scalbn", "remainder", "remquo", "signbit",
-  "isnan", "isinf", "isfinite", "nan", "labs", "llabs", "clock", "malloc", "free", "printf", NULL,
+  "max", "min", "pow", "rsqrt", "cbrt", "rcbrt", "hypot", "norm", "rnorm", "norm3d", "norm4d", "exp2", "exp10",
+  "expm1", "log2", "log10", "log1p", "logb", "tan", "asin", "acos", "atan", "atan2", "sinh", "cosh", "asinh",
+  "acosh", "atanh", "sinpi", "cospi", "erfc", "erfinv", "erfcinv", "erfcx", "lgamma", "tgamma", "floor", "ceil",
+  "trunc", "round", "rint", "fabs", "fmin", "fmax", "fmod", "fdim", "fma", "modf", "frexp", "ldexp", "scalbn",
+  "remainder", "remquo", "signbit", "isnan", "isinf", "isfinite", "nan", "labs", "llabs", "clock", "malloc",
+  "free", "printf", NULL,
 };
 
 static const Dialect c_dialect = {

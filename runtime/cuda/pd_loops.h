@@ -61,8 +61,8 @@ inline __device__ void pd_store(Pointer x, int64_t at, const pd_vector<N, C> &fr
 
 /* ---- a row's sum and maximum ------------------------------------------------------------------- */
 
-/* Over the X threads of a row, for each of them. Lanes of a warp are added by halves, then the warps in order; a row
- * of several warps is the block's only one. */
+/* Over the X threads of a row, for each of them. Lanes of a warp are added by halves, then the warps in order; a
+ * row of several warps is the block's only one. */
 template <int X> inline __device__ float pd_row_sum(float x) {
 #pragma unroll
   for (int step = 16; step > 0; step /= 2) x += __shfl_xor_sync(0xffffffffu, x, step);
@@ -119,7 +119,7 @@ template <int X, int Y, typename T, int M> inline __device__ void pd_add_rows(T 
 }
 
 /* The sum of `chunks` partial sums that stand `stride` apart, the first at `at`: every 32nd of them in order, then
- * these sums by halves. A block makes 32 such sums, if `there`, by 32 threads each, of which the first has the result. */
+ * these sums by halves. A block makes 32 such sums, those `there`, by 32 threads each; the first has the result. */
 template <typename Pointer>
 inline __device__ float pd_add_chunks(Pointer partial, int chunks, int64_t stride, int64_t at, bool there) {
   float sum = 0.0f;
