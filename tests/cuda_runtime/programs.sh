@@ -1,7 +1,7 @@
 #!/bin/sh
-# What emitted CUDA programs do besides training, on tests/cuda_host:  programs.sh PDC CASE
+# What emitted CUDA programs do besides training, on tests/cuda_host:  programs.sh PDC CASE [PRECISION]
 # Weights in and out, checkpoints, validation, traces, --emulate, failures.
-pdc=$1
+pdc=$1 precision=${3:-f32}
 . "$(dirname "$0")/../launch.sh"
 seq 1 2000 >text.txt
 small="-D n_layer=1 -D n_head=2 -D n_embd=16 -D n_ctx=16 -D vocab_size=64 -D batch=2 -D lr_schedule=constant"
@@ -10,7 +10,7 @@ small="-D n_layer=1 -D n_head=2 -D n_embd=16 -D n_ctx=16 -D vocab_size=64 -D bat
 model() {
   dir=$1 ranks=$2
   shift 2
-  "$pdc" --target cuda --precision "${precision:-f32}" -S -n "$ranks" --stages "$ranks" --microbatch 1 $small "$@" \
+  "$pdc" --target cuda --precision $precision -S -n "$ranks" --stages "$ranks" --microbatch 1 $small "$@" \
     -o "$dir" "$top/models/gpt_mini.pdm" >build.log 2>&1 &&
     sh "$(dirname "$pdc")/tests/cuda_host/compile" "$dir" >>build.log 2>&1 && return
   head -n 30 build.log >&2
@@ -27,7 +27,7 @@ says() {
 }
 
 # A training that is interrupted after 3 updates and one that is not leave the same bytes, and the saved weights are
-# what a later run starts from.
+# what a later run starts from. In bf16 the files hold masters, and the C target goes on from them.
 checkpoint() {
   model model 2 --schedule 2bw
   CUDA_HOST_SEED=1 launch 2 model --data text.txt --steps 5 --log whole.jsonl --save whole.st || complain "5 updates"
@@ -38,6 +38,11 @@ checkpoint() {
   [ "$(figures whole.jsonl)" = "$(figures parts.jsonl)" ] || complain "losses after an interruption are others"
   launch 2 model --data text.txt --steps 0 --init whole.st --save again.st || complain "--init, --save"
   cmp whole.st again.st || complain "weights are not saved as they were loaded"
+  "$pdc" -n 1 --stages 1 --microbatch 1 $small -o c "$top/models/gpt_mini.pdm" || complain "C"
+  launch 1 c --data text.txt --steps 6 --checkpoint dir --resume --log c.jsonl || complain "C does not go on"
+  launch 2 model --data text.txt --steps 6 --log on.jsonl || complain "6 updates"
+  for log in on c; do tail -n 2 $log.jsonl | sed -n 's/.*"step":6,"loss":\([0-9.]*\).*/\1/p'; done | paste -s |
+    awk '{ d = $1 / $2 - 1; exit !(d < 1e-3 && d > -1e-3) }' || complain "C goes on from other weights"
 }
 
 # Validation changes no bit of training, and its loss is the C target's.
