@@ -16,8 +16,8 @@ void layout_dump(const StageKernels *k, const Layout *l, FILE *out) {
   for (int i = 0; i < k->buffers.n; i++) {
     const Buffer *b = &k->buffers.at[i];
     fprintf(out, "  %s %s region %d offset %" PRId64 " bytes %" PRId64 " stride %" PRId64 " copies %d\n",
-            b->name, b->comment, b->region, l->buffer[i].offset, b->elements * element_bytes(b), l->buffer[i].stride,
-            l->buffer[i].copies);
+            b->name, b->comment, b->region, l->buffer[i].offset, b->elements * element_bytes(b),
+            l->buffer[i].stride, l->buffer[i].copies);
   }
 }
 

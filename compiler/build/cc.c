@@ -164,7 +164,8 @@ char *cc_run(const Options *o, const char *text) {
     error_at(NO_SPAN, "PD0605", "cannot make a temporary directory '%s': %s", directory, strerror(errno));
     return NULL;
   }
-  const char *source = format("%s/profile.%s", directory, source_suffix(target)), *program = format("%s/profile", directory);
+  const char *program = format("%s/profile", directory);
+  const char *source = format("%s.%s", program, source_suffix(target));
   char *printed = NULL;
   if (!write_file(source, text, strlen(text))) {
     error_at(NO_SPAN, "PD0605", "cannot write '%s': %s", source, strerror(errno));

@@ -105,8 +105,8 @@ Strings compile_command(const Options *o, TargetKind target, const char *source,
 bool can_compile(TargetKind target) {
   if (target != TARGET_CUDA || with_cuda)
     return true;
-  Diagnostic *d = error_at(NO_SPAN, "PD0609", "this pdc was built without CUDA: it writes programs for GPUs, but has "
-                           "nothing to link them with");
+  Diagnostic *d = error_at(NO_SPAN, "PD0609", "this pdc was built without CUDA: it writes programs for GPUs, but "
+                           "has nothing to link them with");
   help(d, "'-S' stops after writing them; CMake builds what they need where it finds nvcc, cuDNN and NCCL");
   return false;
 }

@@ -38,7 +38,8 @@ static const Option options[] = {
      "on, off or auto: rerun forward in backward"},
     {"--ahead", "1|2", CHOICE, AT(plan.ahead), "|1|2", "2: one microbatch more in flight between stages"},
     {"--threads", "N", COUNT, AT(plan.threads), NULL, "threads a rank (default: processors over ranks)"},
-    {"--memory", "SIZE", BYTES, AT(plan.memory), NULL, "a device's, as 16GiB (default: the machine's; 76 GB of a GPU)"},
+    {"--memory", "SIZE", BYTES, AT(plan.memory), NULL,
+     "a device's, as 16GiB (default: the machine's; 76 GB of a GPU)"},
     {"--profile", "FILE", TEXT, AT(plan.profile), NULL, "measured costs, from pdc profile"},
     {"--plan", "FILE", TEXT, AT(plan.plan), NULL, "use this (edited) plan"},
     {"--emit", "WHAT", CHOICE, AT(emit), "|ast|graph|kernels|plan|schedule|schedule.svg|source",
@@ -164,7 +165,8 @@ static void set_special(Options *o, const Option *option, const char *value) {
 static void check_target(const Options *o) {
   Diagnostic *d = NULL;
   if (o->plan.target == TARGET_CUDA && o->plan.threads) {
-    d = error_at(NO_SPAN, "PD0613", "'--threads' is for processors: a rank of '--target cuda' has a GPU of its own");
+    d = error_at(NO_SPAN, "PD0613",
+                 "'--threads' is for processors: a rank of '--target cuda' has a GPU of its own");
     help(d, "leave it away");
   } else if (o->plan.target == TARGET_C && o->plan.precision != PRECISION_F32) {
     d = error_at(NO_SPAN, "PD0613", "'--precision %s' is for GPUs: programs for processors compute in f32",

@@ -368,7 +368,8 @@ void print_structs(Emit *e) {
   if (has_masters(e)) {
     region_types(e, IN_MASTERS);
     e->state_type = intern("struct masters");
-    text_add(&e->out, "struct masters { /* the weights in f32: the optimizer's; those above are copies */\n%s};\n\n",
+    text_add(&e->out,
+             "struct masters { /* the weights in f32: the optimizer's; those above are copies */\n%s};\n\n",
              struct_body(e, IN_MASTERS, -1));
   }
   region_types(e, IN_GRADIENTS);

@@ -29,7 +29,8 @@ static const char *const reserved[] = {
   "gradients_received_values", "gradients_sent_values", "work", "scratch", "first", "first_sample", "stage",
   "parameters", "tensors", "replicas", "planned_peak_bytes", "chunk",
   "microbatch", "pd",
-  "w", "g", "s", "k", "t", "f", "b", "u", "in", "masters", "now", "from", "end", "exchanged", "moments", "partial", "sum_lanes",
+  "w", "g", "s", "k", "t", "f", "b", "u", "in", "masters", "now",
+  "from", "end", "exchanged", "moments", "partial", "sum_lanes",
   "max_lanes", "lanes", "exp", "log", "tanh", "erf", "sin", "cos", "sqrt", "abs", "y0", "y1", "yn", "j0",
   "j1", "jn", "gamma", "index", "div", "remove", "signal", "time", "read", "write", "open", "close", "select",
 };
@@ -41,7 +42,8 @@ static bool is_reserved(const char *text) {
   for (size_t i = 0; i < sizeof reserved_in_cuda / sizeof *reserved_in_cuda; i++)
     if (!strcmp(reserved_in_cuda[i], text))
       return true;
-  return !strncmp(text, "cuda", 4) || !strncmp(text, "pd_", 3) || !strncmp(text, "PD_", 3) || !strncmp(text, "MPI", 3);
+  return !strncmp(text, "cuda", 4) || !strncmp(text, "pd_", 3) || !strncmp(text, "PD_", 3) ||
+         !strncmp(text, "MPI", 3);
 }
 
 static bool all_upper(const char *text) {

@@ -1,6 +1,6 @@
-/* --precision bf16: which values are stored in bf16. A library call multiplies in bf16 what it reads from memory, so
- * that every value which a call reads or writes stands there in bf16, unless the call's op keeps it in f32; values
- * that only loops see (a residual stream, statistics, losses) stay as precise as the loops compute them. The choice
+/* --precision bf16: which values are stored in bf16. A library call multiplies in bf16 what it reads from memory,
+ * so every value which a call reads or writes stands there in bf16, unless the call's op keeps it in f32; values
+ * that only loops see (a residual stream, statistics, losses) stay as precise as loops compute them. The choice
  * depends on the graph alone: both sides of a cut make the same one. */
 #include "fuse/internal.h"
 
@@ -70,7 +70,8 @@ bool *values_in_bf16(const Graph *g, Precision precision) {
 
 /* Sums over a batch, losses and what is made once are kept as they were computed. */
 static bool stays_exact(const Buffer *b) {
-  return b->type != TYPE_F32 || b->kind == BUFFER_ACCUMULATOR || b->kind == BUFFER_FIGURE || b->kind == BUFFER_TABLE;
+  bool made_exact = b->kind == BUFFER_ACCUMULATOR || b->kind == BUFFER_FIGURE || b->kind == BUFFER_TABLE;
+  return b->type != TYPE_F32 || made_exact;
 }
 
 void choose_precision(StageKernels *k) {

@@ -450,7 +450,7 @@ static bool read_costs(Planner *r) {
   return r->profile != NULL;
 }
 
-/* What programs are made for is said by the command line, for plans from files, too: their cuts suit one target. */
+/* What programs are made for is said by the command line, for plans from files, too: cuts suit one target. */
 static bool same_target(const Plan *plan, const PlanRequest *q) {
   if (plan->target == q->target && plan->precision == q->precision)
     return true;

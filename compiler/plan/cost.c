@@ -128,8 +128,8 @@ static int64_t *input_bytes(const Planner *r, int64_t b) {
   return bytes;
 }
 
-/* By stage [i, j): bytes of its parameters, each once, as passes read them and in f32; and in f32 of tied ones that
- * other stages use as well. */
+/* By stage [i, j): bytes of its parameters, each once, as passes read them and in f32; and in f32 of tied ones
+ * that other stages use as well. */
 static void parameter_tables(const Planner *r, int64_t *weights, int64_t *held, int64_t *shared) {
   const Graph *g = r->g;
   const Pieces *p = r->p;
@@ -239,7 +239,8 @@ Costs *price(const Planner *r, int64_t b) {
                                       : 0;
     forward = measured->forward, backward = measured->backward;
   }
-  int64_t *weights = alloc(square * sizeof *weights), *held = alloc(square * sizeof *held), *shared = alloc(square * sizeof *shared);
+  int64_t *weights = alloc(square * sizeof *weights), *held = alloc(square * sizeof *held);
+  int64_t *shared = alloc(square * sizeof *shared);
   double *update = alloc(square * sizeof *update);
   parameter_tables(r, weights, held, shared);
   for (size_t i = 0; i < square; i++)

@@ -324,8 +324,9 @@ static bool form_fits(const JsonPlace *top, const Plan *plan) {
 
 Plan *plan_read(const Graph *g, const Pieces *p, const char *path) {
   static const char *const keys[] = {"model",         "schedule",     "vertical_sync", "chunks", "batch",
-                                     "microbatch",    "microbatches", "target",        "precision", "threads", "stages",
-                                     "batch_seconds", "costs",        "why",           NULL};
+                                     "microbatch",    "microbatches", "target",        "precision",
+                                     "threads",       "stages",       "batch_seconds", "costs",  "why",
+                                     NULL};
   JsonPlace top = {.path = ""};
   top.object = json_load(path, &top.file);
   if (!top.object || !json_only(&top, keys))

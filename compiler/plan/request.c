@@ -236,8 +236,8 @@ static bool check_microbatch(const Planner *r, int64_t b, const char *option) {
   return false;
 }
 
-/* What a rank may take when nobody says: its share of the machine's memory; of a GPU with 80 GB all but what CUDA's
- * context, NCCL's channels and the libraries' own objects need. */
+/* What a rank may take when nobody says: its share of the machine's memory; of a GPU with 80 GB all but what
+ * CUDA's context, NCCL's channels and the libraries' own objects need. */
 static int64_t device_bytes(TargetKind target, int ranks) {
   static const int64_t gpu = 80000000000, reserved = 4000000000;
   if (target == TARGET_CUDA)

@@ -40,7 +40,8 @@ function title() {
   const parts = `${plural(ofPlan("microbatches"), "microbatch")} of ${ofPlan("microbatch")}`;
   if (isNumber(ofPlan("batch"))) words.push(`batches of ${ofPlan("batch")} = ${parts}`);
   if (isNumber(start.parameters)) words.push(`${start.parameters.toLocaleString("en")} parameters`);
-  if (isNumber(ofPlan("threads"))) words.push(`${plural(ofPlan("threads"), "thread")} a rank`);
+  if (ofPlan("target") === "cuda") words.push(`a GPU a rank, ${ofPlan("precision")}`);
+  else if (isNumber(ofPlan("threads"))) words.push(`${plural(ofPlan("threads"), "thread")} a rank`);
   words.push(run.directory);
   section("subtitle").textContent = words.join(" · ");
 }

@@ -18,6 +18,8 @@
 #include "layout/permutes.h"
 #include "simplify/simplify.h"
 
+static const Target one_thread = {.threads = 1};
+
 /* ---- executing kernels ------------------------------------------------------------------------------ */
 
 typedef struct Machine { const StageKernels *k; double **memory; } Machine;
@@ -272,7 +274,7 @@ static void check_chunks(const Graph *g, const Pieces *p, int64_t microbatch, do
       int parts = RANKS * chunks;
       for (int c = 0; c < chunks; c++) {
         int at = c * RANKS + rank;
-        chunk[c] = fuse(g, p, p->n * at / parts, p->n * (at + 1) / parts, at, parts, microbatch, false, true, (Target){.threads = 1});
+        chunk[c] = fuse(g, p, p->n * at / parts, p->n * (at + 1) / parts, at, parts, microbatch, false, true, one_thread);
       }
       StageKernels *k = join_chunks(chunk, chunks);
       assert_int_equal(k->stage, rank);
@@ -284,18 +286,39 @@ static void check_chunks(const Graph *g, const Pieces *p, int64_t microbatch, do
     }
 }
 
+/* Both sides of a cut store what crosses it in the same type. */
+static void check_types(const StageKernels *from, const Ints *sent, const StageKernels *to, const Ints *received) {
+  assert_int_equal(sent->n, received->n);
+  for (int i = 0; i < sent->n; i++)
+    assert_int_equal(from->buffers.at[sent->at[i]].bf16, to->buffers.at[received->at[i]].bf16);
+}
+
+/* In bf16 calls read and write what they can (kernels_verify), wherever the model is cut. */
+static void check_precision(const Graph *g, const Pieces *p, int64_t microbatch, bool split) {
+  const Target gpu = {TARGET_CUDA, PRECISION_BF16, 1};
+  for (int c = 1; c < p->n; c++) {
+    const StageKernels *a = fuse(g, p, 0, c, 0, 2, microbatch, false, split, gpu);
+    const StageKernels *b = fuse(g, p, c, p->n, 1, 2, microbatch, false, split, gpu);
+    kernels_verify(a);
+    kernels_verify(b);
+    check_types(a, &a->sent, b, &b->received);
+    check_types(b, &b->gradients_sent, a, &a->gradients_received);
+  }
+}
+
 static void check_cuts(const Graph *g, int64_t microbatch, bool split) {
   Pieces p = cut(g);
   srand(1);
   double **input = values_of_inputs(g, microbatch), **param = values_of_params(g);
   double **value = interpret(g, microbatch, (const double *const *)input, (const double *const *)param);
-  check_stage(g, fuse(g, &p, 0, p.n, 0, 1, microbatch, false, split, (Target){.threads = 1}), input, param, value);
+  check_stage(g, fuse(g, &p, 0, p.n, 0, 1, microbatch, false, split, one_thread), input, param, value);
   assert_true(p.n > 1);
+  check_precision(g, &p, microbatch, split);
   if (split)
     check_chunks(g, &p, microbatch, input, param, value);
   for (int c = 1; c < p.n; c++) {
-    check_stage(g, fuse(g, &p, 0, c, 0, 2, microbatch, false, split, (Target){.threads = 1}), input, param, value);
-    check_stage(g, fuse(g, &p, c, p.n, 1, 2, microbatch, false, split, (Target){.threads = 1}), input, param, value);
+    check_stage(g, fuse(g, &p, 0, c, 0, 2, microbatch, false, split, one_thread), input, param, value);
+    check_stage(g, fuse(g, &p, c, p.n, 1, 2, microbatch, false, split, one_thread), input, param, value);
   }
 }
 
@@ -309,7 +332,7 @@ static void check_all_stages(const Graph *g, int64_t microbatch) {
     for (int end = first + 1; end <= p.n; end++) {
       int stage = first > 0, n_stages = stage + 1 + (end < p.n);
       bool split = (first + end) % 2;
-      check_stage(g, fuse(g, &p, first, end, stage, n_stages, microbatch, false, split, (Target){.threads = 1}), input, param, value);
+      check_stage(g, fuse(g, &p, first, end, stage, n_stages, microbatch, false, split, one_thread), input, param, value);
     }
 }
 
@@ -373,7 +396,7 @@ static void normalised(void **state) {
   (void)state;
   Graph *g = compiled("tests/unit/models/normalised.pdm", NULL, 0);
   Pieces p = cut(g);
-  const StageKernels *k = fuse(g, &p, 0, p.n, 0, 1, 2, false, false, (Target){.threads = 1});
+  const StageKernels *k = fuse(g, &p, 0, p.n, 0, 1, 2, false, false, one_thread);
   for (int i = 0; i < k->buffers.n; i++)
     if (k->buffers.at[i].kind == BUFFER_SAVED)
       assert_null(strstr(k->buffers.at[i].comment, "centered"));

@@ -393,17 +393,36 @@ static void what_is_written_reads_back(void **unused) {
   const PlanRequest forms[] = {{.replicas = "2,1", .schedule = "2bw", .ahead = 2},
                                {.replicas = "2,3", .schedule = "pipedream"},
                                {.stages = 2, .schedule = "interleaved"},
-                               {.stages = 3, .schedule = "zb_h1"}};
+                               {.stages = 3, .schedule = "zb_h1"},
+                               {.stages = 2, .target = TARGET_CUDA, .precision = PRECISION_BF16}};
   for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
     graph->train.vertical_sync = i == 1;
     char *text = plan_json(graph, &pieces, make(forms[i]));
     char *path = write_temporary(text, strlen(text));
     graph->train.vertical_sync = false; /* what the file says holds */
-    Plan *again = make((PlanRequest){.plan = path});
+    Plan *again = make((PlanRequest){.plan = path, .target = forms[i].target, .precision = forms[i].precision});
     unlink(path);
     assert_non_null(again);
     plan_verify(graph, &pieces, again);
     assert_string_equal(plan_json(graph, &pieces, again), text);
+  }
+}
+
+/* Activations, messages and working copies of weights take half the bytes; there are masters besides. */
+static void bf16_is_planned_with(void **unused) {
+  (void)unused;
+  const PlanRequest gpu = {.stages = 2, .split = "h[2]", .microbatch = 4, .target = TARGET_CUDA};
+  PlanRequest rounded = gpu;
+  rounded.precision = PRECISION_BF16;
+  const StagePlan *exact = make(gpu)->stage, *half = make(rounded)->stage;
+  for (int i = 0; i < 2; i++) {
+    assert_true(half[i].weight_bytes >= exact[i].weight_bytes / 2);
+    assert_true(half[i].weight_bytes < exact[i].weight_bytes * 6 / 10);
+    assert_int_equal(half[i].gradient_bytes, exact[i].gradient_bytes);
+    assert_int_equal(half[i].optimizer_bytes, exact[i].optimizer_bytes / 2 * 3);
+    int64_t before = exact[i].peak_bytes - exact[i].weight_bytes - exact[i].optimizer_bytes;
+    int64_t after = half[i].peak_bytes - half[i].weight_bytes - half[i].optimizer_bytes;
+    assert_true(after < before * 8 / 10);
   }
 }
 
@@ -541,6 +560,7 @@ int main(void) {
       cmocka_unit_test(less_memory_never_makes_it_faster),
       cmocka_unit_test(tied_and_clipped_stages_exchange),
       cmocka_unit_test(what_is_written_reads_back),
+      cmocka_unit_test(bf16_is_planned_with),
       cmocka_unit_test(older_plans_read),
       cmocka_unit_test(edits_are_taken),
       cmocka_unit_test(mistakes_are_diagnosed),
