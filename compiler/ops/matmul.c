@@ -251,17 +251,18 @@ static void call_weight_gradient(const Site *site, Call *c) {
   c->sums = true;
 }
 
+static int64_t scratch_of_form(const Site *site, const struct pd_matmul_shape *shape) {
+  return site->cuda ? pd_cuda_matmul_scratch(shape) : (int64_t)pd_matmul_scratch(pd_matmul_new(*shape));
+}
+
 /* The larger of what the forms need. */
 static int64_t scratch_of(const Site *site, struct pd_matmul_shape shape, bool adds) {
-  if (site->cuda)
-    return pd_cuda_matmul_scratch(&shape);
-  int64_t bytes = (int64_t)pd_matmul_scratch(pd_matmul_new(shape));
+  int64_t bytes = scratch_of_form(site, &shape), more = 0;
   if (adds) {
     shape.accumulate = true;
-    int64_t more = (int64_t)pd_matmul_scratch(pd_matmul_new(shape));
-    bytes = more > bytes ? more : bytes;
+    more = scratch_of_form(site, &shape);
   }
-  return bytes;
+  return more > bytes ? more : bytes;
 }
 
 static int64_t scratch_matmul(const Site *site) {

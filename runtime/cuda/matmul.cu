@@ -1,7 +1,8 @@
 /* pd_matmul: cuBLASLt, which reads matrices by columns: it is given c^T = b^T a^T, whose factors are our rows read
  * as columns. Its heuristic chooses an algorithm once for each object, types and alignment of its operands; sums
  * split over k go through the workspace in a fixed order, never through c. What it cannot express - operands
- * without an axis of stride 1 or with overlapping rows, factors of two types - is done by a kernel of ours. */
+ * without an axis of stride 1 or with overlapping rows, factors of two types - is done by a kernel of ours. What
+ * it can do at a fraction of its speed only, rows of bfloat16 at odd addresses, is copied (scratch.h). */
 #include "pd_elements.h"
 #include "scratch.h"
 
@@ -21,10 +22,12 @@ struct Plan {
 
 struct pd_matmul {
   struct pd_matmul_shape shape;
+  struct pd_lines lines;               /* of the operand that is copied where it is of bfloat16 */
+  struct pd_matmul *part[2][2];        /* products with copies: [of all lines at once, of the last][adds] */
   mutable Plan plans[2][2][2]; /* by the factors' type, c's type, and whether all begin at multiples of 16 bytes */
 };
 
-struct pd_matmul *pd_matmul_new(struct pd_matmul_shape shape) {
+static struct pd_matmul *plain_new(const struct pd_matmul_shape &shape) {
   struct pd_matmul *m = new struct pd_matmul();
   m->shape = shape;
   return m;
@@ -176,6 +179,78 @@ static void run_ours(const struct pd_matmul_shape &s, pd_in a, pd_in b, pd_in bi
   PD_LAUNCH(multiply, grid, THREADS, 0, pd_stream, s, a, b, bias, c);
 }
 
+/* ---- with copied lines -------------------------------------------------------------------------- */
+
+/* The product of n lines, of an operand whose copy stands dense. */
+static struct pd_matmul_shape part_of(struct pd_matmul_shape s, const struct pd_lines &l, int64_t n, bool adds) {
+  (l.of_k ? s.k : s.m) = n;
+  if (l.operand == PD_OPERAND_A) (l.of_k ? s.a_column : s.a_row) = l.pitch;
+  if (l.operand == PD_OPERAND_B) s.b_row = l.pitch;
+  if (l.operand == PD_OPERAND_C) s.c_row = l.pitch;
+  s.accumulate = adds;
+  return s;
+}
+
+struct pd_matmul *pd_matmul_new(struct pd_matmul_shape shape) {
+  struct pd_matmul *m = plain_new(shape);
+  m->lines = pd_matmul_lines(&shape);
+  const struct pd_lines &l = m->lines;
+  int64_t rest = l.operand == PD_NO_OPERAND ? 0 : l.n % l.at_once;
+  for (int adds = 0; adds < 2 && l.operand != PD_NO_OPERAND; adds++) {
+    if (l.n >= l.at_once) m->part[0][adds] = plain_new(part_of(shape, l, l.at_once, adds));
+    if (rest) m->part[1][adds] = plain_new(part_of(shape, l, rest, adds));
+  }
+  return m;
+}
+
+/* to[i][j] = from[i][j] for lines of `length`; a warp a line, or some of it: blockIdx.y. */
+static __global__ void __launch_bounds__(THREADS, 1)
+    copy_lines(const pd_bf16 *__restrict__ from, int64_t apart, pd_bf16 *__restrict__ to, int64_t pitch,
+               int64_t lines, int64_t length) {
+  enum { EACH = 8 };
+  int64_t line = static_cast<int64_t>(blockIdx.x) * (THREADS / 32) + threadIdx.x / 32;
+  int64_t first = static_cast<int64_t>(blockIdx.y) * 32 * EACH + threadIdx.x % 32;
+  pd_bf16 x[EACH];
+  if (line >= lines) return;
+#pragma unroll
+  for (int i = 0; i < EACH; i++)
+    if (first + 32 * i < length) x[i] = from[line * apart + first + 32 * i];
+#pragma unroll
+  for (int i = 0; i < EACH; i++)
+    if (first + 32 * i < length) to[line * pitch + first + 32 * i] = x[i];
+}
+
+static void copy(const void *from, int64_t apart, void *to, int64_t pitch, int64_t lines, int64_t length) {
+  dim3 grid(static_cast<unsigned>((lines + 7) / 8), static_cast<unsigned>((length + 255) / 256));
+  PD_LAUNCH(copy_lines, grid, THREADS, 0, pd_stream, static_cast<const pd_bf16 *>(from), apart,
+            static_cast<pd_bf16 *>(to), pitch, lines, length);
+}
+
+/* The element `first` lines further on, `apart` elements from one to the next. */
+template <typename Operand> static Operand moved(Operand x, int64_t elements) {
+  x.at = (char *)x.at + elements * pd_size(x.type);
+  return x;
+}
+
+static void run_plain(const struct pd_matmul *m, pd_in a, pd_in b, pd_in bias, pd_out c, void *scratch);
+
+static void run_lines(const struct pd_matmul *m, pd_in a, pd_in b, pd_in bias, pd_out c, char *scratch) {
+  const struct pd_matmul_shape &s = m->shape;
+  const struct pd_lines &l = m->lines;
+  char *rest = scratch + pd_lines_bytes(&l);
+  for (int64_t first = 0; first < l.n; first += l.at_once) {
+    int64_t n = l.n - first < l.at_once ? l.n - first : l.at_once;
+    pd_in part_a = moved(a, first * (l.of_k ? s.a_column : s.a_row)),
+          part_b = moved(b, l.of_k ? first * s.b_row : 0);
+    pd_out part_c = moved(c, l.of_k ? 0 : first * s.c_row), result = part_c;
+    if (l.operand == PD_OPERAND_A) copy(part_a.at, l.apart, scratch, l.pitch, n, l.length), part_a.at = scratch;
+    if (l.operand == PD_OPERAND_B) copy(part_b.at, l.apart, scratch, l.pitch, n, l.length), part_b.at = scratch;
+    if (l.operand == PD_OPERAND_C) result.at = scratch;
+    run_plain(m->part[n < l.at_once][s.accumulate || (l.of_k && first > 0)], part_a, part_b, bias, result, rest);
+    if (l.operand == PD_OPERAND_C) copy(scratch, l.pitch, part_c.at, l.apart, n, l.length);
+  }
+}
+
 /* ---- the call ----------------------------------------------------------------------------------- */
 
 static __global__ void convert(pd_in from, pd_out to, int64_t n) {
@@ -193,7 +268,7 @@ static const void *bias_like(const struct pd_matmul_shape &s, pd_in bias, pd_out
   return copy.at;
 }
 
-void pd_matmul(const struct pd_matmul *m, pd_in a, pd_in b, pd_in bias, pd_out c, void *scratch) {
+static void run_plain(const struct pd_matmul *m, pd_in a, pd_in b, pd_in bias, pd_out c, void *scratch) {
   const struct pd_matmul_shape &s = m->shape;
   bool aligned = pd_aligned(a.at, 16) && pd_aligned(b.at, 16) && pd_aligned(c.at, 16);
   Plan *plan = &m->plans[a.type][c.type][aligned];
@@ -213,4 +288,18 @@ void pd_matmul(const struct pd_matmul *m, pd_in a, pd_in b, pd_in bias, pd_out c
     run_plan(s, *plan, a, b, vector, c, free);
   else
     run_ours(s, a, b, bias, c);
+}
+
+/* Steps of k are added up in c, which must then be float. */
+static bool takes_lines(const struct pd_lines &l, pd_in a, pd_in b, pd_out c) {
+  bool factors = a.type == PD_BF16 && b.type == PD_BF16;
+  if (l.operand == PD_OPERAND_C) return factors && c.type == PD_BF16;
+  return l.operand != PD_NO_OPERAND && factors && (c.type == PD_F32 || !l.of_k);
+}
+
+void pd_matmul(const struct pd_matmul *m, pd_in a, pd_in b, pd_in bias, pd_out c, void *scratch) {
+  if (takes_lines(m->lines, a, b, c))
+    run_lines(m, a, b, bias, c, pd_scratch_begin(scratch));
+  else
+    run_plain(m, a, b, bias, c, scratch);
 }

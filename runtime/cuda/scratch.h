@@ -28,10 +28,52 @@ PD_PLANNED int64_t pd_matmul_workspace(const struct pd_matmul_shape *s) {
   return pd_scratch_part(pd_scratch_smaller(32 * PD_MIB, PD_MIB + 64 * s->batch * s->m * s->n));
 }
 
-/* The workspace and the bias in c's type. */
+/* Rows of bfloat16 that do not begin at multiples of 16 bytes, those of a vocabulary of 50257, say, keep the
+ * library from its fast kernels. In a large product one such operand is copied to or from rows that do, some lines
+ * at a time: lines are rows of c or of a, which are done one after another, or steps of k, which are added up.
+ * Tests make copies of smaller products with less room. */
+#ifndef PD_LINES_BYTES
+#define PD_LINES_BYTES (256 * (int64_t)PD_MIB)
+#define PD_LINES_PRODUCTS ((int64_t)1 << 32)
+#endif
+enum pd_operand { PD_NO_OPERAND, PD_OPERAND_A, PD_OPERAND_B, PD_OPERAND_C };
+struct pd_lines {
+  enum pd_operand operand;
+  bool of_k;
+  int64_t n, length, apart; /* lines, their elements, the elements from one to the next */
+  int64_t pitch, at_once;   /* of the copy */
+};
+
+PD_PLANNED struct pd_lines pd_matmul_lines(const struct pd_matmul_shape *s) {
+  struct pd_lines c = {PD_OPERAND_C, false, s->m, s->n, s->c_row, 0, 0};
+  struct pd_lines a = {PD_OPERAND_A, false, s->m, s->k, s->a_row, 0, 0};
+  struct pd_lines across = {PD_OPERAND_A, true, s->k, s->m, s->a_column, 0, 0};
+  struct pd_lines b = {PD_OPERAND_B, true, s->k, s->n, s->b_row, 0, 0};
+  struct pd_lines l = {PD_NO_OPERAND, false, 0, 0, 0, 0, 0};
+  bool large =
+      s->batch == 1 && s->m >= 256 && s->n >= 256 && s->k >= 256 && s->m * s->n * s->k >= PD_LINES_PRODUCTS;
+  if (large && s->a_column == 1 && s->a_row % 8 != 0)
+    l = a;
+  else if (large && s->a_row == 1 && s->a_column % 8 != 0 && !s->bias)
+    l = across;
+  else if (large && s->b_column == 1 && s->b_row % 8 != 0 && !s->bias)
+    l = b;
+  else if (large && s->c_row % 8 != 0 && !s->accumulate)
+    l = c;
+  l.pitch = (l.length + 63) / 64 * 64;
+  if (l.operand != PD_NO_OPERAND) l.at_once = PD_LINES_BYTES / 2 / l.pitch / 64 * 64;
+  if (l.at_once < 64) l.operand = PD_NO_OPERAND;
+  return l;
+}
+PD_PLANNED int64_t pd_lines_bytes(const struct pd_lines *l) {
+  return l->operand == PD_NO_OPERAND ? 0 : pd_scratch_part(pd_scratch_smaller(l->at_once, l->n) * l->pitch * 2);
+}
+
+/* The workspace, the bias in c's type, copied lines. */
 PD_PLANNED int64_t pd_cuda_matmul_scratch(const struct pd_matmul_shape *s) {
+  struct pd_lines lines = pd_matmul_lines(s);
   int64_t bias = s->bias ? pd_scratch_part(s->n * (int64_t)sizeof(float)) : 0;
-  return PD_SCRATCH_UNIT + bias + pd_matmul_workspace(s);
+  return PD_SCRATCH_UNIT + bias + pd_matmul_workspace(s) + pd_lines_bytes(&lines);
 }
 
 /* ---- convolution -------------------------------------------------------------------------------- */
@@ -130,7 +172,7 @@ PD_PLANNED int64_t pd_cuda_convolution_scratch(const struct pd_convolution_shape
     return sums ? PD_SCRATCH_UNIT + pd_depthwise_parts(s) * pd_convolution_weights_bytes(s) : 0;
   }
   int64_t samples = pd_column_samples(s);
-  struct pd_matmul_shape m = pd_column_product(s, samples, true);
+  struct pd_matmul_shape m = pd_column_product(s, samples, false);
   int64_t columns = pd_scratch_part(samples * pd_column_bytes(s)) + pd_cuda_matmul_scratch(&m);
   int64_t library = pd_scratch_part(pd_convolution_weights_bytes(s)) + pd_convolution_workspace(s);
   return PD_SCRATCH_UNIT + (s->groups > 1 ? columns : pd_scratch_larger(columns, library));
