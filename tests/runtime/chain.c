@@ -5,6 +5,9 @@
  * over three stages). One stage adds gradients up as stages of P0, P1, P2 replicas would: the reference. */
 #include "chain.h"
 
+#ifndef CLIP
+#define CLIP 0.5
+#endif
 #define AT(member) offsetof(struct arena, member)
 #if STAGE == 0 || STAGE == STAGES - 1
 static const struct pd_use shared_uses[] = {
@@ -91,7 +94,7 @@ static const struct pd_stage stage = {.model = "chain",
                                       .beta1 = 0.9,
                                       .beta2 = 0.95,
                                       .eps = 1e-8,
-                                      .clip_norm = 0.5,
+                                      .clip_norm = CLIP,
                                       .rate = PD_LR_COSINE,
                                       .lr_warmup = 3,
                                       .lr_total = 40,

@@ -13,7 +13,7 @@ device() {
   done
   timeout 120 $mpirun $command
 }
-for p in 1-1_0_12 1-1_1_12 2_1_12 2-2_0_12 2-2_1_12 1-2-1_1_12 1-1-1_2_1; do
+for p in 1-1_0_12 1-1_1_12 2_1_12 2-2_0_12 2-2_1_12 2-2_1_4 1-2-1_1_12 1-1-1_2_1; do
   reference $p $data --steps 9 --log one.jsonl --save one.safetensors || complain "$p: reference"
   figures one.jsonl >one.figures
   for seed in $seeds; do
