@@ -1,6 +1,6 @@
-/* Scaled dot-product attention on a GPU: which kernels compute a call. Tensors in bf16 with rows of whole 16 bytes go
- * to tensor cores, all others, floats above all, to kernels of fused multiply-adds. What a row sees, what hides a
- * key, and what a row without keys gives is as in kernels/attention.c. */
+/* Scaled dot-product attention on a GPU: which kernels compute a call. Tensors in bf16 with rows of whole 16
+ * bytes go to tensor cores, all others, floats above all, to kernels of fused multiply-adds. What a row sees,
+ * what hides a key, and what a row without keys gives is as in kernels/attention.c. */
 #include "attention.h"
 #include "pd_elements.h"
 #include "scratch.h"
@@ -10,9 +10,8 @@
 typedef decltype(pd_attention::q) Strides;
 
 static attention_tensor tensor(const void *at, pd_type type, const Strides &stride, int64_t rows, int64_t size) {
-  int64_t vector = 16 / pd_size(type);
-  bool vectors = pd_aligned(at, 16) && size % vector == 0 && stride.batch % vector == 0 && stride.head % vector == 0 &&
-                 stride.row % vector == 0 && rows * stride.row <= UINT_MAX;
+  bool vectors = pd_aligned(at, 16) && rows * stride.row <= UINT_MAX;
+  for (int64_t n : {size, stride.batch, stride.head, stride.row}) vectors = vectors && n * pd_size(type) % 16 == 0;
   return {const_cast<void *>(at), type == PD_BF16, vectors, stride.batch, stride.head, stride.row};
 }
 
@@ -49,8 +48,8 @@ static pd_in read_back(const pd_out &x) {
   return x.type == PD_BF16 ? pd_in(static_cast<const pd_bf16 *>(x.at)) : pd_in(static_cast<const float *>(x.at));
 }
 
-static void forward(const struct pd_attention *p, const pd_in &q, const pd_in &k, const pd_in &v, const pd_in &mask,
-                    const pd_out &o, const pd_out &lse) {
+static void forward(const struct pd_attention *p, const pd_in &q, const pd_in &k, const pd_in &v,
+                    const pd_in &mask, const pd_out &o, const pd_out &lse) {
   attention a = describe(p, q, k, v, read_back(lse), mask);
   a.o = tensor(o.at, o.type, p->o, p->length, p->size);
   if (fits_tensor_cores(a, {&a.q, &a.k, &a.v, &a.o}))

@@ -8,8 +8,9 @@
 
 /* [batch][head][row][size], size contiguous, strides in elements. */
 struct attention_tensor {
-  void *at; /* float or bf16 */
-  bool bf16, vectors; /* vectors: rows are whole 16 bytes, aligned so, those of a head within 2^32 elements */
+  void *at;     /* float or bf16 */
+  bool bf16;
+  bool vectors; /* rows are whole 16 bytes, aligned so, those of a head within 2^32 elements */
   int64_t batch, head, row;
 };
 
@@ -67,11 +68,50 @@ inline __device__ int visible_keys(const attention &a, int sample, int threads, 
   return seen;
 }
 
+/* A block's work in the backward pass: rows of q and d_o, or of k and v, from `own` on, with `steps` tiles of the
+ * others: rows begin .. end of one head after the other. Blocks with the longest work when causal begin first. */
+struct attention_work {
+  int sample, kv, head, own, begin, end, steps;
+};
+
+/* A tile: of which query head, from which row on. */
+struct attention_tile {
+  int head, row;
+};
+
+template <bool OWNS_KEYS>
+inline __device__ attention_work find_work(const attention &a, int own, int tile, int threads, int *shared) {
+  int group = a.heads / a.kv_heads, heads = OWNS_KEYS ? a.kv_heads : a.heads, at = (int)blockIdx.x % heads;
+  attention_work w;
+  w.sample = (int)blockIdx.x / heads;
+  w.kv = OWNS_KEYS ? at : at / group;
+  w.head = OWNS_KEYS ? at * group : at;
+  w.own = (int)(OWNS_KEYS ? blockIdx.y : gridDim.y - 1 - blockIdx.y) * own;
+  int limit = visible_keys(a, w.sample, threads, shared);
+  if (OWNS_KEYS) {
+    w.begin = a.causal ? w.own : 0; /* rows before see none of the keys */
+    w.end = w.own < limit ? a.length : 0;
+    w.steps = group * tiles_of(larger(w.end - w.begin, 0), tile);
+  } else {
+    w.begin = 0;
+    w.end = a.causal ? smaller(limit, w.own + own) : limit;
+    w.steps = tiles_of(w.end, tile);
+  }
+  return w;
+}
+
+template <bool OWNS_KEYS>
+inline __device__ attention_tile next_tile(const attention_work &w, attention_tile t, int rows) {
+  t.row += rows;
+  if (OWNS_KEYS && t.row >= w.end) t.row = w.begin, t.head++;
+  return t;
+}
+
 /* attention_f32.cu: on FMA units, of tensors of either type with any strides. */
 void attention_forward_f32(const attention &a);
 void attention_backward_f32(const attention &a);
 
-/* attention_bf16.cu, attention_bf16_backward.cu: on tensor cores, of tensors in bf16 with `vectors`; scale above 0. */
+/* attention_bf16.cu, attention_bf16_backward.cu: on tensor cores, of tensors in bf16 with `vectors`, scale > 0. */
 void attention_forward_bf16(const attention &a);
 void attention_backward_bf16(const attention &a);
 

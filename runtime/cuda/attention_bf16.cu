@@ -1,20 +1,21 @@
-/* Attention on tensor cores, forward: Dao, "FlashAttention-2" (2023). A block owns 64 or 128 query rows and streams
- * tiles of 32 or 64 keys and values through shared memory; a warp owns 16 or 32 rows, with their output, maxima and
- * sums in registers. Scores never leave registers: as probabilities they are the next product's operand where they
- * stand. Values arrive while the scores are made, the next keys during the softmax and the product with the values.
+/* Attention on tensor cores, forward: Dao, "FlashAttention-2" (2023). A block owns 64 or 128 query rows and
+ * streams tiles of 32 or 64 keys and values through shared memory; a warp owns 16 or 32 rows, with their output,
+ * maxima and sums in registers. Scores never leave registers: as probabilities they are the next product's
+ * operand where they stand. Values arrive while the scores are made, the next keys during the softmax and the
+ * product with the values.
  *
- * Estimate, in clocks of an SM, for 64 keys of a warp of 32 rows, D = 64: 128 mma take 256 on sm_80 (1024 multiply-adds
- * a clock) and about 200 on sm_90, where mma.sync reaches 63 percent of the peak (Luo et al., 2024); ldmatrix moves
- * 160 times 128 bytes, one a clock; 2048 exponentials take 128 of the special function units, and the 5 other
- * instructions or so an element of the softmax 80 of the schedulers. Two blocks an SM overlap them, so that mma binds,
- * as in the paper's own kernels, which reach 50 to 70 percent of its rate. D = 128 has twice the products for the same
- * softmax. */
+ * Estimate, in clocks of an SM, for 64 keys of a warp of 32 rows, D = 64: 128 mma take 256 on sm_80 (1024
+ * multiply-adds a clock) and about 200 on sm_90, where mma.sync reaches 63 percent of the peak (Luo et al.,
+ * 2024); ldmatrix moves 160 times 128 bytes, one a clock; 2048 exponentials take 128 of the special function
+ * units, and the 5 other instructions or so an element of the softmax 80 of the schedulers. Two blocks an SM
+ * overlap them, so that mma binds, as in the paper's own kernels, which reach 50 to 70 percent of its rate. D =
+ * 128 has twice the products for the same softmax. */
 #include "attention_bf16.h"
 
-/* Products become scores to base 2 when MASKED, otherwise stay as they are (the softmax scales them); -inf where row
- * `row` + 16 i + ... does not see the key. */
+/* Products become scores to base 2 when MASKED, otherwise stay as they are (the softmax scales them); -inf where
+ * row `row` + 16 i + ... does not see the key. */
 template <int TILES, int KEYS, bool MASKED>
-static __device__ void score(const attention &a, float s[TILES][KEYS / 8][4], int sample, int row, int key) {
+static __device__ void score(const attention &a, Sums<TILES, KEYS> &s, int sample, int row, int key) {
   int lane = (int)threadIdx.x % 32;
   row += lane / 4, key += lane % 4 * 2;
   const float *mask = MASKED ? mask_of(a, sample, row) : NULL;
@@ -24,71 +25,79 @@ static __device__ void score(const attention &a, float s[TILES][KEYS / 8][4], in
     if (MASKED && row + 8 * r >= a.length) last = -1;
 #pragma unroll
     for (int e = 0; e < KEYS / 4; e++) {
-      float *x = &s[r / 2][e / 2][r % 2 * 2 + e % 2];
+      float &x = element(s, r, e);
       int j = key + 8 * (e / 2) + e % 2;
       if (MASKED)
-        *x = j <= last ? fmaf(*x, a.scale * LOG2E, hiding(mask[j])) : -INFINITY;
+        x = j <= last ? fmaf(x, a.scale * LOG2E, hiding(mask[j])) : -INFINITY;
       else if (j > last)
-        *x = -INFINITY;
+        x = -INFINITY;
     }
     if (MASKED) mask += 8 * a.mask_row;
   }
 }
 
-/* A row's scores times `unit` become exponentials under its new maximum; returns the factor for what was summed
- * before. The sum is the lane's own part. r: 8 rows each. */
+/* Of the lane's rows: the maximum of the scores so far, the lane's own part of the sum of exponentials. */
+template <int TILES> struct Softmax {
+  float max[2 * TILES], sum[2 * TILES];
+};
+
+/* What scores are multiplied by to be to base 2. */
+template <bool MASKED> static __device__ float unit_of(const attention &a) {
+  return MASKED ? 1.0f : a.scale * LOG2E;
+}
+
+/* The scores of the lane's r-th row become exponentials under its new maximum; returns the factor for what was
+ * summed before. */
 template <int TILES, int KEYS>
-static __device__ float soften(float s[TILES][KEYS / 8][4], int r, float unit, float *max, float *sum) {
-  float top = *max;
+static __device__ float soften(Sums<TILES, KEYS> &s, int r, float unit, Softmax<TILES> &rows) {
+  float top = rows.max[r];
 #pragma unroll
-  for (int e = 0; e < KEYS / 4; e++) top = fmaxf(top, s[r / 2][e / 2][r % 2 * 2 + e % 2]);
+  for (int e = 0; e < KEYS / 4; e++) top = fmaxf(top, element(s, r, e));
   top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 1));
   top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
   float base = top == -INFINITY ? 0.0f : top * unit; /* a mask may hide all keys so far */
-  float factor = pd_exp2_fast(fmaf(*max, unit, -base)), part = 0;
+  float factor = pd_exp2_fast(fmaf(rows.max[r], unit, -base)), part = 0;
 #pragma unroll
   for (int e = 0; e < KEYS / 4; e++) {
-    float *x = &s[r / 2][e / 2][r % 2 * 2 + e % 2];
-    *x = pd_exp2_fast(fmaf(*x, unit, -base));
-    part += *x;
+    float &x = element(s, r, e);
+    x = pd_exp2_fast(fmaf(x, unit, -base));
+    part += x;
   }
-  *max = top;
-  *sum = fmaf(*sum, factor, part);
+  rows.max[r] = top;
+  rows.sum[r] = fmaf(rows.sum[r], factor, part);
   return factor;
+}
+
+template <int TILES, int D> static __device__ void scale_row(Sums<TILES, D> &o, int r, float factor) {
+#pragma unroll
+  for (int e = 0; e < D / 4; e++) element(o, r, e) *= factor;
 }
 
 /* Scores of a tile of keys become probabilities so far, and o takes its part of the values. */
 template <int D, int TILES, int KEYS, bool MASKED>
-static __device__ void take_tile(const attention &a, float s[TILES][KEYS / 8][4], const pd_bf16 *v, float max[2 * TILES],
-                                 float sum[2 * TILES], float o[TILES][D / 8][4]) {
-  float unit = MASKED ? 1.0f : a.scale * LOG2E;
+static __device__ void take_tile(const attention &a, Sums<TILES, KEYS> &s, const pd_bf16 *v, Softmax<TILES> &rows,
+                                 Sums<TILES, D> &o) {
 #pragma unroll
-  for (int r = 0; r < 2 * TILES; r++) {
-    float factor = soften<TILES, KEYS>(s, r, unit, &max[r], &sum[r]);
-#pragma unroll
-    for (int c = 0; c < D / 8; c++) o[r / 2][c][r % 2 * 2] *= factor, o[r / 2][c][r % 2 * 2 + 1] *= factor;
-  }
-  uint32_t p[TILES][KEYS / 16][4];
+  for (int r = 0; r < 2 * TILES; r++)
+    scale_row<TILES, D>(o, r, soften<TILES, KEYS>(s, r, unit_of<MASKED>(a), rows));
+  Operand<TILES, KEYS> p;
   pack<TILES, KEYS>(p, s);
   accumulate<TILES, KEYS, D, D>(o, p, v);
 }
 
-/* Divides the rows by their sums and stores the logarithms of these. `rows`: of the tensor, this warp's first. */
+/* Divides the rows by their sums and stores the logarithms of these. row: the warp's first. */
 template <int D, int TILES, bool MASKED>
-static __device__ void finish(const attention &a, float max[2 * TILES], float sum[2 * TILES], float o[TILES][D / 8][4],
-                              int row, float *lse) {
+static __device__ void finish(const attention &a, const Softmax<TILES> &rows, Sums<TILES, D> &o, int row,
+                              float *lse) {
   int lane = (int)threadIdx.x % 32;
-  float unit = MASKED ? 1.0f : a.scale * LOG2E;
 #pragma unroll
   for (int r = 0; r < 2 * TILES; r++) {
-    float all = sum[r] + __shfl_xor_sync(0xffffffffu, sum[r], 1);
-    all += __shfl_xor_sync(0xffffffffu, all, 2);
-    float inverse = all == 0.0f ? 0.0f : 1.0f / all;
-#pragma unroll
-    for (int c = 0; c < D / 8; c++) o[r / 2][c][r % 2 * 2] *= inverse, o[r / 2][c][r % 2 * 2 + 1] *= inverse;
+    float sum = rows.sum[r] + __shfl_xor_sync(0xffffffffu, rows.sum[r], 1);
+    sum += __shfl_xor_sync(0xffffffffu, sum, 2);
+    scale_row<TILES, D>(o, r, sum == 0.0f ? 0.0f : 1.0f / sum);
     int i = row + 8 * r + lane / 4;
     if (lane % 4 == 0 && i < a.length)
-      lse[i] = all == 0.0f ? INFINITY : fmaf(max[r], unit, log2f(all)) * LN2;
+      lse[i] = sum == 0.0f ? INFINITY : fmaf(rows.max[r], unit_of<MASKED>(a), log2f(sum)) * LN2;
   }
 }
 
@@ -108,12 +117,13 @@ static __global__ __launch_bounds__(THREADS, 1) void forward(attention a) {
   if (limit > 0) load_tile<KEYS, D>(k, keys, a.k.row, 0, a.kv_length, a.size);
   pd_copy_commit();
 
-  float o[TILES][D / 8][4] = {}, max[2 * TILES], sum[2 * TILES] = {};
-  for (int r = 0; r < 2 * TILES; r++) max[r] = -INFINITY;
+  Sums<TILES, D> o = {};
+  Softmax<TILES> rows = {};
+  for (float &max : rows.max) max = -INFINITY;
   for (int key = 0; key < limit; key += KEYS) {
     bool seen = !a.causal || key < row + 16 * TILES;
     bool edge = MASKED || key + KEYS > a.kv_length || (a.causal && key + KEYS > row + 1);
-    float s[TILES][KEYS / 8][4] = {};
+    Sums<TILES, KEYS> s = {};
     pd_copy_wait<0>();
     __syncthreads(); /* keys are here, the values before are used up */
     load_tile<KEYS, D>(v, values, a.v.row, key, a.kv_length, a.size);
@@ -124,12 +134,13 @@ static __global__ __launch_bounds__(THREADS, 1) void forward(attention a) {
     if (key + KEYS < limit) load_tile<KEYS, D>(k, keys, a.k.row, key + KEYS, a.kv_length, a.size);
     pd_copy_commit();
     if (seen && edge) score<TILES, KEYS, MASKED>(a, s, sample, row, key);
-    if (seen) take_tile<D, TILES, KEYS, MASKED>(a, s, v, max, sum, o);
+    if (seen) take_tile<D, TILES, KEYS, MASKED>(a, s, v, rows, o);
   }
-  finish<D, TILES, MASKED>(a, max, sum, o, row, a.lse + (int64_t)blockIdx.x * a.length);
+  finish<D, TILES, MASKED>(a, rows, o, row, a.lse + (int64_t)blockIdx.x * a.length);
   pd_copy_wait<0>();
   __syncthreads(); /* where no key is seen, q's rows were on their way until now */
-  store<TILES, D, D>(o, q + own * pitch(D), row_of<pd_bf16>(a.o, sample, head, 0), a.o.row, row, a.length, 0, a.size);
+  pd_bf16 *out = row_of<pd_bf16>(a.o, sample, head, 0);
+  store<TILES, D, D>(o, q + own * pitch(D), out, a.o.row, row, a.length, 0, a.size);
 }
 
 template <int D, int TILES, int KEYS, bool MASKED> static void launch_masked(const attention &a) {

@@ -1,5 +1,5 @@
-/* Tiles of bf16 in shared memory and products of them on tensor cores. A block is WARPS warps; a warp owns 16 TILES
- * rows of the tile that stays and multiplies them with all rows of the tiles that stream past.
+/* Tiles of bf16 in shared memory and products of them on tensor cores. A block is WARPS warps; a warp owns 16
+ * TILES rows of the tile that stays and multiplies them with all rows of the tiles that stream past.
  *
  * Rows are padded by 16 bytes: D is a multiple of 16, so 8 rows begin at 8 different multiples of 16 bytes modulo
  * 128, and neither ldmatrix nor the copies meet in a bank. */
@@ -13,7 +13,20 @@ enum { WARPS = 4, THREADS = 32 * WARPS };
 
 /* Elements from row to row of a tile, and bytes of one. */
 static __host__ __device__ constexpr int pitch(int d) { return d + 8; }
-static __host__ __device__ constexpr size_t tile_bytes(int rows, int d) { return (size_t)rows * (size_t)pitch(d) * sizeof(pd_bf16); }
+static __host__ __device__ constexpr size_t tile_bytes(int rows, int d) {
+  return (size_t)rows * (size_t)pitch(d) * sizeof(pd_bf16);
+}
+
+/* A warp's 16 TILES x N floats, results of mma: a lane's element [i][n][e] is at row 16 i + lane / 4 + e / 2 * 8,
+ * column 8 n + lane % 4 * 2 + e % 2. And as the left operand of a product over N. */
+template <int TILES, int N> using Sums = float[TILES][N / 8][4];
+template <int TILES, int N> using Operand = uint32_t[TILES][N / 16][4];
+
+/* By rows of a lane: the r-th is row 8 r + lane / 4, its e-th element is at column 8 (e / 2) + lane % 4 * 2 + e %
+ * 2. */
+template <int TILES, int N> static __device__ float &element(float (&s)[TILES][N][4], int r, int e) {
+  return s[r / 2][e / 2][r % 2 * 2 + e % 2];
+}
 
 /* Rows first .. first + ROWS of the n that `from` has become a tile, zeros around them; asynchronously. */
 template <int ROWS, int D>
@@ -24,13 +37,13 @@ static __device__ void load_tile(pd_bf16 *tile, const pd_bf16 *from, int64_t str
   tile += (row - first) * pitch(D) + column;
 #pragma unroll
   for (int i = 0; i < ROWS; i += STEP)
-    pd_copy_async<16>(tile + i * pitch(D), from + (at + (unsigned)i * (unsigned)stride), row + i < n && column < size);
+    pd_copy_async<16>(tile + i * pitch(D), from + (at + (unsigned)(i * stride)), row + i < n && column < size);
 }
 
-/* s[16 TILES x N] += x y^T: the warp's rows of x, beginning at `x`, all N rows of y. UNROLL: steps of 16 columns whose
- * operands may be under way together, as far as there are registers for them. */
+/* s[16 TILES x N] += x y^T: the warp's rows of x, beginning at `x`, all N rows of y. UNROLL: steps of 16 columns
+ * whose operands may be under way together, as far as there are registers for them. */
 template <int TILES, int N, int D, int UNROLL>
-static __device__ void multiply(float s[TILES][N / 8][4], const pd_bf16 *x, const pd_bf16 *y) {
+static __device__ void multiply(Sums<TILES, N> &s, const pd_bf16 *x, const pd_bf16 *y) {
   int lane = (int)threadIdx.x % 32;
   x += lane % 16 * pitch(D) + lane / 16 * 8;
   y += (lane % 8 + lane / 16 * 8) * pitch(D) + lane / 8 % 2 * 8;
@@ -54,8 +67,7 @@ static __device__ void multiply(float s[TILES][N / 8][4], const pd_bf16 *x, cons
 
 /* out[16 TILES x COLUMNS] += s y: s[16 TILES x N] as operand, COLUMNS columns of y's N rows from y on. */
 template <int TILES, int N, int COLUMNS, int D>
-static __device__ void accumulate(float out[TILES][COLUMNS / 8][4], const uint32_t s[TILES][N / 16][4],
-                                  const pd_bf16 *y) {
+static __device__ void accumulate(Sums<TILES, COLUMNS> &out, const Operand<TILES, N> &s, const pd_bf16 *y) {
   int lane = (int)threadIdx.x % 32;
   y += lane % 16 * pitch(D) + lane / 16 * 8;
 #pragma unroll
@@ -72,10 +84,9 @@ static __device__ void accumulate(float out[TILES][COLUMNS / 8][4], const uint32
     }
 }
 
-/* Sums of 16 x N become the left operand of a product over N, rounded to bf16: two of mma's results side by side
- * are one of its operands (pd_mma.h). */
+/* Rounds sums to bf16: two of mma's results side by side are one of its operands (pd_mma.h). */
 template <int TILES, int N>
-static __device__ void pack(uint32_t operand[TILES][N / 16][4], const float s[TILES][N / 8][4]) {
+static __device__ void pack(Operand<TILES, N> &operand, const Sums<TILES, N> &s) {
 #pragma unroll
   for (int i = 0; i < TILES; i++)
 #pragma unroll
@@ -85,11 +96,11 @@ static __device__ void pack(uint32_t operand[TILES][N / 16][4], const float s[TI
         operand[i][n][r] = pd_pack_bf16(s[i][2 * n + r / 2][r % 2 * 2], s[i][2 * n + r / 2][r % 2 * 2 + 1]);
 }
 
-/* The warp's 16 TILES x COLUMNS results become rows first .. of the n that `to` has, columns from `column` on. They
- * go through the warp's own rows of a tile, for stores of 16 bytes. */
+/* The warp's 16 TILES x COLUMNS results become rows first .. of the n that `to` has, columns from `column` on.
+ * They go through the warp's own rows of a tile, for stores of 16 bytes. */
 template <int TILES, int COLUMNS, int D>
-static __device__ void store(const float s[TILES][COLUMNS / 8][4], pd_bf16 *tile, pd_bf16 *to, int64_t stride,
-                             int first, int n, int column, int size) {
+static __device__ void store(const Sums<TILES, COLUMNS> &s, pd_bf16 *tile, pd_bf16 *to, int64_t stride, int first,
+                             int n, int column, int size) {
   constexpr int CHUNKS = COLUMNS / 8;
   int lane = (int)threadIdx.x % 32, group = lane / 4, pair = lane % 4 * 2;
 #pragma unroll

@@ -1,11 +1,12 @@
-/* Attention on tensor cores, backward. No atomics, so that bits are always the same: one kernel whose blocks own query
- * rows makes dq, one whose blocks own keys makes dk and dv. Both make the scores again, 7 products of length x
- * kv_length x size instead of the 5 of a kernel that adds dq up across blocks: 40 percent more work for the tensor
- * cores, where partial sums of dq in memory, added in order, would take length x kv_length x size / 128 floats
- * written and read (for 1024 keys as long as those 40 percent, then growing), and scratch memory to match.
+/* Attention on tensor cores, backward. No atomics, so that bits are always the same: one kernel whose blocks own
+ * query rows makes dq, one whose blocks own keys makes dk and dv. Both make the scores again, 7 products of
+ * length x kv_length x size instead of the 5 of a kernel that adds dq up across blocks: 40 percent more work for
+ * the tensor cores, where partial sums of dq in memory, added in order, would take length x kv_length x size /
+ * 128 floats written and read (for 1024 keys as long as those 40 percent, then growing), and scratch memory to
+ * match.
  *
- * The kernels are one template. A block owns rows of a pair of tensors, `first` and `second`, and streams tiles of the
- * other pair through two stages of shared memory, a stage arriving while the other is computed with:
+ * The kernels are one template. A block owns rows of a pair of tensors, `first` and `second`, and streams tiles
+ * of the other pair through two stages of shared memory, a stage arriving while the other is computed with:
  *
  *                own           streams     s = own first (streamed first)^T, d = own second (streamed second)^T
  *   OWNS_KEYS    k, v          q, d_o      p = exp(s - lse), ds = p (d - delta): dk += ds q, dv += p d_o
@@ -14,10 +15,11 @@
  * Either way p and ds are the left operand of the next product where they stand in registers.
  *
  * Estimate, in clocks of an SM, for 32 x 32 scores, D = 64, each of the kernels by what takes it longest; mma and
- * ldmatrix counted as in attention_bf16.cu. Owning keys: 128 mma, 256 clocks on sm_80, 200 on sm_90; ldmatrix 192. Owning
- * rows: 96 mma, 192 and 150; ldmatrix 128. Together 448 and 350, where 5 products alone would be 320 and 250. D = 128:
- * a warp owns 16 keys, whose sums fill its registers, and ldmatrix binds, 640 clocks; owning rows, 384 and 320. Together
- * 1024 and 960 to the 5 products' 640 and 500. FlashAttention-2 is at 50 to 65 percent of those. */
+ * ldmatrix counted as in attention_bf16.cu. Owning keys: 128 mma, 256 clocks on sm_80, 200 on sm_90; ldmatrix
+ * 192. Owning rows: 96 mma, 192 and 150; ldmatrix 128. Together 448 and 350, where 5 products alone would be 320
+ * and 250. D = 128: a warp owns 16 keys, whose sums fill its registers, and ldmatrix binds, 640 clocks; owning
+ * rows, 384 and 320. Together 1024 and 960 to the 5 products' 640 and 500. FlashAttention-2 is at 50 to 65
+ * percent of those. */
 #include "attention_bf16.h"
 
 /* What a block of the kernel computes and how. */
@@ -29,46 +31,9 @@ template <bool OWNS_KEYS_, int D_, int TILES_, int STREAM_, int PARTS_ = 1> stru
   static constexpr int PARTS = PARTS_;   /* blocks that share the columns of the result */
   static constexpr int OWN = 16 * TILES * WARPS, COLUMNS = D / PARTS, STAGES = 2;
   static constexpr size_t STAGE = tile_bytes(2 * STREAM, D) / sizeof(pd_bf16); /* elements */
-  static constexpr size_t SHARED =
-      tile_bytes(2 * OWN, D) + STAGES * STAGE * sizeof(pd_bf16) + larger(OWN, STAGES * STREAM) * sizeof(attention_row);
+  static constexpr int ROWS = OWNS_KEYS ? STAGES * STREAM : OWN; /* query rows that are known at a time */
+  static constexpr size_t SHARED = tile_bytes(2 * OWN + STAGES * 2 * STREAM, D) + ROWS * sizeof(attention_row);
 };
-
-/* A block's work: owned rows from `own` on, `steps` streamed tiles: rows begin .. end of one head after the other. */
-struct work {
-  int sample, kv, head, own, begin, end, steps;
-};
-
-/* A streamed tile: of which query head, from which row on. */
-struct tile {
-  int head, row;
-};
-
-template <class B> static __device__ work find_work(const attention &a, int *shared) {
-  int group = a.heads / a.kv_heads, heads = B::OWNS_KEYS ? a.kv_heads : a.heads;
-  int at = (int)blockIdx.x % heads, tile = (int)(B::OWNS_KEYS ? blockIdx.y : gridDim.y - 1 - blockIdx.y);
-  work w;
-  w.sample = (int)blockIdx.x / heads;
-  w.kv = B::OWNS_KEYS ? at : at / group;
-  w.head = B::OWNS_KEYS ? at * group : at;
-  w.own = tile * B::OWN;
-  int limit = visible_keys(a, w.sample, THREADS, shared);
-  if (B::OWNS_KEYS) {
-    w.begin = a.causal ? w.own : 0; /* rows before see none of the keys */
-    w.end = w.own < limit ? a.length : 0;
-    w.steps = group * tiles_of(larger(w.end - w.begin, 0), B::STREAM);
-  } else {
-    w.begin = 0;
-    w.end = a.causal ? smaller(limit, w.own + B::OWN) : limit;
-    w.steps = tiles_of(w.end, B::STREAM);
-  }
-  return w;
-}
-
-template <class B> static __device__ tile next(const work &w, tile t) {
-  t.row += B::STREAM;
-  if (B::OWNS_KEYS && t.row >= w.end) t.row = w.begin, t.head++;
-  return t;
-}
 
 /* Of N query rows from `at` on; zeros behind the last. */
 template <int N>
@@ -79,8 +44,8 @@ static __device__ void load_rows(attention_row *rows, const attention &a, int sa
 
 /* Rows behind the last are zeros, and so is what they add to dk and dv. */
 template <class B>
-static __device__ void load_stage(const attention &a, const work &w, tile t, int stage, pd_bf16 *stages,
-                                  attention_row *rows) {
+static __device__ void load_stage(const attention &a, const attention_work &w, attention_tile t, int stage,
+                                  pd_bf16 *stages, attention_row *rows) {
   constexpr int STREAM = B::STREAM, D = B::D;
   pd_bf16 *first = stages + stage * B::STAGE, *second = first + STREAM * pitch(D);
   if (B::OWNS_KEYS) {
@@ -95,39 +60,40 @@ static __device__ void load_stage(const attention &a, const work &w, tile t, int
 
 /* Products become probabilities. The lane's first element is (own, streamed), of_row what is known of its row. */
 template <class B, bool MASKED>
-static __device__ void probabilities(const attention &a, float s[B::TILES][B::STREAM / 8][4], int sample, int own,
+static __device__ void probabilities(const attention &a, Sums<B::TILES, B::STREAM> &s, int sample, int own,
                                      int streamed, bool edge, const attention_row *of_row) {
 #pragma unroll
   for (int r = 0; r < 2 * B::TILES; r++)
 #pragma unroll
     for (int e = 0; e < B::STREAM / 4; e++) {
-      float *x = &s[r / 2][e / 2][r % 2 * 2 + e % 2];
+      float &x = element(s, r, e);
       int column = e / 2 * 8 + e % 2;
       int row = B::OWNS_KEYS ? streamed + column : own + 8 * r;
       int key = B::OWNS_KEYS ? own + 8 * r : streamed + column;
       float lse = of_row[B::OWNS_KEYS ? column : 8 * r].lse;
       bool seen = !edge || (key < a.kv_length && row < a.length && !(a.causal && key > row));
       if (MASKED)
-        *x = seen ? fmaf(*x, a.scale * LOG2E, hiding(mask_of(a, sample, row)[key])) : -INFINITY;
-      *x = pd_exp2_fast(MASKED ? *x - lse : fmaf(*x, a.scale * LOG2E, -lse));
-      if (!MASKED && !seen) *x = 0.0f;
+        x = seen ? fmaf(x, a.scale * LOG2E, hiding(mask_of(a, sample, row)[key])) : -INFINITY;
+      x = pd_exp2_fast(MASKED ? x - lse : fmaf(x, a.scale * LOG2E, -lse));
+      if (!MASKED && !seen) x = 0.0f;
     }
 }
 
 /* Of the result's columns that the block makes. */
-template <class B> static __device__ int first_column() { return B::PARTS == 1 ? 0 : (int)blockIdx.z * B::COLUMNS; }
+template <class B> static __device__ int first_column() {
+  return B::PARTS == 1 ? 0 : (int)blockIdx.z * B::COLUMNS;
+}
 
 /* One stage's part of the block's results. */
 template <class B, bool MASKED>
 static __device__ void step_through(const attention &a, const pd_bf16 *own, const pd_bf16 *stage, int sample,
                                     int own_row, int streamed, bool edge, const attention_row *of_row,
-                                    float first[B::TILES][B::COLUMNS / 8][4],
-                                    float second[B::TILES][B::COLUMNS / 8][4]) {
+                                    Sums<B::TILES, B::COLUMNS> &first, Sums<B::TILES, B::COLUMNS> &second) {
   constexpr int D = B::D, TILES = B::TILES, STREAM = B::STREAM, COLUMNS = B::COLUMNS;
   const pd_bf16 *stage_second = stage + STREAM * pitch(D), *own_second = own + B::OWN * pitch(D);
   int column = first_column<B>();
-  float s[TILES][STREAM / 8][4] = {}, d[TILES][STREAM / 8][4] = {};
-  uint32_t operand[TILES][STREAM / 16][4];
+  Sums<TILES, STREAM> s = {}, d = {};
+  Operand<TILES, STREAM> operand;
   multiply<TILES, STREAM, D, 2>(s, own, stage);
   probabilities<B, MASKED>(a, s, sample, own_row, streamed, edge, of_row);
   if (B::OWNS_KEYS) {
@@ -136,63 +102,70 @@ static __device__ void step_through(const attention &a, const pd_bf16 *own, cons
   }
   multiply<TILES, STREAM, D, 2>(d, own_second, stage_second);
 #pragma unroll
-  for (int i = 0; i < TILES; i++)
+  for (int r = 0; r < 2 * TILES; r++)
 #pragma unroll
-    for (int n = 0; n < STREAM / 8; n++)
-#pragma unroll
-      for (int c = 0; c < 4; c++)
-        d[i][n][c] = s[i][n][c] * (d[i][n][c] - of_row[B::OWNS_KEYS ? 8 * n + c % 2 : 16 * i + c / 2 * 8].delta);
+    for (int e = 0; e < STREAM / 4; e++) {
+      float delta = of_row[B::OWNS_KEYS ? e / 2 * 8 + e % 2 : 8 * r].delta;
+      element(d, r, e) = element(s, r, e) * (element(d, r, e) - delta);
+    }
   pack<TILES, STREAM>(operand, d);
   accumulate<TILES, STREAM, COLUMNS, D>(first, operand, stage + column);
 }
 
+/* Whether the query rows see none of the keys, or not all of them, where a warp owns rows from `own` on and a
+ * tile has rows from `streamed` on. */
+template <class B> static __device__ bool none_seen(const attention &a, int own, int streamed) {
+  return a.causal && (B::OWNS_KEYS ? streamed + B::STREAM <= own : own + 16 * B::TILES <= streamed);
+}
+template <class B> static __device__ bool some_hidden(const attention &a, int own, int streamed) {
+  if (!B::OWNS_KEYS && streamed + B::STREAM > a.kv_length) return true;
+  return a.causal && (B::OWNS_KEYS ? streamed + 1 < own + 16 * B::TILES : own + 1 < streamed + B::STREAM);
+}
+
 template <class B, bool MASKED> static __global__ __launch_bounds__(THREADS, 1) void backward(attention a) {
+  constexpr bool OWNS_KEYS = B::OWNS_KEYS;
   constexpr int D = B::D, TILES = B::TILES, COLUMNS = B::COLUMNS;
   PD_SHARED(pd_bf16, own);
   pd_bf16 *own_second = own + B::OWN * pitch(D), *stages = own_second + B::OWN * pitch(D);
   attention_row *rows = (attention_row *)(void *)(stages + B::STAGES * B::STAGE);
-  work w = find_work<B>(a, (int *)(void *)own);
+  attention_work w = find_work<OWNS_KEYS>(a, B::OWN, B::STREAM, THREADS, (int *)(void *)own);
   int lane = (int)threadIdx.x % 32, group = lane / 4, pair = lane % 4 * 2;
-  int warp = (int)threadIdx.x / 32 * 16 * TILES, row = w.own + warp, n = B::OWNS_KEYS ? a.kv_length : a.length;
+  int warp = (int)threadIdx.x / 32 * 16 * TILES, row = w.own + warp;
 
-  attention_tensor x = B::OWNS_KEYS ? a.k : a.q, y = B::OWNS_KEYS ? a.v : a.d_o;
-  int head = B::OWNS_KEYS ? w.kv : w.head;
+  const attention_tensor &x = OWNS_KEYS ? a.k : a.q, &y = OWNS_KEYS ? a.v : a.d_o, &dx = OWNS_KEYS ? a.dk : a.dq;
+  int head = OWNS_KEYS ? w.kv : w.head, n = OWNS_KEYS ? a.kv_length : a.length;
   load_tile<B::OWN, D>(own, row_of<pd_bf16>(x, w.sample, head, 0), x.row, w.own, n, a.size);
   load_tile<B::OWN, D>(own_second, row_of<pd_bf16>(y, w.sample, head, 0), y.row, w.own, n, a.size);
-  tile at = {w.head, w.begin};
-  if (!B::OWNS_KEYS) load_rows<B::OWN>(rows, a, w.sample, head, w.own);
+  if (!OWNS_KEYS) load_rows<B::OWN>(rows, a, w.sample, head, w.own);
+  attention_tile at = {w.head, w.begin};
   if (w.steps > 0) load_stage<B>(a, w, at, w.steps % 2, stages, rows);
   pd_copy_commit();
 
-  float first[TILES][COLUMNS / 8][4] = {}, second[TILES][COLUMNS / 8][4] = {};
+  Sums<TILES, COLUMNS> first = {}, second = {};
   for (int steps = w.steps; steps > 0; steps--) {
-    int low = B::OWNS_KEYS ? row : at.row, high = B::OWNS_KEYS ? at.row + B::STREAM - 1 : row + 16 * TILES - 1;
-    bool seen = !a.causal || low <= high; /* the first key, the last row */
-    bool edge = MASKED || (a.causal && (B::OWNS_KEYS ? row + 16 * TILES > at.row + 1 : at.row + B::STREAM > row + 1)) ||
-                (!B::OWNS_KEYS && at.row + B::STREAM > a.kv_length);
+    bool seen = !none_seen<B>(a, row, at.row), edge = MASKED || some_hidden<B>(a, row, at.row);
+    attention_tile next = next_tile<OWNS_KEYS>(w, at, B::STREAM);
     pd_copy_wait<0>();
     __syncthreads(); /* this stage is here, the other is used up */
-    tile then = next<B>(w, at);
-    if (steps > 1) load_stage<B>(a, w, then, (steps - 1) % 2, stages, rows);
+    if (steps > 1) load_stage<B>(a, w, next, (steps - 1) % 2, stages, rows);
     pd_copy_commit();
-    const attention_row *of_row = rows + (B::OWNS_KEYS ? steps % 2 * B::STREAM + pair : warp + group);
+    const attention_row *of_row = rows + (OWNS_KEYS ? steps % 2 * B::STREAM + pair : warp + group);
     if (seen)
       step_through<B, MASKED>(a, own + warp * pitch(D), stages + steps % 2 * B::STAGE, w.sample, row + group,
                               at.row + pair, edge, of_row, first, second);
-    at = then;
+    at = next;
   }
   pd_copy_wait<0>();
   __syncthreads(); /* without a step the owned rows were on their way until now */
-  for (int i = 0; i < TILES; i++)
-    for (int c = 0; c < COLUMNS / 8; c++)
-      for (int e = 0; e < 4; e++) first[i][c][e] *= a.scale;
-  attention_tensor dx = B::OWNS_KEYS ? a.dk : a.dq;
+#pragma unroll
+  for (int r = 0; r < 2 * TILES; r++)
+#pragma unroll
+    for (int e = 0; e < COLUMNS / 4; e++) element(first, r, e) *= a.scale;
+  pd_bf16 *to = row_of<pd_bf16>(dx, w.sample, head, 0), *to_second = row_of<pd_bf16>(a.dv, w.sample, head, 0);
   int column = first_column<B>();
-  store<TILES, COLUMNS, D>(first, own + warp * pitch(D), row_of<pd_bf16>(dx, w.sample, head, 0), dx.row, row, n,
-                           column, a.size);
-  if (B::OWNS_KEYS)
-    store<TILES, COLUMNS, D>(second, own_second + warp * pitch(D), row_of<pd_bf16>(a.dv, w.sample, head, 0), a.dv.row,
-                             row, n, column, a.size);
+  store<TILES, COLUMNS, D>(first, own + warp * pitch(D), to, dx.row, row, n, column, a.size);
+  if (OWNS_KEYS)
+    store<TILES, COLUMNS, D>(second, own_second + warp * pitch(D), to_second, a.dv.row, row, n, column, a.size);
 }
 
 template <class B, bool MASKED> static void launch_masked(const attention &a) {

@@ -1,7 +1,8 @@
-/* Attention by fused multiply-adds in f32, of tensors of either type with any strides: what tensor cores do not take.
- * The scheme is that of attention_bf16.cu and attention_bf16_backward.cu. A block is 8 x 16 threads; thread (y, x) owns
- * rows y + 8 i of the tile that stays and holds the products with rows x + 16 j of the tile that streams past. 16
- * neighbouring lanes hold a row, so maxima, sums and the exchange of probabilities stay in a warp.
+/* Attention by fused multiply-adds in f32, of tensors of either type with any strides: what tensor cores do not
+ * take. The scheme is that of attention_bf16.cu and attention_bf16_backward.cu. A block is 8 x 16 threads; thread
+ * (y, x) owns rows y + 8 i of the tile that stays and holds the products with rows x + 16 j of the tile that
+ * streams past. 16 neighbouring lanes hold a row, so maxima, sums and the exchange of probabilities stay in a
+ * warp.
  *
  * Rows of shared memory are padded by 16 bytes: 8 rows at one column lie in 8 different groups of 4 banks. For 4
  * columns of the product a thread reads 8 + J times 16 bytes, the 8 the same for 16 lanes, for 32 J fused
@@ -64,7 +65,8 @@ template <int I, int J, int D> static __device__ void multiply(float s[I][J], co
   }
 }
 
-/* out += s y, s by way of `exchange`, of which each warp has its own rows. A thread's columns of out are 4 x + 64 n. */
+/* out += s y, s by way of `exchange`, of which each warp has its own rows. A thread's columns of out are 4 x + 64
+ * n. */
 template <int I, int J, int D>
 static __device__ void accumulate(float out[I][D / 64][4], const float s[I][J], const float *y, float *exchange) {
   constexpr int N = COLUMNS * J;
@@ -96,8 +98,8 @@ static __device__ void accumulate(float out[I][D / 64][4], const float s[I][J], 
 
 /* The block's rows of a result times `scale`, rows first .. of n. */
 template <int I, int D>
-static __device__ void store(const float out[I][D / 64][4], const attention_tensor &t, int sample, int head, int first,
-                             int n, int size, float scale) {
+static __device__ void store(const float out[I][D / 64][4], const attention_tensor &t, int sample, int head,
+                             int first, int n, int size, float scale) {
   for (int i = 0; i < I; i++)
     for (int c = 0; c < D / 16; c++) {
       int row = first + thread_row() + ROWS * i, column = 4 * thread_column() + c / 4 * 64 + c % 4;
@@ -128,8 +130,8 @@ static __device__ float row_sum(float x) {
   return x;
 }
 
-/* One row's scores become exponentials under its new maximum; returns the factor for what was summed before. The sum
- * is the lane's own part. */
+/* One row's scores become exponentials under its new maximum; returns the factor for what was summed before. The
+ * sum is the lane's own part. */
 template <int J> static __device__ float soften(float s[J], float *max, float *sum) {
   float top = *max;
 #pragma unroll
@@ -192,61 +194,71 @@ template <int D, int I, int J> static __global__ __launch_bounds__(THREADS, 1) v
   store<I, D>(o, a.o, sample, head, first, a.length, a.size, 1.0f);
 }
 
-/* One of the two kernels of the backward pass (attention_bf16_backward.cu). */
-template <bool OWNS_KEYS, int D, int I> static __global__ __launch_bounds__(THREADS, 1) void backward(attention a) {
+/* Products become probabilities: the thread's of rows from `own` and `streamed` on; rows: what is known of the
+ * query rows. Those behind the last are like the last, but see nothing. */
+template <bool OWNS_KEYS, int I, int J>
+static __device__ void probabilities(const attention &a, float p[I][J], int sample, int own, int streamed,
+                                     const attention_row *rows) {
+#pragma unroll
+  for (int i = 0; i < I; i++)
+#pragma unroll
+    for (int j = 0; j < J; j++) {
+      int x = own + ROWS * i, y = streamed + COLUMNS * j, row = OWNS_KEYS ? y : x, key = OWNS_KEYS ? x : y;
+      p[i][j] = exp2f(score(a, p[i][j], sample, row, key) - rows[smaller(row, a.length - 1)].lse);
+    }
+}
+
+/* d becomes the gradients of the scores. */
+template <bool OWNS_KEYS, int I, int J>
+static __device__ void differentiate(const attention &a, float d[I][J], const float p[I][J], int own, int streamed,
+                                     const attention_row *rows) {
+#pragma unroll
+  for (int i = 0; i < I; i++)
+#pragma unroll
+    for (int j = 0; j < J; j++) {
+      int row = OWNS_KEYS ? streamed + COLUMNS * j : own + ROWS * i;
+      d[i][j] = p[i][j] * (d[i][j] - rows[smaller(row, a.length - 1)].delta);
+    }
+}
+
+/* One of the two kernels of the backward pass (attention_bf16_backward.cu); x and y are owned, u and v
+ * streamed. */
+template <bool OWNS_KEYS, int D, int I>
+static __global__ __launch_bounds__(THREADS, 1) void backward(attention a) {
   constexpr int J = 2, OWN = ROWS * I, STREAM = COLUMNS * J;
-  PD_SHARED(float, own);
-  float *own_second = own + OWN * pitch(D), *stream = own_second + OWN * pitch(D);
-  float *stream_second = stream + STREAM * pitch(D), *exchange = stream_second + STREAM * pitch(D);
-  int group = a.heads / a.kv_heads, heads = OWNS_KEYS ? a.kv_heads : a.heads;
-  int head = (int)blockIdx.x % heads, sample = (int)blockIdx.x / heads, n = OWNS_KEYS ? a.kv_length : a.length;
-  int first = (int)(OWNS_KEYS ? blockIdx.y : gridDim.y - 1 - blockIdx.y) * OWN;
-  int limit = visible_keys(a, sample, THREADS, (int *)(void *)own);
-  int begin = OWNS_KEYS && a.causal ? first : 0, end = OWNS_KEYS ? (first < limit ? a.length : 0) : limit;
-  if (!OWNS_KEYS && a.causal) end = smaller(end, first + OWN);
-  const attention_tensor &x = OWNS_KEYS ? a.k : a.q, &y = OWNS_KEYS ? a.v : a.d_o;
-  const attention_tensor &u = OWNS_KEYS ? a.q : a.k, &w = OWNS_KEYS ? a.d_o : a.v;
-  load_tile<OWN, D>(own, x, sample, head, first, n, a.size);
-  load_tile<OWN, D>(own_second, y, sample, head, first, n, a.size);
+  PD_SHARED(float, x);
+  float *y = x + OWN * pitch(D), *u = y + OWN * pitch(D), *v = u + STREAM * pitch(D);
+  float *exchange = v + STREAM * pitch(D);
+  attention_work w = find_work<OWNS_KEYS>(a, OWN, STREAM, THREADS, (int *)(void *)x);
+  int head = OWNS_KEYS ? w.kv : w.head, n = OWNS_KEYS ? a.kv_length : a.length;
+  int other_n = OWNS_KEYS ? a.length : a.kv_length;
+  load_tile<OWN, D>(x, OWNS_KEYS ? a.k : a.q, w.sample, head, w.own, n, a.size);
+  load_tile<OWN, D>(y, OWNS_KEYS ? a.v : a.d_o, w.sample, head, w.own, n, a.size);
   pd_copy_commit();
 
   float dx[I][D / 64][4] = {}, dy[I][D / 64][4] = {};
-  for (int other = OWNS_KEYS ? head * group : head / group, last = OWNS_KEYS ? other + group : other + 1; other < last;
-       other++)
-    for (int at = begin; at < end; at += STREAM) {
-      int others = OWNS_KEYS ? a.length : a.kv_length;
-      __syncthreads(); /* the tile before is used up */
-      load_tile<STREAM, D>(stream, u, sample, other, at, others, a.size);
-      load_tile<STREAM, D>(stream_second, w, sample, other, at, others, a.size);
-      pd_copy_commit();
-      pd_copy_wait<0>();
-      __syncthreads();
-      const attention_row *rows = a.rows + ((int64_t)sample * a.heads + (OWNS_KEYS ? other : head)) * a.length;
-      int owned = first + thread_row(), streamed = at + thread_column();
-      float p[I][J], d[I][J];
-      multiply<I, J, D>(p, own, stream);
-#pragma unroll
-      for (int i = 0; i < I; i++)
-#pragma unroll
-        for (int j = 0; j < J; j++) {
-          int x = owned + ROWS * i, y = streamed + COLUMNS * j, row = OWNS_KEYS ? y : x;
-          float lse = rows[smaller(row, a.length - 1)].lse;
-          p[i][j] = exp2f(score(a, p[i][j], sample, row, OWNS_KEYS ? x : y) - lse);
-        }
-      if (OWNS_KEYS) accumulate<I, J, D>(dy, p, stream_second, exchange);
-      multiply<I, J, D>(d, own_second, stream_second);
-#pragma unroll
-      for (int i = 0; i < I; i++)
-#pragma unroll
-        for (int j = 0; j < J; j++) {
-          int row = OWNS_KEYS ? streamed + COLUMNS * j : owned + ROWS * i;
-          d[i][j] = p[i][j] * (d[i][j] - rows[smaller(row, a.length - 1)].delta);
-        }
-      accumulate<I, J, D>(dx, d, stream, exchange);
-    }
+  attention_tile at = {w.head, w.begin};
+  for (int step = 0; step < w.steps; step++) {
+    int other = OWNS_KEYS ? at.head : w.kv, own = w.own + thread_row(), streamed = at.row + thread_column();
+    const attention_row *rows = a.rows + ((int64_t)w.sample * a.heads + at.head) * a.length;
+    float p[I][J], d[I][J];
+    __syncthreads(); /* the tile before is used up */
+    load_tile<STREAM, D>(u, OWNS_KEYS ? a.q : a.k, w.sample, other, at.row, other_n, a.size);
+    load_tile<STREAM, D>(v, OWNS_KEYS ? a.d_o : a.v, w.sample, other, at.row, other_n, a.size);
+    pd_copy_commit();
+    pd_copy_wait<0>();
+    __syncthreads(); /* all are here */
+    multiply<I, J, D>(p, x, u);
+    probabilities<OWNS_KEYS, I, J>(a, p, w.sample, own, streamed, rows);
+    if (OWNS_KEYS) accumulate<I, J, D>(dy, p, v, exchange);
+    multiply<I, J, D>(d, y, v);
+    differentiate<OWNS_KEYS, I, J>(a, d, p, own, streamed, rows);
+    accumulate<I, J, D>(dx, d, u, exchange);
+    at = next_tile<OWNS_KEYS>(w, at, STREAM);
+  }
   pd_copy_wait<0>();
-  store<I, D>(dx, OWNS_KEYS ? a.dk : a.dq, sample, head, first, n, a.size, a.scale);
-  if (OWNS_KEYS) store<I, D>(dy, a.dv, sample, head, first, n, a.size, 1.0f);
+  store<I, D>(dx, OWNS_KEYS ? a.dk : a.dq, w.sample, head, w.own, n, a.size, a.scale);
+  if (OWNS_KEYS) store<I, D>(dy, a.dv, w.sample, head, w.own, n, a.size, 1.0f);
 }
 
 /* Floats of rows of D, own + streamed ones, and of the exchange. */

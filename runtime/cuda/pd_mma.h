@@ -1,12 +1,13 @@
-/* Tensor-core instructions (sm_80 and later) as functions, with the layout of fragments as in the PTX ISA, "Matrix
- * Fragments for mma.m16n8k16 with floating point type" and "ldmatrix". Without nvcc, under tests/cuda_host, each
- * function does what the manual says of each lane. All 32 lanes of a warp call mma and ldmatrix together.
+/* Tensor-core instructions (sm_80 and later) as functions, with the layout of fragments as in the PTX ISA,
+ * "Matrix Fragments for mma.m16n8k16 with floating point type" and "ldmatrix". Without nvcc, under
+ * tests/cuda_host, each function does what the manual says of each lane. All 32 lanes of a warp call mma and
+ * ldmatrix together.
  *
  * A lane's place: group = lane / 4, pair = 2 * (lane % 4). A register holds two bf16, the lower column first.
  *   a[0] (group, pair)  a[1] (group + 8, pair)  a[2] (group, pair + 8)  a[3] (group + 8, pair + 8)  of A, 16 x 16
  *   b[0] (pair, group)  b[1] (pair + 8, group)  two rows of one column                              of B, 16 x 8
- *   d[0], d[1] (group, pair and pair + 1)  d[2], d[3] (group + 8, pair and pair + 1)                of D, 16 x 8 floats
- */
+ *   d[0], d[1] (group, pair and pair + 1)  d[2], d[3] (group + 8, pair and pair + 1)         of D, 16 x 8 floats
+ * */
 #ifndef PD_MMA_H
 #define PD_MMA_H
 
@@ -15,8 +16,9 @@
 /* d += a b: products exact, sums in f32. */
 inline __device__ void pd_mma(float d[4], const uint32_t a[4], const uint32_t b[2]);
 
-/* Four 8 x 8 matrices of bf16, x[i] from the i-th: lane 8 i + r gives the address of its row r (16 bytes, aligned so);
- * each lane receives row `group`, columns pair and pair + 1; transposed: rows pair and pair + 1 of column `group`. */
+/* Four 8 x 8 matrices of bf16, x[i] from the i-th: lane 8 i + r gives the address of its row r (16 bytes, aligned
+ * so); each lane receives row `group`, columns pair and pair + 1; transposed: rows pair and pair + 1 of column
+ * `group`. */
 inline __device__ void pd_ldmatrix(uint32_t x[4], const pd_bf16 *row);
 inline __device__ void pd_ldmatrix_transposed(uint32_t x[4], const pd_bf16 *row);
 

@@ -1,5 +1,6 @@
 /* Attention on a GPU against plain loops in double: floats and bf16, on tensor cores or not, lengths that are no
- * multiple of a tile, grouped heads, causal or not, strides, masks. The loops' gradients against finite differences. */
+ * multiple of a tile, grouped heads, causal or not, strides, masks. The loops' gradients against finite
+ * differences. */
 #include "../kernels/attention_exact.h"
 #include "cuda/scratch.h"
 #include "test.h"
@@ -15,9 +16,11 @@ struct Kind {
 static const Kind F32 = {"f32", false, 0, 4}, UNALIGNED = {"f32 unaligned", false, 1, 3};
 static const Kind BF16 = {"bf16", true, 0, 8}, BF16_UNALIGNED = {"bf16 unaligned", true, 1, 3};
 
-/* Rounded to bf16 (unit roundoff 2^-9) are p, o, which are averages of v with weights p, for the gradients p, ds, o by
- * way of delta, and they themselves. */
-static double bound(bool bf16, bool gradient) { return bf16 ? (gradient ? 4 : 3) * 0x1p-9 : gradient ? 3e-6 : 2e-6; }
+/* Rounded to bf16 (unit roundoff 2^-9) are p, o, which are averages of v with weights p, for the gradients p, ds,
+ * o by way of delta, and they themselves. */
+static double bound(bool bf16, bool gradient) {
+  return bf16 ? (gradient ? 4 : 3) * 0x1p-9 : gradient ? 3e-6 : 2e-6;
+}
 
 static void expect(bool ok, const Attention &a, const Kind &kind, const char *what, double value) {
   if (ok) return;
@@ -50,8 +53,8 @@ static std::vector<float> new_mask(const Attention &a) {
   return mask;
 }
 
-/* Where q, k and v are, in one array with their gradients' layout; o and d_o are [batch][length][heads][size], with
- * gaps between rows. */
+/* Where q, k and v are, in one array with their gradients' layout; o and d_o are [batch][length][heads][size],
+ * with gaps between rows. */
 struct Layout {
   int64_t n, k, v, n_o;
 };
@@ -79,8 +82,8 @@ struct Exact {
   std::vector<double> o, lse, gradient;
 };
 
-static Exact compute(const Attention &a, const Layout &l, const std::vector<double> &qkv, const std::vector<double> &d_o,
-                     const float *mask) {
+static Exact compute(const Attention &a, const Layout &l, const std::vector<double> &qkv,
+                     const std::vector<double> &d_o, const float *mask) {
   Exact x = {zeros_of_o(a, l.n_o), {}, std::vector<double>((size_t)l.n)};
   std::vector<double> p((size_t)a.kv_length);
   const double *q = qkv.data(), *k = q + l.k, *v = q + l.v;
@@ -125,7 +128,8 @@ static void test(Attention a, const Kind &kind, bool together, bool backward = t
   Exact exact = compute(a, l, {qkv.begin(), qkv.end()}, {d_o.begin(), d_o.end()}, mask.data());
 
   Device in(qkv, kind.bf16, kind.offset), in_d_o(d_o, kind.bf16, kind.offset), in_mask(mask, false);
-  Device o(l.n_o, kind.bf16, kind.offset), lse(a.batch * a.heads * a.length, false), d(l.n, kind.bf16, kind.offset);
+  Device o(l.n_o, kind.bf16, kind.offset), d(l.n, kind.bf16, kind.offset);
+  Device lse(a.batch * a.heads * a.length, false);
   run(a, l, in, in_d_o, in_mask, o, lse, d, backward);
   double of_o = error(o.fetch(), exact.o), of_lse = error(lse.fetch(), exact.lse);
   expect(of_o < bound(kind.bf16, false), a, kind, "error of o", of_o);

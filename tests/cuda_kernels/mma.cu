@@ -1,5 +1,5 @@
-/* What runtime/cuda/pd_mma.h says of its instructions, element by element. On tests/cuda_host this tests their model; on
- * a GPU, whether the model is right. */
+/* What runtime/cuda/pd_mma.h says of its instructions, element by element. On tests/cuda_host this tests their
+ * model; on a GPU, whether the model is right. */
 #include "pd_mma.h"
 #include "test.h"
 
@@ -40,7 +40,9 @@ static __global__ void product(const pd_bf16 *in, float *out) {
 static void test_product() {
   std::vector<float> x = random_floats(256 + 128);
   for (float &e : x) e = rounded(e);
-  auto launch = [](const void *in, float *out) { PD_LAUNCH(product, 1, 32, 0, pd_stream, (const pd_bf16 *)in, out); };
+  auto launch = [](const void *in, float *out) {
+    PD_LAUNCH(product, 1, 32, 0, pd_stream, (const pd_bf16 *)in, out);
+  };
   std::vector<float> d = run(x, true, 128, launch);
   for (int i = 0; i < 128; i++) {
     double sum = 1;
@@ -80,8 +82,8 @@ static void test_matrices(bool transposed) {
   }
 }
 
-/* Two groups of copies of 16 bytes, then 8 and 4 a lane; every third is not valid. The first group is used while the
- * second may be under way. out: [32][4] sums of the first group's and of both groups' bytes, as floats. */
+/* Two groups of copies of 16 bytes, then 8 and 4 a lane; every third is not valid. The first group is used while
+ * the second may be under way. out: [32][4] sums of the first group's and of both groups' bytes, as floats. */
 static __global__ void copies(const float *in, float *out) {
   PD_SHARED(float, tile);
   int lane = (int)threadIdx.x;
@@ -105,7 +107,9 @@ static __global__ void copies(const float *in, float *out) {
 static void test_copies() {
   std::vector<float> x(128);
   for (size_t i = 0; i < x.size(); i++) x[i] = (float)(i + 1);
-  auto launch = [](const void *in, float *out) { PD_LAUNCH(copies, 1, 32, 1024, pd_stream, (const float *)in, out); };
+  auto launch = [](const void *in, float *out) {
+    PD_LAUNCH(copies, 1, 32, 1024, pd_stream, (const float *)in, out);
+  };
   std::vector<float> got = run(x, false, 128, launch);
   for (int lane = 0; lane < 32; lane++) {
     int other = 31 - lane, kind = other % 3;
@@ -126,7 +130,9 @@ static void test_powers() {
   std::vector<float> x = random_floats(512);
   for (float &e : x) e *= 130;
   x[0] = -INFINITY, x[1] = 0, x[2] = INFINITY, x[3] = -126;
-  auto launch = [](const void *in, float *out) { PD_LAUNCH(powers, 1, 32, 0, pd_stream, (const float *)in, out); };
+  auto launch = [](const void *in, float *out) {
+    PD_LAUNCH(powers, 1, 32, 0, pd_stream, (const float *)in, out);
+  };
   std::vector<float> y = run(x, false, 512, launch);
   for (int i = 0; i < 512; i++) {
     double exact = exp2((double)x[(size_t)i]);

@@ -45,7 +45,8 @@ static std::vector<float> random_floats(int64_t n) {
 
 static float rounded(float x) { return __bfloat162float(__float2bfloat16(x)); }
 
-/* An array on the device, of floats or bf16, behind `offset` elements, with bytes of 0xff (NaN) before and behind. */
+/* An array on the device, of floats or bf16, behind `offset` elements, with bytes of 0xff (NaN) before and
+ * behind. */
 class Device {
  public:
   Device(int64_t n, bool bf16, int64_t offset = 0) : n(n), offset(offset), bf16(bf16) {
@@ -55,7 +56,7 @@ class Device {
   Device(const std::vector<float> &x, bool bf16, int64_t offset = 0) : Device((int64_t)x.size(), bf16, offset) {
     std::vector<pd_bf16> half(x.begin(), x.end());
     const void *from = bf16 ? (const void *)half.data() : x.data();
-    pd_cuda_check(cudaMemcpy(memory + offset * element(), from, (size_t)(n * element()), cudaMemcpyHostToDevice), "copy");
+    pd_cuda_check(cudaMemcpy(at(0), from, (size_t)(n * element()), cudaMemcpyHostToDevice), "copy");
   }
   ~Device() { pd_cuda_check(cudaFree(memory), "free"); }
   Device(const Device &) = delete;
@@ -71,7 +72,8 @@ class Device {
     pd_cuda_check(cudaMemcpy(all.data(), memory, bytes(), cudaMemcpyDeviceToHost), "copy");
     size_t begin = (size_t)(offset * element()), end = begin + (size_t)(n * element());
     for (size_t i = 0; i < bytes(); i++)
-      if ((i < begin || i >= end) && all[i] != 0xff) pd_fail("written outside an array, at byte %zd", (ssize_t)(i - begin));
+      if ((i < begin || i >= end) && all[i] != 0xff)
+        pd_fail("written outside an array, at byte %lld", (long long)i - (long long)begin);
     std::vector<float> x((size_t)n);
     for (size_t i = 0; i < (size_t)n; i++)
       if (bf16) {
