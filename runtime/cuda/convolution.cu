@@ -31,16 +31,6 @@ struct pd_convolution {
   mutable Plan plans[2];
 };
 
-struct pd_convolution *pd_convolution_new(struct pd_convolution_shape shape) {
-  struct pd_convolution *c = new struct pd_convolution();
-  c->shape = shape;
-  if (pd_convolution_is_product(&shape))
-    c->product = pd_matmul_new(pd_convolution_product(&shape));
-  else if (!pd_convolution_is_depthwise(&shape))
-    c->columns = pd_columns_new(shape);
-  return c;
-}
-
 size_t pd_convolution_scratch(const struct pd_convolution *c) {
   return static_cast<size_t>(pd_cuda_convolution_scratch(&c->shape));
 }
@@ -74,6 +64,24 @@ static void check(cudnnStatus_t status, const char *what, const struct pd_convol
   pd_fail("cuDNN cannot %s, %lld x %lld of %lld x [%lld, %lld, %lld] to %lld: %s", what, (long long)s.kernel[0],
           (long long)s.kernel[1], (long long)s.batch, (long long)s.height, (long long)s.width,
           (long long)s.in_channels, (long long)s.out_channels, cudnnGetErrorString(status));
+}
+
+static void open_library(const struct pd_convolution_shape &s) {
+  if (library) return;
+  check(cudnnCreate(&library), "start for a convolution", s);
+  check(cudnnSetStream(library, pd_stream), "take a stream for a convolution", s);
+}
+
+/* The library is opened here: no pass, which may be captured as a graph, allocates anything. */
+struct pd_convolution *pd_convolution_new(struct pd_convolution_shape shape) {
+  struct pd_convolution *c = new struct pd_convolution();
+  c->shape = shape;
+  if (pd_convolution_is_product(&shape))
+    c->product = pd_matmul_new(pd_convolution_product(&shape));
+  else if (!pd_convolution_is_depthwise(&shape))
+    c->columns = pd_columns_new(shape);
+  if (!c->product && shape.groups == 1) open_library(shape);
+  return c;
 }
 
 /* ---- planning with cuDNN ------------------------------------------------------------------------ */
@@ -143,10 +151,6 @@ static Plan *plan_for(const struct pd_convolution *c, pd_type x, pd_type y, pd_t
   if (s.groups > 1 || x != y || (x != w && !gradient)) return nullptr;
   Plan *p = &c->plans[x];
   if (p->state == State::UNKNOWN) {
-    if (!library) {
-      check(cudnnCreate(&library), "start for a convolution", s);
-      check(cudnnSetStream(library, pd_stream), "take a stream for a convolution", s);
-    }
     describe(s, x, p);
     p->state = choose_algorithm(s, p) ? State::LIBRARY : State::OURS;
   }

@@ -111,7 +111,6 @@ static bool plan_product(const struct pd_matmul_shape &s, Plan *plan, pd_type fa
   if (!read_by_columns(s.m, s.k, s.a_row, s.a_column, &a)) return false;
   if (!read_by_columns(s.k, s.n, s.b_row, s.b_column, &b)) return false;
   bool tf32 = pd_allow_tf32 && factors == PD_F32;
-  if (!library) check(cublasLtCreate(&library), "start for a product", s);
   check(cublasLtMatmulDescCreate(&plan->product, tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F,
                                  CUDA_R_32F), "describe a product", s);
   set<int32_t>(s, plan->product, CUBLASLT_MATMUL_DESC_TRANSA, b.transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
@@ -191,8 +190,10 @@ static struct pd_matmul_shape part_of(struct pd_matmul_shape s, const struct pd_
   return s;
 }
 
+/* The library is opened here: no pass, which may be captured as a graph, allocates anything. */
 struct pd_matmul *pd_matmul_new(struct pd_matmul_shape shape) {
   struct pd_matmul *m = plain_new(shape);
+  if (!library) check(cublasLtCreate(&library), "start for a product", shape);
   m->lines = pd_matmul_lines(&shape);
   const struct pd_lines &l = m->lines;
   int64_t rest = l.operand == PD_NO_OPERAND ? 0 : l.n % l.at_once;
