@@ -131,7 +131,7 @@ static const char cuda_preamble[] =
     "  PD_LAUNCH(put_tokens, grid_of(n), 256, 0, pd_stream, (int32_t *)at, n, classes);\n}\n\n";
 
 static const char cuda_measuring[] =
-    "enum { ROUNDS = 9, MOST_RUNS = 1000 };\nstatic const float MIN_MILLISECONDS = 2;\n\n"
+    "static const int ROUNDS = 9, MOST_RUNS = 1000;\nstatic const float MIN_MILLISECONDS = 2;\n\n"
     "static int by_value(const void *a, const void *b) {\n"
     "  const float x = *(const float *)a, y = *(const float *)b;\n  return (x > y) - (x < y);\n}\n\n"
     "/* Milliseconds that n runs take on the stream, from event to event. */\n"
@@ -148,7 +148,7 @@ static const char cuda_measuring[] =
     " * MIN_MILLISECONDS; after one that is not counted. */\n"
     "static double measure(void (*run)(void)) {\n  float round[ROUNDS];\n  timed(run, 1);\n"
     "  const float once = timed(run, 1);\n"
-    "  int n = once * MOST_RUNS < MIN_MILLISECONDS ? MOST_RUNS : (int)(MIN_MILLISECONDS / once) + 1;\n"
+    "  const int n = once * (float)MOST_RUNS < MIN_MILLISECONDS ? MOST_RUNS : (int)(MIN_MILLISECONDS / once) + 1;\n"
     "  for (int i = 0; i < ROUNDS; i++) round[i] = timed(run, n) / (float)n;\n"
     "  qsort(round, ROUNDS, sizeof *round, by_value);\n  return 1e-3 * round[ROUNDS / 2];\n}\n\n";
 
@@ -171,7 +171,10 @@ static const char main_loop[] =
     "\\\"operations\\\": %.0f, \\\"seconds\\\": %.9g}\\n\",\n"
     "             kernels[i].name, kernels[i].count, kernels[i].bytes, kernels[i].operations, seconds);\n"
     "    else\n      printf(\"%s %.9g\\n\", kernels[i].signature, seconds);\n"
-    "    fflush(stdout);\n  }\n  return 0;\n}\n";
+    "    fflush(stdout);\n  }\n";
+
+static const char cuda_end[] =
+    "  pd_cuda_check(cudaFree(memory), \"free memory\");\n  pd_cuda_check(cudaFree(now), \"free memory\");\n";
 
 /* Bytes that a kernel must move: its buffers' once each, of a table that a call looks rows up in those rows'.
  * Operations of products, as mfu counts them. */
@@ -242,5 +245,6 @@ char *emit_profile(const StageKernels *const *stages, int n) {
   else
     text_add(&out, c_start, bytes + 4096, stages[0]->threads > 0 ? stages[0]->threads : 1);
   text_add(&out, "%s%s%s", now && !cuda ? "  pd.stage = &stage;\n" : "", setup.n ? setup.at : "", main_loop);
+  text_add(&out, "%s  return 0;\n}\n", cuda ? cuda_end : "");
   return out.at;
 }

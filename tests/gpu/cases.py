@@ -14,7 +14,6 @@ TOP = os.path.realpath(os.path.join(os.path.dirname(os.path.realpath(__file__)),
 TOLERANCE = {"f32": 1e-4, "bf16": 6e-2}
 LOSS_TOLERANCE = {"f32": 1e-4, "bf16": 2e-2}
 UPDATES = 10
-CONTEXT, VOCABULARY = 1024, 50257  # of GPT-2
 
 
 @dataclasses.dataclass
@@ -58,8 +57,8 @@ def gradient_check(folder, case, precision, ranks=1, options=("--microbatch", "1
     suffix = f".{ranks}_ranks" if ranks > 1 else ""
     program = Program(f"{folder}.{case}.{precision}{suffix}", model, precision, ranks,
                       ("--stages", str(ranks), *options))
-    return Check("ranks" if ranks > 1 else folder, program, ("--data", *data, "--steps", "1", "--init", init, *train), want,
-                 loss, (TOLERANCE[precision], LOSS_TOLERANCE[precision]))
+    return Check("ranks" if ranks > 1 else folder, program, ("--data", *data, "--steps", "1", "--init", init, *train),
+                 want, loss, (TOLERANCE[precision], LOSS_TOLERANCE[precision]))
 
 
 def statistics_check(precision):
@@ -95,7 +94,8 @@ def training_checks():
     for name, options, data in [("gpt_mini", ("-D", "n_ctx=64"), TEXT), ("llama_mini", ("-D", "n_ctx=64"), TEXT),
                                 ("resnet50", (*small_options("resnet50"), *SGD), IMAGES)]:
         for precision in ("f32", "bf16"):
-            program = Program(f"models.{name}.{precision}", f"models/{name}.pdm", precision, 1, ("--stages", "1", *options))
+            program = Program(f"models.{name}.{precision}", f"models/{name}.pdm", precision, 1,
+                              ("--stages", "1", *options))
             found.append(Check("models", program, (*data, "--steps", str(UPDATES)), None, "c",
                                (0, LOSS_TOLERANCE[precision])))
     return found
@@ -103,9 +103,11 @@ def training_checks():
 
 def rank_checks():
     """Two ranks that share a GPU, and one rank whose runtime was told to use NCCL."""
-    halves = ("--schedule", "flush", "--recompute", "on")
-    pair = [gradient_check("golden", case, "f32", 2, ("--microbatch", str(batch_of(f"tests/golden/{case}.pdm")), *halves),
-                           ("--comm", "mpi")) for case in ("blocks", "layers")]
+    pair = []
+    for case in ("blocks", "layers"):
+        whole = str(batch_of(f"tests/golden/{case}.pdm"))
+        options = ("--microbatch", whole, "--schedule", "flush", "--recompute", "on")
+        pair.append(gradient_check("golden", case, "f32", 2, options, ("--comm", "mpi")))
     train = (*TEXT, "--steps", str(UPDATES))
     for name, options, precision in [("pipeline", ("--stages", "2", "--schedule", "2bw"), "f32"),
                                      ("pipeline", ("--stages", "2", "--schedule", "2bw"), "bf16"),
@@ -120,7 +122,8 @@ def rank_checks():
 def sanitizer_checks():
     found = []
     for precision in ("f32", "bf16"):
-        program = Program(f"sanitizer.gpt.{precision}", "models/gpt_mini.pdm", precision, 1, ("--stages", "1", *SMALL_GPT))
+        program = Program(f"sanitizer.gpt.{precision}", "models/gpt_mini.pdm", precision, 1,
+                          ("--stages", "1", *SMALL_GPT))
         for tool in ("memcheck", "racecheck"):
             found.append(Check("sanitizer", program, (*TEXT, "--steps", "2"), None, None, (0, 0),
                                ("compute-sanitizer", "--tool", tool, "--error-exitcode", "9")))
@@ -148,11 +151,11 @@ class KernelTest:
 def kernel_tests():
     calls = {"matmul": (), "gather": (), "pooling": (), "convolution": ("columns", "depthwise", "matmul"),
              "lstm": ("matmul",)}
-    found = [KernelTest(f"kernels.{name}", (f"tests/cuda_host/calls/{name}.cu",), tuple(f"{x}.cu" for x in (name, *others)))
-             for name, others in calls.items()]
+    found = [KernelTest(f"kernels.{name}", (f"tests/cuda_host/calls/{name}.cu",),
+                        tuple(f"{x}.cu" for x in (name, *others))) for name, others in calls.items()]
     attention = ("attention.cu", "attention_f32.cu", "attention_bf16.cu", "attention_bf16_backward.cu")
-    found += [KernelTest(f"kernels.attention.{precision}", ("tests/cuda_kernels/attention.cpp",), attention, (precision,))
-              for precision in ("f32", "bf16")]
+    found += [KernelTest(f"kernels.attention.{precision}", ("tests/cuda_kernels/attention.cpp",), attention,
+                         (precision,)) for precision in ("f32", "bf16")]
     found.append(KernelTest("kernels.mma", ("tests/cuda_kernels/mma.cu",)))
     loops = {name: ("-m", "4", f"tests/golden/{name}.pdm")
              for name in ("pointwise", "shapes", "statistics", "attention", "sequence", "convolution")}
@@ -170,13 +173,21 @@ class Measure:
     batch: int
 
 
-def measures():
-    """GPT-2 of 124 M parameters at a context of 1024, a batch in one microbatch."""
-    found = []
-    for precision, batches in [("bf16", (16, 8, 32, 64)), ("tf32", (8,)), ("f32", (8,))]:
+# GPT-2 of 124 M parameters; and one that a processor can stand in for.
+GPT2 = {"layers": 12, "heads": 12, "width": 768, "context": 1024, "vocabulary": 50257}
+SMALL_GPT2 = {"layers": 1, "heads": 2, "width": 16, "context": 16, "vocabulary": 97}
+
+
+def measures(small=False):
+    """Of a batch in one microbatch; the first is measured in every way."""
+    found, gpt = [], SMALL_GPT2 if small else GPT2
+    batches_of = {"bf16": (2, 4)} if small else {"bf16": (16, 8, 32, 64), "tf32": (8,), "f32": (8,)}
+    attributes = zip(("n_layer", "n_head", "n_embd", "n_ctx", "vocab_size"), gpt.values())
+    sizes = tuple(word for name, value in attributes for word in ("-D", f"{name}={value}"))
+    for precision, batches in batches_of.items():
         for batch in batches:
             options = ("--stages", "1", "--schedule", "sequential", "--microbatch", str(batch), "-D", f"batch={batch}",
-                       "-D", "p_drop=0", "--memory", "200GiB")
+                       *sizes, "-D", "p_drop=0", "--memory", "200GiB")
             program = Program(f"gpt2.{precision}.{batch}", "models/gpt2.pdm", precision, 1, options)
             found.append(Measure(program, batch))
     return found

@@ -18,16 +18,21 @@ BUILD = os.path.abspath(sys.argv.pop(1))
 RIGHT = ["golden.pointwise.f32", "golden.products.bf16", "ranks.pipeline.f32", "sanitizer.gpt.f32"]
 
 
+def prepare(folder, only, *options):
+    command = [os.path.join(HERE, "prepare"), "--build", BUILD, "--only", only, *options, f"{folder}/{only}"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise AssertionError(done.stdout + done.stderr)
+
+
 class Prepared(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.folder = tempfile.mkdtemp()
         cls.addClassCleanup(shutil.rmtree, cls.folder)
         for name in RIGHT:
-            cls.prepared = subprocess.run([os.path.join(HERE, "prepare"), "--build", BUILD, "--only", name, f"{cls.folder}/{name}"],
-                                          capture_output=True, text=True)
-            if cls.prepared.returncode:
-                raise AssertionError(cls.prepared.stdout + cls.prepared.stderr)
+            prepare(cls.folder, name)
+        prepare(cls.folder, "gpt2.bf16.2", "--small")
 
     def run_checks(self, name, *options, path=None):
         """Exit status and gpu.json."""
@@ -48,13 +53,21 @@ class Prepared(unittest.TestCase):
             self.assertEqual(self.states(content, "checks"), {name: "ok"})
             self.assertTrue(content["ok"])
 
-    def test_shape(self):
-        _, content, _ = self.run_checks(RIGHT[0])
+    def test_measurements(self):
+        name = "gpt2.bf16.2"
+        _, content, said = self.run_checks(name)
         self.assertEqual(set(content), {"machine", "builds", "checks", "measurements", "seconds", "ok"})
-        for kind in ("builds", "checks", "measurements"):
-            for x in content[kind]:
-                self.assertLessEqual({"name", "state", "seconds", "message"}, set(x))
-        self.assertIn("compare", content["checks"][0]["message"] + "compare")
+        found = {x["name"]: x for x in content["measurements"]}
+        for x in [*content["builds"], *content["measurements"]]:
+            self.assertLessEqual({"name", "state", "seconds", "message"}, set(x))
+        self.assertLessEqual({"memory bandwidth", name, "kernels", f"{name} by PyTorch", f"{name} with CUDA graphs"},
+                             set(found), said)
+        for key in ("batch", "ms", "tokens_per_s", "mfu", "peak_flops", "planned_peak_bytes", "peak_bytes", "losses"):
+            self.assertIn(key, found[name])
+        kernels = {k["kernel"]: k for k in found["kernels"]["kernels"]}
+        self.assertGreater(kernels["attn"]["operations"], 0)
+        self.assertGreater(kernels["ln_1"]["share_of_bandwidth"], 0)
+        self.assertIn(found[f"{name} by PyTorch"]["state"], ("missing", "failed")) # there is no GPU
 
     def test_a_wrong_number_fails(self):
         name = RIGHT[0]

@@ -24,8 +24,8 @@ class Failed(Exception):
 def run(command, seconds, cwd=None, environment=None):
     """What it printed, both streams together; Failed with the end of it otherwise."""
     try:
-        done = subprocess.run(command, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=max(seconds, 1),
-                              env={**os.environ, **(environment or {})}, errors="replace", text=True)
+        done = subprocess.run(command, cwd=cwd, env={**os.environ, **(environment or {})}, timeout=max(seconds, 1),
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, errors="replace", text=True)
     except subprocess.TimeoutExpired as late:
         text = late.stdout.decode(errors="replace") if isinstance(late.stdout, bytes) else late.stdout or ""
         raise Failed(f"not done after {seconds:.0f} s: {tail(text)}") from None
@@ -57,6 +57,7 @@ def find_tool(*names):
 
 class Toolchain:
     """Of a machine with a GPU. `folder` is what `prepare` wrote, `out` takes objects and programs."""
+    peak = []  # options of train that spare it measuring the machine's peak
 
     def __init__(self, folder, out):
         self.folder, self.objects = folder, os.path.join(out, "objects")
@@ -119,8 +120,9 @@ class Toolchain:
                 raise Missing(f"lib{name}.so is not found: searched {', '.join(folders)}")
             found.append(paths[0])
         found += sorted(glob.glob(f"{self.folder}/cjson/libcjson*"))[:1]
-        return [word for path in found for word in ("-Xlinker", path, "-Xlinker", f"-rpath={os.path.dirname(os.path.realpath(path))}",
-                                                    "-Xlinker", f"-rpath={os.path.dirname(path)}")]
+        folders = {os.path.dirname(place) for path in found for place in (path, os.path.realpath(path))}
+        return [word for each in [*found, *(f"-rpath={folder}" for folder in sorted(folders))]
+                for word in ("-Xlinker", each)]
 
     # ---- building: each returns after one command has run ----------------------------------------------------
 
@@ -145,17 +147,17 @@ class Toolchain:
     def compile_test(self, source, out, seconds):
         """A source of a kernels' test: C for the processor, else for the GPU."""
         if source.endswith(".c"):
-            run([self.cc, *C_FLAGS, f"-I{self.folder}/runtime", f"-I{self.folder}/tests/loops", "-c", source, "-o", out],
-                seconds)
+            includes = [f"-I{self.folder}/{folder}" for folder in ("runtime", "tests/loops")]
+            run([self.cc, *C_FLAGS, *includes, "-c", source, "-o", out], seconds)
         else:
             more = [f"-I{self.folder}/{folder}" for folder in ("runtime/cuda", "tests/loops")]
             run([*self.nvcc_words(), *more, "-x", "cu", "-c", source, "-o", out], seconds)
 
     def link(self, objects, program, seconds, runtime=None):
         """runtime: which of its sources' objects, all when None."""
-        run([self.nvcc, "-ccbin", self.host, f"-arch={self.architecture}", *objects,
-             *map(self.object_of, self.runtime_sources() if runtime is None else runtime), "-o", program, *self.libraries(),
-             "-Xcompiler", "-fopenmp", *self.link_words(), "-lpthread", "-lm"], seconds)
+        more = map(self.object_of, self.runtime_sources() if runtime is None else runtime)
+        run([self.nvcc, "-ccbin", self.host, f"-arch={self.architecture}", *objects, *more, "-o", program,
+             *self.libraries(), "-Xcompiler", "-fopenmp", *self.link_words(), "-lpthread", "-lm"], seconds)
 
     def link_words(self):
         return [word for w in self.mpi_words[1] for word in ((w,) if w[:2] in ("-L", "-l") else ("-Xcompiler", w))]
@@ -171,6 +173,7 @@ class Toolchain:
 
 class HostToolchain(Toolchain):
     """Of tests/cuda_host, where a CPU stands in for the GPU: for tests of `run` itself."""
+    peak = ["--peak", "1e12"]
 
     def __init__(self, folder, out, compile_script):
         self.folder, self.script = folder, compile_script
@@ -185,7 +188,16 @@ class HostToolchain(Toolchain):
         return []
 
     def compile_stage(self, source, seconds):
+        """The script makes programs of a folder's stage0.cu ...; here of this one source."""
+        folder = source + ".build"
+        os.makedirs(folder, exist_ok=True)
+        shutil.copy(source, f"{folder}/stage0.cu")
+        run(["sh", self.script, folder], seconds)
+        os.replace(f"{folder}/stage0", source[:-len(".cu")])
+
+    def link(self, objects, program, seconds, runtime=None):
         pass
 
-    def build_folder(self, folder, seconds):
-        run(["sh", self.script, folder], seconds)
+    def build_tool(self, source, program, seconds):
+        shutil.copy(source, program + ".cu")
+        self.compile_stage(program + ".cu", seconds)
