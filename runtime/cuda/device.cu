@@ -90,7 +90,9 @@ static bool take_device(char *why) {
   if (pd.ranks > 1) setenv("CUDA_MODULE_LOADING", "EAGER", 0);
   cudaError_t status = cudaGetDeviceCount(&n);
   if (status == cudaSuccess && n == 0) status = cudaErrorNoDevice;
-  if (status != cudaSuccess) return refuse(status, "use a GPU here", why);
+  if (status != cudaSuccess)
+    return pd_refuse(why, "CUDA finds no GPU here: %s (nvidia-smi shows what the driver sees)",
+                     cudaGetErrorString(status));
   status = cudaSetDevice(rank % n);
   if (status == cudaSuccess) status = cudaGetDeviceProperties(&device, rank % n);
   if (status != cudaSuccess) return refuse(status, "use this rank's GPU", why);

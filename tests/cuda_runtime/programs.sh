@@ -83,7 +83,7 @@ END
 
 failures() {
   model model 1 --schedule flush
-  CUDA_HOST_DEVICES=0 says "rank 0 (stage 0): CUDA cannot use a GPU here: no CUDA-capable device"
+  CUDA_HOST_DEVICES=0 says "rank 0 (stage 0): CUDA finds no GPU here: no CUDA-capable device"
   CUDA_HOST_MEMORY=100000 says "cannot get the .* MiB this stage was planned to use: of .*'s 0.1 MiB, .* are free"
   launch 1 model --data text.txt --steps 0 --save start.st || complain "--save"
   spoil start.st spoilt.st

@@ -44,6 +44,20 @@ static void orders_differ_by_epoch_and_seed(void **state) {
   assert_in_range(fixed, 0, 10);
 }
 
+/* What a failure names: the pass begun last, as the pipeline counts microbatches and steps. */
+static void the_last_work_is_named(void **state) {
+  (void)state;
+  static const int replicas[] = {2};
+  struct pd_stage s = {.n_stages = 1, .replicas = replicas, .microbatches = 4, .chunks = 1};
+  pd = (struct pd_run){.stage = &s, .replica = 1};
+  assert_string_equal(pd_last_work(), "the start");
+  pd_begin(PD_BACKWARD, 3);
+  pd_end();
+  assert_string_equal(pd_last_work(), "backward of microbatch 6");
+  pd_begin(PD_UPDATE, 0);
+  assert_string_equal(pd_last_work(), "update of step 1");
+}
+
 /* ---- ranks, microbatches, turns -------------------------------------------------------------- */
 
 /* Every rank is one replica of one stage; the pipeline's microbatches are dealt to a stage's replicas in turn. */
@@ -344,6 +358,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(every_epoch_is_a_permutation),
     cmocka_unit_test(orders_differ_by_epoch_and_seed),
+    cmocka_unit_test(the_last_work_is_named),
     cmocka_unit_test(microbatches_are_dealt_to_replicas),
     cmocka_unit_test(turns_go_through_the_chunks),
     cmocka_unit_test(initial_weights_follow_seed_and_name),
