@@ -271,7 +271,7 @@ static const void *bias_like(const struct pd_matmul_shape &s, pd_in bias, pd_out
 
 static void run_plain(const struct pd_matmul *m, pd_in a, pd_in b, pd_in bias, pd_out c, void *scratch) {
   const struct pd_matmul_shape &s = m->shape;
-  bool aligned = pd_aligned(a.at, 16) && pd_aligned(b.at, 16) && pd_aligned(c.at, 16);
+  bool aligned = pd_aligned(a.at, 16) && pd_aligned(b.at, 16) && pd_aligned(c.at, 16) && pd_aligned(bias.at, 16);
   Plan *plan = &m->plans[a.type][c.type][aligned];
   bool expressible = a.type == b.type && !(a.type == PD_F32 && c.type == PD_BF16);
   if (!expressible || plan->state == State::OURS) {

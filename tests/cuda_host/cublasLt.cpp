@@ -291,9 +291,9 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t prod
   check_operand(c, *c_layout, f.alignment[2], "cublasLtMatmul's C");
   check_operand(d, *d_layout, f.alignment[3], "cublasLtMatmul's D");
   if (f.workspace) cuda_host_must_be_device(workspace, f.workspace, "cublasLtMatmul's workspace");
+  Layout bias = {d_layout->type, d_layout->rows, 1, d_layout->rows, 1, 0};
   if (product->epilogue == CUBLASLT_EPILOGUE_BIAS)
-    cuda_host_must_be_device(product->bias, (size_t)d_layout->rows * (d_layout->type == CUDA_R_32F ? 4 : 2),
-                             "cublasLtMatmul's bias");
+    check_operand(product->bias, bias, f.alignment[3], "cublasLtMatmul's bias");
   call.workspace_bytes = f.workspace;
   memcpy(&call.alpha, alpha, sizeof call.alpha);
   memcpy(&call.beta, beta, sizeof call.beta);

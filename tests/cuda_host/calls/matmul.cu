@@ -81,7 +81,8 @@ static void run(const Problem &p, bool tf32) {
            (long)s.a_column, (long)s.b_batch, (long)s.b_row, (long)s.b_column, p.a, p.b, p.c,
            s.bias ? " + bias" : "", s.accumulate ? ", adds" : "");
   Array a(p.a, random_values(p.a_elements), random_below(4) ? 0 : 1), b(p.b, random_values(p.b_elements));
-  Array bias(p.bias, random_values(s.n)), c(p.c, random_values(p.c_elements), random_below(4) ? 0 : 1);
+  Array bias(p.bias, random_values(s.n), random_below(4) ? 0 : 1),
+      c(p.c, random_values(p.c_elements), random_below(4) ? 0 : 1);
   struct pd_matmul *m = pd_matmul_new(s);
   Scratch scratch((int64_t)pd_matmul_scratch(m));
   Result want = reference(p, a, b, bias, c, tf32);
