@@ -1,5 +1,6 @@
-/* Kernels: blocks one after another, in an order of the seed; a block's threads as fibers that give way at barriers
- * and warp operations. A thread that meets none needs no switch: the next one starts on the same stack. */
+/* Kernels: blocks one after another, in an order of the seed; a block's threads as fibers that give way at
+ * barriers and warp operations. A thread that meets none needs no switch: the next one starts on the same stack.
+ * */
 #include "fiber.h"
 #include "host.h"
 
@@ -170,8 +171,8 @@ static int barrier(const void *site, int predicate) {
   if (++block.at_barrier == block.threads) {
     for (int t = 0; t < block.threads; t++)
       if (block.thread[t].site != site)
-        cuda_host_die("this thread and thread %s wait at different __syncthreads: the block's threads have diverged",
-                      name_of(t).c_str());
+        cuda_host_die("this thread and thread %s wait at different __syncthreads: the block's threads have "
+                      "diverged", name_of(t).c_str());
     block.at_barrier = 0;
     block.count = block.counted;
     block.counted = 0;
@@ -360,8 +361,8 @@ const char *cuda_host_where() {
   static char text[512];
   if (!block.launch)
     return cuda_host_doing;
-  snprintf(text, sizeof text, "kernel '%s', block (%u, %u, %u), thread (%u, %u, %u)", block.launch->name, blockIdx.x,
-           blockIdx.y, blockIdx.z, threadIdx.x, threadIdx.y, threadIdx.z);
+  snprintf(text, sizeof text, "kernel '%s', block (%u, %u, %u), thread (%u, %u, %u)", block.launch->name,
+           blockIdx.x, blockIdx.y, blockIdx.z, threadIdx.x, threadIdx.y, threadIdx.z);
   return text;
 }
 

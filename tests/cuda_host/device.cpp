@@ -53,7 +53,8 @@ cudaError_t cudaSetDevice(int device) {
   if (device < 0 || device >= device_count())
     return cuda_host_error(device_count() ? cudaErrorInvalidDevice : cudaErrorNoDevice);
   if (device != chosen && cuda_host_memory_in_use() > 0)
-    cuda_host_die("cudaSetDevice(%d): a process keeps to one device here, and has memory on device %d", device, chosen);
+    cuda_host_die("cudaSetDevice(%d): a process keeps to one device here, and has memory on device %d", device,
+                  chosen);
   chosen = device;
   return cudaSuccess;
 }
@@ -153,7 +154,7 @@ cudaError_t cuda_host_occupancy(int *blocks, const void *kernel, int threads, si
     return cudaSuccess;
   }
   int by_threads = p.maxThreadsPerMultiProcessor / ((threads + 31) / 32 * 32);
-  int by_shared = (int)(p.sharedMemPerMultiprocessor / (dynamic_shared + 1024)); /* 1 KiB a block is the system's */
+  int by_shared = (int)(p.sharedMemPerMultiprocessor / (dynamic_shared + 1024)); /* 1 KiB is the system's */
   *blocks = std::min({by_threads, by_shared, p.maxBlocksPerMultiProcessor});
   return cudaSuccess;
 }

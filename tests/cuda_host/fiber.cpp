@@ -1,5 +1,5 @@
-/* A switch saves what the calling convention says a function keeps, on x86-64 and aarch64; elsewhere ucontext does,
- * at the price of two system calls. */
+/* A switch saves what the calling convention says a function keeps, on x86-64 and aarch64; elsewhere ucontext
+ * does, at the price of two system calls. */
 #include "fiber.h"
 
 #include "host.h"

@@ -9,8 +9,8 @@
 
 /* ---- errors.cpp ---------------------------------------------------------------------------------- */
 
-/* "cuda_host: MESSAGE", what runs or is being enqueued, exit status 3. For what a device would not survive, or would
- * survive by luck. */
+/* "cuda_host: MESSAGE", what runs or is being enqueued, exit status 3. For what a device would not survive, or
+ * would survive by luck. */
 [[noreturn]] void cuda_host_die(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* Sets the last error and returns it. */
 cudaError_t cuda_host_error(cudaError_t e);
@@ -52,8 +52,8 @@ size_t cuda_host_memory_in_use();
 /* ---- stream.cpp ---------------------------------------------------------------------------------- */
 
 /* One operation of a stream. It runs when those before it in its stream are done and ready() is true (none: at
- * once). run() sees device memory. ready() may look outside, at other processes; it opens device memory if it must.
- * An operation without ready() can be captured, and then runs again and again. */
+ * once). run() sees device memory. ready() may look outside, at other processes; it opens device memory if it
+ * must. An operation without ready() can be captured, and then runs again and again. */
 struct cuda_host_operation {
   const char *name;
   std::function<void()> run;
@@ -65,7 +65,7 @@ size_t cuda_host_queued(); /* operations that have not run */
 /* ---- device.cpp, block.cpp ----------------------------------------------------------------------- */
 
 const cudaDeviceProp &cuda_host_properties();
-size_t cuda_host_shared_limit(const void *kernel); /* bytes of dynamic shared memory that it may be launched with */
+size_t cuda_host_shared_limit(const void *kernel); /* bytes of dynamic shared memory that it may have */
 void cuda_host_run_kernel(const cuda_host_kernel_launch &launch);
 /* Bytes from the start of the dynamic shared memory of the block that runs; -1: the address is not near it. */
 ptrdiff_t cuda_host_in_shared(const void *p, size_t *bytes);

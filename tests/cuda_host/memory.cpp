@@ -81,7 +81,7 @@ static cudaError_t allocate(void **p, size_t bytes, Kind kind) {
     return cudaSuccess;
   size_t room = (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT, page = room >= HUGE / 2 ? HUGE : GUARD;
   Allocation a = {kind, nullptr, nullptr, bytes, (room + page - 1) / page * page};
-  if (kind == DEVICE && (bytes > cuda_host_properties().totalGlobalMem || in_use > cuda_host_properties().totalGlobalMem - bytes))
+  if (kind == DEVICE && bytes > cuda_host_properties().totalGlobalMem - in_use)
     return cuda_host_error(cudaErrorMemoryAllocation);
   char *whole = (char *)mmap(nullptr, a.mapped + page + GUARD, PROT_READ | PROT_WRITE,
                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -202,7 +202,7 @@ const char *cuda_host_describe(const void *p) {
       continue;
     const char *kind = a.kind == DEVICE ? "device" : "pinned";
     if ((char *)p >= a.at && (char *)p < a.at + a.bytes)
-      snprintf(text, sizeof text, "byte %zu of %zu of device memory from the host", (size_t)((char *)p - a.at), a.bytes);
+      snprintf(text, sizeof text, "byte %td of %zu of device memory from the host", (char *)p - a.at, a.bytes);
     else
       snprintf(text, sizeof text, "byte %td of an allocation of %zu bytes of %s memory: out of bounds",
                (char *)p - a.at, a.bytes, kind);
@@ -228,7 +228,8 @@ static void check_end(int status, void *) {
       bytes += a.bytes;
     }
   if (n > 0)
-    cuda_host_die("%zu allocations of device and pinned memory, together %zu bytes, have not been freed", n, bytes);
+    cuda_host_die("%zu allocations of device and pinned memory, together %zu bytes, have not been freed", n,
+                  bytes);
 }
 
 [[gnu::constructor]] static void watch_end() {

@@ -1,5 +1,5 @@
-/* All choices come from one generator (SplitMix64: Steele, Lea, Flood, OOPSLA 2014), so that a seed and a rank repeat
- * a run. */
+/* All choices come from one generator (SplitMix64: Steele, Lea, Flood, OOPSLA 2014), so that a seed and a rank
+ * repeat a run. */
 #include "host.h"
 
 #include <cstdlib>

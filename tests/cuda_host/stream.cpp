@@ -1,5 +1,6 @@
-/* Streams: operations wait in queues until the host waits or asks, and then run in any order that streams and events
- * allow. The seed chooses, also how eager the device is: it may begin with an operation as soon as it is enqueued. */
+/* Streams: operations wait in queues until the host waits or asks, and then run in any order that streams and
+ * events allow. The seed chooses, also how eager the device is: it may begin with an operation as soon as it is
+ * enqueued. */
 #include "stream.h"
 
 #include <algorithm>
@@ -357,7 +358,8 @@ static cudaMemcpyKind check_copy(const char *what, void *to, const void *from, s
   return kind;
 }
 
-static void copy_rows(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width, size_t height) {
+static void copy_rows(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width,
+                      size_t height) {
   for (size_t i = 0; i < height; i++)
     memmove((char *)to + i * to_pitch, (const char *)from + i * from_pitch, width);
 }

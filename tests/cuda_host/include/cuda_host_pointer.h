@@ -16,7 +16,8 @@
 [[noreturn, gnu::cold]] void cuda_host_out_of_bounds(int64_t index, int64_t elements, size_t size, bool reads);
 [[noreturn, gnu::cold]] void cuda_host_misaligned(int64_t index, size_t size, size_t bytes);
 [[noreturn, gnu::cold]] void cuda_host_read_of_poison(int64_t index, int64_t elements);
-/* A parameter of a launch: elements at `p` must be device memory or pinned, aligned, and nothing else's if written. */
+/* A parameter of a launch: elements at `p` must be device memory or pinned, aligned, and nothing else's if
+ * written. */
 void cuda_host_check_parameter(const void *p, size_t bytes, size_t alignment, bool writes);
 
 template <class T> bool cuda_host_is_poison(const T &x) {

@@ -51,8 +51,8 @@ void cuda_host_launch(const char *name, dim3 grid, dim3 block, size_t shared, cu
     const Call *c = (const Call *)at;
     std::apply(c->kernel, c->parameters);
   };
-  cuda_host_end_launch({name, (const void *)kernel, grid, block, shared, cuda_host_bounds_of(kernel), call, thread},
-                       stream);
+  int bounds = cuda_host_bounds_of(kernel);
+  cuda_host_end_launch({name, (const void *)kernel, grid, block, shared, bounds, call, thread}, stream);
 }
 
 template <class R, class... P>

@@ -2,8 +2,8 @@
 #ifndef CUDA_HOST_VECTOR_TYPES_H
 #define CUDA_HOST_VECTOR_TYPES_H
 
-/* Those that are loaded and stored whole have copy functions of their own: only then does clang check the alignment
- * of what they copy (-fsanitize=alignment). */
+/* Those that are loaded and stored whole have copy functions of their own: only then does clang check the
+ * alignment of what they copy (-fsanitize=alignment). */
 #define CUDA_HOST_VECTOR2(type, name, alignment)                                  \
   struct alignas(alignment) name {                                                \
     type x, y;                                                                    \

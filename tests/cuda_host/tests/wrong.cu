@@ -13,9 +13,12 @@ static __global__ void reach(PD_READS(float, 1000) x, PD_WRITES(float, 1000) y, 
   int i = (int)threadIdx.x + far;
   y[threadIdx.x] = x[i];
 }
-static void out_of_bounds() { PD_LAUNCH(reach, 1, 1000, 0, s, device_floats(1000, s), device_room<float>(1000), 1); }
-static void below() { PD_LAUNCH(reach, 1, 1, 0, s, device_floats(1000, s), device_room<float>(1000), -1); }
-static void too_small() { PD_LAUNCH(reach, 1, 1, 0, s, device_floats(999, s), device_room<float>(1000), 0); }
+static void reach_far(int threads, int there, int far) {
+  PD_LAUNCH(reach, 1, threads, 0, s, device_floats(there, s), device_room<float>(1000), far);
+}
+static void out_of_bounds() { reach_far(1000, 1000, 1); }
+static void below() { reach_far(1, 1000, -1); }
+static void too_small() { reach_far(1, 999, 0); }
 static void host_memory() {
   static float x[1000];
   PD_LAUNCH(reach, 1, 1, 0, s, x, device_room<float>(1000), 0);
@@ -35,8 +38,11 @@ static void cursor() { PD_LAUNCH(cursor_out, 1, 1, 0, s, device_room<float>(1000
 static __global__ void vector_out(PD_READS(float, 1000) x, PD_WRITES(float, 4) y, int i) {
   *(float4 *)(y + 0) = *(const float4 *)(x + i);
 }
-static void vector_beyond() { PD_LAUNCH(vector_out, 1, 1, 0, s, device_floats(1000, s), device_room<float>(4), 998); }
-static void misaligned() { PD_LAUNCH(vector_out, 1, 1, 0, s, device_floats(1000, s), device_room<float>(4), 6); }
+static void vector_at(int i) {
+  PD_LAUNCH(vector_out, 1, 1, 0, s, device_floats(1000, s), device_room<float>(4), i);
+}
+static void vector_beyond() { vector_at(998); }
+static void misaligned() { vector_at(6); }
 
 static __global__ void plain_vector(const float *x, float4 *y) { *y = *(const float4 *)(x + 2); }
 static void misaligned_plain() {
@@ -245,13 +251,14 @@ int main(int, char **argv) {
   static const struct { const char *name; void (*run)(); } all[] = {
 #define CASE(name) {#name, name}
       CASE(out_of_bounds), CASE(below), CASE(too_small), CASE(host_memory), CASE(in_place), CASE(cursor),
-      CASE(vector_beyond), CASE(misaligned), CASE(misaligned_plain), CASE(misaligned_half), CASE(guard), CASE(slack), CASE(null),
-      CASE(shared_index), CASE(dynamic_beyond), CASE(stack), CASE(poison), CASE(shared_poison), CASE(race),
-      CASE(missed_barrier), CASE(diverged), CASE(lane_missing), CASE(lanes_of_no_thread), CASE(mask), CASE(source),
-      CASE(warp_diverged), CASE(launch_bounds), CASE(block), CASE(grid), CASE(dynamic_size), CASE(default_stream),
-      CASE(default_copy), CASE(destroyed), CASE(two_streams), CASE(pinned_reused), CASE(pinned_late),
-      CASE(read_early), CASE(copy_and_other_stream), CASE(stuck), CASE(unfinished), CASE(leak), CASE(host_access), CASE(copy_beyond),
-      CASE(copy_kind), CASE(freed_twice),
+      CASE(vector_beyond), CASE(misaligned), CASE(misaligned_plain), CASE(misaligned_half), CASE(guard),
+      CASE(slack), CASE(null), CASE(shared_index), CASE(dynamic_beyond), CASE(stack), CASE(poison),
+      CASE(shared_poison), CASE(race), CASE(missed_barrier), CASE(diverged), CASE(lane_missing),
+      CASE(lanes_of_no_thread), CASE(mask), CASE(source), CASE(warp_diverged), CASE(launch_bounds),
+      CASE(block), CASE(grid), CASE(dynamic_size), CASE(default_stream), CASE(default_copy), CASE(destroyed),
+      CASE(two_streams), CASE(pinned_reused), CASE(pinned_late), CASE(read_early),
+      CASE(copy_and_other_stream), CASE(stuck), CASE(unfinished), CASE(leak), CASE(host_access),
+      CASE(copy_beyond), CASE(copy_kind), CASE(freed_twice),
   };
   cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking);
   for (auto &test : all)

@@ -1,6 +1,6 @@
 #!/bin/sh
-# wrong.sh PROGRAM: each of its programs fails with the words that belong to its mistake, whatever the seed ("always"),
-# or, where the order of things decides, for some of the seeds and not for others ("sometimes").
+# wrong.sh PROGRAM: each of its programs fails with the words that belong to its mistake, whatever the seed
+# ("always"), or, where the order of things decides, for some of the seeds and not for others ("sometimes").
 program=$1
 bad=0
 while IFS='|' read -r name how words; do
@@ -21,7 +21,7 @@ while IFS='|' read -r name how words; do
   sometimes) [ $failed -gt 0 ] && [ $failed -lt 16 ] ;;
   esac || { echo "$name: $failed of 16 seeds fail, which must be: $how"; bad=1; }
 done <<'END'
-out_of_bounds|always|kernel 'reach', block (0, 0, 0), thread (999, 0, 0): a read of 4 bytes at index 1000 of a buffer of 1000 elements is out of bounds
+out_of_bounds|always|kernel 'reach', block (0, 0, 0), thread (999, 0, 0): a read of 4 bytes at index 1000
 below|always|a read of 4 bytes at index -1 of a buffer of 1000 elements is out of bounds
 too_small|always|launch of 'reach': a buffer to read is of 4000 bytes at byte 0 of an allocation of 3996
 host_memory|always|is in no memory of the device
