@@ -155,7 +155,9 @@ static void receive(enum lane_kind kind, int64_t number) {
     pd_fail("internal: receives %s %lld, but %lld was posted", l->what, (long long)turn.k, (long long)l->posted);
   double start = pd_seconds();
   int peer = peer_of(l, turn.k);
-  pd_wait_until(has_passed, transfer_of(l, turn.k), l->what, pd_number(turn.k), "from", peer);
+  struct pd_transfer *t = transfer_of(l, turn.k);
+  pd_wait_until(pd_options.trace ? is_through : has_passed, t, l->what, pd_number(turn.k), "from", peer);
+  pd_transfer_passed(t); /* a trace shows how long a message is waited for: then the host does */
   pd_trace(l->work, number, peer, start, pd_seconds());
   post_next(kind, number);
 }
