@@ -260,8 +260,11 @@ static void row_lines(Printer *p) {
   for (int i = 0; i < k->terms.n; i++) {
     const Mapping *m = p->mapping;
     const char *many = m->vectors > 1 ? format("[%d]", m->vectors) : "";
-    if (p->live[i] && p->kept[i] && !loaded_whole(p, i))
-      print_line(p, "%s %s%s;", m->vector > 1 ? format("pd_vector<%d>", m->vector) : "float", p->vector[i], many);
+    if (!p->live[i] || !p->kept[i] || loaded_whole(p, i))
+      continue;
+    const char *type = type_of(p, &k->terms.at[i]), *typed = strcmp(type, "float") ? format(", %s", type) : "";
+    print_line(p, "%s %s%s;", m->vector > 1 ? format("pd_vector<%d%s>", m->vector, typed) : type, p->vector[i],
+               many);
   }
   for (int phase = 0; phase <= k->phases; phase++) {
     bool reduces;

@@ -181,7 +181,7 @@ static char *expand(Printer *p, const Term *t) {
   return out.at;
 }
 
-static const char *type_of(const Printer *p, const Term *t) {
+const char *type_of(const Printer *p, const Term *t) {
   if (t->kind == TERM_LOAD)
     return p->k->buffers.at[t->place.buffer].type == TYPE_TOKEN ? "int32_t" : "float";
   if (t->kind == TERM_OP && p->k->graph->values.at[t->node->out[0]].type == TYPE_TOKEN)

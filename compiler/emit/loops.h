@@ -76,6 +76,7 @@ int scalar_slot(const Kernel *k, int term); /* before which pass a scalar is kno
 void count_references(Printer *p, int slot, bool scalars);
 char *term_text(Printer *p, int term); /* prints lines for what it depends on, as far as that has names */
 void name_term(Printer *p, int term);  /* prints the line that declares it, unless it has one */
+const char *type_of(const Printer *p, const Term *t);
 
 /* ---- cuda_shape.c */
 typedef struct Mapping {
