@@ -90,6 +90,7 @@ static bool has_passed(void *transfer) { return pd_transfer_passed(transfer); }
 static bool is_through(void *transfer) { return pd_transfer_through(transfer); }
 
 void pd_progress(void) {
+  if (pd_device_recording()) return;
   pd_transfers_progress();
   pd_exchange_progress();
 }

@@ -24,6 +24,9 @@ int pd_device_threads(void);        /* of this process, that share the work */
 /* Waits until the work asked for so far is done, while messages move on; `what` is for --timeout. */
 void pd_device_wait(const char *what);
 
+/* While work is recorded to be launched later: nothing is to be asked of the device, nor can messages move on. */
+bool pd_device_recording(void);
+
 /* ---- the host reads and writes ------------------------------------------------------------------- */
 /* These wait for the work asked for before: at start and end, for checkpoints and reports. */
 

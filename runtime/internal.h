@@ -29,7 +29,7 @@ struct pd_options {
   struct pd_augment augment;
   int64_t pad;    /* the token behind what is shorter than its input */
   const char *comm; /* how messages travel: "nccl" or "mpi"; NULL: what suits the devices */
-  bool resume, quiet, emulate, help;
+  bool resume, quiet, emulate, graphs, help;
 };
 extern struct pd_options pd_options;
 bool pd_parse_options(struct pd_options *o, int argc, char **argv, char *why);

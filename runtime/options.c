@@ -43,6 +43,7 @@ static const struct option options[] = {
   {"--peak", RATE, AT(peak), 0, "FLOPS",
    "of all ranks together, for mfu, as 235e9 or 235GFLOPS (default: measured)"},
   {"--emulate", FLAG, AT(emulate), 0, NULL, "sleep for the planned times instead of computing"},
+  {"--graphs", FLAG, AT(graphs), 0, NULL, "on GPUs: launch each pass as one CUDA graph"},
   {"--quiet", FLAG, AT(quiet), 0, NULL, "no progress and no notes"},
   {"--help", FLAG, AT(help), 0, NULL, "print this"},
 };

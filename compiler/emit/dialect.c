@@ -29,6 +29,7 @@ static const Dialect c_dialect = {
 static const Dialect cuda_dialect = {
   .target = "CUDA",
   .includes = "#include <math.h>\n#include <stddef.h>\n\n#include \"cuda/pd_cuda.h\"\n#include \"cuda/pd_loops.h\"\n\n",
+  .caller = "pd_graph",
   .null = "nullptr",
   .functions = cuda_functions,
   .now = "",

@@ -268,9 +268,10 @@ static void print_figures(Emit *e, int indent, int chunk, const char *function, 
 
 static void print_call_pass(Emit *e, int indent, Pass pass, const char *weights, bool recomputing) {
   Names list = pass_arguments(e, pass, weights, recomputing);
-  const char *function = pass_name(e, pass);
-  text_list(&e->out, indent + (int)strlen(function) + 1, format("%*s%s(", indent, "", function), &list,
-            ");\n");
+  const char *function = pass_name(e, pass), *caller = e->dialect->caller;
+  char *head = caller ? format("%s(%s%s", caller, function, list.n ? ", " : "") : format("%s(", function);
+  int more = caller ? (int)strlen(caller) + 1 : (int)strlen(head);
+  text_list(&e->out, indent + more, format("%*s%s", indent, "", head), &list, ");\n");
 }
 
 /* Whether DO_WEIGHTS has anything to compute here. */

@@ -27,6 +27,7 @@ typedef struct Dialect {
   const char *target;             /* in the header comment; NULL: the processor at hand */
   const char *includes;
   bool compound_literals;         /* a struct's value as an argument is (struct x){..}; else {..} */
+  const char *caller;             /* of passes, with their arguments; NULL: they are called directly */
   const char *null;               /* a pointer that a library call is given */
   const char *const *functions;   /* which its headers declare: names that no kernel can have; ends with NULL */
   const char *now;                /* what loops read of the current microbatch and of the run: a declaration ... */

@@ -135,6 +135,7 @@ bool pd_device_start(char *why) {
 
 void pd_device_finish(void) {
   pd_device_wait("the device's last work");
+  pd_graphs_finish();
   while (n_held) release(held[--n_held]);
   free(held);
   held = NULL;

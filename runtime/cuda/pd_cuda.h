@@ -5,6 +5,8 @@
 #ifndef PD_CUDA_H
 #define PD_CUDA_H
 
+#include <type_traits>
+
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 
@@ -39,6 +41,27 @@ cudaEvent_t pd_cuda_event(void);
 /* Whether what was recorded last has happened; the second waits for it, while messages move on. */
 bool pd_cuda_happened(cudaEvent_t event);
 void pd_cuda_await(cudaEvent_t event, const char *what);
+
+/* Whether the pass was launched as the graph recorded for these arguments; else it is to be called, between this and
+ * pd_graph_called. Without --graphs nothing is recorded. */
+bool pd_graph_launched(const void *pass, const uint64_t *arguments, size_t n);
+void pd_graph_called(void);
+void pd_graphs_finish(void);
+
+template <typename T> inline uint64_t pd_word(T x) {
+  if constexpr (std::is_pointer_v<T>)
+    return reinterpret_cast<uintptr_t>(x);
+  else
+    return static_cast<uint64_t>(x);
+}
+
+/* pass(arguments...), which enqueues work that depends on their values alone, or the graph of it. */
+template <typename... P> inline void pd_graph(void (*pass)(P...), std::type_identity_t<P>... arguments) {
+  const uint64_t words[] = {0, pd_word(arguments)...};
+  if (pd_graph_launched(reinterpret_cast<const void *>(pass), words, sizeof words / sizeof *words)) return;
+  pass(arguments...);
+  pd_graph_called();
+}
 
 /* kernel<<<grid, block, shared bytes, stream>>>(arguments); a template's name with commas in parentheses. */
 #ifdef __CUDACC__

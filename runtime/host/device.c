@@ -10,6 +10,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
+bool pd_device_recording(void) { return false; }
+
 /* ---- start ----------------------------------------------------------------------------------- */
 
 /* Huge pages where the kernel has them: the arena is used whole, and matmuls walk all of it. Fresh pages are
