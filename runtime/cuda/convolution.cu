@@ -1,11 +1,11 @@
 /* pd_convolution: a matrix product for 1x1 kernels, kernels of ours for depthwise ones, columns for other groups,
  * and cuDNN for the rest. cuDNN is given images by channels, [batch][height][width][channels], and weights
  * likewise, [out][kernel 0][kernel 1][in], rearranged in scratch at every call. Of the algorithms that its
- * heuristics list for a convolution, the first is taken that is deterministic and fits the planned workspace. By
- * NVIDIA's tables for this layout (cuDNN 9, API reference, cudnn_cnn) these are, for float and bfloat16 alike, the
- * forward pass by IMPLICIT_PRECOMP_GEMM (or IMPLICIT_GEMM) and both gradients by ALGO_1; ALGO_0 and ALGO_3 add
- * atomically. Where none is offered, or operands are of several types, columns do it. bfloat16 weight gradients
- * come from cuDNN rounded to bfloat16, once a microbatch, and are added up in float. */
+ * heuristics list for a convolution, the first is taken that is deterministic, fits the planned workspace and
+ * runs. By NVIDIA's tables for this layout (cuDNN 9, API reference, cudnn_cnn) these are, for float and bfloat16
+ * alike, the forward pass by IMPLICIT_PRECOMP_GEMM (or IMPLICIT_GEMM) and both gradients by ALGO_1; ALGO_0 and
+ * ALGO_3 add atomically. Where none is offered, or operands are of several types, columns do it. bfloat16 weight
+ * gradients come from cuDNN rounded to bfloat16, once a microbatch, and are added up in float. */
 #include "convolution.h"
 
 #include <cudnn.h>
@@ -14,14 +14,15 @@ enum { THREADS = 256 };
 
 static cudnnHandle_t library;
 
-enum class State { UNKNOWN, LIBRARY, OURS };
+enum { MOST_CHOICES = 8 };
+struct Choice { int algorithm; /* an enumerator of the kind's */ size_t workspace; cudnnMathType_t math; };
 struct Plan { /* of cuDNN, for operands of one type */
-  State state;
+  bool made;
   cudnnTensorDescriptor_t x, y;
   cudnnFilterDescriptor_t w;
   cudnnConvolutionDescriptor_t convolution;
-  int algorithm; /* an enumerator of the kind's */
-  size_t workspace;
+  Choice choices[MOST_CHOICES];
+  int n, chosen; /* those before are refused when they are to run; n: columns do it */
 };
 
 struct pd_convolution {
@@ -109,39 +110,35 @@ static void describe(const struct pd_convolution_shape &s, pd_type type, Plan *p
   check(cudnnSetConvolutionMathType(p->convolution, math), "describe a convolution", s);
 }
 
-/* The first that is deterministic and fits; false where there is none. */
+/* Those that are deterministic and fit, the fastest first. */
 template <typename Found>
-static bool choose(const struct pd_convolution_shape &s, Plan *p, int n, const Found *found) {
-  for (int i = 0; i < n; i++) {
+static void choose(const struct pd_convolution_shape &s, Plan *p, cudnnStatus_t status, int n,
+                   const Found *found) {
+  for (int i = 0; status == CUDNN_STATUS_SUCCESS && i < n; i++) {
     bool fits = found[i].memory <= static_cast<size_t>(pd_convolution_workspace(&s));
-    if (found[i].status != CUDNN_STATUS_SUCCESS || found[i].determinism != CUDNN_DETERMINISTIC || !fits) continue;
-    check(cudnnSetConvolutionMathType(p->convolution, found[i].mathType), "describe a convolution", s);
-    p->algorithm = found[i].algo;
-    p->workspace = found[i].memory;
-    return true;
+    if (found[i].status == CUDNN_STATUS_SUCCESS && found[i].determinism == CUDNN_DETERMINISTIC && fits)
+      p->choices[p->n++] = {found[i].algo, found[i].memory, found[i].mathType};
   }
-  return false;
 }
 
-static bool choose_algorithm(const struct pd_convolution_shape &s, Plan *p) {
-  enum { MOST = 8 };
+static void choose_algorithms(const struct pd_convolution_shape &s, Plan *p) {
   int n = 0;
   if (s.kind == PD_CONVOLUTION) {
-    cudnnConvolutionFwdAlgoPerf_t found[MOST];
-    cudnnStatus_t status = cudnnGetConvolutionForwardAlgorithm_v7(library, p->x, p->w, p->convolution, p->y, MOST,
-                                                                  &n, found);
-    return status == CUDNN_STATUS_SUCCESS && choose(s, p, n, found);
-  }
-  if (s.kind == PD_CONVOLUTION_BACKWARD) {
-    cudnnConvolutionBwdDataAlgoPerf_t found[MOST];
+    cudnnConvolutionFwdAlgoPerf_t found[MOST_CHOICES];
+    cudnnStatus_t status = cudnnGetConvolutionForwardAlgorithm_v7(library, p->x, p->w, p->convolution, p->y,
+                                                                  MOST_CHOICES, &n, found);
+    choose(s, p, status, n, found);
+  } else if (s.kind == PD_CONVOLUTION_BACKWARD) {
+    cudnnConvolutionBwdDataAlgoPerf_t found[MOST_CHOICES];
     cudnnStatus_t status = cudnnGetConvolutionBackwardDataAlgorithm_v7(library, p->w, p->y, p->convolution, p->x,
-                                                                       MOST, &n, found);
-    return status == CUDNN_STATUS_SUCCESS && choose(s, p, n, found);
+                                                                       MOST_CHOICES, &n, found);
+    choose(s, p, status, n, found);
+  } else {
+    cudnnConvolutionBwdFilterAlgoPerf_t found[MOST_CHOICES];
+    cudnnStatus_t status = cudnnGetConvolutionBackwardFilterAlgorithm_v7(library, p->x, p->y, p->convolution, p->w,
+                                                                         MOST_CHOICES, &n, found);
+    choose(s, p, status, n, found);
   }
-  cudnnConvolutionBwdFilterAlgoPerf_t found[MOST];
-  cudnnStatus_t status = cudnnGetConvolutionBackwardFilterAlgorithm_v7(library, p->x, p->y, p->convolution, p->w,
-                                                                       MOST, &n, found);
-  return status == CUDNN_STATUS_SUCCESS && choose(s, p, n, found);
 }
 
 /* The plan for these operands: NULL where columns do it. w: of weights or their gradient. */
@@ -150,21 +147,25 @@ static Plan *plan_for(const struct pd_convolution *c, pd_type x, pd_type y, pd_t
   bool gradient = s.kind == PD_CONVOLUTION_WEIGHTS; /* is unpacked into any type */
   if (s.groups > 1 || x != y || (x != w && !gradient)) return nullptr;
   Plan *p = &c->plans[x];
-  if (p->state == State::UNKNOWN) {
+  if (!p->made) {
     describe(s, x, p);
-    p->state = choose_algorithm(s, p) ? State::LIBRARY : State::OURS;
+    choose_algorithms(s, p);
+    p->made = true;
   }
-  return p->state == State::LIBRARY ? p : nullptr;
+  return p;
 }
 
-/* A plan whose first run the library refuses is given up for good. */
-static bool ran(cudnnStatus_t status, Plan *p, const struct pd_convolution_shape &s) {
-  if (status == CUDNN_STATUS_NOT_SUPPORTED) {
-    p->state = State::OURS;
-    return false;
+/* run(choice) with the first that the library does not refuse; false where it refuses all. */
+template <typename F> static bool by_library(const struct pd_convolution_shape &s, Plan *p, F run) {
+  for (; p && p->chosen < p->n; p->chosen++) {
+    const Choice &c = p->choices[p->chosen];
+    check(cudnnSetConvolutionMathType(p->convolution, c.math), "describe a convolution", s);
+    cudnnStatus_t status = run(c);
+    if (CUDNN_STATUS_CATEGORY(status) == CUDNN_STATUS_NOT_SUPPORTED) continue;
+    check(status, "compute a convolution", s);
+    return true;
   }
-  check(status, "compute a convolution", s);
-  return true;
+  return false;
 }
 
 /* ---- weights ------------------------------------------------------------------------------------ */
@@ -254,11 +255,11 @@ static bool forward_by_library(const struct pd_convolution_shape &s, Plan *p, pd
                                char *scratch) {
   if (!p) return false;
   pack_weights(s, w, scratch, x.type);
-  cudnnStatus_t status = cudnnConvolutionForward(
-      library, &one, p->x, x.at, p->w, scratch, p->convolution,
-      static_cast<cudnnConvolutionFwdAlgo_t>(p->algorithm), behind_weights(s, scratch), p->workspace, &zero, p->y,
-      y.at);
-  return ran(status, p, s);
+  return by_library(s, p, [&](const Choice &c) {
+    return cudnnConvolutionForward(library, &one, p->x, x.at, p->w, scratch, p->convolution,
+                                   static_cast<cudnnConvolutionFwdAlgo_t>(c.algorithm), behind_weights(s, scratch),
+                                   c.workspace, &zero, p->y, y.at);
+  });
 }
 
 void pd_convolution(const struct pd_convolution *c, pd_in x, pd_in w, pd_in bias, pd_out y, void *scratch) {
@@ -281,11 +282,11 @@ static bool backward_by_library(const struct pd_convolution_shape &s, Plan *p, p
                                 char *scratch) {
   if (!p) return false;
   pack_weights(s, w, scratch, dy.type);
-  cudnnStatus_t status =
-      cudnnConvolutionBackwardData(library, &one, p->w, scratch, p->y, dy.at, p->convolution,
-                                   static_cast<cudnnConvolutionBwdDataAlgo_t>(p->algorithm),
-                                   behind_weights(s, scratch), p->workspace, &zero, p->x, dx.at);
-  return ran(status, p, s);
+  return by_library(s, p, [&](const Choice &c) {
+    return cudnnConvolutionBackwardData(library, &one, p->w, scratch, p->y, dy.at, p->convolution,
+                                        static_cast<cudnnConvolutionBwdDataAlgo_t>(c.algorithm),
+                                        behind_weights(s, scratch), c.workspace, &zero, p->x, dx.at);
+  });
 }
 
 void pd_convolution_backward(const struct pd_convolution *c, pd_in dy, pd_in w, pd_out dx, void *scratch) {
@@ -301,14 +302,13 @@ void pd_convolution_backward(const struct pd_convolution *c, pd_in dy, pd_in w, 
 
 static bool weights_by_library(const struct pd_convolution_shape &s, Plan *p, pd_in x, pd_in dy, pd_out dw,
                                char *scratch) {
-  if (!p) return false;
-  cudnnStatus_t status = cudnnConvolutionBackwardFilter(
-      library, &one, p->x, x.at, p->y, dy.at, p->convolution,
-      static_cast<cudnnConvolutionBwdFilterAlgo_t>(p->algorithm), behind_weights(s, scratch), p->workspace, &zero,
-      p->w, scratch);
-  if (!ran(status, p, s)) return false;
-  unpack_weights(s, scratch, x.type, dw);
-  return true;
+  bool done = by_library(s, p, [&](const Choice &c) {
+    return cudnnConvolutionBackwardFilter(library, &one, p->x, x.at, p->y, dy.at, p->convolution,
+                                          static_cast<cudnnConvolutionBwdFilterAlgo_t>(c.algorithm),
+                                          behind_weights(s, scratch), c.workspace, &zero, p->w, scratch);
+  });
+  if (done) unpack_weights(s, scratch, x.type, dw);
+  return done;
 }
 
 void pd_convolution_weights(const struct pd_convolution *c, pd_in x, pd_in dy, pd_out dw, void *scratch) {

@@ -1,8 +1,9 @@
 /* cuDNN's convolutions on the host, of images and weights by channels. Its heuristics list first an algorithm that
  * takes too much workspace and for gradients one that is not deterministic, so that a caller must choose; it
- * refuses layouts that its tables do not list, a workspace that is too small, and a kind of arithmetic that the
- * algorithm was not listed with. Operands outside device memory end the program. With CUDNN_HOST_REFUSE=list no
- * algorithm is offered, with CUDNN_HOST_REFUSE=run those that are listed refuse to run. */
+ * refuses layouts that its tables do not list, a workspace that is too small, and fused multiply-adds of bfloat16.
+ * Operands outside device memory end the program. With CUDNN_HOST_REFUSE=list no algorithm is offered, with
+ * CUDNN_HOST_REFUSE=run those that are listed refuse to run, with CUDNN_HOST_REFUSE=first those without workspace.
+ */
 #include "host.h"
 
 #include <cudnn.h>
@@ -28,6 +29,7 @@ const char *cudnnGetErrorString(cudnnStatus_t status) {
   case CUDNN_STATUS_NOT_INITIALIZED: return "CUDNN_STATUS_NOT_INITIALIZED";
   case CUDNN_STATUS_BAD_PARAM: return "CUDNN_STATUS_BAD_PARAM";
   case CUDNN_STATUS_NOT_SUPPORTED: return "CUDNN_STATUS_NOT_SUPPORTED";
+  case CUDNN_STATUS_NOT_SUPPORTED_SHAPE: return "CUDNN_STATUS_NOT_SUPPORTED_SHAPE";
   }
   return "a status of no library";
 }
@@ -232,7 +234,7 @@ static cudnnStatus_t begin(cudnnHandle_t handle, const Problem &p, std::initiali
   if (!deterministic) cuda_host_die("a convolution is made by an algorithm that is not deterministic");
   if (*(const float *)alpha != 1 || *(const float *)beta != 0)
     cuda_host_die("the stand-in for cuDNN neither scales nor adds");
-  if (refuses("run")) return CUDNN_STATUS_NOT_SUPPORTED;
+  if (refuses("run") || (refuses("first") && !workspace_bytes)) return CUDNN_STATUS_NOT_SUPPORTED_SHAPE;
   for (const Operand &o : operands)
     cuda_host_must_be_device(o.at, elements(o.tensor) * (o.tensor.type == CUDNN_DATA_FLOAT ? 4 : 2), o.name);
   if (workspace_bytes) cuda_host_must_be_device(workspace, workspace_bytes, "cuDNN's workspace");
