@@ -234,11 +234,18 @@ static void input_table(Emit *e) {
   for (int i = 0; i < e->g->inputs.n; i++) {
     const Input *in = &e->g->inputs.at[i];
     const Value *v = &e->g->values.at[in->value];
-    text_add(&e->out,
-             "  {.name = %s%s%s, .rank = %d, .dim = {%s}, .elements = %" PRId64, string_literal(in->name),
-             in->target ? ", .target = true" : "",
-             v->type == TYPE_TOKEN ? format(", .token = true, .classes = %" PRId64, v->classes) : "",
-             v->shape.rank, dims_list(v->shape.rank, v->shape.dim), shape_elements(&v->shape));
+    Names list = {0};
+    push(&list, internf(".name = %s", string_literal(in->name)));
+    if (in->target)
+      push(&list, intern(".target = true"));
+    if (v->type == TYPE_TOKEN) {
+      push(&list, intern(".token = true"));
+      push(&list, internf(".classes = %" PRId64, v->classes));
+    }
+    push(&list, internf(".rank = %d", v->shape.rank));
+    push(&list, internf(".dim = {%s}", dims_list(v->shape.rank, v->shape.dim)));
+    push(&list, internf(".elements = %" PRId64, shape_elements(&v->shape)));
+    text_list(&e->out, 3, "  {", &list, "");
     origin_fields(e, in);
     int buffer = input_buffer(e, in->value);
     text_add(&e->out, buffer >= 0 && e->k->buffers.at[buffer].bf16 ? ", .bf16 = true},\n" : "},\n");
