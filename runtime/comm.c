@@ -1,10 +1,10 @@
-/* Messages between neighbouring stages. A lane is one direction over one cut, seen from one end: at the receiving
- * end one microbatch's receives are posted at a time, at the sending end one transfer a slot. Its other end may have
- * several ranks, each with a line of its own: which one a microbatch comes from or goes to follows from the
- * microbatch's number, and messages between the same two ranks keep their order. Nothing here relies on a message
- * being buffered: sends are awaited only when their slot is needed again, receives are posted before anything waits
- * for them. The host waits for messages to pass (transfer.h); that it does not ask for work far ahead of them it
- * waits, before a transfer is used again, until its last messages are through. */
+/* Messages between neighbouring stages. A lane is one direction over one cut, seen from one end: at the
+ * receiving end one microbatch's receives are posted at a time, at the sending end one transfer a slot. Its
+ * other end may have several ranks, each with a line of its own: which one a microbatch comes from or goes to
+ * follows from the microbatch's number, and messages between the same two ranks keep their order. Nothing here
+ * relies on a message being buffered: sends are awaited only when their slot is needed again, receives are
+ * posted before anything waits for them. The host waits for messages to pass (transfer.h), and before it uses a
+ * transfer again, until its last messages are through: no further does it get ahead of a device. */
 #include "internal.h"
 #include "transfer.h"
 
@@ -232,8 +232,8 @@ static void make_transfers(struct lane *l, bool validates) {
   if (validates) l->validation = pd_transfer_new(c->n, largest(c));
 }
 
-/* A line to be opened. The key is the same at both ends, and no two lines between any ranks share one: opened in its
- * order, no line keeps another waiting in a circle. */
+/* A line to be opened. The key is the same at both ends, and no two lines between any ranks share one: opened in
+ * its order, no line keeps another waiting in a circle. */
 struct opening { int64_t key; struct pd_line **line; MPI_Comm comm; int peer; };
 
 static int by_key(const void *a, const void *b) {

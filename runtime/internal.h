@@ -141,9 +141,10 @@ bool pd_in_norm(const struct pd_parameter *p); /* this rank contributes the squa
 
 /* ---- reduce.c -------------------------------------------------------------------------------- */
 
-/* The sum of the replicas' accumulators of batch t, in two rounds of messages: the first brings everyone's share of
- * this rank's shard, the second, once the first has passed, adds them up and spreads the sum. Each function leaves a
- * round's messages, at most pd_reduce_messages() (0: there are no others) of pd_reduce_bytes(), and how many. */
+/* The sum of the replicas' accumulators of batch t, in two rounds of messages: the first brings everyone's share
+ * of this rank's shard, the second, once the first has passed, adds them up and spreads the sum. Each function
+ * leaves a round's messages, at most pd_reduce_messages() (0: there are no others) of pd_reduce_bytes(), and how
+ * many. */
 struct pd_message;
 int pd_reduce_messages(void);
 size_t pd_reduce_bytes(void);

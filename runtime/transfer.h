@@ -2,9 +2,9 @@
  * implements this:
  *   host/ MPI reads and writes the arena;
  *   cuda/ NCCL moves device memory in streams of its own, or MPI does from pinned copies (--comm).
- * Work and messages keep an order without the host's waiting for it: a message starts behind all work that was asked
- * for on its side before it was posted, and once a transfer has passed, work asked for later on its side starts
- * behind it. Passing tells the host nothing of whether bytes have moved; being through does. */
+ * Work and messages keep an order without the host's waiting for it: a message starts behind all work that was
+ * asked for on its side before it was posted, and once a transfer has passed, work asked for later on its side
+ * starts behind it. Passing tells the host nothing of whether bytes have moved; being through does. */
 #ifndef PD_TRANSFER_H
 #define PD_TRANSFER_H
 

@@ -1,5 +1,5 @@
-/* What is added up between the ranks' messages, on a stream beside computation. No order depends on timing: replicas
- * are added by number, uses from last to first, squares by thread, then by chunk, then by parameter. */
+/* What is added up between the ranks' messages, on a stream beside computation. No order depends on timing:
+ * replicas are added by number, uses from last to first, squares by thread, then by chunk, then by parameter. */
 #include "transport.h"
 
 #include <cstdlib>
@@ -51,8 +51,8 @@ static __device__ double sum_of_block(double x) {
 
 /* A block a chunk: its uses into the last one's place, and the sum of its squares. */
 static __global__ void __launch_bounds__(THREADS)
-    combine(const pd_chunk *chunks, const summed *parameters, const used *uses, char *accumulators, char *exchanged,
-            double *chunk_squares) {
+    combine(const pd_chunk *chunks, const summed *parameters, const used *uses, char *accumulators,
+            char *exchanged, double *chunk_squares) {
   pd_chunk c = chunks[blockIdx.x];
   summed p = parameters[c.parameter];
   if (!p.n_uses) return;
@@ -149,8 +149,8 @@ void pd_combine(int64_t t) {
     PD_LAUNCH(combine, pd_n_chunks, THREADS, 0, pd_exchange_stream, chunks, parameters, uses, pd_accumulators(t),
               pd.arena + pd_exchange_set(t), chunk_squares);
   if (n_contributions) {
-    PD_LAUNCH(add_chunks, n_contributions, THREADS, 0, pd_exchange_stream, contributions, parameters, chunk_squares,
-              squares);
+    PD_LAUNCH(add_chunks, n_contributions, THREADS, 0, pd_exchange_stream, contributions, parameters,
+              chunk_squares, squares);
     pd_cuda_check(cudaMemcpyAsync(known[at], squares, sizeof(double) * (size_t)n_contributions,
                                   cudaMemcpyDeviceToHost, pd_exchange_stream), "copy the gradients' squares");
   }

@@ -27,8 +27,8 @@ void pd_order(cudaStream_t earlier, cudaStream_t later, cudaEvent_t event) {
 
 struct place { char host[HOST_NAME_MAX + 1], boot[40], device[32]; };
 
-/* Containers may have one name on several machines, or several on one: what tells machines apart is Linux's number of
- * their start, where it can be read. */
+/* Containers may have one name on several machines, or several on one: what tells machines apart is Linux's
+ * number of their start, where it can be read. */
 static place place_of_this() {
   place here = {};
   int device;
@@ -70,8 +70,8 @@ bool pd_transfers_start(char *why) {
   pd_exchange_stream = pd_message_stream();
   if (wish && !mpi && !nccl) return pd_refuse(why, "--comm %s: messages travel by nccl or by mpi", wish);
   if (sharing && nccl)
-    return pd_refuse(why, "--comm nccl: ranks %d and %d share device %s of %s, which NCCL cannot: use --comm mpi", a,
-                     b, where.device, where.host);
+    return pd_refuse(why, "--comm nccl: ranks %d and %d share device %s of %s, which NCCL cannot: use --comm mpi",
+                     a, b, where.device, where.host);
   if (sharing && !mpi)
     pd_note("ranks %d and %d share a device: messages travel through the host's memory, by MPI", a, b);
   return true;

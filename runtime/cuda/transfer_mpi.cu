@@ -1,8 +1,9 @@
-/* Messages by MPI from and into copies in the host's memory. A message moves in pieces, each through one of a few
- * pinned buffers: sent, a piece is copied out, then MPI has it; received, MPI has it first, then it is copied in.
- * Pieces of one message overlap, and all of it overlaps with computation: copies run in streams of the line, and the
- * host passes pieces on whenever it progresses messages. What is sent has passed once all its copies are asked for,
- * whether or not MPI has taken them; what is received, once all has arrived and is being copied in. */
+/* Messages by MPI from and into copies in the host's memory. A message moves in pieces, each through one of a
+ * few pinned buffers: sent, a piece is copied out, then MPI has it; received, MPI has it first, then it is
+ * copied in. Pieces of one message overlap, and all of it overlaps with computation: copies run in streams of
+ * the line, and the host passes pieces on whenever it progresses messages. What is sent has passed once all its
+ * copies are asked for, whether or not MPI has taken them; what is received, once all has arrived and is being
+ * copied in. */
 #include "transport.h"
 
 #include <cstdlib>
@@ -151,8 +152,8 @@ static pd_transfer *staged_make(int messages, size_t bytes) {
   return transfers = t;
 }
 
-/* MPI tells messages alike, of one line, peer and tag, apart by their order: the last one posted that may still have
- * pieces to be given to it. A place's own pieces keep their order anyway. */
+/* MPI tells messages alike, of one line, peer and tag, apart by their order: the last one posted that may still
+ * have pieces to be given to it. A place's own pieces keep their order anyway. */
 static void find_before(staged_message *m) {
   int64_t latest = -1;
   m->before = NULL;
@@ -232,5 +233,6 @@ static void staged_finish() {
   lines = NULL;
 }
 
-const pd_transport pd_staged_transport = {staged_open,     staged_make,  staged_post,  staged_passed, staged_through,
-                                          staged_progress, staged_watch, staged_abort, staged_finish};
+const pd_transport pd_staged_transport = {staged_open,    staged_make,     staged_post,
+                                          staged_passed,  staged_through,  staged_progress,
+                                          staged_watch,   staged_abort,    staged_finish};

@@ -1,10 +1,10 @@
-/* Messages from device to device by NCCL. Every line is a communicator and a stream of its own: an operation that
- * waits for its peer keeps no other line's waiting, whatever order the ranks come to them in. Operations take place
- * in stream order, so that the host waits for none: posting makes the line's stream wait for the side's, passing the
- * side's for the line's.
- * Communicators do not block the host (NCCL's user guide, "Fault tolerance"): each call is polled until it is done,
- * so that a peer that is gone becomes a message. All connections are made at start, since a connection that is made
- * later would keep the host waiting in the middle of the run. */
+/* Messages from device to device by NCCL. Every line is a communicator and a stream of its own: an operation
+ * that waits for its peer keeps no other line's waiting, whatever order the ranks come to them in. Operations
+ * take place in stream order, so that the host waits for none: posting makes the line's stream wait for the
+ * side's, passing the side's for the line's. Communicators do not block the host (NCCL's user guide, "Fault
+ * tolerance"): each call is polled until it is done, so that a peer that is gone becomes a message. All
+ * connections are made at start, since a connection that is made later would keep the host waiting in the middle
+ * of the run. */
 #include "transport.h"
 
 #include <nccl.h>

@@ -1,5 +1,5 @@
-/* Messages straight between the ranks' arenas, by MPI. Nothing runs here but the host: a transfer has passed when it
- * is through. */
+/* Messages straight between the ranks' arenas, by MPI. Nothing runs here but the host: a transfer has passed
+ * when it is through. */
 #include "internal.h"
 #include "transfer.h"
 

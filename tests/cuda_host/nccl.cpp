@@ -1,8 +1,8 @@
-/* NCCL's point-to-point messages, over a socket between each two processes of a communicator. What a program may not
- * rely on does not work here: a send is over only when its receive has taken it; operations take place in stream
- * order, a group's at once; a communicator that does not block is in progress for a while after each call, and
- * what was called has not been enqueued before that is over; a call meanwhile is an error. Two ranks on one
- * device are refused. A peer that goes leaves ncclRemoteError behind, and what waits for it waits on. */
+/* NCCL's point-to-point messages, over a socket between each two processes of a communicator. What a program may
+ * not rely on does not work here: a send is over only when its receive has taken it; operations take place in
+ * stream order, a group's at once; a communicator that does not block is in progress for a while after each
+ * call, and what was called has not been enqueued before that is over; a call meanwhile is an error. Two ranks
+ * on one device are refused. A peer that goes leaves ncclRemoteError behind, and what waits for it waits on. */
 #include "host.h"
 
 #include <nccl.h>
@@ -299,8 +299,7 @@ static ncclResult_t begin(ncclComm *c, std::function<void()> at_last) {
 
 static void must_be_idle(ncclComm *c, const char *what) {
   if (c->state == CONNECTING || c->state == FINALIZING || c->polls > 0)
-    cuda_host_die("%s on a communicator whose last call is in progress (ncclCommGetAsyncError tells when it is not)",
-                  what);
+    cuda_host_die("%s on a communicator whose last call is in progress, as ncclCommGetAsyncError tells", what);
   if (c->state != READY)
     cuda_host_die("%s on a communicator that has ended", what);
 }
@@ -355,9 +354,14 @@ ncclResult_t ncclCommAbort(ncclComm_t c) {
 }
 
 const char *ncclGetErrorString(ncclResult_t result) {
-  static const char *const names[] = {"no error",         "unhandled cuda error", "unhandled system error",
-                                      "internal error",   "invalid argument",     "invalid usage",
-                                      "remote process exited or there was a network error", "NCCL operation in progress"};
+  static const char *const names[] = {"no error",
+                                      "unhandled cuda error",
+                                      "unhandled system error",
+                                      "internal error",
+                                      "invalid argument",
+                                      "invalid usage",
+                                      "remote process exited or there was a network error",
+                                      "NCCL operation in progress"};
   return result >= 0 && result < ncclNumResults ? names[result] : "unknown result code";
 }
 
@@ -427,7 +431,8 @@ static ncclResult_t post(bool sent, const void *at, size_t count, ncclDataType_t
   return ncclGroupEnd();
 }
 
-ncclResult_t ncclSend(const void *from, size_t count, ncclDataType_t type, int peer, ncclComm_t c, cudaStream_t s) {
+ncclResult_t ncclSend(const void *from, size_t count, ncclDataType_t type, int peer, ncclComm_t c,
+                      cudaStream_t s) {
   return post(true, from, count, type, peer, c, s);
 }
 

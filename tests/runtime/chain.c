@@ -148,8 +148,8 @@ static void backward_of(int64_t k) {
 }
 
 static void validate(const struct weights *w, int64_t f) {
-  float *x = a->validated[0].x, *target = a->validated[1].x, *product = a->validated[2].x, *out = a->validated[3].x,
-        *y = a->validated[4].x;
+  float *x = a->validated[0].x, *target = a->validated[1].x, *product = a->validated[2].x;
+  float *out = a->validated[3].x, *y = a->validated[4].x;
   for (int64_t v = 1; pd_validation_next(v); v++) {
     int64_t in_slot = (f + 1) % ACTIVATION_SLOTS;
     pd_await_activations_slot(f);

@@ -15,7 +15,8 @@ enum { HEAD = STAGE == 0, TAIL = STAGE == STAGES - 1, MIDDLE = STAGES == 1 || ST
 #define FLIGHT(n, w, before) (((n) * (w) + MAX(w, before) + (before) - 1) / (before))
 enum { N1 = STAGES == 3 ? FLIGHT(1, W2, W1) : 1, N0 = STAGES > 1 ? FLIGHT(N1, W1, W0) : 1 };
 enum { IN_FLIGHT = TAIL ? 1 : HEAD ? N0 : N1, REPLICAS = HEAD ? W0 : STAGE == 1 ? W1 : W2 };
-/* Own microbatches: a batch's; by which updates follow. The last stage goes on until those before it can meet it. */
+/* Own microbatches: a batch's; by which updates follow. The last stage goes on until those before it can meet
+ * it. */
 enum { LAG_IF_DELAYED = HEAD ? 0 : STAGE == 1 ? 1 : (W1 + W2 - 1) / W2 + 1 };
 enum { OWN = M / REPLICAS, LAG = DELAY ? LAG_IF_DELAYED : 0, SETS = 1 + LAG, VERSIONS = 1 + DELAY };
 enum { ACTIVATION_SLOTS = IN_FLIGHT + 1, SENT_SLOTS = IN_FLIGHT, GRADIENT_SLOTS = 2 };
@@ -55,8 +56,8 @@ extern "C" {
 /* The microbatch's forward pass; reads x, or `in` where it was received; leaves y, or `out` to be sent. */
 void chain_forward(const struct weights *w, const float *x, const float *in, float *product, float *out, float *y);
 void chain_losses(const float *y, const float *target, float *losses);
-/* From the slots of a microbatch, and g where it was received; adds to the parts of the three stages' gradients and
- * leaves g_out where it is sent. */
+/* From the slots of a microbatch, and g where it was received; adds to the parts of the three stages' gradients
+ * and leaves g_out where it is sent. */
 struct chain_microbatch { const float *input, *target, *product, *between, *y, *g; };
 void chain_backward(const struct weights *w, struct chain_microbatch m, struct accumulators *part0,
                     struct accumulators *part1, struct accumulators *part2, float *g_out);

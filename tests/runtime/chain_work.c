@@ -3,7 +3,8 @@
 
 #include <string.h>
 
-void chain_forward(const struct weights *w, const float *x, const float *in, float *product, float *out, float *y) {
+void chain_forward(const struct weights *w, const float *x, const float *in, float *product, float *out,
+                   float *y) {
   for (int i = 0; i < N; i++) {
     int j = i % WIDTH;
     product[i] = HEAD ? x[i] * w->first[j] * w->shared[j] : in[i];

@@ -1,5 +1,5 @@
-/* The passes of chain.h on a device: what the host's loops do in order one thread does in order, so that the numbers
- * have the same bits. */
+/* The passes of chain.h on a device: what the host's loops do in order one thread does in order, so that the
+ * numbers have the same bits. */
 #include "chain.h"
 
 #include "pd_cuda.h"

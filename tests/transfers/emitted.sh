@@ -1,5 +1,5 @@
-# emitted.sh PDC: emitted CUDA programs train to the same bytes by NCCL and by MPI, in any order of the streams: chunks that
-# share lines, stages of unequal replicas, messages of bfloat16, validation, a resumed training.
+# emitted.sh PDC: emitted CUDA programs train to the same bytes by NCCL and by MPI, in any order of the streams:
+# chunks that share lines, stages of unequal replicas, messages of bfloat16, validation, a resumed training.
 pdc=$1
 . "$(dirname "$0")/../launch.sh"
 target=cuda
@@ -11,8 +11,9 @@ head -c 1000 "$text" >held_out.txt
 same() {
   for run in "nccl 1" "mpi 1" "nccl 2" "mpi 0"; do
     name=$1.$(echo $run | tr ' ' .)
-    CUDA_HOST_SEED=${run#* } launch "$2" "$1" --data "$text" --steps 4 --validation held_out.txt --validate-every 2 \
-      --comm ${run% *} --log "$name.jsonl" --save "$name.safetensors" || { complain "$name does not run"; return; }
+    CUDA_HOST_SEED=${run#* } launch "$2" "$1" --data "$text" --steps 4 --validation held_out.txt \
+      --validate-every 2 --comm ${run% *} --log "$name.jsonl" --save "$name.safetensors" ||
+      { complain "$name does not run"; return; }
     [ "$(figures "$name.jsonl" | wc -l)" = 6 ] || complain "$name: not four updates and two validations"
     [ "$(figures "$1.nccl.1.jsonl")" = "$(figures "$name.jsonl")" ] || complain "$name: other figures than by NCCL"
     cmp "$1.nccl.1.safetensors" "$name.safetensors" || complain "$name: other weights than by NCCL"
@@ -26,7 +27,8 @@ build bf16 -n 2 --schedule flush --stages 2 --microbatch 1 $model && same bf16 2
 
 for comm in nccl mpi; do
   launch 2 bf16 --data "$text" --steps 2 --checkpoint state.$comm --comm $comm &&
-    launch 2 bf16 --data "$text" --steps 4 --checkpoint state.$comm --resume --comm $comm --save resumed.safetensors ||
+    launch 2 bf16 --data "$text" --steps 4 --checkpoint state.$comm --resume --comm $comm \
+      --save resumed.safetensors ||
     complain "resuming, $comm"
   cmp resumed.safetensors bf16.nccl.1.safetensors || complain "other weights after resuming, $comm"
 done

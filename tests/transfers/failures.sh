@@ -1,7 +1,10 @@
 # failures.sh BUILD MPIRUN: a failure between devices ends the launch with one message, by NCCL and by MPI.
 . "$(dirname "$0")/../runtime/common.sh"
 data="--data x.npy t.npy --quiet --peak 1e9"
-device() { timeout 60 $mpirun -n 1 "$programs/../transfers/device_1-1_1_12_0" "$@" : -n 1 "$programs/../transfers/device_1-1_1_12_1" "$@"; }
+device() {
+  stage=$programs/../transfers/device_1-1_1_12
+  timeout 60 $mpirun -n 1 "${stage}_0" "$@" : -n 1 "${stage}_1" "$@"
+}
 # check NAME MESSAGE COMMAND...
 check() {
   name=$1 message=$2

@@ -1,5 +1,5 @@
-# transfers.sh BUILD MPIRUN COMM SEEDS: messages by COMM leave no trace in any figure or weight, whatever the seed: those
-# of the same stages on the host, and with replicas of one rank that adds gradients up in their order.
+# transfers.sh BUILD MPIRUN COMM SEEDS: messages by COMM leave no trace in any figure or weight, whatever the seed:
+# they are those of one rank on the host, which adds gradients up in the replicas' order.
 . "$(dirname "$0")/../runtime/common.sh"
 comm=$3 seeds=$4
 data="--data x.npy t.npy --validation vx.npy vt.npy --validate-every 7 --peak 1e9 --quiet --timeout 60"
