@@ -59,29 +59,6 @@ static __global__ void __launch_bounds__(THREADS) sum_columns(Geometry g, const 
 
 /* ---- calls -------------------------------------------------------------------------------------- */
 
-static pd_in moved(pd_in x, int64_t elements) {
-  x.at = static_cast<const char *>(x.at) + elements * pd_size(x.type);
-  return x;
-}
-static pd_out moved(pd_out x, int64_t elements) {
-  x.at = static_cast<char *>(x.at) + elements * pd_size(x.type);
-  return x;
-}
-
-/* Columns in scratch, of the type that their product's other factor has. */
-static pd_out columns_at(char *scratch, pd_type type) {
-  pd_out columns = nullptr;
-  columns.at = scratch;
-  columns.type = type;
-  return columns;
-}
-static pd_in as_factor(pd_out x) {
-  pd_in in = nullptr;
-  in.at = x.at;
-  in.type = x.type;
-  return in;
-}
-
 static void fill_columns(const Geometry &g, pd_in x, int64_t first, int64_t samples, pd_out columns) {
   dim3 grid(static_cast<unsigned>(samples * g.out_height * g.out_width));
   PD_LAUNCH(gather_columns, grid, THREADS, 0, pd_stream, g, x, first, columns);
@@ -101,21 +78,21 @@ static void for_samples(const struct pd_convolution_shape &s, const Columns &c, 
 void pd_columns_forward(const struct pd_convolution_shape &s, const Columns &c, pd_in x, pd_in w, pd_out y,
                         char *scratch) {
   Geometry g = pd_geometry(s);
-  pd_out columns = columns_at(scratch, w.type);
+  pd_out columns = pd_out_at(scratch, w.type);
   for_samples(s, c, false, scratch, [&](int64_t first, int64_t n, struct pd_matmul *product, char *behind) {
     int64_t from = first * g.out_height * g.out_width * g.out;
     fill_columns(g, x, first, n, columns);
-    pd_matmul(product, as_factor(columns), w, nullptr, moved(y, from), behind);
+    pd_matmul(product, pd_written(columns), w, nullptr, pd_moved(y, from), behind);
   });
 }
 
 void pd_columns_backward(const struct pd_convolution_shape &s, const Columns &c, pd_in dy, pd_in w, pd_out dx,
                          char *scratch) {
   Geometry g = pd_geometry(s);
-  pd_out columns = columns_at(scratch, PD_F32);
+  pd_out columns = pd_out_at(scratch, PD_F32);
   for_samples(s, c, false, scratch, [&](int64_t first, int64_t n, struct pd_matmul *product, char *behind) {
     dim3 grid(static_cast<unsigned>(n * g.height * g.width));
-    pd_matmul(product, moved(dy, first * g.out_height * g.out_width * g.out), w, nullptr, columns, behind);
+    pd_matmul(product, pd_moved(dy, first * g.out_height * g.out_width * g.out), w, nullptr, columns, behind);
     PD_LAUNCH(sum_columns, grid, THREADS, 0, pd_stream, g, reinterpret_cast<const float *>(scratch), first, dx);
   });
 }
@@ -123,10 +100,10 @@ void pd_columns_backward(const struct pd_convolution_shape &s, const Columns &c,
 void pd_columns_weights(const struct pd_convolution_shape &s, const Columns &c, pd_in x, pd_in dy, pd_out dw,
                         char *scratch) {
   Geometry g = pd_geometry(s);
-  pd_out columns = columns_at(scratch, dy.type);
+  pd_out columns = pd_out_at(scratch, dy.type);
   for_samples(s, c, s.accumulate, scratch, [&](int64_t first, int64_t n, struct pd_matmul *product, char *behind) {
     fill_columns(g, x, first, n, columns);
-    pd_matmul(product, moved(dy, first * g.out_height * g.out_width * g.out), as_factor(columns), nullptr, dw,
+    pd_matmul(product, pd_moved(dy, first * g.out_height * g.out_width * g.out), pd_written(columns), nullptr, dw,
               behind);
   });
 }

@@ -195,10 +195,8 @@ static Packed packed_at(const struct pd_convolution_shape &s, char *scratch, pd_
   int in = static_cast<int>(s.in_channels), taps = static_cast<int>(s.kernel[0] * s.kernel[1]);
   int64_t n = s.out_channels * pd_convolution_column(&s);
   if (n > INT32_MAX) pd_fail("%lld weights of a convolution are too many", (long long)n);
-  Packed p = {nullptr, in, taps, static_cast<int>(n), dim3(static_cast<unsigned>((n + THREADS - 1) / THREADS))};
-  p.at.at = scratch;
-  p.at.type = type;
-  return p;
+  dim3 grid(static_cast<unsigned>((n + THREADS - 1) / THREADS));
+  return {pd_out_at(scratch, type), in, taps, static_cast<int>(n), grid};
 }
 
 static char *behind_weights(const struct pd_convolution_shape &s, char *scratch) {
@@ -212,10 +210,7 @@ static void pack_weights(const struct pd_convolution_shape &s, pd_in w, char *sc
 
 static void unpack_weights(const struct pd_convolution_shape &s, char *scratch, pd_type type, pd_out w) {
   Packed p = packed_at(s, scratch, type);
-  pd_in from = nullptr;
-  from.at = scratch;
-  from.type = type;
-  PD_LAUNCH(unpack, p.grid, THREADS, 0, pd_stream, from, p.in, p.taps, p.n, s.accumulate, w);
+  PD_LAUNCH(unpack, p.grid, THREADS, 0, pd_stream, pd_written(p.at), p.in, p.taps, p.n, s.accumulate, w);
 }
 
 /* N neighbouring channels a thread; blockIdx.y: a sample, of `elements`. */

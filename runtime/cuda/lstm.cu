@@ -91,36 +91,23 @@ static __global__ void __launch_bounds__(THREADS)
   if (j < hidden) pd_set_element(to, b * hidden + j, element_or_zero(from, b * stride + j));
 }
 
-static pd_out typed(void *at, pd_type type) {
-  pd_out x = nullptr;
-  x.at = at;
-  x.type = type;
-  return x;
-}
-static pd_in read_at(pd_out x, int64_t element) {
-  pd_in in = nullptr;
-  in.at = static_cast<char *>(x.at) + element * pd_size(x.type);
-  in.type = x.type;
-  return in;
-}
-
 void pd_lstm_forward(const struct pd_lstm *l, pd_in x, pd_in w, pd_in h0, pd_in c0, const int32_t *lengths,
                      pd_out h, pd_out h_n, pd_out c_n, pd_out c, pd_out gates, void *scratch) {
   char *z = pd_scratch_begin(scratch), *state = z + pd_lstm_gates_bytes(l), *rest = state + pd_lstm_state_bytes(l);
   const struct pd_matmul *product = product_of(pd_lstm_product(l));
-  Forward f = {*l, lengths, x, c0, h, c, gates, typed(state, w.type), nullptr};
+  Forward f = {*l, lengths, x, c0, h, c, gates, pd_out_at(state, w.type), nullptr};
   PD_LAUNCH(copy_state, grid_of(l), THREADS, 0, pd_stream, h0, l->hidden, l->hidden, f.state);
   for (int64_t i = 0; i < l->length; i++) {
     if (i > 0 || h0.at) {
-      pd_matmul(product, read_at(f.state, 0), w, nullptr, typed(z, PD_F32), rest);
+      pd_matmul(product, pd_written(f.state), w, nullptr, pd_out_at(z, PD_F32), rest);
       f.z = reinterpret_cast<const float *>(z);
     }
     PD_LAUNCH(cells_forward, grid_of(l), THREADS, 0, pd_stream, f, step_of(l, i));
   }
   int64_t last = step_of(l, l->length - 1).t;
-  PD_LAUNCH(copy_state, grid_of(l), THREADS, 0, pd_stream, read_at(f.state, 0), l->hidden, l->hidden, h_n);
-  PD_LAUNCH(copy_state, grid_of(l), THREADS, 0, pd_stream, read_at(c, last * l->hidden), l->length * l->hidden,
-            l->hidden, c_n);
+  PD_LAUNCH(copy_state, grid_of(l), THREADS, 0, pd_stream, pd_written(f.state), l->hidden, l->hidden, h_n);
+  PD_LAUNCH(copy_state, grid_of(l), THREADS, 0, pd_stream, pd_written(pd_moved(c, last * l->hidden)),
+            l->length * l->hidden, l->hidden, c_n);
 }
 
 /* ---- backward ----------------------------------------------------------------------------------- */
@@ -192,14 +179,16 @@ void pd_lstm_backward(const struct pd_lstm *l, pd_in w, pd_in h0, pd_in c0, cons
   char *carried_h = through + pd_lstm_state_bytes(l), *carried_c = carried_h + pd_lstm_state_bytes(l);
   char *rest = carried_c + pd_lstm_state_bytes(l);
   const struct pd_matmul *product = product_of(pd_lstm_backward_product(l));
-  Backward k = {*l, lengths, h0, c0, h, c, gates, dh, d_gates, previous, typed(d, w.type), nullptr,
+  Backward k = {*l, lengths, h0, c0, h, c, gates, dh, d_gates, previous, pd_out_at(d, w.type), nullptr,
                 reinterpret_cast<float *>(carried_h), reinterpret_cast<float *>(carried_c)};
-  PD_LAUNCH(copy_state, grid_of(l), THREADS, 0, pd_stream, dh_n, l->hidden, l->hidden, typed(carried_h, PD_F32));
-  PD_LAUNCH(copy_state, grid_of(l), THREADS, 0, pd_stream, dc_n, l->hidden, l->hidden, typed(carried_c, PD_F32));
+  PD_LAUNCH(copy_state, grid_of(l), THREADS, 0, pd_stream, dh_n, l->hidden, l->hidden,
+            pd_out_at(carried_h, PD_F32));
+  PD_LAUNCH(copy_state, grid_of(l), THREADS, 0, pd_stream, dc_n, l->hidden, l->hidden,
+            pd_out_at(carried_c, PD_F32));
   for (int64_t i = l->length - 1; i >= 0; i--) {
     PD_LAUNCH(cells_backward, grid_of(l), THREADS, 0, pd_stream, k, step_of(l, i));
     if (i == 0 && !dh0.at) return;
-    pd_matmul(product, read_at(k.d, 0), w, nullptr, typed(through, PD_F32), rest);
+    pd_matmul(product, pd_written(k.d), w, nullptr, pd_out_at(through, PD_F32), rest);
     k.through = reinterpret_cast<const float *>(through);
   }
   PD_LAUNCH(pass_to_start, grid_of(l), THREADS, 0, pd_stream, k, step_of(l, -1), dh0, dc0);

@@ -227,12 +227,6 @@ static void copy(const void *from, int64_t apart, void *to, int64_t pitch, int64
             static_cast<pd_bf16 *>(to), pitch, lines, length);
 }
 
-/* The element `first` lines further on, `apart` elements from one to the next. */
-template <typename Operand> static Operand moved(Operand x, int64_t elements) {
-  x.at = (char *)x.at + elements * pd_size(x.type);
-  return x;
-}
-
 static void run_plain(const struct pd_matmul *m, pd_in a, pd_in b, pd_in bias, pd_out c, void *scratch);
 
 static void run_lines(const struct pd_matmul *m, pd_in a, pd_in b, pd_in bias, pd_out c, char *scratch) {
@@ -241,9 +235,9 @@ static void run_lines(const struct pd_matmul *m, pd_in a, pd_in b, pd_in bias, p
   char *rest = scratch + pd_lines_bytes(&l);
   for (int64_t first = 0; first < l.n; first += l.at_once) {
     int64_t n = l.n - first < l.at_once ? l.n - first : l.at_once;
-    pd_in part_a = moved(a, first * (l.of_k ? s.a_column : s.a_row)),
-          part_b = moved(b, l.of_k ? first * s.b_row : 0);
-    pd_out part_c = moved(c, l.of_k ? 0 : first * s.c_row), result = part_c;
+    pd_in part_a = pd_moved(a, first * (l.of_k ? s.a_column : s.a_row)),
+          part_b = pd_moved(b, l.of_k ? first * s.b_row : 0);
+    pd_out part_c = pd_moved(c, l.of_k ? 0 : first * s.c_row), result = part_c;
     if (l.operand == PD_OPERAND_A) copy(part_a.at, l.apart, scratch, l.pitch, n, l.length), part_a.at = scratch;
     if (l.operand == PD_OPERAND_B) copy(part_b.at, l.apart, scratch, l.pitch, n, l.length), part_b.at = scratch;
     if (l.operand == PD_OPERAND_C) result.at = scratch;
@@ -262,8 +256,7 @@ static __global__ void convert(pd_in from, pd_out to, int64_t n) {
 /* The bias in c's type, as cuBLASLt wants it: where it is of another, a copy. */
 static const void *bias_like(const struct pd_matmul_shape &s, pd_in bias, pd_out c, char **scratch) {
   if (!s.bias || bias.type == c.type) return bias.at;
-  pd_out copy = c;
-  copy.at = *scratch;
+  pd_out copy = pd_out_at(*scratch, c.type);
   PD_LAUNCH(convert, dim3(static_cast<unsigned>((s.n + 255) / 256)), 256, 0, pd_stream, bias, copy, s.n);
   *scratch += pd_scratch_part(s.n * static_cast<int64_t>(sizeof(float)));
   return copy.at;

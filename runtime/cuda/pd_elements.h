@@ -42,6 +42,24 @@ inline __device__ void pd_set_element(const pd_out &x, int64_t i, float value) {
 inline int64_t pd_size(pd_type type) { return type == PD_F32 ? 4 : 2; }
 inline bool pd_aligned(const void *at, int64_t bytes) { return reinterpret_cast<uintptr_t>(at) % bytes == 0; }
 
+/* Operands made of others: so many elements further on, at an address, of what has been written. */
+template <typename Operand> inline Operand pd_moved(Operand x, int64_t elements) {
+  x.at = (char *)x.at + elements * pd_size(x.type);
+  return x;
+}
+inline pd_out pd_out_at(void *at, pd_type type) {
+  pd_out x = nullptr;
+  x.at = at;
+  x.type = type;
+  return x;
+}
+inline pd_in pd_written(pd_out x) {
+  pd_in in = nullptr;
+  in.at = x.at;
+  in.type = x.type;
+  return in;
+}
+
 /* f(an element of that type): a template's arguments from an operand's type. */
 template <typename F> void pd_by_type(pd_type type, F f) {
   if (type == PD_F32)

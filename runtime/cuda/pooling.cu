@@ -167,16 +167,9 @@ template <typename F> static void with_types(pd_type from, pd_type to, bool four
   });
 }
 
-static pd_in read_back(pd_out x) {
-  pd_in in = nullptr;
-  in.at = x.at;
-  in.type = x.type;
-  return in;
-}
-
 void pd_pooling(const struct pd_pooling *p, pd_in x, pd_out y) {
   Pooling pooling = measured(p);
-  with_types(x.type, y.type, by_four(p, {x, read_back(y)}), [&]<typename From, typename To, int N>() {
+  with_types(x.type, y.type, by_four(p, {x, pd_written(y)}), [&]<typename From, typename To, int N>() {
     PD_LAUNCH((pool<From, To, N>), grid_for(pooling, pooling.out_elements, N), THREADS, 0, pd_stream, pooling,
               static_cast<const From *>(x.at), static_cast<To *>(y.at));
   });
@@ -188,7 +181,7 @@ static void must_agree(pd_type a, pd_type b) {
 
 void pd_pooling_backward(const struct pd_pooling *p, pd_in x, pd_in y, pd_in dy, pd_out dx) {
   Pooling pooling = measured(p);
-  bool four = by_four(p, {x, y, dy, read_back(dx)});
+  bool four = by_four(p, {x, y, dy, pd_written(dx)});
   if (!p->maximum) {
     with_types(dy.type, dx.type, four, [&]<typename From, typename To, int N>() {
       PD_LAUNCH((average_backward<From, To, N>), grid_for(pooling, pooling.elements, N), THREADS, 0, pd_stream,
