@@ -11,8 +11,9 @@ import re
 TOP = os.path.realpath(os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", ".."))
 
 # Relative to a tensor's largest magnitude and to a loss: sums in another order, and functions of bf16's 8 bits.
-TOLERANCE = {"f32": 1e-4, "bf16": 6e-2}
+TOLERANCE = {"f32": 1e-4, "bf16": 4e-2}
 LOSS_TOLERANCE = {"f32": 1e-4, "bf16": 2e-2}
+LARGER = {"golden.sequence.bf16": 2e-1} # a bias of queries: what is left of differences between like numbers
 UPDATES = 10
 
 
@@ -57,8 +58,9 @@ def gradient_check(folder, case, precision, ranks=1, options=("--microbatch", "1
     suffix = f".{ranks}_ranks" if ranks > 1 else ""
     program = Program(f"{folder}.{case}.{precision}{suffix}", model, precision, ranks,
                       ("--stages", str(ranks), *options))
+    tolerance = LARGER.get(program.name, TOLERANCE[precision])
     return Check("ranks" if ranks > 1 else folder, program, ("--data", *data, "--steps", "1", "--init", init, *train),
-                 want, loss, (TOLERANCE[precision], LOSS_TOLERANCE[precision]))
+                 want, loss, (tolerance, LOSS_TOLERANCE[precision]))
 
 
 def statistics_check(precision):
@@ -181,7 +183,7 @@ SMALL_GPT2 = {"layers": 1, "heads": 2, "width": 16, "context": 16, "vocabulary":
 def measures(small=False):
     """Of a batch in one microbatch; the first is measured in every way."""
     found, gpt = [], SMALL_GPT2 if small else GPT2
-    batches_of = {"bf16": (2, 4)} if small else {"bf16": (16, 8, 32, 64), "tf32": (8,), "f32": (8,)}
+    batches_of = {"bf16": (2, 4)} if small else {"bf16": (16, 8, 32, 64, 128), "tf32": (8,), "f32": (8,)}
     attributes = zip(("n_layer", "n_head", "n_embd", "n_ctx", "vocab_size"), gpt.values())
     sizes = tuple(word for name, value in attributes for word in ("-D", f"{name}={value}"))
     for precision, batches in batches_of.items():
