@@ -25,7 +25,7 @@ struct lane {
   const char *what;
   enum pd_work work;
   int stage, tag;  /* at the other end; of the first value: the others follow */
-  int64_t posted;  /* the last microbatch whose messages were; 0: none */
+  int64_t posted, passed; /* the last microbatch whose messages were; passed: of those received */
   int n_transfers; /* microbatch k's is at k % n_transfers: two at least, so that the host is ahead of one */
   struct pd_transfer **transfer, *validation;
 };
@@ -45,15 +45,35 @@ void pd_comm_open(void) {
 
 /* ---- waiting --------------------------------------------------------------------------------- */
 
+static struct pd_transfer *transfer_of(const struct lane *l, int64_t k) { return l->transfer[k % l->n_transfers]; }
+
+/* The rank at the lane's other end, for this rank's microbatch k. */
+static int peer_of(const struct lane *l, int64_t k) { return pd_rank_of_number(l->stage, pd_number(k)); }
+
+/* Where a device waits, the host does not know for what: a message that has passed and is not through. */
+static void describe_overdue(char *text, size_t room) {
+  for (int i = 0; i <= GRADIENTS_IN; i++)
+    for (int c = 0; c < pd.stage->chunks; c++) {
+      const struct lane *l = &lanes[i][c];
+      int64_t k = l->posted > l->n_transfers ? l->posted - l->n_transfers + 1 : 1;
+      while (k <= l->passed && pd_transfer_through(transfer_of(l, k))) k++;
+      if (k > l->passed) continue;
+      snprintf(text, room, "; %s %lld have not come from rank %d", l->what, (long long)pd_number(k), peer_of(l, k));
+      return;
+    }
+}
+
 static void give_up(double seconds, const char *what, int64_t number, const char *direction, int peer) {
-  char text[256];
-  if (peer < 0 && pd.ranks == 2) { /* all ranks are one other */
+  char text[512];
+  bool anyone = peer < 0;
+  if (anyone && pd.ranks == 2) { /* all ranks are one other */
     direction = "from";
     peer = 1 - pd.rank;
   }
   int n = snprintf(text, sizeof text, "%s", what);
   if (number >= 0) n += snprintf(text + n, sizeof text - (size_t)n, " %lld", (long long)number);
-  if (peer >= 0) snprintf(text + n, sizeof text - (size_t)n, " %s rank %d", direction, peer);
+  if (peer >= 0) n += snprintf(text + n, sizeof text - (size_t)n, " %s rank %d", direction, peer);
+  if (anyone) describe_overdue(text + n, sizeof text - (size_t)n);
   pd_fail("nothing came for %.0f s (--timeout): waited for %s", seconds, text);
 }
 
@@ -108,9 +128,6 @@ static void *value_at(const struct pd_channel *c, int value, int64_t slot) {
   return pd.arena + c->value[value].offset + (size_t)slot * c->value[value].stride;
 }
 
-/* The rank at the lane's other end, for this rank's microbatch k. */
-static int peer_of(const struct lane *l, int64_t k) { return pd_rank_of_number(l->stage, pd_number(k)); }
-
 static void post(enum lane_kind kind, const struct lane *l, struct pd_transfer *t, enum line_kind line, int peer,
                  int64_t slot) {
   const struct pd_channel *c = l->channel;
@@ -119,8 +136,6 @@ static void post(enum lane_kind kind, const struct lane *l, struct pd_transfer *
                                       c->value[i].bytes};
   pd_transfer_post(t, lines[kind][line][peer - pd_rank_of(l->stage, 0)], c->n, messages);
 }
-
-static struct pd_transfer *transfer_of(const struct lane *l, int64_t k) { return l->transfer[k % l->n_transfers]; }
 
 /* Posts the messages of microbatch k, once those that the transfer carried last are through. */
 static void post_microbatch(enum lane_kind kind, struct lane *l, int64_t k) {
@@ -158,6 +173,7 @@ static void receive(enum lane_kind kind, int64_t number) {
   int peer = peer_of(l, turn.k);
   struct pd_transfer *t = transfer_of(l, turn.k);
   pd_wait_until(pd_options.trace ? is_through : has_passed, t, l->what, pd_number(turn.k), "from", peer);
+  l->passed = turn.k;
   pd_transfer_passed(t); /* a trace shows how long a message is waited for: then the host does */
   pd_trace(l->work, number, peer, start, pd_seconds());
   post_next(kind, number);

@@ -14,23 +14,23 @@ check() {
   [ $status != 0 ] && [ $status != 124 ] || complain "$name: exit status $status"
   [ "$(grep -c '^pd: rank' err)" = 1 ] && grep -q "^pd: rank $message" err || complain "$name: $(cat err)"
 }
-# stopped SIGNAL OPTIONS...: sends rank 0 the signal.
+# stopped SIGNAL OPTIONS...: sends rank 1 the signal.
 stopped() {
   signal=$1
   shift
   device $data --steps 1000000 "$@" &
   launch=$!
   sleep 3
-  for p in $(pidof device_1-1_1_12_0); do
+  for p in $(pidof device_1-1_1_12_1); do
     [ "$(readlink /proc/$p/cwd)" = "$work" ] && kill -s "$signal" "$p" && break
   done
   wait $launch
 }
 for comm in nccl mpi; do
-  check "silent rank, $comm" "1 (stage 1): nothing came for [23] s (--timeout): waited for .* rank 0" \
+  check "silent rank, $comm" "0 (stage 0): nothing came for [23] s (--timeout): waited for .* rank 1" \
     stopped STOP --comm $comm --timeout 2
   stopped KILL --comm $comm >out 2>err && complain "killed rank, $comm: the launch reports no failure"
-  grep -q "exited on signal 9\|rank 0 of the communicator is gone" err || complain "killed rank, $comm: $(cat err)"
+  grep -q "exited on signal 9\|rank 1 of the communicator is gone" err || complain "killed rank, $comm: $(cat err)"
   check "a number that is none, $comm" "1 (stage 1): step 1: the loss of microbatch [0-9]* is not finite" \
     device --data nan.npy t.npy --quiet --peak 1 --steps 3 --comm $comm
 done
