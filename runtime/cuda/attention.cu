@@ -6,6 +6,7 @@
 #include "scratch.h"
 
 #include <climits>
+#include <initializer_list>
 
 typedef decltype(pd_attention::q) Strides;
 
@@ -44,13 +45,9 @@ static bool fits_tensor_cores(const attention &a, std::initializer_list<const at
   return fits;
 }
 
-static pd_in read_back(const pd_out &x) {
-  return x.type == PD_BF16 ? pd_in(static_cast<const pd_bf16 *>(x.at)) : pd_in(static_cast<const float *>(x.at));
-}
-
 static void forward(const struct pd_attention *p, const pd_in &q, const pd_in &k, const pd_in &v,
                     const pd_in &mask, const pd_out &o, const pd_out &lse) {
-  attention a = describe(p, q, k, v, read_back(lse), mask);
+  attention a = describe(p, q, k, v, pd_written(lse), mask);
   a.o = tensor(o.at, o.type, p->o, p->length, p->size);
   if (fits_tensor_cores(a, {&a.q, &a.k, &a.v, &a.o}))
     attention_forward_bf16(a);

@@ -12,8 +12,8 @@
  * 128 has twice the products for the same softmax. */
 #include "attention_bf16.h"
 
-/* Products become scores to base 2 when MASKED, otherwise stay as they are (the softmax scales them); -inf where
- * row `row` + 16 i + ... does not see the key. */
+/* Products become scores to base 2 when MASKED, otherwise stay as they are (the softmax scales them); -inf where a
+ * row does not see the key. row, key: the warp's first, the tile's first. */
 template <int TILES, int KEYS, bool MASKED>
 static __device__ void score(const attention &a, Sums<TILES, KEYS> &s, int sample, int row, int key) {
   int lane = (int)threadIdx.x % 32;

@@ -22,8 +22,8 @@ static __host__ __device__ constexpr size_t tile_bytes(int rows, int d) {
 template <int TILES, int N> using Sums = float[TILES][N / 8][4];
 template <int TILES, int N> using Operand = uint32_t[TILES][N / 16][4];
 
-/* By rows of a lane: the r-th is row 8 r + lane / 4, its e-th element is at column 8 (e / 2) + lane % 4 * 2 + e %
- * 2. */
+/* By rows of a lane: row 8 r + lane / 4 is its r-th, whose e-th element is at column e / 2 * 8 + lane % 4 * 2 +
+ * e % 2. */
 template <int TILES, int N> static __device__ float &element(float (&s)[TILES][N][4], int r, int e) {
   return s[r / 2][e / 2][r % 2 * 2 + e % 2];
 }
