@@ -11,7 +11,7 @@ import re
 TOP = os.path.realpath(os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", ".."))
 
 # Relative to a tensor's largest magnitude and to a loss: sums in another order, and functions of bf16's 8 bits.
-TOLERANCE = {"f32": 1e-4, "bf16": 4e-2}
+TOLERANCE = {"f32": 1e-4, "bf16": 6e-2}
 LOSS_TOLERANCE = {"f32": 1e-4, "bf16": 2e-2}
 LARGER = {"golden.sequence.bf16": 2e-1} # a bias of queries: what is left of differences between like numbers
 UPDATES = 10
