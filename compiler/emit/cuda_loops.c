@@ -6,8 +6,10 @@
 #include <inttypes.h>
 #include <string.h>
 
-enum { LOADS_AHEAD = 4 /* of a loop along a row */ };
-enum { SUMS_BLOCK = 32 /* sums that a block of the second kernel adds up, by as many threads each */ };
+enum {
+  LOADS_AHEAD = 4, /* of a loop along a row */
+  SUMS_BLOCK = 32  /* sums that a block of the second kernel adds up, by as many threads each */
+};
 
 /* ---- elements ---------------------------------------------------------------------------------- */
 
@@ -108,9 +110,9 @@ static void cuda_store(Printer *p, int store) {
 
 static const char *const words[] = {"now", "at", "row", "group", "chunk", "sums", "j0", "m", "v", NULL};
 static const Speech narrow_speech = {.words = words, .integer = "int", .load = cuda_load, .kept = cuda_kept,
-                                       .reduce = cuda_reduce, .reduced = cuda_reduced, .store = cuda_store};
-static const Speech wide_speech = {.words = words, .integer = "int64_t", .load = cuda_load, .kept = cuda_kept,
                                      .reduce = cuda_reduce, .reduced = cuda_reduced, .store = cuda_store};
+static const Speech wide_speech = {.words = words, .integer = "int64_t", .load = cuda_load, .kept = cuda_kept,
+                                   .reduce = cuda_reduce, .reduced = cuda_reduced, .store = cuda_store};
 
 /* ---- a pass over the row ----------------------------------------------------------------------- */
 
@@ -212,47 +214,57 @@ static Name first_column(const Printer *p) {
 
 static char *times(const char *x, int64_t n) { return n > 1 ? format("%s * %" PRId64, x, n) : format("%s", x); }
 
-/* For all of a thread's elements of a row the lines, in a loop over them where it has several. */
-static void columns_lines(Printer *p, void (*lines)(Printer *, int), int argument) {
+/* In a loop over a thread's elements of a row: where these stand, if the lines ask, and where there are no more. */
+static void column_in_loop(Printer *p) {
   const Mapping *m = p->mapping;
-  int64_t n = columns(p->kernel);
-  bool exact = is_exact(p);
+  char *text = format("m * %d + threadIdx.x", m->x);
+  bool exact = is_exact(p), reads = m->vector > 1 ? p->reads_first : p->reads_column;
+  if (!exact || reads)
+    print_line(p, "const int %s = %s;", first_column(p),
+               m->vector > 1 ? format("(%s) * %d", text, m->vector) : text);
+  if (!exact)
+    print_line(p, "if (%s >= %" PRId64 ") break;", first_column(p), columns(p->kernel));
+}
+
+/* What the lines for a thread's elements of a row stand in: a loop, a condition, a block; "": nothing. */
+static const char *columns_head(Printer *p) {
+  const Mapping *m = p->mapping;
   Name j = first_column(p);
-  Text *out = p->out, body = {0};
-  bool inside = m->vectors != 1 || !exact || needs_scopes(p);
+  int64_t n = columns(p->kernel);
+  if (m->vectors > 1)
+    return format("#pragma unroll\n%*sfor (int m = 0; m < %d; m++)", p->indent, "", m->vectors);
+  if (m->vectors == 0)
+    return format("#pragma unroll %d\n%*sfor (%s %s = %s; %s < %" PRId64 "; %s += %d)", LOADS_AHEAD, p->indent, "",
+                  p->speech->integer, j, times("threadIdx.x", m->vector), j, n, j, m->x * m->vector);
+  return is_exact(p) ? "" : format("if (%s < %" PRId64 ")", j, n);
+}
+
+/* For all of a thread's elements of a row the lines. */
+static void columns_lines(Printer *p, void (*lines)(Printer *, int), int argument) {
+  const char *head = columns_head(p);
+  Text *out = p->out, body = {0}, whole = {0};
+  bool scope = !head[0] && needs_scopes(p);
+  if (!head[0] && !scope) {
+    lines(p, argument);
+    return;
+  }
   p->out = &body;
-  p->indent += inside ? 2 : 0;
+  p->indent += 2;
   p->reads_column = p->reads_first = false;
   lines(p, argument);
-  if (m->vectors > 1) {
-    Text head = {0};
-    p->out = &head;
-    char *text = format("m * %d + threadIdx.x", m->x);
-    if (!exact || (m->vector > 1 ? p->reads_first : p->reads_column))
-      print_line(p, "const int %s = %s;", j, m->vector > 1 ? format("(%s) * %d", text, m->vector) : text);
-    if (!exact)
-      print_line(p, "if (%s >= %" PRId64 ") break;", j, n);
-    text_add(&head, "%s", body.n ? body.at : "");
-    body = head;
-  }
+  p->out = &whole;
+  if (p->mapping->vectors > 1)
+    column_in_loop(p);
+  text_add(&whole, "%s", body.n ? body.at : "");
+  p->indent -= 2;
   p->out = out;
-  p->indent -= inside ? 2 : 0;
-  if (m->vectors > 1) {
-    print_line(p, "#pragma unroll");
-    print_block(p, format("for (int m = 0; m < %d; m++)", m->vectors), &body);
-  } else if (m->vectors == 0) {
-    print_line(p, "#pragma unroll %d", LOADS_AHEAD);
-    print_block(p, format("for (%s %s = %s; %s < %" PRId64 "; %s += %d)", p->speech->integer, j,
-                          times("threadIdx.x", m->vector), j, n, j, m->x * m->vector), &body);
-  } else if (!exact) {
-    print_block(p, format("if (%s < %" PRId64 ")", j, n), &body);
-  } else if (inside) {
-    print_line(p, "{");
-    text_add(p->out, "%s", body.n ? body.at : "");
-    print_line(p, "}");
-  } else {
-    text_add(p->out, "%s", body.n ? body.at : "");
+  if (!scope) {
+    print_block(p, head, &whole);
+    return;
   }
+  print_line(p, "{");
+  text_add(p->out, "%s", whole.at);
+  print_line(p, "}");
 }
 
 static void row_lines(Printer *p) {
