@@ -214,7 +214,7 @@ static Name first_column(const Printer *p) {
 
 static char *times(const char *x, int64_t n) { return n > 1 ? format("%s * %" PRId64, x, n) : format("%s", x); }
 
-/* In a loop over a thread's elements of a row: where these stand, if the lines ask, and where there are no more. */
+/* In a loop over a thread's elements of a row: where they stand, if the lines ask, and where they end. */
 static void column_in_loop(Printer *p) {
   const Mapping *m = p->mapping;
   char *text = format("m * %d + threadIdx.x", m->x);
