@@ -58,7 +58,8 @@ static void describe_overdue(char *text, size_t room) {
       int64_t k = l->posted > l->n_transfers ? l->posted - l->n_transfers + 1 : 1;
       while (k <= l->passed && pd_transfer_through(transfer_of(l, k))) k++;
       if (k > l->passed) continue;
-      snprintf(text, room, "; %s %lld have not come from rank %d", l->what, (long long)pd_number(k), peer_of(l, k));
+      snprintf(text, room, "; %s %lld have not come from rank %d", l->what, (long long)pd_number(k),
+               peer_of(l, k));
       return;
     }
 }
