@@ -149,6 +149,11 @@ static void post_microbatch(enum lane_kind kind, struct lane *l, int64_t k) {
   l->posted = k;
 }
 
+/* Up to this turn receives are posted when they are waited for. A device loads libraries and their kernels in the
+ * first passes, and loading may wait for all that the device has to do: so for a message, too, that is posted ahead
+ * and that the other rank sends only when this one has done its pass. */
+static int64_t first_passes;
+
 /* One receive a direction is posted at a time, that of the next turn that gets a message: where it goes must
  * be free by then (compiler/schedule/machine.c counts on the same). */
 static void post_next(enum lane_kind kind, int64_t number) {
@@ -158,7 +163,7 @@ static void post_next(enum lane_kind kind, int64_t number) {
     struct pd_turn turn = pd_turn(next, kind == GRADIENTS_IN);
     struct lane *l = &lanes[kind][turn.chunk];
     if (l->channel->n) {
-      post_microbatch(kind, l, turn.k);
+      if (next > first_passes) post_microbatch(kind, l, turn.k);
       return;
     }
   }
@@ -168,6 +173,7 @@ static void receive(enum lane_kind kind, int64_t number) {
   struct pd_turn turn = pd_turn(number, kind == GRADIENTS_IN);
   struct lane *l = &lanes[kind][turn.chunk];
   if (!l->channel->n) return;
+  if (number <= first_passes) post_microbatch(kind, l, turn.k);
   if (l->posted != turn.k)
     pd_fail("internal: receives %s %lld, but %lld was posted", l->what, (long long)turn.k, (long long)l->posted);
   double start = pd_seconds();
@@ -315,8 +321,9 @@ void pd_comm_start(void) {
     }
   messages = pd_allocate(sizeof *messages * (size_t)values);
   open_lines(validates);
-  for (int i = 0; i <= GRADIENTS_IN; i++)
-    post_next((enum lane_kind)i, pd.first_step * pd_own_microbatches() * s->chunks);
+  int64_t batch = pd_own_microbatches() * s->chunks, done = pd.first_step * batch;
+  if (pd_device_name()) first_passes = done + batch;
+  for (int i = 0; i <= GRADIENTS_IN; i++) post_next((enum lane_kind)i, done);
 }
 
 /* Every transfer of every lane. */

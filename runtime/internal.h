@@ -119,25 +119,29 @@ int64_t pd_sample(uint64_t seed, int64_t n, int64_t s);
 double pd_learning_rate(const struct pd_stage *s, int64_t t);
 struct pd_adamw_step { float scale, keep, beta1, rest1, beta2, rest2, step_size, root2, eps; };
 struct pd_adamw_step pd_adamw_constants(const struct pd_stage *s, int64_t t, float scale, bool decays);
-void pd_adamw_elements(int64_t n, struct pd_adamw_step s, const float *from, float *to, const float *gradient,
-                       float *moment1, float *moment2);
 struct pd_sgd_step { float scale, decay, momentum, lr; };
-void pd_sgd_elements(int64_t n, struct pd_sgd_step s, const float *from, float *to, const float *gradient,
-                     float *momentum); /* momentum NULL: none */
-/* Sum of squares of up to PD_CHUNK elements, in 16 lanes. */
+/* The parameters held here, dealt into chunks that the optimizer's threads, or a device's blocks, share. */
 enum { PD_CHUNK = 16384 };
-double pd_sum_of_squares(int64_t n, const float *x);
-/* The parameters held here, dealt into chunks that the optimizer's threads share. */
 struct pd_chunk { int parameter; int64_t first, n; };
 extern struct pd_chunk *pd_chunks;
 extern int pd_n_chunks;
 void pd_deal_chunks(void);
-void pd_optimizer_start(void); /* the target's */
 /* Where use `use` of parameter p has its gradient of batch t, whose accumulator set is `gradient`. */
 float *pd_use_at(const struct pd_parameter *p, int use, int64_t t, void *gradient);
 /* Where parameter p's whole gradient stands: at its last use; NULL when it has none. */
 float *pd_gradient_at(const struct pd_parameter *p, int64_t t, void *gradient);
 bool pd_in_norm(const struct pd_parameter *p); /* this rank contributes the squares of its gradient */
+
+/* ---- host/optimizer.c, cuda/optimizer.cu ------------------------------------------------------- */
+
+void pd_optimizer_start(void); /* deals the chunks */
+/* The host's, of arrays. momentum NULL: none. */
+void pd_adamw_elements(int64_t n, struct pd_adamw_step s, const float *from, float *to, const float *gradient,
+                       float *moment1, float *moment2);
+void pd_sgd_elements(int64_t n, struct pd_sgd_step s, const float *from, float *to, const float *gradient,
+                     float *momentum);
+/* The host's: the sum of squares of up to PD_CHUNK elements, in 16 lanes. */
+double pd_sum_of_squares(int64_t n, const float *x);
 
 /* ---- reduce.c -------------------------------------------------------------------------------- */
 

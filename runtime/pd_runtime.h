@@ -159,7 +159,7 @@ extern struct pd_run {
   uint64_t seed;
   bool emulate;              /* sleep for planned times instead of computing */
   bool training;             /* false while validating: dropout keeps everything */
-  char *arena;               /* zeroed; the stage's arena_bytes, page aligned */
+  char *arena;               /* the stage's arena_bytes, page aligned and zero; on a GPU see device.h */
 } pd;
 
 /* Options, MPI, the check that all ranks hold the same plan, data, arena, initial weights into version
@@ -208,7 +208,8 @@ int64_t pd_first_sample(int64_t k);
 
 /* ---- figures, gradients, updates (train.c, exchange.c, optimizer.c) ----------------------------- */
 /* Adds up the elements of a figure (index into stage->figures) for microbatch k, in double, in order; when one
- * of a loss is not finite, names step, rank and the first tensor that is not, and ends the launch. */
+ * of a loss is not finite, names step, rank and the first tensor that is not, and ends the launch. On a GPU the
+ * elements are copied in the order of the work and added up later. */
 void pd_figure(int figure, int64_t k, const float *elements, int64_t n);
 /* Batch t's accumulators are complete: starts their reduction among replicas (replica 0's first, then the
  * others added in order), then of tied parameters to their other holders, then squares and figures of all. */

@@ -81,9 +81,9 @@ static int rank_here(void) {
   return rank;
 }
 
-/* Ranks of one machine take its devices in turn. With others' messages kernels are loaded at the start: loading one
- * may wait for all that runs (CUDA's programming guide, "Lazy Loading"), so also for a message from a peer, which may
- * wait for this rank. */
+/* Ranks of one machine take its devices in turn. With others' messages kernels are loaded at the start: loading
+ * one may wait for all that runs (CUDA's programming guide, "Lazy Loading"), so also for a message from a peer,
+ * which may wait for this rank. */
 static bool take_device(char *why) {
   int rank = rank_here(), n = 0;
   cudaDeviceProp device;
@@ -130,6 +130,7 @@ bool pd_device_start(char *why) {
   if (!get_arena(pd.stage, why)) return false;
   pd_now = static_cast<struct pd_now *>(pd_cuda_memory(sizeof *pd_now));
   work_done = pd_cuda_event();
+  pd_pinned_start();
   return true;
 }
 

@@ -110,16 +110,20 @@ static struct Loads {
   int turn;
 } *loads; /* by input */
 
-void *pd_load_begin(int input, void *) {
+static void loads_start(void) {
   const struct pd_stage *s = pd.stage;
-  if (!loads) loads = static_cast<Loads *>(pd_allocate(sizeof *loads * static_cast<size_t>(s->n_inputs)));
+  loads = static_cast<Loads *>(pd_allocate(sizeof *loads * static_cast<size_t>(s->n_inputs)));
+  for (int i = 0; i < s->n_inputs; i++)
+    for (auto &b : loads[i].buffer) {
+      b.at = static_cast<char *>(pd_cuda_pinned(bytes_of(s->microbatch * s->inputs[i].elements, false)));
+      b.copied = pd_cuda_event();
+    }
+}
+
+void *pd_load_begin(int input, void *) {
   Loads *l = &loads[input];
   l->turn = (l->turn + 1) % AHEAD;
   auto *b = &l->buffer[l->turn];
-  if (!b->at) {
-    b->at = static_cast<char *>(pd_cuda_pinned(bytes_of(s->microbatch * s->inputs[input].elements, false)));
-    b->copied = pd_cuda_event();
-  }
   pd_cuda_await(b->copied, "inputs to be copied to the device");
   return b->at;
 }
@@ -143,17 +147,22 @@ static struct {
   int next;
 } fetches;
 
-static void fetch_start(void) {
+static void fetches_start(void) {
+  fetches = {};
   for (int i = 0; i < pd.stage->n_figures; i++) {
     int64_t n = pd.stage->microbatch * pd.stage->figures[i].elements;
     if (n > fetches.most) fetches.most = n;
   }
-  fetches.pinned = static_cast<float *>(pd_cuda_pinned(PD_FETCHES * bytes_of(fetches.most, false)));
+  fetches.pinned = static_cast<float *>(pd_cuda_pinned(PD_FETCHES * bytes_of(fetches.most, false) + 1));
   for (int i = 0; i < PD_FETCHES; i++) fetches.come[i] = pd_cuda_event();
 }
 
+void pd_pinned_start(void) {
+  loads_start();
+  fetches_start();
+}
+
 const float *pd_fetch(const float *from, int64_t n) {
-  if (!fetches.pinned) fetch_start();
   int i = fetches.next;
   float *to = fetches.pinned + i * fetches.most;
   fetches.next = (i + 1) % PD_FETCHES;

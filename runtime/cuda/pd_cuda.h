@@ -38,6 +38,9 @@ void pd_cuda_check(cudaError_t status, const char *what);
 void *pd_cuda_memory(size_t bytes);
 void *pd_cuda_pinned(size_t bytes);
 cudaEvent_t pd_cuda_event(void);
+/* The buffers of inputs and figures: getting pinned memory may wait for all that the device has to do, and so is
+ * done before messages are under way. */
+void pd_pinned_start(void);
 /* Whether what was recorded last has happened; the second waits for it, while messages move on. */
 bool pd_cuda_happened(cudaEvent_t event);
 void pd_cuda_await(cudaEvent_t event, const char *what);
