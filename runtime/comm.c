@@ -149,9 +149,9 @@ static void post_microbatch(enum lane_kind kind, struct lane *l, int64_t k) {
   l->posted = k;
 }
 
-/* Up to this turn receives are posted when they are waited for. A device loads libraries and their kernels in the
- * first passes, and loading may wait for all that the device has to do: so for a message, too, that is posted ahead
- * and that the other rank sends only when this one has done its pass. */
+/* Up to this turn receives are posted when they are waited for. A device loads libraries' kernels in the first
+ * passes, and loading may wait for all that the device has to do: so, too, for a message that is posted ahead and
+ * that the other rank sends only once this one has done its pass. */
 static int64_t first_passes;
 
 /* One receive a direction is posted at a time, that of the next turn that gets a message: where it goes must
