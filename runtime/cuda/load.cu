@@ -28,7 +28,7 @@ static void narrow(char *numbers, int64_t n) {
   for (int64_t first = 0; first < n; first += BLOCK) {
     float from[BLOCK];
     uint16_t to[BLOCK];
-    int64_t m = n - first < BLOCK ? n - first : BLOCK;
+    int64_t m = n - first < BLOCK ? n - first : static_cast<int64_t>(BLOCK);
     memcpy(from, numbers + first * 4, static_cast<size_t>(m) * sizeof *from);
     for (int64_t i = 0; i < m; i++) to[i] = to_bf16(from[i]);
     memcpy(numbers + first * 2, to, static_cast<size_t>(m) * sizeof *to);

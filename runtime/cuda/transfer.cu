@@ -63,7 +63,7 @@ static bool find_sharing(int *a, int *b, place *where) {
 bool pd_transfers_start(char *why) {
   const char *wish = pd_options.comm;
   bool mpi = wish && !strcmp(wish, "mpi"), nccl = wish && !strcmp(wish, "nccl");
-  int a, b;
+  int a = 0, b = 0;
   place where;
   bool sharing = find_sharing(&a, &b, &where);
   transport = sharing || mpi ? &pd_staged_transport : &pd_nccl_transport;
