@@ -133,7 +133,7 @@ static pd_line *staged_open(MPI_Comm comm, int n, const int *ranks, cudaStream_t
 
 static pd_transfer *staged_make(int messages, size_t bytes) {
   staged_transfer *t = new staged_transfer{};
-  size_t pieces = (bytes + PIECE - 1) / PIECE, buffer = bytes < PIECE ? bytes : PIECE;
+  size_t pieces = (bytes + PIECE - 1) / PIECE, buffer = bytes < PIECE ? bytes : static_cast<size_t>(PIECE);
   t->posted = pd_cuda_event();
   t->room = messages;
   t->passed = true;
