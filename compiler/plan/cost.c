@@ -204,7 +204,10 @@ static void crossing_costs(const Planner *r, int64_t b, Costs *c) {
       down[i] += value_bytes(r, piece->crossing.at[k], b);
     for (int k = 0; k < piece->returned.n; k++)
       up[i] += value_bytes(r, piece->returned.at[k], b);
-    if (!r->rates.beside) {
+    if (r->rates.beside) { /* yet it is written into the memory that kernels read */
+      receive[i] = (double)down[i] / r->rates.stream;
+      back[i] = (double)up[i] / r->rates.stream;
+    } else {
       receive[i] = r->latency + (double)down[i] / r->bandwidth;
       back[i] = r->latency + (double)up[i] / r->bandwidth;
     }
