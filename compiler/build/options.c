@@ -167,7 +167,7 @@ static void check_target(const Options *o) {
   if (o->plan.target == TARGET_CUDA && o->plan.threads) {
     d = error_at(NO_SPAN, "PD0613",
                  "'--threads' is for processors: a rank of '--target cuda' has a GPU of its own");
-    help(d, "leave it away");
+    help(d, "leave it out");
   } else if (o->plan.target == TARGET_C && o->plan.precision != PRECISION_F32) {
     d = error_at(NO_SPAN, "PD0613", "'--precision %s' is for GPUs: programs for processors compute in f32",
                  precision_name(o->plan.precision));

@@ -184,7 +184,7 @@ static bool setting_belongs(const Planner *r, bool said, const char *setting, co
     return true;
   Diagnostic *d = error_at(r->schedule_span, "PD0708", "'%s' is a setting of '%s', and the schedule is '%s'",
                            setting, owner, r->schedule);
-  help(d, "leave it away, or 'pipeline = %s;'", owner);
+  help(d, "leave it out, or 'pipeline = %s;'", owner);
   return false;
 }
 
