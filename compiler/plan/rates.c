@@ -1,6 +1,6 @@
 /* What machines do in a second, for counting costs where nothing was measured. Only the ratios within a row
  * matter for where cuts fall; the whole for what is predicted. */
-#include <string.h>
+#include <stdlib.h>
 
 #include "plan/planner.h"
 
@@ -48,7 +48,7 @@ Rates rates_of_core(int threads) {
 }
 
 Rates rates_of_gpu(const char *arch, Precision precision) {
-  const Gpu *gpu = arch && strcmp(arch, "sm_90") < 0 ? &a100 : &h100;
+  const Gpu *gpu = arch && strtol(arch + 3, NULL, 10) < 90 ? &a100 : &h100;
   Rates r = gpu->rates;
   r.threads = 1;
   r.product = precision == PRECISION_BF16 ? gpu->bf16 : precision == PRECISION_TF32 ? gpu->tf32 : gpu->f32;

@@ -48,7 +48,9 @@ static void products_run_at_the_precision_s_rate(void **unused) {
     assert_true(rate > 0.6 * data_sheet[i].peak && rate < data_sheet[i].peak);
   }
   Rates newest = rates_of_gpu(NULL, PRECISION_BF16), h100 = rates_of_gpu("sm_90", PRECISION_BF16);
-  assert_true(newest.product == h100.product);
+  Rates later = rates_of_gpu("sm_100", PRECISION_BF16), earlier = rates_of_gpu("sm_89", PRECISION_BF16);
+  assert_true(newest.product == h100.product && later.product == h100.product);
+  assert_true(earlier.product < h100.product);
 }
 
 static void small_work_takes_its_launch(void **unused) {
