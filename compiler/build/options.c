@@ -185,6 +185,8 @@ static const char *read_arch(const Option *o, const char *text) {
   const char *rest = text + 3 + digits;
   if (digits < 2 || digits > 3 || (*rest && (rest[1] || (*rest != 'a' && *rest != 'f'))))
     usage("%s needs an architecture such as sm_90, not '%s'", o->name, text);
+  if (strtol(text + 3, NULL, 10) < 80)
+    usage("%s is sm_80 or a later one, not '%s': kernels use instructions that came with it", o->name, text);
   return text;
 }
 

@@ -179,7 +179,8 @@ options_are_checked() {
     expect 1 "$pdc" -S $wrong "$source/models/mlp.pdm"
     contains err PD0613
   done
-  for wrong in "--target gpu" "--precision fp8 --target cuda" "--arch ampere" "--arch sm_9" "--arch sm_90ab"; do
+  for wrong in "--target gpu" "--precision fp8 --target cuda" "--arch ampere" "--arch sm_9" "--arch sm_90ab" \
+               "--arch sm_75"; do
     expect 2 "$pdc" -S $wrong "$source/models/mlp.pdm"
   done
   for code in PD0609 PD0613; do
