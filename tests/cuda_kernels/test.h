@@ -2,46 +2,12 @@
 #ifndef CUDA_KERNELS_TEST_H
 #define CUDA_KERNELS_TEST_H
 
-#include "pd_cuda.h"
+#include "alone.h"
 
 #include <math.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include <vector>
-
 static int failures;
-
-cudaStream_t pd_stream;
-
-void pd_fail(const char *format, ...) {
-  va_list list;
-  va_start(list, format);
-  vprintf(format, list);
-  va_end(list);
-  puts("");
-  exit(EXIT_FAILURE);
-}
-
-void pd_cuda_check(cudaError_t status, const char *what) {
-  if (status != cudaSuccess) pd_fail("%s: %s", what, cudaGetErrorString(status));
-}
-
-static uint32_t random_state = 1;
-
-/* Uniform in [-1, 1), the same on every run. */
-static float random_float() {
-  random_state = random_state * 1664525u + 1013904223u;
-  return (float)(int32_t)random_state * 0x1p-31f;
-}
-
-static std::vector<float> random_floats(int64_t n) {
-  std::vector<float> x((size_t)n);
-  for (float &e : x) e = random_float();
-  return x;
-}
 
 static float rounded(float x) { return __bfloat162float(__float2bfloat16(x)); }
 

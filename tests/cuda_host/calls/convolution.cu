@@ -51,8 +51,8 @@ struct Sums {
 static void forward(struct pd_convolution_shape s, pd_type x_type, pd_type w_type, pd_type y_type) {
   Sizes n = sizes_of(s);
   s.kind = PD_CONVOLUTION;
-  Array x(x_type, random_values(n.x)), w(w_type, random_values(n.w)), y(y_type, filled(n.y, 99));
-  Array bias(w_type, random_values(s.out_channels));
+  Array x(x_type, random_floats(n.x)), w(w_type, random_floats(n.w)), y(y_type, filled(n.y, 99));
+  Array bias(w_type, random_floats(s.out_channels));
   Sums want(n.y);
   struct pd_convolution *c = pd_convolution_new(s);
   Scratch scratch((int64_t)pd_convolution_scratch(c));
@@ -71,7 +71,7 @@ static void backward(struct pd_convolution_shape s, pd_type dy_type, pd_type w_t
   Sizes n = sizes_of(s);
   s.kind = PD_CONVOLUTION_BACKWARD;
   s.bias = false;
-  Array dy(dy_type, random_values(n.y)), w(w_type, random_values(n.w)), dx(dx_type, filled(n.x, 99));
+  Array dy(dy_type, random_floats(n.y)), w(w_type, random_floats(n.w)), dx(dx_type, filled(n.x, 99));
   Sums want(n.x);
   struct pd_convolution *c = pd_convolution_new(s);
   Scratch scratch((int64_t)pd_convolution_scratch(c));
@@ -88,7 +88,7 @@ static void weights(struct pd_convolution_shape s, bool accumulate, pd_type x_ty
   Sizes n = sizes_of(s);
   s.kind = PD_CONVOLUTION_WEIGHTS;
   s.bias = false, s.accumulate = accumulate;
-  Array x(x_type, random_values(n.x)), dy(dy_type, random_values(n.y)), dw(dw_type, random_values(n.w));
+  Array x(x_type, random_floats(n.x)), dy(dy_type, random_floats(n.y)), dw(dw_type, random_floats(n.w));
   Sums want(n.w);
   struct pd_convolution *c = pd_convolution_new(s);
   Scratch scratch((int64_t)pd_convolution_scratch(c));

@@ -16,7 +16,7 @@ static std::vector<int32_t> random_indices(const Case &c) {
 static void forward(const Case &c, pd_type from, pd_type to, int64_t skip) {
   std::vector<int32_t> index = random_indices(c);
   Integers at(index);
-  Array table(from, random_values(c.classes * c.width), skip), out(to, filled(c.rows * c.stride, 9));
+  Array table(from, random_floats(c.classes * c.width), skip), out(to, filled(c.rows * c.stride, 9));
   pd_gather(table.in(), at.at, c.rows, c.width, out.out(), c.stride);
   std::vector<float> got = out.fetch();
   for (int64_t r = 0; r < c.rows; r++)
@@ -29,8 +29,8 @@ static void forward(const Case &c, pd_type from, pd_type to, int64_t skip) {
 static void backward(const Case &c, pd_type from, pd_type to, bool first, int64_t skip) {
   std::vector<int32_t> index = random_indices(c);
   Integers at(index);
-  Array gradient(from, random_values(c.rows * c.stride), skip);
-  std::vector<float> before = random_values(c.classes * c.width);
+  Array gradient(from, random_floats(c.rows * c.stride), skip);
+  std::vector<float> before = random_floats(c.classes * c.width);
   size_t n = before.size();
   std::vector<double> want(n), size(n), allowed(n);
   std::vector<int> hits((size_t)c.classes);

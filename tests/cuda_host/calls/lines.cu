@@ -13,8 +13,8 @@ struct Case {
 
 static void run(const Case &c, pd_type type, pd_type result) {
   const struct pd_matmul_shape &s = c.s;
-  Array a(type, random_values(c.a_elements)), b(type, random_values(c.b_elements));
-  Array bias(result, random_values(s.n)), y(result, random_values(c.c_elements));
+  Array a(type, random_floats(c.a_elements)), b(type, random_floats(c.b_elements));
+  Array bias(result, random_floats(s.n)), y(result, random_floats(c.c_elements));
   struct pd_matmul *m = pd_matmul_new(s);
   Scratch scratch((int64_t)pd_matmul_scratch(m));
   std::vector<double> want(y.host.begin(), y.host.end()), allowed(y.host.size());

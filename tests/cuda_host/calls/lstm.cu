@@ -89,10 +89,10 @@ static Gradients backward(const Layer &y, const Doubles &w, const States &s, con
 static void run(const Layer &y, pd_type type) {
   const struct pd_lstm &l = y.l;
   int64_t all = l.batch * l.length * l.hidden, one = l.batch * l.hidden;
-  std::vector<float> scaled = random_values(4 * l.hidden * l.hidden);
+  std::vector<float> scaled = random_floats(4 * l.hidden * l.hidden);
   for (float &v : scaled) v *= 0.5f;
-  Array x(type, random_values(4 * all)), w(type, scaled), h0(type, random_values(one));
-  Array c0(PD_F32, random_values(one)), h(type, filled(all, 99)), h_n(type, filled(one, 99));
+  Array x(type, random_floats(4 * all)), w(type, scaled), h0(type, random_floats(one));
+  Array c0(PD_F32, random_floats(one)), h(type, filled(all, 99)), h_n(type, filled(one, 99));
   Array c_n(PD_F32, filled(one, 99)), c(PD_F32, filled(all, 99)), gates(PD_F32, filled(4 * all, 99));
   Integers lengths(y.lengths.empty() ? std::vector<int32_t>(1) : y.lengths);
   const int32_t *ends = y.lengths.empty() ? nullptr : lengths.at;
@@ -112,7 +112,7 @@ static void run(const Layer &y, pd_type type) {
   near("the last c of an LSTM", c_n, s.c_n);
 
   bool given = random_below(2), wanted = random_below(2);
-  Array dh(type, random_values(all)), dh_n(type, random_values(one)), dc_n(PD_F32, random_values(one));
+  Array dh(type, random_floats(all)), dh_n(type, random_floats(one)), dc_n(PD_F32, random_floats(one));
   Array d_gates(type, filled(4 * all, 99)), previous(type, filled(all, 99)), dh0(type, filled(one, 99));
   Array dc0(PD_F32, filled(one, 99));
   Scratch more((int64_t)pd_lstm_backward_scratch(&l));

@@ -80,9 +80,9 @@ static void run(const Problem &p, bool tf32) {
            (long)s.batch, (long)s.m, (long)s.k, (long)s.k, (long)s.n, (long)s.a_batch, (long)s.a_row,
            (long)s.a_column, (long)s.b_batch, (long)s.b_row, (long)s.b_column, p.a, p.b, p.c,
            s.bias ? " + bias" : "", s.accumulate ? ", adds" : "");
-  Array a(p.a, random_values(p.a_elements), random_below(4) ? 0 : 1), b(p.b, random_values(p.b_elements));
-  Array bias(p.bias, random_values(s.n), random_below(4) ? 0 : 1),
-      c(p.c, random_values(p.c_elements), random_below(4) ? 0 : 1);
+  Array a(p.a, random_floats(p.a_elements), random_below(4) ? 0 : 1), b(p.b, random_floats(p.b_elements));
+  Array bias(p.bias, random_floats(s.n), random_below(4) ? 0 : 1),
+      c(p.c, random_floats(p.c_elements), random_below(4) ? 0 : 1);
   struct pd_matmul *m = pd_matmul_new(s);
   Scratch scratch((int64_t)pd_matmul_scratch(m));
   Result want = reference(p, a, b, bias, c, tf32);

@@ -66,7 +66,7 @@ static std::vector<double> backward(const struct pd_pooling &p, const Array &x, 
 
 static void run(const struct pd_pooling &p, pd_type type, pd_type gradient) {
   int64_t n = p.batch * p.height * p.width * p.channels, results = p.batch * p.out[0] * p.out[1] * p.channels;
-  std::vector<float> values = random_values(n);
+  std::vector<float> values = random_floats(n);
   for (float &v : values) v = floorf(v * 8) / 8; /* equal ones */
   int64_t skip = random_below(3) ? 0 : 1;
   Array x(type, values, skip), y(type, filled(results, 99)), dx(gradient, filled(n, 99));
@@ -76,7 +76,7 @@ static void run(const struct pd_pooling &p, pd_type type, pd_type gradient) {
   std::vector<float> got = y.fetch();
   compare("a pooling", got, want, allowed);
 
-  Array top(type, got), dy(gradient, random_values(results), skip);
+  Array top(type, got), dy(gradient, random_floats(results), skip);
   want = backward(p, x, top, dy, &size);
   for (double &s : size) s *= rounding(gradient) + 0x1p-20;
   if (p.maximum)

@@ -3,37 +3,11 @@
 #ifndef CALLS_TEST_H
 #define CALLS_TEST_H
 
+#include "alone.h"
 #include "pd_elements.h"
 #include "scratch.h"
 
-#include <cstdarg>
-#include <cstdio>
-#include <cstdlib>
-#include <vector>
-
-cudaStream_t pd_stream;
-
-void pd_fail(const char *format, ...) {
-  va_list list;
-  va_start(list, format);
-  vprintf(format, list);
-  va_end(list);
-  puts("");
-  exit(EXIT_FAILURE);
-}
-
-void pd_cuda_check(cudaError_t status, const char *what) {
-  if (status != cudaSuccess) pd_fail("%s: %s", what, cudaGetErrorString(status));
-}
-
-static uint32_t random_state = 1;
-
-inline uint32_t random_bits() {
-  random_state = random_state * 1664525u + 1013904223u;
-  return random_state >> 8;
-}
 inline int64_t random_below(int64_t n) { return random_bits() % n; }
-inline float random_float() { return (float)(int32_t)random_bits() * 0x1p-23f - 1.0f; } /* in [-1, 1) */
 inline pd_type random_type() { return random_below(2) ? PD_BF16 : PD_F32; }
 
 inline float as_stored(pd_type type, float x) {
@@ -89,11 +63,6 @@ struct Array {
   }
 };
 
-inline std::vector<float> random_values(int64_t n) {
-  std::vector<float> x((size_t)n);
-  for (float &v : x) v = random_float();
-  return x;
-}
 /* What stands where results will: a result that is not written shows. */
 inline std::vector<float> filled(int64_t n, float value) { return std::vector<float>((size_t)n, value); }
 

@@ -1,0 +1,43 @@
+/* What stands in for the runtime around files of runtime/cuda that are tested without it; random numbers. */
+#ifndef ALONE_H
+#define ALONE_H
+
+#include "pd_cuda.h"
+
+#include <cstdarg>
+#include <cstdio>
+#include <cstdlib>
+#include <vector>
+
+cudaStream_t pd_stream;
+
+void pd_fail(const char *format, ...) {
+  va_list list;
+  va_start(list, format);
+  vprintf(format, list);
+  va_end(list);
+  puts("");
+  exit(EXIT_FAILURE);
+}
+
+void pd_cuda_check(cudaError_t status, const char *what) {
+  if (status != cudaSuccess) pd_fail("%s: %s", what, cudaGetErrorString(status));
+}
+
+static uint32_t random_state = 1;
+
+inline uint32_t random_bits() {
+  random_state = random_state * 1664525u + 1013904223u;
+  return random_state >> 8;
+}
+
+/* Uniform in [-1, 1), the same on every run. */
+inline float random_float() { return (float)(int32_t)random_bits() * 0x1p-23f - 1.0f; }
+
+inline std::vector<float> random_floats(int64_t n) {
+  std::vector<float> x((size_t)n);
+  for (float &e : x) e = random_float();
+  return x;
+}
+
+#endif
