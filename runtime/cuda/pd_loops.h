@@ -61,37 +61,32 @@ inline __device__ void pd_store(Pointer x, int64_t at, const pd_vector<N, C> &fr
 
 /* ---- a row's sum and maximum ------------------------------------------------------------------- */
 
-/* Over the X threads of a row, for each of them. Lanes of a warp are added by halves, then the warps in order; a
+struct pd_adds {
+  __device__ float operator()(float a, float b) const { return a + b; }
+};
+struct pd_takes_larger {
+  __device__ float operator()(float a, float b) const { return pd_max(a, b); }
+};
+
+/* Over the X threads of a row, for each of them. Lanes of a warp are combined by halves, then the warps in order; a
  * row of several warps is the block's only one. */
-template <int X> inline __device__ float pd_row_sum(float x) {
+template <int X, typename Combine> inline __device__ float pd_row_reduce(float x, Combine combine) {
 #pragma unroll
-  for (int step = 16; step > 0; step /= 2) x += __shfl_xor_sync(0xffffffffu, x, step);
+  for (int step = 16; step > 0; step /= 2) x = combine(x, __shfl_xor_sync(0xffffffffu, x, step));
   if constexpr (X > 32) {
     __shared__ float warp[X / 32];
     if (threadIdx.x % 32 == 0) warp[threadIdx.x / 32] = x;
     __syncthreads();
     x = warp[0];
 #pragma unroll
-    for (int i = 1; i < X / 32; i++) x += warp[i];
-    __syncthreads(); /* all have read before the next sum is written */
+    for (int i = 1; i < X / 32; i++) x = combine(x, warp[i]);
+    __syncthreads(); /* all have read before the next ones are written */
   }
   return x;
 }
 
-template <int X> inline __device__ float pd_row_max(float x) {
-#pragma unroll
-  for (int step = 16; step > 0; step /= 2) x = pd_max(x, __shfl_xor_sync(0xffffffffu, x, step));
-  if constexpr (X > 32) {
-    __shared__ float warp[X / 32];
-    if (threadIdx.x % 32 == 0) warp[threadIdx.x / 32] = x;
-    __syncthreads();
-    x = warp[0];
-#pragma unroll
-    for (int i = 1; i < X / 32; i++) x = pd_max(x, warp[i]);
-    __syncthreads();
-  }
-  return x;
-}
+template <int X> inline __device__ float pd_row_sum(float x) { return pd_row_reduce<X>(x, pd_adds()); }
+template <int X> inline __device__ float pd_row_max(float x) { return pd_row_reduce<X>(x, pd_takes_larger()); }
 
 /* ---- sums over rows ---------------------------------------------------------------------------- */
 
