@@ -2,6 +2,7 @@
 
 What is right passes; a wrong number, a program that does not compile, a tool that is missing and time that runs out
 are each told apart, and the rest goes on."""
+import contextlib
 import json
 import os
 import shutil
@@ -23,6 +24,20 @@ def prepare(folder, only, *options):
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         raise AssertionError(done.stdout + done.stderr)
+
+
+@contextlib.contextmanager
+def changed(path, change):
+    """A file's text, until the end of the block."""
+    with open(path) as file:
+        right = file.read()
+    try:
+        with open(path, "w") as file:
+            file.write(change(right))
+        yield
+    finally:
+        with open(path, "w") as file:
+            file.write(right)
 
 
 class Prepared(unittest.TestCase):
@@ -72,15 +87,8 @@ class Prepared(unittest.TestCase):
     def test_a_wrong_number_fails(self):
         name = RIGHT[0]
         path = os.path.join(self.folder, name, "tests/golden/pointwise.loss")
-        with open(path) as file:
-            right = file.read()
-        with open(path, "w") as file:
-            file.write(f"{float(right) * 1.01}\n")
-        try:
+        with changed(path, lambda right: f"{float(right) * 1.01}\n"):
             status, content, _ = self.run_checks(name)
-        finally:
-            with open(path, "w") as file:
-                file.write(right)
         self.assertEqual(status, 1)
         self.assertEqual(self.states(content, "checks"), {name: "failed"})
         self.assertFalse(content["ok"])
@@ -88,15 +96,8 @@ class Prepared(unittest.TestCase):
     def test_a_program_that_does_not_compile_fails(self):
         name = RIGHT[1]
         path = os.path.join(self.folder, name, "programs", name, "stage0.cu")
-        with open(path) as file:
-            right = file.read()
-        with open(path, "w") as file:
-            file.write(right + "\nno_such_type x;\n")
-        try:
+        with changed(path, lambda right: right + "\nno_such_type x;\n"):
             status, content, _ = self.run_checks(name)
-        finally:
-            with open(path, "w") as file:
-                file.write(right)
         self.assertEqual(status, 1)
         self.assertEqual(self.states(content, "builds"), {name: "failed"})
         self.assertIn("no_such_type", content["builds"][0]["message"])
