@@ -1,4 +1,4 @@
-# For chain.sh, replicas.sh and failures.sh: where the programs are, how to launch them, data made anew.
+# For scripts of this folder and of tests/transfers: where the programs are, how to launch them, data made anew.
 programs=$1 mpirun="$2 --bind-to none --oversubscribe"
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS=1
 work=$(mktemp -d) || exit 1
@@ -29,16 +29,41 @@ P
 
 one() { d=$1; shift; timeout 60 $mpirun -n 1 "$programs/chain_1_0_$d" "$@"; }
 two() { d=$1; shift; timeout 60 $mpirun -n 1 "$programs/chain_2_0_$d" "$@" : -n 1 "$programs/chain_2_1_$d" "$@"; }
-# plan NAME OPTIONS...: a plan of replicas-of-stages_delay_microbatches, a program a stage.
+# plan NAME OPTIONS...: a plan of replicas-of-stages_delay_microbatches, a program a stage, of $prefix.
+prefix=$programs/replicas_
 plan() {
   name=$1 command= stage=0
   shift
   for w in $(echo "${name%%_*}" | tr - ' '); do
-    command="$command${command:+ : }-n $w $programs/replicas_${name}_$stage $*"
+    command="$command${command:+ : }-n $w $prefix${name}_$stage $*"
     stage=$((stage + 1))
   done
-  timeout 60 $mpirun $command
+  timeout 120 $mpirun $command
 }
 reference() { name=$1; shift; timeout 60 $mpirun -n 1 "$programs/replicas_${name}_reference" "$@"; }
 # The figures of a log that no launch may change.
 figures() { sed -n 's/,"samples_per_s.*//; s/,"ms".*//; /"step"/p' "$1"; }
+
+# refused NAME MESSAGE COMMAND...: the command fails, and says just this.
+refused() {
+  mistake=$1 message=$2
+  shift 2
+  "$@" >out 2>err
+  status=$?
+  [ $status != 0 ] && [ $status != 124 ] || complain "$mistake: exit status $status"
+  [ "$(grep -c '^pd: rank' err)" = 1 ] && grep -q "^pd: rank $message" err ||
+    complain "$mistake: expected 'pd: rank $message' alone, not: $(cat err)"
+}
+# stopped SIGNAL PROGRAM LAUNCH...: sends one rank that runs PROGRAM the signal, $alive seconds after its start.
+alive=2
+stopped() {
+  signal=$1 program=$2
+  shift 2
+  "$@" &
+  launch=$!
+  sleep $alive
+  for p in $(pidof "$program"); do
+    [ "$(readlink /proc/$p/cwd)" = "$work" ] && kill -s "$signal" "$p" && break
+  done
+  wait $launch
+}

@@ -3,22 +3,13 @@
 . "$(dirname "$0")/../runtime/common.sh"
 comm=$3 seeds=$4
 data="--data x.npy t.npy --validation vx.npy vt.npy --validate-every 7 --peak 1e9 --quiet --timeout 60"
-# device NAME OPTIONS...: as `plan`, on devices.
-device() {
-  name=$1 command= stage=0
-  shift
-  for w in $(echo "${name%%_*}" | tr - ' '); do
-    command="$command${command:+ : }-n $w $programs/../transfers/device_${name}_$stage $*"
-    stage=$((stage + 1))
-  done
-  timeout 120 $mpirun $command
-}
+prefix=$programs/../transfers/device_
 for p in 1-1_0_12 1-1_1_12 2_1_12 2-2_0_12 2-2_1_12 2-2_1_4 1-2-1_1_12 1-1-1_2_1; do
   reference $p $data --steps 9 --log one.jsonl --save one.safetensors || complain "$p: reference"
   figures one.jsonl >one.figures
   for seed in $seeds; do
     export CUDA_HOST_SEED=$seed
-    device $p $data --comm $comm --steps 9 --log all.jsonl --save all.safetensors || complain "$p, seed $seed"
+    plan $p $data --comm $comm --steps 9 --log all.jsonl --save all.safetensors || complain "$p, seed $seed"
     figures all.jsonl >all.figures
     cmp one.figures all.figures || complain "$p, seed $seed: other figures than on the host"
     cmp one.safetensors all.safetensors || complain "$p, seed $seed: other weights than on the host"
