@@ -74,6 +74,11 @@ bool pd_transfers_start(char *why) {
                      a, b, where.device, where.host);
   if (sharing && !mpi)
     pd_note("ranks %d and %d share a device: messages travel through the host's memory, by MPI", a, b);
+  if (pd_options.graphs && transport == &pd_nccl_transport && pd.stage->n_stages > 1) {
+    /* Making a graph may wait for all that the device has to do, so for a peer that does the same. */
+    pd_note("--graphs is left out: between stages it needs --comm mpi");
+    pd_options.graphs = false;
+  }
   return true;
 }
 

@@ -70,7 +70,10 @@ cudaError_t cudaGraphGetNodes(cudaGraph_t g, cudaGraphNode_t *nodes, size_t *n) 
   return cudaSuccess;
 }
 
+/* It may get memory and load kernels, and so waits for all that the device has to do. */
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t g, unsigned long long) {
+  if (cudaError_t status = cudaDeviceSynchronize(); status != cudaSuccess)
+    return status;
   *exec = new cuda_host_graph_exec{g->nodes};
   return cudaSuccess;
 }
