@@ -14,6 +14,9 @@
 extern "C" {
 #endif
 
+/* What the environment must say before anything, MPI too, opens the device. */
+void pd_device_prepare(void);
+
 /* Collective: this rank's device and, in pd.arena, the stage's arena_bytes on it. Its moments are zero; of the
  * rest nothing is known. False after filling `why`. */
 bool pd_device_start(char *why);

@@ -344,6 +344,7 @@ void pd_start(const struct pd_stage *stage, int argc, char **argv) {
   pd = (struct pd_run){.stage = stage, .training = true};
   pd.rank = launched_rank();
   pd_parse_options(o, argc, argv, why);
+  pd_device_prepare();
   start_mpi(&argc, &argv);
   pd.replica = pd.rank - pd_rank_of(stage->stage, 0);
   pd_agree(why);

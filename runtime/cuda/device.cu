@@ -81,13 +81,20 @@ static int rank_here(void) {
   return rank;
 }
 
-/* Ranks of one machine take its devices in turn. With others' messages kernels are loaded at the start: loading
- * one may wait for all that runs (CUDA's programming guide, "Lazy Loading"), so also for a message from a peer,
- * which may wait for this rank. */
+/* With others' messages kernels are loaded at the start: loading one may wait for all that runs (CUDA's programming
+ * guide, "Lazy Loading"), so also for a message from a peer, which may wait for this rank. For the same reason
+ * streams share none of the device's work queues, of which there are 8 by default: what waits at the head of a
+ * queue keeps the streams behind it waiting, too, and a line has several streams, NCCL's own among them. */
+void pd_device_prepare(void) {
+  if (pd_planned_ranks() == 1) return;
+  setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0); /* the most there are */
+}
+
+/* Ranks of one machine take its devices in turn. */
 static bool take_device(char *why) {
   int rank = rank_here(), n = 0;
   cudaDeviceProp device;
-  if (pd.ranks > 1) setenv("CUDA_MODULE_LOADING", "EAGER", 0);
   cudaError_t status = cudaGetDeviceCount(&n);
   if (status == cudaSuccess && n == 0) status = cudaErrorNoDevice;
   if (status != cudaSuccess)

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+void pd_device_prepare(void) {}
 bool pd_device_recording(void) { return false; }
 
 /* ---- start ----------------------------------------------------------------------------------- */
