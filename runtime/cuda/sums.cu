@@ -86,8 +86,10 @@ static __global__ void __launch_bounds__(THREADS)
 
 template <class T> static T *on_device(const T *from, size_t n) {
   T *to = (T *)pd_cuda_memory((n ? n : 1) * sizeof *to);
-  if (from && n)
+  if (from && n) {
     pd_cuda_check(cudaMemcpyAsync(to, from, n * sizeof *to, cudaMemcpyHostToDevice, pd_stream), "fill a table");
+    pd_cuda_check(cudaStreamSynchronize(pd_stream), "fill a table"); /* `from` may go */
+  }
   return to;
 }
 
