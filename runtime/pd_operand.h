@@ -1,4 +1,5 @@
-/* Operands of the library calls: where the elements stand, and in C++, where they can be of several types, which. */
+/* Operands of the library calls: where the elements stand, and in C++, where they can be of several types,
+ * which. */
 #ifndef PD_OPERAND_H
 #define PD_OPERAND_H
 

@@ -1,5 +1,5 @@
-/* Passes as CUDA graphs (--graphs): with the same arguments a pass enqueues the same work, so it is recorded once for
- * each, and from then on launched as a whole. The first call of a pass is none of these: it loads kernels. */
+/* Passes as CUDA graphs (--graphs): with the same arguments a pass enqueues the same work, so it is recorded once
+ * for each, and from then on launched as a whole. The first call of a pass is none of these: it loads kernels. */
 #include "../internal.h"
 #include "pd_cuda.h"
 

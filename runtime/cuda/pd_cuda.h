@@ -45,8 +45,8 @@ void pd_pinned_start(void);
 bool pd_cuda_happened(cudaEvent_t event);
 void pd_cuda_await(cudaEvent_t event, const char *what);
 
-/* Whether the pass was launched as the graph recorded for these arguments; else it is to be called, between this and
- * pd_graph_called. Without --graphs nothing is recorded. */
+/* Whether the pass was launched as the graph recorded for these arguments; else it is to be called, between this
+ * and pd_graph_called. Without --graphs nothing is recorded. */
 bool pd_graph_launched(const void *pass, const uint64_t *arguments, size_t n);
 void pd_graph_called(void);
 void pd_graphs_finish(void);

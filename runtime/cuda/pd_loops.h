@@ -68,8 +68,8 @@ struct pd_takes_larger {
   __device__ float operator()(float a, float b) const { return pd_max(a, b); }
 };
 
-/* Over the X threads of a row, for each of them. Lanes of a warp are combined by halves, then the warps in order; a
- * row of several warps is the block's only one. */
+/* Over the X threads of a row, for each of them. Lanes of a warp are combined by halves, then the warps in order;
+ * a row of several warps is the block's only one. */
 template <int X, typename Combine> inline __device__ float pd_row_reduce(float x, Combine combine) {
 #pragma unroll
   for (int step = 16; step > 0; step /= 2) x = combine(x, __shfl_xor_sync(0xffffffffu, x, step));
@@ -114,7 +114,8 @@ template <int X, int Y, typename T, int M> inline __device__ void pd_add_rows(T 
 }
 
 /* The sum of `chunks` partial sums that stand `stride` apart, the first at `at`: every 32nd of them in order, then
- * these sums by halves. A block makes 32 such sums, those `there`, by 32 threads each; the first has the result. */
+ * these sums by halves. A block makes 32 such sums, those `there`, by 32 threads each; the first has the
+ * result. */
 template <typename Pointer>
 inline __device__ float pd_add_chunks(Pointer partial, int chunks, int64_t stride, int64_t at, bool there) {
   float sum = 0.0f;
