@@ -8,14 +8,35 @@
 
 enum { LONGEST_OPERAND = 56 }; /* columns of an expression within another */
 
+/* Where to break a line that is longer than `width`: behind the last comma that fits, else before the last operator;
+ * 0 when there is neither. */
+static size_t line_break(const char *text, size_t width) {
+  size_t comma = 0, operator = 0;
+  if (strlen(text) <= width)
+    return 0;
+  for (size_t i = 1; i <= width; i++) {
+    if (text[i] == ' ' && text[i - 1] == ',')
+      comma = i;
+    else if (text[i] == ' ' && strchr("+-*/?:", text[i + 1]) && text[i + 2] == ' ')
+      operator = i;
+  }
+  return comma ? comma : operator;
+}
+
+/* Long lines go on four columns in; directives do not. */
 void print_line(Printer *p, const char *format_, ...) {
-  char text[4096];
+  enum { FURTHER = 4 };
+  char text[4096], *rest = text;
   va_list args;
   va_start(args, format_);
-  int n = vsnprintf(text, sizeof text, format_, args);
+  int n = vsnprintf(text, sizeof text, format_, args), indent = p->indent;
   va_end(args);
   ensure(n >= 0 && n < (int)sizeof text);
-  text_add(p->out, "%*s%s\n", p->indent, "", text);
+  for (size_t at; text[0] != '#' && (at = line_break(rest, (size_t)(WIDTH - indent))) > 0; rest += at + 1) {
+    text_add(p->out, "%*s%.*s\n", indent, "", (int)at, rest);
+    indent = p->indent + FURTHER;
+  }
+  text_add(p->out, "%*s%s\n", indent, "", rest);
 }
 
 Name parameter_of(const Printer *p, int buffer) {
