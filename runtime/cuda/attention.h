@@ -117,9 +117,12 @@ void attention_backward_bf16(const attention &a);
 
 /* Lets `kernel` have so many bytes of dynamic shared memory, more than the 48 KiB of every kernel. */
 template <class Kernel> inline void allow_shared(Kernel *kernel, size_t bytes) {
-  if (bytes > 48 * 1024)
-    pd_cuda_check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes),
-                  "reserve shared memory for attention");
+  if (bytes <= 48 * 1024) return;
+  cudaError_t status = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
+  if (status == cudaErrorInvalidValue) /* devices of compute capability 8.6 and 8.9 have 99 KiB */
+    pd_fail("attention with heads of this size takes %zu KiB of shared memory a block, more than this GPU has",
+            bytes / 1024);
+  pd_cuda_check(status, "reserve shared memory for attention");
 }
 
 #endif
