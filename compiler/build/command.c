@@ -103,8 +103,15 @@ Strings compile_command(const Options *o, TargetKind target, const char *source,
 }
 
 bool can_compile(TargetKind target) {
-  if (target != TARGET_CUDA || with_cuda)
+  if (target != TARGET_CUDA)
     return true;
+  if (with_cuda && access(PDC_BINARY_DIR "/libpd_runtime_cuda.a", R_OK) == 0)
+    return true;
+  if (with_cuda) {
+    help(error_at(NO_SPAN, "PD0609", "what programs for GPUs are linked with is not built"),
+         "'cmake --build " PDC_BINARY_DIR " --target pd_runtime_cuda' builds it; '-S' stops after writing programs");
+    return false;
+  }
   Diagnostic *d = error_at(NO_SPAN, "PD0609", "this pdc was built without CUDA: it writes programs for GPUs, but "
                            "has nothing to link them with");
   help(d, "'-S' stops after writing them; CMake builds what they need where it finds nvcc, cuDNN and NCCL");
