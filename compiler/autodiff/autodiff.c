@@ -12,7 +12,7 @@ struct Gradients {
 
 static const Param *param_of(const Graph *g, int value) {
   const Node *n = &g->nodes.at[g->values.at[value].node];
-  return n->op == &op_param ? &g->params.at[node_int(n, "index")] : NULL;
+  return n->op->source == SOURCE_PARAMETER ? &g->params.at[node_int(n, "index")] : NULL;
 }
 
 /* ---- what derivative rules call ---------------------------------------------------------------- */
@@ -78,7 +78,7 @@ static void find_wanted(Gradients *d) {
   const Graph *g = d->g;
   for (int i = 0; i < g->n_forward; i++) {
     const Node *n = &g->nodes.at[i];
-    bool wanted = n->op == &op_param && !g->params.at[node_int(n, "index")].buffer;
+    bool wanted = n->op->source == SOURCE_PARAMETER && !g->params.at[node_int(n, "index")].buffer;
     for (int k = 0; k < n->n_in && n->op->derivative; k++)
       wanted |= d->wanted[n->in[k]];
     for (int k = 0; k < n->n_out; k++)
@@ -116,7 +116,7 @@ static void note_uses(Graph *g, int n_values) {
   for (int i = 0; i < g->n_forward; i++)
     for (int k = 0; k < g->nodes.at[i].n_in; k++) {
       Value *v = &g->values.at[g->nodes.at[i].in[k]];
-      if (g->nodes.at[v->node].op == &op_param || (v->uses.n && v->uses.at[v->uses.n - 1] == i))
+      if (g->nodes.at[v->node].op->source == SOURCE_PARAMETER || (v->uses.n && v->uses.at[v->uses.n - 1] == i))
         continue;
       push(&v->uses, i);
       push(&v->gradients, -1);

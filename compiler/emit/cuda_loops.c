@@ -56,15 +56,15 @@ static char *cuda_kept(Printer *p, int term) { return own(p, p->vector[term]); }
 
 static void cuda_reduce(Printer *p, int term, const char *x) {
   Name sum = p->term[term];
-  if (p->kernel->terms.at[term].op == &op_max)
+  if (p->kernel->terms.at[term].op->reduction == REDUCTION_MAX)
     print_line(p, "%s = pd_max(%s, %s);", sum, sum, x);
   else
     print_line(p, "%s += %s;", sum, x);
 }
 
 static void cuda_reduced(Printer *p, int term) {
-  print_line(p, "%s = pd_row_%s<%d>(%s);", p->term[term], p->kernel->terms.at[term].op == &op_max ? "max" : "sum",
-             p->mapping->x, p->term[term]);
+  bool max = p->kernel->terms.at[term].op->reduction == REDUCTION_MAX;
+  print_line(p, "%s = pd_row_%s<%d>(%s);", p->term[term], max ? "max" : "sum", p->mapping->x, p->term[term]);
 }
 
 static Name store_vector(const Printer *p, int store) { return p->vector[p->kernel->terms.n + store]; }
@@ -283,9 +283,11 @@ static void row_lines(Printer *p) {
     scalar_lines(p, phase);
     if (phase == k->phases || !pass_needs(p, phase, &reduces))
       continue;
-    for (int i = 0; i < k->terms.n; i++)
-      if (p->live[i] && k->terms.at[i].kind == TERM_REDUCE && k->terms.at[i].phase == phase)
-        print_line(p, "float %s = %s;", p->term[i], k->terms.at[i].op == &op_max ? "-INFINITY" : "0.0f");
+    for (int i = 0; i < k->terms.n; i++) {
+      const Term *t = &k->terms.at[i];
+      if (p->live[i] && t->kind == TERM_REDUCE && t->phase == phase)
+        print_line(p, "float %s = %s;", p->term[i], t->op->reduction == REDUCTION_MAX ? "-INFINITY" : "0.0f");
+    }
     columns_lines(p, element_lines, phase);
   }
 }

@@ -31,7 +31,7 @@ static char *c_kept(Printer *p, int term) {
 }
 
 static void c_reduce(Printer *p, int term, const char *x) {
-  if (p->kernel->terms.at[term].op == &op_max)
+  if (p->kernel->terms.at[term].op->reduction == REDUCTION_MAX)
     print_line(p, "%s_lanes[%s] = pd_max(%s_lanes[%s], %s);", p->term[term], p->lane, p->term[term], p->lane, x);
   else
     print_line(p, "%s_lanes[%s] += %s;", p->term[term], p->lane, x);
@@ -39,7 +39,7 @@ static void c_reduce(Printer *p, int term, const char *x) {
 
 static void c_reduced(Printer *p, int term) {
   print_line(p, "const float %s = pd_lanes_%s(%s_lanes);", p->term[term],
-             p->kernel->terms.at[term].op == &op_max ? "max" : "sum", p->term[term]);
+             p->kernel->terms.at[term].op->reduction == REDUCTION_MAX ? "max" : "sum", p->term[term]);
 }
 
 static const char *const c_words[] = {"c", "l", "row", "end", "j0", NULL};
@@ -53,7 +53,7 @@ static void lanes_pass(Printer *p, int phase) {
     const Term *t = &k->terms.at[i];
     if (!p->live[i] || t->kind != TERM_REDUCE || t->phase != phase)
       continue;
-    if (t->op == &op_max) {
+    if (t->op->reduction == REDUCTION_MAX) {
       print_line(p, "float %s_lanes[PD_LANES];", p->term[i]);
       print_line(p, "for (int l = 0; l < PD_LANES; l++) %s_lanes[l] = -INFINITY;", p->term[i]);
     } else {

@@ -74,7 +74,7 @@ static void note_param_uses(Graph *g, int node) {
   const Node *n = &g->nodes.at[node];
   for (int i = 0; i < n->n_in; i++) {
     const Node *from = &g->nodes.at[g->values.at[n->in[i]].node];
-    if (from->op != &op_param)
+    if (from->op->source != SOURCE_PARAMETER)
       continue;
     Param *p = &g->params.at[node_int(from, "index")];
     if (!p->uses.n || p->uses.at[p->uses.n - 1] != node)

@@ -40,9 +40,9 @@ double **interpret(const Graph *g, int64_t batch, const double *const *input, co
       in[k] = value[n->in[k]];
     for (int k = 0; k < n->n_out; k++)
       out[k] = value[n->out[k]];
-    if (n->op == &op_param)
+    if (n->op->source == SOURCE_PARAMETER)
       value[n->out[0]] = (double *)param[node_int(n, "index")];
-    else if (n->op == &op_input)
+    else if (n->op->source == SOURCE_INPUT)
       value[n->out[0]] = (double *)input[node_int(n, "index")];
     else if (n->op->evaluate)
       n->op->evaluate(g, i, batch, in, out);

@@ -93,14 +93,14 @@ static void derive_select(Gradients *d, int node) {
 #define BINARY .kind = OP_POINTWISE, .min_in = 2, .max_in = 2, .cost = cost_cheap
 #define UNARY .kind = OP_POINTWISE, .min_in = 1, .max_in = 1, .cost = cost_cheap
 
-const Op op_add = {.name = "add", .signature = "a + b", BINARY, .shape = shape_pointwise,
-                   .derivative = derive_add, .expression = "$0 + $1", .fold = fold_add};
-const Op op_sub = {.name = "sub", .signature = "a - b", BINARY, .shape = shape_pointwise,
-                   .derivative = derive_sub, .expression = "$0 - $1", .fold = fold_sub};
-const Op op_mul = {.name = "mul", .signature = "a * b", BINARY, .shape = shape_pointwise,
-                   .derivative = derive_mul, .expression = "$0 * $1", .fold = fold_mul};
-const Op op_div = {.name = "div", .signature = "a / b", BINARY, .shape = shape_pointwise,
-                   .derivative = derive_div, .expression = "$0 / $1", .fold = fold_div};
+const Op op_add = {.name = "add", .signature = "a + b", .infix = "+", BINARY,
+                   .shape = shape_pointwise, .derivative = derive_add, .expression = "$0 + $1", .fold = fold_add};
+const Op op_sub = {.name = "sub", .signature = "a - b", .infix = "-", BINARY,
+                   .shape = shape_pointwise, .derivative = derive_sub, .expression = "$0 - $1", .fold = fold_sub};
+const Op op_mul = {.name = "mul", .signature = "a * b", .infix = "*", BINARY,
+                   .shape = shape_pointwise, .derivative = derive_mul, .expression = "$0 * $1", .fold = fold_mul};
+const Op op_div = {.name = "div", .signature = "a / b", .infix = "/", BINARY,
+                   .shape = shape_pointwise, .derivative = derive_div, .expression = "$0 / $1", .fold = fold_div};
 const Op op_neg = {.name = "neg", .signature = "neg(x)", UNARY, .shape = shape_pointwise,
                    .derivative = derive_neg, .expression = "-$0", .fold = fold_neg};
 const Op op_square = {.name = "square", .signature = "square(x)", UNARY, .shape = shape_pointwise,

@@ -17,13 +17,13 @@ typedef struct Sizes {
   const Shape *mask; /* NULL: none */
 } Sizes;
 
-/* The mask's place among the operands. */
+/* The mask's place among the operands: behind those that may not be left out. */
 enum { FORWARD_MASK = 3, BACKWARD_MASK = 6 };
 
 static Sizes attention_sizes(const Graph *g, int node) {
   const Shape *q = in_shape(g, node, 0), *k = in_shape(g, node, 1);
   const Node *n = &g->nodes.at[node];
-  int mask = n->op == &op_attention ? FORWARD_MASK : BACKWARD_MASK;
+  int mask = n->op->min_in;
   return (Sizes){q->dim[0], q->dim[0] / k->dim[0], q->dim[1], k->dim[1], q->dim[2],
                  node_int(n, "causal") != 0, node_number(n, "scale"),
                  n->n_in > mask ? in_shape(g, node, mask) : NULL};
@@ -216,7 +216,7 @@ static void evaluate_attention_gradient(const Graph *g, int node, int64_t batch,
 
 /* NULL: none. */
 static const Place *mask_place(const Site *site) {
-  int mask = site->node->op == &op_attention ? FORWARD_MASK : BACKWARD_MASK;
+  int mask = site->node->op->min_in;
   return site->n_in > mask ? &site->in[mask] : NULL;
 }
 
@@ -300,9 +300,12 @@ static void call_attention_gradient(const Site *site, Call *c) {
 
 static int64_t scratch_attention(const Site *site) {
   struct pd_attention a = describe_attention(site);
-  if (!site->cuda)
-    return (int64_t)pd_attention_scratch(&a, site->threads);
-  return site->node->op == &op_attention ? 0 : pd_cuda_attention_backward_scratch(&a);
+  return site->cuda ? 0 : (int64_t)pd_attention_scratch(&a, site->threads);
+}
+
+static int64_t scratch_attention_gradient(const Site *site) {
+  struct pd_attention a = describe_attention(site);
+  return site->cuda ? pd_cuda_attention_backward_scratch(&a) : (int64_t)pd_attention_scratch(&a, site->threads);
 }
 
 /* ---- the primitives ----------------------------------------------------------------------------- */
@@ -325,7 +328,7 @@ static bool gradient_stays_f32(const Node *n, bool result, int index) {
 const Op op_attention = {
     .name = "scaled_dot_product_attention",
     .signature = "scaled_dot_product_attention(q[heads, length, size], k, v, mask, causal = false, scale = 0)",
-    .kind = OP_CALL, .strided_out = true, .min_in = 3, .max_in = 4,
+    .kind = OP_CALL, .strided_out = true, .min_in = FORWARD_MASK, .max_in = FORWARD_MASK + 1,
     .attr = {{"causal", ATTR_BOOL, false, 0}, {"scale", ATTR_NUMBER, false, 0}},
     .shape = shape_attention, .derivative = derive_attention, .cost = cost_attention,
     .evaluate = evaluate_attention, .call = call_attention, .scratch = scratch_attention,
@@ -334,9 +337,9 @@ const Op op_attention = {
 
 const Op op_attention_gradient = {
     .name = "attention_gradient", .signature = "attention_gradient(q, k, v, o, lse, d_o, mask, causal, scale)",
-    .kind = OP_CALL, .strided_out = true, .internal = true, .min_in = 6, .max_in = 7,
+    .kind = OP_CALL, .strided_out = true, .internal = true, .min_in = BACKWARD_MASK, .max_in = BACKWARD_MASK + 1,
     .attr = {{"causal", ATTR_BOOL, true, 0}, {"scale", ATTR_NUMBER, true, 0}},
     .shape = shape_attention_gradient, .cost = cost_attention_gradient,
     .evaluate = evaluate_attention_gradient, .call = call_attention_gradient,
-    .scratch = scratch_attention, .stays_f32 = gradient_stays_f32,
+    .scratch = scratch_attention_gradient, .stays_f32 = gradient_stays_f32,
 };

@@ -23,7 +23,7 @@ static bool shape_dropout(ShapeRule *r) {
   int before = 0;
   for (int i = 0; i < r->g->n_forward; i++) {
     const Node *n = &r->g->nodes.at[i];
-    before += n->op == &op_dropout && r->g->scopes.at[n->scope].path == path;
+    before += n->op == r->op && r->g->scopes.at[n->scope].path == path;
   }
   if (!key->text)
     key->text = internf("%s/%d", path, before);

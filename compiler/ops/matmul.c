@@ -279,7 +279,7 @@ static int64_t scratch_weight_gradient(const Site *site) {
 /* The product of the last two axes, a[.., m, k] @ b[k, n] or of every pair of matrices in a[.., m, k] and
  * b[.., k, n]: [.., m, n]. */
 const Op op_matmul = {
-    .name = "matmul", .signature = "a @ b", .kind = OP_CALL, .strided_out = true, .transposes = true,
+    .name = "matmul", .signature = "a @ b", .infix = "@", .kind = OP_CALL, .strided_out = true, .transposes = true,
     .takes_bias = true, .adds = true,
     .min_in = 2, .max_in = 2,
     .shape = shape_matmul, .derivative = derive_matmul, .cost = cost_matmul, .evaluate = evaluate_matmul,

@@ -16,6 +16,15 @@ typedef enum {
   OP_CALL       /* a library call or a hand-written kernel: matmul, attention, gather ... */
 } OpKind;
 
+/* Where a value comes from that no node computes. */
+typedef enum {
+  SOURCE_NONE,      /* a node computes it, or an expression without operands does */
+  SOURCE_PARAMETER, /* a parameter or a buffer; the attribute "index" says which of Graph.params */
+  SOURCE_INPUT      /* of the microbatch's samples; "index": which of Graph.inputs */
+} Source;
+
+typedef enum { REDUCTION_NONE, REDUCTION_SUM, REDUCTION_MAX } Reduction;
+
 /* A pair is written as one number for both, or as a list of two, which shape rules make of it (rule_pair). */
 typedef enum { ATTR_NUMBER, ATTR_INT, ATTR_BOOL, ATTR_LIST, ATTR_PAIR, ATTR_TEXT } AttrKind;
 enum { MAX_ATTR = 8 };
@@ -69,7 +78,10 @@ struct ShapeRule {
 struct Op {
   const char *name;      /* as in .pdm files and dumps */
   const char *signature; /* "layer_call(x[.., width], causal = false)", "a + b": operands, then attributes */
+  const char *infix;     /* the sign that diagnostics call it by: "+"; NULL: its name */
   OpKind kind;
+  Source source;         /* of OP_SOURCE */
+  Reduction reduction;   /* of OP_REDUCE */
   bool internal;       /* only the compiler makes it */
   bool varies;         /* a source that is not the same for every microbatch */
   bool averages;       /* its first operand is a buffer, which its derivative gives a share (grad_share), whether a

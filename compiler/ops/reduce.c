@@ -61,14 +61,16 @@ static void evaluate_max(const Graph *g, int node, int64_t batch, const double *
 
 /* The sum of the last axis, which stays with size 1: x[.., n] gives [.., 1]. */
 const Op op_sum = {
-    .name = "sum", .signature = "sum(x, axis = -1)", .kind = OP_REDUCE, .min_in = 1, .max_in = 1,
+    .name = "sum", .signature = "sum(x, axis = -1)", .kind = OP_REDUCE,
+    .reduction = REDUCTION_SUM, .min_in = 1, .max_in = 1,
     .attr = {{"axis", ATTR_INT, false, -1}}, .reordered = reordered_before_last,
     .shape = shape_reduce, .derivative = derive_sum, .cost = cost_inputs, .evaluate = evaluate_sum,
 };
 
 /* The largest of the last axis, which stays with size 1: x[.., n] gives [.., 1]. */
 const Op op_max = {
-    .name = "max", .signature = "max(x, axis = -1)", .kind = OP_REDUCE, .min_in = 1, .max_in = 1,
+    .name = "max", .signature = "max(x, axis = -1)", .kind = OP_REDUCE,
+    .reduction = REDUCTION_MAX, .min_in = 1, .max_in = 1,
     .attr = {{"axis", ATTR_INT, false, -1}}, .reordered = reordered_before_last,
     .shape = shape_reduce, .derivative = derive_max, .cost = cost_inputs, .evaluate = evaluate_max,
 };

@@ -18,12 +18,7 @@ bool rule_view(ShapeRule *r, Shape s) {
   return true;
 }
 
-const char *op_spelling(const Op *op) {
-  const char *infix = strchr(op->signature, ' ');
-  if (strchr(op->signature, '(') || !infix)
-    return op->name;
-  return format("%.1s", infix + 1);
-}
+const char *op_spelling(const Op *op) { return op->infix ? op->infix : op->name; }
 
 Attr *rule_attr(ShapeRule *r, const char *name) {
   for (int i = 0; i < MAX_ATTR && r->op->attr[i].name; i++)

@@ -8,8 +8,8 @@ static bool shape_param(ShapeRule *r) {
 }
 
 const Op op_param = {
-    .name = "param", .signature = "param(index)", .kind = OP_SOURCE, .internal = true,
-    .attr = {{"index", ATTR_INT, true, 0}},
+    .name = "param", .signature = "param(index)", .kind = OP_SOURCE, .source = SOURCE_PARAMETER,
+    .internal = true, .attr = {{"index", ATTR_INT, true, 0}},
     .shape = shape_param, .cost = cost_none,
 };
 
@@ -24,7 +24,8 @@ static bool shape_input(ShapeRule *r) {
 }
 
 const Op op_input = {
-    .name = "input", .signature = "input(index, token, classes, shape)", .kind = OP_SOURCE, .internal = true,
+    .name = "input", .signature = "input(index, token, classes, shape)", .kind = OP_SOURCE,
+    .source = SOURCE_INPUT, .internal = true,
     .attr = {{"index", ATTR_INT, true, 0}, {"token", ATTR_BOOL, true, 0}, {"classes", ATTR_INT, true, 0},
              {"shape", ATTR_LIST, true, 0}},
     .shape = shape_input, .cost = cost_none,

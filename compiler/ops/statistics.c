@@ -25,7 +25,7 @@ const Op op_microbatch = {
 
 static bool is_buffer(const ShapeRule *r, int i) {
   const Node *n = &r->g->nodes.at[rule_value(r, i)->node];
-  return n->op == &op_param && r->g->params.at[node_int(n, "index")].buffer;
+  return n->op->source == SOURCE_PARAMETER && r->g->params.at[node_int(n, "index")].buffer;
 }
 
 static bool shape_running_average(ShapeRule *r) {

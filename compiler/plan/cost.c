@@ -120,7 +120,7 @@ static int64_t *input_bytes(const Planner *r, int64_t b) {
     for (int i = p->at[k].first; i < p->at[k].end; i++)
       for (int j = 0; j < g->nodes.at[i].n_in; j++) {
         int v = root_value(g, g->nodes.at[i].in[j]);
-        if (g->nodes.at[g->values.at[v].node].op != &op_input || seen[v] == k + 1)
+        if (g->nodes.at[g->values.at[v].node].op->source != SOURCE_INPUT || seen[v] == k + 1)
           continue;
         seen[v] = k + 1;
         bytes[k] += value_bytes(r, v, b);

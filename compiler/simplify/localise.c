@@ -19,17 +19,17 @@ static bool *find_loose(const Graph *g) {
   bool *given = alloc(g->nodes.n + 1); /* inputs and what is made from them in place */
   for (int i = 0; i < g->nodes.n; i++) {
     const Node *n = &g->nodes.at[i];
-    bool all_tables = n->op != &op_param && n->op != &op_input, all_loose = n->op->kind == OP_VIEW;
+    bool all_tables = n->op->source == SOURCE_NONE, all_loose = n->op->kind == OP_VIEW;
     bool all_given = is_forward(g, i) && (n->op->kind == OP_VIEW || n->op->kind == OP_POINTWISE);
     for (int k = 0; k < n->n_in; k++) {
       int from = g->values.at[n->in[k]].node;
       all_tables &= table[from];
-      all_loose &= loose[from] || g->nodes.at[from].op == &op_param;
+      all_loose &= loose[from] || g->nodes.at[from].op->source == SOURCE_PARAMETER;
       all_given &= given[from] || table[from];
     }
     table[i] = all_tables && !pinned[i];
-    given[i] = n->op == &op_input || (all_given && !pinned[i]);
-    loose[i] = n->op != &op_input && !pinned[i] &&
+    given[i] = n->op->source == SOURCE_INPUT || (all_given && !pinned[i]);
+    loose[i] = n->op->source != SOURCE_INPUT && !pinned[i] &&
                (table[i] || given[i] || all_loose || (is_forward(g, i) && views_all(n)));
   }
   return loose;

@@ -2,7 +2,7 @@
 
 bool reads_param(const Graph *g, int node) {
   for (int i = 0; i < g->nodes.at[node].n_in; i++)
-    if (maker(g, g->nodes.at[node].in[i])->op == &op_param)
+    if (maker(g, g->nodes.at[node].in[i])->op->source == SOURCE_PARAMETER)
       return true;
   return false;
 }
@@ -116,7 +116,7 @@ static void note_param_uses(Graph *g) {
   for (int u = 0; u < g->n_forward; u++)
     for (int k = 0; k < g->nodes.at[u].n_in; k++) {
       const Node *from = maker(g, g->nodes.at[u].in[k]);
-      if (from->op != &op_param)
+      if (from->op->source != SOURCE_PARAMETER)
         continue;
       Ints *uses = &g->params.at[node_int(from, "index")].uses;
       if (!uses->n || uses->at[uses->n - 1] != u)
@@ -174,7 +174,8 @@ static void finish_uses(Rewrite *w) {
     for (int k = 0; k < to->nodes.at[u].n_in; k++) {
       int value = to->nodes.at[u].in[k];
       Value *v = &to->values.at[value];
-      if (to->nodes.at[v->node].op == &op_param || (v->uses.n && v->uses.at[v->uses.n - 1] == u))
+      bool parameter = to->nodes.at[v->node].op->source == SOURCE_PARAMETER;
+      if (parameter || (v->uses.n && v->uses.at[v->uses.n - 1] == u))
         continue;
       push(&v->uses, u);
       push(&v->gradients, partial_at(w, value, w->run_to.at[u]));

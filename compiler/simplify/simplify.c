@@ -57,8 +57,7 @@ static bool same_node(const Rewrite *w, int i, int k) {
 /* An earlier equal node of the same run and direction, or -1; remembers the node. */
 static int find_equal(Share *s, int node) {
   const Graph *g = s->w->to;
-  if (g->nodes.at[node].op == &op_param || g->nodes.at[node].op == &op_input ||
-      (is_forward(g, node) && reads_param(g, node)))
+  if (g->nodes.at[node].op->source != SOURCE_NONE || (is_forward(g, node) && reads_param(g, node)))
     return -1;
   uint64_t h = node_hash(s->w, node) % (sizeof s->bucket / sizeof s->bucket[0]);
   for (int i = 0; i < s->bucket[h].n; i++)
