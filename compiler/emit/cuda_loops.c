@@ -274,7 +274,8 @@ static void row_lines(Printer *p) {
     const char *many = m->vectors > 1 ? format("[%d]", m->vectors) : "";
     if (!p->live[i] || !p->kept[i] || loaded_whole(p, i))
       continue;
-    const char *type = type_of(p, &k->terms.at[i]), *typed = strcmp(type, "float") ? format(", %s", type) : "";
+    const char *type = type_of(p, &k->terms.at[i]);
+    const char *typed = is_token(p, &k->terms.at[i]) ? format(", %s", type) : "";
     print_line(p, "%s %s%s;", m->vector > 1 ? format("pd_vector<%d%s>", m->vector, typed) : type, p->vector[i],
                many);
   }

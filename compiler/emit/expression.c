@@ -1,15 +1,15 @@
 /* The text of a kernel's terms: one C expression each, put into the expression that uses it when that is the
- * only one. Parentheses keep the order of operations: rounding is the graph's. */
+ * only one. Parentheses (ops/expression.h) keep the order of operations: rounding is the graph's. */
 #include "emit/loops.h"
 
-#include <ctype.h>
 #include <inttypes.h>
+#include <math.h>
 #include <string.h>
 
 enum { LONGEST_OPERAND = 56 }; /* columns of an expression within another */
 
-/* Where to break a line that is longer than `width`: behind the last comma that fits, else before the last operator;
- * 0 when there is neither. */
+/* Where to break a line that is longer than `width`: behind the last comma that fits, else before the last
+ * operator; 0 when there is neither. */
 static size_t line_break(const char *text, size_t width) {
   size_t comma = 0, operator = 0;
   if (strlen(text) <= width)
@@ -81,45 +81,18 @@ char *sum_element(Printer *p, int store) {
   return format("%s[%s]", p->sum[store], index_sum(p, 0, stride, 0, k->n_dims));
 }
 
-/* ---- precedence ------------------------------------------------------------------------------ */
-
-typedef enum { CONDITION, SUM, FACTOR, UNARY, PRIMARY } Precedence;
-
-/* Of an op's expression as a whole. */
-static Precedence precedence_of(const char *e) {
-  if (!strncmp(e, "$0 + ", 5) || !strncmp(e, "$0 - ", 5))
-    return SUM;
-  if (!strncmp(e, "$0 * ", 5) || !strncmp(e, "$0 / ", 5))
-    return FACTOR;
-  if (!strcmp(e, "$0"))
-    return CONDITION; /* whatever the operand is */
-  if (!strcmp(e, "-$0") || !strncmp(e, "(float)", 7))
-    return UNARY;
-  size_t word = strspn(e, "abcdefghijklmnopqrstuvwxyz_");
-  return word > 0 && e[word] == '(' && e[strlen(e) - 1] == ')' ? PRIMARY : CONDITION;
-}
-
-/* What an operand must at least have to need no parentheses where it stands. */
-static Precedence required(const char *e, const char *at) {
-  switch (precedence_of(e)) {
-  case SUM: return at == e ? SUM : FACTOR;
-  case FACTOR: return at == e ? FACTOR : UNARY;
-  case PRIMARY: return CONDITION;
-  default: return PRIMARY;
-  }
-}
-
 /* ---- expressions ----------------------------------------------------------------------------- */
 
-static char *attribute(const Term *t, const char *name) {
-  for (int i = 0; i < MAX_ATTR && t->op->attr[i].name; i++)
-    if (!strcmp(t->op->attr[i].name, name)) {
-      double x = t->node->attr[i].number;
-      if (t->op->attr[i].kind == ATTR_NUMBER)
-        return float_literal(x);
-      return format("%" PRId64, (int64_t)x);
-    }
-  BUG("op '%s' has no attribute '%s'", t->op->name, name);
+static Fragment primary(const char *text) { return (Fragment){format("%s", text), PRECEDENCE_PRIMARY}; }
+
+/* A negative number has parentheses beside any operator. */
+static Fragment literal(double x) {
+  return (Fragment){float_literal(x), signbit(x) && !isnan(x) ? PRECEDENCE_CONDITION : PRECEDENCE_PRIMARY};
+}
+
+static Fragment attribute(const Term *t, int i) {
+  double x = t->node->attr[i].number;
+  return t->op->attr[i].kind == ATTR_NUMBER ? literal(x) : primary(format("%" PRId64, (int64_t)x));
 }
 
 /* Row-major index over the kernel's dims from `from` on; of a row alone for scalars. */
@@ -134,121 +107,97 @@ static char *linear(Printer *p, const Term *t, int from) {
   return index_sum(p, 0, stride, from, k->n_dims);
 }
 
-static char *counter(Printer *p, const Term *t, const char *word) {
-  const Kernel *k = p->kernel;
-  if (!strcmp(word, "j")) {
-    bool constant = t->scalar || columns(k) == 1;
-    p->reads_column |= !constant;
-    return format("%s", constant ? "0" : p->index[row_dims(k)]);
+static Fragment column(Printer *p, const Term *t) {
+  bool constant = t->scalar || columns(p->kernel) == 1;
+  p->reads_column |= !constant;
+  return primary(constant ? "0" : p->index[row_dims(p->kernel)]);
+}
+
+static Fragment sample(Printer *p) {
+  const char *first = dialect_of(p->k)->word[WORD_SAMPLE];
+  if (!p->kernel->samples || p->kernel->dim[0] == 1)
+    return primary(first);
+  return (Fragment){format("%s + %s", first, p->index[0]), PRECEDENCE_SUM};
+}
+
+static Fragment key(const Printer *p, const Term *t) {
+  for (int i = 0; i < p->call.keys.n; i++)
+    if (&p->kernel->terms.at[p->call.keys.at[i]] == t)
+      return primary(p->key[i]);
+  BUG("op '%s' has no key", t->op->name);
+}
+
+static Fragment word(Printer *p, const Term *t, Word w) {
+  switch (w) {
+  case WORD_COLUMN: return column(p, t);
+  case WORD_ELEMENT: return (Fragment){linear(p, t, p->kernel->samples ? 1 : 0), PRECEDENCE_SUM};
+  case WORD_SAMPLE: return sample(p);
+  case WORD_SCOPE: return key(p, t);
+  default: return primary(dialect_of(p->k)->word[w]);
   }
-  if (!strcmp(word, "i"))
-    return linear(p, t, k->samples ? 1 : 0);
-  const char *first = p->k->cuda ? "now->first_sample" : "first_sample";
-  if (!strcmp(word, "s"))
-    return k->samples && k->dim[0] > 1 ? format("%s + %s", first, p->index[0]) : format("%s", first);
-  if (!strcmp(word, "following"))
-    return format(p->k->cuda ? "now->following" : "pd_following(first_sample)");
-  if (!strcmp(word, "seed") || !strcmp(word, "training"))
-    return format("%s%s", p->k->cuda ? "now->" : "pd.", word);
-  if (!strcmp(word, "scope"))
-    for (int i = 0; i < p->call.keys.n; i++)
-      if (&k->terms.at[p->call.keys.at[i]] == t)
-        return format("%s", p->key[i]);
-  BUG("op '%s': '$%s' in its expression", t->op->name, word);
 }
 
-static Precedence text_precedence(const Printer *p, int term) {
-  const Term *t = &p->kernel->terms.at[term];
-  if (p->named[term] || t->kind != TERM_OP)
-    return PRIMARY;
-  if (!strcmp(t->op->expression, "$0"))
-    return text_precedence(p, t->in[0]);
-  return precedence_of(t->op->expression);
-}
+static Fragment term_fragment(Printer *p, int term);
 
-static char *operand(Printer *p, int term, Precedence at_least) {
-  const Term *t = &p->kernel->terms.at[term];
-  if (t->kind == TERM_CONSTANT) {
-    char *literal = float_literal(t->constant);
-    return literal[0] == '-' && at_least > CONDITION ? format("(%s)", literal) : literal;
+typedef struct Expanding { Printer *p; const Term *t; } Expanding;
+
+static Fragment leaf_text(void *context, const ExpressionNode *leaf) {
+  const Expanding *x = context;
+  switch (leaf->kind) {
+  case EXPRESSION_OPERAND: ensure(leaf->index < x->t->n_in); return term_fragment(x->p, x->t->in[leaf->index]);
+  case EXPRESSION_ATTRIBUTE: return attribute(x->t, leaf->index);
+  default: return word(x->p, x->t, (Word)leaf->index);
   }
-  char *text = term_text(p, term);
-  return text_precedence(p, term) < at_least ? format("(%s)", text) : text;
 }
 
-static char *expand(Printer *p, const Term *t) {
-  Text out = {0};
-  const char *e = t->op->expression;
-  ensure(e);
-  for (const char *c = e; *c;) {
-    if (*c != '$') {
-      text_add(&out, "%c", *c++);
-    } else if (isdigit((unsigned char)c[1])) {
-      ensure(c[1] - '0' < t->n_in);
-      text_add(&out, "%s", operand(p, t->in[c[1] - '0'], required(e, c)));
-      c += 2;
-    } else if (c[1] == '{') {
-      size_t n = strcspn(c + 2, "}");
-      text_add(&out, "%s", attribute(t, intern_n(c + 2, n)));
-      c += n + 3;
-    } else {
-      size_t n = 0;
-      while (islower((unsigned char)c[1 + n]))
-        n++;
-      text_add(&out, "%s", counter(p, t, intern_n(c + 1, n)));
-      c += n + 1;
-    }
-  }
-  return out.at;
-}
-
-const char *type_of(const Printer *p, const Term *t) {
+bool is_token(const Printer *p, const Term *t) {
   if (t->kind == TERM_LOAD)
-    return p->k->buffers.at[t->place.buffer].type == TYPE_TOKEN ? "int32_t" : "float";
-  if (t->kind == TERM_OP && p->k->graph->values.at[t->node->out[0]].type == TYPE_TOKEN)
-    return "int32_t";
-  return "float";
+    return p->k->buffers.at[t->place.buffer].type == TYPE_TOKEN;
+  return t->kind == TERM_OP && p->k->graph->values.at[t->node->out[0]].type == TYPE_TOKEN;
 }
+
+const char *type_of(const Printer *p, const Term *t) { return is_token(p, t) ? "int32_t" : "float"; }
 
 /* The pass being printed reads a row back that an earlier pass kept. */
 static bool reads_row(const Printer *p, int term) {
   return p->kept[term] && p->kernel->terms.at[term].phase < p->phase;
 }
 
-static char *definition(Printer *p, int term) {
+/* What is read counts as one name, though it may be "(float)x[j]". */
+static Fragment definition(Printer *p, int term) {
   const Term *t = &p->kernel->terms.at[term];
   if (reads_row(p, term))
-    return p->speech->kept(p, term);
-  return t->kind == TERM_LOAD ? p->speech->load(p, term) : expand(p, t);
+    return primary(p->speech->kept(p, term));
+  if (t->kind == TERM_LOAD)
+    return primary(p->speech->load(p, term));
+  return expression_text(op_expression(t->op), leaf_text, &(Expanding){p, t});
 }
 
-void name_term(Printer *p, int term) {
-  const Term *t = &p->kernel->terms.at[term];
-  if (p->named[term])
-    return;
-  char *text = definition(p, term);
-  print_line(p, "const %s %s = %s;", type_of(p, t), p->term[term], text);
+static void declare(Printer *p, int term, const char *text) {
+  print_line(p, "const %s %s = %s;", type_of(p, &p->kernel->terms.at[term]), p->term[term], text);
   p->named[term] = true;
 }
 
-char *term_text(Printer *p, int term) {
+void name_term(Printer *p, int term) {
+  if (!p->named[term])
+    declare(p, term, definition(p, term).text);
+}
+
+static Fragment term_fragment(Printer *p, int term) {
   const Term *t = &p->kernel->terms.at[term];
   if (t->kind == TERM_CONSTANT)
-    return operand(p, term, CONDITION);
-  if (p->named[term])
-    return format("%s", p->term[term]);
-  if (p->references[term] == 1 && !(t->scalar && t->kind == TERM_REDUCE)) {
-    bool token = !strcmp(type_of(p, t), "int32_t");
-    char *text = definition(p, term);
-    if (strlen(text) <= LONGEST_OPERAND && !(token && t->kind == TERM_OP))
-      return text;
-    print_line(p, "const %s %s = %s;", type_of(p, t), p->term[term], text);
-    p->named[term] = true;
-    return format("%s", p->term[term]);
+    return literal(t->constant);
+  if (!p->named[term] && p->references[term] == 1 && !(t->scalar && t->kind == TERM_REDUCE)) {
+    Fragment f = definition(p, term);
+    if (strlen(f.text) <= LONGEST_OPERAND && !(is_token(p, t) && t->kind == TERM_OP))
+      return f;
+    declare(p, term, f.text);
   }
   name_term(p, term);
-  return format("%s", p->term[term]);
+  return primary(p->term[term]);
 }
+
+char *term_text(Printer *p, int term) { return term_fragment(p, term).text; }
 
 /* ---- references ------------------------------------------------------------------------------ */
 
@@ -270,9 +219,8 @@ static void count_operands(Printer *p, int term) {
   const Term *t = &p->kernel->terms.at[term];
   if (t->kind != TERM_OP)
     return;
-  for (const char *c = t->op->expression; (c = strchr(c, '$')); c++)
-    if (isdigit((unsigned char)c[1]))
-      p->references[t->in[c[1] - '0']]++;
+  for (int i = 0; i < t->n_in; i++)
+    p->references[t->in[i]] += op_expression(t->op)->mentions[i];
 }
 
 /* How often a store's line mentions its value: an accumulator's, in both cases of `first`. */

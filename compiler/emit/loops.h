@@ -76,7 +76,8 @@ int scalar_slot(const Kernel *k, int term); /* before which pass a scalar is kno
 void count_references(Printer *p, int slot, bool scalars);
 char *term_text(Printer *p, int term); /* prints lines for what it depends on, as far as that has names */
 void name_term(Printer *p, int term);  /* prints the line that declares it, unless it has one */
-const char *type_of(const Printer *p, const Term *t);
+bool is_token(const Printer *p, const Term *t);
+const char *type_of(const Printer *p, const Term *t); /* "float", or "int32_t" of tokens */
 
 /* ---- cuda_shape.c */
 typedef struct Mapping {

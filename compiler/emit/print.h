@@ -3,6 +3,7 @@
 #define PDC_EMIT_PRINT_H
 
 #include "emit/emit.h"
+#include "ops/expression.h"
 
 enum { WIDTH = 110 }; /* columns of emitted lines */
 
@@ -33,7 +34,9 @@ typedef struct Dialect {
   const char *now;                /* what loops read of the current microbatch and of the run: a declaration ... */
   const char *at;                 /* ... the line that sets it before a pass ... */
   bool at_says_training;          /* ... and must be there in validation, too ... */
-  const char *const *now_words;   /* ... the words in an op's expression that need it; ends with NULL */
+  unsigned now_words;             /* ... the words in an op's expression that need it, 1u << Word each */
+  const char *word[N_WORDS];      /* what stands for such a word: WORD_SAMPLE for the microbatch's first; NULL for
+                                     indices and keys, which each loop has of its own */
   void (*print_loop)(Text *out, const StageKernels *k, const Kernel *kernel, const char *function);
   void (*print_loop_call)(Text *out, int indent, const StageKernels *k, const Kernel *kernel,
                           const char *function, const Names *arguments);

@@ -1,9 +1,6 @@
 /* The shape of a kernel's iteration: rows, columns, which dims are dealt to threads, where sums go. */
 #include "emit/loops.h"
 
-#include <ctype.h>
-#include <string.h>
-
 enum {
   STACK_FLOATS = 4096        /* partial sums up to this many live on the stack */
 };
@@ -119,15 +116,6 @@ static void add_buffer(Ints *buffers, int buffer) {
   push(buffers, buffer);
 }
 
-/* Whether an expression has "$word". */
-static bool has_word(const char *expression, const char *word) {
-  size_t n = strlen(word);
-  for (const char *c = expression; c && (c = strchr(c, '$')); c++)
-    if (!strncmp(c + 1, word, n) && !islower((unsigned char)c[1 + n]))
-      return true;
-  return false;
-}
-
 KernelCall loop_call(const StageKernels *stage, const Kernel *k) {
   const Dialect *dialect = dialect_of(stage);
   KernelCall c = {.scratch = dialect->loop_scratch(stage, k) > 0};
@@ -138,9 +126,8 @@ KernelCall loop_call(const StageKernels *stage, const Kernel *k) {
       add_buffer(&c.buffers, t->place.buffer);
     if (!live[i] || t->kind != TERM_OP)
       continue;
-    for (const char *const *word = dialect->now_words; *word; word++)
-      c.now |= has_word(t->op->expression, *word);
-    if (has_word(t->op->expression, "scope"))
+    c.now |= op_reads_words(t->op, dialect->now_words);
+    if (op_reads_words(t->op, 1u << WORD_SCOPE))
       push(&c.keys, i);
   }
   for (int i = 0; i < k->stores.n; i++) {

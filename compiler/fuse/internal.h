@@ -118,7 +118,5 @@ void find_like_regions(StageKernels *k);
 
 bool is_loop_node(const Node *n);                /* pointwise, reduce, sum_to: printed as loops */
 bool is_row_sum(const Fuse *f, const Node *n);  /* a sum_to over the last axis alone: a reduction of the row */
-bool uses(const Op *op, const char *what); /* its expression has it: "$i" */
-bool uses_index(const Op *op);             /* its expression counts elements */
 
 #endif

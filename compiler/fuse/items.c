@@ -2,6 +2,7 @@
  * elsewhere. Values that are parts of a join, gradients to accumulate and values to send are written
  * straight to where they belong when their producer can do that. */
 #include "fuse/internal.h"
+#include "ops/expression.h"
 
 Direction direction_of(const Fuse *f, int node) {
   return f->table[node] ? SETUP : node_at(f, node)->serves >= 0 ? BACKWARD : FORWARD;
@@ -237,7 +238,7 @@ static void list_made_up(Fuse *f, int node, int value) {
 /* A view that no strides express, or none that the calls which read it can read, is a value of its own. */
 static void list_view(Fuse *f, int node) {
   const Node *n = node_at(f, node);
-  if (!alias_step(f, n) && uses_index(producer(f, view_root(f, n->in[0]))->op))
+  if (!alias_step(f, n) && op_reads_words(producer(f, view_root(f, n->in[0]))->op, COUNTING_WORDS))
     list_made_up(f, node, n->in[0]);
   for (int o = 0; o < n->n_out; o++) {
     int value = n->out[o];

@@ -2,6 +2,7 @@
  * recompute: a pointwise value is recomputed when what it is made from is kept anyway, or takes no more
  * room than it would. */
 #include "fuse/internal.h"
+#include "ops/expression.h"
 
 int space_value(const Node *n) {
   return n->op->kind == OP_REDUCE || n->op->kind == OP_SUM_TO ? n->in[0] : n->out[0];
@@ -11,7 +12,8 @@ int space_value(const Node *n) {
 bool counts_elements(const Fuse *f, const Node *n) {
   const Shape *s = &value_at(f, n->out[0])->shape;
   return n->op->kind == OP_POINTWISE &&
-         (uses(n->op, "$i") || (uses(n->op, "$j") && s->rank > 0 && s->dim[s->rank - 1] == 1));
+         (op_reads_words(n->op, 1u << WORD_ELEMENT) ||
+          (op_reads_words(n->op, 1u << WORD_COLUMN) && s->rank > 0 && s->dim[s->rank - 1] == 1));
 }
 
 /* inlined: through what is known to be inlined; else through whatever may come to be. */

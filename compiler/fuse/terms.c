@@ -2,15 +2,9 @@
 #include <string.h>
 
 #include "fuse/internal.h"
+#include "ops/expression.h"
 
 enum { WIDEST_ROW_BUFFER = 1 << 16 }; /* elements: they stand on a thread's stack */
-
-bool uses(const Op *op, const char *what) { return op->expression && strstr(op->expression, what); }
-
-/* Whether the expression has operand i: "$1". */
-static bool is_named(const Op *op, int i) { return !op->expression || uses(op, format("$%d", i)); }
-
-bool uses_index(const Op *op) { return uses(op, "$i") || uses(op, "$j"); }
 
 /* The term of every value met in the kernel under construction; valid where stamp[value] == its id. */
 typedef struct Builder {
@@ -60,9 +54,9 @@ static int op_term(Builder *b, int node, int value) {
   const Node *n = node_at(b->f, node);
   Term t = {.kind = TERM_OP, .op = n->op, .node = n, .n_in = n->n_in, .name = b->f->name[value]};
   ensure(n->n_in <= 4);
-  bool scalar = !uses_index(n->op);
+  bool scalar = !op_reads_words(n->op, COUNTING_WORDS);
   for (int i = 0; i < n->n_in; i++)
-    t.in[i] = is_named(n->op, i) ? term_of(b, n->in[i]) : -1;
+    t.in[i] = op_reads_operand(n->op, i) ? term_of(b, n->in[i]) : -1;
   for (int i = 0; i < n->n_in; i++)
     if (t.in[i] < 0)
       t.in[i] = t.in[0]; /* stands where nobody looks */
@@ -369,8 +363,8 @@ static void arrange(Kernel *k, unsigned sums) {
   bool counts_columns = false;
   for (int i = 0; i < k->terms.n; i++)
     if (k->terms.at[i].op) {
-      k->samples |= uses(k->terms.at[i].op, "$i") || uses(k->terms.at[i].op, "$s");
-      counts_columns |= uses(k->terms.at[i].op, "$j");
+      k->samples |= op_reads_words(k->terms.at[i].op, 1u << WORD_ELEMENT | 1u << WORD_SAMPLE);
+      counts_columns |= op_reads_words(k->terms.at[i].op, 1u << WORD_COLUMN);
     }
   unsigned outer = 0;
   for (int i = 0; i + 1 < k->n_dims; i++)

@@ -5,6 +5,7 @@
 
 #include <string.h>
 
+#include "ops/expression.h"
 #include "ops/rules.h"
 #include "simplify/rewrite.h"
 
@@ -161,7 +162,7 @@ static bool can_reorder(const Graph *g, int node, const int *dims, Attr *attr) {
   int inverse[MAX_RANK], rank = out_shape(g, node, 0)->rank;
   memcpy(attr, n->attr, MAX_ATTR * sizeof *attr);
   if (n->op->kind == OP_POINTWISE)
-    return !strstr(n->op->expression, "$j");
+    return !op_reads_words(n->op, 1u << WORD_COLUMN);
   for (int i = 0; i < n->n_in; i++)
     if (in_shape(g, node, i)->rank != rank)
       return false;

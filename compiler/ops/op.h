@@ -115,13 +115,12 @@ struct Op {
   /* Joins: input i covers the output's axis *axis (of a sample's) from the offset returned; the rest is zeros. */
   int64_t (*part)(const Graph *g, int node, int i, int *axis);
 
-  /* Pointwise: one output element as a C expression valid in both dialects, operands $0 $1 ..,
-   * attributes ${name}; $j is the index along the last axis, $i the linear index of the element
+  /* Pointwise, and sources that are computed: one output element as an expression that is C and C++, operands
+   * $0 $1 .., attributes ${name}; $j is the index along the last axis, $i the linear index of the element
    * within its sample, $s the sample's global index, $following how many of its batch's microbatches come
-   * after this one, $seed the run's seed, $scope the node's node_key(), $training false in validation. Operands that are not named are
-   * not computed.
-   * Operands must be put in as names or constants. constant, full and iota have one too. Functions come
-   * from runtime/kernels/pd_math.h. */
+   * after this one, $seed the run's seed, $scope the node's node_key(), $training false in validation. Operands
+   * that are not named are not computed. Functions come from runtime/kernels/pd_math.h. ops/expression.h has it
+   * as a tree. */
   const char *expression;
   double (*fold)(const double *operand, const Attr *attr); /* the same in double: folding, tests */
 
