@@ -11,7 +11,8 @@
 #include "elaborate/elaborate.h"
 #include "emit/emit.h"
 #include "layout/permutes.h"
-#include "plan/profile.h"
+#include "lower/lower.h"
+#include "measure/measure.h"
 #include "report/report.h"
 #include "simplify/simplify.h"
 
@@ -23,6 +24,7 @@ typedef struct Compilation {
   Pieces pieces;
   Plan *plan, *runners_up[3];
   StageKernels **kernels; /* by stage, here and below */
+  LoweredStage **lowered;
   Program *programs;
   Layout **layouts;
   char **sources;
@@ -77,7 +79,7 @@ static int64_t stage_peak(void *context, const Plan *plan, int stage) {
   Program *programs = schedule_plan(c, plan);
   if (!programs)
     return INT64_MAX;
-  return allocate(fuse_stage(c, plan, programs, stage), &programs[stage], &c->graph->train)->bytes;
+  return allocate(lower(fuse_stage(c, plan, programs, stage)), &programs[stage], &c->graph->train)->bytes;
 }
 
 /* ---- the passes: false after diagnostics ----------------------------------------------------- */
@@ -136,6 +138,13 @@ static bool make_kernels(Compilation *c) {
   return true;
 }
 
+static bool run_lower(Compilation *c) {
+  c->lowered = alloc((size_t)c->plan->n_stages * sizeof *c->lowered);
+  for (int i = 0; i < c->plan->n_stages; i++)
+    c->lowered[i] = lower(c->kernels[i]);
+  return true;
+}
+
 static bool make_schedule(Compilation *c) {
   c->programs = schedule_plan(c, c->plan);
   return c->programs != NULL;
@@ -144,7 +153,7 @@ static bool make_schedule(Compilation *c) {
 static bool run_allocate(Compilation *c) {
   c->layouts = alloc((size_t)c->plan->n_stages * sizeof *c->layouts);
   for (int i = 0; i < c->plan->n_stages; i++) {
-    c->layouts[i] = allocate(c->kernels[i], &c->programs[i], &c->graph->train);
+    c->layouts[i] = allocate(c->lowered[i], &c->programs[i], &c->graph->train);
     for (int part = i; part < plan_parts(c->plan); part += c->plan->n_stages)
       c->plan->stage[part].peak_bytes = c->layouts[i]->bytes;
   }
@@ -161,7 +170,7 @@ static bool run_emit(Compilation *c) {
   c->sources = alloc((size_t)c->plan->n_stages * sizeof *c->sources);
   for (int i = 0; i < c->plan->n_stages; i++) {
     c->sources[i] =
-        emit_stage(c->graph, &c->pieces, c->plan, c->kernels[i], &c->programs[i], c->layouts[i], mark);
+        emit_stage(c->graph, &c->pieces, c->plan, c->lowered[i], &c->programs[i], c->layouts[i], mark);
     text_add(&all, "%s", c->sources[i]);
   }
   const char *hash = sha256_hex(all.at, strlen(all.at));
@@ -192,6 +201,11 @@ static void dump_kernels(Compilation *c, FILE *out) {
     kernels_dump(c->kernels[i], out);
 }
 
+static void dump_lowered(Compilation *c, FILE *out) {
+  for (int i = 0; i < c->plan->n_stages; i++)
+    lowered_dump(c->lowered[i], out);
+}
+
 static void dump_programs(Compilation *c, FILE *out) {
   for (int i = 0; i < c->plan->n_stages; i++)
     program_dump(&c->programs[i], out);
@@ -214,6 +228,11 @@ static void verify_plan(Compilation *c) { plan_verify(c->graph, &c->pieces, c->p
 static void verify_kernels(Compilation *c) {
   for (int i = 0; i < c->plan->n_stages; i++)
     kernels_verify(c->kernels[i]);
+}
+
+static void verify_lowered(Compilation *c) {
+  for (int i = 0; i < c->plan->n_stages; i++)
+    lowered_verify(c->lowered[i]);
 }
 
 /* Enough batches for every stage to come to its steady state and every version to be replaced. */
@@ -258,6 +277,7 @@ static const struct Pass {
   {'c', "cut", run_cut, dump_pieces, verify_pieces, false, EMIT_NOTHING},
   {'l', "plan", run_plan, dump_plan, verify_plan, true, EMIT_PLAN},
   {'f', "fuse", make_kernels, dump_kernels, verify_kernels, false, EMIT_KERNELS},
+  {'w', "lower", run_lower, dump_lowered, verify_lowered, false, EMIT_NOTHING},
   {'t', "schedule", make_schedule, dump_programs, verify_programs, true, EMIT_SCHEDULE},
   {'m', "allocate", run_allocate, dump_layouts, verify_layouts, true, EMIT_NOTHING},
   {'o', "emit", run_emit, dump_sources, NULL, false, EMIT_SOURCE},

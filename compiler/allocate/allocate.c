@@ -1,6 +1,5 @@
 /* Lays out a stage's arena: the structs first, then the workspace that liveness packs. */
 #include "allocate/layout.h"
-#include "emit/emit.h"
 
 static const char *const section_names[SECTION_COUNT] = {
   "weights", "gradients", "moments", "masters", "exchanged", "inputs", "received", "sent", "gradients received",
@@ -243,12 +242,11 @@ static void workspace(const StageKernels *k, const Program *program, Layout *l) 
   section(l, SECTION_WORKSPACE, bytes, 1);
 }
 
-static int64_t largest_scratch(const StageKernels *k) {
-  const Kernels *lists[] = {&k->setup, &k->forward, &k->backward, &k->weights};
+static int64_t largest_scratch(const LoweredStage *s) {
   int64_t bytes = 0;
-  for (size_t list = 0; list < sizeof lists / sizeof *lists; list++)
-    for (int i = 0; i < lists[list]->n; i++) {
-      int64_t need = kernel_scratch(k, &lists[list]->at[i]);
+  for (int list = 0; list < N_LISTS; list++)
+    for (int i = 0; i < s->list[list].n; i++) {
+      int64_t need = s->list[list].at[i].scratch_bytes;
       bytes = need > bytes ? need : bytes;
     }
   return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
@@ -274,7 +272,8 @@ static int64_t state_bytes(const StageKernels *k, bool *rounded) {
   return bytes;
 }
 
-Layout *allocate(const StageKernels *k, const Program *p, const Train *train) {
+Layout *allocate(const LoweredStage *stage, const Program *p, const Train *train) {
+  const StageKernels *k = stage->kernels;
   Layout *l = alloc(sizeof *l);
   ensure(k->chunks.n == p->chunks);
   l->buffer = alloc((size_t)(k->buffers.n + 1) * sizeof *l->buffer);
@@ -299,7 +298,7 @@ Layout *allocate(const StageKernels *k, const Program *p, const Train *train) {
   chunk_structs(k, p, l, SECTION_KEPT, BUFFER_KEPT);
   chunk_structs(k, p, l, SECTION_DEFERRED, BUFFER_DEFERRED);
   workspace(k, p, l);
-  l->scratch_bytes = largest_scratch(k);
+  l->scratch_bytes = largest_scratch(stage);
   l->scratch_offset = l->bytes;
   section(l, SECTION_SCRATCH, l->scratch_bytes, 1);
   return l;

@@ -10,7 +10,7 @@
 #ifndef PDC_LAYOUT_H
 #define PDC_LAYOUT_H
 
-#include "fuse/kernel.h"
+#include "lower/lower.h"
 #include "schedule/program.h"
 
 enum { ALIGNMENT = 64 };
@@ -63,7 +63,7 @@ typedef struct Layout {
   int64_t bytes;           /* the arena */
 } Layout;
 
-Layout *allocate(const StageKernels *k, const Program *p, const Train *train);
+Layout *allocate(const LoweredStage *stage, const Program *p, const Train *train);
 void layout_dump(const StageKernels *k, const Layout *l, FILE *out);
 /* Nothing overlaps what is alive together with it; else a bug. */
 void layout_verify(const StageKernels *k, const Program *p, const Layout *l);

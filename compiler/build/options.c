@@ -99,7 +99,7 @@ static void print_help(void) {
   for (int i = 0; i < n; i++)
     printf(i ? ", %s" : "%s", names[i]);
   printf("\npasses and their letters: parse p, elaborate e, layout y, autodiff a, simplify s, cut c, plan l,\n"
-         "fuse f, schedule t, allocate m, emit o, build b\n");
+         "fuse f, lower w, schedule t, allocate m, emit o, build b\n");
 }
 
 static int64_t read_count(const Option *o, const char *text) {

@@ -1,5 +1,5 @@
 /* Kernels of kind LOOP as CUDA kernels: constant bounds, restrict pointers, sums in an order that depends on
- * shapes alone. kernel.h says what the loops mean, cuda_shape.c which thread does what; runtime/cuda/pd_loops.h
+ * shapes alone. kernel.h says what the loops mean, lower/gpu.c which thread does what; runtime/cuda/pd_loops.h
  * has the functions that the text uses. */
 #include "emit/loops.h"
 
@@ -7,8 +7,7 @@
 #include <string.h>
 
 enum {
-  LOADS_AHEAD = 4, /* of a loop along a row */
-  SUMS_BLOCK = 32  /* sums that a block of the second kernel adds up, by as many threads each */
+  LOADS_AHEAD = 4 /* of a loop along a row */
 };
 
 /* ---- elements ---------------------------------------------------------------------------------- */
@@ -27,13 +26,13 @@ static char *narrowed(const Buffer *b, const char *value) {
 
 /* A thread's own element of what it has several of. */
 static char *own(const Printer *p, Name vector) {
-  const Mapping *m = p->mapping;
+  const GpuLoop *m = p->mapping;
   return format("%s%s%s", vector, m->vectors > 1 ? "[m]" : "", m->vector > 1 ? "[v]" : "");
 }
 
 /* "x, i * 768 + j0": the pointer and index of the first of several elements. */
 static char *first_element(Printer *p, const Place *place) {
-  int last = row_dims(p->kernel);
+  int last = p->shape->row_dims;
   Name j = p->index[last];
   p->index[last] = intern("j0");
   char *text = format("%s, %s", parameter_of(p, place->buffer),
@@ -71,8 +70,7 @@ static Name store_vector(const Printer *p, int store) { return p->vector[p->kern
 
 /* The line that sets a store's target, or adds to it. */
 static void assign(Printer *p, int store, const char *to, const char *value) {
-  const Store *s = &p->kernel->stores.at[store];
-  if (!accumulator_store(p->k, s)) {
+  if (!p->shape->store[store].accumulator) {
     print_line(p, "%s = %s;", to, value);
     return;
   }
@@ -95,17 +93,17 @@ static void cuda_store(Printer *p, int store) {
   const Kernel *k = p->kernel;
   const Store *s = &k->stores.at[store];
   char *value = term_text(p, s->term);
-  if (p->sum[store] && store_scalar(k, s))
+  if (p->sum[store] && p->shape->store[store].scalar)
     print_line(p, "%s += %s;", p->sum[store], value);
   else if (p->sum[store] && p->mapping->sums_in_memory)
-    print_line(p, "%s += %s;", partial_element(p, store, p->index[row_dims(k)]), value);
+    print_line(p, "%s += %s;", partial_element(p, store, p->index[p->shape->row_dims]), value);
   else if (p->sum[store])
     print_line(p, "%s += %s;", own(p, p->sum[store]), value);
-  else if (!store_scalar(k, s) && p->mapping->vector > 1)
+  else if (!p->shape->store[store].scalar && p->mapping->vector > 1)
     assign(p, store, format("%s[v]", store_vector(p, store)), value);
   else
     assign(p, store, element(p, &s->place), narrowed(buffer_at(p, s->place.buffer), value));
-  p->reads_column |= p->sum[store] && !store_scalar(k, s) && p->mapping->sums_in_memory;
+  p->reads_column |= p->sum[store] && !p->shape->store[store].scalar && p->mapping->sums_in_memory;
 }
 
 static const char *const words[] = {"now", "at", "row", "group", "chunk", "sums", "j0", "m", "v", NULL};
@@ -118,8 +116,8 @@ static const Speech wide_speech = {.words = words, .integer = "int64_t", .load =
 
 /* Whether all threads of a block have elements. */
 static bool is_exact(const Printer *p) {
-  const Mapping *m = p->mapping;
-  return m->kind == MAP_ELEMENTS || m->column_blocks * m->x * m->vector * m->vectors == columns(p->kernel);
+  const GpuLoop *m = p->mapping;
+  return m->kind == MAP_ELEMENTS || m->column_blocks * m->x * m->vector * m->vectors == p->shape->columns;
 }
 
 /* Passes that stand in no loop or condition, but declare the same names. */
@@ -158,7 +156,7 @@ static void load_lines(Printer *p, int phase) {
 
 static bool stores_elements(const Printer *p, int store, int phase) {
   const Store *s = &p->kernel->stores.at[store];
-  return !p->sum[store] && !store_scalar(p->kernel, s) && s->phase == phase;
+  return !p->sum[store] && !p->shape->store[store].scalar && s->phase == phase;
 }
 
 static void store_vectors(Printer *p, int phase) {
@@ -166,7 +164,7 @@ static void store_vectors(Printer *p, int phase) {
     const Store *s = &p->kernel->stores.at[i];
     if (!stores_elements(p, i, phase))
       continue;
-    bool token = buffer_at(p, s->place.buffer)->type == TYPE_TOKEN, adds = accumulator_store(p->k, s);
+    bool token = buffer_at(p, s->place.buffer)->type == TYPE_TOKEN, adds = p->shape->store[i].accumulator;
     print_line(p, "pd_vector<%d%s> %s%s;", p->mapping->vector, token ? ", int32_t" : "", store_vector(p, i),
                adds ? " = {}" : "");
     if (adds)
@@ -184,7 +182,7 @@ static void vector_lines(Printer *p, void (*lines)(Printer *, int), int argument
   lines(p, argument);
   p->out = &whole;
   if (p->reads_column)
-    print_line(p, "const %s %s = j0 + v;", p->speech->integer, p->index[row_dims(p->kernel)]);
+    print_line(p, "const %s %s = j0 + v;", p->speech->integer, p->index[p->shape->row_dims]);
   p->reads_first |= p->reads_column;
   text_add(&whole, "%s", body.n ? body.at : "");
   p->indent -= 2;
@@ -209,28 +207,28 @@ static void element_lines(Printer *p, int phase) {
 }
 
 static Name first_column(const Printer *p) {
-  return p->mapping->vector > 1 ? intern("j0") : p->index[row_dims(p->kernel)];
+  return p->mapping->vector > 1 ? intern("j0") : p->index[p->shape->row_dims];
 }
 
 static char *times(const char *x, int64_t n) { return n > 1 ? format("%s * %" PRId64, x, n) : format("%s", x); }
 
 /* In a loop over a thread's elements of a row: where they stand, if the lines ask, and where they end. */
 static void column_in_loop(Printer *p) {
-  const Mapping *m = p->mapping;
+  const GpuLoop *m = p->mapping;
   char *text = format("m * %d + threadIdx.x", m->x);
   bool exact = is_exact(p), reads = m->vector > 1 ? p->reads_first : p->reads_column;
   if (!exact || reads)
     print_line(p, "const int %s = %s;", first_column(p),
                m->vector > 1 ? format("(%s) * %d", text, m->vector) : text);
   if (!exact)
-    print_line(p, "if (%s >= %" PRId64 ") break;", first_column(p), columns(p->kernel));
+    print_line(p, "if (%s >= %" PRId64 ") break;", first_column(p), p->shape->columns);
 }
 
 /* What the lines for a thread's elements of a row stand in: a loop, a condition, a block; "": nothing. */
 static const char *columns_head(Printer *p) {
-  const Mapping *m = p->mapping;
+  const GpuLoop *m = p->mapping;
   Name j = first_column(p);
-  int64_t n = columns(p->kernel);
+  int64_t n = p->shape->columns;
   if (m->vectors > 1)
     return format("#pragma unroll\n%*sfor (int m = 0; m < %d; m++)", p->indent, "", m->vectors);
   if (m->vectors == 0)
@@ -270,9 +268,9 @@ static void columns_lines(Printer *p, void (*lines)(Printer *, int), int argumen
 static void row_lines(Printer *p) {
   const Kernel *k = p->kernel;
   for (int i = 0; i < k->terms.n; i++) {
-    const Mapping *m = p->mapping;
+    const GpuLoop *m = p->mapping;
     const char *many = m->vectors > 1 ? format("[%d]", m->vectors) : "";
-    if (!p->live[i] || !p->kept[i] || loaded_whole(p, i))
+    if (!p->shape->live[i] || !p->kept[i] || loaded_whole(p, i))
       continue;
     const char *type = type_of(p, &k->terms.at[i]);
     const char *typed = is_token(p, &k->terms.at[i]) ? format(", %s", type) : "";
@@ -286,7 +284,7 @@ static void row_lines(Printer *p) {
       continue;
     for (int i = 0; i < k->terms.n; i++) {
       const Term *t = &k->terms.at[i];
-      if (p->live[i] && t->kind == TERM_REDUCE && t->phase == phase)
+      if (p->shape->live[i] && t->kind == TERM_REDUCE && t->phase == phase)
         print_line(p, "float %s = %s;", p->term[i], t->op->reduction == REDUCTION_MAX ? "-INFINITY" : "0.0f");
     }
     columns_lines(p, element_lines, phase);
@@ -323,17 +321,16 @@ static const char *block_index(const Printer *p) {
 }
 
 static int64_t all_elements(const Printer *p) {
-  return product(p->kernel->dim, 0, row_dims(p->kernel)) * p->mapping->columns;
+  return p->shape->groups * p->shape->rows * p->mapping->columns;
 }
 
 static void elements_lines(Printer *p) {
-  const Kernel *k = p->kernel;
-  const Mapping *m = p->mapping;
+  const GpuLoop *m = p->mapping;
   int64_t n = all_elements(p), rows = n / m->columns;
   print_line(p, "const %s at = %s * %d + threadIdx.x;", p->speech->integer, block_index(p), m->x);
   if (n % m->x)
     print_line(p, "if (at >= %" PRId64 ") return;", n);
-  index_lines(p, "row", m->columns > 1 ? format("at / %" PRId64, m->columns) : "at", 0, row_dims(k));
+  index_lines(p, "row", m->columns > 1 ? format("at / %" PRId64, m->columns) : "at", 0, p->shape->row_dims);
   if (m->columns * m->vector > 1)
     print_line(p, "const %s %s = %s;", p->speech->integer, first_column(p),
                times(m->columns == 1 ? "0" : rows > 1 ? format("at %% %" PRId64, m->columns) : "at", m->vector));
@@ -343,22 +340,22 @@ static void elements_lines(Printer *p) {
 
 /* Where a thread of MAP_ROWS or MAP_COLUMNS has its only elements of a row. */
 static void column_line(Printer *p) {
-  const Mapping *m = p->mapping;
+  const GpuLoop *m = p->mapping;
   int64_t blocks = m->column_blocks;
   const char *x = "threadIdx.x";
   if (blocks > 1)
     x = format("(blockIdx.x %% %" PRId64 " * %d + threadIdx.x)", blocks, m->x);
-  if (m->vectors == 1 && columns(p->kernel) > 1)
+  if (m->vectors == 1 && p->shape->columns > 1)
     print_line(p, "const int %s = %s;", first_column(p), times(x, m->vector));
 }
 
 static void rows_lines(Printer *p) {
   const Kernel *k = p->kernel;
-  const Mapping *m = p->mapping;
-  int64_t rows = product(k->dim, 0, row_dims(k));
+  const GpuLoop *m = p->mapping;
+  int64_t rows = p->shape->groups * p->shape->rows;
   index_lines(p, "row", m->y > 1 ? format("%s * %d + threadIdx.y", block_index(p), m->y) : "blockIdx.x", 0,
-              row_dims(k));
-  int only = only_wide(k, 0, row_dims(k));
+              p->shape->row_dims);
+  int only = only_wide(k, 0, p->shape->row_dims);
   if (rows % m->y)
     print_line(p, "if (%s >= %" PRId64 ") return;", only >= 0 ? p->index[only] : "row", rows);
   column_line(p);
@@ -369,7 +366,7 @@ static void rows_lines(Printer *p) {
 /* ---- sums over rows ---------------------------------------------------------------------------- */
 
 static bool column_sum(const Printer *p, int store) {
-  return p->sum[store] && !store_scalar(p->kernel, &p->kernel->stores.at[store]);
+  return p->sum[store] && !p->shape->store[store].scalar;
 }
 
 /* The number of the block's chunk, counted over all groups. */
@@ -379,7 +376,7 @@ static char *chunk_text(const Printer *p) {
 }
 
 static void clear_line(Printer *p, int store) {
-  print_line(p, "%s = 0.0f;", partial_element(p, store, p->index[row_dims(p->kernel)]));
+  print_line(p, "%s = 0.0f;", partial_element(p, store, p->index[p->shape->row_dims]));
   p->reads_column = true;
 }
 
@@ -391,7 +388,7 @@ static void clear_lines(Printer *p, int store) {
 }
 
 static void sums_begin(Printer *p) {
-  const Mapping *m = p->mapping;
+  const GpuLoop *m = p->mapping;
   for (int i = 0; i < p->kernel->stores.n; i++)
     if (p->sum[i] && !column_sum(p, i))
       print_line(p, "float %s = 0.0f;", p->sum[i]);
@@ -407,7 +404,7 @@ static void sum_line(Printer *p, int store) {
   const Place *place = &p->kernel->stores.at[store].place;
   const char *sum = column_sum(p, store) ? own(p, p->sum[store]) : p->sum[store];
   if (p->mapping->in_scratch && column_sum(p, store))
-    print_line(p, "%s = %s;", partial_element(p, store, p->index[row_dims(p->kernel)]), sum);
+    print_line(p, "%s = %s;", partial_element(p, store, p->index[p->shape->row_dims]), sum);
   else if (p->mapping->in_scratch)
     print_line(p, "partial[sums + %" PRId64 "] = %s;", p->mapping->sum_at[store], sum);
   else
@@ -416,7 +413,7 @@ static void sum_line(Printer *p, int store) {
 }
 
 static void column_sums(Printer *p, int unused) {
-  const Mapping *m = p->mapping;
+  const GpuLoop *m = p->mapping;
   (void)unused;
   for (int i = 0; i < p->kernel->stores.n; i++) {
     if (!column_sum(p, i) || m->sums_in_memory)
@@ -436,7 +433,7 @@ static void column_sums(Printer *p, int unused) {
 /* The rows of threads' sums added to the first's, and stored. */
 static void sums_end(Printer *p) {
   const Kernel *k = p->kernel;
-  const Mapping *m = p->mapping;
+  const GpuLoop *m = p->mapping;
   bool columns_there = false;
   for (int i = 0; i < k->stores.n; i++) {
     columns_there |= column_sum(p, i) && !m->sums_in_memory;
@@ -461,30 +458,29 @@ static void sums_end(Printer *p) {
 
 /* The indices that a block has to itself, and where its partial sums stand. */
 static void block_lines(Printer *p) {
-  const Kernel *k = p->kernel;
-  const Mapping *m = p->mapping;
+  const GpuLoop *m = p->mapping;
   const char *number = chunk_text(p), *integer = p->speech->integer;
-  int64_t blocks = m->chunks * m->column_blocks;
-  if (m->chunks > 1)
-    print_line(p, "const int chunk = %s%s;", number, groups(k) > 1 ? format(" %% %d", m->chunks) : "");
-  if (m->chunks > 1 && groups(k) == 1)
+  int64_t blocks = m->tiles * m->column_blocks;
+  if (m->tiles > 1)
+    print_line(p, "const int chunk = %s%s;", number, p->shape->groups > 1 ? format(" %% %d", m->tiles) : "");
+  if (m->tiles > 1 && p->shape->groups == 1)
     number = "chunk";
   if (m->in_scratch)
     print_line(p, "const %s sums = %s * %" PRId64 ";", integer,
                m->wide ? format("(int64_t)(%s)", number) : number, m->stride);
   const char *group = blocks > 1 ? format("blockIdx.x / %" PRId64, blocks) : "blockIdx.x";
-  index_lines(p, "group", group, 0, parallel_dims(k));
+  index_lines(p, "group", group, 0, p->shape->group_dims);
 }
 
 /* Opens the loop over a thread's rows of its block's chunk. */
 static void open_rows(Printer *p) {
   const Kernel *k = p->kernel;
-  const Mapping *m = p->mapping;
-  int outer = parallel_dims(k), only = only_wide(k, outer, row_dims(k));
-  int64_t rows = product(k->dim, outer, row_dims(k));
+  const GpuLoop *m = p->mapping;
+  int outer = p->shape->group_dims, only = only_wide(k, outer, p->shape->row_dims);
+  int64_t rows = p->shape->rows;
   const char *row = only >= 0 ? p->index[only] : "row", *from = m->y > 1 ? "threadIdx.y" : "0";
   const char *end = format("%" PRId64, rows);
-  if (m->chunks > 1) {
+  if (m->tiles > 1) {
     from = format("chunk * %" PRId64 "%s", m->rows, m->y > 1 ? " + threadIdx.y" : "");
     end = format("(chunk + 1) * %" PRId64 "%s", m->rows,
                  rows % m->rows ? format(" && %s < %" PRId64, row, rows) : "");
@@ -493,15 +489,15 @@ static void open_rows(Printer *p) {
              m->y > 1 ? format(" += %d", m->y) : "++");
   p->indent += 2;
   if (only < 0)
-    unpack_index(p, "row", outer, row_dims(k));
+    unpack_index(p, "row", outer, p->shape->row_dims);
 }
 
 /* Rows of a group are added up: in chunks, where one group's would not keep a GPU busy. */
 static void summed_lines(Printer *p) {
-  const Mapping *m = p->mapping;
+  const GpuLoop *m = p->mapping;
   block_lines(p);
   column_line(p);
-  if (columns(p->kernel) > 1 && m->x > 1)
+  if (p->shape->columns > 1 && m->x > 1)
     p->lead = m->kind == MAP_ROWS ? "if (threadIdx.x == 0)" : format("if (%s == 0)", first_column(p));
   sums_begin(p);
   open_rows(p);
@@ -525,39 +521,35 @@ static bool takes(const Printer *p, int buffer, bool second) {
 }
 
 static bool takes_first(const Printer *p, bool second) {
-  bool takes = !second && (p->mapping->in_scratch ? chunk_first(p) : p->call.first);
+  bool takes = !second && (p->mapping->in_scratch ? chunk_first(p) : p->arguments->first);
   for (int i = 0; i < p->kernel->stores.n; i++)
-    takes |= second && p->sum[i] && accumulator_store(p->k, &p->kernel->stores.at[i]);
+    takes |= second && p->sum[i] && p->shape->store[i].accumulator;
   return takes;
 }
 
-static int64_t partial_elements(const Printer *p) {
-  return groups(p->kernel) * p->mapping->chunks * p->mapping->stride;
-}
-
-/* The parameters as declared, or what they are called with, from what loops are called with (print.h). */
+/* The parameters as declared, or what they are called with, from what loops are called with (lower.h). */
 static Names parameters(const Printer *p, bool second, const Names *values) {
   Names list = {0};
   int at = 0;
-  if (p->call.first && takes_first(p, second))
+  if (p->arguments->first && takes_first(p, second))
     push(&list, values ? values->at[0] : intern("bool first"));
-  at += p->call.first;
+  at += p->arguments->first;
   if (second)
     push(&list, values ? internf("(float *)%s", values->at[values->n - 1])
-                       : internf("PD_READS(float, %" PRId64 ") partial", partial_elements(p)));
-  for (int i = 0; i < p->call.buffers.n; i++, at++) {
-    const Buffer *b = buffer_at(p, p->call.buffers.at[i]);
-    const char *access = kernel_writes(p->kernel, p->call.buffers.at[i]) ? "PD_WRITES" : "PD_READS";
-    if (takes(p, p->call.buffers.at[i], second))
+                       : internf("PD_READS(float, %" PRId64 ") partial", p->mapping->partials));
+  for (int i = 0; i < p->arguments->buffers.n; i++, at++) {
+    const Buffer *b = buffer_at(p, p->arguments->buffers.at[i]);
+    const char *access = p->arguments->written[i] ? "PD_WRITES" : "PD_READS";
+    if (takes(p, p->arguments->buffers.at[i], second))
       push(&list, values ? values->at[at] : internf("%s(%s, %" PRId64 ") %s", access, stored_type(b), b->elements,
                                                     p->parameter[i]));
   }
-  for (int i = 0; i < p->call.keys.n && !second; i++)
+  for (int i = 0; i < p->arguments->keys.n && !second; i++)
     push(&list, values ? values->at[at + i] : internf("uint64_t %s", p->key[i]));
   if (p->mapping->in_scratch && !second)
     push(&list, values ? internf("(float *)%s", values->at[values->n - 1])
-                       : internf("PD_WRITES(float, %" PRId64 ") partial", partial_elements(p)));
-  if (p->call.now && !second)
+                       : internf("PD_WRITES(float, %" PRId64 ") partial", p->mapping->partials));
+  if (p->arguments->now && !second)
     push(&list, intern(values ? "pd_now" : "const struct pd_now *now"));
   return list;
 }
@@ -573,14 +565,14 @@ static void print_head(Printer *p, const char *function, int threads, bool secon
 /* Which sum a thread of the second kernel stores, and where. */
 static void total_lines(Printer *p, Name total) {
   const Kernel *k = p->kernel;
-  int last = row_dims(k);
+  int last = p->shape->row_dims;
   const char *otherwise = "";
   for (int scalars = 0; scalars < 2; scalars++)
     for (int i = 0; i < k->stores.n; i++) {
       if (!p->sum[i] || column_sum(p, i) != (scalars == 0))
         continue;
       const Place *place = &k->stores.at[i].place;
-      int64_t from = p->mapping->sum_at[i], end = from + (scalars ? 1 : columns(k));
+      int64_t from = p->mapping->sum_at[i], end = from + (scalars ? 1 : p->shape->columns);
       p->index[last] = from ? internf("at - %" PRId64, from) : intern("at");
       if (from && place->stride[last] != 1)
         p->index[last] = internf("(%s)", p->index[last]);
@@ -592,26 +584,24 @@ static void total_lines(Printer *p, Name total) {
     }
 }
 
-static int64_t sums_blocks(const Mapping *m) { return (m->sums + SUMS_BLOCK - 1) / SUMS_BLOCK; }
-
 /* The second kernel: adds up the chunks' partial sums. */
 static void print_sums(Printer *p, const char *function) {
-  const Mapping *m = p->mapping;
-  int64_t blocks = sums_blocks(m);
-  bool grouped = groups(p->kernel) > 1;
+  const GpuLoop *m = p->mapping;
+  int64_t blocks = m->total_blocks;
+  bool grouped = p->shape->groups > 1;
   const char *block = "blockIdx.x", *group = "blockIdx.x";
   if (grouped)
     block = blocks > 1 ? format("blockIdx.x %% %" PRId64, blocks) : "0";
   if (blocks > 1)
     group = format("(blockIdx.x / %" PRId64 ")", blocks);
   Name total = unique_name(&p->taken, "total");
-  text_comment(p->out, 0, format("The sums of %d chunks.", m->chunks));
+  text_comment(p->out, 0, format("The sums of %d chunks.", m->tiles));
   print_head(p, format("%s_sums", function), SUMS_BLOCK * SUMS_BLOCK, true);
   print_line(p, "const int at = %s * %d + threadIdx.x;", block, SUMS_BLOCK);
-  index_lines(p, "group", group, 0, parallel_dims(p->kernel));
-  char *first = grouped ? format("%s * (int64_t)%" PRId64 " + at", group, m->chunks * m->stride) : format("at");
+  index_lines(p, "group", group, 0, p->shape->group_dims);
+  char *first = grouped ? format("%s * (int64_t)%" PRId64 " + at", group, m->tiles * m->stride) : format("at");
   print_line(p, "const float %s = pd_add_chunks(partial, %d, %" PRId64 ", %s, at < %" PRId64 ");", total,
-             m->chunks, m->stride, first, m->sums);
+             m->tiles, m->stride, first, m->sums);
   print_line(p, "if (threadIdx.y > 0) return;");
   total_lines(p, total);
   text_add(p->out, "}\n\n");
@@ -622,39 +612,37 @@ static void name_vectors(Printer *p) {
   p->vector = alloc((size_t)(k->terms.n + k->stores.n + 1) * sizeof(Name));
   for (int i = 0; i < k->terms.n; i++) {
     const Term *t = &k->terms.at[i];
-    if (p->live[i] && (p->kept[i] || (t->kind == TERM_LOAD && !t->scalar && p->mapping->vector > 1)))
+    if (p->shape->live[i] && (p->kept[i] || (t->kind == TERM_LOAD && !t->scalar && p->mapping->vector > 1)))
       p->vector[i] = unique_name(&p->taken, format("%s_%s", t->kind == TERM_LOAD ? load_name(p, t) : t->name,
                                                    p->kept[i] ? "row" : "v"));
   }
   for (int i = 0; i < k->stores.n && p->mapping->vector > 1; i++)
-    if (!p->sum[i] && !store_scalar(k, &k->stores.at[i]))
+    if (!p->sum[i] && !p->shape->store[i].scalar)
       p->vector[k->terms.n + i] =
           unique_name(&p->taken, format("%s_v", parameter_of(p, k->stores.at[i].place.buffer)));
 }
 
-static Printer cuda_printer(Text *out, const StageKernels *stage, const Kernel *k, Mapping *m) {
-  KernelCall call = loop_call(stage, k);
-  *m = cuda_mapping(stage, k, &call);
-  Printer p = printer_new(out, stage, k, m->wide ? &wide_speech : &narrow_speech);
-  p.mapping = m;
-  p.kept = m->kept;
+static Printer cuda_printer(Text *out, const StageKernels *stage, const Lowered *k) {
+  Printer p = printer_new(out, stage, k, k->gpu->wide ? &wide_speech : &narrow_speech);
+  p.mapping = k->gpu;
+  p.kept = k->gpu->cached;
   name_vectors(&p);
   return p;
 }
 
-void cuda_print_loop(Text *out, const StageKernels *stage, const Kernel *k, const char *function) {
-  Mapping m;
-  Printer p = cuda_printer(out, stage, k, &m);
+void cuda_print_loop(Text *out, const StageKernels *stage, const Lowered *k, const char *function) {
+  const GpuLoop *m = k->gpu;
+  Printer p = cuda_printer(out, stage, k);
   text_comment(out, 0, kernel_title(&p));
-  print_head(&p, function, m.x * m.y, false);
-  if (m.sums > 0)
+  print_head(&p, function, m->x * m->y, false);
+  if (m->sums > 0)
     summed_lines(&p);
-  else if (m.kind == MAP_ROWS)
+  else if (m->kind == MAP_ROWS)
     rows_lines(&p);
   else
     elements_lines(&p);
   text_add(out, "}\n\n");
-  if (m.in_scratch)
+  if (m->in_scratch)
     print_sums(&p, function);
 }
 
@@ -673,27 +661,17 @@ static void launch(Text *out, int indent, const char *function, int64_t grid, in
   text_list(out, indent + 10, format("%*sPD_LAUNCH(", indent, ""), &list, ");\n");
 }
 
-static int64_t grid_of(const Printer *p) {
-  const Kernel *k = p->kernel;
-  const Mapping *m = p->mapping;
-  if (m->sums > 0)
-    return groups(k) * m->chunks * m->column_blocks;
-  int64_t n = m->kind == MAP_ROWS ? product(k->dim, 0, row_dims(k)) : all_elements(p);
-  int64_t each = m->kind == MAP_ROWS ? m->y : m->x;
-  return (n + each - 1) / each;
-}
-
-void cuda_print_loop_call(Text *out, int indent, const StageKernels *stage, const Kernel *k, const char *function,
+void cuda_print_loop_call(Text *out, int indent, const StageKernels *stage, const Lowered *k, const char *function,
                           const Names *arguments) {
-  Mapping m;
+  const GpuLoop *m = k->gpu;
   Text unused = {0};
-  Printer p = cuda_printer(&unused, stage, k, &m);
+  Printer p = cuda_printer(&unused, stage, k);
   Names list = parameters(&p, false, arguments);
-  launch(out, indent, function, grid_of(&p), m.x, m.y, &list);
-  if (!m.in_scratch)
+  launch(out, indent, function, m->blocks, m->x, m->y, &list);
+  if (!m->in_scratch)
     return;
   list = parameters(&p, true, arguments);
-  launch(out, indent, format("%s_sums", function), groups(k) * sums_blocks(&m), SUMS_BLOCK, SUMS_BLOCK, &list);
+  launch(out, indent, format("%s_sums", function), k->shape->groups * m->total_blocks, SUMS_BLOCK, SUMS_BLOCK, &list);
 }
 
 void cuda_print_loop_helpers(Text *out, const char *loops) {

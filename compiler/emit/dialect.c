@@ -19,13 +19,11 @@ static const Dialect c_dialect = {
   .now = "/* The current microbatch's first sample, counted over the run: random numbers depend on it. */\n"
          "static int64_t first_sample;\n\n",
   .at = "first_sample = pd_first_sample(k);",
-  .now_words = 1u << WORD_SAMPLE | 1u << WORD_FOLLOWING,
   .word = {[WORD_SAMPLE] = "first_sample", [WORD_FOLLOWING] = "pd_following(first_sample)",
            [WORD_SEED] = "pd.seed", [WORD_TRAINING] = "pd.training"},
   .print_loop = c_print_loop,
   .print_loop_call = c_print_loop_call,
   .print_loop_helpers = c_print_loop_helpers,
-  .loop_scratch = c_loop_scratch,
 };
 
 static const Dialect cuda_dialect = {
@@ -37,13 +35,11 @@ static const Dialect cuda_dialect = {
   .now = "",
   .at = "pd_at(k);",
   .at_says_training = true,
-  .now_words = 1u << WORD_SAMPLE | 1u << WORD_FOLLOWING | 1u << WORD_SEED | 1u << WORD_TRAINING,
   .word = {[WORD_SAMPLE] = "now->first_sample", [WORD_FOLLOWING] = "now->following",
            [WORD_SEED] = "now->seed", [WORD_TRAINING] = "now->training"},
   .print_loop = cuda_print_loop,
   .print_loop_call = cuda_print_loop_call,
   .print_loop_helpers = cuda_print_loop_helpers,
-  .loop_scratch = cuda_loop_scratch,
 };
 
 Names dialect_names(const Dialect *d) {
@@ -53,4 +49,4 @@ Names dialect_names(const Dialect *d) {
   return taken;
 }
 
-const Dialect *dialect_of(const StageKernels *k) { return k->cuda ? &cuda_dialect : &c_dialect; }
+const Dialect *dialect_of(const StageKernels *k) { return k->target.kind == TARGET_CUDA ? &cuda_dialect : &c_dialect; }

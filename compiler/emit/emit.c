@@ -115,7 +115,7 @@ static void print_header(Emit *e) {
                       plan->batch, plan->batch == 1 ? "" : "s", plan->microbatches, plan->microbatch,
                       turns_text(e), plan->schedule, e->p->in_flight, e->p->chunks > 1 ? " turns" : ""));
   if (e->dialect->target)
-    header_entry(e, "Target", format("%s; %s", e->dialect->target, precision_words(e->k->precision)));
+    header_entry(e, "Target", format("%s; %s", e->dialect->target, precision_words(e->k->target.precision)));
   header_entry(e, "Weights", version_words(e));
   header_entry(e, "Planned",
                format("forward %s, backward %s a microbatch, update %s, a batch %s (%s)%s",
@@ -233,13 +233,11 @@ static void print_version(Emit *e) {
 
 static bool some_kernel_uses(const Emit *e, int buffer) {
   for (PassKind pass = 0; pass < PASS_KINDS; pass++) {
-    const Kernels *kernels = pass_kernels(e->k, pass);
-    for (int i = 0; i < kernels->n; i++) {
-      KernelCall c = kernel_call(e->k, &kernels->at[i]);
-      for (int j = 0; j < c.buffers.n; j++)
-        if (c.buffers.at[j] == buffer)
+    const LoweredList *kernels = lowered_pass(e->lowered, pass);
+    for (int i = 0; i < kernels->n; i++)
+      for (int j = 0; j < kernels->at[i].arguments.buffers.n; j++)
+        if (kernels->at[i].arguments.buffers.at[j] == buffer)
           return true;
-    }
   }
   return false;
 }
@@ -538,10 +536,11 @@ static bool some_pass_reads_now(const Emit *e) {
   return false;
 }
 
-char *emit_stage(const Graph *g, const Pieces *pieces, const Plan *plan, const StageKernels *k, const Program *p,
-                 const Layout *l, const char *plan_hash) {
-  Emit e = {.g = g, .pieces = pieces, .plan = plan, .k = k, .p = p, .l = l, .dialect = dialect_of(k),
-            .plan_hash = plan_hash};
+char *emit_stage(const Graph *g, const Pieces *pieces, const Plan *plan, const LoweredStage *lowered,
+                 const Program *p, const Layout *l, const char *plan_hash) {
+  const StageKernels *k = lowered->kernels;
+  Emit e = {.g = g, .pieces = pieces, .plan = plan, .lowered = lowered, .k = k, .p = p, .l = l,
+            .dialect = dialect_of(k), .plan_hash = plan_hash};
   e.taken = dialect_names(e.dialect);
   if (p->chunks > 1)
     take_chunk_names(&e);

@@ -6,13 +6,10 @@
 
 /* The text of stage<i>.c or stage<i>.cu, deterministic to the byte. plan_hash: what the program tells the other
  * stages' about itself, 64 characters. */
-char *emit_stage(const Graph *g, const Pieces *pieces, const Plan *plan, const StageKernels *k, const Program *p,
-                 const Layout *l, const char *plan_hash);
+char *emit_stage(const Graph *g, const Pieces *pieces, const Plan *plan, const LoweredStage *lowered,
+                 const Program *p, const Layout *l, const char *plan_hash);
 /* The text of a program that times every distinct kernel of these stages (`pdc profile`) and prints
  * lines "SIGNATURE SECONDS". */
-char *emit_profile(const StageKernels *const *stages, int n);
-/* Bytes of scratch that a kernel needs at the stage's number of threads: partial sums of a loop, a
- * library's own working memory. */
-int64_t kernel_scratch(const StageKernels *k, const Kernel *kernel);
+char *emit_profile(const LoweredStage *const *stages, int n);
 
 #endif

@@ -40,8 +40,8 @@ void print_line(Printer *p, const char *format_, ...) {
 }
 
 Name parameter_of(const Printer *p, int buffer) {
-  for (int i = 0; i < p->call.buffers.n; i++)
-    if (p->call.buffers.at[i] == buffer)
+  for (int i = 0; i < p->arguments->buffers.n; i++)
+    if (p->arguments->buffers.at[i] == buffer)
       return p->parameter[i];
   BUG("a kernel has no parameter for buffer %d", buffer);
 }
@@ -54,7 +54,7 @@ char *index_sum(Printer *p, int64_t offset, const int64_t *stride, int from, int
   for (int i = from; i < end; i++) {
     if (stride[i] == 0 || p->kernel->dim[i] == 1)
       continue;
-    p->reads_column |= i == row_dims(p->kernel);
+    p->reads_column |= i == p->shape->row_dims;
     text_add(&out, "%s%s", out.n ? " + " : "", p->index[i]);
     if (stride[i] != 1)
       text_add(&out, " * %" PRId64, stride[i]);
@@ -72,11 +72,11 @@ char *element(Printer *p, const Place *place) {
 /* An element of a store's partial sums: dense over the dims it moves along. */
 char *sum_element(Printer *p, int store) {
   const Kernel *k = p->kernel;
-  const Store *s = &k->stores.at[store];
+  const bool *moves = p->shape->store[store].moves;
   int64_t stride[MAX_DIM] = {0}, size = 1;
-  for (int i = k->n_dims - 1; i >= parallel_dims(k); i--) {
-    stride[i] = sum_moves(k, s, i) ? size : 0;
-    size *= sum_moves(k, s, i) ? k->dim[i] : 1;
+  for (int i = k->n_dims - 1; i >= p->shape->group_dims; i--) {
+    stride[i] = moves[i] ? size : 0;
+    size *= moves[i] ? k->dim[i] : 1;
   }
   return format("%s[%s]", p->sum[store], index_sum(p, 0, stride, 0, k->n_dims));
 }
@@ -100,7 +100,7 @@ static char *linear(Printer *p, const Term *t, int from) {
   const Kernel *k = p->kernel;
   int64_t stride[MAX_DIM] = {0}, size = 1;
   for (int i = k->n_dims - 1; i >= from; i--) {
-    bool left_out = t->scalar && i == row_dims(k);
+    bool left_out = t->scalar && i == p->shape->row_dims;
     stride[i] = left_out ? 0 : size;
     size *= left_out ? 1 : k->dim[i];
   }
@@ -108,9 +108,9 @@ static char *linear(Printer *p, const Term *t, int from) {
 }
 
 static Fragment column(Printer *p, const Term *t) {
-  bool constant = t->scalar || columns(p->kernel) == 1;
+  bool constant = t->scalar || p->shape->columns == 1;
   p->reads_column |= !constant;
-  return primary(constant ? "0" : p->index[row_dims(p->kernel)]);
+  return primary(constant ? "0" : p->index[p->shape->row_dims]);
 }
 
 static Fragment sample(Printer *p) {
@@ -121,8 +121,8 @@ static Fragment sample(Printer *p) {
 }
 
 static Fragment key(const Printer *p, const Term *t) {
-  for (int i = 0; i < p->call.keys.n; i++)
-    if (&p->kernel->terms.at[p->call.keys.at[i]] == t)
+  for (int i = 0; i < p->arguments->keys.n; i++)
+    if (&p->kernel->terms.at[p->arguments->keys.at[i]] == t)
       return primary(p->key[i]);
   BUG("op '%s' has no key", t->op->name);
 }
@@ -225,7 +225,7 @@ static void count_operands(Printer *p, int term) {
 
 /* How often a store's line mentions its value: an accumulator's, in both cases of `first`. */
 static int store_mentions(const Printer *p, int store) {
-  return !p->sum[store] && accumulator_store(p->k, &p->kernel->stores.at[store]) ? 2 : 1;
+  return !p->sum[store] && p->shape->store[store].accumulator ? 2 : 1;
 }
 
 /* Scalars: their mentions in scalars and stores of any slot; one mentioned in a pass gets a name. Elements:
@@ -235,7 +235,7 @@ void count_references(Printer *p, int slot, bool scalars) {
   memset(p->references, 0, (size_t)k->terms.n * sizeof *p->references);
   for (int i = 0; i < k->terms.n; i++) {
     const Term *t = &k->terms.at[i];
-    if (!p->live[i])
+    if (!p->shape->live[i])
       continue;
     if (scalars && !t->scalar)
       for (int j = 0; j < t->n_in; j++)
@@ -250,8 +250,8 @@ void count_references(Printer *p, int slot, bool scalars) {
   for (int i = 0; i < k->stores.n; i++) {
     const Store *s = &k->stores.at[i];
     if (scalars)
-      p->references[s->term] += store_scalar(k, s) ? store_mentions(p, i) : 2;
-    else if (!store_scalar(k, s) && s->phase == slot)
+      p->references[s->term] += p->shape->store[i].scalar ? store_mentions(p, i) : 2;
+    else if (!p->shape->store[i].scalar && s->phase == slot)
       p->references[s->term] += store_mentions(p, i);
   }
 }

@@ -5,8 +5,6 @@
 #include <inttypes.h>
 #include <string.h>
 
-enum { TASK_ELEMENTS = 16384 }; /* of one share, at least */
-
 /* ---- a row ----------------------------------------------------------------------------------- */
 
 static void store_line(Printer *p, int store) {
@@ -14,7 +12,7 @@ static void store_line(Printer *p, int store) {
   char *value = term_text(p, s->term);
   if (p->sum[store])
     print_line(p, "%s += %s;", sum_element(p, store), value);
-  else if (accumulator_store(p->k, s))
+  else if (p->shape->store[store].accumulator)
     print_line(p, "%s = first ? %s : %s + %s;", element(p, &s->place), value, element(p, &s->place), value);
   else
     print_line(p, "%s = %s;", element(p, &s->place), value);
@@ -25,9 +23,8 @@ static void store_line(Printer *p, int store) {
 static char *c_load(Printer *p, int term) { return element(p, &p->kernel->terms.at[term].place); }
 
 static char *c_kept(Printer *p, int term) {
-  const Kernel *k = p->kernel;
-  p->reads_column |= columns(k) > 1;
-  return format("%s_row[%s]", p->term[term], columns(k) > 1 ? p->index[row_dims(k)] : "0");
+  p->reads_column |= p->shape->columns > 1;
+  return format("%s_row[%s]", p->term[term], p->shape->columns > 1 ? p->index[p->shape->row_dims] : "0");
 }
 
 static void c_reduce(Printer *p, int term, const char *x) {
@@ -48,10 +45,10 @@ static const Speech c_speech = {.words = c_words, .integer = "int64_t", .load = 
 
 static void lanes_pass(Printer *p, int phase) {
   const Kernel *k = p->kernel;
-  int64_t n = columns(k), whole = n / LANES * LANES;
+  int64_t n = p->shape->columns, whole = n / LANES * LANES;
   for (int i = 0; i < k->terms.n; i++) {
     const Term *t = &k->terms.at[i];
-    if (!p->live[i] || t->kind != TERM_REDUCE || t->phase != phase)
+    if (!p->shape->live[i] || t->kind != TERM_REDUCE || t->phase != phase)
       continue;
     if (t->op->reduction == REDUCTION_MAX) {
       print_line(p, "float %s_lanes[PD_LANES];", p->term[i]);
@@ -60,7 +57,7 @@ static void lanes_pass(Printer *p, int phase) {
       print_line(p, "float %s_lanes[PD_LANES] = {0};", p->term[i]);
     }
   }
-  const char *j = p->index[row_dims(k)];
+  const char *j = p->index[p->shape->row_dims];
   if (whole > 0) {
     print_line(p, "for (int64_t j0 = 0; j0 < %" PRId64 "; j0 += PD_LANES)", whole);
     Text *out = p->out, lines = {0}, body = {0};
@@ -91,10 +88,10 @@ static void lanes_pass(Printer *p, int phase) {
 /* from, end: bounds of the columns, NULL for all. */
 static void row_lines(Printer *p, const char *from, const char *end) {
   const Kernel *k = p->kernel;
-  const char *j = p->index[row_dims(k)];
+  const char *j = p->index[p->shape->row_dims];
   for (int i = 0; i < k->terms.n; i++)
-    if (p->live[i] && p->kept[i])
-      print_line(p, "float %s_row[%" PRId64 "];", p->term[i], columns(k));
+    if (p->shape->live[i] && p->kept[i])
+      print_line(p, "float %s_row[%" PRId64 "];", p->term[i], p->shape->columns);
   for (int phase = 0; phase <= k->phases; phase++) {
     bool lanes;
     scalar_lines(p, phase);
@@ -110,9 +107,9 @@ static void row_lines(Printer *p, const char *from, const char *end) {
     pass_lines(p, phase);
     p->indent -= 2;
     p->out = out;
-    char *bound = end ? format("%s", end) : format("%" PRId64, columns(k));
+    char *bound = end ? format("%s", end) : format("%" PRId64, p->shape->columns);
     print_block(p,
-                !from && columns(k) == 1
+                !from && p->shape->columns == 1
                     ? ""
                     : format("for (int64_t %s = %s; %s < %s; %s++)", j, from ? from : "0", j, bound, j),
                 &body);
@@ -140,22 +137,20 @@ static void close_loops(Printer *p, int from, int end) {
 
 /* Declares and clears the partial sums; base: where they lie in scratch, NULL: on the stack. */
 static void sums_begin(Printer *p, const char *base) {
-  const Kernel *k = p->kernel;
-  int64_t at = 0;
-  for (int i = 0; i < k->stores.n; i++) {
+  Name first = NULL;
+  for (int i = 0; i < p->kernel->stores.n; i++) {
     if (!p->sum[i])
       continue;
-    int64_t n = sum_extent(k, &k->stores.at[i]);
     if (!base)
-      print_line(p, "float %s[%" PRId64 "] = {0};", p->sum[i], n);
-    else if (at == 0)
+      print_line(p, "float %s[%" PRId64 "] = {0};", p->sum[i], p->shape->store[i].sums);
+    else if (!first)
       print_line(p, "float *%s = %s;", p->sum[i], base);
     else
-      print_line(p, "float *%s = %s + %" PRId64 ";", p->sum[i], base, at);
-    at += (n + LANES - 1) / LANES * LANES;
+      print_line(p, "float *%s = %s + %" PRId64 ";", p->sum[i], base, p->host->sum_at[i]);
+    first = first ? first : p->sum[i];
   }
-  if (base && at > 0)
-    print_line(p, "memset(%s, 0, %" PRId64 " * sizeof(float));", base, at);
+  if (base && first)
+    print_line(p, "memset(%s, 0, %" PRId64 " * sizeof(float));", base, p->shape->sums);
 }
 
 /* Whether a store's target lies in memory as its partial sums do. */
@@ -163,8 +158,8 @@ static bool contiguous_target(const Printer *p, int store) {
   const Kernel *k = p->kernel;
   const Store *s = &k->stores.at[store];
   int64_t size = 1;
-  for (int i = k->n_dims - 1; i >= parallel_dims(k); i--)
-    if (sum_moves(k, s, i) && k->dim[i] > 1) {
+  for (int i = k->n_dims - 1; i >= p->shape->group_dims; i--)
+    if (p->shape->store[store].moves[i] && k->dim[i] > 1) {
       if (s->place.stride[i] != size)
         return false;
       size *= k->dim[i];
@@ -175,16 +170,16 @@ static bool contiguous_target(const Printer *p, int store) {
 /* The pointer to a group's first element of a store's target. */
 static char *target_text(Printer *p, int store) {
   const Place *place = &p->kernel->stores.at[store].place;
-  char *index = index_sum(p, place->offset, place->stride, 0, parallel_dims(p->kernel));
+  char *index = index_sum(p, place->offset, place->stride, 0, p->shape->group_dims);
   Name name = parameter_of(p, place->buffer);
   return strcmp(index, "0") ? format("%s + %s", name, index) : format("%s", name);
 }
 
 /* Writes or adds partial sums that lie as their target does, from one or several chunks. */
 static void sum_line(Printer *p, int store, const char *part, int64_t stride, int chunks) {
-  bool adds = accumulator_store(p->k, &p->kernel->stores.at[store]);
+  bool adds = p->shape->store[store].accumulator;
   print_line(p, "sum_chunks(%s, %s, %s, %" PRId64 ", %" PRId64 ", %d);", adds ? "first" : "true",
-             target_text(p, store), part, sum_extent(p->kernel, &p->kernel->stores.at[store]), stride,
+             target_text(p, store), part, p->shape->store[store].sums, stride,
              chunks);
 }
 
@@ -200,9 +195,8 @@ static void sums_end(Printer *p, bool but_contiguous) {
       continue;
     }
     int dims[MAX_DIM], n = 0;
-    for (int d = parallel_dims(k); d < k->n_dims; d++) {
-      bool moves = d == row_dims(k) ? !store_scalar(k, s) : s->place.stride[d] != 0;
-      if (moves && k->dim[d] > 1)
+    for (int d = p->shape->group_dims; d < k->n_dims; d++) {
+      if (p->shape->store[i].moves[d] && k->dim[d] > 1)
         dims[n++] = d;
     }
     for (int d = 0; d < n; d++)
@@ -220,20 +214,20 @@ static void sums_end(Printer *p, bool but_contiguous) {
 /* Every group in nested loops, each with its partial sums. */
 static void whole_lines(Printer *p) {
   const Kernel *k = p->kernel;
-  int outer = parallel_dims(k);
-  int64_t extent = sums_extent(k);
+  int outer = p->shape->group_dims;
+  int64_t extent = p->shape->sums;
   const char *base = NULL;
   open_loops(p, 0, outer);
-  if (extent > 0 && sums_in_scratch(k)) {
+  if (extent > 0 && p->host->in_scratch) {
     int64_t stride[MAX_DIM] = {0};
     for (int i = outer - 1, size = 1; i >= 0; size *= (int)k->dim[i--])
       stride[i] = size * extent;
     base = format("(float *)scratch + %s", index_sum(p, 0, stride, 0, outer));
   }
   sums_begin(p, base);
-  open_loops(p, outer, row_dims(k));
+  open_loops(p, outer, p->shape->row_dims);
   row_lines(p, NULL, NULL);
-  close_loops(p, outer, row_dims(k));
+  close_loops(p, outer, p->shape->row_dims);
   sums_end(p, false);
   close_loops(p, 0, outer);
 }
@@ -245,8 +239,8 @@ static void range_lines(Printer *p) {
     row_lines(p, "from", "end");
     return;
   }
-  int outer = chunked(k) ? row_dims(k) : parallel_dims(k);
-  if (chunked(k))
+  int outer = p->host->tiled ? p->shape->row_dims : p->shape->group_dims;
+  if (p->host->tiled)
     sums_begin(p, "partial");
   int wide = 0, only = 0;
   for (int i = 0; i < outer; i++)
@@ -259,13 +253,13 @@ static void range_lines(Printer *p) {
   p->indent += 2;
   if (wide != 1)
     unpack_index(p, x, 0, outer);
-  if (!chunked(k))
-    sums_begin(p, sums_extent(k) > 0 && sums_in_scratch(k)
-                      ? format("(float *)scratch + %s * %" PRId64, x, sums_extent(k)) : NULL);
-  open_loops(p, outer, row_dims(k));
+  if (!p->host->tiled)
+    sums_begin(p, p->shape->sums > 0 && p->host->in_scratch
+                      ? format("(float *)scratch + %s * %" PRId64, x, p->shape->sums) : NULL);
+  open_loops(p, outer, p->shape->row_dims);
   row_lines(p, NULL, NULL);
-  close_loops(p, outer, row_dims(k));
-  if (!chunked(k))
+  close_loops(p, outer, p->shape->row_dims);
+  if (!p->host->tiled)
     sums_end(p, false);
   p->indent -= 2;
   print_line(p, "}");
@@ -276,22 +270,22 @@ static void range_lines(Printer *p) {
 /* Parameters as declared, or as passed on; chunk: of the function over one chunk's rows. */
 static Names arguments(const Printer *p, bool declare, bool chunk) {
   Names list = {0};
-  if (chunk ? chunk_first(p) : p->call.first)
+  if (chunk ? chunk_first(p) : p->arguments->first)
     push(&list, intern(declare ? "bool first" : "first"));
-  for (int i = 0; i < p->call.buffers.n; i++) {
-    int buffer = p->call.buffers.at[i];
+  for (int i = 0; i < p->arguments->buffers.n; i++) {
+    int buffer = p->arguments->buffers.at[i];
     if (chunk && !chunk_uses(p, buffer))
       continue;
     const char *type = p->k->buffers.at[buffer].type == TYPE_TOKEN ? "int32_t" : "float";
-    const char *constant = kernel_writes(p->kernel, buffer) ? "" : "const ";
+    const char *constant = p->arguments->written[i] ? "" : "const ";
     push(&list, declare ? internf("%s%s *restrict %s", constant, type, p->parameter[i]) : p->parameter[i]);
   }
-  for (int i = 0; i < p->call.keys.n; i++)
+  for (int i = 0; i < p->arguments->keys.n; i++)
     push(&list, declare ? internf("uint64_t %s", p->key[i]) : p->key[i]);
   if (chunk)
     push(&list, declare ? intern("float *restrict partial")
-                        : internf("partial + c * %" PRId64, sums_extent(p->kernel)));
-  else if (p->call.scratch)
+                        : internf("partial + c * %" PRId64, p->shape->sums));
+  else if (p->arguments->scratch)
     push(&list, intern(declare ? "char *restrict scratch" : "scratch"));
   return list;
 }
@@ -308,10 +302,10 @@ static void prepend_range(Names *list, Name from, Name end) {
 /* Rows in chunks by shape alone, each with its own partial sums, added in the chunks' order. */
 static void chunk_lines(Printer *p, const char *function) {
   const Kernel *k = p->kernel;
-  int64_t rows = product(k->dim, 0, row_dims(k)), extent = sums_extent(k), at = 0;
+  int64_t rows = p->shape->rows, extent = p->shape->sums;
   bool even = rows % k->chunks == 0;
   print_line(p, "float *partial = (float *)scratch;");
-  if (rows * columns(k) >= PARALLEL_ELEMENTS)
+  if (p->host->parallel)
     print_line(p, "#pragma omp parallel for");
   print_line(p, "for (int64_t c = 0; c < %d; c++)", k->chunks);
   Names list = arguments(p, false, true);
@@ -325,8 +319,7 @@ static void chunk_lines(Printer *p, const char *function) {
   for (int i = 0; i < k->stores.n; i++) {
     if (!p->sum[i])
       continue;
-    const Store *store = &k->stores.at[i];
-    int64_t n = sum_extent(k, store);
+    int64_t n = p->shape->store[i].sums, at = p->host->sum_at[i];
     const char *part = at ? format("partial + %" PRId64, at) : "partial";
     if (contiguous_target(p, i)) {
       sum_line(p, i, part, extent, k->chunks);
@@ -335,29 +328,29 @@ static void chunk_lines(Printer *p, const char *function) {
                  k->chunks);
       print_line(p, "const float *%s = %s;", p->sum[i], part);
     }
-    at += (n + LANES - 1) / LANES * LANES;
   }
   sums_end(p, true);
 }
 
-void c_print_loop(Text *out, const StageKernels *stage, const Kernel *k, const char *function) {
+void c_print_loop(Text *out, const StageKernels *stage, const Lowered *k, const char *function) {
   Printer p = printer_new(out, stage, k, &c_speech);
+  p.host = k->host;
   text_comment(out, 0, kernel_title(&p));
-  if (is_split(k)) {
-    const char *name = chunked(k) ? format("%s_rows", function) : function;
-    Names list = arguments(&p, true, chunked(k));
+  if (p.host->ranged) {
+    const char *name = p.host->tiled ? format("%s_rows", function) : function;
+    Names list = arguments(&p, true, p.host->tiled);
     prepend_range(&list, intern("int64_t from"), intern("int64_t end"));
     text_list(out, 13 + (int)strlen(name), format("static void %s(", name), &list, ") {\n");
     p.indent = 2;
     range_lines(&p);
     text_add(out, "}\n\n");
   }
-  if (is_split(k) && !chunked(k))
+  if (p.host->ranged && !p.host->tiled)
     return;
   Names list = arguments(&p, true, false);
   text_list(out, 13 + (int)strlen(function), format("static void %s(", function), &list, ") {\n");
   p.indent = 2;
-  if (chunked(k))
+  if (p.host->tiled)
     chunk_lines(&p, function);
   else
     whole_lines(&p);
@@ -385,18 +378,17 @@ void c_print_loop_helpers(Text *out, const char *loops) {
   text_add(out, "%s%s", parallel, strstr(loops, "sum_chunks(") ? sum_chunks : "");
 }
 
-void c_print_loop_call(Text *out, int indent, const StageKernels *stage, const Kernel *k, const char *function,
+void c_print_loop_call(Text *out, int indent, const StageKernels *stage, const Lowered *k, const char *function,
                        const Names *arguments) {
+  const HostLoop *h = k->host;
   (void)stage;
-  if (!is_split(k) || chunked(k)) {
+  if (!h->ranged || h->tiled) {
     text_list(out, indent + (int)strlen(function) + 1, format("%*s%s(", indent, "", function), arguments,
               ");\n");
     return;
   }
-  int64_t n = k->n_dims == 1 ? columns(k) : groups(k), each = product(k->dim, 0, k->n_dims) / n;
-  int64_t share = (TASK_ELEMENTS + each - 1) / each;
   Names list = *arguments;
-  prepend_range(&list, internf("%" PRId64, n), internf("%" PRId64, share));
+  prepend_range(&list, internf("%" PRId64, h->ways), internf("%" PRId64, h->share));
   Names longer = {0};
   push(&longer, intern(function));
   for (int i = 0; i < list.n; i++)

@@ -26,17 +26,17 @@ bool pass_needs(Printer *p, int phase, bool *reduces) {
   memset(p->needed, 0, (size_t)k->terms.n);
   for (int i = 0; i < k->terms.n; i++) {
     const Term *t = &k->terms.at[i];
-    if (p->live[i] && t->kind == TERM_REDUCE && t->phase == phase) {
+    if (p->shape->live[i] && t->kind == TERM_REDUCE && t->phase == phase) {
       any = *reduces = true;
       need(p, t->in[0], phase);
-    } else if (p->live[i] && p->kept[i] && t->phase == phase) {
+    } else if (p->shape->live[i] && p->kept[i] && t->phase == phase) {
       any = true;
       need(p, i, phase);
     }
   }
   for (int i = 0; i < k->stores.n; i++) {
     const Store *s = &k->stores.at[i];
-    if (!store_scalar(k, s) && s->phase == phase) {
+    if (!p->shape->store[i].scalar && s->phase == phase) {
       any = true;
       need(p, s->term, phase);
     }
@@ -65,7 +65,7 @@ void scalar_lines(Printer *p, int slot) {
   p->phase = slot;
   for (int i = 0; i < k->terms.n; i++) {
     const Term *t = &k->terms.at[i];
-    if (!p->live[i] || !t->scalar || t->kind == TERM_CONSTANT || scalar_slot(k, i) != slot)
+    if (!p->shape->live[i] || !t->scalar || t->kind == TERM_CONSTANT || scalar_slot(k, i) != slot)
       continue;
     if (t->kind == TERM_REDUCE) {
       p->speech->reduced(p, i);
@@ -78,7 +78,7 @@ void scalar_lines(Printer *p, int slot) {
   p->indent += p->lead ? 2 : 0;
   for (int i = 0; i < k->stores.n; i++) {
     const Store *s = &k->stores.at[i];
-    if (!store_scalar(k, s))
+    if (!p->shape->store[i].scalar)
       continue;
     int known = scalar_slot(k, s->term);
     p->out = p->lead && !p->sum[i] ? &stores : out;
@@ -108,12 +108,12 @@ void pass_lines(Printer *p, int phase) {
   }
   for (int i = 0; i < k->terms.n; i++) {
     const Term *t = &k->terms.at[i];
-    if (!p->live[i] || t->kind != TERM_REDUCE || t->phase != phase)
+    if (!p->shape->live[i] || t->kind != TERM_REDUCE || t->phase != phase)
       continue;
     p->speech->reduce(p, i, term_text(p, t->in[0]));
   }
   for (int i = 0; i < k->stores.n; i++)
-    if (!store_scalar(k, &k->stores.at[i]) && k->stores.at[i].phase == phase)
+    if (!p->shape->store[i].scalar && k->stores.at[i].phase == phase)
       p->speech->store(p, i);
 }
 
@@ -135,7 +135,7 @@ void unpack_index(Printer *p, const char *from, int first, int end) {
 bool chunk_uses(const Printer *p, int buffer) {
   const Kernel *k = p->kernel;
   for (int i = 0; i < k->terms.n; i++)
-    if (p->live[i] && k->terms.at[i].kind == TERM_LOAD && k->terms.at[i].place.buffer == buffer)
+    if (p->shape->live[i] && k->terms.at[i].kind == TERM_LOAD && k->terms.at[i].place.buffer == buffer)
       return true;
   for (int i = 0; i < k->stores.n; i++)
     if (!p->sum[i] && k->stores.at[i].place.buffer == buffer)
@@ -145,7 +145,7 @@ bool chunk_uses(const Printer *p, int buffer) {
 
 bool chunk_first(const Printer *p) {
   for (int i = 0; i < p->kernel->stores.n; i++)
-    if (!p->sum[i] && accumulator_store(p->k, &p->kernel->stores.at[i]))
+    if (!p->sum[i] && p->shape->store[i].accumulator)
       return true;
   return false;
 }
@@ -159,22 +159,22 @@ Name load_name(const Printer *p, const Term *t) {
 }
 
 static void name_parameters(Printer *p) {
-  for (int i = 0; i < p->call.buffers.n; i++) {
-    const Buffer *b = &p->k->buffers.at[p->call.buffers.at[i]];
+  for (int i = 0; i < p->arguments->buffers.n; i++) {
+    const Buffer *b = &p->k->buffers.at[p->arguments->buffers.at[i]];
     p->parameter[i] =
         unique_name(&p->taken, b->kind == BUFFER_ACCUMULATOR ? format("d_%s", b->name) : b->name);
   }
 }
 
-Printer printer_new(Text *out, const StageKernels *stage, const Kernel *k, const Speech *speech) {
-  Printer p = {.speech = speech, .out = out, .k = stage, .kernel = k};
-  p.call = loop_call(stage, k);
-  p.live = live_terms(k);
+Printer printer_new(Text *out, const StageKernels *stage, const Lowered *lowered, const Speech *speech) {
+  const Kernel *k = lowered->kernel;
+  Printer p = {.speech = speech, .out = out, .k = stage, .kernel = k, .shape = lowered->shape,
+               .arguments = &lowered->arguments};
   size_t terms = (size_t)k->terms.n + 1;
   for (int i = 0; speech->words[i]; i++)
     push(&p.taken, intern(speech->words[i]));
-  p.parameter = alloc((size_t)(p.call.buffers.n + 1) * sizeof(Name));
-  p.key = alloc((size_t)(p.call.keys.n + 1) * sizeof(Name));
+  p.parameter = alloc((size_t)(p.arguments->buffers.n + 1) * sizeof(Name));
+  p.key = alloc((size_t)(p.arguments->keys.n + 1) * sizeof(Name));
   p.sum = alloc((size_t)(k->stores.n + 1) * sizeof(Name));
   p.term = alloc(terms * sizeof(Name));
   p.references = alloc(terms * sizeof *p.references);
@@ -184,23 +184,23 @@ Printer printer_new(Text *out, const StageKernels *stage, const Kernel *k, const
   for (int i = 0; i < k->terms.n; i++)
     p.kept[i] = k->terms.at[i].row_buffer;
   for (int i = 0; i < k->n_dims; i++) {
-    p.index[i] = i == row_dims(k) ? intern("j") : row_dims(k) == 1 ? intern("i") : internf("i%d", i);
+    p.index[i] = i == p.shape->row_dims ? intern("j") : p.shape->row_dims == 1 ? intern("i") : internf("i%d", i);
     push(&p.taken, p.index[i]);
   }
   name_parameters(&p);
-  for (int i = 0; i < p.call.keys.n; i++)
+  for (int i = 0; i < p.arguments->keys.n; i++)
     p.key[i] = unique_name(&p.taken, "key");
   for (int i = 0; i < k->terms.n; i++) {
     const Term *t = &k->terms.at[i];
     const char *wanted = t->name;
-    if (!p.live[i] || t->kind == TERM_CONSTANT)
+    if (!p.shape->live[i] || t->kind == TERM_CONSTANT)
       continue;
     if (t->kind == TERM_LOAD)
       wanted = format("%s_%s", load_name(&p, t), t->scalar ? "i" : "j");
     p.term[i] = unique_name(&p.taken, wanted);
   }
   for (int i = 0; i < k->stores.n; i++)
-    if (sums_rows(k, &k->stores.at[i]))
+    if (p.shape->store[i].summed)
       p.sum[i] = unique_name(&p.taken, format("%s_sum", parameter_of(&p, k->stores.at[i].place.buffer)));
   return p;
 }
@@ -209,9 +209,9 @@ Printer printer_new(Text *out, const StageKernels *stage, const Kernel *k, const
 char *kernel_title(const Printer *p) {
   Text out = {0};
   text_add(&out, "%s. ", p->kernel->comment ? p->kernel->comment : p->kernel->name);
-  for (int i = 0; i < p->call.buffers.n; i++) {
-    const Buffer *b = &p->k->buffers.at[p->call.buffers.at[i]];
-    const Buffer *next = i + 1 < p->call.buffers.n ? &p->k->buffers.at[p->call.buffers.at[i + 1]] : NULL;
+  for (int i = 0; i < p->arguments->buffers.n; i++) {
+    const Buffer *b = &p->k->buffers.at[p->arguments->buffers.at[i]];
+    const Buffer *next = i + 1 < p->arguments->buffers.n ? &p->k->buffers.at[p->arguments->buffers.at[i + 1]] : NULL;
     bool same = next && next->rank == b->rank && !memcmp(next->dim, b->dim, (size_t)b->rank * sizeof *b->dim);
     text_add(&out, "%s", p->parameter[i]);
     if (same)

@@ -34,57 +34,38 @@ typedef struct Dialect {
   const char *now;                /* what loops read of the current microbatch and of the run: a declaration ... */
   const char *at;                 /* ... the line that sets it before a pass ... */
   bool at_says_training;          /* ... and must be there in validation, too ... */
-  unsigned now_words;             /* ... the words in an op's expression that need it, 1u << Word each */
   const char *word[N_WORDS];      /* what stands for such a word: WORD_SAMPLE for the microbatch's first; NULL for
                                      indices and keys, which each loop has of its own */
-  void (*print_loop)(Text *out, const StageKernels *k, const Kernel *kernel, const char *function);
-  void (*print_loop_call)(Text *out, int indent, const StageKernels *k, const Kernel *kernel,
+  void (*print_loop)(Text *out, const StageKernels *k, const Lowered *kernel, const char *function);
+  void (*print_loop_call)(Text *out, int indent, const StageKernels *k, const Lowered *kernel,
                           const char *function, const Names *arguments);
   void (*print_loop_helpers)(Text *out, const char *loops); /* what printed loops and their calls need */
-  int64_t (*loop_scratch)(const StageKernels *k, const Kernel *kernel); /* bytes */
 } Dialect;
 const Dialect *dialect_of(const StageKernels *k);
 Names dialect_names(const Dialect *d); /* those functions', as taken ones */
 
 /* ---- Kernels of kind LOOP: static C functions (loops.c), CUDA kernels (cuda_loops.c) ----------- */
 
-/* What a kernel's function or call needs; loops are called with, in this order, first, the buffers, the
- * keys, scratch. */
-typedef struct KernelCall {
-  bool first;    /* whether this is a batch's first microbatch: accumulators are overwritten */
-  Ints buffers;
-  Ints keys;     /* terms whose random numbers have a key of their own: node_key(), which like kernels
-                    do not share */
-  bool scratch;
-  bool now;      /* reads what Dialect.at sets; a CUDA kernel has it as its last argument, pd_now */
-} KernelCall;
-KernelCall kernel_call(const StageKernels *k, const Kernel *kernel);
-bool kernel_writes(const Kernel *kernel, int buffer);
-KernelCall loop_call(const StageKernels *k, const Kernel *kernel);
-void c_print_loop(Text *out, const StageKernels *k, const Kernel *kernel, const char *function);
+void c_print_loop(Text *out, const StageKernels *k, const Lowered *kernel, const char *function);
 /* The call: directly, or dealt to threads through the macro PARALLEL. */
-void c_print_loop_call(Text *out, int indent, const StageKernels *k, const Kernel *kernel, const char *function,
+void c_print_loop_call(Text *out, int indent, const StageKernels *k, const Lowered *kernel, const char *function,
                        const Names *arguments);
 void c_print_loop_helpers(Text *out, const char *loops);
-int64_t c_loop_scratch(const StageKernels *k, const Kernel *kernel); /* of partial sums */
-void cuda_print_loop(Text *out, const StageKernels *k, const Kernel *kernel, const char *function);
-void cuda_print_loop_call(Text *out, int indent, const StageKernels *k, const Kernel *kernel, const char *function,
+void cuda_print_loop(Text *out, const StageKernels *k, const Lowered *kernel, const char *function);
+void cuda_print_loop_call(Text *out, int indent, const StageKernels *k, const Lowered *kernel, const char *function,
                           const Names *arguments);
 void cuda_print_loop_helpers(Text *out, const char *loops);
-int64_t cuda_loop_scratch(const StageKernels *k, const Kernel *kernel);
 
 /* ---- calls.c: Kernels of kind CALL ----------------------------------------------------------- */
 
 /* Text of the pointer to a buffer's first element, in the function being printed. */
 typedef Name (*BufferText)(void *context, int buffer);
-KernelCall call_buffers(const Kernel *kernel);
 /* File-scope objects a call needs ("static struct pd_matmul *c_fc;"), and their making in setup(). The
  * same objects serve all kernels of one signature; `object` is their name. False: it needs none. */
-bool print_call_object(Text *out, const StageKernels *k, const Kernel *kernel, const char *object);
-bool print_call_setup(Text *out, const StageKernels *k, const Kernel *kernel, const char *object);
-void print_call(Text *out, int indent, const StageKernels *k, const Kernel *kernel, const char *object,
+bool print_call_object(Text *out, const Lowered *kernel, const char *object);
+bool print_call_setup(Text *out, const Dialect *dialect, const Lowered *kernel, const char *object);
+void print_call(Text *out, int indent, const Dialect *dialect, const Lowered *kernel, const char *object,
                 BufferText text, void *context);
-int64_t call_scratch(const StageKernels *k, const Kernel *kernel); /* bytes; asks the libraries every time */
 
 /* ---- the state of one stage's file ----------------------------------------------------------- */
 
@@ -96,7 +77,8 @@ typedef struct Emit {
   const Graph *g;
   const Pieces *pieces;
   const Plan *plan;
-  const StageKernels *k;
+  const LoweredStage *lowered;
+  const StageKernels *k;     /* its kernels */
   const Program *p;
   const Layout *l;
   const Dialect *dialect;
@@ -131,7 +113,6 @@ bool has_masters(const Emit *e);
 
 /* ---- regions.c */
 void find_families(Emit *e);
-Name kernel_function(const Emit *e, const Kernel *k);
 void print_loops_and_objects(Emit *e);
 void print_setup(Emit *e);
 void print_region_functions(Emit *e);

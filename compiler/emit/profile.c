@@ -7,7 +7,7 @@
 
 typedef struct Timed {
   const StageKernels *stage;
-  const Kernel *kernel;
+  const Lowered *kernel;
   Name name;
   int count;     /* of kernels like it in the stage */
   int64_t bytes; /* of the buffers, side by side; scratch comes behind */
@@ -16,34 +16,34 @@ typedef struct Timed {
 typedef Vec(Timed) TimedKernels;
 
 static Name local_name(void *context, int buffer) {
-  const KernelCall *c = context;
-  for (int i = 0; i < c->buffers.n; i++)
-    if (c->buffers.at[i] == buffer)
+  const Arguments *a = context;
+  for (int i = 0; i < a->buffers.n; i++)
+    if (a->buffers.at[i] == buffer)
       return internf("x%d", i);
   BUG("a call names buffer %d, which is not among its own", buffer);
 }
 
-static void collect(const StageKernels *k, const Kernels *list, TimedKernels *timed, Names *taken) {
+static void collect(const StageKernels *k, const LoweredList *list, TimedKernels *timed, Names *taken) {
   for (int i = 0; i < list->n; i++) {
     int j = 0;
-    while (j < timed->n && timed->at[j].kernel->signature != list->at[i].signature)
+    while (j < timed->n && timed->at[j].kernel->kernel->signature != list->at[i].kernel->signature)
       j++;
     if (j == timed->n)
-      push(timed, (Timed){k, &list->at[i], unique_name(taken, list->at[i].name), 0, 0});
+      push(timed, (Timed){k, &list->at[i], unique_name(taken, list->at[i].kernel->name), 0, 0});
     timed->at[j].count += timed->at[j].stage == k;
   }
 }
 
 /* "run_NAME" calls the kernel over memory; "fill_NAME" gives that memory plausible contents. */
 static void print_run(Text *out, Timed *t) {
-  KernelCall c = kernel_call(t->stage, t->kernel);
+  const Arguments *c = &t->kernel->arguments;
   Text fills = {0};
   text_add(out, "static void run_%s(void) {\n", t->name);
-  for (int i = 0; i < c.buffers.n; i++) {
-    const Buffer *b = &t->stage->buffers.at[c.buffers.at[i]];
+  for (int i = 0; i < c->buffers.n; i++) {
+    const Buffer *b = &t->stage->buffers.at[c->buffers.at[i]];
     bool seen = false;
     for (int j = 0; j < i && !seen; j++)
-      seen = c.buffers.at[j] == c.buffers.at[i];
+      seen = c->buffers.at[j] == c->buffers.at[i];
     if (seen)
       continue;
     bool token = b->type == TYPE_TOKEN;
@@ -55,23 +55,23 @@ static void print_run(Text *out, Timed *t) {
              token ? format(", %" PRId64, classes) : "");
     t->bytes += buffer_bytes(b);
   }
-  if (c.first)
+  if (c->first)
     text_add(out, "  const bool first = false;\n");
-  if (c.scratch)
+  if (c->scratch)
     text_add(out, "  char *scratch = memory + %" PRId64 ";\n", t->bytes);
-  if (t->kernel->kind == KERNEL_CALL) {
-    print_call(out, 2, t->stage, t->kernel, t->name, local_name, &c);
+  if (t->kernel->call) {
+    print_call(out, 2, dialect_of(t->stage), t->kernel, t->name, local_name, (void *)c);
   } else {
     Names list = {0};
-    if (c.first)
+    if (c->first)
       push(&list, intern("first"));
-    for (int i = 0; i < c.buffers.n; i++)
+    for (int i = 0; i < c->buffers.n; i++)
       push(&list, internf("x%d", i));
-    for (int i = 0; i < c.keys.n; i++)
+    for (int i = 0; i < c->keys.n; i++)
       push(&list, intern("1"));
-    if (c.scratch)
+    if (c->scratch)
       push(&list, intern("scratch"));
-    if (c.now && t->stage->cuda)
+    if (c->now && t->stage->target.kind == TARGET_CUDA)
       push(&list, intern("pd_now"));
     dialect_of(t->stage)->print_loop_call(out, 2, t->stage, t->kernel, t->name, &list);
   }
@@ -179,7 +179,7 @@ static const char cuda_end[] =
 /* Bytes that a kernel must move: its buffers' once each, of a table that a call looks rows up in those rows'.
  * Operations of products, as mfu counts them. */
 static void weigh(const Timed *t, double *bytes, double *operations) {
-  const Kernel *k = t->kernel;
+  const Kernel *k = t->kernel->kernel;
   *bytes = (double)t->bytes;
   *operations = 0;
   if (k->kind != KERNEL_CALL || !k->node->op->cost)
@@ -197,39 +197,40 @@ static void print_table(Text *out, const TimedKernels *timed) {
     const Timed *t = &timed->at[i];
     double bytes, operations;
     weigh(t, &bytes, &operations);
-    text_add(out, "  {\"%s\",\n   \"%s\", run_%s, fill_%s, %d, %.0f, %.0f},\n", t->kernel->signature, t->name, t->name,
+    text_add(out, "  {\"%s\",\n   \"%s\", run_%s, fill_%s, %d, %.0f, %.0f},\n", t->kernel->kernel->signature, t->name, t->name,
              t->name, t->count, bytes, operations);
   }
   text_add(out, "};\n\n");
 }
 
-char *emit_profile(const StageKernels *const *stages, int n) {
+char *emit_profile(const LoweredStage *const *stages, int n) {
   enum { MOST_OPERANDS = 64 };
-  const Dialect *dialect = dialect_of(stages[0]);
-  bool cuda = stages[0]->cuda, now = false;
+  const StageKernels *first = stages[0]->kernels;
+  const Dialect *dialect = dialect_of(first);
+  bool cuda = first->target.kind == TARGET_CUDA, now = false;
   TimedKernels timed = {0};
   Names taken = dialect_names(dialect);
   for (int i = 0; i < MOST_OPERANDS; i++)
     push(&taken, internf("x%d", i));
   for (int i = 0; i < n; i++) {
-    collect(stages[i], &stages[i]->forward, &timed, &taken);
-    collect(stages[i], &stages[i]->backward, &timed, &taken);
+    collect(stages[i]->kernels, lowered_pass(stages[i], PASS_FORWARD), &timed, &taken);
+    collect(stages[i]->kernels, lowered_pass(stages[i], PASS_BACKWARD), &timed, &taken);
   }
   Text out = {0}, loops = {0}, objects = {0}, runs = {0}, setup = {0};
   text_add(&out, "%s", cuda ? cuda_preamble : c_preamble);
-  text_add(&out, "enum { MICROBATCH = %" PRId64 " };\n", stages[0]->microbatch);
+  text_add(&out, "enum { MICROBATCH = %" PRId64 " };\n", first->microbatch);
   int64_t bytes = 0;
   for (int i = 0; i < timed.n; i++) {
     Timed *t = &timed.at[i];
-    now |= kernel_call(t->stage, t->kernel).now;
-    if (t->kernel->kind == KERNEL_LOOP) {
+    now |= t->kernel->arguments.now;
+    if (!t->kernel->call) {
       dialect->print_loop(&loops, t->stage, t->kernel, t->name);
     } else {
-      print_call_object(&objects, t->stage, t->kernel, t->name);
-      print_call_setup(&setup, t->stage, t->kernel, t->name);
+      print_call_object(&objects, t->kernel, t->name);
+      print_call_setup(&setup, dialect, t->kernel, t->name);
     }
     print_run(&runs, t);
-    int64_t need = t->bytes + kernel_scratch(t->stage, t->kernel);
+    int64_t need = t->bytes + t->kernel->scratch_bytes;
     bytes = need > bytes ? need : bytes;
   }
   if (now && !cuda) /* of a batch of one microbatch */
@@ -243,7 +244,7 @@ char *emit_profile(const StageKernels *const *stages, int n) {
   if (cuda)
     text_add(&out, cuda_start, bytes + 4096);
   else
-    text_add(&out, c_start, bytes + 4096, stages[0]->threads > 0 ? stages[0]->threads : 1);
+    text_add(&out, c_start, bytes + 4096, first->target.threads > 0 ? first->target.threads : 1);
   text_add(&out, "%s%s%s", now && !cuda ? "  pd.stage = &stage;\n" : "", setup.n ? setup.at : "", main_loop);
   text_add(&out, "%s  return 0;\n}\n", cuda ? cuda_end : "");
   return out.at;

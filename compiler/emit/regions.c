@@ -32,15 +32,15 @@ static bool same_kernels(const Emit *e, int a, int b, PassKind pass, int *stands
   if (n != y->end[pass] - y->first[pass])
     return false;
   for (int i = 0; i < n; i++) {
-    const Kernel *k = &pass_kernels(e->k, pass)->at[x->first[pass] + i];
-    const Kernel *l = &pass_kernels(e->k, pass)->at[y->first[pass] + i];
-    if (k->signature != l->signature)
+    const Lowered *k = &lowered_pass(e->lowered, pass)->at[x->first[pass] + i];
+    const Lowered *l = &lowered_pass(e->lowered, pass)->at[y->first[pass] + i];
+    const Ints *p = &k->arguments.buffers, *q = &l->arguments.buffers;
+    if (k->kernel->signature != l->kernel->signature)
       return false;
-    KernelCall p = kernel_call(e->k, k), q = kernel_call(e->k, l);
-    if (p.buffers.n != q.buffers.n)
+    if (p->n != q->n)
       return false;
-    for (int j = 0; j < p.buffers.n; j++) {
-      int from = p.buffers.at[j], to = q.buffers.at[j];
+    for (int j = 0; j < p->n; j++) {
+      int from = p->at[j], to = q->at[j];
       if ((stands_for[from] >= 0 && stands_for[from] != to) || !same_role(e, from, a, to, b))
         return false;
       stands_for[from] = to;
@@ -161,16 +161,15 @@ static Name name_buffer(Body *b, int buffer) {
 }
 
 static void see_kernel(Body *b, int at) {
-  const Kernel *k = &pass_kernels(b->e->k, b->pass)->at[at];
-  KernelCall c = kernel_call(b->e->k, k);
-  b->first = b->first || c.first;
-  b->scratch = b->scratch || c.scratch;
-  for (int i = 0; i < c.buffers.n; i++)
-    if (!b->text[c.buffers.at[i]])
-      b->text[c.buffers.at[i]] = name_buffer(b, c.buffers.at[i]);
-  for (int i = 0; b->region >= 0 && i < c.keys.n; i++) {
+  const Arguments *a = &lowered_pass(b->e->lowered, b->pass)->at[at].arguments;
+  b->first = b->first || a->first;
+  b->scratch = b->scratch || a->scratch;
+  for (int i = 0; i < a->buffers.n; i++)
+    if (!b->text[a->buffers.at[i]])
+      b->text[a->buffers.at[i]] = name_buffer(b, a->buffers.at[i]);
+  for (int i = 0; b->region >= 0 && i < a->keys.n; i++) {
     push(&b->key_kernel, at - b->e->k->regions.at[b->region].first[b->pass]);
-    push(&b->key_term, c.keys.at[i]);
+    push(&b->key_term, a->keys.at[i]);
     unique_name(&b->taken, "key");
     push(&b->keys, b->taken.at[b->taken.n - 1]);
   }
@@ -298,7 +297,7 @@ static void call_region(Text *out, Body *b, int region) {
 
 /* ---- printing bodies ------------------------------------------------------------------------- */
 
-Name kernel_function(const Emit *e, const Kernel *k) {
+static Name kernel_function(const Emit *e, const Kernel *k) {
   for (int i = 0; i < e->functions.n; i++)
     if (e->functions.at[i].signature == k->signature)
       return e->functions.at[i].name;
@@ -313,27 +312,27 @@ static Name body_text(void *context, int buffer) {
 
 static void call_kernel(Text *out, Body *b, int at) {
   Emit *e = b->e;
-  const Kernel *k = &pass_kernels(e->k, b->pass)->at[at];
-  Name function = kernel_function(e, k);
-  if (k->kind == KERNEL_CALL) {
-    print_call(out, 2, e->k, k, function, body_text, b);
+  const Lowered *k = &lowered_pass(e->lowered, b->pass)->at[at];
+  const Arguments *a = &k->arguments;
+  Name function = kernel_function(e, k->kernel);
+  if (k->call) {
+    print_call(out, 2, e->dialect, k, function, body_text, b);
     return;
   }
-  KernelCall c = kernel_call(e->k, k);
   Names list = {0};
-  if (c.first)
+  if (a->first)
     push(&list, intern("first"));
-  for (int i = 0; i < c.buffers.n; i++)
-    push(&list, body_text(b, c.buffers.at[i]));
-  for (int i = 0; i < c.keys.n; i++) {
-    Name key = internf("0x%016" PRIx64 "u", node_key(k->terms.at[c.keys.at[i]].node));
+  for (int i = 0; i < a->buffers.n; i++)
+    push(&list, body_text(b, a->buffers.at[i]));
+  for (int i = 0; i < a->keys.n; i++) {
+    Name key = internf("0x%016" PRIx64 "u", node_key(k->kernel->terms.at[a->keys.at[i]].node));
     for (int j = 0; b->region >= 0 && j < b->keys.n; j++)
-      if (b->key_term.at[j] == c.keys.at[i] &&
+      if (b->key_term.at[j] == a->keys.at[i] &&
           b->key_kernel.at[j] == at - e->k->regions.at[b->region].first[b->pass])
         key = b->keys.at[j];
     push(&list, key);
   }
-  if (c.scratch)
+  if (a->scratch)
     push(&list, intern("scratch"));
   e->dialect->print_loop_call(out, 2, e->k, k, function, &list);
 }
@@ -341,9 +340,12 @@ static void call_kernel(Text *out, Body *b, int at) {
 /* Whether the function writes through a buffer, so that it cannot be const. */
 static bool writes(const Body *b, int buffer) {
   const Region *r = &b->e->k->regions.at[b->region];
-  for (int i = r->first[b->pass]; i < r->end[b->pass]; i++)
-    if (kernel_writes(&pass_kernels(b->e->k, b->pass)->at[i], buffer))
-      return true;
+  for (int i = r->first[b->pass]; i < r->end[b->pass]; i++) {
+    const Arguments *a = &lowered_pass(b->e->lowered, b->pass)->at[i].arguments;
+    for (int j = 0; j < a->buffers.n; j++)
+      if (a->buffers.at[j] == buffer && a->written[j])
+        return true;
+  }
   return false;
 }
 
@@ -447,7 +449,7 @@ bool pass_uses(const Emit *e, Pass pass, BufferKind kind) {
 bool pass_reads_now(const Emit *e, Pass pass) {
   const Chunk *chunk = &e->k->chunks.at[pass.chunk];
   for (int i = chunk->first[pass.kind]; i < chunk->end[pass.kind]; i++)
-    if (kernel_call(e->k, &pass_kernels(e->k, pass.kind)->at[i]).now)
+    if (lowered_pass(e->lowered, pass.kind)->at[i].arguments.now)
       return true;
   return false;
 }
@@ -521,31 +523,25 @@ void print_pass(Emit *e, Pass pass) {
 
 /* ---- setup, loops and objects ---------------------------------------------------------------- */
 
-enum { N_LISTS = 1 + PASS_KINDS };
-
-static const Kernels *all_lists(const Emit *e, int i) {
-  return i == 0 ? &e->k->setup : pass_kernels(e->k, (PassKind)(i - 1));
-}
-
 void print_loops_and_objects(Emit *e) {
   Text loops = {0};
   text_add(&e->out,
            "/* ---- what the runtime's kernels are called with ---- */\n\n"
            "/* Of two forms [1] overwrites, for a batch's first microbatch, and [0] adds. */\n");
   for (int i = 0; i < N_LISTS; i++)
-    for (int j = 0; j < all_lists(e, i)->n; j++) {
-      const Kernel *k = &all_lists(e, i)->at[j];
+    for (int j = 0; j < e->lowered->list[i].n; j++) {
+      const Lowered *k = &e->lowered->list[i].at[j];
       bool known = false;
       for (int f = 0; f < e->functions.n && !known; f++)
-        known = e->functions.at[f].signature == k->signature;
+        known = e->functions.at[f].signature == k->kernel->signature;
       if (known)
         continue;
-      Name name = unique_name(&e->taken, k->name);
-      push(&e->functions, (Function){k->signature, name});
-      if (k->kind == KERNEL_LOOP)
-        e->dialect->print_loop(&loops, e->k, k, name);
+      Name name = unique_name(&e->taken, k->kernel->name);
+      push(&e->functions, (Function){k->kernel->signature, name});
+      if (k->call)
+        print_call_object(&e->out, k, name);
       else
-        print_call_object(&e->out, e->k, k, name);
+        e->dialect->print_loop(&loops, e->k, k, name);
     }
   text_add(&e->out, "\n");
   if (loops.n == 0)
@@ -559,30 +555,31 @@ void print_setup(Emit *e) {
   Text body = {0};
   Names done = {0};
   for (int i = 0; i < N_LISTS; i++)
-    for (int j = 0; j < all_lists(e, i)->n; j++) {
-      const Kernel *k = &all_lists(e, i)->at[j];
+    for (int j = 0; j < e->lowered->list[i].n; j++) {
+      const Lowered *k = &e->lowered->list[i].at[j];
+      Name signature = k->kernel->signature;
       bool known = false;
       for (int d = 0; d < done.n && !known; d++)
-        known = done.at[d] == k->signature;
-      if (known || k->kind != KERNEL_CALL)
+        known = done.at[d] == signature;
+      if (known || !k->call)
         continue;
-      push(&done, k->signature);
-      print_call_setup(&body, e->k, k, kernel_function(e, k));
+      push(&done, signature);
+      print_call_setup(&body, e->dialect, k, kernel_function(e, k->kernel));
     }
   for (int j = 0; j < e->k->setup.n; j++) {
-    const Kernel *k = &e->k->setup.at[j];
-    Body b = body_new(e, (Pass){PASS_FORWARD, k->chunk}, -1);
-    KernelCall c = kernel_call(e->k, k);
+    const Lowered *k = &lowered_setup(e->lowered)->at[j];
+    const Arguments *a = &k->arguments;
+    Body b = body_new(e, (Pass){PASS_FORWARD, k->kernel->chunk}, -1);
     Names list = {0};
-    ensure(k->kind == KERNEL_LOOP && !c.first && !c.keys.n);
-    for (int i = 0; i < c.buffers.n; i++)
-      push(&list, stage_text(&b, c.buffers.at[i]));
-    if (c.scratch)
+    ensure(!k->call && !a->first && !a->keys.n);
+    for (int i = 0; i < a->buffers.n; i++)
+      push(&list, stage_text(&b, a->buffers.at[i]));
+    if (a->scratch)
       push(&list, intern("arena->scratch"));
-    e->dialect->print_loop_call(&body, 2, e->k, k, kernel_function(e, k), &list);
+    e->dialect->print_loop_call(&body, 2, e->k, k, kernel_function(e, k->kernel), &list);
   }
   text_add(&e->out,
            "/* Before the first microbatch. */\nstatic void setup(void) {\n  arena = (struct arena "
            "*)pd.arena;\n%s%s}\n\n",
-           e->k->precision == PRECISION_TF32 ? "  pd_allow_tf32 = true;\n" : "", body.n ? body.at : "");
+           e->k->target.precision == PRECISION_TF32 ? "  pd_allow_tf32 = true;\n" : "", body.n ? body.at : "");
 }

@@ -326,7 +326,7 @@ static int tensor_table(Emit *e) {
       if (n++ == 0)
         text_add(&e->out, "/* Where to look for the first value that is not finite. */\n%s"
                           "%s%s%sstatic const struct pd_tensor tensors[] = {\n",
-                 e->k->precision == PRECISION_BF16 ? typed_tensor_macros : tensor_macros,
+                 e->k->target.precision == PRECISION_BF16 ? typed_tensor_macros : tensor_macros,
                  e->p->chunks > 1 ? "" : tensor_kinds, e->p->split_backward ? kept_kind : "",
                  some_saved_packed(e) ? workspace_kind : "");
       tensor_line(e, i);

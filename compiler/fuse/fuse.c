@@ -150,8 +150,7 @@ StageKernels *fuse(const Graph *g, const Pieces *p, int first_piece, int end_pie
   StageKernels *k = alloc(sizeof *k);
   Chunk chunk = {.first_piece = first_piece, .end_piece = end_piece};
   *k = (StageKernels){.graph = g, .stage = stage, .n_stages = n_stages, .microbatch = microbatch,
-                      .recompute = recompute, .split = split, .threads = target.threads,
-                      .cuda = target.kind == TARGET_CUDA, .precision = target.precision};
+                      .recompute = recompute, .split = split, .target = target};
   Fuse *f = fuse_new(g, p, &chunk, k);
   find_names(f);
   find_nodes(f);

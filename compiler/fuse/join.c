@@ -94,7 +94,8 @@ static void join_chunk(StageKernels *to, const StageKernels *from, int chunk) {
   Join j = {.to = to, .from = from, .chunk = chunk, .first_region = to->regions.n};
   Chunk c = from->chunks.at[0];
   ensure(from->chunks.n == 1 && from->split == to->split && from->microbatch == to->microbatch &&
-         from->threads == to->threads && from->cuda == to->cuda && from->precision == to->precision);
+         from->target.kind == to->target.kind && from->target.threads == to->target.threads &&
+         from->target.precision == to->target.precision);
   to->recompute |= from->recompute;
   for (PassKind pass = 0; pass < PASS_KINDS; pass++) {
     j.first[pass] = pass_kernels(to, pass)->n;
@@ -123,7 +124,7 @@ StageKernels *join_chunks(StageKernels *const *chunk, int n) {
   StageKernels *k = alloc(sizeof *k);
   *k = (StageKernels){.graph = first->graph, .stage = first->stage, .n_stages = first->n_stages / n,
                       .microbatch = first->microbatch, .recompute = first->recompute, .split = first->split,
-                      .threads = first->threads, .cuda = first->cuda, .precision = first->precision};
+                      .target = first->target};
   for (int i = 0; i < n; i++)
     join_chunk(k, chunk[i], i);
   find_like_regions(k);

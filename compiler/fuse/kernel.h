@@ -139,9 +139,7 @@ typedef struct StageKernels {
   int64_t microbatch;
   bool recompute;
   bool split;   /* backward is in two: weights is not empty, where it can be */
-  int threads;  /* a rank's: what scratch is sized for */
-  bool cuda;    /* for a GPU: how kernels are printed, what scratch they take */
-  Precision precision;
+  Target target; /* what programs are for: how kernels are lowered and printed */
   Vec(Buffer) buffers;
   Kernels setup, forward, backward, weights; /* setup: run once, fills the tables */
   Vec(Region) regions;

@@ -149,7 +149,7 @@ static Name sign_kernel(const StageKernels *k, const Kernel *kernel) {
   Pattern p = {.text = &t, .k = k};
   text_add(&t, "%d %d %d", kernel->kind, kernel->accumulate, kernel->bias);
   if (kernel->kind == KERNEL_CALL) {
-    text_add(&t, " %s threads=%d", kernel->node->op->name, k->threads);
+    text_add(&t, " %s threads=%d", kernel->node->op->name, k->target.threads);
     sign_attributes(&p, kernel->node);
     for (int i = 0; i < kernel->in.n; i++)
       sign_place(&p, &kernel->in.at[i]);

@@ -75,7 +75,7 @@ static bool stays_exact(const Buffer *b) {
 }
 
 void choose_precision(StageKernels *k) {
-  const bool *bf16 = values_in_bf16(k->graph, k->precision);
+  const bool *bf16 = values_in_bf16(k->graph, k->target.precision);
   for (int i = 0; i < k->buffers.n; i++) {
     Buffer *b = &k->buffers.at[i];
     b->bf16 = !stays_exact(b) && b->value >= 0 && bf16[b->value];
@@ -85,13 +85,13 @@ void choose_precision(StageKernels *k) {
 static void verify_operand(const StageKernels *k, const Kernel *kernel, bool result, int index) {
   const Place *p = result ? &kernel->out.at[index] : &kernel->in.at[index];
   const Buffer *b = &k->buffers.at[p->buffer];
-  bool rounded = k->precision == PRECISION_BF16 && !stays_exact(b) && !stays_f32(kernel->node, result, index);
+  bool rounded = k->target.precision == PRECISION_BF16 && !stays_exact(b) && !stays_f32(kernel->node, result, index);
   ensure(b->bf16 || !rounded);
 }
 
 void verify_precision(const StageKernels *k) {
   for (int i = 0; i < k->buffers.n; i++)
-    ensure(!k->buffers.at[i].bf16 || (k->precision == PRECISION_BF16 && !stays_exact(&k->buffers.at[i])));
+    ensure(!k->buffers.at[i].bf16 || (k->target.precision == PRECISION_BF16 && !stays_exact(&k->buffers.at[i])));
   for (PassKind pass = 0; pass < PASS_KINDS; pass++)
     for (int i = 0; i < pass_kernels(k, pass)->n; i++) {
       const Kernel *kernel = &pass_kernels(k, pass)->at[i];

@@ -5,7 +5,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "cuda/scratch.h"
 #include "ops/call.h"
 #include "ops/rules.h"
 #include "pd_runtime.h"
@@ -300,12 +299,12 @@ static void call_attention_gradient(const Site *site, Call *c) {
 
 static int64_t scratch_attention(const Site *site) {
   struct pd_attention a = describe_attention(site);
-  return site->cuda ? 0 : (int64_t)pd_attention_scratch(&a, site->threads);
+  return site->library->attention(&a, site->threads);
 }
 
 static int64_t scratch_attention_gradient(const Site *site) {
   struct pd_attention a = describe_attention(site);
-  return site->cuda ? pd_cuda_attention_backward_scratch(&a) : (int64_t)pd_attention_scratch(&a, site->threads);
+  return site->library->attention_backward(&a, site->threads);
 }
 
 /* ---- the primitives ----------------------------------------------------------------------------- */

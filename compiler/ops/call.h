@@ -5,7 +5,22 @@
 
 #include "ops/op.h"
 
-/* What is decided about a node before its call is printed. */
+struct pd_matmul_shape;
+struct pd_convolution_shape;
+struct pd_attention;
+struct pd_lstm;
+
+/* What does calls on a target: the bytes of scratch memory that each takes, from its description (pd_runtime.h). */
+typedef struct Library {
+  int64_t (*matmul)(const struct pd_matmul_shape *s);
+  int64_t (*convolution)(const struct pd_convolution_shape *s);
+  int64_t (*attention)(const struct pd_attention *a, int threads);
+  int64_t (*attention_backward)(const struct pd_attention *a, int threads);
+  int64_t (*lstm)(const struct pd_lstm *l);
+  int64_t (*lstm_backward)(const struct pd_lstm *l);
+} Library;
+
+/* What is decided about a node before its call is described. */
 struct Site {
   const Node *node;
   const Place *in, *out; /* of all inputs, the bias behind them, and of all outputs */
@@ -13,7 +28,7 @@ struct Site {
   int bias;        /* index into `in` of the vector to add along the last axis, or -1 */
   bool accumulate; /* adds to out[0], except for a batch's first microbatch */
   int threads;     /* of the rank; 0: as many as the machine has */
-  bool cuda;       /* the program is for a GPU: runtime/cuda does the call */
+  const Library *library;
 };
 
 /* Axes shared by several places, merged where every one of them lies in memory as a single axis. */
@@ -57,8 +72,9 @@ typedef struct Argument {
 struct Call {
   const char *function; /* "pd_matmul" */
   const char *object;   /* "pd_matmul": it is given a struct of this name; NULL: none */
-  bool made;            /* setup makes it: pd_matmul_new((struct pd_matmul_shape){fields}); else it is constant.
-                           One that adds in some rounds is made twice, .accumulate true and false */
+  bool made;            /* setup makes it: pd_matmul_new((struct pd_matmul_shape){fields}); else it is constant */
+  bool twice;           /* one that overwrites its result in some rounds and adds to it in others is made twice, with
+                           .accumulate = !first; lowering decides */
   Name note;            /* what the object is for, for people; NULL: the kernel's comment says it */
   Vec(Field) fields;    /* in the order of the struct, as C++ wants them; lists stand last there */
   Axes outer;           /* loops around the call */

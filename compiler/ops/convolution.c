@@ -4,7 +4,6 @@
  * and padding surrounds x with zeros. */
 #include <string.h>
 
-#include "cuda/scratch.h"
 #include "ops/call.h"
 #include "ops/rules.h"
 #include "pd_runtime.h"
@@ -271,28 +270,26 @@ static void fill_call(const Site *site, Kind kind, Call *c) {
   pass_scratch(c);
 }
 
-static int64_t bytes_of(const Site *site, struct pd_convolution_shape s) {
-  if (site->cuda)
-    return pd_cuda_convolution_scratch(&s);
-  return (int64_t)pd_convolution_scratch(pd_convolution_new(s));
-}
-
 static void call_convolution(const Site *site, Call *c) { fill_call(site, PD_CONVOLUTION, c); }
 static void call_backward(const Site *site, Call *c) { fill_call(site, PD_CONVOLUTION_BACKWARD, c); }
 static void call_weights(const Site *site, Call *c) { fill_call(site, PD_CONVOLUTION_WEIGHTS, c); }
 
-static int64_t scratch_convolution(const Site *site) { return bytes_of(site, describe(site, PD_CONVOLUTION)); }
+static int64_t scratch_convolution(const Site *site) {
+  struct pd_convolution_shape s = describe(site, PD_CONVOLUTION);
+  return site->library->convolution(&s);
+}
 static int64_t scratch_backward(const Site *site) {
-  return bytes_of(site, describe(site, PD_CONVOLUTION_BACKWARD));
+  struct pd_convolution_shape s = describe(site, PD_CONVOLUTION_BACKWARD);
+  return site->library->convolution(&s);
 }
 
 /* The larger of what the forms need. */
 static int64_t scratch_weights(const Site *site) {
   struct pd_convolution_shape s = describe(site, PD_CONVOLUTION_WEIGHTS);
-  int64_t bytes = bytes_of(site, s), more = 0;
+  int64_t bytes = site->library->convolution(&s), more = 0;
   if (site->accumulate) {
     s.accumulate = true;
-    more = bytes_of(site, s);
+    more = site->library->convolution(&s);
   }
   return more > bytes ? more : bytes;
 }

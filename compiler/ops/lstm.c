@@ -7,7 +7,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "cuda/scratch.h"
 #include "ops/call.h"
 #include "ops/rules.h"
 #include "pd_runtime.h"
@@ -321,12 +320,12 @@ static void call_lstm_gradient(const Site *site, Call *c) {
 
 static int64_t scratch_lstm(const Site *site) {
   struct pd_lstm l = describe_lstm(site, &site->out[0]);
-  return site->cuda ? pd_cuda_lstm_scratch(&l) : (int64_t)pd_lstm_scratch(&l);
+  return site->library->lstm(&l);
 }
 
 static int64_t scratch_lstm_gradient(const Site *site) {
   struct pd_lstm l = describe_lstm(site, &site->in[1]);
-  return site->cuda ? pd_cuda_lstm_backward_scratch(&l) : (int64_t)pd_lstm_backward_scratch(&l);
+  return site->library->lstm_backward(&l);
 }
 
 /* Cells, and gates after their functions: what a step adds to is kept as it was computed. */

@@ -2,7 +2,6 @@
  * are rows; else both have the same leading axes and there is one product for each. */
 #include <string.h>
 
-#include "cuda/scratch.h"
 #include "ops/call.h"
 #include "ops/rules.h"
 #include "pd_runtime.h"
@@ -251,16 +250,12 @@ static void call_weight_gradient(const Site *site, Call *c) {
   c->sums = true;
 }
 
-static int64_t scratch_of_form(const Site *site, const struct pd_matmul_shape *shape) {
-  return site->cuda ? pd_cuda_matmul_scratch(shape) : (int64_t)pd_matmul_scratch(pd_matmul_new(*shape));
-}
-
 /* The larger of what the forms need. */
 static int64_t scratch_of(const Site *site, struct pd_matmul_shape shape, bool adds) {
-  int64_t bytes = scratch_of_form(site, &shape), more = 0;
+  int64_t bytes = site->library->matmul(&shape), more = 0;
   if (adds) {
     shape.accumulate = true;
-    more = scratch_of_form(site, &shape);
+    more = site->library->matmul(&shape);
   }
   return more > bytes ? more : bytes;
 }

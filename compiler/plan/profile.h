@@ -42,13 +42,4 @@ const Profile *profile_read(const char *path, const Pieces *p, const ProfileSign
 /* The measurements at a microbatch; NULL when there are none. */
 const MeasuredSize *profile_at(const Profile *profile, int64_t microbatch);
 
-/* The text of the program that measures the model at the microbatches the request leaves open; NULL after
- * diagnostics. */
-char *profile_program(const Graph *g, const Pieces *p, const PlanRequest *request);
-/* Compiles and runs such a text; returns what it prints, or NULL after diagnostics. */
-typedef char *(*ProfileRun)(void *context, const char *text);
-/* `pdc profile`: measures and writes out_path. */
-bool profile_make(const Graph *g, const Pieces *p, const PlanRequest *request, const char *out_path,
-                  ProfileRun run, void *context);
-
 #endif

@@ -226,7 +226,7 @@ passes_can_be_watched() {
     expect 0 "$pdc" --emit $what $gpt_small "$source/models/gpt_mini.pdm"
     [ -s out ] || fail "--emit $what prints nothing"
   done
-  expect 0 "$pdc" -S --verify-each --stages 3 -d fltmob $gpt_small "$source/models/gpt_mini.pdm"
+  expect 0 "$pdc" -S --verify-each --stages 3 -d flwtmob $gpt_small "$source/models/gpt_mini.pdm"
   expect 0 "$pdc" plan -n 2 "$source/models/gpt_mini.pdm"
 }
 

@@ -34,18 +34,18 @@ static void choose_types(StageKernels *k) {
 }
 
 /* The function that calls a kernel with the arrays of a table. */
-static void print_call_of(Text *out, const StageKernels *stage, const Kernel *k, Name name) {
-  KernelCall call = kernel_call(stage, k);
+static void print_call_of(Text *out, const StageKernels *stage, const Lowered *k, Name name) {
+  const Arguments *call = &k->arguments;
   Names list = {0};
-  if (call.first)
+  if (call->first)
     push(&list, intern("first"));
-  for (int i = 0; i < call.buffers.n; i++) {
-    const Buffer *b = &stage->buffers.at[call.buffers.at[i]];
+  for (int i = 0; i < call->buffers.n; i++) {
+    const Buffer *b = &stage->buffers.at[call->buffers.at[i]];
     push(&list, internf("(%s *)x[%d]", b->type == TYPE_TOKEN ? "int32_t" : b->bf16 ? "pd_bf16" : "float", i));
   }
-  for (int i = 0; i < call.keys.n; i++)
+  for (int i = 0; i < call->keys.n; i++)
     push(&list, internf("0x%xu", 1000 + i));
-  if (call.scratch)
+  if (call->scratch)
     push(&list, intern("scratch"));
   text_add(out, "static void run_%s(bool first, void *const *x, char *scratch) {\n", name);
   text_add(out, "  (void)first, (void)x, (void)scratch;\n");
@@ -64,34 +64,35 @@ static bool is_exact(const Kernel *k) {
   return true;
 }
 
-static void print_entry(Text *out, const StageKernels *stage, const Kernel *k, Name name) {
-  KernelCall call = kernel_call(stage, k);
-  text_add(out, "  {\"%s\", run_%s, %d, %" PRId64 ", %d, {\n", name, name, is_exact(k), kernel_scratch(stage, k),
-           call.buffers.n);
-  for (int i = 0; i < call.buffers.n; i++) {
-    const Buffer *b = &stage->buffers.at[call.buffers.at[i]];
+static void print_entry(Text *out, const StageKernels *stage, const Lowered *k, Name name) {
+  const Arguments *call = &k->arguments;
+  text_add(out, "  {\"%s\", run_%s, %d, %" PRId64 ", %d, {\n", name, name, is_exact(k->kernel), k->scratch_bytes,
+           call->buffers.n);
+  for (int i = 0; i < call->buffers.n; i++) {
+    const Buffer *b = &stage->buffers.at[call->buffers.at[i]];
     text_add(out, "    {\"%s\", %" PRId64 ", %d, %d},\n", b->name, b->elements,
-             b->type == TYPE_TOKEN ? 2 : b->bf16, kernel_writes(k, call.buffers.at[i]));
+             b->type == TYPE_TOKEN ? 2 : b->bf16, call->written[i]);
   }
   text_add(out, "  }},\n");
 }
 
-static void print_all(const StageKernels *k) {
-  const Kernels *lists[] = {&k->setup, &k->forward, &k->backward, &k->weights};
+static void print_all(const LoweredStage *stage) {
+  const StageKernels *k = stage->kernels;
   Text loops = {0}, calls = {0}, table = {0};
   const Dialect *dialect = dialect_of(k);
   Names signatures = {0}, taken = dialect_names(dialect);
+  bool cuda = k->target.kind == TARGET_CUDA;
   int n = 0;
-  for (int l = 0; l < 4; l++)
-    for (int i = 0; i < lists[l]->n; i++) {
-      const Kernel *x = &lists[l]->at[i];
-      bool known = x->kind != KERNEL_LOOP;
+  for (int l = 0; l < N_LISTS; l++)
+    for (int i = 0; i < stage->list[l].n; i++) {
+      const Lowered *x = &stage->list[l].at[i];
+      bool known = x->call != NULL;
       for (int s = 0; s < signatures.n; s++)
-        known |= signatures.at[s] == x->signature;
+        known |= signatures.at[s] == x->kernel->signature;
       if (known)
         continue;
-      push(&signatures, x->signature);
-      Name name = unique_name(&taken, x->name);
+      push(&signatures, x->kernel->signature);
+      Name name = unique_name(&taken, x->kernel->name);
       dialect->print_loop(&loops, k, x, name);
       print_call_of(&calls, k, x, name);
       print_entry(&table, k, x, name);
@@ -99,9 +100,9 @@ static void print_all(const StageKernels *k) {
     }
   Text helpers = {0};
   dialect->print_loop_helpers(&helpers, loops.at);
-  const char *target = k->cuda ? "cuda" : "c";
+  const char *target = cuda ? "cuda" : "c";
   printf("%s#include \"loops.h\"\n\nenum { MICROBATCH = %" PRId64 " };\n\n%s", dialect->includes, k->microbatch,
-         k->cuda ? "" : "static int64_t first_sample = LOOPS_FIRST_SAMPLE;\n\n");
+         cuda ? "" : "static int64_t first_sample = LOOPS_FIRST_SAMPLE;\n\n");
   printf("%s%s%sconst struct loop %s_loops[] = {\n%s};\nconst int n_%s_loops = %d;\n", helpers.n ? helpers.at : "",
          loops.at, calls.at, target, table.at, target, n);
 }
@@ -123,9 +124,9 @@ int main(int argc, char **argv) {
     return 2;
   }
   StageKernels *k = kernels_of(argv[at], define, n, microbatch);
-  k->cuda = !strcmp(argv[1], "cuda");
-  if (bf16 && k->cuda)
+  k->target.kind = !strcmp(argv[1], "cuda") ? TARGET_CUDA : TARGET_C;
+  if (bf16 && k->target.kind == TARGET_CUDA)
     choose_types(k);
-  print_all(k);
+  print_all(lower(k));
   return 0;
 }

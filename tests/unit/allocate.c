@@ -93,7 +93,7 @@ static void each_stage(Case c, void (*check)(const StageKernels *, const Program
                       programs[i].split_backward, (Target){.threads = 1});
     }
     StageKernels *k = join_chunks(chunk, chunks);
-    check(k, &programs[i], allocate(k, &programs[i], &g->train));
+    check(k, &programs[i], allocate(lower(k), &programs[i], &g->train));
   }
 }
 

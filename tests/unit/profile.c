@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "model.h"
-#include "plan/profile.h"
+#include "measure/measure.h"
 
 static Graph *graph;
 static Pieces pieces;

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "emit/emit.h"
-#include "ops/op.h"
+#include "measure/measure.h"
 #include "plan/planner.h"
 
 enum { MOST_SIZES = 4 };
@@ -169,7 +169,7 @@ static void keep_reasonable(Planner *r) {
 /* What is measured: the whole model as one stage, at every microbatch under consideration. */
 typedef struct Job {
   Planner planner;
-  const StageKernels **stages;
+  const LoweredStage **stages;
   int n;
 } Job;
 
@@ -181,7 +181,7 @@ static bool prepare(Job *j, const Graph *g, const Pieces *p, const PlanRequest *
   j->n = r->microbatches.n;
   j->stages = alloc((size_t)j->n * sizeof *j->stages);
   for (int i = 0; i < j->n; i++)
-    j->stages[i] = fuse(g, p, 0, p->n, 0, 1, r->microbatches.at[i], false, false, planner_target(r));
+    j->stages[i] = lower(fuse(g, p, 0, p->n, 0, 1, r->microbatches.at[i], false, false, planner_target(r)));
   return true;
 }
 
@@ -202,7 +202,7 @@ bool profile_make(const Graph *g, const Pieces *p, const PlanRequest *request, c
     return false;
   Profile profile = {.file = intern(out_path), .signature = profile_signature(g, p, planner_target(r), request->compiler)};
   for (int i = 0; i < job.n; i++)
-    if (!measure_size(r, job.stages[i], &timings, &profile))
+    if (!measure_size(r, job.stages[i]->kernels, &timings, &profile))
       return false;
   char *text = profile_write(&profile, p);
   if (write_file(out_path, text, strlen(text)))

@@ -1,0 +1,233 @@
+/* How a GPU's threads share a loop, from its shape alone: results are the same on every GPU. */
+#include "lower/internal.h"
+#include "cuda/scratch.h"
+
+#include <limits.h>
+
+enum {
+  BLOCK = 256,            /* threads of a block where nothing asks for another number */
+  WARP = 32,
+  WIDEST_BLOCK = 1024,
+  FEW_ELEMENTS = 4096,    /* of a kernel: a thread each */
+  BLOCKS = 1056,          /* that many give an H100's 132 multiprocessors eight each */
+  ROWS_A_THREAD = 4,      /* of a sum over rows, at least: below it a further chunk costs more than it gives */
+  WARP_ELEMENTS = 8,      /* of a row that a warp's thread takes before the row gets a block */
+  VECTOR_REGISTERS = 96,  /* of a thread's, for elements side by side */
+  THREAD_ELEMENTS = 16,   /* of a row that a thread keeps at most ... */
+  THREAD_REGISTERS = 64,  /* ... and of all that it keeps */
+  LOOP_THREADS = 512      /* for rows too long to be kept */
+};
+
+/* ---- which elements lie side by side ----------------------------------------------------------- */
+
+static bool place_fits(const Kernel *k, const Place *p, int vector) {
+  for (int i = 0; i + 1 < k->n_dims; i++)
+    if (k->dim[i] > 1 && p->stride[i] % vector != 0)
+      return false;
+  return p->offset % vector == 0 && p->stride[k->n_dims - 1] == 1;
+}
+
+/* Whether threads can take this many elements of a row at once: all that they load and store lies so. What they
+ * add up over rows they store once: it may lie anyhow. */
+static bool vector_fits(const Lowered *l, int vector) {
+  const Kernel *k = l->kernel;
+  if (l->shape->columns % vector != 0)
+    return false;
+  for (int i = 0; i < k->terms.n; i++) {
+    const Term *t = &k->terms.at[i];
+    if (l->shape->live[i] && t->kind == TERM_LOAD && !t->scalar && !place_fits(k, &t->place, vector))
+      return false;
+  }
+  for (int i = 0; i < k->stores.n; i++) {
+    const LoweredStore *s = &l->shape->store[i];
+    if (!s->scalar && !s->summed && !place_fits(k, &k->stores.at[i].place, vector))
+      return false;
+  }
+  return true;
+}
+
+static bool touches_bf16(const StageKernels *stage, const Kernel *k) {
+  for (int i = 0; i < k->terms.n; i++)
+    if (k->terms.at[i].kind == TERM_LOAD && stage->buffers.at[k->terms.at[i].place.buffer].bf16)
+      return true;
+  for (int i = 0; i < k->stores.n; i++)
+    if (stage->buffers.at[k->stores.at[i].place.buffer].bf16)
+      return true;
+  return false;
+}
+
+/* How many such vectors a thread has at once, at most. */
+static int count_vectors(const Lowered *l) {
+  const Kernel *k = l->kernel;
+  int n = 0;
+  for (int i = 0; i < k->terms.n; i++)
+    n += l->shape->live[i] && k->terms.at[i].kind == TERM_LOAD && !k->terms.at[i].scalar;
+  for (int i = 0; i < k->stores.n; i++)
+    n += !l->shape->store[i].scalar;
+  return n;
+}
+
+/* 16 bytes of the narrowest type; less where that would take too many registers, or leave too few threads. */
+static int vector_of(const StageKernels *stage, const Lowered *l) {
+  int most = VECTOR_REGISTERS / (count_vectors(l) + 1);
+  if (l->shape->elements < FEW_ELEMENTS)
+    return 1;
+  for (int vector = touches_bf16(stage, l->kernel) ? 8 : 4; vector > 1; vector /= 2)
+    if (vector <= most && vector_fits(l, vector))
+      return vector;
+  return 1;
+}
+
+/* ---- what threads keep ------------------------------------------------------------------------- */
+
+static int count_sums(const Lowered *l) {
+  int n = 0;
+  for (int i = 0; i < l->kernel->stores.n; i++)
+    n += l->shape->store[i].summed && !l->shape->store[i].scalar;
+  return n;
+}
+
+/* Expensive values first, then what is loaded for more than one pass, as far as there are registers. */
+static void choose_cached(const Lowered *l, GpuLoop *m) {
+  const Kernel *k = l->kernel;
+  int elements = m->vectors * m->vector, left = THREAD_REGISTERS / (elements ? elements : 1) - count_sums(l);
+  m->cached = alloc((size_t)k->terms.n + 1);
+  for (int loads = 0; loads < 2; loads++)
+    for (int i = 0; i < k->terms.n; i++) {
+      const Term *t = &k->terms.at[i];
+      bool again = t->kind == TERM_LOAD && !t->scalar && (t->passes & (t->passes - 1)) != 0;
+      if (m->vectors > 0 && l->shape->live[i] && (loads ? again : t->row_buffer) && left > 0) {
+        m->cached[i] = true;
+        left--;
+      }
+    }
+}
+
+/* ---- the three mappings ------------------------------------------------------------------------ */
+
+static int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+static int power_of_two(int64_t at_least, int64_t at_most) {
+  int n = 1;
+  while (n < at_least && n * 2 <= at_most)
+    n *= 2;
+  return n;
+}
+
+/* Tiles of a group's rows: enough blocks for the GPU, and rows enough for each. */
+static void deal_rows(const LoopShape *s, GpuLoop *m) {
+  int64_t wanted = divide_up(BLOCKS, s->groups * m->column_blocks), most = s->rows / (m->y * ROWS_A_THREAD);
+  int64_t tiles = wanted < most ? wanted : most;
+  m->rows = tiles > 1 ? divide_up(s->rows, tiles) : s->rows;
+  m->tiles = (int)divide_up(s->rows, m->rows);
+}
+
+/* A thread has some columns, and rows of a chunk of rows. */
+static void map_columns(const LoopShape *s, GpuLoop *m) {
+  int64_t vectors = s->columns / m->vector;
+  m->kind = MAP_COLUMNS;
+  m->vectors = 1;
+  m->x = power_of_two(vectors, WARP);
+  m->y = power_of_two(s->rows / ROWS_A_THREAD, BLOCK / m->x);
+  if (m->x == WARP && m->y < BLOCK / WARP)
+    m->x = power_of_two(vectors, BLOCK / m->y);
+  m->column_blocks = divide_up(vectors, m->x);
+  deal_rows(s, m);
+}
+
+/* A warp has a row where a thread then has few elements of it, else a block. */
+static void map_rows(const Lowered *l, GpuLoop *m) {
+  const LoopShape *s = l->shape;
+  int64_t vectors = s->columns / m->vector;
+  int most = THREAD_ELEMENTS, sums = count_sums(l);
+  while (sums * most > THREAD_REGISTERS / 2)
+    most /= 2;
+  m->kind = MAP_ROWS;
+  m->column_blocks = 1;
+  m->x = WARP;
+  if (divide_up(vectors, WARP) * m->vector > (most < WARP_ELEMENTS ? most : WARP_ELEMENTS)) {
+    m->x = BLOCK;
+    while (m->x < WIDEST_BLOCK && divide_up(vectors, m->x) * m->vector > most)
+      m->x *= 2;
+  }
+  int64_t each = divide_up(vectors, m->x);
+  m->vectors = each * m->vector <= most ? (int)each : 0;
+  if (m->vectors == 0)
+    m->x = LOOP_THREADS;
+  else if (m->x > WARP)
+    m->x = (int)divide_up(divide_up(vectors, m->vectors), WARP) * WARP;
+  int64_t rows = s->sums > 0 ? s->rows : s->groups * s->rows;
+  m->y = m->x > WARP ? 1 : power_of_two(rows, BLOCK / WARP);
+  if (s->sums > 0)
+    deal_rows(s, m);
+}
+
+static bool fits_int(const StageKernels *stage, const Lowered *l, int64_t partials) {
+  bool fits = l->shape->elements + BLOCK < INT_MAX && partials < INT_MAX;
+  for (int i = 0; i < l->arguments.buffers.n; i++)
+    fits = fits && stage->buffers.at[l->arguments.buffers.at[i]].elements < INT_MAX;
+  return fits;
+}
+
+/* Where a store's partial sums stand among a tile's: columns first, so that those can be stored side by side. */
+static void place_sums(const Lowered *l, GpuLoop *m) {
+  m->sum_at = alloc((size_t)(l->kernel->stores.n + 1) * sizeof *m->sum_at);
+  for (int scalars = 0; scalars < 2; scalars++)
+    for (int i = 0; i < l->kernel->stores.n; i++)
+      if (l->shape->store[i].summed && l->shape->store[i].scalar == (scalars == 1)) {
+        m->sum_at[i] = m->sums;
+        m->sums += scalars ? 1 : l->shape->columns;
+      }
+  m->stride = divide_up(m->sums, LANES) * LANES;
+}
+
+static int64_t launch_blocks(const LoopShape *s, const GpuLoop *m) {
+  if (m->sums > 0)
+    return s->groups * m->tiles * m->column_blocks;
+  int64_t rows = s->groups * s->rows;
+  return m->kind == MAP_ROWS ? divide_up(rows, m->y) : divide_up(rows * m->columns, m->x);
+}
+
+static void lower_loop(const StageKernels *stage, Lowered *l) {
+  const LoopShape *s = l->shape;
+  GpuLoop *m = alloc(sizeof *m);
+  *m = (GpuLoop){.kind = MAP_ELEMENTS, .x = BLOCK, .y = 1, .vectors = 1, .tiles = 1, .column_blocks = 1};
+  bool elements = false;
+  for (int i = 0; i < l->kernel->stores.n; i++)
+    elements |= !s->store[i].scalar;
+  m->vector = vector_of(stage, l);
+  place_sums(l, m);
+  if (s->reduces)
+    map_rows(l, m);
+  else if (m->sums > 0)
+    map_columns(s, m);
+  else
+    m->columns = elements ? s->columns / m->vector : 1;
+  m->sums_in_memory = m->kind == MAP_ROWS && m->vectors == 0 && m->sums > 0;
+  m->in_scratch = m->tiles > 1 || m->sums_in_memory;
+  choose_cached(l, m);
+  m->partials = s->groups * m->tiles * m->stride;
+  m->blocks = launch_blocks(s, m);
+  m->total_blocks = divide_up(m->sums, SUMS_BLOCK);
+  m->wide = !fits_int(stage, l, m->partials);
+  l->scratch_bytes = m->in_scratch ? m->partials * 4 : 0;
+  l->gpu = m;
+}
+
+/* ---- calls ------------------------------------------------------------------------------------- */
+
+static int64_t no_scratch(const struct pd_attention *a, int threads) {
+  (void)a, (void)threads;
+  return 0;
+}
+static int64_t attention_backward(const struct pd_attention *a, int threads) {
+  (void)threads;
+  return pd_cuda_attention_backward_scratch(a);
+}
+
+static const Library library = {.matmul = pd_cuda_matmul_scratch, .convolution = pd_cuda_convolution_scratch,
+                                .attention = no_scratch, .attention_backward = attention_backward,
+                                .lstm = pd_cuda_lstm_scratch, .lstm_backward = pd_cuda_lstm_backward_scratch};
+
+const Lowering gpu_lowering = {.loop = lower_loop, .library = &library,
+                               .now_words = 1u << WORD_SAMPLE | 1u << WORD_FOLLOWING | 1u << WORD_SEED | 1u << WORD_TRAINING};

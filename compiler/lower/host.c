@@ -1,0 +1,64 @@
+/* How a processor's threads share a loop, from its shape alone: sums are the same at any number of threads. */
+#include "lower/internal.h"
+#include "pd_runtime.h"
+
+enum {
+  PARALLEL_ELEMENTS = 32768, /* below this a second thread costs more than it saves */
+  TASK_ELEMENTS = 16384,     /* of one share, at least */
+  STACK_FLOATS = 4096        /* partial sums up to this many live on the stack */
+};
+
+/* Whether threads can share the rows, groups or columns of a loop without tiles, and gain by it. */
+static bool worth_sharing(const Kernel *k, const LoopShape *s) {
+  if (k->n_dims == 0 || s->elements < PARALLEL_ELEMENTS)
+    return false;
+  return k->n_dims == 1 ? k->phases == 1 && s->sums == 0 && !s->reduces : s->groups > 1;
+}
+
+static void place_sums(const Lowered *l, HostLoop *h) {
+  int64_t at = 0;
+  h->sum_at = alloc((size_t)(l->kernel->stores.n + 1) * sizeof *h->sum_at);
+  for (int i = 0; i < l->kernel->stores.n; i++)
+    if (l->shape->store[i].summed) {
+      h->sum_at[i] = at;
+      at += (l->shape->store[i].sums + LANES - 1) / LANES * LANES;
+    }
+}
+
+static void lower_loop(const StageKernels *stage, Lowered *l) {
+  const Kernel *k = l->kernel;
+  const LoopShape *s = l->shape;
+  HostLoop *h = alloc(sizeof *h);
+  (void)stage;
+  h->tiled = s->group_dims == 0 && k->chunks > 1 && s->sums > 0;
+  h->parallel = h->tiled && s->elements >= PARALLEL_ELEMENTS;
+  h->ranged = h->tiled || worth_sharing(k, s);
+  if (h->ranged && !h->tiled) {
+    h->ways = k->n_dims == 1 ? s->columns : s->groups;
+    int64_t each = s->elements / h->ways;
+    h->share = (TASK_ELEMENTS + each - 1) / each;
+  }
+  h->in_scratch = h->tiled || s->sums > STACK_FLOATS;
+  place_sums(l, h);
+  if (h->in_scratch)
+    l->scratch_bytes = (h->tiled ? k->chunks : s->groups) * s->sums * 4;
+  l->host = h;
+}
+
+/* ---- calls: the runtime's own kernels are linked into pdc and asked ------------------------------ */
+
+static int64_t matmul(const struct pd_matmul_shape *s) { return (int64_t)pd_matmul_scratch(pd_matmul_new(*s)); }
+static int64_t convolution(const struct pd_convolution_shape *s) {
+  return (int64_t)pd_convolution_scratch(pd_convolution_new(*s));
+}
+static int64_t attention(const struct pd_attention *a, int threads) {
+  return (int64_t)pd_attention_scratch(a, threads);
+}
+static int64_t lstm(const struct pd_lstm *l) { return (int64_t)pd_lstm_scratch(l); }
+static int64_t lstm_backward(const struct pd_lstm *l) { return (int64_t)pd_lstm_backward_scratch(l); }
+
+static const Library library = {.matmul = matmul, .convolution = convolution, .attention = attention,
+                                .attention_backward = attention, .lstm = lstm, .lstm_backward = lstm_backward};
+
+const Lowering host_lowering = {.loop = lower_loop, .library = &library,
+                                .now_words = 1u << WORD_SAMPLE | 1u << WORD_FOLLOWING};

@@ -1,0 +1,14 @@
+/* Private to compiler/lower. */
+#ifndef PDC_LOWER_INTERNAL_H
+#define PDC_LOWER_INTERNAL_H
+
+#include "lower/lower.h"
+
+/* ---- shape.c */
+const LoopShape *loop_shape(const StageKernels *stage, const Kernel *k);
+Arguments loop_arguments(const StageKernels *stage, const Lowered *k);
+
+/* ---- call.c */
+void lower_call(const StageKernels *stage, Lowered *k);
+
+#endif

@@ -1,0 +1,102 @@
+/* The iteration of a loop, whatever runs it: groups, rows, columns, what is added up, what the loop is called with. */
+#include "lower/internal.h"
+
+int64_t product(const int64_t *dim, int from, int end) {
+  int64_t n = 1;
+  for (int i = from; i < end; i++)
+    n *= dim[i];
+  return n;
+}
+
+static void mark(const Kernel *k, bool *live, int term) {
+  if (live[term])
+    return;
+  live[term] = true;
+  for (int i = 0; i < k->terms.at[term].n_in; i++)
+    mark(k, live, k->terms.at[term].in[i]);
+}
+
+static bool *live_terms(const Kernel *k) {
+  bool *live = alloc((size_t)k->terms.n + 1);
+  for (int i = 0; i < k->stores.n; i++)
+    mark(k, live, k->stores.at[i].term);
+  return live;
+}
+
+static bool accumulates(const Kernel *k) {
+  for (int i = 0; i < k->stores.n; i++)
+    if (k->stores.at[i].accumulate)
+      return true;
+  return false;
+}
+
+static LoweredStore lower_store(const StageKernels *stage, const Kernel *k, const LoopShape *s, const Store *store) {
+  bool one_column = s->columns == 1 || store->place.stride[s->row_dims] == 0;
+  LoweredStore l = {.scalar = k->terms.at[store->term].scalar && one_column, .sums = 1};
+  l.accumulator = store->accumulate && stage->buffers.at[store->place.buffer].kind == BUFFER_ACCUMULATOR;
+  for (int i = s->group_dims; i < s->row_dims; i++)
+    l.summed |= store->accumulate && store->place.stride[i] == 0 && k->dim[i] > 1;
+  for (int i = s->group_dims; i < k->n_dims; i++) {
+    l.moves[i] = i == s->row_dims ? !l.scalar : store->place.stride[i] != 0;
+    l.sums *= l.moves[i] ? k->dim[i] : 1;
+  }
+  return l;
+}
+
+const LoopShape *loop_shape(const StageKernels *stage, const Kernel *k) {
+  LoopShape *s = alloc(sizeof *s);
+  s->row_dims = k->n_dims ? k->n_dims - 1 : 0;
+  s->columns = k->n_dims ? k->dim[s->row_dims] : 1;
+  s->group_dims = accumulates(k) ? k->parallel : s->row_dims;
+  s->groups = product(k->dim, 0, s->group_dims);
+  s->rows = product(k->dim, s->group_dims, s->row_dims);
+  s->elements = product(k->dim, 0, k->n_dims);
+  s->live = live_terms(k);
+  for (int i = 0; i < k->terms.n; i++)
+    s->reduces |= s->live[i] && k->terms.at[i].kind == TERM_REDUCE;
+  s->store = alloc((size_t)(k->stores.n + 1) * sizeof *s->store);
+  for (int i = 0; i < k->stores.n; i++) {
+    s->store[i] = lower_store(stage, k, s, &k->stores.at[i]);
+    if (s->store[i].summed)
+      s->sums += (s->store[i].sums + LANES - 1) / LANES * LANES;
+  }
+  return s;
+}
+
+/* ---- what the loop is called with -------------------------------------------------------------- */
+
+static void add_buffer(Ints *buffers, int buffer) {
+  for (int i = 0; i < buffers->n; i++)
+    if (buffers->at[i] == buffer)
+      return;
+  push(buffers, buffer);
+}
+
+static bool *written_buffers(const Kernel *k, const Ints *buffers) {
+  bool *written = alloc((size_t)buffers->n + 1);
+  for (int i = 0; i < buffers->n; i++)
+    for (int j = 0; j < k->stores.n; j++)
+      written[i] |= k->stores.at[j].place.buffer == buffers->at[i];
+  return written;
+}
+
+Arguments loop_arguments(const StageKernels *stage, const Lowered *l) {
+  const Kernel *k = l->kernel;
+  Arguments a = {0};
+  for (int i = 0; i < k->terms.n; i++) {
+    const Term *t = &k->terms.at[i];
+    if (l->shape->live[i] && t->kind == TERM_LOAD)
+      add_buffer(&a.buffers, t->place.buffer);
+    if (!l->shape->live[i] || t->kind != TERM_OP)
+      continue;
+    a.now |= op_reads_words(t->op, lowering_of(stage)->now_words);
+    if (op_reads_words(t->op, 1u << WORD_SCOPE))
+      push(&a.keys, i);
+  }
+  for (int i = 0; i < k->stores.n; i++) {
+    add_buffer(&a.buffers, k->stores.at[i].place.buffer);
+    a.first |= l->shape->store[i].accumulator;
+  }
+  a.written = written_buffers(k, &a.buffers);
+  return a;
+}

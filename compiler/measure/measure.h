@@ -1,0 +1,16 @@
+/* `pdc profile`: measures the kernels of a model on this machine. Stands above emit, which prints what it runs. */
+#ifndef PDC_MEASURE_H
+#define PDC_MEASURE_H
+
+#include "plan/profile.h"
+
+/* The text of the program that measures the model at the microbatches the request leaves open; NULL after
+ * diagnostics. */
+char *profile_program(const Graph *g, const Pieces *p, const PlanRequest *request);
+/* Compiles and runs such a text; returns what it prints, or NULL after diagnostics. */
+typedef char *(*ProfileRun)(void *context, const char *text);
+/* `pdc profile`: measures and writes out_path. */
+bool profile_make(const Graph *g, const Pieces *p, const PlanRequest *request, const char *out_path,
+                  ProfileRun run, void *context);
+
+#endif
