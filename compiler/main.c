@@ -183,7 +183,7 @@ static bool run_build(Compilation *c) {
   int n = c->plan->n_stages, *replicas = alloc((size_t)n * sizeof *replicas);
   for (int i = 0; i < n; i++)
     replicas[i] = c->programs[i].replicas;
-  Output out = {output_directory(o), base_name(o->input), c->plan->target, n, replicas, c->sources, c->plan_json};
+  Output out = {output_directory(o), base_name(o->input), backend_of(c->plan->target)->toolchain, n, replicas, c->sources, c->plan_json};
   if (!o->dry_run && !output_write(o, &out))
     return false;
   return o->sources_only || cc_stages(o, &out);
@@ -349,7 +349,7 @@ static char *run_profile_program(void *context, const char *text) {
 /* -S: only the program that would measure. */
 static bool write_profile_program(Compilation *c) {
   const Options *o = &c->options;
-  const char *path = o->output ? o->output : format("%s.profile.%s", base_name(o->input), source_suffix(o->plan.target));
+  const char *path = o->output ? o->output : format("%s.profile.%s", base_name(o->input), toolchain_of(o)->suffix);
   char *text = profile_program(c->graph, &c->pieces, &o->plan);
   if (!text)
     return false;

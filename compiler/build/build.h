@@ -40,32 +40,47 @@ void options_read(Options *o, int argc, char **argv);
 
 /* ---- the output directory (output.c) --------------------------------------------------------- */
 
+typedef struct Toolchain Toolchain;
+
 /* All of one build's texts. Paths of files are DIR/NAME. */
 typedef struct Output {
   const char *directory;
   const char *model;        /* base name of the .pdm: names the dependency file */
-  TargetKind target;
+  const Toolchain *toolchain;
   int n_stages;
   const int *replicas;      /* by stage: its ranks */
   char **source;            /* by stage */
   const char *plan_json;
 } Output;
 
-const char *source_suffix(TargetKind target);          /* "c" */
-const char *source_name(TargetKind target, int stage); /* "stage0.c" */
+const char *source_name(const Toolchain *t, int stage); /* "stage0.c" */
 const char *output_directory(const Options *o); /* -o, else NAME.build */
 const char *base_name(const char *path);        /* "models/gpt.pdm": "gpt" */
 /* Writes sources, plan.json, app, train and with -MD the dependency file; false after a diagnostic.
  * Removes stage programs of an earlier build that had more stages. */
 bool output_write(const Options *o, const Output *out);
 
-/* ---- commands (command.c) -------------------------------------------------------------------- */
+/* ---- commands (command.c; c.c, cuda.c) ------------------------------------------------------- */
 
-const char *cc_of(const Options *o, TargetKind target);
+/* How a target's programs are compiled and linked. */
+struct Toolchain {
+  const char *suffix;   /* of sources: "c" */
+  const char *compiler; /* where --cc names none */
+  /* Adds what follows the compiler's name in the command that makes a program of one source file. */
+  void (*add_command)(Strings *command, const Options *o, const char *source, const char *program);
+  bool (*is_built)(void);         /* what programs are linked with is there; false after a diagnostic; NULL: always */
+  char *(*version)(char *printed); /* the line of what its --version prints that says which it is */
+};
+extern const Toolchain c_toolchain, cuda_toolchain;
+const Toolchain *toolchain_of(const Options *o); /* of --target */
+
 void add_words(Strings *command, const char *words); /* that spaces separate */
+void add_all(Strings *command, const char *const *words, size_t n);
+/* The compiler's name and what --cc says with it. */
+Strings compiler_command(const Options *o, const Toolchain *t);
 /* What makes a program of one source file. */
-Strings compile_command(const Options *o, TargetKind target, const char *source, const char *program);
-bool can_compile(TargetKind target); /* false after a diagnostic */
+Strings compile_command(const Options *o, const Toolchain *t, const char *source, const char *program);
+bool can_compile(const Toolchain *t); /* false after a diagnostic */
 
 /* ---- running compilers (cc.c) ---------------------------------------------------------------- */
 

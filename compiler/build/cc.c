@@ -71,7 +71,7 @@ static bool finish(pid_t pid, const char *what) {
 typedef struct Job { pid_t pid; const char *source, *program; } Job;
 
 bool cc_stages(const Options *o, const Output *out) {
-  if (!o->dry_run && !can_compile(out->target))
+  if (!o->dry_run && !can_compile(out->toolchain))
     return false;
   long processors = sysconf(_SC_NPROCESSORS_ONLN);
   int at_once = processors < 2 ? 2 : processors > 8 ? 8 : (int)processors;
@@ -81,9 +81,9 @@ bool cc_stages(const Options *o, const Output *out) {
   while (done < out->n_stages) {
     if (started < out->n_stages && started - done < at_once && good) {
       Job *j = &job[started++];
-      j->source = format("%s/%s", out->directory, source_name(out->target, started - 1));
+      j->source = format("%s/%s", out->directory, source_name(out->toolchain, started - 1));
       j->program = format("%s/.stage%d.%ld", out->directory, started - 1, (long)getpid());
-      Strings command = compile_command(o, out->target, j->source, j->program);
+      Strings command = compile_command(o, out->toolchain, j->source, j->program);
       if (o->verbose || o->dry_run)
         show(&command);
       j->pid = o->dry_run ? 0 : start(&command, -1);
@@ -133,31 +133,17 @@ static char *output_of(const Strings *command, const char *what) {
   return finish(pid, what) ? text.at : NULL;
 }
 
-/* nvcc's first lines say whose it is, its last one which. */
-static char *last_line(char *text) {
-  size_t n = strlen(text);
-  while (n > 0 && text[n - 1] == '\n')
-    text[--n] = 0;
-  char *line = strrchr(text, '\n');
-  return line ? line + 1 : text;
-}
-
 const char *cc_version(const Options *o) {
-  TargetKind target = o->plan.target;
-  Strings c = {0};
-  add_words(&c, cc_of(o, target));
+  const Toolchain *t = toolchain_of(o);
+  Strings c = compiler_command(o, t);
   push(&c, "--version");
   char *text = output_of(&c, "asking the compiler for its version");
-  if (text && target == TARGET_CUDA)
-    return last_line(text);
-  if (text)
-    text[strcspn(text, "\n")] = 0;
-  return text;
+  return text ? t->version(text) : NULL;
 }
 
 char *cc_run(const Options *o, const char *text) {
-  TargetKind target = o->plan.target;
-  if (!can_compile(target))
+  const Toolchain *t = toolchain_of(o);
+  if (!can_compile(t))
     return NULL;
   char *directory = format("%s/pdc-XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
   if (!mkdtemp(directory)) {
@@ -165,12 +151,12 @@ char *cc_run(const Options *o, const char *text) {
     return NULL;
   }
   const char *program = format("%s/profile", directory);
-  const char *source = format("%s.%s", program, source_suffix(target));
+  const char *source = format("%s.%s", program, t->suffix);
   char *printed = NULL;
   if (!write_file(source, text, strlen(text))) {
     error_at(NO_SPAN, "PD0605", "cannot write '%s': %s", source, strerror(errno));
   } else {
-    Strings compile = compile_command(o, target, source, program), run = {0};
+    Strings compile = compile_command(o, t, source, program), run = {0};
     push(&run, program);
     if (o->verbose)
       show(&compile);

@@ -13,11 +13,7 @@ const char *base_name(const char *path) {
   return format("%.*s", (int)n, name);
 }
 
-const char *source_suffix(TargetKind target) { return target == TARGET_CUDA ? "cu" : "c"; }
-
-const char *source_name(TargetKind target, int stage) {
-  return format("stage%d.%s", stage, source_suffix(target));
-}
+const char *source_name(const Toolchain *t, int stage) { return format("stage%d.%s", stage, t->suffix); }
 
 const char *output_directory(const Options *o) {
   return o->output ? o->output : format("%s.build", base_name(o->input));
@@ -102,7 +98,7 @@ static bool write_dependencies(const Output *out) {
   Text t = {0};
   for (int i = 0; i < out->n_stages; i++) {
     text_add(&t, i ? " " : "");
-    add_escaped(&t, format("%s/%s", out->directory, source_name(out->target, i)));
+    add_escaped(&t, format("%s/%s", out->directory, source_name(out->toolchain, i)));
   }
   text_add(&t, ":");
   for (int i = 0; i < source_count(); i++) {
@@ -119,13 +115,13 @@ static bool remove_file(const Output *out, const char *name) {
   return unlink(format("%s/%s", out->directory, name)) == 0;
 }
 
-/* Stages that the plan has no more, and what an earlier build made for the other target. */
+/* Stages that the plan has no more, and what an earlier build made for another target. */
 static void remove_stale_stages(const Output *out) {
-  TargetKind other = out->target == TARGET_C ? TARGET_CUDA : TARGET_C;
   for (int i = 0;; i++) {
-    bool gone = i >= out->n_stages, any = remove_file(out, source_name(other, i));
-    if (gone)
-      any |= remove_file(out, source_name(out->target, i));
+    bool gone = i >= out->n_stages, any = false;
+    for (const Backend *const *b = all_backends; *b; b++)
+      if (gone || (*b)->toolchain != out->toolchain)
+        any |= remove_file(out, source_name((*b)->toolchain, i));
     if (gone || any)
       any |= remove_file(out, format("stage%d", i));
     if (gone && !any)
@@ -137,7 +133,7 @@ bool output_write(const Options *o, const Output *out) {
   if (mkdir(out->directory, 0777) != 0 && errno != EEXIST)
     return cannot_write(out->directory);
   for (int i = 0; i < out->n_stages; i++)
-    if (!write_text(out, source_name(out->target, i), out->source[i]))
+    if (!write_text(out, source_name(out->toolchain, i), out->source[i]))
       return false;
   if (!write_text(out, "plan.json", out->plan_json) || !write_app(out) || !write_launcher(out))
     return false;

@@ -11,7 +11,7 @@ static const char *const cuda_functions[] = {
   "free", "printf", NULL,
 };
 
-static const Dialect c_dialect = {
+const Dialect c_dialect = {
   .includes = "#include <assert.h>\n#include <math.h>\n#include <stdalign.h>\n#include <stddef.h>\n"
               "#include <string.h>\n\n#include \"kernels/pd_lanes.h\"\n#include \"pd_runtime.h\"\n\n",
   .compound_literals = true,
@@ -26,7 +26,7 @@ static const Dialect c_dialect = {
   .print_loop_helpers = c_print_loop_helpers,
 };
 
-static const Dialect cuda_dialect = {
+const Dialect cuda_dialect = {
   .target = "CUDA",
   .includes = "#include <math.h>\n#include <stddef.h>\n\n#include \"cuda/pd_cuda.h\"\n#include \"cuda/pd_loops.h\"\n\n",
   .caller = "pd_graph",
@@ -49,4 +49,4 @@ Names dialect_names(const Dialect *d) {
   return taken;
 }
 
-const Dialect *dialect_of(const StageKernels *k) { return k->target.kind == TARGET_CUDA ? &cuda_dialect : &c_dialect; }
+const Dialect *dialect_of(const StageKernels *k) { return backend_of(k->target.kind)->dialect; }

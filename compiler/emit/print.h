@@ -41,6 +41,7 @@ typedef struct Dialect {
                           const char *function, const Names *arguments);
   void (*print_loop_helpers)(Text *out, const char *loops); /* what printed loops and their calls need */
 } Dialect;
+extern const Dialect c_dialect, cuda_dialect;
 const Dialect *dialect_of(const StageKernels *k);
 Names dialect_names(const Dialect *d); /* those functions', as taken ones */
 

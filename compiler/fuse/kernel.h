@@ -3,7 +3,7 @@
 #ifndef PDC_KERNEL_H
 #define PDC_KERNEL_H
 
-#include "base/target.h"
+#include "target/target.h"
 #include "cut/cut.h"
 #include "ops/op.h"
 

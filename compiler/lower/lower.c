@@ -3,9 +3,7 @@
 
 #include <inttypes.h>
 
-const Lowering *lowering_of(const StageKernels *k) {
-  return k->target.kind == TARGET_CUDA ? &gpu_lowering : &host_lowering;
-}
+const Lowering *lowering_of(const StageKernels *k) { return backend_of(k->target.kind)->lowering; }
 
 static Lowered lower_kernel(const StageKernels *stage, const Kernel *k) {
   Lowered l = {.kernel = k};

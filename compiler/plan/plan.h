@@ -3,7 +3,7 @@
 #ifndef PDC_PLAN_H
 #define PDC_PLAN_H
 
-#include "base/target.h"
+#include "target/target.h"
 #include "cut/cut.h"
 
 typedef enum { RECOMPUTE_OFF, RECOMPUTE_ON, RECOMPUTE_AUTO } Recompute; /* as --recompute lists them */
