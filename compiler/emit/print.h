@@ -22,7 +22,17 @@ void text_list(Text *out, int indent, const char *head, const Names *items, cons
 /* A block comment of one paragraph, broken at WIDTH. */
 void text_comment(Text *out, int indent, const char *paragraph);
 
-/* ---- dialect.c: where C and CUDA programs differ ---------------------------------------------- */
+/* ---- dialect_c.c, dialect_cuda.c: where C and CUDA programs differ ---------------------------- */
+
+/* Texts of the program that times kernels (profile.c). */
+typedef struct TimingDialect {
+  const char *preamble;  /* includes, `memory`, fill_floats() and fill_tokens() */
+  const char *now;       /* declares what loops read of the current microbatch, where some do */
+  const char *measuring; /* double measure(void (*run)(void)): seconds */
+  /* The lines of main() before the first kernel is set up: bytes of memory, threads of the rank. */
+  void (*print_start)(Text *out, int64_t bytes, int threads, bool reads_now);
+  const char *end;       /* its lines behind the last kernel */
+} TimingDialect;
 
 typedef struct Dialect {
   const char *target;             /* in the header comment; NULL: the processor at hand */
@@ -40,6 +50,7 @@ typedef struct Dialect {
   void (*print_loop_call)(Text *out, int indent, const StageKernels *k, const Lowered *kernel,
                           const char *function, const Names *arguments);
   void (*print_loop_helpers)(Text *out, const char *loops); /* what printed loops and their calls need */
+  TimingDialect timing;
 } Dialect;
 extern const Dialect c_dialect, cuda_dialect;
 const Dialect *dialect_of(const StageKernels *k);
