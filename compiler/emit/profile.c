@@ -71,8 +71,6 @@ static void print_run(Text *out, Timed *t) {
       push(&list, intern("1"));
     if (c->scratch)
       push(&list, intern("scratch"));
-    if (c->now && t->stage->target.kind == TARGET_CUDA)
-      push(&list, intern("pd_now"));
     dialect_of(t->stage)->print_loop_call(out, 2, t->stage, t->kernel, t->name, &list);
   }
   text_add(out, "}\nstatic void fill_%s(void) {\n%s}\n\n", t->name, fills.n ? fills.at : "");

@@ -29,6 +29,18 @@ sources_are_clean() {
   done
 }
 
+# Loops that drop out and add up rows are given the current microbatch's numbers, and scratch memory beside them.
+profiling_programs_are_clean() {
+  for precision in f32 bf16; do
+    expect 0 "$pdc" profile -S --target cuda --precision $precision $gpt_small -D n_ctx=256 -D p_drop=0.1 -o stage0.cu \
+      "$source/models/gpt_mini.pdm"
+    check_sources .
+    contains stage0.cu ', scratch\|(float \*)scratch'
+    contains stage0.cu 'pd_now);'
+    lacks stage0.cu '\*)pd_now'
+  done
+}
+
 # Convolutions with batch norms; LSTMs; masks, dropout and post-norm blocks.
 larger_sources_are_clean() {
   for how in "f32 gnmt8" "bf16 gnmt8" "bf16 resnet50" "f32 bert"; do
