@@ -153,20 +153,6 @@ static void sums_begin(Printer *p, const char *base) {
     print_line(p, "memset(%s, 0, %" PRId64 " * sizeof(float));", base, p->shape->sums);
 }
 
-/* Whether a store's target lies in memory as its partial sums do. */
-static bool contiguous_target(const Printer *p, int store) {
-  const Kernel *k = p->kernel;
-  const Store *s = &k->stores.at[store];
-  int64_t size = 1;
-  for (int i = k->n_dims - 1; i >= p->shape->group_dims; i--)
-    if (p->shape->store[store].moves[i] && k->dim[i] > 1) {
-      if (s->place.stride[i] != size)
-        return false;
-      size *= k->dim[i];
-    }
-  return true;
-}
-
 /* The pointer to a group's first element of a store's target. */
 static char *target_text(Printer *p, int store) {
   const Place *place = &p->kernel->stores.at[store].place;
@@ -188,9 +174,9 @@ static void sums_end(Printer *p, bool but_contiguous) {
   const Kernel *k = p->kernel;
   for (int i = 0; i < k->stores.n; i++) {
     const Store *s = &k->stores.at[i];
-    if (!p->sum[i] || (but_contiguous && contiguous_target(p, i)))
+    if (!p->sum[i] || (but_contiguous && p->shape->store[i].dense))
       continue;
-    if (contiguous_target(p, i)) {
+    if (p->shape->store[i].dense) {
       sum_line(p, i, p->sum[i], 0, 1);
       continue;
     }
@@ -321,7 +307,7 @@ static void chunk_lines(Printer *p, const char *function) {
       continue;
     int64_t n = p->shape->store[i].sums, at = p->host->sum_at[i];
     const char *part = at ? format("partial + %" PRId64, at) : "partial";
-    if (contiguous_target(p, i)) {
+    if (p->shape->store[i].dense) {
       sum_line(p, i, part, extent, k->chunks);
     } else {
       print_line(p, "sum_chunks(true, %s, %s, %" PRId64 ", %" PRId64 ", %d);", part, part, n, extent,

@@ -30,6 +30,7 @@ typedef struct LoweredStore {
   bool summed;          /* adds up several rows of one group: has partial sums */
   bool moves[MAX_DIM];  /* its partial sums extend along this dim */
   int64_t sums;         /* elements of its partial sums */
+  bool dense;           /* its target lies in memory as its partial sums do */
 } LoweredStore;
 
 /* The iteration, whatever runs it. A group is the rows that share one set of partial sums; without sums each row is

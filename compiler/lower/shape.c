@@ -36,8 +36,10 @@ static LoweredStore lower_store(const StageKernels *stage, const Kernel *k, cons
   l.accumulator = store->accumulate && stage->buffers.at[store->place.buffer].kind == BUFFER_ACCUMULATOR;
   for (int i = s->group_dims; i < s->row_dims; i++)
     l.summed |= store->accumulate && store->place.stride[i] == 0 && k->dim[i] > 1;
-  for (int i = s->group_dims; i < k->n_dims; i++) {
+  l.dense = true;
+  for (int i = k->n_dims - 1; i >= s->group_dims; i--) {
     l.moves[i] = i == s->row_dims ? !l.scalar : store->place.stride[i] != 0;
+    l.dense &= !l.moves[i] || k->dim[i] == 1 || store->place.stride[i] == l.sums;
     l.sums *= l.moves[i] ? k->dim[i] : 1;
   }
   return l;

@@ -45,11 +45,12 @@ struct pd_lines {
 };
 
 PD_PLANNED struct pd_lines pd_matmul_lines(const struct pd_matmul_shape *s) {
-  struct pd_lines c = {PD_OPERAND_C, false, s->m, s->n, s->c_row, 0, 0};
-  struct pd_lines a = {PD_OPERAND_A, false, s->m, s->k, s->a_row, 0, 0};
-  struct pd_lines across = {PD_OPERAND_A, true, s->k, s->m, s->a_column, 0, 0};
-  struct pd_lines b = {PD_OPERAND_B, true, s->k, s->n, s->b_row, 0, 0};
-  struct pd_lines l = {PD_NO_OPERAND, false, 0, 0, 0, 0, 0};
+  struct pd_lines c = {.operand = PD_OPERAND_C, .n = s->m, .length = s->n, .apart = s->c_row};
+  struct pd_lines a = {.operand = PD_OPERAND_A, .n = s->m, .length = s->k, .apart = s->a_row};
+  struct pd_lines across = {.operand = PD_OPERAND_A, .of_k = true, .n = s->k, .length = s->m,
+                            .apart = s->a_column};
+  struct pd_lines b = {.operand = PD_OPERAND_B, .of_k = true, .n = s->k, .length = s->n, .apart = s->b_row};
+  struct pd_lines l = {.operand = PD_NO_OPERAND};
   bool large =
       s->batch == 1 && s->m >= 256 && s->n >= 256 && s->k >= 256 && s->m * s->n * s->k >= PD_LINES_PRODUCTS;
   if (large && s->a_column == 1 && s->a_row % 8 != 0)
@@ -99,14 +100,17 @@ PD_PLANNED bool pd_convolution_is_product(const struct pd_convolution_shape *s) 
 PD_PLANNED struct pd_matmul_shape pd_convolution_product(const struct pd_convolution_shape *s) {
   int64_t pixels = s->batch * s->height * s->width, in = s->in_channels, out = s->out_channels;
   if (s->kind == PD_CONVOLUTION) {
-    struct pd_matmul_shape y = {1, pixels, out, in, 0, in, 1, 0, 1, in, 0, out, s->bias, false};
+    struct pd_matmul_shape y = {.batch = 1, .m = pixels, .n = out, .k = in, .a_row = in, .a_column = 1,
+                                .b_row = 1, .b_column = in, .c_row = out, .bias = s->bias};
     return y;
   }
   if (s->kind == PD_CONVOLUTION_BACKWARD) {
-    struct pd_matmul_shape dx = {1, pixels, in, out, 0, out, 1, 0, in, 1, 0, in, false, false};
+    struct pd_matmul_shape dx = {.batch = 1, .m = pixels, .n = in, .k = out, .a_row = out, .a_column = 1,
+                                 .b_row = in, .b_column = 1, .c_row = in};
     return dx;
   }
-  struct pd_matmul_shape dw = {1, out, in, pixels, 0, 1, out, 0, in, 1, 0, in, false, s->accumulate};
+  struct pd_matmul_shape dw = {.batch = 1, .m = out, .n = in, .k = pixels, .a_row = 1, .a_column = out,
+                               .b_row = in, .b_column = 1, .c_row = in, .accumulate = s->accumulate};
   return dw;
 }
 
@@ -137,17 +141,20 @@ PD_PLANNED struct pd_matmul_shape pd_column_product(const struct pd_convolution_
   int64_t rows = samples * pd_convolution_out(s, 0) * pd_convolution_out(s, 1), groups = s->groups;
   int64_t column = pd_convolution_column(s), all = groups * column, out = s->out_channels, own = out / groups;
   if (s->kind == PD_CONVOLUTION) {
-    struct pd_matmul_shape y = {groups, rows, own, column, column, all, 1, own * column, 1, column, own, out,
-                                false, false};
+    struct pd_matmul_shape y = {.batch = groups, .m = rows, .n = own, .k = column, .a_batch = column,
+                                .a_row = all, .a_column = 1, .b_batch = own * column, .b_row = 1,
+                                .b_column = column, .c_batch = own, .c_row = out};
     return y;
   }
   if (s->kind == PD_CONVOLUTION_BACKWARD) {
-    struct pd_matmul_shape columns = {groups, rows, column, own, own, out, 1, own * column, column, 1, column, all,
-                                      false, false};
+    struct pd_matmul_shape columns = {.batch = groups, .m = rows, .n = column, .k = own, .a_batch = own,
+                                      .a_row = out, .a_column = 1, .b_batch = own * column, .b_row = column,
+                                      .b_column = 1, .c_batch = column, .c_row = all};
     return columns;
   }
-  struct pd_matmul_shape dw = {groups, own, column, rows, own, 1, out, column, all, 1, own * column, column,
-                               false, accumulate};
+  struct pd_matmul_shape dw = {.batch = groups, .m = own, .n = column, .k = rows, .a_batch = own, .a_row = 1,
+                               .a_column = out, .b_batch = column, .b_row = all, .b_column = 1,
+                               .c_batch = own * column, .c_row = column, .accumulate = accumulate};
   return dw;
 }
 
@@ -190,13 +197,15 @@ PD_PLANNED int64_t pd_cuda_attention_backward_scratch(const struct pd_attention 
 /* What the state before a step adds to its gates: z[batch][4 hidden] = h @ w^T. */
 PD_PLANNED struct pd_matmul_shape pd_lstm_product(const struct pd_lstm *l) {
   int64_t h = l->hidden;
-  struct pd_matmul_shape z = {1, l->batch, 4 * h, h, 0, h, 1, 0, 1, h, 0, 4 * h, false, false};
+  struct pd_matmul_shape z = {.batch = 1, .m = l->batch, .n = 4 * h, .k = h, .a_row = h, .a_column = 1,
+                              .b_row = 1, .b_column = h, .c_row = 4 * h};
   return z;
 }
 /* What the gradient of a step's gates passes on to the state before: dh[batch][hidden] = d_gates @ w. */
 PD_PLANNED struct pd_matmul_shape pd_lstm_backward_product(const struct pd_lstm *l) {
   int64_t h = l->hidden;
-  struct pd_matmul_shape dh = {1, l->batch, h, 4 * h, 0, 4 * h, 1, 0, h, 1, 0, h, false, false};
+  struct pd_matmul_shape dh = {.batch = 1, .m = l->batch, .n = h, .k = 4 * h, .a_row = 4 * h, .a_column = 1,
+                               .b_row = h, .b_column = 1, .c_row = h};
   return dh;
 }
 PD_PLANNED int64_t pd_lstm_state_bytes(const struct pd_lstm *l) {
