@@ -28,6 +28,8 @@ typedef struct Pieces {
 } Pieces;
 
 Pieces cut(const Graph *g);
+/* The first value used on both sides of a cut before node `first` that no message can carry; -1. */
+int find_obstacle(const Graph *g, int first);
 /* The piece that answers to a name in either spelling ("h.3.ln_2", "h[3].ln_2"), or -1. */
 int piece_find(const Pieces *p, const char *name);
 /* piece_find with a diagnostic that lists near names; -1 after it. `what` says where the name stands. */

@@ -4,11 +4,10 @@
 
 #include "cut/cut.h"
 
+bool scope_encloses(const Graph *g, int outer, int scope); /* or is it */
 void name_first_piece(const Graph *g, Piece *p);
 /* Fills names from the instances that start and end between nodes first - 1 and first. */
 void name_boundary(const Graph *g, int first, Piece *p);
-/* The first value used on both sides of a cut before node `first` that no message can carry; -1. */
-int find_obstacle(const Graph *g, int first);
 /* Makes names unique over all pieces and picks each piece's own. */
 void name_pieces(Pieces *p);
 
