@@ -48,30 +48,32 @@ static StageKernels *fuse_part(const Compilation *c, const Plan *plan, int stage
   static Vec(Fused) known;
   const StagePlan *s = &plan->stage[stage];
   int n_stages = plan_parts(plan);
+  bool recompute = plan_recomputes(plan, stage);
   for (int i = 0; i < known.n; i++) {
     const Fused *f = &known.at[i];
     if (f->first_piece == s->first_piece && f->end_piece == s->end_piece && f->stage == stage &&
-        f->n_stages == n_stages && f->target.threads == plan->threads && f->microbatch == plan->microbatch &&
-        f->recompute == s->recompute && f->split == split)
+        f->n_stages == n_stages && f->target.threads == plan->target.threads &&
+        f->microbatch == plan->pipeline.microbatch &&
+        f->recompute == recompute && f->split == split)
       return f->kernels;
   }
   StageKernels *k = fuse(c->graph, &c->pieces, s->first_piece, s->end_piece, stage, n_stages,
-                         plan->microbatch, s->recompute, split, plan_target(plan));
-  push(&known, (Fused){s->first_piece, s->end_piece, stage, n_stages, plan_target(plan), plan->microbatch,
-                       s->recompute, split, k});
+                         plan->pipeline.microbatch, recompute, split, plan->target);
+  push(&known, (Fused){s->first_piece, s->end_piece, stage, n_stages, plan->target,
+                       plan->pipeline.microbatch, recompute, split, k});
   return k;
 }
 
 /* What a rank runs: one part of the model, or its chunks. */
 static StageKernels *fuse_stage(const Compilation *c, const Plan *plan, const Program *programs, int stage) {
   StageKernels *chunk[MAX_CHUNKS];
-  for (int i = 0; i < plan->chunks; i++)
-    chunk[i] = fuse_part(c, plan, i * plan->n_stages + stage, programs[stage].split_backward);
-  return join_chunks(chunk, plan->chunks);
+  for (int i = 0; i < plan->pipeline.chunks; i++)
+    chunk[i] = fuse_part(c, plan, plan_part_of(plan, stage, i), programs[stage].split_backward);
+  return join_chunks(chunk, plan->pipeline.chunks);
 }
 
 static Program *schedule_plan(const Compilation *c, const Plan *plan) {
-  return schedule(plan, plan_exchanges(c->graph, &c->pieces, plan), c->graph->train.pipeline_span);
+  return schedule(&plan->pipeline, plan_exchanges(c->graph, &c->pieces, plan), c->graph->train.pipeline_span);
 }
 
 static int64_t stage_peak(void *context, const Plan *plan, int stage) {
@@ -132,15 +134,15 @@ static bool make_kernels(Compilation *c) {
   const Program *programs = schedule_plan(c, c->plan); /* which say what kernels are for */
   if (!programs)
     return false;
-  c->kernels = alloc((size_t)c->plan->n_stages * sizeof *c->kernels);
-  for (int i = 0; i < c->plan->n_stages; i++)
+  c->kernels = alloc((size_t)c->plan->pipeline.n_stages * sizeof *c->kernels);
+  for (int i = 0; i < c->plan->pipeline.n_stages; i++)
     c->kernels[i] = fuse_stage(c, c->plan, programs, i);
   return true;
 }
 
 static bool run_lower(Compilation *c) {
-  c->lowered = alloc((size_t)c->plan->n_stages * sizeof *c->lowered);
-  for (int i = 0; i < c->plan->n_stages; i++)
+  c->lowered = alloc((size_t)c->plan->pipeline.n_stages * sizeof *c->lowered);
+  for (int i = 0; i < c->plan->pipeline.n_stages; i++)
     c->lowered[i] = lower(c->kernels[i]);
   return true;
 }
@@ -151,10 +153,10 @@ static bool make_schedule(Compilation *c) {
 }
 
 static bool run_allocate(Compilation *c) {
-  c->layouts = alloc((size_t)c->plan->n_stages * sizeof *c->layouts);
-  for (int i = 0; i < c->plan->n_stages; i++) {
+  c->layouts = alloc((size_t)c->plan->pipeline.n_stages * sizeof *c->layouts);
+  for (int i = 0; i < c->plan->pipeline.n_stages; i++) {
     c->layouts[i] = allocate(c->lowered[i], &c->programs[i], &c->graph->train);
-    for (int part = i; part < plan_parts(c->plan); part += c->plan->n_stages)
+    for (int part = i; part < plan_parts(c->plan); part += c->plan->pipeline.n_stages)
       c->plan->stage[part].peak_bytes = c->layouts[i]->bytes;
   }
   c->plan_json = plan_json(c->graph, &c->pieces, c->plan);
@@ -167,23 +169,24 @@ static bool run_emit(Compilation *c) {
   static const char mark[] = "@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@";
   Text all = {0};
   text_add(&all, "%s", c->plan_json);
-  c->sources = alloc((size_t)c->plan->n_stages * sizeof *c->sources);
-  for (int i = 0; i < c->plan->n_stages; i++) {
+  c->sources = alloc((size_t)c->plan->pipeline.n_stages * sizeof *c->sources);
+  for (int i = 0; i < c->plan->pipeline.n_stages; i++) {
     c->sources[i] =
         emit_stage(c->graph, &c->pieces, c->plan, c->lowered[i], &c->programs[i], c->layouts[i], mark);
     text_add(&all, "%s", c->sources[i]);
   }
   const char *hash = sha256_hex(all.at, strlen(all.at));
-  for (int i = 0; i < c->plan->n_stages; i++) memcpy(strstr(c->sources[i], mark), hash, strlen(hash));
+  for (int i = 0; i < c->plan->pipeline.n_stages; i++) memcpy(strstr(c->sources[i], mark), hash, strlen(hash));
   return true;
 }
 
 static bool run_build(Compilation *c) {
   const Options *o = &c->options;
-  int n = c->plan->n_stages, *replicas = alloc((size_t)n * sizeof *replicas);
+  int n = c->plan->pipeline.n_stages, *replicas = alloc((size_t)n * sizeof *replicas);
   for (int i = 0; i < n; i++)
     replicas[i] = c->programs[i].replicas;
-  Output out = {output_directory(o), base_name(o->input), backend_of(c->plan->target)->toolchain, n, replicas, c->sources, c->plan_json};
+  Output out = {output_directory(o), base_name(o->input), backend_of(c->plan->target.kind)->toolchain, n, replicas,
+                c->sources, c->plan_json};
   if (!o->dry_run && !output_write(o, &out))
     return false;
   return o->sources_only || cc_stages(o, &out);
@@ -197,27 +200,27 @@ static void dump_pieces(Compilation *c, FILE *out) { pieces_dump(c->graph, &c->p
 static void dump_plan(Compilation *c, FILE *out) { fputs(plan_json(c->graph, &c->pieces, c->plan), out); }
 
 static void dump_kernels(Compilation *c, FILE *out) {
-  for (int i = 0; i < c->plan->n_stages; i++)
+  for (int i = 0; i < c->plan->pipeline.n_stages; i++)
     kernels_dump(c->kernels[i], out);
 }
 
 static void dump_lowered(Compilation *c, FILE *out) {
-  for (int i = 0; i < c->plan->n_stages; i++)
+  for (int i = 0; i < c->plan->pipeline.n_stages; i++)
     lowered_dump(c->lowered[i], out);
 }
 
 static void dump_programs(Compilation *c, FILE *out) {
-  for (int i = 0; i < c->plan->n_stages; i++)
+  for (int i = 0; i < c->plan->pipeline.n_stages; i++)
     program_dump(&c->programs[i], out);
 }
 
 static void dump_layouts(Compilation *c, FILE *out) {
-  for (int i = 0; i < c->plan->n_stages; i++)
+  for (int i = 0; i < c->plan->pipeline.n_stages; i++)
     layout_dump(c->kernels[i], c->layouts[i], out);
 }
 
 static void dump_sources(Compilation *c, FILE *out) {
-  for (int i = 0; i < c->plan->n_stages; i++)
+  for (int i = 0; i < c->plan->pipeline.n_stages; i++)
     fputs(c->sources[i], out);
 }
 
@@ -226,12 +229,12 @@ static void verify_pieces(Compilation *c) { pieces_verify(c->graph, &c->pieces);
 static void verify_plan(Compilation *c) { plan_verify(c->graph, &c->pieces, c->plan); }
 
 static void verify_kernels(Compilation *c) {
-  for (int i = 0; i < c->plan->n_stages; i++)
+  for (int i = 0; i < c->plan->pipeline.n_stages; i++)
     kernels_verify(c->kernels[i]);
 }
 
 static void verify_lowered(Compilation *c) {
-  for (int i = 0; i < c->plan->n_stages; i++)
+  for (int i = 0; i < c->plan->pipeline.n_stages; i++)
     lowered_verify(c->lowered[i]);
 }
 
@@ -239,7 +242,7 @@ static void verify_lowered(Compilation *c) {
 static int64_t batches_to_verify(const Compilation *c) {
   enum { BATCHES = 4 };
   int64_t more = 0;
-  for (int i = 0; i < c->plan->n_stages; i++) {
+  for (int i = 0; i < c->plan->pipeline.n_stages; i++) {
     const Program *p = &c->programs[i];
     int64_t held = p->delay + ((p->in_flight + p->lag) * p->replicas - 1) / p->period;
     more = held > more ? held : more;
@@ -249,12 +252,12 @@ static int64_t batches_to_verify(const Compilation *c) {
 
 static void verify_programs(Compilation *c) {
   char *why;
-  if (!verify_schedule(c->programs, c->plan->n_stages, batches_to_verify(c), &why))
-    BUG("schedule '%s': %s", c->plan->schedule, why);
+  if (!verify_schedule(c->programs, c->plan->pipeline.n_stages, batches_to_verify(c), &why))
+    BUG("schedule '%s': %s", c->plan->pipeline.schedule, why);
 }
 
 static void verify_layouts(Compilation *c) {
-  for (int i = 0; i < c->plan->n_stages; i++)
+  for (int i = 0; i < c->plan->pipeline.n_stages; i++)
     layout_verify(c->kernels[i], &c->programs[i], c->layouts[i]);
 }
 
@@ -313,11 +316,11 @@ static bool run_pass(Compilation *c, const struct Pass *p) {
 
 /* --emit: the dump of the pass that makes it; a schedule as a picture. */
 static void print_emitted(Compilation *c, const struct Pass *p) {
-  int n = c->plan ? c->plan->n_stages : 0;
+  int n = c->plan ? c->plan->pipeline.n_stages : 0;
   switch (c->options.emit) {
   case EMIT_SCHEDULE: schedule_text(c->programs, n, stdout); break;
   case EMIT_SCHEDULE_SVG:
-    schedule_svg(format("%s on %d stages", c->plan->schedule, n), c->programs, n, stdout);
+    schedule_svg(format("%s on %d stages", c->plan->pipeline.schedule, n), c->programs, n, stdout);
     break;
   default: p->dump(c, stdout);
   }

@@ -25,9 +25,11 @@ static const Option options[] = {
     {"-n", "N", COUNT, AT(plan.workers), NULL, "workers (ranks) to use"},
     {"-D", "name=value", LIST, AT(define), NULL, "override a model attribute or train setting"},
     {"-I", "DIR", LIST, AT(include), NULL, "where `use` looks"},
-    {"--target", "c|cuda", CHOICE, AT(plan.target), "c|cuda", "what programs are made for: processors or GPUs"},
+    {"--target", "c|cuda", CHOICE, AT(plan.target.kind), "c|cuda",
+     "what programs are made for: processors or GPUs"},
     {"--arch", "ARCH", ARCH, AT(arch), NULL, "of the GPUs, as sm_90 (default: this machine's)"},
-    {"--precision", "HOW", CHOICE, AT(plan.precision), "f32|tf32|bf16", "of products on GPUs: f32, tf32 or bf16"},
+    {"--precision", "HOW", CHOICE, AT(plan.target.precision), "f32|tf32|bf16",
+     "of products on GPUs: f32, tf32 or bf16"},
     {"--schedule", "NAME", TEXT, AT(plan.schedule), NULL,
      "instead of the model's `pipeline`; the names stand below"},
     {"--stages", "S", COUNT, AT(plan.stages), NULL, "this many stages"},
@@ -37,7 +39,7 @@ static const Option options[] = {
     {"--recompute", "MODE", CHOICE, AT(plan.recompute), "off|on|auto",
      "on, off or auto: rerun forward in backward"},
     {"--ahead", "1|2", CHOICE, AT(plan.ahead), "|1|2", "2: one microbatch more in flight between stages"},
-    {"--threads", "N", COUNT, AT(plan.threads), NULL, "threads a rank (default: processors over ranks)"},
+    {"--threads", "N", COUNT, AT(plan.target.threads), NULL, "threads a rank (default: processors over ranks)"},
     {"--memory", "SIZE", BYTES, AT(plan.memory), NULL,
      "a device's, as 16GiB (default: the machine's; 76 GB of a GPU)"},
     {"--profile", "FILE", TEXT, AT(plan.profile), NULL, "measured costs, from pdc profile"},
@@ -164,15 +166,16 @@ static void set_special(Options *o, const Option *option, const char *value) {
 /* What only one of the targets has. */
 static void check_target(const Options *o) {
   Diagnostic *d = NULL;
-  if (o->plan.target == TARGET_CUDA && o->plan.threads) {
+  Target target = o->plan.target;
+  if (target.kind == TARGET_CUDA && target.threads) {
     d = error_at(NO_SPAN, "PD0613",
                  "'--threads' is for processors: a rank of '--target cuda' has a GPU of its own");
     help(d, "leave it out");
-  } else if (o->plan.target == TARGET_C && o->plan.precision != PRECISION_F32) {
+  } else if (target.kind == TARGET_C && target.precision != PRECISION_F32) {
     d = error_at(NO_SPAN, "PD0613", "'--precision %s' is for GPUs: programs for processors compute in f32",
-                 precision_name(o->plan.precision));
+                 precision_name(target.precision));
     help(d, "'--target cuda'");
-  } else if (o->plan.target == TARGET_C && o->arch) {
+  } else if (target.kind == TARGET_C && o->arch) {
     d = error_at(NO_SPAN, "PD0613", "'--arch' is for GPUs: programs for processors are for the machine they are "
                  "built on");
     help(d, "'--target cuda'");

@@ -3,6 +3,7 @@
 #define PDC_EMIT_H
 
 #include "allocate/layout.h"
+#include "plan/plan.h"
 
 /* The text of stage<i>.c or stage<i>.cu, deterministic to the byte. plan_hash: what the program tells the other
  * stages' about itself, 64 characters. */

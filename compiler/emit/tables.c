@@ -4,19 +4,18 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* The plan lists every chunk of every stage: chunk c of stage i at c * n_stages + i. */
 int stage_of_node(const Emit *e, int forward_node) {
   for (int i = 0; i < plan_parts(e->plan); i++) {
     const StagePlan *s = &e->plan->stage[i];
     if (forward_node >= e->pieces->at[s->first_piece].first &&
         forward_node < e->pieces->at[s->end_piece - 1].end)
-      return i % e->plan->n_stages;
+      return plan_stage_of(e->plan, i);
   }
   BUG("forward node %d is on no stage", forward_node);
 }
 
 static bool stage_holds(const Emit *e, int stage, int param) {
-  for (int c = stage; c < plan_parts(e->plan); c += e->plan->n_stages)
+  for (int c = stage; c < plan_parts(e->plan); c += e->plan->pipeline.n_stages)
     for (int i = e->plan->stage[c].first_piece; i < e->plan->stage[c].end_piece; i++)
       for (int j = 0; j < e->pieces->at[i].params.n; j++)
         if (e->pieces->at[i].params.at[j] == param)
@@ -25,7 +24,7 @@ static bool stage_holds(const Emit *e, int stage, int param) {
 }
 
 static int owner_of(const Emit *e, int param) {
-  for (int i = 0; i < e->plan->n_stages; i++)
+  for (int i = 0; i < e->plan->pipeline.n_stages; i++)
     if (stage_holds(e, i, param))
       return i;
   BUG("parameter '%s' is on no stage", e->g->params.at[param].name);
@@ -121,7 +120,7 @@ static bool has_gradient(const Emit *e, const Param *p, int stage) {
 static void add_readers(const Emit *e, int param, Names *list) {
   Text out = {0};
   int n = 0;
-  for (int i = 0; i < e->plan->n_stages; i++)
+  for (int i = 0; i < e->plan->pipeline.n_stages; i++)
     if (stage_holds(e, i, param) && !has_gradient(e, &e->g->params.at[param], i))
       text_add(&out, "%s%d", n++ ? ", " : "", i);
   push(list, internf("%d", n));
@@ -431,11 +430,10 @@ static void memory_fields(Emit *e) {
 
 static void rank_tables(Emit *e) {
   Names replicas = {0}, peaks = {0};
-  for (int i = 0; i < e->plan->n_stages; i++) {
-    const StagePlan *s = &e->plan->stage[i];
-    push(&replicas, internf("%d", s->replicas));
-    for (int r = 0; r < s->replicas; r++)
-      push(&peaks, internf("%" PRId64, s->peak_bytes));
+  for (int i = 0; i < e->plan->pipeline.n_stages; i++) {
+    push(&replicas, internf("%d", e->plan->pipeline.replicas[i]));
+    for (int r = 0; r < e->plan->pipeline.replicas[i]; r++)
+      push(&peaks, internf("%" PRId64, e->plan->stage[i].peak_bytes));
   }
   text_list(&e->out, 2, "static const int replicas[] = {", &replicas, "}; /* by stage */\n");
   text_list(&e->out, 2, "static const int64_t planned_peak_bytes[] = {", &peaks, "}; /* by rank */\n\n");
@@ -459,7 +457,7 @@ static void seconds_fields(Emit *e) {
   Text forward = {0}, backward = {0}, weights = {0};
   double update = 0;
   for (int c = 0; c < e->p->chunks; c++) {
-    const StagePlan *s = &e->plan->stage[c * e->plan->n_stages + e->p->stage];
+    const StagePlan *s = &e->plan->stage[plan_part_of(e->plan, e->p->stage, c)];
     const char *comma = c ? ", " : "";
     text_add(&forward, "%s%.6g", comma, s->forward_seconds);
     text_add(&backward, "%s%.6g", comma, s->backward_seconds);
@@ -488,16 +486,16 @@ void print_tables(Emit *e) {
     elements += e->g->params.at[i].buffer ? 0 : shape_elements(&e->g->params.at[i].shape);
   text_add(&e->out,
            "static const struct pd_stage stage = {\n  .model = %s, .schedule = %s,\n  .plan_hash = %s,\n",
-           string_literal(e->g->name), string_literal(e->plan->schedule), string_literal(e->plan_hash));
+           string_literal(e->g->name), string_literal(e->plan->pipeline.schedule), string_literal(e->plan_hash));
   text_add(&e->out,
            "  .stage = %d, .n_stages = %d, .replicas = replicas,\n  .batch = %" PRId64
            ", .microbatch = MICROBATCH, .microbatches = %" PRId64 ",\n",
-           k->stage, k->n_stages, e->plan->batch, e->plan->microbatches);
+           k->stage, k->n_stages, e->plan->pipeline.batch, e->plan->pipeline.microbatches);
   text_add(&e->out,
            "  .model_parameters = %" PRId64
            ", .n_model_parameters = %d,\n  .flops_per_sample = %s, .tokens_per_sample = %" PRId64 ",\n",
            elements, e->g->params.n, double_literal(flops_per_sample(e->g)), graph_tokens_per_sample(e->g));
-  text_add(&e->out, "  .threads = %d,\n", e->plan->threads);
+  text_add(&e->out, "  .threads = %d,\n", e->plan->target.threads);
   memory_fields(e);
   text_add(&e->out, "  .per_batch = %s, .lag = LAG,\n", e->p->per_batch ? "true" : "false");
   if (k->params.n)

@@ -139,12 +139,13 @@ static bool measure_size(const Planner *r, const StageKernels *k, const Timings 
  * replicas of the whole model. */
 static bool holds(const Planner *r, const Costs *c, int64_t b) {
   int64_t microbatches = r->g->train.batch / b;
-  Form form = r->form;
-  if (!form_allows(r->schedule, &form, microbatches))
+  Pipeline form = r->form;
+  if (!schedule_allows(&form, microbatches))
     form = form_make(r, 1, &r->ranks);
   Partition part;
-  return form_allows(r->schedule, &form, microbatches) &&
-         partition_smallest(c, copies(r, &form, b, r->request->recompute), form.stages, &part) <= r->limit;
+  const int parts = pipeline_parts(&form);
+  return schedule_allows(&form, microbatches) &&
+         partition_smallest(c, copies(r, &form, b, r->request->recompute), parts, &part) <= r->limit;
 }
 
 /* The largest microbatches whose model runs in reasonable time and, in the smallest partition, fits; at
@@ -181,7 +182,7 @@ static bool prepare(Job *j, const Graph *g, const Pieces *p, const PlanRequest *
   j->n = r->microbatches.n;
   j->stages = alloc((size_t)j->n * sizeof *j->stages);
   for (int i = 0; i < j->n; i++)
-    j->stages[i] = lower(fuse(g, p, 0, p->n, 0, 1, r->microbatches.at[i], false, false, planner_target(r)));
+    j->stages[i] = lower(fuse(g, p, 0, p->n, 0, 1, r->microbatches.at[i], false, false, r->target));
   return true;
 }
 
@@ -200,7 +201,7 @@ bool profile_make(const Graph *g, const Pieces *p, const PlanRequest *request, c
   Timings timings = {0};
   if (!printed || !read_timings(printed, &timings))
     return false;
-  Profile profile = {.file = intern(out_path), .signature = profile_signature(g, p, planner_target(r), request->compiler)};
+  Profile profile = {.file = intern(out_path), .signature = profile_signature(g, p, r->target, request->compiler)};
   for (int i = 0; i < job.n; i++)
     if (!measure_size(r, job.stages[i]->kernels, &timings, &profile))
       return false;

@@ -5,7 +5,7 @@
 #include "plan/planner.h"
 
 typedef struct Candidate {
-  const Form *form;
+  const Pipeline *form;
   int64_t microbatch;
   Recompute recompute;
   const Costs *costs;
@@ -25,28 +25,31 @@ typedef struct Choice {
   const Plan *stalling;    /* NULL, or one that its schedule does not take */
 } Choice;
 
-/* Estimates of a rank's chunks become the rank's. */
-static void sum_of_chunks(Plan *plan) {
-  for (int i = 0; i < plan->n_stages; i++) {
+void sum_of_chunks(Plan *plan) {
+  int n_stages = plan->pipeline.n_stages;
+  for (int i = 0; i < n_stages; i++) {
     int64_t sum = 0;
-    for (int part = i; part < plan_parts(plan); part += plan->n_stages)
+    for (int part = i; part < plan_parts(plan); part += n_stages)
       sum += plan->stage[part].peak_bytes;
-    for (int part = i; part < plan_parts(plan); part += plan->n_stages)
+    for (int part = i; part < plan_parts(plan); part += n_stages)
       plan->stage[part].peak_bytes = sum;
   }
 }
 
 static Plan *plan_of(const Planner *r, const Candidate *c, const Partition *part) {
   Plan *plan = alloc(sizeof *plan);
-  *plan = plan_of_form(r, c->form, c->microbatch);
+  int parts = pipeline_parts(c->form);
+  *plan = (Plan){.model = r->g->name, .pipeline = form_of(c->form), .target = r->target, .why = ""};
+  plan->pipeline = pipeline_at(&plan->pipeline, r->g->train.batch, c->microbatch);
+  plan->stage = alloc((size_t)parts * sizeof *plan->stage);
   plan->costs = r->profile ? internf("profile %s", r->profile->file) : intern("counted");
-  for (int i = 0; i < c->form->stages; i++) {
+  for (int i = 0; i < parts; i++)
+    plan->pipeline.recompute[plan_stage_of(plan, i)] |= part->recompute[i]; /* all of a rank's chunks or none */
+  for (int i = 0; i < parts; i++) {
     StagePlan *s = &plan->stage[i];
     s->first_piece = part->start[i];
     s->end_piece = part->start[i + 1];
-    for (int k = i % c->form->positions; k < c->form->stages; k += c->form->positions)
-      s->recompute |= part->recompute[k]; /* all of a rank's chunks or none */
-    s->peak_bytes = stage_bytes(c->costs, &c->copies[i], s->first_piece, s->end_piece, s->recompute);
+    s->peak_bytes = stage_bytes(c->costs, &c->copies[i], s->first_piece, s->end_piece, plan_recomputes(plan, i));
   }
   sum_of_chunks(plan);
   if (schedulable(r, plan))
@@ -59,8 +62,8 @@ static Plan *plan_of(const Planner *r, const Candidate *c, const Partition *part
 static bool partition(const Planner *r, const Candidate *c, int64_t limit, Plan **out) {
   Partition part;
   bool fits;
-  int parts = c->form->stages;
-  limit = limit == INT64_MAX ? limit : limit / r->chunks;
+  int parts = pipeline_parts(c->form);
+  limit = limit == INT64_MAX ? limit : limit / c->form->chunks;
   if (c->pinned) {
     fits = partition_pinned(c->costs, c->copies, parts, c->pinned, limit, &part);
   } else {
@@ -72,21 +75,21 @@ static bool partition(const Planner *r, const Candidate *c, int64_t limit, Plan 
   return fits;
 }
 
-/* Replaces the estimates by exact peaks, and fills by how much each rank's exceeded its estimate. */
-static void measure_peaks(const Planner *r, Plan *plan, int64_t *error) {
-  for (int i = 0; i < plan->n_stages; i++) {
+void find_peaks(const Planner *r, Plan *plan, int64_t *error) {
+  int n_stages = plan->pipeline.n_stages;
+  for (int i = 0; i < n_stages; i++) {
     int64_t estimate = plan->stage[i].peak_bytes, peak = estimate;
     if (r->request->peak)
       peak = r->request->peak(r->request->peak_context, plan, i);
     error[i] = peak - estimate;
-    for (int part = i; part < plan_parts(plan); part += plan->n_stages)
+    for (int part = i; part < plan_parts(plan); part += n_stages)
       plan->stage[part].peak_bytes = peak;
   }
 }
 
-static int64_t largest_peak(const Plan *plan) {
+int64_t largest_peak(const Plan *plan) {
   int64_t most = 0;
-  for (int i = 0; i < plan->n_stages; i++)
+  for (int i = 0; i < plan->pipeline.n_stages; i++)
     most = plan->stage[i].peak_bytes > most ? plan->stage[i].peak_bytes : most;
   return most;
 }
@@ -101,21 +104,21 @@ static bool hopeless(const Planner *r, const Plan *smallest, bool fits) {
  * added. Where even the smallest partition does not fit, keeps that one and refuses. */
 static void settle(const Planner *r, Candidate *c) {
   enum { ROUNDS = 10 };
-  int positions = c->form->positions, parts = c->form->stages;
-  int64_t *error = alloc((size_t)positions * sizeof *error);
+  int n_stages = c->form->n_stages, parts = pipeline_parts(c->form);
+  int64_t *error = alloc((size_t)n_stages * sizeof *error);
   Plan *smallest = NULL;
   c->copies = alloc_copy(c->copies, (size_t)parts * sizeof *c->copies);
   for (int round = 0; round < ROUNDS && !c->settled; round++) {
     bool fits = partition(r, c, r->limit, &c->plan), smaller = false;
     if (!schedulable(r, c->plan) || (r->free_replicas && hopeless(r, c->plan, fits)))
       break;
-    measure_peaks(r, c->plan, error);
+    find_peaks(r, c->plan, error);
     bool exact = largest_peak(c->plan) <= r->limit;
     c->settled = fits && exact;
     if (!fits && exact)
       smallest = c->plan;
     for (int i = 0; i < parts; i++) {
-      int64_t missed = error[i % positions] / r->chunks;
+      int64_t missed = error[stage_of_part(n_stages, i)] / c->form->chunks;
       smaller |= missed < 0;
       if (!fits || c->plan->stage[i].peak_bytes > r->limit)
         c->copies[i].extra += missed;
@@ -142,12 +145,12 @@ static bool before(const Candidate *a, const Candidate *b) {
 }
 
 static bool equal_plans(const Plan *a, const Plan *b) {
-  bool equal = a->microbatch == b->microbatch && a->n_stages == b->n_stages;
-  for (int i = 0; equal && i < plan_parts(a); i++) {
-    const StagePlan *x = &a->stage[i], *y = &b->stage[i];
-    equal &= x->first_piece == y->first_piece && x->recompute == y->recompute && x->replicas == y->replicas &&
-             x->ahead == y->ahead;
-  }
+  const Pipeline *x = &a->pipeline, *y = &b->pipeline;
+  bool equal = x->microbatch == y->microbatch && x->n_stages == y->n_stages;
+  for (int i = 0; equal && i < x->n_stages; i++)
+    equal &= x->recompute[i] == y->recompute[i] && x->replicas[i] == y->replicas[i] && x->ahead[i] == y->ahead[i];
+  for (int i = 0; equal && i < plan_parts(a); i++)
+    equal &= a->stage[i].first_piece == b->stage[i].first_piece;
   return equal;
 }
 
@@ -184,7 +187,7 @@ static Plan *next_best(Choice *c) {
   }
 }
 
-static void add_candidate(Choice *c, const Form *form, int64_t b, const Costs *costs, const int *pinned,
+static void add_candidate(Choice *c, const Pipeline *form, int64_t b, const Costs *costs, const int *pinned,
                           Recompute policy, double bound) {
   push(&c->candidates, ((Candidate){.form = form,
                                     .microbatch = b,
@@ -196,13 +199,13 @@ static void add_candidate(Choice *c, const Form *form, int64_t b, const Costs *c
 }
 
 /* Unless its schedule does not take so many microbatches; with the policies of recomputation. */
-static bool add_form(Choice *c, const Form *form, int64_t b, const Costs *costs, double bound) {
+static bool add_form(Choice *c, const Pipeline *form, int64_t b, const Costs *costs, double bound) {
   const Planner *r = c->r;
   Recompute asked = r->request->recompute;
-  if (!form_allows(r->schedule, form, r->g->train.batch / b))
+  if (!schedule_allows(form, r->g->train.batch / b))
     return false;
   add_candidate(c, form, b, costs, r->pinned, asked, bound);
-  if (asked == RECOMPUTE_AUTO && form->positions > 1 && schedule_traits(r->schedule).recomputes)
+  if (asked == RECOMPUTE_AUTO && form->n_stages > 1 && schedule_traits(form->schedule).recomputes)
     add_candidate(c, form, b, costs, r->pinned, RECOMPUTE_ON, bound);
   return true;
 }
@@ -212,15 +215,15 @@ static bool add_form(Choice *c, const Form *form, int64_t b, const Costs *costs,
 static bool add_forms(Choice *c, int64_t b, const Costs *costs) {
   const Planner *r = c->r;
   int64_t microbatches = r->g->train.batch / b;
-  int least = r->free_stages ? 1 : r->form.positions, most = r->form.positions;
+  int least = r->free_stages ? 1 : r->form.n_stages, most = r->form.n_stages;
   Replication *best = replicate(costs, r->pinned, r->ranks, most, microbatches,
-                                schedule_traits(r->schedule).every_round);
+                                schedule_traits(r->form.schedule).every_round);
   bool any = false;
   for (int stages = least; stages <= most; stages++) {
     const Replication *found = &best[stages - 1];
     bool even = r->ranks % stages == 0, found_even = even;
     double bound = found->replicas ? found->slowest * (double)microbatches * (1 - 1e-9) : 0;
-    Form *form = alloc(2 * sizeof *form);
+    Pipeline *form = alloc(2 * sizeof *form);
     int *equal = alloc((size_t)stages * sizeof *equal);
     for (int i = 0; i < stages; i++) {
       equal[i] = r->ranks / stages;
@@ -246,14 +249,16 @@ static bool list_candidates(Choice *c) {
   return c->candidates.n > 0;
 }
 
-static double stage_time(const StagePlan *s) {
-  return (s->forward_seconds * (s->recompute ? 2 : 1) + s->backward_seconds) / s->replicas;
+static double part_time(const Plan *plan, int part) {
+  const StagePlan *s = &plan->stage[part];
+  return (s->forward_seconds * (plan_recomputes(plan, part) ? 2 : 1) + s->backward_seconds) /
+         plan->pipeline.replicas[plan_stage_of(plan, part)];
 }
 
-static int slowest_stage(const Plan *plan) {
+static int slowest_part(const Plan *plan) {
   int slowest = 0;
   for (int i = 1; i < plan_parts(plan); i++)
-    if (stage_time(&plan->stage[i]) > stage_time(&plan->stage[slowest]))
+    if (part_time(plan, i) > part_time(plan, slowest))
       slowest = i;
   return slowest;
 }
@@ -261,10 +266,10 @@ static int slowest_stage(const Plan *plan) {
 /* The chosen plan with one cut of its slowest stage moved by a piece: what the choice is compared with. */
 static void list_neighbours(Choice *c, const Plan *chosen) {
   const Planner *r = c->r;
-  const Costs *costs = price(r, chosen->microbatch);
-  Form *form = alloc(sizeof *form);
-  *form = form_of_plan(chosen);
-  int slowest = slowest_stage(chosen), parts = plan_parts(chosen);
+  const Costs *costs = price(r, chosen->pipeline.microbatch);
+  Pipeline *form = alloc(sizeof *form);
+  *form = form_of(&chosen->pipeline);
+  int slowest = slowest_part(chosen), parts = plan_parts(chosen);
   for (int i = slowest; i <= slowest + 1 && !r->pinned; i++)
     for (int step = -1; step <= 1 && i > 0 && i < parts; step += 2) {
       int at = chosen->stage[i].first_piece + step;
@@ -273,32 +278,32 @@ static void list_neighbours(Choice *c, const Plan *chosen) {
         start[k] = k == i ? at : chosen->stage[k].first_piece;
       if (at <= start[i - 1] || at >= chosen->stage[i].end_piece)
         continue;
-      add_candidate(c, form, chosen->microbatch, costs, start, r->request->recompute, 0);
+      add_candidate(c, form, chosen->pipeline.microbatch, costs, start, r->request->recompute, 0);
     }
 }
 
-static const char *ways_text(const Plan *plan) {
-  Form form = form_of_plan(plan);
-  return form_is_plain(&form)     ? "a pipeline of one each"
-         : form.positions == 1    ? format("data parallelism, %s replicas of the whole model", form_text(&form))
-                                  : format("replicas %s by stage", form_text(&form));
+static const char *ways_text(const Pipeline *p) {
+  return form_is_plain(p)   ? "a pipeline of one each"
+         : p->n_stages == 1 ? format("data parallelism, %s replicas of the whole model", replicas_text(p))
+                            : format("replicas %s by stage", replicas_text(p));
 }
 
 static char *why(const Choice *c, const Plan *plan, double gain) {
   const Planner *r = c->r;
-  double sum = 0, most = stage_time(&plan->stage[slowest_stage(plan)]);
-  int parts = plan_parts(plan);
+  const Pipeline *p = &plan->pipeline;
+  int parts = plan_parts(plan), slowest = slowest_part(plan);
+  double sum = 0, most = part_time(plan, slowest);
   for (int i = 0; i < parts; i++)
-    sum += stage_time(&plan->stage[i]);
+    sum += part_time(plan, i);
   Text t = {0};
   if (parts > 1)
     text_add(&t, "%s: the slowest %s, %d, works %.2f ms a microbatch, %.1f %% above the mean of all. ",
              r->pinned ? "Cuts as asked" : format("Best of all ways to cut at %d places", r->p->n - 1),
-             plan->chunks > 1 ? "part" : "stage", slowest_stage(plan), most * 1e3, (most * parts / sum - 1) * 100);
+             p->chunks > 1 ? "part" : "stage", slowest, most * 1e3, (most * parts / sum - 1) * 100);
   if (r->free_replicas && r->ranks > 1)
     text_add(&t, "Of all ways to use %d ranks%s: %s. ", r->ranks,
-             r->free_stages ? "" : format(" in %d stages", r->form.positions), ways_text(plan));
-  text_add(&t, "Microbatch %lld", (long long)plan->microbatch);
+             r->free_stages ? "" : format(" in %d stages", r->form.n_stages), ways_text(p));
+  text_add(&t, "Microbatch %lld", (long long)p->microbatch);
   if (c->microbatches.n > 1) {
     text_add(&t, " of");
     for (int i = 0; i < c->microbatches.n; i++)
@@ -308,19 +313,19 @@ static char *why(const Choice *c, const Plan *plan, double gain) {
     text_add(&t, r->request->microbatch ? " as asked" : " is the only one possible");
   }
   bool any = false;
-  for (int i = 0; i < parts; i++)
-    any |= plan->stage[i].recompute;
+  for (int i = 0; i < p->n_stages; i++)
+    any |= p->recompute[i];
   text_add(&t, "; %s.",
            r->request->recompute != RECOMPUTE_AUTO ? "recomputation as asked"
            : any                                   ? "recomputation where memory asks for it"
                                                    : "everything fits without recomputation");
-  if (!r->request->ahead && plan->stage[0].ahead > 1)
+  if (!r->request->ahead && p->ahead[0] > 1)
     text_add(&t, " One microbatch more in flight between stages: where kernels take 2 %% more or less time than "
                  "planned a batch takes %.1f %% less.", gain * 100);
   return t.at;
 }
 
-/* The refused plan that comes nearest to fitting. */
+/* The refused plan that comes nearest to fitting; NULL when none was laid out. */
 static const Plan *nearest_miss(const Choice *c) {
   const Plan *best = NULL;
   int64_t least = INT64_MAX;
@@ -333,25 +338,15 @@ static const Plan *nearest_miss(const Choice *c) {
   return best;
 }
 
-static void tell_why_none(const Choice *c) {
-  const Planner *r = c->r;
-  if (c->candidates.n == 0)
-    tell_microbatches(r);
-  else if (c->smallest.n == 0 && c->stalling)
-    schedule(c->stalling, plan_exchanges(r->g, r->p, c->stalling), r->schedule_span); /* says why not */
-  else
-    tell_nothing_fits(r, nearest_miss(c));
-}
-
 Plan *plan_fastest(const Planner *r) {
   Choice c = {.r = r};
   return list_candidates(&c) ? next_best(&c) : NULL;
 }
 
 static bool better(const Plan *a, const Plan *b) {
-  Form x = form_of_plan(a), y = form_of_plan(b);
-  if (form_is_plain(&x) != form_is_plain(&y))
-    return form_is_plain(&x);
+  bool plain = form_is_plain(&a->pipeline);
+  if (plain != form_is_plain(&b->pipeline))
+    return plain;
   return largest_peak(a) < largest_peak(b);
 }
 
@@ -380,31 +375,33 @@ static Plan *simplest(Choice *c, Plan *fastest) {
 
 /* Whether some update has a turn for what it exchanges with other stages. */
 static bool exchanges_aside(const Planner *r, const Plan *plan) {
-  return schedule(plan, plan_exchanges(r->g, r->p, plan), r->schedule_span)->lag > 0;
+  return schedule(&plan->pipeline, plan_exchanges(r->g, r->p, plan), r->schedule_span)->lag > 0;
 }
 
 /* One microbatch more in flight between neighbours, where it takes unevenness up and memory allows it, and updates
- * keep their turn for exchanges, which is worth more. Nothing else of the plan changes, nor what is computed: where
- * weights are as old as a microbatch is long in flight (every_round), only the request says so. */
+ * keep their turn for exchanges, which is worth more. Nothing else of the plan changes, nor what is computed:
+ * where weights are as old as a microbatch is long in flight (every_round), only the request says so. */
 static Plan *look_ahead(const Choice *c, Plan *plan, double *gain) {
   static const double WORTH = 0.005;
   const Planner *r = c->r;
-  ScheduleTraits traits = schedule_traits(plan->schedule);
-  if (r->request->ahead || plan->n_stages == 1 || traits.drains || traits.every_round)
+  Pipeline form = form_of(&plan->pipeline);
+  int64_t b = plan->pipeline.microbatch;
+  int parts = plan_parts(plan);
+  ScheduleTraits traits = schedule_traits(form.schedule);
+  if (r->request->ahead || form.n_stages == 1 || traits.drains || traits.every_round)
     return plan;
-  Form form = form_of_plan(plan);
-  int *start = alloc((size_t)form.stages * sizeof *start);
-  for (int i = 0; i < form.stages; i++)
+  int *start = alloc((size_t)parts * sizeof *start);
+  for (int i = 0; i < parts; i++)
     start[i] = plan->stage[i].first_piece;
-  for (int i = 0; i < form.positions - 1; i++)
+  for (int i = 0; i < form.n_stages - 1; i++)
     form.ahead[i] = 2;
-  if (!form_allows(plan->schedule, &form, plan->microbatches))
+  if (!schedule_allows(&form, plan->pipeline.microbatches))
     return plan;
   Candidate other = {.form = &form,
-                     .microbatch = plan->microbatch,
+                     .microbatch = b,
                      .recompute = r->request->recompute,
-                     .costs = price(r, plan->microbatch),
-                     .copies = copies(r, &form, plan->microbatch, r->request->recompute),
+                     .costs = price(r, b),
+                     .copies = copies(r, &form, b, r->request->recompute),
                      .pinned = start};
   settle(r, &other);
   if (!other.settled || exchanges_aside(r, plan) > exchanges_aside(r, other.plan))
@@ -414,11 +411,11 @@ static Plan *look_ahead(const Choice *c, Plan *plan, double *gain) {
   return *gain >= WORTH ? other.plan : plan;
 }
 
-static Plan *choose(const Planner *r, Plan **runners_up, int n) {
+Plan *plan_choose(const Planner *r, Plan **runners_up, int n, NoPlan *none) {
   Choice c = {.r = r};
   Plan *plan = list_candidates(&c) ? next_best(&c) : NULL;
   if (!plan) {
-    tell_why_none(&c);
+    *none = (NoPlan){.no_microbatch = c.candidates.n == 0, .stalling = c.stalling, .miss = nearest_miss(&c)};
     return NULL;
   }
   double gain = 0;
@@ -432,100 +429,12 @@ static Plan *choose(const Planner *r, Plan **runners_up, int n) {
       break;
     /* The sum of all stages decides how long a pipeline fills: a slower slowest stage may fill faster. */
     bool known = equal_plans(plan, other) ||
-                 (other->microbatch == plan->microbatch && other->batch_seconds < plan->batch_seconds);
+                 (other->pipeline.microbatch == plan->pipeline.microbatch &&
+                  other->batch_seconds < plan->batch_seconds);
     for (int i = 0; i < found; i++)
       known |= equal_plans(runners_up[i], other);
     if (!known)
       runners_up[found++] = other;
   }
   return plan;
-}
-
-static bool read_costs(Planner *r) {
-  const PlanRequest *q = r->request;
-  if (!q->profile)
-    return true;
-  ProfileSignature now = profile_signature(r->g, r->p, planner_target(r), q->compiler);
-  r->profile = profile_read(q->profile, r->p, &now);
-  return r->profile != NULL;
-}
-
-/* What programs are made for is said by the command line, for plans from files, too: cuts suit one target. */
-static bool same_target(const Plan *plan, const PlanRequest *q) {
-  if (plan->target == q->target && plan->precision == q->precision)
-    return true;
-  Diagnostic *d = error_at(NO_SPAN, "PD0603", "'%s' is a plan for '--target %s --precision %s', not for "
-                           "'--target %s --precision %s'", q->plan, target_name(plan->target),
-                           precision_name(plan->precision), target_name(q->target), precision_name(q->precision));
-  help(d, "ask for the same, or plan anew");
-  return false;
-}
-
-/* A plan from a file keeps its choices; its costs and bytes are those of today. */
-static Plan *take(const Graph *g, const Pieces *p, const PlanRequest *request) {
-  Plan *plan = plan_read(g, p, request->plan);
-  if (!plan)
-    return NULL;
-  if (!same_target(plan, request))
-    return NULL;
-  Form form = form_of_plan(plan);
-  PlanRequest pinned = *request;
-  pinned.microbatch = plan->microbatch;
-  pinned.threads = request->threads ? request->threads : plan->threads;
-  Planner r;
-  if (!planner_prepare(&r, g, p, &pinned, plan))
-    return NULL;
-  if (!read_costs(&r) || !planner_microbatches(&r))
-    return NULL;
-  const Costs *costs = price(&r, plan->microbatch);
-  const Copies *kept = copies(&r, &form, plan->microbatch, RECOMPUTE_AUTO);
-  for (int i = 0; i < form.stages; i++) {
-    StagePlan *s = &plan->stage[i];
-    s->recompute &= kept[i].recompute_on; /* with one microbatch in flight there is nothing to gain */
-    s->peak_bytes = stage_bytes(costs, &kept[i], s->first_piece, s->end_piece, s->recompute);
-  }
-  sum_of_chunks(plan);
-  plan->threads = r.threads;
-  plan->costs = r.profile ? internf("profile %s", r.profile->file) : intern("counted");
-  if (!schedulable(&r, plan)) {
-    schedule(plan, plan_exchanges(g, p, plan), NO_SPAN);
-    return NULL;
-  }
-  price_plan(&r, costs, plan);
-  measure_peaks(&r, plan, alloc((size_t)form.positions * sizeof(int64_t)));
-  if (largest_peak(plan) <= r.limit)
-    return plan;
-  tell_nothing_fits(&r, plan);
-  return NULL;
-}
-
-Plan *plan_make(const Graph *g, const Pieces *p, const PlanRequest *request, Plan **runners_up, int n) {
-  if (request->plan)
-    return take(g, p, request);
-  Planner r;
-  if (!planner_prepare(&r, g, p, request, NULL))
-    return NULL;
-  return read_costs(&r) && planner_microbatches(&r) ? choose(&r, runners_up, n) : NULL;
-}
-
-void plan_verify(const Graph *g, const Pieces *p, const Plan *plan) {
-  ensure(plan->n_stages > 0 && plan->batch == plan->microbatch * plan->microbatches);
-  ensure(plan->batch == g->train.batch && schedule_known(plan->schedule));
-  ensure(plan->chunks >= 1 && plan->chunks <= MAX_CHUNKS);
-  ensure(plan->chunks == 1 || schedule_traits(plan->schedule).chunks);
-  ensure(!plan->vertical_sync || schedule_traits(plan->schedule).every_round);
-  Form form = form_of_plan(plan);
-  ensure(form_is_plain(&form) || schedule_traits(plan->schedule).replicas);
-  ensure(form_allows(plan->schedule, &form, plan->microbatches));
-  int parts = plan_parts(plan);
-  ensure(plan->stage[0].first_piece == 0 && plan->stage[parts - 1].end_piece == p->n);
-  for (int i = 0; i < parts; i++) {
-    const StagePlan *s = &plan->stage[i], *rank = &plan->stage[i % plan->n_stages];
-    ensure(s->first_piece < s->end_piece && s->replicas >= 1 && s->replicas == rank->replicas);
-    ensure((s->ahead == 1 || s->ahead == 2) && s->ahead == rank->ahead);
-    ensure(i == 0 || s->first_piece == plan->stage[i - 1].end_piece);
-    ensure(!s->recompute || schedule_traits(plan->schedule).recomputes);
-    ensure(s->forward_seconds >= 0 && s->backward_seconds >= 0 && s->update_seconds >= 0 &&
-           s->weights_seconds >= 0 && s->peak_bytes >= 0);
-  }
 }

@@ -1,6 +1,4 @@
-/* What pieces and stages cost: seconds from a profile or from counting, bytes from the graph. */
-#include <string.h>
-
+/* What pieces and stages cost: seconds from a profile or from counting. */
 #include "ops/op.h"
 #include "plan/planner.h"
 
@@ -48,128 +46,6 @@ int *piece_of_nodes(const Graph *g, const Pieces *p) {
   for (int i = g->n_forward; i < g->nodes.n; i++)
     piece[i] = piece[g->nodes.at[i].serves];
   return piece;
-}
-
-/* ---- bytes ------------------------------------------------------------------------------------- */
-
-/* Members of the structs of weights and gradients stand at multiples of 64 bytes. */
-static int64_t padded(int64_t bytes) { return (bytes + 63) / 64 * 64; }
-static int64_t padded_bytes(int64_t elements) { return padded(elements * 4); }
-int64_t value_bytes(const Planner *r, int value, int64_t b) {
-  return padded(shape_elements(&r->g->values.at[value].shape) * b * (r->bf16[value] ? 2 : 4));
-}
-
-int root_value(const Graph *g, int value) {
-  for (;;) {
-    const Node *n = &g->nodes.at[g->values.at[value].node];
-    if (n->op->kind != OP_VIEW)
-      return value;
-    value = n->in[0];
-  }
-}
-
-/* Forward values that stand in memory until backward: those that backward nodes read, less what a fused
- * loop can compute again from others. */
-static int64_t *saved_bytes(const Planner *r, const int *piece, int64_t b) {
-  const Graph *g = r->g;
-  const Pieces *p = r->p;
-  int64_t *saved = alloc((size_t)p->n * sizeof *saved);
-  bool *kept = alloc((size_t)g->values.n + 1);
-  for (int i = g->n_forward; i < g->nodes.n; i++)
-    for (int k = 0; k < g->nodes.at[i].n_in; k++) {
-      int v = root_value(g, g->nodes.at[i].in[k]);
-      const Node *made = &g->nodes.at[g->values.at[v].node];
-      if (g->values.at[v].node >= g->n_forward || made->op->kind == OP_SOURCE ||
-          !g->values.at[v].shape.batched)
-        continue;
-      bool again = made->op->kind == OP_POINTWISE && g->nodes.at[i].op->kind == OP_POINTWISE;
-      kept[v] |= !again;
-    }
-  for (int v = 0; v < g->values.n; v++)
-    if (kept[v])
-      saved[piece[g->values.at[v].node]] += value_bytes(r, v, b);
-  return saved;
-}
-
-/* Temporaries of a piece: what its calls make within one direction, the larger of both. */
-static int64_t *work_bytes(const Planner *r, const int *piece, int64_t b) {
-  const Graph *g = r->g;
-  const Pieces *p = r->p;
-  int64_t *forward = alloc((size_t)p->n * sizeof *forward),
-          *backward = alloc((size_t)p->n * sizeof *backward);
-  for (int i = 0; i < g->nodes.n; i++) {
-    const Node *n = &g->nodes.at[i];
-    if (n->op->kind != OP_CALL && n->op->kind != OP_JOIN)
-      continue;
-    for (int k = 0; k < n->n_out; k++)
-      if (g->values.at[n->out[k]].shape.batched)
-        (i < g->n_forward ? forward : backward)[piece[i]] +=
-            value_bytes(r, n->out[k], b);
-  }
-  for (int k = 0; k < p->n; k++)
-    forward[k] = forward[k] > backward[k] ? forward[k] : backward[k];
-  return forward;
-}
-
-static int64_t *input_bytes(const Planner *r, int64_t b) {
-  const Graph *g = r->g;
-  const Pieces *p = r->p;
-  int64_t *bytes = alloc((size_t)p->n * sizeof *bytes);
-  int *seen = alloc((size_t)(g->values.n + 1) * sizeof *seen);
-  for (int k = 0; k < p->n; k++)
-    for (int i = p->at[k].first; i < p->at[k].end; i++)
-      for (int j = 0; j < g->nodes.at[i].n_in; j++) {
-        int v = root_value(g, g->nodes.at[i].in[j]);
-        if (g->nodes.at[g->values.at[v].node].op->source != SOURCE_INPUT || seen[v] == k + 1)
-          continue;
-        seen[v] = k + 1;
-        bytes[k] += value_bytes(r, v, b);
-      }
-  return bytes;
-}
-
-/* By stage [i, j): bytes of its parameters, each once, as passes read them and in f32; and in f32 of tied ones
- * that other stages use as well. */
-static void parameter_tables(const Planner *r, int64_t *weights, int64_t *held, int64_t *shared) {
-  const Graph *g = r->g;
-  const Pieces *p = r->p;
-  int side = p->n + 1;
-  int *users = alloc((size_t)(g->params.n + 1) * sizeof *users),
-      *here = alloc((size_t)(g->params.n + 1) * sizeof *here);
-  for (int k = 0; k < p->n; k++)
-    for (int m = 0; m < p->at[k].params.n; m++)
-      users[p->at[k].params.at[m]]++;
-  for (int i = 0; i < p->n; i++) {
-    int64_t bytes = 0, partly = 0, rounded = 0;
-    memset(here, 0, (size_t)g->params.n * sizeof *here);
-    for (int j = i; j < p->n; j++) {
-      for (int m = 0; m < p->at[j].params.n; m++) {
-        int q = p->at[j].params.at[m];
-        int64_t size = padded_bytes(shape_elements(&g->params.at[q].shape));
-        if (here[q]++ == 0) {
-          bytes += size;
-          partly += size;
-          rounded += value_bytes(r, g->params.at[q].value, 1);
-        }
-        if (here[q] == users[q])
-          partly -= size;
-      }
-      weights[i * side + j + 1] = rounded;
-      held[i * side + j + 1] = bytes;
-      shared[i * side + j + 1] = partly;
-    }
-  }
-}
-
-/* Accumulators: one for each use. */
-static int64_t *accumulator_bytes(const Graph *g, const Pieces *p, const int *piece) {
-  int64_t *bytes = alloc((size_t)p->n * sizeof *bytes);
-  for (int i = 0; i < g->params.n; i++) {
-    const Param *q = &g->params.at[i];
-    for (int k = 0; k < q->uses.n; k++)
-      bytes[piece[q->uses.at[k]]] += padded_bytes(shape_elements(&q->shape));
-  }
-  return bytes;
 }
 
 /* ---- all together -------------------------------------------------------------------------------- */
@@ -262,52 +138,52 @@ Costs *price(const Planner *r, int64_t b) {
                .deferred = deferred_bytes(r, piece, b),
                .work = work_bytes(r, piece, b),
                .reduce = (double)b / (double)g->train.batch / r->bandwidth,
-               .overlapped = !schedule_traits(r->schedule).drains};
+               .overlapped = !schedule_traits(r->form.schedule).drains};
   crossing_costs(r, b, c);
   return c;
 }
 
 /* Where stages keep versions of their own, an update cannot wait for figures of other stages. */
 static bool may_exchange(const Planner *r) {
-  return !schedule_traits(r->schedule).every_round || r->vertical_sync;
+  return !schedule_traits(r->form.schedule).every_round || r->form.vertical_sync;
 }
 
 bool schedulable(const Planner *r, const Plan *plan) {
   const bool *exchanges = plan_exchanges(r->g, r->p, plan);
-  for (int i = 0; i < plan->n_stages; i++)
+  for (int i = 0; i < plan->pipeline.n_stages; i++)
     if (exchanges[i] && !may_exchange(r))
       return false;
   return true;
 }
 
-/* Programs of a plan of this form; where its cuts are does not matter but for tied parameters, which are
+/* Programs of a plan of this pipeline; where its cuts are does not matter but for tied parameters, which are
  * taken to be on several stages. */
-static Program *programs_of_form(const Planner *r, const Form *form, int64_t b) {
+static Program *programs_of_form(const Planner *r, const Pipeline *form, int64_t b) {
   bool tied = r->g->train.clip_norm > 0;
   for (int i = 0; i < r->g->params.n; i++)
     tied |= r->g->params.at[i].uses.n > 1;
-  bool *exchanges = alloc((size_t)form->positions);
-  for (int i = 1; i < form->positions; i++)
+  bool *exchanges = alloc((size_t)form->n_stages);
+  for (int i = 1; i < form->n_stages; i++)
     exchanges[i] = tied;
-  Plan plan = plan_of_form(r, form, b);
+  Pipeline whole = pipeline_at(form, r->g->train.batch, b);
   if (!may_exchange(r))
     exchanges = NULL;
-  Program *programs = schedule(&plan, exchanges, r->schedule_span);
+  Program *programs = schedule(&whole, exchanges, r->schedule_span);
   ensure(programs);
   return programs;
 }
 
-Copies *copies(const Planner *r, const Form *form, int64_t b, Recompute recompute) {
+Copies *copies(const Planner *r, const Pipeline *form, int64_t b, Recompute recompute) {
   const Program *program = programs_of_form(r, form, b);
-  Copies *c = alloc((size_t)form->stages * sizeof *c);
-  for (int i = 0; i < form->stages; i++) {
-    const Program *p = &program[i % form->positions];
-    const Slots *slots = &p->slots[i / form->positions];
-    bool may = p->in_flight > 1 && schedule_traits(r->schedule).recomputes;
+  Copies *c = alloc((size_t)pipeline_parts(form) * sizeof *c);
+  for (int i = 0; i < pipeline_parts(form); i++) {
+    const Program *p = &program[stage_of_part(form->n_stages, i)];
+    const Slots *slots = &p->slots[chunk_of_part(form->n_stages, i)];
+    bool may = p->in_flight > 1 && schedule_traits(r->form.schedule).recomputes;
     c[i] = (Copies){.replicas = p->replicas,
                     .exchanges = p->exchanges,
                     .weights = p->versions,
-                    .state = moments_of(r->g) + (r->precision == PRECISION_BF16),
+                    .state = moments_of(r->g) + (r->target.precision == PRECISION_BF16),
                     .accumulators = p->accumulators,
                     .saved = slots->saved,
                     .received = slots->received,
@@ -326,7 +202,7 @@ Copies *copies(const Planner *r, const Form *form, int64_t b, Recompute recomput
 /* Marks or looks up the parameters of a stage's chunks. */
 static bool shares_parameters(const Pieces *p, const Plan *plan, int stage, bool *lower, bool mark) {
   bool any = false;
-  for (int part = stage; part < plan_parts(plan); part += plan->n_stages)
+  for (int part = stage; part < plan_parts(plan); part += plan->pipeline.n_stages)
     for (int k = plan->stage[part].first_piece; k < plan->stage[part].end_piece; k++)
       for (int m = 0; m < p->at[k].params.n; m++) {
         any |= lower[p->at[k].params.at[m]];
@@ -336,8 +212,9 @@ static bool shares_parameters(const Pieces *p, const Plan *plan, int stage, bool
 }
 
 bool *plan_exchanges(const Graph *g, const Pieces *p, const Plan *plan) {
-  bool *exchanges = alloc((size_t)plan->n_stages), *lower = alloc((size_t)g->params.n + 1);
-  for (int s = 0; s < plan->n_stages; s++) {
+  int n_stages = plan->pipeline.n_stages;
+  bool *exchanges = alloc((size_t)n_stages), *lower = alloc((size_t)g->params.n + 1);
+  for (int s = 0; s < n_stages; s++) {
     exchanges[s] = shares_parameters(p, plan, s, lower, false) || (s > 0 && g->train.clip_norm > 0);
     shares_parameters(p, plan, s, lower, true);
   }
@@ -396,64 +273,64 @@ static double transfer_seconds(const Planner *r, const Costs *c, const StagePlan
 static StageTimes stage_times(const Planner *r, const Costs *c, const Plan *plan, const Program *program,
                               int stage) {
   StageTimes t = {.send = r->latency};
-  double share = 1.0 / plan->chunks;
+  double share = 1.0 / plan->pipeline.chunks;
   int64_t gradients = 0;
-  for (int part = stage; part < plan_parts(plan); part += plan->n_stages) {
+  for (int part = stage; part < plan_parts(plan); part += plan->pipeline.n_stages) {
     const StagePlan *s = &plan->stage[part];
     double weights = program->split_backward ? s->weights_seconds : 0;
     t.forward += share * (s->forward_seconds + c->receive[s->first_piece]);
     t.backward += share * (s->backward_seconds - weights + c->receive_gradient[s->end_piece]);
-    t.recompute += share * (s->recompute ? s->forward_seconds : 0);
+    t.recompute += share * (plan->pipeline.recompute[stage] ? s->forward_seconds : 0);
     t.weights += share * weights;
     t.update += s->update_seconds;
     t.send += r->rates.beside ? share * transfer_seconds(r, c, s) : 0;
     for (int k = s->first_piece; k < s->end_piece; k++)
       gradients += c->gradients[k];
   }
-  int w = plan->stage[stage].replicas;
+  int w = plan->pipeline.replicas[stage];
   if (w > 1) /* reduced by parts, which then go to all */
     t.reduce = 2 * (w - 1) * (r->latency + (double)gradients / w / r->bandwidth);
   return t;
 }
 
 /* A batch of very many microbatches is a shorter one with more of the steady state. */
-static int64_t shortened(const Plan *plan, const Form *form) {
+static int64_t shortened(const Pipeline *p) {
   enum { MOST_SIMULATED = 1024 };
   int64_t least, multiple;
-  form_needs(plan->schedule, form, &least, &multiple);
+  schedule_needs(p, &least, &multiple);
   int64_t most = MOST_SIMULATED / multiple * multiple;
-  return plan->microbatches > most && most >= least ? most : plan->microbatches;
+  return p->microbatches > most && most >= least ? most : p->microbatches;
 }
 
 /* A plan with what its simulation needs. */
 typedef struct Timed {
-  Plan shorter;
+  Pipeline shorter;
   Program *programs;
   StageTimes *times;
 } Timed;
 
 static Timed timed(const Planner *r, const Plan *plan) {
-  Form form = form_of_plan(plan);
-  Timed t = {.shorter = *plan, .times = alloc((size_t)plan->n_stages * sizeof *t.times)};
-  t.shorter.microbatches = shortened(plan, &form);
+  Timed t = {.shorter = plan->pipeline, .times = alloc((size_t)plan->pipeline.n_stages * sizeof *t.times)};
+  t.shorter.microbatches = shortened(&plan->pipeline);
   t.programs = schedule(&t.shorter, plan_exchanges(r->g, r->p, plan), r->schedule_span);
   ensure(t.programs);
   return t;
 }
 
 void price_plan(const Planner *r, const Costs *c, Plan *plan) {
+  const Pipeline *p = &plan->pipeline;
   Timed t = timed(r, plan);
   double slowest = 0;
   for (int i = 0; i < plan_parts(plan); i++)
-    price_part(r, c, &t.programs[i % plan->n_stages], &plan->stage[i], plan->microbatch, plan->microbatches);
-  for (int i = 0; i < plan->n_stages; i++) {
+    price_part(r, c, &t.programs[plan_stage_of(plan, i)], &plan->stage[i], p->microbatch, p->microbatches);
+  for (int i = 0; i < p->n_stages; i++) {
     t.times[i] = stage_times(r, c, plan, &t.programs[i], i);
     double busy = (t.times[i].forward + t.times[i].backward + t.times[i].recompute + t.times[i].weights) *
-                  plan->chunks / plan->stage[i].replicas;
+                  p->chunks / p->replicas[i];
     slowest = busy > slowest ? busy : slowest;
   }
-  plan->batch_seconds = simulate_schedule(t.programs, t.times, plan->n_stages);
-  plan->batch_seconds += slowest * (double)(plan->microbatches - t.shorter.microbatches);
+  plan->batch_seconds = simulate_schedule(t.programs, t.times, p->n_stages);
+  plan->batch_seconds += slowest * (double)(p->microbatches - t.shorter.microbatches);
 }
 
 /* How much passes of one kind differ, as a share of their time: measured on an idle machine. */
@@ -461,7 +338,7 @@ static const double JITTER = 0.02;
 
 double uneven_seconds(const Planner *r, const Costs *c, const Plan *plan) {
   Timed t = timed(r, plan);
-  for (int i = 0; i < plan->n_stages; i++)
+  for (int i = 0; i < plan->pipeline.n_stages; i++)
     t.times[i] = stage_times(r, c, plan, &t.programs[i], i);
-  return simulate_schedule_jitter(t.programs, t.times, plan->n_stages, JITTER);
+  return simulate_schedule_jitter(t.programs, t.times, plan->pipeline.n_stages, JITTER);
 }

@@ -5,14 +5,13 @@
 
 #include "target/target.h"
 #include "cut/cut.h"
+#include "schedule/pipeline.h"
 
 typedef enum { RECOMPUTE_OFF, RECOMPUTE_ON, RECOMPUTE_AUTO } Recompute; /* as --recompute lists them */
 
+/* One part of the model: a stage, or one of its chunks. */
 typedef struct StagePlan {
   int first_piece, end_piece;
-  int replicas;
-  int ahead; /* h of docs/schedules.md: 1, or 2 where one more microbatch in flight hides a transfer */
-  bool recompute;
   double forward_seconds, backward_seconds, update_seconds; /* planned: a microbatch; a batch */
   double weights_seconds; /* the part of backward_seconds that makes weights' gradients by products */
   double send_bytes;                                        /* activations to the next stage, a microbatch */
@@ -21,24 +20,24 @@ typedef struct StagePlan {
 } StagePlan;
 
 typedef struct Plan {
-  Name model, schedule;                    /* "2bw", "flush", "sequential", ... */
-  int64_t batch, microbatch, microbatches; /* batch = microbatch * microbatches */
-  TargetKind target;
-  Precision precision;
-  int threads; /* a rank's, when no OMP_NUM_THREADS says otherwise: library scratch is sized for it */
-  bool vertical_sync; /* pipedream: one version a microbatch in the whole pipeline */
-  int chunks;  /* interleaved: parts of the model a rank holds; else 1 */
-  int n_stages;     /* that have ranks of their own */
-  StagePlan *stage; /* plan_parts(); part i belongs to stage i % n_stages as its chunk i / n_stages */
+  Name model;
+  Pipeline pipeline;
+  Target target;    /* its threads: when no OMP_NUM_THREADS says otherwise */
+  StagePlan *stage; /* by part of the model (pipeline.h): plan_parts() */
   double batch_seconds; /* predicted, from simulating the schedule */
   Name costs;           /* where costs came from: "profile NAME", "counted" */
   char *why;            /* one paragraph: why this one was chosen */
 } Plan;
 
-/* Parts the model is cut into: stages, or chunks of all stages. */
-static inline int plan_parts(const Plan *plan) { return plan->n_stages * plan->chunks; }
-static inline Target plan_target(const Plan *plan) {
-  return (Target){plan->target, plan->precision, plan->threads};
+static inline int plan_parts(const Plan *plan) { return pipeline_parts(&plan->pipeline); }
+static inline int plan_stage_of(const Plan *plan, int part) {
+  return stage_of_part(plan->pipeline.n_stages, part);
+}
+static inline int plan_part_of(const Plan *plan, int stage, int chunk) {
+  return part_of(plan->pipeline.n_stages, stage, chunk);
+}
+static inline bool plan_recomputes(const Plan *plan, int part) {
+  return plan->pipeline.recompute[plan_stage_of(plan, part)];
 }
 
 /* The exact peak bytes of one rank of a stage (below n_stages), from its Layout: the caller runs fuse,
@@ -55,13 +54,11 @@ typedef struct PlanRequest {
   int64_t microbatch;
   Recompute recompute;
   const char *schedule;                       /* --schedule */
-  TargetKind target;
-  Precision precision;
+  Target target; /* threads 0: processors / ranks */
   const char *arch;                           /* of GPUs, as "sm_90"; NULL: not known */
   int64_t memory;                             /* bytes a device; 0: the machine's memory */
   const char *profile;                        /* --profile FILE */
   const char *plan;                           /* --plan FILE */
-  int threads;                                /* --threads N a rank; 0: processors / ranks */
   double link_bytes_per_second, link_latency; /* 0: defaults of shared memory */
   const char *compiler; /* the C compiler's version line, part of a profile's signature; NULL: not compared */
   StagePeak peak;       /* NULL: the planner's own estimate counts */

@@ -8,13 +8,6 @@
 #include "plan/profile.h"
 #include "schedule/program.h"
 
-/* A pipeline before it is cut. Arrays by stage that has ranks of its own. */
-typedef struct Form {
-  int positions;         /* those stages */
-  int stages;            /* parts of the model: a position has several where a schedule takes chunks */
-  int *replicas, *ahead;
-} Form;
-
 /* What a rank's device does in a second: operations, bytes; and seconds before a call or a loop does anything. */
 typedef struct Rates {
   double product;   /* operations of products: multiplies and adds */
@@ -34,27 +27,20 @@ typedef struct Planner {
   const Pieces *p;
   const PlanRequest *request;
   const Profile *profile; /* NULL: costs are counted */
-  Name schedule;
   Span schedule_span;
   Span where; /* of diagnostics about the plan as a whole: the file */
-  TargetKind target;
-  Precision precision;
+  Target target;
   const bool *bf16; /* by value: stored in bf16 */
-  int ranks, chunks, threads;
-  bool vertical_sync;
-  Form form;                 /* as asked for; where replicas are free, one rank a stage */
+  int ranks;
+  Pipeline form;             /* as asked for, its microbatches open; where replicas are free, one rank a stage */
   bool free_replicas;        /* so that all ranks are used */
-  bool free_stages;          /* and as many stages as that takes; else form.positions */
+  bool free_stages;          /* and as many stages as that takes; else form.n_stages */
   int *pinned;               /* by part: its first piece, under --split; else NULL */
   int64_t limit;             /* bytes a device */
   Rates rates;               /* for costs that were not measured */
   double bandwidth, latency; /* of a message between stages: bytes a second, seconds */
   Vec(int64_t) microbatches; /* under consideration, rising */
 } Planner;
-
-static inline Target planner_target(const Planner *r) {
-  return (Target){r->target, r->precision, r->threads};
-}
 
 /* ---- request.c */
 /* False after diagnostics. Does not read the profile. `taken`: NULL, or a plan whose form and schedule hold
@@ -67,25 +53,32 @@ void tell_microbatches(const Planner *r); /* that none will do */
 Span graph_file_span(const Graph *g);
 bool schedule_named(Name name, Span where, const char *prefix); /* false after a diagnostic: there is none */
 
-/* ---- form.c */
-Form form_make(const Planner *r, int positions, const int *replicas); /* NULL: one rank each */
-Form form_of_plan(const Plan *plan);
-Plan plan_of_form(const Planner *r, const Form *form, int64_t microbatch); /* not cut yet */
-int form_ranks(const Form *f);
-bool form_is_plain(const Form *f);
-/* schedule_needs() of a form. */
-void form_needs(Name schedule, const Form *f, int64_t *least, int64_t *multiple);
-bool form_allows(Name schedule, const Form *f, int64_t microbatches);
-const char *form_text(const Form *f); /* "2,1" */
+/* ---- form.c: pipelines whose microbatches may still be open */
+/* With the schedule and settings of r->form, ahead as requested. replicas NULL: one rank each. */
+Pipeline form_make(const Planner *r, int n_stages, const int *replicas);
+Pipeline form_of(const Pipeline *p); /* with arrays of its own; microbatches and recomputation open again */
+bool form_is_plain(const Pipeline *p);        /* one rank a stage */
+const char *replicas_text(const Pipeline *p); /* "2,1" */
+const char *ranks_text(const Pipeline *p);    /* "2 stages", "replicas 2,1" */
 
 /* ---- products.c */
 /* By node: a backward call whose only output is the gradient of one use of a parameter. */
 bool *weight_products(const Graph *g);
-/* By piece: bytes that backward makes and such calls read, at b samples. */
-int64_t *deferred_bytes(const Planner *r, const int *piece, int64_t b);
+int root_value(const Graph *g, int value); /* the value that a view is of */
+
+/* ---- bytes.c: `piece` is piece_of_nodes() */
 /* Of a value where it stands in memory for b samples, to multiples of 64 bytes, as structs and the arena do. */
 int64_t value_bytes(const Planner *r, int value, int64_t b);
-int root_value(const Graph *g, int value); /* the value that a view is of */
+/* By piece, at b samples: forward values that stand in memory until backward, less what a fused loop can
+ * rematerialise; temporaries; inputs; what backward makes and weight_products() read. */
+int64_t *saved_bytes(const Planner *r, const int *piece, int64_t b);
+int64_t *work_bytes(const Planner *r, const int *piece, int64_t b);
+int64_t *input_bytes(const Planner *r, int64_t b);
+int64_t *deferred_bytes(const Planner *r, const int *piece, int64_t b);
+int64_t *accumulator_bytes(const Graph *g, const Pieces *p, const int *piece); /* by piece */
+/* By stage of pieces [i, j), at i * (pieces + 1) + j: bytes of its parameters, each once, as passes read them and
+ * in f32; and in f32 of tied ones that other stages use as well. */
+void parameter_tables(const Planner *r, int64_t *weights, int64_t *held, int64_t *shared);
 
 /* ---- rates.c */
 Rates rates_of_core(int threads);
@@ -97,17 +90,29 @@ double counted_seconds(const Graph *g, int node, int64_t b, const Rates *rates);
 int *piece_of_nodes(const Graph *g, const Pieces *p); /* by node; backward ones by what they serve */
 Costs *price(const Planner *r, int64_t microbatch);
 /* Copies at each part of a pipeline of this form. */
-Copies *copies(const Planner *r, const Form *form, int64_t microbatch, Recompute recompute);
+Copies *copies(const Planner *r, const Pipeline *form, int64_t microbatch, Recompute recompute);
 bool schedulable(const Planner *r, const Plan *plan); /* whether schedule() takes its cuts, too */
 /* Of a schedulable plan: fills the planned times and parameters' bytes of every stage, and the batch's time. */
 void price_plan(const Planner *r, const Costs *c, Plan *plan);
 /* Seconds of a batch of a priced plan whose passes take a little more or less time than planned. */
 double uneven_seconds(const Planner *r, const Costs *c, const Plan *plan);
 
-/* ---- choose.c */
-Plan *plan_fastest(const Planner *r); /* without diagnostics; NULL when nothing fits */
+/* ---- choose.c: without diagnostics */
+/* Why there is none. */
+typedef struct NoPlan {
+  bool no_microbatch;
+  const Plan *stalling; /* NULL, or one that its schedule does not take */
+  const Plan *miss;     /* NULL, or what comes nearest to fitting */
+} NoPlan;
+/* The plan to take; NULL with `none` filled. runners_up as for plan_make(). */
+Plan *plan_choose(const Planner *r, Plan **runners_up, int n, NoPlan *none);
+Plan *plan_fastest(const Planner *r); /* NULL when nothing fits */
+void sum_of_chunks(Plan *plan);       /* estimates of a rank's chunks become the rank's */
+/* Replaces the estimates by exact peaks; fills, by stage, by how much each rank's exceeded its estimate. */
+void find_peaks(const Planner *r, Plan *plan, int64_t *error);
+int64_t largest_peak(const Plan *plan);
 
-/* ---- refuse.c */
+/* ---- refuse.c: asks choose.c what would fit instead */
 /* Why no plan fits, with numbers and an option that would. */
 void tell_nothing_fits(const Planner *r, const Plan *best);
 

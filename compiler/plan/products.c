@@ -2,6 +2,15 @@
 #include "ops/op.h"
 #include "plan/planner.h"
 
+int root_value(const Graph *g, int value) {
+  for (;;) {
+    const Node *n = &g->nodes.at[g->values.at[value].node];
+    if (n->op->kind != OP_VIEW)
+      return value;
+    value = n->in[0];
+  }
+}
+
 /* By value: how many backward nodes read it, and whether it is the gradient of a use. */
 typedef struct Reader {
   int readers;
@@ -40,20 +49,4 @@ bool *weight_products(const Graph *g) {
       is[made] = true;
   }
   return is;
-}
-
-int64_t *deferred_bytes(const Planner *r, const int *piece, int64_t b) {
-  const Graph *g = r->g;
-  int64_t *bytes = alloc((size_t)r->p->n * sizeof *bytes);
-  bool *seen = alloc((size_t)g->values.n + 1);
-  const bool *product = weight_products(g);
-  for (int i = g->n_forward; i < g->nodes.n; i++)
-    for (int k = 0; product[i] && k < g->nodes.at[i].n_in; k++) {
-      int v = root_value(g, g->nodes.at[i].in[k]);
-      if (seen[v] || g->values.at[v].node < g->n_forward || !g->values.at[v].shape.batched)
-        continue;
-      seen[v] = true;
-      bytes[piece[i]] += value_bytes(r, v, b);
-    }
-  return bytes;
 }

@@ -13,20 +13,20 @@ static int largest_stage(const Plan *plan) {
  * profile need not hold for it. */
 static Plan *instead(const Planner *r, PlanRequest changed) {
   int64_t batch = r->g->train.batch;
-  bool deeper = changed.stages > r->form.positions;
-  Form form = deeper ? form_make(r, changed.stages, NULL) : r->form;
+  bool deeper = changed.stages > r->form.n_stages;
+  Pipeline form = deeper ? form_make(r, changed.stages, NULL) : r->form;
   int64_t most = batch / (changed.microbatch ? changed.microbatch : 1);
   int64_t least, multiple;
-  form_needs(r->schedule, &form, &least, &multiple);
-  bool possible = form.stages <= r->p->n && most >= least && batch % multiple == 0;
-  if (!possible || (changed.microbatch && !form_allows(r->schedule, &form, most)))
+  schedule_needs(&form, &least, &multiple);
+  bool possible = pipeline_parts(&form) <= r->p->n && most >= least && batch % multiple == 0;
+  if (!possible || (changed.microbatch && !schedule_allows(&form, most)))
     return NULL;
   changed.workers = 0;
   changed.profile = NULL;
-  changed.schedule = r->schedule;
-  changed.replicas = form_text(&form);
+  changed.schedule = r->form.schedule;
+  changed.replicas = replicas_text(&form);
   if (!changed.memory)
-    changed.memory = r->limit * r->ranks / form_ranks(&form);
+    changed.memory = r->limit * r->ranks / pipeline_ranks(&form);
   Planner other;
   if (!planner_prepare(&other, r->g, r->p, &changed, NULL) || !planner_microbatches(&other))
     return NULL;
@@ -40,7 +40,7 @@ static void advise(Diagnostic *d, const char *what, const Plan *plan) {
 
 static void find_advice(const Planner *r, Diagnostic *d) {
   PlanRequest q = *r->request;
-  q.stages = r->form.positions;
+  q.stages = r->form.n_stages;
   q.plan = NULL;
   Plan *plan;
   if (q.recompute == RECOMPUTE_OFF) {
@@ -51,16 +51,16 @@ static void find_advice(const Planner *r, Diagnostic *d) {
   if (q.microbatch) {
     q.microbatch = 0;
     if ((plan = instead(r, q)) != NULL)
-      return advise(d, format("'--microbatch %lld'", (long long)plan->microbatch), plan);
+      return advise(d, format("'--microbatch %lld'", (long long)plan->pipeline.microbatch), plan);
   }
   if (q.split) {
     q.split = NULL;
     if ((plan = instead(r, q)) != NULL)
       return advise(d, "leaving '--split' away", plan);
   }
-  int positions = r->form.positions;
-  int most = r->request->memory && form_is_plain(&r->form) ? 4 * positions : 0;
-  for (int stages = positions + 1; stages <= most; stages++) {
+  int n_stages = r->form.n_stages;
+  int most = r->request->memory && form_is_plain(&r->form) ? 4 * n_stages : 0;
+  for (int stages = n_stages + 1; stages <= most; stages++) {
     q.stages = stages;
     if ((plan = instead(r, q)) != NULL)
       return advise(d, format("'-n %d'", stages), plan);
@@ -80,7 +80,7 @@ void tell_nothing_fits(const Planner *r, const Plan *best) {
           "microbatch %lld%s",
           worst, r->p->at[s->first_piece].name, piece_last_instance(r->g, r->p, s->end_piece - 1),
           bytes_text(s->weight_bytes), bytes_text(s->gradient_bytes), bytes_text(s->optimizer_bytes),
-          bytes_text(rest > 0 ? rest : 0), (long long)best->microbatch,
-          s->recompute ? " with recomputation" : "");
+          bytes_text(rest > 0 ? rest : 0), (long long)best->pipeline.microbatch,
+          plan_recomputes(best, worst) ? " with recomputation" : "");
   find_advice(r, d);
 }

@@ -60,20 +60,20 @@ static bool read_replicas(const char *text, Ints *out) {
 
 /* How many stages --split, --stages, --replicas and -n ask for; 0 after a diagnostic. */
 static int asked_stages(Planner *r, const PlanRequest *q, const Ints *replicas) {
-  int stages = q->stages;
+  int stages = q->stages, chunks = r->form.chunks;
   if (q->split) {
     int parts = read_split(r, q->split);
     if (!parts)
       return 0;
-    if (parts % r->chunks != 0) {
-      error_at(NO_SPAN, "PD0504", "--split makes %d parts, which are not %d for each rank", parts, r->chunks);
+    if (parts % chunks != 0) {
+      error_at(NO_SPAN, "PD0504", "--split makes %d parts, which are not %d for each rank", parts, chunks);
       return 0;
     }
-    if (stages && parts != stages * r->chunks) {
-      error_at(NO_SPAN, "PD0504", "--split names %d stages and --stages %d", parts / r->chunks, stages);
+    if (stages && parts != stages * chunks) {
+      error_at(NO_SPAN, "PD0504", "--split names %d stages and --stages %d", parts / chunks, stages);
       return 0;
     }
-    stages = parts / r->chunks;
+    stages = parts / chunks;
   }
   if (replicas->n > 1 && stages && stages != replicas->n) {
     error_at(NO_SPAN, "PD0504", "--replicas '%s' is for %d stages, but there are %d", q->replicas,
@@ -90,23 +90,24 @@ static int asked_stages(Planner *r, const PlanRequest *q, const Ints *replicas) 
 
 /* `sequential` is asked for to have no two ranks busy at once. */
 static bool may_replicate(const Planner *r) {
-  return schedule_traits(r->schedule).replicas && strcmp(r->schedule, "sequential") != 0;
+  return schedule_traits(r->form.schedule).replicas && strcmp(r->form.schedule, "sequential") != 0;
 }
 
 static bool check_parts(const Planner *r) {
-  if (r->form.stages <= r->p->n)
+  int parts = pipeline_parts(&r->form);
+  if (parts <= r->p->n)
     return true;
   Diagnostic *d = error_at(r->where, "PD0505", "%d stages, but the model has only %d place%s to cut",
-                           r->form.stages, r->p->n - 1, r->p->n == 2 ? "" : "s");
-  help(d, "'-n %d' or less", r->p->n / r->chunks);
+                           parts, r->p->n - 1, r->p->n == 2 ? "" : "s");
+  help(d, "'-n %d' or less", r->p->n / r->form.chunks);
   return false;
 }
 
 static bool check_ranks(const Planner *r, const PlanRequest *q) {
-  int ranks = form_ranks(&r->form);
-  if (!form_is_plain(&r->form) && !schedule_traits(r->schedule).replicas) {
+  int ranks = pipeline_ranks(&r->form);
+  if (!form_is_plain(&r->form) && !schedule_traits(r->form.schedule).replicas) {
     Diagnostic *d = error_at(r->schedule_span, "PD0705", "'%s' runs every stage on one rank, not on %s",
-                             r->schedule, form_text(&r->form));
+                             r->form.schedule, replicas_text(&r->form));
     help(d, "'flush' and '2bw' take replicas");
     return false;
   }
@@ -116,7 +117,7 @@ static bool check_ranks(const Planner *r, const PlanRequest *q) {
             ? error_at(NO_SPAN, "PD0504", "%d workers for %d stages: every stage needs one of its own",
                        q->workers, ranks)
             : error_at(NO_SPAN, "PD0504", "%d workers for replicas %s, which are %d", q->workers,
-                       form_text(&r->form), ranks);
+                       replicas_text(&r->form), ranks);
     help(d, "'-n %d' runs these stages", ranks);
     return false;
   }
@@ -125,14 +126,15 @@ static bool check_ranks(const Planner *r, const PlanRequest *q) {
 
 /* A rank that is alone has nothing to interleave: it holds the model as one part, unless parts were asked for. */
 static bool settle_chunks(Planner *r, const PlanRequest *q, int positions) {
-  if (positions > 1 || r->chunks == 1)
+  if (positions > 1 || r->form.chunks == 1)
     return true;
   if (!q->split && !q->plan) {
-    r->chunks = 1;
+    r->form.chunks = 1;
     return true;
   }
   Diagnostic *d = error_at(r->schedule_span, "PD0708",
-                           "'%s' needs two stages or more, and there is one of %d chunks", r->schedule, r->chunks);
+                           "'%s' needs two stages or more, and there is one of %d chunks", r->form.schedule,
+                           r->form.chunks);
   help(d, "more parts, or 'chunks = 1'");
   return false;
 }
@@ -180,10 +182,10 @@ bool schedule_named(Name name, Span where, const char *prefix) {
  * the command line asks for another. */
 static bool setting_belongs(const Planner *r, bool said, const char *setting, const char *owner) {
   const Train *t = &r->g->train;
-  if (!said || !strcmp(r->schedule, owner) || (t->pipeline && !strcmp(t->pipeline, owner)))
+  if (!said || !strcmp(r->form.schedule, owner) || (t->pipeline && !strcmp(t->pipeline, owner)))
     return true;
   Diagnostic *d = error_at(r->schedule_span, "PD0708", "'%s' is a setting of '%s', and the schedule is '%s'",
-                           setting, owner, r->schedule);
+                           setting, owner, r->form.schedule);
   help(d, "leave it out, or 'pipeline = %s;'", owner);
   return false;
 }
@@ -193,21 +195,20 @@ static bool choose_schedule(Planner *r, const PlanRequest *q, const Plan *taken)
   const Train *t = &r->g->train;
   r->schedule_span = q->schedule || taken ? NO_SPAN : t->pipeline_span;
   if (taken) {
-    r->schedule = taken->schedule;
-    r->chunks = taken->chunks;
-    r->vertical_sync = taken->vertical_sync;
+    r->form = form_of(&taken->pipeline);
     return true;
   }
-  r->schedule = intern(q->schedule ? q->schedule : t->pipeline ? t->pipeline : "2bw");
-  if (!schedule_named(r->schedule, r->schedule_span, q->schedule ? "--schedule: " : ""))
+  Name name = r->form.schedule = intern(q->schedule ? q->schedule : t->pipeline ? t->pipeline : "2bw");
+  if (!schedule_named(name, r->schedule_span, q->schedule ? "--schedule: " : ""))
     return false;
   if (!setting_belongs(r, t->chunks > 0, "chunks", "interleaved") ||
       !setting_belongs(r, t->vertical_sync, "vertical_sync", "pipedream"))
     return false;
-  r->chunks = !schedule_traits(r->schedule).chunks ? 1 : t->chunks > 0 ? (int)t->chunks : USUAL_CHUNKS;
-  r->vertical_sync = t->vertical_sync && schedule_traits(r->schedule).every_round;
-  if (q->recompute == RECOMPUTE_ON && !schedule_traits(r->schedule).recomputes) {
-    error_at(r->schedule_span, "PD0706", "'%s' cannot recompute: its backward pass is in two", r->schedule);
+  ScheduleTraits traits = schedule_traits(name);
+  r->form.chunks = !traits.chunks ? 1 : t->chunks > 0 ? (int)t->chunks : USUAL_CHUNKS;
+  r->form.vertical_sync = t->vertical_sync && traits.every_round;
+  if (q->recompute == RECOMPUTE_ON && !traits.recomputes) {
+    error_at(r->schedule_span, "PD0706", "'%s' cannot recompute: its backward pass is in two", name);
     return false;
   }
   return true;
@@ -247,21 +248,19 @@ static int64_t device_bytes(TargetKind target, int ranks) {
 
 bool planner_prepare(Planner *r, const Graph *g, const Pieces *p, const PlanRequest *q, const Plan *taken) {
   *r = (Planner){.g = g, .p = p, .request = q, .where = graph_file_span(g),
-                 .target = q->target, .precision = q->precision,
-                 .bf16 = values_in_bf16(g, q->precision)};
+                 .target = q->target, .bf16 = values_in_bf16(g, q->target.precision)};
   ensure(g->train.batch > 0 && p->n > 0);
   if (!choose_schedule(r, q, taken) || (!taken && !read_form(r, q)))
     return false;
-  if (taken)
-    r->form = form_of_plan(taken);
-  r->ranks = r->free_replicas && q->workers ? q->workers : form_ranks(&r->form);
+  r->ranks = r->free_replicas && q->workers ? q->workers : pipeline_ranks(&r->form);
   if (q->microbatch && !check_microbatch(r, q->microbatch, "--microbatch"))
     return false;
   long processors = sysconf(_SC_NPROCESSORS_ONLN);
-  r->threads = q->threads ? q->threads : (int)(processors / r->ranks);
-  r->threads = r->threads < 1 || q->target == TARGET_CUDA ? 1 : r->threads;
-  r->limit = q->memory ? q->memory : device_bytes(q->target, r->ranks);
-  r->rates = q->target == TARGET_CUDA ? rates_of_gpu(q->arch, q->precision) : rates_of_core(r->threads);
+  bool cuda = q->target.kind == TARGET_CUDA;
+  int threads = q->target.threads ? q->target.threads : (int)(processors / r->ranks);
+  r->target.threads = threads < 1 || cuda ? 1 : threads;
+  r->limit = q->memory ? q->memory : device_bytes(q->target.kind, r->ranks);
+  r->rates = cuda ? rates_of_gpu(q->arch, q->target.precision) : rates_of_core(r->target.threads);
   r->bandwidth = q->link_bytes_per_second > 0 ? q->link_bytes_per_second : r->rates.bandwidth;
   r->latency = q->link_latency > 0 ? q->link_latency : r->rates.latency;
   return true;
@@ -270,18 +269,17 @@ bool planner_prepare(Planner *r, const Graph *g, const Pieces *p, const PlanRequ
 /* With replicas, chunks or an update a round, microbatches must also go up evenly. */
 static void tell_uneven(const Planner *r, int64_t multiple) {
   int64_t batch = r->g->train.batch, b = r->request->microbatch;
-  const char *form = form_is_plain(&r->form) ? format("%d stages", r->form.positions)
-                                             : format("replicas %s", form_text(&r->form));
-  const char *how = schedule_traits(r->schedule).every_round ? "exactly" : "a multiple of";
+  const char *form = ranks_text(&r->form);
+  const char *how = schedule_traits(r->form.schedule).every_round ? "exactly" : "a multiple of";
   Diagnostic *d;
   if (b)
     d = error_at(r->schedule_span, "PD0704", "'%s' with %s needs %s %lld microbatch%s an update, has %lld",
-                 r->schedule, form, how, (long long)multiple, multiple == 1 ? "" : "es",
+                 r->form.schedule, form, how, (long long)multiple, multiple == 1 ? "" : "es",
                  (long long)(batch / b));
   else
     d = error_at(r->schedule_span, "PD0704",
                  "'%s' with %s needs %s %lld microbatch%s an update, and a batch of %lld has no such parts",
-                 r->schedule, form, how, (long long)multiple, multiple == 1 ? "" : "es", (long long)batch);
+                 r->form.schedule, form, how, (long long)multiple, multiple == 1 ? "" : "es", (long long)batch);
   int64_t whole = (batch + multiple - 1) / multiple * multiple;
   if (batch % multiple == 0)
     help(d, "'--microbatch %lld' works", (long long)(batch / multiple));
@@ -291,22 +289,21 @@ static void tell_uneven(const Planner *r, int64_t multiple) {
 
 static void tell_too_few(const Planner *r, int64_t least) {
   int64_t batch = r->g->train.batch, b = r->request->microbatch;
-  const char *form = form_is_plain(&r->form) ? format("%d stages", r->form.positions)
-                                             : format("replicas %s", form_text(&r->form));
+  const char *form = ranks_text(&r->form);
   Diagnostic *d;
   if (b)
     d = error_at(r->schedule_span, "PD0701",
-                 "'%s' with %s needs at least %lld microbatches an update, has %lld", r->schedule, form,
+                 "'%s' with %s needs at least %lld microbatches an update, has %lld", r->form.schedule, form,
                  (long long)least, (long long)(batch / b));
   else
     d = error_at(r->schedule_span, "PD0701",
                  "'%s' with %s needs at least %lld microbatches an update, more than "
                  "a batch of %lld has samples",
-                 r->schedule, form, (long long)least, (long long)batch);
+                 r->form.schedule, form, (long long)least, (long long)batch);
   if (b)
     note_at(d, NO_SPAN, "a batch of %lld samples in microbatches of %lld", (long long)batch, (long long)b);
   int64_t fits = batch / least;
-  while (fits > 0 && (batch % fits != 0 || !form_allows(r->schedule, &r->form, batch / fits)))
+  while (fits > 0 && (batch % fits != 0 || !schedule_allows(&r->form, batch / fits)))
     fits--;
   if (fits > 0)
     help(d, "'--microbatch %lld' works", (long long)fits);
@@ -340,27 +337,27 @@ static void tell_unmeasured(const Planner *r) {
   if (pinned)
     help(d, "'pdc profile --microbatch %lld' measures what is asked for", (long long)pinned);
   else
-    help(d, "'pdc profile -n %d' measures what %d stages can use", r->ranks, r->form.positions);
+    help(d, "'pdc profile -n %d' measures what %d stages can use", r->ranks, r->form.n_stages);
 }
 
 /* Of all numbers of stages and their replicas none uses the ranks. */
 static void tell_no_form(const Planner *r) {
   int64_t batch = r->g->train.batch, b = r->request->microbatch;
   Diagnostic *d = error_at(r->schedule_span, "PD0704",
-                           "'%s' has no way to use %d ranks in %s%d stage%s for a batch of %lld%s", r->schedule,
-                           r->ranks, r->free_stages && r->form.positions > 1 ? "up to " : "", r->form.positions,
-                           r->form.positions == 1 ? "" : "s", (long long)batch,
+                           "'%s' has no way to use %d ranks in %s%d stage%s for a batch of %lld%s",
+                           r->form.schedule, r->ranks, r->free_stages && r->form.n_stages > 1 ? "up to " : "",
+                           r->form.n_stages, r->form.n_stages == 1 ? "" : "s", (long long)batch,
                            b ? format(" in microbatches of %lld", (long long)b) : "");
   help(d, "fewer ranks, or a larger batch: its microbatches must be a multiple of every stage's replicas");
 }
 
 void tell_microbatches(const Planner *r) {
-  if (r->free_replicas && r->ranks > r->form.positions) {
+  if (r->free_replicas && r->ranks > r->form.n_stages) {
     tell_no_form(r);
     return;
   }
   int64_t batch = r->g->train.batch, pinned = r->request->microbatch, least, multiple;
-  form_needs(r->schedule, &r->form, &least, &multiple);
+  schedule_needs(&r->form, &least, &multiple);
   if ((pinned ? batch / pinned : batch) < least)
     tell_too_few(r, least);
   else
@@ -373,7 +370,7 @@ bool planner_microbatches(Planner *r) {
   Divisors all = divisors(batch);
   for (int i = 0; i < all.n; i++) {
     int64_t b = all.at[i];
-    bool allowed = r->free_replicas || form_allows(r->schedule, &r->form, batch / b);
+    bool allowed = r->free_replicas || schedule_allows(&r->form, batch / b);
     if (!allowed || batch / b > MAX_MICROBATCHES || (pinned && b != pinned))
       continue;
     scheduled = true;

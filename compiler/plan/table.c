@@ -27,9 +27,10 @@ static void stage_row(const Graph *g, const Pieces *p, const Plan *plan, int i, 
   const StagePlan *s = &plan->stage[i];
   int64_t rest = s->peak_bytes - s->weight_bytes - s->gradient_bytes - s->optimizer_bytes;
   int c = 0;
-  cell[c++] = s->replicas > 1    ? format("%d x%d", i, s->replicas)
-              : plan->chunks > 1 ? format("%d.%d", i % plan->n_stages, i / plan->n_stages)
-                                 : format("%d", i);
+  int stage = plan_stage_of(plan, i), replicas = plan->pipeline.replicas[stage];
+  cell[c++] = replicas > 1                ? format("%d x%d", stage, replicas)
+              : plan->pipeline.chunks > 1 ? format("%d.%d", stage, chunk_of_part(plan->pipeline.n_stages, i))
+                                          : format("%d", stage);
   cell[c++] = instances(g, p, s);
   cell[c++] = with_commas(stage_parameters(g, p, s));
   cell[c++] = format("%.2f", s->forward_seconds * 1e3);
@@ -40,7 +41,7 @@ static void stage_row(const Graph *g, const Pieces *p, const Plan *plan, int i, 
   cell[c++] = bytes_text(s->gradient_bytes);
   cell[c++] = bytes_text(s->optimizer_bytes);
   cell[c++] = bytes_text(rest > 0 ? rest : 0);
-  cell[c++] = s->recompute ? "yes" : "no";
+  cell[c++] = plan->pipeline.recompute[stage] ? "yes" : "no";
   ensure(c == COLUMNS);
 }
 
@@ -61,35 +62,33 @@ static void print_rows(const char *const *cell, int rows, FILE *out) {
     }
 }
 
-static double busy_seconds(const Plan *plan, const StagePlan *s) {
-  double microbatches = (double)plan->microbatches;
-  return microbatches * (s->forward_seconds * (s->recompute ? 2 : 1) + s->backward_seconds) +
-         s->update_seconds * s->replicas;
+static double busy_seconds(const Plan *plan, int part) {
+  const StagePlan *s = &plan->stage[part];
+  double microbatches = (double)plan->pipeline.microbatches;
+  return microbatches * (s->forward_seconds * (plan_recomputes(plan, part) ? 2 : 1) + s->backward_seconds) +
+         s->update_seconds * plan->pipeline.replicas[plan_stage_of(plan, part)];
 }
 
 /* The part of all workers' time in which they wait. */
 static double bubble(const Plan *plan) {
   double busy = 0;
-  int ranks = 0;
+  int ranks = pipeline_ranks(&plan->pipeline);
   for (int i = 0; i < plan_parts(plan); i++)
-    busy += busy_seconds(plan, &plan->stage[i]);
-  for (int i = 0; i < plan->n_stages; i++)
-    ranks += plan->stage[i].replicas;
+    busy += busy_seconds(plan, i);
   double share = plan->batch_seconds > 0 ? 1 - busy / (plan->batch_seconds * ranks) : 0;
   return share > 0 ? share : 0;
 }
 
 /* What is not as in a plain pipeline, one line each. */
-static void print_form(const Plan *plan, FILE *out) {
-  Form form = form_of_plan(plan);
-  if (!form_is_plain(&form))
-    fprintf(out, "ranks: %d, by stage %s\n", form_ranks(&form), form_text(&form));
-  if (plan->chunks > 1)
-    fprintf(out, "chunks: %d parts of the model on each rank; part S.C is rank S's chunk C\n", plan->chunks);
-  if (plan->vertical_sync)
+static void print_form(const Pipeline *p, FILE *out) {
+  if (!form_is_plain(p))
+    fprintf(out, "ranks: %d, by stage %s\n", pipeline_ranks(p), replicas_text(p));
+  if (p->chunks > 1)
+    fprintf(out, "chunks: %d parts of the model on each rank; part S.C is rank S's chunk C\n", p->chunks);
+  if (p->vertical_sync)
     fprintf(out, "vertical sync: a microbatch sees one version of all weights\n");
-  for (int i = 0; i < plan->n_stages; i++)
-    if (plan->stage[i].ahead > 1) {
+  for (int i = 0; i < p->n_stages; i++)
+    if (p->ahead[i] > 1) {
       fprintf(out, "ahead: one microbatch more in flight between stages hides transfers\n");
       break;
     }
@@ -97,26 +96,27 @@ static void print_form(const Plan *plan, FILE *out) {
 }
 
 /* What a rank runs on. */
-static char *rank_text(const Plan *plan) {
-  if (plan->target == TARGET_CUDA)
-    return format("a GPU a rank, %s", precision_name(plan->precision));
-  return format("%d thread%s a rank", plan->threads, plan->threads == 1 ? "" : "s");
+static char *rank_text(Target target) {
+  if (target.kind == TARGET_CUDA)
+    return format("a GPU a rank, %s", precision_name(target.precision));
+  return format("%d thread%s a rank", target.threads, target.threads == 1 ? "" : "s");
 }
 
 void plan_table(const Graph *g, const Pieces *p, const Plan *plan, FILE *out) {
+  const Pipeline *l = &plan->pipeline;
   fprintf(out,
           "%s: %d stage%s, schedule %s, batch %lld in %lld microbatch%s of %lld, %s; costs %s\n",
-          plan->model, plan->n_stages, plan->n_stages == 1 ? "" : "s", plan->schedule, (long long)plan->batch,
-          (long long)plan->microbatches, plan->microbatches == 1 ? "" : "es", (long long)plan->microbatch,
-          rank_text(plan), plan->costs);
-  print_form(plan, out);
+          plan->model, l->n_stages, l->n_stages == 1 ? "" : "s", l->schedule, (long long)l->batch,
+          (long long)l->microbatches, l->microbatches == 1 ? "" : "es", (long long)l->microbatch,
+          rank_text(plan->target), plan->costs);
+  print_form(l, out);
   int parts = plan_parts(plan);
   const char **cell = alloc((size_t)(parts + 1) * COLUMNS * sizeof *cell);
   memcpy(cell, heads, sizeof heads);
   for (int i = 0; i < parts; i++)
     stage_row(g, p, plan, i, cell + (size_t)(i + 1) * COLUMNS);
   print_rows(cell, parts + 1, out);
-  double per_second = plan->batch_seconds > 0 ? (double)plan->batch / plan->batch_seconds : 0;
+  double per_second = plan->batch_seconds > 0 ? (double)l->batch / plan->batch_seconds : 0;
   int64_t tokens = graph_tokens_per_sample(g);
   fprintf(out, "\npredicted: %.2f ms a batch, ", plan->batch_seconds * 1e3);
   if (tokens)
@@ -131,20 +131,19 @@ void plan_table(const Graph *g, const Pieces *p, const Plan *plan, FILE *out) {
 void plan_runner_up(const Pieces *p, const Plan *chosen, const Plan *other, FILE *out) {
   int64_t most = 0;
   Text cuts = {0}, again = {0};
-  Form form = form_of_plan(other);
   for (int i = 0; i < plan_parts(other); i++) {
     const StagePlan *s = &other->stage[i];
     most = s->peak_bytes > most ? s->peak_bytes : most;
     if (i > 0)
       text_add(&cuts, "%s%s", cuts.n ? ", " : "", p->at[s->first_piece].name);
-    if (s->recompute)
+    if (plan_recomputes(other, i))
       text_add(&again, "%s%d", again.n ? ", " : "", i);
   }
   fprintf(out, "  %8.2f ms  %+5.1f %%  microbatch %-3lld  at most %-10s", other->batch_seconds * 1e3,
           chosen->batch_seconds > 0 ? (other->batch_seconds / chosen->batch_seconds - 1) * 100 : 0,
-          (long long)other->microbatch, bytes_text(most));
-  if (!form_is_plain(&form))
-    fprintf(out, "  replicas %s", form_text(&form));
+          (long long)other->pipeline.microbatch, bytes_text(most));
+  if (!form_is_plain(&other->pipeline))
+    fprintf(out, "  replicas %s", replicas_text(&other->pipeline));
   if (cuts.n)
     fprintf(out, "  cut at %s", cuts.at);
   if (again.n)

@@ -21,18 +21,13 @@ static bool add_plan(const char *path, Text *t, const char **model) {
     add_part(t, "plan", NULL);
     return true;
   }
-  int file;
+  PlanFile plan;
   const char *why = NULL;
-  cJSON *plan = json_load(path, &file);
-  if (!plan)
+  if (!plan_file_read(path, PLAN_TO_DRAW, &plan))
     return false;
-  JsonPlace top = {.file = file, .path = "", .object = plan};
-  const char *name = json_get_string(&top, "model");
-  if (!name)
-    return false;
-  *model = name;
-  add_part(t, "plan", cJSON_PrintUnformatted(plan));
-  Timeline *predicted = predict(plan, file, &why);
+  *model = plan.plan.model;
+  add_part(t, "plan", cJSON_PrintUnformatted(plan.json));
+  Timeline *predicted = predict(&plan, &why);
   if (error_count() > 0)
     return false;
   if (predicted) {

@@ -2,7 +2,7 @@
 #ifndef PDC_REPORT_H
 #define PDC_REPORT_H
 
-#include "plan/json.h"
+#include "plan/file.h"
 
 /* What ranks do, in the order in which the page lists it. Names are the trace's categories. */
 typedef enum {
@@ -54,7 +54,7 @@ Timeline *read_trace(const char *path);
 
 /* ---- predict.c */
 /* The plan's schedule run with the plan's times. NULL with the reason in `why`, or after diagnostics (NULL). */
-Timeline *predict(const cJSON *plan, int file, const char **why);
+Timeline *predict(PlanFile *plan, const char **why);
 
 /* ---- page.c */
 /* The page: `title` is plain text, `data` JSON. */

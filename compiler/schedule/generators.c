@@ -8,40 +8,34 @@ static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-int plan_chunks(const Plan *plan) { return plan->chunks > 1 ? plan->chunks : 1; }
-
-int stage_replicas(const Plan *plan, int stage) {
-  return plan->stage[stage].replicas > 1 ? plan->stage[stage].replicas : 1;
-}
-
 /* ---- turns in flight ------------------------------------------------------------------------------ */
 
-void in_flight_one(const Plan *plan, int64_t *n) {
-  for (int i = 0; i < plan->n_stages; i++)
+void in_flight_one(const Pipeline *p, int64_t *n) {
+  for (int i = 0; i < p->n_stages; i++)
     n[i] = 1;
 }
 
-void in_flight_all(const Plan *plan, int64_t *n) {
-  for (int i = 0; i < plan->n_stages; i++)
-    n[i] = plan->microbatches / stage_replicas(plan, i);
+void in_flight_all(const Pipeline *p, int64_t *n) {
+  for (int i = 0; i < p->n_stages; i++)
+    n[i] = p->microbatches / p->replicas[i];
 }
 
 /* While stage i + 1 has all that it may hold, one more microbatch is on its way for each replica of the
  * larger stage; with `ahead` 2 one on the way there and one on the way back. */
-void in_flight_1f1b(const Plan *plan, int64_t *n) {
-  int last = plan->n_stages - 1;
+void in_flight_1f1b(const Pipeline *p, int64_t *n) {
+  int last = p->n_stages - 1;
   n[last] = 1;
   for (int i = last - 1; i >= 0; i--) {
-    int64_t w = stage_replicas(plan, i), next = stage_replicas(plan, i + 1), h = most(plan->stage[i].ahead, 1);
-    n[i] = ceil_div(n[i + 1] * next + h * most(w, next), w);
+    int64_t w = p->replicas[i], next = p->replicas[i + 1];
+    n[i] = ceil_div(n[i + 1] * next + p->ahead[i] * most(w, next), w);
   }
 }
 
 /* Narayanan et al. 2021 (SC), section 2.2: stage i warms up by 2 (d - i - 1) + (chunks - 1) d turns. */
-void in_flight_interleaved(const Plan *plan, int64_t *n) {
-  int d = plan->n_stages;
+void in_flight_interleaved(const Pipeline *p, int64_t *n) {
+  int d = p->n_stages;
   for (int i = 0; i < d; i++)
-    n[i] = 2 * (d - i - 1) + (plan_chunks(plan) - 1) * d + 1;
+    n[i] = 2 * (d - i - 1) + (p->chunks - 1) * d + 1;
 }
 
 /* ---- weights and updates ---------------------------------------------------------------------------- */
@@ -50,14 +44,14 @@ void in_flight_interleaved(const Plan *plan, int64_t *n) {
  * a batch's first turn the newest version there is lies ceil((n - 1) / m) updates back. */
 static int64_t stashed_delay(const Program *p) { return ceil_div(p->in_flight - 1, program_turns(p)); }
 
-static void set_delays(const Generator *g, const Plan *plan, Program *p) {
+static void set_delays(const Generator *g, const Pipeline *pipeline, Program *p) {
   int64_t oldest = 0;
-  for (int i = 0; i < plan->n_stages; i++) {
+  for (int i = 0; i < pipeline->n_stages; i++) {
     p[i].delay = g->staleness == NEWEST ? 0 : g->staleness == ONE_OLD ? 1 : stashed_delay(&p[i]);
     oldest = most(oldest, p[i].delay);
   }
-  for (int i = 0; i < plan->n_stages; i++) {
-    if (g->staleness == STASHED && plan->vertical_sync)
+  for (int i = 0; i < pipeline->n_stages; i++) {
+    if (g->staleness == STASHED && pipeline->vertical_sync)
       p[i].delay = oldest;
     p[i].versions = (int)p[i].delay + 1;
   }
@@ -68,15 +62,15 @@ static void set_delays(const Generator *g, const Plan *plan, Program *p) {
  * number `meeting` of the next batch then at most, counted over all replicas: in front of the first turn that
  * needs the update's weights where gradients travel among replicas, else where stage 0 has just ended the batch. A
  * stage lags the one before by no more turns than it has slots for gradients to send: none is received then. */
-static void set_lags(const Generator *g, const Plan *plan, const bool *exchanges, Program *p) {
+static void set_lags(const Generator *g, const Pipeline *pipeline, const bool *exchanges, Program *p) {
   bool waits = false, replicated = false, stale = true;
-  for (int i = 0; i < plan->n_stages; i++) {
+  for (int i = 0; i < pipeline->n_stages; i++) {
     waits |= exchanges[i];
     replicated |= p[i].replicas > 1;
     stale &= p[i].delay == p[0].delay;
   }
-  int64_t needed = p->delay * plan->microbatches, meeting = replicated ? needed : least(needed, p->in_flight);
-  for (int i = 0; i < plan->n_stages; i++) {
+  int64_t needed = p->delay * pipeline->microbatches, meeting = replicated ? needed : least(needed, p->in_flight);
+  for (int i = 0; i < pipeline->n_stages; i++) {
     int64_t turns = program_turns(&p[i]);
     p[i].waits = exchanges[i] || (waits && replicated);
     if (!g->drains && stale && (waits || replicated))
@@ -131,7 +125,7 @@ static void set_slots(Program *p, bool recompute) {
   int last = p->n_stages * p->chunks - 1;
   for (int c = 0; c < p->chunks; c++) {
     Slots *s = &p->slots[c];
-    int at = p->stage + c * p->n_stages;
+    int at = part_of(p->n_stages, p->stage, c);
     *s = (Slots){.saved = recompute ? 1 : s->saved,
                  .received = at > 0 ? s->received : 1,
                  .sent = at < last ? s->saved : 1,
@@ -202,25 +196,25 @@ static void set_loops(Program *p, bool recompute) {
     add_update(p, steady);
 }
 
-Program *generate(const Generator *g, const Plan *plan, const bool *exchanges) {
-  int d = plan->n_stages;
+Program *generate(const Generator *g, const Pipeline *pipeline, const bool *exchanges) {
+  int d = pipeline->n_stages;
   Program *programs = alloc((size_t)d * sizeof *programs);
   int64_t *in_flight = alloc((size_t)d * sizeof *in_flight);
-  g->in_flight(plan, in_flight);
+  g->in_flight(pipeline, in_flight);
   for (int i = 0; i < d; i++) {
     Program *p = &programs[i];
-    *p = (Program){.stage = i, .n_stages = d, .replicas = stage_replicas(plan, i),
-                   .chunks = g->chunks ? plan_chunks(plan) : 1, .per_batch = g->drains,
-                   .split_backward = g->split, .in_flight = in_flight[i], .period = plan->microbatches};
+    *p = (Program){.stage = i, .n_stages = d, .replicas = pipeline->replicas[i],
+                   .chunks = pipeline->chunks, .per_batch = g->drains,
+                   .split_backward = g->split, .in_flight = in_flight[i], .period = pipeline->microbatches};
     if (g->drains)
       p->in_flight = least(p->in_flight, program_turns(p));
     /* Qi et al. 2024, ZB-H1: stage i keeps i turns less in flight than stage 0, and as many more until here. */
     p->weights_lag = g->split ? least(i, program_turns(p) - 1) : 0;
   }
-  set_delays(g, plan, programs);
-  set_lags(g, plan, exchanges, programs);
+  set_delays(g, pipeline, programs);
+  set_lags(g, pipeline, exchanges, programs);
   for (int i = 0; i < d; i++) {
-    bool recompute = plan->stage[i].recompute && programs[i].in_flight > 1;
+    bool recompute = pipeline->recompute[i] && programs[i].in_flight > 1;
     set_slots(&programs[i], recompute);
     set_loops(&programs[i], recompute);
   }

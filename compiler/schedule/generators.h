@@ -20,16 +20,14 @@ typedef struct Generator {
   bool chunks;      /* ranks hold several chunks */
   bool split;       /* backward is in two: DO_WEIGHTS */
   bool recomputes;  /* stages may recompute */
-  void (*in_flight)(const Plan *plan, int64_t *n);
+  void (*in_flight)(const Pipeline *p, int64_t *n);
 } Generator;
 
-int plan_chunks(const Plan *plan);
-int stage_replicas(const Plan *plan, int stage);
-void in_flight_one(const Plan *plan, int64_t *n);
-void in_flight_all(const Plan *plan, int64_t *n);
-void in_flight_1f1b(const Plan *plan, int64_t *n);
-void in_flight_interleaved(const Plan *plan, int64_t *n);
-/* The programs of a plan that schedule() has checked; exchanges as there, not NULL. */
-Program *generate(const Generator *g, const Plan *plan, const bool *exchanges);
+void in_flight_one(const Pipeline *p, int64_t *n);
+void in_flight_all(const Pipeline *p, int64_t *n);
+void in_flight_1f1b(const Pipeline *p, int64_t *n);
+void in_flight_interleaved(const Pipeline *p, int64_t *n);
+/* The programs of a pipeline that schedule() has checked; exchanges as there, not NULL. */
+Program *generate(const Generator *g, const Pipeline *pipeline, const bool *exchanges);
 
 #endif

@@ -121,15 +121,15 @@ static void work_on_turn(Rank *r, double seconds) {
 
 /* Whether the turn gets a message from that side. */
 static bool has_message(const Rank *r, int way, Turn t) {
-  int at = r->p->stage + t.chunk * r->p->n_stages, last = r->p->n_stages * r->p->chunks - 1;
+  int at = part_of(r->p->n_stages, r->p->stage, t.chunk), last = r->p->n_stages * r->p->chunks - 1;
   return way == DOWN ? at > 0 : at < last;
 }
 
 /* The rank that works on the turn's microbatch one part further (to 1) or back (to -1), and its chunk there. */
 static Rank *neighbour(Machine *m, const Rank *r, Turn t, int to, int *chunk) {
-  int at = r->p->stage + t.chunk * r->p->n_stages + to, stage = at % r->p->n_stages;
-  Rank *first = &m->rank[m->first[stage]];
-  *chunk = at / r->p->n_stages;
+  int at = part_of(r->p->n_stages, r->p->stage, t.chunk) + to;
+  Rank *first = &m->rank[m->first[stage_of_part(r->p->n_stages, at)]];
+  *chunk = chunk_of_part(r->p->n_stages, at);
   return first + (t.microbatch - 1) % first->p->replicas;
 }
 

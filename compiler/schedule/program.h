@@ -21,7 +21,7 @@
 #ifndef PDC_PROGRAM_H
 #define PDC_PROGRAM_H
 
-#include "plan/plan.h"
+#include "schedule/pipeline.h"
 
 typedef enum {
   DO_RECEIVE,          /* wait for turn f's activations from the stage before */
@@ -93,10 +93,10 @@ bool program_recomputes(const Program *p);
 /* One Program a stage; NULL after diagnostics (too few microbatches for 2bw, say). `exchanges`: for
  * each stage whether its update waits for gradients or squares of lower stages (clipping, ties);
  * NULL: none does. */
-Program *schedule(const Plan *plan, const bool *exchanges, Span where);
+Program *schedule(const Pipeline *pipeline, const bool *exchanges, Span where);
 const char *const *schedule_names(int *n);
 bool schedule_known(const char *name);
-/* What a schedule leaves to the plan. */
+/* What a schedule leaves to the pipeline. */
 typedef struct ScheduleTraits {
   bool drains;      /* at every batch */
   bool replicas;    /* stages may have several ranks */
@@ -106,10 +106,10 @@ typedef struct ScheduleTraits {
 } ScheduleTraits;
 ScheduleTraits schedule_traits(const char *name); /* of a known one */
 int64_t common_multiple(int64_t a, int64_t b); /* the least: of replicas, a round of them */
-/* M must be at least `least` and a multiple of `multiple` for the plan's schedule, stages, replicas, ahead and
- * chunks. The second is for one replica of each stage. */
-void schedule_needs(const Plan *plan, int64_t *least, int64_t *multiple);
-int64_t schedule_least_microbatches(const char *name, int n_stages);
+/* M must be at least `least` and a multiple of `multiple`, whatever it is in the pipeline. */
+void schedule_needs(const Pipeline *pipeline, int64_t *least, int64_t *multiple);
+/* Whether the schedule runs the pipeline with so many microbatches an update. */
+bool schedule_allows(const Pipeline *pipeline, int64_t microbatches);
 
 /* ---- a stage's stream of actions (stream.c) ---------------------------------------------------- */
 

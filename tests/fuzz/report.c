@@ -17,7 +17,6 @@ static void put_timeline(const Timeline *t) {
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-  int file;
   const char *why, *path;
   if (size == 0)
     return 0;
@@ -27,9 +26,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   else if (data[0] == 't')
     put_timeline(read_trace(path));
   else if (data[0] == 'p') {
-    cJSON *plan = json_load(path, &file);
-    if (plan)
-      put_timeline(predict(plan, file, &why));
+    PlanFile plan;
+    if (plan_file_read(path, PLAN_TO_DRAW, &plan))
+      put_timeline(predict(&plan, &why));
   }
   diagnostics_flush();
   return 0;

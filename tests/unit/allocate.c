@@ -12,6 +12,7 @@
 
 #include "allocate/layout.h"
 #include "model.h"
+#include "plan/plan.h"
 
 static uint32_t random_state = 1;
 
@@ -76,21 +77,24 @@ static void each_stage(Case c, void (*check)(const StageKernels *, const Program
   StagePlan stages[8];
   int chunks = c.chunks ? c.chunks : 1, parts = c.stages * chunks;
   for (int i = 0; i < parts; i++)
-    stages[i] = (StagePlan){.first_piece = p.n * i / parts, .end_piece = p.n * (i + 1) / parts, .replicas = 1,
-                            .ahead = 1, .recompute = c.recompute && (chunks > 1 || i + 1 < c.stages)};
-  Plan plan = {.model = g->name, .schedule = intern(c.schedule), .batch = 8, .microbatch = c.microbatch,
-               .microbatches = 8 / c.microbatch, .threads = 1, .vertical_sync = true, .chunks = chunks,
-               .n_stages = c.stages, .stage = stages};
-  Program *programs = schedule(&plan, plan_exchanges(g, &p, &plan), NO_SPAN);
+    stages[i] = (StagePlan){.first_piece = p.n * i / parts, .end_piece = p.n * (i + 1) / parts};
+  Pipeline pipeline = pipeline_make(intern(c.schedule), c.stages, chunks);
+  for (int i = 0; i < c.stages; i++)
+    pipeline.recompute[i] = c.recompute && (chunks > 1 || i + 1 < c.stages);
+  pipeline.vertical_sync = true;
+  Plan plan = {.model = g->name, .pipeline = pipeline_at(&pipeline, 8, c.microbatch), .target = {.threads = 1},
+               .stage = stages};
+  Program *programs = schedule(&plan.pipeline, plan_exchanges(g, &p, &plan), NO_SPAN);
   assert_non_null(programs);
   for (int i = 0; i < c.stages; i++) {
     if (c.change)
       c.change(&programs[i]);
     StageKernels *chunk[8];
     for (int j = 0; j < chunks; j++) {
-      const StagePlan *s = &stages[j * c.stages + i];
-      chunk[j] = fuse(g, &p, s->first_piece, s->end_piece, j * c.stages + i, parts, c.microbatch, s->recompute,
-                      programs[i].split_backward, (Target){.threads = 1});
+      int part = part_of(c.stages, i, j);
+      const StagePlan *s = &stages[part];
+      chunk[j] = fuse(g, &p, s->first_piece, s->end_piece, part, parts, c.microbatch, pipeline.recompute[i],
+                      programs[i].split_backward, plan.target);
     }
     StageKernels *k = join_chunks(chunk, chunks);
     check(k, &programs[i], allocate(lower(k), &programs[i], &g->train));

@@ -36,7 +36,7 @@ static void refused(PlanRequest q) {
 
 static int64_t largest(const Plan *plan) {
   int64_t most = 0;
-  for (int i = 0; i < plan->n_stages; i++)
+  for (int i = 0; i < plan->pipeline.n_stages; i++)
     most = plan->stage[i].peak_bytes > most ? plan->stage[i].peak_bytes : most;
   return most;
 }
@@ -49,8 +49,8 @@ static void every_depth_is_planned(void **unused) {
     Plan *plan = make((PlanRequest){.stages = d});
     assert_non_null(plan);
     plan_verify(graph, &pieces, plan);
-    assert_int_equal(plan->n_stages, d);
-    assert_true(plan->microbatches >= d - 1);
+    assert_int_equal(plan->pipeline.n_stages, d);
+    assert_true(plan->pipeline.microbatches >= d - 1);
     assert_true(plan->batch_seconds > 0);
   }
 }
@@ -61,12 +61,12 @@ static void pins_are_kept(void **unused) {
       PlanRequest){.split = "h[2],h[4].fc", .microbatch = 3, .recompute = RECOMPUTE_ON, .schedule = "flush"});
   assert_non_null(plan);
   plan_verify(graph, &pieces, plan);
-  assert_int_equal(plan->n_stages, 3);
+  assert_int_equal(plan->pipeline.n_stages, 3);
   assert_int_equal(plan->stage[1].first_piece, piece_find(&pieces, "h.2"));
   assert_int_equal(plan->stage[2].first_piece, piece_find(&pieces, "h.4.fc"));
-  assert_int_equal(plan->microbatch, 3);
-  assert_string_equal(plan->schedule, "flush");
-  assert_true(plan->stage[0].recompute && plan->stage[1].recompute && !plan->stage[2].recompute);
+  assert_int_equal(plan->pipeline.microbatch, 3);
+  assert_string_equal(plan->pipeline.schedule, "flush");
+  assert_true(plan->pipeline.recompute[0] && plan->pipeline.recompute[1] && !plan->pipeline.recompute[2]);
 }
 
 static void impossible_requests_are_refused(void **unused) {
@@ -93,7 +93,7 @@ static void two_versions_need_enough_microbatches(void **unused) {
   (void)unused;
   Plan *plan = make((PlanRequest){.stages = 5});
   assert_non_null(plan);
-  assert_true(plan->microbatches >= 4);
+  assert_true(plan->pipeline.microbatches >= 4);
   refused((PlanRequest){.stages = 14});
 }
 
@@ -113,12 +113,7 @@ static void runners_up_are_other_plans_and_slower(void **unused) {
 
 /* ---- ranks, chunks and versions -------------------------------------------- */
 
-static int ranks_of(const Plan *plan) {
-  int ranks = 0;
-  for (int i = 0; i < plan->n_stages; i++)
-    ranks += plan->stage[i].replicas;
-  return ranks;
-}
+static int ranks_of(const Plan *plan) { return pipeline_ranks(&plan->pipeline); }
 
 static void replicas_are_kept(void **unused) {
   (void)unused;
@@ -137,12 +132,12 @@ static void replicas_are_kept(void **unused) {
       assert_non_null(plan);
       plan_verify(graph, &pieces, plan);
       assert_int_equal(ranks_of(plan), cases[i].ranks);
-      for (int k = 0; k < plan->n_stages; k++) {
-        assert_int_equal(plan->stage[k].replicas, cases[i].by_stage[k]);
-        assert_int_equal(plan->microbatches % plan->stage[k].replicas, 0);
+      for (int k = 0; k < plan->pipeline.n_stages; k++) {
+        assert_int_equal(plan->pipeline.replicas[k], cases[i].by_stage[k]);
+        assert_int_equal(plan->pipeline.microbatches % plan->pipeline.replicas[k], 0);
       }
     }
-  assert_int_equal(make((PlanRequest){.replicas = "2", .workers = 6})->n_stages, 3);
+  assert_int_equal(make((PlanRequest){.replicas = "2", .workers = 6})->pipeline.n_stages, 3);
   refused((PlanRequest){.replicas = "2,x"});
   refused((PlanRequest){.replicas = "2,0"});
   refused((PlanRequest){.replicas = "2,1,"});
@@ -167,7 +162,7 @@ static void every_way(int ranks, const char *so_far, const Plan *chosen, int *tr
     int stages = 1;
     for (const char *c = replicas; *c; c++)
       stages += *c == ',';
-    PlanRequest q = {.replicas = replicas, .stages = stages, .schedule = chosen->schedule};
+    PlanRequest q = {.replicas = replicas, .stages = stages, .schedule = chosen->pipeline.schedule};
     Plan *plan = make(q);
     if (!plan)
       continue;
@@ -191,10 +186,10 @@ static void all_ways_to_use_the_ranks_are_considered(void **unused) {
     }
   diagnostics_flush();
   Plan *plan = make((PlanRequest){.workers = 5, .stages = 2});
-  assert_int_equal(plan->n_stages, 2);
+  assert_int_equal(plan->pipeline.n_stages, 2);
   assert_int_equal(ranks_of(plan), 5);
   plan = make((PlanRequest){.workers = 3, .schedule = "sequential"});
-  assert_int_equal(plan->n_stages, 3);
+  assert_int_equal(plan->pipeline.n_stages, 3);
   refused((PlanRequest){.workers = 4, .stages = 2, .schedule = "zb_h1"});
 }
 
@@ -206,14 +201,14 @@ static void pipedream_updates_after_every_round(void **unused) {
   Plan *plan = make(q);
   assert_non_null(plan);
   plan_verify(graph, &pieces, plan);
-  assert_true(plan->vertical_sync);
-  assert_int_equal(plan->microbatches, 1);
+  assert_true(plan->pipeline.vertical_sync);
+  assert_int_equal(plan->pipeline.microbatches, 1);
   q = (PlanRequest){.replicas = "2,3", .schedule = "pipedream"};
   plan = make(q);
   plan_verify(graph, &pieces, plan);
-  assert_int_equal(plan->microbatches, 6);
+  assert_int_equal(plan->pipeline.microbatches, 6);
   q.microbatch = 2;
-  assert_int_equal(make(q)->microbatch, 2);
+  assert_int_equal(make(q)->pipeline.microbatch, 2);
   q.microbatch = 1;
   refused(q);
   q = (PlanRequest){.stages = 2}; /* 2bw, which is not the model's */
@@ -229,10 +224,10 @@ static void ranks_hold_several_chunks(void **unused) {
     Plan *plan = make(q);
     assert_non_null(plan);
     plan_verify(graph, &pieces, plan);
-    assert_int_equal(plan->n_stages, 3);
-    assert_int_equal(plan->chunks, chunks ? chunks : 2);
-    assert_int_equal(plan->microbatches % 3, 0);
-    for (int i = 0; i < plan->n_stages * plan->chunks; i++)
+    assert_int_equal(plan->pipeline.n_stages, 3);
+    assert_int_equal(plan->pipeline.chunks, chunks ? chunks : 2);
+    assert_int_equal(plan->pipeline.microbatches % 3, 0);
+    for (int i = 0; i < plan->pipeline.n_stages * plan->pipeline.chunks; i++)
       assert_int_equal(plan->stage[i].peak_bytes, plan->stage[i % 3].peak_bytes);
   }
   refused((PlanRequest){.stages = 2, .schedule = "flush"});
@@ -240,7 +235,7 @@ static void ranks_hold_several_chunks(void **unused) {
   graph->train.chunks = 8;
   refused((PlanRequest){.stages = 4, .schedule = "interleaved"}); /* 32 parts of so few pieces */
   graph->train.chunks = 0;
-  assert_int_equal(make((PlanRequest){.stages = 1, .schedule = "interleaved"})->chunks, 1);
+  assert_int_equal(make((PlanRequest){.stages = 1, .schedule = "interleaved"})->pipeline.chunks, 1);
 }
 
 static void too_many_microbatches(void **unused) {
@@ -250,19 +245,19 @@ static void too_many_microbatches(void **unused) {
   refused((PlanRequest){.microbatch = 1});
   Plan *plan = make((PlanRequest){0});
   assert_non_null(plan);
-  assert_true(plan->microbatches <= MAX_MICROBATCHES);
+  assert_true(plan->pipeline.microbatches <= MAX_MICROBATCHES);
   graph->train.batch = batch;
 }
 
 static void backward_in_two(void **unused) {
   (void)unused;
   Plan *plan = make((PlanRequest){.stages = 3, .schedule = "zb_h1"}),
-       *flush = make((PlanRequest){.stages = 3, .schedule = "flush", .microbatch = plan->microbatch});
+       *flush = make((PlanRequest){.stages = 3, .schedule = "flush", .microbatch = plan->pipeline.microbatch});
   plan_verify(graph, &pieces, plan);
   for (int i = 0; i < 3; i++) {
     const StagePlan *s = &plan->stage[i];
     assert_true(s->weights_seconds > 0.2 * s->backward_seconds && s->weights_seconds < 0.8 * s->backward_seconds);
-    assert_false(s->recompute);
+    assert_false(plan->pipeline.recompute[i]);
   }
   assert_true(plan->batch_seconds < flush->batch_seconds);
   refused((PlanRequest){.stages = 3, .schedule = "zb_h1", .recompute = RECOMPUTE_ON});
@@ -276,15 +271,15 @@ static void one_ahead_takes_memory(void **unused) {
   Plan *two = make(q);
   plan_verify(graph, &pieces, two);
   for (int i = 0; i < 2; i++) {
-    assert_int_equal(one->stage[i].ahead, 1);
-    assert_int_equal(two->stage[i].ahead, 2);
+    assert_int_equal(one->pipeline.ahead[i], 1);
+    assert_int_equal(two->pipeline.ahead[i], 2);
     assert_true(two->stage[i].peak_bytes > one->stage[i].peak_bytes);
   }
-  assert_int_equal(two->stage[2].ahead, 1);
+  assert_int_equal(two->pipeline.ahead[2], 1);
   q.ahead = 0;
   assert_true(largest(two) > largest(one));
   q.memory = largest(two) - 1; /* short of memory */
-  assert_int_equal(make(q)->stage[0].ahead, 1);
+  assert_int_equal(make(q)->pipeline.ahead[0], 1);
 }
 
 /* ---- memory ------------------------------------------------------------- */
@@ -294,8 +289,8 @@ static int64_t exact_peak(void *context, const Plan *plan, int stage) {
   int *calls = context;
   const StagePlan *s = &plan->stage[stage];
   (*calls)++;
-  int64_t pieces_held = s->end_piece - s->first_piece, in_flight = s->recompute ? 1 : plan->n_stages - stage;
-  return 1000 * pieces_held * plan->microbatch * in_flight + 100 * plan->microbatch * plan->n_stages;
+  int64_t pieces_held = s->end_piece - s->first_piece, in_flight = plan->pipeline.recompute[stage] ? 1 : plan->pipeline.n_stages - stage;
+  return 1000 * pieces_held * plan->pipeline.microbatch * in_flight + 100 * plan->pipeline.microbatch * plan->pipeline.n_stages;
 }
 
 static void exact_peaks_decide(void **unused) {
@@ -338,7 +333,7 @@ static void less_memory_never_makes_it_faster(void **unused) {
     assert_true(largest(plan) <= limit);
     assert_true(plan->batch_seconds >= last * (1 - 1e-8));
     last = plan->batch_seconds;
-    recomputed |= plan->stage[0].recompute;
+    recomputed |= plan->pipeline.recompute[0];
   }
   assert_null(plan);
   assert_true(recomputed);
@@ -394,13 +389,13 @@ static void what_is_written_reads_back(void **unused) {
                                {.replicas = "2,3", .schedule = "pipedream"},
                                {.stages = 2, .schedule = "interleaved"},
                                {.stages = 3, .schedule = "zb_h1"},
-                               {.stages = 2, .target = TARGET_CUDA, .precision = PRECISION_BF16}};
+                               {.stages = 2, .target = {.kind = TARGET_CUDA, .precision = PRECISION_BF16}}};
   for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
     graph->train.vertical_sync = i == 1;
     char *text = plan_json(graph, &pieces, make(forms[i]));
     char *path = write_temporary(text, strlen(text));
     graph->train.vertical_sync = false; /* what the file says holds */
-    Plan *again = make((PlanRequest){.plan = path, .target = forms[i].target, .precision = forms[i].precision});
+    Plan *again = make((PlanRequest){.plan = path, .target = forms[i].target});
     unlink(path);
     assert_non_null(again);
     plan_verify(graph, &pieces, again);
@@ -411,9 +406,9 @@ static void what_is_written_reads_back(void **unused) {
 /* Activations, messages and working copies of weights take half the bytes; there are masters besides. */
 static void bf16_is_planned_with(void **unused) {
   (void)unused;
-  const PlanRequest gpu = {.stages = 2, .split = "h[2]", .microbatch = 4, .target = TARGET_CUDA};
+  const PlanRequest gpu = {.stages = 2, .split = "h[2]", .microbatch = 4, .target = {.kind = TARGET_CUDA}};
   PlanRequest rounded = gpu;
-  rounded.precision = PRECISION_BF16;
+  rounded.target.precision = PRECISION_BF16;
   const StagePlan *exact = make(gpu)->stage, *half = make(rounded)->stage;
   for (int i = 0; i < 2; i++) {
     assert_true(half[i].weight_bytes >= exact[i].weight_bytes / 2);
@@ -455,7 +450,7 @@ static void edits_are_taken(void **unused) {
   assert_non_null(plan);
   plan_verify(graph, &pieces, plan);
   assert_int_equal(plan->stage[1].first_piece, piece_find(&pieces, "h.3"));
-  assert_true(plan->stage[0].recompute);
+  assert_true(plan->pipeline.recompute[0]);
   assert_true(plan->batch_seconds > 0 && plan->stage[0].peak_bytes > 0);
 }
 

@@ -43,7 +43,7 @@ static char *pretend(void *context, const char *text) {
 
 static PlanRequest request(void) {
   return (PlanRequest){
-      .workers = 2, .recompute = RECOMPUTE_AUTO, .threads = 1, .compiler = "a compiler, version 1"};
+      .workers = 2, .recompute = RECOMPUTE_AUTO, .target = {.threads = 1}, .compiler = "a compiler, version 1"};
 }
 
 static int build(void **unused) {
@@ -151,7 +151,7 @@ static void plans_use_measured_costs(void **unused) {
   Plan *plan = plan_make(graph, &pieces, &q, NULL, 0);
   assert_non_null(plan);
   assert_non_null(strstr(plan->costs, path));
-  const MeasuredSize *m = profile_at(read_profile(), plan->microbatch);
+  const MeasuredSize *m = profile_at(read_profile(), plan->pipeline.microbatch);
   assert_non_null(m);
   double stage = 0, all = 0;
   for (int i = 0; i < pieces.n; i++) {
@@ -169,7 +169,7 @@ static void microbatches_that_were_not_measured_are_not_used(void **unused) {
   PlanRequest q = request();
   q.profile = path;
   q.workers = 13;
-  q.threads = 1;
+  q.target.threads = 1;
   int before = error_count();
   assert_null(
       plan_make(graph, &pieces, &q, NULL, 0)); /* 12 microbatches of 1, which is not among the four largest */

@@ -65,7 +65,7 @@ static void small_work_takes_its_launch(void **unused) {
 /* How much longer a batch of two stages takes over a link on which the activations of a microbatch take a tenth
  * of a stage's forward, as a share. */
 static double slowed_by(TargetKind target) {
-  PlanRequest q = {.stages = 2, .split = "h[3]", .microbatch = 3, .target = target, .threads = 1,
+  PlanRequest q = {.stages = 2, .split = "h[3]", .microbatch = 3, .target = {.kind = target, .threads = 1},
                    .link_bytes_per_second = 1e15, .link_latency = 1e-12};
   const Plan *fast = plan_make(graph, &pieces, &q, NULL, 0);
   assert_non_null(fast);

@@ -36,24 +36,26 @@ static Case plain(const char *schedule, int stages, int64_t microbatches, unsign
 static int replicas_of(Case c, int stage) { return c.replicas ? c.replicas[stage] - '0' : 1; }
 static int chunks_of(Case c) { return c.chunks ? c.chunks : 1; }
 
-static Plan *plan_of(Case c) {
-  static StagePlan stage[MAX_PARTS];
-  static Plan plan;
-  for (int i = 0; i < c.stages * chunks_of(c); i++)
-    stage[i] = (StagePlan){.replicas = i < c.stages ? replicas_of(c, i) : 1,
-                           .ahead = 1 + (c.ahead >> i % c.stages & 1),
-                           .recompute = c.recompute >> i % c.stages & 1};
-  plan = (Plan){.schedule = intern(c.schedule), .batch = c.microbatches, .microbatch = 1,
-                .microbatches = c.microbatches, .vertical_sync = c.vertical_sync, .chunks = chunks_of(c),
-                .n_stages = c.stages, .stage = stage};
-  return &plan;
+static const Pipeline *pipeline_of(Case c) {
+  static int replicas[MAX_STAGES], ahead[MAX_STAGES];
+  static bool recompute[MAX_STAGES];
+  static Pipeline p;
+  for (int i = 0; i < c.stages; i++) {
+    replicas[i] = replicas_of(c, i);
+    ahead[i] = 1 + (c.ahead >> i & 1);
+    recompute[i] = c.recompute >> i & 1;
+  }
+  p = (Pipeline){.schedule = intern(c.schedule), .batch = c.microbatches, .microbatch = 1,
+                 .microbatches = c.microbatches, .vertical_sync = c.vertical_sync, .chunks = chunks_of(c),
+                 .n_stages = c.stages, .replicas = replicas, .ahead = ahead, .recompute = recompute};
+  return &p;
 }
 
 static Program *make(Case c) {
   static bool exchanges[MAX_STAGES];
   for (int i = 0; i < c.stages; i++)
     exchanges[i] = c.exchanges >> i & 1;
-  return schedule(plan_of(c), exchanges, NO_SPAN);
+  return schedule(pipeline_of(c), exchanges, NO_SPAN);
 }
 
 static char *describe(Case c) {
@@ -78,7 +80,7 @@ static Case allowed(Case c, int64_t more) {
   else if (c.exchanges)
     c.vertical_sync = true;
   int64_t least, multiple;
-  schedule_needs(plan_of(c), &least, &multiple);
+  schedule_needs(pipeline_of(c), &least, &multiple);
   c.microbatches = least + more * multiple;
   return c;
 }
@@ -147,13 +149,13 @@ static double *weight(Worker *w, int chunk, int64_t version) {
 }
 
 static int64_t own(const Worker *w, int64_t k) { return (k - 1) / w->p->replicas + 1; }
-static int part_of(const Worker *w, int chunk) { return w->p->stage + chunk * w->p->n_stages; }
+static int part_held(const Worker *w, int chunk) { return w->p->stage + chunk * w->p->n_stages; }
 static int last_part(const Program *p) { return p->n_stages * p->chunks - 1; }
 
 static void forward(Worker *w, int64_t k) {
   Memory *m = &w->memory[w->step.chunk];
   const Slots *s = &w->p->slots[w->step.chunk];
-  double in = part_of(w, w->step.chunk) > 0 ? m->received[own(w, k) % s->received] : sample_x(k);
+  double in = part_held(w, w->step.chunk) > 0 ? m->received[own(w, k) % s->received] : sample_x(k);
   m->saved[own(w, k) % s->saved] = in;
   double result = in * *weight(w, w->step.chunk, program_version(w->p, k));
   m->saved_result[own(w, k) % s->saved] = m->sent[own(w, k) % s->sent] = result;
@@ -171,7 +173,7 @@ static void backward(Worker *w, int64_t k) {
   int chunk = w->step.chunk;
   Memory *m = &w->memory[chunk];
   const Slots *s = &p->slots[chunk];
-  double gradient = part_of(w, chunk) < last_part(p) ? m->gradient_received[own(w, k) % s->gradients]
+  double gradient = part_held(w, chunk) < last_part(p) ? m->gradient_received[own(w, k) % s->gradients]
                                                      : m->saved_result[own(w, k) % s->saved] - sample_y(k);
   m->deferred[own(w, k) % s->deferred] = gradient;
   if (!p->split_backward)
@@ -192,7 +194,7 @@ static bool update(Worker *w, const Program *programs, int64_t batch) {
     double sum = 0;
     for (int r = 0; r < p->replicas; r++)
       sum += r == w->stream.replica ? w->memory[c].accumulators[batch % p->accumulators]
-                                    : handed_over[part_of(w, c)][batch][r];
+                                    : handed_over[part_held(w, c)][batch][r];
     *weight(w, c, batch + 1) = *weight(w, c, batch) - rate_of(p->period, last_part(p) + 1) * sum;
   }
   return true;
@@ -200,7 +202,7 @@ static bool update(Worker *w, const Program *programs, int64_t batch) {
 
 static void hand_over(Worker *w, int64_t batch) {
   for (int c = 0; c < w->p->chunks; c++)
-    handed_over[part_of(w, c)][batch][w->stream.replica] = w->memory[c].accumulators[batch % w->p->accumulators];
+    handed_over[part_held(w, c)][batch][w->stream.replica] = w->memory[c].accumulators[batch % w->p->accumulators];
   ranks_handed_over[w->p->stage][batch]++;
 }
 
@@ -215,7 +217,7 @@ static bool take_message(double message, double *to) {
 static bool work(Worker *w, const Program *programs) {
   const Program *p = w->p;
   int64_t k = w->step.number, j = own(w, k);
-  int chunk = w->step.chunk, part = part_of(w, chunk);
+  int chunk = w->step.chunk, part = part_held(w, chunk);
   Memory *m = &w->memory[chunk];
   const Slots *s = &p->slots[chunk];
   switch (w->step.action) {
@@ -296,7 +298,7 @@ static int start_workers(Case c, const Program *programs, int64_t batches, Worke
       w->p = &programs[i];
       w->stream = (Stream){.program = &programs[i], .replica = r, .batches = batches};
       for (int chunk = 0; chunk < programs[i].chunks; chunk++)
-        w->memory[chunk].weights[0] = first_weight(part_of(w, chunk));
+        w->memory[chunk].weights[0] = first_weight(part_held(w, chunk));
       w->over = !stream_next(&w->stream, &w->step);
     }
   return n;
@@ -321,9 +323,9 @@ static void check_trains(Case c, const Program *programs) {
     if (!w->over)
       fail_msg("%s: stage %d.%d hangs", describe(c), w->p->stage, w->stream.replica);
     for (int chunk = 0; chunk < w->p->chunks; chunk++)
-      if (*weight(w, chunk, batches) != after[batches][part_of(w, chunk)])
+      if (*weight(w, chunk, batches) != after[batches][part_held(w, chunk)])
         fail_msg("%s: stage %d.%d, chunk %d ends with weight %.17g, not %.17g", describe(c), w->p->stage,
-                 w->stream.replica, chunk, *weight(w, chunk, batches), after[batches][part_of(w, chunk)]);
+                 w->stream.replica, chunk, *weight(w, chunk, batches), after[batches][part_held(w, chunk)]);
   }
 }
 

@@ -1,0 +1,130 @@
+/* What pieces and stages hold, counted from the graph: the planner's estimates, in bytes. */
+#include <string.h>
+
+#include "ops/op.h"
+#include "plan/planner.h"
+
+/* Members of the structs of weights and gradients stand at multiples of 64 bytes. */
+static int64_t padded(int64_t bytes) { return (bytes + 63) / 64 * 64; }
+static int64_t padded_bytes(int64_t elements) { return padded(elements * 4); }
+
+int64_t value_bytes(const Planner *r, int value, int64_t b) {
+  return padded(shape_elements(&r->g->values.at[value].shape) * b * (r->bf16[value] ? 2 : 4));
+}
+
+/* What backward nodes read. Pointwise values that only pointwise ones read are rematerialised. */
+int64_t *saved_bytes(const Planner *r, const int *piece, int64_t b) {
+  const Graph *g = r->g;
+  const Pieces *p = r->p;
+  int64_t *saved = alloc((size_t)p->n * sizeof *saved);
+  bool *kept = alloc((size_t)g->values.n + 1);
+  for (int i = g->n_forward; i < g->nodes.n; i++)
+    for (int k = 0; k < g->nodes.at[i].n_in; k++) {
+      int v = root_value(g, g->nodes.at[i].in[k]);
+      const Node *made = &g->nodes.at[g->values.at[v].node];
+      if (g->values.at[v].node >= g->n_forward || made->op->kind == OP_SOURCE ||
+          !g->values.at[v].shape.batched)
+        continue;
+      bool rematerialised = made->op->kind == OP_POINTWISE && g->nodes.at[i].op->kind == OP_POINTWISE;
+      kept[v] |= !rematerialised;
+    }
+  for (int v = 0; v < g->values.n; v++)
+    if (kept[v])
+      saved[piece[g->values.at[v].node]] += value_bytes(r, v, b);
+  return saved;
+}
+
+/* Temporaries of a piece: what its calls make within one direction, the larger of both. */
+int64_t *work_bytes(const Planner *r, const int *piece, int64_t b) {
+  const Graph *g = r->g;
+  const Pieces *p = r->p;
+  int64_t *forward = alloc((size_t)p->n * sizeof *forward),
+          *backward = alloc((size_t)p->n * sizeof *backward);
+  for (int i = 0; i < g->nodes.n; i++) {
+    const Node *n = &g->nodes.at[i];
+    if (n->op->kind != OP_CALL && n->op->kind != OP_JOIN)
+      continue;
+    for (int k = 0; k < n->n_out; k++)
+      if (g->values.at[n->out[k]].shape.batched)
+        (i < g->n_forward ? forward : backward)[piece[i]] +=
+            value_bytes(r, n->out[k], b);
+  }
+  for (int k = 0; k < p->n; k++)
+    forward[k] = forward[k] > backward[k] ? forward[k] : backward[k];
+  return forward;
+}
+
+int64_t *input_bytes(const Planner *r, int64_t b) {
+  const Graph *g = r->g;
+  const Pieces *p = r->p;
+  int64_t *bytes = alloc((size_t)p->n * sizeof *bytes);
+  int *seen = alloc((size_t)(g->values.n + 1) * sizeof *seen);
+  for (int k = 0; k < p->n; k++)
+    for (int i = p->at[k].first; i < p->at[k].end; i++)
+      for (int j = 0; j < g->nodes.at[i].n_in; j++) {
+        int v = root_value(g, g->nodes.at[i].in[j]);
+        if (g->nodes.at[g->values.at[v].node].op->source != SOURCE_INPUT || seen[v] == k + 1)
+          continue;
+        seen[v] = k + 1;
+        bytes[k] += value_bytes(r, v, b);
+      }
+  return bytes;
+}
+
+void parameter_tables(const Planner *r, int64_t *weights, int64_t *held, int64_t *shared) {
+  const Graph *g = r->g;
+  const Pieces *p = r->p;
+  int side = p->n + 1;
+  int *users = alloc((size_t)(g->params.n + 1) * sizeof *users),
+      *here = alloc((size_t)(g->params.n + 1) * sizeof *here);
+  for (int k = 0; k < p->n; k++)
+    for (int m = 0; m < p->at[k].params.n; m++)
+      users[p->at[k].params.at[m]]++;
+  for (int i = 0; i < p->n; i++) {
+    int64_t bytes = 0, partly = 0, rounded = 0;
+    memset(here, 0, (size_t)g->params.n * sizeof *here);
+    for (int j = i; j < p->n; j++) {
+      for (int m = 0; m < p->at[j].params.n; m++) {
+        int q = p->at[j].params.at[m];
+        int64_t size = padded_bytes(shape_elements(&g->params.at[q].shape));
+        if (here[q]++ == 0) {
+          bytes += size;
+          partly += size;
+          rounded += value_bytes(r, g->params.at[q].value, 1);
+        }
+        if (here[q] == users[q])
+          partly -= size;
+      }
+      weights[i * side + j + 1] = rounded;
+      held[i * side + j + 1] = bytes;
+      shared[i * side + j + 1] = partly;
+    }
+  }
+}
+
+/* One accumulator for each use. */
+int64_t *accumulator_bytes(const Graph *g, const Pieces *p, const int *piece) {
+  int64_t *bytes = alloc((size_t)p->n * sizeof *bytes);
+  for (int i = 0; i < g->params.n; i++) {
+    const Param *q = &g->params.at[i];
+    for (int k = 0; k < q->uses.n; k++)
+      bytes[piece[q->uses.at[k]]] += padded_bytes(shape_elements(&q->shape));
+  }
+  return bytes;
+}
+
+int64_t *deferred_bytes(const Planner *r, const int *piece, int64_t b) {
+  const Graph *g = r->g;
+  int64_t *bytes = alloc((size_t)r->p->n * sizeof *bytes);
+  bool *seen = alloc((size_t)g->values.n + 1);
+  const bool *product = weight_products(g);
+  for (int i = g->n_forward; i < g->nodes.n; i++)
+    for (int k = 0; product[i] && k < g->nodes.at[i].n_in; k++) {
+      int v = root_value(g, g->nodes.at[i].in[k]);
+      if (seen[v] || g->values.at[v].node < g->n_forward || !g->values.at[v].shape.batched)
+        continue;
+      seen[v] = true;
+      bytes[piece[i]] += value_bytes(r, v, b);
+    }
+  return bytes;
+}

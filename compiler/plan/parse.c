@@ -1,0 +1,197 @@
+/* plan.json read without a model: what stands there and whether it is of the right kind. */
+#include <string.h>
+
+#include "plan/file.h"
+#include "schedule/program.h"
+
+enum { MOST_THREADS = 4096, MOST_REPLICAS = 4096 };
+
+static bool is_there(const JsonPlace *at, const char *key) {
+  return cJSON_GetObjectItemCaseSensitive(at->object, key) != NULL;
+}
+
+/* What the planner noted about a stage is optional: it is worked out again. */
+static bool read_notes(const JsonPlace *at, StagePlan *s) {
+  const struct {
+    const char *key;
+    double *to;
+  } seconds[] = {
+      {"forward_seconds", &s->forward_seconds},
+      {"backward_seconds", &s->backward_seconds},
+      {"weights_seconds", &s->weights_seconds},
+      {"update_seconds", &s->update_seconds},
+      {"send_bytes", &s->send_bytes},
+  };
+  const struct {
+    const char *key;
+    int64_t *to;
+  } bytes[] = {
+      {"peak_bytes", &s->peak_bytes},
+      {"weight_bytes", &s->weight_bytes},
+      {"gradient_bytes", &s->gradient_bytes},
+      {"optimizer_bytes", &s->optimizer_bytes},
+  };
+  bool good = true;
+  for (size_t i = 0; i < sizeof seconds / sizeof *seconds; i++)
+    if (is_there(at, seconds[i].key))
+      good &= json_get_seconds(at, seconds[i].key, seconds[i].to);
+  for (size_t i = 0; i < sizeof bytes / sizeof *bytes; i++)
+    if (is_there(at, bytes[i].key))
+      good &= json_get_int(at, bytes[i].key, 0, (int64_t)1 << 53, bytes[i].to);
+  return good;
+}
+
+/* Plans of an older pdc have one rank a stage, and none ahead. */
+static bool read_ranks(const JsonPlace *at, PartInFile *part) {
+  int64_t replicas = 1, ahead = 1;
+  bool good = true;
+  if (is_there(at, "replicas"))
+    good &= json_get_int(at, "replicas", 1, MOST_REPLICAS, &replicas);
+  if (is_there(at, "ahead"))
+    good &= json_get_int(at, "ahead", 1, 2, &ahead);
+  part->replicas = (int)replicas;
+  part->ahead = (int)ahead;
+  return good;
+}
+
+static bool read_part(const JsonPlace *at, PlanUse use, StagePlan *s, PartInFile *part) {
+  static const char *const keys[] = {
+      "starts_at",    "recompute",       "replicas",         "ahead",           "ends_with",
+      "parameters",   "forward_seconds", "backward_seconds", "weights_seconds", "update_seconds",
+      "send_bytes",   "peak_bytes",      "weight_bytes",     "gradient_bytes",  "optimizer_bytes",
+      NULL};
+  if (use == PLAN_TO_FOLLOW && !json_only(at, keys))
+    return false;
+  bool good = read_notes(at, s) && read_ranks(at, part);
+  if (use == PLAN_TO_FOLLOW || is_there(at, "recompute"))
+    good &= json_get_bool(at, "recompute", &part->recompute);
+  if (use == PLAN_TO_FOLLOW)
+    good &= (part->starts_at = json_get_string(at, "starts_at")) != NULL;
+  if (use == PLAN_TO_DRAW)
+    good = good && json_member(at, "forward_seconds") && json_member(at, "backward_seconds");
+  return good;
+}
+
+static bool read_parts(const JsonPlace *top, PlanUse use, PlanFile *out) {
+  const cJSON *stages = json_get_array(top, "stages", 1);
+  if (!stages)
+    return false;
+  out->parts = cJSON_GetArraySize(stages);
+  if (out->parts > MOST_STAGES)
+    return true;
+  out->part = alloc((size_t)out->parts * sizeof *out->part);
+  out->plan.stage = alloc((size_t)out->parts * sizeof *out->plan.stage);
+  for (int i = 0; i < out->parts; i++) {
+    JsonPlace at = json_element(top, "stages", stages, i);
+    if (!read_part(&at, use, &out->plan.stage[i], &out->part[i]))
+      return false;
+  }
+  return true;
+}
+
+static bool read_sizes(const JsonPlace *top, PlanUse use, PlanFile *out) {
+  Pipeline *p = &out->plan.pipeline;
+  int64_t threads = 1;
+  if (!json_get_int(top, "batch", 1, (int64_t)1 << 53, &p->batch) ||
+      !json_get_int(top, "microbatch", 1, p->batch, &p->microbatch))
+    return false;
+  bool has_threads = use == PLAN_TO_FOLLOW || is_there(top, "threads");
+  if (has_threads && !json_get_int(top, "threads", 1, MOST_THREADS, &threads))
+    return false;
+  if (is_there(top, "microbatches") && !json_get_int(top, "microbatches", 1, p->batch, &out->microbatches))
+    return false;
+  out->plan.target.threads = (int)threads;
+  p->microbatches = p->batch / p->microbatch;
+  return true;
+}
+
+static bool read_name(const JsonPlace *top, const char *key, const char *const *names, int n, int *to) {
+  const char *name = is_there(top, key) ? json_get_string(top, key) : names[0];
+  for (int i = 0; name && i < n; i++)
+    if (!strcmp(name, names[i])) {
+      *to = i;
+      return true;
+    }
+  if (name)
+    error_at((Span){.file = top->file}, "PD0603", "'%s': there is no %s '%s'", key, key, name);
+  return false;
+}
+
+/* Plans of an older pdc are for processors. */
+static bool read_target(const JsonPlace *top, Target *out) {
+  const char *const targets[] = {target_name(TARGET_C), target_name(TARGET_CUDA)};
+  const char *const precisions[] = {precision_name(PRECISION_F32), precision_name(PRECISION_TF32),
+                                    precision_name(PRECISION_BF16)};
+  int target, precision;
+  if (!read_name(top, "target", targets, 2, &target) || !read_name(top, "precision", precisions, 3, &precision))
+    return false;
+  out->kind = (TargetKind)target;
+  out->precision = (Precision)precision;
+  return true;
+}
+
+static bool read_settings(const JsonPlace *top, Pipeline *p) {
+  int64_t chunks = 1;
+  if (is_there(top, "chunks") && !json_get_int(top, "chunks", 1, MAX_CHUNKS, &chunks))
+    return false;
+  p->chunks = (int)chunks;
+  return !is_there(top, "vertical_sync") || json_get_bool(top, "vertical_sync", &p->vertical_sync);
+}
+
+static bool read_words(const JsonPlace *top, Plan *plan) {
+  if (is_there(top, "batch_seconds") && !json_get_seconds(top, "batch_seconds", &plan->batch_seconds))
+    return false;
+  const char *costs = is_there(top, "costs") ? json_get_string(top, "costs") : "";
+  const char *why = is_there(top, "why") ? json_get_string(top, "why") : "";
+  if (!costs || !why)
+    return false;
+  plan->costs = intern(costs);
+  plan->why = format("%s", why);
+  return true;
+}
+
+bool plan_file_read(const char *path, PlanUse use, PlanFile *out) {
+  static const char *const keys[] = {"model",         "schedule",     "vertical_sync", "chunks", "batch",
+                                     "microbatch",    "microbatches", "target",        "precision",
+                                     "threads",       "stages",       "batch_seconds", "costs",  "why",
+                                     NULL};
+  *out = (PlanFile){0};
+  JsonPlace top = {.path = ""};
+  top.object = out->json = json_load(path, &top.file);
+  out->file = top.file;
+  if (!top.object || (use == PLAN_TO_FOLLOW && !json_only(&top, keys)))
+    return false;
+  const char *model = json_get_string(&top, "model"), *schedule = json_get_string(&top, "schedule");
+  if (!model || !schedule)
+    return false;
+  out->plan.model = intern(model);
+  out->plan.pipeline.schedule = intern(schedule);
+  return read_sizes(&top, use, out) && read_target(&top, &out->plan.target) &&
+         read_settings(&top, &out->plan.pipeline) && read_parts(&top, use, out) && read_words(&top, &out->plan);
+}
+
+bool plan_file_stages(PlanFile *f) {
+  Pipeline *to = &f->plan.pipeline, by_stage = pipeline_make(to->schedule, f->parts / to->chunks, to->chunks);
+  Span where = {.file = f->file};
+  to->n_stages = by_stage.n_stages;
+  to->replicas = by_stage.replicas;
+  to->ahead = by_stage.ahead;
+  to->recompute = by_stage.recompute;
+  for (int i = 0; i < f->parts; i++) {
+    int stage = plan_stage_of(&f->plan, i);
+    const PartInFile *part = &f->part[i], *first = &f->part[stage];
+    if (part->replicas != first->replicas || part->ahead != first->ahead) {
+      error_at(where, "PD0603", "'stages[%d]': part %d is on the ranks of part %d, of other number", i, i, stage);
+      return false;
+    }
+    if (part->recompute != first->recompute) {
+      error_at(where, "PD0706", "'stages[%d].recompute': part %d is on the rank of part %d, which does%s", i, i,
+               stage, first->recompute ? "" : " not");
+      return false;
+    }
+    to->replicas[stage] = part->replicas;
+    to->ahead[stage] = part->ahead;
+    to->recompute[stage] = part->recompute;
+  }
+  return true;
+}

@@ -1,0 +1,113 @@
+/* From a request to a plan: chosen, or taken from a file and priced anew. */
+#include "plan/planner.h"
+
+static bool read_costs(Planner *r) {
+  const PlanRequest *q = r->request;
+  if (!q->profile)
+    return true;
+  ProfileSignature now = profile_signature(r->g, r->p, r->target, q->compiler);
+  r->profile = profile_read(q->profile, r->p, &now);
+  return r->profile != NULL;
+}
+
+/* What programs are made for is said by the command line, for plans from files, too: cuts suit one target. */
+static bool same_target(const Plan *plan, const PlanRequest *q) {
+  const Target *made = &plan->target, *asked = &q->target;
+  if (made->kind == asked->kind && made->precision == asked->precision)
+    return true;
+  Diagnostic *d = error_at(NO_SPAN, "PD0603", "'%s' is a plan for '--target %s --precision %s', not for "
+                           "'--target %s --precision %s'", q->plan, target_name(made->kind),
+                           precision_name(made->precision), target_name(asked->kind),
+                           precision_name(asked->precision));
+  help(d, "ask for the same, or plan anew");
+  return false;
+}
+
+/* A plan from a file keeps its choices; its costs and bytes are those of today. */
+static Plan *take(const Graph *g, const Pieces *p, const PlanRequest *request) {
+  Plan *plan = plan_read(g, p, request->plan);
+  if (!plan)
+    return NULL;
+  if (!same_target(plan, request))
+    return NULL;
+  Pipeline form = form_of(&plan->pipeline);
+  int64_t b = plan->pipeline.microbatch;
+  PlanRequest pinned = *request;
+  pinned.microbatch = b;
+  pinned.target.threads = request->target.threads ? request->target.threads : plan->target.threads;
+  Planner r;
+  if (!planner_prepare(&r, g, p, &pinned, plan))
+    return NULL;
+  if (!read_costs(&r) || !planner_microbatches(&r))
+    return NULL;
+  const Costs *costs = price(&r, b);
+  const Copies *kept = copies(&r, &form, b, RECOMPUTE_AUTO);
+  for (int i = 0; i < form.n_stages; i++) /* with one microbatch in flight there is nothing to gain */
+    plan->pipeline.recompute[i] &= kept[i].recompute_on;
+  for (int i = 0; i < plan_parts(plan); i++) {
+    StagePlan *s = &plan->stage[i];
+    s->peak_bytes = stage_bytes(costs, &kept[i], s->first_piece, s->end_piece, plan_recomputes(plan, i));
+  }
+  sum_of_chunks(plan);
+  plan->target = r.target;
+  plan->costs = r.profile ? internf("profile %s", r.profile->file) : intern("counted");
+  if (!schedulable(&r, plan)) {
+    schedule(&plan->pipeline, plan_exchanges(g, p, plan), NO_SPAN);
+    return NULL;
+  }
+  price_plan(&r, costs, plan);
+  find_peaks(&r, plan, alloc((size_t)form.n_stages * sizeof(int64_t)));
+  if (largest_peak(plan) <= r.limit)
+    return plan;
+  tell_nothing_fits(&r, plan);
+  return NULL;
+}
+
+static void tell_why_none(const Planner *r, const NoPlan *none) {
+  if (none->no_microbatch)
+    tell_microbatches(r);
+  else if (!none->miss && none->stalling) /* schedule() says why not */
+    schedule(&none->stalling->pipeline, plan_exchanges(r->g, r->p, none->stalling), r->schedule_span);
+  else
+    tell_nothing_fits(r, none->miss);
+}
+
+Plan *plan_make(const Graph *g, const Pieces *p, const PlanRequest *request, Plan **runners_up, int n) {
+  if (request->plan)
+    return take(g, p, request);
+  Planner r;
+  if (!planner_prepare(&r, g, p, request, NULL))
+    return NULL;
+  if (!read_costs(&r) || !planner_microbatches(&r))
+    return NULL;
+  NoPlan none;
+  Plan *plan = plan_choose(&r, runners_up, n, &none);
+  if (!plan)
+    tell_why_none(&r, &none);
+  return plan;
+}
+
+void plan_verify(const Graph *g, const Pieces *p, const Plan *plan) {
+  const Pipeline *l = &plan->pipeline;
+  ensure(l->n_stages > 0 && l->batch == l->microbatch * l->microbatches);
+  ensure(l->batch == g->train.batch && schedule_known(l->schedule));
+  ScheduleTraits traits = schedule_traits(l->schedule);
+  ensure(l->chunks >= 1 && l->chunks <= MAX_CHUNKS);
+  ensure(l->chunks == 1 || traits.chunks);
+  ensure(!l->vertical_sync || traits.every_round);
+  ensure(form_is_plain(l) || traits.replicas);
+  ensure(schedule_allows(l, l->microbatches));
+  for (int i = 0; i < l->n_stages; i++) {
+    ensure(l->replicas[i] >= 1 && (l->ahead[i] == 1 || l->ahead[i] == 2));
+    ensure(!l->recompute[i] || traits.recomputes);
+  }
+  int parts = plan_parts(plan);
+  ensure(plan->stage[0].first_piece == 0 && plan->stage[parts - 1].end_piece == p->n);
+  for (int i = 0; i < parts; i++) {
+    const StagePlan *s = &plan->stage[i];
+    ensure(s->first_piece < s->end_piece);
+    ensure(i == 0 || s->first_piece == plan->stage[i - 1].end_piece);
+    ensure(s->forward_seconds >= 0 && s->backward_seconds >= 0 && s->update_seconds >= 0 &&
+           s->weights_seconds >= 0 && s->peak_bytes >= 0);
+  }
+}

@@ -1,0 +1,35 @@
+#include "schedule/pipeline.h"
+
+Pipeline pipeline_make(Name schedule, int n_stages, int chunks) {
+  ensure(n_stages > 0 && chunks > 0);
+  Pipeline p = {.schedule = schedule, .n_stages = n_stages, .chunks = chunks};
+  p.replicas = alloc((size_t)n_stages * sizeof *p.replicas);
+  p.ahead = alloc((size_t)n_stages * sizeof *p.ahead);
+  p.recompute = alloc((size_t)n_stages * sizeof *p.recompute);
+  for (int i = 0; i < n_stages; i++)
+    p.replicas[i] = p.ahead[i] = 1;
+  return p;
+}
+
+Pipeline pipeline_copy(const Pipeline *p) {
+  Pipeline copy = *p;
+  copy.replicas = alloc_copy(p->replicas, (size_t)p->n_stages * sizeof *p->replicas);
+  copy.ahead = alloc_copy(p->ahead, (size_t)p->n_stages * sizeof *p->ahead);
+  copy.recompute = alloc_copy(p->recompute, (size_t)p->n_stages * sizeof *p->recompute);
+  return copy;
+}
+
+Pipeline pipeline_at(const Pipeline *p, int64_t batch, int64_t microbatch) {
+  Pipeline at = *p;
+  at.batch = batch;
+  at.microbatch = microbatch;
+  at.microbatches = batch / microbatch;
+  return at;
+}
+
+int pipeline_ranks(const Pipeline *p) {
+  int ranks = 0;
+  for (int i = 0; i < p->n_stages; i++)
+    ranks += p->replicas[i];
+  return ranks;
+}

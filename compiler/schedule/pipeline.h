@@ -1,0 +1,32 @@
+/* A pipeline: all that a schedule has to know of a plan. Whoever has a question about schedules makes one. */
+#ifndef PDC_PIPELINE_H
+#define PDC_PIPELINE_H
+
+#include "base/base.h"
+
+/* Arrays are by stage; every number is at least 1, but for sizes of a batch that are still open: 0. */
+typedef struct Pipeline {
+  Name schedule;     /* "2bw", "flush", "sequential", ... */
+  int n_stages;      /* that have ranks of their own */
+  int chunks;        /* interleaved: parts of the model a rank holds; else 1 */
+  bool vertical_sync; /* pipedream: one version a microbatch in the whole pipeline */
+  int64_t batch, microbatch, microbatches; /* batch = microbatch * microbatches */
+  int *replicas;
+  int *ahead;        /* h of docs/schedules.md: 1, or 2 where one more microbatch in flight hides a transfer */
+  bool *recompute;   /* its ranks, with all their chunks */
+} Pipeline;
+
+/* Every stage with one rank, none ahead, none recomputing; the batch is open. */
+Pipeline pipeline_make(Name schedule, int n_stages, int chunks);
+Pipeline pipeline_copy(const Pipeline *p); /* with arrays of its own */
+/* The same pipeline for microbatches of this size; shares its arrays. */
+Pipeline pipeline_at(const Pipeline *p, int64_t batch, int64_t microbatch);
+int pipeline_ranks(const Pipeline *p);
+
+/* Parts of the model in its order: stage 0's first chunk, stage 1's, ..., stage 0's second chunk, ... */
+static inline int part_of(int n_stages, int stage, int chunk) { return chunk * n_stages + stage; }
+static inline int stage_of_part(int n_stages, int part) { return part % n_stages; }
+static inline int chunk_of_part(int n_stages, int part) { return part / n_stages; }
+static inline int pipeline_parts(const Pipeline *p) { return p->n_stages * p->chunks; }
+
+#endif
