@@ -2,19 +2,17 @@
  * passes below; each is one function from one structure to the next. */
 #include <errno.h>
 #include <string.h>
-#include <time.h>
 
-#include "allocate/layout.h"
 #include "autodiff/autodiff.h"
 #include "build/build.h"
 #include "cut/cut.h"
 #include "elaborate/elaborate.h"
 #include "emit/emit.h"
 #include "layout/permutes.h"
-#include "lower/lower.h"
 #include "measure/measure.h"
 #include "report/report.h"
 #include "simplify/simplify.h"
+#include "stage/stages.h"
 
 /* Everything the passes make, in the order they make it. */
 typedef struct Compilation {
@@ -22,6 +20,8 @@ typedef struct Compilation {
   Ast *ast;
   Graph *graph;
   Pieces pieces;
+  Stages *stages; /* shared by plan, fuse, schedule and allocate */
+  PlanWatch planned;
   Plan *plan, *runners_up[3];
   StageKernels **kernels; /* by stage, here and below */
   LoweredStage **lowered;
@@ -33,56 +33,7 @@ typedef struct Compilation {
 
 enum { N_RUNNERS_UP = 3 };
 
-/* ---- the peak memory of a planned stage, which the planner asks for -------------------------- */
-
-typedef struct Fused {
-  int first_piece, end_piece, stage, n_stages;
-  Target target;
-  int64_t microbatch;
-  bool recompute, split;
-  StageKernels *kernels;
-} Fused;
-
-/* fuse(), memoised: plans share most of their stages. */
-static StageKernels *fuse_part(const Compilation *c, const Plan *plan, int stage, bool split) {
-  static Vec(Fused) known;
-  const StagePlan *s = &plan->stage[stage];
-  int n_stages = plan_parts(plan);
-  bool recompute = plan_recomputes(plan, stage);
-  for (int i = 0; i < known.n; i++) {
-    const Fused *f = &known.at[i];
-    if (f->first_piece == s->first_piece && f->end_piece == s->end_piece && f->stage == stage &&
-        f->n_stages == n_stages && f->target.threads == plan->target.threads &&
-        f->microbatch == plan->pipeline.microbatch &&
-        f->recompute == recompute && f->split == split)
-      return f->kernels;
-  }
-  StageKernels *k = fuse(c->graph, &c->pieces, s->first_piece, s->end_piece, stage, n_stages,
-                         plan->pipeline.microbatch, recompute, split, plan->target);
-  push(&known, (Fused){s->first_piece, s->end_piece, stage, n_stages, plan->target,
-                       plan->pipeline.microbatch, recompute, split, k});
-  return k;
-}
-
-/* What a rank runs: one part of the model, or its chunks. */
-static StageKernels *fuse_stage(const Compilation *c, const Plan *plan, const Program *programs, int stage) {
-  StageKernels *chunk[MAX_CHUNKS];
-  for (int i = 0; i < plan->pipeline.chunks; i++)
-    chunk[i] = fuse_part(c, plan, plan_part_of(plan, stage, i), programs[stage].split_backward);
-  return join_chunks(chunk, plan->pipeline.chunks);
-}
-
-static Program *schedule_plan(const Compilation *c, const Plan *plan) {
-  return schedule(&plan->pipeline, plan_exchanges(c->graph, &c->pieces, plan), c->graph->train.pipeline_span);
-}
-
-static int64_t stage_peak(void *context, const Plan *plan, int stage) {
-  const Compilation *c = context;
-  Program *programs = schedule_plan(c, plan);
-  if (!programs)
-    return INT64_MAX;
-  return allocate(lower(fuse_stage(c, plan, programs, stage)), &programs[stage], &c->graph->train)->bytes;
-}
+static int n_stages(const Compilation *c) { return c->plan->pipeline.n_stages; }
 
 /* ---- the passes: false after diagnostics ----------------------------------------------------- */
 
@@ -115,14 +66,16 @@ static bool run_simplify(Compilation *c) {
 
 static bool run_cut(Compilation *c) {
   c->pieces = cut(c->graph);
+  c->stages = stages_new(c->graph, &c->pieces);
   return true;
 }
 
 static bool run_plan(Compilation *c) {
   PlanRequest *request = &c->options.plan;
   request->arch = c->options.arch;
-  request->peak = stage_peak;
-  request->peak_context = c;
+  request->peak = stages_peak;
+  request->peak_context = c->stages;
+  request->watch = &c->planned;
   if (request->profile && !(request->compiler = cc_version(&c->options)))
     return false;
   int wanted = c->options.command == COMMAND_PLAN ? N_RUNNERS_UP : 0;
@@ -131,32 +84,32 @@ static bool run_plan(Compilation *c) {
 }
 
 static bool make_kernels(Compilation *c) {
-  const Program *programs = schedule_plan(c, c->plan); /* which say what kernels are for */
+  const Program *programs = stages_schedule(c->stages, c->plan); /* which say what kernels are for */
   if (!programs)
     return false;
-  c->kernels = alloc((size_t)c->plan->pipeline.n_stages * sizeof *c->kernels);
-  for (int i = 0; i < c->plan->pipeline.n_stages; i++)
-    c->kernels[i] = fuse_stage(c, c->plan, programs, i);
+  c->kernels = alloc((size_t)n_stages(c) * sizeof *c->kernels);
+  for (int i = 0; i < n_stages(c); i++)
+    c->kernels[i] = stages_fuse(c->stages, c->plan, programs, i);
   return true;
 }
 
 static bool run_lower(Compilation *c) {
-  c->lowered = alloc((size_t)c->plan->pipeline.n_stages * sizeof *c->lowered);
-  for (int i = 0; i < c->plan->pipeline.n_stages; i++)
+  c->lowered = alloc((size_t)n_stages(c) * sizeof *c->lowered);
+  for (int i = 0; i < n_stages(c); i++)
     c->lowered[i] = lower(c->kernels[i]);
   return true;
 }
 
 static bool make_schedule(Compilation *c) {
-  c->programs = schedule_plan(c, c->plan);
+  c->programs = stages_schedule(c->stages, c->plan);
   return c->programs != NULL;
 }
 
 static bool run_allocate(Compilation *c) {
-  c->layouts = alloc((size_t)c->plan->pipeline.n_stages * sizeof *c->layouts);
-  for (int i = 0; i < c->plan->pipeline.n_stages; i++) {
-    c->layouts[i] = allocate(c->lowered[i], &c->programs[i], &c->graph->train);
-    for (int part = i; part < plan_parts(c->plan); part += c->plan->pipeline.n_stages)
+  c->layouts = alloc((size_t)n_stages(c) * sizeof *c->layouts);
+  for (int i = 0; i < n_stages(c); i++) {
+    c->layouts[i] = stages_allocate(c->stages, c->lowered[i], &c->programs[i]);
+    for (int part = i; part < plan_parts(c->plan); part += n_stages(c))
       c->plan->stage[part].peak_bytes = c->layouts[i]->bytes;
   }
   c->plan_json = plan_json(c->graph, &c->pieces, c->plan);
@@ -169,24 +122,25 @@ static bool run_emit(Compilation *c) {
   static const char mark[] = "@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@";
   Text all = {0};
   text_add(&all, "%s", c->plan_json);
-  c->sources = alloc((size_t)c->plan->pipeline.n_stages * sizeof *c->sources);
-  for (int i = 0; i < c->plan->pipeline.n_stages; i++) {
+  c->sources = alloc((size_t)n_stages(c) * sizeof *c->sources);
+  for (int i = 0; i < n_stages(c); i++) {
     c->sources[i] =
         emit_stage(c->graph, &c->pieces, c->plan, c->lowered[i], &c->programs[i], c->layouts[i], mark);
     text_add(&all, "%s", c->sources[i]);
   }
   const char *hash = sha256_hex(all.at, strlen(all.at));
-  for (int i = 0; i < c->plan->pipeline.n_stages; i++) memcpy(strstr(c->sources[i], mark), hash, strlen(hash));
+  for (int i = 0; i < n_stages(c); i++) memcpy(strstr(c->sources[i], mark), hash, strlen(hash));
   return true;
 }
 
 static bool run_build(Compilation *c) {
   const Options *o = &c->options;
-  int n = c->plan->pipeline.n_stages, *replicas = alloc((size_t)n * sizeof *replicas);
+  int n = n_stages(c), *replicas = alloc((size_t)n * sizeof *replicas);
   for (int i = 0; i < n; i++)
     replicas[i] = c->programs[i].replicas;
-  Output out = {output_directory(o), base_name(o->input), backend_of(c->plan->target.kind)->toolchain, n, replicas,
-                c->sources, c->plan_json};
+  Output out = {.directory = output_directory(o), .model = base_name(o->input),
+                .toolchain = backend_of(c->plan->target.kind)->toolchain, .n_stages = n, .replicas = replicas,
+                .source = c->sources, .plan_json = c->plan_json};
   if (!o->dry_run && !output_write(o, &out))
     return false;
   return o->sources_only || cc_stages(o, &out);
@@ -200,27 +154,27 @@ static void dump_pieces(Compilation *c, FILE *out) { pieces_dump(c->graph, &c->p
 static void dump_plan(Compilation *c, FILE *out) { fputs(plan_json(c->graph, &c->pieces, c->plan), out); }
 
 static void dump_kernels(Compilation *c, FILE *out) {
-  for (int i = 0; i < c->plan->pipeline.n_stages; i++)
+  for (int i = 0; i < n_stages(c); i++)
     kernels_dump(c->kernels[i], out);
 }
 
 static void dump_lowered(Compilation *c, FILE *out) {
-  for (int i = 0; i < c->plan->pipeline.n_stages; i++)
+  for (int i = 0; i < n_stages(c); i++)
     lowered_dump(c->lowered[i], out);
 }
 
 static void dump_programs(Compilation *c, FILE *out) {
-  for (int i = 0; i < c->plan->pipeline.n_stages; i++)
+  for (int i = 0; i < n_stages(c); i++)
     program_dump(&c->programs[i], out);
 }
 
 static void dump_layouts(Compilation *c, FILE *out) {
-  for (int i = 0; i < c->plan->pipeline.n_stages; i++)
+  for (int i = 0; i < n_stages(c); i++)
     layout_dump(c->kernels[i], c->layouts[i], out);
 }
 
 static void dump_sources(Compilation *c, FILE *out) {
-  for (int i = 0; i < c->plan->pipeline.n_stages; i++)
+  for (int i = 0; i < n_stages(c); i++)
     fputs(c->sources[i], out);
 }
 
@@ -229,12 +183,12 @@ static void verify_pieces(Compilation *c) { pieces_verify(c->graph, &c->pieces);
 static void verify_plan(Compilation *c) { plan_verify(c->graph, &c->pieces, c->plan); }
 
 static void verify_kernels(Compilation *c) {
-  for (int i = 0; i < c->plan->pipeline.n_stages; i++)
+  for (int i = 0; i < n_stages(c); i++)
     kernels_verify(c->kernels[i]);
 }
 
 static void verify_lowered(Compilation *c) {
-  for (int i = 0; i < c->plan->pipeline.n_stages; i++)
+  for (int i = 0; i < n_stages(c); i++)
     lowered_verify(c->lowered[i]);
 }
 
@@ -242,7 +196,7 @@ static void verify_lowered(Compilation *c) {
 static int64_t batches_to_verify(const Compilation *c) {
   enum { BATCHES = 4 };
   int64_t more = 0;
-  for (int i = 0; i < c->plan->pipeline.n_stages; i++) {
+  for (int i = 0; i < n_stages(c); i++) {
     const Program *p = &c->programs[i];
     int64_t held = p->delay + ((p->in_flight + p->lag) * p->replicas - 1) / p->period;
     more = held > more ? held : more;
@@ -252,12 +206,12 @@ static int64_t batches_to_verify(const Compilation *c) {
 
 static void verify_programs(Compilation *c) {
   char *why;
-  if (!verify_schedule(c->programs, c->plan->pipeline.n_stages, batches_to_verify(c), &why))
+  if (!verify_schedule(c->programs, n_stages(c), batches_to_verify(c), &why))
     BUG("schedule '%s': %s", c->plan->pipeline.schedule, why);
 }
 
 static void verify_layouts(Compilation *c) {
-  for (int i = 0; i < c->plan->pipeline.n_stages; i++)
+  for (int i = 0; i < n_stages(c); i++)
     layout_verify(c->kernels[i], &c->programs[i], c->layouts[i]);
 }
 
@@ -288,12 +242,6 @@ static const struct Pass {
 };
 enum { N_PASSES = sizeof passes / sizeof *passes };
 
-static double seconds_now(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 static const struct Pass *find_pass(const char *name) {
   for (int i = 0; i < N_PASSES; i++)
     if (!strcmp(passes[i].name, name))
@@ -301,14 +249,46 @@ static const struct Pass *find_pass(const char *name) {
   return NULL;
 }
 
+/* "  131 parts, of which 32 cached" */
+static void print_runs(int64_t runs, const char *of, int64_t cached) {
+  fprintf(stderr, "  %lld %s%s", (long long)runs, of, runs == 1 ? "" : "s");
+  if (cached)
+    fprintf(stderr, ", of which %lld cached", (long long)cached);
+}
+
+static void print_watch(const char *name, Watch w, const char *of) {
+  fprintf(stderr, "  %-8s %8.3f ms", name, 1e3 * w.seconds);
+  print_runs(w.runs, of, w.cached);
+  fprintf(stderr, "\n");
+}
+
+/* A pass's line of --time-passes, and where the planner's time went. `before`: what stages had taken until then. */
+static void print_times(const Compilation *c, const struct Pass *p, double seconds, const StagesWatch *before) {
+  fprintf(stderr, "%-10s %8.3f ms", p->name, 1e3 * seconds);
+  StagesWatch now = c->stages ? stages_watch(c->stages) : (StagesWatch){0};
+  if (p->run == make_kernels)
+    print_runs(now.fuse.runs - before->fuse.runs, "part", now.fuse.cached - before->fuse.cached);
+  fprintf(stderr, "\n");
+  if (p->run != run_plan)
+    return;
+  Watch schedule = {.runs = now.schedule.runs + c->planned.schedule.runs,
+                    .seconds = now.schedule.seconds + c->planned.schedule.seconds};
+  print_watch("fuse", now.fuse, "part");
+  print_watch("lower", now.lower, "stage");
+  print_watch("schedule", schedule, "plan");
+  print_watch("simulate", c->planned.simulate, "plan");
+  print_watch("allocate", now.allocate, "stage");
+}
+
 static bool run_pass(Compilation *c, const struct Pass *p) {
   const Options *o = &c->options;
   double start = seconds_now();
+  StagesWatch before = c->stages ? stages_watch(c->stages) : (StagesWatch){0};
   bool good = p->run(c);
   if (good && p->verify && (p->always || o->verify_each))
     p->verify(c);
   if (o->time_passes)
-    fprintf(stderr, "%-10s %8.3f ms\n", p->name, 1e3 * (seconds_now() - start));
+    print_times(c, p, seconds_now() - start, &before);
   if (good && p->dump && o->dump && strchr(o->dump, p->letter))
     p->dump(c, stderr);
   return good && error_count() == 0;
@@ -316,7 +296,7 @@ static bool run_pass(Compilation *c, const struct Pass *p) {
 
 /* --emit: the dump of the pass that makes it; a schedule as a picture. */
 static void print_emitted(Compilation *c, const struct Pass *p) {
-  int n = c->plan ? c->plan->pipeline.n_stages : 0;
+  int n = c->plan ? n_stages(c) : 0;
   switch (c->options.emit) {
   case EMIT_SCHEDULE: schedule_text(c->programs, n, stdout); break;
   case EMIT_SCHEDULE_SVG:
@@ -352,7 +332,8 @@ static char *run_profile_program(void *context, const char *text) {
 /* -S: only the program that would measure. */
 static bool write_profile_program(Compilation *c) {
   const Options *o = &c->options;
-  const char *path = o->output ? o->output : format("%s.profile.%s", base_name(o->input), toolchain_of(o)->suffix);
+  const char *suffix = toolchain_of(o)->suffix;
+  const char *path = o->output ? o->output : format("%s.profile.%s", base_name(o->input), suffix);
   char *text = profile_program(c->graph, &c->pieces, &o->plan);
   if (!text)
     return false;

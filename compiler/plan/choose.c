@@ -375,7 +375,7 @@ static Plan *simplest(Choice *c, Plan *fastest) {
 
 /* Whether some update has a turn for what it exchanges with other stages. */
 static bool exchanges_aside(const Planner *r, const Plan *plan) {
-  return schedule(&plan->pipeline, plan_exchanges(r->g, r->p, plan), r->schedule_span)->lag > 0;
+  return planned_programs(r, &plan->pipeline, plan_exchanges(r->g, r->p, plan))->lag > 0;
 }
 
 /* One microbatch more in flight between neighbours, where it takes unevenness up and memory allows it, and updates

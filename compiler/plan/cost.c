@@ -156,6 +156,15 @@ bool schedulable(const Planner *r, const Plan *plan) {
   return true;
 }
 
+Program *planned_programs(const Planner *r, const Pipeline *p, const bool *exchanges) {
+  double start = seconds_now();
+  Program *programs = schedule(p, exchanges, r->schedule_span);
+  ensure(programs);
+  if (r->request->watch)
+    watch_add(&r->request->watch->schedule, start);
+  return programs;
+}
+
 /* Programs of a plan of this pipeline; where its cuts are does not matter but for tied parameters, which are
  * taken to be on several stages. */
 static Program *programs_of_form(const Planner *r, const Pipeline *form, int64_t b) {
@@ -168,9 +177,7 @@ static Program *programs_of_form(const Planner *r, const Pipeline *form, int64_t
   Pipeline whole = pipeline_at(form, r->g->train.batch, b);
   if (!may_exchange(r))
     exchanges = NULL;
-  Program *programs = schedule(&whole, exchanges, r->schedule_span);
-  ensure(programs);
-  return programs;
+  return planned_programs(r, &whole, exchanges);
 }
 
 Copies *copies(const Planner *r, const Pipeline *form, int64_t b, Recompute recompute) {
@@ -312,8 +319,7 @@ typedef struct Timed {
 static Timed timed(const Planner *r, const Plan *plan) {
   Timed t = {.shorter = plan->pipeline, .times = alloc((size_t)plan->pipeline.n_stages * sizeof *t.times)};
   t.shorter.microbatches = shortened(&plan->pipeline);
-  t.programs = schedule(&t.shorter, plan_exchanges(r->g, r->p, plan), r->schedule_span);
-  ensure(t.programs);
+  t.programs = planned_programs(r, &t.shorter, plan_exchanges(r->g, r->p, plan));
   return t;
 }
 
@@ -329,7 +335,10 @@ void price_plan(const Planner *r, const Costs *c, Plan *plan) {
                   p->chunks / p->replicas[i];
     slowest = busy > slowest ? busy : slowest;
   }
+  double start = seconds_now();
   plan->batch_seconds = simulate_schedule(t.programs, t.times, p->n_stages);
+  if (r->request->watch)
+    watch_add(&r->request->watch->simulate, start);
   plan->batch_seconds += slowest * (double)(p->microbatches - t.shorter.microbatches);
 }
 
@@ -340,5 +349,9 @@ double uneven_seconds(const Planner *r, const Costs *c, const Plan *plan) {
   Timed t = timed(r, plan);
   for (int i = 0; i < plan->pipeline.n_stages; i++)
     t.times[i] = stage_times(r, c, plan, &t.programs[i], i);
-  return simulate_schedule_jitter(t.programs, t.times, plan->pipeline.n_stages, JITTER);
+  double start = seconds_now();
+  double seconds = simulate_schedule_jitter(t.programs, t.times, plan->pipeline.n_stages, JITTER);
+  if (r->request->watch)
+    watch_add(&r->request->watch->simulate, start);
+  return seconds;
 }

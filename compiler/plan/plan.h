@@ -3,9 +3,10 @@
 #ifndef PDC_PLAN_H
 #define PDC_PLAN_H
 
-#include "target/target.h"
+#include "base/watch.h"
 #include "cut/cut.h"
 #include "schedule/pipeline.h"
+#include "target/target.h"
 
 typedef enum { RECOMPUTE_OFF, RECOMPUTE_ON, RECOMPUTE_AUTO } Recompute; /* as --recompute lists them */
 
@@ -44,6 +45,11 @@ static inline bool plan_recomputes(const Plan *plan, int part) {
  * schedule and allocate. The plan is complete but for its stages' peak_bytes. */
 typedef int64_t (*StagePeak)(void *context, const Plan *plan, int stage);
 
+/* What planning itself takes beside what StagePeak does: making the Programs of plans, running them. */
+typedef struct PlanWatch {
+  Watch schedule, simulate;
+} PlanWatch;
+
 /* What the command line pins; zero or NULL: free, but for recompute, which AUTO leaves free. */
 typedef struct PlanRequest {
   int workers; /* -n: ranks; 0: as many as --split, --stages and --replicas say, else 1 */
@@ -63,6 +69,7 @@ typedef struct PlanRequest {
   const char *compiler; /* the C compiler's version line, part of a profile's signature; NULL: not compared */
   StagePeak peak;       /* NULL: the planner's own estimate counts */
   void *peak_context;
+  PlanWatch *watch;     /* NULL: nobody asks */
 } PlanRequest;
 
 /* Chooses, or takes request->plan and prices it anew; NULL after diagnostics. runners_up gets up to `n`

@@ -91,6 +91,8 @@ int *piece_of_nodes(const Graph *g, const Pieces *p); /* by node; backward ones 
 Costs *price(const Planner *r, int64_t microbatch);
 /* Copies at each part of a pipeline of this form. */
 Copies *copies(const Planner *r, const Pipeline *form, int64_t microbatch, Recompute recompute);
+/* schedule() of a pipeline that takes these exchanges, which request->watch sees. */
+Program *planned_programs(const Planner *r, const Pipeline *p, const bool *exchanges);
 bool schedulable(const Planner *r, const Plan *plan); /* whether schedule() takes its cuts, too */
 /* Of a schedulable plan: fills the planned times and parameters' bytes of every stage, and the batch's time. */
 void price_plan(const Planner *r, const Costs *c, Plan *plan);

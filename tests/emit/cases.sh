@@ -222,6 +222,11 @@ passes_can_be_watched() {
   expect 0 "$pdc" --stop-after simplify -d peascl --time-passes --verify-each "$source/models/gpt_mini.pdm"
   contains err '^simplify .* ms$'
   grep -q '^fuse ' err && fail "a pass ran behind --stop-after"
+  expect 0 "$pdc" plan --time-passes --stages 2 $gpt_small "$source/models/gpt_mini.pdm"
+  for step in 'fuse .* parts?(, of which [0-9]+ cached)?' 'schedule .* plans?' 'simulate .* plans?' 'allocate .* stages?'; do
+    grep -qE "^  $step\$" err || fail "--time-passes does not say where the planner's time went: $step"
+  done
+  grep -qE '^fuse .* ms  2 parts, of which 2 cached$' err || fail "--time-passes does not say that fuse knew all parts"
   for what in ast graph kernels plan schedule source; do
     expect 0 "$pdc" --emit $what $gpt_small "$source/models/gpt_mini.pdm"
     [ -s out ] || fail "--emit $what prints nothing"

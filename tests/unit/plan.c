@@ -289,8 +289,9 @@ static int64_t exact_peak(void *context, const Plan *plan, int stage) {
   int *calls = context;
   const StagePlan *s = &plan->stage[stage];
   (*calls)++;
-  int64_t pieces_held = s->end_piece - s->first_piece, in_flight = plan->pipeline.recompute[stage] ? 1 : plan->pipeline.n_stages - stage;
-  return 1000 * pieces_held * plan->pipeline.microbatch * in_flight + 100 * plan->pipeline.microbatch * plan->pipeline.n_stages;
+  const Pipeline *p = &plan->pipeline;
+  int64_t pieces_held = s->end_piece - s->first_piece, in_flight = p->recompute[stage] ? 1 : p->n_stages - stage;
+  return 1000 * pieces_held * p->microbatch * in_flight + 100 * p->microbatch * p->n_stages;
 }
 
 static void exact_peaks_decide(void **unused) {

@@ -1,0 +1,18 @@
+/* Time taken, for --time-passes. */
+#ifndef PDC_WATCH_H
+#define PDC_WATCH_H
+
+#include <stdint.h>
+
+double seconds_now(void); /* of a clock that only goes forward */
+
+/* What one step took, all its runs together. */
+typedef struct Watch {
+  int64_t runs;
+  int64_t cached; /* of these: answered from what was known */
+  double seconds;
+} Watch;
+
+void watch_add(Watch *w, double start); /* one run from `start`, seconds_now() then, until now */
+
+#endif

@@ -1,0 +1,130 @@
+#include "stage/stages.h"
+
+#include <string.h>
+
+/* All that fuse() is given beside the graph. Members of one size: keys are hashed and compared as bytes. */
+typedef struct PartKey {
+  int64_t first_piece, end_piece, part, parts, microbatch, recompute, split, target, precision, threads;
+} PartKey;
+
+typedef struct KnownPart {
+  PartKey key;
+  StageKernels *kernels; /* NULL: the slot is free */
+  LoweredStage *lowered; /* NULL: not asked for */
+} KnownPart;
+
+struct Stages {
+  const Graph *g;
+  const Pieces *p;
+  KnownPart *known; /* open addressing, at most half full */
+  size_t room, n;   /* room: a power of two */
+  StagesWatch watch;
+};
+
+Stages *stages_new(const Graph *g, const Pieces *p) {
+  Stages *s = alloc(sizeof *s);
+  *s = (Stages){.g = g, .p = p, .room = 256};
+  s->known = alloc(s->room * sizeof *s->known);
+  return s;
+}
+
+StagesWatch stages_watch(const Stages *s) { return s->watch; }
+
+/* ---- parts that are known ---------------------------------------------------------------------- */
+
+/* FNV-1a over words. */
+static size_t hash(const PartKey *key) {
+  uint64_t word[sizeof *key / sizeof(uint64_t)], h = 0xcbf29ce484222325u;
+  memcpy(word, key, sizeof *key);
+  for (size_t i = 0; i < sizeof word / sizeof *word; i++)
+    h = (h ^ word[i]) * 0x100000001b3u;
+  return (size_t)(h ^ h >> 32);
+}
+
+/* The key's slot, or the free one where it belongs. */
+static KnownPart *find_slot(KnownPart *known, size_t room, const PartKey *key) {
+  size_t i = hash(key) & (room - 1);
+  while (known[i].kernels && memcmp(&known[i].key, key, sizeof *key) != 0)
+    i = (i + 1) & (room - 1);
+  return &known[i];
+}
+
+static void grow(Stages *s) {
+  size_t room = 2 * s->room;
+  KnownPart *known = alloc(room * sizeof *known);
+  for (size_t i = 0; i < s->room; i++)
+    if (s->known[i].kernels)
+      *find_slot(known, room, &s->known[i].key) = s->known[i];
+  s->known = known;
+  s->room = room;
+}
+
+/* Holds until the next part is fused. */
+static KnownPart *fuse_part(Stages *s, const Plan *plan, int part, bool split) {
+  const StagePlan *of = &plan->stage[part];
+  Target t = plan->target;
+  bool recompute = plan_recomputes(plan, part);
+  int parts = plan_parts(plan);
+  int64_t b = plan->pipeline.microbatch;
+  PartKey key = {.first_piece = of->first_piece, .end_piece = of->end_piece, .part = part, .parts = parts,
+                 .microbatch = b, .recompute = recompute, .split = split, .target = t.kind,
+                 .precision = t.precision, .threads = t.threads};
+  double start = seconds_now();
+  KnownPart *slot = find_slot(s->known, s->room, &key);
+  if (slot->kernels) {
+    s->watch.fuse.cached++;
+    watch_add(&s->watch.fuse, start);
+    return slot;
+  }
+  StageKernels *k = fuse(s->g, s->p, of->first_piece, of->end_piece, part, parts, b, recompute, split, t);
+  *slot = (KnownPart){key, k, NULL};
+  if (2 * ++s->n > s->room)
+    grow(s);
+  watch_add(&s->watch.fuse, start);
+  return find_slot(s->known, s->room, &key);
+}
+
+/* ---- stages ------------------------------------------------------------------------------------ */
+
+Program *stages_schedule(Stages *s, const Plan *plan) {
+  double start = seconds_now();
+  Program *p = schedule(&plan->pipeline, plan_exchanges(s->g, s->p, plan), s->g->train.pipeline_span);
+  watch_add(&s->watch.schedule, start);
+  return p;
+}
+
+StageKernels *stages_fuse(Stages *s, const Plan *plan, const Program *programs, int stage) {
+  StageKernels *chunk[MAX_CHUNKS];
+  for (int i = 0; i < plan->pipeline.chunks; i++)
+    chunk[i] = fuse_part(s, plan, plan_part_of(plan, stage, i), programs[stage].split_backward)->kernels;
+  return join_chunks(chunk, plan->pipeline.chunks);
+}
+
+LoweredStage *stages_lower(Stages *s, const Plan *plan, const Program *programs, int stage) {
+  bool split = programs[stage].split_backward, one = plan->pipeline.chunks == 1;
+  KnownPart *part = one ? fuse_part(s, plan, stage, split) : NULL;
+  StageKernels *k = one ? part->kernels : stages_fuse(s, plan, programs, stage);
+  double start = seconds_now();
+  LoweredStage *lowered = one && part->lowered ? part->lowered : lower(k);
+  if (one) {
+    s->watch.lower.cached += part->lowered != NULL;
+    part->lowered = lowered;
+  }
+  watch_add(&s->watch.lower, start);
+  return lowered;
+}
+
+Layout *stages_allocate(Stages *s, const LoweredStage *stage, const Program *program) {
+  double start = seconds_now();
+  Layout *l = allocate(stage, program, &s->g->train);
+  watch_add(&s->watch.allocate, start);
+  return l;
+}
+
+int64_t stages_peak(void *stages, const Plan *plan, int stage) {
+  Stages *s = stages;
+  const Program *programs = stages_schedule(s, plan);
+  if (!programs)
+    return INT64_MAX;
+  return stages_allocate(s, stages_lower(s, plan, programs, stage), &programs[stage])->bytes;
+}

@@ -1,0 +1,30 @@
+/* What the ranks of a planned stage run and hold: fuse, lower, schedule and allocate in a row, for the plan that was
+ * chosen and, through stages_peak(), for every plan that the planner considers. A folder of its own, between those
+ * four and main: the planner asks for a number only (plan.h's StagePeak) and needs none of them for it. */
+#ifndef PDC_STAGES_H
+#define PDC_STAGES_H
+
+#include "allocate/layout.h"
+#include "base/watch.h"
+#include "plan/plan.h"
+
+typedef struct Stages Stages;
+
+Stages *stages_new(const Graph *g, const Pieces *p);
+/* NULL after diagnostics. */
+Program *stages_schedule(Stages *s, const Plan *plan);
+/* The kernels of a rank, all its chunks together. Plans share most of their parts: each is fused once. */
+StageKernels *stages_fuse(Stages *s, const Plan *plan, const Program *programs, int stage);
+/* The same, lowered; those of a rank with one part are made once, too. */
+LoweredStage *stages_lower(Stages *s, const Plan *plan, const Program *programs, int stage);
+Layout *stages_allocate(Stages *s, const LoweredStage *stage, const Program *program);
+/* A StagePeak; the context is a Stages. */
+int64_t stages_peak(void *stages, const Plan *plan, int stage);
+
+/* What all that took so far. Runs of fuse are parts of models. */
+typedef struct StagesWatch {
+  Watch fuse, lower, schedule, allocate;
+} StagesWatch;
+StagesWatch stages_watch(const Stages *s);
+
+#endif
