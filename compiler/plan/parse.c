@@ -10,8 +10,8 @@ static bool is_there(const JsonPlace *at, const char *key) {
   return cJSON_GetObjectItemCaseSensitive(at->object, key) != NULL;
 }
 
-/* What the planner noted about a stage is optional: it is worked out again. */
-static bool read_notes(const JsonPlace *at, StagePlan *s) {
+/* What the planner noted about a part is optional: it is worked out again. */
+static bool read_times(const JsonPlace *at, StagePlan *s) {
   const struct {
     const char *key;
     double *to;
@@ -20,8 +20,15 @@ static bool read_notes(const JsonPlace *at, StagePlan *s) {
       {"backward_seconds", &s->backward_seconds},
       {"weights_seconds", &s->weights_seconds},
       {"update_seconds", &s->update_seconds},
-      {"send_bytes", &s->send_bytes},
   };
+  bool good = true;
+  for (size_t i = 0; i < sizeof seconds / sizeof *seconds; i++)
+    if (is_there(at, seconds[i].key))
+      good &= json_get_seconds(at, seconds[i].key, seconds[i].to);
+  return good;
+}
+
+static bool read_bytes(const JsonPlace *at, StagePlan *s) {
   const struct {
     const char *key;
     int64_t *to;
@@ -31,10 +38,7 @@ static bool read_notes(const JsonPlace *at, StagePlan *s) {
       {"gradient_bytes", &s->gradient_bytes},
       {"optimizer_bytes", &s->optimizer_bytes},
   };
-  bool good = true;
-  for (size_t i = 0; i < sizeof seconds / sizeof *seconds; i++)
-    if (is_there(at, seconds[i].key))
-      good &= json_get_seconds(at, seconds[i].key, seconds[i].to);
+  bool good = !is_there(at, "send_bytes") || json_get_seconds(at, "send_bytes", &s->send_bytes);
   for (size_t i = 0; i < sizeof bytes / sizeof *bytes; i++)
     if (is_there(at, bytes[i].key))
       good &= json_get_int(at, bytes[i].key, 0, (int64_t)1 << 53, bytes[i].to);
@@ -62,13 +66,13 @@ static bool read_part(const JsonPlace *at, PlanUse use, StagePlan *s, PartInFile
       NULL};
   if (use == PLAN_TO_FOLLOW && !json_only(at, keys))
     return false;
-  bool good = read_notes(at, s) && read_ranks(at, part);
+  if (use == PLAN_TO_DRAW && (!json_member(at, "forward_seconds") || !json_member(at, "backward_seconds")))
+    return false;
+  bool good = read_times(at, s) && read_ranks(at, part);
   if (use == PLAN_TO_FOLLOW || is_there(at, "recompute"))
     good &= json_get_bool(at, "recompute", &part->recompute);
   if (use == PLAN_TO_FOLLOW)
-    good &= (part->starts_at = json_get_string(at, "starts_at")) != NULL;
-  if (use == PLAN_TO_DRAW)
-    good = good && json_member(at, "forward_seconds") && json_member(at, "backward_seconds");
+    good &= read_bytes(at, s) && (part->starts_at = json_get_string(at, "starts_at")) != NULL;
   return good;
 }
 
@@ -89,18 +93,10 @@ static bool read_parts(const JsonPlace *top, PlanUse use, PlanFile *out) {
   return true;
 }
 
-static bool read_sizes(const JsonPlace *top, PlanUse use, PlanFile *out) {
-  Pipeline *p = &out->plan.pipeline;
-  int64_t threads = 1;
+static bool read_batch(const JsonPlace *top, Pipeline *p) {
   if (!json_get_int(top, "batch", 1, (int64_t)1 << 53, &p->batch) ||
       !json_get_int(top, "microbatch", 1, p->batch, &p->microbatch))
     return false;
-  bool has_threads = use == PLAN_TO_FOLLOW || is_there(top, "threads");
-  if (has_threads && !json_get_int(top, "threads", 1, MOST_THREADS, &threads))
-    return false;
-  if (is_there(top, "microbatches") && !json_get_int(top, "microbatches", 1, p->batch, &out->microbatches))
-    return false;
-  out->plan.target.threads = (int)threads;
   p->microbatches = p->batch / p->microbatch;
   return true;
 }
@@ -119,6 +115,7 @@ static bool read_name(const JsonPlace *top, const char *key, const char *const *
 
 /* Plans of an older pdc are for processors. */
 static bool read_target(const JsonPlace *top, Target *out) {
+  int64_t threads;
   const char *const targets[] = {target_name(TARGET_C), target_name(TARGET_CUDA)};
   const char *const precisions[] = {precision_name(PRECISION_F32), precision_name(PRECISION_TF32),
                                     precision_name(PRECISION_BF16)};
@@ -127,6 +124,9 @@ static bool read_target(const JsonPlace *top, Target *out) {
     return false;
   out->kind = (TargetKind)target;
   out->precision = (Precision)precision;
+  if (!json_get_int(top, "threads", 1, MOST_THREADS, &threads))
+    return false;
+  out->threads = (int)threads;
   return true;
 }
 
@@ -138,7 +138,12 @@ static bool read_settings(const JsonPlace *top, Pipeline *p) {
   return !is_there(top, "vertical_sync") || json_get_bool(top, "vertical_sync", &p->vertical_sync);
 }
 
-static bool read_words(const JsonPlace *top, Plan *plan) {
+/* What only those who follow a plan read. */
+static bool read_rest(const JsonPlace *top, PlanFile *out) {
+  Plan *plan = &out->plan;
+  if (is_there(top, "microbatches") &&
+      !json_get_int(top, "microbatches", 1, plan->pipeline.batch, &out->microbatches))
+    return false;
   if (is_there(top, "batch_seconds") && !json_get_seconds(top, "batch_seconds", &plan->batch_seconds))
     return false;
   const char *costs = is_there(top, "costs") ? json_get_string(top, "costs") : "";
@@ -166,8 +171,10 @@ bool plan_file_read(const char *path, PlanUse use, PlanFile *out) {
     return false;
   out->plan.model = intern(model);
   out->plan.pipeline.schedule = intern(schedule);
-  return read_sizes(&top, use, out) && read_target(&top, &out->plan.target) &&
-         read_settings(&top, &out->plan.pipeline) && read_parts(&top, use, out) && read_words(&top, &out->plan);
+  Plan *plan = &out->plan;
+  if (!read_batch(&top, &plan->pipeline) || !read_settings(&top, &plan->pipeline) || !read_parts(&top, use, out))
+    return false;
+  return use == PLAN_TO_DRAW || (read_target(&top, &plan->target) && read_rest(&top, out));
 }
 
 bool plan_file_stages(PlanFile *f) {
