@@ -226,19 +226,24 @@ static const struct Pass {
   bool always; /* verified on every compilation, not only with --verify-each */
   EmitWhat emits; /* what --emit prints after it */
 } passes[] = {
-  {'p', "parse", run_parse, dump_ast, NULL, false, EMIT_AST},
-  {'e', "elaborate", run_elaborate, dump_graph, verify_graph, false, EMIT_NOTHING},
-  {'y', "layout", run_layout, dump_graph, verify_graph, false, EMIT_NOTHING},
-  {'a', "autodiff", run_autodiff, dump_graph, verify_graph, false, EMIT_NOTHING},
-  {'s', "simplify", run_simplify, dump_graph, verify_graph, false, EMIT_GRAPH},
-  {'c', "cut", run_cut, dump_pieces, verify_pieces, false, EMIT_NOTHING},
-  {'l', "plan", run_plan, dump_plan, verify_plan, true, EMIT_PLAN},
-  {'f', "fuse", make_kernels, dump_kernels, verify_kernels, false, EMIT_KERNELS},
-  {'w', "lower", run_lower, dump_lowered, verify_lowered, false, EMIT_NOTHING},
-  {'t', "schedule", make_schedule, dump_programs, verify_programs, true, EMIT_SCHEDULE},
-  {'m', "allocate", run_allocate, dump_layouts, verify_layouts, true, EMIT_NOTHING},
-  {'o', "emit", run_emit, dump_sources, NULL, false, EMIT_SOURCE},
-  {'b', "build", run_build, NULL, NULL, false, EMIT_NOTHING},
+  {.letter = 'p', .name = "parse", .run = run_parse, .dump = dump_ast, .emits = EMIT_AST},
+  {.letter = 'e', .name = "elaborate", .run = run_elaborate, .dump = dump_graph, .verify = verify_graph},
+  {.letter = 'y', .name = "layout", .run = run_layout, .dump = dump_graph, .verify = verify_graph},
+  {.letter = 'a', .name = "autodiff", .run = run_autodiff, .dump = dump_graph, .verify = verify_graph},
+  {.letter = 's', .name = "simplify", .run = run_simplify, .dump = dump_graph, .verify = verify_graph,
+   .emits = EMIT_GRAPH},
+  {.letter = 'c', .name = "cut", .run = run_cut, .dump = dump_pieces, .verify = verify_pieces},
+  {.letter = 'l', .name = "plan", .run = run_plan, .dump = dump_plan, .verify = verify_plan, .always = true,
+   .emits = EMIT_PLAN},
+  {.letter = 'f', .name = "fuse", .run = make_kernels, .dump = dump_kernels, .verify = verify_kernels,
+   .emits = EMIT_KERNELS},
+  {.letter = 'w', .name = "lower", .run = run_lower, .dump = dump_lowered, .verify = verify_lowered},
+  {.letter = 't', .name = "schedule", .run = make_schedule, .dump = dump_programs, .verify = verify_programs,
+   .always = true, .emits = EMIT_SCHEDULE},
+  {.letter = 'm', .name = "allocate", .run = run_allocate, .dump = dump_layouts, .verify = verify_layouts,
+   .always = true},
+  {.letter = 'o', .name = "emit", .run = run_emit, .dump = dump_sources, .emits = EMIT_SOURCE},
+  {.letter = 'b', .name = "build", .run = run_build},
 };
 enum { N_PASSES = sizeof passes / sizeof *passes };
 
