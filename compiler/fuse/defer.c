@@ -8,18 +8,9 @@ static int *count_touches(const StageKernels *k) {
   int *touches = alloc(sizeof(int) * (size_t)(k->buffers.n + 1));
   const Kernels *lists[] = {&k->setup, &k->forward, &k->backward};
   for (int list = 0; list < 3; list++)
-    for (int i = 0; i < lists[list]->n; i++) {
-      const Kernel *kernel = &lists[list]->at[i];
-      for (int j = 0; j < kernel->in.n; j++)
-        touches[kernel->in.at[j].buffer]++;
-      for (int j = 0; j < kernel->out.n; j++)
-        touches[kernel->out.at[j].buffer]++;
-      for (int j = 0; j < kernel->terms.n; j++)
-        if (kernel->terms.at[j].kind == TERM_LOAD)
-          touches[kernel->terms.at[j].place.buffer]++;
-      for (int j = 0; j < kernel->stores.n; j++)
-        touches[kernel->stores.at[j].place.buffer]++;
-    }
+    for (int i = 0; i < lists[list]->n; i++)
+      for (Access a = {0}; next_access(&lists[list]->at[i], &a);)
+        touches[a.place->buffer]++;
   return touches;
 }
 

@@ -137,14 +137,6 @@ static void find_regions(Fuse *f) {
   }
 }
 
-Ints chunk_buffers(const StageKernels *k, const Ints *buffers, int chunk) {
-  Ints list = {0};
-  for (int i = 0; i < buffers->n; i++)
-    if (k->buffers.at[buffers->at[i]].chunk == chunk)
-      push(&list, buffers->at[i]);
-  return list;
-}
-
 StageKernels *fuse(const Graph *g, const Pieces *p, int first_piece, int end_piece, int stage, int n_stages,
                    int64_t microbatch, bool recompute, bool split, Target target) {
   StageKernels *k = alloc(sizeof *k);

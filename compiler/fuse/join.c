@@ -48,15 +48,8 @@ static void join_kernels(const Join *j, const Kernels *from, Kernels *to) {
     COPY(&k.stores);
     COPY(&k.in);
     COPY(&k.out);
-    for (int n = 0; n < k.terms.n; n++)
-      if (k.terms.at[n].kind == TERM_LOAD)
-        k.terms.at[n].place.buffer = j->buffer[k.terms.at[n].place.buffer];
-    for (int n = 0; n < k.stores.n; n++)
-      k.stores.at[n].place.buffer = j->buffer[k.stores.at[n].place.buffer];
-    for (int n = 0; n < k.in.n; n++)
-      k.in.at[n].buffer = j->buffer[k.in.at[n].buffer];
-    for (int n = 0; n < k.out.n; n++)
-      k.out.at[n].buffer = j->buffer[k.out.at[n].buffer];
+    for (Access a = {0}; next_access(&k, &a);)
+      a.place->buffer = j->buffer[a.place->buffer];
     push(to, k);
   }
 }

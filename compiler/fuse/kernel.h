@@ -113,6 +113,18 @@ typedef struct Kernel {
 
 typedef Vec(Kernel) Kernels;
 
+/* A place that a kernel reads or writes. */
+typedef struct Access {
+  Place *place; /* the kernel's own: who may change the kernel may change it */
+  bool write;
+  int index;    /* in Kernel.in or out of a call, in terms or stores of a loop */
+  int next;     /* of next_access */
+} Access;
+
+/* Goes on to the next of a kernel's places; false: there are no more. Reads come first.
+ *   for (Access a = {0}; next_access(kernel, &a);) */
+bool next_access(const Kernel *k, Access *a);
+
 /* Consecutive kernels of one top-level instance. Regions with equal signatures are printed as one
  * function called with different buffers ("h"). */
 typedef struct Region {
@@ -160,6 +172,7 @@ static inline const Kernels *pass_kernels(const StageKernels *k, PassKind pass) 
 }
 /* The crossing buffers of one chunk. */
 Ints chunk_buffers(const StageKernels *k, const Ints *buffers, int chunk);
+bool kernel_touches(const Kernel *k, int buffer); /* reads or writes it */
 void kernels_dump(const StageKernels *k, FILE *out);
 void kernels_verify(const StageKernels *k);
 

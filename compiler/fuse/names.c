@@ -77,15 +77,8 @@ static void touch(StageKernels *k, Touch *t, int buffer, int region, PassKind pa
 static void touch_kernels(StageKernels *k, Touch *t, const Kernels *kernels, PassKind pass) {
   for (int i = 0; i < kernels->n; i++) {
     const Kernel *kernel = &kernels->at[i];
-    for (int j = 0; j < kernel->in.n; j++)
-      touch(k, t, kernel->in.at[j].buffer, kernel->region, pass, i);
-    for (int j = 0; j < kernel->out.n; j++)
-      touch(k, t, kernel->out.at[j].buffer, kernel->region, pass, i);
-    for (int j = 0; j < kernel->terms.n; j++)
-      if (kernel->terms.at[j].kind == TERM_LOAD)
-        touch(k, t, kernel->terms.at[j].place.buffer, kernel->region, pass, i);
-    for (int j = 0; j < kernel->stores.n; j++)
-      touch(k, t, kernel->stores.at[j].place.buffer, kernel->region, pass, i);
+    for (Access a = {0}; next_access(kernel, &a);)
+      touch(k, t, a.place->buffer, kernel->region, pass, i);
   }
 }
 
@@ -345,15 +338,8 @@ static Name sign_region(const StageKernels *k, int r) {
     for (int i = region->first[pass]; i < region->end[pass]; i++) {
       const Kernel *kernel = &pass_kernels(k, pass)->at[i];
       text_add(&t, "\n%s", kernel->signature);
-      for (int j = 0; j < kernel->in.n; j++)
-        sign_use(&p, &kernel->in.at[j], r);
-      for (int j = 0; j < kernel->out.n; j++)
-        sign_use(&p, &kernel->out.at[j], r);
-      for (int j = 0; j < kernel->terms.n; j++)
-        if (kernel->terms.at[j].kind == TERM_LOAD)
-          sign_use(&p, &kernel->terms.at[j].place, r);
-      for (int j = 0; j < kernel->stores.n; j++)
-        sign_use(&p, &kernel->stores.at[j].place, r);
+      for (Access a = {0}; next_access(kernel, &a);)
+        sign_use(&p, a.place, r);
     }
     text_add(&t, "\n--");
   }

@@ -82,10 +82,9 @@ void choose_precision(StageKernels *k) {
   }
 }
 
-static void verify_operand(const StageKernels *k, const Kernel *kernel, bool result, int index) {
-  const Place *p = result ? &kernel->out.at[index] : &kernel->in.at[index];
-  const Buffer *b = &k->buffers.at[p->buffer];
-  bool rounded = k->target.precision == PRECISION_BF16 && !stays_exact(b) && !stays_f32(kernel->node, result, index);
+static void verify_operand(const StageKernels *k, const Kernel *kernel, const Access *a) {
+  const Buffer *b = &k->buffers.at[a->place->buffer];
+  bool rounded = k->target.precision == PRECISION_BF16 && !stays_exact(b) && !stays_f32(kernel->node, a->write, a->index);
   ensure(b->bf16 || !rounded);
 }
 
@@ -95,9 +94,7 @@ void verify_precision(const StageKernels *k) {
   for (PassKind pass = 0; pass < PASS_KINDS; pass++)
     for (int i = 0; i < pass_kernels(k, pass)->n; i++) {
       const Kernel *kernel = &pass_kernels(k, pass)->at[i];
-      for (int j = 0; kernel->kind == KERNEL_CALL && j < kernel->in.n; j++)
-        verify_operand(k, kernel, false, j);
-      for (int j = 0; kernel->kind == KERNEL_CALL && j < kernel->out.n; j++)
-        verify_operand(k, kernel, true, j);
+      for (Access a = {0}; kernel->kind == KERNEL_CALL && next_access(kernel, &a);)
+        verify_operand(k, kernel, &a);
     }
 }

@@ -257,19 +257,9 @@ static void assign_passes(Kernel *k) {
 
 /* ---- dims ------------------------------------------------------------------------------------------ */
 
-static int n_places(const Kernel *k) { return k->terms.n + k->stores.n; }
-
-static Place *place_number(Kernel *k, int i) {
-  if (i >= k->terms.n)
-    return &k->stores.at[i - k->terms.n].place;
-  return k->terms.at[i].kind == TERM_LOAD ? &k->terms.at[i].place : NULL;
-}
-
 static void drop_dim(Kernel *k, int d) {
-  for (int i = 0; i < n_places(k); i++) {
-    Place *p = place_number(k, i);
-    if (!p)
-      continue;
+  for (Access a = {0}; next_access(k, &a);) {
+    Place *p = a.place;
     p->rank--;
     for (int j = d; j < p->rank; j++) {
       p->dim[j] = p->dim[j + 1];
@@ -282,17 +272,14 @@ static void drop_dim(Kernel *k, int d) {
 }
 
 static bool merge_dims(Kernel *k, int d) { /* d with d + 1 */
-  for (int i = 0; i < n_places(k); i++) {
-    const Place *p = place_number(k, i);
-    if (p && k->dim[d] > 1 && p->stride[d] != p->stride[d + 1] * k->dim[d + 1])
+  for (Access a = {0}; next_access(k, &a);)
+    if (k->dim[d] > 1 && a.place->stride[d] != a.place->stride[d + 1] * k->dim[d + 1])
       return false;
-  }
   int64_t size = k->dim[d] * k->dim[d + 1];
   drop_dim(k, d);
   k->dim[d] = size;
-  for (int i = 0; i < n_places(k); i++)
-    if (place_number(k, i))
-      place_number(k, i)->dim[d] = size;
+  for (Access a = {0}; next_access(k, &a);)
+    a.place->dim[d] = size;
   return true;
 }
 
@@ -307,14 +294,11 @@ static void move_sums_last(Kernel *k, unsigned sums) {
   Kernel old = *k;
   for (int j = 0; j < n; j++)
     k->dim[j] = old.dim[order[j]];
-  for (int i = 0; i < n_places(k); i++) {
-    Place *p = place_number(k, i);
-    if (!p)
-      continue;
-    Place q = *p;
+  for (Access a = {0}; next_access(k, &a);) {
+    Place q = *a.place;
     for (int j = 0; j < n; j++) {
-      p->dim[j] = q.dim[order[j]];
-      p->stride[j] = q.stride[order[j]];
+      a.place->dim[j] = q.dim[order[j]];
+      a.place->stride[j] = q.stride[order[j]];
     }
   }
 }

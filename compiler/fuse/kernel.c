@@ -1,0 +1,34 @@
+/* What can be asked of kernels, made or not by fuse(). */
+#include "fuse/kernel.h"
+
+bool next_access(const Kernel *k, Access *a) {
+  int reads = k->in.n + k->terms.n, all = reads + k->out.n + k->stores.n;
+  for (a->place = NULL; !a->place && a->next < all; a->next++) {
+    int i = a->next < reads ? a->next : a->next - reads;
+    bool call = i < (a->next < reads ? k->in.n : k->out.n);
+    a->write = a->next >= reads;
+    a->index = call ? i : i - (a->write ? k->out.n : k->in.n);
+    if (call)
+      a->place = a->write ? &k->out.at[i] : &k->in.at[i];
+    else if (a->write)
+      a->place = &k->stores.at[a->index].place;
+    else if (k->terms.at[a->index].kind == TERM_LOAD)
+      a->place = &k->terms.at[a->index].place;
+  }
+  return a->place;
+}
+
+bool kernel_touches(const Kernel *k, int buffer) {
+  for (Access a = {0}; next_access(k, &a);)
+    if (a.place->buffer == buffer)
+      return true;
+  return false;
+}
+
+Ints chunk_buffers(const StageKernels *k, const Ints *buffers, int chunk) {
+  Ints list = {0};
+  for (int i = 0; i < buffers->n; i++)
+    if (k->buffers.at[buffers->at[i]].chunk == chunk)
+      push(&list, buffers->at[i]);
+  return list;
+}
