@@ -95,7 +95,7 @@ static void find_tables(Fuse *f) {
   Ints fixed = {0};
   for (int i = 0; i < f->g->nodes.n; i++) {
     const Node *n = node_at(f, i);
-    bool depends = n->op == &op_param || n->op == &op_input || n->op->kind == OP_CALL || n->op->varies;
+    bool depends = n->op->source != SOURCE_NONE || n->op->varies || n->op->kind == OP_CALL;
     for (int j = 0; j < n->n_in; j++)
       depends |= varies[n->in[j]];
     for (int j = 0; j < n->n_out; j++)

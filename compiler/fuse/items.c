@@ -195,7 +195,7 @@ static bool *claim_join(Fuse *f, int node) {
 /* Stands in memory when the call `node` runs: a parameter, or what the region makes of parameters before. */
 static bool stands_before(const Fuse *f, int vector, int node) {
   int from = value_at(f, vector)->node;
-  if (node_at(f, from)->op == &op_param)
+  if (node_at(f, from)->op->source == SOURCE_PARAMETER)
     return true;
   return node_at(f, from)->op->kind == OP_POINTWISE && !value_at(f, vector)->shape.batched && !f->table[from] &&
          from < node && f->here[from] && f->region[from] == f->region[node];
@@ -205,7 +205,7 @@ static bool stands_before(const Fuse *f, int vector, int node) {
 void merge_biases(Fuse *f) {
   for (int i = f->first; i < f->end; i++) {
     const Node *n = node_at(f, i);
-    if (n->op != &op_add)
+    if (!n->op->adds_bias)
       continue;
     for (int side = 0; side < 2; side++) {
       int product = n->in[side], vector = n->in[1 - side];
@@ -228,7 +228,7 @@ void merge_biases(Fuse *f) {
  * or a view rearranges it. */
 static void list_made_up(Fuse *f, int node, int value) {
   int root = view_root(f, value);
-  if (producer(f, root)->op->kind != OP_SOURCE || !producer(f, root)->op->expression || f->root[root].buffer >= 0)
+  if (producer(f, root)->op->kind != OP_SOURCE || producer(f, root)->op->source != SOURCE_NONE || f->root[root].buffer >= 0)
     return;
   place_at(f, root, value_buffer(f, BUFFER_TABLE, root));
   push(&f->items[SETUP], (Item){.kind = ITEM_COPY, .node = node, .value = root, .target = root,

@@ -51,7 +51,7 @@ bool *values_in_bf16(const Graph *g, Precision precision) {
     return bf16;
   for (int i = 0; i < g->nodes.n; i++) {
     const Node *n = &g->nodes.at[i];
-    if (n->op == &op_add)
+    if (n->op->adds_bias)
       mark_bias(g, n, bf16);
     for (int k = 0; n->op->kind == OP_CALL && k < n->n_in; k++)
       if (!stays_f32(n, false, k))

@@ -74,11 +74,11 @@ static int term_of(Builder *b, int value) {
   int root = view_root(f, value), node = value_at(f, root)->node;
   const Node *n = node_at(f, node);
   bool alias = view_is_alias(f, value);
-  bool zero = n->op == &op_iota && node_int(n, "n") == 1;
-  if (n->op == &op_constant || n->op == &op_full || zero)
-    return add_term(b, value, (Term){.kind = TERM_CONSTANT, .constant = zero ? 0 : node_number(n, "value"),
-                                     .scalar = true, .name = f->name[root]});
-  if (alias && n->op->kind == OP_SOURCE && n->op->expression)
+  double number;
+  if (n->op->constant && n->op->constant(n, &number))
+    return add_term(b, value, (Term){.kind = TERM_CONSTANT, .constant = number, .scalar = true,
+                                     .name = f->name[root]});
+  if (alias && n->op->kind == OP_SOURCE && n->op->source == SOURCE_NONE)
     return op_term(b, node, value);
   if (alias && root != value && b->stamp[root] == b->id)
     return b->term[root];

@@ -93,7 +93,7 @@ static void derive_select(Gradients *d, int node) {
 #define BINARY .kind = OP_POINTWISE, .min_in = 2, .max_in = 2, .cost = cost_cheap
 #define UNARY .kind = OP_POINTWISE, .min_in = 1, .max_in = 1, .cost = cost_cheap
 
-const Op op_add = {.name = "add", .signature = "a + b", .infix = "+", BINARY,
+const Op op_add = {.name = "add", .signature = "a + b", .infix = "+", .adds_bias = true, BINARY,
                    .shape = shape_pointwise, .derivative = derive_add, .expression = "$0 + $1", .fold = fold_add};
 const Op op_sub = {.name = "sub", .signature = "a - b", .infix = "-", BINARY,
                    .shape = shape_pointwise, .derivative = derive_sub, .expression = "$0 - $1", .fold = fold_sub};

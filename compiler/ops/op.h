@@ -83,7 +83,7 @@ struct Op {
   Source source;         /* of OP_SOURCE */
   Reduction reduction;   /* of OP_REDUCE */
   bool internal;       /* only the compiler makes it */
-  bool varies;         /* a source that is not the same for every microbatch */
+  bool varies;         /* a source that is made up, but is not the same for every microbatch */
   bool averages;       /* its first operand is a buffer, which its derivative gives a share (grad_share), whether a
                           gradient reaches it or not */
   bool strided_out;    /* a call that reads and writes parts of larger buffers, rows of stride 1 */
@@ -92,6 +92,8 @@ struct Op {
                           last lie in memory as one */
   bool takes_bias;     /* a call that can add a vector along its result's last axis */
   bool adds;           /* a call that can add to what stands in its first output */
+  bool adds_bias;      /* pointwise, the sum of its two operands: one of them may be the bias of the call that makes
+                          the other and takes_bias */
   bool expensive;      /* pointwise: worth keeping in a row buffer rather than computing twice */
   int min_in, max_in;  /* max_in -1: any number */
   int results;         /* calls: the outputs that models get, 1 where 0; further ones serve the derivative */
@@ -122,6 +124,8 @@ struct Op {
    * that are not named are not computed. Functions come from runtime/kernels/pd_math.h. ops/expression.h has it
    * as a tree. */
   const char *expression;
+  /* Sources: whether all elements are one number that is known, and which. NULL: they are not. */
+  bool (*constant)(const Node *n, double *number);
   double (*fold)(const double *operand, const Attr *attr); /* the same in double: folding, tests */
 
   /* Calls and tests: the reference semantics on one microbatch in double, plain loops; inputs and

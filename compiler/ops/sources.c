@@ -42,10 +42,16 @@ static void evaluate_fill(const Graph *g, int node, int64_t batch, const double 
     out[0][i] = value;
 }
 
+static bool number_of_fill(const Node *n, double *number) {
+  *number = node_number(n, "value");
+  return true;
+}
+
 const Op op_constant = {
     .name = "constant", .signature = "constant(value)", .kind = OP_SOURCE, .internal = true,
     .attr = {{"value", ATTR_NUMBER, true, 0}},
-    .shape = shape_constant, .cost = cost_none, .expression = "${value}", .evaluate = evaluate_fill,
+    .shape = shape_constant, .cost = cost_none, .expression = "${value}", .constant = number_of_fill,
+    .evaluate = evaluate_fill,
 };
 
 static bool shape_full(ShapeRule *r) {
@@ -64,6 +70,7 @@ const Op op_full = {
     .shape = shape_full,
     .cost = cost_copy,
     .expression = "${value}",
+    .constant = number_of_fill,
     .evaluate = evaluate_fill,
 };
 
@@ -84,9 +91,15 @@ static void evaluate_iota(const Graph *g, int node, int64_t batch, const double 
     out[0][i] = (double)i;
 }
 
+static bool number_of_iota(const Node *n, double *number) {
+  *number = 0;
+  return node_int(n, "n") == 1;
+}
+
 /* 0, 1 .. n - 1: [n], the same for all samples. */
 const Op op_iota = {
     .name = "iota", .signature = "iota(n)", .kind = OP_SOURCE,
     .attr = {{"n", ATTR_INT, true, 0}},
-    .shape = shape_iota, .cost = cost_copy, .expression = "(float)$j", .evaluate = evaluate_iota,
+    .shape = shape_iota, .cost = cost_copy, .expression = "(float)$j", .constant = number_of_iota,
+    .evaluate = evaluate_iota,
 };
