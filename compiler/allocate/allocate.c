@@ -31,10 +31,8 @@ static int moment(const Chunk *c, PassKind pass, int kernel) {
 
 void layout_life(const StageKernels *k, const Buffer *b, int *first, int *last) {
   const Chunk *c = &k->chunks.at[b->chunk];
-  PassKind made = b->backward ? PASS_BACKWARD : PASS_FORWARD;
-  PassKind read = b->kind == BUFFER_SAVED ? PASS_BACKWARD : made;
-  *first = moment(c, made, b->first);
-  *last = moment(c, read, b->last);
+  *first = moment(c, buffer_made(b), b->first);
+  *last = moment(c, buffer_read_last(b), b->last);
 }
 
 /* Opens a section at the arena's current end. */

@@ -5,35 +5,32 @@
 
 #include "fuse/internal.h"
 
-enum { DEEPEST = 24 }; /* passes over a row are bits of Term.passes */
+enum { DEEPEST = 24 }; /* phases of a loop are bits of Term.passes */
 
-bool is_loop_node(const Node *n) {
-  return n->op->kind == OP_POINTWISE || n->op->kind == OP_REDUCE || n->op->kind == OP_SUM_TO;
-}
-
-bool is_row_sum(const Fuse *f, const Node *n) {
-  if (n->op->kind != OP_SUM_TO)
-    return false;
-  const Shape *from = &value_at(f, n->in[0])->shape, *to = &value_at(f, n->out[0])->shape;
-  bool same = from->batched == to->batched && from->rank == to->rank && from->rank > 0;
-  for (int i = 0; same && i + 1 < from->rank; i++)
-    same = from->dim[i] == to->dim[i];
-  return same && to->dim[to->rank - 1] == 1;
-}
+/* Groups of one direction under construction. */
+typedef struct Grouping {
+  const Fuse *f;
+  Direction d;
+  const ItemList *items;
+  Groups *groups;
+  int *home;  /* by value: the group that computes it; -1 */
+  int *depth; /* by value: reductions of the row, one after the other, from its group's start to it */
+  int *ready; /* by value: the first group that may read it from memory */
+} Grouping;
 
 static bool item_is_loop(const Fuse *f, const Item *it) {
   return it->kind != ITEM_NODE || is_loop_node(node_at(f, it->node));
 }
 
 /* It can only be computed in a loop over exactly its shape. */
-static bool item_counts(const Fuse *f, const Item *it) {
+static bool item_counts(const Fuse *f, Direction d, const Item *it) {
   if (it->kind == ITEM_FILL)
     return false;
   const Node *n = node_at(f, it->node);
   bool counts = it->kind == ITEM_NODE && counts_elements(f, n);
   for (int i = 0; i < (it->kind == ITEM_COPY ? 1 : n->n_in) && !counts; i++) {
     int root = view_root(f, it->kind == ITEM_COPY ? it->value : n->in[i]);
-    counts = f->inlined[root] && f->counts[root];
+    counts = is_rematerialised(f, d, root) && f->remat[d]->counts[root];
   }
   return counts;
 }
@@ -94,171 +91,167 @@ static unsigned all_outer(const Group *s) {
 
 /* Sums over all rows go together; sums over some axes reorder the loops, so they stand only with what
  * does not count samples and does not sum otherwise. */
-static bool sums_fit(const Fuse *f, Direction d, const Group *group, const Item *it, unsigned sums,
-                     const Group *s) {
+static bool sums_fit(const Grouping *b, const Group *group, const Item *it, unsigned sums, const Group *s) {
   bool partial = sums && sums != all_outer(s);
   bool group_partial = group->sums && group->sums != all_outer(group);
   if (sums && group->sums && sums != group->sums)
     return false;
-  if (group_partial && item_counts(f, it))
+  if (group_partial && item_counts(b->f, b->d, it))
     return false;
   if (!partial)
     return true;
   for (int i = 0; i < group->items.n; i++) {
-    if (item_counts(f, &f->items[d].at[group->items.at[i]]))
+    if (item_counts(b->f, b->d, &b->items->at[group->items.at[i]]))
       return false;
   }
   return true;
 }
 
-static int bound_behind(Fuse *f, Direction d, int root); /* of what is inlined: of all that it reads */
+static int bound_behind(const Grouping *b, int root); /* of what is rematerialised: of all that it reads */
 
 /* The first group of this direction that may hold a reader of `value`: the one that computes it when
  * the reader can take it element by element, else one after all that write it. */
-static int bound_of(Fuse *f, Direction d, int value, bool loop) {
+static int bound_of(const Grouping *b, int value, bool loop) {
+  const Fuse *f = b->f;
   int root = view_root(f, value), node = value_at(f, root)->node;
   if (node_at(f, node)->op->kind == OP_SOURCE)
-    return d != SETUP || (loop && view_is_alias(f, value)) ? 0 : f->ready[root];
-  if (d == BACKWARD && node_at(f, node)->serves < 0) /* of the forward pass, in memory or recomputed */
+    return b->d != SETUP || (loop && view_is_alias(f, value)) ? 0 : b->ready[root];
+  if (b->d == BACKWARD && node_at(f, node)->serves < 0) /* of the forward pass, in memory or rematerialised */
     return 0;
-  if (!f->here[node] || direction_of(f, node) != d)
+  if (!f->survey->here[node] || direction_of(f, node) != b->d)
     return 0;
-  if (f->inlined[root])
-    return bound_behind(f, d, root);
-  if (loop && f->home[root] >= 0 && view_is_alias(f, value))
-    return f->home[root];
-  return f->ready[root];
+  if (is_rematerialised(f, b->d, root))
+    return bound_behind(b, root);
+  if (loop && b->home[root] >= 0 && view_is_alias(f, value))
+    return b->home[root];
+  return b->ready[root];
 }
 
-static int bound_behind(Fuse *f, Direction d, int root) {
+static int bound_behind(const Grouping *b, int root) {
   int bound = 0;
-  for (int i = 0; i < producer(f, root)->n_in; i++) {
-    int b = bound_of(f, d, producer(f, root)->in[i], true);
-    bound = b > bound ? b : bound;
+  for (int i = 0; i < producer(b->f, root)->n_in; i++) {
+    int behind = bound_of(b, producer(b->f, root)->in[i], true);
+    bound = behind > bound ? behind : bound;
   }
   return bound;
 }
 
-static int item_bound(Fuse *f, Direction d, const Item *it) {
+static int item_bound(const Grouping *b, const Item *it) {
   int bound = 0;
-  bool loop = item_is_loop(f, it);
+  bool loop = item_is_loop(b->f, it);
   if (it->kind == ITEM_COPY)
-    return bound_of(f, d, it->value, loop && !it->through);
+    return bound_of(b, it->value, loop && !it->through);
   if (it->kind == ITEM_FILL)
     return 0;
-  const Node *n = node_at(f, it->node);
+  const Node *n = node_at(b->f, it->node);
   for (int i = 0; i < n->n_in; i++) {
-    int b = bound_of(f, d, n->in[i], loop);
-    bound = b > bound ? b : bound;
+    int of_operand = bound_of(b, n->in[i], loop);
+    bound = of_operand > bound ? of_operand : bound;
   }
-  int bias = f->bias[it->node] >= 0 ? bound_of(f, d, f->bias[it->node], false) : 0;
+  int vector = b->f->biases->vector[it->node], bias = vector >= 0 ? bound_of(b, vector, false) : 0;
   return bias > bound ? bias : bound;
 }
 
 /* Records where the item's results can be read. */
-static void settle(Fuse *f, const Item *it, int group, bool loop) {
+static void settle(Grouping *b, const Item *it, int group, bool loop) {
   if (it->kind != ITEM_NODE) {
-    if (it->target >= 0 && f->ready[it->target] < group + 1)
-      f->ready[it->target] = group + 1;
+    if (it->target >= 0 && b->ready[it->target] < group + 1)
+      b->ready[it->target] = group + 1;
     return;
   }
-  const Node *n = node_at(f, it->node);
-  int add = -1; /* a call's result is the sum with its bias */
-  for (int i = it->node + 1; f->bias[it->node] >= 0 && add < 0; i++)
-    if (f->merged[i] == it->node)
-      add = i;
+  const Node *n = node_at(b->f, it->node);
+  int sum = b->f->biases->sum[it->node]; /* a call's result is the sum with its bias */
   for (int o = 0; o < n->n_out; o++) {
-    int value = add >= 0 ? node_at(f, add)->out[0] : n->out[o];
-    f->ready[value] = group + 1;
-    f->home[value] = loop && (n->op->kind != OP_SUM_TO || is_row_sum(f, n)) ? group : -1;
+    int value = sum >= 0 ? sum : n->out[o];
+    b->ready[value] = group + 1;
+    b->home[value] = loop && (n->op->kind != OP_SUM_TO || is_row_sum(b->f, n)) ? group : -1;
   }
 }
 
-/* A join is whole once its parts are, also those that their producers wrote in place. */
-static void settle_joins(Fuse *f, Direction d) {
-  for (int i = 0; i < f->joins[d].n; i++) {
-    const Node *n = node_at(f, f->joins[d].at[i]);
+/* A concatenation is whole once its parts are, also those that their producers wrote in place. */
+static void settle_concats(Grouping *b) {
+  const Fuse *f = b->f;
+  const Ints *concats = &f->survey->concats[b->d];
+  for (int i = 0; i < concats->n; i++) {
+    const Node *n = node_at(f, concats->at[i]);
     for (int j = 0; j < n->n_in; j++) {
-      int root = view_root(f, n->in[j]);
-      if (direction_of(f, value_at(f, root)->node) == d && f->here[value_at(f, root)->node] &&
-          f->ready[n->out[0]] < f->ready[root])
-        f->ready[n->out[0]] = f->ready[root];
+      int root = view_root(f, n->in[j]), from = value_at(f, root)->node;
+      if (direction_of(f, from) == b->d && f->survey->here[from] && b->ready[n->out[0]] < b->ready[root])
+        b->ready[n->out[0]] = b->ready[root];
     }
   }
 }
 
 /* Of a value that stands in the group, or that it is computed from there. */
-static int depth_of(const Fuse *f, Direction d, int root, int group) {
+static int depth_of(const Grouping *b, int root, int group) {
+  const Fuse *f = b->f;
   int node = value_at(f, root)->node, depth = 0;
-  if (!f->here[node] || direction_of(f, node) != d)
+  if (!f->survey->here[node] || direction_of(f, node) != b->d)
     return 0;
-  if (!f->inlined[root])
-    return f->home[root] == group ? f->depth[root] : 0;
+  if (!is_rematerialised(f, b->d, root))
+    return b->home[root] == group ? b->depth[root] : 0;
   for (int i = 0; i < node_at(f, node)->n_in; i++) {
-    int behind = depth_of(f, d, view_root(f, node_at(f, node)->in[i]), group);
+    int behind = depth_of(b, view_root(f, node_at(f, node)->in[i]), group);
     depth = behind > depth ? behind : depth;
   }
   return depth;
 }
 
 /* Reductions of the row, one after the other, up to the item's result if it joins the group. */
-static int depth_in(const Fuse *f, Direction d, const Item *it, int group) {
+static int depth_in(const Grouping *b, const Item *it, int group) {
   if (it->kind != ITEM_NODE)
     return 0;
-  const Node *n = node_at(f, it->node);
+  const Node *n = node_at(b->f, it->node);
   int depth = 0;
   for (int i = 0; i < n->n_in; i++) {
-    int behind = depth_of(f, d, view_root(f, n->in[i]), group);
+    int behind = depth_of(b, view_root(b->f, n->in[i]), group);
     depth = behind > depth ? behind : depth;
   }
   return depth + (n->op->kind != OP_POINTWISE);
 }
 
-static int find_group(Fuse *f, Direction d, const Item *it, int bound, const Group *s, unsigned sums) {
-  bool counts = item_counts(f, it);
-  for (int i = bound; i < f->groups[d].n; i++) {
-    Group *group = &f->groups[d].at[i];
+static int find_group(const Grouping *b, const Item *it, int bound, const Group *s, unsigned sums) {
+  bool counts = item_counts(b->f, b->d, it);
+  for (int i = bound; i < b->groups->n; i++) {
+    const Group *group = &b->groups->at[i];
     if (group->loop && group->region == it->region && space_fits(group, s, counts) &&
-        sums_fit(f, d, group, it, sums, s) && depth_in(f, d, it, i) <= DEEPEST)
+        sums_fit(b, group, it, sums, s) && depth_in(b, it, i) <= DEEPEST)
       return i;
   }
   return -1;
 }
 
-static void sort_by_region(Fuse *f, Direction d) {
-  int n = f->items[d].n, sign = d == BACKWARD ? -1 : 1;
-  for (int i = 1; i < n; i++)
-    for (int j = i; j > 0 && sign * f->items[d].at[j].region < sign * f->items[d].at[j - 1].region; j--) {
-      Item t = f->items[d].at[j];
-      f->items[d].at[j] = f->items[d].at[j - 1];
-      f->items[d].at[j - 1] = t;
-    }
+static void group_item(Grouping *b, int i) {
+  const Item *it = &b->items->at[i];
+  Group s = {.loop = item_is_loop(b->f, it), .region = it->region};
+  int at = -1, bound = item_bound(b, it);
+  unsigned sums = 0;
+  if (s.loop) {
+    space_of(b->f, it, &s);
+    sums = summed(b->f, it, &s);
+    at = find_group(b, it, bound, &s, sums);
+  }
+  if (at < 0) {
+    at = b->groups->n;
+    push(b->groups, s);
+  }
+  ensure(at >= bound || !s.loop);
+  push(&b->groups->at[at].items, i);
+  b->groups->at[at].sums |= sums;
+  if (s.loop && it->kind == ITEM_NODE)
+    b->depth[node_at(b->f, it->node)->out[0]] = depth_in(b, it, at);
+  settle(b, it, at, s.loop);
 }
 
-void group_items(Fuse *f, Direction d) {
-  sort_by_region(f, d);
-  for (int i = 0; i < f->items[d].n; i++) {
-    Item *it = &f->items[d].at[i];
-    settle_joins(f, d);
-    Group s = {.loop = item_is_loop(f, it), .region = it->region};
-    int at = -1, bound = item_bound(f, d, it);
-    unsigned sums = 0;
-    if (s.loop) {
-      space_of(f, it, &s);
-      sums = summed(f, it, &s);
-      at = find_group(f, d, it, bound, &s, sums);
-    }
-    if (at < 0) {
-      at = f->groups[d].n;
-      push(&f->groups[d], s);
-    }
-    ensure(at >= bound || !s.loop);
-    push(&f->groups[d].at[at].items, i);
-    f->groups[d].at[at].sums |= sums;
-    it->group = at;
-    if (s.loop && it->kind == ITEM_NODE)
-      f->depth[node_at(f, it->node)->out[0]] = depth_in(f, d, it, at);
-    settle(f, it, at, s.loop);
+const Groups *group_items(const Fuse *f, Direction d) {
+  size_t bytes = sizeof(int) * (size_t)f->g->values.n;
+  Grouping b = {.f = f, .d = d, .items = &f->items->of[d], .groups = alloc(sizeof *b.groups), .home = alloc(bytes),
+                .depth = alloc(bytes), .ready = alloc(bytes)};
+  for (int v = 0; v < f->g->values.n; v++)
+    b.home[v] = -1;
+  for (int i = 0; i < b.items->n; i++) {
+    settle_concats(&b);
+    group_item(&b, i);
   }
-  settle_joins(f, d);
+  return b.groups;
 }

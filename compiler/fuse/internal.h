@@ -1,4 +1,4 @@
-/* Private to compiler/fuse: the state that its steps share. */
+/* Private to compiler/fuse: what its passes make of one another. fuse.c has their order. */
 #ifndef PDC_FUSE_INTERNAL_H
 #define PDC_FUSE_INTERNAL_H
 
@@ -6,7 +6,53 @@
 
 typedef enum { SETUP, FORWARD, BACKWARD, N_DIRECTIONS } Direction;
 
-/* One thing to be done: a node; or a copy of a value to a place (the parts of a join, what must be sent
+/* Of the stage's nodes and their values, before anything is decided (survey.c). */
+typedef struct Survey {
+  int first, end;     /* forward nodes of the stage */
+  bool *here;         /* by node: runs on this stage */
+  bool *table;        /* by node: made once, in setup */
+  int *region;        /* by forward node */
+  Ints concats[N_DIRECTIONS]; /* the stage's concatenations */
+  Name *name;         /* by value: the user's; "d_x" of what autodiff made the gradient of x */
+  int *same;          /* by value: the value that stands for it (equal tables) */
+  int *n_uses;        /* by value: consumers in the whole graph */
+  bool *read_in_rows; /* by value: a call here reads it that needs rows of stride 1 ... */
+  bool *read_dense;   /* ... or all of it contiguous, */
+  bool *read_as_one;  /* or, whatever the stride of its last axis, all others lying in memory as one */
+} Survey;
+
+/* Additions that became the bias of a call (survey.c). All by node; -1: none. */
+typedef struct Biases {
+  int *call;   /* of the addition: the call that does it */
+  int *vector; /* of the call: the value that it adds */
+  int *sum;    /* of the call: the addition's result, which is its own */
+} Biases;
+
+/* What loops compute again rather than read (rematerialise.c, saved.c). By value. */
+typedef struct Remat {
+  bool *value;  /* every kernel that reads it computes it for itself */
+  bool *counts; /* it, or what it is rematerialised from, numbers the elements of its own shape, so that only a
+                   loop over just that shape can compute it */
+} Remat;
+
+/* Where values stand. Grows with the kernels, by the functions of places.c alone: a value that a kernel reads
+ * gets a buffer when the kernel is built. */
+typedef struct Placement {
+  Place *root;  /* by value: where it stands, for values that are no views; buffer -1: not yet */
+  bool *placed; /* by value: root is set */
+  bool *needed; /* by value: somebody reads it from memory */
+} Placement;
+
+/* A value that must also stand in this buffer, where its producer cannot write it. */
+typedef struct Late { int value, buffer; bool accumulate; } Late;
+
+/* What fixed destinations leave to do (destinations.c). */
+typedef struct Destinations {
+  Vec(Late) late;
+  bool **claimed; /* by concatenation, by operand: its producer writes it straight to its part */
+} Destinations;
+
+/* One thing to be done: a node; or a copy of a value to a place (the parts of a concatenation, what must be sent
  * or accumulated though it stands elsewhere too, a view that no stride can express); or a fill of a
  * place with zeros (the edges of a pad). */
 typedef enum { ITEM_NODE, ITEM_COPY, ITEM_FILL } ItemKind;
@@ -21,11 +67,14 @@ typedef struct Item {
   bool through;    /* COPY of a view of the value, the target: read from there, element by element */
   Place from;      /* through: where it is read */
   int region;
-  int group;       /* once grouped */
-  int term;        /* NODE of a loop: its term in the kernel, once built */
 } Item;
 
-/* Items that will be one kernel. */
+typedef Vec(Item) ItemList;
+
+/* By direction, in the order in which regions run, within one in that of the nodes (items.c). */
+typedef struct Items { ItemList of[N_DIRECTIONS]; } Items;
+
+/* Items that will be one kernel (group.c). */
 typedef struct Group {
   bool loop;
   Ints items;
@@ -36,87 +85,97 @@ typedef struct Group {
   unsigned sums;   /* the dims that accumulating stores sum over, as a mask; 0: none */
 } Group;
 
+typedef Vec(Group) Groups;
+
+/* Kernels under construction (terms.c, arrange.c). */
+typedef struct Built {
+  Ints group[N_DIRECTIONS]; /* by kernel: its group */
+  int *term;                /* by node that a loop computes: its term there */
+} Built;
+
+/* Passes get it as const and return what they make, which is const for those after; but for Placement, Built and
+ * the kernels, which grow. */
 typedef struct Fuse {
   const Graph *g;
   const Pieces *p;
-  StageKernels *k;
   int first_piece, end_piece;
-  int first, end;          /* forward nodes of the stage */
-  bool *here;              /* by node: runs on this stage */
-  int *merged;             /* by node: an add that became the bias of this call; -1 */
-  int *bias;               /* by node: the value that the call adds as its bias; -1 */
-  int *n_uses;             /* by value: consumers in the whole graph */
-  bool *read_in_rows;      /* by value: a call here reads it that needs rows of stride 1 ... */
-  bool *read_dense;        /* ... or all of it contiguous, */
-  bool *read_as_one;       /* or, whatever the stride of its last axis, all others lying in memory as one */
-  bool *table;             /* by node: made once, in setup */
-  int *same;               /* by value: the value that stands for it (equal tables) */
-  Name *name;              /* by value: the user's; "d_x" of what autodiff made the gradient of x */
-  int *region;             /* by forward node */
-  Place *root;             /* by value: where it stands, for values that are no views; buffer -1: not yet */
-  bool *placed;            /* by value: root is set */
-  bool *needed;            /* by value: somebody reads it from memory */
-  bool *inlined;           /* by value: every kernel that reads it computes it for itself, see find_inlined; once
-                              forward is built also forward values that are not kept, for backward kernels */
-  bool *counts;            /* by value: it, or what it is inlined from, numbers the elements of its own shape, so
-                              that only a loop over just that shape can compute it */
-  bool *kept;              /* by forward value: stands in memory until its backward */
-  int *home;               /* by value: the group that computes it, in its direction; -1 */
-  int *depth;              /* by value: reductions of the row, one after the other, from its group's start to it */
-  int *ready;              /* by value: the first group of its direction that may read it from memory */
-  Ints joins[N_DIRECTIONS]; /* the stage's join nodes */
-  Vec(Item) items[N_DIRECTIONS];
-  Vec(Group) groups[N_DIRECTIONS];
+  StageKernels *k;
+  Placement *places;
+  Built *built;
+  const Survey *survey;
+  const Biases *biases;
+  const Remat *remat[N_DIRECTIONS]; /* by the direction of the loops */
+  const Destinations *destinations;
+  const Items *items;
+  const Groups *groups[N_DIRECTIONS];
 } Fuse;
 
 static inline const Value *value_at(const Fuse *f, int v) { return &f->g->values.at[v]; }
 static inline const Node *node_at(const Fuse *f, int n) { return &f->g->nodes.at[n]; }
 static inline const Node *producer(const Fuse *f, int v) { return node_at(f, value_at(f, v)->node); }
+static inline bool is_rematerialised(const Fuse *f, Direction d, int value) { return f->remat[d]->value[value]; }
+
+/* ---- survey.c */
+const Survey *survey(const Fuse *f);
+const Biases *merge_biases(const Fuse *f);
 Direction direction_of(const Fuse *f, int node);
-/* The first of a path's components that is a number ("3.output" in "bert.encoder.layer.3.output"); NULL: none. */
-const char *index_in(const char *path);
+int region_of(const Fuse *f, int node);
+bool is_loop_node(const Node *n);               /* pointwise, reduce, sum_to: printed as loops */
+bool is_row_sum(const Fuse *f, const Node *n); /* a sum_to over the last axis alone: a reduction of the row */
+int space_value(const Node *n); /* the value over whose elements a node of a loop runs */
 
 /* ---- places.c */
+Placement *placement(const Fuse *f); /* nothing placed */
 int dims_of(const Fuse *f, int value, int64_t *dim); /* with the microbatch axis; returns their number */
+double bytes_of(const Fuse *f, int value);           /* in f32 */
 Place contiguous(int buffer, int n, const int64_t *dim);
 /* The value behind all views, up to one that stands in memory itself. */
 int view_root(const Fuse *f, int value);
 bool alias_step(const Fuse *f, const Node *n); /* this view is elementwise the same, up to broadcasting */
 bool view_is_alias(const Fuse *f, int value);  /* elementwise the same as its root, up to broadcasting */
-bool place_of(Fuse *f, int value, Place *out); /* through views; false: no strides express it */
-Place place_value(Fuse *f, int value);         /* the same, and the root gets a buffer and is needed */
-bool place_claim(Fuse *f, int value, const Place *target); /* the root writes straight into target */
+bool place_of(const Fuse *f, int value, Place *out); /* through views; false: no strides express it */
+Place place_value(const Fuse *f, int value);         /* the same, and the root gets a buffer and is needed */
+bool place_claim(const Fuse *f, int value, const Place *target); /* the root writes straight into target */
+void place_at(const Fuse *f, int value, int buffer);  /* the whole of the buffer is the value's */
 bool calls_read(const Fuse *f, int value, const Place *p); /* all calls that read the value could do so there */
-Place place_broadcast(const Fuse *f, const Place *from, bool batched, const Group *to);
-int new_buffer(Fuse *f, BufferKind kind, int value, int n, const int64_t *dim, Type type);
+Place place_broadcast(const Place *from, bool batched, const Group *to);
+int value_buffer(const Fuse *f, BufferKind kind, int value); /* a new buffer of the value's shape */
+Place whole(const Fuse *f, int buffer);
 
-/* ---- items.c */
-int region_of(const Fuse *f, int node);
-void merge_biases(Fuse *f);
-void list_items(Fuse *f);
-/* ---- group.c */
-void group_items(Fuse *f, Direction d);
-/* ---- keep.c */
-int space_value(const Node *n); /* the value over whose elements a node of a loop runs */
-bool counts_elements(const Fuse *f, const Node *n);
-double bytes_of(const Fuse *f, int value);
-void find_inlined(Fuse *f); /* before items are listed */
-void decide_kept(Fuse *f);
-/* ---- again.c */
-void find_again(Fuse *f, const bool *read_whole);
-/* ---- terms.c */
-void build_kernels(Fuse *f, Direction d);
-void finish_loops(Fuse *f, Direction d);
-/* ---- defer.c */
-void split_backward(StageKernels *k);
-/* ---- precision.c */
+/* ---- the other passes; fuse.c says what each requires and makes */
+const Remat *rematerialise(const Fuse *f);
+const Remat *save_values(const Fuse *f);
+/* Remat.counts, through the values of `through`; NULL: through any, as all may come to be rematerialised. */
+void find_counts(const Fuse *f, const bool *through, bool *counts);
+bool counts_elements(const Fuse *f, const Node *n); /* it numbers the elements of its own shape */
+const Destinations *place_destined(const Fuse *f);
+/* Where operand i of a concatenation belongs in its result, which stands in a buffer of its own: along *axis, with
+ * the microbatch axis, in [*from, *end). */
+Place part_place(const Fuse *f, int node, int i, int *axis, int64_t *from, int64_t *end);
+const Items *list_items(const Fuse *f);
+const Groups *group_items(const Fuse *f, Direction d);
+void build_kernels(const Fuse *f, Direction d);
+void finish_loops(const Fuse *f, Direction d);
 void choose_precision(StageKernels *k);
-void verify_precision(const StageKernels *k); /* calls read and write what they can */
-/* ---- names.c */
-void name_everything(Fuse *f);
-void find_like_regions(StageKernels *k);
+void name_kernels(const Fuse *f);
+void split_backward(StageKernels *k);
+void find_lifetimes(StageKernels *k);
+void name_buffers(const Fuse *f);
+/* ---- regions.c */
+/* The last region, where this path of a node's scope belongs to it, else a new one. */
+int region_at(StageKernels *k, Name path);
+/* The first of a path's components that is a number ("3.output" in "bert.encoder.layer.3.output"); NULL: none. */
+const char *index_in(const char *path);
+/* "attn.c_attn" of "h.3.attn.c_attn" in region "h.3"; the path itself where it lies outside. */
+const char *relative(const char *path, const char *region);
+void find_region_ranges(StageKernels *k);
 
-bool is_loop_node(const Node *n);                /* pointwise, reduce, sum_to: printed as loops */
-bool is_row_sum(const Fuse *f, const Node *n);  /* a sum_to over the last axis alone: a reduction of the row */
+/* ---- signatures.c */
+Name sign_kernel(const StageKernels *k, const Kernel *kernel); /* Kernel.signature */
+void find_like_regions(StageKernels *k);
+void verify_precision(const StageKernels *k); /* calls read and write what they can */
+
+/* ---- terms.c */
+Kernels *kernels_of(const Fuse *f, Direction d);
 
 #endif

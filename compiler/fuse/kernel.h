@@ -17,6 +17,7 @@ typedef enum {
   BUFFER_SENT,              /* activations to the next stage (and whatever else reads them), a slot */
   BUFFER_GRADIENT_RECEIVED, /* gradients of what was sent */
   BUFFER_GRADIENT_SENT,     /* gradients of what was received */
+  /* What no other stage sees and no batch sums up: of these four its passes decide (lifetimes.c). */
   BUFFER_SAVED,             /* made by forward, read by backward: one copy a microbatch in flight */
   BUFFER_KEPT,              /* made by forward, read by the weights pass: copies for those in flight until there */
   BUFFER_DEFERRED,          /* made by backward, read by the weights pass: one copy a slot */
@@ -38,12 +39,12 @@ typedef struct Buffer {
   int rank;
   int64_t dim[MAX_DIM]; /* with the microbatch axis first where batched; contiguous */
   int64_t elements;     /* product of dim */
-  int value;            /* graph value; a TEMPORARY that joins several has the joined one */
+  int value;            /* graph value; a TEMPORARY of which several are parts has the whole */
   int param, use;       /* WEIGHT, ACCUMULATOR */
   int figure;           /* FIGURE: its index in the graph */
   int region;           /* WEIGHT, ACCUMULATOR: region it belongs to; SAVED .. TEMPORARY: the region all its
                            uses stand in, or -1 when it passes between regions */
-  bool backward;        /* TEMPORARY: of backward */
+  bool backward;        /* SAVED .. TEMPORARY: made by backward */
   int first, last;      /* SAVED .. TEMPORARY: first and last kernel using it, indices into the list of the
                            pass that makes it and into that of the last that reads it */
   bool late;            /* read by the weights pass */
@@ -159,6 +160,11 @@ typedef struct StageKernels {
   Ints params;  /* parameters held by this stage, in order of declaration */
 } StageKernels;
 
+/* Of a SAVED .. TEMPORARY: the pass that makes it, and the last that reads it. */
+static inline PassKind buffer_made(const Buffer *b) { return b->backward ? PASS_BACKWARD : PASS_FORWARD; }
+static inline PassKind buffer_read_last(const Buffer *b) {
+  return b->late ? PASS_WEIGHTS : b->kind == BUFFER_SAVED ? PASS_BACKWARD : buffer_made(b);
+}
 static inline int64_t element_bytes(const Buffer *b) { return b->bf16 ? 2 : 4; }
 /* By value: the precision has it stored in bf16 where it stands in memory, sums over a batch apart. */
 bool *values_in_bf16(const Graph *g, Precision precision);
@@ -166,7 +172,7 @@ bool *values_in_bf16(const Graph *g, Precision precision);
 StageKernels *fuse(const Graph *g, const Pieces *p, int first_piece, int end_piece, int stage, int n_stages,
                    int64_t microbatch, bool recompute, bool split, Target target);
 /* One rank's kernels from those of the n stages it holds, fused each as its own; with n 1 the same. */
-StageKernels *join_chunks(StageKernels *const *chunk, int n);
+StageKernels *merge_chunks(StageKernels *const *chunk, int n);
 static inline const Kernels *pass_kernels(const StageKernels *k, PassKind pass) {
   return pass == PASS_FORWARD ? &k->forward : pass == PASS_BACKWARD ? &k->backward : &k->weights;
 }

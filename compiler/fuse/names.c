@@ -1,4 +1,4 @@
-/* Names for people, signatures for machines, regions and lifetimes. */
+/* Names of kernels and buffers: C identifiers, and comments for people. */
 #include <ctype.h>
 #include <string.h>
 
@@ -46,129 +46,7 @@ static Name unique(Names *taken, Name name, int group, Name signature) {
   }
 }
 
-/* "attn.c_attn" of scope "h.3.attn.c_attn" in region "h.3". */
-static const char *relative(const char *path, const char *region) {
-  size_t n = strlen(region);
-  if (n == 0 || strncmp(path, region, n) || (path[n] && path[n] != '.'))
-    return path;
-  return path[n] ? path + n + 1 : "";
-}
-
 static Name scope_path(const Fuse *f, int node) { return f->g->scopes.at[node_at(f, node)->scope].path; }
-
-/* ---- lifetimes ------------------------------------------------------------------------------- */
-
-typedef struct Touch { bool any, several; int region; } Touch;
-
-static void touch(StageKernels *k, Touch *t, int buffer, int region, PassKind pass, int at) {
-  Buffer *b = &k->buffers.at[buffer];
-  Touch *x = &t[buffer];
-  x->several |= x->any && x->region != region;
-  x->any = true;
-  x->region = region;
-  b->late |= pass == PASS_WEIGHTS;
-  bool saved = b->kind == BUFFER_SAVED || b->kind == BUFFER_KEPT;
-  if (b->first < 0 && !(saved && pass != PASS_FORWARD))
-    b->first = at;
-  if (!(saved && pass == PASS_FORWARD))
-    b->last = at;
-}
-
-static void touch_kernels(StageKernels *k, Touch *t, const Kernels *kernels, PassKind pass) {
-  for (int i = 0; i < kernels->n; i++) {
-    const Kernel *kernel = &kernels->at[i];
-    for (Access a = {0}; next_access(kernel, &a);)
-      touch(k, t, a.place->buffer, kernel->region, pass, i);
-  }
-}
-
-static int param_region(const StageKernels *k, Name name) {
-  for (int r = 0; r < k->regions.n; r++)
-    if (k->regions.at[r].path[0] && relative(name, k->regions.at[r].path) != name)
-      return r;
-  return -1;
-}
-
-static void find_lifetimes(Fuse *f) {
-  StageKernels *k = f->k;
-  Touch *t = alloc(sizeof *t * (size_t)(k->buffers.n + 1));
-  touch_kernels(k, t, &k->setup, PASS_FORWARD);
-  for (int i = 0; i < k->buffers.n; i++)
-    if (k->buffers.at[i].kind != BUFFER_TABLE)
-      k->buffers.at[i].first = k->buffers.at[i].last = -1;
-  for (PassKind pass = 0; pass < PASS_KINDS; pass++)
-    touch_kernels(k, t, pass_kernels(k, pass), pass);
-  for (int i = 0; i < k->buffers.n; i++) {
-    Buffer *b = &k->buffers.at[i];
-    bool local = b->kind >= BUFFER_SAVED && b->kind <= BUFFER_TEMPORARY;
-    if (local && t[i].any && !t[i].several)
-      b->region = t[i].region;
-    if (b->kind == BUFFER_WEIGHT || b->kind == BUFFER_ACCUMULATOR)
-      b->region = param_region(k, f->g->params.at[b->param].name);
-  }
-}
-
-/* ---- signatures ------------------------------------------------------------------------------ */
-
-/* Buffers in order of appearance: what differs between like kernels is which buffers, not their pattern. */
-typedef struct Pattern { Text *text; Ints seen; const StageKernels *k; } Pattern;
-
-static int slot_of(Pattern *p, int buffer) {
-  for (int i = 0; i < p->seen.n; i++)
-    if (p->seen.at[i] == buffer)
-      return i;
-  push(&p->seen, buffer);
-  return p->seen.n - 1;
-}
-
-static void sign_place(Pattern *p, const Place *place) {
-  const Buffer *b = &p->k->buffers.at[place->buffer];
-  text_add(p->text, " %d%s%s+%lld", slot_of(p, place->buffer), b->type == TYPE_TOKEN ? "t" : b->bf16 ? "h" : "",
-           b->kind == BUFFER_ACCUMULATOR ? "a" : "", (long long)place->offset);
-  for (int i = 0; i < place->rank; i++)
-    text_add(p->text, ",%lld:%lld", (long long)place->dim[i], (long long)place->stride[i]);
-}
-
-static void sign_attributes(Pattern *p, const Node *n) {
-  for (int i = 0; i < MAX_ATTR && n->op->attr[i].name; i++) {
-    text_add(p->text, " %s=%a", n->op->attr[i].name, n->attr[i].number);
-    for (int j = 0; j < n->attr[i].n; j++)
-      text_add(p->text, ",%lld", (long long)n->attr[i].list[j]);
-  }
-}
-
-static Name sign_kernel(const StageKernels *k, const Kernel *kernel) {
-  Text t = {0};
-  Pattern p = {.text = &t, .k = k};
-  text_add(&t, "%d %d %d", kernel->kind, kernel->accumulate, kernel->bias);
-  if (kernel->kind == KERNEL_CALL) {
-    text_add(&t, " %s threads=%d", kernel->node->op->name, k->target.threads);
-    sign_attributes(&p, kernel->node);
-    for (int i = 0; i < kernel->in.n; i++)
-      sign_place(&p, &kernel->in.at[i]);
-    for (int i = 0; i < kernel->out.n; i++)
-      sign_place(&p, &kernel->out.at[i]);
-    return internf("%.16s", sha256_hex(t.at, t.n));
-  }
-  text_add(&t, " p%d c%d s%d", kernel->parallel, kernel->chunks, kernel->samples);
-  for (int i = 0; i < kernel->n_dims; i++)
-    text_add(&t, " %lld", (long long)kernel->dim[i]);
-  for (int i = 0; i < kernel->terms.n; i++) {
-    const Term *term = &kernel->terms.at[i];
-    text_add(&t, "\n%d %s %a", term->kind, term->op ? term->op->name : "", term->constant);
-    for (int j = 0; j < term->n_in; j++)
-      text_add(&t, " #%d", term->in[j]);
-    if (term->kind == TERM_OP)
-      sign_attributes(&p, term->node);
-    if (term->kind == TERM_LOAD)
-      sign_place(&p, &term->place);
-  }
-  for (int i = 0; i < kernel->stores.n; i++) {
-    text_add(&t, "\n= #%d %d", kernel->stores.at[i].term, kernel->stores.at[i].accumulate);
-    sign_place(&p, &kernel->stores.at[i].place);
-  }
-  return internf("%.16s", sha256_hex(t.at, t.n));
-}
 
 /* ---- kernels --------------------------------------------------------------------------------- */
 
@@ -176,7 +54,7 @@ static Name sign_kernel(const StageKernels *k, const Kernel *kernel) {
 static Ints kernel_scopes(const Fuse *f, Direction d, const Group *group, Name region) {
   Ints all = {0}, outer = {0};
   for (int i = 0; i < group->items.n; i++) {
-    int scope = node_at(f, f->items[d].at[group->items.at[i]].node)->scope;
+    int scope = node_at(f, f->items->of[d].at[group->items.at[i]].node)->scope;
     bool seen = false;
     for (int j = 0; j < all.n; j++)
       seen |= all.at[j] == scope;
@@ -203,17 +81,17 @@ static const char *done_for(const Fuse *f, int node) {
 }
 
 /* Called after what it does: layers, or the value where the region itself computes. */
-static void name_kernel(Fuse *f, Direction d, int at, Kernel *k) {
+static void name_kernel(const Fuse *f, Direction d, int at, Kernel *k) {
   Text name = {0}, comment = {0};
   const char *suffix = d == BACKWARD ? "_backward" : d == SETUP ? "_table" : "";
-  const Group *group = &f->groups[d].at[at];
+  const Group *group = &f->groups[d]->at[f->built->group[d].at[at]];
   Name region = f->k->regions.at[k->region].path;
   Ints scopes = kernel_scopes(f, d, group, region);
   for (int i = 0; i < scopes.n; i++) {
     const Scope *s = &f->g->scopes.at[scopes.at[i]];
     const char *path = relative(s->path, region), *value = NULL;
     for (int j = 0; j < group->items.n && !value; j++) {
-      int node = f->items[d].at[group->items.at[j]].node;
+      int node = f->items->of[d].at[group->items.at[j]].node;
       value = node_at(f, node)->scope == scopes.at[i] ? done_for(f, node) : NULL;
     }
     text_add(&comment, "%s%s (%s)", comment.n ? ", " : "", s->path[0] ? s->path : "model", s->layer);
@@ -229,13 +107,15 @@ static void name_kernel(Fuse *f, Direction d, int at, Kernel *k) {
   k->comment = intern(comment.n ? comment.at : "");
 }
 
-static void name_kernels(Fuse *f, Direction d, Kernels *kernels, Names *taken) {
-  for (int i = 0; i < kernels->n; i++) {
-    Kernel *k = &kernels->at[i];
-    name_kernel(f, d, i, k);
-    k->signature = sign_kernel(f->k, k);
-    k->name = unique(taken, k->name, 0, k->signature);
-  }
+void name_kernels(const Fuse *f) {
+  Names taken = {0};
+  for (Direction d = SETUP; d < N_DIRECTIONS; d++)
+    for (int i = 0; i < kernels_of(f, d)->n; i++) {
+      Kernel *k = &kernels_of(f, d)->at[i];
+      name_kernel(f, d, i, k);
+      k->signature = sign_kernel(f->k, k);
+      k->name = unique(&taken, k->name, 0, k->signature);
+    }
 }
 
 /* ---- buffers --------------------------------------------------------------------------------- */
@@ -281,7 +161,7 @@ static const char *own_path(const Fuse *f, const char *path, const char *region,
   return *own ? own : value_at(f, value)->name;
 }
 
-static void name_buffers(Fuse *f) {
+void name_buffers(const Fuse *f) {
   StageKernels *k = f->k;
   int *owner = gradient_owners(f);
   Names taken = {0};
@@ -302,71 +182,4 @@ static void name_buffers(Fuse *f) {
     Name name = identifier(format("%s%s", prefix, own));
     b->name = unique(&taken, name, b->kind * 4096 + b->region + 1, NULL);
   }
-}
-
-/* ---- regions --------------------------------------------------------------------------------- */
-
-static void region_ranges(StageKernels *k) {
-  for (int r = 0; r < k->regions.n; r++) {
-    Region *region = &k->regions.at[r];
-    for (PassKind pass = 0; pass < PASS_KINDS; pass++) {
-      const Kernels *kernels = pass_kernels(k, pass);
-      int first = 0, end;
-      while (first < kernels->n && kernels->at[first].region != r)
-        first++;
-      for (end = first; end < kernels->n && kernels->at[end].region == r;)
-        end++;
-      region->first[pass] = first;
-      region->end[pass] = end;
-    }
-  }
-}
-
-static void sign_use(Pattern *p, const Place *place, int region) {
-  const Buffer *b = &p->k->buffers.at[place->buffer];
-  bool own = b->region == region;
-  text_add(p->text, " %d", slot_of(p, place->buffer));
-  if (own)
-    text_add(p->text, "%d%s", b->kind, b->name);
-}
-
-static Name sign_region(const StageKernels *k, int r) {
-  Text t = {0};
-  Pattern p = {.text = &t, .k = k};
-  const Region *region = &k->regions.at[r];
-  for (PassKind pass = 0; pass < PASS_KINDS; pass++) {
-    for (int i = region->first[pass]; i < region->end[pass]; i++) {
-      const Kernel *kernel = &pass_kernels(k, pass)->at[i];
-      text_add(&t, "\n%s", kernel->signature);
-      for (Access a = {0}; next_access(kernel, &a);)
-        sign_use(&p, a.place, r);
-    }
-    text_add(&t, "\n--");
-  }
-  return intern(t.at);
-}
-
-void find_like_regions(StageKernels *k) {
-  Name *signature = alloc(sizeof(Name) * (size_t)(k->regions.n + 1));
-  for (int r = 0; r < k->regions.n; r++) {
-    k->regions.at[r].like = r;
-    signature[r] = k->regions.at[r].index >= 0 ? sign_region(k, r) : intern("");
-    for (int s = 0; s < r && k->regions.at[r].like == r; s++)
-      if (k->regions.at[r].index >= 0 && k->regions.at[s].family == k->regions.at[r].family &&
-          signature[s] == signature[r])
-        k->regions.at[r].like = s;
-  }
-}
-
-void name_everything(Fuse *f) {
-  Names taken = {0};
-  name_kernels(f, SETUP, &f->k->setup, &taken);
-  name_kernels(f, FORWARD, &f->k->forward, &taken);
-  name_kernels(f, BACKWARD, &f->k->backward, &taken);
-  if (f->k->split)
-    split_backward(f->k);
-  find_lifetimes(f);
-  name_buffers(f);
-  region_ranges(f->k);
-  find_like_regions(f->k);
 }

@@ -2,6 +2,15 @@
  * larger buffer it is a part of. */
 #include "fuse/internal.h"
 
+Placement *placement(const Fuse *f) {
+  Placement *p = alloc(sizeof *p);
+  size_t values = (size_t)f->g->values.n;
+  *p = (Placement){.root = alloc(sizeof(Place) * values), .placed = alloc(values), .needed = alloc(values)};
+  for (int v = 0; v < f->g->values.n; v++)
+    p->root[v].buffer = -1;
+  return p;
+}
+
 int dims_of(const Fuse *f, int value, int64_t *dim) {
   const Shape *s = &value_at(f, value)->shape;
   int n = 0;
@@ -10,6 +19,14 @@ int dims_of(const Fuse *f, int value, int64_t *dim) {
   for (int i = 0; i < s->rank; i++)
     dim[n++] = s->dim[i];
   return n;
+}
+
+double bytes_of(const Fuse *f, int value) {
+  int64_t dim[MAX_DIM];
+  double bytes = 4;
+  for (int i = dims_of(f, value, dim) - 1; i >= 0; i--)
+    bytes *= (double)dim[i];
+  return bytes;
 }
 
 Place contiguous(int buffer, int n, const int64_t *dim) {
@@ -24,9 +41,9 @@ Place contiguous(int buffer, int n, const int64_t *dim) {
 }
 
 int view_root(const Fuse *f, int value) {
-  while (producer(f, value)->op->kind == OP_VIEW && !f->placed[value])
+  while (producer(f, value)->op->kind == OP_VIEW && !f->places->placed[value])
     value = producer(f, value)->in[0];
-  return f->same[value];
+  return f->survey->same[value];
 }
 
 /* Each axis, counted from the right, and that of samples as in the input or a repetition of it. */
@@ -41,7 +58,7 @@ bool alias_step(const Fuse *f, const Node *n) {
 }
 
 bool view_is_alias(const Fuse *f, int value) {
-  for (; producer(f, value)->op->kind == OP_VIEW && !f->placed[value]; value = producer(f, value)->in[0])
+  for (; producer(f, value)->op->kind == OP_VIEW && !f->places->placed[value]; value = producer(f, value)->in[0])
     if (!alias_step(f, producer(f, value)))
       return false;
   return true;
@@ -81,22 +98,23 @@ static bool rows_as_one(const Place *p) {
 bool calls_read(const Fuse *f, int value, const Place *p) {
   int last = p->rank - 1;
   bool rows = last < 0 || p->dim[last] == 1 || p->stride[last] == 1;
-  return (rows || !f->read_in_rows[value]) && (!f->read_dense[value] || is_contiguous(p)) &&
-         (!f->read_as_one[value] || rows_as_one(p));
+  return (rows || !f->survey->read_in_rows[value]) && (!f->survey->read_dense[value] || is_contiguous(p)) &&
+         (!f->survey->read_as_one[value] || rows_as_one(p));
 }
 
 /* The layout of a value nobody has placed: contiguous; calls that may write strided put what will be
  * transposed at once into the transposed order, so that what follows is contiguous. */
-static Place default_place(Fuse *f, int value) {
+static Place default_place(const Fuse *f, int value) {
   int64_t dim[MAX_DIM];
   int n = dims_of(f, value, dim);
   Place p = contiguous(-1, n, dim);
-  if (!producer(f, value)->op->strided_out || f->n_uses[value] == 0)
+  if (!producer(f, value)->op->strided_out || f->survey->n_uses[value] == 0)
     return p;
   for (int i = 0; i < f->g->nodes.n; i++) {
     const Node *user = node_at(f, i);
     Place back;
-    if (!f->here[i] || user->n_in == 0 || user->in[0] != value || !user->op->view_back || user->op->keeps_order)
+    if (!f->survey->here[i] || user->n_in == 0 || user->in[0] != value || !user->op->view_back ||
+        user->op->keeps_order)
       continue;
     n = dims_of(f, user->out[0], dim);
     Place t = contiguous(-1, n, dim);
@@ -107,10 +125,10 @@ static Place default_place(Fuse *f, int value) {
   return p;
 }
 
-bool place_of(Fuse *f, int value, Place *out) {
-  value = f->same[value];
+bool place_of(const Fuse *f, int value, Place *out) {
+  value = f->survey->same[value];
   const Node *n = producer(f, value);
-  if (n->op->kind == OP_VIEW && !f->placed[value]) {
+  if (n->op->kind == OP_VIEW && !f->places->placed[value]) {
     const Value *v = value_at(f, value);
     Place from;
     if (!place_of(f, n->in[0], &from) || !n->op->view(f->g, v->node, v->output, &from, out))
@@ -119,15 +137,16 @@ bool place_of(Fuse *f, int value, Place *out) {
       out->dim[0] = f->k->microbatch;
     return true;
   }
-  if (!f->placed[value]) {
-    f->root[value] = default_place(f, value);
-    f->placed[value] = true;
+  if (!f->places->placed[value]) {
+    f->places->root[value] = default_place(f, value);
+    f->places->placed[value] = true;
   }
-  *out = f->root[value];
+  *out = f->places->root[value];
   return true;
 }
 
-int new_buffer(Fuse *f, BufferKind kind, int value, int n, const int64_t *dim, Type type) {
+/* The stage's own values begin as TEMPORARY: of which kind they are is decided when all kernels are there. */
+static int new_buffer(const Fuse *f, BufferKind kind, int value, int n, const int64_t *dim, Type type) {
   Buffer b = {.kind = kind, .value = value, .rank = n, .type = type, .elements = 1, .param = -1, .use = -1,
               .figure = -1, .region = -1, .first = -1, .last = -1};
   for (int i = 0; i < n; i++) {
@@ -138,68 +157,83 @@ int new_buffer(Fuse *f, BufferKind kind, int value, int n, const int64_t *dim, T
   return f->k->buffers.n - 1;
 }
 
-Place place_value(Fuse *f, int value) {
-  int root = view_root(f, f->same[value]);
+Place whole(const Fuse *f, int buffer) {
+  const Buffer *b = &f->k->buffers.at[buffer];
+  return contiguous(buffer, b->rank, b->dim);
+}
+
+int value_buffer(const Fuse *f, BufferKind kind, int value) {
+  int64_t dim[MAX_DIM];
+  int n = dims_of(f, value, dim);
+  return new_buffer(f, kind, value, n, dim, value_at(f, value)->type);
+}
+
+void place_at(const Fuse *f, int value, int buffer) {
+  f->places->root[value] = whole(f, buffer);
+  f->places->placed[value] = true;
+}
+
+/* The buffer for a value placed in none yet, its dims in memory order: the place's axes by falling stride. */
+static int buffer_of_place(const Fuse *f, int root, const Place *p) {
+  int order[MAX_DIM];
+  int64_t dim[MAX_DIM];
+  for (int i = 0; i < p->rank; i++)
+    order[i] = i;
+  for (int i = 1; i < p->rank; i++)
+    for (int j = i; j > 0 && p->stride[order[j]] > p->stride[order[j - 1]]; j--) {
+      int t = order[j];
+      order[j] = order[j - 1], order[j - 1] = t;
+    }
+  for (int i = 0; i < p->rank; i++)
+    dim[i] = p->dim[order[i]];
+  BufferKind kind = f->survey->table[value_at(f, root)->node] ? BUFFER_TABLE : BUFFER_TEMPORARY;
+  return new_buffer(f, kind, root, p->rank, dim, value_at(f, root)->type);
+}
+
+Place place_value(const Fuse *f, int value) {
+  int root = view_root(f, f->survey->same[value]);
   Place p;
   ensure(place_of(f, root, &p));
-  f->needed[root] = true;
-  if (p.buffer < 0) {
-    /* the buffer's dims in memory order: the place's axes by falling stride */
-    int order[MAX_DIM];
-    int64_t dim[MAX_DIM];
-    for (int i = 0; i < p.rank; i++)
-      order[i] = i;
-    for (int i = 1; i < p.rank; i++)
-      for (int j = i; j > 0 && p.stride[order[j]] > p.stride[order[j - 1]]; j--) {
-        int t = order[j];
-        order[j] = order[j - 1], order[j - 1] = t;
-      }
-    for (int i = 0; i < p.rank; i++)
-      dim[i] = p.dim[order[i]];
-    const Node *n = producer(f, root);
-    BufferKind kind = f->table[value_at(f, root)->node] ? BUFFER_TABLE : BUFFER_TEMPORARY;
-    f->root[root].buffer = new_buffer(f, kind, root, p.rank, dim, value_at(f, root)->type);
-    f->k->buffers.at[f->root[root].buffer].backward = n->serves >= 0;
-  }
+  f->places->needed[root] = true;
+  if (p.buffer < 0)
+    f->places->root[root].buffer = buffer_of_place(f, root, &p);
   Place out;
   if (!place_of(f, value, &out))
     BUG("value %d of %s has no place", value, f->g->name);
   return out;
 }
 
-bool place_claim(Fuse *f, int value, const Place *target) {
+bool place_claim(const Fuse *f, int value, const Place *target) {
   Place p = *target;
-  for (;;) {
-    const Node *n = producer(f, value);
-    if (f->placed[value] || !f->here[value_at(f, value)->node] || f->table[value_at(f, value)->node])
+  int node = value_at(f, value)->node;
+  for (;; node = value_at(f, value)->node) {
+    const Node *n = node_at(f, node);
+    if (f->places->placed[value] || !f->survey->here[node] || f->survey->table[node])
       return false;
     if (n->op->kind != OP_VIEW)
       break;
     Place back;
-    if (!n->op->view_back || !n->op->view_back(f->g, value_at(f, value)->node, &p, &back))
+    if (!n->op->view_back || !n->op->view_back(f->g, node, &p, &back))
       return false;
     p = back;
     value = n->in[0];
   }
-  const Node *n = producer(f, value);
-  bool bias = f->merged[value_at(f, value)->node] >= 0;
-  if (bias)
-    n = node_at(f, f->merged[value_at(f, value)->node]);
-  if (n->op->kind == OP_SOURCE || n->op->kind == OP_JOIN)
+  bool bias = f->biases->call[node] >= 0;
+  const Op *op = node_at(f, bias ? f->biases->call[node] : node)->op;
+  if (op->kind == OP_SOURCE || op->kind == OP_CONCAT)
     return false;
-  if (n->op->kind == OP_CALL && !call_fits(n->op, &p, bias) && !is_contiguous(&p))
+  if (op->kind == OP_CALL && !call_fits(op, &p, bias) && !is_contiguous(&p))
     return false;
-  if ((n->op->kind == OP_SUM_TO && !is_contiguous(&p)) || !calls_read(f, value, &p))
+  if ((op->kind == OP_SUM_TO && !is_contiguous(&p)) || !calls_read(f, value, &p))
     return false;
-  f->root[value] = p;
-  f->placed[value] = true;
-  f->needed[value] = true;
+  f->places->root[value] = p;
+  f->places->placed[value] = true;
+  f->places->needed[value] = true;
   return true;
 }
 
 /* Strides of a value in an iteration space it broadcasts to. */
-Place place_broadcast(const Fuse *f, const Place *from, bool batched, const Group *to) {
-  (void)f;
+Place place_broadcast(const Place *from, bool batched, const Group *to) {
   Place p = {.buffer = from->buffer, .offset = from->offset, .rank = to->n_dims};
   for (int i = 0; i < to->n_dims; i++) {
     p.dim[i] = to->dim[i];

@@ -39,10 +39,10 @@ static void mark_bias(const Graph *g, const Node *add, bool *bf16) {
 }
 
 /* Calls may write straight into their parts of what is put together. */
-static void mark_join(const Graph *g, const Node *join, bool *bf16) {
-  for (int k = 0; k < join->n_in; k++)
-    if (bf16[behind_views(g, join->in[k])])
-      mark(g, bf16, join->out[0]);
+static void mark_concat(const Graph *g, const Node *concat, bool *bf16) {
+  for (int k = 0; k < concat->n_in; k++)
+    if (bf16[behind_views(g, concat->in[k])])
+      mark(g, bf16, concat->out[0]);
 }
 
 bool *values_in_bf16(const Graph *g, Precision precision) {
@@ -61,8 +61,8 @@ bool *values_in_bf16(const Graph *g, Precision precision) {
         mark(g, bf16, n->out[k]);
   }
   for (int i = 0; i < g->nodes.n; i++)
-    if (g->nodes.at[i].op->kind == OP_JOIN)
-      mark_join(g, &g->nodes.at[i], bf16);
+    if (g->nodes.at[i].op->kind == OP_CONCAT)
+      mark_concat(g, &g->nodes.at[i], bf16);
   for (int v = 0; v < g->values.n; v++)
     bf16[v] = bf16[behind_views(g, v)];
   return bf16;

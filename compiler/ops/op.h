@@ -12,7 +12,7 @@ typedef enum {
   OP_POINTWISE, /* an element from the inputs' elements at the same (broadcast) index */
   OP_REDUCE,    /* over the last axis, kept with size 1: sum, max. Fixed lanes, see kernel.h */
   OP_SUM_TO,    /* over axes that were broadcast, the microbatch among them: gradients of broadcasts */
-  OP_JOIN,      /* concat, pad: elements of the inputs placed side by side */
+  OP_CONCAT,    /* concat, pad: elements of the inputs placed side by side */
   OP_CALL       /* a library call or a hand-written kernel: matmul, attention, gather ... */
 } OpKind;
 
@@ -92,8 +92,8 @@ struct Op {
                           last lie in memory as one */
   bool takes_bias;     /* a call that can add a vector along its result's last axis */
   bool adds;           /* a call that can add to what stands in its first output */
-  bool adds_bias;      /* pointwise, the sum of its two operands: one of them may be the bias of the call that makes
-                          the other and takes_bias */
+  bool adds_bias;      /* pointwise, the sum of two operands: one may be the bias of the call that makes the other,
+                          where that takes_bias */
   bool expensive;      /* pointwise: worth keeping in a row buffer rather than computing twice */
   int min_in, max_in;  /* max_in -1: any number */
   int results;         /* calls: the outputs that models get, 1 where 0; further ones serve the derivative */
@@ -114,7 +114,7 @@ struct Op {
    * results have equal ranks; pointwise nodes always can. */
   bool (*reordered)(const Graph *g, int node, const int *order, Attr *attr);
   bool keeps_order; /* a view whose elements follow one another as the input's do, repeats apart */
-  /* Joins: input i covers the output's axis *axis (of a sample's) from the offset returned; the rest is zeros. */
+  /* Concatenations: input i covers the output's axis *axis (of a sample's) from the offset returned; the rest is zeros. */
   int64_t (*part)(const Graph *g, int node, int i, int *axis);
 
   /* Pointwise, and sources that are computed: one output element as an expression that is C and C++, operands

@@ -97,7 +97,7 @@ StageKernels *stages_fuse(Stages *s, const Plan *plan, const Program *programs, 
   StageKernels *chunk[MAX_CHUNKS];
   for (int i = 0; i < plan->pipeline.chunks; i++)
     chunk[i] = fuse_part(s, plan, plan_part_of(plan, stage, i), programs[stage].split_backward)->kernels;
-  return join_chunks(chunk, plan->pipeline.chunks);
+  return merge_chunks(chunk, plan->pipeline.chunks);
 }
 
 LoweredStage *stages_lower(Stages *s, const Plan *plan, const Program *programs, int stage) {

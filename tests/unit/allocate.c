@@ -96,7 +96,7 @@ static void each_stage(Case c, void (*check)(const StageKernels *, const Program
       chunk[j] = fuse(g, &p, s->first_piece, s->end_piece, part, parts, c.microbatch, pipeline.recompute[i],
                       programs[i].split_backward, plan.target);
     }
-    StageKernels *k = join_chunks(chunk, chunks);
+    StageKernels *k = merge_chunks(chunk, chunks);
     check(k, &programs[i], allocate(lower(k), &programs[i], &g->train));
   }
 }

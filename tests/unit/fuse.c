@@ -276,7 +276,7 @@ static void check_chunks(const Graph *g, const Pieces *p, int64_t microbatch, do
         int at = c * RANKS + rank;
         chunk[c] = fuse(g, p, p->n * at / parts, p->n * (at + 1) / parts, at, parts, microbatch, false, true, one_thread);
       }
-      StageKernels *k = join_chunks(chunk, chunks);
+      StageKernels *k = merge_chunks(chunk, chunks);
       assert_int_equal(k->stage, rank);
       assert_int_equal(k->n_stages, RANKS);
       assert_int_equal(k->chunks.n, chunks);

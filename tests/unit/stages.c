@@ -37,7 +37,7 @@ static int64_t peak_by_hand(const Plan *plan, int stage) {
     chunk[i] = fuse(graph, &pieces, s->first_piece, s->end_piece, part, plan_parts(plan), p->microbatch,
                     p->recompute[stage], programs[stage].split_backward, plan->target);
   }
-  return allocate(lower(join_chunks(chunk, p->chunks)), &programs[stage], &graph->train)->bytes;
+  return allocate(lower(merge_chunks(chunk, p->chunks)), &programs[stage], &graph->train)->bytes;
 }
 
 /* One cache for plans that differ in one thing each, asked twice. */

@@ -76,7 +76,7 @@ static int64_t part_of_concat(const Graph *g, int node, int i, int *axis) {
 
 /* The values side by side along an axis; their other sizes are equal. */
 const Op op_concat = {
-    .name = "concat", .signature = "concat(x, .., axis = -1)", .kind = OP_JOIN, .min_in = 1, .max_in = -1,
+    .name = "concat", .signature = "concat(x, .., axis = -1)", .kind = OP_CONCAT, .min_in = 1, .max_in = -1,
     .attr = {{"axis", ATTR_INT, false, -1}},
     .part = part_of_concat, .reordered = reordered_axis, .shape = shape_concat, .derivative = derive_concat,
     .cost = cost_copy, .evaluate = evaluate_concat,
@@ -126,7 +126,7 @@ static int64_t part_of_pad(const Graph *g, int node, int i, int *axis) {
 
 /* x with `before` zeros ahead of it and `after` behind it along an axis. */
 const Op op_pad = {
-    .name = "pad", .signature = "pad(x, axis = -1, before = 0, after = 0)", .kind = OP_JOIN, .min_in = 1,
+    .name = "pad", .signature = "pad(x, axis = -1, before = 0, after = 0)", .kind = OP_CONCAT, .min_in = 1,
     .max_in = 1,
     .attr = {{"axis", ATTR_INT, false, -1}, {"before", ATTR_INT, false, 0}, {"after", ATTR_INT, false, 0}},
     .part = part_of_pad, .reordered = reordered_axis, .shape = shape_pad, .derivative = derive_pad,

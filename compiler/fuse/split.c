@@ -1,6 +1,6 @@
 /* Splits the backward pass (Qi et al., "Zero Bubble Pipeline Parallelism", ICLR 2024): what makes the gradients
  * of weights by library calls is left for a pass of its own, for nobody waits for it. What it reads must last
- * until then. */
+ * until then (lifetimes.c). */
 #include "fuse/internal.h"
 
 /* By buffer: how many kernels touch it. */
@@ -33,13 +33,6 @@ void split_backward(StageKernels *k) {
       continue;
     }
     push(&k->weights, *kernel);
-    for (int j = 0; j < kernel->in.n; j++) {
-      Buffer *b = &k->buffers.at[kernel->in.at[j].buffer];
-      if (b->kind == BUFFER_TEMPORARY)
-        b->kind = BUFFER_DEFERRED;
-      if (b->kind == BUFFER_SAVED)
-        b->kind = BUFFER_KEPT;
-    }
   }
   k->backward = now;
 }

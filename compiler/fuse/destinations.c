@@ -1,0 +1,137 @@
+/* Values with a fixed destination: what crosses to other stages, parameters, inputs, gradients to accumulate,
+ * figures, and the parts of concatenations. Each is written straight to where it belongs when its producer can do
+ * that. */
+#include "fuse/internal.h"
+
+/* No one else reads the value, or what it is a view of. */
+static bool read_once(const Fuse *f, int value) {
+  while (f->survey->n_uses[value] == 1 && producer(f, value)->op->kind == OP_VIEW)
+    value = producer(f, value)->in[0];
+  return f->survey->n_uses[value] == 1;
+}
+
+/* The value is to stand in this buffer: written there by its producer, else copied at the end. */
+static void destine(const Fuse *f, Destinations *d, int value, int buffer, bool accumulate) {
+  Place target = whole(f, buffer);
+  int root = view_root(f, value);
+  const Op *op = producer(f, root)->op;
+  /* An accumulator does not hold the microbatch's own gradient, nor a figure what stands until backward; and
+   * not every call adds. */
+  bool whose = !accumulate && f->k->buffers.at[buffer].kind != BUFFER_FIGURE;
+  bool adds = !accumulate || op->kind != OP_CALL || (op->adds && value_at(f, root)->output == 0);
+  if (!(whose || read_once(f, value)) || !adds || !place_claim(f, value, &target))
+    push(&d->late, (Late){value, buffer, accumulate});
+}
+
+static void destine_crossing(const Fuse *f, Destinations *d) {
+  StageKernels *k = f->k;
+  const Piece *in = &f->p->at[f->first_piece];
+  for (int i = 0; f->first_piece > 0 && i < in->crossing.n; i++) {
+    int buffer = value_buffer(f, BUFFER_RECEIVED, in->crossing.at[i]);
+    place_at(f, in->crossing.at[i], buffer);
+    push(&k->received, buffer);
+  }
+  if (f->end_piece < f->p->n) {
+    const Piece *out = &f->p->at[f->end_piece];
+    for (int i = 0; i < out->crossing.n; i++) {
+      int buffer = value_buffer(f, BUFFER_SENT, out->crossing.at[i]);
+      push(&k->sent, buffer);
+      destine(f, d, out->crossing.at[i], buffer, false);
+    }
+    for (int i = 0; i < out->returned.n; i++) {
+      int buffer = value_buffer(f, BUFFER_GRADIENT_RECEIVED, out->returned.at[i]);
+      place_at(f, out->returned.at[i], buffer);
+      push(&k->gradients_received, buffer);
+    }
+  }
+  for (int i = 0; f->first_piece > 0 && i < in->returned.n; i++) {
+    int buffer = value_buffer(f, BUFFER_GRADIENT_SENT, in->returned.at[i]);
+    push(&k->gradients_sent, buffer);
+    destine(f, d, in->returned.at[i], buffer, false);
+  }
+}
+
+/* A node reads it, or it is a figure itself. */
+static bool is_read_here(const Fuse *f, int value) {
+  for (int i = 0; i < f->g->figures.n; i++)
+    if (f->g->figures.at[i].value == value && f->survey->here[value_at(f, value)->node])
+      return true;
+  for (int i = 0; i < f->g->nodes.n; i++)
+    for (int j = 0; f->survey->here[i] && j < node_at(f, i)->n_in; j++)
+      if (node_at(f, i)->in[j] == value)
+        return true;
+  return false;
+}
+
+/* Weights, inputs, figures and accumulators that this stage's nodes touch. */
+static void destine_sources(const Fuse *f, Destinations *d) {
+  const Graph *g = f->g;
+  for (int i = 0; i < g->params.n; i++) {
+    const Param *p = &g->params.at[i];
+    bool held = false;
+    for (int u = 0; u < p->uses.n; u++)
+      held |= f->survey->here[p->uses.at[u]] && g->nodes.at[p->uses.at[u]].serves < 0;
+    if (!held)
+      continue;
+    push(&f->k->params, i);
+    int weight = value_buffer(f, BUFFER_WEIGHT, p->value);
+    f->k->buffers.at[weight].param = i;
+    place_at(f, p->value, weight);
+    for (int u = 0; u < p->uses.n; u++) {
+      if (!f->survey->here[p->uses.at[u]] || u >= p->gradients.n || p->gradients.at[u] < 0)
+        continue;
+      int buffer = value_buffer(f, BUFFER_ACCUMULATOR, p->value);
+      f->k->buffers.at[buffer].param = i;
+      f->k->buffers.at[buffer].use = u;
+      destine(f, d, p->gradients.at[u], buffer, true);
+    }
+  }
+  for (int i = 0; i < g->inputs.n; i++)
+    if (is_read_here(f, g->inputs.at[i].value))
+      place_at(f, g->inputs.at[i].value, value_buffer(f, BUFFER_INPUT, g->inputs.at[i].value));
+  for (int i = 0; i < g->figures.n; i++) {
+    int value = g->figures.at[i].value;
+    if (!f->survey->here[value_at(f, value)->node])
+      continue;
+    int buffer = value_buffer(f, BUFFER_FIGURE, value);
+    f->k->buffers.at[buffer].figure = i;
+    destine(f, d, value, buffer, false);
+  }
+}
+
+/* ---- concatenations -------------------------------------------------------------------------- */
+
+Place part_place(const Fuse *f, int node, int i, int *axis, int64_t *from, int64_t *end) {
+  const Node *n = node_at(f, node);
+  int64_t dim[MAX_DIM];
+  Place whole = place_value(f, n->out[0]);
+  *from = n->op->part(f->g, node, i, axis);
+  *axis += value_at(f, n->out[0])->shape.batched;
+  dims_of(f, n->in[i], dim);
+  *end = *from + dim[*axis];
+  return place_slice(&whole, *axis, *from, dim[*axis]);
+}
+
+static bool *claim_parts(const Fuse *f, int node) {
+  const Node *n = node_at(f, node);
+  bool *claimed = alloc((size_t)n->n_in);
+  for (int i = 0; i < n->n_in; i++) {
+    int axis;
+    int64_t from, end;
+    Place part = part_place(f, node, i, &axis, &from, &end);
+    bool same_direction = direction_of(f, value_at(f, view_root(f, n->in[i]))->node) == direction_of(f, node);
+    claimed[i] = same_direction && place_claim(f, n->in[i], &part);
+  }
+  return claimed;
+}
+
+const Destinations *place_destined(const Fuse *f) {
+  Destinations *d = alloc(sizeof *d);
+  d->claimed = alloc(sizeof *d->claimed * (size_t)f->g->nodes.n);
+  destine_crossing(f, d);
+  destine_sources(f, d);
+  for (int i = 0; i < f->g->nodes.n; i++)
+    if (f->survey->here[i] && node_at(f, i)->op->kind == OP_CONCAT)
+      d->claimed[i] = claim_parts(f, i);
+  return d;
+}

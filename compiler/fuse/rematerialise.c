@@ -1,0 +1,217 @@
+/* What loops compute again rather than read. First, what needs nothing of the loop's own pass. Second, a cheap
+ * value that several loops need because sums over the batch part them: batch normalisation reads x - mean to sum
+ * its squares, once more to scale it, and in the backward pass; x stands in memory anyway, as the result of a
+ * call, and to store x - mean beside it costs more than to subtract. */
+#include "fuse/internal.h"
+#include "ops/expression.h"
+
+/* A number in a row counts within it: only a row of one looks the same when it is repeated. */
+bool counts_elements(const Fuse *f, const Node *n) {
+  const Shape *s = &value_at(f, n->out[0])->shape;
+  return n->op->kind == OP_POINTWISE &&
+         (op_reads_words(n->op, 1u << WORD_ELEMENT) ||
+          (op_reads_words(n->op, 1u << WORD_COLUMN) && s->rank > 0 && s->dim[s->rank - 1] == 1));
+}
+
+void find_counts(const Fuse *f, const bool *through, bool *counts) {
+  for (int i = 0; i < f->g->nodes.n; i++) {
+    const Node *n = node_at(f, i);
+    bool any = counts_elements(f, n);
+    for (int j = 0; j < n->n_in && n->op->kind == OP_POINTWISE; j++) {
+      int root = view_root(f, n->in[j]);
+      any |= counts[root] && (!through || through[root]);
+    }
+    counts[n->out[0]] = any;
+  }
+}
+
+/* ---- what needs nothing of its own pass ------------------------------------------------------- */
+
+static void mark_roots(const Fuse *f, const Ints *values, bool *mark) {
+  for (int i = 0; i < values->n; i++)
+    if (values->at[i] >= 0)
+      mark[view_root(f, values->at[i])] = true;
+}
+
+/* By value: something reads it that is no loop over its elements, or it leaves the stage. */
+static const bool *find_read_whole(const Fuse *f, const Remat *r) {
+  bool *whole = alloc((size_t)f->g->values.n);
+  for (int i = 0; i < f->g->nodes.n; i++)
+    for (int j = 0; f->survey->here[i] && j < node_at(f, i)->n_in; j++) {
+      const Node *n = node_at(f, i);
+      bool part = (is_loop_node(n) && f->biases->call[i] < 0) || (n->op->kind == OP_VIEW && alias_step(f, n));
+      int root = view_root(f, n->in[j]);
+      bool same = shape_equal(&value_at(f, root)->shape, &value_at(f, space_value(n))->shape);
+      whole[root] |= !part || (r->counts[root] && !same);
+    }
+  for (int i = 0; i < f->g->figures.n; i++)
+    whole[view_root(f, f->g->figures.at[i].value)] = true;
+  for (int i = 0; i < f->g->params.n; i++)
+    mark_roots(f, &f->g->params.at[i].gradients, whole);
+  if (f->first_piece > 0)
+    mark_roots(f, &f->p->at[f->first_piece].gradients, whole);
+  if (f->end_piece < f->p->n)
+    mark_roots(f, &f->p->at[f->end_piece].crossing, whole);
+  return whole;
+}
+
+/* The node reads nothing of its own pass, but only what stands anyway or comes from the forward pass. */
+static bool is_available(const Fuse *f, const Remat *r, const Node *n) {
+  for (int j = 0; j < n->n_in; j++) {
+    int root = view_root(f, n->in[j]), from = value_at(f, root)->node;
+    bool stands = node_at(f, from)->op->kind == OP_SOURCE || f->survey->table[from];
+    bool of_forward = n->serves >= 0 && node_at(f, from)->serves < 0;
+    if (!stands && !of_forward && !r->value[root])
+      return false;
+  }
+  return true;
+}
+
+/* Nodes that are available and that only loops read, element by element: whoever reads them computes them, so that
+ * they neither take memory nor tie loops together. */
+static void find_available(const Fuse *f, Remat *r, const bool *read_whole) {
+  for (int i = 0; i < f->g->nodes.n; i++) {
+    const Node *n = node_at(f, i);
+    if (f->survey->here[i] && !f->survey->table[i] && n->op->kind == OP_POINTWISE && !read_whole[n->out[0]] &&
+        !(n->op->expensive && n->serves < 0))
+      r->value[n->out[0]] = is_available(f, r, n);
+  }
+}
+
+/* ---- what sums over the batch part ------------------------------------------------------------- */
+
+typedef struct Search {
+  const Fuse *f;
+  Remat *remat;
+  bool *may;       /* by value: can be rematerialised */
+  bool *statistic; /* by value: no sample's, but computed from samples, by a loop of its own */
+  Ints *readers;   /* by value: nodes of this stage that read it, also through views */
+  int *seen, id;   /* seen[value] == id: looked at already */
+} Search;
+
+/* What a value is computed from when all that may be rematerialised is. */
+typedef struct Behind {
+  double bytes;   /* of values of each sample */
+  bool statistic; /* among the others */
+} Behind;
+
+static void look_behind(Search *s, int value, Behind *b) {
+  const Fuse *f = s->f;
+  const Node *n = producer(f, value);
+  for (int i = 0; i < n->n_in; i++) {
+    int root = view_root(f, n->in[i]);
+    if (s->seen[root] == s->id)
+      continue;
+    s->seen[root] = s->id;
+    if (s->may[root] || s->remat->value[root])
+      look_behind(s, root, b);
+    else if (value_at(f, root)->shape.batched)
+      b->bytes += bytes_of(f, root);
+    b->statistic |= s->statistic[root];
+  }
+}
+
+static Behind behind(Search *s, int value) {
+  Behind b = {0};
+  s->id++;
+  look_behind(s, value, &b);
+  return b;
+}
+
+static bool only_for_sums(const Search *s, int value) {
+  for (int i = 0; i < s->readers[value].n; i++) {
+    const Node *n = node_at(s->f, s->readers[value].at[i]);
+    if (n->op->kind != OP_SUM_TO && !s->may[n->out[0]])
+      return false;
+  }
+  return true;
+}
+
+/* One array in the place of another is free; two for one save the store, if only two loops read them. */
+static bool pays(Search *s, int value) {
+  Behind b = behind(s, value);
+  double own = bytes_of(s->f, value);
+  if (b.bytes <= own * 5 / 4)
+    return true;
+  return b.bytes <= own * 2 && (b.statistic ? s->f->survey->n_uses[value] <= 2 : only_for_sums(s, value));
+}
+
+/* What it is made of is stored, where no statistic is in that; else it is itself. */
+static void refuse(Search *s, int value) {
+  const Node *n = producer(s->f, value);
+  bool parted = false;
+  for (int i = 0; i < n->n_in; i++) {
+    int root = view_root(s->f, n->in[i]);
+    if (s->may[root] && !s->remat->value[root] && !behind(s, root).statistic)
+      s->may[root] = false, parted = true;
+  }
+  if (!parted)
+    s->may[value] = false;
+}
+
+static void mark(Search *s, int value) {
+  const Node *n = producer(s->f, value);
+  s->remat->value[value] = true;
+  for (int i = 0; i < n->n_in; i++) {
+    int root = view_root(s->f, n->in[i]);
+    if (s->may[root] && !s->remat->value[root])
+      mark(s, root);
+  }
+}
+
+static void find_statistics(Search *s) {
+  const Graph *g = s->f->g;
+  for (int i = 0; i < g->nodes.n; i++) {
+    const Node *n = &g->nodes.at[i];
+    bool from_samples = false;
+    for (int j = 0; j < n->n_in; j++)
+      from_samples |= g->values.at[n->in[j]].shape.batched || s->statistic[n->in[j]];
+    for (int j = 0; j < n->n_out; j++)
+      s->statistic[n->out[j]] = from_samples && !g->values.at[n->out[j]].shape.batched;
+  }
+}
+
+static void find_readers(Search *s, const bool *read_whole) {
+  const Fuse *f = s->f;
+  for (int i = 0; i < f->g->nodes.n; i++) {
+    const Node *n = node_at(f, i);
+    bool here = f->survey->here[i];
+    s->may[n->out[0]] = here && n->op->kind == OP_POINTWISE && !n->op->expensive && !f->survey->table[i] &&
+                        f->biases->call[i] < 0 && value_at(f, n->out[0])->shape.batched && !read_whole[n->out[0]];
+    for (int j = 0; here && n->op->kind != OP_VIEW && j < n->n_in; j++) {
+      int root = view_root(f, n->in[j]), from = value_at(f, root)->node;
+      push(&s->readers[root], i);
+      s->may[root] &= !f->survey->here[from] || region_of(f, from) == region_of(f, i); /* regions stay alike */
+    }
+  }
+}
+
+static void find_cheap(const Fuse *f, Remat *r, const bool *read_whole) {
+  size_t values = (size_t)f->g->values.n;
+  Search s = {.f = f, .remat = r, .may = alloc(values), .statistic = alloc(values),
+              .readers = alloc(values * sizeof(Ints)), .seen = alloc(values * sizeof(int))};
+  find_statistics(&s);
+  find_readers(&s, read_whole);
+  for (bool changed = true; changed;) {
+    changed = false;
+    for (int v = 0; v < f->g->values.n; v++)
+      if (s.may[v] && !r->value[v] && !pays(&s, v)) {
+        refuse(&s, v);
+        changed = true;
+      }
+  }
+  for (int v = 0; v < f->g->values.n; v++)
+    if (s.may[v] && !r->value[v] && behind(&s, v).statistic)
+      mark(&s, v);
+}
+
+const Remat *rematerialise(const Fuse *f) {
+  size_t values = (size_t)f->g->values.n;
+  Remat *r = alloc(sizeof *r);
+  *r = (Remat){.value = alloc(values), .counts = alloc(values)};
+  find_counts(f, NULL, r->counts);
+  const bool *read_whole = find_read_whole(f, r);
+  find_available(f, r, read_whole);
+  find_cheap(f, r, read_whole);
+  return r;
+}

@@ -1,0 +1,178 @@
+/* What is known of a stage's nodes and values before anything is decided: which run here, how they are called, who
+ * reads them, what is made once; and which additions are biases of calls. */
+#include <string.h>
+
+#include "fuse/internal.h"
+
+static Survey *survey_new(const Fuse *f) {
+  Survey *s = alloc(sizeof *s);
+  size_t nodes = (size_t)f->g->nodes.n, values = (size_t)f->g->values.n;
+  s->first = f->p->at[f->first_piece].first;
+  s->end = f->p->at[f->end_piece - 1].end;
+  s->here = alloc(nodes);
+  s->table = alloc(nodes);
+  s->region = alloc(sizeof(int) * nodes);
+  s->name = alloc(sizeof(Name) * values);
+  s->same = alloc(sizeof(int) * values);
+  s->n_uses = alloc(sizeof(int) * values);
+  s->read_in_rows = alloc(values);
+  s->read_dense = alloc(values);
+  s->read_as_one = alloc(values);
+  for (int v = 0; v < f->g->values.n; v++)
+    s->same[v] = v;
+  return s;
+}
+
+static void find_names(const Fuse *f, Survey *s) {
+  for (int v = 0; v < f->g->values.n; v++)
+    s->name[v] = value_at(f, v)->name;
+  for (int v = 0; v < f->g->values.n; v++)
+    for (int u = value_at(f, v)->gradients.n - 1; u >= 0; u--) {
+      int gradient = value_at(f, v)->gradients.at[u];
+      if (gradient >= 0)
+        s->name[gradient] = internf("d_%s", value_at(f, v)->name);
+    }
+}
+
+static void find_uses(const Fuse *f, Survey *s) {
+  for (int i = 0; i < f->g->nodes.n; i++) {
+    const Node *n = node_at(f, i);
+    int forward = n->serves >= 0 ? n->serves : i;
+    s->here[i] = forward >= s->first && forward < s->end;
+    bool picky = s->here[i] && n->op->kind == OP_CALL && !n->op->transposes;
+    for (int j = 0; j < n->n_in; j++) {
+      s->n_uses[n->in[j]]++;
+      s->read_in_rows[n->in[j]] |= picky;
+      s->read_dense[n->in[j]] |= picky && !n->op->strided_out;
+      s->read_as_one[n->in[j]] |= s->here[i] && n->op->rows_as_one;
+    }
+  }
+  for (int i = 0; i < f->g->params.n; i++)
+    for (int u = 0; u < f->g->params.at[i].gradients.n; u++)
+      if (f->g->params.at[i].gradients.at[u] >= 0)
+        s->n_uses[f->g->params.at[i].gradients.at[u]]++;
+  for (int i = 0; i < f->g->figures.n; i++)
+    s->n_uses[f->g->figures.at[i].value]++;
+}
+
+static bool equal_nodes(const Fuse *f, const Survey *s, const Node *a, const Node *b) {
+  if (a->op != b->op || a->n_in != b->n_in || a->n_out != 1 || b->n_out != 1)
+    return false;
+  for (int i = 0; i < a->n_in; i++)
+    if (s->same[a->in[i]] != s->same[b->in[i]])
+      return false;
+  for (int i = 0; i < MAX_ATTR && a->op->attr[i].name; i++) {
+    const Attr *x = &a->attr[i], *y = &b->attr[i];
+    if (x->number != y->number || x->text != y->text || x->n != y->n ||
+        (x->n && memcmp(x->list, y->list, sizeof *x->list * (size_t)x->n)))
+      return false;
+  }
+  return shape_equal(&value_at(f, a->out[0])->shape, &value_at(f, b->out[0])->shape);
+}
+
+/* Nodes that depend on no input, no parameter and no call are made once; equal ones stand for one another. */
+static void find_tables(const Fuse *f, Survey *s) {
+  bool *varies = alloc((size_t)f->g->values.n);
+  Ints fixed = {0};
+  for (int i = 0; i < f->g->nodes.n; i++) {
+    const Node *n = node_at(f, i);
+    bool depends = n->op->source != SOURCE_NONE || n->op->varies || n->op->kind == OP_CALL;
+    for (int j = 0; j < n->n_in; j++)
+      depends |= varies[n->in[j]];
+    for (int j = 0; j < n->n_out; j++)
+      varies[n->out[j]] = depends || value_at(f, n->out[j])->shape.batched;
+    if (varies[n->out[0]] || !s->here[i])
+      continue;
+    for (int j = 0; j < fixed.n && s->same[n->out[0]] == n->out[0]; j++)
+      if (equal_nodes(f, s, node_at(f, fixed.at[j]), n))
+        s->same[n->out[0]] = node_at(f, fixed.at[j])->out[0];
+    if (s->same[n->out[0]] == n->out[0])
+      push(&fixed, i);
+    s->table[i] = n->op->kind != OP_SOURCE;
+  }
+}
+
+static Direction direction(const Fuse *f, const Survey *s, int node) {
+  return s->table[node] ? SETUP : node_at(f, node)->serves >= 0 ? BACKWARD : FORWARD;
+}
+
+const Survey *survey(const Fuse *f) {
+  Survey *s = survey_new(f);
+  find_names(f, s);
+  find_uses(f, s);
+  find_tables(f, s);
+  for (int i = s->first; i < s->end; i++)
+    s->region[i] = region_at(f->k, f->g->scopes.at[node_at(f, i)->scope].path);
+  for (int i = 0; i < f->g->nodes.n; i++)
+    if (s->here[i] && node_at(f, i)->op->kind == OP_CONCAT)
+      push(&s->concats[direction(f, s, i)], i);
+  return s;
+}
+
+Direction direction_of(const Fuse *f, int node) { return direction(f, f->survey, node); }
+
+int region_of(const Fuse *f, int node) {
+  int forward = node_at(f, node)->serves >= 0 ? node_at(f, node)->serves : node;
+  return f->survey->region[forward];
+}
+
+bool is_loop_node(const Node *n) {
+  return n->op->kind == OP_POINTWISE || n->op->kind == OP_REDUCE || n->op->kind == OP_SUM_TO;
+}
+
+bool is_row_sum(const Fuse *f, const Node *n) {
+  if (n->op->kind != OP_SUM_TO)
+    return false;
+  const Shape *from = &value_at(f, n->in[0])->shape, *to = &value_at(f, n->out[0])->shape;
+  bool same = from->batched == to->batched && from->rank == to->rank && from->rank > 0;
+  for (int i = 0; same && i + 1 < from->rank; i++)
+    same = from->dim[i] == to->dim[i];
+  return same && to->dim[to->rank - 1] == 1;
+}
+
+int space_value(const Node *n) {
+  return n->op->kind == OP_REDUCE || n->op->kind == OP_SUM_TO ? n->in[0] : n->out[0];
+}
+
+/* ---- biases ---------------------------------------------------------------------------------- */
+
+/* Stands in memory when the call `node` runs: a parameter, or what the region makes of parameters before. */
+static bool stands_before(const Fuse *f, int vector, int node) {
+  const Survey *s = f->survey;
+  int from = value_at(f, vector)->node;
+  if (node_at(f, from)->op->source == SOURCE_PARAMETER)
+    return true;
+  return node_at(f, from)->op->kind == OP_POINTWISE && !value_at(f, vector)->shape.batched && !s->table[from] &&
+         from < node && s->here[from] && s->region[from] == s->region[node];
+}
+
+/* The call that makes `product` can add `vector` for `add`, its only reader. */
+static bool fits_bias(const Fuse *f, int add, int product, int vector) {
+  const Survey *s = f->survey;
+  const Shape *v = &value_at(f, vector)->shape, *to = &value_at(f, product)->shape;
+  int call = value_at(f, product)->node;
+  return node_at(f, call)->op->takes_bias && s->n_uses[product] == 1 && s->here[call] &&
+         stands_before(f, vector, call) && v->rank == 1 && v->dim[0] == to->dim[to->rank - 1] &&
+         s->region[call] == s->region[add];
+}
+
+/* A call that takes a bias, followed by nothing but the addition of a vector that is the same for all samples. */
+const Biases *merge_biases(const Fuse *f) {
+  Biases *b = alloc(sizeof *b);
+  size_t bytes = sizeof(int) * (size_t)f->g->nodes.n;
+  *b = (Biases){.call = alloc(bytes), .vector = alloc(bytes), .sum = alloc(bytes)};
+  for (int i = 0; i < f->g->nodes.n; i++)
+    b->call[i] = b->vector[i] = b->sum[i] = -1;
+  for (int i = f->survey->first; i < f->survey->end; i++) {
+    const Node *n = node_at(f, i);
+    for (int side = 0; n->op->adds_bias && side < 2 && b->call[i] < 0; side++) {
+      int product = n->in[side], call = value_at(f, product)->node;
+      if (!fits_bias(f, i, product, n->in[1 - side]))
+        continue;
+      b->call[i] = call;
+      b->vector[call] = n->in[1 - side];
+      b->sum[call] = n->out[0];
+    }
+  }
+  return b;
+}
