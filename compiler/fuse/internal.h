@@ -115,14 +115,18 @@ static inline const Node *node_at(const Fuse *f, int n) { return &f->g->nodes.at
 static inline const Node *producer(const Fuse *f, int v) { return node_at(f, value_at(f, v)->node); }
 static inline bool is_rematerialised(const Fuse *f, Direction d, int value) { return f->remat[d]->value[value]; }
 
+static inline Kernels *kernels_of(const Fuse *f, Direction d) {
+  return d == SETUP ? &f->k->setup : d == FORWARD ? &f->k->forward : &f->k->backward;
+}
+
 /* ---- survey.c */
 const Survey *survey(const Fuse *f);
 const Biases *merge_biases(const Fuse *f);
 Direction direction_of(const Fuse *f, int node);
 int region_of(const Fuse *f, int node);
-bool is_loop_node(const Node *n);               /* pointwise, reduce, sum_to: printed as loops */
+bool is_loop_node(const Node *n);              /* pointwise, reduce, sum_to: printed as loops */
 bool is_row_sum(const Fuse *f, const Node *n); /* a sum_to over the last axis alone: a reduction of the row */
-int space_value(const Node *n); /* the value over whose elements a node of a loop runs */
+int space_value(const Node *n);                /* the value over whose elements a node of a loop runs */
 
 /* ---- places.c */
 Placement *placement(const Fuse *f); /* nothing placed */
@@ -157,10 +161,12 @@ const Groups *group_items(const Fuse *f, Direction d);
 void build_kernels(const Fuse *f, Direction d);
 void finish_loops(const Fuse *f, Direction d);
 void choose_precision(StageKernels *k);
+void verify_precision(const StageKernels *k); /* calls read and write what they can */
 void name_kernels(const Fuse *f);
 void split_backward(StageKernels *k);
 void find_lifetimes(StageKernels *k);
 void name_buffers(const Fuse *f);
+
 /* ---- regions.c */
 /* The last region, where this path of a node's scope belongs to it, else a new one. */
 int region_at(StageKernels *k, Name path);
@@ -173,9 +179,5 @@ void find_region_ranges(StageKernels *k);
 /* ---- signatures.c */
 Name sign_kernel(const StageKernels *k, const Kernel *kernel); /* Kernel.signature */
 void find_like_regions(StageKernels *k);
-void verify_precision(const StageKernels *k); /* calls read and write what they can */
-
-/* ---- terms.c */
-Kernels *kernels_of(const Fuse *f, Direction d);
 
 #endif

@@ -17,7 +17,7 @@ typedef enum {
   BUFFER_SENT,              /* activations to the next stage (and whatever else reads them), a slot */
   BUFFER_GRADIENT_RECEIVED, /* gradients of what was sent */
   BUFFER_GRADIENT_SENT,     /* gradients of what was received */
-  /* What no other stage sees and no batch sums up: of these four its passes decide (lifetimes.c). */
+  /* The stage's own values, down to TEMPORARY: which of the four follows from who writes and reads them. */
   BUFFER_SAVED,             /* made by forward, read by backward: one copy a microbatch in flight */
   BUFFER_KEPT,              /* made by forward, read by the weights pass: copies for those in flight until there */
   BUFFER_DEFERRED,          /* made by backward, read by the weights pass: one copy a slot */
@@ -62,12 +62,12 @@ typedef struct Term {
   double constant;
   Place place;          /* LOAD: strides in the kernel's dims; last stride 0 when scalar */
   bool scalar;          /* one value a row; else one an element */
-  int phase;            /* OP, LOAD: first pass over the row that needs it; REDUCE: the pass that
+  int phase;            /* OP, LOAD: the first phase (pass over the row) that needs it; REDUCE: the phase that
                            accumulates it; its result can be used from phase + 1 on. Scalars that
-                           depend on a reduce are computed between passes, before pass `phase` */
-  unsigned passes;      /* bit p: pass p needs it (reloads or recomputes it, or reads its row_buffer,
-                           which pass `phase` filled); scalars: 1 << phase */
-  bool row_buffer;      /* expensive and needed in more than one pass: kept in a float[row] */
+                           depend on a reduce are computed between phases, before `phase` */
+  unsigned passes;      /* bit p: phase p needs it (reloads or recomputes it, or reads its row_buffer,
+                           which `phase` filled); scalars: 1 << phase */
+  bool row_buffer;      /* expensive and needed in more than one phase: kept in a float[row] */
 } Term;
 
 typedef struct Store {
@@ -75,17 +75,17 @@ typedef struct Store {
   Place place;          /* in the kernel's dims */
   bool accumulate;      /* += over the dims of stride 0, from zero (an ACCUMULATOR: from what a batch's earlier
                            microbatches left) */
-  int phase;            /* the pass that stores; a row's scalar: before pass `phase`, or after the last
-                           pass when phase == phases */
+  int phase;            /* in which it is stored; a row's scalar: before `phase`, or after the last when
+                           phase == phases */
 } Store;
 
 typedef enum { KERNEL_LOOP, KERNEL_CALL } KernelKind;
 
-/* LOOP: for every row (all dims but the last) `phases` passes over the row. Dims are already merged
+/* LOOP: for every row (all dims but the last) `phases` phases, each a pass over the row. Dims are already merged
  * as far as all places allow. Sums over the row use LANES lanes: element j goes to lane j % LANES,
  * lanes are then added as a balanced tree ((0+8)+(4+12))+...: halves first; max likewise.
  * Accumulating stores: the first `parallel` dims are those along which no accumulation happens; the
- * others run in order. When parallel is 0 rows are dealt to `chunks` equal chunks (by shape alone),
+ * others run in order. When parallel is 0 rows are dealt to `chunks` equal tiles (by shape alone),
  * each with its own partial sums, which are added in order.
  * CALL: one node, printed by its op. */
 typedef struct Kernel {

@@ -161,10 +161,6 @@ static void call_kernel(Builder *b, const Item *it) {
   k->accumulate = f->k->buffers.at[k->out.at[0].buffer].kind == BUFFER_ACCUMULATOR;
 }
 
-Kernels *kernels_of(const Fuse *f, Direction d) {
-  return d == SETUP ? &f->k->setup : d == FORWARD ? &f->k->forward : &f->k->backward;
-}
-
 void build_kernels(const Fuse *f, Direction d) {
   Builder b = {.f = f, .d = d};
   b.term = alloc(sizeof(int) * (size_t)f->g->values.n);

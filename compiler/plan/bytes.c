@@ -42,7 +42,7 @@ int64_t *work_bytes(const Planner *r, const int *piece, int64_t b) {
           *backward = alloc((size_t)p->n * sizeof *backward);
   for (int i = 0; i < g->nodes.n; i++) {
     const Node *n = &g->nodes.at[i];
-    if (n->op->kind != OP_CALL && n->op->kind != OP_CONCATENATION)
+    if (n->op->kind != OP_CALL && n->op->kind != OP_CONCAT)
       continue;
     for (int k = 0; k < n->n_out; k++)
       if (g->values.at[n->out[k]].shape.batched)

@@ -403,6 +403,59 @@ static void normalised(void **state) {
   check_model("tests/unit/models/normalised.pdm", NULL, 0);
 }
 
+/* What a kernel's places are, one after the other: reads first, each once. */
+static void check_accesses(const Kernel *k) {
+  int reads = k->in.n, writes = k->out.n + k->stores.n;
+  bool written = false;
+  for (int i = 0; i < k->terms.n; i++)
+    reads += k->terms.at[i].kind == TERM_LOAD;
+  for (Access a = {0}; next_access(k, &a);) {
+    assert_false(written && !a.write);
+    written = a.write;
+    if (k->kind == KERNEL_CALL)
+      assert_ptr_equal(a.place, a.write ? &k->out.at[a.index] : &k->in.at[a.index]);
+    else
+      assert_ptr_equal(a.place, a.write ? &k->stores.at[a.index].place : &k->terms.at[a.index].place);
+    assert_true(kernel_touches(k, a.place->buffer));
+    *(a.write ? &writes : &reads) -= 1;
+  }
+  assert_int_equal(reads, 0);
+  assert_int_equal(writes, 0);
+}
+
+/* The kind of a stage's own buffer says which pass makes it and which reads it last. */
+static void lifetimes(void **state) {
+  static const PassKind made[] = {[BUFFER_SAVED] = PASS_FORWARD, [BUFFER_KEPT] = PASS_FORWARD,
+                                  [BUFFER_DEFERRED] = PASS_BACKWARD};
+  static const PassKind last[] = {[BUFFER_SAVED] = PASS_BACKWARD, [BUFFER_KEPT] = PASS_WEIGHTS,
+                                  [BUFFER_DEFERRED] = PASS_WEIGHTS};
+  (void)state;
+  Graph *g = compiled("tests/unit/models/normalised.pdm", NULL, 0);
+  Pieces p = cut(g);
+  const StageKernels *k = fuse(g, &p, 0, p.n, 0, 1, 2, false, true, one_thread);
+  int n[BUFFER_FIGURE + 1] = {0};
+  for (int i = 0; i < k->buffers.n; i++) {
+    const Buffer *b = &k->buffers.at[i];
+    n[b->kind]++;
+    if (b->kind < BUFFER_SAVED || b->kind > BUFFER_TEMPORARY)
+      continue;
+    PassKind first = b->kind == BUFFER_TEMPORARY ? buffer_made(b) : made[b->kind];
+    PassKind end = b->kind == BUFFER_TEMPORARY ? first : last[b->kind];
+    assert_int_equal(buffer_made(b), first);
+    assert_int_equal(buffer_read_last(b), end);
+    assert_true(kernel_touches(&pass_kernels(k, first)->at[b->first], i));
+    assert_true(kernel_touches(&pass_kernels(k, end)->at[b->last], i));
+    for (int j = 0; j < b->first; j++)
+      assert_false(kernel_touches(&pass_kernels(k, first)->at[j], i));
+    for (int j = b->last + 1; j < pass_kernels(k, end)->n; j++)
+      assert_false(kernel_touches(&pass_kernels(k, end)->at[j], i));
+  }
+  assert_true(n[BUFFER_SAVED] && n[BUFFER_KEPT] && n[BUFFER_DEFERRED] && n[BUFFER_TEMPORARY]);
+  for (PassKind pass = 0; pass < PASS_KINDS; pass++)
+    for (int i = 0; i < pass_kernels(k, pass)->n; i++)
+      check_accesses(&pass_kernels(k, pass)->at[i]);
+}
+
 /* Graphs that are no chains, cut into any number of stages. */
 static void graphs(void **state) {
   static const char *const models[] = {"unet", "fan", "parts", "ties", "sources", "frozen", "translate"};
@@ -416,7 +469,7 @@ static void graphs(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(gpt),    cmocka_unit_test(llama),   cmocka_unit_test(mlp),
                                      cmocka_unit_test(golden), cmocka_unit_test(corners),
-                                     cmocka_unit_test(normalised),
+                                     cmocka_unit_test(normalised), cmocka_unit_test(lifetimes),
                                      cmocka_unit_test(graphs)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
