@@ -2,7 +2,7 @@
 # $work, which is removed at the end unless KEEP is set. Needs: $pdc, the compiler.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
-top=$(cd "$here/../.." && pwd)
+top=${here%/tests/*}
 work=$(mktemp -d)
 trap '[ -n "${KEEP:-}" ] && echo "kept: $work" || rm -rf "$work"' EXIT
 trap 'exit 1' INT TERM
@@ -17,11 +17,11 @@ complain() {
 }
 
 # build DIR OPTIONS... MODEL: compiles; what was said is shown when it fails. $target: c, or cuda for programs that run
-# on tests/cuda_host, of $precision.
+# on tests/cuda/host, of $precision.
 build() {
   if [ "${target:-c}" = cuda ]; then
     "$pdc" --target cuda --precision "${precision:-f32}" -S -o "$@" >build.log 2>&1 &&
-      sh "$(dirname "$pdc")/tests/cuda_host/compile" "$1" >>build.log 2>&1 && return
+      sh "$(dirname "$pdc")/tests/cuda/host/compile" "$1" >>build.log 2>&1 && return
   else
     "$pdc" -o "$@" >build.log 2>&1 && return
   fi

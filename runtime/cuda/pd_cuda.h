@@ -1,5 +1,5 @@
 /* What emitted CUDA programs and the runtime's CUDA files share. nvcc compiles them for a GPU; clang compiles the
- * same text as C++ for tests on machines without one (tests/cuda_host, whose headers stand in for the toolkit's).
+ * same text as C++ for tests on machines without one (tests/cuda/host, whose headers stand in for the toolkit's).
  * So launches, dynamic shared memory and tensor-core instructions go through macros, and nothing else may depend
  * on the compiler. */
 #ifndef PD_CUDA_H
@@ -78,7 +78,7 @@ template <typename... P> inline void pd_graph(void (*pass)(P...), std::type_iden
   cuda_host_launch(#kernel, grid, block, shared, stream, kernel __VA_OPT__(, ) __VA_ARGS__)
 #endif
 
-/* A kernel's pointer parameters with how many elements they have, for readers and for tests/cuda_host, which
+/* A kernel's pointer parameters with how many elements they have, for readers and for tests/cuda/host, which
  * checks every access against it. */
 #ifdef __CUDACC__
 #define PD_READS(type, n) const type *__restrict__

@@ -1,6 +1,6 @@
 /* Tensor-core instructions (sm_80 and later) as functions, with the layout of fragments as in the PTX ISA,
  * "Matrix Fragments for mma.m16n8k16 with floating point type" and "ldmatrix". Without nvcc, under
- * tests/cuda_host, each function does what the manual says of each lane. All 32 lanes of a warp call mma and
+ * tests/cuda/host, each function does what the manual says of each lane. All 32 lanes of a warp call mma and
  * ldmatrix together.
  *
  * A lane's place: group = lane / 4, pair = 2 * (lane % 4). A register holds two bf16, the lower column first.
@@ -100,7 +100,7 @@ inline __device__ float pd_exp2_fast(float x) {
   return y;
 }
 
-#else /* tests/cuda_host */
+#else /* tests/cuda/host */
 
 #include <math.h>
 #include <string.h>

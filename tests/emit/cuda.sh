@@ -1,7 +1,7 @@
 #!/bin/sh
 # usage: cuda.sh CASE PDC SOURCE_DIR CXX BUILD_DIR
 # One case of the tests of --target cuda's command line and files, in a directory of its own. CXX compiles the emitted
-# programs against tests/cuda_host's headers, which stand in for the toolkit's.
+# programs against tests/cuda/host's headers, which stand in for the toolkit's.
 . "${0%/*}/common.sh"
 
 gpt_small="-D n_layer=3 -D n_embd=32 -D n_head=2 -D n_ctx=20 -D vocab_size=256"
@@ -9,7 +9,7 @@ gpt_small="-D n_layer=3 -D n_embd=32 -D n_head=2 -D n_ctx=20 -D vocab_size=256"
 # No file of DIR has a warning, a line wider than 110 columns, or what only one of C11 and C++20 has.
 check_sources() {
   for file in "$1"/stage*.cu; do
-    "$cc" -x c++ -std=c++20 -fsyntax-only -Wall -Wextra -Werror -I"$source/tests/cuda_host/include" -I"$source/runtime" \
+    "$cc" -x c++ -std=c++20 -fsyntax-only -Wall -Wextra -Werror -I"$source/tests/cuda/host/include" -I"$source/runtime" \
       "$file" || fail "$file does not compile cleanly"
     lacks "$file" 'restrict\|_Alignas\|_Static_assert\|(const struct [a-z_]*\[\])\|(struct [a-z_]*){\|omp '
   done

@@ -147,25 +147,25 @@ class KernelTest:
     sources: tuple              # to compile for the GPU, or, of C, for the processor
     runtime: tuple = ()         # files of runtime/cuda that it links
     arguments: tuple = ()
-    loops: tuple | None = None  # options of tests/loops/print.c, which writes c.c and cuda.cu for it
+    loops: tuple | None = None  # options of tests/cuda/loops/print.c, which writes c.c and cuda.cu for it
 
 
 def kernel_tests():
     calls = {"matmul": (), "gather": (), "pooling": (), "convolution": ("columns", "depthwise", "matmul"),
              "lstm": ("matmul",)}
-    found = [KernelTest(f"kernels.{name}", (f"tests/cuda_host/calls/{name}.cu",),
+    found = [KernelTest(f"kernels.{name}", (f"tests/cuda/host/calls/{name}.cu",),
                         tuple(f"{x}.cu" for x in (name, *others))) for name, others in calls.items()]
     attention = ("attention.cu", "attention_f32.cu", "attention_bf16.cu", "attention_bf16_backward.cu")
-    found += [KernelTest(f"kernels.attention.{precision}", ("tests/cuda_kernels/attention.cpp",), attention,
+    found += [KernelTest(f"kernels.attention.{precision}", ("tests/cuda/kernels/attention.cpp",), attention,
                          (precision,)) for precision in ("f32", "bf16")]
-    found.append(KernelTest("kernels.mma", ("tests/cuda_kernels/mma.cu",)))
+    found.append(KernelTest("kernels.mma", ("tests/cuda/kernels/mma.cu",)))
     loops = {name: ("-m", "4", f"tests/golden/{name}.pdm")
              for name in ("pointwise", "shapes", "statistics", "attention", "sequence", "convolution")}
     loops |= {f"{name}_bf16": ("-b", "-m", "4", f"tests/golden/{name}.pdm") for name in ("layers", "blocks")}
     for width in (1, 17, 33, 1000, 50255):
-        loops[f"rows_{width}"] = ("-m", "2", "-D", f"width={width}", "tests/loops/rows.pdm")
-    loops["rows_1024_bf16"] = ("-b", "-m", "2", "-D", "width=1024", "tests/loops/rows.pdm")
-    return found + [KernelTest(f"kernels.loops.{name}", ("tests/loops/compare.cu",), (), (), options)
+        loops[f"rows_{width}"] = ("-m", "2", "-D", f"width={width}", "tests/cuda/loops/rows.pdm")
+    loops["rows_1024_bf16"] = ("-b", "-m", "2", "-D", "width=1024", "tests/cuda/loops/rows.pdm")
+    return found + [KernelTest(f"kernels.loops.{name}", ("tests/cuda/loops/compare.cu",), (), (), options)
                     for name, options in loops.items()]
 
 

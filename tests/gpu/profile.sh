@@ -1,5 +1,5 @@
 #!/bin/sh
-# The program that `pdc profile --target cuda` compiles runs, on tests/cuda_host:  profile.sh PDC COMPILE
+# The program that `pdc profile --target cuda` compiles runs, on tests/cuda/host:  profile.sh PDC COMPILE
 # It times every distinct kernel of the model once, prints what pdc reads, and a table for people.
 pdc=$1 compile=$2
 . "$(dirname "$0")/../launch.sh"

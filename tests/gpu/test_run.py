@@ -1,4 +1,4 @@
-"""Tests `prepare` and `run` where there is no GPU, with tests/cuda_host in its place:  test_run.py BUILD
+"""Tests `prepare` and `run` where there is no GPU, with tests/cuda/host in its place:  test_run.py BUILD
 
 What is right passes; a wrong number, a program that does not compile, a tool that is missing and time that runs out
 are each told apart, and the rest goes on."""
@@ -53,7 +53,7 @@ class Prepared(unittest.TestCase):
         """Exit status and gpu.json."""
         folder = os.path.join(self.folder, name)
         environment = {**os.environ, **({"PATH": path} if path else {})}
-        done = subprocess.run([sys.executable, f"{folder}/run", "--host", f"{BUILD}/tests/cuda_host/compile", *options],
+        done = subprocess.run([sys.executable, f"{folder}/run", "--host", f"{BUILD}/tests/cuda/host/compile", *options],
                               capture_output=True, text=True, env=environment)
         with open(f"{folder}/out/gpu.json") as file:
             return done.returncode, json.load(file), done.stdout + done.stderr
@@ -106,7 +106,7 @@ class Prepared(unittest.TestCase):
     def test_a_missing_tool_is_no_failure(self):
         status, content, said = self.run_checks(RIGHT[3], path="/usr/bin:/bin")
         if shutil.which("compute-sanitizer", path="/usr/bin:/bin:/usr/local/cuda/bin"):
-            self.skipTest("compute-sanitizer is installed, and would watch tests/cuda_host")
+            self.skipTest("compute-sanitizer is installed, and would watch tests/cuda/host")
         self.assertEqual(status, 0, said)
         self.assertEqual(set(self.states(content, "checks").values()), {"missing"})
 

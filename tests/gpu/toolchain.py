@@ -147,10 +147,10 @@ class Toolchain:
     def compile_test(self, source, out, seconds):
         """A source of a kernels' test: C for the processor, else for the GPU."""
         if source.endswith(".c"):
-            includes = [f"-I{self.folder}/{folder}" for folder in ("runtime", "tests/loops")]
+            includes = [f"-I{self.folder}/{folder}" for folder in ("runtime", "tests/cuda/loops")]
             run([self.cc, *C_FLAGS, *includes, "-c", source, "-o", out], seconds)
         else:
-            more = [f"-I{self.folder}/{folder}" for folder in ("runtime/cuda", "tests/loops")]
+            more = [f"-I{self.folder}/{folder}" for folder in ("runtime/cuda", "tests/cuda/loops")]
             run([*self.nvcc_words(), *more, "-x", "cu", "-c", source, "-o", out], seconds)
 
     def link(self, objects, program, seconds, runtime=None):
@@ -172,7 +172,7 @@ class Toolchain:
 
 
 class HostToolchain(Toolchain):
-    """Of tests/cuda_host, where a CPU stands in for the GPU: for tests of `run` itself."""
+    """Of tests/cuda/host, where a CPU stands in for the GPU: for tests of `run` itself."""
     peak = ["--peak", "1e12"]
 
     def __init__(self, folder, out, compile_script):

@@ -1,5 +1,5 @@
 /* The stage of chain.c: its sizes, its arena, and the passes over it, which chain_work.c does on the host and
- * tests/transfers/chain_work.cu on a device. Pointers are to the arena. */
+ * tests/cuda/transfers/chain_work.cu on a device. Pointers are to the arena. */
 #ifndef CHAIN_H
 #define CHAIN_H
 

@@ -1,4 +1,4 @@
-# For scripts of this folder and of tests/transfers: where the programs are, how to launch them, data made anew.
+# For scripts of this folder and of tests/cuda/transfers: where the programs are, how to launch them, data made anew.
 programs=$1 mpirun="$2 --bind-to none --oversubscribe"
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS=1
 work=$(mktemp -d) || exit 1

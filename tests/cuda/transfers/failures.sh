@@ -1,7 +1,7 @@
 # failures.sh BUILD MPIRUN: a failure between devices ends the launch with one message, by NCCL and by MPI.
-. "$(dirname "$0")/../runtime/common.sh"
+. "$(dirname "$0")/../../runtime/common.sh"
 data="--data x.npy t.npy --quiet --peak 1e9"
-prefix=$programs/../transfers/device_ alive=3
+prefix=$programs/../cuda/transfers/device_ alive=3
 device() { plan 1-1_1_12 "$@"; }
 endless() { stopped "$1" device_1-1_1_12_1 device $data --steps 1000000 --comm $comm --timeout 2; }
 for comm in nccl mpi; do

@@ -1,7 +1,7 @@
 # emitted.sh PDC: emitted CUDA programs train to the same bytes by NCCL and by MPI, in any order of the streams:
 # chunks that share lines, stages of unequal replicas, messages of bfloat16, validation, a resumed training.
 pdc=$1
-. "$(dirname "$0")/../launch.sh"
+. "$(dirname "$0")/../../launch.sh"
 target=cuda
 model="-D n_layer=4 -D n_head=2 -D n_embd=32 -D n_ctx=16 -D vocab_size=128 -D clip_norm=1 $top/models/gpt_mini.pdm"
 text=$top/tests/reference/text.txt

@@ -1,8 +1,8 @@
 #!/bin/sh
-# What emitted CUDA programs do besides training, on tests/cuda_host:  programs.sh PDC CASE [PRECISION]
+# What emitted CUDA programs do besides training, on tests/cuda/host:  programs.sh PDC CASE [PRECISION]
 # Weights in and out, checkpoints, validation, traces, --emulate, failures.
 pdc=$1 precision=${3:-f32}
-. "$(dirname "$0")/../launch.sh"
+. "$(dirname "$0")/../../launch.sh"
 seq 1 2000 >text.txt
 small="-D n_layer=1 -D n_head=2 -D n_embd=16 -D n_ctx=16 -D vocab_size=64 -D batch=2 -D lr_schedule=constant"
 
@@ -12,7 +12,7 @@ model() {
   shift 2
   "$pdc" --target cuda --precision $precision -S -n "$ranks" --stages "$ranks" --microbatch 1 $small "$@" \
     -o "$dir" "$top/models/gpt_mini.pdm" >build.log 2>&1 &&
-    sh "$(dirname "$pdc")/tests/cuda_host/compile" "$dir" >>build.log 2>&1 && return
+    sh "$(dirname "$pdc")/tests/cuda/host/compile" "$dir" >>build.log 2>&1 && return
   head -n 30 build.log >&2
   complain "$dir is not built"
   exit 1

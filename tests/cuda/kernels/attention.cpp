@@ -1,7 +1,7 @@
 /* Attention on a GPU against plain loops in double: floats and bf16, on tensor cores or not, lengths that are no
  * multiple of a tile, grouped heads, causal or not, strides, masks. The loops' gradients against finite
  * differences. */
-#include "../kernels/attention_exact.h"
+#include "../../kernels/attention_exact.h"
 #include "cuda/scratch.h"
 #include "test.h"
 

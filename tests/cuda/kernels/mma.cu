@@ -1,4 +1,4 @@
-/* What runtime/cuda/pd_mma.h says of its instructions, element by element. On tests/cuda_host this tests their
+/* What runtime/cuda/pd_mma.h says of its instructions, element by element. On tests/cuda/host this tests their
  * model; on a GPU, whether the model is right. */
 #include "pd_mma.h"
 #include "test.h"
