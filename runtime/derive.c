@@ -1,7 +1,7 @@
 /* Inputs that are computed from another input's tokens, a sample at a time (pd_runtime.h lists them). What is
  * random is Philox's, keyed by a seed and counted by the sample's number and the position, so that inputs that
  * share their choices agree and no plan changes them. */
-#include "data.h"
+#include "data/data.h"
 #include "kernels/pd_math.h"
 
 bool pd_is_derived(const struct pd_input *in) { return in->origin != PD_FILE && in->origin != PD_IMAGE; }

@@ -2,7 +2,7 @@
 #ifndef PD_INTERNAL_H
 #define PD_INTERNAL_H
 
-#include "data.h"
+#include "data/data.h"
 #include "device.h"
 #include "pd_runtime.h"
 #include "why.h"

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "data.h"
+#include "data/data.h"
 
 enum { CLASSES = 64, LENGTH = 24 };
 

@@ -128,7 +128,8 @@ class Toolchain:
 
     def runtime_sources(self):
         runtime = f"{self.folder}/runtime"
-        return sorted(glob.glob(f"{runtime}/*.c")) + sorted(glob.glob(f"{runtime}/cuda/*.cu"))
+        kinds = ("*.c", "data/*.c", "cuda/*.cu")
+        return [source for kind in kinds for source in sorted(glob.glob(f"{runtime}/{kind}"))]
 
     def object_of(self, source):
         return os.path.join(self.objects, os.path.basename(source) + ".o")

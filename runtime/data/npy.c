@@ -1,5 +1,5 @@
 /* .npy arrays (numpy.lib.format, versions 1 to 3): samples along the first axis. */
-#include "data.h"
+#include "data/data.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* idx files, as MNIST's (LeCun, Cortes, Burges): two zero bytes, the elements' type, the number of axes, each
  * axis as a big-endian uint32, then the elements; samples along the first axis. */
-#include "data.h"
+#include "data/data.h"
 
 enum { UNSIGNED_BYTES = 0x08 };
 

@@ -1,7 +1,7 @@
 /* Training data, memory-mapped. Token files (text, llm.c shards) given without names are one run of tokens, cut
  * into windows of context + 1 at a stride of context. All other files hold a sample a row, record or line: each
  * input has files of its own, read end to end. Derived inputs have none. */
-#include "data.h"
+#include "data/data.h"
 #include "internal.h"
 
 #include <stdlib.h>

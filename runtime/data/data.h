@@ -25,7 +25,7 @@ struct pd_array {
   bool pixels;               /* a number is an element / 255 */
 };
 
-/* ---- data_array.c ---------------------------------------------------------------------------- */
+/* ---- array.c --------------------------------------------------------------------------------- */
 
 int pd_element_bytes(enum pd_element type);
 /* Whether a row can be a sample of this input: tokens are integers, and the shapes are equal but for axes of
@@ -35,7 +35,7 @@ bool pd_array_fits(const struct pd_array *a, const struct pd_input *in, char *wh
 bool pd_read_tokens(const struct pd_array *a, int64_t first, int64_t n, int64_t classes, int32_t *to, char *why);
 void pd_read_numbers(const struct pd_array *a, int64_t first, int64_t n, float *to);
 
-/* ---- data_npy.c, data_idx.c, data_cifar.c, data_shard.c -------------------------------------- */
+/* ---- npy.c, idx.c, cifar.c, shard.c ---------------------------------------------------------- */
 
 bool pd_parse_npy(struct pd_array *a, char *why);
 bool pd_parse_idx(struct pd_array *a, char *why);
@@ -45,7 +45,7 @@ bool pd_is_shard(const struct pd_array *a);
 bool pd_parse_shard(struct pd_array *a, char *why);
 void pd_parse_bytes(struct pd_array *a); /* a text, whose bytes are tokens */
 
-/* ---- data_lines.c ---------------------------------------------------------------------------- */
+/* ---- lines.c --------------------------------------------------------------------------------- */
 
 /* A text's lines; where every PD_MARK-th of them starts is noted. */
 enum { PD_MARK = 32 };

@@ -1,6 +1,6 @@
 /* CIFAR-10's binary files (Krizhevsky, 2009): records of a label and 3 planes, red, green, blue, of 32 rows of
  * 32 pixels; no header. */
-#include "data.h"
+#include "data/data.h"
 
 enum { CHANNELS = 3, SIDE = 32, IMAGE = CHANNELS * SIDE * SIDE, RECORD = 1 + IMAGE };
 

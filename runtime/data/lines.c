@@ -1,6 +1,6 @@
 /* Texts of one sample a line. Of bytes: the newline is the last token, and the last line may lack it. Of numbers:
  * tokens as decimal digits with blanks between; a line may be empty. */
-#include "data.h"
+#include "data/data.h"
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* Elements of mapped arrays, whose rows may lie unaligned. */
-#include "data.h"
+#include "data/data.h"
 
 #include <stdio.h>
 #include <string.h>
