@@ -74,8 +74,11 @@ template <typename... P> inline void pd_graph(void (*pass)(P...), std::type_iden
     pd_cuda_check(cudaPeekAtLastError(), "launch " #kernel);      \
   } while (0)
 #else
-#define PD_LAUNCH(kernel, grid, block, shared, stream, ...) \
-  cuda_host_launch(#kernel, grid, block, shared, stream, kernel __VA_OPT__(, ) __VA_ARGS__)
+#define PD_LAUNCH(kernel, grid, block, shared, stream, ...)                                         \
+  do {                                                                                              \
+    cuda_host_begin_launch(#kernel, stream);                                                        \
+    cuda_host_launch(#kernel, {grid, block, shared}, stream, kernel __VA_OPT__(, ) __VA_ARGS__);    \
+  } while (0)
 #endif
 
 /* A kernel's pointer parameters with how many elements they have, for readers and for tests/cuda/host, which

@@ -121,7 +121,7 @@ static void work() {
     } else {
       block.current = t;
       threadIdx = block.thread[t].index;
-      block.launch->thread(block.launch->arguments.get());
+      block.launch->kernel.thread(block.launch->kernel.address, block.launch->parameters.data());
       block.thread[block.current].state = ENDED;
       block.ended++;
     }
@@ -235,13 +235,13 @@ static char *dynamic_end; /* a guard page begins here */
 
 void *cuda_host_dynamic_shared() {
   check_kernel("dynamic shared memory");
-  return dynamic_end - (block.launch->shared + 15) / 16 * 16;
+  return dynamic_end - (block.launch->shape.shared + 15) / 16 * 16;
 }
 
 ptrdiff_t cuda_host_in_shared(const void *p, size_t *bytes) {
   if (!block.launch || (char *)p < dynamic_end || (char *)p >= dynamic_end + PAGE)
     return -1;
-  *bytes = block.launch->shared;
+  *bytes = block.launch->shape.shared;
   return (char *)p - (char *)cuda_host_dynamic_shared();
 }
 
@@ -285,9 +285,9 @@ static void poison_shared(const Shared &s, size_t dynamic) {
 
 static void set_indices(const cuda_host_kernel_launch &launch) {
   int t = 0;
-  for (unsigned z = 0; z < launch.block.z; z++)
-    for (unsigned y = 0; y < launch.block.y; y++)
-      for (unsigned x = 0; x < launch.block.x; x++)
+  for (unsigned z = 0; z < launch.shape.block.z; z++)
+    for (unsigned y = 0; y < launch.shape.block.y; y++)
+      for (unsigned x = 0; x < launch.shape.block.x; x++)
         block.thread[t++].index = {x, y, z};
   block.threads = t;
 }
@@ -334,20 +334,20 @@ void cuda_host_run_kernel(const cuda_host_kernel_launch &launch) {
     dynamic_end = at + PAGE + (MOST_SHARED + PAGE - 1) / PAGE * PAGE;
     mprotect(dynamic_end, PAGE, PROT_NONE);
   }
-  Shared &shared = shared_of[launch.kernel];
+  Shared &shared = shared_of[launch.kernel.address];
   bool learning = shared.launches++ < LEARNING;
   if (learning)
     cuda_host_poison(__start_cuda_host_shared, (size_t)(__stop_cuda_host_shared - __start_cuda_host_shared));
   block.launch = &launch;
-  blockDim = launch.block;
-  gridDim = launch.grid;
+  blockDim = launch.shape.block;
+  gridDim = launch.shape.grid;
   set_indices(launch);
   uint64_t x = gridDim.x, y = gridDim.y;
   cuda_host_order order = cuda_host_shuffled(x * y * gridDim.z);
   for (uint64_t i = 0; i < order.n; i++) {
     uint64_t b = order.next();
     blockIdx = {(unsigned)(b % x), (unsigned)(b / x % y), (unsigned)(b / x / y)};
-    poison_shared(shared, launch.shared);
+    poison_shared(shared, launch.shape.shared);
     run_block();
     if (learning && i == 0)
       learn(&shared);

@@ -5,6 +5,7 @@
 #include <climits>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <unordered_map>
 #include <vector>
 
@@ -170,7 +171,6 @@ void cuda_host_begin_launch(const char *name, cudaStream_t stream) {
   if (!stream)
     cuda_host_die("kernel '%s' is launched on the default stream (0): name a stream", name);
   snprintf(launching_name, sizeof launching_name, "launch of '%s'", name);
-  cuda_host_doing = launching_name;
   launching = true;
   ranges.clear();
 }
@@ -178,6 +178,7 @@ void cuda_host_begin_launch(const char *name, cudaStream_t stream) {
 void cuda_host_check_parameter(const void *p, size_t bytes, size_t alignment, bool writes) {
   if (!launching)
     return;
+  cuda_host_doing = launching_name; /* not before: the arguments' own expressions may do something else */
   cuda_host_must_be_device(p, bytes, writes ? "a buffer to write" : "a buffer to read");
   if ((uintptr_t)p % alignment != 0)
     cuda_host_die("a buffer at %p is misaligned: it must be at a multiple of %zu", p, alignment);
@@ -185,6 +186,7 @@ void cuda_host_check_parameter(const void *p, size_t bytes, size_t alignment, bo
 }
 
 void cuda_host_check_pointer(const void *p) {
+  cuda_host_doing = launching_name;
   if (p)
     cuda_host_must_be_device(p, 1, "a pointer");
 }
@@ -198,7 +200,7 @@ static void check_overlaps() {
                       (size_t)(a.end - a.begin), (size_t)(b.end - b.begin));
 }
 
-static void check_shape(const cuda_host_kernel_launch &l) {
+static void check_shape(const cuda_host_shape &l, const cuda_host_kernel &kernel) {
   const cudaDeviceProp &p = cuda_host_properties();
   const unsigned block[3] = {l.block.x, l.block.y, l.block.z}, grid[3] = {l.grid.x, l.grid.y, l.grid.z};
   uint64_t threads = (uint64_t)l.block.x * l.block.y * l.block.z;
@@ -210,18 +212,34 @@ static void check_shape(const cuda_host_kernel_launch &l) {
   }
   if (threads > (uint64_t)p.maxThreadsPerBlock)
     cuda_host_die("a block of %llu threads: %d is the most", (unsigned long long)threads, p.maxThreadsPerBlock);
-  if (l.launch_bounds && threads > (uint64_t)l.launch_bounds)
+  if (kernel.bounds && threads > (uint64_t)kernel.bounds)
     cuda_host_die("a block of %llu threads, beyond __launch_bounds__(%d)", (unsigned long long)threads,
-                  l.launch_bounds);
-  if (l.shared > cuda_host_shared_limit(l.kernel))
+                  kernel.bounds);
+  if (l.shared > cuda_host_shared_limit(kernel.address))
     cuda_host_die("%zu bytes of dynamic shared memory: the kernel may have %zu (cudaFuncSetAttribute)", l.shared,
-                  cuda_host_shared_limit(l.kernel));
+                  cuda_host_shared_limit(kernel.address));
 }
 
-void cuda_host_end_launch(cuda_host_kernel_launch launch, cudaStream_t stream) {
+cuda_host_kernel_launch::cuda_host_kernel_launch(const char *name, const cuda_host_shape &shape,
+                                                 const cuda_host_kernel &kernel, const void *const *parameters)
+    : name(name), shape(shape), kernel(kernel) {
+  size_t slots = 0;
+  for (size_t i = 0; i < kernel.n; i++) slots += (kernel.sizes[i] + sizeof(float4) - 1) / sizeof(float4);
+  memory.resize(slots);
+  float4 *at = memory.data();
+  for (size_t i = 0; i < kernel.n; i++) {
+    this->parameters.push_back(memcpy(at, parameters[i], kernel.sizes[i]));
+    at += (kernel.sizes[i] + sizeof(float4) - 1) / sizeof(float4);
+  }
+}
+
+void cuda_host_end_launch(const char *name, const cuda_host_shape &shape, cudaStream_t stream,
+                          const cuda_host_kernel &kernel, const void *const *parameters) {
   launching = false;
+  cuda_host_doing = launching_name;
   check_overlaps();
-  check_shape(launch);
+  check_shape(shape, kernel);
   cuda_host_doing = nullptr;
-  cuda_host_enqueue(stream, {launch.name, [launch] { cuda_host_run_kernel(launch); }});
+  auto launch = std::make_shared<const cuda_host_kernel_launch>(name, shape, kernel, parameters);
+  cuda_host_enqueue(stream, {name, [launch] { cuda_host_run_kernel(*launch); }});
 }

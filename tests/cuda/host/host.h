@@ -6,6 +6,8 @@
 
 #include <cstdarg>
 #include <functional>
+#include <memory>
+#include <vector>
 
 /* ---- errors.cpp ---------------------------------------------------------------------------------- */
 
@@ -66,6 +68,16 @@ size_t cuda_host_queued(); /* operations that have not run */
 
 const cudaDeviceProp &cuda_host_properties();
 size_t cuda_host_shared_limit(const void *kernel); /* bytes of dynamic shared memory that it may have */
+/* A launch with parameters of its own, each at a multiple of 16 bytes. */
+struct cuda_host_kernel_launch {
+  const char *name; /* as written at the launch */
+  cuda_host_shape shape;
+  cuda_host_kernel kernel;
+  std::vector<void *> parameters;
+  std::vector<float4> memory;
+  cuda_host_kernel_launch(const char *name, const cuda_host_shape &shape, const cuda_host_kernel &kernel,
+                          const void *const *parameters);
+};
 void cuda_host_run_kernel(const cuda_host_kernel_launch &launch);
 /* Bytes from the start of the dynamic shared memory of the block that runs; -1: the address is not near it. */
 ptrdiff_t cuda_host_in_shared(const void *p, size_t *bytes);

@@ -15,7 +15,6 @@
 #define __device__
 #define __host__
 #define __forceinline__ inline __attribute__((always_inline))
-#define __noinline__ __attribute__((noinline))
 #define __align__(n) alignas(n)
 #define __grid_constant__
 #define __constant__

@@ -2,27 +2,33 @@
 #ifndef CUDA_HOST_RUNTIME_H
 #define CUDA_HOST_RUNTIME_H
 
-#include <memory>
-#include <tuple>
+#include <type_traits>
 #include <utility>
 
 #include "cuda_host_kernel.h"
 #include "cuda_host_pointer.h"
 #include "cuda_runtime_api.h"
 
-struct cuda_host_kernel_launch {
-  const char *name; /* as written at the launch */
-  const void *kernel;
+struct cuda_host_shape {
   dim3 grid, block;
   size_t shared;
-  int launch_bounds; /* 0: none */
-  std::shared_ptr<const void> arguments;
-  void (*thread)(const void *arguments); /* one thread of the kernel, threadIdx and the others set */
 };
 
-/* Between the two the launch's arguments become the kernel's parameters, which are checked on the way. */
+/* A kernel's address, its parameters' number and sizes, its launch bounds (0: none), and one thread of it, to be
+ * called with threadIdx and the others set. */
+struct cuda_host_kernel {
+  const void *address;
+  size_t n;
+  const size_t *sizes;
+  int bounds;
+  void (*thread)(const void *kernel, void *const *parameters);
+};
+
+/* Between the two the launch's arguments become the kernel's parameters, which are checked on the way, and which
+ * the second copies. Programs launch hundreds of kernels: little may be compiled anew for each. */
 void cuda_host_begin_launch(const char *name, cudaStream_t stream);
-void cuda_host_end_launch(cuda_host_kernel_launch launch, cudaStream_t stream);
+void cuda_host_end_launch(const char *name, const cuda_host_shape &shape, cudaStream_t stream,
+                          const cuda_host_kernel &kernel, const void *const *parameters);
 /* A plain pointer: NULL, or to device memory or pinned memory. */
 void cuda_host_check_pointer(const void *p);
 
@@ -36,23 +42,24 @@ template <int N, class... P> constexpr int cuda_host_bounds_of(__attribute__((ad
   return N;
 }
 
-template <class R, class... P, class... A>
-void cuda_host_launch(const char *name, dim3 grid, dim3 block, size_t shared, cudaStream_t stream,
-                      R (*kernel)(P...), A &&...arguments) {
-  static_assert(sizeof...(P) == sizeof...(A), "the launch has as many arguments as the kernel parameters");
-  struct Call {
-    void (*kernel)(P...);
-    std::tuple<P...> parameters;
-  };
-  cuda_host_begin_launch(name, stream);
-  auto call = std::make_shared<const Call>(Call{(void (*)(P...))kernel, {static_cast<P>(arguments)...}});
-  std::apply([](const auto &...x) { (cuda_host_check_argument(x), ...); }, call->parameters);
-  auto thread = [](const void *at) {
-    const Call *c = (const Call *)at;
-    std::apply(c->kernel, c->parameters);
-  };
-  int bounds = cuda_host_bounds_of(kernel);
-  cuda_host_end_launch({name, (const void *)kernel, grid, block, shared, bounds, call, thread}, stream);
+template <class... P, size_t... I>
+void cuda_host_thread_of(const void *kernel, void *const *parameters, std::index_sequence<I...>) {
+  ((void (*)(P...))kernel)(*(const P *)parameters[I]...);
+}
+template <class... P> void cuda_host_thread(const void *kernel, void *const *parameters) {
+  cuda_host_thread_of<P...>(kernel, parameters, std::index_sequence_for<P...>());
+}
+
+template <class R, class... P>
+void cuda_host_launch(const char *name, const cuda_host_shape &shape, cudaStream_t stream, R (*kernel)(P...),
+                      std::type_identity_t<P>... x) {
+  static_assert(((std::is_trivially_copyable_v<P> && alignof(P) <= 16) && ...), "parameters are copied as bytes");
+  static constexpr size_t sizes[] = {sizeof(P)..., 0};
+  const void *const parameters[] = {&x..., nullptr};
+  (cuda_host_check_argument(x), ...);
+  cuda_host_end_launch(name, shape, stream,
+                       {(const void *)kernel, sizeof...(P), sizes, cuda_host_bounds_of(kernel), cuda_host_thread<P...>},
+                       parameters);
 }
 
 template <class R, class... P>
