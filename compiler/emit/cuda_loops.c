@@ -673,7 +673,3 @@ void cuda_print_loop_call(Text *out, int indent, const StageKernels *stage, cons
   list = parameters(&p, true, arguments);
   launch(out, indent, format("%s_sums", function), k->shape->groups * m->total_blocks, SUMS_BLOCK, SUMS_BLOCK, &list);
 }
-
-void cuda_print_loop_helpers(Text *out, const char *loops) {
-  (void)out, (void)loops; /* pd_loops.h has them all */
-}

@@ -8,7 +8,7 @@
 static const char preamble[] =
     "#define _GNU_SOURCE\n#include <math.h>\n#include <omp.h>\n#include <stdio.h>\n#include <stdlib.h>\n#include "
     "<string.h>\n#include <sys/mman.h>\n#include <time.h>\n\n"
-    "#include \"kernels/pd_lanes.h\"\n#include \"pd_runtime.h\"\n\n"
+    "#include \"kernels/pd_loops.h\"\n#include \"pd_runtime.h\"\n\n"
     "static char *memory;\n\n"
     "__attribute__((unused)) static void fill_floats(char *at, int64_t n) {\n"
     "  for (int64_t i = 0; i < n; i++) ((float *)at)[i] = 0.01f * (float)(i % 97 - 48);\n}\n\n"
@@ -46,7 +46,7 @@ static void print_start(Text *out, int64_t bytes, int threads, bool reads_now) {
 
 const Dialect c_dialect = {
   .includes = "#include <assert.h>\n#include <math.h>\n#include <stdalign.h>\n#include <stddef.h>\n"
-              "#include <string.h>\n\n#include \"kernels/pd_lanes.h\"\n#include \"pd_runtime.h\"\n\n",
+              "#include <string.h>\n\n#include \"kernels/pd_loops.h\"\n#include \"pd_runtime.h\"\n\n",
   .compound_literals = true,
   .null = "NULL",
   .now = "/* The current microbatch's first sample, counted over the run: random numbers depend on it. */\n"
@@ -56,6 +56,5 @@ const Dialect c_dialect = {
            [WORD_SEED] = "pd.seed", [WORD_TRAINING] = "pd.training"},
   .print_loop = c_print_loop,
   .print_loop_call = c_print_loop_call,
-  .print_loop_helpers = c_print_loop_helpers,
   .timing = {.preamble = preamble, .now = now, .measuring = measuring, .print_start = print_start, .end = ""},
 };

@@ -85,6 +85,5 @@ const Dialect cuda_dialect = {
            [WORD_SEED] = "now->seed", [WORD_TRAINING] = "now->training"},
   .print_loop = cuda_print_loop,
   .print_loop_call = cuda_print_loop_call,
-  .print_loop_helpers = cuda_print_loop_helpers,
   .timing = {.preamble = preamble, .now = "", .measuring = measuring, .print_start = print_start, .end = end},
 };

@@ -1,5 +1,6 @@
 /* Kernels of kind LOOP as static C functions: constant bounds, restrict pointers, and sums over a row in
- * LANES lanes that C compilers vectorise as they stand. kernel.h says what the loops mean. */
+ * LANES lanes that C compilers vectorise as they stand. kernel.h says what the loops mean;
+ * runtime/kernels/pd_loops.h has the functions that the text uses. */
 #include "emit/loops.h"
 
 #include <inttypes.h>
@@ -164,7 +165,7 @@ static char *target_text(Printer *p, int store) {
 /* Writes or adds partial sums that lie as their target does, from one or several chunks. */
 static void sum_line(Printer *p, int store, const char *part, int64_t stride, int chunks) {
   bool adds = p->shape->store[store].accumulator;
-  print_line(p, "sum_chunks(%s, %s, %s, %" PRId64 ", %" PRId64 ", %d);", adds ? "first" : "true",
+  print_line(p, "pd_sum_tiles(%s, %s, %s, %" PRId64 ", %" PRId64 ", %d);", adds ? "first" : "true",
              target_text(p, store), part, p->shape->store[store].sums, stride,
              chunks);
 }
@@ -310,7 +311,7 @@ static void chunk_lines(Printer *p, const char *function) {
     if (p->shape->store[i].dense) {
       sum_line(p, i, part, extent, k->chunks);
     } else {
-      print_line(p, "sum_chunks(true, %s, %s, %" PRId64 ", %" PRId64 ", %d);", part, part, n, extent,
+      print_line(p, "pd_sum_tiles(true, %s, %s, %" PRId64 ", %" PRId64 ", %d);", part, part, n, extent,
                  k->chunks);
       print_line(p, "const float *%s = %s;", p->sum[i], part);
     }
@@ -343,27 +344,6 @@ void c_print_loop(Text *out, const StageKernels *stage, const Lowered *k, const 
   text_add(out, "}\n\n");
 }
 
-static const char sum_chunks[] =
-    "/* to = (first) or to += the chunks' partial sums, `stride` apart, in the order of chunks. */\n"
-    "static inline void sum_chunks(bool first, float *to, float *partial, int64_t n, int64_t stride, int "
-    "chunks) {\n"
-    "  for (int64_t c = 1; c < chunks; c++)\n"
-    "    for (int64_t j = 0; j < n; j++) partial[j] += partial[c * stride + j];\n"
-    "  for (int64_t j = 0; j < n; j++) to[j] = first ? partial[j] : to[j] + partial[j];\n"
-    "}\n\n";
-
-static const char parallel[] =
-    "/* Calls f for equal shares of n rows (or elements), on as many threads as there are. */\n"
-    "#define PARALLEL(f, n, share, ...)                                                         \\\n"
-    "  do {                                                                                     \\\n"
-    "    _Pragma(\"omp parallel for\") for (int64_t from = 0; from < (n); from += (share))        \\\n"
-    "      f(from, from + (share) < (n) ? from + (share) : (n), __VA_ARGS__);                   \\\n"
-    "  } while (0)\n\n";
-
-void c_print_loop_helpers(Text *out, const char *loops) {
-  text_add(out, "%s%s", parallel, strstr(loops, "sum_chunks(") ? sum_chunks : "");
-}
-
 void c_print_loop_call(Text *out, int indent, const StageKernels *stage, const Lowered *k, const char *function,
                        const Names *arguments) {
   const HostLoop *h = k->host;
@@ -379,5 +359,5 @@ void c_print_loop_call(Text *out, int indent, const StageKernels *stage, const L
   push(&longer, intern(function));
   for (int i = 0; i < list.n; i++)
     push(&longer, list.at[i]);
-  text_list(out, indent + 9, format("%*sPARALLEL(", indent, ""), &longer, ");\n");
+  text_list(out, indent + 12, format("%*sPD_PARALLEL(", indent, ""), &longer, ");\n");
 }

@@ -49,7 +49,6 @@ typedef struct Dialect {
   void (*print_loop)(Text *out, const StageKernels *k, const Lowered *kernel, const char *function);
   void (*print_loop_call)(Text *out, int indent, const StageKernels *k, const Lowered *kernel,
                           const char *function, const Names *arguments);
-  void (*print_loop_helpers)(Text *out, const char *loops); /* what printed loops and their calls need */
   TimingDialect timing;
 } Dialect;
 extern const Dialect c_dialect, cuda_dialect;
@@ -59,14 +58,12 @@ Names dialect_names(const Dialect *d); /* those functions', as taken ones */
 /* ---- Kernels of kind LOOP: static C functions (loops.c), CUDA kernels (cuda_loops.c) ----------- */
 
 void c_print_loop(Text *out, const StageKernels *k, const Lowered *kernel, const char *function);
-/* The call: directly, or dealt to threads through the macro PARALLEL. */
+/* The call: directly, or dealt to threads through the macro PD_PARALLEL. */
 void c_print_loop_call(Text *out, int indent, const StageKernels *k, const Lowered *kernel, const char *function,
                        const Names *arguments);
-void c_print_loop_helpers(Text *out, const char *loops);
 void cuda_print_loop(Text *out, const StageKernels *k, const Lowered *kernel, const char *function);
 void cuda_print_loop_call(Text *out, int indent, const StageKernels *k, const Lowered *kernel, const char *function,
                           const Names *arguments);
-void cuda_print_loop_helpers(Text *out, const char *loops);
 
 /* ---- calls.c: Kernels of kind CALL ----------------------------------------------------------- */
 

@@ -148,7 +148,6 @@ char *emit_profile(const LoweredStage *const *stages, int n) {
   }
   if (now)
     text_add(&out, "%s", dialect->timing.now);
-  dialect->print_loop_helpers(&out, loops.n ? loops.at : "");
   text_add(&out, "%s%s\n%s%s", loops.n ? loops.at : "", objects.n ? objects.at : "", runs.n ? runs.at : "",
            dialect->timing.measuring);
   print_table(&out, &timed);

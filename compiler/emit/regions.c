@@ -547,7 +547,6 @@ void print_loops_and_objects(Emit *e) {
   if (loops.n == 0)
     return;
   text_add(&e->out, "/* ---- fused loops ---- */\n\n");
-  e->dialect->print_loop_helpers(&e->out, loops.at);
   text_add(&e->out, "%s", loops.at);
 }
 

@@ -98,13 +98,11 @@ static void print_all(const LoweredStage *stage) {
       print_entry(&table, k, x, name);
       n++;
     }
-  Text helpers = {0};
-  dialect->print_loop_helpers(&helpers, loops.at);
   const char *target = cuda ? "cuda" : "c";
   printf("%s#include \"loops.h\"\n\nenum { MICROBATCH = %" PRId64 " };\n\n%s", dialect->includes, k->microbatch,
          cuda ? "" : "static int64_t first_sample = LOOPS_FIRST_SAMPLE;\n\n");
-  printf("%s%s%sconst struct loop %s_loops[] = {\n%s};\nconst int n_%s_loops = %d;\n", helpers.n ? helpers.at : "",
-         loops.at, calls.at, target, table.at, target, n);
+  printf("%s%sconst struct loop %s_loops[] = {\n%s};\nconst int n_%s_loops = %d;\n", loops.at, calls.at, target,
+         table.at, target, n);
 }
 
 int main(int argc, char **argv) {
