@@ -1,9 +1,10 @@
 /* Lays out a stage's arena: the structs first, then the workspace that liveness packs. */
 #include "allocate/layout.h"
+#include "optimizers/optimizer.h"
 
 static const char *const section_names[SECTION_COUNT] = {
-  "weights", "gradients", "moments", "masters", "exchanged", "inputs", "received", "sent", "gradients received",
-  "gradients sent", "tables", "figures", "saved", "kept", "deferred", "workspace", "scratch",
+  "weights", "gradients", "moments", "own moments", "masters", "exchanged", "inputs", "received", "sent",
+  "gradients received", "gradients sent", "tables", "figures", "saved", "kept", "deferred", "workspace", "scratch",
 };
 
 Ints layout_members(const StageKernels *k, BufferKind kind, int chunk) {
@@ -250,12 +251,6 @@ static int64_t largest_scratch(const LoweredStage *s) {
   return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
-static int moments_of(const Train *train) {
-  if (train->optimizer == OPTIMIZER_ADAMW)
-    return 2;
-  return train->momentum != 0 ? 1 : 0;
-}
-
 /* A struct of all weights in f32. */
 static int64_t state_bytes(const StageKernels *k, bool *rounded) {
   Ints members = layout_members(k, BUFFER_WEIGHT, -1);
@@ -270,6 +265,24 @@ static int64_t state_bytes(const StageKernels *k, bool *rounded) {
   return bytes;
 }
 
+/* Those like the parameters are structs of all, the others stand behind one another. */
+static void moments(const StageKernels *k, const UpdateRule *rule, Layout *l) {
+  int64_t bytes = 0;
+  for (int m = 0; m < rule->n_moments; m++)
+    l->n_moments += !rule->moment_shape[m];
+  section(l, SECTION_MOMENTS, l->moments_bytes, l->n_moments);
+  for (int i = 0; i < k->params.n; i++)
+    for (int m = 0; m < rule->n_moments; m++) {
+      const Param *p = &k->graph->params.at[k->params.at[i]];
+      if (!rule->moment_shape[m] || p->buffer)
+        continue;
+      OwnMoment own = {k->params.at[i], m, l->bytes + bytes, moment_shape(rule, m, &p->shape)};
+      push(&l->own_moments, own);
+      bytes += (shape_elements(&own.shape) * 4 + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    }
+  section(l, SECTION_OWN_MOMENTS, bytes, 1);
+}
+
 Layout *allocate(const LoweredStage *stage, const Program *p, const Train *train) {
   const StageKernels *k = stage->kernels;
   Layout *l = alloc(sizeof *l);
@@ -279,10 +292,9 @@ Layout *allocate(const LoweredStage *stage, const Program *p, const Train *train
   l->frame_backward = alloc((size_t)(k->regions.n + 1) * sizeof *l->frame_backward);
   l->weights_bytes = structs(k, l, SECTION_WEIGHTS, BUFFER_WEIGHT, -1, p->versions).bytes;
   l->accumulators_bytes = structs(k, l, SECTION_GRADIENTS, BUFFER_ACCUMULATOR, -1, p->accumulators).bytes;
-  l->n_moments = moments_of(train);
   bool rounded; /* some working copies: the optimizer needs what they are copies of */
   l->moments_bytes = state_bytes(k, &rounded);
-  section(l, SECTION_MOMENTS, l->moments_bytes, l->n_moments);
+  moments(k, update_rule(train), l);
   section(l, SECTION_MASTERS, l->moments_bytes, rounded);
   exchanged(k, p, l);
   chunk_structs(k, p, l, SECTION_INPUTS, BUFFER_INPUT);

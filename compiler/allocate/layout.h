@@ -24,8 +24,8 @@ typedef struct Spot {
 
 /* The arena's parts, in order and without gaps. An empty part has copies 0. */
 typedef enum {
-  SECTION_WEIGHTS, SECTION_GRADIENTS, SECTION_MOMENTS, SECTION_MASTERS, SECTION_EXCHANGED, SECTION_INPUTS,
-  SECTION_RECEIVED, SECTION_SENT, SECTION_GRADIENTS_RECEIVED, SECTION_GRADIENTS_SENT, SECTION_TABLES, SECTION_FIGURES,
+  SECTION_WEIGHTS, SECTION_GRADIENTS, SECTION_MOMENTS, SECTION_OWN_MOMENTS, SECTION_MASTERS, SECTION_EXCHANGED,
+  SECTION_INPUTS, SECTION_RECEIVED, SECTION_SENT, SECTION_GRADIENTS_RECEIVED, SECTION_GRADIENTS_SENT, SECTION_TABLES, SECTION_FIGURES,
   SECTION_SAVED, SECTION_KEPT, SECTION_DEFERRED, SECTION_WORKSPACE, SECTION_SCRATCH, SECTION_COUNT
 } SectionKind;
 
@@ -42,6 +42,13 @@ typedef struct Exchanged {
   int64_t offset, elements;
 } Exchanged;
 
+/* An optimizer's moment of a parameter, in a shape of its own (optimizers/optimizer.h). */
+typedef struct OwnMoment {
+  int param, moment;
+  int64_t offset;
+  Shape shape;
+} OwnMoment;
+
 /* With replicas a rank receives the other replicas' copies of one shard of an accumulator set of `bytes`, to add
  * them up: bytes of a shard, the last of which may be shorter. */
 static inline int64_t shard_bytes(int64_t bytes, int replicas) {
@@ -53,8 +60,9 @@ typedef struct Layout {
   int64_t *frame;          /* by region: its frame's offset in the arena in forward ... */
   int64_t *frame_backward; /* ... and in backward; -1 when the region has none */
   int64_t weights_bytes, accumulators_bytes, saved_bytes; /* one copy */
-  int64_t moments_bytes;   /* one copy; as many copies as the optimizer has moments; so large are masters */
-  int n_moments;
+  int64_t moments_bytes;   /* one copy of a moment of all parameters, in their shapes; so large are masters */
+  int n_moments;           /* of such moments; the others: */
+  Vec(OwnMoment) own_moments;
   int64_t scratch_offset, scratch_bytes; /* the largest kernel's */
   Section section[SECTION_COUNT]; /* with several chunks, where each has its own: all of them as one copy */
   Section part[SECTION_COUNT][MAX_CHUNKS]; /* inputs to gradients sent, saved to deferred: each chunk's */

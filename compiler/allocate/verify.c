@@ -104,6 +104,10 @@ void layout_verify(const StageKernels *k, const Program *p, const Layout *l) {
     int64_t from = l->section[SECTION_MOMENTS].offset + i * l->moments_bytes;
     push(&held, (Held){from, from + l->moments_bytes, -1, -1, "moments"});
   }
+  for (int i = 0; i < l->own_moments.n; i++) {
+    const OwnMoment *m = &l->own_moments.at[i];
+    push(&held, (Held){m->offset, m->offset + shape_elements(&m->shape) * 4, -1, -1, "moment"});
+  }
   const Section *masters = &l->section[SECTION_MASTERS];
   if (masters->copies > 0)
     push(&held, (Held){masters->offset, masters->offset + masters->bytes, -1, -1, "masters"});

@@ -1,5 +1,6 @@
 /* Settings of `train`, with defaults and the overrides of the command line. */
 #include "elaborate/internal.h"
+#include "optimizers/optimizer.h"
 #include "schedule/program.h"
 
 #include <math.h>
@@ -29,34 +30,36 @@ const Ast *define_take(Elaborator *e, Name name) {
 
 typedef struct Argument {
   const char *name;
-  double *number;     /* a number in [least, below) */
-  double least, below;
-  int64_t *whole;     /* or a whole number from `least` */
-  bool pair, word;    /* or betas; or decay, into the Train */
+  int numbers;    /* so many of them within the bounds, to `number` on: one, or a pair */
+  double *number;
+  Bounds bounds;
+  int64_t *whole; /* or a whole number */
+  bool word;      /* or decay, into the Train */
+  const double *example; /* of a pair */
 } Argument;
 
-static bool in_range(Elaborator *e, const Frame *f, const Ast *a, const char *name, double least,
-                     double below, double *x) {
+static const Bounds not_negative = {.most = HUGE_VAL};
+
+static Bounds whole_from(double least) { return (Bounds){.least = least, .most = 0x1p53, .below = true}; }
+
+static bool in_range(Elaborator *e, const Frame *f, const Ast *a, const char *name, Bounds bounds, double *x) {
   double got;
   if (!want_number(e, f, evaluate(e, (Frame *)f, a), a->span, format("'%s'", name), &got)) return false;
-  if (got >= least && got < below) {
+  if (isfinite(got) && within(bounds, got)) {
     *x = got;
     return true;
   }
-  if (below == HUGE_VAL)
-    error_at(a->span, "PD0402", "'%s' must be at least %g, but is %.15g", name, least, got);
-  else error_at(a->span, "PD0402", "'%s' must be from %g to below %g, but is %.15g", name, least, below, got);
+  error_at(a->span, "PD0402", "'%s' must be %s, but is %.15g", name, bounds_text(bounds), got);
   return false;
 }
 
-static void read_betas(Elaborator *e, const Frame *f, const Ast *a) {
-  Train *t = &e->g->train;
+static void read_pair(Elaborator *e, const Frame *f, const Argument *to, const Ast *a) {
   if ((a->kind != AST_TUPLE && a->kind != AST_LIST) || a->list.n != 2) {
-    help(error_at(a->span, "PD0402", "'betas' are two numbers"), "for example 'betas = (0.9, 0.95)'");
+    help(error_at(a->span, "PD0402", "'%s' are two numbers", to->name), "for example '%s = (%g, %g)'", to->name,
+         to->example[0], to->example[1]);
     return;
   }
-  in_range(e, f, a->list.at[0], "betas", 0, 1, &t->beta1);
-  in_range(e, f, a->list.at[1], "betas", 0, 1, &t->beta2);
+  for (int i = 0; i < 2; i++) in_range(e, f, a->list.at[i], to->name, to->bounds, &to->number[i]);
 }
 
 static void read_decay(Elaborator *e, const Ast *a) {
@@ -71,10 +74,10 @@ static void read_decay(Elaborator *e, const Ast *a) {
 
 static void read_argument(Elaborator *e, const Frame *f, const Argument *to, const Ast *a) {
   double whole;
-  if (to->pair) read_betas(e, f, a);
+  if (to->numbers == 2) read_pair(e, f, to, a);
   else if (to->word) read_decay(e, a);
-  else if (to->number) in_range(e, f, a, to->name, to->least, to->below, to->number);
-  else if (in_range(e, f, a, to->name, to->least, 0x1p53, &whole)) {
+  else if (to->numbers) in_range(e, f, a, to->name, to->bounds, to->number);
+  else if (in_range(e, f, a, to->name, to->bounds, &whole)) {
     if (whole == floor(whole)) *to->whole = (int64_t)whole;
     else error_at(a->span, "PD0208", "'%s' must be a whole number, but is %.15g", to->name, whole);
   }
@@ -82,10 +85,11 @@ static void read_argument(Elaborator *e, const Frame *f, const Argument *to, con
 
 static void read_arguments(Elaborator *e, const Frame *f, const Ast *call, Name name, const Argument *list,
                            int n) {
-  const char *names[8];
-  bool given[8] = {false};
+  enum { MOST = MAX_OPTIMIZER_ARGUMENTS + 2 };
+  const char *names[MOST];
+  bool given[MOST] = {false};
   Text signature = {0};
-  ensure(n <= 8);
+  ensure(n <= MOST);
   for (int i = 0; i < n; i++) {
     names[i] = list[i].name;
     text_add(&signature, "%s%s", i ? ", " : "", names[i]);
@@ -128,28 +132,29 @@ static Name function_name(const Ast *a, const char *const *known, int n, const c
 /* ---- settings ------------------------------------------------------------------------------ */
 
 static void set_optimizer(Elaborator *e, const Frame *f, const Ast *a) {
-  static const char *const known[] = {"adamw", "sgd"};
+  enum { MOST = 16 };
+  const char *known[MOST];
   Train *t = &e->g->train;
-  Name name = function_name(a, known, 2, "optimizer");
-  const double any = HUGE_VAL;
-  const Argument lr = {.name = "lr", .number = &t->lr, .below = any};
-  const Argument weight_decay = {.name = "weight_decay", .number = &t->weight_decay, .below = any};
-  const Argument decay = {.name = "decay", .word = true};
-  if (!name) return;
-  if (name[0] == 'a') {
-    t->weight_decay = 0.01;
-    const Argument list[] = {lr,
-                             {.name = "betas", .pair = true},
-                             {.name = "eps", .number = &t->eps, .below = any},
-                             weight_decay,
-                             decay};
-    read_arguments(e, f, a, name, list, 5);
-    return;
+  int n = 0;
+  for (; all_optimizers[n]; n++) {
+    ensure(n < MOST);
+    known[n] = all_optimizers[n]->name;
   }
-  t->optimizer = OPTIMIZER_SGD;
-  t->weight_decay = 0;
-  const Argument list[] = {lr, {.name = "momentum", .number = &t->momentum, .below = 1}, weight_decay, decay};
-  read_arguments(e, f, a, name, list, 4);
+  Name name = function_name(a, known, n, "optimizer");
+  if (!name) return;
+  const Optimizer *o = optimizer_find(name);
+  optimizer_set(t, o);
+  Argument list[MAX_OPTIMIZER_ARGUMENTS + 2] = {
+    {.name = "lr", .numbers = 1, .number = &t->lr, .bounds = not_negative}};
+  int arguments = 1;
+  for (int i = 0; i < optimizer_n_arguments(o); i++)
+    list[arguments++] = (Argument){.name = o->argument[i].name,
+                                   .numbers = o->argument[i].numbers,
+                                   .number = &t->number[optimizer_number(o, i)],
+                                   .bounds = o->argument[i].bounds,
+                                   .example = o->argument[i].standard};
+  list[arguments++] = (Argument){.name = "decay", .word = true};
+  read_arguments(e, f, a, name, list, arguments);
 }
 
 static void set_schedule(Elaborator *e, const Frame *f, const Ast *a) {
@@ -160,9 +165,9 @@ static void set_schedule(Elaborator *e, const Frame *f, const Ast *a) {
   t->lr_kind = strcmp(name, "linear") == 0   ? LR_LINEAR
                : strcmp(name, "cosine") == 0 ? LR_COSINE
                                              : LR_CONSTANT;
-  const Argument list[] = {{.name = "warmup", .whole = &t->lr_warmup},
-                           {.name = "total", .whole = &t->lr_total, .least = 1},
-                           {.name = "floor", .number = &t->lr_floor, .below = HUGE_VAL}};
+  const Argument list[] = {{.name = "warmup", .whole = &t->lr_warmup, .bounds = whole_from(0)},
+                           {.name = "total", .whole = &t->lr_total, .bounds = whole_from(1)},
+                           {.name = "floor", .numbers = 1, .number = &t->lr_floor, .bounds = not_negative}};
   int errors = error_count();
   read_arguments(e, f, a, name, list, t->lr_kind == LR_CONSTANT ? 1 : 3);
   if (t->lr_kind == LR_CONSTANT || error_count() > errors) return;
@@ -209,8 +214,8 @@ static void set(Elaborator *e, Frame *f, Name name, const Ast *a) {
   else if (strcmp(name, "pipeline") == 0) set_pipeline(e, a);
   else if (strcmp(name, "vertical_sync") == 0) set_vertical_sync(e, f, a);
   else if (strcmp(name, "chunks") == 0) set_chunks(e, f, a);
-  else if (strcmp(name, "clip_norm") == 0) in_range(e, f, a, "clip_norm", 0, HUGE_VAL, &t->clip_norm);
-  else read_argument(e, f, &(Argument){.name = "batch", .whole = &t->batch, .least = 1}, a);
+  else if (strcmp(name, "clip_norm") == 0) in_range(e, f, a, "clip_norm", not_negative, &t->clip_norm);
+  else read_argument(e, f, &(Argument){.name = "batch", .whole = &t->batch, .bounds = whole_from(1)}, a);
 }
 
 static void check_setting(const Ast *train, int i) {
@@ -236,17 +241,12 @@ void train_settings(Elaborator *e) {
   Instance nothing = {.path = intern("")};
   Frame f = {.instance = &nothing};
   e->g->train = (Train){.batch = 8,
-                        .optimizer = OPTIMIZER_ADAMW,
-                        .lr = 1e-3,
-                        .beta1 = 0.9,
-                        .beta2 = 0.999,
-                        .eps = 1e-8,
-                        .weight_decay = 0.01,
                         .lr_kind = LR_CONSTANT,
                         .pipeline = intern("flush"),
                         .span = train ? train->span : e->model->span,
                         .pipeline_span = NO_SPAN};
   e->g->train.pipeline_span = e->g->train.span;
+  optimizer_set(&e->g->train, &optimizer_adamw);
   if (train && train->name != e->model->name) {
     Diagnostic *d = error_at(train->span2, "PD0406", "this trains '%s', but the model is '%s'", train->name,
                              e->model->name);

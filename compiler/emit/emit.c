@@ -1,6 +1,7 @@
 /* One stage's program as C, top to bottom: what it is, its numbers, its memory, its kernels, one
  * microbatch forward and backward, the update, the three loops. */
 #include "emit/print.h"
+#include "optimizers/optimizer.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -380,7 +381,7 @@ static void print_validate(Emit *e) {
 }
 
 static void print_optimizer(Emit *e) {
-  bool adamw = e->g->train.optimizer == OPTIMIZER_ADAMW;
+  const char *call = format("    pd_%s(", e->g->train.optimizer->name);
   Names list = {0};
   push(&list, intern("t"));
   push(&list, intern("scale"));
@@ -388,10 +389,11 @@ static void print_optimizer(Emit *e) {
   push(&list, intern("to"));
   push(&list,
        intern(e->l->section[SECTION_GRADIENTS].copies ? "&arena->gradients[t % ACCUMULATORS]" : "NULL"));
-  push(&list, intern(e->l->n_moments ? "&arena->moments[0]" : "NULL"));
-  if (adamw)
-    push(&list, intern("&arena->moments[1]"));
-  text_list(&e->out, adamw ? 13 : 11, adamw ? "    pd_adamw(" : "    pd_sgd(", &list, ");\n");
+  for (int i = 0; i < e->l->n_moments; i++)
+    push(&list, internf("&arena->moments[%d]", i));
+  if (!e->l->n_moments)
+    push(&list, intern("NULL"));
+  text_list(&e->out, (int)strlen(call), call, &list, ");\n");
 }
 
 static void print_update(Emit *e) {

@@ -1,6 +1,8 @@
 /* What a stage program tells the runtime about itself: parameters, inputs, channels, settings. */
 #include "emit/print.h"
+#include "optimizers/optimizer.h"
 
+#include <ctype.h>
 #include <inttypes.h>
 #include <string.h>
 
@@ -385,18 +387,22 @@ static double flops_per_sample(const Graph *g) {
   return flops;
 }
 
+static char *upper_case(const char *name) {
+  char *text = format("%s", name);
+  for (char *c = text; *c; c++)
+    *c = (char)toupper((unsigned char)*c);
+  return text;
+}
+
 static void train_fields(Emit *e) {
   static const char *const rates[] = {"PD_LR_CONSTANT", "PD_LR_LINEAR", "PD_LR_COSINE"};
   const Train *t = &e->g->train;
-  text_add(&e->out, "  .optimizer = %s, .lr = %s,", t->optimizer == OPTIMIZER_ADAMW ? "PD_ADAMW" : "PD_SGD",
-           double_literal(t->lr));
-  if (t->optimizer == OPTIMIZER_ADAMW)
-    text_add(&e->out, " .beta1 = %s, .beta2 = %s, .eps = %s,", double_literal(t->beta1),
-             double_literal(t->beta2), double_literal(t->eps));
-  else
-    text_add(&e->out, " .momentum = %s,", double_literal(t->momentum));
-  text_add(&e->out, "\n  .weight_decay = %s, .clip_norm = %s,\n", double_literal(t->weight_decay),
-           double_literal(t->clip_norm));
+  text_add(&e->out, "  .optimizer = PD_%s, .lr = %s,", upper_case(t->optimizer->name), double_literal(t->lr));
+  int n = optimizer_n_numbers(t->optimizer);
+  for (int i = 0; i < n; i++)
+    text_add(&e->out, "%s.%s = %s,", i + 1 < n ? " " : "\n  ", optimizer_field(t->optimizer, i),
+             double_literal(t->number[i]));
+  text_add(&e->out, " .clip_norm = %s,\n", double_literal(t->clip_norm));
   text_add(&e->out, "  .rate = %s, .lr_warmup = %" PRId64 ", .lr_total = %" PRId64 ", .lr_floor = %s,\n",
            rates[t->lr_kind], t->lr_warmup, t->lr_total, double_literal(t->lr_floor));
 }

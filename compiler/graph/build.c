@@ -4,10 +4,12 @@
 #include <string.h>
 
 #include "ops/op.h"
+#include "optimizers/optimizer.h"
 
 Graph *graph_new(Name name) {
   Graph *g = alloc(sizeof *g);
   g->name = name;
+  optimizer_set(&g->train, &optimizer_sgd);
   return g;
 }
 

@@ -5,16 +5,11 @@
 
 #include "graph/text.h"
 #include "ops/op.h"
+#include "optimizers/optimizer.h"
 
 const TrainField train_fields[] = {
     {"batch", FIELD_INT, offsetof(Train, batch)},
     {"optimizer", FIELD_OPTIMIZER, offsetof(Train, optimizer)},
-    {"lr", FIELD_REAL, offsetof(Train, lr)},
-    {"beta1", FIELD_REAL, offsetof(Train, beta1)},
-    {"beta2", FIELD_REAL, offsetof(Train, beta2)},
-    {"eps", FIELD_REAL, offsetof(Train, eps)},
-    {"weight_decay", FIELD_REAL, offsetof(Train, weight_decay)},
-    {"momentum", FIELD_REAL, offsetof(Train, momentum)},
     {"decay_all", FIELD_BOOL, offsetof(Train, decay_all)},
     {"lr_schedule", FIELD_RATE, offsetof(Train, lr_kind)},
     {"lr_warmup", FIELD_INT, offsetof(Train, lr_warmup)},
@@ -25,7 +20,6 @@ const TrainField train_fields[] = {
     {"vertical_sync", FIELD_BOOL, offsetof(Train, vertical_sync)},
     {"chunks", FIELD_INT, offsetof(Train, chunks)},
     {NULL, 0, 0}};
-const char *const optimizer_names[] = {"sgd", "adamw", NULL};
 const char *const rate_names[] = {"constant", "linear", "cosine", NULL};
 const char *const origin_names[] = {"file",    "image",    "lengths", "present", "counted",
                                     "shifted", "segments", "masked",  "chosen",  NULL};
@@ -135,6 +129,12 @@ static void put_origin(Dump *d, const Input *in) {
   fputs("]", d->out);
 }
 
+static void put_optimizer(Dump *d, const Train *t) {
+  fprintf(d->out, "%s lr=%.17g", t->optimizer->name, t->lr);
+  for (int i = 0; i < optimizer_n_numbers(t->optimizer); i++)
+    fprintf(d->out, " %s=%.17g", optimizer_field(t->optimizer, i), t->number[i]);
+}
+
 static void put_train(Dump *d, const Train *t) {
   fputs("train", d->out);
   for (const TrainField *f = train_fields; f->name; f++) {
@@ -145,7 +145,7 @@ static void put_train(Dump *d, const Train *t) {
     case FIELD_INT: fprintf(d->out, "%lld", (long long)*(const int64_t *)at); break;
     case FIELD_BOOL: fprintf(d->out, "%d", *(const bool *)at); break;
     case FIELD_NAME: put_quoted(d, *(const Name *)at); break;
-    case FIELD_OPTIMIZER: fputs(optimizer_names[*(const OptimizerKind *)at], d->out); break;
+    case FIELD_OPTIMIZER: put_optimizer(d, t); break;
     case FIELD_RATE: fputs(rate_names[*(const LrKind *)at], d->out); break;
     }
   }

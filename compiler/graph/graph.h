@@ -8,7 +8,7 @@
 
 #include "base/base.h"
 
-enum { MAX_RANK = 6 };
+enum { MAX_RANK = 6, MAX_OPTIMIZER_NUMBERS = 8 };
 
 typedef enum { TYPE_F32, TYPE_TOKEN } Type; /* tokens are int32 in [0, classes) */
 
@@ -19,6 +19,7 @@ typedef struct Shape {
 } Shape;
 
 typedef struct Op Op;
+typedef struct Optimizer Optimizer; /* optimizers/optimizer.h */
 
 /* An attribute's value; which member counts is said by the op's list of attributes (op.h). */
 typedef struct Attr {
@@ -102,13 +103,12 @@ typedef struct Figure {
   Span span;
 } Figure;
 
-typedef enum { OPTIMIZER_SGD, OPTIMIZER_ADAMW } OptimizerKind;
 typedef enum { LR_CONSTANT, LR_LINEAR, LR_COSINE } LrKind;
 
 typedef struct Train {
   int64_t batch; /* samples per weight update, over all replicas */
-  OptimizerKind optimizer;
-  double lr, beta1, beta2, eps, weight_decay, momentum;
+  const Optimizer *optimizer;
+  double lr, number[MAX_OPTIMIZER_NUMBERS]; /* its arguments in order; a pair is two numbers */
   bool decay_all; /* false: parameters of rank two and more decay */
   LrKind lr_kind;
   int64_t lr_warmup, lr_total; /* updates */

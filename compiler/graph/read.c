@@ -6,6 +6,7 @@
 
 #include "graph/text.h"
 #include "ops/op.h"
+#include "optimizers/optimizer.h"
 
 typedef struct Reader {
   Graph *g;
@@ -156,6 +157,25 @@ static Shape read_shape(Reader *r) {
 
 /* ---- lines ---------------------------------------------------------------------------------------- */
 
+static void read_optimizer(Reader *r, Train *t) {
+  t->optimizer = NULL;
+  for (int i = 0; all_optimizers[i] && !t->optimizer; i++)
+    if (accept(r, all_optimizers[i]->name))
+      t->optimizer = all_optimizers[i];
+  if (!t->optimizer) {
+    fail(r, "an optimizer");
+    return;
+  }
+  expect(r, "lr");
+  expect(r, "=");
+  t->lr = read_real(r);
+  for (int i = 0; i < optimizer_n_numbers(t->optimizer); i++) {
+    expect(r, optimizer_field(t->optimizer, i));
+    expect(r, "=");
+    t->number[i] = read_real(r);
+  }
+}
+
 static void read_train(Reader *r) {
   Train *t = &r->g->train;
   for (const TrainField *f = train_fields; f->name; f++) {
@@ -167,7 +187,7 @@ static void read_train(Reader *r) {
     case FIELD_INT: *(int64_t *)at = read_long(r); break;
     case FIELD_BOOL: *(bool *)at = read_int(r) != 0; break;
     case FIELD_NAME: *(Name *)at = read_quoted(r); break;
-    case FIELD_OPTIMIZER: *(OptimizerKind *)at = (OptimizerKind)read_choice(r, optimizer_names); break;
+    case FIELD_OPTIMIZER: read_optimizer(r, t); break;
     case FIELD_RATE: *(LrKind *)at = (LrKind)read_choice(r, rate_names); break;
     }
   }

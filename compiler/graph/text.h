@@ -8,6 +8,6 @@ typedef enum { FIELD_REAL, FIELD_INT, FIELD_BOOL, FIELD_NAME, FIELD_OPTIMIZER, F
 typedef struct TrainField { const char *name; FieldKind kind; size_t offset; } TrainField;
 extern const TrainField train_fields[]; /* ends at a NULL name */
 /* By enum; NULL-ended. */
-extern const char *const optimizer_names[], *const rate_names[], *const init_names[], *const origin_names[];
+extern const char *const rate_names[], *const init_names[], *const origin_names[];
 
 #endif

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "ops/op.h"
+#include "optimizers/optimizer.h"
 #include "plan/planner.h"
 
 /* Members of the structs of weights and gradients stand at multiples of 64 bytes. */
@@ -71,7 +72,19 @@ int64_t *input_bytes(const Planner *r, int64_t b) {
   return bytes;
 }
 
-void parameter_tables(const Planner *r, int64_t *weights, int64_t *held, int64_t *shared) {
+static int64_t moment_bytes(const Graph *g, int param) {
+  const UpdateRule *rule = update_rule(&g->train);
+  int64_t bytes = 0;
+  for (int i = 0; i < rule->n_moments; i++) {
+    if (rule->moment_shape[i] && g->params.at[param].buffer)
+      continue;
+    Shape shape = moment_shape(rule, i, &g->params.at[param].shape);
+    bytes += padded_bytes(shape_elements(&shape));
+  }
+  return bytes;
+}
+
+void parameter_tables(const Planner *r, int64_t *weights, int64_t *held, int64_t *moments, int64_t *shared) {
   const Graph *g = r->g;
   const Pieces *p = r->p;
   int side = p->n + 1;
@@ -81,7 +94,7 @@ void parameter_tables(const Planner *r, int64_t *weights, int64_t *held, int64_t
     for (int m = 0; m < p->at[k].params.n; m++)
       users[p->at[k].params.at[m]]++;
   for (int i = 0; i < p->n; i++) {
-    int64_t bytes = 0, partly = 0, rounded = 0;
+    int64_t bytes = 0, partly = 0, rounded = 0, state = 0;
     memset(here, 0, (size_t)g->params.n * sizeof *here);
     for (int j = i; j < p->n; j++) {
       for (int m = 0; m < p->at[j].params.n; m++) {
@@ -91,12 +104,14 @@ void parameter_tables(const Planner *r, int64_t *weights, int64_t *held, int64_t
           bytes += size;
           partly += size;
           rounded += value_bytes(r, g->params.at[q].value, 1);
+          state += moment_bytes(g, q);
         }
         if (here[q] == users[q])
           partly -= size;
       }
       weights[i * side + j + 1] = rounded;
       held[i * side + j + 1] = bytes;
+      moments[i * side + j + 1] = state;
       shared[i * side + j + 1] = partly;
     }
   }

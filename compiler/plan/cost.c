@@ -1,5 +1,6 @@
 /* What pieces and stages cost: seconds from a profile or from counting. */
 #include "ops/op.h"
+#include "optimizers/optimizer.h"
 #include "plan/planner.h"
 
 /* Whatever the microbatch: a product reads its weights, adds to its weights' gradients. */
@@ -27,15 +28,11 @@ double counted_seconds(const Graph *g, int node, int64_t b, const Rates *rates) 
   return (call ? rates->call : rates->loop) + t * samples / rates->threads + weight_traffic(g, n, &c, rates);
 }
 
-static int moments_of(const Graph *g) {
-  return g->train.optimizer == OPTIMIZER_ADAMW ? 2 : g->train.momentum != 0;
-}
-
-/* The optimizer reads weight, gradient and moments and writes weight and moments; clipping reads the
- * gradient once more. */
-static double update_seconds(const Graph *g, int64_t parameter_bytes, const Rates *rates) {
-  int passes = 3 + 2 * moments_of(g) + (g->train.clip_norm > 0);
-  return (double)parameter_bytes * passes / rates->stream;
+/* An update reads and writes the moments and passes over the parameters as its rule says; clipping reads the gradient
+ * once more. */
+static double update_seconds(const Graph *g, int64_t parameter_bytes, int64_t moment_bytes, const Rates *rates) {
+  int passes = update_rule(&g->train)->passes + (g->train.clip_norm > 0);
+  return ((double)parameter_bytes * passes + 2 * (double)moment_bytes) / rates->stream;
 }
 
 int *piece_of_nodes(const Graph *g, const Pieces *p) {
@@ -119,19 +116,20 @@ Costs *price(const Planner *r, int64_t b) {
     forward = measured->forward, backward = measured->backward;
   }
   int64_t *weights = alloc(square * sizeof *weights), *held = alloc(square * sizeof *held);
-  int64_t *shared = alloc(square * sizeof *shared);
+  int64_t *shared = alloc(square * sizeof *shared), *moments = alloc(square * sizeof *moments);
   double *update = alloc(square * sizeof *update);
-  parameter_tables(r, weights, held, shared);
+  parameter_tables(r, weights, held, moments, shared);
   for (size_t i = 0; i < square; i++)
-    update[i] =
-        (update_seconds(g, held[i], &r->rates) + (double)shared[i] / r->bandwidth) * (double)b / (double)g->train.batch;
+    update[i] = (update_seconds(g, held[i], moments[i], &r->rates) + (double)shared[i] / r->bandwidth) * (double)b /
+                (double)g->train.batch;
   *c = (Costs){.n = p->n,
                .forward = forward,
                .backward = backward,
                .products = products,
                .update = update,
                .weights = weights,
-               .state = held,
+               .masters = held,
+               .moments = moments,
                .gradients = accumulator_bytes(g, p, piece),
                .saved = saved_bytes(r, piece, b),
                .inputs = input_bytes(r, b),
@@ -190,7 +188,7 @@ Copies *copies(const Planner *r, const Pipeline *form, int64_t b, Recompute reco
     c[i] = (Copies){.replicas = p->replicas,
                     .exchanges = p->exchanges,
                     .weights = p->versions,
-                    .state = moments_of(r->g) + (r->target.precision == PRECISION_BF16),
+                     .masters = r->target.precision == PRECISION_BF16,
                     .accumulators = p->accumulators,
                     .saved = slots->saved,
                     .received = slots->received,
@@ -263,7 +261,7 @@ static void price_part(const Planner *r, const Costs *c, const Program *program,
     gradients += c->gradients[k];
   }
   s->weight_bytes = c->weights[at] * program->versions;
-  s->optimizer_bytes = c->state[at] * (moments_of(r->g) + (c->weights[at] < c->state[at])); /* and masters */
+  s->optimizer_bytes = c->moments[at] + (c->weights[at] < c->masters[at] ? c->masters[at] : 0);
   s->gradient_bytes = gradients * program->accumulators;
   s->update_seconds = c->update[at] * (double)microbatches;
   s->send_bytes = message_bytes(r, s->end_piece, b);

@@ -17,7 +17,8 @@ typedef struct Costs {
    * [i, j): at [i * (n + 1) + j]. Grows with the stage. */
   const double *update;
   const int64_t *weights;   /* bytes of the parameters such a stage holds, at the same index ... */
-  const int64_t *state;     /* ... and of one moment of them, or of masters, which are f32 */
+  const int64_t *masters;   /* ... of all of them in f32 ... */
+  const int64_t *moments;   /* ... and of the optimizer's moments; NULL: it has none */
   const int64_t *gradients; /* by piece: bytes of accumulators, one a use */
   const int64_t *saved;     /* by piece: bytes kept from forward to backward */
   const int64_t *inputs;    /* by piece: bytes of tokens and targets read */
@@ -33,7 +34,7 @@ typedef struct Copies {
   int replicas;
   int exchanges; /* sets of buffers for what replicas send each other */
   int weights; /* versions */
-  int state;   /* moments and masters */
+  bool masters; /* beside the versions */
   int accumulators;
   int saved; /* with recomputation: 1 */
   int received, sent, gradients, inputs;

@@ -77,8 +77,8 @@ int64_t *input_bytes(const Planner *r, int64_t b);
 int64_t *deferred_bytes(const Planner *r, const int *piece, int64_t b);
 int64_t *accumulator_bytes(const Graph *g, const Pieces *p, const int *piece); /* by piece */
 /* By stage of pieces [i, j), at i * (pieces + 1) + j: bytes of its parameters, each once, as passes read them and
- * in f32; and in f32 of tied ones that other stages use as well. */
-void parameter_tables(const Planner *r, int64_t *weights, int64_t *held, int64_t *shared);
+ * in f32; of their moments; and in f32 of tied ones that other stages use as well. */
+void parameter_tables(const Planner *r, int64_t *weights, int64_t *held, int64_t *moments, int64_t *shared);
 
 /* ---- rates.c */
 Rates rates_of_core(int threads);

@@ -1,5 +1,6 @@
 /* Dumps read back equal, whatever pass they follow; what is no dump is told; shapes and runs. */
 #include "network.h"
+#include "optimizers/optimizer.h"
 
 static void expect_same_text(const Graph *g) {
   char *text = dump_of(g);
@@ -20,7 +21,7 @@ static void expect_same_text(const Graph *g) {
 static void test_dumps_read_back(void **state) {
   (void)state;
   Graph *g = network(2, 0.3);
-  g->train = (Train){.batch = 12, .optimizer = OPTIMIZER_ADAMW, .lr = 1.0 / 3, .beta1 = 0.9, .eps = 1e-8,
+  g->train = (Train){.batch = 12, .optimizer = &optimizer_adamw, .lr = 1.0 / 3, .number = {0.9, 0.1, 1e-8},
                      .decay_all = true, .lr_kind = LR_COSINE, .lr_total = 5000, .clip_norm = 0.1,
                      .pipeline = intern("2bw"), .span = {-1, 0, 0, 0, 0}, .pipeline_span = {-1, 0, 0, 0, 0}};
   g->params.at[0].init = INIT_NORMAL;

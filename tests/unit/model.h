@@ -10,6 +10,7 @@
 #include "autodiff/autodiff.h"
 #include "cut/cut.h"
 #include "ops/op.h"
+#include "optimizers/optimizer.h"
 #include "simplify/simplify.h"
 
 enum { MODEL_LENGTH = 8, MODEL_WIDTH = 16, MODEL_CLASSES = 32 };
@@ -37,11 +38,11 @@ static inline int model_weight(Graph *g, Name name, int64_t rows, int64_t column
 static inline Graph *model_build(ModelOptions o) {
   Graph *g = graph_new(intern("small"));
   g->train = (Train){.batch = o.batch,
-                     .optimizer = OPTIMIZER_ADAMW,
                      .pipeline = intern("2bw"),
                      .clip_norm = o.clip,
                      .span = NO_SPAN,
                      .pipeline_span = NO_SPAN};
+  optimizer_set(&g->train, &optimizer_adamw);
   int top = graph_scope(g, -1, intern(""), intern("small"), NO_SPAN);
   Shape row = {.batched = true, .rank = 1, .dim = {MODEL_LENGTH}};
   int input = graph_input(g, intern("tokens"), false, TYPE_TOKEN, MODEL_CLASSES, row, NO_SPAN);

@@ -1,0 +1,16 @@
+/* torch.optim.SGD with dampening 0. Without momentum nothing is kept between updates. */
+#include <math.h>
+
+#include "optimizers/optimizer.h"
+
+static const UpdateRule plain = {.name = "sgd", .passes = 3};
+static const UpdateRule with_momentum = {.name = "sgd_momentum", .n_moments = 1, .passes = 3};
+
+static const UpdateRule *choose(const double *number) { return number[0] != 0 ? &with_momentum : &plain; }
+
+const Optimizer optimizer_sgd = {
+    .name = "sgd",
+    .lr = 1e-3,
+    .argument = {{.name = "momentum", .numbers = 1, .field = {"momentum"}, .bounds = {.most = 1, .below = true}},
+                 {.name = "weight_decay", .numbers = 1, .field = {"weight_decay"}, .bounds = {.most = HUGE_VAL}}},
+    .choose = choose};
