@@ -28,16 +28,17 @@ static void shard_path(char *to, int64_t step, int shard, int shards) {
 static int n_tensors(void) { return pd.stage->versions + pd.stage->n_moments; } /* a parameter */
 
 /* A parameter's tensor number `i`: its name's beginning and its place; at NULL while there is none. */
-struct tensor { char kind[KIND_BYTES], *at; bool bf16; };
+struct tensor { char kind[KIND_BYTES], *at; bool bf16; struct pd_shape shape; };
 
 static struct tensor tensor(const struct pd_parameter *p, int i, int64_t step) {
   const struct pd_stage *s = pd.stage;
-  struct tensor x = {.at = NULL};
+  struct tensor x = {.at = NULL, .shape = {.rank = p->rank, .elements = p->elements}};
+  memcpy(x.shape.dim, p->dim, sizeof x.shape.dim);
   int moment = i - s->versions;
   if (moment >= 0) {
-    size_t at = (size_t)moment * s->moments_stride + (s->has_masters ? p->state : p->offset);
     snprintf(x.kind, sizeof x.kind, "moment%d", moment + 1);
-    if (!p->buffer) x.at = pd.arena + s->moments + at;
+    if (!p->buffer) x.at = (char *)pd_moment_at(p, moment);
+    x.shape = pd_moment_shape(p, moment);
   } else if (i == 0) {
     snprintf(x.kind, sizeof x.kind, "weights");
     x.at = pd_newest_at(p, step);
@@ -74,8 +75,9 @@ static int collect(int64_t step, struct pd_entry *entries, struct tensor *tensor
     for (int j = 0; j < n_tensors() && p->owner == pd.stage->stage; j++) {
       struct tensor x = tensors[n] = tensor(p, j, step);
       if (!x.at) continue;
-      entries[n] = (struct pd_entry){.name = joined(x.kind, p->name), .rank = p->rank, .elements = p->elements};
-      memcpy(entries[n++].dim, p->dim, sizeof p->dim);
+      entries[n] = (struct pd_entry){
+        .name = joined(x.kind, p->name), .rank = x.shape.rank, .elements = x.shape.elements};
+      memcpy(entries[n++].dim, x.shape.dim, sizeof x.shape.dim);
     }
   }
   return n;
@@ -202,13 +204,13 @@ static bool read_parameter(const struct pd_safetensors *shards, int n, const str
     if (!e)
       return pd_refuse(why, "the checkpoint of step %lld in '%s' holds no '%s.%s'", (long long)step,
                        pd_options.checkpoint, x.kind, p->name);
-    bool same = e->rank == p->rank && e->dtype == PD_F32;
-    for (int j = 0; same && j < p->rank; j++) same = e->dim[j] == p->dim[j];
+    bool same = e->rank == x.shape.rank && e->dtype == PD_F32;
+    for (int j = 0; same && j < x.shape.rank; j++) same = e->dim[j] == x.shape.dim[j];
     if (!same)
       return pd_refuse(why, "the checkpoint of step %lld in '%s' is of another model: '%s' has another shape",
                        (long long)step, pd_options.checkpoint, p->name);
-    memcpy(pd_fill(x.at, p->elements), e->data, (size_t)p->elements * sizeof(float));
-    pd_filled(x.at, p->elements, x.bf16);
+    memcpy(pd_fill(x.at, x.shape.elements), e->data, (size_t)x.shape.elements * sizeof(float));
+    pd_filled(x.at, x.shape.elements, x.bf16);
   }
   pd_newest_written(p, step);
   return true;

@@ -117,15 +117,53 @@ int64_t pd_sample(uint64_t seed, int64_t n, int64_t s);
 
 /* The learning rate of update t (from 0). */
 double pd_learning_rate(const struct pd_stage *s, int64_t t);
-struct pd_adamw_step { float scale, keep, beta1, rest1, beta2, rest2, step_size, root2, eps; };
-struct pd_adamw_step pd_adamw_constants(const struct pd_stage *s, int64_t t, float scale, bool decays);
-struct pd_sgd_step { float scale, decay, momentum, lr; };
-/* The parameters held here, dealt into chunks that the optimizer's threads, or a device's blocks, share. */
-enum { PD_CHUNK = 16384 };
-struct pd_chunk { int parameter; int64_t first, n; };
-extern struct pd_chunk *pd_chunks;
-extern int pd_n_chunks;
-void pd_deal_chunks(void);
+
+/* An update as a rule by elements sees it: W(t), where W(t + 1) goes, batch t's accumulator set, and what the rule
+ * computed once, of parameters that do not decay and of those that do. */
+struct pd_update_arrays {
+  int64_t t;
+  const void *from;
+  void *to, *gradient;
+  const void *step[2];
+};
+
+/* One parameter as a rule over whole tensors sees it: arrays of its elements, in f32, and moments of their
+ * shapes, zero before the first update. from and to are one array or two that do not overlap. On a device they
+ * are there, and what the rule does is enqueued on the stream of the work. */
+struct pd_tensor_update {
+  const struct pd_parameter *parameter;
+  const void *arguments; /* the stage's */
+  int64_t t;
+  double lr;
+  float scale; /* of the gradient */
+  const float *from, *gradient;
+  float *to, *moment[PD_MAX_MOMENTS];
+};
+
+#define PD_NAME_RULE(rule, optimizer, moments) PD_RULE_##rule,
+enum pd_rule { PD_ELEMENT_RULES(PD_NAME_RULE) PD_N_RULES };
+
+/* A row of optimizers/list.h makes one of these; or a rule is given whole tensors, one after the other, and can
+ * so take norms, sums of rows or products before it writes any weight. Each target defines such a rule with its
+ * pd_<rule>; the order of its additions must not depend on threads. */
+struct pd_optimizer {
+  const char *name;
+  void (*tensor)(const struct pd_tensor_update *x); /* NULL: it goes by elements: */
+  enum pd_rule by_elements;
+  void (*constants)(const struct pd_stage *s, int64_t t, float scale, bool decays, void *to); /* a struct step */
+};
+
+/* The parameters held here, dealt into tiles that the optimizer's threads, or a device's blocks, share. */
+enum { PD_TILE = 16384 };
+struct pd_tile { int parameter; int64_t first, n; };
+extern struct pd_tile *pd_tiles;
+extern int pd_n_tiles;
+void pd_deal_tiles(void);
+/* Where parameter p's moment number i stands, and its shape. */
+float *pd_moment_at(const struct pd_parameter *p, int i);
+struct pd_shape { int rank; int64_t dim[PD_MAX_RANK], elements; };
+struct pd_shape pd_moment_shape(const struct pd_parameter *p, int i);
+size_t pd_moments_bytes(void); /* from the stage's `moments` on, to clear */
 /* Where use `use` of parameter p has its gradient of batch t, whose accumulator set is `gradient`. */
 float *pd_use_at(const struct pd_parameter *p, int use, int64_t t, void *gradient);
 /* Where parameter p's whole gradient stands: at its last use; NULL when it has none. */
@@ -134,13 +172,20 @@ bool pd_in_norm(const struct pd_parameter *p); /* this rank contributes the squa
 
 /* ---- host/optimizer.c, cuda/optimizer.cu ------------------------------------------------------- */
 
-void pd_optimizer_start(void); /* deals the chunks */
-/* The host's, of arrays. momentum NULL: none. */
-void pd_adamw_elements(int64_t n, struct pd_adamw_step s, const float *from, float *to, const float *gradient,
-                       float *moment1, float *moment2);
-void pd_sgd_elements(int64_t n, struct pd_sgd_step s, const float *from, float *to, const float *gradient,
-                     float *momentum);
-/* The host's: the sum of squares of up to PD_CHUNK elements, in 16 lanes. */
+void pd_optimizer_start(void); /* deals the tiles */
+/* What a target does with all parameters of a stage: by elements; and what is left after a rule over whole
+ * tensors, that is running averages, parameters without a gradient, and working copies of masters. */
+typedef void pd_update_all(const struct pd_update_arrays *u);
+struct pd_rules { pd_update_all *by_elements[PD_N_RULES], *after_tensors; };
+extern const struct pd_rules pd_rules;
+void pd_update_with(const struct pd_rules *rules, int64_t t, float scale, const void *from, void *to,
+                    void *gradient);
+/* The host's, of arrays; step is a struct pd_<optimizer>_step. */
+typedef void pd_elements(int64_t n, const void *step, const float *from, float *to, const float *gradient,
+                         float *const *moment);
+#define PD_DECLARE_ELEMENTS(rule, optimizer, moments) pd_elements pd_##rule##_elements;
+PD_ELEMENT_RULES(PD_DECLARE_ELEMENTS)
+/* The host's: the sum of squares of up to PD_TILE elements, in 16 lanes. */
 double pd_sum_of_squares(int64_t n, const float *x);
 
 /* ---- reduce.c -------------------------------------------------------------------------------- */

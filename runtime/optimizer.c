@@ -1,12 +1,12 @@
-/* Learning rates and the optimizers' constants; how a stage's parameters are dealt into chunks and where their
- * gradients stand. What is done with every element is the target's (host/optimizer.c, cuda/optimizer.cu). */
+/* Learning rates; the table of optimizers; an update's frame: how a stage's parameters are dealt into tiles,
+ * where their gradients and moments stand, what a rule over whole tensors is given. What is done with every
+ * element is the target's (host/optimizer.c, cuda/optimizer.cu). */
 #include "internal.h"
-#include "kernels/pd_math.h"
 
 #include <math.h>
 
-struct pd_chunk *pd_chunks;
-int pd_n_chunks;
+struct pd_tile *pd_tiles;
+int pd_n_tiles;
 
 /* nanoGPT's rule: (t + 1) / (warmup + 1) of the rate while t < warmup, then down to the floor, which is
  * reached at t = total and kept. */
@@ -19,36 +19,71 @@ double pd_learning_rate(const struct pd_stage *s, int64_t t) {
   return s->lr_floor + left * (s->lr - s->lr_floor);
 }
 
-/* ---- constants ------------------------------------------------------------------------------- */
+/* ---- the table ------------------------------------------------------------------------------- */
 
-/* torch.optim.AdamW: w = w keep; m = beta1 m + (1 - beta1) g; v = beta2 v + (1 - beta2) g g;
- * w -= step_size m / (sqrt(v) / root2 + eps), with bias corrections in step_size and root2. */
-struct pd_adamw_step pd_adamw_constants(const struct pd_stage *s, int64_t t, float scale, bool decays) {
-  double lr = pd_learning_rate(s, t), step = (double)(t + 1);
-  return (struct pd_adamw_step){
+#define MEMBER(rule, optimizer, moments) struct pd_##optimizer##_step rule;
+union step { PD_ELEMENT_RULES(MEMBER) };
+
+/* Here for both targets, so that both have the constants that one compiler with one set of flags makes of them. */
+#define OPTIMIZER(rule, optimizer, moments) \
+  static void rule##_constants(const struct pd_stage *s, int64_t t, float scale, bool decays, void *to) { \
+    *(struct pd_##optimizer##_step *)to = \
+      pd_##optimizer##_constants(s->arguments, pd_learning_rate(s, t), t, scale, decays); \
+  } \
+  const struct pd_optimizer pd_##rule = { \
+    .name = #rule, .by_elements = PD_RULE_##rule, .constants = rule##_constants};
+PD_ELEMENT_RULES(OPTIMIZER)
+
+/* ---- updates --------------------------------------------------------------------------------- */
+
+/* With masters these are what is updated, and the working copies follow. */
+static void update_tensor(const struct pd_update_arrays *u, const struct pd_parameter *p, float scale) {
+  const struct pd_stage *s = pd.stage;
+  char *master = pd.arena + s->masters + p->state;
+  struct pd_tensor_update x = {
+    .parameter = p,
+    .arguments = s->arguments,
+    .t = u->t,
+    .lr = pd_learning_rate(s, u->t),
     .scale = scale,
-    .keep = decays ? (float)(1 - lr * s->weight_decay) : 1.0f,
-    .beta1 = (float)s->beta1,
-    .rest1 = (float)(1 - s->beta1),
-    .beta2 = (float)s->beta2,
-    .rest2 = (float)(1 - s->beta2),
-    .step_size = (float)(lr / (1 - pow(s->beta1, step))),
-    .root2 = (float)sqrt(1 - pow(s->beta2, step)),
-    .eps = (float)s->eps,
+    .from = (const float *)(s->has_masters ? master : (const char *)u->from + p->offset),
+    .to = (float *)(s->has_masters ? master : (char *)u->to + p->offset),
+    .gradient = pd_gradient_at(p, u->t, u->gradient),
   };
+  for (int i = 0; i < s->n_moments; i++) x.moment[i] = pd_moment_at(p, i);
+  s->optimizer->tensor(&x);
+}
+
+void pd_update_with(const struct pd_rules *rules, int64_t t, float scale, const void *from, void *to,
+                    void *gradient) {
+  const struct pd_stage *s = pd.stage;
+  union step step[2];
+  struct pd_update_arrays u = {t, from, to, gradient, {&step[0], &step[1]}};
+  if (s->optimizer->tensor) {
+    for (int i = 0; i < s->n_parameters; i++)
+      if (s->parameters[i].n_uses && !s->parameters[i].buffer) update_tensor(&u, &s->parameters[i], scale);
+    rules->after_tensors(&u);
+    return;
+  }
+  for (int decays = 0; decays < 2; decays++) s->optimizer->constants(s, t, scale, decays, &step[decays]);
+  rules->by_elements[s->optimizer->by_elements](&u);
+}
+
+void pd_update(int64_t t, float scale, const void *from, void *to, void *gradient) {
+  pd_update_with(&pd_rules, t, scale, from, to, gradient);
 }
 
 /* ---- over a stage's parameters --------------------------------------------------------------- */
 
-void pd_deal_chunks(void) {
+void pd_deal_tiles(void) {
   const struct pd_stage *s = pd.stage;
   for (int p = 0; p < s->n_parameters; p++)
-    pd_n_chunks += (int)((s->parameters[p].elements + PD_CHUNK - 1) / PD_CHUNK);
-  pd_chunks = pd_allocate(sizeof *pd_chunks * (size_t)pd_n_chunks);
-  struct pd_chunk *next = pd_chunks;
+    pd_n_tiles += (int)((s->parameters[p].elements + PD_TILE - 1) / PD_TILE);
+  pd_tiles = pd_allocate(sizeof *pd_tiles * (size_t)pd_n_tiles);
+  struct pd_tile *next = pd_tiles;
   for (int p = 0; p < s->n_parameters; p++)
-    for (int64_t first = 0, all = s->parameters[p].elements; first < all; first += PD_CHUNK)
-      *next++ = (struct pd_chunk){p, first, all - first < PD_CHUNK ? all - first : PD_CHUNK};
+    for (int64_t first = 0, all = s->parameters[p].elements; first < all; first += PD_TILE)
+      *next++ = (struct pd_tile){p, first, all - first < PD_TILE ? all - first : PD_TILE};
 }
 
 float *pd_use_at(const struct pd_parameter *p, int use, int64_t t, void *gradient) {
@@ -59,6 +94,42 @@ float *pd_use_at(const struct pd_parameter *p, int use, int64_t t, void *gradien
 
 float *pd_gradient_at(const struct pd_parameter *p, int64_t t, void *gradient) {
   return p->n_uses ? pd_use_at(p, p->n_uses - 1, t, gradient) : NULL;
+}
+
+static const struct pd_moment *own_moment(const struct pd_parameter *p, int i) {
+  const struct pd_stage *s = pd.stage;
+  return s->own_moments ? &s->own_moments[(p - s->parameters) * s->n_moments + i] : NULL;
+}
+
+float *pd_moment_at(const struct pd_parameter *p, int i) {
+  const struct pd_stage *s = pd.stage;
+  const struct pd_moment *own = own_moment(p, i);
+  size_t at = (size_t)i * s->moments_stride + (s->has_masters ? p->state : p->offset);
+  return (float *)(pd.arena + (own ? own->offset : s->moments + at));
+}
+
+struct pd_shape pd_moment_shape(const struct pd_parameter *p, int i) {
+  const struct pd_moment *own = own_moment(p, i);
+  struct pd_shape shape = {.rank = own ? own->rank : p->rank, .elements = 1};
+  for (int j = 0; j < shape.rank; j++) {
+    shape.dim[j] = own ? own->dim[j] : p->dim[j];
+    shape.elements *= shape.dim[j];
+  }
+  return shape;
+}
+
+size_t pd_moments_bytes(void) {
+  const struct pd_stage *s = pd.stage;
+  size_t bytes = (size_t)s->n_moments * s->moments_stride;
+  if (!s->own_moments) return bytes;
+  bytes = 0;
+  for (int p = 0; p < s->n_parameters; p++)
+    for (int i = 0; i < s->n_moments && !s->parameters[p].buffer; i++) {
+      size_t size = (size_t)pd_moment_shape(&s->parameters[p], i).elements * sizeof(float);
+      size_t end = (size_t)((char *)pd_moment_at(&s->parameters[p], i) - pd.arena) - s->moments + size;
+      bytes = end > bytes ? end : bytes;
+    }
+  return bytes;
 }
 
 bool pd_in_norm(const struct pd_parameter *p) {

@@ -9,6 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "optimizers/list.h"
 #include "pd_operand.h"
 
 #ifdef __cplusplus
@@ -108,7 +109,17 @@ struct pd_channel {      /* the values that cross one cut in one direction, sent
   int slots;
 };
 
-enum pd_optimizer { PD_SGD, PD_ADAMW };
+struct pd_optimizer; /* an update rule (internal.h) */
+#define PD_DECLARE_OPTIMIZER(rule, optimizer, moments) extern const struct pd_optimizer pd_##rule;
+PD_ELEMENT_RULES(PD_DECLARE_OPTIMIZER)
+
+/* A moment of a parameter: bytes into the arena, shape. Of a buffer: nothing. */
+struct pd_moment {
+  size_t offset;
+  int rank;
+  int64_t dim[PD_MAX_RANK];
+};
+
 enum pd_rate { PD_LR_CONSTANT, PD_LR_LINEAR, PD_LR_COSINE };
 
 struct pd_stage {
@@ -130,6 +141,7 @@ struct pd_stage {
   size_t reduced;      /* with replicas: in exchange set 0, (replicas - 1) shards of an accumulator set, each of
                           accumulators_stride / replicas bytes, rounded up to a multiple of 64 */
   size_t moments, moments_stride; int n_moments;
+  const struct pd_moment *own_moments; /* where some have shapes of their own: all, by parameter and number */
   bool has_masters; size_t masters; /* the newest weights in f32, laid out like moments: weights are copies */
   bool per_batch; int64_t lag; /* the schedule drains at every batch; else an update follows by so many turns */
   const struct pd_parameter *parameters; int n_parameters; /* held here */
@@ -139,8 +151,9 @@ struct pd_stage {
   struct pd_channel activations_in[PD_MAX_CHUNKS], activations_out[PD_MAX_CHUNKS]; /* by chunk; n 0 at the ends */
   struct pd_channel gradients_in[PD_MAX_CHUNKS], gradients_out[PD_MAX_CHUNKS];
   const struct pd_figure *figures; int n_figures, n_losses; /* all of the model's: losses, then metrics */
-  enum pd_optimizer optimizer;
-  double lr, beta1, beta2, eps, momentum, weight_decay, clip_norm;
+  const struct pd_optimizer *optimizer;
+  double lr, clip_norm;
+  const void *arguments; /* the optimizer's: a struct pd_<optimizer>_arguments */
   enum pd_rate rate; int64_t lr_warmup, lr_total; double lr_floor;
   /* planned, for --emulate: of a microbatch, by chunk; weights: backward's part that PD_WEIGHTS does (0: none) */
   double forward_seconds[PD_MAX_CHUNKS], backward_seconds[PD_MAX_CHUNKS], weights_seconds[PD_MAX_CHUNKS];
@@ -219,8 +232,7 @@ void pd_exchange(int64_t t);
 float pd_gradient_scale(int64_t t);
 /* W(t+1) = optimizer(W(t), scale * gradient of batch t); from and to may be the same struct (one
  * version) or two. gradient: batch t's accumulator set. Tied uses are summed from last to first. */
-void pd_adamw(int64_t t, float scale, const void *from, void *to, void *gradient, void *moment1, void *moment2);
-void pd_sgd(int64_t t, float scale, const void *from, void *to, void *gradient, void *momentum);
+void pd_update(int64_t t, float scale, const void *from, void *to, void *gradient);
 /* How many of its batch's microbatches follow the one that starts with this sample, over all replicas: what
  * pd_share's weights depend on (pd_math.h). */
 int64_t pd_following(int64_t first_sample);

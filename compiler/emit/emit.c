@@ -1,7 +1,6 @@
 /* One stage's program as C, top to bottom: what it is, its numbers, its memory, its kernels, one
  * microbatch forward and backward, the update, the three loops. */
 #include "emit/print.h"
-#include "optimizers/optimizer.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -381,7 +380,6 @@ static void print_validate(Emit *e) {
 }
 
 static void print_optimizer(Emit *e) {
-  const char *call = format("    pd_%s(", e->g->train.optimizer->name);
   Names list = {0};
   push(&list, intern("t"));
   push(&list, intern("scale"));
@@ -389,11 +387,7 @@ static void print_optimizer(Emit *e) {
   push(&list, intern("to"));
   push(&list,
        intern(e->l->section[SECTION_GRADIENTS].copies ? "&arena->gradients[t % ACCUMULATORS]" : "NULL"));
-  for (int i = 0; i < e->l->n_moments; i++)
-    push(&list, internf("&arena->moments[%d]", i));
-  if (!e->l->n_moments)
-    push(&list, intern("NULL"));
-  text_list(&e->out, (int)strlen(call), call, &list, ");\n");
+  text_list(&e->out, 14, "    pd_update(", &list, ");\n");
 }
 
 static void print_update(Emit *e) {

@@ -274,6 +274,22 @@ static void exchanged_struct(Emit *e) {
   text_add(&e->out, "};\n\n");
 }
 
+const char *own_moment_member(const Emit *e, const OwnMoment *m) {
+  return format("%s_%d", c_identifier(e->g->params.at[m->param].name), m->moment + 1);
+}
+
+static void own_moments_struct(Emit *e) {
+  if (e->l->own_moments.n == 0)
+    return;
+  text_add(&e->out, "struct own_moments { /* the optimizer's, in shapes that are not the parameters' */\n");
+  for (int i = 0; i < e->l->own_moments.n; i++) {
+    const OwnMoment *m = &e->l->own_moments.at[i];
+    text_add(&e->out, "  alignas(64) float %s[%" PRId64 "];\n", own_moment_member(e, m),
+             shape_elements(&m->shape));
+  }
+  text_add(&e->out, "};\n\n");
+}
+
 /* ---- the arena ------------------------------------------------------------------------------- */
 
 typedef struct Part { const Section *section; const char *type, *name, *copies, *comment; } Part;
@@ -315,6 +331,7 @@ static Parts arena_parts(const Emit *e) {
   add_part(&parts, &s[SECTION_GRADIENTS], e->gradients_type, "gradients", "ACCUMULATORS",
            "of batch t: gradients[t % ACCUMULATORS]");
   add_part(&parts, &s[SECTION_MOMENTS], e->state_type, "moments", format("%d", l->n_moments), "the optimizer's");
+  add_part(&parts, &s[SECTION_OWN_MOMENTS], "struct own_moments", "own_moments", NULL, "the optimizer's, too");
   add_part(&parts, &s[SECTION_MASTERS], e->state_type, "masters", NULL, "the newest weights in f32");
   add_part(&parts, &s[SECTION_EXCHANGED], "struct exchanged", "exchanged", format("%d", e->p->exchanges),
            e->p->exchanges > 1 ? format("of batch t: exchanged[t %% %d]", e->p->exchanges) : NULL);
@@ -379,6 +396,7 @@ void print_structs(Emit *e) {
   if (gradients && !same)
     text_add(&e->out, "struct gradients { /* sums over a batch; one for each use of a parameter */\n%s};\n\n",
              gradients);
+  own_moments_struct(e);
   print_slots(e, BUFFER_INPUT);
   print_slots(e, BUFFER_RECEIVED);
   print_slots(e, BUFFER_SENT);

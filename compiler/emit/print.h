@@ -108,6 +108,7 @@ typedef struct Emit {
 void name_members(Emit *e);
 void print_structs(Emit *e);
 bool in_workspace(const Emit *e, const Buffer *b); /* placed by offset, not as a struct's member */
+const char *own_moment_member(const Emit *e, const OwnMoment *m); /* within struct own_moments */
 Name member_path(const Emit *e, int buffer);       /* "h[0].ln_1_weight" within its section's struct */
 int struct_of(BufferKind kind);                    /* IN_WEIGHTS .. IN_DEFERRED; -1 */
 /* Of kinds of which every chunk has its own: the arena's member, its struct, its constant for the number of

@@ -2,7 +2,6 @@
 #include "emit/print.h"
 #include "optimizers/optimizer.h"
 
-#include <ctype.h>
 #include <inttypes.h>
 #include <string.h>
 
@@ -207,6 +206,33 @@ static void parameter_table(Emit *e) {
   text_add(&e->out, "};\n\n");
 }
 
+/* Where some moments have shapes of their own: all of them, by parameter. */
+static void moment_table(Emit *e) {
+  const UpdateRule *rule = update_rule(&e->g->train);
+  if (!e->l->own_moments.n)
+    return;
+  text_add(&e->out, "/* Place, rank, shape. */\nstatic const struct pd_moment own_moments[] = {\n");
+  for (int i = 0, own = 0; i < e->k->params.n; i++) {
+    const Param *p = &e->g->params.at[e->k->params.at[i]];
+    const char *member = member_path(e, find_buffer(e, BUFFER_WEIGHT, e->k->params.at[i], -1));
+    for (int m = 0, like = 0; m < rule->n_moments; m++) {
+      Shape shape = moment_shape(rule, m, &p->shape);
+      Names row = {0};
+      if (p->buffer)
+        push(&row, intern("0"));
+      else if (rule->moment_shape[m])
+        push(&row, internf("offsetof(struct arena, own_moments.%s)",
+                           own_moment_member(e, &e->l->own_moments.at[own++])));
+      else
+        push(&row, internf("offsetof(struct arena, moments[%d].%s)", like++, member));
+      push(&row, internf("%d", shape.rank));
+      push(&row, internf("{%s}", dims_list(shape.rank, shape.dim)));
+      text_list(&e->out, 3, "  {", &row, "},\n");
+    }
+  }
+  text_add(&e->out, "};\n\n");
+}
+
 /* What says how the loader computes an input or normalises it. */
 static void origin_fields(Emit *e, const Input *in) {
   static const char *const origins[] = {"PD_FILE",    "PD_IMAGE",    "PD_LENGTHS", "PD_PRESENT", "PD_COUNTED",
@@ -387,22 +413,16 @@ static double flops_per_sample(const Graph *g) {
   return flops;
 }
 
-static char *upper_case(const char *name) {
-  char *text = format("%s", name);
-  for (char *c = text; *c; c++)
-    *c = (char)toupper((unsigned char)*c);
-  return text;
-}
-
 static void train_fields(Emit *e) {
   static const char *const rates[] = {"PD_LR_CONSTANT", "PD_LR_LINEAR", "PD_LR_COSINE"};
   const Train *t = &e->g->train;
-  text_add(&e->out, "  .optimizer = PD_%s, .lr = %s,", upper_case(t->optimizer->name), double_literal(t->lr));
-  int n = optimizer_n_numbers(t->optimizer);
-  for (int i = 0; i < n; i++)
-    text_add(&e->out, "%s.%s = %s,", i + 1 < n ? " " : "\n  ", optimizer_field(t->optimizer, i),
-             double_literal(t->number[i]));
-  text_add(&e->out, " .clip_norm = %s,\n", double_literal(t->clip_norm));
+  Names arguments = {0};
+  for (int i = 0; i < optimizer_n_numbers(t->optimizer); i++)
+    push(&arguments, internf(".%s = %s", optimizer_field(t->optimizer, i), double_literal(t->number[i])));
+  text_add(&e->out, "  .optimizer = &pd_%s, .lr = %s, .clip_norm = %s,\n", update_rule(t)->name,
+           double_literal(t->lr), double_literal(t->clip_norm));
+  text_list(&e->out, 4, format("  .arguments = PD_LIST(struct pd_%s_arguments, {", t->optimizer->name), &arguments,
+            "}),\n");
   text_add(&e->out, "  .rate = %s, .lr_warmup = %" PRId64 ", .lr_total = %" PRId64 ", .lr_floor = %s,\n",
            rates[t->lr_kind], t->lr_warmup, t->lr_total, double_literal(t->lr_floor));
 }
@@ -426,7 +446,11 @@ static void memory_fields(Emit *e) {
   text_add(&e->out, "  .exchange_sets = %d,\n", e->p->exchanges);
   if (l->reduced_bytes > 0)
     text_add(&e->out, "  .reduced = offsetof(struct arena, exchanged[0].reduced),\n");
-  if (l->section[SECTION_MOMENTS].copies)
+  if (l->own_moments.n)
+    text_add(&e->out,
+             "  .moments = offsetof(struct arena, %smoments), .n_moments = %d, .own_moments = own_moments,\n",
+             l->n_moments ? "" : "own_", update_rule(&e->g->train)->n_moments);
+  else if (l->section[SECTION_MOMENTS].copies)
     text_add(&e->out,
              "  .moments = offsetof(struct arena, moments), .moments_stride = sizeof(%s), .n_moments = %d,\n",
              e->state_type, l->n_moments);
@@ -479,6 +503,7 @@ void print_tables(Emit *e) {
   Channel channel[N_CHANNELS];
   text_add(&e->out, "/* ---- what the runtime is told ---- */\n\n");
   parameter_table(e);
+  moment_table(e);
   input_table(e);
   int n_tensors = tensor_table(e);
   list_channels(e, channel);

@@ -122,11 +122,10 @@ static bool get_arena(const struct pd_stage *s, char *why) {
   if (status != cudaSuccess) return refuse(status, "get this stage's memory", why);
   hold({Held::MEMORY, arena});
   pd.arena = static_cast<char *>(arena);
-  size_t moments = static_cast<size_t>(s->n_moments) * s->moments_stride;
   if (pd_options.emulate) /* gradients that no pass makes are sent and checked all the same */
     status = cudaMemsetAsync(pd.arena, 0, s->arena_bytes, pd_stream);
-  else if (moments)
-    status = cudaMemsetAsync(pd.arena + s->moments, 0, moments, pd_stream);
+  else if (pd_moments_bytes())
+    status = cudaMemsetAsync(pd.arena + s->moments, 0, pd_moments_bytes(), pd_stream);
   return status == cudaSuccess || refuse(status, "clear the optimizer's state", why);
 }
 

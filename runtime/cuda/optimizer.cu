@@ -1,5 +1,5 @@
-/* One launch updates all parameters of a stage: a block a chunk (pd_chunks). The formulas and the order of their
- * operations are host/optimizer.c's. With masters these are what is updated, and the working copies of the next
+/* One launch updates all parameters of a stage: a block a tile (pd_tiles), each element by its rule in
+ * optimizers/list.h, as on the host. With masters these are what is updated, and the working copies of the next
  * version are rounded from them; without, the next version is computed from the one before. */
 #include "internal.h"
 #include "pd_cuda.h"
@@ -20,12 +20,13 @@ struct Entry {
 };
 
 static Entry *entries;   /* on the device, by parameter held here */
-static pd_chunk *chunks; /* on the device */
+static pd_tile *tiles; /* on the device */
 
 /* What an update is given, in device memory. */
 struct Arrays {
   const char *from, *gradient, *exchanged;
-  char *to, *masters, *moment[2]; /* masters NULL: none */
+  char *to, *masters, *moments; /* masters NULL: none */
+  size_t moments_stride;
 };
 
 /* ---- start ----------------------------------------------------------------------------------------- */
@@ -52,65 +53,47 @@ static void *on_device(const void *from, size_t bytes) {
 
 void pd_optimizer_start(void) {
   const struct pd_stage *s = pd.stage;
-  pd_deal_chunks();
+  pd_deal_tiles();
   size_t n = static_cast<size_t>(s->n_parameters);
   Entry *all = static_cast<Entry *>(pd_allocate(sizeof *all * n));
   for (size_t i = 0; i < n; i++) all[i] = describe(&s->parameters[i]);
   entries = static_cast<Entry *>(on_device(all, sizeof *all * n));
-  chunks = static_cast<pd_chunk *>(on_device(pd_chunks, sizeof *pd_chunks * static_cast<size_t>(pd_n_chunks)));
+  tiles = static_cast<pd_tile *>(on_device(pd_tiles, sizeof *pd_tiles * static_cast<size_t>(pd_n_tiles)));
   free(all);
 }
 
-/* ---- formulas -------------------------------------------------------------------------------------- */
+/* ---- rules ----------------------------------------------------------------------------------------- */
 
-struct AdamW {
-  enum { MOMENTS = 2 };
-  struct pd_adamw_step step[2]; /* by whether weights decay */
-  __device__ float operator()(bool decays, float from, float gradient, float *moment) const {
-    const struct pd_adamw_step &s = step[decays];
-    float g = gradient * s.scale;
-    float w = from * s.keep;
-    float m = moment[0] * s.beta1 + g * s.rest1;
-    float v = moment[1] * s.beta2 + s.rest2 * g * g;
-    moment[0] = m;
-    moment[1] = v;
-    return w - s.step_size * m / (sqrtf(v) / s.root2 + s.eps);
-  }
+#define RULE(rule, optimizer, moments) \
+  struct rule { \
+    enum { MOMENTS = moments, GIVEN = false }; \
+    struct pd_##optimizer##_step step[2]; /* by whether weights decay */ \
+    __device__ float operator()(bool decays, float from, float gradient, float *moment) const { \
+      return pd_##rule##_element(step[decays], from, gradient, moment); \
+    } \
+  };
+namespace rules {
+PD_ELEMENT_RULES(RULE)
+/* What has a gradient is updated already. */
+struct given {
+  enum { MOMENTS = 0, GIVEN = true };
+  __device__ float operator()(bool, float from, float, float *) const { return from; }
 };
-
-struct Sgd {
-  enum { MOMENTS = 0 };
-  struct pd_sgd_step step[2];
-  __device__ float operator()(bool decays, float from, float gradient, float *) const {
-    const struct pd_sgd_step &s = step[decays];
-    return from - s.lr * (gradient * s.scale + s.decay * from);
-  }
-};
-
-struct Momentum {
-  enum { MOMENTS = 1 };
-  struct pd_sgd_step step[2];
-  __device__ float operator()(bool decays, float from, float gradient, float *moment) const {
-    const struct pd_sgd_step &s = step[decays];
-    float u = s.momentum * *moment + (gradient * s.scale + s.decay * from);
-    *moment = u;
-    return from - s.lr * u;
-  }
-};
+}
 
 /* ---- the kernel -------------------------------------------------------------------------------------- */
 
 enum { THREADS = 256, WIDE = 4 };
 
-/* A parameter's arrays from the chunk's first element. */
+/* A parameter's arrays from the tile's first element. */
 struct Run {
   const float *from, *gradient;
-  float *to, *moment[2];
+  float *to, *moment[PD_MAX_MOMENTS];
   pd_bf16 *rounded; /* the working copy, where it is not `to` */
   float *copied;
 };
 
-static __device__ Run run_of(const Entry &e, const pd_chunk &c, const Arrays &a) {
+template <class Rule> static __device__ Run run_of(const Entry &e, const pd_tile &c, const Arrays &a) {
   size_t first = static_cast<size_t>(c.first) * sizeof(float);
   char *to = a.to + e.offset, *master = a.masters + e.state;
   const char *gradient = (e.gradient_here ? a.gradient : a.exchanged) + e.gradient;
@@ -118,7 +101,10 @@ static __device__ Run run_of(const Entry &e, const pd_chunk &c, const Arrays &a)
   r.from = reinterpret_cast<const float *>((a.masters ? master : a.from + e.offset) + first);
   r.to = reinterpret_cast<float *>((a.masters ? master : to) + first);
   r.gradient = reinterpret_cast<const float *>(gradient + first);
-  for (int i = 0; i < 2; i++) r.moment[i] = reinterpret_cast<float *>(a.moment[i] + e.state + first);
+  if (Rule::GIVEN && e.kind == Kind::TRAINED) r.from = r.to;
+  char *moments = a.moments + e.state + first;
+  for (int i = 0; i < Rule::MOMENTS; i++)
+    r.moment[i] = reinterpret_cast<float *>(moments + static_cast<size_t>(i) * a.moments_stride);
   if (a.masters && e.bf16) r.rounded = reinterpret_cast<pd_bf16 *>(to) + c.first;
   if (a.masters && !e.bf16) r.copied = reinterpret_cast<float *>(to + first);
   return r;
@@ -127,7 +113,7 @@ static __device__ Run run_of(const Entry &e, const pd_chunk &c, const Arrays &a)
 /* Elements [i, i + N). */
 template <int N, class Rule>
 static __device__ void update_some(const Entry &e, const Run &r, const Rule &rule, int i) {
-  float w[N], g[N] = {}, moment[2][N] = {};
+  float w[N], g[N] = {}, moment[PD_MAX_MOMENTS][N] = {};
   pd_get(w, r.from + i);
   if (e.kind != Kind::KEPT) pd_get(g, r.gradient + i);
   if (e.kind == Kind::TRAINED) {
@@ -135,10 +121,12 @@ static __device__ void update_some(const Entry &e, const Run &r, const Rule &rul
     for (int m = 0; m < Rule::MOMENTS; m++) pd_get(moment[m], r.moment[m] + i);
 #pragma unroll
     for (int j = 0; j < N; j++) {
-      float of_one[2] = {moment[0][j], moment[1][j]};
+      float of_one[PD_MAX_MOMENTS];
+#pragma unroll
+      for (int m = 0; m < PD_MAX_MOMENTS; m++) of_one[m] = moment[m][j];
       w[j] = rule(e.decays, w[j], g[j], of_one);
-      moment[0][j] = of_one[0];
-      moment[1][j] = of_one[1];
+#pragma unroll
+      for (int m = 0; m < PD_MAX_MOMENTS; m++) moment[m][j] = of_one[m];
     }
 #pragma unroll
     for (int m = 0; m < Rule::MOMENTS; m++) pd_put(r.moment[m] + i, moment[m]);
@@ -152,45 +140,39 @@ static __device__ void update_some(const Entry &e, const Run &r, const Rule &rul
 }
 
 template <class Rule>
-static __global__ void __launch_bounds__(THREADS) update_all(const pd_chunk *chunks, const Entry *entries,
+static __global__ void __launch_bounds__(THREADS) update_all(const pd_tile *tiles, const Entry *entries,
                                                              Arrays arrays, Rule rule) {
-  const pd_chunk c = chunks[blockIdx.x];
+  const pd_tile c = tiles[blockIdx.x];
   const Entry e = entries[c.parameter];
-  const Run r = run_of(e, c, arrays);
+  const Run r = run_of<Rule>(e, c, arrays);
   int n = static_cast<int>(c.n), wide = n / WIDE * WIDE;
   for (int i = static_cast<int>(threadIdx.x) * WIDE; i < wide; i += THREADS * WIDE)
     update_some<WIDE>(e, r, rule, i);
   for (int i = wide + static_cast<int>(threadIdx.x); i < n; i += THREADS) update_some<1>(e, r, rule, i);
 }
 
-template <class Rule>
-static void launch(int64_t t, const void *from, void *to, void *gradient, void *moment1, void *moment2,
-                   Rule rule) {
+template <class Rule> static void launch(const struct pd_update_arrays *u, const Rule &rule) {
   const struct pd_stage *s = pd.stage;
-  if (!pd_n_chunks) return;
-  Arrays arrays = {static_cast<const char *>(from),
-                   static_cast<const char *>(gradient),
-                   pd.arena + pd_exchange_set(t),
-                   static_cast<char *>(to),
+  if (!pd_n_tiles) return;
+  Arrays arrays = {static_cast<const char *>(u->from),
+                   static_cast<const char *>(u->gradient),
+                   pd.arena + pd_exchange_set(u->t),
+                   static_cast<char *>(u->to),
                    s->has_masters ? pd.arena + s->masters : NULL,
-                   {static_cast<char *>(moment1), static_cast<char *>(moment2)}};
-  PD_LAUNCH(update_all<Rule>, static_cast<unsigned>(pd_n_chunks), THREADS, 0, pd_stream, chunks, entries, arrays,
+                   pd.arena + s->moments,
+                   s->moments_stride};
+  PD_LAUNCH(update_all<Rule>, static_cast<unsigned>(pd_n_tiles), THREADS, 0, pd_stream, tiles, entries, arrays,
             rule);
 }
 
-void pd_adamw(int64_t t, float scale, const void *from, void *to, void *gradient, void *moment1, void *moment2) {
-  const struct pd_stage *s = pd.stage;
-  AdamW rule = {{pd_adamw_constants(s, t, scale, false), pd_adamw_constants(s, t, scale, true)}};
-  launch(t, from, to, gradient, moment1, moment2, rule);
-}
+#define UPDATE(rule, optimizer, moments) \
+  static void rule##_update(const struct pd_update_arrays *u) { \
+    using step = const struct pd_##optimizer##_step *; \
+    launch(u, rules::rule{{*static_cast<step>(u->step[0]), *static_cast<step>(u->step[1])}}); \
+  }
+PD_ELEMENT_RULES(UPDATE)
 
-void pd_sgd(int64_t t, float scale, const void *from, void *to, void *gradient, void *momentum) {
-  const struct pd_stage *s = pd.stage;
-  float lr = static_cast<float>(pd_learning_rate(s, t));
-  struct pd_sgd_step plain = {scale, 0, static_cast<float>(s->momentum), lr}, decaying = plain;
-  decaying.decay = static_cast<float>(s->weight_decay);
-  if (s->n_moments)
-    launch(t, from, to, gradient, momentum, NULL, Momentum{{plain, decaying}});
-  else
-    launch(t, from, to, gradient, NULL, NULL, Sgd{{plain, decaying}});
-}
+static void after_tensors(const struct pd_update_arrays *u) { launch(u, rules::given{}); }
+
+#define ROW(rule, optimizer, moments) rule##_update, /* in the order of enum pd_rule */
+extern const struct pd_rules pd_rules = {.by_elements = {PD_ELEMENT_RULES(ROW)}, .after_tensors = after_tensors};

@@ -1,5 +1,5 @@
 /* What is added up between the ranks' messages, on a stream beside computation. No order depends on timing:
- * replicas are added by number, uses from last to first, squares by thread, then by chunk, then by parameter. */
+ * replicas are added by number, uses from last to first, squares by thread, then by tile, then by parameter. */
 #include "transport.h"
 
 #include <cstdlib>
@@ -10,16 +10,16 @@ enum { THREADS = 256 };
 /* A parameter as the kernels see it. */
 struct summed {
   int first_use, n_uses;
-  int first_chunk, n_chunks;
+  int first_tile, n_tiles;
 };
 struct used { size_t offset; bool here; }; /* in the accumulator set, else in the exchange set */
 
-static const pd_chunk *chunks;    /* pd_chunks on the device */
+static const pd_tile *tiles;      /* pd_tiles on the device */
 static const summed *parameters;  /* those held here */
 static const used *uses;
 static const int *contributions;  /* the parameters whose squares this rank contributes */
 static int n_contributions;
-static double *chunk_squares;     /* on the device, as the next */
+static double *tile_squares;     /* on the device, as the next */
 static double *squares;           /* [contribution] */
 static double **known;            /* pinned: [batch % batches][contribution] */
 static cudaEvent_t *combined;     /* [batch % batches] */
@@ -49,11 +49,11 @@ static __device__ double sum_of_block(double x) {
   return part[0];
 }
 
-/* A block a chunk: its uses into the last one's place, and the sum of its squares. */
+/* A block a tile: its uses into the last one's place, and the sum of its squares. */
 static __global__ void __launch_bounds__(THREADS)
-    combine(const pd_chunk *chunks, const summed *parameters, const used *uses, char *accumulators,
-            char *exchanged, double *chunk_squares) {
-  pd_chunk c = chunks[blockIdx.x];
+    combine(const pd_tile *tiles, const summed *parameters, const used *uses, char *accumulators,
+            char *exchanged, double *tile_squares) {
+  pd_tile c = tiles[blockIdx.x];
   summed p = parameters[c.parameter];
   if (!p.n_uses) return;
   auto gradient = [=](int use) {
@@ -69,15 +69,15 @@ static __global__ void __launch_bounds__(THREADS)
     square += (double)x * (double)x;
   }
   square = sum_of_block(square);
-  if (!threadIdx.x) chunk_squares[blockIdx.x] = square;
+  if (!threadIdx.x) tile_squares[blockIdx.x] = square;
 }
 
 /* A block a parameter. */
 static __global__ void __launch_bounds__(THREADS)
-    add_chunks(const int *contributions, const summed *parameters, const double *chunk_squares, double *squares) {
+    add_tiles(const int *contributions, const summed *parameters, const double *tile_squares, double *squares) {
   summed p = parameters[contributions[blockIdx.x]];
   double sum = 0;
-  for (int i = threadIdx.x; i < p.n_chunks; i += THREADS) sum += chunk_squares[p.first_chunk + i];
+  for (int i = threadIdx.x; i < p.n_tiles; i += THREADS) sum += tile_squares[p.first_tile + i];
   sum = sum_of_block(sum);
   if (!threadIdx.x) squares[blockIdx.x] = sum;
 }
@@ -104,12 +104,12 @@ static void make_tables() {
     for (int u = 0; u < p->n_uses; u++) every.push_back({p->uses[u].offset, p->uses[u].stage == s->stage});
     if (pd_in_norm(p)) mine.push_back(i);
   }
-  for (int i = pd_n_chunks - 1; i >= 0; i--) {
-    summed *p = &all[(size_t)pd_chunks[i].parameter];
-    p->first_chunk = i;
-    p->n_chunks++;
+  for (int i = pd_n_tiles - 1; i >= 0; i--) {
+    summed *p = &all[(size_t)pd_tiles[i].parameter];
+    p->first_tile = i;
+    p->n_tiles++;
   }
-  chunks = on_device(pd_chunks, (size_t)pd_n_chunks);
+  tiles = on_device(pd_tiles, (size_t)pd_n_tiles);
   parameters = on_device(all.data(), all.size());
   uses = on_device(every.data(), every.size());
   contributions = on_device(mine.data(), mine.size());
@@ -118,7 +118,7 @@ static void make_tables() {
 
 void pd_sums_start(int batches) {
   make_tables();
-  chunk_squares = on_device<double>(NULL, (size_t)pd_n_chunks);
+  tile_squares = on_device<double>(NULL, (size_t)pd_n_tiles);
   squares = on_device<double>(NULL, (size_t)n_contributions);
   order = pd_cuda_event();
   n_batches = batches;
@@ -147,12 +147,12 @@ void pd_add_replicas(float *own, const float *others, size_t stride, size_t n) {
 
 void pd_combine(int64_t t) {
   int at = (int)(t % n_batches);
-  if (pd_n_chunks)
-    PD_LAUNCH(combine, pd_n_chunks, THREADS, 0, pd_exchange_stream, chunks, parameters, uses, pd_accumulators(t),
-              pd.arena + pd_exchange_set(t), chunk_squares);
+  if (pd_n_tiles)
+    PD_LAUNCH(combine, pd_n_tiles, THREADS, 0, pd_exchange_stream, tiles, parameters, uses, pd_accumulators(t),
+              pd.arena + pd_exchange_set(t), tile_squares);
   if (n_contributions) {
-    PD_LAUNCH(add_chunks, n_contributions, THREADS, 0, pd_exchange_stream, contributions, parameters,
-              chunk_squares, squares);
+    PD_LAUNCH(add_tiles, n_contributions, THREADS, 0, pd_exchange_stream, contributions, parameters,
+              tile_squares, squares);
     pd_cuda_check(cudaMemcpyAsync(known[at], squares, sizeof(double) * (size_t)n_contributions,
                                   cudaMemcpyDeviceToHost, pd_exchange_stream), "copy the gradients' squares");
   }

@@ -5,14 +5,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-static double *chunk_squares; /* of the batch combined last: they are asked for at once */
+static double *tile_squares; /* of the batch combined last: they are asked for at once */
 
 void pd_sums_start(int batches) {
   (void)batches;
-  chunk_squares = pd_allocate(sizeof *chunk_squares * (size_t)pd_n_chunks);
+  tile_squares = pd_allocate(sizeof *tile_squares * (size_t)pd_n_tiles);
 }
 
-void pd_sums_finish(void) { free(chunk_squares); }
+void pd_sums_finish(void) { free(tile_squares); }
 void pd_sums_begin(void) {}
 
 void pd_add_replicas(float *own, const float *others, size_t stride, size_t n) {
@@ -33,8 +33,8 @@ void pd_add_replicas(float *own, const float *others, size_t stride, size_t n) {
   }
 }
 
-/* Adds a chunk of p's uses into the last one's place. */
-static void add_uses(int64_t t, const struct pd_parameter *p, const struct pd_chunk *c) {
+/* Adds a tile of p's uses into the last one's place. */
+static void add_uses(int64_t t, const struct pd_parameter *p, const struct pd_tile *c) {
   float *sum = pd_gradient_at(p, t, pd_accumulators(t)) + c->first;
   for (int i = p->n_uses - 2; i >= 0; i--) {
     const float *more = pd_use_at(p, i, t, pd_accumulators(t)) + c->first;
@@ -45,19 +45,19 @@ static void add_uses(int64_t t, const struct pd_parameter *p, const struct pd_ch
 
 void pd_combine(int64_t t) {
 #pragma omp parallel for schedule(static)
-  for (int i = 0; i < pd_n_chunks; i++) {
-    const struct pd_chunk *c = &pd_chunks[i];
+  for (int i = 0; i < pd_n_tiles; i++) {
+    const struct pd_tile *c = &pd_tiles[i];
     const struct pd_parameter *p = &pd.stage->parameters[c->parameter];
-    chunk_squares[i] = 0;
+    tile_squares[i] = 0;
     if (p->n_uses) add_uses(t, p, c);
     if (pd_in_norm(p))
-      chunk_squares[i] = pd_sum_of_squares(c->n, pd_gradient_at(p, t, pd_accumulators(t)) + c->first);
+      tile_squares[i] = pd_sum_of_squares(c->n, pd_gradient_at(p, t, pd_accumulators(t)) + c->first);
   }
 }
 
 bool pd_squares(int64_t t, double *to) {
   (void)t;
-  for (int i = 0; i < pd_n_chunks; i++) to[pd.stage->parameters[pd_chunks[i].parameter].order] += chunk_squares[i];
+  for (int i = 0; i < pd_n_tiles; i++) to[pd.stage->parameters[pd_tiles[i].parameter].order] += tile_squares[i];
   return true;
 }
 

@@ -47,6 +47,7 @@ static const int replicas[] = {W0, W1, W2};
 static const int64_t planned[] = {1, 2, 3, 4, 5, 6, 7, 8}; /* by rank */
 static const struct pd_figure figures[] = {{.elements = WIDTH}};
 
+static const struct pd_adamw_arguments adamw = {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8};
 static const struct pd_stage stage = {.model = "chain",
                                       .schedule = DELAY > 1 ? "pipedream" : DELAY ? "2bw" : "flush",
                                       .plan_hash = PLAN,
@@ -89,11 +90,9 @@ static const struct pd_stage stage = {.model = "chain",
                                       .n_losses = 1,
                                       .figures = figures,
                                       .n_figures = 1,
-                                      .optimizer = PD_ADAMW,
+                                      .optimizer = &pd_adamw,
+                                      .arguments = &adamw,
                                       .lr = 0.05,
-                                      .beta1 = 0.9,
-                                      .beta2 = 0.95,
-                                      .eps = 1e-8,
                                       .clip_norm = CLIP,
                                       .rate = PD_LR_COSINE,
                                       .lr_warmup = 3,
@@ -168,7 +167,7 @@ static void validate(const struct weights *w, int64_t f) {
 static void update(int64_t t, int64_t f) {
   float scale = pd_gradient_scale(t);
   struct weights *to = &a->weights[(t + 1) % VERSIONS];
-  pd_adamw(t, scale, &a->weights[t % VERSIONS], to, &a->accumulators[t % SETS], &a->moment1, &a->moment2);
+  pd_update(t, scale, &a->weights[t % VERSIONS], to, &a->accumulators[t % SETS]);
   if (pd_updated(t)) validate(to, f);
 }
 

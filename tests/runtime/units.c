@@ -158,14 +158,15 @@ static void rates_warm_up_and_fall_to_the_floor(void **state) {
 static void adamw_follows_its_formula(void **state) {
   (void)state;
   enum { N = 37 };
-  struct pd_stage s = {.lr = 0.01, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1};
-  float w[2][N], m[N] = {0}, v[N] = {0};
+  struct pd_adamw_arguments a = {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1};
+  float w[2][N], m[N] = {0}, v[N] = {0}, *const moments[] = {m, v};
   double x[N], dm[N] = {0}, dv[N] = {0};
   for (int i = 0; i < N; i++) x[i] = w[0][i] = sinf((float)i);
   for (int t = 0; t < 20; t++) {
     float g[N];
     for (int i = 0; i < N; i++) g[i] = cosf((float)(i * t));
-    pd_adamw_elements(N, pd_adamw_constants(&s, t, 0.5f, true), w[t % 2], w[(t + 1) % 2], g, m, v);
+    struct pd_adamw_step step = pd_adamw_constants(&a, 0.01, t, 0.5f, true);
+    pd_adamw_elements(N, &step, w[t % 2], w[(t + 1) % 2], g, moments);
     for (int i = 0; i < N; i++) { /* Loshchilov and Hutter, algorithm 2 */
       dm[i] = 0.9 * dm[i] + 0.1 * 0.5 * g[i];
       dv[i] = 0.95 * dv[i] + 0.05 * 0.25 * g[i] * g[i];
@@ -174,20 +175,80 @@ static void adamw_follows_its_formula(void **state) {
     }
   }
   for (int i = 0; i < N; i++) assert_true(fabs(x[i] - w[0][i]) < 1e-5);
-  assert_true(pd_adamw_constants(&s, 0, 1, false).keep == 1);
+  assert_true(pd_adamw_constants(&a, 0.01, 0, 1, false).keep == 1);
 }
 
 static void sgd_follows_its_formula(void **state) {
   (void)state;
-  float w[5] = {1, 2, 3, 4, 5}, u[5] = {0}, g[5] = {1, -1, 1, -1, 1};
+  float w[5] = {1, 2, 3, 4, 5}, u[5] = {0}, g[5] = {1, -1, 1, -1, 1}, *const moments[] = {u};
   struct pd_sgd_step step = {.scale = 2, .decay = 0.5f, .momentum = 0.5f, .lr = 0.25f};
-  pd_sgd_elements(5, step, w, w, g, u);
-  pd_sgd_elements(5, step, w, w, g, u);
+  pd_sgd_momentum_elements(5, &step, w, w, g, moments);
+  pd_sgd_momentum_elements(5, &step, w, w, g, moments);
   /* w0: u = 2.5, w = .375; u = 1.25 + 2.1875, w = .375 - .859375 */
   assert_true(w[0] == -0.484375f && u[0] == 3.4375f);
   float plain[5] = {1, 2, 3, 4, 5};
-  pd_sgd_elements(5, step, plain, plain, g, NULL);
+  pd_sgd_elements(5, &step, plain, plain, g, NULL);
   assert_true(plain[0] == 0.375f && plain[1] == 2.25f);
+}
+
+/* LAMB's trust ratio, with a moment of one number a row: what a rule over whole tensors is given. Squares are
+ * added by tiles, then in order, whatever the number of threads. */
+static void trusted(const struct pd_tensor_update *x) {
+  int64_t rows = x->parameter->dim[0], columns = x->parameter->dim[1], n = rows * columns;
+  double part[8], sum[2] = {0, 0};
+  const float *arrays[] = {x->from, x->gradient};
+  assert_true((n + PD_TILE - 1) / PD_TILE <= 8);
+  for (int which = 0; which < 2; which++) {
+#pragma omp parallel for
+    for (int64_t i = 0; i < n; i += PD_TILE)
+      part[i / PD_TILE] = pd_sum_of_squares(n - i < PD_TILE ? n - i : PD_TILE, arrays[which] + i);
+    for (int64_t i = 0; i < n; i += PD_TILE) sum[which] += part[i / PD_TILE];
+  }
+  for (int64_t r = 0; r < rows; r++) x->moment[1][r] += (float)(r + 1);
+  for (int64_t i = 0; i < n; i++) {
+    x->moment[0][i] += x->gradient[i];
+    x->to[i] = x->from[i] - (float)(x->lr * sqrt(sum[0] / sum[1])) * x->scale * x->gradient[i];
+  }
+}
+
+static void tensors_are_updated_as_a_whole(void **state) {
+  (void)state;
+  enum { ROWS = 3, COLUMNS = PD_TILE, ALL = ROWS * COLUMNS, AVERAGE = 64, KEPT = 128 };
+  static struct {
+    float from[ALL + KEPT], to[ALL + KEPT], gradient[ALL + KEPT], like[ALL + KEPT], rows[ROWS];
+  } arena;
+  enum { AT = 4 };
+  const struct pd_use uses[] = {{0, 0}, {0, AT * ALL}};
+  const struct pd_parameter parameters[] = {
+    {.elements = ALL, .rank = 2, .dim = {ROWS, COLUMNS}, .n_uses = 1, .uses = &uses[0]},
+    {.elements = 1, .offset = AT * ALL, .n_uses = 1, .uses = &uses[1], .buffer = true, .momentum = 0.5f},
+    {.elements = 1, .offset = AT * (ALL + AVERAGE)}};
+  enum { LIKE = offsetof(typeof(arena), like), OF_ROWS = offsetof(typeof(arena), rows) };
+  const struct pd_moment moments[3][2] = {
+    {{LIKE, 2, {ROWS, COLUMNS}}, {OF_ROWS, 1, {ROWS}}}, {{0}}, {{LIKE + AT * ALL, 0, {0}}, {OF_ROWS, 1, {1}}}};
+  const struct pd_optimizer optimizer = {.name = "trusted", .tensor = trusted};
+  const struct pd_stage s = {.optimizer = &optimizer, .lr = 0.5, .microbatches = 1, .n_parameters = 3,
+                             .parameters = parameters, .n_moments = 2, .own_moments = moments[0],
+                             .moments = LIKE};
+  struct pd_run before = pd;
+  pd.stage = &s;
+  pd.arena = (char *)&arena;
+  pd_optimizer_start();
+  for (int i = 0; i < ALL; i++) {
+    arena.from[i] = 2;
+    arena.gradient[i] = i % 2 ? 4 : -4;
+  }
+  arena.from[ALL] = 3, arena.gradient[ALL] = 5, arena.from[ALL + AVERAGE] = 7;
+  pd_update(0, 0.25f, arena.from, arena.to, arena.gradient);
+  for (int i = 0; i < ALL; i++)
+    assert_true(arena.to[i] == (i % 2 ? 1.75f : 2.25f) && arena.like[i] == arena.gradient[i]);
+  assert_true(arena.rows[0] == 1 && arena.rows[ROWS - 1] == ROWS);
+  assert_true(arena.to[ALL] == 0.5f * 3 + 5 && arena.to[ALL + AVERAGE] == 7);
+  assert_true(pd_moment_shape(&parameters[0], 1).rank == 1 && pd_moment_shape(&parameters[0], 1).elements == ROWS);
+  assert_true(pd_moments_bytes() == sizeof arena - LIKE);
+  free(pd_tiles);
+  pd_n_tiles = 0;
+  pd = before;
 }
 
 static void squares_add_up(void **state) {
@@ -366,6 +427,7 @@ int main(void) {
     cmocka_unit_test(rates_warm_up_and_fall_to_the_floor),
     cmocka_unit_test(adamw_follows_its_formula),
     cmocka_unit_test(sgd_follows_its_formula),
+    cmocka_unit_test(tensors_are_updated_as_a_whole),
     cmocka_unit_test(squares_add_up),
     cmocka_unit_test(safetensors_read_back),
     cmocka_unit_test(safetensors_convert_types),

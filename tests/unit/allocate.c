@@ -68,12 +68,15 @@ typedef struct Case {
   bool recompute;
   void (*change)(Program *); /* NULL: the schedule's own */
   int chunks;                /* 0: one */
+  const Optimizer *optimizer; /* NULL: AdamW */
 } Case;
 
 /* Calls `check` for every stage of the small model cut evenly. */
 static void each_stage(Case c, void (*check)(const StageKernels *, const Program *, const Layout *)) {
   Graph *g = model_build((ModelOptions){.blocks = 4, .skip = true, .tied = true, .batch = 8, .clip = 1});
   Pieces p = cut(g);
+  if (c.optimizer)
+    optimizer_set(&g->train, c.optimizer);
   StagePlan stages[8];
   int chunks = c.chunks ? c.chunks : 1, parts = c.stages * chunks;
   for (int i = 0; i < parts; i++)
@@ -123,13 +126,50 @@ static void check_layout(const StageKernels *k, const Program *p, const Layout *
   }
 }
 
+/* Row and column sums, a number, and a moment like the parameter, as an optimizer over whole tensors may keep. */
+static Shape one_number(const Shape *of) {
+  (void)of;
+  return (Shape){.rank = 0};
+}
+static Shape rows_of(const Shape *of) { return (Shape){.rank = 1, .dim = {of->dim[0]}}; }
+
+static const UpdateRule factored = {.name = "factored", .n_moments = 3, .passes = 4,
+                                    .moment_shape = {rows_of, NULL, one_number}};
+static const Optimizer optimizer_factored = {.name = "factored", .rule = &factored};
+
+static void check_own_moments(const StageKernels *k, const Program *p, const Layout *l) {
+  layout_verify(k, p, l);
+  const Section *own = &l->section[SECTION_OWN_MOMENTS];
+  assert_int_equal(l->section[SECTION_MOMENTS].copies, 1);
+  assert_int_equal(l->section[SECTION_MOMENTS].bytes, l->weights_bytes);
+  assert_int_equal(own->copies, 1);
+  assert_int_equal(own->offset, l->section[SECTION_MOMENTS].offset + l->weights_bytes);
+  assert_int_equal(l->own_moments.n, 2 * k->params.n);
+  int64_t at = own->offset;
+  for (int i = 0; i < l->own_moments.n; i++) {
+    const OwnMoment *m = &l->own_moments.at[i];
+    assert_int_equal(m->param, k->params.at[i / 2]);
+    assert_int_equal(m->moment, i % 2 ? 2 : 0);
+    assert_int_equal(m->offset, at);
+    assert_int_equal(shape_elements(&m->shape), i % 2 ? 1 : k->graph->params.at[m->param].shape.dim[0]);
+    at += (shape_elements(&m->shape) * 4 + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+  }
+  assert_int_equal(own->bytes, at - own->offset);
+}
+
+static void test_moments_of_shapes_of_their_own(void **state) {
+  (void)state;
+  for (int stages = 1; stages <= 3; stages++)
+    each_stage((Case){stages, "2bw", 2, false, NULL, 0, &optimizer_factored}, check_own_moments);
+}
+
 static void test_layouts_of_every_schedule(void **state) {
   (void)state;
   static const char *const schedules[] = {"sequential", "gpipe", "flush", "2bw", "pipedream", "zb_h1"};
   for (int stages = 1; stages <= 4; stages++)
     for (int s = 0; s < 6; s++)
       for (int recompute = 0; recompute < (s == 5 ? 1 : 2); recompute++)
-        each_stage((Case){stages, schedules[s], 2, recompute, NULL, 0}, check_layout);
+        each_stage((Case){stages, schedules[s], 2, recompute, NULL, 0, NULL}, check_layout);
 }
 
 /* Weights' gradients three microbatches behind. */
@@ -163,7 +203,7 @@ static void test_what_the_weights_pass_reads_lasts(void **state) {
   (void)state;
   for (int stages = 1; stages <= 3; stages++) {
     deferred_kernels = 0;
-    each_stage((Case){stages, "flush", 2, false, split, 0}, check_deferred);
+    each_stage((Case){stages, "flush", 2, false, split, 0, NULL}, check_deferred);
     assert_int_equal(deferred_kernels, 6); /* four blocks' weights, the table's two uses */
   }
 }
@@ -173,7 +213,7 @@ static void test_short_batches_hold_their_turns_at_most(void **state) {
   (void)state;
   for (int64_t microbatch = 4; microbatch <= 8; microbatch += 4)
     for (int stages = 2; stages <= 4; stages++)
-      each_stage((Case){stages, "zb_h1", microbatch, false, NULL, 0}, check_layout);
+      each_stage((Case){stages, "zb_h1", microbatch, false, NULL, 0, NULL}, check_layout);
 }
 
 static void too_few_slots(Program *p) {
@@ -195,7 +235,7 @@ static void expect_bug(const StageKernels *k, const Program *p, const Layout *l)
 
 static void test_verify_finds_too_few_slots(void **state) {
   (void)state;
-  each_stage((Case){2, "flush", 2, false, too_few_slots, 0}, expect_bug);
+  each_stage((Case){2, "flush", 2, false, too_few_slots, 0, NULL}, expect_bug);
 }
 
 /* Every chunk has its slots, and values of one chunk stand apart from the other's or share only the workspace. */
@@ -223,7 +263,7 @@ static void check_chunks(const StageKernels *k, const Program *p, const Layout *
 static void test_chunks_have_slots_of_their_own(void **state) {
   (void)state;
   for (int recompute = 0; recompute < 2; recompute++)
-    each_stage((Case){2, "interleaved", 1, recompute, NULL, 2}, check_chunks);
+    each_stage((Case){2, "interleaved", 1, recompute, NULL, 2, NULL}, check_chunks);
 }
 
 static void replicate(Program *p) {
@@ -243,7 +283,7 @@ static void check_replicas(const StageKernels *k, const Program *p, const Layout
 
 static void test_other_replicas_gradients_have_room(void **state) {
   (void)state;
-  each_stage((Case){2, "2bw", 1, false, replicate, 0}, check_replicas);
+  each_stage((Case){2, "2bw", 1, false, replicate, 0, NULL}, check_replicas);
 }
 
 static int seen_exchanged;
@@ -256,9 +296,9 @@ static void count_exchanged(const StageKernels *k, const Program *p, const Layou
 static void test_tied_gradients_of_other_stages_have_room(void **state) {
   (void)state;
   seen_exchanged = 0;
-  each_stage((Case){1, "flush", 2, false, NULL, 0}, count_exchanged);
+  each_stage((Case){1, "flush", 2, false, NULL, 0, NULL}, count_exchanged);
   assert_int_equal(seen_exchanged, 0);
-  each_stage((Case){3, "flush", 2, false, NULL, 0}, count_exchanged);
+  each_stage((Case){3, "flush", 2, false, NULL, 0, NULL}, count_exchanged);
   assert_int_equal(seen_exchanged, 2); /* the first stage gets the last's, the last the first's */
 }
 
@@ -276,7 +316,7 @@ static void break_layout(const StageKernels *k, const Program *p, const Layout *
 
 static void test_verify_finds_an_overlap(void **state) {
   (void)state;
-  each_stage((Case){1, "2bw", 4, false, NULL, 0}, break_layout);
+  each_stage((Case){1, "2bw", 4, false, NULL, 0, NULL}, break_layout);
 }
 
 int main(void) {
@@ -284,6 +324,7 @@ int main(void) {
     cmocka_unit_test(test_packed_items_do_not_overlap),
     cmocka_unit_test(test_items_of_different_times_share),
     cmocka_unit_test(test_layouts_of_every_schedule),
+    cmocka_unit_test(test_moments_of_shapes_of_their_own),
     cmocka_unit_test(test_what_the_weights_pass_reads_lasts),
       cmocka_unit_test(test_short_batches_hold_their_turns_at_most),
     cmocka_unit_test(test_verify_finds_too_few_slots),

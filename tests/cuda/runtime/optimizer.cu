@@ -1,22 +1,26 @@
-/* Updates on a device against host/optimizer.c's, to the bit: parameters of all kinds and sizes, with one version of
- * the weights and with two, with masters and without; and working copies are their masters, rounded. */
+/* Updates on a device against host/optimizer.c's, to the bit: every rule, parameters of all kinds and sizes, with
+ * one version of the weights and with two, with masters and without; working copies are their masters, rounded;
+ * and a rule over whole tensors with moments of shapes of their own. */
 #include "test.h"
 
 extern "C" {
-void host_adamw(int64_t t, float scale, const void *from, void *to, void *gradient, void *moment1, void *moment2);
-void host_sgd(int64_t t, float scale, const void *from, void *to, void *gradient, void *momentum);
+extern const struct pd_rules host_rules;
 }
 
 enum { N = 5, UPDATES = 4, SETS = 2 };
-static const int64_t elements[N] = {40001, 17, 16384, 33, 6};
+static const int64_t shapes[N][2] = {{13, 3077}, {17, 1}, {128, 128}, {3, 11}, {2, 3}};
 enum { DECAYS, PLAIN, TIED, AVERAGE, UNUSED }; /* TIED's last use is elsewhere */
 
 struct setting {
   const char *name;
-  enum pd_optimizer optimizer;
+  const struct pd_optimizer *device, *host;
   int moments, versions;
   bool masters;
+  bool rows; /* the first moment is one number a row */
 };
+
+/* What every rule takes for its arguments, which are numbers. */
+static const double numbers[] = {0.9, 0.95, 1e-8, 0.1};
 
 static size_t after(size_t *at, size_t bytes) {
   size_t here = *at;
@@ -24,21 +28,71 @@ static size_t after(size_t *at, size_t bytes) {
   return here;
 }
 
+/* ---- a rule over whole tensors: LAMB's norms, with a running sum of squares of each row ---- */
+
+struct Whole {
+  const float *from, *gradient;
+  float *to, *rows, *velocity;
+  int64_t n_rows, n_columns;
+  float scale, lr;
+};
+
+static __host__ __device__ void update_whole(const Whole &x) {
+  int64_t n = x.n_rows * x.n_columns;
+  float weights = 0, step = 0;
+  for (int64_t r = 0; r < x.n_rows; r++) {
+    float squares = 0;
+    for (int64_t i = r * x.n_columns; i < (r + 1) * x.n_columns; i++) squares += x.gradient[i] * x.gradient[i];
+    x.rows[r] = 0.5f * x.rows[r] + squares;
+  }
+  for (int64_t i = 0; i < n; i++) {
+    float v = 0.875f * x.velocity[i] + x.scale * x.gradient[i] / (sqrtf(x.rows[i / x.n_columns]) + 1);
+    x.velocity[i] = v;
+    weights += x.from[i] * x.from[i];
+    step += v * v;
+  }
+  float trust = step > 0 ? sqrtf(weights) / sqrtf(step) : 1;
+  for (int64_t i = 0; i < n; i++) x.to[i] = x.from[i] - x.lr * trust * x.velocity[i];
+}
+
+static __global__ void update_whole_here(Whole x) { update_whole(x); }
+
+static Whole whole(const struct pd_tensor_update *x) {
+  CHECK(x->arguments == numbers && x->parameter->rank == 2 && !x->parameter->buffer);
+  CHECK(pd_moment_shape(x->parameter, 0).rank == 1);
+  return {x->from, x->gradient, x->to, x->moment[0], x->moment[1], x->parameter->dim[0], x->parameter->dim[1],
+          x->scale, static_cast<float>(x->lr)};
+}
+
+static void whole_on_host(const struct pd_tensor_update *x) { update_whole(whole(x)); }
+static void whole_on_device(const struct pd_tensor_update *x) {
+  PD_LAUNCH(update_whole_here, 1, 1, 0, pd_stream, whole(x));
+}
+static const struct pd_optimizer whole_host = {.name = "whole", .tensor = whole_on_host};
+static const struct pd_optimizer whole_device = {.name = "whole", .tensor = whole_on_device};
+
+/* ---- stages ------------------------------------------------------------------------------------- */
+
 /* A stage of these parameters as a device has it, or without masters, as the host's optimizer does. */
 struct laid_out {
   struct pd_parameter parameters[N];
   struct pd_use uses[N][2];
+  struct pd_moment own_moments[N][2];
   struct pd_stage stage;
 };
+
+static struct laid_out on_device, on_host;
 
 static void lay_out(struct laid_out *l, const struct setting *s, bool masters) {
   size_t weights = 0, state = 0, exchanged = 0, at = 0;
   for (int i = 0; i < N; i++) {
     struct pd_parameter *p = &l->parameters[i];
-    size_t bytes = sizeof(float) * (size_t)elements[i];
+    size_t bytes = sizeof(float) * (size_t)(shapes[i][0] * shapes[i][1]);
     *p = {};
     p->name = "p";
-    p->elements = elements[i];
+    p->elements = shapes[i][0] * shapes[i][1];
+    p->rank = 2;
+    memcpy(p->dim, shapes[i], sizeof shapes[i]);
     p->bf16 = masters && (i == DECAYS || i == TIED);
     p->state = after(&state, bytes);
     p->offset = after(&weights, p->bf16 ? bytes / 2 : bytes);
@@ -66,22 +120,22 @@ static void lay_out(struct laid_out *l, const struct setting *s, bool masters) {
   g->exchange_sets = SETS;
   g->weights = after(&at, weights * (size_t)s->versions);
   g->moments = after(&at, state * (size_t)s->moments);
+  for (int i = 0; i < N && s->rows; i++) {
+    l->own_moments[i][0] = {g->moments + state + l->parameters[i].state / 4, 1, {shapes[i][0]}};
+    l->own_moments[i][1] = {g->moments + l->parameters[i].state, 2, {shapes[i][0], shapes[i][1]}};
+    g->own_moments = l->own_moments[0];
+  }
   g->accumulators = after(&at, state);
   g->exchanged = after(&at, exchanged * SETS);
   g->has_masters = masters;
   g->masters = after(&at, masters ? state : 0);
   g->arena_bytes = at;
   for (int i = 0; i < N; i++) l->uses[i][1].offset += g->exchanged;
-  g->optimizer = s->optimizer;
+  g->optimizer = l == &on_device ? s->device : s->host;
+  g->arguments = numbers;
   g->lr = 0.01;
-  g->beta1 = 0.9;
-  g->beta2 = 0.95;
-  g->eps = 1e-8;
-  g->weight_decay = 0.1;
-  g->momentum = s->moments == 1 ? 0.9 : 0;
 }
 
-static struct laid_out on_device, on_host;
 static char *device_arena;
 static std::vector<float> host_arena;
 
@@ -97,15 +151,12 @@ static void use_host() {
 
 static float *host_at(size_t offset) { return host_arena.data() + offset / sizeof(float); }
 
-static void update(int64_t t, decltype(host_adamw) *adamw, decltype(host_sgd) *sgd) {
+static void update(int64_t t, const struct pd_rules *rules) {
   const struct pd_stage *s = pd.stage;
-  char *weights = pd.arena + s->weights, *moment = pd.arena + s->moments;
+  char *weights = pd.arena + s->weights;
   const void *from = weights + (size_t)(t % s->versions) * s->weights_stride;
   void *to = weights + (size_t)((t + 1) % s->versions) * s->weights_stride, *gradient = pd.arena + s->accumulators;
-  if (s->optimizer == PD_ADAMW)
-    adamw(t, 0.25f, from, to, gradient, moment, moment + s->moments_stride);
-  else
-    sgd(t, 0.25f, from, to, gradient, s->n_moments ? moment : NULL);
+  pd_update_with(rules, t, 0.25f, from, to, gradient);
 }
 
 static void fill_weights() {
@@ -125,20 +176,22 @@ static void fill_gradients(int64_t t) {
       const struct pd_use *d = &on_device.uses[i][use], *h = &on_host.uses[i][use];
       size_t device_set = use ? (size_t)(t % SETS) * on_device.stage.exchanged_stride : on_device.stage.accumulators;
       size_t host_set = use ? (size_t)(t % SETS) * on_host.stage.exchanged_stride : on_host.stage.accumulators;
-      float *host = host_at(host_set + h->offset), *device = pd_fill(device_arena, elements[i]);
-      for (int64_t j = 0; j < elements[i]; j++)
+      int64_t n = on_device.parameters[i].elements;
+      float *host = host_at(host_set + h->offset), *device = pd_fill(device_arena, n);
+      for (int64_t j = 0; j < n; j++)
         host[j] = device[j] = number((uint64_t)(((t + 1) * 10 + i * 2 + use) * 1000000 + j));
-      pd_filled(device_arena + device_set + d->offset, elements[i], false);
+      pd_filled(device_arena + device_set + d->offset, n, false);
     }
 }
 
 static void compare(const char *what, const struct setting *s, int parameter, int64_t t, const void *at,
-                    const float *host, bool bf16) {
-  const float *got = pd_view(at, elements[parameter], bf16);
-  for (int64_t j = 0; j < elements[parameter]; j++) {
+                    const float *host, bool bf16, int64_t n) {
+  const float *got = pd_view(at, n, bf16);
+  for (int64_t j = 0; j < n; j++) {
     float want = bf16 ? nearest_bf16(host[j]) : host[j];
     if (memcmp(&got[j], &want, sizeof want))
-      pd_fail("%s: %s of parameter %d after update %d: element %d is %.9g, not %.9g", s->name, what, parameter,
+      pd_fail("%s, %d versions, masters %d: %s of parameter %d after update %d: element %d is %.9g, not %.9g",
+              s->name, s->versions, s->masters, what, parameter,
               (int)t, (int)j, (double)got[j], (double)want);
   }
 }
@@ -146,16 +199,22 @@ static void compare(const char *what, const struct setting *s, int parameter, in
 static void compare_all(const struct setting *s, int64_t t) {
   for (int i = 0; i < N; i++) {
     const struct pd_parameter *d = &on_device.parameters[i], *h = &on_host.parameters[i];
-    const struct pd_stage *host = &on_host.stage, *device = &on_device.stage;
+    const struct pd_stage *host = &on_host.stage;
     for (int back = 0; back < s->versions && back <= t; back++) {
       size_t version = (size_t)((t - back) % s->versions) * host->weights_stride;
       const float *want = host_at(host->weights + version + h->offset);
-      compare(back ? "the older version" : "the working copy", s, i, t, pd_weights_at(d, t - back), want, d->bf16);
-      if (!back) compare("the newest weights", s, i, t, pd_newest_at(d, t), want, false);
+      compare(back ? "the older version" : "the working copy", s, i, t, pd_weights_at(d, t - back), want, d->bf16,
+              d->elements);
+      if (!back) compare("the newest weights", s, i, t, pd_newest_at(d, t), want, false, d->elements);
     }
-    for (int m = 0; m < s->moments && i != AVERAGE; m++)
-      compare("a moment", s, i, t, pd.arena + device->moments + (size_t)m * device->moments_stride + d->state,
-              host_at(host->moments + (size_t)m * host->moments_stride + h->offset), false);
+    for (int m = 0; m < s->moments && i != AVERAGE; m++) {
+      int64_t n = pd_moment_shape(d, m).elements;
+      use_host();
+      const float *want = pd_moment_at(h, m);
+      use_device();
+      CHECK(n == (s->rows && !m ? shapes[i][0] : d->elements));
+      compare("a moment", s, i, t, pd_moment_at(d, m), want, false, n);
+    }
   }
 }
 
@@ -165,15 +224,15 @@ static void try_setting(const struct setting *s) {
   host_arena.assign(on_host.stage.arena_bytes / sizeof(float), 0);
   start_rank(&on_device.stage);
   device_arena = pd.arena;
-  pd_n_chunks = 0;
-  free(pd_chunks);
+  pd_n_tiles = 0;
+  free(pd_tiles);
   pd_optimizer_start();
   fill_weights();
   for (int64_t t = 0; t < UPDATES; t++) {
     fill_gradients(t);
-    update(t, pd_adamw, pd_sgd);
+    update(t, &pd_rules);
     use_host();
-    update(t, host_adamw, host_sgd);
+    update(t, &host_rules);
     use_device();
     compare_all(s, t + 1);
   }
@@ -181,15 +240,19 @@ static void try_setting(const struct setting *s) {
 }
 
 int main(int argc, char **argv) {
+#define BY_ELEMENTS(rule, optimizer, moments) {#rule, &pd_##rule, &pd_##rule, moments, 1, false, false},
   static const struct setting settings[] = {
-    {"AdamW", PD_ADAMW, 2, 1, false},   {"AdamW, two versions", PD_ADAMW, 2, 2, false},
-    {"AdamW, masters", PD_ADAMW, 2, 1, true}, {"AdamW, masters, two versions", PD_ADAMW, 2, 2, true},
-    {"SGD", PD_SGD, 0, 2, false},       {"SGD, masters", PD_SGD, 0, 2, true},
-    {"momentum", PD_SGD, 1, 1, false},  {"momentum, masters", PD_SGD, 1, 2, true},
+    PD_ELEMENT_RULES(BY_ELEMENTS)
+    {"whole tensors", &whole_device, &whole_host, 2, 1, false, true},
   };
   MPI_Init(&argc, &argv);
   pd_comm_open();
-  for (const struct setting &s : settings) try_setting(&s);
+  for (struct setting s : settings)
+    for (s.versions = 1; s.versions <= 2; s.versions++)
+      for (int masters = 0; masters < 2; masters++) {
+        s.masters = masters;
+        try_setting(&s);
+      }
   MPI_Finalize();
   printf("passed\n");
   return 0;

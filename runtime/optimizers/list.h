@@ -1,0 +1,20 @@
+/* The update rules that go by elements, each written once for host and device. A header has what a program says of
+ * the arguments (struct pd_<optimizer>_arguments), what is computed once an update (struct pd_<optimizer>_step, by
+ * pd_<optimizer>_constants in double), and what is done with an element:
+ *   float pd_<rule>_element(step, weight, gradient, moments)
+ * changes the moments and returns the new weight. No FMA is written there: bits depend on the inputs alone. */
+#ifndef PD_OPTIMIZERS_LIST_H
+#define PD_OPTIMIZERS_LIST_H
+
+#include "optimizers/pd_adamw.h"
+#include "optimizers/pd_sgd.h"
+
+/* Rule, optimizer, moments. */
+#define PD_ELEMENT_RULES(X) \
+  X(adamw, adamw, 2) \
+  X(sgd, sgd, 0) \
+  X(sgd_momentum, sgd, 1)
+
+enum { PD_MAX_MOMENTS = 2 };
+
+#endif

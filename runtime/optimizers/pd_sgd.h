@@ -1,0 +1,31 @@
+/* torch.optim.SGD with dampening 0, in its order of operations: g += decay w; u = momentum u + g; w -= lr u.
+ * Without momentum u is g, and nothing is kept. */
+#ifndef PD_SGD_H
+#define PD_SGD_H
+
+#include "kernels/pd_math.h"
+
+#include <stdbool.h>
+
+struct pd_sgd_arguments { double momentum, weight_decay; };
+struct pd_sgd_step { float scale, decay, momentum, lr; };
+
+static inline struct pd_sgd_step pd_sgd_constants(const struct pd_sgd_arguments *a, double lr, int64_t t,
+                                                  float scale, bool decays) {
+  (void)t;
+  struct pd_sgd_step s = {scale, decays ? (float)a->weight_decay : 0, (float)a->momentum, (float)lr};
+  return s;
+}
+
+PD_MATH float pd_sgd_element(struct pd_sgd_step s, float weight, float gradient, float *moment) {
+  (void)moment;
+  return weight - s.lr * (gradient * s.scale + s.decay * weight);
+}
+
+PD_MATH float pd_sgd_momentum_element(struct pd_sgd_step s, float weight, float gradient, float *moment) {
+  float u = s.momentum * moment[0] + (gradient * s.scale + s.decay * weight);
+  moment[0] = u;
+  return weight - s.lr * u;
+}
+
+#endif
