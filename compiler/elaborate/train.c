@@ -125,7 +125,7 @@ static Name function_name(const Ast *a, const char *const *known, int n, const c
                            name ? name : ast_text(a));
   const char *like = name ? nearest(name, known, n) : NULL;
   if (like) help(d, "one with a similar name exists: '%s'", like);
-  else help(d, "there are %s", t.at);
+  help(d, "there are %s", t.at);
   return NULL;
 }
 

@@ -1,0 +1,111 @@
+/* The table of optimizers against what the runtime has under the same names, and against docs/language.md. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "optimizers/list.h"
+#include "optimizers/optimizer.h"
+
+typedef struct Rule { const char *name, *optimizer; int moments; size_t arguments; } Rule;
+#define ROW(rule, optimizer, moments) {#rule, #optimizer, moments, sizeof(struct pd_##optimizer##_arguments)},
+static const Rule rules[] = {PD_ELEMENT_RULES(ROW)};
+enum { N_RULES = sizeof rules / sizeof *rules };
+
+static void test_rows_are_sound(void **state) {
+  (void)state;
+  for (int i = 0; all_optimizers[i]; i++) {
+    const Optimizer *o = all_optimizers[i];
+    assert_ptr_equal(optimizer_find(o->name), o);
+    assert_true(o->lr > 0 && !o->rule == !!o->choose);
+    for (int a = 0; a < optimizer_n_arguments(o); a++)
+      for (int k = 0; k < 2; k++) {
+        const OptimizerArgument *argument = &o->argument[a];
+        assert_int_equal(argument->field[k] != NULL, k < argument->numbers);
+        assert_true(k >= argument->numbers || within(argument->bounds, argument->standard[k]));
+      }
+  }
+}
+
+/* Every rule that some arguments choose is the runtime's, and every one of the runtime's is chosen by some. */
+static void test_rules_are_the_runtimes(void **state) {
+  (void)state;
+  bool chosen[N_RULES] = {false};
+  for (int i = 0; all_optimizers[i]; i++)
+    for (int zero = 0; zero < 2; zero++) {
+      Train t = {0};
+      optimizer_set(&t, all_optimizers[i]);
+      for (int k = 0; k < optimizer_n_numbers(t.optimizer); k++)
+        t.number[k] = zero ? 0 : 0.5;
+      const UpdateRule *rule = update_rule(&t);
+      int at = 0;
+      while (at < N_RULES && strcmp(rules[at].name, rule->name))
+        at++;
+      assert_true(at < N_RULES);
+      chosen[at] = true;
+      assert_string_equal(rules[at].optimizer, t.optimizer->name);
+      assert_int_equal(rules[at].moments, rule->n_moments);
+      assert_int_equal(rules[at].arguments, (size_t)optimizer_n_numbers(t.optimizer) * sizeof(double));
+      for (int m = 0; m < rule->n_moments; m++)
+        assert_null(rule->moment_shape[m]);
+    }
+  for (int i = 0; i < N_RULES; i++)
+    assert_true(chosen[i]);
+}
+
+/* "name = x" or "name = (x, y)" within a line. */
+static void expect_default(const char *line, const char *name, const double *standard, int n) {
+  const char *at = strstr(line, format(" %s = ", name));
+  at = at ? at : strstr(line, format("(%s = ", name));
+  assert_non_null(at);
+  at = strchr(at, '=') + 2;
+  for (int i = 0; i < n; i++) {
+    char *end;
+    at += strspn(at, "(, ");
+    assert_true(strtod(at, &end) == standard[i] && end > at);
+    at = end;
+  }
+}
+
+static void test_docs_say_arguments_and_bounds(void **state) {
+  (void)state;
+  const char *docs = read_file("docs/language.md", NULL);
+  for (int i = 0; all_optimizers[i]; i++) {
+    const Optimizer *o = all_optimizers[i];
+    const char *row = strstr(docs, format("\n| `%s(", o->name));
+    assert_non_null(row);
+    char *line = format("%.*s", (int)strcspn(row + 1, "\n"), row + 1);
+    expect_default(line, "lr", &o->lr, 1);
+    for (int a = 0; a < optimizer_n_arguments(o); a++) {
+      const OptimizerArgument *argument = &o->argument[a];
+      expect_default(line, argument->name, argument->standard, argument->numbers);
+      assert_non_null(strstr(line, format("`%s` %s", argument->name, bounds_text(argument->bounds))));
+    }
+  }
+}
+
+static void test_bounds(void **state) {
+  (void)state;
+  Bounds positive = {.above = true, .most = HUGE_VAL}, share = {.most = 1}, part = {.most = 1, .below = true};
+  assert_true(!within(positive, 0) && within(positive, 1e-300));
+  assert_true(within(share, 0) && within(share, 1) && !within(share, 1.5) && !within(part, 1) && !within(part, NAN));
+  assert_string_equal(bounds_text(positive), "above 0");
+  assert_string_equal(bounds_text(share), "from 0 to 1");
+  assert_string_equal(bounds_text(part), "from 0 to below 1");
+  assert_string_equal(bounds_text((Bounds){.above = true, .most = 1}), "above 0 and at most 1");
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_rows_are_sound),
+      cmocka_unit_test(test_rules_are_the_runtimes),
+      cmocka_unit_test(test_docs_say_arguments_and_bounds),
+      cmocka_unit_test(test_bounds),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
