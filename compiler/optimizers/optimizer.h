@@ -44,7 +44,7 @@ struct Optimizer {
 };
 
 extern const Optimizer *const all_optimizers[]; /* ends with NULL */
-extern const Optimizer optimizer_sgd, optimizer_adamw;
+extern const Optimizer optimizer_sgd, optimizer_adamw, optimizer_lion;
 
 const Optimizer *optimizer_find(const char *name); /* NULL: there is none */
 /* Makes it the training's, with its standard arguments. */

@@ -6,6 +6,7 @@
 
 const Optimizer *const all_optimizers[] = {
     &optimizer_adamw,
+    &optimizer_lion,
     &optimizer_sgd,
     NULL};
 

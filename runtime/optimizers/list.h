@@ -7,11 +7,13 @@
 #define PD_OPTIMIZERS_LIST_H
 
 #include "optimizers/pd_adamw.h"
+#include "optimizers/pd_lion.h"
 #include "optimizers/pd_sgd.h"
 
 /* Rule, optimizer, moments. */
 #define PD_ELEMENT_RULES(X) \
   X(adamw, adamw, 2) \
+  X(lion, lion, 1) \
   X(sgd, sgd, 0) \
   X(sgd_momentum, sgd, 1)
 

@@ -1,0 +1,36 @@
+/* Lion with decoupled decay, before the step as in AdamW: w = w keep; w -= lr sign(beta1 m + (1 - beta1) g);
+ * m = beta2 m + (1 - beta2) g. The sign of 0 is 0, that of NaN is NaN. */
+#ifndef PD_LION_H
+#define PD_LION_H
+
+#include "kernels/pd_math.h"
+
+#include <stdbool.h>
+
+struct pd_lion_arguments { double beta1, beta2, weight_decay; };
+struct pd_lion_step { float scale, keep, beta1, rest1, beta2, rest2, lr; };
+
+static inline struct pd_lion_step pd_lion_constants(const struct pd_lion_arguments *a, double lr, int64_t t,
+                                                    float scale, bool decays) {
+  (void)t;
+  struct pd_lion_step s = {
+    scale,
+    decays ? (float)(1 - lr * a->weight_decay) : 1.0f,
+    (float)a->beta1,
+    (float)(1 - a->beta1),
+    (float)a->beta2,
+    (float)(1 - a->beta2),
+    (float)lr,
+  };
+  return s;
+}
+
+PD_MATH float pd_lion_element(struct pd_lion_step s, float weight, float gradient, float *moment) {
+  float g = gradient * s.scale;
+  float c = moment[0] * s.beta1 + g * s.rest1;
+  float sign = c > 0 ? 1.0f : c < 0 ? -1.0f : c;
+  moment[0] = moment[0] * s.beta2 + g * s.rest2;
+  return weight * s.keep - s.lr * sign;
+}
+
+#endif
