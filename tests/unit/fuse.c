@@ -134,8 +134,10 @@ static void run_loop(const Machine *m, const Kernel *k) {
 
 static void run_call(const Machine *m, const Kernel *k) {
   const Graph *g = m->k->graph;
-  double *in[8], *out[8];
+  enum { MOST = 16 };
+  double *in[MOST], *out[MOST];
   int64_t index[MAX_DIM] = {0}, n;
+  assert_true(k->in.n <= MOST && k->out.n <= MOST);
   for (int i = 0; i < k->in.n + k->out.n; i++) {
     const Place *p = i < k->in.n ? &k->in.at[i] : &k->out.at[i - k->in.n];
     n = 1;
