@@ -17,12 +17,16 @@ complain() {
 }
 
 # build DIR OPTIONS... MODEL: compiles; what was said is shown when it fails. $target: c, or cuda for programs that run
-# on tests/cuda/host, of $precision.
+# on tests/cuda/host, of $precision. For C, flags that come after pdc's own, with commas between: $level, -O0 where a
+# test is about what programs do and not about how they are compiled (bits do not depend on it, as tests/bits shows,
+# and clang takes an eighth of the time), and $more_flags.
 build() {
   if [ "${target:-c}" = cuda ]; then
     "$pdc" --target cuda --precision "${precision:-f32}" -S -o "$@" >build.log 2>&1 &&
       sh "$(dirname "$pdc")/tests/cuda/host/compile" "$1" >>build.log 2>&1 && return
   else
+    cc_flags=${level:-}${level:+${more_flags:+,}}${more_flags:-}
+    [ -z "$cc_flags" ] || set -- "$@" --cc "$top/tests/cc-with $cc_flags clang"
     "$pdc" -o "$@" >build.log 2>&1 && return
   fi
   head -n 30 build.log >&2

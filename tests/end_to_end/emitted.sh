@@ -3,12 +3,11 @@
 pdc=$1 model=$2
 . "$(dirname "$0")/../launch.sh"
 text="$top/tests/reference/text.txt"
-warnings=-Werror
 sanitizers="-g -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer"
 export ASAN_OPTIONS=detect_leaks=0
 
 # At its own size: three stages, compiled with warnings as errors; written twice, the sources are equal.
-build full -n 3 --stages 3 --cc "clang $warnings" "$top/models/$model.pdm"
+build full -n 3 --stages 3 --cc "clang -Werror" "$top/models/$model.pdm"
 build again -S -n 3 --stages 3 "$top/models/$model.pdm"
 for stage in 0 1 2; do
   cmp full/stage$stage.c again/stage$stage.c || complain "stage$stage.c differs from run to run"
@@ -32,7 +31,7 @@ for plan in "$@"; do
   ranks=$1
   shift
   build "$name" -n "$ranks" --microbatch 2 $small "$@" \
-    --cc "clang $warnings $sanitizers" "$top/models/$model.pdm" || continue
+    --cc "clang -Werror $sanitizers" "$top/models/$model.pdm" || continue
   launch "$ranks" "$name" --data "$text" --validation "$text" --validate-every 2 --steps 4 --log "$name.jsonl" \
     --save "$name.safetensors" >out 2>&1 || { cat out >&2; complain "$plan: does not run clean"; }
   grep -E "runtime error|AddressSanitizer" out >&2 && complain "$plan: the sanitizers object"

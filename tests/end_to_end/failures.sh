@@ -2,6 +2,7 @@
 #   failures.sh PDC
 pdc=$1
 . "$(dirname "$0")/common.sh"
+level=-O0
 echo "not to be lost" >kept
 
 # check NAME STATUS PATTERN SECONDS COMMAND...: fails with that status (-: any but 0) and one such message.

@@ -1,6 +1,7 @@
 # What `metric` logs, and that it changes nothing else:  metrics.sh PDC
 pdc=$1
 . "$(dirname "$0")/common.sh"
+level=-O0 more_flags=-Wall,-Wextra,-Werror
 
 # ---- values known by hand ------------------------------------------------------------------------------
 # The model expects every byte to be followed by itself: the logit of that is w, of all others 0. So it is right
@@ -63,7 +64,7 @@ sed '/^ *metric /d' "$top/models/gpt2.pdm" >plain.pdm
 metered() {
   name=$1 ranks=$2
   shift 2
-  tiny_gpt "$name" -n "$ranks" --microbatch 1 --cc "clang -Wall -Wextra -Werror" "$@" && train_tiny "$ranks" "$name"
+  tiny_gpt "$name" -n "$ranks" --microbatch 1 "$@" && train_tiny "$ranks" "$name"
 }
 
 for schedule in flush 2bw; do

@@ -1,6 +1,7 @@
 # Options of a run that must change nothing, or exactly what they say:  options.sh PDC
 pdc=$1
 . "$(dirname "$0")/common.sh"
+level=-O0
 tiny_gpt two -n 2 --stages 2 --microbatch 2 --schedule 2bw || exit 1
 train_tiny 2 two || exit 1
 keep() { for end in jsonl figures safetensors; do mv "two.$end" "$1.$end"; done; }

@@ -6,7 +6,8 @@ shift 3
 "tiny_$model" sequential --schedule sequential --microbatch 1 && train_tiny 1 sequential
 for stages in "$@"; do
   for recompute in off on; do
-    name=${stages}_$recompute
+    name=${stages}_$recompute level=
+    [ $recompute = off ] || level=-O0
     "tiny_$model" "$name" -n "$stages" --stages "$stages" --schedule "$schedule" --microbatch 1 \
       --recompute $recompute && train_tiny "$stages" "$name" || continue
     [ "$name" = 1_off ] || same 1_off "$name"

@@ -1,6 +1,7 @@
 # Replicated stages train as one rank does, but for the order of sums:  replicas.sh PDC SCHEDULE REPLICAS...
 pdc=$1 schedule=$2
 . "$(dirname "$0")/common.sh"
+level=-O0 more_flags=-Wall,-Wextra,-Werror
 shift 2
 
 # With two stages and two microbatches an update, `pipedream` with vertical sync uses the weights that `2bw` does,
@@ -14,7 +15,7 @@ replicated() {
   shift 3
   stages=$(echo "$replicas" | tr , '\n' | wc -l) ranks=$(echo "$replicas" | tr , + | sed 's/^/echo $((/; s/$/))/' | sh)
   tiny_gpt "$name" -n "$ranks" --stages "$stages" --replicas "$replicas" --microbatch 1 $options \
-    --schedule "$how" --cc "clang -Wall -Wextra -Werror" "$@" && train_tiny "$ranks" "$name"
+    --schedule "$how" "$@" && train_tiny "$ranks" "$name"
 }
 
 # close A B: every figure of B within 1e-5 of A's, relative to it.

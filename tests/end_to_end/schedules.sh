@@ -3,6 +3,7 @@
 # schedule they fall together with.
 pdc=$1 model=$2 schedule=$3
 . "$(dirname "$0")/common.sh"
+level=-O0 more_flags=-Werror
 shift 3
 
 tiny_mlp() {
@@ -15,7 +16,7 @@ tiny_mlp() {
 make() {
   name=$1 ranks=$2
   shift 2
-  "tiny_$model" "$name" -n "$ranks" --microbatch 1 -D batch=12 --cc "clang -Werror" "$@" &&
+  "tiny_$model" "$name" -n "$ranks" --microbatch 1 -D batch=12 "$@" &&
     train_tiny "$ranks" "$name"
 }
 

@@ -1,6 +1,7 @@
 # Pages of runs that are whole, partial, broken and hostile:  report.sh PDC
 pdc=$1
 . "$(dirname "$0")/../launch.sh"
+level=-O0
 head -c 560 "$top/tests/reference/text.txt" >train.txt
 sed 's/^  metric perplexity.*/  metric accuracy = accuracy(logits, next);/' "$top/models/gpt2.pdm" >gpt2.pdm
 

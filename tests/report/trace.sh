@@ -1,6 +1,7 @@
 # Traces of small runs of every kind are whole, in order, and change no bit:  trace.sh PDC
 pdc=$1
 . "$(dirname "$0")/../launch.sh"
+level=-O0
 head -c 560 "$top/tests/reference/text.txt" >train.txt
 tail -c 129 "$top/tests/reference/text.txt" >validation.txt
 

@@ -1,6 +1,7 @@
 # Compiled models on images and on pairs of sentences, from files made here:  data.sh PDC
 pdc=$1
 . "$(dirname "$0")/../launch.sh"
+level=-O0
 python3 - <<'P' || exit 1
 import random, struct
 

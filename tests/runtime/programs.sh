@@ -2,6 +2,7 @@
 # LATE: late.c, built.
 pdc=$1 late=$2
 . "$(dirname "$0")/../launch.sh"
+level=-O0
 python3 - <<'P' || exit 1
 import math, struct
 

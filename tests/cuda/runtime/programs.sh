@@ -3,6 +3,7 @@
 # Weights in and out, checkpoints, validation, traces, --emulate, failures.
 pdc=$1 precision=${3:-f32}
 . "$(dirname "$0")/../../launch.sh"
+level=-O0
 seq 1 2000 >text.txt
 small="-D n_layer=1 -D n_head=2 -D n_embd=16 -D n_ctx=16 -D vocab_size=64 -D batch=2 -D lr_schedule=constant"
 
