@@ -139,7 +139,7 @@ static bool run_build(Compilation *c) {
   for (int i = 0; i < n; i++)
     replicas[i] = c->programs[i].replicas;
   Output out = {.directory = output_directory(o), .model = base_name(o->input),
-                .toolchain = backend_of(c->plan->target.kind)->toolchain, .n_stages = n, .replicas = replicas,
+                .toolchain = backend_of(&c->plan->target)->toolchain, .n_stages = n, .replicas = replicas,
                 .source = c->sources, .plan_json = c->plan_json};
   if (!o->dry_run && !output_write(o, &out))
     return false;

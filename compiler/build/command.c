@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-const Toolchain *toolchain_of(const Options *o) { return backend_of(o->plan.target.kind)->toolchain; }
+const Toolchain *toolchain_of(const Options *o) { return backend_of(&o->plan.target)->toolchain; }
 
 void add_words(Strings *command, const char *words) {
   while (*words) {

@@ -6,9 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "plan/device.h"
 #include "schedule/program.h"
 
-typedef enum { FLAG, TEXT, ARCH, LIST, COUNT, BYTES, CHOICE, SPECIAL, NOT_YET } OptionKind;
+typedef enum { FLAG, TEXT, ARCH, LIST, COUNT, BYTES, CHOICE, TARGET, SPECIAL, NOT_YET } OptionKind;
 
 typedef struct Option {
   const char *name;     /* with its dashes */
@@ -25,7 +26,7 @@ static const Option options[] = {
     {"-n", "N", COUNT, AT(plan.workers), NULL, "workers (ranks) to use"},
     {"-D", "name=value", LIST, AT(define), NULL, "override a model attribute or train setting"},
     {"-I", "DIR", LIST, AT(include), NULL, "where `use` looks"},
-    {"--target", "c|cuda", CHOICE, AT(plan.target.kind), "c|cuda",
+    {"--target", "c|cuda", TARGET, AT(plan.target.backend), NULL,
      "what programs are made for: processors or GPUs"},
     {"--arch", "ARCH", ARCH, AT(arch), NULL, "of the GPUs, as sm_90 (default: this machine's)"},
     {"--precision", "HOW", CHOICE, AT(plan.target.precision), "f32|tf32|bf16",
@@ -167,19 +168,28 @@ static void set_special(Options *o, const Option *option, const char *value) {
 static void check_target(const Options *o) {
   Diagnostic *d = NULL;
   Target target = o->plan.target;
-  if (target.kind == TARGET_CUDA && target.threads) {
-    d = error_at(NO_SPAN, "PD0613",
-                 "'--threads' is for processors: a rank of '--target cuda' has a GPU of its own");
+  const Backend *backend = backend_of(&target);
+  const Device *device = backend->device;
+  if (!device->has_threads && target.threads) {
+    d = error_at(NO_SPAN, "PD0613", "'--threads' is for processors: a rank of '--target %s' has a GPU of its own",
+                 backend->name);
     help(d, "leave it out");
-  } else if (target.kind == TARGET_C && target.precision != PRECISION_F32) {
+  } else if (!(device->precisions & 1u << target.precision)) {
     d = error_at(NO_SPAN, "PD0613", "'--precision %s' is for GPUs: programs for processors compute in f32",
                  precision_name(target.precision));
     help(d, "'--target cuda'");
-  } else if (target.kind == TARGET_C && o->arch) {
+  } else if (!device->has_arch && o->arch) {
     d = error_at(NO_SPAN, "PD0613", "'--arch' is for GPUs: programs for processors are for the machine they are "
                  "built on");
     help(d, "'--target cuda'");
   }
+}
+
+static const Backend *read_target(const Option *o, const char *text) {
+  const Backend *found = backend_find(text);
+  if (!found)
+    usage("%s is one of %s, not '%s'", o->name, o->argument, text);
+  return found;
 }
 
 /* "sm_90", "sm_90a" */
@@ -208,6 +218,7 @@ static void set_option(Options *o, const Option *option, const char *value) {
     break;
   case BYTES: *(int64_t *)to = read_bytes(option, value); break;
   case CHOICE: *(int *)to = read_choice(option, value); break;
+  case TARGET: *(const Backend **)to = read_target(option, value); break;
   case SPECIAL: set_special(o, option, value); break;
   case NOT_YET: not_in_this_version(format("'%s'", option->name)); break;
   }

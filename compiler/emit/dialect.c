@@ -8,4 +8,4 @@ Names dialect_names(const Dialect *d) {
   return taken;
 }
 
-const Dialect *dialect_of(const StageKernels *k) { return backend_of(k->target.kind)->dialect; }
+const Dialect *dialect_of(const StageKernels *k) { return backend_of(&k->target)->dialect; }

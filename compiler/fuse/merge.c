@@ -85,7 +85,7 @@ static void merge_chunk(StageKernels *to, const StageKernels *from, int chunk) {
   Merge m = {.to = to, .from = from, .chunk = chunk, .first_region = to->regions.n};
   Chunk c = from->chunks.at[0];
   ensure(from->chunks.n == 1 && from->split == to->split && from->microbatch == to->microbatch &&
-         from->target.kind == to->target.kind && from->target.threads == to->target.threads &&
+         backend_of(&from->target) == backend_of(&to->target) && from->target.threads == to->target.threads &&
          from->target.precision == to->target.precision);
   to->recompute |= from->recompute;
   for (PassKind pass = 0; pass < PASS_KINDS; pass++) {

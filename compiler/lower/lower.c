@@ -3,7 +3,7 @@
 
 #include <inttypes.h>
 
-const Lowering *lowering_of(const StageKernels *k) { return backend_of(k->target.kind)->lowering; }
+const Lowering *lowering_of(const StageKernels *k) { return backend_of(&k->target)->lowering; }
 
 static Lowered lower_kernel(const StageKernels *stage, const Kernel *k) {
   Lowered l = {.kernel = k};

@@ -71,7 +71,7 @@ char *plan_json(const Graph *g, const Pieces *p, const Plan *plan) {
   text_add(&t, ",\n  ");
   json_int(&t, "microbatches", l->microbatches);
   text_add(&t, ",\n  ");
-  json_text(&t, "target", target_name(plan->target.kind));
+  json_text(&t, "target", backend_of(&plan->target)->name);
   text_add(&t, ", ");
   json_text(&t, "precision", precision_name(plan->target.precision));
   text_add(&t, ",\n  ");

@@ -115,14 +115,20 @@ static bool read_name(const JsonPlace *top, const char *key, const char *const *
 
 /* Plans of an older pdc are for processors. */
 static bool read_target(const JsonPlace *top, Target *out) {
+  enum { MOST_TARGETS = 8 };
   int64_t threads;
-  const char *const targets[] = {target_name(TARGET_C), target_name(TARGET_CUDA)};
-  const char *const precisions[] = {precision_name(PRECISION_F32), precision_name(PRECISION_TF32),
-                                    precision_name(PRECISION_BF16)};
-  int target, precision;
-  if (!read_name(top, "target", targets, 2, &target) || !read_name(top, "precision", precisions, 3, &precision))
+  const char *targets[MOST_TARGETS], *precisions[N_PRECISIONS];
+  int n = 0, target, precision;
+  for (; all_backends[n]; n++) {
+    ensure(n < MOST_TARGETS);
+    targets[n] = all_backends[n]->name;
+  }
+  for (int i = 0; i < N_PRECISIONS; i++)
+    precisions[i] = precision_name((Precision)i);
+  if (!read_name(top, "target", targets, n, &target) ||
+      !read_name(top, "precision", precisions, N_PRECISIONS, &precision))
     return false;
-  out->kind = (TargetKind)target;
+  out->backend = all_backends[target];
   out->precision = (Precision)precision;
   if (!json_get_int(top, "threads", 1, MOST_THREADS, &threads))
     return false;

@@ -2,24 +2,12 @@
 #ifndef PDC_PLANNER_H
 #define PDC_PLANNER_H
 
+#include "plan/device.h"
 #include "plan/json.h"
 #include "plan/partition.h"
 #include "plan/plan.h"
 #include "plan/profile.h"
 #include "schedule/program.h"
-
-/* What a rank's device does in a second: operations, bytes; and seconds before a call or a loop does anything. */
-typedef struct Rates {
-  double product;   /* operations of products: multiplies and adds */
-  double pointwise; /* operations in fused loops */
-  double inside;    /* operations in calls beside their products */
-  double copy;      /* bytes of calls that move rows */
-  double stream;    /* bytes of long streams: optimizer, weights */
-  double call, loop;
-  double bandwidth, latency; /* of a message to another rank: bytes a second, seconds */
-  bool beside;      /* messages travel while both ends work */
-  int threads;      /* that share a rank's work */
-} Rates;
 
 /* A request made definite. */
 typedef struct Planner {
@@ -79,10 +67,6 @@ int64_t *accumulator_bytes(const Graph *g, const Pieces *p, const int *piece); /
 /* By stage of pieces [i, j), at i * (pieces + 1) + j: bytes of its parameters, each once, as passes read them and
  * in f32; of their moments; and in f32 of tied ones that other stages use as well. */
 void parameter_tables(const Planner *r, int64_t *weights, int64_t *held, int64_t *moments, int64_t *shared);
-
-/* ---- rates.c */
-Rates rates_of_core(int threads);
-Rates rates_of_gpu(const char *arch, Precision precision); /* "sm_80", "sm_90"; NULL: the newest known */
 
 /* ---- cost.c */
 /* Seconds of a node at a microbatch of b samples, from counting. */

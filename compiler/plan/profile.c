@@ -1,11 +1,7 @@
 /* Profiles as files: signature, measurements, checks. */
 #include "plan/profile.h"
 
-#include <glob.h>
-#include <oneapi/dnnl/dnnl.h>
 #include <string.h>
-#include <sys/utsname.h>
-#include <unistd.h>
 
 #include "ops/op.h"
 #include "plan/planner.h"
@@ -42,8 +38,7 @@ static Name model_hash(const Graph *g, const Pieces *p) {
   return intern(sha256_hex(t.at, t.n));
 }
 
-/* What follows a key and its colon in a file of such lines; NULL: nothing. */
-static Name line_of(const char *path, const char *key) {
+Name line_of(const char *path, const char *key) {
   char *text = read_file(path, NULL), *line = text ? strstr(text, key) : NULL;
   char *from = line ? strchr(line, ':') : NULL;
   if (!from)
@@ -52,35 +47,14 @@ static Name line_of(const char *path, const char *key) {
   return internf("%.*s", (int)strcspn(from, "\n"), from);
 }
 
-static Name processor_name(void) {
-  long processors = sysconf(_SC_NPROCESSORS_ONLN);
-  Name model = line_of("/proc/cpuinfo", "model name");
-  struct utsname u;
-  return internf("%s, %ld processors", model ? model : uname(&u) == 0 ? u.machine : "unknown", processors);
-}
-
-/* As the driver names them. */
-static Name gpu_name(void) {
-  glob_t found;
-  Name model = NULL;
-  size_t n = 0;
-  if (glob("/proc/driver/nvidia/gpus/*/information", 0, NULL, &found) == 0) {
-    n = found.gl_pathc;
-    model = line_of(found.gl_pathv[0], "Model");
-    globfree(&found);
-  }
-  return internf("%s, %zu GPU%s", model ? model : "unknown", n, n == 1 ? "" : "s");
-}
-
 ProfileSignature profile_signature(const Graph *g, const Pieces *p, Target target, const char *compiler) {
-  const dnnl_version_t *v = dnnl_version();
-  bool cuda = target.kind == TARGET_CUDA;
+  const Backend *b = backend_of(&target);
   return (ProfileSignature){.model = model_hash(g, p),
-                            .target = internf("%s %s", target_name(target.kind), precision_name(target.precision)),
-                            .machine = cuda ? gpu_name() : processor_name(),
+                            .target = internf("%s %s", b->name, precision_name(target.precision)),
+                            .machine = b->device->machine(),
                             .threads = target.threads,
                             .compiler = intern(compiler ? compiler : ""),
-                            .library = cuda ? intern("") : internf("oneDNN %d.%d.%d", v->major, v->minor, v->patch)};
+                            .library = b->device->library()};
 }
 
 /* ---- writing ------------------------------------------------------------------------------------- */

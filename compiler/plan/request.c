@@ -237,15 +237,6 @@ static bool check_microbatch(const Planner *r, int64_t b, const char *option) {
   return false;
 }
 
-/* What a rank may take when nobody says: its share of the machine's memory; of a GPU with 80 GB all but what
- * CUDA's context, NCCL's channels and the libraries' own objects need. */
-static int64_t device_bytes(TargetKind target, int ranks) {
-  static const int64_t gpu = 80000000000, reserved = 4000000000;
-  if (target == TARGET_CUDA)
-    return gpu - reserved;
-  return (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE) / ranks;
-}
-
 bool planner_prepare(Planner *r, const Graph *g, const Pieces *p, const PlanRequest *q, const Plan *taken) {
   *r = (Planner){.g = g, .p = p, .request = q, .where = graph_file_span(g),
                  .target = q->target, .bf16 = values_in_bf16(g, q->target.precision)};
@@ -256,11 +247,11 @@ bool planner_prepare(Planner *r, const Graph *g, const Pieces *p, const PlanRequ
   if (q->microbatch && !check_microbatch(r, q->microbatch, "--microbatch"))
     return false;
   long processors = sysconf(_SC_NPROCESSORS_ONLN);
-  bool cuda = q->target.kind == TARGET_CUDA;
+  const Device *device = backend_of(&q->target)->device;
   int threads = q->target.threads ? q->target.threads : (int)(processors / r->ranks);
-  r->target.threads = threads < 1 || cuda ? 1 : threads;
-  r->limit = q->memory ? q->memory : device_bytes(q->target.kind, r->ranks);
-  r->rates = cuda ? rates_of_gpu(q->arch, q->target.precision) : rates_of_core(r->target.threads);
+  r->target.threads = threads < 1 || !device->has_threads ? 1 : threads;
+  r->limit = q->memory ? q->memory : device->memory(r->ranks);
+  r->rates = device->rates(q->arch, &r->target);
   r->bandwidth = q->link_bytes_per_second > 0 ? q->link_bytes_per_second : r->rates.bandwidth;
   r->latency = q->link_latency > 0 ? q->link_latency : r->rates.latency;
   return true;

@@ -95,20 +95,13 @@ static void print_form(const Pipeline *p, FILE *out) {
   fputc('\n', out);
 }
 
-/* What a rank runs on. */
-static char *rank_text(Target target) {
-  if (target.kind == TARGET_CUDA)
-    return format("a GPU a rank, %s", precision_name(target.precision));
-  return format("%d thread%s a rank", target.threads, target.threads == 1 ? "" : "s");
-}
-
 void plan_table(const Graph *g, const Pieces *p, const Plan *plan, FILE *out) {
   const Pipeline *l = &plan->pipeline;
   fprintf(out,
           "%s: %d stage%s, schedule %s, batch %lld in %lld microbatch%s of %lld, %s; costs %s\n",
           plan->model, l->n_stages, l->n_stages == 1 ? "" : "s", l->schedule, (long long)l->batch,
           (long long)l->microbatches, l->microbatches == 1 ? "" : "es", (long long)l->microbatch,
-          rank_text(plan->target), plan->costs);
+          backend_of(&plan->target)->device->rank_text(&plan->target), plan->costs);
   print_form(l, out);
   int parts = plan_parts(plan);
   const char **cell = alloc((size_t)(parts + 1) * COLUMNS * sizeof *cell);

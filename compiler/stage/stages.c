@@ -67,7 +67,7 @@ static KnownPart *fuse_part(Stages *s, const Plan *plan, int part, bool split) {
   int parts = plan_parts(plan);
   int64_t b = plan->pipeline.microbatch;
   PartKey key = {.first_piece = of->first_piece, .end_piece = of->end_piece, .part = part, .parts = parts,
-                 .microbatch = b, .recompute = recompute, .split = split, .target = t.kind,
+                 .microbatch = b, .recompute = recompute, .split = split, .target = (int64_t)(intptr_t)backend_of(&t),
                  .precision = t.precision, .threads = t.threads};
   double start = seconds_now();
   KnownPart *slot = find_slot(s->known, s->room, &key);

@@ -2,10 +2,11 @@
 #include "build/build.h"
 #include "emit/print.h"
 #include "lower/lower.h"
+#include "plan/device.h"
 
-extern const Backend backend_cuda;
 const Backend backend_cuda = {
   .name = "cuda",
+  .device = &gpus,
   .lowering = &gpu_lowering,
   .dialect = &cuda_dialect,
   .toolchain = &cuda_toolchain,

@@ -4,30 +4,29 @@
 #ifndef PDC_TARGET_H
 #define PDC_TARGET_H
 
-#include <stdbool.h>
-
-typedef enum { TARGET_C, TARGET_CUDA } TargetKind; /* in the order of all_backends */
-
 /* Of library calls' operands, as --precision lists them. TF32: f32 in memory, products of operands rounded to 10
  * bits. BF16: the tensors that library calls read and write are stored in bf16; fuse/precision.c says which. */
 typedef enum { PRECISION_F32, PRECISION_TF32, PRECISION_BF16 } Precision;
+enum { N_PRECISIONS = PRECISION_BF16 + 1 };
 
 typedef struct Backend {
-  const char *name;                   /* as --target and plan.json have it: "c" */
-  const struct Lowering *lowering;    /* lower/lower.h: how kernels are dealt to threads, what libraries take */
-  const struct Dialect *dialect;      /* emit/print.h: how programs are printed */
-  const struct Toolchain *toolchain;  /* build/build.h: how they are compiled and linked */
+  const char *name;                  /* as --target and plan.json have it: "c" */
+  const struct Device *device;       /* plan/device.h: what a rank runs on, how fast that is */
+  const struct Lowering *lowering;   /* lower/lower.h: how kernels are dealt to threads, what libraries take */
+  const struct Dialect *dialect;     /* emit/print.h: how programs are printed */
+  const struct Toolchain *toolchain; /* build/build.h: how they are compiled and linked */
 } Backend;
 
 typedef struct Target {
-  TargetKind kind;
+  const Backend *backend; /* NULL: the first of all_backends */
   Precision precision;
-  int threads; /* a rank's: what scratch is sized for */
+  int threads;            /* a rank's: what scratch is sized for */
 } Target;
 
+extern const Backend backend_c, backend_cuda;
 extern const Backend *const all_backends[]; /* ends with NULL */
-const Backend *backend_of(TargetKind kind);
-const char *target_name(TargetKind kind);         /* "c" */
-const char *precision_name(Precision precision);  /* "f32" */
+const Backend *backend_of(const Target *t);
+const Backend *backend_find(const char *name);   /* NULL: there is none */
+const char *precision_name(Precision precision); /* "f32" */
 
 #endif

@@ -2,16 +2,20 @@
 #include "target/target.h"
 
 #include <stddef.h>
-
-extern const Backend backend_c, backend_cuda;
+#include <string.h>
 
 const Backend *const all_backends[] = {&backend_c, &backend_cuda, NULL};
 
-const Backend *backend_of(TargetKind kind) { return all_backends[kind]; }
+const Backend *backend_of(const Target *t) { return t->backend ? t->backend : all_backends[0]; }
 
-const char *target_name(TargetKind kind) { return backend_of(kind)->name; }
+const Backend *backend_find(const char *name) {
+  for (const Backend *const *b = all_backends; *b; b++)
+    if (!strcmp((*b)->name, name))
+      return *b;
+  return NULL;
+}
 
 const char *precision_name(Precision precision) {
-  static const char *const names[] = {"f32", "tf32", "bf16"};
+  static const char *const names[N_PRECISIONS] = {"f32", "tf32", "bf16"};
   return names[precision];
 }

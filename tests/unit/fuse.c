@@ -297,7 +297,7 @@ static void check_types(const StageKernels *from, const Ints *sent, const StageK
 
 /* In bf16 calls read and write what they can (kernels_verify), wherever the model is cut. */
 static void check_precision(const Graph *g, const Pieces *p, int64_t microbatch, bool split) {
-  const Target gpu = {TARGET_CUDA, PRECISION_BF16, 1};
+  const Target gpu = {.backend = &backend_cuda, .precision = PRECISION_BF16, .threads = 1};
   for (int c = 1; c < p->n; c++) {
     const StageKernels *a = fuse(g, p, 0, c, 0, 2, microbatch, false, split, gpu);
     const StageKernels *b = fuse(g, p, c, p->n, 1, 2, microbatch, false, split, gpu);

@@ -390,7 +390,7 @@ static void what_is_written_reads_back(void **unused) {
                                {.replicas = "2,3", .schedule = "pipedream"},
                                {.stages = 2, .schedule = "interleaved"},
                                {.stages = 3, .schedule = "zb_h1"},
-                               {.stages = 2, .target = {.kind = TARGET_CUDA, .precision = PRECISION_BF16}}};
+                               {.stages = 2, .target = {.backend = &backend_cuda, .precision = PRECISION_BF16}}};
   for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
     graph->train.vertical_sync = i == 1;
     char *text = plan_json(graph, &pieces, make(forms[i]));
@@ -407,7 +407,7 @@ static void what_is_written_reads_back(void **unused) {
 /* Activations, messages and working copies of weights take half the bytes; there are masters besides. */
 static void bf16_is_planned_with(void **unused) {
   (void)unused;
-  const PlanRequest gpu = {.stages = 2, .split = "h[2]", .microbatch = 4, .target = {.kind = TARGET_CUDA}};
+  const PlanRequest gpu = {.stages = 2, .split = "h[2]", .microbatch = 4, .target = {.backend = &backend_cuda}};
   PlanRequest rounded = gpu;
   rounded.target.precision = PRECISION_BF16;
   const StagePlan *exact = make(gpu)->stage, *half = make(rounded)->stage;

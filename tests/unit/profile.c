@@ -62,7 +62,7 @@ static int remove_file(void **unused) {
   return unlink(path);
 }
 
-static const Target target = {TARGET_C, PRECISION_F32, 1};
+static const Target target = {.backend = &backend_c, .threads = 1};
 static ProfileSignature now(void) { return profile_signature(graph, &pieces, target, "a compiler, version 1"); }
 
 static const Profile *read_profile(void) {

@@ -22,6 +22,10 @@ static int build(void **unused) {
   return 0;
 }
 
+static Rates rates_of_gpu(const char *arch, Precision precision) {
+  return gpus.rates(arch, &(Target){.backend = &backend_cuda, .precision = precision});
+}
+
 static int first_product(void) {
   for (int i = 0; i < graph->n_forward; i++) {
     const Op *op = graph->nodes.at[i].op;
@@ -55,7 +59,7 @@ static void products_run_at_the_precision_s_rate(void **unused) {
 
 static void small_work_takes_its_launch(void **unused) {
   (void)unused;
-  Rates gpu = rates_of_gpu("sm_90", PRECISION_F32), core = rates_of_core(1);
+  Rates gpu = rates_of_gpu("sm_90", PRECISION_F32), core = processors.rates(NULL, &(Target){.threads = 1});
   int node = first_product();
   double launch = counted_seconds(graph, node, 1, &gpu);
   assert_true(launch > 1e-6 && launch < 10e-6);
@@ -64,8 +68,8 @@ static void small_work_takes_its_launch(void **unused) {
 
 /* How much longer a batch of two stages takes over a link on which the activations of a microbatch take a tenth
  * of a stage's forward, as a share. */
-static double slowed_by(TargetKind target) {
-  PlanRequest q = {.stages = 2, .split = "h[3]", .microbatch = 3, .target = {.kind = target, .threads = 1},
+static double slowed_by(const Backend *backend) {
+  PlanRequest q = {.stages = 2, .split = "h[3]", .microbatch = 3, .target = {.backend = backend, .threads = 1},
                    .link_bytes_per_second = 1e15, .link_latency = 1e-12};
   const Plan *fast = plan_make(graph, &pieces, &q, NULL, 0);
   assert_non_null(fast);
@@ -77,8 +81,8 @@ static double slowed_by(TargetKind target) {
 
 static void messages_of_gpus_pass_beside_the_work(void **unused) {
   (void)unused;
-  assert_true(slowed_by(TARGET_C) > 0.02);
-  assert_true(slowed_by(TARGET_CUDA) < slowed_by(TARGET_C) / 2);
+  assert_true(slowed_by(&backend_c) > 0.02);
+  assert_true(slowed_by(&backend_cuda) < slowed_by(&backend_c) / 2);
 }
 
 int main(void) {

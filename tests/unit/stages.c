@@ -51,8 +51,8 @@ static void peaks_are_those_by_hand(void **unused) {
       {.split = "h[3]", .microbatch = 3, .recompute = RECOMPUTE_OFF},
       {.split = "h[2]", .microbatch = 3, .schedule = "zb_h1"},
       {.stages = 2, .microbatch = 3, .schedule = "interleaved"},
-      {.split = "h[2]", .microbatch = 3, .target = {.kind = TARGET_CUDA}},
-      {.split = "h[2]", .microbatch = 3, .target = {.kind = TARGET_CUDA, .precision = PRECISION_BF16}},
+      {.split = "h[2]", .microbatch = 3, .target = {.backend = &backend_cuda}},
+      {.split = "h[2]", .microbatch = 3, .target = {.backend = &backend_cuda, .precision = PRECISION_BF16}},
   };
   enum { N = sizeof requests / sizeof *requests };
   for (int round = 0; round < 2; round++) {

@@ -81,7 +81,7 @@ static void print_all(const LoweredStage *stage) {
   Text loops = {0}, calls = {0}, table = {0};
   const Dialect *dialect = dialect_of(k);
   Names signatures = {0}, taken = dialect_names(dialect);
-  bool cuda = k->target.kind == TARGET_CUDA;
+  bool cuda = backend_of(&k->target) == &backend_cuda;
   int n = 0;
   for (int l = 0; l < N_LISTS; l++)
     for (int i = 0; i < stage->list[l].n; i++) {
@@ -122,8 +122,8 @@ int main(int argc, char **argv) {
     return 2;
   }
   StageKernels *k = kernels_of(argv[at], define, n, microbatch);
-  k->target.kind = !strcmp(argv[1], "cuda") ? TARGET_CUDA : TARGET_C;
-  if (bf16 && k->target.kind == TARGET_CUDA)
+  k->target.backend = backend_find(argv[1]);
+  if (bf16 && k->target.backend == &backend_cuda)
     choose_types(k);
   print_all(lower(k));
   return 0;

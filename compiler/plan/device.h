@@ -1,0 +1,40 @@
+/* What a rank of a target runs on, for planning: processors (processors.c), GPUs (gpus.c). */
+#ifndef PDC_DEVICE_H
+#define PDC_DEVICE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/base.h"
+#include "target/target.h"
+
+/* What a rank's device does in a second: operations, bytes; and seconds before a call or a loop does anything. */
+typedef struct Rates {
+  double product;   /* operations of products: multiplies and adds */
+  double pointwise; /* operations in fused loops */
+  double inside;    /* operations in calls beside their products */
+  double copy;      /* bytes of calls that move rows */
+  double stream;    /* bytes of long streams: optimizer, weights */
+  double call, loop;
+  double bandwidth, latency; /* of a message to another rank: bytes a second, seconds */
+  bool beside;      /* messages travel while both ends work */
+  int threads;      /* that share a rank's work */
+} Rates;
+
+typedef struct Device {
+  bool has_threads;    /* a rank's work is shared by several threads, --threads says how many; else by one */
+  bool has_arch;       /* --arch says which device; else the machine's own */
+  unsigned precisions; /* 1u << Precision each */
+  Rates (*rates)(const char *arch, const Target *t); /* arch: "sm_80", "sm_90"; NULL: the newest known */
+  int64_t (*memory)(int ranks);                      /* bytes a rank may take when nobody says */
+  /* The machine and the library as profiles name them, whose measurements hold for no other. */
+  Name (*machine)(void);
+  Name (*library)(void);
+  char *(*rank_text)(const Target *t);               /* what a rank runs on, for people: "2 threads a rank" */
+} Device;
+extern const Device processors, gpus;
+
+/* What follows a key and its colon in a file of such lines; NULL: nothing. */
+Name line_of(const char *path, const char *key);
+
+#endif
