@@ -26,7 +26,7 @@ typedef struct Compilation {
   StageKernels **kernels; /* by stage, here and below */
   LoweredStage **lowered;
   Program *programs;
-  Layout **layouts;
+  Allocation **allocations;
   char **sources;
   char *plan_json;
 } Compilation;
@@ -106,11 +106,11 @@ static bool make_schedule(Compilation *c) {
 }
 
 static bool run_allocate(Compilation *c) {
-  c->layouts = alloc((size_t)n_stages(c) * sizeof *c->layouts);
+  c->allocations = alloc((size_t)n_stages(c) * sizeof *c->allocations);
   for (int i = 0; i < n_stages(c); i++) {
-    c->layouts[i] = stages_allocate(c->stages, c->lowered[i], &c->programs[i]);
+    c->allocations[i] = stages_allocate(c->stages, c->lowered[i], &c->programs[i]);
     for (int part = i; part < plan_parts(c->plan); part += n_stages(c))
-      c->plan->stage[part].peak_bytes = c->layouts[i]->bytes;
+      c->plan->stage[part].peak_bytes = c->allocations[i]->bytes;
   }
   c->plan_json = plan_json(c->graph, &c->pieces, c->plan);
   return true;
@@ -125,7 +125,7 @@ static bool run_emit(Compilation *c) {
   c->sources = alloc((size_t)n_stages(c) * sizeof *c->sources);
   for (int i = 0; i < n_stages(c); i++) {
     c->sources[i] =
-        emit_stage(c->graph, &c->pieces, c->plan, c->lowered[i], &c->programs[i], c->layouts[i], mark);
+        emit_stage(c->graph, &c->pieces, c->plan, c->lowered[i], &c->programs[i], c->allocations[i], mark);
     text_add(&all, "%s", c->sources[i]);
   }
   const char *hash = sha256_hex(all.at, strlen(all.at));
@@ -168,9 +168,9 @@ static void dump_programs(Compilation *c, FILE *out) {
     program_dump(&c->programs[i], out);
 }
 
-static void dump_layouts(Compilation *c, FILE *out) {
+static void dump_allocations(Compilation *c, FILE *out) {
   for (int i = 0; i < n_stages(c); i++)
-    layout_dump(c->kernels[i], c->layouts[i], out);
+    allocation_dump(c->kernels[i], c->allocations[i], out);
 }
 
 static void dump_sources(Compilation *c, FILE *out) {
@@ -210,9 +210,9 @@ static void verify_programs(Compilation *c) {
     BUG("schedule '%s': %s", c->plan->pipeline.schedule, why);
 }
 
-static void verify_layouts(Compilation *c) {
+static void verify_allocations(Compilation *c) {
   for (int i = 0; i < n_stages(c); i++)
-    layout_verify(c->kernels[i], &c->programs[i], c->layouts[i]);
+    allocation_verify(c->kernels[i], &c->programs[i], c->allocations[i]);
 }
 
 /* ---- the table of passes --------------------------------------------------------------------- */
@@ -240,7 +240,7 @@ static const struct Pass {
   {.letter = 'w', .name = "lower", .run = run_lower, .dump = dump_lowered, .verify = verify_lowered},
   {.letter = 't', .name = "schedule", .run = make_schedule, .dump = dump_programs, .verify = verify_programs,
    .always = true, .emits = EMIT_SCHEDULE},
-  {.letter = 'm', .name = "allocate", .run = run_allocate, .dump = dump_layouts, .verify = verify_layouts,
+  {.letter = 'm', .name = "allocate", .run = run_allocate, .dump = dump_allocations, .verify = verify_allocations,
    .always = true},
   {.letter = 'o', .name = "emit", .run = run_emit, .dump = dump_sources, .emits = EMIT_SOURCE},
   {.letter = 'b', .name = "build", .run = run_build},

@@ -1,23 +1,23 @@
-/* Printing a Layout, and checking it: every pair of places that are alive together. */
-#include "allocate/layout.h"
+/* Printing an Allocation, and checking it: every pair of places that are alive together. */
+#include "allocate/allocation.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 
-void layout_dump(const StageKernels *k, const Layout *l, FILE *out) {
-  fprintf(out, "layout stage %d bytes %" PRId64 "\n", k->stage, l->bytes);
+void allocation_dump(const StageKernels *k, const Allocation *a, FILE *out) {
+  fprintf(out, "allocation stage %d bytes %" PRId64 "\n", k->stage, a->bytes);
   for (int i = 0; i < SECTION_COUNT; i++)
-    if (l->section[i].copies > 0)
-      fprintf(out, "  section %-18s offset %12" PRId64 " bytes %12" PRId64 " copies %d\n", l->section[i].name,
-              l->section[i].offset, l->section[i].bytes, l->section[i].copies);
+    if (a->section[i].copies > 0)
+      fprintf(out, "  section %-18s offset %12" PRId64 " bytes %12" PRId64 " copies %d\n", a->section[i].name,
+              a->section[i].offset, a->section[i].bytes, a->section[i].copies);
   for (int i = 0; i < k->regions.n; i++)
-    fprintf(out, "  frame %s forward %" PRId64 " backward %" PRId64 "\n", k->regions.at[i].path, l->frame[i],
-            l->frame_backward[i]);
+    fprintf(out, "  frame %s forward %" PRId64 " backward %" PRId64 "\n", k->regions.at[i].path, a->frame[i],
+            a->frame_backward[i]);
   for (int i = 0; i < k->buffers.n; i++) {
     const Buffer *b = &k->buffers.at[i];
     fprintf(out, "  %s %s region %d offset %" PRId64 " bytes %" PRId64 " stride %" PRId64 " copies %d\n",
-            b->name, b->comment, b->region, l->buffer[i].offset, b->elements * element_bytes(b),
-            l->buffer[i].stride, l->buffer[i].copies);
+            b->name, b->comment, b->region, a->buffer[i].offset, b->elements * element_bytes(b),
+            a->buffer[i].stride, a->buffer[i].copies);
   }
 }
 
@@ -25,19 +25,19 @@ void layout_dump(const StageKernels *k, const Layout *l, FILE *out) {
 typedef struct Held { int64_t from, end; int first, last; const char *name; } Held;
 typedef Vec(Held) Helds;
 
-static void hold_buffer(const StageKernels *k, const Program *p, const Layout *l, int i, Helds *held) {
+static void hold_buffer(const StageKernels *k, const Program *p, const Allocation *a, int i, Helds *held) {
   const Buffer *b = &k->buffers.at[i];
-  const Spot *s = &l->buffer[i];
+  const Spot *s = &a->buffer[i];
   Held h = {s->offset, s->offset + b->elements * element_bytes(b), -1, -1, b->comment ? b->comment : b->name};
   bool temporary = b->kind == BUFFER_TEMPORARY;
   if (temporary && b->region >= 0) {
-    int64_t frame = b->backward ? l->frame_backward[b->region] : l->frame[b->region];
+    int64_t frame = b->backward ? a->frame_backward[b->region] : a->frame[b->region];
     ensure(frame >= 0);
     h.from += frame;
     h.end += frame;
   }
-  if (temporary || (b->kind == BUFFER_SAVED && layout_saved_packed(p, b->chunk)))
-    layout_life(k, b, &h.first, &h.last);
+  if (temporary || (b->kind == BUFFER_SAVED && allocation_saved_packed(p, b->chunk)))
+    allocation_live_range(k, b, &h.first, &h.last);
   for (int copy = 0; copy < s->copies; copy++) {
     push(held, h);
     h.from += s->stride;
@@ -46,18 +46,18 @@ static void hold_buffer(const StageKernels *k, const Program *p, const Layout *l
 }
 
 /* Slots of what only backward reads: as many as are in flight. With chunks the Program has them by chunk. */
-static void verify_saved(const StageKernels *k, const Program *p, const Layout *l) {
+static void verify_saved(const StageKernels *k, const Program *p, const Allocation *a) {
   for (int i = 0; i < k->buffers.n; i++) {
     const Buffer *b = &k->buffers.at[i];
-    if (b->kind == BUFFER_SAVED && !k->recompute && p->chunks == 1 && l->buffer[i].copies < p->in_flight)
-      BUG("stage %d: %d copies of '%s', of which %" PRId64 " are in flight", k->stage, l->buffer[i].copies,
+    if (b->kind == BUFFER_SAVED && !k->recompute && p->chunks == 1 && a->buffer[i].copies < p->in_flight)
+      BUG("stage %d: %d copies of '%s', of which %" PRId64 " are in flight", k->stage, a->buffer[i].copies,
           b->comment, p->in_flight);
   }
 }
 
 /* Slots of what the weights pass reads last until it comes; a batch that drains holds no more than all its turns.
  * Gradients are received one ahead. */
-static void verify_late(const StageKernels *k, const Program *p, const Layout *l) {
+static void verify_late(const StageKernels *k, const Program *p, const Allocation *a) {
   int64_t turns = program_turns(p), held = p->in_flight + p->weights_lag;
   held = p->per_batch && held > turns ? turns : held;
   for (int i = 0; i < k->buffers.n; i++) {
@@ -66,9 +66,9 @@ static void verify_late(const StageKernels *k, const Program *p, const Layout *l
     bool kept = b->kind == BUFFER_KEPT || b->kind == BUFFER_RECEIVED || b->kind == BUFFER_SENT ||
                 b->kind == BUFFER_INPUT;
     int64_t least = gradient ? p->weights_lag + 2 : kept ? held : p->weights_lag + 1;
-    if (b->late && (gradient || kept || b->kind == BUFFER_DEFERRED) && l->buffer[i].copies < least)
+    if (b->late && (gradient || kept || b->kind == BUFFER_DEFERRED) && a->buffer[i].copies < least)
       BUG("stage %d: %d copies of '%s', which the weights pass reads, instead of %" PRId64, k->stage,
-          l->buffer[i].copies, b->comment, least);
+          a->buffer[i].copies, b->comment, least);
   }
 }
 
@@ -78,49 +78,49 @@ static int by_place(const void *a, const void *b) {
 }
 
 /* In order of place a range can overlap only those behind it that start before it ends. */
-static void verify_apart(const StageKernels *k, const Layout *l, Helds *held) {
+static void verify_apart(const StageKernels *k, const Allocation *a, Helds *held) {
   qsort(held->at, (size_t)held->n, sizeof *held->at, by_place);
   for (int i = 0; i < held->n; i++) {
-    const Held *a = &held->at[i];
-    if (a->from < 0 || a->end > l->bytes || a->from % ALIGNMENT != 0)
-      BUG("stage %d: '%s' lies at [%" PRId64 ", %" PRId64 ") of %" PRId64, k->stage, a->name, a->from, a->end,
-          l->bytes);
-    for (int j = i + 1; j < held->n && held->at[j].from < a->end; j++) {
-      const Held *b = &held->at[j];
-      bool together = a->first < 0 || b->first < 0 || (a->first <= b->last && b->first <= a->last);
-      if (together && a->from < b->end)
-        BUG("stage %d: '%s' and '%s' overlap while both are alive", k->stage, a->name, b->name);
+    const Held *x = &held->at[i];
+    if (x->from < 0 || x->end > a->bytes || x->from % ALIGNMENT != 0)
+      BUG("stage %d: '%s' lies at [%" PRId64 ", %" PRId64 ") of %" PRId64, k->stage, x->name, x->from, x->end,
+          a->bytes);
+    for (int j = i + 1; j < held->n && held->at[j].from < x->end; j++) {
+      const Held *y = &held->at[j];
+      bool together = x->first < 0 || y->first < 0 || (x->first <= y->last && y->first <= x->last);
+      if (together && x->from < y->end)
+        BUG("stage %d: '%s' and '%s' overlap while both are alive", k->stage, x->name, y->name);
     }
   }
 }
 
-void layout_verify(const StageKernels *k, const Program *p, const Layout *l) {
+void allocation_verify(const StageKernels *k, const Program *p, const Allocation *a) {
   Helds held = {0};
   for (int i = 0; i < k->buffers.n; i++)
-    hold_buffer(k, p, l, i, &held);
-  verify_saved(k, p, l);
-  verify_late(k, p, l);
-  for (int i = 0; i < l->n_moments; i++) {
-    int64_t from = l->section[SECTION_MOMENTS].offset + i * l->moments_bytes;
-    push(&held, (Held){from, from + l->moments_bytes, -1, -1, "moments"});
+    hold_buffer(k, p, a, i, &held);
+  verify_saved(k, p, a);
+  verify_late(k, p, a);
+  for (int i = 0; i < a->n_moments; i++) {
+    int64_t from = a->section[SECTION_MOMENTS].offset + i * a->moments_bytes;
+    push(&held, (Held){from, from + a->moments_bytes, -1, -1, "moments"});
   }
-  for (int i = 0; i < l->own_moments.n; i++) {
-    const OwnMoment *m = &l->own_moments.at[i];
+  for (int i = 0; i < a->own_moments.n; i++) {
+    const OwnMoment *m = &a->own_moments.at[i];
     push(&held, (Held){m->offset, m->offset + shape_elements(&m->shape) * 4, -1, -1, "moment"});
   }
-  const Section *masters = &l->section[SECTION_MASTERS];
+  const Section *masters = &a->section[SECTION_MASTERS];
   if (masters->copies > 0)
     push(&held, (Held){masters->offset, masters->offset + masters->bytes, -1, -1, "masters"});
-  const Section *exchanged = &l->section[SECTION_EXCHANGED];
+  const Section *exchanged = &a->section[SECTION_EXCHANGED];
   for (int copy = 0; copy < exchanged->copies; copy++) {
     int64_t at = copy * exchanged->bytes;
-    for (int i = 0; i < l->exchanged.n; i++) {
-      const Exchanged *e = &l->exchanged.at[i];
+    for (int i = 0; i < a->exchanged.n; i++) {
+      const Exchanged *e = &a->exchanged.at[i];
       push(&held, (Held){at + e->offset, at + e->offset + e->elements * 4, -1, -1, "exchanged gradient"});
     }
-    at += l->reduced_offset;
-    push(&held, (Held){at, at + l->reduced_bytes, -1, -1, "replicas' gradients"});
+    at += a->reduced_offset;
+    push(&held, (Held){at, at + a->reduced_bytes, -1, -1, "replicas' gradients"});
   }
-  push(&held, (Held){l->scratch_offset, l->scratch_offset + l->scratch_bytes, -1, -1, "scratch"});
-  verify_apart(k, l, &held);
+  push(&held, (Held){a->scratch_offset, a->scratch_offset + a->scratch_bytes, -1, -1, "scratch"});
+  verify_apart(k, a, &held);
 }

@@ -25,7 +25,7 @@ static char *stage_range(const Emit *e, int stage) {
 static char *sections_text(const Emit *e) {
   Text out = {0};
   for (int i = 0; i < SECTION_COUNT; i++) {
-    const Section *s = &e->l->section[i];
+    const Section *s = &e->allocation->section[i];
     if (s->copies == 0)
       continue;
     text_add(&out, "%s%s ", out.n ? ", " : "", s->name);
@@ -123,7 +123,7 @@ static void print_header(Emit *e) {
                       milliseconds(forward), milliseconds(backward), milliseconds(update),
                       milliseconds(plan->batch_seconds), plan->costs ? plan->costs : "counted",
                       e->k->recompute ? "; the backward pass reruns the forward pass" : ""));
-  header_entry(e, "Memory", format("%s: %s", bytes_text(e->l->bytes), sections_text(e)));
+  header_entry(e, "Memory", format("%s: %s", bytes_text(e->allocation->bytes), sections_text(e)));
   text_add(&e->out, " *\n * From top to bottom: memory, fused loops, blocks, one microbatch forward and "
                     "backward, the update, and in\n"
                     " * main() the pipeline. */\n");
@@ -142,7 +142,7 @@ static void slot_constants(Emit *e, int chunk) {
   const Slots *s = &e->p->slots[chunk];
   const struct { BufferKind kind; int n; } slots[] = {
     {BUFFER_INPUT, s->inputs}, {BUFFER_RECEIVED, s->received}, {BUFFER_SENT, s->sent},
-    {BUFFER_GRADIENT_SENT, s->gradients}, {BUFFER_SAVED, layout_saved_slots(e->p, chunk)},
+    {BUFFER_GRADIENT_SENT, s->gradients}, {BUFFER_SAVED, allocation_saved_slots(e->p, chunk)},
     {BUFFER_KEPT, s->saved}, {BUFFER_DEFERRED, s->deferred},
   };
   for (int i = 0; i < (e->p->split_backward ? 7 : 5); i++)
@@ -386,12 +386,12 @@ static void print_optimizer(Emit *e) {
   push(&list, intern("from"));
   push(&list, intern("to"));
   push(&list,
-       intern(e->l->section[SECTION_GRADIENTS].copies ? "&arena->gradients[t % ACCUMULATORS]" : "NULL"));
+       intern(e->allocation->section[SECTION_GRADIENTS].copies ? "&arena->gradients[t % ACCUMULATORS]" : "NULL"));
   text_list(&e->out, 14, "    pd_update(", &list, ");\n");
 }
 
 static void print_update(Emit *e) {
-  bool weights = e->l->section[SECTION_WEIGHTS].copies > 0, validates = uses_weights(e, PASS_FORWARD);
+  bool weights = e->allocation->section[SECTION_WEIGHTS].copies > 0, validates = uses_weights(e, PASS_FORWARD);
   print_validate(e);
   if (e->p->versions > 1)
     text_add(&e->out,
@@ -534,9 +534,9 @@ static bool some_pass_reads_now(const Emit *e) {
 }
 
 char *emit_stage(const Graph *g, const Pieces *pieces, const Plan *plan, const LoweredStage *lowered,
-                 const Program *p, const Layout *l, const char *plan_hash) {
+                 const Program *p, const Allocation *a, const char *plan_hash) {
   const StageKernels *k = lowered->kernels;
-  Emit e = {.g = g, .pieces = pieces, .plan = plan, .lowered = lowered, .k = k, .p = p, .l = l,
+  Emit e = {.g = g, .pieces = pieces, .plan = plan, .lowered = lowered, .k = k, .p = p, .allocation = a,
             .dialect = dialect_of(k), .plan_hash = plan_hash};
   e.taken = dialect_names(e.dialect);
   if (p->chunks > 1)

@@ -1,4 +1,4 @@
-/* The arena as C structs: the user's names and shapes, at the offsets that the Layout says. */
+/* The arena as C structs: the user's names and shapes, at the offsets that the Allocation says. */
 #include "emit/print.h"
 
 #include <inttypes.h>
@@ -49,15 +49,15 @@ int struct_of(BufferKind kind) {
 }
 
 bool in_workspace(const Emit *e, const Buffer *b) {
-  return b->kind == BUFFER_TEMPORARY || (b->kind == BUFFER_SAVED && layout_saved_packed(e->p, b->chunk));
+  return b->kind == BUFFER_TEMPORARY || (b->kind == BUFFER_SAVED && allocation_saved_packed(e->p, b->chunk));
 }
 
 int64_t workspace_offset(const Emit *e, int buffer) {
   const Buffer *b = &e->k->buffers.at[buffer];
-  int64_t offset = e->l->buffer[buffer].offset;
+  int64_t offset = e->allocation->buffer[buffer].offset;
   if (b->kind == BUFFER_TEMPORARY && b->region >= 0)
-    offset += b->backward ? e->l->frame_backward[b->region] : e->l->frame[b->region];
-  return offset - e->l->section[SECTION_WORKSPACE].offset;
+    offset += b->backward ? e->allocation->frame_backward[b->region] : e->allocation->frame[b->region];
+  return offset - e->allocation->section[SECTION_WORKSPACE].offset;
 }
 
 char *array_text(const Emit *e, const Buffer *b) {
@@ -76,7 +76,7 @@ const char *element_type(const Buffer *b) {
   return b->type == TYPE_TOKEN ? "int32_t" : b->bf16 ? "pd_bf16" : "float";
 }
 
-bool has_masters(const Emit *e) { return e->l->section[SECTION_MASTERS].copies > 0; }
+bool has_masters(const Emit *e) { return e->allocation->section[SECTION_MASTERS].copies > 0; }
 
 static bool nested(const Emit *e, int region) { return region >= 0 && e->k->regions.at[region].path[0]; }
 
@@ -105,7 +105,7 @@ static Name wanted_member(const Emit *e, const Buffer *b) {
 }
 
 static void name_kind(Emit *e, BufferKind kind, int chunk) {
-  Ints members = layout_members(e->k, kind, chunk);
+  Ints members = allocation_members(e->k, kind, chunk);
   Names taken = {0}, outside = {0};
   int last = -1;
   for (int i = 0; i < members.n; i++) {
@@ -137,7 +137,7 @@ static int run_end(const Emit *e, Ints regions, int at) {
 }
 
 static void name_region_paths(Emit *e, int which, int chunk) {
-  Ints members = layout_members(e->k, kind_of[which], chunk), regions = regions_of(e, members);
+  Ints members = allocation_members(e->k, kind_of[which], chunk), regions = regions_of(e, members);
   Names taken = {0};
   for (int i = 0; i < members.n; i++)
     if (!nested(e, e->k->buffers.at[members.at[i]].region))
@@ -198,7 +198,7 @@ static int state_struct(const Emit *e) { return has_masters(e) ? IN_MASTERS : IN
 
 /* The structs of regions that have functions; gradients that look like the weights (in f32) use theirs. */
 static void region_types(Emit *e, int which) {
-  Ints members = layout_members(e->k, kind_of[which], -1), regions = regions_of(e, members);
+  Ints members = allocation_members(e->k, kind_of[which], -1), regions = regions_of(e, members);
   for (int i = 0; i < regions.n; i++) {
     int r = regions.at[i], family = e->family[r];
     if (family < 0)
@@ -208,7 +208,7 @@ static void region_types(Emit *e, int which) {
       continue;
     }
     char *body = region_body(e, which, members, r, 2);
-    Ints weights = layout_members(e->k, BUFFER_WEIGHT, -1);
+    Ints weights = allocation_members(e->k, BUFFER_WEIGHT, -1);
     int state = state_struct(e);
     char *like = which == IN_GRADIENTS ? region_body(e, state, weights, r, 2) : NULL;
     if (like && e->type[state][family] && !strcmp(like, body)) {
@@ -223,7 +223,7 @@ static void region_types(Emit *e, int which) {
 
 /* The members of weights, gradients, saved or deferred; chunk -1: of all. */
 static char *struct_body(const Emit *e, int which, int chunk) {
-  Ints members = layout_members(e->k, kind_of[which], chunk), regions = regions_of(e, members);
+  Ints members = allocation_members(e->k, kind_of[which], chunk), regions = regions_of(e, members);
   Text out = {0};
   for (int i = 0, at = 0; i < members.n; i++) {
     int r = e->k->buffers.at[members.at[i]].region;
@@ -250,7 +250,7 @@ static char *struct_body(const Emit *e, int which, int chunk) {
 }
 
 static void flat_struct(Emit *e, BufferKind kind, int chunk, const char *type, const char *comment) {
-  Ints members = layout_members(e->k, kind, chunk);
+  Ints members = allocation_members(e->k, kind, chunk);
   if (members.n == 0)
     return;
   text_add(&e->out, "%s { /* %s */\n", type, comment);
@@ -260,17 +260,17 @@ static void flat_struct(Emit *e, BufferKind kind, int chunk, const char *type, c
 }
 
 static void exchanged_struct(Emit *e) {
-  if (e->l->section[SECTION_EXCHANGED].copies == 0)
+  if (e->allocation->section[SECTION_EXCHANGED].copies == 0)
     return;
   text_add(&e->out, "struct exchanged { /* gradients that other ranks computed */\n");
-  for (int i = 0; i < e->l->exchanged.n; i++) {
-    const Exchanged *x = &e->l->exchanged.at[i];
+  for (int i = 0; i < e->allocation->exchanged.n; i++) {
+    const Exchanged *x = &e->allocation->exchanged.at[i];
     text_add(&e->out, "  alignas(64) float %s_use_%d[%" PRId64 "];\n",
              c_identifier(e->g->params.at[x->param].name), x->use + 1, x->elements);
   }
-  if (e->l->reduced_bytes > 0)
+  if (e->allocation->reduced_bytes > 0)
     text_add(&e->out, "  alignas(64) char reduced[%" PRId64 "]; /* a shard of each other replica's */\n",
-             e->l->reduced_bytes);
+             e->allocation->reduced_bytes);
   text_add(&e->out, "};\n\n");
 }
 
@@ -279,11 +279,11 @@ const char *own_moment_member(const Emit *e, const OwnMoment *m) {
 }
 
 static void own_moments_struct(Emit *e) {
-  if (e->l->own_moments.n == 0)
+  if (e->allocation->own_moments.n == 0)
     return;
   text_add(&e->out, "struct own_moments { /* the optimizer's, in shapes that are not the parameters' */\n");
-  for (int i = 0; i < e->l->own_moments.n; i++) {
-    const OwnMoment *m = &e->l->own_moments.at[i];
+  for (int i = 0; i < e->allocation->own_moments.n; i++) {
+    const OwnMoment *m = &e->allocation->own_moments.at[i];
     text_add(&e->out, "  alignas(64) float %s[%" PRId64 "];\n", own_moment_member(e, m),
              shape_elements(&m->shape));
   }
@@ -305,7 +305,7 @@ static void add_chunk_parts(const Emit *e, Parts *parts, SectionKind first, Sect
   for (int i = 0; i < N_CHUNK_PARTS; i++) {
     const ChunkPart *part = &chunk_parts[i];
     for (int chunk = 0; chunk < e->k->chunks.n; chunk++) {
-      const Section *section = &e->l->part[part->section][chunk];
+      const Section *section = &e->allocation->part[part->section][chunk];
       const char *slots = chunk_slots(e, part->kind, chunk), *comment = NULL;
       bool again = part->kind == BUFFER_SENT && section->copies > e->p->slots[chunk].sent;
       if (part->section < first || part->section > last)
@@ -323,7 +323,7 @@ static void add_chunk_parts(const Emit *e, Parts *parts, SectionKind first, Sect
 }
 
 static Parts arena_parts(const Emit *e) {
-  const Layout *l = e->l;
+  const Allocation *l = e->allocation;
   const Section *s = l->section;
   Parts parts = {0};
   add_part(&parts, &s[SECTION_WEIGHTS], "struct weights", "weights", "VERSIONS",
@@ -348,7 +348,8 @@ static Parts arena_parts(const Emit *e) {
 
 static void print_arena(Emit *e) {
   Parts parts = arena_parts(e);
-  text_add(&e->out, "/* All the memory this program uses, %s. */\nstruct arena {\n", bytes_text(e->l->bytes));
+  int64_t bytes = e->allocation->bytes;
+  text_add(&e->out, "/* All the memory this program uses, %s. */\nstruct arena {\n", bytes_text(bytes));
   for (int i = 0; i < parts.n; i++) {
     const Part *p = &parts.at[i];
     text_add(&e->out, "  %s %s%s;%s\n", p->type, p->name, p->copies ? format("[%s]", p->copies) : "",
@@ -358,7 +359,7 @@ static void print_arena(Emit *e) {
   for (int i = 0; i < parts.n; i++)
     text_add(&e->out, "static_assert(offsetof(struct arena, %s) == %" PRId64 ", \"as planned\");\n",
              parts.at[i].name, parts.at[i].section->offset);
-  text_add(&e->out, "static_assert(sizeof(struct arena) == %" PRId64 ", \"as planned\");\n\n", e->l->bytes);
+  text_add(&e->out, "static_assert(sizeof(struct arena) == %" PRId64 ", \"as planned\");\n\n", bytes);
 }
 
 static void print_slots(Emit *e, BufferKind kind) {
@@ -369,7 +370,7 @@ static void print_slots(Emit *e, BufferKind kind) {
       flat_struct(e, kind, chunk, chunk_struct(e, kind, chunk), part->comment);
       continue;
     }
-    char *body = e->l->part[part->section][chunk].copies > 0 ? struct_body(e, which, chunk) : NULL;
+    char *body = e->allocation->part[part->section][chunk].copies > 0 ? struct_body(e, which, chunk) : NULL;
     if (body)
       text_add(&e->out, "%s { /* %s */\n%s};\n\n", chunk_struct(e, kind, chunk), part->comment, body);
   }

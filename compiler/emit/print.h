@@ -89,7 +89,7 @@ typedef struct Emit {
   const LoweredStage *lowered;
   const StageKernels *k;     /* its kernels */
   const Program *p;
-  const Layout *l;
+  const Allocation *allocation;
   const Dialect *dialect;
   const char *plan_hash;
   Text out;

@@ -22,7 +22,7 @@ static bool same_role(const Emit *e, int x, int a, int y, int b) {
   if (p->kind != q->kind || p->elements != q->elements)
     return false;
   if (p->kind == BUFFER_TEMPORARY)
-    return p->backward == q->backward && e->l->buffer[x].offset == e->l->buffer[y].offset;
+    return p->backward == q->backward && e->allocation->buffer[x].offset == e->allocation->buffer[y].offset;
   return p->name == q->name;
 }
 
@@ -263,7 +263,7 @@ static const BufferKind region_structs[] = {BUFFER_WEIGHT, BUFFER_ACCUMULATOR, B
 static Name struct_text(const Body *b, int region, BufferKind kind) {
   const Emit *e = b->e;
   int which = struct_of(kind);
-  if (kind == BUFFER_SAVED && layout_saved_packed(e->p, b->chunk))
+  if (kind == BUFFER_SAVED && allocation_saved_packed(e->p, b->chunk))
     return internf("(%s *)%s", e->type[which][region], workspace_text(saved_start(e, region), true));
   return internf("&%s->%s", base_of[kind], e->path[which][region]);
 }
@@ -286,9 +286,11 @@ static void call_region(Text *out, Body *b, int region) {
     const Kernel *k = &pass_kernels(e->k, b->pass)->at[first + inner.key_kernel.at[i]];
     push(&list, internf("0x%016" PRIx64 "u", node_key(k->terms.at[inner.key_term.at[i]].node)));
   }
-  if (inner.work)
-    push(&list, intern(workspace_text((b->pass == PASS_BACKWARD ? e->l->frame_backward : e->l->frame)[region] -
-                                          e->l->section[SECTION_WORKSPACE].offset, false)));
+  if (inner.work) {
+    const Allocation *a = e->allocation;
+    int64_t frame = (b->pass == PASS_BACKWARD ? a->frame_backward : a->frame)[region];
+    push(&list, intern(workspace_text(frame - a->section[SECTION_WORKSPACE].offset, false)));
+  }
   const char *function = region_function_name(e, family, b->pass);
   text_add(out, "\n  /* %s */\n", comment_text(e->k->regions.at[region].path));
   text_list(out, (int)strlen(function) + 3, format("  %s(", function), &list, ");\n");
@@ -356,12 +358,12 @@ static void declare_locals(Text *out, Body *b) {
     const Buffer *x = &e->k->buffers.at[buffer];
     const char *type = element_type(x);
     const char *base = b->region >= 0 ? "work" : "arena->workspace";
-    int64_t offset = b->region >= 0 ? e->l->buffer[buffer].offset : workspace_offset(e, buffer);
+    int64_t offset = b->region >= 0 ? e->allocation->buffer[buffer].offset : workspace_offset(e, buffer);
     char *place = offset == 0 ? format("%s", base) : format("(%s + %" PRId64 ")", base, offset);
     text_add(out, "  %s *%s = (%s *)%s; /* [%s] */\n", type, b->text[buffer], type, place, array_text(e, x));
   }
   if (b->scratch)
-    text_add(out, "  char *scratch = %s;\n", e->l->scratch_bytes > 0 ? "arena->scratch" : "NULL");
+    text_add(out, "  char *scratch = %s;\n", e->allocation->scratch_bytes > 0 ? "arena->scratch" : "NULL");
   if (b->locals.n || b->scratch)
     text_add(out, "\n");
 }
@@ -438,7 +440,7 @@ Name pass_name(const Emit *e, Pass pass) {
 }
 
 static bool is_parameter(const Emit *e, const Body *b, BufferKind kind) {
-  return b->uses[kind] && !(kind == BUFFER_SAVED && layout_saved_packed(e->p, b->chunk));
+  return b->uses[kind] && !(kind == BUFFER_SAVED && allocation_saved_packed(e->p, b->chunk));
 }
 
 bool pass_uses(const Emit *e, Pass pass, BufferKind kind) {

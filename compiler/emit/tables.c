@@ -209,7 +209,7 @@ static void parameter_table(Emit *e) {
 /* Where some moments have shapes of their own: all of them, by parameter. */
 static void moment_table(Emit *e) {
   const UpdateRule *rule = update_rule(&e->g->train);
-  if (!e->l->own_moments.n)
+  if (!e->allocation->own_moments.n)
     return;
   text_add(&e->out, "/* Place, rank, shape. */\nstatic const struct pd_moment own_moments[] = {\n");
   for (int i = 0, own = 0; i < e->k->params.n; i++) {
@@ -222,7 +222,7 @@ static void moment_table(Emit *e) {
         push(&row, intern("0"));
       else if (rule->moment_shape[m])
         push(&row, internf("offsetof(struct arena, own_moments.%s)",
-                           own_moment_member(e, &e->l->own_moments.at[own++])));
+                           own_moment_member(e, &e->allocation->own_moments.at[own++])));
       else
         push(&row, internf("offsetof(struct arena, moments[%d].%s)", like++, member));
       push(&row, internf("%d", shape.rank));
@@ -337,7 +337,7 @@ static const char kept_kind[] = "#define KEPT(name, member) SLOT(name, kept, KEP
 static bool some_saved_packed(const Emit *e) {
   bool packed = false;
   for (int chunk = 0; chunk < e->p->chunks; chunk++)
-    packed |= layout_saved_packed(e->p, chunk);
+    packed |= allocation_saved_packed(e->p, chunk);
   return packed;
 }
 
@@ -428,7 +428,7 @@ static void train_fields(Emit *e) {
 }
 
 static void memory_fields(Emit *e) {
-  const Layout *l = e->l;
+  const Allocation *l = e->allocation;
   text_add(&e->out, "  .planned_peak_bytes = planned_peak_bytes, .arena_bytes = sizeof(struct arena),\n");
   if (l->section[SECTION_WEIGHTS].copies)
     text_add(&e->out, "  .weights = offsetof(struct arena, weights), .weights_stride = sizeof(struct "

@@ -16,7 +16,7 @@ typedef struct StagePlan {
   double forward_seconds, backward_seconds, update_seconds; /* planned: a microbatch; a batch */
   double weights_seconds; /* the part of backward_seconds that makes weights' gradients by products */
   double send_bytes;                                        /* activations to the next stage, a microbatch */
-  int64_t peak_bytes; /* of one rank, all its chunks together, from its Layout; chunks have the same */
+  int64_t peak_bytes; /* of one rank, all its chunks together, from its Allocation; chunks have the same */
   int64_t weight_bytes, gradient_bytes, optimizer_bytes;    /* its parts that parameters decide, all copies */
 } StagePlan;
 
@@ -41,7 +41,7 @@ static inline bool plan_recomputes(const Plan *plan, int part) {
   return plan->pipeline.recompute[plan_stage_of(plan, part)];
 }
 
-/* The exact peak bytes of one rank of a stage (below n_stages), from its Layout: the caller runs fuse,
+/* The exact peak bytes of one rank of a stage (below n_stages), from its Allocation: the caller runs fuse,
  * schedule and allocate. The plan is complete but for its stages' peak_bytes. */
 typedef int64_t (*StagePeak)(void *context, const Plan *plan, int stage);
 

@@ -114,9 +114,9 @@ LoweredStage *stages_lower(Stages *s, const Plan *plan, const Program *programs,
   return lowered;
 }
 
-Layout *stages_allocate(Stages *s, const LoweredStage *stage, const Program *program) {
+Allocation *stages_allocate(Stages *s, const LoweredStage *stage, const Program *program) {
   double start = seconds_now();
-  Layout *l = allocate(stage, program, &s->g->train);
+  Allocation *l = allocate(stage, program, &s->g->train);
   watch_add(&s->watch.allocate, start);
   return l;
 }

@@ -4,7 +4,7 @@
 #ifndef PDC_STAGES_H
 #define PDC_STAGES_H
 
-#include "allocate/layout.h"
+#include "allocate/allocation.h"
 #include "base/watch.h"
 #include "plan/plan.h"
 
@@ -17,7 +17,7 @@ Program *stages_schedule(Stages *s, const Plan *plan);
 StageKernels *stages_fuse(Stages *s, const Plan *plan, const Program *programs, int stage);
 /* The same, lowered; those of a rank with one part are made once, too. */
 LoweredStage *stages_lower(Stages *s, const Plan *plan, const Program *programs, int stage);
-Layout *stages_allocate(Stages *s, const LoweredStage *stage, const Program *program);
+Allocation *stages_allocate(Stages *s, const LoweredStage *stage, const Program *program);
 /* A StagePeak; the context is a Stages. */
 int64_t stages_peak(void *stages, const Plan *plan, int stage);
 

@@ -1,4 +1,4 @@
-/* Packing against brute force, and layouts of models under every schedule: places alive together never
+/* Packing against brute force, and allocations of models under every schedule: places alive together never
  * overlap, parts are where sections say, structs are grouped by region. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,7 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "allocate/layout.h"
+#include "allocate/allocation.h"
 #include "model.h"
 #include "plan/plan.h"
 
@@ -72,7 +72,7 @@ typedef struct Case {
 } Case;
 
 /* Calls `check` for every stage of the small model cut evenly. */
-static void each_stage(Case c, void (*check)(const StageKernels *, const Program *, const Layout *)) {
+static void each_stage(Case c, void (*check)(const StageKernels *, const Program *, const Allocation *)) {
   Graph *g = model_build((ModelOptions){.blocks = 4, .skip = true, .tied = true, .batch = 8, .clip = 1});
   Pieces p = cut(g);
   if (c.optimizer)
@@ -104,25 +104,25 @@ static void each_stage(Case c, void (*check)(const StageKernels *, const Program
   }
 }
 
-static void check_layout(const StageKernels *k, const Program *p, const Layout *l) {
-  layout_verify(k, p, l);
+static void check_allocation(const StageKernels *k, const Program *p, const Allocation *a) {
+  allocation_verify(k, p, a);
   int64_t end = 0;
   for (int i = 0; i < SECTION_COUNT; i++) {
-    assert_int_equal(l->section[i].offset, end);
-    assert_int_equal(l->section[i].bytes % ALIGNMENT, 0);
-    end += l->section[i].bytes * l->section[i].copies;
+    assert_int_equal(a->section[i].offset, end);
+    assert_int_equal(a->section[i].bytes % ALIGNMENT, 0);
+    end += a->section[i].bytes * a->section[i].copies;
   }
-  assert_int_equal(end, l->bytes);
-  assert_int_equal(l->section[SECTION_WEIGHTS].copies, p->versions);
-  assert_int_equal(l->section[SECTION_MOMENTS].copies, 2);
-  assert_int_equal(l->section[SECTION_MOMENTS].bytes, l->weights_bytes);
-  if (l->section[SECTION_SAVED].copies)
-    assert_int_equal(l->section[SECTION_SAVED].copies, p->in_flight);
-  Ints weights = layout_members(k, BUFFER_WEIGHT, -1);
+  assert_int_equal(end, a->bytes);
+  assert_int_equal(a->section[SECTION_WEIGHTS].copies, p->versions);
+  assert_int_equal(a->section[SECTION_MOMENTS].copies, 2);
+  assert_int_equal(a->section[SECTION_MOMENTS].bytes, a->weights_bytes);
+  if (a->section[SECTION_SAVED].copies)
+    assert_int_equal(a->section[SECTION_SAVED].copies, p->in_flight);
+  Ints weights = allocation_members(k, BUFFER_WEIGHT, -1);
   for (int i = 1; i < weights.n; i++) {
     int before = k->buffers.at[weights.at[i - 1]].region, region = k->buffers.at[weights.at[i]].region;
     assert_true(region < 0 || (before >= 0 && before <= region));
-    assert_true(l->buffer[weights.at[i]].offset > l->buffer[weights.at[i - 1]].offset);
+    assert_true(a->buffer[weights.at[i]].offset > a->buffer[weights.at[i - 1]].offset);
   }
 }
 
@@ -137,17 +137,17 @@ static const UpdateRule factored = {.name = "factored", .n_moments = 3, .passes 
                                     .moment_shape = {rows_of, NULL, one_number}};
 static const Optimizer optimizer_factored = {.name = "factored", .rule = &factored};
 
-static void check_own_moments(const StageKernels *k, const Program *p, const Layout *l) {
-  layout_verify(k, p, l);
-  const Section *own = &l->section[SECTION_OWN_MOMENTS];
-  assert_int_equal(l->section[SECTION_MOMENTS].copies, 1);
-  assert_int_equal(l->section[SECTION_MOMENTS].bytes, l->weights_bytes);
+static void check_own_moments(const StageKernels *k, const Program *p, const Allocation *a) {
+  allocation_verify(k, p, a);
+  const Section *own = &a->section[SECTION_OWN_MOMENTS];
+  assert_int_equal(a->section[SECTION_MOMENTS].copies, 1);
+  assert_int_equal(a->section[SECTION_MOMENTS].bytes, a->weights_bytes);
   assert_int_equal(own->copies, 1);
-  assert_int_equal(own->offset, l->section[SECTION_MOMENTS].offset + l->weights_bytes);
-  assert_int_equal(l->own_moments.n, 2 * k->params.n);
+  assert_int_equal(own->offset, a->section[SECTION_MOMENTS].offset + a->weights_bytes);
+  assert_int_equal(a->own_moments.n, 2 * k->params.n);
   int64_t at = own->offset;
-  for (int i = 0; i < l->own_moments.n; i++) {
-    const OwnMoment *m = &l->own_moments.at[i];
+  for (int i = 0; i < a->own_moments.n; i++) {
+    const OwnMoment *m = &a->own_moments.at[i];
     assert_int_equal(m->param, k->params.at[i / 2]);
     assert_int_equal(m->moment, i % 2 ? 2 : 0);
     assert_int_equal(m->offset, at);
@@ -163,13 +163,13 @@ static void test_moments_of_shapes_of_their_own(void **state) {
     each_stage((Case){stages, "2bw", 2, false, NULL, 0, &optimizer_factored}, check_own_moments);
 }
 
-static void test_layouts_of_every_schedule(void **state) {
+static void test_allocations_of_every_schedule(void **state) {
   (void)state;
   static const char *const schedules[] = {"sequential", "gpipe", "flush", "2bw", "pipedream", "zb_h1"};
   for (int stages = 1; stages <= 4; stages++)
     for (int s = 0; s < 6; s++)
       for (int recompute = 0; recompute < (s == 5 ? 1 : 2); recompute++)
-        each_stage((Case){stages, schedules[s], 2, recompute, NULL, 0, NULL}, check_layout);
+        each_stage((Case){stages, schedules[s], 2, recompute, NULL, 0, NULL}, check_allocation);
 }
 
 /* Weights' gradients three microbatches behind. */
@@ -183,19 +183,19 @@ static void split(Program *p) {
 
 static int deferred_kernels;
 
-static void check_deferred(const StageKernels *k, const Program *p, const Layout *l) {
+static void check_deferred(const StageKernels *k, const Program *p, const Allocation *a) {
   kernels_verify(k);
-  layout_verify(k, p, l);
+  allocation_verify(k, p, a);
   deferred_kernels += k->weights.n;
-  assert_int_equal(l->section[SECTION_DEFERRED].copies, layout_members(k, BUFFER_DEFERRED, -1).n ? 4 : 0);
+  assert_int_equal(a->section[SECTION_DEFERRED].copies, allocation_members(k, BUFFER_DEFERRED, -1).n ? 4 : 0);
   for (int i = 0; i < k->buffers.n; i++) {
     const Buffer *b = &k->buffers.at[i];
     if (b->kind == BUFFER_DEFERRED)
-      assert_int_equal(l->buffer[i].stride, l->section[SECTION_DEFERRED].bytes);
+      assert_int_equal(a->buffer[i].stride, a->section[SECTION_DEFERRED].bytes);
     if (b->kind == BUFFER_KEPT)
-      assert_int_equal(l->buffer[i].copies, p->in_flight + p->weights_lag);
+      assert_int_equal(a->buffer[i].copies, p->in_flight + p->weights_lag);
     if (b->kind == BUFFER_SAVED)
-      assert_int_equal(l->buffer[i].copies, p->in_flight);
+      assert_int_equal(a->buffer[i].copies, p->in_flight);
   }
 }
 
@@ -213,7 +213,7 @@ static void test_short_batches_hold_their_turns_at_most(void **state) {
   (void)state;
   for (int64_t microbatch = 4; microbatch <= 8; microbatch += 4)
     for (int stages = 2; stages <= 4; stages++)
-      each_stage((Case){stages, "zb_h1", microbatch, false, NULL, 0, NULL}, check_layout);
+      each_stage((Case){stages, "zb_h1", microbatch, false, NULL, 0, NULL}, check_allocation);
 }
 
 static void too_few_slots(Program *p) {
@@ -221,11 +221,11 @@ static void too_few_slots(Program *p) {
   p->slots[0].deferred = p->slots[0].saved = p->slots[0].inputs = 3;
 }
 
-static void expect_bug(const StageKernels *k, const Program *p, const Layout *l) {
+static void expect_bug(const StageKernels *k, const Program *p, const Allocation *a) {
   pid_t pid = fork();
   if (pid == 0) {
     fclose(stderr);
-    layout_verify(k, p, l);
+    allocation_verify(k, p, a);
     _exit(0);
   }
   int status;
@@ -239,25 +239,25 @@ static void test_verify_finds_too_few_slots(void **state) {
 }
 
 /* Every chunk has its slots, and values of one chunk stand apart from the other's or share only the workspace. */
-static void check_chunks(const StageKernels *k, const Program *p, const Layout *l) {
+static void check_chunks(const StageKernels *k, const Program *p, const Allocation *a) {
   kernels_verify(k);
-  layout_verify(k, p, l);
+  allocation_verify(k, p, a);
   for (int c = 0; c < p->chunks; c++) {
-    const Section *received = &l->part[SECTION_RECEIVED][c], *saved = &l->part[SECTION_SAVED][c];
+    const Section *received = &a->part[SECTION_RECEIVED][c], *saved = &a->part[SECTION_SAVED][c];
     assert_int_equal(received->copies, c || p->stage ? p->slots[c].received : 0);
-    assert_int_equal(saved->copies, layout_saved_packed(p, c) ? 0 : p->slots[c].saved);
+    assert_int_equal(saved->copies, allocation_saved_packed(p, c) ? 0 : p->slots[c].saved);
     for (int i = 0; i < k->buffers.n; i++) {
       const Buffer *b = &k->buffers.at[i];
       if (b->kind == BUFFER_SAVED && b->chunk == c && saved->copies)
-        assert_true(l->buffer[i].offset >= saved->offset && l->buffer[i].offset < saved->offset + saved->bytes);
+        assert_true(a->buffer[i].offset >= saved->offset && a->buffer[i].offset < saved->offset + saved->bytes);
     }
   }
   int64_t end = 0;
   for (int i = 0; i < SECTION_COUNT; i++) {
-    assert_int_equal(l->section[i].offset, end);
-    end += l->section[i].bytes * l->section[i].copies;
+    assert_int_equal(a->section[i].offset, end);
+    end += a->section[i].bytes * a->section[i].copies;
   }
-  assert_int_equal(end, l->bytes);
+  assert_int_equal(end, a->bytes);
 }
 
 static void test_chunks_have_slots_of_their_own(void **state) {
@@ -271,14 +271,14 @@ static void replicate(Program *p) {
   p->exchanges = 2;
 }
 
-static void check_replicas(const StageKernels *k, const Program *p, const Layout *l) {
-  layout_verify(k, p, l);
-  assert_int_equal(l->section[SECTION_EXCHANGED].copies, 2);
-  assert_int_equal(l->reduced_bytes % (2 * ALIGNMENT), 0);
-  assert_true(3 * l->reduced_bytes >= 2 * l->accumulators_bytes);
-  assert_true(3 * (l->reduced_bytes - 2 * ALIGNMENT) < 2 * l->accumulators_bytes);
-  int64_t start = l->section[SECTION_EXCHANGED].offset;
-  assert_int_equal(l->reduced_offset + l->reduced_bytes, start + l->section[SECTION_EXCHANGED].bytes);
+static void check_replicas(const StageKernels *k, const Program *p, const Allocation *a) {
+  allocation_verify(k, p, a);
+  assert_int_equal(a->section[SECTION_EXCHANGED].copies, 2);
+  assert_int_equal(a->reduced_bytes % (2 * ALIGNMENT), 0);
+  assert_true(3 * a->reduced_bytes >= 2 * a->accumulators_bytes);
+  assert_true(3 * (a->reduced_bytes - 2 * ALIGNMENT) < 2 * a->accumulators_bytes);
+  int64_t start = a->section[SECTION_EXCHANGED].offset;
+  assert_int_equal(a->reduced_offset + a->reduced_bytes, start + a->section[SECTION_EXCHANGED].bytes);
 }
 
 static void test_other_replicas_gradients_have_room(void **state) {
@@ -288,9 +288,9 @@ static void test_other_replicas_gradients_have_room(void **state) {
 
 static int seen_exchanged;
 
-static void count_exchanged(const StageKernels *k, const Program *p, const Layout *l) {
+static void count_exchanged(const StageKernels *k, const Program *p, const Allocation *a) {
   (void)k, (void)p;
-  seen_exchanged += l->exchanged.n;
+  seen_exchanged += a->exchanged.n;
 }
 
 static void test_tied_gradients_of_other_stages_have_room(void **state) {
@@ -302,12 +302,12 @@ static void test_tied_gradients_of_other_stages_have_room(void **state) {
   assert_int_equal(seen_exchanged, 2); /* the first stage gets the last's, the last the first's */
 }
 
-static void break_layout(const StageKernels *k, const Program *p, const Layout *l) {
+static void break_allocation(const StageKernels *k, const Program *p, const Allocation *a) {
   for (int i = 0; i < k->buffers.n; i++)
     for (int j = 0; j < i; j++)
       if (k->buffers.at[i].kind == BUFFER_WEIGHT && k->buffers.at[j].kind == BUFFER_WEIGHT) {
-        Layout broken = *l;
-        broken.buffer = alloc_copy(l->buffer, (size_t)k->buffers.n * sizeof *l->buffer);
+        Allocation broken = *a;
+        broken.buffer = alloc_copy(a->buffer, (size_t)k->buffers.n * sizeof *a->buffer);
         broken.buffer[i] = broken.buffer[j];
         expect_bug(k, p, &broken);
         return;
@@ -316,14 +316,14 @@ static void break_layout(const StageKernels *k, const Program *p, const Layout *
 
 static void test_verify_finds_an_overlap(void **state) {
   (void)state;
-  each_stage((Case){1, "2bw", 4, false, NULL, 0, NULL}, break_layout);
+  each_stage((Case){1, "2bw", 4, false, NULL, 0, NULL}, break_allocation);
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_packed_items_do_not_overlap),
     cmocka_unit_test(test_items_of_different_times_share),
-    cmocka_unit_test(test_layouts_of_every_schedule),
+    cmocka_unit_test(test_allocations_of_every_schedule),
     cmocka_unit_test(test_moments_of_shapes_of_their_own),
     cmocka_unit_test(test_what_the_weights_pass_reads_lasts),
       cmocka_unit_test(test_short_batches_hold_their_turns_at_most),

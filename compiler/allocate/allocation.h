@@ -7,8 +7,8 @@
  * the rank's workspace; its chunks never run at the same time. Saved structs take part in that packing, too,
  * where nothing else runs between a microbatch's forward (or recomputation) and its backward; not so what the
  * weights pass reads, which has slots for the microbatches in flight until there. */
-#ifndef PDC_LAYOUT_H
-#define PDC_LAYOUT_H
+#ifndef PDC_ALLOCATION_H
+#define PDC_ALLOCATION_H
 
 #include "lower/lower.h"
 #include "schedule/program.h"
@@ -55,7 +55,7 @@ static inline int64_t shard_bytes(int64_t bytes, int replicas) {
   return ((bytes + replicas - 1) / replicas + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
-typedef struct Layout {
+typedef struct Allocation {
   Spot *buffer;            /* by buffer index */
   int64_t *frame;          /* by region: its frame's offset in the arena in forward ... */
   int64_t *frame_backward; /* ... and in backward; -1 when the region has none */
@@ -69,27 +69,27 @@ typedef struct Layout {
   Vec(Exchanged) exchanged; /* in the first of the section's copies, here and below */
   int64_t reduced_offset, reduced_bytes; /* the shards of the other replicas, one behind the other */
   int64_t bytes;           /* the arena */
-} Layout;
+} Allocation;
 
-Layout *allocate(const LoweredStage *stage, const Program *p, const Train *train);
-void layout_dump(const StageKernels *k, const Layout *l, FILE *out);
+Allocation *allocate(const LoweredStage *stage, const Program *p, const Train *train);
+void allocation_dump(const StageKernels *k, const Allocation *a, FILE *out);
 /* Nothing overlaps what is alive together with it; else a bug. */
-void layout_verify(const StageKernels *k, const Program *p, const Layout *l);
+void allocation_verify(const StageKernels *k, const Program *p, const Allocation *a);
 
 /* The member order of the structs: buffers of this kind by region, those of no region last. chunk -1: of all. */
-Ints layout_members(const StageKernels *k, BufferKind kind, int chunk);
+Ints allocation_members(const StageKernels *k, BufferKind kind, int chunk);
 /* Slots of what backward reads last, and of nothing later: none waits for the weights pass. */
-static inline int layout_saved_slots(const Program *p, int chunk) {
+static inline int allocation_saved_slots(const Program *p, int chunk) {
   int saved = p->slots[chunk].saved;
   return saved < p->in_flight ? saved : (int)p->in_flight;
 }
 /* Whether these values of a chunk stand in the workspace. */
-bool layout_saved_packed(const Program *p, int chunk);
+bool allocation_saved_packed(const Program *p, int chunk);
 static inline int64_t buffer_bytes(const Buffer *b) {
   return (b->elements * element_bytes(b) + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 /* The points of a temporary's or saved value's first and last use, all passes as one timeline. */
-void layout_life(const StageKernels *k, const Buffer *b, int *first, int *last);
+void allocation_live_range(const StageKernels *k, const Buffer *b, int *first, int *last);
 
 /* ---- packing (pack.c) ------------------------------------------------------------------------ */
 
