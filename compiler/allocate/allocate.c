@@ -23,8 +23,8 @@ bool allocation_saved_packed(const Program *p, int chunk) {
   return allocation_saved_slots(p, chunk) == 1 && (p->chunks == 1 || program_recomputes(p));
 }
 
-/* The passes of one chunk follow one another, and chunks do. */
-static int moment(const Chunk *c, PassKind pass, int kernel) {
+/* When a pass of a chunk runs its kernel of this index: chunk after chunk, each one's passes in order. */
+static int time_of(const Chunk *c, PassKind pass, int kernel) {
   for (PassKind other = 0; other < PASS_KINDS; other++)
     kernel += other < pass ? c->end[other] : other > pass ? c->first[other] : 0;
   return kernel;
@@ -32,8 +32,8 @@ static int moment(const Chunk *c, PassKind pass, int kernel) {
 
 void allocation_live_range(const StageKernels *k, const Buffer *b, int *first, int *last) {
   const Chunk *c = &k->chunks.at[b->chunk];
-  *first = moment(c, buffer_made(b), b->first);
-  *last = moment(c, buffer_read_last(b), b->last);
+  *first = time_of(c, buffer_made(b), b->first);
+  *last = time_of(c, buffer_read_last(b), b->last);
 }
 
 /* Opens a section at the arena's current end. */
@@ -50,7 +50,7 @@ static Section structs(const StageKernels *k, Allocation *a, SectionKind kind, B
   Ints members = allocation_members(k, buffers, chunk);
   int64_t bytes = 0;
   for (int i = 0; i < members.n; i++) {
-    a->buffer[members.at[i]] = (Spot){a->bytes + bytes, 0, copies};
+    a->buffer[members.at[i]] = (Location){a->bytes + bytes, 0, copies};
     bytes += buffer_bytes(&k->buffers.at[members.at[i]]);
   }
   for (int i = 0; i < members.n; i++)
@@ -118,36 +118,36 @@ static void exchanged(const StageKernels *k, const Program *program, Allocation 
 
 /* The frame of a region's temporaries in one direction; buffers get offsets from its start. */
 static int64_t region_frame(const StageKernels *k, Allocation *a, int region, bool backward) {
-  Vec(Item) items = {0};
+  Vec(LiveRange) ranges = {0};
   Ints buffers = {0};
   for (int i = 0; i < k->buffers.n; i++) {
     const Buffer *b = &k->buffers.at[i];
     if (b->kind == BUFFER_TEMPORARY && b->region == region && b->backward == backward) {
-      push(&items, (Item){buffer_bytes(b), b->first, b->last, 0});
+      push(&ranges, (LiveRange){buffer_bytes(b), b->first, b->last, 0});
       push(&buffers, i);
     }
   }
-  int64_t bytes = pack(items.at, items.n);
+  int64_t bytes = pack(ranges.at, ranges.n);
   for (int i = 0; i < buffers.n; i++)
-    a->buffer[buffers.at[i]] = (Spot){items.at[i].offset, 0, 1};
+    a->buffer[buffers.at[i]] = (Location){ranges.at[i].offset, 0, 1};
   return bytes;
 }
 
 /* What takes part in the workspace's packing, and where the result goes. */
 typedef struct Packing {
-  Vec(Item) items;
-  Vec(int64_t *) result; /* parallel to items: the offset to set */
+  Vec(LiveRange) ranges;
+  Vec(int64_t *) result; /* parallel to ranges: the offset to set */
 } Packing;
 
 static void packing_add(Packing *p, int64_t bytes, int first, int last, int64_t *result) {
   *result = -1;
   if (bytes == 0)
     return;
-  push(&p->items, (Item){bytes, first, last, 0});
+  push(&p->ranges, (LiveRange){bytes, first, last, 0});
   push(&p->result, result);
 }
 
-/* A region's saved struct as one item, alive from its first member's making to its last member's use. */
+/* A region's saved struct as one range, live from the making of its first member to the last use of any. */
 static void pack_saved(const StageKernels *k, Allocation *a, Packing *p, Ints members, int from, int end,
                        int64_t *start) {
   int64_t bytes = 0;
@@ -160,7 +160,7 @@ static void pack_saved(const StageKernels *k, Allocation *a, Packing *p, Ints me
       first = f;
     if (i == from || e > last)
       last = e;
-    a->buffer[members.at[i]] = (Spot){bytes, 0, 1};
+    a->buffer[members.at[i]] = (Location){bytes, 0, 1};
     bytes += buffer_bytes(b);
   }
   packing_add(p, bytes, first, last, start);
@@ -204,10 +204,10 @@ static void pack_frames(const StageKernels *k, Allocation *a, Packing *p) {
   for (int i = 0; i < k->regions.n; i++) {
     const Region *r = &k->regions.at[i];
     const Chunk *c = &k->chunks.at[r->chunk];
-    packing_add(p, region_frame(k, a, i, false), moment(c, PASS_FORWARD, r->first[PASS_FORWARD]),
-                moment(c, PASS_FORWARD, r->end[PASS_FORWARD] - 1), &a->frame[i]);
-    packing_add(p, region_frame(k, a, i, true), moment(c, PASS_BACKWARD, r->first[PASS_BACKWARD]),
-                moment(c, PASS_BACKWARD, r->end[PASS_BACKWARD] - 1), &a->frame_backward[i]);
+    packing_add(p, region_frame(k, a, i, false), time_of(c, PASS_FORWARD, r->first[PASS_FORWARD]),
+                time_of(c, PASS_FORWARD, r->end[PASS_FORWARD] - 1), &a->frame[i]);
+    packing_add(p, region_frame(k, a, i, true), time_of(c, PASS_BACKWARD, r->first[PASS_BACKWARD]),
+                time_of(c, PASS_BACKWARD, r->end[PASS_BACKWARD] - 1), &a->frame_backward[i]);
   }
 }
 
@@ -218,7 +218,7 @@ static void pack_between_regions(const StageKernels *k, Allocation *a, Packing *
       continue;
     int first, last;
     allocation_live_range(k, b, &first, &last);
-    a->buffer[i] = (Spot){0, 0, 1};
+    a->buffer[i] = (Location){0, 0, 1};
     packing_add(p, buffer_bytes(b), first, last, &a->buffer[i].offset);
   }
 }
@@ -233,9 +233,9 @@ static void workspace(const StageKernels *k, const Program *program, Allocation 
       saved[chunk] = saved_in_workspace(k, a, &p, chunk);
     a->saved_bytes += a->part[SECTION_SAVED][chunk].bytes;
   }
-  int64_t bytes = pack(p.items.at, p.items.n);
-  for (int i = 0; i < p.items.n; i++)
-    *p.result.at[i] = a->bytes + p.items.at[i].offset;
+  int64_t bytes = pack(p.ranges.at, p.ranges.n);
+  for (int i = 0; i < p.ranges.n; i++)
+    *p.result.at[i] = a->bytes + p.ranges.at[i].offset;
   for (int chunk = 0; chunk < k->chunks.n; chunk++)
     settle_saved(k, a, &saved[chunk]);
   section(a, SECTION_WORKSPACE, bytes, 1);

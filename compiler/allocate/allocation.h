@@ -16,11 +16,11 @@
 enum { ALIGNMENT = 64 };
 
 /* Bytes from the arena's start of copy 0 (of a region's temporary: from its frame), and between copies. */
-typedef struct Spot {
+typedef struct Location {
   int64_t offset;
   int64_t stride;
   int copies;
-} Spot;
+} Location;
 
 /* The arena's parts, in order and without gaps. An empty part has copies 0. */
 typedef enum {
@@ -56,7 +56,7 @@ static inline int64_t shard_bytes(int64_t bytes, int replicas) {
 }
 
 typedef struct Allocation {
-  Spot *buffer;            /* by buffer index */
+  Location *buffer;            /* by buffer index */
   int64_t *frame;          /* by region: its frame's offset in the arena in forward ... */
   int64_t *frame_backward; /* ... and in backward; -1 when the region has none */
   int64_t weights_bytes, accumulators_bytes, saved_bytes; /* one copy */
@@ -73,7 +73,7 @@ typedef struct Allocation {
 
 Allocation *allocate(const LoweredStage *stage, const Program *p, const Train *train);
 void allocation_dump(const StageKernels *k, const Allocation *a, FILE *out);
-/* Nothing overlaps what is alive together with it; else a bug. */
+/* Nothing overlaps what is live at the same time; else a bug. */
 void allocation_verify(const StageKernels *k, const Program *p, const Allocation *a);
 
 /* The member order of the structs: buffers of this kind by region, those of no region last. chunk -1: of all. */
@@ -88,19 +88,21 @@ bool allocation_saved_packed(const Program *p, int chunk);
 static inline int64_t buffer_bytes(const Buffer *b) {
   return (b->elements * element_bytes(b) + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
-/* The points of a temporary's or saved value's first and last use, all passes as one timeline. */
+/* The times of a temporary's or saved value's first and last use: one unit a kernel, forward, backward and weights
+ * pass one after the other. */
 void allocation_live_range(const StageKernels *k, const Buffer *b, int *first, int *last);
 
 /* ---- packing (pack.c) ------------------------------------------------------------------------ */
 
-typedef struct Item {
+/* Bytes that are needed from one time to another. */
+typedef struct LiveRange {
   int64_t bytes;   /* a multiple of ALIGNMENT */
-  int first, last; /* alive in [first, last] */
+  int first, last; /* live in [first, last], in any unit of time */
   int64_t offset;  /* to fill */
-} Item;
+} LiveRange;
 
-/* Gives every item an offset such that items alive together do not overlap; returns the bytes needed.
+/* Gives every range an offset such that no two live at the same time overlap; returns the bytes needed.
  * Largest first, each into the smallest gap that holds it (best fit). Deterministic. */
-int64_t pack(Item *items, int n);
+int64_t pack(LiveRange *ranges, int n);
 
 #endif

@@ -4,11 +4,11 @@
 
 #include <stdlib.h>
 
-typedef struct Order { const Item *items; int index; } Order;
+typedef struct Order { const LiveRange *ranges; int index; } Order;
 
 static int larger_first(const void *x, const void *y) {
   const Order *a = x, *b = y;
-  const Item *i = &a->items[a->index], *j = &b->items[b->index];
+  const LiveRange *i = &a->ranges[a->index], *j = &b->ranges[b->index];
   if (i->bytes != j->bytes)
     return i->bytes > j->bytes ? -1 : 1;
   if (i->first != j->first)
@@ -16,19 +16,19 @@ static int larger_first(const void *x, const void *y) {
   return a->index < b->index ? -1 : 1;
 }
 
-static bool meet(const Item *a, const Item *b) {
+static bool live_together(const LiveRange *a, const LiveRange *b) {
   return a->first <= b->last && b->first <= a->last;
 }
 
-/* The offset for `item` among `placed`, which is sorted by offset. */
-static int64_t best_gap(const Item *items, const int *placed, int n, const Item *item) {
+/* The offset for `range` among `placed`, which is sorted by offset. */
+static int64_t best_gap(const LiveRange *ranges, const int *placed, int n, const LiveRange *range) {
   int64_t end = 0, best = -1, best_size = INT64_MAX;
   for (int i = 0; i < n; i++) {
-    const Item *other = &items[placed[i]];
-    if (!meet(item, other))
+    const LiveRange *other = &ranges[placed[i]];
+    if (!live_together(range, other))
       continue;
     int64_t gap = other->offset - end;
-    if (gap >= item->bytes && gap < best_size) {
+    if (gap >= range->bytes && gap < best_size) {
       best = end;
       best_size = gap;
     }
@@ -38,22 +38,22 @@ static int64_t best_gap(const Item *items, const int *placed, int n, const Item 
   return best >= 0 ? best : end;
 }
 
-int64_t pack(Item *items, int n) {
+int64_t pack(LiveRange *ranges, int n) {
   Order *order = alloc((size_t)n * sizeof *order);
   int *placed = alloc((size_t)n * sizeof *placed);
   for (int i = 0; i < n; i++)
-    order[i] = (Order){items, i};
+    order[i] = (Order){ranges, i};
   qsort(order, (size_t)n, sizeof *order, larger_first);
   int64_t bytes = 0;
   for (int i = 0; i < n; i++) {
-    Item *item = &items[order[i].index];
-    item->offset = best_gap(items, placed, i, item);
+    LiveRange *range = &ranges[order[i].index];
+    range->offset = best_gap(ranges, placed, i, range);
     int at = i;
-    for (; at > 0 && items[placed[at - 1]].offset > item->offset; at--)
+    for (; at > 0 && ranges[placed[at - 1]].offset > range->offset; at--)
       placed[at] = placed[at - 1];
     placed[at] = order[i].index;
-    if (item->offset + item->bytes > bytes)
-      bytes = item->offset + item->bytes;
+    if (range->offset + range->bytes > bytes)
+      bytes = range->offset + range->bytes;
   }
   return bytes;
 }

@@ -22,13 +22,14 @@ void allocation_dump(const StageKernels *k, const Allocation *a, FILE *out) {
 }
 
 /* A range of the arena and when it is in use; first -1: always. */
-typedef struct Held { int64_t from, end; int first, last; const char *name; } Held;
-typedef Vec(Held) Helds;
+typedef struct ArenaRange { int64_t from, end; int first, last; const char *name; } ArenaRange;
+typedef Vec(ArenaRange) ArenaRanges;
 
-static void hold_buffer(const StageKernels *k, const Program *p, const Allocation *a, int i, Helds *held) {
+static void add_buffer(const StageKernels *k, const Program *p, const Allocation *a, int i, ArenaRanges *ranges) {
   const Buffer *b = &k->buffers.at[i];
-  const Spot *s = &a->buffer[i];
-  Held h = {s->offset, s->offset + b->elements * element_bytes(b), -1, -1, b->comment ? b->comment : b->name};
+  const Location *s = &a->buffer[i];
+  const char *name = b->comment ? b->comment : b->name;
+  ArenaRange h = {s->offset, s->offset + b->elements * element_bytes(b), -1, -1, name};
   bool temporary = b->kind == BUFFER_TEMPORARY;
   if (temporary && b->region >= 0) {
     int64_t frame = b->backward ? a->frame_backward[b->region] : a->frame[b->region];
@@ -39,7 +40,7 @@ static void hold_buffer(const StageKernels *k, const Program *p, const Allocatio
   if (temporary || (b->kind == BUFFER_SAVED && allocation_saved_packed(p, b->chunk)))
     allocation_live_range(k, b, &h.first, &h.last);
   for (int copy = 0; copy < s->copies; copy++) {
-    push(held, h);
+    push(ranges, h);
     h.from += s->stride;
     h.end += s->stride;
   }
@@ -73,20 +74,20 @@ static void verify_late(const StageKernels *k, const Program *p, const Allocatio
 }
 
 static int by_place(const void *a, const void *b) {
-  const Held *x = a, *y = b;
+  const ArenaRange *x = a, *y = b;
   return (x->from > y->from) - (x->from < y->from);
 }
 
 /* In order of place a range can overlap only those behind it that start before it ends. */
-static void verify_apart(const StageKernels *k, const Allocation *a, Helds *held) {
-  qsort(held->at, (size_t)held->n, sizeof *held->at, by_place);
-  for (int i = 0; i < held->n; i++) {
-    const Held *x = &held->at[i];
+static void verify_apart(const StageKernels *k, const Allocation *a, ArenaRanges *ranges) {
+  qsort(ranges->at, (size_t)ranges->n, sizeof *ranges->at, by_place);
+  for (int i = 0; i < ranges->n; i++) {
+    const ArenaRange *x = &ranges->at[i];
     if (x->from < 0 || x->end > a->bytes || x->from % ALIGNMENT != 0)
       BUG("stage %d: '%s' lies at [%" PRId64 ", %" PRId64 ") of %" PRId64, k->stage, x->name, x->from, x->end,
           a->bytes);
-    for (int j = i + 1; j < held->n && held->at[j].from < x->end; j++) {
-      const Held *y = &held->at[j];
+    for (int j = i + 1; j < ranges->n && ranges->at[j].from < x->end; j++) {
+      const ArenaRange *y = &ranges->at[j];
       bool together = x->first < 0 || y->first < 0 || (x->first <= y->last && y->first <= x->last);
       if (together && x->from < y->end)
         BUG("stage %d: '%s' and '%s' overlap while both are alive", k->stage, x->name, y->name);
@@ -95,14 +96,14 @@ static void verify_apart(const StageKernels *k, const Allocation *a, Helds *held
 }
 
 void allocation_verify(const StageKernels *k, const Program *p, const Allocation *a) {
-  Helds held = {0};
+  ArenaRanges ranges = {0};
   for (int i = 0; i < k->buffers.n; i++)
-    hold_buffer(k, p, a, i, &held);
+    add_buffer(k, p, a, i, &ranges);
   verify_saved(k, p, a);
   verify_late(k, p, a);
   for (int i = 0; i < a->n_moments; i++) {
     int64_t from = a->section[SECTION_MOMENTS].offset + i * a->moments_bytes;
-    push(&held, (Held){from, from + a->moments_bytes, -1, -1, "moments"});
+    push(&ranges, (ArenaRange){from, from + a->moments_bytes, -1, -1, "moments"});
   }
   for (int i = 0; i < a->own_moments.n; i++) {
     const OwnMoment *m = &a->own_moments.at[i];
@@ -110,17 +111,17 @@ void allocation_verify(const StageKernels *k, const Program *p, const Allocation
   }
   const Section *masters = &a->section[SECTION_MASTERS];
   if (masters->copies > 0)
-    push(&held, (Held){masters->offset, masters->offset + masters->bytes, -1, -1, "masters"});
+    push(&ranges, (ArenaRange){masters->offset, masters->offset + masters->bytes, -1, -1, "masters"});
   const Section *exchanged = &a->section[SECTION_EXCHANGED];
   for (int copy = 0; copy < exchanged->copies; copy++) {
     int64_t at = copy * exchanged->bytes;
     for (int i = 0; i < a->exchanged.n; i++) {
       const Exchanged *e = &a->exchanged.at[i];
-      push(&held, (Held){at + e->offset, at + e->offset + e->elements * 4, -1, -1, "exchanged gradient"});
+      push(&ranges, (ArenaRange){at + e->offset, at + e->offset + e->elements * 4, -1, -1, "exchanged gradient"});
     }
     at += a->reduced_offset;
-    push(&held, (Held){at, at + a->reduced_bytes, -1, -1, "replicas' gradients"});
+    push(&ranges, (ArenaRange){at, at + a->reduced_bytes, -1, -1, "replicas' gradients"});
   }
-  push(&held, (Held){a->scratch_offset, a->scratch_offset + a->scratch_bytes, -1, -1, "scratch"});
-  verify_apart(k, a, &held);
+  push(&ranges, (ArenaRange){a->scratch_offset, a->scratch_offset + a->scratch_bytes, -1, -1, "scratch"});
+  verify_apart(k, a, &ranges);
 }

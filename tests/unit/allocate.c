@@ -21,44 +21,47 @@ static int random_below(int n) {
   return (int)((random_state >> 8) % (uint32_t)n);
 }
 
-static bool meet(const Item *a, const Item *b) { return a->first <= b->last && b->first <= a->last; }
+static bool live_together(const LiveRange *a, const LiveRange *b) {
+  return a->first <= b->last && b->first <= a->last;
+}
 
-static void test_packed_items_do_not_overlap(void **state) {
+static void test_packed_ranges_do_not_overlap(void **state) {
   (void)state;
   enum { ROUNDS = 400, MOST = 60 };
   for (int round = 0; round < ROUNDS; round++) {
-    Item items[MOST], again[MOST];
+    LiveRange ranges[MOST], again[MOST];
     int n = 1 + random_below(MOST), end = 1 + random_below(40);
     for (int i = 0; i < n; i++) {
       int first = random_below(end);
-      items[i] = (Item){64 * (1 + random_below(50)), first, first + random_below(end), -1};
+      ranges[i] = (LiveRange){64 * (1 + random_below(50)), first, first + random_below(end), -1};
     }
-    memcpy(again, items, sizeof items);
-    int64_t bytes = pack(items, n), live = 0;
+    memcpy(again, ranges, sizeof ranges);
+    int64_t bytes = pack(ranges, n), live = 0;
     assert_int_equal(pack(again, n), bytes);
     for (int i = 0; i < n; i++) {
-      assert_int_equal(items[i].offset, again[i].offset);
-      assert_int_equal(items[i].offset % ALIGNMENT, 0);
-      assert_true(items[i].offset >= 0 && items[i].offset + items[i].bytes <= bytes);
+      assert_int_equal(ranges[i].offset, again[i].offset);
+      assert_int_equal(ranges[i].offset % ALIGNMENT, 0);
+      assert_true(ranges[i].offset >= 0 && ranges[i].offset + ranges[i].bytes <= bytes);
       for (int j = 0; j < i; j++)
-        assert_true(!meet(&items[i], &items[j]) || items[i].offset + items[i].bytes <= items[j].offset ||
-                    items[j].offset + items[j].bytes <= items[i].offset);
+        assert_true(!live_together(&ranges[i], &ranges[j]) ||
+                    ranges[i].offset + ranges[i].bytes <= ranges[j].offset ||
+                    ranges[j].offset + ranges[j].bytes <= ranges[i].offset);
     }
     for (int t = 0; t < 2 * end; t++) {
       int64_t now = 0;
       for (int i = 0; i < n; i++)
-        now += items[i].first <= t && t <= items[i].last ? items[i].bytes : 0;
+        now += ranges[i].first <= t && t <= ranges[i].last ? ranges[i].bytes : 0;
       live = now > live ? now : live;
     }
     assert_true(bytes >= live && bytes <= 2 * live);
   }
 }
 
-static void test_items_of_different_times_share(void **state) {
+static void test_ranges_of_different_times_share(void **state) {
   (void)state;
-  Item items[] = {{640, 0, 1, -1}, {320, 2, 3, -1}, {640, 4, 4, -1}};
-  assert_int_equal(pack(items, 3), 640);
-  assert_int_equal(pack(items, 0), 0);
+  LiveRange ranges[] = {{640, 0, 1, -1}, {320, 2, 3, -1}, {640, 4, 4, -1}};
+  assert_int_equal(pack(ranges, 3), 640);
+  assert_int_equal(pack(ranges, 0), 0);
 }
 
 typedef struct Case {
@@ -321,8 +324,8 @@ static void test_verify_finds_an_overlap(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_packed_items_do_not_overlap),
-    cmocka_unit_test(test_items_of_different_times_share),
+    cmocka_unit_test(test_packed_ranges_do_not_overlap),
+    cmocka_unit_test(test_ranges_of_different_times_share),
     cmocka_unit_test(test_allocations_of_every_schedule),
     cmocka_unit_test(test_moments_of_shapes_of_their_own),
     cmocka_unit_test(test_what_the_weights_pass_reads_lasts),
