@@ -112,7 +112,7 @@ static const Speech narrow_speech = {.words = words, .integer = "int", .load = c
 static const Speech wide_speech = {.words = words, .integer = "int64_t", .load = cuda_load, .kept = cuda_kept,
                                    .reduce = cuda_reduce, .reduced = cuda_reduced, .store = cuda_store};
 
-/* ---- a pass over the row ----------------------------------------------------------------------- */
+/* ---- a phase: a pass over the row ----------------------------------------------------------------------- */
 
 /* Whether all threads of a block have elements. */
 static bool is_exact(const Printer *p) {
@@ -125,7 +125,7 @@ static bool needs_scopes(const Printer *p) {
   const Kernel *k = p->kernel;
   bool again = p->mapping->vector == 1;
   for (int i = 0; i < k->terms.n; i++)
-    again |= p->vector[i] && !p->kept[i] && (k->terms.at[i].passes & (k->terms.at[i].passes - 1)) != 0;
+    again |= p->vector[i] && !p->kept[i] && (k->terms.at[i].phases & (k->terms.at[i].phases - 1)) != 0;
   return again && k->phases > 1 && p->mapping->vectors == 1 && is_exact(p);
 }
 
@@ -191,16 +191,16 @@ static void vector_lines(Printer *p, void (*lines)(Printer *, int), int argument
   print_block(p, format("for (int v = 0; v < %d; v++)", p->mapping->vector), &whole);
 }
 
-/* What a pass does with the elements that stand at j (or from j0 on). */
+/* What a phase does with the elements that stand at j (or from j0 on). */
 static void element_lines(Printer *p, int phase) {
   p->phase = phase;
   load_lines(p, phase);
   if (p->mapping->vector == 1) {
-    pass_lines(p, phase);
+    phase_lines(p, phase);
     return;
   }
   store_vectors(p, phase);
-  vector_lines(p, pass_lines, phase);
+  vector_lines(p, phase_lines, phase);
   for (int i = 0; i < p->kernel->stores.n; i++)
     if (stores_elements(p, i, phase))
       print_line(p, "pd_store(%s, %s);", first_element(p, &p->kernel->stores.at[i].place), store_vector(p, i));
@@ -280,7 +280,7 @@ static void row_lines(Printer *p) {
   for (int phase = 0; phase <= k->phases; phase++) {
     bool reduces;
     scalar_lines(p, phase);
-    if (phase == k->phases || !pass_needs(p, phase, &reduces))
+    if (phase == k->phases || !phase_needs(p, phase, &reduces))
       continue;
     for (int i = 0; i < k->terms.n; i++) {
       const Term *t = &k->terms.at[i];

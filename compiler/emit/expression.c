@@ -158,7 +158,7 @@ bool is_token(const Printer *p, const Term *t) {
 
 const char *type_of(const Printer *p, const Term *t) { return is_token(p, t) ? "int32_t" : "float"; }
 
-/* The pass being printed reads a row back that an earlier pass kept. */
+/* The phase being printed reads a row back that an earlier one cached. */
 static bool reads_row(const Printer *p, int term) {
   return p->kept[term] && p->kernel->terms.at[term].phase < p->phase;
 }
@@ -228,8 +228,8 @@ static int store_mentions(const Printer *p, int store) {
   return !p->sum[store] && p->shape->store[store].accumulator ? 2 : 1;
 }
 
-/* Scalars: their mentions in scalars and stores of any slot; one mentioned in a pass gets a name. Elements:
- * their mentions in pass `slot`. */
+/* Scalars: their mentions in scalars and stores of any slot; one mentioned in a phase gets a name. Elements:
+ * their mentions in phase `slot`. */
 void count_references(Printer *p, int slot, bool scalars) {
   const Kernel *k = p->kernel;
   memset(p->references, 0, (size_t)k->terms.n * sizeof *p->references);

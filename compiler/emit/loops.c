@@ -66,7 +66,7 @@ static void lanes_pass(Printer *p, int phase) {
     p->indent += 4;
     p->reads_column = false;
     p->lane = "l";
-    pass_lines(p, phase);
+    phase_lines(p, phase);
     p->out = &body;
     if (p->reads_column)
       print_line(p, "const int64_t %s = j0 + l;", j);
@@ -80,7 +80,7 @@ static void lanes_pass(Printer *p, int phase) {
     print_line(p, "for (int64_t %s = %" PRId64 "; %s < %" PRId64 "; %s++) {", j, whole, j, n, j);
     p->indent += 2;
     p->lane = whole > 0 ? format("%s - %" PRId64, j, whole) : j;
-    pass_lines(p, phase);
+    phase_lines(p, phase);
     p->indent -= 2;
     print_line(p, "}");
   }
@@ -96,7 +96,7 @@ static void row_lines(Printer *p, const char *from, const char *end) {
   for (int phase = 0; phase <= k->phases; phase++) {
     bool lanes;
     scalar_lines(p, phase);
-    if (phase == k->phases || !pass_needs(p, phase, &lanes))
+    if (phase == k->phases || !phase_needs(p, phase, &lanes))
       continue;
     if (lanes) {
       lanes_pass(p, phase);
@@ -105,7 +105,7 @@ static void row_lines(Printer *p, const char *from, const char *end) {
     Text *out = p->out, body = {0};
     p->out = &body;
     p->indent += 2;
-    pass_lines(p, phase);
+    phase_lines(p, phase);
     p->indent -= 2;
     p->out = out;
     char *bound = end ? format("%s", end) : format("%" PRId64, p->shape->columns);

@@ -1,4 +1,4 @@
-/* Private to the printing of loops: the text of a kernel's terms (expression.c), passes over a row (passes.c), the
+/* Private to the printing of loops: the text of a kernel's terms (expression.c), phases (phases.c), the
  * function in C (loops.c), the kernel in CUDA (cuda_loops.c). */
 #ifndef PDC_EMIT_LOOPS_H
 #define PDC_EMIT_LOOPS_H
@@ -7,14 +7,14 @@
 
 typedef struct Printer Printer;
 
-/* What differs between the targets in the text of a pass. */
+/* What differs between the targets in the text of a phase. */
 typedef struct Speech {
   const char *const *words;                             /* names that its text gives a meaning; ends with NULL */
   const char *integer;                                  /* the type of indices */
   char *(*load)(Printer *p, int term);                  /* what a LOAD reads */
   char *(*kept)(Printer *p, int term);                  /* the element of a term that is kept for the row */
   void (*reduce)(Printer *p, int term, const char *x);  /* the line that adds x to a row's sum or maximum */
-  void (*reduced)(Printer *p, int term);                /* behind the pass: the line that makes it known */
+  void (*reduced)(Printer *p, int term);                /* behind the phase: the line that makes it known */
   void (*store)(Printer *p, int store);                 /* the lines of a store */
 } Speech;
 
@@ -32,12 +32,12 @@ struct Printer {
   Name *term;         /* by term: its C name */
   Name *sum;          /* by store: its partial sums, or NULL */
   Name index[MAX_DIM];
-  bool *needed;       /* by term: the pass being printed needs it */
+  bool *needed;       /* by term: the phase being printed needs it */
   int *references;    /* by term: how often the text being printed mentions it */
   bool *named;        /* by term: it has a variable in the text being printed */
-  int phase;          /* of the pass being printed */
-  bool *kept;         /* by term: its elements are kept from the pass that makes them on */
-  const char *lane;   /* C: which lane of a sum the pass adds to */
+  int phase;          /* of what is being printed */
+  bool *kept;         /* by term: its elements are kept from the phase that makes them on */
+  const char *lane;   /* C: which lane of a sum the phase adds to */
   const char *lead;   /* CUDA: the condition that holds for one thread a row, NULL: for each */
   const HostLoop *host;   /* C */
   const GpuLoop *mapping; /* CUDA */
@@ -53,20 +53,20 @@ Name parameter_of(const Printer *p, int buffer);
 char *index_sum(Printer *p, int64_t offset, const int64_t *stride, int from, int end);
 char *element(Printer *p, const Place *place);
 char *sum_element(Printer *p, int store);
-int scalar_slot(const Kernel *k, int term); /* before which pass a scalar is known; phases: after the last */
+int scalar_slot(const Kernel *k, int term); /* before which phase a scalar is known; phases: after the last */
 void count_references(Printer *p, int slot, bool scalars);
 char *term_text(Printer *p, int term); /* prints lines for what it depends on, as far as that has names */
 void name_term(Printer *p, int term);  /* prints the line that declares it, unless it has one */
 bool is_token(const Printer *p, const Term *t);
 const char *type_of(const Printer *p, const Term *t); /* "float", or "int32_t" of tokens */
 
-/* ---- passes.c */
+/* ---- phases.c */
 Printer printer_new(Text *out, const StageKernels *stage, const Lowered *lowered, const Speech *speech);
 char *kernel_title(const Printer *p);
-bool pass_needs(Printer *p, int phase, bool *reduces);
+bool phase_needs(Printer *p, int phase, bool *reduces);
 void print_block(Printer *p, const char *head, const Text *body);
 void scalar_lines(Printer *p, int slot);
-void pass_lines(Printer *p, int phase);
+void phase_lines(Printer *p, int phase);
 void unpack_index(Printer *p, const char *from, int first, int end);
 Name load_name(const Printer *p, const Term *t);
 bool chunk_uses(const Printer *p, int buffer);

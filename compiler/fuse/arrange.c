@@ -58,9 +58,9 @@ static void assign_phases(Kernel *k) {
     Term *t = &k->terms.at[i];
     unsigned mask = t->kind == TERM_REDUCE ? 1u << t->phase : needs[i];
     if (t->scalar && t->kind != TERM_REDUCE)
-      t->passes = 1u << t->phase;
+      t->phases = 1u << t->phase;
     else
-      t->passes = mask;
+      t->phases = mask;
     if (t->scalar && t->kind != TERM_REDUCE)
       continue;
     if (mask && t->kind != TERM_REDUCE)

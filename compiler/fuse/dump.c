@@ -34,7 +34,7 @@ static void dump_loop(const StageKernels *k, const Kernel *kernel, FILE *out) {
     for (int j = 0; j < t->n_in; j++)
       fprintf(out, " %%%d", t->in[j]);
     fprintf(out, "  ; %s%s%s passes %x\n", t->name ? t->name : "", t->scalar ? ", a scalar" : "",
-            t->row_buffer ? ", kept for the row" : "", t->passes);
+            t->row_buffer ? ", kept for the row" : "", t->phases);
   }
   for (int i = 0; i < kernel->stores.n; i++) {
     fprintf(out, "    ");

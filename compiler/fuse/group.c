@@ -5,7 +5,7 @@
 
 #include "fuse/internal.h"
 
-enum { DEEPEST = 24 }; /* phases of a loop are bits of Term.passes */
+enum { DEEPEST = 24 }; /* phases of a loop are bits of Term.phases */
 
 /* Groups of one direction under construction. */
 typedef struct Grouping {

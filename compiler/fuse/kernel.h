@@ -62,10 +62,10 @@ typedef struct Term {
   double constant;
   Place place;          /* LOAD: strides in the kernel's dims; last stride 0 when scalar */
   bool scalar;          /* one value a row; else one an element */
-  int phase;            /* OP, LOAD: the first phase (pass over the row) that needs it; REDUCE: the phase that
+  int phase;            /* OP, LOAD: the first phase that needs it; REDUCE: the phase that
                            accumulates it; its result can be used from phase + 1 on. Scalars that
                            depend on a reduce are computed between phases, before `phase` */
-  unsigned passes;      /* bit p: phase p needs it (reloads or recomputes it, or reads its row_buffer,
+  unsigned phases;      /* bit p: phase p needs it (reloads or recomputes it, or reads its row_buffer,
                            which `phase` filled); scalars: 1 << phase */
   bool row_buffer;      /* expensive and needed in more than one phase: kept in a float[row] */
 } Term;

@@ -87,7 +87,7 @@ static int count_sums(const Lowered *l) {
   return n;
 }
 
-/* Expensive values first, then what is loaded for more than one pass, as far as there are registers. */
+/* Expensive values first, then what is loaded for more than one phase, as far as there are registers. */
 static void choose_cached(const Lowered *l, GpuLoop *m) {
   const Kernel *k = l->kernel;
   int elements = m->vectors * m->vector, left = THREAD_REGISTERS / (elements ? elements : 1) - count_sums(l);
@@ -95,7 +95,7 @@ static void choose_cached(const Lowered *l, GpuLoop *m) {
   for (int loads = 0; loads < 2; loads++)
     for (int i = 0; i < k->terms.n; i++) {
       const Term *t = &k->terms.at[i];
-      bool again = t->kind == TERM_LOAD && !t->scalar && (t->passes & (t->passes - 1)) != 0;
+      bool again = t->kind == TERM_LOAD && !t->scalar && (t->phases & (t->phases - 1)) != 0;
       if (m->vectors > 0 && l->shape->live[i] && (loads ? again : t->row_buffer) && left > 0) {
         m->cached[i] = true;
         left--;

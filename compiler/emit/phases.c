@@ -1,12 +1,12 @@
-/* What both dialects of loops need to know of a kernel: its names, and what a pass over the row works on. */
+/* What both dialects of loops need to know of a kernel: its names, and what a phase works on. */
 #include "emit/loops.h"
 
 #include <inttypes.h>
 #include <string.h>
 
-/* ---- passes ---------------------------------------------------------------------------------- */
+/* ---- phases ---------------------------------------------------------------------------------- */
 
-/* Marks what pass `phase` must load, compute or read back to have `term`. */
+/* Marks what `phase` must load, compute or read back to have `term`. */
 static void need(Printer *p, int term, int phase) {
   const Term *t = &p->kernel->terms.at[term];
   if (t->scalar || t->kind == TERM_CONSTANT || p->needed[term])
@@ -18,8 +18,8 @@ static void need(Printer *p, int term, int phase) {
     need(p, t->in[i], phase);
 }
 
-/* Finds what a pass needs; whether there is anything to do in it, and whether to reduce. */
-bool pass_needs(Printer *p, int phase, bool *reduces) {
+/* Finds what a phase needs; whether there is anything to do in it, and whether to reduce. */
+bool phase_needs(Printer *p, int phase, bool *reduces) {
   const Kernel *k = p->kernel;
   bool any = false;
   *reduces = false;
@@ -58,7 +58,7 @@ void print_block(Printer *p, const char *head, const Text *body) {
     print_line(p, "}");
 }
 
-/* What is known before pass `slot`: of scalars and of what the row was reduced to, and the stores of these. */
+/* What is known before phase `slot`: of scalars and of what the row was reduced to, and the stores of these. */
 void scalar_lines(Printer *p, int slot) {
   const Kernel *k = p->kernel;
   count_references(p, slot, true);
@@ -92,7 +92,7 @@ void scalar_lines(Printer *p, int slot) {
 }
 
 /* The lines for one element. */
-void pass_lines(Printer *p, int phase) {
+void phase_lines(Printer *p, int phase) {
   const Kernel *k = p->kernel;
   p->phase = phase;
   count_references(p, phase, false);
