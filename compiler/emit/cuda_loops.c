@@ -26,7 +26,7 @@ static char *narrowed(const Buffer *b, const char *value) {
 
 /* A thread's own element of what it has several of. */
 static char *own(const Printer *p, Name vector) {
-  const GpuLoop *m = p->mapping;
+  const GpuLoop *m = p->gpu;
   return format("%s%s%s", vector, m->vectors > 1 ? "[m]" : "", m->vector > 1 ? "[v]" : "");
 }
 
@@ -44,14 +44,14 @@ static char *first_element(Printer *p, const Place *place) {
 
 static char *cuda_load(Printer *p, int term) {
   const Term *t = &p->kernel->terms.at[term];
-  if (p->kept[term])
+  if (p->cached[term])
     return own(p, p->vector[term]);
   if (p->vector[term])
     return format("%s[v]", p->vector[term]);
   return widened(buffer_at(p, t->place.buffer), element(p, &t->place));
 }
 
-static char *cuda_kept(Printer *p, int term) { return own(p, p->vector[term]); }
+static char *cuda_cached(Printer *p, int term) { return own(p, p->vector[term]); }
 
 static void cuda_reduce(Printer *p, int term, const char *x) {
   Name sum = p->term[term];
@@ -63,7 +63,7 @@ static void cuda_reduce(Printer *p, int term, const char *x) {
 
 static void cuda_reduced(Printer *p, int term) {
   bool max = p->kernel->terms.at[term].op->reduction == REDUCTION_MAX;
-  print_line(p, "%s = pd_row_%s<%d>(%s);", p->term[term], max ? "max" : "sum", p->mapping->x, p->term[term]);
+  print_line(p, "%s = pd_row_%s<%d>(%s);", p->term[term], max ? "max" : "sum", p->gpu->x, p->term[term]);
 }
 
 static Name store_vector(const Printer *p, int store) { return p->vector[p->kernel->terms.n + store]; }
@@ -85,7 +85,7 @@ static void assign(Printer *p, int store, const char *to, const char *value) {
 
 /* An element of a column's partial sums. */
 static char *partial_element(const Printer *p, int store, const char *j) {
-  int64_t at = p->mapping->sum_at[store];
+  int64_t at = p->gpu->sum_at[store];
   return format("partial[sums + %s%s]", at ? format("%" PRId64 " + ", at) : "", j);
 }
 
@@ -95,60 +95,62 @@ static void cuda_store(Printer *p, int store) {
   char *value = term_text(p, s->term);
   if (p->sum[store] && p->shape->store[store].scalar)
     print_line(p, "%s += %s;", p->sum[store], value);
-  else if (p->sum[store] && p->mapping->sums_in_memory)
+  else if (p->sum[store] && p->gpu->sums_in_memory)
     print_line(p, "%s += %s;", partial_element(p, store, p->index[p->shape->row_dims]), value);
   else if (p->sum[store])
     print_line(p, "%s += %s;", own(p, p->sum[store]), value);
-  else if (!p->shape->store[store].scalar && p->mapping->vector > 1)
+  else if (!p->shape->store[store].scalar && p->gpu->vector > 1)
     assign(p, store, format("%s[v]", store_vector(p, store)), value);
   else
     assign(p, store, element(p, &s->place), narrowed(buffer_at(p, s->place.buffer), value));
-  p->reads_column |= p->sum[store] && !p->shape->store[store].scalar && p->mapping->sums_in_memory;
+  p->reads_column |= p->sum[store] && !p->shape->store[store].scalar && p->gpu->sums_in_memory;
 }
 
-static const char *const words[] = {"now", "at", "row", "group", "chunk", "sums", "j0", "m", "v", NULL};
-static const Speech narrow_speech = {.words = words, .integer = "int", .load = cuda_load, .kept = cuda_kept,
-                                     .reduce = cuda_reduce, .reduced = cuda_reduced, .store = cuda_store};
-static const Speech wide_speech = {.words = words, .integer = "int64_t", .load = cuda_load, .kept = cuda_kept,
-                                   .reduce = cuda_reduce, .reduced = cuda_reduced, .store = cuda_store};
+static const char *const reserved[] = {"now", "at", "row", "group", "chunk", "sums", "j0", "m", "v", NULL};
+static const LoopDialect narrow_loops = {.reserved = reserved, .integer = "int", .load = cuda_load,
+                                         .cached = cuda_cached, .reduce = cuda_reduce, .reduced = cuda_reduced,
+                                         .store = cuda_store};
+static const LoopDialect wide_loops = {.reserved = reserved, .integer = "int64_t", .load = cuda_load,
+                                       .cached = cuda_cached, .reduce = cuda_reduce, .reduced = cuda_reduced,
+                                       .store = cuda_store};
 
 /* ---- a phase: a pass over the row ----------------------------------------------------------------------- */
 
 /* Whether all threads of a block have elements. */
 static bool is_exact(const Printer *p) {
-  const GpuLoop *m = p->mapping;
+  const GpuLoop *m = p->gpu;
   return m->kind == MAP_ELEMENTS || m->column_blocks * m->x * m->vector * m->vectors == p->shape->columns;
 }
 
-/* Passes that stand in no loop or condition, but declare the same names. */
+/* Whether phases need braces: several are printed side by side, outside of loops, and declare the same names. */
 static bool needs_scopes(const Printer *p) {
   const Kernel *k = p->kernel;
-  bool again = p->mapping->vector == 1;
+  bool again = p->gpu->vector == 1;
   for (int i = 0; i < k->terms.n; i++)
-    again |= p->vector[i] && !p->kept[i] && (k->terms.at[i].phases & (k->terms.at[i].phases - 1)) != 0;
-  return again && k->phases > 1 && p->mapping->vectors == 1 && is_exact(p);
+    again |= p->vector[i] && !p->cached[i] && (k->terms.at[i].phases & (k->terms.at[i].phases - 1)) != 0;
+  return again && k->phases > 1 && p->gpu->vectors == 1 && is_exact(p);
 }
 
-/* Kept from where it is loaded: no declaration goes before. */
+/* Whether the line that loads a cached term can declare its cache, too. */
 static bool loaded_whole(const Printer *p, int term) {
-  bool whole = p->mapping->vectors == 1 && is_exact(p) && !needs_scopes(p);
+  bool whole = p->gpu->vectors == 1 && is_exact(p) && !needs_scopes(p);
   return whole && p->kernel->terms.at[term].kind == TERM_LOAD;
 }
 
-/* What is loaded for all of a thread's elements that lie side by side, or to be kept. */
+/* Loads of all a thread's elements that lie side by side, and of what it caches. */
 static void load_lines(Printer *p, int phase) {
   const Kernel *k = p->kernel;
   for (int i = 0; i < k->terms.n; i++) {
     const Term *t = &k->terms.at[i];
-    if (!p->needed[i] || t->kind != TERM_LOAD || (p->kept[i] && t->phase < phase))
+    if (!p->needed[i] || t->kind != TERM_LOAD || (p->cached[i] && t->phase < phase))
       continue;
-    bool anew = !p->kept[i] || loaded_whole(p, i);
+    bool anew = !p->cached[i] || loaded_whole(p, i);
     if (!p->vector[i])
       continue;
     char *to = format("%s%s%s", anew ? "const auto " : "", p->vector[i],
-                      !anew && p->mapping->vectors > 1 ? "[m]" : "");
-    if (p->mapping->vector > 1)
-      print_line(p, "%s = pd_load<%d>(%s);", to, p->mapping->vector, first_element(p, &t->place));
+                      !anew && p->gpu->vectors > 1 ? "[m]" : "");
+    if (p->gpu->vector > 1)
+      print_line(p, "%s = pd_load<%d>(%s);", to, p->gpu->vector, first_element(p, &t->place));
     else
       print_line(p, "%s = %s;", to, widened(buffer_at(p, t->place.buffer), element(p, &t->place)));
   }
@@ -165,10 +167,10 @@ static void store_vectors(Printer *p, int phase) {
     if (!stores_elements(p, i, phase))
       continue;
     bool token = buffer_at(p, s->place.buffer)->type == TYPE_TOKEN, adds = p->shape->store[i].accumulator;
-    print_line(p, "pd_vector<%d%s> %s%s;", p->mapping->vector, token ? ", int32_t" : "", store_vector(p, i),
+    print_line(p, "pd_vector<%d%s> %s%s;", p->gpu->vector, token ? ", int32_t" : "", store_vector(p, i),
                adds ? " = {}" : "");
     if (adds)
-      print_line(p, "if (!first) %s = pd_load<%d>(%s);", store_vector(p, i), p->mapping->vector,
+      print_line(p, "if (!first) %s = pd_load<%d>(%s);", store_vector(p, i), p->gpu->vector,
                  first_element(p, &s->place));
   }
 }
@@ -182,20 +184,20 @@ static void vector_lines(Printer *p, void (*lines)(Printer *, int), int argument
   lines(p, argument);
   p->out = &whole;
   if (p->reads_column)
-    print_line(p, "const %s %s = j0 + v;", p->speech->integer, p->index[p->shape->row_dims]);
+    print_line(p, "const %s %s = j0 + v;", p->dialect->integer, p->index[p->shape->row_dims]);
   p->reads_first |= p->reads_column;
   text_add(&whole, "%s", body.n ? body.at : "");
   p->indent -= 2;
   p->out = out;
   print_line(p, "#pragma unroll");
-  print_block(p, format("for (int v = 0; v < %d; v++)", p->mapping->vector), &whole);
+  print_block(p, format("for (int v = 0; v < %d; v++)", p->gpu->vector), &whole);
 }
 
 /* What a phase does with the elements that stand at j (or from j0 on). */
 static void element_lines(Printer *p, int phase) {
   p->phase = phase;
   load_lines(p, phase);
-  if (p->mapping->vector == 1) {
+  if (p->gpu->vector == 1) {
     phase_lines(p, phase);
     return;
   }
@@ -207,14 +209,14 @@ static void element_lines(Printer *p, int phase) {
 }
 
 static Name first_column(const Printer *p) {
-  return p->mapping->vector > 1 ? intern("j0") : p->index[p->shape->row_dims];
+  return p->gpu->vector > 1 ? intern("j0") : p->index[p->shape->row_dims];
 }
 
 static char *times(const char *x, int64_t n) { return n > 1 ? format("%s * %" PRId64, x, n) : format("%s", x); }
 
 /* In a loop over a thread's elements of a row: where they stand, if the lines ask, and where they end. */
 static void column_in_loop(Printer *p) {
-  const GpuLoop *m = p->mapping;
+  const GpuLoop *m = p->gpu;
   char *text = format("m * %d + threadIdx.x", m->x);
   bool exact = is_exact(p), reads = m->vector > 1 ? p->reads_first : p->reads_column;
   if (!exact || reads)
@@ -226,14 +228,14 @@ static void column_in_loop(Printer *p) {
 
 /* What the lines for a thread's elements of a row stand in: a loop, a condition, a block; "": nothing. */
 static const char *columns_head(Printer *p) {
-  const GpuLoop *m = p->mapping;
+  const GpuLoop *m = p->gpu;
   Name j = first_column(p);
   int64_t n = p->shape->columns;
   if (m->vectors > 1)
     return format("#pragma unroll\n%*sfor (int m = 0; m < %d; m++)", p->indent, "", m->vectors);
   if (m->vectors == 0)
     return format("#pragma unroll %d\n%*sfor (%s %s = %s; %s < %" PRId64 "; %s += %d)", LOADS_AHEAD, p->indent, "",
-                  p->speech->integer, j, times("threadIdx.x", m->vector), j, n, j, m->x * m->vector);
+                  p->dialect->integer, j, times("threadIdx.x", m->vector), j, n, j, m->x * m->vector);
   return is_exact(p) ? "" : format("if (%s < %" PRId64 ")", j, n);
 }
 
@@ -251,7 +253,7 @@ static void columns_lines(Printer *p, void (*lines)(Printer *, int), int argumen
   p->reads_column = p->reads_first = false;
   lines(p, argument);
   p->out = &whole;
-  if (p->mapping->vectors > 1)
+  if (p->gpu->vectors > 1)
     column_in_loop(p);
   text_add(&whole, "%s", body.n ? body.at : "");
   p->indent -= 2;
@@ -268,9 +270,9 @@ static void columns_lines(Printer *p, void (*lines)(Printer *, int), int argumen
 static void row_lines(Printer *p) {
   const Kernel *k = p->kernel;
   for (int i = 0; i < k->terms.n; i++) {
-    const GpuLoop *m = p->mapping;
+    const GpuLoop *m = p->gpu;
     const char *many = m->vectors > 1 ? format("[%d]", m->vectors) : "";
-    if (!p->shape->live[i] || !p->kept[i] || loaded_whole(p, i))
+    if (!p->shape->live[i] || !p->cached[i] || loaded_whole(p, i))
       continue;
     const char *type = type_of(p, &k->terms.at[i]);
     const char *typed = is_token(p, &k->terms.at[i]) ? format(", %s", type) : "";
@@ -311,28 +313,28 @@ static void index_lines(Printer *p, const char *name, const char *text, int firs
   if (product(k->dim, first, end) == 1)
     return;
   int only = only_wide(k, first, end);
-  print_line(p, "const %s %s = %s;", p->speech->integer, only >= 0 ? p->index[only] : name, text);
+  print_line(p, "const %s %s = %s;", p->dialect->integer, only >= 0 ? p->index[only] : name, text);
   if (only < 0)
     unpack_index(p, name, first, end);
 }
 
 static const char *block_index(const Printer *p) {
-  return p->mapping->wide ? "(int64_t)blockIdx.x" : "blockIdx.x";
+  return p->gpu->wide ? "(int64_t)blockIdx.x" : "blockIdx.x";
 }
 
 static int64_t all_elements(const Printer *p) {
-  return p->shape->groups * p->shape->rows * p->mapping->columns;
+  return p->shape->groups * p->shape->rows * p->gpu->columns;
 }
 
 static void elements_lines(Printer *p) {
-  const GpuLoop *m = p->mapping;
+  const GpuLoop *m = p->gpu;
   int64_t n = all_elements(p), rows = n / m->columns;
-  print_line(p, "const %s at = %s * %d + threadIdx.x;", p->speech->integer, block_index(p), m->x);
+  print_line(p, "const %s at = %s * %d + threadIdx.x;", p->dialect->integer, block_index(p), m->x);
   if (n % m->x)
     print_line(p, "if (at >= %" PRId64 ") return;", n);
   index_lines(p, "row", m->columns > 1 ? format("at / %" PRId64, m->columns) : "at", 0, p->shape->row_dims);
   if (m->columns * m->vector > 1)
-    print_line(p, "const %s %s = %s;", p->speech->integer, first_column(p),
+    print_line(p, "const %s %s = %s;", p->dialect->integer, first_column(p),
                times(m->columns == 1 ? "0" : rows > 1 ? format("at %% %" PRId64, m->columns) : "at", m->vector));
   p->lead = m->columns > 1 ? format("if (%s == 0)", first_column(p)) : NULL;
   row_lines(p);
@@ -340,7 +342,7 @@ static void elements_lines(Printer *p) {
 
 /* Where a thread of MAP_ROWS or MAP_COLUMNS has its only elements of a row. */
 static void column_line(Printer *p) {
-  const GpuLoop *m = p->mapping;
+  const GpuLoop *m = p->gpu;
   int64_t blocks = m->column_blocks;
   const char *x = "threadIdx.x";
   if (blocks > 1)
@@ -351,7 +353,7 @@ static void column_line(Printer *p) {
 
 static void rows_lines(Printer *p) {
   const Kernel *k = p->kernel;
-  const GpuLoop *m = p->mapping;
+  const GpuLoop *m = p->gpu;
   int64_t rows = p->shape->groups * p->shape->rows;
   index_lines(p, "row", m->y > 1 ? format("%s * %d + threadIdx.y", block_index(p), m->y) : "blockIdx.x", 0,
               p->shape->row_dims);
@@ -371,7 +373,7 @@ static bool column_sum(const Printer *p, int store) {
 
 /* The number of the block's chunk, counted over all groups. */
 static char *chunk_text(const Printer *p) {
-  int64_t blocks = p->mapping->column_blocks;
+  int64_t blocks = p->gpu->column_blocks;
   return blocks > 1 ? format("blockIdx.x / %" PRId64, blocks) : format("blockIdx.x");
 }
 
@@ -381,14 +383,14 @@ static void clear_line(Printer *p, int store) {
 }
 
 static void clear_lines(Printer *p, int store) {
-  if (p->mapping->vector > 1)
+  if (p->gpu->vector > 1)
     vector_lines(p, clear_line, store);
   else
     clear_line(p, store);
 }
 
 static void sums_begin(Printer *p) {
-  const GpuLoop *m = p->mapping;
+  const GpuLoop *m = p->gpu;
   for (int i = 0; i < p->kernel->stores.n; i++)
     if (p->sum[i] && !column_sum(p, i))
       print_line(p, "float %s = 0.0f;", p->sum[i]);
@@ -403,17 +405,17 @@ static void sums_begin(Printer *p) {
 static void sum_line(Printer *p, int store) {
   const Place *place = &p->kernel->stores.at[store].place;
   const char *sum = column_sum(p, store) ? own(p, p->sum[store]) : p->sum[store];
-  if (p->mapping->in_scratch && column_sum(p, store))
+  if (p->gpu->in_scratch && column_sum(p, store))
     print_line(p, "%s = %s;", partial_element(p, store, p->index[p->shape->row_dims]), sum);
-  else if (p->mapping->in_scratch)
-    print_line(p, "partial[sums + %" PRId64 "] = %s;", p->mapping->sum_at[store], sum);
+  else if (p->gpu->in_scratch)
+    print_line(p, "partial[sums + %" PRId64 "] = %s;", p->gpu->sum_at[store], sum);
   else
     assign(p, store, element(p, place), narrowed(buffer_at(p, place->buffer), sum));
   p->reads_column = true;
 }
 
 static void column_sums(Printer *p, int unused) {
-  const GpuLoop *m = p->mapping;
+  const GpuLoop *m = p->gpu;
   (void)unused;
   for (int i = 0; i < p->kernel->stores.n; i++) {
     if (!column_sum(p, i) || m->sums_in_memory)
@@ -433,7 +435,7 @@ static void column_sums(Printer *p, int unused) {
 /* The rows of threads' sums added to the first's, and stored. */
 static void sums_end(Printer *p) {
   const Kernel *k = p->kernel;
-  const GpuLoop *m = p->mapping;
+  const GpuLoop *m = p->gpu;
   bool columns_there = false;
   for (int i = 0; i < k->stores.n; i++) {
     columns_there |= column_sum(p, i) && !m->sums_in_memory;
@@ -458,8 +460,8 @@ static void sums_end(Printer *p) {
 
 /* The indices that a block has to itself, and where its partial sums stand. */
 static void block_lines(Printer *p) {
-  const GpuLoop *m = p->mapping;
-  const char *number = chunk_text(p), *integer = p->speech->integer;
+  const GpuLoop *m = p->gpu;
+  const char *number = chunk_text(p), *integer = p->dialect->integer;
   int64_t blocks = m->tiles * m->column_blocks;
   if (m->tiles > 1)
     print_line(p, "const int chunk = %s%s;", number, p->shape->groups > 1 ? format(" %% %d", m->tiles) : "");
@@ -475,7 +477,7 @@ static void block_lines(Printer *p) {
 /* Opens the loop over a thread's rows of its block's chunk. */
 static void open_rows(Printer *p) {
   const Kernel *k = p->kernel;
-  const GpuLoop *m = p->mapping;
+  const GpuLoop *m = p->gpu;
   int outer = p->shape->group_dims, only = only_wide(k, outer, p->shape->row_dims);
   int64_t rows = p->shape->rows;
   const char *row = only >= 0 ? p->index[only] : "row", *from = m->y > 1 ? "threadIdx.y" : "0";
@@ -485,7 +487,7 @@ static void open_rows(Printer *p) {
     end = format("(chunk + 1) * %" PRId64 "%s", m->rows,
                  rows % m->rows ? format(" && %s < %" PRId64, row, rows) : "");
   }
-  print_line(p, "for (%s %s = %s; %s < %s; %s%s) {", p->speech->integer, row, from, row, end, row,
+  print_line(p, "for (%s %s = %s; %s < %s; %s%s) {", p->dialect->integer, row, from, row, end, row,
              m->y > 1 ? format(" += %d", m->y) : "++");
   p->indent += 2;
   if (only < 0)
@@ -494,7 +496,7 @@ static void open_rows(Printer *p) {
 
 /* Rows of a group are added up: in chunks, where one group's would not keep a GPU busy. */
 static void summed_lines(Printer *p) {
-  const GpuLoop *m = p->mapping;
+  const GpuLoop *m = p->gpu;
   block_lines(p);
   column_line(p);
   if (p->shape->columns > 1 && m->x > 1)
@@ -513,7 +515,7 @@ static void summed_lines(Printer *p) {
 static bool takes(const Printer *p, int buffer, bool second) {
   const Kernel *k = p->kernel;
   if (!second)
-    return !p->mapping->in_scratch || chunk_uses(p, buffer);
+    return !p->gpu->in_scratch || chunk_uses(p, buffer);
   for (int i = 0; i < k->stores.n; i++)
     if (p->sum[i] && k->stores.at[i].place.buffer == buffer)
       return true;
@@ -521,7 +523,7 @@ static bool takes(const Printer *p, int buffer, bool second) {
 }
 
 static bool takes_first(const Printer *p, bool second) {
-  bool takes = !second && (p->mapping->in_scratch ? chunk_first(p) : p->arguments->first);
+  bool takes = !second && (p->gpu->in_scratch ? chunk_first(p) : p->arguments->first);
   for (int i = 0; i < p->kernel->stores.n; i++)
     takes |= second && p->sum[i] && p->shape->store[i].accumulator;
   return takes;
@@ -536,7 +538,7 @@ static Names parameters(const Printer *p, bool second, const Names *values) {
   at += p->arguments->first;
   if (second)
     push(&list, values ? internf("(float *)%s", values->at[values->n - 1])
-                       : internf("PD_READS(float, %" PRId64 ") partial", p->mapping->partials));
+                       : internf("PD_READS(float, %" PRId64 ") partial", p->gpu->partials));
   for (int i = 0; i < p->arguments->buffers.n; i++, at++) {
     const Buffer *b = buffer_at(p, p->arguments->buffers.at[i]);
     const char *access = p->arguments->written[i] ? "PD_WRITES" : "PD_READS";
@@ -546,9 +548,9 @@ static Names parameters(const Printer *p, bool second, const Names *values) {
   }
   for (int i = 0; i < p->arguments->keys.n && !second; i++)
     push(&list, values ? values->at[at + i] : internf("uint64_t %s", p->key[i]));
-  if (p->mapping->in_scratch && !second)
+  if (p->gpu->in_scratch && !second)
     push(&list, values ? internf("(float *)%s", values->at[values->n - 1])
-                       : internf("PD_WRITES(float, %" PRId64 ") partial", p->mapping->partials));
+                       : internf("PD_WRITES(float, %" PRId64 ") partial", p->gpu->partials));
   if (p->arguments->now && !second)
     push(&list, intern(values ? "pd_now" : "const struct pd_now *now"));
   return list;
@@ -572,7 +574,7 @@ static void total_lines(Printer *p, Name total) {
       if (!p->sum[i] || column_sum(p, i) != (scalars == 0))
         continue;
       const Place *place = &k->stores.at[i].place;
-      int64_t from = p->mapping->sum_at[i], end = from + (scalars ? 1 : p->shape->columns);
+      int64_t from = p->gpu->sum_at[i], end = from + (scalars ? 1 : p->shape->columns);
       p->index[last] = from ? internf("at - %" PRId64, from) : intern("at");
       if (from && place->stride[last] != 1)
         p->index[last] = internf("(%s)", p->index[last]);
@@ -586,7 +588,7 @@ static void total_lines(Printer *p, Name total) {
 
 /* The second kernel: adds up the chunks' partial sums. */
 static void print_sums(Printer *p, const char *function) {
-  const GpuLoop *m = p->mapping;
+  const GpuLoop *m = p->gpu;
   int64_t blocks = m->total_blocks;
   bool grouped = p->shape->groups > 1;
   const char *block = "blockIdx.x", *group = "blockIdx.x";
@@ -612,20 +614,20 @@ static void name_vectors(Printer *p) {
   p->vector = alloc((size_t)(k->terms.n + k->stores.n + 1) * sizeof(Name));
   for (int i = 0; i < k->terms.n; i++) {
     const Term *t = &k->terms.at[i];
-    if (p->shape->live[i] && (p->kept[i] || (t->kind == TERM_LOAD && !t->scalar && p->mapping->vector > 1)))
+    if (p->shape->live[i] && (p->cached[i] || (t->kind == TERM_LOAD && !t->scalar && p->gpu->vector > 1)))
       p->vector[i] = unique_name(&p->taken, format("%s_%s", t->kind == TERM_LOAD ? load_name(p, t) : t->name,
-                                                   p->kept[i] ? "row" : "v"));
+                                                   p->cached[i] ? "row" : "v"));
   }
-  for (int i = 0; i < k->stores.n && p->mapping->vector > 1; i++)
+  for (int i = 0; i < k->stores.n && p->gpu->vector > 1; i++)
     if (!p->sum[i] && !p->shape->store[i].scalar)
       p->vector[k->terms.n + i] =
           unique_name(&p->taken, format("%s_v", parameter_of(p, k->stores.at[i].place.buffer)));
 }
 
 static Printer cuda_printer(Text *out, const StageKernels *stage, const Lowered *k) {
-  Printer p = printer_new(out, stage, k, k->gpu->wide ? &wide_speech : &narrow_speech);
-  p.mapping = k->gpu;
-  p.kept = k->gpu->cached;
+  Printer p = printer_new(out, stage, k, k->gpu->wide ? &wide_loops : &narrow_loops);
+  p.gpu = k->gpu;
+  p.cached = k->gpu->cached;
   name_vectors(&p);
   return p;
 }

@@ -160,16 +160,16 @@ const char *type_of(const Printer *p, const Term *t) { return is_token(p, t) ? "
 
 /* The phase being printed reads a row back that an earlier one cached. */
 static bool reads_row(const Printer *p, int term) {
-  return p->kept[term] && p->kernel->terms.at[term].phase < p->phase;
+  return p->cached[term] && p->kernel->terms.at[term].phase < p->phase;
 }
 
 /* What is read counts as one name, though it may be "(float)x[j]". */
 static Fragment definition(Printer *p, int term) {
   const Term *t = &p->kernel->terms.at[term];
   if (reads_row(p, term))
-    return primary(p->speech->kept(p, term));
+    return primary(p->dialect->cached(p, term));
   if (t->kind == TERM_LOAD)
-    return primary(p->speech->load(p, term));
+    return primary(p->dialect->load(p, term));
   return expression_text(op_expression(t->op), leaf_text, &(Expanding){p, t});
 }
 
@@ -244,7 +244,7 @@ void count_references(Printer *p, int slot, bool scalars) {
       count_operands(p, i);
     if (t->kind == TERM_REDUCE && (scalars || t->phase == slot))
       p->references[t->in[0]] += scalars ? 2 : 1;
-    if (!scalars && p->kept[i] && t->kind == TERM_OP && t->phase == slot)
+    if (!scalars && p->cached[i] && t->kind == TERM_OP && t->phase == slot)
       p->references[i] += 2;
   }
   for (int i = 0; i < k->stores.n; i++) {

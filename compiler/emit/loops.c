@@ -19,11 +19,11 @@ static void store_line(Printer *p, int store) {
     print_line(p, "%s = %s;", element(p, &s->place), value);
 }
 
-/* ---- how C reaches what passes work on --------------------------------------------------------- */
+/* ---- how C reaches what phases work on --------------------------------------------------------- */
 
 static char *c_load(Printer *p, int term) { return element(p, &p->kernel->terms.at[term].place); }
 
-static char *c_kept(Printer *p, int term) {
+static char *c_cached(Printer *p, int term) {
   p->reads_column |= p->shape->columns > 1;
   return format("%s_row[%s]", p->term[term], p->shape->columns > 1 ? p->index[p->shape->row_dims] : "0");
 }
@@ -40,11 +40,11 @@ static void c_reduced(Printer *p, int term) {
              p->kernel->terms.at[term].op->reduction == REDUCTION_MAX ? "max" : "sum", p->term[term]);
 }
 
-static const char *const c_words[] = {"c", "l", "row", "end", "j0", NULL};
-static const Speech c_speech = {.words = c_words, .integer = "int64_t", .load = c_load, .kept = c_kept,
-                                .reduce = c_reduce, .reduced = c_reduced, .store = store_line};
+static const char *const c_reserved[] = {"c", "l", "row", "end", "j0", NULL};
+static const LoopDialect c_loops = {.reserved = c_reserved, .integer = "int64_t", .load = c_load, .cached = c_cached,
+                                    .reduce = c_reduce, .reduced = c_reduced, .store = store_line};
 
-static void lanes_pass(Printer *p, int phase) {
+static void lanes_lines(Printer *p, int phase) {
   const Kernel *k = p->kernel;
   int64_t n = p->shape->columns, whole = n / LANES * LANES;
   for (int i = 0; i < k->terms.n; i++) {
@@ -91,7 +91,7 @@ static void row_lines(Printer *p, const char *from, const char *end) {
   const Kernel *k = p->kernel;
   const char *j = p->index[p->shape->row_dims];
   for (int i = 0; i < k->terms.n; i++)
-    if (p->shape->live[i] && p->kept[i])
+    if (p->shape->live[i] && p->cached[i])
       print_line(p, "float %s_row[%" PRId64 "];", p->term[i], p->shape->columns);
   for (int phase = 0; phase <= k->phases; phase++) {
     bool lanes;
@@ -99,7 +99,7 @@ static void row_lines(Printer *p, const char *from, const char *end) {
     if (phase == k->phases || !phase_needs(p, phase, &lanes))
       continue;
     if (lanes) {
-      lanes_pass(p, phase);
+      lanes_lines(p, phase);
       continue;
     }
     Text *out = p->out, body = {0};
@@ -320,7 +320,7 @@ static void chunk_lines(Printer *p, const char *function) {
 }
 
 void c_print_loop(Text *out, const StageKernels *stage, const Lowered *k, const char *function) {
-  Printer p = printer_new(out, stage, k, &c_speech);
+  Printer p = printer_new(out, stage, k, &c_loops);
   p.host = k->host;
   text_comment(out, 0, kernel_title(&p));
   if (p.host->ranged) {

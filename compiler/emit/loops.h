@@ -8,18 +8,18 @@
 typedef struct Printer Printer;
 
 /* What differs between the targets in the text of a phase. */
-typedef struct Speech {
-  const char *const *words;                             /* names that its text gives a meaning; ends with NULL */
+typedef struct LoopDialect {
+  const char *const *reserved;                          /* names that its text uses itself; ends with NULL */
   const char *integer;                                  /* the type of indices */
   char *(*load)(Printer *p, int term);                  /* what a LOAD reads */
-  char *(*kept)(Printer *p, int term);                  /* the element of a term that is kept for the row */
+  char *(*cached)(Printer *p, int term);                /* the element of a term that is cached for the row */
   void (*reduce)(Printer *p, int term, const char *x);  /* the line that adds x to a row's sum or maximum */
-  void (*reduced)(Printer *p, int term);                /* behind the phase: the line that makes it known */
+  void (*reduced)(Printer *p, int term);                /* behind the phase: the line that has the row's result */
   void (*store)(Printer *p, int store);                 /* the lines of a store */
-} Speech;
+} LoopDialect;
 
 struct Printer {
-  const Speech *speech;
+  const LoopDialect *dialect;
   Text *out;
   int indent;
   const StageKernels *k;
@@ -36,11 +36,11 @@ struct Printer {
   int *references;    /* by term: how often the text being printed mentions it */
   bool *named;        /* by term: it has a variable in the text being printed */
   int phase;          /* of what is being printed */
-  bool *kept;         /* by term: its elements are kept from the phase that makes them on */
+  bool *cached;       /* by term: its elements of the row are cached by the phase that makes them */
   const char *lane;   /* C: which lane of a sum the phase adds to */
   const char *lead;   /* CUDA: the condition that holds for one thread a row, NULL: for each */
   const HostLoop *host;   /* C */
-  const GpuLoop *mapping; /* CUDA */
+  const GpuLoop *gpu;     /* CUDA */
   Name *vector;       /* CUDA, by term, then by store: several elements side by side */
   bool reads_column;  /* the index along the last dim was printed */
   bool reads_first;   /* CUDA: that of the first of several elements was */
@@ -61,7 +61,7 @@ bool is_token(const Printer *p, const Term *t);
 const char *type_of(const Printer *p, const Term *t); /* "float", or "int32_t" of tokens */
 
 /* ---- phases.c */
-Printer printer_new(Text *out, const StageKernels *stage, const Lowered *lowered, const Speech *speech);
+Printer printer_new(Text *out, const StageKernels *stage, const Lowered *lowered, const LoopDialect *dialect);
 char *kernel_title(const Printer *p);
 bool phase_needs(Printer *p, int phase, bool *reduces);
 void print_block(Printer *p, const char *head, const Text *body);

@@ -12,7 +12,7 @@ static void need(Printer *p, int term, int phase) {
   if (t->scalar || t->kind == TERM_CONSTANT || p->needed[term])
     return;
   p->needed[term] = true;
-  if (p->kept[term] && phase > t->phase)
+  if (p->cached[term] && phase > t->phase)
     return;
   for (int i = 0; i < t->n_in; i++)
     need(p, t->in[i], phase);
@@ -29,7 +29,7 @@ bool phase_needs(Printer *p, int phase, bool *reduces) {
     if (p->shape->live[i] && t->kind == TERM_REDUCE && t->phase == phase) {
       any = *reduces = true;
       need(p, t->in[0], phase);
-    } else if (p->shape->live[i] && p->kept[i] && t->phase == phase) {
+    } else if (p->shape->live[i] && p->cached[i] && t->phase == phase) {
       any = true;
       need(p, i, phase);
     }
@@ -68,7 +68,7 @@ void scalar_lines(Printer *p, int slot) {
     if (!p->shape->live[i] || !t->scalar || t->kind == TERM_CONSTANT || scalar_slot(k, i) != slot)
       continue;
     if (t->kind == TERM_REDUCE) {
-      p->speech->reduced(p, i);
+      p->dialect->reduced(p, i);
       p->named[i] = true;
     } else if (p->references[i] != 1) {
       name_term(p, i);
@@ -83,7 +83,7 @@ void scalar_lines(Printer *p, int slot) {
     int known = scalar_slot(k, s->term);
     p->out = p->lead && !p->sum[i] ? &stores : out;
     if ((known > s->phase ? known : s->phase) == slot)
-      p->speech->store(p, i);
+      p->dialect->store(p, i);
   }
   p->out = out;
   p->indent -= p->lead ? 2 : 0;
@@ -103,18 +103,18 @@ void phase_lines(Printer *p, int phase) {
     if (!p->needed[i] || p->references[i] == 1)
       continue;
     name_term(p, i);
-    if (p->kept[i] && t->kind == TERM_OP && t->phase == phase)
-      print_line(p, "%s = %s;", p->speech->kept(p, i), p->term[i]);
+    if (p->cached[i] && t->kind == TERM_OP && t->phase == phase)
+      print_line(p, "%s = %s;", p->dialect->cached(p, i), p->term[i]);
   }
   for (int i = 0; i < k->terms.n; i++) {
     const Term *t = &k->terms.at[i];
     if (!p->shape->live[i] || t->kind != TERM_REDUCE || t->phase != phase)
       continue;
-    p->speech->reduce(p, i, term_text(p, t->in[0]));
+    p->dialect->reduce(p, i, term_text(p, t->in[0]));
   }
   for (int i = 0; i < k->stores.n; i++)
     if (!p->shape->store[i].scalar && k->stores.at[i].phase == phase)
-      p->speech->store(p, i);
+      p->dialect->store(p, i);
 }
 
 /* The indices of dims [first, end) from the linear index `from`. */
@@ -127,7 +127,7 @@ void unpack_index(Printer *p, const char *from, int first, int end) {
     char *text = inner > 1 ? format("%s / %" PRId64, from, inner) : format("%s", from);
     if (outer > 1)
       text = format("%s %% %" PRId64, text, k->dim[i]);
-    print_line(p, "const %s %s = %s;", p->speech->integer, p->index[i], text);
+    print_line(p, "const %s %s = %s;", p->dialect->integer, p->index[i], text);
   }
 }
 
@@ -166,13 +166,13 @@ static void name_parameters(Printer *p) {
   }
 }
 
-Printer printer_new(Text *out, const StageKernels *stage, const Lowered *lowered, const Speech *speech) {
+Printer printer_new(Text *out, const StageKernels *stage, const Lowered *lowered, const LoopDialect *dialect) {
   const Kernel *k = lowered->kernel;
-  Printer p = {.speech = speech, .out = out, .k = stage, .kernel = k, .shape = lowered->shape,
+  Printer p = {.dialect = dialect, .out = out, .k = stage, .kernel = k, .shape = lowered->shape,
                .arguments = &lowered->arguments};
   size_t terms = (size_t)k->terms.n + 1;
-  for (int i = 0; speech->words[i]; i++)
-    push(&p.taken, intern(speech->words[i]));
+  for (int i = 0; dialect->reserved[i]; i++)
+    push(&p.taken, intern(dialect->reserved[i]));
   p.parameter = alloc((size_t)(p.arguments->buffers.n + 1) * sizeof(Name));
   p.key = alloc((size_t)(p.arguments->keys.n + 1) * sizeof(Name));
   p.sum = alloc((size_t)(k->stores.n + 1) * sizeof(Name));
@@ -180,9 +180,9 @@ Printer printer_new(Text *out, const StageKernels *stage, const Lowered *lowered
   p.references = alloc(terms * sizeof *p.references);
   p.needed = alloc(terms);
   p.named = alloc(terms);
-  p.kept = alloc(terms);
+  p.cached = alloc(terms);
   for (int i = 0; i < k->terms.n; i++)
-    p.kept[i] = k->terms.at[i].row_buffer;
+    p.cached[i] = k->terms.at[i].row_buffer;
   for (int i = 0; i < k->n_dims; i++) {
     p.index[i] = i == p.shape->row_dims ? intern("j") : p.shape->row_dims == 1 ? intern("i") : internf("i%d", i);
     push(&p.taken, p.index[i]);
