@@ -107,7 +107,7 @@ void allocation_verify(const StageKernels *k, const Program *p, const Allocation
   }
   for (int i = 0; i < a->own_moments.n; i++) {
     const OwnMoment *m = &a->own_moments.at[i];
-    push(&held, (Held){m->offset, m->offset + shape_elements(&m->shape) * 4, -1, -1, "moment"});
+    push(&ranges, (ArenaRange){m->offset, m->offset + shape_elements(&m->shape) * 4, -1, -1, "moment"});
   }
   const Section *masters = &a->section[SECTION_MASTERS];
   if (masters->copies > 0)
