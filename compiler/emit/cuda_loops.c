@@ -371,8 +371,8 @@ static bool column_sum(const Printer *p, int store) {
   return p->sum[store] && !p->shape->store[store].scalar;
 }
 
-/* The number of the block's chunk, counted over all groups. */
-static char *chunk_text(const Printer *p) {
+/* The number of the block's tile, counted over all groups. */
+static char *tile_text(const Printer *p) {
   int64_t blocks = p->gpu->column_blocks;
   return blocks > 1 ? format("blockIdx.x / %" PRId64, blocks) : format("blockIdx.x");
 }
@@ -401,7 +401,7 @@ static void sums_begin(Printer *p) {
                  m->vectors > 1 ? format("[%d]", m->vectors) : "");
 }
 
-/* A group's sum, or of one chunk of its rows. */
+/* A group's sum, or of one tile of its rows. */
 static void sum_line(Printer *p, int store) {
   const Place *place = &p->kernel->stores.at[store].place;
   const char *sum = column_sum(p, store) ? own(p, p->sum[store]) : p->sum[store];
@@ -461,7 +461,7 @@ static void sums_end(Printer *p) {
 /* The indices that a block has to itself, and where its partial sums stand. */
 static void block_lines(Printer *p) {
   const GpuLoop *m = p->gpu;
-  const char *number = chunk_text(p), *integer = p->dialect->integer;
+  const char *number = tile_text(p), *integer = p->dialect->integer;
   int64_t blocks = m->tiles * m->column_blocks;
   if (m->tiles > 1)
     print_line(p, "const int chunk = %s%s;", number, p->shape->groups > 1 ? format(" %% %d", m->tiles) : "");
@@ -494,7 +494,7 @@ static void open_rows(Printer *p) {
     unpack_index(p, "row", outer, p->shape->row_dims);
 }
 
-/* Rows of a group are added up: in chunks, where one group's would not keep a GPU busy. */
+/* Rows of a group are added up: in tiles, where one group's would not keep a GPU busy. */
 static void summed_lines(Printer *p) {
   const GpuLoop *m = p->gpu;
   block_lines(p);
@@ -515,7 +515,7 @@ static void summed_lines(Printer *p) {
 static bool takes(const Printer *p, int buffer, bool second) {
   const Kernel *k = p->kernel;
   if (!second)
-    return !p->gpu->in_scratch || chunk_uses(p, buffer);
+    return !p->gpu->in_scratch || tile_uses(p, buffer);
   for (int i = 0; i < k->stores.n; i++)
     if (p->sum[i] && k->stores.at[i].place.buffer == buffer)
       return true;
@@ -523,7 +523,7 @@ static bool takes(const Printer *p, int buffer, bool second) {
 }
 
 static bool takes_first(const Printer *p, bool second) {
-  bool takes = !second && (p->gpu->in_scratch ? chunk_first(p) : p->arguments->first);
+  bool takes = !second && (p->gpu->in_scratch ? tile_uses_first(p) : p->arguments->first);
   for (int i = 0; i < p->kernel->stores.n; i++)
     takes |= second && p->sum[i] && p->shape->store[i].accumulator;
   return takes;
@@ -586,7 +586,7 @@ static void total_lines(Printer *p, Name total) {
     }
 }
 
-/* The second kernel: adds up the chunks' partial sums. */
+/* The second kernel: adds up the tiles' partial sums. */
 static void print_sums(Printer *p, const char *function) {
   const GpuLoop *m = p->gpu;
   int64_t blocks = m->total_blocks;

@@ -162,12 +162,12 @@ static char *target_text(Printer *p, int store) {
   return strcmp(index, "0") ? format("%s + %s", name, index) : format("%s", name);
 }
 
-/* Writes or adds partial sums that lie as their target does, from one or several chunks. */
-static void sum_line(Printer *p, int store, const char *part, int64_t stride, int chunks) {
+/* Writes or adds partial sums that lie as their target does, from one or several tiles. */
+static void sum_line(Printer *p, int store, const char *part, int64_t stride, int tiles) {
   bool adds = p->shape->store[store].accumulator;
   print_line(p, "pd_sum_tiles(%s, %s, %s, %" PRId64 ", %" PRId64 ", %d);", adds ? "first" : "true",
              target_text(p, store), part, p->shape->store[store].sums, stride,
-             chunks);
+             tiles);
 }
 
 /* Writes or adds the partial sums of one group into what the stores mean. */
@@ -254,14 +254,14 @@ static void range_lines(Printer *p) {
 
 /* ---- the function ---------------------------------------------------------------------------- */
 
-/* Parameters as declared, or as passed on; chunk: of the function over one chunk's rows. */
-static Names arguments(const Printer *p, bool declare, bool chunk) {
+/* Parameters as declared, or as passed on; tile: of the function over one tile. */
+static Names arguments(const Printer *p, bool declare, bool tile) {
   Names list = {0};
-  if (chunk ? chunk_first(p) : p->arguments->first)
+  if (tile ? tile_uses_first(p) : p->arguments->first)
     push(&list, intern(declare ? "bool first" : "first"));
   for (int i = 0; i < p->arguments->buffers.n; i++) {
     int buffer = p->arguments->buffers.at[i];
-    if (chunk && !chunk_uses(p, buffer))
+    if (tile && !tile_uses(p, buffer))
       continue;
     const char *type = p->k->buffers.at[buffer].type == TYPE_TOKEN ? "int32_t" : "float";
     const char *constant = p->arguments->written[i] ? "" : "const ";
@@ -269,7 +269,7 @@ static Names arguments(const Printer *p, bool declare, bool chunk) {
   }
   for (int i = 0; i < p->arguments->keys.n; i++)
     push(&list, declare ? internf("uint64_t %s", p->key[i]) : p->key[i]);
-  if (chunk)
+  if (tile)
     push(&list, declare ? intern("float *restrict partial")
                         : internf("partial + c * %" PRId64, p->shape->sums));
   else if (p->arguments->scratch)
@@ -286,21 +286,21 @@ static void prepend_range(Names *list, Name from, Name end) {
   *list = longer;
 }
 
-/* Rows in chunks by shape alone, each with its own partial sums, added in the chunks' order. */
-static void chunk_lines(Printer *p, const char *function) {
+/* Rows in tiles by shape alone, each with its own partial sums, added in the tiles' order. */
+static void tile_lines(Printer *p, const char *function) {
   const Kernel *k = p->kernel;
   int64_t rows = p->shape->rows, extent = p->shape->sums;
-  bool even = rows % k->chunks == 0;
+  bool even = rows % k->tiles == 0;
   print_line(p, "float *partial = (float *)scratch;");
   if (p->host->parallel)
     print_line(p, "#pragma omp parallel for");
-  print_line(p, "for (int64_t c = 0; c < %d; c++)", k->chunks);
+  print_line(p, "for (int64_t c = 0; c < %d; c++)", k->tiles);
   Names list = arguments(p, false, true);
   prepend_range(&list,
-                even ? internf("c * %" PRId64, rows / k->chunks)
-                     : internf("c * %" PRId64 " / %d", rows, k->chunks),
-                even ? internf("(c + 1) * %" PRId64, rows / k->chunks)
-                     : internf("(c + 1) * %" PRId64 " / %d", rows, k->chunks));
+                even ? internf("c * %" PRId64, rows / k->tiles)
+                     : internf("c * %" PRId64 " / %d", rows, k->tiles),
+                even ? internf("(c + 1) * %" PRId64, rows / k->tiles)
+                     : internf("(c + 1) * %" PRId64 " / %d", rows, k->tiles));
   text_list(p->out, p->indent + 2 + (int)strlen(function) + 6,
             format("%*s  %s_rows(", p->indent, "", function), &list, ");\n");
   for (int i = 0; i < k->stores.n; i++) {
@@ -309,10 +309,10 @@ static void chunk_lines(Printer *p, const char *function) {
     int64_t n = p->shape->store[i].sums, at = p->host->sum_at[i];
     const char *part = at ? format("partial + %" PRId64, at) : "partial";
     if (p->shape->store[i].dense) {
-      sum_line(p, i, part, extent, k->chunks);
+      sum_line(p, i, part, extent, k->tiles);
     } else {
       print_line(p, "pd_sum_tiles(true, %s, %s, %" PRId64 ", %" PRId64 ", %d);", part, part, n, extent,
-                 k->chunks);
+                 k->tiles);
       print_line(p, "const float *%s = %s;", p->sum[i], part);
     }
   }
@@ -338,7 +338,7 @@ void c_print_loop(Text *out, const StageKernels *stage, const Lowered *k, const 
   text_list(out, 13 + (int)strlen(function), format("static void %s(", function), &list, ") {\n");
   p.indent = 2;
   if (p.host->tiled)
-    chunk_lines(&p, function);
+    tile_lines(&p, function);
   else
     whole_lines(&p);
   text_add(out, "}\n\n");

@@ -69,7 +69,7 @@ void scalar_lines(Printer *p, int slot);
 void phase_lines(Printer *p, int phase);
 void unpack_index(Printer *p, const char *from, int first, int end);
 Name load_name(const Printer *p, const Term *t);
-bool chunk_uses(const Printer *p, int buffer);
-bool chunk_first(const Printer *p);
+bool tile_uses(const Printer *p, int buffer);
+bool tile_uses_first(const Printer *p);
 
 #endif

@@ -131,8 +131,8 @@ void unpack_index(Printer *p, const char *from, int first, int end) {
   }
 }
 
-/* Targets of partial sums alone are not touched by a chunk. */
-bool chunk_uses(const Printer *p, int buffer) {
+/* Targets of partial sums alone are not touched by a tile. */
+bool tile_uses(const Printer *p, int buffer) {
   const Kernel *k = p->kernel;
   for (int i = 0; i < k->terms.n; i++)
     if (p->shape->live[i] && k->terms.at[i].kind == TERM_LOAD && k->terms.at[i].place.buffer == buffer)
@@ -143,7 +143,7 @@ bool chunk_uses(const Printer *p, int buffer) {
   return false;
 }
 
-bool chunk_first(const Printer *p) {
+bool tile_uses_first(const Printer *p) {
   for (int i = 0; i < p->kernel->stores.n; i++)
     if (!p->sum[i] && p->shape->store[i].accumulator)
       return true;

@@ -157,7 +157,7 @@ static void deal_tiles(Kernel *k) {
   int64_t rows = 1;
   for (int i = 0; i + 1 < k->n_dims; i++)
     rows *= k->dim[i];
-  k->chunks = rows >= 512 ? 16 : rows >= 128 ? 4 : 1;
+  k->tiles = rows >= 512 ? 16 : rows >= 128 ? 4 : 1;
 }
 
 static void arrange(Kernel *k, unsigned sums) {

@@ -20,7 +20,7 @@ static void dump_loop(const StageKernels *k, const Kernel *kernel, FILE *out) {
   fprintf(out, "    loop [");
   for (int i = 0; i < kernel->n_dims; i++)
     fprintf(out, "%s%lld", i ? ", " : "", (long long)kernel->dim[i]);
-  fprintf(out, "] parallel %d chunks %d passes %d%s\n", kernel->parallel, kernel->chunks, kernel->phases,
+  fprintf(out, "] parallel %d chunks %d passes %d%s\n", kernel->parallel, kernel->tiles, kernel->phases,
           kernel->samples ? " by sample" : "");
   for (int i = 0; i < kernel->terms.n; i++) {
     const Term *t = &kernel->terms.at[i];

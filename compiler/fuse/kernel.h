@@ -85,7 +85,7 @@ typedef enum { KERNEL_LOOP, KERNEL_CALL } KernelKind;
  * as far as all places allow. Sums over the row use LANES lanes: element j goes to lane j % LANES,
  * lanes are then added as a balanced tree ((0+8)+(4+12))+...: halves first; max likewise.
  * Accumulating stores: the first `parallel` dims are those along which no accumulation happens; the
- * others run in order. When parallel is 0 rows are dealt to `chunks` equal tiles (by shape alone),
+ * others run in order. When parallel is 0 rows are dealt to `tiles` equal tiles (by shape alone),
  * each with its own partial sums, which are added in order.
  * CALL: one node, printed by its op. */
 typedef struct Kernel {
@@ -97,7 +97,7 @@ typedef struct Kernel {
   /* LOOP */
   int n_dims;
   int64_t dim[MAX_DIM];
-  int parallel, chunks;
+  int parallel, tiles;
   bool samples;         /* dim[0] is the microbatch axis, unmerged: always so when a term uses $i or $s,
                            which count within the sample over dims 1.. */
   int phases;

@@ -42,7 +42,7 @@ Name sign_kernel(const StageKernels *k, const Kernel *kernel) {
       sign_place(&p, &kernel->out.at[i]);
     return internf("%.16s", sha256_hex(t.at, t.n));
   }
-  text_add(&t, " p%d c%d s%d", kernel->parallel, kernel->chunks, kernel->samples);
+  text_add(&t, " p%d c%d s%d", kernel->parallel, kernel->tiles, kernel->samples);
   for (int i = 0; i < kernel->n_dims; i++)
     text_add(&t, " %lld", (long long)kernel->dim[i]);
   for (int i = 0; i < kernel->terms.n; i++) {

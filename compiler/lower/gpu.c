@@ -10,7 +10,7 @@ enum {
   WIDEST_BLOCK = 1024,
   FEW_ELEMENTS = 4096,    /* of a kernel: a thread each */
   BLOCKS = 1056,          /* that many give an H100's 132 multiprocessors eight each */
-  ROWS_A_THREAD = 4,      /* of a sum over rows, at least: below it a further chunk costs more than it gives */
+  ROWS_A_THREAD = 4,      /* of a sum over rows, at least: below it a further tile costs more than it gives */
   WARP_ELEMENTS = 8,      /* of a row that a warp's thread takes before the row gets a block */
   VECTOR_REGISTERS = 96,  /* of a thread's, for elements side by side */
   THREAD_ELEMENTS = 16,   /* of a row that a thread keeps at most ... */
@@ -122,7 +122,7 @@ static void deal_rows(const LoopShape *s, GpuLoop *m) {
   m->tiles = (int)divide_up(s->rows, m->rows);
 }
 
-/* A thread has some columns, and rows of a chunk of rows. */
+/* A thread has some columns, and rows of a tile. */
 static void map_columns(const LoopShape *s, GpuLoop *m) {
   int64_t vectors = s->columns / m->vector;
   m->kind = MAP_COLUMNS;

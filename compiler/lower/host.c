@@ -30,7 +30,7 @@ static void lower_loop(const StageKernels *stage, Lowered *l) {
   const LoopShape *s = l->shape;
   HostLoop *h = alloc(sizeof *h);
   (void)stage;
-  h->tiled = s->group_dims == 0 && k->chunks > 1 && s->sums > 0;
+  h->tiled = s->group_dims == 0 && k->tiles > 1 && s->sums > 0;
   h->parallel = h->tiled && s->elements >= PARALLEL_ELEMENTS;
   h->ranged = h->tiled || worth_sharing(k, s);
   if (h->ranged && !h->tiled) {
@@ -41,7 +41,7 @@ static void lower_loop(const StageKernels *stage, Lowered *l) {
   h->in_scratch = h->tiled || s->sums > STACK_FLOATS;
   place_sums(l, h);
   if (h->in_scratch)
-    l->scratch_bytes = (h->tiled ? k->chunks : s->groups) * s->sums * 4;
+    l->scratch_bytes = (h->tiled ? k->tiles : s->groups) * s->sums * 4;
   l->host = h;
 }
 

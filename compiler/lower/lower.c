@@ -34,7 +34,7 @@ LoweredStage *lower(const StageKernels *k) {
 static void dump_host(const Lowered *k, FILE *out) {
   const HostLoop *h = k->host;
   if (h->tiled)
-    fprintf(out, ", %d tiles%s", k->kernel->chunks, h->parallel ? " on threads" : "");
+    fprintf(out, ", %d tiles%s", k->kernel->tiles, h->parallel ? " on threads" : "");
   else if (h->ranged)
     fprintf(out, ", %" PRId64 " to threads, %" PRId64 " a task", h->ways, h->share);
   if (k->shape->sums)
