@@ -9,7 +9,7 @@ trap 'exit 1' INT TERM
 cd "$work" || exit 1
 failed=0
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
-mpirun="timeout -k 5 250 mpirun --oversubscribe --bind-to none"
+mpirun="timeout -k 5 900 mpirun --oversubscribe --bind-to none"
 
 complain() {
   echo "FAILED: $*" >&2
@@ -38,7 +38,7 @@ build() {
 launch() {
   ranks=$1 program=$2/train
   shift 2
-  $mpirun -n "$ranks" "$program" --quiet --peak 1e9 --timeout 60 "$@"
+  $mpirun -n "$ranks" "$program" --quiet --peak 1e9 --timeout 300 "$@"
 }
 
 # The figures of a log that must not depend on the plan: losses, metrics and norms, also of validations.

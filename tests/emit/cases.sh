@@ -253,7 +253,7 @@ train_with() {
       "$dir/stage$stage.c" -o "$dir/stage$stage" "$build/libpd_runtime.a" -lomp -ldnnl -lcjson \
       $(mpicc.openmpi --showme:link) -lpthread -lm || fail "cannot build $dir/stage$stage"
   done
-  OMP_NUM_THREADS=2 mpirun --allow-run-as-root --oversubscribe -n 2 "$dir/train" --data text --steps 4 --timeout 60 \
+  OMP_NUM_THREADS=2 mpirun --allow-run-as-root --oversubscribe -n 2 "$dir/train" --data text --steps 4 --timeout 300 \
     --log log --save weights >out 2>&1 || { cat out >&2; fail "training failed"; }
 }
 

@@ -58,10 +58,7 @@ train 2 2bw emulated --emulate --run run.emulated && python3 "$here/check_trace.
 mkdir run.killed
 cp run.2bw/trace.json run.killed/
 $mpirun -n 2 2bw/train --quiet --peak 1e9 --data train.txt --steps 1000000 --run run.killed 2>/dev/null &
-for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
-  sleep 0.5
-  grep -qs '"step":3' run.killed/log.jsonl && break
-done
+while ! grep -qs '"step":3' run.killed/log.jsonl && kill -0 $! 2>/dev/null; do sleep 0.2; done
 kill $! # timeout's, which passes it on
 wait $! 2>/dev/null
 cmp run.2bw/trace.json run.killed/trace.json || complain "a killed run changes the trace"

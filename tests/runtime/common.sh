@@ -27,8 +27,8 @@ npy("nan.npy", 37, lambda i: math.nan if i == 100 else x(i))
 npy("few.npy", 36, x)
 P
 
-one() { d=$1; shift; timeout 60 $mpirun -n 1 "$programs/chain_1_0_$d" "$@"; }
-two() { d=$1; shift; timeout 60 $mpirun -n 1 "$programs/chain_2_0_$d" "$@" : -n 1 "$programs/chain_2_1_$d" "$@"; }
+one() { d=$1; shift; timeout 600 $mpirun -n 1 "$programs/chain_1_0_$d" "$@"; }
+two() { d=$1; shift; timeout 600 $mpirun -n 1 "$programs/chain_2_0_$d" "$@" : -n 1 "$programs/chain_2_1_$d" "$@"; }
 # plan NAME OPTIONS...: a plan of replicas-of-stages_delay_microbatches, a program a stage, of $prefix.
 prefix=$programs/replicas_
 plan() {
@@ -38,9 +38,9 @@ plan() {
     command="$command${command:+ : }-n $w $prefix${name}_$stage $*"
     stage=$((stage + 1))
   done
-  timeout 120 $mpirun $command
+  timeout 600 $mpirun $command
 }
-reference() { name=$1; shift; timeout 60 $mpirun -n 1 "$programs/replicas_${name}_reference" "$@"; }
+reference() { name=$1; shift; timeout 600 $mpirun -n 1 "$programs/replicas_${name}_reference" "$@"; }
 # The figures of a log that no launch may change.
 figures() { sed -n 's/,"samples_per_s.*//; s/,"ms".*//; /"step"/p' "$1"; }
 
@@ -54,14 +54,22 @@ refused() {
   [ "$(grep -c '^pd: rank' err)" = 1 ] && grep -q "^pd: rank $message" err ||
     complain "$mistake: expected 'pd: rank $message' alone, not: $(cat err)"
 }
-# stopped SIGNAL PROGRAM LAUNCH...: sends one rank that runs PROGRAM the signal, $alive seconds after its start.
-alive=2
+# outlives PROGRAM...: one of this folder's ranks still runs one of these.
+outlives() {
+  for p in $(pidof "$@"); do
+    [ "$(readlink /proc/$p/cwd)" = "$work" ] && return
+  done
+  return 1
+}
+
+# stopped SIGNAL PROGRAM LAUNCH...: sends one rank that runs PROGRAM the signal, once endless.log has an update.
 stopped() {
   signal=$1 program=$2
   shift 2
+  rm -f endless.log
   "$@" &
   launch=$!
-  sleep $alive
+  while ! grep -qs '"step"' endless.log && kill -0 $launch 2>/dev/null; do sleep 0.1; done
   for p in $(pidof "$program"); do
     [ "$(readlink /proc/$p/cwd)" = "$work" ] && kill -s "$signal" "$p" && break
   done

@@ -21,7 +21,7 @@ settings='batch = 8; optimizer = adamw(lr = 1e-2, weight_decay = 0.1); lr_schedu
 run() {
   n=$1 dir=$2
   shift 2
-  launch "$n" "$dir" --data x.npy y.npy --validation y.npy x.npy --validate-every 2 --steps 7 --timeout 20 \
+  launch "$n" "$dir" --data x.npy y.npy --validation y.npy x.npy --validate-every 2 --steps 7 --timeout 300 \
     --log "$dir.jsonl" --save "$dir.safetensors" "$@" || return
   figures "$dir.jsonl" >"$dir.figures"
 }

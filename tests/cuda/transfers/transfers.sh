@@ -2,7 +2,7 @@
 # they are those of one rank on the host, which adds gradients up in the replicas' order.
 . "$(dirname "$0")/../../runtime/common.sh"
 comm=$3 seeds=$4
-data="--data x.npy t.npy --validation vx.npy vt.npy --validate-every 7 --peak 1e9 --quiet --timeout 60"
+data="--data x.npy t.npy --validation vx.npy vt.npy --validate-every 7 --peak 1e9 --quiet --timeout 300"
 prefix=$programs/../cuda/transfers/device_
 for p in 1-1_0_12 1-1_1_12 2_1_12 2-2_0_12 2-2_1_12 2-2_1_4 1-2-1_1_12 1-1-1_2_1; do
   reference $p $data --steps 9 --log one.jsonl --save one.safetensors || complain "$p: reference"
