@@ -63,8 +63,9 @@ static unsigned char *shard_header(const struct pd_entry *entries, int n, int64_
   snprintf(samples, sizeof samples, "%lld", (long long)(pd_sample_base + step * pd.stage->batch));
   snprintf(seed, sizeof seed, "%llu", (unsigned long long)pd.seed);
   const char *const metadata[][2] = {
-    {"format", "pt"}, {"model", pd.stage->model}, {"step", steps}, {"samples", samples}, {"seed", seed}};
-  return pd_safetensors_header(entries, n, metadata, 5, bytes);
+    {"format", "pt"}, {"model", pd.stage->model}, {"optimizer", pd.stage->optimizer->name},
+    {"step", steps},  {"samples", samples},       {"seed", seed}};
+  return pd_safetensors_header(entries, n, metadata, sizeof metadata / sizeof *metadata, bytes);
 }
 
 /* The tensors this rank keeps and where they stand. */
@@ -163,9 +164,9 @@ bool pd_checkpoint_check(char *why) {
 
 /* What the shards say of the whole run; all must say the same. */
 static bool check_shards(const struct pd_safetensors *shards, int n, int64_t step, char *why) {
-  static const char *const names[] = {"model", "step", "samples", "seed"};
+  static const char *const names[] = {"model", "optimizer", "step", "samples", "seed"};
   for (int i = 1; i < n; i++)
-    for (int j = 0; j < 4; j++)
+    for (size_t j = 0; j < sizeof names / sizeof *names; j++)
       if (strcmp(pd_safetensors_metadata(&shards[i], names[j]),
                  pd_safetensors_metadata(&shards[0], names[j])))
         return pd_refuse(why, "the shards of step %lld in '%s' are of different runs", (long long)step,
@@ -173,6 +174,10 @@ static bool check_shards(const struct pd_safetensors *shards, int n, int64_t ste
   const char *model = pd_safetensors_metadata(&shards[0], "model");
   if (strcmp(model, pd.stage->model))
     return pd_refuse(why, "the checkpoint in '%s' is of the model '%.200s'", pd_options.checkpoint, model);
+  const char *optimizer = pd_safetensors_metadata(&shards[0], "optimizer"); /* "": of an older version */
+  if (*optimizer && strcmp(optimizer, pd.stage->optimizer->name))
+    return pd_refuse(why, "the checkpoint in '%s' is of the optimizer '%.200s', not '%s': moments do not mean the same",
+                     pd_options.checkpoint, optimizer, pd.stage->optimizer->name);
   uint64_t seed = strtoull(pd_safetensors_metadata(&shards[0], "seed"), NULL, 10);
   if (seed != pd.seed)
     return pd_refuse(why, "the checkpoint in '%s' was made with --seed %llu", pd_options.checkpoint,

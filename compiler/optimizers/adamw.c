@@ -3,7 +3,7 @@
 
 #include "optimizers/optimizer.h"
 
-static const UpdateRule rule = {.name = "adamw", .n_moments = 2, .passes = 3};
+static const UpdateRule rule = {.name = "adamw", .n_moments = 2, .traffic = 3};
 
 const Optimizer optimizer_adamw = {
     .name = "adamw",

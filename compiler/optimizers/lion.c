@@ -3,7 +3,7 @@
 
 #include "optimizers/optimizer.h"
 
-static const UpdateRule rule = {.name = "lion", .n_moments = 1, .passes = 3};
+static const UpdateRule rule = {.name = "lion", .n_moments = 1, .traffic = 3};
 
 const Optimizer optimizer_lion = {
     .name = "lion",

@@ -32,7 +32,7 @@ typedef struct UpdateRule {
   MomentShape *moment_shape[MAX_MOMENTS]; /* NULL: the parameter's. Rules that go by elements have only such */
   /* How often an update reads or writes as many bytes as the parameter has, the moments apart: an elementwise rule
    * reads weights and gradient and writes weights. */
-  int passes;
+  int traffic;
 } UpdateRule;
 
 struct Optimizer {

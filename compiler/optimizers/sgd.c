@@ -3,8 +3,8 @@
 
 #include "optimizers/optimizer.h"
 
-static const UpdateRule plain = {.name = "sgd", .passes = 3};
-static const UpdateRule with_momentum = {.name = "sgd_momentum", .n_moments = 1, .passes = 3};
+static const UpdateRule plain = {.name = "sgd", .traffic = 3};
+static const UpdateRule with_momentum = {.name = "sgd_momentum", .n_moments = 1, .traffic = 3};
 
 static const UpdateRule *choose(const double *number) { return number[0] != 0 ? &with_momentum : &plain; }
 

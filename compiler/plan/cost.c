@@ -28,11 +28,11 @@ double counted_seconds(const Graph *g, int node, int64_t b, const Rates *rates) 
   return (call ? rates->call : rates->loop) + t * samples / rates->threads + weight_traffic(g, n, &c, rates);
 }
 
-/* An update reads and writes the moments and passes over the parameters as its rule says; clipping reads the gradient
- * once more. */
+/* An update reads and writes the moments, and goes over as many bytes as the parameters have as often as its rule
+ * says; clipping reads the gradient once more. */
 static double update_seconds(const Graph *g, int64_t parameter_bytes, int64_t moment_bytes, const Rates *rates) {
-  int passes = update_rule(&g->train)->passes + (g->train.clip_norm > 0);
-  return ((double)parameter_bytes * passes + 2 * (double)moment_bytes) / rates->stream;
+  int traffic = update_rule(&g->train)->traffic + (g->train.clip_norm > 0);
+  return ((double)parameter_bytes * traffic + 2 * (double)moment_bytes) / rates->stream;
 }
 
 int *piece_of_nodes(const Graph *g, const Pieces *p) {

@@ -15,15 +15,15 @@ static inline struct pd_adamw_step pd_adamw_constants(const struct pd_adamw_argu
                                                       float scale, bool decays) {
   double step = (double)(t + 1);
   struct pd_adamw_step s = {
-    scale,
-    decays ? (float)(1 - lr * a->weight_decay) : 1.0f,
-    (float)a->beta1,
-    (float)(1 - a->beta1),
-    (float)a->beta2,
-    (float)(1 - a->beta2),
-    (float)(lr / (1 - pow(a->beta1, step))),
-    (float)sqrt(1 - pow(a->beta2, step)),
-    (float)a->eps,
+    .scale = scale,
+    .keep = decays ? (float)(1 - lr * a->weight_decay) : 1.0f,
+    .beta1 = (float)a->beta1,
+    .rest1 = (float)(1 - a->beta1),
+    .beta2 = (float)a->beta2,
+    .rest2 = (float)(1 - a->beta2),
+    .step_size = (float)(lr / (1 - pow(a->beta1, step))),
+    .root2 = (float)sqrt(1 - pow(a->beta2, step)),
+    .eps = (float)a->eps,
   };
   return s;
 }

@@ -14,13 +14,13 @@ static inline struct pd_lion_step pd_lion_constants(const struct pd_lion_argumen
                                                     float scale, bool decays) {
   (void)t;
   struct pd_lion_step s = {
-    scale,
-    decays ? (float)(1 - lr * a->weight_decay) : 1.0f,
-    (float)a->beta1,
-    (float)(1 - a->beta1),
-    (float)a->beta2,
-    (float)(1 - a->beta2),
-    (float)lr,
+    .scale = scale,
+    .keep = decays ? (float)(1 - lr * a->weight_decay) : 1.0f,
+    .beta1 = (float)a->beta1,
+    .rest1 = (float)(1 - a->beta1),
+    .beta2 = (float)a->beta2,
+    .rest2 = (float)(1 - a->beta2),
+    .lr = (float)lr,
   };
   return s;
 }

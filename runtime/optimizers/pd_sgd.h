@@ -13,7 +13,12 @@ struct pd_sgd_step { float scale, decay, momentum, lr; };
 static inline struct pd_sgd_step pd_sgd_constants(const struct pd_sgd_arguments *a, double lr, int64_t t,
                                                   float scale, bool decays) {
   (void)t;
-  struct pd_sgd_step s = {scale, decays ? (float)a->weight_decay : 0, (float)a->momentum, (float)lr};
+  struct pd_sgd_step s = {
+    .scale = scale,
+    .decay = decays ? (float)a->weight_decay : 0,
+    .momentum = (float)a->momentum,
+    .lr = (float)lr,
+  };
   return s;
 }
 

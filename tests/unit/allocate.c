@@ -136,7 +136,7 @@ static Shape one_number(const Shape *of) {
 }
 static Shape rows_of(const Shape *of) { return (Shape){.rank = 1, .dim = {of->dim[0]}}; }
 
-static const UpdateRule factored = {.name = "factored", .n_moments = 3, .passes = 4,
+static const UpdateRule factored = {.name = "factored", .n_moments = 3, .traffic = 4,
                                     .moment_shape = {rows_of, NULL, one_number}};
 static const Optimizer optimizer_factored = {.name = "factored", .rule = &factored};
 
