@@ -16,7 +16,7 @@ static Name field_text(const Field *f) {
   case FIELD_NAME: return internf(".%s = %s", f->name, f->text);
   case FIELD_LIST:
     for (int i = 0; i < f->n; i++)
-      text_add(&list, "%s%" PRId64, i ? ", " : "", f->list[i]);
+      text_add(&list, "%s%s%" PRId64, i ? ", " : "", f->member ? format(".%s = ", f->member[i]) : "", f->list[i]);
     return internf(".%s = {%s}", f->name, list.at);
   }
   BUG("a field of kind %d", f->kind);

@@ -244,9 +244,10 @@ static struct pd_attention describe_attention(const Site *site) {
 
 /* Of samples, heads and rows; within a row elements lie next to each other. */
 static void field_strides(Call *c, const char *name, const Place *p) {
+  static const char *const members[] = {"batch", "head", "row"};
   int n = p->rank;
   ensure(p->stride[n - 1] == 1 || p->dim[n - 1] == 1);
-  field_list(c, name, 3, (int64_t[]){n == 4 ? p->stride[0] : 0, p->stride[n - 3], p->stride[n - 2]});
+  field_struct(c, name, 3, members, (int64_t[]){n == 4 ? p->stride[0] : 0, p->stride[n - 3], p->stride[n - 2]});
 }
 
 static void attention_fields(const Site *site, Call *c) {
@@ -268,8 +269,9 @@ static void attention_fields(const Site *site, Call *c) {
 static void attention_arguments(const Site *site, Call *c) {
   struct pd_attention a = describe_attention(site);
   if (a.masked) {
+    static const char *const members[] = {"batch", "row"};
     field_bool(c, "masked", true);
-    field_list(c, "mask", 2, (int64_t[]){a.mask.batch, a.mask.row});
+    field_struct(c, "mask", 2, members, (int64_t[]){a.mask.batch, a.mask.row});
   }
   pass_object(c);
   for (int i = 0; i < site->n_in; i++)

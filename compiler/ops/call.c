@@ -46,8 +46,10 @@ void field_float(Call *c, const char *name, double value) {
   push(&c->fields, (Field){.kind = FIELD_FLOAT, .name = name, .number = value});
 }
 
-void field_list(Call *c, const char *name, int n, const int64_t *list) {
-  Field f = {.kind = FIELD_LIST, .name = name, .n = n};
+void field_list(Call *c, const char *name, int n, const int64_t *list) { field_struct(c, name, n, NULL, list); }
+
+void field_struct(Call *c, const char *name, int n, const char *const *member, const int64_t *list) {
+  Field f = {.kind = FIELD_LIST, .name = name, .n = n, .member = member};
   ensure(n <= MAX_DIM);
   memcpy(f.list, list, (size_t)n * sizeof *list);
   push(&c->fields, f);

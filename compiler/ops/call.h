@@ -49,8 +49,9 @@ typedef struct Field {
   const char *name;
   double number;        /* FLOAT */
   int64_t value;        /* INT, BOOL */
-  int n;                /* LIST */
+  int n;                /* LIST, an array or a struct */
   int64_t list[MAX_DIM];
+  const char *const *member; /* of a struct: its members' names; NULL: an array */
   const char *text;     /* NAME: an enumerator of pd_runtime.h, an expression */
 } Field;
 
@@ -86,6 +87,7 @@ void field_int(Call *c, const char *name, int64_t value);
 void field_bool(Call *c, const char *name, bool value);
 void field_float(Call *c, const char *name, double value);
 void field_list(Call *c, const char *name, int n, const int64_t *list);
+void field_struct(Call *c, const char *name, int n, const char *const *member, const int64_t *list);
 void field_name(Call *c, const char *name, const char *text);
 
 void pass_object(Call *c);
