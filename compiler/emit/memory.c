@@ -265,8 +265,11 @@ static void exchanged_struct(Emit *e) {
   text_add(&e->out, "struct exchanged { /* gradients that other ranks computed */\n");
   for (int i = 0; i < e->allocation->exchanged.n; i++) {
     const Exchanged *x = &e->allocation->exchanged.at[i];
-    text_add(&e->out, "  alignas(64) float %s_use_%d[%" PRId64 "];\n",
-             c_identifier(e->g->params.at[x->param].name), x->use + 1, x->elements);
+    const Param *p = &e->g->params.at[x->param];
+    text_add(&e->out, "  alignas(64) float %s_use_%d[", c_identifier(p->name), x->use + 1);
+    for (int d = 0; d < p->shape.rank; d++)
+      text_add(&e->out, "%s%" PRId64, d ? " * " : "", p->shape.dim[d]);
+    text_add(&e->out, "%s];\n", p->shape.rank ? "" : "1");
   }
   if (e->allocation->reduced_bytes > 0)
     text_add(&e->out, "  alignas(64) char reduced[%" PRId64 "]; /* a shard of each other replica's */\n",

@@ -110,8 +110,10 @@ static void print_table(Text *out, const TimedKernels *timed) {
     const Timed *t = &timed->at[i];
     double bytes, operations;
     weigh(t, &bytes, &operations);
-    text_add(out, "  {\"%s\",\n   \"%s\", run_%s, fill_%s, %d, %.0f, %.0f},\n", t->kernel->kernel->signature, t->name, t->name,
-             t->name, t->count, bytes, operations);
+    text_add(out,
+             "  {.signature = \"%s\", .name = \"%s\",\n   .run = run_%s, .fill = fill_%s,\n"
+             "   .count = %d, .bytes = %.0f, .operations = %.0f},\n",
+             t->kernel->kernel->signature, t->name, t->name, t->name, t->count, bytes, operations);
   }
   text_add(out, "};\n\n");
 }
