@@ -126,16 +126,16 @@ void pd_emulate(double seconds) {
 /* ---- lanes ----------------------------------------------------------------------------------- */
 
 static void *value_at(const struct pd_channel *c, int value, int64_t slot) {
-  return pd.arena + c->value[value].offset + (size_t)slot * c->value[value].stride;
+  return pd.arena + c->values[value].offset + (size_t)slot * c->stride;
 }
 
 static void post(enum lane_kind kind, const struct lane *l, struct pd_transfer *t, enum line_kind line, int peer,
                  int64_t slot) {
   const struct pd_channel *c = l->channel;
-  for (int i = 0; i < c->n; i++)
+  for (int i = 0; i < c->n_values; i++)
     messages[i] = (struct pd_message){peer, kind >= ACTIVATIONS_OUT, l->tag + i, value_at(c, i, slot),
-                                      c->value[i].bytes};
-  pd_transfer_post(t, lines[kind][line][peer - pd_rank_of(l->stage, 0)], c->n, messages);
+                                      c->values[i].bytes};
+  pd_transfer_post(t, lines[kind][line][peer - pd_rank_of(l->stage, 0)], c->n_values, messages);
 }
 
 /* Posts the messages of microbatch k, once those that the transfer carried last are through. */
@@ -162,7 +162,7 @@ static void post_next(enum lane_kind kind, int64_t number) {
   for (int64_t next = number + 1; next <= turns && next <= group; next++) {
     struct pd_turn turn = pd_turn(next, kind == GRADIENTS_IN);
     struct lane *l = &lanes[kind][turn.chunk];
-    if (l->channel->n) {
+    if (l->channel->n_values) {
       if (next > first_passes) post_microbatch(kind, l, turn.k);
       return;
     }
@@ -172,7 +172,7 @@ static void post_next(enum lane_kind kind, int64_t number) {
 static void receive(enum lane_kind kind, int64_t number) {
   struct pd_turn turn = pd_turn(number, kind == GRADIENTS_IN);
   struct lane *l = &lanes[kind][turn.chunk];
-  if (!l->channel->n) return;
+  if (!l->channel->n_values) return;
   if (number <= first_passes) post_microbatch(kind, l, turn.k);
   if (l->posted != turn.k)
     pd_fail("internal: receives %s %lld, but %lld was posted", l->what, (long long)turn.k, (long long)l->posted);
@@ -188,7 +188,7 @@ static void receive(enum lane_kind kind, int64_t number) {
 
 static void await_slot(const struct lane *l, int64_t number, int64_t k) {
   const struct pd_channel *c = l->channel;
-  if (!c->n || k <= c->slots) return;
+  if (!c->n_values || k <= c->slots) return;
   double start = pd_seconds();
   int64_t before = k - c->slots;
   int peer = peer_of(l, before);
@@ -204,7 +204,7 @@ static void await_turn(enum lane_kind kind, int64_t number) {
 static void send(enum lane_kind kind, int64_t number) {
   struct pd_turn turn = pd_turn(number, kind == GRADIENTS_OUT);
   struct lane *l = &lanes[kind][turn.chunk];
-  if (!l->channel->n) return;
+  if (!l->channel->n_values) return;
   await_slot(l, number, turn.k);
   double start = pd_seconds();
   post_microbatch(kind, l, turn.k);
@@ -235,24 +235,24 @@ static void open_lane(enum lane_kind kind, int chunk) {
                                                     PD_SEND_ACTIVATIONS, PD_SEND_GRADIENTS}[kind],
                      .stage = (other + s->n_stages) % s->n_stages,
                      .tag = ((other < 0 ? chunk - 1 : chunk) * 2 + gradients) * VALUES};
-  if (l->channel->n > VALUES) pd_fail("%d values cross one cut: more than have tags", l->channel->n);
+  if (l->channel->n_values > VALUES) pd_fail("%d values cross one cut: more than have tags", l->channel->n_values);
 }
 
 /* Largest value of a channel, in bytes. */
 static size_t largest(const struct pd_channel *c) {
   size_t bytes = 0;
-  for (int i = 0; i < c->n; i++)
-    if (c->value[i].bytes > bytes) bytes = c->value[i].bytes;
+  for (int i = 0; i < c->n_values; i++)
+    if (c->values[i].bytes > bytes) bytes = c->values[i].bytes;
   return bytes;
 }
 
 static void make_transfers(struct lane *l, bool validates) {
   const struct pd_channel *c = l->channel;
-  if (!c->n) return;
+  if (!c->n_values) return;
   l->n_transfers = c->slots > 1 ? c->slots : 2;
   l->transfer = pd_allocate(sizeof *l->transfer * (size_t)l->n_transfers);
-  for (int i = 0; i < l->n_transfers; i++) l->transfer[i] = pd_transfer_new(c->n, largest(c));
-  if (validates) l->validation = pd_transfer_new(c->n, largest(c));
+  for (int i = 0; i < l->n_transfers; i++) l->transfer[i] = pd_transfer_new(c->n_values, largest(c));
+  if (validates) l->validation = pd_transfer_new(c->n_values, largest(c));
 }
 
 /* A line to be opened. The key is the same at both ends, and no two lines between any ranks share one: opened in
@@ -280,7 +280,7 @@ static int list_lines(enum lane_kind kind, enum line_kind line, struct opening *
   bool sends = kind >= ACTIVATIONS_OUT;
   int stage = lanes[kind][0].stage, w = pd.stage->replicas[stage], n = 0;
   bool used = false;
-  for (int c = 0; c < pd.stage->chunks; c++) used |= lanes[kind][c].channel->n > 0;
+  for (int c = 0; c < pd.stage->chunks; c++) used |= lanes[kind][c].channel->n_values > 0;
   lines[kind][line] = pd_allocate(sizeof(struct pd_line *) * (size_t)w);
   for (int r = 0; r < w && used; r++) {
     if (!share_microbatches(pd.replica, pd_replicas(), r, w)) continue;
@@ -317,7 +317,7 @@ void pd_comm_start(void) {
       struct lane *l = &lanes[i][c];
       open_lane((enum lane_kind)i, c);
       make_transfers(l, validates && (i == ACTIVATIONS_IN || i == ACTIVATIONS_OUT));
-      if (l->channel->n > values) values = l->channel->n;
+      if (l->channel->n_values > values) values = l->channel->n_values;
     }
   messages = pd_allocate(sizeof *messages * (size_t)values);
   open_lines(validates);
@@ -349,7 +349,7 @@ static void validation_transfer(enum lane_kind kind, int64_t turn, int64_t slot)
   int64_t v = (turn - 1) / pd.stage->chunks + 1;
   const struct lane *l = &lanes[kind][(turn - 1) % pd.stage->chunks];
   const char *direction = kind == ACTIVATIONS_IN ? "from" : "to be taken by";
-  if (!l->channel->n) return;
+  if (!l->channel->n_values) return;
   int peer = peer_of(l, v);
   pd_wait_until(is_through, l->validation, what, pd_number(v), direction, peer);
   post(kind, l, l->validation, VALIDATION, peer, slot);

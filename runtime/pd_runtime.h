@@ -38,24 +38,23 @@ struct pd_use {
 
 struct pd_parameter {
   const char *name;
-  int rank;
-  int64_t dim[PD_MAX_RANK];
-  int64_t elements;
-  size_t offset;         /* bytes into a weights struct, and, where the stage has no masters, a moments struct */
-  bool stored_in_out;    /* files hold the transposed matrix */
-  bool decays;
-  enum pd_init init;
-  double init_value;
   int order;             /* among all the model's parameters, by declaration */
-  int owner;             /* the first stage that holds it: contributes its square to the norm */
-  int n_uses;
-  const struct pd_use *uses;
-  int n_readers;
-  const int *readers;    /* stages that hold it, too, but pass it no gradient */
+  int64_t dim[PD_MAX_RANK];
+  int rank;
+  enum pd_init init;
+  double init_value;     /* of PD_CONSTANT; PD_UNIFORM's bound, PD_NORMAL's deviation */
+  bool decays;
+  bool stored_in_out;    /* files hold the transposed matrix */
   bool buffer;           /* a running average: what is summed where a gradient would be are pd_share's shares */
   float momentum;        /* of a buffer */
+  int64_t elements;
+  size_t offset;         /* bytes into a weights struct, and, where the stage has no masters, a moments struct */
   size_t state;          /* bytes into the masters and each moments struct, where the stage has masters */
   bool bf16;             /* its working copies are bfloat16; the stage has masters then */
+  int owner;             /* the first stage that holds it: contributes its square to the norm */
+  int n_uses, n_readers;
+  const struct pd_use *uses;
+  const int *readers;    /* stages that hold it, too, but pass it no gradient */
 };
 
 /* Where an input's samples come from: from a file, an image normalised; or they are computed from the same
@@ -77,14 +76,14 @@ struct pd_input {
   bool target;
   bool token;            /* int32 in [0, classes); else float */
   int64_t classes;
-  int rank;
   int64_t dim[PD_MAX_RANK]; /* of one sample */
+  int rank;
   int64_t elements;
+  bool bf16;             /* floats are loaded as bfloat16 */
   enum pd_origin origin;
   int from;              /* index of the input that it is computed from */
   int n_numbers;
   const double *numbers;
-  bool bf16;             /* numbers are loaded as bfloat16 */
 };
 
 struct pd_figure {       /* a loss or a metric: the mean over a batch is logged */
@@ -102,11 +101,16 @@ struct pd_tensor {       /* a named buffer of a slot, for naming the first that 
   bool bf16;
 };
 
-struct pd_channel_value { size_t offset, stride, bytes; }; /* arena bytes of slot 0, between slots, size */
+struct pd_channel_value {
+  size_t offset;         /* bytes into the arena of slot 0 */
+  size_t bytes;
+};
+
 struct pd_channel {      /* the values that cross one cut in one direction, sent as one message each */
-  int n;
-  const struct pd_channel_value *value;
+  const struct pd_channel_value *values;
+  int n_values;          /* 0: there is no such cut */
   int slots;
+  size_t stride;         /* between slots */
 };
 
 struct pd_optimizer; /* an update rule (internal.h) */
@@ -116,8 +120,8 @@ PD_ELEMENT_RULES(PD_DECLARE_OPTIMIZER)
 /* A moment of a parameter: bytes into the arena, shape. Of a buffer: nothing. */
 struct pd_moment {
   size_t offset;
-  int rank;
   int64_t dim[PD_MAX_RANK];
+  int rank;
 };
 
 enum pd_rate { PD_LR_CONSTANT, PD_LR_LINEAR, PD_LR_COSINE };
@@ -148,7 +152,7 @@ struct pd_stage {
   const struct pd_input *inputs; int n_inputs;             /* all of the model's, used here or not */
   const struct pd_tensor *tensors; int n_tensors;          /* saved and received values, in forward order */
   int chunks;                                              /* parts of the model held here: 1, unless interleaved */
-  struct pd_channel activations_in[PD_MAX_CHUNKS], activations_out[PD_MAX_CHUNKS]; /* by chunk; n 0 at the ends */
+  struct pd_channel activations_in[PD_MAX_CHUNKS], activations_out[PD_MAX_CHUNKS]; /* by chunk; empty at the ends */
   struct pd_channel gradients_in[PD_MAX_CHUNKS], gradients_out[PD_MAX_CHUNKS];
   const struct pd_figure *figures; int n_figures, n_losses; /* all of the model's: losses, then metrics */
   const struct pd_optimizer *optimizer;

@@ -201,7 +201,7 @@ struct about {
 
 static int64_t channel_bytes(const struct pd_channel *c) {
   int64_t bytes = 0;
-  for (int i = 0; i < c->n; i++) bytes += (int64_t)c->value[i].bytes;
+  for (int i = 0; i < c->n_values; i++) bytes += (int64_t)c->values[i].bytes;
   return bytes;
 }
 

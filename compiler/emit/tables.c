@@ -2,6 +2,7 @@
 #include "emit/print.h"
 #include "optimizers/optimizer.h"
 
+#include <ctype.h>
 #include <inttypes.h>
 #include <string.h>
 
@@ -42,72 +43,34 @@ static int find_buffer(const Emit *e, BufferKind kind, int param, int use) {
 
 /* ---- parameters ------------------------------------------------------------------------------ */
 
-static char *dims_list(int rank, const int64_t *dim) {
-  Text out = {0};
-  for (int i = 0; i < rank; i++)
-    text_add(&out, "%s%" PRId64, i ? ", " : "", dim[i]);
-  return out.n ? out.at : format("1");
+/* ".dim = {256, 768}, .rank = 2" */
+static Name shape_fields(const Shape *shape) {
+  Text dims = {0};
+  for (int i = 0; i < shape->rank; i++)
+    text_add(&dims, "%s%" PRId64, i ? ", " : "", shape->dim[i]);
+  return internf(".dim = {%s}, .rank = %d", dims.n ? dims.at : "1", shape->rank);
 }
 
-/* Adds "PD_LIST(struct pd_use, {0, offset}", "{1, offset})", and how many there are before. */
-static void add_uses(const Emit *e, int param, Names *list) {
+/* A field that is a list of numbers, on lines of its own; nothing for an empty one. */
+static void list_field(Emit *e, const char *name, const char *type, const Names *list, const char *tail) {
+  char *head = format("   .%s = PD_LIST(%s, ", name, type);
+  if (list->n)
+    text_list(&e->out, (int)strlen(head), head, list, format(")%s", tail));
+}
+
+/* Where each use adds up its gradient. */
+static Names uses_of(const Emit *e, int param) {
   const Param *p = &e->g->params.at[param];
   Names uses = {0};
   for (int use = 0; use < p->uses.n; use++) {
     if (use >= p->gradients.n || p->gradients.at[use] < 0)
       continue;
-    int stage = stage_of_node(e, p->uses.at[use]), buffer = find_buffer(e, BUFFER_ACCUMULATOR, param, use);
-    push(&uses, buffer >= 0
-                    ? internf("{%d, offsetof(%s, %s)}", stage, e->gradients_type, member_path(e, buffer))
-                    : internf("{%d, offsetof(struct arena, exchanged[0].%s_use_%d)}", stage,
-                              c_identifier(p->name), use + 1));
+    int buffer = find_buffer(e, BUFFER_ACCUMULATOR, param, use);
+    Name offset = buffer >= 0 ? internf("%s, %s", e->gradients_type, member_path(e, buffer))
+                              : internf("struct arena, exchanged[0].%s_use_%d", c_identifier(p->name), use + 1);
+    push(&uses, internf("{.stage = %d, .offset = offsetof(%s)}", stage_of_node(e, p->uses.at[use]), offset));
   }
-  push(list, internf("%d", uses.n));
-  for (int i = 0; i < uses.n; i++)
-    push(list,
-         internf("%s%s%s", i == 0 ? "PD_LIST(struct pd_use, " : "", uses.at[i], i + 1 == uses.n ? ")" : ""));
-  if (uses.n == 0)
-    push(list, intern("NULL"));
-}
-
-/* A parameter with one use, on this stage, by far the most. %1: the struct of its f32 values, %2: of gradients,
- * %3: where its masters stand, and whether its weights are bf16. */
-static const char parameter_macro[] =
-  "#define PARAMETER(name, member, init, value, decays, transposed, order, rank, ...)\n"
-  "  {name, rank, {__VA_ARGS__}, sizeof ((%1 *)0)->member / sizeof(float),\n"
-  "   offsetof(struct weights, member), transposed, decays, init, value, order, STAGE, 1,\n"
-  "   PD_LIST(struct pd_use, {STAGE, offsetof(%2, member)}), 0, NULL, false, 0, %3}\n";
-
-static const char buffer_macro[] =
-  "#define BUFFER(name, member, init, value, momentum, order, rank, ...)\n"
-  "  {name, rank, {__VA_ARGS__}, sizeof ((%1 *)0)->member / sizeof(float),\n"
-  "   offsetof(struct weights, member), false, false, init, value, order, STAGE, 1,\n"
-  "   PD_LIST(struct pd_use, {STAGE, offsetof(%2, member)}), 0, NULL, true, momentum, %3}\n";
-
-static const char state_macro[] =
-  "/* Bytes from where the masters and each moment begin; whether the weights are rounded to bf16. */\n"
-  "#define STATE(member)\n"
-  "  offsetof(struct masters, member),\n"
-  "  sizeof ((struct weights *)0)->member < sizeof ((struct masters *)0)->member\n";
-
-/* A macro of several lines, all but the last of them continued. */
-static void print_macro(Emit *e, const char *text) {
-  enum { CONTINUATION = 103 };
-  const char *const with[] = {e->state_type, e->gradients_type, has_masters(e) ? "STATE(member)" : "0, false"};
-  while (*text) {
-    Text line = {0};
-    for (; *text != '\n'; text++)
-      if (*text == '%')
-        text_add(&line, "%s", with[*++text - '1']);
-      else
-        text_add(&line, "%c", *text);
-    text++;
-    bool continued = *text && line.at[0] != '/';
-    if (continued)
-      text_add(&e->out, "%-*s\\\n", CONTINUATION, line.at);
-    else
-      text_add(&e->out, "%s\n", line.at);
-  }
+  return uses;
 }
 
 static bool has_gradient(const Emit *e, const Param *p, int stage) {
@@ -117,15 +80,13 @@ static bool has_gradient(const Emit *e, const Param *p, int stage) {
   return false;
 }
 
-/* The stages that hold it and pass it no gradient, and how many there are before. */
-static void add_readers(const Emit *e, int param, Names *list) {
-  Text out = {0};
-  int n = 0;
+/* The stages that hold it and pass it no gradient. */
+static Names readers_of(const Emit *e, int param) {
+  Names readers = {0};
   for (int i = 0; i < e->plan->pipeline.n_stages; i++)
     if (stage_holds(e, i, param) && !has_gradient(e, &e->g->params.at[param], i))
-      text_add(&out, "%s%d", n++ ? ", " : "", i);
-  push(list, internf("%d", n));
-  push(list, n ? internf("PD_LIST(int, %s)", out.at) : intern("NULL"));
+      push(&readers, internf("%d", i));
+  return readers;
 }
 
 static bool used_once_here(const Emit *e, int param, int weight) {
@@ -139,114 +100,135 @@ static double momentum_of(const Emit *e, const Param *buffer) {
   return node_number(&e->g->nodes.at[buffer->uses.at[0]], "momentum");
 }
 
-static void parameter_line(Emit *e, int param) {
+static void add_init(const Param *p, Names *fields) {
   static const char *const inits[] = {"PD_ZEROS", "PD_ONES", "PD_CONSTANT", "PD_UNIFORM", "PD_NORMAL"};
+  push(fields, internf(".init = %s", inits[p->init]));
+  if (p->init != INIT_ZEROS && p->init != INIT_ONES)
+    push(fields, internf(".init_value = %s", double_literal(p->init_value)));
+}
+
+/* What the stages have to do with a parameter that is not used once and here. */
+static void sharing_fields(Emit *e, int param) {
+  Names uses = uses_of(e, param), readers = readers_of(e, param);
+  text_add(&e->out, "   .owner = %d, .n_uses = %d", owner_of(e, param), uses.n);
+  if (readers.n)
+    text_add(&e->out, ", .n_readers = %d", readers.n);
+  text_add(&e->out, uses.n + readers.n ? ",\n" : "},\n");
+  for (int i = 0; i < uses.n; i++)
+    text_add(&e->out, "%s     %s%s", i == 0 ? "   .uses = PD_LIST(struct pd_use,\n" : "", uses.at[i],
+             i + 1 < uses.n ? ",\n" : readers.n ? "),\n" : ")},\n");
+  list_field(e, "readers", "int", &readers, "},\n");
+}
+
+/* In the order of struct pd_parameter, as C++ wants it. */
+static void parameter_line(Emit *e, int param) {
   const Param *p = &e->g->params.at[param];
   int weight = find_buffer(e, BUFFER_WEIGHT, param, -1);
   ensure(weight >= 0);
   bool once = used_once_here(e, param, weight);
-  const char *decays = !p->buffer && (e->g->train.decay_all || p->shape.rank >= 2) ? "true" : "false";
-  const char *momentum = p->buffer ? float_literal(momentum_of(e, p)) : "0";
-  const char *transposed = p->stored_in_out ? "true" : "false";
-  Names list = {0};
-  push(&list, intern(string_literal(p->name)));
+  Names values = {0};
+  text_add(&e->out, "  {.name = %s, .order = %d, %s,\n", string_literal(p->name), param, shape_fields(&p->shape));
+  add_init(p, &values);
+  if (!p->buffer && (e->g->train.decay_all || p->shape.rank >= 2))
+    push(&values, intern(".decays = true"));
+  if (p->stored_in_out)
+    push(&values, intern(".stored_in_out = true"));
+  if (p->buffer)
+    push(&values, internf(".buffer = true, .momentum = %s", float_literal(momentum_of(e, p))));
+  push(&values, internf("%s(%s)", once ? "USED_ONCE" : "HELD", member_path(e, weight)));
+  text_list(&e->out, 3, "   ", &values, once ? "},\n" : ",\n");
+  if (!once)
+    sharing_fields(e, param);
+}
+
+/* What follows from where a parameter is. */
+static void parameter_macros(Emit *e) {
+  bool masters = has_masters(e), once = false;
+  for (int i = 0; i < e->k->params.n && !once; i++)
+    once = used_once_here(e, e->k->params.at[i], find_buffer(e, BUFFER_WEIGHT, e->k->params.at[i], -1));
+  text_add(&e->out, "/* A parameter that is this member of struct weights. */\n"
+                    "#define HELD(member) \\\n"
+                    "  .elements = sizeof ((%s *)0)->member / sizeof(float), \\\n"
+                    "  .offset = offsetof(struct weights, member)%s\n",
+           e->state_type, masters ? ", .state = offsetof(struct masters, member), \\" : "");
+  if (masters)
+    text_add(&e->out, "  .bf16 = sizeof *((struct weights *)0)->member == sizeof(pd_bf16)\n");
   if (once)
-    push(&list, member_path(e, weight));
-  if (!once) {
-    push(&list, internf("%d", p->shape.rank));
-    push(&list, internf("{%s}", dims_list(p->shape.rank, p->shape.dim)));
-    push(&list, internf("%" PRId64, shape_elements(&p->shape)));
-    push(&list, internf("offsetof(struct weights, %s)", member_path(e, weight)));
-    push(&list, intern(transposed));
-    push(&list, intern(decays));
-  }
-  push(&list, intern(inits[p->init]));
-  push(&list, intern(double_literal(p->init_value)));
-  if (once && p->buffer)
-    push(&list, intern(momentum));
-  if (once && !p->buffer) {
-    push(&list, intern(decays));
-    push(&list, intern(transposed));
-  }
-  push(&list, internf("%d", param));
-  if (once) {
-    push(&list, internf("%d", p->shape.rank));
-    push(&list, intern(dims_list(p->shape.rank, p->shape.dim)));
-    text_list(&e->out, p->buffer ? 9 : 12, p->buffer ? "  BUFFER(" : "  PARAMETER(", &list, "),\n");
-    return;
-  }
-  push(&list, internf("%d", owner_of(e, param)));
-  add_uses(e, param, &list);
-  add_readers(e, param, &list);
-  push(&list, intern(p->buffer ? "true" : "false"));
-  push(&list, intern(momentum));
-  push(&list, has_masters(e) ? internf("offsetof(struct masters, %s)", member_path(e, weight)) : intern("0"));
-  push(&list, intern(e->k->buffers.at[weight].bf16 ? "true" : "false"));
-  text_list(&e->out, 3, "  {", &list, "},\n");
+    text_add(&e->out,
+             "/* One that the model uses once, on this stage: its gradient is the same member of "
+             "arena->gradients[]. */\n"
+             "#define USED_ONCE(member) \\\n"
+             "  HELD(member), .owner = STAGE, .n_uses = 1, \\\n"
+             "  .uses = PD_LIST(struct pd_use, {.stage = STAGE, .offset = offsetof(%s, member)})\n",
+             e->gradients_type);
+  text_add(&e->out, "\n");
 }
 
 static void parameter_table(Emit *e) {
   if (e->k->params.n == 0)
     return;
-  text_add(&e->out, "enum { STAGE = %d };\n", e->k->stage);
-  if (has_masters(e))
-    print_macro(e, state_macro);
-  text_add(&e->out, "/* Name, member of struct weights, initial values, whether it decays, whether files hold it "
-                    "transposed, place\n * in the model's order, shape. */\n");
-  print_macro(e, parameter_macro);
-  for (int i = 0; i < e->k->params.n; i++)
-    if (e->g->params.at[e->k->params.at[i]].buffer) {
-      text_add(&e->out, "/* A running average: momentum instead of what an optimizer needs to know. */\n");
-      print_macro(e, buffer_macro);
-      break;
-    }
+  parameter_macros(e);
   text_add(&e->out, "static const struct pd_parameter parameters[] = {\n");
   for (int i = 0; i < e->k->params.n; i++)
     parameter_line(e, e->k->params.at[i]);
   text_add(&e->out, "};\n\n");
 }
 
-/* Where some moments have shapes of their own: all of them, by parameter. */
+/* ---- moments of shapes of their own ---------------------------------------------------------- */
+
+/* All moments, by parameter, where some have shapes of their own. */
 static void moment_table(Emit *e) {
   const UpdateRule *rule = update_rule(&e->g->train);
   if (!e->allocation->own_moments.n)
     return;
-  text_add(&e->out, "/* Place, rank, shape. */\nstatic const struct pd_moment own_moments[] = {\n");
+  text_add(&e->out, "/* By parameter; a running average has none. */\n"
+                    "static const struct pd_moment own_moments[] = {\n");
   for (int i = 0, own = 0; i < e->k->params.n; i++) {
     const Param *p = &e->g->params.at[e->k->params.at[i]];
     const char *member = member_path(e, find_buffer(e, BUFFER_WEIGHT, e->k->params.at[i], -1));
     for (int m = 0, like = 0; m < rule->n_moments; m++) {
       Shape shape = moment_shape(rule, m, &p->shape);
-      Names row = {0};
+      Names fields = {0};
       if (p->buffer)
-        push(&row, intern("0"));
+        push(&fields, intern(".offset = 0"));
       else if (rule->moment_shape[m])
-        push(&row, internf("offsetof(struct arena, own_moments.%s)",
-                           own_moment_member(e, &e->allocation->own_moments.at[own++])));
+        push(&fields, internf(".offset = offsetof(struct arena, own_moments.%s)",
+                              own_moment_member(e, &e->allocation->own_moments.at[own++])));
       else
-        push(&row, internf("offsetof(struct arena, moments[%d].%s)", like++, member));
-      push(&row, internf("%d", shape.rank));
-      push(&row, internf("{%s}", dims_list(shape.rank, shape.dim)));
-      text_list(&e->out, 3, "  {", &row, "},\n");
+        push(&fields, internf(".offset = offsetof(struct arena, moments[%d].%s)", like++, member));
+      push(&fields, shape_fields(&shape));
+      text_list(&e->out, 3, "  {", &fields, "},\n");
     }
   }
   text_add(&e->out, "};\n\n");
 }
 
-/* What says how the loader computes an input or normalises it. */
+/* ---- inputs ---------------------------------------------------------------------------------- */
+
+/* How the loader computes an input or normalises it. */
 static void origin_fields(Emit *e, const Input *in) {
-  static const char *const origins[] = {"PD_FILE",    "PD_IMAGE",    "PD_LENGTHS", "PD_PRESENT", "PD_COUNTED",
-                                        "PD_SHIFTED", "PD_SEGMENTS", "PD_MASKED",  "PD_CHOSEN"};
-  if (in->origin == ORIGIN_FILE)
-    return;
-  text_add(&e->out, ",\n   .origin = %s", origins[in->origin]);
-  if (in->from >= 0)
-    text_add(&e->out, ", .from = %d", in->from);
-  Names list = {0};
+  static const struct { const char *name, *numbers; } origins[] = {
+    [ORIGIN_FILE] = {.name = "PD_FILE"},
+    [ORIGIN_IMAGE] = {.name = "PD_IMAGE", .numbers = "each channel's mean, then each one's deviation"},
+    [ORIGIN_LENGTHS] = {.name = "PD_LENGTHS", .numbers = "pad"},
+    [ORIGIN_PRESENT] = {.name = "PD_PRESENT", .numbers = "pad"},
+    [ORIGIN_COUNTED] = {.name = "PD_COUNTED", .numbers = "token not counted"},
+    [ORIGIN_SHIFTED] = {.name = "PD_SHIFTED", .numbers = "first token"},
+    [ORIGIN_SEGMENTS] = {.name = "PD_SEGMENTS", .numbers = "separator, pad"},
+    [ORIGIN_MASKED] = {.name = "PD_MASKED", .numbers = "mask, share of chosen positions, tokens never chosen"},
+    [ORIGIN_CHOSEN] = {.name = "PD_CHOSEN"},
+  };
+  Names numbers = {0};
   for (int i = 0; i < in->numbers.n; i++)
-    push(&list, intern(double_literal(in->numbers.at[i])));
-  if (list.n)
-    text_list(&e->out, 4, format(", .n_numbers = %d,\n   .numbers = PD_LIST(double, ", list.n), &list, ")");
+    push(&numbers, intern(double_literal(in->numbers.at[i])));
+  text_add(&e->out, "   .origin = %s", origins[in->origin].name);
+  if (in->from >= 0)
+    text_add(&e->out, ", .from = %d /* %s */", in->from, comment_text(e->g->inputs.at[in->from].name));
+  if (numbers.n)
+    text_add(&e->out, ", .n_numbers = %d,\n   /* %s */\n", numbers.n, origins[in->origin].numbers);
+  else
+    text_add(&e->out, "},\n");
+  list_field(e, "numbers", "double", &numbers, "},\n");
 }
 
 static int input_buffer(const Emit *e, int value) {
@@ -261,106 +243,110 @@ static void input_table(Emit *e) {
   for (int i = 0; i < e->g->inputs.n; i++) {
     const Input *in = &e->g->inputs.at[i];
     const Value *v = &e->g->values.at[in->value];
-    Names list = {0};
-    push(&list, internf(".name = %s", string_literal(in->name)));
-    if (in->target)
-      push(&list, intern(".target = true"));
-    if (v->type == TYPE_TOKEN) {
-      push(&list, intern(".token = true"));
-      push(&list, internf(".classes = %" PRId64, v->classes));
-    }
-    push(&list, internf(".rank = %d", v->shape.rank));
-    push(&list, internf(".dim = {%s}", dims_list(v->shape.rank, v->shape.dim)));
-    push(&list, internf(".elements = %" PRId64, shape_elements(&v->shape)));
-    text_list(&e->out, 3, "  {", &list, "");
-    origin_fields(e, in);
     int buffer = input_buffer(e, in->value);
-    text_add(&e->out, buffer >= 0 && e->k->buffers.at[buffer].bf16 ? ", .bf16 = true},\n" : "},\n");
+    Names fields = {0};
+    push(&fields, internf(".name = %s", string_literal(in->name)));
+    if (in->target)
+      push(&fields, intern(".target = true"));
+    if (v->type == TYPE_TOKEN)
+      push(&fields, internf(".token = true, .classes = %" PRId64, v->classes));
+    push(&fields, shape_fields(&v->shape));
+    push(&fields, internf(".elements = %" PRId64, shape_elements(&v->shape)));
+    if (buffer >= 0 && e->k->buffers.at[buffer].bf16)
+      push(&fields, intern(".bf16 = true"));
+    text_list(&e->out, 3, "  {", &fields, in->origin == ORIGIN_FILE ? "},\n" : ",\n");
+    if (in->origin != ORIGIN_FILE)
+      origin_fields(e, in);
   }
   text_add(&e->out, "};\n\n");
 }
 
 /* ---- tensors that a failure can name --------------------------------------------------------- */
 
-static void slot_line(Emit *e, int buffer) {
-  const Buffer *b = &e->k->buffers.at[buffer];
-  Names list = {0};
-  push(&list, intern(string_literal(b->comment)));
-  push(&list, chunk_member(e, b->kind, b->chunk));
-  push(&list, chunk_slots(e, b->kind, b->chunk));
-  push(&list, member_path(e, buffer));
-  text_list(&e->out, 7, "  SLOT(", &list, "),\n");
-}
-
-static void workspace_line(Emit *e, int buffer) {
-  const Buffer *b = &e->k->buffers.at[buffer];
-  Names list = {0};
-  push(&list, intern(string_literal(b->comment)));
-  push(&list, internf("%" PRId64, workspace_offset(e, buffer)));
-  push(&list, internf("%" PRId64, b->elements));
-  push(&list, intern(b->bf16 ? "true" : "false"));
-  text_list(&e->out, 12, "  WORKSPACE(", &list, "),\n");
+/* "SAVED", of several chunks "SAVED_1": the macro of a chunk's slots of a kind. */
+static Name slots_macro(const Emit *e, BufferKind kind, int chunk) {
+  char *name = format("%s", chunk_member(e, kind, chunk));
+  for (char *c = name; *c; c++)
+    *c = (char)toupper((unsigned char)*c);
+  return intern(name);
 }
 
 static void tensor_line(Emit *e, int buffer) {
   const Buffer *b = &e->k->buffers.at[buffer];
-  if (in_workspace(e, b))
-    workspace_line(e, buffer);
-  else if (e->p->chunks > 1)
-    slot_line(e, buffer);
-  else
-    text_add(&e->out, "  %s(%s, %s),\n",
-             b->kind == BUFFER_SAVED  ? "SAVED"
-             : b->kind == BUFFER_KEPT ? "KEPT"
-                                      : "RECEIVED",
-             string_literal(b->comment), member_path(e, buffer));
+  Names fields = {0};
+  push(&fields, internf(".name = %s", string_literal(b->comment)));
+  if (in_workspace(e, b)) {
+    push(&fields, internf(".offset = WORKSPACE + %" PRId64, workspace_offset(e, buffer)));
+    push(&fields, internf(".slots = 1, .elements = %" PRId64, b->elements));
+    if (b->bf16)
+      push(&fields, intern(".bf16 = true"));
+  } else {
+    push(&fields, internf("%s(%s)", slots_macro(e, b->kind, b->chunk), member_path(e, buffer)));
+  }
+  text_list(&e->out, 3, "  {", &fields, "},\n");
 }
 
-static const char tensor_macros[] =
-  "#define SLOT(name, part, slots, member) \\\n"
-  "  {name, offsetof(struct arena, part[0].member), sizeof(struct part), slots, \\\n"
-  "   sizeof ((struct part *)0)->member / sizeof(float), false}\n";
-static const char typed_tensor_macros[] =
-  "#define SLOT(name, part, slots, member) \\\n"
-  "  {name, offsetof(struct arena, part[0].member), sizeof(struct part), slots, \\\n"
-  "   sizeof ((struct part *)0)->member / sizeof *((struct part *)0)->member, \\\n"
-  "   sizeof *((struct part *)0)->member == sizeof(pd_bf16)}\n";
-static const char tensor_kinds[] =
-  "#define SAVED(name, member) SLOT(name, saved, SAVED_SLOTS, member)\n"
-  "#define RECEIVED(name, member) SLOT(name, received, RECEIVED_SLOTS, member)\n";
+static const char in_slots[] =
+  "#define IN_SLOTS(part, count, member) \\\n"
+  "  .offset = offsetof(struct arena, part[0].member), .stride = sizeof(struct part), .slots = count, \\\n";
+static const char plain_elements[] = "  .elements = sizeof ((struct part *)0)->member / sizeof(float)\n";
+static const char typed_elements[] =
+  "  .elements = sizeof ((struct part *)0)->member / sizeof *((struct part *)0)->member, \\\n"
+  "  .bf16 = sizeof *((struct part *)0)->member == sizeof(pd_bf16)\n";
 
-static const char workspace_kind[] =
-  "#define WORKSPACE(name, offset, elements, bf16) \\\n"
-  "  {name, offsetof(struct arena, workspace) + offset, 0, 1, elements, bf16}\n";
-static const char kept_kind[] = "#define KEPT(name, member) SLOT(name, kept, KEPT_SLOTS, member)\n";
-
-static bool some_saved_packed(const Emit *e) {
-  bool packed = false;
-  for (int chunk = 0; chunk < e->p->chunks; chunk++)
-    packed |= allocation_saved_packed(e->p, chunk);
-  return packed;
+/* What follows from where a tensor is: in which of the arena's parts, or in the workspace. */
+static void tensor_macros(Emit *e, const Ints *tensors) {
+  Names macros = {0};
+  bool workspace = false;
+  for (int i = 0; i < tensors->n; i++) {
+    const Buffer *b = &e->k->buffers.at[tensors->at[i]];
+    bool known = false;
+    if (in_workspace(e, b)) {
+      workspace = true;
+      continue;
+    }
+    Name macro = internf("#define %s(member) IN_SLOTS(%s, %s, member)\n", slots_macro(e, b->kind, b->chunk),
+                         chunk_member(e, b->kind, b->chunk), chunk_slots(e, b->kind, b->chunk));
+    for (int j = 0; j < macros.n && !known; j++)
+      known = macros.at[j] == macro;
+    if (!known)
+      push(&macros, macro);
+  }
+  if (macros.n)
+    text_add(&e->out, "%s%s", in_slots,
+             e->k->target.precision == PRECISION_BF16 ? typed_elements : plain_elements);
+  for (int i = 0; i < macros.n; i++)
+    text_add(&e->out, "%s", macros.at[i]);
+  if (workspace)
+    text_add(&e->out, "#define WORKSPACE offsetof(struct arena, workspace)\n");
+  text_add(&e->out, "\n");
 }
 
-static int tensor_table(Emit *e) {
-  int n = 0;
+/* What this stage received, then what it saved, in the order in which forward made it. */
+static Ints named_tensors(const Emit *e) {
+  Ints tensors = {0};
   for (int at = -1; at < e->k->forward.n; at++)
     for (int i = 0; i < e->k->buffers.n; i++) {
       const Buffer *b = &e->k->buffers.at[i];
       bool saved = b->kind == BUFFER_SAVED || b->kind == BUFFER_KEPT;
-      bool mine = b->type == TYPE_F32 && (at < 0 ? b->kind == BUFFER_RECEIVED : saved && b->first == at);
-      if (!mine)
-        continue;
-      if (n++ == 0)
-        text_add(&e->out, "/* Where to look for the first value that is not finite. */\n%s"
-                          "%s%s%sstatic const struct pd_tensor tensors[] = {\n",
-                 e->k->target.precision == PRECISION_BF16 ? typed_tensor_macros : tensor_macros,
-                 e->p->chunks > 1 ? "" : tensor_kinds, e->p->split_backward ? kept_kind : "",
-                 some_saved_packed(e) ? workspace_kind : "");
-      tensor_line(e, i);
+      if (b->type == TYPE_F32 && (at < 0 ? b->kind == BUFFER_RECEIVED : saved && b->first == at))
+        push(&tensors, i);
     }
-  if (n)
-    text_add(&e->out, "};\n\n");
-  return n;
+  return tensors;
+}
+
+/* Their number. */
+static int tensor_table(Emit *e) {
+  Ints tensors = named_tensors(e);
+  if (tensors.n == 0)
+    return 0;
+  text_add(&e->out, "/* Where to look for the first value that is not finite. */\n");
+  tensor_macros(e, &tensors);
+  text_add(&e->out, "static const struct pd_tensor tensors[] = {\n");
+  for (int i = 0; i < tensors.n; i++)
+    tensor_line(e, tensors.at[i]);
+  text_add(&e->out, "};\n\n");
+  return tensors.n;
 }
 
 /* ---- channels -------------------------------------------------------------------------------- */
@@ -377,30 +363,38 @@ static void list_channels(const Emit *e, Channel *channel) {
 
 static void channel_table(Emit *e, const Channel *channel, int chunk) {
   Ints buffers = chunk_buffers(e->k, channel->buffers, chunk);
-  Name name = chunk_member(e, channel->kind, chunk);
+  Name part = chunk_member(e, channel->kind, chunk);
   if (buffers.n == 0)
     return;
-  text_add(&e->out, "static const struct pd_channel_value %s_values[] = {\n", name);
+  text_add(&e->out, "static const struct pd_channel_value %s_values[] = {\n", part);
   for (int i = 0; i < buffers.n; i++) {
-    const Buffer *b = &e->k->buffers.at[buffers.at[i]];
-    text_add(&e->out, "  {offsetof(struct arena, %s[0].%s), sizeof(struct %s),\n   %s * sizeof(%s)},\n", name,
-             e->member[buffers.at[i]], name, array_text(e, b), b->bf16 ? "pd_bf16" : "float");
+    Name member = e->member[buffers.at[i]];
+    Names fields = {0};
+    push(&fields, internf(".offset = offsetof(struct arena, %s[0].%s)", part, member));
+    push(&fields, internf(".bytes = sizeof ((struct %s *)0)->%s", part, member));
+    text_list(&e->out, 3, "  {", &fields, "},\n");
   }
-  text_add(&e->out, "};\n");
+  text_add(&e->out, "};\n\n");
 }
 
-/* By chunk; one that nothing crosses is all zeros. */
 static void channel_field(Emit *e, const Channel *channel) {
-  Names list = {0};
   if (channel->buffers->n == 0)
     return;
+  text_add(&e->out, "  .%s = {%s\n", channel->field, e->p->chunks > 1 ? " /* by chunk */" : "");
   for (int c = 0; c < e->p->chunks; c++) {
     int n = chunk_buffers(e->k, channel->buffers, c).n;
-    push(&list, n ? internf("{%d, %s_values, %s}", n, chunk_member(e, channel->kind, c),
-                            chunk_slots(e, channel->kind, c))
-                  : intern("{0, NULL, 0}"));
+    Name part = chunk_member(e, channel->kind, c);
+    Names fields = {0};
+    if (n)
+      push(&fields, internf(".values = %s_values", part));
+    push(&fields, internf(".n_values = %d", n));
+    if (n) {
+      push(&fields, internf(".slots = %s", chunk_slots(e, channel->kind, c)));
+      push(&fields, internf(".stride = sizeof(struct %s)", part));
+    }
+    text_list(&e->out, 5, "    {", &fields, "},\n");
   }
-  text_list(&e->out, 4, format("  .%s = {", channel->field), &list, "},\n");
+  text_add(&e->out, "  },\n");
 }
 
 /* ---- the stage ------------------------------------------------------------------------------- */
@@ -502,6 +496,7 @@ void print_tables(Emit *e) {
   const StageKernels *k = e->k;
   Channel channel[N_CHANNELS];
   text_add(&e->out, "/* ---- what the runtime is told ---- */\n\n");
+  text_add(&e->out, "enum { STAGE = %d };\n\n", k->stage);
   parameter_table(e);
   moment_table(e);
   input_table(e);
@@ -519,9 +514,9 @@ void print_tables(Emit *e) {
            "static const struct pd_stage stage = {\n  .model = %s, .schedule = %s,\n  .plan_hash = %s,\n",
            string_literal(e->g->name), string_literal(e->plan->pipeline.schedule), string_literal(e->plan_hash));
   text_add(&e->out,
-           "  .stage = %d, .n_stages = %d, .replicas = replicas,\n  .batch = %" PRId64
+           "  .stage = STAGE, .n_stages = %d, .replicas = replicas,\n  .batch = %" PRId64
            ", .microbatch = MICROBATCH, .microbatches = %" PRId64 ",\n",
-           k->stage, k->n_stages, e->plan->pipeline.batch, e->plan->pipeline.microbatches);
+           k->n_stages, e->plan->pipeline.batch, e->plan->pipeline.microbatches);
   text_add(&e->out,
            "  .model_parameters = %" PRId64
            ", .n_model_parameters = %d,\n  .flops_per_sample = %s, .tokens_per_sample = %" PRId64 ",\n",

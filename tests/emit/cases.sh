@@ -73,6 +73,13 @@ a_person_can_read_gpt_mini() {
   contains g/stage0.c 'return batch > DELAY ? batch - DELAY : 0;'
   contains g/stage0.c 'arena->weights\[version(k) % VERSIONS\]'
   contains g/stage0.c 'Warm-up: fill the pipeline'
+  contains g/stage0.c '  {.name = "h.0.attn.c_attn.weight", .order = 4, .dim = {768, 256}, .rank = 2,$'
+  contains g/stage0.c '   .init = PD_NORMAL, .init_value = 0.02, .decays = true, USED_ONCE(h\[0\].attn_c_attn_weight)},$'
+  contains g/stage0.c '     {.stage = 1, .offset = offsetof(struct arena, exchanged\[0\].wte_weight_use_2)})},$'
+  contains g/stage0.c '  {.name = "h.1.mlp.gelu.h", SAVED(h\[1\].mlp_gelu_h)},$'
+  contains g/stage0.c '    {.values = sent_values, .n_values = 1, .slots = SENT_SLOTS, .stride = sizeof(struct sent)},$'
+  contains g/stage0.c '  .q = {.batch = 98304, .head = 64, .row = 768}, '
+  lacks g/stage0.c '^ *{[^.]'
 }
 
 # readable DIR LINES: every stage of it compiles cleanly, is no longer than that and no wider than 110 columns.

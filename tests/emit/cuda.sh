@@ -80,7 +80,8 @@ a_person_can_read_gpt_mini() {
   contains g/stage0.cu 'mlp_c_fc = pd_matmul_new({.batch = 1, '
   contains g/stage0.cu 'pd_matmul(mlp_c_proj_backward, .*, nullptr, '
   contains g/stage0.cu '\.has_masters = true, \.masters = offsetof(struct arena, masters),'
-  contains g/stage0.cu 'MICROBATCH \* 128 \* 256 \* sizeof(float)}' # the residual stream
+  contains g/stage0.cu '^  alignas(64) float h_1_x\[MICROBATCH \* 128 \* 256\];' # the residual stream
+  lacks g/stage0.cu '^ *{[^.]'
   expect 0 "$pdc" -S --target cuda --precision tf32 -n 1 -o t "$source/models/gpt_mini.pdm"
   contains t/stage0.cu '  pd_allow_tf32 = true;'
   lacks t/stage0.cu 'pd_bf16\|masters'

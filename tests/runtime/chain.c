@@ -11,15 +11,16 @@
 #define AT(member) offsetof(struct arena, member)
 #if STAGE == 0 || STAGE == STAGES - 1
 static const struct pd_use shared_uses[] = {
-  {0, HEAD ? offsetof(struct accumulators, shared_0) : AT(exchange[0].remote)},
-  {STAGES - 1, TAIL ? offsetof(struct accumulators, shared_1) : AT(exchange[0].remote)}};
+  {.stage = 0, .offset = HEAD ? offsetof(struct accumulators, shared_0) : AT(exchange[0].remote)},
+  {.stage = STAGES - 1, .offset = TAIL ? offsetof(struct accumulators, shared_1) : AT(exchange[0].remote)}};
 #endif
 #define PARAMETER(n)                                                                                         \
-  .name = #n, .rank = 1, .dim = {WIDTH}, .elements = WIDTH, .offset = offsetof(struct weights, n)
+  .name = #n, .dim = {WIDTH}, .rank = 1, .elements = WIDTH, .offset = offsetof(struct weights, n)
+#define USE(s, n) (const struct pd_use[]){{.stage = s, .offset = offsetof(struct accumulators, n)}}
 static const struct pd_parameter parameters[] = {
 #if STAGE == 0
   {PARAMETER(first), .init = PD_NORMAL, .init_value = 0.5, .order = 0, .owner = 0, .n_uses = 1,
-   .uses = (const struct pd_use[]){{0, offsetof(struct accumulators, first)}}},
+   .uses = USE(0, first)},
 #endif
 #if STAGE == 0 || STAGE == STAGES - 1
   {PARAMETER(shared), .init = PD_UNIFORM, .init_value = 1, .order = 1, .owner = 0, .n_uses = 2,
@@ -27,20 +28,23 @@ static const struct pd_parameter parameters[] = {
 #endif
 #if STAGES == 1 || STAGE == 1
   {PARAMETER(middle), .init = PD_CONSTANT, .init_value = 0.9, .order = 2, .owner = STAGE, .n_uses = 1,
-   .uses = (const struct pd_use[]){{STAGE, offsetof(struct accumulators, middle)}}},
+   .uses = USE(STAGE, middle)},
 #endif
 #if STAGE == STAGES - 1
   {PARAMETER(last), .init = PD_ZEROS, .order = 3, .owner = STAGES - 1, .n_uses = 1,
-   .uses = (const struct pd_use[]){{STAGE, offsetof(struct accumulators, last)}}},
+   .uses = USE(STAGE, last)},
 #endif
 };
 static const struct pd_input inputs[] = {
-  {.name = "x", .rank = 1, .dim = {WIDTH}, .elements = WIDTH},
-  {.name = "target", .target = true, .rank = 1, .dim = {WIDTH}, .elements = WIDTH}};
-static const struct pd_tensor tensors[] = {{"between", AT(between), sizeof(struct slot), IN_FLIGHT, N, false},
-                                           {"y", AT(y), sizeof(struct slot), IN_FLIGHT, N, false}};
-#define VALUE(member)                                                                                        \
-  { AT(member), sizeof(struct slot), sizeof(struct slot) }
+  {.name = "x", .dim = {WIDTH}, .rank = 1, .elements = WIDTH},
+  {.name = "target", .target = true, .dim = {WIDTH}, .rank = 1, .elements = WIDTH}};
+#define IN_FLIGHT_AT(member)                                                                                 \
+  .offset = AT(member), .stride = sizeof(struct slot), .slots = IN_FLIGHT, .elements = N
+static const struct pd_tensor tensors[] = {{.name = "between", IN_FLIGHT_AT(between)},
+                                           {.name = "y", IN_FLIGHT_AT(y)}};
+#define VALUE(member) {.offset = AT(member), .bytes = sizeof(struct slot)}
+#define CHANNEL(there, value, count)                                                                         \
+  {{.values = &value, .n_values = there, .slots = count, .stride = sizeof(struct slot)}}
 static const struct pd_channel_value received = VALUE(received), sent = VALUE(sent),
                                      gradient_in = VALUE(gradient_in), gradient_out = VALUE(gradient_out);
 static const int replicas[] = {W0, W1, W2};
@@ -83,10 +87,10 @@ static const struct pd_stage stage = {.model = "chain",
                                       .n_inputs = 2,
                                       .tensors = tensors,
                                       .n_tensors = 2,
-                                      .activations_in = {{!HEAD, &received, ACTIVATION_SLOTS}},
-                                      .activations_out = {{!TAIL, &sent, SENT_SLOTS}},
-                                      .gradients_in = {{!TAIL, &gradient_in, GRADIENT_SLOTS}},
-                                      .gradients_out = {{!HEAD, &gradient_out, GRADIENT_SLOTS}},
+                                      .activations_in = CHANNEL(!HEAD, received, ACTIVATION_SLOTS),
+                                      .activations_out = CHANNEL(!TAIL, sent, SENT_SLOTS),
+                                      .gradients_in = CHANNEL(!TAIL, gradient_in, GRADIENT_SLOTS),
+                                      .gradients_out = CHANNEL(!HEAD, gradient_out, GRADIENT_SLOTS),
                                       .n_losses = 1,
                                       .figures = figures,
                                       .n_figures = 1,

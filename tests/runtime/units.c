@@ -218,14 +218,16 @@ static void tensors_are_updated_as_a_whole(void **state) {
     float from[ALL + KEPT], to[ALL + KEPT], gradient[ALL + KEPT], like[ALL + KEPT], rows[ROWS];
   } arena;
   enum { AT = 4 };
-  const struct pd_use uses[] = {{0, 0}, {0, AT * ALL}};
+  const struct pd_use uses[] = {{.stage = 0, .offset = 0}, {.stage = 0, .offset = AT * ALL}};
   const struct pd_parameter parameters[] = {
-    {.elements = ALL, .rank = 2, .dim = {ROWS, COLUMNS}, .n_uses = 1, .uses = &uses[0]},
+    {.elements = ALL, .dim = {ROWS, COLUMNS}, .rank = 2, .n_uses = 1, .uses = &uses[0]},
     {.elements = 1, .offset = AT * ALL, .n_uses = 1, .uses = &uses[1], .buffer = true, .momentum = 0.5f},
     {.elements = 1, .offset = AT * (ALL + AVERAGE)}};
   enum { LIKE = offsetof(typeof(arena), like), OF_ROWS = offsetof(typeof(arena), rows) };
   const struct pd_moment moments[3][2] = {
-    {{LIKE, 2, {ROWS, COLUMNS}}, {OF_ROWS, 1, {ROWS}}}, {{0}}, {{LIKE + AT * ALL, 0, {0}}, {OF_ROWS, 1, {1}}}};
+    {{.offset = LIKE, .dim = {ROWS, COLUMNS}, .rank = 2}, {.offset = OF_ROWS, .dim = {ROWS}, .rank = 1}},
+    {{.offset = 0}},
+    {{.offset = LIKE + AT * ALL}, {.offset = OF_ROWS, .dim = {1}, .rank = 1}}};
   const struct pd_optimizer optimizer = {.name = "trusted", .tensor = trusted};
   const struct pd_stage s = {.optimizer = &optimizer, .lr = 0.5, .microbatches = 1, .n_parameters = 3,
                              .parameters = parameters, .n_moments = 2, .own_moments = moments[0],

@@ -100,8 +100,8 @@ static void lay_out(struct laid_out *l, const struct setting *s, bool masters) {
     p->buffer = i == AVERAGE;
     p->momentum = i == AVERAGE ? 0.1f : 0;
     p->order = i;
-    l->uses[i][0] = {0, p->state};
-    l->uses[i][1] = {1, i == TIED ? after(&exchanged, bytes) : 0};
+    l->uses[i][0] = {.stage = 0, .offset = p->state};
+    l->uses[i][1] = {.stage = 1, .offset = i == TIED ? after(&exchanged, bytes) : 0};
     p->uses = l->uses[i];
     p->n_uses = i == UNUSED ? 0 : i == TIED ? 2 : 1;
   }
@@ -121,8 +121,10 @@ static void lay_out(struct laid_out *l, const struct setting *s, bool masters) {
   g->weights = after(&at, weights * (size_t)s->versions);
   g->moments = after(&at, state * (size_t)s->moments);
   for (int i = 0; i < N && s->rows; i++) {
-    l->own_moments[i][0] = {g->moments + state + l->parameters[i].state / 4, 1, {shapes[i][0]}};
-    l->own_moments[i][1] = {g->moments + l->parameters[i].state, 2, {shapes[i][0], shapes[i][1]}};
+    const int64_t rows = shapes[i][0], columns = shapes[i][1];
+    size_t like = g->moments + l->parameters[i].state, sums = g->moments + state + l->parameters[i].state / 4;
+    l->own_moments[i][0] = {.offset = sums, .dim = {rows}, .rank = 1};
+    l->own_moments[i][1] = {.offset = like, .dim = {rows, columns}, .rank = 2};
     g->own_moments = l->own_moments[0];
   }
   g->accumulators = after(&at, state);
