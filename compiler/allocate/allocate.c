@@ -1,4 +1,5 @@
-/* Lays out a stage's arena: the structs first, then the workspace that liveness packs. */
+/* Gives everything of a stage its place in the arena: the structs first, then the workspace, packed by live
+ * ranges. */
 #include "allocate/allocation.h"
 #include "optimizers/optimizer.h"
 
@@ -292,7 +293,7 @@ Allocation *allocate(const LoweredStage *stage, const Program *p, const Train *t
   a->frame_backward = alloc((size_t)(k->regions.n + 1) * sizeof *a->frame_backward);
   a->weights_bytes = structs(k, a, SECTION_WEIGHTS, BUFFER_WEIGHT, -1, p->versions).bytes;
   a->accumulators_bytes = structs(k, a, SECTION_GRADIENTS, BUFFER_ACCUMULATOR, -1, p->accumulators).bytes;
-  bool rounded; /* some working copies: the optimizer needs what they are copies of */
+  bool rounded; /* some weights are stored in bf16: the optimizer needs f32 masters of them */
   a->moments_bytes = state_bytes(k, &rounded);
   moments(k, update_rule(train), a);
   section(a, SECTION_MASTERS, a->moments_bytes, rounded);

@@ -60,7 +60,7 @@ typedef struct Allocation {
   int64_t *frame;          /* by region: its frame's offset in the arena in forward ... */
   int64_t *frame_backward; /* ... and in backward; -1 when the region has none */
   int64_t weights_bytes, accumulators_bytes, saved_bytes; /* one copy */
-  int64_t moments_bytes;   /* one copy of a moment of all parameters, in their shapes; so large are masters */
+  int64_t moments_bytes;   /* one copy of a moment of all parameters, in their shapes; of masters, too */
   int n_moments;           /* of such moments; the others: */
   Vec(OwnMoment) own_moments;
   int64_t scratch_offset, scratch_bytes; /* the largest kernel's */

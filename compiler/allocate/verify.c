@@ -1,4 +1,4 @@
-/* Printing an Allocation, and checking it: every pair of places that are alive together. */
+/* Printing an Allocation, and checking it: no two places may overlap that are live at the same time. */
 #include "allocate/allocation.h"
 
 #include <inttypes.h>

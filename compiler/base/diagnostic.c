@@ -215,7 +215,7 @@ static int by_position(const void *a, const void *b) {
   return x->order < y->order ? -1 : 1;
 }
 
-/* A layer that is inlined many times makes the same mistake many times: it is told once. */
+/* A layer that is inlined many times makes the same mistake many times: it is reported once. */
 static bool same(const Diagnostic *a, const Diagnostic *b) {
   return a->span.line > 0 && a->span.file == b->span.file && a->span.line == b->span.line &&
          a->span.column == b->span.column && strcmp(a->code, b->code) == 0;

@@ -4,12 +4,12 @@
 
 #include <stdint.h>
 
-double seconds_now(void); /* of a clock that only goes forward */
+double seconds_now(void); /* of a monotonic clock */
 
 /* What one step took, all its runs together. */
 typedef struct Watch {
   int64_t runs;
-  int64_t cached; /* of these: answered from what was known */
+  int64_t cached; /* of these runs: answered from a cache */
   double seconds;
 } Watch;
 

@@ -12,7 +12,7 @@ typedef struct Cut {
 
 static const Node *maker(const Graph *g, int value) { return &g->nodes.at[g->values.at[value].node]; }
 
-/* Anything without inputs can be made again on any stage. */
+/* Anything without inputs can be computed again on any stage. */
 static bool is_source(const Graph *g, int value) { return maker(g, value)->op->kind == OP_SOURCE; }
 
 /* A node's place in forward order: its own, or that of the node it serves. */

@@ -1,4 +1,4 @@
-/* Pieces by the names that people give: found, or told why not. */
+/* Pieces by the names that people give: found, or a diagnostic that says why not. */
 #include <string.h>
 
 #include "cut/names.h"

@@ -4,7 +4,7 @@
 
 #include "cut/cut.h"
 
-bool scope_encloses(const Graph *g, int outer, int scope); /* or is it */
+bool scope_encloses(const Graph *g, int outer, int scope); /* or equals it */
 void name_first_piece(const Graph *g, Piece *p);
 /* Fills names from the instances that start and end between nodes first - 1 and first. */
 void name_boundary(const Graph *g, int first, Piece *p);

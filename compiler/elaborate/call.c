@@ -334,7 +334,7 @@ static bool too_deep(Elaborator *e, const Frame *f, const Layer *layer, Span whe
   return true;
 }
 
-/* To the caller, all that a layer made comes from its call. */
+/* What a layer made gets the span of its call, where later diagnostics point. */
 static void comes_from(Elaborator *e, Span call, int values_before) {
   for (int i = values_before; i < e->g->values.n; i++)
     if (e->g->nodes.at[e->g->values.at[i].node].op->kind != OP_SOURCE) e->g->values.at[i].span = call;
@@ -367,7 +367,7 @@ static Val inline_layer(Elaborator *e, Frame *f, Instance *instance, const Ast *
   return POISON;
 }
 
-/* The mistake in this call is told; later uses of its label are none. */
+/* The mistake in this call is reported; later uses of its label are not reported again. */
 static Val spoiled(Elaborator *e, Frame *f, const Ast *call, const Ast *label) {
   Name name = label ? label_text(e, f, label) : NULL;
   if (name && !instance_find(f, name)) instance_new(f, name, NULL, call->span)->poisoned = true;

@@ -127,7 +127,7 @@ static bool callable(const Elaborator *e, Name name, Val *v) {
 static Val unknown_name(const Elaborator *e, Frame *f, Name name, Span where) {
   if (f->doubtful) return POISON;
   Diagnostic *d = fail(f, where, "PD0101", "unknown name '%s'", name);
-  variable_declare(f, name, POISON, false, where); /* told once */
+  variable_declare(f, name, POISON, false, where); /* reported once */
   for (int i = f->gone.n - 1; i >= 0; i--)
     if (f->gone.at[i].name == name) {
       note_at(d, f->gone.at[i].span, "one of this name ended with its block");

@@ -52,7 +52,7 @@ typedef struct Declared {
   const struct Origin *origin; /* NULL: token(classes) or f32 */
   const Ast *ast;
   Shape shape;
-  bool shaped;                 /* else its shape was told to be wrong */
+  bool shaped;                 /* else its shape was reported as wrong */
   int64_t classes;             /* 0: numbers */
   int from;
   Vec(double) numbers;

@@ -17,7 +17,7 @@ typedef struct Instance Instance;
 typedef struct Layer Layer;
 
 typedef enum {
-  VAL_POISON,   /* came from a mistake that was told: silently spoils what uses it */
+  VAL_POISON,   /* comes from a reported mistake: what uses it becomes POISON without another diagnostic */
   VAL_NUMBER,   /* number */
   VAL_QUANTITY, /* number, word: the base unit */
   VAL_BOOL,     /* number */
@@ -129,7 +129,7 @@ bool want_number(Elaborator *e, const Frame *f, Val v, Span where, const char *w
 bool want_whole(Elaborator *e, const Frame *f, Val v, Span where, const char *what, int64_t *x);
 bool want_bool(Elaborator *e, const Frame *f, Val v, Span where, const char *what, bool *x);
 bool want_size(Elaborator *e, const Frame *f, Val v, Span where, int64_t *x);
-/* What is no tensor is told of; returns the graph value or -1. A number becomes a constant. */
+/* The graph value of a tensor, or of the constant that a number becomes; -1 after a diagnostic. */
 int want_tensor(Elaborator *e, const Frame *f, Val v, Span where, const char *what);
 /* An operator between compile-time values. */
 Val val_operator(Elaborator *e, const Frame *f, const Ast *at, Val a, Val b);
@@ -137,7 +137,7 @@ Val val_operator(Elaborator *e, const Frame *f, const Ast *at, Val a, Val b);
 /* ---- expression.c ------------------------------------------------------------------------- */
 Val evaluate(Elaborator *e, Frame *f, const Ast *a);
 Variable *variable_find(Frame *f, Name name);
-/* Appends a node and gives its first output; a value too large is told of. */
+/* Appends a node and gives its first output; a value too large is diagnosed. */
 Val build(Elaborator *e, const Frame *f, const Op *op, const int *in, int n_in, const Attr *attr, Span at,
           Span whole);
 bool attribute_value(Elaborator *e, const Frame *f, const OpAttr *attr, Val v, Span where, Attr *out);

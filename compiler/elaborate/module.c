@@ -143,7 +143,7 @@ static bool owns(const Elaborator *e, const Ast *a) {
   return false;
 }
 
-/* In some branch, by some call. */
+/* Whether any of its branches declares parameters, or calls a layer that does. */
 bool layer_owns_params(const Elaborator *e, const Layer *layer) {
   Layer *l = (Layer *)layer;
   if (l->may_own_params == -1) {

@@ -117,7 +117,7 @@ bool evaluate_shape(Elaborator *e, Frame *f, const Ast *a, Shape *s) {
       return false;
     }
     bool sized = want_size(e, f, evaluate(e, f, dim), dim->span, &s->dim[s->rank++]);
-    if (!sized && dim->kind == AST_NAME) variable_set(f, dim->name, POISON, dim->span); /* told once */
+    if (!sized && dim->kind == AST_NAME) variable_set(f, dim->name, POISON, dim->span); /* reported once */
     good = good && sized;
     elements *= (double)s->dim[i];
   }
@@ -342,7 +342,7 @@ static void run_loss(Elaborator *e, Frame *f, const Ast *a) {
   graph_loss(e->g, want_figure(e, f, v, a->a, "loss", "cross_entropy(logits, next)"), a->span);
 }
 
-/* Of an update's line, or of a validation's, which starts all names with the same word. */
+/* Whether the log's lines have a field of this name; those of validations start with "validation_". */
 static bool is_log_field(Name name) {
   static const char *const fields[] = {"step", "loss", "grad_norm", "lr", "samples_per_s", "tokens_per_s",
                                        "ms", "mfu", "samples", "event", NULL};
@@ -366,7 +366,7 @@ static bool metric_name_is_free(Elaborator *e, Frame *f, const Ast *a) {
   return true;
 }
 
-/* "of_mean = exp". NULL: no option, or one that was told of. */
+/* "of_mean = exp". NULL: no option, or after a diagnostic. */
 static Name of_mean(Elaborator *e, Frame *f, const Ast *option) {
   if (!option) return NULL;
   if (strcmp(option->name, "of_mean") != 0) {

@@ -53,7 +53,7 @@ bool val_equal(Val a, Val b) {
 
 /* ---- diagnostics --------------------------------------------------------------------------- */
 
-/* Standard layers are right: what goes wrong in one is told of its caller. */
+/* Standard layers are right: a mistake in one is reported at its call. */
 void note_calls(const Frame *f, Diagnostic *d) {
   const Frame *inner = f;
   Span call = NO_SPAN;

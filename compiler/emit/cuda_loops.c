@@ -24,7 +24,7 @@ static char *narrowed(const Buffer *b, const char *value) {
   return b->bf16 ? format("__float2bfloat16_rn(%s)", value) : format("%s", value);
 }
 
-/* A thread's own element of what it has several of. */
+/* The element at hand of a variable that holds several of a thread's. */
 static char *own(const Printer *p, Name vector) {
   const GpuLoop *m = p->gpu;
   return format("%s%s%s", vector, m->vectors > 1 ? "[m]" : "", m->vector > 1 ? "[v]" : "");
@@ -239,7 +239,7 @@ static const char *columns_head(Printer *p) {
   return is_exact(p) ? "" : format("if (%s < %" PRId64 ")", j, n);
 }
 
-/* For all of a thread's elements of a row the lines. */
+/* Prints the lines for all of a thread's elements of a row. */
 static void columns_lines(Printer *p, void (*lines)(Printer *, int), int argument) {
   const char *head = columns_head(p);
   Text *out = p->out, body = {0}, whole = {0};
@@ -340,7 +340,7 @@ static void elements_lines(Printer *p) {
   row_lines(p);
 }
 
-/* Where a thread of MAP_ROWS or MAP_COLUMNS has its only elements of a row. */
+/* Prints the column where a thread of MAP_ROWS or MAP_COLUMNS has its only elements of a row. */
 static void column_line(Printer *p) {
   const GpuLoop *m = p->gpu;
   int64_t blocks = m->column_blocks;
@@ -474,7 +474,7 @@ static void block_lines(Printer *p) {
   index_lines(p, "group", group, 0, p->shape->group_dims);
 }
 
-/* Opens the loop over a thread's rows of its block's chunk. */
+/* Opens the loop over a thread's rows of its block's tile. */
 static void open_rows(Printer *p) {
   const Kernel *k = p->kernel;
   const GpuLoop *m = p->gpu;
@@ -556,7 +556,7 @@ static Names parameters(const Printer *p, bool second, const Names *values) {
   return list;
 }
 
-/* One block a multiprocessor is enough: else ptxas spills registers for more. */
+/* The second launch bound asks for one block a multiprocessor: without it ptxas spills registers to fit more. */
 static void print_head(Printer *p, const char *function, int threads, bool second) {
   Names list = parameters(p, second, NULL);
   text_add(p->out, "static __global__ void __launch_bounds__(%d, 1)\n", threads);

@@ -1,4 +1,4 @@
-/* What all dialects share; dialect_c.c and dialect_cuda.c have them. */
+/* What the dialects (dialect_c.c, dialect_cuda.c) share. */
 #include "emit/print.h"
 
 Names dialect_names(const Dialect *d) {

@@ -29,7 +29,7 @@ static const char measuring[] =
     "seconds[n];\n  }\n"
     "  qsort(seconds, (size_t)n, sizeof *seconds, by_value);\n  return seconds[n / 2];\n}\n\n";
 
-/* Of a batch of one microbatch. */
+/* What loops read of the current microbatch, which is a whole batch. */
 static const char now[] =
     "static int64_t first_sample;\nstatic const struct pd_stage stage = {.microbatch = MICROBATCH, "
     ".microbatches = 1};\n\n";

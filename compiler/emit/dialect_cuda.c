@@ -3,7 +3,7 @@
 
 #include <inttypes.h>
 
-/* In CUDA's headers, in double and overloaded: a kernel of such a name could not be launched by it. */
+/* Overloaded functions of CUDA's headers: a kernel of such a name could not be launched by its name. */
 static const char *const cuda_functions[] = {
   "max", "min", "pow", "rsqrt", "cbrt", "rcbrt", "hypot", "norm", "rnorm", "norm3d", "norm4d", "exp2", "exp10",
   "expm1", "log2", "log10", "log1p", "logb", "tan", "asin", "acos", "atan", "atan2", "sinh", "cosh", "asinh",

@@ -180,7 +180,8 @@ static void print_constants(Emit *e) {
 
 /* ---- a microbatch ---------------------------------------------------------------------------- */
 
-/* A chunk's slot of microbatch k; what a recomputation sends nobody has a slot of its own behind the others. */
+/* A chunk's slot of microbatch k. A recomputation writes what was sent into an extra slot behind the others, which
+ * no message uses. */
 static Name slot_text(const Emit *e, BufferKind kind, int chunk, bool recomputing) {
   return internf(kind == BUFFER_SENT && recomputing ? "&arena->%s[%s]" : "&arena->%s[k %% %s]",
                  chunk_member(e, kind, chunk), chunk_slots(e, kind, chunk));
@@ -212,7 +213,7 @@ static Names pass_arguments(Emit *e, Pass pass, const char *weights, bool recomp
 
 static const char used_weights[] = "&arena->weights[version(k) % VERSIONS]";
 
-/* Whether some chunk's pass does. */
+/* Whether the pass of this kind reads weights in any chunk. */
 static bool uses_weights(const Emit *e, PassKind kind) {
   for (int c = 0; c < e->p->chunks; c++)
     if (pass_uses(e, (Pass){kind, c}, BUFFER_WEIGHT))
@@ -276,7 +277,8 @@ static void print_call_pass(Emit *e, int indent, Pass pass, const char *weights,
 /* Whether DO_WEIGHTS has anything to compute here. */
 static bool has_weights_pass(const Emit *e) { return e->k->weights.n > 0; }
 
-/* What a turn computes. In a recomputation figures are known and inputs still there. */
+/* The lines that compute a turn. A recomputation neither loads inputs, which are still there, nor logs figures
+ * again. */
 static void print_work(Emit *e, int indent, Pass pass, bool recomputing) {
   bool forward = pass.kind == PASS_FORWARD && !recomputing;
   if (forward)
@@ -294,7 +296,7 @@ static void print_work(Emit *e, int indent, Pass pass, bool recomputing) {
 typedef struct Work {
   const char *name, *work; /* "forward", "PD_FORWARD" */
   PassKind kind;
-  bool recomputing, awaits; /* awaits: a slot to send from */
+  bool recomputing, awaits; /* awaits: it first waits for a free slot to send from */
   const char *comment;
 } Work;
 
@@ -431,7 +433,7 @@ static void print_weights(Emit *e, int indent, int loop) {
 }
 
 static void print_exchange(Emit *e, int indent, int loop) {
-  /* w may stand where the batch began, when nothing is done. */
+  /* At the start of a batch w has not moved yet: there is nothing to exchange. */
   const char *begun = e->p->split_backward && loop < 3 ? format("w - 1 > u * %s && ", batch_of(e)) : "";
   text_add(&e->out, "%*sif (%s(%s) %% %s == 0)\n%*s  pd_exchange((%s) / %s - 1);\n", indent, "", begun, done(e),
            batch_of(e), indent, "", done(e), batch_of(e));

@@ -163,7 +163,7 @@ static bool reads_row(const Printer *p, int term) {
   return p->cached[term] && p->kernel->terms.at[term].phase < p->phase;
 }
 
-/* What is read counts as one name, though it may be "(float)x[j]". */
+/* What is loaded binds like a name, though its text may be "(float)x[j]". */
 static Fragment definition(Printer *p, int term) {
   const Term *t = &p->kernel->terms.at[term];
   if (reads_row(p, term))

@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-/* Keywords of C++20 that C has not, and CUDA's names. */
+/* Keywords of C++20 that C lacks, and CUDA's names. */
 static const char *const reserved_in_cuda[] = {
   "alignas", "alignof", "and", "and_eq", "bitand", "bitor", "catch", "char8_t", "char16_t", "char32_t", "class",
   "compl", "concept", "const_cast", "consteval", "constexpr", "constinit", "co_await", "co_return", "co_yield",
@@ -17,7 +17,7 @@ static const char *const reserved_in_cuda[] = {
   "warpSize", "dim3", "half", "std",
 };
 
-/* C11's keywords, and what emitted files or the headers they include already mean something by. */
+/* C11's keywords, and names that emitted files or the headers they include already use. */
 static const char *const reserved[] = {
   "auto", "break", "case", "char", "const", "continue", "default", "do", "double", "else", "enum", "extern",
   "float", "for", "goto", "if", "inline", "int", "long", "register", "restrict", "return", "short", "signed",

@@ -58,7 +58,7 @@ void print_block(Printer *p, const char *head, const Text *body) {
     print_line(p, "}");
 }
 
-/* What is known before phase `slot`: of scalars and of what the row was reduced to, and the stores of these. */
+/* The scalars and results of reductions that are computed before phase `slot`, and the stores of these. */
 void scalar_lines(Printer *p, int slot) {
   const Kernel *k = p->kernel;
   count_references(p, slot, true);
@@ -131,7 +131,7 @@ void unpack_index(Printer *p, const char *from, int first, int end) {
   }
 }
 
-/* Targets of partial sums alone are not touched by a tile. */
+/* Whether the function of one tile needs a buffer: it writes partial sums, not the buffers they are added to. */
 bool tile_uses(const Printer *p, int buffer) {
   const Kernel *k = p->kernel;
   for (int i = 0; i < k->terms.n; i++)

@@ -53,7 +53,7 @@ typedef struct Dialect {
 } Dialect;
 extern const Dialect c_dialect, cuda_dialect;
 const Dialect *dialect_of(const StageKernels *k);
-Names dialect_names(const Dialect *d); /* those functions', as taken ones */
+Names dialect_names(const Dialect *d); /* `functions` as a list of names */
 
 /* ---- Kernels of kind LOOP: static C functions (loops.c), CUDA kernels (cuda_loops.c) ----------- */
 

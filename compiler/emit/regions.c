@@ -1,5 +1,5 @@
-/* The calls of a stage: regions that look alike become one function called with different memory, the
- * rest stands in line in forward_pass and backward_pass. */
+/* The calls of a stage: regions that look alike become one function called with different memory, the rest is
+ * printed in place, in forward_pass and backward_pass. */
 #include "emit/print.h"
 
 #include <inttypes.h>
@@ -12,7 +12,7 @@ static bool own(const Emit *e, int buffer, int region) {
 
 /* ---- which regions share functions ----------------------------------------------------------- */
 
-/* Whether a buffer of region a and the one that stands in its stead in region b are reached alike. */
+/* Whether a buffer of region a and its counterpart in region b are reached in the same way. */
 static bool same_role(const Emit *e, int x, int a, int y, int b) {
   const Buffer *p = &e->k->buffers.at[x], *q = &e->k->buffers.at[y];
   if (own(e, x, a) != own(e, y, b) || p->type != q->type || p->bf16 != q->bf16)
@@ -49,7 +49,7 @@ static bool same_kernels(const Emit *e, int a, int b, PassKind pass, int *stands
   return true;
 }
 
-/* By buffer of region a: the one region b uses in its stead; NULL when they cannot share functions. */
+/* By buffer of region a: its counterpart in region b; NULL when they cannot share functions. */
 static int *correspondence(const Emit *e, int a, int b) {
   int *stands_for = alloc((size_t)(e->k->buffers.n + 1) * sizeof *stands_for);
   for (int i = 0; i < e->k->buffers.n; i++)

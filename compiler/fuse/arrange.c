@@ -182,8 +182,8 @@ static void arrange(Kernel *k, unsigned sums) {
     merge_rows(k, counts_columns);
 }
 
-/* A loop that stores nothing is left out: nothing reads a running average that serves only the buffer, and what
- * its share is made of backward may compute again. */
+/* Drops loops that store nothing: a running average may have no reader but its buffer, and the backward pass may
+ * rematerialise what its share is made of. */
 void finish_loops(const Fuse *f, Direction d) {
   Kernels *kernels = kernels_of(f, d);
   int kept = 0;

@@ -3,20 +3,20 @@
  * that. */
 #include "fuse/internal.h"
 
-/* No one else reads the value, or what it is a view of. */
+/* Whether the value, or what it is a view of, has one reader. */
 static bool read_once(const Fuse *f, int value) {
   while (f->survey->n_uses[value] == 1 && producer(f, value)->op->kind == OP_VIEW)
     value = producer(f, value)->in[0];
   return f->survey->n_uses[value] == 1;
 }
 
-/* The value is to stand in this buffer: written there by its producer, else copied at the end. */
+/* Gives the value this buffer: its producer writes it there if it can, else it is copied there at the end. */
 static void destine(const Fuse *f, Destinations *d, int value, int buffer, bool accumulate) {
   Place target = whole(f, buffer);
   int root = view_root(f, value);
   const Op *op = producer(f, root)->op;
-  /* An accumulator does not hold the microbatch's own gradient, nor a figure what stands until backward; and
-   * not every call adds. */
+  /* A value with other readers cannot be written straight to an accumulator, which holds a batch's sum, nor to a
+   * figure's buffer, which the next microbatch overwrites before backward; and not every call can add. */
   bool whose = !accumulate && f->k->buffers.at[buffer].kind != BUFFER_FIGURE;
   bool adds = !accumulate || op->kind != OP_CALL || (op->adds && value_at(f, root)->output == 0);
   if (!(whose || read_once(f, value)) || !adds || !place_claim(f, value, &target))
@@ -51,7 +51,7 @@ static void destine_crossing(const Fuse *f, Destinations *d) {
   }
 }
 
-/* A node reads it, or it is a figure itself. */
+/* Whether a node reads the value, or it is a figure. */
 static bool is_read_here(const Fuse *f, int value) {
   for (int i = 0; i < f->g->figures.n; i++)
     if (f->g->figures.at[i].value == value && f->survey->here[value_at(f, value)->node])

@@ -16,13 +16,13 @@ static Built *nothing_built(const Graph *g) {
   return b;
 }
 
-/* From what is known of the stage to its kernels, in setup, forward and backward. */
+/* From the stage's survey to its kernels, in setup, forward and backward. */
 static void make_kernels(Fuse *f) {
   /* What runs here, which regions there are, who reads a value how, what is made once. */
   f->survey = survey(f);
   /* Which additions a call does as its bias. */
   f->biases = merge_biases(f);
-  /* Values that each loop computes for itself. Requires that nothing is placed: views are nothing but views. */
+  /* Values that each loop computes for itself. Requires that nothing is placed yet: views have no memory. */
   f->remat[SETUP] = f->remat[FORWARD] = rematerialise(f);
   /* Buffers for what crosses, parameters, inputs, accumulators, figures; who writes straight to them. */
   f->destinations = place_destined(f);
@@ -64,7 +64,7 @@ StageKernels *fuse(const Graph *g, const Pieces *p, int first_piece, int end_pie
   choose_precision(k);
   /* Names and signatures of kernels. Requires precision, which signatures tell, and the backward pass whole. */
   name_kernels(&f);
-  /* Calls that nobody waits for move to the weights pass. */
+  /* Calls whose results only the update reads move to the weights pass. */
   if (split)
     split_backward(k);
   /* The kinds of the stage's own buffers, when and in which region they are used. Requires the final lists of

@@ -1,6 +1,6 @@
-/* Which items share a loop. Groups stand in an order in which each only needs earlier ones; an item
- * joins the first loop group of its region, iteration space and kind of accumulation that comes no
- * earlier than what it reads. Fusion changes no rounding: it only moves computations. */
+/* Which items share a loop. Groups stand in an order in which each only needs earlier ones; an item goes into the
+ * first loop group of its region, iteration space and kind of accumulation that comes no earlier than what it
+ * reads. Fusion changes no rounding: it only moves computations. */
 #include <string.h>
 
 #include "fuse/internal.h"
@@ -22,7 +22,7 @@ static bool item_is_loop(const Fuse *f, const Item *it) {
   return it->kind != ITEM_NODE || is_loop_node(node_at(f, it->node));
 }
 
-/* It can only be computed in a loop over exactly its shape. */
+/* Whether it can only be computed in a loop over exactly its shape. */
 static bool item_counts(const Fuse *f, Direction d, const Item *it) {
   if (it->kind == ITEM_FILL)
     return false;
@@ -197,7 +197,7 @@ static int depth_of(const Grouping *b, int root, int group) {
   return depth;
 }
 
-/* Reductions of the row, one after the other, up to the item's result if it joins the group. */
+/* Reductions of the row, one after the other, up to the item's result if it goes into the group. */
 static int depth_in(const Grouping *b, const Item *it, int group) {
   if (it->kind != ITEM_NODE)
     return 0;

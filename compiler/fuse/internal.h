@@ -28,7 +28,7 @@ typedef struct Biases {
   int *sum;    /* of the call: the addition's result, which is its own */
 } Biases;
 
-/* What loops compute again rather than read (rematerialise.c, saved.c). By value. */
+/* What loops rematerialise: compute again rather than read (rematerialise.c, saved.c). By value. */
 typedef struct Remat {
   bool *value;  /* every kernel that reads it computes it for itself */
   bool *counts; /* it, or what it is rematerialised from, numbers the elements of its own shape, so that only a

@@ -30,8 +30,8 @@ static void list_concat(const Fuse *f, Items *items, int node) {
   list_fill(f, items, node, axis, covered, place_value(f, n->out[0]).dim[axis]);
 }
 
-/* What is made up rather than read (constants, iota) stands in memory, made once, where a call reads it
- * or a view rearranges it. */
+/* Values without operands (constants, iota) are computed once into memory where a call reads them or a view
+ * rearranges them. */
 static void list_made_up(const Fuse *f, Items *items, int node, int value) {
   int root = view_root(f, value);
   const Op *op = producer(f, root)->op;
@@ -80,7 +80,8 @@ static void list_node(const Fuse *f, Items *items, int node) {
   }
 }
 
-/* What computes it is no item: it is made elsewhere, or part of a call, or of each that reads it. */
+/* Whether a node needs no item: another stage computes it, or the call whose bias it adds, or every loop that
+ * reads it. */
 static bool is_no_item(const Fuse *f, int node) {
   const Node *n = node_at(f, node);
   if (!f->survey->here[node] || n->op->kind == OP_SOURCE || f->biases->call[node] >= 0)

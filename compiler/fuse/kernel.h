@@ -19,7 +19,7 @@ typedef enum {
   BUFFER_GRADIENT_SENT,     /* gradients of what was received */
   /* The stage's own values, down to TEMPORARY: which of the four follows from who writes and reads them. */
   BUFFER_SAVED,             /* made by forward, read by backward: one copy a microbatch in flight */
-  BUFFER_KEPT,              /* made by forward, read by the weights pass: copies for those in flight until there */
+  BUFFER_KEPT,              /* made by forward, read by the weights pass: one copy a microbatch in flight */
   BUFFER_DEFERRED,          /* made by backward, read by the weights pass: one copy a slot */
   BUFFER_TEMPORARY,         /* within forward or within backward */
   BUFFER_TABLE,             /* made once at the start: depends on no input and no parameter */
@@ -67,7 +67,7 @@ typedef struct Term {
                            depend on a reduce are computed between phases, before `phase` */
   unsigned phases;      /* bit p: phase p needs it (reloads or recomputes it, or reads its row_buffer,
                            which `phase` filled); scalars: 1 << phase */
-  bool row_buffer;      /* expensive and needed in more than one phase: kept in a float[row] */
+  bool row_buffer;      /* expensive and needed in more than one phase: cached in a float[row] */
 } Term;
 
 typedef struct Store {

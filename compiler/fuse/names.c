@@ -152,8 +152,8 @@ static const char *parameter_path(const Fuse *f, Buffer *b) {
   return several && b->use > 0 ? format("%s_use_%d", p->name, b->use + 1) : p->name;
 }
 
-/* Within a region; what a region returns is called as the value is, and there is no word of which region that is,
- * so that the next one may look like this one. */
+/* A buffer's name within its region. A region's result is named after the value, without the region's name, so
+ * that equal regions get equal names. */
 static const char *own_path(const Fuse *f, const char *path, const char *region, int value) {
   const char *index = *region ? index_in(path) : NULL, *own = relative(path, region);
   if (index && own == path)

@@ -68,7 +68,7 @@ bool *values_in_bf16(const Graph *g, Precision precision) {
   return bf16;
 }
 
-/* Sums over a batch, losses and what is made once are kept as they were computed. */
+/* Sums over a batch, losses and what is computed once stay in f32. */
 static bool stays_exact(const Buffer *b) {
   bool made_exact = b->kind == BUFFER_ACCUMULATOR || b->kind == BUFFER_FIGURE || b->kind == BUFFER_TABLE;
   return b->type != TYPE_F32 || made_exact;

@@ -1,7 +1,7 @@
-/* What loops compute again rather than read. First, what needs nothing of the loop's own pass. Second, a cheap
- * value that several loops need because sums over the batch part them: batch normalisation reads x - mean to sum
- * its squares, once more to scale it, and in the backward pass; x stands in memory anyway, as the result of a
- * call, and to store x - mean beside it costs more than to subtract. */
+/* What loops rematerialise: compute again rather than read. First, what needs nothing of the loop's own pass.
+ * Second, a cheap value that several loops need because sums over the batch part them: batch normalisation reads
+ * x - mean to sum its squares, once more to scale it, and in the backward pass; x stands in memory anyway, as the
+ * result of a call, and to store x - mean beside it costs more than to subtract. */
 #include "fuse/internal.h"
 #include "ops/expression.h"
 
@@ -84,7 +84,7 @@ typedef struct Search {
   const Fuse *f;
   Remat *remat;
   bool *may;       /* by value: can be rematerialised */
-  bool *statistic; /* by value: no sample's, but computed from samples, by a loop of its own */
+  bool *statistic; /* by value: computed over samples by a loop of its own, the same for all of them */
   Ints *readers;   /* by value: nodes of this stage that read it, also through views */
   int *seen, id;   /* seen[value] == id: looked at already */
 } Search;
@@ -127,7 +127,8 @@ static bool only_for_sums(const Search *s, int value) {
   return true;
 }
 
-/* One array in the place of another is free; two for one save the store, if only two loops read them. */
+/* Whether rematerialising costs less than storing: reading one array instead of another is free; reading two
+ * instead of one saves the store of that one, if only two loops read it. */
 static bool pays(Search *s, int value) {
   Behind b = behind(s, value);
   double own = bytes_of(s->f, value);
@@ -136,7 +137,8 @@ static bool pays(Search *s, int value) {
   return b.bytes <= own * 2 && (b.statistic ? s->f->survey->n_uses[value] <= 2 : only_for_sums(s, value));
 }
 
-/* What it is made of is stored, where no statistic is in that; else it is itself. */
+/* The value will not be rematerialised from so much: what it is computed from is stored, but for what depends on
+ * statistics; where all of it does, the value is stored. */
 static void refuse(Search *s, int value) {
   const Node *n = producer(s->f, value);
   bool parted = false;

@@ -1,4 +1,4 @@
-/* Which forward values are saved: stand in memory until their backward pass; and which the backward kernels
+/* Which forward values are saved: stay in memory until their backward pass; and which the backward kernels
  * rematerialise: a pointwise value, when what it is made from is saved anyway, or takes no more room than it
  * would. */
 #include "fuse/internal.h"

@@ -1,6 +1,6 @@
-/* Splits the backward pass (Qi et al., "Zero Bubble Pipeline Parallelism", ICLR 2024): what makes the gradients
- * of weights by library calls is left for a pass of its own, for nobody waits for it. What it reads must last
- * until then (lifetimes.c). */
+/* Splits the backward pass (Qi et al., "Zero Bubble Pipeline Parallelism", ICLR 2024): what makes the gradients of
+ * weights by library calls is left for a pass of its own, since no other stage waits for it. What it reads must
+ * last until then (lifetimes.c). */
 #include "fuse/internal.h"
 
 /* By buffer: how many kernels touch it. */

@@ -116,7 +116,7 @@ typedef struct Train {
   double clip_norm;    /* 0: no clipping */
   Name pipeline;       /* "2bw", "flush", ... */
   bool vertical_sync;  /* of pipedream */
-  int64_t chunks;      /* of interleaved: parts of the model a rank holds; 0: not said */
+  int64_t chunks;      /* of interleaved: parts of the model a rank holds; 0: not given */
   Span span, pipeline_span;
 } Train;
 

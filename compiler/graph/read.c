@@ -1,5 +1,5 @@
-/* Reads back what dump.c writes. The text may have been edited: whatever does not fit is told once, with
- * its place, and graph_verify then judges what the text says. */
+/* Reads back what dump.c writes. The text may have been edited: whatever does not fit is reported once, with its
+ * place, and graph_verify then judges what the text says. */
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>

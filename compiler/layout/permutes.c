@@ -1,6 +1,6 @@
-/* Layers for images take [C, H, W] and work on [H, W, C], with a permute before and one after. Between two
- * such layers stand nodes that do not mind the order of axes: they are computed in the order of what they
- * read, and the permutes cancel. It is the whole model that is looked at, before anything is cut. */
+/* Layers for images take [C, H, W] and work on [H, W, C], with a permute before and one after. Between two such
+ * layers stand nodes that do not mind the order of axes: they are computed in the order of what they read, and the
+ * permutes cancel. The pass sees the whole model, before anything is cut. */
 #include "layout/permutes.h"
 
 #include <string.h>
@@ -9,7 +9,7 @@
 #include "ops/rules.h"
 #include "simplify/rewrite.h"
 
-/* A value v of `from` by a value of `to`: v's axis i is its axis dims[i]. */
+/* Which value of `to` has the elements of a value of `from`: its axis dims[i] is axis i of that. */
 typedef struct Form { int value, dims[MAX_RANK]; } Form;
 
 /* A value of `to` in another order and shape for the nodes of one run. */
@@ -103,7 +103,7 @@ static int ordered(Moving *m, int like, int value, int rank, const int *inverse)
   return c.made;
 }
 
-/* The value as the user has it. */
+/* The value in the user's order of axes. */
 static int plain(Moving *m, int like, int value) {
   int dims[MAX_RANK];
   identity(dims);
@@ -127,7 +127,7 @@ static void hand_on_name(Moving *m, int node) {
   }
 }
 
-/* A node that only orders axes is no node: its value is known by another's. */
+/* A node that only orders axes is not written: its value is another's, in another order. */
 static void order_node(Moving *m, int node) {
   const Graph *g = m->w->from;
   const Node *n = &g->nodes.at[node];

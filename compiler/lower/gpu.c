@@ -13,9 +13,9 @@ enum {
   ROWS_A_THREAD = 4,      /* of a sum over rows, at least: below it a further tile costs more than it gives */
   WARP_ELEMENTS = 8,      /* of a row that a warp's thread takes before the row gets a block */
   VECTOR_REGISTERS = 96,  /* of a thread's, for elements side by side */
-  THREAD_ELEMENTS = 16,   /* of a row that a thread keeps at most ... */
-  THREAD_REGISTERS = 64,  /* ... and of all that it keeps */
-  LOOP_THREADS = 512      /* for rows too long to be kept */
+  THREAD_ELEMENTS = 16,   /* of a row that a thread caches at most ... */
+  THREAD_REGISTERS = 64,  /* ... and of all that it caches */
+  LOOP_THREADS = 512      /* for rows too long to be cached */
 };
 
 /* ---- which elements lie side by side ----------------------------------------------------------- */

@@ -56,7 +56,7 @@ typedef struct Field {
 } Field;
 
 typedef enum {
-  ARGUMENT_OBJECT,  /* made twice: the one for this round */
+  ARGUMENT_OBJECT,  /* of a pair made twice, the one for this round */
   ARGUMENT_PLACE,   /* a pointer to the place's first element */
   ARGUMENT_NULL,
   ARGUMENT_INT,

@@ -56,7 +56,7 @@ static void derive_cos(Gradients *d, int node) {
   chain(d, node, grad_1(d, node, &op_neg, grad_1(d, node, &op_sin, operand(d, node))));
 }
 
-/* dy where y > 0: what comes before y need not be kept. */
+/* dy where y > 0: the operand need not be saved. */
 static void derive_relu(Gradients *d, int node) {
   int zero = grad_constant(d, node, 0), positive = grad_2(d, node, &op_greater, output(d, node), zero);
   int in[3] = {positive, grad_of(d, node, 0), zero};

@@ -328,7 +328,7 @@ static int64_t scratch_lstm_gradient(const Site *site) {
   return site->library->lstm_backward(&l);
 }
 
-/* Cells, and gates after their functions: what a step adds to is kept as it was computed. */
+/* Cells, to which every step adds, and gates after their functions stay in f32. */
 static bool lstm_stays_f32(const Node *n, bool result, int index) {
   enum { C_N = 2, C = 3, AFTER = 4 };
   return result ? index == C_N || index == C || index == AFTER : index == operands(forward_has(n->n_in), 2).c0;

@@ -7,7 +7,7 @@
 
 /* What 'stages' says about one part of the model beside the planner's notes. */
 typedef struct PartInFile {
-  const char *starts_at; /* NULL: not said */
+  const char *starts_at; /* NULL: not given */
   int replicas, ahead;
   bool recompute;
 } PartInFile;
@@ -16,7 +16,7 @@ typedef struct PlanFile {
   int file;           /* for diagnostics */
   const cJSON *json;
   Plan plan;          /* parts have no pieces yet; n_stages and what is by stage: plan_file_stages() */
-  int64_t microbatches; /* as said; 0: not said */
+  int64_t microbatches; /* as given; 0: not given */
   int parts;          /* that 'stages' lists */
   PartInFile *part;   /* those; NULL where there are more than MOST_STAGES */
 } PlanFile;

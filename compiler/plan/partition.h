@@ -20,7 +20,7 @@ typedef struct Costs {
   const int64_t *masters;   /* ... of all of them in f32 ... */
   const int64_t *moments;   /* ... and of the optimizer's moments; NULL: it has none */
   const int64_t *gradients; /* by piece: bytes of accumulators, one a use */
-  const int64_t *saved;     /* by piece: bytes kept from forward to backward */
+  const int64_t *saved;     /* by piece: bytes saved from forward to backward */
   const int64_t *inputs;    /* by piece: bytes of tokens and targets read */
   const int64_t *deferred;  /* by piece: bytes that backward makes and those products read */
   const int64_t *work;      /* by piece: bytes of temporaries; a stage has its largest piece's */

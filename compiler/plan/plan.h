@@ -69,7 +69,7 @@ typedef struct PlanRequest {
   const char *compiler; /* the C compiler's version line, part of a profile's signature; NULL: not compared */
   StagePeak peak;       /* NULL: the planner's own estimate counts */
   void *peak_context;
-  PlanWatch *watch;     /* NULL: nobody asks */
+  PlanWatch *watch;     /* NULL: not measured */
 } PlanRequest;
 
 /* Chooses, or takes request->plan and prices it anew; NULL after diagnostics. runners_up gets up to `n`

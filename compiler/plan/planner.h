@@ -37,7 +37,7 @@ bool planner_prepare(Planner *r, const Graph *g, const Pieces *p, const PlanRequ
 /* Fills microbatches by the batch's divisors that the schedule and the profile allow; where replicas are free,
  * some form or other. */
 bool planner_microbatches(Planner *r);
-void tell_microbatches(const Planner *r); /* that none will do */
+void tell_microbatches(const Planner *r); /* reports that none is possible */
 Span graph_file_span(const Graph *g);
 bool schedule_named(Name name, Span where, const char *prefix); /* false after a diagnostic: there is none */
 

@@ -7,7 +7,7 @@
 
 enum { MOST_EVENTS = 200000 };
 
-/* Whether stages, chunks, microbatches and ranks go up; false after a diagnostic. */
+/* Whether stages, chunks, microbatches and ranks divide evenly; false after a diagnostic. */
 static bool goes_up(PlanFile *f) {
   const Pipeline *p = &f->plan.pipeline;
   Span where = {.file = f->file};

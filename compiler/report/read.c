@@ -1,5 +1,5 @@
 /* The log and the trace that `train` leaves. Both may be long: lines and events are parsed one at a time and
- * freed. Whoever edited one is told where it stops being what `train` writes. */
+ * freed. One that was edited gets a diagnostic where it stops being what `train` writes. */
 #include "report/report.h"
 
 #include <errno.h>
@@ -108,7 +108,7 @@ static void read_metrics(const cJSON *line, Log *log, bool validation, int n) {
   }
 }
 
-/* False: the line says nothing that a log's line says. */
+/* False: it is not a line of a log. */
 static bool read_line(const cJSON *line, Log *log) {
   const cJSON *event = cJSON_GetObjectItemCaseSensitive(line, "event");
   double step = number_or_nan(line, "step"), validation = number_or_nan(line, "validation_loss");

@@ -7,7 +7,7 @@
 typedef enum {
   NEWEST,  /* drained: nothing newer exists while a batch is under way */
   ONE_OLD, /* every batch uses the version before the newest */
-  STASHED  /* the newest there is at a microbatch's forward, kept for its backward */
+  STASHED  /* the newest there is at a microbatch's forward, stashed for its backward */
 } Staleness;
 
 /* A schedule is a row of a table (schedule.c). in_flight fills, by stage, the turns that a rank may have

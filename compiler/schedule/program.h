@@ -50,7 +50,7 @@ typedef struct Loop {
 
 /* Copies of a chunk's buffers. Every number is at least 1. */
 typedef struct Slots {
-  int saved;     /* what forward keeps for backward: as many as are in flight; 1 with recomputation */
+  int saved;     /* what forward saves for backward: as many as are in flight; 1 with recomputation */
   int received;  /* activations received: in flight, and one being received ahead */
   int sent;      /* activations sent: in flight, for the backward may read them */
   int gradients; /* gradients received, and of gradients sent: 2 */

@@ -1,5 +1,5 @@
-/* What costs nothing to make again is made by every run of nodes that reads it, so that it crosses no cut and
- * what it is made from does: views of parameters, forward views of all elements of a value, values that depend
+/* Every run of nodes computes for itself what costs nothing to compute again, so that this crosses no cut, but
+ * what it is computed from does: views of parameters, forward views of all elements of a value, values that depend
  * on no input and no parameter; and of what every stage can load, views and pointwise values of inputs. */
 #include "simplify/rewrite.h"
 #include "simplify/simplify.h"

@@ -30,7 +30,7 @@ void rewrite_finish(Rewrite *w);
 static inline const Node *maker(const Graph *g, int value) { return &g->nodes.at[g->values.at[value].node]; }
 static inline bool is_forward(const Graph *g, int node) { return g->nodes.at[node].serves < 0; }
 bool reads_param(const Graph *g, int node);
-/* By node: it makes what stands for itself, losses, metrics and parameters' gradients, where and as it is needed. */
+/* By node: it makes a loss, a metric or a parameter's gradient, for which no other value may be read. */
 bool *find_pinned(const Graph *g);
 
 #endif

@@ -1,8 +1,8 @@
-/* Graph -> Graph: fold constants, share equal nodes, drop identities and dead nodes. Runs once after
- * autodiff. Requires and keeps topological order with forward nodes first; rewrites ids.
- * Shared nodes never join a forward node with a backward one, nor two nodes of different instances:
- * a stage must be able to hold either alone. What costs nothing to make again (localise.c) is copied next to
- * each consumer's instance, so that it never crosses a cut. */
+/* Graph -> Graph: fold constants, share equal nodes, drop identities and dead nodes. Runs once after autodiff.
+ * Requires and keeps topological order with forward nodes first; rewrites ids. A node is never shared by the
+ * forward and the backward pass, nor by two instances: a stage must be able to hold either alone. What costs
+ * nothing to compute again (localise.c) is copied next to each consumer's instance, so that it never crosses a
+ * cut. */
 #ifndef PDC_SIMPLIFY_H
 #define PDC_SIMPLIFY_H
 

@@ -14,7 +14,7 @@ typedef struct Parse {
   Span now, before;     /* the token read last and the one before it */
   const char *text;     /* the token read last; "" at the end */
   const char *text_before;
-  int bad_line;         /* a lexical error was told here: syntax errors on the same line are its echo */
+  int bad_line;         /* a lexical error was reported here: syntax errors on the same line are its echo */
   Vec(Bracket) open;    /* not closed so far */
   bool define;          /* "name = expression" rather than a file */
   bool started;         /* the first token, which says which of both, was given */
