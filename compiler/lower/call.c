@@ -16,14 +16,9 @@ _Noreturn void pd_fail(const char *format_, ...) {
 
 static Arguments call_arguments(const Kernel *k) {
   Arguments a = {.first = k->accumulate, .scratch = k->node->op->scratch != NULL};
-  for (int i = 0; i < k->in.n; i++)
-    push(&a.buffers, k->in.at[i].buffer);
-  for (int i = 0; i < k->out.n; i++)
-    push(&a.buffers, k->out.at[i].buffer);
-  a.written = alloc((size_t)a.buffers.n + 1);
-  for (int i = 0; i < a.buffers.n; i++)
-    for (int j = 0; j < k->out.n; j++)
-      a.written[i] |= k->out.at[j].buffer == a.buffers.at[i];
+  for (Access x = {0}; next_access(k, &x);)
+    push(&a.buffers, x.place->buffer);
+  a.written = written_buffers(k, &a.buffers);
   return a;
 }
 

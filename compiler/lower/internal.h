@@ -4,6 +4,9 @@
 
 #include "lower/lower.h"
 
+/* ---- lower.c */
+bool *written_buffers(const Kernel *k, const Ints *buffers); /* by buffer of the list: the kernel writes to it */
+
 /* ---- shape.c */
 const LoopShape *loop_shape(const StageKernels *stage, const Kernel *k);
 Arguments loop_arguments(const StageKernels *stage, const Lowered *k);

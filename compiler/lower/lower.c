@@ -5,6 +5,14 @@
 
 const Lowering *lowering_of(const StageKernels *k) { return backend_of(&k->target)->lowering; }
 
+bool *written_buffers(const Kernel *k, const Ints *buffers) {
+  bool *written = alloc((size_t)buffers->n + 1);
+  for (Access x = {0}; next_access(k, &x);)
+    for (int i = 0; i < buffers->n; i++)
+      written[i] |= x.write && x.place->buffer == buffers->at[i];
+  return written;
+}
+
 static Lowered lower_kernel(const StageKernels *stage, const Kernel *k) {
   Lowered l = {.kernel = k};
   if (k->kind == KERNEL_CALL) {
@@ -80,11 +88,12 @@ void lowered_dump(const LoweredStage *s, FILE *out) {
 /* Every place of the kernel is reached through an argument, which is marked where the kernel writes. */
 static void verify_arguments(const Lowered *k) {
   const Arguments *a = &k->arguments;
-  for (int i = 0; i < k->kernel->stores.n; i++) {
-    bool found = false;
-    for (int j = 0; j < a->buffers.n; j++)
-      found |= a->buffers.at[j] == k->kernel->stores.at[i].place.buffer && a->written[j];
-    ensure(found);
+  for (Access x = {0}; next_access(k->kernel, &x);) {
+    bool found = !k->call && !x.write && !k->shape->live[x.index]; /* a load that no store depends on */
+    for (int i = 0; i < a->buffers.n; i++)
+      found |= a->buffers.at[i] == x.place->buffer && (a->written[i] || !x.write);
+    if (!found)
+      BUG("kernel '%s' is not called with all that it uses", k->kernel->name);
   }
 }
 

@@ -74,14 +74,6 @@ static void add_buffer(Ints *buffers, int buffer) {
   push(buffers, buffer);
 }
 
-static bool *written_buffers(const Kernel *k, const Ints *buffers) {
-  bool *written = alloc((size_t)buffers->n + 1);
-  for (int i = 0; i < buffers->n; i++)
-    for (int j = 0; j < k->stores.n; j++)
-      written[i] |= k->stores.at[j].place.buffer == buffers->at[i];
-  return written;
-}
-
 Arguments loop_arguments(const StageKernels *stage, const Lowered *l) {
   const Kernel *k = l->kernel;
   Arguments a = {0};

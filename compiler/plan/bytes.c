@@ -72,8 +72,7 @@ int64_t *input_bytes(const Planner *r, int64_t b) {
   return bytes;
 }
 
-static int64_t moment_bytes(const Graph *g, int param) {
-  const UpdateRule *rule = update_rule(&g->train);
+static int64_t moment_bytes(const Graph *g, const UpdateRule *rule, int param) {
   int64_t bytes = 0;
   for (int i = 0; i < rule->n_moments; i++) {
     if (rule->moment_shape[i] && g->params.at[param].buffer)
@@ -84,30 +83,45 @@ static int64_t moment_bytes(const Graph *g, int param) {
   return bytes;
 }
 
-void parameter_tables(const Planner *r, int64_t *weights, int64_t *held, int64_t *moments, int64_t *shared) {
+/* Bytes of one parameter; how many pieces use it. */
+typedef struct ParameterBytes {
+  int64_t rounded, full, moments; /* as passes read it; in f32 */
+  int users;
+} ParameterBytes;
+
+static ParameterBytes *parameter_bytes(const Planner *r) {
   const Graph *g = r->g;
+  const UpdateRule *rule = update_rule(&g->train);
+  ParameterBytes *b = alloc((size_t)(g->params.n + 1) * sizeof *b);
+  for (int q = 0; q < g->params.n; q++)
+    b[q] = (ParameterBytes){.rounded = value_bytes(r, g->params.at[q].value, 1),
+                            .full = padded_bytes(shape_elements(&g->params.at[q].shape)),
+                            .moments = moment_bytes(g, rule, q)};
+  for (int k = 0; k < r->p->n; k++)
+    for (int m = 0; m < r->p->at[k].params.n; m++)
+      b[r->p->at[k].params.at[m]].users++;
+  return b;
+}
+
+void parameter_tables(const Planner *r, int64_t *weights, int64_t *held, int64_t *moments, int64_t *shared) {
   const Pieces *p = r->p;
   int side = p->n + 1;
-  int *users = alloc((size_t)(g->params.n + 1) * sizeof *users),
-      *here = alloc((size_t)(g->params.n + 1) * sizeof *here);
-  for (int k = 0; k < p->n; k++)
-    for (int m = 0; m < p->at[k].params.n; m++)
-      users[p->at[k].params.at[m]]++;
+  const ParameterBytes *of = parameter_bytes(r);
+  int *here = alloc((size_t)(r->g->params.n + 1) * sizeof *here);
   for (int i = 0; i < p->n; i++) {
     int64_t bytes = 0, partly = 0, rounded = 0, state = 0;
-    memset(here, 0, (size_t)g->params.n * sizeof *here);
+    memset(here, 0, (size_t)r->g->params.n * sizeof *here);
     for (int j = i; j < p->n; j++) {
       for (int m = 0; m < p->at[j].params.n; m++) {
         int q = p->at[j].params.at[m];
-        int64_t size = padded_bytes(shape_elements(&g->params.at[q].shape));
         if (here[q]++ == 0) {
-          bytes += size;
-          partly += size;
-          rounded += value_bytes(r, g->params.at[q].value, 1);
-          state += moment_bytes(g, q);
+          bytes += of[q].full;
+          partly += of[q].full;
+          rounded += of[q].rounded;
+          state += of[q].moments;
         }
-        if (here[q] == users[q])
-          partly -= size;
+        if (here[q] == of[q].users)
+          partly -= of[q].full;
       }
       weights[i * side + j + 1] = rounded;
       held[i * side + j + 1] = bytes;
