@@ -82,9 +82,9 @@ static void chunk_structs(const StageKernels *k, const Program *p, Allocation *a
   for (int chunk = 0; chunk < k->chunks.n; chunk++) {
     int copies = copies_of(k, p, kind, chunk);
     if (copies > 0)
-      a->part[kind][chunk] = structs(k, a, kind, buffers, chunk, copies);
+      a->chunk_section[kind][chunk] = structs(k, a, kind, buffers, chunk, copies);
     else
-      a->part[kind][chunk] = section(a, kind, 0, 0);
+      a->chunk_section[kind][chunk] = section(a, kind, 0, 0);
   }
   if (k->chunks.n > 1)
     a->section[kind] = (Section){section_names[kind], from, a->bytes - from, a->bytes > from};
@@ -232,7 +232,7 @@ static void workspace(const StageKernels *k, const Program *program, Allocation 
   for (int chunk = 0; chunk < k->chunks.n; chunk++) {
     if (allocation_saved_packed(program, chunk))
       saved[chunk] = saved_in_workspace(k, a, &p, chunk);
-    a->saved_bytes += a->part[SECTION_SAVED][chunk].bytes;
+    a->saved_bytes += a->chunk_section[SECTION_SAVED][chunk].bytes;
   }
   int64_t bytes = pack(p.ranges.at, p.ranges.n);
   for (int i = 0; i < p.ranges.n; i++)

@@ -65,7 +65,7 @@ typedef struct Allocation {
   Vec(OwnMoment) own_moments;
   int64_t scratch_offset, scratch_bytes; /* the largest kernel's */
   Section section[SECTION_COUNT]; /* with several chunks, where each has its own: all of them as one copy */
-  Section part[SECTION_COUNT][MAX_CHUNKS]; /* inputs to gradients sent, saved to deferred: each chunk's */
+  Section chunk_section[SECTION_COUNT][MAX_CHUNKS]; /* inputs to gradients sent, saved to deferred: each chunk's */
   Vec(Exchanged) exchanged; /* in the first of the section's copies, here and below */
   int64_t reduced_offset, reduced_bytes; /* the shards of the other replicas, one behind the other */
   int64_t bytes;           /* the arena */

@@ -4,10 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CHUNK = 1 << 20, ALIGN = 16 };
+enum { BLOCK = 1 << 20, ALIGN = 16 };
 
-static char *chunk;
-static size_t chunk_left;
+static char *unused;
+static size_t unused_bytes;
 static void *blocks; /* all that was taken, linked through their first word, so that leak checkers see it */
 
 static void *block_new(size_t bytes) {
@@ -24,14 +24,14 @@ static void *block_new(size_t bytes) {
 void *alloc(size_t bytes) {
   bytes = (bytes + ALIGN - 1) & ~(size_t)(ALIGN - 1);
   if (bytes == 0) bytes = ALIGN;
-  if (bytes > CHUNK / 4) return block_new(bytes);
-  if (bytes > chunk_left) {
-    chunk = block_new(CHUNK);
-    chunk_left = CHUNK;
+  if (bytes > BLOCK / 4) return block_new(bytes);
+  if (bytes > unused_bytes) {
+    unused = block_new(BLOCK);
+    unused_bytes = BLOCK;
   }
-  void *p = chunk;
-  chunk += bytes;
-  chunk_left -= bytes;
+  void *p = unused;
+  unused += bytes;
+  unused_bytes -= bytes;
   return p;
 }
 

@@ -160,9 +160,9 @@ Val val_operator(Elaborator *e, const Frame *f, const Ast *at, Val a, Val b) {
       fail(f, at->span2, "PD0322", "a list of %d is too long", a.n + b.n);
       return POISON;
     }
-    Val joined = {.kind = VAL_LIST, .n = a.n + b.n, .list = alloc((size_t)(a.n + b.n) * sizeof(Val))};
-    for (int i = 0; i < joined.n; i++) joined.list[i] = i < a.n ? a.list[i] : b.list[i - a.n];
-    return joined;
+    Val both = {.kind = VAL_LIST, .n = a.n + b.n, .list = alloc((size_t)(a.n + b.n) * sizeof(Val))};
+    for (int i = 0; i < both.n; i++) both.list[i] = i < a.n ? a.list[i] : b.list[i - a.n];
+    return both;
   }
   bool text = a.kind == VAL_STRING && at->name[0] == '+';
   if (text && b.kind == VAL_STRING)

@@ -308,7 +308,7 @@ static void add_chunk_parts(const Emit *e, Parts *parts, SectionKind first, Sect
   for (int i = 0; i < N_CHUNK_PARTS; i++) {
     const ChunkPart *part = &chunk_parts[i];
     for (int chunk = 0; chunk < e->k->chunks.n; chunk++) {
-      const Section *section = &e->allocation->part[part->section][chunk];
+      const Section *section = &e->allocation->chunk_section[part->section][chunk];
       const char *slots = chunk_slots(e, part->kind, chunk), *comment = NULL;
       bool again = part->kind == BUFFER_SENT && section->copies > e->p->slots[chunk].sent;
       if (part->section < first || part->section > last)
@@ -373,7 +373,8 @@ static void print_slots(Emit *e, BufferKind kind) {
       flat_struct(e, kind, chunk, chunk_struct(e, kind, chunk), part->comment);
       continue;
     }
-    char *body = e->allocation->part[part->section][chunk].copies > 0 ? struct_body(e, which, chunk) : NULL;
+    int copies = e->allocation->chunk_section[part->section][chunk].copies;
+    char *body = copies > 0 ? struct_body(e, which, chunk) : NULL;
     if (body)
       text_add(&e->out, "%s { /* %s */\n%s};\n\n", chunk_struct(e, kind, chunk), part->comment, body);
   }

@@ -83,9 +83,9 @@ static bool is_taken(const Names *taken, Name name) {
 Name unique_name(Names *taken, const char *wanted) {
   Name base = c_identifier(wanted), name = base;
   size_t n = strlen(base);
-  const char *join = base[n - 1] == '_' || isdigit((unsigned char)base[n - 1]) ? "_" : "";
+  const char *separator = base[n - 1] == '_' || isdigit((unsigned char)base[n - 1]) ? "_" : "";
   for (int i = 2; is_taken(taken, name); i++)
-    name = internf("%s%s%d", base, join, i);
+    name = internf("%s%s%d", base, separator, i);
   push(taken, name);
   return name;
 }

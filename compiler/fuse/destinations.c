@@ -19,8 +19,8 @@ static void destine(const Fuse *f, Destinations *d, int value, int buffer, bool 
    * figure's buffer, which the next microbatch overwrites before backward; and not every call can add. */
   bool whose = !accumulate && f->k->buffers.at[buffer].kind != BUFFER_FIGURE;
   bool adds = !accumulate || op->kind != OP_CALL || (op->adds && value_at(f, root)->output == 0);
-  if (!(whose || read_once(f, value)) || !adds || !place_claim(f, value, &target))
-    push(&d->late, (Late){value, buffer, accumulate});
+  if (!(whose || read_once(f, value)) || !adds || !place_into(f, value, &target))
+    push(&d->copies, (PendingCopy){value, buffer, accumulate});
 }
 
 static void destine_crossing(const Fuse *f, Destinations *d) {
@@ -112,26 +112,26 @@ Place part_place(const Fuse *f, int node, int i, int *axis, int64_t *from, int64
   return place_slice(&whole, *axis, *from, dim[*axis]);
 }
 
-static bool *claim_parts(const Fuse *f, int node) {
+static bool *place_parts(const Fuse *f, int node) {
   const Node *n = node_at(f, node);
-  bool *claimed = alloc((size_t)n->n_in);
+  bool *in_place = alloc((size_t)n->n_in);
   for (int i = 0; i < n->n_in; i++) {
     int axis;
     int64_t from, end;
     Place part = part_place(f, node, i, &axis, &from, &end);
     bool same_direction = direction_of(f, value_at(f, view_root(f, n->in[i]))->node) == direction_of(f, node);
-    claimed[i] = same_direction && place_claim(f, n->in[i], &part);
+    in_place[i] = same_direction && place_into(f, n->in[i], &part);
   }
-  return claimed;
+  return in_place;
 }
 
 const Destinations *place_destined(const Fuse *f) {
   Destinations *d = alloc(sizeof *d);
-  d->claimed = alloc(sizeof *d->claimed * (size_t)f->g->nodes.n);
+  d->in_place = alloc(sizeof *d->in_place * (size_t)f->g->nodes.n);
   destine_crossing(f, d);
   destine_sources(f, d);
   for (int i = 0; i < f->g->nodes.n; i++)
     if (f->survey->here[i] && node_at(f, i)->op->kind == OP_CONCAT)
-      d->claimed[i] = claim_parts(f, i);
+      d->in_place[i] = place_parts(f, i);
   return d;
 }

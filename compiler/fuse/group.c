@@ -13,9 +13,9 @@ typedef struct Grouping {
   Direction d;
   const ItemList *items;
   Groups *groups;
-  int *home;  /* by value: the group that computes it; -1 */
-  int *depth; /* by value: reductions of the row, one after the other, from its group's start to it */
-  int *ready; /* by value: the first group that may read it from memory */
+  int *computed_in; /* by value: the group that computes it; -1 */
+  int *depth;       /* by value: reductions of the row, one after the other, from its group's start to it */
+  int *ready;       /* by value: the first group that may read it from memory */
 } Grouping;
 
 static bool item_is_loop(const Fuse *f, const Item *it) {
@@ -122,8 +122,8 @@ static int bound_of(const Grouping *b, int value, bool loop) {
     return 0;
   if (is_rematerialised(f, b->d, root))
     return bound_behind(b, root);
-  if (loop && b->home[root] >= 0 && view_is_alias(f, value))
-    return b->home[root];
+  if (loop && b->computed_in[root] >= 0 && view_is_alias(f, value))
+    return b->computed_in[root];
   return b->ready[root];
 }
 
@@ -164,7 +164,7 @@ static void settle(Grouping *b, const Item *it, int group, bool loop) {
   for (int o = 0; o < n->n_out; o++) {
     int value = sum >= 0 ? sum : n->out[o];
     b->ready[value] = group + 1;
-    b->home[value] = loop && (n->op->kind != OP_SUM_TO || is_row_sum(b->f, n)) ? group : -1;
+    b->computed_in[value] = loop && (n->op->kind != OP_SUM_TO || is_row_sum(b->f, n)) ? group : -1;
   }
 }
 
@@ -189,7 +189,7 @@ static int depth_of(const Grouping *b, int root, int group) {
   if (!f->survey->here[node] || direction_of(f, node) != b->d)
     return 0;
   if (!is_rematerialised(f, b->d, root))
-    return b->home[root] == group ? b->depth[root] : 0;
+    return b->computed_in[root] == group ? b->depth[root] : 0;
   for (int i = 0; i < node_at(f, node)->n_in; i++) {
     int behind = depth_of(b, view_root(f, node_at(f, node)->in[i]), group);
     depth = behind > depth ? behind : depth;
@@ -245,10 +245,10 @@ static void group_item(Grouping *b, int i) {
 
 const Groups *group_items(const Fuse *f, Direction d) {
   size_t bytes = sizeof(int) * (size_t)f->g->values.n;
-  Grouping b = {.f = f, .d = d, .items = &f->items->of[d], .groups = alloc(sizeof *b.groups), .home = alloc(bytes),
-                .depth = alloc(bytes), .ready = alloc(bytes)};
+  Grouping b = {.f = f, .d = d, .items = &f->items->of[d], .groups = alloc(sizeof *b.groups),
+                .computed_in = alloc(bytes), .depth = alloc(bytes), .ready = alloc(bytes)};
   for (int v = 0; v < f->g->values.n; v++)
-    b.home[v] = -1;
+    b.computed_in[v] = -1;
   for (int i = 0; i < b.items->n; i++) {
     settle_concats(&b);
     group_item(&b, i);

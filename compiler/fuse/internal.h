@@ -44,12 +44,12 @@ typedef struct Placement {
 } Placement;
 
 /* A value that must also stand in this buffer, where its producer cannot write it. */
-typedef struct Late { int value, buffer; bool accumulate; } Late;
+typedef struct PendingCopy { int value, buffer; bool accumulate; } PendingCopy;
 
 /* What fixed destinations leave to do (destinations.c). */
 typedef struct Destinations {
-  Vec(Late) late;
-  bool **claimed; /* by concatenation, by operand: its producer writes it straight to its part */
+  Vec(PendingCopy) copies;
+  bool **in_place; /* by concatenation, by operand: its producer writes it straight to its part */
 } Destinations;
 
 /* One thing to be done: a node; or a copy of a value to a place (the parts of a concatenation, what must be sent
@@ -139,7 +139,7 @@ bool alias_step(const Fuse *f, const Node *n); /* this view is elementwise the s
 bool view_is_alias(const Fuse *f, int value);  /* elementwise the same as its root, up to broadcasting */
 bool place_of(const Fuse *f, int value, Place *out); /* through views; false: no strides express it */
 Place place_value(const Fuse *f, int value);         /* the same, and the root gets a buffer and is needed */
-bool place_claim(const Fuse *f, int value, const Place *target); /* the root writes straight into target */
+bool place_into(const Fuse *f, int value, const Place *target); /* the root writes straight into target */
 void place_at(const Fuse *f, int value, int buffer);  /* the whole of the buffer is the value's */
 bool calls_read(const Fuse *f, int value, const Place *p); /* all calls that read the value could do so there */
 Place place_broadcast(const Place *from, bool batched, const Group *to);

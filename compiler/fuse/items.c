@@ -22,7 +22,7 @@ static void list_concat(const Fuse *f, Items *items, int node) {
   for (int i = 0; i < n->n_in; i++) {
     Place part = part_place(f, node, i, &axis, &from, &end);
     list_fill(f, items, node, axis, covered, from);
-    if (!f->destinations->claimed[node][i])
+    if (!f->destinations->in_place[node][i])
       add(f, items, direction_of(f, node),
           (Item){.kind = ITEM_COPY, .node = node, .value = n->in[i], .target = n->out[0], .place = part});
     covered = end;
@@ -89,14 +89,14 @@ static bool is_no_item(const Fuse *f, int node) {
   return n->n_out == 1 && (f->survey->same[n->out[0]] != n->out[0] || is_rematerialised(f, FORWARD, n->out[0]));
 }
 
-static void list_late(const Fuse *f, Items *items, const Late *late) {
-  BufferKind kind = f->k->buffers.at[late->buffer].kind;
-  int node = value_at(f, late->value)->node;
+static void list_copy(const Fuse *f, Items *items, const PendingCopy *copy) {
+  BufferKind kind = f->k->buffers.at[copy->buffer].kind;
+  int node = value_at(f, copy->value)->node;
   if (!f->survey->here[node]) /* it only passes through this stage */
     node = kind == BUFFER_SENT ? f->survey->end - 1 : f->survey->first;
   add(f, items, kind == BUFFER_SENT || kind == BUFFER_FIGURE ? FORWARD : BACKWARD,
-      (Item){.kind = ITEM_COPY, .node = node, .value = late->value, .target = -1, .place = whole(f, late->buffer),
-             .accumulate = late->accumulate});
+      (Item){.kind = ITEM_COPY, .node = node, .value = copy->value, .target = -1, .place = whole(f, copy->buffer),
+             .accumulate = copy->accumulate});
 }
 
 static void sort_by_region(ItemList *list, int sign) {
@@ -113,8 +113,8 @@ const Items *list_items(const Fuse *f) {
   for (int i = 0; i < f->g->nodes.n; i++)
     if (!is_no_item(f, i))
       list_node(f, items, i);
-  for (int i = 0; i < f->destinations->late.n; i++)
-    list_late(f, items, &f->destinations->late.at[i]);
+  for (int i = 0; i < f->destinations->copies.n; i++)
+    list_copy(f, items, &f->destinations->copies.at[i]);
   for (Direction d = SETUP; d < N_DIRECTIONS; d++)
     sort_by_region(&items->of[d], d == BACKWARD ? -1 : 1);
   return items;

@@ -25,11 +25,11 @@ static Name identifier(const char *text) {
 }
 
 typedef struct Taken { Name name; int group; Name signature; } Taken;
-typedef Vec(Taken) Names;
+typedef Vec(Taken) TakenNames;
 
 /* The name, or with a number behind it when another of the group has it. The same signature (where it
  * has one) may share. */
-static Name unique(Names *taken, Name name, int group, Name signature) {
+static Name unique(TakenNames *taken, Name name, int group, Name signature) {
   for (int number = 1;; number++) {
     Name tried = number == 1 ? name : internf("%s_%d", name, number);
     bool free = true;
@@ -108,7 +108,7 @@ static void name_kernel(const Fuse *f, Direction d, int at, Kernel *k) {
 }
 
 void name_kernels(const Fuse *f) {
-  Names taken = {0};
+  TakenNames taken = {0};
   for (Direction d = SETUP; d < N_DIRECTIONS; d++)
     for (int i = 0; i < kernels_of(f, d)->n; i++) {
       Kernel *k = &kernels_of(f, d)->at[i];
@@ -164,7 +164,7 @@ static const char *own_path(const Fuse *f, const char *path, const char *region,
 void name_buffers(const Fuse *f) {
   StageKernels *k = f->k;
   int *owner = gradient_owners(f);
-  Names taken = {0};
+  TakenNames taken = {0};
   for (int i = 0; i < k->buffers.n; i++) {
     Buffer *b = &k->buffers.at[i];
     const char *region = b->region >= 0 ? k->regions.at[b->region].path : "", *path, *prefix = "", *own;

@@ -203,7 +203,7 @@ Place place_value(const Fuse *f, int value) {
   return out;
 }
 
-bool place_claim(const Fuse *f, int value, const Place *target) {
+bool place_into(const Fuse *f, int value, const Place *target) {
   Place p = *target;
   int node = value_at(f, value)->node;
   for (;; node = value_at(f, value)->node) {

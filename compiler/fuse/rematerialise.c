@@ -89,13 +89,13 @@ typedef struct Search {
   int *seen, id;   /* seen[value] == id: looked at already */
 } Search;
 
-/* What a value is computed from when all that may be rematerialised is. */
-typedef struct Behind {
+/* What a value is computed from when all is rematerialised that may be. */
+typedef struct Leaves {
   double bytes;   /* of values of each sample */
   bool statistic; /* among the others */
-} Behind;
+} Leaves;
 
-static void look_behind(Search *s, int value, Behind *b) {
+static void add_leaves(Search *s, int value, Leaves *b) {
   const Fuse *f = s->f;
   const Node *n = producer(f, value);
   for (int i = 0; i < n->n_in; i++) {
@@ -104,17 +104,17 @@ static void look_behind(Search *s, int value, Behind *b) {
       continue;
     s->seen[root] = s->id;
     if (s->may[root] || s->remat->value[root])
-      look_behind(s, root, b);
+      add_leaves(s, root, b);
     else if (value_at(f, root)->shape.batched)
       b->bytes += bytes_of(f, root);
     b->statistic |= s->statistic[root];
   }
 }
 
-static Behind behind(Search *s, int value) {
-  Behind b = {0};
+static Leaves leaves(Search *s, int value) {
+  Leaves b = {0};
   s->id++;
-  look_behind(s, value, &b);
+  add_leaves(s, value, &b);
   return b;
 }
 
@@ -130,7 +130,7 @@ static bool only_for_sums(const Search *s, int value) {
 /* Whether rematerialising costs less than storing: reading one array instead of another is free; reading two
  * instead of one saves the store of that one, if only two loops read it. */
 static bool pays(Search *s, int value) {
-  Behind b = behind(s, value);
+  Leaves b = leaves(s, value);
   double own = bytes_of(s->f, value);
   if (b.bytes <= own * 5 / 4)
     return true;
@@ -144,7 +144,7 @@ static void refuse(Search *s, int value) {
   bool parted = false;
   for (int i = 0; i < n->n_in; i++) {
     int root = view_root(s->f, n->in[i]);
-    if (s->may[root] && !s->remat->value[root] && !behind(s, root).statistic)
+    if (s->may[root] && !s->remat->value[root] && !leaves(s, root).statistic)
       s->may[root] = false, parted = true;
   }
   if (!parted)
@@ -203,7 +203,7 @@ static void find_cheap(const Fuse *f, Remat *r, const bool *read_whole) {
       }
   }
   for (int v = 0; v < f->g->values.n; v++)
-    if (s.may[v] && !r->value[v] && behind(&s, v).statistic)
+    if (s.may[v] && !r->value[v] && leaves(&s, v).statistic)
       mark(&s, v);
 }
 

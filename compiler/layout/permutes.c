@@ -10,14 +10,14 @@
 #include "simplify/rewrite.h"
 
 /* Which value of `to` has the elements of a value of `from`: its axis dims[i] is axis i of that. */
-typedef struct Form { int value, dims[MAX_RANK]; } Form;
+typedef struct Counterpart { int value, dims[MAX_RANK]; } Counterpart;
 
 /* A value of `to` in another order and shape for the nodes of one run. */
 typedef struct Copy { int of, run, dims[MAX_RANK], made; } Copy;
 
 typedef struct Moving {
   Rewrite *w;
-  Form *form; /* by value of from */
+  Counterpart *counterpart; /* by value of from */
   Vec(Copy) copies;
 } Moving;
 
@@ -39,7 +39,7 @@ static bool same_order(int rank, const int *a, const int *b) { return !memcmp(a,
 static bool is_ordered(const Moving *m, int value) {
   int plain[MAX_RANK];
   identity(plain);
-  return same_order(shape_of(m->w->from, value)->rank, m->form[value].dims, plain);
+  return same_order(shape_of(m->w->from, value)->rank, m->counterpart[value].dims, plain);
 }
 
 /* ---- a value as a reader wants it --------------------------------------------------------------- */
@@ -78,7 +78,7 @@ static int arrange(Moving *m, int like, int in, const int *dims, const Shape *wa
  * lacks it may still lack. */
 static int ordered(Moving *m, int like, int value, int rank, const int *inverse) {
   const Value *v = &m->w->from->values.at[value];
-  const Form *f = &m->form[value];
+  const Counterpart *f = &m->counterpart[value];
   Copy c = {.of = f->value, .run = m->w->run[like]};
   Shape wanted = {.batched = v->shape.batched, .rank = rank};
   int missing = rank - v->shape.rank;
@@ -117,7 +117,7 @@ static int plain(Moving *m, int like, int value) {
 static void hand_on_name(Moving *m, int node) {
   const Node *n = &m->w->from->nodes.at[node];
   const Value *v = &m->w->from->values.at[n->out[0]];
-  Value *x = &m->w->to->values.at[m->form[n->out[0]].value];
+  Value *x = &m->w->to->values.at[m->counterpart[n->out[0]].value];
   const Node *maker_of_x = &m->w->to->nodes.at[x->node];
   bool returned = n->scope != 0 && maker_of_x->scope == n->scope;
   bool nameless = x->name == intern(maker_of_x->op->name);
@@ -131,8 +131,8 @@ static void hand_on_name(Moving *m, int node) {
 static void order_node(Moving *m, int node) {
   const Graph *g = m->w->from;
   const Node *n = &g->nodes.at[node];
-  const Form *x = &m->form[n->in[0]];
-  Form *y = &m->form[n->out[0]];
+  const Counterpart *x = &m->counterpart[n->in[0]];
+  Counterpart *y = &m->counterpart[n->out[0]];
   int dims[MAX_RANK];
   n->op->order(g, node, dims);
   y->value = x->value;
@@ -149,7 +149,7 @@ static bool order_of_results(const Moving *m, int node, int *dims) {
   for (int i = 0; i < n->n_in; i++) {
     const Shape *x = in_shape(m->w->from, node, i);
     if (!is_ordered(m, n->in[i]) && (n->op->kind == OP_POINTWISE ? shape_equal(x, y) : x->rank == y->rank)) {
-      memcpy(dims, m->form[n->in[i]].dims, MAX_RANK * sizeof *dims);
+      memcpy(dims, m->counterpart[n->in[i]].dims, MAX_RANK * sizeof *dims);
       return true;
     }
   }
@@ -183,8 +183,8 @@ static void copy_reordered(Moving *m, int node, const int *dims, const Attr *att
     Value *v = &m->w->to->values.at[graph_output(m->w->to, made, i)], *old = &from->values.at[n->out[i]];
     v->name = old->name;
     v->span = old->span;
-    m->form[n->out[i]].value = graph_output(m->w->to, made, i);
-    memcpy(m->form[n->out[i]].dims, dims, MAX_RANK * sizeof *dims);
+    m->counterpart[n->out[i]].value = graph_output(m->w->to, made, i);
+    memcpy(m->counterpart[n->out[i]].dims, dims, MAX_RANK * sizeof *dims);
   }
 }
 
@@ -195,13 +195,13 @@ static void copy_plain(Moving *m, int node) {
     in[i] = plain(m, node, n->in[i]);
   int made = rewrite_copy(m->w, node, in, node);
   for (int i = 0; i < n->n_out; i++) {
-    m->form[n->out[i]].value = graph_output(m->w->to, made, i);
-    identity(m->form[n->out[i]].dims);
+    m->counterpart[n->out[i]].value = graph_output(m->w->to, made, i);
+    identity(m->counterpart[n->out[i]].dims);
   }
 }
 
 void move_permutes(Graph *g) {
-  Moving m = {.w = rewrite_begin(g), .form = alloc((g->values.n + 1) * sizeof *m.form)};
+  Moving m = {.w = rewrite_begin(g), .counterpart = alloc((g->values.n + 1) * sizeof *m.counterpart)};
   const bool *pinned = find_pinned(g);
   ensure(g->nodes.n == g->n_forward);
   for (int i = 0; i < g->nodes.n; i++) {

@@ -22,22 +22,22 @@ static Arguments call_arguments(const Kernel *k) {
   return a;
 }
 
-typedef struct Known { Name signature; const Library *library; int threads; int64_t bytes; } Known;
+typedef struct CachedCall { Name signature; const Library *library; int threads; int64_t bytes; } CachedCall;
 
 /* Asking a library takes as long as preparing the call: once for all kernels of a signature. */
 static int64_t scratch_bytes(const Site *site, Name signature) {
-  static Vec(Known) known;
+  static Vec(CachedCall) cached;
   const Op *op = site->node->op;
   if (!op->scratch)
     return 0;
-  for (int i = 0; i < known.n; i++)
-    if (known.at[i].signature == signature && known.at[i].library == site->library &&
-        known.at[i].threads == site->threads)
-      return known.at[i].bytes;
+  for (int i = 0; i < cached.n; i++)
+    if (cached.at[i].signature == signature && cached.at[i].library == site->library &&
+        cached.at[i].threads == site->threads)
+      return cached.at[i].bytes;
   if (site->threads > 0)
     omp_set_num_threads(site->threads);
-  push(&known, (Known){signature, site->library, site->threads, op->scratch(site)});
-  return known.at[known.n - 1].bytes;
+  push(&cached, (CachedCall){signature, site->library, site->threads, op->scratch(site)});
+  return cached.at[cached.n - 1].bytes;
 }
 
 void lower_call(const StageKernels *stage, Lowered *l) {

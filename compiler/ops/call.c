@@ -9,12 +9,12 @@ Axes merge_axes(const Place *const *place, int places, int dims, const int64_t *
     int64_t stride[MAX_PLACES] = {0};
     if (dim[i] == 1)
       continue;
-    bool joins = a.n > 0;
+    bool merges = a.n > 0;
     for (int j = 0; j < places; j++) {
       stride[j] = place[j] ? place[j]->stride[i] : 0;
-      joins = joins && a.stride[a.n - 1][j] == stride[j] * dim[i];
+      merges = merges && a.stride[a.n - 1][j] == stride[j] * dim[i];
     }
-    if (joins) {
+    if (merges) {
       a.count[a.n - 1] *= dim[i];
     } else {
       a.count[a.n] = dim[i];

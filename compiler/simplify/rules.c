@@ -50,7 +50,7 @@ static int same_shape(const Rewrite *w, int node, int i) {
   return shape_equal(shape_of(w, input(w, node, i)), result_shape(w, node)) ? input(w, node, i) : -1;
 }
 
-static int join_pads(Rewrite *w, int node, int a, int b); /* below; -1 when they are no pads side by side */
+static int merge_pads(Rewrite *w, int node, int a, int b); /* below; -1 when they are no pads side by side */
 
 /* ---- pointwise --------------------------------------------------------------------------------- */
 
@@ -98,13 +98,13 @@ static int rule_add(Rewrite *w, int node) {
   const Node *negated = made_by(w, node, b, &op_neg);
   if (negated)
     return build(w, node, &op_sub, (int[]){a, negated->in[0]}, 2, NULL);
-  int joined = join_pads(w, node, a, b);
+  int merged = merge_pads(w, node, a, b);
   const Node *sum = made_by(w, node, a, &op_add);
-  if (joined >= 0 || !sum)
-    return joined;
+  if (merged >= 0 || !sum)
+    return merged;
   int before = sum->in[0]; /* (g + pad) + pad: each element of g meets one pad that is not zero there */
-  joined = join_pads(w, node, sum->in[1], b);
-  return joined >= 0 ? build(w, node, &op_add, (int[]){before, joined}, 2, NULL) : -1;
+  merged = merge_pads(w, node, sum->in[1], b);
+  return merged >= 0 ? build(w, node, &op_add, (int[]){before, merged}, 2, NULL) : -1;
 }
 
 static int rule_sub(Rewrite *w, int node) {
@@ -241,7 +241,7 @@ static int rule_expand(Rewrite *w, int node) {
 
 static int rule_detach(Rewrite *w, int node) { return input(w, node, 0); }
 
-/* ---- joins --------------------------------------------------------------------------------------- */
+/* ---- concatenations ---------------------------------------------------------------------------- */
 
 /* concat(concat(a, b), c) is concat(a, b, c). */
 static int flatten(Rewrite *w, int node) {
@@ -281,7 +281,7 @@ static bool adjoin(const Rewrite *w, const Node *first, const Node *second) {
 }
 
 /* The sum of two pads that put their values side by side is the pad of their concat. */
-static int join_pads(Rewrite *w, int node, int a, int b) {
+static int merge_pads(Rewrite *w, int node, int a, int b) {
   const Node *first = made_by(w, node, a, &op_pad), *second = made_by(w, node, b, &op_pad);
   if (!first || !second || !shape_equal(shape_of(w, a), shape_of(w, b)))
     return -1;
@@ -294,8 +294,8 @@ static int join_pads(Rewrite *w, int node, int a, int b) {
   }
   Attr pad[MAX_ATTR] = {first->attr[0], first->attr[1], second->attr[2]};
   Attr concat[MAX_ATTR] = {first->attr[0]};
-  int joined = build(w, node, &op_concat, (int[]){first->in[0], second->in[0]}, 2, concat);
-  return build(w, node, &op_pad, &joined, 1, pad);
+  int merged = build(w, node, &op_concat, (int[]){first->in[0], second->in[0]}, 2, concat);
+  return build(w, node, &op_pad, &merged, 1, pad);
 }
 
 /* ---- the table ------------------------------------------------------------------------------------- */

@@ -7,16 +7,16 @@ typedef struct PartKey {
   int64_t first_piece, end_piece, part, parts, microbatch, recompute, split, target, precision, threads;
 } PartKey;
 
-typedef struct KnownPart {
+typedef struct CachedPart {
   PartKey key;
   StageKernels *kernels; /* NULL: the slot is free */
   LoweredStage *lowered; /* NULL: not asked for */
-} KnownPart;
+} CachedPart;
 
 struct Stages {
   const Graph *g;
   const Pieces *p;
-  KnownPart *known; /* open addressing, at most half full */
+  CachedPart *cached; /* open addressing, at most half full */
   size_t room, n;   /* room: a power of two */
   StagesWatch watch;
 };
@@ -24,13 +24,13 @@ struct Stages {
 Stages *stages_new(const Graph *g, const Pieces *p) {
   Stages *s = alloc(sizeof *s);
   *s = (Stages){.g = g, .p = p, .room = 256};
-  s->known = alloc(s->room * sizeof *s->known);
+  s->cached = alloc(s->room * sizeof *s->cached);
   return s;
 }
 
 StagesWatch stages_watch(const Stages *s) { return s->watch; }
 
-/* ---- parts that are known ---------------------------------------------------------------------- */
+/* ---- the cache of parts ------------------------------------------------------------------------- */
 
 /* FNV-1a over words. */
 static size_t hash(const PartKey *key) {
@@ -42,25 +42,25 @@ static size_t hash(const PartKey *key) {
 }
 
 /* The key's slot, or the free one where it belongs. */
-static KnownPart *find_slot(KnownPart *known, size_t room, const PartKey *key) {
+static CachedPart *find_slot(CachedPart *cached, size_t room, const PartKey *key) {
   size_t i = hash(key) & (room - 1);
-  while (known[i].kernels && memcmp(&known[i].key, key, sizeof *key) != 0)
+  while (cached[i].kernels && memcmp(&cached[i].key, key, sizeof *key) != 0)
     i = (i + 1) & (room - 1);
-  return &known[i];
+  return &cached[i];
 }
 
 static void grow(Stages *s) {
   size_t room = 2 * s->room;
-  KnownPart *known = alloc(room * sizeof *known);
+  CachedPart *cached = alloc(room * sizeof *cached);
   for (size_t i = 0; i < s->room; i++)
-    if (s->known[i].kernels)
-      *find_slot(known, room, &s->known[i].key) = s->known[i];
-  s->known = known;
+    if (s->cached[i].kernels)
+      *find_slot(cached, room, &s->cached[i].key) = s->cached[i];
+  s->cached = cached;
   s->room = room;
 }
 
 /* Holds until the next part is fused. */
-static KnownPart *fuse_part(Stages *s, const Plan *plan, int part, bool split) {
+static CachedPart *fuse_part(Stages *s, const Plan *plan, int part, bool split) {
   const StagePlan *of = &plan->stage[part];
   Target t = plan->target;
   bool recompute = plan_recomputes(plan, part);
@@ -70,18 +70,18 @@ static KnownPart *fuse_part(Stages *s, const Plan *plan, int part, bool split) {
                  .microbatch = b, .recompute = recompute, .split = split, .target = (int64_t)(intptr_t)backend_of(&t),
                  .precision = t.precision, .threads = t.threads};
   double start = seconds_now();
-  KnownPart *slot = find_slot(s->known, s->room, &key);
+  CachedPart *slot = find_slot(s->cached, s->room, &key);
   if (slot->kernels) {
     s->watch.fuse.cached++;
     watch_add(&s->watch.fuse, start);
     return slot;
   }
   StageKernels *k = fuse(s->g, s->p, of->first_piece, of->end_piece, part, parts, b, recompute, split, t);
-  *slot = (KnownPart){key, k, NULL};
+  *slot = (CachedPart){key, k, NULL};
   if (2 * ++s->n > s->room)
     grow(s);
   watch_add(&s->watch.fuse, start);
-  return find_slot(s->known, s->room, &key);
+  return find_slot(s->cached, s->room, &key);
 }
 
 /* ---- stages ------------------------------------------------------------------------------------ */
@@ -102,7 +102,7 @@ StageKernels *stages_fuse(Stages *s, const Plan *plan, const Program *programs, 
 
 LoweredStage *stages_lower(Stages *s, const Plan *plan, const Program *programs, int stage) {
   bool split = programs[stage].split_backward, one = plan->pipeline.chunks == 1;
-  KnownPart *part = one ? fuse_part(s, plan, stage, split) : NULL;
+  CachedPart *part = one ? fuse_part(s, plan, stage, split) : NULL;
   StageKernels *k = one ? part->kernels : stages_fuse(s, plan, programs, stage);
   double start = seconds_now();
   LoweredStage *lowered = one && part->lowered ? part->lowered : lower(k);

@@ -197,8 +197,8 @@ static __global__ void __launch_bounds__(THREADS)
 }
 
 /* Ranges of classes: enough blocks to fill a GPU, but not many more than rows for them. */
-static int64_t ranges(int64_t rows, int64_t classes, int64_t chunks) {
-  int64_t n = (BLOCKS + chunks - 1) / chunks, useful = (rows + 15) / 16;
+static int64_t ranges(int64_t rows, int64_t classes, int64_t panels) {
+  int64_t n = (BLOCKS + panels - 1) / panels, useful = (rows + 15) / 16;
   n = n < useful ? n : useful;
   return n < classes ? n : classes;
 }
@@ -207,8 +207,8 @@ void pd_gather_gradient(pd_out accumulator, const int32_t *index, pd_in gradient
                         int64_t stride, int64_t classes, bool first) {
   bool by_four = packed(gradient.at, gradient.type, width, stride) &&
                  packed(accumulator.at, accumulator.type, width, width);
-  int64_t chunks = (width + 127) / 128, n = ranges(rows, classes, chunks), share = (classes + n - 1) / n;
-  dim3 grid(static_cast<unsigned>((classes + share - 1) / share), static_cast<unsigned>(chunks));
+  int64_t panels = (width + 127) / 128, n = ranges(rows, classes, panels), share = (classes + n - 1) / n;
+  dim3 grid(static_cast<unsigned>((classes + share - 1) / share), static_cast<unsigned>(panels));
   size_t bytes = static_cast<size_t>(classes * width * pd_size(accumulator.type));
   if (first) pd_cuda_check(cudaMemsetAsync(accumulator.at, 0, bytes, pd_stream), "zero a gradient");
   pd_by_type(gradient.type, [&](auto x) {

@@ -246,7 +246,7 @@ static void check_chunks(const StageKernels *k, const Program *p, const Allocati
   kernels_verify(k);
   allocation_verify(k, p, a);
   for (int c = 0; c < p->chunks; c++) {
-    const Section *received = &a->part[SECTION_RECEIVED][c], *saved = &a->part[SECTION_SAVED][c];
+    const Section *received = &a->chunk_section[SECTION_RECEIVED][c], *saved = &a->chunk_section[SECTION_SAVED][c];
     assert_int_equal(received->copies, c || p->stage ? p->slots[c].received : 0);
     assert_int_equal(saved->copies, allocation_saved_packed(p, c) ? 0 : p->slots[c].saved);
     for (int i = 0; i < k->buffers.n; i++) {
