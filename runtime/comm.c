@@ -1,4 +1,4 @@
-/* Messages between neighbouring stages. A lane is one direction over one cut, seen from one end: at the
+/* Messages between neighbouring stages. A route is one direction over one cut, seen from one end: at the
  * receiving end one microbatch's receives are posted at a time, at the sending end one transfer a slot. Its
  * other end may have several ranks, each with a line of its own: which one a microbatch comes from or goes to
  * follows from the microbatch's number, and messages between the same two ranks keep their order. Nothing here
@@ -17,10 +17,10 @@
 MPI_Comm pd_comm_control, pd_comm_replicas, pd_comm_ties, pd_comm_figures;
 static MPI_Comm comm_channels, comm_validation;
 
-/* What a lane carries; the receiving ones come first. */
-enum lane_kind { ACTIVATIONS_IN, GRADIENTS_IN, ACTIVATIONS_OUT, GRADIENTS_OUT, N_KINDS };
+/* What a route carries; the receiving ones come first. */
+enum route_kind { ACTIVATIONS_IN, GRADIENTS_IN, ACTIVATIONS_OUT, GRADIENTS_OUT, N_KINDS };
 
-struct lane {
+struct route {
   const struct pd_channel *channel;
   const char *what;
   enum pd_work work;
@@ -30,7 +30,7 @@ struct lane {
   struct pd_transfer **transfer, *validation;
 };
 
-static struct lane lanes[N_KINDS][PD_MAX_CHUNKS];
+static struct route routes[N_KINDS][PD_MAX_CHUNKS];
 static struct pd_message *messages; /* of what is being posted */
 
 /* The lines to and from the ranks of the stages before and behind, by their replica. */
@@ -45,16 +45,16 @@ void pd_comm_open(void) {
 
 /* ---- waiting --------------------------------------------------------------------------------- */
 
-static struct pd_transfer *transfer_of(const struct lane *l, int64_t k) { return l->transfer[k % l->n_transfers]; }
+static struct pd_transfer *transfer_of(const struct route *l, int64_t k) { return l->transfer[k % l->n_transfers]; }
 
-/* The rank at the lane's other end, for this rank's microbatch k. */
-static int peer_of(const struct lane *l, int64_t k) { return pd_rank_of_number(l->stage, pd_number(k)); }
+/* The rank at the route's other end, for this rank's microbatch k. */
+static int peer_of(const struct route *l, int64_t k) { return pd_rank_of_number(l->stage, pd_number(k)); }
 
 /* Where a device waits, the host does not know for what: a message that has passed and is not through. */
 static void describe_overdue(char *text, size_t room) {
   for (int i = 0; i <= GRADIENTS_IN; i++)
     for (int c = 0; c < pd.stage->chunks; c++) {
-      const struct lane *l = &lanes[i][c];
+      const struct route *l = &routes[i][c];
       int64_t k = l->posted > l->n_transfers ? l->posted - l->n_transfers + 1 : 1;
       while (k <= l->passed && pd_transfer_through(transfer_of(l, k))) k++;
       if (k > l->passed) continue;
@@ -123,13 +123,13 @@ void pd_emulate(double seconds) {
   }
 }
 
-/* ---- lanes ----------------------------------------------------------------------------------- */
+/* ---- routes ----------------------------------------------------------------------------------- */
 
 static void *value_at(const struct pd_channel *c, int value, int64_t slot) {
   return pd.arena + c->values[value].offset + (size_t)slot * c->stride;
 }
 
-static void post(enum lane_kind kind, const struct lane *l, struct pd_transfer *t, enum line_kind line, int peer,
+static void post(enum route_kind kind, const struct route *l, struct pd_transfer *t, enum line_kind line, int peer,
                  int64_t slot) {
   const struct pd_channel *c = l->channel;
   for (int i = 0; i < c->n_values; i++)
@@ -139,7 +139,7 @@ static void post(enum lane_kind kind, const struct lane *l, struct pd_transfer *
 }
 
 /* Posts the messages of microbatch k, once those that the transfer carried last are through. */
-static void post_microbatch(enum lane_kind kind, struct lane *l, int64_t k) {
+static void post_microbatch(enum route_kind kind, struct route *l, int64_t k) {
   bool sends = kind >= ACTIVATIONS_OUT;
   int64_t before = k - l->n_transfers;
   pd_wait_until(is_through, transfer_of(l, k), l->what, before > 0 ? pd_number(before) : -1,
@@ -156,12 +156,12 @@ static int64_t first_passes;
 
 /* One receive a direction is posted at a time, that of the next turn that gets a message: where it goes must
  * be free by then (compiler/schedule/machine.c counts on the same). */
-static void post_next(enum lane_kind kind, int64_t number) {
+static void post_next(enum route_kind kind, int64_t number) {
   int64_t turns = pd.steps * pd_own_microbatches() * pd.stage->chunks;
   int64_t group = number + (int64_t)pd.stage->n_stages * pd.stage->chunks; /* every chunk comes up in one */
   for (int64_t next = number + 1; next <= turns && next <= group; next++) {
     struct pd_turn turn = pd_turn(next, kind == GRADIENTS_IN);
-    struct lane *l = &lanes[kind][turn.chunk];
+    struct route *l = &routes[kind][turn.chunk];
     if (l->channel->n_values) {
       if (next > first_passes) post_microbatch(kind, l, turn.k);
       return;
@@ -169,9 +169,9 @@ static void post_next(enum lane_kind kind, int64_t number) {
   }
 }
 
-static void receive(enum lane_kind kind, int64_t number) {
+static void receive(enum route_kind kind, int64_t number) {
   struct pd_turn turn = pd_turn(number, kind == GRADIENTS_IN);
-  struct lane *l = &lanes[kind][turn.chunk];
+  struct route *l = &routes[kind][turn.chunk];
   if (!l->channel->n_values) return;
   if (number <= first_passes) post_microbatch(kind, l, turn.k);
   if (l->posted != turn.k)
@@ -186,7 +186,7 @@ static void receive(enum lane_kind kind, int64_t number) {
   post_next(kind, number);
 }
 
-static void await_slot(const struct lane *l, int64_t number, int64_t k) {
+static void await_slot(const struct route *l, int64_t number, int64_t k) {
   const struct pd_channel *c = l->channel;
   if (!c->n_values || k <= c->slots) return;
   double start = pd_seconds();
@@ -196,14 +196,14 @@ static void await_slot(const struct lane *l, int64_t number, int64_t k) {
     pd_trace(PD_WAIT, number, peer, start, pd_seconds());
 }
 
-static void await_turn(enum lane_kind kind, int64_t number) {
+static void await_turn(enum route_kind kind, int64_t number) {
   struct pd_turn turn = pd_turn(number, kind == GRADIENTS_OUT);
-  await_slot(&lanes[kind][turn.chunk], number, turn.k);
+  await_slot(&routes[kind][turn.chunk], number, turn.k);
 }
 
-static void send(enum lane_kind kind, int64_t number) {
+static void send(enum route_kind kind, int64_t number) {
   struct pd_turn turn = pd_turn(number, kind == GRADIENTS_OUT);
-  struct lane *l = &lanes[kind][turn.chunk];
+  struct route *l = &routes[kind][turn.chunk];
   if (!l->channel->n_values) return;
   await_slot(l, number, turn.k);
   double start = pd_seconds();
@@ -220,7 +220,7 @@ void pd_await_gradients_slot(int64_t k) { await_turn(GRADIENTS_OUT, k); }
 
 /* Two ranks may share several cuts: a cut's tags follow from the chunk before it and the direction. MPI
  * promises tags up to 32767. */
-static void open_lane(enum lane_kind kind, int chunk) {
+static void open_route(enum route_kind kind, int chunk) {
   enum { VALUES = 1024 };
   const struct pd_stage *s = pd.stage;
   const struct pd_channel *const channels[] = {s->activations_in, s->gradients_in, s->activations_out,
@@ -228,8 +228,8 @@ static void open_lane(enum lane_kind kind, int chunk) {
   bool gradients = kind == GRADIENTS_IN || kind == GRADIENTS_OUT;
   bool before = kind == ACTIVATIONS_IN || kind == GRADIENTS_OUT; /* the cut is before this stage */
   int other = before ? s->stage - 1 : s->stage + 1;
-  struct lane *l = &lanes[kind][chunk];
-  *l = (struct lane){.channel = &channels[kind][chunk],
+  struct route *l = &routes[kind][chunk];
+  *l = (struct route){.channel = &channels[kind][chunk],
                      .what = gradients ? "gradients of microbatch" : "activations of microbatch",
                      .work = (const enum pd_work[]){PD_RECEIVE_ACTIVATIONS, PD_RECEIVE_GRADIENTS,
                                                     PD_SEND_ACTIVATIONS, PD_SEND_GRADIENTS}[kind],
@@ -246,7 +246,7 @@ static size_t largest(const struct pd_channel *c) {
   return bytes;
 }
 
-static void make_transfers(struct lane *l, bool validates) {
+static void make_transfers(struct route *l, bool validates) {
   const struct pd_channel *c = l->channel;
   if (!c->n_values) return;
   l->n_transfers = c->slots > 1 ? c->slots : 2;
@@ -275,12 +275,12 @@ static bool share_microbatches(int q, int w, int r, int v) {
   return q % common == r % common;
 }
 
-/* Adds the lines of a kind of lane, one to each rank at its other end that it meets. */
-static int list_lines(enum lane_kind kind, enum line_kind line, struct opening *to) {
+/* Adds the lines of a kind of route, one to each rank at its other end that it meets. */
+static int list_lines(enum route_kind kind, enum line_kind line, struct opening *to) {
   bool sends = kind >= ACTIVATIONS_OUT;
-  int stage = lanes[kind][0].stage, w = pd.stage->replicas[stage], n = 0;
+  int stage = routes[kind][0].stage, w = pd.stage->replicas[stage], n = 0;
   bool used = false;
-  for (int c = 0; c < pd.stage->chunks; c++) used |= lanes[kind][c].channel->n_values > 0;
+  for (int c = 0; c < pd.stage->chunks; c++) used |= routes[kind][c].channel->n_values > 0;
   lines[kind][line] = pd_allocate(sizeof(struct pd_line *) * (size_t)w);
   for (int r = 0; r < w && used; r++) {
     if (!share_microbatches(pd.replica, pd_replicas(), r, w)) continue;
@@ -297,8 +297,8 @@ static void open_lines(bool validates) {
   int n = 0;
   for (int i = 0; i < N_KINDS; i++) {
     bool activations = i == ACTIVATIONS_IN || i == ACTIVATIONS_OUT;
-    n += list_lines((enum lane_kind)i, activations ? ACTIVATIONS : GRADIENTS, opening + n);
-    if (activations && validates) n += list_lines((enum lane_kind)i, VALIDATION, opening + n);
+    n += list_lines((enum route_kind)i, activations ? ACTIVATIONS : GRADIENTS, opening + n);
+    if (activations && validates) n += list_lines((enum route_kind)i, VALIDATION, opening + n);
   }
   qsort(opening, (size_t)n, sizeof *opening, by_key);
   for (int i = 0; i < n; i++) {
@@ -314,8 +314,8 @@ void pd_comm_start(void) {
   int values = 0;
   for (int i = 0; i < N_KINDS; i++)
     for (int c = 0; c < s->chunks; c++) {
-      struct lane *l = &lanes[i][c];
-      open_lane((enum lane_kind)i, c);
+      struct route *l = &routes[i][c];
+      open_route((enum route_kind)i, c);
       make_transfers(l, validates && (i == ACTIVATIONS_IN || i == ACTIVATIONS_OUT));
       if (l->channel->n_values > values) values = l->channel->n_values;
     }
@@ -323,16 +323,16 @@ void pd_comm_start(void) {
   open_lines(validates);
   int64_t batch = pd_own_microbatches() * s->chunks, done = pd.first_step * batch;
   if (pd_device_name()) first_passes = done + batch;
-  for (int i = 0; i <= GRADIENTS_IN; i++) post_next((enum lane_kind)i, done);
+  for (int i = 0; i <= GRADIENTS_IN; i++) post_next((enum route_kind)i, done);
 }
 
-/* Every transfer of every lane. */
+/* Every transfer of every route. */
 static bool all_are_through(void *unused) {
   (void)unused;
   for (int i = 0; i < N_KINDS; i++)
     for (int c = 0; c < pd.stage->chunks; c++)
-      for (int j = 0; j < lanes[i][c].n_transfers; j++)
-        if (!pd_transfer_through(lanes[i][c].transfer[j])) return false;
+      for (int j = 0; j < routes[i][c].n_transfers; j++)
+        if (!pd_transfer_through(routes[i][c].transfer[j])) return false;
   return true;
 }
 
@@ -344,10 +344,10 @@ void pd_comm_finish(void) {
 
 /* ---- validation: the same buffers, messages apart -------------------------------------------- */
 
-static void validation_transfer(enum lane_kind kind, int64_t turn, int64_t slot) {
+static void validation_transfer(enum route_kind kind, int64_t turn, int64_t slot) {
   static const char what[] = "activations of validation microbatch";
   int64_t v = (turn - 1) / pd.stage->chunks + 1;
-  const struct lane *l = &lanes[kind][(turn - 1) % pd.stage->chunks];
+  const struct route *l = &routes[kind][(turn - 1) % pd.stage->chunks];
   const char *direction = kind == ACTIVATIONS_IN ? "from" : "to be taken by";
   if (!l->channel->n_values) return;
   int peer = peer_of(l, v);
