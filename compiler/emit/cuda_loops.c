@@ -106,7 +106,7 @@ static void cuda_store(Printer *p, int store) {
   p->reads_column |= p->sum[store] && !p->shape->store[store].scalar && p->gpu->sums_in_memory;
 }
 
-static const char *const reserved[] = {"now", "at", "row", "group", "chunk", "sums", "j0", "m", "v", NULL};
+static const char *const reserved[] = {"now", "at", "row", "group", "tile", "sums", "j0", "m", "v", NULL};
 static const LoopDialect narrow_loops = {.reserved = reserved, .integer = "int", .load = cuda_load,
                                          .cached = cuda_cached, .reduce = cuda_reduce, .reduced = cuda_reduced,
                                          .store = cuda_store};
@@ -464,9 +464,9 @@ static void block_lines(Printer *p) {
   const char *number = tile_text(p), *integer = p->dialect->integer;
   int64_t blocks = m->tiles * m->column_blocks;
   if (m->tiles > 1)
-    print_line(p, "const int chunk = %s%s;", number, p->shape->groups > 1 ? format(" %% %d", m->tiles) : "");
+    print_line(p, "const int tile = %s%s;", number, p->shape->groups > 1 ? format(" %% %d", m->tiles) : "");
   if (m->tiles > 1 && p->shape->groups == 1)
-    number = "chunk";
+    number = "tile";
   if (m->in_scratch)
     print_line(p, "const %s sums = %s * %" PRId64 ";", integer,
                m->wide ? format("(int64_t)(%s)", number) : number, m->stride);
@@ -483,8 +483,8 @@ static void open_rows(Printer *p) {
   const char *row = only >= 0 ? p->index[only] : "row", *from = m->y > 1 ? "threadIdx.y" : "0";
   const char *end = format("%" PRId64, rows);
   if (m->tiles > 1) {
-    from = format("chunk * %" PRId64 "%s", m->rows, m->y > 1 ? " + threadIdx.y" : "");
-    end = format("(chunk + 1) * %" PRId64 "%s", m->rows,
+    from = format("tile * %" PRId64 "%s", m->rows, m->y > 1 ? " + threadIdx.y" : "");
+    end = format("(tile + 1) * %" PRId64 "%s", m->rows,
                  rows % m->rows ? format(" && %s < %" PRId64, row, rows) : "");
   }
   print_line(p, "for (%s %s = %s; %s < %s; %s%s) {", p->dialect->integer, row, from, row, end, row,
@@ -597,12 +597,12 @@ static void print_sums(Printer *p, const char *function) {
   if (blocks > 1)
     group = format("(blockIdx.x / %" PRId64 ")", blocks);
   Name total = unique_name(&p->taken, "total");
-  text_comment(p->out, 0, format("The sums of %d chunks.", m->tiles));
+  text_comment(p->out, 0, format("The sums of %d tiles.", m->tiles));
   print_head(p, format("%s_sums", function), SUMS_BLOCK * SUMS_BLOCK, true);
   print_line(p, "const int at = %s * %d + threadIdx.x;", block, SUMS_BLOCK);
   index_lines(p, "group", group, 0, p->shape->group_dims);
   char *first = grouped ? format("%s * (int64_t)%" PRId64 " + at", group, m->tiles * m->stride) : format("at");
-  print_line(p, "const float %s = pd_add_chunks(partial, %d, %" PRId64 ", %s, at < %" PRId64 ");", total,
+  print_line(p, "const float %s = pd_add_tiles(partial, %d, %" PRId64 ", %s, at < %" PRId64 ");", total,
              m->tiles, m->stride, first, m->sums);
   print_line(p, "if (threadIdx.y > 0) return;");
   total_lines(p, total);

@@ -113,13 +113,13 @@ template <int X, int Y, typename T, int M> inline __device__ void pd_add_rows(T 
   for (int i = 0; i < M; i++) pd_add_rows<X, Y>(sum[i]);
 }
 
-/* The sum of `chunks` partial sums that stand `stride` apart, the first at `at`: every 32nd of them in order, then
+/* The sum of `tiles` partial sums that stand `stride` apart, the first at `at`: every 32nd of them in order, then
  * these sums by halves. A block makes 32 such sums, those `there`, by 32 threads each; the first has the
  * result. */
 template <typename Pointer>
-inline __device__ float pd_add_chunks(Pointer partial, int chunks, int64_t stride, int64_t at, bool there) {
+inline __device__ float pd_add_tiles(Pointer partial, int tiles, int64_t stride, int64_t at, bool there) {
   float sum = 0.0f;
-  for (int c = threadIdx.y; there && c < chunks; c += 32) sum += partial[at + c * stride];
+  for (int t = threadIdx.y; there && t < tiles; t += 32) sum += partial[at + t * stride];
   pd_add_rows<32, 32>(sum);
   return sum;
 }
