@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 void allocation_dump(const StageKernels *k, const Allocation *a, FILE *out) {
-  fprintf(out, "layout stage %d bytes %" PRId64 "\n", k->stage, a->bytes);
+  fprintf(out, "allocation stage %d bytes %" PRId64 "\n", k->stage, a->bytes);
   for (int i = 0; i < SECTION_COUNT; i++)
     if (a->section[i].copies > 0)
       fprintf(out, "  section %-18s offset %12" PRId64 " bytes %12" PRId64 " copies %d\n", a->section[i].name,

@@ -20,7 +20,7 @@ static void dump_loop(const StageKernels *k, const Kernel *kernel, FILE *out) {
   fprintf(out, "    loop [");
   for (int i = 0; i < kernel->n_dims; i++)
     fprintf(out, "%s%lld", i ? ", " : "", (long long)kernel->dim[i]);
-  fprintf(out, "] parallel %d chunks %d passes %d%s\n", kernel->parallel, kernel->tiles, kernel->phases,
+  fprintf(out, "] parallel %d tiles %d phases %d%s\n", kernel->parallel, kernel->tiles, kernel->phases,
           kernel->samples ? " by sample" : "");
   for (int i = 0; i < kernel->terms.n; i++) {
     const Term *t = &kernel->terms.at[i];
@@ -33,13 +33,13 @@ static void dump_loop(const StageKernels *k, const Kernel *kernel, FILE *out) {
       fprintf(out, "%s%s", t->kind == TERM_REDUCE ? "row " : "", t->op->name);
     for (int j = 0; j < t->n_in; j++)
       fprintf(out, " %%%d", t->in[j]);
-    fprintf(out, "  ; %s%s%s passes %x\n", t->name ? t->name : "", t->scalar ? ", a scalar" : "",
-            t->row_buffer ? ", kept for the row" : "", t->phases);
+    fprintf(out, "  ; %s%s%s phases %x\n", t->name ? t->name : "", t->scalar ? ", a scalar" : "",
+            t->row_buffer ? ", cached for the row" : "", t->phases);
   }
   for (int i = 0; i < kernel->stores.n; i++) {
     fprintf(out, "    ");
     dump_place(k, &kernel->stores.at[i].place, out);
-    fprintf(out, " %s %%%d in pass %d\n", kernel->stores.at[i].accumulate ? "+=" : "=", kernel->stores.at[i].term,
+    fprintf(out, " %s %%%d in phase %d\n", kernel->stores.at[i].accumulate ? "+=" : "=", kernel->stores.at[i].term,
             kernel->stores.at[i].phase);
   }
 }
