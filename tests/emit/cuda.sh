@@ -116,8 +116,12 @@ calls_are_given_bf16() {
   lacks out '\] bf16 '
 }
 
-# crossing STAGE NAME: the types of what crosses in a channel's table.
-crossing() { sed -n "/ $2_values\[\] = {/,/^};/p" s/stage$1.cu | grep -o 'sizeof([a-z_0-9]*)}'; }
+# crossing STAGE NAME: the types of what crosses, in the order of a channel's table.
+crossing() {
+  sed -n "/ $2_values\[\] = {/,/^};/p" s/stage$1.cu | sed -n 's/.*\.bytes = .*->\(.*\)}.*/\1/p' | while read -r member; do
+    sed -n "/^struct $2 {/,/^};/s/.* \([a-z_0-9]*\) $member\[.*/\1/p" s/stage$1.cu
+  done
+}
 
 # Whichever side of a cut a value is made and read on.
 types_agree_across_cuts() {
