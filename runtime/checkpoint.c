@@ -1,11 +1,10 @@
-/* The state of a training, so that it can go on after an end: DIR/step-N/shard-R-of-S.safetensors, one
- * shard a stage, each written by its first replica beside its name and renamed; a step is complete when its S
- * shards are there. A shard holds, for each parameter that its stage owns, weights.NAME (W(t) after t = N
- * updates), then the older versions that microbatches may still use: previous.NAME (W(t - 1)), previous2.NAME
- * (W(t - 2)), ...; moment1.NAME, moment2.NAME. Elements are in memory's order, and floats: the newest weights are
- * the masters where there are any, older ones working copies, which floats hold as they are. Any plan finds its
- * parameters by name in all shards. Microbatches in flight are not kept: they are run again with the weights they
- * had. */
+/* The state of a training, so that it can go on after an end: DIR/step-N/shard-R-of-S.safetensors, one shard a
+ * stage, each written by its first replica beside its name and renamed; a step is complete when its S shards are
+ * there. A shard holds, for each parameter that its stage owns, weights.NAME (W(t) after t = N updates), then the
+ * older versions that microbatches may still use: previous.NAME (W(t - 1)), previous2.NAME (W(t - 2)), ...;
+ * moment1.NAME, moment2.NAME. Elements are in memory's order, and floats: the newest weights are the masters where
+ * there are any, older ones working copies, which floats hold as they are. Any plan finds its parameters by name
+ * in all shards. Microbatches in flight are not stored: they are run again with the weights they had. */
 #include "internal.h"
 #include "safetensors.h"
 
@@ -68,7 +67,7 @@ static unsigned char *shard_header(const struct pd_entry *entries, int n, int64_
   return pd_safetensors_header(entries, n, metadata, sizeof metadata / sizeof *metadata, bytes);
 }
 
-/* The tensors this rank keeps and where they stand. */
+/* The tensors that this rank writes, and where they are in the arena. */
 static int collect(int64_t step, struct pd_entry *entries, struct tensor *tensors) {
   int n = 0;
   for (int i = 0; i < pd.stage->n_parameters; i++) {
@@ -162,7 +161,7 @@ bool pd_checkpoint_check(char *why) {
   return pd_writable(path, why);
 }
 
-/* What the shards say of the whole run; all must say the same. */
+/* What each shard records of the whole run: equal in all. */
 static bool check_shards(const struct pd_safetensors *shards, int n, int64_t step, char *why) {
   static const char *const names[] = {"model", "optimizer", "step", "samples", "seed"};
   for (int i = 1; i < n; i++)

@@ -50,7 +50,7 @@ static struct pd_transfer *transfer_of(const struct route *l, int64_t k) { retur
 /* The rank at the route's other end, for this rank's microbatch k. */
 static int peer_of(const struct route *l, int64_t k) { return pd_rank_of_number(l->stage, pd_number(k)); }
 
-/* Where a device waits, the host does not know for what: a message that has passed and is not through. */
+/* A device that waits does not tell the host for what: some message that has passed and is not through. */
 static void describe_overdue(char *text, size_t room) {
   for (int i = 0; i <= GRADIENTS_IN; i++)
     for (int c = 0; c < pd.stage->chunks; c++) {
@@ -67,7 +67,7 @@ static void describe_overdue(char *text, size_t room) {
 static void give_up(double seconds, const char *what, int64_t number, const char *direction, int peer) {
   char text[512];
   bool anyone = peer < 0;
-  if (anyone && pd.ranks == 2) { /* all ranks are one other */
+  if (anyone && pd.ranks == 2) { /* the other rank, as there are two */
     direction = "from";
     peer = 1 - pd.rank;
   }

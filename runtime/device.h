@@ -14,13 +14,13 @@
 extern "C" {
 #endif
 
-/* What the environment must say before anything, MPI too, opens the device. */
+/* Sets environment variables that must be set before anything, MPI too, opens the device. */
 void pd_device_prepare(void);
 
 /* Collective: this rank's device and, in pd.arena, the stage's arena_bytes on it. Its moments are zero; of the
  * rest nothing is known. False after filling `why`. */
 bool pd_device_start(char *why);
-void pd_device_finish(void);        /* gives both back; no message is under way */
+void pd_device_finish(void);        /* frees both; no message is under way */
 const char *pd_device_name(void);   /* for the log; NULL: the host */
 int pd_device_threads(void);        /* of this process, that share the work */
 

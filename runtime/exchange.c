@@ -58,7 +58,7 @@ static int batches_apart(void) {
   return (int)((in_flight + s->microbatches - 1) / s->microbatches) + 1;
 }
 
-/* Finds what has_remote says; returns the most messages of an exchange and, in bytes, the largest's. */
+/* Fills has_remote; returns how many messages an exchange has at most and, in bytes, how large the largest is. */
 static int find_remote(size_t *bytes) {
   const struct pd_stage *s = pd.stage;
   int n = 0;
@@ -224,7 +224,7 @@ static void enter_tied(int64_t t, struct update *u) {
   enter(u, TIED);
 }
 
-/* Moves update t on, whose state is over. */
+/* Takes update t, whose state is complete, to the next one. */
 static void next_state(int64_t t, struct update *u) {
   switch (u->state) {
   case REDUCING:
@@ -285,7 +285,7 @@ void pd_exchange_progress(void) {
   in_progress = false;
 }
 
-/* What an update is waited for to leave. */
+/* What is being waited for when an update is in this state, for messages. */
 struct leaving { struct update *update; enum state state; };
 
 static bool has_left(void *of) {

@@ -1,5 +1,5 @@
-/* Losses and metrics from a microbatch's elements to one sum each, added up in double and in order. The work may
- * be behind: elements are fetched, and added up as they come, in the order of the calls. */
+/* Losses and metrics from a microbatch's elements to one sum each, added up in double and in order. A device's
+ * work may be behind: elements are fetched, and added up as they arrive, in the order of the calls. */
 #include "internal.h"
 
 static struct pending {

@@ -74,8 +74,8 @@ bool pd_wait(int n, MPI_Request *request, const char *what, int64_t number, cons
 
 /* ---- trace.c --------------------------------------------------------------------------------- */
 
-/* Collective, and nothing without --trace: room for events and the first comparison of clocks, at the end of
- * pd_start; the second comparison and the file, written by rank 0, just before MPI_Finalize. */
+/* Collective; they do nothing without --trace. At the end of pd_start: room for events, the first comparison of
+ * clocks. Just before MPI_Finalize: the second comparison, and the file, which rank 0 writes. */
 void pd_trace_start(void);
 void pd_trace_finish(void);
 /* Notes work of the runtime itself that lasted from `start` to `end` (pd_seconds), with rank `peer` (-1: all or
@@ -236,7 +236,7 @@ void pd_train_catch_up(void); /* waits for the figures of every update done and 
 void pd_log_known(void);      /* the lines of all updates done whose figures have come */
 /* The first non-finite tensor that microbatch k shows on this rank, for people. */
 const char *pd_first_non_finite(int64_t k);
-/* Time that counts as no update's. */
+/* Leaves this time out of updates' times. */
 void pd_clock_pause(double seconds);
 
 /* ---- log.c ----------------------------------------------------------------------------------- */
@@ -269,7 +269,7 @@ struct pd_output { char path[4096], beside[4096 + 32]; FILE *file; };
 bool pd_output_open(struct pd_output *o, const char *path);
 bool pd_output_close(struct pd_output *o, bool ok);
 void pd_output_abandon(void); /* removes what is being written, in a handler of a signal, too */
-bool pd_writable(const char *path, char *why); /* could be written so */
+bool pd_writable(const char *path, char *why); /* whether pd_output could write it */
 
 /* p's working copy of W(t), and W(t) in f32 where it is the newest: the master, or the same place. */
 char *pd_weights_at(const struct pd_parameter *p, int64_t t);

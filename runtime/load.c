@@ -1,7 +1,7 @@
-/* What a microbatch's inputs are: samples read from files in the run's order, images changed and normalised,
- * inputs derived from others. Weights of counted positions are scaled by their number in the whole batch, so that
- * the mean over all positions, which losses are, is the mean over the counted ones; any rank that loads them
- * counts for itself. */
+/* Loads a microbatch's inputs: samples read from files in the run's order, images changed and normalised, inputs
+ * derived from others. Weights of counted positions are scaled by their number in the whole batch, so that the
+ * mean over all positions, which losses are, is the mean over the counted ones; any rank that loads them counts
+ * for itself. */
 #include "internal.h"
 
 #include <string.h>
@@ -15,11 +15,11 @@ struct run {
   bool training; /* sample numbers count the run's; else the file's */
 };
 
-/* Validation chooses alike in every run. */
+/* Validation makes the same random choices in every run. */
 static struct run training(void) { return (struct run){pd_training_data, pd.seed, true}; }
 static struct run validation(void) { return (struct run){pd_validation_data, 0, false}; }
 
-enum { BATCHES = 16 }; /* that may be loaded by turns; more are counted again */
+enum { BATCHES = 16 }; /* whose factors are remembered; those of others are counted again */
 struct scale { int64_t batch; float factor; }; /* batch: from 1; 0: none */
 
 /* By input. */

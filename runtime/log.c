@@ -13,7 +13,7 @@
 static FILE *log_file;
 static double peak;          /* operations a second of all ranks; 0: unknown */
 static bool in_place;        /* progress rewrites one line */
-static bool line_open;       /* that line stands on the terminal */
+static bool line_open;       /* that line is on the terminal and has no newline yet */
 static double last_progress; /* when the last plain line was written */
 static double seconds_spent; /* in updates; updates counted in steps_spent */
 static int64_t steps_spent;
@@ -25,7 +25,7 @@ static void line(const char *format, ...) {
   va_start(args, format);
   vfprintf(log_file, format, args);
   va_end(args);
-  bool whole = format[strlen(format) - 1] == '\n'; /* readers see whole lines */
+  bool whole = format[strlen(format) - 1] == '\n'; /* who reads along gets whole lines */
   if (whole && fflush(log_file)) pd_fail("cannot write log '%s': %s", pd_options.log, strerror(errno));
 }
 

@@ -53,8 +53,8 @@ static void watch_all_ranks(const char *what) {
   setitimer(ITIMER_REAL, &timer, NULL);
 }
 
-/* Before an end without exit: what is half written, and the shared memory by which libomp knows that a process
- * holds it once (its kmp_runtime.cpp names it). Handlers of signals call this, too. */
+/* Before an end without exit: removes files that are half written, and the shared memory by which libomp knows
+ * that it is loaded once in a process (its kmp_runtime.cpp names it). Handlers of signals call this, too. */
 static char openmp_mark[64];
 
 static void leave_nothing(void) {
@@ -78,8 +78,8 @@ static void bus_error(int number, siginfo_t *info, void *context) {
   if (path) pd_fail("cannot read '%s': it became shorter while it was in use", path);
 }
 
-/* Ranks fail together that wait for the same peer, meet the same bad weights or write to the same disk: the
- * lowest speaks, and its abort ends the others while they wait for their turn. */
+/* Ranks that wait for the same peer, meet the same bad weights or write to the same disk fail together: the lowest
+ * reports the failure, and its abort ends the others while they wait for their turn. */
 static void await_turn_to_speak(void) {
   enum { MOST = 20 };
   int turn = !mpi_runs ? 0 : pd.rank < MOST ? pd.rank : MOST;
@@ -148,10 +148,10 @@ void *pd_allocate(size_t bytes) {
 
 /* ---- start ----------------------------------------------------------------------------------- */
 
-/* Open MPI's shared memory copies from process to process where the kernel lets it; a container that forbids
- * the system call makes every such message fail, so it is told beforehand. Without such copies a message moves
- * only while both of its ranks call MPI, three pieces of 32 KiB a call: ranks that compute call it between
- * layers, so that pieces are made larger, and more of them. */
+/* Open MPI's shared memory copies from process to process where the kernel lets it; a container that forbids the
+ * system call makes every such message fail, so Open MPI is told beforehand not to use it. Without such copies a
+ * message moves only while both of its ranks call MPI, three pieces of 32 KiB a call: ranks that compute call it
+ * between layers, so that pieces are made larger, and more of them. */
 static void avoid_forbidden_copies(void) {
   char from = 1, to = 0;
   struct iovec local = {&to, 1}, remote = {&from, 1};
@@ -164,7 +164,7 @@ static void avoid_forbidden_copies(void) {
   setenv("OMPI_MCA_btl_vader_segment_size", "16777216", 0);
 }
 
-/* The rank for messages before MPI has told it, as launchers do; else the stage's first. */
+/* The rank in messages before MPI knows it: as the launcher's environment has it; else the stage's first. */
 static int launched_rank(void) {
   static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID"};
   for (size_t i = 0; i < sizeof names / sizeof *names; i++)

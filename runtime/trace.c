@@ -1,6 +1,6 @@
-/* What a rank does and when: records in memory while it runs, one Chrome trace of all ranks at the end
- * (--trace; "Trace Event Format", Google; read by Perfetto and pdc report). Nothing is written before the
- * end: a run that fails leaves an earlier file as it was. Also here: what --emulate sleeps for. */
+/* Tracing what a rank does and when: records in memory while it runs, one Chrome trace of all ranks at the end
+ * (--trace; "Trace Event Format", Google; read by Perfetto and pdc report). Nothing is written before the end: a
+ * run that fails leaves an earlier file as it was. Also here: what --emulate sleeps for. */
 #define _GNU_SOURCE /* MAP_ANONYMOUS */
 #include "internal.h"
 
@@ -130,8 +130,8 @@ static void exchange_one(double *x, int peer, bool sends) {
   pd_wait(1, &request, "the clock of the trace", -1, sends ? "to be taken by" : "from", peer);
 }
 
-/* The peer's time lies between asking and hearing: the fastest of many rounds bounds it best. Where both
- * clocks may be the same they are: on one machine they are one clock. */
+/* The peer's time lies between asking and hearing: the fastest of many rounds bounds it best. A difference that
+ * may be zero is taken to be zero: on one machine there is one clock. */
 static struct offset compare_clock(int rank) {
   struct offset best = {.error = 1e300};
   for (int i = 0; i < ROUNDS; i++) {

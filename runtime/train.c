@@ -1,5 +1,5 @@
-/* An update seen from outside: its figures microbatch by microbatch, the factor of its gradients, its line in the
- * log, and what is due after it. What happens between ranks is exchange.c's. */
+/* What a stage program calls for an update: its figures microbatch by microbatch, the factor of its gradients, its
+ * line in the log, and what is due after it. What happens between ranks is exchange.c's. */
 #include "internal.h"
 
 #include <math.h>

@@ -54,7 +54,7 @@ void pd_transfers_watch(void);
 
 /* ---- sums (host/sums.c, cuda/sums.cu) -------------------------------------------------------------- */
 
-void pd_sums_start(int batches); /* that may be combined and not yet asked for their squares */
+void pd_sums_start(int batches); /* how many batches may be combined before their squares are asked for */
 void pd_sums_finish(void);
 /* What is asked for below, and posted on lines of PD_EXCHANGING, starts behind all work asked for so far. */
 void pd_sums_begin(void);

@@ -75,14 +75,14 @@ static bool load_one(const char *path, const struct pd_safetensors *s, const str
   return true;
 }
 
-/* What PyTorch's batch norm counts and nobody needs: microbatches. */
+/* A count of microbatches that PyTorch's batch norm has in its files, and that nothing here reads. */
 static bool is_count(const char *name) {
   static const char count[] = "num_batches_tracked";
   size_t n = strlen(name), m = sizeof count - 1;
   return n >= m && !strcmp(name + n - m, count);
 }
 
-/* One note names what no stage has a use for: attention masks, say, or a second name of tied weights. */
+/* One note names the tensors that no stage reads: attention masks, say, or a second name of tied weights. */
 static void note_unused(const char *path, const struct pd_safetensors *s, unsigned char *used) {
   unsigned char *by_any = pd_allocate((size_t)s->n);
   MPI_Request request;

@@ -1,4 +1,4 @@
-/* How functions refuse what a user gave before the run: they fill `why` (PD_WHY bytes) and return false. */
+/* Functions that refuse what a user gave fill `why` (PD_WHY bytes) with the reason and return false. */
 #ifndef PD_WHY_H
 #define PD_WHY_H
 

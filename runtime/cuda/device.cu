@@ -1,4 +1,4 @@
-/* A rank's GPU: which one, the arena on it, the stream of the work, and what its failures look like. */
+/* A rank's GPU: which one, the arena on it, the stream of the work, and how its failures are reported. */
 #include "internal.h"
 #include "pd_cuda.h"
 
@@ -197,7 +197,7 @@ void pd_memory_sample(void) {
   if ((samples & (samples - 1)) == 0) look_at_memory();
 }
 
-/* What became less on the device since the start: this rank's, where it has the device for itself. */
+/* Memory that was free on the device at the start and is not now: this rank's, where it has the device alone. */
 int64_t pd_memory_peak(void) {
   look_at_memory();
   return least_free < free_at_start ? static_cast<int64_t>(free_at_start - least_free) : 0;

@@ -37,7 +37,7 @@ struct staged_message {
   int depth;
   piece ring[DEPTH];
   int64_t first, end;          /* those of the message posted last: first ... end - 1 */
-  int64_t begun, moved, ended; /* so many are */
+  int64_t begun, moved, ended; /* how many pieces are */
   const staged_message *before; /* of its pieces */
   int64_t end_before;
 };
@@ -168,7 +168,7 @@ static void find_before(staged_message *m) {
     }
 }
 
-/* Places that this post does not use have passed, too: nothing of them is left but pieces that MPI still has. */
+/* Places that this post does not use have passed, too: at most MPI still has pieces of theirs to send. */
 static void staged_post(pd_transfer *transfer, pd_line *line, int n, const pd_message *message) {
   staged_transfer *t = (staged_transfer *)transfer;
   staged_line *l = (staged_line *)line;

@@ -242,7 +242,7 @@ static bool open_by_name(struct pd_dataset *d, char **arguments, int n, char *wh
   return open_columns(d, why);
 }
 
-/* A path that is meant as NAME=PATH, but names nothing. */
+/* Whether a path looks like NAME=PATH with a name that no input has. */
 static bool misnamed(const struct pd_dataset *d, const char *argument, char *why) {
   const char *sign = strchr(argument, '=');
   if (!sign || !access(argument, F_OK)) return false;

@@ -1,4 +1,4 @@
-/* Messages straight between the ranks' arenas, by MPI. Nothing runs here but the host: a transfer has passed
+/* Messages straight between the ranks' arenas, by MPI. There is no device beside the host: a transfer has passed
  * when it is through. */
 #include "internal.h"
 #include "transfer.h"

@@ -1,6 +1,6 @@
-/* pd_pooling: plain loops over channels-last images, vectorised along the channels. An element
- * is made by one thread, its window's positions in order, so bits do not depend on the number of threads. The
- * backward pass of the maximum finds its position again instead of keeping it. */
+/* pd_pooling: plain loops over channels-last images, vectorised along the channels. An element is made by one
+ * thread, its window's positions in order, so bits do not depend on the number of threads. The backward pass of
+ * the maximum finds its position again instead of saving it. */
 #include "pd_runtime.h"
 
 #include <string.h>
