@@ -19,12 +19,13 @@ struct pd_updates pd_updates;
 
 enum state { IDLE, REDUCING, SPREADING, TIED, SQUARING, SUMMING, KNOWN };
 
-static struct update {
+struct update {
   enum state state;
   MPI_Request sum_request;
   double *mine, *all; /* [model parameter] squares, then [figure][replica] sums: this rank's, all ranks' */
   double posted;      /* when the state's messages were */
-} *updates;
+};
+static struct update *updates;
 
 static struct pd_line *replicas_line, *ties_line; /* NULL: no such messages */
 static struct pd_transfer **transfers;            /* by exchange set */

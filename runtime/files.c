@@ -11,13 +11,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* All files mapped now. */
-static struct mapping {
+struct mapping {
   struct mapping *next;
   const char *at;
   size_t size;
   char *path;
-} *mappings;
+};
+static struct mapping *mappings; /* all files mapped now */
 
 static void note_mapping(const char *path, const char *at, size_t size) {
   struct mapping *m = pd_allocate(sizeof *m);

@@ -22,11 +22,11 @@ static struct run validation(void) { return (struct run){pd_validation_data, 0, 
 enum { BATCHES = 16 }; /* whose factors are remembered; those of others are counted again */
 struct scale { int64_t batch; float factor; }; /* batch: from 1; 0: none */
 
-/* By input. */
-static struct need {
+struct need {
   void *sample;                   /* of a derived input's source, of a changed image; else NULL */
   struct scale scale[BATCHES], validation;
-} *needs;
+};
+static struct need *needs; /* by input */
 
 static void load_sample(const struct run *run, int input, int64_t number, void *to);
 

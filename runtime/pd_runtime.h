@@ -19,11 +19,13 @@ extern "C" {
 enum { PD_MAX_RANK = 6, PD_MAX_CHUNKS = 8 };
 
 /* The address of a constant array at file scope. */
+/* clang-format off */
 #ifdef __cplusplus
 #define PD_LIST(type, ...) [] { static const type list[] = {__VA_ARGS__}; return &list[0]; }()
 #else
 #define PD_LIST(type, ...) (const type[]){__VA_ARGS__}
 #endif
+/* clang-format on */
 
 /* ---- what the compiler says of a stage ------------------------------------------------------ */
 

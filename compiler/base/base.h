@@ -27,7 +27,9 @@ char *format(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* Vec(int) v = {0}; push(&v, 3); v.at[0]; v.n. Growing copies within the arena, so pointers into
  * `at` do not survive a push: keep ids. */
+/* clang-format off */
 #define Vec(T) struct { T *at; int n, room; }
+/* clang-format on */
 #define push(v, ...)                                                                                \
   ((v)->n == (v)->room ? (v)->at = vec_grow((v)->at, &(v)->room, sizeof *(v)->at) : (v)->at,        \
    (v)->at[(v)->n++] = (__VA_ARGS__))

@@ -26,6 +26,7 @@ static const struct Origin {
   const char *signature;
   Argument argument[4];
 } origins[] = {
+  /* clang-format off */
   {"image", ORIGIN_IMAGE, SAME_NUMBERS, true, "image(mean = 0, std = 1)",
    {{"mean", ARG_MEANS, false, 0}, {"std", ARG_DEVIATIONS, false, 1}}},
   {"lengths", ORIGIN_LENGTHS, ONE_LENGTH, false, "lengths(tokens, pad = 0)",
@@ -44,6 +45,7 @@ static const struct Origin {
     {"share", ARG_SHARE, false, 0.15},
     {"special", ARG_TOKENS, false, -1}}},
   {"chosen", ORIGIN_CHOSEN, SAME_NUMBERS, true, "chosen(masked)", {{"masked", ARG_SOURCE, true, 0}}},
+  /* clang-format on */
 };
 enum { N_ORIGINS = sizeof origins / sizeof *origins, MAX_ARGUMENTS = 4 };
 

@@ -4,6 +4,7 @@
 #include <inttypes.h>
 
 /* Overloaded functions of CUDA's headers: a kernel of such a name could not be launched by its name. */
+/* clang-format off */
 static const char *const cuda_functions[] = {
   "max", "min", "pow", "rsqrt", "cbrt", "rcbrt", "hypot", "norm", "rnorm", "norm3d", "norm4d", "exp2", "exp10",
   "expm1", "log2", "log10", "log1p", "logb", "tan", "asin", "acos", "atan", "atan2", "sinh", "cosh", "asinh",
@@ -12,6 +13,7 @@ static const char *const cuda_functions[] = {
   "remainder", "remquo", "signbit", "isnan", "isinf", "isfinite", "nan", "labs", "llabs", "clock", "malloc",
   "free", "printf", NULL,
 };
+/* clang-format on */
 
 /* ---- the program that times kernels ------------------------------------------------------------- */
 

@@ -11,16 +11,16 @@ enum { LONGEST_OPERAND = 56 }; /* columns of an expression within another */
 /* Where to break a line that is longer than `width`: behind the last comma that fits, else before the last
  * operator; 0 when there is neither. */
 static size_t line_break(const char *text, size_t width) {
-  size_t comma = 0, operator = 0;
+  size_t comma = 0, sign = 0;
   if (strlen(text) <= width)
     return 0;
   for (size_t i = 1; i <= width; i++) {
     if (text[i] == ' ' && text[i - 1] == ',')
       comma = i;
     else if (text[i] == ' ' && strchr("+-*/?:", text[i + 1]) && text[i + 2] == ' ')
-      operator = i;
+      sign = i;
   }
-  return comma ? comma : operator;
+  return comma ? comma : sign;
 }
 
 /* Long lines go on four columns in; directives do not. */

@@ -7,6 +7,7 @@
 #include <string.h>
 
 /* Keywords of C++20 that C lacks, and CUDA's names. */
+/* clang-format off */
 static const char *const reserved_in_cuda[] = {
   "alignas", "alignof", "and", "and_eq", "bitand", "bitor", "catch", "char8_t", "char16_t", "char32_t", "class",
   "compl", "concept", "const_cast", "consteval", "constexpr", "constinit", "co_await", "co_return", "co_yield",
@@ -16,8 +17,10 @@ static const char *const reserved_in_cuda[] = {
   "typename", "using", "virtual", "wchar_t", "xor", "xor_eq", "threadIdx", "blockIdx", "blockDim", "gridDim",
   "warpSize", "dim3", "half", "std",
 };
+/* clang-format on */
 
 /* C11's keywords, and names that emitted files or the headers they include already use. */
+/* clang-format off */
 static const char *const reserved[] = {
   "auto", "break", "case", "char", "const", "continue", "default", "do", "double", "else", "enum", "extern",
   "float", "for", "goto", "if", "inline", "int", "long", "register", "restrict", "return", "short", "signed",
@@ -34,6 +37,7 @@ static const char *const reserved[] = {
   "max_lanes", "lanes", "exp", "log", "tanh", "erf", "sin", "cos", "sqrt", "abs", "y0", "y1", "yn", "j0",
   "j1", "jn", "gamma", "index", "div", "remove", "signal", "time", "read", "write", "open", "close", "select",
 };
+/* clang-format on */
 
 static bool is_reserved(const char *text) {
   for (size_t i = 0; i < sizeof reserved / sizeof *reserved; i++)

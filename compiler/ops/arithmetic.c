@@ -3,17 +3,17 @@
 
 #include <math.h>
 
-static double fold_add(const double *x, const Attr *attr) { (void)attr; return x[0] + x[1]; }
-static double fold_sub(const double *x, const Attr *attr) { (void)attr; return x[0] - x[1]; }
-static double fold_mul(const double *x, const Attr *attr) { (void)attr; return x[0] * x[1]; }
-static double fold_div(const double *x, const Attr *attr) { (void)attr; return x[0] / x[1]; }
-static double fold_neg(const double *x, const Attr *attr) { (void)attr; return -x[0]; }
-static double fold_square(const double *x, const Attr *attr) { (void)attr; return x[0] * x[0]; }
-static double fold_maximum(const double *x, const Attr *attr) { (void)attr; return fmax(x[0], x[1]); }
-static double fold_minimum(const double *x, const Attr *attr) { (void)attr; return fmin(x[0], x[1]); }
-static double fold_greater(const double *x, const Attr *attr) { (void)attr; return x[0] > x[1]; }
-static double fold_equal(const double *x, const Attr *attr) { (void)attr; return x[0] == x[1]; }
-static double fold_select(const double *x, const Attr *attr) { (void)attr; return x[0] != 0 ? x[1] : x[2]; }
+static double fold_add(const double *x, const Attr *attr) { return (void)attr, x[0] + x[1]; }
+static double fold_sub(const double *x, const Attr *attr) { return (void)attr, x[0] - x[1]; }
+static double fold_mul(const double *x, const Attr *attr) { return (void)attr, x[0] * x[1]; }
+static double fold_div(const double *x, const Attr *attr) { return (void)attr, x[0] / x[1]; }
+static double fold_neg(const double *x, const Attr *attr) { return (void)attr, -x[0]; }
+static double fold_square(const double *x, const Attr *attr) { return (void)attr, x[0] * x[0]; }
+static double fold_maximum(const double *x, const Attr *attr) { return (void)attr, fmax(x[0], x[1]); }
+static double fold_minimum(const double *x, const Attr *attr) { return (void)attr, fmin(x[0], x[1]); }
+static double fold_greater(const double *x, const Attr *attr) { return (void)attr, x[0] > x[1]; }
+static double fold_equal(const double *x, const Attr *attr) { return (void)attr, x[0] == x[1]; }
+static double fold_select(const double *x, const Attr *attr) { return (void)attr, x[0] != 0 ? x[1] : x[2]; }
 
 static int operand(Gradients *d, int node, int i) { return grad_graph(d)->nodes.at[node].in[i]; }
 

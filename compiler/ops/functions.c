@@ -3,15 +3,15 @@
 
 #include "ops/rules.h"
 
-static double fold_exp(const double *x, const Attr *attr) { (void)attr; return exp(x[0]); }
-static double fold_log(const double *x, const Attr *attr) { (void)attr; return log(x[0]); }
-static double fold_tanh(const double *x, const Attr *attr) { (void)attr; return tanh(x[0]); }
-static double fold_erf(const double *x, const Attr *attr) { (void)attr; return erf(x[0]); }
-static double fold_sqrt(const double *x, const Attr *attr) { (void)attr; return sqrt(x[0]); }
-static double fold_rsqrt(const double *x, const Attr *attr) { (void)attr; return 1 / sqrt(x[0]); }
-static double fold_sin(const double *x, const Attr *attr) { (void)attr; return sin(x[0]); }
-static double fold_cos(const double *x, const Attr *attr) { (void)attr; return cos(x[0]); }
-static double fold_relu(const double *x, const Attr *attr) { (void)attr; return x[0] > 0 ? x[0] : 0; }
+static double fold_exp(const double *x, const Attr *attr) { return (void)attr, exp(x[0]); }
+static double fold_log(const double *x, const Attr *attr) { return (void)attr, log(x[0]); }
+static double fold_tanh(const double *x, const Attr *attr) { return (void)attr, tanh(x[0]); }
+static double fold_erf(const double *x, const Attr *attr) { return (void)attr, erf(x[0]); }
+static double fold_sqrt(const double *x, const Attr *attr) { return (void)attr, sqrt(x[0]); }
+static double fold_rsqrt(const double *x, const Attr *attr) { return (void)attr, 1 / sqrt(x[0]); }
+static double fold_sin(const double *x, const Attr *attr) { return (void)attr, sin(x[0]); }
+static double fold_cos(const double *x, const Attr *attr) { return (void)attr, cos(x[0]); }
+static double fold_relu(const double *x, const Attr *attr) { return (void)attr, x[0] > 0 ? x[0] : 0; }
 
 static int operand(Gradients *d, int node) { return grad_graph(d)->nodes.at[node].in[0]; }
 static int output(Gradients *d, int node) { return graph_output(grad_graph(d), node, 0); }

@@ -3,6 +3,7 @@
 
 #include "ops/op.h"
 
+/* clang-format off */
 const Op *const all_ops[] = {
     &op_param, &op_input, &op_constant, &op_iota, &op_full,
     &op_add, &op_sub, &op_mul, &op_div, &op_neg, &op_square, &op_maximum, &op_minimum, &op_greater, &op_equal,
@@ -19,6 +20,7 @@ const Op *const all_ops[] = {
     &op_lstm, &op_lstm_gradient,
     &op_gather, &op_gather_gradient,
     NULL};
+/* clang-format on */
 const int n_ops = sizeof all_ops / sizeof all_ops[0] - 1;
 
 const Op *op_find(const char *name) {

@@ -31,6 +31,7 @@ Ast *parse_number(Parse *p, const char *text, Span where) {
 
 typedef struct Unit { const char *name, *base; double scale; } Unit;
 
+/* clang-format off */
 static const Unit units[] = {
   {"B", "bytes", 1}, {"KB", "bytes", 1e3}, {"MB", "bytes", 1e6}, {"GB", "bytes", 1e9}, {"TB", "bytes", 1e12},
   {"KiB", "bytes", 0x1p10}, {"MiB", "bytes", 0x1p20}, {"GiB", "bytes", 0x1p30}, {"TiB", "bytes", 0x1p40},
@@ -42,6 +43,7 @@ static const Unit units[] = {
   {"FLOPS", "operations/s", 1}, {"MFLOPS", "operations/s", 1e6}, {"GFLOPS", "operations/s", 1e9},
   {"TFLOPS", "operations/s", 1e12}, {"PFLOPS", "operations/s", 1e15},
 };
+/* clang-format on */
 
 Ast *parse_quantity(const char *text, Span where) {
   size_t number = strcspn(text, " \tBKMGTPFbsmun");

@@ -27,7 +27,11 @@ static bool refuse(cudaError_t status, const char *what, char *why) {
 
 /* ---- what is held until the end ---------------------------------------------------------------- */
 
-static struct Held { enum { MEMORY, PINNED, EVENT } kind; void *it; } *held;
+struct Held {
+  enum { MEMORY, PINNED, EVENT } kind;
+  void *it;
+};
+static Held *held;
 static int n_held;
 
 static void hold(struct Held h) {

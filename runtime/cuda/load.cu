@@ -105,10 +105,14 @@ void pd_round(void *to, const float *from, int64_t n, bool bf16) {
 /* An input's microbatches take turns in its pinned buffers, so that one is read from files while the one before is
  * copied. */
 enum { AHEAD = 2 };
-static struct Loads {
-  struct { char *at; cudaEvent_t copied; } buffer[AHEAD];
+struct Loads {
+  struct {
+    char *at;
+    cudaEvent_t copied;
+  } buffer[AHEAD];
   int turn;
-} *loads; /* by input */
+};
+static Loads *loads; /* by input */
 
 static void loads_start(void) {
   const struct pd_stage *s = pd.stage;

@@ -36,7 +36,14 @@ enum { CHUNK = 4096 };
   static void loop_##f(const float *x, float *y) {                                                  \
     for (int i = 0; i < CHUNK; i++) y[i] = pd_##f(x[i]);                                            \
   }
-LOOP(exp) LOOP(log) LOOP(tanh) LOOP(erf) LOOP(sin) LOOP(cos) LOOP(sqrt) LOOP(rsqrt)
+LOOP(exp)
+LOOP(log)
+LOOP(tanh)
+LOOP(erf)
+LOOP(sin)
+LOOP(cos)
+LOOP(sqrt)
+LOOP(rsqrt)
 
 static double rsqrt(double x) { return 1 / sqrt(x); }
 

@@ -12,7 +12,7 @@ enum { HEAD = STAGE == 0, TAIL = STAGE == STAGES - 1, MIDDLE = STAGES == 1 || ST
 
 /* Microbatches that a replica has in flight, from the last stage to the first (docs/schedules.md). */
 #define MAX(a, b) ((a) > (b) ? (a) : (b))
-#define FLIGHT(n, w, before) (((n) * (w) + MAX(w, before) + (before) - 1) / (before))
+#define FLIGHT(n, w, before) (((n) * (w) + MAX(w, before) - 1 + (before)) / (before))
 enum { N1 = STAGES == 3 ? FLIGHT(1, W2, W1) : 1, N0 = STAGES > 1 ? FLIGHT(N1, W1, W0) : 1 };
 enum { IN_FLIGHT = TAIL ? 1 : HEAD ? N0 : N1, REPLICAS = HEAD ? W0 : STAGE == 1 ? W1 : W2 };
 /* Own microbatches: a batch's; by which updates follow. The last stage goes on until those before it can meet

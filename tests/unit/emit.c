@@ -13,11 +13,13 @@
 
 #include "emit/print.h"
 
+/* clang-format off */
 static const char *const hostile[] = {
   "", "_", "0", "3d", "int", "while", "main", "pd_fail", "MPI_Init", "a.b", "a b", "a;system(\"x\")",
   "*/ int x; /*", "x\n#include <y>", "\"", "\\", "h\xc3\xa9", ("?" "?/"), "arena", "weights", "VERSIONS",
   "exp", "%s%n", "/**/",
 };
+/* clang-format on */
 enum { N_HOSTILE = sizeof hostile / sizeof *hostile };
 
 static void test_identifiers(void **state) {

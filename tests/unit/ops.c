@@ -323,8 +323,10 @@ static void test_lstm(void **state) {
     }
 }
 
+/* clang-format off */
 #define PAIR(a, b) {.n = 2, .list = (int64_t[]){a, b}}
 #define BOTH(x) {.number = x}
+/* clang-format on */
 
 static void test_convolution(void **state) {
   (void)state;

@@ -250,6 +250,7 @@ static void freed_twice() {
 int main(int, char **argv) {
   static const struct { const char *name; void (*run)(); } all[] = {
 #define CASE(name) {#name, name}
+      /* clang-format off */
       CASE(out_of_bounds), CASE(below), CASE(too_small), CASE(host_memory), CASE(in_place), CASE(cursor),
       CASE(vector_beyond), CASE(misaligned), CASE(misaligned_plain), CASE(misaligned_half), CASE(guard),
       CASE(slack), CASE(null), CASE(shared_index), CASE(dynamic_beyond), CASE(stack), CASE(poison),
@@ -259,6 +260,7 @@ int main(int, char **argv) {
       CASE(two_streams), CASE(pinned_reused), CASE(pinned_late), CASE(read_early),
       CASE(copy_and_other_stream), CASE(stuck), CASE(unfinished), CASE(leak), CASE(host_access),
       CASE(copy_beyond), CASE(copy_kind), CASE(freed_twice),
+      /* clang-format on */
   };
   cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking);
   for (auto &test : all)
