@@ -14,14 +14,6 @@ _Noreturn void pd_fail(const char *format_, ...) {
   BUG("while asking for scratch memory: %s", text);
 }
 
-static Arguments call_arguments(const Kernel *k) {
-  Arguments a = {.first = k->accumulate, .scratch = k->node->op->scratch != NULL};
-  for (Access x = {0}; next_access(k, &x);)
-    push(&a.buffers, x.place->buffer);
-  a.written = written_buffers(k, &a.buffers);
-  return a;
-}
-
 typedef struct CachedCall { Name signature; const Library *library; int threads; int64_t bytes; } CachedCall;
 
 /* Asking a library takes as long as preparing the call: once for all kernels of a signature. */

@@ -4,12 +4,12 @@
 
 #include "lower/lower.h"
 
-/* ---- lower.c */
-bool *written_buffers(const Kernel *k, const Ints *buffers); /* by buffer of the list: the kernel writes to it */
-
 /* ---- shape.c */
 const LoopShape *loop_shape(const StageKernels *stage, const Kernel *k);
-Arguments loop_arguments(const StageKernels *stage, const Lowered *k);
+
+/* ---- arguments.c */
+Arguments loop_arguments(const StageKernels *stage, const Lowered *k); /* k->shape is set */
+Arguments call_arguments(const Kernel *k);
 
 /* ---- call.c */
 void lower_call(const StageKernels *stage, Lowered *k);

@@ -3,16 +3,6 @@
 
 #include <inttypes.h>
 
-const Lowering *lowering_of(const StageKernels *k) { return backend_of(&k->target)->lowering; }
-
-bool *written_buffers(const Kernel *k, const Ints *buffers) {
-  bool *written = alloc((size_t)buffers->n + 1);
-  for (Access x = {0}; next_access(k, &x);)
-    for (int i = 0; i < buffers->n; i++)
-      written[i] |= x.write && x.place->buffer == buffers->at[i];
-  return written;
-}
-
 static Lowered lower_kernel(const StageKernels *stage, const Kernel *k) {
   Lowered l = {.kernel = k};
   if (k->kind == KERNEL_CALL) {

@@ -1,4 +1,4 @@
-/* The iteration of a loop, whatever runs it: groups, rows, columns, what is added up, what the loop is called with. */
+/* The iteration of a loop, whatever runs it: groups, rows, columns, what is added up. */
 #include "lower/internal.h"
 
 int64_t product(const int64_t *dim, int from, int end) {
@@ -63,34 +63,4 @@ const LoopShape *loop_shape(const StageKernels *stage, const Kernel *k) {
       s->sums += (s->store[i].sums + LANES - 1) / LANES * LANES;
   }
   return s;
-}
-
-/* ---- what the loop is called with -------------------------------------------------------------- */
-
-static void add_buffer(Ints *buffers, int buffer) {
-  for (int i = 0; i < buffers->n; i++)
-    if (buffers->at[i] == buffer)
-      return;
-  push(buffers, buffer);
-}
-
-Arguments loop_arguments(const StageKernels *stage, const Lowered *l) {
-  const Kernel *k = l->kernel;
-  Arguments a = {0};
-  for (int i = 0; i < k->terms.n; i++) {
-    const Term *t = &k->terms.at[i];
-    if (l->shape->live[i] && t->kind == TERM_LOAD)
-      add_buffer(&a.buffers, t->place.buffer);
-    if (!l->shape->live[i] || t->kind != TERM_OP)
-      continue;
-    a.now |= op_reads_words(t->op, lowering_of(stage)->now_words);
-    if (op_reads_words(t->op, 1u << WORD_SCOPE))
-      push(&a.keys, i);
-  }
-  for (int i = 0; i < k->stores.n; i++) {
-    add_buffer(&a.buffers, k->stores.at[i].place.buffer);
-    a.first |= l->shape->store[i].accumulator;
-  }
-  a.written = written_buffers(k, &a.buffers);
-  return a;
 }

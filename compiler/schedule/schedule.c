@@ -97,7 +97,7 @@ static char *stages_text(const Pipeline *p) {
   return t.at;
 }
 
-static void tell_microbatches(Diagnostic *d, const Pipeline *p, int64_t least, int64_t multiple) {
+static void tell_needs(Diagnostic *d, const Pipeline *p, int64_t least, int64_t multiple) {
   note_at(d, NO_SPAN, "a batch of %lld samples in microbatches of %lld", (long long)p->batch,
           (long long)p->microbatch);
   for (int64_t n = least; n <= p->batch; n += multiple)
@@ -117,13 +117,13 @@ static bool microbatches_suffice(const Pipeline *p, Span where) {
                              "'%s' with %s needs a multiple of %lld microbatches an update, has %lld",
                              p->schedule, stages_text(p), (long long)multiple,
                              (long long)p->microbatches);
-    tell_microbatches(d, p, least, multiple);
+    tell_needs(d, p, least, multiple);
     return false;
   }
   if (p->microbatches < least) {
     Diagnostic *d = error_at(where, "PD0701", "'%s' with %s needs at least %lld microbatches an update, has %lld",
                              p->schedule, stages_text(p), (long long)least, (long long)p->microbatches);
-    tell_microbatches(d, p, least, multiple);
+    tell_needs(d, p, least, multiple);
     return false;
   }
   return true;
