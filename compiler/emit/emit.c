@@ -1,6 +1,7 @@
 /* One stage's program as C, top to bottom: what it is, its numbers, its memory, its kernels, one
  * microbatch forward and backward, the update, the three loops. */
 #include "emit/print.h"
+#include "optimizers/optimizer.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -389,7 +390,7 @@ static void print_optimizer(Emit *e) {
   push(&list, intern("to"));
   push(&list,
        intern(e->allocation->section[SECTION_GRADIENTS].copies ? "&arena->gradients[t % ACCUMULATORS]" : "NULL"));
-  text_list(&e->out, 14, "    pd_update(", &list, ");\n");
+  text_list(&e->out, 14, "    pd_update(", &list, format("); /* %s */\n", update_rule(&e->g->train)->name));
 }
 
 static void print_update(Emit *e) {
