@@ -63,12 +63,12 @@ def gradient_check(folder, case, precision, ranks=1, options=("--microbatch", "1
                  want, loss, (tolerance, LOSS_TOLERANCE[precision]))
 
 
-def statistics_check(precision):
-    """Running averages over four updates."""
-    at = "tests/golden/statistics"
-    program = Program(f"golden.statistics.{precision}", f"{at}.pdm", precision, 1,
-                      ("--stages", "1", "--schedule", "flush", "--microbatch", "3"))
-    train = ("--data", f"{at}.x.npy", f"{at}.y.npy", "--init", f"{at}.init.safetensors", "--steps", "4")
+def updates_check(case, steps, microbatch, precision):
+    """Several updates: running averages (statistics), an optimizer (lion)."""
+    at = f"tests/golden/{case}"
+    program = Program(f"golden.{case}.{precision}", f"{at}.pdm", precision, 1,
+                      ("--stages", "1", "--schedule", "flush", "--microbatch", str(microbatch)))
+    train = ("--data", f"{at}.x.npy", f"{at}.y.npy", "--init", f"{at}.init.safetensors", "--steps", str(steps))
     return Check("golden", program, train, f"{at}.0.want.safetensors", f"{at}.0.loss",
                  (TOLERANCE[precision], LOSS_TOLERANCE[precision]))
 
@@ -136,7 +136,8 @@ def checks():
     found = [gradient_check("golden", case, precision) for precision in ("f32", "bf16") for case in names_of("golden")]
     found += [gradient_check("graphs", case, precision, options=("--microbatch", "2"))
               for precision in ("f32", "bf16") for case in names_of("graphs")]
-    found += [statistics_check(precision) for precision in ("f32", "bf16")]
+    found += [updates_check(*case, precision) for precision in ("f32", "bf16")
+              for case in (("statistics", 4, 3), ("lion", 6, 2))]
     return found + training_checks() + rank_checks() + sanitizer_checks()
 
 
