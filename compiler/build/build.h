@@ -71,7 +71,6 @@ struct Toolchain {
   bool (*is_built)(void);         /* what programs are linked with is there; false after a diagnostic; NULL: always */
   char *(*version)(char *printed); /* the line of what its --version prints that says which it is */
 };
-extern const Toolchain c_toolchain, cuda_toolchain;
 const Toolchain *toolchain_of(const Options *o); /* of --target */
 
 void add_words(Strings *command, const char *words); /* that spaces separate */

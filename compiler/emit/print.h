@@ -51,7 +51,6 @@ typedef struct Dialect {
                           const char *function, const Names *arguments);
   TimingDialect timing;
 } Dialect;
-extern const Dialect c_dialect, cuda_dialect;
 const Dialect *dialect_of(const StageKernels *k);
 Names dialect_names(const Dialect *d); /* `functions` as a list of names */
 

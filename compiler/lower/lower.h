@@ -123,7 +123,6 @@ typedef struct Lowering {
   const Library *library;                              /* what does calls there */
   unsigned now_words; /* the words of an op's expression that are read with Arguments.now, 1u << Word each */
 } Lowering;
-extern const Lowering host_lowering, gpu_lowering;
 static inline const Lowering *lowering_of(const StageKernels *k) { return backend_of(&k->target)->lowering; }
 
 #endif

@@ -32,7 +32,6 @@ typedef struct Device {
   Name (*library)(void);
   char *(*rank_text)(const Target *t);               /* what a rank runs on, for people: "2 threads a rank" */
 } Device;
-extern const Device processors, gpus;
 
 /* What follows a key and its colon in a file of such lines; NULL: nothing. */
 Name line_of(const char *path, const char *key);

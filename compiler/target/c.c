@@ -1,8 +1,10 @@
 /* Processors: C with OpenMP, oneDNN. */
-#include "build/build.h"
-#include "emit/print.h"
-#include "lower/lower.h"
-#include "plan/device.h"
+#include "target/target.h"
+
+extern const struct Device processors;
+extern const struct Lowering host_lowering;
+extern const struct Dialect c_dialect;
+extern const struct Toolchain c_toolchain;
 
 const Backend backend_c = {
   .name = "c",

@@ -1,8 +1,10 @@
 /* NVIDIA's GPUs: CUDA, cuBLASLt, cuDNN, NCCL. */
-#include "build/build.h"
-#include "emit/print.h"
-#include "lower/lower.h"
-#include "plan/device.h"
+#include "target/target.h"
+
+extern const struct Device gpus;
+extern const struct Lowering gpu_lowering;
+extern const struct Dialect cuda_dialect;
+extern const struct Toolchain cuda_toolchain;
 
 const Backend backend_cuda = {
   .name = "cuda",

@@ -1,6 +1,6 @@
 /* What stage programs are made for. A target is one Backend: what each step of the compiler does otherwise for it, a
- * struct a step, each declared by that step. A new target is those structs in files of its own and a line in
- * targets.c. */
+ * struct a step, each declared by that step. A new target is those structs in files of its own and a line of
+ * BACKENDS. */
 #ifndef PDC_TARGET_H
 #define PDC_TARGET_H
 
@@ -23,7 +23,12 @@ typedef struct Target {
   int threads;            /* a rank's: what scratch is sized for */
 } Target;
 
-extern const Backend backend_c, backend_cuda;
+/* All there are, in the order in which --help names them. */
+#define BACKENDS(X) \
+  X(backend_c) \
+  X(backend_cuda)
+#define DECLARE_BACKEND(backend) extern const Backend backend;
+BACKENDS(DECLARE_BACKEND)
 extern const Backend *const all_backends[]; /* ends with NULL */
 const Backend *backend_of(const Target *t);
 const Backend *backend_find(const char *name);   /* NULL: there is none */

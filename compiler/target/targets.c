@@ -1,10 +1,11 @@
-/* The list of targets, in the order in which --help names them. */
+/* The list of targets, and what is asked of it. */
 #include "target/target.h"
 
 #include <stddef.h>
 #include <string.h>
 
-const Backend *const all_backends[] = {&backend_c, &backend_cuda, NULL};
+#define ADDRESS(backend) &backend,
+const Backend *const all_backends[] = {BACKENDS(ADDRESS) NULL};
 
 const Backend *backend_of(const Target *t) { return t->backend ? t->backend : all_backends[0]; }
 

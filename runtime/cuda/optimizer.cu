@@ -139,8 +139,9 @@ static __device__ void update_some(const Entry &e, const Run &r, const Rule &rul
   if (r.copied) pd_put(r.copied + i, w);
 }
 
+/* One block a multiprocessor is enough: else ptxas spills registers for more. */
 template <class Rule>
-static __global__ void __launch_bounds__(THREADS) update_all(const pd_tile *tiles, const Entry *entries,
+static __global__ void __launch_bounds__(THREADS, 1) update_all(const pd_tile *tiles, const Entry *entries,
                                                              Arrays arrays, Rule rule) {
   const pd_tile c = tiles[blockIdx.x];
   const Entry e = entries[c.parameter];

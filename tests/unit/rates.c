@@ -12,6 +12,8 @@
 #include "ops/op.h"
 #include "plan/planner.h"
 
+extern const Device processors, gpus;
+
 static Graph *graph;
 static Pieces pieces;
 
