@@ -237,7 +237,7 @@ void pd_log_known(void);      /* the lines of all updates done whose figures hav
 /* The first non-finite tensor that microbatch k shows on this rank, for people. */
 const char *pd_first_non_finite(int64_t k);
 /* Leaves this time out of updates' times. */
-void pd_clock_pause(double seconds);
+void pd_clock_pause(double paused);
 
 /* ---- log.c ----------------------------------------------------------------------------------- */
 

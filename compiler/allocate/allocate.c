@@ -67,7 +67,7 @@ static int copies_of(const StageKernels *k, const Program *p, SectionKind kind, 
   case SECTION_RECEIVED: return s->received;
   /* Recomputation writes what was sent once more, but never into a slot that a message may be using. */
   case SECTION_SENT: return s->sent + (k->recompute ? 1 : 0);
-  case SECTION_GRADIENTS_RECEIVED: return s->gradients;
+  case SECTION_GRADIENTS_RECEIVED:
   case SECTION_GRADIENTS_SENT: return s->gradients;
   case SECTION_SAVED: return allocation_saved_packed(p, chunk) ? 0 : allocation_saved_slots(p, chunk);
   case SECTION_KEPT: return s->saved;

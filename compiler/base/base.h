@@ -19,9 +19,9 @@ void *alloc_copy(const void *from, size_t bytes);
 typedef const char *Name;
 Name intern(const char *text);
 Name intern_n(const char *text, size_t length);
-Name internf(const char *format, ...) __attribute__((format(printf, 1, 2)));
+Name internf(const char *pattern, ...) __attribute__((format(printf, 1, 2)));
 /* Formats into the arena, without interning. */
-char *format(const char *format, ...) __attribute__((format(printf, 1, 2)));
+char *format(const char *pattern, ...) __attribute__((format(printf, 1, 2)));
 
 /* ---- vectors (arena.c) -------------------------------------------------------------------- */
 
@@ -39,7 +39,7 @@ typedef Vec(int) Ints;
 /* ---- text buffers (arena.c) --------------------------------------------------------------- */
 
 typedef struct Text { char *at; size_t n, room; } Text;
-void text_add(Text *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void text_add(Text *t, const char *pattern, ...) __attribute__((format(printf, 2, 3)));
 const char *bytes_text(int64_t bytes); /* "13.0 GiB" */
 
 /* ---- files (file.c) ----------------------------------------------------------------------- */
@@ -70,13 +70,13 @@ int source_count(void); /* for -MD: every text read so far, "<command line>" amo
  * 00 lexical and syntax, 02 arguments and attributes, 03 shapes and types, 04 train settings,
  * 05 planning, 06 files and environment, 07 schedules. Each has a page in docs/diagnostics/. */
 typedef struct Diagnostic Diagnostic;
-Diagnostic *error_at(Span where, const char *code, const char *format, ...)
+Diagnostic *error_at(Span where, const char *code, const char *pattern, ...)
     __attribute__((format(printf, 3, 4)));
-Diagnostic *warning_at(Span where, const char *code, const char *format, ...)
+Diagnostic *warning_at(Span where, const char *code, const char *pattern, ...)
     __attribute__((format(printf, 3, 4)));
 void underline(Diagnostic *d, Span also); /* '~' under a second place on the error's line */
-void note_at(Diagnostic *d, Span where, const char *format, ...) __attribute__((format(printf, 3, 4)));
-void help(Diagnostic *d, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void note_at(Diagnostic *d, Span where, const char *pattern, ...) __attribute__((format(printf, 3, 4)));
+void help(Diagnostic *d, const char *pattern, ...) __attribute__((format(printf, 2, 3)));
 /* The one reported last, to which a caller may add notes; NULL when none is pending. */
 Diagnostic *diagnostic_last(void);
 /* Moves it to another place; returns where it was. What was underlined there is dropped. */
@@ -92,7 +92,7 @@ const char *nearest(const char *name, const char *const *candidates, int n);
 bool explain(const char *code, FILE *out);
 
 /* A bug in pdc: prints the message with the command line that reproduces it, exits with 70. */
-_Noreturn void bug(const char *file, int line, const char *format, ...)
+_Noreturn void bug(const char *file, int line, const char *pattern, ...)
     __attribute__((format(printf, 3, 4)));
 #define BUG(...) bug(__FILE__, __LINE__, __VA_ARGS__)
 #define ensure(condition) ((condition) ? (void)0 : BUG("%s", #condition))

@@ -120,7 +120,7 @@ Val val_list(ValKind kind, const Val *list, int n);
 const char *val_kind(const Elaborator *e, Val v); /* "a number", "a tensor of shape [3, 4]" */
 bool val_equal(Val a, Val b);
 /* An error with notes about the calls that lead here. */
-Diagnostic *fail(const Frame *f, Span where, const char *code, const char *format, ...)
+Diagnostic *fail(const Frame *f, Span where, const char *code, const char *pattern, ...)
     __attribute__((format(printf, 4, 5)));
 void note_calls(const Frame *f, Diagnostic *d);
 static inline bool in_standard(const Frame *f) { return f->layer && f->layer->standard; }

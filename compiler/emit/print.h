@@ -56,13 +56,13 @@ Names dialect_names(const Dialect *d); /* `functions` as a list of names */
 
 /* ---- Kernels of kind LOOP: static C functions (loops.c), CUDA kernels (cuda_loops.c) ----------- */
 
-void c_print_loop(Text *out, const StageKernels *k, const Lowered *kernel, const char *function);
+void c_print_loop(Text *out, const StageKernels *stage, const Lowered *kernel, const char *function);
 /* The call: directly, or dealt to threads through the macro PD_PARALLEL. */
-void c_print_loop_call(Text *out, int indent, const StageKernels *k, const Lowered *kernel, const char *function,
-                       const Names *arguments);
-void cuda_print_loop(Text *out, const StageKernels *k, const Lowered *kernel, const char *function);
-void cuda_print_loop_call(Text *out, int indent, const StageKernels *k, const Lowered *kernel, const char *function,
-                          const Names *arguments);
+void c_print_loop_call(Text *out, int indent, const StageKernels *stage, const Lowered *kernel,
+                       const char *function, const Names *arguments);
+void cuda_print_loop(Text *out, const StageKernels *stage, const Lowered *kernel, const char *function);
+void cuda_print_loop_call(Text *out, int indent, const StageKernels *stage, const Lowered *kernel,
+                          const char *function, const Names *arguments);
 
 /* ---- calls.c: Kernels of kind CALL ----------------------------------------------------------- */
 

@@ -8,10 +8,10 @@
 const LoopShape *loop_shape(const StageKernels *stage, const Kernel *k);
 
 /* ---- arguments.c */
-Arguments loop_arguments(const StageKernels *stage, const Lowered *k); /* k->shape is set */
+Arguments loop_arguments(const StageKernels *stage, const Lowered *l); /* l->shape is set */
 Arguments call_arguments(const Kernel *k);
 
 /* ---- call.c */
-void lower_call(const StageKernels *stage, Lowered *k);
+void lower_call(const StageKernels *stage, Lowered *l);
 
 #endif

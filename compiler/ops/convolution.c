@@ -107,7 +107,8 @@ static void derive_convolution(Gradients *d, int node) {
 
 /* Each output pixel's products with the whole kernel, padding counted as if it were image. */
 static OpCost cost_of(const Graph *g, int node, const Shape *y, const Shape *weight) {
-  double products = (double)shape_elements(y) * (double)(shape_elements(weight) / weight->dim[0]);
+  int64_t kernel = shape_elements(weight) / weight->dim[0];
+  double products = (double)shape_elements(y) * (double)kernel;
   return (OpCost){2 * products, 0, node_bytes(g, node)};
 }
 

@@ -72,9 +72,9 @@ void parameter_tables(const Planner *r, int64_t *weights, int64_t *held, int64_t
 /* Seconds of a node at a microbatch of b samples, from counting. */
 double counted_seconds(const Graph *g, int node, int64_t b, const Rates *rates);
 int *piece_of_nodes(const Graph *g, const Pieces *p); /* by node; backward ones by what they serve */
-Costs *price(const Planner *r, int64_t microbatch);
-/* Copies at each part of a pipeline of this form. */
-Copies *copies(const Planner *r, const Pipeline *form, int64_t microbatch, Recompute recompute);
+Costs *price(const Planner *r, int64_t b); /* of microbatches of b samples */
+/* Copies at each part of a pipeline of this form, for microbatches of b samples. */
+Copies *copies(const Planner *r, const Pipeline *form, int64_t b, Recompute recompute);
 /* schedule() of a pipeline that takes these exchanges, which request->watch sees. */
 Program *planned_programs(const Planner *r, const Pipeline *p, const bool *exchanges);
 bool schedulable(const Planner *r, const Plan *plan); /* whether schedule() takes its cuts, too */

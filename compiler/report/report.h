@@ -54,7 +54,7 @@ Timeline *read_trace(const char *path);
 
 /* ---- predict.c */
 /* The plan's schedule run with the plan's times. NULL with the reason in `why`, or after diagnostics (NULL). */
-Timeline *predict(PlanFile *plan, const char **why);
+Timeline *predict(PlanFile *file, const char **why);
 
 /* ---- page.c */
 /* The page: `title` is plain text, `data` JSON. */

@@ -17,7 +17,7 @@ PD_PLANNED int64_t pd_scratch_larger(int64_t a, int64_t b) { return a > b ? a : 
 PD_PLANNED int64_t pd_scratch_smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
 PD_PLANNED char *pd_scratch_begin(void *scratch) {
-  return (char *)(((uintptr_t)scratch + PD_SCRATCH_UNIT - 1) / PD_SCRATCH_UNIT * PD_SCRATCH_UNIT);
+  return (char *)scratch + (PD_SCRATCH_UNIT - (uintptr_t)scratch % PD_SCRATCH_UNIT) % PD_SCRATCH_UNIT;
 }
 
 /* ---- matmul ------------------------------------------------------------------------------------- */

@@ -25,7 +25,7 @@ static bool map_arena(const struct pd_stage *s, char *why) {
   if (p == MAP_FAILED)
     return pd_refuse(why, "cannot get the %.1f MiB this stage was planned to use: %s",
                      (double)s->arena_bytes / (1 << 20), strerror(errno));
-  pd.arena = (char *)(((uintptr_t)p + HUGE - 1) / HUGE * HUGE);
+  pd.arena = p + (HUGE - (uintptr_t)p % HUGE) % HUGE;
   if (s->arena_bytes >= 16 * (size_t)HUGE) madvise(pd.arena, s->arena_bytes / HUGE * HUGE, MADV_HUGEPAGE);
   if (pd_options.emulate) /* what the passes would touch */
     for (size_t i = 0; i < s->arena_bytes; i += 4096) *(volatile char *)(pd.arena + i) = 0;

@@ -282,12 +282,13 @@ static void store_previous(const struct pd_lstm_back *s, int64_t b, int64_t firs
   int64_t n = l->hidden - first;
   int64_t row = b * l->length, hidden = l->hidden;
   float *to = s->previous + (row + s->t) * hidden + first;
+  const float *from = s->h0 ? s->h0 + b * hidden + first : NULL;
   if (s->t >= length_of(l, s->lengths, b))
-    zero(to, n);
+    from = NULL;
   else if (!starts(l, s->lengths, b, s->t))
-    store(to, s->h + (row + s->before) * hidden + first, n);
-  else if (s->h0)
-    store(to, s->h0 + b * hidden + first, n);
+    from = s->h + (row + s->before) * hidden + first;
+  if (from)
+    store(to, from, n);
   else
     zero(to, n);
 }
