@@ -129,7 +129,8 @@ static bool run_emit(Compilation *c) {
     text_add(&all, "%s", c->sources[i]);
   }
   const char *hash = sha256_hex(all.at, strlen(all.at));
-  for (int i = 0; i < n_stages(c); i++) memcpy(strstr(c->sources[i], mark), hash, strlen(hash));
+  for (int i = 0; i < n_stages(c); i++)
+    memcpy(strstr(c->sources[i], mark), hash, strlen(hash));
   return true;
 }
 
@@ -138,9 +139,13 @@ static bool run_build(Compilation *c) {
   int n = n_stages(c), *replicas = alloc((size_t)n * sizeof *replicas);
   for (int i = 0; i < n; i++)
     replicas[i] = c->programs[i].replicas;
-  Output out = {.directory = output_directory(o), .model = base_name(o->input),
-                .toolchain = backend_of(&c->plan->target)->toolchain, .n_stages = n, .replicas = replicas,
-                .source = c->sources, .plan_json = c->plan_json};
+  Output out = {.directory = output_directory(o),
+                .model = base_name(o->input),
+                .toolchain = backend_of(&c->plan->target)->toolchain,
+                .n_stages = n,
+                .replicas = replicas,
+                .source = c->sources,
+                .plan_json = c->plan_json};
   if (!o->dry_run && !output_write(o, &out))
     return false;
   return o->sources_only || cc_stages(o, &out);
@@ -223,27 +228,49 @@ static const struct Pass {
   bool (*run)(Compilation *c);
   void (*dump)(Compilation *c, FILE *out);
   void (*verify)(Compilation *c);
-  bool always; /* verified on every compilation, not only with --verify-each */
+  bool always;    /* verified on every compilation, not only with --verify-each */
   EmitWhat emits; /* what --emit prints after it */
 } passes[] = {
-  {.letter = 'p', .name = "parse", .run = run_parse, .dump = dump_ast, .emits = EMIT_AST},
-  {.letter = 'e', .name = "elaborate", .run = run_elaborate, .dump = dump_graph, .verify = verify_graph},
-  {.letter = 'y', .name = "layout", .run = run_layout, .dump = dump_graph, .verify = verify_graph},
-  {.letter = 'a', .name = "autodiff", .run = run_autodiff, .dump = dump_graph, .verify = verify_graph},
-  {.letter = 's', .name = "simplify", .run = run_simplify, .dump = dump_graph, .verify = verify_graph,
-   .emits = EMIT_GRAPH},
-  {.letter = 'c', .name = "cut", .run = run_cut, .dump = dump_pieces, .verify = verify_pieces},
-  {.letter = 'l', .name = "plan", .run = run_plan, .dump = dump_plan, .verify = verify_plan, .always = true,
-   .emits = EMIT_PLAN},
-  {.letter = 'f', .name = "fuse", .run = make_kernels, .dump = dump_kernels, .verify = verify_kernels,
-   .emits = EMIT_KERNELS},
-  {.letter = 'w', .name = "lower", .run = run_lower, .dump = dump_lowered, .verify = verify_lowered},
-  {.letter = 't', .name = "schedule", .run = make_schedule, .dump = dump_programs, .verify = verify_programs,
-   .always = true, .emits = EMIT_SCHEDULE},
-  {.letter = 'm', .name = "allocate", .run = run_allocate, .dump = dump_allocations, .verify = verify_allocations,
-   .always = true},
-  {.letter = 'o', .name = "emit", .run = run_emit, .dump = dump_sources, .emits = EMIT_SOURCE},
-  {.letter = 'b', .name = "build", .run = run_build},
+    {.letter = 'p', .name = "parse", .run = run_parse, .dump = dump_ast, .emits = EMIT_AST},
+    {.letter = 'e', .name = "elaborate", .run = run_elaborate, .dump = dump_graph, .verify = verify_graph},
+    {.letter = 'y', .name = "layout", .run = run_layout, .dump = dump_graph, .verify = verify_graph},
+    {.letter = 'a', .name = "autodiff", .run = run_autodiff, .dump = dump_graph, .verify = verify_graph},
+    {.letter = 's',
+     .name = "simplify",
+     .run = run_simplify,
+     .dump = dump_graph,
+     .verify = verify_graph,
+     .emits = EMIT_GRAPH},
+    {.letter = 'c', .name = "cut", .run = run_cut, .dump = dump_pieces, .verify = verify_pieces},
+    {.letter = 'l',
+     .name = "plan",
+     .run = run_plan,
+     .dump = dump_plan,
+     .verify = verify_plan,
+     .always = true,
+     .emits = EMIT_PLAN},
+    {.letter = 'f',
+     .name = "fuse",
+     .run = make_kernels,
+     .dump = dump_kernels,
+     .verify = verify_kernels,
+     .emits = EMIT_KERNELS},
+    {.letter = 'w', .name = "lower", .run = run_lower, .dump = dump_lowered, .verify = verify_lowered},
+    {.letter = 't',
+     .name = "schedule",
+     .run = make_schedule,
+     .dump = dump_programs,
+     .verify = verify_programs,
+     .always = true,
+     .emits = EMIT_SCHEDULE},
+    {.letter = 'm',
+     .name = "allocate",
+     .run = run_allocate,
+     .dump = dump_allocations,
+     .verify = verify_allocations,
+     .always = true},
+    {.letter = 'o', .name = "emit", .run = run_emit, .dump = dump_sources, .emits = EMIT_SOURCE},
+    {.letter = 'b', .name = "build", .run = run_build},
 };
 enum { N_PASSES = sizeof passes / sizeof *passes };
 

@@ -27,7 +27,11 @@ static void shard_path(char *to, int64_t step, int shard, int shards) {
 static int n_tensors(void) { return pd.stage->versions + pd.stage->n_moments; } /* a parameter */
 
 /* A parameter's tensor number `i`: its name's beginning and its place; at NULL while there is none. */
-struct tensor { char kind[KIND_BYTES], *at; bool bf16; struct pd_shape shape; };
+struct tensor {
+  char kind[KIND_BYTES], *at;
+  bool bf16;
+  struct pd_shape shape;
+};
 
 static struct tensor tensor(const struct pd_parameter *p, int i, int64_t step) {
   const struct pd_stage *s = pd.stage;
@@ -62,8 +66,8 @@ static unsigned char *shard_header(const struct pd_entry *entries, int n, int64_
   snprintf(samples, sizeof samples, "%lld", (long long)(pd_sample_base + step * pd.stage->batch));
   snprintf(seed, sizeof seed, "%llu", (unsigned long long)pd.seed);
   const char *const metadata[][2] = {
-    {"format", "pt"}, {"model", pd.stage->model}, {"optimizer", pd.stage->optimizer->name},
-    {"step", steps},  {"samples", samples},       {"seed", seed}};
+      {"format", "pt"}, {"model", pd.stage->model}, {"optimizer", pd.stage->optimizer->name},
+      {"step", steps},  {"samples", samples},       {"seed", seed}};
   return pd_safetensors_header(entries, n, metadata, sizeof metadata / sizeof *metadata, bytes);
 }
 
@@ -75,8 +79,8 @@ static int collect(int64_t step, struct pd_entry *entries, struct tensor *tensor
     for (int j = 0; j < n_tensors() && p->owner == pd.stage->stage; j++) {
       struct tensor x = tensors[n] = tensor(p, j, step);
       if (!x.at) continue;
-      entries[n] = (struct pd_entry){
-        .name = joined(x.kind, p->name), .rank = x.shape.rank, .elements = x.shape.elements};
+      entries[n] =
+          (struct pd_entry){.name = joined(x.kind, p->name), .rank = x.shape.rank, .elements = x.shape.elements};
       memcpy(entries[n++].dim, x.shape.dim, sizeof x.shape.dim);
     }
   }
@@ -120,8 +124,7 @@ static int complete(int64_t step) {
   int found = 0;
   for (struct dirent *d; dir && (d = readdir(dir));) {
     int shard, shards, end = 0, r = 0;
-    if (sscanf(d->d_name, "shard-%d-of-%d.safetensors%n", &shard, &shards, &end) != 2 || d->d_name[end] ||
-        !end)
+    if (sscanf(d->d_name, "shard-%d-of-%d.safetensors%n", &shard, &shards, &end) != 2 || d->d_name[end] || !end)
       continue;
     for (; r < shards; r++) {
       shard_path(path, step, r, shards);
@@ -166,8 +169,7 @@ static bool check_shards(const struct pd_safetensors *shards, int n, int64_t ste
   static const char *const names[] = {"model", "optimizer", "step", "samples", "seed"};
   for (int i = 1; i < n; i++)
     for (size_t j = 0; j < sizeof names / sizeof *names; j++)
-      if (strcmp(pd_safetensors_metadata(&shards[i], names[j]),
-                 pd_safetensors_metadata(&shards[0], names[j])))
+      if (strcmp(pd_safetensors_metadata(&shards[i], names[j]), pd_safetensors_metadata(&shards[0], names[j])))
         return pd_refuse(why, "the shards of step %lld in '%s' are of different runs", (long long)step,
                          pd_options.checkpoint);
   const char *model = pd_safetensors_metadata(&shards[0], "model");
@@ -175,15 +177,16 @@ static bool check_shards(const struct pd_safetensors *shards, int n, int64_t ste
     return pd_refuse(why, "the checkpoint in '%s' is of the model '%.200s'", pd_options.checkpoint, model);
   const char *optimizer = pd_safetensors_metadata(&shards[0], "optimizer"); /* "": of an older version */
   if (*optimizer && strcmp(optimizer, pd.stage->optimizer->name))
-    return pd_refuse(why, "the checkpoint in '%s' is of the optimizer '%.200s', not '%s': moments do not mean the same",
+    return pd_refuse(why,
+                     "the checkpoint in '%s' is of the optimizer '%.200s', not '%s': moments do not mean the same",
                      pd_options.checkpoint, optimizer, pd.stage->optimizer->name);
   uint64_t seed = strtoull(pd_safetensors_metadata(&shards[0], "seed"), NULL, 10);
   if (seed != pd.seed)
     return pd_refuse(why, "the checkpoint in '%s' was made with --seed %llu", pd_options.checkpoint,
                      (unsigned long long)seed);
   if (step > pd.steps)
-    return pd_refuse(why, "the checkpoint in '%s' is of step %lld, beyond --steps %lld",
-                     pd_options.checkpoint, (long long)step, (long long)pd.steps);
+    return pd_refuse(why, "the checkpoint in '%s' is of step %lld, beyond --steps %lld", pd_options.checkpoint,
+                     (long long)step, (long long)pd.steps);
   pd_sample_base = strtoll(pd_safetensors_metadata(&shards[0], "samples"), NULL, 10) - step * pd.stage->batch;
   return true;
 }
@@ -197,8 +200,8 @@ static const struct pd_entry *find(const struct pd_safetensors *shards, int n, c
   return e;
 }
 
-static bool read_parameter(const struct pd_safetensors *shards, int n, const struct pd_parameter *p,
-                           int64_t step, char *why) {
+static bool read_parameter(const struct pd_safetensors *shards, int n, const struct pd_parameter *p, int64_t step,
+                           char *why) {
   for (int i = 0; i < n_tensors(); i++) {
     struct tensor x = tensor(p, i, step);
     if (!x.at) continue;

@@ -24,7 +24,7 @@ struct route {
   const struct pd_channel *channel;
   const char *what;
   enum pd_work work;
-  int stage, tag;  /* at the other end; of the first value: the others follow */
+  int stage, tag;         /* at the other end; of the first value: the others follow */
   int64_t posted, passed; /* the last microbatch whose messages were; passed: of those received */
   int n_transfers; /* microbatch k's is at k % n_transfers: two at least, so that the host is ahead of one */
   struct pd_transfer **transfer, *validation;
@@ -45,7 +45,9 @@ void pd_comm_open(void) {
 
 /* ---- waiting --------------------------------------------------------------------------------- */
 
-static struct pd_transfer *transfer_of(const struct route *l, int64_t k) { return l->transfer[k % l->n_transfers]; }
+static struct pd_transfer *transfer_of(const struct route *l, int64_t k) {
+  return l->transfer[k % l->n_transfers];
+}
 
 /* The rank at the route's other end, for this rank's microbatch k. */
 static int peer_of(const struct route *l, int64_t k) { return pd_rank_of_number(l->stage, pd_number(k)); }
@@ -94,7 +96,10 @@ bool pd_wait_until(bool (*done)(void *of), void *of, const char *what, int64_t n
   }
 }
 
-struct requests { int n; MPI_Request *request; };
+struct requests {
+  int n;
+  MPI_Request *request;
+};
 
 static bool are_done(void *of) {
   const struct requests *r = of;
@@ -133,8 +138,8 @@ static void post(enum route_kind kind, const struct route *l, struct pd_transfer
                  int64_t slot) {
   const struct pd_channel *c = l->channel;
   for (int i = 0; i < c->n_values; i++)
-    messages[i] = (struct pd_message){peer, kind >= ACTIVATIONS_OUT, l->tag + i, value_at(c, i, slot),
-                                      c->values[i].bytes};
+    messages[i] =
+        (struct pd_message){peer, kind >= ACTIVATIONS_OUT, l->tag + i, value_at(c, i, slot), c->values[i].bytes};
   pd_transfer_post(t, lines[kind][line][peer - pd_rank_of(l->stage, 0)], c->n_values, messages);
 }
 
@@ -230,11 +235,11 @@ static void open_route(enum route_kind kind, int chunk) {
   int other = before ? s->stage - 1 : s->stage + 1;
   struct route *l = &routes[kind][chunk];
   *l = (struct route){.channel = &channels[kind][chunk],
-                     .what = gradients ? "gradients of microbatch" : "activations of microbatch",
-                     .work = (const enum pd_work[]){PD_RECEIVE_ACTIVATIONS, PD_RECEIVE_GRADIENTS,
-                                                    PD_SEND_ACTIVATIONS, PD_SEND_GRADIENTS}[kind],
-                     .stage = (other + s->n_stages) % s->n_stages,
-                     .tag = ((other < 0 ? chunk - 1 : chunk) * 2 + gradients) * VALUES};
+                      .what = gradients ? "gradients of microbatch" : "activations of microbatch",
+                      .work = (const enum pd_work[]){PD_RECEIVE_ACTIVATIONS, PD_RECEIVE_GRADIENTS,
+                                                     PD_SEND_ACTIVATIONS, PD_SEND_GRADIENTS}[kind],
+                      .stage = (other + s->n_stages) % s->n_stages,
+                      .tag = ((other < 0 ? chunk - 1 : chunk) * 2 + gradients) * VALUES};
   if (l->channel->n_values > VALUES) pd_fail("%d values cross one cut: more than have tags", l->channel->n_values);
 }
 
@@ -257,7 +262,12 @@ static void make_transfers(struct route *l, bool validates) {
 
 /* A line to be opened. The key is the same at both ends, and no two lines between any ranks share one: opened in
  * its order, no line keeps another waiting in a circle. */
-struct opening { int64_t key; struct pd_line **line; MPI_Comm comm; int peer; };
+struct opening {
+  int64_t key;
+  struct pd_line **line;
+  MPI_Comm comm;
+  int peer;
+};
 
 static int by_key(const void *a, const void *b) {
   int64_t x = ((const struct opening *)a)->key, y = ((const struct opening *)b)->key;

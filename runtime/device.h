@@ -20,9 +20,9 @@ void pd_device_prepare(void);
 /* Collective: this rank's device and, in pd.arena, the stage's arena_bytes on it. Its moments are zero; of the
  * rest nothing is known. False after filling `why`. */
 bool pd_device_start(char *why);
-void pd_device_finish(void);        /* frees both; no message is under way */
-const char *pd_device_name(void);   /* for the log; NULL: the host */
-int pd_device_threads(void);        /* of this process, that share the work */
+void pd_device_finish(void);      /* frees both; no message is under way */
+const char *pd_device_name(void); /* for the log; NULL: the host */
+int pd_device_threads(void);      /* of this process, that share the work */
 
 /* Waits until the work asked for so far is done, while messages move on; `what` is for --timeout. */
 void pd_device_wait(const char *what);
@@ -57,8 +57,8 @@ bool pd_fetched(const float *fetch);
 /* ---- memory.c, peak.c ------------------------------------------------------------------------------ */
 
 void pd_memory_sample(void);
-int64_t pd_memory_peak(void);   /* bytes, the most that any sample saw */
-double pd_measure_peak(void);   /* operations a second of this rank, by matrix products */
+int64_t pd_memory_peak(void); /* bytes, the most that any sample saw */
+double pd_measure_peak(void); /* operations a second of this rank, by matrix products */
 
 #ifdef __cplusplus
 }

@@ -30,10 +30,10 @@ static struct update *updates;
 static struct pd_line *replicas_line, *ties_line; /* NULL: no such messages */
 static struct pd_transfer **transfers;            /* by exchange set */
 static struct pd_message *messages;               /* of what is being posted */
-static int n_updates;     /* in `updates`: t's is at t % n_updates */
-static int under_way;     /* exchanged, not logged: so many at most, so that figures of batches ahead have room */
+static int n_updates;                             /* in `updates`: t's is at t % n_updates */
+static int under_way; /* exchanged, not logged: so many at most, so that figures of batches ahead have room */
 static int n_sums, most_replicas;
-static bool *has_remote;  /* by parameter held here: it has a gradient, and another stage holds it, too */
+static bool *has_remote; /* by parameter held here: it has a gradient, and another stage holds it, too */
 static bool in_progress;
 
 static struct update *update_of(int64_t t) { return &updates[t % n_updates]; }
@@ -287,7 +287,10 @@ void pd_exchange_progress(void) {
 }
 
 /* What is being waited for when an update is in this state, for messages. */
-struct leaving { struct update *update; enum state state; };
+struct leaving {
+  struct update *update;
+  enum state state;
+};
 
 static bool has_left(void *of) {
   const struct leaving *l = of;

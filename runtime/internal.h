@@ -24,10 +24,10 @@ struct pd_options {
   uint64_t seed;
   const char *init, *save, *log, *checkpoint, *trace, *run;
   const char *plan; /* where --run keeps a copy of it */
-  double timeout; /* seconds */
-  double peak;    /* operations a second of all ranks; 0: measured */
+  double timeout;   /* seconds */
+  double peak;      /* operations a second of all ranks; 0: measured */
   struct pd_augment augment;
-  int64_t pad;    /* the token behind what is shorter than its input */
+  int64_t pad;      /* the token behind what is shorter than its input */
   const char *comm; /* how messages travel: "nccl" or "mpi"; NULL: what suits the devices */
   bool resume, quiet, emulate, graphs, help;
 };
@@ -47,23 +47,26 @@ void *pd_allocate(size_t bytes); /* zeroed, 64-byte aligned; at start only */
 
 /* ---- ranks.c --------------------------------------------------------------------------------- */
 
-int pd_planned_ranks(void);              /* of the whole plan */
-int pd_replicas(void);                   /* of this rank's stage */
+int pd_planned_ranks(void); /* of the whole plan */
+int pd_replicas(void);      /* of this rank's stage */
 int pd_rank_of(int stage, int replica);
 int pd_stage_of(int rank);
-int64_t pd_number(int64_t k);            /* the pipeline's number of this rank's microbatch k */
+int64_t pd_number(int64_t k);                     /* the pipeline's number of this rank's microbatch k */
 int pd_rank_of_number(int stage, int64_t number); /* the replica that works on the pipeline's microbatch */
-int64_t pd_own_microbatches(void);       /* of a batch, this rank's */
-struct pd_turn { int chunk; int64_t k; };
+int64_t pd_own_microbatches(void);                /* of a batch, this rank's */
+struct pd_turn {
+  int chunk;
+  int64_t k;
+};
 /* Which of its microbatches a rank's turn works on, and with which chunk (compiler/schedule/program.h). */
 struct pd_turn pd_turn(int64_t turn, bool backward);
 
 /* ---- comm.c ---------------------------------------------------------------------------------- */
 
 extern MPI_Comm pd_comm_control, pd_comm_replicas, pd_comm_ties, pd_comm_figures;
-void pd_comm_open(void);    /* after MPI_Init: the communicators */
-void pd_comm_start(void);   /* posts the first receives */
-void pd_comm_finish(void);  /* waits until every message of this rank is out */
+void pd_comm_open(void);   /* after MPI_Init: the communicators */
+void pd_comm_start(void);  /* posts the first receives */
+void pd_comm_finish(void); /* waits until every message of this rank is out */
 /* Waits until ready(of) says so, progressing everything else. When --timeout passes the launch ends with
  * "waited S s for WHAT NUMBER (from|to) rank PEER"; number < 0 and peer < 0 are left out. False when there
  * was nothing to wait for. */
@@ -93,8 +96,8 @@ struct pd_dataset;
 /* Opens and checks the files for these inputs, PATH or NAME=PATH each; NULL after filling `why`. With `scan`
  * every token of files up to 1 GiB together is compared with its class count; larger ones are checked as they
  * are read. */
-struct pd_dataset *pd_dataset_open(char **paths, int n, const struct pd_input *inputs, int n_inputs,
-                                   int64_t pad, bool scan, char *why);
+struct pd_dataset *pd_dataset_open(char **paths, int n, const struct pd_input *inputs, int n_inputs, int64_t pad,
+                                   bool scan, char *why);
 const char *pd_data_path(const struct pd_input *inputs, int n, const char *argument); /* PATH of either */
 int64_t pd_dataset_samples(const struct pd_dataset *d);
 /* Copies what the files hold for one sample of an input: elements int32 or float. A token out of range ends the
@@ -155,13 +158,19 @@ struct pd_optimizer {
 
 /* The parameters held here, dealt into tiles that the optimizer's threads, or a device's blocks, share. */
 enum { PD_TILE = 16384 };
-struct pd_tile { int parameter; int64_t first, n; };
+struct pd_tile {
+  int parameter;
+  int64_t first, n;
+};
 extern struct pd_tile *pd_tiles;
 extern int pd_n_tiles;
 void pd_deal_tiles(void);
 /* Where parameter p's moment number i stands, and its shape. */
 float *pd_moment_at(const struct pd_parameter *p, int i);
-struct pd_shape { int rank; int64_t dim[PD_MAX_RANK], elements; };
+struct pd_shape {
+  int rank;
+  int64_t dim[PD_MAX_RANK], elements;
+};
 struct pd_shape pd_moment_shape(const struct pd_parameter *p, int i);
 size_t pd_moments_bytes(void); /* from the stage's `moments` on, to clear */
 /* Where use `use` of parameter p has its gradient of batch t, whose accumulator set is `gradient`. */
@@ -176,7 +185,9 @@ void pd_optimizer_start(void); /* deals the tiles */
 /* What a target does with all parameters of a stage: by elements; and what is left after a rule over whole
  * tensors, that is running averages, parameters without a gradient, and working copies of masters. */
 typedef void pd_update_all(const struct pd_update_arrays *u);
-struct pd_rules { pd_update_all *by_elements[PD_N_RULES], *after_tensors; };
+struct pd_rules {
+  pd_update_all *by_elements[PD_N_RULES], *after_tensors;
+};
 extern const struct pd_rules pd_rules;
 void pd_update_with(const struct pd_rules *rules, int64_t t, float scale, const void *from, void *to,
                     void *gradient);
@@ -241,7 +252,7 @@ void pd_clock_pause(double paused);
 
 /* ---- log.c ----------------------------------------------------------------------------------- */
 
-bool pd_log_open(char *why);  /* rank 0; existing contents stay until pd_log_start */
+bool pd_log_open(char *why); /* rank 0; existing contents stay until pd_log_start */
 void pd_log_start(double peak);
 /* mean: of each figure, over update t's batch or the validation's samples */
 void pd_log_update(int64_t t, const double *mean, double norm, double lr, double seconds);
@@ -265,17 +276,20 @@ void pd_safetensors_close(struct pd_safetensors *s);
 
 /* A file written beside its path; closing syncs and renames it, or removes it when something went wrong.
  * Both leave errno behind. */
-struct pd_output { char path[4096], beside[4096 + 32]; FILE *file; };
+struct pd_output {
+  char path[4096], beside[4096 + 32];
+  FILE *file;
+};
 bool pd_output_open(struct pd_output *o, const char *path);
 bool pd_output_close(struct pd_output *o, bool ok);
-void pd_output_abandon(void); /* removes what is being written, in a handler of a signal, too */
+void pd_output_abandon(void);                  /* removes what is being written, in a handler of a signal, too */
 bool pd_writable(const char *path, char *why); /* whether pd_output could write it */
 
 /* p's working copy of W(t), and W(t) in f32 where it is the newest: the master, or the same place. */
 char *pd_weights_at(const struct pd_parameter *p, int64_t t);
 char *pd_newest_at(const struct pd_parameter *p, int64_t t);
 void pd_newest_written(const struct pd_parameter *p, int64_t t); /* the working copy follows */
-void pd_load_weights(const char *path); /* collective: W(0) of every rank */
+void pd_load_weights(const char *path);                          /* collective: W(0) of every rank */
 void pd_save_weights(const char *path); /* collective: the newest weights of all stages, by rank 0 */
 
 /* Collective: continues from the newest complete checkpoint in --checkpoint's directory: weights of both

@@ -20,10 +20,13 @@ static struct run training(void) { return (struct run){pd_training_data, pd.seed
 static struct run validation(void) { return (struct run){pd_validation_data, 0, false}; }
 
 enum { BATCHES = 16 }; /* whose factors are remembered; those of others are counted again */
-struct scale { int64_t batch; float factor; }; /* batch: from 1; 0: none */
+struct scale {
+  int64_t batch;
+  float factor;
+}; /* batch: from 1; 0: none */
 
 struct need {
-  void *sample;                   /* of a derived input's source, of a changed image; else NULL */
+  void *sample; /* of a derived input's source, of a changed image; else NULL */
   struct scale scale[BATCHES], validation;
 };
 static struct need *needs; /* by input */
@@ -117,8 +120,7 @@ void pd_load(int input, int64_t k, void *to) {
   float *numbers = pd_load_begin(input, to);
   if (pd_training_data) {
     struct run run = training();
-    for (int64_t i = 0; i < b; i++)
-      load_sample(&run, input, pd_first_sample(k) + i, numbers + i * in->elements);
+    for (int64_t i = 0; i < b; i++) load_sample(&run, input, pd_first_sample(k) + i, numbers + i * in->elements);
   } else /* --emulate without data */
     memset(numbers, 0, (size_t)(b * in->elements) * sizeof(float));
   pd_load_end(input, to);

@@ -77,8 +77,8 @@ void pd_log_start(double all_ranks_peak) {
   if (pd.rank) return;
   in_place = output_is_terminal();
   if (!cut_log()) pd_fail("cannot write log '%s': %s", pd_options.log, strerror(errno));
-  line("{\"event\":\"start\",\"plan\":\"sha256:%s\",\"model\":\"%s\",\"stages\":%d,\"replicas\":[",
-       s->plan_hash, s->model, s->n_stages);
+  line("{\"event\":\"start\",\"plan\":\"sha256:%s\",\"model\":\"%s\",\"stages\":%d,\"replicas\":[", s->plan_hash,
+       s->model, s->n_stages);
   for (int i = 0; i < s->n_stages; i++) line("%s%d", i ? "," : "", s->replicas[i]);
   line("],\"schedule\":\"%s\",\"batch\":%lld,\"microbatch\":%lld,\"microbatches\":%lld,\"parameters\":%lld,"
        "\"threads\":%d,\"seed\":%llu",
@@ -119,8 +119,10 @@ static void metric_fields(const char *prefix, const double *mean) {
   for (int i = pd.stage->n_losses; i < pd.stage->n_figures; i++) {
     double x = metric_value(i, mean);
     line(",\"%s%s\":", prefix, pd.stage->figures[i].metric);
-    if (isfinite(x)) line("%.9g", x);
-    else line("null");
+    if (isfinite(x))
+      line("%.9g", x);
+    else
+      line("null");
   }
 }
 
@@ -196,8 +198,8 @@ void pd_log_finish(const int64_t *peak_bytes, double seconds) {
   if (pd.rank) return;
   const struct pd_stage *s = pd.stage;
   double rate = seconds_spent > 0 ? (double)(steps_spent * s->batch) / seconds_spent : 0;
-  line("{\"event\":\"end\",\"steps\":%lld,\"seconds\":%.3f,\"samples_per_s\":%.4g", (long long)pd.steps,
-       seconds, rate);
+  line("{\"event\":\"end\",\"steps\":%lld,\"seconds\":%.3f,\"samples_per_s\":%.4g", (long long)pd.steps, seconds,
+       rate);
   if (s->tokens_per_sample) line(",\"tokens_per_s\":%.0f", rate * (double)s->tokens_per_sample);
   if (peak > 0) line(",\"mfu\":%.4g", rate * s->flops_per_sample / peak);
   line_array("peak_bytes", peak_bytes);
@@ -205,11 +207,10 @@ void pd_log_finish(const int64_t *peak_bytes, double seconds) {
   line("}\n");
   if (log_file && fclose(log_file)) pd_fail("cannot write log '%s': %s", pd_options.log, strerror(errno));
   if (pd_options.quiet) return;
-  printf("%lld updates in %.1f s; memory, measured of planned:", (long long)(pd.steps - pd.first_step),
-         seconds);
+  printf("%lld updates in %.1f s; memory, measured of planned:", (long long)(pd.steps - pd.first_step), seconds);
   for (int r = 0; r < pd.ranks; r++)
-    printf(" %.1f of %.1f MiB%s", (double)peak_bytes[r] / (1 << 20),
-           (double)s->planned_peak_bytes[r] / (1 << 20), r + 1 < pd.ranks ? "," : "\n");
+    printf(" %.1f of %.1f MiB%s", (double)peak_bytes[r] / (1 << 20), (double)s->planned_peak_bytes[r] / (1 << 20),
+           r + 1 < pd.ranks ? "," : "\n");
   fflush(stdout);
 }
 

@@ -22,16 +22,19 @@ double pd_learning_rate(const struct pd_stage *s, int64_t t) {
 /* ---- the table ------------------------------------------------------------------------------- */
 
 #define MEMBER(rule, optimizer, moments) struct pd_##optimizer##_step rule;
-union step { PD_ELEMENT_RULES(MEMBER) };
+union step {
+  PD_ELEMENT_RULES(MEMBER)
+};
 
 /* Here for both targets, so that both have the constants that one compiler with one set of flags makes of them. */
-#define OPTIMIZER(rule, optimizer, moments) \
+#define OPTIMIZER(rule, optimizer, moments)                                                               \
   static void rule##_constants(const struct pd_stage *s, int64_t t, float scale, bool decays, void *to) { \
-    *(struct pd_##optimizer##_step *)to = \
-      pd_##optimizer##_constants(s->arguments, pd_learning_rate(s, t), t, scale, decays); \
-  } \
-  const struct pd_optimizer pd_##rule = { \
-    .name = #rule, .by_elements = PD_RULE_##rule, .constants = rule##_constants};
+    *(struct pd_##optimizer##_step *)to =                                                                 \
+        pd_##optimizer##_constants(s->arguments, pd_learning_rate(s, t), t, scale, decays);               \
+  }                                                                                                       \
+  const struct pd_optimizer pd_##rule = {.name = #rule,                                                   \
+                                         .by_elements = PD_RULE_##rule,                                   \
+                                         .constants = rule##_constants};
 PD_ELEMENT_RULES(OPTIMIZER)
 
 /* ---- updates --------------------------------------------------------------------------------- */
@@ -41,14 +44,14 @@ static void update_tensor(const struct pd_update_arrays *u, const struct pd_para
   const struct pd_stage *s = pd.stage;
   char *master = pd.arena + s->masters + p->state;
   struct pd_tensor_update x = {
-    .parameter = p,
-    .arguments = s->arguments,
-    .t = u->t,
-    .lr = pd_learning_rate(s, u->t),
-    .scale = scale,
-    .from = (const float *)(s->has_masters ? master : (const char *)u->from + p->offset),
-    .to = (float *)(s->has_masters ? master : (char *)u->to + p->offset),
-    .gradient = pd_gradient_at(p, u->t, u->gradient),
+      .parameter = p,
+      .arguments = s->arguments,
+      .t = u->t,
+      .lr = pd_learning_rate(s, u->t),
+      .scale = scale,
+      .from = (const float *)(s->has_masters ? master : (const char *)u->from + p->offset),
+      .to = (float *)(s->has_masters ? master : (char *)u->to + p->offset),
+      .gradient = pd_gradient_at(p, u->t, u->gradient),
   };
   for (int i = 0; i < s->n_moments; i++) x.moment[i] = pd_moment_at(p, i);
   s->optimizer->tensor(&x);

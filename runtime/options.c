@@ -20,32 +20,31 @@ struct option {
 
 #define AT(member) offsetof(struct pd_options, member)
 static const struct option options[] = {
-  {"--data", PATHS, AT(data), AT(n_data), "PATH...",
-   "text, .ids, llm.c or CIFAR-10 .bin, .npy, MNIST's idx; NAME=PATH for one input"},
-  {"--validation", PATHS, AT(validation), AT(n_validation), "PATH...", "the same, held out"},
-  {"--validate-every", POSITIVE, AT(validate_every), 0, "K",
-   "validate after every K updates, and at the end"},
-  {"--augment", AUGMENT, AT(augment), 0, "CHANGES",
-   "of the images trained on, at random: flip, crop=PIXELS or flip,crop=PIXELS"},
-  {"--pad", COUNT, AT(pad), 0, "TOKEN", "what fills up lines shorter than their input (default 0)"},
-  {"--steps", COUNT, AT(steps), 0, "N", "weight updates; 0: only --save"},
-  {"--seed", SEED, AT(seed), 0, "S", "of initial weights, sample order and dropout (default 1)"},
-  {"--init", PATH, AT(init), 0, "FILE", "start from the weights of a safetensors file"},
-  {"--save", PATH, AT(save), 0, "FILE", "write the weights at the end, as safetensors"},
-  {"--checkpoint", PATH, AT(checkpoint), 0, "DIR", "keep the training's state in this directory"},
-  {"--checkpoint-every", POSITIVE, AT(checkpoint_every), 0, "K", "after every K updates, and at the end"},
-  {"--resume", FLAG, AT(resume), 0, NULL, "continue from the directory's newest state, if it has one"},
-  {"--log", PATH, AT(log), 0, "FILE", "one JSON line an update"},
-  {"--trace", PATH, AT(trace), 0, "FILE", "what every rank did when, as a Chrome trace"},
-  {"--run", PATH, AT(run), 0, "DIR", "write log.jsonl, trace.json and the plan there, for pdc report"},
-  {"--comm", PATH, AT(comm), 0, "nccl|mpi", "how messages travel between devices (default: what suits them)"},
-  {"--timeout", SECONDS, AT(timeout), 0, "SECONDS", "a peer silent for so long is an error (default 300)"},
-  {"--peak", RATE, AT(peak), 0, "FLOPS",
-   "of all ranks together, for mfu, as 235e9 or 235GFLOPS (default: measured)"},
-  {"--emulate", FLAG, AT(emulate), 0, NULL, "sleep for the planned times instead of computing"},
-  {"--graphs", FLAG, AT(graphs), 0, NULL, "on GPUs: launch each pass as one CUDA graph"},
-  {"--quiet", FLAG, AT(quiet), 0, NULL, "no progress and no notes"},
-  {"--help", FLAG, AT(help), 0, NULL, "print this"},
+    {"--data", PATHS, AT(data), AT(n_data), "PATH...",
+     "text, .ids, llm.c or CIFAR-10 .bin, .npy, MNIST's idx; NAME=PATH for one input"},
+    {"--validation", PATHS, AT(validation), AT(n_validation), "PATH...", "the same, held out"},
+    {"--validate-every", POSITIVE, AT(validate_every), 0, "K", "validate after every K updates, and at the end"},
+    {"--augment", AUGMENT, AT(augment), 0, "CHANGES",
+     "of the images trained on, at random: flip, crop=PIXELS or flip,crop=PIXELS"},
+    {"--pad", COUNT, AT(pad), 0, "TOKEN", "what fills up lines shorter than their input (default 0)"},
+    {"--steps", COUNT, AT(steps), 0, "N", "weight updates; 0: only --save"},
+    {"--seed", SEED, AT(seed), 0, "S", "of initial weights, sample order and dropout (default 1)"},
+    {"--init", PATH, AT(init), 0, "FILE", "start from the weights of a safetensors file"},
+    {"--save", PATH, AT(save), 0, "FILE", "write the weights at the end, as safetensors"},
+    {"--checkpoint", PATH, AT(checkpoint), 0, "DIR", "keep the training's state in this directory"},
+    {"--checkpoint-every", POSITIVE, AT(checkpoint_every), 0, "K", "after every K updates, and at the end"},
+    {"--resume", FLAG, AT(resume), 0, NULL, "continue from the directory's newest state, if it has one"},
+    {"--log", PATH, AT(log), 0, "FILE", "one JSON line an update"},
+    {"--trace", PATH, AT(trace), 0, "FILE", "what every rank did when, as a Chrome trace"},
+    {"--run", PATH, AT(run), 0, "DIR", "write log.jsonl, trace.json and the plan there, for pdc report"},
+    {"--comm", PATH, AT(comm), 0, "nccl|mpi", "how messages travel between devices (default: what suits them)"},
+    {"--timeout", SECONDS, AT(timeout), 0, "SECONDS", "a peer silent for so long is an error (default 300)"},
+    {"--peak", RATE, AT(peak), 0, "FLOPS",
+     "of all ranks together, for mfu, as 235e9 or 235GFLOPS (default: measured)"},
+    {"--emulate", FLAG, AT(emulate), 0, NULL, "sleep for the planned times instead of computing"},
+    {"--graphs", FLAG, AT(graphs), 0, NULL, "on GPUs: launch each pass as one CUDA graph"},
+    {"--quiet", FLAG, AT(quiet), 0, NULL, "no progress and no notes"},
+    {"--help", FLAG, AT(help), 0, NULL, "print this"},
 };
 enum { N_OPTIONS = sizeof options / sizeof *options };
 
@@ -187,8 +186,7 @@ bool pd_parse_options(struct pd_options *o, int argc, char **argv, char *why) {
     }
   }
   if (o->run) place_in_run(o);
-  if (o->validate_every && !o->n_validation)
-    return pd_refuse(why, "--validate-every needs --validation PATH");
+  if (o->validate_every && !o->n_validation) return pd_refuse(why, "--validate-every needs --validation PATH");
   if ((o->checkpoint_every || o->resume) && !o->checkpoint)
     return pd_refuse(why, "%s needs --checkpoint DIR", o->resume ? "--resume" : "--checkpoint-every");
   return true;

@@ -33,30 +33,30 @@ enum pd_init { PD_ZEROS, PD_ONES, PD_CONSTANT, PD_UNIFORM, PD_NORMAL };
 
 /* One use of a parameter that passes it a gradient, elsewhere or here, in the parameter's order of uses. */
 struct pd_use {
-  int stage;         /* where its accumulator is computed */
-  size_t offset;     /* here: into an accumulator set; elsewhere: into the arena, where update t receives it in
+  int stage;     /* where its accumulator is computed */
+  size_t offset; /* here: into an accumulator set; elsewhere: into the arena, where update t receives it in
                         exchange set t % exchange_sets, `exchanged_stride` apart; this is set 0's */
 };
 
 struct pd_parameter {
   const char *name;
-  int order;             /* among all the model's parameters, by declaration */
+  int order; /* among all the model's parameters, by declaration */
   int64_t dim[PD_MAX_RANK];
   int rank;
   enum pd_init init;
-  double init_value;     /* of PD_CONSTANT; PD_UNIFORM's bound, PD_NORMAL's deviation */
+  double init_value; /* of PD_CONSTANT; PD_UNIFORM's bound, PD_NORMAL's deviation */
   bool decays;
-  bool stored_in_out;    /* files hold the transposed matrix */
-  bool buffer;           /* a running average: what is summed where a gradient would be are pd_share's shares */
-  float momentum;        /* of a buffer */
+  bool stored_in_out; /* files hold the transposed matrix */
+  bool buffer;        /* a running average: what is summed where a gradient would be are pd_share's shares */
+  float momentum;     /* of a buffer */
   int64_t elements;
-  size_t offset;         /* bytes into a weights struct, and, where the stage has no masters, a moments struct */
-  size_t state;          /* bytes into the masters and each moments struct, where the stage has masters */
-  bool bf16;             /* its working copies are bfloat16; the stage has masters then */
-  int owner;             /* the first stage that holds it: contributes its square to the norm */
+  size_t offset; /* bytes into a weights struct, and, where the stage has no masters, a moments struct */
+  size_t state;  /* bytes into the masters and each moments struct, where the stage has masters */
+  bool bf16;     /* its working copies are bfloat16; the stage has masters then */
+  int owner;     /* the first stage that holds it: contributes its square to the norm */
   int n_uses, n_readers;
   const struct pd_use *uses;
-  const int *readers;    /* stages that hold it, too, but pass it no gradient */
+  const int *readers; /* stages that hold it, too, but pass it no gradient */
 };
 
 /* Where an input's samples come from: from a file, an image normalised; or they are computed from the same
@@ -76,43 +76,43 @@ enum pd_origin {
 struct pd_input {
   const char *name;
   bool target;
-  bool token;            /* int32 in [0, classes); else float */
+  bool token; /* int32 in [0, classes); else float */
   int64_t classes;
   int64_t dim[PD_MAX_RANK]; /* of one sample */
   int rank;
   int64_t elements;
-  bool bf16;             /* floats are loaded as bfloat16 */
+  bool bf16; /* floats are loaded as bfloat16 */
   enum pd_origin origin;
-  int from;              /* index of the input that it is computed from */
+  int from; /* index of the input that it is computed from */
   int n_numbers;
   const double *numbers;
 };
 
-struct pd_figure {       /* a loss or a metric: the mean over a batch is logged */
-  int64_t elements;      /* of one sample */
-  const char *metric;    /* its name in the log; NULL: a loss */
+struct pd_figure {           /* a loss or a metric: the mean over a batch is logged */
+  int64_t elements;          /* of one sample */
+  const char *metric;        /* its name in the log; NULL: a loss */
   double (*of_mean)(double); /* of a metric: what of the mean is logged; NULL: the mean */
 };
 
-struct pd_tensor {       /* a named buffer of a slot, for naming the first that is not finite */
+struct pd_tensor { /* a named buffer of a slot, for naming the first that is not finite */
   const char *name;
-  size_t offset;         /* bytes into the arena of slot 0 */
-  size_t stride;         /* between slots */
+  size_t offset; /* bytes into the arena of slot 0 */
+  size_t stride; /* between slots */
   int slots;
   int64_t elements;
   bool bf16;
 };
 
 struct pd_channel_value {
-  size_t offset;         /* bytes into the arena of slot 0 */
+  size_t offset; /* bytes into the arena of slot 0 */
   size_t bytes;
 };
 
-struct pd_channel {      /* the values that cross one cut in one direction, sent as one message each */
+struct pd_channel { /* the values that cross one cut in one direction, sent as one message each */
   const struct pd_channel_value *values;
-  int n_values;          /* 0: there is no such cut */
+  int n_values; /* 0: there is no such cut */
   int slots;
-  size_t stride;         /* between slots */
+  size_t stride; /* between slots */
 };
 
 struct pd_optimizer; /* an update rule (internal.h) */
@@ -131,36 +131,49 @@ enum pd_rate { PD_LR_CONSTANT, PD_LR_LINEAR, PD_LR_COSINE };
 struct pd_stage {
   const char *model, *schedule, *plan_hash;
   int stage, n_stages;
-  const int *replicas;                /* by stage; stage i's ranks follow those of stage i - 1 */
+  const int *replicas;                     /* by stage; stage i's ranks follow those of stage i - 1 */
   int64_t batch, microbatch, microbatches; /* samples an update, samples, microbatches an update of all replicas */
-  int64_t model_parameters;           /* elements over the whole model, without buffers */
-  int n_model_parameters;             /* tensors, buffers among them */
-  double flops_per_sample;            /* the model's operations, forward and backward (mfu) */
-  int64_t tokens_per_sample;          /* 0: no token input */
+  int64_t model_parameters;                /* elements over the whole model, without buffers */
+  int n_model_parameters;                  /* tensors, buffers among them */
+  double flops_per_sample;                 /* the model's operations, forward and backward (mfu) */
+  int64_t tokens_per_sample;               /* 0: no token input */
   int threads;
-  const int64_t *planned_peak_bytes;  /* by rank */
+  const int64_t *planned_peak_bytes; /* by rank */
   size_t arena_bytes;
   /* arena bytes: */
-  size_t weights, weights_stride; int versions;
-  size_t accumulators, accumulators_stride; int accumulator_sets;
-  size_t exchanged, exchanged_stride; int exchange_sets; /* what pd_use.offset elsewhere points into */
-  size_t reduced;      /* with replicas: in exchange set 0, (replicas - 1) shards of an accumulator set, each of
+  size_t weights, weights_stride;
+  int versions;
+  size_t accumulators, accumulators_stride;
+  int accumulator_sets;
+  size_t exchanged, exchanged_stride;
+  int exchange_sets; /* what pd_use.offset elsewhere points into */
+  size_t reduced;    /* with replicas: in exchange set 0, (replicas - 1) shards of an accumulator set, each of
                           accumulators_stride / replicas bytes, rounded up to a multiple of 64 */
-  size_t moments, moments_stride; int n_moments;
+  size_t moments, moments_stride;
+  int n_moments;
   const struct pd_moment *own_moments; /* where some have shapes of their own: all, by parameter and number */
-  bool has_masters; size_t masters; /* the newest weights in f32, laid out like moments: weights are copies */
-  bool per_batch; int64_t lag; /* the schedule drains at every batch; else an update follows by so many turns */
-  const struct pd_parameter *parameters; int n_parameters; /* held here */
-  const struct pd_input *inputs; int n_inputs;             /* all of the model's, used here or not */
-  const struct pd_tensor *tensors; int n_tensors;          /* saved and received values, in forward order */
-  int chunks;                                              /* parts of the model held here: 1, unless interleaved */
-  struct pd_channel activations_in[PD_MAX_CHUNKS], activations_out[PD_MAX_CHUNKS]; /* by chunk; empty at the ends */
+  bool has_masters;
+  size_t masters; /* the newest weights in f32, laid out like moments: weights are copies */
+  bool per_batch;
+  int64_t lag; /* the schedule drains at every batch; else an update follows by so many turns */
+  const struct pd_parameter *parameters;
+  int n_parameters; /* held here */
+  const struct pd_input *inputs;
+  int n_inputs; /* all of the model's, used here or not */
+  const struct pd_tensor *tensors;
+  int n_tensors; /* saved and received values, in forward order */
+  int chunks;    /* parts of the model held here: 1, unless interleaved */
+  struct pd_channel activations_in[PD_MAX_CHUNKS],
+      activations_out[PD_MAX_CHUNKS]; /* by chunk; empty at the ends */
   struct pd_channel gradients_in[PD_MAX_CHUNKS], gradients_out[PD_MAX_CHUNKS];
-  const struct pd_figure *figures; int n_figures, n_losses; /* all of the model's: losses, then metrics */
+  const struct pd_figure *figures;
+  int n_figures, n_losses; /* all of the model's: losses, then metrics */
   const struct pd_optimizer *optimizer;
   double lr, clip_norm;
   const void *arguments; /* the optimizer's: a struct pd_<optimizer>_arguments */
-  enum pd_rate rate; int64_t lr_warmup, lr_total; double lr_floor;
+  enum pd_rate rate;
+  int64_t lr_warmup, lr_total;
+  double lr_floor;
   /* planned, for --emulate: of a microbatch, by chunk; weights: backward's part that PD_WEIGHTS does (0: none) */
   double forward_seconds[PD_MAX_CHUNKS], backward_seconds[PD_MAX_CHUNKS], weights_seconds[PD_MAX_CHUNKS];
   double update_seconds; /* of an update */
@@ -172,13 +185,13 @@ struct pd_stage {
 extern struct pd_run {
   const struct pd_stage *stage;
   int rank, ranks;
-  int replica;               /* among its stage's ranks */
-  int64_t steps;             /* updates at the end of the run; microbatches are steps * stage->microbatches */
-  int64_t first_step;        /* updates done before the run (--resume): microbatches start behind theirs */
+  int replica;        /* among its stage's ranks */
+  int64_t steps;      /* updates at the end of the run; microbatches are steps * stage->microbatches */
+  int64_t first_step; /* updates done before the run (--resume): microbatches start behind theirs */
   uint64_t seed;
-  bool emulate;              /* sleep for planned times instead of computing */
-  bool training;             /* false while validating: dropout keeps everything */
-  char *arena;               /* the stage's arena_bytes, page aligned and zero; on a GPU see device.h */
+  bool emulate;  /* sleep for planned times instead of computing */
+  bool training; /* false while validating: dropout keeps everything */
+  char *arena;   /* the stage's arena_bytes, page aligned and zero; on a GPU see device.h */
 } pd;
 
 /* Options, MPI, the check that all ranks hold the same plan, data, arena, initial weights into version
@@ -194,9 +207,20 @@ void pd_emulate(double seconds); /* sleeps, progressing messages */
 /* ---- work (trace.c) ---------------------------------------------------------------------------- */
 
 enum pd_work { /* what --trace shows; the first five are the stage program's */
-  PD_FORWARD, PD_RECOMPUTE, PD_BACKWARD, PD_WEIGHTS, PD_UPDATE,
-  PD_SEND_ACTIVATIONS, PD_SEND_GRADIENTS, PD_RECEIVE_ACTIVATIONS, PD_RECEIVE_GRADIENTS, PD_REDUCE, PD_EXCHANGE,
-  PD_WAIT, PD_VALIDATE, PD_CHECKPOINT
+               PD_FORWARD,
+               PD_RECOMPUTE,
+               PD_BACKWARD,
+               PD_WEIGHTS,
+               PD_UPDATE,
+               PD_SEND_ACTIVATIONS,
+               PD_SEND_GRADIENTS,
+               PD_RECEIVE_ACTIVATIONS,
+               PD_RECEIVE_GRADIENTS,
+               PD_REDUCE,
+               PD_EXCHANGE,
+               PD_WAIT,
+               PD_VALIDATE,
+               PD_CHECKPOINT
 };
 /* Starts work on microbatch (PD_UPDATE: update) k. False under --emulate: the planned time has been slept
  * instead. With chunks k counts turns, but for PD_UPDATE. */
@@ -292,12 +316,9 @@ struct pd_convolution_shape {
 struct pd_convolution;
 struct pd_convolution *pd_convolution_new(struct pd_convolution_shape shape);
 size_t pd_convolution_scratch(const struct pd_convolution *c); /* bytes */
-void pd_convolution(const struct pd_convolution *c, pd_in x, pd_in w, pd_in bias, pd_out y,
-                    void *scratch);
-void pd_convolution_backward(const struct pd_convolution *c, pd_in dy, pd_in w, pd_out dx,
-                             void *scratch);
-void pd_convolution_weights(const struct pd_convolution *c, pd_in x, pd_in dy, pd_out dw,
-                            void *scratch);
+void pd_convolution(const struct pd_convolution *c, pd_in x, pd_in w, pd_in bias, pd_out y, void *scratch);
+void pd_convolution_backward(const struct pd_convolution *c, pd_in dy, pd_in w, pd_out dx, void *scratch);
+void pd_convolution_weights(const struct pd_convolution *c, pd_in x, pd_in dy, pd_out dw, void *scratch);
 
 /* ---- pooling (kernels/pooling.c) ------------------------------------------------------------------- */
 /* Of images as above. Every window holds a pixel of x; out is what the caller rounds (size + 2 padding - kernel)
@@ -320,25 +341,27 @@ struct pd_attention {
   bool causal;
   float scale;
   bool masked;
-  struct { int64_t batch, head, row; } q, k, v, o, dq, dk, dv, d_o; /* strides in elements */
-  struct { int64_t batch, row; } mask; /* 0: the same for all samples, for all rows */
+  struct {
+    int64_t batch, head, row;
+  } q, k, v, o, dq, dk, dv, d_o; /* strides in elements */
+  struct {
+    int64_t batch, row;
+  } mask; /* 0: the same for all samples, for all rows */
 };
 size_t pd_attention_scratch(const struct pd_attention *a, int threads);
 /* lse: [batch][heads][length], log of the sum of exponentials, for the backward pass. */
-void pd_attention_forward(const struct pd_attention *a, pd_in q, pd_in k, pd_in v,
-                          pd_out o, pd_out lse, void *scratch);
-void pd_attention_backward(const struct pd_attention *a, pd_in q, pd_in k, pd_in v,
-                           pd_in o, pd_in lse, pd_in d_o,
+void pd_attention_forward(const struct pd_attention *a, pd_in q, pd_in k, pd_in v, pd_out o, pd_out lse,
+                          void *scratch);
+void pd_attention_backward(const struct pd_attention *a, pd_in q, pd_in k, pd_in v, pd_in o, pd_in lse, pd_in d_o,
                            pd_out dq, pd_out dk, pd_out dv, void *scratch);
 /* The same with a mask (`masked` says so), kv_length floats contiguous in a row, added to the scaled scores of all
  * heads. An element of PD_ATTENTION_HIDDEN or less hides its key; a row that sees no key gives zeros and gradients
  * of zero. */
 #define PD_ATTENTION_HIDDEN (-10000.0f)
-void pd_masked_attention_forward(const struct pd_attention *a, pd_in q, pd_in k, pd_in v,
-                                 pd_in mask, pd_out o, pd_out lse, void *scratch);
-void pd_masked_attention_backward(const struct pd_attention *a, pd_in q, pd_in k, pd_in v,
-                                  pd_in o, pd_in lse, pd_in d_o, pd_in mask,
-                                  pd_out dq, pd_out dk, pd_out dv, void *scratch);
+void pd_masked_attention_forward(const struct pd_attention *a, pd_in q, pd_in k, pd_in v, pd_in mask, pd_out o,
+                                 pd_out lse, void *scratch);
+void pd_masked_attention_backward(const struct pd_attention *a, pd_in q, pd_in k, pd_in v, pd_in o, pd_in lse,
+                                  pd_in d_o, pd_in mask, pd_out dq, pd_out dk, pd_out dv, void *scratch);
 
 /* ---- LSTM (kernels/lstm.c) ------------------------------------------------------------------------- */
 /* The recurrence of one layer in one direction; all arrays are dense. x: [batch][length][4 hidden], the input's
@@ -353,14 +376,12 @@ size_t pd_lstm_scratch(const struct pd_lstm *l); /* bytes */
 size_t pd_lstm_backward_scratch(const struct pd_lstm *l);
 /* h: [batch][length][hidden]; h_n, c_n: [batch][hidden], the state after; for the backward pass c: as h, the
  * state's cells, and gates: as x, after their functions. */
-void pd_lstm_forward(const struct pd_lstm *l, pd_in x, pd_in w, pd_in h0, pd_in c0,
-                     const int32_t *lengths, pd_out h, pd_out h_n, pd_out c_n, pd_out c, pd_out gates,
-                     void *scratch);
+void pd_lstm_forward(const struct pd_lstm *l, pd_in x, pd_in w, pd_in h0, pd_in c0, const int32_t *lengths,
+                     pd_out h, pd_out h_n, pd_out c_n, pd_out c, pd_out gates, void *scratch);
 /* From the gradients dh, dh_n and dc_n (zeros where NULL): d_gates, that of x; dh0 and dc0, both or neither
  * NULL; previous: as h, the state h before each step, so that the gradient of w is d_gates^T @ previous. */
-void pd_lstm_backward(const struct pd_lstm *l, pd_in w, pd_in h0, pd_in c0,
-                      const int32_t *lengths, pd_in h, pd_in c, pd_in gates,
-                      pd_in dh, pd_in dh_n, pd_in dc_n, pd_out d_gates, pd_out previous,
+void pd_lstm_backward(const struct pd_lstm *l, pd_in w, pd_in h0, pd_in c0, const int32_t *lengths, pd_in h,
+                      pd_in c, pd_in gates, pd_in dh, pd_in dh_n, pd_in dc_n, pd_out d_gates, pd_out previous,
                       pd_out dh0, pd_out dc0, void *scratch);
 
 /* ---- embedding rows (kernels/gather.c) ----------------------------------------------------------------- */

@@ -9,7 +9,10 @@
 
 enum { LINE = 16 }; /* floats */
 
-struct shard { float *at; size_t n; };
+struct shard {
+  float *at;
+  size_t n;
+};
 
 /* Floats of a shard's room: the last ones may be shorter, or empty. */
 static size_t shard_floats(void) {

@@ -208,10 +208,10 @@ static struct same *gather_same(const struct pd_stage *s, const struct pd_option
                       .pad = o->pad,
                       .seed = o->seed,
                       .stage = s->stage};
-  mine.flags = (o->n_data > 0) | (o->n_validation > 0) << 1 | (o->init != NULL) << 2 |
-               (o->save != NULL) << 3 | o->emulate << 4 | (o->peak > 0) << 5 | (o->checkpoint != NULL) << 6 |
-               o->resume << 7 | (o->trace != NULL) << 8 | o->augment.flip << 9 |
-               (o->comm && !strcmp(o->comm, "nccl")) << 10 | (o->comm && !strcmp(o->comm, "mpi")) << 11;
+  mine.flags = (o->n_data > 0) | (o->n_validation > 0) << 1 | (o->init != NULL) << 2 | (o->save != NULL) << 3 |
+               o->emulate << 4 | (o->peak > 0) << 5 | (o->checkpoint != NULL) << 6 | o->resume << 7 |
+               (o->trace != NULL) << 8 | o->augment.flip << 9 | (o->comm && !strcmp(o->comm, "nccl")) << 10 |
+               (o->comm && !strcmp(o->comm, "mpi")) << 11;
   snprintf(mine.plan, sizeof mine.plan, "%s", s->plan_hash);
   struct same *all = pd_allocate(sizeof *all * (size_t)pd.ranks);
   MPI_Request request;

@@ -24,7 +24,7 @@ static bool parse_shape(const cJSON *shape, struct pd_entry *e) {
   const cJSON *item;
   if (!cJSON_IsArray(shape)) return false;
   e->elements = 1;
-  cJSON_ArrayForEach (item, shape) {
+  cJSON_ArrayForEach(item, shape) {
     if (e->rank == PD_TENSOR_RANK || !whole(item, &e->dim[e->rank])) return false;
     if (__builtin_mul_overflow(e->elements, e->dim[e->rank], &e->elements)) return false;
     e->rank++;
@@ -62,7 +62,7 @@ static bool parse_metadata(const cJSON *map, struct pd_safetensors *to, char *wh
   const cJSON *item;
   to->metadata = calloc((size_t)cJSON_GetArraySize(map) + 1, sizeof *to->metadata);
   if (!to->metadata) return pd_refuse(why, "out of memory");
-  cJSON_ArrayForEach (item, map) {
+  cJSON_ArrayForEach(item, map) {
     if (!item->string || !cJSON_IsString(item)) return pd_refuse(why, "its metadata are not pairs of texts");
     to->metadata[to->n_metadata][0] = strdup(item->string);
     to->metadata[to->n_metadata++][1] = strdup(item->valuestring);
@@ -70,13 +70,13 @@ static bool parse_metadata(const cJSON *map, struct pd_safetensors *to, char *wh
   return true;
 }
 
-static bool parse_header(const cJSON *root, const unsigned char *data, int64_t bytes,
-                         struct pd_safetensors *to, char *why) {
+static bool parse_header(const cJSON *root, const unsigned char *data, int64_t bytes, struct pd_safetensors *to,
+                         char *why) {
   if (!cJSON_IsObject(root)) return pd_refuse(why, "its header is not a JSON object");
   to->at = calloc((size_t)cJSON_GetArraySize(root) + 1, sizeof *to->at);
   if (!to->at) return pd_refuse(why, "out of memory");
   const cJSON *item;
-  cJSON_ArrayForEach (item, root) {
+  cJSON_ArrayForEach(item, root) {
     if (item->string && !strcmp(item->string, "__metadata__")) {
       if (to->metadata) return pd_refuse(why, "its metadata come twice");
       if (!parse_metadata(item, to, why)) return false;
@@ -167,8 +167,7 @@ unsigned char *pd_safetensors_header(const struct pd_entry *entries, int n, cons
   for (int i = 0; i < n; i++) {
     cJSON *item = cJSON_AddObjectToObject(root, entries[i].name);
     cJSON_AddStringToObject(item, "dtype", "F32");
-    cJSON *shape = cJSON_AddArrayToObject(item, "shape"),
-          *offsets = cJSON_AddArrayToObject(item, "data_offsets");
+    cJSON *shape = cJSON_AddArrayToObject(item, "shape"), *offsets = cJSON_AddArrayToObject(item, "data_offsets");
     for (int j = 0; j < entries[i].rank; j++)
       cJSON_AddItemToArray(shape, cJSON_CreateNumber((double)entries[i].dim[j]));
     cJSON_AddItemToArray(offsets, cJSON_CreateNumber(offset));

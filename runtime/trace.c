@@ -32,20 +32,20 @@ static const struct {
   int thread;
   bool of_microbatch;
 } works[] = {
-  [PD_FORWARD] = {"F", "forward", COMPUTE, true},
-  [PD_RECOMPUTE] = {"R", "recompute", COMPUTE, true},
-  [PD_BACKWARD] = {"B", "backward", COMPUTE, true},
-  [PD_WEIGHTS] = {"W", "weights", COMPUTE, true},
-  [PD_UPDATE] = {"update", "update", COMPUTE, false},
-  [PD_SEND_ACTIVATIONS] = {"send activations", "send", MESSAGES, true},
-  [PD_SEND_GRADIENTS] = {"send gradients", "send", MESSAGES, true},
-  [PD_RECEIVE_ACTIVATIONS] = {"receive activations", "receive", MESSAGES, true},
-  [PD_RECEIVE_GRADIENTS] = {"receive gradients", "receive", MESSAGES, true},
-  [PD_REDUCE] = {"reduce", "reduce", GRADIENTS, false},
-  [PD_EXCHANGE] = {"exchange", "exchange", GRADIENTS, false},
-  [PD_WAIT] = {"wait", "wait", MESSAGES, true},
-  [PD_VALIDATE] = {"validate", "validation", COMPUTE, false},
-  [PD_CHECKPOINT] = {"checkpoint", "checkpoint", COMPUTE, false},
+    [PD_FORWARD] = {"F", "forward", COMPUTE, true},
+    [PD_RECOMPUTE] = {"R", "recompute", COMPUTE, true},
+    [PD_BACKWARD] = {"B", "backward", COMPUTE, true},
+    [PD_WEIGHTS] = {"W", "weights", COMPUTE, true},
+    [PD_UPDATE] = {"update", "update", COMPUTE, false},
+    [PD_SEND_ACTIVATIONS] = {"send activations", "send", MESSAGES, true},
+    [PD_SEND_GRADIENTS] = {"send gradients", "send", MESSAGES, true},
+    [PD_RECEIVE_ACTIVATIONS] = {"receive activations", "receive", MESSAGES, true},
+    [PD_RECEIVE_GRADIENTS] = {"receive gradients", "receive", MESSAGES, true},
+    [PD_REDUCE] = {"reduce", "reduce", GRADIENTS, false},
+    [PD_EXCHANGE] = {"exchange", "exchange", GRADIENTS, false},
+    [PD_WAIT] = {"wait", "wait", MESSAGES, true},
+    [PD_VALIDATE] = {"validate", "validation", COMPUTE, false},
+    [PD_CHECKPOINT] = {"checkpoint", "checkpoint", COMPUTE, false},
 };
 enum { N_WORKS = sizeof works / sizeof *works };
 
@@ -119,7 +119,9 @@ void pd_trace(enum pd_work work, int64_t number, int peer, double start, double 
 /* ---- clocks ---------------------------------------------------------------------------------------- */
 
 /* By how much a rank's clock is ahead of rank 0's, at a time of rank 0's; right to within `error`. */
-struct offset { double at, ahead, error; };
+struct offset {
+  double at, ahead, error;
+};
 
 static void exchange_one(double *x, int peer, bool sends) {
   MPI_Request request;
@@ -238,7 +240,12 @@ static void name_microbatch(struct record *r) {
 /* ---- the end: the file -------------------------------------------------------------------------------- */
 
 /* One end of a message. */
-struct arrow { int64_t id; bool gradients, arrives; int rank; double at; };
+struct arrow {
+  int64_t id;
+  bool gradients, arrives;
+  int rank;
+  double at;
+};
 
 /* Equal at both ends alone: the boundary crossed, counted over all chunks in the model's order, the direction,
  * the microbatch. */

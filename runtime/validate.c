@@ -7,7 +7,7 @@
 #include <string.h>
 
 static double *sums, *all_sums; /* [microbatch][figure] */
-static double *means;            /* by figure */
+static double *means;           /* by figure */
 static double started;
 
 static int64_t microbatches(void) { /* of all replicas */

@@ -95,8 +95,8 @@ static void note_unused(const char *path, const struct pd_safetensors *s, unsign
       first = i;
     }
   if (unused)
-    pd_note("'%s': ignored %d tensor%s that the model does not have: '%s'%s", path, unused,
-            unused == 1 ? "" : "s", s->at[first].name, unused == 1 ? "" : ", ...");
+    pd_note("'%s': ignored %d tensor%s that the model does not have: '%s'%s", path, unused, unused == 1 ? "" : "s",
+            s->at[first].name, unused == 1 ? "" : ", ...");
   free(by_any);
 }
 
@@ -266,8 +266,7 @@ void pd_save_weights(const char *path) {
   else
     for (int order = 0; order < s->n_model_parameters; order++)
       for (int i = 0; i < s->n_parameters; i++)
-        if (s->parameters[i].order == order && writes(&s->parameters[i]))
-          send_pieces(&s->parameters[i], piece);
+        if (s->parameters[i].order == order && writes(&s->parameters[i])) send_pieces(&s->parameters[i], piece);
   for (int i = 0; i < s->n_model_parameters; i++) free(entries[i].name);
   free(entries);
   free(writer);

@@ -8,6 +8,7 @@ enum { PD_WHY = 1024 };
 #ifdef __cplusplus
 extern "C"
 #endif
-bool pd_refuse(char *why, const char *format, ...) __attribute__((format(printf, 2, 3)));
+    bool
+    pd_refuse(char *why, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 #endif

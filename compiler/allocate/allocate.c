@@ -4,8 +4,9 @@
 #include "optimizers/optimizer.h"
 
 static const char *const section_names[SECTION_COUNT] = {
-  "weights", "gradients", "moments", "own moments", "masters", "exchanged", "inputs", "received", "sent",
-  "gradients received", "gradients sent", "tables", "figures", "saved", "kept", "deferred", "workspace", "scratch",
+    "weights", "gradients", "moments", "own moments",        "masters",        "exchanged",
+    "inputs",  "received",  "sent",    "gradients received", "gradients sent", "tables",
+    "figures", "saved",     "kept",    "deferred",           "workspace",      "scratch",
 };
 
 Ints allocation_members(const StageKernels *k, BufferKind kind, int chunk) {
@@ -167,9 +168,7 @@ static void pack_saved(const StageKernels *k, Allocation *a, Packing *p, Ints me
   packing_add(p, bytes, first, last, start);
 }
 
-static int region_of(const StageKernels *k, Ints members, int i) {
-  return k->buffers.at[members.at[i]].region;
-}
+static int region_of(const StageKernels *k, Ints members, int i) { return k->buffers.at[members.at[i]].region; }
 
 /* A chunk's saved values: a struct a region, a place of its own for each without one. */
 typedef struct SavedStarts {

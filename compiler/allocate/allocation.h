@@ -24,15 +24,31 @@ typedef struct Location {
 
 /* The arena's parts, in order and without gaps. An empty part has copies 0. */
 typedef enum {
-  SECTION_WEIGHTS, SECTION_GRADIENTS, SECTION_MOMENTS, SECTION_OWN_MOMENTS, SECTION_MASTERS, SECTION_EXCHANGED,
-  SECTION_INPUTS, SECTION_RECEIVED, SECTION_SENT, SECTION_GRADIENTS_RECEIVED, SECTION_GRADIENTS_SENT, SECTION_TABLES, SECTION_FIGURES,
-  SECTION_SAVED, SECTION_KEPT, SECTION_DEFERRED, SECTION_WORKSPACE, SECTION_SCRATCH, SECTION_COUNT
+  SECTION_WEIGHTS,
+  SECTION_GRADIENTS,
+  SECTION_MOMENTS,
+  SECTION_OWN_MOMENTS,
+  SECTION_MASTERS,
+  SECTION_EXCHANGED,
+  SECTION_INPUTS,
+  SECTION_RECEIVED,
+  SECTION_SENT,
+  SECTION_GRADIENTS_RECEIVED,
+  SECTION_GRADIENTS_SENT,
+  SECTION_TABLES,
+  SECTION_FIGURES,
+  SECTION_SAVED,
+  SECTION_KEPT,
+  SECTION_DEFERRED,
+  SECTION_WORKSPACE,
+  SECTION_SCRATCH,
+  SECTION_COUNT
 } SectionKind;
 
 typedef struct Section {
   const char *name; /* "gradients received" */
   int64_t offset;
-  int64_t bytes;    /* one copy */
+  int64_t bytes; /* one copy */
   int copies;
 } Section;
 
@@ -56,19 +72,19 @@ static inline int64_t shard_bytes(int64_t bytes, int replicas) {
 }
 
 typedef struct Allocation {
-  Location *buffer;            /* by buffer index */
+  Location *buffer;        /* by buffer index */
   int64_t *frame;          /* by region: its frame's offset in the arena in forward ... */
   int64_t *frame_backward; /* ... and in backward; -1 when the region has none */
   int64_t weights_bytes, accumulators_bytes, saved_bytes; /* one copy */
-  int64_t moments_bytes;   /* one copy of a moment of all parameters, in their shapes; of masters, too */
-  int n_moments;           /* of such moments; the others: */
+  int64_t moments_bytes; /* one copy of a moment of all parameters, in their shapes; of masters, too */
+  int n_moments;         /* of such moments; the others: */
   Vec(OwnMoment) own_moments;
   int64_t scratch_offset, scratch_bytes; /* the largest kernel's */
-  Section section[SECTION_COUNT]; /* with several chunks, where each has its own: all of them as one copy */
+  Section section[SECTION_COUNT];        /* with several chunks, where each has its own: all of them as one copy */
   Section chunk_section[SECTION_COUNT][MAX_CHUNKS]; /* inputs to gradients sent, saved to deferred: each chunk's */
-  Vec(Exchanged) exchanged; /* in the first of the section's copies, here and below */
-  int64_t reduced_offset, reduced_bytes; /* the shards of the other replicas, one behind the other */
-  int64_t bytes;           /* the arena */
+  Vec(Exchanged) exchanged;                         /* in the first of the section's copies, here and below */
+  int64_t reduced_offset, reduced_bytes;            /* the shards of the other replicas, one behind the other */
+  int64_t bytes;                                    /* the arena */
 } Allocation;
 
 Allocation *allocate(const LoweredStage *stage, const Program *p, const Train *train);

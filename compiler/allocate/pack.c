@@ -4,7 +4,10 @@
 
 #include <stdlib.h>
 
-typedef struct Order { const LiveRange *ranges; int index; } Order;
+typedef struct Order {
+  const LiveRange *ranges;
+  int index;
+} Order;
 
 static int larger_first(const void *x, const void *y) {
   const Order *a = x, *b = y;

@@ -15,14 +15,18 @@ void allocation_dump(const StageKernels *k, const Allocation *a, FILE *out) {
             a->frame_backward[i]);
   for (int i = 0; i < k->buffers.n; i++) {
     const Buffer *b = &k->buffers.at[i];
-    fprintf(out, "  %s %s region %d offset %" PRId64 " bytes %" PRId64 " stride %" PRId64 " copies %d\n",
-            b->name, b->comment, b->region, a->buffer[i].offset, b->elements * element_bytes(b),
-            a->buffer[i].stride, a->buffer[i].copies);
+    fprintf(out, "  %s %s region %d offset %" PRId64 " bytes %" PRId64 " stride %" PRId64 " copies %d\n", b->name,
+            b->comment, b->region, a->buffer[i].offset, b->elements * element_bytes(b), a->buffer[i].stride,
+            a->buffer[i].copies);
   }
 }
 
 /* A range of the arena and when it is in use; first -1: always. */
-typedef struct ArenaRange { int64_t from, end; int first, last; const char *name; } ArenaRange;
+typedef struct ArenaRange {
+  int64_t from, end;
+  int first, last;
+  const char *name;
+} ArenaRange;
 typedef Vec(ArenaRange) ArenaRanges;
 
 static void add_buffer(const StageKernels *k, const Program *p, const Allocation *a, int i, ArenaRanges *ranges) {
@@ -64,8 +68,8 @@ static void verify_late(const StageKernels *k, const Program *p, const Allocatio
   for (int i = 0; i < k->buffers.n; i++) {
     const Buffer *b = &k->buffers.at[i];
     bool gradient = b->kind == BUFFER_GRADIENT_RECEIVED || b->kind == BUFFER_GRADIENT_SENT;
-    bool kept = b->kind == BUFFER_KEPT || b->kind == BUFFER_RECEIVED || b->kind == BUFFER_SENT ||
-                b->kind == BUFFER_INPUT;
+    bool kept =
+        b->kind == BUFFER_KEPT || b->kind == BUFFER_RECEIVED || b->kind == BUFFER_SENT || b->kind == BUFFER_INPUT;
     int64_t least = gradient ? p->weights_lag + 2 : kept ? held : p->weights_lag + 1;
     if (b->late && (gradient || kept || b->kind == BUFFER_DEFERRED) && a->buffer[i].copies < least)
       BUG("stage %d: %d copies of '%s', which the weights pass reads, instead of %" PRId64, k->stage,

@@ -23,8 +23,10 @@ static void *block_new(size_t bytes) {
 
 void *alloc(size_t bytes) {
   bytes = (bytes + ALIGN - 1) & ~(size_t)(ALIGN - 1);
-  if (bytes == 0) bytes = ALIGN;
-  if (bytes > BLOCK / 4) return block_new(bytes);
+  if (bytes == 0)
+    bytes = ALIGN;
+  if (bytes > BLOCK / 4)
+    return block_new(bytes);
   if (bytes > unused_bytes) {
     unused = block_new(BLOCK);
     unused_bytes = BLOCK;
@@ -37,31 +39,38 @@ void *alloc(size_t bytes) {
 
 void *alloc_copy(const void *from, size_t bytes) {
   void *p = alloc(bytes);
-  if (bytes) memcpy(p, from, bytes);
+  if (bytes)
+    memcpy(p, from, bytes);
   return p;
 }
 
 void *vec_grow(void *at, int *room, size_t element) {
   int grown = *room ? *room * 2 : 8;
   void *p = alloc((size_t)grown * element);
-  if (*room) memcpy(p, at, (size_t)*room * element);
+  if (*room)
+    memcpy(p, at, (size_t)*room * element);
   *room = grown;
   return p;
 }
 
 /* ---- interned names: open addressing, the table at most half full ------------------------------ */
 
-static struct { Name *slot; size_t n, room; } names;
+static struct {
+  Name *slot;
+  size_t n, room;
+} names;
 
 static size_t hash(const char *text, size_t length) {
   uint64_t h = 0xcbf29ce484222325u; /* FNV-1a */
-  for (size_t i = 0; i < length; i++) h = (h ^ (unsigned char)text[i]) * 0x100000001b3u;
+  for (size_t i = 0; i < length; i++)
+    h = (h ^ (unsigned char)text[i]) * 0x100000001b3u;
   return (size_t)(h ^ h >> 32);
 }
 
 static Name *find_slot(Name *slot, size_t room, const char *text, size_t length) {
   size_t i = hash(text, length) & (room - 1);
-  while (slot[i] && (strncmp(slot[i], text, length) != 0 || slot[i][length])) i = (i + 1) & (room - 1);
+  while (slot[i] && (strncmp(slot[i], text, length) != 0 || slot[i][length]))
+    i = (i + 1) & (room - 1);
   return &slot[i];
 }
 
@@ -69,13 +78,15 @@ static void names_grow(void) {
   size_t room = names.room ? names.room * 2 : 1024;
   Name *slot = alloc(room * sizeof *slot);
   for (size_t i = 0; i < names.room; i++)
-    if (names.slot[i]) *find_slot(slot, room, names.slot[i], strlen(names.slot[i])) = names.slot[i];
+    if (names.slot[i])
+      *find_slot(slot, room, names.slot[i], strlen(names.slot[i])) = names.slot[i];
   names.slot = slot;
   names.room = room;
 }
 
 Name intern_n(const char *text, size_t length) {
-  if (2 * (names.n + 1) > names.room) names_grow();
+  if (2 * (names.n + 1) > names.room)
+    names_grow();
   Name *slot = find_slot(names.slot, names.room, text, length);
   if (!*slot) {
     char *copy = alloc(length + 1);
@@ -124,9 +135,11 @@ void text_add(Text *t, const char *pattern, ...) {
   ensure(n >= 0);
   if (t->n + (size_t)n + 1 > t->room) {
     size_t room = t->room ? t->room * 2 : 256;
-    while (t->n + (size_t)n + 1 > room) room *= 2;
+    while (t->n + (size_t)n + 1 > room)
+      room *= 2;
     char *at = alloc(room);
-    if (t->n) memcpy(at, t->at, t->n);
+    if (t->n)
+      memcpy(at, t->at, t->n);
     t->at = at;
     t->room = room;
   }

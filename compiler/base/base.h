@@ -30,15 +30,18 @@ char *format(const char *pattern, ...) __attribute__((format(printf, 1, 2)));
 /* clang-format off */
 #define Vec(T) struct { T *at; int n, room; }
 /* clang-format on */
-#define push(v, ...)                                                                                \
-  ((v)->n == (v)->room ? (v)->at = vec_grow((v)->at, &(v)->room, sizeof *(v)->at) : (v)->at,        \
+#define push(v, ...)                                                                         \
+  ((v)->n == (v)->room ? (v)->at = vec_grow((v)->at, &(v)->room, sizeof *(v)->at) : (v)->at, \
    (v)->at[(v)->n++] = (__VA_ARGS__))
 void *vec_grow(void *at, int *room, size_t element);
 typedef Vec(int) Ints;
 
 /* ---- text buffers (arena.c) --------------------------------------------------------------- */
 
-typedef struct Text { char *at; size_t n, room; } Text;
+typedef struct Text {
+  char *at;
+  size_t n, room;
+} Text;
 void text_add(Text *t, const char *pattern, ...) __attribute__((format(printf, 2, 3)));
 const char *bytes_text(int64_t bytes); /* "13.0 GiB" */
 
@@ -55,7 +58,9 @@ char *sha256_hex(const void *bytes, size_t length);
 
 /* Lines and columns count from 1; columns are bytes. The end column is one past the last byte.
  * file indexes the list of sources; a span with line 0 names the file only, file -1 nothing. */
-typedef struct Span { int file, line, column, end_line, end_column; } Span;
+typedef struct Span {
+  int file, line, column, end_line, end_column;
+} Span;
 static const Span NO_SPAN = {-1, 0, 0, 0, 0};
 
 /* Registers a source text so that diagnostics can quote it; returns its file number. */
@@ -70,8 +75,7 @@ int source_count(void); /* for -MD: every text read so far, "<command line>" amo
  * 00 lexical and syntax, 02 arguments and attributes, 03 shapes and types, 04 train settings,
  * 05 planning, 06 files and environment, 07 schedules. Each has a page in docs/diagnostics/. */
 typedef struct Diagnostic Diagnostic;
-Diagnostic *error_at(Span where, const char *code, const char *pattern, ...)
-    __attribute__((format(printf, 3, 4)));
+Diagnostic *error_at(Span where, const char *code, const char *pattern, ...) __attribute__((format(printf, 3, 4)));
 Diagnostic *warning_at(Span where, const char *code, const char *pattern, ...)
     __attribute__((format(printf, 3, 4)));
 void underline(Diagnostic *d, Span also); /* '~' under a second place on the error's line */
@@ -92,8 +96,7 @@ const char *nearest(const char *name, const char *const *candidates, int n);
 bool explain(const char *code, FILE *out);
 
 /* A bug in pdc: prints the message with the command line that reproduces it, exits with 70. */
-_Noreturn void bug(const char *file, int line, const char *pattern, ...)
-    __attribute__((format(printf, 3, 4)));
+_Noreturn void bug(const char *file, int line, const char *pattern, ...) __attribute__((format(printf, 3, 4)));
 #define BUG(...) bug(__FILE__, __LINE__, __VA_ARGS__)
 #define ensure(condition) ((condition) ? (void)0 : BUG("%s", #condition))
 

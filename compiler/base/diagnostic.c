@@ -9,7 +9,9 @@ bool diagnostics_json, diagnostics_werror;
 
 /* ---- sources ------------------------------------------------------------------------------- */
 
-typedef struct Source { const char *path, *text; } Source;
+typedef struct Source {
+  const char *path, *text;
+} Source;
 static Vec(Source) sources;
 
 int source_add(const char *path, const char *text) {
@@ -25,14 +27,19 @@ const char *source_path(int file) { return file < 0 ? "pdc" : sources.at[file].p
 static const char *source_line(int file, int line, int *length) {
   const char *p = sources.at[file].text;
   for (; line > 1 && *p; p++)
-    if (*p == '\n') line--;
+    if (*p == '\n')
+      line--;
   *length = line > 1 ? 0 : (int)strcspn(p, "\r\n");
   return p;
 }
 
 /* ---- collecting ---------------------------------------------------------------------------- */
 
-typedef struct Remark { bool is_help; Span span; char *text; } Remark;
+typedef struct Remark {
+  bool is_help;
+  Span span;
+  char *text;
+} Remark;
 
 struct Diagnostic {
   bool warning;
@@ -62,7 +69,8 @@ static Diagnostic *collect(bool warning, Span where, const char *code, const cha
   *d = (Diagnostic){.warning = warning, .span = where, .code = code, .order = pending.n};
   d->text = format_va(pattern, args);
   push(&pending, d);
-  if (!warning || diagnostics_werror) n_errors++;
+  if (!warning || diagnostics_werror)
+    n_errors++;
   return d;
 }
 
@@ -84,7 +92,8 @@ Diagnostic *warning_at(Span where, const char *code, const char *pattern, ...) {
 
 void underline(Diagnostic *d, Span also) {
   for (int i = 0; i < d->underlined.n; i++)
-    if (memcmp(&d->underlined.at[i], &also, sizeof also) == 0) return;
+    if (memcmp(&d->underlined.at[i], &also, sizeof also) == 0)
+      return;
   push(&d->underlined, also);
 }
 
@@ -116,24 +125,29 @@ int error_count(void) { return n_errors; }
 /* ---- printing ------------------------------------------------------------------------------ */
 
 static void mark(char *marks, int length, int line, Span s, char first) {
-  if (s.line > line || s.end_line < line) return;
+  if (s.line > line || s.end_line < line)
+    return;
   int from = s.line == line ? s.column - 1 : 0;
   int to = s.end_line == line ? s.end_column - 1 : length;
-  if (to <= from) to = from + 1;
+  if (to <= from)
+    to = from + 1;
   for (int i = from; i < to && i <= length; i++)
-    if (marks[i] == ' ' || first == '^') marks[i] = i == from ? first : '~';
+    if (marks[i] == ' ' || first == '^')
+      marks[i] = i == from ? first : '~';
 }
 
 /* The first line of the span with '^~~~' below it; what is underlined further on that line by '~'. */
 static void print_snippet(Span s, const Span *underlined, int n) {
-  if (s.file < 0 || s.line < 1) return;
+  if (s.file < 0 || s.line < 1)
+    return;
   int length;
   const char *line = source_line(s.file, s.line, &length);
   char *marks = alloc((size_t)length + 2);
   memset(marks, ' ', (size_t)length + 1);
   mark(marks, length, s.line, s, '^');
   for (int i = 0; i < n; i++)
-    if (underlined[i].file == s.file) mark(marks, length, s.line, underlined[i], '~');
+    if (underlined[i].file == s.file)
+      mark(marks, length, s.line, underlined[i], '~');
   fprintf(stderr, "%3d | ", s.line);
   for (int i = 0; i < length; i++) {
     unsigned char c = (unsigned char)line[i];
@@ -141,9 +155,11 @@ static void print_snippet(Span s, const Span *underlined, int n) {
   }
   fprintf(stderr, "\n    | ");
   int end = length;
-  while (end > 0 && marks[end] == ' ') end--;
+  while (end > 0 && marks[end] == ' ')
+    end--;
   for (int i = 0; i <= end; i++) {
-    if (i < length && ((unsigned char)line[i] & 0xc0) == 0x80) continue; /* UTF-8 continuation */
+    if (i < length && ((unsigned char)line[i] & 0xc0) == 0x80)
+      continue; /* UTF-8 continuation */
     fputc(i < length && line[i] == '\t' && marks[i] == ' ' ? '\t' : marks[i], stderr);
   }
   fputc('\n', stderr);
@@ -168,24 +184,28 @@ static void print_text(const Diagnostic *d) {
 static void print_json_string(const char *text) {
   fputc('"', stderr);
   for (const unsigned char *p = (const unsigned char *)text; *p; p++) {
-    if (*p == '"' || *p == '\\') fprintf(stderr, "\\%c", *p);
-    else if (*p < 32) fprintf(stderr, "\\u%04x", *p);
-    else fputc(*p, stderr);
+    if (*p == '"' || *p == '\\')
+      fprintf(stderr, "\\%c", *p);
+    else if (*p < 32)
+      fprintf(stderr, "\\u%04x", *p);
+    else
+      fputc(*p, stderr);
   }
   fputc('"', stderr);
 }
 
 static void print_json_place(Span s) {
   fprintf(stderr, "\"file\":");
-  if (s.file >= 0) print_json_string(source_path(s.file));
-  else fprintf(stderr, "null");
-  fprintf(stderr, ",\"line\":%d,\"column\":%d,\"end_line\":%d,\"end_column\":%d", s.line, s.column,
-          s.end_line, s.end_column);
+  if (s.file >= 0)
+    print_json_string(source_path(s.file));
+  else
+    fprintf(stderr, "null");
+  fprintf(stderr, ",\"line\":%d,\"column\":%d,\"end_line\":%d,\"end_column\":%d", s.line, s.column, s.end_line,
+          s.end_column);
 }
 
 static void print_json(const Diagnostic *d) {
-  fprintf(stderr, "{\"severity\":\"%s\",\"code\":\"%s\",\"message\":", d->warning ? "warning" : "error",
-          d->code);
+  fprintf(stderr, "{\"severity\":\"%s\",\"code\":\"%s\",\"message\":", d->warning ? "warning" : "error", d->code);
   print_json_string(d->text);
   fputc(',', stderr);
   print_json_place(d->span);
@@ -209,9 +229,12 @@ static void print_json(const Diagnostic *d) {
 
 static int by_position(const void *a, const void *b) {
   const Diagnostic *x = *(Diagnostic *const *)a, *y = *(Diagnostic *const *)b;
-  if (x->span.file != y->span.file) return x->span.file < y->span.file ? -1 : 1;
-  if (x->span.line != y->span.line) return x->span.line < y->span.line ? -1 : 1;
-  if (x->span.column != y->span.column) return x->span.column < y->span.column ? -1 : 1;
+  if (x->span.file != y->span.file)
+    return x->span.file < y->span.file ? -1 : 1;
+  if (x->span.line != y->span.line)
+    return x->span.line < y->span.line ? -1 : 1;
+  if (x->span.column != y->span.column)
+    return x->span.column < y->span.column ? -1 : 1;
   return x->order < y->order ? -1 : 1;
 }
 
@@ -223,12 +246,16 @@ static bool same(const Diagnostic *a, const Diagnostic *b) {
 
 void diagnostics_flush(void) {
   fflush(stdout);
-  if (pending.n) qsort(pending.at, (size_t)pending.n, sizeof *pending.at, by_position);
+  if (pending.n)
+    qsort(pending.at, (size_t)pending.n, sizeof *pending.at, by_position);
   for (int i = 0, last = -1; i < pending.n; i++) {
-    if (last >= 0 && same(pending.at[last], pending.at[i])) continue;
+    if (last >= 0 && same(pending.at[last], pending.at[i]))
+      continue;
     last = i;
-    if (diagnostics_json) print_json(pending.at[i]);
-    else print_text(pending.at[i]);
+    if (diagnostics_json)
+      print_json(pending.at[i]);
+    else
+      print_text(pending.at[i]);
   }
   pending.n = 0;
   fflush(stderr);
@@ -240,16 +267,20 @@ void diagnostics_flush(void) {
 static int edit_distance(const char *a, const char *b) {
   enum { MOST = 64 };
   int n = (int)strlen(a), m = (int)strlen(b);
-  if (n >= MOST || m >= MOST) return MOST;
+  if (n >= MOST || m >= MOST)
+    return MOST;
   int row[3][MOST];
-  for (int j = 0; j <= m; j++) row[0][j] = j;
+  for (int j = 0; j <= m; j++)
+    row[0][j] = j;
   for (int i = 1; i <= n; i++) {
     int *now = row[i % 3], *before = row[(i + 2) % 3], *earlier = row[(i + 1) % 3];
     now[0] = i;
     for (int j = 1; j <= m; j++) {
       int d = before[j - 1] + (a[i - 1] != b[j - 1]);
-      if (before[j] + 1 < d) d = before[j] + 1;
-      if (now[j - 1] + 1 < d) d = now[j - 1] + 1;
+      if (before[j] + 1 < d)
+        d = before[j] + 1;
+      if (now[j - 1] + 1 < d)
+        d = now[j - 1] + 1;
       if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] && earlier[j - 2] + 1 < d)
         d = earlier[j - 2] + 1;
       now[j] = d;
@@ -274,9 +305,11 @@ const char *nearest(const char *name, const char *const *candidates, int n) {
 /* ---- pages about diagnostics, bugs --------------------------------------------------------- */
 
 bool explain(const char *code, FILE *out) {
-  if (strlen(code) != 6 || strncmp(code, "PD", 2) != 0 || strspn(code + 2, "0123456789") != 4) return false;
+  if (strlen(code) != 6 || strncmp(code, "PD", 2) != 0 || strspn(code + 2, "0123456789") != 4)
+    return false;
   char *page = read_file(format("%s/docs/diagnostics/%s.md", PDC_SOURCE_DIR, code), NULL);
-  if (!page) return false;
+  if (!page)
+    return false;
   fputs(page, out);
   return true;
 }
@@ -292,7 +325,8 @@ void bug(const char *file, int line, const char *pattern, ...) {
   char *command = read_file("/proc/self/cmdline", &n);
   char *where = getcwd(NULL, 0);
   fprintf(stderr, "\nreproduce with: cd %s &&", where ? where : ".");
-  for (size_t i = 0; command && i < n; i += strlen(command + i) + 1) fprintf(stderr, " '%s'", command + i);
+  for (size_t i = 0; command && i < n; i += strlen(command + i) + 1)
+    fprintf(stderr, " '%s'", command + i);
   fprintf(stderr, "\n");
   exit(70);
 }

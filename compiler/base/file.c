@@ -10,7 +10,8 @@
 
 char *read_file(const char *path, size_t *length) {
   FILE *f = fopen(path, "rb");
-  if (!f) return NULL;
+  if (!f)
+    return NULL;
   struct stat st;
   if (fstat(fileno(f), &st) == 0 && S_ISDIR(st.st_mode)) {
     fclose(f);
@@ -23,7 +24,8 @@ char *read_file(const char *path, size_t *length) {
     n += got;
     if (room - n < 2) {
       char *grown = realloc(text, room *= 2);
-      if (!grown) free(text);
+      if (!grown)
+        free(text);
       text = grown;
     }
   }
@@ -37,19 +39,23 @@ char *read_file(const char *path, size_t *length) {
   char *kept = alloc(n + 1);
   memcpy(kept, text, n);
   free(text);
-  if (length) *length = n;
+  if (length)
+    *length = n;
   return kept;
 }
 
 bool write_file(const char *path, const char *text, size_t length) {
   char *beside = format("%s.%ld.tmp", path, (long)getpid());
   int fd = open(beside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (fd < 0) return false;
+  if (fd < 0)
+    return false;
   bool good = true;
   for (size_t done = 0; good && done < length;) {
     ssize_t n = write(fd, text + done, length - done);
-    if (n > 0) done += (size_t)n;
-    else if (n < 0 && errno != EINTR) good = false;
+    if (n > 0)
+      done += (size_t)n;
+    else if (n < 0 && errno != EINTR)
+      good = false;
   }
   good = good && fsync(fd) == 0;
   int failed = good ? 0 : errno;
@@ -71,14 +77,14 @@ bool write_file(const char *path, const char *text, size_t length) {
 /* ---- SHA-256 ------------------------------------------------------------------------------- */
 
 static const uint32_t K[64] = {
-  0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
-  0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174,
-  0xe49b69c1, 0xefbe4786, 0x0fc19dc6, 0x240ca1cc, 0x2de92c6f, 0x4a7484aa, 0x5cb0a9dc, 0x76f988da,
-  0x983e5152, 0xa831c66d, 0xb00327c8, 0xbf597fc7, 0xc6e00bf3, 0xd5a79147, 0x06ca6351, 0x14292967,
-  0x27b70a85, 0x2e1b2138, 0x4d2c6dfc, 0x53380d13, 0x650a7354, 0x766a0abb, 0x81c2c92e, 0x92722c85,
-  0xa2bfe8a1, 0xa81a664b, 0xc24b8b70, 0xc76c51a3, 0xd192e819, 0xd6990624, 0xf40e3585, 0x106aa070,
-  0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
-  0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2,
+    0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
+    0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174,
+    0xe49b69c1, 0xefbe4786, 0x0fc19dc6, 0x240ca1cc, 0x2de92c6f, 0x4a7484aa, 0x5cb0a9dc, 0x76f988da,
+    0x983e5152, 0xa831c66d, 0xb00327c8, 0xbf597fc7, 0xc6e00bf3, 0xd5a79147, 0x06ca6351, 0x14292967,
+    0x27b70a85, 0x2e1b2138, 0x4d2c6dfc, 0x53380d13, 0x650a7354, 0x766a0abb, 0x81c2c92e, 0x92722c85,
+    0xa2bfe8a1, 0xa81a664b, 0xc24b8b70, 0xc76c51a3, 0xd192e819, 0xd6990624, 0xf40e3585, 0x106aa070,
+    0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
+    0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2,
 };
 
 static uint32_t rotate(uint32_t x, int n) { return x >> n | x << (32 - n); }
@@ -103,7 +109,8 @@ static void sha256_block(uint32_t state[8], const unsigned char *block) {
     s[4] += t1;
     s[0] = t1 + t2;
   }
-  for (int i = 0; i < 8; i++) state[i] += s[i];
+  for (int i = 0; i < 8; i++)
+    state[i] += s[i];
 }
 
 char *sha256_hex(const void *bytes, size_t length) {
@@ -111,14 +118,19 @@ char *sha256_hex(const void *bytes, size_t length) {
                        0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
   const unsigned char *p = bytes;
   size_t left = length;
-  for (; left >= 64; left -= 64, p += 64) sha256_block(state, p);
+  for (; left >= 64; left -= 64, p += 64)
+    sha256_block(state, p);
   unsigned char tail[128] = {0};
-  if (left) memcpy(tail, p, left);
+  if (left)
+    memcpy(tail, p, left);
   tail[left] = 0x80;
   size_t padded = left < 56 ? 64 : 128;
-  for (int i = 0; i < 8; i++) tail[padded - 1 - (size_t)i] = (unsigned char)((uint64_t)length * 8 >> 8 * i);
-  for (size_t i = 0; i < padded; i += 64) sha256_block(state, tail + i);
+  for (int i = 0; i < 8; i++)
+    tail[padded - 1 - (size_t)i] = (unsigned char)((uint64_t)length * 8 >> 8 * i);
+  for (size_t i = 0; i < padded; i += 64)
+    sha256_block(state, tail + i);
   char *hex = alloc(65);
-  for (int i = 0; i < 8; i++) snprintf(hex + 8 * i, 9, "%08x", state[i]);
+  for (int i = 0; i < 8; i++)
+    snprintf(hex + 8 * i, 9, "%08x", state[i]);
   return hex;
 }

@@ -22,15 +22,15 @@ typedef Vec(const char *) Strings;
 
 typedef struct Options {
   Command command;
-  const char *input;        /* the model; explain: the code; report: the directory */
-  const char *output;       /* -o; NULL: named after the model */
+  const char *input;  /* the model; explain: the code; report: the directory */
+  const char *output; /* -o; NULL: named after the model */
   PlanRequest plan;
   Strings define, include;
   EmitWhat emit;
-  const char *dump;         /* -d: letters of passes */
+  const char *dump; /* -d: letters of passes */
   const char *stop_after;
-  const char *cc;           /* --cc: may hold arguments, separated by spaces; NULL: the target's own */
-  const char *arch;         /* --arch: "sm_90"; NULL: this machine's */
+  const char *cc;   /* --cc: may hold arguments, separated by spaces; NULL: the target's own */
+  const char *arch; /* --arch: "sm_90"; NULL: this machine's */
   bool sources_only, time_passes, verify_each, verbose, dry_run, syntax_only, dependencies;
 } Options;
 
@@ -45,17 +45,17 @@ typedef struct Toolchain Toolchain;
 /* All of one build's texts. Paths of files are DIR/NAME. */
 typedef struct Output {
   const char *directory;
-  const char *model;        /* base name of the .pdm: names the dependency file */
+  const char *model; /* base name of the .pdm: names the dependency file */
   const Toolchain *toolchain;
   int n_stages;
-  const int *replicas;      /* by stage: its ranks */
-  char **source;            /* by stage */
+  const int *replicas; /* by stage: its ranks */
+  char **source;       /* by stage */
   const char *plan_json;
 } Output;
 
 const char *source_name(const Toolchain *t, int stage); /* "stage0.c" */
-const char *output_directory(const Options *o); /* -o, else NAME.build */
-const char *base_name(const char *path);        /* "models/gpt.pdm": "gpt" */
+const char *output_directory(const Options *o);         /* -o, else NAME.build */
+const char *base_name(const char *path);                /* "models/gpt.pdm": "gpt" */
 /* Writes sources, plan.json, app, train and with -MD the dependency file; false after a diagnostic.
  * Removes stage programs of an earlier build that had more stages. */
 bool output_write(const Options *o, const Output *out);
@@ -68,7 +68,7 @@ struct Toolchain {
   const char *compiler; /* where --cc names none */
   /* Adds what follows the compiler's name in the command that makes a program of one source file. */
   void (*add_command)(Strings *command, const Options *o, const char *source, const char *program);
-  bool (*is_built)(void);         /* what programs are linked with is there; false after a diagnostic; NULL: always */
+  bool (*is_built)(void); /* what programs are linked with is there; false after a diagnostic; NULL: always */
   char *(*version)(char *printed); /* the line of what its --version prints that says which it is */
 };
 const Toolchain *toolchain_of(const Options *o); /* of --target */

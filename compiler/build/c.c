@@ -5,8 +5,7 @@
 
 /* The flags that make bits; nobody may change them. */
 static const char *const flags[] = {
-    "-std=gnu11",      "-O3",      "-march=native", "-ffp-contract=off",
-    "-fno-math-errno", "-fopenmp", "-Wall",         "-Wextra",
+    "-std=gnu11", "-O3", "-march=native", "-ffp-contract=off", "-fno-math-errno", "-fopenmp", "-Wall", "-Wextra",
 };
 
 /* libomp comes before oneDNN, whose own OpenMP library then finds its symbols there: one pool of threads a
@@ -30,4 +29,5 @@ static char *first_line(char *printed) {
   return printed;
 }
 
-const Toolchain c_toolchain = {.suffix = "c", .compiler = PDC_CC, .add_command = add_command, .version = first_line};
+const Toolchain c_toolchain = {
+    .suffix = "c", .compiler = PDC_CC, .add_command = add_command, .version = first_line};

@@ -12,8 +12,8 @@
 static void show(const Strings *command) {
   for (int i = 0; i < command->n; i++) {
     bool plain =
-        command->at[i][strspn(
-            command->at[i], "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./=+,:@%")] == 0;
+        command->at[i][strspn(command->at[i],
+                              "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./=+,:@%")] == 0;
     fprintf(stderr, plain && command->at[i][0] ? "%s%s" : "%s\"%s\"", i ? " " : "", command->at[i]);
   }
   fprintf(stderr, "\n");
@@ -68,7 +68,10 @@ static bool finish(pid_t pid, const char *what) {
   return false;
 }
 
-typedef struct Job { pid_t pid; const char *source, *program; } Job;
+typedef struct Job {
+  pid_t pid;
+  const char *source, *program;
+} Job;
 
 bool cc_stages(const Options *o, const Output *out) {
   if (!o->dry_run && !can_compile(out->toolchain))

@@ -54,10 +54,12 @@ static bool is_built(void) {
     return true;
   if (with_cuda) {
     help(error_at(NO_SPAN, "PD0609", "what programs for GPUs are linked with is not built"),
-         "'cmake --build " PDC_BINARY_DIR " --target pd_runtime_cuda' builds it; '-S' stops after writing programs");
+         "'cmake --build " PDC_BINARY_DIR
+         " --target pd_runtime_cuda' builds it; '-S' stops after writing programs");
     return false;
   }
-  Diagnostic *d = error_at(NO_SPAN, "PD0609", "this pdc was built without CUDA: it writes programs for GPUs, but "
+  Diagnostic *d = error_at(NO_SPAN, "PD0609",
+                           "this pdc was built without CUDA: it writes programs for GPUs, but "
                            "has nothing to link them with");
   help(d, "'-S' stops after writing them; CMake builds what they need where it finds nvcc, cuDNN and NCCL");
   return false;
@@ -72,5 +74,8 @@ static char *last_line(char *printed) {
   return line ? line + 1 : printed;
 }
 
-const Toolchain cuda_toolchain = {.suffix = "cu", .compiler = sizeof PDC_NVCC > 1 ? PDC_NVCC : "nvcc",
-                                  .add_command = add_command, .is_built = is_built, .version = last_line};
+const Toolchain cuda_toolchain = {.suffix = "cu",
+                                  .compiler = sizeof PDC_NVCC > 1 ? PDC_NVCC : "nvcc",
+                                  .add_command = add_command,
+                                  .is_built = is_built,
+                                  .version = last_line};

@@ -15,9 +15,9 @@ typedef struct Option {
   const char *name;     /* with its dashes */
   const char *argument; /* NULL: none */
   OptionKind kind;
-  size_t at;            /* of the member of Options it sets */
-  const char *choices;  /* CHOICE: "off|on|auto", in the order of the enum */
-  const char *help;     /* NULL: not shown */
+  size_t at;           /* of the member of Options it sets */
+  const char *choices; /* CHOICE: "off|on|auto", in the order of the enum */
+  const char *help;    /* NULL: not shown */
 } Option;
 
 #define AT(member) offsetof(Options, member)
@@ -51,8 +51,7 @@ static const Option options[] = {
     {"-d", "LETTERS", TEXT, AT(dump), NULL, "dump after these passes (--help lists them) to stderr"},
     {"--stop-after", "PASS", TEXT, AT(stop_after), NULL, "stop after this pass"},
     {"--time-passes", NULL, FLAG, AT(time_passes), NULL, "how long each pass took"},
-    {"--verify-each", NULL, FLAG, AT(verify_each), NULL,
-     "check every structure after the pass that makes it"},
+    {"--verify-each", NULL, FLAG, AT(verify_each), NULL, "check every structure after the pass that makes it"},
     {"--cc", "CMD", TEXT, AT(cc), NULL, "compiler (default: the one pdc was built with; nvcc)"},
     {"-v", NULL, FLAG, AT(verbose), NULL, "show commands"},
     {"-###", NULL, FLAG, AT(dry_run), NULL, "show commands, run none"},
@@ -67,7 +66,9 @@ static const Option options[] = {
 };
 enum { N_OPTIONS = sizeof options / sizeof *options };
 
-static const struct { const char *name; Command command;
+static const struct {
+  const char *name;
+  Command command;
 } commands[] = {
     {"plan", COMMAND_PLAN},
     {"profile", COMMAND_PROFILE},
@@ -116,9 +117,12 @@ static int64_t read_count(const Option *o, const char *text) {
 
 /* "16GiB", "16 GiB", "800MB", "1000000" */
 static int64_t read_bytes(const Option *o, const char *text) {
-  static const struct { const char *unit; double bytes; } units[] = {
-    {"", 1}, {"B", 1}, {"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12},
-    {"KiB", 0x1p10}, {"MiB", 0x1p20}, {"GiB", 0x1p30}, {"TiB", 0x1p40},
+  static const struct {
+    const char *unit;
+    double bytes;
+  } units[] = {
+      {"", 1},      {"B", 1},        {"KB", 1e3},     {"MB", 1e6},     {"GB", 1e9},
+      {"TB", 1e12}, {"KiB", 0x1p10}, {"MiB", 0x1p20}, {"GiB", 0x1p30}, {"TiB", 0x1p40},
   };
   char *end;
   double n = strtod(text, &end);
@@ -179,7 +183,8 @@ static void check_target(const Options *o) {
                  precision_name(target.precision));
     help(d, "'--target cuda'");
   } else if (!device->has_arch && o->arch) {
-    d = error_at(NO_SPAN, "PD0613", "'--arch' is for GPUs: programs for processors are for the machine they are "
+    d = error_at(NO_SPAN, "PD0613",
+                 "'--arch' is for GPUs: programs for processors are for the machine they are "
                  "built on");
     help(d, "'--target cuda'");
   }

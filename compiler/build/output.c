@@ -83,8 +83,8 @@ static bool write_launcher(const Output *out) {
 static bool write_app(const Output *out) {
   Text t = {0};
   for (int i = 0; i < out->n_stages; i++)
-    text_add(&t, "-n %d -x PD_PLAN=%s/plan.json %s/stage%d\n", out->replicas[i], out->directory,
-             out->directory, i);
+    text_add(&t, "-n %d -x PD_PLAN=%s/plan.json %s/stage%d\n", out->replicas[i], out->directory, out->directory,
+             i);
   return write_text(out, "app", t.at);
 }
 

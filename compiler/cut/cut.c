@@ -16,9 +16,7 @@ static const Node *maker(const Graph *g, int value) { return &g->nodes.at[g->val
 static bool is_source(const Graph *g, int value) { return maker(g, value)->op->kind == OP_SOURCE; }
 
 /* A node's place in forward order: its own, or that of the node it serves. */
-static int position(const Graph *g, int node) {
-  return node < g->n_forward ? node : g->nodes.at[node].serves;
-}
+static int position(const Graph *g, int node) { return node < g->n_forward ? node : g->nodes.at[node].serves; }
 
 static int *find_last_uses(const Graph *g) {
   int *last = alloc((size_t)(g->values.n + 1) * sizeof *last);
@@ -185,8 +183,7 @@ void pieces_verify(const Graph *g, const Pieces *p) {
     Piece again = {0};
     ensure(crossing_at(&c, piece->first, &again) && again.crossing.n == piece->crossing.n);
     for (int k = 0; k < again.crossing.n; k++)
-      ensure(again.crossing.at[k] == piece->crossing.at[k] &&
-             again.gradients.at[k] == piece->gradients.at[k]);
+      ensure(again.crossing.at[k] == piece->crossing.at[k] && again.gradients.at[k] == piece->gradients.at[k]);
     ensure(gradients_fit(g, piece->first, piece) && backward_allows(&c, piece->first, piece));
     for (int k = 0; k < i; k++)
       ensure(p->at[k].name != piece->name);

@@ -4,12 +4,14 @@
 #include <math.h>
 #include <string.h>
 
-const char *const builtin_names[] = {"min",     "max",    "floor",   "ceil",     "size",    "shape", "rank", "len",
-                                     "as_pair", "classes", "normal", "uniform", "constant", "require", "token", NULL};
+const char *const builtin_names[] = {"min",      "max",     "floor",   "ceil",    "size",   "shape",
+                                     "rank",     "len",     "as_pair", "classes", "normal", "uniform",
+                                     "constant", "require", "token",   NULL};
 
 bool builtin_known(Name name) {
   for (int i = 0; builtin_names[i]; i++)
-    if (strcmp(name, builtin_names[i]) == 0) return true;
+    if (strcmp(name, builtin_names[i]) == 0)
+      return true;
   return false;
 }
 
@@ -20,7 +22,8 @@ static bool count(Frame *f, Name name, const Ast *call, int least, int most, con
            "its signature is '%s'", signature);
       return false;
     }
-  if (call->list.n >= least && call->list.n <= most) return true;
+  if (call->list.n >= least && call->list.n <= most)
+    return true;
   Diagnostic *d = fail(f, call->span, call->list.n < least ? "PD0205" : "PD0204",
                        "'%s' does not take %d argument%s", name, call->list.n, call->list.n == 1 ? "" : "s");
   help(d, "its signature is '%s'", signature);
@@ -30,14 +33,16 @@ static bool count(Frame *f, Name name, const Ast *call, int least, int most, con
 /* min and max of numbers, or of one list of numbers. */
 static Val extreme(Elaborator *e, Frame *f, Name name, const Ast *call, const Val *args) {
   bool greatest = name[1] == 'a', list = call->list.n == 1 && args[0].kind == VAL_LIST && args[0].n > 0;
-  if (!count(f, name, call, 1, 100, format("%s(a, b, ..)", name))) return POISON;
+  if (!count(f, name, call, 1, 100, format("%s(a, b, ..)", name)))
+    return POISON;
   int n = list ? args[0].n : call->list.n;
   double best = 0, x;
   for (int i = 0; i < n; i++) {
     Val v = list ? args[0].list[i] : args[i];
     if (!want_number(e, f, v, call->list.at[list ? 0 : i]->span, format("an argument of '%s'", name), &x))
       return POISON;
-    if (i == 0 || (greatest ? x > best : x < best)) best = x;
+    if (i == 0 || (greatest ? x > best : x < best))
+      best = x;
   }
   return val_number(best);
 }
@@ -45,16 +50,12 @@ static Val extreme(Elaborator *e, Frame *f, Name name, const Ast *call, const Va
 static Val initial(Elaborator *e, Frame *f, Name name, const Ast *call, const Val *args) {
   bool normal = name[0] == 'n', uniform = name[0] == 'u';
   double x;
-  if (!count(f, name, call, 1, 1,
-             normal    ? "normal(deviation)"
-             : uniform ? "uniform(bound)"
-                       : "constant(value)"))
+  if (!count(f, name, call, 1, 1, normal ? "normal(deviation)" : uniform ? "uniform(bound)" : "constant(value)"))
     return POISON;
   if (!want_number(e, f, args[0], call->list.at[0]->span, format("the argument of '%s'", name), &x))
     return POISON;
   if (x < 0 && (normal || uniform)) {
-    fail(f, call->list.at[0]->span, "PD0215", "'%s' needs a number that is not negative, but has %.15g", name,
-         x);
+    fail(f, call->list.at[0]->span, "PD0215", "'%s' needs a number that is not negative, but has %.15g", name, x);
     return POISON;
   }
   return (Val){.kind = VAL_INIT,
@@ -66,14 +67,16 @@ static Val initial(Elaborator *e, Frame *f, Name name, const Ast *call, const Va
 
 static Val require(Elaborator *e, Frame *f, const Ast *call, const Val *args) {
   bool holds;
-  if (!count(f, "require", call, 2, 2, "require(condition, \"what must hold\")")) return POISON;
-  if (!want_bool(e, f, args[0], call->list.at[0]->span, "the condition", &holds)) return POISON;
+  if (!count(f, "require", call, 2, 2, "require(condition, \"what must hold\")"))
+    return POISON;
+  if (!want_bool(e, f, args[0], call->list.at[0]->span, "the condition", &holds))
+    return POISON;
   if (args[1].kind != VAL_STRING) {
-    fail(f, call->list.at[1]->span, "PD0207", "the message must be a string, but is %s",
-         val_kind(e, args[1]));
+    fail(f, call->list.at[1]->span, "PD0207", "the message must be a string, but is %s", val_kind(e, args[1]));
     return POISON;
   }
-  if (holds) return val_bool(true);
+  if (holds)
+    return val_bool(true);
   /* the caller broke the requirement: the error stands at its call */
   Diagnostic *d = f->caller ? fail(f->caller, f->call, "PD0210", "%s", args[1].word)
                             : error_at(call->span, "PD0210", "%s", args[1].word);
@@ -86,9 +89,12 @@ static Val require(Elaborator *e, Frame *f, const Ast *call, const Val *args) {
 
 /* as_pair(x): [x, x] of a number; a list of two stays. */
 static Val as_pair(Elaborator *e, Frame *f, const Ast *call, const Val *args) {
-  if (!count(f, "as_pair", call, 1, 1, "as_pair(x)")) return POISON;
-  if (args[0].kind == VAL_NUMBER) return val_list(VAL_LIST, (Val[]){args[0], args[0]}, 2);
-  if (args[0].kind == VAL_LIST && args[0].n == 2) return args[0];
+  if (!count(f, "as_pair", call, 1, 1, "as_pair(x)"))
+    return POISON;
+  if (args[0].kind == VAL_NUMBER)
+    return val_list(VAL_LIST, (Val[]){args[0], args[0]}, 2);
+  if (args[0].kind == VAL_LIST && args[0].n == 2)
+    return args[0];
   fail(f, call->list.at[0]->span, "PD0207", "'as_pair' needs a number or a list of two, but has %s",
        val_kind(e, args[0]));
   return POISON;
@@ -105,35 +111,46 @@ static Val measure(Elaborator *e, Frame *f, Name name, const Ast *call, const Va
          val_kind(e, args[0]));
     return POISON;
   }
-  if (list) return val_number(args[0].n);
+  if (list)
+    return val_number(args[0].n);
   const Value *x = &e->g->values.at[args[0].value];
-  if (name[0] == 'r') return val_number(x->shape.rank);
+  if (name[0] == 'r')
+    return val_number(x->shape.rank);
   if (name[0] == 'c') {
-    if (x->type == TYPE_TOKEN) return val_number((double)x->classes);
+    if (x->type == TYPE_TOKEN)
+      return val_number((double)x->classes);
     fail(f, call->list.at[0]->span, "PD0207", "only tokens have classes, and '%s' holds numbers", x->name);
     return POISON;
   }
   if (size) {
-    if (!want_whole(e, f, args[1], call->list.at[1]->span, "the axis", &axis)) return POISON;
-    if (axis < 0) axis += x->shape.rank;
-    if (axis >= 0 && axis < x->shape.rank) return val_number((double)x->shape.dim[axis]);
+    if (!want_whole(e, f, args[1], call->list.at[1]->span, "the axis", &axis))
+      return POISON;
+    if (axis < 0)
+      axis += x->shape.rank;
+    if (axis >= 0 && axis < x->shape.rank)
+      return val_number((double)x->shape.dim[axis]);
     fail(f, call->list.at[1]->span, "PD0303", "a value of shape %s has no such axis", shape_text(&x->shape));
     return POISON;
   }
   Val v = {.kind = VAL_LIST, .n = x->shape.rank, .list = alloc((size_t)x->shape.rank * sizeof(Val))};
-  for (int i = 0; i < v.n; i++) v.list[i] = val_number((double)x->shape.dim[i]);
+  for (int i = 0; i < v.n; i++)
+    v.list[i] = val_number((double)x->shape.dim[i]);
   return v;
 }
 
 Val builtin_call(Elaborator *e, Frame *f, Name name, const Ast *call, const Val *args) {
   double x;
-  if (strcmp(name, "min") == 0 || strcmp(name, "max") == 0) return extreme(e, f, name, call, args);
-  if (strcmp(name, "as_pair") == 0) return as_pair(e, f, call, args);
-  if (strcmp(name, "require") == 0) return require(e, f, call, args);
+  if (strcmp(name, "min") == 0 || strcmp(name, "max") == 0)
+    return extreme(e, f, name, call, args);
+  if (strcmp(name, "as_pair") == 0)
+    return as_pair(e, f, call, args);
+  if (strcmp(name, "require") == 0)
+    return require(e, f, call, args);
   if (strcmp(name, "normal") == 0 || strcmp(name, "uniform") == 0 || strcmp(name, "constant") == 0)
     return initial(e, f, name, call, args);
   if (strcmp(name, "floor") == 0 || strcmp(name, "ceil") == 0) {
-    if (!count(f, name, call, 1, 1, format("%s(x)", name))) return POISON;
+    if (!count(f, name, call, 1, 1, format("%s(x)", name)))
+      return POISON;
     if (!want_number(e, f, args[0], call->list.at[0]->span, format("the argument of '%s'", name), &x))
       return POISON;
     return val_number(name[0] == 'f' ? floor(x) : ceil(x));

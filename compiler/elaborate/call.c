@@ -8,32 +8,39 @@
 
 static int attribute_index(const Op *op, Name name) {
   for (int i = 0; i < MAX_ATTR && op->attr[i].name; i++)
-    if (op->attr[i].name[0] != '$' && strcmp(op->attr[i].name, name) == 0) return i;
+    if (op->attr[i].name[0] != '$' && strcmp(op->attr[i].name, name) == 0)
+      return i;
   return -1;
 }
 
 static int next_attribute(const Op *op, const bool *given) {
   for (int i = 0; i < MAX_ATTR && op->attr[i].name; i++)
-    if (op->attr[i].name[0] != '$' && !given[i]) return i;
+    if (op->attr[i].name[0] != '$' && !given[i])
+      return i;
   return -1;
 }
 
-typedef struct Operand { Val val; Span span; } Operand; /* tensors and numbers */
+typedef struct Operand {
+  Val val;
+  Span span;
+} Operand; /* tensors and numbers */
 typedef Vec(Operand) Operands;
 
 static bool list_of_tensors(Val v) {
   for (int i = 0; i < v.n; i++)
-    if (v.list[i].kind != VAL_TENSOR) return false;
+    if (v.list[i].kind != VAL_TENSOR)
+      return false;
   return v.kind == VAL_LIST && v.n > 0;
 }
 
 /* Sorts the arguments into operands (tensors first, in order) and attributes. An operand that may be missing may
  * be `none`. */
-static bool sort_arguments(Elaborator *e, Frame *f, const Op *op, const Ast *call, const Val *args,
-                           Operands *o, Attr *attr) {
+static bool sort_arguments(Elaborator *e, Frame *f, const Op *op, const Ast *call, const Val *args, Operands *o,
+                           Attr *attr) {
   bool given[MAX_ATTR] = {false}, good = true;
   int missing = 0;
-  for (int i = 0; i < MAX_ATTR && op->attr[i].name; i++) attr[i].number = op->attr[i].fallback;
+  for (int i = 0; i < MAX_ATTR && op->attr[i].name; i++)
+    attr[i].number = op->attr[i].fallback;
   for (int i = 0; i < call->list.n; i++) {
     const Ast *a = call->list.at[i];
     bool wanting = o->n < op->min_in && args[i].kind == VAL_NUMBER && op->kind == OP_POINTWISE;
@@ -47,7 +54,8 @@ static bool sort_arguments(Elaborator *e, Frame *f, const Op *op, const Ast *cal
       continue;
     }
     if (!a->name && op->max_in < 0 && list_of_tensors(args[i])) {
-      for (int k = 0; k < args[i].n; k++) push(o, ((Operand){args[i].list[k], a->span}));
+      for (int k = 0; k < args[i].n; k++)
+        push(o, ((Operand){args[i].list[k], a->span}));
       continue;
     }
     if (!a->name && o->n < op->min_in && op->kind == OP_POINTWISE) {
@@ -58,8 +66,8 @@ static bool sort_arguments(Elaborator *e, Frame *f, const Op *op, const Ast *cal
     int which = a->name ? attribute_index(op, a->name) : next_attribute(op, given);
     if (which < 0 || given[which]) {
       Diagnostic *d = which >= 0 ? fail(f, a->span, "PD0206", "'%s' is given twice", a->name)
-                      : a->name ? fail(f, a->span2, "PD0203", "'%s' has no attribute '%s'", op->name, a->name)
-                                : fail(f, a->span, "PD0204", "too many arguments for '%s'", op->name);
+                      : a->name  ? fail(f, a->span2, "PD0203", "'%s' has no attribute '%s'", op->name, a->name)
+                                 : fail(f, a->span, "PD0204", "too many arguments for '%s'", op->name);
       help(d, "its signature is '%s'", op->signature);
       return false;
     }
@@ -68,8 +76,7 @@ static bool sort_arguments(Elaborator *e, Frame *f, const Op *op, const Ast *cal
   }
   for (int i = 0; i < MAX_ATTR && op->attr[i].name; i++)
     if (good && op->attr[i].required && !given[i]) {
-      Diagnostic *d =
-          fail(f, call->span, "PD0205", "'%s' needs its attribute '%s'", op->name, op->attr[i].name);
+      Diagnostic *d = fail(f, call->span, "PD0205", "'%s' needs its attribute '%s'", op->name, op->attr[i].name);
       help(d, "its signature is '%s'", op->signature);
       return false;
     }
@@ -80,21 +87,26 @@ static bool sort_arguments(Elaborator *e, Frame *f, const Op *op, const Ast *cal
 static Val reduce_axis(Elaborator *e, Frame *f, const Op *op, int x, Attr *attr, Span whole) {
   int rank = e->g->values.at[x].shape.rank;
   double axis = attr[0].number < 0 ? attr[0].number + rank : attr[0].number;
-  if (axis < 0 || axis >= rank || axis == rank - 1) return build(e, f, op, &x, 1, attr, whole, whole);
+  if (axis < 0 || axis >= rank || axis == rank - 1)
+    return build(e, f, op, &x, 1, attr, whole, whole);
   Attr swap[MAX_ATTR] = {{.number = axis}, {.number = -1}};
   Val v = build(e, f, &op_transpose, &x, 1, swap, whole, whole);
   attr[0].number = -1;
-  if (v.kind == VAL_TENSOR) v = build(e, f, op, &v.value, 1, attr, whole, whole);
-  if (v.kind == VAL_TENSOR) v = build(e, f, &op_transpose, &v.value, 1, swap, whole, whole);
+  if (v.kind == VAL_TENSOR)
+    v = build(e, f, op, &v.value, 1, attr, whole, whole);
+  if (v.kind == VAL_TENSOR)
+    v = build(e, f, &op_transpose, &v.value, 1, swap, whole, whole);
   return v;
 }
 
 static Val fold_numbers(const Frame *f, const Op *op, const Ast *call, const Operands *o, const Attr *attr) {
   double number[4];
   ensure(o->n <= 4);
-  for (int i = 0; i < o->n; i++) number[i] = o->at[i].val.number;
+  for (int i = 0; i < o->n; i++)
+    number[i] = o->at[i].val.number;
   double x = op->fold(number, attr);
-  if (isfinite(x)) return val_number(x);
+  if (isfinite(x))
+    return val_number(x);
   fail(f, call->span, "PD0213", "'%s' of %.15g has no finite value", op->name, number[0]);
   return POISON;
 }
@@ -102,17 +114,23 @@ static Val fold_numbers(const Frame *f, const Op *op, const Ast *call, const Ope
 static Val call_op(Elaborator *e, Frame *f, const Op *op, const Ast *call, const Val *args) {
   Operands o = {0};
   Attr attr[MAX_ATTR] = {{0}};
-  if (!sort_arguments(e, f, op, call, args, &o, attr)) return POISON;
+  if (!sort_arguments(e, f, op, call, args, &o, attr))
+    return POISON;
   bool tensors = false;
-  for (int i = 0; i < o.n; i++) tensors |= o.at[i].val.kind == VAL_TENSOR;
-  if (op->fold && !tensors && o.n == op->min_in && o.n > 0) return fold_numbers(f, op, call, &o, attr);
+  for (int i = 0; i < o.n; i++)
+    tensors |= o.at[i].val.kind == VAL_TENSOR;
+  if (op->fold && !tensors && o.n == op->min_in && o.n > 0)
+    return fold_numbers(f, op, call, &o, attr);
   Ints in = {0};
-  for (int i = 0; i < o.n; i++) push(&in, want_tensor(e, f, o.at[i].val, o.at[i].span, "an operand"));
-  if (op->kind == OP_REDUCE && in.n == 1) return reduce_axis(e, f, op, in.at[0], attr, call->span);
+  for (int i = 0; i < o.n; i++)
+    push(&in, want_tensor(e, f, o.at[i].val, o.at[i].span, "an operand"));
+  if (op->kind == OP_REDUCE && in.n == 1)
+    return reduce_axis(e, f, op, in.at[0], attr, call->span);
   int errors = error_count();
   Val v = build(e, f, op, in.at, in.n, attr, call->span, call->span);
   if (error_count() > errors && !in_standard(f))
-    for (int i = 0; i < call->list.n; i++) underline(diagnostic_last(), call->list.at[i]->span);
+    for (int i = 0; i < call->list.n; i++)
+      underline(diagnostic_last(), call->list.at[i]->span);
   return v;
 }
 
@@ -121,7 +139,8 @@ static Val call_op(Elaborator *e, Frame *f, const Op *op, const Ast *call, const
 Instance *instance_find(const Frame *f, Name name) {
   for (int i = 0; i < f->instance->children.n; i++) {
     Instance *c = f->instance->children.at[i];
-    if (c->name == name && c->seen == f->instance->calls) return c;
+    if (c->name == name && c->seen == f->instance->calls)
+      return c;
   }
   return NULL;
 }
@@ -130,23 +149,27 @@ bool instance_has_prefix(const Frame *f, Name prefix) {
   size_t n = strlen(prefix);
   for (int i = 0; i < f->instance->children.n; i++) {
     const Instance *c = f->instance->children.at[i];
-    if (c->seen == f->instance->calls && strncmp(c->name, prefix, n) == 0 &&
-        (!c->name[n] || c->name[n] == '.'))
+    if (c->seen == f->instance->calls && strncmp(c->name, prefix, n) == 0 && (!c->name[n] || c->name[n] == '.'))
       return true;
   }
   return false;
 }
 
 Name label_text(Elaborator *e, Frame *f, const Ast *label) {
-  if (label->kind == AST_NAME) return label->name;
+  if (label->kind == AST_NAME)
+    return label->name;
   Name base = label_text(e, f, label->a);
-  if (!base) return NULL;
-  if (label->kind == AST_MEMBER) return internf("%s.%s", base, label->name);
+  if (!base)
+    return NULL;
+  if (label->kind == AST_MEMBER)
+    return internf("%s.%s", base, label->name);
   for (int i = 0; i < label->list.n; i++) {
     const Ast *s = label->list.at[i];
     int64_t index;
-    if (s->kind == AST_RANGE) return NULL;
-    if (!want_whole(e, f, evaluate(e, f, s), s->span, "an index", &index)) return NULL;
+    if (s->kind == AST_RANGE)
+      return NULL;
+    if (!want_whole(e, f, evaluate(e, f, s), s->span, "an index", &index))
+      return NULL;
     if (index < 0) {
       fail(f, s->span, "PD0208", "an index of an instance cannot be negative, but is %lld", (long long)index);
       return NULL;
@@ -158,7 +181,8 @@ Name label_text(Elaborator *e, Frame *f, const Ast *label) {
 
 static Instance *child_named(const Instance *parent, Name name) {
   for (int i = 0; i < parent->children.n; i++)
-    if (parent->children.at[i]->name == name) return parent->children.at[i];
+    if (parent->children.at[i]->name == name)
+      return parent->children.at[i];
   return NULL;
 }
 
@@ -175,10 +199,12 @@ static Instance *duplicate(Frame *f, Name name, const Ast *call, const Ast *labe
       fail(f, label ? label->span : call->span, "PD0103", "an instance named '%s' already exists", name);
   note_at(d, other->span, "the first one is here");
   Name stem = intern_n(name, strcspn(name, "."));
-  if (label) help(d, "give it another label; calling '%s(...)' shares the first one's parameters", name);
+  if (label)
+    help(d, "give it another label; calling '%s(...)' shares the first one's parameters", name);
   else if (f->counter)
     help(d, "a label with the counter names each: '%s[%s]: %s'", stem, f->counter, ast_text(call));
-  else help(d, "a label names it: '%s_2: %s'", stem, ast_text(call));
+  else
+    help(d, "a label names it: '%s_2: %s'", stem, ast_text(call));
   return NULL;
 }
 
@@ -188,20 +214,28 @@ static Instance *instance_for(Elaborator *e, Frame *f, const Layer *layer, const
                               Name hint) {
   bool owns = layer_owns_params(e, layer);
   Name name = layer->name;
-  if (label && !(name = label_text(e, f, label))) return NULL;
-  if (!label && owns && hint && !variable_find(f, hint) && !instance_find(f, hint)) name = hint;
+  if (label && !(name = label_text(e, f, label)))
+    return NULL;
+  if (!label && owns && hint && !variable_find(f, hint) && !instance_find(f, hint))
+    name = hint;
   Instance *same = child_named(f->instance, name);
   for (int k = 2; !label && !owns && same && same->seen == f->instance->calls; k++)
     same = child_named(f->instance, name = internf("%s_%d", layer->name, k));
-  if (!same) return instance_new(f, name, layer, call->span);
-  if (same->seen == f->instance->calls || same->layer != layer) return duplicate(f, name, call, label, same);
+  if (!same)
+    return instance_new(f, name, layer, call->span);
+  if (same->seen == f->instance->calls || same->layer != layer)
+    return duplicate(f, name, call, label, same);
   same->seen = f->instance->calls;
   return same;
 }
 
 /* ---- arguments of layers ------------------------------------------------------------------- */
 
-typedef struct Given { Val val; Span span; bool given; } Given;
+typedef struct Given {
+  Val val;
+  Span span;
+  bool given;
+} Given;
 
 static char *layer_signature(const Layer *l, bool defaults) {
   enum { WIDE = 100 };
@@ -210,9 +244,12 @@ static char *layer_signature(const Layer *l, bool defaults) {
   for (int i = 0; i < l->ast->list.n; i++) {
     const Ast *a = l->ast->list.at[i];
     text_add(&t, "%s%s", i ? ", " : "", a->name);
-    for (int k = 0; k < a->list.n; k++) text_add(&t, "%s%s", k ? ", " : "[", ast_text(a->list.at[k]));
-    if (a->list.n) text_add(&t, "]");
-    if (a->a && defaults) text_add(&t, " = %s", ast_text(a->a));
+    for (int k = 0; k < a->list.n; k++)
+      text_add(&t, "%s%s", k ? ", " : "[", ast_text(a->list.at[k]));
+    if (a->list.n)
+      text_add(&t, "]");
+    if (a->a && defaults)
+      text_add(&t, " = %s", ast_text(a->a));
   }
   text_add(&t, ")");
   return defaults && t.n > WIDE ? layer_signature(l, false) : t.at;
@@ -220,7 +257,8 @@ static char *layer_signature(const Layer *l, bool defaults) {
 
 static int formal_index(const Layer *l, Name name) {
   for (int i = 0; i < l->ast->list.n; i++)
-    if (l->ast->list.at[i]->name == name) return i;
+    if (l->ast->list.at[i]->name == name)
+      return i;
   return -1;
 }
 
@@ -241,9 +279,11 @@ static bool match_arguments(Frame *f, const Layer *l, const Ast *call, const Val
     } else {
       d = fail(f, a->span2, "PD0203", "'%s' has no argument '%s'", l->name, a->name);
       const char **names = alloc((size_t)(n + 1) * sizeof *names);
-      for (int k = 0; k < n; k++) names[k] = l->ast->list.at[k]->name;
+      for (int k = 0; k < n; k++)
+        names[k] = l->ast->list.at[k]->name;
       const char *like = nearest(a->name, names, n);
-      if (like) help(d, "one with a similar name exists: '%s'", like);
+      if (like)
+        help(d, "one with a similar name exists: '%s'", like);
     }
     help(d, "its signature is '%s'", layer_signature(l, true));
     return false;
@@ -255,10 +295,12 @@ static bool dims_fail(Elaborator *e, const Frame *inner, const Ast *formal, cons
                       int64_t wanted) {
   const Value *v = &e->g->values.at[g->val.value];
   Text t = {0};
-  for (int i = 0; i < formal->list.n; i++) text_add(&t, "%s%s", i ? ", " : "", ast_text(formal->list.at[i]));
+  for (int i = 0; i < formal->list.n; i++)
+    text_add(&t, "%s%s", i ? ", " : "", ast_text(formal->list.at[i]));
   Diagnostic *d = fail(inner->caller, g->span, "PD0320", "'%s' needs %s[%s], but gets a tensor of shape %s",
                        inner->layer->name, formal->name, t.n ? t.at : "", shape_text(&v->shape));
-  if (axis >= 0) note_at(d, formal->span, "axis %d must be %lld here", axis, (long long)wanted);
+  if (axis >= 0)
+    note_at(d, formal->span, "axis %d must be %lld here", axis, (long long)wanted);
   note_at(d, v->span, "the tensor comes from here");
   return false;
 }
@@ -274,13 +316,13 @@ static bool bind_dims(Elaborator *e, Frame *inner, const Ast *formal, const Give
   int n = formal->list.n;
   bool leading =
       n > 0 && formal->list.at[0]->kind == AST_RANGE && !formal->list.at[0]->a && !formal->list.at[0]->b;
-  if (leading ? s.rank < n - 1 : s.rank != n) return dims_fail(e, inner, formal, g, -1, 0);
+  if (leading ? s.rank < n - 1 : s.rank != n)
+    return dims_fail(e, inner, formal, g, -1, 0);
   for (int i = leading; i < n; i++) {
     const Ast *dim = formal->list.at[i];
     int axis = s.rank - n + i;
     if (dim->kind == AST_RANGE) {
-      help(fail(inner, dim->span, "PD0321", "'..' can only stand first in a signature"),
-           "write 'x[.., width]'");
+      help(fail(inner, dim->span, "PD0321", "'..' can only stand first in a signature"), "write 'x[.., width]'");
       return false;
     }
     int64_t wanted;
@@ -288,8 +330,10 @@ static bool bind_dims(Elaborator *e, Frame *inner, const Ast *formal, const Give
       variable_declare(inner, dim->name, val_number((double)s.dim[axis]), false, dim->span);
       continue;
     }
-    if (!want_size(e, inner, evaluate(e, inner, dim), dim->span, &wanted)) return false;
-    if (wanted != s.dim[axis]) return dims_fail(e, inner, formal, g, axis, wanted);
+    if (!want_size(e, inner, evaluate(e, inner, dim), dim->span, &wanted))
+      return false;
+    if (wanted != s.dim[axis])
+      return dims_fail(e, inner, formal, g, axis, wanted);
   }
   return true;
 }
@@ -300,24 +344,29 @@ static bool bind_arguments(Elaborator *e, Frame *inner, const Ast *call, Given *
   const AstList formals = inner->layer->ast->list;
   Instance *instance = inner->instance;
   bool again = instance->attribute != NULL;
-  if (!again) instance->attribute = alloc((size_t)formals.n * sizeof *instance->attribute);
+  if (!again)
+    instance->attribute = alloc((size_t)formals.n * sizeof *instance->attribute);
   for (int i = 0; i < formals.n; i++) {
     const Ast *formal = formals.at[i];
     Given *g = &given[i];
     if (!g->given && again && !formal->dims && instance->attribute[i].kind != VAL_TENSOR &&
         instance->attribute[i].kind != VAL_POISON)
       *g = (Given){instance->attribute[i], formal->span, true};
-    if (!g->given && formal->a) *g = (Given){evaluate(e, inner, formal->a), formal->a->span, true};
+    if (!g->given && formal->a)
+      *g = (Given){evaluate(e, inner, formal->a), formal->a->span, true};
     if (!g->given) {
-      Diagnostic *d = fail(inner->caller, call->span, "PD0205", "'%s' needs its argument '%s'",
-                           inner->layer->name, formal->name);
+      Diagnostic *d = fail(inner->caller, call->span, "PD0205", "'%s' needs its argument '%s'", inner->layer->name,
+                           formal->name);
       help(d, "its signature is '%s'", layer_signature(inner->layer, true));
       return false;
     }
-    if (g->val.kind == VAL_POISON) return false;
-    if (formal->dims && !bind_dims(e, inner, formal, g)) return false;
+    if (g->val.kind == VAL_POISON)
+      return false;
+    if (formal->dims && !bind_dims(e, inner, formal, g))
+      return false;
     variable_declare(inner, formal->name, g->val, false, g->span);
-    if (!again) instance->attribute[i] = g->val;
+    if (!again)
+      instance->attribute[i] = g->val;
   }
   return true;
 }
@@ -325,10 +374,11 @@ static bool bind_arguments(Elaborator *e, Frame *inner, const Ast *call, Given *
 /* ---- layers -------------------------------------------------------------------------------- */
 
 static bool too_deep(Elaborator *e, const Frame *f, const Layer *layer, Span where) {
-  if (f->depth < MAX_INLINED && e->g->scopes.n < MAX_SCOPES) return false;
+  if (f->depth < MAX_INLINED && e->g->scopes.n < MAX_SCOPES)
+    return false;
   if (f->depth >= MAX_INLINED)
-    error_at(where, "PD0211", "'%s' is called through more than %d layers: does one call itself?",
-             layer->name, MAX_INLINED);
+    error_at(where, "PD0211", "'%s' is called through more than %d layers: does one call itself?", layer->name,
+             MAX_INLINED);
   else
     error_at(where, "PD0211", "the model has more than %d calls of layers", MAX_SCOPES);
   return true;
@@ -337,15 +387,18 @@ static bool too_deep(Elaborator *e, const Frame *f, const Layer *layer, Span whe
 /* What a layer made gets the span of its call, where later diagnostics point. */
 static void comes_from(Elaborator *e, Span call, int values_before) {
   for (int i = values_before; i < e->g->values.n; i++)
-    if (e->g->nodes.at[e->g->values.at[i].node].op->kind != OP_SOURCE) e->g->values.at[i].span = call;
+    if (e->g->nodes.at[e->g->values.at[i].node].op->kind != OP_SOURCE)
+      e->g->values.at[i].span = call;
 }
 
 static Val inline_layer(Elaborator *e, Frame *f, Instance *instance, const Ast *call, const Val *args) {
-  if (instance->poisoned) return POISON;
+  if (instance->poisoned)
+    return POISON;
   const Layer *layer = instance->layer;
   Given *given = alloc((size_t)(layer->ast->list.n + 1) * sizeof *given);
   instance->poisoned = true; /* until arguments are bound */
-  if (too_deep(e, f, layer, call->span) || !match_arguments(f, layer, call, args, given)) return POISON;
+  if (too_deep(e, f, layer, call->span) || !match_arguments(f, layer, call, args, given))
+    return POISON;
   Frame inner = {.caller = f,
                  .layer = layer,
                  .instance = instance,
@@ -354,12 +407,14 @@ static Val inline_layer(Elaborator *e, Frame *f, Instance *instance, const Ast *
                  .doubtful = e->incomplete};
   inner.scope = graph_scope(e->g, f->scope, instance->path, layer->name, call->span);
   instance->calls++;
-  if (!bind_arguments(e, &inner, call, given)) return POISON;
+  if (!bind_arguments(e, &inner, call, given))
+    return POISON;
   instance->poisoned = false;
   int before = e->g->values.n;
   run_block(e, &inner, layer->ast->a);
   comes_from(e, call->span, before);
-  if (inner.returned) return inner.result;
+  if (inner.returned)
+    return inner.result;
   if (!inner.doubtful) {
     Diagnostic *d = fail(&inner, layer->ast->span2, "PD0112", "the layer '%s' returns nothing", layer->name);
     help(d, "end it with 'return ...;'");
@@ -370,14 +425,16 @@ static Val inline_layer(Elaborator *e, Frame *f, Instance *instance, const Ast *
 /* The mistake in this call is reported; later uses of its label are not reported again. */
 static Val spoiled(Elaborator *e, Frame *f, const Ast *call, const Ast *label) {
   Name name = label ? label_text(e, f, label) : NULL;
-  if (name && !instance_find(f, name)) instance_new(f, name, NULL, call->span)->poisoned = true;
+  if (name && !instance_find(f, name))
+    instance_new(f, name, NULL, call->span)->poisoned = true;
   return POISON;
 }
 
-static Val call_layer(Elaborator *e, Frame *f, const Layer *layer, const Ast *call, const Val *args,
-                      bool poisoned, const Ast *label, Name hint) {
+static Val call_layer(Elaborator *e, Frame *f, const Layer *layer, const Ast *call, const Val *args, bool poisoned,
+                      const Ast *label, Name hint) {
   Instance *i = instance_for(e, f, layer, call, label, hint);
-  if (!i) return POISON;
+  if (!i)
+    return POISON;
   if (poisoned) {
     i->poisoned = true;
     return POISON;
@@ -391,29 +448,39 @@ static Val unlabelled(Frame *f, const Ast *label, const char *what) {
   return POISON;
 }
 
-static Val call_named(Elaborator *e, Frame *f, const Ast *call, const Val *args, bool poisoned,
-                      const Ast *label, Name hint) {
+static Val call_named(Elaborator *e, Frame *f, const Ast *call, const Val *args, bool poisoned, const Ast *label,
+                      Name hint) {
   Name name = call->a->name;
   Variable *v = variable_find(f, name);
   const Layer *layer = layer_find(e, name);
   const Op *op = op_find(name);
-  if (op && op->internal) op = NULL;
-  if (layer && layer == f->layer) layer = NULL; /* in a layer's own body its name is the primitive it wraps */
+  if (op && op->internal)
+    op = NULL;
+  if (layer && layer == f->layer)
+    layer = NULL; /* in a layer's own body its name is the primitive it wraps */
   if (v && v->val.kind == VAL_LAYER) {
     layer = v->val.layer;
     op = v->val.op;
     name = v->val.word;
   }
   Instance *instance = v && v->val.kind == VAL_INSTANCE ? v->val.instance : instance_find(f, name);
-  if (v && v->val.kind == VAL_INSTANCE) layer = NULL, op = NULL;
-  if (layer) return call_layer(e, f, layer, call, args, poisoned, label, hint);
-  if (label && (op || instance || builtin_known(name))) return unlabelled(f, label, format("'%s'", name));
-  if (poisoned) return spoiled(e, f, call, label);
+  if (v && v->val.kind == VAL_INSTANCE)
+    layer = NULL, op = NULL;
+  if (layer)
+    return call_layer(e, f, layer, call, args, poisoned, label, hint);
+  if (label && (op || instance || builtin_known(name)))
+    return unlabelled(f, label, format("'%s'", name));
+  if (poisoned)
+    return spoiled(e, f, call, label);
   bool tensors = false;
-  for (int i = 0; i < call->list.n; i++) tensors |= args[i].kind == VAL_TENSOR;
-  if (builtin_known(name) && (!op || !tensors)) return builtin_call(e, f, name, call, args);
-  if (op) return call_op(e, f, op, call, args);
-  if (instance) return inline_layer(e, f, instance, call, args);
+  for (int i = 0; i < call->list.n; i++)
+    tensors |= args[i].kind == VAL_TENSOR;
+  if (builtin_known(name) && (!op || !tensors))
+    return builtin_call(e, f, name, call, args);
+  if (op)
+    return call_op(e, f, op, call, args);
+  if (instance)
+    return inline_layer(e, f, instance, call, args);
   if (f->layer && name == f->layer->name) {
     fail(f, call->a->span, "PD0107", "the layer '%s' cannot call itself", name);
   } else if (v) {
@@ -434,11 +501,15 @@ Val evaluate_call(Elaborator *e, Frame *f, const Ast *call, const Ast *label) {
     args[i] = evaluate(e, f, call->list.at[i]->a);
     poisoned |= args[i].kind == VAL_POISON;
   }
-  if (call->a->kind == AST_NAME) return call_named(e, f, call, args, poisoned, label, hint);
+  if (call->a->kind == AST_NAME)
+    return call_named(e, f, call, args, poisoned, label, hint);
   Val callee = evaluate(e, f, call->a);
-  if (callee.kind == VAL_POISON || poisoned) return spoiled(e, f, call, label);
-  if (label) return unlabelled(f, label, format("'%s'", ast_text(call->a)));
-  if (callee.kind == VAL_INSTANCE) return inline_layer(e, f, callee.instance, call, args);
+  if (callee.kind == VAL_POISON || poisoned)
+    return spoiled(e, f, call, label);
+  if (label)
+    return unlabelled(f, label, format("'%s'", ast_text(call->a)));
+  if (callee.kind == VAL_INSTANCE)
+    return inline_layer(e, f, callee.instance, call, args);
   fail(f, call->a->span, "PD0107", "this is %s and cannot be called", val_kind(e, callee));
   return POISON;
 }

@@ -6,22 +6,27 @@
 static void read_defines(Elaborator *e) {
   for (int i = 0; i < e->options->n_define; i++) {
     const Ast *a = parse_define(e->options->define[i]);
-    if (a) push(&e->defines, ((Define){a->name, a, false}));
+    if (a)
+      push(&e->defines, ((Define){a->name, a, false}));
   }
 }
 
 static void check_defines(const Elaborator *e) {
   for (int i = 0; i < e->defines.n; i++) {
-    if (e->defines.at[i].used) continue;
+    if (e->defines.at[i].used)
+      continue;
     Name name = e->defines.at[i].name;
-    Diagnostic *d = error_at(e->defines.at[i].ast->span2, "PD0216",
-                             "'%s' is no attribute of the model '%s' and no setting of its training", name,
-                             e->model->name);
+    Diagnostic *d =
+        error_at(e->defines.at[i].ast->span2, "PD0216",
+                 "'%s' is no attribute of the model '%s' and no setting of its training", name, e->model->name);
     Vec(const char *) known = {0};
-    for (int k = 0; k < e->model->list.n; k++) push(&known, e->model->list.at[k]->name);
-    for (int k = 0; train_setting_names[k]; k++) push(&known, train_setting_names[k]);
+    for (int k = 0; k < e->model->list.n; k++)
+      push(&known, e->model->list.at[k]->name);
+    for (int k = 0; train_setting_names[k]; k++)
+      push(&known, train_setting_names[k]);
     const char *like = nearest(name, known.at, known.n);
-    if (like) help(d, "one with a similar name exists: '%s'", like);
+    if (like)
+      help(d, "one with a similar name exists: '%s'", like);
   }
 }
 
@@ -36,7 +41,8 @@ static void bind_attributes(Elaborator *e, Frame *f) {
       continue;
     }
     Val v = POISON;
-    if (define || formal->a) v = evaluate(e, f, define ? define : formal->a);
+    if (define || formal->a)
+      v = evaluate(e, f, define ? define : formal->a);
     else
       help(error_at(formal->span, "PD0205", "the model's attribute '%s' has no value", formal->name),
            "give it a default, '%s = ...', or a value on the command line, '-D %s=...'", formal->name,
@@ -47,7 +53,8 @@ static void bind_attributes(Elaborator *e, Frame *f) {
 
 static void check_model(const Elaborator *e) {
   int inputs = 0;
-  for (int i = 0; i < e->g->inputs.n; i++) inputs += !e->g->inputs.at[i].target;
+  for (int i = 0; i < e->g->inputs.n; i++)
+    inputs += !e->g->inputs.at[i].target;
   if (inputs == 0)
     help(error_at(e->model->span, "PD0110", "the model '%s' has no input", e->model->name),
          "declare one: 'input tokens[128] : token(256);'");
@@ -105,9 +112,11 @@ Graph *elaborate(const Ast *file, const ElaborateOptions *options) {
   run_block(&e, &f, e.model->a);
   train_settings(&e);
   check_defines(&e);
-  if (error_count() == errors) check_model(&e);
+  if (error_count() == errors)
+    check_model(&e);
   bool whole = error_count() == errors;
   for (int i = 0; i < e.g->params.n && whole; i++)
-    if (e.g->params.at[i].buffer) check_buffer(e.g, &e.g->params.at[i]);
+    if (e.g->params.at[i].buffer)
+      check_buffer(e.g, &e.g->params.at[i]);
   return error_count() == errors ? e.g : NULL;
 }

@@ -8,8 +8,10 @@
 
 static bool small_enough(const Frame *f, const Shape *s, Span whole) {
   double n = 1;
-  for (int i = 0; i < s->rank; i++) n *= (double)s->dim[i];
-  if (n <= 0x1p45) return true;
+  for (int i = 0; i < s->rank; i++)
+    n *= (double)s->dim[i];
+  if (n <= 0x1p45)
+    return true;
   fail(f, whole, "PD0322", "a value of shape %s is too large", shape_text(s));
   return false;
 }
@@ -28,7 +30,8 @@ static int build_node(Elaborator *e, const Frame *f, const Op *op, const int *in
   n->span = whole;
   for (int i = 0; i < n->n_out; i++) {
     e->g->values.at[n->out[i]].span = whole;
-    if (!small_enough(f, &e->g->values.at[n->out[i]].shape, whole)) return -1;
+    if (!small_enough(f, &e->g->values.at[n->out[i]].shape, whole))
+      return -1;
   }
   return node;
 }
@@ -36,12 +39,15 @@ static int build_node(Elaborator *e, const Frame *f, const Op *op, const int *in
 Val build(Elaborator *e, const Frame *f, const Op *op, const int *in, int n_in, const Attr *attr, Span at,
           Span whole) {
   int node = build_node(e, f, op, in, n_in, attr, at, whole);
-  if (node < 0) return POISON;
+  if (node < 0)
+    return POISON;
   const Node *n = &e->g->nodes.at[node];
   int results = op->kind == OP_VIEW ? n->n_out : op->results ? op->results : 1;
-  if (results == 1) return val_tensor(n->out[0]);
+  if (results == 1)
+    return val_tensor(n->out[0]);
   Val all = {.kind = VAL_SEVERAL, .n = results, .list = alloc((size_t)results * sizeof(Val))};
-  for (int i = 0; i < results; i++) all.list[i] = val_tensor(n->out[i]);
+  for (int i = 0; i < results; i++)
+    all.list[i] = val_tensor(n->out[i]);
   return all;
 }
 
@@ -52,11 +58,13 @@ bool attribute_value(Elaborator *e, const Frame *f, const OpAttr *attr, Val v, S
   switch (attr->kind) {
   case ATTR_NUMBER: return want_number(e, f, v, where, what, &out->number);
   case ATTR_INT:
-    if (!want_whole(e, f, v, where, what, &whole)) return false;
+    if (!want_whole(e, f, v, where, what, &whole))
+      return false;
     out->number = (double)whole;
     return true;
   case ATTR_BOOL:
-    if (!want_bool(e, f, v, where, what, &truth)) return false;
+    if (!want_bool(e, f, v, where, what, &truth))
+      return false;
     out->number = truth;
     return true;
   case ATTR_TEXT:
@@ -68,8 +76,10 @@ bool attribute_value(Elaborator *e, const Frame *f, const OpAttr *attr, Val v, S
     out->text = v.word;
     return true;
   case ATTR_PAIR:
-    if (v.kind != VAL_NUMBER) break;
-    if (!want_whole(e, f, v, where, what, &whole)) return false;
+    if (v.kind != VAL_NUMBER)
+      break;
+    if (!want_whole(e, f, v, where, what, &whole))
+      return false;
     out->number = (double)whole;
     return true;
   case ATTR_LIST: break;
@@ -84,7 +94,8 @@ bool attribute_value(Elaborator *e, const Frame *f, const OpAttr *attr, Val v, S
   out->n = v.n;
   out->list = alloc((size_t)v.n * sizeof *out->list);
   for (int i = 0; i < v.n; i++)
-    if (!want_whole(e, f, v.list[i], where, format("element %d of %s", i, what), &out->list[i])) return false;
+    if (!want_whole(e, f, v.list[i], where, format("element %d of %s", i, what), &out->list[i]))
+      return false;
   return true;
 }
 
@@ -92,7 +103,8 @@ bool attribute_value(Elaborator *e, const Frame *f, const OpAttr *attr, Val v, S
 
 Variable *variable_find(Frame *f, Name name) {
   for (int i = f->variables.n - 1; i >= 0; i--)
-    if (f->variables.at[i].name == name) return &f->variables.at[i];
+    if (f->variables.at[i].name == name)
+      return &f->variables.at[i];
   return NULL;
 }
 
@@ -118,14 +130,15 @@ static bool predefined(Name name, Val *v) {
 static bool callable(const Elaborator *e, Name name, Val *v) {
   const Layer *layer = layer_find(e, name);
   const Op *op = op_find(name);
-  if (!layer && (!op || op->internal) && !builtin_known(name)) return false;
-  *v =
-      (Val){.kind = VAL_LAYER, .word = name, .layer = layer, .op = layer || (op && op->internal) ? NULL : op};
+  if (!layer && (!op || op->internal) && !builtin_known(name))
+    return false;
+  *v = (Val){.kind = VAL_LAYER, .word = name, .layer = layer, .op = layer || (op && op->internal) ? NULL : op};
   return true;
 }
 
 static Val unknown_name(const Elaborator *e, Frame *f, Name name, Span where) {
-  if (f->doubtful) return POISON;
+  if (f->doubtful)
+    return POISON;
   Diagnostic *d = fail(f, where, "PD0101", "unknown name '%s'", name);
   variable_declare(f, name, POISON, false, where); /* reported once */
   for (int i = f->gone.n - 1; i >= 0; i--)
@@ -135,29 +148,38 @@ static Val unknown_name(const Elaborator *e, Frame *f, Name name, Span where) {
       return POISON;
     }
   Vec(const char *) known = {0};
-  for (int i = 0; i < f->variables.n - 1; i++) push(&known, f->variables.at[i].name);
-  for (int i = 0; i < f->instance->children.n; i++) push(&known, f->instance->children.at[i]->name);
-  for (int i = 0; i < e->layers.n; i++) push(&known, e->layers.at[i]->name);
+  for (int i = 0; i < f->variables.n - 1; i++)
+    push(&known, f->variables.at[i].name);
+  for (int i = 0; i < f->instance->children.n; i++)
+    push(&known, f->instance->children.at[i]->name);
+  for (int i = 0; i < e->layers.n; i++)
+    push(&known, e->layers.at[i]->name);
   const char *like = nearest(name, known.at, known.n);
-  if (like) help(d, "a similar name exists: '%s'", like);
+  if (like)
+    help(d, "a similar name exists: '%s'", like);
   return POISON;
 }
 
 static Val evaluate_name(Elaborator *e, Frame *f, const Ast *a) {
   Variable *v = variable_find(f, a->name);
-  if (v) return v->val;
+  if (v)
+    return v->val;
   Instance *i = instance_find(f, a->name);
-  if (i) return (Val){.kind = VAL_INSTANCE, .instance = i};
+  if (i)
+    return (Val){.kind = VAL_INSTANCE, .instance = i};
   Val known;
-  if (predefined(a->name, &known) || callable(e, a->name, &known)) return known;
+  if (predefined(a->name, &known) || callable(e, a->name, &known))
+    return known;
   return unknown_name(e, f, a->name, a->span);
 }
 
 static Val member_of(Elaborator *e, Frame *f, const Ast *a, Instance *of, Name member) {
-  if (of->poisoned) return POISON;
+  if (of->poisoned)
+    return POISON;
   for (int i = 0; i < of->params.n; i++) {
     const InstanceParam *p = &of->params.at[i];
-    if (p->name == member) return p->param < 0 ? POISON : val_tensor(e->g->params.at[p->param].value);
+    if (p->name == member)
+      return p->param < 0 ? POISON : val_tensor(e->g->params.at[p->param].value);
   }
   for (int i = 0; i < of->children.n; i++)
     if (of->children.at[i]->name == member)
@@ -166,10 +188,14 @@ static Val member_of(Elaborator *e, Frame *f, const Ast *a, Instance *of, Name m
   note_at(d, of->span, "'%s' is this '%s'", of->path, of->layer->name);
   Text t = {0};
   Vec(const char *) known = {0};
-  for (int i = 0; i < of->params.n; i++) push(&known, of->params.at[i].name);
-  for (int i = 0; i < of->children.n; i++) push(&known, of->children.at[i]->name);
-  for (int i = 0; i < known.n && i < 12; i++) text_add(&t, "%s'%s'", i ? ", " : "", known.at[i]);
-  if (known.n) help(d, "it has %s", t.at);
+  for (int i = 0; i < of->params.n; i++)
+    push(&known, of->params.at[i].name);
+  for (int i = 0; i < of->children.n; i++)
+    push(&known, of->children.at[i]->name);
+  for (int i = 0; i < known.n && i < 12; i++)
+    text_add(&t, "%s'%s'", i ? ", " : "", known.at[i]);
+  if (known.n)
+    help(d, "it has %s", t.at);
   return POISON;
 }
 
@@ -177,21 +203,28 @@ static Val member_of(Elaborator *e, Frame *f, const Ast *a, Instance *of, Name m
  * expression is no such path. */
 static Name instance_path(Elaborator *e, Frame *f, const Ast *a) {
   const Ast *root = a;
-  while (root->kind == AST_INDEX || root->kind == AST_MEMBER) root = root->a;
-  if (root->kind != AST_NAME || root == a || variable_find(f, root->name)) return NULL;
-  if (!instance_has_prefix(f, root->name)) return NULL;
+  while (root->kind == AST_INDEX || root->kind == AST_MEMBER)
+    root = root->a;
+  if (root->kind != AST_NAME || root == a || variable_find(f, root->name))
+    return NULL;
+  if (!instance_has_prefix(f, root->name))
+    return NULL;
   return label_text(e, f, a);
 }
 
 static Val evaluate_member(Elaborator *e, Frame *f, const Ast *a) {
   Instance *named = a->a->kind == AST_NAME && strcmp(a->name, "T") != 0 ? instance_find(f, a->a->name) : NULL;
-  if (named) return member_of(e, f, a, named, a->name);
+  if (named)
+    return member_of(e, f, a, named, a->name);
   Name path = instance_path(e, f, a);
   Instance *whole = path ? instance_find(f, path) : NULL;
-  if (whole) return (Val){.kind = VAL_INSTANCE, .instance = whole};
+  if (whole)
+    return (Val){.kind = VAL_INSTANCE, .instance = whole};
   Val v = evaluate(e, f, a->a);
-  if (v.kind == VAL_POISON) return POISON;
-  if (v.kind == VAL_INSTANCE) return member_of(e, f, a, v.instance, a->name);
+  if (v.kind == VAL_POISON)
+    return POISON;
+  if (v.kind == VAL_INSTANCE)
+    return member_of(e, f, a, v.instance, a->name);
   if (strcmp(a->name, "T") == 0 && v.kind == VAL_TENSOR) {
     if (e->g->values.at[v.value].shape.rank < 2) {
       underline(fail(f, a->span2, "PD0303", "'.T' swaps the last two axes, but this is %s", val_kind(e, v)),
@@ -219,10 +252,14 @@ static Val index_list(Elaborator *e, Frame *f, const Ast *a, Val v) {
   }
   bool range = s->kind == AST_RANGE;
   const Ast *first = range ? s->a : s, *last = range ? s->b : NULL;
-  if (first && !want_whole(e, f, evaluate(e, f, first), first->span, "a subscript", &from)) return POISON;
-  if (last && !want_whole(e, f, evaluate(e, f, last), last->span, "a subscript", &to)) return POISON;
-  if (from < 0) from += v.n;
-  if (to < 0) to += v.n;
+  if (first && !want_whole(e, f, evaluate(e, f, first), first->span, "a subscript", &from))
+    return POISON;
+  if (last && !want_whole(e, f, evaluate(e, f, last), last->span, "a subscript", &to))
+    return POISON;
+  if (from < 0)
+    from += v.n;
+  if (to < 0)
+    to += v.n;
   if (from < 0 || (!range && from >= v.n) || from > to || to > v.n) {
     fail(f, s->span, "PD0214", "the list has %d elements: there is no '%s'", v.n, ast_text(s));
     return POISON;
@@ -234,19 +271,25 @@ static Val index_list(Elaborator *e, Frame *f, const Ast *a, Val v) {
 static bool slice_axis(Elaborator *e, Frame *f, const Ast *s, int axis, int *x, bool *drop, Span whole) {
   int64_t size = e->g->values.at[*x].shape.dim[axis], from = 0, to = size;
   const Ast *first = s->kind == AST_RANGE ? s->a : s, *last = s->kind == AST_RANGE ? s->b : NULL;
-  if (first && !want_whole(e, f, evaluate(e, f, first), first->span, "a subscript", &from)) return false;
-  if (last && !want_whole(e, f, evaluate(e, f, last), last->span, "a subscript", &to)) return false;
-  if (from < 0) from += size;
-  if (to < 0) to += size;
+  if (first && !want_whole(e, f, evaluate(e, f, first), first->span, "a subscript", &from))
+    return false;
+  if (last && !want_whole(e, f, evaluate(e, f, last), last->span, "a subscript", &to))
+    return false;
+  if (from < 0)
+    from += size;
+  if (to < 0)
+    to += size;
   *drop = s->kind != AST_RANGE;
-  if (*drop) to = from + 1;
+  if (*drop)
+    to = from + 1;
   if (from < 0 || to > size || from >= to) {
     Diagnostic *d = fail(f, s->span, "PD0305", "axis %d has size %lld: '%s' is %s", axis, (long long)size,
                          ast_text(s), from >= to ? "empty" : "out of range");
     note_at(d, e->g->values.at[*x].span, "the value comes from here");
     return false;
   }
-  if (from == 0 && to == size) return true;
+  if (from == 0 && to == size)
+    return true;
   Attr attr[MAX_ATTR] = {{.number = axis}, {.number = (double)from}, {.number = (double)to}};
   Val v = build(e, f, &op_slice, x, 1, attr, whole, whole);
   *x = v.value;
@@ -258,7 +301,8 @@ static Val index_tensor(Elaborator *e, Frame *f, const Ast *a, int x) {
   int rest = -1, n = a->list.n;
   for (int i = 0; i < n; i++) {
     const Ast *sub = a->list.at[i];
-    if (sub->kind != AST_RANGE || sub->a || sub->b) continue;
+    if (sub->kind != AST_RANGE || sub->a || sub->b)
+      continue;
     if (rest >= 0) {
       help(fail(f, sub->span, "PD0321", "only one '..' can stand for any number of axes"),
            "'0..' is one whole axis");
@@ -275,16 +319,21 @@ static Val index_tensor(Elaborator *e, Frame *f, const Ast *a, int x) {
   for (int i = 0; i < n; i++) {
     bool drop = false;
     if (i == rest) {
-      for (int k = 0; k < s.rank - (n - 1); k++, axis++) kept.dim[kept.rank++] = s.dim[axis];
+      for (int k = 0; k < s.rank - (n - 1); k++, axis++)
+        kept.dim[kept.rank++] = s.dim[axis];
       continue;
     }
-    if (!slice_axis(e, f, a->list.at[i], axis, &x, &drop, a->span)) return POISON;
-    if (!drop) kept.dim[kept.rank++] = e->g->values.at[x].shape.dim[axis];
+    if (!slice_axis(e, f, a->list.at[i], axis, &x, &drop, a->span))
+      return POISON;
+    if (!drop)
+      kept.dim[kept.rank++] = e->g->values.at[x].shape.dim[axis];
     dropped |= drop;
     axis++;
   }
-  if (!dropped) return val_tensor(x);
-  for (; axis < s.rank; axis++) kept.dim[kept.rank++] = s.dim[axis];
+  if (!dropped)
+    return val_tensor(x);
+  for (; axis < s.rank; axis++)
+    kept.dim[kept.rank++] = s.dim[axis];
   Attr attr[MAX_ATTR] = {{.n = kept.rank, .list = kept.dim}};
   return build(e, f, &op_reshape, &x, 1, attr, a->span, a->span);
 }
@@ -293,21 +342,30 @@ static Val evaluate_index(Elaborator *e, Frame *f, const Ast *a) {
   Name path = instance_path(e, f, a);
   if (path) {
     Instance *i = instance_find(f, path);
-    if (i) return (Val){.kind = VAL_INSTANCE, .instance = i};
-    if (!f->doubtful) fail(f, a->span, "PD0105", "there is no instance '%s'", path);
+    if (i)
+      return (Val){.kind = VAL_INSTANCE, .instance = i};
+    if (!f->doubtful)
+      fail(f, a->span, "PD0105", "there is no instance '%s'", path);
     return POISON;
   }
   Val v = evaluate(e, f, a->a);
-  if (v.kind == VAL_POISON) return POISON;
-  if (v.kind == VAL_LIST) return index_list(e, f, a, v);
-  if (v.kind == VAL_TENSOR) return index_tensor(e, f, a, v.value);
+  if (v.kind == VAL_POISON)
+    return POISON;
+  if (v.kind == VAL_LIST)
+    return index_list(e, f, a, v);
+  if (v.kind == VAL_TENSOR)
+    return index_tensor(e, f, a, v.value);
   fail(f, a->a->span, "PD0207", "tensors and lists have subscripts, but this is %s", val_kind(e, v));
   return POISON;
 }
 
 /* ---- operators ----------------------------------------------------------------------------- */
 
-typedef struct Infix { const char *text; const Op *op; bool swapped; } Infix;
+typedef struct Infix {
+  const char *text;
+  const Op *op;
+  bool swapped;
+} Infix;
 
 static const Infix infixes[] = {{"+", &op_add, false},    {"-", &op_sub, false},    {"*", &op_mul, false},
                                 {"/", &op_div, false},    {"@", &op_matmul, false}, {">", &op_greater, false},
@@ -315,10 +373,12 @@ static const Infix infixes[] = {{"+", &op_add, false},    {"-", &op_sub, false},
 
 static Val tensor_operator(Elaborator *e, Frame *f, const Ast *at, Val a, Val b) {
   for (size_t i = 0; i < sizeof infixes / sizeof *infixes; i++) {
-    if (strcmp(at->name, infixes[i].text) != 0) continue;
+    if (strcmp(at->name, infixes[i].text) != 0)
+      continue;
     int in[2] = {want_tensor(e, f, a, at->a->span, "this side of the operator"),
                  want_tensor(e, f, b, at->b->span, "this side of the operator")};
-    if (in[0] < 0 || in[1] < 0) return POISON;
+    if (in[0] < 0 || in[1] < 0)
+      return POISON;
     int swapped[2] = {in[1], in[0]};
     int errors = error_count();
     Val v = build(e, f, infixes[i].op, infixes[i].swapped ? swapped : in, 2, NULL, at->span2, at->span);
@@ -340,14 +400,18 @@ static Val evaluate_binary(Elaborator *e, Frame *f, const Ast *a) {
   Val left = evaluate(e, f, a->a);
   if (and || strcmp(a->name, "or") == 0) {
     bool x, y;
-    const char *what = and ? "each side of 'and'" : "each side of 'or'";
-    if (!want_bool(e, f, left, a->a->span, what, &x)) return POISON;
-    if (x != and) return left;
+    const char *what = and? "each side of 'and'" : "each side of 'or'";
+    if (!want_bool(e, f, left, a->a->span, what, &x))
+      return POISON;
+    if (x != and)
+      return left;
     return want_bool(e, f, evaluate(e, f, a->b), a->b->span, what, &y) ? val_bool(y) : POISON;
   }
-  if (left.kind == VAL_POISON && in_standard(f)) return POISON;
+  if (left.kind == VAL_POISON && in_standard(f))
+    return POISON;
   Val right = evaluate(e, f, a->b);
-  if (left.kind == VAL_POISON || right.kind == VAL_POISON) return POISON;
+  if (left.kind == VAL_POISON || right.kind == VAL_POISON)
+    return POISON;
   bool tensors = left.kind == VAL_TENSOR && right.kind == VAL_TENSOR;
   if (tensors || (left.kind == VAL_TENSOR && right.kind == VAL_NUMBER) ||
       (left.kind == VAL_NUMBER && right.kind == VAL_TENSOR))
@@ -358,10 +422,12 @@ static Val evaluate_binary(Elaborator *e, Frame *f, const Ast *a) {
 static Val evaluate_unary(Elaborator *e, Frame *f, const Ast *a) {
   Val v = evaluate(e, f, a->a);
   bool x;
-  if (v.kind == VAL_POISON) return POISON;
+  if (v.kind == VAL_POISON)
+    return POISON;
   if (a->name[0] == 'n')
     return want_bool(e, f, v, a->a->span, "what 'not' negates", &x) ? val_bool(!x) : POISON;
-  if (v.kind == VAL_NUMBER) return val_number(-v.number);
+  if (v.kind == VAL_NUMBER)
+    return val_number(-v.number);
   int in = want_tensor(e, f, v, a->a->span, "what '-' negates");
   return in < 0 ? POISON : build(e, f, &op_neg, &in, 1, NULL, a->span2, a->span);
 }
@@ -369,13 +435,15 @@ static Val evaluate_unary(Elaborator *e, Frame *f, const Ast *a) {
 static Val evaluate_list(Elaborator *e, Frame *f, const Ast *a) {
   Val all = {.kind = VAL_LIST, .n = a->list.n, .list = alloc((size_t)a->list.n * sizeof(Val))};
   for (int i = 0; i < a->list.n; i++)
-    if ((all.list[i] = evaluate(e, f, a->list.at[i])).kind == VAL_POISON) all.kind = VAL_POISON;
+    if ((all.list[i] = evaluate(e, f, a->list.at[i])).kind == VAL_POISON)
+      all.kind = VAL_POISON;
   return all;
 }
 
 /* Where one value is needed. */
 static Val only_one(const Elaborator *e, const Frame *f, const Ast *a, Val v) {
-  if (v.kind != VAL_SEVERAL) return v;
+  if (v.kind != VAL_SEVERAL)
+    return v;
   help(fail(f, a->span, "PD0212", "this gives %s where one is needed", val_kind(e, v)),
        "assign them first: 'a, b = ...'");
   return POISON;

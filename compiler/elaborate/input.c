@@ -5,15 +5,20 @@
 #include <string.h>
 
 typedef enum {
-  ARG_SOURCE,     /* an input or target of tokens, declared before: always the first */
-  ARG_TOKEN,      /* one of the source's classes */
-  ARG_TOKENS,     /* a list of them, or one */
-  ARG_SHARE,      /* from 0 to 1 */
-  ARG_MEANS,      /* a number for every channel, or one for all */
-  ARG_DEVIATIONS  /* likewise, above 0 */
+  ARG_SOURCE,    /* an input or target of tokens, declared before: always the first */
+  ARG_TOKEN,     /* one of the source's classes */
+  ARG_TOKENS,    /* a list of them, or one */
+  ARG_SHARE,     /* from 0 to 1 */
+  ARG_MEANS,     /* a number for every channel, or one for all */
+  ARG_DEVIATIONS /* likewise, above 0 */
 } ArgumentKind;
 
-typedef struct Argument { const char *name; ArgumentKind kind; bool required; double fallback; } Argument;
+typedef struct Argument {
+  const char *name;
+  ArgumentKind kind;
+  bool required;
+  double fallback;
+} Argument;
 
 typedef enum { SAME_TOKENS, SAME_NUMBERS, TWO_CLASSES, ONE_LENGTH } Result;
 
@@ -26,7 +31,7 @@ static const struct Origin {
   const char *signature;
   Argument argument[4];
 } origins[] = {
-  /* clang-format off */
+    /* clang-format off */
   {"image", ORIGIN_IMAGE, SAME_NUMBERS, true, "image(mean = 0, std = 1)",
    {{"mean", ARG_MEANS, false, 0}, {"std", ARG_DEVIATIONS, false, 1}}},
   {"lengths", ORIGIN_LENGTHS, ONE_LENGTH, false, "lengths(tokens, pad = 0)",
@@ -45,7 +50,7 @@ static const struct Origin {
     {"share", ARG_SHARE, false, 0.15},
     {"special", ARG_TOKENS, false, -1}}},
   {"chosen", ORIGIN_CHOSEN, SAME_NUMBERS, true, "chosen(masked)", {{"masked", ARG_SOURCE, true, 0}}},
-  /* clang-format on */
+    /* clang-format on */
 };
 enum { N_ORIGINS = sizeof origins / sizeof *origins, MAX_ARGUMENTS = 4 };
 
@@ -54,8 +59,8 @@ typedef struct Declared {
   const struct Origin *origin; /* NULL: token(classes) or f32 */
   const Ast *ast;
   Shape shape;
-  bool shaped;                 /* else its shape was reported as wrong */
-  int64_t classes;             /* 0: numbers */
+  bool shaped;     /* else its shape was reported as wrong */
+  int64_t classes; /* 0: numbers */
   int from;
   Vec(double) numbers;
 } Declared;
@@ -64,7 +69,8 @@ typedef struct Declared {
 
 static int count_arguments(const struct Origin *o) {
   int n = 0;
-  while (n < MAX_ARGUMENTS && o->argument[n].name) n++;
+  while (n < MAX_ARGUMENTS && o->argument[n].name)
+    n++;
   return n;
 }
 
@@ -72,11 +78,13 @@ static int count_arguments(const struct Origin *o) {
 static bool deal_arguments(Frame *f, const struct Origin *o, const Ast *call, const Ast **given) {
   const char *names[MAX_ARGUMENTS];
   int n = count_arguments(o);
-  for (int i = 0; i < n; i++) names[i] = o->argument[i].name;
+  for (int i = 0; i < n; i++)
+    names[i] = o->argument[i].name;
   for (int i = 0; i < call->list.n; i++) {
     const Ast *a = call->list.at[i];
     int which = a->name ? 0 : i;
-    while (a->name && which < n && strcmp(names[which], a->name) != 0) which++;
+    while (a->name && which < n && strcmp(names[which], a->name) != 0)
+      which++;
     if (which < n && !given[which]) {
       given[which] = a->a;
       continue;
@@ -85,14 +93,16 @@ static bool deal_arguments(Frame *f, const struct Origin *o, const Ast *call, co
                     : a->name ? fail(f, a->span2, "PD0203", "'%s' has no argument '%s'", o->name, a->name)
                               : fail(f, a->span, "PD0204", "too many arguments for '%s'", o->name);
     const char *like = a->name && which >= n ? nearest(a->name, names, n) : NULL;
-    if (like) help(d, "one with a similar name exists: '%s'", like);
+    if (like)
+      help(d, "one with a similar name exists: '%s'", like);
     help(d, "its signature is '%s'", o->signature);
     return false;
   }
   for (int i = 0; i < n; i++) {
-    if (given[i] || !o->argument[i].required) continue;
-    help(fail(f, call->span, "PD0205", "'%s' needs '%s'", o->name, o->argument[i].name),
-         "its signature is '%s'", o->signature);
+    if (given[i] || !o->argument[i].required)
+      continue;
+    help(fail(f, call->span, "PD0205", "'%s' needs '%s'", o->name, o->argument[i].name), "its signature is '%s'",
+         o->signature);
     return false;
   }
   return true;
@@ -100,13 +110,15 @@ static bool deal_arguments(Frame *f, const struct Origin *o, const Ast *call, co
 
 static int input_of(const Graph *g, Val v) {
   for (int i = 0; i < g->inputs.n; i++)
-    if (v.kind == VAL_TENSOR && g->inputs.at[i].value == v.value) return i;
+    if (v.kind == VAL_TENSOR && g->inputs.at[i].value == v.value)
+      return i;
   return -1;
 }
 
 static bool read_source(Elaborator *e, Frame *f, Declared *d, const Ast *a) {
   Val v = evaluate(e, f, a);
-  if (v.kind == VAL_POISON) return false;
+  if (v.kind == VAL_POISON)
+    return false;
   d->from = input_of(e->g, v);
   const struct Origin *o = d->origin;
   const Value *x = d->from < 0 ? NULL : &e->g->values.at[v.value];
@@ -120,7 +132,8 @@ static bool read_source(Elaborator *e, Frame *f, Declared *d, const Ast *a) {
          "'counted(tokens, ignore)' counts the positions of any tokens but one");
     return false;
   }
-  if (o->any_rank || x->shape.rank == 1) return true;
+  if (o->any_rank || x->shape.rank == 1)
+    return true;
   fail(f, a->span, "PD0217", "'%s' needs a sequence, but '%s' has shape %s", o->name, x->name,
        shape_text(&x->shape));
   return false;
@@ -128,26 +141,32 @@ static bool read_source(Elaborator *e, Frame *f, Declared *d, const Ast *a) {
 
 static bool read_token(Elaborator *e, Frame *f, Declared *d, const char *name, Val v, Span where) {
   int64_t token, classes = e->g->values.at[e->g->inputs.at[d->from].value].classes;
-  if (!want_whole(e, f, v, where, format("'%s'", name), &token)) return false;
+  if (!want_whole(e, f, v, where, format("'%s'", name), &token))
+    return false;
   push(&d->numbers, (double)token);
-  if (token >= 0 && token < classes) return true;
+  if (token >= 0 && token < classes)
+    return true;
   fail(f, where, "PD0208", "'%s' must be one of the %lld tokens of '%s', but is %lld", name, (long long)classes,
        e->g->inputs.at[d->from].name, (long long)token);
   return false;
 }
 
 static bool read_tokens(Elaborator *e, Frame *f, Declared *d, const char *name, Val v, Span where) {
-  if (v.kind != VAL_LIST) return read_token(e, f, d, name, v, where);
+  if (v.kind != VAL_LIST)
+    return read_token(e, f, d, name, v, where);
   for (int i = 0; i < v.n; i++)
-    if (!read_token(e, f, d, name, v.list[i], where)) return false;
+    if (!read_token(e, f, d, name, v.list[i], where))
+      return false;
   return true;
 }
 
 static bool read_share(Elaborator *e, Frame *f, Declared *d, const char *name, Val v, Span where) {
   double x;
-  if (!want_number(e, f, v, where, format("'%s'", name), &x)) return false;
+  if (!want_number(e, f, v, where, format("'%s'", name), &x))
+    return false;
   push(&d->numbers, x);
-  if (x >= 0 && x <= 1) return true;
+  if (x >= 0 && x <= 1)
+    return true;
   fail(f, where, "PD0202", "'%s' must be from 0 to 1, but is %.15g", name, x);
   return false;
 }
@@ -161,9 +180,11 @@ static bool read_channels(Elaborator *e, Frame *f, Declared *d, const Argument *
   }
   for (int i = 0; i < channels; i++) {
     double x;
-    if (!want_number(e, f, v.kind == VAL_LIST ? v.list[i] : v, where, format("'%s'", to->name), &x)) return false;
+    if (!want_number(e, f, v.kind == VAL_LIST ? v.list[i] : v, where, format("'%s'", to->name), &x))
+      return false;
     push(&d->numbers, x);
-    if (to->kind != ARG_DEVIATIONS || x > 0) continue;
+    if (to->kind != ARG_DEVIATIONS || x > 0)
+      continue;
     fail(f, where, "PD0202", "'%s' must be above 0, but is %.15g", to->name, x);
     return false;
   }
@@ -171,8 +192,10 @@ static bool read_channels(Elaborator *e, Frame *f, Declared *d, const Argument *
 }
 
 static bool read_argument(Elaborator *e, Frame *f, Declared *d, const Argument *to, const Ast *a) {
-  if (to->kind == ARG_SOURCE) return read_source(e, f, d, a);
-  if (to->kind == ARG_TOKENS && !a) return true;
+  if (to->kind == ARG_SOURCE)
+    return read_source(e, f, d, a);
+  if (to->kind == ARG_TOKENS && !a)
+    return true;
   Val v = a ? evaluate(e, f, a) : val_number(to->fallback);
   Span where = a ? a->span : d->ast->a->span;
   switch (to->kind) {
@@ -191,12 +214,14 @@ static bool check_result(Elaborator *e, Frame *f, Declared *d) {
   const Input *from = &e->g->inputs.at[d->from];
   const Value *x = &e->g->values.at[from->value];
   Shape want = x->shape;
-  if (o->result == ONE_LENGTH) want = (Shape){.batched = true, .rank = 1, .dim = {1}};
+  if (o->result == ONE_LENGTH)
+    want = (Shape){.batched = true, .rank = 1, .dim = {1}};
   d->classes = o->result == SAME_TOKENS   ? x->classes
                : o->result == TWO_CLASSES ? 2
                : o->result == ONE_LENGTH  ? x->shape.dim[0] + 1
                                           : 0;
-  if (shape_equal(&d->shape, &want)) return true;
+  if (shape_equal(&d->shape, &want))
+    return true;
   note_at(fail(f, d->ast->span, "PD0217", "'%s' of '%s' has shape %s, but '%s' is declared with %s", o->name,
                from->name, shape_text(&want), d->ast->name, shape_text(&d->shape)),
           from->span, "'%s' is declared here", from->name);
@@ -206,14 +231,16 @@ static bool check_result(Elaborator *e, Frame *f, Declared *d) {
 static bool evaluate_origin(Elaborator *e, Frame *f, Declared *d) {
   const struct Origin *o = d->origin;
   const Ast *given[MAX_ARGUMENTS] = {NULL};
-  if (!deal_arguments(f, o, d->ast->a, given) || !d->shaped) return false;
+  if (!deal_arguments(f, o, d->ast->a, given) || !d->shaped)
+    return false;
   if (o->kind == ORIGIN_IMAGE && d->shape.rank != 3) {
     fail(f, d->ast->span, "PD0217", "an image has the shape [channels, height, width], but '%s' has %s",
          d->ast->name, shape_text(&d->shape));
     return false;
   }
   for (int i = 0; i < count_arguments(o); i++)
-    if (!read_argument(e, f, d, &o->argument[i], given[i])) return false;
+    if (!read_argument(e, f, d, &o->argument[i], given[i]))
+      return false;
   return o->kind == ORIGIN_IMAGE || check_result(e, f, d);
 }
 
@@ -225,7 +252,8 @@ static void tell_types(Frame *f, const Ast *type) {
   Diagnostic *d = fail(f, type->span, "PD0111", "'%s' is no type of an input", ast_text(type));
   const char *names[N_ORIGINS];
   Text known = {0};
-  for (int i = 0; i < N_ORIGINS; i++) names[i] = origins[i].name;
+  for (int i = 0; i < N_ORIGINS; i++)
+    names[i] = origins[i].name;
   bool named = type->kind == AST_CALL && type->a->kind == AST_NAME;
   const char *like = named ? nearest(type->a->name, names, N_ORIGINS) : NULL;
   if (like) {
@@ -240,10 +268,13 @@ static void tell_types(Frame *f, const Ast *type) {
 
 static bool evaluate_type(Elaborator *e, Frame *f, Declared *d) {
   const Ast *type = d->ast->a;
-  if (!type || (type->kind == AST_NAME && strcmp(type->name, "f32") == 0)) return true;
+  if (!type || (type->kind == AST_NAME && strcmp(type->name, "f32") == 0))
+    return true;
   if (is_call_of(type, "token") && type->list.n == 1 && !type->list.at[0]->name) {
-    if (!want_size(e, f, evaluate(e, f, type->list.at[0]->a), type->list.at[0]->span, &d->classes)) return false;
-    if (d->classes <= INT32_MAX) return true;
+    if (!want_size(e, f, evaluate(e, f, type->list.at[0]->a), type->list.at[0]->span, &d->classes))
+      return false;
+    if (d->classes <= INT32_MAX)
+      return true;
     fail(f, type->span, "PD0208", "tokens are 32-bit: at most %d classes", INT32_MAX);
     return false;
   }
@@ -258,7 +289,8 @@ static bool evaluate_type(Elaborator *e, Frame *f, Declared *d) {
 
 const char *input_origin(Name name) {
   for (int i = 0; i < N_ORIGINS; i++)
-    if (strcmp(origins[i].name, name) == 0) return origins[i].signature;
+    if (strcmp(origins[i].name, name) == 0)
+      return origins[i].signature;
   return NULL;
 }
 
@@ -272,14 +304,16 @@ static Val declare(Elaborator *e, const Declared *d) {
   if (d->origin) {
     in->origin = d->origin->kind;
     in->from = d->from;
-    for (int i = 0; i < d->numbers.n; i++) push(&in->numbers, d->numbers.at[i]);
+    for (int i = 0; i < d->numbers.n; i++)
+      push(&in->numbers, d->numbers.at[i]);
   }
   return val_tensor(in->value);
 }
 
 void run_input(Elaborator *e, Frame *f, const Ast *a) {
   Declared d = {.ast = a, .from = -1};
-  if (!only_in_model(f, a, a->kind == AST_TARGET ? "'target'" : "'input'")) return;
+  if (!only_in_model(f, a, a->kind == AST_TARGET ? "'target'" : "'input'"))
+    return;
   for (int i = 0; i < e->g->inputs.n; i++)
     if (e->g->inputs.at[i].name == a->name) {
       note_at(fail(f, a->span2, "PD0104", "an input or target named '%s' is already declared", a->name),

@@ -5,13 +5,7 @@
 #include "elaborate/elaborate.h"
 #include "ops/op.h"
 
-enum {
-  MAX_INLINED = 64,
-  MAX_SCOPES = 200000,
-  MAX_REPEAT = 100000,
-  MAX_STATEMENTS = 1000000,
-  MAX_LIST = 100000
-};
+enum { MAX_INLINED = 64, MAX_SCOPES = 200000, MAX_REPEAT = 100000, MAX_STATEMENTS = 1000000, MAX_LIST = 100000 };
 
 typedef struct Instance Instance;
 typedef struct Layer Layer;
@@ -51,7 +45,10 @@ struct Layer {
   int may_own_params; /* -1 unknown yet, -2 being found out */
 };
 
-typedef struct InstanceParam { Name name; int param, call; } InstanceParam; /* param -1: poisoned */
+typedef struct InstanceParam {
+  Name name;
+  int param, call;
+} InstanceParam; /* param -1: poisoned */
 
 /* One for every labelled or owning call. A second call of it inlines the layer again with the same
  * parameters. */
@@ -59,9 +56,9 @@ struct Instance {
   Name name, path;
   const Layer *layer;
   Instance *parent;
-  Span span;   /* of its first call */
-  int calls;   /* of it so far */
-  int seen;    /* the parent's call in which it was made or found again */
+  Span span; /* of its first call */
+  int calls; /* of it so far */
+  int seen;  /* the parent's call in which it was made or found again */
   bool poisoned;
   Vec(Instance *) children;
   Vec(InstanceParam) params;
@@ -87,11 +84,15 @@ typedef struct Frame {
   bool doubtful;      /* something that could define names was skipped: unknown ones are no mistakes */
   bool returned;
   Val result;
-  Name counter;       /* of the innermost loop */
-  Name result_hint;   /* the variable a call is assigned to as a whole */
+  Name counter;     /* of the innermost loop */
+  Name result_hint; /* the variable a call is assigned to as a whole */
 } Frame;
 
-typedef struct Define { Name name; const Ast *ast; bool used; } Define; /* AST_SETTING */
+typedef struct Define {
+  Name name;
+  const Ast *ast;
+  bool used;
+} Define; /* AST_SETTING */
 
 typedef struct Elaborator {
   Graph *g;
@@ -169,7 +170,7 @@ const char *input_origin(Name name);
 /* ---- train.c ------------------------------------------------------------------------------ */
 void train_settings(Elaborator *e);
 bool is_train_setting(Name name);
-extern const char *const train_setting_names[]; /* ends with NULL */
+extern const char *const train_setting_names[];   /* ends with NULL */
 const Ast *define_take(Elaborator *e, Name name); /* the -D expression, or NULL */
 
 #endif

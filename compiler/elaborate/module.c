@@ -11,7 +11,8 @@
 
 const Layer *layer_find(const Elaborator *e, Name name) {
   for (int i = 0; i < e->layers.n; i++)
-    if (e->layers.at[i]->name == name) return e->layers.at[i];
+    if (e->layers.at[i]->name == name)
+      return e->layers.at[i];
   return NULL;
 }
 
@@ -38,8 +39,7 @@ static void define_layer(Elaborator *e, const Ast *a, bool standard) {
     note_at(d, other->ast->span2, "the other one is here");
     help(d, "layers have one name space over all used files: give this one another name");
   } else if (builtin_known(a->name) || (op && !op->internal && !standard)) {
-    help(error_at(a->span2, "PD0104", "'%s' is built into the language", a->name),
-         "give the layer another name");
+    help(error_at(a->span2, "PD0104", "'%s' is built into the language", a->name), "give the layer another name");
   } else {
     Layer *l = alloc(sizeof *l);
     *l = (Layer){.name = a->name, .ast = a, .standard = standard, .may_own_params = -1};
@@ -48,7 +48,8 @@ static void define_layer(Elaborator *e, const Ast *a, bool standard) {
 }
 
 static bool only_one(const Ast *had, const Ast *a, const char *what) {
-  if (!had) return true;
+  if (!had)
+    return true;
   note_at(error_at(a->span2, "PD0109", "a file describes one %s, and this is the second", what), had->span2,
           "the first one is here");
   return false;
@@ -73,9 +74,11 @@ static bool is_other_file(const char *path, const char *user) {
 static char *find_module(const Elaborator *e, const char *user, Name name) {
   const char *slash = strrchr(user, '/');
   char *path = format("%.*s%s.pdm", slash ? (int)(slash - user + 1) : 0, user, name);
-  if (is_other_file(path, user)) return path;
+  if (is_other_file(path, user))
+    return path;
   for (int i = 0; i < e->options->n_include; i++)
-    if (is_other_file(path = format("%s/%s.pdm", e->options->include[i], name), user)) return path;
+    if (is_other_file(path = format("%s/%s.pdm", e->options->include[i], name), user))
+      return path;
   path = format("%s/%s.pdm", STANDARD_DIRECTORY, name);
   return is_other_file(path, user) ? path : NULL;
 }
@@ -89,7 +92,8 @@ static void standard_modules(Words *names) {
     if (n > 4 && strcmp(entry->d_name + n - 4, ".pdm") == 0)
       push(names, format("%.*s", (int)n - 4, entry->d_name));
   }
-  if (d) closedir(d);
+  if (d)
+    closedir(d);
 }
 
 static void use_module(Elaborator *e, const Ast *use, const char *user) {
@@ -100,46 +104,60 @@ static void use_module(Elaborator *e, const Ast *use, const char *user) {
     Words names = {0};
     standard_modules(&names);
     const char *like = nearest(use->name, names.at, names.n);
-    if (like) help(d, "a standard file with a similar name exists: '%s'", like);
+    if (like)
+      help(d, "a standard file with a similar name exists: '%s'", like);
     help(d, "it is looked for beside '%s', in the folders given with -I and in %s", user, STANDARD_DIRECTORY);
     return;
   }
   Name real = intern(real_path(path));
   for (int i = 0; i < e->files.n; i++)
-    if (e->files.at[i] == real) return;
+    if (e->files.at[i] == real)
+      return;
   const Ast *file = parse_file(path);
-  if (file) load_module(e, file, path, false);
-  else e->incomplete = true;
+  if (file)
+    load_module(e, file, path, false);
+  else
+    e->incomplete = true;
 }
 
 void load_module(Elaborator *e, const Ast *file, const char *path, bool main) {
   char *real = real_path(path), *standard = real_path(STANDARD_DIRECTORY);
-  if (real) push(&e->files, intern(real));
+  if (real)
+    push(&e->files, intern(real));
   bool is_standard =
       real && standard && strncmp(real, standard, strlen(standard)) == 0 && real[strlen(standard)] == '/';
   for (int i = 0; i < file->list.n; i++) {
     const Ast *a = file->list.at[i];
-    if (a->kind == AST_USE) use_module(e, a, path);
-    else if (a->kind == AST_LAYER) define_layer(e, a, is_standard);
+    if (a->kind == AST_USE)
+      use_module(e, a, path);
+    else if (a->kind == AST_LAYER)
+      define_layer(e, a, is_standard);
     else if (a->kind == AST_MODEL) {
       check_formals(a);
-      if (main && only_one(e->model, a, "model")) e->model = a;
-    } else if (a->kind == AST_TRAIN && main && only_one(e->train, a, "training")) e->train = a;
+      if (main && only_one(e->model, a, "model"))
+        e->model = a;
+    } else if (a->kind == AST_TRAIN && main && only_one(e->train, a, "training"))
+      e->train = a;
   }
 }
 
 /* ---- which layers own parameters ----------------------------------------------------------- */
 
 static bool owns(const Elaborator *e, const Ast *a) {
-  if (!a) return false;
-  if (a->kind == AST_PARAM || a->kind == AST_BUFFER) return true;
+  if (!a)
+    return false;
+  if (a->kind == AST_PARAM || a->kind == AST_BUFFER)
+    return true;
   if (a->kind == AST_CALL && a->a->kind == AST_NAME) {
     const Layer *l = layer_find(e, a->a->name);
-    if (l && layer_owns_params(e, l)) return true;
+    if (l && layer_owns_params(e, l))
+      return true;
   }
-  if (owns(e, a->a) || owns(e, a->b) || owns(e, a->c)) return true;
+  if (owns(e, a->a) || owns(e, a->b) || owns(e, a->c))
+    return true;
   for (int i = 0; i < a->list.n; i++)
-    if (owns(e, a->list.at[i])) return true;
+    if (owns(e, a->list.at[i]))
+      return true;
   return false;
 }
 
@@ -160,7 +178,8 @@ static const char *standard_module_of(Name layer) {
   standard_modules(&names);
   for (int i = 0; i < names.n; i++) {
     char *text = read_file(format("%s/%s.pdm", STANDARD_DIRECTORY, names.at[i]), NULL);
-    if (text && strstr(text, format("\nlayer %s(", layer))) return names.at[i];
+    if (text && strstr(text, format("\nlayer %s(", layer)))
+      return names.at[i];
   }
   return NULL;
 }
@@ -176,12 +195,16 @@ void suggest_callable(const Elaborator *e, const Frame *f, Diagnostic *d, Name n
     return;
   }
   Words names = {0};
-  for (int i = 0; i < e->layers.n; i++) push(&names, e->layers.at[i]->name);
+  for (int i = 0; i < e->layers.n; i++)
+    push(&names, e->layers.at[i]->name);
   int n_layers = names.n;
   for (int i = 0; i < n_ops; i++)
-    if (!all_ops[i]->internal) push(&names, all_ops[i]->name);
-  for (int i = 0; builtin_names[i]; i++) push(&names, builtin_names[i]);
-  for (int i = 0; i < f->instance->children.n; i++) push(&names, f->instance->children.at[i]->name);
+    if (!all_ops[i]->internal)
+      push(&names, all_ops[i]->name);
+  for (int i = 0; builtin_names[i]; i++)
+    push(&names, builtin_names[i]);
+  for (int i = 0; i < f->instance->children.n; i++)
+    push(&names, f->instance->children.at[i]->name);
   const char *like = nearest(name, names.at, names.n);
   for (int i = 0; like && i < names.n; i++)
     if (names.at[i] == like) {

@@ -34,8 +34,10 @@ static void remember_gone(Frame *f, Variable v) {
 static void leave_block(Frame *f, int had) {
   int kept = had;
   for (int i = had; i < f->variables.n; i++) {
-    if (f->variables.at[i].scoped) remember_gone(f, f->variables.at[i]);
-    else f->variables.at[kept++] = f->variables.at[i];
+    if (f->variables.at[i].scoped)
+      remember_gone(f, f->variables.at[i]);
+    else
+      f->variables.at[kept++] = f->variables.at[i];
   }
   f->variables.n = kept;
 }
@@ -55,10 +57,14 @@ static bool exhausted(Elaborator *e, const Frame *f, const Ast *a) {
 void run_block(Elaborator *e, Frame *f, const Ast *block) {
   for (int i = 0; i < block->list.n; i++) {
     int errors = error_count();
-    if (exhausted(e, f, block->list.at[i])) f->returned = f->doubtful = true;
-    else run_statement(e, f, block->list.at[i]);
-    if (in_standard(f) && error_count() > errors) f->returned = true; /* what follows would only echo it */
-    if (!f->returned) continue;
+    if (exhausted(e, f, block->list.at[i]))
+      f->returned = f->doubtful = true;
+    else
+      run_statement(e, f, block->list.at[i]);
+    if (in_standard(f) && error_count() > errors)
+      f->returned = true; /* what follows would only echo it */
+    if (!f->returned)
+      continue;
     if (block->list.at[i]->kind == AST_RETURN && i + 1 < block->list.n)
       fail(f, block->list.at[i + 1]->span, "PD0112", "nothing after 'return' is reached");
     return;
@@ -69,14 +75,17 @@ void run_block(Elaborator *e, Frame *f, const Ast *block) {
 
 /* The user's name for a value that the statement just made, be it inside a layer. */
 static void name_value(Elaborator *e, Val v, Name name, int values_before) {
-  if (v.kind != VAL_TENSOR || v.value < values_before) return;
+  if (v.kind != VAL_TENSOR || v.value < values_before)
+    return;
   Value *value = &e->g->values.at[v.value];
-  if (e->g->nodes.at[value->node].op->kind != OP_SOURCE) value->name = name;
+  if (e->g->nodes.at[value->node].op->kind != OP_SOURCE)
+    value->name = name;
 }
 
 /* The right side of `name = a`; NULL where several names share it. */
 static Val evaluate_right_side(Elaborator *e, Frame *f, const Ast *a, Name name) {
-  if (a->kind != AST_CALL && a->kind != AST_LABEL) return evaluate(e, f, a);
+  if (a->kind != AST_CALL && a->kind != AST_LABEL)
+    return evaluate(e, f, a);
   bool labelled = a->kind == AST_LABEL;
   f->result_hint = name;
   return evaluate_call(e, f, labelled ? a->b : a, labelled ? a->a : NULL);
@@ -85,12 +94,13 @@ static Val evaluate_right_side(Elaborator *e, Frame *f, const Ast *a, Name name)
 static void run_assign(Elaborator *e, Frame *f, const Ast *a) {
   int before = e->g->values.n, n = a->list.n;
   Val v = evaluate_right_side(e, f, a->a, n == 1 ? a->list.at[0]->name : NULL);
-  if (v.kind == VAL_LIST && n > 1) v.kind = VAL_SEVERAL;
+  if (v.kind == VAL_LIST && n > 1)
+    v.kind = VAL_SEVERAL;
   if (v.kind != VAL_POISON && (v.kind == VAL_SEVERAL ? v.n : 1) != n) {
-    Diagnostic *d =
-        fail(f, a->a->span, "PD0212", "%d value%s for %d variable%s", v.kind == VAL_SEVERAL ? v.n : 1,
-             (v.kind == VAL_SEVERAL ? v.n : 1) == 1 ? "" : "s", n, n == 1 ? "" : "s");
-    for (int i = 0; i < n; i++) underline(d, a->list.at[i]->span);
+    Diagnostic *d = fail(f, a->a->span, "PD0212", "%d value%s for %d variable%s", v.kind == VAL_SEVERAL ? v.n : 1,
+                         (v.kind == VAL_SEVERAL ? v.n : 1) == 1 ? "" : "s", n, n == 1 ? "" : "s");
+    for (int i = 0; i < n; i++)
+      underline(d, a->list.at[i]->span);
     v = POISON;
   }
   for (int i = 0; i < n; i++) {
@@ -117,7 +127,8 @@ bool evaluate_shape(Elaborator *e, Frame *f, const Ast *a, Shape *s) {
       return false;
     }
     bool sized = want_size(e, f, evaluate(e, f, dim), dim->span, &s->dim[s->rank++]);
-    if (!sized && dim->kind == AST_NAME) variable_set(f, dim->name, POISON, dim->span); /* reported once */
+    if (!sized && dim->kind == AST_NAME)
+      variable_set(f, dim->name, POISON, dim->span); /* reported once */
     good = good && sized;
     elements *= (double)s->dim[i];
   }
@@ -129,7 +140,8 @@ bool evaluate_shape(Elaborator *e, Frame *f, const Ast *a, Shape *s) {
 }
 
 bool only_in_model(Frame *f, const Ast *a, const char *what) {
-  if (!f->caller) return true;
+  if (!f->caller)
+    return true;
   fail(f, a->span, "PD0111", "%s stands in the model, not in a layer", what);
   return false;
 }
@@ -143,8 +155,10 @@ static Val initial_value(Elaborator *e, Frame *f, const Ast *a) {
     return POISON;
   }
   Val init = evaluate(e, f, a->a);
-  if (init.kind == VAL_NUMBER) init = (Val){.kind = VAL_INIT, .init = INIT_CONSTANT, .number = init.number};
-  if (init.kind == VAL_INIT || init.kind == VAL_POISON) return init;
+  if (init.kind == VAL_NUMBER)
+    init = (Val){.kind = VAL_INIT, .init = INIT_CONSTANT, .number = init.number};
+  if (init.kind == VAL_INIT || init.kind == VAL_POISON)
+    return init;
   help(fail(f, a->a->span, "PD0215", "this is no initial value, but %s", val_kind(e, init)),
        "initial values are zeros, ones, constant(c), uniform(bound) and normal(deviation)");
   return POISON;
@@ -152,7 +166,8 @@ static Val initial_value(Elaborator *e, Frame *f, const Ast *a) {
 
 /* "stored = in_out": files hold the transposed matrix. */
 static bool stored_in_out(Elaborator *e, Frame *f, const Ast *option, const Param *p) {
-  if (!option || strcmp(option->name, "suffix") == 0) return false;
+  if (!option || strcmp(option->name, "suffix") == 0)
+    return false;
   if (strcmp(option->name, "stored") != 0) {
     help(fail(f, option->span2, "PD0203", "a parameter has no option '%s'", option->name),
          "its options are 'stored = in_out' and 'suffix = \"_l0\"'");
@@ -162,7 +177,8 @@ static bool stored_in_out(Elaborator *e, Frame *f, const Ast *option, const Para
   bool in_out = v.kind == VAL_WORD && strcmp(v.word, "in_out") == 0;
   if (!in_out && v.kind != VAL_POISON && !(v.kind == VAL_WORD && strcmp(v.word, "out_in") == 0))
     fail(f, option->a->span, "PD0207", "a matrix is stored 'out_in' or 'in_out', not as %s", val_kind(e, v));
-  if (!in_out || p->shape.rank == 2) return in_out;
+  if (!in_out || p->shape.rank == 2)
+    return in_out;
   fail(f, option->span, "PD0215", "only a matrix can be stored 'in_out', but '%s' has shape %s", p->name,
        shape_text(&p->shape));
   return false;
@@ -173,9 +189,11 @@ static bool stored_in_out(Elaborator *e, Frame *f, const Ast *option, const Para
 /* The parameter's name in its instance: the variable's, and what "suffix = "_l0"" appends to it. NULL after a
  * diagnostic. */
 static Name param_name(Elaborator *e, Frame *f, const Ast *a) {
-  if (!a->b || strcmp(a->b->name, "suffix") != 0) return a->name;
+  if (!a->b || strcmp(a->b->name, "suffix") != 0)
+    return a->name;
   Val v = evaluate(e, f, a->b->a);
-  if (v.kind == VAL_POISON) return NULL;
+  if (v.kind == VAL_POISON)
+    return NULL;
   if (v.kind == VAL_STRING && strspn(v.word, NAME_LETTERS) == strlen(v.word))
     return internf("%s%s", a->name, v.word);
   fail(f, a->b->a->span, "PD0215", "a suffix is a string of letters, digits and '_', but this is %s",
@@ -185,7 +203,8 @@ static Name param_name(Elaborator *e, Frame *f, const Ast *a) {
 
 /* A parameter of an instance that is called again: the same one. */
 static Val param_again(Elaborator *e, Frame *f, const Ast *a, InstanceParam *had, const Shape *s) {
-  if (had->param < 0) return POISON;
+  if (had->param < 0)
+    return POISON;
   const Param *p = &e->g->params.at[had->param];
   if (had->call == f->instance->calls) {
     Diagnostic *d = fail(f, a->span2, "PD0106", "a parameter named '%s' is already declared here", p->name);
@@ -202,10 +221,11 @@ static Val param_again(Elaborator *e, Frame *f, const Ast *a, InstanceParam *had
     help(d, "statistics are of one value: another label makes an instance with buffers of its own");
     return POISON;
   }
-  if (shape_equal(&p->shape, s)) return val_tensor(p->value);
+  if (shape_equal(&p->shape, s))
+    return val_tensor(p->value);
   Diagnostic *d =
-      fail(f, a->span, "PD0106", "the parameter '%s' of shape %s is shared by this call, which needs %s",
-           p->name, shape_text(&p->shape), shape_text(s));
+      fail(f, a->span, "PD0106", "the parameter '%s' of shape %s is shared by this call, which needs %s", p->name,
+           shape_text(&p->shape), shape_text(s));
   note_at(d, f->instance->span, "the first call is here");
   return POISON;
 }
@@ -236,10 +256,14 @@ static void run_param(Elaborator *e, Frame *f, const Ast *a) {
   Name name = param_name(e, f, a);
   InstanceParam *had = NULL;
   for (int i = 0; i < f->instance->params.n; i++)
-    if (f->instance->params.at[i].name == name) had = &f->instance->params.at[i];
-  if (had && shaped) v = param_again(e, f, a, had, &s);
-  else if (!had && shaped && name && init.kind == VAL_INIT) v = param_new(e, f, a, name, &s, init);
-  else if (!had) push(&f->instance->params, ((InstanceParam){name ? name : a->name, -1, f->instance->calls}));
+    if (f->instance->params.at[i].name == name)
+      had = &f->instance->params.at[i];
+  if (had && shaped)
+    v = param_again(e, f, a, had, &s);
+  else if (!had && shaped && name && init.kind == VAL_INIT)
+    v = param_new(e, f, a, name, &s, init);
+  else if (!had)
+    push(&f->instance->params, ((InstanceParam){name ? name : a->name, -1, f->instance->calls}));
   variable_declare(f, a->name, v, true, a->span);
 }
 
@@ -247,19 +271,24 @@ static void run_param(Elaborator *e, Frame *f, const Ast *a) {
 
 /* A block that cannot be run: what it would define is POISON. */
 static void spoil(Frame *f, const Ast *a) {
-  if (!a) return;
-  if (a->kind == AST_RETURN) f->doubtful = true;
+  if (!a)
+    return;
+  if (a->kind == AST_RETURN)
+    f->doubtful = true;
   for (int i = 0; a->kind == AST_ASSIGN && i < a->list.n; i++)
     variable_set(f, a->list.at[i]->name, POISON, a->list.at[i]->span);
   if (a->kind == AST_LABEL) {
     const Ast *root = a->a;
-    while (root->kind != AST_NAME) root = root->a;
-    if (!variable_find(f, root->name)) variable_declare(f, root->name, POISON, false, root->span);
+    while (root->kind != AST_NAME)
+      root = root->a;
+    if (!variable_find(f, root->name))
+      variable_declare(f, root->name, POISON, false, root->span);
   }
   spoil(f, a->a);
   spoil(f, a->b);
   spoil(f, a->c);
-  for (int i = 0; i < a->list.n; i++) spoil(f, a->list.at[i]);
+  for (int i = 0; i < a->list.n; i++)
+    spoil(f, a->list.at[i]);
 }
 
 static void run_if(Elaborator *e, Frame *f, const Ast *a) {
@@ -270,9 +299,12 @@ static void run_if(Elaborator *e, Frame *f, const Ast *a) {
     return;
   }
   const Ast *branch = holds ? a->b : a->c;
-  if (!branch) return;
-  if (branch->kind == AST_IF) run_if(e, f, branch);
-  else run_inner(e, f, branch);
+  if (!branch)
+    return;
+  if (branch->kind == AST_IF)
+    run_if(e, f, branch);
+  else
+    run_inner(e, f, branch);
 }
 
 static bool loop_once(Elaborator *e, Frame *f, const Ast *a, Val v) {
@@ -293,9 +325,11 @@ static void run_for(Elaborator *e, Frame *f, const Ast *a) {
     if (v.kind != VAL_LIST && v.kind != VAL_POISON)
       help(fail(f, a->a->span, "PD0207", "'for' runs over a list or a range, not over %s", val_kind(e, v)),
            "'0..n' counts from 0 to n - 1");
-    if (v.kind != VAL_LIST) spoil(f, a->b);
+    if (v.kind != VAL_LIST)
+      spoil(f, a->b);
     for (int i = 0; v.kind == VAL_LIST && i < v.n; i++)
-      if (!loop_once(e, f, a, v.list[i])) return;
+      if (!loop_once(e, f, a, v.list[i]))
+        return;
     return;
   }
   bool good = want_whole(e, f, evaluate(e, f, a->a->a), a->a->a->span, "the start of the range", &from);
@@ -305,9 +339,11 @@ static void run_for(Elaborator *e, Frame *f, const Ast *a) {
          (long long)(to - from));
     good = false;
   }
-  if (!good) spoil(f, a->b);
+  if (!good)
+    spoil(f, a->b);
   for (int64_t i = from; good && i < to; i++)
-    if (!loop_once(e, f, a, val_number((double)i))) return;
+    if (!loop_once(e, f, a, val_number((double)i)))
+      return;
 }
 
 static void run_return(Elaborator *e, Frame *f, const Ast *a) {
@@ -317,16 +353,19 @@ static void run_return(Elaborator *e, Frame *f, const Ast *a) {
     return;
   }
   Val all = {.kind = VAL_SEVERAL, .n = a->list.n, .list = alloc((size_t)a->list.n * sizeof(Val))};
-  for (int i = 0; i < a->list.n; i++) all.list[i] = evaluate(e, f, a->list.at[i]);
+  for (int i = 0; i < a->list.n; i++)
+    all.list[i] = evaluate(e, f, a->list.at[i]);
   f->result = a->list.n == 1 ? all.list[0] : all;
   f->returned = true;
 }
 
 /* -1 after a diagnostic or for POISON. */
 static int want_figure(Elaborator *e, Frame *f, Val v, const Ast *a, const char *what, const char *example) {
-  if (v.kind == VAL_POISON) return -1;
+  if (v.kind == VAL_POISON)
+    return -1;
   const Value *x = v.kind == VAL_TENSOR ? &e->g->values.at[v.value] : NULL;
-  if (x && x->type == TYPE_F32 && x->shape.batched) return v.value;
+  if (x && x->type == TYPE_F32 && x->shape.batched)
+    return v.value;
   Diagnostic *d =
       fail(f, a->span, "PD0323", "a %s is computed from the inputs, but this is %s%s", what, val_kind(e, v),
            x && x->type == TYPE_TOKEN ? " of tokens"
@@ -337,18 +376,20 @@ static int want_figure(Elaborator *e, Frame *f, Val v, const Ast *a, const char 
 }
 
 static void run_loss(Elaborator *e, Frame *f, const Ast *a) {
-  if (!only_in_model(f, a, "'loss'")) return;
+  if (!only_in_model(f, a, "'loss'"))
+    return;
   Val v = evaluate(e, f, a->a);
   graph_loss(e->g, want_figure(e, f, v, a->a, "loss", "cross_entropy(logits, next)"), a->span);
 }
 
 /* Whether the log's lines have a field of this name; those of validations start with "validation_". */
 static bool is_log_field(Name name) {
-  static const char *const fields[] = {"step", "loss", "grad_norm", "lr", "samples_per_s", "tokens_per_s",
-                                       "ms", "mfu", "samples", "event", NULL};
+  static const char *const fields[] = {"step", "loss",    "grad_norm", "lr", "samples_per_s", "tokens_per_s", "ms",
+                                       "mfu",  "samples", "event",     NULL};
   static const char validation[] = "validation_";
   for (int i = 0; fields[i]; i++)
-    if (strcmp(name, fields[i]) == 0) return true;
+    if (strcmp(name, fields[i]) == 0)
+      return true;
   return strncmp(name, validation, strlen(validation)) == 0;
 }
 
@@ -368,28 +409,32 @@ static bool metric_name_is_free(Elaborator *e, Frame *f, const Ast *a) {
 
 /* "of_mean = exp". NULL: no option, or after a diagnostic. */
 static Name of_mean(Elaborator *e, Frame *f, const Ast *option) {
-  if (!option) return NULL;
+  if (!option)
+    return NULL;
   if (strcmp(option->name, "of_mean") != 0) {
     help(fail(f, option->span2, "PD0203", "a metric has no option '%s'", option->name), "'of_mean = exp' is one");
     return NULL;
   }
   Val v = evaluate(e, f, option->a);
   bool known = v.kind == VAL_LAYER && v.op && (!strcmp(v.word, "exp") || !strcmp(v.word, "sqrt"));
-  if (known) return v.word;
+  if (known)
+    return v.word;
   if (v.kind != VAL_POISON)
     fail(f, option->a->span, "PD0207", "of the mean 'exp' or 'sqrt' can be logged, not %s", val_kind(e, v));
   return NULL;
 }
 
 static void run_metric(Elaborator *e, Frame *f, const Ast *a) {
-  if (!only_in_model(f, a, "'metric'")) return;
+  if (!only_in_model(f, a, "'metric'"))
+    return;
   int before = e->g->values.n;
   Val v = evaluate_right_side(e, f, a->a, a->name);
   name_value(e, v, a->name, before);
   bool is_free = metric_name_is_free(e, f, a);
   Name function = of_mean(e, f, a->b);
   int value = want_figure(e, f, v, a->a, "metric", "accuracy(logits, label)");
-  if (is_free) graph_metric(e->g, a->name, function, value, a->span);
+  if (is_free)
+    graph_metric(e->g, a->name, function, value, a->span);
 }
 
 static void run_expression(Elaborator *e, Frame *f, const Ast *a) {
@@ -398,7 +443,8 @@ static void run_expression(Elaborator *e, Frame *f, const Ast *a) {
   Val v = call ? evaluate_call(e, f, a->a->kind == AST_LABEL ? a->a->b : a->a,
                                a->a->kind == AST_LABEL ? a->a->a : NULL)
                : evaluate(e, f, a->a);
-  if (require || v.kind == VAL_POISON) return;
+  if (require || v.kind == VAL_POISON)
+    return;
   help(fail(f, a->span, "PD0113", "nothing uses this value"), "assign it: 'x = %s;'", ast_text(a->a));
 }
 

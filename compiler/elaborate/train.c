@@ -6,13 +6,13 @@
 #include <math.h>
 #include <string.h>
 
-const char *const train_setting_names[] = {"batch",     "optimizer", "lr_schedule",
-                                           "clip_norm", "pipeline",  "vertical_sync",
-                                           "chunks",    NULL};
+const char *const train_setting_names[] = {"batch",    "optimizer",     "lr_schedule", "clip_norm",
+                                           "pipeline", "vertical_sync", "chunks",      NULL};
 
 bool is_train_setting(Name name) {
   for (int i = 0; train_setting_names[i]; i++)
-    if (strcmp(name, train_setting_names[i]) == 0) return true;
+    if (strcmp(name, train_setting_names[i]) == 0)
+      return true;
   return false;
 }
 
@@ -30,11 +30,11 @@ const Ast *define_take(Elaborator *e, Name name) {
 
 typedef struct Argument {
   const char *name;
-  int numbers;    /* so many of them within the bounds, to `number` on: one, or a pair */
+  int numbers; /* so many of them within the bounds, to `number` on: one, or a pair */
   double *number;
   Bounds bounds;
-  int64_t *whole; /* or a whole number */
-  bool word;      /* or decay, into the Train */
+  int64_t *whole;        /* or a whole number */
+  bool word;             /* or decay, into the Train */
   const double *example; /* of a pair */
 } Argument;
 
@@ -44,7 +44,8 @@ static Bounds whole_from(double least) { return (Bounds){.least = least, .most =
 
 static bool in_range(Elaborator *e, const Frame *f, const Ast *a, const char *name, Bounds bounds, double *x) {
   double got;
-  if (!want_number(e, f, evaluate(e, (Frame *)f, a), a->span, format("'%s'", name), &got)) return false;
+  if (!want_number(e, f, evaluate(e, (Frame *)f, a), a->span, format("'%s'", name), &got))
+    return false;
   if (isfinite(got) && within(bounds, got)) {
     *x = got;
     return true;
@@ -59,7 +60,8 @@ static void read_pair(Elaborator *e, const Frame *f, const Argument *to, const A
          to->example[0], to->example[1]);
     return;
   }
-  for (int i = 0; i < 2; i++) in_range(e, f, a->list.at[i], to->name, to->bounds, &to->number[i]);
+  for (int i = 0; i < 2; i++)
+    in_range(e, f, a->list.at[i], to->name, to->bounds, &to->number[i]);
 }
 
 static void read_decay(Elaborator *e, const Ast *a) {
@@ -74,12 +76,17 @@ static void read_decay(Elaborator *e, const Ast *a) {
 
 static void read_argument(Elaborator *e, const Frame *f, const Argument *to, const Ast *a) {
   double whole;
-  if (to->numbers == 2) read_pair(e, f, to, a);
-  else if (to->word) read_decay(e, a);
-  else if (to->numbers) in_range(e, f, a, to->name, to->bounds, to->number);
+  if (to->numbers == 2)
+    read_pair(e, f, to, a);
+  else if (to->word)
+    read_decay(e, a);
+  else if (to->numbers)
+    in_range(e, f, a, to->name, to->bounds, to->number);
   else if (in_range(e, f, a, to->name, to->bounds, &whole)) {
-    if (whole == floor(whole)) *to->whole = (int64_t)whole;
-    else error_at(a->span, "PD0208", "'%s' must be a whole number, but is %.15g", to->name, whole);
+    if (whole == floor(whole))
+      *to->whole = (int64_t)whole;
+    else
+      error_at(a->span, "PD0208", "'%s' must be a whole number, but is %.15g", to->name, whole);
   }
 }
 
@@ -97,7 +104,8 @@ static void read_arguments(Elaborator *e, const Frame *f, const Ast *call, Name 
   for (int i = 0; call->kind == AST_CALL && i < call->list.n; i++) {
     const Ast *a = call->list.at[i];
     int which = a->name ? 0 : i;
-    while (a->name && which < n && strcmp(names[which], a->name) != 0) which++;
+    while (a->name && which < n && strcmp(names[which], a->name) != 0)
+      which++;
     if (which < n && !given[which]) {
       given[which] = true;
       read_argument(e, f, &list[which], a->a);
@@ -107,24 +115,26 @@ static void read_arguments(Elaborator *e, const Frame *f, const Ast *call, Name 
                     : a->name ? error_at(a->span2, "PD0203", "'%s' has no setting '%s'", name, a->name)
                               : error_at(a->span, "PD0204", "too many arguments for '%s'", name);
     const char *like = a->name && which >= n ? nearest(a->name, names, n) : NULL;
-    if (like) help(d, "one with a similar name exists: '%s'", like);
+    if (like)
+      help(d, "one with a similar name exists: '%s'", like);
     help(d, "its signature is '%s(%s)'", name, n ? signature.at : "");
   }
 }
 
 /* The name of "adamw(...)" or "adamw"; NULL after a diagnostic. */
 static Name function_name(const Ast *a, const char *const *known, int n, const char *what) {
-  Name name = a->kind == AST_NAME                             ? a->name
-              : a->kind == AST_CALL && a->a->kind == AST_NAME ? a->a->name
-                                                              : NULL;
+  Name name = a->kind == AST_NAME ? a->name : a->kind == AST_CALL && a->a->kind == AST_NAME ? a->a->name : NULL;
   for (int i = 0; name && i < n; i++)
-    if (strcmp(known[i], name) == 0) return name;
+    if (strcmp(known[i], name) == 0)
+      return name;
   Text t = {0};
-  for (int i = 0; i < n; i++) text_add(&t, "%s'%s'", i == 0 ? "" : i == n - 1 ? " and " : ", ", known[i]);
+  for (int i = 0; i < n; i++)
+    text_add(&t, "%s'%s'", i == 0 ? "" : i == n - 1 ? " and " : ", ", known[i]);
   Diagnostic *d = error_at(a->kind == AST_CALL ? a->a->span : a->span, "PD0404", "unknown %s '%s'", what,
                            name ? name : ast_text(a));
   const char *like = name ? nearest(name, known, n) : NULL;
-  if (like) help(d, "one with a similar name exists: '%s'", like);
+  if (like)
+    help(d, "one with a similar name exists: '%s'", like);
   help(d, "there are %s", t.at);
   return NULL;
 }
@@ -141,11 +151,12 @@ static void set_optimizer(Elaborator *e, const Frame *f, const Ast *a) {
     known[n] = all_optimizers[n]->name;
   }
   Name name = function_name(a, known, n, "optimizer");
-  if (!name) return;
+  if (!name)
+    return;
   const Optimizer *o = optimizer_find(name);
   optimizer_set(t, o);
   Argument list[MAX_OPTIMIZER_ARGUMENTS + 2] = {
-    {.name = "lr", .numbers = 1, .number = &t->lr, .bounds = not_negative}};
+      {.name = "lr", .numbers = 1, .number = &t->lr, .bounds = not_negative}};
   int arguments = 1;
   for (int i = 0; i < optimizer_n_arguments(o); i++)
     list[arguments++] = (Argument){.name = o->argument[i].name,
@@ -161,19 +172,18 @@ static void set_schedule(Elaborator *e, const Frame *f, const Ast *a) {
   static const char *const known[] = {"constant", "linear", "cosine"};
   Train *t = &e->g->train;
   Name name = function_name(a, known, 3, "schedule of the learning rate");
-  if (!name) return;
-  t->lr_kind = strcmp(name, "linear") == 0   ? LR_LINEAR
-               : strcmp(name, "cosine") == 0 ? LR_COSINE
-                                             : LR_CONSTANT;
+  if (!name)
+    return;
+  t->lr_kind = strcmp(name, "linear") == 0 ? LR_LINEAR : strcmp(name, "cosine") == 0 ? LR_COSINE : LR_CONSTANT;
   const Argument list[] = {{.name = "warmup", .whole = &t->lr_warmup, .bounds = whole_from(0)},
                            {.name = "total", .whole = &t->lr_total, .bounds = whole_from(1)},
                            {.name = "floor", .numbers = 1, .number = &t->lr_floor, .bounds = not_negative}};
   int errors = error_count();
   read_arguments(e, f, a, name, list, t->lr_kind == LR_CONSTANT ? 1 : 3);
-  if (t->lr_kind == LR_CONSTANT || error_count() > errors) return;
+  if (t->lr_kind == LR_CONSTANT || error_count() > errors)
+    return;
   if (t->lr_total == 0)
-    help(error_at(a->span, "PD0402", "'%s' needs 'total', the number of updates over which the rate falls",
-                  name),
+    help(error_at(a->span, "PD0402", "'%s' needs 'total', the number of updates over which the rate falls", name),
          "for example '%s(warmup = 100, total = 5000, floor = 6e-5)'", name);
   else if (t->lr_total <= t->lr_warmup)
     error_at(a->span, "PD0402", "'total' (%lld) must be more than 'warmup' (%lld)", (long long)t->lr_total,
@@ -191,7 +201,8 @@ static void set_pipeline(Elaborator *e, const Ast *a) {
   const char *const *known = schedule_names(&n);
   Diagnostic *d = error_at(a->span, "PD0702", "unknown schedule '%s'", name);
   Text t = {0};
-  for (int i = 0; i < n; i++) text_add(&t, "%s'%s'", i == 0 ? "" : i == n - 1 ? " and " : ", ", known[i]);
+  for (int i = 0; i < n; i++)
+    text_add(&t, "%s'%s'", i == 0 ? "" : i == n - 1 ? " and " : ", ", known[i]);
   help(d, "there are %s", t.at);
 }
 
@@ -201,21 +212,30 @@ static void set_vertical_sync(Elaborator *e, Frame *f, const Ast *a) {
 
 static void set_chunks(Elaborator *e, Frame *f, const Ast *a) {
   int64_t chunks;
-  if (!want_whole(e, f, evaluate(e, f, a), a->span, "'chunks'", &chunks)) return;
-  if (chunks >= 1 && chunks <= MAX_CHUNKS) e->g->train.chunks = chunks;
+  if (!want_whole(e, f, evaluate(e, f, a), a->span, "'chunks'", &chunks))
+    return;
+  if (chunks >= 1 && chunks <= MAX_CHUNKS)
+    e->g->train.chunks = chunks;
   else
     error_at(a->span, "PD0402", "'chunks' must be from 1 to %d, but is %lld", MAX_CHUNKS, (long long)chunks);
 }
 
 static void set(Elaborator *e, Frame *f, Name name, const Ast *a) {
   Train *t = &e->g->train;
-  if (strcmp(name, "optimizer") == 0) set_optimizer(e, f, a);
-  else if (strcmp(name, "lr_schedule") == 0) set_schedule(e, f, a);
-  else if (strcmp(name, "pipeline") == 0) set_pipeline(e, a);
-  else if (strcmp(name, "vertical_sync") == 0) set_vertical_sync(e, f, a);
-  else if (strcmp(name, "chunks") == 0) set_chunks(e, f, a);
-  else if (strcmp(name, "clip_norm") == 0) in_range(e, f, a, "clip_norm", not_negative, &t->clip_norm);
-  else read_argument(e, f, &(Argument){.name = "batch", .whole = &t->batch, .bounds = whole_from(1)}, a);
+  if (strcmp(name, "optimizer") == 0)
+    set_optimizer(e, f, a);
+  else if (strcmp(name, "lr_schedule") == 0)
+    set_schedule(e, f, a);
+  else if (strcmp(name, "pipeline") == 0)
+    set_pipeline(e, a);
+  else if (strcmp(name, "vertical_sync") == 0)
+    set_vertical_sync(e, f, a);
+  else if (strcmp(name, "chunks") == 0)
+    set_chunks(e, f, a);
+  else if (strcmp(name, "clip_norm") == 0)
+    in_range(e, f, a, "clip_norm", not_negative, &t->clip_norm);
+  else
+    read_argument(e, f, &(Argument){.name = "batch", .whole = &t->batch, .bounds = whole_from(1)}, a);
 }
 
 static void check_setting(const Ast *train, int i) {
@@ -223,10 +243,13 @@ static void check_setting(const Ast *train, int i) {
   if (!is_train_setting(a->name)) {
     Diagnostic *d = error_at(a->span2, "PD0401", "there is no setting '%s'", a->name);
     int n = 0;
-    while (train_setting_names[n]) n++;
+    while (train_setting_names[n])
+      n++;
     const char *like = nearest(a->name, train_setting_names, n);
-    if (like) help(d, "one with a similar name exists: '%s'", like);
-    else help(d, "the settings are batch, optimizer, lr_schedule, clip_norm, pipeline, vertical_sync and chunks");
+    if (like)
+      help(d, "one with a similar name exists: '%s'", like);
+    else
+      help(d, "the settings are batch, optimizer, lr_schedule, clip_norm, pipeline, vertical_sync and chunks");
   }
   for (int k = 0; k < i; k++)
     if (train->list.at[k]->name == a->name) {
@@ -248,18 +271,22 @@ void train_settings(Elaborator *e) {
   e->g->train.pipeline_span = e->g->train.span;
   optimizer_set(&e->g->train, &optimizer_adamw);
   if (train && train->name != e->model->name) {
-    Diagnostic *d = error_at(train->span2, "PD0406", "this trains '%s', but the model is '%s'", train->name,
-                             e->model->name);
+    Diagnostic *d =
+        error_at(train->span2, "PD0406", "this trains '%s', but the model is '%s'", train->name, e->model->name);
     note_at(d, e->model->span2, "the model is here");
   }
-  for (int i = 0; train && i < train->list.n; i++) check_setting(train, i);
+  for (int i = 0; train && i < train->list.n; i++)
+    check_setting(train, i);
   for (int s = 0; train_setting_names[s]; s++) {
     Name name = intern(train_setting_names[s]);
     const Ast *value = NULL;
     for (int i = 0; train && i < train->list.n; i++)
-      if (train->list.at[i]->name == name) value = train->list.at[i]->a;
+      if (train->list.at[i]->name == name)
+        value = train->list.at[i]->a;
     const Ast *define = define_take(e, name);
-    if (define) value = define;
-    if (value) set(e, &f, name, value);
+    if (define)
+      value = define;
+    if (value)
+      set(e, &f, name, value);
   }
 }

@@ -32,7 +32,8 @@ const char *val_kind(const Elaborator *e, Val v) {
 }
 
 bool val_equal(Val a, Val b) {
-  if (a.kind != b.kind) return false;
+  if (a.kind != b.kind)
+    return false;
   switch (a.kind) {
   case VAL_NUMBER:
   case VAL_BOOL: return a.number == b.number;
@@ -45,7 +46,8 @@ bool val_equal(Val a, Val b) {
   case VAL_TENSOR: return a.value == b.value;
   case VAL_LIST:
     for (int i = 0; i < a.n && a.n == b.n; i++)
-      if (!val_equal(a.list[i], b.list[i])) return false;
+      if (!val_equal(a.list[i], b.list[i]))
+        return false;
     return a.n == b.n;
   default: return false;
   }
@@ -57,7 +59,8 @@ bool val_equal(Val a, Val b) {
 void note_calls(const Frame *f, Diagnostic *d) {
   const Frame *inner = f;
   Span call = NO_SPAN;
-  for (; f->caller && f->layer->standard; f = f->caller) call = f->call;
+  for (; f->caller && f->layer->standard; f = f->caller)
+    call = f->call;
   if (f != inner)
     note_at(d, diagnostic_move(d, call), "in the standard layer '%s', here", inner->layer->name);
   for (int shown = 0; f && f->caller && shown < 3; f = f->caller, shown++)
@@ -82,7 +85,8 @@ Diagnostic *fail(const Frame *f, Span where, const char *code, const char *patte
 
 static bool is(Elaborator *e, const Frame *f, Val v, ValKind kind, Span where, const char *what,
                const char *wanted) {
-  if (v.kind == kind) return true;
+  if (v.kind == kind)
+    return true;
   if (v.kind != VAL_POISON)
     fail(f, where, "PD0207", "%s must be %s, but is %s", what, wanted, val_kind(e, v));
   return false;
@@ -95,7 +99,8 @@ bool want_number(Elaborator *e, const Frame *f, Val v, Span where, const char *w
 
 bool want_whole(Elaborator *e, const Frame *f, Val v, Span where, const char *what, int64_t *x) {
   double number;
-  if (!want_number(e, f, v, where, what, &number)) return false;
+  if (!want_number(e, f, v, where, what, &number))
+    return false;
   if (number != floor(number) || fabs(number) > 0x1p53) {
     fail(f, where, "PD0208", "%s must be a whole number, but is %.15g", what, number);
     return false;
@@ -110,14 +115,17 @@ bool want_bool(Elaborator *e, const Frame *f, Val v, Span where, const char *wha
 }
 
 bool want_size(Elaborator *e, const Frame *f, Val v, Span where, int64_t *x) {
-  if (!want_whole(e, f, v, where, "a size", x)) return false;
-  if (*x >= 1 && *x <= (int64_t)1 << 40) return true;
+  if (!want_whole(e, f, v, where, "a size", x))
+    return false;
+  if (*x >= 1 && *x <= (int64_t)1 << 40)
+    return true;
   fail(f, where, "PD0208", "a size must be from 1 to 2^40, but is %lld", (long long)*x);
   return false;
 }
 
 int want_tensor(Elaborator *e, const Frame *f, Val v, Span where, const char *what) {
-  if (v.kind == VAL_NUMBER) return graph_constant(e->g, v.number, f->scope, where);
+  if (v.kind == VAL_NUMBER)
+    return graph_constant(e->g, v.number, f->scope, where);
   return is(e, f, v, VAL_TENSOR, where, what, "a tensor") ? v.value : -1;
 }
 
@@ -133,9 +141,12 @@ static Val arithmetic(const Frame *f, const Ast *at, double a, double b) {
   case '%': x = a - b * floor(a / b); break;
   default: BUG("no arithmetic: %s", at->name);
   }
-  if (isfinite(x)) return val_number(x);
-  if (b == 0) fail(f, at->span2, "PD0213", "division by zero");
-  else fail(f, at->span2, "PD0213", "the result is too large");
+  if (isfinite(x))
+    return val_number(x);
+  if (b == 0)
+    fail(f, at->span2, "PD0213", "division by zero");
+  else
+    fail(f, at->span2, "PD0213", "the result is too large");
   return POISON;
 }
 
@@ -153,15 +164,18 @@ Val val_operator(Elaborator *e, const Frame *f, const Ast *at, Val a, Val b) {
   bool numbers = a.kind == VAL_NUMBER && b.kind == VAL_NUMBER,
        quantities = a.kind == VAL_QUANTITY && a.word == b.word;
   bool equality = strcmp(at->name, "==") == 0 || strcmp(at->name, "!=") == 0;
-  if (equality || ((numbers || quantities) && strchr("<>", at->name[0]))) return compare(at, a, b);
-  if (numbers && strchr("+-*/%", at->name[0])) return arithmetic(f, at, a.number, b.number);
+  if (equality || ((numbers || quantities) && strchr("<>", at->name[0])))
+    return compare(at, a, b);
+  if (numbers && strchr("+-*/%", at->name[0]))
+    return arithmetic(f, at, a.number, b.number);
   if (a.kind == VAL_LIST && b.kind == VAL_LIST && at->name[0] == '+') {
     if (a.n + b.n > MAX_LIST) {
       fail(f, at->span2, "PD0322", "a list of %d is too long", a.n + b.n);
       return POISON;
     }
     Val both = {.kind = VAL_LIST, .n = a.n + b.n, .list = alloc((size_t)(a.n + b.n) * sizeof(Val))};
-    for (int i = 0; i < both.n; i++) both.list[i] = i < a.n ? a.list[i] : b.list[i - a.n];
+    for (int i = 0; i < both.n; i++)
+      both.list[i] = i < a.n ? a.list[i] : b.list[i - a.n];
     return both;
   }
   bool text = a.kind == VAL_STRING && at->name[0] == '+';

@@ -60,7 +60,8 @@ bool print_call_setup(Text *out, const Dialect *dialect, const Lowered *k, const
   if (c->twice)
     text_add(out, "  for (int first = 0; first < 2; first++)\n");
   const char *type = dialect->compound_literals ? format("(struct %s_shape)", c->object) : "";
-  const char *head = format("%*s%s%s = %s_new(%s{", indent, "", object, c->twice ? "[first]" : "", c->object, type);
+  const char *head =
+      format("%*s%s%s = %s_new(%s{", indent, "", object, c->twice ? "[first]" : "", c->object, type);
   print_fields(out, indent + 4, head, c, "});\n");
   return true;
 }

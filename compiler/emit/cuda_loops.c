@@ -107,11 +107,19 @@ static void cuda_store(Printer *p, int store) {
 }
 
 static const char *const reserved[] = {"now", "at", "row", "group", "tile", "sums", "j0", "m", "v", NULL};
-static const LoopDialect narrow_loops = {.reserved = reserved, .integer = "int", .load = cuda_load,
-                                         .cached = cuda_cached, .reduce = cuda_reduce, .reduced = cuda_reduced,
+static const LoopDialect narrow_loops = {.reserved = reserved,
+                                         .integer = "int",
+                                         .load = cuda_load,
+                                         .cached = cuda_cached,
+                                         .reduce = cuda_reduce,
+                                         .reduced = cuda_reduced,
                                          .store = cuda_store};
-static const LoopDialect wide_loops = {.reserved = reserved, .integer = "int64_t", .load = cuda_load,
-                                       .cached = cuda_cached, .reduce = cuda_reduce, .reduced = cuda_reduced,
+static const LoopDialect wide_loops = {.reserved = reserved,
+                                       .integer = "int64_t",
+                                       .load = cuda_load,
+                                       .cached = cuda_cached,
+                                       .reduce = cuda_reduce,
+                                       .reduced = cuda_reduced,
                                        .store = cuda_store};
 
 /* ---- a phase: a pass over the row ----------------------------------------------------------------------- */
@@ -147,8 +155,8 @@ static void load_lines(Printer *p, int phase) {
     bool anew = !p->cached[i] || loaded_whole(p, i);
     if (!p->vector[i])
       continue;
-    char *to = format("%s%s%s", anew ? "const auto " : "", p->vector[i],
-                      !anew && p->gpu->vectors > 1 ? "[m]" : "");
+    char *to =
+        format("%s%s%s", anew ? "const auto " : "", p->vector[i], !anew && p->gpu->vectors > 1 ? "[m]" : "");
     if (p->gpu->vector > 1)
       print_line(p, "%s = pd_load<%d>(%s);", to, p->gpu->vector, first_element(p, &t->place));
     else
@@ -318,13 +326,9 @@ static void index_lines(Printer *p, const char *name, const char *text, int firs
     unpack_index(p, name, first, end);
 }
 
-static const char *block_index(const Printer *p) {
-  return p->gpu->wide ? "(int64_t)blockIdx.x" : "blockIdx.x";
-}
+static const char *block_index(const Printer *p) { return p->gpu->wide ? "(int64_t)blockIdx.x" : "blockIdx.x"; }
 
-static int64_t all_elements(const Printer *p) {
-  return p->shape->groups * p->shape->rows * p->gpu->columns;
-}
+static int64_t all_elements(const Printer *p) { return p->shape->groups * p->shape->rows * p->gpu->columns; }
 
 static void elements_lines(Printer *p) {
   const GpuLoop *m = p->gpu;
@@ -335,7 +339,10 @@ static void elements_lines(Printer *p) {
   index_lines(p, "row", m->columns > 1 ? format("at / %" PRId64, m->columns) : "at", 0, p->shape->row_dims);
   if (m->columns * m->vector > 1)
     print_line(p, "const %s %s = %s;", p->dialect->integer, first_column(p),
-               times(m->columns == 1 ? "0" : rows > 1 ? format("at %% %" PRId64, m->columns) : "at", m->vector));
+               times(m->columns == 1 ? "0"
+                     : rows > 1      ? format("at %% %" PRId64, m->columns)
+                                     : "at",
+                     m->vector));
   p->lead = m->columns > 1 ? format("if (%s == 0)", first_column(p)) : NULL;
   row_lines(p);
 }
@@ -367,9 +374,7 @@ static void rows_lines(Printer *p) {
 
 /* ---- sums over rows ---------------------------------------------------------------------------- */
 
-static bool column_sum(const Printer *p, int store) {
-  return p->sum[store] && !p->shape->store[store].scalar;
-}
+static bool column_sum(const Printer *p, int store) { return p->sum[store] && !p->shape->store[store].scalar; }
 
 /* The number of the block's tile, counted over all groups. */
 static char *tile_text(const Printer *p) {
@@ -468,8 +473,8 @@ static void block_lines(Printer *p) {
   if (m->tiles > 1 && p->shape->groups == 1)
     number = "tile";
   if (m->in_scratch)
-    print_line(p, "const %s sums = %s * %" PRId64 ";", integer,
-               m->wide ? format("(int64_t)(%s)", number) : number, m->stride);
+    print_line(p, "const %s sums = %s * %" PRId64 ";", integer, m->wide ? format("(int64_t)(%s)", number) : number,
+               m->stride);
   const char *group = blocks > 1 ? format("blockIdx.x / %" PRId64, blocks) : "blockIdx.x";
   index_lines(p, "group", group, 0, p->shape->group_dims);
 }
@@ -543,8 +548,9 @@ static Names parameters(const Printer *p, bool second, const Names *values) {
     const Buffer *b = buffer_at(p, p->arguments->buffers.at[i]);
     const char *access = p->arguments->written[i] ? "PD_WRITES" : "PD_READS";
     if (takes(p, p->arguments->buffers.at[i], second))
-      push(&list, values ? values->at[at] : internf("%s(%s, %" PRId64 ") %s", access, stored_type(b), b->elements,
-                                                    p->parameter[i]));
+      push(&list, values
+                      ? values->at[at]
+                      : internf("%s(%s, %" PRId64 ") %s", access, stored_type(b), b->elements, p->parameter[i]));
   }
   for (int i = 0; i < p->arguments->keys.n && !second; i++)
     push(&list, values ? values->at[at + i] : internf("uint64_t %s", p->key[i]));
@@ -602,8 +608,8 @@ static void print_sums(Printer *p, const char *function) {
   print_line(p, "const int at = %s * %d + threadIdx.x;", block, SUMS_BLOCK);
   index_lines(p, "group", group, 0, p->shape->group_dims);
   char *first = grouped ? format("%s * (int64_t)%" PRId64 " + at", group, m->tiles * m->stride) : format("at");
-  print_line(p, "const float %s = pd_add_tiles(partial, %d, %" PRId64 ", %s, at < %" PRId64 ");", total,
-             m->tiles, m->stride, first, m->sums);
+  print_line(p, "const float %s = pd_add_tiles(partial, %d, %" PRId64 ", %s, at < %" PRId64 ");", total, m->tiles,
+             m->stride, first, m->sums);
   print_line(p, "if (threadIdx.y > 0) return;");
   total_lines(p, total);
   text_add(p->out, "}\n\n");
@@ -673,5 +679,6 @@ void cuda_print_loop_call(Text *out, int indent, const StageKernels *stage, cons
   if (!m->in_scratch)
     return;
   list = parameters(&p, true, arguments);
-  launch(out, indent, format("%s_sums", function), k->shape->groups * m->total_blocks, SUMS_BLOCK, SUMS_BLOCK, &list);
+  launch(out, indent, format("%s_sums", function), k->shape->groups * m->total_blocks, SUMS_BLOCK, SUMS_BLOCK,
+         &list);
 }

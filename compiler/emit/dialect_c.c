@@ -36,7 +36,8 @@ static const char now[] =
 
 static void print_start(Text *out, int64_t bytes, int threads, bool reads_now) {
   text_add(out,
-           "  memory = (char *)mmap(NULL, %" PRId64 ", PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);\n"
+           "  memory = (char *)mmap(NULL, %" PRId64
+           ", PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);\n"
            "  if (memory == MAP_FAILED) {\n    perror(\"memory for profiling\");\n    return 1;\n  }\n"
            "  omp_set_dynamic(0);\n  omp_set_num_threads(%d);\n  pd.training = true;\n%s",
            bytes, threads > 0 ? threads : 1, reads_now ? "  pd.stage = &stage;\n" : "");
@@ -45,16 +46,18 @@ static void print_start(Text *out, int64_t bytes, int threads, bool reads_now) {
 /* ---- the dialect -------------------------------------------------------------------------------- */
 
 const Dialect c_dialect = {
-  .includes = "#include <assert.h>\n#include <math.h>\n#include <stdalign.h>\n#include <stddef.h>\n"
-              "#include <string.h>\n\n#include \"kernels/pd_loops.h\"\n#include \"pd_runtime.h\"\n\n",
-  .compound_literals = true,
-  .null = "NULL",
-  .now = "/* The current microbatch's first sample, counted over the run: random numbers depend on it. */\n"
-         "static int64_t first_sample;\n\n",
-  .at = "first_sample = pd_first_sample(k);",
-  .word = {[WORD_SAMPLE] = "first_sample", [WORD_FOLLOWING] = "pd_following(first_sample)",
-           [WORD_SEED] = "pd.seed", [WORD_TRAINING] = "pd.training"},
-  .print_loop = c_print_loop,
-  .print_loop_call = c_print_loop_call,
-  .timing = {.preamble = preamble, .now = now, .measuring = measuring, .print_start = print_start, .end = ""},
+    .includes = "#include <assert.h>\n#include <math.h>\n#include <stdalign.h>\n#include <stddef.h>\n"
+                "#include <string.h>\n\n#include \"kernels/pd_loops.h\"\n#include \"pd_runtime.h\"\n\n",
+    .compound_literals = true,
+    .null = "NULL",
+    .now = "/* The current microbatch's first sample, counted over the run: random numbers depend on it. */\n"
+           "static int64_t first_sample;\n\n",
+    .at = "first_sample = pd_first_sample(k);",
+    .word = {[WORD_SAMPLE] = "first_sample",
+             [WORD_FOLLOWING] = "pd_following(first_sample)",
+             [WORD_SEED] = "pd.seed",
+             [WORD_TRAINING] = "pd.training"},
+    .print_loop = c_print_loop,
+    .print_loop_call = c_print_loop_call,
+    .timing = {.preamble = preamble, .now = now, .measuring = measuring, .print_start = print_start, .end = ""},
 };

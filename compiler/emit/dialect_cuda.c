@@ -75,17 +75,20 @@ static const char end[] =
 /* ---- the dialect -------------------------------------------------------------------------------- */
 
 const Dialect cuda_dialect = {
-  .target = "CUDA",
-  .includes = "#include <math.h>\n#include <stddef.h>\n\n#include \"cuda/pd_cuda.h\"\n#include \"cuda/pd_loops.h\"\n\n",
-  .caller = "pd_graph",
-  .null = "nullptr",
-  .functions = cuda_functions,
-  .now = "",
-  .at = "pd_at(k);",
-  .at_says_training = true,
-  .word = {[WORD_SAMPLE] = "now->first_sample", [WORD_FOLLOWING] = "now->following",
-           [WORD_SEED] = "now->seed", [WORD_TRAINING] = "now->training"},
-  .print_loop = cuda_print_loop,
-  .print_loop_call = cuda_print_loop_call,
-  .timing = {.preamble = preamble, .now = "", .measuring = measuring, .print_start = print_start, .end = end},
+    .target = "CUDA",
+    .includes =
+        "#include <math.h>\n#include <stddef.h>\n\n#include \"cuda/pd_cuda.h\"\n#include \"cuda/pd_loops.h\"\n\n",
+    .caller = "pd_graph",
+    .null = "nullptr",
+    .functions = cuda_functions,
+    .now = "",
+    .at = "pd_at(k);",
+    .at_says_training = true,
+    .word = {[WORD_SAMPLE] = "now->first_sample",
+             [WORD_FOLLOWING] = "now->following",
+             [WORD_SEED] = "now->seed",
+             [WORD_TRAINING] = "now->training"},
+    .print_loop = cuda_print_loop,
+    .print_loop_call = cuda_print_loop_call,
+    .timing = {.preamble = preamble, .now = "", .measuring = measuring, .print_start = print_start, .end = end},
 };

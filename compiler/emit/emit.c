@@ -15,8 +15,7 @@ static char *stage_range(const Emit *e, int stage) {
   Text out = {0};
   for (int c = 0; c < e->p->chunks; c++) {
     const StagePlan *s = &e->plan->stage[plan_part_of(e->plan, stage, c)];
-    Name first = e->pieces->at[s->first_piece].name,
-         last = piece_last_instance(e->g, e->pieces, s->end_piece - 1);
+    Name first = e->pieces->at[s->first_piece].name, last = piece_last_instance(e->g, e->pieces, s->end_piece - 1);
     text_add(&out, "%s%s .. ", c ? "; " : "", comment_text(first));
     text_add(&out, "%s", comment_text(last));
   }
@@ -61,13 +60,13 @@ static void header_entry(Emit *e, const char *label, const char *text) {
 static char *version_words(const Emit *e) {
   const Program *p = e->p;
   if (p->delay == 0)
-    return format(
-        "one version; batch t uses W(t), and update t makes W(t + 1) = optimizer(W(t), its gradient)");
+    return format("one version; batch t uses W(t), and update t makes W(t + 1) = optimizer(W(t), its gradient)");
   if (p->period == 1)
     return format("%d versions; each microbatch is a batch and runs forward and backward with the same version, "
                   "microbatch k with W(max(k - %" PRId64 ", 0)); update t makes W(t + 1) = optimizer(W(t), the "
                   "gradient of microbatch t + 1) in the place of the oldest version, so that the pipeline never "
-                  "drains", p->versions, p->delay + 1);
+                  "drains",
+                  p->versions, p->delay + 1);
   return format(
       "%d versions; batch t runs forward and backward with W(max(t - %" PRId64
       ", 0)), and update t makes W(t + 1) = "
@@ -114,15 +113,15 @@ static void print_header(Emit *e) {
   header_entry(e, "Batch",
                format("%" PRId64 " sample%s = %" PRId64 " x a microbatch of %" PRId64
                       "%s; schedule %s; at most %" PRId64 "%s in flight here",
-                      l->batch, l->batch == 1 ? "" : "s", l->microbatches, l->microbatch,
-                      turns_text(e), l->schedule, e->p->in_flight, e->p->chunks > 1 ? " turns" : ""));
+                      l->batch, l->batch == 1 ? "" : "s", l->microbatches, l->microbatch, turns_text(e),
+                      l->schedule, e->p->in_flight, e->p->chunks > 1 ? " turns" : ""));
   if (e->dialect->target)
     header_entry(e, "Target", format("%s; %s", e->dialect->target, precision_words(e->k->target.precision)));
   header_entry(e, "Weights", version_words(e));
   header_entry(e, "Planned",
-               format("forward %s, backward %s a microbatch, update %s, a batch %s (%s)%s",
-                      milliseconds(forward), milliseconds(backward), milliseconds(update),
-                      milliseconds(plan->batch_seconds), plan->costs ? plan->costs : "counted",
+               format("forward %s, backward %s a microbatch, update %s, a batch %s (%s)%s", milliseconds(forward),
+                      milliseconds(backward), milliseconds(update), milliseconds(plan->batch_seconds),
+                      plan->costs ? plan->costs : "counted",
                       e->k->recompute ? "; the backward pass reruns the forward pass" : ""));
   header_entry(e, "Memory", format("%s: %s", bytes_text(e->allocation->bytes), sections_text(e)));
   text_add(&e->out, " *\n * From top to bottom: memory, fused loops, blocks, one microbatch forward and "
@@ -141,10 +140,17 @@ static void constant(Emit *e, const char *name, int64_t value, const char *comme
 
 static void slot_constants(Emit *e, int chunk) {
   const Slots *s = &e->p->slots[chunk];
-  const struct { BufferKind kind; int n; } slots[] = {
-    {BUFFER_INPUT, s->inputs}, {BUFFER_RECEIVED, s->received}, {BUFFER_SENT, s->sent},
-    {BUFFER_GRADIENT_SENT, s->gradients}, {BUFFER_SAVED, allocation_saved_slots(e->p, chunk)},
-    {BUFFER_KEPT, s->saved}, {BUFFER_DEFERRED, s->deferred},
+  const struct {
+    BufferKind kind;
+    int n;
+  } slots[] = {
+      {BUFFER_INPUT, s->inputs},
+      {BUFFER_RECEIVED, s->received},
+      {BUFFER_SENT, s->sent},
+      {BUFFER_GRADIENT_SENT, s->gradients},
+      {BUFFER_SAVED, allocation_saved_slots(e->p, chunk)},
+      {BUFFER_KEPT, s->saved},
+      {BUFFER_DEFERRED, s->deferred},
   };
   for (int i = 0; i < (e->p->split_backward ? 7 : 5); i++)
     constant(e, chunk_slots(e, slots[i].kind, chunk), slots[i].n,
@@ -190,11 +196,18 @@ static Name slot_text(const Emit *e, BufferKind kind, int chunk, bool recomputin
 
 /* The values a pass is called with, in the order of its parameters. */
 static Names pass_arguments(Emit *e, Pass pass, const char *weights, bool recomputing) {
-  static const struct { const char *name; BufferKind kind; } slots[] = {
-    {"in", BUFFER_INPUT}, {"received", BUFFER_RECEIVED}, {"s", BUFFER_SAVED}, {"kept", BUFFER_KEPT},
-    {"deferred", BUFFER_DEFERRED},
-    {"sent", BUFFER_SENT}, {"gradients_received", BUFFER_GRADIENT_RECEIVED},
-    {"gradients_sent", BUFFER_GRADIENT_SENT},
+  static const struct {
+    const char *name;
+    BufferKind kind;
+  } slots[] = {
+      {"in", BUFFER_INPUT},
+      {"received", BUFFER_RECEIVED},
+      {"s", BUFFER_SAVED},
+      {"kept", BUFFER_KEPT},
+      {"deferred", BUFFER_DEFERRED},
+      {"sent", BUFFER_SENT},
+      {"gradients_received", BUFFER_GRADIENT_RECEIVED},
+      {"gradients_sent", BUFFER_GRADIENT_SENT},
   };
   Names names = pass_parameters(e, pass, false), list = {0};
   for (int i = 0; i < names.n; i++) {
@@ -320,8 +333,9 @@ static void print_work_of_turn(Emit *e, const Work *w, const char *await) {
     text_add(&e->out, "}\n\n");
   }
   bool backward = w->kind != PASS_FORWARD || w->recomputing;
-  text_add(&e->out, "static void %s(int64_t turn) {\n%s  if (pd_begin(%s, turn)) {\n"
-                    "    const int64_t k = microbatch(turn);\n    switch (%schunk(turn)) {\n",
+  text_add(&e->out,
+           "static void %s(int64_t turn) {\n%s  if (pd_begin(%s, turn)) {\n"
+           "    const int64_t k = microbatch(turn);\n    switch (%schunk(turn)) {\n",
            w->name, await, w->work, backward ? "CHUNKS - 1 - " : "");
   for (int c = 0; c < chunks; c++)
     text_add(&e->out, "    case %d: %s_%d(k); break;\n", c, w->name, c);
@@ -329,20 +343,25 @@ static void print_work_of_turn(Emit *e, const Work *w, const char *await) {
 }
 
 static const char turn_functions[] =
-  "/* Microbatches go in groups of STAGES, and each group through all chunks: forward from the first to the\n"
-  " * last, backward from the last to the first. Both counts are over the run, from 1. */\n"
-  "static int64_t chunk(int64_t turn) { return (turn - 1) / STAGES % CHUNKS; }\n"
-  "static int64_t microbatch(int64_t turn) {\n"
-  "  return (turn - 1) / (STAGES * CHUNKS) * STAGES + (turn - 1) % STAGES + 1;\n}\n\n";
+    "/* Microbatches go in groups of STAGES, and each group through all chunks: forward from the first to the\n"
+    " * last, backward from the last to the first. Both counts are over the run, from 1. */\n"
+    "static int64_t chunk(int64_t turn) { return (turn - 1) / STAGES % CHUNKS; }\n"
+    "static int64_t microbatch(int64_t turn) {\n"
+    "  return (turn - 1) / (STAGES * CHUNKS) * STAGES + (turn - 1) % STAGES + 1;\n}\n\n";
 
 static void print_microbatch(Emit *e) {
-  const struct { bool there; Work work; } all[] = {
-    {true, {"forward", "PD_FORWARD", PASS_FORWARD, false, e->k->sent.n > 0, ""}},
-    {program_recomputes(e->p), {"recompute", "PD_RECOMPUTE", PASS_FORWARD, true, false,
-     "/* Once more, with the same weights and random numbers, for what backward needs. */\n"}},
-    {true, {"backward", "PD_BACKWARD", PASS_BACKWARD, false, e->k->gradients_sent.n > 0, ""}},
-    {has_weights_pass(e), {"weights", "PD_WEIGHTS", PASS_WEIGHTS, false, false,
-     "/* The gradients of weights that backward left for when there is nothing else to do. */\n"}},
+  const struct {
+    bool there;
+    Work work;
+  } all[] = {
+      {true, {"forward", "PD_FORWARD", PASS_FORWARD, false, e->k->sent.n > 0, ""}},
+      {program_recomputes(e->p),
+       {"recompute", "PD_RECOMPUTE", PASS_FORWARD, true, false,
+        "/* Once more, with the same weights and random numbers, for what backward needs. */\n"}},
+      {true, {"backward", "PD_BACKWARD", PASS_BACKWARD, false, e->k->gradients_sent.n > 0, ""}},
+      {has_weights_pass(e),
+       {"weights", "PD_WEIGHTS", PASS_WEIGHTS, false, false,
+        "/* The gradients of weights that backward left for when there is nothing else to do. */\n"}},
   };
   bool several = e->p->chunks > 1;
   print_version(e);
@@ -350,9 +369,10 @@ static void print_microbatch(Emit *e) {
     text_add(&e->out, "%s", turn_functions);
   for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
     const Work *w = &all[i].work;
-    const char *await = !w->awaits ? "" : format("  pd_await_%s_slot(%s);\n",
-                                                 w->kind == PASS_FORWARD ? "activations" : "gradients",
-                                                 several ? "turn" : "k");
+    const char *await =
+        !w->awaits ? ""
+                   : format("  pd_await_%s_slot(%s);\n", w->kind == PASS_FORWARD ? "activations" : "gradients",
+                            several ? "turn" : "k");
     if (all[i].there)
       (several ? print_work_of_turn : print_work_of_microbatch)(e, w, await);
   }
@@ -364,8 +384,7 @@ static void print_validate(Emit *e) {
   text_add(&e->out, "/* Forward only, with the newest weights, in the slots of microbatch k, which has just "
                     "gone backward. */\n");
   bool several = e->p->chunks > 1;
-  text_add(&e->out,
-           "static void validate(%sint64_t k) {\n  for (int64_t v = 1; pd_validation_next(v); v++) {\n",
+  text_add(&e->out, "static void validate(%sint64_t k) {\n  for (int64_t v = 1; pd_validation_next(v); v++) {\n",
            uses_weights(e, PASS_FORWARD) ? "const struct weights *w, " : "");
   for (int c = 0; c < e->p->chunks; c++) {
     const char *turn = several ? format("(v - 1) * CHUNKS + %d", c + 1) : "v";
@@ -441,15 +460,20 @@ static void print_exchange(Emit *e, int indent, int loop) {
 }
 
 static void print_action(Emit *e, int indent, int loop, Action a) {
-  const struct { bool there; const char *text; } line[] = {
-    [DO_RECEIVE] = {e->k->received.n > 0, "pd_receive_activations(f);"},
-    [DO_FORWARD] = {true, "forward(f);"},
-    [DO_SEND] = {e->k->sent.n > 0, "pd_send_activations(f);"},
-    [DO_RECEIVE_GRADIENT] = {e->k->gradients_received.n > 0, "pd_receive_gradients(b);"},
-    [DO_RECOMPUTE] = {true, "recompute(b);"},
-    [DO_BACKWARD] = {true, "backward(b);"},
-    [DO_SEND_GRADIENT] = {e->k->gradients_sent.n > 0, "pd_send_gradients(b);"},
-    [DO_WEIGHTS] = {0}, [DO_UPDATE] = {0}, [DO_EXCHANGE] = {0},
+  const struct {
+    bool there;
+    const char *text;
+  } line[] = {
+      [DO_RECEIVE] = {e->k->received.n > 0, "pd_receive_activations(f);"},
+      [DO_FORWARD] = {true, "forward(f);"},
+      [DO_SEND] = {e->k->sent.n > 0, "pd_send_activations(f);"},
+      [DO_RECEIVE_GRADIENT] = {e->k->gradients_received.n > 0, "pd_receive_gradients(b);"},
+      [DO_RECOMPUTE] = {true, "recompute(b);"},
+      [DO_BACKWARD] = {true, "backward(b);"},
+      [DO_SEND_GRADIENT] = {e->k->gradients_sent.n > 0, "pd_send_gradients(b);"},
+      [DO_WEIGHTS] = {0},
+      [DO_UPDATE] = {0},
+      [DO_EXCHANGE] = {0},
   };
   if (line[a].there)
     text_add(&e->out, "%*s%s\n", indent, "", line[a].text);
@@ -488,12 +512,14 @@ static void print_main(Emit *e) {
                                            : p->replicas > 1 ? "of this rank's microbatches"
                                                              : "microbatch";
   int indent = p->per_batch ? 4 : 2;
-  text_add(&e->out, "/* f: the next %s to go forward, b: %sto go backward, both counted from 1 over the run;\n%s"
-                    " * u: the next update, from 0. */\n",
+  text_add(&e->out,
+           "/* f: the next %s to go forward, b: %sto go backward, both counted from 1 over the run;\n%s"
+           " * u: the next update, from 0. */\n",
            what, p->replicas > 1 ? "" : "the next ",
            p->split_backward ? " * w: the next whose weights' gradients are due, likewise;\n" : "");
-  text_add(&e->out, "int main(int argc, char **argv) {\n  pd_start(&stage, argc, argv);\n  setup();\n"
-                    "  int64_t u = pd.first_step, f = u * %s + 1, b = f%s;\n",
+  text_add(&e->out,
+           "int main(int argc, char **argv) {\n  pd_start(&stage, argc, argv);\n  setup();\n"
+           "  int64_t u = pd.first_step, f = u * %s + 1, b = f%s;\n",
            batch, p->split_backward ? ", w = f" : "");
   if (p->per_batch)
     text_add(&e->out, "  while (u < pd.steps) {\n    const int64_t last = (u + 1) * %s;\n", batch);
@@ -539,8 +565,15 @@ static bool some_pass_reads_now(const Emit *e) {
 char *emit_stage(const Graph *g, const Pieces *pieces, const Plan *plan, const LoweredStage *lowered,
                  const Program *p, const Allocation *a, const char *plan_hash) {
   const StageKernels *k = lowered->kernels;
-  Emit e = {.g = g, .pieces = pieces, .plan = plan, .lowered = lowered, .k = k, .p = p, .allocation = a,
-            .dialect = dialect_of(k), .plan_hash = plan_hash};
+  Emit e = {.g = g,
+            .pieces = pieces,
+            .plan = plan,
+            .lowered = lowered,
+            .k = k,
+            .p = p,
+            .allocation = a,
+            .dialect = dialect_of(k),
+            .plan_hash = plan_hash};
   e.taken = dialect_names(e.dialect);
   if (p->chunks > 1)
     take_chunk_names(&e);

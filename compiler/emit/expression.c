@@ -139,7 +139,10 @@ static Fragment word(Printer *p, const Term *t, Word w) {
 
 static Fragment term_fragment(Printer *p, int term);
 
-typedef struct Expanding { Printer *p; const Term *t; } Expanding;
+typedef struct Expanding {
+  Printer *p;
+  const Term *t;
+} Expanding;
 
 static Fragment leaf_text(void *context, const ExpressionNode *leaf) {
   const Expanding *x = context;

@@ -41,8 +41,13 @@ static void c_reduced(Printer *p, int term) {
 }
 
 static const char *const c_reserved[] = {"c", "l", "row", "end", "j0", NULL};
-static const LoopDialect c_loops = {.reserved = c_reserved, .integer = "int64_t", .load = c_load, .cached = c_cached,
-                                    .reduce = c_reduce, .reduced = c_reduced, .store = store_line};
+static const LoopDialect c_loops = {.reserved = c_reserved,
+                                    .integer = "int64_t",
+                                    .load = c_load,
+                                    .cached = c_cached,
+                                    .reduce = c_reduce,
+                                    .reduced = c_reduced,
+                                    .store = store_line};
 
 static void lanes_lines(Printer *p, int phase) {
   const Kernel *k = p->kernel;
@@ -122,8 +127,8 @@ static void row_lines(Printer *p, const char *from, const char *end) {
 static void open_loops(Printer *p, int from, int end) {
   for (int i = from; i < end; i++)
     if (p->kernel->dim[i] > 1) {
-      print_line(p, "for (int64_t %s = 0; %s < %" PRId64 "; %s++) {", p->index[i], p->index[i],
-                 p->kernel->dim[i], p->index[i]);
+      print_line(p, "for (int64_t %s = 0; %s < %" PRId64 "; %s++) {", p->index[i], p->index[i], p->kernel->dim[i],
+                 p->index[i]);
       p->indent += 2;
     }
 }
@@ -166,8 +171,7 @@ static char *target_text(Printer *p, int store) {
 static void sum_line(Printer *p, int store, const char *part, int64_t stride, int tiles) {
   bool adds = p->shape->store[store].accumulator;
   print_line(p, "pd_sum_tiles(%s, %s, %s, %" PRId64 ", %" PRId64 ", %d);", adds ? "first" : "true",
-             target_text(p, store), part, p->shape->store[store].sums, stride,
-             tiles);
+             target_text(p, store), part, p->shape->store[store].sums, stride, tiles);
 }
 
 /* Writes or adds the partial sums of one group into what the stores mean. */
@@ -242,7 +246,8 @@ static void range_lines(Printer *p) {
     unpack_index(p, x, 0, outer);
   if (!p->host->tiled)
     sums_begin(p, p->shape->sums > 0 && p->host->in_scratch
-                      ? format("(float *)scratch + %s * %" PRId64, x, p->shape->sums) : NULL);
+                      ? format("(float *)scratch + %s * %" PRId64, x, p->shape->sums)
+                      : NULL);
   open_loops(p, outer, p->shape->row_dims);
   row_lines(p, NULL, NULL);
   close_loops(p, outer, p->shape->row_dims);
@@ -270,8 +275,7 @@ static Names arguments(const Printer *p, bool declare, bool tile) {
   for (int i = 0; i < p->arguments->keys.n; i++)
     push(&list, declare ? internf("uint64_t %s", p->key[i]) : p->key[i]);
   if (tile)
-    push(&list, declare ? intern("float *restrict partial")
-                        : internf("partial + c * %" PRId64, p->shape->sums));
+    push(&list, declare ? intern("float *restrict partial") : internf("partial + c * %" PRId64, p->shape->sums));
   else if (p->arguments->scratch)
     push(&list, intern(declare ? "char *restrict scratch" : "scratch"));
   return list;
@@ -297,12 +301,11 @@ static void tile_lines(Printer *p, const char *function) {
   print_line(p, "for (int64_t c = 0; c < %d; c++)", k->tiles);
   Names list = arguments(p, false, true);
   prepend_range(&list,
-                even ? internf("c * %" PRId64, rows / k->tiles)
-                     : internf("c * %" PRId64 " / %d", rows, k->tiles),
+                even ? internf("c * %" PRId64, rows / k->tiles) : internf("c * %" PRId64 " / %d", rows, k->tiles),
                 even ? internf("(c + 1) * %" PRId64, rows / k->tiles)
                      : internf("(c + 1) * %" PRId64 " / %d", rows, k->tiles));
-  text_list(p->out, p->indent + 2 + (int)strlen(function) + 6,
-            format("%*s  %s_rows(", p->indent, "", function), &list, ");\n");
+  text_list(p->out, p->indent + 2 + (int)strlen(function) + 6, format("%*s  %s_rows(", p->indent, "", function),
+            &list, ");\n");
   for (int i = 0; i < k->stores.n; i++) {
     if (!p->sum[i])
       continue;
@@ -311,8 +314,7 @@ static void tile_lines(Printer *p, const char *function) {
     if (p->shape->store[i].dense) {
       sum_line(p, i, part, extent, k->tiles);
     } else {
-      print_line(p, "pd_sum_tiles(true, %s, %s, %" PRId64 ", %" PRId64 ", %d);", part, part, n, extent,
-                 k->tiles);
+      print_line(p, "pd_sum_tiles(true, %s, %s, %" PRId64 ", %" PRId64 ", %d);", part, part, n, extent, k->tiles);
       print_line(p, "const float *%s = %s;", p->sum[i], part);
     }
   }
@@ -349,8 +351,7 @@ void c_print_loop_call(Text *out, int indent, const StageKernels *stage, const L
   const HostLoop *h = k->host;
   (void)stage;
   if (!h->ranged || h->tiled) {
-    text_list(out, indent + (int)strlen(function) + 1, format("%*s%s(", indent, "", function), arguments,
-              ");\n");
+    text_list(out, indent + (int)strlen(function) + 1, format("%*s%s(", indent, "", function), arguments, ");\n");
     return;
   }
   Names list = *arguments;

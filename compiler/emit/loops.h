@@ -9,13 +9,13 @@ typedef struct Printer Printer;
 
 /* What differs between the targets in the text of a phase. */
 typedef struct LoopDialect {
-  const char *const *reserved;                          /* names that its text uses itself; ends with NULL */
-  const char *integer;                                  /* the type of indices */
-  char *(*load)(Printer *p, int term);                  /* what a LOAD reads */
-  char *(*cached)(Printer *p, int term);                /* the element of a term that is cached for the row */
-  void (*reduce)(Printer *p, int term, const char *x);  /* the line that adds x to a row's sum or maximum */
-  void (*reduced)(Printer *p, int term);                /* behind the phase: the line that has the row's result */
-  void (*store)(Printer *p, int store);                 /* the lines of a store */
+  const char *const *reserved;                         /* names that its text uses itself; ends with NULL */
+  const char *integer;                                 /* the type of indices */
+  char *(*load)(Printer *p, int term);                 /* what a LOAD reads */
+  char *(*cached)(Printer *p, int term);               /* the element of a term that is cached for the row */
+  void (*reduce)(Printer *p, int term, const char *x); /* the line that adds x to a row's sum or maximum */
+  void (*reduced)(Printer *p, int term);               /* behind the phase: the line that has the row's result */
+  void (*store)(Printer *p, int store);                /* the lines of a store */
 } LoopDialect;
 
 struct Printer {
@@ -27,23 +27,23 @@ struct Printer {
   const LoopShape *shape;
   const Arguments *arguments;
   Names taken;
-  Name *parameter;    /* parallel to arguments->buffers */
-  Name *key;          /* parallel to arguments->keys */
-  Name *term;         /* by term: its C name */
-  Name *sum;          /* by store: its partial sums, or NULL */
+  Name *parameter; /* parallel to arguments->buffers */
+  Name *key;       /* parallel to arguments->keys */
+  Name *term;      /* by term: its C name */
+  Name *sum;       /* by store: its partial sums, or NULL */
   Name index[MAX_DIM];
-  bool *needed;       /* by term: the phase being printed needs it */
-  int *references;    /* by term: how often the text being printed mentions it */
-  bool *named;        /* by term: it has a variable in the text being printed */
-  int phase;          /* of what is being printed */
-  bool *cached;       /* by term: its elements of the row are cached by the phase that makes them */
-  const char *lane;   /* C: which lane of a sum the phase adds to */
-  const char *lead;   /* CUDA: the condition that holds for one thread a row, NULL: for each */
-  const HostLoop *host;   /* C */
-  const GpuLoop *gpu;     /* CUDA */
-  Name *vector;       /* CUDA, by term, then by store: several elements side by side */
-  bool reads_column;  /* the index along the last dim was printed */
-  bool reads_first;   /* CUDA: that of the first of several elements was */
+  bool *needed;         /* by term: the phase being printed needs it */
+  int *references;      /* by term: how often the text being printed mentions it */
+  bool *named;          /* by term: it has a variable in the text being printed */
+  int phase;            /* of what is being printed */
+  bool *cached;         /* by term: its elements of the row are cached by the phase that makes them */
+  const char *lane;     /* C: which lane of a sum the phase adds to */
+  const char *lead;     /* CUDA: the condition that holds for one thread a row, NULL: for each */
+  const HostLoop *host; /* C */
+  const GpuLoop *gpu;   /* CUDA */
+  Name *vector;         /* CUDA, by term, then by store: several elements side by side */
+  bool reads_column;    /* the index along the last dim was printed */
+  bool reads_first;     /* CUDA: that of the first of several elements was */
 };
 
 __attribute__((format(printf, 2, 3))) void print_line(Printer *p, const char *format, ...);

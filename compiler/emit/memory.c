@@ -4,23 +4,28 @@
 #include <inttypes.h>
 #include <string.h>
 
-static const BufferKind kind_of[N_STRUCTS] = {BUFFER_WEIGHT, BUFFER_ACCUMULATOR, BUFFER_SAVED, BUFFER_KEPT,
-                                             BUFFER_DEFERRED, BUFFER_WEIGHT};
+static const BufferKind kind_of[N_STRUCTS] = {BUFFER_WEIGHT, BUFFER_ACCUMULATOR, BUFFER_SAVED,
+                                              BUFFER_KEPT,   BUFFER_DEFERRED,    BUFFER_WEIGHT};
 static const char *const noun_of[N_STRUCTS] = {"weights", "gradients", "saved", "kept", "deferred", "masters"};
 
 /* The parts of the arena of which every chunk has its own. */
-typedef struct ChunkPart { BufferKind kind; SectionKind section; const char *name, *slots, *comment; } ChunkPart;
+typedef struct ChunkPart {
+  BufferKind kind;
+  SectionKind section;
+  const char *name, *slots, *comment;
+} ChunkPart;
 static const ChunkPart chunk_parts[] = {
-  {BUFFER_INPUT, SECTION_INPUTS, "inputs", "INPUT_SLOTS", "a microbatch's data"},
-  {BUFFER_RECEIVED, SECTION_RECEIVED, "received", "RECEIVED_SLOTS", "activations of the stage before"},
-  {BUFFER_SENT, SECTION_SENT, "sent", "SENT_SLOTS", "activations for the next stage"},
-  {BUFFER_GRADIENT_RECEIVED, SECTION_GRADIENTS_RECEIVED, "gradients_received", "GRADIENT_SLOTS",
-   "of what was sent"},
-  {BUFFER_GRADIENT_SENT, SECTION_GRADIENTS_SENT, "gradients_sent", "GRADIENT_SLOTS", "of what was received"},
-  {BUFFER_SAVED, SECTION_SAVED, "saved", "SAVED_SLOTS", "what a forward pass keeps for the backward pass"},
-  {BUFFER_KEPT, SECTION_KEPT, "kept", "KEPT_SLOTS", "what a forward pass keeps for the gradients of weights, too"},
-  {BUFFER_DEFERRED, SECTION_DEFERRED, "deferred", "DEFERRED_SLOTS",
-   "what a backward pass makes for the gradients of weights"},
+    {BUFFER_INPUT, SECTION_INPUTS, "inputs", "INPUT_SLOTS", "a microbatch's data"},
+    {BUFFER_RECEIVED, SECTION_RECEIVED, "received", "RECEIVED_SLOTS", "activations of the stage before"},
+    {BUFFER_SENT, SECTION_SENT, "sent", "SENT_SLOTS", "activations for the next stage"},
+    {BUFFER_GRADIENT_RECEIVED, SECTION_GRADIENTS_RECEIVED, "gradients_received", "GRADIENT_SLOTS",
+     "of what was sent"},
+    {BUFFER_GRADIENT_SENT, SECTION_GRADIENTS_SENT, "gradients_sent", "GRADIENT_SLOTS", "of what was received"},
+    {BUFFER_SAVED, SECTION_SAVED, "saved", "SAVED_SLOTS", "what a forward pass keeps for the backward pass"},
+    {BUFFER_KEPT, SECTION_KEPT, "kept", "KEPT_SLOTS",
+     "what a forward pass keeps for the gradients of weights, too"},
+    {BUFFER_DEFERRED, SECTION_DEFERRED, "deferred", "DEFERRED_SLOTS",
+     "what a backward pass makes for the gradients of weights"},
 };
 enum { N_CHUNK_PARTS = sizeof chunk_parts / sizeof *chunk_parts };
 
@@ -295,7 +300,10 @@ static void own_moments_struct(Emit *e) {
 
 /* ---- the arena ------------------------------------------------------------------------------- */
 
-typedef struct Part { const Section *section; const char *type, *name, *copies, *comment; } Part;
+typedef struct Part {
+  const Section *section;
+  const char *type, *name, *copies, *comment;
+} Part;
 typedef Vec(Part) Parts;
 
 static void add_part(Parts *parts, const Section *section, const char *type, const char *name, const char *copies,

@@ -161,14 +161,17 @@ Name load_name(const Printer *p, const Term *t) {
 static void name_parameters(Printer *p) {
   for (int i = 0; i < p->arguments->buffers.n; i++) {
     const Buffer *b = &p->k->buffers.at[p->arguments->buffers.at[i]];
-    p->parameter[i] =
-        unique_name(&p->taken, b->kind == BUFFER_ACCUMULATOR ? format("d_%s", b->name) : b->name);
+    p->parameter[i] = unique_name(&p->taken, b->kind == BUFFER_ACCUMULATOR ? format("d_%s", b->name) : b->name);
   }
 }
 
 Printer printer_new(Text *out, const StageKernels *stage, const Lowered *lowered, const LoopDialect *dialect) {
   const Kernel *k = lowered->kernel;
-  Printer p = {.dialect = dialect, .out = out, .k = stage, .kernel = k, .shape = lowered->shape,
+  Printer p = {.dialect = dialect,
+               .out = out,
+               .k = stage,
+               .kernel = k,
+               .shape = lowered->shape,
                .arguments = &lowered->arguments};
   size_t terms = (size_t)k->terms.n + 1;
   for (int i = 0; dialect->reserved[i]; i++)
@@ -211,7 +214,8 @@ char *kernel_title(const Printer *p) {
   text_add(&out, "%s. ", p->kernel->comment ? p->kernel->comment : p->kernel->name);
   for (int i = 0; i < p->arguments->buffers.n; i++) {
     const Buffer *b = &p->k->buffers.at[p->arguments->buffers.at[i]];
-    const Buffer *next = i + 1 < p->arguments->buffers.n ? &p->k->buffers.at[p->arguments->buffers.at[i + 1]] : NULL;
+    const Buffer *next =
+        i + 1 < p->arguments->buffers.n ? &p->k->buffers.at[p->arguments->buffers.at[i + 1]] : NULL;
     bool same = next && next->rank == b->rank && !memcmp(next->dim, b->dim, (size_t)b->rank * sizeof *b->dim);
     text_add(&out, "%s", p->parameter[i]);
     if (same)

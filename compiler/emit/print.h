@@ -12,11 +12,11 @@ enum { WIDTH = 110 }; /* columns of emitted lines */
 typedef Vec(Name) Names;
 Name c_identifier(const char *text); /* [A-Za-z0-9_], no keyword, no name of ours or the library's */
 Name unique_name(Names *taken, const char *wanted); /* sanitised, made unique, added to taken */
-char *comment_text(const char *text);           /* cannot end a comment */
-char *string_literal(const char *text);         /* quoted */
-char *float_literal(double x);                  /* "0.100000001f" */
+char *comment_text(const char *text);               /* cannot end a comment */
+char *string_literal(const char *text);             /* quoted */
+char *float_literal(double x);                      /* "0.100000001f" */
 char *double_literal(double x);
-char *dims_text(int rank, const int64_t *dim);  /* "[4, 128, 256]" */
+char *dims_text(int rank, const int64_t *dim); /* "[4, 128, 256]" */
 /* head + items separated by ", " + tail, broken at WIDTH and continued `indent` columns in. */
 void text_list(Text *out, int indent, const char *head, const Names *items, const char *tail);
 /* A block comment of one paragraph, broken at WIDTH. */
@@ -31,20 +31,20 @@ typedef struct TimingDialect {
   const char *measuring; /* double measure(void (*run)(void)): seconds */
   /* The lines of main() before the first kernel is set up: bytes of memory, threads of the rank. */
   void (*print_start)(Text *out, int64_t bytes, int threads, bool reads_now);
-  const char *end;       /* its lines behind the last kernel */
+  const char *end; /* its lines behind the last kernel */
 } TimingDialect;
 
 typedef struct Dialect {
-  const char *target;             /* in the header comment; NULL: the processor at hand */
+  const char *target; /* in the header comment; NULL: the processor at hand */
   const char *includes;
-  bool compound_literals;         /* a struct's value as an argument is (struct x){..}; else {..} */
-  const char *caller;             /* of passes, with their arguments; NULL: they are called directly */
-  const char *null;               /* a pointer that a library call is given */
-  const char *const *functions;   /* which its headers declare: names that no kernel can have; ends with NULL */
-  const char *now;                /* what loops read of the current microbatch and of the run: a declaration ... */
-  const char *at;                 /* ... the line that sets it before a pass ... */
-  bool at_says_training;          /* ... and must be there in validation, too ... */
-  const char *word[N_WORDS];      /* what stands for such a word: WORD_SAMPLE for the microbatch's first; NULL for
+  bool compound_literals;       /* a struct's value as an argument is (struct x){..}; else {..} */
+  const char *caller;           /* of passes, with their arguments; NULL: they are called directly */
+  const char *null;             /* a pointer that a library call is given */
+  const char *const *functions; /* which its headers declare: names that no kernel can have; ends with NULL */
+  const char *now;              /* what loops read of the current microbatch and of the run: a declaration ... */
+  const char *at;               /* ... the line that sets it before a pass ... */
+  bool at_says_training;        /* ... and must be there in validation, too ... */
+  const char *word[N_WORDS];    /* what stands for such a word: WORD_SAMPLE for the microbatch's first; NULL for
                                      indices and keys, which each loop has of its own */
   void (*print_loop)(Text *out, const StageKernels *k, const Lowered *kernel, const char *function);
   void (*print_loop_call)(Text *out, int indent, const StageKernels *k, const Lowered *kernel,
@@ -77,7 +77,9 @@ void print_call(Text *out, int indent, const Dialect *dialect, const Lowered *ke
 
 /* ---- the state of one stage's file ----------------------------------------------------------- */
 
-typedef struct Function { Name signature, name; } Function;
+typedef struct Function {
+  Name signature, name;
+} Function;
 /* The structs that regions are parts of. */
 enum { IN_WEIGHTS, IN_GRADIENTS, IN_SAVED, IN_KEPT, IN_DEFERRED, IN_MASTERS, N_STRUCTS };
 
@@ -86,38 +88,38 @@ typedef struct Emit {
   const Pieces *pieces;
   const Plan *plan;
   const LoweredStage *lowered;
-  const StageKernels *k;     /* its kernels */
+  const StageKernels *k; /* its kernels */
   const Program *p;
   const Allocation *allocation;
   const Dialect *dialect;
   const char *plan_hash;
   Text out;
-  Names taken;               /* identifiers at file scope */
-  Vec(Function) functions;   /* by kernel signature */
-  int *family;               /* by region: the region whose functions it is called through; -1: inline */
-  Name *prefix;              /* by region that has functions: "h" */
-  Name *member;              /* by buffer: its member in the struct it is part of */
-  Name *path[N_STRUCTS];     /* by region: its struct within weights, gradients ..: "h[0]"; NULL: none */
-  Name *type[N_STRUCTS];     /* by region that has functions: "struct h_weights" */
-  Name gradients_type;       /* "struct weights" when they look alike */
-  Name state_type;           /* of masters and moments: "struct weights", unless those are rounded */
+  Names taken;             /* identifiers at file scope */
+  Vec(Function) functions; /* by kernel signature */
+  int *family;             /* by region: the region whose functions it is called through; -1: inline */
+  Name *prefix;            /* by region that has functions: "h" */
+  Name *member;            /* by buffer: its member in the struct it is part of */
+  Name *path[N_STRUCTS];   /* by region: its struct within weights, gradients ..: "h[0]"; NULL: none */
+  Name *type[N_STRUCTS];   /* by region that has functions: "struct h_weights" */
+  Name gradients_type;     /* "struct weights" when they look alike */
+  Name state_type;         /* of masters and moments: "struct weights", unless those are rounded */
 } Emit;
 
 /* ---- memory.c */
 void name_members(Emit *e);
 void print_structs(Emit *e);
-bool in_workspace(const Emit *e, const Buffer *b); /* placed by offset, not as a struct's member */
+bool in_workspace(const Emit *e, const Buffer *b);                /* placed by offset, not as a struct's member */
 const char *own_moment_member(const Emit *e, const OwnMoment *m); /* within struct own_moments */
-Name member_path(const Emit *e, int buffer);       /* "h[0].ln_1_weight" within its section's struct */
-int struct_of(BufferKind kind);                    /* IN_WEIGHTS .. IN_DEFERRED; -1 */
+Name member_path(const Emit *e, int buffer); /* "h[0].ln_1_weight" within its section's struct */
+int struct_of(BufferKind kind);              /* IN_WEIGHTS .. IN_DEFERRED; -1 */
 /* Of kinds of which every chunk has its own: the arena's member, its struct, its constant for the number of
  * slots: "saved", "struct saved", "SAVED_SLOTS"; among several chunks "saved_1" ... */
 Name chunk_member(const Emit *e, BufferKind kind, int chunk);
 Name chunk_struct(const Emit *e, BufferKind kind, int chunk);
 Name chunk_slots(const Emit *e, BufferKind kind, int chunk);
 int64_t workspace_offset(const Emit *e, int buffer);
-char *array_text(const Emit *e, const Buffer *b);  /* "MICROBATCH * 128 * 256" */
-const char *element_type(const Buffer *b);         /* "float" */
+char *array_text(const Emit *e, const Buffer *b); /* "MICROBATCH * 128 * 256" */
+const char *element_type(const Buffer *b);        /* "float" */
 bool has_masters(const Emit *e);
 
 /* ---- regions.c */
@@ -127,7 +129,10 @@ void print_setup(Emit *e);
 void print_region_functions(Emit *e);
 /* What one function computes of one turn: forward, backward, or the weights' gradients that DO_WEIGHTS makes,
  * of one chunk. */
-typedef struct Pass { PassKind kind; int chunk; } Pass;
+typedef struct Pass {
+  PassKind kind;
+  int chunk;
+} Pass;
 Name pass_name(const Emit *e, Pass pass); /* "forward_pass"; among several chunks "forward_pass_1" */
 void print_pass(Emit *e, Pass pass);
 /* What a pass is called with, as declared (the values: the same names). */

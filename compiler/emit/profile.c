@@ -51,8 +51,10 @@ static void print_run(Text *out, Timed *t) {
     const char *type = token ? "int32_t" : b->bf16 ? "pd_bf16" : "float";
     text_add(out, "  %s *x%d = (%s *)(memory + %" PRId64 ");\n", type, i, type, t->bytes);
     text_add(&fills, "  fill_%s(memory + %" PRId64 ", %" PRId64 "%s);\n",
-             token ? "tokens" : b->bf16 ? "bf16" : "floats", t->bytes, b->elements,
-             token ? format(", %" PRId64, classes) : "");
+             token     ? "tokens"
+             : b->bf16 ? "bf16"
+                       : "floats",
+             t->bytes, b->elements, token ? format(", %" PRId64, classes) : "");
     t->bytes += buffer_bytes(b);
   }
   if (c->first)

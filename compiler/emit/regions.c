@@ -108,11 +108,11 @@ typedef struct Body {
   Emit *e;
   PassKind pass;
   int chunk;
-  int region;     /* the region whose function it is; -1: the whole pass */
+  int region; /* the region whose function it is; -1: the whole pass */
   Names taken;
-  Name *text;     /* by buffer; NULL: not named yet */
-  Ints locals;    /* buffers in the workspace that need a declaration */
-  Ints outside;   /* of a region: buffers it is called with */
+  Name *text;                /* by buffer; NULL: not named yet */
+  Ints locals;               /* buffers in the workspace that need a declaration */
+  Ints outside;              /* of a region: buffers it is called with */
   Ints key_kernel, key_term; /* of a region: random keys it is called with */
   Names keys;
   bool uses[BUFFER_FIGURE + 1], first, scratch, work;
@@ -120,10 +120,16 @@ typedef struct Body {
 
 /* The parameters of passes and of regions' functions. */
 static const char *const base_of[] = {
-  [BUFFER_WEIGHT] = "w", [BUFFER_ACCUMULATOR] = "g", [BUFFER_INPUT] = "in", [BUFFER_RECEIVED] = "received",
-  [BUFFER_SENT] = "sent", [BUFFER_GRADIENT_RECEIVED] = "gradients_received",
-  [BUFFER_GRADIENT_SENT] = "gradients_sent", [BUFFER_SAVED] = "s", [BUFFER_KEPT] = "kept",
-  [BUFFER_DEFERRED] = "deferred",
+    [BUFFER_WEIGHT] = "w",
+    [BUFFER_ACCUMULATOR] = "g",
+    [BUFFER_INPUT] = "in",
+    [BUFFER_RECEIVED] = "received",
+    [BUFFER_SENT] = "sent",
+    [BUFFER_GRADIENT_RECEIVED] = "gradients_received",
+    [BUFFER_GRADIENT_SENT] = "gradients_sent",
+    [BUFFER_SAVED] = "s",
+    [BUFFER_KEPT] = "kept",
+    [BUFFER_DEFERRED] = "deferred",
 };
 
 static Name stage_text(Body *b, int buffer) {
@@ -148,10 +154,9 @@ static Name name_buffer(Body *b, int buffer) {
     return internf("%s->%s", base_of[x->kind], b->e->member[buffer]);
   if (b->region >= 0) {
     push(&b->outside, buffer);
-    bool gradient = x->kind == BUFFER_ACCUMULATOR || x->kind == BUFFER_GRADIENT_RECEIVED ||
-                    x->kind == BUFFER_GRADIENT_SENT;
-    return unique_name(&b->taken,
-                       x->kind == BUFFER_ACCUMULATOR && gradient ? format("d_%s", x->name) : x->name);
+    bool gradient =
+        x->kind == BUFFER_ACCUMULATOR || x->kind == BUFFER_GRADIENT_RECEIVED || x->kind == BUFFER_GRADIENT_SENT;
+    return unique_name(&b->taken, x->kind == BUFFER_ACCUMULATOR && gradient ? format("d_%s", x->name) : x->name);
   }
   if (in_workspace(b->e, x)) {
     push(&b->locals, buffer);
@@ -257,7 +262,7 @@ static char *workspace_text(int64_t offset, bool operand) {
 
 /* What a region's function is called with, in this order. */
 static const BufferKind region_structs[] = {BUFFER_WEIGHT, BUFFER_ACCUMULATOR, BUFFER_SAVED, BUFFER_KEPT,
-                                             BUFFER_DEFERRED};
+                                            BUFFER_DEFERRED};
 
 /* The region's struct within the pass's struct of that kind. */
 static Name struct_text(const Body *b, int region, BufferKind kind) {
@@ -372,8 +377,7 @@ enum { CALLS_BETWEEN_PROGRESS = 4 };
 
 /* What its kernels write of a region's struct is not const. */
 static bool struct_written(PassKind pass, BufferKind kind) {
-  return kind == BUFFER_ACCUMULATOR ||
-         ((kind == BUFFER_SAVED || kind == BUFFER_KEPT) && pass == PASS_FORWARD) ||
+  return kind == BUFFER_ACCUMULATOR || ((kind == BUFFER_SAVED || kind == BUFFER_KEPT) && pass == PASS_FORWARD) ||
          (kind == BUFFER_DEFERRED && pass == PASS_BACKWARD);
 }
 
@@ -471,8 +475,9 @@ static Name pass_type(const Emit *e, Pass pass, BufferKind kind) {
 
 Names pass_parameters(const Emit *e, Pass pass, bool declare) {
   static const BufferKind kinds[] = {
-    BUFFER_WEIGHT, BUFFER_INPUT, BUFFER_RECEIVED, BUFFER_SAVED, BUFFER_KEPT, BUFFER_SENT,
-    BUFFER_GRADIENT_RECEIVED, BUFFER_GRADIENT_SENT, BUFFER_DEFERRED, BUFFER_ACCUMULATOR,
+      BUFFER_WEIGHT,   BUFFER_INPUT,       BUFFER_RECEIVED,          BUFFER_SAVED,
+      BUFFER_KEPT,     BUFFER_SENT,        BUFFER_GRADIENT_RECEIVED, BUFFER_GRADIENT_SENT,
+      BUFFER_DEFERRED, BUFFER_ACCUMULATOR,
   };
   Names list = {0};
   Body b = pass_body((Emit *)e, pass);
@@ -527,9 +532,8 @@ void print_pass(Emit *e, Pass pass) {
 
 void print_loops_and_objects(Emit *e) {
   Text loops = {0};
-  text_add(&e->out,
-           "/* ---- what the runtime's kernels are called with ---- */\n\n"
-           "/* Where there are two, [1] overwrites, for a batch's first microbatch, and [0] adds. */\n");
+  text_add(&e->out, "/* ---- what the runtime's kernels are called with ---- */\n\n"
+                    "/* Where there are two, [1] overwrites, for a batch's first microbatch, and [0] adds. */\n");
   for (int i = 0; i < N_LISTS; i++)
     for (int j = 0; j < e->lowered->list[i].n; j++) {
       const Lowered *k = &e->lowered->list[i].at[j];

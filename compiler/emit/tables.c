@@ -9,8 +9,7 @@
 int stage_of_node(const Emit *e, int forward_node) {
   for (int i = 0; i < plan_parts(e->plan); i++) {
     const StagePlan *s = &e->plan->stage[i];
-    if (forward_node >= e->pieces->at[s->first_piece].first &&
-        forward_node < e->pieces->at[s->end_piece - 1].end)
+    if (forward_node >= e->pieces->at[s->first_piece].first && forward_node < e->pieces->at[s->end_piece - 1].end)
       return plan_stage_of(e->plan, i);
   }
   BUG("forward node %d is on no stage", forward_node);
@@ -116,7 +115,9 @@ static void sharing_fields(Emit *e, int param) {
   text_add(&e->out, uses.n + readers.n ? ",\n" : "},\n");
   for (int i = 0; i < uses.n; i++)
     text_add(&e->out, "%s     %s%s", i == 0 ? "   .uses = PD_LIST(struct pd_use,\n" : "", uses.at[i],
-             i + 1 < uses.n ? ",\n" : readers.n ? "),\n" : ")},\n");
+             i + 1 < uses.n ? ",\n"
+             : readers.n    ? "),\n"
+                            : ")},\n");
   list_field(e, "readers", "int", &readers, "},\n");
 }
 
@@ -146,10 +147,11 @@ static void parameter_macros(Emit *e) {
   bool masters = has_masters(e), once = false;
   for (int i = 0; i < e->k->params.n && !once; i++)
     once = used_once_here(e, e->k->params.at[i], find_buffer(e, BUFFER_WEIGHT, e->k->params.at[i], -1));
-  text_add(&e->out, "/* A parameter that is this member of struct weights. */\n"
-                    "#define HELD(member) \\\n"
-                    "  .elements = sizeof ((%s *)0)->member / sizeof(float), \\\n"
-                    "  .offset = offsetof(struct weights, member)%s\n",
+  text_add(&e->out,
+           "/* A parameter that is this member of struct weights. */\n"
+           "#define HELD(member) \\\n"
+           "  .elements = sizeof ((%s *)0)->member / sizeof(float), \\\n"
+           "  .offset = offsetof(struct weights, member)%s\n",
            e->state_type, masters ? ", .state = offsetof(struct masters, member), \\" : "");
   if (masters)
     text_add(&e->out, "  .bf16 = sizeof *((struct weights *)0)->member == sizeof(pd_bf16)\n");
@@ -207,16 +209,18 @@ static void moment_table(Emit *e) {
 
 /* How the loader computes an input or normalises it. */
 static void origin_fields(Emit *e, const Input *in) {
-  static const struct { const char *name, *numbers; } origins[] = {
-    [ORIGIN_FILE] = {.name = "PD_FILE"},
-    [ORIGIN_IMAGE] = {.name = "PD_IMAGE", .numbers = "each channel's mean, then each one's deviation"},
-    [ORIGIN_LENGTHS] = {.name = "PD_LENGTHS", .numbers = "pad"},
-    [ORIGIN_PRESENT] = {.name = "PD_PRESENT", .numbers = "pad"},
-    [ORIGIN_COUNTED] = {.name = "PD_COUNTED", .numbers = "token not counted"},
-    [ORIGIN_SHIFTED] = {.name = "PD_SHIFTED", .numbers = "first token"},
-    [ORIGIN_SEGMENTS] = {.name = "PD_SEGMENTS", .numbers = "separator, pad"},
-    [ORIGIN_MASKED] = {.name = "PD_MASKED", .numbers = "mask, share of chosen positions, tokens never chosen"},
-    [ORIGIN_CHOSEN] = {.name = "PD_CHOSEN"},
+  static const struct {
+    const char *name, *numbers;
+  } origins[] = {
+      [ORIGIN_FILE] = {.name = "PD_FILE"},
+      [ORIGIN_IMAGE] = {.name = "PD_IMAGE", .numbers = "each channel's mean, then each one's deviation"},
+      [ORIGIN_LENGTHS] = {.name = "PD_LENGTHS", .numbers = "pad"},
+      [ORIGIN_PRESENT] = {.name = "PD_PRESENT", .numbers = "pad"},
+      [ORIGIN_COUNTED] = {.name = "PD_COUNTED", .numbers = "token not counted"},
+      [ORIGIN_SHIFTED] = {.name = "PD_SHIFTED", .numbers = "first token"},
+      [ORIGIN_SEGMENTS] = {.name = "PD_SEGMENTS", .numbers = "separator, pad"},
+      [ORIGIN_MASKED] = {.name = "PD_MASKED", .numbers = "mask, share of chosen positions, tokens never chosen"},
+      [ORIGIN_CHOSEN] = {.name = "PD_CHOSEN"},
   };
   Names numbers = {0};
   for (int i = 0; i < in->numbers.n; i++)
@@ -287,12 +291,12 @@ static void tensor_line(Emit *e, int buffer) {
 }
 
 static const char in_slots[] =
-  "#define IN_SLOTS(part, count, member) \\\n"
-  "  .offset = offsetof(struct arena, part[0].member), .stride = sizeof(struct part), .slots = count, \\\n";
+    "#define IN_SLOTS(part, count, member) \\\n"
+    "  .offset = offsetof(struct arena, part[0].member), .stride = sizeof(struct part), .slots = count, \\\n";
 static const char plain_elements[] = "  .elements = sizeof ((struct part *)0)->member / sizeof(float)\n";
 static const char typed_elements[] =
-  "  .elements = sizeof ((struct part *)0)->member / sizeof *((struct part *)0)->member, \\\n"
-  "  .bf16 = sizeof *((struct part *)0)->member == sizeof(pd_bf16)\n";
+    "  .elements = sizeof ((struct part *)0)->member / sizeof *((struct part *)0)->member, \\\n"
+    "  .bf16 = sizeof *((struct part *)0)->member == sizeof(pd_bf16)\n";
 
 /* What follows from where a tensor is: in which of the arena's parts, or in the workspace. */
 static void tensor_macros(Emit *e, const Ints *tensors) {
@@ -351,7 +355,11 @@ static int tensor_table(Emit *e) {
 
 /* ---- channels -------------------------------------------------------------------------------- */
 
-typedef struct Channel { const char *field; const Ints *buffers; BufferKind kind; } Channel;
+typedef struct Channel {
+  const char *field;
+  const Ints *buffers;
+  BufferKind kind;
+} Channel;
 enum { N_CHANNELS = 4 };
 
 static void list_channels(const Emit *e, Channel *channel) {
@@ -430,8 +438,7 @@ static void memory_fields(Emit *e) {
   else
     text_add(&e->out, "  .versions = VERSIONS,\n");
   if (l->section[SECTION_GRADIENTS].copies)
-    text_add(&e->out,
-             "  .accumulators = offsetof(struct arena, gradients), .accumulators_stride = sizeof(%s),\n",
+    text_add(&e->out, "  .accumulators = offsetof(struct arena, gradients), .accumulators_stride = sizeof(%s),\n",
              e->gradients_type);
   text_add(&e->out, "  .accumulator_sets = ACCUMULATORS,\n");
   if (l->section[SECTION_EXCHANGED].copies)
@@ -510,8 +517,7 @@ void print_tables(Emit *e) {
   int64_t elements = 0;
   for (int i = 0; i < e->g->params.n; i++)
     elements += e->g->params.at[i].buffer ? 0 : shape_elements(&e->g->params.at[i].shape);
-  text_add(&e->out,
-           "static const struct pd_stage stage = {\n  .model = %s, .schedule = %s,\n  .plan_hash = %s,\n",
+  text_add(&e->out, "static const struct pd_stage stage = {\n  .model = %s, .schedule = %s,\n  .plan_hash = %s,\n",
            string_literal(e->g->name), string_literal(e->plan->pipeline.schedule), string_literal(e->plan_hash));
   text_add(&e->out,
            "  .stage = STAGE, .n_stages = %d, .replicas = replicas,\n  .batch = %" PRId64

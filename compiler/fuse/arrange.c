@@ -19,7 +19,8 @@ static void store_needed(const Fuse *f, Direction d, int at) {
       continue;
     Place to = place_value(f, n->out[0]);
     bool accumulate = f->k->buffers.at[to.buffer].kind == BUFFER_ACCUMULATOR;
-    push(&k->stores, (Store){.term = f->built->term[it->node], .accumulate = accumulate,
+    push(&k->stores, (Store){.term = f->built->term[it->node],
+                             .accumulate = accumulate,
                              .place = place_broadcast(&to, value_at(f, n->out[0])->shape.batched, group)});
   }
 }
@@ -147,8 +148,8 @@ static void merge_rows(Kernel *k, bool counts_columns) {
     drop_dim(k, k->n_dims - 1);
     k->parallel = k->n_dims - 1;
   }
-  while (k->n_dims > 1 + first && k->parallel == k->n_dims - 1 && !counts_columns &&
-         k->dim[k->n_dims - 1] < 256 && merge_dims(k, k->n_dims - 2))
+  while (k->n_dims > 1 + first && k->parallel == k->n_dims - 1 && !counts_columns && k->dim[k->n_dims - 1] < 256 &&
+         merge_dims(k, k->n_dims - 2))
     k->parallel--;
 }
 

@@ -2,8 +2,8 @@
 #include "fuse/kernel.h"
 
 static const char *const kind_names[] = {
-  "weight", "accumulator", "input", "received", "sent", "gradient_received", "gradient_sent", "saved", "kept",
-  "deferred", "temporary", "table", "figure",
+    "weight", "accumulator", "input",     "received", "sent",   "gradient_received", "gradient_sent", "saved",
+    "kept",   "deferred",    "temporary", "table",    "figure",
 };
 
 static void dump_place(const StageKernels *k, const Place *p, FILE *out) {

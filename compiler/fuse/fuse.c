@@ -5,8 +5,13 @@
 static StageKernels *stage_kernels(const Graph *g, int stage, int n_stages, int64_t microbatch, bool recompute,
                                    bool split, Target target) {
   StageKernels *k = alloc(sizeof *k);
-  *k = (StageKernels){.graph = g, .stage = stage, .n_stages = n_stages, .microbatch = microbatch,
-                      .recompute = recompute, .split = split, .target = target};
+  *k = (StageKernels){.graph = g,
+                      .stage = stage,
+                      .n_stages = n_stages,
+                      .microbatch = microbatch,
+                      .recompute = recompute,
+                      .split = split,
+                      .target = target};
   return k;
 }
 
@@ -56,8 +61,7 @@ static Chunk whole_chunk(const Fuse *f) {
 StageKernels *fuse(const Graph *g, const Pieces *p, int first_piece, int end_piece, int stage, int n_stages,
                    int64_t microbatch, bool recompute, bool split, Target target) {
   StageKernels *k = stage_kernels(g, stage, n_stages, microbatch, recompute, split, target);
-  Fuse f = {.g = g, .p = p, .first_piece = first_piece, .end_piece = end_piece, .k = k,
-            .built = nothing_built(g)};
+  Fuse f = {.g = g, .p = p, .first_piece = first_piece, .end_piece = end_piece, .k = k, .built = nothing_built(g)};
   f.places = placement(&f);
   make_kernels(&f);
   /* Which buffers are in bf16. */

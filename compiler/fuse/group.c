@@ -245,8 +245,13 @@ static void group_item(Grouping *b, int i) {
 
 const Groups *group_items(const Fuse *f, Direction d) {
   size_t bytes = sizeof(int) * (size_t)f->g->values.n;
-  Grouping b = {.f = f, .d = d, .items = &f->items->of[d], .groups = alloc(sizeof *b.groups),
-                .computed_in = alloc(bytes), .depth = alloc(bytes), .ready = alloc(bytes)};
+  Grouping b = {.f = f,
+                .d = d,
+                .items = &f->items->of[d],
+                .groups = alloc(sizeof *b.groups),
+                .computed_in = alloc(bytes),
+                .depth = alloc(bytes),
+                .ready = alloc(bytes)};
   for (int v = 0; v < f->g->values.n; v++)
     b.computed_in[v] = -1;
   for (int i = 0; i < b.items->n; i++) {

@@ -8,17 +8,17 @@ typedef enum { SETUP, FORWARD, BACKWARD, N_DIRECTIONS } Direction;
 
 /* Of the stage's nodes and their values, before anything is decided (survey.c). */
 typedef struct Survey {
-  int first, end;     /* forward nodes of the stage */
-  bool *here;         /* by node: runs on this stage */
-  bool *table;        /* by node: made once, in setup */
-  int *region;        /* by forward node */
+  int first, end;             /* forward nodes of the stage */
+  bool *here;                 /* by node: runs on this stage */
+  bool *table;                /* by node: made once, in setup */
+  int *region;                /* by forward node */
   Ints concats[N_DIRECTIONS]; /* the stage's concatenations */
-  Name *name;         /* by value: the user's; "d_x" of what autodiff made the gradient of x */
-  int *same;          /* by value: the value that stands for it (equal tables) */
-  int *n_uses;        /* by value: consumers in the whole graph */
-  bool *read_in_rows; /* by value: a call here reads it that needs rows of stride 1 ... */
-  bool *read_dense;   /* ... or all of it contiguous, */
-  bool *read_as_one;  /* or, whatever the stride of its last axis, all others lying in memory as one */
+  Name *name;                 /* by value: the user's; "d_x" of what autodiff made the gradient of x */
+  int *same;                  /* by value: the value that stands for it (equal tables) */
+  int *n_uses;                /* by value: consumers in the whole graph */
+  bool *read_in_rows;         /* by value: a call here reads it that needs rows of stride 1 ... */
+  bool *read_dense;           /* ... or all of it contiguous, */
+  bool *read_as_one;          /* or, whatever the stride of its last axis, all others lying in memory as one */
 } Survey;
 
 /* Additions that became the bias of a call (survey.c). All by node; -1: none. */
@@ -44,7 +44,10 @@ typedef struct Placement {
 } Placement;
 
 /* A value that must also stand in this buffer, where its producer cannot write it. */
-typedef struct PendingCopy { int value, buffer; bool accumulate; } PendingCopy;
+typedef struct PendingCopy {
+  int value, buffer;
+  bool accumulate;
+} PendingCopy;
 
 /* What fixed destinations leave to do (destinations.c). */
 typedef struct Destinations {
@@ -72,17 +75,19 @@ typedef struct Item {
 typedef Vec(Item) ItemList;
 
 /* By direction, in the order in which regions run, within one in that of the nodes (items.c). */
-typedef struct Items { ItemList of[N_DIRECTIONS]; } Items;
+typedef struct Items {
+  ItemList of[N_DIRECTIONS];
+} Items;
 
 /* Items that will be one kernel (group.c). */
 typedef struct Group {
   bool loop;
   Ints items;
   int region;
-  bool batched;    /* the iteration space: the shape of its largest member */
+  bool batched; /* the iteration space: the shape of its largest member */
   int n_dims;
   int64_t dim[MAX_DIM];
-  unsigned sums;   /* the dims that accumulating stores sum over, as a mask; 0: none */
+  unsigned sums; /* the dims that accumulating stores sum over, as a mask; 0: none */
 } Group;
 
 typedef Vec(Group) Groups;
@@ -129,18 +134,18 @@ bool is_row_sum(const Fuse *f, const Node *n); /* a sum_to over the last axis al
 int space_value(const Node *n);                /* the value over whose elements a node of a loop runs */
 
 /* ---- places.c */
-Placement *placement(const Fuse *f); /* nothing placed */
+Placement *placement(const Fuse *f);                 /* nothing placed */
 int dims_of(const Fuse *f, int value, int64_t *dim); /* with the microbatch axis; returns their number */
 double bytes_of(const Fuse *f, int value);           /* in f32 */
 Place contiguous(int buffer, int n, const int64_t *dim);
 /* The value behind all views, up to one that stands in memory itself. */
 int view_root(const Fuse *f, int value);
-bool alias_step(const Fuse *f, const Node *n); /* this view is elementwise the same, up to broadcasting */
-bool view_is_alias(const Fuse *f, int value);  /* elementwise the same as its root, up to broadcasting */
+bool alias_step(const Fuse *f, const Node *n);       /* this view is elementwise the same, up to broadcasting */
+bool view_is_alias(const Fuse *f, int value);        /* elementwise the same as its root, up to broadcasting */
 bool place_of(const Fuse *f, int value, Place *out); /* through views; false: no strides express it */
 Place place_value(const Fuse *f, int value);         /* the same, and the root gets a buffer and is needed */
 bool place_into(const Fuse *f, int value, const Place *target); /* the root writes straight into target */
-void place_at(const Fuse *f, int value, int buffer);  /* the whole of the buffer is the value's */
+void place_at(const Fuse *f, int value, int buffer);            /* the whole of the buffer is the value's */
 bool calls_read(const Fuse *f, int value, const Place *p); /* all calls that read the value could do so there */
 Place place_broadcast(const Place *from, bool batched, const Group *to);
 int value_buffer(const Fuse *f, BufferKind kind, int value); /* a new buffer of the value's shape */

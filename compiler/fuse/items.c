@@ -11,8 +11,12 @@ static void list_fill(const Fuse *f, Items *items, int node, int axis, int64_t f
   int out = node_at(f, node)->out[0];
   Place whole = place_value(f, out);
   if (from < end)
-    add(f, items, direction_of(f, node), (Item){.kind = ITEM_FILL, .node = node, .value = -1, .target = out,
-                                                .place = place_slice(&whole, axis, from, end - from)});
+    add(f, items, direction_of(f, node),
+        (Item){.kind = ITEM_FILL,
+               .node = node,
+               .value = -1,
+               .target = out,
+               .place = place_slice(&whole, axis, from, end - from)});
 }
 
 static void list_concat(const Fuse *f, Items *items, int node) {
@@ -38,8 +42,8 @@ static void list_made_up(const Fuse *f, Items *items, int node, int value) {
   if (op->kind != OP_SOURCE || op->source != SOURCE_NONE || f->places->root[root].buffer >= 0)
     return;
   place_at(f, root, value_buffer(f, BUFFER_TABLE, root));
-  add(f, items, SETUP, (Item){.kind = ITEM_COPY, .node = node, .value = root, .target = root,
-                              .place = f->places->root[root]});
+  add(f, items, SETUP,
+      (Item){.kind = ITEM_COPY, .node = node, .value = root, .target = root, .place = f->places->root[root]});
 }
 
 /* A view that no strides express, or none that the calls which read it can read, is a value of its own. */
@@ -62,8 +66,13 @@ static void list_view(const Fuse *f, Items *items, int node) {
     int64_t dim[MAX_DIM]; /* in the order of its input where that is what it keeps */
     int rank = dims_of(f, through ? value : n->in[0], dim);
     add(f, items, direction_of(f, node),
-        (Item){.kind = ITEM_COPY, .node = node, .value = n->in[0], .target = value, .through = through,
-               .from = from, .place = contiguous(buffer, rank, dim)});
+        (Item){.kind = ITEM_COPY,
+               .node = node,
+               .value = n->in[0],
+               .target = value,
+               .through = through,
+               .from = from,
+               .place = contiguous(buffer, rank, dim)});
   }
 }
 
@@ -95,7 +104,11 @@ static void list_copy(const Fuse *f, Items *items, const PendingCopy *copy) {
   if (!f->survey->here[node]) /* it only passes through this stage */
     node = kind == BUFFER_SENT ? f->survey->end - 1 : f->survey->first;
   add(f, items, kind == BUFFER_SENT || kind == BUFFER_FIGURE ? FORWARD : BACKWARD,
-      (Item){.kind = ITEM_COPY, .node = node, .value = copy->value, .target = -1, .place = whole(f, copy->buffer),
+      (Item){.kind = ITEM_COPY,
+             .node = node,
+             .value = copy->value,
+             .target = -1,
+             .place = whole(f, copy->buffer),
              .accumulate = copy->accumulate});
 }
 

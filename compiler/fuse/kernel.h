@@ -18,12 +18,12 @@ typedef enum {
   BUFFER_GRADIENT_RECEIVED, /* gradients of what was sent */
   BUFFER_GRADIENT_SENT,     /* gradients of what was received */
   /* The stage's own values, down to TEMPORARY: which of the four follows from who writes and reads them. */
-  BUFFER_SAVED,             /* made by forward, read by backward: one copy a microbatch in flight */
-  BUFFER_KEPT,              /* made by forward, read by the weights pass: one copy a microbatch in flight */
-  BUFFER_DEFERRED,          /* made by backward, read by the weights pass: one copy a slot */
-  BUFFER_TEMPORARY,         /* within forward or within backward */
-  BUFFER_TABLE,             /* made once at the start: depends on no input and no parameter */
-  BUFFER_FIGURE             /* a loss's or a metric's elements for one microbatch */
+  BUFFER_SAVED,     /* made by forward, read by backward: one copy a microbatch in flight */
+  BUFFER_KEPT,      /* made by forward, read by the weights pass: one copy a microbatch in flight */
+  BUFFER_DEFERRED,  /* made by backward, read by the weights pass: one copy a slot */
+  BUFFER_TEMPORARY, /* within forward or within backward */
+  BUFFER_TABLE,     /* made once at the start: depends on no input and no parameter */
+  BUFFER_FIGURE     /* a loss's or a metric's elements for one microbatch */
 } BufferKind;
 
 /* What runs of a microbatch, in this order. The weights pass: where backward is split, the calls that only
@@ -31,10 +31,10 @@ typedef enum {
 typedef enum { PASS_FORWARD, PASS_BACKWARD, PASS_WEIGHTS, PASS_KINDS } PassKind;
 
 typedef struct Buffer {
-  Name name;        /* C identifier, unique among the chunk's buffers of its kind and region */
-  Name comment;     /* the user's name for it with scope: "h.3.attn.qkv" */
+  Name name;    /* C identifier, unique among the chunk's buffers of its kind and region */
+  Name comment; /* the user's name for it with scope: "h.3.attn.qkv" */
   BufferKind kind;
-  int chunk;            /* of the rank's; of a WEIGHT the first that uses it */
+  int chunk; /* of the rank's; of a WEIGHT the first that uses it */
   Type type;
   int rank;
   int64_t dim[MAX_DIM]; /* with the microbatch axis first where batched; contiguous */
@@ -55,27 +55,27 @@ typedef enum { TERM_LOAD, TERM_CONSTANT, TERM_OP, TERM_REDUCE } TermKind;
 
 typedef struct Term {
   TermKind kind;
-  Name name;            /* a C identifier, unique within the kernel */
-  const Op *op;         /* OP, REDUCE (op_sum: + over 16 lanes; op_max) */
-  const Node *node;     /* OP: for attributes */
-  int n_in, in[4];      /* terms, all earlier in the list */
+  Name name;        /* a C identifier, unique within the kernel */
+  const Op *op;     /* OP, REDUCE (op_sum: + over 16 lanes; op_max) */
+  const Node *node; /* OP: for attributes */
+  int n_in, in[4];  /* terms, all earlier in the list */
   double constant;
-  Place place;          /* LOAD: strides in the kernel's dims; last stride 0 when scalar */
-  bool scalar;          /* one value a row; else one an element */
-  int phase;            /* OP, LOAD: the first phase that needs it; REDUCE: the phase that
+  Place place;     /* LOAD: strides in the kernel's dims; last stride 0 when scalar */
+  bool scalar;     /* one value a row; else one an element */
+  int phase;       /* OP, LOAD: the first phase that needs it; REDUCE: the phase that
                            accumulates it; its result can be used from phase + 1 on. Scalars that
                            depend on a reduce are computed between phases, before `phase` */
-  unsigned phases;      /* bit p: phase p needs it (reloads or recomputes it, or reads its row_buffer,
+  unsigned phases; /* bit p: phase p needs it (reloads or recomputes it, or reads its row_buffer,
                            which `phase` filled); scalars: 1 << phase */
-  bool row_buffer;      /* expensive and needed in more than one phase: cached in a float[row] */
+  bool row_buffer; /* expensive and needed in more than one phase: cached in a float[row] */
 } Term;
 
 typedef struct Store {
   int term;
-  Place place;          /* in the kernel's dims */
-  bool accumulate;      /* += over the dims of stride 0, from zero (an ACCUMULATOR: from what a batch's earlier
+  Place place;     /* in the kernel's dims */
+  bool accumulate; /* += over the dims of stride 0, from zero (an ACCUMULATOR: from what a batch's earlier
                            microbatches left) */
-  int phase;            /* in which it is stored; a row's scalar: before `phase`, or after the last when
+  int phase;       /* in which it is stored; a row's scalar: before `phase`, or after the last when
                            phase == phases */
 } Store;
 
@@ -90,15 +90,15 @@ typedef enum { KERNEL_LOOP, KERNEL_CALL } KernelKind;
  * CALL: one node, printed by its op. */
 typedef struct Kernel {
   KernelKind kind;
-  Name name;            /* C identifier: "ln_1_forward", "attn_c_attn_weight_gradient" */
-  Name comment;         /* what it computes, for people: "h.3.ln_1: layer_norm" */
+  Name name;    /* C identifier: "ln_1_forward", "attn_c_attn_weight_gradient" */
+  Name comment; /* what it computes, for people: "h.3.ln_1: layer_norm" */
   int chunk, region;
   bool backward;
   /* LOOP */
   int n_dims;
   int64_t dim[MAX_DIM];
   int parallel, tiles;
-  bool samples;         /* dim[0] is the microbatch axis, unmerged: always so when a term uses $i or $s,
+  bool samples; /* dim[0] is the microbatch axis, unmerged: always so when a term uses $i or $s,
                            which count within the sample over dims 1.. */
   int phases;
   Vec(Term) terms;
@@ -106,10 +106,10 @@ typedef struct Kernel {
   /* CALL */
   const Node *node;
   Vec(Place) in, out;
-  int bias;             /* index into `in` of the vector that the call adds along the last axis, or -1 */
-  bool accumulate;      /* out[0] is an ACCUMULATOR: += except for a batch's first microbatch */
+  int bias;        /* index into `in` of the vector that the call adds along the last axis, or -1 */
+  bool accumulate; /* out[0] is an ACCUMULATOR: += except for a batch's first microbatch */
   /* both */
-  Name signature;       /* equal signatures: the same code over other buffers */
+  Name signature; /* equal signatures: the same code over other buffers */
 } Kernel;
 
 typedef Vec(Kernel) Kernels;
@@ -118,8 +118,8 @@ typedef Vec(Kernel) Kernels;
 typedef struct Access {
   Place *place; /* the kernel's own: who may change the kernel may change it */
   bool write;
-  int index;    /* in Kernel.in or out of a call, in terms or stores of a loop */
-  int next;     /* of next_access */
+  int index; /* in Kernel.in or out of a call, in terms or stores of a loop */
+  int next;  /* of next_access */
 } Access;
 
 /* Goes on to the next of a kernel's places; false: there are no more. Reads come first.
@@ -134,7 +134,7 @@ typedef struct Region {
   int index;   /* 3, or -1 */
   int chunk;
   int first[PASS_KINDS], end[PASS_KINDS]; /* kernels */
-  int like;    /* the first region of the stage with the same signature; itself when first */
+  int like; /* the first region of the stage with the same signature; itself when first */
 } Region;
 
 /* One part of the model on a rank: its ranges of pieces and of each pass's kernels. */
@@ -151,13 +151,13 @@ typedef struct StageKernels {
   Vec(Chunk) chunks;
   int64_t microbatch;
   bool recompute;
-  bool split;   /* backward is in two: weights is not empty, where it can be */
+  bool split;    /* backward is in two: weights is not empty, where it can be */
   Target target; /* what programs are for: how kernels are lowered and printed */
   Vec(Buffer) buffers;
   Kernels setup, forward, backward, weights; /* setup: run once, fills the tables */
   Vec(Region) regions;
   Ints received, sent, gradients_received, gradients_sent; /* buffers by chunk, in order of crossing */
-  Ints params;  /* parameters held by this stage, in order of declaration */
+  Ints params; /* parameters held by this stage, in order of declaration */
 } StageKernels;
 
 /* Of a SAVED .. TEMPORARY: the pass that makes it, and the last that reads it. */

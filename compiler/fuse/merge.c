@@ -113,8 +113,12 @@ StageKernels *merge_chunks(StageKernels *const *chunk, int n) {
     return chunk[0];
   const StageKernels *first = chunk[0];
   StageKernels *k = alloc(sizeof *k);
-  *k = (StageKernels){.graph = first->graph, .stage = first->stage, .n_stages = first->n_stages / n,
-                      .microbatch = first->microbatch, .recompute = first->recompute, .split = first->split,
+  *k = (StageKernels){.graph = first->graph,
+                      .stage = first->stage,
+                      .n_stages = first->n_stages / n,
+                      .microbatch = first->microbatch,
+                      .recompute = first->recompute,
+                      .split = first->split,
                       .target = first->target};
   for (int i = 0; i < n; i++)
     merge_chunk(k, chunk[i], i);

@@ -6,10 +6,12 @@
 
 /* ---- identifiers ----------------------------------------------------------------------------- */
 
-static const char *const reserved[] = {
-    "auto", "break", "case", "char", "const", "continue", "default", "do", "double", "else", "enum", "extern",
-    "float", "for", "goto", "if", "inline", "int", "long", "main", "register", "restrict", "return", "short",
-    "signed", "sizeof", "static", "struct", "switch", "typedef", "union", "unsigned", "void", "volatile", "while"};
+static const char *const reserved[] = {"auto",    "break",    "case",     "char",     "const",  "continue",
+                                       "default", "do",       "double",   "else",     "enum",   "extern",
+                                       "float",   "for",      "goto",     "if",       "inline", "int",
+                                       "long",    "main",     "register", "restrict", "return", "short",
+                                       "signed",  "sizeof",   "static",   "struct",   "switch", "typedef",
+                                       "union",   "unsigned", "void",     "volatile", "while"};
 
 /* A C identifier from any text: what C does not know becomes '_'. */
 static Name identifier(const char *text) {
@@ -24,7 +26,11 @@ static Name identifier(const char *text) {
   return intern(t.at);
 }
 
-typedef struct Taken { Name name; int group; Name signature; } Taken;
+typedef struct Taken {
+  Name name;
+  int group;
+  Name signature;
+} Taken;
 typedef Vec(Taken) TakenNames;
 
 /* The name, or with a number behind it when another of the group has it. The same signature (where it

@@ -147,8 +147,17 @@ bool place_of(const Fuse *f, int value, Place *out) {
 
 /* The stage's own values begin as TEMPORARY: of which kind they are is decided when all kernels are there. */
 static int new_buffer(const Fuse *f, BufferKind kind, int value, int n, const int64_t *dim, Type type) {
-  Buffer b = {.kind = kind, .value = value, .rank = n, .type = type, .elements = 1, .param = -1, .use = -1,
-              .figure = -1, .region = -1, .first = -1, .last = -1};
+  Buffer b = {.kind = kind,
+              .value = value,
+              .rank = n,
+              .type = type,
+              .elements = 1,
+              .param = -1,
+              .use = -1,
+              .figure = -1,
+              .region = -1,
+              .first = -1,
+              .last = -1};
   for (int i = 0; i < n; i++) {
     b.dim[i] = dim[i];
     b.elements *= dim[i];

@@ -84,7 +84,8 @@ void choose_precision(StageKernels *k) {
 
 static void verify_operand(const StageKernels *k, const Kernel *kernel, const Access *a) {
   const Buffer *b = &k->buffers.at[a->place->buffer];
-  bool rounded = k->target.precision == PRECISION_BF16 && !stays_exact(b) && !stays_f32(kernel->node, a->write, a->index);
+  bool rounded =
+      k->target.precision == PRECISION_BF16 && !stays_exact(b) && !stays_f32(kernel->node, a->write, a->index);
   ensure(b->bf16 || !rounded);
 }
 

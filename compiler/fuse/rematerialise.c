@@ -190,8 +190,12 @@ static void find_readers(Search *s, const bool *read_whole) {
 
 static void find_cheap(const Fuse *f, Remat *r, const bool *read_whole) {
   size_t values = (size_t)f->g->values.n;
-  Search s = {.f = f, .remat = r, .may = alloc(values), .statistic = alloc(values),
-              .readers = alloc(values * sizeof(Ints)), .seen = alloc(values * sizeof(int))};
+  Search s = {.f = f,
+              .remat = r,
+              .may = alloc(values),
+              .statistic = alloc(values),
+              .readers = alloc(values * sizeof(Ints)),
+              .seen = alloc(values * sizeof(int))};
   find_statistics(&s);
   find_readers(&s, read_whole);
   for (bool changed = true; changed;) {

@@ -119,7 +119,10 @@ const Remat *save_values(const Fuse *f) {
   const Remat *forward = f->remat[FORWARD];
   Remat *remat = alloc(sizeof *remat);
   *remat = (Remat){alloc_copy(forward->value, values), alloc_copy(forward->counts, values)};
-  Saving s = {.f = f, .remat = remat, .saved = alloc(values), .candidate = alloc(values),
+  Saving s = {.f = f,
+              .remat = remat,
+              .saved = alloc(values),
+              .candidate = alloc(values),
               .expanded = alloc(sizeof(int) * values)};
   for (int i = 0; i < f->items->of[BACKWARD].n; i++) {
     const Item *it = &f->items->of[BACKWARD].at[i];

@@ -3,7 +3,11 @@
 #include "fuse/internal.h"
 
 /* Buffers in order of appearance: what differs between like kernels is which buffers, not their pattern. */
-typedef struct Pattern { Text *text; Ints seen; const StageKernels *k; } Pattern;
+typedef struct Pattern {
+  Text *text;
+  Ints seen;
+  const StageKernels *k;
+} Pattern;
 
 static int slot_of(Pattern *p, int buffer) {
   for (int i = 0; i < p->seen.n; i++)
@@ -15,7 +19,10 @@ static int slot_of(Pattern *p, int buffer) {
 
 static void sign_place(Pattern *p, const Place *place) {
   const Buffer *b = &p->k->buffers.at[place->buffer];
-  text_add(p->text, " %d%s%s+%lld", slot_of(p, place->buffer), b->type == TYPE_TOKEN ? "t" : b->bf16 ? "h" : "",
+  text_add(p->text, " %d%s%s+%lld", slot_of(p, place->buffer),
+           b->type == TYPE_TOKEN ? "t"
+           : b->bf16             ? "h"
+                                 : "",
            b->kind == BUFFER_ACCUMULATOR ? "a" : "", (long long)place->offset);
   for (int i = 0; i < place->rank; i++)
     text_add(p->text, ",%lld:%lld", (long long)place->dim[i], (long long)place->stride[i]);

@@ -75,8 +75,9 @@ static int term_of(Builder *b, int value) {
   bool alias = view_is_alias(f, value);
   double number;
   if (n->op->constant && n->op->constant(n, &number))
-    return add_term(b, value, (Term){.kind = TERM_CONSTANT, .constant = number, .scalar = true,
-                                     .name = f->survey->name[root]});
+    return add_term(
+        b, value,
+        (Term){.kind = TERM_CONSTANT, .constant = number, .scalar = true, .name = f->survey->name[root]});
   if (alias && n->op->kind == OP_SOURCE && n->op->source == SOURCE_NONE)
     return op_term(b, node, value);
   if (alias && root != value && b->stamp[root] == b->id)
@@ -97,8 +98,13 @@ static int reduce_term(Builder *b, const Node *n, const Op *op, int value) {
   const Shape *s = &value_at(b->f, n->in[0])->shape;
   if (s->rank > 0 && s->dim[s->rank - 1] == 1)
     return bind(b, value, in);
-  return add_term(b, value, (Term){.kind = TERM_REDUCE, .op = op, .n_in = 1, .in = {in}, .scalar = true,
-                                   .name = b->f->survey->name[n->out[0]]});
+  return add_term(b, value,
+                  (Term){.kind = TERM_REDUCE,
+                         .op = op,
+                         .n_in = 1,
+                         .in = {in},
+                         .scalar = true,
+                         .name = b->f->survey->name[n->out[0]]});
 }
 
 /* Sums over broadcast axes: over the last axis within the row, over others by accumulating. */

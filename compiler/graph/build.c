@@ -49,23 +49,23 @@ static int append(Graph *g, const Op *op, const int *in, int n_in, const Attr *a
   if (!operand_count_fits(op, n_in, span))
     return -1;
   ShapeRule *r = alloc(sizeof *r);
-  *r = (ShapeRule){.g = g,
-                   .op = op,
-                   .in = in,
-                   .n_in = n_in,
-                   .attr = copy_attributes(op, attr),
-                   .scope = scope,
-                   .span = span};
+  *r = (ShapeRule){
+      .g = g, .op = op, .in = in, .n_in = n_in, .attr = copy_attributes(op, attr), .scope = scope, .span = span};
   if (!op->shape(r))
     return -1;
-  Node n = {.op = op, .attr = r->attr, .n_in = n_in, .n_out = r->n_out, .scope = scope, .span = span,
-            .serves = serves};
+  Node n = {
+      .op = op, .attr = r->attr, .n_in = n_in, .n_out = r->n_out, .scope = scope, .span = span, .serves = serves};
   n.in = alloc_copy(in, n_in * sizeof *in);
   n.out = alloc(r->n_out * sizeof *n.out);
   for (int i = 0; i < r->n_out; i++) {
     n.out[i] = g->values.n;
-    push(&g->values, (Value){.name = intern(op->name), .type = r->out[i].type, .classes = r->out[i].classes,
-                             .shape = r->out[i].shape, .node = g->nodes.n, .output = i, .span = span});
+    push(&g->values, (Value){.name = intern(op->name),
+                             .type = r->out[i].type,
+                             .classes = r->out[i].classes,
+                             .shape = r->out[i].shape,
+                             .node = g->nodes.n,
+                             .output = i,
+                             .span = span});
   }
   push(&g->nodes, n);
   return g->nodes.n - 1;
@@ -120,8 +120,8 @@ int graph_param(Graph *g, Name name, Shape shape, int scope, Span span) {
 
 int graph_input(Graph *g, Name name, bool target, Type type, int64_t classes, Shape shape, Span span) {
   int index = g->inputs.n;
-  Attr attr[MAX_ATTR] = {{.number = index}, {.number = type == TYPE_TOKEN}, {.number = (double)classes},
-                         list_attr(&shape)};
+  Attr attr[MAX_ATTR] = {
+      {.number = index}, {.number = type == TYPE_TOKEN}, {.number = (double)classes}, list_attr(&shape)};
   int node = graph_node(g, &op_input, NULL, 0, attr, 0, span);
   int value = graph_output(g, node, 0);
   push(&g->inputs, ((Input){.name = name, .target = target, .value = value, .span = span, .from = -1}));

@@ -7,19 +7,18 @@
 #include "ops/op.h"
 #include "optimizers/optimizer.h"
 
-const TrainField train_fields[] = {
-    {"batch", FIELD_INT, offsetof(Train, batch)},
-    {"optimizer", FIELD_OPTIMIZER, offsetof(Train, optimizer)},
-    {"decay_all", FIELD_BOOL, offsetof(Train, decay_all)},
-    {"lr_schedule", FIELD_RATE, offsetof(Train, lr_kind)},
-    {"lr_warmup", FIELD_INT, offsetof(Train, lr_warmup)},
-    {"lr_total", FIELD_INT, offsetof(Train, lr_total)},
-    {"lr_floor", FIELD_REAL, offsetof(Train, lr_floor)},
-    {"clip_norm", FIELD_REAL, offsetof(Train, clip_norm)},
-    {"pipeline", FIELD_NAME, offsetof(Train, pipeline)},
-    {"vertical_sync", FIELD_BOOL, offsetof(Train, vertical_sync)},
-    {"chunks", FIELD_INT, offsetof(Train, chunks)},
-    {NULL, 0, 0}};
+const TrainField train_fields[] = {{"batch", FIELD_INT, offsetof(Train, batch)},
+                                   {"optimizer", FIELD_OPTIMIZER, offsetof(Train, optimizer)},
+                                   {"decay_all", FIELD_BOOL, offsetof(Train, decay_all)},
+                                   {"lr_schedule", FIELD_RATE, offsetof(Train, lr_kind)},
+                                   {"lr_warmup", FIELD_INT, offsetof(Train, lr_warmup)},
+                                   {"lr_total", FIELD_INT, offsetof(Train, lr_total)},
+                                   {"lr_floor", FIELD_REAL, offsetof(Train, lr_floor)},
+                                   {"clip_norm", FIELD_REAL, offsetof(Train, clip_norm)},
+                                   {"pipeline", FIELD_NAME, offsetof(Train, pipeline)},
+                                   {"vertical_sync", FIELD_BOOL, offsetof(Train, vertical_sync)},
+                                   {"chunks", FIELD_INT, offsetof(Train, chunks)},
+                                   {NULL, 0, 0}};
 const char *const rate_names[] = {"constant", "linear", "cosine", NULL};
 const char *const origin_names[] = {"file",    "image",    "lengths", "present", "counted",
                                     "shifted", "segments", "masked",  "chosen",  NULL};

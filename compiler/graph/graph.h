@@ -23,8 +23,8 @@ typedef struct Optimizer Optimizer; /* optimizers/optimizer.h */
 
 /* An attribute's value; which member counts is said by the op's list of attributes (op.h). */
 typedef struct Attr {
-  double number;   /* numbers, integers (exact), booleans (0 or 1) */
-  int n;           /* lists: a shape, a permutation, sizes of a split */
+  double number; /* numbers, integers (exact), booleans (0 or 1) */
+  int n;         /* lists: a shape, a permutation, sizes of a split */
   int64_t *list;
   Name text;
 } Attr;
@@ -66,7 +66,7 @@ typedef struct Param {
   Name name; /* "h.0.attn.c_attn.weight", unique */
   Shape shape;
   InitKind init;
-  double init_value; /* the constant, the bound of uniform(-a, a), the deviation of normal(0, s) */
+  double init_value;  /* the constant, the bound of uniform(-a, a), the deviation of normal(0, s) */
   bool stored_in_out; /* files hold the transposed matrix (Hugging Face's GPT-2 linears) */
   bool buffer;        /* not trained: a running average (ops/statistics.c), which is its one use. What stands
                          for its gradient is the microbatch's share in the average, summed like a gradient */
@@ -80,8 +80,15 @@ typedef struct Param {
 /* Where an input's samples come from: a file, as they stand or as images to normalise, or the same sample of
  * another input, whose tokens the loader computes them from (pd_runtime.h says how, and what numbers it takes). */
 typedef enum {
-  ORIGIN_FILE, ORIGIN_IMAGE, ORIGIN_LENGTHS, ORIGIN_PRESENT, ORIGIN_COUNTED, ORIGIN_SHIFTED, ORIGIN_SEGMENTS,
-  ORIGIN_MASKED, ORIGIN_CHOSEN
+  ORIGIN_FILE,
+  ORIGIN_IMAGE,
+  ORIGIN_LENGTHS,
+  ORIGIN_PRESENT,
+  ORIGIN_COUNTED,
+  ORIGIN_SHIFTED,
+  ORIGIN_SEGMENTS,
+  ORIGIN_MASKED,
+  ORIGIN_CHOSEN
 } OriginKind;
 
 typedef struct Input {
@@ -90,7 +97,7 @@ typedef struct Input {
   int value;
   Span span;
   OriginKind origin;
-  int from;            /* index of the input that it is computed from; -1: none */
+  int from; /* index of the input that it is computed from; -1: none */
   Vec(double) numbers;
 } Input;
 
@@ -109,14 +116,14 @@ typedef struct Train {
   int64_t batch; /* samples per weight update, over all replicas */
   const Optimizer *optimizer;
   double lr, number[MAX_OPTIMIZER_NUMBERS]; /* its arguments in order; a pair is two numbers */
-  bool decay_all; /* false: parameters of rank two and more decay */
+  bool decay_all;                           /* false: parameters of rank two and more decay */
   LrKind lr_kind;
   int64_t lr_warmup, lr_total; /* updates */
   double lr_floor;
-  double clip_norm;    /* 0: no clipping */
-  Name pipeline;       /* "2bw", "flush", ... */
-  bool vertical_sync;  /* of pipedream */
-  int64_t chunks;      /* of interleaved: parts of the model a rank holds; 0: not given */
+  double clip_norm;   /* 0: no clipping */
+  Name pipeline;      /* "2bw", "flush", ... */
+  bool vertical_sync; /* of pipedream */
+  int64_t chunks;     /* of interleaved: parts of the model a rank holds; 0: not given */
   Span span, pipeline_span;
 } Train;
 
@@ -153,7 +160,7 @@ void graph_loss(Graph *g, int value, Span span);
 void graph_metric(Graph *g, Name name, Name of_mean, int value, Span span);
 
 int64_t graph_tokens_per_sample(const Graph *g); /* of the first input that has any; 0 when none has */
-int64_t shape_elements(const Shape *s); /* of one sample */
+int64_t shape_elements(const Shape *s);          /* of one sample */
 bool shape_equal(const Shape *a, const Shape *b);
 const char *shape_text(const Shape *s); /* "[128, 256]" */
 

@@ -15,8 +15,7 @@ static int64_t broadcast_index(const Shape *result, const Shape *operand, int64_
   return at;
 }
 
-static void interpret_pointwise(const Graph *g, int node, int64_t batch, const double *const *in,
-                                double *out) {
+static void interpret_pointwise(const Graph *g, int node, int64_t batch, const double *const *in, double *out) {
   const Node *n = &g->nodes.at[node];
   const Shape *s = out_shape(g, node, 0);
   double *operand = alloc(n->n_in * sizeof *operand);

@@ -5,7 +5,11 @@
 #include "graph/graph.h"
 
 typedef enum { FIELD_REAL, FIELD_INT, FIELD_BOOL, FIELD_NAME, FIELD_OPTIMIZER, FIELD_RATE } FieldKind;
-typedef struct TrainField { const char *name; FieldKind kind; size_t offset; } TrainField;
+typedef struct TrainField {
+  const char *name;
+  FieldKind kind;
+  size_t offset;
+} TrainField;
 extern const TrainField train_fields[]; /* ends at a NULL name */
 /* By enum; NULL-ended. */
 extern const char *const rate_names[], *const init_names[], *const origin_names[];

@@ -2,7 +2,7 @@
 #include "graph/graph.h"
 #include "ops/op.h"
 
-#define HOLDS(condition)                                                                             \
+#define HOLDS(condition) \
   ((condition) ? (void)0 : BUG("graph '%s': node %d (%s): %s", g->name, i, n->op->name, #condition))
 
 static void verify_node(const Graph *g, int i) {
@@ -30,8 +30,7 @@ static void verify_node(const Graph *g, int i) {
 static void verify_shapes(const Graph *g, int i) {
   const Node *n = &g->nodes.at[i];
   ShapeRule *r = alloc(sizeof *r);
-  *r = (ShapeRule){
-      .g = (Graph *)g, .op = n->op, .in = n->in, .n_in = n->n_in, .scope = n->scope, .span = n->span};
+  *r = (ShapeRule){.g = (Graph *)g, .op = n->op, .in = n->in, .n_in = n->n_in, .scope = n->scope, .span = n->span};
   r->attr = alloc_copy(n->attr, MAX_ATTR * sizeof *n->attr);
   HOLDS(n->op->shape(r));
   HOLDS(r->n_out == n->n_out);
@@ -47,8 +46,7 @@ static void verify_param(const Graph *g, const Param *p) {
   ensure(p->gradients.n == 0 || p->gradients.n == p->uses.n);
   ensure(!p->buffer || (p->uses.n == 1 && (p->gradients.n == 0 || p->gradients.at[0] >= 0)));
   for (int k = 0; k < p->uses.n; k++) {
-    ensure(p->uses.at[k] >= 0 && p->uses.at[k] < g->n_forward &&
-           (k == 0 || p->uses.at[k] > p->uses.at[k - 1]));
+    ensure(p->uses.at[k] >= 0 && p->uses.at[k] < g->n_forward && (k == 0 || p->uses.at[k] > p->uses.at[k - 1]));
     const Node *use = &g->nodes.at[p->uses.at[k]];
     bool reads = false;
     for (int i = 0; i < use->n_in; i++)
@@ -74,9 +72,9 @@ static void verify_uses(const Graph *g, int value) {
 
 /* What an input is computed from stands before it and has tokens; its numbers are those of its origin. */
 static void verify_input(const Graph *g, int i) {
-  static const int numbers[] = {[ORIGIN_LENGTHS] = 1, [ORIGIN_PRESENT] = 1,  [ORIGIN_COUNTED] = 1,
-                                [ORIGIN_SHIFTED] = 1, [ORIGIN_SEGMENTS] = 2, [ORIGIN_MASKED] = 2,
-                                [ORIGIN_CHOSEN] = 0};
+  static const int numbers[] = {
+      [ORIGIN_LENGTHS] = 1,  [ORIGIN_PRESENT] = 1, [ORIGIN_COUNTED] = 1, [ORIGIN_SHIFTED] = 1,
+      [ORIGIN_SEGMENTS] = 2, [ORIGIN_MASKED] = 2,  [ORIGIN_CHOSEN] = 0};
   const Input *in = &g->inputs.at[i];
   ensure(in->value >= 0 && in->value < g->values.n);
   if (in->origin == ORIGIN_IMAGE)

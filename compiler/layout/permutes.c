@@ -10,10 +10,14 @@
 #include "simplify/rewrite.h"
 
 /* Which value of `to` has the elements of a value of `from`: its axis dims[i] is axis i of that. */
-typedef struct Counterpart { int value, dims[MAX_RANK]; } Counterpart;
+typedef struct Counterpart {
+  int value, dims[MAX_RANK];
+} Counterpart;
 
 /* A value of `to` in another order and shape for the nodes of one run. */
-typedef struct Copy { int of, run, dims[MAX_RANK], made; } Copy;
+typedef struct Copy {
+  int of, run, dims[MAX_RANK], made;
+} Copy;
 
 typedef struct Moving {
   Rewrite *w;

@@ -14,7 +14,12 @@ _Noreturn void pd_fail(const char *format_, ...) {
   BUG("while asking for scratch memory: %s", text);
 }
 
-typedef struct CachedCall { Name signature; const Library *library; int threads; int64_t bytes; } CachedCall;
+typedef struct CachedCall {
+  Name signature;
+  const Library *library;
+  int threads;
+  int64_t bytes;
+} CachedCall;
 
 /* Asking a library takes as long as preparing the call: once for all kernels of a signature. */
 static int64_t scratch_bytes(const Site *site, Name signature) {
@@ -34,8 +39,14 @@ static int64_t scratch_bytes(const Site *site, Name signature) {
 
 void lower_call(const StageKernels *stage, Lowered *l) {
   const Kernel *k = l->kernel;
-  const Site site = {.node = k->node, .in = k->in.at, .n_in = k->in.n, .out = k->out.at, .n_out = k->out.n,
-                     .bias = k->bias, .accumulate = k->accumulate, .threads = stage->target.threads,
+  const Site site = {.node = k->node,
+                     .in = k->in.at,
+                     .n_in = k->in.n,
+                     .out = k->out.at,
+                     .n_out = k->out.n,
+                     .bias = k->bias,
+                     .accumulate = k->accumulate,
+                     .threads = stage->target.threads,
                      .library = lowering_of(stage)->library};
   Call *c = alloc(sizeof *c);
   if (!k->node->op->call)

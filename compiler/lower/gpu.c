@@ -5,17 +5,17 @@
 #include <limits.h>
 
 enum {
-  BLOCK = 256,            /* threads of a block where nothing asks for another number */
+  BLOCK = 256, /* threads of a block where nothing asks for another number */
   WARP = 32,
   WIDEST_BLOCK = 1024,
-  FEW_ELEMENTS = 4096,    /* of a kernel: a thread each */
-  BLOCKS = 1056,          /* that many give an H100's 132 multiprocessors eight each */
-  ROWS_A_THREAD = 4,      /* of a sum over rows, at least: below it a further tile costs more than it gives */
-  WARP_ELEMENTS = 8,      /* of a row that a warp's thread takes before the row gets a block */
-  VECTOR_REGISTERS = 96,  /* of a thread's, for elements side by side */
-  THREAD_ELEMENTS = 16,   /* of a row that a thread caches at most ... */
-  THREAD_REGISTERS = 64,  /* ... and of all that it caches */
-  LOOP_THREADS = 512      /* for rows too long to be cached */
+  FEW_ELEMENTS = 4096,   /* of a kernel: a thread each */
+  BLOCKS = 1056,         /* that many give an H100's 132 multiprocessors eight each */
+  ROWS_A_THREAD = 4,     /* of a sum over rows, at least: below it a further tile costs more than it gives */
+  WARP_ELEMENTS = 8,     /* of a row that a warp's thread takes before the row gets a block */
+  VECTOR_REGISTERS = 96, /* of a thread's, for elements side by side */
+  THREAD_ELEMENTS = 16,  /* of a row that a thread caches at most ... */
+  THREAD_REGISTERS = 64, /* ... and of all that it caches */
+  LOOP_THREADS = 512     /* for rows too long to be cached */
 };
 
 /* ---- which elements lie side by side ----------------------------------------------------------- */
@@ -225,9 +225,14 @@ static int64_t attention_backward(const struct pd_attention *a, int threads) {
   return pd_cuda_attention_backward_scratch(a);
 }
 
-static const Library library = {.matmul = pd_cuda_matmul_scratch, .convolution = pd_cuda_convolution_scratch,
-                                .attention = no_scratch, .attention_backward = attention_backward,
-                                .lstm = pd_cuda_lstm_scratch, .lstm_backward = pd_cuda_lstm_backward_scratch};
+static const Library library = {.matmul = pd_cuda_matmul_scratch,
+                                .convolution = pd_cuda_convolution_scratch,
+                                .attention = no_scratch,
+                                .attention_backward = attention_backward,
+                                .lstm = pd_cuda_lstm_scratch,
+                                .lstm_backward = pd_cuda_lstm_backward_scratch};
 
-const Lowering gpu_lowering = {.loop = lower_loop, .library = &library,
-                               .now_words = 1u << WORD_SAMPLE | 1u << WORD_FOLLOWING | 1u << WORD_SEED | 1u << WORD_TRAINING};
+const Lowering gpu_lowering = {.loop = lower_loop,
+                               .library = &library,
+                               .now_words = 1u << WORD_SAMPLE | 1u << WORD_FOLLOWING | 1u << WORD_SEED |
+                                            1u << WORD_TRAINING};

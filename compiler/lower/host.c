@@ -57,8 +57,13 @@ static int64_t attention(const struct pd_attention *a, int threads) {
 static int64_t lstm(const struct pd_lstm *l) { return (int64_t)pd_lstm_scratch(l); }
 static int64_t lstm_backward(const struct pd_lstm *l) { return (int64_t)pd_lstm_backward_scratch(l); }
 
-static const Library library = {.matmul = matmul, .convolution = convolution, .attention = attention,
-                                .attention_backward = attention, .lstm = lstm, .lstm_backward = lstm_backward};
+static const Library library = {.matmul = matmul,
+                                .convolution = convolution,
+                                .attention = attention,
+                                .attention_backward = attention,
+                                .lstm = lstm,
+                                .lstm_backward = lstm_backward};
 
-const Lowering host_lowering = {.loop = lower_loop, .library = &library,
+const Lowering host_lowering = {.loop = lower_loop,
+                                .library = &library,
                                 .now_words = 1u << WORD_SAMPLE | 1u << WORD_FOLLOWING};

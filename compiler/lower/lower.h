@@ -16,21 +16,21 @@ typedef struct Arguments {
   bool first;    /* whether this is a batch's first microbatch: accumulators are overwritten */
   Ints buffers;  /* of a loop each once, of a call one for each of its places */
   bool *written; /* by argument: the kernel writes to that buffer */
-  Ints keys;     /* terms whose random numbers have a key of their own: node_key(), which like kernels do not share */
+  Ints keys; /* terms whose random numbers have a key of their own: node_key(), which like kernels do not share */
   bool scratch;
-  bool now;      /* reads the current microbatch's numbers where they change from one pass to the next (Dialect.at) */
+  bool now; /* reads the current microbatch's numbers where they change from one pass to the next (Dialect.at) */
 } Arguments;
 
 /* ---- loops ------------------------------------------------------------------------------------ */
 
 /* A store of a loop. */
 typedef struct LoweredStore {
-  bool scalar;          /* of one value a row */
-  bool accumulator;     /* adds to what a batch's earlier microbatches left */
-  bool summed;          /* adds up several rows of one group: has partial sums */
-  bool moves[MAX_DIM];  /* its partial sums extend along this dim */
-  int64_t sums;         /* elements of its partial sums */
-  bool dense;           /* its target lies in memory as its partial sums do */
+  bool scalar;         /* of one value a row */
+  bool accumulator;    /* adds to what a batch's earlier microbatches left */
+  bool summed;         /* adds up several rows of one group: has partial sums */
+  bool moves[MAX_DIM]; /* its partial sums extend along this dim */
+  int64_t sums;        /* elements of its partial sums */
+  bool dense;          /* its target lies in memory as its partial sums do */
 } LoweredStore;
 
 /* The iteration, whatever runs it. A group is the rows that share one set of partial sums; without sums each row is
@@ -40,11 +40,11 @@ typedef struct LoopShape {
   int group_dims;       /* dims [0, group_dims) number the groups */
   int64_t groups, rows; /* rows of one group */
   int64_t columns;
-  int64_t elements;     /* of all rows */
-  bool *live;           /* by term: some store depends on it */
-  bool reduces;         /* a row is reduced to a number */
-  LoweredStore *store;  /* by store */
-  int64_t sums;         /* elements of a group's partial sums, each store's from a multiple of LANES; 0: none */
+  int64_t elements;    /* of all rows */
+  bool *live;          /* by term: some store depends on it */
+  bool reduces;        /* a row is reduced to a number */
+  LoweredStore *store; /* by store */
+  int64_t sums;        /* elements of a group's partial sums, each store's from a multiple of LANES; 0: none */
 } LoopShape;
 
 /* On processors: threads take ranges of rows, of groups or, of a single row, of columns. */
@@ -89,11 +89,11 @@ enum { SUMS_BLOCK = 32 }; /* sums that a block of the second kernel adds up, by 
 typedef struct Lowered {
   const Kernel *kernel;
   Arguments arguments;
-  int64_t scratch_bytes;  /* at the stage's number of threads: partial sums of a loop, a library's working memory */
+  int64_t scratch_bytes; /* at the stage's number of threads: partial sums of a loop, a library's working memory */
   const LoopShape *shape; /* LOOP, with one of the two that follow: */
   const HostLoop *host;
   const GpuLoop *gpu;
-  const Call *call;       /* CALL */
+  const Call *call; /* CALL */
 } Lowered;
 typedef Vec(Lowered) LoweredList;
 

@@ -30,7 +30,8 @@ static bool accumulates(const Kernel *k) {
   return false;
 }
 
-static LoweredStore lower_store(const StageKernels *stage, const Kernel *k, const LoopShape *s, const Store *store) {
+static LoweredStore lower_store(const StageKernels *stage, const Kernel *k, const LoopShape *s,
+                                const Store *store) {
   bool one_column = s->columns == 1 || store->place.stride[s->row_dims] == 0;
   LoweredStore l = {.scalar = k->terms.at[store->term].scalar && one_column, .sums = 1};
   l.accumulator = store->accumulate && stage->buffers.at[store->place.buffer].kind == BUFFER_ACCUMULATOR;

@@ -93,32 +93,92 @@ static void derive_select(Gradients *d, int node) {
 #define BINARY .kind = OP_POINTWISE, .min_in = 2, .max_in = 2, .cost = cost_cheap
 #define UNARY .kind = OP_POINTWISE, .min_in = 1, .max_in = 1, .cost = cost_cheap
 
-const Op op_add = {.name = "add", .signature = "a + b", .infix = "+", .adds_bias = true, BINARY,
-                   .shape = shape_pointwise, .derivative = derive_add, .expression = "$0 + $1", .fold = fold_add};
-const Op op_sub = {.name = "sub", .signature = "a - b", .infix = "-", BINARY,
-                   .shape = shape_pointwise, .derivative = derive_sub, .expression = "$0 - $1", .fold = fold_sub};
-const Op op_mul = {.name = "mul", .signature = "a * b", .infix = "*", BINARY,
-                   .shape = shape_pointwise, .derivative = derive_mul, .expression = "$0 * $1", .fold = fold_mul};
-const Op op_div = {.name = "div", .signature = "a / b", .infix = "/", BINARY,
-                   .shape = shape_pointwise, .derivative = derive_div, .expression = "$0 / $1", .fold = fold_div};
-const Op op_neg = {.name = "neg", .signature = "neg(x)", UNARY, .shape = shape_pointwise,
-                   .derivative = derive_neg, .expression = "-$0", .fold = fold_neg};
-const Op op_square = {.name = "square", .signature = "square(x)", UNARY, .shape = shape_pointwise,
-                      .derivative = derive_square, .expression = "$0 * $0", .fold = fold_square};
+const Op op_add = {.name = "add",
+                   .signature = "a + b",
+                   .infix = "+",
+                   .adds_bias = true,
+                   BINARY,
+                   .shape = shape_pointwise,
+                   .derivative = derive_add,
+                   .expression = "$0 + $1",
+                   .fold = fold_add};
+const Op op_sub = {.name = "sub",
+                   .signature = "a - b",
+                   .infix = "-",
+                   BINARY,
+                   .shape = shape_pointwise,
+                   .derivative = derive_sub,
+                   .expression = "$0 - $1",
+                   .fold = fold_sub};
+const Op op_mul = {.name = "mul",
+                   .signature = "a * b",
+                   .infix = "*",
+                   BINARY,
+                   .shape = shape_pointwise,
+                   .derivative = derive_mul,
+                   .expression = "$0 * $1",
+                   .fold = fold_mul};
+const Op op_div = {.name = "div",
+                   .signature = "a / b",
+                   .infix = "/",
+                   BINARY,
+                   .shape = shape_pointwise,
+                   .derivative = derive_div,
+                   .expression = "$0 / $1",
+                   .fold = fold_div};
+const Op op_neg = {.name = "neg",
+                   .signature = "neg(x)",
+                   UNARY,
+                   .shape = shape_pointwise,
+                   .derivative = derive_neg,
+                   .expression = "-$0",
+                   .fold = fold_neg};
+const Op op_square = {.name = "square",
+                      .signature = "square(x)",
+                      UNARY,
+                      .shape = shape_pointwise,
+                      .derivative = derive_square,
+                      .expression = "$0 * $0",
+                      .fold = fold_square};
 /* The larger of two numbers; a tie shares the gradient equally. */
-const Op op_maximum = {.name = "maximum", .signature = "maximum(a, b)", BINARY, .shape = shape_pointwise,
-                       .derivative = derive_maximum, .expression = "pd_max($0, $1)", .fold = fold_maximum};
+const Op op_maximum = {.name = "maximum",
+                       .signature = "maximum(a, b)",
+                       BINARY,
+                       .shape = shape_pointwise,
+                       .derivative = derive_maximum,
+                       .expression = "pd_max($0, $1)",
+                       .fold = fold_maximum};
 /* The smaller of two numbers; a tie shares the gradient equally. */
-const Op op_minimum = {.name = "minimum", .signature = "minimum(a, b)", BINARY, .shape = shape_pointwise,
-                       .derivative = derive_minimum, .expression = "pd_min($0, $1)", .fold = fold_minimum};
+const Op op_minimum = {.name = "minimum",
+                       .signature = "minimum(a, b)",
+                       BINARY,
+                       .shape = shape_pointwise,
+                       .derivative = derive_minimum,
+                       .expression = "pd_min($0, $1)",
+                       .fold = fold_minimum};
 /* 1 where a > b, else 0, also written a > b and b < a. No gradient flows. Tokens compare with numbers: lengths do. */
-const Op op_greater = {.name = "greater", .signature = "greater(a, b)", BINARY, .shape = rule_broadcast,
-                       .expression = "$0 > $1 ? 1.0f : 0.0f", .fold = fold_greater};
+const Op op_greater = {.name = "greater",
+                       .signature = "greater(a, b)",
+                       BINARY,
+                       .shape = rule_broadcast,
+                       .expression = "$0 > $1 ? 1.0f : 0.0f",
+                       .fold = fold_greater};
 /* 1 where a equals b, else 0, also written a == b. No gradient flows. Tokens compare with numbers: padding is told
  * from text so. Exact, because classes stay below 2^24. */
-const Op op_equal = {.name = "equal", .signature = "equal(a, b)", BINARY, .shape = rule_broadcast,
-                     .expression = "$0 == $1 ? 1.0f : 0.0f", .fold = fold_equal};
+const Op op_equal = {.name = "equal",
+                     .signature = "equal(a, b)",
+                     BINARY,
+                     .shape = rule_broadcast,
+                     .expression = "$0 == $1 ? 1.0f : 0.0f",
+                     .fold = fold_equal};
 /* a where the condition is not 0, else b. */
-const Op op_select = {.name = "select", .signature = "select(condition, a, b)", .kind = OP_POINTWISE,
-                      .min_in = 3, .max_in = 3, .cost = cost_cheap, .shape = shape_pointwise,
-                      .derivative = derive_select, .expression = "$0 != 0.0f ? $1 : $2", .fold = fold_select};
+const Op op_select = {.name = "select",
+                      .signature = "select(condition, a, b)",
+                      .kind = OP_POINTWISE,
+                      .min_in = 3,
+                      .max_in = 3,
+                      .cost = cost_cheap,
+                      .shape = shape_pointwise,
+                      .derivative = derive_select,
+                      .expression = "$0 != 0.0f ? $1 : $2",
+                      .fold = fold_select};

@@ -23,8 +23,13 @@ static Sizes attention_sizes(const Graph *g, int node) {
   const Shape *q = in_shape(g, node, 0), *k = in_shape(g, node, 1);
   const Node *n = &g->nodes.at[node];
   int mask = n->op->min_in;
-  return (Sizes){q->dim[0], q->dim[0] / k->dim[0], q->dim[1], k->dim[1], q->dim[2],
-                 node_int(n, "causal") != 0, node_number(n, "scale"),
+  return (Sizes){q->dim[0],
+                 q->dim[0] / k->dim[0],
+                 q->dim[1],
+                 k->dim[1],
+                 q->dim[2],
+                 node_int(n, "causal") != 0,
+                 node_number(n, "scale"),
                  n->n_in > mask ? in_shape(g, node, mask) : NULL};
 }
 
@@ -91,8 +96,8 @@ static void derive_attention(Gradients *d, int node) {
     return;
   const Node *n = &g->nodes.at[node];
   bool masked = n->n_in > FORWARD_MASK;
-  int in[7] = {n->in[0], n->in[1], n->in[2], n->out[0], n->out[1], grad_of(d, node, 0),
-               masked ? n->in[FORWARD_MASK] : -1};
+  int in[7] = {
+      n->in[0], n->in[1], n->in[2], n->out[0], n->out[1], grad_of(d, node, 0), masked ? n->in[FORWARD_MASK] : -1};
   int dq = grad_build(d, node, &op_attention_gradient, in, masked ? 7 : 6, n->attr);
   int made = g->values.at[dq].node;
   for (int i = 0; i < 3; i++)
@@ -329,18 +334,33 @@ static bool gradient_stays_f32(const Node *n, bool result, int index) {
 const Op op_attention = {
     .name = "scaled_dot_product_attention",
     .signature = "scaled_dot_product_attention(q[heads, length, size], k, v, mask, causal = false, scale = 0)",
-    .kind = OP_CALL, .strided_out = true, .min_in = FORWARD_MASK, .max_in = FORWARD_MASK + 1,
+    .kind = OP_CALL,
+    .strided_out = true,
+    .min_in = FORWARD_MASK,
+    .max_in = FORWARD_MASK + 1,
     .attr = {{"causal", ATTR_BOOL, false, 0}, {"scale", ATTR_NUMBER, false, 0}},
-    .shape = shape_attention, .derivative = derive_attention, .cost = cost_attention,
-    .evaluate = evaluate_attention, .call = call_attention, .scratch = scratch_attention,
+    .shape = shape_attention,
+    .derivative = derive_attention,
+    .cost = cost_attention,
+    .evaluate = evaluate_attention,
+    .call = call_attention,
+    .scratch = scratch_attention,
     .stays_f32 = softmax_stays_f32,
 };
 
 const Op op_attention_gradient = {
-    .name = "attention_gradient", .signature = "attention_gradient(q, k, v, o, lse, d_o, mask, causal, scale)",
-    .kind = OP_CALL, .strided_out = true, .internal = true, .min_in = BACKWARD_MASK, .max_in = BACKWARD_MASK + 1,
+    .name = "attention_gradient",
+    .signature = "attention_gradient(q, k, v, o, lse, d_o, mask, causal, scale)",
+    .kind = OP_CALL,
+    .strided_out = true,
+    .internal = true,
+    .min_in = BACKWARD_MASK,
+    .max_in = BACKWARD_MASK + 1,
     .attr = {{"causal", ATTR_BOOL, true, 0}, {"scale", ATTR_NUMBER, true, 0}},
-    .shape = shape_attention_gradient, .cost = cost_attention_gradient,
-    .evaluate = evaluate_attention_gradient, .call = call_attention_gradient,
-    .scratch = scratch_attention_gradient, .stays_f32 = gradient_stays_f32,
+    .shape = shape_attention_gradient,
+    .cost = cost_attention_gradient,
+    .evaluate = evaluate_attention_gradient,
+    .call = call_attention_gradient,
+    .scratch = scratch_attention_gradient,
+    .stays_f32 = gradient_stays_f32,
 };

@@ -75,8 +75,9 @@ const Op *op_of_order(int rank, const int *dims, Attr *attr) {
   return &op_permute;
 }
 
-#define REORDER .kind = OP_VIEW, .min_in = 1, .max_in = 1, .cost = cost_none, .view = place_reordered, \
-                .view_back = place_reordered_back, .evaluate = evaluate_reordered
+#define REORDER                                                                          \
+  .kind = OP_VIEW, .min_in = 1, .max_in = 1, .cost = cost_none, .view = place_reordered, \
+  .view_back = place_reordered_back, .evaluate = evaluate_reordered
 
 /* ---- transpose ------------------------------------------------------------------------------- */
 
@@ -105,9 +106,13 @@ static void order_of_transpose(const Graph *g, int node, int *dims) {
 
 /* x with axes a and b swapped, also written x.T for the last two. */
 const Op op_transpose = {
-    .name = "transpose", .signature = "transpose(x, a = -2, b = -1)", REORDER, .order = order_of_transpose,
+    .name = "transpose",
+    .signature = "transpose(x, a = -2, b = -1)",
+    REORDER,
+    .order = order_of_transpose,
     .attr = {{"a", ATTR_INT, false, -2}, {"b", ATTR_INT, false, -1}},
-    .shape = shape_transpose, .derivative = derive_transpose,
+    .shape = shape_transpose,
+    .derivative = derive_transpose,
 };
 
 /* ---- permute --------------------------------------------------------------------------------- */
@@ -157,6 +162,11 @@ static void derive_permute(Gradients *d, int node) {
 
 /* x with its axes in another order: the result's axis i is x's axis dims[i]. */
 const Op op_permute = {
-    .name = "permute", .signature = "permute(x, dims)", REORDER, .order = order_of_permute,
-    .attr = {{"dims", ATTR_LIST, true, 0}}, .shape = shape_permute, .derivative = derive_permute,
+    .name = "permute",
+    .signature = "permute(x, dims)",
+    REORDER,
+    .order = order_of_permute,
+    .attr = {{"dims", ATTR_LIST, true, 0}},
+    .shape = shape_permute,
+    .derivative = derive_permute,
 };

@@ -69,9 +69,7 @@ void pass_moving(Call *c, const Place *place, int moves) {
 
 void pass_null(Call *c) { push(&c->arguments, (Argument){.kind = ARGUMENT_NULL}); }
 
-void pass_int(Call *c, int64_t value) {
-  push(&c->arguments, (Argument){.kind = ARGUMENT_INT, .value = value});
-}
+void pass_int(Call *c, int64_t value) { push(&c->arguments, (Argument){.kind = ARGUMENT_INT, .value = value}); }
 
 void pass_first(Call *c) { push(&c->arguments, (Argument){.kind = ARGUMENT_FIRST}); }
 

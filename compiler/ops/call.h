@@ -47,20 +47,20 @@ typedef enum { FIELD_INT, FIELD_BOOL, FIELD_FLOAT, FIELD_LIST, FIELD_NAME } Fiel
 typedef struct Field {
   FieldKind kind;
   const char *name;
-  double number;        /* FLOAT */
-  int64_t value;        /* INT, BOOL */
-  int n;                /* LIST, an array or a struct */
+  double number; /* FLOAT */
+  int64_t value; /* INT, BOOL */
+  int n;         /* LIST, an array or a struct */
   int64_t list[MAX_DIM];
   const char *const *member; /* of a struct: its members' names; NULL: an array */
-  const char *text;     /* NAME: an enumerator of pd_runtime.h, an expression */
+  const char *text;          /* NAME: an enumerator of pd_runtime.h, an expression */
 } Field;
 
 typedef enum {
-  ARGUMENT_OBJECT,  /* of a pair made twice, the one for this round */
-  ARGUMENT_PLACE,   /* a pointer to the place's first element */
+  ARGUMENT_OBJECT, /* of a pair made twice, the one for this round */
+  ARGUMENT_PLACE,  /* a pointer to the place's first element */
   ARGUMENT_NULL,
   ARGUMENT_INT,
-  ARGUMENT_FIRST,   /* true in a round that overwrites out[0], false in one that adds */
+  ARGUMENT_FIRST, /* true in a round that overwrites out[0], false in one that adds */
   ARGUMENT_SCRATCH
 } ArgumentKind;
 typedef struct Argument {
@@ -74,12 +74,12 @@ struct Call {
   const char *function; /* "pd_matmul" */
   const char *object;   /* "pd_matmul": it is given a struct of this name; NULL: none */
   bool made;            /* setup makes it: pd_matmul_new((struct pd_matmul_shape){fields}); else it is constant */
-  bool twice;           /* one that overwrites its result in some rounds and adds to it in others is made twice, with
+  bool twice;        /* one that overwrites its result in some rounds and adds to it in others is made twice, with
                            .accumulate = !first; lowering decides */
-  Name note;            /* what the object is for, for people; NULL: the kernel's comment says it */
-  Vec(Field) fields;    /* in the order of the struct, as C++ wants them; lists stand last there */
-  Axes outer;           /* loops around the call */
-  bool sums;            /* they add up: their first round overwrites out[0], the others add */
+  Name note;         /* what the object is for, for people; NULL: the kernel's comment says it */
+  Vec(Field) fields; /* in the order of the struct, as C++ wants them; lists stand last there */
+  Axes outer;        /* loops around the call */
+  bool sums;         /* they add up: their first round overwrites out[0], the others add */
   Vec(Argument) arguments;
 };
 
@@ -91,7 +91,7 @@ void field_struct(Call *c, const char *name, int n, const char *const *member, c
 void field_name(Call *c, const char *name, const char *text);
 
 void pass_object(Call *c);
-void pass_place(Call *c, const Place *place);            /* the same in every round */
+void pass_place(Call *c, const Place *place);             /* the same in every round */
 void pass_moving(Call *c, const Place *place, int moves); /* along the outer loops */
 void pass_null(Call *c);
 void pass_int(Call *c, int64_t value);

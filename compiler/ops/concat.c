@@ -21,8 +21,7 @@ static bool shape_concat(ShapeRule *r) {
                                axis, shape_text(rule_shape(r, 0)), shape_text(x));
       rule_underline(r, d);
       if (x->batched != s.batched)
-        note_at(d, rule_value(r, x->batched ? 0 : i)->span,
-                "'%s' is the same for all samples, the other is not",
+        note_at(d, rule_value(r, x->batched ? 0 : i)->span, "'%s' is the same for all samples, the other is not",
                 rule_value(r, x->batched ? 0 : i)->name);
       else
         rule_origin(r, d, i, clash);
@@ -39,8 +38,7 @@ static void derive_concat(Gradients *d, int node) {
   int dy = grad_of(d, node, 0);
   for (int i = 0; i < g->nodes.at[node].n_in; i++) {
     int64_t size = in_shape(g, node, i)->dim[axis];
-    Attr attr[MAX_ATTR] = {
-        {.number = (double)axis}, {.number = (double)from}, {.number = (double)(from + size)}};
+    Attr attr[MAX_ATTR] = {{.number = (double)axis}, {.number = (double)from}, {.number = (double)(from + size)}};
     if (grad_wanted(d, node, i))
       grad_add(d, node, i, grad_build(d, node, &op_slice, &dy, 1, attr));
     from += size;
@@ -56,8 +54,7 @@ static void place(const Shape *x, const Shape *y, int64_t batch, int axis, int64
            from.middle * from.inner * sizeof *out);
 }
 
-static void evaluate_concat(const Graph *g, int node, int64_t batch, const double *const *in,
-                            double *const *out) {
+static void evaluate_concat(const Graph *g, int node, int64_t batch, const double *const *in, double *const *out) {
   int axis = (int)node_int(&g->nodes.at[node], "axis");
   int64_t at = 0;
   for (int i = 0; i < g->nodes.at[node].n_in; i++) {
@@ -76,10 +73,18 @@ static int64_t part_of_concat(const Graph *g, int node, int i, int *axis) {
 
 /* The values side by side along an axis; their other sizes are equal. */
 const Op op_concat = {
-    .name = "concat", .signature = "concat(x, .., axis = -1)", .kind = OP_CONCAT, .min_in = 1, .max_in = -1,
+    .name = "concat",
+    .signature = "concat(x, .., axis = -1)",
+    .kind = OP_CONCAT,
+    .min_in = 1,
+    .max_in = -1,
     .attr = {{"axis", ATTR_INT, false, -1}},
-    .part = part_of_concat, .reordered = reordered_axis, .shape = shape_concat, .derivative = derive_concat,
-    .cost = cost_copy, .evaluate = evaluate_concat,
+    .part = part_of_concat,
+    .reordered = reordered_axis,
+    .shape = shape_concat,
+    .derivative = derive_concat,
+    .cost = cost_copy,
+    .evaluate = evaluate_concat,
 };
 
 /* ---- pad ------------------------------------------------------------------------------------- */
@@ -91,9 +96,8 @@ static bool shape_pad(ShapeRule *r) {
   int axis = (int)rule_int(r, "axis");
   int64_t before = rule_int(r, "before"), after = rule_int(r, "after");
   if (before < 0 || after < 0) {
-    Diagnostic *d =
-        error_at(r->span, "PD0305", "'pad' adds elements, but is asked for %lld before and %lld after",
-                 (long long)before, (long long)after);
+    Diagnostic *d = error_at(r->span, "PD0305", "'pad' adds elements, but is asked for %lld before and %lld after",
+                             (long long)before, (long long)after);
     help(d, "'slice' takes elements away");
     return false;
   }
@@ -104,14 +108,14 @@ static void derive_pad(Gradients *d, int node) {
   Graph *g = grad_graph(d);
   const Node *n = &g->nodes.at[node];
   int64_t axis = node_int(n, "axis"), from = node_int(n, "before");
-  Attr attr[MAX_ATTR] = {{.number = (double)axis}, {.number = (double)from},
+  Attr attr[MAX_ATTR] = {{.number = (double)axis},
+                         {.number = (double)from},
                          {.number = (double)(from + in_shape(g, node, 0)->dim[axis])}};
   int dy = grad_of(d, node, 0);
   grad_add(d, node, 0, grad_build(d, node, &op_slice, &dy, 1, attr));
 }
 
-static void evaluate_pad(const Graph *g, int node, int64_t batch, const double *const *in,
-                         double *const *out) {
+static void evaluate_pad(const Graph *g, int node, int64_t batch, const double *const *in, double *const *out) {
   const Node *n = &g->nodes.at[node];
   const Shape *x = in_shape(g, node, 0), *y = out_shape(g, node, 0);
   memset(out[0], 0, batch_elements(y, batch) * sizeof *out[0]);
@@ -126,9 +130,16 @@ static int64_t part_of_pad(const Graph *g, int node, int i, int *axis) {
 
 /* x with `before` zeros ahead of it and `after` behind it along an axis. */
 const Op op_pad = {
-    .name = "pad", .signature = "pad(x, axis = -1, before = 0, after = 0)", .kind = OP_CONCAT, .min_in = 1,
+    .name = "pad",
+    .signature = "pad(x, axis = -1, before = 0, after = 0)",
+    .kind = OP_CONCAT,
+    .min_in = 1,
     .max_in = 1,
     .attr = {{"axis", ATTR_INT, false, -1}, {"before", ATTR_INT, false, 0}, {"after", ATTR_INT, false, 0}},
-    .part = part_of_pad, .reordered = reordered_axis, .shape = shape_pad, .derivative = derive_pad,
-    .cost = cost_copy, .evaluate = evaluate_pad,
+    .part = part_of_pad,
+    .reordered = reordered_axis,
+    .shape = shape_pad,
+    .derivative = derive_pad,
+    .cost = cost_copy,
+    .evaluate = evaluate_pad,
 };

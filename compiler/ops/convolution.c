@@ -19,8 +19,17 @@ static const int64_t *pair(const Node *n, const char *name) { return node_attr(n
 
 static Sizes sizes(const Graph *g, int node, int64_t batch, const Shape *x, const Shape *weight, const Shape *y) {
   const Node *n = &g->nodes.at[node];
-  return (Sizes){x->batched ? batch : 1, x->dim[0], x->dim[1], x->dim[2], y->dim[0], y->dim[1], y->dim[2],
-                 node_int(n, "groups"), &weight->dim[2], pair(n, "stride"), pair(n, "padding"),
+  return (Sizes){x->batched ? batch : 1,
+                 x->dim[0],
+                 x->dim[1],
+                 x->dim[2],
+                 y->dim[0],
+                 y->dim[1],
+                 y->dim[2],
+                 node_int(n, "groups"),
+                 &weight->dim[2],
+                 pair(n, "stride"),
+                 pair(n, "padding"),
                  pair(n, "dilation")};
 }
 
@@ -44,8 +53,9 @@ static bool channels_fit(ShapeRule *r) {
     return convolution_fails(r, 1, 0, format("output channels that %lld groups divide", (long long)groups));
   if (x->dim[2] / groups == weight->dim[1])
     return true;
-  convolution_fails(r, 0, 2, format("a weight of %lld input channels%s at axis 1", (long long)(x->dim[2] / groups),
-                                    groups > 1 ? " a group" : ""));
+  convolution_fails(r, 0, 2,
+                    format("a weight of %lld input channels%s at axis 1", (long long)(x->dim[2] / groups),
+                           groups > 1 ? " a group" : ""));
   rule_origin(r, diagnostic_last(), 1, 1);
   return false;
 }
@@ -61,9 +71,11 @@ static bool kernel_fits(ShapeRule *r, int axis) {
   int64_t extent = rule_attr(r, "dilation")->list[axis] * (kernel - 1) + 1, room = x->dim[axis] + 2 * padding;
   if (extent <= room)
     return true;
-  Diagnostic *d = error_at(r->span, "PD0330", "the kernel of 'convolution' covers %lld pixels of %s, but the image"
-                           " has %lld%s", (long long)extent, axis ? "width" : "height", (long long)room,
-                           padding ? " with its padding" : "");
+  Diagnostic *d =
+      error_at(r->span, "PD0330",
+               "the kernel of 'convolution' covers %lld pixels of %s, but the image"
+               " has %lld%s",
+               (long long)extent, axis ? "width" : "height", (long long)room, padding ? " with its padding" : "");
   rule_underline(r, d);
   rule_origin(r, d, 0, axis);
   rule_origin(r, d, 1, 2 + axis);
@@ -228,9 +240,14 @@ static struct pd_convolution_shape describe(const Site *site, Kind kind) {
   const Place *x = kind == PD_CONVOLUTION_BACKWARD ? &site->out[0] : &site->in[0];
   const Place *weight = kind == PD_CONVOLUTION_WEIGHTS ? &site->out[0] : &site->in[1];
   const int64_t *dim = &x->dim[x->rank - 3];
-  struct pd_convolution_shape s = {
-      .kind = kind, .batch = x->rank == 4 ? x->dim[0] : 1, .in_channels = dim[2], .out_channels = weight->dim[0],
-      .groups = node_int(site->node, "groups"), .height = dim[0], .width = dim[1], .bias = site->bias >= 0};
+  struct pd_convolution_shape s = {.kind = kind,
+                                   .batch = x->rank == 4 ? x->dim[0] : 1,
+                                   .in_channels = dim[2],
+                                   .out_channels = weight->dim[0],
+                                   .groups = node_int(site->node, "groups"),
+                                   .height = dim[0],
+                                   .width = dim[1],
+                                   .bias = site->bias >= 0};
   for (int i = 0; i < 2; i++) {
     s.kernel[i] = weight->dim[2 + i];
     s.stride[i] = pair(site->node, "stride")[i];
@@ -303,29 +320,58 @@ static int64_t scratch_weights(const Site *site) {
 const Op op_convolution = {
     .name = "convolution",
     .signature = "convolution(x[height, width, in], weight, stride = 1, padding = 0, dilation = 1, groups = 1)",
-    .kind = OP_CALL, .takes_bias = true, .min_in = 2, .max_in = 2,
-    .attr = {{"stride", ATTR_PAIR, false, 1}, {"padding", ATTR_PAIR, false, 0}, {"dilation", ATTR_PAIR, false, 1},
+    .kind = OP_CALL,
+    .takes_bias = true,
+    .min_in = 2,
+    .max_in = 2,
+    .attr = {{"stride", ATTR_PAIR, false, 1},
+             {"padding", ATTR_PAIR, false, 0},
+             {"dilation", ATTR_PAIR, false, 1},
              {"groups", ATTR_INT, false, 1}},
-    .shape = shape_convolution, .derivative = derive_convolution, .cost = cost_convolution,
-    .evaluate = evaluate_convolution, .call = call_convolution, .scratch = scratch_convolution,
+    .shape = shape_convolution,
+    .derivative = derive_convolution,
+    .cost = cost_convolution,
+    .evaluate = evaluate_convolution,
+    .call = call_convolution,
+    .scratch = scratch_convolution,
 };
 
 const Op op_convolution_backward = {
     .name = "convolution_backward",
     .signature = "convolution_backward(dy, weight, stride, padding, dilation, groups, size)",
-    .kind = OP_CALL, .internal = true, .min_in = 2, .max_in = 2,
-    .attr = {{"stride", ATTR_PAIR, true, 0}, {"padding", ATTR_PAIR, true, 0}, {"dilation", ATTR_PAIR, true, 0},
-             {"groups", ATTR_INT, true, 0}, {"size", ATTR_PAIR, true, 0}},
-    .shape = shape_backward, .cost = cost_backward, .evaluate = evaluate_backward,
-    .call = call_backward, .scratch = scratch_backward,
+    .kind = OP_CALL,
+    .internal = true,
+    .min_in = 2,
+    .max_in = 2,
+    .attr = {{"stride", ATTR_PAIR, true, 0},
+             {"padding", ATTR_PAIR, true, 0},
+             {"dilation", ATTR_PAIR, true, 0},
+             {"groups", ATTR_INT, true, 0},
+             {"size", ATTR_PAIR, true, 0}},
+    .shape = shape_backward,
+    .cost = cost_backward,
+    .evaluate = evaluate_backward,
+    .call = call_backward,
+    .scratch = scratch_backward,
 };
 
 const Op op_convolution_weights = {
     .name = "convolution_weights",
     .signature = "convolution_weights(x, dy, stride, padding, dilation, groups, kernel)",
-    .kind = OP_CALL, .adds = true, .internal = true, .min_in = 2, .max_in = 2,
-    .attr = {{"stride", ATTR_PAIR, true, 0}, {"padding", ATTR_PAIR, true, 0}, {"dilation", ATTR_PAIR, true, 0},
-             {"groups", ATTR_INT, true, 0}, {"kernel", ATTR_PAIR, true, 0}},
-    .shape = shape_weights, .cost = cost_weights, .evaluate = evaluate_weights,
-    .call = call_weights, .scratch = scratch_weights, .stays_f32 = result_stays_f32,
+    .kind = OP_CALL,
+    .adds = true,
+    .internal = true,
+    .min_in = 2,
+    .max_in = 2,
+    .attr = {{"stride", ATTR_PAIR, true, 0},
+             {"padding", ATTR_PAIR, true, 0},
+             {"dilation", ATTR_PAIR, true, 0},
+             {"groups", ATTR_INT, true, 0},
+             {"kernel", ATTR_PAIR, true, 0}},
+    .shape = shape_weights,
+    .cost = cost_weights,
+    .evaluate = evaluate_weights,
+    .call = call_weights,
+    .scratch = scratch_weights,
+    .stays_f32 = result_stays_f32,
 };

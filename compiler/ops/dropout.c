@@ -57,10 +57,16 @@ static void evaluate_dropout(const Graph *g, int node, int64_t batch, const doub
 
 /* 0 with probability p, else x / (1 - p), while training; x in validation. */
 const Op op_dropout = {
-    .name = "dropout", .signature = "dropout(x, p = 0.5)", .kind = OP_POINTWISE, .expensive = true,
+    .name = "dropout",
+    .signature = "dropout(x, p = 0.5)",
+    .kind = OP_POINTWISE,
+    .expensive = true,
     .min_in = 1,
-    .max_in = 1, .attr = {{"p", ATTR_NUMBER, false, 0.5}, {"$key", ATTR_TEXT, false, 0}},
-    .shape = shape_dropout, .derivative = derive_dropout, .cost = cost_expensive,
+    .max_in = 1,
+    .attr = {{"p", ATTR_NUMBER, false, 0.5}, {"$key", ATTR_TEXT, false, 0}},
+    .shape = shape_dropout,
+    .derivative = derive_dropout,
+    .cost = cost_expensive,
     .expression = "pd_dropout($0, pd_mix($seed, $scope), $s, $i, $training ? ${p} : 0.0f)",
     .evaluate = evaluate_dropout,
 };

@@ -66,8 +66,8 @@ static const ExpressionNode *parse_attribute(Parser *p) {
 /* What follows a '$'. */
 static const ExpressionNode *parse_leaf(Parser *p) {
   static const char *const words[N_WORDS] = {
-    [WORD_COLUMN] = "j",  [WORD_ELEMENT] = "i",   [WORD_SAMPLE] = "s",          [WORD_FOLLOWING] = "following",
-    [WORD_SEED] = "seed", [WORD_SCOPE] = "scope", [WORD_TRAINING] = "training",
+      [WORD_COLUMN] = "j",  [WORD_ELEMENT] = "i",   [WORD_SAMPLE] = "s",          [WORD_FOLLOWING] = "following",
+      [WORD_SEED] = "seed", [WORD_SCOPE] = "scope", [WORD_TRAINING] = "training",
   };
   if (take(p, "{"))
     return parse_attribute(p);
@@ -128,14 +128,17 @@ static const ExpressionNode *parse_unary(Parser *p) {
   return n;
 }
 
-typedef struct Operator { const char *text; Precedence precedence; } Operator;
+typedef struct Operator {
+  const char *text;
+  Precedence precedence;
+} Operator;
 
 static const Operator *take_operator(Parser *p, Precedence precedence) {
   static const Operator operators[] = {
-    {"==", PRECEDENCE_COMPARISON}, {"!=", PRECEDENCE_COMPARISON}, {">=", PRECEDENCE_COMPARISON},
-    {"<=", PRECEDENCE_COMPARISON}, {">", PRECEDENCE_COMPARISON},  {"<", PRECEDENCE_COMPARISON},
-    {"+", PRECEDENCE_SUM},         {"-", PRECEDENCE_SUM},         {"*", PRECEDENCE_FACTOR},
-    {"/", PRECEDENCE_FACTOR},
+      {"==", PRECEDENCE_COMPARISON}, {"!=", PRECEDENCE_COMPARISON}, {">=", PRECEDENCE_COMPARISON},
+      {"<=", PRECEDENCE_COMPARISON}, {">", PRECEDENCE_COMPARISON},  {"<", PRECEDENCE_COMPARISON},
+      {"+", PRECEDENCE_SUM},         {"-", PRECEDENCE_SUM},         {"*", PRECEDENCE_FACTOR},
+      {"/", PRECEDENCE_FACTOR},
   };
   for (size_t i = 0; i < sizeof operators / sizeof *operators; i++)
     if (operators[i].precedence == precedence && take(p, format(" %s ", operators[i].text)))
@@ -182,7 +185,10 @@ const Expression *expression_parse(const Op *op) {
 
 enum { SLOTS = 256 }; /* open addressing, by address */
 
-static struct { const Op *op; const Expression *e; } table[SLOTS];
+static struct {
+  const Op *op;
+  const Expression *e;
+} table[SLOTS];
 
 static unsigned slot_of(const Op *op) {
   unsigned slot = (unsigned)((uintptr_t)op / 64 % SLOTS);

@@ -7,9 +7,9 @@
 
 /* What an expression reads besides operands and attributes; op.h says what they mean. */
 typedef enum {
-  WORD_COLUMN,    /* $j */
-  WORD_ELEMENT,   /* $i */
-  WORD_SAMPLE,    /* $s */
+  WORD_COLUMN,  /* $j */
+  WORD_ELEMENT, /* $i */
+  WORD_SAMPLE,  /* $s */
   WORD_FOLLOWING,
   WORD_SEED,
   WORD_SCOPE,
@@ -44,7 +44,7 @@ typedef struct ExpressionNode {
   ExpressionKind kind;
   Precedence precedence; /* leaves: their text has one */
   int index;
-  Name text;             /* of a name, an operator, a cast's type, a function */
+  Name text; /* of a name, an operator, a cast's type, a function */
   int n_parts;
   const struct ExpressionNode *part[MAX_PARTS];
 } ExpressionNode;

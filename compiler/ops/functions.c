@@ -63,11 +63,18 @@ static void derive_relu(Gradients *d, int node) {
   grad_add(d, node, 0, grad_build(d, node, &op_select, in, 3, NULL));
 }
 
-#define FUNCTION(f, dear)                                                                      \
-  const Op op_##f = {.name = #f, .signature = #f "(x)", .kind = OP_POINTWISE, .expensive = dear, \
-                     .min_in = 1, .max_in = 1, .shape = shape_pointwise,                        \
-                     .derivative = derive_##f, .cost = dear ? cost_expensive : cost_cheap,      \
-                     .expression = "pd_" #f "($0)", .fold = fold_##f}
+#define FUNCTION(f, dear)                                        \
+  const Op op_##f = {.name = #f,                                 \
+                     .signature = #f "(x)",                      \
+                     .kind = OP_POINTWISE,                       \
+                     .expensive = dear,                          \
+                     .min_in = 1,                                \
+                     .max_in = 1,                                \
+                     .shape = shape_pointwise,                   \
+                     .derivative = derive_##f,                   \
+                     .cost = dear ? cost_expensive : cost_cheap, \
+                     .expression = "pd_" #f "($0)",              \
+                     .fold = fold_##f}
 
 FUNCTION(exp, true);
 FUNCTION(log, true);

@@ -17,9 +17,8 @@ static bool shape_gather(ShapeRule *r) {
     return false;
   }
   if (tokens->classes > table->shape.dim[0]) {
-    Diagnostic *d =
-        error_at(r->span, "PD0309", "'gather' has tokens of %lld classes, but a table of %lld rows",
-                 (long long)tokens->classes, (long long)table->shape.dim[0]);
+    Diagnostic *d = error_at(r->span, "PD0309", "'gather' has tokens of %lld classes, but a table of %lld rows",
+                             (long long)tokens->classes, (long long)table->shape.dim[0]);
     rule_underline(r, d);
     note_at(d, tokens->span, "the tokens come from here");
     rule_origin(r, d, 0, 0);
@@ -41,8 +40,7 @@ static OpCost cost_gather(const Graph *g, int node) {
   return (OpCost){0, 0, 8.0 * (double)shape_elements(out_shape(g, node, 0))};
 }
 
-static void evaluate_gather(const Graph *g, int node, int64_t batch, const double *const *in,
-                            double *const *out) {
+static void evaluate_gather(const Graph *g, int node, int64_t batch, const double *const *in, double *const *out) {
   int64_t width = in_shape(g, node, 0)->dim[1], rows = batch_elements(in_shape(g, node, 1), batch);
   for (int64_t r = 0; r < rows; r++)
     memcpy(out[0] + r * width, in[0] + (int64_t)in[1][r] * width, width * sizeof *out[0]);
@@ -73,7 +71,10 @@ static void evaluate_gather_gradient(const Graph *g, int node, int64_t batch, co
 /* ---- as calls of pd_gather and pd_gather_gradient ------------------------------------------------ */
 
 /* The rows of `values` (all axes but the last) beside their tokens, in loops around runs of rows. */
-typedef struct Rows { Axes outer; int64_t n, width, stride; } Rows;
+typedef struct Rows {
+  Axes outer;
+  int64_t n, width, stride;
+} Rows;
 
 static Rows describe_rows(const Place *tokens, const Place *values) {
   const Place *places[] = {tokens, values};
@@ -114,18 +115,33 @@ static void call_gather_gradient(const Site *site, Call *c) {
 
 /* Rows of the table, which is the same for all samples: tokens[..] give [.., width]. */
 const Op op_gather = {
-    .name = "gather", .signature = "gather(table[classes, width], tokens[..])", .kind = OP_CALL, .min_in = 2,
+    .name = "gather",
+    .signature = "gather(table[classes, width], tokens[..])",
+    .kind = OP_CALL,
+    .min_in = 2,
     .max_in = 2,
-    .shape = shape_gather, .derivative = derive_gather, .cost = cost_gather, .evaluate = evaluate_gather,
-    .call = call_gather, .stays_f32 = all_stays_f32,
+    .shape = shape_gather,
+    .derivative = derive_gather,
+    .cost = cost_gather,
+    .evaluate = evaluate_gather,
+    .call = call_gather,
+    .stays_f32 = all_stays_f32,
 };
 
 const Op op_gather_gradient = {
-    .name = "gather_gradient", .signature = "gather_gradient(tokens[..], dy[.., width], classes)",
+    .name = "gather_gradient",
+    .signature = "gather_gradient(tokens[..], dy[.., width], classes)",
     .kind = OP_CALL,
-    .adds = true, .internal = true, .min_in = 2, .max_in = 2, .attr = {{"classes", ATTR_INT, true, 0}},
-    .shape = shape_gather_gradient, .cost = cost_gather_gradient, .evaluate = evaluate_gather_gradient,
-    .call = call_gather_gradient, .stays_f32 = result_stays_f32,
+    .adds = true,
+    .internal = true,
+    .min_in = 2,
+    .max_in = 2,
+    .attr = {{"classes", ATTR_INT, true, 0}},
+    .shape = shape_gather_gradient,
+    .cost = cost_gather_gradient,
+    .evaluate = evaluate_gather_gradient,
+    .call = call_gather_gradient,
+    .stays_f32 = result_stays_f32,
 };
 
 /* ---- one_hot --------------------------------------------------------------------------------- */
@@ -157,8 +173,7 @@ static bool shape_one_hot(ShapeRule *r) {
 
 static void evaluate_one_hot(const Graph *g, int node, int64_t batch, const double *const *in,
                              double *const *out) {
-  int64_t classes = node_int(&g->nodes.at[node], "classes"),
-          rows = batch_elements(in_shape(g, node, 0), batch);
+  int64_t classes = node_int(&g->nodes.at[node], "classes"), rows = batch_elements(in_shape(g, node, 0), batch);
   for (int64_t r = 0; r < rows; r++)
     for (int64_t j = 0; j < classes; j++)
       out[0][r * classes + j] = (double)j == in[0][r];
@@ -166,8 +181,14 @@ static void evaluate_one_hot(const Graph *g, int node, int64_t batch, const doub
 
 /* 1 at the token, else 0: tokens[.., 1] give [.., classes]. classes 0 are the tokens' own. */
 const Op op_one_hot = {
-    .name = "one_hot", .signature = "one_hot(tokens[.., 1], classes = 0)", .kind = OP_POINTWISE, .min_in = 1,
-    .max_in = 1, .attr = {{"classes", ATTR_INT, false, 0}},
-    .shape = shape_one_hot, .cost = cost_cheap, .expression = "(int32_t)$j == $0 ? 1.0f : 0.0f",
+    .name = "one_hot",
+    .signature = "one_hot(tokens[.., 1], classes = 0)",
+    .kind = OP_POINTWISE,
+    .min_in = 1,
+    .max_in = 1,
+    .attr = {{"classes", ATTR_INT, false, 0}},
+    .shape = shape_one_hot,
+    .cost = cost_cheap,
+    .expression = "(int32_t)$j == $0 ? 1.0f : 0.0f",
     .evaluate = evaluate_one_hot,
 };

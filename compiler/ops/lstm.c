@@ -15,15 +15,17 @@ enum { GATES = 4, FORGET_GATE = 1, CELL_GATE = 2, OUT_GATE = 3 };
 
 /* Which of the operands that may be left out there are, in their order. */
 typedef enum {
-  HAS_STATE = 1,    /* h0 and c0 */
+  HAS_STATE = 1, /* h0 and c0 */
   HAS_LENGTHS = 2,
-  HAS_DH = 4,       /* of the gradient: what reached h, h_n, c_n */
+  HAS_DH = 4, /* of the gradient: what reached h, h_n, c_n */
   HAS_DH_N = 8,
   HAS_DC_N = 16
 } Has;
 
 /* The operands' indices; -1 where one is left out. */
-typedef struct Operands { int h0, c0, lengths, dh, dh_n, dc_n, n; } Operands;
+typedef struct Operands {
+  int h0, c0, lengths, dh, dh_n, dc_n, n;
+} Operands;
 
 static Operands operands(unsigned has, int first) {
   Operands o = {-1, -1, -1, -1, -1, -1, first};
@@ -263,7 +265,9 @@ static void evaluate_lstm_gradient(const Graph *g, int node, int64_t batch, cons
 
 /* From h, [batch, length, hidden]. */
 static struct pd_lstm describe_lstm(const Site *site, const Place *h) {
-  return (struct pd_lstm){.batch = h->dim[0], .length = h->dim[1], .hidden = h->dim[2],
+  return (struct pd_lstm){.batch = h->dim[0],
+                          .length = h->dim[1],
+                          .hidden = h->dim[2],
                           .reverse = node_int(site->node, "reverse") != 0};
 }
 
@@ -349,16 +353,32 @@ static bool gradient_stays_f32(const Node *n, bool result, int index) {
 const Op op_lstm = {
     .name = "lstm",
     .signature = "lstm(gates[length, 4 * hidden], weight[4 * hidden, hidden], h0, c0, lengths, reverse = false)",
-    .kind = OP_CALL, .min_in = 2, .max_in = 5, .results = 3,
+    .kind = OP_CALL,
+    .min_in = 2,
+    .max_in = 5,
+    .results = 3,
     .attr = {{"reverse", ATTR_BOOL, false, 0}},
-    .shape = shape_lstm, .derivative = derive_lstm, .cost = cost_lstm, .evaluate = evaluate_lstm,
-    .call = call_lstm, .scratch = scratch_lstm, .stays_f32 = lstm_stays_f32,
+    .shape = shape_lstm,
+    .derivative = derive_lstm,
+    .cost = cost_lstm,
+    .evaluate = evaluate_lstm,
+    .call = call_lstm,
+    .scratch = scratch_lstm,
+    .stays_f32 = lstm_stays_f32,
 };
 
 const Op op_lstm_gradient = {
-    .name = "lstm_gradient", .signature = "lstm_gradient(weight, h, c, gates, .., reverse, has)",
-    .kind = OP_CALL, .internal = true, .min_in = 5, .max_in = 10,
+    .name = "lstm_gradient",
+    .signature = "lstm_gradient(weight, h, c, gates, .., reverse, has)",
+    .kind = OP_CALL,
+    .internal = true,
+    .min_in = 5,
+    .max_in = 10,
     .attr = {{"reverse", ATTR_BOOL, true, 0}, {"has", ATTR_INT, true, 0}},
-    .shape = shape_lstm_gradient, .cost = cost_lstm_gradient, .evaluate = evaluate_lstm_gradient,
-    .call = call_lstm_gradient, .scratch = scratch_lstm_gradient, .stays_f32 = gradient_stays_f32,
+    .shape = shape_lstm_gradient,
+    .cost = cost_lstm_gradient,
+    .evaluate = evaluate_lstm_gradient,
+    .call = call_lstm_gradient,
+    .scratch = scratch_lstm_gradient,
+    .stays_f32 = gradient_stays_f32,
 };

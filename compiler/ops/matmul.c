@@ -24,8 +24,7 @@ static bool shape_matmul(ShapeRule *r) {
   if (b->rank < 2 || a->rank < (is_weight(b) ? 1 : 2))
     return matmul_fails(r, -1, -1, "multiplies matrices");
   if (a->dim[a->rank - 1] != b->dim[b->rank - 2])
-    return matmul_fails(r, a->rank - 1, b->rank - 2,
-                        "needs as many columns on the left as rows on the right");
+    return matmul_fails(r, a->rank - 1, b->rank - 2, "needs as many columns on the left as rows on the right");
   if (!is_weight(b)) {
     if (a->batched != b->batched)
       return matmul_fails(r, -1, -1,
@@ -61,8 +60,7 @@ static OpCost cost_matmul(const Graph *g, int node) {
   return (OpCost){2 * products, 0, node_bytes(g, node)};
 }
 
-static void evaluate_matmul(const Graph *g, int node, int64_t batch, const double *const *in,
-                            double *const *out) {
+static void evaluate_matmul(const Graph *g, int node, int64_t batch, const double *const *in, double *const *out) {
   const Shape *a = in_shape(g, node, 0), *b = in_shape(g, node, 1);
   int64_t k = a->dim[a->rank - 1], n = b->dim[b->rank - 1];
   int64_t rows = batch_elements(a, batch) / k;
@@ -118,10 +116,18 @@ static void swap_matmul(Matmul *x) {
   struct pd_matmul_shape s = x->shape;
   x->swapped = true;
   x->shape = (struct pd_matmul_shape){
-    .batch = s.batch, .m = s.n, .n = s.m, .k = s.k,
-    .a_batch = s.b_batch, .a_row = s.b_column, .a_column = s.b_row,
-    .b_batch = s.a_batch, .b_row = s.a_column, .b_column = s.a_row,
-    .c_batch = s.c_batch, .c_row = s.c_row,
+      .batch = s.batch,
+      .m = s.n,
+      .n = s.m,
+      .k = s.k,
+      .a_batch = s.b_batch,
+      .a_row = s.b_column,
+      .a_column = s.b_row,
+      .b_batch = s.a_batch,
+      .b_row = s.a_column,
+      .b_column = s.a_row,
+      .c_batch = s.c_batch,
+      .c_row = s.c_row,
   };
 }
 
@@ -160,8 +166,7 @@ static Matmul describe_product(const Site *site) {
   const Place *places[] = {a, weight || b->rank == 2 ? NULL : b, c};
   int64_t stride[MAX_PLACES];
   x.outer = merge_axes(places, 3, leading, a->dim);
-  *s = (struct pd_matmul_shape){
-      .batch = 1, .k = a->dim[n - 1], .n = b->dim[b->rank - 1], .bias = site->bias >= 0};
+  *s = (struct pd_matmul_shape){.batch = 1, .k = a->dim[n - 1], .n = b->dim[b->rank - 1], .bias = site->bias >= 0};
   s->a_column = a->stride[n - 1];
   s->b_row = b->stride[b->rank - 2];
   s->b_column = b->stride[b->rank - 1];
@@ -224,9 +229,8 @@ static void matmul_fields(Call *c, const struct pd_matmul_shape *s) {
 static void fill_call(const Site *site, const Matmul *x, Call *c) {
   const struct pd_matmul_shape *s = &x->shape;
   *c = (Call){.function = "pd_matmul", .object = "pd_matmul", .made = true, .outer = x->outer};
-  c->note = internf("%s[%lld, %lld] @ [%lld, %lld]%s",
-                    s->batch > 1 ? format("%lld x ", (long long)s->batch) : "", (long long)s->m,
-                    (long long)s->k, (long long)s->k, (long long)s->n, s->bias ? " + bias" : "");
+  c->note = internf("%s[%lld, %lld] @ [%lld, %lld]%s", s->batch > 1 ? format("%lld x ", (long long)s->batch) : "",
+                    (long long)s->m, (long long)s->k, (long long)s->k, (long long)s->n, s->bias ? " + bias" : "");
   matmul_fields(c, s);
   pass_object(c);
   pass_moving(c, &site->in[x->swapped], x->swapped);
@@ -274,17 +278,39 @@ static int64_t scratch_weight_gradient(const Site *site) {
 /* The product of the last two axes, a[.., m, k] @ b[k, n] or of every pair of matrices in a[.., m, k] and
  * b[.., k, n]: [.., m, n]. */
 const Op op_matmul = {
-    .name = "matmul", .signature = "a @ b", .infix = "@", .kind = OP_CALL, .strided_out = true, .transposes = true,
-    .takes_bias = true, .adds = true,
-    .min_in = 2, .max_in = 2,
-    .shape = shape_matmul, .derivative = derive_matmul, .cost = cost_matmul, .evaluate = evaluate_matmul,
-    .call = call_matmul, .scratch = scratch_matmul,
+    .name = "matmul",
+    .signature = "a @ b",
+    .infix = "@",
+    .kind = OP_CALL,
+    .strided_out = true,
+    .transposes = true,
+    .takes_bias = true,
+    .adds = true,
+    .min_in = 2,
+    .max_in = 2,
+    .shape = shape_matmul,
+    .derivative = derive_matmul,
+    .cost = cost_matmul,
+    .evaluate = evaluate_matmul,
+    .call = call_matmul,
+    .scratch = scratch_matmul,
 };
 
 const Op op_weight_gradient = {
-    .name = "weight_gradient", .signature = "weight_gradient(a[.., k], dy[.., n])", .kind = OP_CALL,
-    .strided_out = true, .transposes = true, .rows_as_one = true, .adds = true, .internal = true,
-    .min_in = 2, .max_in = 2,
-    .shape = shape_weight_gradient, .cost = cost_weight_gradient, .evaluate = evaluate_weight_gradient,
-    .call = call_weight_gradient, .scratch = scratch_weight_gradient, .stays_f32 = result_stays_f32,
+    .name = "weight_gradient",
+    .signature = "weight_gradient(a[.., k], dy[.., n])",
+    .kind = OP_CALL,
+    .strided_out = true,
+    .transposes = true,
+    .rows_as_one = true,
+    .adds = true,
+    .internal = true,
+    .min_in = 2,
+    .max_in = 2,
+    .shape = shape_weight_gradient,
+    .cost = cost_weight_gradient,
+    .evaluate = evaluate_weight_gradient,
+    .call = call_weight_gradient,
+    .scratch = scratch_weight_gradient,
+    .stays_f32 = result_stays_f32,
 };

@@ -38,9 +38,9 @@ typedef struct OpAttr {
 /* Work of a node on one sample (of the whole microbatch's share of parameters where it has any):
  * the planner's estimate when there is no profile, and the model's operation count. */
 typedef struct OpCost {
-  double matmul_flops;  /* multiplies and adds that count in "mfu" (interface.md) */
+  double matmul_flops; /* multiplies and adds that count in "mfu" (interface.md) */
   double other_flops;
-  double bytes;         /* read and written */
+  double bytes; /* read and written */
 } OpCost;
 
 enum { MAX_DIM = MAX_RANK + 1 }; /* with the microbatch axis */
@@ -58,7 +58,7 @@ bool place_reshape(const Place *from, int n, const int64_t *dim, Place *to);
 Place place_slice(const Place *from, int axis, int64_t offset, int64_t size);
 
 typedef struct Gradients Gradients; /* autodiff.h */
-typedef struct Site Site; /* call.h */
+typedef struct Site Site;           /* call.h */
 typedef struct Call Call;
 typedef struct ShapeRule ShapeRule;
 
@@ -72,7 +72,11 @@ struct ShapeRule {
   int scope;
   Span span;
   int n_out; /* to fill: */
-  struct { Type type; int64_t classes; Shape shape; } out[64];
+  struct {
+    Type type;
+    int64_t classes;
+    Shape shape;
+  } out[64];
 };
 
 struct Op {
@@ -80,8 +84,8 @@ struct Op {
   const char *signature; /* "layer_call(x[.., width], causal = false)", "a + b": operands, then attributes */
   const char *infix;     /* the sign that diagnostics call it by: "+"; NULL: its name */
   OpKind kind;
-  Source source;         /* of OP_SOURCE */
-  Reduction reduction;   /* of OP_REDUCE */
+  Source source;       /* of OP_SOURCE */
+  Reduction reduction; /* of OP_REDUCE */
   bool internal;       /* only the compiler makes it */
   bool varies;         /* a source that is made up, but is not the same for every microbatch */
   bool averages;       /* its first operand is a buffer, which its derivative gives a share (grad_share), whether a
@@ -99,8 +103,8 @@ struct Op {
   int results;         /* calls: the outputs that models get, 1 where 0; further ones serve the derivative */
   OpAttr attr[MAX_ATTR]; /* ends at a NULL name */
 
-  bool (*shape)(ShapeRule *r);                 /* false after a diagnostic */
-  void (*derivative)(Gradients *d, int node);  /* NULL: no gradient flows */
+  bool (*shape)(ShapeRule *r);                /* false after a diagnostic */
+  void (*derivative)(Gradients *d, int node); /* NULL: no gradient flows */
   OpCost (*cost)(const Graph *g, int node);
 
   /* Views: where an output stands when the input stands at `from`, and, where the view keeps all elements,
@@ -148,9 +152,7 @@ const Op *op_find(const char *name); /* NULL when there is none */
 
 /* Attributes of a node by name; asking for one the op does not list is a bug. */
 const Attr *node_attr(const Node *n, const char *name);
-static inline int64_t node_int(const Node *n, const char *name) {
-  return (int64_t)node_attr(n, name)->number;
-}
+static inline int64_t node_int(const Node *n, const char *name) { return (int64_t)node_attr(n, name)->number; }
 static inline double node_number(const Node *n, const char *name) { return node_attr(n, name)->number; }
 
 /* A 64-bit hash of the attribute "$key", which a random node gets from its instance's path. */
@@ -158,9 +160,8 @@ uint64_t node_key(const Node *n);
 
 /* The ops the passes themselves create, each defined in its file. */
 extern const Op op_param, op_input, op_constant, op_iota, op_full;
-extern const Op op_add, op_sub, op_mul, op_div, op_neg, op_square, op_maximum, op_minimum, op_greater,
-    op_equal, op_select, op_exp, op_log, op_tanh, op_erf, op_sqrt, op_rsqrt, op_sin, op_cos, op_relu,
-    op_dropout;
+extern const Op op_add, op_sub, op_mul, op_div, op_neg, op_square, op_maximum, op_minimum, op_greater, op_equal,
+    op_select, op_exp, op_log, op_tanh, op_erf, op_sqrt, op_rsqrt, op_sin, op_cos, op_relu, op_dropout;
 extern const Op op_sum, op_max, op_sum_to;
 extern const Op op_microbatch, op_running_average, op_share;
 extern const Op op_reshape, op_transpose, op_permute, op_slice, op_split, op_concat, op_pad, op_expand, op_detach;

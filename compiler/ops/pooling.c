@@ -13,7 +13,9 @@ typedef struct Pool {
 } Pool;
 
 /* Positions of x in output position i's window along an axis, [first, end), and how many count for a mean. */
-typedef struct Extent { int64_t first, end, count; } Extent;
+typedef struct Extent {
+  int64_t first, end, count;
+} Extent;
 
 static Extent extent(const Pool *p, int axis, int64_t i) {
   int64_t size = p->size[axis], out = p->out[axis];
@@ -31,7 +33,9 @@ static Extent extent(const Pool *p, int axis, int64_t i) {
 
 static Pool pool_of(const Graph *g, int node, int64_t batch, const Shape *x, const Shape *y, bool adaptive) {
   const Node *n = &g->nodes.at[node];
-  Pool p = {.batch = x->batched ? batch : 1, .channels = x->dim[2], .size = {x->dim[0], x->dim[1]},
+  Pool p = {.batch = x->batched ? batch : 1,
+            .channels = x->dim[2],
+            .size = {x->dim[0], x->dim[1]},
             .out = {y->dim[0], y->dim[1]}};
   if (!adaptive) {
     p.kernel = node_attr(n, "kernel_size")->list;
@@ -48,8 +52,10 @@ static bool is_image(ShapeRule *r) {
     return false;
   if (rule_shape(r, 0)->rank == 3)
     return true;
-  Diagnostic *d = error_at(r->span, "PD0331", "'%s' needs an image [height, width, channels], but has a value of"
-                           " shape %s", r->op->name, shape_text(rule_shape(r, 0)));
+  Diagnostic *d = error_at(r->span, "PD0331",
+                           "'%s' needs an image [height, width, channels], but has a value of"
+                           " shape %s",
+                           r->op->name, shape_text(rule_shape(r, 0)));
   rule_underline(r, d);
   return false;
 }
@@ -70,8 +76,10 @@ static bool window_fits(ShapeRule *r, int axis) {
     return true;
   Diagnostic *d =
       padding >= kernel
-          ? error_at(r->span, "PD0331", "a window of '%s' would hold nothing but padding: its %s is %lld, the"
-                     " padding %lld", r->op->name, what, (long long)kernel, (long long)padding)
+          ? error_at(r->span, "PD0331",
+                     "a window of '%s' would hold nothing but padding: its %s is %lld, the"
+                     " padding %lld",
+                     r->op->name, what, (long long)kernel, (long long)padding)
           : error_at(r->span, "PD0331", "the window of '%s' covers %lld pixels of %s, but the image has %lld%s",
                      r->op->name, (long long)kernel, what, (long long)room, padding ? " with its padding" : "");
   rule_underline(r, d);
@@ -137,8 +145,9 @@ static void derive_average_pool(Gradients *d, int node) {
 static void derive_adaptive(Gradients *d, int node) {
   Shape x = *in_shape(grad_graph(d), node, 0);
   int dy = grad_of(d, node, 0);
-  grad_add(d, node, 0, grad_build(d, node, &op_adaptive_average_pool_gradient, &dy, 1,
-                                  (Attr[MAX_ATTR]){{.n = 2, .list = x.dim}}));
+  grad_add(d, node, 0,
+           grad_build(d, node, &op_adaptive_average_pool_gradient, &dy, 1,
+                      (Attr[MAX_ATTR]){{.n = 2, .list = x.dim}}));
 }
 
 /* One operation for each pixel of each window. */
@@ -149,9 +158,7 @@ static OpCost cost_windows(const Graph *g, int node, const Shape *y) {
 
 static OpCost cost_pool(const Graph *g, int node) { return cost_windows(g, node, out_shape(g, node, 0)); }
 
-static OpCost cost_max_gradient(const Graph *g, int node) {
-  return cost_windows(g, node, in_shape(g, node, 2));
-}
+static OpCost cost_max_gradient(const Graph *g, int node) { return cost_windows(g, node, in_shape(g, node, 2)); }
 
 static OpCost cost_average_gradient(const Graph *g, int node) {
   return cost_windows(g, node, in_shape(g, node, 0));
@@ -327,18 +334,31 @@ static void call_adaptive_gradient(const Site *site, Call *c) {
 const Op op_max_pool = {
     .name = "max_pool",
     .signature = "max_pool(x[height, width, channels], kernel_size, stride = 0, padding = 0, ceil_mode = false)",
-    .kind = OP_CALL, .min_in = 1, .max_in = 1,
-    .attr = {{"kernel_size", ATTR_PAIR, true, 0}, {"stride", ATTR_PAIR, false, 0},
-             {"padding", ATTR_PAIR, false, 0}, {"ceil_mode", ATTR_BOOL, false, 0}},
-    .shape = shape_pool, .derivative = derive_max_pool, .cost = cost_pool, .evaluate = evaluate_max_pool,
+    .kind = OP_CALL,
+    .min_in = 1,
+    .max_in = 1,
+    .attr = {{"kernel_size", ATTR_PAIR, true, 0},
+             {"stride", ATTR_PAIR, false, 0},
+             {"padding", ATTR_PAIR, false, 0},
+             {"ceil_mode", ATTR_BOOL, false, 0}},
+    .shape = shape_pool,
+    .derivative = derive_max_pool,
+    .cost = cost_pool,
+    .evaluate = evaluate_max_pool,
     .call = call_max_pool,
 };
 
 const Op op_max_pool_gradient = {
-    .name = "max_pool_gradient", .signature = "max_pool_gradient(x, y, dy, kernel_size, stride, padding)",
-    .kind = OP_CALL, .internal = true, .min_in = 3, .max_in = 3,
+    .name = "max_pool_gradient",
+    .signature = "max_pool_gradient(x, y, dy, kernel_size, stride, padding)",
+    .kind = OP_CALL,
+    .internal = true,
+    .min_in = 3,
+    .max_in = 3,
     .attr = {{"kernel_size", ATTR_PAIR, true, 0}, {"stride", ATTR_PAIR, true, 0}, {"padding", ATTR_PAIR, true, 0}},
-    .shape = shape_max_gradient, .cost = cost_max_gradient, .evaluate = evaluate_max_gradient,
+    .shape = shape_max_gradient,
+    .cost = cost_max_gradient,
+    .evaluate = evaluate_max_gradient,
     .call = call_max_gradient,
 };
 
@@ -346,37 +366,65 @@ const Op op_max_pool_gradient = {
 const Op op_average_pool = {
     .name = "average_pool",
     .signature = "average_pool(x, kernel_size, stride = 0, padding = 0, ceil_mode = false, count_include_pad)",
-    .kind = OP_CALL, .min_in = 1, .max_in = 1,
-    .attr = {{"kernel_size", ATTR_PAIR, true, 0}, {"stride", ATTR_PAIR, false, 0},
-             {"padding", ATTR_PAIR, false, 0}, {"ceil_mode", ATTR_BOOL, false, 0},
+    .kind = OP_CALL,
+    .min_in = 1,
+    .max_in = 1,
+    .attr = {{"kernel_size", ATTR_PAIR, true, 0},
+             {"stride", ATTR_PAIR, false, 0},
+             {"padding", ATTR_PAIR, false, 0},
+             {"ceil_mode", ATTR_BOOL, false, 0},
              {"count_include_pad", ATTR_BOOL, false, 1}},
-    .shape = shape_pool, .derivative = derive_average_pool, .cost = cost_pool, .evaluate = evaluate_average_pool,
+    .shape = shape_pool,
+    .derivative = derive_average_pool,
+    .cost = cost_pool,
+    .evaluate = evaluate_average_pool,
     .call = call_average_pool,
 };
 
 const Op op_average_pool_gradient = {
     .name = "average_pool_gradient",
     .signature = "average_pool_gradient(dy, kernel_size, stride, padding, count_include_pad, size)",
-    .kind = OP_CALL, .internal = true, .min_in = 1, .max_in = 1,
-    .attr = {{"kernel_size", ATTR_PAIR, true, 0}, {"stride", ATTR_PAIR, true, 0},
-             {"padding", ATTR_PAIR, true, 0}, {"count_include_pad", ATTR_BOOL, true, 0},
+    .kind = OP_CALL,
+    .internal = true,
+    .min_in = 1,
+    .max_in = 1,
+    .attr = {{"kernel_size", ATTR_PAIR, true, 0},
+             {"stride", ATTR_PAIR, true, 0},
+             {"padding", ATTR_PAIR, true, 0},
+             {"count_include_pad", ATTR_BOOL, true, 0},
              {"size", ATTR_PAIR, true, 0}},
-    .shape = shape_average_gradient, .cost = cost_average_gradient, .evaluate = evaluate_average_gradient,
+    .shape = shape_average_gradient,
+    .cost = cost_average_gradient,
+    .evaluate = evaluate_average_gradient,
     .call = call_average_gradient,
 };
 
 /* The mean of each channel in output_size windows that share x[height, width, channels] evenly: of n rows out of
  * height, the i-th has those from floor(i height / n) to before ceil((i + 1) height / n). */
 const Op op_adaptive_average_pool = {
-    .name = "adaptive_average_pool", .signature = "adaptive_average_pool(x[height, width, channels], output_size)",
-    .kind = OP_CALL, .min_in = 1, .max_in = 1, .attr = {{"output_size", ATTR_PAIR, true, 0}},
-    .shape = shape_adaptive, .derivative = derive_adaptive, .cost = cost_inputs, .evaluate = evaluate_adaptive,
+    .name = "adaptive_average_pool",
+    .signature = "adaptive_average_pool(x[height, width, channels], output_size)",
+    .kind = OP_CALL,
+    .min_in = 1,
+    .max_in = 1,
+    .attr = {{"output_size", ATTR_PAIR, true, 0}},
+    .shape = shape_adaptive,
+    .derivative = derive_adaptive,
+    .cost = cost_inputs,
+    .evaluate = evaluate_adaptive,
     .call = call_adaptive,
 };
 
 const Op op_adaptive_average_pool_gradient = {
-    .name = "adaptive_average_pool_gradient", .signature = "adaptive_average_pool_gradient(dy, size)",
-    .kind = OP_CALL, .internal = true, .min_in = 1, .max_in = 1, .attr = {{"size", ATTR_PAIR, true, 0}},
-    .shape = shape_average_gradient, .cost = cost_cheap, .evaluate = evaluate_adaptive_gradient,
+    .name = "adaptive_average_pool_gradient",
+    .signature = "adaptive_average_pool_gradient(dy, size)",
+    .kind = OP_CALL,
+    .internal = true,
+    .min_in = 1,
+    .max_in = 1,
+    .attr = {{"size", ATTR_PAIR, true, 0}},
+    .shape = shape_average_gradient,
+    .cost = cost_cheap,
+    .evaluate = evaluate_adaptive_gradient,
     .call = call_adaptive_gradient,
 };

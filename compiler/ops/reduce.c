@@ -10,9 +10,8 @@ static bool shape_reduce(ShapeRule *r) {
     return false;
   int axis = (int)rule_int(r, "axis");
   if (axis != x->rank - 1) {
-    Diagnostic *d =
-        error_at(r->span, "PD0303", "'%s' works along the last axis, but is asked for axis %d of %s",
-                 r->op->name, axis, shape_text(x));
+    Diagnostic *d = error_at(r->span, "PD0303", "'%s' works along the last axis, but is asked for axis %d of %s",
+                             r->op->name, axis, shape_text(x));
     rule_underline(r, d);
     help(d, "'transpose(x, %d, -1)' makes it the last", axis);
     return false;
@@ -37,8 +36,7 @@ static void derive_max(Gradients *d, int node) {
   grad_add(d, node, 0, grad_2(d, node, &op_mul, grad_of(d, node, 0), share));
 }
 
-static void evaluate_sum(const Graph *g, int node, int64_t batch, const double *const *in,
-                         double *const *out) {
+static void evaluate_sum(const Graph *g, int node, int64_t batch, const double *const *in, double *const *out) {
   const Shape *x = in_shape(g, node, 0);
   int64_t n = x->dim[x->rank - 1], rows = batch_elements(x, batch) / n;
   for (int64_t r = 0; r < rows; r++) {
@@ -48,8 +46,7 @@ static void evaluate_sum(const Graph *g, int node, int64_t batch, const double *
   }
 }
 
-static void evaluate_max(const Graph *g, int node, int64_t batch, const double *const *in,
-                         double *const *out) {
+static void evaluate_max(const Graph *g, int node, int64_t batch, const double *const *in, double *const *out) {
   const Shape *x = in_shape(g, node, 0);
   int64_t n = x->dim[x->rank - 1], rows = batch_elements(x, batch) / n;
   for (int64_t r = 0; r < rows; r++) {
@@ -61,18 +58,34 @@ static void evaluate_max(const Graph *g, int node, int64_t batch, const double *
 
 /* The sum of the last axis, which stays with size 1: x[.., n] gives [.., 1]. */
 const Op op_sum = {
-    .name = "sum", .signature = "sum(x, axis = -1)", .kind = OP_REDUCE,
-    .reduction = REDUCTION_SUM, .min_in = 1, .max_in = 1,
-    .attr = {{"axis", ATTR_INT, false, -1}}, .reordered = reordered_before_last,
-    .shape = shape_reduce, .derivative = derive_sum, .cost = cost_inputs, .evaluate = evaluate_sum,
+    .name = "sum",
+    .signature = "sum(x, axis = -1)",
+    .kind = OP_REDUCE,
+    .reduction = REDUCTION_SUM,
+    .min_in = 1,
+    .max_in = 1,
+    .attr = {{"axis", ATTR_INT, false, -1}},
+    .reordered = reordered_before_last,
+    .shape = shape_reduce,
+    .derivative = derive_sum,
+    .cost = cost_inputs,
+    .evaluate = evaluate_sum,
 };
 
 /* The largest of the last axis, which stays with size 1: x[.., n] gives [.., 1]. */
 const Op op_max = {
-    .name = "max", .signature = "max(x, axis = -1)", .kind = OP_REDUCE,
-    .reduction = REDUCTION_MAX, .min_in = 1, .max_in = 1,
-    .attr = {{"axis", ATTR_INT, false, -1}}, .reordered = reordered_before_last,
-    .shape = shape_reduce, .derivative = derive_max, .cost = cost_inputs, .evaluate = evaluate_max,
+    .name = "max",
+    .signature = "max(x, axis = -1)",
+    .kind = OP_REDUCE,
+    .reduction = REDUCTION_MAX,
+    .min_in = 1,
+    .max_in = 1,
+    .attr = {{"axis", ATTR_INT, false, -1}},
+    .reordered = reordered_before_last,
+    .shape = shape_reduce,
+    .derivative = derive_max,
+    .cost = cost_inputs,
+    .evaluate = evaluate_max,
 };
 
 /* ---- sum_to ---------------------------------------------------------------------------------- */
@@ -100,8 +113,7 @@ static void derive_sum_to(Gradients *d, int node) {
   grad_add(d, node, 0, expand_like(d, node, grad_of(d, node, 0), &x));
 }
 
-static void evaluate_sum_to(const Graph *g, int node, int64_t batch, const double *const *in,
-                            double *const *out) {
+static void evaluate_sum_to(const Graph *g, int node, int64_t batch, const double *const *in, double *const *out) {
   const Shape *x = in_shape(g, node, 0), *y = out_shape(g, node, 0);
   int64_t per_sample = shape_elements(x), total = batch_elements(x, batch);
   memset(out[0], 0, batch_elements(y, batch) * sizeof *out[0]);
@@ -122,8 +134,15 @@ static void evaluate_sum_to(const Graph *g, int node, int64_t batch, const doubl
 /* The sum over the microbatch's samples, over the axes of x that `shape` gives size 1 and over those that it lacks
  * on the left: the same for all samples. */
 const Op op_sum_to = {
-    .name = "sum_to", .signature = "sum_to(x, shape)", .kind = OP_SUM_TO, .min_in = 1, .max_in = 1,
+    .name = "sum_to",
+    .signature = "sum_to(x, shape)",
+    .kind = OP_SUM_TO,
+    .min_in = 1,
+    .max_in = 1,
     .attr = {{"shape", ATTR_LIST, true, 0}, {"$batched", ATTR_BOOL, false, 0}},
-    .reordered = reordered_shape, .shape = shape_sum_to, .derivative = derive_sum_to, .cost = cost_inputs,
+    .reordered = reordered_shape,
+    .shape = shape_sum_to,
+    .derivative = derive_sum_to,
+    .cost = cost_inputs,
     .evaluate = evaluate_sum_to,
 };

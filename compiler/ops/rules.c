@@ -119,8 +119,8 @@ bool rule_axis(ShapeRule *r, const char *attr, int rank) {
   Attr *a = rule_attr(r, attr);
   int64_t axis = (int64_t)a->number;
   if (axis < -rank || axis >= rank) {
-    Diagnostic *d = error_at(r->span, "PD0303", "'%s' has no axis %lld in a value of shape %s",
-                             op_spelling(r->op), (long long)axis, shape_text(rule_shape(r, 0)));
+    Diagnostic *d = error_at(r->span, "PD0303", "'%s' has no axis %lld in a value of shape %s", op_spelling(r->op),
+                             (long long)axis, shape_text(rule_shape(r, 0)));
     rule_underline(r, d);
     if (rank)
       help(d, "axes count from 0 to %d, or from the right from -1 to -%d; the microbatch is not one of them",
@@ -283,26 +283,20 @@ static double output_elements(const Graph *g, int node) {
   return n;
 }
 
-double node_bytes(const Graph *g, int node) {
-  return 4 * (input_elements(g, node) + output_elements(g, node));
-}
+double node_bytes(const Graph *g, int node) { return 4 * (input_elements(g, node) + output_elements(g, node)); }
 
 OpCost cost_none(const Graph *g, int node) {
   (void)g, (void)node;
   return (OpCost){0, 0, 0};
 }
 
-OpCost cost_cheap(const Graph *g, int node) {
-  return (OpCost){0, output_elements(g, node), node_bytes(g, node)};
-}
+OpCost cost_cheap(const Graph *g, int node) { return (OpCost){0, output_elements(g, node), node_bytes(g, node)}; }
 
 OpCost cost_expensive(const Graph *g, int node) {
   return (OpCost){0, 12 * output_elements(g, node), node_bytes(g, node)};
 }
 
-OpCost cost_inputs(const Graph *g, int node) {
-  return (OpCost){0, input_elements(g, node), node_bytes(g, node)};
-}
+OpCost cost_inputs(const Graph *g, int node) { return (OpCost){0, input_elements(g, node), node_bytes(g, node)}; }
 
 OpCost cost_copy(const Graph *g, int node) { return (OpCost){0, 0, node_bytes(g, node)}; }
 

@@ -47,7 +47,9 @@ static inline const Shape *out_shape(const Graph *g, int node, int i) {
 /* Elements of a value over `batch` samples. */
 int64_t batch_elements(const Shape *s, int64_t batch);
 /* A view of an array as [outer][middle][inner] around an axis. */
-typedef struct Around { int64_t outer, middle, inner; } Around;
+typedef struct Around {
+  int64_t outer, middle, inner;
+} Around;
 Around around_axis(const Shape *s, int64_t batch, int axis);
 
 /* Op.reordered of ops with an attribute "axis", with one "shape", with none that names axes, and of those
@@ -59,8 +61,8 @@ bool reordered_before_last(const Graph *g, int node, const int *order, Attr *att
 
 /* Bytes of all inputs and outputs, 4 an element. */
 double node_bytes(const Graph *g, int node);
-OpCost cost_none(const Graph *g, int node);      /* views, sources */
-OpCost cost_cheap(const Graph *g, int node);     /* one operation an element of the output */
+OpCost cost_none(const Graph *g, int node);  /* views, sources */
+OpCost cost_cheap(const Graph *g, int node); /* one operation an element of the output */
 /* Op.stays_f32: of what is added up over a batch; of rows that are only copied. */
 bool result_stays_f32(const Node *n, bool result, int index);
 bool all_stays_f32(const Node *n, bool result, int index);

@@ -3,14 +3,17 @@
 
 #include <math.h>
 
-static bool shape_param(ShapeRule *r) {
-  return rule_result(r, r->g->params.at[rule_int(r, "index")].shape);
-}
+static bool shape_param(ShapeRule *r) { return rule_result(r, r->g->params.at[rule_int(r, "index")].shape); }
 
 const Op op_param = {
-    .name = "param", .signature = "param(index)", .kind = OP_SOURCE, .source = SOURCE_PARAMETER,
-    .internal = true, .attr = {{"index", ATTR_INT, true, 0}},
-    .shape = shape_param, .cost = cost_none,
+    .name = "param",
+    .signature = "param(index)",
+    .kind = OP_SOURCE,
+    .source = SOURCE_PARAMETER,
+    .internal = true,
+    .attr = {{"index", ATTR_INT, true, 0}},
+    .shape = shape_param,
+    .cost = cost_none,
 };
 
 static bool shape_input(ShapeRule *r) {
@@ -24,17 +27,22 @@ static bool shape_input(ShapeRule *r) {
 }
 
 const Op op_input = {
-    .name = "input", .signature = "input(index, token, classes, shape)", .kind = OP_SOURCE,
-    .source = SOURCE_INPUT, .internal = true,
-    .attr = {{"index", ATTR_INT, true, 0}, {"token", ATTR_BOOL, true, 0}, {"classes", ATTR_INT, true, 0},
+    .name = "input",
+    .signature = "input(index, token, classes, shape)",
+    .kind = OP_SOURCE,
+    .source = SOURCE_INPUT,
+    .internal = true,
+    .attr = {{"index", ATTR_INT, true, 0},
+             {"token", ATTR_BOOL, true, 0},
+             {"classes", ATTR_INT, true, 0},
              {"shape", ATTR_LIST, true, 0}},
-    .shape = shape_input, .cost = cost_none,
+    .shape = shape_input,
+    .cost = cost_none,
 };
 
 static bool shape_constant(ShapeRule *r) { return rule_result(r, (Shape){.batched = false}); }
 
-static void evaluate_fill(const Graph *g, int node, int64_t batch, const double *const *in,
-                          double *const *out) {
+static void evaluate_fill(const Graph *g, int node, int64_t batch, const double *const *in, double *const *out) {
   (void)in;
   double value = node_number(&g->nodes.at[node], "value");
   int64_t n = batch_elements(out_shape(g, node, 0), batch);
@@ -48,9 +56,15 @@ static bool number_of_fill(const Node *n, double *number) {
 }
 
 const Op op_constant = {
-    .name = "constant", .signature = "constant(value)", .kind = OP_SOURCE, .internal = true,
+    .name = "constant",
+    .signature = "constant(value)",
+    .kind = OP_SOURCE,
+    .internal = true,
     .attr = {{"value", ATTR_NUMBER, true, 0}},
-    .shape = shape_constant, .cost = cost_none, .expression = "${value}", .constant = number_of_fill,
+    .shape = shape_constant,
+    .cost = cost_none,
+    .expression = "${value}",
+    .constant = number_of_fill,
     .evaluate = evaluate_fill,
 };
 
@@ -64,9 +78,7 @@ const Op op_full = {
     .signature = "full(value, shape)",
     .kind = OP_SOURCE,
     .internal = true,
-    .attr = {{"value", ATTR_NUMBER, true, 0},
-             {"shape", ATTR_LIST, true, 0},
-             {"batched", ATTR_BOOL, false, 0}},
+    .attr = {{"value", ATTR_NUMBER, true, 0}, {"shape", ATTR_LIST, true, 0}, {"batched", ATTR_BOOL, false, 0}},
     .shape = shape_full,
     .cost = cost_copy,
     .expression = "${value}",
@@ -83,8 +95,7 @@ static bool shape_iota(ShapeRule *r) {
   return rule_result(r, (Shape){.rank = 1, .dim = {n}});
 }
 
-static void evaluate_iota(const Graph *g, int node, int64_t batch, const double *const *in,
-                          double *const *out) {
+static void evaluate_iota(const Graph *g, int node, int64_t batch, const double *const *in, double *const *out) {
   (void)in, (void)batch;
   int64_t n = node_int(&g->nodes.at[node], "n");
   for (int64_t i = 0; i < n; i++)
@@ -98,8 +109,13 @@ static bool number_of_iota(const Node *n, double *number) {
 
 /* 0, 1 .. n - 1: [n], the same for all samples. */
 const Op op_iota = {
-    .name = "iota", .signature = "iota(n)", .kind = OP_SOURCE,
+    .name = "iota",
+    .signature = "iota(n)",
+    .kind = OP_SOURCE,
     .attr = {{"n", ATTR_INT, true, 0}},
-    .shape = shape_iota, .cost = cost_copy, .expression = "(float)$j", .constant = number_of_iota,
+    .shape = shape_iota,
+    .cost = cost_copy,
+    .expression = "(float)$j",
+    .constant = number_of_iota,
     .evaluate = evaluate_iota,
 };

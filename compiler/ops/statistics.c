@@ -17,8 +17,13 @@ static void evaluate_microbatch(const Graph *g, int node, int64_t batch, const d
 
 /* The number of samples in a microbatch, which the plan chooses: a number, the same for all samples. */
 const Op op_microbatch = {
-    .name = "microbatch", .signature = "microbatch()", .kind = OP_SOURCE,
-    .shape = shape_number, .cost = cost_none, .expression = "(float)MICROBATCH", .evaluate = evaluate_microbatch,
+    .name = "microbatch",
+    .signature = "microbatch()",
+    .kind = OP_SOURCE,
+    .shape = shape_number,
+    .cost = cost_none,
+    .expression = "(float)MICROBATCH",
+    .evaluate = evaluate_microbatch,
 };
 
 /* ---- running_average -------------------------------------------------------------------------- */
@@ -49,8 +54,10 @@ static bool shape_running_average(ShapeRule *r) {
     if (shape_equal(rule_shape(r, i), rule_shape(r, 0)))
       continue;
     const char *each = rule_shape(r, i)->batched ? " of each sample" : "";
-    Diagnostic *d = error_at(r->span, "PD0340", "'running_average' needs a %s like its buffer, of shape %s, but "
-                             "'%s' has shape %s%s", names[i], shape_text(rule_shape(r, 0)), rule_value(r, i)->name,
+    Diagnostic *d = error_at(r->span, "PD0340",
+                             "'running_average' needs a %s like its buffer, of shape %s, but "
+                             "'%s' has shape %s%s",
+                             names[i], shape_text(rule_shape(r, 0)), rule_value(r, i)->name,
                              shape_text(rule_shape(r, i)), each);
     rule_underline(r, d);
     note_at(d, rule_value(r, i)->span, "the %s comes from here", names[i]);
@@ -78,11 +85,18 @@ static double fold_running_average(const double *x, const Attr *attr) {
 /* In training `value`, whose gradient is passed on; in validation the buffer, a running average that every
  * microbatch of training moves by momentum * (statistic - buffer). A buffer has one such use and no other. */
 const Op op_running_average = {
-    .name = "running_average", .signature = "running_average(buffer, statistic, value, momentum = 0.1)",
-    .kind = OP_POINTWISE, .averages = true, .min_in = 3, .max_in = 3,
+    .name = "running_average",
+    .signature = "running_average(buffer, statistic, value, momentum = 0.1)",
+    .kind = OP_POINTWISE,
+    .averages = true,
+    .min_in = 3,
+    .max_in = 3,
     .attr = {{"momentum", ATTR_NUMBER, false, 0.1}},
-    .shape = shape_running_average, .derivative = derive_running_average, .cost = cost_cheap,
-    .expression = "$training ? $2 : $0", .fold = fold_running_average,
+    .shape = shape_running_average,
+    .derivative = derive_running_average,
+    .cost = cost_cheap,
+    .expression = "$training ? $2 : $0",
+    .fold = fold_running_average,
 };
 
 /* ---- share ------------------------------------------------------------------------------------- */
@@ -94,8 +108,14 @@ static void evaluate_share(const Graph *g, int node, int64_t batch, const double
 }
 
 const Op op_share = {
-    .name = "share", .signature = "share(momentum)", .kind = OP_SOURCE, .internal = true, .varies = true,
+    .name = "share",
+    .signature = "share(momentum)",
+    .kind = OP_SOURCE,
+    .internal = true,
+    .varies = true,
     .attr = {{"momentum", ATTR_NUMBER, true, 0}},
-    .shape = shape_number, .cost = cost_none, .expression = "pd_share(${momentum}, $following)",
+    .shape = shape_number,
+    .cost = cost_none,
+    .expression = "pd_share(${momentum}, $following)",
     .evaluate = evaluate_share,
 };

@@ -80,9 +80,16 @@ static bool place_reshaped_back(const Graph *g, int node, const Place *from, Pla
 
 /* The same elements in the same order in another shape; one size may be -1, what is left. */
 const Op op_reshape = {
-    .name = "reshape", .signature = "reshape(x, shape)", VIEW, .view = place_reshaped,
-    .view_back = place_reshaped_back, .keeps_order = true, .attr = {{"shape", ATTR_LIST, true, 0}},
-    .shape = shape_reshape, .derivative = derive_reshape, .evaluate = evaluate_reshape,
+    .name = "reshape",
+    .signature = "reshape(x, shape)",
+    VIEW,
+    .view = place_reshaped,
+    .view_back = place_reshaped_back,
+    .keeps_order = true,
+    .attr = {{"shape", ATTR_LIST, true, 0}},
+    .shape = shape_reshape,
+    .derivative = derive_reshape,
+    .evaluate = evaluate_reshape,
 };
 
 /* ---- slice ----------------------------------------------------------------------------------- */
@@ -98,8 +105,8 @@ static bool shape_slice(ShapeRule *r) {
   to += to <= 0 ? size : 0;
   if (from < 0 || to > size || from >= to) {
     Diagnostic *d = error_at(r->span, "PD0305", "the slice %lld..%lld of axis %d, of size %lld, is %s",
-                             (long long)rule_int(r, "from"), (long long)rule_int(r, "to"), axis,
-                             (long long)size, from >= to ? "empty" : "out of range");
+                             (long long)rule_int(r, "from"), (long long)rule_int(r, "to"), axis, (long long)size,
+                             from >= to ? "empty" : "out of range");
     rule_underline(r, d);
     rule_origin(r, d, 0, axis);
     return false;
@@ -113,7 +120,8 @@ static void derive_slice(Gradients *d, int node) {
   const Graph *g = grad_graph(d);
   const Node *n = &g->nodes.at[node];
   int64_t axis = node_int(n, "axis"), from = node_int(n, "from"), to = node_int(n, "to");
-  Attr attr[MAX_ATTR] = {{.number = (double)axis}, {.number = (double)from},
+  Attr attr[MAX_ATTR] = {{.number = (double)axis},
+                         {.number = (double)from},
                          {.number = (double)(in_shape(g, node, 0)->dim[axis] - to)}};
   int dy = grad_of(d, node, 0);
   grad_add(d, node, 0, grad_build(d, node, &op_pad, &dy, 1, attr));
@@ -126,8 +134,7 @@ static void copy_slice(const Shape *x, int64_t batch, int axis, int64_t from, in
     memcpy(out + o * size * a.inner, in + (o * a.middle + from) * a.inner, size * a.inner * sizeof *out);
 }
 
-static void evaluate_slice(const Graph *g, int node, int64_t batch, const double *const *in,
-                           double *const *out) {
+static void evaluate_slice(const Graph *g, int node, int64_t batch, const double *const *in, double *const *out) {
   const Node *n = &g->nodes.at[node];
   int axis = (int)node_int(n, "axis");
   copy_slice(in_shape(g, node, 0), batch, axis, node_int(n, "from"), out_shape(g, node, 0)->dim[axis], in[0],
@@ -144,10 +151,15 @@ static bool place_sliced(const Graph *g, int node, int output, const Place *from
 
 /* x from `from` to before `to` along an axis, also written x[.., 1..3]; negative bounds count from the end. */
 const Op op_slice = {
-    .name = "slice", .signature = "slice(x, axis = -1, from = 0, to = 0)", VIEW, .view = place_sliced,
+    .name = "slice",
+    .signature = "slice(x, axis = -1, from = 0, to = 0)",
+    VIEW,
+    .view = place_sliced,
     .reordered = reordered_axis,
     .attr = {{"axis", ATTR_INT, false, -1}, {"from", ATTR_INT, false, 0}, {"to", ATTR_INT, false, 0}},
-    .shape = shape_slice, .derivative = derive_slice, .evaluate = evaluate_slice,
+    .shape = shape_slice,
+    .derivative = derive_slice,
+    .evaluate = evaluate_slice,
 };
 
 /* ---- split ----------------------------------------------------------------------------------- */
@@ -157,9 +169,8 @@ static bool shape_split(ShapeRule *r) {
   int64_t n = rule_int(r, "n"), room = sizeof r->out / sizeof r->out[0];
   int last = x->shape.rank - 1;
   if (last < 0 || n < 1 || n > room || x->shape.dim[last] % n) {
-    Diagnostic *d =
-        error_at(r->span, "PD0305", "'split' cannot cut the last axis of %s into %lld equal parts%s",
-                 shape_text(&x->shape), (long long)n, n > room ? ": at most 64" : "");
+    Diagnostic *d = error_at(r->span, "PD0305", "'split' cannot cut the last axis of %s into %lld equal parts%s",
+                             shape_text(&x->shape), (long long)n, n > room ? ": at most 64" : "");
     rule_underline(r, d);
     rule_origin(r, d, 0, last);
     return false;
@@ -186,8 +197,7 @@ static void derive_split(Gradients *d, int node) {
   grad_add(d, node, 0, grad_build(d, node, &op_concat, parts, n, NULL));
 }
 
-static void evaluate_split(const Graph *g, int node, int64_t batch, const double *const *in,
-                           double *const *out) {
+static void evaluate_split(const Graph *g, int node, int64_t batch, const double *const *in, double *const *out) {
   const Shape *x = in_shape(g, node, 0);
   int n = g->nodes.at[node].n_out;
   int64_t size = x->dim[x->rank - 1] / n;
@@ -204,9 +214,15 @@ static bool place_split(const Graph *g, int node, int output, const Place *from,
 
 /* n equal parts of the last axis: x[.., n * k] gives n values [.., k]. */
 const Op op_split = {
-    .name = "split", .signature = "split(x, n)", VIEW, .view = place_split,
-    .reordered = reordered_before_last, .attr = {{"n", ATTR_INT, true, 0}},
-    .shape = shape_split, .derivative = derive_split, .evaluate = evaluate_split,
+    .name = "split",
+    .signature = "split(x, n)",
+    VIEW,
+    .view = place_split,
+    .reordered = reordered_before_last,
+    .attr = {{"n", ATTR_INT, true, 0}},
+    .shape = shape_split,
+    .derivative = derive_split,
+    .evaluate = evaluate_split,
 };
 
 /* ---- expand ---------------------------------------------------------------------------------- */
@@ -230,8 +246,7 @@ static bool shape_expand(ShapeRule *r) {
 
 static void derive_expand(Gradients *d, int node) { grad_add_broadcast(d, node, 0, grad_of(d, node, 0)); }
 
-static void evaluate_expand(const Graph *g, int node, int64_t batch, const double *const *in,
-                            double *const *out) {
+static void evaluate_expand(const Graph *g, int node, int64_t batch, const double *const *in, double *const *out) {
   const Shape *x = in_shape(g, node, 0), *y = out_shape(g, node, 0);
   int64_t total = batch_elements(y, batch), per_sample = shape_elements(y);
   for (int64_t i = 0; i < total; i++) {
@@ -261,10 +276,16 @@ static bool place_expanded(const Graph *g, int node, int output, const Place *fr
 
 /* x broadcast to a shape. */
 const Op op_expand = {
-    .name = "expand", .signature = "expand(x, shape)", VIEW, .view = place_expanded,
-    .reordered = reordered_shape, .keeps_order = true,
+    .name = "expand",
+    .signature = "expand(x, shape)",
+    VIEW,
+    .view = place_expanded,
+    .reordered = reordered_shape,
+    .keeps_order = true,
     .attr = {{"shape", ATTR_LIST, true, 0}, {"$batched", ATTR_BOOL, false, 0}},
-    .shape = shape_expand, .derivative = derive_expand, .evaluate = evaluate_expand,
+    .shape = shape_expand,
+    .derivative = derive_expand,
+    .evaluate = evaluate_expand,
 };
 
 /* ---- detach: the value, through which no gradient flows --------------------------------------- */
@@ -273,7 +294,13 @@ static bool shape_detach(ShapeRule *r) { return rule_f32(r, 0) && rule_view(r, *
 
 /* x, through which no gradient flows. */
 const Op op_detach = {
-    .name = "detach", .signature = "detach(x)", VIEW, .view = place_reshaped,
-    .view_back = place_reshaped_back, .keeps_order = true, .reordered = reordered_alike,
-    .shape = shape_detach, .evaluate = evaluate_reshape,
+    .name = "detach",
+    .signature = "detach(x)",
+    VIEW,
+    .view = place_reshaped,
+    .view_back = place_reshaped_back,
+    .keeps_order = true,
+    .reordered = reordered_alike,
+    .shape = shape_detach,
+    .evaluate = evaluate_reshape,
 };

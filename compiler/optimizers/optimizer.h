@@ -38,7 +38,8 @@ typedef struct UpdateRule {
 struct Optimizer {
   const char *name;
   double lr; /* the standard one: every optimizer's first argument */
-  OptimizerArgument argument[MAX_OPTIMIZER_ARGUMENTS]; /* between lr and decay, which all have; up to a NULL name */
+  OptimizerArgument
+      argument[MAX_OPTIMIZER_ARGUMENTS]; /* between lr and decay, which all have; up to a NULL name */
   const UpdateRule *rule;
   const UpdateRule *(*choose)(const double *number); /* instead of `rule`, where arguments decide */
 };

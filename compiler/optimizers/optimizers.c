@@ -4,11 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-const Optimizer *const all_optimizers[] = {
-    &optimizer_adamw,
-    &optimizer_lion,
-    &optimizer_sgd,
-    NULL};
+const Optimizer *const all_optimizers[] = {&optimizer_adamw, &optimizer_lion, &optimizer_sgd, NULL};
 
 const Optimizer *optimizer_find(const char *name) {
   for (int i = 0; all_optimizers[i]; i++)

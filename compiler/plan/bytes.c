@@ -23,8 +23,7 @@ int64_t *saved_bytes(const Planner *r, const int *piece, int64_t b) {
     for (int k = 0; k < g->nodes.at[i].n_in; k++) {
       int v = root_value(g, g->nodes.at[i].in[k]);
       const Node *made = &g->nodes.at[g->values.at[v].node];
-      if (g->values.at[v].node >= g->n_forward || made->op->kind == OP_SOURCE ||
-          !g->values.at[v].shape.batched)
+      if (g->values.at[v].node >= g->n_forward || made->op->kind == OP_SOURCE || !g->values.at[v].shape.batched)
         continue;
       bool rematerialised = made->op->kind == OP_POINTWISE && g->nodes.at[i].op->kind == OP_POINTWISE;
       kept[v] |= !rematerialised;
@@ -39,16 +38,14 @@ int64_t *saved_bytes(const Planner *r, const int *piece, int64_t b) {
 int64_t *work_bytes(const Planner *r, const int *piece, int64_t b) {
   const Graph *g = r->g;
   const Pieces *p = r->p;
-  int64_t *forward = alloc((size_t)p->n * sizeof *forward),
-          *backward = alloc((size_t)p->n * sizeof *backward);
+  int64_t *forward = alloc((size_t)p->n * sizeof *forward), *backward = alloc((size_t)p->n * sizeof *backward);
   for (int i = 0; i < g->nodes.n; i++) {
     const Node *n = &g->nodes.at[i];
     if (n->op->kind != OP_CALL && n->op->kind != OP_CONCAT)
       continue;
     for (int k = 0; k < n->n_out; k++)
       if (g->values.at[n->out[k]].shape.batched)
-        (i < g->n_forward ? forward : backward)[piece[i]] +=
-            value_bytes(r, n->out[k], b);
+        (i < g->n_forward ? forward : backward)[piece[i]] += value_bytes(r, n->out[k], b);
   }
   for (int k = 0; k < p->n; k++)
     forward[k] = forward[k] > backward[k] ? forward[k] : backward[k];

@@ -13,7 +13,7 @@ typedef struct Candidate {
   const int *pinned; /* where parts start, or NULL */
   double bound;      /* seconds of a batch that no plan of the form can beat */
   Plan *plan;        /* NULL until the bound is the least left */
-  bool settled; /* its peaks are exact and fit */
+  bool settled;      /* its peaks are exact and fit */
   bool refused;
 } Candidate;
 
@@ -22,7 +22,7 @@ typedef struct Choice {
   Vec(Candidate) candidates;
   Vec(Candidate) smallest; /* of those that fit nowhere: for the refusal */
   Vec(int64_t) microbatches;
-  const Plan *stalling;    /* NULL, or one that its schedule does not take */
+  const Plan *stalling; /* NULL, or one that its schedule does not take */
 } Choice;
 
 void sum_of_chunks(Plan *plan) {
@@ -216,8 +216,8 @@ static bool add_forms(Choice *c, int64_t b, const Costs *costs) {
   const Planner *r = c->r;
   int64_t microbatches = r->g->train.batch / b;
   int least = r->free_stages ? 1 : r->form.n_stages, most = r->form.n_stages;
-  Replication *best = replicate(costs, r->pinned, r->ranks, most, microbatches,
-                                schedule_traits(r->form.schedule).every_round);
+  Replication *best =
+      replicate(costs, r->pinned, r->ranks, most, microbatches, schedule_traits(r->form.schedule).every_round);
   bool any = false;
   for (int stages = least; stages <= most; stages++) {
     const Replication *found = &best[stages - 1];
@@ -320,8 +320,10 @@ static char *why(const Choice *c, const Plan *plan, double gain) {
            : any                                   ? "recomputation where memory asks for it"
                                                    : "everything fits without recomputation");
   if (!r->request->ahead && p->ahead[0] > 1)
-    text_add(&t, " One microbatch more in flight between stages: where kernels take 2 %% more or less time than "
-                 "planned a batch takes %.1f %% less.", gain * 100);
+    text_add(&t,
+             " One microbatch more in flight between stages: where kernels take 2 %% more or less time than "
+             "planned a batch takes %.1f %% less.",
+             gain * 100);
   return t.at;
 }
 
@@ -428,9 +430,8 @@ Plan *plan_choose(const Planner *r, Plan **runners_up, int n, NoPlan *none) {
     if (!other)
       break;
     /* The sum of all stages decides how long a pipeline fills: a slower slowest stage may fill faster. */
-    bool known = equal_plans(plan, other) ||
-                 (other->pipeline.microbatch == plan->pipeline.microbatch &&
-                  other->batch_seconds < plan->batch_seconds);
+    bool known = equal_plans(plan, other) || (other->pipeline.microbatch == plan->pipeline.microbatch &&
+                                              other->batch_seconds < plan->batch_seconds);
     for (int i = 0; i < found; i++)
       known |= equal_plans(runners_up[i], other);
     if (!known)

@@ -110,9 +110,9 @@ Costs *price(const Planner *r, int64_t b) {
   const MeasuredSize *measured = r->profile ? profile_at(r->profile, b) : NULL;
   if (measured) {
     for (int i = 0; i < p->n; i++) /* a profile of an older pdc has no products */
-      products[i] = measured->products             ? measured->products[i]
-                    : backward[i] > 0 ? products[i] / backward[i] * measured->backward[i]
-                                      : 0;
+      products[i] = measured->products ? measured->products[i]
+                    : backward[i] > 0  ? products[i] / backward[i] * measured->backward[i]
+                                       : 0;
     forward = measured->forward, backward = measured->backward;
   }
   int64_t *weights = alloc(square * sizeof *weights), *held = alloc(square * sizeof *held);
@@ -120,8 +120,8 @@ Costs *price(const Planner *r, int64_t b) {
   double *update = alloc(square * sizeof *update);
   parameter_tables(r, weights, held, moments, shared);
   for (size_t i = 0; i < square; i++)
-    update[i] = (update_seconds(g, held[i], moments[i], &r->rates) + (double)shared[i] / r->bandwidth) * (double)b /
-                (double)g->train.batch;
+    update[i] = (update_seconds(g, held[i], moments[i], &r->rates) + (double)shared[i] / r->bandwidth) *
+                (double)b / (double)g->train.batch;
   *c = (Costs){.n = p->n,
                .forward = forward,
                .backward = backward,
@@ -188,7 +188,7 @@ Copies *copies(const Planner *r, const Pipeline *form, int64_t b, Recompute reco
     c[i] = (Copies){.replicas = p->replicas,
                     .exchanges = p->exchanges,
                     .weights = p->versions,
-                     .masters = r->target.precision == PRECISION_BF16,
+                    .masters = r->target.precision == PRECISION_BF16,
                     .accumulators = p->accumulators,
                     .saved = slots->saved,
                     .received = slots->received,

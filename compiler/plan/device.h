@@ -17,8 +17,8 @@ typedef struct Rates {
   double stream;    /* bytes of long streams: optimizer, weights */
   double call, loop;
   double bandwidth, latency; /* of a message to another rank: bytes a second, seconds */
-  bool beside;      /* messages travel while both ends work */
-  int threads;      /* that share a rank's work */
+  bool beside;               /* messages travel while both ends work */
+  int threads;               /* that share a rank's work */
 } Rates;
 
 typedef struct Device {
@@ -30,7 +30,7 @@ typedef struct Device {
   /* The machine and the library as profiles name them, whose measurements hold for no other. */
   Name (*machine)(void);
   Name (*library)(void);
-  char *(*rank_text)(const Target *t);               /* what a rank runs on, for people: "2 threads a rank" */
+  char *(*rank_text)(const Target *t); /* what a rank runs on, for people: "2 threads a rank" */
 } Device;
 
 /* What follows a key and its colon in a file of such lines; NULL: nothing. */

@@ -13,12 +13,12 @@ typedef struct PartInFile {
 } PartInFile;
 
 typedef struct PlanFile {
-  int file;           /* for diagnostics */
+  int file; /* for diagnostics */
   const cJSON *json;
-  Plan plan;          /* parts have no pieces yet; n_stages and what is by stage: plan_file_stages() */
+  Plan plan;            /* parts have no pieces yet; n_stages and what is by stage: plan_file_stages() */
   int64_t microbatches; /* as given; 0: not given */
-  int parts;          /* that 'stages' lists */
-  PartInFile *part;   /* those; NULL where there are more than MOST_STAGES */
+  int parts;            /* that 'stages' lists */
+  PartInFile *part;     /* those; NULL where there are more than MOST_STAGES */
 } PlanFile;
 
 enum { MOST_STAGES = 4096 };

@@ -17,14 +17,32 @@ typedef struct Gpu {
 } Gpu;
 
 static const Gpu a100 = {
-    .rates = {.pointwise = 1.7e12, .inside = 25e12, .copy = 1.7e12, .stream = 1.7e12, .call = 4e-6, .loop = 2e-6,
-              .bandwidth = 225e9, .latency = 10e-6, .beside = true},
-    .f32 = 17.5e12, .tf32 = 117e12, .bf16 = 234e12,
+    .rates = {.pointwise = 1.7e12,
+              .inside = 25e12,
+              .copy = 1.7e12,
+              .stream = 1.7e12,
+              .call = 4e-6,
+              .loop = 2e-6,
+              .bandwidth = 225e9,
+              .latency = 10e-6,
+              .beside = true},
+    .f32 = 17.5e12,
+    .tf32 = 117e12,
+    .bf16 = 234e12,
 };
 static const Gpu h100 = {
-    .rates = {.pointwise = 2.8e12, .inside = 40e12, .copy = 2.8e12, .stream = 2.8e12, .call = 4e-6, .loop = 2e-6,
-              .bandwidth = 340e9, .latency = 10e-6, .beside = true},
-    .f32 = 60e12, .tf32 = 370e12, .bf16 = 740e12,
+    .rates = {.pointwise = 2.8e12,
+              .inside = 40e12,
+              .copy = 2.8e12,
+              .stream = 2.8e12,
+              .call = 4e-6,
+              .loop = 2e-6,
+              .bandwidth = 340e9,
+              .latency = 10e-6,
+              .beside = true},
+    .f32 = 60e12,
+    .tf32 = 370e12,
+    .bf16 = 740e12,
 };
 
 static Rates rates(const char *arch, const Target *t) {
@@ -60,5 +78,10 @@ static Name library(void) { return intern(""); } /* the driver's and the toolkit
 
 static char *rank_text(const Target *t) { return format("a GPU a rank, %s", precision_name(t->precision)); }
 
-const Device gpus = {.has_arch = true, .precisions = (1u << N_PRECISIONS) - 1, .rates = rates, .memory = memory,
-                     .machine = machine, .library = library, .rank_text = rank_text};
+const Device gpus = {.has_arch = true,
+                     .precisions = (1u << N_PRECISIONS) - 1,
+                     .rates = rates,
+                     .memory = memory,
+                     .machine = machine,
+                     .library = library,
+                     .rank_text = rank_text};

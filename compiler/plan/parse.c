@@ -59,11 +59,10 @@ static bool read_ranks(const JsonPlace *at, PartInFile *part) {
 }
 
 static bool read_part(const JsonPlace *at, PlanUse use, StagePlan *s, PartInFile *part) {
-  static const char *const keys[] = {
-      "starts_at",    "recompute",       "replicas",         "ahead",           "ends_with",
-      "parameters",   "forward_seconds", "backward_seconds", "weights_seconds", "update_seconds",
-      "send_bytes",   "peak_bytes",      "weight_bytes",     "gradient_bytes",  "optimizer_bytes",
-      NULL};
+  static const char *const keys[] = {"starts_at",       "recompute",      "replicas",        "ahead",
+                                     "ends_with",       "parameters",     "forward_seconds", "backward_seconds",
+                                     "weights_seconds", "update_seconds", "send_bytes",      "peak_bytes",
+                                     "weight_bytes",    "gradient_bytes", "optimizer_bytes", NULL};
   if (use == PLAN_TO_FOLLOW && !json_only(at, keys))
     return false;
   if (use == PLAN_TO_DRAW && (!json_member(at, "forward_seconds") || !json_member(at, "backward_seconds")))
@@ -162,10 +161,9 @@ static bool read_rest(const JsonPlace *top, PlanFile *out) {
 }
 
 bool plan_file_read(const char *path, PlanUse use, PlanFile *out) {
-  static const char *const keys[] = {"model",         "schedule",     "vertical_sync", "chunks", "batch",
-                                     "microbatch",    "microbatches", "target",        "precision",
-                                     "threads",       "stages",       "batch_seconds", "costs",  "why",
-                                     NULL};
+  static const char *const keys[] = {"model",      "schedule",      "vertical_sync", "chunks",    "batch",
+                                     "microbatch", "microbatches",  "target",        "precision", "threads",
+                                     "stages",     "batch_seconds", "costs",         "why",       NULL};
   *out = (PlanFile){0};
   JsonPlace top = {.path = ""};
   top.object = out->json = json_load(path, &top.file);

@@ -22,8 +22,7 @@ typedef struct Search {
   int *from;     /* by stage and end: where the best stage starts */
 } Search;
 
-double shared_seconds(const Costs *c, int replicas, double compute, double update,
-                      int64_t gradients) {
+double shared_seconds(const Costs *c, int replicas, double compute, double update, int64_t gradients) {
   double t = compute / replicas + update;
   double reduce = 2.0 * (replicas - 1) / replicas * (double)gradients * c->reduce;
   return !c->overlapped ? t + reduce : reduce > t ? reduce : t;
@@ -35,7 +34,7 @@ static double seconds(const Search *s, int replicas, int first, int end, bool re
   if (recompute)
     t += s->sum.forward[end] - s->sum.forward[first];
   return shared_seconds(c, replicas, t + c->receive[first] + c->receive_gradient[end],
-                c->update[first * (c->n + 1) + end], s->sum.gradients[end] - s->sum.gradients[first]);
+                        c->update[first * (c->n + 1) + end], s->sum.gradients[end] - s->sum.gradients[first]);
 }
 
 /* Replicas send gradients from buffers of their own, all but the part they reduce themselves. */

@@ -33,12 +33,12 @@ typedef struct Costs {
 typedef struct Copies {
   int replicas;
   int exchanges; /* sets of buffers for what replicas send each other */
-  int weights; /* versions */
-  bool masters; /* beside the versions */
+  int weights;   /* versions */
+  bool masters;  /* beside the versions */
   int accumulators;
   int saved; /* with recomputation: 1 */
   int received, sent, gradients, inputs;
-  int deferred; /* 0 where backward is in one */
+  int deferred;                     /* 0 where backward is in one */
   int64_t extra;                    /* bytes beside all that */
   bool recompute_off, recompute_on; /* which it may do; at least one */
 } Copies;

@@ -15,10 +15,11 @@ static bool same_target(const Plan *plan, const PlanRequest *q) {
   const Target *made = &plan->target, *asked = &q->target;
   if (backend_of(made) == backend_of(asked) && made->precision == asked->precision)
     return true;
-  Diagnostic *d = error_at(NO_SPAN, "PD0603", "'%s' is a plan for '--target %s --precision %s', not for "
-                           "'--target %s --precision %s'", q->plan, backend_of(made)->name,
-                           precision_name(made->precision), backend_of(asked)->name,
-                           precision_name(asked->precision));
+  Diagnostic *d = error_at(NO_SPAN, "PD0603",
+                           "'%s' is a plan for '--target %s --precision %s', not for "
+                           "'--target %s --precision %s'",
+                           q->plan, backend_of(made)->name, precision_name(made->precision),
+                           backend_of(asked)->name, precision_name(asked->precision));
   help(d, "ask for the same, or plan anew");
   return false;
 }

@@ -15,16 +15,16 @@ typedef struct StagePlan {
   int first_piece, end_piece;
   double forward_seconds, backward_seconds, update_seconds; /* planned: a microbatch; a batch */
   double weights_seconds; /* the part of backward_seconds that makes weights' gradients by products */
-  double send_bytes;                                        /* activations to the next stage, a microbatch */
-  int64_t peak_bytes; /* of one rank, all its chunks together, from its Allocation; chunks have the same */
-  int64_t weight_bytes, gradient_bytes, optimizer_bytes;    /* its parts that parameters decide, all copies */
+  double send_bytes;      /* activations to the next stage, a microbatch */
+  int64_t peak_bytes;     /* of one rank, all its chunks together, from its Allocation; chunks have the same */
+  int64_t weight_bytes, gradient_bytes, optimizer_bytes; /* its parts that parameters decide, all copies */
 } StagePlan;
 
 typedef struct Plan {
   Name model;
   Pipeline pipeline;
-  Target target;    /* its threads: when no OMP_NUM_THREADS says otherwise */
-  StagePlan *stage; /* by part of the model (pipeline.h): plan_parts() */
+  Target target;        /* its threads: when no OMP_NUM_THREADS says otherwise */
+  StagePlan *stage;     /* by part of the model (pipeline.h): plan_parts() */
   double batch_seconds; /* predicted, from simulating the schedule */
   Name costs;           /* where costs came from: "profile NAME", "counted" */
   char *why;            /* one paragraph: why this one was chosen */
@@ -54,13 +54,13 @@ typedef struct PlanWatch {
 typedef struct PlanRequest {
   int workers; /* -n: ranks; 0: as many as --split, --stages and --replicas say, else 1 */
   int stages;
-  const char *split; /* "h[3],h[6].ln_2": where stages 1.. start */
+  const char *split;    /* "h[3],h[6].ln_2": where stages 1.. start */
   const char *replicas; /* "2,1": by stage; one number: of all */
   int ahead;            /* h of docs/schedules.md; 0: free */
   int64_t microbatch;
   Recompute recompute;
   const char *schedule;                       /* --schedule */
-  Target target; /* threads 0: processors / ranks */
+  Target target;                              /* threads 0: processors / ranks */
   const char *arch;                           /* of GPUs, as "sm_90"; NULL: not known */
   int64_t memory;                             /* bytes a device; 0: the machine's memory */
   const char *profile;                        /* --profile FILE */
@@ -69,7 +69,7 @@ typedef struct PlanRequest {
   const char *compiler; /* the C compiler's version line, part of a profile's signature; NULL: not compared */
   StagePeak peak;       /* NULL: the planner's own estimate counts */
   void *peak_context;
-  PlanWatch *watch;     /* NULL: not measured */
+  PlanWatch *watch; /* NULL: not measured */
 } PlanRequest;
 
 /* Chooses, or takes request->plan and prices it anew; NULL after diagnostics. runners_up gets up to `n`
@@ -83,6 +83,7 @@ void plan_verify(const Graph *g, const Pieces *p, const Plan *plan);
 /* For each stage whether its update waits for figures of lower stages: squares under clipping, gradients
  * of tied parameters. What schedule() asks for. */
 bool *plan_exchanges(const Graph *g, const Pieces *p, const Plan *plan);
-int64_t stage_parameters(const Graph *g, const Pieces *p, const StagePlan *stage); /* elements it holds, not buffers' */
+int64_t stage_parameters(const Graph *g, const Pieces *p,
+                         const StagePlan *stage); /* elements it holds, not buffers' */
 
 #endif

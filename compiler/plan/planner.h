@@ -44,8 +44,8 @@ bool schedule_named(Name name, Span where, const char *prefix); /* false after a
 /* ---- form.c: pipelines whose microbatches may still be open */
 /* With the schedule and settings of r->form, ahead as requested. replicas NULL: one rank each. */
 Pipeline form_make(const Planner *r, int n_stages, const int *replicas);
-Pipeline form_of(const Pipeline *p); /* with arrays of its own; microbatches and recomputation open again */
-bool form_is_plain(const Pipeline *p);        /* one rank a stage */
+Pipeline form_of(const Pipeline *p);   /* with arrays of its own; microbatches and recomputation open again */
+bool form_is_plain(const Pipeline *p); /* one rank a stage */
 const char *replicas_text(const Pipeline *p); /* "2,1" */
 const char *ranks_text(const Pipeline *p);    /* "2 stages", "replicas 2,1" */
 
@@ -72,7 +72,7 @@ void parameter_tables(const Planner *r, int64_t *weights, int64_t *held, int64_t
 /* Seconds of a node at a microbatch of b samples, from counting. */
 double counted_seconds(const Graph *g, int node, int64_t b, const Rates *rates);
 int *piece_of_nodes(const Graph *g, const Pieces *p); /* by node; backward ones by what they serve */
-Costs *price(const Planner *r, int64_t b); /* of microbatches of b samples */
+Costs *price(const Planner *r, int64_t b);            /* of microbatches of b samples */
 /* Copies at each part of a pipeline of this form, for microbatches of b samples. */
 Copies *copies(const Planner *r, const Pipeline *form, int64_t b, Recompute recompute);
 /* schedule() of a pipeline that takes these exchanges, which request->watch sees. */

@@ -9,7 +9,7 @@
 /* One core of a server of the 2020s with 512-bit vectors, measured by hand-written kernels (docs/performance.md),
  * and shared memory between processes. */
 static const Rates core = {
-    .product = 230e9,  /* oneDNN f32 */
+    .product = 230e9, /* oneDNN f32 */
     .pointwise = 60e9,
     .inside = 60e9,
     .copy = 10e9,
@@ -46,5 +46,10 @@ static char *rank_text(const Target *t) {
   return format("%d thread%s a rank", t->threads, t->threads == 1 ? "" : "s");
 }
 
-const Device processors = {.has_threads = true, .precisions = 1u << PRECISION_F32, .rates = rates, .memory = memory,
-                           .machine = machine, .library = library, .rank_text = rank_text};
+const Device processors = {.has_threads = true,
+                           .precisions = 1u << PRECISION_F32,
+                           .rates = rates,
+                           .memory = memory,
+                           .machine = machine,
+                           .library = library,
+                           .rank_text = rank_text};

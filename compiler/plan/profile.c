@@ -157,10 +157,11 @@ static bool read_signature(const JsonPlace *top, ProfileSignature *s) {
   const char *target = older ? "c f32" : json_get_string(&at, "target");
   const char *compiler = json_get_string(&at, "compiler"), *library = json_get_string(&at, "library");
   int64_t threads;
-  if (!model || !target || !machine || !compiler || !library || !json_get_int(&at, "threads", 1, 1 << 20, &threads))
+  if (!model || !target || !machine || !compiler || !library ||
+      !json_get_int(&at, "threads", 1, 1 << 20, &threads))
     return false;
-  *s = (ProfileSignature){intern(model),   intern(target),   intern(machine),
-                          (int)threads,    intern(compiler), intern(library)};
+  *s = (ProfileSignature){intern(model), intern(target),   intern(machine),
+                          (int)threads,  intern(compiler), intern(library)};
   return true;
 }
 
@@ -173,8 +174,7 @@ static bool applies(int file, const ProfileSignature *has, const ProfileSignatur
   else if (has->target != now->target)
     d = error_at(where, "PD0508", "the profile is of another target: '%s', not '%s'", has->target, now->target);
   else if (has->machine != now->machine)
-    d = error_at(where, "PD0508", "the profile is of another machine: '%s', not '%s'", has->machine,
-                 now->machine);
+    d = error_at(where, "PD0508", "the profile is of another machine: '%s', not '%s'", has->machine, now->machine);
   else if (has->threads != now->threads)
     d = error_at(where, "PD0508", "the profile is of %d thread%s a rank, not %d", has->threads,
                  has->threads == 1 ? "" : "s", now->threads);
@@ -182,8 +182,7 @@ static bool applies(int file, const ProfileSignature *has, const ProfileSignatur
     d = error_at(where, "PD0508", "the profile is of another compiler: '%s', not '%s'", has->compiler,
                  now->compiler);
   else if (has->library != now->library)
-    d = error_at(where, "PD0508", "the profile is of another library: '%s', not '%s'", has->library,
-                 now->library);
+    d = error_at(where, "PD0508", "the profile is of another library: '%s', not '%s'", has->library, now->library);
   if (d)
     help(d, "'pdc profile' with the same model, -D and -n measures anew");
   return d == NULL;

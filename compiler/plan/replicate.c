@@ -19,7 +19,7 @@ typedef struct Search {
   int ranks, stages;
   Vec(int64_t) divisors; /* of the microbatches */
   bool every_round;
-  double *compute;       /* of the pieces before i */
+  double *compute; /* of the pieces before i */
   int64_t *gradients;
   State *at;
 } Search;

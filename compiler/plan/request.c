@@ -76,8 +76,8 @@ static int asked_stages(Planner *r, const PlanRequest *q, const Ints *replicas) 
     stages = parts / chunks;
   }
   if (replicas->n > 1 && stages && stages != replicas->n) {
-    error_at(NO_SPAN, "PD0504", "--replicas '%s' is for %d stages, but there are %d", q->replicas,
-             replicas->n, stages);
+    error_at(NO_SPAN, "PD0504", "--replicas '%s' is for %d stages, but there are %d", q->replicas, replicas->n,
+             stages);
     return 0;
   }
   if (stages || replicas->n > 1)
@@ -97,8 +97,8 @@ static bool check_parts(const Planner *r) {
   int parts = pipeline_parts(&r->form);
   if (parts <= r->p->n)
     return true;
-  Diagnostic *d = error_at(r->where, "PD0505", "%d stages, but the model has only %d place%s to cut",
-                           parts, r->p->n - 1, r->p->n == 2 ? "" : "s");
+  Diagnostic *d = error_at(r->where, "PD0505", "%d stages, but the model has only %d place%s to cut", parts,
+                           r->p->n - 1, r->p->n == 2 ? "" : "s");
   help(d, "'-n %d' or less", r->p->n / r->form.chunks);
   return false;
 }
@@ -112,12 +112,11 @@ static bool check_ranks(const Planner *r, const PlanRequest *q) {
     return false;
   }
   if (q->workers && q->workers != ranks && !r->free_replicas) {
-    Diagnostic *d =
-        form_is_plain(&r->form)
-            ? error_at(NO_SPAN, "PD0504", "%d workers for %d stages: every stage needs one of its own",
-                       q->workers, ranks)
-            : error_at(NO_SPAN, "PD0504", "%d workers for replicas %s, which are %d", q->workers,
-                       replicas_text(&r->form), ranks);
+    Diagnostic *d = form_is_plain(&r->form)
+                        ? error_at(NO_SPAN, "PD0504", "%d workers for %d stages: every stage needs one of its own",
+                                   q->workers, ranks)
+                        : error_at(NO_SPAN, "PD0504", "%d workers for replicas %s, which are %d", q->workers,
+                                   replicas_text(&r->form), ranks);
     help(d, "'-n %d' runs these stages", ranks);
     return false;
   }
@@ -132,9 +131,9 @@ static bool settle_chunks(Planner *r, const PlanRequest *q, int positions) {
     r->form.chunks = 1;
     return true;
   }
-  Diagnostic *d = error_at(r->schedule_span, "PD0708",
-                           "'%s' needs two stages or more, and there is one of %d chunks", r->form.schedule,
-                           r->form.chunks);
+  Diagnostic *d =
+      error_at(r->schedule_span, "PD0708", "'%s' needs two stages or more, and there is one of %d chunks",
+               r->form.schedule, r->form.chunks);
   help(d, "more parts, or 'chunks = 1'");
   return false;
 }
@@ -228,8 +227,8 @@ static bool check_microbatch(const Planner *r, int64_t b, const char *option) {
     below--;
   while (above < batch && batch % above != 0)
     above++;
-  Diagnostic *d = error_at(NO_SPAN, "PD0506", "%s: microbatches of %lld do not make up a batch of %lld",
-                           option, (long long)b, (long long)batch);
+  Diagnostic *d = error_at(NO_SPAN, "PD0506", "%s: microbatches of %lld do not make up a batch of %lld", option,
+                           (long long)b, (long long)batch);
   if (above > below && above <= batch)
     help(d, "%lld or %lld divide it", (long long)below, (long long)above);
   else
@@ -238,8 +237,12 @@ static bool check_microbatch(const Planner *r, int64_t b, const char *option) {
 }
 
 bool planner_prepare(Planner *r, const Graph *g, const Pieces *p, const PlanRequest *q, const Plan *taken) {
-  *r = (Planner){.g = g, .p = p, .request = q, .where = graph_file_span(g),
-                 .target = q->target, .bf16 = values_in_bf16(g, q->target.precision)};
+  *r = (Planner){.g = g,
+                 .p = p,
+                 .request = q,
+                 .where = graph_file_span(g),
+                 .target = q->target,
+                 .bf16 = values_in_bf16(g, q->target.precision)};
   ensure(g->train.batch > 0 && p->n > 0);
   if (!choose_schedule(r, q, taken) || (!taken && !read_form(r, q)))
     return false;
@@ -283,9 +286,8 @@ static void tell_too_few(const Planner *r, int64_t least) {
   const char *form = ranks_text(&r->form);
   Diagnostic *d;
   if (b)
-    d = error_at(r->schedule_span, "PD0701",
-                 "'%s' with %s needs at least %lld microbatches an update, has %lld", r->form.schedule, form,
-                 (long long)least, (long long)(batch / b));
+    d = error_at(r->schedule_span, "PD0701", "'%s' with %s needs at least %lld microbatches an update, has %lld",
+                 r->form.schedule, form, (long long)least, (long long)(batch / b));
   else
     d = error_at(r->schedule_span, "PD0701",
                  "'%s' with %s needs at least %lld microbatches an update, more than "
@@ -334,11 +336,11 @@ static void tell_unmeasured(const Planner *r) {
 /* Of all numbers of stages and their replicas none uses the ranks. */
 static void tell_no_form(const Planner *r) {
   int64_t batch = r->g->train.batch, b = r->request->microbatch;
-  Diagnostic *d = error_at(r->schedule_span, "PD0704",
-                           "'%s' has no way to use %d ranks in %s%d stage%s for a batch of %lld%s",
-                           r->form.schedule, r->ranks, r->free_stages && r->form.n_stages > 1 ? "up to " : "",
-                           r->form.n_stages, r->form.n_stages == 1 ? "" : "s", (long long)batch,
-                           b ? format(" in microbatches of %lld", (long long)b) : "");
+  Diagnostic *d =
+      error_at(r->schedule_span, "PD0704", "'%s' has no way to use %d ranks in %s%d stage%s for a batch of %lld%s",
+               r->form.schedule, r->ranks, r->free_stages && r->form.n_stages > 1 ? "up to " : "",
+               r->form.n_stages, r->form.n_stages == 1 ? "" : "s", (long long)batch,
+               b ? format(" in microbatches of %lld", (long long)b) : "");
   help(d, "fewer ranks, or a larger batch: its microbatches must be a multiple of every stage's replicas");
 }
 

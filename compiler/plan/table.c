@@ -97,10 +97,9 @@ static void print_form(const Pipeline *p, FILE *out) {
 
 void plan_table(const Graph *g, const Pieces *p, const Plan *plan, FILE *out) {
   const Pipeline *l = &plan->pipeline;
-  fprintf(out,
-          "%s: %d stage%s, schedule %s, batch %lld in %lld microbatch%s of %lld, %s; costs %s\n",
-          plan->model, l->n_stages, l->n_stages == 1 ? "" : "s", l->schedule, (long long)l->batch,
-          (long long)l->microbatches, l->microbatches == 1 ? "" : "es", (long long)l->microbatch,
+  fprintf(out, "%s: %d stage%s, schedule %s, batch %lld in %lld microbatch%s of %lld, %s; costs %s\n", plan->model,
+          l->n_stages, l->n_stages == 1 ? "" : "s", l->schedule, (long long)l->batch, (long long)l->microbatches,
+          l->microbatches == 1 ? "" : "es", (long long)l->microbatch,
           backend_of(&plan->target)->device->rank_text(&plan->target), plan->costs);
   print_form(l, out);
   int parts = plan_parts(plan);

@@ -3,9 +3,9 @@
 
 #include <string.h>
 
-#define EMBED(name, file)                                                                                        \
-  __asm__(".section .rodata\n.global report_" #name "\nreport_" #name ":\n.incbin \"" PDC_SOURCE_DIR             \
-          "/compiler/report/" file "\"\n.byte 0\n.previous\n");                                                  \
+#define EMBED(name, file)                                                                            \
+  __asm__(".section .rodata\n.global report_" #name "\nreport_" #name ":\n.incbin \"" PDC_SOURCE_DIR \
+          "/compiler/report/" file "\"\n.byte 0\n.previous\n");                                      \
   extern const char report_##name[]
 
 EMBED(html, "page.html");

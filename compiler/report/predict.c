@@ -50,9 +50,9 @@ typedef struct Recorder {
 } Recorder;
 
 static const Work works[] = {
-    [DO_RECEIVE] = N_WORK,       [DO_FORWARD] = WORK_FORWARD,   [DO_SEND] = N_WORK,
+    [DO_RECEIVE] = N_WORK,          [DO_FORWARD] = WORK_FORWARD,     [DO_SEND] = N_WORK,
     [DO_RECEIVE_GRADIENT] = N_WORK, [DO_RECOMPUTE] = WORK_RECOMPUTE, [DO_BACKWARD] = WORK_BACKWARD,
-    [DO_SEND_GRADIENT] = N_WORK, [DO_WEIGHTS] = WORK_WEIGHTS,   [DO_UPDATE] = WORK_UPDATE,
+    [DO_SEND_GRADIENT] = N_WORK,    [DO_WEIGHTS] = WORK_WEIGHTS,     [DO_UPDATE] = WORK_UPDATE,
     [DO_EXCHANGE] = N_WORK,
 };
 
@@ -109,7 +109,7 @@ Timeline *predict(PlanFile *file, const char **why) {
     for (int replica = 0; replica < p->replicas[i]; replica++) {
       int rank = t->ranks++;
       t->name[rank] = p->replicas[i] > 1 ? format("rank %d: stage %d, replica %d", rank, i, replica)
-                                                 : format("rank %d: stage %d", rank, i);
+                                         : format("rank %d: stage %d", rank, i);
     }
   }
   *why = "its stages have no planned times";

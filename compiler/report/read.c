@@ -21,8 +21,8 @@ static bool finite_number(const cJSON *x) { return cJSON_IsNumber(x) && isfinite
 /* ---- the log ----------------------------------------------------------------------------------------- */
 
 enum { N_COLUMNS = 8, MOST_METRICS = 64 };
-static const char *const columns[N_COLUMNS] = {"step",         "loss", "grad_norm", "lr", "samples_per_s",
-                                               "tokens_per_s", "ms",   "mfu"};
+static const char *const columns[N_COLUMNS] = {"step",          "loss",         "grad_norm", "lr",
+                                               "samples_per_s", "tokens_per_s", "ms",        "mfu"};
 
 typedef Vec(double) Doubles;
 
@@ -36,8 +36,8 @@ typedef struct Log {
   Doubles column[N_COLUMNS]; /* NAN: not in that line */
   Doubles step, loss, ms;    /* of validations */
   Vec(Metric) metrics;       /* what lines hold besides: at most MOST_METRICS */
-  char *start, *end;             /* the lines of these events; NULL: none */
-  bool cut;                      /* the last line is not whole */
+  char *start, *end;         /* the lines of these events; NULL: none */
+  bool cut;                  /* the last line is not whole */
 } Log;
 
 static void shorten(Doubles *x, int n) {
@@ -357,8 +357,9 @@ static bool read_envelope(TraceReader *r, const char *text, const char *list, co
   const char *end = whole;
   cJSON *root = cJSON_ParseWithOpts(whole, &end, true);
   if (!root) /* behind the list the copy is shorter */
-    return not_json(r->file, text, end <= whole + (list - text) ? text + (end - whole)
-                                                                : after + (end - whole - (list - text) - 2));
+    return not_json(r->file, text,
+                    end <= whole + (list - text) ? text + (end - whole)
+                                                 : after + (end - whole - (list - text) - 2));
   const cJSON *other = cJSON_GetObjectItemCaseSensitive(root, "otherData");
   double lost = number_or_nan(other, "dropped");
   r->t->dropped = lost > 0 && lost < 0x1p53 ? (int64_t)lost : 0;

@@ -23,19 +23,23 @@ typedef enum {
 
 typedef struct Bar {
   Work work;
-  int rank, chunk, peer;        /* peer -1: none or all */
-  int64_t number, version;      /* microbatch or update, from 1; version -1: not known */
-  double start, end, bytes;     /* seconds; bytes -1: not known */
+  int rank, chunk, peer;    /* peer -1: none or all */
+  int64_t number, version;  /* microbatch or update, from 1; version -1: not known */
+  double start, end, bytes; /* seconds; bytes -1: not known */
 } Bar;
 
-typedef struct Arrow { int64_t id; int from, to; double sent, received; } Arrow; /* `to` -1: no end yet */
+typedef struct Arrow {
+  int64_t id;
+  int from, to;
+  double sent, received;
+} Arrow; /* `to` -1: no end yet */
 
 typedef struct Timeline {
   int ranks;
   const char **name; /* by rank */
   Vec(Bar) bars;     /* of one rank in order of their ends */
   Vec(Arrow) arrows;
-  int64_t dropped;   /* events the run had no room for */
+  int64_t dropped; /* events the run had no room for */
 } Timeline;
 
 enum { MOST_RANKS = 4096 };

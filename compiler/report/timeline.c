@@ -6,10 +6,12 @@
 #include <string.h>
 
 static const char *const names[N_WORK] = {
-    [WORK_FORWARD] = "forward",       [WORK_BACKWARD] = "backward",     [WORK_RECOMPUTE] = "recompute",
-    [WORK_WEIGHTS] = "weights",       [WORK_UPDATE] = "update",         [WORK_VALIDATION] = "validation",
-    [WORK_CHECKPOINT] = "checkpoint", [WORK_SEND] = "send",             [WORK_RECEIVE] = "receive",
-    [WORK_WAIT] = "wait",             [WORK_REDUCE] = "reduce",         [WORK_EXCHANGE] = "exchange",
+    [WORK_FORWARD] = "forward",       [WORK_BACKWARD] = "backward",
+    [WORK_RECOMPUTE] = "recompute",   [WORK_WEIGHTS] = "weights",
+    [WORK_UPDATE] = "update",         [WORK_VALIDATION] = "validation",
+    [WORK_CHECKPOINT] = "checkpoint", [WORK_SEND] = "send",
+    [WORK_RECEIVE] = "receive",       [WORK_WAIT] = "wait",
+    [WORK_REDUCE] = "reduce",         [WORK_EXCHANGE] = "exchange",
 };
 
 const char *work_name(Work w) { return names[w]; }
@@ -24,8 +26,8 @@ int work_named(const char *name) {
 /* ---- how a rank spent its time ------------------------------------------------------------------ */
 
 typedef struct Share {
-  double from, to;           /* seconds */
-  double seconds[N_WORK];    /* within, of what computes */
+  double from, to;        /* seconds */
+  double seconds[N_WORK]; /* within, of what computes */
   int64_t updates;
 } Share;
 

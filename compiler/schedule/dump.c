@@ -10,19 +10,25 @@
 #include <string.h>
 
 typedef enum { FIELD_INT, FIELD_INT64, FIELD_BOOL } FieldKind;
-typedef struct Field { const char *name; FieldKind kind; size_t offset; } Field;
+typedef struct Field {
+  const char *name;
+  FieldKind kind;
+  size_t offset;
+} Field;
 
-#define FIELD(kind, name) {#name, kind, offsetof(Program, name)}
+#define FIELD(kind, name) \
+  { #name, kind, offsetof(Program, name) }
 static const Field fields[] = {
-  FIELD(FIELD_INT, replicas),       FIELD(FIELD_INT, chunks),        FIELD(FIELD_BOOL, split_backward),
-  FIELD(FIELD_BOOL, per_batch),     FIELD(FIELD_INT64, in_flight),   FIELD(FIELD_INT64, period),
-  FIELD(FIELD_INT64, delay),        FIELD(FIELD_INT, versions),      FIELD(FIELD_BOOL, waits),
-  FIELD(FIELD_INT64, lag),          FIELD(FIELD_INT64, weights_lag),
-  FIELD(FIELD_INT, accumulators),   FIELD(FIELD_INT, exchanges),
+    FIELD(FIELD_INT, replicas),   FIELD(FIELD_INT, chunks),        FIELD(FIELD_BOOL, split_backward),
+    FIELD(FIELD_BOOL, per_batch), FIELD(FIELD_INT64, in_flight),   FIELD(FIELD_INT64, period),
+    FIELD(FIELD_INT64, delay),    FIELD(FIELD_INT, versions),      FIELD(FIELD_BOOL, waits),
+    FIELD(FIELD_INT64, lag),      FIELD(FIELD_INT64, weights_lag), FIELD(FIELD_INT, accumulators),
+    FIELD(FIELD_INT, exchanges),
 };
 enum { N_FIELDS = sizeof fields / sizeof *fields };
 
-#define SLOT(name) {#name, FIELD_INT, offsetof(Slots, name)}
+#define SLOT(name) \
+  { #name, FIELD_INT, offsetof(Slots, name) }
 static const Field slots[] = {SLOT(saved),     SLOT(received), SLOT(sent),
                               SLOT(gradients), SLOT(inputs),   SLOT(deferred)};
 enum { N_SLOTS = sizeof slots / sizeof *slots };

@@ -203,9 +203,14 @@ Program *generate(const Generator *g, const Pipeline *pipeline, const bool *exch
   g->in_flight(pipeline, in_flight);
   for (int i = 0; i < d; i++) {
     Program *p = &programs[i];
-    *p = (Program){.stage = i, .n_stages = d, .replicas = pipeline->replicas[i],
-                   .chunks = pipeline->chunks, .per_batch = g->drains,
-                   .split_backward = g->split, .in_flight = in_flight[i], .period = pipeline->microbatches};
+    *p = (Program){.stage = i,
+                   .n_stages = d,
+                   .replicas = pipeline->replicas[i],
+                   .chunks = pipeline->chunks,
+                   .per_batch = g->drains,
+                   .split_backward = g->split,
+                   .in_flight = in_flight[i],
+                   .period = pipeline->microbatches};
     if (g->drains)
       p->in_flight = least(p->in_flight, program_turns(p));
     /* Qi et al. 2024, ZB-H1: stage i keeps i turns less in flight than stage 0, and as many more until here. */

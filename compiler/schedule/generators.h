@@ -14,12 +14,12 @@ typedef enum {
  * between their forward and their backward; where it drains, a batch bounds them. */
 typedef struct Generator {
   const char *name;
-  bool drains;      /* at every batch */
+  bool drains; /* at every batch */
   Staleness staleness;
-  bool replicas;    /* stages may have several ranks */
-  bool chunks;      /* ranks hold several chunks */
-  bool split;       /* backward is in two: DO_WEIGHTS */
-  bool recomputes;  /* stages may recompute */
+  bool replicas;   /* stages may have several ranks */
+  bool chunks;     /* ranks hold several chunks */
+  bool split;      /* backward is in two: DO_WEIGHTS */
+  bool recomputes; /* stages may recompute */
   void (*in_flight)(const Pipeline *p, int64_t *n);
 } Generator;
 

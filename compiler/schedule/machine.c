@@ -18,7 +18,10 @@ typedef struct Message {
   bool arrived;
   double at, arrived_at; /* when sent; when the receiver has it */
 } Message;
-typedef struct Outbox { int64_t n; Message *at; } Outbox;
+typedef struct Outbox {
+  int64_t n;
+  Message *at;
+} Outbox;
 
 /* A rank has one receive a way posted, for its next turn that gets a message. None leaves before it is posted. */
 typedef struct Inbox {
@@ -33,7 +36,9 @@ typedef struct Chunk {
   Outbox out[N_WAYS];
 } Chunk;
 
-typedef struct Accumulators { int64_t batch, backwards, weights; } Accumulators;
+typedef struct Accumulators {
+  int64_t batch, backwards, weights;
+} Accumulators;
 
 typedef struct Rank {
   const Program *p;
@@ -52,13 +57,16 @@ typedef struct Rank {
 } Rank;
 
 /* By batch: how many of a stage's ranks have handed theirs over, and when all of it was there. */
-typedef struct Exchange { int ranks; double at; } Exchange;
+typedef struct Exchange {
+  int ranks;
+  double at;
+} Exchange;
 
 typedef struct Machine {
   int n_stages, n_ranks;
   Rank *rank;
-  int *first; /* by stage: its first rank */
-  Exchange **exchange; /* [stage][batch] */
+  int *first;             /* by stage: its first rank */
+  Exchange **exchange;    /* [stage][batch] */
   int *arrived_at_update; /* by batch: ranks that have made it */
   int64_t batches;
   bool meets; /* all ranks meet after every update */
@@ -442,8 +450,8 @@ static bool rank_run(Machine *m, Rank *r, bool *moved) {
     if (outcome == FAILED)
       return false;
     if (m->trace)
-      m->trace(m->context, &(Event){r->p->stage, r->replica, r->step, event_version(r), fmin(r->start, r->now),
-                                    r->now});
+      m->trace(m->context,
+               &(Event){r->p->stage, r->replica, r->step, event_version(r), fmin(r->start, r->now), r->now});
     *moved = true;
     r->over = !stream_next(&r->stream, &r->step);
   }
@@ -470,9 +478,9 @@ static bool everything_done(Machine *m) {
     if (r->forwarded != turns || r->backwarded != turns || r->weighted != weighted || r->updated != m->batches ||
         r->exchanged != m->batches) {
       m->why = format("%s ends after %lld forwards, %lld backwards, %lld weights' gradients, %lld exchanges, "
-                      "%lld updates of %lld turns in %lld batches", rank_text(r), (long long)r->forwarded,
-                      (long long)r->backwarded, (long long)r->weighted, (long long)r->exchanged,
-                      (long long)r->updated, (long long)turns, (long long)m->batches);
+                      "%lld updates of %lld turns in %lld batches",
+                      rank_text(r), (long long)r->forwarded, (long long)r->backwarded, (long long)r->weighted,
+                      (long long)r->exchanged, (long long)r->updated, (long long)turns, (long long)m->batches);
       return false;
     }
   }
@@ -500,10 +508,12 @@ static bool check_delays(const Program *p, int n_stages, char **why) {
   for (int i = 0; i < n_stages; i++) {
     if (p[i].delay != oldest && !stashed)
       return *why = format("stage %d: weights are %lld updates old, and %lld could be", i, (long long)p[i].delay,
-                           (long long)oldest), false;
+                           (long long)oldest),
+             false;
     if (p[i].versions != p[i].delay + 1)
       return *why = format("stage %d: %d versions of weights for a delay of %lld", i, p[i].versions,
-                           (long long)p[i].delay), false;
+                           (long long)p[i].delay),
+             false;
   }
   return true;
 }
@@ -530,9 +540,12 @@ static Outbox outbox_new(int64_t n) { return (Outbox){n, alloc((size_t)n * sizeo
 /* More slots than microbatches are never told apart. */
 static Chunk chunk_new(const Slots *s, int64_t microbatches) {
   Chunk c;
-  const struct { Held *held; int slots; } all[] = {
-    {&c.inputs, s->inputs}, {&c.received, s->received}, {&c.saved, s->saved}, {&c.sent, s->sent},
-    {&c.gradient_in, s->gradients}, {&c.gradient_out, s->gradients}, {&c.deferred, s->deferred}};
+  const struct {
+    Held *held;
+    int slots;
+  } all[] = {{&c.inputs, s->inputs},    {&c.received, s->received},     {&c.saved, s->saved},
+             {&c.sent, s->sent},        {&c.gradient_in, s->gradients}, {&c.gradient_out, s->gradients},
+             {&c.deferred, s->deferred}};
   for (size_t i = 0; i < sizeof all / sizeof *all; i++)
     *all[i].held = held_new(all[i].slots <= microbatches ? all[i].slots : microbatches + 1);
   c.out[DOWN] = outbox_new(c.sent.n + 1);
@@ -541,7 +554,9 @@ static Chunk chunk_new(const Slots *s, int64_t microbatches) {
 }
 
 static void rank_start(Machine *m, Rank *r, const Program *p, int replica, const StageTimes *times) {
-  *r = (Rank){.p = p, .replica = replica, .times = times,
+  *r = (Rank){.p = p,
+              .replica = replica,
+              .times = times,
               .stream = {.program = p, .replica = replica, .batches = m->batches}};
   r->chunk = alloc((size_t)p->chunks * sizeof *r->chunk);
   for (int c = 0; c < p->chunks; c++)

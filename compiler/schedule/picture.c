@@ -44,8 +44,8 @@ static Picture run(const Program *programs, int n_stages) {
     p.n_ranks += programs[i].replicas;
     int unit = equal ? 1 : programs[i].replicas;
     bool split = programs[i].split_backward;
-    times[i] = (StageTimes){.forward = unit, .backward = split ? unit : 2 * unit, .recompute = unit,
-                            .weights = split ? unit : 0};
+    times[i] = (StageTimes){
+        .forward = unit, .backward = split ? unit : 2 * unit, .recompute = unit, .weights = split ? unit : 0};
   }
   char *why = NULL;
   if (!run_schedule(programs, times, n_stages, batches_to_draw(programs, p.n_ranks), note, &p, &why))
@@ -88,8 +88,8 @@ static void text_cells(const Picture *p, char **cell) {
       cell[row * p->n_ranks + rank] = format("|");
     char *chunk = program->chunks > 1 ? format("%c", 'a' + e->step.chunk) : "";
     cell[(int)e->start * p->n_ranks + rank] =
-      format("%c%lld%s.%lld", letter(e->step.action), (long long)e->step.number, chunk,
-             (long long)version_of(p, e));
+        format("%c%lld%s.%lld", letter(e->step.action), (long long)e->step.number, chunk,
+               (long long)version_of(p, e));
   }
 }
 
@@ -98,7 +98,8 @@ void schedule_text(const Program *programs, int n_stages, FILE *out) {
   char **cell = alloc((size_t)(p.units + 1) * (size_t)p.n_ranks * sizeof *cell);
   text_cells(&p, cell);
   fputs("# F forward, R recomputation, B backward, W weights' gradients: microbatch.version of the weights used;\n"
-        "# =>v: the update that makes version v. A forward takes one unit of time, a backward two.\n", out);
+        "# =>v: the update that makes version v. A forward takes one unit of time, a backward two.\n",
+        out);
   fprintf(out, "%5s", "time");
   for (int i = 0; i < p.n_ranks; i++)
     fprintf(out, i + 1 < p.n_ranks ? "  %-12s" : "  %s\n", rank_name(&p, i));
@@ -121,16 +122,16 @@ enum { LEFT = 72, TOP = 30, UNIT = 24, ROW = 40, CELL = 26, LEGEND = 34 };
 
 /* Fills keep apart under the common colour blindnesses, in light and in dark; a chunk's number lightens. */
 static const char style[] =
-  "<style>\n"
-  "  text { font: 11px system-ui, sans-serif; fill: #222; }\n"
-  "  .idle { fill: #eceff1; } .n { fill: #fff; text-anchor: middle; font-weight: 600; }\n"
-  "  .v { fill: #fff; text-anchor: middle; font-size: 7.5px; } .u { font-size: 8.5px; text-anchor: middle; }\n"
-  "  .f { fill: #2166ac; } .r { fill: #67a9cf; } .b { fill: #b35806; } .w { fill: #7f8c1d; } .t { fill: #222; }\n"
-  "  @media (prefers-color-scheme: dark) {\n"
-  "    text, .t { fill: #ddd; } .n, .v { fill: #fff; } .idle { fill: #2c3136; }\n"
-  "    .f { fill: #3a7fc4; } .b { fill: #c66d1b; }\n"
-  "  }\n"
-  "</style>\n";
+    "<style>\n"
+    "  text { font: 11px system-ui, sans-serif; fill: #222; }\n"
+    "  .idle { fill: #eceff1; } .n { fill: #fff; text-anchor: middle; font-weight: 600; }\n"
+    "  .v { fill: #fff; text-anchor: middle; font-size: 7.5px; } .u { font-size: 8.5px; text-anchor: middle; }\n"
+    "  .f { fill: #2166ac; } .r { fill: #67a9cf; } .b { fill: #b35806; } .w { fill: #7f8c1d; } .t { fill: #222; }\n"
+    "  @media (prefers-color-scheme: dark) {\n"
+    "    text, .t { fill: #ddd; } .n, .v { fill: #fff; } .idle { fill: #2c3136; }\n"
+    "    .f { fill: #3a7fc4; } .b { fill: #c66d1b; }\n"
+    "  }\n"
+    "</style>\n";
 
 static const char *class_of(Action a) {
   return a == DO_FORWARD ? "f" : a == DO_RECOMPUTE ? "r" : a == DO_BACKWARD ? "b" : "w";
@@ -153,9 +154,13 @@ static void svg_update(const Picture *p, const Event *e, FILE *out) {
 }
 
 static void svg_legend(const Picture *p, int y, FILE *out) {
-  static const struct { Action action; const char *text; } entries[] = {
-    {DO_FORWARD, "forward"}, {DO_RECOMPUTE, "recomputation"}, {DO_BACKWARD, "backward"},
-    {DO_WEIGHTS, "weights' gradients"}};
+  static const struct {
+    Action action;
+    const char *text;
+  } entries[] = {{DO_FORWARD, "forward"},
+                 {DO_RECOMPUTE, "recomputation"},
+                 {DO_BACKWARD, "backward"},
+                 {DO_WEIGHTS, "weights' gradients"}};
   int x = LEFT;
   for (size_t i = 0; i < sizeof entries / sizeof *entries; i++) {
     bool there = false;
@@ -163,8 +168,10 @@ static void svg_legend(const Picture *p, int y, FILE *out) {
       there |= p->work.at[j].step.action == entries[i].action;
     if (!there)
       continue;
-    fprintf(out, "<rect class=\"%s\" x=\"%d\" y=\"%d\" width=\"14\" height=\"14\" rx=\"2\"/>"
-            "<text x=\"%d\" y=\"%d\">%s</text>\n", class_of(entries[i].action), x, y, x + 20, y + 11, entries[i].text);
+    fprintf(out,
+            "<rect class=\"%s\" x=\"%d\" y=\"%d\" width=\"14\" height=\"14\" rx=\"2\"/>"
+            "<text x=\"%d\" y=\"%d\">%s</text>\n",
+            class_of(entries[i].action), x, y, x + 20, y + 11, entries[i].text);
     x += 42 + 6 * (int)strlen(entries[i].text);
   }
   fprintf(out, "<text x=\"%d\" y=\"%d\">number: microbatch; v: version of the weights, &#9650; made</text>\n", x,
@@ -175,13 +182,17 @@ void schedule_svg(const char *title, const Program *programs, int n_stages, FILE
   Picture p = run(programs, n_stages);
   int width = LEFT + UNIT * p.units + 16, height = TOP + ROW * p.n_ranks + LEGEND;
   width = width > 640 ? width : 640;
-  fprintf(out, "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\" "
-          "role=\"img\">\n<title>%s</title>\n%s", width, height, width, height, title, style);
+  fprintf(out,
+          "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\" "
+          "role=\"img\">\n<title>%s</title>\n%s",
+          width, height, width, height, title, style);
   fprintf(out, "<text x=\"%d\" y=\"16\">%s, in units of a %sforward pass &#8594;</text>\n", LEFT, title,
           programs->chunks > 1 ? "chunk's " : "");
   for (int i = 0; i < p.n_ranks; i++)
-    fprintf(out, "<text x=\"8\" y=\"%d\">%s</text><rect class=\"idle\" x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\"/>\n",
-            TOP + ROW * i + 17, rank_name(&p, i), LEFT, TOP + ROW * i, UNIT * p.units, CELL);
+    fprintf(
+        out,
+        "<text x=\"8\" y=\"%d\">%s</text><rect class=\"idle\" x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\"/>\n",
+        TOP + ROW * i + 17, rank_name(&p, i), LEFT, TOP + ROW * i, UNIT * p.units, CELL);
   for (int i = 0; i < p.work.n; i++) {
     const Event *e = &p.work.at[i];
     (e->step.action == DO_UPDATE ? svg_update : svg_box)(&p, e, out);

@@ -6,14 +6,14 @@
 
 /* Arrays are by stage; every number is at least 1, but for sizes of a batch that are still open: 0. */
 typedef struct Pipeline {
-  Name schedule;     /* "2bw", "flush", "sequential", ... */
-  int n_stages;      /* that have ranks of their own */
-  int chunks;        /* interleaved: parts of the model a rank holds; else 1 */
-  bool vertical_sync; /* pipedream: one version a microbatch in the whole pipeline */
+  Name schedule;                           /* "2bw", "flush", "sequential", ... */
+  int n_stages;                            /* that have ranks of their own */
+  int chunks;                              /* interleaved: parts of the model a rank holds; else 1 */
+  bool vertical_sync;                      /* pipedream: one version a microbatch in the whole pipeline */
   int64_t batch, microbatch, microbatches; /* batch = microbatch * microbatches */
   int *replicas;
-  int *ahead;        /* h of docs/schedules.md: 1, or 2 where one more microbatch in flight hides a transfer */
-  bool *recompute;   /* its ranks, with all their chunks */
+  int *ahead;      /* h of docs/schedules.md: 1, or 2 where one more microbatch in flight hides a transfer */
+  bool *recompute; /* its ranks, with all their chunks */
 } Pipeline;
 
 /* Every stage with one rank, none ahead, none recomputing; the batch is open. */

@@ -59,21 +59,21 @@ typedef struct Slots {
 } Slots;
 
 typedef struct Program {
-  int stage, n_stages;   /* among the stages that have ranks of their own */
+  int stage, n_stages; /* among the stages that have ranks of their own */
   int replicas, chunks;
-  bool per_batch;        /* loops run once a batch, drained in between; else once a run */
-  bool split_backward;   /* DO_WEIGHTS makes the gradients of weights that products need (zero-bubble) */
-  int64_t in_flight;     /* n_i: turns between their forward and their backward, at most, of one rank */
-  int64_t period;        /* M: microbatches an update, of all replicas */
-  int64_t delay;         /* microbatch k (of the run) uses weight version max((k - 1) / M - delay, 0) */
-  int versions;          /* buffers of weights; version v lives in buffer v % versions */
-  bool waits;            /* its update waits for gradients or squares of other stages, too; with replicas
+  bool per_batch;          /* loops run once a batch, drained in between; else once a run */
+  bool split_backward;     /* DO_WEIGHTS makes the gradients of weights that products need (zero-bubble) */
+  int64_t in_flight;       /* n_i: turns between their forward and their backward, at most, of one rank */
+  int64_t period;          /* M: microbatches an update, of all replicas */
+  int64_t delay;           /* microbatch k (of the run) uses weight version max((k - 1) / M - delay, 0) */
+  int versions;            /* buffers of weights; version v lives in buffer v % versions */
+  bool waits;              /* its update waits for gradients or squares of other stages, too; with replicas
                             it waits for the other ranks' of its stage anyway */
-  int64_t lag;           /* turns between a batch's last and its update, while what some rank waits for is
+  int64_t lag;             /* turns between a batch's last and its update, while what some rank waits for is
                             on its way; 0 where the schedule drains anyway */
-  int64_t weights_lag;   /* turns by which DO_WEIGHTS follows DO_BACKWARD */
-  int accumulators;      /* sets of gradient accumulators; batch t uses set t % accumulators */
-  int exchanges;         /* exchanges that may be under way at once: sets of exchange buffers */
+  int64_t weights_lag;     /* turns by which DO_WEIGHTS follows DO_BACKWARD */
+  int accumulators;        /* sets of gradient accumulators; batch t uses set t % accumulators */
+  int exchanges;           /* exchanges that may be under way at once: sets of exchange buffers */
   Slots slots[MAX_CHUNKS]; /* by chunk */
   Loop loop[N_LOOPS];
 } Program;
@@ -105,7 +105,7 @@ typedef struct ScheduleTraits {
   bool every_round; /* it updates after each round of the replicas: M is the least common multiple of theirs */
 } ScheduleTraits;
 ScheduleTraits schedule_traits(const char *name); /* of a known one */
-int64_t common_multiple(int64_t a, int64_t b); /* the least: of replicas, a round of them */
+int64_t common_multiple(int64_t a, int64_t b);    /* the least: of replicas, a round of them */
 /* M must be at least `least` and a multiple of `multiple`, whatever it is in the pipeline. */
 void schedule_needs(const Pipeline *pipeline, int64_t *least, int64_t *multiple);
 /* Whether the schedule runs the pipeline with so many microbatches an update. */
@@ -116,7 +116,7 @@ bool schedule_allows(const Pipeline *pipeline, int64_t microbatches);
 typedef struct Step {
   Action action;
   int chunk;
-  int64_t number;  /* the microbatch's in the run, from 1; of DO_UPDATE and DO_EXCHANGE the batch's, from 0 */
+  int64_t number; /* the microbatch's in the run, from 1; of DO_UPDATE and DO_EXCHANGE the batch's, from 0 */
 } Step;
 
 /* Where a rank is in its program; start with {.program = p, .replica = r, .batches = n}. */

@@ -4,17 +4,33 @@
 #include <string.h>
 
 static const Generator generators[] = {
-  {.name = "sequential", .staleness = NEWEST, .drains = true, .replicas = true, .recomputes = true,
-   .in_flight = in_flight_one},
-  {.name = "gpipe", .staleness = NEWEST, .drains = true, .replicas = true, .recomputes = true,
-   .in_flight = in_flight_all},
-  {.name = "flush", .staleness = NEWEST, .drains = true, .replicas = true, .recomputes = true,
-   .in_flight = in_flight_1f1b},
-  {.name = "2bw", .staleness = ONE_OLD, .replicas = true, .recomputes = true, .in_flight = in_flight_1f1b},
-  {.name = "pipedream", .staleness = STASHED, .replicas = true, .recomputes = true, .in_flight = in_flight_1f1b},
-  {.name = "interleaved", .staleness = NEWEST, .drains = true, .chunks = true, .recomputes = true,
-   .in_flight = in_flight_interleaved},
-  {.name = "zb_h1", .staleness = NEWEST, .drains = true, .split = true, .in_flight = in_flight_1f1b},
+    {.name = "sequential",
+     .staleness = NEWEST,
+     .drains = true,
+     .replicas = true,
+     .recomputes = true,
+     .in_flight = in_flight_one},
+    {.name = "gpipe",
+     .staleness = NEWEST,
+     .drains = true,
+     .replicas = true,
+     .recomputes = true,
+     .in_flight = in_flight_all},
+    {.name = "flush",
+     .staleness = NEWEST,
+     .drains = true,
+     .replicas = true,
+     .recomputes = true,
+     .in_flight = in_flight_1f1b},
+    {.name = "2bw", .staleness = ONE_OLD, .replicas = true, .recomputes = true, .in_flight = in_flight_1f1b},
+    {.name = "pipedream", .staleness = STASHED, .replicas = true, .recomputes = true, .in_flight = in_flight_1f1b},
+    {.name = "interleaved",
+     .staleness = NEWEST,
+     .drains = true,
+     .chunks = true,
+     .recomputes = true,
+     .in_flight = in_flight_interleaved},
+    {.name = "zb_h1", .staleness = NEWEST, .drains = true, .split = true, .in_flight = in_flight_1f1b},
 };
 enum { N_GENERATORS = sizeof generators / sizeof *generators };
 
@@ -113,10 +129,9 @@ static bool microbatches_suffice(const Pipeline *p, Span where) {
   int64_t least, multiple;
   schedule_needs(p, &least, &multiple);
   if (p->microbatches % multiple) {
-    Diagnostic *d = error_at(where, "PD0704",
-                             "'%s' with %s needs a multiple of %lld microbatches an update, has %lld",
-                             p->schedule, stages_text(p), (long long)multiple,
-                             (long long)p->microbatches);
+    Diagnostic *d =
+        error_at(where, "PD0704", "'%s' with %s needs a multiple of %lld microbatches an update, has %lld",
+                 p->schedule, stages_text(p), (long long)multiple, (long long)p->microbatches);
     tell_needs(d, p, least, multiple);
     return false;
   }
@@ -165,7 +180,8 @@ static bool recomputation_allowed(const Generator *g, const Pipeline *p, Span wh
 static bool exchanges_allowed(const Generator *g, const Pipeline *p, const bool *exchanges, Span where) {
   for (int i = 0; i < p->n_stages; i++)
     if (g->staleness == STASHED && !p->vertical_sync && exchanges[i]) {
-      Diagnostic *d = error_at(where, "PD0707", "'%s' would stall: stage %d's update waits for gradients of "
+      Diagnostic *d = error_at(where, "PD0707",
+                               "'%s' would stall: stage %d's update waits for gradients of "
                                "earlier stages (clipping by the global norm, or a parameter that both use)",
                                g->name, i);
       help(d, "'vertical_sync = true': all stages then use weights of the same age, and the update has time");
@@ -188,9 +204,8 @@ Program *schedule(const Pipeline *p, const bool *exchanges, Span where) {
   ensure(p->n_stages > 0 && p->microbatches > 0);
   if (!exchanges)
     exchanges = alloc((size_t)p->n_stages);
-  if (!replicas_allowed(g, p, where) || !chunks_allowed(g, p, where) ||
-      !recomputation_allowed(g, p, where) || !exchanges_allowed(g, p, exchanges, where) ||
-      !microbatches_suffice(p, where))
+  if (!replicas_allowed(g, p, where) || !chunks_allowed(g, p, where) || !recomputation_allowed(g, p, where) ||
+      !exchanges_allowed(g, p, exchanges, where) || !microbatches_suffice(p, where))
     return NULL;
   return generate(g, p, exchanges);
 }

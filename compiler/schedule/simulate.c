@@ -2,7 +2,7 @@
 #include "schedule/program.h"
 
 typedef struct Updates {
-  int64_t from, to;    /* batches whose updates are timed, at stage 0 */
+  int64_t from, to; /* batches whose updates are timed, at stage 0 */
   double from_time, to_time;
 } Updates;
 

@@ -2,11 +2,16 @@
 #include "schedule/program.h"
 
 static const char *const action_names[] = {
-  [DO_RECEIVE] = "RECEIVE",   [DO_FORWARD] = "FORWARD",
-  [DO_SEND] = "SEND",         [DO_RECEIVE_GRADIENT] = "RECEIVE_GRADIENT",
-  [DO_RECOMPUTE] = "RECOMPUTE", [DO_BACKWARD] = "BACKWARD",
-  [DO_SEND_GRADIENT] = "SEND_GRADIENT", [DO_UPDATE] = "UPDATE",
-  [DO_EXCHANGE] = "EXCHANGE", [DO_WEIGHTS] = "WEIGHTS",
+    [DO_RECEIVE] = "RECEIVE",
+    [DO_FORWARD] = "FORWARD",
+    [DO_SEND] = "SEND",
+    [DO_RECEIVE_GRADIENT] = "RECEIVE_GRADIENT",
+    [DO_RECOMPUTE] = "RECOMPUTE",
+    [DO_BACKWARD] = "BACKWARD",
+    [DO_SEND_GRADIENT] = "SEND_GRADIENT",
+    [DO_UPDATE] = "UPDATE",
+    [DO_EXCHANGE] = "EXCHANGE",
+    [DO_WEIGHTS] = "WEIGHTS",
 };
 
 const char *action_name(Action a) { return action_names[a]; }
@@ -48,8 +53,9 @@ static int count(const Loop *l, Action a) {
 
 static bool sizes_in_range(const Program *p, char **why) {
   enum { MOST = 2 * MAX_MICROBATCHES };
-  const int64_t numbers[] = {p->in_flight, p->period,   p->versions,  p->accumulators, p->exchanges, p->replicas,
-                             p->chunks,    p->n_stages, p->delay + 1, p->lag + 1,      p->weights_lag + 1};
+  const int64_t numbers[] = {p->in_flight, p->period,   p->versions,       p->accumulators,
+                             p->exchanges, p->replicas, p->chunks,         p->n_stages,
+                             p->delay + 1, p->lag + 1,  p->weights_lag + 1};
   for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
     if (numbers[i] < 1 || numbers[i] > MOST)
       return *why = format("stage %d: %lld is out of range", p->stage, (long long)numbers[i]), false;
@@ -72,7 +78,8 @@ static bool turns_come_out(const Program *p, char **why) {
   int64_t group = p->chunks > 1 ? p->n_stages : p->replicas;
   if (p->period % group)
     return *why = format("stage %d: %lld microbatches an update are no multiple of %lld", p->stage,
-                         (long long)p->period, (long long)group), false;
+                         (long long)p->period, (long long)group),
+           false;
   return true;
 }
 
@@ -82,8 +89,9 @@ static bool loop_may_be_empty(const Program *p, int loop) {
 }
 
 bool program_well_formed(const Program *p, char **why) {
-  static const struct { int sends, gradients, weights; } moves[N_LOOPS] = {
-    {1, 0, 0}, {1, 1, 1}, {0, 1, 1}, {0, 0, 1}};
+  static const struct {
+    int sends, gradients, weights;
+  } moves[N_LOOPS] = {{1, 0, 0}, {1, 1, 1}, {0, 1, 1}, {0, 0, 1}};
   if (!sizes_in_range(p, why) || !turns_come_out(p, why))
     return false;
   for (int i = 0; i < N_LOOPS; i++) {
@@ -150,9 +158,7 @@ static bool take(Stream *s, Action a, Step *step) {
       return false;
     s->u++;
     return true;
-  case DO_EXCHANGE:
-    *step = (Step){a, 0, s->scope + done / turns - 1};
-    return done > 0 && done % turns == 0;
+  case DO_EXCHANGE: *step = (Step){a, 0, s->scope + done / turns - 1}; return done > 0 && done % turns == 0;
   }
   BUG("action %d", a);
 }

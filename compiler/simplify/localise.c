@@ -4,12 +4,15 @@
 #include "simplify/rewrite.h"
 #include "simplify/simplify.h"
 
-typedef struct Copy { int run, node; bool backward; } Copy;
+typedef struct Copy {
+  int run, node;
+  bool backward;
+} Copy;
 
 typedef struct Localise {
   Rewrite *w;
   bool *loose;        /* by node of from */
-  Vec(Copy) *copies;  /* by node of from */
+  Vec(Copy) * copies; /* by node of from */
 } Localise;
 
 static bool views_all(const Node *n) { return n->op->kind == OP_VIEW && (n->op->view_back || n->op->keeps_order); }

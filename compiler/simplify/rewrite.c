@@ -125,8 +125,7 @@ static void note_param_uses(Graph *g) {
 }
 
 /* No gradient is lost: where there are any, each belongs to the copy of its use. */
-static Ints gradients_of_uses(const Rewrite *w, const Param *p, const Ints *old_uses,
-                              const Ints *old_gradients) {
+static Ints gradients_of_uses(const Rewrite *w, const Param *p, const Ints *old_uses, const Ints *old_gradients) {
   Ints gradients = {0};
   int lost = 0;
   for (int k = 0; k < old_gradients->n; k++)

@@ -5,7 +5,9 @@
 #include "ops/op.h"
 
 /* Value.uses and Value.gradients of a value being written, by run instead of by node. */
-typedef struct Partials { Ints run, gradient; } Partials; /* gradients are values of `from` */
+typedef struct Partials {
+  Ints run, gradient;
+} Partials; /* gradients are values of `from` */
 
 typedef struct Rewrite {
   Graph *from, *to;

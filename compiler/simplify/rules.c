@@ -5,9 +5,7 @@
 #include "ops/rules.h"
 
 static const Shape *shape_of(const Rewrite *w, int value) { return &w->to->values.at[value].shape; }
-static const Shape *result_shape(const Rewrite *w, int node) {
-  return shape_of(w, graph_output(w->to, node, 0));
-}
+static const Shape *result_shape(const Rewrite *w, int node) { return shape_of(w, graph_output(w->to, node, 0)); }
 static int input(const Rewrite *w, int node, int i) { return w->to->nodes.at[node].in[i]; }
 
 static int build(Rewrite *w, int like, const Op *op, const int *in, int n_in, const Attr *attr) {
@@ -300,12 +298,14 @@ static int merge_pads(Rewrite *w, int node, int a, int b) {
 
 /* ---- the table ------------------------------------------------------------------------------------- */
 
-static const struct { const Op *op; int (*rule)(Rewrite *, int); } rules[] = {
-    {&op_add, rule_add}, {&op_sub, rule_sub}, {&op_mul, rule_mul}, {&op_div, rule_div}, {&op_neg, rule_neg},
-    {&op_select, rule_select}, {&op_dropout, rule_dropout},
-    {&op_sum, rule_sum}, {&op_max, rule_unchanged}, {&op_sum_to, rule_sum_to},
-    {&op_reshape, rule_reshape}, {&op_transpose, rule_order}, {&op_permute, rule_order}, {&op_expand, rule_expand},
-    {&op_slice, rule_unchanged}, {&op_detach, rule_detach},
+static const struct {
+  const Op *op;
+  int (*rule)(Rewrite *, int);
+} rules[] = {
+    {&op_add, rule_add},       {&op_sub, rule_sub},       {&op_mul, rule_mul},         {&op_div, rule_div},
+    {&op_neg, rule_neg},       {&op_select, rule_select}, {&op_dropout, rule_dropout}, {&op_sum, rule_sum},
+    {&op_max, rule_unchanged}, {&op_sum_to, rule_sum_to}, {&op_reshape, rule_reshape}, {&op_transpose, rule_order},
+    {&op_permute, rule_order}, {&op_expand, rule_expand}, {&op_slice, rule_unchanged}, {&op_detach, rule_detach},
     {&op_concat, rule_concat}, {&op_pad, rule_unchanged},
 };
 

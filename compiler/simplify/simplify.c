@@ -7,17 +7,19 @@
 
 /* Of a value being written. sole: a copy whose only forward reader is the one that `from` names; taken: a
  * value that stands for one of `from`'s. */
-typedef struct Standing { bool sole, taken; } Standing;
+typedef struct Standing {
+  bool sole, taken;
+} Standing;
 
 typedef struct Share {
   Rewrite *w;
-  int *readers;         /* by value of from: forward nodes that read it */
-  bool *read_elsewhere; /* by value of from: a forward node of another run reads it */
-  bool *read_later;     /* by value of from: a backward node of another run reads it */
-  bool *figure;         /* by value of from: a loss or a metric */
-  bool *returned;       /* by value of from: some parameter's or value's gradient */
+  int *readers;           /* by value of from: forward nodes that read it */
+  bool *read_elsewhere;   /* by value of from: a forward node of another run reads it */
+  bool *read_later;       /* by value of from: a backward node of another run reads it */
+  bool *figure;           /* by value of from: a loss or a metric */
+  bool *returned;         /* by value of from: some parameter's or value's gradient */
   Vec(Standing) standing; /* by value of to */
-  Ints bucket[1024];    /* nodes of to by hash */
+  Ints bucket[1024];      /* nodes of to by hash */
 } Share;
 
 /* ---- equal nodes -------------------------------------------------------------------------------- */

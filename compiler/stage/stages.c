@@ -17,7 +17,7 @@ struct Stages {
   const Graph *g;
   const Pieces *p;
   CachedPart *cached; /* open addressing, at most half full */
-  size_t room, n;   /* room: a power of two */
+  size_t room, n;     /* room: a power of two */
   StagesWatch watch;
 };
 
@@ -66,9 +66,16 @@ static CachedPart *fuse_part(Stages *s, const Plan *plan, int part, bool split) 
   bool recompute = plan_recomputes(plan, part);
   int parts = plan_parts(plan);
   int64_t b = plan->pipeline.microbatch;
-  PartKey key = {.first_piece = of->first_piece, .end_piece = of->end_piece, .part = part, .parts = parts,
-                 .microbatch = b, .recompute = recompute, .split = split, .target = (int64_t)(intptr_t)backend_of(&t),
-                 .precision = t.precision, .threads = t.threads};
+  PartKey key = {.first_piece = of->first_piece,
+                 .end_piece = of->end_piece,
+                 .part = part,
+                 .parts = parts,
+                 .microbatch = b,
+                 .recompute = recompute,
+                 .split = split,
+                 .target = (int64_t)(intptr_t)backend_of(&t),
+                 .precision = t.precision,
+                 .threads = t.threads};
   double start = seconds_now();
   CachedPart *slot = find_slot(s->cached, s->room, &key);
   if (slot->kernels) {

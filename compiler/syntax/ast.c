@@ -22,14 +22,18 @@ Ast *parse_number(Parse *p, const char *text, Span where) {
   Ast *a = ast_new(AST_NUMBER, where);
   a->number = strtod(text, NULL);
   a->integral = !strpbrk(text, ".eE");
-  if (isfinite(a->number) && (!a->integral || a->number <= 9007199254740992.0)) return a;
+  if (isfinite(a->number) && (!a->integral || a->number <= 9007199254740992.0))
+    return a;
   error_at(where, "PD0006", "this number is too large");
   p->errors++;
   a->number = 0;
   return a;
 }
 
-typedef struct Unit { const char *name, *base; double scale; } Unit;
+typedef struct Unit {
+  const char *name, *base;
+  double scale;
+} Unit;
 
 /* clang-format off */
 static const Unit units[] = {
@@ -70,7 +74,8 @@ Ast *parse_string(const char *text, Span where) {
   char *out = alloc(strlen(text) + 1);
   a->text = out;
   for (const char *c = text + 1; *c && *c != '"'; c++) {
-    if (*c == '\\') c++;
+    if (*c == '\\')
+      c++;
     *out++ = *c;
   }
   return a;
@@ -97,9 +102,11 @@ Ast *parse_unary(Name operator, Span where, Ast *a) {
 
 static bool is_label(const Ast *a) {
   for (; a->kind == AST_INDEX || a->kind == AST_MEMBER; a = a->a) {
-    if (a->kind != AST_INDEX) continue;
+    if (a->kind != AST_INDEX)
+      continue;
     for (int i = 0; i < a->list.n; i++)
-      if (a->list.at[i]->kind == AST_RANGE) return false;
+      if (a->list.at[i]->kind == AST_RANGE)
+        return false;
   }
   return a->kind == AST_NAME;
 }
@@ -132,8 +139,8 @@ Ast *parse_call(Parse *p, Ast *callee, AstList arguments, Span close) {
   for (int i = 1; i < arguments.n; i++)
     if (!arguments.at[i]->name && arguments.at[i - 1]->name) {
       p->errors++;
-      Diagnostic *d = error_at(arguments.at[i]->span, "PD0009",
-                               "an argument without a name stands after one with a name");
+      Diagnostic *d =
+          error_at(arguments.at[i]->span, "PD0009", "an argument without a name stands after one with a name");
       underline(d, arguments.at[i - 1]->span);
       help(d, "put it before '%s = ...', or give its name too", arguments.at[i - 1]->name);
       break;
@@ -152,8 +159,7 @@ Ast *parse_assign(Parse *p, AstList targets, Ast *value) {
       p->errors++;
       Diagnostic *d = error_at(targets.at[i]->span, "PD0005", "only a variable can stand on the left of '='");
       if (targets.at[i]->kind == AST_INDEX)
-        help(d, "variables hold whole values; to name an instance, write 'x = %s: ...'",
-             ast_text(targets.at[i]));
+        help(d, "variables hold whole values; to name an instance, write 'x = %s: ...'", ast_text(targets.at[i]));
       if (targets.at[i]->kind == AST_BINARY && strchr("=<>!", targets.at[i]->name[0]))
         help(d, "'==' compares and '=' assigns");
     }

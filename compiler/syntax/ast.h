@@ -30,16 +30,16 @@ typedef enum {
   /* statements */
   AST_ASSIGN,     /* list of names (AST_NAME) = a */
   AST_EXPRESSION, /* a */
-  AST_PARAM,  /* name; list of dimensions; a: initial value or NULL; b: an option (AST_ARGUMENT) or NULL */
-  AST_BUFFER, /* name; list of dimensions; a: initial value or NULL */
-  AST_INPUT,  /* name; list of dimensions; a: type or NULL */
-  AST_TARGET, /* likewise */
-  AST_LOSS,   /* a */
-  AST_METRIC, /* name; a; b: an option (AST_ARGUMENT) or NULL */
-  AST_RETURN, /* list */
-  AST_IF,     /* a; b: block; c: else: block, another AST_IF or NULL */
-  AST_FOR,    /* name; a: range or list; b: block */
-  AST_BLOCK,  /* list */
+  AST_PARAM,      /* name; list of dimensions; a: initial value or NULL; b: an option (AST_ARGUMENT) or NULL */
+  AST_BUFFER,     /* name; list of dimensions; a: initial value or NULL */
+  AST_INPUT,      /* name; list of dimensions; a: type or NULL */
+  AST_TARGET,     /* likewise */
+  AST_LOSS,       /* a */
+  AST_METRIC,     /* name; a; b: an option (AST_ARGUMENT) or NULL */
+  AST_RETURN,     /* list */
+  AST_IF,         /* a; b: block; c: else: block, another AST_IF or NULL */
+  AST_FOR,        /* name; a: range or list; b: block */
+  AST_BLOCK,      /* list */
   /* items */
   AST_USE,     /* name */
   AST_LAYER,   /* name; list of AST_FORMAL; a: block */

@@ -25,7 +25,8 @@ static void token_ends(Parse *p, const char *text, int length, Span *where) {
 void parse_advance(Parse *p, const char *text, int length, Span *where) {
   *where = (Span){p->file, p->line, p->column, p->line, p->column};
   token_ends(p, text, length, where);
-  if (strchr(" \t\r\n#", text[0])) return;
+  if (strchr(" \t\r\n#", text[0]))
+    return;
   p->before = p->now;
   p->text_before = p->text;
   p->now = *where;
@@ -55,12 +56,15 @@ int parse_bracket(Parse *p, char c, const Span *where) {
       p->errors++;
       error_at(*where, "PD0010", "this is nested too deeply");
     }
-    if (p->open.n >= MAX_BRACKETS) return END;
+    if (p->open.n >= MAX_BRACKETS)
+      return END;
   } else if (strchr(")]}", c)) {
     char open = c == ')' ? '(' : c == ']' ? '[' : '{';
     int i = p->open.n - 1;
-    while (i >= 0 && p->open.at[i].open != open) i--;
-    if (i >= 0) p->open.n = i;
+    while (i >= 0 && p->open.at[i].open != open)
+      i--;
+    if (i >= 0)
+      p->open.n = i;
   }
   return c;
 }
@@ -79,17 +83,22 @@ void parse_bad_character(Parse *p, const char *text, Span where) {
   Diagnostic *d;
   if (c < 32 || c >= 127)
     d = error_at(where, "PD0001", "this character is no part of the language outside comments");
-  else d = error_at(where, "PD0001", "'%c' is no part of the language", c);
-  if (c == '&' || c == '|') help(d, "write '%s'", c == '&' ? "and" : "or");
-  if (c == '!') help(d, "write 'not'");
-  if (c == '\'') help(d, "strings stand between double quotes");
+  else
+    d = error_at(where, "PD0001", "'%c' is no part of the language", c);
+  if (c == '&' || c == '|')
+    help(d, "write '%s'", c == '&' ? "and" : "or");
+  if (c == '!')
+    help(d, "write 'not'");
+  if (c == '\'')
+    help(d, "strings stand between double quotes");
 }
 
 /* ---- syntax errors ------------------------------------------------------------------------- */
 
 static bool one_of(const char *word, const char *const *list) {
   for (; *list; list++)
-    if (strcmp(word, *list) == 0) return true;
+    if (strcmp(word, *list) == 0)
+      return true;
   return false;
 }
 
@@ -99,15 +108,15 @@ static const char *const operators[] = {"'+'",  "'-'",  "'*'",  "'/'",  "'%'",  
 static const char *const beginnings[] = {"a name",  "a number", "a quantity", "a word", "a string", "'true'",
                                          "'false'", "'('",      "'['",        "'-'",    "'not'",    NULL};
 /* Names, except where an item or a statement starts. */
-static const char *const contextual[] = {"'use'",     "'layer'", "'model'",  "'train'",
-                                         "'cluster'", "'input'", "'target'", "'metric'",
-                                         "'buffer'", NULL};
+static const char *const contextual[] = {"'use'",   "'layer'",  "'model'",  "'train'",  "'cluster'",
+                                         "'input'", "'target'", "'metric'", "'buffer'", NULL};
 static const char *const statements[] = {"'param'",  "'buffer'", "'input'", "'target'", "'loss'",
-                                         "'metric'", "'return'", "'if'",    "'for'", NULL};
+                                         "'metric'", "'return'", "'if'",    "'for'",    NULL};
 
 static bool has(const char *const *expected, int n, const char *word) {
   for (int i = 0; i < n; i++)
-    if (strcmp(expected[i], word) == 0) return true;
+    if (strcmp(expected[i], word) == 0)
+      return true;
   return false;
 }
 
@@ -117,15 +126,23 @@ static char *wanted(const char *const *expected, int n) {
        statement = has(expected, n, "'param'");
   bool name = has(expected, n, "a name"), item = has(expected, n, "'layer'") && !name;
   Vec(const char *) said = {0};
-  if (item) push(&said, "'use', 'layer', 'model', 'train' or 'cluster'");
-  else if (statement) push(&said, "a statement");
-  else if (expression) push(&said, "an expression");
+  if (item)
+    push(&said, "'use', 'layer', 'model', 'train' or 'cluster'");
+  else if (statement)
+    push(&said, "a statement");
+  else if (expression)
+    push(&said, "an expression");
   for (int i = 0; i < n && !item; i++) {
-    if (expression && one_of(expected[i], beginnings)) continue;
-    if (name && one_of(expected[i], contextual)) continue;
-    if (after && !expression && one_of(expected[i], operators)) continue;
-    if (statement && one_of(expected[i], statements)) continue;
-    if (has(expected, n, "'=='") && strcmp(expected[i], "'='") == 0) continue;
+    if (expression && one_of(expected[i], beginnings))
+      continue;
+    if (name && one_of(expected[i], contextual))
+      continue;
+    if (after && !expression && one_of(expected[i], operators))
+      continue;
+    if (statement && one_of(expected[i], statements))
+      continue;
+    if (has(expected, n, "'=='") && strcmp(expected[i], "'='") == 0)
+      continue;
     push(&said, expected[i]);
   }
   Text t = {0};
@@ -134,21 +151,19 @@ static char *wanted(const char *const *expected, int n) {
   return t.n ? t.at : "something else";
 }
 
-static Span just_after(Span s) {
-  return (Span){s.file, s.end_line, s.end_column, s.end_line, s.end_column + 1};
-}
+static Span just_after(Span s) { return (Span){s.file, s.end_line, s.end_column, s.end_line, s.end_column + 1}; }
 
 static const char *const items[] = {"use", "layer", "model", "train", "cluster", NULL};
 
 void parse_unexpected(Parse *p, const char *const *expected, int n) {
   p->errors++;
-  if (p->open.n >= MAX_BRACKETS || p->bad_line == p->now.line || p->bad_line == p->before.line) return;
+  if (p->open.n >= MAX_BRACKETS || p->bad_line == p->now.line || p->bad_line == p->before.line)
+    return;
   bool end = strcmp(p->text, "") == 0;
   bool closing = has(expected, n, "';'") || has(expected, n, "')'") || has(expected, n, "']'");
   char *want = wanted(expected, n);
   Diagnostic *d;
-  if (closing && !end && p->before.line && p->now.line > p->before.end_line &&
-      !has(expected, n, "a number")) {
+  if (closing && !end && p->before.line && p->now.line > p->before.end_line && !has(expected, n, "a number")) {
     d = error_at(just_after(p->before), "PD0003", "expected %s here, at the end of the line", want);
   } else if (end) {
     d = error_at(p->now, "PD0003", "expected %s, but the text ends", want);
@@ -157,9 +172,9 @@ void parse_unexpected(Parse *p, const char *const *expected, int n) {
   }
   bool next_item = p->open.n && p->before.column == 1 && one_of(p->text_before, items);
   if (p->open.n && (end || next_item || strchr(")]}", p->text[0])))
-    note_at(d, p->open.at[p->open.n - 1].span, "this '%c' is not closed before",
-            p->open.at[p->open.n - 1].open);
-  if (strcmp(p->text, "=") == 0 && has(expected, n, "'=='")) help(d, "'=' assigns; '==' compares");
+    note_at(d, p->open.at[p->open.n - 1].span, "this '%c' is not closed before", p->open.at[p->open.n - 1].open);
+  if (strcmp(p->text, "=") == 0 && has(expected, n, "'=='"))
+    help(d, "'=' assigns; '==' compares");
   if (strcmp(p->text, ".") == 0 && has(expected, n, "a number"))
     help(d, "a number needs a digit before its point: 0.5");
   if (strcmp(p->text, "..") == 0 && has(expected, n, "'+'"))
@@ -172,8 +187,7 @@ void parse_unexpected(Parse *p, const char *const *expected, int n) {
 
 void parse_reserved(Parse *p, Span where, const char *word, const char *advice) {
   p->errors++;
-  help(error_at(where, "PD0004", "'%s' is a word of the language and cannot be assigned", word), "%s",
-       advice);
+  help(error_at(where, "PD0004", "'%s' is a word of the language and cannot be assigned", word), "%s", advice);
 }
 
 void parse_unnamed_metric(Parse *p, Span where, const char *layer) {
@@ -186,28 +200,29 @@ void parse_unnamed_metric(Parse *p, Span where, const char *layer) {
 
 /* Passes that walk an Ast recurse: one that would need too much stack is refused here. */
 static const Ast *too_deep(const Ast *a, int depth) {
-  if (!a) return NULL;
-  if (depth > MAX_DEPTH) return a;
+  if (!a)
+    return NULL;
+  if (depth > MAX_DEPTH)
+    return a;
   const Ast *kid[] = {a->a, a->b, a->c}, *deep = NULL;
-  for (int i = 0; i < 3 && !deep; i++) deep = too_deep(kid[i], depth + 1);
-  for (int i = 0; i < a->list.n && !deep; i++) deep = too_deep(a->list.at[i], depth + 1);
+  for (int i = 0; i < 3 && !deep; i++)
+    deep = too_deep(kid[i], depth + 1);
+  for (int i = 0; i < a->list.n && !deep; i++)
+    deep = too_deep(a->list.at[i], depth + 1);
   return deep;
 }
 
 static Ast *parse(const char *path, const char *text, size_t length, bool define) {
-  Parse p = {.file = source_add(path, text),
-             .line = 1,
-             .column = 1,
-             .text = "",
-             .text_before = "",
-             .define = define};
+  Parse p = {
+      .file = source_add(path, text), .line = 1, .column = 1, .text = "", .text_before = "", .define = define};
   p.now = p.before = (Span){p.file, 1, 1, 1, 1};
   if (strlen(text) != length) {
     error_at((Span){p.file, 0, 0, 0, 0}, "PD0001", "the file holds a NUL byte: it is no text");
     return NULL;
   }
   yyscan_t scanner;
-  if (pdm_lex_init_extra(&p, &scanner) != 0) BUG("no memory for the scanner");
+  if (pdm_lex_init_extra(&p, &scanner) != 0)
+    BUG("no memory for the scanner");
   pdm__scan_bytes(text, (int)length, scanner);
   int failed = pdm_parse(scanner, &p);
   pdm_lex_destroy(scanner);
@@ -216,7 +231,8 @@ static Ast *parse(const char *path, const char *text, size_t length, bool define
     return NULL;
   }
   const Ast *deep = too_deep(p.result, 0);
-  if (!deep) return p.result;
+  if (!deep)
+    return p.result;
   error_at(deep->span, "PD0010", "this is nested too deeply");
   return NULL;
 }

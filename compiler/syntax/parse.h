@@ -4,20 +4,23 @@
 
 #include "syntax/ast.h"
 
-typedef struct Bracket { char open; Span span; } Bracket;
+typedef struct Bracket {
+  char open;
+  Span span;
+} Bracket;
 
 typedef struct Parse {
   int file;
-  int line, column;     /* where the next token starts */
-  int depth;            /* of open brackets of all kinds, at most MAX_DEPTH */
+  int line, column; /* where the next token starts */
+  int depth;        /* of open brackets of all kinds, at most MAX_DEPTH */
   int errors;
-  Span now, before;     /* the token read last and the one before it */
-  const char *text;     /* the token read last; "" at the end */
+  Span now, before; /* the token read last and the one before it */
+  const char *text; /* the token read last; "" at the end */
   const char *text_before;
-  int bad_line;         /* a lexical error was reported here: syntax errors on the same line are its echo */
-  Vec(Bracket) open;    /* not closed so far */
-  bool define;          /* "name = expression" rather than a file */
-  bool started;         /* the first token, which says which of both, was given */
+  int bad_line;      /* a lexical error was reported here: syntax errors on the same line are its echo */
+  Vec(Bracket) open; /* not closed so far */
+  bool define;       /* "name = expression" rather than a file */
+  bool started;      /* the first token, which says which of both, was given */
   Ast *result;
 } Parse;
 

@@ -8,39 +8,45 @@ static void expression(Text *t, const Ast *a, int above);
 
 static void comma_list(Text *t, AstList list) {
   for (int i = 0; i < list.n; i++) {
-    if (i) text_add(t, ", ");
+    if (i)
+      text_add(t, ", ");
     expression(t, list.at[i], 0);
   }
 }
 
 /* How tight an operator binds, as in the grammar; operands at the same level associate to the left. */
 static int level(Name operator) {
-  static const char *const by_level[][8] = {
-      {"or"}, {"and"}, {"not"}, {"==", "!=", "<", "<=", ">", ">="}, {"+", "-"}, {"*", "/", "%", "@", "//"}};
+  static const char *const by_level[][8] = {{"or"},     {"and"},
+                                            {"not"},    {"==", "!=", "<", "<=", ">", ">="},
+                                            {"+", "-"}, {"*", "/", "%", "@", "//"}};
   for (int l = 0; l < 6; l++)
     for (int i = 0; i < 8 && by_level[l][i]; i++)
-      if (strcmp(operator, by_level[l][i]) == 0) return l + 1;
+      if (strcmp(operator, by_level[l][i]) == 0)
+        return l + 1;
   BUG("unknown operator %s", operator);
 }
 
 static void number(Text *t, double x) {
   char text[64];
   int digits = 15;
-  do snprintf(text, sizeof text, "%.*g", digits++, x);
+  do
+    snprintf(text, sizeof text, "%.*g", digits++, x);
   while (strtod(text, NULL) != x && digits <= 17);
   text_add(t, "%s", text);
 }
 
 static void string(Text *t, const char *s) {
   text_add(t, "\"");
-  for (; *s; s++) text_add(t, *s == '"' || *s == '\\' ? "\\%c" : "%c", *s);
+  for (; *s; s++)
+    text_add(t, *s == '"' || *s == '\\' ? "\\%c" : "%c", *s);
   text_add(t, "\"");
 }
 
 static void operation(Text *t, const Ast *a, int above) {
   int l = a->kind == AST_UNARY && a->name[0] == '-' ? 7 : level(a->name);
   bool parentheses = l < above;
-  if (parentheses) text_add(t, "(");
+  if (parentheses)
+    text_add(t, "(");
   if (a->kind == AST_UNARY) {
     text_add(t, a->name[0] == '-' ? "-" : "not ");
     expression(t, a->a, l);
@@ -49,16 +55,20 @@ static void operation(Text *t, const Ast *a, int above) {
     text_add(t, " %s ", a->name);
     expression(t, a->b, l + 1);
   }
-  if (parentheses) text_add(t, ")");
+  if (parentheses)
+    text_add(t, ")");
 }
 
 /* `above`: operators that bind less tightly than this stand in parentheses; 8 for operands of postfixes. */
 static void expression(Text *t, const Ast *a, int above) {
   switch (a->kind) {
   case AST_NUMBER:
-    if (a->integral) text_add(t, "%.0f", a->number);
-    else if (a->number == (double)(long)a->number && a->number < 1e6) text_add(t, "%.1f", a->number);
-    else number(t, a->number);
+    if (a->integral)
+      text_add(t, "%.0f", a->number);
+    else if (a->number == (double)(long)a->number && a->number < 1e6)
+      text_add(t, "%.1f", a->number);
+    else
+      number(t, a->number);
     break;
   case AST_QUANTITY: text_add(t, "%s", a->text); break;
   case AST_WORD:
@@ -74,7 +84,8 @@ static void expression(Text *t, const Ast *a, int above) {
   case AST_UNARY:
   case AST_BINARY: operation(t, a, above); break;
   case AST_ARGUMENT:
-    if (a->name) text_add(t, "%s = ", a->name);
+    if (a->name)
+      text_add(t, "%s = ", a->name);
     expression(t, a->a, 0);
     break;
   case AST_CALL:
@@ -85,20 +96,24 @@ static void expression(Text *t, const Ast *a, int above) {
     text_add(t, a->kind == AST_CALL ? ")" : "]");
     break;
   case AST_RANGE:
-    if (a->a) expression(t, a->a, 0);
+    if (a->a)
+      expression(t, a->a, 0);
     text_add(t, "..");
-    if (a->b) expression(t, a->b, 0);
+    if (a->b)
+      expression(t, a->b, 0);
     break;
   case AST_MEMBER:
     expression(t, a->a, 8);
     text_add(t, ".%s", a->name);
     break;
   case AST_LABEL:
-    if (above == 8) text_add(t, "(");
+    if (above == 8)
+      text_add(t, "(");
     expression(t, a->a, 8);
     text_add(t, ": ");
     expression(t, a->b, 8);
-    if (above == 8) text_add(t, ")");
+    if (above == 8)
+      text_add(t, ")");
     break;
   default: BUG("no expression: %d", a->kind);
   }
@@ -116,7 +131,8 @@ static void statement(Text *t, const Ast *a, int indent);
 
 static void block(Text *t, const Ast *a, int indent) {
   text_add(t, "{\n");
-  for (int i = 0; i < a->list.n; i++) statement(t, a->list.at[i], indent + 2);
+  for (int i = 0; i < a->list.n; i++)
+    statement(t, a->list.at[i], indent + 2);
   text_add(t, "%*s}", indent, "");
 }
 
@@ -142,10 +158,13 @@ static void condition(Text *t, const Ast *a, int indent) {
   expression(t, a->a, 0);
   text_add(t, " ");
   block(t, a->b, indent);
-  if (!a->c) return;
+  if (!a->c)
+    return;
   text_add(t, " else ");
-  if (a->c->kind == AST_IF) condition(t, a->c, indent);
-  else block(t, a->c, indent);
+  if (a->c->kind == AST_IF)
+    condition(t, a->c, indent);
+  else
+    block(t, a->c, indent);
 }
 
 static void statement(Text *t, const Ast *a, int indent) {
@@ -188,7 +207,8 @@ static void statement(Text *t, const Ast *a, int indent) {
     break;
   case AST_GROUP:
     text_add(t, a->text ? "%s %s {\n" : "%s {\n", a->name, a->text);
-    for (int i = 0; i < a->list.n; i++) statement(t, a->list.at[i], indent + 2);
+    for (int i = 0; i < a->list.n; i++)
+      statement(t, a->list.at[i], indent + 2);
     text_add(t, "%*s}", indent, "");
     semicolon = false;
     break;
@@ -203,7 +223,8 @@ static void item(Text *t, const Ast *a) {
   case AST_LAYER:
   case AST_MODEL:
     text_add(t, "%s %s(", a->kind == AST_LAYER ? "layer" : "model", a->name);
-    for (int i = 0; i < a->list.n; i++) declaration(t, i ? ", " : "", a->list.at[i], " = ");
+    for (int i = 0; i < a->list.n; i++)
+      declaration(t, i ? ", " : "", a->list.at[i], " = ");
     text_add(t, ") ");
     block(t, a->a, 0);
     text_add(t, "\n");
@@ -211,7 +232,8 @@ static void item(Text *t, const Ast *a) {
   case AST_TRAIN:
   case AST_CLUSTER:
     text_add(t, "%s %s {\n", a->kind == AST_TRAIN ? "train" : "cluster", a->name);
-    for (int i = 0; i < a->list.n; i++) statement(t, a->list.at[i], 2);
+    for (int i = 0; i < a->list.n; i++)
+      statement(t, a->list.at[i], 2);
     text_add(t, "}\n");
     break;
   default: BUG("no item: %d", a->kind);
@@ -222,8 +244,10 @@ void ast_print(const Ast *ast, FILE *out) {
   Text t = {0};
   ensure(ast->kind == AST_FILE);
   for (int i = 0; i < ast->list.n; i++) {
-    if (i && (ast->list.at[i]->kind != AST_USE || ast->list.at[i - 1]->kind != AST_USE)) text_add(&t, "\n");
+    if (i && (ast->list.at[i]->kind != AST_USE || ast->list.at[i - 1]->kind != AST_USE))
+      text_add(&t, "\n");
     item(&t, ast->list.at[i]);
   }
-  if (t.n) fputs(t.at, out);
+  if (t.n)
+    fputs(t.at, out);
 }

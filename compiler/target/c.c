@@ -7,9 +7,9 @@ extern const struct Dialect c_dialect;
 extern const struct Toolchain c_toolchain;
 
 const Backend backend_c = {
-  .name = "c",
-  .device = &processors,
-  .lowering = &host_lowering,
-  .dialect = &c_dialect,
-  .toolchain = &c_toolchain,
+    .name = "c",
+    .device = &processors,
+    .lowering = &host_lowering,
+    .dialect = &c_dialect,
+    .toolchain = &c_toolchain,
 };

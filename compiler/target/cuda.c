@@ -7,9 +7,9 @@ extern const struct Dialect cuda_dialect;
 extern const struct Toolchain cuda_toolchain;
 
 const Backend backend_cuda = {
-  .name = "cuda",
-  .device = &gpus,
-  .lowering = &gpu_lowering,
-  .dialect = &cuda_dialect,
-  .toolchain = &cuda_toolchain,
+    .name = "cuda",
+    .device = &gpus,
+    .lowering = &gpu_lowering,
+    .dialect = &cuda_dialect,
+    .toolchain = &cuda_toolchain,
 };

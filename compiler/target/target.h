@@ -20,12 +20,12 @@ typedef struct Backend {
 typedef struct Target {
   const Backend *backend; /* NULL: the first of all_backends */
   Precision precision;
-  int threads;            /* a rank's: what scratch is sized for */
+  int threads; /* a rank's: what scratch is sized for */
 } Target;
 
 /* All there are, in the order in which --help names them. */
 #define BACKENDS(X) \
-  X(backend_c) \
+  X(backend_c)      \
   X(backend_cuda)
 #define DECLARE_BACKEND(backend) extern const Backend backend;
 BACKENDS(DECLARE_BACKEND)

@@ -8,7 +8,7 @@
 
 /* [batch][head][row][size], size contiguous, strides in elements. */
 struct attention_tensor {
-  void *at;     /* float or bf16 */
+  void *at; /* float or bf16 */
   bool bf16;
   bool vectors; /* rows are whole 16 bytes, aligned so, those of a head within 2^32 elements */
   int64_t batch, head, row;

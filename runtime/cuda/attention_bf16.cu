@@ -37,9 +37,7 @@ static __device__ void score(const attention &a, Sums<TILES, KEYS> &s, int sampl
 }
 
 /* Of the lane's rows: the maximum of the scores so far, the lane's own part of the sum of exponentials. */
-template <int TILES> struct Softmax {
-  float max[2 * TILES], sum[2 * TILES];
-};
+template <int TILES> struct Softmax { float max[2 * TILES], sum[2 * TILES]; };
 
 /* What scores are multiplied by to be to base 2. */
 template <bool MASKED> static __device__ float unit_of(const attention &a) {

@@ -85,8 +85,7 @@ static __device__ void accumulate(Sums<TILES, COLUMNS> &out, const Operand<TILES
 }
 
 /* Rounds sums to bf16: two of mma's results side by side are one of its operands (pd_mma.h). */
-template <int TILES, int N>
-static __device__ void pack(Operand<TILES, N> &operand, const Sums<TILES, N> &s) {
+template <int TILES, int N> static __device__ void pack(Operand<TILES, N> &operand, const Sums<TILES, N> &s) {
 #pragma unroll
   for (int i = 0; i < TILES; i++)
 #pragma unroll

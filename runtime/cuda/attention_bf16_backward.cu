@@ -72,8 +72,7 @@ static __device__ void probabilities(const attention &a, Sums<B::TILES, B::STREA
       int key = B::OWNS_KEYS ? own + 8 * r : streamed + column;
       float lse = of_row[B::OWNS_KEYS ? column : 8 * r].lse;
       bool seen = !edge || (key < a.kv_length && row < a.length && !(a.causal && key > row));
-      if (MASKED)
-        x = seen ? fmaf(x, a.scale * LOG2E, hiding(mask_of(a, sample, row)[key])) : -INFINITY;
+      if (MASKED) x = seen ? fmaf(x, a.scale * LOG2E, hiding(mask_of(a, sample, row)[key])) : -INFINITY;
       x = pd_exp2_fast(MASKED ? x - lse : fmaf(x, a.scale * LOG2E, -lse));
       if (!MASKED && !seen) x = 0.0f;
     }

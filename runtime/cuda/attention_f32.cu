@@ -15,7 +15,9 @@
 enum { ROWS = 8, COLUMNS = 16, THREADS = ROWS * COLUMNS };
 
 /* Four floats that are read and written at once. */
-struct alignas(16) Quad { float x[4]; };
+struct alignas(16) Quad {
+  float x[4];
+};
 
 static __host__ __device__ constexpr int pitch(int d) { return d + 4; }
 

@@ -40,8 +40,8 @@ static __device__ int position_of(const Geometry &g, int axis, int i, int k) {
 }
 
 /* blockIdx.x: a pixel of the samples at hand; its channels gather what columns hold of them, taps in order. */
-static __global__ void __launch_bounds__(THREADS) sum_columns(Geometry g, const float *__restrict__ columns,
-                                                              int64_t first, pd_out dx) {
+static __global__ void __launch_bounds__(THREADS)
+    sum_columns(Geometry g, const float *__restrict__ columns, int64_t first, pd_out dx) {
   int at = blockIdx.x % (g.height * g.width), sample = blockIdx.x / (g.height * g.width);
   int row = at / g.width, column = at % g.width, taps = g.kernel[0] * g.kernel[1], n = g.in * taps;
   int64_t pixel = first * g.height * g.width + blockIdx.x;

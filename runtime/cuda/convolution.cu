@@ -15,7 +15,11 @@ enum { THREADS = 256 };
 static cudnnHandle_t library;
 
 enum { MOST_CHOICES = 8 };
-struct Choice { int algorithm; /* an enumerator of the kind's */ size_t workspace; cudnnMathType_t math; };
+struct Choice {
+  int algorithm; /* an enumerator of the kind's */
+  size_t workspace;
+  cudnnMathType_t math;
+};
 struct Plan { /* of cuDNN, for operands of one type */
   bool made;
   cudnnTensorDescriptor_t x, y;
@@ -125,8 +129,8 @@ static void choose_algorithms(const struct pd_convolution_shape &s, Plan *p) {
   int n = 0;
   if (s.kind == PD_CONVOLUTION) {
     cudnnConvolutionFwdAlgoPerf_t found[MOST_CHOICES];
-    cudnnStatus_t status = cudnnGetConvolutionForwardAlgorithm_v7(library, p->x, p->w, p->convolution, p->y,
-                                                                  MOST_CHOICES, &n, found);
+    cudnnStatus_t status =
+        cudnnGetConvolutionForwardAlgorithm_v7(library, p->x, p->w, p->convolution, p->y, MOST_CHOICES, &n, found);
     choose(s, p, status, n, found);
   } else if (s.kind == PD_CONVOLUTION_BACKWARD) {
     cudnnConvolutionBwdDataAlgoPerf_t found[MOST_CHOICES];
@@ -189,7 +193,11 @@ static __global__ void __launch_bounds__(THREADS)
 }
 
 /* Weights as cuDNN wants them, at the beginning of scratch. */
-struct Packed { pd_out at; int in, taps, n; dim3 grid; };
+struct Packed {
+  pd_out at;
+  int in, taps, n;
+  dim3 grid;
+};
 
 static Packed packed_at(const struct pd_convolution_shape &s, char *scratch, pd_type type) {
   int in = static_cast<int>(s.in_channels), taps = static_cast<int>(s.kernel[0] * s.kernel[1]);

@@ -16,7 +16,9 @@ struct Geometry {
 Geometry pd_geometry(const struct pd_convolution_shape &s); /* fails where a size is too large */
 
 /* The products that columns need. */
-struct Columns { struct pd_matmul *product[2][2]; /* [a smaller number of samples, the last][adds] */ };
+struct Columns {
+  struct pd_matmul *product[2][2]; /* [a smaller number of samples, the last][adds] */
+};
 Columns pd_columns_new(const struct pd_convolution_shape &s);
 void pd_columns_forward(const struct pd_convolution_shape &s, const Columns &c, pd_in x, pd_in w, pd_out y,
                         char *scratch);

@@ -6,7 +6,10 @@
 enum { LANES = 32, ROWS = 8, THREADS = LANES * ROWS };
 
 /* A pixel [sample, row, column] of images of so many rows and columns. */
-struct Pixel { int64_t sample; int row, column; };
+struct Pixel {
+  int64_t sample;
+  int row, column;
+};
 
 static __device__ Pixel pixel_of(int64_t i, int height, int width) {
   int at = static_cast<int>(i % (height * width));
@@ -73,8 +76,8 @@ static __global__ void __launch_bounds__(THREADS, 1)
   partial[(static_cast<int64_t>(blockIdx.z) * g.out + o) * taps + k] = sum;
 }
 
-static __global__ void __launch_bounds__(THREADS) add_parts(const float *__restrict__ partial, int parts, int n,
-                                                            bool accumulate, pd_out dw) {
+static __global__ void __launch_bounds__(THREADS)
+    add_parts(const float *__restrict__ partial, int parts, int n, bool accumulate, pd_out dw) {
   int i = static_cast<int>(blockIdx.x * THREADS + threadIdx.x);
   if (i >= n) return;
   float sum = partial[i];

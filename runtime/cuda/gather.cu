@@ -57,7 +57,10 @@ struct Round {
 };
 
 /* Four columns of each lane, from `column` on, those that exist. */
-struct Columns { int64_t first; int n; };
+struct Columns {
+  int64_t first;
+  int n;
+};
 
 static __device__ Columns columns_of(int64_t width) {
   int64_t first = static_cast<int64_t>(blockIdx.y) * 128 + threadIdx.x % 32 * 4, left = width - first;
@@ -205,8 +208,8 @@ static int64_t ranges(int64_t rows, int64_t classes, int64_t panels) {
 
 void pd_gather_gradient(pd_out accumulator, const int32_t *index, pd_in gradient, int64_t rows, int64_t width,
                         int64_t stride, int64_t classes, bool first) {
-  bool by_four = packed(gradient.at, gradient.type, width, stride) &&
-                 packed(accumulator.at, accumulator.type, width, width);
+  bool by_four =
+      packed(gradient.at, gradient.type, width, stride) && packed(accumulator.at, accumulator.type, width, width);
   int64_t panels = (width + 127) / 128, n = ranges(rows, classes, panels), share = (classes + n - 1) / n;
   dim3 grid(static_cast<unsigned>((classes + share - 1) / share), static_cast<unsigned>(panels));
   size_t bytes = static_cast<size_t>(classes * width * pd_size(accumulator.type));

@@ -85,8 +85,7 @@ enum { THREADS = 256, EACH = 8 };
 
 static __global__ void __launch_bounds__(THREADS) round_all(int64_t n, const float *from, pd_bf16 *to) {
   int64_t first = static_cast<int64_t>(blockIdx.x) * THREADS * EACH + threadIdx.x;
-  for (int64_t i = first; i < n && i < first + THREADS * EACH; i += THREADS)
-    to[i] = __float2bfloat16_rn(from[i]);
+  for (int64_t i = first; i < n && i < first + THREADS * EACH; i += THREADS) to[i] = __float2bfloat16_rn(from[i]);
 }
 
 void pd_round(void *to, const float *from, int64_t n, bool bf16) {
@@ -96,8 +95,7 @@ void pd_round(void *to, const float *from, int64_t n, bool bf16) {
     return;
   }
   int64_t blocks = (n + THREADS * EACH - 1) / (THREADS * EACH);
-  PD_LAUNCH(round_all, static_cast<unsigned>(blocks), THREADS, 0, pd_stream, n, from,
-            static_cast<pd_bf16 *>(to));
+  PD_LAUNCH(round_all, static_cast<unsigned>(blocks), THREADS, 0, pd_stream, n, from, static_cast<pd_bf16 *>(to));
 }
 
 /* ---- inputs -------------------------------------------------------------------------------------------- */

@@ -11,7 +11,10 @@
 enum { THREADS = 256 };
 
 /* The products of layers of one size, made once. */
-struct Product { struct pd_matmul_shape shape; struct pd_matmul *matmul; };
+struct Product {
+  struct pd_matmul_shape shape;
+  struct pd_matmul *matmul;
+};
 
 static const struct pd_matmul *product_of(struct pd_matmul_shape s) {
   static std::vector<Product> known;
@@ -27,7 +30,9 @@ size_t pd_lstm_backward_scratch(const struct pd_lstm *l) {
 }
 
 /* A step: t, the one before it in the direction of time, the one after; outside of the layer's at its ends. */
-struct Step { int64_t t, before, after; };
+struct Step {
+  int64_t t, before, after;
+};
 
 static Step step_of(const struct pd_lstm *l, int64_t i) {
   int64_t t = l->reverse ? l->length - 1 - i : i, on = l->reverse ? -1 : 1;
@@ -63,8 +68,8 @@ static __global__ void __launch_bounds__(THREADS, 1) cells_forward(Forward f, St
   if (j >= hidden) return;
   int64_t unit = b * hidden + j, at = (b * l.length + s.t) * hidden + j;
   int64_t row = 4 * (b * l.length + s.t) * hidden + j;
-  float before = exists(l, s.before) ? pd_element(f.c, (b * l.length + s.before) * hidden + j)
-                                     : element_or_zero(f.c0, unit);
+  float before =
+      exists(l, s.before) ? pd_element(f.c, (b * l.length + s.before) * hidden + j) : element_or_zero(f.c0, unit);
   if (s.t >= length_of(l, f.lengths, b)) {
     for (int gate = 0; gate < 4; gate++) pd_set_element(f.gates, row + gate * hidden, 0.0f);
     pd_set_element(f.h, at, 0.0f);
@@ -117,9 +122,9 @@ struct Backward {
   const int32_t *lengths;
   pd_in h0, c0, h, c, gates, dh;
   pd_out d_gates, previous;
-  pd_out d;                      /* [batch][4 hidden], the step's d_gates as the product reads them */
-  const float *through;          /* [batch][hidden], what the step after passes on; NULL before there is one */
-  float *carried_h, *carried_c;  /* [batch][hidden], gradients of the state after the step */
+  pd_out d;                     /* [batch][4 hidden], the step's d_gates as the product reads them */
+  const float *through;         /* [batch][hidden], what the step after passes on; NULL before there is one */
+  float *carried_h, *carried_c; /* [batch][hidden], gradients of the state after the step */
 };
 
 /* The gradient of h after step t: what step `after` has passed on, where that was one of the sample's. */
@@ -146,8 +151,7 @@ static __global__ void __launch_bounds__(THREADS, 1) cells_backward(Backward k, 
   if (inside) {
     float in = pd_element(k.gates, row), forget = pd_element(k.gates, row + hidden);
     float cell = pd_element(k.gates, row + 2 * hidden), out = pd_element(k.gates, row + 3 * hidden);
-    float before = starts ? element_or_zero(k.c0, unit)
-                          : pd_element(k.c, (b * l.length + s.before) * hidden + j);
+    float before = starts ? element_or_zero(k.c0, unit) : pd_element(k.c, (b * l.length + s.before) * hidden + j);
     float t = pd_tanh(pd_element(k.c, at));
     dh += element_or_zero(k.dh, at);
     float dc = fmaf(dh * out, fmaf(-t, t, 1.0f), k.carried_c[unit]);
@@ -179,8 +183,20 @@ void pd_lstm_backward(const struct pd_lstm *l, pd_in w, pd_in h0, pd_in c0, cons
   char *carried_h = through + pd_lstm_state_bytes(l), *carried_c = carried_h + pd_lstm_state_bytes(l);
   char *rest = carried_c + pd_lstm_state_bytes(l);
   const struct pd_matmul *product = product_of(pd_lstm_backward_product(l));
-  Backward k = {*l, lengths, h0, c0, h, c, gates, dh, d_gates, previous, pd_out_at(d, w.type), nullptr,
-                reinterpret_cast<float *>(carried_h), reinterpret_cast<float *>(carried_c)};
+  Backward k = {*l,
+                lengths,
+                h0,
+                c0,
+                h,
+                c,
+                gates,
+                dh,
+                d_gates,
+                previous,
+                pd_out_at(d, w.type),
+                nullptr,
+                reinterpret_cast<float *>(carried_h),
+                reinterpret_cast<float *>(carried_c)};
   PD_LAUNCH(copy_state, grid_of(l), THREADS, 0, pd_stream, dh_n, l->hidden, l->hidden,
             pd_out_at(carried_h, PD_F32));
   PD_LAUNCH(copy_state, grid_of(l), THREADS, 0, pd_stream, dc_n, l->hidden, l->hidden,

@@ -22,8 +22,8 @@ struct Plan {
 
 struct pd_matmul {
   struct pd_matmul_shape shape;
-  struct pd_lines lines;               /* of the operand that is copied where it is of bfloat16 */
-  struct pd_matmul *part[2][2];        /* products with copies: [of all lines at once, of the last][adds] */
+  struct pd_lines lines;        /* of the operand that is copied where it is of bfloat16 */
+  struct pd_matmul *part[2][2]; /* products with copies: [of all lines at once, of the last][adds] */
   mutable Plan plans[2][2][2]; /* by the factors' type, c's type, and whether all begin at multiples of 16 bytes */
 };
 
@@ -46,7 +46,10 @@ static void check(cublasStatus_t status, const char *what, const struct pd_matmu
 /* ---- by cuBLASLt -------------------------------------------------------------------------------- */
 
 /* A rows x columns matrix of ours as cuBLASLt reads it, a column every `leading` elements. */
-struct Columns { bool transposed; int64_t rows, columns, leading; };
+struct Columns {
+  bool transposed;
+  int64_t rows, columns, leading;
+};
 
 static bool read_by_columns(int64_t rows, int64_t columns, int64_t row, int64_t column, Columns *c) {
   if ((column == 1 || columns == 1) && (row >= columns || rows == 1)) {
@@ -67,7 +70,8 @@ static cublasLtMatrixLayout_t layout_new(const struct pd_matmul_shape &s, pd_typ
   check(cublasLtMatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &batch, sizeof batch),
         "describe a batch", s);
   check(cublasLtMatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &batch_stride,
-                                         sizeof batch_stride), "describe a batch", s);
+                                         sizeof batch_stride),
+        "describe a batch", s);
   return layout;
 }
 
@@ -112,7 +116,8 @@ static bool plan_product(const struct pd_matmul_shape &s, Plan *plan, pd_type fa
   if (!read_by_columns(s.k, s.n, s.b_row, s.b_column, &b)) return false;
   bool tf32 = pd_allow_tf32 && factors == PD_F32;
   check(cublasLtMatmulDescCreate(&plan->product, tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F,
-                                 CUDA_R_32F), "describe a product", s);
+                                 CUDA_R_32F),
+        "describe a product", s);
   set<int32_t>(s, plan->product, CUBLASLT_MATMUL_DESC_TRANSA, b.transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
   set<int32_t>(s, plan->product, CUBLASLT_MATMUL_DESC_TRANSB, a.transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
   if (s.bias) {
@@ -139,8 +144,8 @@ static void run_plan(const struct pd_matmul_shape &s, const Plan &plan, pd_in a,
 enum { TILE = 64, DEPTH = 16, THREADS = 256, PER_THREAD = 4 };
 
 /* A tile of c; thread t has the sums of rows t / 16 + 16 i and columns t % 16 + 16 j. */
-static __global__ void __launch_bounds__(THREADS) multiply(struct pd_matmul_shape s, pd_in a, pd_in b, pd_in bias,
-                                                           pd_out c) {
+static __global__ void __launch_bounds__(THREADS)
+    multiply(struct pd_matmul_shape s, pd_in a, pd_in b, pd_in bias, pd_out c) {
   __shared__ float a_tile[DEPTH][TILE + 1], b_tile[DEPTH][TILE + 1];
   int t = threadIdx.x, row = t / 16, column = t % 16;
   int64_t m = static_cast<int64_t>(blockIdx.x) * TILE, n = static_cast<int64_t>(blockIdx.y) * TILE, z = blockIdx.z;

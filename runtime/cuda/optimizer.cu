@@ -16,10 +16,10 @@ struct Entry {
   bool gradient_here; /* in the accumulator set, else in the exchange set */
   bool decays, bf16;
   Kind kind;
-  float left;         /* of an average: what a batch leaves of the old one */
+  float left; /* of an average: what a batch leaves of the old one */
 };
 
-static Entry *entries;   /* on the device, by parameter held here */
+static Entry *entries; /* on the device, by parameter held here */
 static pd_tile *tiles; /* on the device */
 
 /* What an update is given, in device memory. */
@@ -64,13 +64,13 @@ void pd_optimizer_start(void) {
 
 /* ---- rules ----------------------------------------------------------------------------------------- */
 
-#define RULE(rule, optimizer, moments) \
-  struct rule { \
-    enum { MOMENTS = moments, GIVEN = false }; \
-    struct pd_##optimizer##_step step[2]; /* by whether weights decay */ \
+#define RULE(rule, optimizer, moments)                                                          \
+  struct rule {                                                                                 \
+    enum { MOMENTS = moments, GIVEN = false };                                                  \
+    struct pd_##optimizer##_step step[2]; /* by whether weights decay */                        \
     __device__ float operator()(bool decays, float from, float gradient, float *moment) const { \
-      return pd_##rule##_element(step[decays], from, gradient, moment); \
-    } \
+      return pd_##rule##_element(step[decays], from, gradient, moment);                         \
+    }                                                                                           \
   };
 namespace rules {
 PD_ELEMENT_RULES(RULE)
@@ -141,8 +141,8 @@ static __device__ void update_some(const Entry &e, const Run &r, const Rule &rul
 
 /* One block a multiprocessor is enough: else ptxas spills registers for more. */
 template <class Rule>
-static __global__ void __launch_bounds__(THREADS, 1) update_all(const pd_tile *tiles, const Entry *entries,
-                                                             Arrays arrays, Rule rule) {
+static __global__ void __launch_bounds__(THREADS, 1)
+    update_all(const pd_tile *tiles, const Entry *entries, Arrays arrays, Rule rule) {
   const pd_tile c = tiles[blockIdx.x];
   const Entry e = entries[c.parameter];
   const Run r = run_of<Rule>(e, c, arrays);
@@ -166,9 +166,9 @@ template <class Rule> static void launch(const struct pd_update_arrays *u, const
             rule);
 }
 
-#define UPDATE(rule, optimizer, moments) \
-  static void rule##_update(const struct pd_update_arrays *u) { \
-    using step = const struct pd_##optimizer##_step *; \
+#define UPDATE(rule, optimizer, moments)                                                      \
+  static void rule##_update(const struct pd_update_arrays *u) {                               \
+    using step = const struct pd_##optimizer##_step *;                                        \
     launch(u, rules::rule{{*static_cast<step>(u->step[0]), *static_cast<step>(u->step[1])}}); \
   }
 PD_ELEMENT_RULES(UPDATE)

@@ -68,16 +68,16 @@ template <typename... P> inline void pd_graph(void (*pass)(P...), std::type_iden
 
 /* kernel<<<grid, block, shared bytes, stream>>>(arguments); a template's name with commas in parentheses. */
 #ifdef __CUDACC__
-#define PD_LAUNCH(kernel, grid, block, shared, stream, ...)       \
-  do {                                                            \
-    kernel<<<grid, block, shared, stream>>>(__VA_ARGS__);         \
-    pd_cuda_check(cudaPeekAtLastError(), "launch " #kernel);      \
+#define PD_LAUNCH(kernel, grid, block, shared, stream, ...)  \
+  do {                                                       \
+    kernel<<<grid, block, shared, stream>>>(__VA_ARGS__);    \
+    pd_cuda_check(cudaPeekAtLastError(), "launch " #kernel); \
   } while (0)
 #else
-#define PD_LAUNCH(kernel, grid, block, shared, stream, ...)                                         \
-  do {                                                                                              \
-    cuda_host_begin_launch(#kernel, stream);                                                        \
-    cuda_host_launch(#kernel, {grid, block, shared}, stream, kernel __VA_OPT__(, ) __VA_ARGS__);    \
+#define PD_LAUNCH(kernel, grid, block, shared, stream, ...)                                      \
+  do {                                                                                           \
+    cuda_host_begin_launch(#kernel, stream);                                                     \
+    cuda_host_launch(#kernel, {grid, block, shared}, stream, kernel __VA_OPT__(, ) __VA_ARGS__); \
   } while (0)
 #endif
 

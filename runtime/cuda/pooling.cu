@@ -11,7 +11,9 @@ struct Pooling {
 };
 
 /* Positions of x in one window along an axis, [first, end), and how many count for an average. */
-struct Extent { int first, end, count; };
+struct Extent {
+  int first, end, count;
+};
 
 static __device__ Extent extent_of(const struct pd_pooling &p, int axis, int out) {
   int size = static_cast<int>(axis ? p.width : p.height), n = static_cast<int>(p.out[axis]);
@@ -36,7 +38,9 @@ static __device__ Extent windows_of(const struct pd_pooling &p, int axis, int i)
 }
 
 /* This thread's place among a sample's elements: a pixel [row, column] and N channels from `channel` on. */
-struct Spot { int row, column, channel; };
+struct Spot {
+  int row, column, channel;
+};
 
 template <int N> static __device__ Spot spot_of(int i, int width, int channels) {
   int pixel = i / (channels / N);

@@ -45,16 +45,36 @@ struct pd_lines {
 };
 
 PD_PLANNED struct pd_lines pd_matmul_lines(const struct pd_matmul_shape *s) {
-  struct pd_lines c = {.operand = PD_OPERAND_C, .of_k = false, .n = s->m, .length = s->n, .apart = s->c_row,
-                       .pitch = 0, .at_once = 0};
-  struct pd_lines a = {.operand = PD_OPERAND_A, .of_k = false, .n = s->m, .length = s->k, .apart = s->a_row,
-                       .pitch = 0, .at_once = 0};
-  struct pd_lines across = {.operand = PD_OPERAND_A, .of_k = true, .n = s->k, .length = s->m,
-                            .apart = s->a_column, .pitch = 0, .at_once = 0};
-  struct pd_lines b = {.operand = PD_OPERAND_B, .of_k = true, .n = s->k, .length = s->n, .apart = s->b_row,
-                       .pitch = 0, .at_once = 0};
-  struct pd_lines l = {.operand = PD_NO_OPERAND, .of_k = false, .n = 0, .length = 0, .apart = 0, .pitch = 0,
+  struct pd_lines c = {.operand = PD_OPERAND_C,
+                       .of_k = false,
+                       .n = s->m,
+                       .length = s->n,
+                       .apart = s->c_row,
+                       .pitch = 0,
                        .at_once = 0};
+  struct pd_lines a = {.operand = PD_OPERAND_A,
+                       .of_k = false,
+                       .n = s->m,
+                       .length = s->k,
+                       .apart = s->a_row,
+                       .pitch = 0,
+                       .at_once = 0};
+  struct pd_lines across = {.operand = PD_OPERAND_A,
+                            .of_k = true,
+                            .n = s->k,
+                            .length = s->m,
+                            .apart = s->a_column,
+                            .pitch = 0,
+                            .at_once = 0};
+  struct pd_lines b = {.operand = PD_OPERAND_B,
+                       .of_k = true,
+                       .n = s->k,
+                       .length = s->n,
+                       .apart = s->b_row,
+                       .pitch = 0,
+                       .at_once = 0};
+  struct pd_lines l = {
+      .operand = PD_NO_OPERAND, .of_k = false, .n = 0, .length = 0, .apart = 0, .pitch = 0, .at_once = 0};
   bool large =
       s->batch == 1 && s->m >= 256 && s->n >= 256 && s->k >= 256 && s->m * s->n * s->k >= PD_LINES_PRODUCTS;
   if (large && s->a_column == 1 && s->a_row % 8 != 0)
@@ -104,20 +124,53 @@ PD_PLANNED bool pd_convolution_is_product(const struct pd_convolution_shape *s) 
 PD_PLANNED struct pd_matmul_shape pd_convolution_product(const struct pd_convolution_shape *s) {
   int64_t pixels = s->batch * s->height * s->width, in = s->in_channels, out = s->out_channels;
   if (s->kind == PD_CONVOLUTION) {
-    struct pd_matmul_shape y = {.batch = 1, .m = pixels, .n = out, .k = in, .a_batch = 0, .a_row = in,
-                                .a_column = 1, .b_batch = 0, .b_row = 1, .b_column = in, .c_batch = 0,
-                                .c_row = out, .bias = s->bias, .accumulate = false};
+    struct pd_matmul_shape y = {.batch = 1,
+                                .m = pixels,
+                                .n = out,
+                                .k = in,
+                                .a_batch = 0,
+                                .a_row = in,
+                                .a_column = 1,
+                                .b_batch = 0,
+                                .b_row = 1,
+                                .b_column = in,
+                                .c_batch = 0,
+                                .c_row = out,
+                                .bias = s->bias,
+                                .accumulate = false};
     return y;
   }
   if (s->kind == PD_CONVOLUTION_BACKWARD) {
-    struct pd_matmul_shape dx = {.batch = 1, .m = pixels, .n = in, .k = out, .a_batch = 0, .a_row = out,
-                                 .a_column = 1, .b_batch = 0, .b_row = in, .b_column = 1, .c_batch = 0,
-                                 .c_row = in, .bias = false, .accumulate = false};
+    struct pd_matmul_shape dx = {.batch = 1,
+                                 .m = pixels,
+                                 .n = in,
+                                 .k = out,
+                                 .a_batch = 0,
+                                 .a_row = out,
+                                 .a_column = 1,
+                                 .b_batch = 0,
+                                 .b_row = in,
+                                 .b_column = 1,
+                                 .c_batch = 0,
+                                 .c_row = in,
+                                 .bias = false,
+                                 .accumulate = false};
     return dx;
   }
-  struct pd_matmul_shape dw = {.batch = 1, .m = out, .n = in, .k = pixels, .a_batch = 0, .a_row = 1,
-                               .a_column = out, .b_batch = 0, .b_row = in, .b_column = 1, .c_batch = 0,
-                               .c_row = in, .bias = false, .accumulate = s->accumulate};
+  struct pd_matmul_shape dw = {.batch = 1,
+                               .m = out,
+                               .n = in,
+                               .k = pixels,
+                               .a_batch = 0,
+                               .a_row = 1,
+                               .a_column = out,
+                               .b_batch = 0,
+                               .b_row = in,
+                               .b_column = 1,
+                               .c_batch = 0,
+                               .c_row = in,
+                               .bias = false,
+                               .accumulate = s->accumulate};
   return dw;
 }
 
@@ -148,22 +201,52 @@ PD_PLANNED struct pd_matmul_shape pd_column_product(const struct pd_convolution_
   int64_t rows = samples * pd_convolution_out(s, 0) * pd_convolution_out(s, 1), groups = s->groups;
   int64_t column = pd_convolution_column(s), all = groups * column, out = s->out_channels, own = out / groups;
   if (s->kind == PD_CONVOLUTION) {
-    struct pd_matmul_shape y = {.batch = groups, .m = rows, .n = own, .k = column, .a_batch = column,
-                                .a_row = all, .a_column = 1, .b_batch = own * column, .b_row = 1,
-                                .b_column = column, .c_batch = own, .c_row = out, .bias = false,
+    struct pd_matmul_shape y = {.batch = groups,
+                                .m = rows,
+                                .n = own,
+                                .k = column,
+                                .a_batch = column,
+                                .a_row = all,
+                                .a_column = 1,
+                                .b_batch = own * column,
+                                .b_row = 1,
+                                .b_column = column,
+                                .c_batch = own,
+                                .c_row = out,
+                                .bias = false,
                                 .accumulate = false};
     return y;
   }
   if (s->kind == PD_CONVOLUTION_BACKWARD) {
-    struct pd_matmul_shape columns = {.batch = groups, .m = rows, .n = column, .k = own, .a_batch = own,
-                                      .a_row = out, .a_column = 1, .b_batch = own * column, .b_row = column,
-                                      .b_column = 1, .c_batch = column, .c_row = all, .bias = false,
+    struct pd_matmul_shape columns = {.batch = groups,
+                                      .m = rows,
+                                      .n = column,
+                                      .k = own,
+                                      .a_batch = own,
+                                      .a_row = out,
+                                      .a_column = 1,
+                                      .b_batch = own * column,
+                                      .b_row = column,
+                                      .b_column = 1,
+                                      .c_batch = column,
+                                      .c_row = all,
+                                      .bias = false,
                                       .accumulate = false};
     return columns;
   }
-  struct pd_matmul_shape dw = {.batch = groups, .m = own, .n = column, .k = rows, .a_batch = own, .a_row = 1,
-                               .a_column = out, .b_batch = column, .b_row = all, .b_column = 1,
-                               .c_batch = own * column, .c_row = column, .bias = false,
+  struct pd_matmul_shape dw = {.batch = groups,
+                               .m = own,
+                               .n = column,
+                               .k = rows,
+                               .a_batch = own,
+                               .a_row = 1,
+                               .a_column = out,
+                               .b_batch = column,
+                               .b_row = all,
+                               .b_column = 1,
+                               .c_batch = own * column,
+                               .c_row = column,
+                               .bias = false,
                                .accumulate = accumulate};
   return dw;
 }
@@ -207,17 +290,39 @@ PD_PLANNED int64_t pd_cuda_attention_backward_scratch(const struct pd_attention 
 /* What the state before a step adds to its gates: z[batch][4 hidden] = h @ w^T. */
 PD_PLANNED struct pd_matmul_shape pd_lstm_product(const struct pd_lstm *l) {
   int64_t h = l->hidden;
-  struct pd_matmul_shape z = {.batch = 1, .m = l->batch, .n = 4 * h, .k = h, .a_batch = 0, .a_row = h,
-                              .a_column = 1, .b_batch = 0, .b_row = 1, .b_column = h, .c_batch = 0,
-                              .c_row = 4 * h, .bias = false, .accumulate = false};
+  struct pd_matmul_shape z = {.batch = 1,
+                              .m = l->batch,
+                              .n = 4 * h,
+                              .k = h,
+                              .a_batch = 0,
+                              .a_row = h,
+                              .a_column = 1,
+                              .b_batch = 0,
+                              .b_row = 1,
+                              .b_column = h,
+                              .c_batch = 0,
+                              .c_row = 4 * h,
+                              .bias = false,
+                              .accumulate = false};
   return z;
 }
 /* What the gradient of a step's gates passes on to the state before: dh[batch][hidden] = d_gates @ w. */
 PD_PLANNED struct pd_matmul_shape pd_lstm_backward_product(const struct pd_lstm *l) {
   int64_t h = l->hidden;
-  struct pd_matmul_shape dh = {.batch = 1, .m = l->batch, .n = h, .k = 4 * h, .a_batch = 0, .a_row = 4 * h,
-                               .a_column = 1, .b_batch = 0, .b_row = h, .b_column = 1, .c_batch = 0,
-                               .c_row = h, .bias = false, .accumulate = false};
+  struct pd_matmul_shape dh = {.batch = 1,
+                               .m = l->batch,
+                               .n = h,
+                               .k = 4 * h,
+                               .a_batch = 0,
+                               .a_row = 4 * h,
+                               .a_column = 1,
+                               .b_batch = 0,
+                               .b_row = h,
+                               .b_column = 1,
+                               .c_batch = 0,
+                               .c_row = h,
+                               .bias = false,
+                               .accumulate = false};
   return dh;
 }
 PD_PLANNED int64_t pd_lstm_state_bytes(const struct pd_lstm *l) {

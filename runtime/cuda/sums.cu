@@ -12,17 +12,20 @@ struct summed {
   int first_use, n_uses;
   int first_tile, n_tiles;
 };
-struct used { size_t offset; bool here; }; /* in the accumulator set, else in the exchange set */
+struct used {
+  size_t offset;
+  bool here;
+}; /* in the accumulator set, else in the exchange set */
 
-static const pd_tile *tiles;      /* pd_tiles on the device */
-static const summed *parameters;  /* those held here */
+static const pd_tile *tiles;     /* pd_tiles on the device */
+static const summed *parameters; /* those held here */
 static const used *uses;
-static const int *contributions;  /* the parameters whose squares this rank contributes */
+static const int *contributions; /* the parameters whose squares this rank contributes */
 static int n_contributions;
-static double *tile_squares;     /* on the device, as the next */
-static double *squares;           /* [contribution] */
-static double **known;            /* pinned: [batch % batches][contribution] */
-static cudaEvent_t *combined;     /* [batch % batches] */
+static double *tile_squares;  /* on the device, as the next */
+static double *squares;       /* [contribution] */
+static double **known;        /* pinned: [batch % batches][contribution] */
+static cudaEvent_t *combined; /* [batch % batches] */
 static cudaEvent_t order;
 static int n_batches;
 
@@ -51,8 +54,8 @@ static __device__ double sum_of_block(double x) {
 
 /* A block a tile: its uses into the last one's place, and the sum of its squares. */
 static __global__ void __launch_bounds__(THREADS)
-    combine(const pd_tile *tiles, const summed *parameters, const used *uses, char *accumulators,
-            char *exchanged, double *tile_squares) {
+    combine(const pd_tile *tiles, const summed *parameters, const used *uses, char *accumulators, char *exchanged,
+            double *tile_squares) {
   pd_tile c = tiles[blockIdx.x];
   summed p = parameters[c.parameter];
   if (!p.n_uses) return;
@@ -151,10 +154,11 @@ void pd_combine(int64_t t) {
     PD_LAUNCH(combine, pd_n_tiles, THREADS, 0, pd_exchange_stream, tiles, parameters, uses, pd_accumulators(t),
               pd.arena + pd_exchange_set(t), tile_squares);
   if (n_contributions) {
-    PD_LAUNCH(add_tiles, n_contributions, THREADS, 0, pd_exchange_stream, contributions, parameters,
-              tile_squares, squares);
+    PD_LAUNCH(add_tiles, n_contributions, THREADS, 0, pd_exchange_stream, contributions, parameters, tile_squares,
+              squares);
     pd_cuda_check(cudaMemcpyAsync(known[at], squares, sizeof(double) * (size_t)n_contributions,
-                                  cudaMemcpyDeviceToHost, pd_exchange_stream), "copy the gradients' squares");
+                                  cudaMemcpyDeviceToHost, pd_exchange_stream),
+                  "copy the gradients' squares");
   }
   pd_cuda_check(cudaEventRecord(combined[at], pd_exchange_stream), "record an event");
 }

@@ -25,7 +25,9 @@ void pd_order(cudaStream_t earlier, cudaStream_t later, cudaEvent_t event) {
 
 /* ---- the choice ------------------------------------------------------------------------------ */
 
-struct place { char host[HOST_NAME_MAX + 1], boot[40], device[32]; };
+struct place {
+  char host[HOST_NAME_MAX + 1], boot[40], device[32];
+};
 
 /* Containers may have one name on several machines, or several on one: what tells machines apart is Linux's
  * number of their start, where it can be read. */

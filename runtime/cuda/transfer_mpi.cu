@@ -24,7 +24,7 @@ struct piece {
   MPI_Request request;
   const staged_line *line;
   bool sent;
-  int peer, tag, bytes; /* at most PIECE */
+  int peer, tag, bytes;         /* at most PIECE */
   const staged_message *before; /* sent: MPI must have so many of its pieces first; NULL: none */
   int64_t end_before;
 };
@@ -36,8 +36,8 @@ struct staged_message {
   const staged_line *line;
   int depth;
   piece ring[DEPTH];
-  int64_t first, end;          /* those of the message posted last: first ... end - 1 */
-  int64_t begun, moved, ended; /* how many pieces are */
+  int64_t first, end;           /* those of the message posted last: first ... end - 1 */
+  int64_t begun, moved, ended;  /* how many pieces are */
   const staged_message *before; /* of its pieces */
   int64_t end_before;
 };
@@ -45,8 +45,8 @@ struct staged_message {
 struct staged_transfer : pd_transfer {
   cudaEvent_t posted;
   int n, room;
-  bool active; /* not through yet */
-  bool passed; /* the side's stream waits for the copies already */
+  bool active;    /* not through yet */
+  bool passed;    /* the side's stream waits for the copies already */
   int64_t number; /* of its last post, among all */
   staged_message *message;
   staged_transfer *next;
@@ -73,7 +73,8 @@ static void begin(staged_message *m, piece *p) {
     return;
   }
   pd_cuda_check(cudaMemcpyAsync(p->buffer, (char *)m->is.at + at, (size_t)p->bytes, cudaMemcpyDeviceToHost,
-                                p->line->out), "copy a message to the host");
+                                p->line->out),
+                "copy a message to the host");
   pd_cuda_check(cudaEventRecord(p->copied, p->line->out), "record an event");
 }
 
@@ -233,6 +234,6 @@ static void staged_finish() {
   lines = NULL;
 }
 
-const pd_transport pd_staged_transport = {staged_open,    staged_make,     staged_post,
-                                          staged_passed,  staged_through,  staged_progress,
-                                          staged_watch,   staged_abort,    staged_finish};
+const pd_transport pd_staged_transport = {staged_open,   staged_make,    staged_post,
+                                          staged_passed, staged_through, staged_progress,
+                                          staged_watch,  staged_abort,   staged_finish};

@@ -84,8 +84,7 @@ static ncclUniqueId agree_on_name(const nccl_line *l, MPI_Comm comm) {
   else {
     ncclResult_t status = ncclGetUniqueId(&id);
     if (status != ncclSuccess) pd_fail("cannot start NCCL: %s", ncclGetErrorString(status));
-    for (int i = 1; i < l->n; i++)
-      MPI_Isend(&id, sizeof id, MPI_BYTE, l->ranks[i], TAG, comm, &request[n++]);
+    for (int i = 1; i < l->n; i++) MPI_Isend(&id, sizeof id, MPI_BYTE, l->ranks[i], TAG, comm, &request[n++]);
   }
   pd_wait(n, request, "the name of a NCCL communicator", -1, "from", l->ranks[0]);
   free(request);
@@ -129,8 +128,9 @@ static pd_line *nccl_open(MPI_Comm comm, int n, const int *ranks, cudaStream_t s
   end_of_lines = &l->next;
   ncclUniqueId id = agree_on_name(l, comm);
   char what[96];
-  snprintf(what, sizeof what, n == 2 ? "open a line by NCCL between ranks %d and %d"
-                                     : "open a line by NCCL among ranks %d ... %d", ranks[0], ranks[n - 1]);
+  snprintf(what, sizeof what,
+           n == 2 ? "open a line by NCCL between ranks %d and %d" : "open a line by NCCL among ranks %d ... %d",
+           ranks[0], ranks[n - 1]);
   settle(l, ncclCommInitRankConfig(&l->comm, n, id, number_of(l, pd.rank), &config), what);
   connect(l, what);
   return l;

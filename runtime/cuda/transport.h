@@ -11,8 +11,12 @@
 extern cudaStream_t pd_exchange_stream;
 
 /* What both transports' lines and transfers begin with: the stream of the line's side. */
-struct pd_line { cudaStream_t side; };
-struct pd_transfer { cudaStream_t side; };
+struct pd_line {
+  cudaStream_t side;
+};
+struct pd_transfer {
+  cudaStream_t side;
+};
 
 /* transfer.h says what the functions do; open's last parameter is the side's stream. */
 struct pd_transport {

@@ -102,8 +102,7 @@ static bool open_token_rows(struct part *p, const struct pd_input *in, char *why
 static bool open_part(const struct pd_dataset *d, struct part *p, const struct pd_input *in, char *why) {
   enum format format = format_of(d, p);
   if (format == TEXT || format == NUMBERS || format == SHARD) {
-    if (!in->token)
-      return pd_refuse(why, "'%s' holds tokens, but '%s' takes numbers", p->array.path, in->name);
+    if (!in->token) return pd_refuse(why, "'%s' holds tokens, but '%s' takes numbers", p->array.path, in->name);
     return format == SHARD ? open_token_rows(p, in, why) : open_lines(d, p, in, format == NUMBERS, why);
   }
   bool ok = format == NPY   ? pd_parse_npy(&p->array, why)
@@ -286,8 +285,8 @@ static bool scan_tokens(const struct pd_dataset *d, char *why) {
   return !d->context || scan_column(d->columns, least, why);
 }
 
-struct pd_dataset *pd_dataset_open(char **paths, int n, const struct pd_input *inputs, int n_inputs,
-                                   int64_t pad, bool scan, char *why) {
+struct pd_dataset *pd_dataset_open(char **paths, int n, const struct pd_input *inputs, int n_inputs, int64_t pad,
+                                   bool scan, char *why) {
   struct pd_dataset *d = pd_allocate(sizeof *d);
   *d = (struct pd_dataset){.inputs = inputs, .n_inputs = n_inputs, .pad = pad};
   d->columns = pd_allocate(sizeof *d->columns * (size_t)n_inputs);
@@ -335,8 +334,7 @@ static bool read_sample(const struct pd_dataset *d, int input, int64_t sample, v
   const struct part *p = c->parts + c->n - 1;
   while (p->first > sample) p--;
   sample -= p->first;
-  if (p->lines.n)
-    return pd_read_line(&p->array, &p->lines, sample, in, d->pad, to, why);
+  if (p->lines.n) return pd_read_line(&p->array, &p->lines, sample, in, d->pad, to, why);
   if (in->token) return pd_read_tokens(&p->array, sample, 1, in->classes, to, why);
   pd_read_numbers(&p->array, sample, 1, to);
   return true;

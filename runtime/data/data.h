@@ -17,12 +17,12 @@ struct pd_array {
   const char *path, *map; /* whoever maps the file sets these and size; parsers the rest */
   size_t size;
   enum pd_element type;
-  size_t first;              /* bytes to the first row */
-  int64_t stride;            /* bytes between rows */
-  int64_t rows, row;         /* their number; elements of one */
+  size_t first;      /* bytes to the first row */
+  int64_t stride;    /* bytes between rows */
+  int64_t rows, row; /* their number; elements of one */
   int rank;
-  int64_t dim[PD_MAX_RANK];  /* of a row */
-  bool pixels;               /* a number is an element / 255 */
+  int64_t dim[PD_MAX_RANK]; /* of a row */
+  bool pixels;              /* a number is an element / 255 */
 };
 
 /* ---- array.c --------------------------------------------------------------------------------- */
@@ -62,7 +62,10 @@ bool pd_read_line(const struct pd_array *text, const struct pd_lines *lines, int
 
 /* ---- augment.c ------------------------------------------------------------------------------- */
 
-struct pd_augment { bool flip; int64_t crop; /* pixels on each side; 0: none */ };
+struct pd_augment {
+  bool flip;
+  int64_t crop; /* pixels on each side; 0: none */
+};
 bool pd_is_image(const struct pd_input *in); /* [channels, height, width], of numbers */
 /* Whether these inputs have images and all are larger than `crop`. */
 bool pd_augment_fits(const struct pd_augment *a, const struct pd_input *inputs, int n, char *why);

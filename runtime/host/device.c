@@ -47,8 +47,8 @@ static void set_threads(const struct pd_stage *s) {
   omp_set_num_threads(threads);
   cpu_set_t set;
   if (!sched_getaffinity(0, sizeof set, &set) && CPU_COUNT(&set) < threads)
-    pd_note("%d threads a rank share %d processor%s: launch with mpirun --bind-to none", threads,
-            CPU_COUNT(&set), CPU_COUNT(&set) == 1 ? "" : "s");
+    pd_note("%d threads a rank share %d processor%s: launch with mpirun --bind-to none", threads, CPU_COUNT(&set),
+            CPU_COUNT(&set) == 1 ? "" : "s");
 }
 
 bool pd_device_start(char *why) {

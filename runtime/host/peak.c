@@ -7,7 +7,7 @@
 double pd_measure_peak(void) {
   enum { N = 1024, WARM = 2, RUNS = 5 };
   struct pd_matmul *m = pd_matmul_new((struct pd_matmul_shape){
-    .batch = 1, .m = N, .n = N, .k = N, .a_row = N, .a_column = 1, .b_row = N, .b_column = 1, .c_row = N});
+      .batch = 1, .m = N, .n = N, .k = N, .a_row = N, .a_column = 1, .b_row = N, .b_column = 1, .c_row = N});
   size_t square = sizeof(float) * N * N, bytes = 3 * square + pd_matmul_scratch(m);
   char *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (at == MAP_FAILED) return 0;

@@ -6,8 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct pd_line { MPI_Comm comm; };
-struct pd_transfer { int first, n; }; /* its requests, of all; those in use */
+struct pd_line {
+  MPI_Comm comm;
+};
+struct pd_transfer {
+  int first, n;
+}; /* its requests, of all; those in use */
 
 static MPI_Request *requests;
 static int n_requests;

@@ -11,15 +11,16 @@
 #include <omp.h>
 
 enum {
-  ROWS = 8, COLUMNS = 32,  /* of the register tile */
-  BLOCK = 64,              /* query rows at a time */
-  KEYS = 128,              /* keys at a time, forward */
+  ROWS = 8,
+  COLUMNS = 32, /* of the register tile */
+  BLOCK = 64,   /* query rows at a time */
+  KEYS = 128,   /* keys at a time, forward */
   KEYS_BACKWARD = 64
 };
 
 /* c[ROWS][COLUMNS] += a[ROWS][k] b[k][COLUMNS], each element's products in order of k. */
-static inline __attribute__((always_inline)) void tile(vector c[ROWS][2], const float *a, int64_t a_row, int64_t a_k,
-                                                       const float *b, int64_t b_k, int64_t k) {
+static inline __attribute__((always_inline)) void tile(vector c[ROWS][2], const float *a, int64_t a_row,
+                                                       int64_t a_k, const float *b, int64_t b_k, int64_t k) {
   for (int64_t p = 0; p < k; p++) {
     vector b0 = *(const vector *)(b + p * b_k), b1 = *(const vector *)(b + p * b_k + PD_LANES);
     for (int r = 0; r < ROWS; r++) {
@@ -30,8 +31,8 @@ static inline __attribute__((always_inline)) void tile(vector c[ROWS][2], const 
 }
 
 /* c = a b */
-static void tile_set(float *c, int64_t c_row, const float *a, int64_t a_row, int64_t a_k, const float *b, int64_t b_k,
-                     int64_t k) {
+static void tile_set(float *c, int64_t c_row, const float *a, int64_t a_row, int64_t a_k, const float *b,
+                     int64_t b_k, int64_t k) {
   vector sum[ROWS][2] = {{{0}}};
   tile(sum, a, a_row, a_k, b, b_k, k);
   for (int r = 0; r < ROWS; r++) {
@@ -41,8 +42,8 @@ static void tile_set(float *c, int64_t c_row, const float *a, int64_t a_row, int
 }
 
 /* c += a b */
-static void tile_add(float *c, int64_t c_row, const float *a, int64_t a_row, int64_t a_k, const float *b, int64_t b_k,
-                     int64_t k) {
+static void tile_add(float *c, int64_t c_row, const float *a, int64_t a_row, int64_t a_k, const float *b,
+                     int64_t b_k, int64_t k) {
   vector sum[ROWS][2];
   for (int r = 0; r < ROWS; r++) {
     sum[r][0] = *(vector *)(c + r * c_row);
@@ -59,7 +60,8 @@ static int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit 
 static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
 /* to[rows][padded] = from[n][size], zeros around. */
-static void pack(float *to, int64_t rows, int64_t padded, const float *from, int64_t row, int64_t n, int64_t size) {
+static void pack(float *to, int64_t rows, int64_t padded, const float *from, int64_t row, int64_t n,
+                 int64_t size) {
   for (int64_t i = 0; i < n; i++) {
     memcpy(to + i * padded, from + i * row, (size_t)size * sizeof *to);
     for (int64_t j = size; j < padded; j++) to[i * padded + j] = 0.0f;
@@ -79,20 +81,21 @@ static void pack_transposed(float *to, int64_t keys, const float *from, int64_t 
       for (int j = 0; j < PD_LANES; j++) *(vector *)(panel + (i + j) * COLUMNS) = x[j];
     }
     for (; i < size; i++)
-      for (int64_t j = 0; j < PD_LANES; j++) panel[i * COLUMNS + j] = key + j < n ? from[(key + j) * row + i] : 0.0f;
+      for (int64_t j = 0; j < PD_LANES; j++)
+        panel[i * COLUMNS + j] = key + j < n ? from[(key + j) * row + i] : 0.0f;
   }
 }
 
 /* What one thread works in; every part a multiple of 64 bytes. */
 struct space {
-  int64_t keys, size;            /* padded */
-  int64_t limit;                 /* no row of the block sees a key from here on */
+  int64_t keys, size;                                   /* padded */
+  int64_t limit;                                        /* no row of the block sees a key from here on */
   float *k_transposed, *v_transposed, *k, *v, *dk, *dv; /* of the whole key head */
-  float *q, *o, *d_o, *dq;       /* [BLOCK][size] */
-  float *p, *ds;                 /* scores, then probabilities; gradients of scores */
-  float *max, *sum, *delta, *lse; /* [BLOCK] */
-  float *mask;                   /* of a block: its rows' [BLOCK][keys], or [keys] for all; NULL: none */
-  int64_t mask_row;              /* keys or 0 */
+  float *q, *o, *d_o, *dq;                              /* [BLOCK][size] */
+  float *p, *ds;                                        /* scores, then probabilities; gradients of scores */
+  float *max, *sum, *delta, *lse;                       /* [BLOCK] */
+  float *mask;      /* of a block: its rows' [BLOCK][keys], or [keys] for all; NULL: none */
+  int64_t mask_row; /* keys or 0 */
 };
 
 static float *take(float *base, int64_t *used, int64_t n) {
@@ -210,13 +213,14 @@ static void forward_block(const struct pd_attention *a, struct space *s, int64_t
         for (int64_t j = 0; j < s->size && key > 0; j++) s->o[i * s->size + j] *= factor;
       }
       for (int64_t c = 0; c < s->size; c += COLUMNS)
-        tile_add(s->o + r * s->size + c, s->size, s->p + r * KEYS, KEYS, 1, s->v + key * s->size + c, s->size, last);
+        tile_add(s->o + r * s->size + c, s->size, s->p + r * KEYS, KEYS, 1, s->v + key * s->size + c, s->size,
+                 last);
     }
   }
 }
 
-static void forward(const struct pd_attention *a, const float *q, const float *k, const float *v, const float *mask,
-                    float *o, float *lse, void *scratch) {
+static void forward(const struct pd_attention *a, const float *q, const float *k, const float *v,
+                    const float *mask, float *o, float *lse, void *scratch) {
   int64_t group = a->heads / a->kv_heads, space_floats = thread_floats(a);
 #pragma omp parallel for
   for (int64_t item = 0; item < a->batch * a->kv_heads; item++) {
@@ -267,7 +271,8 @@ static float dot(const float *x, const float *y, int64_t n) {
 static void backward_scores(const struct pd_attention *a, struct space *s, int64_t first, int64_t key, int64_t r,
                             int64_t c) {
   float *p = s->p + r * KEYS_BACKWARD + c, *ds = s->ds + r * KEYS_BACKWARD + c;
-  tile_set(p, KEYS_BACKWARD, s->q + r * s->size, s->size, 1, s->k_transposed + (key + c) * a->size, COLUMNS, a->size);
+  tile_set(p, KEYS_BACKWARD, s->q + r * s->size, s->size, 1, s->k_transposed + (key + c) * a->size, COLUMNS,
+           a->size);
   tile_set(ds, KEYS_BACKWARD, s->d_o + r * s->size, s->size, 1, s->v_transposed + (key + c) * a->size, COLUMNS,
            a->size);
   for (int i = 0; i < ROWS; i++, p += KEYS_BACKWARD, ds += KEYS_BACKWARD) {

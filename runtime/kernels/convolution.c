@@ -25,13 +25,13 @@ struct call {
 struct pd_convolution {
   struct pd_convolution_shape shape;
   int64_t out_height, out_width;
-  struct pd_matmul *product;          /* all there is where it is not NULL ... */
-  bool depthwise;                     /* ... or this is set: a weight gradient by loops of our own */
-  struct call weights;                /* between [O, I, kh, kw] and the layout below */
-  struct call part[PARTS];            /* images forward and backward: one */
+  struct pd_matmul *product; /* all there is where it is not NULL ... */
+  bool depthwise;            /* ... or this is set: a weight gradient by loops of our own */
+  struct call weights;       /* between [O, I, kh, kw] and the layout below */
+  struct call part[PARTS];   /* images forward and backward: one */
   int parts;
-  bool by_channels;                   /* parts of the weight gradient are output channels, not samples */
-  size_t packed_bytes, slice_bytes;   /* of one part's weights, of its copied gradient */
+  bool by_channels;                 /* parts of the weight gradient are output channels, not samples */
+  size_t packed_bytes, slice_bytes; /* of one part's weights, of its copied gradient */
   size_t library_bytes, bytes;
 };
 
@@ -76,7 +76,8 @@ static dnnl_memory_desc_t describe_weights(const struct pd_convolution_shape *s,
   dnnl_dims_t grouped = {g, channels / g, s->in_channels / g, s->kernel[0], s->kernel[1]};
   dnnl_format_tag_t plain = g > 1 ? dnnl_goihw : dnnl_oihw;
   check(dnnl_memory_desc_init_by_tag(&m, g > 1 ? 5 : 4, g > 1 ? grouped : whole, dnnl_f32,
-                                     packed ? dnnl_format_tag_any : plain), "describe weights");
+                                     packed ? dnnl_format_tag_any : plain),
+        "describe weights");
   return m;
 }
 
@@ -252,7 +253,9 @@ void pd_convolution_backward(const struct pd_convolution *c, const float *dy, co
 /* ---- weight gradients of depthwise convolutions ----------------------------------------------------- */
 
 /* Sums in four vectors, position j of a row in j % 4, so that an addition need not wait for the one before. */
-struct depthwise { vector lane[4]; };
+struct depthwise {
+  vector lane[4];
+};
 
 /* Adds the products of n <= PD_LANES channels, of one row of x and one of dy, at kernel column k. */
 static inline void multiply_rows(const struct pd_convolution *c, int64_t k, size_t n, const float *x,

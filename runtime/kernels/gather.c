@@ -11,8 +11,8 @@ void pd_gather(const float *table, const int32_t *index, int64_t rows, int64_t w
     memcpy(out + r * stride, table + index[r] * width, (size_t)width * sizeof *out);
 }
 
-void pd_gather_gradient(float *accumulator, const int32_t *index, const float *gradient, int64_t rows, int64_t width,
-                        int64_t stride, int64_t classes, bool first) {
+void pd_gather_gradient(float *accumulator, const int32_t *index, const float *gradient, int64_t rows,
+                        int64_t width, int64_t stride, int64_t classes, bool first) {
 #pragma omp parallel
   {
     enum { UNIT = 16 };

@@ -8,10 +8,13 @@
 #include "pd_runtime.h"
 
 enum {
-  UNITS = 16, GATES = 4, PANEL = GATES * UNITS,     /* forward: the four gates of 16 units */
-  ROWS = 7,                                         /* x PANEL: 28 vectors of sums */
-  UNITS_BACKWARD = 32, ROWS_BACKWARD = 12,          /* 24 vectors of sums */
-  PAD = 16                                          /* rows a power of two apart would share sets of the cache */
+  UNITS = 16,
+  GATES = 4,
+  PANEL = GATES * UNITS, /* forward: the four gates of 16 units */
+  ROWS = 7,              /* x PANEL: 28 vectors of sums */
+  UNITS_BACKWARD = 32,
+  ROWS_BACKWARD = 12, /* 24 vectors of sums */
+  PAD = 16            /* rows a power of two apart would share sets of the cache */
 };
 
 typedef struct pd_lstm Lstm;
@@ -106,13 +109,13 @@ static void cell_forward(float z[PANEL], const float x[PANEL], float c[UNITS], f
   for (int j = 0; j < UNITS; j++) h[j] = z[3 * UNITS + j] * pd_tanh(c[j]);
 }
 
-struct pd_lstm_step {      /* where one step reads and writes; h states are [batch][row] */
+struct pd_lstm_step { /* where one step reads and writes; h states are [batch][row] */
   const Lstm *l;
   const int32_t *lengths;
   const float *x, *h0, *c0;
   float *h, *c, *gates;
   float *state, *next;
-  int64_t row, t, before;  /* before: the step before t in the direction of time, outside for the first */
+  int64_t row, t, before; /* before: the step before t in the direction of time, outside for the first */
 };
 
 static void row_forward(const struct pd_lstm_step *s, int64_t b, int64_t first, float z[PANEL]) {
@@ -190,8 +193,17 @@ void pd_lstm_forward(const Lstm *l, const float *x, const float *w, const float 
     for (int64_t i = 0; i < blocks; i++) pack_forward(l, panels + i * panel_floats(l), w, i * UNITS);
     for (int64_t step = 0; step < l->length; step++) {
       int64_t t = l->reverse ? l->length - 1 - step : step;
-      struct pd_lstm_step s = {.l = l, .lengths = lengths, .x = x, .h0 = h0, .c0 = c0, .h = h, .c = c,
-                               .gates = gates, .row = row, .t = t, .before = l->reverse ? t + 1 : t - 1};
+      struct pd_lstm_step s = {.l = l,
+                               .lengths = lengths,
+                               .x = x,
+                               .h0 = h0,
+                               .c0 = c0,
+                               .h = h,
+                               .c = c,
+                               .gates = gates,
+                               .row = row,
+                               .t = t,
+                               .before = l->reverse ? t + 1 : t - 1};
       s.state = state + step % 2 * l->batch * row;
       s.next = state + (step + 1) % 2 * l->batch * row;
 #pragma omp for schedule(static)
@@ -266,7 +278,7 @@ static void cell_backward(const float a[PANEL], const float c[UNITS], const floa
   }
 }
 
-struct pd_lstm_back {      /* one step of the backward pass; states of d_gates are [batch][row] */
+struct pd_lstm_back { /* one step of the backward pass; states of d_gates are [batch][row] */
   const Lstm *l;
   const int32_t *lengths;
   const float *gates, *c, *h, *h0, *c0, *dh;
@@ -393,9 +405,21 @@ void pd_lstm_backward(const Lstm *l, const float *w, const float *h0, const floa
       pack_backward(l, panels + i * back_panel_floats(l), w, i * UNITS_BACKWARD);
     for (int64_t step = 0; step < l->length + (dh0 != NULL); step++) { /* the last only passes on to h0 */
       int64_t t = l->reverse ? step : l->length - 1 - step, earlier = l->reverse ? 1 : -1;
-      struct pd_lstm_back s = {.l = l, .lengths = lengths, .gates = gates, .c = c, .h = h, .h0 = h0, .c0 = c0,
-                               .dh = dh, .d_gates = d_gates, .previous = previous, .carried_h = carried_h,
-                               .carried_c = carried_c, .row = row, .t = t, .before = t + earlier,
+      struct pd_lstm_back s = {.l = l,
+                               .lengths = lengths,
+                               .gates = gates,
+                               .c = c,
+                               .h = h,
+                               .h0 = h0,
+                               .c0 = c0,
+                               .dh = dh,
+                               .d_gates = d_gates,
+                               .previous = previous,
+                               .carried_h = carried_h,
+                               .carried_c = carried_c,
+                               .row = row,
+                               .t = t,
+                               .before = t + earlier,
                                .after = t - earlier};
       s.state = state + step % 2 * l->batch * row;
       s.next = state + (step + 1) % 2 * l->batch * row;

@@ -14,8 +14,8 @@ enum { PIECE = 1984, ALIGNMENT = 64 };
 struct operand {
   int64_t batch, rows, columns;
   int64_t batch_stride, row, column;
-  bool transposed;     /* oneDNN sees columns of `rows` contiguous elements */
-  bool copied;         /* ... in scratch, at `offset` floats */
+  bool transposed; /* oneDNN sees columns of `rows` contiguous elements */
+  bool copied;     /* ... in scratch, at `offset` floats */
   int64_t offset;
 };
 
@@ -27,7 +27,7 @@ struct call { /* one piece of k */
 struct pd_matmul {
   struct pd_matmul_shape shape;
   struct operand a, b, c;
-  int64_t piece;       /* of k */
+  int64_t piece; /* of k */
   int pieces;
   struct call first, middle, last; /* middle, last: more than two, more than one piece */
   size_t library_bytes, bytes;
@@ -164,7 +164,8 @@ static void execute(const struct call *call, const float *a, const float *b, con
   check(dnnl_primitive_execute(call->primitive, stream, n, arguments), "execute a matmul");
 }
 
-void pd_matmul(const struct pd_matmul *m, const float *a, const float *b, const float *bias, float *c, void *scratch) {
+void pd_matmul(const struct pd_matmul *m, const float *a, const float *b, const float *bias, float *c,
+               void *scratch) {
   const struct pd_matmul_shape *s = &m->shape;
   size_t library = (m->library_bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
   float *copies = (float *)((char *)scratch + library);

@@ -16,10 +16,10 @@ static inline void pd_sum_tiles(bool first, float *to, float *partial, int64_t n
 }
 
 /* Calls f for equal shares of n rows (or elements), on as many threads as there are. */
-#define PD_PARALLEL(f, n, share, ...)                                                              \
-  do {                                                                                             \
-    _Pragma("omp parallel for") for (int64_t pd_from = 0; pd_from < (n); pd_from += (share))       \
-      f(pd_from, pd_from + (share) < (n) ? pd_from + (share) : (n), __VA_ARGS__);                  \
+#define PD_PARALLEL(f, n, share, ...)                                                        \
+  do {                                                                                       \
+    _Pragma("omp parallel for") for (int64_t pd_from = 0; pd_from < (n); pd_from += (share)) \
+        f(pd_from, pd_from + (share) < (n) ? pd_from + (share) : (n), __VA_ARGS__);          \
   } while (0)
 
 #endif

@@ -171,7 +171,9 @@ PD_MATH float pd_share(float momentum, int64_t following) {
 /* ---- random numbers ------------------------------------------------------------------------- */
 
 /* Philox 4x32-10: Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3" (SC 2011). */
-typedef struct pd_random { uint32_t word[4]; } pd_random;
+typedef struct pd_random {
+  uint32_t word[4];
+} pd_random;
 
 PD_MATH pd_random pd_philox(uint32_t c0, uint32_t c1, uint32_t c2, uint32_t c3, uint64_t key) {
   uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
@@ -206,7 +208,8 @@ PD_MATH uint64_t pd_mix(uint64_t seed, uint64_t scope) {
 /* Zero with probability p, else x / (1 - p). sample: the sample's global index; i: the element's index
  * within its sample. Groups of 64 elements use the four words of 16 blocks. p 0 keeps all exactly. Always
  * inlined: as a call it would keep its loop from being vectorised. */
-PD_MATH __attribute__((always_inline)) float pd_dropout(float x, uint64_t key, int64_t sample, int64_t i, float p) {
+PD_MATH __attribute__((always_inline)) float pd_dropout(float x, uint64_t key, int64_t sample, int64_t i,
+                                                        float p) {
   uint32_t group = (uint32_t)(i >> 6) << 4 | ((uint32_t)i & 15), word = (uint32_t)i >> 4 & 3;
   pd_random r = pd_philox(group, (uint32_t)(i >> 34), (uint32_t)sample, (uint32_t)(sample >> 32), key);
   uint32_t low = word & 1 ? r.word[1] : r.word[0], high = word & 1 ? r.word[3] : r.word[2];

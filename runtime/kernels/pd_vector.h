@@ -16,20 +16,20 @@ typedef float unaligned __attribute__((vector_size(64), aligned(4)));
 #if defined __AVX512F__
 #define MULTIPLY_ADD(c, a, b) ((c) = (vector)_mm512_fmadd_ps(_mm512_set1_ps(a), (__m512)(b), (__m512)(c)))
 #else
-#define MULTIPLY_ADD(c, a, b)                                                                       \
-  do                                                                                                \
-    for (int lane = 0; lane < PD_LANES; lane++) (c)[lane] = fmaf((a), (b)[lane], (c)[lane]);        \
+#define MULTIPLY_ADD(c, a, b)                                                                \
+  do                                                                                         \
+    for (int lane = 0; lane < PD_LANES; lane++) (c)[lane] = fmaf((a), (b)[lane], (c)[lane]); \
   while (0)
 #endif
 
 /* x[i][j] becomes x[j][i]. */
 static inline __attribute__((always_inline)) void transpose(vector x[PD_LANES]) {
-#define EXCHANGE(step, first, second)                                                               \
-  for (int i = 0; i < PD_LANES; i++)                                                                \
-    if (!(i & step)) {                                                                              \
-      vector low = x[i], high = x[i + step];                                                        \
-      x[i] = __builtin_shufflevector(low, high, first);                                             \
-      x[i + step] = __builtin_shufflevector(low, high, second);                                     \
+#define EXCHANGE(step, first, second)                           \
+  for (int i = 0; i < PD_LANES; i++)                            \
+    if (!(i & step)) {                                          \
+      vector low = x[i], high = x[i + step];                    \
+      x[i] = __builtin_shufflevector(low, high, first);         \
+      x[i + step] = __builtin_shufflevector(low, high, second); \
     }
 #define LIST(...) __VA_ARGS__
   EXCHANGE(8, LIST(0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23),

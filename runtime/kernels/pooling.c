@@ -8,7 +8,9 @@
 enum { BLOCK = 64, LANES = 16 }; /* channels a thread takes at a time; a vector's */
 
 /* Positions of x in one window along an axis, [first, end), and how many count for an average. */
-struct extent { int64_t first, end, count; };
+struct extent {
+  int64_t first, end, count;
+};
 
 static struct extent extent_of(const struct pd_pooling *p, int axis, int64_t out) {
   int64_t size = axis ? p->width : p->height, n = p->out[axis];
@@ -24,7 +26,10 @@ static struct extent extent_of(const struct pd_pooling *p, int axis, int64_t out
 }
 
 /* One window, for a block of channels: x and dx at the sample's first such channel, y and dy at the result's. */
-struct window { struct extent row, column; int64_t channels, stride, line; /* n, of a pixel, of a row of x */ };
+struct window {
+  struct extent row, column;
+  int64_t channels, stride, line; /* n, of a pixel, of a row of x */
+};
 
 static void max_forward(const struct window *w, const float *x, float *restrict y) {
   memcpy(y, x + w->row.first * w->line + w->column.first * w->stride, (size_t)w->channels * sizeof *y);

@@ -12,9 +12,9 @@
 
 /* Rule, optimizer, moments. */
 #define PD_ELEMENT_RULES(X) \
-  X(adamw, adamw, 2) \
-  X(lion, lion, 1) \
-  X(sgd, sgd, 0) \
+  X(adamw, adamw, 2)        \
+  X(lion, lion, 1)          \
+  X(sgd, sgd, 0)            \
   X(sgd_momentum, sgd, 1)
 
 enum { PD_MAX_MOMENTS = 2 };

@@ -8,22 +8,26 @@
 
 #include <stdbool.h>
 
-struct pd_adamw_arguments { double beta1, beta2, eps, weight_decay; };
-struct pd_adamw_step { float scale, keep, beta1, rest1, beta2, rest2, step_size, root2, eps; };
+struct pd_adamw_arguments {
+  double beta1, beta2, eps, weight_decay;
+};
+struct pd_adamw_step {
+  float scale, keep, beta1, rest1, beta2, rest2, step_size, root2, eps;
+};
 
 static inline struct pd_adamw_step pd_adamw_constants(const struct pd_adamw_arguments *a, double lr, int64_t t,
                                                       float scale, bool decays) {
   double step = (double)(t + 1);
   struct pd_adamw_step s = {
-    .scale = scale,
-    .keep = decays ? (float)(1 - lr * a->weight_decay) : 1.0f,
-    .beta1 = (float)a->beta1,
-    .rest1 = (float)(1 - a->beta1),
-    .beta2 = (float)a->beta2,
-    .rest2 = (float)(1 - a->beta2),
-    .step_size = (float)(lr / (1 - pow(a->beta1, step))),
-    .root2 = (float)sqrt(1 - pow(a->beta2, step)),
-    .eps = (float)a->eps,
+      .scale = scale,
+      .keep = decays ? (float)(1 - lr * a->weight_decay) : 1.0f,
+      .beta1 = (float)a->beta1,
+      .rest1 = (float)(1 - a->beta1),
+      .beta2 = (float)a->beta2,
+      .rest2 = (float)(1 - a->beta2),
+      .step_size = (float)(lr / (1 - pow(a->beta1, step))),
+      .root2 = (float)sqrt(1 - pow(a->beta2, step)),
+      .eps = (float)a->eps,
   };
   return s;
 }

@@ -7,20 +7,24 @@
 
 #include <stdbool.h>
 
-struct pd_lion_arguments { double beta1, beta2, weight_decay; };
-struct pd_lion_step { float scale, keep, beta1, rest1, beta2, rest2, lr; };
+struct pd_lion_arguments {
+  double beta1, beta2, weight_decay;
+};
+struct pd_lion_step {
+  float scale, keep, beta1, rest1, beta2, rest2, lr;
+};
 
 static inline struct pd_lion_step pd_lion_constants(const struct pd_lion_arguments *a, double lr, int64_t t,
                                                     float scale, bool decays) {
   (void)t;
   struct pd_lion_step s = {
-    .scale = scale,
-    .keep = decays ? (float)(1 - lr * a->weight_decay) : 1.0f,
-    .beta1 = (float)a->beta1,
-    .rest1 = (float)(1 - a->beta1),
-    .beta2 = (float)a->beta2,
-    .rest2 = (float)(1 - a->beta2),
-    .lr = (float)lr,
+      .scale = scale,
+      .keep = decays ? (float)(1 - lr * a->weight_decay) : 1.0f,
+      .beta1 = (float)a->beta1,
+      .rest1 = (float)(1 - a->beta1),
+      .beta2 = (float)a->beta2,
+      .rest2 = (float)(1 - a->beta2),
+      .lr = (float)lr,
   };
   return s;
 }

@@ -7,17 +7,21 @@
 
 #include <stdbool.h>
 
-struct pd_sgd_arguments { double momentum, weight_decay; };
-struct pd_sgd_step { float scale, decay, momentum, lr; };
+struct pd_sgd_arguments {
+  double momentum, weight_decay;
+};
+struct pd_sgd_step {
+  float scale, decay, momentum, lr;
+};
 
 static inline struct pd_sgd_step pd_sgd_constants(const struct pd_sgd_arguments *a, double lr, int64_t t,
                                                   float scale, bool decays) {
   (void)t;
   struct pd_sgd_step s = {
-    .scale = scale,
-    .decay = decays ? (float)a->weight_decay : 0,
-    .momentum = (float)a->momentum,
-    .lr = (float)lr,
+      .scale = scale,
+      .decay = decays ? (float)a->weight_decay : 0,
+      .momentum = (float)a->momentum,
+      .lr = (float)lr,
   };
   return s;
 }

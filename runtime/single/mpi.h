@@ -16,7 +16,9 @@ extern "C" {
 
 typedef int MPI_Comm, MPI_Request, MPI_Op, MPI_Info, MPI_Errhandler;
 typedef size_t MPI_Datatype;
-typedef struct { int MPI_SOURCE, MPI_TAG, MPI_ERROR; } MPI_Status;
+typedef struct {
+  int MPI_SOURCE, MPI_TAG, MPI_ERROR;
+} MPI_Status;
 typedef void MPI_Comm_errhandler_function(MPI_Comm *, int *, ...);
 
 enum { MPI_SUCCESS, MPI_ERR_RANK = 6, MPI_ERR_OTHER = 15, MPI_MAX_ERROR_STRING = 256 };
@@ -155,7 +157,8 @@ static inline int MPI_Igatherv(const void *from, int n, MPI_Datatype type, void 
 /* ---- messages and requests ------------------------------------------------------------------------- */
 
 static inline int pd_single_message(const char *direction, int rank) {
-  fprintf(stderr, "pd: a message %s rank %d, but the program was built without MPI for one rank\n", direction, rank);
+  fprintf(stderr, "pd: a message %s rank %d, but the program was built without MPI for one rank\n", direction,
+          rank);
   return MPI_Abort(MPI_COMM_WORLD, 1);
 }
 

@@ -11,11 +11,16 @@
 
 enum { SIDE = 28, PIXELS = SIDE * SIDE, MOST = 96 };
 
-typedef struct Point { float x, y; } Point;
+typedef struct Point {
+  float x, y;
+} Point;
 
 /* ---- random numbers ------------------------------------------------------------------------------ */
 
-typedef struct Draw { uint64_t key; uint32_t sample, n; } Draw; /* n: numbers drawn so far */
+typedef struct Draw {
+  uint64_t key;
+  uint32_t sample, n;
+} Draw; /* n: numbers drawn so far */
 
 static float uniform(Draw *d, float low, float high) {
   pd_random r = pd_philox(d->n++, 0, d->sample, 0, d->key);
@@ -34,28 +39,38 @@ static float normal(Draw *d) {
 
 /* A part of an ellipse about (x, y) with radii rx, ry, from one angle in degrees to another, clockwise from the
  * right; or, with `line`, from (x, y) to (rx, ry). Digits fill a square of side 1, y downwards. */
-typedef struct Stroke { bool line; float x, y, rx, ry, from, to; } Stroke;
-#define ARC(...) {false, __VA_ARGS__}
-#define LINE(...) {true, __VA_ARGS__, 0, 0}
+typedef struct Stroke {
+  bool line;
+  float x, y, rx, ry, from, to;
+} Stroke;
+#define ARC(...) \
+  { false, __VA_ARGS__ }
+#define LINE(...) \
+  { true, __VA_ARGS__, 0, 0 }
 
 enum { KINDS = 13, STROKES = 4 };
-static const struct { int digit; Stroke stroke[STROKES]; } shapes[KINDS] = {
-  {0, {ARC(.5f, .5f, .32f, .45f, 0, 360)}},
-  {1, {LINE(.55f, .05f, .55f, .95f), LINE(.32f, .25f, .55f, .05f)}},
-  {2, {ARC(.5f, .3f, .3f, .25f, 190, 390), LINE(.76f, .42f, .2f, .93f), LINE(.2f, .93f, .82f, .93f)}},
-  {3, {ARC(.46f, .28f, .28f, .22f, 200, 450), ARC(.46f, .72f, .33f, .23f, 270, 520)}},
-  {4, {LINE(.62f, .05f, .15f, .65f), LINE(.15f, .65f, .88f, .65f), LINE(.66f, .35f, .66f, .97f)}},
-  {5, {LINE(.78f, .06f, .3f, .06f), LINE(.3f, .06f, .26f, .46f), ARC(.47f, .67f, .33f, .27f, 230, 510)}},
-  {6, {ARC(.5f, .7f, .3f, .25f, 0, 360), ARC(.75f, .68f, .55f, .63f, 180, 255)}},
-  {7, {LINE(.17f, .07f, .83f, .07f), LINE(.83f, .07f, .4f, .95f)}},
-  {8, {ARC(.5f, .27f, .24f, .21f, 0, 360), ARC(.5f, .72f, .31f, .24f, 0, 360)}},
-  {9, {ARC(.5f, .3f, .29f, .25f, 0, 360), LINE(.79f, .3f, .68f, .95f)}},
-  {1, {LINE(.5f, .05f, .5f, .95f)}},
-  {4, {LINE(.2f, .08f, .17f, .55f), LINE(.17f, .55f, .85f, .55f), LINE(.78f, .05f, .7f, .96f)}},
-  {7, {LINE(.17f, .07f, .83f, .07f), LINE(.83f, .07f, .4f, .95f), LINE(.36f, .52f, .78f, .5f)}}};
+static const struct {
+  int digit;
+  Stroke stroke[STROKES];
+} shapes[KINDS] = {
+    {0, {ARC(.5f, .5f, .32f, .45f, 0, 360)}},
+    {1, {LINE(.55f, .05f, .55f, .95f), LINE(.32f, .25f, .55f, .05f)}},
+    {2, {ARC(.5f, .3f, .3f, .25f, 190, 390), LINE(.76f, .42f, .2f, .93f), LINE(.2f, .93f, .82f, .93f)}},
+    {3, {ARC(.46f, .28f, .28f, .22f, 200, 450), ARC(.46f, .72f, .33f, .23f, 270, 520)}},
+    {4, {LINE(.62f, .05f, .15f, .65f), LINE(.15f, .65f, .88f, .65f), LINE(.66f, .35f, .66f, .97f)}},
+    {5, {LINE(.78f, .06f, .3f, .06f), LINE(.3f, .06f, .26f, .46f), ARC(.47f, .67f, .33f, .27f, 230, 510)}},
+    {6, {ARC(.5f, .7f, .3f, .25f, 0, 360), ARC(.75f, .68f, .55f, .63f, 180, 255)}},
+    {7, {LINE(.17f, .07f, .83f, .07f), LINE(.83f, .07f, .4f, .95f)}},
+    {8, {ARC(.5f, .27f, .24f, .21f, 0, 360), ARC(.5f, .72f, .31f, .24f, 0, 360)}},
+    {9, {ARC(.5f, .3f, .29f, .25f, 0, 360), LINE(.79f, .3f, .68f, .95f)}},
+    {1, {LINE(.5f, .05f, .5f, .95f)}},
+    {4, {LINE(.2f, .08f, .17f, .55f), LINE(.17f, .55f, .85f, .55f), LINE(.78f, .05f, .7f, .96f)}},
+    {7, {LINE(.17f, .07f, .83f, .07f), LINE(.83f, .07f, .4f, .95f), LINE(.36f, .52f, .78f, .5f)}}};
 
 /* What an image's points go through: bent, then turned, slanted, scaled and moved into pixels. */
-typedef struct Hand { float bend_x, bend_y, phase, xx, xy, yx, yy, x, y; } Hand;
+typedef struct Hand {
+  float bend_x, bend_y, phase, xx, xy, yx, yy, x, y;
+} Hand;
 
 static Hand new_hand(Draw *d) {
   Hand h = {uniform(d, -.06f, .06f), uniform(d, -.06f, .06f), uniform(d, 0, 6.28f), 0, 0, 0, 0, 0, 0};

@@ -12,23 +12,21 @@ enum { CLASSES = 64, LENGTH = 24 };
 static char why[PD_WHY];
 
 static void refused(void) {
-  if (!*why)
-    abort();
+  if (!*why) abort();
 }
 
 /* Every kind of input that is computed from a sample; tokens must be tokens again. */
 static void derive_all(const int32_t *x, int64_t sample) {
   static const double numbers[] = {1, 0.5, 2, 3};
-  struct pd_input in[2] = {{.elements = LENGTH, .classes = CLASSES, .origin = PD_MASKED, .numbers = numbers,
-                            .n_numbers = 4}};
+  struct pd_input in[2] = {
+      {.elements = LENGTH, .classes = CLASSES, .origin = PD_MASKED, .numbers = numbers, .n_numbers = 4}};
   int32_t got[LENGTH];
   for (int origin = PD_LENGTHS; origin <= PD_CHOSEN; origin++) {
     in[1] = in[0];
     in[1].origin = (enum pd_origin)origin;
     pd_derive(in, 1, x, 1, sample, got);
     for (int i = 0; i < LENGTH && (origin == PD_SHIFTED || origin == PD_SEGMENTS || origin == PD_MASKED); i++)
-      if (got[i] < 0 || got[i] >= CLASSES)
-        abort();
+      if (got[i] < 0 || got[i] >= CLASSES) abort();
   }
 }
 
@@ -53,16 +51,13 @@ static void read_lines(struct pd_array *text, bool numbers) {
 static void read_rows(const struct pd_array *a) {
   struct pd_input in = {.name = "x", .token = true, .classes = CLASSES, .rank = a->rank, .elements = a->row};
   memcpy(in.dim, a->dim, sizeof in.dim);
-  if (a->row < 1 || a->rows < 1)
-    return;
+  if (a->row < 1 || a->rows < 1) return;
   int32_t *tokens = malloc(sizeof *tokens * (size_t)a->row);
   float *numbers = malloc(sizeof *numbers * (size_t)a->row);
   bool integers = pd_array_fits(a, &in, why);
-  if (!integers)
-    refused();
+  if (!integers) refused();
   for (int64_t i = 0; i < a->rows; i++) {
-    if (integers && !pd_read_tokens(a, i, 1, CLASSES, tokens, why))
-      refused();
+    if (integers && !pd_read_tokens(a, i, 1, CLASSES, tokens, why)) refused();
     pd_read_numbers(a, i, 1, numbers);
   }
   free(tokens);
@@ -70,8 +65,7 @@ static void read_rows(const struct pd_array *a) {
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-  if (size < 2)
-    return 0;
+  if (size < 2) return 0;
   char *file = malloc(size - 1); /* of its own, so that a read beyond it is seen */
   memcpy(file, data + 1, size - 1);
   struct pd_array a = {.path = "fuzz", .map = file, .size = size - 1};

@@ -12,10 +12,8 @@
 
 const char *fuzz_file(const uint8_t *data, size_t size) {
   static int fd = -1;
-  if (fd < 0)
-    fd = memfd_create("fuzz", 0);
-  if (ftruncate(fd, 0) || pwrite(fd, data, size, 0) != (ssize_t)size)
-    abort();
+  if (fd < 0) fd = memfd_create("fuzz", 0);
+  if (ftruncate(fd, 0) || pwrite(fd, data, size, 0) != (ssize_t)size) abort();
   return format("/proc/self/fd/%d", fd);
 }
 
@@ -23,8 +21,7 @@ static Graph *graph;
 static Pieces pieces;
 
 static void make_model(void) {
-  if (graph)
-    return;
+  if (graph) return;
   Ast *file = parse_file(PDC_SOURCE_DIR "/tests/fuzz/small.pdm");
   graph = file ? elaborate(file, &(ElaborateOptions){0}) : NULL;
   if (!graph) {

@@ -10,8 +10,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   Ast *file = parse_file(fuzz_file(data, size));
   Graph *g = file ? elaborate(file, &(ElaborateOptions){0}) : NULL;
   diagnostics_flush();
-  if (!g)
-    return 0;
+  if (!g) return 0;
   graph_verify(g);
   move_permutes(g);
   graph_verify(g);

@@ -6,7 +6,6 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   Plan *plan = plan_read(fuzz_graph(), fuzz_pieces(), fuzz_file(data, size));
   diagnostics_flush();
-  if (plan)
-    plan_verify(fuzz_graph(), fuzz_pieces(), plan);
+  if (plan) plan_verify(fuzz_graph(), fuzz_pieces(), plan);
   return 0;
 }

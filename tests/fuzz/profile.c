@@ -6,11 +6,13 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   static ProfileSignature expected;
   if (!expected.model)
-    expected = (ProfileSignature){.model = intern("model"), .machine = intern("machine"), .threads = 1,
-                                  .compiler = intern("clang"), .library = intern("oneDNN")};
+    expected = (ProfileSignature){.model = intern("model"),
+                                  .machine = intern("machine"),
+                                  .threads = 1,
+                                  .compiler = intern("clang"),
+                                  .library = intern("oneDNN")};
   const Profile *profile = profile_read(fuzz_file(data, size), fuzz_pieces(), &expected);
   diagnostics_flush();
-  if (profile)
-    profile_at(profile, 1);
+  if (profile) profile_at(profile, 1);
   return 0;
 }

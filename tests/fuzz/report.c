@@ -4,22 +4,19 @@
 #include "report/report.h"
 
 static void put(const char *json) {
-  if (json)
-    page_make("fuzz", json);
+  if (json) page_make("fuzz", json);
 }
 
 static void put_timeline(const Timeline *t) {
   Text text = {0};
-  if (!t)
-    return;
+  if (!t) return;
   timeline_json(t, &text);
   put(text.at);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   const char *why, *path;
-  if (size == 0)
-    return 0;
+  if (size == 0) return 0;
   path = fuzz_file(data + 1, size - 1);
   if (data[0] == 'l')
     put(read_log(path));
@@ -27,8 +24,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     put_timeline(read_trace(path));
   else if (data[0] == 'p') {
     PlanFile plan;
-    if (plan_file_read(path, PLAN_TO_DRAW, &plan))
-      put_timeline(predict(&plan, &why));
+    if (plan_file_read(path, PLAN_TO_DRAW, &plan)) put_timeline(predict(&plan, &why));
   }
   diagnostics_flush();
   return 0;

@@ -10,17 +10,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   struct pd_safetensors s;
   char why[PD_WHY] = "";
   if (!pd_safetensors_parse(data, size, &s, why)) {
-    if (!*why)
-      abort();
+    if (!*why) abort();
     return 0;
   }
   float sum = 0;
   for (int t = 0; t < s.n; t++) {
     const struct pd_entry *e = pd_safetensors_find(&s, s.at[t].name);
-    if (!e)
-      abort();
-    for (int64_t i = 0; e->dtype != PD_OTHER && i < e->elements; i++)
-      sum += pd_entry_float(e, i);
+    if (!e) abort();
+    for (int64_t i = 0; e->dtype != PD_OTHER && i < e->elements; i++) sum += pd_entry_float(e, i);
   }
   static volatile float kept; /* so that the reads are done */
   kept = sum;

@@ -8,7 +8,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   Program *p = program_read("dump", (const char *)format("%.*s", (int)size, (const char *)data), &n);
   diagnostics_flush();
   char *why = NULL;
-  if (p && p->period <= 64 && !verify_schedule(p, n, 3, &why) && !why)
-    BUG("refused without a reason");
+  if (p && p->period <= 64 && !verify_schedule(p, n, 3, &why) && !why) BUG("refused without a reason");
   return 0;
 }

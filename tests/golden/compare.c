@@ -85,8 +85,7 @@ static double tensor_difference(const File *ours, const cJSON *a, const File *go
                                 size_t *where) {
   const cJSON *our_shape = cJSON_GetObjectItemCaseSensitive(a, "shape");
   const cJSON *shape = cJSON_GetObjectItemCaseSensitive(b, "shape");
-  if (!cJSON_Compare(our_shape, shape, true))
-    fail(1, "%s: another shape than in %s", b->string, golden->path);
+  if (!cJSON_Compare(our_shape, shape, true)) fail(1, "%s: another shape than in %s", b->string, golden->path);
   size_t n, m;
   const float *x = values(ours, a, &n), *y = values(golden, b, &m);
   if (n != m) fail(1, "%s: %zu values, not %zu", b->string, n, m);

@@ -66,8 +66,8 @@ static void test(Attention a, bool together) {
     for (int64_t h = 0; h < a.heads; h++)
       for (int64_t i = 0; i < a.length; i++) {
         forward_exact(&a, in, in + at_k, in + at_v, mask, p, o_exact, b, h, i);
-        backward_exact(&a, in, in + at_k, in + at_v, in_d_o, p, o_exact, gradient, gradient + at_k, gradient + at_v, b,
-                       h, i);
+        backward_exact(&a, in, in + at_k, in + at_v, in_d_o, p, o_exact, gradient, gradient + at_k,
+                       gradient + at_v, b, h, i);
       }
   int64_t total = n_o + n_lse + n;
   float *out = floats(total), *lse = out + n_o, *d = lse + n_lse;
@@ -83,7 +83,8 @@ static void test(Attention a, bool together) {
       pd_attention_forward(&a, qkv, qkv + at_k, qkv + at_v, out, lse, space);
     memset(space, 0xff, scratch);
     if (a.masked)
-      pd_masked_attention_backward(&a, qkv, qkv + at_k, qkv + at_v, out, lse, d_o, mask, d, d + at_k, d + at_v, space);
+      pd_masked_attention_backward(&a, qkv, qkv + at_k, qkv + at_v, out, lse, d_o, mask, d, d + at_k, d + at_v,
+                                   space);
     else
       pd_attention_backward(&a, qkv, qkv + at_k, qkv + at_v, out, lse, d_o, d, d + at_k, d + at_v, space);
     for (int i = 0; i < 64; i++) expect((space[scratch + i] & 0xff) == 0xff, &a, "writes past its scratch at", i);
@@ -98,7 +99,8 @@ static void test(Attention a, bool together) {
       expect(!memcmp(first, out, (size_t)total * sizeof *out), &a, "other bytes for threads", threads);
     }
   }
-  free(mask), free(qkv), free(d_o), free(first), free(p), free(in), free(in_d_o), free(o_exact), free(gradient), free(out);
+  free(mask), free(qkv), free(d_o), free(first), free(p), free(in), free(in_d_o), free(o_exact), free(gradient),
+      free(out);
 }
 
 /* Without a mask, and with one of each sample or the same for all, of rows or the same for all rows. */

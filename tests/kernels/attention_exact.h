@@ -20,7 +20,8 @@ static inline double forward_exact(const Attention *a, const double *q, const do
     if ((a->causal && j > i) || added <= PD_ATTENTION_HIDDEN) continue;
     double s = 0;
     for (int64_t c = 0; c < a->size; c++)
-      s += q[b * a->q.batch + h * a->q.head + i * a->q.row + c] * k[b * a->k.batch + kv * a->k.head + j * a->k.row + c];
+      s += q[b * a->q.batch + h * a->q.head + i * a->q.row + c] *
+           k[b * a->k.batch + kv * a->k.head + j * a->k.row + c];
     p[j] = s * a->scale + added;
     if (p[j] > max) max = p[j];
   }
@@ -44,7 +45,8 @@ static inline void backward_exact(const Attention *a, const double *q, const dou
   dq += b * a->dq.batch + h * a->dq.head + i * a->dq.row;
   for (int64_t c = 0; c < a->size; c++) delta += o[c] * d_o[c];
   for (int64_t j = 0; j < a->kv_length; j++) {
-    int64_t at_k = b * a->k.batch + kv * a->k.head + j * a->k.row, at_v = b * a->v.batch + kv * a->v.head + j * a->v.row;
+    int64_t at_k = b * a->k.batch + kv * a->k.head + j * a->k.row,
+            at_v = b * a->v.batch + kv * a->v.head + j * a->v.row;
     double *dk_row = dk + b * a->dk.batch + kv * a->dk.head + j * a->dk.row;
     double *dv_row = dv + b * a->dv.batch + kv * a->dv.head + j * a->dv.row, dp = 0;
     for (int64_t c = 0; c < a->size; c++) dp += d_o[c] * v[at_v + c], dv_row[c] += p[j] * d_o[c];

@@ -56,8 +56,8 @@ static void run_product(void *work) {
 static void bench_product(const char *form, struct pd_matmul_shape s) {
   char name[99];
   snprintf(name, sizeof name, "%-16s [%ld, %ld] = sum over %ld", form, (long)s.m, (long)s.n, (long)s.k);
-  struct product p = {pd_matmul_new(s), random_floats(s.m * s.k), random_floats(s.k * s.n), random_floats(s.m * s.n),
-                      NULL};
+  struct product p = {pd_matmul_new(s), random_floats(s.m * s.k), random_floats(s.k * s.n),
+                      random_floats(s.m * s.n), NULL};
   p.scratch = floats((int64_t)pd_matmul_scratch(p.matmul) / 4 + 16);
   measure(name, 2.0 * (double)s.m * (double)s.n * (double)s.k, run_product, &p);
   free(p.a), free(p.b), free(p.c), free(p.scratch);
@@ -91,8 +91,14 @@ static void run_backward(void *work) {
 }
 
 static void bench_attention(int64_t batch, int64_t heads, int64_t length, int64_t size) {
-  struct heads h = {.a = {.batch = batch, .heads = heads, .kv_heads = heads, .length = length, .kv_length = length,
-                          .size = size, .causal = true, .scale = 0.125f},
+  struct heads h = {.a = {.batch = batch,
+                          .heads = heads,
+                          .kv_heads = heads,
+                          .length = length,
+                          .kv_length = length,
+                          .size = size,
+                          .causal = true,
+                          .scale = 0.125f},
                     .width = heads * size};
   int64_t n = batch * length * h.width;
   struct pd_attention *a = &h.a;
@@ -139,9 +145,15 @@ static void bench_convolution(const char *model, int64_t in, int64_t out, int64_
   static void (*const runs[])(void *) = {run_convolution, run_convolution_backward, run_convolution_weights};
   static const char *const forms[] = {"", "  for x", "  for w"};
   for (int kind = 0; kind < 3; kind++) {
-    struct pd_convolution_shape s = {.kind = (enum pd_convolution_kind)kind, .batch = BATCH, .in_channels = in,
-                                     .out_channels = out, .groups = groups, .height = size, .width = size,
-                                     .kernel = {height, width}, .stride = {stride, stride},
+    struct pd_convolution_shape s = {.kind = (enum pd_convolution_kind)kind,
+                                     .batch = BATCH,
+                                     .in_channels = in,
+                                     .out_channels = out,
+                                     .groups = groups,
+                                     .height = size,
+                                     .width = size,
+                                     .kernel = {height, width},
+                                     .stride = {stride, stride},
                                      .padding = {height > 1 ? padding : 0, width > 1 ? padding : 0},
                                      .dilation = {1, 1}};
     if (in == 3 && kind == PD_CONVOLUTION_BACKWARD) continue;
@@ -163,20 +175,19 @@ static void bench_convolutions(void) {
   static const struct {
     const char *model;
     int64_t in, out, size, height, width, stride, padding, groups;
-  } layer[] = {
-      {"alexnet", 3, 64, 224, 11, 11, 4, 2, 1},      {"alexnet", 64, 192, 27, 5, 5, 1, 2, 1},
-      {"vgg16", 3, 64, 224, 3, 3, 1, 1, 1},          {"vgg16", 64, 64, 224, 3, 3, 1, 1, 1},
-      {"vgg16", 128, 128, 112, 3, 3, 1, 1, 1},       {"vgg16", 256, 256, 56, 3, 3, 1, 1, 1},
-      {"vgg16", 512, 512, 28, 3, 3, 1, 1, 1},        {"vgg16", 512, 512, 14, 3, 3, 1, 1, 1},
-      {"resnet50", 3, 64, 224, 7, 7, 2, 3, 1},       {"resnet50", 64, 256, 56, 1, 1, 1, 0, 1},
-      {"resnet50", 128, 128, 56, 3, 3, 2, 1, 1},     {"resnet50", 256, 512, 56, 1, 1, 2, 0, 1},
-      {"resnet50", 256, 1024, 14, 1, 1, 1, 0, 1},    {"resnet50", 512, 512, 7, 3, 3, 1, 1, 1},
-      {"inception", 3, 32, 299, 3, 3, 2, 0, 1},      {"inception", 32, 32, 149, 3, 3, 1, 0, 1},
-      {"inception", 80, 192, 73, 3, 3, 1, 0, 1},     {"inception", 48, 64, 35, 5, 5, 1, 2, 1},
-      {"inception", 288, 384, 35, 3, 3, 2, 0, 1},    {"inception", 192, 192, 17, 1, 7, 1, 3, 1},
-      {"inception", 192, 192, 17, 7, 1, 1, 3, 1},    {"inception", 448, 384, 8, 3, 3, 1, 1, 1},
-      {"depthwise", 208, 208, 28, 3, 3, 1, 1, 208},  {"depthwise", 208, 208, 28, 5, 5, 1, 2, 208},
-      {"depthwise", 208, 208, 28, 7, 7, 1, 3, 208}};
+  } layer[] = {{"alexnet", 3, 64, 224, 11, 11, 4, 2, 1},     {"alexnet", 64, 192, 27, 5, 5, 1, 2, 1},
+               {"vgg16", 3, 64, 224, 3, 3, 1, 1, 1},         {"vgg16", 64, 64, 224, 3, 3, 1, 1, 1},
+               {"vgg16", 128, 128, 112, 3, 3, 1, 1, 1},      {"vgg16", 256, 256, 56, 3, 3, 1, 1, 1},
+               {"vgg16", 512, 512, 28, 3, 3, 1, 1, 1},       {"vgg16", 512, 512, 14, 3, 3, 1, 1, 1},
+               {"resnet50", 3, 64, 224, 7, 7, 2, 3, 1},      {"resnet50", 64, 256, 56, 1, 1, 1, 0, 1},
+               {"resnet50", 128, 128, 56, 3, 3, 2, 1, 1},    {"resnet50", 256, 512, 56, 1, 1, 2, 0, 1},
+               {"resnet50", 256, 1024, 14, 1, 1, 1, 0, 1},   {"resnet50", 512, 512, 7, 3, 3, 1, 1, 1},
+               {"inception", 3, 32, 299, 3, 3, 2, 0, 1},     {"inception", 32, 32, 149, 3, 3, 1, 0, 1},
+               {"inception", 80, 192, 73, 3, 3, 1, 0, 1},    {"inception", 48, 64, 35, 5, 5, 1, 2, 1},
+               {"inception", 288, 384, 35, 3, 3, 2, 0, 1},   {"inception", 192, 192, 17, 1, 7, 1, 3, 1},
+               {"inception", 192, 192, 17, 7, 1, 1, 3, 1},   {"inception", 448, 384, 8, 3, 3, 1, 1, 1},
+               {"depthwise", 208, 208, 28, 3, 3, 1, 1, 208}, {"depthwise", 208, 208, 28, 5, 5, 1, 2, 208},
+               {"depthwise", 208, 208, 28, 7, 7, 1, 3, 208}};
   for (size_t i = 0; i < sizeof layer / sizeof *layer; i++)
     bench_convolution(layer[i].model, layer[i].in, layer[i].out, layer[i].size, layer[i].height, layer[i].width,
                       layer[i].stride, layer[i].padding, layer[i].groups);

@@ -121,9 +121,16 @@ static void test_layer(Shape s) { test_kinds(s, true); }
 
 static Shape square(int64_t batch, int64_t in, int64_t out, int64_t size, int64_t kernel, int64_t stride,
                     int64_t padding) {
-  return (Shape){.batch = batch, .in_channels = in, .out_channels = out, .groups = 1,
-                 .height = size, .width = size, .kernel = {kernel, kernel}, .stride = {stride, stride},
-                 .padding = {padding, padding}, .dilation = {1, 1}};
+  return (Shape){.batch = batch,
+                 .in_channels = in,
+                 .out_channels = out,
+                 .groups = 1,
+                 .height = size,
+                 .width = size,
+                 .kernel = {kernel, kernel},
+                 .stride = {stride, stride},
+                 .padding = {padding, padding},
+                 .dilation = {1, 1}};
 }
 
 static Shape grouped(Shape s, int64_t groups) {
@@ -133,19 +140,19 @@ static Shape grouped(Shape s, int64_t groups) {
 
 int main(void) {
   test_layer(square(1, 1, 1, 1, 1, 1, 0));
-  test_layer(square(2, 3, 16, 32, 3, 1, 1));   /* a first layer; parts are samples */
+  test_layer(square(2, 3, 16, 32, 3, 1, 1)); /* a first layer; parts are samples */
   test_layer(square(3, 3, 64, 39, 7, 2, 3));
   test_layer(square(2, 3, 64, 35, 11, 4, 2));
   test_layer(square(8, 16, 32, 14, 3, 1, 1));
-  test_layer(square(1, 32, 64, 28, 3, 1, 1));  /* parts are channels */
+  test_layer(square(1, 32, 64, 28, 3, 1, 1)); /* parts are channels */
   test_layer(square(2, 64, 128, 7, 3, 1, 1));
-  test_layer(square(9, 17, 33, 9, 3, 1, 1));   /* no multiple of a vector */
+  test_layer(square(9, 17, 33, 9, 3, 1, 1)); /* no multiple of a vector */
   test_layer(square(7, 24, 20, 11, 5, 1, 2));
   test_layer(square(4, 32, 48, 15, 3, 2, 1));
-  test_layer(square(8, 32, 64, 14, 1, 1, 0));  /* products of matrices */
+  test_layer(square(8, 32, 64, 14, 1, 1, 0)); /* products of matrices */
   test_layer(square(5, 19, 21, 13, 1, 1, 0));
   test_layer(square(4, 32, 64, 14, 1, 2, 0));
-  test_layer(square(2, 32, 16, 5, 5, 1, 0));   /* one pixel left */
+  test_layer(square(2, 32, 16, 5, 5, 1, 0)); /* one pixel left */
   test_layer(grouped(square(8, 32, 64, 14, 3, 1, 1), 2));
   test_layer(grouped(square(3, 24, 12, 9, 3, 2, 1), 4));
   test_layer(grouped(square(2, 32, 32, 12, 1, 1, 0), 8));

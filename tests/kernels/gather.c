@@ -8,10 +8,12 @@ static void expect(bool ok, const char *what, int64_t width, int threads) {
 }
 
 static void test(int64_t classes, int64_t rows, int64_t width, int64_t stride) {
-  float *table = random_floats(classes * width), *out = floats(rows * stride), *gradient = random_floats(rows * stride);
+  float *table = random_floats(classes * width), *out = floats(rows * stride),
+        *gradient = random_floats(rows * stride);
   float *sum = floats(classes * width), *exact = random_floats(classes * width);
   int32_t *index = (int32_t *)floats(rows);
-  for (int64_t r = 0; r < rows; r++) index[r] = (int32_t)((random_float() * 0.5f + 0.5f) * 0.999f * (float)classes);
+  for (int64_t r = 0; r < rows; r++)
+    index[r] = (int32_t)((random_float() * 0.5f + 0.5f) * 0.999f * (float)classes);
   index[0] = 0, index[rows - 1] = (int32_t)classes - 1;
   for (int threads = 1; threads <= 4; threads++) {
     omp_set_num_threads(threads);

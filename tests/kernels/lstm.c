@@ -102,7 +102,10 @@ static void expect(bool ok, const Case *p, const char *what, double value) {
   failures++;
 }
 
-typedef struct Out { float *h, *c, *gates, *d_gates, *previous, *h_n, *c_n, *dh0, *dc0, *all; int64_t n; } Out;
+typedef struct Out {
+  float *h, *c, *gates, *d_gates, *previous, *h_n, *c_n, *dh0, *dc0, *all;
+  int64_t n;
+} Out;
 
 static Out out_new(const Lstm *l) {
   int64_t rows = l->batch * l->length, state = l->batch * l->hidden;
@@ -146,14 +149,17 @@ static void run_kernel(const Case *p, const Arrays *a, Out *o) {
 
 static void compare(const Case *p, const Out *o, const Exact *e) {
   int64_t rows = p->l.batch * p->l.length * p->l.hidden, state = p->l.batch * p->l.hidden;
-  const struct { const char *what; double error; } found[] = {
-    {"error of h", error(o->h, e->h, rows)},
-    {"error of d_gates", error(o->d_gates, e->d, 4 * rows)},
-    {"error of previous", error(o->previous, e->previous, rows)},
-    {"error of h_n", error(o->h_n, e->h_n, state)},
-    {"error of c_n", error(o->c_n, e->c_n, state)},
-    {"error of dh0", p->initial ? error(o->dh0, e->dh0, state) : 0},
-    {"error of dc0", p->initial ? error(o->dc0, e->dc0, state) : 0},
+  const struct {
+    const char *what;
+    double error;
+  } found[] = {
+      {"error of h", error(o->h, e->h, rows)},
+      {"error of d_gates", error(o->d_gates, e->d, 4 * rows)},
+      {"error of previous", error(o->previous, e->previous, rows)},
+      {"error of h_n", error(o->h_n, e->h_n, state)},
+      {"error of c_n", error(o->c_n, e->c_n, state)},
+      {"error of dh0", p->initial ? error(o->dh0, e->dh0, state) : 0},
+      {"error of dc0", p->initial ? error(o->dc0, e->dc0, state) : 0},
   };
   for (size_t i = 0; i < sizeof found / sizeof *found; i++)
     expect(found[i].error < 3e-6, p, found[i].what, found[i].error);
@@ -172,7 +178,7 @@ static void test(Case p, bool gradients) {
   for (int64_t b = 0; b < l->batch && p.lengths; b++)
     a.lengths[b] = (int32_t)((b * 5 + l->length) % (l->length + 1));
 
-  Exact e = {zeros(rows * n), zeros(rows * n),     zeros(rows * 4 * n), zeros(state), zeros(state),
+  Exact e = {zeros(rows * n),     zeros(rows * n), zeros(rows * 4 * n), zeros(state), zeros(state),
              zeros(rows * 4 * n), zeros(rows * n), zeros(state),        zeros(state)};
   for (int64_t b = 0; b < l->batch; b++) forward_exact(&p, &a, &e, b), backward_exact(&p, &a, &e, b);
 
@@ -199,7 +205,8 @@ int main(void) {
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
     for (int form = 0; form < 16; form++) {
       Case p = {.l = {.batch = sizes[i][0], .length = sizes[i][1], .hidden = sizes[i][2], .reverse = form & 1},
-                .initial = form & 2, .lengths = form & 4};
+                .initial = form & 2,
+                .lengths = form & 4};
       test(p, form & 8);
     }
   return failures ? EXIT_FAILURE : EXIT_SUCCESS;

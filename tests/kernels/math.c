@@ -32,9 +32,9 @@ static double ulps(float got, double exact) {
 
 enum { CHUNK = 4096 };
 
-#define LOOP(f)                                                                                     \
-  static void loop_##f(const float *x, float *y) {                                                  \
-    for (int i = 0; i < CHUNK; i++) y[i] = pd_##f(x[i]);                                            \
+#define LOOP(f)                                          \
+  static void loop_##f(const float *x, float *y) {       \
+    for (int i = 0; i < CHUNK; i++) y[i] = pd_##f(x[i]); \
   }
 LOOP(exp)
 LOOP(log)
@@ -97,10 +97,15 @@ static void limits(void) {
 
 static void random_numbers(void) {
   /* kat_vectors of Random123 */
-  static const struct { uint32_t counter[4]; uint64_t key; uint32_t word[4]; } known[] = {
+  static const struct {
+    uint32_t counter[4];
+    uint64_t key;
+    uint32_t word[4];
+  } known[] = {
       {{0, 0, 0, 0}, 0, {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}},
       {{~0u, ~0u, ~0u, ~0u}, ~0ull, {0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}},
-      {{0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, 0x299f31d0a4093822ull,
+      {{0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344},
+       0x299f31d0a4093822ull,
        {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}},
   };
   for (int i = 0; i < 3; i++) {

@@ -4,12 +4,14 @@
 typedef struct pd_matmul_shape Shape;
 
 /* Elements from the first to one past the last. */
-static int64_t span(int64_t batch, int64_t rows, int64_t columns, int64_t s_batch, int64_t s_row, int64_t s_column) {
+static int64_t span(int64_t batch, int64_t rows, int64_t columns, int64_t s_batch, int64_t s_row,
+                    int64_t s_column) {
   return (batch - 1) * s_batch + (rows - 1) * s_row + (columns - 1) * s_column + 1;
 }
 
 /* Largest |got - exact| relative to the sum of the products' magnitudes. */
-static double error(Shape s, const float *a, const float *b, const float *bias, const float *before, const float *c) {
+static double error(Shape s, const float *a, const float *b, const float *bias, const float *before,
+                    const float *c) {
   double worst = 0;
   for (int64_t t = 0; t < s.batch; t++)
     for (int64_t i = 0; i < s.m; i++)
@@ -48,10 +50,12 @@ static void test(const char *name, Shape s) {
     free(space);
     bool touched = memcmp(c + n_c, before + n_c, (size_t)slack * sizeof *c) != 0;
     for (int64_t i = 0; i < s.m - 1 && s.batch == 1 && s.c_row > s.n; i++)
-      touched |= memcmp(c + i * s.c_row + s.n, before + i * s.c_row + s.n, (size_t)(s.c_row - s.n) * sizeof *c) != 0;
+      touched |=
+          memcmp(c + i * s.c_row + s.n, before + i * s.c_row + s.n, (size_t)(s.c_row - s.n) * sizeof *c) != 0;
     if (touched) printf("FAIL %s: writes outside c\n", name), failures++;
     if (threads > 1) {
-      if (memcmp(first, c, (size_t)n_c * sizeof *c)) printf("FAIL %s: %d threads differ\n", name, threads), failures++;
+      if (memcmp(first, c, (size_t)n_c * sizeof *c))
+        printf("FAIL %s: %d threads differ\n", name, threads), failures++;
       continue;
     }
     first = floats(n_c);
@@ -75,7 +79,7 @@ static void test_layer(int64_t m, int64_t n, int64_t k) {
 }
 
 int main(void) {
-  static const int64_t size[][3] = {{1, 1, 1},   {3, 5, 7},    {100, 1, 50},   {64, 16, 1},  {17, 33, 65},
+  static const int64_t size[][3] = {{1, 1, 1},    {3, 5, 7},   {100, 1, 50},   {64, 16, 1},  {17, 33, 65},
                                     {96, 10, 64}, {1, 96, 48}, {130, 192, 64}, {70, 65, 200}};
   for (unsigned i = 0; i < sizeof size / sizeof *size; i++) test_layer(size[i][0], size[i][1], size[i][2]);
   /* k that oneDNN would split among threads, in one, two and three pieces */

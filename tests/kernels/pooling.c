@@ -61,12 +61,13 @@ static void test(Shape s) {
     pd_pooling(&s, x, y);
     pd_pooling_backward(&s, s.maximum ? x : NULL, s.maximum ? y : NULL, dy, dx);
     double e = worst_of(n_out, y, exact_y), d = worst_of(n, dx, exact_dx);
-    bool same = threads == 1 || (!memcmp(y, first_y, (size_t)n_out * sizeof *y) &&
-                                 !memcmp(dx, first_dx, (size_t)n * sizeof *dx));
+    bool same = threads == 1 ||
+                (!memcmp(y, first_y, (size_t)n_out * sizeof *y) && !memcmp(dx, first_dx, (size_t)n * sizeof *dx));
     if (!same || !(e <= (s.maximum ? 0 : 1e-6)) || !(d <= 2e-6))
       printf("FAIL %ld x [%ld, %ld, %ld], maximum %d, padding counts %d, %d threads: errors %g %g%s\n",
              (long)s.batch, (long)s.height, (long)s.width, (long)s.channels, s.maximum, s.count_padding, threads,
-             e, d, same ? "" : ", bytes differ"), failures++;
+             e, d, same ? "" : ", bytes differ"),
+          failures++;
     if (threads > 1) continue;
     memcpy(first_y, y, (size_t)n_out * sizeof *y);
     memcpy(first_dx, dx, (size_t)n * sizeof *dx);

@@ -31,7 +31,8 @@ static void put_images(int64_t planes, int64_t side, FILE *out) {
     for (int64_t y = 0; y < side; y++)
       for (int64_t x = 0; x < side; x++)
         putc((int)((scrambled((uint32_t)((plane * squares + y / 8) * squares + x / 8)) >> 25) +
-                   (scrambled((uint32_t)(~((plane * side + y) * side + x))) >> 25)), out);
+                   (scrambled((uint32_t)(~((plane * side + y) * side + x))) >> 25)),
+             out);
 }
 
 int main(int argc, char **argv) {

@@ -11,40 +11,44 @@
 #define AT(member) offsetof(struct arena, member)
 #if STAGE == 0 || STAGE == STAGES - 1
 static const struct pd_use shared_uses[] = {
-  {.stage = 0, .offset = HEAD ? offsetof(struct accumulators, shared_0) : AT(exchange[0].remote)},
-  {.stage = STAGES - 1, .offset = TAIL ? offsetof(struct accumulators, shared_1) : AT(exchange[0].remote)}};
+    {.stage = 0, .offset = HEAD ? offsetof(struct accumulators, shared_0) : AT(exchange[0].remote)},
+    {.stage = STAGES - 1, .offset = TAIL ? offsetof(struct accumulators, shared_1) : AT(exchange[0].remote)}};
 #endif
-#define PARAMETER(n)                                                                                         \
+#define PARAMETER(n) \
   .name = #n, .dim = {WIDTH}, .rank = 1, .elements = WIDTH, .offset = offsetof(struct weights, n)
-#define USE(s, n) (const struct pd_use[]){{.stage = s, .offset = offsetof(struct accumulators, n)}}
+#define USE(s, n)                                              \
+  (const struct pd_use[]) {                                    \
+    { .stage = s, .offset = offsetof(struct accumulators, n) } \
+  }
 static const struct pd_parameter parameters[] = {
 #if STAGE == 0
-  {PARAMETER(first), .init = PD_NORMAL, .init_value = 0.5, .order = 0, .owner = 0, .n_uses = 1,
-   .uses = USE(0, first)},
+    {PARAMETER(first), .init = PD_NORMAL, .init_value = 0.5, .order = 0, .owner = 0, .n_uses = 1,
+     .uses = USE(0, first)},
 #endif
 #if STAGE == 0 || STAGE == STAGES - 1
-  {PARAMETER(shared), .init = PD_UNIFORM, .init_value = 1, .order = 1, .owner = 0, .n_uses = 2,
-   .uses = shared_uses},
+    {PARAMETER(shared), .init = PD_UNIFORM, .init_value = 1, .order = 1, .owner = 0, .n_uses = 2,
+     .uses = shared_uses},
 #endif
 #if STAGES == 1 || STAGE == 1
-  {PARAMETER(middle), .init = PD_CONSTANT, .init_value = 0.9, .order = 2, .owner = STAGE, .n_uses = 1,
-   .uses = USE(STAGE, middle)},
+    {PARAMETER(middle), .init = PD_CONSTANT, .init_value = 0.9, .order = 2, .owner = STAGE, .n_uses = 1,
+     .uses = USE(STAGE, middle)},
 #endif
 #if STAGE == STAGES - 1
-  {PARAMETER(last), .init = PD_ZEROS, .order = 3, .owner = STAGES - 1, .n_uses = 1,
-   .uses = USE(STAGE, last)},
+    {PARAMETER(last), .init = PD_ZEROS, .order = 3, .owner = STAGES - 1, .n_uses = 1, .uses = USE(STAGE, last)},
 #endif
 };
 static const struct pd_input inputs[] = {
-  {.name = "x", .dim = {WIDTH}, .rank = 1, .elements = WIDTH},
-  {.name = "target", .target = true, .dim = {WIDTH}, .rank = 1, .elements = WIDTH}};
-#define IN_FLIGHT_AT(member)                                                                                 \
-  .offset = AT(member), .stride = sizeof(struct slot), .slots = IN_FLIGHT, .elements = N
+    {.name = "x", .dim = {WIDTH}, .rank = 1, .elements = WIDTH},
+    {.name = "target", .target = true, .dim = {WIDTH}, .rank = 1, .elements = WIDTH}};
+#define IN_FLIGHT_AT(member) .offset = AT(member), .stride = sizeof(struct slot), .slots = IN_FLIGHT, .elements = N
 static const struct pd_tensor tensors[] = {{.name = "between", IN_FLIGHT_AT(between)},
                                            {.name = "y", IN_FLIGHT_AT(y)}};
-#define VALUE(member) {.offset = AT(member), .bytes = sizeof(struct slot)}
-#define CHANNEL(there, value, count)                                                                         \
-  {{.values = &value, .n_values = there, .slots = count, .stride = sizeof(struct slot)}}
+#define VALUE(member) \
+  { .offset = AT(member), .bytes = sizeof(struct slot) }
+#define CHANNEL(there, value, count)                                                       \
+  {                                                                                        \
+    { .values = &value, .n_values = there, .slots = count, .stride = sizeof(struct slot) } \
+  }
 static const struct pd_channel_value received = VALUE(received), sent = VALUE(sent),
                                      gradient_in = VALUE(gradient_in), gradient_out = VALUE(gradient_out);
 static const int replicas[] = {W0, W1, W2};
@@ -53,10 +57,14 @@ static const struct pd_figure figures[] = {{.elements = WIDTH}};
 
 static const struct pd_adamw_arguments adamw = {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8};
 static const struct pd_stage stage = {.model = "chain",
-                                      .schedule = DELAY > 1 ? "pipedream" : DELAY ? "2bw" : "flush",
+                                      .schedule = DELAY > 1 ? "pipedream"
+                                                  : DELAY   ? "2bw"
+                                                            : "flush",
                                       .plan_hash = PLAN,
                                       .stage = STAGE,
-                                      .chunks = 1, .replicas = replicas, .n_stages = STAGES,
+                                      .chunks = 1,
+                                      .replicas = replicas,
+                                      .n_stages = STAGES,
                                       .batch = B * M,
                                       .microbatch = B,
                                       .microbatches = M,

@@ -44,7 +44,7 @@ struct arena {
   struct accumulators accumulators[SETS], part[MAX(P0, MAX(P1, P2))];
   struct exchange exchange[SETS];
   struct slot received[ACTIVATION_SLOTS], sent[SENT_SLOTS], gradient_in[GRADIENT_SLOTS],
-    gradient_out[GRADIENT_SLOTS];
+      gradient_out[GRADIENT_SLOTS];
   struct slot input[IN_FLIGHT], target[IN_FLIGHT], product[IN_FLIGHT], between[IN_FLIGHT], y[IN_FLIGHT], loss;
   struct slot validated[5]; /* input, target, product, what is between, y */
 };
@@ -58,7 +58,9 @@ void chain_forward(const struct weights *w, const float *x, const float *in, flo
 void chain_losses(const float *y, const float *target, float *losses);
 /* From the slots of a microbatch, and g where it was received; adds to the parts of the three stages' gradients
  * and leaves g_out where it is sent. */
-struct chain_microbatch { const float *input, *target, *product, *between, *y, *g; };
+struct chain_microbatch {
+  const float *input, *target, *product, *between, *y, *g;
+};
 void chain_backward(const struct weights *w, struct chain_microbatch m, struct accumulators *part0,
                     struct accumulators *part1, struct accumulators *part2, float *g_out);
 void chain_copy(float *to, const float *from); /* N floats */

@@ -21,8 +21,7 @@ static const struct pd_input text_inputs[] = {{.name = "tokens", TOKENS(4, 256)}
                                               {.name = "next", .target = true, TOKENS(4, 256)},
                                               {.name = "label", .target = true, TOKENS(1, 256)}};
 
-static char *write_shard(const char *name, const uint16_t *tokens, int32_t n, int32_t claimed,
-                         int32_t magic) {
+static char *write_shard(const char *name, const uint16_t *tokens, int32_t n, int32_t claimed, int32_t magic) {
   char bytes[1024 + 256] = {0};
   memcpy(bytes, (int32_t[]){magic, 1, claimed}, 12);
   memcpy(bytes + 1024, tokens, 2 * (size_t)n);
@@ -57,8 +56,7 @@ static void files_are_laid_end_to_end(void **state) {
   (void)state;
   char why[PD_WHY] = "";
   uint16_t tokens[9] = {0, 1, 2, 3, 4, 5, 6, 7, 8};
-  char *paths[] = {write_shard("a.bin", tokens, 2, 2, 20240520),
-                   write_shard("b.bin", tokens + 2, 1, 1, 20240520),
+  char *paths[] = {write_shard("a.bin", tokens, 2, 2, 20240520), write_shard("b.bin", tokens + 2, 1, 1, 20240520),
                    write_shard("c.bin", tokens + 3, 6, 6, 20240520)};
   struct pd_dataset *d = pd_dataset_open(paths, 3, text_inputs, 3, 0, true, why);
   assert_non_null(d);
@@ -82,25 +80,25 @@ static void bad_data_is_named(void **state) {
     int n;
     const char *says;
   } cases[] = {
-    {"/nonexistent/file", text_inputs, 3, "cannot read '/nonexistent/file': No such file"},
-    {directory, text_inputs, 3, "it is not a regular file"},
-    {write_bytes("empty", "", 0), text_inputs, 3, "it is empty"},
-    {write_bytes("raw.bin", "abcdefgh", 8), text_inputs, 3, "not an llm.c token file"},
-    {write_shard("cut.bin", tokens, 5, 8, 20240520), text_inputs, 3, "header says 8 tokens, its size 5"},
-    {write_shard("high.bin", tokens, 8, 8, 20240520), text_inputs, 3,
-     "token 600 at offset 1034 is outside the model's 256"},
-    {write_bytes("text2", "abcdefgh", 8), &number, 1, "'x' takes numbers: give one .npy array"},
-    {write_bytes("no.npy", "abcdefghijklmno", 15), &number, 1, "is not a .npy array"},
-    {write_npy("c8.npy", "<c8", "(3,)", labels, 24), &label, 1, "elements of type '<c8'"},
-    {write_npy("shape.npy", "<f4", "(1, 4)", labels, 24), &number, 1,
-     "holds samples of shape [4], but 'x' takes [2, 3]"},
-    {write_npy("long.npy", "<f4", "(9, 2, 3)", labels, 24), &number, 1,
-     "is cut short at offset 152: it holds 6 elements of shape (9, 2, 3)"},
-    {write_npy("range.npy", "<i8", "(3,)", labels, 24), &label, 1, "token 256 at offset 144 is outside"},
-    {write_npy("number.npy", "<f8", "(3, 1)", labels, 24), &label, 1,
-     "floating-point numbers, but 'label' takes tokens"},
-    {write_npy("one.npy", "<i8", "(3,)", labels, 24), text_inputs, 3,
-     "3 inputs and targets, each needs one .npy"}};
+      {"/nonexistent/file", text_inputs, 3, "cannot read '/nonexistent/file': No such file"},
+      {directory, text_inputs, 3, "it is not a regular file"},
+      {write_bytes("empty", "", 0), text_inputs, 3, "it is empty"},
+      {write_bytes("raw.bin", "abcdefgh", 8), text_inputs, 3, "not an llm.c token file"},
+      {write_shard("cut.bin", tokens, 5, 8, 20240520), text_inputs, 3, "header says 8 tokens, its size 5"},
+      {write_shard("high.bin", tokens, 8, 8, 20240520), text_inputs, 3,
+       "token 600 at offset 1034 is outside the model's 256"},
+      {write_bytes("text2", "abcdefgh", 8), &number, 1, "'x' takes numbers: give one .npy array"},
+      {write_bytes("no.npy", "abcdefghijklmno", 15), &number, 1, "is not a .npy array"},
+      {write_npy("c8.npy", "<c8", "(3,)", labels, 24), &label, 1, "elements of type '<c8'"},
+      {write_npy("shape.npy", "<f4", "(1, 4)", labels, 24), &number, 1,
+       "holds samples of shape [4], but 'x' takes [2, 3]"},
+      {write_npy("long.npy", "<f4", "(9, 2, 3)", labels, 24), &number, 1,
+       "is cut short at offset 152: it holds 6 elements of shape (9, 2, 3)"},
+      {write_npy("range.npy", "<i8", "(3,)", labels, 24), &label, 1, "token 256 at offset 144 is outside"},
+      {write_npy("number.npy", "<f8", "(3, 1)", labels, 24), &label, 1,
+       "floating-point numbers, but 'label' takes tokens"},
+      {write_npy("one.npy", "<i8", "(3,)", labels, 24), text_inputs, 3,
+       "3 inputs and targets, each needs one .npy"}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     char why[PD_WHY] = "";
     assert_null(pd_dataset_open(&cases[i].path, 1, cases[i].inputs, cases[i].n, 0, true, why));
@@ -272,12 +270,11 @@ static void broken_images_are_named(void **state) {
   char *good = write_idx("good-ubyte", 3, (int[]){3, 4, 5}, 60);
   const struct pd_input *in = image_inputs;
   refuses(in, 2, "is cut short at offset 3", write_bytes("a-ubyte", "\0\0\x08", 3), labels, NULL);
-  refuses(in, 2, "at offset 0 it has 01 02 instead of 00 00", write_bytes("a-ubyte", "\1\2\3\4", 4), labels,
-          NULL);
+  refuses(in, 2, "at offset 0 it has 01 02 instead of 00 00", write_bytes("a-ubyte", "\1\2\3\4", 4), labels, NULL);
   refuses(in, 2, "elements of type 0d at offset 2", write_bytes("a-ubyte", "\0\0\x0d\3", 4), labels, NULL);
   refuses(in, 2, "0 axes at offset 3", write_bytes("a-ubyte", "\0\0\x08\0", 4), labels, NULL);
-  refuses(in, 2, "is cut short at offset 9: its header has 16",
-          write_bytes("a-ubyte", "\0\0\x08\3\0\0\0\3\0", 9), labels, NULL);
+  refuses(in, 2, "is cut short at offset 9: its header has 16", write_bytes("a-ubyte", "\0\0\x08\3\0\0\0\3\0", 9),
+          labels, NULL);
   refuses(in, 2, "is cut short at offset 75: its header says 3 samples of 20 bytes",
           write_idx("a-ubyte", 3, (int[]){3, 4, 5}, 59), labels, NULL);
   refuses(in, 2, "3 samples of 20 bytes, but more follow at offset 76",
@@ -290,8 +287,7 @@ static void broken_images_are_named(void **state) {
   refuses(in, 2, "is compressed: gunzip it first", write_bytes("a-ubyte.gz", "\x1f\x8b\x08", 3), labels, NULL);
   refuses(in, 2, "are of several kinds: name each one's input, as in image=PATH", good,
           write_bytes("text", "abc", 3), NULL);
-  refuses(in, 2, "each needs one .npy array or idx file in this order, but 1 is given", good, NULL,
-          NULL);
+  refuses(in, 2, "each needs one .npy array or idx file in this order, but 1 is given", good, NULL, NULL);
   refuses(in, 2, "shape [3, 32, 32], but 'image' takes [1, 4, 5]", write_cifar("c.bin", 1, 0), NULL, NULL);
   in = cifar_inputs;
   refuses(in, 2, "records have 3073 bytes, but the one at offset 0 has 3", write_bytes("c.bin", "abc", 3), NULL,
@@ -378,18 +374,18 @@ static void only_images_are_changed(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-    cmocka_unit_test(text_is_cut_into_windows),
-    cmocka_unit_test(files_are_laid_end_to_end),
-    cmocka_unit_test(bad_data_is_named),
-    cmocka_unit_test(arrays_are_read_by_row),
-    cmocka_unit_test(idx_images_are_read),
-    cmocka_unit_test(cifar_records_give_image_and_label),
-    cmocka_unit_test(lines_are_padded),
-    cmocka_unit_test(named_files_are_rows),
-    cmocka_unit_test(broken_images_are_named),
-    cmocka_unit_test(broken_pairs_are_named),
-    cmocka_unit_test(images_are_cropped_and_mirrored),
-    cmocka_unit_test(only_images_are_changed),
+      cmocka_unit_test(text_is_cut_into_windows),
+      cmocka_unit_test(files_are_laid_end_to_end),
+      cmocka_unit_test(bad_data_is_named),
+      cmocka_unit_test(arrays_are_read_by_row),
+      cmocka_unit_test(idx_images_are_read),
+      cmocka_unit_test(cifar_records_give_image_and_label),
+      cmocka_unit_test(lines_are_padded),
+      cmocka_unit_test(named_files_are_rows),
+      cmocka_unit_test(broken_images_are_named),
+      cmocka_unit_test(broken_pairs_are_named),
+      cmocka_unit_test(images_are_cropped_and_mirrored),
+      cmocka_unit_test(only_images_are_changed),
   };
   return run_in_folder(tests);
 }

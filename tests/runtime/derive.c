@@ -12,20 +12,20 @@
 
 enum { N = 8, CLASSES = 40 };
 #define NUMBERS(...) \
-  .n_numbers = sizeof((const double[]){__VA_ARGS__}) / sizeof(double), .numbers = (const double[]){__VA_ARGS__}
+  .n_numbers = sizeof((const double[]){__VA_ARGS__}) / sizeof(double), .numbers = (const double[]) { __VA_ARGS__ }
 #define SEQUENCE(n) .rank = 1, .dim = {n}, .elements = n
 #define TOKENS(n, most) .token = true, .classes = most, SEQUENCE(n)
 
 enum { TEXT, LENGTH, PRESENT, COUNTED, SHIFTED, SEGMENTS, MASKED, CHOSEN, N_INPUTS };
 static const struct pd_input inputs[N_INPUTS] = {
-  [TEXT] = {.name = "text", .target = true, TOKENS(N, CLASSES)},
-  [LENGTH] = {.name = "length", TOKENS(1, N + 1), .origin = PD_LENGTHS, .from = TEXT, NUMBERS(0)},
-  [PRESENT] = {.name = "present", SEQUENCE(N), .origin = PD_PRESENT, .from = TEXT, NUMBERS(0)},
-  [COUNTED] = {.name = "counted", SEQUENCE(N), .origin = PD_COUNTED, .from = TEXT, NUMBERS(0)},
-  [SHIFTED] = {.name = "shifted", TOKENS(N, CLASSES), .origin = PD_SHIFTED, .from = TEXT, NUMBERS(9)},
-  [SEGMENTS] = {.name = "segments", TOKENS(N, 2), .origin = PD_SEGMENTS, .from = MASKED, NUMBERS(2, 0)},
-  [MASKED] = {.name = "masked", TOKENS(N, CLASSES), .origin = PD_MASKED, .from = TEXT, NUMBERS(3, 0.15, 0, 2)},
-  [CHOSEN] = {.name = "chosen", SEQUENCE(N), .origin = PD_CHOSEN, .from = MASKED},
+    [TEXT] = {.name = "text", .target = true, TOKENS(N, CLASSES)},
+    [LENGTH] = {.name = "length", TOKENS(1, N + 1), .origin = PD_LENGTHS, .from = TEXT, NUMBERS(0)},
+    [PRESENT] = {.name = "present", SEQUENCE(N), .origin = PD_PRESENT, .from = TEXT, NUMBERS(0)},
+    [COUNTED] = {.name = "counted", SEQUENCE(N), .origin = PD_COUNTED, .from = TEXT, NUMBERS(0)},
+    [SHIFTED] = {.name = "shifted", TOKENS(N, CLASSES), .origin = PD_SHIFTED, .from = TEXT, NUMBERS(9)},
+    [SEGMENTS] = {.name = "segments", TOKENS(N, 2), .origin = PD_SEGMENTS, .from = MASKED, NUMBERS(2, 0)},
+    [MASKED] = {.name = "masked", TOKENS(N, CLASSES), .origin = PD_MASKED, .from = TEXT, NUMBERS(3, 0.15, 0, 2)},
+    [CHOSEN] = {.name = "chosen", SEQUENCE(N), .origin = PD_CHOSEN, .from = MASKED},
 };
 
 /* ---- one sample -------------------------------------------------------------------------------- */
@@ -88,9 +88,9 @@ static void corruption_is_berts(void **state) {
     }
   }
   assert_int_equal(at[0] + at[N - 1], 0);
-  assert_in_range(chosen, 17500, 18500);                       /* 18000, deviation 124 */
+  assert_in_range(chosen, 17500, 18500); /* 18000, deviation 124 */
   for (int i = 1; i + 1 < N; i++) assert_in_range(at[i], 2750, 3250);
-  assert_in_range(masked * 1000 / chosen, 785, 820);           /* 0.8 + 0.1 / 40 */
+  assert_in_range(masked * 1000 / chosen, 785, 820); /* 0.8 + 0.1 / 40 */
   assert_in_range(same * 1000 / chosen, 90, 116);
   assert_in_range(other * 1000 / chosen, 85, 107);
   for (int c = 0; c < CLASSES; c++) assert_true(c == 3 || (seen[c] > 15 && seen[c] < 85)); /* 45, deviation 7 */
@@ -102,7 +102,7 @@ static void corruption_is_berts(void **state) {
 /* 12 lines of 0 to 7 numbers, in which 0 is no pad. */
 static char *write_numbers(void) {
   static const char text[] =
-    "5\n7 8 9\n\n6 6\n1 2 0 4 5 6 7\n30\n12 2 13\n8 0\n9 9 9 9\n21 22 23 24 25 26\n4\n5 6\n";
+      "5\n7 8 9\n\n6 6\n1 2 0 4 5 6 7\n30\n12 2 13\n8 0\n9 9 9 9\n21 22 23 24 25 26\n4\n5 6\n";
   return write_bytes("text.ids", text, strlen(text));
 }
 
@@ -111,8 +111,13 @@ static struct pd_stage stage;
 static void start(const struct pd_input *in, int n, int64_t microbatch, char **paths, int n_paths) {
   static const int replicas[] = {1};
   char why[PD_WHY] = "";
-  stage = (struct pd_stage){.n_stages = 1, .replicas = replicas, .batch = 4, .microbatch = microbatch,
-                            .microbatches = 4 / microbatch, .inputs = in, .n_inputs = n};
+  stage = (struct pd_stage){.n_stages = 1,
+                            .replicas = replicas,
+                            .batch = 4,
+                            .microbatch = microbatch,
+                            .microbatches = 4 / microbatch,
+                            .inputs = in,
+                            .n_inputs = n};
   pd = (struct pd_run){.stage = &stage, .ranks = 1, .steps = 6, .seed = 3, .training = true};
   pd_options = (struct pd_options){.data = paths, .n_data = n_paths, .validation = paths, .n_validation = n_paths};
   pd_training_data = pd_validation_data = NULL;
@@ -122,8 +127,7 @@ static void start(const struct pd_input *in, int n, int64_t microbatch, char **p
 
 /* 6 batches' weights of an input, and of the tokens of another: [24][N]. */
 static void load_all(int input, int64_t microbatch, void *to) {
-  for (int64_t k = 1; k <= 24 / microbatch; k++)
-    pd_load(input, k, (char *)to + (k - 1) * microbatch * N * 4);
+  for (int64_t k = 1; k <= 24 / microbatch; k++) pd_load(input, k, (char *)to + (k - 1) * microbatch * N * 4);
 }
 
 /* Every batch's weights are one number at its counted positions, and sum up to all positions. */
@@ -200,7 +204,7 @@ static void nothing_counted_gives_zeros(void **state) {
   float weight[4 * N];
   start(inputs, N_INPUTS, 4, &path, 1);
   pd_load(COUNTED, 1, weight);
-  assert_memory_equal(weight, ((float[4 * N]){0}), sizeof weight);
+  assert_memory_equal(weight, ((float[4 *N]){0}), sizeof weight);
 }
 
 /* ---- images -------------------------------------------------------------------------------------- */
@@ -211,8 +215,12 @@ static char *write_images(const char *descr, const void *pixels, size_t n) {
   return write_npy(descr[1] == 'u' ? "u1.npy" : "f4.npy", descr, "(4, 2, 4, 4)", pixels, n);
 }
 
-static const struct pd_input image = {.name = "image", .rank = 3, .dim = {2, SIDE, SIDE}, .elements = IMAGE,
-                                      .origin = PD_IMAGE, NUMBERS(0.5, 0.25, 0.5, 2)};
+static const struct pd_input image = {.name = "image",
+                                      .rank = 3,
+                                      .dim = {2, SIDE, SIDE},
+                                      .elements = IMAGE,
+                                      .origin = PD_IMAGE,
+                                      NUMBERS(0.5, 0.25, 0.5, 2)};
 
 static void images_are_normalised(void **state) {
   (void)state;
@@ -258,9 +266,9 @@ static char *named(const char *name, const char *path) {
 }
 
 static const struct pd_input pair[] = {
-  {.name = "a", TOKENS(N, 128)},
-  {.name = "b", TOKENS(2 * N, 128), .origin = PD_SHIFTED, NUMBERS(1)}, /* longer than a window may be */
-  {.name = "c", .target = true, TOKENS(N, 128)}};
+    {.name = "a", TOKENS(N, 128)},
+    {.name = "b", TOKENS(2 * N, 128), .origin = PD_SHIFTED, NUMBERS(1)}, /* longer than a window may be */
+    {.name = "c", .target = true, TOKENS(N, 128)}};
 
 /* What is derived needs no file, however files are given, and takes none. */
 static void derived_inputs_take_no_file(void **state) {
@@ -282,8 +290,7 @@ static void derived_inputs_take_no_file(void **state) {
 static void broken_numbers_are_named(void **state) {
   (void)state;
   static const struct pd_input in = {.name = "x", TOKENS(2, 50)};
-  refuses(&in, 1, "line 2: no token, which is a whole number, at offset 4",
-          write_bytes("a.ids", "1 2\n-3\n", 7));
+  refuses(&in, 1, "line 2: no token, which is a whole number, at offset 4", write_bytes("a.ids", "1 2\n-3\n", 7));
   refuses(&in, 1, "line 1: no token, which is a whole number, at offset 2", write_bytes("a.ids", "1 2x", 4));
   refuses(&in, 1, "line 2: token 50 at offset 2 is outside the model's 50", write_bytes("a.ids", "1\n50", 4));
   refuses(&in, 1, "is outside the model's 50", write_bytes("a.ids", "99999999999999999999", 20));
@@ -296,14 +303,10 @@ static void broken_numbers_are_named(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-    cmocka_unit_test(inputs_follow_from_tokens),
-    cmocka_unit_test(corruption_is_berts),
-    cmocka_unit_test(weights_average_to_one),
-    cmocka_unit_test(validation_counts_the_whole_set),
-    cmocka_unit_test(nothing_counted_gives_zeros),
-    cmocka_unit_test(images_are_normalised),
-    cmocka_unit_test(derived_inputs_take_no_file),
-    cmocka_unit_test(broken_numbers_are_named),
+      cmocka_unit_test(inputs_follow_from_tokens),   cmocka_unit_test(corruption_is_berts),
+      cmocka_unit_test(weights_average_to_one),      cmocka_unit_test(validation_counts_the_whole_set),
+      cmocka_unit_test(nothing_counted_gives_zeros), cmocka_unit_test(images_are_normalised),
+      cmocka_unit_test(derived_inputs_take_no_file), cmocka_unit_test(broken_numbers_are_named),
   };
   return run_in_folder(tests);
 }

@@ -31,8 +31,7 @@ static char *write_npy(const char *name, const char *descr, const char *shape, c
 }
 
 /* Returns the exit status for main. */
-#define run_in_folder(tests) \
-  (!mkdtemp(directory) ? 1 : leave_folder(cmocka_run_group_tests(tests, NULL, NULL)))
+#define run_in_folder(tests) (!mkdtemp(directory) ? 1 : leave_folder(cmocka_run_group_tests(tests, NULL, NULL)))
 
 static int leave_folder(int failed) {
   char command[64];

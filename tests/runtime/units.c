@@ -136,9 +136,7 @@ static void uniform_weights_fill_their_range(void **state) {
 
 /* ---- rates and optimizers -------------------------------------------------------------------- */
 
-static bool near(double a, double b, double relative) {
-  return fabs(a - b) <= relative * fmax(fabs(a), fabs(b));
-}
+static bool near(double a, double b, double relative) { return fabs(a - b) <= relative * fmax(fabs(a), fabs(b)); }
 
 static void rates_warm_up_and_fall_to_the_floor(void **state) {
   (void)state;
@@ -170,8 +168,7 @@ static void adamw_follows_its_formula(void **state) {
     for (int i = 0; i < N; i++) { /* Loshchilov and Hutter, algorithm 2 */
       dm[i] = 0.9 * dm[i] + 0.1 * 0.5 * g[i];
       dv[i] = 0.95 * dv[i] + 0.05 * 0.25 * g[i] * g[i];
-      x[i] -= 0.01 *
-              (dm[i] / (1 - pow(0.9, t + 1)) / (sqrt(dv[i] / (1 - pow(0.95, t + 1))) + 1e-8) + 0.1 * x[i]);
+      x[i] -= 0.01 * (dm[i] / (1 - pow(0.9, t + 1)) / (sqrt(dv[i] / (1 - pow(0.95, t + 1))) + 1e-8) + 0.1 * x[i]);
     }
   }
   for (int i = 0; i < N; i++) assert_true(fabs(x[i] - w[0][i]) < 1e-5);
@@ -220,17 +217,22 @@ static void tensors_are_updated_as_a_whole(void **state) {
   enum { AT = 4 };
   const struct pd_use uses[] = {{.stage = 0, .offset = 0}, {.stage = 0, .offset = AT * ALL}};
   const struct pd_parameter parameters[] = {
-    {.elements = ALL, .dim = {ROWS, COLUMNS}, .rank = 2, .n_uses = 1, .uses = &uses[0]},
-    {.elements = 1, .offset = AT * ALL, .n_uses = 1, .uses = &uses[1], .buffer = true, .momentum = 0.5f},
-    {.elements = 1, .offset = AT * (ALL + AVERAGE)}};
+      {.elements = ALL, .dim = {ROWS, COLUMNS}, .rank = 2, .n_uses = 1, .uses = &uses[0]},
+      {.elements = 1, .offset = AT * ALL, .n_uses = 1, .uses = &uses[1], .buffer = true, .momentum = 0.5f},
+      {.elements = 1, .offset = AT * (ALL + AVERAGE)}};
   enum { LIKE = offsetof(typeof(arena), like), OF_ROWS = offsetof(typeof(arena), rows) };
   const struct pd_moment moments[3][2] = {
-    {{.offset = LIKE, .dim = {ROWS, COLUMNS}, .rank = 2}, {.offset = OF_ROWS, .dim = {ROWS}, .rank = 1}},
-    {{.offset = 0}},
-    {{.offset = LIKE + AT * ALL}, {.offset = OF_ROWS, .dim = {1}, .rank = 1}}};
+      {{.offset = LIKE, .dim = {ROWS, COLUMNS}, .rank = 2}, {.offset = OF_ROWS, .dim = {ROWS}, .rank = 1}},
+      {{.offset = 0}},
+      {{.offset = LIKE + AT * ALL}, {.offset = OF_ROWS, .dim = {1}, .rank = 1}}};
   const struct pd_optimizer optimizer = {.name = "trusted", .tensor = trusted};
-  const struct pd_stage s = {.optimizer = &optimizer, .lr = 0.5, .microbatches = 1, .n_parameters = 3,
-                             .parameters = parameters, .n_moments = 2, .own_moments = moments[0],
+  const struct pd_stage s = {.optimizer = &optimizer,
+                             .lr = 0.5,
+                             .microbatches = 1,
+                             .n_parameters = 3,
+                             .parameters = parameters,
+                             .n_moments = 2,
+                             .own_moments = moments[0],
                              .moments = LIKE};
   struct pd_run before = pd;
   pd.stage = &s;
@@ -272,8 +274,7 @@ static size_t small_file(unsigned char **bytes) {
   struct pd_entry entries[] = {{.name = "wte.weight", .rank = 2, .dim = {2, 3}, .elements = 6},
                                {.name = "odd \"name\"", .rank = 1, .dim = {1}, .elements = 1}};
   size_t header;
-  unsigned char *h = pd_safetensors_header(entries, 2, (const char *const[][2]){{"format", "pt"}}, 1,
-                                           &header);
+  unsigned char *h = pd_safetensors_header(entries, 2, (const char *const[][2]){{"format", "pt"}}, 1, &header);
   *bytes = malloc(header + 28);
   memcpy(*bytes, h, header);
   memcpy(*bytes + header, (float[]){1, 2, 3, 4, 5, 6, 7}, 28);
@@ -320,9 +321,9 @@ static void safetensors_convert_types(void **state) {
   struct pd_safetensors s;
   uint16_t halves[] = {0x3c00, 0xc000, 0x0001, 0x7c00, 0x3f80, 0xc049};
   assert_true(parse_text(
-    "{\"h\":{\"dtype\":\"F16\",\"shape\":[4],\"data_offsets\":[0,8]},\"b\":{\"dtype\":\"BF16\",\"shape\":"
-    "[2],\"data_offsets\":[8,12]},\"mask\":{\"dtype\":\"BOOL\",\"shape\":[],\"data_offsets\":[11,12]}}",
-    halves, sizeof halves, &s, why));
+      "{\"h\":{\"dtype\":\"F16\",\"shape\":[4],\"data_offsets\":[0,8]},\"b\":{\"dtype\":\"BF16\",\"shape\":"
+      "[2],\"data_offsets\":[8,12]},\"mask\":{\"dtype\":\"BOOL\",\"shape\":[],\"data_offsets\":[11,12]}}",
+      halves, sizeof halves, &s, why));
   const struct pd_entry *h = pd_safetensors_find(&s, "h"), *b = pd_safetensors_find(&s, "b");
   assert_true(pd_entry_float(h, 0) == 1 && pd_entry_float(h, 1) == -2 && pd_entry_float(h, 2) == 0x1p-24f);
   assert_true(isinf(pd_entry_float(h, 3)) && pd_entry_float(b, 0) == 1 && pd_entry_float(b, 1) == -3.140625f);
@@ -335,25 +336,24 @@ static void damaged_safetensors_are_refused(void **state) {
   static const struct {
     const char *header, *says;
   } cases[] = {
-    {"[]", "not a JSON object"},
-    {"{\"__metadata__\":{\"a\":1}}", "not pairs of texts"},
-    {"{\"__metadata__\":{},\"__metadata__\":{}}", "come twice"},
-    {"{\"a\":3}", "no known way"},
-    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1]}}", "outside the file"},
-    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[-1],\"data_offsets\":[0,4]}}", "no known way"},
-    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[0.5],\"data_offsets\":[0,4]}}", "no known way"},
-    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,0]}}", "outside the file"},
-    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[8,12]}}", "outside the file"},
-    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,4]}}", "does not fill"},
-    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[4503599627370496,4503599627370496],\"data_offsets\":[0,4]}}",
-     "no known way"},
+      {"[]", "not a JSON object"},
+      {"{\"__metadata__\":{\"a\":1}}", "not pairs of texts"},
+      {"{\"__metadata__\":{},\"__metadata__\":{}}", "come twice"},
+      {"{\"a\":3}", "no known way"},
+      {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1]}}", "outside the file"},
+      {"{\"a\":{\"dtype\":\"F32\",\"shape\":[-1],\"data_offsets\":[0,4]}}", "no known way"},
+      {"{\"a\":{\"dtype\":\"F32\",\"shape\":[0.5],\"data_offsets\":[0,4]}}", "no known way"},
+      {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,0]}}", "outside the file"},
+      {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[8,12]}}", "outside the file"},
+      {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,4]}}", "does not fill"},
+      {"{\"a\":{\"dtype\":\"F32\",\"shape\":[4503599627370496,4503599627370496],\"data_offsets\":[0,4]}}",
+       "no known way"},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     char why[PD_WHY] = "";
     struct pd_safetensors s;
     assert_false(parse_text(cases[i].header, "12345678", 8, &s, why));
-    if (!strstr(why, cases[i].says))
-      fail_msg("%s: expected '%s' in '%s'", cases[i].header, cases[i].says, why);
+    if (!strstr(why, cases[i].says)) fail_msg("%s: expected '%s' in '%s'", cases[i].header, cases[i].says, why);
   }
 }
 
@@ -419,23 +419,23 @@ static void options_are_read(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-    cmocka_unit_test(every_epoch_is_a_permutation),
-    cmocka_unit_test(orders_differ_by_epoch_and_seed),
-    cmocka_unit_test(the_last_work_is_named),
-    cmocka_unit_test(microbatches_are_dealt_to_replicas),
-    cmocka_unit_test(turns_go_through_the_chunks),
-    cmocka_unit_test(initial_weights_follow_seed_and_name),
-    cmocka_unit_test(uniform_weights_fill_their_range),
-    cmocka_unit_test(rates_warm_up_and_fall_to_the_floor),
-    cmocka_unit_test(adamw_follows_its_formula),
-    cmocka_unit_test(sgd_follows_its_formula),
-    cmocka_unit_test(tensors_are_updated_as_a_whole),
-    cmocka_unit_test(squares_add_up),
-    cmocka_unit_test(safetensors_read_back),
-    cmocka_unit_test(safetensors_convert_types),
-    cmocka_unit_test(damaged_safetensors_are_refused),
-    cmocka_unit_test(outputs_are_whole_or_nothing),
-    cmocka_unit_test(options_are_read),
+      cmocka_unit_test(every_epoch_is_a_permutation),
+      cmocka_unit_test(orders_differ_by_epoch_and_seed),
+      cmocka_unit_test(the_last_work_is_named),
+      cmocka_unit_test(microbatches_are_dealt_to_replicas),
+      cmocka_unit_test(turns_go_through_the_chunks),
+      cmocka_unit_test(initial_weights_follow_seed_and_name),
+      cmocka_unit_test(uniform_weights_fill_their_range),
+      cmocka_unit_test(rates_warm_up_and_fall_to_the_floor),
+      cmocka_unit_test(adamw_follows_its_formula),
+      cmocka_unit_test(sgd_follows_its_formula),
+      cmocka_unit_test(tensors_are_updated_as_a_whole),
+      cmocka_unit_test(squares_add_up),
+      cmocka_unit_test(safetensors_read_back),
+      cmocka_unit_test(safetensors_convert_types),
+      cmocka_unit_test(damaged_safetensors_are_refused),
+      cmocka_unit_test(outputs_are_whole_or_nothing),
+      cmocka_unit_test(options_are_read),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

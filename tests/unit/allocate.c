@@ -69,8 +69,8 @@ typedef struct Case {
   const char *schedule;
   int64_t microbatch;
   bool recompute;
-  void (*change)(Program *); /* NULL: the schedule's own */
-  int chunks;                /* 0: one */
+  void (*change)(Program *);  /* NULL: the schedule's own */
+  int chunks;                 /* 0: one */
   const Optimizer *optimizer; /* NULL: AdamW */
 } Case;
 
@@ -88,7 +88,9 @@ static void each_stage(Case c, void (*check)(const StageKernels *, const Program
   for (int i = 0; i < c.stages; i++)
     pipeline.recompute[i] = c.recompute && (chunks > 1 || i + 1 < c.stages);
   pipeline.vertical_sync = true;
-  Plan plan = {.model = g->name, .pipeline = pipeline_at(&pipeline, 8, c.microbatch), .target = {.threads = 1},
+  Plan plan = {.model = g->name,
+               .pipeline = pipeline_at(&pipeline, 8, c.microbatch),
+               .target = {.threads = 1},
                .stage = stages};
   Program *programs = schedule(&plan.pipeline, plan_exchanges(g, &p, &plan), NO_SPAN);
   assert_non_null(programs);
@@ -136,8 +138,8 @@ static Shape one_number(const Shape *of) {
 }
 static Shape rows_of(const Shape *of) { return (Shape){.rank = 1, .dim = {of->dim[0]}}; }
 
-static const UpdateRule factored = {.name = "factored", .n_moments = 3, .traffic = 4,
-                                    .moment_shape = {rows_of, NULL, one_number}};
+static const UpdateRule factored = {
+    .name = "factored", .n_moments = 3, .traffic = 4, .moment_shape = {rows_of, NULL, one_number}};
 static const Optimizer optimizer_factored = {.name = "factored", .rule = &factored};
 
 static void check_own_moments(const StageKernels *k, const Program *p, const Allocation *a) {
@@ -179,8 +181,11 @@ static void test_allocations_of_every_schedule(void **state) {
 static void split(Program *p) {
   p->split_backward = true;
   p->weights_lag = 3;
-  p->slots[0] = (Slots){.saved = (int)p->in_flight + 3, .received = (int)p->in_flight + 4,
-                        .sent = (int)p->in_flight + 3, .gradients = 5, .inputs = (int)p->in_flight + 3,
+  p->slots[0] = (Slots){.saved = (int)p->in_flight + 3,
+                        .received = (int)p->in_flight + 4,
+                        .sent = (int)p->in_flight + 3,
+                        .gradients = 5,
+                        .inputs = (int)p->in_flight + 3,
                         .deferred = 4};
 }
 
@@ -324,17 +329,17 @@ static void test_verify_finds_an_overlap(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_packed_ranges_do_not_overlap),
-    cmocka_unit_test(test_ranges_of_different_times_share),
-    cmocka_unit_test(test_allocations_of_every_schedule),
-    cmocka_unit_test(test_moments_of_shapes_of_their_own),
-    cmocka_unit_test(test_what_the_weights_pass_reads_lasts),
+      cmocka_unit_test(test_packed_ranges_do_not_overlap),
+      cmocka_unit_test(test_ranges_of_different_times_share),
+      cmocka_unit_test(test_allocations_of_every_schedule),
+      cmocka_unit_test(test_moments_of_shapes_of_their_own),
+      cmocka_unit_test(test_what_the_weights_pass_reads_lasts),
       cmocka_unit_test(test_short_batches_hold_their_turns_at_most),
-    cmocka_unit_test(test_verify_finds_too_few_slots),
-    cmocka_unit_test(test_chunks_have_slots_of_their_own),
-    cmocka_unit_test(test_other_replicas_gradients_have_room),
-    cmocka_unit_test(test_tied_gradients_of_other_stages_have_room),
-    cmocka_unit_test(test_verify_finds_an_overlap),
+      cmocka_unit_test(test_verify_finds_too_few_slots),
+      cmocka_unit_test(test_chunks_have_slots_of_their_own),
+      cmocka_unit_test(test_other_replicas_gradients_have_room),
+      cmocka_unit_test(test_tied_gradients_of_other_stages_have_room),
+      cmocka_unit_test(test_verify_finds_an_overlap),
   };
   return cmocka_run_group_tests_name("allocate", tests, NULL, NULL);
 }

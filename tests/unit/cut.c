@@ -105,8 +105,7 @@ static void what_no_sample_made_cannot_cross(void **unused) {
   int a = graph_scope(g, top, intern("a"), intern("a"), NO_SPAN),
       b = graph_scope(g, top, intern("b"), intern("b"), NO_SPAN);
   int c = graph_scope(g, top, intern("c"), intern("c"), NO_SPAN);
-  int squared =
-      model_op(g, a, &op_square, model_weight(g, intern("a.weight"), MODEL_WIDTH, MODEL_WIDTH, a), -1);
+  int squared = model_op(g, a, &op_square, model_weight(g, intern("a.weight"), MODEL_WIDTH, MODEL_WIDTH, a), -1);
   x = model_op(g, a, &op_matmul, x, squared);
   x = model_op(g, b, &op_matmul, x, squared);
   x = model_op(g, c, &op_sum, model_op(g, c, &op_square, x, -1), -1);
@@ -166,7 +165,8 @@ static void what_inputs_give_does_not_cross(void **unused) {
   for (int i = 0; i < 3; i++) {
     int scope = graph_scope(g, top, internf("s%d", i), intern("layer"), NO_SPAN);
     y = model_op(g, scope, &op_add, y, x);
-    y = model_op(g, scope, &op_matmul, y, model_weight(g, internf("s%d.weight", i), MODEL_WIDTH, MODEL_WIDTH, scope));
+    y = model_op(g, scope, &op_matmul, y,
+                 model_weight(g, internf("s%d.weight", i), MODEL_WIDTH, MODEL_WIDTH, scope));
   }
   graph_loss(g, model_op(g, top, &op_sum, y, -1), NO_SPAN);
   autodiff(g);
@@ -246,8 +246,7 @@ static void run_node(const Graph *g, int node, double **value) {
 }
 
 /* The loss when nodes from `first` on see value v moved along `direction`, those before do not. */
-static double loss_beyond(const Graph *g, int first, double **given, int v, const double *direction,
-                          double step) {
+static double loss_beyond(const Graph *g, int first, double **given, int v, const double *direction, double step) {
   double **value = alloc((size_t)g->values.n * sizeof *value);
   for (int i = 0; i < g->values.n; i++) {
     int64_t n = shape_elements(&g->values.at[i].shape) * (g->values.at[i].shape.batched ? BATCH : 1);

@@ -96,16 +96,19 @@ static void test_lists_break_at_the_width(void **state) {
     assert_true(strcspn(line, "\n") <= WIDTH);
   assert_non_null(strstr(out.at, "argument_59);\n"));
   Text comment = {0};
-  text_comment(&comment, 2, "many words */ that go on and on, more than a line holds, until the very end of "
-                            "the paragraph, where the comment closes and nothing is left over");
+  text_comment(&comment, 2,
+               "many words */ that go on and on, more than a line holds, until the very end of "
+               "the paragraph, where the comment closes and nothing is left over");
   assert_ptr_equal(strstr(comment.at, "*/"), comment.at + comment.n - 3);
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_identifiers),       cmocka_unit_test(test_names_are_unique),
-    cmocka_unit_test(test_comments_and_strings), cmocka_unit_test(test_literals_read_back),
-    cmocka_unit_test(test_lists_break_at_the_width),
+      cmocka_unit_test(test_identifiers),
+      cmocka_unit_test(test_names_are_unique),
+      cmocka_unit_test(test_comments_and_strings),
+      cmocka_unit_test(test_literals_read_back),
+      cmocka_unit_test(test_lists_break_at_the_width),
   };
   return cmocka_run_group_tests_name("emit", tests, NULL, NULL);
 }

@@ -33,22 +33,22 @@ static void test_all_print_as_written(void **state) {
 static void test_any_prints_as_written(void **state) {
   (void)state;
   static const char *const expressions[] = {
-    "$0",
-    "-(-$0)",
-    "-($0 + $1)",
-    "(float)$j",
-    "(float)-$0",
-    "(float)($0 * $1)",
-    "$0 - $1 - $2",
-    "$0 - ($1 - $2)",
-    "$0 / $1 * $2",
-    "$0 / ($1 * $2)",
-    "($0 + 1.0f) * -$1",
-    "$0 * $1 + $2 * $3",
-    "($0 > $1) == ($2 > $3) ? 0.125f : 1.0f",
-    "$0 > $1 ? $1 : $2 > 0.5f ? $2 : -$3",
-    "($training ? $0 : $1) * ${p}",
-    "pd_f(pd_g(), $0 + $1, $0 < 0.0f ? -$0 : $0, MICROBATCH)",
+      "$0",
+      "-(-$0)",
+      "-($0 + $1)",
+      "(float)$j",
+      "(float)-$0",
+      "(float)($0 * $1)",
+      "$0 - $1 - $2",
+      "$0 - ($1 - $2)",
+      "$0 / $1 * $2",
+      "$0 / ($1 * $2)",
+      "($0 + 1.0f) * -$1",
+      "$0 * $1 + $2 * $3",
+      "($0 > $1) == ($2 > $3) ? 0.125f : 1.0f",
+      "$0 > $1 ? $1 : $2 > 0.5f ? $2 : -$3",
+      "($training ? $0 : $1) * ${p}",
+      "pd_f(pd_g(), $0 + $1, $0 < 0.0f ? -$0 : $0, MICROBATCH)",
   };
   for (size_t i = 0; i < sizeof expressions / sizeof *expressions; i++)
     expect_same(&(Op){.name = "an op", .attr = {{"p", ATTR_NUMBER, true, 0}}, .expression = expressions[i]});

@@ -22,7 +22,10 @@ static const Target one_thread = {.threads = 1};
 
 /* ---- executing kernels ------------------------------------------------------------------------------ */
 
-typedef struct Machine { const StageKernels *k; double **memory; } Machine;
+typedef struct Machine {
+  const StageKernels *k;
+  double **memory;
+} Machine;
 
 static int64_t at(const Place *p, const int64_t *index) {
   int64_t i = p->offset;
@@ -208,7 +211,7 @@ static void expect(const Machine *m, const Buffer *b, const double *got, const d
   }
   if (worst > 1e-9 * largest)
     fail_msg("stage %d of pieces %d..%d: %s '%s' is off by %g of %g", m->k->stage, m->k->chunks.at[0].first_piece,
-              m->k->chunks.at[0].end_piece - 1, b->kind == BUFFER_ACCUMULATOR ? "the gradient of" : "value",
+             m->k->chunks.at[0].end_piece - 1, b->kind == BUFFER_ACCUMULATOR ? "the gradient of" : "value",
              b->comment, worst, largest);
 }
 
@@ -276,7 +279,8 @@ static void check_chunks(const Graph *g, const Pieces *p, int64_t microbatch, do
       int parts = RANKS * chunks;
       for (int c = 0; c < chunks; c++) {
         int at = c * RANKS + rank;
-        chunk[c] = fuse(g, p, p->n * at / parts, p->n * (at + 1) / parts, at, parts, microbatch, false, true, one_thread);
+        chunk[c] =
+            fuse(g, p, p->n * at / parts, p->n * (at + 1) / parts, at, parts, microbatch, false, true, one_thread);
       }
       StageKernels *k = merge_chunks(chunk, chunks);
       assert_int_equal(k->stage, rank);
@@ -334,7 +338,8 @@ static void check_all_stages(const Graph *g, int64_t microbatch) {
     for (int end = first + 1; end <= p.n; end++) {
       int stage = first > 0, n_stages = stage + 1 + (end < p.n);
       bool split = (first + end) % 2;
-      check_stage(g, fuse(g, &p, first, end, stage, n_stages, microbatch, false, split, one_thread), input, param, value);
+      check_stage(g, fuse(g, &p, first, end, stage, n_stages, microbatch, false, split, one_thread), input, param,
+                  value);
     }
 }
 
@@ -367,7 +372,8 @@ static void llama(void **state) {
   (void)state;
   check_model("models/llama_mini.pdm",
               (const char *[]){"n_layer=2", "n_head=4", "n_kv_head=2", "n_embd=16", "n_ctx=6", "hidden=12",
-                               "vocab_size=11"}, 7);
+                               "vocab_size=11"},
+              7);
 }
 
 static void mlp(void **state) {
@@ -378,7 +384,7 @@ static void mlp(void **state) {
 /* Models that the golden tests train: every primitive, every kind of product and view. */
 static void golden(void **state) {
   static const char *const models[] = {"pointwise", "shapes", "products", "attention",
-                                       "layers", "blocks", "lstms", "statistics"};
+                                       "layers",    "blocks", "lstms",    "statistics"};
   (void)state;
   for (size_t i = 0; i < sizeof models / sizeof *models; i++)
     check_model(format("tests/golden/%s.pdm", models[i]), NULL, 0);
@@ -386,8 +392,8 @@ static void golden(void **state) {
 
 /* What fusion could get wrong. */
 static void corners(void **state) {
-  static const char *const models[] = {"counting", "places", "losses", "rows",
-                                       "again", "permutes", "averages", "ones"};
+  static const char *const models[] = {"counting", "places",   "losses",   "rows",
+                                       "again",    "permutes", "averages", "ones"};
   (void)state;
   for (size_t i = 0; i < sizeof models / sizeof *models; i++)
     check_model(format("tests/unit/models/%s.pdm", models[i]), NULL, 0);
@@ -427,10 +433,10 @@ static void check_accesses(const Kernel *k) {
 
 /* The kind of a stage's own buffer says which pass makes it and which reads it last. */
 static void lifetimes(void **state) {
-  static const PassKind made[] = {[BUFFER_SAVED] = PASS_FORWARD, [BUFFER_KEPT] = PASS_FORWARD,
-                                  [BUFFER_DEFERRED] = PASS_BACKWARD};
-  static const PassKind last[] = {[BUFFER_SAVED] = PASS_BACKWARD, [BUFFER_KEPT] = PASS_WEIGHTS,
-                                  [BUFFER_DEFERRED] = PASS_WEIGHTS};
+  static const PassKind made[] = {
+      [BUFFER_SAVED] = PASS_FORWARD, [BUFFER_KEPT] = PASS_FORWARD, [BUFFER_DEFERRED] = PASS_BACKWARD};
+  static const PassKind last[] = {
+      [BUFFER_SAVED] = PASS_BACKWARD, [BUFFER_KEPT] = PASS_WEIGHTS, [BUFFER_DEFERRED] = PASS_WEIGHTS};
   (void)state;
   Graph *g = compiled("tests/unit/models/normalised.pdm", NULL, 0);
   Pieces p = cut(g);
@@ -469,9 +475,9 @@ static void graphs(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(gpt),    cmocka_unit_test(llama),   cmocka_unit_test(mlp),
-                                     cmocka_unit_test(golden), cmocka_unit_test(corners),
-                                     cmocka_unit_test(normalised), cmocka_unit_test(lifetimes),
-                                     cmocka_unit_test(graphs)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(gpt),       cmocka_unit_test(llama),
+                                     cmocka_unit_test(mlp),       cmocka_unit_test(golden),
+                                     cmocka_unit_test(corners),   cmocka_unit_test(normalised),
+                                     cmocka_unit_test(lifetimes), cmocka_unit_test(graphs)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

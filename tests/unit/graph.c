@@ -21,9 +21,17 @@ static void expect_same_text(const Graph *g) {
 static void test_dumps_read_back(void **state) {
   (void)state;
   Graph *g = network(2, 0.3);
-  g->train = (Train){.batch = 12, .optimizer = &optimizer_adamw, .lr = 1.0 / 3, .number = {0.9, 0.1, 1e-8},
-                     .decay_all = true, .lr_kind = LR_COSINE, .lr_total = 5000, .clip_norm = 0.1,
-                     .pipeline = intern("2bw"), .span = {-1, 0, 0, 0, 0}, .pipeline_span = {-1, 0, 0, 0, 0}};
+  g->train = (Train){.batch = 12,
+                     .optimizer = &optimizer_adamw,
+                     .lr = 1.0 / 3,
+                     .number = {0.9, 0.1, 1e-8},
+                     .decay_all = true,
+                     .lr_kind = LR_COSINE,
+                     .lr_total = 5000,
+                     .clip_norm = 0.1,
+                     .pipeline = intern("2bw"),
+                     .span = {-1, 0, 0, 0, 0},
+                     .pipeline_span = {-1, 0, 0, 0, 0}};
   g->params.at[0].init = INIT_NORMAL;
   g->params.at[0].init_value = 0.02;
   g->params.at[1].stored_in_out = true;
@@ -59,8 +67,7 @@ static void test_dumps_keep_spans_and_odd_names(void **state) {
   int file = source_add("dir/x.pdm", "model\n");
   Span span = {file, 1, 2, 1, 5};
   graph_scope(g, -1, intern(""), intern("m"), span);
-  int x =
-      graph_input(g, intern("x"), true, TYPE_TOKEN, 9, (Shape){.batched = true, .rank = 1, .dim = {4}}, span);
+  int x = graph_input(g, intern("x"), true, TYPE_TOKEN, 9, (Shape){.batched = true, .rank = 1, .dim = {4}}, span);
   assert_int_equal(x, 0);
   g->values.at[0].span = (Span){file, 1, 1, 1, 3};
   g->train.pipeline = intern("flush");
@@ -80,14 +87,16 @@ static int add_input(Graph *g, const char *name, Type type, Shape shape, OriginK
   Input *in = &g->inputs.at[at];
   in->origin = origin;
   in->from = from;
-  for (int i = 0; i < n; i++) push(&in->numbers, i + 1.0 / 3);
+  for (int i = 0; i < n; i++)
+    push(&in->numbers, i + 1.0 / 3);
   return at;
 }
 
 static void test_dumps_keep_where_inputs_come_from(void **state) {
   (void)state;
   Graph *g = new_graph();
-  Shape sequence = {.batched = true, .rank = 1, .dim = {4}}, image = {.batched = true, .rank = 3, .dim = {2, 4, 4}};
+  Shape sequence = {.batched = true, .rank = 1, .dim = {4}},
+        image = {.batched = true, .rank = 3, .dim = {2, 4, 4}};
   int tokens = add_input(g, "tokens", TYPE_TOKEN, sequence, ORIGIN_FILE, -1, 0);
   int masked = add_input(g, "masked", TYPE_TOKEN, sequence, ORIGIN_MASKED, tokens, 4);
   add_input(g, "chosen", TYPE_F32, sequence, ORIGIN_CHOSEN, masked, 0);
@@ -99,7 +108,8 @@ static void test_dumps_keep_where_inputs_come_from(void **state) {
   for (int i = 0; i < g->inputs.n; i++) {
     const Input *a = &g->inputs.at[i], *b = &again->inputs.at[i];
     assert_true(a->origin == b->origin && a->from == b->from && a->numbers.n == b->numbers.n);
-    for (int k = 0; k < a->numbers.n; k++) assert_true(a->numbers.at[k] == b->numbers.at[k]);
+    for (int k = 0; k < a->numbers.n; k++)
+      assert_true(a->numbers.at[k] == b->numbers.at[k]);
   }
 }
 
@@ -184,10 +194,12 @@ static void test_random_nodes_have_keys_of_their_own(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_dumps_read_back), cmocka_unit_test(test_dumps_keep_buffers),
+      cmocka_unit_test(test_dumps_read_back),
+      cmocka_unit_test(test_dumps_keep_buffers),
       cmocka_unit_test(test_dumps_keep_spans_and_odd_names),
       cmocka_unit_test(test_dumps_keep_where_inputs_come_from),
-      cmocka_unit_test(test_damaged_dumps_are_told), cmocka_unit_test(test_shapes),
+      cmocka_unit_test(test_damaged_dumps_are_told),
+      cmocka_unit_test(test_shapes),
       cmocka_unit_test(test_runs_change_with_the_scope),
       cmocka_unit_test(test_a_node_that_reads_a_parameter_twice_is_one_use),
       cmocka_unit_test(test_random_nodes_have_keys_of_their_own),

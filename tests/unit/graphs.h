@@ -63,9 +63,7 @@ static inline int apply(Graph *g, const Op *op, const int *in, int n_in, const A
 }
 
 static inline int apply_1(Graph *g, const Op *op, int a) { return apply(g, op, &a, 1, NULL); }
-static inline int apply_2(Graph *g, const Op *op, int a, int b) {
-  return apply(g, op, (int[]){a, b}, 2, NULL);
-}
+static inline int apply_2(Graph *g, const Op *op, int a, int b) { return apply(g, op, (int[]){a, b}, 2, NULL); }
 
 /* A parameter, or with `batched` an input plus a parameter: a value of each sample that needs a gradient. */
 static inline int operand(Graph *g, const char *name, bool batched, Shape s) {
@@ -83,7 +81,9 @@ static inline void weigh(Graph *g, int y) {
 
 /* ---- numbers ------------------------------------------------------------------------------------- */
 
-typedef struct Numbers { double **input, **param; } Numbers;
+typedef struct Numbers {
+  double **input, **param;
+} Numbers;
 
 static inline double number_at(int64_t i) { return 0.25 + fabs(sin(1.7 * (double)i + 0.3)) * 1.5; }
 

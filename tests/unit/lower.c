@@ -17,10 +17,10 @@
 enum { WARP = 32, MOST_THREADS = 1024 };
 
 static const char *const models[] = {
-    "tests/golden/pointwise.pdm", "tests/golden/shapes.pdm",     "tests/golden/products.pdm",
-    "tests/golden/layers.pdm",    "tests/golden/blocks.pdm",     "tests/golden/statistics.pdm",
-    "tests/golden/sequence.pdm",  "tests/golden/attention.pdm",  "tests/golden/convolution.pdm",
-    "tests/golden/pooling.pdm",   "tests/golden/lstms.pdm",      "models/gpt_mini.pdm",
+    "tests/golden/pointwise.pdm", "tests/golden/shapes.pdm",    "tests/golden/products.pdm",
+    "tests/golden/layers.pdm",    "tests/golden/blocks.pdm",    "tests/golden/statistics.pdm",
+    "tests/golden/sequence.pdm",  "tests/golden/attention.pdm", "tests/golden/convolution.pdm",
+    "tests/golden/pooling.pdm",   "tests/golden/lstms.pdm",     "models/gpt_mini.pdm",
     "models/lenet.pdm",           "tests/cuda/loops/rows.pdm",
 };
 

@@ -37,11 +37,8 @@ static inline int model_weight(Graph *g, Name name, int64_t rows, int64_t column
 
 static inline Graph *model_build(ModelOptions o) {
   Graph *g = graph_new(intern("small"));
-  g->train = (Train){.batch = o.batch,
-                     .pipeline = intern("2bw"),
-                     .clip_norm = o.clip,
-                     .span = NO_SPAN,
-                     .pipeline_span = NO_SPAN};
+  g->train = (Train){
+      .batch = o.batch, .pipeline = intern("2bw"), .clip_norm = o.clip, .span = NO_SPAN, .pipeline_span = NO_SPAN};
   optimizer_set(&g->train, &optimizer_adamw);
   int top = graph_scope(g, -1, intern(""), intern("small"), NO_SPAN);
   Shape row = {.batched = true, .rank = 1, .dim = {MODEL_LENGTH}};

@@ -8,11 +8,12 @@
 
 enum { NET_LENGTH = 4, NET_WIDTH = 6, NET_CLASSES = 7 };
 
-typedef struct Net { Graph *g; int scope, cosines, eps; } Net;
+typedef struct Net {
+  Graph *g;
+  int scope, cosines, eps;
+} Net;
 
-static inline int in_scope_1(Net *n, const Op *op, int a) {
-  return apply_in(n->g, n->scope, op, &a, 1, NULL);
-}
+static inline int in_scope_1(Net *n, const Op *op, int a) { return apply_in(n->g, n->scope, op, &a, 1, NULL); }
 static inline int in_scope_2(Net *n, const Op *op, int a, int b) {
   return apply_in(n->g, n->scope, op, (int[]){a, b}, 2, NULL);
 }
@@ -91,8 +92,7 @@ static inline int turn(Net *n, const char *path, int x) {
   int outer = enter(n, path);
   Attr low[MAX_ATTR] = {{.number = -1}, {.number = 0}, {.number = NET_WIDTH / 2}};
   Attr high[MAX_ATTR] = {{.number = -1}, {.number = NET_WIDTH / 2}, {.number = 0}};
-  int a = apply_in(n->g, n->scope, &op_slice, &x, 1, low),
-      b = apply_in(n->g, n->scope, &op_slice, &x, 1, high);
+  int a = apply_in(n->g, n->scope, &op_slice, &x, 1, low), b = apply_in(n->g, n->scope, &op_slice, &x, 1, high);
   int y = apply_in(n->g, n->scope, &op_concat, (int[]){in_scope_1(n, &op_neg, b), a}, 2, NULL);
   n->scope = outer;
   return in_scope_2(n, &op_add, y, x);

@@ -46,7 +46,8 @@ static void test_functions(void **state) {
 static void test_relu(void **state) {
   (void)state;
   Graph *g = new_graph();
-  int x = apply_2(g, &op_sub, operand(g, "x", true, SHAPE(4, 5)), graph_constant(g, 2, 0, NO_SPAN)); /* both signs */
+  int x =
+      apply_2(g, &op_sub, operand(g, "x", true, SHAPE(4, 5)), graph_constant(g, 2, 0, NO_SPAN)); /* both signs */
   check(g, apply_1(g, &op_relu, x));
 }
 
@@ -107,7 +108,10 @@ static void test_ties(void **state) {
 
 static void test_views(void **state) {
   (void)state;
-  struct { const Op *op; Attr attr[MAX_ATTR]; } cases[] = {
+  struct {
+    const Op *op;
+    Attr attr[MAX_ATTR];
+  } cases[] = {
       {&op_reshape, {{.n = 2, .list = (int64_t[]){3, -1}}}},
       {&op_transpose, {{.number = 0}, {.number = 2}}},
       {&op_transpose, {{.number = -2}, {.number = -1}}},
@@ -233,16 +237,18 @@ static void test_slices_of_one_value(void **state) {
 
 static void test_matmul(void **state) {
   (void)state;
-  struct { Shape a, b; bool a_batched, b_batched; } cases[] = {
-      {SHAPE(3), SHAPE(3, 2), true, false},       {SHAPE(4, 3), SHAPE(3, 2), true, false},
-      {SHAPE(2, 4, 3), SHAPE(3, 2), true, false}, {SHAPE(4, 3), SHAPE(3, 2), false, false},
-      {SHAPE(4, 3), SHAPE(3, 2), true, true},     {SHAPE(2, 4, 3), SHAPE(2, 3, 2), true, true},
+  struct {
+    Shape a, b;
+    bool a_batched, b_batched;
+  } cases[] = {
+      {SHAPE(3), SHAPE(3, 2), true, false},           {SHAPE(4, 3), SHAPE(3, 2), true, false},
+      {SHAPE(2, 4, 3), SHAPE(3, 2), true, false},     {SHAPE(4, 3), SHAPE(3, 2), false, false},
+      {SHAPE(4, 3), SHAPE(3, 2), true, true},         {SHAPE(2, 4, 3), SHAPE(2, 3, 2), true, true},
       {SHAPE(2, 4, 3), SHAPE(2, 3, 2), false, false},
   };
   for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
     Graph *g = new_graph();
-    int a = operand(g, "a", cases[i].a_batched, cases[i].a),
-        b = operand(g, "b", cases[i].b_batched, cases[i].b);
+    int a = operand(g, "a", cases[i].a_batched, cases[i].a), b = operand(g, "b", cases[i].b_batched, cases[i].b);
     check(g, apply_2(g, &op_matmul, a, b));
   }
 }
@@ -259,7 +265,10 @@ static void test_matmul_with_a_transposed_weight(void **state) {
 
 static void test_attention(void **state) {
   (void)state;
-  struct { Shape q, k; double causal, scale; } cases[] = {
+  struct {
+    Shape q, k;
+    double causal, scale;
+  } cases[] = {
       {SHAPE(2, 4, 3), SHAPE(2, 4, 3), 1, 0},
       {SHAPE(2, 4, 3), SHAPE(2, 5, 3), 0, 0},
       {SHAPE(4, 3, 2), SHAPE(2, 3, 2), 1, 0.8},
@@ -288,8 +297,8 @@ static void test_masked_attention(void **state) {
     Graph *g = new_graph();
     int64_t keys = causal ? 4 : 5;
     Attr count[MAX_ATTR] = {{.number = (double)keys}}, row[MAX_ATTR] = {{.n = 2, .list = (int64_t[]){1, keys}}};
-    int mask = batched ? new_input(g, "m", SHAPE(1, keys))
-                       : apply_1(g, &op_sin, apply(g, &op_iota, NULL, 0, count));
+    int mask =
+        batched ? new_input(g, "m", SHAPE(1, keys)) : apply_1(g, &op_sin, apply(g, &op_iota, NULL, 0, count));
     mask = hide(g, apply(g, &op_reshape, &mask, 1, row), mask);
     if (rows)
       mask = hide(g, mask, new_input(g, "seen", SHAPE(4, 1)));
@@ -330,7 +339,10 @@ static void test_lstm(void **state) {
 
 static void test_convolution(void **state) {
   (void)state;
-  struct { Shape x, weight; Attr attr[MAX_ATTR]; } cases[] = {
+  struct {
+    Shape x, weight;
+    Attr attr[MAX_ATTR];
+  } cases[] = {
       {SHAPE(4, 5, 2), SHAPE(3, 2, 3, 3), {BOTH(1), BOTH(1), BOTH(1), {.number = 1}}},
       {SHAPE(5, 6, 1), SHAPE(2, 1, 2, 3), {PAIR(2, 3), PAIR(0, 2), BOTH(1), {.number = 1}}},
       {SHAPE(6, 5, 2), SHAPE(1, 2, 3, 2), {PAIR(1, 2), BOTH(1), PAIR(2, 3), {.number = 1}}},
@@ -348,7 +360,11 @@ static void test_convolution(void **state) {
 
 static void test_pooling(void **state) {
   (void)state;
-  struct { const Op *op; Attr attr[MAX_ATTR]; int64_t out[2]; } cases[] = {
+  struct {
+    const Op *op;
+    Attr attr[MAX_ATTR];
+    int64_t out[2];
+  } cases[] = {
       {&op_max_pool, {BOTH(2), BOTH(0), BOTH(0), {.number = 0}}, {2, 3}},
       {&op_max_pool, {PAIR(3, 2), PAIR(2, 1), PAIR(1, 0), {.number = 0}}, {3, 6}},
       {&op_max_pool, {BOTH(2), BOTH(3), BOTH(1), {.number = 1}}, {2, 3}},
@@ -452,8 +468,7 @@ static void refuse(Graph *g, const Op *op, const int *in, int n_in, const Attr *
 static void test_mistakes_are_diagnosed(void **state) {
   (void)state;
   Graph *g = new_graph();
-  int x = new_input(g, "x", SHAPE(2, 3)), y = new_input(g, "y", SHAPE(2, 4)),
-      w = new_param(g, "w", SHAPE(3, 4));
+  int x = new_input(g, "x", SHAPE(2, 3)), y = new_input(g, "y", SHAPE(2, 4)), w = new_param(g, "w", SHAPE(3, 4));
   int t = new_tokens(g, "t", 9, SHAPE(2)), head = new_input(g, "head", SHAPE(4, 2, 3));
   refuse(g, &op_add, (int[]){x, y}, 2, NULL);
   refuse(g, &op_add, (int[]){x, t}, 2, NULL);

@@ -12,7 +12,11 @@
 #include "optimizers/list.h"
 #include "optimizers/optimizer.h"
 
-typedef struct Rule { const char *name, *optimizer; int moments; size_t arguments; } Rule;
+typedef struct Rule {
+  const char *name, *optimizer;
+  int moments;
+  size_t arguments;
+} Rule;
 #define ROW(rule, optimizer, moments) {#rule, #optimizer, moments, sizeof(struct pd_##optimizer##_arguments)},
 static const Rule rules[] = {PD_ELEMENT_RULES(ROW)};
 enum { N_RULES = sizeof rules / sizeof *rules };
@@ -93,7 +97,8 @@ static void test_bounds(void **state) {
   (void)state;
   Bounds positive = {.above = true, .most = HUGE_VAL}, share = {.most = 1}, part = {.most = 1, .below = true};
   assert_true(!within(positive, 0) && within(positive, 1e-300));
-  assert_true(within(share, 0) && within(share, 1) && !within(share, 1.5) && !within(part, 1) && !within(part, NAN));
+  assert_true(within(share, 0) && within(share, 1) && !within(share, 1.5) && !within(part, 1) &&
+              !within(part, NAN));
   assert_string_equal(bounds_text(positive), "above 0");
   assert_string_equal(bounds_text(share), "from 0 to 1");
   assert_string_equal(bounds_text(part), "from 0 to below 1");

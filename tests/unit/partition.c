@@ -162,8 +162,8 @@ static void check_partition(const Case *k, const Partition *part) {
   for (int i = 0; i < k->stages; i++) {
     assert_true(part->start[i] < part->start[i + 1]);
     assert_true(part->recompute[i] ? k->copies[i].recompute_on : k->copies[i].recompute_off);
-    double t = stage_seconds(&k->costs, k->copies[i].replicas, part->start[i], part->start[i + 1],
-                             part->recompute[i]);
+    double t =
+        stage_seconds(&k->costs, k->copies[i].replicas, part->start[i], part->start[i + 1], part->recompute[i]);
     slowest = t > slowest ? t : slowest;
   }
   assert_true(fabs(slowest - part->slowest) <= 1e-9 * (1 + slowest));
@@ -317,10 +317,8 @@ static void ranks_are_dealt_the_best_of_all_ways(void **unused) {
   int found = 0, none = 0, replicated = 0;
   for (int i = 0; i < CASES / 10; i++) {
     Case c = random_case();
-    Ways k = {.c = &c.costs,
-              .ranks = 1 + (int)below(6),
-              .microbatches = 1 + (int64_t)below(8),
-              .every_round = below(2)};
+    Ways k = {
+        .c = &c.costs, .ranks = 1 + (int)below(6), .microbatches = 1 + (int64_t)below(8), .every_round = below(2)};
     int most = c.stages < k.ranks ? c.stages : k.ranks, start[MAX_DEPTH];
     for (int s = 0; s < most; s++)
       start[s] = s;

@@ -207,8 +207,7 @@ static void test_random_graphs(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_residual_network), cmocka_unit_test(test_names_stay),
-      cmocka_unit_test(test_nothing_to_move), cmocka_unit_test(test_random_graphs)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_residual_network), cmocka_unit_test(test_names_stay),
+                                     cmocka_unit_test(test_nothing_to_move), cmocka_unit_test(test_random_graphs)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

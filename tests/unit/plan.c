@@ -57,8 +57,8 @@ static void every_depth_is_planned(void **unused) {
 
 static void pins_are_kept(void **unused) {
   (void)unused;
-  Plan *plan = make((
-      PlanRequest){.split = "h[2],h[4].fc", .microbatch = 3, .recompute = RECOMPUTE_ON, .schedule = "flush"});
+  Plan *plan = make(
+      (PlanRequest){.split = "h[2],h[4].fc", .microbatch = 3, .recompute = RECOMPUTE_ON, .schedule = "flush"});
   assert_non_null(plan);
   plan_verify(graph, &pieces, plan);
   assert_int_equal(plan->pipeline.n_stages, 3);
@@ -117,18 +117,18 @@ static int ranks_of(const Plan *plan) { return pipeline_ranks(&plan->pipeline); 
 
 static void replicas_are_kept(void **unused) {
   (void)unused;
-  const struct { const char *replicas; int stages, ranks, by_stage[3]; } cases[] = {
-      {"2,1", 0, 3, {2, 1}},
-      {"1,3", 2, 4, {1, 3}},
-      {"2", 3, 6, {2, 2, 2}},
-      {"4", 0, 4, {4}},
-      {"3,1,2", 0, 6, {3, 1, 2}},
+  const struct {
+    const char *replicas;
+    int stages, ranks, by_stage[3];
+  } cases[] = {
+      {"2,1", 0, 3, {2, 1}}, {"1,3", 2, 4, {1, 3}},      {"2", 3, 6, {2, 2, 2}},
+      {"4", 0, 4, {4}},      {"3,1,2", 0, 6, {3, 1, 2}},
   };
   const char *const schedules[] = {"gpipe", "flush", "2bw"};
   for (int s = 0; s < 3; s++)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-      Plan *plan = make((PlanRequest){
-          .replicas = cases[i].replicas, .stages = cases[i].stages, .schedule = schedules[s]});
+      Plan *plan =
+          make((PlanRequest){.replicas = cases[i].replicas, .stages = cases[i].stages, .schedule = schedules[s]});
       assert_non_null(plan);
       plan_verify(graph, &pieces, plan);
       assert_int_equal(ranks_of(plan), cases[i].ranks);
@@ -297,7 +297,8 @@ static int64_t exact_peak(void *context, const Plan *plan, int stage) {
 static void exact_peaks_decide(void **unused) {
   (void)unused;
   int calls = 0;
-  PlanRequest q = {.stages = 3, .recompute = RECOMPUTE_AUTO,
+  PlanRequest q = {.stages = 3,
+                   .recompute = RECOMPUTE_AUTO,
                    .peak = exact_peak,
                    .peak_context = &calls,
                    .microbatch = 4,

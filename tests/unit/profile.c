@@ -132,8 +132,7 @@ static void nonsense_is_no_measurement(void **unused) {
   PlanRequest q = request();
   for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
     int before = error_count();
-    assert_false(
-        profile_make(graph, &pieces, &q, "/tmp/never-written.json", print_nonsense, (void *)texts[i]));
+    assert_false(profile_make(graph, &pieces, &q, "/tmp/never-written.json", print_nonsense, (void *)texts[i]));
     assert_int_equal(error_count(), before + 1);
   }
   assert_int_not_equal(access("/tmp/never-written.json", F_OK), 0);

@@ -41,7 +41,11 @@ static int first_product(void) {
 /* Large microbatches of a product take its operations over the rate. */
 static void products_run_at_the_precision_s_rate(void **unused) {
   (void)unused;
-  static const struct { const char *arch; Precision precision; double peak; } data_sheet[] = {
+  static const struct {
+    const char *arch;
+    Precision precision;
+    double peak;
+  } data_sheet[] = {
       {"sm_80", PRECISION_F32, 19.5e12}, {"sm_80", PRECISION_TF32, 156e12}, {"sm_80", PRECISION_BF16, 312e12},
       {"sm_90", PRECISION_F32, 67e12},   {"sm_90", PRECISION_TF32, 495e12}, {"sm_90", PRECISION_BF16, 989e12},
   };
@@ -71,8 +75,12 @@ static void small_work_takes_its_launch(void **unused) {
 /* How much longer a batch of two stages takes over a link on which the activations of a microbatch take a tenth
  * of a stage's forward, as a share. */
 static double slowed_by(const Backend *backend) {
-  PlanRequest q = {.stages = 2, .split = "h[3]", .microbatch = 3, .target = {.backend = backend, .threads = 1},
-                   .link_bytes_per_second = 1e15, .link_latency = 1e-12};
+  PlanRequest q = {.stages = 2,
+                   .split = "h[3]",
+                   .microbatch = 3,
+                   .target = {.backend = backend, .threads = 1},
+                   .link_bytes_per_second = 1e15,
+                   .link_latency = 1e-12};
   const Plan *fast = plan_make(graph, &pieces, &q, NULL, 0);
   assert_non_null(fast);
   q.link_bytes_per_second = fast->stage[0].send_bytes / (fast->stage[0].forward_seconds / 10);

@@ -155,14 +155,14 @@ static void test_requests_refused(void **state) {
   assert_int_equal(error_count(), before + 2);
   assert_non_null(make(plain("2bw", 5, 4, 0, 0)));
   const Case refused[] = {
-    {.schedule = "2bw", .stages = 2, .microbatches = 9, .replicas = "12"},
-    {.schedule = "2bw", .stages = 3, .microbatches = 6, .replicas = "131"},
-    {.schedule = "interleaved", .stages = 4, .microbatches = 6, .chunks = 2},
-    {.schedule = "interleaved", .stages = 2, .microbatches = 4, .chunks = 2, .replicas = "22"},
-    {.schedule = "zb_h1", .stages = 2, .microbatches = 4, .replicas = "21"},
-    {.schedule = "zb_h1", .stages = 2, .microbatches = 4, .recompute = 1},
-    {.schedule = "flush", .stages = 2, .microbatches = 4, .chunks = 2},
-    {.schedule = "pipedream", .stages = 2, .microbatches = 1, .exchanges = 2},
+      {.schedule = "2bw", .stages = 2, .microbatches = 9, .replicas = "12"},
+      {.schedule = "2bw", .stages = 3, .microbatches = 6, .replicas = "131"},
+      {.schedule = "interleaved", .stages = 4, .microbatches = 6, .chunks = 2},
+      {.schedule = "interleaved", .stages = 2, .microbatches = 4, .chunks = 2, .replicas = "22"},
+      {.schedule = "zb_h1", .stages = 2, .microbatches = 4, .replicas = "21"},
+      {.schedule = "zb_h1", .stages = 2, .microbatches = 4, .recompute = 1},
+      {.schedule = "flush", .stages = 2, .microbatches = 4, .chunks = 2},
+      {.schedule = "pipedream", .stages = 2, .microbatches = 1, .exchanges = 2},
   };
   for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
     before = error_count();
@@ -179,8 +179,11 @@ static void test_requests_refused(void **state) {
 static void set_times(Case c, double forward, double backward, double weights, double send, StageTimes *times) {
   for (int i = 0; i < c.stages; i++) {
     double part = (double)replicas_of(c, i) / chunks_of(c);
-    times[i] = (StageTimes){.forward = part * forward, .backward = part * backward, .recompute = part * forward,
-                            .weights = part * weights, .send = send};
+    times[i] = (StageTimes){.forward = part * forward,
+                            .backward = part * backward,
+                            .recompute = part * forward,
+                            .weights = part * weights,
+                            .send = send};
   }
 }
 
@@ -197,13 +200,13 @@ static void assert_near(double a, double b) {
 
 static void test_predicted_times(void **state) {
   (void)state;
-  assert_near(seconds(plain("2bw", 4, 8, 0, 0), 1, 2, 0), 8 * 3);             /* no bubble */
-  assert_near(seconds(plain("2bw", 4, 8, 0, 0xe), 1, 2, 0), 8 * 3);           /* the lag hides the exchange */
-  assert_near(seconds(plain("flush", 4, 8, 0, 0), 1, 2, 0), (8 + 3) * 3);     /* (M + d - 1)(F + B) */
-  assert_near(seconds(plain("sequential", 4, 8, 0, 0), 1, 2, 0), 8 * 4 * 3);  /* M d (F + B) */
-  assert_near(seconds(plain("sequential", 2, 8, 0, 0), 1, 2, 0.5), 8 * 7);    /* and a transfer each way */
-  assert_near(seconds(plain("2bw", 4, 8, 0xff, 0), 1, 2, 0), 8 * 4);          /* recomputation is one more F */
-  assert_near(seconds(plain("2bw", 4, 8, 0, 0), 1, 2, 0.5), 8 * 3.75);        /* transfers on the round trip */
+  assert_near(seconds(plain("2bw", 4, 8, 0, 0), 1, 2, 0), 8 * 3);            /* no bubble */
+  assert_near(seconds(plain("2bw", 4, 8, 0, 0xe), 1, 2, 0), 8 * 3);          /* the lag hides the exchange */
+  assert_near(seconds(plain("flush", 4, 8, 0, 0), 1, 2, 0), (8 + 3) * 3);    /* (M + d - 1)(F + B) */
+  assert_near(seconds(plain("sequential", 4, 8, 0, 0), 1, 2, 0), 8 * 4 * 3); /* M d (F + B) */
+  assert_near(seconds(plain("sequential", 2, 8, 0, 0), 1, 2, 0.5), 8 * 7);   /* and a transfer each way */
+  assert_near(seconds(plain("2bw", 4, 8, 0xff, 0), 1, 2, 0), 8 * 4);         /* recomputation is one more F */
+  assert_near(seconds(plain("2bw", 4, 8, 0, 0), 1, 2, 0.5), 8 * 3.75);       /* transfers on the round trip */
   assert_near(seconds(plain("2bw", 1, 8, 0, 0), 1, 2, 0), 8 * 3);
 }
 
@@ -319,8 +322,12 @@ static void test_dumps_read_back(void **state) {
 static void test_bad_dumps_are_refused(void **state) {
   (void)state;
   static const char *const bad[] = {
-    "", "program", "program 0 of 2\n", "program 0 of 1\n  per_batch x\n", "program 99999999999999999999 of 1\n",
-    "program 0 of 1\n  per_batch 0\n  in_flight 1\n  period 0\n",
+      "",
+      "program",
+      "program 0 of 2\n",
+      "program 0 of 1\n  per_batch x\n",
+      "program 99999999999999999999 of 1\n",
+      "program 0 of 1\n  per_batch 0\n  in_flight 1\n  period 0\n",
   };
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
     int n, before = error_count();
@@ -345,57 +352,56 @@ static void test_picture_shows_2bw(void **state) {
   FILE *out = open_memstream(&text, &length);
   schedule_text(make(plain("2bw", 2, 2, 0, 2)), 2, out);
   fclose(out);
-  assert_string_equal(strstr(text, "\n time") + 1,
-                      " time  stage 0       stage 1\n"
-                      "    0  F1.0\n"
-                      "    1  F2.0          F1.0\n"
-                      "    2                B1.0\n"
-                      "    3                |\n"
-                      "    4  B1.0          F2.0\n"
-                      "    5  |             B2.0\n"
-                      "    6  F3.0          |\n"
-                      "    7  B2.0          F3.0\n"
-                      "    8  |             B3.0\n"
-                      "    9  F4.0          |\n"
-                      "   10  B3.0          F4.0\n"
-                      "   11  | =>1         B4.0\n"
-                      "   12  F5.1          | =>1\n"
-                      "   13  B4.0          F5.1\n"
-                      "   14  |             B5.1\n"
-                      "   15  F6.1          |\n"
-                      "   16  B5.1          F6.1\n"
-                      "   17  | =>2         B6.1\n"
-                      "   18  F7.2          | =>2\n"
-                      "   19  B6.1          F7.2\n"
-                      "   20  |             B7.2\n"
-                      "   21  F8.2          |\n"
-                      "   22  B7.2          F8.2\n"
-                      "   23  | =>3         B8.2\n"
-                      "   24                | =>3\n"
-                      "   25  B8.2\n"
-                      "   26  | =>4          =>4\n");
+  assert_string_equal(strstr(text, "\n time") + 1, " time  stage 0       stage 1\n"
+                                                   "    0  F1.0\n"
+                                                   "    1  F2.0          F1.0\n"
+                                                   "    2                B1.0\n"
+                                                   "    3                |\n"
+                                                   "    4  B1.0          F2.0\n"
+                                                   "    5  |             B2.0\n"
+                                                   "    6  F3.0          |\n"
+                                                   "    7  B2.0          F3.0\n"
+                                                   "    8  |             B3.0\n"
+                                                   "    9  F4.0          |\n"
+                                                   "   10  B3.0          F4.0\n"
+                                                   "   11  | =>1         B4.0\n"
+                                                   "   12  F5.1          | =>1\n"
+                                                   "   13  B4.0          F5.1\n"
+                                                   "   14  |             B5.1\n"
+                                                   "   15  F6.1          |\n"
+                                                   "   16  B5.1          F6.1\n"
+                                                   "   17  | =>2         B6.1\n"
+                                                   "   18  F7.2          | =>2\n"
+                                                   "   19  B6.1          F7.2\n"
+                                                   "   20  |             B7.2\n"
+                                                   "   21  F8.2          |\n"
+                                                   "   22  B7.2          F8.2\n"
+                                                   "   23  | =>3         B8.2\n"
+                                                   "   24                | =>3\n"
+                                                   "   25  B8.2\n"
+                                                   "   26  | =>4          =>4\n");
   free(text);
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_generated_programs_hold),
-    cmocka_unit_test(test_programs_train_as_defined),
-    cmocka_unit_test(test_numbers_of_2bw),
-    cmocka_unit_test(test_numbers_of_pipedream),
-    cmocka_unit_test(test_numbers_of_zb_h1),
-    cmocka_unit_test(test_turns_over_chunks),
-    cmocka_unit_test(test_numbers_of_replicas),
-    cmocka_unit_test(test_last_stage_never_recomputes),
-    cmocka_unit_test(test_requests_refused),
-    cmocka_unit_test(test_predicted_times),
-    cmocka_unit_test(test_predicted_times_of_drained_schedules),
-    cmocka_unit_test(test_predicted_times_of_replicas),
-    cmocka_unit_test(test_jitter_costs),
-    cmocka_unit_test(test_update_without_lag_stalls),
-    cmocka_unit_test(test_dumps_read_back),
-    cmocka_unit_test(test_bad_dumps_are_refused),
-    cmocka_unit_test(test_picture_shows_2bw),
+      cmocka_unit_test(test_generated_programs_hold),
+      cmocka_unit_test(test_programs_train_as_defined),
+      cmocka_unit_test(test_numbers_of_2bw),
+      cmocka_unit_test(test_numbers_of_pipedream),
+      cmocka_unit_test(test_numbers_of_zb_h1),
+      cmocka_unit_test(test_turns_over_chunks),
+      cmocka_unit_test(test_numbers_of_replicas),
+      cmocka_unit_test(test_last_stage_never_recomputes),
+      cmocka_unit_test(test_requests_refused),
+      cmocka_unit_test(test_predicted_times),
+      cmocka_unit_test(test_predicted_times_of_drained_schedules),
+      cmocka_unit_test(test_predicted_times_of_replicas),
+      cmocka_unit_test(test_jitter_costs),
+      cmocka_unit_test(test_update_without_lag_stalls),
+      cmocka_unit_test(test_dumps_read_back),
+      cmocka_unit_test(test_bad_dumps_are_refused),
+      cmocka_unit_test(test_picture_shows_2bw),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

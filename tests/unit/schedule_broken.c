@@ -28,9 +28,15 @@ static void fewer_gradients(Program *p) { p[1].slots[0].gradients = 1; }
 static void fewer_versions(Program *p) { p[2].versions = 1; }
 static void more_versions(Program *p) { p[2].versions = 3; }
 static void fewer_accumulators(Program *p) { p[2].accumulators = 1; }
-static void no_delays(Program *p) { for (int i = 0; i < 4; i++) p[i].delay = 0, p[i].versions = 2; }
+static void no_delays(Program *p) {
+  for (int i = 0; i < 4; i++)
+    p[i].delay = 0, p[i].versions = 2;
+}
 static void one_without_delay(Program *p) { p[1].delay = 0; }
-static void two_of_delay(Program *p) { for (int i = 0; i < 4; i++) p[i].delay = 2, p[i].versions = 3; }
+static void two_of_delay(Program *p) {
+  for (int i = 0; i < 4; i++)
+    p[i].delay = 2, p[i].versions = 3;
+}
 static void more_in_flight(Program *p) { p[0].in_flight++; }
 static void none_in_flight(Program *p) { p[3].in_flight = 0; }
 static void far_too_many_in_flight(Program *p) {
@@ -45,7 +51,10 @@ static void one_without_lag(Program *p) {
   for (int loop = 1; loop < 3; loop++)
     swap(&p[2], loop, DO_UPDATE, DO_EXCHANGE);
 }
-static void never_drains(Program *p) { for (int i = 0; i < 4; i++) p[i].per_batch = false; }
+static void never_drains(Program *p) {
+  for (int i = 0; i < 4; i++)
+    p[i].per_batch = false;
+}
 static void one_never_drains(Program *p) { p[2].per_batch = false; }
 static void sends_first(Program *p) { swap(&p[1], 1, DO_FORWARD, DO_SEND); }
 static void forwards_before_receiving(Program *p) { swap(&p[1], 1, DO_RECEIVE, DO_FORWARD); }
@@ -67,56 +76,64 @@ static void no_steady_update(Program *p) { omit(&p[1], 1, DO_UPDATE); }
 static void updates_twice(Program *p) { p[1].loop[1].action[p[1].loop[1].n++] = DO_UPDATE; }
 static void sends_twice(Program *p) { p[1].loop[1].action[p[1].loop[1].n++] = DO_SEND; }
 static void receives_at_stage_0(Program *p) { p[0].loop[0].action[p[0].loop[0].n++] = DO_RECEIVE; }
-static void stages_exchanged(Program *p) { Program one = p[1]; p[1] = p[2], p[2] = one; }
+static void stages_exchanged(Program *p) {
+  Program one = p[1];
+  p[1] = p[2], p[2] = one;
+}
 
 /* What is broken, and a part of the reason that must be given. All on four stages; stage 1 recomputes. */
-static const struct { const char *name; const char *schedule; int microbatches; void (*break_it)(Program *p);
-                      const char *reason; } broken[] = {
-  {"saved slots", "2bw", 6, fewer_saved, "saved values' slot"},
-  {"saved slots", "flush", 6, fewer_saved, "saved values' slot"},
-  {"received slots", "2bw", 6, fewer_received, "received activations' slot"},
-  {"received slots", "sequential", 2, fewer_received, "received activations' slot"},
-  {"input slots", "2bw", 6, fewer_inputs, "inputs' slot"},
-  {"sent slots, recomputing", "2bw", 6, fewer_sent, "overwrites the activations to send"},
-  {"gradient slots", "flush", 6, fewer_gradients, "received gradients' slot"},
-  {"one version", "2bw", 6, fewer_versions, "1 versions of weights"},
-  {"three versions", "2bw", 6, more_versions, "3 versions of weights"},
-  {"one accumulator under a lag", "2bw", 6, fewer_accumulators, "overwrites gradients"},
-  {"2bw without delay", "2bw", 6, no_delays, "0 updates old"},
-  {"one stage without delay", "2bw", 6, one_without_delay, "stage 1: weights are 0 updates old"},
-  {"2bw with two updates of delay", "2bw", 6, two_of_delay, "2 updates old"},
-  {"flush with one update of delay", "flush", 6, two_of_delay, "2 updates old"},
-  {"more in flight than slots", "2bw", 6, more_in_flight, "slot"},
-  {"none in flight", "2bw", 6, none_in_flight, "out of range"},
-  {"in flight beyond 2bw's bound", "2bw", 3, far_too_many_in_flight, "and 2 could be"},
-  {"periods that differ", "2bw", 6, other_period, "differ"},
-  {"a lag of more than a batch", "2bw", 6, lag_beyond_batch, "still to be used"},
-  {"a lag that 2bw's M does not allow", "2bw", 3, lag_before_next_weights, "no update has made"},
-  {"one stage without a lag", "2bw", 6, one_without_lag, "to validate"},
-  {"flush that never drains", "flush", 6, never_drains, "0 updates old"},
-  {"one stage never drains", "flush", 6, one_never_drains, "differ"},
-  {"send before forward", "2bw", 6, sends_first, "sent before it was computed"},
-  {"forward before receive", "flush", 6, forwards_before_receiving, "received activations' slot"},
-  {"backward before its gradient", "2bw", 6, backwards_before_receiving, "received gradients' slot"},
-  {"gradient sent first", "2bw", 6, sends_gradient_first, "sent before it was computed"},
-  {"backward before forward", "flush", 6, backwards_before_forward, "out of order"},
-  {"recomputation after backward", "2bw", 6, recomputes_late, "saved values' slot"},
-  {"update before exchange", "2bw", 3, updates_before_exchange, "before the batch's exchange"},
-  {"update before exchange", "flush", 6, updates_before_exchange, "before the batch's exchange"},
-  {"exchange before the last update", "2bw", 3, exchanges_before_last_update, "still to be used"},
-  {"no send", "2bw", 6, no_send, "cursors"},
-  {"no gradient sent", "flush", 6, no_gradient_sent, "cursors"},
-  {"no receive", "2bw", 6, no_receive, "received activations' slot"},
-  {"no gradient received", "2bw", 6, no_gradient_received, "received gradients' slot"},
-  {"no forward", "sequential", 2, no_forward, "sent before it was computed"},
-  {"no backward", "flush", 6, no_backward, "sent before it was computed"},
-  {"no recomputation", "2bw", 6, no_recomputation, "saved values' slot"},
-  {"no exchange", "flush", 6, no_exchange, "before the batch's exchange"},
-  {"no update in the steady state", "2bw", 6, no_steady_update, "no update has made"},
-  {"two updates at once", "2bw", 6, updates_twice, "updated out of order"},
-  {"two sends", "2bw", 6, sends_twice, "cursors"},
-  {"stage 0 receives", "2bw", 6, receives_at_stage_0, "no stage before"},
-  {"stages in the wrong order", "2bw", 6, stages_exchanged, "program 1 is of stage 2"},
+static const struct {
+  const char *name;
+  const char *schedule;
+  int microbatches;
+  void (*break_it)(Program *p);
+  const char *reason;
+} broken[] = {
+    {"saved slots", "2bw", 6, fewer_saved, "saved values' slot"},
+    {"saved slots", "flush", 6, fewer_saved, "saved values' slot"},
+    {"received slots", "2bw", 6, fewer_received, "received activations' slot"},
+    {"received slots", "sequential", 2, fewer_received, "received activations' slot"},
+    {"input slots", "2bw", 6, fewer_inputs, "inputs' slot"},
+    {"sent slots, recomputing", "2bw", 6, fewer_sent, "overwrites the activations to send"},
+    {"gradient slots", "flush", 6, fewer_gradients, "received gradients' slot"},
+    {"one version", "2bw", 6, fewer_versions, "1 versions of weights"},
+    {"three versions", "2bw", 6, more_versions, "3 versions of weights"},
+    {"one accumulator under a lag", "2bw", 6, fewer_accumulators, "overwrites gradients"},
+    {"2bw without delay", "2bw", 6, no_delays, "0 updates old"},
+    {"one stage without delay", "2bw", 6, one_without_delay, "stage 1: weights are 0 updates old"},
+    {"2bw with two updates of delay", "2bw", 6, two_of_delay, "2 updates old"},
+    {"flush with one update of delay", "flush", 6, two_of_delay, "2 updates old"},
+    {"more in flight than slots", "2bw", 6, more_in_flight, "slot"},
+    {"none in flight", "2bw", 6, none_in_flight, "out of range"},
+    {"in flight beyond 2bw's bound", "2bw", 3, far_too_many_in_flight, "and 2 could be"},
+    {"periods that differ", "2bw", 6, other_period, "differ"},
+    {"a lag of more than a batch", "2bw", 6, lag_beyond_batch, "still to be used"},
+    {"a lag that 2bw's M does not allow", "2bw", 3, lag_before_next_weights, "no update has made"},
+    {"one stage without a lag", "2bw", 6, one_without_lag, "to validate"},
+    {"flush that never drains", "flush", 6, never_drains, "0 updates old"},
+    {"one stage never drains", "flush", 6, one_never_drains, "differ"},
+    {"send before forward", "2bw", 6, sends_first, "sent before it was computed"},
+    {"forward before receive", "flush", 6, forwards_before_receiving, "received activations' slot"},
+    {"backward before its gradient", "2bw", 6, backwards_before_receiving, "received gradients' slot"},
+    {"gradient sent first", "2bw", 6, sends_gradient_first, "sent before it was computed"},
+    {"backward before forward", "flush", 6, backwards_before_forward, "out of order"},
+    {"recomputation after backward", "2bw", 6, recomputes_late, "saved values' slot"},
+    {"update before exchange", "2bw", 3, updates_before_exchange, "before the batch's exchange"},
+    {"update before exchange", "flush", 6, updates_before_exchange, "before the batch's exchange"},
+    {"exchange before the last update", "2bw", 3, exchanges_before_last_update, "still to be used"},
+    {"no send", "2bw", 6, no_send, "cursors"},
+    {"no gradient sent", "flush", 6, no_gradient_sent, "cursors"},
+    {"no receive", "2bw", 6, no_receive, "received activations' slot"},
+    {"no gradient received", "2bw", 6, no_gradient_received, "received gradients' slot"},
+    {"no forward", "sequential", 2, no_forward, "sent before it was computed"},
+    {"no backward", "flush", 6, no_backward, "sent before it was computed"},
+    {"no recomputation", "2bw", 6, no_recomputation, "saved values' slot"},
+    {"no exchange", "flush", 6, no_exchange, "before the batch's exchange"},
+    {"no update in the steady state", "2bw", 6, no_steady_update, "no update has made"},
+    {"two updates at once", "2bw", 6, updates_twice, "updated out of order"},
+    {"two sends", "2bw", 6, sends_twice, "cursors"},
+    {"stage 0 receives", "2bw", 6, receives_at_stage_0, "no stage before"},
+    {"stages in the wrong order", "2bw", 6, stages_exchanged, "program 1 is of stage 2"},
 };
 
 /* The reason as it is when ranks need not meet; else why they cannot. */
@@ -186,37 +203,43 @@ static void test_broken_programs_of_all_kinds_are_refused(void **state) {
   const Case replicas = {.schedule = "2bw", .stages = 3, .microbatches = 12, .replicas = "131"};
   const Case pairs = {.schedule = "2bw", .stages = 2, .microbatches = 8, .replicas = "22"};
   const Case stashed = plain("pipedream", 4, 1, 0, 0);
-  const Case synchronous = {.schedule = "pipedream", .stages = 4, .microbatches = 1, .exchanges = 0xe,
-                            .vertical_sync = true};
-  const struct { const char *name; Case c; void (*break_it)(Program *p); const char *reason; } cases[] = {
-    {"d - i in flight with replicas", replicas, d_less_i_in_flight, "no rank can go on"},
-    {"deferred slots", zb, fewer_deferred, "deferred values' slot"},
-    {"saved slots until the weights' gradients", zb, fewer_saved_for_weights, "saved values' slot"},
-    {"received slots until the weights' gradients", zb, fewer_received_for_weights, "received activations' slot"},
-    {"input slots until the weights' gradients", zb, fewer_inputs_for_weights, "inputs' slot"},
-    {"sent slots until the weights' gradients", zb, fewer_sent_for_weights, "sent activations' slot"},
-    {"gradient slots until the weights' gradients", zb, fewer_gradients_for_weights, "gradients"},
-    {"weights' gradients before backward", zb, weights_before_backward, "sent before it was computed"},
-    {"no weights' gradients", zb, no_weights, "cursors"},
-    {"weights' gradients left at the end", zb, weights_left, "before the batch's exchange"},
-    {"weights' gradients without a split", two, weights_without_a_split, "cursors"},
-    {"update before the weights' gradients", zb, update_before_weights, "exchange"},
-    {"one stage without a split", zb, one_unsplit, "cursors"},
-    {"chunks that differ", chunks, other_chunks, "differ in their chunks"},
-    {"too many chunks", chunks, many_chunks, "9 chunks"},
-    {"saved slots of a chunk", chunks, fewer_saved_in_chunk, "saved values' slot"},
-    {"saved slots of the last chunk", chunks, fewer_saved_in_last_chunk, "saved values' slot"},
-    {"received slots of a chunk", chunks, fewer_received_in_chunk, "received activations' slot"},
-    {"sent slots of a chunk", chunks, fewer_sent_in_chunk, "activations"},
-    {"gradient slots of a chunk", chunks, fewer_gradients_in_chunk, "received gradients' slot"},
-    {"too few in flight over chunks", chunks, too_few_in_flight, "no rank can go on"},
-    {"replicas that M does not go round", pairs, odd_replicas, "no multiple of 5"},
-    {"newest weights where stages stash", stashed, newest_at_stage_0, "updates old"},
-    {"a stash too small", stashed, one_stash_less, "versions of weights"},
-    {"a stash too large", stashed, stash_without_sync, "updates old"},
-    {"exchange buffers", synchronous, fewer_exchanges, "still to be used"},
-    {"accumulators under vertical sync", synchronous, one_accumulator, "overwrites gradients"},
-    {"one stage of replicas without lag", pairs, replicas_without_lag, "to validate"},
+  const Case synchronous = {
+      .schedule = "pipedream", .stages = 4, .microbatches = 1, .exchanges = 0xe, .vertical_sync = true};
+  const struct {
+    const char *name;
+    Case c;
+    void (*break_it)(Program *p);
+    const char *reason;
+  } cases[] = {
+      {"d - i in flight with replicas", replicas, d_less_i_in_flight, "no rank can go on"},
+      {"deferred slots", zb, fewer_deferred, "deferred values' slot"},
+      {"saved slots until the weights' gradients", zb, fewer_saved_for_weights, "saved values' slot"},
+      {"received slots until the weights' gradients", zb, fewer_received_for_weights,
+       "received activations' slot"},
+      {"input slots until the weights' gradients", zb, fewer_inputs_for_weights, "inputs' slot"},
+      {"sent slots until the weights' gradients", zb, fewer_sent_for_weights, "sent activations' slot"},
+      {"gradient slots until the weights' gradients", zb, fewer_gradients_for_weights, "gradients"},
+      {"weights' gradients before backward", zb, weights_before_backward, "sent before it was computed"},
+      {"no weights' gradients", zb, no_weights, "cursors"},
+      {"weights' gradients left at the end", zb, weights_left, "before the batch's exchange"},
+      {"weights' gradients without a split", two, weights_without_a_split, "cursors"},
+      {"update before the weights' gradients", zb, update_before_weights, "exchange"},
+      {"one stage without a split", zb, one_unsplit, "cursors"},
+      {"chunks that differ", chunks, other_chunks, "differ in their chunks"},
+      {"too many chunks", chunks, many_chunks, "9 chunks"},
+      {"saved slots of a chunk", chunks, fewer_saved_in_chunk, "saved values' slot"},
+      {"saved slots of the last chunk", chunks, fewer_saved_in_last_chunk, "saved values' slot"},
+      {"received slots of a chunk", chunks, fewer_received_in_chunk, "received activations' slot"},
+      {"sent slots of a chunk", chunks, fewer_sent_in_chunk, "activations"},
+      {"gradient slots of a chunk", chunks, fewer_gradients_in_chunk, "received gradients' slot"},
+      {"too few in flight over chunks", chunks, too_few_in_flight, "no rank can go on"},
+      {"replicas that M does not go round", pairs, odd_replicas, "no multiple of 5"},
+      {"newest weights where stages stash", stashed, newest_at_stage_0, "updates old"},
+      {"a stash too small", stashed, one_stash_less, "versions of weights"},
+      {"a stash too large", stashed, stash_without_sync, "updates old"},
+      {"exchange buffers", synchronous, fewer_exchanges, "still to be used"},
+      {"accumulators under vertical sync", synchronous, one_accumulator, "overwrites gradients"},
+      {"one stage of replicas without lag", pairs, replicas_without_lag, "to validate"},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
     check_refused(cases[i].name, cases[i].c, cases[i].break_it, cases[i].reason);
@@ -267,7 +290,8 @@ static void test_deadlock_is_found(void **state) {
   Program *p = make(plain("2bw", 3, 6, 0, 0));
   p[0].in_flight = 1; /* stage 0 waits for a gradient that stage 1 gives only after its second forward */
   p[0].loop[0].n = p[0].loop[2].n = 0;
-  p[1].loop[1] = (Loop){.name = "steady state", .n = 8,
+  p[1].loop[1] = (Loop){.name = "steady state",
+                        .n = 8,
                         .action = {DO_RECEIVE, DO_FORWARD, DO_SEND, DO_RECEIVE_GRADIENT, DO_BACKWARD,
                                    DO_SEND_GRADIENT, DO_EXCHANGE, DO_UPDATE}};
   char *why = NULL;
@@ -284,7 +308,8 @@ static void mutate(Case c, Program *programs, unsigned *state) {
   int change = random_below(state, 2) ? 1 : -1;
   Loop *l = &p->loop[random_below(state, N_LOOPS)];
   switch (random_below(state, 4)) {
-  case 0: case 1: *slots[random_below(state, sizeof slots / sizeof *slots)] += change; break;
+  case 0:
+  case 1: *slots[random_below(state, sizeof slots / sizeof *slots)] += change; break;
   case 2: *numbers[random_below(state, sizeof numbers / sizeof *numbers)] += change; break;
   default:
     if (l->n > 1) {
@@ -313,12 +338,12 @@ static void test_mutants_that_pass_still_train(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_broken_programs_are_refused),
-    cmocka_unit_test(test_broken_programs_of_all_kinds_are_refused),
-    cmocka_unit_test(test_no_copy_is_spare),
-    cmocka_unit_test(test_all_lag_where_one_waits),
-    cmocka_unit_test(test_deadlock_is_found),
-    cmocka_unit_test(test_mutants_that_pass_still_train),
+      cmocka_unit_test(test_broken_programs_are_refused),
+      cmocka_unit_test(test_broken_programs_of_all_kinds_are_refused),
+      cmocka_unit_test(test_no_copy_is_spare),
+      cmocka_unit_test(test_all_lag_where_one_waits),
+      cmocka_unit_test(test_deadlock_is_found),
+      cmocka_unit_test(test_mutants_that_pass_still_train),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -29,7 +29,10 @@ typedef struct Case {
 
 /* One replica and one chunk everywhere. */
 static Case plain(const char *schedule, int stages, int64_t microbatches, unsigned recompute, unsigned exchanges) {
-  return (Case){.schedule = schedule, .stages = stages, .microbatches = microbatches, .recompute = recompute,
+  return (Case){.schedule = schedule,
+                .stages = stages,
+                .microbatches = microbatches,
+                .recompute = recompute,
                 .exchanges = exchanges};
 }
 
@@ -45,9 +48,16 @@ static const Pipeline *pipeline_of(Case c) {
     ahead[i] = 1 + (c.ahead >> i & 1);
     recompute[i] = c.recompute >> i & 1;
   }
-  p = (Pipeline){.schedule = intern(c.schedule), .batch = c.microbatches, .microbatch = 1,
-                 .microbatches = c.microbatches, .vertical_sync = c.vertical_sync, .chunks = chunks_of(c),
-                 .n_stages = c.stages, .replicas = replicas, .ahead = ahead, .recompute = recompute};
+  p = (Pipeline){.schedule = intern(c.schedule),
+                 .batch = c.microbatches,
+                 .microbatch = 1,
+                 .microbatches = c.microbatches,
+                 .vertical_sync = c.vertical_sync,
+                 .chunks = chunks_of(c),
+                 .n_stages = c.stages,
+                 .replicas = replicas,
+                 .ahead = ahead,
+                 .recompute = recompute};
   return &p;
 }
 
@@ -174,7 +184,7 @@ static void backward(Worker *w, int64_t k) {
   Memory *m = &w->memory[chunk];
   const Slots *s = &p->slots[chunk];
   double gradient = part_held(w, chunk) < last_part(p) ? m->gradient_received[own(w, k) % s->gradients]
-                                                     : m->saved_result[own(w, k) % s->saved] - sample_y(k);
+                                                       : m->saved_result[own(w, k) % s->saved] - sample_y(k);
   m->deferred[own(w, k) % s->deferred] = gradient;
   if (!p->split_backward)
     add_weight_gradient(w, k, gradient);
@@ -225,7 +235,8 @@ static bool work(Worker *w, const Program *programs) {
     if (part > 0 && !take_message(down[part - 1][k], &m->received[j % s->received]))
       return false;
     break;
-  case DO_FORWARD: case DO_RECOMPUTE: forward(w, k); break;
+  case DO_FORWARD:
+  case DO_RECOMPUTE: forward(w, k); break;
   case DO_SEND: down[part][k] = m->sent[j % s->sent]; break;
   case DO_RECEIVE_GRADIENT:
     if (part < last_part(p) && !take_message(up[part + 1][k], &m->gradient_received[j % s->gradients]))

@@ -89,9 +89,7 @@ static bool depends_on_input(const Graph *g, int value) {
   return depends;
 }
 
-static int position(const Graph *g, int node) {
-  return node < g->n_forward ? node : g->nodes.at[node].serves;
-}
+static int position(const Graph *g, int node) { return node < g->n_forward ? node : g->nodes.at[node].serves; }
 
 /* Cuts before forward node `first`: values of the left that the right's forward reads are of samples;
  * values of the right that the left's backward reads are the gradients that those values say come back. */
@@ -153,8 +151,10 @@ static void test_parameters_gradients_stand_where_their_uses_do(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_network_keeps_its_numbers), cmocka_unit_test(test_network_has_true_gradients),
-      cmocka_unit_test(test_what_is_removed), cmocka_unit_test(test_simplify_twice_is_simplify_once),
+      cmocka_unit_test(test_network_keeps_its_numbers),
+      cmocka_unit_test(test_network_has_true_gradients),
+      cmocka_unit_test(test_what_is_removed),
+      cmocka_unit_test(test_simplify_twice_is_simplify_once),
       cmocka_unit_test(test_all_that_comes_back_at_a_cut_is_listed),
       cmocka_unit_test(test_parameters_gradients_stand_where_their_uses_do),
   };

@@ -65,7 +65,7 @@ static void peaks_are_those_by_hand(void **unused) {
     StagesWatch now = stages_watch(stages);
     assert_int_equal(now.allocate.runs - before.allocate.runs, 2 * N);
     assert_int_equal(now.fuse.runs - before.fuse.runs, 2 * N + 2); /* interleaved: two chunks a rank */
-    if (round == 0) /* the last stage does not recompute */
+    if (round == 0)                                                /* the last stage does not recompute */
       assert_int_equal(now.fuse.cached, 1);
     else
       assert_int_equal(now.fuse.cached - before.fuse.cached, now.fuse.runs - before.fuse.runs);

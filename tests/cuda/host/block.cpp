@@ -36,10 +36,10 @@ struct Warp {
 static struct Block {
   const cuda_host_kernel_launch *launch; /* NULL: no kernel runs */
   int threads, ended, at_barrier, counted, count;
-  int current;               /* the thread that runs */
-  int starting;              /* a free fiber that is switched to starts this one; -1: it chooses */
-  int fresh;                 /* order[fresh ...] have not started */
-  unsigned first, n_ready;   /* ring of those that can go on */
+  int current;             /* the thread that runs */
+  int starting;            /* a free fiber that is switched to starts this one; -1: it chooses */
+  int fresh;               /* order[fresh ...] have not started */
+  unsigned first, n_ready; /* ring of those that can go on */
   bool newest_first, fresh_first;
   Fiber *running;
   short order[MAX_THREADS], ready[MAX_THREADS];
@@ -57,13 +57,10 @@ static void make_ready(int t) {
 }
 
 static int next_thread() { /* -1: none can go on */
-  if (block.fresh < block.threads && (block.fresh_first || block.n_ready == 0))
-    return block.order[block.fresh++];
-  if (block.n_ready == 0)
-    return -1;
+  if (block.fresh < block.threads && (block.fresh_first || block.n_ready == 0)) return block.order[block.fresh++];
+  if (block.n_ready == 0) return -1;
   block.n_ready--;
-  if (block.newest_first)
-    return block.ready[(block.first + block.n_ready) % MAX_THREADS];
+  if (block.newest_first) return block.ready[(block.first + block.n_ready) % MAX_THREADS];
   int t = block.ready[block.first];
   block.first = (block.first + 1) % MAX_THREADS;
   return t;
@@ -110,8 +107,7 @@ static void work() {
     int t = block.starting >= 0 ? block.starting : next_thread();
     block.starting = -1;
     if (t < 0) {
-      if (block.ended < block.threads)
-        stuck();
+      if (block.ended < block.threads) stuck();
       idle.push_back(block.running);
       switch_to(fiber_main());
     } else if (block.thread[t].fiber) {
@@ -129,8 +125,7 @@ static void work() {
 }
 
 static Fiber *idle_fiber() {
-  if (idle.empty())
-    return fiber_new(work);
+  if (idle.empty()) return fiber_new(work);
   Fiber *f = idle.back();
   idle.pop_back();
   return f;
@@ -139,8 +134,7 @@ static Fiber *idle_fiber() {
 /* The running thread waits, or is ready behind others: those go on. */
 static void give_way() {
   int me = block.current, t = next_thread();
-  if (t < 0)
-    stuck();
+  if (t < 0) stuck();
   if (t != me) {
     block.thread[me].fiber = block.running;
     Fiber *to = block.thread[t].fiber;
@@ -158,8 +152,7 @@ static void give_way() {
 /* ---- barriers and warps -------------------------------------------------------------------------- */
 
 static void check_kernel(const char *what) {
-  if (!block.launch)
-    cuda_host_die("%s outside a kernel", what);
+  if (!block.launch) cuda_host_die("%s outside a kernel", what);
 }
 
 static int barrier(const void *site, int predicate) {
@@ -172,13 +165,13 @@ static int barrier(const void *site, int predicate) {
     for (int t = 0; t < block.threads; t++)
       if (block.thread[t].site != site)
         cuda_host_die("this thread and thread %s wait at different __syncthreads: the block's threads have "
-                      "diverged", name_of(t).c_str());
+                      "diverged",
+                      name_of(t).c_str());
     block.at_barrier = 0;
     block.count = block.counted;
     block.counted = 0;
     cuda_host_order order = cuda_host_shuffled((uint64_t)block.threads);
-    for (int i = 0; i < block.threads; i++)
-      make_ready((int)order.next());
+    for (int i = 0; i < block.threads; i++) make_ready((int)order.next());
   }
   give_way();
   return block.count;
@@ -217,8 +210,7 @@ void cuda_host_warp(const char *name, unsigned mask, void *mine, void (*step)(vo
     }
     step(lanes);
     w->arrived &= ~mask;
-    for (unsigned rest = mask & ~(1u << lane); rest; rest &= rest - 1)
-      make_ready(first + __builtin_ctz(rest));
+    for (unsigned rest = mask & ~(1u << lane); rest; rest &= rest - 1) make_ready(first + __builtin_ctz(rest));
     block.thread[block.current].state = READY;
   } else {
     give_way();
@@ -239,8 +231,7 @@ void *cuda_host_dynamic_shared() {
 }
 
 ptrdiff_t cuda_host_in_shared(const void *p, size_t *bytes) {
-  if (!block.launch || (char *)p < dynamic_end || (char *)p >= dynamic_end + PAGE)
-    return -1;
+  if (!block.launch || (char *)p < dynamic_end || (char *)p >= dynamic_end + PAGE) return -1;
   *bytes = block.launch->shape.shared;
   return (char *)p - (char *)cuda_host_dynamic_shared();
 }
@@ -255,8 +246,7 @@ static std::unordered_map<const void *, Shared> shared_of;
 
 static bool known(const Shared &s, const char *at) {
   for (auto [first, bytes] : s.parts)
-    if (at >= first && at < first + bytes)
-      return true;
+    if (at >= first && at < first + bytes) return true;
   return false;
 }
 
@@ -264,8 +254,7 @@ static void learn(Shared *s) {
   const uint64_t *at = (const uint64_t *)(((uintptr_t)__start_cuda_host_shared + 7) / 8 * 8);
   const uint64_t *end = (const uint64_t *)((uintptr_t)__stop_cuda_host_shared / 8 * 8);
   for (; at < end; at++) {
-    if (*at == CUDA_HOST_POISON || known(*s, (const char *)at))
-      continue;
+    if (*at == CUDA_HOST_POISON || known(*s, (const char *)at)) continue;
     std::pair<char *, size_t> *last = s->parts.empty() ? nullptr : &s->parts.back();
     if (last && (char *)at > last->first && (char *)at - (last->first + last->second) < 256)
       last->second = (size_t)((char *)(at + 1) - last->first);
@@ -275,8 +264,7 @@ static void learn(Shared *s) {
 }
 
 static void poison_shared(const Shared &s, size_t dynamic) {
-  for (auto [at, bytes] : s.parts)
-    cuda_host_poison(at, bytes);
+  for (auto [at, bytes] : s.parts) cuda_host_poison(at, bytes);
   dynamic = (dynamic + 15) / 16 * 16;
   cuda_host_poison(dynamic_end - dynamic, dynamic);
 }
@@ -287,8 +275,7 @@ static void set_indices(const cuda_host_kernel_launch &launch) {
   int t = 0;
   for (unsigned z = 0; z < launch.shape.block.z; z++)
     for (unsigned y = 0; y < launch.shape.block.y; y++)
-      for (unsigned x = 0; x < launch.shape.block.x; x++)
-        block.thread[t++].index = {x, y, z};
+      for (unsigned x = 0; x < launch.shape.block.x; x++) block.thread[t++].index = {x, y, z};
   block.threads = t;
 }
 
@@ -297,8 +284,7 @@ static void order_threads() {
   uint64_t n = (uint64_t)block.threads;
   if (n <= WARP || cuda_host_random_below(4) == 0) {
     cuda_host_order order = cuda_host_shuffled(n);
-    for (uint64_t i = 0; i < n; i++)
-      block.order[i] = (short)order.next();
+    for (uint64_t i = 0; i < n; i++) block.order[i] = (short)order.next();
     return;
   }
   uint64_t warps = (n + WARP - 1) / WARP;
@@ -307,14 +293,12 @@ static void order_threads() {
   for (uint64_t i = 0; i < warps; i++) {
     uint64_t first = warp.next() * WARP;
     for (uint64_t j = 0; j < WARP; j++)
-      if (uint64_t t = first + lane.next(); t < n)
-        block.order[k++] = (short)t;
+      if (uint64_t t = first + lane.next(); t < n) block.order[k++] = (short)t;
   }
 }
 
 static void run_block() {
-  for (int t = 0; t < block.threads; t++)
-    block.thread[t].state = FRESH;
+  for (int t = 0; t < block.threads; t++) block.thread[t].state = FRESH;
   block.ended = block.at_barrier = block.counted = block.fresh = block.first = block.n_ready = 0;
   block.starting = -1;
   uint64_t choice = cuda_host_seed() ? cuda_host_random() : 0;
@@ -329,8 +313,7 @@ void cuda_host_run_kernel(const cuda_host_kernel_launch &launch) {
   if (!dynamic_end) {
     char *at = (char *)mmap(nullptr, 2 * PAGE + (MOST_SHARED + PAGE - 1) / PAGE * PAGE, PROT_READ | PROT_WRITE,
                             MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (at == MAP_FAILED)
-      cuda_host_die("no memory for shared memory");
+    if (at == MAP_FAILED) cuda_host_die("no memory for shared memory");
     dynamic_end = at + PAGE + (MOST_SHARED + PAGE - 1) / PAGE * PAGE;
     mprotect(dynamic_end, PAGE, PROT_NONE);
   }
@@ -349,18 +332,15 @@ void cuda_host_run_kernel(const cuda_host_kernel_launch &launch) {
     blockIdx = {(unsigned)(b % x), (unsigned)(b / x % y), (unsigned)(b / x / y)};
     poison_shared(shared, launch.shape.shared);
     run_block();
-    if (learning && i == 0)
-      learn(&shared);
+    if (learning && i == 0) learn(&shared);
   }
-  if (learning)
-    learn(&shared);
+  if (learning) learn(&shared);
   block.launch = nullptr;
 }
 
 const char *cuda_host_where() {
   static char text[512];
-  if (!block.launch)
-    return cuda_host_doing;
+  if (!block.launch) return cuda_host_doing;
   snprintf(text, sizeof text, "kernel '%s', block (%u, %u, %u), thread (%u, %u, %u)", block.launch->name,
            blockIdx.x, blockIdx.y, blockIdx.z, threadIdx.x, threadIdx.y, threadIdx.z);
   return text;

@@ -12,7 +12,9 @@
 #include <cstring>
 #include <vector>
 
-struct cublasLtContext { int unused; };
+struct cublasLtContext {
+  int unused;
+};
 struct cublasLtMatmulDescOpaque_t {
   cublasComputeType_t compute;
   int32_t transpose_a, transpose_b;
@@ -31,7 +33,10 @@ struct cublasLtMatmulPreferenceOpaque_t {
 };
 
 /* What is in an algorithm: for which problem it was found. */
-struct Found { uint64_t problem, workspace; uint32_t alignment[4]; };
+struct Found {
+  uint64_t problem, workspace;
+  uint32_t alignment[4];
+};
 
 typedef cublasLtMatrixLayoutOpaque_t Layout;
 
@@ -124,7 +129,9 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
 /* ---- problems ----------------------------------------------------------------------------------- */
 
 /* d[m, n] by columns, k products each. */
-struct Problem { int64_t m, n, k; };
+struct Problem {
+  int64_t m, n, k;
+};
 
 /* Whether the library can do it. */
 static cublasStatus_t judge(const cublasLtMatmulDescOpaque_t &p, const Layout &a, const Layout &b, const Layout &c,
@@ -148,8 +155,7 @@ static cublasStatus_t judge(const cublasLtMatmulDescOpaque_t &p, const Layout &a
 
 static uint64_t hash(uint64_t seed, const void *x, size_t bytes) {
   const unsigned char *at = (const unsigned char *)x;
-  for (size_t i = 0; i < bytes; i++)
-    seed = (seed ^ at[i]) * 0x100000001b3u;
+  for (size_t i = 0; i < bytes; i++) seed = (seed ^ at[i]) * 0x100000001b3u;
   return seed;
 }
 
@@ -230,8 +236,7 @@ static void make_column(const Call &call, const std::vector<float> &a, int64_t b
   for (size_t p = k; p-- > 0;) {
     if (p == k / 2 - 1 && k > 1) half.swap(sum);
     const float *column = &a[p * m];
-    for (size_t i = 0; i < m; i++)
-      sum[i] += column[i] * b[p];
+    for (size_t i = 0; i < m; i++) sum[i] += column[i] * b[p];
   }
   for (size_t i = 0; i < m; i++) {
     int64_t at = batch * call.d_layout.stride + j * call.d_layout.leading + (int64_t)i;
@@ -255,8 +260,7 @@ static void multiply(const Call &call) {
       read_column(column, call, call.a, call.a_layout, call.product.transpose_a == CUBLAS_OP_T, batch, (int64_t)p);
       memcpy(&a[p * m], column.data(), m * sizeof(float));
     }
-    for (int64_t j = 0; j < call.problem.n; j++)
-      make_column(call, a, batch, j);
+    for (int64_t j = 0; j < call.problem.n; j++) make_column(call, a, batch, j);
   }
 }
 

@@ -13,8 +13,16 @@
 #include <cstring>
 #include <vector>
 
-struct cudnnContext { cudaStream_t stream; bool has_stream; };
-struct Tensor { bool set; cudnnDataType_t type; cudnnTensorFormat_t format; int n, c, h, w; };
+struct cudnnContext {
+  cudaStream_t stream;
+  bool has_stream;
+};
+struct Tensor {
+  bool set;
+  cudnnDataType_t type;
+  cudnnTensorFormat_t format;
+  int n, c, h, w;
+};
 struct cudnnTensorStruct : Tensor {};
 struct cudnnFilterStruct : Tensor {}; /* n: output channels */
 struct cudnnConvolutionStruct {
@@ -130,8 +138,7 @@ static cudnnStatus_t list(cudnnHandle_t handle, const Problem &p, Algorithm larg
       {good, status, 3, memory_of(p), CUDNN_DETERMINISTIC, p.c.math, {}},
   };
   *n = most < 3 ? most : 3;
-  for (int i = 0; i < *n; i++)
-    found[i] = all[i];
+  for (int i = 0; i < *n; i++) found[i] = all[i];
   return CUDNN_STATUS_SUCCESS;
 }
 
@@ -196,8 +203,7 @@ static void forward(const Problem &p, const Floats &x, const Floats &w, Floats &
   for_taps(p, [&](size_t to, size_t from, size_t k) {
     for (size_t o = 0; o < out; o++) {
       double sum = 0;
-      for (size_t c = 0; c < in; c++)
-        sum += (double)x[from * in + c] * w[(o * taps + k) * in + c];
+      for (size_t c = 0; c < in; c++) sum += (double)x[from * in + c] * w[(o * taps + k) * in + c];
       y[to * out + o] += (float)sum;
     }
   });
@@ -207,8 +213,7 @@ static void backward(const Problem &p, Floats &dx, const Floats &w, const Floats
   size_t in = (size_t)p.x.c, out = (size_t)p.y.c, taps = (size_t)(p.w.h * p.w.w);
   for_taps(p, [&](size_t from, size_t to, size_t k) {
     for (size_t o = 0; o < out; o++)
-      for (size_t c = 0; c < in; c++)
-        dx[to * in + c] += dy[from * out + o] * w[(o * taps + k) * in + c];
+      for (size_t c = 0; c < in; c++) dx[to * in + c] += dy[from * out + o] * w[(o * taps + k) * in + c];
   });
 }
 
@@ -216,13 +221,16 @@ static void gradient(const Problem &p, const Floats &x, Floats &dw, const Floats
   size_t in = (size_t)p.x.c, out = (size_t)p.y.c, taps = (size_t)(p.w.h * p.w.w);
   for_taps(p, [&](size_t i, size_t from, size_t k) {
     for (size_t o = 0; o < out; o++)
-      for (size_t c = 0; c < in; c++)
-        dw[(o * taps + k) * in + c] += dy[i * out + o] * x[from * in + c];
+      for (size_t c = 0; c < in; c++) dw[(o * taps + k) * in + c] += dy[i * out + o] * x[from * in + c];
   });
 }
 
 /* Checks what all three have in common; then `work` runs in the stream, between reading and writing. */
-struct Operand { const char *name; const Tensor &tensor; const void *at; };
+struct Operand {
+  const char *name;
+  const Tensor &tensor;
+  const void *at;
+};
 
 static cudnnStatus_t begin(cudnnHandle_t handle, const Problem &p, std::initializer_list<Operand> operands,
                            bool deterministic, const void *alpha, const void *beta, void *workspace,
@@ -252,11 +260,11 @@ cudnnStatus_t cudnnConvolutionForward(cudnnHandle_t handle, const void *alpha, c
                                known, alpha, beta, workspace, workspace_bytes);
   if (status != CUDNN_STATUS_SUCCESS) return status;
   cuda_host_enqueue(handle->stream, {"cudnnConvolutionForward", [=] {
-    Floats to(elements(p.y));
-    if (workspace_bytes) cuda_host_poison(workspace, workspace_bytes);
-    forward(p, read(p.x, x), read(p.w, w), to);
-    write(p.y, to, y);
-  }});
+                                       Floats to(elements(p.y));
+                                       if (workspace_bytes) cuda_host_poison(workspace, workspace_bytes);
+                                       forward(p, read(p.x, x), read(p.w, w), to);
+                                       write(p.y, to, y);
+                                     }});
   return CUDNN_STATUS_SUCCESS;
 }
 
@@ -273,11 +281,11 @@ cudnnStatus_t cudnnConvolutionBackwardData(cudnnHandle_t handle, const void *alp
   if (status != CUDNN_STATUS_SUCCESS) return status;
   if (workspace_bytes < memory_of(p)) return CUDNN_STATUS_BAD_PARAM;
   cuda_host_enqueue(handle->stream, {"cudnnConvolutionBackwardData", [=] {
-    Floats to(elements(p.x));
-    cuda_host_poison(workspace, workspace_bytes);
-    backward(p, to, read(p.w, w), read(p.y, dy));
-    write(p.x, to, dx);
-  }});
+                                       Floats to(elements(p.x));
+                                       cuda_host_poison(workspace, workspace_bytes);
+                                       backward(p, to, read(p.w, w), read(p.y, dy));
+                                       write(p.x, to, dx);
+                                     }});
   return CUDNN_STATUS_SUCCESS;
 }
 
@@ -296,10 +304,10 @@ cudnnStatus_t cudnnConvolutionBackwardFilter(cudnnHandle_t handle, const void *a
   if (status != CUDNN_STATUS_SUCCESS) return status;
   if (workspace_bytes < memory_of(p)) return CUDNN_STATUS_BAD_PARAM;
   cuda_host_enqueue(handle->stream, {"cudnnConvolutionBackwardFilter", [=] {
-    Floats to(elements(p.w));
-    cuda_host_poison(workspace, workspace_bytes);
-    gradient(p, read(p.x, x), to, read(p.y, dy));
-    write(p.w, to, dw);
-  }});
+                                       Floats to(elements(p.w));
+                                       cuda_host_poison(workspace, workspace_bytes);
+                                       gradient(p, read(p.x, x), to, read(p.y, dy));
+                                       write(p.w, to, dw);
+                                     }});
   return CUDNN_STATUS_SUCCESS;
 }

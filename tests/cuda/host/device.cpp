@@ -66,8 +66,7 @@ cudaError_t cudaGetDevice(int *device) {
 }
 
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int device) {
-  if (device < 0 || device >= device_count())
-    return cuda_host_error(cudaErrorInvalidDevice);
+  if (device < 0 || device >= device_count()) return cuda_host_error(cudaErrorInvalidDevice);
   *p = cuda_host_properties();
   p->pciBusID = 1 + device;
   snprintf(p->uuid.bytes, sizeof p->uuid.bytes, "cuda_host%d", device);
@@ -77,13 +76,12 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int device) {
 cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int device) {
   cudaDeviceProp p;
   cudaError_t e = cudaGetDeviceProperties(&p, device);
-  if (e != cudaSuccess)
-    return e;
+  if (e != cudaSuccess) return e;
   switch (attribute) {
   case cudaDevAttrMaxThreadsPerBlock: *value = p.maxThreadsPerBlock; break;
   case cudaDevAttrMaxSharedMemoryPerBlock: *value = (int)p.sharedMemPerBlock; break;
   case cudaDevAttrWarpSize: *value = p.warpSize; break;
-  case cudaDevAttrClockRate: *value = 1980000; break;       /* kHz */
+  case cudaDevAttrClockRate: *value = 1980000; break; /* kHz */
   case cudaDevAttrMultiProcessorCount: *value = p.multiProcessorCount; break;
   case cudaDevAttrMemoryClockRate: *value = 2619000; break; /* kHz */
   case cudaDevAttrGlobalMemoryBusWidth: *value = p.memoryBusWidth; break;
@@ -99,8 +97,7 @@ cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int dev
 }
 
 cudaError_t cudaDeviceGetPCIBusId(char *id, int room, int device) {
-  if (device < 0 || device >= device_count())
-    return cuda_host_error(cudaErrorInvalidDevice);
+  if (device < 0 || device >= device_count()) return cuda_host_error(cudaErrorInvalidDevice);
   snprintf(id, (size_t)room, "00000000:%02X:00.0", 1 + device);
   return cudaSuccess;
 }
@@ -162,22 +159,23 @@ cudaError_t cuda_host_occupancy(int *blocks, const void *kernel, int threads, si
 
 /* ---- launches ------------------------------------------------------------------------------------ */
 
-struct Range { uintptr_t begin, end; bool writes; };
+struct Range {
+  uintptr_t begin, end;
+  bool writes;
+};
 static std::vector<Range> ranges; /* of the launch's checked parameters */
 static bool launching;
 static char launching_name[256];
 
 void cuda_host_begin_launch(const char *name, cudaStream_t stream) {
-  if (!stream)
-    cuda_host_die("kernel '%s' is launched on the default stream (0): name a stream", name);
+  if (!stream) cuda_host_die("kernel '%s' is launched on the default stream (0): name a stream", name);
   snprintf(launching_name, sizeof launching_name, "launch of '%s'", name);
   launching = true;
   ranges.clear();
 }
 
 void cuda_host_check_parameter(const void *p, size_t bytes, size_t alignment, bool writes) {
-  if (!launching)
-    return;
+  if (!launching) return;
   cuda_host_doing = launching_name; /* not before: the arguments' own expressions may do something else */
   cuda_host_must_be_device(p, bytes, writes ? "a buffer to write" : "a buffer to read");
   if ((uintptr_t)p % alignment != 0)
@@ -187,8 +185,7 @@ void cuda_host_check_parameter(const void *p, size_t bytes, size_t alignment, bo
 
 void cuda_host_check_pointer(const void *p) {
   cuda_host_doing = launching_name;
-  if (p)
-    cuda_host_must_be_device(p, 1, "a pointer");
+  if (p) cuda_host_must_be_device(p, 1, "a pointer");
 }
 
 /* PD_READS and PD_WRITES say __restrict__: what one parameter writes no other may touch. */

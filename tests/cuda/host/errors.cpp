@@ -20,8 +20,7 @@ void cuda_host_die(const char *format, ...) {
   const char *where = cuda_host_where();
   fflush(stdout);
   int n = snprintf(line, sizeof line, "cuda_host: %s%s%s\n", where ? where : "", where ? ": " : "", text);
-  if (write(2, line, (size_t)n) < 0 || getenv("CUDA_HOST_ABORT"))
-    abort();
+  if (write(2, line, (size_t)n) < 0 || getenv("CUDA_HOST_ABORT")) abort();
   _exit(3);
 }
 
@@ -37,7 +36,10 @@ cudaError_t cudaGetLastError() {
 
 cudaError_t cudaPeekAtLastError() { return last_error; }
 
-static const struct { cudaError_t error; const char *name, *text; } errors[] = {
+static const struct {
+  cudaError_t error;
+  const char *name, *text;
+} errors[] = {
     {cudaSuccess, "cudaSuccess", "no error"},
     {cudaErrorInvalidValue, "cudaErrorInvalidValue", "invalid argument"},
     {cudaErrorMemoryAllocation, "cudaErrorMemoryAllocation", "out of memory"},
@@ -57,23 +59,20 @@ static const struct { cudaError_t error; const char *name, *text; } errors[] = {
      "operation failed due to a previous error during capture"},
     {cudaErrorStreamCaptureUnmatched, "cudaErrorStreamCaptureUnmatched",
      "capture was not ended in the same stream as it began"},
-    {cudaErrorStreamCaptureUnjoined, "cudaErrorStreamCaptureUnjoined",
-     "capturing stream has unjoined work"},
+    {cudaErrorStreamCaptureUnjoined, "cudaErrorStreamCaptureUnjoined", "capturing stream has unjoined work"},
     {cudaErrorStreamCaptureIsolation, "cudaErrorStreamCaptureIsolation",
      "dependency created on uncaptured work in another stream"},
 };
 
 const char *cudaGetErrorName(cudaError_t e) {
   for (auto &known : errors)
-    if (known.error == e)
-      return known.name;
+    if (known.error == e) return known.name;
   return "cudaErrorUnknown";
 }
 
 const char *cudaGetErrorString(cudaError_t e) {
   for (auto &known : errors)
-    if (known.error == e)
-      return known.text;
+    if (known.error == e) return known.text;
   return "unknown error";
 }
 
@@ -88,10 +87,8 @@ static void on_fault(int signal, siginfo_t *info, void *) {
   size_t bytes;
   if (ptrdiff_t at = cuda_host_in_shared(info->si_addr, &bytes); at >= 0)
     cuda_host_die("touches byte %td of %zu bytes of dynamic shared memory", at, bytes);
-  if (const char *what = cuda_host_describe(info->si_addr))
-    cuda_host_die("touches %s", what);
-  if (cuda_host_where())
-    cuda_host_die("touches address %p, which is nobody's", info->si_addr);
+  if (const char *what = cuda_host_describe(info->si_addr)) cuda_host_die("touches %s", what);
+  if (cuda_host_where()) cuda_host_die("touches address %p, which is nobody's", info->si_addr);
   /* The instruction runs again and ends the program as if this handler had not been. */
 }
 
@@ -110,18 +107,31 @@ static void on_fault(int signal, siginfo_t *info, void *) {
 
 /* ---- checks that the compiler inserts (-fsanitize=array-bounds,alignment) ------------------------- */
 
-struct Place { const char *file; unsigned line, column; };
-struct Type { unsigned short kind, info; char name[]; };
+struct Place {
+  const char *file;
+  unsigned line, column;
+};
+struct Type {
+  unsigned short kind, info;
+  char name[];
+};
 
 extern "C" void __ubsan_handle_out_of_bounds_abort(void *data, uintptr_t index) {
-  struct Data { Place place; const Type *array, *index; };
+  struct Data {
+    Place place;
+    const Type *array, *index;
+  };
   const Data *d = (const Data *)data;
   cuda_host_die("%s:%u:%u: index %lld of an array %s is out of bounds", d->place.file, d->place.line,
                 d->place.column, (long long)index, d->array->name);
 }
 
 extern "C" void __ubsan_handle_type_mismatch_v1_abort(void *data, uintptr_t at) {
-  struct Data { Place place; const Type *type; unsigned char log2_alignment, kind; };
+  struct Data {
+    Place place;
+    const Type *type;
+    unsigned char log2_alignment, kind;
+  };
   const Data *d = (const Data *)data;
   cuda_host_die("%s:%u:%u: an access of %s at address 0x%llx is misaligned: it must be a multiple of %u",
                 d->place.file, d->place.line, d->place.column, d->type->name, (unsigned long long)at,

@@ -9,7 +9,9 @@
 
 #if defined __x86_64__ || defined __aarch64__
 
-struct Fiber { void *stack_pointer; };
+struct Fiber {
+  void *stack_pointer;
+};
 
 #ifdef __x86_64__
 asm(R"(
@@ -40,8 +42,7 @@ static void *prepare(char *top, void (*entry)()) {
   void **at = (void **)top;
   *--at = nullptr; /* where entry would return to; keeps the stack aligned as after a call */
   *--at = (void *)entry;
-  for (int i = 0; i < 6; i++)
-    *--at = nullptr;
+  for (int i = 0; i < 6; i++) *--at = nullptr;
   return at;
 }
 #else
@@ -80,8 +81,7 @@ fiber_switch:
 
 static void *prepare(char *top, void (*entry)()) {
   void **at = (void **)(top - 160);
-  for (int i = 0; i < 20; i++)
-    at[i] = nullptr;
+  for (int i = 0; i < 20; i++) at[i] = nullptr;
   at[11] = (void *)entry; /* x30 */
   return at;
 }
@@ -95,7 +95,9 @@ static void make(Fiber *f, char *stack, size_t bytes, void (*entry)()) {
 
 #include <ucontext.h>
 
-struct Fiber { ucontext_t context; };
+struct Fiber {
+  ucontext_t context;
+};
 
 static void make(Fiber *f, char *stack, size_t bytes, void (*entry)()) {
   getcontext(&f->context);
@@ -120,8 +122,7 @@ Fiber *fiber_main() {
 Fiber *fiber_new(void (*entry)()) {
   char *at = (char *)mmap(nullptr, PAGE + FIBER_STACK, PROT_READ | PROT_WRITE,
                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (at == MAP_FAILED)
-    cuda_host_die("no memory for the stacks of a block's threads");
+  if (at == MAP_FAILED) cuda_host_die("no memory for the stacks of a block's threads");
   mprotect(at, PAGE, PROT_NONE);
   /* Stacks start at different lines of a page, so that those of a block do not all meet in the same cache sets. */
   size_t colour = guards.size() * 320 % 4096 / 64 * 64;
@@ -133,7 +134,6 @@ Fiber *fiber_new(void (*entry)()) {
 
 bool fiber_overflowed(const void *address) {
   for (char *guard : guards)
-    if ((const char *)address >= guard && (const char *)address < guard + PAGE)
-      return true;
+    if ((const char *)address >= guard && (const char *)address < guard + PAGE) return true;
   return false;
 }

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 
-struct cuda_host_graph_exec { std::vector<Node> nodes; };
+struct cuda_host_graph_exec {
+  std::vector<Node> nodes;
+};
 
 bool cuda_host_capturing() {
   return std::any_of(cuda_host_streams().begin(), cuda_host_streams().end(),
@@ -12,16 +14,14 @@ bool cuda_host_capturing() {
 }
 
 void cuda_host_capture(cuda_host_stream *s, cuda_host_operation operation) {
-  if (operation.ready)
-    cuda_host_die("%s cannot be captured here", operation.name);
+  if (operation.ready) cuda_host_die("%s cannot be captured here", operation.name);
   s->capture->nodes.push_back({std::move(operation), s->last});
   s->last = {(int)s->capture->nodes.size() - 1};
 }
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
   cuda_host_stream *s = cuda_host_valid(stream, "cudaStreamBeginCapture");
-  if (s->capture)
-    return cuda_host_error(cudaErrorStreamCaptureUnsupported);
+  if (s->capture) return cuda_host_error(cudaErrorStreamCaptureUnsupported);
   s->capture = new cuda_host_graph;
   s->capture->origin = s;
   s->last.clear();
@@ -38,14 +38,11 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph) {
   cuda_host_stream *s = cuda_host_valid(stream, "cudaStreamEndCapture");
   cuda_host_graph *g = s->capture;
   *graph = nullptr;
-  if (!g || g->origin != s)
-    return cuda_host_error(cudaErrorStreamCaptureUnmatched);
+  if (!g || g->origin != s) return cuda_host_error(cudaErrorStreamCaptureUnmatched);
   bool joined = true;
   for (cuda_host_stream *other : cuda_host_streams()) {
-    if (other->capture != g)
-      continue;
-    for (int node : other->last)
-      joined = joined && leads_to(*g, node, s->last);
+    if (other->capture != g) continue;
+    for (int node : other->last) joined = joined && leads_to(*g, node, s->last);
     other->capture = nullptr;
   }
   if (!joined) {
@@ -64,16 +61,14 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus *
 
 /* With nodes NULL it counts them, which is all that is offered. */
 cudaError_t cudaGraphGetNodes(cudaGraph_t g, cudaGraphNode_t *nodes, size_t *n) {
-  if (nodes)
-    return cuda_host_error(cudaErrorNotSupported);
+  if (nodes) return cuda_host_error(cudaErrorNotSupported);
   *n = g->nodes.size();
   return cudaSuccess;
 }
 
 /* It may get memory and load kernels, and so waits for all that the device has to do. */
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t g, unsigned long long) {
-  if (cudaError_t status = cudaDeviceSynchronize(); status != cudaSuccess)
-    return status;
+  if (cudaError_t status = cudaDeviceSynchronize(); status != cudaSuccess) return status;
   *exec = new cuda_host_graph_exec{g->nodes};
   return cudaSuccess;
 }

@@ -29,8 +29,7 @@ struct cuda_host_order {
   uint64_t next() {
     uint64_t i = at;
     at += step;
-    if (at >= n)
-      at -= n;
+    if (at >= n) at -= n;
     return i;
   }
 };

@@ -36,10 +36,8 @@ void cuda_host_poison(void *p, size_t bytes) {
   char *at = (char *)p;
   uint64_t poison = CUDA_HOST_POISON;
   /* As if the pattern began at address 0, so that aligned elements hold it whole. */
-  for (; bytes > 0 && (uintptr_t)at % 8 != 0; at++, bytes--)
-    *at = ((char *)&poison)[(uintptr_t)at % 8];
-  for (; bytes >= 8; at += 8, bytes -= 8)
-    memcpy(at, &poison, 8);
+  for (; bytes > 0 && (uintptr_t)at % 8 != 0; at++, bytes--) *at = ((char *)&poison)[(uintptr_t)at % 8];
+  for (; bytes >= 8; at += 8, bytes -= 8) memcpy(at, &poison, 8);
   memcpy(at, &poison, bytes);
 }
 
@@ -64,8 +62,7 @@ bool cuda_host_is_pinned(const void *p, size_t bytes) {
 }
 
 void cuda_host_must_be_device(const void *p, size_t bytes, const char *what) {
-  if (holder(p, bytes))
-    return;
+  if (holder(p, bytes)) return;
   const Allocation *a = holder(p, 0);
   if (a)
     cuda_host_die("%s is of %zu bytes at byte %zu of an allocation of %zu", what, bytes,
@@ -77,31 +74,25 @@ void cuda_host_must_be_device(const void *p, size_t bytes, const char *what) {
 
 static cudaError_t allocate(void **p, size_t bytes, Kind kind) {
   *p = nullptr;
-  if (bytes == 0)
-    return cudaSuccess;
+  if (bytes == 0) return cudaSuccess;
   size_t room = (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT, page = room >= HUGE / 2 ? HUGE : GUARD;
   Allocation a = {kind, nullptr, nullptr, bytes, (room + page - 1) / page * page};
   if (kind == DEVICE && bytes > cuda_host_properties().totalGlobalMem - in_use)
     return cuda_host_error(cudaErrorMemoryAllocation);
   char *whole = (char *)mmap(nullptr, a.mapped + page + GUARD, PROT_READ | PROT_WRITE,
                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (whole == MAP_FAILED)
-    return cuda_host_error(cudaErrorMemoryAllocation);
+  if (whole == MAP_FAILED) return cuda_host_error(cudaErrorMemoryAllocation);
   a.mapping = (char *)(((uintptr_t)whole + page - 1) / page * page);
-  if (a.mapping > whole)
-    munmap(whole, (size_t)(a.mapping - whole));
+  if (a.mapping > whole) munmap(whole, (size_t)(a.mapping - whole));
   char *guard = a.mapping + a.mapped, *end = whole + a.mapped + page + GUARD;
-  if (end > guard + GUARD)
-    munmap(guard + GUARD, (size_t)(end - (guard + GUARD)));
+  if (end > guard + GUARD) munmap(guard + GUARD, (size_t)(end - (guard + GUARD)));
   mprotect(guard, GUARD, PROT_NONE);
-  if (page == HUGE)
-    madvise(a.mapping, a.mapped, MADV_HUGEPAGE); /* protection then changes in microseconds */
+  if (page == HUGE) madvise(a.mapping, a.mapped, MADV_HUGEPAGE); /* protection then changes in microseconds */
   a.at = guard - room;
   cuda_host_poison(a.at, room);
   if (kind == DEVICE) {
     in_use += bytes;
-    if (protects() && open_depth == 0)
-      mprotect(a.mapping, a.mapped, PROT_NONE);
+    if (protects() && open_depth == 0) mprotect(a.mapping, a.mapped, PROT_NONE);
   }
   allocations()[(uintptr_t)a.at] = a;
   *p = a.at;
@@ -118,11 +109,9 @@ static void check_tail(const Allocation &a) {
 }
 
 static cudaError_t release(void *p, bool device) {
-  if (!p)
-    return cudaSuccess;
+  if (!p) return cudaSuccess;
   cudaError_t e = cudaDeviceSynchronize();
-  if (e != cudaSuccess)
-    return e;
+  if (e != cudaSuccess) return e;
   auto found = allocations().find((uintptr_t)p);
   if (found == allocations().end() || (found->second.kind == DEVICE) != device || found->second.kind == REGISTERED)
     cuda_host_die("%s of what is not allocated", device ? "cudaFree" : "cudaFreeHost");
@@ -131,8 +120,7 @@ static cudaError_t release(void *p, bool device) {
   check_tail(a);
   allocations().erase(found);
   cuda_host_close_memory();
-  if (device)
-    in_use -= a.bytes;
+  if (device) in_use -= a.bytes;
   munmap(a.mapping, a.mapped + GUARD);
   return cudaSuccess;
 }
@@ -151,8 +139,7 @@ cudaError_t cudaHostRegister(void *p, size_t bytes, unsigned) {
 
 cudaError_t cudaHostUnregister(void *p) {
   const Allocation *a = holder(p, 1);
-  if (!a || a->kind != REGISTERED || a->at != p)
-    return cuda_host_error(cudaErrorInvalidValue);
+  if (!a || a->kind != REGISTERED || a->at != p) return cuda_host_error(cudaErrorInvalidValue);
   allocations().erase((uintptr_t)p);
   return cudaSuccess;
 }
@@ -181,25 +168,21 @@ cudaError_t cudaMemGetInfo(size_t *free, size_t *total) {
 static void protect(int how) {
   if (protects())
     for (auto &[first, a] : allocations())
-      if (a.kind == DEVICE)
-        mprotect(a.mapping, a.mapped, how);
+      if (a.kind == DEVICE) mprotect(a.mapping, a.mapped, how);
 }
 
 void cuda_host_open_memory() {
-  if (open_depth++ == 0)
-    protect(PROT_READ | PROT_WRITE);
+  if (open_depth++ == 0) protect(PROT_READ | PROT_WRITE);
 }
 
 void cuda_host_close_memory() {
-  if (--open_depth == 0)
-    protect(PROT_NONE);
+  if (--open_depth == 0) protect(PROT_NONE);
 }
 
 const char *cuda_host_describe(const void *p) {
   static char text[256];
   for (auto &[first, a] : allocations()) {
-    if (a.kind == REGISTERED || (char *)p < a.mapping || (char *)p >= a.mapping + a.mapped + GUARD)
-      continue;
+    if (a.kind == REGISTERED || (char *)p < a.mapping || (char *)p >= a.mapping + a.mapped + GUARD) continue;
     const char *kind = a.kind == DEVICE ? "device" : "pinned";
     if ((char *)p >= a.at && (char *)p < a.at + a.bytes)
       snprintf(text, sizeof text, "byte %td of %zu of device memory from the host", (char *)p - a.at, a.bytes);
@@ -214,11 +197,9 @@ const char *cuda_host_describe(const void *p) {
 /* ---- at the end ---------------------------------------------------------------------------------- */
 
 static void check_end(int status, void *) {
-  if (status != 0)
-    return;
+  if (status != 0) return;
   cuda_host_doing = "at the program's end";
-  if (size_t left = cuda_host_queued())
-    cuda_host_die("%zu operations have not run", left);
+  if (size_t left = cuda_host_queued()) cuda_host_die("%zu operations have not run", left);
   size_t n = 0, bytes = 0;
   cuda_host_open_memory();
   for (auto &[first, a] : allocations())
@@ -233,6 +214,5 @@ static void check_end(int status, void *) {
 }
 
 [[gnu::constructor]] static void watch_end() {
-  if (!getenv("CUDA_HOST_LEAKS") || strcmp(getenv("CUDA_HOST_LEAKS"), "0") != 0)
-    on_exit(check_end, nullptr);
+  if (!getenv("CUDA_HOST_LEAKS") || strcmp(getenv("CUDA_HOST_LEAKS"), "0") != 0) on_exit(check_end, nullptr);
 }

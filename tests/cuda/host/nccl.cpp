@@ -24,7 +24,12 @@
 
 /* Behind a frame of DATA stand `piece` bytes of a message of `bytes`. */
 enum FrameKind : uint32_t { HELLO, DATA, TAKEN, BYE };
-struct Frame { FrameKind kind; uint32_t rank; uint64_t bytes, piece; char device[32]; };
+struct Frame {
+  FrameKind kind;
+  uint32_t rank;
+  uint64_t bytes, piece;
+  char device[32];
+};
 
 /* A message that has been asked for. Its bytes move while its group runs. */
 struct Message {
@@ -35,7 +40,10 @@ struct Message {
 };
 
 /* What has come of one, whether or not its receive has been reached. */
-struct Arrived { size_t bytes; std::string data; };
+struct Arrived {
+  size_t bytes;
+  std::string data;
+};
 
 struct Peer {
   int socket = -1;
@@ -56,8 +64,8 @@ struct ncclComm {
   std::string says = {};
   int listening = -1;
   std::vector<Peer> peers = {};
-  int polls = 0;                               /* so many more, and the last call is done */
-  std::function<void()> at_last = {};          /* what it does then */
+  int polls = 0;                      /* so many more, and the last call is done */
+  std::function<void()> at_last = {}; /* what it does then */
   cudaStream_t stream = nullptr;
   char device[32] = {};
 };
@@ -70,11 +78,9 @@ static void fail(ncclComm *c, ncclResult_t error, const std::string &says) {
 }
 
 static void lose(ncclComm *c, Peer &p, int rank) {
-  if (p.gone)
-    return;
+  if (p.gone) return;
   p.gone = true;
-  if (!p.heard_bye)
-    fail(c, ncclRemoteError, "rank " + std::to_string(rank) + " of the communicator is gone");
+  if (!p.heard_bye) fail(c, ncclRemoteError, "rank " + std::to_string(rank) + " of the communicator is gone");
 }
 
 static void say(Peer &p, Frame f) { p.out.append((const char *)&f, sizeof f); }
@@ -83,8 +89,7 @@ static void say(Peer &p, Frame f) { p.out.append((const char *)&f, sizeof f); }
 static bool write_out(ncclComm *c, Peer &p, int rank) {
   while (!p.out.empty() && !p.gone) {
     ssize_t n = send(p.socket, p.out.data(), p.out.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (n < 0 && (errno == EAGAIN || errno == EINTR))
-      return false;
+    if (n < 0 && (errno == EAGAIN || errno == EINTR)) return false;
     if (n <= 0)
       lose(c, p, rank);
     else
@@ -101,8 +106,7 @@ static void send_messages(ncclComm *c, Peer &p, int rank) {
     say(p, {DATA, (uint32_t)c->rank, m->bytes, piece, {}});
     p.out.append(m->at + m->moved, piece);
     m->moved += piece;
-    if (m->moved < m->bytes)
-      continue;
+    if (m->moved < m->bytes) continue;
     p.unanswered.push_back(m);
     p.sending.pop_front();
   }
@@ -114,8 +118,9 @@ static void take_frame(ncclComm *c, Peer &p, int rank, const Frame &f, const cha
   case HELLO:
     p.greeted = true;
     if (!strcmp(f.device, c->device))
-      fail(c, ncclInvalidUsage, "Duplicate GPU detected : rank " + std::to_string(c->rank) + " and rank " +
-                                    std::to_string(rank) + " both on CUDA device " + c->device);
+      fail(c, ncclInvalidUsage,
+           "Duplicate GPU detected : rank " + std::to_string(c->rank) + " and rank " + std::to_string(rank) +
+               " both on CUDA device " + c->device);
     break;
   case TAKEN:
     p.unanswered.front()->done = true;
@@ -138,14 +143,12 @@ static void read_in(ncclComm *c, Peer &p, int rank) {
     size_t at = 0;
     for (Frame f; p.in.size() - at >= sizeof f; at += sizeof f + f.piece) {
       memcpy(&f, p.in.data() + at, sizeof f);
-      if (p.in.size() - at < sizeof f + f.piece)
-        break;
+      if (p.in.size() - at < sizeof f + f.piece) break;
       take_frame(c, p, rank, f, p.in.data() + at + sizeof f);
     }
     p.in.erase(0, at);
   }
-  if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
-    lose(c, p, rank);
+  if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) lose(c, p, rank);
 }
 
 static void receive_messages(ncclComm *c, Peer &p, int rank) {
@@ -157,8 +160,7 @@ static void receive_messages(ncclComm *c, Peer &p, int rank) {
       cuda_host_die("ncclRecv of %zu bytes from rank %d meets its ncclSend of %zu", m->bytes, rank, a.bytes);
     memcpy(m->at + m->moved, a.data.data() + m->moved, a.data.size() - m->moved);
     m->moved = a.data.size();
-    if (m->moved < m->bytes)
-      return;
+    if (m->moved < m->bytes) return;
     m->done = true;
     p.taking.pop_front();
     p.arrived.pop_front();
@@ -170,8 +172,7 @@ static void move(ncclComm *c) {
   cuda_host_open_memory();
   for (int r = 0; r < (int)c->peers.size() && c->state != ABORTED; r++) {
     Peer &p = c->peers[(size_t)r];
-    if (p.socket < 0)
-      continue;
+    if (p.socket < 0) continue;
     receive_messages(c, p, r);
     send_messages(c, p, r);
   }
@@ -206,8 +207,7 @@ static Frame hello(const ncclComm *c) {
 static void connect_peers(ncclComm *c) {
   for (int r = 0; r < c->rank; r++) {
     Peer &p = c->peers[(size_t)r];
-    if (p.socket >= 0)
-      continue;
+    if (p.socket >= 0) continue;
     socklen_t length;
     sockaddr_un a = address_of(c->name, r, &length);
     int s = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -229,8 +229,7 @@ static void connect_peers(ncclComm *c) {
   }
   move(c);
   for (int r = 0; r < c->ranks; r++)
-    if (r != c->rank && !c->peers[(size_t)r].greeted)
-      return;
+    if (r != c->rank && !c->peers[(size_t)r].greeted) return;
   c->state = READY;
 }
 
@@ -239,25 +238,20 @@ static void finalize(ncclComm *c) {
   bool over = true;
   for (int r = 0; r < c->ranks; r++) {
     Peer &p = c->peers[(size_t)r];
-    if (r == c->rank)
-      continue;
+    if (r == c->rank) continue;
     if (!p.sending.empty() || !p.taking.empty() || !p.unanswered.empty())
       cuda_host_die("ncclCommFinalize while messages with rank %d are under way", r);
-    if (!p.said_bye)
-      say(p, {BYE, (uint32_t)c->rank, 0, 0, {}});
+    if (!p.said_bye) say(p, {BYE, (uint32_t)c->rank, 0, 0, {}});
     p.said_bye = true;
     over &= write_out(c, p, r) && p.heard_bye;
   }
-  if (over)
-    c->state = FINALIZED;
+  if (over) c->state = FINALIZED;
 }
 
 static void hang_up(ncclComm *c) {
   for (Peer &p : c->peers)
-    if (p.socket >= 0)
-      close(p.socket);
-  if (c->listening >= 0)
-    close(c->listening);
+    if (p.socket >= 0) close(p.socket);
+  if (c->listening >= 0) close(c->listening);
   c->peers.clear();
   c->listening = -1;
 }
@@ -266,20 +260,16 @@ static void hang_up(ncclComm *c) {
 
 /* Moves the call under way on. */
 static ncclResult_t poll(ncclComm *c) {
-  if (c->error != ncclSuccess)
-    return c->error;
+  if (c->error != ncclSuccess) return c->error;
   if (c->state == CONNECTING)
     connect_peers(c);
   else if (c->state == FINALIZING)
     finalize(c);
   else
     move(c);
-  if (c->error != ncclSuccess)
-    return c->error;
-  if (c->state == CONNECTING || c->state == FINALIZING)
-    return ncclInProgress;
-  if (c->polls > 0 && --c->polls > 0)
-    return ncclInProgress;
+  if (c->error != ncclSuccess) return c->error;
+  if (c->state == CONNECTING || c->state == FINALIZING) return ncclInProgress;
+  if (c->polls > 0 && --c->polls > 0) return ncclInProgress;
   if (c->at_last) {
     auto at_last = std::move(c->at_last);
     c->at_last = nullptr;
@@ -292,16 +282,14 @@ static ncclResult_t begin(ncclComm *c, std::function<void()> at_last) {
   c->at_last = std::move(at_last);
   c->polls = 1 + (int)cuda_host_random_below(4);
   ncclResult_t status = ncclInProgress;
-  while (c->blocks && status == ncclInProgress)
-    status = poll(c);
+  while (c->blocks && status == ncclInProgress) status = poll(c);
   return status;
 }
 
 static void must_be_idle(ncclComm *c, const char *what) {
   if (c->state == CONNECTING || c->state == FINALIZING || c->polls > 0)
     cuda_host_die("%s on a communicator whose last call is in progress, as ncclCommGetAsyncError tells", what);
-  if (c->state != READY)
-    cuda_host_die("%s on a communicator that has ended", what);
+  if (c->state != READY) cuda_host_die("%s on a communicator that has ended", what);
 }
 
 ncclResult_t ncclGetUniqueId(ncclUniqueId *id) {
@@ -316,8 +304,7 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId *id) {
 
 ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int ranks, ncclUniqueId id, int rank, ncclConfig_t *config) {
   int device;
-  if (ranks < 1 || rank < 0 || rank >= ranks)
-    return ncclInvalidArgument;
+  if (ranks < 1 || rank < 0 || rank >= ranks) return ncclInvalidArgument;
   ncclComm *c = *comm = new ncclComm{id.internal, rank, ranks, !config || config->blocking != 0};
   c->peers.resize((size_t)ranks);
   cudaGetDevice(&device);
@@ -327,8 +314,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int ranks, ncclUniqueId id
 }
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t c, ncclResult_t *error) {
-  if (c->stream)
-    cudaStreamQuery(c->stream); /* a device moves by itself */
+  if (c->stream) cudaStreamQuery(c->stream); /* a device moves by itself */
   *error = poll(c);
   return ncclSuccess;
 }
@@ -340,8 +326,7 @@ ncclResult_t ncclCommFinalize(ncclComm_t c) {
 }
 
 ncclResult_t ncclCommDestroy(ncclComm_t c) {
-  if (c->state != FINALIZED)
-    cuda_host_die("ncclCommDestroy of a communicator that is not finalized");
+  if (c->state != FINALIZED) cuda_host_die("ncclCommDestroy of a communicator that is not finalized");
   hang_up(c);
   delete c;
   return ncclSuccess;
@@ -369,7 +354,12 @@ const char *ncclGetLastError(ncclComm_t c) { return c ? c->says.c_str() : ""; }
 
 /* ---- messages ------------------------------------------------------------------------------------ */
 
-struct Posted { ncclComm *comm; int peer; cudaStream_t stream; Message message; };
+struct Posted {
+  ncclComm *comm;
+  int peer;
+  cudaStream_t stream;
+  Message message;
+};
 
 static int depth;
 static std::vector<Posted> posted; /* in the group */
@@ -382,20 +372,18 @@ static void enqueue(ncclComm *c, cudaStream_t stream, std::vector<Posted> all) {
   auto begun = std::make_shared<bool>(false);
   c->stream = stream;
   cuda_host_enqueue(stream, {"messages by NCCL", {}, [c, messages, begun] {
-    if (c->state == ABORTED)
-      return true;
-    if (!*begun)
-      for (Posted &p : *messages) {
-        Peer &peer = c->peers[(size_t)p.peer];
-        (p.message.sent ? peer.sending : peer.taking).push_back(&p.message);
-      }
-    *begun = true;
-    move(c);
-    for (const Posted &p : *messages)
-      if (!p.message.done)
-        return false;
-    return true;
-  }});
+                               if (c->state == ABORTED) return true;
+                               if (!*begun)
+                                 for (Posted &p : *messages) {
+                                   Peer &peer = c->peers[(size_t)p.peer];
+                                   (p.message.sent ? peer.sending : peer.taking).push_back(&p.message);
+                                 }
+                               *begun = true;
+                               move(c);
+                               for (const Posted &p : *messages)
+                                 if (!p.message.done) return false;
+                               return true;
+                             }});
 }
 
 ncclResult_t ncclGroupStart() {
@@ -404,10 +392,8 @@ ncclResult_t ncclGroupStart() {
 }
 
 ncclResult_t ncclGroupEnd() {
-  if (depth == 0)
-    cuda_host_die("ncclGroupEnd without ncclGroupStart");
-  if (--depth > 0 || posted.empty())
-    return ncclSuccess;
+  if (depth == 0) cuda_host_die("ncclGroupEnd without ncclGroupStart");
+  if (--depth > 0 || posted.empty()) return ncclSuccess;
   std::vector<Posted> all = std::move(posted);
   posted.clear();
   ncclComm *c = all[0].comm;
@@ -423,8 +409,7 @@ static ncclResult_t post(bool sent, const void *at, size_t count, ncclDataType_t
                          cudaStream_t stream) {
   size_t bytes = count * size_of(type);
   must_be_idle(c, sent ? "ncclSend" : "ncclRecv");
-  if (peer < 0 || peer >= c->ranks || peer == c->rank)
-    return ncclInvalidArgument;
+  if (peer < 0 || peer >= c->ranks || peer == c->rank) return ncclInvalidArgument;
   cuda_host_must_be_device(at, bytes, sent ? "what ncclSend sends" : "where ncclRecv receives");
   ncclGroupStart();
   posted.push_back({c, peer, stream, {sent, (char *)const_cast<void *>(at), bytes, 0, false}});

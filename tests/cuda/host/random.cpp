@@ -18,10 +18,8 @@ uint64_t cuda_host_seed() {
     const char *text = getenv("CUDA_HOST_SEED");
     uint64_t given = text ? strtoull(text, nullptr, 10) : 1;
     const char *rank = getenv("OMPI_COMM_WORLD_RANK");
-    if (!rank)
-      rank = getenv("PMI_RANK");
-    if (given == 0)
-      return given;
+    if (!rank) rank = getenv("PMI_RANK");
+    if (given == 0) return given;
     state = given << 16 | (rank ? strtoull(rank, nullptr, 10) : 0);
     return mix() | 1;
   }();
@@ -41,11 +39,9 @@ static uint64_t common_divisor(uint64_t a, uint64_t b) {
 
 /* The circle is visited whole when the steps' size and n have no divisor in common. */
 cuda_host_order cuda_host_shuffled(uint64_t n) {
-  if (n < 2 || !cuda_host_seed())
-    return {n, 1, 0};
+  if (n < 2 || !cuda_host_seed()) return {n, 1, 0};
   uint64_t step;
-  do
-    step = 1 + cuda_host_random_below(n - 1);
+  do step = 1 + cuda_host_random_below(n - 1);
   while (common_divisor(step, n) != 1);
   return {n, step, cuda_host_random_below(n)};
 }

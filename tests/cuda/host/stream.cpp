@@ -25,8 +25,7 @@ static double seconds() {
 }
 
 cuda_host_stream *cuda_host_valid(cudaStream_t s, const char *what) {
-  if (!s)
-    cuda_host_die("%s on the default stream (0): name a stream", what);
+  if (!s) cuda_host_die("%s on the default stream (0): name a stream", what);
   if (std::find(streams.begin(), streams.end(), s) == streams.end())
     cuda_host_die("%s on a stream that does not exist or has been destroyed", what);
   return s;
@@ -37,8 +36,7 @@ cuda_host_stream *cuda_host_valid(cudaStream_t s, const char *what) {
 static bool held(const Queued &q) { return q.after && !q.after->done; } /* by an event */
 
 static bool can_run(cuda_host_stream *s) {
-  if (s->queue.empty() || held(s->queue.front()))
-    return false;
+  if (s->queue.empty() || held(s->queue.front())) return false;
   const auto &ready = s->queue.front().operation.ready;
   return !ready || ready();
 }
@@ -47,16 +45,13 @@ static void run_first(cuda_host_stream *s) {
   static const bool trace = getenv("CUDA_HOST_TRACE");
   Queued q = std::move(s->queue.front());
   s->queue.pop_front();
-  if (trace)
-    fprintf(stderr, "cuda_host: stream %d: %s\n", s->number, q.operation.name);
-  if (!open)
-    cuda_host_open_memory();
+  if (trace) fprintf(stderr, "cuda_host: stream %d: %s\n", s->number, q.operation.name);
+  if (!open) cuda_host_open_memory();
   open = true;
   const char *before = cuda_host_doing;
   cuda_host_doing = q.operation.name;
   running = true;
-  if (q.operation.run)
-    q.operation.run();
+  if (q.operation.run) q.operation.run();
   running = false;
   cuda_host_doing = before;
 }
@@ -77,18 +72,15 @@ static bool run_any(const cuda_host_stream *except = nullptr) {
 
 /* One operation that the first of `s` waits for, or itself. */
 static bool run_towards(cuda_host_stream *s) {
-  while (!s->queue.empty() && held(s->queue.front()))
-    s = s->queue.front().after->stream;
-  if (!can_run(s))
-    return false;
+  while (!s->queue.empty() && held(s->queue.front())) s = s->queue.front().after->stream;
+  if (!can_run(s)) return false;
   run_first(s);
   return true;
 }
 
 /* The end of a call that may have run something: the host goes on. */
 static void to_host() {
-  if (open)
-    cuda_host_close_memory();
+  if (open) cuda_host_close_memory();
   open = false;
 }
 
@@ -104,8 +96,9 @@ static void run_some(uint64_t most) {
   for (cuda_host_stream *s : streams)
     if (!s->queue.empty()) {
       const Queued &q = s->queue.front();
-      text += "; stream " + std::to_string(s->number) + " (" + std::to_string(s->queue.size()) + " operations): " +
-              q.operation.name + (held(q) ? " for stream " + std::to_string(q.after->stream->number) : "");
+      text += "; stream " + std::to_string(s->number) + " (" + std::to_string(s->queue.size()) +
+              " operations): " + q.operation.name +
+              (held(q) ? " for stream " + std::to_string(q.after->stream->number) : "");
     }
   cuda_host_die("%s%s", why, text.c_str());
 }
@@ -113,13 +106,10 @@ static void run_some(uint64_t most) {
 /* Nothing can run here: perhaps other processes move on. */
 static void wait_outside(double since) {
   static const double patience = getenv("CUDA_HOST_TIMEOUT") ? atof(getenv("CUDA_HOST_TIMEOUT")) : 120;
-  bool outside = std::any_of(streams.begin(), streams.end(), [](cuda_host_stream *s) {
-    return !s->queue.empty() && !held(s->queue.front());
-  });
-  if (!outside)
-    stuck("nothing can run");
-  if (seconds() - since > patience)
-    stuck("nothing has come from outside");
+  bool outside = std::any_of(streams.begin(), streams.end(),
+                             [](cuda_host_stream *s) { return !s->queue.empty() && !held(s->queue.front()); });
+  if (!outside) stuck("nothing can run");
+  if (seconds() - since > patience) stuck("nothing has come from outside");
   usleep(20);
 }
 
@@ -148,8 +138,7 @@ static void drain(cuda_host_stream *s) {
 void cuda_host_append(cuda_host_stream *s, Queued q) {
   enum { LAZY = 2 /* of four */, SOMETIMES, PROMPT };
   static const uint64_t eagerness = cuda_host_seed() ? cuda_host_seed() >> 20 & 3 : (uint64_t)PROMPT;
-  if (running)
-    cuda_host_die("%s is enqueued by an operation", q.operation.name);
+  if (running) cuda_host_die("%s is enqueued by an operation", q.operation.name);
   s->queue.push_back(std::move(q));
   if (eagerness == PROMPT) {
     while (run_any())
@@ -177,8 +166,7 @@ void cuda_host_enqueue(cudaStream_t stream, cuda_host_operation operation) {
 
 size_t cuda_host_queued() {
   size_t n = legacy.queue.size();
-  for (cuda_host_stream *s : streams)
-    n += s->queue.size();
+  for (cuda_host_stream *s : streams) n += s->queue.size();
   return n;
 }
 
@@ -199,8 +187,7 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t *s, unsigned flags, int) {
 
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   cuda_host_stream *s = cuda_host_valid(stream, "cudaStreamDestroy");
-  if (s->capture)
-    return cuda_host_error(cudaErrorStreamCaptureUnsupported);
+  if (s->capture) return cuda_host_error(cudaErrorStreamCaptureUnsupported);
   drain(s);
   streams.erase(std::find(streams.begin(), streams.end(), s));
   delete s;
@@ -209,25 +196,21 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   cuda_host_stream *s = cuda_host_valid(stream, "cudaStreamSynchronize");
-  if (s->capture)
-    return cuda_host_error(cudaErrorStreamCaptureUnsupported);
+  if (s->capture) return cuda_host_error(cudaErrorStreamCaptureUnsupported);
   drain(s);
   return cudaSuccess;
 }
 
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
   cuda_host_stream *s = cuda_host_valid(stream, "cudaStreamQuery");
-  if (s->capture)
-    return cuda_host_error(cudaErrorStreamCaptureUnsupported);
+  if (s->capture) return cuda_host_error(cudaErrorStreamCaptureUnsupported);
   run_some(3);
   return s->queue.empty() ? cudaSuccess : cudaErrorNotReady;
 }
 
 cudaError_t cudaDeviceSynchronize() {
-  if (cuda_host_capturing())
-    return cuda_host_error(cudaErrorStreamCaptureUnsupported);
-  for (size_t i = 0; i < streams.size(); i++)
-    drain(streams[i]);
+  if (cuda_host_capturing()) return cuda_host_error(cudaErrorStreamCaptureUnsupported);
+  for (size_t i = 0; i < streams.size(); i++) drain(streams[i]);
   drain(&legacy);
   return cudaSuccess;
 }
@@ -287,16 +270,13 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t e, unsigned) {
   valid(e, "cudaStreamWaitEvent");
   cuda_host_stream *s = cuda_host_valid(stream, "cudaStreamWaitEvent");
   if (e->capture) {
-    if (s->capture && s->capture != e->capture)
-      return cuda_host_error(cudaErrorStreamCaptureIsolation);
-    if (!s->capture)
-      s->last.clear();
+    if (s->capture && s->capture != e->capture) return cuda_host_error(cudaErrorStreamCaptureIsolation);
+    if (!s->capture) s->last.clear();
     s->capture = e->capture;
     s->last.insert(s->last.end(), e->nodes.begin(), e->nodes.end());
     return cudaSuccess;
   }
-  if (s->capture && e->record)
-    return cuda_host_error(cudaErrorStreamCaptureIsolation);
+  if (s->capture && e->record) return cuda_host_error(cudaErrorStreamCaptureIsolation);
   if (e->record && !e->record->done && e->record->stream != s)
     cuda_host_append(s, {{"cudaStreamWaitEvent", nullptr}, e->record});
   return cudaSuccess;
@@ -304,29 +284,24 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t e, unsigned) {
 
 cudaError_t cudaEventQuery(cudaEvent_t e) {
   valid(e, "cudaEventQuery");
-  if (e->capture)
-    return cuda_host_error(cudaErrorStreamCaptureUnsupported);
+  if (e->capture) return cuda_host_error(cudaErrorStreamCaptureUnsupported);
   run_some(3);
   return !e->record || e->record->done ? cudaSuccess : cudaErrorNotReady;
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t e) {
   valid(e, "cudaEventSynchronize");
-  if (e->capture)
-    return cuda_host_error(cudaErrorStreamCaptureUnsupported);
+  if (e->capture) return cuda_host_error(cudaErrorStreamCaptureUnsupported);
   Record record = e->record;
-  if (record)
-    run_until(record->stream, [record] { return record->done; });
+  if (record) run_until(record->stream, [record] { return record->done; });
   return cudaSuccess;
 }
 
 cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t start, cudaEvent_t end) {
   for (cudaEvent_t e : {start, end}) {
     valid(e, "cudaEventElapsedTime");
-    if (!e->timed || !e->record)
-      return cuda_host_error(cudaErrorInvalidResourceHandle);
-    if (!e->record->done)
-      return cuda_host_error(cudaErrorNotReady);
+    if (!e->timed || !e->record) return cuda_host_error(cudaErrorInvalidResourceHandle);
+    if (!e->record->done) return cuda_host_error(cudaErrorNotReady);
   }
   *milliseconds = (float)(1e3 * (end->record->seconds - start->record->seconds));
   return cudaSuccess;
@@ -343,8 +318,7 @@ static cudaMemcpyKind kind_of(const void *to, const void *from) {
 /* The kind, once both ends are what it says. */
 static cudaMemcpyKind check_copy(const char *what, void *to, const void *from, size_t to_bytes, size_t from_bytes,
                                  cudaMemcpyKind kind) {
-  if (kind == cudaMemcpyDefault)
-    kind = kind_of(to, from);
+  if (kind == cudaMemcpyDefault) kind = kind_of(to, from);
   cuda_host_doing = what;
   if (kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice)
     cuda_host_must_be_device(to, to_bytes, "the destination");
@@ -370,10 +344,8 @@ static const char *const copy_names[] = {"copy from host to host", "copy from ho
 cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width,
                               size_t height, cudaMemcpyKind kind, cudaStream_t stream) {
   cuda_host_stream *s = cuda_host_valid(stream, "cudaMemcpyAsync");
-  if (width == 0 || height == 0)
-    return cudaSuccess;
-  if (width > to_pitch || width > from_pitch)
-    return cuda_host_error(cudaErrorInvalidValue);
+  if (width == 0 || height == 0) return cudaSuccess;
+  if (width > to_pitch || width > from_pitch) return cuda_host_error(cudaErrorInvalidValue);
   size_t to_bytes = (height - 1) * to_pitch + width, from_bytes = (height - 1) * from_pitch + width;
   kind = check_copy("cudaMemcpyAsync", to, from, to_bytes, from_bytes, kind);
   bool from_host = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyHostToHost;
@@ -381,9 +353,8 @@ cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_
   if (from_host && !s->capture && !cuda_host_is_pinned(from, from_bytes)) {
     std::shared_ptr<char[]> staged(new char[from_bytes]);
     memcpy(staged.get(), from, from_bytes);
-    cuda_host_enqueue(s, {copy_names[kind], [=] {
-                            copy_rows(to, to_pitch, staged.get(), from_pitch, width, height);
-                          }});
+    cuda_host_enqueue(s, {copy_names[kind],
+                          [=] { copy_rows(to, to_pitch, staged.get(), from_pitch, width, height); }});
   } else {
     cuda_host_enqueue(s, {copy_names[kind], [=] { copy_rows(to, to_pitch, from, from_pitch, width, height); }});
   }
@@ -408,15 +379,12 @@ cudaError_t cudaMemsetAsync(void *p, int value, size_t bytes, cudaStream_t s) {
  * neither. */
 static void after_blocking_streams() {
   for (size_t i = 0; i < streams.size(); i++)
-    if (streams[i]->blocking)
-      drain(streams[i]);
+    if (streams[i]->blocking) drain(streams[i]);
 }
 
 cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, cudaMemcpyKind kind) {
-  if (cuda_host_capturing())
-    return cuda_host_error(cudaErrorStreamCaptureUnsupported);
-  if (bytes == 0)
-    return cudaSuccess;
+  if (cuda_host_capturing()) return cuda_host_error(cudaErrorStreamCaptureUnsupported);
+  if (bytes == 0) return cudaSuccess;
   kind = check_copy("cudaMemcpy", to, from, bytes, bytes, kind);
   after_blocking_streams();
   if (kind == cudaMemcpyHostToDevice && !cuda_host_is_pinned(from, bytes)) {
@@ -427,14 +395,12 @@ cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, cudaMemcpyKind 
     return cudaSuccess;
   }
   cuda_host_append(&legacy, {{"cudaMemcpy", [=] { memmove(to, from, bytes); }}});
-  if (kind != cudaMemcpyDeviceToDevice)
-    drain(&legacy);
+  if (kind != cudaMemcpyDeviceToDevice) drain(&legacy);
   return cudaSuccess;
 }
 
 cudaError_t cudaMemset(void *p, int value, size_t bytes) {
-  if (cuda_host_capturing())
-    return cuda_host_error(cudaErrorStreamCaptureUnsupported);
+  if (cuda_host_capturing()) return cuda_host_error(cudaErrorStreamCaptureUnsupported);
   cuda_host_doing = "cudaMemset";
   cuda_host_must_be_device(p, bytes, "what is set");
   cuda_host_doing = nullptr;

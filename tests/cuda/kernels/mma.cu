@@ -130,9 +130,7 @@ static void test_powers() {
   std::vector<float> x = random_floats(512);
   for (float &e : x) e *= 130;
   x[0] = -INFINITY, x[1] = 0, x[2] = INFINITY, x[3] = -126;
-  auto launch = [](const void *in, float *out) {
-    PD_LAUNCH(powers, 1, 32, 0, pd_stream, (const float *)in, out);
-  };
+  auto launch = [](const void *in, float *out) { PD_LAUNCH(powers, 1, 32, 0, pd_stream, (const float *)in, out); };
   std::vector<float> y = run(x, false, 512, launch);
   for (int i = 0; i < 512; i++) {
     double exact = exp2((double)x[(size_t)i]);

@@ -14,7 +14,7 @@ static float rounded(float x) { return __bfloat162float(__float2bfloat16(x)); }
 /* An array on the device, of floats or bf16, behind `offset` elements, with bytes of 0xff (NaN) before and
  * behind. */
 class Device {
- public:
+public:
   Device(int64_t n, bool bf16, int64_t offset = 0) : n(n), offset(offset), bf16(bf16) {
     pd_cuda_check(cudaMalloc(&memory, bytes()), "allocate");
     pd_cuda_check(cudaMemset(memory, 0xff, bytes()), "fill");
@@ -52,7 +52,7 @@ class Device {
     return x;
   }
 
- private:
+private:
   int64_t n, offset;
   bool bf16;
   char *memory;

@@ -29,7 +29,7 @@ int64_t pd_following(int64_t) { return LOOPS_FOLLOWING; }
 /* ---- arrays ------------------------------------------------------------------------------------ */
 
 struct Array {
-  std::vector<float> c;   /* tokens have their bits here */
+  std::vector<float> c; /* tokens have their bits here */
   std::vector<char> cuda;
   void *device;
 };

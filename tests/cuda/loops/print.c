@@ -16,8 +16,7 @@ static StageKernels *kernels_of(const char *path, const char *const *define, int
   const Ast *file = parse_file(path);
   Graph *g = file ? elaborate(file, &(ElaborateOptions){.define = define, .n_define = n}) : NULL;
   diagnostics_flush();
-  if (!g)
-    exit(1);
+  if (!g) exit(1);
   move_permutes(g);
   autodiff(g);
   simplify(g);
@@ -37,16 +36,13 @@ static void choose_types(StageKernels *k) {
 static void print_call_of(Text *out, const StageKernels *stage, const Lowered *k, Name name) {
   const Arguments *call = &k->arguments;
   Names list = {0};
-  if (call->first)
-    push(&list, intern("first"));
+  if (call->first) push(&list, intern("first"));
   for (int i = 0; i < call->buffers.n; i++) {
     const Buffer *b = &stage->buffers.at[call->buffers.at[i]];
     push(&list, internf("(%s *)x[%d]", b->type == TYPE_TOKEN ? "int32_t" : b->bf16 ? "pd_bf16" : "float", i));
   }
-  for (int i = 0; i < call->keys.n; i++)
-    push(&list, internf("0x%xu", 1000 + i));
-  if (call->scratch)
-    push(&list, intern("scratch"));
+  for (int i = 0; i < call->keys.n; i++) push(&list, internf("0x%xu", 1000 + i));
+  if (call->scratch) push(&list, intern("scratch"));
   text_add(out, "static void run_%s(bool first, void *const *x, char *scratch) {\n", name);
   text_add(out, "  (void)first, (void)x, (void)scratch;\n");
   dialect_of(stage)->print_loop_call(out, 2, stage, k, name, &list);
@@ -56,11 +52,9 @@ static void print_call_of(Text *out, const StageKernels *stage, const Lowered *k
 /* Every element is computed by itself, so that both targets give the same bits. */
 static bool is_exact(const Kernel *k) {
   for (int i = 0; i < k->terms.n; i++)
-    if (k->terms.at[i].kind == TERM_REDUCE)
-      return false;
+    if (k->terms.at[i].kind == TERM_REDUCE) return false;
   for (int i = 0; i < k->stores.n; i++)
-    if (k->stores.at[i].accumulate)
-      return false;
+    if (k->stores.at[i].accumulate) return false;
   return true;
 }
 
@@ -87,10 +81,8 @@ static void print_all(const LoweredStage *stage) {
     for (int i = 0; i < stage->list[l].n; i++) {
       const Lowered *x = &stage->list[l].at[i];
       bool known = x->call != NULL;
-      for (int s = 0; s < signatures.n; s++)
-        known |= signatures.at[s] == x->kernel->signature;
-      if (known)
-        continue;
+      for (int s = 0; s < signatures.n; s++) known |= signatures.at[s] == x->kernel->signature;
+      if (known) continue;
       push(&signatures, x->kernel->signature);
       Name name = unique_name(&taken, x->kernel->name);
       dialect->print_loop(&loops, k, x, name);
@@ -123,8 +115,7 @@ int main(int argc, char **argv) {
   }
   StageKernels *k = kernels_of(argv[at], define, n, microbatch);
   k->target.backend = backend_find(argv[1]);
-  if (bf16 && k->target.backend == &backend_cuda)
-    choose_types(k);
+  if (bf16 && k->target.backend == &backend_cuda) choose_types(k);
   print_all(lower(k));
   return 0;
 }

@@ -13,7 +13,7 @@ struct arena {
   alignas(64) struct pd_now now[4];
 };
 static struct arena *const at = NULL; /* offsets */
-#define AT(member) ((size_t) & at->member)
+#define AT(member) ((size_t)&at->member)
 #define IN(member) (pd.arena + AT(member))
 
 static bool same(const std::vector<float> &a, const std::vector<float> &b) {

@@ -60,8 +60,15 @@ static __global__ void update_whole_here(Whole x) { update_whole(x); }
 static Whole whole(const struct pd_tensor_update *x) {
   CHECK(x->arguments == numbers && x->parameter->rank == 2 && !x->parameter->buffer);
   CHECK(pd_moment_shape(x->parameter, 0).rank == 1);
-  return {x->from, x->gradient, x->to, x->moment[0], x->moment[1], x->parameter->dim[0], x->parameter->dim[1],
-          x->scale, static_cast<float>(x->lr)};
+  return {x->from,
+          x->gradient,
+          x->to,
+          x->moment[0],
+          x->moment[1],
+          x->parameter->dim[0],
+          x->parameter->dim[1],
+          x->scale,
+          static_cast<float>(x->lr)};
 }
 
 static void whole_on_host(const struct pd_tensor_update *x) { update_whole(whole(x)); }
@@ -165,7 +172,8 @@ static void fill_weights() {
   for (int i = 0; i < N; i++) {
     const struct pd_parameter *p = &on_device.parameters[i];
     char *at = pd_newest_at(p, 0);
-    float *host = host_at(on_host.stage.weights + on_host.parameters[i].offset), *device = pd_fill(at, p->elements);
+    float *host = host_at(on_host.stage.weights + on_host.parameters[i].offset),
+          *device = pd_fill(at, p->elements);
     for (int64_t j = 0; j < p->elements; j++) host[j] = device[j] = number((uint64_t)(i * 100000 + j));
     pd_filled(at, p->elements, false);
     pd_newest_written(p, 0);
@@ -176,7 +184,8 @@ static void fill_gradients(int64_t t) {
   for (int i = 0; i < N; i++)
     for (int use = 0; use < on_device.parameters[i].n_uses; use++) {
       const struct pd_use *d = &on_device.uses[i][use], *h = &on_host.uses[i][use];
-      size_t device_set = use ? (size_t)(t % SETS) * on_device.stage.exchanged_stride : on_device.stage.accumulators;
+      size_t device_set =
+          use ? (size_t)(t % SETS) * on_device.stage.exchanged_stride : on_device.stage.accumulators;
       size_t host_set = use ? (size_t)(t % SETS) * on_host.stage.exchanged_stride : on_host.stage.accumulators;
       int64_t n = on_device.parameters[i].elements;
       float *host = host_at(host_set + h->offset), *device = pd_fill(device_arena, n);
@@ -193,8 +202,7 @@ static void compare(const char *what, const struct setting *s, int parameter, in
     float want = bf16 ? nearest_bf16(host[j]) : host[j];
     if (memcmp(&got[j], &want, sizeof want))
       pd_fail("%s, %d versions, masters %d: %s of parameter %d after update %d: element %d is %.9g, not %.9g",
-              s->name, s->versions, s->masters, what, parameter,
-              (int)t, (int)j, (double)got[j], (double)want);
+              s->name, s->versions, s->masters, what, parameter, (int)t, (int)j, (double)got[j], (double)want);
   }
 }
 
@@ -244,8 +252,7 @@ static void try_setting(const struct setting *s) {
 int main(int argc, char **argv) {
 #define BY_ELEMENTS(rule, optimizer, moments) {#rule, &pd_##rule, &pd_##rule, moments, 1, false, false},
   static const struct setting settings[] = {
-    PD_ELEMENT_RULES(BY_ELEMENTS)
-    {"whole tensors", &whole_device, &whole_host, 2, 1, false, true},
+      PD_ELEMENT_RULES(BY_ELEMENTS){"whole tensors", &whole_device, &whole_host, 2, 1, false, true},
   };
   MPI_Init(&argc, &argv);
   pd_comm_open();

@@ -9,8 +9,8 @@
 #include <cstring>
 #include <vector>
 
-#define CHECK(what) \
-  do { \
+#define CHECK(what)                                                       \
+  do {                                                                    \
     if (!(what)) pd_fail("%s:%d: not so: %s", __FILE__, __LINE__, #what); \
   } while (0)
 

@@ -24,7 +24,9 @@ template <typename F> static void for_products(const struct pd_convolution_shape
       }
 }
 
-struct Sizes { int64_t x, w, y; };
+struct Sizes {
+  int64_t x, w, y;
+};
 static Sizes sizes_of(const struct pd_convolution_shape &s) {
   return {s.batch * s.height * s.width * s.in_channels,
           s.out_channels * (s.in_channels / s.groups) * s.kernel[0] * s.kernel[1],
@@ -136,15 +138,31 @@ int main() {
     weights(s, random_below(2), type, other, random_below(3) ? PD_F32 : type);
   }
   /* samples enough for several parts of a depthwise gradient's sum */
-  struct pd_convolution_shape large = {.kind = PD_CONVOLUTION, .batch = 13, .in_channels = 3, .out_channels = 3,
-                                       .groups = 3, .height = 16, .width = 16, .kernel = {3, 3}, .stride = {1, 1},
-                                       .padding = {1, 1}, .dilation = {1, 1}};
+  struct pd_convolution_shape large = {.kind = PD_CONVOLUTION,
+                                       .batch = 13,
+                                       .in_channels = 3,
+                                       .out_channels = 3,
+                                       .groups = 3,
+                                       .height = 16,
+                                       .width = 16,
+                                       .kernel = {3, 3},
+                                       .stride = {1, 1},
+                                       .padding = {1, 1},
+                                       .dilation = {1, 1}};
   forward(large, PD_BF16, PD_BF16, PD_BF16);
   weights(large, true, PD_BF16, PD_BF16, PD_F32);
   /* images whose columns have no room for all samples at once */
-  struct pd_convolution_shape parts = {.kind = PD_CONVOLUTION, .batch = 3, .in_channels = 64, .out_channels = 2,
-                                       .groups = 2, .height = 64, .width = 64, .kernel = {5, 5}, .stride = {1, 1},
-                                       .padding = {2, 2}, .dilation = {1, 1}};
+  struct pd_convolution_shape parts = {.kind = PD_CONVOLUTION,
+                                       .batch = 3,
+                                       .in_channels = 64,
+                                       .out_channels = 2,
+                                       .groups = 2,
+                                       .height = 64,
+                                       .width = 64,
+                                       .kernel = {5, 5},
+                                       .stride = {1, 1},
+                                       .padding = {2, 2},
+                                       .dilation = {1, 1}};
   if (!getenv("CUDNN_HOST_REFUSE")) return 0;
   forward(parts, PD_F32, PD_F32, PD_F32);
   backward(parts, PD_F32, PD_F32, PD_F32);

@@ -5,7 +5,7 @@
 
 struct Layer {
   struct pd_lstm l;
-  bool starts;              /* h0 and c0 are given */
+  bool starts;                  /* h0 and c0 are given */
   std::vector<int32_t> lengths; /* empty: all are whole */
   int64_t steps(int64_t b) const { return lengths.empty() ? l.length : lengths[(size_t)b]; }
   /* The i-th step of a sample in the direction of time. */
@@ -23,7 +23,9 @@ static Doubles doubles(const Array &a) { return Doubles(a.host.begin(), a.host.e
 static double sigmoid(double x) { return 1 / (1 + exp(-x)); }
 
 /* All of what the forward pass makes. */
-struct States { Doubles h, c, gates, h_n, c_n, previous; };
+struct States {
+  Doubles h, c, gates, h_n, c_n, previous;
+};
 
 static States forward(const Layer &y, const Doubles &x, const Doubles &w, const Doubles &h0, const Doubles &c0) {
   int64_t n = y.l.hidden;
@@ -56,7 +58,9 @@ static States forward(const Layer &y, const Doubles &x, const Doubles &w, const 
   return s;
 }
 
-struct Gradients { Doubles d_gates, dh0, dc0; };
+struct Gradients {
+  Doubles d_gates, dh0, dc0;
+};
 
 static Gradients backward(const Layer &y, const Doubles &w, const States &s, const Doubles &c0, const Doubles &dh,
                           const Doubles &dh_n, const Doubles &dc_n) {

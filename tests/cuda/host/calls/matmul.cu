@@ -3,13 +3,17 @@
 #include "test.h"
 
 /* A matrix's strides: by rows, by columns, either with gaps, or neither; or all its rows one. */
-struct Strides { int64_t row, column, extent; };
+struct Strides {
+  int64_t row, column, extent;
+};
 
 static Strides random_strides(int64_t rows, int64_t columns) {
   int64_t gap = random_below(3) ? 0 : 1 + random_below(9), row = columns + gap, column = 1;
   switch (random_below(8)) {
   case 0: row = 1 + random_below(2) * 4, column = row * rows + gap; break;
-  case 1: case 2: case 3: row = 1, column = rows + gap; break;
+  case 1:
+  case 2:
+  case 3: row = 1, column = rows + gap; break;
   case 4: row = random_below(3) ? row : 0; break;
   }
   return {row, column, (rows - 1) * row + (columns - 1) * column + 1};
@@ -46,7 +50,9 @@ static Problem random_problem() {
   return p;
 }
 
-struct Result { std::vector<double> value, allowed; };
+struct Result {
+  std::vector<double> value, allowed;
+};
 
 /* tf32: the factors are rounded to 11 bits. */
 static Result reference(const Problem &p, const Array &a, const Array &b, const Array &bias, const Array &c,

@@ -2,7 +2,9 @@
  * goes over pixels; with equal maxima, padding on either side, windows that overlap or leave gaps. */
 #include "test.h"
 
-struct Extent { int64_t first, end, count; };
+struct Extent {
+  int64_t first, end, count;
+};
 
 static Extent extent_of(const struct pd_pooling &p, int axis, int64_t out) {
   int64_t size = axis ? p.width : p.height, n = p.out[axis];

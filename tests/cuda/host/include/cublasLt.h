@@ -23,7 +23,9 @@ typedef struct cublasLtContext *cublasLtHandle_t;
 typedef struct cublasLtMatmulDescOpaque_t *cublasLtMatmulDesc_t;
 typedef struct cublasLtMatrixLayoutOpaque_t *cublasLtMatrixLayout_t;
 typedef struct cublasLtMatmulPreferenceOpaque_t *cublasLtMatmulPreference_t;
-typedef struct { uint64_t data[8]; } cublasLtMatmulAlgo_t;
+typedef struct {
+  uint64_t data[8];
+} cublasLtMatmulAlgo_t;
 typedef struct {
   cublasLtMatmulAlgo_t algo;
   size_t workspaceSize;

@@ -8,7 +8,9 @@
 
 #include "vector_types.h"
 
-struct __nv_bfloat16_raw { unsigned short x; };
+struct __nv_bfloat16_raw {
+  unsigned short x;
+};
 
 struct alignas(2) __nv_bfloat16 {
   unsigned short bits;

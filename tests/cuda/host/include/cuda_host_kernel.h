@@ -58,13 +58,11 @@ template <class T> struct cuda_host_shuffle {
     for (int i = 0; i < 32; i++)
       if (lanes[i]) {
         int source = ((cuda_host_shuffle *)lanes[i])->source;
-        if (!lanes[source])
-          cuda_host_lane_missing("shuffle", i, source);
+        if (!lanes[source]) cuda_host_lane_missing("shuffle", i, source);
         from[i] = ((cuda_host_shuffle *)lanes[source])->value;
       }
     for (int i = 0; i < 32; i++)
-      if (lanes[i])
-        ((cuda_host_shuffle *)lanes[i])->value = from[i];
+      if (lanes[i]) ((cuda_host_shuffle *)lanes[i])->value = from[i];
   }
 };
 
@@ -102,11 +100,9 @@ struct cuda_host_vote {
   static void step(void *const *lanes) {
     unsigned all = 0;
     for (int i = 0; i < 32; i++)
-      if (lanes[i] && ((cuda_host_vote *)lanes[i])->mine)
-        all |= 1u << i;
+      if (lanes[i] && ((cuda_host_vote *)lanes[i])->mine) all |= 1u << i;
     for (int i = 0; i < 32; i++)
-      if (lanes[i])
-        ((cuda_host_vote *)lanes[i])->all = all;
+      if (lanes[i]) ((cuda_host_vote *)lanes[i])->all = all;
   }
 };
 
@@ -124,7 +120,7 @@ inline void __threadfence_block() {}
 inline int atomicAdd(int *at, int x) { return (*at += x) - x; }
 inline unsigned atomicAdd(unsigned *at, unsigned x) { return (*at += x) - x; }
 inline unsigned long long atomicAdd(unsigned long long *at, unsigned long long x) { return (*at += x) - x; }
-float atomicAdd(float *, float) = delete;    /* not the same bits in every run */
+float atomicAdd(float *, float) = delete; /* not the same bits in every run */
 double atomicAdd(double *, double) = delete;
 
 /* ---- CUDA's functions that C does not have ----------------------------------------------------- */

@@ -33,8 +33,9 @@ template <class T> class cuda_host_cursor {
 public:
   cuda_host_cursor(T *begin, int64_t elements, int64_t at) : begin(begin), elements(elements), at(at) {}
   /* A cursor to read through from one to write through. */
-  template <class U> requires std::is_same_v<T, const U>
-  cuda_host_cursor(cuda_host_cursor<U> c) : begin(c.begin), elements(c.elements), at(c.at) {}
+  template <class U>
+  requires std::is_same_v<T, const U> cuda_host_cursor(cuda_host_cursor<U> c)
+      : begin(c.begin), elements(c.elements), at(c.at) {}
 
   T &operator[](int64_t i) const { return *check<T>(at + i); }
   T &operator*() const { return *check<T>(at); }
@@ -66,8 +67,7 @@ private:
       cuda_host_misaligned(i, sizeof(T), sizeof(U));
     if constexpr (std::is_const_v<T>)
       for (int64_t j = 0; j < n; j++)
-        if (__builtin_expect(cuda_host_is_poison(begin[i + j]), 0))
-          cuda_host_read_of_poison(i + j, elements);
+        if (__builtin_expect(cuda_host_is_poison(begin[i + j]), 0)) cuda_host_read_of_poison(i + j, elements);
     return (U *)(begin + i);
   }
 };
@@ -77,16 +77,14 @@ public:
   cuda_host_pointer() : begin(nullptr) {}
   cuda_host_pointer(std::nullptr_t) : begin(nullptr) {}
   cuda_host_pointer(T *p) : begin(p) {
-    if (p)
-      cuda_host_check_parameter(p, N * sizeof(T), alignof(T), !std::is_const_v<T>);
+    if (p) cuda_host_check_parameter(p, N * sizeof(T), alignof(T), !std::is_const_v<T>);
   }
 
   T &operator[](int64_t i) const {
     if (__builtin_expect((uint64_t)i >= (uint64_t)N || !begin, 0))
       cuda_host_out_of_bounds(i, begin ? N : 0, sizeof(T), std::is_const_v<T>);
     if constexpr (std::is_const_v<T>)
-      if (__builtin_expect(cuda_host_is_poison(begin[i]), 0))
-        cuda_host_read_of_poison(i, N);
+      if (__builtin_expect(cuda_host_is_poison(begin[i]), 0)) cuda_host_read_of_poison(i, N);
     return begin[i];
   }
   T &operator*() const { return (*this)[0]; }

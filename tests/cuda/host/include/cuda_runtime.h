@@ -58,7 +58,8 @@ void cuda_host_launch(const char *name, const cuda_host_shape &shape, cudaStream
   const void *const parameters[] = {&x..., nullptr};
   (cuda_host_check_argument(x), ...);
   cuda_host_end_launch(name, shape, stream,
-                       {(const void *)kernel, sizeof...(P), sizes, cuda_host_bounds_of(kernel), cuda_host_thread<P...>},
+                       {(const void *)kernel, sizeof...(P), sizes, cuda_host_bounds_of(kernel),
+                        cuda_host_thread<P...>},
                        parameters);
 }
 

@@ -40,7 +40,9 @@ typedef struct cuda_host_graph *cudaGraph_t;
 typedef struct cuda_host_graph_exec *cudaGraphExec_t;
 typedef struct cuda_host_node *cudaGraphNode_t;
 typedef void (*cudaHostFn_t)(void *data);
-typedef struct cudaUUID_t { char bytes[16]; } cudaUUID_t;
+typedef struct cudaUUID_t {
+  char bytes[16];
+} cudaUUID_t;
 
 enum cudaMemcpyKind {
   cudaMemcpyHostToHost,

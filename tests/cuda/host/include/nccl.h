@@ -10,7 +10,9 @@
 typedef struct ncclComm *ncclComm_t;
 
 #define NCCL_UNIQUE_ID_BYTES 128
-typedef struct { char internal[NCCL_UNIQUE_ID_BYTES]; } ncclUniqueId;
+typedef struct {
+  char internal[NCCL_UNIQUE_ID_BYTES];
+} ncclUniqueId;
 
 typedef enum {
   ncclSuccess,
@@ -27,8 +29,11 @@ typedef enum {
 typedef enum { ncclUint8 = 1, ncclFloat32 = 7, ncclBfloat16 = 9 } ncclDataType_t;
 
 #define NCCL_CONFIG_UNDEF_INT INT_MIN
-typedef struct { int blocking, maxCTAs; } ncclConfig_t;
-#define NCCL_CONFIG_INITIALIZER {NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT}
+typedef struct {
+  int blocking, maxCTAs;
+} ncclConfig_t;
+#define NCCL_CONFIG_INITIALIZER \
+  { NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT }
 
 ncclResult_t ncclGetUniqueId(ncclUniqueId *id);
 ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int ranks, ncclUniqueId id, int rank, ncclConfig_t *config);
@@ -41,7 +46,8 @@ const char *ncclGetLastError(ncclComm_t comm);
 
 ncclResult_t ncclGroupStart();
 ncclResult_t ncclGroupEnd();
-ncclResult_t ncclSend(const void *from, size_t count, ncclDataType_t type, int peer, ncclComm_t comm, cudaStream_t s);
+ncclResult_t ncclSend(const void *from, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+                      cudaStream_t s);
 ncclResult_t ncclRecv(void *to, size_t count, ncclDataType_t type, int peer, ncclComm_t comm, cudaStream_t s);
 
 #endif

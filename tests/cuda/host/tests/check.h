@@ -24,8 +24,7 @@ template <class T> T *device_room(int n) {
 /* value(0), value(1), ... */
 inline float *device_floats(int n, cudaStream_t s) {
   std::vector<float> x((size_t)n);
-  for (int i = 0; i < n; i++)
-    x[(size_t)i] = value(i);
+  for (int i = 0; i < n; i++) x[(size_t)i] = value(i);
   float *at = device_room<float>(n);
   cudaMemcpyAsync(at, x.data(), x.size() * sizeof(float), cudaMemcpyHostToDevice, s);
   return at;

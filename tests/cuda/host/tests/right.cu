@@ -3,21 +3,18 @@
 
 /* ---- kernels ------------------------------------------------------------------------------------- */
 
-static __global__ void __launch_bounds__(128) add(PD_READS(float, 1000) x, PD_READS(float, 1000) y,
-                                                  PD_WRITES(float, 1000) sum, int n) {
+static __global__ void __launch_bounds__(128)
+    add(PD_READS(float, 1000) x, PD_READS(float, 1000) y, PD_WRITES(float, 1000) sum, int n) {
   int i = (int)(blockIdx.x * blockDim.x + threadIdx.x);
-  if (i < n)
-    sum[i] = x[i] + y[i];
+  if (i < n) sum[i] = x[i] + y[i];
 }
 
 static void pointwise(cudaStream_t s) {
   float *x = device_floats(1000, s), *y = device_floats(1000, s), *sum = device_room<float>(1000);
   PD_LAUNCH(add, 8, 128, 0, s, x, y, sum, 1000);
   std::vector<float> out = fetch(sum, 1000, s);
-  for (int i = 0; i < 1000; i++)
-    expect(out[(size_t)i] == 2 * value(i), "a sum");
-  for (float *p : {x, y, sum})
-    cudaFree(p);
+  for (int i = 0; i < 1000; i++) expect(out[(size_t)i] == 2 * value(i), "a sum");
+  for (float *p : {x, y, sum}) cudaFree(p);
 }
 
 /* Vectors of 16 bytes in and 8 bytes out, through cursors. */
@@ -41,8 +38,7 @@ static void vectors(cudaStream_t s) {
   PD_LAUNCH(to_bf16, 1, 256, 0, s, x, y);
   PD_LAUNCH(from_bf16, 1, 1024, 0, s, y, z);
   std::vector<float> out = fetch(z, 1024, s);
-  for (int i = 0; i < 1024; i++)
-    expect(out[(size_t)i] == value(i), "small integers in bfloat16");
+  for (int i = 0; i < 1024; i++) expect(out[(size_t)i] == value(i), "small integers in bfloat16");
   cudaFree(x);
   cudaFree(y);
   cudaFree(z);
@@ -53,17 +49,13 @@ template <int THREADS>
 static __global__ void __launch_bounds__(THREADS) row_sums(const float *x, float *sums, int columns) {
   __shared__ float parts[THREADS / 32];
   float sum = 0;
-  for (int c = (int)threadIdx.x; c < columns; c += THREADS)
-    sum += x[blockIdx.x * (unsigned)columns + (unsigned)c];
-  for (int d = 16; d > 0; d /= 2)
-    sum += __shfl_down_sync(0xffffffffu, sum, (unsigned)d);
-  if (threadIdx.x % 32 == 0)
-    parts[threadIdx.x / 32] = sum;
+  for (int c = (int)threadIdx.x; c < columns; c += THREADS) sum += x[blockIdx.x * (unsigned)columns + (unsigned)c];
+  for (int d = 16; d > 0; d /= 2) sum += __shfl_down_sync(0xffffffffu, sum, (unsigned)d);
+  if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = sum;
   __syncthreads();
   if (threadIdx.x == 0) {
     sum = 0;
-    for (int i = 0; i < THREADS / 32; i++)
-      sum += parts[i];
+    for (int i = 0; i < THREADS / 32; i++) sum += parts[i];
     sums[blockIdx.x] = sum;
   }
 }
@@ -74,8 +66,7 @@ static void sums(cudaStream_t s) {
   std::vector<float> got = fetch(out, 64, s);
   for (int r = 0; r < 64; r++) {
     double sum = 0;
-    for (int c = 0; c < 100; c++)
-      sum += value(r * 100 + c);
+    for (int c = 0; c < 100; c++) sum += value(r * 100 + c);
     expect(fabs(got[(size_t)r] - sum) < 1e-4, "a row's sum");
   }
   cudaFree(x);
@@ -93,8 +84,7 @@ static __global__ void warps(int *wrong) {
   bad |= __ballot_sync(0xffffffffu, lane % 2) != 0xaaaaaaaau;
   bad |= !__any_sync(0xffffffffu, lane == 7) || __all_sync(0xffffffffu, lane == 7);
   if (lane < 16) {
-    for (int i = 0; i < 3; i++)
-      bad |= __shfl_xor_sync(0xffffu, lane, 1) != (lane ^ 1);
+    for (int i = 0; i < 3; i++) bad |= __shfl_xor_sync(0xffffu, lane, 1) != (lane ^ 1);
   } else {
     bad |= __shfl_xor_sync(0xffff0000u, lane, 1) != (lane ^ 1);
   }
@@ -107,8 +97,7 @@ static __global__ void warps(int *wrong) {
 static void warp_operations(cudaStream_t s) {
   int *wrong = device_room<int>(3 * 96);
   PD_LAUNCH(warps, 3, 96, 0, s, wrong);
-  for (int bad : fetch(wrong, 3 * 96, s))
-    expect(!bad, "shuffles and votes");
+  for (int bad : fetch(wrong, 3 * 96, s)) expect(!bad, "shuffles and votes");
   cudaFree(wrong);
 }
 
@@ -140,8 +129,7 @@ static void transposition(cudaStream_t s) {
 
 static __global__ void scale(float *x, int n, float by, float plus) {
   int i = (int)(blockIdx.x * blockDim.x + threadIdx.x);
-  if (i < n)
-    x[i] = x[i] * by + plus;
+  if (i < n) x[i] = x[i] * by + plus;
 }
 
 /* Two streams in turns on one buffer, held in order by events that are recorded again and again. */
@@ -161,8 +149,7 @@ static void turns(cudaStream_t s) {
     cudaStreamWaitEvent(s, back);
   }
   std::vector<float> out = fetch(x, 100, s);
-  for (int i = 0; i < 100; i++)
-    expect(out[(size_t)i] == value(i) * 32 + 31, "two streams in turns");
+  for (int i = 0; i < 100; i++) expect(out[(size_t)i] == value(i) * 32 + 31, "two streams in turns");
   cudaFree(x);
   cudaEventDestroy(there);
   cudaEventDestroy(back);
@@ -180,15 +167,12 @@ static void ring(cudaStream_t s) {
     cudaEventCreate(&through[i]);
   }
   auto check = [&](int k) {
-    for (int i = 0; i < N; i++)
-      expect(out[k % 2][i] == 2 * (float)(i + k) + 1, "what came through the ring");
+    for (int i = 0; i < N; i++) expect(out[k % 2][i] == 2 * (float)(i + k) + 1, "what came through the ring");
   };
   for (int k = 0; k < ROUNDS; k++) {
     cudaEventSynchronize(through[k % 2]);
-    if (k >= 2)
-      check(k - 2);
-    for (int i = 0; i < N; i++)
-      in[k % 2][i] = (float)(i + k);
+    if (k >= 2) check(k - 2);
+    for (int i = 0; i < N; i++) in[k % 2][i] = (float)(i + k);
     cudaMemcpyAsync(x, in[k % 2], N * sizeof(float), cudaMemcpyHostToDevice, s);
     PD_LAUNCH(scale, 2, 32, 0, s, x, N, 2.0f, 1.0f);
     cudaMemcpyAsync(out[k % 2], x, N * sizeof(float), cudaMemcpyDeviceToHost, s);
@@ -232,10 +216,10 @@ static void rows(cudaStream_t s) {
   static bool called;
   cudaMemsetAsync(y, 0, 28 * sizeof(float), s);
   cudaMemcpy2DAsync(y, 28, x, 20, 12, 4, cudaMemcpyDeviceToDevice, s);
-  cudaLaunchHostFunc(s, [](void *p) { *(bool *)p = true; }, &called);
+  cudaLaunchHostFunc(
+      s, [](void *p) { *(bool *)p = true; }, &called);
   std::vector<float> out = fetch(y, 28, s);
-  for (int i = 0; i < 28; i++)
-    expect(out[(size_t)i] == (i % 7 < 3 ? value(i / 7 * 5 + i % 7) : 0), "rows copied");
+  for (int i = 0; i < 28; i++) expect(out[(size_t)i] == (i % 7 < 3 ? value(i / 7 * 5 + i % 7) : 0), "rows copied");
   expect(called, "cudaLaunchHostFunc");
   cudaFree(x);
   cudaFree(y);
@@ -269,20 +253,18 @@ static void graph(cudaStream_t s) {
   size_t nodes;
   cudaGraphGetNodes(g, nullptr, &nodes);
   expect(nodes == 3, "three nodes");
-  for (int i = 0; i < 3; i++)
-    cudaGraphLaunch(exec, s);
+  for (int i = 0; i < 3; i++) cudaGraphLaunch(exec, s);
   std::vector<float> out = fetch(z, 1000, s);
-  for (int i = 0; i < 1000; i++)
-    expect(out[(size_t)i] == value(i) * (8 + 27), "a graph launched three times");
+  for (int i = 0; i < 1000; i++) expect(out[(size_t)i] == value(i) * (8 + 27), "a graph launched three times");
   cudaGraphExecDestroy(exec);
   cudaGraphDestroy(g);
-  for (float *p : {x, y, z})
-    cudaFree(p);
+  for (float *p : {x, y, z}) cudaFree(p);
 
   cudaStreamBeginCapture(s, cudaStreamCaptureModeThreadLocal);
   cudaEventRecord(fork, s);
   cudaStreamWaitEvent(t, fork);
-  cudaLaunchHostFunc(t, [](void *) {}, nullptr);
+  cudaLaunchHostFunc(
+      t, [](void *) {}, nullptr);
   expect(cudaStreamEndCapture(s, &g) == cudaErrorStreamCaptureUnjoined && !g, "work that is not joined");
   cudaGetLastError();
   cudaEventDestroy(fork);
@@ -307,7 +289,8 @@ static void devices() {
   expect(cudaGetDeviceProperties(&p, 3) == cudaSuccess && p.major >= 8 && p.multiProcessorCount > 0, "properties");
   void *room;
   expect(cudaMalloc(&room, 1 << 20) == cudaSuccess && cudaMemGetInfo(&unused, &total) == cudaSuccess &&
-             unused == total - (1 << 20), "memory in use");
+             unused == total - (1 << 20),
+         "memory in use");
   expect(cudaFree(room) == cudaSuccess, "cudaFree");
   expect(cudaMalloc(&room, total + 1) == cudaErrorMemoryAllocation && !room, "too much memory");
   cudaGetLastError();

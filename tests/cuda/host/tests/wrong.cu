@@ -30,8 +30,7 @@ static void in_place() {
 
 static __global__ void cursor_out(PD_WRITES(float, 1000) x) {
   auto at = x + 990;
-  for (int i = 0; i <= 10; i++)
-    *at++ = 0;
+  for (int i = 0; i <= 10; i++) *at++ = 0;
 }
 static void cursor() { PD_LAUNCH(cursor_out, 1, 1, 0, s, device_room<float>(1000)); }
 
@@ -76,8 +75,7 @@ static void dynamic_beyond() { PD_LAUNCH(dynamic_array, 1, 1, 256, s, 64); }
 
 static __global__ void deep(int *x, int n) {
   int large[100000];
-  for (int i = 0; i < n; i++)
-    large[i] = x[0] ^ i;
+  for (int i = 0; i < n; i++) large[i] = x[0] ^ i;
   x[1] = large[x[0]];
 }
 static void stack() { PD_LAUNCH(deep, 1, 1, 0, s, device_room<int>(2), 100000); }
@@ -105,14 +103,12 @@ static void race() {
   int *x = device_room<int>(64);
   PD_LAUNCH(missing_barrier, 1, 64, 0, s, x);
   std::vector<int> out = fetch(x, 64, s);
-  for (int i = 0; i < 64; i++)
-    expect(out[(size_t)i] == 63 - i, "a barrier is missing");
+  for (int i = 0; i < 64; i++) expect(out[(size_t)i] == 63 - i, "a barrier is missing");
   cudaFree(x);
 }
 
 static __global__ void missed_by_one() {
-  if (threadIdx.x == 7)
-    return;
+  if (threadIdx.x == 7) return;
   __syncthreads();
 }
 static void missed_barrier() { PD_LAUNCH(missed_by_one, 1, 64, 0, s); }
@@ -129,8 +125,7 @@ static __global__ void diverge(int *x) {
 static void diverged() { PD_LAUNCH(diverge, 1, 64, 0, s, device_room<int>(64)); }
 
 static __global__ void lane_ends() {
-  if (threadIdx.x % 32 != 9)
-    __shfl_xor_sync(0xffffffffu, 1, 1);
+  if (threadIdx.x % 32 != 9) __shfl_xor_sync(0xffffffffu, 1, 1);
 }
 static void lane_missing() { PD_LAUNCH(lane_ends, 1, 64, 0, s); }
 static __global__ void short_warp() { __syncwarp(); }
@@ -138,8 +133,7 @@ static void lanes_of_no_thread() { PD_LAUNCH(short_warp, 1, 40, 0, s); }
 static __global__ void not_named() { __shfl_sync(0xffffu, 1, 1); }
 static void mask() { PD_LAUNCH(not_named, 1, 32, 0, s); }
 static __global__ void source_outside() {
-  if (threadIdx.x < 16)
-    __shfl_sync(0xffffu, 1, 20);
+  if (threadIdx.x < 16) __shfl_sync(0xffffu, 1, 20);
 }
 static void source() { PD_LAUNCH(source_outside, 1, 32, 0, s); }
 static __global__ void two_operations() {
@@ -248,7 +242,10 @@ static void freed_twice() {
 }
 
 int main(int, char **argv) {
-  static const struct { const char *name; void (*run)(); } all[] = {
+  static const struct {
+    const char *name;
+    void (*run)();
+  } all[] = {
 #define CASE(name) {#name, name}
       /* clang-format off */
       CASE(out_of_bounds), CASE(below), CASE(too_small), CASE(host_memory), CASE(in_place), CASE(cursor),
