@@ -294,7 +294,8 @@ static void print_watch(const char *name, Watch w, const char *of) {
   fprintf(stderr, "\n");
 }
 
-/* A pass's line of --time-passes, and where the planner's time went. `before`: what stages had taken until then. */
+/* A pass's line of --time-passes, and where the planner's time went. `before`: what stages had taken until
+ * then. */
 static void print_times(const Compilation *c, const struct Pass *p, double seconds, const StagesWatch *before) {
   fprintf(stderr, "%-10s %8.3f ms", p->name, 1e3 * seconds);
   StagesWatch now = c->stages ? stages_watch(c->stages) : (StagesWatch){0};

@@ -1,6 +1,7 @@
 /* What happens to images on their way. Random changes of those trained on: each is cut out of itself with zeros
- * around, then mirrored or not. The choices are Philox's, keyed by the run's seed and counted by the sample's global
- * index, so that no plan changes them; all images of a sample get the same. Then each channel is normalised. */
+ * around, then mirrored or not. The choices are Philox's, keyed by the run's seed and counted by the sample's
+ * global index, so that no plan changes them; all images of a sample get the same. Then each channel is
+ * normalised. */
 #include "data/data.h"
 #include "kernels/pd_math.h"
 

@@ -301,11 +301,11 @@ size_t pd_matmul_scratch(const struct pd_matmul *m); /* bytes */
 void pd_matmul(const struct pd_matmul *m, pd_in a, pd_in b, pd_in bias, pd_out c, void *scratch);
 
 /* ---- convolution (kernels/convolution.c) ----------------------------------------------------------- */
-/* Images are [batch][height][width][channels], dense, f32; weights [out][in / groups][kernel 0][kernel 1], as files
- * hold them; output channel o sees the input channels of group o / (out / groups). A result has (size + 2 padding -
- * dilation (kernel - 1) - 1) / stride + 1 pixels along an axis; pairs are of height and width. What it is for is
- * chosen when it is made: `bias` goes with PD_CONVOLUTION, `accumulate` (adds to dw) with PD_CONVOLUTION_WEIGHTS.
- * Bits do not depend on the number of threads. */
+/* Images are [batch][height][width][channels], dense, f32; weights [out][in / groups][kernel 0][kernel 1], as
+ * files hold them; output channel o sees the input channels of group o / (out / groups). A result has (size + 2
+ * padding - dilation (kernel - 1) - 1) / stride + 1 pixels along an axis; pairs are of height and width. What it
+ * is for is chosen when it is made: `bias` goes with PD_CONVOLUTION, `accumulate` (adds to dw) with
+ * PD_CONVOLUTION_WEIGHTS. Bits do not depend on the number of threads. */
 enum pd_convolution_kind { PD_CONVOLUTION, PD_CONVOLUTION_BACKWARD, PD_CONVOLUTION_WEIGHTS };
 struct pd_convolution_shape {
   enum pd_convolution_kind kind;
@@ -321,8 +321,8 @@ void pd_convolution_backward(const struct pd_convolution *c, pd_in dy, pd_in w, 
 void pd_convolution_weights(const struct pd_convolution *c, pd_in x, pd_in dy, pd_out dw, void *scratch);
 
 /* ---- pooling (kernels/pooling.c) ------------------------------------------------------------------- */
-/* Of images as above. Every window holds a pixel of x; out is what the caller rounds (size + 2 padding - kernel)
- * / stride + 1 to. count_padding: an average counts the padding's zeros. adaptive: window i along an axis goes from
+/* Of images as above. Every window holds a pixel of x; out is what the caller rounds (size + 2 padding - kernel) /
+ * stride + 1 to. count_padding: an average counts the padding's zeros. adaptive: window i along an axis goes from
  * floor(i size / out) to before ceil((i + 1) size / out), and neither kernel, stride nor padding count. Of several
  * equal maxima the first has the gradient. x and y are read by the maximum's backward pass alone. */
 struct pd_pooling {

@@ -1,6 +1,6 @@
 /* The mean losses and metrics over a held-out file with the weights of one update. Microbatches are dealt to
- * replicas as in training. A microbatch's elements are added in order and in double by the rank that computes them,
- * then the microbatches' sums in their order by every rank: neither cuts nor replicas leave a trace. */
+ * replicas as in training. A microbatch's elements are added in order and in double by the rank that computes
+ * them, then the microbatches' sums in their order by every rank: neither cuts nor replicas leave a trace. */
 #include "internal.h"
 
 #include <math.h>

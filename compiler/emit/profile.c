@@ -80,7 +80,8 @@ static void print_run(Text *out, Timed *t) {
 
 /* ---- the program ---------------------------------------------------------------------------------- */
 
-/* Without an argument lines "SIGNATURE SECONDS"; with one, of JSON, for people who compare with a machine's rates. */
+/* Without an argument lines "SIGNATURE SECONDS"; with one, of JSON, for people who compare with a machine's
+ * rates. */
 static const char main_loop[] =
     "  for (size_t i = 0; i < sizeof kernels / sizeof *kernels; i++) {\n    kernels[i].fill();\n"
     "    const double seconds = measure(kernels[i].run);\n"

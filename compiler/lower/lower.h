@@ -1,7 +1,7 @@
-/* Lowered kernels: how a target runs what fuse made. Of a loop it says how rows and columns are dealt to threads and
- * where partial sums stand, of a call which function of the runtime does it with what; of both what they are called
- * with, what they write and how many bytes of scratch memory they take. All of it is decided here, once and from
- * shapes alone: allocate sizes the arena from it, emit prints it. */
+/* Lowered kernels: how a target runs what fuse made. Of a loop it says how rows and columns are dealt to threads
+ * and where partial sums stand, of a call which function of the runtime does it with what; of both what they are
+ * called with, what they write and how many bytes of scratch memory they take. All of it is decided here, once and
+ * from shapes alone: allocate sizes the arena from it, emit prints it. */
 #ifndef PDC_LOWER_H
 #define PDC_LOWER_H
 
@@ -33,8 +33,8 @@ typedef struct LoweredStore {
   bool dense;          /* its target lies in memory as its partial sums do */
 } LoweredStore;
 
-/* The iteration, whatever runs it. A group is the rows that share one set of partial sums; without sums each row is
- * a group of its own. */
+/* The iteration, whatever runs it. A group is the rows that share one set of partial sums; without sums each row
+ * is a group of its own. */
 typedef struct LoopShape {
   int row_dims;         /* dims [0, row_dims) number the rows, the dim behind them a row's columns */
   int group_dims;       /* dims [0, group_dims) number the groups */

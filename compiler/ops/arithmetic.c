@@ -156,7 +156,8 @@ const Op op_minimum = {.name = "minimum",
                        .derivative = derive_minimum,
                        .expression = "pd_min($0, $1)",
                        .fold = fold_minimum};
-/* 1 where a > b, else 0, also written a > b and b < a. No gradient flows. Tokens compare with numbers: lengths do. */
+/* 1 where a > b, else 0, also written a > b and b < a. No gradient flows. Tokens compare with numbers: lengths
+ * do. */
 const Op op_greater = {.name = "greater",
                        .signature = "greater(a, b)",
                        BINARY,

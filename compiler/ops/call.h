@@ -10,7 +10,8 @@ struct pd_convolution_shape;
 struct pd_attention;
 struct pd_lstm;
 
-/* What does calls on a target: the bytes of scratch memory that each takes, from its description (pd_runtime.h). */
+/* What does calls on a target: the bytes of scratch memory that each takes, from its description
+ * (pd_runtime.h). */
 typedef struct Library {
   int64_t (*matmul)(const struct pd_matmul_shape *s);
   int64_t (*convolution)(const struct pd_convolution_shape *s);

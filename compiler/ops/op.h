@@ -118,7 +118,8 @@ struct Op {
    * results have equal ranks; pointwise nodes always can. */
   bool (*reordered)(const Graph *g, int node, const int *order, Attr *attr);
   bool keeps_order; /* a view whose elements follow one another as the input's do, repeats apart */
-  /* Concatenations: input i covers the output's axis *axis (of a sample's) from the offset returned; the rest is zeros. */
+  /* Concatenations: input i covers the output's axis *axis (of a sample's) from the offset returned; the rest is
+   * zeros. */
   int64_t (*part)(const Graph *g, int node, int i, int *axis);
 
   /* Pointwise, and sources that are computed: one output element as an expression that is C and C++, operands

@@ -1,6 +1,6 @@
-/* The optimizers that `train` may name: a file and a row of all_optimizers each. An Optimizer is what users write, its
- * arguments with what they may be; an UpdateRule is what a program does with it, under the same name in the runtime
- * (runtime/optimizers/), where the arithmetic is. */
+/* The optimizers that `train` may name: a file and a row of all_optimizers each. An Optimizer is what users write,
+ * its arguments with what they may be; an UpdateRule is what a program does with it, under the same name in the
+ * runtime (runtime/optimizers/), where the arithmetic is. */
 #ifndef PDC_OPTIMIZER_H
 #define PDC_OPTIMIZER_H
 

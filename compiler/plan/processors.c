@@ -1,5 +1,5 @@
-/* Processors: what a core does in a second, for counting costs where nothing was measured. Only the ratios within the
- * row matter for where cuts fall; the whole for what is predicted. */
+/* Processors: what a core does in a second, for counting costs where nothing was measured. Only the ratios within
+ * the row matter for where cuts fall; the whole for what is predicted. */
 #include <oneapi/dnnl/dnnl.h>
 #include <sys/utsname.h>
 #include <unistd.h>

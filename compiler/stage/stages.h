@@ -1,6 +1,6 @@
-/* What the ranks of a planned stage run and hold: fuse, lower, schedule and allocate in a row, for the plan that was
- * chosen and, through stages_peak(), for every plan that the planner considers. A folder of its own, between those
- * four and main: the planner asks for a number only (plan.h's StagePeak) and needs none of them for it. */
+/* What the ranks of a planned stage run and hold: fuse, lower, schedule and allocate in a row, for the plan that
+ * was chosen and, through stages_peak(), for every plan that the planner considers. A folder of its own, between
+ * those four and main: the planner asks for a number only (plan.h's StagePeak) and needs none of them for it. */
 #ifndef PDC_STAGES_H
 #define PDC_STAGES_H
 

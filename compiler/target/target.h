@@ -1,5 +1,5 @@
-/* What stage programs are made for. A target is one Backend: what each step of the compiler does otherwise for it, a
- * struct a step, each declared by that step. A new target is those structs in files of its own and a line of
+/* What stage programs are made for. A target is one Backend: what each step of the compiler does otherwise for it,
+ * a struct a step, each declared by that step. A new target is those structs in files of its own and a line of
  * BACKENDS. */
 #ifndef PDC_TARGET_H
 #define PDC_TARGET_H

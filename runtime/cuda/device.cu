@@ -85,10 +85,11 @@ static int rank_here(void) {
   return rank;
 }
 
-/* With others' messages kernels are loaded at the start: loading one may wait for all that runs (CUDA's programming
- * guide, "Lazy Loading"), so also for a message from a peer, which may wait for this rank. For the same reason
- * streams share none of the device's work queues, of which there are 8 by default: what waits at the head of a
- * queue keeps the streams behind it waiting, too, and a line has several streams, NCCL's own among them. */
+/* With others' messages kernels are loaded at the start: loading one may wait for all that runs (CUDA's
+ * programming guide, "Lazy Loading"), so also for a message from a peer, which may wait for this rank. For the
+ * same reason streams share none of the device's work queues, of which there are 8 by default: what waits at the
+ * head of a queue keeps the streams behind it waiting, too, and a line has several streams, NCCL's own among
+ * them. */
 void pd_device_prepare(void) {
   if (pd_planned_ranks() == 1) return;
   setenv("CUDA_MODULE_LOADING", "EAGER", 0);

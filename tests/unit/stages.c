@@ -1,4 +1,5 @@
-/* What planned stages run and hold: the same as from fuse, lower, schedule and allocate by hand, each part fused once. */
+/* What planned stages run and hold: the same as from fuse, lower, schedule and allocate by hand, each part fused
+ * once. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
