@@ -122,23 +122,30 @@ struct pd_mma_operands {
   const uint32_t *a, *b;
 };
 
-inline void pd_mma_lane(const pd_mma_operands *const *warp, int lane) {
-  int group = lane / 4, pair = 2 * (lane % 4);
-  for (int i = 0; i < 4; i++) {
-    int lower = i / 2, column = pair + i % 2; /* of d: row group + 8 lower */
-    for (int k = 0; k < 16; k++) {
-      int holder = k % 8 / 2, upper = k / 8;
-      float x = pd_half_of(warp[4 * group + holder]->a[lower + 2 * upper], k % 2);
-      warp[lane]->d[i] += x * pd_half_of(warp[4 * column + holder]->b[upper], k % 2);
+/* d += a b of a warp: 16 x 16 by 16 x 8, each element's products in the order of k. */
+inline void pd_mma_warp(const pd_mma_operands *const *warp) {
+  typedef float eight __attribute__((vector_size(32)));
+  float a[16][16];
+  eight b[16], d[16];
+  for (int lane = 0; lane < 32; lane++) {
+    int group = lane / 4, pair = 2 * (lane % 4);
+    for (int i = 0; i < 4; i++) d[group + 8 * (i / 2)][pair + i % 2] = warp[lane]->d[i];
+    for (int half = 0; half < 2; half++) {
+      for (int i = 0; i < 4; i++)
+        a[group + 8 * (i % 2)][8 * (i / 2) + pair + half] = pd_half_of(warp[lane]->a[i], half);
+      for (int i = 0; i < 2; i++) b[8 * i + pair + half][group] = pd_half_of(warp[lane]->b[i], half);
     }
   }
+  for (int row = 0; row < 16; row++)
+    for (int k = 0; k < 16; k++) d[row] += a[row][k] * b[k];
+  for (int lane = 0; lane < 32; lane++)
+    for (int i = 0; i < 4; i++) warp[lane]->d[i] = d[lane / 4 + 8 * (i / 2)][2 * (lane % 4) + i % 2];
 }
 
 inline void pd_mma(float d[4], const uint32_t a[4], const uint32_t b[2]) {
   pd_mma_operands mine = {d, a, b};
-  cuda_host_warp("mma", 0xffffffffu, &mine, [](void *const *lanes) {
-    for (int lane = 0; lane < 32; lane++) pd_mma_lane((const pd_mma_operands *const *)lanes, lane);
-  });
+  cuda_host_warp("mma", 0xffffffffu, &mine,
+                 [](void *const *lanes) { pd_mma_warp((const pd_mma_operands *const *)lanes); });
 }
 
 struct pd_ldmatrix_operands {
