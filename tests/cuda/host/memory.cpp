@@ -86,7 +86,9 @@ static cudaError_t allocate(void **p, size_t bytes, Kind kind) {
   if (a.mapping > whole) munmap(whole, (size_t)(a.mapping - whole));
   char *guard = a.mapping + a.mapped, *end = whole + a.mapped + page + GUARD;
   if (end > guard + GUARD) munmap(guard + GUARD, (size_t)(end - (guard + GUARD)));
-  mprotect(guard, GUARD, PROT_NONE);
+  /* Of another kind than the memory before it, so that the kernel need not join and split the two whenever
+   * protection changes. */
+  mmap(guard, GUARD, PROT_NONE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
   if (page == HUGE) madvise(a.mapping, a.mapped, MADV_HUGEPAGE); /* protection then changes in microseconds */
   a.at = guard - room;
   cuda_host_poison(a.at, room);

@@ -109,8 +109,9 @@ static void wait_outside(double since) {
   bool outside = std::any_of(streams.begin(), streams.end(),
                              [](cuda_host_stream *s) { return !s->queue.empty() && !held(s->queue.front()); });
   if (!outside) stuck("nothing can run");
-  if (seconds() - since > patience) stuck("nothing has come from outside");
-  usleep(20);
+  double waited = seconds() - since;
+  if (waited > patience) stuck("nothing has come from outside");
+  usleep(waited < 1e-3 ? 20 : 200); /* the others have the processors meanwhile */
 }
 
 /* Runs operations until done(), those that `s` needs, perhaps all others first, or any. */
