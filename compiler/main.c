@@ -20,7 +20,7 @@ typedef struct Compilation {
   Ast *ast;
   Graph *graph;
   Pieces pieces;
-  Stages *stages; /* shared by plan, fuse, schedule and allocate */
+  Stages *stages; /* shared by plan, fuse, lower, schedule and allocate */
   PlanWatch planned;
   Plan *plan, *runners_up[3];
   StageKernels **kernels; /* by stage, here and below */
@@ -96,7 +96,7 @@ static bool make_kernels(Compilation *c) {
 static bool run_lower(Compilation *c) {
   c->lowered = alloc((size_t)n_stages(c) * sizeof *c->lowered);
   for (int i = 0; i < n_stages(c); i++)
-    c->lowered[i] = lower(c->kernels[i]);
+    c->lowered[i] = stages_lower(c->stages, c->kernels[i]);
   return true;
 }
 

@@ -1,6 +1,7 @@
 /* Calls: which function of the runtime does the node, with what, and how much scratch memory it takes. */
 #include <omp.h>
 
+#include "base/table.h"
 #include "lower/internal.h"
 #include "pd_runtime.h"
 
@@ -14,27 +15,31 @@ _Noreturn void pd_fail(const char *format_, ...) {
   BUG("while asking for scratch memory: %s", text);
 }
 
-typedef struct CachedCall {
+/* What a library is asked about. */
+typedef struct ScratchKey {
   Name signature;
   const Library *library;
-  int threads;
-  int64_t bytes;
-} CachedCall;
+  int64_t threads;
+} ScratchKey;
 
 /* Asking a library takes as long as preparing the call: once for all kernels of a signature. */
 static int64_t scratch_bytes(const Site *site, Name signature) {
-  static Vec(CachedCall) cached;
+  static Table known = {.key_bytes = sizeof(ScratchKey)};
   const Op *op = site->node->op;
   if (!op->scratch)
     return 0;
-  for (int i = 0; i < cached.n; i++)
-    if (cached.at[i].signature == signature && cached.at[i].library == site->library &&
-        cached.at[i].threads == site->threads)
-      return cached.at[i].bytes;
+  ScratchKey key = {signature, site->library, site->threads};
+  int64_t *bytes = table_find(&known, &key);
+  if (bytes)
+    return *bytes;
+  int before = omp_get_max_threads();
   if (site->threads > 0)
     omp_set_num_threads(site->threads);
-  push(&cached, (CachedCall){signature, site->library, site->threads, op->scratch(site)});
-  return cached.at[cached.n - 1].bytes;
+  bytes = alloc(sizeof *bytes);
+  *bytes = op->scratch(site);
+  omp_set_num_threads(before);
+  table_add(&known, &key, bytes);
+  return *bytes;
 }
 
 void lower_call(const StageKernels *stage, Lowered *l) {

@@ -1,66 +1,42 @@
 #include "stage/stages.h"
 
-#include <string.h>
+#include "base/table.h"
 
-/* All that fuse() is given beside the graph. Members of one size: keys are hashed and compared as bytes. */
+/* All that fuse() is given beside the graph. */
 typedef struct PartKey {
   int64_t first_piece, end_piece, part, parts, microbatch, recompute, split, target, precision, threads;
 } PartKey;
 
-typedef struct CachedPart {
-  PartKey key;
-  StageKernels *kernels; /* NULL: the slot is free */
-  LoweredStage *lowered; /* NULL: not asked for */
-} CachedPart;
+/* A rank's parts, one a chunk; the rest NULL. */
+typedef struct MergedKey {
+  StageKernels *part[MAX_CHUNKS];
+} MergedKey;
 
+/* What was made: plans share most of their parts. */
 struct Stages {
   const Graph *g;
   const Pieces *p;
-  CachedPart *cached; /* open addressing, at most half full */
-  size_t room, n;     /* room: a power of two */
+  Table parts;   /* of fused parts: StageKernels by PartKey */
+  Table merged;  /* of several: StageKernels by MergedKey */
+  Table lowered; /* LoweredStages by their StageKernels' address */
   StagesWatch watch;
 };
 
 Stages *stages_new(const Graph *g, const Pieces *p) {
   Stages *s = alloc(sizeof *s);
-  *s = (Stages){.g = g, .p = p, .room = 256};
-  s->cached = alloc(s->room * sizeof *s->cached);
+  *s = (Stages){.g = g,
+                .p = p,
+                .parts = {.key_bytes = sizeof(PartKey)},
+                .merged = {.key_bytes = sizeof(MergedKey)},
+                .lowered = {.key_bytes = sizeof(StageKernels *)}};
   return s;
 }
 
 StagesWatch stages_watch(const Stages *s) { return s->watch; }
 
-/* ---- the cache of parts ------------------------------------------------------------------------- */
+/* ---- stages ------------------------------------------------------------------------------------ */
 
-/* FNV-1a over words. */
-static size_t hash(const PartKey *key) {
-  uint64_t word[sizeof *key / sizeof(uint64_t)], h = 0xcbf29ce484222325u;
-  memcpy(word, key, sizeof *key);
-  for (size_t i = 0; i < sizeof word / sizeof *word; i++)
-    h = (h ^ word[i]) * 0x100000001b3u;
-  return (size_t)(h ^ h >> 32);
-}
-
-/* The key's slot, or the free one where it belongs. */
-static CachedPart *find_slot(CachedPart *cached, size_t room, const PartKey *key) {
-  size_t i = hash(key) & (room - 1);
-  while (cached[i].kernels && memcmp(&cached[i].key, key, sizeof *key) != 0)
-    i = (i + 1) & (room - 1);
-  return &cached[i];
-}
-
-static void grow(Stages *s) {
-  size_t room = 2 * s->room;
-  CachedPart *cached = alloc(room * sizeof *cached);
-  for (size_t i = 0; i < s->room; i++)
-    if (s->cached[i].kernels)
-      *find_slot(cached, room, &s->cached[i].key) = s->cached[i];
-  s->cached = cached;
-  s->room = room;
-}
-
-/* Holds until the next part is fused. */
-static CachedPart *fuse_part(Stages *s, const Plan *plan, int part, bool split) {
+static StageKernels *fuse_part(Stages *s, const Plan *plan, int part, bool split) {
   const StagePlan *of = &plan->stage[part];
   Target t = plan->target;
   bool recompute = plan_recomputes(plan, part);
@@ -77,21 +53,15 @@ static CachedPart *fuse_part(Stages *s, const Plan *plan, int part, bool split) 
                  .precision = t.precision,
                  .threads = t.threads};
   double start = seconds_now();
-  CachedPart *slot = find_slot(s->cached, s->room, &key);
-  if (slot->kernels) {
-    s->watch.fuse.cached++;
-    watch_add(&s->watch.fuse, start);
-    return slot;
+  StageKernels *k = table_find(&s->parts, &key);
+  s->watch.fuse.cached += k != NULL;
+  if (!k) {
+    k = fuse(s->g, s->p, of->first_piece, of->end_piece, part, parts, b, recompute, split, t);
+    table_add(&s->parts, &key, k);
   }
-  StageKernels *k = fuse(s->g, s->p, of->first_piece, of->end_piece, part, parts, b, recompute, split, t);
-  *slot = (CachedPart){key, k, NULL};
-  if (2 * ++s->n > s->room)
-    grow(s);
   watch_add(&s->watch.fuse, start);
-  return find_slot(s->cached, s->room, &key);
+  return k;
 }
-
-/* ---- stages ------------------------------------------------------------------------------------ */
 
 Program *stages_schedule(Stages *s, const Plan *plan) {
   double start = seconds_now();
@@ -101,22 +71,24 @@ Program *stages_schedule(Stages *s, const Plan *plan) {
 }
 
 StageKernels *stages_fuse(Stages *s, const Plan *plan, const Program *programs, int stage) {
-  StageKernels *chunk[MAX_CHUNKS];
-  for (int i = 0; i < plan->pipeline.chunks; i++)
-    chunk[i] = fuse_part(s, plan, plan_part_of(plan, stage, i), programs[stage].split_backward)->kernels;
-  return merge_chunks(chunk, plan->pipeline.chunks);
+  MergedKey key = {{NULL}};
+  int n = plan->pipeline.chunks;
+  for (int i = 0; i < n; i++)
+    key.part[i] = fuse_part(s, plan, plan_part_of(plan, stage, i), programs[stage].split_backward);
+  if (n == 1)
+    return key.part[0];
+  StageKernels *k = table_find(&s->merged, &key);
+  if (!k)
+    table_add(&s->merged, &key, k = merge_chunks(key.part, n));
+  return k;
 }
 
-LoweredStage *stages_lower(Stages *s, const Plan *plan, const Program *programs, int stage) {
-  bool split = programs[stage].split_backward, one = plan->pipeline.chunks == 1;
-  CachedPart *part = one ? fuse_part(s, plan, stage, split) : NULL;
-  StageKernels *k = one ? part->kernels : stages_fuse(s, plan, programs, stage);
+LoweredStage *stages_lower(Stages *s, const StageKernels *k) {
   double start = seconds_now();
-  LoweredStage *lowered = one && part->lowered ? part->lowered : lower(k);
-  if (one) {
-    s->watch.lower.cached += part->lowered != NULL;
-    part->lowered = lowered;
-  }
+  LoweredStage *lowered = table_find(&s->lowered, &k);
+  s->watch.lower.cached += lowered != NULL;
+  if (!lowered)
+    table_add(&s->lowered, &k, lowered = lower(k));
   watch_add(&s->watch.lower, start);
   return lowered;
 }
@@ -133,5 +105,5 @@ int64_t stages_peak(void *stages, const Plan *plan, int stage) {
   const Program *programs = stages_schedule(s, plan);
   if (!programs)
     return INT64_MAX;
-  return stages_allocate(s, stages_lower(s, plan, programs, stage), &programs[stage])->bytes;
+  return stages_allocate(s, stages_lower(s, stages_fuse(s, plan, programs, stage)), &programs[stage])->bytes;
 }

@@ -15,8 +15,8 @@ Stages *stages_new(const Graph *g, const Pieces *p);
 Program *stages_schedule(Stages *s, const Plan *plan);
 /* The kernels of a rank, all its chunks together. Plans share most of their parts: each is fused once. */
 StageKernels *stages_fuse(Stages *s, const Plan *plan, const Program *programs, int stage);
-/* The same, lowered; those of a rank with one part are made once, too. */
-LoweredStage *stages_lower(Stages *s, const Plan *plan, const Program *programs, int stage);
+/* The same, lowered: once, too. */
+LoweredStage *stages_lower(Stages *s, const StageKernels *k);
 Allocation *stages_allocate(Stages *s, const LoweredStage *stage, const Program *program);
 /* A StagePeak; the context is a Stages. */
 int64_t stages_peak(void *stages, const Plan *plan, int stage);
