@@ -141,6 +141,7 @@ struct pd_tensor_update {
   float scale; /* of the gradient */
   const float *from, *gradient;
   float *to, *moment[PD_MAX_MOMENTS];
+  void *scratch; /* what the rule asked for (UpdateRule.scratch); NULL: nothing */
 };
 
 #define PD_NAME_RULE(rule, optimizer, moments) PD_RULE_##rule,

@@ -52,6 +52,7 @@ static void update_tensor(const struct pd_update_arrays *u, const struct pd_para
       .from = (const float *)(s->has_masters ? master : (const char *)u->from + p->offset),
       .to = (float *)(s->has_masters ? master : (char *)u->to + p->offset),
       .gradient = pd_gradient_at(p, u->t, u->gradient),
+      .scratch = s->scratch ? pd.arena + s->scratch : NULL,
   };
   for (int i = 0; i < s->n_moments; i++) x.moment[i] = pd_moment_at(p, i);
   s->optimizer->tensor(&x);

@@ -152,6 +152,7 @@ struct pd_stage {
   size_t moments, moments_stride;
   int n_moments;
   const struct pd_moment *own_moments; /* where some have shapes of their own: all, by parameter and number */
+  size_t scratch;                      /* of a rule over whole tensors, as much as its row asked for; 0: none */
   bool has_masters;
   size_t masters; /* the newest weights in f32, laid out like moments: weights are copies */
   bool per_batch;

@@ -241,8 +241,13 @@ static void workspace(const StageKernels *k, const Program *program, Allocation 
   section(a, SECTION_WORKSPACE, bytes, 1);
 }
 
-static int64_t largest_scratch(const LoweredStage *s) {
+static int64_t largest_scratch(const LoweredStage *s, const UpdateRule *rule) {
+  const StageKernels *k = s->kernels;
   int64_t bytes = 0;
+  for (int i = 0; i < k->params.n && rule->scratch; i++) {
+    int64_t need = rule->scratch(&k->graph->params.at[k->params.at[i]].shape);
+    bytes = need > bytes ? need : bytes;
+  }
   for (int list = 0; list < N_LISTS; list++)
     for (int i = 0; i < s->list[list].n; i++) {
       int64_t need = s->list[list].at[i].scratch_bytes;
@@ -308,7 +313,7 @@ Allocation *allocate(const LoweredStage *stage, const Program *p, const Train *t
   chunk_structs(k, p, a, SECTION_KEPT, BUFFER_KEPT);
   chunk_structs(k, p, a, SECTION_DEFERRED, BUFFER_DEFERRED);
   workspace(k, p, a);
-  a->scratch_bytes = largest_scratch(stage);
+  a->scratch_bytes = largest_scratch(stage, update_rule(train));
   a->scratch_offset = a->bytes;
   section(a, SECTION_SCRATCH, a->scratch_bytes, 1);
   return a;

@@ -193,7 +193,7 @@ static void sums_end(Printer *p, bool but_contiguous) {
     for (int d = 0; d < n; d++)
       open_loops(p, dims[d], dims[d] + 1);
     char *to = element(p, &s->place), *sum = sum_element(p, i);
-    if (p->k->buffers.at[s->place.buffer].kind == BUFFER_ACCUMULATOR)
+    if (p->shape->store[i].accumulator)
       print_line(p, "%s = first ? %s : %s + %s;", to, sum, to, sum);
     else
       print_line(p, "%s = %s;", to, sum);
@@ -204,17 +204,11 @@ static void sums_end(Printer *p, bool but_contiguous) {
 
 /* Every group in nested loops, each with its partial sums. */
 static void whole_lines(Printer *p) {
-  const Kernel *k = p->kernel;
   int outer = p->shape->group_dims;
-  int64_t extent = p->shape->sums;
   const char *base = NULL;
   open_loops(p, 0, outer);
-  if (extent > 0 && p->host->in_scratch) {
-    int64_t stride[MAX_DIM] = {0};
-    for (int i = outer - 1, size = 1; i >= 0; size *= (int)k->dim[i--])
-      stride[i] = size * extent;
-    base = format("(float *)scratch + %s", index_sum(p, 0, stride, 0, outer));
-  }
+  if (p->shape->sums > 0 && p->host->in_scratch)
+    base = format("(float *)scratch + %s", index_sum(p, 0, p->host->sum_stride, 0, outer));
   sums_begin(p, base);
   open_loops(p, outer, p->shape->row_dims);
   row_lines(p, NULL, NULL);

@@ -455,6 +455,8 @@ static void memory_fields(Emit *e) {
     text_add(&e->out,
              "  .moments = offsetof(struct arena, moments), .moments_stride = sizeof(%s), .n_moments = %d,\n",
              e->state_type, l->n_moments);
+  if (update_rule(&e->g->train)->scratch && l->scratch_bytes > 0)
+    text_add(&e->out, "  .scratch = offsetof(struct arena, scratch),\n");
   if (has_masters(e))
     text_add(&e->out, "  .has_masters = true, .masters = offsetof(struct arena, masters),\n");
 }

@@ -18,6 +18,8 @@ static bool worth_sharing(const Kernel *k, const LoopShape *s) {
 static void place_sums(const Lowered *l, HostLoop *h) {
   int64_t at = 0;
   h->sum_at = alloc((size_t)(l->kernel->stores.n + 1) * sizeof *h->sum_at);
+  for (int i = l->shape->group_dims - 1; i >= 0; i--)
+    h->sum_stride[i] = product(l->kernel->dim, i + 1, l->shape->group_dims) * l->shape->sums;
   for (int i = 0; i < l->kernel->stores.n; i++)
     if (l->shape->store[i].summed) {
       h->sum_at[i] = at;

@@ -56,6 +56,7 @@ typedef struct HostLoop {
   int64_t share;   /* ... this many to a task at least */
   bool in_scratch; /* partial sums stand in scratch memory, else on the stack */
   int64_t *sum_at; /* by store: the first of its partial sums among a tile's (or a group's) */
+  int64_t sum_stride[MAX_DIM]; /* without tiles: from one group's partial sums to the next's, along each dim */
 } HostLoop;
 
 /* On a GPU. */

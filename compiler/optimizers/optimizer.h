@@ -33,6 +33,9 @@ typedef struct UpdateRule {
   /* How often an update reads or writes as many bytes as the parameter has, the moments apart: an elementwise rule
    * reads weights and gradient and writes weights. */
   int traffic;
+  /* Bytes of scratch memory that a rule over whole tensors takes for a parameter of this shape: for norms, sums of
+   * rows and columns, products. NULL: none. */
+  int64_t (*scratch)(const Shape *of);
 } UpdateRule;
 
 struct Optimizer {

@@ -88,7 +88,7 @@ enum { THREADS = 256, WIDE = 4 };
 /* A parameter's arrays from the tile's first element. */
 struct Run {
   const float *from, *gradient;
-  float *to, *moment[PD_MAX_MOMENTS];
+  float *to, *moment[PD_MAX_ELEMENT_MOMENTS];
   pd_bf16 *rounded; /* the working copy, where it is not `to` */
   float *copied;
 };
@@ -113,7 +113,7 @@ template <class Rule> static __device__ Run run_of(const Entry &e, const pd_tile
 /* Elements [i, i + N). */
 template <int N, class Rule>
 static __device__ void update_some(const Entry &e, const Run &r, const Rule &rule, int i) {
-  float w[N], g[N] = {}, moment[PD_MAX_MOMENTS][N] = {};
+  float w[N], g[N] = {}, moment[PD_MAX_ELEMENT_MOMENTS][N] = {};
   pd_get(w, r.from + i);
   if (e.kind != Kind::KEPT) pd_get(g, r.gradient + i);
   if (e.kind == Kind::TRAINED) {
@@ -121,12 +121,12 @@ static __device__ void update_some(const Entry &e, const Run &r, const Rule &rul
     for (int m = 0; m < Rule::MOMENTS; m++) pd_get(moment[m], r.moment[m] + i);
 #pragma unroll
     for (int j = 0; j < N; j++) {
-      float of_one[PD_MAX_MOMENTS];
+      float of_one[PD_MAX_ELEMENT_MOMENTS];
 #pragma unroll
-      for (int m = 0; m < PD_MAX_MOMENTS; m++) of_one[m] = moment[m][j];
+      for (int m = 0; m < PD_MAX_ELEMENT_MOMENTS; m++) of_one[m] = moment[m][j];
       w[j] = rule(e.decays, w[j], g[j], of_one);
 #pragma unroll
-      for (int m = 0; m < PD_MAX_MOMENTS; m++) moment[m][j] = of_one[m];
+      for (int m = 0; m < PD_MAX_ELEMENT_MOMENTS; m++) moment[m][j] = of_one[m];
     }
 #pragma unroll
     for (int m = 0; m < Rule::MOMENTS; m++) pd_put(r.moment[m] + i, moment[m]);

@@ -8,17 +8,18 @@
 /* ---- rules ----------------------------------------------------------------------------------- */
 
 /* from and to are one array or two that do not overlap: every element is independent of the others. */
-#define ELEMENTS(rule, optimizer, moments)                                                      \
-  void pd_##rule##_elements(int64_t n, const void *constants, const float *from, float *to,     \
-                            const float *gradient, float *const *moment) {                      \
-    const struct pd_##optimizer##_step step = *(const struct pd_##optimizer##_step *)constants; \
-    float *first = moments > 0 ? moment[0] : NULL, *second = moments > 1 ? moment[1] : NULL;    \
-    _Pragma("omp simd") for (int64_t i = 0; i < n; i++) {                                       \
-      float of_one[PD_MAX_MOMENTS] = {moments > 0 ? first[i] : 0, moments > 1 ? second[i] : 0}; \
-      to[i] = pd_##rule##_element(step, from[i], gradient[i], of_one);                          \
-      if (moments > 0) first[i] = of_one[0];                                                    \
-      if (moments > 1) second[i] = of_one[1];                                                   \
-    }                                                                                           \
+#define ELEMENTS(rule, optimizer, moments)                                                              \
+  _Static_assert(moments <= PD_MAX_ELEMENT_MOMENTS, "the loop below has two");                          \
+  void pd_##rule##_elements(int64_t n, const void *constants, const float *from, float *to,             \
+                            const float *gradient, float *const *moment) {                              \
+    const struct pd_##optimizer##_step step = *(const struct pd_##optimizer##_step *)constants;         \
+    float *first = moments > 0 ? moment[0] : NULL, *second = moments > 1 ? moment[1] : NULL;            \
+    _Pragma("omp simd") for (int64_t i = 0; i < n; i++) {                                               \
+      float of_one[PD_MAX_ELEMENT_MOMENTS] = {moments > 0 ? first[i] : 0, moments > 1 ? second[i] : 0}; \
+      to[i] = pd_##rule##_element(step, from[i], gradient[i], of_one);                                  \
+      if (moments > 0) first[i] = of_one[0];                                                            \
+      if (moments > 1) second[i] = of_one[1];                                                           \
+    }                                                                                                   \
   }
 PD_ELEMENT_RULES(ELEMENTS)
 

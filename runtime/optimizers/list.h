@@ -17,6 +17,7 @@
   X(sgd, sgd, 0)            \
   X(sgd_momentum, sgd, 1)
 
-enum { PD_MAX_MOMENTS = 2 };
+/* Of any rule (compiler/optimizers/optimizer.h has the same bound); of those that go by elements. */
+enum { PD_MAX_MOMENTS = 3, PD_MAX_ELEMENT_MOMENTS = 2 };
 
 #endif

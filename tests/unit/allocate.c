@@ -138,8 +138,14 @@ static Shape one_number(const Shape *of) {
 }
 static Shape rows_of(const Shape *of) { return (Shape){.rank = 1, .dim = {of->dim[0]}}; }
 
-static const UpdateRule factored = {
-    .name = "factored", .n_moments = 3, .traffic = 4, .moment_shape = {rows_of, NULL, one_number}};
+/* More than any kernel takes, for the largest parameter. */
+static int64_t much(const Shape *of) { return (int64_t)1 << 20 | shape_elements(of); }
+
+static const UpdateRule factored = {.name = "factored",
+                                    .n_moments = 3,
+                                    .traffic = 4,
+                                    .scratch = much,
+                                    .moment_shape = {rows_of, NULL, one_number}};
 static const Optimizer optimizer_factored = {.name = "factored", .rule = &factored};
 
 static void check_own_moments(const StageKernels *k, const Program *p, const Allocation *a) {
@@ -160,6 +166,8 @@ static void check_own_moments(const StageKernels *k, const Program *p, const All
     at += (shape_elements(&m->shape) * 4 + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
   }
   assert_int_equal(own->bytes, at - own->offset);
+  for (int i = 0; i < k->params.n; i++)
+    assert_true(a->scratch_bytes >= much(&k->graph->params.at[k->params.at[i]].shape));
 }
 
 static void test_moments_of_shapes_of_their_own(void **state) {

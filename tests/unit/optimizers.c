@@ -20,6 +20,7 @@ typedef struct Rule {
 #define ROW(rule, optimizer, moments) {#rule, #optimizer, moments, sizeof(struct pd_##optimizer##_arguments)},
 static const Rule rules[] = {PD_ELEMENT_RULES(ROW)};
 enum { N_RULES = sizeof rules / sizeof *rules };
+_Static_assert((int)MAX_MOMENTS == (int)PD_MAX_MOMENTS, "one bound in the compiler and in the runtime");
 
 static void test_rows_are_sound(void **state) {
   (void)state;
@@ -47,6 +48,7 @@ static void test_rules_are_the_runtimes(void **state) {
       for (int k = 0; k < optimizer_n_numbers(t.optimizer); k++)
         t.number[k] = zero ? 0 : 0.5;
       const UpdateRule *rule = update_rule(&t);
+      assert_true(rule->n_moments <= PD_MAX_MOMENTS);
       int at = 0;
       while (at < N_RULES && strcmp(rules[at].name, rule->name))
         at++;
