@@ -3,7 +3,7 @@
  * Each moves 2 (w - 1) / w of a set, out and in; the order of the additions does not depend on timing, so that
  * all replicas hold the same bits, in every run.
  * No buffer is received into while it is being sent: a shard's sum comes back in the second round, once the
- * whole first round is through; sums are made where the shard stands, which nobody is sent in the first. */
+ * whole first round is through; sums are made in the rank's own shard, which the first round sends to nobody. */
 #include "internal.h"
 #include "transfer.h"
 

@@ -59,14 +59,16 @@ static const char measuring[] =
 
 static void print_start(Text *out, int64_t bytes, int threads, bool reads_now) {
   (void)threads, (void)reads_now;
-  text_add(out,
-           "  static const struct pd_now of_first = {1, 0, 0, true};\n  void *now;\n"
-           "  pd_cuda_check(cudaStreamCreateWithFlags(&pd_stream, cudaStreamNonBlocking), \"make a stream\");\n"
-           "  pd_cuda_check(cudaMalloc((void **)&memory, %" PRId64 "), \"get memory for profiling\");\n"
-           "  pd_cuda_check(cudaMalloc(&now, sizeof of_first), \"get memory for profiling\");\n"
-           "  pd_cuda_check(cudaMemcpy(now, &of_first, sizeof of_first, cudaMemcpyHostToDevice), \"copy\");\n"
-           "  pd_now = (const struct pd_now *)now;\n",
-           bytes);
+  text_add(
+      out,
+      "  static const struct pd_now of_first = {.seed = 1, .first_sample = 0, .following = 0, .training = true};\n"
+      "  void *now;\n"
+      "  pd_cuda_check(cudaStreamCreateWithFlags(&pd_stream, cudaStreamNonBlocking), \"make a stream\");\n"
+      "  pd_cuda_check(cudaMalloc((void **)&memory, %" PRId64 "), \"get memory for profiling\");\n"
+      "  pd_cuda_check(cudaMalloc(&now, sizeof of_first), \"get memory for profiling\");\n"
+      "  pd_cuda_check(cudaMemcpy(now, &of_first, sizeof of_first, cudaMemcpyHostToDevice), \"copy\");\n"
+      "  pd_now = (const struct pd_now *)now;\n",
+      bytes);
 }
 
 static const char end[] =

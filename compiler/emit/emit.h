@@ -1,4 +1,5 @@
-/* Prints one stage's program in C or CUDA. Decides nothing: every name, place and order is in what it is given. */
+/* Prints one stage's program in C or CUDA. What runs how, in which order and where is in what it is given; its own
+ * are the names and which lines become a function. */
 #ifndef PDC_EMIT_H
 #define PDC_EMIT_H
 

@@ -1,5 +1,5 @@
 /* Kernels: what one stage runs, as fused loops and calls over places in buffers. Made by fuse() from
- * the stage's part of the Graph; printed by emit in either dialect; sized by allocate. */
+ * the stage's part of the Graph; lower says how a target runs them. */
 #ifndef PDC_KERNEL_H
 #define PDC_KERNEL_H
 
@@ -87,7 +87,7 @@ typedef enum { KERNEL_LOOP, KERNEL_CALL } KernelKind;
  * Accumulating stores: the first `parallel` dims are those along which no accumulation happens; the
  * others run in order. When parallel is 0 rows are dealt to `tiles` equal tiles (by shape alone),
  * each with its own partial sums, which are added in order.
- * CALL: one node, printed by its op. */
+ * CALL: one node, whose op describes the call (ops/call.h). */
 typedef struct Kernel {
   KernelKind kind;
   Name name;    /* C identifier: "ln_1_forward", "attn_c_attn_weight_gradient" */

@@ -1,5 +1,6 @@
 /* A primitive operation: everything the compiler knows of it stands in one Op, in one file of this
- * folder; ops.c lists them. No other place asks which operation a node is, except through the kind. */
+ * folder; ops.c lists them. No other place asks which operation a node is, except through the kind,
+ * but for the rules of simplify, which are about operations. */
 #ifndef PDC_OP_H
 #define PDC_OP_H
 

@@ -88,9 +88,10 @@ static int asked_stages(Planner *r, const PlanRequest *q, const Ints *replicas) 
   return q->workers ? q->workers : 1;
 }
 
-/* `sequential` is asked for to have no two ranks busy at once. */
+/* A serial schedule is asked for to have no two ranks busy at once. */
 static bool may_replicate(const Planner *r) {
-  return schedule_traits(r->form.schedule).replicas && strcmp(r->form.schedule, "sequential") != 0;
+  ScheduleTraits traits = schedule_traits(r->form.schedule);
+  return traits.replicas && !traits.serial;
 }
 
 static bool check_parts(const Planner *r) {

@@ -20,6 +20,7 @@ typedef struct Generator {
   bool chunks;     /* ranks hold several chunks */
   bool split;      /* backward is in two: DO_WEIGHTS */
   bool recomputes; /* stages may recompute */
+  bool serial;     /* no two ranks of a pipeline are busy at once */
   void (*in_flight)(const Pipeline *p, int64_t *n);
 } Generator;
 

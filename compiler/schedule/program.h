@@ -102,6 +102,7 @@ typedef struct ScheduleTraits {
   bool replicas;    /* stages may have several ranks */
   bool chunks;      /* ranks hold several chunks */
   bool recomputes;  /* stages may recompute */
+  bool serial;      /* no two ranks of a pipeline are busy at once */
   bool every_round; /* it updates after each round of the replicas: M is the least common multiple of theirs */
 } ScheduleTraits;
 ScheduleTraits schedule_traits(const char *name); /* of a known one */

@@ -7,6 +7,7 @@ static const Generator generators[] = {
     {.name = "sequential",
      .staleness = NEWEST,
      .drains = true,
+     .serial = true,
      .replicas = true,
      .recomputes = true,
      .in_flight = in_flight_one},
@@ -58,6 +59,7 @@ ScheduleTraits schedule_traits(const char *name) {
                           .replicas = g->replicas,
                           .chunks = g->chunks,
                           .recomputes = g->recomputes,
+                          .serial = g->serial,
                           .every_round = g->staleness == STASHED};
 }
 
