@@ -137,7 +137,7 @@ two="-n 2 --stages 2 --microbatch 2 --schedule flush"
 build a $two read.pdm && build b $two -D "optimizer=adamw(lr = 2e-2)" read.pdm && build c $two shared.pdm &&
   build d $two -D "optimizer=sgd(lr = 1e-2, momentum = 0.9)" read.pdm || exit 1
 run 2 a --checkpoint state || complain "a run with a checkpoint"
-one_message "0 (stage 0): the checkpoint in 'state' is of another model or optimizer" run 2 d --checkpoint state --resume
+one_message "0 (stage 0): the checkpoint in 'state' is of the optimizer 'adamw', not 'sgd_momentum'" run 2 d --checkpoint state --resume
 one_message "0 (stage 0): the checkpoint in 'state' is of the model 'read'" run 2 c --checkpoint state --resume
 cp b/stage1 a/stage1
 one_message "0 (stage 0): rank 1 holds another plan" run 2 a
