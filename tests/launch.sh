@@ -4,6 +4,8 @@ set -u
 here=$(cd "$(dirname "$0")" && pwd)
 top=${here%/tests/*}
 work=$(mktemp -d)
+# Open MPI makes and removes a folder that all launches share otherwise: two tests at once got into each other's way.
+export OMPI_MCA_orte_tmpdir_base="$work"
 trap '[ -n "${KEEP:-}" ] && echo "kept: $work" || rm -rf "$work"' EXIT
 trap 'exit 1' INT TERM
 cd "$work" || exit 1

@@ -1,6 +1,8 @@
 # What the scripts of this folder share: CASE PDC SOURCE_DIR CC BUILD_DIR, each in a directory of its own.
 case=$1 pdc=$2 source=$3 cc=$4 build=$5
 work=$(mktemp -d) || exit 1
+# Open MPI makes and removes a folder that all launches share otherwise: two tests at once got into each other's way.
+export OMPI_MCA_orte_tmpdir_base="$work"
 trap 'rm -rf "$work"' EXIT
 cd "$work" || exit 1
 

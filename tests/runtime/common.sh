@@ -2,6 +2,8 @@
 programs=$1 mpirun="$2 --bind-to none --oversubscribe"
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS=1
 work=$(mktemp -d) || exit 1
+# Open MPI makes and removes a folder that all launches share otherwise: two tests at once got into each other's way.
+export OMPI_MCA_orte_tmpdir_base="$work"
 trap 'rm -rf "$work"' EXIT
 trap 'exit 1' HUP INT TERM
 cd "$work" || exit 1
