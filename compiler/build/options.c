@@ -26,7 +26,7 @@ static const Option options[] = {
     {"-n", "N", COUNT, AT(plan.workers), NULL, "workers (ranks) to use"},
     {"-D", "name=value", LIST, AT(define), NULL, "override a model attribute or train setting"},
     {"-I", "DIR", LIST, AT(include), NULL, "where `use` looks"},
-    {"--target", "c|cuda", TARGET, AT(plan.target.backend), NULL,
+    {"--target", "TARGET", TARGET, AT(plan.target.backend), NULL,
      "what programs are made for: processors or GPUs"},
     {"--arch", "ARCH", ARCH, AT(arch), NULL, "of the GPUs, as sm_90 (default: this machine's)"},
     {"--precision", "HOW", CHOICE, AT(plan.target.precision), "f32|tf32|bf16",
@@ -87,6 +87,19 @@ __attribute__((format(printf, 1, 2))) _Noreturn static void usage(const char *fo
   exit(2);
 }
 
+/* "c|cuda" */
+static const char *target_names(void) {
+  Text all = {0};
+  for (const Backend *const *b = all_backends; *b; b++)
+    text_add(&all, "%s%s", all.n ? "|" : "", (*b)->name);
+  return all.at;
+}
+
+/* What stands behind an option in the help. */
+static const char *argument_text(const Option *o) {
+  return o->kind == TARGET ? target_names() : o->argument ? o->argument : "";
+}
+
 static void print_help(void) {
   printf("usage: pdc [options] model.pdm            build stage programs\n"
          "       pdc plan [options] model.pdm       print the plan and the runners-up, build nothing\n"
@@ -95,8 +108,7 @@ static void print_help(void) {
          "       pdc explain PD0301                 a page about one diagnostic\n\n");
   for (int i = 0; i < N_OPTIONS; i++)
     if (options[i].help)
-      printf("  %-22s%s\n", format("%s %s", options[i].name, options[i].argument ? options[i].argument : ""),
-             options[i].help);
+      printf("  %-22s%s\n", format("%s %s", options[i].name, argument_text(&options[i])), options[i].help);
   int n;
   const char *const *names = schedule_names(&n);
   printf("\nschedules: ");
@@ -193,7 +205,7 @@ static void check_target(const Options *o) {
 static const Backend *read_target(const Option *o, const char *text) {
   const Backend *found = backend_find(text);
   if (!found)
-    usage("%s is one of %s, not '%s'", o->name, o->argument, text);
+    usage("%s is one of %s, not '%s'", o->name, target_names(), text);
   return found;
 }
 
@@ -284,7 +296,7 @@ void options_read(Options *o, int argc, char **argv) {
       unknown_option(argument);
     if (option->argument && !value) {
       if (i + 1 >= argc)
-        usage("%s needs an argument: %s", option->name, option->argument);
+        usage("%s needs an argument: %s", option->name, argument_text(option));
       value = argv[++i];
     }
     set_option(o, option, value);

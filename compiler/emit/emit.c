@@ -196,31 +196,15 @@ static Name slot_text(const Emit *e, BufferKind kind, int chunk, bool recomputin
 
 /* The values a pass is called with, in the order of its parameters. */
 static Names pass_arguments(Emit *e, Pass pass, const char *weights, bool recomputing) {
-  static const struct {
-    const char *name;
-    BufferKind kind;
-  } slots[] = {
-      {"in", BUFFER_INPUT},
-      {"received", BUFFER_RECEIVED},
-      {"s", BUFFER_SAVED},
-      {"kept", BUFFER_KEPT},
-      {"deferred", BUFFER_DEFERRED},
-      {"sent", BUFFER_SENT},
-      {"gradients_received", BUFFER_GRADIENT_RECEIVED},
-      {"gradients_sent", BUFFER_GRADIENT_SENT},
-  };
-  Names names = pass_parameters(e, pass, false), list = {0};
-  for (int i = 0; i < names.n; i++) {
-    Name n = names.at[i];
-    Name text = !strcmp(n, "w")       ? intern(weights)
-                : !strcmp(n, "g")     ? intern("&arena->gradients[batch % ACCUMULATORS]")
-                : !strcmp(n, "first") ? intern("(k - 1) % MICROBATCHES == 0")
-                                      : NULL;
-    for (size_t j = 0; j < sizeof slots / sizeof *slots && !text; j++)
-      if (!strcmp(n, slots[j].name))
-        text = slot_text(e, slots[j].kind, pass.chunk, recomputing);
-    ensure(text);
-    push(&list, text);
+  PassParameters p = pass_parameters(e, pass);
+  Names list = {0};
+  if (p.first)
+    push(&list, intern("(k - 1) % MICROBATCHES == 0"));
+  for (int i = 0; i < p.kinds.n; i++) {
+    BufferKind kind = (BufferKind)p.kinds.at[i];
+    push(&list, kind == BUFFER_WEIGHT        ? intern(weights)
+                : kind == BUFFER_ACCUMULATOR ? intern("&arena->gradients[batch % ACCUMULATORS]")
+                                             : slot_text(e, kind, pass.chunk, recomputing));
   }
   return list;
 }
@@ -327,7 +311,8 @@ static void print_work_of_turn(Emit *e, const Work *w, const char *await) {
   int chunks = e->p->chunks;
   for (int c = 0; c < chunks; c++) {
     Pass pass = {w->kind, c};
-    bool idle = pass_parameters(e, pass, false).n == 0; /* nothing comes back through frozen weights */
+    PassParameters p = pass_parameters(e, pass);
+    bool idle = !p.first && p.kinds.n == 0; /* nothing comes back through frozen weights */
     text_add(&e->out, "%sstatic void %s_%d(int64_t k) {\n%s", w->comment, w->name, c, idle ? "  (void)k;\n" : "");
     print_work(e, 2, pass, w->recomputing);
     text_add(&e->out, "}\n\n");

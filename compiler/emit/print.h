@@ -135,8 +135,12 @@ typedef struct Pass {
 } Pass;
 Name pass_name(const Emit *e, Pass pass); /* "forward_pass"; among several chunks "forward_pass_1" */
 void print_pass(Emit *e, Pass pass);
-/* What a pass is called with, as declared (the values: the same names). */
-Names pass_parameters(const Emit *e, Pass pass, bool declare);
+/* What a pass is called with: whether the microbatch is a batch's first, then the structs of these BufferKinds. */
+typedef struct PassParameters {
+  bool first;
+  Ints kinds;
+} PassParameters;
+PassParameters pass_parameters(const Emit *e, Pass pass);
 bool pass_uses(const Emit *e, Pass pass, BufferKind kind);
 bool pass_reads_now(const Emit *e, Pass pass);
 

@@ -473,21 +473,30 @@ static Name pass_type(const Emit *e, Pass pass, BufferKind kind) {
   return internf("%s%s", written ? "" : "const ", chunk_struct(e, kind, pass.chunk));
 }
 
-Names pass_parameters(const Emit *e, Pass pass, bool declare) {
+PassParameters pass_parameters(const Emit *e, Pass pass) {
   static const BufferKind kinds[] = {
       BUFFER_WEIGHT,   BUFFER_INPUT,       BUFFER_RECEIVED,          BUFFER_SAVED,
       BUFFER_KEPT,     BUFFER_SENT,        BUFFER_GRADIENT_RECEIVED, BUFFER_GRADIENT_SENT,
       BUFFER_DEFERRED, BUFFER_ACCUMULATOR,
   };
-  Names list = {0};
   Body b = pass_body((Emit *)e, pass);
-  if (b.first)
-    push(&list, intern(declare ? "bool first" : "first"));
+  PassParameters p = {.first = b.first};
   for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
     if (is_parameter(e, &b, kinds[i]))
-      push(&list, declare ? internf("%s *%s", pass_type(e, pass, kinds[i]), base_of[kinds[i]])
-                          : intern(base_of[kinds[i]]));
-  if (declare && list.n == 0)
+      push(&p.kinds, kinds[i]);
+  return p;
+}
+
+static Names declared_parameters(const Emit *e, Pass pass) {
+  PassParameters p = pass_parameters(e, pass);
+  Names list = {0};
+  if (p.first)
+    push(&list, intern("bool first"));
+  for (int i = 0; i < p.kinds.n; i++) {
+    BufferKind kind = (BufferKind)p.kinds.at[i];
+    push(&list, internf("%s *%s", pass_type(e, pass, kind), base_of[kind]));
+  }
+  if (list.n == 0)
     push(&list, intern("void"));
   return list;
 }
@@ -519,7 +528,7 @@ static char *pass_calls(Emit *e, Body *b) {
 
 void print_pass(Emit *e, Pass pass) {
   Body b = pass_body(e, pass);
-  Names list = pass_parameters(e, pass, true);
+  Names list = declared_parameters(e, pass);
   const char *function = pass_name(e, pass);
   text_list(&e->out, (int)strlen(function) + 13, format("static void %s(", function), &list, ") {\n");
   const char *text = pass_calls(e, &b);
