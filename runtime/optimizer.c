@@ -62,7 +62,7 @@ void pd_update_with(const struct pd_rules *rules, int64_t t, float scale, const 
                     void *gradient) {
   const struct pd_stage *s = pd.stage;
   union step step[2];
-  struct pd_update_arrays u = {t, from, to, gradient, {&step[0], &step[1]}};
+  struct pd_update_arrays u = {.t = t, .from = from, .to = to, .gradient = gradient, .step = {&step[0], &step[1]}};
   if (s->optimizer->tensor) {
     for (int i = 0; i < s->n_parameters; i++)
       if (s->parameters[i].n_uses && !s->parameters[i].buffer) update_tensor(&u, &s->parameters[i], scale);

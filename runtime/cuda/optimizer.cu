@@ -33,7 +33,14 @@ struct Arrays {
 
 static Entry describe(const struct pd_parameter *p) {
   const struct pd_stage *s = pd.stage;
-  Entry e = {p->offset, s->has_masters ? p->state : p->offset, 0, false, p->decays, p->bf16, Kind::KEPT, 0};
+  Entry e = {.offset = p->offset,
+             .state = s->has_masters ? p->state : p->offset,
+             .gradient = 0,
+             .gradient_here = false,
+             .decays = p->decays,
+             .bf16 = p->bf16,
+             .kind = Kind::KEPT,
+             .left = 0};
   if (p->n_uses) {
     const struct pd_use *last = &p->uses[p->n_uses - 1];
     e.gradient = last->offset;
@@ -155,13 +162,13 @@ static __global__ void __launch_bounds__(THREADS, 1)
 template <class Rule> static void launch(const struct pd_update_arrays *u, const Rule &rule) {
   const struct pd_stage *s = pd.stage;
   if (!pd_n_tiles) return;
-  Arrays arrays = {static_cast<const char *>(u->from),
-                   static_cast<const char *>(u->gradient),
-                   pd.arena + pd_exchange_set(u->t),
-                   static_cast<char *>(u->to),
-                   s->has_masters ? pd.arena + s->masters : NULL,
-                   pd.arena + s->moments,
-                   s->moments_stride};
+  Arrays arrays = {.from = static_cast<const char *>(u->from),
+                   .gradient = static_cast<const char *>(u->gradient),
+                   .exchanged = pd.arena + pd_exchange_set(u->t),
+                   .to = static_cast<char *>(u->to),
+                   .masters = s->has_masters ? pd.arena + s->masters : NULL,
+                   .moments = pd.arena + s->moments,
+                   .moments_stride = s->moments_stride};
   PD_LAUNCH(update_all<Rule>, static_cast<unsigned>(pd_n_tiles), THREADS, 0, pd_stream, tiles, entries, arrays,
             rule);
 }
