@@ -136,7 +136,8 @@ static Val call_op(Elaborator *e, Frame *f, const Op *op, const Ast *call, const
 
 /* ---- instances ----------------------------------------------------------------------------- */
 
-Instance *instance_find(const Frame *f, Name name) {
+/* Of those that this call of the layer has made so far. */
+static Instance *instance_made(const Frame *f, Name name) {
   for (int i = 0; i < f->instance->children.n; i++) {
     Instance *c = f->instance->children.at[i];
     if (c->name == name && c->seen == f->instance->calls)
@@ -145,11 +146,17 @@ Instance *instance_find(const Frame *f, Name name) {
   return NULL;
 }
 
+Instance *instance_find(const Frame *f, Name name) {
+  Instance *i = instance_made(f, name);
+  return i && i->named_by != NAMED_BY_LAYER ? i : NULL;
+}
+
 bool instance_has_prefix(const Frame *f, Name prefix) {
   size_t n = strlen(prefix);
   for (int i = 0; i < f->instance->children.n; i++) {
     const Instance *c = f->instance->children.at[i];
-    if (c->seen == f->instance->calls && strncmp(c->name, prefix, n) == 0 && (!c->name[n] || c->name[n] == '.'))
+    if (c->named_by != NAMED_BY_LAYER && c->seen == f->instance->calls && strncmp(c->name, prefix, n) == 0 &&
+        (!c->name[n] || c->name[n] == '.'))
       return true;
   }
   return false;
@@ -179,6 +186,17 @@ Name label_text(Elaborator *e, Frame *f, const Ast *label) {
   return base;
 }
 
+void warn_of_label(const Elaborator *e, const Frame *f, Name name, Span where) {
+  const Instance *i = instance_made(f, name);
+  if (!i || i->named_by != NAMED_BY_LABEL || i->poisoned)
+    return;
+  Diagnostic *d = warning_at(where, "PD0114", "'%s' is the %s here, not the instance that has it for a label",
+                             name, layer_find(e, name) ? "layer" : "operation");
+  note_calls(f, d);
+  note_at(d, i->span, "the instance is made here");
+  help(d, "a label that is no layer's name would reach it: '%s_0: ...'", name);
+}
+
 static Instance *child_named(const Instance *parent, Name name) {
   for (int i = 0; i < parent->children.n; i++)
     if (parent->children.at[i]->name == name)
@@ -194,12 +212,15 @@ static Instance *instance_new(Frame *f, Name name, const Layer *layer, Span span
   return i;
 }
 
-static Instance *duplicate(Frame *f, Name name, const Ast *call, const Ast *label, const Instance *other) {
+static Instance *duplicate(const Elaborator *e, Frame *f, Name name, const Ast *call, const Ast *label,
+                           const Instance *other) {
   Diagnostic *d =
       fail(f, label ? label->span : call->span, "PD0103", "an instance named '%s' already exists", name);
   note_at(d, other->span, "the first one is here");
   Name stem = intern_n(name, strcspn(name, "."));
-  if (label)
+  if (label && layer_find(e, name))
+    help(d, "give it another label");
+  else if (label)
     help(d, "give it another label; calling '%s(...)' shares the first one's parameters", name);
   else if (f->counter)
     help(d, "a label with the counter names each: '%s[%s]: %s'", stem, f->counter, ast_text(call));
@@ -208,24 +229,36 @@ static Instance *duplicate(Frame *f, Name name, const Ast *call, const Ast *labe
   return NULL;
 }
 
+/* A layer that owns parameters makes what it is handed to own them. */
+static bool call_owns_params(const Elaborator *e, const Layer *layer, const Ast *call, const Val *args) {
+  bool owns = layer_owns_params(e, layer);
+  for (int i = 0; i < call->list.n; i++)
+    owns = owns || (args[i].kind == VAL_LAYER && args[i].layer && layer_owns_params(e, args[i].layer));
+  return owns;
+}
+
 /* The instance that this call makes, or makes again within a repeated call of its parent. NULL after a
  * diagnostic. */
-static Instance *instance_for(Elaborator *e, Frame *f, const Layer *layer, const Ast *call, const Ast *label,
-                              Name hint) {
-  bool owns = layer_owns_params(e, layer);
+static Instance *instance_for(Elaborator *e, Frame *f, const Layer *layer, const Ast *call, const Val *args,
+                              const Ast *label, Name hint) {
+  bool owns = call_owns_params(e, layer, call, args);
   Name name = layer->name;
+  NamedBy named_by = label ? NAMED_BY_LABEL : NAMED_BY_LAYER;
   if (label && !(name = label_text(e, f, label)))
     return NULL;
-  if (!label && owns && hint && !variable_find(f, hint) && !instance_find(f, hint))
+  if (!label && owns && hint && !variable_find(f, hint) && !instance_made(f, hint)) {
     name = hint;
+    named_by = NAMED_BY_VARIABLE;
+  }
   Instance *same = child_named(f->instance, name);
   for (int k = 2; !label && !owns && same && same->seen == f->instance->calls; k++)
     same = child_named(f->instance, name = internf("%s_%d", layer->name, k));
+  if (same && (same->seen == f->instance->calls || same->layer != layer))
+    return duplicate(e, f, name, call, label, same);
   if (!same)
-    return instance_new(f, name, layer, call->span);
-  if (same->seen == f->instance->calls || same->layer != layer)
-    return duplicate(f, name, call, label, same);
+    same = instance_new(f, name, layer, call->span);
   same->seen = f->instance->calls;
+  same->named_by = named_by;
   return same;
 }
 
@@ -425,14 +458,17 @@ static Val inline_layer(Elaborator *e, Frame *f, Instance *instance, const Ast *
 /* The mistake in this call is reported; later uses of its label are not reported again. */
 static Val spoiled(Elaborator *e, Frame *f, const Ast *call, const Ast *label) {
   Name name = label ? label_text(e, f, label) : NULL;
-  if (name && !instance_find(f, name))
-    instance_new(f, name, NULL, call->span)->poisoned = true;
+  if (name && !instance_made(f, name)) {
+    Instance *i = instance_new(f, name, NULL, call->span);
+    i->named_by = NAMED_BY_LABEL;
+    i->poisoned = true;
+  }
   return POISON;
 }
 
 static Val call_layer(Elaborator *e, Frame *f, const Layer *layer, const Ast *call, const Val *args, bool poisoned,
                       const Ast *label, Name hint) {
-  Instance *i = instance_for(e, f, layer, call, label, hint);
+  Instance *i = instance_for(e, f, layer, call, args, label, hint);
   if (!i)
     return POISON;
   if (poisoned) {
@@ -452,12 +488,14 @@ static Val call_named(Elaborator *e, Frame *f, const Ast *call, const Val *args,
                       Name hint) {
   Name name = call->a->name;
   Variable *v = variable_find(f, name);
-  const Layer *layer = layer_find(e, name);
-  const Op *op = op_find(name);
-  if (op && op->internal)
-    op = NULL;
-  if (layer && layer == f->layer)
-    layer = NULL; /* in a layer's own body its name is the primitive it wraps */
+  const Layer *layer;
+  const Op *op;
+  bool known = find_callable(e, f, name, &layer, &op) || builtin_known(name);
+  bool handed = v && (v->val.kind == VAL_LAYER || v->val.kind == VAL_INSTANCE);
+  if (known && !handed && !label)
+    warn_of_label(e, f, name, call->a->span);
+  if (layer == f->layer)
+    layer = NULL; /* which cannot call itself */
   if (v && v->val.kind == VAL_LAYER) {
     layer = v->val.layer;
     op = v->val.op;

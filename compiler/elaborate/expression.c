@@ -110,7 +110,7 @@ Variable *variable_find(Frame *f, Name name) {
 
 static const char *const words[] = {"in_out", "out_in", "none", NULL};
 
-static bool predefined(Name name, Val *v) {
+bool predefined(Name name, Val *v) {
   if (strcmp(name, "zeros") == 0 || strcmp(name, "ones") == 0) {
     *v = (Val){.kind = VAL_INIT, .init = name[0] == 'z' ? INIT_ZEROS : INIT_ONES};
     return true;
@@ -127,13 +127,9 @@ static bool predefined(Name name, Val *v) {
   return false;
 }
 
-static bool callable(const Elaborator *e, Name name, Val *v) {
-  const Layer *layer = layer_find(e, name);
-  const Op *op = op_find(name);
-  if (!layer && (!op || op->internal) && !builtin_known(name))
-    return false;
-  *v = (Val){.kind = VAL_LAYER, .word = name, .layer = layer, .op = layer || (op && op->internal) ? NULL : op};
-  return true;
+static bool callable(const Elaborator *e, const Frame *f, Name name, Val *v) {
+  *v = (Val){.kind = VAL_LAYER, .word = name};
+  return find_callable(e, f, name, &v->layer, &v->op) || builtin_known(name);
 }
 
 static Val unknown_name(const Elaborator *e, Frame *f, Name name, Span where) {
@@ -151,7 +147,8 @@ static Val unknown_name(const Elaborator *e, Frame *f, Name name, Span where) {
   for (int i = 0; i < f->variables.n - 1; i++)
     push(&known, f->variables.at[i].name);
   for (int i = 0; i < f->instance->children.n; i++)
-    push(&known, f->instance->children.at[i]->name);
+    if (f->instance->children.at[i]->named_by != NAMED_BY_LAYER)
+      push(&known, f->instance->children.at[i]->name);
   for (int i = 0; i < e->layers.n; i++)
     push(&known, e->layers.at[i]->name);
   const char *like = nearest(name, known.at, known.n);
@@ -164,11 +161,15 @@ static Val evaluate_name(Elaborator *e, Frame *f, const Ast *a) {
   Variable *v = variable_find(f, a->name);
   if (v)
     return v->val;
+  Val known;
+  if (callable(e, f, a->name, &known)) {
+    warn_of_label(e, f, a->name, a->span);
+    return known;
+  }
   Instance *i = instance_find(f, a->name);
   if (i)
     return (Val){.kind = VAL_INSTANCE, .instance = i};
-  Val known;
-  if (predefined(a->name, &known) || callable(e, a->name, &known))
+  if (predefined(a->name, &known))
     return known;
   return unknown_name(e, f, a->name, a->span);
 }
@@ -213,7 +214,10 @@ static Name instance_path(Elaborator *e, Frame *f, const Ast *a) {
 }
 
 static Val evaluate_member(Elaborator *e, Frame *f, const Ast *a) {
-  Instance *named = a->a->kind == AST_NAME && strcmp(a->name, "T") != 0 ? instance_find(f, a->a->name) : NULL;
+  bool name = a->a->kind == AST_NAME && strcmp(a->name, "T") != 0;
+  const Variable *variable = name ? variable_find(f, a->a->name) : NULL;
+  Instance *named =
+      name && !(variable && variable->val.kind == VAL_INSTANCE) ? instance_find(f, a->a->name) : NULL;
   if (named)
     return member_of(e, f, a, named, a->name);
   Name path = instance_path(e, f, a);
@@ -238,6 +242,9 @@ static Val evaluate_member(Elaborator *e, Frame *f, const Ast *a) {
   underline(d, a->a->span);
   if (v.kind == VAL_TENSOR)
     help(d, "a tensor has '.T'; parameters are reached through instances: 'wte.weight'");
+  if (v.kind == VAL_LAYER && v.layer)
+    help(d, "an instance of it is reached by its label or its variable: 'label: %s(...)', then 'label.%s'", v.word,
+         a->name);
   return POISON;
 }
 

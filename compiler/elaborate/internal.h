@@ -45,6 +45,9 @@ struct Layer {
   int may_own_params; /* -1 unknown yet, -2 being found out */
 };
 
+/* Where an instance has its name from. By the layer's name alone nothing reaches it: that is the layer. */
+typedef enum { NAMED_BY_LAYER, NAMED_BY_VARIABLE, NAMED_BY_LABEL } NamedBy;
+
 typedef struct InstanceParam {
   Name name;
   int param, call;
@@ -54,6 +57,7 @@ typedef struct InstanceParam {
  * parameters. */
 struct Instance {
   Name name, path;
+  NamedBy named_by;
   const Layer *layer;
   Instance *parent;
   Span span; /* of its first call */
@@ -138,6 +142,7 @@ Val val_operator(Elaborator *e, const Frame *f, const Ast *at, Val a, Val b);
 /* ---- expression.c ------------------------------------------------------------------------- */
 Val evaluate(Elaborator *e, Frame *f, const Ast *a);
 Variable *variable_find(Frame *f, Name name);
+bool predefined(Name name, Val *v); /* zeros, pi, none and the like */
 /* Appends a node and gives its first output; a value too large is diagnosed. */
 Val build(Elaborator *e, const Frame *f, const Op *op, const int *in, int n_in, const Attr *attr, Span at,
           Span whole);
@@ -145,7 +150,11 @@ bool attribute_value(Elaborator *e, const Frame *f, const OpAttr *attr, Val v, S
 
 /* ---- call.c ------------------------------------------------------------------------------- */
 Val evaluate_call(Elaborator *e, Frame *f, const Ast *call, const Ast *label);
-Instance *instance_find(const Frame *f, Name name);
+Instance *instance_find(const Frame *f, Name name); /* by its label, its variable or its path */
+/* A name as a layer (then without op) or primitive, as a layer's body sees it. False: it is none that models know. */
+bool find_callable(const Elaborator *e, const Frame *f, Name name, const Layer **layer, const Op **op);
+/* A warning where a label has the name of the layer or operation that `name` stands for. */
+void warn_of_label(const Elaborator *e, const Frame *f, Name name, Span where);
 Name label_text(Elaborator *e, Frame *f, const Ast *label); /* "h.0"; NULL after a diagnostic */
 bool instance_has_prefix(const Frame *f, Name prefix);
 

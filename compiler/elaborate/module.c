@@ -16,6 +16,18 @@ const Layer *layer_find(const Elaborator *e, Name name) {
   return NULL;
 }
 
+bool find_callable(const Elaborator *e, const Frame *f, Name name, const Layer **layer, const Op **op) {
+  *layer = layer_find(e, name);
+  *op = op_find(name);
+  if (*op && (*op)->internal)
+    *op = NULL;
+  if (*layer && *op && *layer == f->layer)
+    *layer = NULL; /* in a layer's own body its name is the primitive it wraps */
+  if (*layer)
+    *op = NULL;
+  return *layer || *op;
+}
+
 /* ---- definitions --------------------------------------------------------------------------- */
 
 static void check_formals(const Ast *definition) {
@@ -38,7 +50,7 @@ static void define_layer(Elaborator *e, const Ast *a, bool standard) {
     Diagnostic *d = error_at(a->span2, "PD0104", "a layer named '%s' is already defined", a->name);
     note_at(d, other->ast->span2, "the other one is here");
     help(d, "layers have one name space over all used files: give this one another name");
-  } else if (builtin_known(a->name) || (op && !op->internal && !standard)) {
+  } else if (builtin_known(a->name) || predefined(a->name, &(Val){0}) || (op && !op->internal && !standard)) {
     help(error_at(a->span2, "PD0104", "'%s' is built into the language", a->name), "give the layer another name");
   } else {
     Layer *l = alloc(sizeof *l);
@@ -161,12 +173,20 @@ static bool owns(const Elaborator *e, const Ast *a) {
   return false;
 }
 
-/* Whether any of its branches declares parameters, or calls a layer that does. */
+static bool default_owns(const Elaborator *e, const Ast *a) {
+  const Layer *l = a && a->kind == AST_NAME ? layer_find(e, a->name) : NULL;
+  return l ? layer_owns_params(e, l) : owns(e, a);
+}
+
+/* Whether any of its branches declares parameters or calls a layer that does, or a default of its arguments is one. */
 bool layer_owns_params(const Elaborator *e, const Layer *layer) {
   Layer *l = (Layer *)layer;
   if (l->may_own_params == -1) {
     l->may_own_params = -2;
-    l->may_own_params = owns(e, l->ast->a);
+    bool may = owns(e, l->ast->a);
+    for (int i = 0; i < l->ast->list.n; i++)
+      may = may || default_owns(e, l->ast->list.at[i]->a);
+    l->may_own_params = may;
   }
   return l->may_own_params == 1;
 }
@@ -204,7 +224,8 @@ void suggest_callable(const Elaborator *e, const Frame *f, Diagnostic *d, Name n
   for (int i = 0; builtin_names[i]; i++)
     push(&names, builtin_names[i]);
   for (int i = 0; i < f->instance->children.n; i++)
-    push(&names, f->instance->children.at[i]->name);
+    if (f->instance->children.at[i]->named_by != NAMED_BY_LAYER)
+      push(&names, f->instance->children.at[i]->name);
   const char *like = nearest(name, names.at, names.n);
   for (int i = 0; like && i < names.n; i++)
     if (names.at[i] == like) {
