@@ -25,7 +25,7 @@ static void note_mapping(const char *path, const char *at, size_t size) {
   mappings = m;
 }
 
-static void unmap(const void *at, size_t size) {
+void pd_unmap_file(const void *at, size_t size) {
   struct mapping **m = &mappings, *gone;
   while (*m && (*m)->at != at) m = &(*m)->next;
   gone = *m;
@@ -78,12 +78,12 @@ bool pd_safetensors_open(const char *path, struct pd_safetensors *s, char *why) 
     s->map_size = size;
     return true;
   }
-  unmap(map, size);
+  pd_unmap_file(map, size);
   return pd_refuse(why, "cannot read '%s': %.900s", path, cause);
 }
 
 void pd_safetensors_close(struct pd_safetensors *s) {
-  if (s->map) unmap(s->map, s->map_size);
+  if (s->map) pd_unmap_file(s->map, s->map_size);
   pd_safetensors_free(s);
 }
 

@@ -18,11 +18,12 @@ extern "C" {
 /* ---- options.c ------------------------------------------------------------------------------- */
 
 struct pd_options {
-  char **data, **validation; /* runs within argv */
-  int n_data, n_validation;
+  char **data, **validation;
+  char **init; /* of all --init, one after the other */
+  int n_data, n_validation, n_init;
   int64_t steps, validate_every, checkpoint_every; /* -1, 0, 0: not given */
   uint64_t seed;
-  const char *init, *save, *log, *checkpoint, *trace, *run;
+  const char *save, *log, *checkpoint, *trace, *run;
   const char *plan; /* where --run keeps a copy of it */
   double timeout;   /* seconds */
   double peak;      /* operations a second of all ranks; 0: measured */
@@ -267,10 +268,12 @@ void pd_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 void pd_initialise(const struct pd_parameter *p, uint64_t seed, float *to);
 
-/* ---- files.c, weights.c, checkpoint.c ---------------------------------------------------------- */
+/* ---- files.c, weights.c, load_weights.c, checkpoint.c -------------------------------------------- */
 
 struct pd_safetensors;
+struct pd_entry;
 const char *pd_map_file(const char *path, size_t *size, char *why);
+void pd_unmap_file(const void *map, size_t size);
 const char *pd_mapped_path(const void *address); /* the mapped file that it lies in, or NULL */
 bool pd_safetensors_open(const char *path, struct pd_safetensors *s, char *why); /* maps and parses */
 void pd_safetensors_close(struct pd_safetensors *s);
@@ -290,8 +293,14 @@ bool pd_writable(const char *path, char *why); /* whether pd_output could write 
 char *pd_weights_at(const struct pd_parameter *p, int64_t t);
 char *pd_newest_at(const struct pd_parameter *p, int64_t t);
 void pd_newest_written(const struct pd_parameter *p, int64_t t); /* the working copy follows */
-void pd_load_weights(const char *path);                          /* collective: W(0) of every rank */
+void pd_load_weights(void);                                      /* collective: W(0) of every rank, from --init */
+const char *pd_init_path(int i);        /* of the files from which it read; NULL behind the last */
 void pd_save_weights(const char *path); /* collective: the newest weights of all stages, by rank 0 */
+/* Collective. On rank 0: the whole model's parameters by order of declaration, as in a file that holds them, and the
+ * rank that writes each (writer may be NULL). A parameter that nothing uses stands on no rank: its entry has no name. */
+struct pd_entry *pd_gather_entries(int *writer);
+void pd_free_entries(struct pd_entry *entries);
+void pd_file_shape(const struct pd_parameter *p, int64_t *dim); /* a parameter's shape in a file */
 
 /* Collective: continues from the newest complete checkpoint in --checkpoint's directory: weights of both
  * versions, moments, pd.first_step, pd_sample_base. False: there is none. */

@@ -8,12 +8,13 @@
 
 struct pd_options pd_options;
 
-enum kind { FLAG, COUNT, POSITIVE, SEED, SECONDS, RATE, AUGMENT, PATH, PATHS };
+enum kind { FLAG, COUNT, POSITIVE, SEED, SECONDS, RATE, AUGMENT, PATH, PATHS, LIST };
 
 struct option {
   const char *name;
   enum kind kind;
-  size_t at; /* into pd_options; PATHS: the char **, whose count is at `count` */
+  size_t at; /* into pd_options; PATHS, which is given once, and LIST, which may be repeated: the char **,
+              * whose count is at `count` */
   size_t count;
   const char *argument, *help;
 };
@@ -29,7 +30,8 @@ static const struct option options[] = {
     {"--pad", COUNT, AT(pad), 0, "TOKEN", "what fills up lines shorter than their input (default 0)"},
     {"--steps", COUNT, AT(steps), 0, "N", "weight updates; 0: only --save"},
     {"--seed", SEED, AT(seed), 0, "S", "of initial weights, sample order and dropout (default 1)"},
-    {"--init", PATH, AT(init), 0, "FILE", "start from the weights of a safetensors file"},
+    {"--init", LIST, AT(init), AT(n_init), "PATH...",
+     "start from weights: safetensors, their index.json, folders of a checkpoint's step"},
     {"--save", PATH, AT(save), 0, "FILE", "write the weights at the end, as safetensors"},
     {"--checkpoint", PATH, AT(checkpoint), 0, "DIR", "keep the training's state in this directory"},
     {"--checkpoint-every", POSITIVE, AT(checkpoint_every), 0, "K", "after every K updates, and at the end"},
@@ -159,6 +161,26 @@ static void place_in_run(struct pd_options *o) {
   }
 }
 
+/* Takes the arguments behind argv[*i], up to the next option, and `value` before them, if there is one. */
+static bool parse_several(const struct option *p, struct pd_options *o, int argc, char **argv, int *i, char *value,
+                          char *why) {
+  char ***list = (char ***)((char *)o + p->at);
+  int *n = (int *)((char *)o + p->count), before = *n;
+  if (before && p->kind == PATHS)
+    return pd_refuse(why, "%s is given twice; it takes several paths at once", p->name);
+  if (value) argv[*i] = value;
+  char **first = argv + *i + !value;
+  int more = value != NULL;
+  for (; *i + 1 < argc && argv[*i + 1][0] != '-'; ++*i) more++;
+  if (!more) return pd_refuse(why, "%s needs %s", p->name, p->kind == PATHS ? "a path" : p->argument);
+  char **whole = pd_allocate(sizeof *whole * (size_t)(before + more));
+  if (before) memcpy(whole, *list, sizeof *whole * (size_t)before);
+  memcpy(whole + before, first, sizeof *whole * (size_t)more);
+  *list = whole;
+  *n = before + more;
+  return true;
+}
+
 bool pd_parse_options(struct pd_options *o, int argc, char **argv, char *why) {
   *o = (struct pd_options){.steps = -1, .seed = 1, .timeout = 300};
   for (int i = 1; i < argc; i++) {
@@ -173,13 +195,8 @@ bool pd_parse_options(struct pd_options *o, int argc, char **argv, char *why) {
     if (p->kind == FLAG) {
       if (value) return pd_refuse(why, "%s takes no value", p->name);
       *(bool *)at = true;
-    } else if (p->kind == PATHS) {
-      int *n = (int *)((char *)o + p->count);
-      if (*n) return pd_refuse(why, "%s is given twice; it takes several paths at once", p->name);
-      if (value) argv[i] = value;
-      *(char ***)at = argv + i + !value;
-      for (*n = value != NULL; i + 1 < argc && argv[i + 1][0] != '-'; i++) ++*n;
-      if (!*n) return pd_refuse(why, "%s needs a path", p->name);
+    } else if (p->kind == PATHS || p->kind == LIST) {
+      if (!parse_several(p, o, argc, argv, &i, value, why)) return false;
     } else {
       if (!value && i + 1 >= argc) return pd_refuse(why, "%s needs a value: %s", p->name, p->argument);
       if (!parse_value(p, value ? value : argv[++i], at, why)) return false;

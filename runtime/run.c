@@ -208,7 +208,7 @@ static struct same *gather_same(const struct pd_stage *s, const struct pd_option
                       .pad = o->pad,
                       .seed = o->seed,
                       .stage = s->stage};
-  mine.flags = (o->n_data > 0) | (o->n_validation > 0) << 1 | (o->init != NULL) << 2 | (o->save != NULL) << 3 |
+  mine.flags = (o->n_data > 0) | (o->n_validation > 0) << 1 | (o->n_init > 0) << 2 | (o->save != NULL) << 3 |
                o->emulate << 4 | (o->peak > 0) << 5 | (o->checkpoint != NULL) << 6 | o->resume << 7 |
                (o->trace != NULL) << 8 | o->augment.flip << 9 | (o->comm && !strcmp(o->comm, "nccl")) << 10 |
                (o->comm && !strcmp(o->comm, "mpi")) << 11;
@@ -266,7 +266,9 @@ static bool is_data(const char *path, const char *argument) {
 /* An output that would write over what the run reads; new weights may take the place of the old. */
 static bool spares_inputs(const char *option, const char *path, bool is_weights, char *why) {
   const struct pd_options *o = &pd_options;
-  bool read = !is_weights && o->init && same_file(path, o->init);
+  bool read = false;
+  for (int i = 0; i < o->n_init; i++) read |= !is_weights && same_file(path, o->init[i]);
+  for (int i = 0; pd_init_path(i); i++) read |= !is_weights && same_file(path, pd_init_path(i));
   for (int i = 0; i < o->n_data; i++) read |= is_data(path, o->data[i]);
   for (int i = 0; i < o->n_validation; i++) read |= is_data(path, o->validation[i]);
   return !read || pd_refuse(why, "%s '%s' would write over a file that is read", option, path);
@@ -308,8 +310,8 @@ static void keep_plan(void) {
 static void start_weights(void) {
   const struct pd_stage *s = pd.stage;
   if (pd_options.resume && pd_resume()) return;
-  if (pd_options.init) {
-    pd_load_weights(pd_options.init);
+  if (pd_options.n_init) {
+    pd_load_weights();
     return;
   }
   for (int i = 0; i < s->n_parameters; i++) {

@@ -114,17 +114,9 @@ void pd_safetensors_free(struct pd_safetensors *s) {
 }
 
 const struct pd_entry *pd_safetensors_find(const struct pd_safetensors *s, const char *name) {
-  static const char prefix[] = "transformer.";
-  enum { PREFIX = sizeof prefix - 1 };
-  const struct pd_entry *other = NULL;
-  for (int i = 0; i < s->n; i++) {
-    const char *here = s->at[i].name;
-    if (!strcmp(here, name)) return &s->at[i];
-    if ((!strncmp(here, prefix, PREFIX) && !strcmp(here + PREFIX, name)) ||
-        (!strncmp(name, prefix, PREFIX) && !strcmp(name + PREFIX, here)))
-      other = &s->at[i];
-  }
-  return other;
+  for (int i = 0; i < s->n; i++)
+    if (!strcmp(s->at[i].name, name)) return &s->at[i];
+  return NULL;
 }
 
 const char *pd_safetensors_metadata(const struct pd_safetensors *s, const char *name) {

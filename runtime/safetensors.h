@@ -29,7 +29,7 @@ struct pd_safetensors {
 /* Reads the header of a file's bytes, which must outlive the result. Every offset is checked. */
 bool pd_safetensors_parse(const void *bytes, size_t size, struct pd_safetensors *to, char *why);
 void pd_safetensors_free(struct pd_safetensors *s);
-/* The entry of that name, or NULL; with or without "transformer." in front. */
+/* The entry of that name, or NULL. */
 const struct pd_entry *pd_safetensors_find(const struct pd_safetensors *s, const char *name);
 /* Element i as float; dtype is not PD_OTHER. */
 float pd_entry_float(const struct pd_entry *e, int64_t i);

@@ -1,5 +1,5 @@
-/* Weights from and to safetensors files. One file holds every parameter of all stages, a tied one once.
- * Ranks read what they hold; rank 0 writes, tensor by tensor, what the others send in pieces: of a stage's
+/* Where weights stand, and writing them to a safetensors file, which holds every parameter of all stages, a tied one
+ * once. Rank 0 writes, tensor by tensor, what the others send in pieces: of a stage's
  * replicas the first, of a tied parameter's stages its owner. */
 #include "internal.h"
 #include "safetensors.h"
@@ -25,92 +25,9 @@ void pd_newest_written(const struct pd_parameter *p, int64_t t) {
     pd_round(pd_weights_at(p, t), (const float *)pd_newest_at(p, t), p->elements, p->bf16);
 }
 
-/* ---- reading --------------------------------------------------------------------------------- */
-
-/* A parameter's shape in a file. */
-static void file_shape(const struct pd_parameter *p, int64_t *dim) {
+void pd_file_shape(const struct pd_parameter *p, int64_t *dim) {
   bool swapped = p->stored_in_out && p->rank == 2;
   for (int i = 0; i < p->rank; i++) dim[i] = p->dim[swapped ? 1 - i : i];
-}
-
-static void print_shape(char *to, size_t room, int rank, const int64_t *dim) {
-  size_t n = (size_t)snprintf(to, room, "[");
-  for (int i = 0; i < rank && n < room; i++)
-    n += (size_t)snprintf(to + n, room - n, "%s%lld", i ? ", " : "", (long long)dim[i]);
-  if (n < room) snprintf(to + n, room - n, "]");
-}
-
-static void copy_in(const struct pd_parameter *p, const struct pd_entry *e, float *to) {
-  if (p->stored_in_out && p->rank == 2) {
-    int64_t rows = p->dim[0], columns = p->dim[1];
-    for (int64_t i = 0; i < rows; i++)
-      for (int64_t j = 0; j < columns; j++) to[i * columns + j] = pd_entry_float(e, j * rows + i);
-  } else if (e->dtype == PD_F32)
-    memcpy(to, e->data, (size_t)p->elements * sizeof(float));
-  else
-    for (int64_t i = 0; i < p->elements; i++) to[i] = pd_entry_float(e, i);
-}
-
-static bool load_one(const char *path, const struct pd_safetensors *s, const struct pd_parameter *p,
-                     unsigned char *used, char *why) {
-  const struct pd_entry *e = pd_safetensors_find(s, p->name);
-  if (!e) return pd_refuse(why, "'%s' holds no tensor '%s'", path, p->name);
-  int64_t dim[PD_MAX_RANK] = {0};
-  file_shape(p, dim);
-  bool same = e->rank == p->rank;
-  for (int i = 0; same && i < p->rank; i++) same = e->dim[i] == dim[i];
-  if (!same) {
-    char found[160], needed[160];
-    print_shape(found, sizeof found, e->rank, e->dim);
-    print_shape(needed, sizeof needed, p->rank, dim);
-    return pd_refuse(why, "'%s': tensor '%s' has shape %s, the model needs %s", path, e->name, found, needed);
-  }
-  if (e->dtype == PD_OTHER)
-    return pd_refuse(why, "'%s': tensor '%s' is not of type F32, F16, BF16 or F64", path, e->name);
-  char *at = pd_newest_at(p, 0);
-  copy_in(p, e, pd_fill(at, p->elements));
-  pd_filled(at, p->elements, false);
-  pd_newest_written(p, 0);
-  used[e - s->at] = 1;
-  return true;
-}
-
-/* A count of microbatches that PyTorch's batch norm has in its files, and that nothing here reads. */
-static bool is_count(const char *name) {
-  static const char count[] = "num_batches_tracked";
-  size_t n = strlen(name), m = sizeof count - 1;
-  return n >= m && !strcmp(name + n - m, count);
-}
-
-/* One note names the tensors that no stage reads: attention masks, say, or a second name of tied weights. */
-static void note_unused(const char *path, const struct pd_safetensors *s, unsigned char *used) {
-  unsigned char *by_any = pd_allocate((size_t)s->n);
-  MPI_Request request;
-  MPI_Iallreduce(used, by_any, s->n, MPI_UNSIGNED_CHAR, MPI_MAX, pd_comm_control, &request);
-  pd_wait(1, &request, "all ranks to read the weights", -1, NULL, -1);
-  int unused = 0, first = -1;
-  for (int i = s->n - 1; i >= 0; i--)
-    if (!by_any[i] && !is_count(s->at[i].name)) {
-      unused++;
-      first = i;
-    }
-  if (unused)
-    pd_note("'%s': ignored %d tensor%s that the model does not have: '%s'%s", path, unused, unused == 1 ? "" : "s",
-            s->at[first].name, unused == 1 ? "" : ", ...");
-  free(by_any);
-}
-
-void pd_load_weights(const char *path) {
-  char why[PD_WHY] = "";
-  struct pd_safetensors s = {0};
-  pd_safetensors_open(path, &s, why);
-  unsigned char *used = pd_allocate((size_t)s.n);
-  for (int i = 0; i < pd.stage->n_parameters && !*why; i++)
-    load_one(path, &s, &pd.stage->parameters[i], used, why);
-  pd_agree(why);
-  note_unused(path, &s, used);
-  free(used);
-  pd_safetensors_close(&s);
 }
 
 /* ---- what rank 0 knows of the others' parameters --------------------------------------------- */
@@ -145,16 +62,14 @@ static char *describe(int32_t *bytes) {
                               .rank = p->rank,
                               .name_at = (int32_t)(name - all),
                               .elements = p->elements};
-    file_shape(p, d->dim);
+    pd_file_shape(p, d->dim);
     d++;
     name = stpcpy(name, p->name) + 1;
   }
   return all;
 }
 
-/* On rank 0: entries by order of declaration, and the rank that holds each. A parameter that nothing uses
- * stands on no rank: its entry has no name. */
-static struct pd_entry *gather_entries(int *writer) {
+struct pd_entry *pd_gather_entries(int *writer) {
   int n = pd.stage->n_model_parameters, total = 0;
   int32_t mine_bytes, *bytes = pd_allocate(sizeof *bytes * (size_t)pd.ranks),
                       *at = pd_allocate(sizeof *at * (size_t)pd.ranks);
@@ -178,13 +93,18 @@ static struct pd_entry *gather_entries(int *writer) {
       struct pd_entry *e = &entries[d->order];
       *e = (struct pd_entry){.name = strdup(from + d->name_at), .rank = d->rank, .elements = d->elements};
       memcpy(e->dim, d->dim, sizeof d->dim);
-      writer[d->order] = d->writer;
+      if (writer) writer[d->order] = d->writer;
     }
   }
   free(all);
   free(bytes);
   free(at);
   return entries;
+}
+
+void pd_free_entries(struct pd_entry *entries) {
+  for (int i = 0; i < pd.stage->n_model_parameters; i++) free(entries[i].name);
+  free(entries);
 }
 
 /* ---- writing --------------------------------------------------------------------------------- */
@@ -259,7 +179,7 @@ static void write_file(const char *path, const struct pd_entry *entries, const i
 void pd_save_weights(const char *path) {
   const struct pd_stage *s = pd.stage;
   int *writer = pd_allocate(sizeof *writer * (size_t)s->n_model_parameters);
-  struct pd_entry *entries = gather_entries(writer);
+  struct pd_entry *entries = pd_gather_entries(writer);
   float *piece = pd_allocate(PIECE * sizeof *piece);
   if (!pd.rank)
     write_file(path, entries, writer, piece);
@@ -267,8 +187,7 @@ void pd_save_weights(const char *path) {
     for (int order = 0; order < s->n_model_parameters; order++)
       for (int i = 0; i < s->n_parameters; i++)
         if (s->parameters[i].order == order && writes(&s->parameters[i])) send_pieces(&s->parameters[i], piece);
-  for (int i = 0; i < s->n_model_parameters; i++) free(entries[i].name);
-  free(entries);
+  pd_free_entries(entries);
   free(writer);
   free(piece);
 }

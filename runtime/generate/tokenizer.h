@@ -47,8 +47,7 @@ struct pd_decoding {
 /* The text that this token adds, in *text until the next call: only whole characters of UTF-8, what is missing
  * comes with later tokens; bytes that cannot become one are U+FFFD. Special tokens, and those that have no text,
  * add nothing. How many bytes. */
-size_t pd_tokenizer_decode(const struct pd_tokenizer *t, struct pd_decoding *d, int32_t token,
-                           const char **text);
+size_t pd_tokenizer_decode(const struct pd_tokenizer *t, struct pd_decoding *d, int32_t token, const char **text);
 /* The end of the text: U+FFFD for a character that was begun, else nothing. Frees what `d` holds; it is {0} again,
  * and *text is a constant. */
 size_t pd_tokenizer_decode_end(struct pd_decoding *d, const char **text);

@@ -32,6 +32,11 @@ launch 2 two --data train.txt --validation validation.txt --validate-every 5 --s
 figures init.jsonl >init.figures
 same usual init
 
+# A checkpoint's shards hold weights in memory's order, a file those of GPT-2's linear layers transposed: --init knows.
+launch 2 two --data train.txt --steps 12 --seed 5 --checkpoint state --save twelfth.safetensors || complain "--checkpoint"
+launch 3 three --steps 0 --init state/step-12 --save shards.safetensors || complain "--init of a checkpoint's step"
+cmp twelfth.safetensors shards.safetensors || complain "weights of a checkpoint's shards differ from those saved"
+
 # Python reads what was saved, and what Python wrote under Hugging Face's names is read.
 if /usr/bin/env python3 -c "import numpy" 2>/dev/null; then
   python3 - "$top/tests/golden" <<'P' || complain "Python and safetensors"

@@ -1,6 +1,6 @@
 /* The runtime's parts that need no peer: sample order, initial weights, rates, optimizers, safetensors. */
 #include "internal.h"
-#include "safetensors.h"
+#include "sources.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -295,7 +295,7 @@ static void safetensors_read_back(void **state) {
   struct pd_safetensors s;
   assert_true(pd_safetensors_parse(bytes, n, &s, why));
   assert_int_equal(s.n, 2);
-  const struct pd_entry *e = pd_safetensors_find(&s, "transformer.wte.weight");
+  const struct pd_entry *e = pd_safetensors_find(&s, "wte.weight");
   assert_non_null(e);
   assert_true(e->rank == 2 && e->dim[0] == 2 && e->dim[1] == 3 && pd_entry_float(e, 5) == 6);
   e = pd_safetensors_find(&s, "odd \"name\"");
@@ -361,6 +361,33 @@ static void damaged_safetensors_are_refused(void **state) {
   }
 }
 
+static void indices_are_read(void **state) {
+  (void)state;
+  static const char index[] = "{\"metadata\":{\"total_size\":4},\"weight_map\":"
+                              "{\"a\":\"2.safetensors\",\"b\":\"1.safetensors\",\"c\":\"2.safetensors\"}}";
+  char why[PD_WHY] = "";
+  struct pd_index x;
+  assert_true(pd_index_parse(index, sizeof index - 1, &x, why));
+  assert_true(x.n == 3 && x.n_files == 2);
+  assert_string_equal(x.at[2].name, "c");
+  assert_string_equal(x.files[x.at[0].file], "2.safetensors");
+  assert_string_equal(x.files[x.at[1].file], "1.safetensors");
+  assert_int_equal(x.at[2].file, x.at[0].file);
+  pd_index_free(&x);
+  for (size_t cut = 0; cut < sizeof index - 1; cut++) assert_false(pd_index_parse(index, cut, &x, why));
+  static const char *const cases[][2] = {{"[]", "no \"weight_map\""},
+                                         {"{\"weight_map\":[]}", "no \"weight_map\""},
+                                         {"{\"weight_map\":{}}", "is empty"},
+                                         {"{\"weight_map\":{\"a\":1}}", "no file beside it for tensor 'a'"},
+                                         {"{\"weight_map\":{\"a\":\"../b\"}}", "no file beside it"},
+                                         {"{\"weight_map\":{\"a\":\"..\"}}", "no file beside it"},
+                                         {"{\"weight_map\":{\"a\":\"\"}}", "no file beside it"}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    assert_false(pd_index_parse(cases[i][0], strlen(cases[i][0]), &x, why));
+    if (!strstr(why, cases[i][1])) fail_msg("%s: expected '%s' in '%s'", cases[i][0], cases[i][1], why);
+  }
+}
+
 /* ---- options --------------------------------------------------------------------------------- */
 
 /* What is written reaches its name whole or leaves nothing: neither a failure nor a signal in between. */
@@ -396,6 +423,9 @@ static void options_are_read(void **state) {
   assert_true(o.n_data == 2 && !strcmp(o.data[1], "b") && o.steps == 5 && o.seed == UINT64_MAX &&
               o.peak == 2.5e12);
   assert_true(o.quiet && !o.emulate && o.timeout == 300);
+  char *init[] = {"train", "--init", "a", "b", "--quiet", "--init=c", "--init", "d"};
+  assert_true(pd_parse_options(&o, 8, init, why));
+  assert_true(o.n_init == 4 && !strcmp(o.init[1], "b") && !strcmp(o.init[2], "c") && !strcmp(o.init[3], "d"));
   char *run[] = {"train", "--run", "made", "--log", "own"};
   assert_true(pd_parse_options(&o, 5, run, why));
   assert_string_equal(o.log, "own");
@@ -406,13 +436,14 @@ static void options_are_read(void **state) {
   assert_true(o.augment.flip && o.augment.crop == 4 && o.pad == 3);
   static const struct {
     const char *a, *b, *says;
-  } cases[] = {{"--dtaa", "x", "unknown option '--dtaa'"},  {"--steps", "-3", "whole number, not '-3'"},
-               {"--steps", "3x", "whole number, not '3x'"}, {"--seed", "-1", "whole number, not '-1'"},
-               {"--data", "--quiet", "needs a path"},       {"--timeout", "0", "needs seconds"},
-               {"--quiet=1", "--quiet", "takes no value"},  {"--validate-every", "3", "needs --validation"},
-               {"--quiet", "--save", "needs a value"},      {"--peak", "fast", "operations a second"},
-               {"--augment", "flip,", "needs flip, crop"},  {"--augment", "crop=0", "needs flip, crop"},
-               {"--augment", "flop", "needs flip, crop"},   {"--augment", "crop=99999", "needs flip, crop"}};
+  } cases[] = {{"--dtaa", "x", "unknown option '--dtaa'"},     {"--steps", "-3", "whole number, not '-3'"},
+               {"--steps", "3x", "whole number, not '3x'"},    {"--seed", "-1", "whole number, not '-1'"},
+               {"--data", "--quiet", "needs a path"},          {"--timeout", "0", "needs seconds"},
+               {"--quiet=1", "--quiet", "takes no value"},     {"--validate-every", "3", "needs --validation"},
+               {"--quiet", "--save", "needs a value"},         {"--peak", "fast", "operations a second"},
+               {"--augment", "flip,", "needs flip, crop"},     {"--augment", "crop=0", "needs flip, crop"},
+               {"--init", "--quiet", "--init needs PATH"},     {"--augment", "flop", "needs flip, crop"},
+               {"--augment", "crop=99999", "needs flip, crop"}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     char *argv[] = {"train", strdup(cases[i].a), strdup(cases[i].b)};
     *why = 0;
@@ -438,6 +469,7 @@ int main(void) {
       cmocka_unit_test(safetensors_read_back),
       cmocka_unit_test(safetensors_convert_types),
       cmocka_unit_test(damaged_safetensors_are_refused),
+      cmocka_unit_test(indices_are_read),
       cmocka_unit_test(outputs_are_whole_or_nothing),
       cmocka_unit_test(options_are_read),
   };

@@ -1,0 +1,182 @@
+#include "sources.h"
+
+#include "internal.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+static const char weights[] = "weights."; /* in front of names in a checkpoint's shards */
+enum { WEIGHTS = sizeof weights - 1 };
+
+/* ---- which files ----------------------------------------------------------------------------- */
+
+static bool add_file(struct pd_sources *s, const char *path, char *why) {
+  struct pd_source_file *grown = realloc(s->file, sizeof *grown * (size_t)(s->n_files + 1));
+  if (!grown) return pd_refuse(why, "out of memory");
+  s->file = grown;
+  struct pd_source_file f = {.path = strdup(path)};
+  if (!pd_safetensors_open(path, &f.content, why)) {
+    free(f.path);
+    return false;
+  }
+  f.is_shard = *pd_safetensors_metadata(&f.content, "step") && *pd_safetensors_metadata(&f.content, "samples");
+  s->file[s->n_files++] = f;
+  return true;
+}
+
+/* FOLDER/NAME, or what lies beside `path`, in `to` of PATH_MAX bytes. */
+static bool join(char *to, const char *folder, size_t n, const char *name, char *why) {
+  int length = snprintf(to, PATH_MAX, "%.*s%s", (int)n, folder, name);
+  return length < PATH_MAX || pd_refuse(why, "the path '%.100s...' is too long", folder);
+}
+
+static bool add_indexed(struct pd_sources *s, const char *path, char *why) {
+  char cause[PD_WHY], beside[PATH_MAX];
+  struct pd_index x;
+  size_t bytes;
+  const char *text = pd_map_file(path, &bytes, why);
+  if (!text) return false;
+  bool ok = pd_index_parse(text, bytes, &x, cause);
+  pd_unmap_file(text, bytes);
+  if (!ok) return pd_refuse(why, "cannot read '%s': %.900s", path, cause);
+  const char *slash = strrchr(path, '/');
+  int first = s->n_files;
+  for (int i = 0; i < x.n_files && ok; i++) {
+    ok = join(beside, path, slash ? (size_t)(slash + 1 - path) : 0, x.files[i], why) && add_file(s, beside, cause);
+    if (!ok && !*why) pd_refuse(why, "'%s' names '%s': %.800s", path, x.files[i], cause);
+  }
+  for (int i = 0; i < x.n && ok; i++) {
+    const struct pd_source_file *f = &s->file[first + x.at[i].file];
+    ok = pd_safetensors_find(&f->content, x.at[i].name) ||
+         pd_refuse(why, "'%s': tensor '%.200s' should be in '%s', which does not hold it", path, x.at[i].name,
+                   f->path);
+  }
+  pd_index_free(&x);
+  return ok;
+}
+
+/* How many shards a checkpoint's step has, by the names in its folder; 0: there are none. */
+static int count_shards(const char *folder) {
+  DIR *dir = opendir(folder);
+  int found = 0;
+  for (struct dirent *d; dir && (d = readdir(dir));) {
+    int shard, shards, end = 0;
+    if (sscanf(d->d_name, "shard-%d-of-%d.safetensors%n", &shard, &shards, &end) == 2 && end && !d->d_name[end] &&
+        shards > found)
+      found = shards;
+  }
+  if (dir) closedir(dir);
+  return found;
+}
+
+static bool add_folder(struct pd_sources *s, const char *folder, char *why) {
+  static const char *const names[] = {"/model.safetensors.index.json", "/model.safetensors"};
+  char path[PATH_MAX], name[64];
+  struct stat st;
+  for (int i = 0; i < 2; i++) {
+    if (!join(path, folder, strlen(folder), names[i], why)) return false;
+    if (!stat(path, &st)) return i ? add_file(s, path, why) : add_indexed(s, path, why);
+  }
+  int shards = count_shards(folder);
+  if (!shards)
+    return pd_refuse(why,
+                     "'%s' is a folder without model.safetensors, its index or the shards of a checkpoint's step",
+                     folder);
+  bool ok = true;
+  for (int i = 0; i < shards && ok; i++) {
+    snprintf(name, sizeof name, "/shard-%d-of-%d.safetensors", i, shards);
+    ok = join(path, folder, strlen(folder), name, why) && add_file(s, path, why);
+  }
+  return ok;
+}
+
+static bool add_path(struct pd_sources *s, const char *path, char *why) {
+  static const char json[] = ".json";
+  struct stat st;
+  size_t n = strlen(path), m = sizeof json - 1;
+  if (!stat(path, &st) && S_ISDIR(st.st_mode)) return add_folder(s, path, why);
+  return n > m && !strcmp(path + n - m, json) ? add_indexed(s, path, why) : add_file(s, path, why);
+}
+
+/* ---- names ----------------------------------------------------------------------------------- */
+
+static int by_name(const void *a, const void *b) {
+  const struct pd_source *x = a, *y = b;
+  int order = strcmp(x->name, y->name);
+  return order ? order : x->file - y->file;
+}
+
+static bool add_tensors(struct pd_sources *s, char *why) {
+  size_t n = 0;
+  for (int f = 0; f < s->n_files; f++) n += (size_t)s->file[f].content.n;
+  s->at = calloc(n + 1, sizeof *s->at);
+  if (!s->at) return pd_refuse(why, "out of memory");
+  for (int f = 0; f < s->n_files; f++)
+    for (int i = 0; i < s->file[f].content.n; i++) {
+      const struct pd_entry *e = &s->file[f].content.at[i];
+      bool is_shard = s->file[f].is_shard;
+      if (is_shard && strncmp(e->name, weights, WEIGHTS)) continue; /* older weights, moments */
+      s->at[s->n++] = (struct pd_source){strdup(e->name + (is_shard ? WEIGHTS : 0)), f, e};
+    }
+  return true;
+}
+
+static bool check_names(const struct pd_sources *s, char *why) {
+  for (int i = 1; i < s->n; i++) {
+    const struct pd_source *a = &s->at[i - 1], *b = &s->at[i];
+    if (strcmp(a->name, b->name)) continue;
+    const char *first = s->file[a->file].path, *second = s->file[b->file].path;
+    if (a->file == b->file) return pd_refuse(why, "'%s' holds tensor '%.200s' twice", first, a->entry->name);
+    return pd_refuse(why, "tensor '%.200s' is in two files: '%.300s' and '%.300s'", a->name, first, second);
+  }
+  return true;
+}
+
+bool pd_sources_open(struct pd_sources *s, char *const *paths, int n, char *why) {
+  *s = (struct pd_sources){0};
+  for (int i = 0; i < n; i++)
+    if (!add_path(s, paths[i], why)) return false;
+  if (!add_tensors(s, why)) return false;
+  qsort(s->at, (size_t)s->n, sizeof *s->at, by_name);
+  return check_names(s, why);
+}
+
+void pd_sources_close(struct pd_sources *s) {
+  for (int i = 0; i < s->n; i++) free(s->at[i].name);
+  for (int f = 0; f < s->n_files; f++) {
+    pd_safetensors_close(&s->file[f].content);
+    free(s->file[f].path);
+  }
+  free(s->at);
+  free(s->file);
+  *s = (struct pd_sources){0};
+}
+
+static const struct pd_source *find(const struct pd_sources *s, const char *name) {
+  struct pd_source key = {.name = (char *)name, .file = -1};
+  int first = 0, end = s->n;
+  while (first < end) { /* the first that is not before the key */
+    int middle = first + (end - first) / 2;
+    if (by_name(&s->at[middle], &key) < 0)
+      first = middle + 1;
+    else
+      end = middle;
+  }
+  return first < s->n && !strcmp(s->at[first].name, name) ? &s->at[first] : NULL;
+}
+
+const struct pd_source *pd_sources_find(const struct pd_sources *s, const char *name) {
+  static const char prefix[] = "transformer.";
+  enum { PREFIX = sizeof prefix - 1 };
+  const struct pd_source *found = find(s, name);
+  if (found) return found;
+  if (!strncmp(name, prefix, PREFIX)) return find(s, name + PREFIX);
+  char *longer = pd_allocate(PREFIX + strlen(name) + 1);
+  found = find(s, strcat(strcpy(longer, prefix), name));
+  free(longer);
+  return found;
+}

@@ -1,0 +1,45 @@
+/* The tensors that --init's files hold, together, under the names that the model has for them. */
+#ifndef PD_SOURCES_H
+#define PD_SOURCES_H
+
+#include "safetensors.h"
+
+/* What Hugging Face's model.safetensors.index.json says: which file beside it holds which tensor. */
+struct pd_index {
+  int n, n_files;
+  struct pd_index_entry {
+    char *name;
+    int file; /* of files */
+  } * at;
+  char **files; /* names without a folder, each once */
+};
+
+/* Reads an index's bytes; false after filling `why`, which does not name the index. */
+bool pd_index_parse(const char *text, size_t bytes, struct pd_index *to, char *why);
+void pd_index_free(struct pd_index *x);
+
+/* A tensor that can be a weight of the model's. */
+struct pd_source {
+  char *name; /* for the model */
+  int file;
+  const struct pd_entry *entry; /* with its name in the file */
+};
+
+struct pd_sources {
+  int n, n_files;
+  struct pd_source *at; /* sorted by name; no name is there twice */
+  struct pd_source_file {
+    char *path;
+    struct pd_safetensors content;
+    bool is_shard; /* of a checkpoint: only its weights.NAME count, and they are in memory's order */
+  } * file;
+};
+
+/* Opens the n paths of --init: safetensors files, indices, and folders (those of a checkpoint's step, which must be
+ * whole, and those that hold model.safetensors or its index). False after filling `why`; to be closed either way. */
+bool pd_sources_open(struct pd_sources *s, char *const *paths, int n, char *why);
+void pd_sources_close(struct pd_sources *s);
+/* The source of that name, or NULL; with or without "transformer." in front. */
+const struct pd_source *pd_sources_find(const struct pd_sources *s, const char *name);
+
+#endif

@@ -1,0 +1,88 @@
+# Weights to start from: several files, indices, shards of checkpoints, and what can be wrong with them.
+. "$(dirname "$0")/common.sh"
+one 0 --steps 0 --save whole.safetensors --quiet || exit 1
+two 1 --data x.npy t.npy --steps 5 --checkpoint state --save fifth.safetensors --quiet --peak 1 || exit 1
+mkdir split
+python3 - <<'P' || exit 1
+import json, struct
+
+def load(path):
+    raw = open(path, "rb").read()
+    (n,) = struct.unpack("<Q", raw[:8])
+    head = json.loads(raw[8:8 + n])
+    return {k: raw[8 + n + v["data_offsets"][0]:8 + n + v["data_offsets"][1]] for k, v in head.items() if k != "__metadata__"}
+
+def save(path, tensors):
+    head, at = {}, 0
+    for name, data in tensors.items():
+        head[name] = {"dtype": "F32", "shape": [len(data) // 4], "data_offsets": [at, at + len(data)]}
+        at += len(data)
+    text = json.dumps(head).encode()
+    open(path, "wb").write(struct.pack("<Q", len(text)) + text + b"".join(tensors.values()))
+
+def index(path, names):
+    json.dump({"metadata": {}, "weight_map": names}, open(path, "w"))
+
+w = load("whole.safetensors")
+parts = {"split/a": ("last", "first"), "split/b": ("shared",), "split/c": ("middle",), "again": ("last",)}
+for path, names in parts.items():
+    save(path + ".safetensors", {n: w[n] for n in names})
+names = {"first": "a.safetensors", "shared": "b.safetensors", "middle": "c.safetensors", "last": "a.safetensors"}
+index("split/model.safetensors.index.json", names)
+index("split/absent.index.json", {**names, "other": "b.safetensors"})
+index("split/gone.index.json", {**names, "other": "none.safetensors"})
+index("split/outside.index.json", {**names, "last": "../again.safetensors"})
+open("split/cut.index.json", "w").write('{"weight_map": {"first": ')
+P
+
+# started NAME WEIGHTS OPTIONS...: what two stages read is what they save.
+started() {
+  name=$1 weights=$2
+  shift 2
+  two 1 --steps 0 --quiet --save read.safetensors "$@" && cmp "$weights" read.safetensors || complain "$name"
+  rm -f read.safetensors
+}
+started "three files" whole.safetensors --init split/c.safetensors split/a.safetensors split/b.safetensors
+started "options that add up" whole.safetensors --init split/c.safetensors --init split/a.safetensors split/b.safetensors
+started "an index" whole.safetensors --init split/model.safetensors.index.json
+started "a folder with an index" whole.safetensors --init split
+started "an index here" whole.safetensors --init ./split/../split/model.safetensors.index.json
+started "a checkpoint's step" fifth.safetensors --init state/step-5
+started "a checkpoint's shards" fifth.safetensors --init state/step-5/shard-1-of-2.safetensors state/step-5/shard-0-of-2.safetensors
+started "a file over itself" whole.safetensors --init whole.safetensors --save read.safetensors
+mkdir named && cp whole.safetensors named/model.safetensors
+started "a folder with a file" whole.safetensors --init named
+
+# A training that starts from a checkpoint's weights is a new one: from the first update, without moments.
+two 1 --data x.npy t.npy --steps 3 --init fifth.safetensors --log file.log --quiet --peak 1 || complain "from a file"
+two 1 --data x.npy t.npy --steps 3 --init state/step-5 --log shards.log --quiet --peak 1 || complain "from shards"
+figures file.log >file.figures
+figures shards.log | cmp - file.figures || complain "a checkpoint's weights train otherwise than the same from a file"
+
+wrong() {
+  refused "$1" "$2" two 1 --steps 0 --quiet --save read.safetensors $3
+  [ ! -e read.safetensors ] || complain "$1: weights were written"
+}
+wrong "a tensor in two files" "0 (stage 0): tensor 'last' is in two files: 'whole.safetensors' and 'again.safetensors'" \
+  "--init whole.safetensors again.safetensors"
+wrong "a file twice" "0 (stage 0): tensor 'first' is in two files: 'whole.safetensors' and 'whole.safetensors'" \
+  "--init whole.safetensors --init whole.safetensors"
+wrong "missing tensors" "0 (stage 0): 'split/a.safetensors' holds no tensors 'shared', 'middle'$" "--init split/a.safetensors"
+wrong "a missing tensor" "0 (stage 0): the 2 files of --init hold no tensor 'middle'$" "--init split/a.safetensors split/b.safetensors"
+wrong "a missing shard's tensors" "0 (stage 0): 'state/step-5/shard-0-of-2.safetensors' holds no tensors 'middle', 'last'" \
+  "--init state/step-5/shard-0-of-2.safetensors"
+wrong "a tensor absent from its file" \
+  "0 (stage 0): 'split/absent.index.json': tensor 'other' should be in 'split/b.safetensors', which does not hold it" \
+  "--init split/absent.index.json"
+wrong "a file that an index names" \
+  "0 (stage 0): 'split/gone.index.json' names 'none.safetensors': cannot read 'split/none.safetensors': No such file" \
+  "--init split/gone.index.json"
+wrong "a file elsewhere" "0 (stage 0): cannot read 'split/outside.index.json': it names no file beside it for tensor 'last'" \
+  "--init split/outside.index.json"
+wrong "half an index" "0 (stage 0): cannot read 'split/cut.index.json': it is not JSON, or cut short" "--init split/cut.index.json"
+wrong "a folder of something else" "0 (stage 0): 'state' is a folder without model.safetensors, its index or the shards" "--init state"
+refused "a log over a file of an index" "0 (stage 0): --log 'split/b.safetensors' would write over a file that is read" \
+  two 1 --steps 0 --init split --log split/b.safetensors
+rm state/step-5/shard-1-of-2.safetensors
+wrong "a step without a shard" "0 (stage 0): cannot read 'state/step-5/shard-1-of-2.safetensors': No such file" "--init state/step-5"
+exit $failed
