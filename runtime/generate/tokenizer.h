@@ -32,14 +32,15 @@ int64_t pd_tokenizer_encode(const struct pd_tokenizer *t, const char *text, size
  * are not among those that pd_tokenizer_encode gives. */
 int pd_tokenizer_prefix(const struct pd_tokenizer *t, const int32_t **tokens);
 
-/* Whether generating ends at this token: "<|endoftext|>", "</s>" and others known by name (decode.c). */
+/* Whether generating ends at this token: "<|endoftext|>", "</s>" and others known by name (tokenizer.c). */
 bool pd_tokenizer_ends(const struct pd_tokenizer *t, int32_t token);
 
-/* A text that grows token by token; {0} before the first one. */
+/* A text that grows token by token; {0} before the first one. Who shows what continues a text decodes the tokens of
+ * that text first: some tokenizers drop the space before a text's first word, and a character may begin there. */
 struct pd_decoding {
   unsigned char held[4]; /* the beginning of a character whose other bytes are to come */
   int n_held;
-  bool started; /* something was decoded: a space that stands for the text's beginning was dropped */
+  bool started; /* something was decoded: the space that stands for the text's beginning was dropped */
   char *text;   /* what the last call gave */
   size_t room;
 };

@@ -1,0 +1,229 @@
+/* Text to tokens: added tokens are found first; what is between is normalized, split into words, and merged. */
+#include "parts.h"
+#include "unicode.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A text that grows. */
+struct text {
+  char *at;
+  size_t n, room;
+};
+
+static void append(struct text *t, const char *text, size_t bytes) {
+  if (t->n + bytes > t->room) {
+    t->room = 2 * (t->n + bytes);
+    t->at = pd_grown(t->at, t->room);
+  }
+  if (bytes) memcpy(t->at + t->n, text, bytes);
+  t->n += bytes;
+}
+
+/* What encoding is about: the tokenizer, what it has found, and where it failed. */
+struct encoding {
+  const struct pd_tokenizer *t;
+  struct pd_tokens tokens;
+  const char *missing; /* the character without a token; NULL: none */
+  size_t missing_bytes;
+};
+
+/* ---- normalizing ----------------------------------------------------------------------------- */
+
+char *pd_replaced(const struct pd_replacement *r, const char *text, size_t *bytes) {
+  struct text to = {0};
+  size_t from = r->from ? strlen(r->from) : 0, put = strlen(r->to), at = 0;
+  if (!from && *bytes) append(&to, r->to, put);
+  while (from && at + from <= *bytes) {
+    if (memcmp(text + at, r->from, from)) {
+      append(&to, text + at++, 1);
+    } else {
+      append(&to, r->to, put);
+      at += from;
+    }
+  }
+  append(&to, text + at, *bytes - at);
+  *bytes = to.n;
+  append(&to, "", 1);
+  return to.at;
+}
+
+char *pd_normalize(const struct pd_tokenizer *t, const char *text, size_t *bytes) {
+  char *now = pd_grown(NULL, *bytes + 1);
+  memcpy(now, text, *bytes);
+  now[*bytes] = 0;
+  for (int i = 0; i < t->n_normalizer; i++) {
+    char *next = pd_replaced(&t->normalizer[i], now, bytes);
+    free(now);
+    now = next;
+  }
+  return now;
+}
+
+/* ---- words ----------------------------------------------------------------------------------- */
+
+static bool merge_word(struct encoding *e, const char *word, size_t bytes) {
+  const struct pd_tokenizer *t = e->t;
+  const char *missing;
+  if (!t->byte_level) {
+    if (pd_bpe_encode(&t->bpe, word, bytes, &e->tokens, &missing)) return true;
+    e->missing_bytes = (size_t)pd_character_at(missing, bytes - (size_t)(missing - word)).bytes;
+    e->missing = strndup(missing, e->missing_bytes);
+    return false;
+  }
+  struct text written = {0};
+  for (size_t i = 0; i < bytes; i++) {
+    char character[2];
+    append(&written, character, (size_t)pd_utf8_write(pd_byte_character((unsigned char)word[i]), character));
+  }
+  bool ok = pd_bpe_encode(&t->bpe, written.at, written.n, &e->tokens, &missing);
+  if (!ok) {
+    int32_t point = pd_character_at(missing, written.n - (size_t)(missing - written.at)).point;
+    char byte = (char)pd_character_byte(point);
+    e->missing_bytes = 1;
+    e->missing = strndup(&byte, 1);
+  }
+  free(written.at);
+  return ok;
+}
+
+/* Words of splitter number `step` within those of the ones before it. */
+static bool split_words(struct encoding *e, int step, const char *text, size_t bytes) {
+  if (step == e->t->n_splitters) return merge_word(e, text, bytes);
+  const struct pd_splitter *s = &e->t->splitter[step];
+  for (size_t at = 0, n; at < bytes; at += n) {
+    n = s->word(s, text + at, bytes - at);
+    if (!split_words(e, step + 1, text + at, n)) return false;
+  }
+  return true;
+}
+
+/* Metaspace: separators for spaces, and words that begin with one. */
+static bool separate_words(struct encoding *e, const char *text, size_t bytes, bool begins) {
+  const struct pd_tokenizer *t = e->t;
+  struct pd_replacement space = {" ", t->separator};
+  size_t m = strlen(t->separator), n = bytes;
+  char *replaced = pd_replaced(&space, text, &n);
+  struct text whole = {0};
+  bool has = n >= m && !memcmp(replaced, t->separator, m);
+  if (!has && (t->prepend == PD_ALWAYS || (t->prepend == PD_ONCE && begins))) append(&whole, t->separator, m);
+  append(&whole, replaced, n);
+  free(replaced);
+  bool ok = true;
+  for (size_t at = 0, end; at < whole.n && ok; at = end) {
+    end = t->separates ? at + 1 : whole.n;
+    while (end < whole.n && (end + m > whole.n || memcmp(whole.at + end, t->separator, m))) end++;
+    ok = merge_word(e, whole.at + at, end - at);
+  }
+  free(whole.at);
+  return ok;
+}
+
+/* A normalized text between added tokens. begins: it is where the whole text begins. */
+static bool encode_part(struct encoding *e, const char *text, size_t bytes, bool begins) {
+  const struct pd_tokenizer *t = e->t;
+  if (!bytes) return true;
+  if (t->separator) return separate_words(e, text, bytes, begins);
+  if (!t->space_first || text[0] == ' ') return split_words(e, 0, text, bytes);
+  struct text longer = {0};
+  append(&longer, " ", 1);
+  append(&longer, text, bytes);
+  bool ok = split_words(e, 0, longer.at, longer.n);
+  free(longer.at);
+  return ok;
+}
+
+/* ---- added tokens ---------------------------------------------------------------------------- */
+
+static const char *looked_for(const struct pd_added *a, bool normalized) {
+  return normalized ? a->normalized : a->normalized ? NULL : a->content;
+}
+
+/* The longest added token of that kind that the text starts with, or NULL. */
+static const struct pd_added *added_at(const struct pd_tokenizer *t, const char *text, size_t bytes,
+                                       bool normalized) {
+  const struct pd_added *found = NULL;
+  size_t longest = 0;
+  for (int i = 0; i < t->n_added; i++) {
+    const char *s = looked_for(&t->added[i], normalized);
+    if (!s || *s != *text) continue;
+    size_t n = strlen(s);
+    if (n > longest && n <= bytes && !memcmp(s, text, n)) {
+      longest = n;
+      found = &t->added[i];
+    }
+  }
+  return found;
+}
+
+static size_t spaces_before(const char *text, size_t from, size_t at) {
+  for (size_t first; at > from; at = first) {
+    for (first = at - 1; first > from && ((unsigned char)text[first] & 0xC0) == 0x80;) first--;
+    struct pd_character c = pd_character_at(text + first, at - first);
+    if (first + (size_t)c.bytes != at || pd_class_of(c.point) != PD_SPACE) break;
+  }
+  return at;
+}
+
+static size_t spaces_behind(const char *text, size_t bytes, size_t at) {
+  while (at < bytes) {
+    struct pd_character c = pd_character_at(text + at, bytes - at);
+    if (pd_class_of(c.point) != PD_SPACE) break;
+    at += (size_t)c.bytes;
+  }
+  return at;
+}
+
+/* Hands on what is between added tokens of one kind, which become tokens. */
+typedef bool encode_between(struct encoding *e, const char *text, size_t bytes, bool begins);
+
+static bool find_added(struct encoding *e, const char *text, size_t bytes, bool begins, bool normalized,
+                       encode_between *between) {
+  size_t first = 0; /* what is before it is done */
+  for (size_t at = 0; at < bytes;) {
+    const struct pd_added *a = added_at(e->t, text + at, bytes - at, normalized);
+    if (!a) {
+      at++;
+      continue;
+    }
+    size_t start = a->left ? spaces_before(text, first, at) : at;
+    at += strlen(looked_for(a, normalized));
+    if (start > first && !between(e, text + first, start - first, begins && !first)) return false;
+    pd_tokens_add(&e->tokens, a->id);
+    first = at = a->right ? spaces_behind(text, bytes, at) : at;
+  }
+  return first == bytes || between(e, text + first, bytes - first, begins && !first);
+}
+
+static bool encode_normalized(struct encoding *e, const char *text, size_t bytes, bool begins) {
+  size_t n = bytes;
+  char *normalized = pd_normalize(e->t, text, &n);
+  bool ok = find_added(e, normalized, n, begins, true, encode_part);
+  free(normalized);
+  return ok;
+}
+
+int64_t pd_tokenizer_encode(const struct pd_tokenizer *t, const char *text, size_t bytes, int32_t **tokens,
+                            char *why) {
+  struct encoding e = {.t = t};
+  pd_tokens_add(&e.tokens, 0); /* so that there is something to free */
+  e.tokens.n = 0;
+  bool ok = true;
+  if (t->bytes)
+    for (size_t i = 0; i < bytes; i++) pd_tokens_add(&e.tokens, (unsigned char)text[i]);
+  else
+    ok = find_added(&e, text, bytes, true, false, encode_normalized);
+  if (ok) {
+    *tokens = e.tokens.at;
+    return e.tokens.n;
+  }
+  char shown[16] = "";
+  for (size_t i = 0; i < e.missing_bytes && i < 4; i++)
+    snprintf(shown + 3 * i, sizeof shown - 3 * i, " %02x", (unsigned char)e.missing[i]);
+  pd_refuse(why, "the vocabulary has no token for the character '%.4s' (bytes%s)", e.missing, shown);
+  free((char *)e.missing);
+  free(e.tokens.at);
+  *tokens = NULL;
+  return -1;
+}

@@ -1,0 +1,306 @@
+/* Hugging Face's tokenizer.json: the steps of a text's way to tokens, an object each with its "type". A step that is
+ * not known is refused by its name: leaving it out would give other tokens without a word. */
+#include "parts.h"
+
+#include <cjson/cJSON.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- members --------------------------------------------------------------------------------- */
+
+static const cJSON *member(const cJSON *of, const char *name) {
+  return cJSON_GetObjectItemCaseSensitive(of, name);
+}
+
+/* A text, or NULL. */
+static const char *text_of(const cJSON *of, const char *name) { return cJSON_GetStringValue(member(of, name)); }
+
+static bool flag(const cJSON *of, const char *name, bool otherwise) {
+  const cJSON *item = member(of, name);
+  return cJSON_IsBool(item) ? cJSON_IsTrue(item) : otherwise;
+}
+
+/* A token's number, or -1. */
+static int32_t number(const cJSON *item) {
+  double x = cJSON_IsNumber(item) ? item->valuedouble : -1;
+  return x >= 0 && x < 0x1p31 && x == floor(x) ? (int32_t)x : -1;
+}
+
+/* The type of a step, for messages, too. */
+static const char *type_of(const cJSON *step) {
+  const char *type = text_of(step, "type");
+  return type ? type : "without a type";
+}
+
+static bool unknown(char *why, const char *kind, const cJSON *step) {
+  return pd_refuse(why, "it has the %s %.100s, which is not known", kind, type_of(step));
+}
+
+static bool unknown_with(char *why, const char *kind, const cJSON *step, const char *what) {
+  return pd_refuse(why, "it has the %s %.100s with %s, which is not known", kind, type_of(step), what);
+}
+
+static bool too_many(char *why, const char *kind) {
+  return pd_refuse(why, "it has more than %d steps of its %s, which is not known", PD_MAX_STEPS, kind);
+}
+
+/* A step, or in turn those of a Sequence, whose member `list` has them. */
+typedef bool read_step(struct pd_tokenizer *t, const cJSON *step, char *why);
+
+static bool each_step(struct pd_tokenizer *t, const cJSON *step, const char *list, read_step *read, char *why) {
+  if (!step || cJSON_IsNull(step)) return true;
+  if (strcmp(type_of(step), "Sequence")) return read(t, step, why);
+  const cJSON *item;
+  cJSON_ArrayForEach(item, member(step, list)) {
+    if (!read(t, item, why)) return false;
+  }
+  return true;
+}
+
+/* ---- model ----------------------------------------------------------------------------------- */
+
+static bool read_vocabulary(struct pd_tokenizer *t, const cJSON *vocabulary, int64_t classes, char *why) {
+  if (!cJSON_IsObject(vocabulary)) return pd_refuse(why, "it has no vocabulary of tokens and their numbers");
+  pd_bpe_start(&t->bpe, classes);
+  const cJSON *item;
+  cJSON_ArrayForEach(item, vocabulary) {
+    int32_t id = number(item);
+    if (id < 0) return pd_refuse(why, "its token '%.100s' has no number", item->string);
+    if (id >= classes)
+      return pd_refuse(why, "its token '%.100s' has the number %d, but the model has %lld tokens", item->string,
+                       id, (long long)classes);
+    if (!pd_bpe_add_token(&t->bpe, item->string, strlen(item->string), id))
+      return pd_refuse(why, "its token '%.100s' or the number %d is there twice", item->string, id);
+  }
+  return true;
+}
+
+bool pd_tokenizer_parse_vocabulary(struct pd_tokenizer *t, const char *text, size_t bytes, int64_t classes,
+                                   char *why) {
+  cJSON *root = cJSON_ParseWithLength(text, bytes);
+  bool ok = root ? read_vocabulary(t, root, classes, why) : pd_refuse(why, "it is not JSON, or cut short");
+  cJSON_Delete(root);
+  return ok;
+}
+
+/* "a b", or ["a", "b"]. */
+static bool read_merge(struct pd_bpe *b, const cJSON *merge) {
+  const char *left = cJSON_GetStringValue(merge), *space = left ? strchr(left, ' ') : NULL;
+  if (space) return pd_bpe_add_merge(b, left, (size_t)(space - left), space + 1, strlen(space + 1));
+  if (!cJSON_IsArray(merge) || cJSON_GetArraySize(merge) != 2) return false;
+  left = cJSON_GetStringValue(cJSON_GetArrayItem(merge, 0));
+  const char *right = cJSON_GetStringValue(cJSON_GetArrayItem(merge, 1));
+  return left && right && pd_bpe_add_merge(b, left, strlen(left), right, strlen(right));
+}
+
+static bool read_model(struct pd_tokenizer *t, const cJSON *model, int64_t classes, char *why) {
+  static const char *const affixes[] = {"continuing_subword_prefix", "end_of_word_suffix"};
+  const cJSON *merges = member(model, "merges"), *merge;
+  if (!cJSON_IsObject(model)) return pd_refuse(why, "it is not a tokenizer.json: it has no model");
+  if (strcmp(type_of(model), "BPE") && (member(model, "type") || !merges)) return unknown(why, "model", model);
+  if (!cJSON_IsArray(merges)) return pd_refuse(why, "it has no merges");
+  for (int i = 0; i < 2; i++)
+    if (text_of(model, affixes[i]) && *text_of(model, affixes[i]))
+      return unknown_with(why, "model", model, affixes[i]);
+  const cJSON *dropout = member(model, "dropout");
+  if (cJSON_IsNumber(dropout) && dropout->valuedouble != 0) return unknown_with(why, "model", model, "dropout");
+  if (!read_vocabulary(t, member(model, "vocab"), classes, why)) return false;
+  pd_bpe_expect(&t->bpe, (size_t)cJSON_GetArraySize(merges));
+  int64_t i = 0;
+  cJSON_ArrayForEach(merge, merges) {
+    if (!read_merge(&t->bpe, merge))
+      return pd_refuse(why, "its merge number %lld is not of two tokens that make a third", (long long)i);
+    i++;
+  }
+  const char *unk = text_of(model, "unk_token");
+  t->bpe.unknown = unk ? pd_bpe_find(&t->bpe, unk, strlen(unk)) : -1;
+  if (unk && t->bpe.unknown < 0) return pd_refuse(why, "its unk_token '%.100s' is not in the vocabulary", unk);
+  t->bpe.fuse_unknown = flag(model, "fuse_unk", false);
+  t->bpe.byte_fallback = flag(model, "byte_fallback", false);
+  t->bpe.whole_words = flag(model, "ignore_merges", false);
+  return true;
+}
+
+/* ---- before the model ------------------------------------------------------------------------ */
+
+static bool add_replacement(struct pd_replacement *steps, int *n, const char *from, const char *to,
+                            const char *kind, char *why) {
+  if (*n == PD_MAX_STEPS) return too_many(why, kind);
+  steps[(*n)++] = (struct pd_replacement){from ? strdup(from) : NULL, strdup(to)};
+  return true;
+}
+
+/* Replace with a text for its pattern. */
+static bool read_replace(struct pd_replacement *steps, int *n, const cJSON *step, const char *kind, char *why) {
+  const char *from = text_of(member(step, "pattern"), "String"), *to = text_of(step, "content");
+  if (!from || !*from || !to) return unknown_with(why, kind, step, "a pattern that is no text");
+  return add_replacement(steps, n, from, to, kind, why);
+}
+
+static bool read_normalizer(struct pd_tokenizer *t, const cJSON *step, char *why) {
+  const char *type = type_of(step), *prepend = text_of(step, "prepend");
+  if (!strcmp(type, "Replace")) return read_replace(t->normalizer, &t->n_normalizer, step, "normalizer", why);
+  if (strcmp(type, "Prepend") || !prepend) return unknown(why, "normalizer", step);
+  return add_replacement(t->normalizer, &t->n_normalizer, NULL, prepend, "normalizer", why);
+}
+
+static bool add_splitter(struct pd_tokenizer *t, const struct pd_splitter *s, char *why) {
+  if (t->n_splitters == PD_MAX_STEPS) return too_many(why, "pre_tokenizer");
+  t->splitter[t->n_splitters++] = *s;
+  return true;
+}
+
+static bool read_split(struct pd_tokenizer *t, const cJSON *step, char *why) {
+  const char *expression = text_of(member(step, "pattern"), "Regex"), *behavior = text_of(step, "behavior");
+  const struct pd_splitter *s = expression ? pd_splitter_of(expression) : NULL;
+  if (!s) return unknown_with(why, "pre_tokenizer", step, "this pattern");
+  if (!behavior || strcmp(behavior, "Isolated") || flag(step, "invert", false))
+    return unknown_with(why, "pre_tokenizer", step, "this behavior");
+  return add_splitter(t, s, why);
+}
+
+static bool read_byte_level(struct pd_tokenizer *t, const cJSON *step, char *why) {
+  t->byte_level = true;
+  t->space_first = flag(step, "add_prefix_space", true);
+  if (t->space_first && t->n_splitters)
+    return unknown_with(why, "pre_tokenizer", step, "add_prefix_space behind another step");
+  return !flag(step, "use_regex", true) || add_splitter(t, &pd_gpt2_splitter, why);
+}
+
+/* Of a Metaspace: whether the separator is put before a text; older files have a flag. */
+static bool read_prepend(const cJSON *step, const char *kind, enum pd_prepend *to, char *why) {
+  static const char *const names[] = {"never", "first", "always"};
+  const char *scheme = text_of(step, "prepend_scheme");
+  *to = flag(step, "add_prefix_space", true) ? PD_ALWAYS : PD_NEVER;
+  if (!scheme) return true;
+  for (int i = 0; i < 3; i++)
+    if (!strcmp(scheme, names[i])) {
+      *to = (enum pd_prepend)i;
+      return true;
+    }
+  return unknown_with(why, kind, step, "this prepend_scheme");
+}
+
+static bool read_metaspace(struct pd_tokenizer *t, const cJSON *step, char *why) {
+  const char *separator = text_of(step, "replacement");
+  if (!separator || !*separator) return unknown_with(why, "pre_tokenizer", step, "no replacement");
+  if (t->n_splitters) return unknown_with(why, "pre_tokenizer", step, "another step before it");
+  t->separator = strdup(separator);
+  t->separates = flag(step, "split", true);
+  return read_prepend(step, "pre_tokenizer", &t->prepend, why);
+}
+
+static bool read_pre_tokenizer(struct pd_tokenizer *t, const cJSON *step, char *why) {
+  const char *type = type_of(step);
+  if (t->byte_level || t->separator) return unknown_with(why, "pre_tokenizer", step, "another step before it");
+  if (!strcmp(type, "ByteLevel")) return read_byte_level(t, step, why);
+  if (!strcmp(type, "Metaspace")) return read_metaspace(t, step, why);
+  if (!strcmp(type, "Split")) return read_split(t, step, why);
+  if (!strcmp(type, "Digits"))
+    return add_splitter(t, flag(step, "individual_digits", false) ? &pd_digit_splitter : &pd_digits_splitter, why);
+  return unknown(why, "pre_tokenizer", step);
+}
+
+static bool read_added(struct pd_tokenizer *t, const cJSON *list, char *why) {
+  const cJSON *item;
+  if (list && !cJSON_IsArray(list)) return pd_refuse(why, "its added_tokens are no list");
+  t->added = calloc((size_t)cJSON_GetArraySize(list) + 1, sizeof *t->added);
+  if (!t->added) return pd_refuse(why, "out of memory");
+  cJSON_ArrayForEach(item, list) {
+    const char *content = text_of(item, "content");
+    struct pd_added a = {.id = number(member(item, "id")),
+                         .left = flag(item, "lstrip", false),
+                         .right = flag(item, "rstrip", false),
+                         .special = flag(item, "special", false)};
+    if (!content || !*content || a.id < 0)
+      return pd_refuse(why, "one of its added_tokens has no content or number");
+    if (flag(item, "single_word", false))
+      return pd_refuse(why, "its added token '%.100s' is a single_word, which is not known", content);
+    a.content = strdup(content);
+    if (flag(item, "normalized", !a.special)) {
+      size_t bytes = strlen(content);
+      a.normalized = pd_normalize(t, content, &bytes);
+    }
+    if (!pd_tokenizer_add(t, a, why)) return false;
+  }
+  return true;
+}
+
+/* ---- behind it ------------------------------------------------------------------------------- */
+
+/* What TemplateProcessing puts before a single text. */
+static bool read_template(struct pd_tokenizer *t, const cJSON *step, char *why) {
+  const cJSON *piece, *id;
+  cJSON_ArrayForEach(piece, member(step, "single")) {
+    if (member(piece, "Sequence")) return true;
+    const char *name = text_of(member(piece, "SpecialToken"), "id");
+    const cJSON *ids = name ? member(member(member(step, "special_tokens"), name), "ids") : NULL;
+    if (!cJSON_IsArray(ids)) return unknown_with(why, "post_processor", step, "this template");
+    cJSON_ArrayForEach(id, ids) {
+      int32_t token = number(id);
+      if (token < 0 || token >= t->bpe.n || t->n_prefix == PD_MAX_PREFIX)
+        return unknown_with(why, "post_processor", step, "these tokens before a text");
+      t->prefix[t->n_prefix++] = token;
+    }
+  }
+  return unknown_with(why, "post_processor", step, "this template");
+}
+
+static bool read_post_processor(struct pd_tokenizer *t, const cJSON *step, char *why) {
+  if (!strcmp(type_of(step), "ByteLevel")) return true; /* of offsets */
+  if (!strcmp(type_of(step), "TemplateProcessing")) return read_template(t, step, why);
+  return unknown(why, "post_processor", step);
+}
+
+/* The first space of the text, whose tokens are one text by now. */
+static bool read_strip(struct pd_tokenizer *t, const cJSON *step, bool fused, char *why) {
+  const char *content = text_of(step, "content");
+  int32_t start = number(member(step, "start")), stop = number(member(step, "stop"));
+  if (!fused || !content || strcmp(content, " ") || start > 1 || stop != 0)
+    return unknown_with(why, "decoder", step, "these members");
+  t->drop_space = start == 1;
+  return true;
+}
+
+static bool read_decode_metaspace(struct pd_tokenizer *t, const cJSON *step, char *why) {
+  enum pd_prepend prepend;
+  const char *separator = text_of(step, "replacement");
+  if (!separator || !*separator || t->decode_separator)
+    return unknown_with(why, "decoder", step, "no replacement");
+  t->decode_separator = strdup(separator);
+  if (!read_prepend(step, "decoder", &prepend, why)) return false;
+  t->drop_separator = prepend != PD_NEVER;
+  return true;
+}
+
+static bool read_decoder(struct pd_tokenizer *t, const cJSON *step, char *why) {
+  const char *type = type_of(step);
+  if (!strcmp(type, "ByteLevel")) return t->decode_byte_level = true;
+  if (!strcmp(type, "ByteFallback")) return t->decode_fallback = true;
+  if (!strcmp(type, "Fuse")) return t->fused = true;
+  if (!strcmp(type, "Strip")) return read_strip(t, step, t->fused, why);
+  if (t->fused) return unknown_with(why, "decoder", step, "Fuse before it");
+  if (!strcmp(type, "Metaspace")) return read_decode_metaspace(t, step, why);
+  if (!strcmp(type, "Replace")) return read_replace(t->decoder, &t->n_decoder, step, "decoder", why);
+  return unknown(why, "decoder", step);
+}
+
+static bool read_all(struct pd_tokenizer *t, const cJSON *root, int64_t classes, char *why) {
+  const cJSON *decoder = member(root, "decoder");
+  if (!read_model(t, member(root, "model"), classes, why) ||
+      !each_step(t, member(root, "normalizer"), "normalizers", read_normalizer, why) ||
+      !each_step(t, member(root, "pre_tokenizer"), "pretokenizers", read_pre_tokenizer, why) ||
+      !read_added(t, member(root, "added_tokens"), why) ||
+      !each_step(t, member(root, "post_processor"), "processors", read_post_processor, why))
+    return false;
+  if (!cJSON_IsObject(decoder)) return pd_refuse(why, "it has no decoder, which is not known");
+  return each_step(t, decoder, "decoders", read_decoder, why);
+}
+
+bool pd_tokenizer_parse_json(struct pd_tokenizer *t, const char *text, size_t bytes, int64_t classes, char *why) {
+  cJSON *root = cJSON_ParseWithLength(text, bytes);
+  bool ok = root ? read_all(t, root, classes, why) : pd_refuse(why, "it is not JSON, or cut short");
+  cJSON_Delete(root);
+  return ok;
+}

@@ -1,0 +1,230 @@
+/* Encoding and decoding against what PyPI's tokenizers made of the same texts (make_tokenizers.py).
+ *   tokenizers FOLDER */
+#include "generate/parts.h"
+#include "generate/unicode.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { LINE = 1 << 16, CLASSES = 600 };
+static int failures;
+
+static void complain(const char *name, int line, const char *what) {
+  fprintf(stderr, "FAIL: %s, text %d: %s\n", name, line, what);
+  failures++;
+}
+
+static size_t from_hex(const char *hex, size_t digits, char *to) {
+  for (size_t i = 0; i < digits / 2; i++) {
+    unsigned byte;
+    sscanf(hex + 2 * i, "%2x", &byte);
+    to[i] = (char)byte;
+  }
+  return digits / 2;
+}
+
+static bool is_utf8(const char *text, size_t n) {
+  for (size_t i = 0; i < n;) {
+    int bytes = pd_utf8_length((const unsigned char *)text + i, n - i);
+    if (bytes <= 0) return false;
+    i += (size_t)bytes;
+  }
+  return true;
+}
+
+/* All tokens, one after the other: every piece is of whole characters. */
+static size_t decode(const struct pd_tokenizer *t, const int32_t *token, int64_t n, char *to, bool *whole) {
+  struct pd_decoding d = {0};
+  const char *text;
+  size_t length = 0;
+  *whole = true;
+  for (int64_t i = 0; i <= n; i++) {
+    size_t m = i < n ? pd_tokenizer_decode(t, &d, token[i], &text) : pd_tokenizer_decode_end(&d, &text);
+    *whole &= is_utf8(text, m);
+    memcpy(to + length, text, m);
+    length += m;
+  }
+  return length;
+}
+
+/* A line of NAME.cases: "12 34<tab>=" or "12 34<tab>6162". */
+static void check(const struct pd_tokenizer *t, const char *name, int number, const char *text, size_t bytes,
+                  char *line) {
+  static char wanted[LINE], got[4 * LINE];
+  char why[PD_WHY] = "", *at = line;
+  int32_t *tokens;
+  int64_t n = pd_tokenizer_encode(t, text, bytes, &tokens, why), k = 0;
+  if (n < 0) {
+    complain(name, number, why);
+    return;
+  }
+  for (; *at != '\t'; k++) {
+    long token = strtol(at, &at, 10);
+    if (k < n && tokens[k] != token) {
+      fprintf(stderr, "token %lld is %d, not %ld\n", (long long)k, tokens[k], token);
+      complain(name, number, "another token");
+      n = -1;
+    }
+    at += *at == ' ';
+  }
+  if (n >= 0 && k != n) complain(name, number, "another number of tokens");
+  at += 1;
+  size_t length = strcspn(at, "\n");
+  if (*at == '=') {
+    memcpy(wanted, text, bytes);
+    length = bytes;
+  } else
+    length = from_hex(at, length, wanted);
+  bool whole;
+  size_t m = decode(t, tokens, n, got, &whole);
+  if (n >= 0 && (m != length || memcmp(got, wanted, m))) {
+    fprintf(stderr, "got '%.*s', not '%.*s'\n", (int)m, got, (int)length, wanted);
+    complain(name, number, "decoded to another text");
+  }
+  if (!whole) complain(name, number, "half of a character was given");
+  free(tokens);
+}
+
+/* Bytes that are no UTF-8 come back as U+FFFD each, and as they were when no character is asked for. */
+static void check_invalid(const struct pd_tokenizer *t, const char *name) {
+  static const struct {
+    const char *text, *back;
+  } cases[] = {{"a\xff"
+                "b",
+                "a\xEF\xBF\xBD"
+                "b"},
+               {"\xE2\x82", "\xEF\xBF\xBD"},
+               {"\xE2\x82x", "\xEF\xBF\xBDx"},
+               {"\xC0\x80", "\xEF\xBF\xBD\xEF\xBF\xBD"},
+               {"\xED\xA0\x80", "\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD"},
+               {"\xF0\x9F\x98", "\xEF\xBF\xBD"},
+               {"x\x80\x80 \xFEy", "x\xEF\xBF\xBD\xEF\xBF\xBD \xEF\xBF\xBDy"}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    char why[PD_WHY], got[64], *start = got;
+    int32_t *tokens;
+    bool whole;
+    int64_t n = pd_tokenizer_encode(t, cases[i].text, strlen(cases[i].text), &tokens, why);
+    size_t m = n < 0 ? 0 : decode(t, tokens, n, got, &whole);
+    if (!strcmp(name, "prefixed") && m && *got == ' ') start++, m--; /* it puts a space before every text */
+    if (n < 0 || !whole || m != strlen(cases[i].back) || memcmp(start, cases[i].back, m))
+      complain(name, (int)i, "bytes that are no UTF-8");
+    if (n >= 0) free(tokens);
+  }
+}
+
+static void check_all(const char *folder, const char *name, const char *const *files, int n_files) {
+  static char line[LINE], hex[LINE], text[LINE];
+  char paths[2][512], why[PD_WHY] = "", *at[2] = {paths[0], paths[1]};
+  for (int i = 0; i < n_files; i++) snprintf(paths[i], sizeof paths[i], "%s/%s", folder, files[i]);
+  struct pd_tokenizer *t = pd_tokenizer_open(at, n_files, CLASSES, why);
+  if (!t) {
+    complain(name, 0, why);
+    return;
+  }
+  snprintf(line, sizeof line, "%s/texts", folder);
+  FILE *texts = fopen(line, "r");
+  snprintf(line, sizeof line, "%s/%s.cases", folder, name);
+  FILE *cases = fopen(line, "r");
+  int number = 0;
+  while (texts && cases && fgets(hex, sizeof hex, texts) && fgets(line, sizeof line, cases)) {
+    size_t bytes = from_hex(hex, strcspn(hex, "\n"), text);
+    check(t, name, ++number, text, bytes, line);
+  }
+  if (number < 50) complain(name, number, "the cases end here");
+  if (texts) fclose(texts);
+  if (cases) fclose(cases);
+  if (strcmp(name, "unknown") && strcmp(name, "always")) check_invalid(t, name);
+  const int32_t *prefix;
+  bool has = !strcmp(name, "llama3") || !strcmp(name, "qwen2") || !strcmp(name, "llama2") ||
+             !strcmp(name, "first") || !strcmp(name, "never") || !strcmp(name, "always");
+  if (pd_tokenizer_prefix(t, &prefix) != has) complain(name, 0, "the tokens before a text");
+  int32_t *end;
+  if (!strcmp(name, "gpt2") &&
+      (pd_tokenizer_encode(t, "<|endoftext|>", 13, &end, why) != 1 || !pd_tokenizer_ends(t, *end)))
+    complain(name, 0, "the end of a text");
+  pd_tokenizer_close(t);
+}
+
+/* What is not known is refused by its name, and what is damaged by what is wrong. */
+static void check_refused(void) {
+#define MODEL "\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\"ab\":2},\"merges\":[\"a b\"]}"
+  static const char *const cases[][2] = {
+      {"", "not JSON"},
+      {"[]", "it has no model"},
+      {"{\"model\":{\"type\":\"WordPiece\"}}", "the model WordPiece, which is not known"},
+      {"{\"model\":{\"type\":\"BPE\"}}", "no merges"},
+      {"{\"model\":{\"vocab\":[],\"merges\":[]}}", "no vocabulary"},
+      {"{\"model\":{\"vocab\":{\"a\":-1},\"merges\":[]}}", "token 'a' has no number"},
+      {"{\"model\":{\"vocab\":{\"a\":600},\"merges\":[]}}", "the number 600, but the model has 600 tokens"},
+      {"{\"model\":{\"vocab\":{\"a\":1,\"b\":1},\"merges\":[]}}", "'b' or the number 1 is there twice"},
+      {"{\"model\":{\"vocab\":{\"a\":1,\"b\":2},\"merges\":[\"a b\"]}}", "merge number 0"},
+      {"{\"model\":{\"vocab\":{\"a\":1},\"merges\":[3]}}", "merge number 0"},
+      {"{\"model\":{\"vocab\":{},\"merges\":[],\"unk_token\":\"u\"}}", "unk_token 'u'"},
+      {"{\"model\":{\"vocab\":{},\"merges\":[],\"end_of_word_suffix\":\"</w>\"}}", "end_of_word_suffix"},
+      {"{\"model\":{\"vocab\":{},\"merges\":[],\"dropout\":0.1}}", "dropout"},
+      {"{" MODEL "}", "no decoder"},
+      {"{" MODEL ",\"decoder\":{\"type\":\"CTC\"}}", "the decoder CTC"},
+      {"{" MODEL ",\"normalizer\":{\"type\":\"NFC\"}}", "the normalizer NFC, which is not known"},
+      {"{" MODEL ",\"pre_tokenizer\":{\"type\":\"Whitespace\"}}",
+       "the pre_tokenizer Whitespace, which is not known"},
+      {"{" MODEL ",\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"x+\"}}}",
+       "Split with this pattern"},
+      {"{" MODEL ",\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"ByteLevel\"},"
+       "{\"type\":\"Digits\"}]}}",
+       "Digits with another step before it"},
+      {"{" MODEL ",\"post_processor\":{\"type\":\"BertProcessing\"}}", "the post_processor BertProcessing"},
+      {"{" MODEL ",\"added_tokens\":[{\"id\":2,\"content\":\"x\"}]}", "'x' has the number 2, but the vocabulary"},
+      {"{" MODEL ",\"added_tokens\":[{\"id\":9,\"content\":\"x\",\"single_word\":true}]}", "single_word"},
+      {"{" MODEL ",\"added_tokens\":[{\"id\":700,\"content\":\"x\"}]}", "the number 700, but the model has 600"},
+  };
+#undef MODEL
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    char why[PD_WHY] = "";
+    struct pd_tokenizer *t = pd_tokenizer_new();
+    bool ok = pd_tokenizer_parse_json(t, cases[i][0], strlen(cases[i][0]), CLASSES, why);
+    if (ok || !strstr(why, cases[i][1])) {
+      fprintf(stderr, "%s: '%s' instead of '%s'\n", cases[i][0], why, cases[i][1]);
+      complain("refused", (int)i, "another reason");
+    }
+    pd_tokenizer_close(t);
+  }
+}
+
+/* Bytes need no files, and at least 256 tokens; a character that the vocabulary does not have is named. */
+static void check_bytes(void) {
+  static const char line[] = "{\"model\":{\"vocab\":{\"a\":0},\"merges\":[]},\"decoder\":{\"type\":\"Fuse\"}}";
+  char why[PD_WHY] = "";
+  int32_t *tokens;
+  if (pd_tokenizer_open(NULL, 0, 255, why) || !strstr(why, "fewer than there are bytes"))
+    complain("bytes", 0, why);
+  struct pd_tokenizer *t = pd_tokenizer_open(NULL, 0, 256, why);
+  int64_t n = pd_tokenizer_encode(t, "a\xC3\xA9\xFF", 4, &tokens, why);
+  if (n != 4 || tokens[1] != 0xC3 || tokens[3] != 0xFF || pd_tokenizer_ends(t, 0)) complain("bytes", 1, "tokens");
+  free(tokens);
+  check_invalid(t, "bytes");
+  pd_tokenizer_close(t);
+  t = pd_tokenizer_new();
+  if (!pd_tokenizer_parse_json(t, line, sizeof line - 1, CLASSES, why)) complain("missing", 0, why);
+  pd_tokenizer_complete(t);
+  if (pd_tokenizer_encode(t, "a\xC3\xA9", 3, &tokens, why) != -1 || !strstr(why, "(bytes c3 a9)"))
+    complain("missing", 1, why);
+  pd_tokenizer_close(t);
+}
+
+int main(int argc, char **argv) {
+  static const char *const gpt2[] = {"gpt2.merges.txt", "gpt2.vocab.json"};
+  static const char *const names[] = {"prefixed", "llama3", "qwen2",  "digits", "llama2",
+                                      "first",    "never",  "always", "unknown"};
+  if (argc != 2) return 2;
+  check_all(argv[1], "gpt2", gpt2, 2);
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    char file[64];
+    const char *files[] = {file};
+    snprintf(file, sizeof file, "%s.json", names[i]);
+    check_all(argv[1], names[i], files, 1);
+  }
+  check_refused();
+  check_bytes();
+  return failures != 0;
+}
