@@ -19,8 +19,8 @@ extern "C" {
 
 struct pd_options {
   char **data, **validation;
-  char **init; /* of all --init, one after the other */
-  int n_data, n_validation, n_init;
+  char **init, **init_partial, **rename; /* of each option's uses, one after the other */
+  int n_data, n_validation, n_init, n_init_partial, n_rename;
   int64_t steps, validate_every, checkpoint_every; /* -1, 0, 0: not given */
   uint64_t seed;
   const char *save, *log, *checkpoint, *trace, *run;
@@ -293,6 +293,7 @@ bool pd_writable(const char *path, char *why); /* whether pd_output could write 
 char *pd_weights_at(const struct pd_parameter *p, int64_t t);
 char *pd_newest_at(const struct pd_parameter *p, int64_t t);
 void pd_newest_written(const struct pd_parameter *p, int64_t t); /* the working copy follows */
+void pd_start_fresh(const struct pd_parameter *p);               /* its W(0) by seed and name */
 void pd_load_weights(void);                                      /* collective: W(0) of every rank, from --init */
 const char *pd_init_path(int i);        /* of the files from which it read; NULL behind the last */
 void pd_save_weights(const char *path); /* collective: the newest weights of all stages, by rank 0 */

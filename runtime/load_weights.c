@@ -1,5 +1,6 @@
-/* W(0) from --init's files: every rank opens them all, and reads what it holds. */
+/* W(0): fresh, or from --init's files. Every rank opens them all, and reads what it holds. */
 #include "internal.h"
+#include "pattern.h"
 #include "sources.h"
 
 #include <stdlib.h>
@@ -16,8 +17,22 @@ static void keep_paths(const struct pd_sources *s) {
 
 /* ---- one parameter --------------------------------------------------------------------------- */
 
-/* What became of a parameter, by order of declaration; the same on every rank that holds it. */
-enum outcome { NOT_HERE, READ, MISSING };
+/* What became of a parameter, by order of declaration; the same on every rank that holds it. FRESH: no file has it,
+ * RESHAPED: not in its shape, and --init-partial lets it start fresh. */
+enum outcome { NOT_HERE, READ, FRESH, RESHAPED, MISSING };
+
+static bool may_start_fresh(const char *name) {
+  for (int i = 0; i < pd_options.n_init_partial; i++)
+    if (pd_pattern_matches(pd_options.init_partial[i], name)) return true;
+  return false;
+}
+
+void pd_start_fresh(const struct pd_parameter *p) {
+  char *at = pd_newest_at(p, 0);
+  pd_initialise(p, pd.seed, pd_fill(at, p->elements));
+  pd_filled(at, p->elements, false);
+  pd_newest_written(p, 0);
+}
 
 static void print_shape(char *to, size_t room, int rank, const int64_t *dim) {
   size_t n = (size_t)snprintf(to, room, "[");
@@ -43,30 +58,41 @@ static bool has_shape(const struct pd_entry *e, int rank, const int64_t *dim) {
   return same;
 }
 
+#define HINT " (--init-partial PATTERN: what may start fresh)"
+
 static bool refuse_shape(const char *path, const struct pd_entry *e, int rank, const int64_t *dim, char *why) {
   char found[160], needed[160];
   print_shape(found, sizeof found, e->rank, e->dim);
   print_shape(needed, sizeof needed, rank, dim);
-  return pd_refuse(why, "'%s': tensor '%s' has shape %s, the model needs %s", path, e->name, found, needed);
+  return pd_refuse(why, "'%s': tensor '%s' has shape %s, the model needs %s" HINT, path, e->name, found, needed);
 }
 
 static bool load_one(const struct pd_sources *s, const struct pd_parameter *p, unsigned char *used,
                      unsigned char *outcome, char *why) {
   const struct pd_source *x = pd_sources_find(s, p->name);
-  *outcome = MISSING; /* unless it is read below; all of them are reported together */
-  if (!x) return true;
+  bool fresh = may_start_fresh(p->name);
+  if (!x) {
+    *outcome = fresh ? FRESH : MISSING; /* all of them are reported together */
+    if (fresh) pd_start_fresh(p);
+    return true;
+  }
+  used[x - s->at] = 1;
   const struct pd_source_file *file = &s->file[x->file];
   int64_t dim[PD_MAX_RANK] = {0};
   pd_file_shape(p, dim);
   const int64_t *needed = file->is_shard ? p->dim : dim;
-  if (!has_shape(x->entry, p->rank, needed)) return refuse_shape(file->path, x->entry, p->rank, needed, why);
+  if (!has_shape(x->entry, p->rank, needed)) {
+    if (!fresh) return refuse_shape(file->path, x->entry, p->rank, needed, why);
+    *outcome = RESHAPED;
+    pd_start_fresh(p);
+    return true;
+  }
   if (x->entry->dtype == PD_OTHER)
     return pd_refuse(why, "'%s': tensor '%s' is not of type F32, F16, BF16 or F64", file->path, x->entry->name);
   char *at = pd_newest_at(p, 0);
   copy_in(p, x->entry, !file->is_shard && p->stored_in_out && p->rank == 2, pd_fill(at, p->elements));
   pd_filled(at, p->elements, false);
   pd_newest_written(p, 0);
-  used[x - s->at] = 1;
   *outcome = READ;
   return true;
 }
@@ -108,18 +134,56 @@ static void merge(unsigned char *bytes, int n) {
   free(mine);
 }
 
-/* Rank 0 reports all parameters that no file has. */
-static void check_missing(const struct pd_sources *s, const unsigned char *outcome, char *why) {
+/* Of rank 0: no parameter is missing, and every pattern of --init-partial names some. */
+static bool check_outcome(const struct pd_sources *s, const struct pd_entry *entries, const unsigned char *outcome,
+                          char *why) {
   int n = pd.stage->n_model_parameters;
-  if (!memchr(outcome, MISSING, (size_t)n)) return;
-  struct pd_entry *entries = pd_gather_entries(NULL);
   struct names missing = {0};
   char files[400];
   for (int i = 0; i < n; i++)
     if (outcome[i] == MISSING && entries[i].name) add_name(&missing, entries[i].name);
   end_names(&missing);
   name_files(s, files, sizeof files);
-  if (!pd.rank) pd_refuse(why, "%s no tensor%s %s", files, missing.n == 1 ? "" : "s", missing.text);
+  if (missing.n) return pd_refuse(why, "%s no tensor%s %s" HINT, files, missing.n == 1 ? "" : "s", missing.text);
+  for (int p = 0; p < pd_options.n_init_partial; p++) {
+    const char *pattern = pd_options.init_partial[p];
+    bool some = false;
+    for (int i = 0; i < n && !some; i++) some = entries[i].name && pd_pattern_matches(pattern, entries[i].name);
+    if (!some) return pd_refuse(why, "--init-partial '%.300s' matches no parameter of the model", pattern);
+  }
+  return true;
+}
+
+/* Of rank 0: one note names all parameters that start fresh. */
+static void note_fresh(const struct pd_sources *s, const struct pd_entry *entries, const unsigned char *outcome) {
+  char *names = NULL;
+  size_t bytes = 0;
+  int fresh = 0;
+  FILE *to = open_memstream(&names, &bytes);
+  if (!to) pd_fail("out of memory");
+  for (int i = 0; i < pd.stage->n_model_parameters; i++) {
+    if (outcome[i] != FRESH && outcome[i] != RESHAPED) continue;
+    fprintf(to, "%s'%s'", fresh++ ? ", " : "", entries[i].name);
+    if (outcome[i] == FRESH) continue;
+    char shape[160];
+    const struct pd_entry *e = pd_sources_find(s, entries[i].name)->entry;
+    print_shape(shape, sizeof shape, e->rank, e->dim);
+    fprintf(to, " (of shape %s in the file)", shape);
+  }
+  fclose(to);
+  pd_note(fresh ? "%d parameter%s start%s fresh: %s" : "no parameter starts fresh: the files of --init hold all",
+          fresh, fresh == 1 ? "" : "s", fresh == 1 ? "s" : "", names);
+  free(names);
+}
+
+/* Collective: what became of all parameters, by rank 0, which knows all of their names. */
+static void report(const struct pd_sources *s, const unsigned char *outcome) {
+  char why[PD_WHY] = "";
+  if (!pd_options.n_init_partial && !memchr(outcome, MISSING, (size_t)pd.stage->n_model_parameters)) return;
+  struct pd_entry *entries = pd_gather_entries(NULL);
+  bool ok = pd.rank || check_outcome(s, entries, outcome, why);
+  pd_agree(why);
+  if (ok && !pd.rank && pd_options.n_init_partial) note_fresh(s, entries, outcome);
   pd_free_entries(entries);
 }
 
@@ -146,7 +210,8 @@ static void note_unused(const struct pd_sources *s, const unsigned char *used) {
 void pd_load_weights(void) {
   char why[PD_WHY] = "";
   struct pd_sources s;
-  pd_sources_open(&s, pd_options.init, pd_options.n_init, why);
+  const struct pd_options *o = &pd_options;
+  pd_sources_open(&s, o->init, o->n_init, o->rename, o->n_rename, why);
   pd_agree(why);
   keep_paths(&s);
   unsigned char *used = pd_allocate((size_t)s.n), *outcome = pd_allocate((size_t)pd.stage->n_model_parameters);
@@ -157,8 +222,7 @@ void pd_load_weights(void) {
   pd_agree(why);
   merge(used, s.n);
   merge(outcome, pd.stage->n_model_parameters);
-  check_missing(&s, outcome, why);
-  pd_agree(why);
+  report(&s, outcome);
   note_unused(&s, used);
   free(used);
   free(outcome);

@@ -32,6 +32,10 @@ static const struct option options[] = {
     {"--seed", SEED, AT(seed), 0, "S", "of initial weights, sample order and dropout (default 1)"},
     {"--init", LIST, AT(init), AT(n_init), "PATH...",
      "start from weights: safetensors, their index.json, folders of a checkpoint's step"},
+    {"--init-partial", LIST, AT(init_partial), AT(n_init_partial), "PATTERN...",
+     "parameters that may start fresh where --init's files lack them or have other shapes"},
+    {"--rename", LIST, AT(rename), AT(n_rename), "OLD=NEW...",
+     "names in --init's files to the model's; what * and ? stand for is kept"},
     {"--save", PATH, AT(save), 0, "FILE", "write the weights at the end, as safetensors"},
     {"--checkpoint", PATH, AT(checkpoint), 0, "DIR", "keep the training's state in this directory"},
     {"--checkpoint-every", POSITIVE, AT(checkpoint_every), 0, "K", "after every K updates, and at the end"},
@@ -203,6 +207,8 @@ bool pd_parse_options(struct pd_options *o, int argc, char **argv, char *why) {
     }
   }
   if (o->run) place_in_run(o);
+  if ((o->n_init_partial || o->n_rename) && !o->n_init)
+    return pd_refuse(why, "%s needs --init PATH", o->n_rename ? "--rename" : "--init-partial");
   if (o->validate_every && !o->n_validation) return pd_refuse(why, "--validate-every needs --validation PATH");
   if ((o->checkpoint_every || o->resume) && !o->checkpoint)
     return pd_refuse(why, "%s needs --checkpoint DIR", o->resume ? "--resume" : "--checkpoint-every");

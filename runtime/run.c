@@ -196,9 +196,19 @@ static void start_mpi(int *argc, char ***argv) {
 struct same {
   char plan[128];
   int64_t steps, validate_every, checkpoint_every, crop, pad;
-  uint64_t seed;
+  uint64_t seed, names; /* names: a hash of patterns that are */
   int32_t stage, flags;
 };
+
+/* FNV-1a, 64 bits, of texts and their ends. */
+static uint64_t hash_texts(uint64_t h, char *const *texts, int n) {
+  for (int i = 0; i < n; i++)
+    for (const char *c = texts[i];; c++) {
+      h = (h ^ (unsigned char)*c) * 0x100000001b3u;
+      if (!*c) break;
+    }
+  return h;
+}
 
 static struct same *gather_same(const struct pd_stage *s, const struct pd_options *o) {
   struct same mine = {.steps = o->steps,
@@ -207,6 +217,8 @@ static struct same *gather_same(const struct pd_stage *s, const struct pd_option
                       .crop = o->augment.crop,
                       .pad = o->pad,
                       .seed = o->seed,
+                      .names = hash_texts(hash_texts(o->n_rename, o->rename, o->n_rename), o->init_partial,
+                                          o->n_init_partial),
                       .stage = s->stage};
   mine.flags = (o->n_data > 0) | (o->n_validation > 0) << 1 | (o->n_init > 0) << 2 | (o->save != NULL) << 3 |
                o->emulate << 4 | (o->peak > 0) << 5 | (o->checkpoint != NULL) << 6 | o->resume << 7 |
@@ -238,7 +250,8 @@ static bool check_launch(const struct same *all, char *why) {
                      r, all[r].stage, pd_stage_of(r));
     else if (all[r].steps != all[0].steps || all[r].validate_every != all[0].validate_every ||
              all[r].checkpoint_every != all[0].checkpoint_every || all[r].seed != all[0].seed ||
-             all[r].flags != all[0].flags || all[r].crop != all[0].crop || all[r].pad != all[0].pad)
+             all[r].names != all[0].names || all[r].flags != all[0].flags || all[r].crop != all[0].crop ||
+             all[r].pad != all[0].pad)
       ok = pd_refuse(why, "rank %d was given other options than rank 0", r);
   }
   return ok;
@@ -314,13 +327,7 @@ static void start_weights(void) {
     pd_load_weights();
     return;
   }
-  for (int i = 0; i < s->n_parameters; i++) {
-    const struct pd_parameter *p = &s->parameters[i];
-    char *at = pd_newest_at(p, 0);
-    pd_initialise(p, pd.seed, pd_fill(at, p->elements));
-    pd_filled(at, p->elements, false);
-    pd_newest_written(p, 0);
-  }
+  for (int i = 0; i < s->n_parameters; i++) pd_start_fresh(&s->parameters[i]);
 }
 
 static void finish_mpi(void) {

@@ -110,19 +110,35 @@ static int by_name(const void *a, const void *b) {
   return order ? order : x->file - y->file;
 }
 
-static bool add_tensors(struct pd_sources *s, char *why) {
+/* The name that the first rename which applies makes of this one, or a copy of it; counts in `applied`. */
+static char *model_name(const char *name, char *const *renames, int n, int *applied) {
+  for (int i = 0; i < n; i++) {
+    char *renamed = pd_renamed(renames[i], name);
+    if (!renamed) continue;
+    applied[i]++;
+    return renamed;
+  }
+  return strdup(name);
+}
+
+static bool add_tensors(struct pd_sources *s, char *const *renames, int n_renames, char *why) {
   size_t n = 0;
   for (int f = 0; f < s->n_files; f++) n += (size_t)s->file[f].content.n;
   s->at = calloc(n + 1, sizeof *s->at);
-  if (!s->at) return pd_refuse(why, "out of memory");
-  for (int f = 0; f < s->n_files; f++)
+  int *applied = calloc((size_t)n_renames + 1, sizeof *applied);
+  bool ok = (s->at && applied) || pd_refuse(why, "out of memory");
+  for (int f = 0; f < s->n_files && ok; f++)
     for (int i = 0; i < s->file[f].content.n; i++) {
       const struct pd_entry *e = &s->file[f].content.at[i];
       bool is_shard = s->file[f].is_shard;
       if (is_shard && strncmp(e->name, weights, WEIGHTS)) continue; /* older weights, moments */
-      s->at[s->n++] = (struct pd_source){strdup(e->name + (is_shard ? WEIGHTS : 0)), f, e};
+      char *name = model_name(e->name + (is_shard ? WEIGHTS : 0), renames, n_renames, applied);
+      s->at[s->n++] = (struct pd_source){name, f, e};
     }
-  return true;
+  for (int i = 0; i < n_renames && ok; i++)
+    ok = applied[i] || pd_refuse(why, "--rename '%.300s' renames no tensor", renames[i]);
+  free(applied);
+  return ok;
 }
 
 static bool check_names(const struct pd_sources *s, char *why) {
@@ -130,17 +146,23 @@ static bool check_names(const struct pd_sources *s, char *why) {
     const struct pd_source *a = &s->at[i - 1], *b = &s->at[i];
     if (strcmp(a->name, b->name)) continue;
     const char *first = s->file[a->file].path, *second = s->file[b->file].path;
+    if (strcmp(a->entry->name, b->entry->name))
+      return pd_refuse(why, "'%.150s' of '%.250s' and '%.150s' of '%.250s' are both to be '%.100s'",
+                       a->entry->name, first, b->entry->name, second, a->name);
     if (a->file == b->file) return pd_refuse(why, "'%s' holds tensor '%.200s' twice", first, a->entry->name);
     return pd_refuse(why, "tensor '%.200s' is in two files: '%.300s' and '%.300s'", a->name, first, second);
   }
   return true;
 }
 
-bool pd_sources_open(struct pd_sources *s, char *const *paths, int n, char *why) {
+bool pd_sources_open(struct pd_sources *s, char *const *paths, int n, char *const *renames, int n_renames,
+                     char *why) {
   *s = (struct pd_sources){0};
+  for (int i = 0; i < n_renames; i++)
+    if (!pd_rename_check(renames[i], why)) return false;
   for (int i = 0; i < n; i++)
     if (!add_path(s, paths[i], why)) return false;
-  if (!add_tensors(s, why)) return false;
+  if (!add_tensors(s, renames, n_renames, why)) return false;
   qsort(s->at, (size_t)s->n, sizeof *s->at, by_name);
   return check_names(s, why);
 }

@@ -20,7 +20,7 @@ void pd_index_free(struct pd_index *x);
 
 /* A tensor that can be a weight of the model's. */
 struct pd_source {
-  char *name; /* for the model */
+  char *name; /* for the model: renamed */
   int file;
   const struct pd_entry *entry; /* with its name in the file */
 };
@@ -36,8 +36,15 @@ struct pd_sources {
 };
 
 /* Opens the n paths of --init: safetensors files, indices, and folders (those of a checkpoint's step, which must be
- * whole, and those that hold model.safetensors or its index). False after filling `why`; to be closed either way. */
-bool pd_sources_open(struct pd_sources *s, char *const *paths, int n, char *why);
+ * whole, and those that hold model.safetensors or its index). A name to which a rename OLD=NEW applies, the first of them,
+ * becomes NEW, whose wildcards (pattern.h) stand for what OLD's stood for; each must apply to some. False after filling
+ * `why`; to be closed either way. */
+bool pd_sources_open(struct pd_sources *s, char *const *paths, int n, char *const *renames, int n_renames,
+                     char *why);
+/* The name that a rename makes of this one: malloc'd; NULL when it does not apply. */
+char *pd_renamed(const char *rename, const char *name);
+/* Whether it is a rename: OLD=NEW, neither of them empty, with the same wildcards in their order. */
+bool pd_rename_check(const char *rename, char *why);
 void pd_sources_close(struct pd_sources *s);
 /* The source of that name, or NULL; with or without "transformer." in front. */
 const struct pd_source *pd_sources_find(const struct pd_sources *s, const char *name);

@@ -51,5 +51,28 @@ P
   launch 2 two --steps 0 --init hf.safetensors --save back.safetensors ||
     complain "--init of Hugging Face's names"
   cmp usual.safetensors back.safetensors || complain "weights differ under Hugging Face's names"
+
+  # A Llama as Hugging Face has it: in files that an index names, its layers' names in `model`; and one with another head.
+  tiny_llama llama -n 2 --stages 2 --microbatch 2 || exit 1
+  launch 2 llama --steps 0 --save llama.safetensors || complain "a Llama's weights"
+  python3 - "$top/tests/golden" <<'P' || complain "a Llama's files"
+import json, os, sys
+sys.path.insert(0, sys.argv[1])
+import tensors
+weights = {name if name.startswith("lm_head") else "model." + name: w for name, w in tensors.load("llama.safetensors").items()}
+names = sorted(weights)
+files = {name: f"model-{i % 2 + 1}-of-2.safetensors" for i, name in enumerate(names)}
+os.mkdir("hub")
+for file in set(files.values()):
+    tensors.save("hub/" + file, {name: weights[name] for name in names if files[name] == file})
+json.dump({"metadata": {}, "weight_map": files}, open("hub/model.safetensors.index.json", "w"))
+tensors.save("head.safetensors", {**weights, "lm_head.weight": weights["lm_head.weight"][:5]})
+P
+  launch 2 llama --steps 0 --seed 9 --init hub --rename 'model.*=*' --save back.safetensors || complain "--init of a Llama's files"
+  cmp llama.safetensors back.safetensors || complain "a Llama's weights differ under Hugging Face's names"
+  launch 2 llama --steps 0 --init head.safetensors --rename 'model.*=*' --init-partial lm_head --save back.safetensors \
+    2>err || complain "--init-partial"
+  cmp llama.safetensors back.safetensors || complain "a head that starts fresh is not that of the seed"
+  grep -qF "1 parameter starts fresh: 'lm_head.weight' (of shape [5, 32] in the file)" err || complain "--init-partial: $(cat err)"
 fi
 exit $failed

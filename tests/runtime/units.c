@@ -388,6 +388,40 @@ static void indices_are_read(void **state) {
   }
 }
 
+static void names_are_mapped(void **state) {
+  (void)state;
+  static const char *const cases[][3] = {{"a.*.b=x.*.y", "a.1.2.b", "x.1.2.y"},
+                                         {"*.?.*=?", "", NULL},
+                                         {"model.layers.*.self_attn.?_proj.weight=h.*.attn.?.weight",
+                                          "model.layers.10.self_attn.q_proj.weight", "h.10.attn.q.weight"},
+                                         {"a=b", "a", "b"},
+                                         {"a=b", "a.c", NULL},
+                                         {"*=**", "", NULL},
+                                         {"*.*=***", "", NULL},
+                                         {"*=x.*", "a", "x.a"},
+                                         {"a.*=*", "a.", ""},
+                                         {"=b", "", NULL},
+                                         {"a=", "", NULL},
+                                         {"a", "", NULL},
+                                         {"a=b=c", "", NULL},
+                                         {"*****************=*****************", "", NULL}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    char why[PD_WHY] = "";
+    bool is_rename = *cases[i][1];
+    assert_int_equal(pd_rename_check(cases[i][0], why), is_rename);
+    if (!is_rename) {
+      assert_non_null(strstr(why, "--rename"));
+      continue;
+    }
+    char *renamed = pd_renamed(cases[i][0], cases[i][1]);
+    if (cases[i][2])
+      assert_string_equal(renamed, cases[i][2]);
+    else
+      assert_null(renamed);
+    free(renamed);
+  }
+}
+
 /* ---- options --------------------------------------------------------------------------------- */
 
 /* What is written reaches its name whole or leaves nothing: neither a failure nor a signal in between. */
@@ -436,14 +470,14 @@ static void options_are_read(void **state) {
   assert_true(o.augment.flip && o.augment.crop == 4 && o.pad == 3);
   static const struct {
     const char *a, *b, *says;
-  } cases[] = {{"--dtaa", "x", "unknown option '--dtaa'"},     {"--steps", "-3", "whole number, not '-3'"},
-               {"--steps", "3x", "whole number, not '3x'"},    {"--seed", "-1", "whole number, not '-1'"},
-               {"--data", "--quiet", "needs a path"},          {"--timeout", "0", "needs seconds"},
-               {"--quiet=1", "--quiet", "takes no value"},     {"--validate-every", "3", "needs --validation"},
-               {"--quiet", "--save", "needs a value"},         {"--peak", "fast", "operations a second"},
-               {"--augment", "flip,", "needs flip, crop"},     {"--augment", "crop=0", "needs flip, crop"},
-               {"--init", "--quiet", "--init needs PATH"},     {"--augment", "flop", "needs flip, crop"},
-               {"--augment", "crop=99999", "needs flip, crop"}};
+  } cases[] = {{"--dtaa", "x", "unknown option '--dtaa'"},  {"--steps", "-3", "whole number, not '-3'"},
+               {"--steps", "3x", "whole number, not '3x'"}, {"--seed", "-1", "whole number, not '-1'"},
+               {"--data", "--quiet", "needs a path"},       {"--timeout", "0", "needs seconds"},
+               {"--quiet=1", "--quiet", "takes no value"},  {"--validate-every", "3", "needs --validation"},
+               {"--quiet", "--save", "needs a value"},      {"--peak", "fast", "operations a second"},
+               {"--augment", "flip,", "needs flip, crop"},  {"--augment", "crop=0", "needs flip, crop"},
+               {"--init", "--quiet", "--init needs PATH"},  {"--rename", "a=b", "--rename needs --init"},
+               {"--augment", "flop", "needs flip, crop"},   {"--augment", "crop=99999", "needs flip, crop"}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     char *argv[] = {"train", strdup(cases[i].a), strdup(cases[i].b)};
     *why = 0;
@@ -470,6 +504,7 @@ int main(void) {
       cmocka_unit_test(safetensors_convert_types),
       cmocka_unit_test(damaged_safetensors_are_refused),
       cmocka_unit_test(indices_are_read),
+      cmocka_unit_test(names_are_mapped),
       cmocka_unit_test(outputs_are_whole_or_nothing),
       cmocka_unit_test(options_are_read),
   };

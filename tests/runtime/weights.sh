@@ -27,6 +27,9 @@ w = load("whole.safetensors")
 parts = {"split/a": ("last", "first"), "split/b": ("shared",), "split/c": ("middle",), "again": ("last",)}
 for path, names in parts.items():
     save(path + ".safetensors", {n: w[n] for n in names})
+save("foreign.safetensors", {"net.block.0.first.w": w["first"], "x.mid.y.dle": w["middle"], "tail": w["last"], "shared": w["shared"]})
+save("head.safetensors", {**w, "last": bytes(12)})
+save("ones.safetensors", {**w, "first": w["last"], "other": bytes(4)})
 names = {"first": "a.safetensors", "shared": "b.safetensors", "middle": "c.safetensors", "last": "a.safetensors"}
 index("split/model.safetensors.index.json", names)
 index("split/absent.index.json", {**names, "other": "b.safetensors"})
@@ -67,8 +70,8 @@ wrong "a tensor in two files" "0 (stage 0): tensor 'last' is in two files: 'whol
   "--init whole.safetensors again.safetensors"
 wrong "a file twice" "0 (stage 0): tensor 'first' is in two files: 'whole.safetensors' and 'whole.safetensors'" \
   "--init whole.safetensors --init whole.safetensors"
-wrong "missing tensors" "0 (stage 0): 'split/a.safetensors' holds no tensors 'shared', 'middle'$" "--init split/a.safetensors"
-wrong "a missing tensor" "0 (stage 0): the 2 files of --init hold no tensor 'middle'$" "--init split/a.safetensors split/b.safetensors"
+wrong "missing tensors" "0 (stage 0): 'split/a.safetensors' holds no tensors 'shared', 'middle' (--init-partial PATTERN: what may start fresh)$" "--init split/a.safetensors"
+wrong "a missing tensor" "0 (stage 0): the 2 files of --init hold no tensor 'middle' (--init-" "--init split/a.safetensors split/b.safetensors"
 wrong "a missing shard's tensors" "0 (stage 0): 'state/step-5/shard-0-of-2.safetensors' holds no tensors 'middle', 'last'" \
   "--init state/step-5/shard-0-of-2.safetensors"
 wrong "a tensor absent from its file" \
@@ -81,6 +84,56 @@ wrong "a file elsewhere" "0 (stage 0): cannot read 'split/outside.index.json': i
   "--init split/outside.index.json"
 wrong "half an index" "0 (stage 0): cannot read 'split/cut.index.json': it is not JSON, or cut short" "--init split/cut.index.json"
 wrong "a folder of something else" "0 (stage 0): 'state' is a folder without model.safetensors, its index or the shards" "--init state"
+
+# ---- names ---------------------------------------------------------------------------------------------------
+started "renamed tensors" whole.safetensors --init foreign.safetensors --rename 'net.block.0.*.w=*' 'x.*.y.*=**' --rename tail=last
+wrong "other wildcards" "0 (stage 0): --rename 'net.block.?.\\*.w=\\*': both names need the same wildcards in the same order" \
+  "--init foreign.safetensors --rename net.block.?.*.w=*"
+wrong "a rename of nothing" "0 (stage 0): --rename 'lost=last' renames no tensor" "--init whole.safetensors --rename lost=last"
+wrong "a rename behind another one" "0 (stage 0): --rename 'las?=firs?' renames no tensor" \
+  "--init whole.safetensors --rename last=last las?=firs?"
+wrong "two tensors of one name" "0 (stage 0): 'first' of 'whole.safetensors' and 'last' of 'whole.safetensors' are both to be 'first'" \
+  "--init whole.safetensors --rename last=first"
+wrong "half a rename" "0 (stage 0): --rename needs OLD=NEW, not 'last='" "--init whole.safetensors --rename last="
+wrong "a rename without files" "0 (stage 0): --rename needs --init PATH" "--rename a=b"
+
+# ---- fresh parameters ------------------------------------------------------------------------------------------
+# fresh NAME WANTED WEIGHTS OPTIONS...: rank 0 notes which parameters start fresh, and they are those of a run without --init.
+fresh() {
+  name=$1 wanted=$2 weights=$3
+  shift 3
+  two 1 --steps 0 --save read.safetensors "$@" >out 2>err && cmp "$weights" read.safetensors || complain "$name"
+  grep -qx "pd: note: $wanted" err || complain "$name: expected '$wanted', not: $(cat err)"
+  rm -f read.safetensors
+}
+fresh "missing parameters" "2 parameters start fresh: 'shared', 'middle'" whole.safetensors --init split/a.safetensors --init-partial middle shared
+fresh "by one pattern" "2 parameters start fresh: 'shared', 'middle'" whole.safetensors --init split/a.safetensors --init-partial '*'
+fresh "an alternative" "1 parameter starts fresh: 'middle'" whole.safetensors --init split/a.safetensors split/b.safetensors \
+  --init-partial 'first | mid*'
+fresh "another shape" "1 parameter starts fresh: 'last' (of shape \[3\] in the file)" whole.safetensors --init head.safetensors --init-partial last
+fresh "nothing fresh" "no parameter starts fresh: the files of --init hold all" whole.safetensors --init split --init-partial last
+two 1 --steps 0 --seed 2 --save second.safetensors --quiet || complain "another seed"
+two 1 --steps 0 --seed 2 --init split/a.safetensors --init-partial shared middle --save mixed.safetensors --quiet || complain "fresh by seed"
+python3 - <<'P' || complain "fresh parameters are not those of the seed"
+def tensors(path):
+    raw = open(path, "rb").read()
+    return [raw[-128 + 32 * i:len(raw) - 96 + 32 * i] for i in range(4)]
+
+first, second, mixed = (tensors(f + ".safetensors") for f in ("whole", "second", "mixed"))
+assert mixed == [first[0], second[1], second[2], first[3]] and first[1] != second[1]
+P
+wrong "a pattern for other parameters" "0 (stage 0): 'split/a.safetensors' holds no tensor 'middle' (--init-partial" \
+  "--init split/a.safetensors --init-partial shared"
+wrong "another shape without a pattern" \
+  "1 (stage 1): 'head.safetensors': tensor 'last' has shape \[3\], the model needs \[8\] (--init-partial PATTERN: what may start fresh)" \
+  "--init head.safetensors --init-partial first"
+wrong "a pattern without parameters" "0 (stage 0): --init-partial 'lost' matches no parameter of the model" \
+  "--init whole.safetensors --init-partial last lost"
+wrong "a pattern without files" "0 (stage 0): --init-partial needs --init PATH" "--init-partial last"
+refused "other patterns" "0 (stage 0): rank 1 was given other options than rank 0" \
+  $mpirun -n 1 "$programs/chain_2_0_1" --steps 0 --init split --init-partial last : \
+  -n 1 "$programs/chain_2_1_1" --steps 0 --init split --init-partial first
+
 refused "a log over a file of an index" "0 (stage 0): --log 'split/b.safetensors' would write over a file that is read" \
   two 1 --steps 0 --init split --log split/b.safetensors
 rm state/step-5/shard-1-of-2.safetensors
