@@ -562,8 +562,9 @@ char *emit_stage(const Graph *g, const Pieces *pieces, const Plan *plan, const L
   e.taken = dialect_names(e.dialect);
   if (p->chunks > 1)
     take_chunk_names(&e);
-  find_families(&e);
   name_members(&e);
+  find_families(&e);
+  name_paths(&e);
   print_header(&e);
   print_constants(&e);
   print_structs(&e);

@@ -164,6 +164,9 @@ void name_members(Emit *e) {
   for (int i = 0; i < N_CHUNK_PARTS; i++)
     for (int chunk = 0; chunk < e->k->chunks.n; chunk++)
       name_kind(e, chunk_parts[i].kind, chunk);
+}
+
+void name_paths(Emit *e) {
   for (int which = 0; which < N_STRUCTS; which++) {
     e->path[which] = alloc((size_t)(e->k->regions.n + 1) * sizeof(Name));
     e->type[which] = alloc((size_t)(e->k->regions.n + 1) * sizeof(Name));
@@ -190,12 +193,12 @@ static void declare_member(const Emit *e, Text *out, int indent, int which, int 
            e->member[buffer], array_text(e, b));
 }
 
-static char *region_body(const Emit *e, int which, Ints members, int region, int indent) {
+char *region_members(const Emit *e, int which, int region, int indent) {
   Text out = {0};
-  for (int i = 0; i < members.n; i++)
-    if (e->k->buffers.at[members.at[i]].region == region)
-      declare_member(e, &out, indent, which, members.at[i]);
-  return out.at;
+  for (int i = 0; i < e->k->buffers.n; i++)
+    if (e->k->buffers.at[i].kind == kind_of[which] && e->k->buffers.at[i].region == region)
+      declare_member(e, &out, indent, which, i);
+  return out.n ? out.at : format("%s", "");
 }
 
 /* The struct that gradients are like, where each parameter has one use here: that of its f32 values. */
@@ -212,10 +215,9 @@ static void region_types(Emit *e, int which) {
       e->type[which][r] = e->type[which][family];
       continue;
     }
-    char *body = region_body(e, which, members, r, 2);
-    Ints weights = allocation_members(e->k, BUFFER_WEIGHT, -1);
+    char *body = region_members(e, which, r, 2);
     int state = state_struct(e);
-    char *like = which == IN_GRADIENTS ? region_body(e, state, weights, r, 2) : NULL;
+    char *like = which == IN_GRADIENTS ? region_members(e, state, r, 2) : NULL;
     if (like && e->type[state][family] && !strcmp(like, body)) {
       e->type[which][family] = e->type[which][r] = e->type[state][family];
       continue;
@@ -248,7 +250,7 @@ static char *struct_body(const Emit *e, int which, int chunk) {
     else if (e->type[which][r])
       text_add(&out, "  %s %s; /* %s */\n", e->type[which][r], path, first);
     else
-      text_add(&out, "  struct {\n%s  } %s; /* %s */\n", region_body(e, which, members, r, 4), path, first);
+      text_add(&out, "  struct {\n%s  } %s; /* %s */\n", region_members(e, which, r, 4), path, first);
     at = end;
   }
   return out.n ? out.at : NULL;

@@ -107,6 +107,9 @@ typedef struct Emit {
 
 /* ---- memory.c */
 void name_members(Emit *e);
+void name_paths(Emit *e); /* after find_families */
+/* The members of a region's part of a struct (IN_WEIGHTS ..), a declaration a line; "" where it has none. */
+char *region_members(const Emit *e, int which, int region, int indent);
 void print_structs(Emit *e);
 bool in_workspace(const Emit *e, const Buffer *b);                /* placed by offset, not as a struct's member */
 const char *own_moment_member(const Emit *e, const OwnMoment *m); /* within struct own_moments */
@@ -123,7 +126,7 @@ const char *element_type(const Buffer *b);        /* "float" */
 bool has_masters(const Emit *e);
 
 /* ---- regions.c */
-void find_families(Emit *e);
+void find_families(Emit *e); /* after name_members: what shares functions has structs with the same members */
 void print_loops_and_objects(Emit *e);
 void print_setup(Emit *e);
 void print_region_functions(Emit *e);

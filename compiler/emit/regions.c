@@ -60,6 +60,24 @@ static int *correspondence(const Emit *e, int a, int b) {
   return stands_for;
 }
 
+/* A region's structs hold all that it owns, which its own kernels need not touch: parameters of h.0 may also be used
+ * by a later region of h.0, and of h.1 that part may be on another stage. */
+static bool same_structs(const Emit *e, int a, int b) {
+  for (int which = 0; which < N_STRUCTS; which++)
+    if (strcmp(region_members(e, which, a, 2), region_members(e, which, b, 2)))
+      return false;
+  return true;
+}
+
+/* The first region whose functions region r can share; itself when there is none. */
+static int family_of(const Emit *e, int r) {
+  for (int i = 0; i < r; i++)
+    if (e->family[i] == i && e->k->regions.at[i].like == e->k->regions.at[r].like && same_structs(e, i, r) &&
+        correspondence(e, i, r))
+      return i;
+  return r;
+}
+
 static Name region_function_name(const Emit *e, int region, PassKind pass) {
   static const char *const names[PASS_KINDS] = {"forward", "backward", "weight_gradients"};
   return internf("%s_%s", e->prefix[region], names[pass]);
@@ -77,14 +95,7 @@ void find_families(Emit *e) {
   e->family = alloc((size_t)(n + 1) * sizeof *e->family);
   e->prefix = alloc((size_t)(n + 1) * sizeof *e->prefix);
   for (int i = 0; i < n; i++)
-    e->family[i] = -1;
-  for (int i = 0; i < n; i++) {
-    const Region *r = &e->k->regions.at[i];
-    if (r->index >= 0 && r->like == i)
-      e->family[i] = i;
-    else if (r->index >= 0 && e->family[r->like] >= 0 && correspondence(e, r->like, i))
-      e->family[i] = r->like;
-  }
+    e->family[i] = e->k->regions.at[i].index >= 0 ? family_of(e, i) : -1;
   for (int i = 0; i < n; i++) {
     if (e->family[i] != i)
       continue;

@@ -162,6 +162,36 @@ replicas_read_well() {
   contains err 'has 2 stage(s) on 3 rank(s), but the launch has 2 rank(s)'
 }
 
+# A stage holds h.0 whole and of h.1 a part: their first kernels are alike, their weights are not.
+parts_of_blocks_are_not_blocks() {
+  cat >parts.pdm <<'END'
+use nn;
+model parts(width = 8) {
+  input x[width];
+  target y[width];
+  x = e: linear(x, width);
+  for i in 0..4 {
+    x = x + h[i].a: linear(x, width);
+    x = x + h[i].m: linear(x, width);
+  }
+  loss mse_loss(x, y);
+}
+train parts { batch = 4; optimizer = sgd(lr = 0.1); }
+END
+  for split in 'h[1].m' 'h[2].m' 'h[1].m,h[3].m' 'h[2].a,h[2].m'; do
+    for how in "" "--recompute on --schedule flush" "--schedule zb_h1"; do
+      expect 0 "$pdc" -S --split "$split" $how -o parts.build parts.pdm
+      for file in parts.build/stage*.c; do
+        check_source "$file"
+      done
+      rm -r parts.build
+    done
+  done
+  expect 0 "$pdc" -S --split 'h[2].m' -o parts.build parts.pdm
+  contains parts.build/stage0.c 'struct h_weights h\[2\]; /\* h.0 .. h.1 \*/'
+  contains parts.build/stage0.c 'struct h_2_weights h_2; /\* h.2 \*/'
+}
+
 launcher_counts_ranks() {
   expect 0 "$pdc" -S --stages 2 $gpt_small -o g "$source/models/gpt_mini.pdm"
   for stage in 0 1; do
