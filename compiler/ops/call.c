@@ -25,6 +25,17 @@ Axes merge_axes(const Place *const *place, int places, int dims, const int64_t *
   return a;
 }
 
+void move_axis_last(Axes *a, int axis) {
+  int64_t count = a->count[axis], stride[MAX_PLACES];
+  memcpy(stride, a->stride[axis], sizeof stride);
+  for (int i = axis; i + 1 < a->n; i++) {
+    a->count[i] = a->count[i + 1];
+    memcpy(a->stride[i], a->stride[i + 1], sizeof stride);
+  }
+  a->count[a->n - 1] = count;
+  memcpy(a->stride[a->n - 1], stride, sizeof stride);
+}
+
 int64_t take_axis(Axes *a, int64_t stride[MAX_PLACES]) {
   memset(stride, 0, MAX_PLACES * sizeof *stride);
   if (a->n == 0)

@@ -40,6 +40,8 @@ typedef struct Axes {
 } Axes;
 /* The first `dims` axes of places; a NULL place does not move along them. */
 Axes merge_axes(const Place *const *place, int places, int dims, const int64_t *dim);
+/* Makes an axis the innermost. */
+void move_axis_last(Axes *a, int axis);
 /* Takes the innermost axis off: its size, 1 when none is left, and each place's stride. */
 int64_t take_axis(Axes *a, int64_t stride[MAX_PLACES]);
 

@@ -157,6 +157,19 @@ static void place_result(Matmul *x, int64_t row, int64_t column) {
   plausible_strides(&x->shape);
 }
 
+/* The last of the axes along which one of the two matrices is another one, to be the call's batch; 1: there is none.
+ * Along an axis of which both are broadcast, every product is the same, and a library knows no such batch: oneDNN takes
+ * the result's shape from what is not broadcast. Those stay loops around the call. */
+static int64_t take_batch(Axes *outer, int64_t stride[MAX_PLACES]) {
+  for (int i = outer->n - 1; i >= 0; i--) {
+    if (outer->stride[i][0] == 0 && outer->stride[i][1] == 0)
+      continue;
+    move_axis_last(outer, i);
+    return take_axis(outer, stride);
+  }
+  return 1;
+}
+
 static Matmul describe_product(const Site *site) {
   const Place *a = &site->in[0], *b = &site->in[1], *c = &site->out[0];
   Matmul x = {0};
@@ -180,8 +193,8 @@ static Matmul describe_product(const Site *site) {
     s->a_row = stride[0];
     c_row = stride[2];
   }
-  if (x.outer.n > 0) {
-    s->batch = take_axis(&x.outer, stride);
+  s->batch = take_batch(&x.outer, stride);
+  if (s->batch > 1) {
     s->a_batch = stride[0];
     s->b_batch = stride[1];
     s->c_batch = stride[2];

@@ -124,6 +124,30 @@ def products():
     case.write(loss)
 
 
+def expanded():
+    case = Case("expanded", 4, 6, {"given.weight": (24, 8), "probe.weight": (24, 8), "weight": (8, 4),
+                                   "scale": (6, 8)})
+
+    def loss(w, tokens):
+        given, probe = w["given.weight"][tokens], w["probe.weight"][tokens]
+        a = (given * w["scale"])[:, None].expand(4, 2, 6, 8)
+        b = probe[:, None].expand(4, 2, 6, 8)
+        total = (a @ b.mT).mean() + ((a @ w["weight"]) * (b @ w["weight"])).mean()
+        total = total + ((a @ a.mT) * torch.arange(72).reshape(2, 6, 6) * 0.01).mean()
+        c = given.reshape(4, 3, 1, 2, 8).expand(4, 3, 4, 2, 8)
+        d = probe.reshape(4, 3, 1, 2, 8).expand(4, 3, 4, 2, 8)
+        total = total + ((c @ d.mT) * torch.arange(48).reshape(3, 4, 2, 2) * 0.01).mean()
+        e = probe[:, :2].reshape(4, 1, 4, 2, 2).expand(4, 3, 4, 2, 2)
+        total = total + ((c.mT @ e) * 0.1).mean()
+        row, column = given[:, 0:1].expand(4, 6, 8), given[..., 0:1].expand(4, 6, 8)
+        total = total + (row @ probe.mT).mean() + (column @ (probe * w["scale"]).mT).mean()
+        corner = given[:, 0:1, 0:1].expand(4, 6, 8)
+        total = total + (corner @ probe[..., 2:3].expand(4, 6, 8).mT).mean()
+        return total + (row @ w["weight"]).mean()
+
+    case.write(loss)
+
+
 def attend(q, k, v, causal, scale, mask=None):
     """A mask of -10000 or less hides a key; a row that sees none gives zeros."""
     scores = q @ k.mT * scale
@@ -436,6 +460,6 @@ def pooling():
 
 
 if __name__ == "__main__":
-    for make in (pointwise, shapes, products, attention, layers, activations, sequence, blocks,
+    for make in (pointwise, shapes, products, expanded, attention, layers, activations, sequence, blocks,
                  lstms, convolution, pooling):
         make()

@@ -383,7 +383,7 @@ static void mlp(void **state) {
 
 /* Models that the golden tests train: every primitive, every kind of product and view. */
 static void golden(void **state) {
-  static const char *const models[] = {"pointwise", "shapes", "products", "attention",
+  static const char *const models[] = {"pointwise", "shapes", "products", "expanded",  "attention",
                                        "layers",    "blocks", "lstms",    "statistics"};
   (void)state;
   for (size_t i = 0; i < sizeof models / sizeof *models; i++)
