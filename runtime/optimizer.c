@@ -1,23 +1,12 @@
-/* Learning rates; the table of optimizers; an update's frame: how a stage's parameters are dealt into tiles,
+/* The table of optimizers; an update's frame: how a stage's parameters are dealt into tiles,
  * where their gradients and moments stand, what a rule over whole tensors is given. What is done with every
  * element is the target's (host/optimizer.c, cuda/optimizer.cu). */
 #include "internal.h"
 
-#include <math.h>
-
 struct pd_tile *pd_tiles;
 int pd_n_tiles;
 
-/* nanoGPT's rule: (t + 1) / (warmup + 1) of the rate while t < warmup, then down to the floor, which is
- * reached at t = total and kept. */
-double pd_learning_rate(const struct pd_stage *s, int64_t t) {
-  if (t < s->lr_warmup) return s->lr * (double)(t + 1) / (double)(s->lr_warmup + 1);
-  if (s->rate == PD_LR_CONSTANT) return s->lr;
-  if (t >= s->lr_total) return s->lr_floor;
-  double part = (double)(t - s->lr_warmup) / (double)(s->lr_total - s->lr_warmup);
-  double left = s->rate == PD_LR_LINEAR ? 1 - part : 0.5 * (1 + cos(M_PI * part));
-  return s->lr_floor + left * (s->lr - s->lr_floor);
-}
+double pd_learning_rate(const struct pd_stage *s, int64_t t) { return s->lr_schedule(s->lr_arguments, s->lr, t); }
 
 /* ---- the table ------------------------------------------------------------------------------- */
 

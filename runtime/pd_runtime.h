@@ -9,6 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "lr_schedules.h"
 #include "optimizers/list.h"
 #include "pd_operand.h"
 
@@ -126,8 +127,6 @@ struct pd_moment {
   int rank;
 };
 
-enum pd_rate { PD_LR_CONSTANT, PD_LR_LINEAR, PD_LR_COSINE };
-
 struct pd_stage {
   const char *model, *schedule, *plan_hash;
   int stage, n_stages;
@@ -172,9 +171,9 @@ struct pd_stage {
   const struct pd_optimizer *optimizer;
   double lr, clip_norm;
   const void *arguments; /* the optimizer's: a struct pd_<optimizer>_arguments */
-  enum pd_rate rate;
-  int64_t lr_warmup, lr_total;
-  double lr_floor;
+  pd_lr_schedule *lr_schedule;
+  const void *lr_arguments; /* a struct pd_lr_<schedule>_arguments */
+  int64_t lr_total;         /* updates after which the schedule ends; 0: never */
   /* planned, for --emulate: of a microbatch, by chunk; weights: backward's part that PD_WEIGHTS does (0: none) */
   double forward_seconds[PD_MAX_CHUNKS], backward_seconds[PD_MAX_CHUNKS], weights_seconds[PD_MAX_CHUNKS];
   double update_seconds; /* of an update */

@@ -258,7 +258,7 @@ static bool check_launch(const struct same *all, char *why) {
 }
 
 static bool check_options(const struct pd_stage *s, struct pd_options *o, char *why) {
-  if (o->steps < 0 && s->rate != PD_LR_CONSTANT && s->lr_total > 0) o->steps = s->lr_total;
+  if (o->steps < 0 && s->lr_total > 0) o->steps = s->lr_total;
   if (o->steps < 0) return pd_refuse(why, "--steps N is missing");
   if (o->steps > INT64_MAX / 4 / s->batch)
     return pd_refuse(why, "--steps %lld of %lld samples are more than can be counted", (long long)o->steps,

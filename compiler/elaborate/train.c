@@ -1,6 +1,6 @@
 /* Settings of `train`, with defaults and the overrides of the command line. */
 #include "elaborate/internal.h"
-#include "optimizers/optimizer.h"
+#include "optimizers/lr_schedule.h"
 #include "schedule/program.h"
 
 #include <math.h>
@@ -33,14 +33,13 @@ typedef struct Argument {
   int numbers; /* so many of them within the bounds, to `number` on: one, or a pair */
   double *number;
   Bounds bounds;
-  int64_t *whole;        /* or a whole number */
+  bool whole;            /* it is a whole number */
   bool word;             /* or decay, into the Train */
   const double *example; /* of a pair */
 } Argument;
 
 static const Bounds not_negative = {.most = HUGE_VAL};
-
-static Bounds whole_from(double least) { return (Bounds){.least = least, .most = 0x1p53, .below = true}; }
+static const Bounds batches = {.least = 1, .most = 0x1p53, .below = true};
 
 static bool in_range(Elaborator *e, const Frame *f, const Ast *a, const char *name, Bounds bounds, double *x) {
   double got;
@@ -75,24 +74,23 @@ static void read_decay(Elaborator *e, const Ast *a) {
 }
 
 static void read_argument(Elaborator *e, const Frame *f, const Argument *to, const Ast *a) {
-  double whole;
+  double number;
   if (to->numbers == 2)
     read_pair(e, f, to, a);
   else if (to->word)
     read_decay(e, a);
-  else if (to->numbers)
-    in_range(e, f, a, to->name, to->bounds, to->number);
-  else if (in_range(e, f, a, to->name, to->bounds, &whole)) {
-    if (whole == floor(whole))
-      *to->whole = (int64_t)whole;
+  else if (in_range(e, f, a, to->name, to->bounds, &number)) {
+    if (!to->whole || number == floor(number))
+      *to->number = number;
     else
-      error_at(a->span, "PD0208", "'%s' must be a whole number, but is %.15g", to->name, whole);
+      error_at(a->span, "PD0208", "'%s' must be a whole number, but is %.15g", to->name, number);
   }
 }
 
 static void read_arguments(Elaborator *e, const Frame *f, const Ast *call, Name name, const Argument *list,
                            int n) {
   enum { MOST = MAX_OPTIMIZER_ARGUMENTS + 2 };
+  _Static_assert((int)MAX_LR_ARGUMENTS <= (int)MOST, "room for either's");
   const char *names[MOST];
   bool given[MOST] = {false};
   Text signature = {0};
@@ -168,26 +166,52 @@ static void set_optimizer(Elaborator *e, const Frame *f, const Ast *a) {
   read_arguments(e, f, a, name, list, arguments);
 }
 
-static void set_schedule(Elaborator *e, const Frame *f, const Ast *a) {
-  static const char *const known[] = {"constant", "linear", "cosine"};
+/* What only all arguments together show: `t` has them. */
+static void check_lr_schedule(const Train *t, const Ast *a) {
+  const LrSchedule *s = t->lr_schedule;
+  for (int i = 0; i < lr_schedule_n_arguments(s); i++) {
+    const LrArgument *argument = &s->argument[i];
+    if (isnan(t->lr_number[i])) {
+      Diagnostic *d = error_at(a->span, "PD0402", "'%s' needs '%s', %s", s->name, argument->name, argument->means);
+      help(d, "for example '%s'", s->example);
+      return;
+    }
+    if (argument->at_most_lr && t->lr_number[i] > t->lr) {
+      error_at(a->span, "PD0402", "'%s' (%.15g) must be at most the optimizer's 'lr' (%.15g)", argument->name,
+               t->lr_number[i], t->lr);
+      return;
+    }
+  }
+  const char *refused = s->refuse ? s->refuse(t->lr_number) : NULL;
+  if (refused)
+    error_at(a->span, "PD0402", "%s", refused);
+}
+
+static void set_lr_schedule(Elaborator *e, const Frame *f, const Ast *a) {
+  enum { MOST = 16 };
+  const char *known[MOST];
   Train *t = &e->g->train;
-  Name name = function_name(a, known, 3, "schedule of the learning rate");
+  int n = 0;
+  for (; all_lr_schedules[n]; n++) {
+    ensure(n < MOST);
+    known[n] = all_lr_schedules[n]->name;
+  }
+  Name name = function_name(a, known, n, "schedule of the learning rate");
   if (!name)
     return;
-  t->lr_kind = strcmp(name, "linear") == 0 ? LR_LINEAR : strcmp(name, "cosine") == 0 ? LR_COSINE : LR_CONSTANT;
-  const Argument list[] = {{.name = "warmup", .whole = &t->lr_warmup, .bounds = whole_from(0)},
-                           {.name = "total", .whole = &t->lr_total, .bounds = whole_from(1)},
-                           {.name = "floor", .numbers = 1, .number = &t->lr_floor, .bounds = not_negative}};
-  int errors = error_count();
-  read_arguments(e, f, a, name, list, t->lr_kind == LR_CONSTANT ? 1 : 3);
-  if (t->lr_kind == LR_CONSTANT || error_count() > errors)
-    return;
-  if (t->lr_total == 0)
-    help(error_at(a->span, "PD0402", "'%s' needs 'total', the number of updates over which the rate falls", name),
-         "for example '%s(warmup = 100, total = 5000, floor = 6e-5)'", name);
-  else if (t->lr_total <= t->lr_warmup)
-    error_at(a->span, "PD0402", "'total' (%lld) must be more than 'warmup' (%lld)", (long long)t->lr_total,
-             (long long)t->lr_warmup);
+  const LrSchedule *s = lr_schedule_find(name);
+  lr_schedule_set(t, s);
+  Argument list[MAX_LR_ARGUMENTS];
+  int arguments = lr_schedule_n_arguments(s), errors = error_count();
+  for (int i = 0; i < arguments; i++)
+    list[i] = (Argument){.name = s->argument[i].name,
+                         .numbers = 1,
+                         .number = &t->lr_number[i],
+                         .bounds = s->argument[i].bounds,
+                         .whole = s->argument[i].whole};
+  read_arguments(e, f, a, name, list, arguments);
+  if (error_count() == errors)
+    check_lr_schedule(t, a);
 }
 
 static void set_pipeline(Elaborator *e, const Ast *a) {
@@ -210,6 +234,13 @@ static void set_vertical_sync(Elaborator *e, Frame *f, const Ast *a) {
   want_bool(e, f, evaluate(e, f, a), a->span, "'vertical_sync'", &e->g->train.vertical_sync);
 }
 
+static void set_batch(Elaborator *e, const Frame *f, const Ast *a) {
+  double batch = (double)e->g->train.batch;
+  read_argument(e, f,
+                &(Argument){.name = "batch", .numbers = 1, .number = &batch, .bounds = batches, .whole = true}, a);
+  e->g->train.batch = (int64_t)batch;
+}
+
 static void set_chunks(Elaborator *e, Frame *f, const Ast *a) {
   int64_t chunks;
   if (!want_whole(e, f, evaluate(e, f, a), a->span, "'chunks'", &chunks))
@@ -225,7 +256,7 @@ static void set(Elaborator *e, Frame *f, Name name, const Ast *a) {
   if (strcmp(name, "optimizer") == 0)
     set_optimizer(e, f, a);
   else if (strcmp(name, "lr_schedule") == 0)
-    set_schedule(e, f, a);
+    set_lr_schedule(e, f, a);
   else if (strcmp(name, "pipeline") == 0)
     set_pipeline(e, a);
   else if (strcmp(name, "vertical_sync") == 0)
@@ -235,7 +266,7 @@ static void set(Elaborator *e, Frame *f, Name name, const Ast *a) {
   else if (strcmp(name, "clip_norm") == 0)
     in_range(e, f, a, "clip_norm", not_negative, &t->clip_norm);
   else
-    read_argument(e, f, &(Argument){.name = "batch", .whole = &t->batch, .bounds = whole_from(1)}, a);
+    set_batch(e, f, a);
 }
 
 static void check_setting(const Ast *train, int i) {
@@ -264,12 +295,12 @@ void train_settings(Elaborator *e) {
   Instance nothing = {.path = intern("")};
   Frame f = {.instance = &nothing};
   e->g->train = (Train){.batch = 8,
-                        .lr_kind = LR_CONSTANT,
                         .pipeline = intern("flush"),
                         .span = train ? train->span : e->model->span,
                         .pipeline_span = NO_SPAN};
   e->g->train.pipeline_span = e->g->train.span;
   optimizer_set(&e->g->train, &optimizer_adamw);
+  lr_schedule_set(&e->g->train, &lr_schedule_constant);
   if (train && train->name != e->model->name) {
     Diagnostic *d =
         error_at(train->span2, "PD0406", "this trains '%s', but the model is '%s'", train->name, e->model->name);

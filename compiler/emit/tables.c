@@ -1,6 +1,6 @@
 /* What a stage program tells the runtime about itself: parameters, inputs, channels, settings. */
 #include "emit/print.h"
-#include "optimizers/optimizer.h"
+#include "optimizers/lr_schedule.h"
 
 #include <ctype.h>
 #include <inttypes.h>
@@ -415,8 +415,20 @@ static double flops_per_sample(const Graph *g) {
   return flops;
 }
 
+static void lr_fields(Emit *e) {
+  const Train *t = &e->g->train;
+  const LrSchedule *s = t->lr_schedule;
+  Names arguments = {0};
+  for (int i = 0; i < lr_schedule_n_arguments(s); i++)
+    push(&arguments, internf(".%s = %s", s->argument[i].name, double_literal(t->lr_number[i])));
+  text_add(&e->out, "  .lr_schedule = pd_lr_%s,\n", s->name);
+  text_list(&e->out, 4, format("  .lr_arguments = PD_LIST(struct pd_lr_%s_arguments, {", s->name), &arguments,
+            "}),\n");
+  if (s->total >= 0)
+    text_add(&e->out, "  .lr_total = %.0f,\n", t->lr_number[s->total]);
+}
+
 static void train_fields(Emit *e) {
-  static const char *const rates[] = {"PD_LR_CONSTANT", "PD_LR_LINEAR", "PD_LR_COSINE"};
   const Train *t = &e->g->train;
   Names arguments = {0};
   for (int i = 0; i < optimizer_n_numbers(t->optimizer); i++)
@@ -425,8 +437,7 @@ static void train_fields(Emit *e) {
            double_literal(t->lr), double_literal(t->clip_norm));
   text_list(&e->out, 4, format("  .arguments = PD_LIST(struct pd_%s_arguments, {", t->optimizer->name), &arguments,
             "}),\n");
-  text_add(&e->out, "  .rate = %s, .lr_warmup = %" PRId64 ", .lr_total = %" PRId64 ", .lr_floor = %s,\n",
-           rates[t->lr_kind], t->lr_warmup, t->lr_total, double_literal(t->lr_floor));
+  lr_fields(e);
 }
 
 static void memory_fields(Emit *e) {

@@ -4,12 +4,13 @@
 #include <string.h>
 
 #include "ops/op.h"
-#include "optimizers/optimizer.h"
+#include "optimizers/lr_schedule.h"
 
 Graph *graph_new(Name name) {
   Graph *g = alloc(sizeof *g);
   g->name = name;
   optimizer_set(&g->train, &optimizer_sgd);
+  lr_schedule_set(&g->train, &lr_schedule_constant);
   return g;
 }
 

@@ -5,21 +5,17 @@
 
 #include "graph/text.h"
 #include "ops/op.h"
-#include "optimizers/optimizer.h"
+#include "optimizers/lr_schedule.h"
 
 const TrainField train_fields[] = {{"batch", FIELD_INT, offsetof(Train, batch)},
                                    {"optimizer", FIELD_OPTIMIZER, offsetof(Train, optimizer)},
                                    {"decay_all", FIELD_BOOL, offsetof(Train, decay_all)},
-                                   {"lr_schedule", FIELD_RATE, offsetof(Train, lr_kind)},
-                                   {"lr_warmup", FIELD_INT, offsetof(Train, lr_warmup)},
-                                   {"lr_total", FIELD_INT, offsetof(Train, lr_total)},
-                                   {"lr_floor", FIELD_REAL, offsetof(Train, lr_floor)},
+                                   {"lr_schedule", FIELD_LR_SCHEDULE, offsetof(Train, lr_schedule)},
                                    {"clip_norm", FIELD_REAL, offsetof(Train, clip_norm)},
                                    {"pipeline", FIELD_NAME, offsetof(Train, pipeline)},
                                    {"vertical_sync", FIELD_BOOL, offsetof(Train, vertical_sync)},
                                    {"chunks", FIELD_INT, offsetof(Train, chunks)},
                                    {NULL, 0, 0}};
-const char *const rate_names[] = {"constant", "linear", "cosine", NULL};
 const char *const origin_names[] = {"file",    "image",    "lengths", "present", "counted",
                                     "shifted", "segments", "masked",  "chosen",  NULL};
 const char *const init_names[] = {"zeros", "ones", "constant", "uniform", "normal", NULL};
@@ -134,6 +130,12 @@ static void put_optimizer(Dump *d, const Train *t) {
     fprintf(d->out, " %s=%.17g", optimizer_field(t->optimizer, i), t->number[i]);
 }
 
+static void put_lr_schedule(Dump *d, const Train *t) {
+  fputs(t->lr_schedule->name, d->out);
+  for (int i = 0; i < lr_schedule_n_arguments(t->lr_schedule); i++)
+    fprintf(d->out, " lr_%s=%.17g", t->lr_schedule->argument[i].name, t->lr_number[i]);
+}
+
 static void put_train(Dump *d, const Train *t) {
   fputs("train", d->out);
   for (const TrainField *f = train_fields; f->name; f++) {
@@ -145,7 +147,7 @@ static void put_train(Dump *d, const Train *t) {
     case FIELD_BOOL: fprintf(d->out, "%d", *(const bool *)at); break;
     case FIELD_NAME: put_quoted(d, *(const Name *)at); break;
     case FIELD_OPTIMIZER: put_optimizer(d, t); break;
-    case FIELD_RATE: fputs(rate_names[*(const LrKind *)at], d->out); break;
+    case FIELD_LR_SCHEDULE: put_lr_schedule(d, t); break;
     }
   }
   put_span(d, t->span);

@@ -8,7 +8,7 @@
 
 #include "base/base.h"
 
-enum { MAX_RANK = 6, MAX_OPTIMIZER_NUMBERS = 8 };
+enum { MAX_RANK = 6, MAX_OPTIMIZER_NUMBERS = 8, MAX_LR_ARGUMENTS = 4 };
 
 typedef enum { TYPE_F32, TYPE_TOKEN } Type; /* tokens are int32 in [0, classes) */
 
@@ -19,7 +19,8 @@ typedef struct Shape {
 } Shape;
 
 typedef struct Op Op;
-typedef struct Optimizer Optimizer; /* optimizers/optimizer.h */
+typedef struct Optimizer Optimizer;   /* optimizers/optimizer.h */
+typedef struct LrSchedule LrSchedule; /* optimizers/lr_schedule.h */
 
 /* An attribute's value; which member counts is said by the op's list of attributes (op.h). */
 typedef struct Attr {
@@ -110,20 +111,17 @@ typedef struct Figure {
   Span span;
 } Figure;
 
-typedef enum { LR_CONSTANT, LR_LINEAR, LR_COSINE } LrKind;
-
 typedef struct Train {
   int64_t batch; /* samples per weight update, over all replicas */
   const Optimizer *optimizer;
   double lr, number[MAX_OPTIMIZER_NUMBERS]; /* its arguments in order; a pair is two numbers */
   bool decay_all;                           /* false: parameters of rank two and more decay */
-  LrKind lr_kind;
-  int64_t lr_warmup, lr_total; /* updates */
-  double lr_floor;
-  double clip_norm;   /* 0: no clipping */
-  Name pipeline;      /* "2bw", "flush", ... */
-  bool vertical_sync; /* of pipedream */
-  int64_t chunks;     /* of interleaved: parts of the model a rank holds; 0: not given */
+  const LrSchedule *lr_schedule;
+  double lr_number[MAX_LR_ARGUMENTS]; /* its arguments in order */
+  double clip_norm;                   /* 0: no clipping */
+  Name pipeline;                      /* "2bw", "flush", ... */
+  bool vertical_sync;                 /* of pipedream */
+  int64_t chunks;                     /* of interleaved: parts of the model a rank holds; 0: not given */
   Span span, pipeline_span;
 } Train;
 

@@ -6,7 +6,7 @@
 
 #include "graph/text.h"
 #include "ops/op.h"
-#include "optimizers/optimizer.h"
+#include "optimizers/lr_schedule.h"
 
 typedef struct Reader {
   Graph *g;
@@ -33,10 +33,12 @@ static void skip_spaces(Reader *r) {
     r->at++;
 }
 
+static bool in_word(char c) { return isalnum((unsigned char)c) || c == '_'; }
+
 static bool accept(Reader *r, const char *word) {
   skip_spaces(r);
   size_t n = strlen(word);
-  if (strncmp(r->at, word, n) || (isalnum((unsigned char)word[n - 1]) && isalnum((unsigned char)r->at[n])))
+  if (strncmp(r->at, word, n) || (in_word(word[n - 1]) && in_word(r->at[n])))
     return false;
   r->at += n;
   return true;
@@ -176,6 +178,22 @@ static void read_optimizer(Reader *r, Train *t) {
   }
 }
 
+static void read_lr_schedule(Reader *r, Train *t) {
+  t->lr_schedule = NULL;
+  for (int i = 0; all_lr_schedules[i] && !t->lr_schedule; i++)
+    if (accept(r, all_lr_schedules[i]->name))
+      t->lr_schedule = all_lr_schedules[i];
+  if (!t->lr_schedule) {
+    fail(r, "a schedule of the learning rate");
+    return;
+  }
+  for (int i = 0; i < lr_schedule_n_arguments(t->lr_schedule); i++) {
+    expect(r, format("lr_%s", t->lr_schedule->argument[i].name));
+    expect(r, "=");
+    t->lr_number[i] = read_real(r);
+  }
+}
+
 static void read_train(Reader *r) {
   Train *t = &r->g->train;
   for (const TrainField *f = train_fields; f->name; f++) {
@@ -188,7 +206,7 @@ static void read_train(Reader *r) {
     case FIELD_BOOL: *(bool *)at = read_int(r) != 0; break;
     case FIELD_NAME: *(Name *)at = read_quoted(r); break;
     case FIELD_OPTIMIZER: read_optimizer(r, t); break;
-    case FIELD_RATE: *(LrKind *)at = (LrKind)read_choice(r, rate_names); break;
+    case FIELD_LR_SCHEDULE: read_lr_schedule(r, t); break;
     }
   }
   t->span = read_span(r);

@@ -4,7 +4,7 @@
 
 #include "graph/graph.h"
 
-typedef enum { FIELD_REAL, FIELD_INT, FIELD_BOOL, FIELD_NAME, FIELD_OPTIMIZER, FIELD_RATE } FieldKind;
+typedef enum { FIELD_REAL, FIELD_INT, FIELD_BOOL, FIELD_NAME, FIELD_OPTIMIZER, FIELD_LR_SCHEDULE } FieldKind;
 typedef struct TrainField {
   const char *name;
   FieldKind kind;
@@ -12,6 +12,6 @@ typedef struct TrainField {
 } TrainField;
 extern const TrainField train_fields[]; /* ends at a NULL name */
 /* By enum; NULL-ended. */
-extern const char *const rate_names[], *const init_names[], *const origin_names[];
+extern const char *const init_names[], *const origin_names[];
 
 #endif

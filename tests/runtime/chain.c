@@ -55,6 +55,7 @@ static const int replicas[] = {W0, W1, W2};
 static const int64_t planned[] = {1, 2, 3, 4, 5, 6, 7, 8}; /* by rank */
 static const struct pd_figure figures[] = {{.elements = WIDTH}};
 
+static const struct pd_lr_cosine_arguments cosine = {.warmup = 3, .total = 40, .floor = 0.001};
 static const struct pd_adamw_arguments adamw = {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8};
 static const struct pd_stage stage = {.model = "chain",
                                       .schedule = DELAY > 1 ? "pipedream"
@@ -106,10 +107,9 @@ static const struct pd_stage stage = {.model = "chain",
                                       .arguments = &adamw,
                                       .lr = 0.05,
                                       .clip_norm = CLIP,
-                                      .rate = PD_LR_COSINE,
-                                      .lr_warmup = 3,
-                                      .lr_total = 40,
-                                      .lr_floor = 0.001};
+                                      .lr_schedule = pd_lr_cosine,
+                                      .lr_arguments = &cosine,
+                                      .lr_total = 40};
 
 static struct arena *a;
 

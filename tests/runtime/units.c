@@ -1,5 +1,6 @@
 /* The runtime's parts that need no peer: sample order, initial weights, rates, optimizers, safetensors. */
 #include "internal.h"
+#include "lr_goldens.h"
 #include "sources.h"
 
 #include <math.h>
@@ -140,17 +141,64 @@ static bool near(double a, double b, double relative) { return fabs(a - b) <= re
 
 static void rates_warm_up_and_fall_to_the_floor(void **state) {
   (void)state;
-  struct pd_stage s = {.lr = 1, .rate = PD_LR_COSINE, .lr_warmup = 9, .lr_total = 109, .lr_floor = 0.1};
-  assert_true(near(pd_learning_rate(&s, 0), 0.1, 1e-12));
-  assert_true(near(pd_learning_rate(&s, 8), 0.9, 1e-12));
-  assert_true(near(pd_learning_rate(&s, 9), 1, 1e-12));
-  assert_true(near(pd_learning_rate(&s, 59), 0.55, 1e-12));
-  assert_true(near(pd_learning_rate(&s, 34), 0.1 + 0.9 * 0.5 * (1 + cos(M_PI / 4)), 1e-12));
-  assert_true(pd_learning_rate(&s, 109) == 0.1 && pd_learning_rate(&s, 100000) == 0.1);
-  s.rate = PD_LR_LINEAR;
-  assert_true(near(pd_learning_rate(&s, 34), 0.775, 1e-12));
-  s.rate = PD_LR_CONSTANT;
-  assert_true(near(pd_learning_rate(&s, 4), 0.5, 1e-12) && pd_learning_rate(&s, 100000) == 1);
+  const struct pd_lr_cosine_arguments cosine = {.warmup = 9, .total = 109, .floor = 0.1};
+  assert_true(near(pd_lr_cosine(&cosine, 1, 0), 0.1, 1e-12));
+  assert_true(near(pd_lr_cosine(&cosine, 1, 8), 0.9, 1e-12));
+  assert_true(near(pd_lr_cosine(&cosine, 1, 9), 1, 1e-12));
+  assert_true(near(pd_lr_cosine(&cosine, 1, 59), 0.55, 1e-12));
+  assert_true(near(pd_lr_cosine(&cosine, 1, 34), 0.1 + 0.9 * 0.5 * (1 + cos(M_PI / 4)), 1e-12));
+  assert_true(pd_lr_cosine(&cosine, 1, 109) == 0.1 && pd_lr_cosine(&cosine, 1, 100000) == 0.1);
+  const struct pd_lr_linear_arguments linear = {.warmup = 9, .total = 109, .floor = 0.1};
+  assert_true(near(pd_lr_linear(&linear, 1, 34), 0.775, 1e-12) && pd_lr_linear(&linear, 1, 109) == 0.1);
+  const struct pd_lr_constant_arguments constant = {.warmup = 9};
+  assert_true(near(pd_lr_constant(&constant, 1, 4), 0.5, 1e-12) && pd_lr_constant(&constant, 1, 100000) == 1);
+}
+
+static void rates_stay_then_fall(void **state) {
+  (void)state;
+  const struct pd_lr_wsd_arguments a = {.warmup = 4, .total = 100, .decay = 20, .floor = 0.2};
+  assert_true(near(pd_lr_wsd(&a, 2, 0), 0.4, 1e-12) && near(pd_lr_wsd(&a, 2, 3), 1.6, 1e-12));
+  assert_true(pd_lr_wsd(&a, 2, 4) == 2 && pd_lr_wsd(&a, 2, 80) == 2);
+  assert_true(near(pd_lr_wsd(&a, 2, 85), 2 - 1.8 / 4, 1e-12) && near(pd_lr_wsd(&a, 2, 99), 0.2 + 1.8 / 20, 1e-12));
+  assert_true(pd_lr_wsd(&a, 2, 100) == 0.2 && pd_lr_wsd(&a, 2, 1000) == 0.2);
+}
+
+static void warm_ups_come_before_any_schedule(void **state) {
+  (void)state;
+  const struct pd_lr_step_arguments step = {.step_size = 3, .gamma = 0.5, .warmup = 10};
+  const struct pd_lr_cosine_restarts_arguments restarts = {.period = 4, .multiply = 1, .warmup = 10};
+  const struct pd_lr_inverse_sqrt_arguments root = {.warmup = 10};
+  for (int t = 0; t < 10; t++) {
+    assert_true(near(pd_lr_step(&step, 1, t), (t + 1) / 11.0, 1e-12));
+    assert_true(near(pd_lr_cosine_restarts(&restarts, 1, t), (t + 1) / 11.0, 1e-12));
+    assert_true(near(pd_lr_inverse_sqrt(&root, 1, t), (t + 1) / 11.0, 1e-12));
+  }
+  assert_true(pd_lr_step(&step, 1, 12) == 1 && pd_lr_step(&step, 1, 13) == 0.5);
+  assert_true(pd_lr_cosine_restarts(&restarts, 1, 10) == 1 && pd_lr_cosine_restarts(&restarts, 1, 14) == 1);
+  assert_true(near(pd_lr_cosine_restarts(&restarts, 1, 16), 0.5, 1e-12));
+  assert_true(pd_lr_inverse_sqrt(&root, 1, 10) == 1 && pd_lr_inverse_sqrt(&root, 1, 40) == 0.5);
+}
+
+/* Rates of updates 0, 1 ... by PyTorch's StepLR and CosineAnnealingWarmRestarts and by transformers'
+ * get_inverse_sqrt_schedule (make_lr_schedules.py). */
+static void rates_are_pytorchs(void **state) {
+  (void)state;
+  static const struct pd_lr_step_arguments step = {.step_size = 7, .gamma = 0.3};
+  static const struct pd_lr_cosine_restarts_arguments same = {.period = 6, .multiply = 1, .floor = 0.01},
+                                                      longer = {.period = 5, .multiply = 2};
+  static const struct pd_lr_inverse_sqrt_arguments root = {.warmup = 8};
+  static const struct {
+    pd_lr_schedule *rate;
+    const void *arguments;
+    const double *want;
+    int from; /* warm-ups differ */
+  } schedules[] = {{pd_lr_step, &step, step_lr, 0},
+                   {pd_lr_cosine_restarts, &same, restarts_same, 0},
+                   {pd_lr_cosine_restarts, &longer, restarts_longer, 0},
+                   {pd_lr_inverse_sqrt, &root, inverse_sqrt, 8}};
+  for (size_t i = 0; i < sizeof schedules / sizeof *schedules; i++)
+    for (int t = schedules[i].from; t < LR_UPDATES; t++)
+      assert_true(near(schedules[i].rate(schedules[i].arguments, 0.1, t), schedules[i].want[t], 1e-12));
 }
 
 static void adamw_follows_its_formula(void **state) {
@@ -231,6 +279,8 @@ static void tensors_are_updated_as_a_whole(void **state) {
   const struct pd_optimizer optimizer = {.name = "trusted", .tensor = trusted};
   const struct pd_stage s = {.optimizer = &optimizer,
                              .lr = 0.5,
+                             .lr_schedule = pd_lr_constant,
+                             .lr_arguments = &(struct pd_lr_constant_arguments){.warmup = 0},
                              .microbatches = 1,
                              .n_parameters = 3,
                              .parameters = parameters,
@@ -496,6 +546,9 @@ int main(void) {
       cmocka_unit_test(initial_weights_follow_seed_and_name),
       cmocka_unit_test(uniform_weights_fill_their_range),
       cmocka_unit_test(rates_warm_up_and_fall_to_the_floor),
+      cmocka_unit_test(rates_stay_then_fall),
+      cmocka_unit_test(warm_ups_come_before_any_schedule),
+      cmocka_unit_test(rates_are_pytorchs),
       cmocka_unit_test(adamw_follows_its_formula),
       cmocka_unit_test(sgd_follows_its_formula),
       cmocka_unit_test(tensors_are_updated_as_a_whole),

@@ -1,6 +1,6 @@
 /* Dumps read back equal, whatever pass they follow; what is no dump is told; shapes and runs. */
 #include "network.h"
-#include "optimizers/optimizer.h"
+#include "optimizers/lr_schedule.h"
 
 static void expect_same_text(const Graph *g) {
   char *text = dump_of(g);
@@ -26,8 +26,8 @@ static void test_dumps_read_back(void **state) {
                      .lr = 1.0 / 3,
                      .number = {0.9, 0.1, 1e-8},
                      .decay_all = true,
-                     .lr_kind = LR_COSINE,
-                     .lr_total = 5000,
+                     .lr_schedule = lr_schedule_find("cosine_restarts"),
+                     .lr_number = {5000, 2, 1.0 / 7, 100},
                      .clip_norm = 0.1,
                      .pipeline = intern("2bw"),
                      .span = {-1, 0, 0, 0, 0},

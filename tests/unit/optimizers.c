@@ -10,7 +10,8 @@
 #include <string.h>
 
 #include "optimizers/list.h"
-#include "optimizers/optimizer.h"
+#include "lr_schedules.h"
+#include "optimizers/lr_schedule.h"
 
 typedef struct Rule {
   const char *name, *optimizer;
@@ -95,6 +96,53 @@ static void test_docs_say_arguments_and_bounds(void **state) {
   }
 }
 
+/* ---- schedules of the learning rate ---------------------------------------------------------- */
+
+static void test_lr_schedules_are_the_runtimes(void **state) {
+  (void)state;
+#define LR_ROW(name) {#name, sizeof(struct pd_lr_##name##_arguments)},
+  static const struct {
+    const char *name;
+    size_t arguments;
+  } of_runtime[] = {PD_LR_SCHEDULES(LR_ROW)};
+  enum { N = sizeof of_runtime / sizeof *of_runtime };
+  int n = 0;
+  for (; all_lr_schedules[n]; n++) {
+    const LrSchedule *s = all_lr_schedules[n];
+    int at = 0;
+    while (at < N && strcmp(of_runtime[at].name, s->name))
+      at++;
+    assert_true(at < N);
+    assert_int_equal(of_runtime[at].arguments, (size_t)lr_schedule_n_arguments(s) * sizeof(double));
+    assert_true(s->total < lr_schedule_n_arguments(s));
+    for (int a = 0; a < lr_schedule_n_arguments(s); a++) {
+      const LrArgument *argument = &s->argument[a];
+      assert_true(argument->means ? !!s->example : within(argument->bounds, argument->standard));
+    }
+  }
+  assert_int_equal(n, N);
+}
+
+static void test_docs_say_lr_schedules(void **state) {
+  (void)state;
+  const char *docs = read_file("docs/language.md", NULL);
+  for (int i = 0; all_lr_schedules[i]; i++) {
+    const LrSchedule *s = all_lr_schedules[i];
+    Text call = {0};
+    text_add(&call, "\n| `%s(", s->name);
+    for (int a = 0; a < lr_schedule_n_arguments(s); a++) {
+      const LrArgument *argument = &s->argument[a];
+      text_add(&call, "%s%s", a ? ", " : "", argument->name);
+      if (!argument->means)
+        text_add(&call, " = %g", argument->standard);
+    }
+    text_add(&call, ")` |");
+    assert_non_null(strstr(docs, call.at));
+  }
+}
+
+/* ---- bounds ---------------------------------------------------------------------------------- */
+
 static void test_bounds(void **state) {
   (void)state;
   Bounds positive = {.above = true, .most = HUGE_VAL}, share = {.most = 1}, part = {.most = 1, .below = true};
@@ -112,6 +160,8 @@ int main(void) {
       cmocka_unit_test(test_rows_are_sound),
       cmocka_unit_test(test_rules_are_the_runtimes),
       cmocka_unit_test(test_docs_say_arguments_and_bounds),
+      cmocka_unit_test(test_lr_schedules_are_the_runtimes),
+      cmocka_unit_test(test_docs_say_lr_schedules),
       cmocka_unit_test(test_bounds),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -21,6 +21,7 @@ struct setting {
 
 /* What every rule takes for its arguments, which are numbers. */
 static const double numbers[] = {0.9, 0.95, 1e-8, 0.1};
+static const struct pd_lr_constant_arguments constant = {0};
 
 static size_t after(size_t *at, size_t bytes) {
   size_t here = *at;
@@ -143,6 +144,8 @@ static void lay_out(struct laid_out *l, const struct setting *s, bool masters) {
   g->optimizer = l == &on_device ? s->device : s->host;
   g->arguments = numbers;
   g->lr = 0.01;
+  g->lr_schedule = pd_lr_constant;
+  g->lr_arguments = &constant;
 }
 
 static char *device_arena;
