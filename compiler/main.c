@@ -44,7 +44,7 @@ static bool run_parse(Compilation *c) {
 
 static bool run_elaborate(Compilation *c) {
   const Options *o = &c->options;
-  ElaborateOptions options = {o->include.at, o->include.n, o->define.at, o->define.n};
+  ElaborateOptions options = {o->include.at, o->include.n, o->define.at, o->define.n, o->infer};
   c->graph = elaborate(c->ast, &options);
   return c->graph != NULL;
 }
@@ -141,6 +141,7 @@ static bool run_build(Compilation *c) {
     replicas[i] = c->programs[i].replicas;
   Output out = {.directory = output_directory(o),
                 .model = base_name(o->input),
+                .launcher = o->infer ? "infer" : "train",
                 .toolchain = backend_of(&c->plan->target)->toolchain,
                 .n_stages = n,
                 .replicas = replicas,

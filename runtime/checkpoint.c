@@ -158,6 +158,7 @@ bool pd_checkpoint_check(char *why) {
     return pd_refuse(why, "the path '%.100s...' is too long", pd_options.checkpoint);
   int64_t found[2] = {0, 0};
   newest(found);
+  if (pd_options.evaluate) return true; /* nothing is written */
   if (found[1] && !pd_options.resume)
     return pd_refuse(why, "'%s' holds a checkpoint of step %lld: give --resume or another directory",
                      pd_options.checkpoint, (long long)found[0]);
@@ -181,10 +182,10 @@ static bool check_shards(const struct pd_safetensors *shards, int n, int64_t ste
                      "the checkpoint in '%s' is of the optimizer '%.200s', not '%s': moments do not mean the same",
                      pd_options.checkpoint, optimizer, pd.stage->optimizer->name);
   uint64_t seed = strtoull(pd_safetensors_metadata(&shards[0], "seed"), NULL, 10);
-  if (seed != pd.seed)
+  if (seed != pd.seed && !pd_only_evaluates())
     return pd_refuse(why, "the checkpoint in '%s' was made with --seed %llu", pd_options.checkpoint,
                      (unsigned long long)seed);
-  if (step > pd.steps)
+  if (step > pd.steps && !pd_only_evaluates())
     return pd_refuse(why, "the checkpoint in '%s' is of step %lld, beyond --steps %lld", pd_options.checkpoint,
                      (long long)step, (long long)pd.steps);
   pd_sample_base = strtoll(pd_safetensors_metadata(&shards[0], "samples"), NULL, 10) - step * pd.stage->batch;
@@ -248,6 +249,7 @@ bool pd_resume(void) {
   MPI_Ibcast(found, 2, MPI_INT64_T, 0, pd_comm_control, &request);
   pd_wait(1, &request, "the newest checkpoint's name", -1, NULL, -1);
   int n = (int)found[1];
+  if (!n && pd_options.evaluate) pd_fail("'%s' holds no complete checkpoint", pd_options.checkpoint);
   if (!n) {
     pd_note("'%s' holds no complete checkpoint: starting from the first update", pd_options.checkpoint);
     return false;

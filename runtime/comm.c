@@ -159,10 +159,16 @@ static void post_microbatch(enum route_kind kind, struct route *l, int64_t k) {
  * that the other rank sends only once this one has done its pass. */
 static int64_t first_passes;
 
+/* Of this rank, until the run ends. */
+static int64_t run_turns(void) {
+  if (pd.stage->inference) return pd_own_evaluations();
+  return pd.steps * pd_own_microbatches() * pd.stage->chunks;
+}
+
 /* One receive a direction is posted at a time, that of the next turn that gets a message: where it goes must
  * be free by then (compiler/schedule/machine.c counts on the same). */
 static void post_next(enum route_kind kind, int64_t number) {
-  int64_t turns = pd.steps * pd_own_microbatches() * pd.stage->chunks;
+  int64_t turns = run_turns();
   int64_t group = number + (int64_t)pd.stage->n_stages * pd.stage->chunks; /* every chunk comes up in one */
   for (int64_t next = number + 1; next <= turns && next <= group; next++) {
     struct pd_turn turn = pd_turn(next, kind == GRADIENTS_IN);
@@ -320,7 +326,7 @@ static void open_lines(bool validates) {
 
 void pd_comm_start(void) {
   const struct pd_stage *s = pd.stage;
-  bool validates = pd_validation_data != NULL;
+  bool validates = pd_evaluation_data && !s->inference; /* while microbatches of the training are in flight */
   int values = 0;
   for (int i = 0; i < N_KINDS; i++)
     for (int c = 0; c < s->chunks; c++) {
@@ -366,5 +372,5 @@ static void validation_transfer(enum route_kind kind, int64_t turn, int64_t slot
   pd_wait_until(has_passed, l->validation, what, pd_number(v), direction, peer);
 }
 
-void pd_validation_receive(int64_t v, int64_t slot) { validation_transfer(ACTIVATIONS_IN, v, slot); }
-void pd_validation_send(int64_t v, int64_t slot) { validation_transfer(ACTIVATIONS_OUT, v, slot); }
+void pd_evaluation_receive(int64_t v, int64_t slot) { validation_transfer(ACTIVATIONS_IN, v, slot); }
+void pd_evaluation_send(int64_t v, int64_t slot) { validation_transfer(ACTIVATIONS_OUT, v, slot); }

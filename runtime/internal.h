@@ -30,7 +30,7 @@ struct pd_options {
   struct pd_augment augment;
   int64_t pad;      /* the token behind what is shorter than its input */
   const char *comm; /* how messages travel: "nccl" or "mpi"; NULL: what suits the devices */
-  bool resume, quiet, emulate, graphs, help;
+  bool evaluate, resume, quiet, emulate, graphs, help;
 };
 extern struct pd_options pd_options;
 bool pd_parse_options(struct pd_options *o, int argc, char **argv, char *why);
@@ -107,10 +107,11 @@ void pd_dataset_read(const struct pd_dataset *d, int input, int64_t sample, void
 
 /* ---- load.c ---------------------------------------------------------------------------------- */
 
-extern struct pd_dataset *pd_training_data, *pd_validation_data; /* NULL: none */
+/* NULL: none. Evaluated are --validation's samples, and where nothing is trained --data's. */
+extern struct pd_dataset *pd_training_data, *pd_evaluation_data;
 bool pd_data_start(char *why);
 /* One sample of an input, read or derived. */
-void pd_load_validation_sample(int input, int64_t sample, void *to);
+void pd_load_evaluation_sample(int input, int64_t sample, void *to);
 
 /* ---- sampler.c ------------------------------------------------------------------------------- */
 
@@ -242,6 +243,12 @@ void pd_add_up(int figure, int64_t batch, int64_t k, const float *elements, int6
 bool pd_figures_are_known(int64_t batch);
 void pd_figures_fold(int64_t batch);
 
+/* ---- evaluate.c ------------------------------------------------------------------------------- */
+
+/* Whether the run evaluates and trains nothing: by its program, or --evaluate. */
+bool pd_only_evaluates(void);
+int64_t pd_own_evaluations(void); /* microbatches of pd_evaluation_data, this rank's */
+
 /* ---- train.c --------------------------------------------------------------------------------- */
 
 void pd_train_start(void);
@@ -258,6 +265,7 @@ bool pd_log_open(char *why); /* rank 0; existing contents stay until pd_log_star
 void pd_log_start(double peak);
 /* mean: of each figure, over update t's batch or the validation's samples */
 void pd_log_update(int64_t t, const double *mean, double norm, double lr, double seconds);
+void pd_log_evaluation(const double *mean, int64_t samples, double seconds);
 void pd_log_validation(int64_t t, const double *mean, int64_t samples, double seconds);
 double pd_model_loss(const double *mean); /* the losses' sum */
 void pd_log_finish(const int64_t *peak_bytes, double seconds);

@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-struct pd_dataset *pd_training_data, *pd_validation_data;
+struct pd_dataset *pd_training_data, *pd_evaluation_data;
 
 /* A row of samples with what random choices follow from. */
 struct run {
@@ -17,7 +17,7 @@ struct run {
 
 /* Validation makes the same random choices in every run. */
 static struct run training(void) { return (struct run){pd_training_data, pd.seed, true}; }
-static struct run validation(void) { return (struct run){pd_validation_data, 0, false}; }
+static struct run validation(void) { return (struct run){pd_evaluation_data, 0, false}; }
 
 enum { BATCHES = 16 }; /* whose factors are remembered; those of others are counted again */
 struct scale {
@@ -93,7 +93,7 @@ static void load_sample(const struct run *run, int input, int64_t number, void *
 
 static bool open_data(struct pd_dataset **to, char **paths, int n, char *why) {
   const struct pd_stage *s = pd.stage;
-  if (!n || !pd.steps) return true;
+  if (!n || !(pd.steps || pd_only_evaluates())) return true;
   *to = pd_dataset_open(paths, n, s->inputs, s->n_inputs, pd_options.pad, pd.rank == 0, why);
   return *to != NULL;
 }
@@ -107,8 +107,9 @@ bool pd_data_start(char *why) {
     if (from != i || is_augmented(&s->inputs[i]))
       needs[i].sample = pd_allocate(sizeof(float) * (size_t)s->inputs[from].elements);
   }
+  if (pd_only_evaluates()) return open_data(&pd_evaluation_data, o->data, o->n_data, why);
   return open_data(&pd_training_data, o->data, o->n_data, why) &&
-         open_data(&pd_validation_data, o->validation, o->n_validation, why) &&
+         open_data(&pd_evaluation_data, o->validation, o->n_validation, why) &&
          (!augments() || pd_augment_fits(&o->augment, s->inputs, s->n_inputs, why));
 }
 
@@ -126,7 +127,7 @@ void pd_load(int input, int64_t k, void *to) {
   pd_load_end(input, to);
 }
 
-void pd_load_validation_sample(int input, int64_t sample, void *to) {
+void pd_load_evaluation_sample(int input, int64_t sample, void *to) {
   struct run run = validation();
   load_sample(&run, input, sample, to);
 }

@@ -91,7 +91,7 @@ static bool load_one(const struct pd_sources *s, const struct pd_parameter *p, u
     return pd_refuse(why, "'%s': tensor '%s' is not of type F32, F16, BF16 or F64", file->path, x->entry->name);
   char *at = pd_newest_at(p, 0);
   copy_in(p, x->entry, !file->is_shard && p->stored_in_out && p->rank == 2, pd_fill(at, p->elements));
-  pd_filled(at, p->elements, false);
+  pd_filled(at, p->elements, p->bf16 && !pd.stage->has_masters);
   pd_newest_written(p, 0);
   *outcome = READ;
   return true;

@@ -88,7 +88,8 @@ void pd_log_start(double all_ranks_peak) {
   if (peak > 0)
     line(",\"peak_flops\":%.4g,\"peak_source\":\"%s\"", peak, pd_options.peak > 0 ? "given" : "measured");
   if (pd.first_step) line(",\"first_step\":%lld", (long long)pd.first_step);
-  if (pd_training_data) line(",\"samples\":%lld", (long long)pd_dataset_samples(pd_training_data));
+  const struct pd_dataset *data = pd.evaluate ? pd_evaluation_data : pd_training_data;
+  if (data) line(",\"samples\":%lld", (long long)pd_dataset_samples(data));
   line_array("planned_peak_bytes", s->planned_peak_bytes);
   line("}\n");
   if (pd_training_data && !pd_options.quiet) {
@@ -126,11 +127,12 @@ static void metric_fields(const char *prefix, const double *mean) {
   }
 }
 
-/* "loss 2.3026  accuracy 0.1250": for people, who find the other metrics in the log. */
-static void print_figures(const double *mean) {
+/* "loss 2.3026  accuracy 0.1250": the first metrics, for people, who find the others in the log. */
+static void print_figures(const double *mean, int metrics) {
   int first = pd.stage->n_losses;
   printf("loss %.4f", pd_model_loss(mean));
-  if (first < pd.stage->n_figures) printf("  %s %.4f", pd.stage->figures[first].metric, metric_value(first, mean));
+  for (int i = first; i < pd.stage->n_figures && i < first + metrics; i++)
+    printf("  %s %.4f", pd.stage->figures[i].metric, metric_value(i, mean));
 }
 
 /* ---- progress -------------------------------------------------------------------------------- */
@@ -150,7 +152,7 @@ static void progress(int64_t t, const double *mean, double lr) {
   double rate = seconds_spent > 0 ? (double)(steps_spent * s->batch) / seconds_spent : 0;
   int left = rate > 0 ? (int)((double)((pd.steps - t - 1) * s->batch) / rate) : 0;
   printf("%sstep %lld/%lld  ", in_place ? "\r" : "", (long long)(t + 1), (long long)pd.steps);
-  print_figures(mean);
+  print_figures(mean, 1);
   printf("  lr %.3g", lr);
   if (s->tokens_per_sample)
     printf("  %.0f tokens/s", rate * (double)s->tokens_per_sample);
@@ -189,8 +191,28 @@ void pd_log_validation(int64_t t, const double *mean, int64_t samples, double se
   if (pd_options.quiet) return;
   close_line();
   printf("step %lld/%lld  validation ", (long long)(t + 1), (long long)pd.steps);
-  print_figures(mean);
+  print_figures(mean, 1);
   printf(" over %lld samples\n", (long long)samples);
+  fflush(stdout);
+}
+
+void pd_log_evaluation(const double *mean, int64_t samples, double seconds) {
+  const struct pd_stage *s = pd.stage;
+  if (pd.rank) return;
+  double rate = seconds > 0 ? (double)samples / seconds : 0;
+  line("{\"event\":\"evaluation\"");
+  if (s->n_losses) line(",\"loss\":%.9g", pd_model_loss(mean));
+  metric_fields("", mean);
+  line(",\"samples\":%lld,\"samples_per_s\":%.4g", (long long)samples, rate);
+  if (s->tokens_per_sample) line(",\"tokens_per_s\":%.0f", rate * (double)s->tokens_per_sample);
+  line(",\"ms\":%.3f}\n", seconds * 1e3);
+  if (pd_options.quiet) return;
+  print_figures(mean, s->n_figures);
+  printf(" over %lld samples", (long long)samples);
+  if (s->tokens_per_sample)
+    printf(", %.0f tokens/s\n", rate * (double)s->tokens_per_sample);
+  else
+    printf(", %.4g samples/s\n", rate);
   fflush(stdout);
 }
 
@@ -198,16 +220,17 @@ void pd_log_finish(const int64_t *peak_bytes, double seconds) {
   if (pd.rank) return;
   const struct pd_stage *s = pd.stage;
   double rate = seconds_spent > 0 ? (double)(steps_spent * s->batch) / seconds_spent : 0;
-  line("{\"event\":\"end\",\"steps\":%lld,\"seconds\":%.3f,\"samples_per_s\":%.4g", (long long)pd.steps, seconds,
-       rate);
-  if (s->tokens_per_sample) line(",\"tokens_per_s\":%.0f", rate * (double)s->tokens_per_sample);
+  line("{\"event\":\"end\",\"steps\":%lld,\"seconds\":%.3f", (long long)pd.steps, seconds);
+  if (!pd.evaluate) line(",\"samples_per_s\":%.4g", rate);
+  if (s->tokens_per_sample && !pd.evaluate) line(",\"tokens_per_s\":%.0f", rate * (double)s->tokens_per_sample);
   if (peak > 0) line(",\"mfu\":%.4g", rate * s->flops_per_sample / peak);
   line_array("peak_bytes", peak_bytes);
   line_array("planned_peak_bytes", s->planned_peak_bytes);
   line("}\n");
   if (log_file && fclose(log_file)) pd_fail("cannot write log '%s': %s", pd_options.log, strerror(errno));
   if (pd_options.quiet) return;
-  printf("%lld updates in %.1f s; memory, measured of planned:", (long long)(pd.steps - pd.first_step), seconds);
+  if (!pd.evaluate) printf("%lld updates in ", (long long)(pd.steps - pd.first_step));
+  printf("%.1f s; memory, measured of planned:", seconds);
   for (int r = 0; r < pd.ranks; r++)
     printf(" %.1f of %.1f MiB%s", (double)peak_bytes[r] / (1 << 20), (double)s->planned_peak_bytes[r] / (1 << 20),
            r + 1 < pd.ranks ? "," : "\n");

@@ -1,4 +1,4 @@
-/* The options of `train`. Every rank reads the same command line. */
+/* The options of `train` and `infer`. Every rank reads the same command line. */
 #include "internal.h"
 
 #include <errno.h>
@@ -9,6 +9,13 @@
 struct pd_options pd_options;
 
 enum kind { FLAG, COUNT, POSITIVE, SEED, SECONDS, RATE, AUGMENT, PATH, PATHS, LIST };
+/* What an option is for: TRAINING ones are refused where nothing is trained. */
+enum purpose {
+  ANY_RUN,
+  TRAINING,
+  STATE /* of a training, which --evaluate reads, too */,
+  OF_TRAIN /* programs */
+};
 
 struct option {
   const char *name;
@@ -17,49 +24,61 @@ struct option {
               * whose count is at `count` */
   size_t count;
   const char *argument, *help;
+  enum purpose purpose;
 };
 
 #define AT(member) offsetof(struct pd_options, member)
 static const struct option options[] = {
     {"--data", PATHS, AT(data), AT(n_data), "PATH...",
-     "text, .ids, llm.c or CIFAR-10 .bin, .npy, MNIST's idx; NAME=PATH for one input"},
-    {"--validation", PATHS, AT(validation), AT(n_validation), "PATH...", "the same, held out"},
-    {"--validate-every", POSITIVE, AT(validate_every), 0, "K", "validate after every K updates, and at the end"},
+     "text, .ids, llm.c or CIFAR-10 .bin, .npy, MNIST's idx; NAME=PATH for one input", ANY_RUN},
+    {"--validation", PATHS, AT(validation), AT(n_validation), "PATH...", "the same, held out", TRAINING},
+    {"--validate-every", POSITIVE, AT(validate_every), 0, "K", "validate after every K updates, and at the end",
+     TRAINING},
+    {"--evaluate", FLAG, AT(evaluate), 0, NULL, "loss and metrics over --data, and no training", OF_TRAIN},
     {"--augment", AUGMENT, AT(augment), 0, "CHANGES",
-     "of the images trained on, at random: flip, crop=PIXELS or flip,crop=PIXELS"},
-    {"--pad", COUNT, AT(pad), 0, "TOKEN", "what fills up lines shorter than their input (default 0)"},
-    {"--steps", COUNT, AT(steps), 0, "N", "weight updates; 0: only --save"},
-    {"--seed", SEED, AT(seed), 0, "S", "of initial weights, sample order and dropout (default 1)"},
+     "of the images trained on, at random: flip, crop=PIXELS or flip,crop=PIXELS", TRAINING},
+    {"--pad", COUNT, AT(pad), 0, "TOKEN", "what fills up lines shorter than their input (default 0)", ANY_RUN},
+    {"--steps", COUNT, AT(steps), 0, "N", "weight updates; 0: only --save", TRAINING},
+    {"--seed", SEED, AT(seed), 0, "S", "of initial weights, sample order and dropout (default 1)", TRAINING},
     {"--init", LIST, AT(init), AT(n_init), "PATH...",
-     "start from weights: safetensors, their index.json, folders of a checkpoint's step"},
+     "start from weights: safetensors, their index.json, folders of a checkpoint's step", ANY_RUN},
     {"--init-partial", LIST, AT(init_partial), AT(n_init_partial), "PATTERN...",
-     "parameters that may start fresh where --init's files lack them or have other shapes"},
+     "parameters that may start fresh where --init's files lack them or have other shapes", TRAINING},
     {"--rename", LIST, AT(rename), AT(n_rename), "OLD=NEW...",
-     "names in --init's files to the model's; what * and ? stand for is kept"},
-    {"--save", PATH, AT(save), 0, "FILE", "write the weights at the end, as safetensors"},
-    {"--checkpoint", PATH, AT(checkpoint), 0, "DIR", "keep the training's state in this directory"},
-    {"--checkpoint-every", POSITIVE, AT(checkpoint_every), 0, "K", "after every K updates, and at the end"},
-    {"--resume", FLAG, AT(resume), 0, NULL, "continue from the directory's newest state, if it has one"},
-    {"--log", PATH, AT(log), 0, "FILE", "one JSON line an update"},
-    {"--trace", PATH, AT(trace), 0, "FILE", "what every rank did when, as a Chrome trace"},
-    {"--run", PATH, AT(run), 0, "DIR", "write log.jsonl, trace.json and the plan there, for pdc report"},
-    {"--comm", PATH, AT(comm), 0, "nccl|mpi", "how messages travel between devices (default: what suits them)"},
-    {"--timeout", SECONDS, AT(timeout), 0, "SECONDS", "a peer silent for so long is an error (default 300)"},
+     "names in --init's files to the model's; what * and ? stand for is kept", ANY_RUN},
+    {"--save", PATH, AT(save), 0, "FILE", "write the weights at the end, as safetensors", TRAINING},
+    {"--checkpoint", PATH, AT(checkpoint), 0, "DIR", "keep the training's state in this directory", STATE},
+    {"--checkpoint-every", POSITIVE, AT(checkpoint_every), 0, "K", "after every K updates, and at the end",
+     TRAINING},
+    {"--resume", FLAG, AT(resume), 0, NULL, "continue from the directory's newest state, if it has one", STATE},
+    {"--log", PATH, AT(log), 0, "FILE", "one JSON line an update, or an evaluation", ANY_RUN},
+    {"--trace", PATH, AT(trace), 0, "FILE", "what every rank did when, as a Chrome trace", ANY_RUN},
+    {"--run", PATH, AT(run), 0, "DIR", "write log.jsonl, trace.json and the plan there, for pdc report", ANY_RUN},
+    {"--comm", PATH, AT(comm), 0, "nccl|mpi", "how messages travel between devices (default: what suits them)",
+     ANY_RUN},
+    {"--timeout", SECONDS, AT(timeout), 0, "SECONDS", "a peer silent for so long is an error (default 300)",
+     ANY_RUN},
     {"--peak", RATE, AT(peak), 0, "FLOPS",
-     "of all ranks together, for mfu, as 235e9 or 235GFLOPS (default: measured)"},
-    {"--emulate", FLAG, AT(emulate), 0, NULL, "sleep for the planned times instead of computing"},
-    {"--graphs", FLAG, AT(graphs), 0, NULL, "on GPUs: launch each pass as one CUDA graph"},
-    {"--quiet", FLAG, AT(quiet), 0, NULL, "no progress and no notes"},
-    {"--help", FLAG, AT(help), 0, NULL, "print this"},
+     "of all ranks together, for mfu, as 235e9 or 235GFLOPS (default: measured)", OF_TRAIN},
+    {"--emulate", FLAG, AT(emulate), 0, NULL, "sleep for the planned times instead of computing", ANY_RUN},
+    {"--graphs", FLAG, AT(graphs), 0, NULL, "on GPUs: launch each pass as one CUDA graph", ANY_RUN},
+    {"--quiet", FLAG, AT(quiet), 0, NULL, "no progress and no notes", ANY_RUN},
+    {"--help", FLAG, AT(help), 0, NULL, "print this", ANY_RUN},
 };
 enum { N_OPTIONS = sizeof options / sizeof *options };
 
 void pd_print_usage(const struct pd_stage *stage) {
-  printf("usage: mpirun -n %d train --data PATH... --steps N [options]\n"
-         "trains %s: %d stage%s, schedule %s, batches of %lld\n\n",
-         pd_planned_ranks(), stage->model, stage->n_stages, stage->n_stages == 1 ? "" : "s", stage->schedule,
-         (long long)stage->batch);
+  const char *plural = stage->n_stages == 1 ? "" : "s";
+  if (stage->inference)
+    printf("usage: mpirun -n %d infer --data PATH... --init FILE [options]\n"
+           "evaluates %s: %d stage%s, microbatches of %lld\n\n",
+           pd_planned_ranks(), stage->model, stage->n_stages, plural, (long long)stage->microbatch);
+  else
+    printf("usage: mpirun -n %d train --data PATH... --steps N [options]\n"
+           "trains %s: %d stage%s, schedule %s, batches of %lld\n\n",
+           pd_planned_ranks(), stage->model, stage->n_stages, plural, stage->schedule, (long long)stage->batch);
   for (const struct option *o = options; o < options + N_OPTIONS; o++) {
+    if (stage->inference && o->purpose != ANY_RUN) continue;
     char left[40];
     snprintf(left, sizeof left, "%s %s", o->name, o->argument ? o->argument : "");
     printf("  %-20s %s\n", left, o->help);
@@ -185,7 +204,21 @@ static bool parse_several(const struct option *p, struct pd_options *o, int argc
   return true;
 }
 
+/* `training`: the first option given that --evaluate has no use for, or NULL. */
+static bool options_agree(struct pd_options *o, const struct option *training, char *why) {
+  if (o->evaluate && training) return pd_refuse(why, "%s trains, and --evaluate does not", training->name);
+  if ((o->n_init_partial || o->n_rename) && !o->n_init)
+    return pd_refuse(why, "%s needs --init PATH", o->n_rename ? "--rename" : "--init-partial");
+  if (o->validate_every && !o->n_validation) return pd_refuse(why, "--validate-every needs --validation PATH");
+  if ((o->checkpoint_every || o->resume) && !o->checkpoint)
+    return pd_refuse(why, "%s needs --checkpoint DIR", o->resume ? "--resume" : "--checkpoint-every");
+  if (o->evaluate && o->checkpoint && !o->resume)
+    return pd_refuse(why, "--evaluate reads --checkpoint's state with --resume");
+  return true;
+}
+
 bool pd_parse_options(struct pd_options *o, int argc, char **argv, char *why) {
+  const struct option *training = NULL;
   *o = (struct pd_options){.steps = -1, .seed = 1, .timeout = 300};
   for (int i = 1; i < argc; i++) {
     char *value;
@@ -195,6 +228,9 @@ bool pd_parse_options(struct pd_options *o, int argc, char **argv, char *why) {
     }
     const struct option *p = find(argv[i], &value);
     if (!p) return pd_refuse(why, "unknown option '%s'; --help lists them", argv[i]);
+    if (pd.stage->inference && p->purpose != ANY_RUN)
+      return pd_refuse(why, "%s is for training: this program runs the model alone (pdc --infer)", p->name);
+    if (p->purpose == TRAINING && !training) training = p;
     char *at = (char *)o + p->at;
     if (p->kind == FLAG) {
       if (value) return pd_refuse(why, "%s takes no value", p->name);
@@ -207,10 +243,5 @@ bool pd_parse_options(struct pd_options *o, int argc, char **argv, char *why) {
     }
   }
   if (o->run) place_in_run(o);
-  if ((o->n_init_partial || o->n_rename) && !o->n_init)
-    return pd_refuse(why, "%s needs --init PATH", o->n_rename ? "--rename" : "--init-partial");
-  if (o->validate_every && !o->n_validation) return pd_refuse(why, "--validate-every needs --validation PATH");
-  if ((o->checkpoint_every || o->resume) && !o->checkpoint)
-    return pd_refuse(why, "%s needs --checkpoint DIR", o->resume ? "--resume" : "--checkpoint-every");
-  return true;
+  return options_agree(o, training, why);
 }

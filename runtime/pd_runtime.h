@@ -177,6 +177,7 @@ struct pd_stage {
   /* planned, for --emulate: of a microbatch, by chunk; weights: backward's part that PD_WEIGHTS does (0: none) */
   double forward_seconds[PD_MAX_CHUNKS], backward_seconds[PD_MAX_CHUNKS], weights_seconds[PD_MAX_CHUNKS];
   double update_seconds; /* of an update */
+  bool inference;        /* the program only runs the model: what trains it is not there */
 };
 
 /* ---- the run (run.c, options.c) -------------------------------------------------------------- */
@@ -190,6 +191,7 @@ extern struct pd_run {
   int64_t first_step; /* updates done before the run (--resume): microbatches start behind theirs */
   uint64_t seed;
   bool emulate;  /* sleep for planned times instead of computing */
+  bool evaluate; /* the run is one evaluation, and trains on no batch */
   bool training; /* false while validating: dropout keeps everything */
   char *arena;   /* the stage's arena_bytes, page aligned and zero; on a GPU see device.h */
 } pd;
@@ -270,18 +272,20 @@ int64_t pd_following(int64_t first_sample);
  * when a validation is due with the new weights. */
 bool pd_updated(int64_t t);
 
-/* ---- validation (validate.c) ------------------------------------------------------------------- */
-/* for (v = 1; pd_validation_next(v); v++) { pd_validation_receive(v, slot); load, forward,
- * pd_validation_send(v, slot); }. Like k, v counts what this rank does itself; in receive and send it counts
+/* ---- evaluation (evaluate.c) ------------------------------------------------------------------- */
+/* Losses and metrics over all of the samples to evaluate, each once and in their order. Validation while training:
+ * for (v = 1; pd_evaluation_next(v); v++) { pd_evaluation_receive(v, slot); load, forward,
+ * pd_evaluation_send(v, slot); }. Like k, v counts what this rank does itself; in receive and send it counts
  * turns: chunk c of microbatch v is turn (v - 1) * chunks + c + 1, one microbatch after the other. Samples of a
  * last, incomplete microbatch are padded by its first sample and not counted. slot: a slot of the chunk's
  * channel that no microbatch in flight and no receive posted ahead uses at that point; a sent one is free again
- * when pd_validation_send returns. */
-bool pd_validation_next(int64_t v);
-void pd_validation_load(int input, int64_t v, void *to);
-void pd_validation_receive(int64_t v, int64_t slot);
-void pd_validation_send(int64_t v, int64_t slot);
-void pd_validation_figure(int figure, int64_t v, const float *elements, int64_t n);
+ * when pd_evaluation_send returns. Programs for inference, where nothing else is in flight, receive and send as a
+ * training does: pd_receive_activations(v), pd_send_activations(v). */
+bool pd_evaluation_next(int64_t v);
+void pd_evaluation_load(int input, int64_t v, void *to);
+void pd_evaluation_receive(int64_t v, int64_t slot);
+void pd_evaluation_send(int64_t v, int64_t slot);
+void pd_evaluation_figure(int figure, int64_t v, const float *elements, int64_t n);
 
 #ifdef __cplusplus
 } /* extern "C": what follows takes operands of several types */

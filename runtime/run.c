@@ -220,10 +220,10 @@ static struct same *gather_same(const struct pd_stage *s, const struct pd_option
                       .names = hash_texts(hash_texts(o->n_rename, o->rename, o->n_rename), o->init_partial,
                                           o->n_init_partial),
                       .stage = s->stage};
-  mine.flags = (o->n_data > 0) | (o->n_validation > 0) << 1 | (o->n_init > 0) << 2 | (o->save != NULL) << 3 |
-               o->emulate << 4 | (o->peak > 0) << 5 | (o->checkpoint != NULL) << 6 | o->resume << 7 |
-               (o->trace != NULL) << 8 | o->augment.flip << 9 | (o->comm && !strcmp(o->comm, "nccl")) << 10 |
-               (o->comm && !strcmp(o->comm, "mpi")) << 11;
+  mine.flags = o->evaluate << 12 | (o->n_data > 0) | (o->n_validation > 0) << 1 | (o->n_init > 0) << 2 |
+               (o->save != NULL) << 3 | o->emulate << 4 | (o->peak > 0) << 5 | (o->checkpoint != NULL) << 6 |
+               o->resume << 7 | (o->trace != NULL) << 8 | o->augment.flip << 9 |
+               (o->comm && !strcmp(o->comm, "nccl")) << 10 | (o->comm && !strcmp(o->comm, "mpi")) << 11;
   snprintf(mine.plan, sizeof mine.plan, "%s", s->plan_hash);
   struct same *all = pd_allocate(sizeof *all * (size_t)pd.ranks);
   MPI_Request request;
@@ -246,8 +246,8 @@ static bool check_launch(const struct same *all, char *why) {
     else if (all[r].stage != pd_stage_of(r))
       ok = pd_refuse(why,
                      "rank %d runs the program of stage %d, not of stage %d: launch every rank with the "
-                     "directory's 'train'",
-                     r, all[r].stage, pd_stage_of(r));
+                     "directory's '%s'",
+                     r, all[r].stage, pd_stage_of(r), pd.stage->inference ? "infer" : "train");
     else if (all[r].steps != all[0].steps || all[r].validate_every != all[0].validate_every ||
              all[r].checkpoint_every != all[0].checkpoint_every || all[r].seed != all[0].seed ||
              all[r].names != all[0].names || all[r].flags != all[0].flags || all[r].crop != all[0].crop ||
@@ -257,7 +257,16 @@ static bool check_launch(const struct same *all, char *why) {
   return ok;
 }
 
+static bool check_evaluation(struct pd_options *o, char *why) {
+  o->steps = 0;
+  if (!o->n_data) return pd_refuse(why, "--data PATH is missing");
+  if (!o->n_init && !o->resume && !o->emulate)
+    return pd_refuse(why, "--init FILE is missing: there are no weights to evaluate");
+  return true;
+}
+
 static bool check_options(const struct pd_stage *s, struct pd_options *o, char *why) {
+  if (pd_only_evaluates()) return check_evaluation(o, why);
   if (o->steps < 0 && s->lr_total > 0) o->steps = s->lr_total;
   if (o->steps < 0) return pd_refuse(why, "--steps N is missing");
   if (o->steps > INT64_MAX / 4 / s->batch)
@@ -327,6 +336,7 @@ static void start_weights(void) {
     pd_load_weights();
     return;
   }
+  if (s->inference) return; /* --emulate */
   for (int i = 0; i < s->n_parameters; i++) pd_start_fresh(&s->parameters[i]);
 }
 
@@ -371,12 +381,14 @@ void pd_start(const struct pd_stage *stage, int argc, char **argv) {
   pd.steps = o->steps;
   pd.seed = o->seed;
   pd.emulate = o->emulate;
+  pd.evaluate = pd_only_evaluates();
   if (pd_device_start(why)) pd_data_start(why);
   pd_agree(why);
   start_weights();
+  if (pd_only_evaluates()) pd.steps = pd.first_step; /* no batch is trained on */
   check_outputs(why);
   pd_agree(why);
-  pd_optimizer_start();
+  if (!stage->inference) pd_optimizer_start();
   keep_plan();
   double peak = total_peak();
   pd_log_start(peak);

@@ -176,6 +176,10 @@ static int64_t expected_records(void) {
   const struct pd_stage *s = pd.stage;
   int64_t turns = s->microbatches / s->replicas[s->stage] * (s->chunks > 1 ? s->chunks : 1);
   int64_t updates = pd.steps - pd.first_step, most = MOST_RECORDS / pd.ranks, each = 10 * turns + 6;
+  if (s->inference) {
+    updates = pd_own_evaluations();
+    each = 10;
+  }
   return updates > most / each ? most : updates * each;
 }
 

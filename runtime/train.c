@@ -105,7 +105,7 @@ bool pd_updated(int64_t t) {
     pd_trace(PD_CHECKPOINT, t, -1, now, end);
     pd_clock_pause(end - now);
   }
-  return pd_validation_data && is_due(t, pd_options.validate_every);
+  return pd_evaluation_data && is_due(t, pd_options.validate_every);
 }
 
 void pd_train_catch_up(void) {

@@ -289,7 +289,9 @@ static void moments(const StageKernels *k, const UpdateRule *rule, Allocation *a
 }
 
 Allocation *allocate(const LoweredStage *stage, const Program *p, const Train *train) {
+  static const UpdateRule no_updates;
   const StageKernels *k = stage->kernels;
+  const UpdateRule *rule = p->forward_only ? &no_updates : update_rule(train);
   Allocation *a = alloc(sizeof *a);
   ensure(k->chunks.n == p->chunks);
   a->buffer = alloc((size_t)(k->buffers.n + 1) * sizeof *a->buffer);
@@ -299,8 +301,8 @@ Allocation *allocate(const LoweredStage *stage, const Program *p, const Train *t
   a->accumulators_bytes = structs(k, a, SECTION_GRADIENTS, BUFFER_ACCUMULATOR, -1, p->accumulators).bytes;
   bool rounded; /* some weights are stored in bf16: the optimizer needs f32 masters of them */
   a->moments_bytes = state_bytes(k, &rounded);
-  moments(k, update_rule(train), a);
-  section(a, SECTION_MASTERS, a->moments_bytes, rounded);
+  moments(k, rule, a);
+  section(a, SECTION_MASTERS, a->moments_bytes, rounded && !p->forward_only);
   exchanged(k, p, a);
   chunk_structs(k, p, a, SECTION_INPUTS, BUFFER_INPUT);
   chunk_structs(k, p, a, SECTION_RECEIVED, BUFFER_RECEIVED);
@@ -313,7 +315,7 @@ Allocation *allocate(const LoweredStage *stage, const Program *p, const Train *t
   chunk_structs(k, p, a, SECTION_KEPT, BUFFER_KEPT);
   chunk_structs(k, p, a, SECTION_DEFERRED, BUFFER_DEFERRED);
   workspace(k, p, a);
-  a->scratch_bytes = largest_scratch(stage, update_rule(train));
+  a->scratch_bytes = largest_scratch(stage, rule);
   a->scratch_offset = a->bytes;
   section(a, SECTION_SCRATCH, a->scratch_bytes, 1);
   return a;

@@ -139,6 +139,8 @@ static void note_partial_sums(Gradients *d, int node) {
 }
 
 void autodiff(Graph *g) {
+  if (g->inference)
+    return;
   localise(g);
   Gradients d = {.g = g, .n_values = g->values.n};
   d.wanted = alloc(d.n_values * sizeof *d.wanted);

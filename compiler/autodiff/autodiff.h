@@ -1,4 +1,4 @@
-/* Autodiff appends, behind the forward nodes and in reverse order, the nodes that compute the
+/* Autodiff appends, unless the graph is for inference, behind the forward nodes and in reverse order, the nodes that compute the
  * gradient of every parameter use (Param.gradients).
  * - The seed of a loss is 1 for each of its elements (for the i-th of several losses the ratio of
  *   elements N_0 / N_i): the division by the batch's count of targets happens at the update.

@@ -31,6 +31,7 @@ typedef struct Options {
   const char *stop_after;
   const char *cc;   /* --cc: may hold arguments, separated by spaces; NULL: the target's own */
   const char *arch; /* --arch: "sm_90"; NULL: this machine's */
+  bool infer;       /* --infer: programs that run the model, without what trains it */
   bool sources_only, time_passes, verify_each, verbose, dry_run, syntax_only, dependencies;
 } Options;
 
@@ -45,7 +46,8 @@ typedef struct Toolchain Toolchain;
 /* All of one build's texts. Paths of files are DIR/NAME. */
 typedef struct Output {
   const char *directory;
-  const char *model; /* base name of the .pdm: names the dependency file */
+  const char *model;    /* base name of the .pdm: names the dependency file */
+  const char *launcher; /* "train", "infer" */
   const Toolchain *toolchain;
   int n_stages;
   const int *replicas; /* by stage: its ranks */
@@ -54,7 +56,7 @@ typedef struct Output {
 } Output;
 
 const char *source_name(const Toolchain *t, int stage); /* "stage0.c" */
-const char *output_directory(const Options *o);         /* -o, else NAME.build */
+const char *output_directory(const Options *o);         /* -o, else NAME.build, with --infer NAME.infer */
 const char *base_name(const char *path);                /* "models/gpt.pdm": "gpt" */
 /* Writes sources, plan.json, app, train and with -MD the dependency file; false after a diagnostic.
  * Removes stage programs of an earlier build that had more stages. */

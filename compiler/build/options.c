@@ -22,10 +22,13 @@ typedef struct Option {
 
 #define AT(member) offsetof(Options, member)
 static const Option options[] = {
-    {"-o", "DIR", TEXT, AT(output), NULL, "output directory (default NAME.build); profile, report: the file"},
+    {"-o", "DIR", TEXT, AT(output), NULL,
+     "output directory (default NAME.build, NAME.infer); profile, report: the file"},
     {"-n", "N", COUNT, AT(plan.workers), NULL, "workers (ranks) to use"},
     {"-D", "name=value", LIST, AT(define), NULL, "override a model attribute or train setting"},
     {"-I", "DIR", LIST, AT(include), NULL, "where `use` looks"},
+    {"--infer", NULL, FLAG, AT(infer), NULL,
+     "programs that run the model and do not train it: forward passes alone"},
     {"--target", "TARGET", TARGET, AT(plan.target.backend), NULL,
      "what programs are made for: processors or GPUs"},
     {"--arch", "ARCH", ARCH, AT(arch), NULL, "of the GPUs, as sm_90 (default: this machine's)"},

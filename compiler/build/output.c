@@ -16,7 +16,7 @@ const char *base_name(const char *path) {
 const char *source_name(const Toolchain *t, int stage) { return format("stage%d.%s", stage, t->suffix); }
 
 const char *output_directory(const Options *o) {
-  return o->output ? o->output : format("%s.build", base_name(o->input));
+  return o->output ? o->output : format(o->infer ? "%s.infer" : "%s.build", base_name(o->input));
 }
 
 static bool cannot_write(const char *path) {
@@ -32,8 +32,8 @@ static bool write_text(const Output *out, const char *name, const char *text) {
 /* Finds its rank under Open MPI, MPICH and Slurm and becomes that rank's stage program. */
 static const char launcher[] =
     "#!/bin/sh\n"
-    "# Starts one rank of a training run: finds this process's rank under Open MPI, MPICH or Slurm and becomes\n"
-    "# that rank's stage program. Ranks are numbered stage by stage.\n"
+    "# Starts one rank of a run: finds this process's rank under Open MPI, MPICH or Slurm and becomes that rank's\n"
+    "# stage program. Ranks are numbered stage by stage.\n"
     "replicas='%s' # ranks of each stage\n"
     "stages=%d planned=%d\n"
     "case $0 in\n"
@@ -68,14 +68,14 @@ static const char launcher[] =
     "exec \"$directory/stage$stage\" \"$@\"\n";
 
 static bool write_launcher(const Output *out) {
-  const char *path = format("%s/train", out->directory);
+  const char *path = format("%s/%s", out->directory, out->launcher);
   Text replicas = {0};
   int ranks = 0;
   for (int i = 0; i < out->n_stages; i++) {
     text_add(&replicas, "%s%d", i ? " " : "", out->replicas[i]);
     ranks += out->replicas[i];
   }
-  return write_text(out, "train", format(launcher, replicas.at, out->n_stages, ranks)) &&
+  return write_text(out, out->launcher, format(launcher, replicas.at, out->n_stages, ranks)) &&
          (chmod(path, 0755) == 0 || cannot_write(path));
 }
 

@@ -102,6 +102,7 @@ Graph *elaborate(const Ast *file, const ElaborateOptions *options) {
   }
   e.g = graph_new(e.model->name);
   e.g->file = intern(path);
+  e.g->inference = options->inference;
   Instance model = {.name = intern(""), .path = intern(""), .calls = 1};
   Layer as_layer = {.name = intern(""), .ast = e.model};
   model.layer = &as_layer;

@@ -12,6 +12,7 @@ typedef struct ElaborateOptions {
   int n_include;
   const char *const *define; /* -D: "name=expression", overrides of model attributes and train settings */
   int n_define;
+  bool inference; /* Graph.inference */
 } ElaborateOptions;
 
 /* The forward graph of the file's model with its train settings; NULL after diagnostics. */

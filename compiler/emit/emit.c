@@ -59,6 +59,8 @@ static void header_entry(Emit *e, const char *label, const char *text) {
 /* The weights that batch t uses, in words. */
 static char *version_words(const Emit *e) {
   const Program *p = e->p;
+  if (p->forward_only)
+    return format("read from a file at the start; nothing changes them");
   if (p->delay == 0)
     return format("one version; batch t uses W(t), and update t makes W(t + 1) = optimizer(W(t), its gradient)");
   if (p->period == 1)
@@ -82,6 +84,12 @@ static const char *base(const char *path) {
 
 static const char *ranks_text(int replicas) { return replicas > 1 ? format(", %d ranks", replicas) : ""; }
 
+static const char *in_flight_words(const Program *p) {
+  if (p->forward_only)
+    return "";
+  return format("; at most %" PRId64 "%s in flight here", p->in_flight, p->chunks > 1 ? " turns" : "");
+}
+
 static const char *turns_text(const Emit *e) {
   return e->p->replicas > 1 ? format(", dealt in turn to this stage's %d ranks", e->p->replicas) : "";
 }
@@ -93,6 +101,16 @@ static const char *precision_words(Precision precision) {
   case PRECISION_BF16: return "bf16: what library calls read and write is stored in bf16, all sums are f32";
   }
   BUG("precision %d", precision);
+}
+
+static char *planned_words(const Emit *e, double forward, double backward, double update) {
+  const Plan *plan = e->plan;
+  const char *batch = milliseconds(plan->batch_seconds), *costs = plan->costs ? plan->costs : "counted";
+  if (e->p->forward_only)
+    return format("forward %s a microbatch, a batch %s (%s)", milliseconds(forward), batch, costs);
+  return format("forward %s, backward %s a microbatch, update %s, a batch %s (%s)%s", milliseconds(forward),
+                milliseconds(backward), milliseconds(update), batch, costs,
+                e->k->recompute ? "; the backward pass reruns the forward pass" : "");
 }
 
 static void print_header(Emit *e) {
@@ -111,22 +129,21 @@ static void print_header(Emit *e) {
                  format("%s%s%s", stage_range(e, i), ranks_text(l->replicas[i]),
                         i == e->k->stage ? " (this program)" : ""));
   header_entry(e, "Batch",
-               format("%" PRId64 " sample%s = %" PRId64 " x a microbatch of %" PRId64
-                      "%s; schedule %s; at most %" PRId64 "%s in flight here",
+               format("%" PRId64 " sample%s = %" PRId64 " x a microbatch of %" PRId64 "%s; schedule %s%s",
                       l->batch, l->batch == 1 ? "" : "s", l->microbatches, l->microbatch, turns_text(e),
-                      l->schedule, e->p->in_flight, e->p->chunks > 1 ? " turns" : ""));
+                      l->schedule, in_flight_words(e->p)));
   if (e->dialect->target)
     header_entry(e, "Target", format("%s; %s", e->dialect->target, precision_words(e->k->target.precision)));
   header_entry(e, "Weights", version_words(e));
-  header_entry(e, "Planned",
-               format("forward %s, backward %s a microbatch, update %s, a batch %s (%s)%s", milliseconds(forward),
-                      milliseconds(backward), milliseconds(update), milliseconds(plan->batch_seconds),
-                      plan->costs ? plan->costs : "counted",
-                      e->k->recompute ? "; the backward pass reruns the forward pass" : ""));
+  header_entry(e, "Planned", planned_words(e, forward, backward, update));
   header_entry(e, "Memory", format("%s: %s", bytes_text(e->allocation->bytes), sections_text(e)));
-  text_add(&e->out, " *\n * From top to bottom: memory, fused loops, blocks, one microbatch forward and "
-                    "backward, the update, and in\n"
-                    " * main() the pipeline. */\n");
+  text_add(&e->out,
+           e->p->forward_only
+               ? " *\n * From top to bottom: memory, fused loops, blocks, one microbatch, and in main() the "
+                 "pipeline. */\n"
+               : " *\n * From top to bottom: memory, fused loops, blocks, one microbatch forward and "
+                 "backward, the update, and in\n"
+                 " * main() the pipeline. */\n");
 }
 
 /* comment NULL: none. */
@@ -152,16 +169,14 @@ static void slot_constants(Emit *e, int chunk) {
       {BUFFER_KEPT, s->saved},
       {BUFFER_DEFERRED, s->deferred},
   };
-  for (int i = 0; i < (e->p->split_backward ? 7 : 5); i++)
+  for (int i = 0; i < (e->p->forward_only ? 3 : e->p->split_backward ? 7 : 5); i++)
     constant(e, chunk_slots(e, slots[i].kind, chunk), slots[i].n,
              chunk + i == 0 ? "microbatch k uses slot k % slots, here and below" : NULL);
 }
 
-static void print_constants(Emit *e) {
+static void training_constants(Emit *e) {
   const Program *p = e->p;
   const char *turns = p->chunks > 1 ? "turns" : "microbatches";
-  text_add(&e->out, "%senum {\n", e->dialect->includes);
-  constant(e, "MICROBATCH", e->k->microbatch, "samples");
   constant(e, "MICROBATCHES", p->period / p->replicas,
            p->replicas > 1 ? format("of a batch (an update) on this rank; %" PRId64 " on the stage's %d ranks",
                                     p->period, p->replicas)
@@ -180,7 +195,14 @@ static void print_constants(Emit *e) {
     constant(e, "WEIGHTS_LAG", p->weights_lag,
              format("%s by which weights' gradients follow their backward", turns));
   constant(e, "ACCUMULATORS", p->accumulators, "sets of gradients");
-  for (int c = 0; c < p->chunks; c++)
+}
+
+static void print_constants(Emit *e) {
+  text_add(&e->out, "%senum {\n", e->dialect->includes);
+  constant(e, "MICROBATCH", e->k->microbatch, "samples");
+  if (!e->p->forward_only)
+    training_constants(e);
+  for (int c = 0; c < e->p->chunks; c++)
     slot_constants(e, c);
   text_add(&e->out, "};\n\n");
 }
@@ -209,7 +231,9 @@ static Names pass_arguments(Emit *e, Pass pass, const char *weights, bool recomp
   return list;
 }
 
-static const char used_weights[] = "&arena->weights[version(k) % VERSIONS]";
+static const char *used_weights(const Emit *e) {
+  return e->p->forward_only ? "&arena->weights" : "&arena->weights[version(k) % VERSIONS]";
+}
 
 /* Whether the pass of this kind reads weights in any chunk. */
 static bool uses_weights(const Emit *e, PassKind kind) {
@@ -280,15 +304,15 @@ static bool has_weights_pass(const Emit *e) { return e->k->weights.n > 0; }
 static void print_work(Emit *e, int indent, Pass pass, bool recomputing) {
   bool forward = pass.kind == PASS_FORWARD && !recomputing;
   if (forward)
-    print_loads(e, indent, pass.chunk, "pd_load", "k");
+    print_loads(e, indent, pass.chunk, e->p->forward_only ? "pd_evaluation_load" : "pd_load", "k");
   if (pass_reads_now(e, pass))
     text_add(&e->out, "%*s%s\n", indent, "", e->dialect->at);
   if (pass_uses(e, pass, BUFFER_ACCUMULATOR))
     text_add(&e->out, "%*sconst int64_t batch = (k - 1) / MICROBATCHES;\n", indent, "");
   bool again = recomputing || (pass.kind == PASS_BACKWARD && program_recomputes(e->p));
-  print_call_pass(e, indent, pass, used_weights, again);
+  print_call_pass(e, indent, pass, used_weights(e), again);
   if (forward)
-    print_figures(e, indent, pass.chunk, "pd_figure", "k");
+    print_figures(e, indent, pass.chunk, e->p->forward_only ? "pd_evaluation_figure" : "pd_figure", "k");
 }
 
 typedef struct Work {
@@ -343,13 +367,14 @@ static void print_microbatch(Emit *e) {
       {program_recomputes(e->p),
        {"recompute", "PD_RECOMPUTE", PASS_FORWARD, true, false,
         "/* Once more, with the same weights and random numbers, for what backward needs. */\n"}},
-      {true, {"backward", "PD_BACKWARD", PASS_BACKWARD, false, e->k->gradients_sent.n > 0, ""}},
+      {!e->p->forward_only, {"backward", "PD_BACKWARD", PASS_BACKWARD, false, e->k->gradients_sent.n > 0, ""}},
       {has_weights_pass(e),
        {"weights", "PD_WEIGHTS", PASS_WEIGHTS, false, false,
         "/* The gradients of weights that backward left for when there is nothing else to do. */\n"}},
   };
   bool several = e->p->chunks > 1;
-  print_version(e);
+  if (!e->p->forward_only)
+    print_version(e);
   if (several)
     text_add(&e->out, "%s", turn_functions);
   for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
@@ -369,19 +394,19 @@ static void print_validate(Emit *e) {
   text_add(&e->out, "/* Forward only, with the newest weights, in the slots of microbatch k, which has just "
                     "gone backward. */\n");
   bool several = e->p->chunks > 1;
-  text_add(&e->out, "static void validate(%sint64_t k) {\n  for (int64_t v = 1; pd_validation_next(v); v++) {\n",
+  text_add(&e->out, "static void validate(%sint64_t k) {\n  for (int64_t v = 1; pd_evaluation_next(v); v++) {\n",
            uses_weights(e, PASS_FORWARD) ? "const struct weights *w, " : "");
   for (int c = 0; c < e->p->chunks; c++) {
     const char *turn = several ? format("(v - 1) * CHUNKS + %d", c + 1) : "v";
     if (chunk_buffers(e->k, &e->k->received, c).n)
-      text_add(&e->out, "    pd_validation_receive(%s, k %% %s);\n", turn, chunk_slots(e, BUFFER_RECEIVED, c));
-    print_loads(e, 4, c, "pd_validation_load", "v");
+      text_add(&e->out, "    pd_evaluation_receive(%s, k %% %s);\n", turn, chunk_slots(e, BUFFER_RECEIVED, c));
+    print_loads(e, 4, c, "pd_evaluation_load", "v");
     if (e->dialect->at_says_training && pass_reads_now(e, (Pass){PASS_FORWARD, c}))
       text_add(&e->out, "    %s\n", e->dialect->at);
     print_call_pass(e, 4, (Pass){PASS_FORWARD, c}, "w", false);
-    print_figures(e, 4, c, "pd_validation_figure", "v");
+    print_figures(e, 4, c, "pd_evaluation_figure", "v");
     if (chunk_buffers(e->k, &e->k->sent, c).n)
-      text_add(&e->out, "    pd_validation_send(%s, k %% %s);\n", turn, chunk_slots(e, BUFFER_SENT, c));
+      text_add(&e->out, "    pd_evaluation_send(%s, k %% %s);\n", turn, chunk_slots(e, BUFFER_SENT, c));
   }
   text_add(&e->out, "  }\n}\n\n");
 }
@@ -491,6 +516,23 @@ static void print_loop_of(Emit *e, int indent, int i) {
   text_add(&e->out, "%*s}\n", indent, "");
 }
 
+/* Inference: the steady state is all there is. */
+static void print_stream(Emit *e) {
+  const Loop *l = &e->p->loop[1];
+  text_add(&e->out,
+           "/* k: %s, counted from 1. */\nint main(int argc, char **argv) {\n"
+           "  pd_start(&stage, argc, argv);\n  setup();\n  for (int64_t k = 1; pd_evaluation_next(k); k++) {\n",
+           e->p->replicas > 1 ? "this rank's microbatches" : "the microbatch");
+  for (int i = 0; i < l->n; i++)
+    switch (l->action[i]) {
+    case DO_RECEIVE: text_add(&e->out, "    pd_receive_activations(k);\n"); break;
+    case DO_FORWARD: text_add(&e->out, "    forward(k);\n"); break;
+    case DO_SEND: text_add(&e->out, e->k->sent.n > 0 ? "    pd_send_activations(k);\n" : ""); break;
+    default: BUG("'%s' in a program for inference", action_name(l->action[i]));
+    }
+  text_add(&e->out, "  }\n  return pd_finish();\n}\n");
+}
+
 static void print_main(Emit *e) {
   const Program *p = e->p;
   const char *batch = batch_of(e), *what = p->chunks > 1     ? "turn"
@@ -506,6 +548,9 @@ static void print_main(Emit *e) {
            "int main(int argc, char **argv) {\n  pd_start(&stage, argc, argv);\n  setup();\n"
            "  int64_t u = pd.first_step, f = u * %s + 1, b = f%s;\n",
            batch, p->split_backward ? ", w = f" : "");
+  text_add(&e->out,
+           "  if (pd.evaluate) /* and train on no batch: steps end where they start */\n    validate(%s0);\n",
+           uses_weights(e, PASS_FORWARD) ? "&arena->weights[u % VERSIONS], " : "");
   if (p->per_batch)
     text_add(&e->out, "  while (u < pd.steps) {\n    const int64_t last = (u + 1) * %s;\n", batch);
   else
@@ -574,14 +619,17 @@ char *emit_stage(const Graph *g, const Pieces *pieces, const Plan *plan, const L
   print_setup(&e);
   text_add(&e.out, "/* ---- one microbatch ---- */\n\n");
   print_region_functions(&e);
-  for (PassKind kind = 0; kind < (has_weights_pass(&e) ? PASS_KINDS : PASS_WEIGHTS); kind++)
+  PassKind end = p->forward_only ? PASS_BACKWARD : has_weights_pass(&e) ? PASS_KINDS : PASS_WEIGHTS;
+  for (PassKind kind = 0; kind < end; kind++)
     for (int c = 0; c < p->chunks; c++)
       print_pass(&e, (Pass){kind, c});
   print_microbatch(&e);
-  text_add(&e.out, "/* ---- the update ---- */\n\n");
-  print_update(&e);
+  if (!p->forward_only) {
+    text_add(&e.out, "/* ---- the update ---- */\n\n");
+    print_update(&e);
+  }
   print_tables(&e);
   text_add(&e.out, "/* ---- the pipeline ---- */\n\n");
-  print_main(&e);
+  (p->forward_only ? print_stream : print_main)(&e);
   return e.out.at;
 }

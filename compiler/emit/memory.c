@@ -339,8 +339,11 @@ static Parts arena_parts(const Emit *e) {
   const Allocation *l = e->allocation;
   const Section *s = l->section;
   Parts parts = {0};
-  add_part(&parts, &s[SECTION_WEIGHTS], "struct weights", "weights", "VERSIONS",
-           "version v in weights[v % VERSIONS]");
+  if (e->p->forward_only)
+    add_part(&parts, &s[SECTION_WEIGHTS], "struct weights", "weights", NULL, NULL);
+  else
+    add_part(&parts, &s[SECTION_WEIGHTS], "struct weights", "weights", "VERSIONS",
+             "version v in weights[v % VERSIONS]");
   add_part(&parts, &s[SECTION_GRADIENTS], e->gradients_type, "gradients", "ACCUMULATORS",
            "of batch t: gradients[t % ACCUMULATORS]");
   add_part(&parts, &s[SECTION_MOMENTS], e->state_type, "moments", format("%d", l->n_moments), "the optimizer's");

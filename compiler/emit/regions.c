@@ -552,8 +552,10 @@ void print_pass(Emit *e, Pass pass) {
 
 void print_loops_and_objects(Emit *e) {
   Text loops = {0};
-  text_add(&e->out, "/* ---- what the runtime's kernels are called with ---- */\n\n"
-                    "/* Where there are two, [1] overwrites, for a batch's first microbatch, and [0] adds. */\n");
+  text_add(&e->out, "/* ---- what the runtime's kernels are called with ---- */\n\n");
+  if (!e->p->forward_only)
+    text_add(&e->out,
+             "/* Where there are two, [1] overwrites, for a batch's first microbatch, and [0] adds. */\n");
   for (int i = 0; i < N_LISTS; i++)
     for (int j = 0; j < e->lowered->list[i].n; j++) {
       const Lowered *k = &e->lowered->list[i].at[j];

@@ -91,8 +91,8 @@ static Names readers_of(const Emit *e, int param) {
 static bool used_once_here(const Emit *e, int param, int weight) {
   const Param *p = &e->g->params.at[param];
   int buffer = find_buffer(e, BUFFER_ACCUMULATOR, param, 0);
-  return p->uses.n == 1 && p->gradients.at[0] >= 0 && buffer >= 0 && owner_of(e, param) == e->k->stage &&
-         !strcmp(member_path(e, buffer), member_path(e, weight));
+  return p->uses.n == 1 && p->gradients.n == 1 && p->gradients.at[0] >= 0 && buffer >= 0 &&
+         owner_of(e, param) == e->k->stage && !strcmp(member_path(e, buffer), member_path(e, weight));
 }
 
 static double momentum_of(const Emit *e, const Param *buffer) {
@@ -129,6 +129,11 @@ static void parameter_line(Emit *e, int param) {
   bool once = used_once_here(e, param, weight);
   Names values = {0};
   text_add(&e->out, "  {.name = %s, .order = %d, %s,\n", string_literal(p->name), param, shape_fields(&p->shape));
+  if (e->p->forward_only) {
+    text_add(&e->out, "   %sHELD(%s)},\n", p->stored_in_out ? ".stored_in_out = true, " : "",
+             member_path(e, weight));
+    return;
+  }
   add_init(p, &values);
   if (!p->buffer && (e->g->train.decay_all || p->shape.rank >= 2))
     push(&values, intern(".decays = true"));
@@ -140,6 +145,18 @@ static void parameter_line(Emit *e, int param) {
   text_list(&e->out, 3, "   ", &values, once ? "},\n" : ",\n");
   if (!once)
     sharing_fields(e, param);
+}
+
+static void inference_macros(Emit *e) {
+  text_add(&e->out,
+           "/* A parameter that is this member of struct weights. */\n"
+           "#define HELD(member) \\\n"
+           "  .elements = sizeof ((struct weights *)0)->member / sizeof *((struct weights *)0)->member, \\\n"
+           "  .offset = offsetof(struct weights, member)%s\n",
+           e->k->target.precision == PRECISION_BF16 ? ", \\" : "");
+  if (e->k->target.precision == PRECISION_BF16)
+    text_add(&e->out, "  .bf16 = sizeof *((struct weights *)0)->member == sizeof(pd_bf16)\n");
+  text_add(&e->out, "\n");
 }
 
 /* What follows from where a parameter is. */
@@ -169,7 +186,7 @@ static void parameter_macros(Emit *e) {
 static void parameter_table(Emit *e) {
   if (e->k->params.n == 0)
     return;
-  parameter_macros(e);
+  (e->p->forward_only ? inference_macros : parameter_macros)(e);
   text_add(&e->out, "static const struct pd_parameter parameters[] = {\n");
   for (int i = 0; i < e->k->params.n; i++)
     parameter_line(e, e->k->params.at[i]);
@@ -443,6 +460,13 @@ static void train_fields(Emit *e) {
 static void memory_fields(Emit *e) {
   const Allocation *l = e->allocation;
   text_add(&e->out, "  .planned_peak_bytes = planned_peak_bytes, .arena_bytes = sizeof(struct arena),\n");
+  if (e->p->forward_only) {
+    if (l->section[SECTION_WEIGHTS].copies)
+      text_add(&e->out,
+               "  .weights = offsetof(struct arena, weights), .weights_stride = sizeof(struct weights),\n");
+    text_add(&e->out, "  .versions = 1,\n");
+    return;
+  }
   if (l->section[SECTION_WEIGHTS].copies)
     text_add(&e->out, "  .weights = offsetof(struct arena, weights), .weights_stride = sizeof(struct "
                       "weights), .versions = VERSIONS,\n");
@@ -484,6 +508,8 @@ static void rank_tables(Emit *e) {
 }
 
 static void figure_table(Emit *e) {
+  if (!e->g->figures.n)
+    return;
   text_add(&e->out, "static const struct pd_figure figures[] = { /* losses, then metrics */\n");
   for (int i = 0; i < e->g->figures.n; i++) {
     const Figure *f = &e->g->figures.at[i];
@@ -495,6 +521,12 @@ static void figure_table(Emit *e) {
       text_add(&e->out, "  {.elements = %" PRId64 "},\n", elements);
   }
   text_add(&e->out, "};\n\n");
+}
+
+/* Inference has one loop and one part of the model a rank. */
+static void inference_fields(Emit *e) {
+  text_add(&e->out, "  .inference = true, .forward_seconds = {%.6g},\n",
+           e->plan->stage[e->p->stage].forward_seconds);
 }
 
 static void seconds_fields(Emit *e) {
@@ -542,7 +574,8 @@ void print_tables(Emit *e) {
            elements, e->g->params.n, double_literal(flops_per_sample(e->g)), graph_tokens_per_sample(e->g));
   text_add(&e->out, "  .threads = %d,\n", e->plan->target.threads);
   memory_fields(e);
-  text_add(&e->out, "  .per_batch = %s, .lag = LAG,\n", e->p->per_batch ? "true" : "false");
+  if (!e->p->forward_only)
+    text_add(&e->out, "  .per_batch = %s, .lag = LAG,\n", e->p->per_batch ? "true" : "false");
   if (k->params.n)
     text_add(&e->out, "  .parameters = parameters, .n_parameters = %d,\n", k->params.n);
   text_add(&e->out, "  .inputs = inputs, .n_inputs = %d,\n", e->g->inputs.n);
@@ -551,8 +584,13 @@ void print_tables(Emit *e) {
   text_add(&e->out, "  .chunks = %d,\n", e->p->chunks);
   for (int i = 0; i < N_CHANNELS; i++)
     channel_field(e, &channel[i]);
-  text_add(&e->out, "  .figures = figures, .n_figures = %d, .n_losses = %d,\n", e->g->figures.n, e->g->n_losses);
-  train_fields(e);
-  seconds_fields(e);
+  if (e->g->figures.n)
+    text_add(&e->out, "  .figures = figures, .n_figures = %d, .n_losses = %d,\n", e->g->figures.n, e->g->n_losses);
+  if (e->p->forward_only) {
+    inference_fields(e);
+  } else {
+    train_fields(e);
+    seconds_fields(e);
+  }
   text_add(&e->out, "};\n\n");
 }

@@ -209,7 +209,7 @@ void graph_dump(const Graph *g, FILE *out) {
   put_quoted(&d, g->name);
   fputs(" ", out);
   put_quoted(&d, g->file);
-  fprintf(out, " forward %d\n", g->n_forward);
+  fprintf(out, " forward %d%s\n", g->n_forward, g->inference ? " inference" : "");
   put_train(&d, &g->train);
   put_declarations(&d);
   for (int i = 0; i < g->nodes.n; i++)

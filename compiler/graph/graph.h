@@ -135,7 +135,8 @@ typedef struct Graph {
   Vec(Input) inputs;
   Vec(Figure) figures; /* losses, then metrics, each in order of declaration */
   int n_losses;
-  int n_forward; /* nodes[0..n_forward) are forward, the rest backward */
+  int n_forward;  /* nodes[0..n_forward) are forward, the rest backward */
+  bool inference; /* the model is run, not trained: there are no backward nodes and no running average moves */
   Train train;
 } Graph;
 

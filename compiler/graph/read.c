@@ -429,6 +429,7 @@ Graph *graph_read(const char *path, const char *text) {
   r.g->file = read_quoted(&r);
   expect(&r, "forward");
   r.g->n_forward = read_int(&r);
+  r.g->inference = accept(&r, "inference");
   while (!r.failed) {
     expect(&r, "\n");
     r.line_start = r.at;

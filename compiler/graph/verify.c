@@ -91,6 +91,7 @@ static void verify_input(const Graph *g, int i) {
 
 void graph_verify(const Graph *g) {
   ensure(g->scopes.n > 0 && g->n_forward <= g->nodes.n);
+  ensure(!g->inference || g->n_forward == g->nodes.n);
   for (int i = 0; i < g->nodes.n; i++)
     verify_node(g, i);
   for (int i = 0; i < g->nodes.n; i++)

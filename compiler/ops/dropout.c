@@ -60,6 +60,7 @@ const Op op_dropout = {
     .name = "dropout",
     .signature = "dropout(x, p = 0.5)",
     .kind = OP_POINTWISE,
+    .trains = true,
     .expensive = true,
     .min_in = 1,
     .max_in = 1,

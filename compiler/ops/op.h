@@ -89,6 +89,7 @@ struct Op {
   Reduction reduction; /* of OP_REDUCE */
   bool internal;       /* only the compiler makes it */
   bool varies;         /* a source that is made up, but is not the same for every microbatch */
+  bool trains;         /* in inference its result is its first operand */
   bool averages;       /* its first operand is a buffer, which its derivative gives a share (grad_share), whether a
                           gradient reaches it or not */
   bool strided_out;    /* a call that reads and writes parts of larger buffers, rows of stride 1 */

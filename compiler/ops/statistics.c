@@ -88,6 +88,7 @@ const Op op_running_average = {
     .name = "running_average",
     .signature = "running_average(buffer, statistic, value, momentum = 0.1)",
     .kind = OP_POINTWISE,
+    .trains = true,
     .averages = true,
     .min_in = 3,
     .max_in = 3,

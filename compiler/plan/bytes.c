@@ -71,7 +71,7 @@ int64_t *input_bytes(const Planner *r, int64_t b) {
 
 static int64_t moment_bytes(const Graph *g, const UpdateRule *rule, int param) {
   int64_t bytes = 0;
-  for (int i = 0; i < rule->n_moments; i++) {
+  for (int i = 0; i < rule->n_moments && !g->inference; i++) {
     if (rule->moment_shape[i] && g->params.at[param].buffer)
       continue;
     Shape shape = moment_shape(rule, i, &g->params.at[param].shape);
@@ -128,10 +128,10 @@ void parameter_tables(const Planner *r, int64_t *weights, int64_t *held, int64_t
   }
 }
 
-/* One accumulator for each use. */
+/* One accumulator for each use; inference has no gradients. */
 int64_t *accumulator_bytes(const Graph *g, const Pieces *p, const int *piece) {
   int64_t *bytes = alloc((size_t)p->n * sizeof *bytes);
-  for (int i = 0; i < g->params.n; i++) {
+  for (int i = 0; i < g->params.n && !g->inference; i++) {
     const Param *q = &g->params.at[i];
     for (int k = 0; k < q->uses.n; k++)
       bytes[piece[q->uses.at[k]]] += padded_bytes(shape_elements(&q->shape));

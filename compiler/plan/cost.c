@@ -119,7 +119,7 @@ Costs *price(const Planner *r, int64_t b) {
   int64_t *shared = alloc(square * sizeof *shared), *moments = alloc(square * sizeof *moments);
   double *update = alloc(square * sizeof *update);
   parameter_tables(r, weights, held, moments, shared);
-  for (size_t i = 0; i < square; i++)
+  for (size_t i = 0; i < square && !g->inference; i++)
     update[i] = (update_seconds(g, held[i], moments[i], &r->rates) + (double)shared[i] / r->bandwidth) *
                 (double)b / (double)g->train.batch;
   *c = (Costs){.n = p->n,
@@ -166,8 +166,8 @@ Program *planned_programs(const Planner *r, const Pipeline *p, const bool *excha
 /* Programs of a plan of this pipeline; where its cuts are does not matter but for tied parameters, which are
  * taken to be on several stages. */
 static Program *programs_of_form(const Planner *r, const Pipeline *form, int64_t b) {
-  bool tied = r->g->train.clip_norm > 0;
-  for (int i = 0; i < r->g->params.n; i++)
+  bool tied = r->g->train.clip_norm > 0 && !r->g->inference;
+  for (int i = 0; i < r->g->params.n && !r->g->inference; i++)
     tied |= r->g->params.at[i].uses.n > 1;
   bool *exchanges = alloc((size_t)form->n_stages);
   for (int i = 1; i < form->n_stages; i++)
@@ -188,7 +188,7 @@ Copies *copies(const Planner *r, const Pipeline *form, int64_t b, Recompute reco
     c[i] = (Copies){.replicas = p->replicas,
                     .exchanges = p->exchanges,
                     .weights = p->versions,
-                    .masters = r->target.precision == PRECISION_BF16,
+                    .masters = r->target.precision == PRECISION_BF16 && !r->g->inference,
                     .accumulators = p->accumulators,
                     .saved = slots->saved,
                     .received = slots->received,
@@ -219,7 +219,7 @@ static bool shares_parameters(const Pieces *p, const Plan *plan, int stage, bool
 bool *plan_exchanges(const Graph *g, const Pieces *p, const Plan *plan) {
   int n_stages = plan->pipeline.n_stages;
   bool *exchanges = alloc((size_t)n_stages), *lower = alloc((size_t)g->params.n + 1);
-  for (int s = 0; s < n_stages; s++) {
+  for (int s = 0; s < n_stages && !g->inference; s++) {
     exchanges[s] = shares_parameters(p, plan, s, lower, false) || (s > 0 && g->train.clip_norm > 0);
     shares_parameters(p, plan, s, lower, true);
   }
@@ -261,7 +261,9 @@ static void price_part(const Planner *r, const Costs *c, const Program *program,
     gradients += c->gradients[k];
   }
   s->weight_bytes = c->weights[at] * program->versions;
-  s->optimizer_bytes = c->moments[at] + (c->weights[at] < c->masters[at] ? c->masters[at] : 0);
+  s->optimizer_bytes = 0;
+  if (!r->g->inference)
+    s->optimizer_bytes = c->moments[at] + (c->weights[at] < c->masters[at] ? c->masters[at] : 0);
   s->gradient_bytes = gradients * program->accumulators;
   s->update_seconds = c->update[at] * (double)microbatches;
   s->send_bytes = message_bytes(r, s->end_piece, b);

@@ -178,6 +178,25 @@ bool schedule_named(Name name, Span where, const char *prefix) {
   return false;
 }
 
+/* What trains a model cannot run it alone, nor the other way round. */
+static bool schedule_suits(const Planner *r, const PlanRequest *q) {
+  bool forward_only = schedule_traits(r->form.schedule).forward_only;
+  if (forward_only == r->g->inference)
+    return true;
+  const char *prefix = q->schedule ? "--schedule: " : "";
+  Diagnostic *d;
+  if (forward_only) {
+    d = error_at(r->schedule_span, "PD0801", "%s'%s' has no backward passes: it trains nothing", prefix,
+                 r->form.schedule);
+    help(d, "'--infer' builds a program that runs the model; it takes this schedule");
+  } else {
+    d = error_at(r->schedule_span, "PD0801", "%s'%s' is for training, and '--infer' has no backward passes",
+                 prefix, r->form.schedule);
+    help(d, "leave '--schedule' out");
+  }
+  return false;
+}
+
 /* A setting of the model that belongs to another schedule is a mistake, unless the model's own is that one and
  * the command line asks for another. */
 static bool setting_belongs(const Planner *r, bool said, const char *setting, const char *owner) {
@@ -198,17 +217,19 @@ static bool choose_schedule(Planner *r, const PlanRequest *q, const Plan *taken)
     r->form = form_of(&taken->pipeline);
     return true;
   }
-  Name name = r->form.schedule = intern(q->schedule ? q->schedule : t->pipeline ? t->pipeline : "2bw");
-  if (!schedule_named(name, r->schedule_span, q->schedule ? "--schedule: " : ""))
+  const char *usual = r->g->inference ? "forward" : t->pipeline ? t->pipeline : "2bw";
+  Name name = r->form.schedule = intern(q->schedule ? q->schedule : usual);
+  if (!schedule_named(name, r->schedule_span, q->schedule ? "--schedule: " : "") || !schedule_suits(r, q))
     return false;
-  if (!setting_belongs(r, t->chunks > 0, "chunks", "interleaved") ||
-      !setting_belongs(r, t->vertical_sync, "vertical_sync", "pipedream"))
+  if (!r->g->inference && (!setting_belongs(r, t->chunks > 0, "chunks", "interleaved") ||
+                           !setting_belongs(r, t->vertical_sync, "vertical_sync", "pipedream")))
     return false;
   ScheduleTraits traits = schedule_traits(name);
   r->form.chunks = !traits.chunks ? 1 : t->chunks > 0 ? (int)t->chunks : USUAL_CHUNKS;
   r->form.vertical_sync = t->vertical_sync && traits.every_round;
   if (q->recompute == RECOMPUTE_ON && !traits.recomputes) {
-    error_at(r->schedule_span, "PD0706", "'%s' cannot recompute: its backward pass is in two", name);
+    error_at(r->schedule_span, "PD0706", "'%s' cannot recompute: its backward pass is %s", name,
+             traits.forward_only ? "missing" : "in two");
     return false;
   }
   return true;

@@ -19,11 +19,11 @@ typedef struct Field {
 #define FIELD(kind, name) \
   { #name, kind, offsetof(Program, name) }
 static const Field fields[] = {
-    FIELD(FIELD_INT, replicas),   FIELD(FIELD_INT, chunks),        FIELD(FIELD_BOOL, split_backward),
-    FIELD(FIELD_BOOL, per_batch), FIELD(FIELD_INT64, in_flight),   FIELD(FIELD_INT64, period),
-    FIELD(FIELD_INT64, delay),    FIELD(FIELD_INT, versions),      FIELD(FIELD_BOOL, waits),
-    FIELD(FIELD_INT64, lag),      FIELD(FIELD_INT64, weights_lag), FIELD(FIELD_INT, accumulators),
-    FIELD(FIELD_INT, exchanges),
+    FIELD(FIELD_INT, replicas),      FIELD(FIELD_INT, chunks),     FIELD(FIELD_BOOL, split_backward),
+    FIELD(FIELD_BOOL, forward_only), FIELD(FIELD_BOOL, per_batch), FIELD(FIELD_INT64, in_flight),
+    FIELD(FIELD_INT64, period),      FIELD(FIELD_INT64, delay),    FIELD(FIELD_INT, versions),
+    FIELD(FIELD_BOOL, waits),        FIELD(FIELD_INT64, lag),      FIELD(FIELD_INT64, weights_lag),
+    FIELD(FIELD_INT, accumulators),  FIELD(FIELD_INT, exchanges),
 };
 enum { N_FIELDS = sizeof fields / sizeof *fields };
 

@@ -135,6 +135,17 @@ static void set_slots(Program *p, bool recompute) {
   }
 }
 
+/* Of what crosses a cut one in use, one on its way. */
+static void set_forward_slots(Program *p) {
+  int crossing = 2, last = p->n_stages - 1;
+  p->slots[0] = (Slots){.saved = 1,
+                        .received = p->stage > 0 ? crossing : 1,
+                        .sent = p->stage < last ? crossing : 1,
+                        .gradients = 1,
+                        .inputs = 1,
+                        .deferred = 1};
+}
+
 /* ---- loops ------------------------------------------------------------------------------------------------ */
 
 static void add(Loop *l, Action a) {
@@ -174,6 +185,13 @@ static void add_update(const Program *p, Loop *l) {
   }
 }
 
+/* Without backward passes nothing fills or drains. */
+static void set_forward_loop(Program *p) {
+  Loop *steady = &p->loop[1];
+  *steady = (Loop){.name = "stream", .comment = "microbatch after microbatch"};
+  add_forward(p, steady);
+}
+
 /* With one turn in flight the steady state is all there is. A batch that drains ends in the last loop that
  * runs, so that only this one needs the update. */
 static void set_loops(Program *p, bool recompute) {
@@ -207,21 +225,30 @@ Program *generate(const Generator *g, const Pipeline *pipeline, const bool *exch
                    .n_stages = d,
                    .replicas = pipeline->replicas[i],
                    .chunks = pipeline->chunks,
+                   .forward_only = g->forward_only,
                    .per_batch = g->drains,
                    .split_backward = g->split,
                    .in_flight = in_flight[i],
-                   .period = pipeline->microbatches};
+                   .period = pipeline->microbatches,
+                   .accumulators = 1,
+                   .exchanges = 1};
     if (g->drains)
       p->in_flight = least(p->in_flight, program_turns(p));
     /* Qi et al. 2024, ZB-H1: stage i keeps i turns less in flight than stage 0, and as many more until here. */
     p->weights_lag = g->split ? least(i, program_turns(p) - 1) : 0;
   }
   set_delays(g, pipeline, programs);
-  set_lags(g, pipeline, exchanges, programs);
+  if (!g->forward_only)
+    set_lags(g, pipeline, exchanges, programs);
   for (int i = 0; i < d; i++) {
     bool recompute = pipeline->recompute[i] && programs[i].in_flight > 1;
-    set_slots(&programs[i], recompute);
-    set_loops(&programs[i], recompute);
+    if (g->forward_only) {
+      set_forward_slots(&programs[i]);
+      set_forward_loop(&programs[i]);
+    } else {
+      set_slots(&programs[i], recompute);
+      set_loops(&programs[i], recompute);
+    }
   }
   return programs;
 }

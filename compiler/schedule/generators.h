@@ -14,7 +14,8 @@ typedef enum {
  * between their forward and their backward; where it drains, a batch bounds them. */
 typedef struct Generator {
   const char *name;
-  bool drains; /* at every batch */
+  bool forward_only; /* there are no backward passes and no updates */
+  bool drains;       /* at every batch */
   Staleness staleness;
   bool replicas;   /* stages may have several ranks */
   bool chunks;     /* ranks hold several chunks */

@@ -246,7 +246,7 @@ static Outcome do_forward(Machine *m, Rank *r) {
   Chunk *c = chunk_of(r);
   if (!in_turn(r, r->forwarded, false))
     return fail(m, r, "forward out of order; turns done", r->forwarded);
-  if (r->forwarded + 1 - r->backwarded > r->p->in_flight)
+  if (!r->p->forward_only && r->forwarded + 1 - r->backwarded > r->p->in_flight)
     return fail(m, r, "more in flight than", r->p->in_flight);
   if (check_version(m, r) == FAILED || check_received(m, r) == FAILED)
     return FAILED;
@@ -475,8 +475,9 @@ static bool everything_done(Machine *m) {
   for (int i = 0; i < m->n_ranks; i++) {
     const Rank *r = &m->rank[i];
     int64_t turns = m->batches * program_turns(r->p), weighted = r->p->split_backward ? turns : 0;
-    if (r->forwarded != turns || r->backwarded != turns || r->weighted != weighted || r->updated != m->batches ||
-        r->exchanged != m->batches) {
+    int64_t backwarded = r->p->forward_only ? 0 : turns, updated = r->p->forward_only ? 0 : m->batches;
+    if (r->forwarded != turns || r->backwarded != backwarded || r->weighted != weighted || r->updated != updated ||
+        r->exchanged != updated) {
       m->why = format("%s ends after %lld forwards, %lld backwards, %lld weights' gradients, %lld exchanges, "
                       "%lld updates of %lld turns in %lld batches",
                       rank_text(r), (long long)r->forwarded, (long long)r->backwarded, (long long)r->weighted,
@@ -526,6 +527,8 @@ static bool check_definition(const Program *p, int n_stages, char **why) {
       return false;
     if (p[i].period != p[0].period || p[i].per_batch != p[0].per_batch)
       return *why = format("stages 0 and %d differ in their microbatches an update", i), false;
+    if (p[i].forward_only != p[0].forward_only)
+      return *why = format("stages 0 and %d differ in whether they go backward", i), false;
     if (p[i].chunks != p[0].chunks || p[i].split_backward != p[0].split_backward)
       return *why = format("stages 0 and %d differ in their chunks", i), false;
   }
@@ -584,7 +587,7 @@ static void machine_start(Machine *m, const Program *programs, const StageTimes 
     for (int r = 0; r < programs[i].replicas; r++)
       rank_start(m, &m->rank[m->first[i] + r], &programs[i], r, &times[i]);
   for (int i = 0; i < m->n_ranks; i++)
-    for (int way = 0; way < N_WAYS; way++)
+    for (int way = 0; way < (programs->forward_only ? UP : N_WAYS); way++)
       post_next(m, &m->rank[i], way);
 }
 

@@ -14,6 +14,7 @@
  *   loop 2 (drain)         while b <= K
  *   loop 3 (weights)       while w <= K
  * then the updates still due (while u < updates of the scope). A loop that is never entered has no actions.
+ * Where nothing goes backward (forward_only) loop 1 is all there is, and M microbatches are but a unit of time.
  * Replica r takes microbatches r + 1, r + 1 + replicas, ...; with chunks the microbatches go in groups of
  * n_stages, each group through all chunks (forward from the first, backward from the last).
  * Slots go by the rank's count of its own microbatches, (k - 1) / replicas + 1, modulo the number of slots,
@@ -61,6 +62,7 @@ typedef struct Slots {
 typedef struct Program {
   int stage, n_stages; /* among the stages that have ranks of their own */
   int replicas, chunks;
+  bool forward_only;       /* the one loop receives, computes and sends: a turn ends with its DO_SEND */
   bool per_batch;          /* loops run once a batch, drained in between; else once a run */
   bool split_backward;     /* DO_WEIGHTS makes the gradients of weights that products need (zero-bubble) */
   int64_t in_flight;       /* n_i: turns between their forward and their backward, at most, of one rank */
@@ -98,12 +100,13 @@ const char *const *schedule_names(int *n);
 bool schedule_known(const char *name);
 /* What a schedule leaves to the pipeline. */
 typedef struct ScheduleTraits {
-  bool drains;      /* at every batch */
-  bool replicas;    /* stages may have several ranks */
-  bool chunks;      /* ranks hold several chunks */
-  bool recomputes;  /* stages may recompute */
-  bool serial;      /* no two ranks of a pipeline are busy at once */
-  bool every_round; /* it updates after each round of the replicas: M is the least common multiple of theirs */
+  bool forward_only; /* what inference takes, and training does not */
+  bool drains;       /* at every batch */
+  bool replicas;     /* stages may have several ranks */
+  bool chunks;       /* ranks hold several chunks */
+  bool recomputes;   /* stages may recompute */
+  bool serial;       /* no two ranks of a pipeline are busy at once */
+  bool every_round;  /* it updates after each round of the replicas: M is the least common multiple of theirs */
 } ScheduleTraits;
 ScheduleTraits schedule_traits(const char *name); /* of a known one */
 int64_t common_multiple(int64_t a, int64_t b);    /* the least: of replicas, a round of them */

@@ -32,6 +32,7 @@ static const Generator generators[] = {
      .recomputes = true,
      .in_flight = in_flight_interleaved},
     {.name = "zb_h1", .staleness = NEWEST, .drains = true, .split = true, .in_flight = in_flight_1f1b},
+    {.name = "forward", .staleness = NEWEST, .forward_only = true, .replicas = true, .in_flight = in_flight_one},
 };
 enum { N_GENERATORS = sizeof generators / sizeof *generators };
 
@@ -55,7 +56,8 @@ bool schedule_known(const char *name) { return generator(name) != NULL; }
 ScheduleTraits schedule_traits(const char *name) {
   const Generator *g = generator(name);
   ensure(g);
-  return (ScheduleTraits){.drains = g->drains,
+  return (ScheduleTraits){.forward_only = g->forward_only,
+                          .drains = g->drains,
                           .replicas = g->replicas,
                           .chunks = g->chunks,
                           .recomputes = g->recomputes,

@@ -1,33 +1,47 @@
 /* What a schedule takes, from running it. */
 #include "schedule/program.h"
 
-typedef struct Updates {
-  int64_t from, to; /* batches whose updates are timed, at stage 0 */
+typedef struct Ends {
+  const Program *program; /* of the stage whose first rank is timed */
+  int64_t from, to;       /* batches whose ends are */
   double from_time, to_time;
-} Updates;
+} Ends;
 
-static void time_update(void *context, const Event *e) {
-  Updates *u = context;
-  if (e->stage != 0 || e->replica != 0 || e->step.action != DO_UPDATE)
+/* The batch that the step ends: by its update or, where there are none, by sending the rank's last microbatch of
+ * it; else -1. */
+static int64_t batch_ended(const Program *p, Step step) {
+  if (step.action == DO_UPDATE)
+    return step.number;
+  bool last = (step.number - 1) % p->period == p->period - p->replicas;
+  return p->forward_only && step.action == DO_SEND && last ? (step.number - 1) / p->period : -1;
+}
+
+static void time_end(void *context, const Event *e) {
+  Ends *ends = context;
+  if (e->stage != ends->program->stage || e->replica != 0)
     return;
-  if (e->step.number == u->from)
-    u->from_time = e->end;
-  if (e->step.number == u->to)
-    u->to_time = e->end;
+  int64_t batch = batch_ended(ends->program, e->step);
+  if (batch == ends->from)
+    ends->from_time = e->end;
+  if (batch == ends->to)
+    ends->to_time = e->end;
 }
 
 /* The mean of at least four batches and `microbatches`. The pipeline is full after twice the turns that stage 0
- * has in flight, and starts to empty as many before the end. */
+ * has in flight, and starts to empty as many before the end. Without backward passes nothing holds stage 0 up at
+ * first: the last stage has the pace of the slowest as soon as microbatches have come through all. */
 static double mean_seconds(const Program *programs, const StageTimes *times, int n_stages, int64_t microbatches) {
   enum { LEAST_TIMED = 4 };
   int64_t timed = (microbatches + programs->period - 1) / programs->period;
   timed = timed > LEAST_TIMED ? timed : LEAST_TIMED;
-  int64_t filled = 2 + 2 * (programs->in_flight + programs->lag) / program_turns(programs);
-  Updates u = {.from = filled, .to = filled + timed};
+  const Program *timed_at = programs->forward_only ? &programs[n_stages - 1] : programs;
+  int64_t turns = programs->forward_only ? n_stages : programs->in_flight + programs->lag;
+  int64_t filled = 2 + 2 * turns / program_turns(programs);
+  Ends ends = {.program = timed_at, .from = filled, .to = filled + timed};
   char *why = NULL;
-  if (!run_schedule(programs, times, n_stages, u.to + filled, time_update, &u, &why))
+  if (!run_schedule(programs, times, n_stages, ends.to + filled, time_end, &ends, &why))
     BUG("schedule: %s", why);
-  return (u.to_time - u.from_time) / (double)timed;
+  return (ends.to_time - ends.from_time) / (double)timed;
 }
 
 double simulate_schedule(const Program *programs, const StageTimes *times, int n_stages) {

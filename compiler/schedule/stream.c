@@ -18,7 +18,7 @@ const char *action_name(Action a) { return action_names[a]; }
 
 int64_t program_version(const Program *p, int64_t k) {
   int64_t version = (k - 1) / p->period - p->delay;
-  return version > 0 ? version : 0;
+  return version > 0 && !p->forward_only ? version : 0;
 }
 
 int64_t program_turns(const Program *p) { return p->period / p->replicas * p->chunks; }
@@ -88,12 +88,28 @@ static bool loop_may_be_empty(const Program *p, int loop) {
   return loop == weights ? !p->split_backward || p->weights_lag == 0 : loop != steady && p->in_flight == 1;
 }
 
+/* One loop, whose turns end with DO_SEND. */
+static bool forward_loop(const Program *p, char **why) {
+  static const int steady = 1;
+  bool alone = p->chunks == 1 && !p->per_batch && !p->split_backward;
+  for (int i = 0; i < N_LOOPS; i++)
+    for (int a = 0; a < p->loop[i].n; a++)
+      alone &= i == steady && p->loop[i].action[a] <= DO_SEND;
+  if (alone && count(&p->loop[steady], DO_SEND) == 1)
+    return true;
+  return *why = format("stage %d: a program without backward passes is one loop that receives, computes and sends",
+                       p->stage),
+         false;
+}
+
 bool program_well_formed(const Program *p, char **why) {
   static const struct {
     int sends, gradients, weights;
   } moves[N_LOOPS] = {{1, 0, 0}, {1, 1, 1}, {0, 1, 1}, {0, 0, 1}};
   if (!sizes_in_range(p, why) || !turns_come_out(p, why))
     return false;
+  if (p->forward_only)
+    return forward_loop(p, why);
   for (int i = 0; i < N_LOOPS; i++) {
     const Loop *l = &p->loop[i];
     if (l->n == 0 && loop_may_be_empty(p, i))
@@ -170,7 +186,7 @@ bool stream_next(Stream *s, Step *step) {
   for (;;) {
     int64_t batches = p->per_batch ? 1 : s->batches;
     if (s->loop == N_LOOPS) {
-      if (s->u < batches) {
+      if (s->u < batches && !p->forward_only) {
         *step = (Step){DO_UPDATE, 0, s->scope + s->u++};
         return true;
       }

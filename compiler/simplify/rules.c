@@ -312,6 +312,8 @@ static const struct {
 int rule_apply(Rewrite *w, int node) {
   const Graph *g = w->to;
   const Op *op = g->nodes.at[node].op;
+  if (g->inference && op->trains)
+    return input(w, node, 0);
   if (g->nodes.at[node].n_out != 1 || (is_forward(g, node) && reads_param(g, node)))
     return -1;
   int value = -1;

@@ -161,18 +161,18 @@ static void backward_of(int64_t k) {
 static void validate(const struct weights *w, int64_t f) {
   float *x = a->validated[0].x, *target = a->validated[1].x, *product = a->validated[2].x;
   float *out = a->validated[3].x, *y = a->validated[4].x;
-  for (int64_t v = 1; pd_validation_next(v); v++) {
+  for (int64_t v = 1; pd_evaluation_next(v); v++) {
     int64_t in_slot = (f + 1) % ACTIVATION_SLOTS;
     pd_await_activations_slot(f);
-    if (HEAD) pd_validation_load(0, v, x);
-    if (TAIL) pd_validation_load(1, v, target);
-    pd_validation_receive(v, in_slot);
+    if (HEAD) pd_evaluation_load(0, v, x);
+    if (TAIL) pd_evaluation_load(1, v, target);
+    pd_evaluation_receive(v, in_slot);
     chain_forward(w, x, a->received[in_slot].x, product, TAIL ? out : a->sent[f % SENT_SLOTS].x, y);
     if (TAIL) {
       chain_losses(y, target, a->loss.x);
-      pd_validation_figure(0, v, a->loss.x, N);
+      pd_evaluation_figure(0, v, a->loss.x, N);
     }
-    pd_validation_send(v, f % SENT_SLOTS);
+    pd_evaluation_send(v, f % SENT_SLOTS);
   }
 }
 

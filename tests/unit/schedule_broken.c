@@ -136,6 +136,11 @@ static const struct {
     {"stages in the wrong order", "2bw", 6, stages_exchanged, "program 1 is of stage 2"},
 };
 
+static void one_received(Program *p) { p[1].slots[0].received = 1; }
+static void drains(Program *p) { p[2].loop[2] = p[2].loop[1]; }
+static void never_sends(Program *p) { omit(&p[2], 1, DO_SEND); }
+static void one_streams(Program *p) { p[1].forward_only = true; }
+
 /* The reason as it is when ranks need not meet; else why they cannot. */
 static void check_refused(const char *name, Case c, void (*break_it)(Program *p), const char *reason) {
   Program *p = make(c);
@@ -198,7 +203,8 @@ static void replicas_without_lag(Program *p) {
 
 static void test_broken_programs_of_all_kinds_are_refused(void **state) {
   (void)state;
-  const Case zb = plain("zb_h1", 4, 8, 0, 0), two = plain("2bw", 4, 8, 0, 0);
+  const Case zb = plain("zb_h1", 4, 8, 0, 0), two = plain("2bw", 4, 8, 0, 0),
+             stream = plain("forward", 4, 4, 0, 0);
   const Case chunks = {.schedule = "interleaved", .stages = 4, .microbatches = 8, .chunks = 2};
   const Case replicas = {.schedule = "2bw", .stages = 3, .microbatches = 12, .replicas = "131"};
   const Case pairs = {.schedule = "2bw", .stages = 2, .microbatches = 8, .replicas = "22"};
@@ -239,6 +245,10 @@ static void test_broken_programs_of_all_kinds_are_refused(void **state) {
       {"a stash too large", stashed, stash_without_sync, "updates old"},
       {"exchange buffers", synchronous, fewer_exchanges, "still to be used"},
       {"accumulators under vertical sync", synchronous, one_accumulator, "overwrites gradients"},
+      {"received slots of a stream", stream, one_received, "received activations' slot"},
+      {"a stream that drains", stream, drains, "one loop that receives, computes and sends"},
+      {"a stream that never sends", stream, never_sends, "one loop that receives, computes and sends"},
+      {"a stream beside a training", two, one_streams, "one loop that receives, computes and sends"},
       {"one stage of replicas without lag", pairs, replicas_without_lag, "to validate"},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)

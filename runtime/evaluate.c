@@ -1,5 +1,5 @@
-/* The mean losses and metrics over a held-out file with the weights of one update. Microbatches are dealt to
- * replicas as in training. A microbatch's elements are added in order and in double by the rank that computes
+/* The mean losses and metrics over files with the weights of one update: validation while training, and all that a
+ * run does that only evaluates. Microbatches are dealt to replicas as in training. A microbatch's elements are added in order and in double by the rank that computes
  * them, then the microbatches' sums in their order by every rank: neither cuts nor replicas leave a trace. */
 #include "internal.h"
 
@@ -10,10 +10,14 @@ static double *sums, *all_sums; /* [microbatch][figure] */
 static double *means;           /* by figure */
 static double started;
 
+bool pd_only_evaluates(void) { return pd.stage->inference || pd_options.evaluate; }
+
 static int64_t microbatches(void) { /* of all replicas */
   int64_t b = pd.stage->microbatch;
-  return (pd_dataset_samples(pd_validation_data) + b - 1) / b;
+  return (pd_dataset_samples(pd_evaluation_data) + b - 1) / b;
 }
+
+int64_t pd_own_evaluations(void) { return (microbatches() + pd_replicas() - 1 - pd.replica) / pd_replicas(); }
 
 static int n_sums(void) { return (int)microbatches() * pd.stage->n_figures; }
 
@@ -21,31 +25,33 @@ static int n_sums(void) { return (int)microbatches() * pd.stage->n_figures; }
 static double mean(int figure) {
   double sum = 0;
   for (int64_t i = 0; i < microbatches(); i++) sum += all_sums[i * pd.stage->n_figures + figure];
-  double samples = (double)pd_dataset_samples(pd_validation_data);
+  double samples = (double)pd_dataset_samples(pd_evaluation_data);
   return sum / (samples * (double)pd.stage->figures[figure].elements);
 }
 
 /* All ranks learn the sums, so that none runs ahead and the figures can be logged in order: each has one
  * contributor, the others add zero. */
-static void finish(void) {
+static void know_means(void) {
   MPI_Request request;
   pd_figures_fold(INT64_MAX);
   MPI_Iallreduce(sums, all_sums, n_sums(), MPI_DOUBLE, MPI_SUM, pd_comm_control, &request);
-  pd_wait(1, &request, "all ranks to validate", -1, NULL, -1);
+  pd_wait(1, &request, "all ranks to evaluate", -1, NULL, -1);
   for (int i = 0; i < pd.stage->n_figures; i++) means[i] = mean(i);
+}
+
+static void finish_validation(void) {
   int64_t t = pd_updates.done - 1;
   if (!isfinite(pd_model_loss(means))) {
     if (pd.rank) pd_leave_to_others();
     pd_fail("step %lld: the validation loss is not finite", (long long)(t + 1));
   }
-  pd.training = true;
   double end = pd_seconds();
   pd_trace(PD_VALIDATE, t, -1, started, end);
-  pd_log_validation(t, means, pd_dataset_samples(pd_validation_data), end - started);
+  pd_log_validation(t, means, pd_dataset_samples(pd_evaluation_data), end - started);
   pd_clock_pause(end - started);
 }
 
-bool pd_validation_next(int64_t v) {
+bool pd_evaluation_next(int64_t v) {
   if (v == 1) {
     if (!sums) {
       sums = pd_allocate(sizeof *sums * (size_t)n_sums());
@@ -55,29 +61,37 @@ bool pd_validation_next(int64_t v) {
     memset(sums, 0, sizeof *sums * (size_t)n_sums());
     pd_train_catch_up();
     started = pd_seconds();
-    pd.training = false;
+    pd.training = pd.stage->inference; /* whose passes are the run's: a trace shows them */
   }
   if (pd_number(v) <= microbatches()) return true;
-  finish();
+  know_means();
+  pd.training = true;
+  if (pd_only_evaluates())
+    pd_log_evaluation(means, pd_dataset_samples(pd_evaluation_data), pd_seconds() - started);
+  else
+    finish_validation();
   return false;
 }
 
-void pd_validation_load(int input, int64_t v, void *to) {
-  int64_t b = pd.stage->microbatch, samples = pd_dataset_samples(pd_validation_data);
+void pd_evaluation_load(int input, int64_t v, void *to) {
+  int64_t b = pd.stage->microbatch, samples = pd_dataset_samples(pd_evaluation_data);
   int64_t first = (pd_number(v) - 1) * b;
   char *numbers = pd_load_begin(input, to);
   for (int64_t i = 0; i < b; i++) {
     int64_t sample = first + i < samples ? first + i : first;
-    pd_load_validation_sample(input, sample, numbers + i * pd.stage->inputs[input].elements * 4);
+    pd_load_evaluation_sample(input, sample, numbers + i * pd.stage->inputs[input].elements * 4);
   }
   pd_load_end(input, to);
 }
 
 static void take_sum(int figure, int64_t v, double sum) {
+  if (pd_only_evaluates() && figure < pd.stage->n_losses && !isfinite(sum))
+    pd_fail("the loss of microbatch %lld is not finite; first tensor that is not: %s", (long long)pd_number(v),
+            pd_first_non_finite(v));
   sums[(pd_number(v) - 1) * pd.stage->n_figures + figure] = sum;
 }
 
-void pd_validation_figure(int figure, int64_t v, const float *elements, int64_t n) {
-  int64_t b = pd.stage->microbatch, left = pd_dataset_samples(pd_validation_data) - (pd_number(v) - 1) * b;
+void pd_evaluation_figure(int figure, int64_t v, const float *elements, int64_t n) {
+  int64_t b = pd.stage->microbatch, left = pd_dataset_samples(pd_evaluation_data) - (pd_number(v) - 1) * b;
   pd_add_up(figure, INT64_MAX, v, elements, left < b ? n / b * left : n, take_sum);
 }
