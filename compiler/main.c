@@ -6,6 +6,7 @@
 #include "autodiff/autodiff.h"
 #include "build/build.h"
 #include "cut/cut.h"
+#include "decode/decode.h"
 #include "elaborate/elaborate.h"
 #include "emit/emit.h"
 #include "layout/permutes.h"
@@ -44,9 +45,14 @@ static bool run_parse(Compilation *c) {
 
 static bool run_elaborate(Compilation *c) {
   const Options *o = &c->options;
-  ElaborateOptions options = {o->include.at, o->include.n, o->define.at, o->define.n, o->infer};
+  ElaborateOptions options = {o->include.at, o->include.n, o->define.at, o->define.n, o->infer || o->generate};
   c->graph = elaborate(c->ast, &options);
   return c->graph != NULL;
+}
+
+static bool run_decode(Compilation *c) {
+  const Options *o = &c->options;
+  return !o->generate || decode(c->graph, o->samples, !o->no_cache);
 }
 
 static bool run_layout(Compilation *c) {
@@ -141,7 +147,9 @@ static bool run_build(Compilation *c) {
     replicas[i] = c->programs[i].replicas;
   Output out = {.directory = output_directory(o),
                 .model = base_name(o->input),
-                .launcher = o->infer ? "infer" : "train",
+                .launcher = o->generate ? "generate"
+                            : o->infer  ? "infer"
+                                        : "train",
                 .toolchain = backend_of(&c->plan->target)->toolchain,
                 .n_stages = n,
                 .replicas = replicas,
@@ -234,6 +242,7 @@ static const struct Pass {
 } passes[] = {
     {.letter = 'p', .name = "parse", .run = run_parse, .dump = dump_ast, .emits = EMIT_AST},
     {.letter = 'e', .name = "elaborate", .run = run_elaborate, .dump = dump_graph, .verify = verify_graph},
+    {.letter = 'g', .name = "decode", .run = run_decode, .dump = dump_graph, .verify = verify_graph},
     {.letter = 'y', .name = "layout", .run = run_layout, .dump = dump_graph, .verify = verify_graph},
     {.letter = 'a', .name = "autodiff", .run = run_autodiff, .dump = dump_graph, .verify = verify_graph},
     {.letter = 's',
@@ -419,7 +428,7 @@ static bool run_command(Compilation *c) {
   case COMMAND_PLAN: return print_plans(c);
   case COMMAND_BUILD: break;
   }
-  return run_passes(c, o->syntax_only ? "elaborate" : "build");
+  return run_passes(c, !o->syntax_only ? "build" : o->generate ? "decode" : "elaborate");
 }
 
 int main(int argc, char **argv) {

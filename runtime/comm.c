@@ -161,6 +161,7 @@ static int64_t first_passes;
 
 /* Of this rank, until the run ends. */
 static int64_t run_turns(void) {
+  if (pd.stage->generation) return 0; /* none is posted ahead */
   if (pd.stage->inference) return pd_own_evaluations();
   return pd.steps * pd_own_microbatches() * pd.stage->chunks;
 }
@@ -339,6 +340,7 @@ void pd_comm_start(void) {
   open_lines(validates);
   int64_t batch = pd_own_microbatches() * s->chunks, done = pd.first_step * batch;
   if (pd_device_name()) first_passes = done + batch;
+  if (s->generation) first_passes = INT64_MAX; /* any step may be the last */
   for (int i = 0; i <= GRADIENTS_IN; i++) post_next((enum route_kind)i, done);
 }
 

@@ -28,6 +28,12 @@ struct pd_options {
   double timeout;   /* seconds */
   double peak;      /* operations a second of all ranks; 0: measured */
   struct pd_augment augment;
+  const char *prompt, *prompt_file, *prompt_tokens;
+  char **tokenizer; /* a run within argv */
+  int n_tokenizer;
+  int64_t tokens, top_k;
+  double temperature, top_p;
+  bool stop, window, token_numbers;
   int64_t pad;      /* the token behind what is shorter than its input */
   const char *comm; /* how messages travel: "nccl" or "mpi"; NULL: what suits the devices */
   bool evaluate, resume, quiet, emulate, graphs, help;
@@ -242,6 +248,13 @@ void pd_add_up(int figure, int64_t batch, int64_t k, const float *elements, int6
 /* Whether all sums of the batches up to this one are taken; pd_figures_fold waits until they are. */
 bool pd_figures_are_known(int64_t batch);
 void pd_figures_fold(int64_t batch);
+
+/* ---- generate.c ------------------------------------------------------------------------------- */
+
+/* Rank 0 reads the prompt; false after filling `why`. */
+bool pd_generation_read(char *why);
+void pd_generation_share(void);    /* collective: all ranks get it */
+int64_t pd_generation_steps(void); /* at most */
 
 /* ---- evaluate.c ------------------------------------------------------------------------------- */
 

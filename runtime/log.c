@@ -228,7 +228,7 @@ void pd_log_finish(const int64_t *peak_bytes, double seconds) {
   line_array("planned_peak_bytes", s->planned_peak_bytes);
   line("}\n");
   if (log_file && fclose(log_file)) pd_fail("cannot write log '%s': %s", pd_options.log, strerror(errno));
-  if (pd_options.quiet) return;
+  if (pd_options.quiet || s->generation) return;
   if (!pd.evaluate) printf("%lld updates in ", (long long)(pd.steps - pd.first_step));
   printf("%.1f s; memory, measured of planned:", seconds);
   for (int r = 0; r < pd.ranks; r++)

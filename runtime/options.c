@@ -8,13 +8,16 @@
 
 struct pd_options pd_options;
 
-enum kind { FLAG, COUNT, POSITIVE, SEED, SECONDS, RATE, AUGMENT, PATH, PATHS, LIST };
+enum kind { FLAG, COUNT, POSITIVE, SEED, SECONDS, RATE, NUMBER, OUTPUT, AUGMENT, PATH, TEXT, PATHS, LIST };
 /* What an option is for: TRAINING ones are refused where nothing is trained. */
 enum purpose {
   ANY_RUN,
   TRAINING,
   STATE /* of a training, which --evaluate reads, too */,
-  OF_TRAIN /* programs */
+  OF_TRAIN /* programs */,
+  SEEDED /* what infer draws nothing for */,
+  OF_GENERATE,
+  OF_OTHERS /* than generate */
 };
 
 struct option {
@@ -30,16 +33,32 @@ struct option {
 #define AT(member) offsetof(struct pd_options, member)
 static const struct option options[] = {
     {"--data", PATHS, AT(data), AT(n_data), "PATH...",
-     "text, .ids, llm.c or CIFAR-10 .bin, .npy, MNIST's idx; NAME=PATH for one input", ANY_RUN},
+     "text, .ids, llm.c or CIFAR-10 .bin, .npy, MNIST's idx; NAME=PATH for one input", OF_OTHERS},
     {"--validation", PATHS, AT(validation), AT(n_validation), "PATH...", "the same, held out", TRAINING},
     {"--validate-every", POSITIVE, AT(validate_every), 0, "K", "validate after every K updates, and at the end",
      TRAINING},
     {"--evaluate", FLAG, AT(evaluate), 0, NULL, "loss and metrics over --data, and no training", OF_TRAIN},
     {"--augment", AUGMENT, AT(augment), 0, "CHANGES",
      "of the images trained on, at random: flip, crop=PIXELS or flip,crop=PIXELS", TRAINING},
-    {"--pad", COUNT, AT(pad), 0, "TOKEN", "what fills up lines shorter than their input (default 0)", ANY_RUN},
+    {"--pad", COUNT, AT(pad), 0, "TOKEN", "what fills up lines shorter than their input (default 0)", OF_OTHERS},
     {"--steps", COUNT, AT(steps), 0, "N", "weight updates; 0: only --save", TRAINING},
-    {"--seed", SEED, AT(seed), 0, "S", "of initial weights, sample order and dropout (default 1)", TRAINING},
+    {"--prompt", TEXT, AT(prompt), 0, "TEXT", "to continue (default: standard input)", OF_GENERATE},
+    {"--prompt-file", PATH, AT(prompt_file), 0, "FILE", "the text to continue", OF_GENERATE},
+    {"--prompt-tokens", TEXT, AT(prompt_tokens), 0, "N,N,..", "tokens to continue, by number", OF_GENERATE},
+    {"--tokenizer", PATHS, AT(tokenizer), AT(n_tokenizer), "FILE...",
+     "tokenizer.json, or vocab.json and merges.txt (default: tokens are bytes)", OF_GENERATE},
+    {"--tokens", COUNT, AT(tokens), 0, "N", "how many to add (default 100)", OF_GENERATE},
+    {"--temperature", NUMBER, AT(temperature), 0, "T",
+     "logits are divided by it; 0: always the most probable token (default 1)", OF_GENERATE},
+    {"--top-k", COUNT, AT(top_k), 0, "K", "draw from the K most probable tokens; 0: from all (default)",
+     OF_GENERATE},
+    {"--top-p", NUMBER, AT(top_p), 0, "P",
+     "draw from the most probable ones that add up to P; 1: from all (default)", OF_GENERATE},
+    {"--stop", FLAG, AT(stop), 0, NULL, "end at the token that ends a text", OF_GENERATE},
+    {"--window", FLAG, AT(window), 0, NULL, "drop the earlier half of a full context and go on", OF_GENERATE},
+    {"--output", OUTPUT, AT(token_numbers), 0, "text|tokens", "what to print (default text)", OF_GENERATE},
+    {"--seed", SEED, AT(seed), 0, "S", "of initial weights, sample order, dropout and drawn tokens (default 1)",
+     SEEDED},
     {"--init", LIST, AT(init), AT(n_init), "PATH...",
      "start from weights: safetensors, their index.json, folders of a checkpoint's step", ANY_RUN},
     {"--init-partial", LIST, AT(init_partial), AT(n_init_partial), "PATTERN...",
@@ -51,25 +70,40 @@ static const struct option options[] = {
     {"--checkpoint-every", POSITIVE, AT(checkpoint_every), 0, "K", "after every K updates, and at the end",
      TRAINING},
     {"--resume", FLAG, AT(resume), 0, NULL, "continue from the directory's newest state, if it has one", STATE},
-    {"--log", PATH, AT(log), 0, "FILE", "one JSON line an update, or an evaluation", ANY_RUN},
+    {"--log", PATH, AT(log), 0, "FILE", "one JSON line an update, or an evaluation", OF_OTHERS},
     {"--trace", PATH, AT(trace), 0, "FILE", "what every rank did when, as a Chrome trace", ANY_RUN},
-    {"--run", PATH, AT(run), 0, "DIR", "write log.jsonl, trace.json and the plan there, for pdc report", ANY_RUN},
+    {"--run", PATH, AT(run), 0, "DIR", "write log.jsonl, trace.json and the plan there, for pdc report",
+     OF_OTHERS},
     {"--comm", PATH, AT(comm), 0, "nccl|mpi", "how messages travel between devices (default: what suits them)",
      ANY_RUN},
     {"--timeout", SECONDS, AT(timeout), 0, "SECONDS", "a peer silent for so long is an error (default 300)",
      ANY_RUN},
     {"--peak", RATE, AT(peak), 0, "FLOPS",
      "of all ranks together, for mfu, as 235e9 or 235GFLOPS (default: measured)", OF_TRAIN},
-    {"--emulate", FLAG, AT(emulate), 0, NULL, "sleep for the planned times instead of computing", ANY_RUN},
+    {"--emulate", FLAG, AT(emulate), 0, NULL, "sleep for the planned times instead of computing", OF_OTHERS},
     {"--graphs", FLAG, AT(graphs), 0, NULL, "on GPUs: launch each pass as one CUDA graph", ANY_RUN},
     {"--quiet", FLAG, AT(quiet), 0, NULL, "no progress and no notes", ANY_RUN},
     {"--help", FLAG, AT(help), 0, NULL, "print this", ANY_RUN},
 };
 enum { N_OPTIONS = sizeof options / sizeof *options };
 
+static bool belongs(const struct pd_stage *s, const struct option *o) {
+  switch (o->purpose) {
+  case ANY_RUN: return true;
+  case OF_GENERATE: return s->generation != NULL;
+  case OF_OTHERS: return !s->generation;
+  case SEEDED: return s->generation || !s->inference;
+  default: return !s->inference;
+  }
+}
+
 void pd_print_usage(const struct pd_stage *stage) {
   const char *plural = stage->n_stages == 1 ? "" : "s";
-  if (stage->inference)
+  if (stage->generation)
+    printf("usage: mpirun -n %d generate --init FILE [--prompt TEXT] [options]\n"
+           "continues a text by %s: %d stage%s, %lld at once\n\n",
+           pd_planned_ranks(), stage->model, stage->n_stages, plural, (long long)stage->microbatch);
+  else if (stage->inference)
     printf("usage: mpirun -n %d infer --data PATH... --init FILE [options]\n"
            "evaluates %s: %d stage%s, microbatches of %lld\n\n",
            pd_planned_ranks(), stage->model, stage->n_stages, plural, (long long)stage->microbatch);
@@ -78,7 +112,7 @@ void pd_print_usage(const struct pd_stage *stage) {
            "trains %s: %d stage%s, schedule %s, batches of %lld\n\n",
            pd_planned_ranks(), stage->model, stage->n_stages, plural, stage->schedule, (long long)stage->batch);
   for (const struct option *o = options; o < options + N_OPTIONS; o++) {
-    if (stage->inference && o->purpose != ANY_RUN) continue;
+    if (!belongs(stage, o)) continue;
     char left[40];
     snprintf(left, sizeof left, "%s %s", o->name, o->argument ? o->argument : "");
     printf("  %-20s %s\n", left, o->help);
@@ -152,6 +186,15 @@ static bool parse_value(const struct option *o, const char *text, char *at, char
   case RATE:
     return parse_rate(text, (double *)at) ||
            pd_refuse(why, "%s needs operations a second, as 235e9 or 235GFLOPS, not '%s'", o->name, text);
+  case NUMBER:
+    *(double *)at = strtod(text, &end);
+    return (end != text && !*end && *(double *)at >= 0 && *(double *)at < 1e9) ||
+           pd_refuse(why, "%s needs a number from 0 up, not '%s'", o->name, text);
+  case OUTPUT:
+    *(bool *)at = !strcmp(text, "tokens");
+    return !strcmp(text, "text") || *(bool *)at ||
+           pd_refuse(why, "%s needs text or tokens, not '%s'", o->name, text);
+  case TEXT: *(const char **)at = text; return true;
   case AUGMENT:
     return parse_augment(text, (struct pd_augment *)at) ||
            pd_refuse(why, "%s needs flip, crop=PIXELS or both with a comma, not '%s'", o->name, text);
@@ -219,7 +262,7 @@ static bool options_agree(struct pd_options *o, const struct option *training, c
 
 bool pd_parse_options(struct pd_options *o, int argc, char **argv, char *why) {
   const struct option *training = NULL;
-  *o = (struct pd_options){.steps = -1, .seed = 1, .timeout = 300};
+  *o = (struct pd_options){.steps = -1, .seed = 1, .timeout = 300, .tokens = 100, .temperature = 1, .top_p = 1};
   for (int i = 1; i < argc; i++) {
     char *value;
     if (!strcmp(argv[i], "-h")) {
@@ -228,9 +271,12 @@ bool pd_parse_options(struct pd_options *o, int argc, char **argv, char *why) {
     }
     const struct option *p = find(argv[i], &value);
     if (!p) return pd_refuse(why, "unknown option '%s'; --help lists them", argv[i]);
-    if (pd.stage->inference && p->purpose != ANY_RUN)
+    if (!belongs(pd.stage, p) && (pd.stage->generation || p->purpose == OF_GENERATE))
+      return pd_refuse(why, "%s is not for %s", p->name,
+                       pd.stage->generation ? "generating" : "this program: pdc --generate makes one");
+    if (!belongs(pd.stage, p))
       return pd_refuse(why, "%s is for training: this program runs the model alone (pdc --infer)", p->name);
-    if (p->purpose == TRAINING && !training) training = p;
+    if ((p->purpose == TRAINING || p->purpose == SEEDED) && !training) training = p;
     char *at = (char *)o + p->at;
     if (p->kind == FLAG) {
       if (value) return pd_refuse(why, "%s takes no value", p->name);

@@ -176,8 +176,9 @@ struct pd_stage {
   int64_t lr_total;         /* updates after which the schedule ends; 0: never */
   /* planned, for --emulate: of a microbatch, by chunk; weights: backward's part that PD_WEIGHTS does (0: none) */
   double forward_seconds[PD_MAX_CHUNKS], backward_seconds[PD_MAX_CHUNKS], weights_seconds[PD_MAX_CHUNKS];
-  double update_seconds; /* of an update */
-  bool inference;        /* the program only runs the model: what trains it is not there */
+  double update_seconds;                  /* of an update */
+  const struct pd_generation *generation; /* NULL: it generates nothing */
+  bool inference;                         /* the program only runs the model: what trains it is not there */
 };
 
 /* ---- the run (run.c, options.c) -------------------------------------------------------------- */
@@ -272,6 +273,21 @@ int64_t pd_following(int64_t first_sample);
  * when a validation is due with the new weights. */
 bool pd_updated(int64_t t);
 
+/* ---- generation (generate.c) --------------------------------------------------------------------- */
+/* for (k = 1; pd_generation_next(k); k++) { receive, load, forward, logits, send }: each step feeds the next token of
+ * every sample or, without caches, all of their positions; where its logits are for a token that is not known yet,
+ * one is drawn, and the next step waits for it. */
+struct pd_generation {
+  int64_t context, classes; /* positions; tokens that may be drawn, the first of... */
+  int64_t logits;           /* ... so many a row */
+  int tokens, position;     /* inputs; position -1: no caches */
+  int stage;                /* where logits are computed */
+};
+bool pd_generation_next(int64_t k);
+void pd_generation_load(int input, int64_t k, void *to);
+/* n logits: of one row a sample, or of one for each position. */
+void pd_generation_logits(int figure, int64_t k, const float *logits, int64_t n);
+
 /* ---- evaluation (evaluate.c) ------------------------------------------------------------------- */
 /* Losses and metrics over all of the samples to evaluate, each once and in their order. Validation while training:
  * for (v = 1; pd_evaluation_next(v); v++) { pd_evaluation_receive(v, slot); load, forward,
@@ -293,11 +309,14 @@ void pd_evaluation_figure(int figure, int64_t v, const float *elements, int64_t 
 
 /* ---- library calls (kernels/matmul.c) ------------------------------------------------------------ */
 /* c[m, n] = a @ b (+ bias[n]), f32, oneDNN, user scratchpad. Strides in elements; `batch` many, 1 when 2-D.
- * Accumulating ones add to c. Made once at the start, executed many times. */
+ * Accumulating ones add to c. Made once at the start, executed many times. few_rows: kernels/few_rows.c does it,
+ * which for up to PD_FEW_ROWS rows costs one reading of b: batch and a_column are 1, and b_row or b_column is;
+ * nothing is accumulated. GPUs take no notice of it. */
+enum { PD_FEW_ROWS = 8 };
 struct pd_matmul_shape {
   int64_t batch, m, n, k;
   int64_t a_batch, a_row, a_column, b_batch, b_row, b_column, c_batch, c_row; /* c's column stride is 1 */
-  bool bias, accumulate;
+  bool bias, accumulate, few_rows;
 };
 struct pd_matmul;
 struct pd_matmul *pd_matmul_new(struct pd_matmul_shape shape);
@@ -366,6 +385,19 @@ void pd_masked_attention_forward(const struct pd_attention *a, pd_in q, pd_in k,
                                  pd_out lse, void *scratch);
 void pd_masked_attention_backward(const struct pd_attention *a, pd_in q, pd_in k, pd_in v, pd_in o, pd_in lse,
                                   pd_in d_o, pd_in mask, pd_out dq, pd_out dk, pd_out dv, void *scratch);
+
+/* ---- attention from a cache (kernels/cached_attention.c) --------------------------------------------- */
+/* The next position of every sample: k and v of [batch][kv_heads][size] become row position[sample] of the caches,
+ * [batch][kv_heads][context][size] and dense, and q of [batch][heads][size] attends to the rows up to it. */
+struct pd_cached_attention {
+  int64_t batch, heads, kv_heads, context, size;
+  float scale;
+  struct {
+    int64_t batch, head;
+  } q, k, v, o; /* strides in elements; size contiguous */
+};
+void pd_cached_attention(const struct pd_cached_attention *a, pd_in q, pd_in k, pd_in v, const int32_t *position,
+                         pd_out o, pd_out keys, pd_out values);
 
 /* ---- LSTM (kernels/lstm.c) ------------------------------------------------------------------------- */
 /* The recurrence of one layer in one direction; all arrays are dense. x: [batch][length][4 hidden], the input's

@@ -265,7 +265,17 @@ static bool check_evaluation(struct pd_options *o, char *why) {
   return true;
 }
 
+static bool check_generation(struct pd_options *o, char *why) {
+  int prompts = (o->prompt != NULL) + (o->prompt_file != NULL) + (o->prompt_tokens != NULL);
+  o->steps = 0;
+  if (!o->n_init) return pd_refuse(why, "--init FILE is missing: there are no weights to generate with");
+  if (prompts > 1) return pd_refuse(why, "--prompt, --prompt-file, --prompt-tokens: give one of them");
+  if (!(o->top_p > 0 && o->top_p <= 1)) return pd_refuse(why, "--top-p needs a number up to 1, and more than 0");
+  return true;
+}
+
 static bool check_options(const struct pd_stage *s, struct pd_options *o, char *why) {
+  if (s->generation) return check_generation(o, why);
   if (pd_only_evaluates()) return check_evaluation(o, why);
   if (o->steps < 0 && s->lr_total > 0) o->steps = s->lr_total;
   if (o->steps < 0) return pd_refuse(why, "--steps N is missing");
@@ -382,8 +392,9 @@ void pd_start(const struct pd_stage *stage, int argc, char **argv) {
   pd.seed = o->seed;
   pd.emulate = o->emulate;
   pd.evaluate = pd_only_evaluates();
-  if (pd_device_start(why)) pd_data_start(why);
+  if (pd_device_start(why)) (stage->generation ? pd_generation_read : pd_data_start)(why);
   pd_agree(why);
+  if (stage->generation) pd_generation_share();
   start_weights();
   if (pd_only_evaluates()) pd.steps = pd.first_step; /* no batch is trained on */
   check_outputs(why);

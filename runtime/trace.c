@@ -177,7 +177,7 @@ static int64_t expected_records(void) {
   int64_t turns = s->microbatches / s->replicas[s->stage] * (s->chunks > 1 ? s->chunks : 1);
   int64_t updates = pd.steps - pd.first_step, most = MOST_RECORDS / pd.ranks, each = 10 * turns + 6;
   if (s->inference) {
-    updates = pd_own_evaluations();
+    updates = s->generation ? pd_generation_steps() : pd_own_evaluations();
     each = 10;
   }
   return updates > most / each ? most : updates * each;

@@ -4,9 +4,10 @@
 #include "optimizers/optimizer.h"
 
 static const char *const section_names[SECTION_COUNT] = {
-    "weights", "gradients", "moments", "own moments",        "masters",        "exchanged",
-    "inputs",  "received",  "sent",    "gradients received", "gradients sent", "tables",
-    "figures", "saved",     "kept",    "deferred",           "workspace",      "scratch",
+    "weights",        "gradients", "moments",   "own moments", "masters",
+    "exchanged",      "inputs",    "received",  "sent",        "gradients received",
+    "gradients sent", "tables",    "caches",    "figures",     "saved",
+    "kept",           "deferred",  "workspace", "scratch",
 };
 
 Ints allocation_members(const StageKernels *k, BufferKind kind, int chunk) {
@@ -310,6 +311,7 @@ Allocation *allocate(const LoweredStage *stage, const Program *p, const Train *t
   chunk_structs(k, p, a, SECTION_GRADIENTS_RECEIVED, BUFFER_GRADIENT_RECEIVED);
   chunk_structs(k, p, a, SECTION_GRADIENTS_SENT, BUFFER_GRADIENT_SENT);
   structs(k, a, SECTION_TABLES, BUFFER_TABLE, -1, 1);
+  structs(k, a, SECTION_CACHES, BUFFER_CACHE, -1, 1);
   structs(k, a, SECTION_FIGURES, BUFFER_FIGURE, -1, 1);
   chunk_structs(k, p, a, SECTION_SAVED, BUFFER_SAVED);
   chunk_structs(k, p, a, SECTION_KEPT, BUFFER_KEPT);

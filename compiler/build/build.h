@@ -29,9 +29,11 @@ typedef struct Options {
   EmitWhat emit;
   const char *dump; /* -d: letters of passes */
   const char *stop_after;
-  const char *cc;   /* --cc: may hold arguments, separated by spaces; NULL: the target's own */
-  const char *arch; /* --arch: "sm_90"; NULL: this machine's */
-  bool infer;       /* --infer: programs that run the model, without what trains it */
+  const char *cc;          /* --cc: may hold arguments, separated by spaces; NULL: the target's own */
+  const char *arch;        /* --arch: "sm_90"; NULL: this machine's */
+  bool generate, no_cache; /* --generate: programs that continue token sequences */
+  int64_t samples;         /* --samples: so many at once; 0: not given */
+  bool infer;              /* --infer: programs that run the model, without what trains it */
   bool sources_only, time_passes, verify_each, verbose, dry_run, syntax_only, dependencies;
 } Options;
 

@@ -23,12 +23,15 @@ typedef struct Option {
 #define AT(member) offsetof(Options, member)
 static const Option options[] = {
     {"-o", "DIR", TEXT, AT(output), NULL,
-     "output directory (default NAME.build, NAME.infer); profile, report: the file"},
+     "output directory (default NAME.build, .infer, .generate); profile, report: the file"},
     {"-n", "N", COUNT, AT(plan.workers), NULL, "workers (ranks) to use"},
     {"-D", "name=value", LIST, AT(define), NULL, "override a model attribute or train setting"},
     {"-I", "DIR", LIST, AT(include), NULL, "where `use` looks"},
     {"--infer", NULL, FLAG, AT(infer), NULL,
      "programs that run the model and do not train it: forward passes alone"},
+    {"--generate", NULL, FLAG, AT(generate), NULL, "programs that continue texts or other sequences of tokens"},
+    {"--samples", "B", COUNT, AT(samples), NULL, "--generate: so many continuations at once (default 1)"},
+    {"--no-cache", NULL, FLAG, AT(no_cache), NULL, "--generate: all positions anew for every token"},
     {"--target", "TARGET", TARGET, AT(plan.target.backend), NULL,
      "what programs are made for: processors or GPUs"},
     {"--arch", "ARCH", ARCH, AT(arch), NULL, "of the GPUs, as sm_90 (default: this machine's)"},
@@ -117,8 +120,8 @@ static void print_help(void) {
   printf("\nschedules: ");
   for (int i = 0; i < n; i++)
     printf(i ? ", %s" : "%s", names[i]);
-  printf("\npasses and their letters: parse p, elaborate e, layout y, autodiff a, simplify s, cut c, plan l,\n"
-         "fuse f, lower w, schedule t, allocate m, emit o, build b\n");
+  printf("\npasses and their letters: parse p, elaborate e, decode g, layout y, autodiff a, simplify s,\n"
+         "cut c, plan l, fuse f, lower w, schedule t, allocate m, emit o, build b\n");
 }
 
 static int64_t read_count(const Option *o, const char *text) {
@@ -231,7 +234,7 @@ static void set_option(Options *o, const Option *option, const char *value) {
   case ARCH: *(const char **)to = read_arch(option, value); break;
   case LIST: push((Strings *)to, value); break;
   case COUNT:
-    if (option->at == AT(plan.microbatch))
+    if (option->at == AT(plan.microbatch) || option->at == AT(samples))
       *(int64_t *)to = read_count(option, value);
     else
       *(int *)to = (int)read_count(option, value);
@@ -273,6 +276,21 @@ _Noreturn static void unknown_option(const char *argument) {
   usage(near ? "unknown option '%s'; did you mean '%s'?" : "unknown option '%s'", argument, near);
 }
 
+/* A continuation is a sample, and all are one microbatch. */
+static void check_generate(Options *o) {
+  if (!o->generate && (o->samples || o->no_cache))
+    usage("%s is for --generate", o->samples ? "--samples" : "--no-cache");
+  if (!o->generate)
+    return;
+  if (o->infer)
+    usage("--infer or --generate: programs do one of them");
+  if (o->plan.microbatch)
+    usage("--generate takes --samples, not --microbatch");
+  if (!o->samples)
+    o->samples = 1;
+  o->plan.microbatch = o->samples;
+}
+
 void options_read(Options *o, int argc, char **argv) {
   *o = (Options){.plan.recompute = RECOMPUTE_AUTO};
   int i = 1;
@@ -309,4 +327,5 @@ void options_read(Options *o, int argc, char **argv) {
           : o->command == COMMAND_REPORT ? "report needs a run's directory"
                                          : "no model given");
   check_target(o);
+  check_generate(o);
 }

@@ -16,7 +16,11 @@ const char *base_name(const char *path) {
 const char *source_name(const Toolchain *t, int stage) { return format("stage%d.%s", stage, t->suffix); }
 
 const char *output_directory(const Options *o) {
-  return o->output ? o->output : format(o->infer ? "%s.infer" : "%s.build", base_name(o->input));
+  return o->output ? o->output
+                   : format(o->generate ? "%s.generate"
+                            : o->infer  ? "%s.infer"
+                                        : "%s.build",
+                            base_name(o->input));
 }
 
 static bool cannot_write(const char *path) {

@@ -296,6 +296,11 @@ static void print_call_pass(Emit *e, int indent, Pass pass, const char *weights,
   text_list(&e->out, indent + more, format("%*s%s", indent, "", head), &list, ");\n");
 }
 
+/* Of the runtime's functions that a pass takes its samples from and leaves its figures to. */
+static const char *work_prefix(const Emit *e) {
+  return e->g->generation.context ? "pd_generation" : e->p->forward_only ? "pd_evaluation" : "pd";
+}
+
 /* Whether DO_WEIGHTS has anything to compute here. */
 static bool has_weights_pass(const Emit *e) { return e->k->weights.n > 0; }
 
@@ -304,7 +309,7 @@ static bool has_weights_pass(const Emit *e) { return e->k->weights.n > 0; }
 static void print_work(Emit *e, int indent, Pass pass, bool recomputing) {
   bool forward = pass.kind == PASS_FORWARD && !recomputing;
   if (forward)
-    print_loads(e, indent, pass.chunk, e->p->forward_only ? "pd_evaluation_load" : "pd_load", "k");
+    print_loads(e, indent, pass.chunk, format("%s_load", work_prefix(e)), "k");
   if (pass_reads_now(e, pass))
     text_add(&e->out, "%*s%s\n", indent, "", e->dialect->at);
   if (pass_uses(e, pass, BUFFER_ACCUMULATOR))
@@ -312,7 +317,8 @@ static void print_work(Emit *e, int indent, Pass pass, bool recomputing) {
   bool again = recomputing || (pass.kind == PASS_BACKWARD && program_recomputes(e->p));
   print_call_pass(e, indent, pass, used_weights(e), again);
   if (forward)
-    print_figures(e, indent, pass.chunk, e->p->forward_only ? "pd_evaluation_figure" : "pd_figure", "k");
+    print_figures(e, indent, pass.chunk,
+                  format("%s_%s", work_prefix(e), e->g->generation.context ? "logits" : "figure"), "k");
 }
 
 typedef struct Work {
@@ -521,8 +527,11 @@ static void print_stream(Emit *e) {
   const Loop *l = &e->p->loop[1];
   text_add(&e->out,
            "/* k: %s, counted from 1. */\nint main(int argc, char **argv) {\n"
-           "  pd_start(&stage, argc, argv);\n  setup();\n  for (int64_t k = 1; pd_evaluation_next(k); k++) {\n",
-           e->p->replicas > 1 ? "this rank's microbatches" : "the microbatch");
+           "  pd_start(&stage, argc, argv);\n  setup();\n  for (int64_t k = 1; %s_next(k); k++) {\n",
+           e->g->generation.context ? "the step"
+           : e->p->replicas > 1     ? "this rank's microbatches"
+                                    : "the microbatch",
+           work_prefix(e));
   for (int i = 0; i < l->n; i++)
     switch (l->action[i]) {
     case DO_RECEIVE: text_add(&e->out, "    pd_receive_activations(k);\n"); break;

@@ -157,7 +157,8 @@ static void name_region_paths(Emit *e, int which, int chunk) {
 }
 
 void name_members(Emit *e) {
-  static const BufferKind of_all_chunks[] = {BUFFER_WEIGHT, BUFFER_ACCUMULATOR, BUFFER_TABLE, BUFFER_FIGURE};
+  static const BufferKind of_all_chunks[] = {BUFFER_WEIGHT, BUFFER_ACCUMULATOR, BUFFER_TABLE, BUFFER_CACHE,
+                                             BUFFER_FIGURE};
   e->member = alloc((size_t)(e->k->buffers.n + 1) * sizeof(Name));
   for (size_t i = 0; i < sizeof of_all_chunks / sizeof *of_all_chunks; i++)
     name_kind(e, of_all_chunks[i], -1);
@@ -353,6 +354,7 @@ static Parts arena_parts(const Emit *e) {
            e->p->exchanges > 1 ? format("of batch t: exchanged[t %% %d]", e->p->exchanges) : NULL);
   add_chunk_parts(e, &parts, SECTION_INPUTS, SECTION_GRADIENTS_SENT);
   add_part(&parts, &s[SECTION_TABLES], "struct tables", "tables", NULL, NULL);
+  add_part(&parts, &s[SECTION_CACHES], "struct caches", "caches", NULL, "kept from one microbatch to the next");
   add_part(&parts, &s[SECTION_FIGURES], "struct figures", "figures", NULL, NULL);
   add_chunk_parts(e, &parts, SECTION_SAVED, SECTION_DEFERRED);
   add_part(&parts, &s[SECTION_WORKSPACE], "alignas(64) char", "workspace",
@@ -421,6 +423,7 @@ void print_structs(Emit *e) {
   print_slots(e, BUFFER_GRADIENT_RECEIVED);
   print_slots(e, BUFFER_GRADIENT_SENT);
   flat_struct(e, BUFFER_TABLE, -1, "struct tables", "made once");
+  flat_struct(e, BUFFER_CACHE, -1, "struct caches", "keys and values of earlier positions");
   flat_struct(e, BUFFER_FIGURE, -1, "struct figures", "a microbatch's");
   exchanged_struct(e);
   region_types(e, IN_SAVED);

@@ -147,6 +147,8 @@ static Name stage_text(Body *b, int buffer) {
   const Buffer *x = &b->e->k->buffers.at[buffer];
   if (x->kind == BUFFER_TABLE)
     return internf("arena->tables.%s", b->e->member[buffer]);
+  if (x->kind == BUFFER_CACHE)
+    return internf("arena->caches.%s", b->e->member[buffer]);
   if (x->kind == BUFFER_FIGURE)
     return internf("arena->figures.%s", b->e->member[buffer]);
   return internf("%s->%s", base_of[x->kind], member_path(b->e, buffer));

@@ -508,7 +508,7 @@ static void rank_tables(Emit *e) {
 }
 
 static void figure_table(Emit *e) {
-  if (!e->g->figures.n)
+  if (!e->g->figures.n || e->g->generation.context)
     return;
   text_add(&e->out, "static const struct pd_figure figures[] = { /* losses, then metrics */\n");
   for (int i = 0; i < e->g->figures.n; i++) {
@@ -521,6 +521,21 @@ static void figure_table(Emit *e) {
       text_add(&e->out, "  {.elements = %" PRId64 "},\n", elements);
   }
   text_add(&e->out, "};\n\n");
+}
+
+static void generation_table(Emit *e) {
+  const Generation *x = &e->g->generation;
+  if (!x->context)
+    return;
+  const Value *logits = &e->g->values.at[e->g->figures.at[0].value];
+  const Value *tokens = &e->g->values.at[e->g->inputs.at[x->tokens].value];
+  text_add(&e->out,
+           "static const struct pd_generation generation = {\n"
+           "  .context = %" PRId64 ", .classes = %" PRId64 ", .logits = %" PRId64
+           ", .tokens = %d, .position = %d,\n"
+           "  .stage = %d,\n};\n\n",
+           x->context, tokens->classes, logits->shape.dim[1], x->tokens, x->position,
+           stage_of_node(e, logits->node));
 }
 
 /* Inference has one loop and one part of the model a rank. */
@@ -559,6 +574,7 @@ void print_tables(Emit *e) {
       channel_table(e, &channel[i], c);
   rank_tables(e);
   figure_table(e);
+  generation_table(e);
   int64_t elements = 0;
   for (int i = 0; i < e->g->params.n; i++)
     elements += e->g->params.at[i].buffer ? 0 : shape_elements(&e->g->params.at[i].shape);
@@ -584,7 +600,9 @@ void print_tables(Emit *e) {
   text_add(&e->out, "  .chunks = %d,\n", e->p->chunks);
   for (int i = 0; i < N_CHANNELS; i++)
     channel_field(e, &channel[i]);
-  if (e->g->figures.n)
+  if (e->g->generation.context)
+    text_add(&e->out, "  .generation = &generation,\n");
+  else if (e->g->figures.n)
     text_add(&e->out, "  .figures = figures, .n_figures = %d, .n_losses = %d,\n", e->g->figures.n, e->g->n_losses);
   if (e->p->forward_only) {
     inference_fields(e);

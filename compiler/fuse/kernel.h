@@ -23,6 +23,7 @@ typedef enum {
   BUFFER_DEFERRED,  /* made by backward, read by the weights pass: one copy a slot */
   BUFFER_TEMPORARY, /* within forward or within backward */
   BUFFER_TABLE,     /* made once at the start: depends on no input and no parameter */
+  BUFFER_CACHE,     /* what a call keeps from one microbatch to the next (Op.first_kept) */
   BUFFER_FIGURE     /* a loss's or a metric's elements for one microbatch */
 } BufferKind;
 

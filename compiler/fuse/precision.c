@@ -70,7 +70,8 @@ bool *values_in_bf16(const Graph *g, Precision precision) {
 
 /* Sums over a batch, losses and what is computed once stay in f32. */
 static bool stays_exact(const Buffer *b) {
-  bool made_exact = b->kind == BUFFER_ACCUMULATOR || b->kind == BUFFER_FIGURE || b->kind == BUFFER_TABLE;
+  bool made_exact = b->kind == BUFFER_ACCUMULATOR || b->kind == BUFFER_FIGURE || b->kind == BUFFER_TABLE ||
+                    b->kind == BUFFER_CACHE;
   return b->type != TYPE_F32 || made_exact;
 }
 

@@ -210,6 +210,9 @@ void graph_dump(const Graph *g, FILE *out) {
   fputs(" ", out);
   put_quoted(&d, g->file);
   fprintf(out, " forward %d%s\n", g->n_forward, g->inference ? " inference" : "");
+  if (g->generation.context)
+    fprintf(out, "generation context %lld tokens %d position %d\n", (long long)g->generation.context,
+            g->generation.tokens, g->generation.position);
   put_train(&d, &g->train);
   put_declarations(&d);
   for (int i = 0; i < g->nodes.n; i++)

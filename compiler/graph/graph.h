@@ -125,6 +125,12 @@ typedef struct Train {
   Span span, pipeline_span;
 } Train;
 
+/* What a graph that generates token sequences needs to be given (decode/decode.h); its one figure is the logits. */
+typedef struct Generation {
+  int64_t context;      /* positions of the model's token input; 0: the graph generates nothing */
+  int tokens, position; /* inputs; position -1: all positions are computed for every token */
+} Generation;
+
 typedef struct Graph {
   Name name; /* the model's */
   Name file; /* the source's path */
@@ -137,6 +143,7 @@ typedef struct Graph {
   int n_losses;
   int n_forward;  /* nodes[0..n_forward) are forward, the rest backward */
   bool inference; /* the model is run, not trained: there are no backward nodes and no running average moves */
+  Generation generation;
   Train train;
 } Graph;
 

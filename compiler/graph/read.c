@@ -373,6 +373,16 @@ static void read_metric(Reader *r) {
   graph_metric(r->g, name, *of_mean ? of_mean : NULL, value, read_span(r));
 }
 
+static void read_generation(Reader *r) {
+  Generation *x = &r->g->generation;
+  expect(r, "context");
+  x->context = read_int(r);
+  expect(r, "tokens");
+  x->tokens = read_int(r);
+  expect(r, "position");
+  x->position = read_int(r);
+}
+
 static void read_line(Reader *r) {
   if (accept(r, "scope"))
     read_scope(r);
@@ -384,6 +394,8 @@ static void read_line(Reader *r) {
     read_input(r, false);
   else if (accept(r, "target"))
     read_input(r, true);
+  else if (accept(r, "generation"))
+    read_generation(r);
   else if (accept(r, "train"))
     read_train(r);
   else if (accept(r, "value"))
@@ -397,8 +409,8 @@ static void read_line(Reader *r) {
     r->at++;
     read_node(r);
   } else
-    fail(r, "a line that starts with 'scope', 'param', 'buffer', 'input', 'target', 'train', 'value', 'loss', "
-            "'metric' or a node");
+    fail(r, "a line that starts with 'scope', 'param', 'buffer', 'input', 'target', 'generation', 'train', "
+            "'value', 'loss', 'metric' or a node");
 }
 
 /* Sources stand at the end but are needed by every span. */

@@ -314,6 +314,21 @@ static int64_t scratch_attention_gradient(const Site *site) {
   return site->library->attention_backward(&a, site->threads);
 }
 
+/* ---- one position ------------------------------------------------------------------------------- */
+
+static bool is_causal(const Graph *g, int node) { return node_int(&g->nodes.at[node], "causal") != 0; }
+
+static int decode_attention(const Graph *g, int node, const int *axis, int64_t context, Decoded *to) {
+  const Node *n = &g->nodes.at[node];
+  if (!is_causal(g, node) || n->n_in > FORWARD_MASK || axis[0] != 1 || axis[1] != 1 || axis[2] != 1)
+    return -1;
+  to->op = &op_cached_attention;
+  to->attr[0].number = (double)context;
+  to->attr[1].number = node_number(n, "scale");
+  to->position = true;
+  return 1;
+}
+
 /* ---- the primitives ----------------------------------------------------------------------------- */
 
 /* The mask, and what the softmax was divided by. */
@@ -345,6 +360,8 @@ const Op op_attention = {
     .evaluate = evaluate_attention,
     .call = call_attention,
     .scratch = scratch_attention,
+    .decode = decode_attention,
+    .causal = is_causal,
     .stays_f32 = softmax_stays_f32,
 };
 

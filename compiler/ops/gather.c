@@ -113,6 +113,11 @@ static void call_gather_gradient(const Site *site, Call *c) {
   pass_first(c);
 }
 
+static int decode_gather(const Graph *g, int node, const int *axis, int64_t context, Decoded *to) {
+  (void)g, (void)node, (void)context, (void)to;
+  return axis[0] < 0 ? axis[1] : -1;
+}
+
 /* Rows of the table, which is the same for all samples: tokens[..] give [.., width]. */
 const Op op_gather = {
     .name = "gather",
@@ -125,6 +130,7 @@ const Op op_gather = {
     .cost = cost_gather,
     .evaluate = evaluate_gather,
     .call = call_gather,
+    .decode = decode_gather,
     .stays_f32 = all_stays_f32,
 };
 

@@ -346,6 +346,8 @@ static bool gradient_stays_f32(const Node *n, bool result, int index) {
 
 /* ---- the primitives ----------------------------------------------------------------------------- */
 
+static bool is_forward_lstm(const Graph *g, int node) { return node_int(&g->nodes.at[node], "reverse") == 0; }
+
 /* The recurrence of an LSTM: what the input adds to the gates i, f, g, o at each step, and the weight by which the
  * state adds to them, give the state h after each step, [length, hidden], and the last h and c, [hidden]. The
  * first state is h0 and c0, or zeros; a sample whose length is given ends there: later rows of h are zeros, and
@@ -364,6 +366,7 @@ const Op op_lstm = {
     .evaluate = evaluate_lstm,
     .call = call_lstm,
     .scratch = scratch_lstm,
+    .causal = is_forward_lstm,
     .stays_f32 = lstm_stays_f32,
 };
 

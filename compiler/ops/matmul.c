@@ -145,6 +145,12 @@ static void plausible_strides(struct pd_matmul_shape *s) {
     s->a_batch = s->m * s->k, s->b_batch = s->k * s->n, s->c_batch = s->m * s->n;
 }
 
+/* Whether the runtime can do it with one reading of b (pd_runtime.h). */
+static bool fits_few_rows(const Matmul *x) {
+  const struct pd_matmul_shape *s = &x->shape;
+  return s->m <= PD_FEW_ROWS && s->batch == 1 && s->a_column == 1 && (s->b_row == 1 || s->b_column == 1);
+}
+
 /* Sets c's strides, transposing the product when c's columns are not contiguous. */
 static void place_result(Matmul *x, int64_t row, int64_t column) {
   struct pd_matmul_shape *s = &x->shape;
@@ -237,6 +243,8 @@ static void matmul_fields(Call *c, const struct pd_matmul_shape *s) {
   field_int(c, "c_row", s->c_row);
   if (s->bias)
     field_bool(c, "bias", true);
+  if (s->few_rows)
+    field_bool(c, "few_rows", true);
 }
 
 static void fill_call(const Site *site, const Matmul *x, Call *c) {
@@ -261,6 +269,17 @@ static void call_matmul(const Site *site, Call *c) {
   fill_call(site, &x, c);
 }
 
+static Matmul describe_few_rows(const Site *site) {
+  Matmul x = describe_product(site);
+  x.shape.few_rows = fits_few_rows(&x);
+  return x;
+}
+
+static void call_few_rows(const Site *site, Call *c) {
+  Matmul x = describe_few_rows(site);
+  fill_call(site, &x, c);
+}
+
 static void call_weight_gradient(const Site *site, Call *c) {
   Matmul x = describe_weight_gradient(site);
   fill_call(site, &x, c);
@@ -281,9 +300,22 @@ static int64_t scratch_matmul(const Site *site) {
   return scratch_of(site, describe_product(site).shape, site->accumulate);
 }
 
+static int64_t scratch_few_rows(const Site *site) {
+  return scratch_of(site, describe_few_rows(site).shape, false);
+}
+
 static int64_t scratch_weight_gradient(const Site *site) {
   Matmul x = describe_weight_gradient(site);
   return scratch_of(site, x.shape, site->accumulate || x.outer.n > 0);
+}
+
+/* The position's row, by a matrix that is no sample's and is best read but once. */
+static int decode_matmul(const Graph *g, int node, const int *axis, int64_t context, Decoded *to) {
+  (void)context;
+  if (!is_weight(in_shape(g, node, 1)) || axis[1] >= 0 || axis[0] == in_shape(g, node, 0)->rank - 1)
+    return -1;
+  to->op = &op_few_rows_matmul;
+  return axis[0];
 }
 
 /* ---- the primitives ----------------------------------------------------------------------------- */
@@ -307,6 +339,25 @@ const Op op_matmul = {
     .evaluate = evaluate_matmul,
     .call = call_matmul,
     .scratch = scratch_matmul,
+    .decode = decode_matmul,
+};
+
+/* The same of few rows of a by a matrix that is no sample's. */
+const Op op_few_rows_matmul = {
+    .name = "few_rows_matmul",
+    .signature = "few_rows_matmul(a[.., m, k], b[k, n])",
+    .kind = OP_CALL,
+    .strided_out = true,
+    .transposes = true,
+    .internal = true,
+    .takes_bias = true,
+    .min_in = 2,
+    .max_in = 2,
+    .shape = shape_matmul,
+    .cost = cost_matmul,
+    .evaluate = evaluate_matmul,
+    .call = call_few_rows,
+    .scratch = scratch_few_rows,
 };
 
 const Op op_weight_gradient = {

@@ -80,6 +80,14 @@ struct ShapeRule {
   } out[64];
 };
 
+/* A node that computes one position of a sequence alone, from operands of which position i is element i along an
+ * axis: the op and attributes that do so. */
+typedef struct Decoded {
+  const Op *op;        /* given: the node's own */
+  Attr attr[MAX_ATTR]; /* given: the node's own */
+  bool position;       /* the position is a further operand */
+} Decoded;
+
 struct Op {
   const char *name;      /* as in .pdm files and dumps */
   const char *signature; /* "layer_call(x[.., width], causal = false)", "a + b": operands, then attributes */
@@ -102,6 +110,8 @@ struct Op {
                           where that takes_bias */
   bool expensive;      /* pointwise: worth keeping in a row buffer rather than computing twice */
   int min_in, max_in;  /* max_in -1: any number */
+  int first_kept;      /* calls: outputs from this one on stay from one microbatch to the next, output i for
+                          what comes as operand i; 0: none does */
   int results;         /* calls: the outputs that models get, 1 where 0; further ones serve the derivative */
   OpAttr attr[MAX_ATTR]; /* ends at a NULL name */
 
@@ -123,6 +133,13 @@ struct Op {
   /* Concatenations: input i covers the output's axis *axis (of a sample's) from the offset returned; the rest is
    * zeros. */
   int64_t (*part)(const Graph *g, int node, int i, int *axis);
+
+  /* The node for one position of `context`, of whose operands axis[i] is that of positions, -1 where there is none:
+   * returns the axis of its results; -1: it cannot do one alone. Calls and views with a shape have it; other kinds
+   * of op follow from what they are (decode/positions.c). */
+  int (*decode)(const Graph *g, int node, const int *axis, int64_t context, Decoded *to);
+  /* Calls that read several positions: whether each of the result depends on none behind it. NULL: some do. */
+  bool (*causal)(const Graph *g, int node);
 
   /* Pointwise, and sources that are computed: one output element as an expression that is C and C++, operands
    * $0 $1 .., attributes ${name}; $j is the index along the last axis, $i the linear index of the element
@@ -170,8 +187,8 @@ extern const Op op_microbatch, op_running_average, op_share;
 extern const Op op_reshape, op_transpose, op_permute, op_slice, op_split, op_concat, op_pad, op_expand, op_detach;
 /* The view whose result's axis i is the operand's axis dims[i], and its attributes. */
 const Op *op_of_order(int rank, const int *dims, Attr *attr);
-extern const Op op_matmul, op_weight_gradient;
-extern const Op op_attention, op_attention_gradient;
+extern const Op op_matmul, op_few_rows_matmul, op_weight_gradient;
+extern const Op op_attention, op_attention_gradient, op_cached_attention;
 extern const Op op_lstm, op_lstm_gradient;
 extern const Op op_convolution, op_convolution_backward, op_convolution_weights;
 extern const Op op_max_pool, op_max_pool_gradient, op_average_pool, op_average_pool_gradient,

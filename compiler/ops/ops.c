@@ -12,11 +12,11 @@ const Op *const all_ops[] = {
     &op_sum, &op_max, &op_sum_to,
     &op_microbatch, &op_running_average, &op_share,
     &op_reshape, &op_transpose, &op_permute, &op_slice, &op_split, &op_concat, &op_pad, &op_expand, &op_detach,
-    &op_matmul, &op_weight_gradient,
+    &op_matmul, &op_few_rows_matmul, &op_weight_gradient,
     &op_convolution, &op_convolution_backward, &op_convolution_weights,
     &op_max_pool, &op_max_pool_gradient, &op_average_pool, &op_average_pool_gradient,
     &op_adaptive_average_pool, &op_adaptive_average_pool_gradient,
-    &op_attention, &op_attention_gradient,
+    &op_attention, &op_attention_gradient, &op_cached_attention,
     &op_lstm, &op_lstm_gradient,
     &op_gather, &op_gather_gradient,
     NULL};

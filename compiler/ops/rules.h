@@ -56,6 +56,10 @@ Around around_axis(const Shape *s, int64_t batch, int axis);
  * that work along the last axis. */
 bool reordered_axis(const Graph *g, int node, const int *order, Attr *attr);
 bool reordered_shape(const Graph *g, int node, const int *order, Attr *attr);
+/* Where a view puts the axis of positions; -1: it does not keep them one behind the other. */
+int view_axis(const Graph *g, int node, int output, int axis);
+/* Op.decode of views whose first attribute is a shape. */
+int decode_shape(const Graph *g, int node, const int *axis, int64_t context, Decoded *to);
 bool reordered_alike(const Graph *g, int node, const int *order, Attr *attr);
 bool reordered_before_last(const Graph *g, int node, const int *order, Attr *attr);
 

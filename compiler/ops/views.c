@@ -14,6 +14,33 @@ static int placed_dims(const Shape *s, const Place *like, int64_t *dim) {
   return n;
 }
 
+/* The axis that the positions are along behind the view, where it moves them as a whole; -1: it does not. Seen by
+ * what it makes of a place in which nothing but a step along that axis leads to other elements. */
+int view_axis(const Graph *g, int node, int output, int axis) {
+  const Shape *x = in_shape(g, node, 0), *y = out_shape(g, node, output);
+  Place from = {.rank = x->rank + x->batched, .dim = {1}}, to = {0};
+  int found = -1;
+  memcpy(from.dim + x->batched, x->dim, sizeof x->dim);
+  from.stride[x->batched + axis] = 1;
+  if (!g->nodes.at[node].op->view(g, node, output, &from, &to) || to.offset != 0)
+    return -1;
+  for (int i = 0; i < y->rank; i++)
+    if (to.stride[to.rank - y->rank + i] != 0)
+      found = found < 0 && y->dim[i] == x->dim[axis] ? i : y->rank;
+  return found < y->rank ? found : -1;
+}
+
+int decode_shape(const Graph *g, int node, const int *axis, int64_t context, Decoded *to) {
+  int found = view_axis(g, node, 0, axis[0]);
+  (void)context;
+  if (found < 0)
+    return -1;
+  Attr shape = shape_attr(out_shape(g, node, 0));
+  shape.list[found] = 1;
+  to->attr[0] = shape;
+  return found;
+}
+
 #define VIEW .kind = OP_VIEW, .min_in = 1, .max_in = 1, .cost = cost_none
 
 /* ---- reshape --------------------------------------------------------------------------------- */
@@ -85,6 +112,7 @@ const Op op_reshape = {
     VIEW,
     .view = place_reshaped,
     .view_back = place_reshaped_back,
+    .decode = decode_shape,
     .keeps_order = true,
     .attr = {{"shape", ATTR_LIST, true, 0}},
     .shape = shape_reshape,
@@ -280,6 +308,7 @@ const Op op_expand = {
     .signature = "expand(x, shape)",
     VIEW,
     .view = place_expanded,
+    .decode = decode_shape,
     .reordered = reordered_shape,
     .keeps_order = true,
     .attr = {{"shape", ATTR_LIST, true, 0}, {"$batched", ATTR_BOOL, false, 0}},

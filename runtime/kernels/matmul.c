@@ -2,7 +2,9 @@
  * and whose bits do not depend on the number of threads:
  * - operands dense, row-major or transposed; others are copied into scratch first;
  * - a transposed `a` with k >= 2048 would have k split among threads (bits then depend on their number), so such
- *   products are done in pieces of k, by shape alone, each added to c; in batches `a` is transposed first. */
+ *   products are done in pieces of k, by shape alone, each added to c; in batches `a` is transposed first.
+ * Products marked few_rows go to kernels/few_rows.c. */
+#include "kernels/few_rows.h"
 #include "pd_onednn.h"
 
 #include <stdlib.h>
@@ -91,8 +93,9 @@ struct pd_matmul *pd_matmul_new(struct pd_matmul_shape s) {
   struct pd_matmul *m = calloc(1, sizeof *m);
   int64_t floats = 0;
   if (!m) pd_fail("out of memory");
-  open_library();
   m->shape = s;
+  if (s.few_rows) return m;
+  open_library();
   m->a = (struct operand){s.batch, s.m, s.k, s.a_batch, s.a_row, s.a_column, false, false, 0};
   m->b = (struct operand){s.batch, s.k, s.n, s.b_batch, s.b_row, s.b_column, false, false, 0};
   m->c = (struct operand){s.batch, s.m, s.n, s.c_batch, s.c_row, 1, false, false, 0};
@@ -167,6 +170,10 @@ static void execute(const struct call *call, const float *a, const float *b, con
 void pd_matmul(const struct pd_matmul *m, const float *a, const float *b, const float *bias, float *c,
                void *scratch) {
   const struct pd_matmul_shape *s = &m->shape;
+  if (s->few_rows) {
+    pd_few_rows(s, a, b, bias, c);
+    return;
+  }
   size_t library = (m->library_bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
   float *copies = (float *)((char *)scratch + library);
   a = gather_operand(&m->a, a, copies);

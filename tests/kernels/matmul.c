@@ -72,9 +72,9 @@ static void test_layer(int64_t m, int64_t n, int64_t k) {
     for (int add = 0; add < 2; add++) {
       char name[99];
       snprintf(name, sizeof name, "m %ld n %ld k %ld bias %d add %d", (long)m, (long)n, (long)k, bias, add);
-      test(name, (Shape){1, m, n, k, 0, k, 1, 0, 1, k, 0, n, bias, add});
-      test(name, (Shape){1, m, k, n, 0, n, 1, 0, k, 1, 0, k, bias, add});
-      test(name, (Shape){1, n, k, m, 0, 1, n, 0, k, 1, 0, k, bias, add});
+      test(name, (Shape){1, m, n, k, 0, k, 1, 0, 1, k, 0, n, bias, add, false});
+      test(name, (Shape){1, m, k, n, 0, n, 1, 0, k, 1, 0, k, bias, add, false});
+      test(name, (Shape){1, n, k, m, 0, 1, n, 0, k, 1, 0, k, bias, add, false});
     }
 }
 
@@ -83,28 +83,37 @@ int main(void) {
                                     {96, 10, 64}, {1, 96, 48}, {130, 192, 64}, {70, 65, 200}};
   for (unsigned i = 0; i < sizeof size / sizeof *size; i++) test_layer(size[i][0], size[i][1], size[i][2]);
   /* k that oneDNN would split among threads, in one, two and three pieces */
-  test("long 1", (Shape){1, 64, 32, 1984, 0, 1, 64, 0, 32, 1, 0, 32, false, true});
-  test("long 2", (Shape){1, 256, 128, 2048, 0, 1, 256, 0, 128, 1, 0, 128, false, false});
-  test("long 3", (Shape){1, 48, 32, 4100, 0, 1, 48, 0, 32, 1, 0, 32, true, true});
-  test("long, b transposed", (Shape){1, 48, 32, 2100, 0, 1, 48, 0, 1, 2100, 0, 32, false, true});
-  test("long rows", (Shape){1, 48, 32, 4100, 0, 4100, 1, 0, 32, 1, 0, 32, false, false});
+  test("long 1", (Shape){1, 64, 32, 1984, 0, 1, 64, 0, 32, 1, 0, 32, false, true, false});
+  test("long 2", (Shape){1, 256, 128, 2048, 0, 1, 256, 0, 128, 1, 0, 128, false, false, false});
+  test("long 3", (Shape){1, 48, 32, 4100, 0, 1, 48, 0, 32, 1, 0, 32, true, true, false});
+  test("long, b transposed", (Shape){1, 48, 32, 2100, 0, 1, 48, 0, 1, 2100, 0, 32, false, true, false});
+  test("long rows", (Shape){1, 48, 32, 4100, 0, 4100, 1, 0, 32, 1, 0, 32, false, false, false});
   /* strides */
-  test("a is a slice", (Shape){1, 50, 40, 30, 0, 90, 1, 0, 1, 30, 0, 40, true, false});
-  test("c is a slice", (Shape){1, 50, 40, 30, 0, 30, 1, 0, 1, 30, 0, 120, true, false});
-  test("c is a slice, added", (Shape){1, 50, 40, 30, 0, 30, 1, 0, 40, 1, 0, 120, true, true});
-  test("b is a slice", (Shape){1, 50, 40, 30, 0, 30, 1, 0, 1, 77, 0, 40, false, false});
-  test("b is a slice of columns", (Shape){1, 50, 40, 30, 0, 30, 1, 0, 77, 1, 0, 40, false, false});
-  test("a is a slice, transposed", (Shape){1, 40, 30, 50, 0, 1, 120, 0, 30, 1, 0, 30, false, true});
-  test("a is a long slice, transposed", (Shape){1, 40, 30, 2050, 0, 1, 120, 0, 90, 1, 0, 30, false, true});
-  test("every second column", (Shape){1, 20, 30, 40, 0, 80, 2, 0, 30, 1, 0, 30, false, false});
-  test("one row repeated", (Shape){1, 20, 30, 40, 0, 0, 1, 0, 30, 1, 0, 30, false, false});
+  test("a is a slice", (Shape){1, 50, 40, 30, 0, 90, 1, 0, 1, 30, 0, 40, true, false, false});
+  test("c is a slice", (Shape){1, 50, 40, 30, 0, 30, 1, 0, 1, 30, 0, 120, true, false, false});
+  test("c is a slice, added", (Shape){1, 50, 40, 30, 0, 30, 1, 0, 40, 1, 0, 120, true, true, false});
+  test("b is a slice", (Shape){1, 50, 40, 30, 0, 30, 1, 0, 1, 77, 0, 40, false, false, false});
+  test("b is a slice of columns", (Shape){1, 50, 40, 30, 0, 30, 1, 0, 77, 1, 0, 40, false, false, false});
+  test("a is a slice, transposed", (Shape){1, 40, 30, 50, 0, 1, 120, 0, 30, 1, 0, 30, false, true, false});
+  test("a is a long slice, transposed", (Shape){1, 40, 30, 2050, 0, 1, 120, 0, 90, 1, 0, 30, false, true, false});
+  test("every second column", (Shape){1, 20, 30, 40, 0, 80, 2, 0, 30, 1, 0, 30, false, false, false});
+  test("one row repeated", (Shape){1, 20, 30, 40, 0, 0, 1, 0, 30, 1, 0, 30, false, false, false});
+  /* few rows, which read b once */
+  for (int64_t m = 1; m <= PD_FEW_ROWS; m += 7)
+    for (int bias = 0; bias < 2; bias++) {
+      test("few rows, b transposed", (Shape){1, m, 67, 203, 0, 203, 1, 0, 1, 203, 0, 67, bias, false, true});
+      test("few rows", (Shape){1, m, 1100, 203, 0, 210, 1, 0, 1100, 1, 0, 1200, bias, false, true});
+      test("few rows of one", (Shape){1, m, 1, 5, 0, 5, 1, 0, 1, 5, 0, 1, bias, false, true});
+    }
   /* batches */
-  test("batch", (Shape){6, 33, 47, 16, 33 * 16, 16, 1, 16 * 47, 47, 1, 33 * 47, 47, false, false});
-  test("batch, transposed", (Shape){6, 33, 47, 16, 33 * 16, 1, 33, 16 * 47, 1, 16, 33 * 47, 47, true, true});
-  test("batch, long", (Shape){2, 33, 47, 2100, 33 * 2100, 1, 33, 2100 * 47, 47, 1, 33 * 47, 47, false, false});
-  test("b shared", (Shape){6, 33, 47, 16, 33 * 16, 16, 1, 0, 47, 1, 33 * 47, 47, false, false});
-  test("a shared", (Shape){6, 33, 47, 16, 0, 16, 1, 16 * 47, 47, 1, 33 * 47, 47, false, true});
-  test("heads", (Shape){6, 33, 35, 16, 16, 288, 1, 16, 1, 288, 33 * 35, 35, false, false});
-  test("heads out", (Shape){6, 33, 16, 35, 33 * 35, 35, 1, 16, 96, 1, 16, 96, false, false});
+  test("batch", (Shape){6, 33, 47, 16, 33 * 16, 16, 1, 16 * 47, 47, 1, 33 * 47, 47, false, false, false});
+  test("batch, transposed",
+       (Shape){6, 33, 47, 16, 33 * 16, 1, 33, 16 * 47, 1, 16, 33 * 47, 47, true, true, false});
+  test("batch, long",
+       (Shape){2, 33, 47, 2100, 33 * 2100, 1, 33, 2100 * 47, 47, 1, 33 * 47, 47, false, false, false});
+  test("b shared", (Shape){6, 33, 47, 16, 33 * 16, 16, 1, 0, 47, 1, 33 * 47, 47, false, false, false});
+  test("a shared", (Shape){6, 33, 47, 16, 0, 16, 1, 16 * 47, 47, 1, 33 * 47, 47, false, true, false});
+  test("heads", (Shape){6, 33, 35, 16, 16, 288, 1, 16, 1, 288, 33 * 35, 35, false, false, false});
+  test("heads out", (Shape){6, 33, 16, 35, 33 * 35, 35, 1, 16, 96, 1, 16, 96, false, false, false});
   return failures ? EXIT_FAILURE : EXIT_SUCCESS;
 }

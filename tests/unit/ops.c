@@ -434,7 +434,9 @@ static void test_table_is_complete(void **state) {
                                    &op_max_pool_gradient,
                                    &op_average_pool_gradient,
                                    &op_adaptive_average_pool_gradient,
+                                   &op_few_rows_matmul,
                                    &op_attention_gradient,
+                                   &op_cached_attention,
                                    &op_lstm_gradient,
                                    &op_gather_gradient};
   for (int k = 0; k < n_ops; k++) {

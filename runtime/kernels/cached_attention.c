@@ -1,0 +1,61 @@
+/* Attention of one position of every sequence to those before it, whose keys and values a cache holds. Softmax
+ * online, in blocks of keys, as in kernels/attention.c. One thread does a whole (sample, key head), query heads of
+ * a group in order, so that bits do not depend on the number of threads. */
+#include "kernels/pd_vector.h"
+#include "pd_runtime.h"
+
+#include <string.h>
+
+enum { KEYS = 64 }; /* at a time */
+
+/* The sum of x[i] y[i], in lanes. */
+static float dot(const float *x, const float *y, int64_t n) {
+  float lane[PD_LANES] = {0};
+  int64_t i = 0;
+  for (; i + PD_LANES <= n; i += PD_LANES)
+    for (int l = 0; l < PD_LANES; l++) lane[l] = fmaf(x[i + l], y[i + l], lane[l]);
+  for (int l = 0; i + l < n; l++) lane[l] = fmaf(x[i + l], y[i + l], lane[l]);
+  return pd_lanes_sum(lane);
+}
+
+/* One head: o = softmax(scale q k^T) v over n keys; rows of k and v follow one another. */
+static void attend(const struct pd_cached_attention *a, const float *q, const float *keys, const float *values,
+                   int64_t n, float *o) {
+  float max = -INFINITY, sum = 0, p[KEYS];
+  for (int64_t i = 0; i < a->size; i++) o[i] = 0;
+  for (int64_t first = 0; first < n; first += KEYS) {
+    int64_t count = n - first < KEYS ? n - first : KEYS;
+    float top = max;
+    for (int64_t j = 0; j < count; j++) {
+      p[j] = dot(q, keys + (first + j) * a->size, a->size) * a->scale;
+      top = pd_max(top, p[j]);
+    }
+    float factor = max == -INFINITY ? 0.0f : pd_exp(max - top);
+    sum *= factor;
+    for (int64_t j = 0; j < count; j++) p[j] = pd_exp(p[j] - top);
+    for (int64_t j = 0; j < count; j++) sum += p[j];
+    for (int64_t i = 0; first > 0 && i < a->size; i++) o[i] *= factor;
+    for (int64_t j = 0; j < count; j++) {
+      const float *v = values + (first + j) * a->size;
+      for (int64_t i = 0; i < a->size; i++) o[i] = fmaf(p[j], v[i], o[i]);
+    }
+    max = top;
+  }
+  float inverse = 1.0f / sum;
+  for (int64_t i = 0; i < a->size; i++) o[i] *= inverse;
+}
+
+void pd_cached_attention(const struct pd_cached_attention *a, const float *q, const float *k, const float *v,
+                         const int32_t *position, float *o, float *keys, float *values) {
+  int64_t group = a->heads / a->kv_heads;
+#pragma omp parallel for schedule(static)
+  for (int64_t item = 0; item < a->batch * a->kv_heads; item++) {
+    int64_t b = item / a->kv_heads, kv = item % a->kv_heads, at = position[b];
+    float *own_keys = keys + item * a->context * a->size, *own_values = values + item * a->context * a->size;
+    memcpy(own_keys + at * a->size, k + b * a->k.batch + kv * a->k.head, (size_t)a->size * sizeof *k);
+    memcpy(own_values + at * a->size, v + b * a->v.batch + kv * a->v.head, (size_t)a->size * sizeof *v);
+    for (int64_t h = kv * group; h < (kv + 1) * group; h++)
+      attend(a, q + b * a->q.batch + h * a->q.head, own_keys, own_values, at + 1,
+             o + b * a->o.batch + h * a->o.head);
+  }
+}
