@@ -152,8 +152,7 @@ static void newest(int64_t *found) {
 
 bool pd_checkpoint_check(char *why) {
   char path[PATH_BYTES];
-  if (mkdir(pd_options.checkpoint, 0777) && errno != EEXIST)
-    return pd_refuse(why, "cannot make directory '%s': %s", pd_options.checkpoint, strerror(errno));
+  if (!pd_make_directories(pd_options.checkpoint, why)) return false;
   if (snprintf(path, sizeof path, "%s/step", pd_options.checkpoint) >= (int)sizeof path)
     return pd_refuse(why, "the path '%.100s...' is too long", pd_options.checkpoint);
   int64_t found[2] = {0, 0};

@@ -139,3 +139,17 @@ bool pd_writable(const char *path, char *why) {
   pd_output_close(&o, false);
   return true;
 }
+
+bool pd_make_directories(const char *path, char *why) {
+  char part[4096];
+  size_t n = strlen(path);
+  if (n >= sizeof part) return pd_refuse(why, "the path '%.100s...' is too long", path);
+  for (size_t i = 1; i <= n; i++) {
+    if (path[i] && path[i] != '/') continue;
+    memcpy(part, path, i);
+    part[i] = 0;
+    if (mkdir(part, 0777) && errno != EEXIST)
+      return pd_refuse(why, "cannot make directory '%s': %s", part, strerror(errno));
+  }
+  return true;
+}

@@ -309,6 +309,7 @@ bool pd_output_open(struct pd_output *o, const char *path);
 bool pd_output_close(struct pd_output *o, bool ok);
 void pd_output_abandon(void);                  /* removes what is being written, in a handler of a signal, too */
 bool pd_writable(const char *path, char *why); /* whether pd_output could write it */
+bool pd_make_directories(const char *path, char *why); /* it and those above it, where they are missing */
 
 /* p's working copy of W(t), and W(t) in f32 where it is the newest: the master, or the same place. */
 char *pd_weights_at(const struct pd_parameter *p, int64_t t);

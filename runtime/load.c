@@ -93,7 +93,7 @@ static void load_sample(const struct run *run, int input, int64_t number, void *
 
 static bool open_data(struct pd_dataset **to, char **paths, int n, char *why) {
   const struct pd_stage *s = pd.stage;
-  if (!n || !(pd.steps || pd_only_evaluates())) return true;
+  if (!n) return true;
   *to = pd_dataset_open(paths, n, s->inputs, s->n_inputs, pd_options.pad, pd.rank == 0, why);
   return *to != NULL;
 }
@@ -108,7 +108,7 @@ bool pd_data_start(char *why) {
       needs[i].sample = pd_allocate(sizeof(float) * (size_t)s->inputs[from].elements);
   }
   if (pd_only_evaluates()) return open_data(&pd_evaluation_data, o->data, o->n_data, why);
-  return open_data(&pd_training_data, o->data, o->n_data, why) &&
+  return (!pd.steps || open_data(&pd_training_data, o->data, o->n_data, why)) &&
          open_data(&pd_evaluation_data, o->validation, o->n_validation, why) &&
          (!augments() || pd_augment_fits(&o->augment, s->inputs, s->n_inputs, why));
 }

@@ -88,7 +88,7 @@ void pd_log_start(double all_ranks_peak) {
   if (peak > 0)
     line(",\"peak_flops\":%.4g,\"peak_source\":\"%s\"", peak, pd_options.peak > 0 ? "given" : "measured");
   if (pd.first_step) line(",\"first_step\":%lld", (long long)pd.first_step);
-  const struct pd_dataset *data = pd.evaluate ? pd_evaluation_data : pd_training_data;
+  const struct pd_dataset *data = pd_only_evaluates() ? pd_evaluation_data : pd_training_data;
   if (data) line(",\"samples\":%lld", (long long)pd_dataset_samples(data));
   line_array("planned_peak_bytes", s->planned_peak_bytes);
   line("}\n");
@@ -221,15 +221,15 @@ void pd_log_finish(const int64_t *peak_bytes, double seconds) {
   const struct pd_stage *s = pd.stage;
   double rate = seconds_spent > 0 ? (double)(steps_spent * s->batch) / seconds_spent : 0;
   line("{\"event\":\"end\",\"steps\":%lld,\"seconds\":%.3f", (long long)pd.steps, seconds);
-  if (!pd.evaluate) line(",\"samples_per_s\":%.4g", rate);
-  if (s->tokens_per_sample && !pd.evaluate) line(",\"tokens_per_s\":%.0f", rate * (double)s->tokens_per_sample);
+  if (!pd_only_evaluates()) line(",\"samples_per_s\":%.4g", rate);
+  if (s->tokens_per_sample && !pd_only_evaluates()) line(",\"tokens_per_s\":%.0f", rate * (double)s->tokens_per_sample);
   if (peak > 0) line(",\"mfu\":%.4g", rate * s->flops_per_sample / peak);
   line_array("peak_bytes", peak_bytes);
   line_array("planned_peak_bytes", s->planned_peak_bytes);
   line("}\n");
   if (log_file && fclose(log_file)) pd_fail("cannot write log '%s': %s", pd_options.log, strerror(errno));
   if (pd_options.quiet || s->generation) return;
-  if (!pd.evaluate) printf("%lld updates in ", (long long)(pd.steps - pd.first_step));
+  if (!pd_only_evaluates()) printf("%lld updates in ", (long long)(pd.steps - pd.first_step));
   printf("%.1f s; memory, measured of planned:", seconds);
   for (int r = 0; r < pd.ranks; r++)
     printf(" %.1f of %.1f MiB%s", (double)peak_bytes[r] / (1 << 20), (double)s->planned_peak_bytes[r] / (1 << 20),

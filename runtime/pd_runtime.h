@@ -192,7 +192,7 @@ extern struct pd_run {
   int64_t first_step; /* updates done before the run (--resume): microbatches start behind theirs */
   uint64_t seed;
   bool emulate;  /* sleep for planned times instead of computing */
-  bool evaluate; /* the run is one evaluation, and trains on no batch */
+  bool evaluate; /* the run is one evaluation: there is no batch to train on */
   bool training; /* false while validating: dropout keeps everything */
   char *arena;   /* the stage's arena_bytes, page aligned and zero; on a GPU see device.h */
 } pd;

@@ -311,8 +311,7 @@ static bool spares_inputs(const char *option, const char *path, bool is_weights,
 static bool check_outputs(char *why) {
   const struct pd_options *o = &pd_options;
   if (pd.rank) return true;
-  if (o->run && mkdir(o->run, 0777) && errno != EEXIST)
-    return pd_refuse(why, "cannot make directory '%s': %s", o->run, strerror(errno));
+  if (o->run && !pd_make_directories(o->run, why)) return false;
   if (o->log && !spares_inputs("--log", o->log, false, why)) return false;
   const char *const options[] = {"--save", "--trace", "--run"}, *const paths[] = {o->save, o->trace, o->plan};
   for (int i = 0; i < 3; i++)
@@ -391,12 +390,12 @@ void pd_start(const struct pd_stage *stage, int argc, char **argv) {
   pd.steps = o->steps;
   pd.seed = o->seed;
   pd.emulate = o->emulate;
-  pd.evaluate = pd_only_evaluates();
   if (pd_device_start(why)) (stage->generation ? pd_generation_read : pd_data_start)(why);
   pd_agree(why);
   if (stage->generation) pd_generation_share();
   start_weights();
-  if (pd_only_evaluates()) pd.steps = pd.first_step; /* no batch is trained on */
+  if (pd_only_evaluates()) pd.steps = pd.first_step;
+  pd.evaluate = pd_evaluation_data && pd.first_step >= pd.steps;
   check_outputs(why);
   pd_agree(why);
   if (!stage->inference) pd_optimizer_start();

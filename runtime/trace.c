@@ -186,7 +186,7 @@ static int64_t expected_records(void) {
 /* Shared memory, which pd_memory_peak leaves out: what is compared with the plan is the plan's alone. */
 void pd_trace_start(void) {
   if (!pd_options.trace) return;
-  room = expected_records() + 1;
+  room = expected_records() + 2; /* a validation without an update */
   size_t bytes = (size_t)room * sizeof *records;
   void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (p == MAP_FAILED) pd_fail("cannot get %zu bytes for --trace: %s", bytes, strerror(errno));

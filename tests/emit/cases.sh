@@ -207,6 +207,39 @@ launcher_counts_ranks() {
   done
   expect 1 env -u OMPI_COMM_WORLD_RANK -u PMI_RANK -u PMIX_RANK -u SLURM_PROCID g/train
   contains err 'mpirun -n 2'
+  for help in --help -h; do
+    expect 0 env OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=3 g/train --steps 3 $help
+    contains out 'stage 0: --help'
+  done
+}
+
+# Where a layer takes statistics over a microbatch, the planner says that it chose how large it is.
+chosen_microbatches_are_told() {
+  cat >normed.pdm <<'END'
+use nn;
+model normed(width = 8) {
+  input x[width];
+  target y[width];
+  for i in 0..4 {
+    x = relu(h[i].bn: batch_norm(h[i].fc: linear(x, width)));
+  }
+  loss mse_loss(x, y);
+}
+train normed { batch = 16; optimizer = sgd(lr = 0.1); }
+END
+  expect 0 "$pdc" plan --stages 2 normed.pdm
+  contains err "warning: the planner chose microbatches of [0-9]* samples, and 'h.0.bn' takes statistics.*PD0509"
+  for microbatch in 4 16; do
+    expect 0 "$pdc" -S --stages 2 --microbatch $microbatch -o pinned normed.pdm
+    lacks err PD0509
+  done
+  expect 0 "$pdc" -S --plan pinned/plan.json -o again normed.pdm
+  lacks err PD0509
+  expect 0 "$pdc" -S -D batch=1 -o single normed.pdm
+  lacks err PD0509
+  expect 0 "$pdc" plan --stages 2 $gpt_small "$source/models/gpt_mini.pdm"
+  lacks err PD0509
+  expect 0 "$pdc" explain PD0509
 }
 
 failures_leave_the_directory_alone() {

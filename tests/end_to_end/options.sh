@@ -27,6 +27,18 @@ cmp usual.safetensors copy.safetensors || complain "weights changed by reading a
 launch 3 three --steps 0 --seed 5 --save fresh3.safetensors || complain "--steps 0"
 launch 2 two --steps 0 --seed 5 --save fresh2.safetensors || complain "--steps 0"
 cmp fresh3.safetensors fresh2.safetensors || complain "fresh weights depend on the plan"
+
+tiny_gpt one --microbatch 4 || exit 1
+# With no update to do, weights are judged as they are: those of 12 updates as after the twelfth. --run makes its parents.
+for n in 1 2 3; do
+  dir=$(echo one two three | cut -d' ' -f$n)
+  launch $n "$dir" --steps 0 --init usual.safetensors --validation validation.txt --run runs/of/$n ||
+    complain "--steps 0 --validation on $n"
+  grep -o '"validation_loss":[^,]*' runs/of/$n/log.jsonl >judged.$n
+  [ "$(cat judged.$n)" = "$(grep -o '"validation_loss":[^,]*' usual.figures | tail -n 1)" ] ||
+    complain "weights are judged otherwise on $n than after the update"
+  grep -q '"step":0,"validation_loss"' runs/of/$n/log.jsonl || complain "no validation of step 0 on $n"
+done
 launch 2 two --data train.txt --validation validation.txt --validate-every 5 --steps 12 --seed 5 \
   --init fresh3.safetensors --log init.jsonl --save init.safetensors || complain "--init"
 figures init.jsonl >init.figures

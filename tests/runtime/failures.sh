@@ -48,8 +48,8 @@ check "too few ranks for replicas" "0 (stage 0): launched with 3 ranks, but the 
   timeout 600 $mpirun -n 2 "$programs/replicas_2-2_1_12_0" $data --steps 3 : -n 1 "$programs/replicas_2-2_1_12_1" $data --steps 3
 check "replicas of another stage" "0 (stage 0): rank 1 runs the program of stage 1, not of stage 0" \
   timeout 600 $mpirun -n 1 "$programs/replicas_2-2_1_12_0" $data --steps 3 : -n 3 "$programs/replicas_2-2_1_12_1" $data --steps 3
-check "run in no directory" "0 (stage 0): cannot make directory 'none/run': No such file" \
-  plan 2-2_1_12 --data x.npy t.npy --quiet --peak 1 --steps 3 --run none/run
+check "run below a file" "0 (stage 0): cannot make directory 'kept/run': Not a directory" \
+  plan 2-2_1_12 --data x.npy t.npy --quiet --peak 1 --steps 3 --run kept/run/first
 check "trace in no directory" "0 (stage 0): cannot write 'none/trace': No such file" two 1 $data --steps 3 --trace none/trace
 
 two 1 $data --save other --log other --checkpoint state --steps 5 || exit 1
