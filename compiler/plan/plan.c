@@ -85,6 +85,8 @@ Plan *plan_make(const Graph *g, const Pieces *p, const PlanRequest *request, Pla
   Plan *plan = plan_choose(&r, runners_up, n, &none);
   if (!plan)
     tell_why_none(&r, &none);
+  else if (!request->microbatch)
+    tell_chosen_microbatch(&r, plan);
   return plan;
 }
 

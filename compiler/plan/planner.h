@@ -41,6 +41,10 @@ void tell_microbatches(const Planner *r); /* reports that none is possible */
 Span graph_file_span(const Graph *g);
 bool schedule_named(Name name, Span where, const char *prefix); /* false after a diagnostic: there is none */
 
+/* ---- statistics.c */
+/* Warns where the plan's microbatch, chosen among several, has an influence on the model's results. */
+void tell_chosen_microbatch(const Planner *r, const Plan *plan);
+
 /* ---- form.c: pipelines whose microbatches may still be open */
 /* With the schedule and settings of r->form, ahead as requested. replicas NULL: one rank each. */
 Pipeline form_make(const Planner *r, int n_stages, const int *replicas);
