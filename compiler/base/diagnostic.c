@@ -66,10 +66,10 @@ static char *format_va(const char *pattern, va_list args) {
 
 static Diagnostic *collect(bool warning, Span where, const char *code, const char *pattern, va_list args) {
   Diagnostic *d = alloc(sizeof *d);
-  *d = (Diagnostic){.warning = warning, .span = where, .code = code, .order = pending.n};
+  *d = (Diagnostic){.warning = warning && !diagnostics_werror, .span = where, .code = code, .order = pending.n};
   d->text = format_va(pattern, args);
   push(&pending, d);
-  if (!warning || diagnostics_werror)
+  if (!d->warning)
     n_errors++;
   return d;
 }

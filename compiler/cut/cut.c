@@ -124,7 +124,8 @@ static bool computes(const Graph *g, int first, int end) {
   return false;
 }
 
-/* Which parameters each piece uses, in order of declaration. */
+/* Which parameters each piece holds, in order of declaration: those it uses, and those declared in it that nothing
+ * uses. */
 static void find_params(const Graph *g, Pieces *p) {
   int *param = alloc((size_t)(g->values.n + 1) * sizeof *param);
   for (int i = 0; i < g->params.n; i++)
@@ -135,9 +136,12 @@ static void find_params(const Graph *g, Pieces *p) {
     for (int i = piece->first; i < piece->end; i++)
       for (int j = 0; j < g->nodes.at[i].n_in; j++)
         seen[param[g->nodes.at[i].in[j]]] = k + 1;
-    for (int i = 0; i < g->params.n; i++)
-      if (seen[i + 1] == k + 1)
+    for (int i = 0; i < g->params.n; i++) {
+      int declared = g->values.at[g->params.at[i].value].node;
+      bool unused = g->params.at[i].uses.n == 0 && declared >= piece->first && declared < piece->end;
+      if (seen[i + 1] == k + 1 || unused)
         push(&piece->params, i);
+    }
   }
 }
 

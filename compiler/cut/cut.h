@@ -19,7 +19,7 @@ typedef struct Piece {
   Ints gradients;  /* for each crossing value the gradient value that crosses back: the partial
                          sum over its uses at or after `first`; -1 where it has none */
   Ints returned;   /* what is sent back: those gradients, each once (a sum's operands share one) */
-  Ints params;     /* parameters with a use in this piece */
+  Ints params;     /* parameters with a use in this piece, or declared in it and used nowhere */
 } Piece;
 
 typedef struct Pieces {

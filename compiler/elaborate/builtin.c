@@ -6,7 +6,7 @@
 
 const char *const builtin_names[] = {"min",      "max",     "floor",   "ceil",    "size",   "shape",
                                      "rank",     "len",     "as_pair", "classes", "normal", "uniform",
-                                     "constant", "require", "token",   NULL};
+                                     "constant", "require", "expect",  "token",   NULL};
 
 bool builtin_known(Name name) {
   for (int i = 0; builtin_names[i]; i++)
@@ -65,9 +65,20 @@ static Val initial(Elaborator *e, Frame *f, Name name, const Ast *call, const Va
                                  : INIT_CONSTANT};
 }
 
-static Val require(Elaborator *e, Frame *f, const Ast *call, const Val *args) {
-  bool holds;
-  if (!count(f, "require", call, 2, 2, "require(condition, \"what must hold\")"))
+/* "'x' is a tensor of shape [4], 'target' is a tensor of shape [1]" */
+static const char *arguments_text(const Elaborator *e, Frame *f) {
+  Text t = {0};
+  for (int i = 0; i < f->layer->ast->list.n; i++) {
+    Name name = f->layer->ast->list.at[i]->name;
+    text_add(&t, "%s'%s' is %s", i ? ", " : "", name, val_kind(e, variable_find(f, name)->val));
+  }
+  return t.at ? t.at : "";
+}
+
+/* require: an error where the condition does not hold; expect: a warning. */
+static Val require(Elaborator *e, Frame *f, Name name, const Ast *call, const Val *args) {
+  bool holds, warns = name[0] == 'e';
+  if (!count(f, name, call, 2, 2, format("%s(condition, \"what %s hold\")", name, warns ? "should" : "must")))
     return POISON;
   if (!want_bool(e, f, args[0], call->list.at[0]->span, "the condition", &holds))
     return POISON;
@@ -77,7 +88,15 @@ static Val require(Elaborator *e, Frame *f, const Ast *call, const Val *args) {
   }
   if (holds)
     return val_bool(true);
-  /* the caller broke the requirement: the error stands at its call */
+  /* the caller broke the requirement: the message stands at its call */
+  if (warns) {
+    Diagnostic *d = warning_at(f->caller ? f->call : call->span, "PD0218", "%s", args[1].word);
+    if (f->caller) {
+      note_calls(f->caller, d);
+      note_at(d, call->list.at[0]->span, "'%s' expects this; %s", f->layer->name, arguments_text(e, f));
+    }
+    return val_bool(true);
+  }
   Diagnostic *d = f->caller ? fail(f->caller, f->call, "PD0210", "%s", args[1].word)
                             : error_at(call->span, "PD0210", "%s", args[1].word);
   if (f->caller) {
@@ -106,13 +125,16 @@ static Val measure(Elaborator *e, Frame *f, Name name, const Ast *call, const Va
   int64_t axis = 0;
   if (!count(f, name, call, 1 + size, 1 + size, size ? "size(x, axis)" : format("%s(x)", name)))
     return POISON;
-  if (list ? args[0].kind != VAL_LIST : args[0].kind != VAL_TENSOR) {
+  bool number = args[0].kind == VAL_NUMBER && (name[0] == 'r' || strcmp(name, "shape") == 0);
+  if (list ? args[0].kind != VAL_LIST : args[0].kind != VAL_TENSOR && !number) {
     fail(f, call->list.at[0]->span, "PD0207", "'%s' needs a %s, but has %s", name, list ? "list" : "tensor",
          val_kind(e, args[0]));
     return POISON;
   }
   if (list)
     return val_number(args[0].n);
+  if (number)
+    return name[0] == 'r' ? val_number(0) : val_list(VAL_LIST, NULL, 0);
   const Value *x = &e->g->values.at[args[0].value];
   if (name[0] == 'r')
     return val_number(x->shape.rank);
@@ -144,8 +166,8 @@ Val builtin_call(Elaborator *e, Frame *f, Name name, const Ast *call, const Val 
     return extreme(e, f, name, call, args);
   if (strcmp(name, "as_pair") == 0)
     return as_pair(e, f, call, args);
-  if (strcmp(name, "require") == 0)
-    return require(e, f, call, args);
+  if (strcmp(name, "require") == 0 || strcmp(name, "expect") == 0)
+    return require(e, f, name, call, args);
   if (strcmp(name, "normal") == 0 || strcmp(name, "uniform") == 0 || strcmp(name, "constant") == 0)
     return initial(e, f, name, call, args);
   if (strcmp(name, "floor") == 0 || strcmp(name, "ceil") == 0) {

@@ -439,6 +439,7 @@ static Val inline_layer(Elaborator *e, Frame *f, Instance *instance, const Ast *
                  .call = call->span,
                  .doubtful = e->incomplete};
   inner.scope = graph_scope(e->g, f->scope, instance->path, layer->name, call->span);
+  e->g->scopes.at[inner.scope].standard = layer->standard;
   instance->calls++;
   if (!bind_arguments(e, &inner, call, given))
     return POISON;
@@ -517,8 +518,10 @@ static Val call_named(Elaborator *e, Frame *f, const Ast *call, const Val *args,
     return builtin_call(e, f, name, call, args);
   if (op)
     return call_op(e, f, op, call, args);
-  if (instance)
+  if (instance) {
+    assignment_read(f, name);
     return inline_layer(e, f, instance, call, args);
+  }
   if (f->layer && name == f->layer->name) {
     fail(f, call->a->span, "PD0107", "the layer '%s' cannot call itself", name);
   } else if (v) {

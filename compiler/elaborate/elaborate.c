@@ -119,5 +119,8 @@ Graph *elaborate(const Ast *file, const ElaborateOptions *options) {
   for (int i = 0; i < e.g->params.n && whole; i++)
     if (e.g->params.at[i].buffer)
       check_buffer(e.g, &e.g->params.at[i]);
-  return error_count() == errors ? e.g : NULL;
+  if (error_count() > errors)
+    return NULL;
+  warn_of_model(&e);
+  return e.g;
 }

@@ -159,8 +159,10 @@ static Val unknown_name(const Elaborator *e, Frame *f, Name name, Span where) {
 
 static Val evaluate_name(Elaborator *e, Frame *f, const Ast *a) {
   Variable *v = variable_find(f, a->name);
-  if (v)
+  if (v) {
+    assignment_read(f, a->name);
     return v->val;
+  }
   Val known;
   if (callable(e, f, a->name, &known)) {
     warn_of_label(e, f, a->name, a->span);
@@ -218,6 +220,8 @@ static Val evaluate_member(Elaborator *e, Frame *f, const Ast *a) {
   const Variable *variable = name ? variable_find(f, a->a->name) : NULL;
   Instance *named =
       name && !(variable && variable->val.kind == VAL_INSTANCE) ? instance_find(f, a->a->name) : NULL;
+  if (named)
+    assignment_read(f, a->a->name);
   if (named)
     return member_of(e, f, a, named, a->name);
   Name path = instance_path(e, f, a);

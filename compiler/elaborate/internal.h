@@ -2,6 +2,7 @@
 #ifndef PDC_ELABORATE_INTERNAL_H
 #define PDC_ELABORATE_INTERNAL_H
 
+#include "base/table.h"
 #include "elaborate/elaborate.h"
 #include "ops/op.h"
 
@@ -69,11 +70,19 @@ struct Instance {
   Val *attribute; /* by formal: what the first call gave */
 };
 
+/* A statement that assigns tensors, with what it gave wherever it ran. */
+typedef struct Assignment {
+  const Ast *ast;
+  bool read; /* one of its variables was, once at least */
+  Ints values;
+} Assignment;
+
 typedef struct Variable {
   Name name;
   Val val;
   bool scoped; /* it ends with its block: parameters, counters of loops */
   Span span;
+  Assignment *assignment; /* NULL: of a standard layer, or none */
 } Variable;
 
 /* One inlining of a layer, or the model. */
@@ -106,6 +115,8 @@ typedef struct Elaborator {
   const Ast *model, *train;
   bool incomplete; /* a used file could not be read: unknown names are no mistakes */
   Vec(Define) defines;
+  Table assignments; /* by statement */
+  Vec(Assignment *) assigned;
   int statements; /* run so far; past MAX_STATEMENTS all stops */
 } Elaborator;
 
@@ -175,6 +186,13 @@ bool only_in_model(Frame *f, const Ast *a, const char *what);         /* else a 
 void run_input(Elaborator *e, Frame *f, const Ast *a); /* or a target */
 /* The signature of what an input can be computed with, as "shifted(tokens, first)"; NULL: no such name. */
 const char *input_origin(Name name);
+
+/* ---- warnings.c --------------------------------------------------------------------------- */
+/* The record of what the statement assigns, which `v` is added to; NULL in standard layers. */
+Assignment *assignment_note(Elaborator *e, const Frame *f, const Ast *a, Val v);
+void assignment_read(Frame *f, Name name);
+void assignments_skip(Frame *f, const Ast *a); /* what a block that does not run would read counts as read */
+void warn_of_model(const Elaborator *e);       /* which has no errors */
 
 /* ---- train.c ------------------------------------------------------------------------------ */
 void train_settings(Elaborator *e);

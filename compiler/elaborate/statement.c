@@ -6,7 +6,7 @@
 /* ---- variables ----------------------------------------------------------------------------- */
 
 void variable_declare(Frame *f, Name name, Val v, bool scoped, Span span) {
-  push(&f->variables, ((Variable){name, v, scoped, span}));
+  push(&f->variables, ((Variable){name, v, scoped, span, NULL}));
 }
 
 void variable_set(Frame *f, Name name, Val v, Span span) {
@@ -17,6 +17,7 @@ void variable_set(Frame *f, Name name, Val v, Span span) {
   }
   old->val = v;
   old->span = span;
+  old->assignment = NULL;
 }
 
 static void run_statement(Elaborator *e, Frame *f, const Ast *a);
@@ -103,10 +104,12 @@ static void run_assign(Elaborator *e, Frame *f, const Ast *a) {
       underline(d, a->list.at[i]->span);
     v = POISON;
   }
+  Assignment *assignment = assignment_note(e, f, a, v);
   for (int i = 0; i < n; i++) {
     Val one = v.kind == VAL_SEVERAL ? v.list[i] : v;
     name_value(e, one, a->list.at[i]->name, before);
     variable_set(f, a->list.at[i]->name, one, a->list.at[i]->span);
+    variable_find(f, a->list.at[i]->name)->assignment = assignment;
   }
 }
 
@@ -299,6 +302,7 @@ static void run_if(Elaborator *e, Frame *f, const Ast *a) {
     return;
   }
   const Ast *branch = holds ? a->b : a->c;
+  assignments_skip(f, holds ? a->c : a->b);
   if (!branch)
     return;
   if (branch->kind == AST_IF)
@@ -327,6 +331,8 @@ static void run_for(Elaborator *e, Frame *f, const Ast *a) {
            "'0..n' counts from 0 to n - 1");
     if (v.kind != VAL_LIST)
       spoil(f, a->b);
+    if (v.kind == VAL_LIST && v.n == 0)
+      assignments_skip(f, a->b);
     for (int i = 0; v.kind == VAL_LIST && i < v.n; i++)
       if (!loop_once(e, f, a, v.list[i]))
         return;
@@ -334,6 +340,8 @@ static void run_for(Elaborator *e, Frame *f, const Ast *a) {
   }
   bool good = want_whole(e, f, evaluate(e, f, a->a->a), a->a->a->span, "the start of the range", &from);
   good = want_whole(e, f, evaluate(e, f, a->a->b), a->a->b->span, "the end of the range", &to) && good;
+  if (good && to <= from)
+    assignments_skip(f, a->b);
   if (good && to - from > MAX_REPEAT) {
     fail(f, a->a->span, "PD0211", "'for' repeats at most %d times, and this would %lld", MAX_REPEAT,
          (long long)(to - from));
@@ -438,7 +446,8 @@ static void run_metric(Elaborator *e, Frame *f, const Ast *a) {
 }
 
 static void run_expression(Elaborator *e, Frame *f, const Ast *a) {
-  bool require = a->a->kind == AST_CALL && a->a->a->kind == AST_NAME && strcmp(a->a->a->name, "require") == 0;
+  bool require = a->a->kind == AST_CALL && a->a->a->kind == AST_NAME &&
+                 (strcmp(a->a->a->name, "require") == 0 || strcmp(a->a->a->name, "expect") == 0);
   bool call = a->a->kind == AST_CALL || a->a->kind == AST_LABEL;
   Val v = call ? evaluate_call(e, f, a->a->kind == AST_LABEL ? a->a->b : a->a,
                                a->a->kind == AST_LABEL ? a->a->a : NULL)

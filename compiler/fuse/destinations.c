@@ -63,15 +63,22 @@ static bool is_read_here(const Fuse *f, int value) {
   return false;
 }
 
-/* Weights, inputs, figures and accumulators that this stage's nodes touch. */
+/* By parameter: whether a piece of this stage has it. */
+static bool *find_held(const Fuse *f) {
+  bool *held = alloc((size_t)f->g->params.n + 1);
+  for (int k = f->first_piece; k < f->end_piece; k++)
+    for (int i = 0; i < f->p->at[k].params.n; i++)
+      held[f->p->at[k].params.at[i]] = true;
+  return held;
+}
+
+/* The stage's weights, and inputs, figures and accumulators that its nodes touch. */
 static void destine_sources(const Fuse *f, Destinations *d) {
   const Graph *g = f->g;
+  const bool *held = find_held(f);
   for (int i = 0; i < g->params.n; i++) {
     const Param *p = &g->params.at[i];
-    bool held = false;
-    for (int u = 0; u < p->uses.n; u++)
-      held |= f->survey->here[p->uses.at[u]] && g->nodes.at[p->uses.at[u]].serves < 0;
-    if (!held)
+    if (!held[i])
       continue;
     push(&f->k->params, i);
     int weight = value_buffer(f, BUFFER_WEIGHT, p->value);

@@ -16,7 +16,7 @@ Graph *graph_new(Name name) {
 
 int graph_scope(Graph *g, int parent, Name path, Name layer, Span span) {
   ensure(parent < g->scopes.n);
-  push(&g->scopes, (Scope){path, layer, parent, span});
+  push(&g->scopes, (Scope){path, layer, parent, span, false});
   return g->scopes.n - 1;
 }
 

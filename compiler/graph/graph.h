@@ -57,8 +57,9 @@ typedef struct Node {
 /* A layer instance. path is the prefix of its parameters' names ("h.0.attn"), "" for the model. */
 typedef struct Scope {
   Name path, layer;
-  int parent; /* -1 for the model, which is scope 0 */
-  Span span;  /* the call */
+  int parent;    /* -1 for the model, which is scope 0 */
+  Span span;     /* the call */
+  bool standard; /* of a standard layer: what is wrong in it is told of its call. Not in dumps */
 } Scope;
 
 typedef enum { INIT_ZEROS, INIT_ONES, INIT_CONSTANT, INIT_UNIFORM, INIT_NORMAL } InitKind;

@@ -179,6 +179,7 @@ const Op op_select = {.name = "select",
                       .min_in = 3,
                       .max_in = 3,
                       .cost = cost_cheap,
+                      .no_gradient = 1u << 0, /* the condition */
                       .shape = shape_pointwise,
                       .derivative = derive_select,
                       .expression = "$0 != 0.0f ? $1 : $2",

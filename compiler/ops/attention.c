@@ -353,6 +353,7 @@ const Op op_attention = {
     .strided_out = true,
     .min_in = FORWARD_MASK,
     .max_in = FORWARD_MASK + 1,
+    .no_gradient = 1u << FORWARD_MASK,
     .attr = {{"causal", ATTR_BOOL, false, 0}, {"scale", ATTR_NUMBER, false, 0}},
     .shape = shape_attention,
     .derivative = derive_attention,

@@ -113,6 +113,7 @@ struct Op {
   int first_kept;      /* calls: outputs from this one on stay from one microbatch to the next, output i for
                           what comes as operand i; 0: none does */
   int results;         /* calls: the outputs that models get, 1 where 0; further ones serve the derivative */
+  unsigned no_gradient;  /* bits, the lowest for the first operand: those that the derivative passes none to */
   OpAttr attr[MAX_ATTR]; /* ends at a NULL name */
 
   bool (*shape)(ShapeRule *r);                /* false after a diagnostic */

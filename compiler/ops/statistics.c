@@ -92,6 +92,7 @@ const Op op_running_average = {
     .averages = true,
     .min_in = 3,
     .max_in = 3,
+    .no_gradient = 1u << 0 | 1u << 1, /* the buffer, the statistic */
     .attr = {{"momentum", ATTR_NUMBER, false, 0.1}},
     .shape = shape_running_average,
     .derivative = derive_running_average,

@@ -186,6 +186,20 @@ def frozen():
     case.write(loss)
 
 
+def spare():
+    case = Case("spare", [(name, 8, 8) for name in ("one", "two.a", "two.b", "three", "four", "out")] +
+                [("probe", 2, 8)], unread=(3, 5), mask=(4, 4))
+    x, y = case.numbers(4, 8), case.numbers(4, 8)
+
+    def loss(w):
+        h = linear(w, "two.a", linear(w, "one", x).tanh())
+        h = h + (h @ h.mT / math.sqrt(8) + w["mask"].detach()).softmax(-1) @ h
+        h = linear(w, "three", h.tanh())
+        return F.mse_loss(linear(w, "out", h), y)
+
+    case.write(loss)
+
+
 def translate():
     linears = [("head", 20, 16)]
     for name in ("encoder.attn", "decoder.h.0.cross", "decoder.h.1.cross"):
@@ -245,5 +259,5 @@ def padded():
 
 
 if __name__ == "__main__":
-    for make in (unet, fan, parts, ties, sources, frozen, translate, padded):
+    for make in (unet, fan, parts, ties, sources, frozen, spare, translate, padded):
         make()

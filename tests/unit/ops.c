@@ -2,13 +2,40 @@
  * complete, its mistakes diagnosed. */
 #include "graphs.h"
 
-static bool differentiated[256]; /* by index into all_ops: some case went through its derivative */
+static bool differentiated[256];   /* by index into all_ops: some case went through its derivative */
+static unsigned has_gradient[256]; /* likewise, bits: operands that some gradient came to, or that are tokens */
+
+static int index_of(const Op *op) {
+  for (int k = 0; k < n_ops; k++)
+    if (all_ops[k] == op)
+      return k;
+  fail_msg("no such op: %s", op->name);
+  return -1;
+}
+
+/* Whether a gradient comes to this forward value from `node` or, if it is no parameter, from a later one. */
+static bool is_reached(const Graph *g, int value, int node) {
+  const Ints *uses = &g->values.at[value].uses, *gradients = &g->values.at[value].gradients;
+  for (int p = 0; p < g->params.n; p++)
+    if (g->params.at[p].value == value && !g->params.at[p].buffer)
+      uses = &g->params.at[p].uses, gradients = &g->params.at[p].gradients;
+  for (int k = 0; k < uses->n; k++)
+    if (uses->at[k] == node && gradients->at[k] >= 0)
+      return true;
+  return g->values.at[value].type == TYPE_TOKEN;
+}
 
 static void note_derivatives(const Graph *g) {
   for (int i = g->n_forward; i < g->nodes.n; i++)
-    for (int k = 0; k < n_ops; k++)
-      if (all_ops[k] == g->nodes.at[g->nodes.at[i].serves].op)
-        differentiated[k] = true;
+    differentiated[index_of(g->nodes.at[g->nodes.at[i].serves].op)] = true;
+  for (int i = 0; i < g->n_forward; i++)
+    for (int k = 0; k < g->nodes.at[i].n_in && k < 8; k++) {
+      bool again = false; /* a later operand is the same value: its gradient counts for that one */
+      for (int j = k + 1; j < g->nodes.at[i].n_in; j++)
+        again |= g->nodes.at[i].in[j] == g->nodes.at[i].in[k];
+      if (!again && is_reached(g, g->nodes.at[i].in[k], i))
+        has_gradient[index_of(g->nodes.at[i].op)] |= 1u << k;
+    }
 }
 
 static void check(Graph *g, int y) {
@@ -446,6 +473,10 @@ static void test_table_is_complete(void **state) {
       exempt |= op == no_gradient[i];
     if (exempt == (op->derivative != NULL) || (!exempt && !differentiated[k]))
       fail_msg("the derivative of '%s' is missing, needless or untested", op->name);
+    unsigned operands = (1u << (op->max_in < 0 ? op->min_in : op->max_in)) - 1;
+    if (op->derivative && (has_gradient[k] ^ op->no_gradient) != operands && op->max_in >= 0)
+      fail_msg("'%s' passes gradients to operands %#x and says that it passes none to %#x", op->name,
+               has_gradient[k], op->no_gradient);
     bool random_or_token = op == &op_dropout || op == &op_one_hot;
     if (op->kind == OP_POINTWISE && (!op->expression || (!op->fold && !random_or_token)))
       fail_msg("'%s' is pointwise and lacks an expression or fold", op->name);
