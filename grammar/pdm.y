@@ -87,6 +87,8 @@ items:
   | items item     { $$ = list_add($1, $2); }
   | items error ';'    { yyerrok; }
   | items error '}'    { yyerrok; }
+  | items error block  { yyerrok; }
+  | items error item   { yyerrok; $$ = list_add($1, $3); }
   ;
 
 item:

@@ -118,6 +118,8 @@ extern struct pd_dataset *pd_training_data, *pd_evaluation_data;
 bool pd_data_start(char *why);
 /* One sample of an input, read or derived. */
 void pd_load_evaluation_sample(int input, int64_t sample, void *to);
+/* The first row of the input's file that has a number which is not finite, of microbatch k's; -1: none. */
+int64_t pd_first_bad_row(int input, int64_t k);
 
 /* ---- sampler.c ------------------------------------------------------------------------------- */
 
@@ -267,7 +269,8 @@ int64_t pd_own_evaluations(void); /* microbatches of pd_evaluation_data, this ra
 void pd_train_start(void);
 void pd_train_catch_up(void); /* waits for the figures of every update done and logs them */
 void pd_log_known(void);      /* the lines of all updates done whose figures have come */
-/* The first non-finite tensor that microbatch k shows on this rank, for people. */
+/* The first non-finite tensor of microbatch k, for people: of the model's inputs, whichever stage reads them, then of
+ * what this rank has. */
 const char *pd_first_non_finite(int64_t k);
 /* Leaves this time out of updates' times. */
 void pd_clock_pause(double paused);

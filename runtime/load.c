@@ -4,6 +4,7 @@
  * for itself. */
 #include "internal.h"
 
+#include <math.h>
 #include <string.h>
 
 struct pd_dataset *pd_training_data, *pd_evaluation_data;
@@ -125,6 +126,24 @@ void pd_load(int input, int64_t k, void *to) {
   } else /* --emulate without data */
     memset(numbers, 0, (size_t)(b * in->elements) * sizeof(float));
   pd_load_end(input, to);
+}
+
+static bool is_finite(const float *x, int64_t n) {
+  for (int64_t i = 0; i < n; i++)
+    if (!isfinite(x[i])) return false;
+  return true;
+}
+
+int64_t pd_first_bad_row(int input, int64_t k) {
+  const struct pd_input *in = &pd.stage->inputs[input];
+  if (!pd_training_data || in->token || in->origin != PD_FILE) return -1;
+  float *x = pd_allocate(sizeof *x * (size_t)in->elements);
+  for (int64_t i = 0; i < pd.stage->microbatch; i++) {
+    int64_t row = pd_sample(pd.seed, pd_dataset_samples(pd_training_data), pd_first_sample(k) + i);
+    pd_dataset_read(pd_training_data, input, row, x);
+    if (!is_finite(x, in->elements)) return row;
+  }
+  return -1;
 }
 
 void pd_load_evaluation_sample(int input, int64_t sample, void *to) {

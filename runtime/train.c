@@ -31,6 +31,12 @@ static bool all_finite(const void *at, int64_t n, bool bf16) {
 const char *pd_first_non_finite(int64_t k) {
   static char text[512];
   const struct pd_stage *s = pd.stage;
+  for (int i = 0; i < s->n_inputs; i++) {
+    int64_t row = pd_first_bad_row(i, k);
+    if (row < 0) continue;
+    snprintf(text, sizeof text, "input '%s', row %lld of its file", s->inputs[i].name, (long long)row);
+    return text;
+  }
   for (int v = 0; v < s->versions; v++)
     for (int i = 0; i < s->n_parameters; i++) {
       const struct pd_parameter *p = &s->parameters[i];

@@ -39,6 +39,14 @@ static Val extreme(Elaborator *e, Frame *f, Name name, const Ast *call, const Va
   double best = 0, x;
   for (int i = 0; i < n; i++) {
     Val v = list ? args[0].list[i] : args[i];
+    if (v.kind == VAL_TENSOR) {
+      Diagnostic *d = fail(f, call->list.at[list ? 0 : i]->span, "PD0207",
+                           "'%s' compares numbers known at compile time, but this is %s", name, val_kind(e, v));
+      help(d, "'%s(a, b)' compares tensors by element; '%s' is the %s along an axis",
+           greatest ? "maximum" : "minimum", greatest ? "max(x, axis = -1)" : "-max(-x, axis = -1)",
+           greatest ? "largest" : "smallest");
+      return POISON;
+    }
     if (!want_number(e, f, v, call->list.at[list ? 0 : i]->span, format("an argument of '%s'", name), &x))
       return POISON;
     if (i == 0 || (greatest ? x > best : x < best))
@@ -141,7 +149,8 @@ static Val measure(Elaborator *e, Frame *f, Name name, const Ast *call, const Va
   if (name[0] == 'c') {
     if (x->type == TYPE_TOKEN)
       return val_number((double)x->classes);
-    fail(f, call->list.at[0]->span, "PD0207", "only tokens have classes, and '%s' holds numbers", x->name);
+    help(fail(f, call->list.at[0]->span, "PD0207", "only tokens have classes, and '%s' holds numbers", x->name),
+         "tokens come from a declaration such as 'input tokens[128] : token(256);'");
     return POISON;
   }
   if (size) {

@@ -33,6 +33,18 @@ static bool list_of_tensors(Val v) {
   return v.kind == VAL_LIST && v.n > 0;
 }
 
+/* max(x, 0) is the largest along axis 0, or was the larger of x and 0 meant? */
+static void warn_of_axis(const Frame *f, const Op *op, const Ast *argument, bool fits) {
+  const char *axis = op->attr[0].name, *text = ast_text(argument->a);
+  Diagnostic *d = diagnostic_last();
+  if (fits) {
+    d = warning_at(argument->span, "PD0219", "the second argument of '%s' is its %s", op->name, axis);
+    note_calls(f, d);
+    help(d, "with its name it is not taken for something else: '%s(x, %s = %s)'", op->name, axis, text);
+  }
+  help(d, "'%s(x, %s)' takes one of the two for each element", op->by_element, text);
+}
+
 /* Sorts the arguments into operands (tensors first, in order) and attributes. An operand that may be missing may
  * be `none`. */
 static bool sort_arguments(Elaborator *e, Frame *f, const Op *op, const Ast *call, const Val *args, Operands *o,
@@ -68,11 +80,20 @@ static bool sort_arguments(Elaborator *e, Frame *f, const Op *op, const Ast *cal
       Diagnostic *d = which >= 0 ? fail(f, a->span, "PD0206", "'%s' is given twice", a->name)
                       : a->name  ? fail(f, a->span2, "PD0203", "'%s' has no attribute '%s'", op->name, a->name)
                                  : fail(f, a->span, "PD0204", "too many arguments for '%s'", op->name);
+      if (a->name && which < 0)
+        advise(d, a->name);
       help(d, "its signature is '%s'", op->signature);
       return false;
     }
     given[which] = true;
-    good = attribute_value(e, f, &op->attr[which], args[i], a->a->span, &attr[which]) && good;
+    bool fits = attribute_value(e, f, &op->attr[which], args[i], a->a->span, &attr[which]);
+    if (!a->name && op->by_element)
+      warn_of_axis(f, op, a, fits);
+    if (!fits && op->attr[which].kind == ATTR_LIST && args[i].kind == VAL_NUMBER)
+      help(diagnostic_last(), "a list stands in brackets: '[%s]'", ast_text(a->a));
+    if (!fits && !a->name)
+      return false;
+    good = fits && good;
   }
   for (int i = 0; i < MAX_ATTR && op->attr[i].name; i++)
     if (good && op->attr[i].required && !given[i]) {
@@ -270,7 +291,7 @@ typedef struct Given {
   bool given;
 } Given;
 
-static char *layer_signature(const Layer *l, bool defaults) {
+char *layer_signature(const Layer *l, bool defaults) {
   enum { WIDE = 100 };
   Text t = {0};
   text_add(&t, "%s(", l->name);
@@ -318,6 +339,8 @@ static bool match_arguments(Frame *f, const Layer *l, const Ast *call, const Val
       if (like)
         help(d, "one with a similar name exists: '%s'", like);
     }
+    if (a->name && which < 0)
+      advise(d, a->name);
     help(d, "its signature is '%s'", layer_signature(l, true));
     return false;
   }

@@ -143,6 +143,8 @@ static Val unknown_name(const Elaborator *e, Frame *f, Name name, Span where) {
       help(d, "parameters and counters end with their block; a variable that is assigned there lives on");
       return POISON;
     }
+  if (advise(d, name))
+    return POISON;
   Vec(const char *) known = {0};
   for (int i = 0; i < f->variables.n - 1; i++)
     push(&known, f->variables.at[i].name);
@@ -189,6 +191,8 @@ static Val member_of(Elaborator *e, Frame *f, const Ast *a, Instance *of, Name m
       return (Val){.kind = VAL_INSTANCE, .instance = of->children.at[i]};
   Diagnostic *d = fail(f, a->span2, "PD0105", "'%s' has no parameter or part named '%s'", of->path, member);
   note_at(d, of->span, "'%s' is this '%s'", of->path, of->layer->name);
+  if (a->a->kind == AST_NAME)
+    advise_method(e, f, d, a->a->name, member);
   Text t = {0};
   Vec(const char *) known = {0};
   for (int i = 0; i < of->params.n; i++)
@@ -244,6 +248,8 @@ static Val evaluate_member(Elaborator *e, Frame *f, const Ast *a) {
   }
   Diagnostic *d = fail(f, a->span2, "PD0105", "%s has no member '%s'", val_kind(e, v), a->name);
   underline(d, a->a->span);
+  if (v.kind == VAL_TENSOR)
+    advise_method(e, f, d, a->a->kind == AST_NAME ? a->a->name : "x", a->name);
   if (v.kind == VAL_TENSOR)
     help(d, "a tensor has '.T'; parameters are reached through instances: 'wte.weight'");
   if (v.kind == VAL_LAYER && v.layer)

@@ -166,6 +166,8 @@ Instance *instance_find(const Frame *f, Name name); /* by its label, its variabl
 bool find_callable(const Elaborator *e, const Frame *f, Name name, const Layer **layer, const Op **op);
 /* A warning where a label has the name of the layer or operation that `name` stands for. */
 void warn_of_label(const Elaborator *e, const Frame *f, Name name, Span where);
+/* "linear(x[.., in_features], out_features, bias = true)"; long ones without defaults. */
+char *layer_signature(const Layer *l, bool defaults);
 Name label_text(Elaborator *e, Frame *f, const Ast *label); /* "h.0"; NULL after a diagnostic */
 bool instance_has_prefix(const Frame *f, Name prefix);
 
@@ -186,6 +188,11 @@ bool only_in_model(Frame *f, const Ast *a, const char *what);         /* else a 
 void run_input(Elaborator *e, Frame *f, const Ast *a); /* or a target */
 /* The signature of what an input can be computed with, as "shifted(tokens, first)"; NULL: no such name. */
 const char *input_origin(Name name);
+
+/* ---- advice.c: for those who come from another library ------------------------------------ */
+bool advise(Diagnostic *d, Name name); /* adds what to write instead of the name; false: it is not known */
+void advise_method(Elaborator *e, const Frame *f, Diagnostic *d, Name value, Name method); /* of "value.method" */
+Name snake_case(Name name); /* "LayerNorm" -> "layer_norm" */
 
 /* ---- warnings.c --------------------------------------------------------------------------- */
 /* The record of what the statement assigns, which `v` is added to; NULL in standard layers. */

@@ -205,11 +205,19 @@ static const char *standard_module_of(Name layer) {
 }
 
 void suggest_callable(const Elaborator *e, const Frame *f, Diagnostic *d, Name name) {
-  const char *module = standard_module_of(name);
-  if (module) {
-    help(d, "the standard file '%s' defines it: 'use %s;'", module, module);
+  Name snake = snake_case(name);
+  const char *module = standard_module_of(snake);
+  if (layer_find(e, snake) && snake != name) {
+    help(d, "layers are written in small letters: '%s'", snake);
     return;
   }
+  if (module) {
+    help(d, "the standard file '%s' defines %s: 'use %s;'", module, snake == name ? "it" : format("'%s'", snake),
+         module);
+    return;
+  }
+  if (advise(d, name))
+    return;
   if (input_origin(name)) {
     help(d, "it stands where an input's type does: 'input x[..] : %s;'", input_origin(name));
     return;
@@ -226,7 +234,7 @@ void suggest_callable(const Elaborator *e, const Frame *f, Diagnostic *d, Name n
   for (int i = 0; i < f->instance->children.n; i++)
     if (f->instance->children.at[i]->named_by != NAMED_BY_LAYER)
       push(&names, f->instance->children.at[i]->name);
-  const char *like = nearest(name, names.at, names.n);
+  const char *like = nearest(snake, names.at, names.n);
   for (int i = 0; like && i < names.n; i++)
     if (names.at[i] == like) {
       help(d, "%s with a similar name exists: '%s'", i < n_layers ? "a layer" : "an operation", like);

@@ -75,12 +75,14 @@ void run_block(Elaborator *e, Frame *f, const Ast *block) {
 /* ---- assignment ---------------------------------------------------------------------------- */
 
 /* The user's name for a value that the statement just made, be it inside a layer. */
-static void name_value(Elaborator *e, Val v, Name name, int values_before) {
+static void name_value(Elaborator *e, const Frame *f, Val v, Name name, int values_before) {
   if (v.kind != VAL_TENSOR || v.value < values_before)
     return;
   Value *value = &e->g->values.at[v.value];
-  if (e->g->nodes.at[value->node].op->kind != OP_SOURCE)
-    value->name = name;
+  if (e->g->nodes.at[value->node].op->kind == OP_SOURCE)
+    return;
+  value->name = name;
+  value->named_in = f->scope;
 }
 
 /* The right side of `name = a`; NULL where several names share it. */
@@ -102,12 +104,14 @@ static void run_assign(Elaborator *e, Frame *f, const Ast *a) {
                          (v.kind == VAL_SEVERAL ? v.n : 1) == 1 ? "" : "s", n, n == 1 ? "" : "s");
     for (int i = 0; i < n; i++)
       underline(d, a->list.at[i]->span);
+    if (n == 1)
+      help(d, "each has a variable of its own: 'a, b = ...'");
     v = POISON;
   }
   Assignment *assignment = assignment_note(e, f, a, v);
   for (int i = 0; i < n; i++) {
     Val one = v.kind == VAL_SEVERAL ? v.list[i] : v;
-    name_value(e, one, a->list.at[i]->name, before);
+    name_value(e, f, one, a->list.at[i]->name, before);
     variable_set(f, a->list.at[i]->name, one, a->list.at[i]->span);
     variable_find(f, a->list.at[i]->name)->assignment = assignment;
   }
@@ -296,7 +300,11 @@ static void spoil(Frame *f, const Ast *a) {
 
 static void run_if(Elaborator *e, Frame *f, const Ast *a) {
   bool holds;
-  if (!want_bool(e, f, evaluate(e, f, a->a), a->a->span, "the condition", &holds)) {
+  Val condition = evaluate(e, f, a->a);
+  const char *what = a->a->kind == AST_NAME ? format("'%s'", a->a->name) : "the condition";
+  if (!want_bool(e, f, condition, a->a->span, what, &holds)) {
+    if (condition.kind != VAL_POISON && in_standard(f))
+      help(diagnostic_last(), "its signature is '%s'", layer_signature(f->layer, true));
     spoil(f, a->b);
     spoil(f, a->c);
     return;
@@ -375,11 +383,15 @@ static int want_figure(Elaborator *e, Frame *f, Val v, const Ast *a, const char 
   if (x && x->type == TYPE_F32 && x->shape.batched)
     return v.value;
   Diagnostic *d =
-      fail(f, a->span, "PD0323", "a %s is computed from the inputs, but this is %s%s", what, val_kind(e, v),
+      fail(f, a->span, "PD0323", "a %s needs numbers of each sample, but this is %s%s", what, val_kind(e, v),
            x && x->type == TYPE_TOKEN ? " of tokens"
            : x                        ? " that is the same for all samples"
                                       : "");
-  help(d, "'%s' takes the mean over all elements of a value such as '%s'", what, example);
+  if (x && x->type == TYPE_F32)
+    help(d, "added to numbers of each sample it counts in their mean: '%s%s %s + penalty;'", what,
+         *what == 'm' ? " NAME =" : "", example);
+  else
+    help(d, "'%s' takes the mean over all elements of a value such as '%s'", what, example);
   return -1;
 }
 
@@ -437,7 +449,7 @@ static void run_metric(Elaborator *e, Frame *f, const Ast *a) {
     return;
   int before = e->g->values.n;
   Val v = evaluate_right_side(e, f, a->a, a->name);
-  name_value(e, v, a->name, before);
+  name_value(e, f, v, a->name, before);
   bool is_free = metric_name_is_free(e, f, a);
   Name function = of_mean(e, f, a->b);
   int value = want_figure(e, f, v, a->a, "metric", "accuracy(logits, label)");

@@ -279,7 +279,7 @@ static void check_setting(const Ast *train, int i) {
     const char *like = nearest(a->name, train_setting_names, n);
     if (like)
       help(d, "one with a similar name exists: '%s'", like);
-    else
+    else if (!advise(d, a->name))
       help(d, "the settings are batch, optimizer, lr_schedule, clip_norm, pipeline, vertical_sync and chunks");
   }
   for (int k = 0; k < i; k++)

@@ -39,6 +39,8 @@ static bool operand_count_fits(const Op *op, int n_in, Span span) {
   Diagnostic *d =
       error_at(span, "PD0201", "'%s' does not take %d operand%s", op->name, n_in, n_in == 1 ? "" : "s");
   help(d, "its signature is '%s'", op->signature);
+  if (op->by_element && n_in == 2)
+    help(d, "'%s(a, b)' takes one of the two for each element", op->by_element);
   return false;
 }
 
@@ -61,6 +63,7 @@ static int append(Graph *g, const Op *op, const int *in, int n_in, const Attr *a
   for (int i = 0; i < r->n_out; i++) {
     n.out[i] = g->values.n;
     push(&g->values, (Value){.name = intern(op->name),
+                             .named_in = -1,
                              .type = r->out[i].type,
                              .classes = r->out[i].classes,
                              .shape = r->out[i].shape,

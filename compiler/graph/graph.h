@@ -31,7 +31,8 @@ typedef struct Attr {
 } Attr;
 
 typedef struct Value {
-  Name name; /* the user's variable, or the op's name; for people, not unique */
+  Name name;    /* the user's variable, or the op's name; for people, not unique */
+  int named_in; /* the scope that has this variable; -1: none */
   Type type;
   int64_t classes; /* of tokens */
   Shape shape;

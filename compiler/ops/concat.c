@@ -3,6 +3,27 @@
 
 #include "ops/rules.h"
 
+/* Operand i does not fit the first. clash: an axis where sizes differ; -1: none. */
+static bool concat_fails(ShapeRule *r, int i, int axis, int clash) {
+  const Shape *first = rule_shape(r, 0), *x = rule_shape(r, i);
+  Diagnostic *d;
+  if (x->rank != first->rank || clash >= 0) {
+    d = error_at(r->span, "PD0307", "'concat' along axis %d needs %s, but has %s and %s", axis,
+                 x->rank != first->rank ? "values of equally many axes" : "equal sizes on all other axes",
+                 shape_text(first), shape_text(x));
+    rule_underline(r, d);
+    rule_origin(r, d, i, clash);
+    return false;
+  }
+  int same = x->batched ? 0 : i;
+  d = error_at(r->span, "PD0307", "'concat' joins what each sample has of its own, but %s is the same for all",
+               rule_operand(r, same));
+  rule_underline(r, d);
+  note_at(d, rule_value(r, same)->span, "it comes from here");
+  help(d, "'x + 0 * y' repeats it for every sample, where y is a number that each sample has");
+  return false;
+}
+
 static bool shape_concat(ShapeRule *r) {
   Shape s = *rule_shape(r, 0);
   if (!rule_all_f32(r) || !rule_axis(r, "axis", s.rank))
@@ -10,23 +31,12 @@ static bool shape_concat(ShapeRule *r) {
   int axis = (int)rule_int(r, "axis");
   for (int i = 1; i < r->n_in; i++) {
     const Shape *x = rule_shape(r, i);
-    int clash = x->rank == s.rank && x->batched == s.batched ? -1 : axis;
-    for (int k = 0; k < s.rank && clash < 0; k++)
+    int clash = -1;
+    for (int k = 0; k < s.rank && x->rank == s.rank; k++)
       if (k != axis && x->dim[k] != s.dim[k])
         clash = k;
-    if (clash >= 0) {
-      Diagnostic *d = error_at(r->span, "PD0307",
-                               "'concat' along axis %d needs values that are equal elsewhere, but "
-                               "has %s and %s",
-                               axis, shape_text(rule_shape(r, 0)), shape_text(x));
-      rule_underline(r, d);
-      if (x->batched != s.batched)
-        note_at(d, rule_value(r, x->batched ? 0 : i)->span, "'%s' is the same for all samples, the other is not",
-                rule_value(r, x->batched ? 0 : i)->name);
-      else
-        rule_origin(r, d, i, clash);
-      return false;
-    }
+    if (clash >= 0 || x->rank != s.rank || x->batched != s.batched)
+      return concat_fails(r, i, axis, clash);
     s.dim[axis] += x->dim[axis];
   }
   return rule_result(r, s);

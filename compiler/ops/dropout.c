@@ -13,8 +13,8 @@ static bool shape_dropout(ShapeRule *r) {
   }
   if (!rule_shape(r, 0)->batched) {
     Diagnostic *d =
-        error_at(r->span, "PD0311", "'dropout' needs a value of each sample, but '%s' is the same for all",
-                 rule_value(r, 0)->name);
+        error_at(r->span, "PD0311", "'dropout' needs a value of each sample, but %s is the same for all",
+                 rule_operand(r, 0));
     note_at(d, rule_value(r, 0)->span, "it comes from here");
     return false;
   }

@@ -13,6 +13,8 @@ static double fold_sin(const double *x, const Attr *attr) { return (void)attr, s
 static double fold_cos(const double *x, const Attr *attr) { return (void)attr, cos(x[0]); }
 static double fold_relu(const double *x, const Attr *attr) { return (void)attr, x[0] > 0 ? x[0] : 0; }
 
+static double fold_abs(const double *x, const Attr *attr) { return (void)attr, fabs(x[0]); }
+
 static int operand(Gradients *d, int node) { return grad_graph(d)->nodes.at[node].in[0]; }
 static int output(Gradients *d, int node) { return graph_output(grad_graph(d), node, 0); }
 static void chain(Gradients *d, int node, int slope) {
@@ -63,6 +65,13 @@ static void derive_relu(Gradients *d, int node) {
   grad_add(d, node, 0, grad_build(d, node, &op_select, in, 3, NULL));
 }
 
+/* The sign, 0 at 0. */
+static void derive_abs(Gradients *d, int node) {
+  int x = operand(d, node), zero = grad_constant(d, node, 0);
+  int above = grad_2(d, node, &op_greater, x, zero), below = grad_2(d, node, &op_greater, zero, x);
+  chain(d, node, grad_2(d, node, &op_sub, above, below));
+}
+
 #define FUNCTION(f, dear)                                        \
   const Op op_##f = {.name = #f,                                 \
                      .signature = #f "(x)",                      \
@@ -85,3 +94,4 @@ FUNCTION(rsqrt, false);
 FUNCTION(sin, true);
 FUNCTION(cos, true);
 FUNCTION(relu, false);
+FUNCTION(abs, false);

@@ -48,8 +48,8 @@ static unsigned forward_has(int n_in) { return (n_in % 2 ? HAS_LENGTHS : 0u) | (
 /* ---- shapes ------------------------------------------------------------------------------------- */
 
 static bool lstm_fails(ShapeRule *r, int operand, int axis, const char *why) {
-  Diagnostic *d = error_at(r->span, "PD0316", "'lstm' needs %s, but operand %d, '%s', has shape %s", why,
-                           operand + 1, rule_value(r, operand)->name, shape_text(rule_shape(r, operand)));
+  Diagnostic *d = error_at(r->span, "PD0316", "'lstm' needs %s, but operand %d is %s", why, operand + 1,
+                           rule_operand(r, operand));
   rule_underline(r, d);
   rule_origin(r, d, operand, axis);
   return false;

@@ -113,8 +113,9 @@ struct Op {
   int first_kept;      /* calls: outputs from this one on stay from one microbatch to the next, output i for
                           what comes as operand i; 0: none does */
   int results;         /* calls: the outputs that models get, 1 where 0; further ones serve the derivative */
-  unsigned no_gradient;  /* bits, the lowest for the first operand: those that the derivative passes none to */
-  OpAttr attr[MAX_ATTR]; /* ends at a NULL name */
+  const char *by_element; /* a reduction: what a second operand can be meant for, "maximum"; NULL: nothing */
+  unsigned no_gradient;   /* bits, the lowest for the first operand: those that the derivative passes none to */
+  OpAttr attr[MAX_ATTR];  /* ends at a NULL name */
 
   bool (*shape)(ShapeRule *r);                /* false after a diagnostic */
   void (*derivative)(Gradients *d, int node); /* NULL: no gradient flows */
@@ -182,7 +183,7 @@ uint64_t node_key(const Node *n);
 /* The ops the passes themselves create, each defined in its file. */
 extern const Op op_param, op_input, op_constant, op_iota, op_full;
 extern const Op op_add, op_sub, op_mul, op_div, op_neg, op_square, op_maximum, op_minimum, op_greater, op_equal,
-    op_select, op_exp, op_log, op_tanh, op_erf, op_sqrt, op_rsqrt, op_sin, op_cos, op_relu, op_dropout;
+    op_select, op_exp, op_log, op_tanh, op_erf, op_sqrt, op_rsqrt, op_sin, op_cos, op_relu, op_abs, op_dropout;
 extern const Op op_sum, op_max, op_sum_to;
 extern const Op op_microbatch, op_running_average, op_share;
 extern const Op op_reshape, op_transpose, op_permute, op_slice, op_split, op_concat, op_pad, op_expand, op_detach;

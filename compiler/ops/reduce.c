@@ -78,6 +78,7 @@ const Op op_max = {
     .signature = "max(x, axis = -1)",
     .kind = OP_REDUCE,
     .reduction = REDUCTION_MAX,
+    .by_element = "maximum",
     .min_in = 1,
     .max_in = 1,
     .attr = {{"axis", ATTR_INT, false, -1}},

@@ -31,6 +31,13 @@ int64_t rule_int(ShapeRule *r, const char *name) { return (int64_t)rule_attr(r, 
 
 /* ---- diagnostics ---------------------------------------------------------------------------- */
 
+const char *rule_operand(const ShapeRule *r, int i) {
+  const Value *v = rule_value(r, i);
+  bool known = v->named_in == r->scope || r->g->nodes.at[v->node].op->source != SOURCE_NONE;
+  return known ? format("'%s' of shape %s", v->name, shape_text(&v->shape))
+               : format("the value of shape %s", shape_text(&v->shape));
+}
+
 void rule_underline(ShapeRule *r, Diagnostic *d) {
   for (int i = 0; i < r->n_in; i++) {
     Span s = rule_value(r, i)->span;
@@ -83,15 +90,15 @@ void rule_origin(ShapeRule *r, Diagnostic *d, int i, int axis) {
   int origin = r->in[i], at = axis;
   for (int next = origin; next >= 0; next = size_came_from(g, origin, &at))
     origin = next;
-  note_at(d, g->values.at[origin].span, "'%s' gets its size %lld at axis %d here", v->name,
+  note_at(d, g->values.at[origin].span, "%s gets its size %lld at axis %d here", rule_operand(r, i),
           (long long)v->shape.dim[axis], axis);
 }
 
 bool rule_f32(ShapeRule *r, int i) {
   if (rule_value(r, i)->type == TYPE_F32)
     return true;
-  Diagnostic *d = error_at(r->span, "PD0306", "'%s' needs numbers, but operand %d, '%s', holds tokens",
-                           op_spelling(r->op), i + 1, rule_value(r, i)->name);
+  Diagnostic *d = error_at(r->span, "PD0306", "'%s' needs numbers, but operand %d, %s, holds tokens",
+                           op_spelling(r->op), i + 1, rule_operand(r, i));
   rule_underline(r, d);
   note_at(d, rule_value(r, i)->span, "the tokens come from here");
   help(d, "'embedding' or 'one_hot' turns tokens into numbers");
@@ -108,8 +115,8 @@ bool rule_all_f32(ShapeRule *r) {
 bool rule_token(ShapeRule *r, int i) {
   if (rule_value(r, i)->type == TYPE_TOKEN)
     return true;
-  Diagnostic *d = error_at(r->span, "PD0306", "'%s' needs tokens as operand %d, but '%s' holds numbers",
-                           op_spelling(r->op), i + 1, rule_value(r, i)->name);
+  Diagnostic *d = error_at(r->span, "PD0306", "'%s' needs tokens as operand %d, but %s holds numbers",
+                           op_spelling(r->op), i + 1, rule_operand(r, i));
   rule_underline(r, d);
   help(d, "tokens come from a declaration such as 'input tokens[128] : token(256);'");
   return false;

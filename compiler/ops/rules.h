@@ -16,6 +16,8 @@ Attr *rule_attr(ShapeRule *r, const char *name);
 int64_t rule_int(ShapeRule *r, const char *name);
 
 /* Underlines every operand that stands on the error's line. */
+/* "'y' of shape [4, 6]"; "the value of shape [4, 6]" where no name of the operand is known. */
+const char *rule_operand(const ShapeRule *r, int i);
 void rule_underline(ShapeRule *r, Diagnostic *d);
 /* Notes where operand i got its size at the axis (its own, from the left; -1: nothing to say). */
 void rule_origin(ShapeRule *r, Diagnostic *d, int i, int axis);

@@ -48,8 +48,8 @@ int decode_shape(const Graph *g, int node, const int *axis, int64_t context, Dec
 static bool reshape_fails(ShapeRule *r, const char *why) {
   Shape asked = {.rank = rule_attr(r, "shape")->n};
   memcpy(asked.dim, rule_attr(r, "shape")->list, asked.rank * sizeof asked.dim[0]);
-  Diagnostic *d = error_at(r->span, "PD0304", "'reshape' cannot make %s of shape %s into %s%s",
-                           rule_value(r, 0)->name, shape_text(rule_shape(r, 0)), shape_text(&asked), why);
+  Diagnostic *d = error_at(r->span, "PD0304", "'reshape' cannot make %s into %s%s", rule_operand(r, 0),
+                           shape_text(&asked), why);
   rule_underline(r, d);
   note_at(d, rule_value(r, 0)->span, "its %lld elements a sample come from here",
           (long long)shape_elements(rule_shape(r, 0)));

@@ -118,7 +118,8 @@ Ast *parse_label(Parse *p, Ast *label, Ast *call) {
   if (!is_label(label)) {
     p->errors++;
     help(error_at(label->span, "PD0007", "a label is a name, with or without indices"),
-         "for example 'h[i]: linear(x, 10)'");
+         label->kind == AST_NUMBER ? "for example 'h[0]: linear(x, 10)'; a slice is written with '..': 'x[0..3]'"
+                                   : "for example 'h[i]: linear(x, 10)'");
   } else if (call->kind != AST_CALL) {
     p->errors++;
     Diagnostic *d = error_at(call->span, "PD0007", "a label names a call, and this is none");
@@ -134,7 +135,8 @@ Ast *parse_call(Parse *p, Ast *callee, AstList arguments, Span close) {
   n->list = arguments;
   if (callee->kind != AST_NAME && callee->kind != AST_MEMBER && callee->kind != AST_INDEX) {
     p->errors++;
-    error_at(callee->span, "PD0008", "only layers, operations and instances can be called, by their names");
+    help(error_at(callee->span, "PD0008", "only layers, operations and instances can be called, by their names"),
+         "a layer is called with its input and its sizes at once: 'linear(x, 10)'");
   }
   for (int i = 1; i < arguments.n; i++)
     if (!arguments.at[i]->name && arguments.at[i - 1]->name) {
@@ -158,6 +160,8 @@ Ast *parse_assign(Parse *p, AstList targets, Ast *value) {
     if (targets.at[i]->kind != AST_NAME) {
       p->errors++;
       Diagnostic *d = error_at(targets.at[i]->span, "PD0005", "only a variable can stand on the left of '='");
+      if (targets.at[i]->kind == AST_MEMBER)
+        help(d, "a label names an instance: '%s: linear(x, 64)'", targets.at[i]->name);
       if (targets.at[i]->kind == AST_INDEX)
         help(d, "variables hold whole values; to name an instance, write 'x = %s: ...'", ast_text(targets.at[i]));
       if (targets.at[i]->kind == AST_BINARY && strchr("=<>!", targets.at[i]->name[0]))

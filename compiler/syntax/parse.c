@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <string.h>
+#include <strings.h>
 
 enum { MAX_BRACKETS = 200, MAX_DEPTH = 400 };
 
@@ -155,6 +156,34 @@ static Span just_after(Span s) { return (Span){s.file, s.end_line, s.end_column,
 
 static const char *const items[] = {"use", "layer", "model", "train", "cluster", NULL};
 
+/* What other languages start an item with. */
+static const struct {
+  const char *word, *advice;
+} foreign_items[] = {{"import", "'use NAME;' makes the layers of NAME.pdm known"},
+                     {"from", "'use NAME;' makes the layers of NAME.pdm known"},
+                     {"include", "'use NAME;' makes the layers of NAME.pdm known"},
+                     {"class", "'layer NAME(arguments) { ... }' defines a layer"},
+                     {"def", "'layer NAME(arguments) { ... }' defines a layer"},
+                     {"module", "'layer NAME(arguments) { ... }' defines a layer"},
+                     {"function", "'layer NAME(arguments) { ... }' defines a layer"}};
+
+/* Where an item should start, and none does. */
+static void advise_item(const Parse *p, Diagnostic *d) {
+  for (size_t i = 0; i < sizeof foreign_items / sizeof *foreign_items; i++)
+    if (strcasecmp(p->text, foreign_items[i].word) == 0) {
+      help(d, "%s", foreign_items[i].advice);
+      return;
+    }
+  const char *like = NULL;
+  for (int i = 0; items[i]; i++)
+    if (strcasecmp(p->text, items[i]) == 0)
+      like = items[i];
+  enum { N_ITEMS = sizeof items / sizeof *items - 1 };
+  like = like ? like : nearest(p->text, items, N_ITEMS);
+  if (like)
+    help(d, "a word with a similar name starts one: '%s'", like);
+}
+
 void parse_unexpected(Parse *p, const char *const *expected, int n) {
   p->errors++;
   if (p->open.n >= MAX_BRACKETS || p->bad_line == p->now.line || p->bad_line == p->before.line)
@@ -170,11 +199,33 @@ void parse_unexpected(Parse *p, const char *const *expected, int n) {
   } else {
     d = error_at(p->now, "PD0003", "expected %s, but found '%s'", want, p->text);
   }
-  bool next_item = p->open.n && p->before.column == 1 && one_of(p->text_before, items);
+  bool opened_now = p->open.n && memcmp(&p->open.at[p->open.n - 1].span, &p->now, sizeof p->now) == 0;
+  bool next_item = p->open.n && !opened_now && p->before.column == 1 && one_of(p->text_before, items);
   if (p->open.n && (end || next_item || strchr(")]}", p->text[0])))
     note_at(d, p->open.at[p->open.n - 1].span, "this '%c' is not closed before", p->open.at[p->open.n - 1].open);
-  if (strcmp(p->text, "=") == 0 && has(expected, n, "'=='"))
+  if (has(expected, n, "'layer'") && !has(expected, n, "a name") && !end)
+    advise_item(p, d);
+  bool value = has(expected, n, "a number");
+  if (strcmp(p->text, ":") == 0 && has(expected, n, "'['") && !value)
+    help(d, "the shape comes first: '%s[1] : ...' has one number a sample", p->text_before);
+  if (strcmp(p->text, ":") == 0 && value)
+    help(d, "a slice is written with '..': 'x[.., 0]', 'x[0..3]'");
+  if (strcmp(p->text, "=") == 0 && value && strlen(p->text_before) == 1 && strchr("+-*/", p->text_before[0]))
+    help(d, "'%s=' is written out: 'x = x %s ...'", p->text_before, p->text_before);
+  else if (strcmp(p->text, "=") == 0 && has(expected, n, "'{'") && !has(expected, n, "';'"))
+    help(d, "'==' compares; what a condition or a loop runs stands in braces: 'for i in 0..n { ... }'");
+  else if (strcmp(p->text, "=") == 0 && has(expected, n, "'=='"))
     help(d, "'=' assigns; '==' compares");
+  if (strcmp(p->text, "*") == 0 && value && strcmp(p->text_before, "*") == 0)
+    help(d, "'pow(x, n)' is a power");
+  if (strcmp(p->text, "if") == 0 && has(expected, n, "';'"))
+    help(d, "a statement chooses: 'if c { y = a; } else { y = b; }'");
+  if (strcmp(p->text, "param") == 0 && value) {
+    help(d, "a statement declares a parameter: 'param w[8, 8] = normal(0.02);'");
+    return;
+  }
+  if (strcmp(p->text, "{") == 0 && strcmp(p->text_before, "train") == 0)
+    help(d, "the name of the model comes first: 'train NAME { ... }'");
   if (strcmp(p->text, ".") == 0 && has(expected, n, "a number"))
     help(d, "a number needs a digit before its point: 0.5");
   if (strcmp(p->text, "..") == 0 && has(expected, n, "'+'"))

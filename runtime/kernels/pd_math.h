@@ -40,6 +40,8 @@ PD_MATH float pd_min(float a, float b) { return a < b || a != a ? a : b; }
 
 PD_MATH float pd_relu(float x) { return x > 0.0f || x != x ? x : 0.0f; }
 
+PD_MATH float pd_abs(float x) { return fabsf(x); }
+
 PD_MATH float pd_sqrt(float x) { return sqrtf(x); }
 PD_MATH float pd_rsqrt(float x) { return 1.0f / sqrtf(x); }
 

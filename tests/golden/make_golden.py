@@ -77,6 +77,24 @@ def pointwise():
     case.write(loss)
 
 
+POWERS = (0, 1, 2, 3, 6, 11, -1, -4, 0.5, -0.5, 1.7, -2.3)
+
+
+def powers():
+    case = Case("powers", 3, 2, {"given.weight": (6, 13 * 6), "probe.weight": (6, 13 * 6)})
+    given = case.w["given.weight"]
+    given[:, 8 * 6:12 * 6] = numpy.abs(given[:, 8 * 6:12 * 6])  # powers that are no whole numbers
+    given[:, 6 * 6:12 * 6] += numpy.copysign(0.25, given[:, 6 * 6:12 * 6])  # nor may others be of 0
+    given[::2, 12 * 6:12 * 6 + 2] = 0  # where |x| has no slope
+
+    def loss(w, tokens):
+        g, p = w["given.weight"][tokens].split(6, -1), w["probe.weight"][tokens].split(6, -1)
+        results = [x.pow(n) for x, n in zip(g, POWERS)] + [g[12].abs()]
+        return sum(a * b for a, b in zip(p, results)).mean()
+
+    case.write(loss)
+
+
 def shapes():
     case = Case("shapes", 4, 6, {"given.weight": (24, 40), "probe.weight": (24, 40)})
 
@@ -460,6 +478,6 @@ def pooling():
 
 
 if __name__ == "__main__":
-    for make in (pointwise, shapes, products, expanded, attention, layers, activations, sequence, blocks,
+    for make in (pointwise, powers, shapes, products, expanded, attention, layers, activations, sequence, blocks,
                  lstms, convolution, pooling):
         make()

@@ -42,6 +42,7 @@ LOOP(tanh)
 LOOP(erf)
 LOOP(sin)
 LOOP(cos)
+LOOP(abs)
 LOOP(sqrt)
 LOOP(rsqrt)
 
@@ -57,6 +58,7 @@ static const struct {
     {"tanh", loop_tanh, tanh, INFINITY, 1.50},   {"erf", loop_erf, erf, INFINITY, 1.22},
     {"sin", loop_sin, sin, 0x1p30, 1.03},        {"cos", loop_cos, cos, 0x1p30, 1.03},
     {"sqrt", loop_sqrt, sqrt, INFINITY, 0.5001}, {"rsqrt", loop_rsqrt, rsqrt, INFINITY, 1.50},
+    {"abs", loop_abs, fabs, INFINITY, 0},
 };
 
 static void accuracy(uint32_t step) {

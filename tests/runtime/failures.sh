@@ -61,7 +61,7 @@ check "resume from nowhere" "0 (stage 0): --resume needs --checkpoint DIR" two 1
 
 # During the run: the log is the run's own from its start on.
 data="--data x.npy t.npy --save kept --quiet --peak 1"
-check "input that is not finite" "1 (stage 1): step [0-9]*: the loss of microbatch [0-9]* is not finite; first tensor that is not: " \
+check "input that is not finite" "1 (stage 1): step [0-9]*: the loss of microbatch [0-9]* is not finite; first tensor that is not: input 'x', row [0-9]* of its file" \
   two 1 --data nan.npy t.npy --save kept --quiet --peak 1 --steps 1000
 
 # Files that change or fill up during the run.

@@ -70,12 +70,14 @@ static void test_functions(void **state) {
     unary(ops[i]);
 }
 
-static void test_relu(void **state) {
+/* Of both signs. */
+static void test_relu_and_abs(void **state) {
   (void)state;
-  Graph *g = new_graph();
-  int x =
-      apply_2(g, &op_sub, operand(g, "x", true, SHAPE(4, 5)), graph_constant(g, 2, 0, NO_SPAN)); /* both signs */
-  check(g, apply_1(g, &op_relu, x));
+  for (int i = 0; i < 2; i++) {
+    Graph *g = new_graph();
+    int x = apply_2(g, &op_sub, operand(g, "x", true, SHAPE(4, 5)), graph_constant(g, 2, 0, NO_SPAN));
+    check(g, apply_1(g, i ? &op_abs : &op_relu, x));
+  }
 }
 
 static void test_arithmetic_broadcasts(void **state) {
@@ -572,7 +574,7 @@ static void test_mistakes_are_diagnosed(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_functions),
-      cmocka_unit_test(test_relu),
+      cmocka_unit_test(test_relu_and_abs),
       cmocka_unit_test(test_arithmetic_broadcasts),
       cmocka_unit_test(test_same_operand_twice),
       cmocka_unit_test(test_select),
