@@ -4,7 +4,10 @@
 #include "ops/rules.h"
 
 static double fold_exp(const double *x, const Attr *attr) { return (void)attr, exp(x[0]); }
+static double fold_expm1(const double *x, const Attr *attr) { return (void)attr, expm1(x[0]); }
 static double fold_log(const double *x, const Attr *attr) { return (void)attr, log(x[0]); }
+static double fold_log1p(const double *x, const Attr *attr) { return (void)attr, log1p(x[0]); }
+static double fold_sigmoid(const double *x, const Attr *attr) { return (void)attr, 1 / (1 + exp(-x[0])); }
 static double fold_tanh(const double *x, const Attr *attr) { return (void)attr, tanh(x[0]); }
 static double fold_erf(const double *x, const Attr *attr) { return (void)attr, erf(x[0]); }
 static double fold_sqrt(const double *x, const Attr *attr) { return (void)attr, sqrt(x[0]); }
@@ -23,8 +26,23 @@ static void chain(Gradients *d, int node, int slope) {
 
 static void derive_exp(Gradients *d, int node) { chain(d, node, output(d, node)); }
 
+/* exp(x), for y + 1 would be 0 where x is far below it */
+static void derive_expm1(Gradients *d, int node) { chain(d, node, grad_1(d, node, &op_exp, operand(d, node))); }
+
 static void derive_log(Gradients *d, int node) {
   grad_add(d, node, 0, grad_2(d, node, &op_div, grad_of(d, node, 0), operand(d, node)));
+}
+
+/* 1 / (1 + x) */
+static void derive_log1p(Gradients *d, int node) {
+  int above = grad_2(d, node, &op_add, grad_constant(d, node, 1), operand(d, node));
+  grad_add(d, node, 0, grad_2(d, node, &op_div, grad_of(d, node, 0), above));
+}
+
+/* y (1 - y) */
+static void derive_sigmoid(Gradients *d, int node) {
+  int y = output(d, node), rest = grad_2(d, node, &op_sub, grad_constant(d, node, 1), y);
+  chain(d, node, grad_2(d, node, &op_mul, y, rest));
 }
 
 /* 1 - y^2 */
@@ -45,11 +63,12 @@ static void derive_sqrt(Gradients *d, int node) {
   chain(d, node, grad_2(d, node, &op_div, grad_constant(d, node, 0.5), output(d, node)));
 }
 
-/* -y^3 / 2 */
+/* -y^3 / 2. The gradient is multiplied first: it is mostly large where y is small, and y^3 alone would vanish
+ * for y below 1e-13. */
 static void derive_rsqrt(Gradients *d, int node) {
-  int y = output(d, node);
-  int y3 = grad_2(d, node, &op_mul, y, grad_1(d, node, &op_square, y));
-  chain(d, node, grad_2(d, node, &op_mul, y3, grad_constant(d, node, -0.5)));
+  int y = output(d, node), dy = grad_2(d, node, &op_mul, grad_of(d, node, 0), y);
+  int slope = grad_2(d, node, &op_mul, grad_1(d, node, &op_square, y), grad_constant(d, node, -0.5));
+  grad_add(d, node, 0, grad_2(d, node, &op_mul, dy, slope));
 }
 
 static void derive_sin(Gradients *d, int node) { chain(d, node, grad_1(d, node, &op_cos, operand(d, node))); }
@@ -86,7 +105,10 @@ static void derive_abs(Gradients *d, int node) {
                      .fold = fold_##f}
 
 FUNCTION(exp, true);
+FUNCTION(expm1, true);
 FUNCTION(log, true);
+FUNCTION(log1p, true);
+FUNCTION(sigmoid, true);
 FUNCTION(tanh, true);
 FUNCTION(erf, true);
 FUNCTION(sqrt, false);

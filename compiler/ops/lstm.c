@@ -134,7 +134,7 @@ static OpCost cost_lstm(const Graph *g, int node) {
 
 /* ---- the same in double ----------------------------------------------------------------------------- */
 
-static double sigmoid(double x) { return 0.5 + 0.5 * tanh(0.5 * x); }
+static double sigmoid(double x) { return 1 / (1 + exp(-x)); }
 
 static int64_t steps_of(const double *lengths, int64_t sample, int64_t length) {
   return lengths ? (int64_t)lengths[sample] : length;

@@ -44,7 +44,6 @@ static __device__ int64_t length_of(const struct pd_lstm &l, const int32_t *leng
   return lengths ? lengths[b] : l.length;
 }
 static __device__ float element_or_zero(const pd_in &x, int64_t i) { return x.at ? pd_element(x, i) : 0.0f; }
-static __device__ float sigmoid(float x) { return fmaf(0.5f, pd_tanh(0.5f * x), 0.5f); }
 
 static dim3 grid_of(const struct pd_lstm *l) {
   return dim3(static_cast<unsigned>((l->hidden + THREADS - 1) / THREADS), static_cast<unsigned>(l->batch));
@@ -80,7 +79,7 @@ static __global__ void __launch_bounds__(THREADS, 1) cells_forward(Forward f, St
   for (int gate = 0; gate < 4; gate++) {
     float sum = f.z ? f.z[4 * b * hidden + gate * hidden + j] : 0.0f;
     sum += pd_element(f.x, row + gate * hidden);
-    a[gate] = gate == 2 ? pd_tanh(sum) : sigmoid(sum);
+    a[gate] = gate == 2 ? pd_tanh(sum) : pd_sigmoid(sum);
     pd_set_element(f.gates, row + gate * hidden, a[gate]);
   }
   float c = fmaf(a[1], before, a[0] * a[2]), h = a[3] * pd_tanh(c);

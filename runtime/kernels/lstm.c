@@ -100,11 +100,9 @@ static void rows_forward(float *z, int64_t rows, const float *h, int64_t row, co
 /* The cell of 16 units: z becomes the gates after their functions, c the new state. */
 static void cell_forward(float z[PANEL], const float x[PANEL], float c[UNITS], float h[UNITS]) {
   for (int j = 0; j < PANEL; j++) z[j] += x[j];
-  for (int gate = 0; gate < GATES; gate++) {
-    /* sigmoid(a) = tanh(a / 2) / 2 + 1 / 2 */
-    float *a = z + gate * UNITS, in = gate == 2 ? 1.0f : 0.5f, out = gate == 2 ? 0.0f : 0.5f;
-    for (int j = 0; j < UNITS; j++) a[j] = fmaf(in, pd_tanh(in * a[j]), out);
-  }
+  for (int j = 0; j < 2 * UNITS; j++) z[j] = pd_sigmoid(z[j]);
+  for (int j = 2 * UNITS; j < 3 * UNITS; j++) z[j] = pd_tanh(z[j]);
+  for (int j = 3 * UNITS; j < PANEL; j++) z[j] = pd_sigmoid(z[j]);
   for (int j = 0; j < UNITS; j++) c[j] = fmaf(z[UNITS + j], c[j], z[j] * z[2 * UNITS + j]);
   for (int j = 0; j < UNITS; j++) h[j] = z[3 * UNITS + j] * pd_tanh(c[j]);
 }

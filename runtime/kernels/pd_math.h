@@ -2,7 +2,8 @@
  * that compilers vectorise loops over them; every fused multiply-add is written as fmaf, so that all
  * compilers, with or without vectors, give the same bits under -ffp-contract=off.
  * Largest errors, over all floats, in units in the last place of the correctly rounded result:
- *   exp 1.06   log 0.92   tanh 1.50   erf 1.22   rsqrt 1.50   sin, cos 1.03 (arguments up to 2^30, NaN beyond)
+ *   exp 1.06   expm1 1.66   log 0.92   log1p 1.66   sigmoid 2.41   tanh 1.50   erf 1.22   rsqrt 1.50
+ *   sin, cos 1.03 (arguments up to 2^30, NaN beyond)
  * sqrt is correctly rounded; rsqrt is 1 / sqrt in two roundings. Infinities give the limits, NaN gives
  * NaN, and results below the smallest normal number are rounded gradually.
  * The polynomials are minimax fits (reweighted least squares at 400 Chebyshev points). */
@@ -77,11 +78,24 @@ PD_MATH float pd_exp(float x) {
   return result * pd_float((uint32_t)(n - half + 127) << 23);
 }
 
-PD_MATH float pd_log(float x) {
-  float scaled = x < 0x1p-126f ? x * 0x1p23f : x, exponent = x < 0x1p-126f ? -23.0f : 0.0f;
-  /* scaled = 2^e m with m in [2/3, 4/3) */
-  uint32_t shift = pd_bits(scaled) - 0x3f2aaaabu, e = shift & 0xff800000u;
-  float f = pd_float(pd_bits(scaled) - e) - 1.0f, n = exponent + (float)((int32_t)e >> 23);
+/* 2^n - 1 + 2^n (exp(r) - 1), of which half is computed, so that overflow happens in the last product only. */
+PD_MATH float pd_expm1(float x) {
+  float r, shifted, y = x > 89.0f ? 89.0f : x;
+  y = y < -30.0f ? -30.0f : y;
+  shifted = pd_exp_reduce(y, &r);
+  float half = pd_float((pd_bits(shifted) - pd_bits(PD_ROUNDER) + 126u) << 23), core = pd_expm1_core(r);
+  float result = shifted == PD_ROUNDER ? core : 2.0f * fmaf(half, core, half - 0.5f);
+  return copysignf(result, x);
+}
+
+/* 1 / (1 + exp(-x)), for negative x as exp(x) / (1 + exp(x)), which does not overflow. */
+PD_MATH float pd_sigmoid(float x) {
+  float e = pd_exp(-fabsf(x));
+  return (x < 0.0f ? e : 1.0f) / (1.0f + e);
+}
+
+/* log(2^n (1 + f)) for 1 + f in [2/3, 4/3). */
+PD_MATH float pd_log_core(float n, float f) {
   float p = -0x1.109f24p-3f;
   p = fmaf(p, f, 0x1.1ed906p-3f);
   p = fmaf(p, f, -0x1.eeb8ecp-4f);
@@ -91,10 +105,30 @@ PD_MATH float pd_log(float x) {
   p = fmaf(p, f, -0x1.fffd6ap-3f);
   p = fmaf(p, f, 0x1.555502p-2f);
   p = fmaf(p, f, -0x1.000000p-1f);
-  float low = fmaf(f * f, p, n * -0x1.05c610p-29f), result = fmaf(n, 0x1.62e430p-1f, f + low);
+  return fmaf(n, 0x1.62e430p-1f, f + fmaf(f * f, p, n * -0x1.05c610p-29f));
+}
+
+/* The exponent of x over 2/3, as the bits of a float: x = 2^e m with m in [2/3, 4/3). x normal. */
+PD_MATH uint32_t pd_log_exponent(float x) { return (pd_bits(x) - 0x3f2aaaabu) & 0xff800000u; }
+
+PD_MATH float pd_log(float x) {
+  float scaled = x < 0x1p-126f ? x * 0x1p23f : x, exponent = x < 0x1p-126f ? -23.0f : 0.0f;
+  uint32_t e = pd_log_exponent(scaled);
+  float result = pd_log_core(exponent + (float)((int32_t)e >> 23), pd_float(pd_bits(scaled) - e) - 1.0f);
   result = x < INFINITY ? result : x; /* infinity and NaN are their own logarithms */
   result = x == 0.0f ? -INFINITY : result;
   return x < 0.0f ? NAN : result;
+}
+
+/* 1 + x = 2^e m as above; m - 1 is made of x itself, and so keeps what 1 + x loses. */
+PD_MATH float pd_log1p(float x) {
+  uint32_t e = pd_log_exponent(1.0f + x);
+  float four = pd_float(pd_bits(4.0f) - e); /* 4 / 2^e, which is normal where 1 / 2^e is not */
+  float f = pd_float(pd_bits(x) - e) + fmaf(0.25f, four, -1.0f);
+  float result = pd_log_core((float)((int32_t)e >> 23), e ? f : x);
+  result = x < INFINITY ? result : x;
+  result = x == -1.0f ? -INFINITY : result;
+  return copysignf(x < -1.0f ? NAN : result, x);
 }
 
 /* |x| < 0.55: x + x^3 P(x^2); else 1 - 2 / (exp(2 |x|) + 1), 1 from 9.5 on. */

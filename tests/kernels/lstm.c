@@ -199,7 +199,25 @@ static void test(Case p, bool gradients) {
   free(o.all), free(first);
 }
 
+/* Gates of one step without a state before: what a gate gives is as exact in its tail as in its middle. */
+static void tails(void) {
+  enum { UNITS_OF_TAILS = 37, GATES_OF_TAILS = 4 * UNITS_OF_TAILS };
+  Case p = {.l = {.batch = 1, .length = 1, .hidden = UNITS_OF_TAILS}};
+  float *x = floats(GATES_OF_TAILS), *w = floats(GATES_OF_TAILS * UNITS_OF_TAILS);
+  float *space = space_new(pd_lstm_scratch(&p.l));
+  memset(w, 0, GATES_OF_TAILS * UNITS_OF_TAILS * sizeof *w);
+  for (int i = 0; i < GATES_OF_TAILS; i++) x[i] = -85 + 170.0f / UNITS_OF_TAILS * (float)(i % UNITS_OF_TAILS);
+  Out o = out_new(&p.l);
+  pd_lstm_forward(&p.l, x, w, NULL, NULL, NULL, o.h, o.h_n, o.c_n, o.c, o.gates, space);
+  for (int i = 0; i < GATES_OF_TAILS; i++) {
+    double exact = i / UNITS_OF_TAILS == 2 ? tanh(x[i]) : sigmoid(x[i]), off = fabs(o.gates[i] / exact - 1);
+    expect(off < 4e-7, &p, "relative error of a gate", off);
+  }
+  free(x), free(w), free(space), free(o.all);
+}
+
 int main(void) {
+  tails();
   static const int64_t sizes[][3] = {{1, 1, 1},  {1, 5, 16},  {3, 4, 17},  {7, 3, 32},
                                      {8, 6, 40}, {13, 9, 65}, {25, 2, 100}};
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)

@@ -45,8 +45,12 @@ LOOP(cos)
 LOOP(abs)
 LOOP(sqrt)
 LOOP(rsqrt)
+LOOP(expm1)
+LOOP(log1p)
+LOOP(sigmoid)
 
 static double rsqrt(double x) { return 1 / sqrt(x); }
+static double sigmoid(double x) { return 1 / (1 + exp(-x)); }
 
 static const struct {
   const char *name;
@@ -54,10 +58,17 @@ static const struct {
   double (*exact)(double x);
   double limit, bound; /* arguments up to limit; largest error in ulp */
 } functions[] = {
-    {"exp", loop_exp, exp, INFINITY, 1.06},      {"log", loop_log, log, INFINITY, 0.92},
-    {"tanh", loop_tanh, tanh, INFINITY, 1.50},   {"erf", loop_erf, erf, INFINITY, 1.22},
-    {"sin", loop_sin, sin, 0x1p30, 1.03},        {"cos", loop_cos, cos, 0x1p30, 1.03},
-    {"sqrt", loop_sqrt, sqrt, INFINITY, 0.5001}, {"rsqrt", loop_rsqrt, rsqrt, INFINITY, 1.50},
+    {"exp", loop_exp, exp, INFINITY, 1.06},
+    {"log", loop_log, log, INFINITY, 0.92},
+    {"tanh", loop_tanh, tanh, INFINITY, 1.50},
+    {"erf", loop_erf, erf, INFINITY, 1.22},
+    {"sin", loop_sin, sin, 0x1p30, 1.03},
+    {"cos", loop_cos, cos, 0x1p30, 1.03},
+    {"sqrt", loop_sqrt, sqrt, INFINITY, 0.5001},
+    {"rsqrt", loop_rsqrt, rsqrt, INFINITY, 1.50},
+    {"expm1", loop_expm1, expm1, INFINITY, 1.66},
+    {"log1p", loop_log1p, log1p, INFINITY, 1.66},
+    {"sigmoid", loop_sigmoid, sigmoid, INFINITY, 2.41},
     {"abs", loop_abs, fabs, INFINITY, 0},
 };
 
@@ -75,7 +86,7 @@ static void accuracy(uint32_t step) {
         if (error > worst) worst = error, at = x[i];
       }
     }
-    printf("%-6s largest error %.4f ulp at %a\n", functions[f].name, worst, at);
+    printf("%-7s largest error %.4f ulp at %a\n", functions[f].name, worst, at);
     check(worst <= functions[f].bound, functions[f].name);
   }
 }
@@ -84,12 +95,18 @@ static void limits(void) {
   check(pd_exp(-INFINITY) == 0 && pd_exp(INFINITY) == INFINITY && pd_exp(89) == INFINITY && pd_exp(0) == 1,
         "exp's limits");
   check(pd_exp(-104) == 0 && pd_exp(-100) > 0, "exp underflows gradually");
+  check(pd_expm1(-INFINITY) == -1 && pd_expm1(INFINITY) == INFINITY && pd_expm1(89) == INFINITY, "expm1's limits");
+  check(pd_log1p(-1) == -INFINITY && pd_log1p(INFINITY) == INFINITY && isnan(pd_log1p(-1.5f)), "log1p's limits");
+  check(pd_sigmoid(-INFINITY) == 0 && pd_sigmoid(INFINITY) == 1 && pd_sigmoid(0) == 0.5f && pd_sigmoid(-100) > 0,
+        "sigmoid's limits");
+  check(isnan(pd_expm1(NAN)) && isnan(pd_log1p(NAN)) && isnan(pd_sigmoid(NAN)), "NaN propagates");
   check(isnan(pd_exp(NAN)) && isnan(pd_log(NAN)) && isnan(pd_tanh(NAN)) && isnan(pd_erf(NAN)), "NaN propagates");
   check(pd_log(0) == -INFINITY && pd_log(-0.0f) == -INFINITY && pd_log(INFINITY) == INFINITY && isnan(pd_log(-1)),
         "log's limits");
   check(pd_tanh(INFINITY) == 1 && pd_tanh(-INFINITY) == -1 && pd_erf(INFINITY) == 1 && pd_erf(-INFINITY) == -1,
         "tanh's and erf's limits");
-  check(signbit(pd_tanh(-0.0f)) && signbit(pd_erf(-0.0f)), "negative zero stays");
+  check(signbit(pd_tanh(-0.0f)) && signbit(pd_erf(-0.0f)) && signbit(pd_expm1(-0.0f)) && signbit(pd_log1p(-0.0f)),
+        "negative zero stays");
   check(isnan(pd_sin(INFINITY)) && isnan(pd_cos(-INFINITY)) && isnan(pd_sin(NAN)), "sine of infinity");
   check(isnan(pd_max(NAN, 1)) && isnan(pd_max(1, NAN)) && isnan(pd_min(NAN, 1)) && isnan(pd_min(1, NAN)),
         "maximum and minimum propagate NaN");

@@ -134,8 +134,28 @@ static void run(const Layer &y, pd_type type) {
   near("the gradient of an LSTM's first c", dc0, g.dc0);
 }
 
+/* Gates of one step without a state before: what a gate gives is as exact in its tail as in its middle. */
+static void tails() {
+  constexpr int UNITS = 37;
+  struct pd_lstm l = {1, 1, UNITS, false};
+  std::vector<float> inputs(4 * UNITS);
+  for (size_t i = 0; i < inputs.size(); i++) inputs[i] = -85 + 170.0f / 37 * (float)(i % UNITS);
+  Array x(PD_F32, inputs), w(PD_F32, filled(4 * UNITS * UNITS, 0)), gates(PD_F32, filled(4 * UNITS, 99));
+  Array h(PD_F32, filled(UNITS, 99)), h_n(PD_F32, filled(UNITS, 99)), c_n(PD_F32, filled(UNITS, 99));
+  Array c(PD_F32, filled(UNITS, 99));
+  Scratch scratch((int64_t)pd_lstm_scratch(&l));
+  pd_lstm_forward(&l, x.in(), w.in(), nullptr, nullptr, nullptr, h.out(), h_n.out(), c_n.out(), c.out(),
+                  gates.out(), scratch.at());
+  Doubles one(inputs.size(), 1);
+  std::vector<float> ratios = gates.fetch();
+  for (size_t i = 0; i < ratios.size(); i++)
+    ratios[i] = (float)(ratios[i] / (i / UNITS == 2 ? tanh(inputs[i]) : sigmoid(inputs[i])));
+  compare("gates of an LSTM over what they should be", ratios, one, Doubles(one.size(), 5e-7));
+}
+
 int main() {
   pd_cuda_check(cudaStreamCreateWithFlags(&pd_stream, cudaStreamNonBlocking), "make a stream");
+  tails();
   for (int i = 0; i < 60; i++) {
     Layer y = {};
     y.l.batch = 1 + random_below(5), y.l.length = 1 + random_below(6), y.l.hidden = 1 + random_below(40);
