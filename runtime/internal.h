@@ -23,7 +23,7 @@ struct pd_options {
   int n_data, n_validation, n_init, n_init_partial, n_rename;
   int64_t steps, validate_every, checkpoint_every; /* -1, 0, 0: not given */
   uint64_t seed;
-  const char *save, *log, *checkpoint, *trace, *run;
+  const char *save, *log, *checkpoint, *trace, *run, *tensorboard;
   const char *plan; /* where --run keeps a copy of it */
   double timeout;   /* seconds */
   double peak;      /* operations a second of all ranks; 0: measured */
@@ -287,6 +287,16 @@ double pd_model_loss(const double *mean); /* the losses' sum */
 void pd_log_finish(const int64_t *peak_bytes, double seconds);
 /* "pd: note: ...", on rank 0's stderr */
 void pd_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* ---- tensorboard.c: event files of --tensorboard, by rank 0 ------------------------------------- */
+
+bool pd_tensorboard_check(char *why); /* makes the directory */
+/* A file of its own; what files from before hold from this step on, TensorBoard drops. */
+void pd_tensorboard_start(int64_t first_step);
+/* One figure of the next event, named prefix and name; and the event. */
+void pd_tensorboard_scalar(const char *prefix, const char *name, double x);
+void pd_tensorboard_write(int64_t step);
+void pd_tensorboard_finish(void);
 
 /* ---- init.c ---------------------------------------------------------------------------------- */
 

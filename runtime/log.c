@@ -99,6 +99,7 @@ void pd_log_start(double all_ranks_peak) {
            (long long)pd_dataset_samples(pd_training_data));
     fflush(stdout);
   }
+  pd_tensorboard_start(pd.first_step + 1);
   last_progress = pd_seconds();
 }
 
@@ -119,6 +120,7 @@ static double metric_value(int figure, const double *mean) {
 static void metric_fields(const char *prefix, const double *mean) {
   for (int i = pd.stage->n_losses; i < pd.stage->n_figures; i++) {
     double x = metric_value(i, mean);
+    pd_tensorboard_scalar(prefix, pd.stage->figures[i].metric, x);
     line(",\"%s%s\":", prefix, pd.stage->figures[i].metric);
     if (isfinite(x))
       line("%.9g", x);
@@ -167,6 +169,19 @@ static void progress(int64_t t, const double *mean, double lr) {
 
 /* ---- lines ----------------------------------------------------------------------------------- */
 
+/* TensorBoard's event of an update; its metrics are there already. */
+static void update_scalars(int64_t t, const double *mean, double norm, double lr, double rate, double seconds) {
+  const struct pd_stage *s = pd.stage;
+  pd_tensorboard_scalar("", "loss", pd_model_loss(mean));
+  pd_tensorboard_scalar("", "grad_norm", norm);
+  pd_tensorboard_scalar("", "lr", lr);
+  pd_tensorboard_scalar("", "samples_per_s", rate);
+  if (s->tokens_per_sample) pd_tensorboard_scalar("", "tokens_per_s", rate * (double)s->tokens_per_sample);
+  pd_tensorboard_scalar("", "ms", seconds * 1e3);
+  if (peak > 0) pd_tensorboard_scalar("", "mfu", rate * s->flops_per_sample / peak);
+  pd_tensorboard_write(t + 1);
+}
+
 void pd_log_update(int64_t t, const double *mean, double norm, double lr, double seconds) {
   const struct pd_stage *s = pd.stage;
   if (pd.rank) return;
@@ -177,6 +192,7 @@ void pd_log_update(int64_t t, const double *mean, double norm, double lr, double
   if (s->tokens_per_sample) line(",\"tokens_per_s\":%.0f", rate * (double)s->tokens_per_sample);
   line(",\"ms\":%.3f", seconds * 1e3);
   if (peak > 0) line(",\"mfu\":%.4g", rate * s->flops_per_sample / peak);
+  update_scalars(t, mean, norm, lr, rate, seconds);
   line("}\n");
   seconds_spent += seconds;
   steps_spent++;
@@ -187,6 +203,8 @@ void pd_log_validation(int64_t t, const double *mean, int64_t samples, double se
   if (pd.rank) return;
   line("{\"step\":%lld,\"validation_loss\":%.9g", (long long)(t + 1), pd_model_loss(mean));
   metric_fields("validation_", mean);
+  pd_tensorboard_scalar("validation_", "loss", pd_model_loss(mean));
+  pd_tensorboard_write(t + 1);
   line(",\"samples\":%lld,\"ms\":%.3f}\n", (long long)samples, seconds * 1e3);
   if (pd_options.quiet) return;
   close_line();
@@ -228,6 +246,7 @@ void pd_log_finish(const int64_t *peak_bytes, double seconds) {
   line_array("planned_peak_bytes", s->planned_peak_bytes);
   line("}\n");
   if (log_file && fclose(log_file)) pd_fail("cannot write log '%s': %s", pd_options.log, strerror(errno));
+  pd_tensorboard_finish();
   if (pd_options.quiet || s->generation) return;
   if (!pd_only_evaluates()) printf("%lld updates in ", (long long)(pd.steps - pd.first_step));
   printf("%.1f s; memory, measured of planned:", seconds);

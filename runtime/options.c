@@ -71,6 +71,7 @@ static const struct option options[] = {
      TRAINING},
     {"--resume", FLAG, AT(resume), 0, NULL, "continue from the directory's newest state, if it has one", STATE},
     {"--log", PATH, AT(log), 0, "FILE", "one JSON line an update, or an evaluation", OF_OTHERS},
+    {"--tensorboard", PATH, AT(tensorboard), 0, "DIR", "the log's figures as an event file for TensorBoard", TRAINING},
     {"--trace", PATH, AT(trace), 0, "FILE", "what every rank did when, as a Chrome trace", ANY_RUN},
     {"--run", PATH, AT(run), 0, "DIR", "write log.jsonl, trace.json and the plan there, for pdc report",
      OF_OTHERS},

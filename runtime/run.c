@@ -318,7 +318,7 @@ static bool check_outputs(char *why) {
     if (paths[i] && !(spares_inputs(options[i], paths[i], i == 0, why) && pd_writable(paths[i], why)))
       return false;
   if (pd_options.checkpoint && !pd_checkpoint_check(why)) return false;
-  return pd_log_open(why);
+  return pd_tensorboard_check(why) && pd_log_open(why);
 }
 
 /* --run's copy of the plan, which the launcher names in PD_PLAN. */
