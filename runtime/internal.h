@@ -24,6 +24,7 @@ struct pd_options {
   int64_t steps, validate_every, checkpoint_every; /* -1, 0, 0: not given */
   uint64_t seed;
   const char *save, *log, *checkpoint, *trace, *run, *tensorboard;
+  int token_bytes;  /* of --token-type; 0: not given */
   const char *plan; /* where --run keeps a copy of it */
   double timeout;   /* seconds */
   double peak;      /* operations a second of all ranks; 0: measured */
@@ -104,7 +105,7 @@ struct pd_dataset;
  * every token of files up to 1 GiB together is compared with its class count; larger ones are checked as they
  * are read. */
 struct pd_dataset *pd_dataset_open(char **paths, int n, const struct pd_input *inputs, int n_inputs, int64_t pad,
-                                   bool scan, char *why);
+                                   int token_bytes, bool scan, char *why);
 const char *pd_data_path(const struct pd_input *inputs, int n, const char *argument); /* PATH of either */
 int64_t pd_dataset_samples(const struct pd_dataset *d);
 /* Copies what the files hold for one sample of an input: elements int32 or float. A token out of range ends the

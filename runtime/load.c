@@ -95,7 +95,8 @@ static void load_sample(const struct run *run, int input, int64_t number, void *
 static bool open_data(struct pd_dataset **to, char **paths, int n, char *why) {
   const struct pd_stage *s = pd.stage;
   if (!n) return true;
-  *to = pd_dataset_open(paths, n, s->inputs, s->n_inputs, pd_options.pad, pd.rank == 0, why);
+  *to =
+      pd_dataset_open(paths, n, s->inputs, s->n_inputs, pd_options.pad, pd_options.token_bytes, pd.rank == 0, why);
   return *to != NULL;
 }
 

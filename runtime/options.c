@@ -8,7 +8,7 @@
 
 struct pd_options pd_options;
 
-enum kind { FLAG, COUNT, POSITIVE, SEED, SECONDS, RATE, NUMBER, OUTPUT, AUGMENT, PATH, TEXT, PATHS, LIST };
+enum kind { FLAG, COUNT, POSITIVE, SEED, SECONDS, RATE, NUMBER, OUTPUT, AUGMENT, TOKENS, PATH, TEXT, PATHS, LIST };
 /* What an option is for: TRAINING ones are refused where nothing is trained. */
 enum purpose {
   ANY_RUN,
@@ -33,13 +33,15 @@ struct option {
 #define AT(member) offsetof(struct pd_options, member)
 static const struct option options[] = {
     {"--data", PATHS, AT(data), AT(n_data), "PATH...",
-     "text, .ids, llm.c or CIFAR-10 .bin, .npy, MNIST's idx; NAME=PATH for one input", OF_OTHERS},
+     "text, .ids, llm.c or CIFAR-10 .bin, .npy, .npz, MNIST's idx; NAME=PATH for one input", OF_OTHERS},
     {"--validation", PATHS, AT(validation), AT(n_validation), "PATH...", "the same, held out", TRAINING},
     {"--validate-every", POSITIVE, AT(validate_every), 0, "K", "validate after every K updates, and at the end",
      TRAINING},
     {"--evaluate", FLAG, AT(evaluate), 0, NULL, "loss and metrics over --data, and no training", OF_TRAIN},
     {"--augment", AUGMENT, AT(augment), 0, "CHANGES",
      "of the images trained on, at random: flip, crop=PIXELS or flip,crop=PIXELS", TRAINING},
+    {"--token-type", TOKENS, AT(token_bytes), 0, "u16|u32",
+     "what .bin files without a header hold, such as nanoGPT's", OF_OTHERS},
     {"--pad", COUNT, AT(pad), 0, "TOKEN", "what fills up lines shorter than their input (default 0)", OF_OTHERS},
     {"--steps", COUNT, AT(steps), 0, "N", "weight updates; 0: only --save", TRAINING},
     {"--prompt", TEXT, AT(prompt), 0, "TEXT", "to continue (default: standard input)", OF_GENERATE},
@@ -199,6 +201,9 @@ static bool parse_value(const struct option *o, const char *text, char *at, char
   case AUGMENT:
     return parse_augment(text, (struct pd_augment *)at) ||
            pd_refuse(why, "%s needs flip, crop=PIXELS or both with a comma, not '%s'", o->name, text);
+  case TOKENS:
+    *(int *)at = !strcmp(text, "u16") ? 2 : !strcmp(text, "u32") ? 4 : 0;
+    return *(int *)at || pd_refuse(why, "%s needs u16 or u32, not '%s'", o->name, text);
   default:
     if (!*text) return pd_refuse(why, "%s needs a path", o->name);
     *(const char **)at = text;

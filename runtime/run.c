@@ -223,7 +223,8 @@ static struct same *gather_same(const struct pd_stage *s, const struct pd_option
   mine.flags = o->evaluate << 12 | (o->n_data > 0) | (o->n_validation > 0) << 1 | (o->n_init > 0) << 2 |
                (o->save != NULL) << 3 | o->emulate << 4 | (o->peak > 0) << 5 | (o->checkpoint != NULL) << 6 |
                o->resume << 7 | (o->trace != NULL) << 8 | o->augment.flip << 9 |
-               (o->comm && !strcmp(o->comm, "nccl")) << 10 | (o->comm && !strcmp(o->comm, "mpi")) << 11;
+               (o->comm && !strcmp(o->comm, "nccl")) << 10 | (o->comm && !strcmp(o->comm, "mpi")) << 11 |
+               o->token_bytes << 13;
   snprintf(mine.plan, sizeof mine.plan, "%s", s->plan_hash);
   struct same *all = pd_allocate(sizeof *all * (size_t)pd.ranks);
   MPI_Request request;

@@ -5,8 +5,12 @@
 #include <string.h>
 
 int pd_element_bytes(enum pd_element type) {
-  static const int bytes[] = {1, 2, 4, 4, 8, 4, 8};
+  static const int bytes[] = {1, 2, 4, 4, 8, 4, 8, 2};
   return bytes[type];
+}
+
+bool pd_is_float(enum pd_element type) {
+  return type == PD_TYPE_F16 || type == PD_TYPE_F32 || type == PD_TYPE_F64;
 }
 
 /* ---- shapes ---------------------------------------------------------------------------------- */
@@ -40,7 +44,7 @@ bool pd_array_fits(const struct pd_array *a, const struct pd_input *in, char *wh
     print_shape(takes, sizeof takes, in->rank, in->dim);
     return pd_refuse(why, "'%s' holds samples of shape %s, but '%s' takes %s", a->path, has, in->name, takes);
   }
-  if (in->token && (a->type == PD_TYPE_F32 || a->type == PD_TYPE_F64))
+  if (in->token && pd_is_float(a->type))
     return pd_refuse(why, "'%s' holds floating-point numbers, but '%s' takes tokens", a->path, in->name);
   return true;
 }
@@ -65,10 +69,29 @@ static int64_t integer_at(const char *p, enum pd_element type) {
   }
 }
 
+/* IEEE 754's binary16: exact, denormals, infinities and NaN, too. */
+static float half_to_float(uint16_t h) {
+  uint32_t sign = (uint32_t)(h & 0x8000) << 16, bits = (uint32_t)(h & 0x7fff) << 13;
+  float f;
+  if ((h & 0x7c00) == 0x7c00)
+    bits += (255u - 31) << 23;
+  else if (h & 0x7c00)
+    bits += (127u - 15) << 23;
+  else {
+    f = (float)(h & 0x3ff) * 0x1p-24f;
+    memcpy(&bits, &f, sizeof bits);
+  }
+  bits |= sign;
+  memcpy(&f, &bits, sizeof f);
+  return f;
+}
+
 static float number_at(const char *p, enum pd_element type) {
   float f;
   double d;
+  uint16_t h;
   switch (type) {
+  case PD_TYPE_F16: memcpy(&h, p, sizeof h); return half_to_float(h);
   case PD_TYPE_F32: memcpy(&f, p, sizeof f); return f;
   case PD_TYPE_F64: memcpy(&d, p, sizeof d); return (float)d;
   default: return (float)integer_at(p, type);

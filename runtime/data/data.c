@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum format { TEXT, NUMBERS, SHARD, NPY, IDX, CIFAR };
+enum format { TEXT, NUMBERS, SHARD, TOKENS, NPY, NPZ, IDX, CIFAR };
 
 struct part { /* of a column: one file, or one field of its records */
   struct pd_array array;
@@ -25,6 +25,8 @@ struct pd_dataset {
   const struct pd_input *inputs;
   int n_inputs;
   int64_t pad;
+  int token_bytes; /* of .bin files without a header; 0: there are none */
+  bool named;      /* every file names its input */
   int64_t context; /* 0: no windows; else columns[0] is all inputs' */
   int64_t samples;
   struct column *columns;
@@ -52,20 +54,23 @@ static bool map_part(struct part *p, const char *path, char *why) {
          pd_refuse(why, "'%s' is compressed: gunzip it first", path);
 }
 
-/* By name; .bin is CIFAR-10's where the model takes numbers and llm.c's mark is missing. */
+/* By name; .bin without llm.c's mark is what --token-type says, else CIFAR-10's where the model takes numbers. */
 static enum format format_of(const struct pd_dataset *d, const struct part *p) {
   const char *path = p->array.path;
   if (ends_with(path, ".npy")) return NPY;
+  if (ends_with(path, ".npz")) return NPZ;
   if (ends_with(path, "ubyte") || ends_with(path, ".idx")) return IDX;
   if (ends_with(path, ".ids")) return NUMBERS;
   if (!ends_with(path, ".bin")) return TEXT;
+  if (d->token_bytes && !pd_is_shard(&p->array)) return TOKENS;
   for (int i = 0; i < d->n_inputs && !pd_is_shard(&p->array); i++)
     if (has_files(d, i) && !d->inputs[i].token) return CIFAR;
   return SHARD;
 }
 
-static bool parse_tokens(struct part *p, enum format format, char *why) {
+static bool parse_tokens(const struct pd_dataset *d, struct part *p, enum format format, char *why) {
   if (format == SHARD) return pd_parse_shard(&p->array, why);
+  if (format == TOKENS) return pd_parse_tokens(&p->array, d->token_bytes, why);
   pd_parse_bytes(&p->array);
   return true;
 }
@@ -83,10 +88,11 @@ static bool open_lines(const struct pd_dataset *d, struct part *p, const struct 
   return pd_mark_lines(&p->array, in, &p->lines, why);
 }
 
-/* A shard whose tokens are rows of this input's length. */
-static bool open_token_rows(struct part *p, const struct pd_input *in, char *why) {
+/* A file whose tokens are rows of this input's length. */
+static bool open_token_rows(const struct pd_dataset *d, struct part *p, const struct pd_input *in,
+                            enum format format, char *why) {
   struct pd_array *a = &p->array;
-  if (!pd_parse_shard(a, why)) return false;
+  if (!parse_tokens(d, p, format, why)) return false;
   if (a->rows % in->elements)
     return pd_refuse(why, "'%s' holds %lld tokens, no whole number of samples of %lld for '%s'", a->path,
                      (long long)a->rows, (long long)in->elements, in->name);
@@ -98,14 +104,26 @@ static bool open_token_rows(struct part *p, const struct pd_input *in, char *why
   return true;
 }
 
+/* The archive's array of the input's name; the only one, where it can be no other input's. */
+static bool open_member(const struct pd_dataset *d, struct part *p, const struct pd_input *in, char *why) {
+  struct pd_array *a = &p->array;
+  struct pd_npz_entry e;
+  if (!pd_npz_find(a, in->name, d->named || count_file_inputs(d) == 1, &e, why) || !pd_npz_open(a, &e, why))
+    return false;
+  if (e.method == PD_NPZ_DEFLATED && !pd_npz_unpack(a, &e, pd_allocate(e.size + 1), why)) return false;
+  return pd_parse_npy(a, why);
+}
+
 /* A mapped file as samples of this input. */
 static bool open_part(const struct pd_dataset *d, struct part *p, const struct pd_input *in, char *why) {
   enum format format = format_of(d, p);
-  if (format == TEXT || format == NUMBERS || format == SHARD) {
+  if (format == TEXT || format == NUMBERS || format == SHARD || format == TOKENS) {
     if (!in->token) return pd_refuse(why, "'%s' holds tokens, but '%s' takes numbers", p->array.path, in->name);
-    return format == SHARD ? open_token_rows(p, in, why) : open_lines(d, p, in, format == NUMBERS, why);
+    if (format == SHARD || format == TOKENS) return open_token_rows(d, p, in, format, why);
+    return open_lines(d, p, in, format == NUMBERS, why);
   }
   bool ok = format == NPY   ? pd_parse_npy(&p->array, why)
+            : format == NPZ ? open_member(d, p, in, why)
             : format == IDX ? pd_parse_idx(&p->array, why)
                             : pd_parse_cifar(&p->array, in->token, why);
   if (in->origin == PD_IMAGE && p->array.type == PD_TYPE_U8) p->array.pixels = true;
@@ -119,7 +137,7 @@ static bool open_windows(struct pd_dataset *d, char *why) {
   int64_t tokens = 0;
   for (int i = 0; i < c->n; i++) {
     struct part *p = &c->parts[i];
-    if (!parse_tokens(p, format_of(d, p), why)) return false;
+    if (!parse_tokens(d, p, format_of(d, p), why)) return false;
     p->first = tokens;
     tokens += p->array.rows;
   }
@@ -175,21 +193,40 @@ static bool open_columns(struct pd_dataset *d, char *why) {
   return d->samples > 0 || pd_refuse(why, "'%s' holds no sample", first->parts[0].array.path);
 }
 
-/* Files without names: token files, CIFAR-10's, or an array or a text of numbers for each input. */
+/* Notes the arrays of an archive that no input reads. */
+static void note_unused(const struct pd_dataset *d, const struct part *archive) {
+  enum { MOST = 64 };
+  struct pd_npz_entry all[MOST];
+  char why[PD_WHY];
+  int n = pd_npz_arrays(&archive->array, all, MOST, why);
+  for (int e = 0; e < n && e < MOST; e++) {
+    bool used = false;
+    for (int i = 0; i < d->n_inputs; i++)
+      used |= has_files(d, i) && strlen(d->inputs[i].name) == (size_t)all[e].name_length &&
+              !memcmp(d->inputs[i].name, all[e].name, (size_t)all[e].name_length);
+    if (!used && (n > 1 || count_file_inputs(d) > 1))
+      pd_note("'%s': no input or target is named '%.*s'; the array is not read", archive->array.path,
+              all[e].name_length, all[e].name);
+  }
+}
+
+/* Files without names: token files, CIFAR-10's, archives, or an array or a text of numbers for each input. */
 static bool open_in_order(struct pd_dataset *d, char **paths, int n, char *why) {
-  bool tokens = false, records = false, arrays = false;
+  bool tokens = false, records = false, archives = false, arrays = false;
   int wanted = count_file_inputs(d);
   struct column all = {0};
   for (int i = 0; i < n; i++) {
     struct part p = {0};
     if (!map_part(&p, paths[i], why)) return false;
     enum format format = format_of(d, &p);
-    tokens |= format == TEXT || format == SHARD;
+    tokens |= format == TEXT || format == SHARD || format == TOKENS;
     records |= format == CIFAR;
+    archives |= format == NPZ;
     arrays |= format == NPY || format == IDX || format == NUMBERS;
+    if (format == NPZ) note_unused(d, &p);
     add_part(&all, &p);
   }
-  if (tokens + records + arrays > 1)
+  if (tokens + records + archives + arrays > 1)
     return pd_refuse(why, "'%s' and the others are of several kinds: name each one's input, as in %s=PATH",
                      paths[0], d->inputs[0].name);
   if (tokens) {
@@ -203,7 +240,8 @@ static bool open_in_order(struct pd_dataset *d, char **paths, int n, char *why) 
                      wanted, n, n == 1 ? "is" : "are");
   for (int i = 0, at = 0; i < d->n_inputs; i++) {
     if (!has_files(d, i)) continue;
-    for (int j = records ? 0 : at; j < (records ? n : at + 1); j++) add_part(&d->columns[i], &all.parts[j]);
+    bool each = records || archives; /* every file holds something of every input */
+    for (int j = each ? 0 : at; j < (each ? n : at + 1); j++) add_part(&d->columns[i], &all.parts[j]);
     at++;
   }
   free(all.parts);
@@ -265,6 +303,13 @@ static size_t bytes_of(const struct pd_dataset *d) {
   return bytes;
 }
 
+static bool has_format(const struct pd_dataset *d, enum format format) {
+  for (const struct column *c = d->columns; c < d->columns + d->n_inputs; c++)
+    for (int i = 0; i < c->n; i++)
+      if (format_of(d, &c->parts[i]) == format) return true;
+  return false;
+}
+
 static bool scan_column(const struct column *c, int64_t classes, char *why) {
   for (const struct part *p = c->parts; p < c->parts + c->n; p++) {
     if (p->lines.numbers) continue; /* compared when they were marked */
@@ -286,20 +331,21 @@ static bool scan_tokens(const struct pd_dataset *d, char *why) {
 }
 
 struct pd_dataset *pd_dataset_open(char **paths, int n, const struct pd_input *inputs, int n_inputs, int64_t pad,
-                                   bool scan, char *why) {
+                                   int token_bytes, bool scan, char *why) {
   struct pd_dataset *d = pd_allocate(sizeof *d);
-  *d = (struct pd_dataset){.inputs = inputs, .n_inputs = n_inputs, .pad = pad};
+  *d = (struct pd_dataset){.inputs = inputs, .n_inputs = n_inputs, .pad = pad, .token_bytes = token_bytes};
   d->columns = pd_allocate(sizeof *d->columns * (size_t)n_inputs);
   if (!n_inputs) {
     pd_refuse(why, "'%s' cannot be used: the model has no inputs and no targets", paths[0]);
     return NULL;
   }
   const char *path;
-  bool named = false;
-  for (int i = 0; i < n; i++) named |= named_input(d, paths[i], &path) >= 0;
-  for (int i = 0; i < n && !named; i++)
+  for (int i = 0; i < n; i++) d->named |= named_input(d, paths[i], &path) >= 0;
+  for (int i = 0; i < n && !d->named; i++)
     if (misnamed(d, paths[i], why)) return NULL;
-  if (!(named ? open_by_name(d, paths, n, why) : open_in_order(d, paths, n, why))) return NULL;
+  if (!(d->named ? open_by_name(d, paths, n, why) : open_in_order(d, paths, n, why))) return NULL;
+  if (token_bytes && !has_format(d, TOKENS))
+    pd_note("--token-type: no file is a .bin without a header; it changes nothing");
   if (scan && bytes_of(d) <= (size_t)1 << 30 && !scan_tokens(d, why)) return NULL;
   return d;
 }

@@ -10,7 +10,16 @@
 extern "C" {
 #endif
 
-enum pd_element { PD_TYPE_U8, PD_TYPE_U16, PD_TYPE_U32, PD_TYPE_I32, PD_TYPE_I64, PD_TYPE_F32, PD_TYPE_F64 };
+enum pd_element {
+  PD_TYPE_U8,
+  PD_TYPE_U16,
+  PD_TYPE_U32,
+  PD_TYPE_I32,
+  PD_TYPE_I64,
+  PD_TYPE_F32,
+  PD_TYPE_F64,
+  PD_TYPE_F16
+};
 
 /* Rows of elements in a mapped file: all rows lie within the file once a parser has returned true. */
 struct pd_array {
@@ -28,6 +37,7 @@ struct pd_array {
 /* ---- array.c --------------------------------------------------------------------------------- */
 
 int pd_element_bytes(enum pd_element type);
+bool pd_is_float(enum pd_element type);
 /* Whether a row can be a sample of this input: tokens are integers, and the shapes are equal but for axes of
  * size 1, or one of them is flat. */
 bool pd_array_fits(const struct pd_array *a, const struct pd_input *in, char *why);
@@ -43,7 +53,34 @@ bool pd_parse_cifar(struct pd_array *a, bool label, char *why); /* its labels, e
 /* A row is a token. */
 bool pd_is_shard(const struct pd_array *a);
 bool pd_parse_shard(struct pd_array *a, char *why);
+bool pd_parse_tokens(struct pd_array *a, int bytes,
+                     char *why);         /* little-endian, of 2 or 4 bytes, without a header */
 void pd_parse_bytes(struct pd_array *a); /* a text, whose bytes are tokens */
+
+/* ---- npz.c ----------------------------------------------------------------------------------- */
+
+enum { PD_NPZ_STORED = 0, PD_NPZ_DEFLATED = 8 };
+struct pd_npz_entry {
+  const char *name; /* in the archive, without .npy */
+  int name_length, method;
+  bool encrypted;
+  uint32_t checksum;
+  uint64_t local, packed, size; /* where it starts; bytes there, and unpacked */
+};
+/* How many arrays an archive has, the first `room` of them in `to`; -1: it is broken. */
+int pd_npz_arrays(const struct pd_array *a, struct pd_npz_entry *to, int room, char *why);
+/* The array of this name, or with `any` the only one; says which there are. */
+bool pd_npz_find(const struct pd_array *a, const char *name, bool any, struct pd_npz_entry *e, char *why);
+/* Makes of the archive's map and size those of its array as it is packed. */
+bool pd_npz_open(struct pd_array *a, const struct pd_npz_entry *e, char *why);
+/* And of a deflated one those of the array itself, unpacked to e->size bytes at `to`. */
+bool pd_npz_unpack(struct pd_array *a, const struct pd_npz_entry *e, char *to, char *why);
+
+/* ---- inflate.c ------------------------------------------------------------------------------- */
+
+/* Unpacks deflated data to exactly `size` bytes; false: it is broken, or unpacks to more or less. */
+bool pd_inflate(const char *from, size_t packed, char *to, size_t size);
+uint32_t pd_crc32(const char *at, size_t n); /* zip's checksum */
 
 /* ---- lines.c --------------------------------------------------------------------------------- */
 

@@ -35,7 +35,7 @@ static bool parse_type(const char *text, enum pd_element *type) {
     const char *code;
     enum pd_element type;
   } types[] = {{"|u1", PD_TYPE_U8},  {"<u2", PD_TYPE_U16}, {"<u4", PD_TYPE_U32}, {"<i4", PD_TYPE_I32},
-               {"<i8", PD_TYPE_I64}, {"<f4", PD_TYPE_F32}, {"<f8", PD_TYPE_F64}};
+               {"<i8", PD_TYPE_I64}, {"<f2", PD_TYPE_F16}, {"<f4", PD_TYPE_F32}, {"<f8", PD_TYPE_F64}};
   for (size_t i = 0; i < sizeof types / sizeof *types; i++)
     if (*text == '\'' && !strncmp(text + 1, types[i].code, 3) && text[4] == '\'') {
       *type = types[i].type;
@@ -67,7 +67,7 @@ bool pd_parse_npy(struct pd_array *a, char *why) {
   if (!descr || !order || !shape || !parse_shape(shape, &rank, dim))
     return pd_refuse(why, "'%s' is not a .npy array that can be read: %.200s", a->path, header);
   if (!parse_type(descr, &a->type))
-    return pd_refuse(why, "'%s' holds elements of type %.8s; f4, f8, i4, i8, u1, u2 and u4 are known", a->path,
+    return pd_refuse(why, "'%s' holds elements of type %.8s; f2, f4, f8, i4, i8, u1, u2 and u4 are known", a->path,
                      descr);
   if (rank < 1 || (rank > 1 && !strncmp(order, "True", 4)))
     return pd_refuse(why, "'%s' must hold samples along its first axis, in C order", a->path);

@@ -1,4 +1,4 @@
-/* Tokens: texts, and llm.c's shards: 256 int32 of header (magic, version, count), then the tokens. GPT-2's are
+/* Tokens: texts, files of nothing but tokens, such as nanoGPT's, and llm.c's shards: 256 int32 of header (magic, version, count), then the tokens. GPT-2's are
  * uint16, version 1; Llama 3's have a magic of their own, version 7 and uint32. */
 #include "data/data.h"
 
@@ -23,11 +23,23 @@ static void set_tokens(struct pd_array *a, enum pd_element type, size_t first) {
 
 void pd_parse_bytes(struct pd_array *a) { set_tokens(a, PD_TYPE_U8, 0); }
 
+bool pd_parse_tokens(struct pd_array *a, int bytes, char *why) {
+  if (a->size % (size_t)bytes)
+    return pd_refuse(why, "'%s' is no whole number of tokens of %d bytes: it has %lld", a->path, bytes,
+                     (long long)a->size);
+  set_tokens(a, bytes == 2 ? PD_TYPE_U16 : PD_TYPE_U32, 0);
+  return true;
+}
+
 bool pd_is_shard(const struct pd_array *a) { return word(a, 0) == GPT2 || word(a, 0) == LLAMA3; }
 
 bool pd_parse_shard(struct pd_array *a, char *why) {
   if (!pd_is_shard(a))
-    return pd_refuse(why, "'%s' is not an llm.c token file: it does not start with %d", a->path, GPT2);
+    return pd_refuse(
+        why,
+        "'%s' is not an llm.c token file: it does not start with %d; --token-type u16 reads tokens without a "
+        "header, such as nanoGPT's",
+        a->path, GPT2);
   int version = word(a, 0) == GPT2 ? 1 : 7;
   if (word(a, 1) != version)
     return pd_refuse(why, "'%s' is an llm.c token file of version %d; version %d is known", a->path, word(a, 1),

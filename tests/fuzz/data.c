@@ -64,10 +64,23 @@ static void read_rows(const struct pd_array *a) {
   free(numbers);
 }
 
+/* An archive's array, unpacked where it is small; *unpacked is the caller's to free. */
+static bool open_member(struct pd_array *a, char **unpacked) {
+  struct pd_npz_entry e;
+  if (!pd_npz_find(a, "x", true, &e, why) || !pd_npz_open(a, &e, why)) return false;
+  if (e.method == PD_NPZ_DEFLATED) {
+    if (e.size > 1 << 20) return pd_refuse(why, "large");
+    *unpacked = malloc(e.size ? e.size : 1);
+    if (!pd_npz_unpack(a, &e, *unpacked, why)) return false;
+  }
+  return pd_parse_npy(a, why);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   if (size < 2) return 0;
   char *file = malloc(size - 1); /* of its own, so that a read beyond it is seen */
   memcpy(file, data + 1, size - 1);
+  char *unpacked = NULL;
   struct pd_array a = {.path = "fuzz", .map = file, .size = size - 1};
   bool ok = true;
   *why = 0;
@@ -77,12 +90,18 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   case 'c': ok = pd_parse_cifar(&a, false, why); break;
   case 'l': ok = pd_parse_cifar(&a, true, why); break;
   case 's': ok = pd_parse_shard(&a, why); break;
+  case 'w': ok = pd_parse_tokens(&a, 2, why); break;
+  case 'z':
+    pd_npz_arrays(&a, NULL, 0, why);
+    ok = open_member(&a, &unpacked);
+    break;
   default: pd_parse_bytes(&a); read_lines(&a, data[0] == 't');
   }
   if (ok)
     read_rows(&a);
   else
     refused();
+  free(unpacked);
   free(file);
   return 0;
 }

@@ -39,6 +39,41 @@ for name, flip in (("from.ids", False), ("to.ids", True)):
             out.write(" ".join(map(str, (ids[::-1] if flip else ids) + [2])) + "\n")
 P
 head -c 500 train-images-idx3-ubyte >cut-ubyte
+# What the idx files hold as numpy's archives, which are zip files with sizes of 64 bits; and broken ones. A text as
+# numbers of two bytes without a header, nanoGPT's.
+python3 - <<'P' || exit 1
+import struct, zipfile
+
+def npy(code, shape, data):
+    header = "{'descr': '%s', 'fortran_order': False, 'shape': %s, }" % (code, shape)
+    return b"\x93NUMPY\x01\x00\x76\x00" + header.ljust(117).encode() + b"\n" + data
+
+def npz(path, how, **arrays):
+    with zipfile.ZipFile(path, "w", how) as out:
+        for name, array in arrays.items():
+            with out.open(name + ".npy", "w", force_zip64=True) as member:
+                member.write(array)
+
+def digits(first, last):
+    pixels = open("train-images-idx3-ubyte", "rb").read()[16 + 64 * first:16 + 64 * last]
+    labels = open("train-labels-idx1-ubyte", "rb").read()[8 + first:8 + last]
+    n = last - first
+    image = npy("<f4", (n, 8, 8), struct.pack("<%df" % (64 * n), *(p / 255 for p in pixels)))
+    return {"image": image, "label": npy("|u1", (n,), labels)}
+
+npz("stored.npz", zipfile.ZIP_STORED, **digits(0, 96))
+npz("packed1.npz", zipfile.ZIP_DEFLATED, **digits(0, 40), notes=npy("<f4", (1,), bytes(4)))
+npz("packed2.npz", zipfile.ZIP_STORED, **digits(40, 96))
+open("label.npy", "wb").write(digits(0, 96)["label"])
+npz("label.npz", zipfile.ZIP_DEFLATED, arr_0=digits(0, 96)["label"])
+npz("other.npz", zipfile.ZIP_STORED, a=b"", b=b"")
+npz("bzip2.npz", zipfile.ZIP_BZIP2, **digits(0, 96))
+whole = open("packed1.npz", "rb").read()
+open("cut.npz", "wb").write(whole[:-30])
+open("damaged.npz", "wb").write(whole[:400] + bytes([whole[400] ^ 16]) + whole[401:])
+text = open("from.txt", "rb").read()
+open("from.bin", "wb").write(struct.pack("<%dH" % len(text), *text))
+P
 head -n 39 to.txt >fewer.txt
 
 # classifier NAME CHANNELS SIDE CLASSES: a model of images.
@@ -97,6 +132,16 @@ model level(length = 12) {
 train level { batch = 16; optimizer = sgd(lr = 0); }
 P
 
+cat >windows.pdm <<P
+use nn;
+model windows(length = 8, width = 8) {
+  input  tokens[length] : token(128);
+  target next[length]   : token(128);
+  loss cross_entropy(out: linear(wte: embedding(tokens, 128, width), 128), next);
+}
+train windows { batch = 4; optimizer = adamw(lr = 1e-2); }
+P
+
 # run N DIR OPTIONS...: leaves DIR.jsonl, DIR.figures, DIR.safetensors.
 run() {
   n=$1 dir=$2
@@ -126,7 +171,7 @@ build one $one digits.pdm && build two $two digits.pdm && build still $one -D "o
   build cifar1 $one cifar.pdm && build cifar2 $two cifar.pdm && build pairs1 $one pairs.pdm &&
   build pairs2 $two pairs.pdm && build masked1 $one masked.pdm && build masked2 $two masked.pdm &&
   build masked3 -n 2 --stages 2 --recompute on --microbatch 2 --schedule flush masked.pdm &&
-  build level $one level.pdm || exit 1
+  build level $one level.pdm && build windows $one windows.pdm || exit 1
 
 # ---- MNIST's files ---------------------------------------------------------------------------------------
 digits="--data train-images-idx3-ubyte train-labels-idx1-ubyte --validation t10k-images-idx3-ubyte t10k-labels-idx1-ubyte"
@@ -137,6 +182,30 @@ mv one.figures plain.figures
 run 1 one --data label=train-labels-idx1-ubyte image=train-images-idx3-ubyte \
   --validation label=t10k-labels-idx1-ubyte image=t10k-images-idx3-ubyte --steps 60 && cmp one.figures plain.figures ||
   complain "files given by name"
+
+# ---- archives --------------------------------------------------------------------------------------------
+grep -v validation plain.figures >trained.figures
+for files in stored.npz "packed1.npz packed2.npz" "label=label.npz image=stored.npz"; do
+  run 1 one --data $files --steps 60 && cmp one.figures trained.figures || complain "archives: $files"
+done
+$mpirun -n 1 one/train --data packed1.npz --steps 1 --peak 1e9 >out 2>&1
+grep -q "note: 'packed1.npz': no input or target is named 'notes'; the array is not read" out ||
+  complain "an array that is not read: $(cat out)"
+refused "'other.npz' has no array 'image', but a, b" run 1 one --data other.npz --steps 1
+refused "'label.npz' has no array 'image', but arr_0" run 1 one --data label.npz --steps 1
+refused "'bzip2.npz': 'image' is packed by method 12; stored and deflated" run 1 one --data bzip2.npz --steps 1
+refused "'cut.npz' is not a .npz archive, or cut short" run 1 one --data cut.npz --steps 1
+refused "'damaged.npz' is damaged: 'image' cannot be unpacked" run 1 one --data damaged.npz --steps 1
+refused "'stored.npz' and the others are of several kinds" run 1 one --data stored.npz label.npy --steps 1
+
+# ---- tokens without a header -----------------------------------------------------------------------------
+run 1 windows --data from.txt --steps 20 && mv windows.figures plain.figures
+run 1 windows --data from.bin --token-type u16 --steps 20 && cmp windows.figures plain.figures ||
+  complain "tokens of two bytes"
+refused "'from.bin' is not an llm.c token file: .*; --token-type u16 reads" run 1 windows --data from.bin --steps 1
+refused "--token-type needs u16 or u32, not 'u8'" run 1 windows --data from.bin --tokens u8 --steps 1
+$mpirun -n 1 windows/train --data from.txt --token-type u16 --steps 1 --peak 1e9 >out 2>&1
+grep -q "note: --token-type: no file is a .bin without a header; it changes nothing" out || complain "--token-type for nothing"
 
 # ---- random changes ----------------------------------------------------------------------------------------
 run 1 one $digits --steps 20 --augment flip,crop=1 && run 2 two $digits --steps 20 --augment flip,crop=1 &&

@@ -255,7 +255,7 @@ static void images_are_normalised(void **state) {
 
 static void refuses(const struct pd_input *in, int n, const char *says, char *path) {
   char why[PD_WHY] = "";
-  assert_null(pd_dataset_open(&path, 1, in, n, 0, true, why));
+  assert_null(pd_dataset_open(&path, 1, in, n, 0, 0, true, why));
   if (!strstr(why, says)) fail_msg("expected '%s' in '%s'", says, why);
 }
 
@@ -274,11 +274,11 @@ static const struct pd_input pair[] = {
 static void derived_inputs_take_no_file(void **state) {
   (void)state;
   char why[PD_WHY] = "", *path = write_bytes("plain", "ABCDEFGHIJKLMNOPQRS", 19);
-  struct pd_dataset *d = pd_dataset_open(&path, 1, pair, 3, 0, true, why);
+  struct pd_dataset *d = pd_dataset_open(&path, 1, pair, 3, 0, 0, true, why);
   if (!d) fail_msg("%s", why);
   assert_int_equal(pd_dataset_samples(d), 2);
   char *files[] = {write_bytes("a.ids", "1 2\n3\n", 6), write_bytes("c.ids", "4\n\t5  6 \r\n", 10)};
-  assert_non_null(d = pd_dataset_open(files, 2, pair, 3, 9, true, why));
+  assert_non_null(d = pd_dataset_open(files, 2, pair, 3, 9, 0, true, why));
   int32_t got[N];
   pd_dataset_read(d, 2, 1, got);
   assert_memory_equal(got, ((int32_t[N]){5, 6, 9, 9, 9, 9, 9, 9}), sizeof got);
