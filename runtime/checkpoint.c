@@ -223,13 +223,19 @@ static bool read_parameter(const struct pd_safetensors *shards, int n, const str
   return true;
 }
 
+static int n_moments(const struct pd_parameter *p) {
+  int n = 0;
+  for (int i = 0; i < pd.stage->n_moments && !p->buffer; i++) n += !!pd_moment_at(p, i);
+  return n;
+}
+
 /* A checkpoint of a larger model, or of an optimizer with more moments, holds every tensor that is looked for
  * and others besides. Collective. */
 static void check_all_used(const struct pd_safetensors *shards, int n, char *why) {
   int64_t mine = 0, used, held = 0;
   for (int i = 0; i < pd.stage->n_parameters; i++)
     if (pd.stage->parameters[i].owner == pd.stage->stage && !pd.replica)
-      mine += 1 + (pd.stage->parameters[i].buffer ? 0 : pd.stage->n_moments);
+      mine += 1 + n_moments(&pd.stage->parameters[i]);
   MPI_Request request;
   MPI_Iallreduce(&mine, &used, 1, MPI_INT64_T, MPI_SUM, pd_comm_control, &request);
   pd_wait(1, &request, "all ranks to read the checkpoint", -1, NULL, -1);

@@ -151,8 +151,8 @@ struct pd_tensor_update {
   double lr;
   float scale; /* of the gradient */
   const float *from, *gradient;
-  float *to, *moment[PD_MAX_MOMENTS];
-  void *scratch; /* what the rule asked for (UpdateRule.scratch); NULL: nothing */
+  float *to, *moment[PD_MAX_MOMENTS]; /* NULL: the parameter has no such moment */
+  void *scratch;                      /* what the rule asked for (UpdateRule.scratch); NULL: nothing */
 };
 
 #define PD_NAME_RULE(rule, optimizer, moments) PD_RULE_##rule,
@@ -177,7 +177,7 @@ struct pd_tile {
 extern struct pd_tile *pd_tiles;
 extern int pd_n_tiles;
 void pd_deal_tiles(void);
-/* Where parameter p's moment number i stands, and its shape. */
+/* Where parameter p's moment number i stands, and its shape; NULL: it has no such moment. */
 float *pd_moment_at(const struct pd_parameter *p, int i);
 struct pd_shape {
   int rank;

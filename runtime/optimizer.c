@@ -97,6 +97,7 @@ static const struct pd_moment *own_moment(const struct pd_parameter *p, int i) {
 float *pd_moment_at(const struct pd_parameter *p, int i) {
   const struct pd_stage *s = pd.stage;
   const struct pd_moment *own = own_moment(p, i);
+  if (own && !pd_moment_shape(p, i).elements) return NULL;
   size_t at = (size_t)i * s->moments_stride + (s->has_masters ? p->state : p->offset);
   return (float *)(pd.arena + (own ? own->offset : s->moments + at));
 }
@@ -119,6 +120,7 @@ size_t pd_moments_bytes(void) {
   for (int p = 0; p < s->n_parameters; p++)
     for (int i = 0; i < s->n_moments && !s->parameters[p].buffer; i++) {
       size_t size = (size_t)pd_moment_shape(&s->parameters[p], i).elements * sizeof(float);
+      if (!size) continue;
       size_t end = (size_t)((char *)pd_moment_at(&s->parameters[p], i) - pd.arena) - s->moments + size;
       bytes = end > bytes ? end : bytes;
     }

@@ -119,8 +119,9 @@ struct pd_channel { /* the values that cross one cut in one direction, sent as o
 struct pd_optimizer; /* an update rule (internal.h) */
 #define PD_DECLARE_OPTIMIZER(rule, optimizer, moments) extern const struct pd_optimizer pd_##rule;
 PD_ELEMENT_RULES(PD_DECLARE_OPTIMIZER)
+PD_TENSOR_RULES(PD_DECLARE_OPTIMIZER)
 
-/* A moment of a parameter: bytes into the arena, shape. Of a buffer: nothing. */
+/* A moment of a parameter: bytes into the arena, shape; without elements there is none. Of a buffer: nothing. */
 struct pd_moment {
   size_t offset;
   int64_t dim[PD_MAX_RANK];

@@ -283,6 +283,8 @@ static void moments(const StageKernels *k, const UpdateRule *rule, Allocation *a
       if (!rule->moment_shape[m] || p->buffer)
         continue;
       OwnMoment own = {k->params.at[i], m, a->bytes + bytes, moment_shape(rule, m, &p->shape)};
+      if (!shape_elements(&own.shape))
+        continue;
       push(&a->own_moments, own);
       bytes += (shape_elements(&own.shape) * 4 + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
     }

@@ -200,7 +200,7 @@ static void moment_table(Emit *e) {
   const UpdateRule *rule = update_rule(&e->g->train);
   if (!e->allocation->own_moments.n)
     return;
-  text_add(&e->out, "/* By parameter; a running average has none. */\n"
+  text_add(&e->out, "/* By parameter; a running average has none, and no parameter one without elements. */\n"
                     "static const struct pd_moment own_moments[] = {\n");
   for (int i = 0, own = 0; i < e->k->params.n; i++) {
     const Param *p = &e->g->params.at[e->k->params.at[i]];
@@ -208,7 +208,7 @@ static void moment_table(Emit *e) {
     for (int m = 0, like = 0; m < rule->n_moments; m++) {
       Shape shape = moment_shape(rule, m, &p->shape);
       Names fields = {0};
-      if (p->buffer)
+      if (p->buffer || !shape_elements(&shape))
         push(&fields, intern(".offset = 0"));
       else if (rule->moment_shape[m])
         push(&fields, internf(".offset = offsetof(struct arena, own_moments.%s)",

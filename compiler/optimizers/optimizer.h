@@ -23,7 +23,7 @@ typedef struct OptimizerArgument {
   Bounds bounds;
 } OptimizerArgument;
 
-/* The shape of a moment of a parameter of shape `of`: of rank 0, one number. */
+/* The shape of a moment of a parameter of shape `of`: of rank 0, one number; of no elements, there is none. */
 typedef Shape MomentShape(const Shape *of);
 
 typedef struct UpdateRule {
@@ -48,7 +48,8 @@ struct Optimizer {
 };
 
 extern const Optimizer *const all_optimizers[]; /* ends with NULL */
-extern const Optimizer optimizer_sgd, optimizer_adamw, optimizer_lion;
+extern const Optimizer optimizer_adafactor, optimizer_adamw, optimizer_lamb, optimizer_lion, optimizer_nesterov,
+    optimizer_sgd;
 
 const Optimizer *optimizer_find(const char *name); /* NULL: there is none */
 /* Makes it the training's, with its standard arguments. */

@@ -4,7 +4,13 @@
 #include <math.h>
 #include <string.h>
 
-const Optimizer *const all_optimizers[] = {&optimizer_adamw, &optimizer_lion, &optimizer_sgd, NULL};
+const Optimizer *const all_optimizers[] = {&optimizer_adafactor,
+                                           &optimizer_adamw,
+                                           &optimizer_lamb,
+                                           &optimizer_lion,
+                                           &optimizer_nesterov,
+                                           &optimizer_sgd,
+                                           NULL};
 
 const Optimizer *optimizer_find(const char *name) {
   for (int i = 0; all_optimizers[i]; i++)

@@ -19,8 +19,9 @@ typedef struct Rule {
   size_t arguments;
 } Rule;
 #define ROW(rule, optimizer, moments) {#rule, #optimizer, moments, sizeof(struct pd_##optimizer##_arguments)},
-static const Rule rules[] = {PD_ELEMENT_RULES(ROW)};
-enum { N_RULES = sizeof rules / sizeof *rules };
+static const Rule rules[] = {PD_ELEMENT_RULES(ROW) PD_TENSOR_RULES(ROW)};
+#define ONE(rule, optimizer, moments) +1
+enum { N_RULES = sizeof rules / sizeof *rules, N_ELEMENT_RULES = 0 PD_ELEMENT_RULES(ONE) };
 _Static_assert((int)MAX_MOMENTS == (int)PD_MAX_MOMENTS, "one bound in the compiler and in the runtime");
 
 static void test_rows_are_sound(void **state) {
@@ -59,7 +60,8 @@ static void test_rules_are_the_runtimes(void **state) {
       assert_int_equal(rules[at].moments, rule->n_moments);
       assert_int_equal(rules[at].arguments, (size_t)optimizer_n_numbers(t.optimizer) * sizeof(double));
       for (int m = 0; m < rule->n_moments; m++)
-        assert_null(rule->moment_shape[m]);
+        assert_true(at >= N_ELEMENT_RULES || !rule->moment_shape[m]);
+      assert_true(!rule->scratch == (at < N_ELEMENT_RULES));
     }
   for (int i = 0; i < N_RULES; i++)
     assert_true(chosen[i]);
@@ -77,6 +79,23 @@ static void expect_default(const char *line, const char *name, const double *sta
     assert_true(strtod(at, &end) == standard[i] && end > at);
     at = end;
   }
+}
+
+/* A matrix has a moment for its rows and one for its columns, a vector one like itself: together little more than
+ * nothing beside AdamW's two. */
+static void test_adafactors_moments_are_small(void **state) {
+  (void)state;
+  const UpdateRule *r = optimizer_adafactor.rule;
+  Shape matrix = {.rank = 2, .dim = {1000, 300}}, vector = {.rank = 1, .dim = {7}}, number = {0},
+        filters = {.rank = 4, .dim = {8, 4, 3, 5}};
+  int64_t want[][3] = {{1000, 300, 0}, {0, 0, 7}, {0, 0, 1}, {8 * 4 * 3, 8 * 4 * 5, 0}};
+  const Shape *shapes[] = {&matrix, &vector, &number, &filters};
+  for (int i = 0; i < 4; i++)
+    for (int m = 0; m < 3; m++) {
+      Shape s = moment_shape(r, m, shapes[i]);
+      assert_int_equal(shape_elements(&s), want[i][m]);
+    }
+  assert_true(r->scratch(&matrix) < 1000 * 300 && r->scratch(&number) > 0);
 }
 
 static void test_docs_say_arguments_and_bounds(void **state) {
@@ -159,6 +178,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_rows_are_sound),
       cmocka_unit_test(test_rules_are_the_runtimes),
+      cmocka_unit_test(test_adafactors_moments_are_small),
       cmocka_unit_test(test_docs_say_arguments_and_bounds),
       cmocka_unit_test(test_lr_schedules_are_the_runtimes),
       cmocka_unit_test(test_docs_say_lr_schedules),

@@ -1,26 +1,33 @@
 /* Updates on a device against host/optimizer.c's, to the bit: every rule, parameters of all kinds and sizes, with
  * one version of the weights and with two, with masters and without; working copies are their masters, rounded;
- * and a rule over whole tensors with moments of shapes of their own. */
+ * the rules over whole tensors, and one written here, with moments of shapes of their own. */
 #include "test.h"
 
 extern "C" {
 extern const struct pd_rules host_rules;
+#define DECLARE_HOST(rule, optimizer, moments) extern const struct pd_optimizer host_##rule;
+PD_TENSOR_RULES(DECLARE_HOST)
 }
 
 enum { N = 5, UPDATES = 4, SETS = 2 };
 static const int64_t shapes[N][2] = {{13, 3077}, {17, 1}, {128, 128}, {3, 11}, {2, 3}};
 enum { DECAYS, PLAIN, TIED, AVERAGE, UNUSED }; /* TIED's last use is elsewhere */
 
+/* Moments: all like the parameter; the first one number a row; one a row, one a column, and none. */
+enum own { LIKE, ROWS, FACTORED };
+
 struct setting {
   const char *name;
   const struct pd_optimizer *device, *host;
   int moments, versions;
   bool masters;
-  bool rows; /* the first moment is one number a row */
+  enum own own;
+  const double *arguments;
 };
 
 /* What every rule takes for its arguments, which are numbers. */
 static const double numbers[] = {0.9, 0.95, 1e-8, 0.1};
+static const double adafactor_numbers[] = {-0.8, 1e-7, 1e-3, 0.5, 0.1};
 static const struct pd_lr_constant_arguments constant = {0};
 
 static size_t after(size_t *at, size_t bytes) {
@@ -85,11 +92,24 @@ static const struct pd_optimizer whole_device = {.name = "whole", .tensor = whol
 struct laid_out {
   struct pd_parameter parameters[N];
   struct pd_use uses[N][2];
-  struct pd_moment own_moments[N][2];
+  struct pd_moment own_moments[static_cast<int>(N) * PD_MAX_MOMENTS];
   struct pd_stage stage;
 };
 
 static struct laid_out on_device, on_host;
+
+static size_t most_scratch() {
+  int64_t most = 0;
+  for (const int64_t *shape : shapes) {
+    struct pd_lamb_work lamb;
+    struct pd_adafactor_work adafactor = {};
+    adafactor.m = pd_as_matrices(2, shape);
+    for (int64_t bytes :
+         {pd_lamb_lay_out(&lamb, shape[0] * shape[1], NULL), pd_adafactor_lay_out(&adafactor, NULL)})
+      most = bytes > most ? bytes : most;
+  }
+  return static_cast<size_t>(most);
+}
 
 static void lay_out(struct laid_out *l, const struct setting *s, bool masters) {
   size_t weights = 0, state = 0, exchanged = 0, at = 0;
@@ -128,21 +148,25 @@ static void lay_out(struct laid_out *l, const struct setting *s, bool masters) {
   g->exchange_sets = SETS;
   g->weights = after(&at, weights * (size_t)s->versions);
   g->moments = after(&at, state * (size_t)s->moments);
-  for (int i = 0; i < N && s->rows; i++) {
+  for (int i = 0; i < N && s->own != LIKE; i++) {
     const int64_t rows = shapes[i][0], columns = shapes[i][1];
-    size_t like = g->moments + l->parameters[i].state, sums = g->moments + state + l->parameters[i].state / 4;
-    l->own_moments[i][0] = {.offset = sums, .dim = {rows}, .rank = 1};
-    l->own_moments[i][1] = {.offset = like, .dim = {rows, columns}, .rank = 2};
-    g->own_moments = l->own_moments[0];
+    struct pd_moment *own = &l->own_moments[i * s->moments];
+    size_t first = g->moments + l->parameters[i].state, second = first + state;
+    own[0] = {.offset = first, .dim = {rows}, .rank = 1};
+    if (s->own == ROWS) own[1] = {.offset = second, .dim = {rows, columns}, .rank = 2};
+    if (s->own == FACTORED) own[1] = {.offset = second, .dim = {columns}, .rank = 1};
+    if (s->own == FACTORED) own[2] = {.offset = 0, .dim = {0}, .rank = 1};
+    g->own_moments = l->own_moments;
   }
   g->accumulators = after(&at, state);
   g->exchanged = after(&at, exchanged * SETS);
   g->has_masters = masters;
   g->masters = after(&at, masters ? state : 0);
+  g->scratch = after(&at, most_scratch());
   g->arena_bytes = at;
   for (int i = 0; i < N; i++) l->uses[i][1].offset += g->exchanged;
   g->optimizer = l == &on_device ? s->device : s->host;
-  g->arguments = numbers;
+  g->arguments = s->arguments;
   g->lr = 0.01;
   g->lr_schedule = pd_lr_constant;
   g->lr_arguments = &constant;
@@ -222,10 +246,14 @@ static void compare_all(const struct setting *s, int64_t t) {
     }
     for (int m = 0; m < s->moments && i != AVERAGE; m++) {
       int64_t n = pd_moment_shape(d, m).elements;
+      if (!n) {
+        CHECK(s->own == FACTORED && m == 2 && !pd_moment_at(d, m));
+        continue;
+      }
       use_host();
       const float *want = pd_moment_at(h, m);
       use_device();
-      CHECK(n == (s->rows && !m ? shapes[i][0] : d->elements));
+      CHECK(n == (s->own != LIKE && !m ? shapes[i][0] : s->own == FACTORED ? shapes[i][1] : d->elements));
       compare("a moment", s, i, t, pd_moment_at(d, m), want, false, n);
     }
   }
@@ -253,9 +281,11 @@ static void try_setting(const struct setting *s) {
 }
 
 int main(int argc, char **argv) {
-#define BY_ELEMENTS(rule, optimizer, moments) {#rule, &pd_##rule, &pd_##rule, moments, 1, false, false},
+#define BY_ELEMENTS(rule, optimizer, moments) {#rule, &pd_##rule, &pd_##rule, moments, 1, false, LIKE, numbers},
   static const struct setting settings[] = {
-      PD_ELEMENT_RULES(BY_ELEMENTS){"whole tensors", &whole_device, &whole_host, 2, 1, false, true},
+      PD_ELEMENT_RULES(BY_ELEMENTS){"whole tensors", &whole_device, &whole_host, 2, 1, false, ROWS, numbers},
+      {"lamb", &pd_lamb, &host_lamb, 2, 1, false, LIKE, numbers},
+      {"adafactor", &pd_adafactor, &host_adafactor, 3, 1, false, FACTORED, adafactor_numbers},
   };
   MPI_Init(&argc, &argv);
   pd_comm_open();

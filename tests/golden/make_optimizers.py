@@ -1,0 +1,89 @@
+"""Writes the golden files of `optimizers`, of lion.pdm's model, samples and first weights, by PyTorch 2 in double:
+  optimizers.NAME.D.want.safetensors   the parameters after UPDATES updates
+  optimizers.NAME.D.loss               the losses of the updates
+NAME: nesterov and adafactor by torch.optim's SGD and Adafactor, lamb by You et al.'s algorithm 2. D is the delay of the
+weights that a batch's gradient is taken at, in updates: 0, or 1 as under 2BW. Needs PyTorch 2.5 and numpy; the files are
+committed, so that the tests do not."""
+import os
+import sys
+
+import numpy
+import torch
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "reference"))
+import tensors
+from sampler import sample
+
+BATCH, UPDATES, SEED, CLIP = 8, 6, 1, 0.5
+LAYERS = ("fc1", "fc2", "fc3")
+
+
+class Lamb(torch.optim.Optimizer):
+    def __init__(self, groups, lr, betas, eps, weight_decay):
+        super().__init__(groups, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay))
+
+    def step(self):
+        for group in self.param_groups:
+            for p in group["params"]:
+                state = self.state[p]
+                if not state:
+                    state.update(t=0, m=torch.zeros_like(p), v=torch.zeros_like(p))
+                b1, b2 = group["betas"]
+                state["t"] += 1
+                state["m"] = b1 * state["m"] + (1 - b1) * p.grad
+                state["v"] = b2 * state["v"] + (1 - b2) * p.grad ** 2
+                m, v = state["m"] / (1 - b1 ** state["t"]), state["v"] / (1 - b2 ** state["t"])
+                r = m / (v.sqrt() + group["eps"]) + group["weight_decay"] * p
+                p.sub_(group["lr"] * p.norm() / r.norm() * r)
+
+
+# As `optimizers` gives the same to pdc.
+OPTIMIZERS = {
+    "nesterov": lambda groups: torch.optim.SGD(groups, lr=0.1, momentum=0.9, weight_decay=0.1, nesterov=True),
+    "lamb": lambda groups: Lamb(groups, lr=0.05, betas=(0.9, 0.95), eps=1e-6, weight_decay=0.1),
+    "adafactor": lambda groups: torch.optim.Adafactor(groups, lr=0.05, beta2_decay=-0.7, eps=(1e-7, 1e-3), d=1.0,
+                                                      weight_decay=0.1),
+}
+
+
+def loss_of(w, x, y):
+    for name in LAYERS:
+        x = x @ w[name + ".weight"].T + w[name + ".bias"]
+        x = x if name == LAYERS[-1] else torch.tanh(x)
+    return ((x - y) ** 2).mean()
+
+
+def train(start, make, x, y, delay):
+    w = {name: torch.tensor(a, dtype=torch.float64) for name, a in start.items()}
+    optimizer = make([{"params": [a for a in w.values() if a.ndim > 1]},
+                      {"params": [a for a in w.values() if a.ndim < 2], "weight_decay": 0.0}])
+    versions, losses = [{name: a.clone() for name, a in w.items()}], []
+    for t in range(UPDATES):
+        rows = [sample(SEED, len(x), t * BATCH + i) for i in range(BATCH)]
+        at = {name: a.clone().requires_grad_() for name, a in versions[max(t - delay, 0)].items()}
+        loss = loss_of(at, x[rows], y[rows])
+        loss.backward()
+        losses.append(loss.item())
+        norm = torch.sqrt(sum((a.grad ** 2).sum() for a in at.values()))
+        for name, a in w.items():
+            a.grad = at[name].grad * min(1, CLIP / (norm.item() + 1e-6))
+        with torch.no_grad():
+            optimizer.step()
+        versions.append({name: a.detach().clone() for name, a in w.items()})
+    return {name: a.numpy() for name, a in versions[-1].items()}, losses
+
+
+def main():
+    x, y = (torch.tensor(numpy.load(os.path.join(HERE, f"lion.{name}.npy")), dtype=torch.float64) for name in "xy")
+    start = tensors.load(os.path.join(HERE, "lion.init.safetensors"))
+    for name, make in OPTIMIZERS.items():
+        for delay in (0, 1):
+            want, losses = train(start, make, x, y, delay)
+            path = os.path.join(HERE, f"optimizers.{name}.{delay}")
+            tensors.save(path + ".want.safetensors", want)
+            with open(path + ".loss", "w") as file:
+                file.writelines(f"{loss:.9g}\n" for loss in losses)
+
+
+main()
