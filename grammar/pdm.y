@@ -72,7 +72,7 @@ static AstList list_add(AstList l, Ast *next) {
 %type <ast> initial option kind setting group
 %type <name> identifier
 %type <list> items formals formal_list statements expressions arguments argument_list subscripts
-%type <list> dims settings groups
+%type <list> dims settings training groups
 
 %%
 
@@ -97,7 +97,7 @@ item:
   | MODEL NAME block
       { $$ = parse_item(AST_MODEL, span_join(@1, @2), $2, @2, list_of(NULL), $3); }
   | MODEL NAME '(' formals ')' block        { $$ = parse_item(AST_MODEL, span_join(@1, @5), $2, @2, $4, $6); }
-  | TRAIN NAME '{' settings '}'
+  | TRAIN NAME '{' training '}'
       { $$ = parse_item(AST_TRAIN, span_join(@1, @2), $2, @2, $4, NULL); }
   | CLUSTER NAME '{' groups '}'
       { $$ = parse_item(AST_CLUSTER, span_join(@1, @2), $2, @2, $4, NULL); }
@@ -134,6 +134,16 @@ settings:
 setting:
     NAME '=' expression ';'
       { $$ = parse_item(AST_SETTING, span_join(@1, @3), $1, @1, list_of(NULL), $3); }
+  ;
+
+training:
+    %empty                      { $$ = list_of(NULL); }
+  | training setting            { $$ = list_add($1, $2); }
+  | training NAME STRING ';'
+      { $$ = list_add($1, parse_item(AST_FREEZE, span_join(@2, @3), $2, @2, list_of(NULL), $3)); }
+  | training NAME STRING '{' settings '}'
+      { $$ = list_add($1, parse_item(AST_GROUP, span_join(@2, @3), $2, @2, $5, $3)); }
+  | training error ';'          { yyerrok; }
   ;
 
 groups:

@@ -26,9 +26,10 @@ static void shard_path(char *to, int64_t step, int shard, int shards) {
 
 static int n_tensors(void) { return pd.stage->versions + pd.stage->n_moments; } /* a parameter */
 
-/* A parameter's tensor number `i`: its name's beginning and its place; at NULL while there is none. */
+/* A parameter's tensor number `i`: its name's beginning and its place; neither `newest` nor `at` while there is none. */
 struct tensor {
   char kind[KIND_BYTES], *at;
+  const struct pd_parameter *newest; /* its newest weights */
   bool bf16;
   struct pd_shape shape;
 };
@@ -40,15 +41,15 @@ static struct tensor tensor(const struct pd_parameter *p, int i, int64_t step) {
   int moment = i - s->versions;
   if (moment >= 0) {
     snprintf(x.kind, sizeof x.kind, "moment%d", moment + 1);
-    if (!p->buffer) x.at = (char *)pd_moment_at(p, moment);
+    if (pd_is_trained(p)) x.at = (char *)pd_moment_at(p, moment);
     x.shape = pd_moment_shape(p, moment);
   } else if (i == 0) {
     snprintf(x.kind, sizeof x.kind, "weights");
-    x.at = pd_newest_at(p, step);
+    x.newest = p;
   } else {
     snprintf(x.kind, sizeof x.kind, i == 1 ? "previous" : "previous%d", i);
     x.bf16 = p->bf16;
-    if (i <= step) x.at = pd_weights_at(p, step - i);
+    if (i <= step && !p->frozen) x.at = pd_weights_at(p, step - i);
   }
   return x;
 }
@@ -78,7 +79,7 @@ static int collect(int64_t step, struct pd_entry *entries, struct tensor *tensor
     const struct pd_parameter *p = &pd.stage->parameters[i];
     for (int j = 0; j < n_tensors() && p->owner == pd.stage->stage; j++) {
       struct tensor x = tensors[n] = tensor(p, j, step);
-      if (!x.at) continue;
+      if (!x.at && !x.newest) continue;
       entries[n] =
           (struct pd_entry){.name = joined(x.kind, p->name), .rank = x.shape.rank, .elements = x.shape.elements};
       memcpy(entries[n++].dim, x.shape.dim, sizeof x.shape.dim);
@@ -103,7 +104,8 @@ void pd_checkpoint_write(int64_t step) {
   bool ok = header && pd_output_open(&out, path) && fwrite(header, 1, bytes, out.file) == bytes;
   for (int i = 0; ok && i < n; i++) {
     size_t elements = (size_t)entries[i].elements;
-    const float *x = pd_view(tensors[i].at, entries[i].elements, tensors[i].bf16);
+    const float *x = tensors[i].newest ? pd_view_newest(tensors[i].newest, step)
+                                       : pd_view(tensors[i].at, entries[i].elements, tensors[i].bf16);
     ok = fwrite(x, sizeof *x, elements, out.file) == elements;
   }
   if (!header || !pd_output_close(&out, ok)) pd_fail("cannot write '%s': %s", path, strerror(errno));
@@ -204,7 +206,7 @@ static bool read_parameter(const struct pd_safetensors *shards, int n, const str
                            char *why) {
   for (int i = 0; i < n_tensors(); i++) {
     struct tensor x = tensor(p, i, step);
-    if (!x.at) continue;
+    if (!x.at && !x.newest) continue;
     const struct pd_entry *e = find(shards, n, x.kind, p->name);
     if (!e && i < pd.stage->versions) /* from a schedule with fewer versions */
       e = find(shards, n, "weights", p->name);
@@ -216,16 +218,19 @@ static bool read_parameter(const struct pd_safetensors *shards, int n, const str
     if (!same)
       return pd_refuse(why, "the checkpoint of step %lld in '%s' is of another model: '%s' has another shape",
                        (long long)step, pd_options.checkpoint, p->name);
-    memcpy(pd_fill(x.at, x.shape.elements), e->data, (size_t)x.shape.elements * sizeof(float));
-    pd_filled(x.at, x.shape.elements, x.bf16);
+    float *to = x.newest ? pd_fill_newest(p, step) : pd_fill(x.at, x.shape.elements);
+    memcpy(to, e->data, (size_t)x.shape.elements * sizeof(float));
+    if (x.newest)
+      pd_newest_filled(p, step, to);
+    else
+      pd_filled(x.at, x.shape.elements, x.bf16);
   }
-  pd_newest_written(p, step);
   return true;
 }
 
 static int n_moments(const struct pd_parameter *p) {
   int n = 0;
-  for (int i = 0; i < pd.stage->n_moments && !p->buffer; i++) n += !!pd_moment_at(p, i);
+  for (int i = 0; i < pd.stage->n_moments && pd_is_trained(p); i++) n += !!pd_moment_at(p, i);
   return n;
 }
 
@@ -242,8 +247,10 @@ static void check_all_used(const struct pd_safetensors *shards, int n, char *why
   for (int i = 0; i < n; i++)
     for (int j = 0; j < shards[i].n; j++) held += strncmp(shards[i].at[j].name, "previous", 8) != 0;
   if (held != used)
-    pd_refuse(why, "the checkpoint in '%s' is of another model or optimizer: %lld tensors instead of %lld",
-              pd_options.checkpoint, (long long)held, (long long)used);
+    pd_refuse(
+        why,
+        "the checkpoint in '%s' is of another model or optimizer, or froze others: %lld tensors instead of %lld",
+        pd_options.checkpoint, (long long)held, (long long)used);
 }
 
 bool pd_resume(void) {

@@ -168,7 +168,7 @@ struct pd_optimizer {
   void (*constants)(const struct pd_stage *s, int64_t t, float scale, bool decays, void *to); /* a struct step */
 };
 
-/* The parameters held here, dealt into tiles that the optimizer's threads, or a device's blocks, share. */
+/* The parameters held here that are not frozen, dealt into tiles that the optimizer's threads, or a device's blocks, share. */
 enum { PD_TILE = 16384 };
 struct pd_tile {
   int parameter;
@@ -177,6 +177,7 @@ struct pd_tile {
 extern struct pd_tile *pd_tiles;
 extern int pd_n_tiles;
 void pd_deal_tiles(void);
+static inline bool pd_is_trained(const struct pd_parameter *p) { return !p->buffer && !p->frozen; }
 /* Where parameter p's moment number i stands, and its shape; NULL: it has no such moment. */
 float *pd_moment_at(const struct pd_parameter *p, int i);
 struct pd_shape {
@@ -325,14 +326,16 @@ void pd_output_abandon(void);                  /* removes what is being written,
 bool pd_writable(const char *path, char *why); /* whether pd_output could write it */
 bool pd_make_directories(const char *path, char *why); /* it and those above it, where they are missing */
 
-/* p's working copy of W(t), and W(t) in f32 where it is the newest: the master, or the same place. */
-char *pd_weights_at(const struct pd_parameter *p, int64_t t);
-char *pd_newest_at(const struct pd_parameter *p, int64_t t);
-void pd_newest_written(const struct pd_parameter *p, int64_t t); /* the working copy follows */
-void pd_start_fresh(const struct pd_parameter *p);               /* its W(0) by seed and name */
-void pd_load_weights(void);                                      /* collective: W(0) of every rank, from --init */
-const char *pd_init_path(int i);        /* of the files from which it read; NULL behind the last */
-void pd_save_weights(const char *path); /* collective: the newest weights of all stages, by rank 0 */
+char *pd_weights_at(const struct pd_parameter *p, int64_t t); /* W(t) as passes read it */
+/* W(t) in f32, where it is the newest: room for it, to be filled and put in its place, the working copy with it; and
+ * to be read, before the next call. */
+float *pd_fill_newest(const struct pd_parameter *p, int64_t t);
+void pd_newest_filled(const struct pd_parameter *p, int64_t t, const float *w);
+const float *pd_view_newest(const struct pd_parameter *p, int64_t t);
+void pd_start_fresh(const struct pd_parameter *p); /* its W(0) by seed and name */
+void pd_load_weights(void);                        /* collective: W(0) of every rank, from --init */
+const char *pd_init_path(int i);                   /* of the files from which it read; NULL behind the last */
+void pd_save_weights(const char *path);            /* collective: the newest weights of all stages, by rank 0 */
 /* Collective. On rank 0: the whole model's parameters by order of declaration, as in a file that holds them, and the
  * rank that writes each (writer may be NULL). A parameter that nothing uses stands on no rank: its entry has no name. */
 struct pd_entry *pd_gather_entries(int *writer);

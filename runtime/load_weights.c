@@ -28,10 +28,9 @@ static bool may_start_fresh(const char *name) {
 }
 
 void pd_start_fresh(const struct pd_parameter *p) {
-  char *at = pd_newest_at(p, 0);
-  pd_initialise(p, pd.seed, pd_fill(at, p->elements));
-  pd_filled(at, p->elements, false);
-  pd_newest_written(p, 0);
+  float *w = pd_fill_newest(p, 0);
+  pd_initialise(p, pd.seed, w);
+  pd_newest_filled(p, 0, w);
 }
 
 static void print_shape(char *to, size_t room, int rank, const int64_t *dim) {
@@ -89,10 +88,9 @@ static bool load_one(const struct pd_sources *s, const struct pd_parameter *p, u
   }
   if (x->entry->dtype == PD_OTHER)
     return pd_refuse(why, "'%s': tensor '%s' is not of type F32, F16, BF16 or F64", file->path, x->entry->name);
-  char *at = pd_newest_at(p, 0);
-  copy_in(p, x->entry, !file->is_shard && p->stored_in_out && p->rank == 2, pd_fill(at, p->elements));
-  pd_filled(at, p->elements, p->bf16 && !pd.stage->has_masters);
-  pd_newest_written(p, 0);
+  float *w = pd_fill_newest(p, 0);
+  copy_in(p, x->entry, !file->is_shard && p->stored_in_out && p->rank == 2, w);
+  pd_newest_filled(p, 0, w);
   *outcome = READ;
   return true;
 }

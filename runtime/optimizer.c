@@ -68,14 +68,16 @@ void pd_update(int64_t t, float scale, const void *from, void *to, void *gradien
 
 /* ---- over a stage's parameters --------------------------------------------------------------- */
 
+static int64_t updated_elements(const struct pd_parameter *p) { return p->frozen ? 0 : p->elements; }
+
 void pd_deal_tiles(void) {
   const struct pd_stage *s = pd.stage;
   for (int p = 0; p < s->n_parameters; p++)
-    pd_n_tiles += (int)((s->parameters[p].elements + PD_TILE - 1) / PD_TILE);
+    pd_n_tiles += (int)((updated_elements(&s->parameters[p]) + PD_TILE - 1) / PD_TILE);
   pd_tiles = pd_allocate(sizeof *pd_tiles * (size_t)pd_n_tiles);
   struct pd_tile *next = pd_tiles;
   for (int p = 0; p < s->n_parameters; p++)
-    for (int64_t first = 0, all = s->parameters[p].elements; first < all; first += PD_TILE)
+    for (int64_t first = 0, all = updated_elements(&s->parameters[p]); first < all; first += PD_TILE)
       *next++ = (struct pd_tile){p, first, all - first < PD_TILE ? all - first : PD_TILE};
 }
 
@@ -118,7 +120,7 @@ size_t pd_moments_bytes(void) {
   if (!s->own_moments) return bytes;
   bytes = 0;
   for (int p = 0; p < s->n_parameters; p++)
-    for (int i = 0; i < s->n_moments && !s->parameters[p].buffer; i++) {
+    for (int i = 0; i < s->n_moments && pd_is_trained(&s->parameters[p]); i++) {
       size_t size = (size_t)pd_moment_shape(&s->parameters[p], i).elements * sizeof(float);
       if (!size) continue;
       size_t end = (size_t)((char *)pd_moment_at(&s->parameters[p], i) - pd.arena) - s->moments + size;

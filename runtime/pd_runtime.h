@@ -51,9 +51,11 @@ struct pd_parameter {
   bool buffer;        /* a running average: what is summed where a gradient would be are pd_share's shares */
   float momentum;     /* of a buffer */
   int64_t elements;
-  size_t offset; /* bytes into a weights struct, and, where the stage has no masters, a moments struct */
+  size_t offset; /* bytes into a weights struct, and, where the stage has no masters, a moments struct; of a
+                    frozen one into the struct of those */
   size_t state;  /* bytes into the masters and each moments struct, where the stage has masters */
-  bool bf16;     /* its working copies are bfloat16; the stage has masters then */
+  bool bf16;     /* its working copies are bfloat16; the stage has masters then, unless it is frozen */
+  bool frozen;   /* never updated: all versions have one copy, without a master and moments */
   int owner;     /* the first stage that holds it: contributes its square to the norm */
   int n_uses, n_readers;
   const struct pd_use *uses;
@@ -143,6 +145,7 @@ struct pd_stage {
   /* arena bytes: */
   size_t weights, weights_stride;
   int versions;
+  size_t frozen; /* the struct of the parameters that are not trained */
   size_t accumulators, accumulators_stride;
   int accumulator_sets;
   size_t exchanged, exchanged_stride;

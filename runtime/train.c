@@ -40,8 +40,7 @@ const char *pd_first_non_finite(int64_t k) {
   for (int v = 0; v < s->versions; v++)
     for (int i = 0; i < s->n_parameters; i++) {
       const struct pd_parameter *p = &s->parameters[i];
-      const char *weights = pd.arena + s->weights + (size_t)v * s->weights_stride;
-      if (all_finite(weights + p->offset, p->elements, p->bf16)) continue;
+      if (all_finite(pd_weights_at(p, v), p->elements, p->bf16)) continue;
       snprintf(text, sizeof text, "parameter '%s'", p->name);
       return text;
     }

@@ -13,16 +13,49 @@
 
 char *pd_weights_at(const struct pd_parameter *p, int64_t t) {
   const struct pd_stage *s = pd.stage;
+  if (p->frozen) return pd.arena + s->frozen + p->offset;
   return pd.arena + s->weights + (size_t)(t % s->versions) * s->weights_stride + p->offset;
 }
 
-char *pd_newest_at(const struct pd_parameter *p, int64_t t) {
-  return pd.stage->has_masters ? pd.arena + pd.stage->masters + p->state : pd_weights_at(p, t);
+/* The newest weights in f32, or a frozen parameter's as passes read them. */
+static char *newest_at(const struct pd_parameter *p, int64_t t) {
+  bool master = pd.stage->has_masters && !p->frozen;
+  return master ? pd.arena + pd.stage->masters + p->state : pd_weights_at(p, t);
 }
 
-void pd_newest_written(const struct pd_parameter *p, int64_t t) {
-  if (pd.stage->has_masters)
-    pd_round(pd_weights_at(p, t), (const float *)pd_newest_at(p, t), p->elements, p->bf16);
+/* Whether this rank is the one that writes p. */
+static bool writes(const struct pd_parameter *p) { return p->owner == pd.stage->stage && !pd.replica; }
+
+/* By parameter held here: the f32 weights of a frozen one that passes read rounded, on a rank that will write them to
+ * files; NULL: these are not kept. */
+static float **unrounded;
+
+static void keep_unrounded(const struct pd_parameter *p, const float *w) {
+  const struct pd_stage *s = pd.stage;
+  if (!writes(p) || !(pd_options.save || pd_options.checkpoint)) return;
+  if (!unrounded) unrounded = pd_allocate(sizeof *unrounded * (size_t)s->n_parameters);
+  float **to = &unrounded[p - s->parameters];
+  if (!*to) *to = pd_allocate(sizeof **to * (size_t)p->elements);
+  memcpy(*to, w, sizeof *w * (size_t)p->elements);
+}
+
+/* Whether what stands there is rounded: passes read it, and no master is beside it. */
+static bool newest_is_rounded(const struct pd_parameter *p) {
+  return p->bf16 && (p->frozen || !pd.stage->has_masters);
+}
+
+float *pd_fill_newest(const struct pd_parameter *p, int64_t t) { return pd_fill(newest_at(p, t), p->elements); }
+
+void pd_newest_filled(const struct pd_parameter *p, int64_t t, const float *w) {
+  if (p->frozen && p->bf16) keep_unrounded(p, w);
+  pd_filled(newest_at(p, t), p->elements, newest_is_rounded(p));
+  if (pd.stage->has_masters && !p->frozen)
+    pd_round(pd_weights_at(p, t), (const float *)newest_at(p, t), p->elements, p->bf16);
+}
+
+const float *pd_view_newest(const struct pd_parameter *p, int64_t t) {
+  const float *kept = unrounded ? unrounded[p - pd.stage->parameters] : NULL;
+  return kept ? kept : pd_view(newest_at(p, t), p->elements, newest_is_rounded(p));
 }
 
 void pd_file_shape(const struct pd_parameter *p, int64_t *dim) {
@@ -36,9 +69,6 @@ struct description {
   int32_t order, writer, rank, name_at; /* writer: of MPI's ranks; rank: of the tensor */
   int64_t dim[PD_MAX_RANK], elements;
 };
-
-/* Whether this rank is the one that writes p. */
-static bool writes(const struct pd_parameter *p) { return p->owner == pd.stage->stage && !pd.replica; }
 
 /* The parameters this rank writes, described one after another, then their names. */
 static char *describe(int32_t *bytes) {
@@ -121,10 +151,6 @@ static void copy_out(const struct pd_parameter *p, const float *w, int64_t first
   for (int64_t i = 0; i < n; i++) to[i] = w[(first + i) % rows * columns + (first + i) / rows];
 }
 
-static const float *view_newest(const struct pd_parameter *p) {
-  return pd_view(pd_newest_at(p, pd.steps), p->elements, false);
-}
-
 static const struct pd_parameter *parameter_of_order(int order) {
   for (int i = 0; i < pd.stage->n_parameters; i++)
     if (pd.stage->parameters[i].order == order) return &pd.stage->parameters[i];
@@ -132,7 +158,7 @@ static const struct pd_parameter *parameter_of_order(int order) {
 }
 
 static void send_pieces(const struct pd_parameter *p, float *piece) {
-  const float *w = view_newest(p);
+  const float *w = pd_view_newest(p, pd.steps);
   for (int64_t first = 0; first < p->elements; first += PIECE) {
     int64_t n = p->elements - first < PIECE ? p->elements - first : PIECE;
     MPI_Request request;
@@ -144,7 +170,7 @@ static void send_pieces(const struct pd_parameter *p, float *piece) {
 
 static bool write_tensor(FILE *out, int order, int writer, int64_t elements, float *piece) {
   const struct pd_parameter *p = writer == 0 ? parameter_of_order(order) : NULL;
-  const float *w = p ? view_newest(p) : NULL;
+  const float *w = p ? pd_view_newest(p, pd.steps) : NULL;
   for (int64_t first = 0; first < elements; first += PIECE) {
     int64_t n = elements - first < PIECE ? elements - first : PIECE;
     if (p)

@@ -4,10 +4,10 @@
 #include "optimizers/optimizer.h"
 
 static const char *const section_names[SECTION_COUNT] = {
-    "weights",        "gradients", "moments",   "own moments", "masters",
-    "exchanged",      "inputs",    "received",  "sent",        "gradients received",
-    "gradients sent", "tables",    "caches",    "figures",     "saved",
-    "kept",           "deferred",  "workspace", "scratch",
+    "weights",        "frozen",   "gradients", "moments",  "own moments",
+    "masters",        "exchanged", "inputs",   "received", "sent",
+    "gradients received", "gradients sent", "tables", "caches", "figures",
+    "saved",          "kept",     "deferred",  "workspace", "scratch",
 };
 
 Ints allocation_members(const StageKernels *k, BufferKind kind, int chunk) {
@@ -257,7 +257,7 @@ static int64_t largest_scratch(const LoweredStage *s, const UpdateRule *rule) {
   return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
-/* A struct of all weights in f32. */
+/* A struct of all weights that are updated in f32. */
 static int64_t state_bytes(const StageKernels *k, bool *rounded) {
   Ints members = allocation_members(k, BUFFER_WEIGHT, -1);
   int64_t bytes = 0;
@@ -280,7 +280,7 @@ static void moments(const StageKernels *k, const UpdateRule *rule, Allocation *a
   for (int i = 0; i < k->params.n; i++)
     for (int m = 0; m < rule->n_moments; m++) {
       const Param *p = &k->graph->params.at[k->params.at[i]];
-      if (!rule->moment_shape[m] || p->buffer)
+      if (!rule->moment_shape[m] || !is_trained(p))
         continue;
       OwnMoment own = {k->params.at[i], m, a->bytes + bytes, moment_shape(rule, m, &p->shape)};
       if (!shape_elements(&own.shape))
@@ -301,6 +301,7 @@ Allocation *allocate(const LoweredStage *stage, const Program *p, const Train *t
   a->frame = alloc((size_t)(k->regions.n + 1) * sizeof *a->frame);
   a->frame_backward = alloc((size_t)(k->regions.n + 1) * sizeof *a->frame_backward);
   a->weights_bytes = structs(k, a, SECTION_WEIGHTS, BUFFER_WEIGHT, -1, p->versions).bytes;
+  structs(k, a, SECTION_FROZEN, BUFFER_FROZEN, -1, 1);
   a->accumulators_bytes = structs(k, a, SECTION_GRADIENTS, BUFFER_ACCUMULATOR, -1, p->accumulators).bytes;
   bool rounded; /* some weights are stored in bf16: the optimizer needs f32 masters of them */
   a->moments_bytes = state_bytes(k, &rounded);

@@ -25,6 +25,7 @@ typedef struct Location {
 /* The arena's parts, in order and without gaps. An empty part has copies 0. */
 typedef enum {
   SECTION_WEIGHTS,
+  SECTION_FROZEN,
   SECTION_GRADIENTS,
   SECTION_MOMENTS,
   SECTION_OWN_MOMENTS,

@@ -78,7 +78,7 @@ static void find_wanted(Gradients *d) {
   const Graph *g = d->g;
   for (int i = 0; i < g->n_forward; i++) {
     const Node *n = &g->nodes.at[i];
-    bool wanted = n->op->source == SOURCE_PARAMETER && !g->params.at[node_int(n, "index")].buffer;
+    bool wanted = n->op->source == SOURCE_PARAMETER && is_trained(&g->params.at[node_int(n, "index")]);
     for (int k = 0; k < n->n_in && n->op->derivative; k++)
       wanted |= d->wanted[n->in[k]];
     for (int k = 0; k < n->n_out; k++)

@@ -5,6 +5,7 @@
  * - A value's gradients are added from last use to first: g = ((g_last + g_previous) + ...). The node
  *   that adds use k's contribution serves the forward node of use k, so that a cut between two uses
  *   leaves a partial sum that can be sent.
+ * - A frozen parameter has no gradient, nor have values that come from no other ones.
  * - A buffer (Param.buffer) has no gradient; its use gives it a share, which no loss asks for.
  * - Gradients flow through batched f32 values and parameters only; inputs of type token have none. */
 #ifndef PDC_AUTODIFF_H

@@ -24,6 +24,7 @@ static void check_defines(const Elaborator *e) {
       push(&known, e->model->list.at[k]->name);
     for (int k = 0; train_setting_names[k]; k++)
       push(&known, train_setting_names[k]);
+    push(&known, "freeze");
     const char *like = nearest(name, known.at, known.n);
     if (like)
       help(d, "one with a similar name exists: '%s'", like);
@@ -112,10 +113,13 @@ Graph *elaborate(const Ast *file, const ElaborateOptions *options) {
   bind_attributes(&e, &f);
   run_block(&e, &f, e.model->a);
   train_settings(&e);
+  read_frozen(&e);
   check_defines(&e);
   if (error_count() == errors)
     check_model(&e);
   bool whole = error_count() == errors;
+  if (whole)
+    freeze_parameters(&e);
   for (int i = 0; i < e.g->params.n && whole; i++)
     if (e.g->params.at[i].buffer)
       check_buffer(e.g, &e.g->params.at[i]);

@@ -117,6 +117,7 @@ typedef struct Elaborator {
   Vec(Define) defines;
   Table assignments; /* by statement */
   Vec(Assignment *) assigned;
+  AstList frozen; /* patterns of parameters that `freeze` names: AST_STRING */
   int statements; /* run so far; past MAX_STATEMENTS all stops */
 } Elaborator;
 
@@ -206,5 +207,9 @@ void train_settings(Elaborator *e);
 bool is_train_setting(Name name);
 extern const char *const train_setting_names[];   /* ends with NULL */
 const Ast *define_take(Elaborator *e, Name name); /* the -D expression, or NULL */
+
+/* ---- patterns.c: which parameters `train` names, once the model has them all ---------------- */
+void read_frozen(Elaborator *e); /* of `freeze`, or of -D freeze=PATTERN in its place */
+void freeze_parameters(Elaborator *e);
 
 #endif

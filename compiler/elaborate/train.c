@@ -269,8 +269,23 @@ static void set(Elaborator *e, Frame *f, Name name, const Ast *a) {
     set_batch(e, f, a);
 }
 
+/* `freeze "h.*";`, `group "bias" { ... }`: a statement with a pattern, or its name where a setting stands. */
+static bool check_pattern(const Ast *a) {
+  bool freeze = strcmp(a->name, "freeze") == 0, group = strcmp(a->name, "group") == 0;
+  if ((a->kind == AST_FREEZE && freeze) || (a->kind == AST_GROUP && group))
+    return true;
+  if (a->kind == AST_SETTING && !freeze && !group)
+    return false;
+  Diagnostic *d = a->kind == AST_SETTING ? error_at(a->span2, "PD0401", "'%s' is no setting", a->name)
+                                         : error_at(a->span2, "PD0401", "'%s' takes no pattern", a->name);
+  help(d, "'freeze \"PATTERN\";' freezes parameters, 'group \"PATTERN\" { ... }' has settings for some");
+  return true;
+}
+
 static void check_setting(const Ast *train, int i) {
   const Ast *a = train->list.at[i];
+  if (check_pattern(a))
+    return;
   if (!is_train_setting(a->name)) {
     Diagnostic *d = error_at(a->span2, "PD0401", "there is no setting '%s'", a->name);
     int n = 0;
@@ -283,7 +298,7 @@ static void check_setting(const Ast *train, int i) {
       help(d, "the settings are batch, optimizer, lr_schedule, clip_norm, pipeline, vertical_sync and chunks");
   }
   for (int k = 0; k < i; k++)
-    if (train->list.at[k]->name == a->name) {
+    if (train->list.at[k]->name == a->name && train->list.at[k]->kind == AST_SETTING) {
       note_at(error_at(a->span2, "PD0403", "'%s' is set twice", a->name), train->list.at[k]->span2,
               "the first time is here");
       break;
@@ -312,7 +327,7 @@ void train_settings(Elaborator *e) {
     Name name = intern(train_setting_names[s]);
     const Ast *value = NULL;
     for (int i = 0; train && i < train->list.n; i++)
-      if (train->list.at[i]->name == name)
+      if (train->list.at[i]->name == name && train->list.at[i]->kind == AST_SETTING)
         value = train->list.at[i]->a;
     const Ast *define = define_take(e, name);
     if (define)

@@ -225,6 +225,7 @@ static Names pass_arguments(Emit *e, Pass pass, const char *weights, bool recomp
   for (int i = 0; i < p.kinds.n; i++) {
     BufferKind kind = (BufferKind)p.kinds.at[i];
     push(&list, kind == BUFFER_WEIGHT        ? intern(weights)
+                : kind == BUFFER_FROZEN      ? intern("&arena->frozen")
                 : kind == BUFFER_ACCUMULATOR ? intern("&arena->gradients[batch % ACCUMULATORS]")
                                              : slot_text(e, kind, pass.chunk, recomputing));
   }

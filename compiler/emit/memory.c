@@ -4,9 +4,10 @@
 #include <inttypes.h>
 #include <string.h>
 
-static const BufferKind kind_of[N_STRUCTS] = {BUFFER_WEIGHT, BUFFER_ACCUMULATOR, BUFFER_SAVED,
-                                              BUFFER_KEPT,   BUFFER_DEFERRED,    BUFFER_WEIGHT};
-static const char *const noun_of[N_STRUCTS] = {"weights", "gradients", "saved", "kept", "deferred", "masters"};
+static const BufferKind kind_of[N_STRUCTS] = {BUFFER_WEIGHT, BUFFER_FROZEN,   BUFFER_ACCUMULATOR, BUFFER_SAVED,
+                                              BUFFER_KEPT,   BUFFER_DEFERRED, BUFFER_WEIGHT};
+static const char *const noun_of[N_STRUCTS] = {"weights", "frozen",   "gradients", "saved",
+                                               "kept",    "deferred", "masters"};
 
 /* The parts of the arena of which every chunk has its own. */
 typedef struct ChunkPart {
@@ -157,7 +158,8 @@ static void name_region_paths(Emit *e, int which, int chunk) {
 }
 
 void name_members(Emit *e) {
-  static const BufferKind of_all_chunks[] = {BUFFER_WEIGHT, BUFFER_ACCUMULATOR, BUFFER_TABLE, BUFFER_CACHE,
+  static const BufferKind of_all_chunks[] = {BUFFER_WEIGHT, BUFFER_FROZEN, BUFFER_ACCUMULATOR, BUFFER_TABLE,
+                                             BUFFER_CACHE,
                                              BUFFER_FIGURE};
   e->member = alloc((size_t)(e->k->buffers.n + 1) * sizeof(Name));
   for (size_t i = 0; i < sizeof of_all_chunks / sizeof *of_all_chunks; i++)
@@ -345,6 +347,7 @@ static Parts arena_parts(const Emit *e) {
   else
     add_part(&parts, &s[SECTION_WEIGHTS], "struct weights", "weights", "VERSIONS",
              "version v in weights[v % VERSIONS]");
+  add_part(&parts, &s[SECTION_FROZEN], "struct frozen", "frozen", NULL, "of all versions");
   add_part(&parts, &s[SECTION_GRADIENTS], e->gradients_type, "gradients", "ACCUMULATORS",
            "of batch t: gradients[t % ACCUMULATORS]");
   add_part(&parts, &s[SECTION_MOMENTS], e->state_type, "moments", format("%d", l->n_moments), "the optimizer's");
@@ -401,6 +404,10 @@ void print_structs(Emit *e) {
   char *weights = struct_body(e, IN_WEIGHTS, -1);
   if (weights)
     text_add(&e->out, "struct weights {\n%s};\n\n", weights);
+  region_types(e, IN_FROZEN);
+  char *frozen = struct_body(e, IN_FROZEN, -1);
+  if (frozen)
+    text_add(&e->out, "struct frozen { /* parameters that are not trained */\n%s};\n\n", frozen);
   e->state_type = intern("struct weights");
   if (has_masters(e)) {
     region_types(e, IN_MASTERS);

@@ -27,7 +27,7 @@ static const char *const reserved[] = {
   "sizeof", "static", "struct", "switch", "typedef", "union", "unsigned", "void", "volatile", "while", "asm",
   "typeof", "bool", "true", "false", "NULL", "NAN", "INFINITY", "I", "linux", "unix", "main", "setup",
   "forward", "backward", "recompute", "forward_pass", "backward_pass", "weights_pass", "update", "validate",
-  "version", "arena", "weights", "gradients", "saved", "kept", "deferred", "received", "sent", "inputs", "tables",
+  "version", "arena", "weights", "frozen", "gradients", "saved", "kept", "deferred", "received", "sent", "inputs", "tables",
   "figures", "gradients_received", "gradients_sent", "received_values", "sent_values",
   "gradients_received_values", "gradients_sent_values", "work", "scratch", "first", "first_sample", "stage",
   "parameters", "tensors", "replicas", "planned_peak_bytes", "chunk",

@@ -154,7 +154,7 @@ bool tile_uses_first(const Printer *p) {
 
 /* A name for a loaded value: the parameter's own for weights. */
 Name load_name(const Printer *p, const Term *t) {
-  bool weight = p->k->buffers.at[t->place.buffer].kind == BUFFER_WEIGHT;
+  bool weight = is_parameter(p->k->buffers.at[t->place.buffer].kind);
   return weight ? parameter_of(p, t->place.buffer) : t->name;
 }
 

@@ -81,7 +81,7 @@ typedef struct Function {
   Name signature, name;
 } Function;
 /* The structs that regions are parts of. */
-enum { IN_WEIGHTS, IN_GRADIENTS, IN_SAVED, IN_KEPT, IN_DEFERRED, IN_MASTERS, N_STRUCTS };
+enum { IN_WEIGHTS, IN_FROZEN, IN_GRADIENTS, IN_SAVED, IN_KEPT, IN_DEFERRED, IN_MASTERS, N_STRUCTS };
 
 typedef struct Emit {
   const Graph *g;

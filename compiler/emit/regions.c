@@ -132,6 +132,7 @@ typedef struct Body {
 /* The parameters of passes and of regions' functions. */
 static const char *const base_of[] = {
     [BUFFER_WEIGHT] = "w",
+    [BUFFER_FROZEN] = "frozen",
     [BUFFER_ACCUMULATOR] = "g",
     [BUFFER_INPUT] = "in",
     [BUFFER_RECEIVED] = "received",
@@ -274,8 +275,8 @@ static char *workspace_text(int64_t offset, bool operand) {
 }
 
 /* What a region's function is called with, in this order. */
-static const BufferKind region_structs[] = {BUFFER_WEIGHT, BUFFER_ACCUMULATOR, BUFFER_SAVED, BUFFER_KEPT,
-                                            BUFFER_DEFERRED};
+static const BufferKind region_structs[] = {BUFFER_WEIGHT, BUFFER_FROZEN, BUFFER_ACCUMULATOR,
+                                            BUFFER_SAVED,  BUFFER_KEPT,   BUFFER_DEFERRED};
 
 /* The region's struct within the pass's struct of that kind. */
 static Name struct_text(const Body *b, int region, BufferKind kind) {
@@ -456,13 +457,13 @@ Name pass_name(const Emit *e, Pass pass) {
   return e->p->chunks > 1 ? internf("%s_%d", names[pass.kind], pass.chunk) : intern(names[pass.kind]);
 }
 
-static bool is_parameter(const Emit *e, const Body *b, BufferKind kind) {
+static bool is_argument(const Emit *e, const Body *b, BufferKind kind) {
   return b->uses[kind] && !(kind == BUFFER_SAVED && allocation_saved_packed(e->p, b->chunk));
 }
 
 bool pass_uses(const Emit *e, Pass pass, BufferKind kind) {
   Body b = pass_body((Emit *)e, pass);
-  return is_parameter(e, &b, kind);
+  return is_argument(e, &b, kind);
 }
 
 bool pass_reads_now(const Emit *e, Pass pass) {
@@ -478,6 +479,8 @@ bool pass_reads_now(const Emit *e, Pass pass) {
 static Name pass_type(const Emit *e, Pass pass, BufferKind kind) {
   if (kind == BUFFER_WEIGHT)
     return intern("const struct weights");
+  if (kind == BUFFER_FROZEN)
+    return intern("const struct frozen");
   if (kind == BUFFER_ACCUMULATOR)
     return e->gradients_type;
   bool forward = kind == BUFFER_SAVED || kind == BUFFER_KEPT || kind == BUFFER_SENT;
@@ -488,14 +491,14 @@ static Name pass_type(const Emit *e, Pass pass, BufferKind kind) {
 
 PassParameters pass_parameters(const Emit *e, Pass pass) {
   static const BufferKind kinds[] = {
-      BUFFER_WEIGHT,   BUFFER_INPUT,       BUFFER_RECEIVED,          BUFFER_SAVED,
-      BUFFER_KEPT,     BUFFER_SENT,        BUFFER_GRADIENT_RECEIVED, BUFFER_GRADIENT_SENT,
-      BUFFER_DEFERRED, BUFFER_ACCUMULATOR,
+      BUFFER_WEIGHT,        BUFFER_FROZEN,   BUFFER_INPUT,       BUFFER_RECEIVED,
+      BUFFER_SAVED,         BUFFER_KEPT,     BUFFER_SENT,        BUFFER_GRADIENT_RECEIVED,
+      BUFFER_GRADIENT_SENT, BUFFER_DEFERRED, BUFFER_ACCUMULATOR,
   };
   Body b = pass_body((Emit *)e, pass);
   PassParameters p = {.first = b.first};
   for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
-    if (is_parameter(e, &b, kinds[i]))
+    if (is_argument(e, &b, kinds[i]))
       push(&p.kinds, kinds[i]);
   return p;
 }

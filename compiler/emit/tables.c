@@ -79,10 +79,10 @@ static bool has_gradient(const Emit *e, const Param *p, int stage) {
   return false;
 }
 
-/* The stages that hold it and pass it no gradient. */
+/* The stages that hold it and pass it no gradient; a frozen one is not exchanged. */
 static Names readers_of(const Emit *e, int param) {
   Names readers = {0};
-  for (int i = 0; i < e->plan->pipeline.n_stages; i++)
+  for (int i = 0; i < e->plan->pipeline.n_stages && !e->g->params.at[param].frozen; i++)
     if (stage_holds(e, i, param) && !has_gradient(e, &e->g->params.at[param], i))
       push(&readers, internf("%d", i));
   return readers;
@@ -93,6 +93,14 @@ static bool used_once_here(const Emit *e, int param, int weight) {
   int buffer = find_buffer(e, BUFFER_ACCUMULATOR, param, 0);
   return p->uses.n == 1 && p->gradients.n == 1 && p->gradients.at[0] >= 0 && buffer >= 0 &&
          owner_of(e, param) == e->k->stage && !strcmp(member_path(e, buffer), member_path(e, weight));
+}
+
+/* The buffer of a parameter held here. */
+static int find_weight(const Emit *e, int param) {
+  bool frozen = e->g->params.at[param].frozen;
+  int weight = find_buffer(e, frozen ? BUFFER_FROZEN : BUFFER_WEIGHT, param, -1);
+  ensure(weight >= 0);
+  return weight;
 }
 
 static double momentum_of(const Emit *e, const Param *buffer) {
@@ -124,8 +132,7 @@ static void sharing_fields(Emit *e, int param) {
 /* In the order of struct pd_parameter, as C++ wants it. */
 static void parameter_line(Emit *e, int param) {
   const Param *p = &e->g->params.at[param];
-  int weight = find_buffer(e, BUFFER_WEIGHT, param, -1);
-  ensure(weight >= 0);
+  int weight = find_weight(e, param);
   bool once = used_once_here(e, param, weight);
   Names values = {0};
   text_add(&e->out, "  {.name = %s, .order = %d, %s,\n", string_literal(p->name), param, shape_fields(&p->shape));
@@ -135,13 +142,13 @@ static void parameter_line(Emit *e, int param) {
     return;
   }
   add_init(p, &values);
-  if (!p->buffer && (e->g->train.decay_all || p->shape.rank >= 2))
+  if (is_trained(p) && (e->g->train.decay_all || p->shape.rank >= 2))
     push(&values, intern(".decays = true"));
   if (p->stored_in_out)
     push(&values, intern(".stored_in_out = true"));
   if (p->buffer)
     push(&values, internf(".buffer = true, .momentum = %s", float_literal(momentum_of(e, p))));
-  push(&values, internf("%s(%s)", once ? "USED_ONCE" : "HELD", member_path(e, weight)));
+  push(&values, internf("%s(%s)", once ? "USED_ONCE" : p->frozen ? "FROZEN" : "HELD", member_path(e, weight)));
   text_list(&e->out, 3, "   ", &values, once ? "},\n" : ",\n");
   if (!once)
     sharing_fields(e, param);
@@ -159,17 +166,28 @@ static void inference_macros(Emit *e) {
   text_add(&e->out, "\n");
 }
 
+static void frozen_macro(Emit *e) {
+  bool rounds = e->k->target.precision == PRECISION_BF16;
+  text_add(&e->out,
+           "/* A frozen one, which is this member of struct frozen. */\n"
+           "#define FROZEN(member) \\\n"
+           "  .elements = sizeof ((struct frozen *)0)->member / sizeof *((struct frozen *)0)->member, \\\n"
+           "  .offset = offsetof(struct frozen, member), \\\n  %s.frozen = true\n",
+           rounds ? ".bf16 = sizeof *((struct frozen *)0)->member == sizeof(pd_bf16), " : "");
+}
+
 /* What follows from where a parameter is. */
 static void parameter_macros(Emit *e) {
   bool masters = has_masters(e), once = false;
   for (int i = 0; i < e->k->params.n && !once; i++)
-    once = used_once_here(e, e->k->params.at[i], find_buffer(e, BUFFER_WEIGHT, e->k->params.at[i], -1));
-  text_add(&e->out,
-           "/* A parameter that is this member of struct weights. */\n"
-           "#define HELD(member) \\\n"
-           "  .elements = sizeof ((%s *)0)->member / sizeof(float), \\\n"
-           "  .offset = offsetof(struct weights, member)%s\n",
-           e->state_type, masters ? ", .state = offsetof(struct masters, member), \\" : "");
+    once = used_once_here(e, e->k->params.at[i], find_weight(e, e->k->params.at[i]));
+  if (e->allocation->section[SECTION_WEIGHTS].copies)
+    text_add(&e->out,
+             "/* A parameter that is this member of struct weights. */\n"
+             "#define HELD(member) \\\n"
+             "  .elements = sizeof ((%s *)0)->member / sizeof(float), \\\n"
+             "  .offset = offsetof(struct weights, member)%s\n",
+             e->state_type, masters ? ", .state = offsetof(struct masters, member), \\" : "");
   if (masters)
     text_add(&e->out, "  .bf16 = sizeof *((struct weights *)0)->member == sizeof(pd_bf16)\n");
   if (once)
@@ -180,6 +198,8 @@ static void parameter_macros(Emit *e) {
              "  HELD(member), .owner = STAGE, .n_uses = 1, \\\n"
              "  .uses = PD_LIST(struct pd_use, {.stage = STAGE, .offset = offsetof(%s, member)})\n",
              e->gradients_type);
+  if (e->allocation->section[SECTION_FROZEN].copies)
+    frozen_macro(e);
   text_add(&e->out, "\n");
 }
 
@@ -200,15 +220,15 @@ static void moment_table(Emit *e) {
   const UpdateRule *rule = update_rule(&e->g->train);
   if (!e->allocation->own_moments.n)
     return;
-  text_add(&e->out, "/* By parameter; a running average has none, and no parameter one without elements. */\n"
+  text_add(&e->out, "/* By parameter; what is not trained has none, and no parameter one without elements. */\n"
                     "static const struct pd_moment own_moments[] = {\n");
   for (int i = 0, own = 0; i < e->k->params.n; i++) {
     const Param *p = &e->g->params.at[e->k->params.at[i]];
-    const char *member = member_path(e, find_buffer(e, BUFFER_WEIGHT, e->k->params.at[i], -1));
+    const char *member = member_path(e, find_weight(e, e->k->params.at[i]));
     for (int m = 0, like = 0; m < rule->n_moments; m++) {
       Shape shape = moment_shape(rule, m, &p->shape);
       Names fields = {0};
-      if (p->buffer || !shape_elements(&shape))
+      if (!is_trained(p) || !shape_elements(&shape))
         push(&fields, intern(".offset = 0"));
       else if (rule->moment_shape[m])
         push(&fields, internf(".offset = offsetof(struct arena, own_moments.%s)",
@@ -472,6 +492,8 @@ static void memory_fields(Emit *e) {
                       "weights), .versions = VERSIONS,\n");
   else
     text_add(&e->out, "  .versions = VERSIONS,\n");
+  if (l->section[SECTION_FROZEN].copies)
+    text_add(&e->out, "  .frozen = offsetof(struct arena, frozen),\n");
   if (l->section[SECTION_GRADIENTS].copies)
     text_add(&e->out, "  .accumulators = offsetof(struct arena, gradients), .accumulators_stride = sizeof(%s),\n",
              e->gradients_type);

@@ -81,7 +81,7 @@ static void destine_sources(const Fuse *f, Destinations *d) {
     if (!held[i])
       continue;
     push(&f->k->params, i);
-    int weight = value_buffer(f, BUFFER_WEIGHT, p->value);
+    int weight = value_buffer(f, p->frozen ? BUFFER_FROZEN : BUFFER_WEIGHT, p->value);
     f->k->buffers.at[weight].param = i;
     place_at(f, p->value, weight);
     for (int u = 0; u < p->uses.n; u++) {

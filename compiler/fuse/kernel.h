@@ -11,6 +11,7 @@ enum { LANES = 16 };
 
 typedef enum {
   BUFFER_WEIGHT,            /* a parameter; one copy a weight version */
+  BUFFER_FROZEN,            /* a frozen parameter: all versions have one copy */
   BUFFER_ACCUMULATOR,       /* the gradient of one use of a parameter, summed over a batch */
   BUFFER_INPUT,             /* tokens or targets of a microbatch, one copy a slot */
   BUFFER_RECEIVED,          /* activations from the stage before, one copy a slot */
@@ -35,21 +36,21 @@ typedef struct Buffer {
   Name name;    /* C identifier, unique among the chunk's buffers of its kind and region */
   Name comment; /* the user's name for it with scope: "h.3.attn.qkv" */
   BufferKind kind;
-  int chunk; /* of the rank's; of a WEIGHT the first that uses it */
+  int chunk; /* of the rank's; of a WEIGHT or FROZEN the first that uses it */
   Type type;
   int rank;
   int64_t dim[MAX_DIM]; /* with the microbatch axis first where batched; contiguous */
   int64_t elements;     /* product of dim */
   int value;            /* graph value; a TEMPORARY of which several are parts has the whole */
-  int param, use;       /* WEIGHT, ACCUMULATOR */
+  int param, use;       /* WEIGHT, FROZEN, ACCUMULATOR */
   int figure;           /* FIGURE: its index in the graph */
-  int region;           /* WEIGHT, ACCUMULATOR: region it belongs to; SAVED .. TEMPORARY: the region all its
+  int region;      /* WEIGHT, FROZEN, ACCUMULATOR: region it belongs to; SAVED .. TEMPORARY: the region all its
                            uses stand in, or -1 when it passes between regions */
-  bool backward;        /* SAVED .. TEMPORARY: made by backward */
-  int first, last;      /* SAVED .. TEMPORARY: first and last kernel using it, indices into the list of the
+  bool backward;   /* SAVED .. TEMPORARY: made by backward */
+  int first, last; /* SAVED .. TEMPORARY: first and last kernel using it, indices into the list of the
                            pass that makes it and into that of the last that reads it */
-  bool late;            /* read by the weights pass */
-  bool bf16;            /* its floats are stored in bf16 (--precision bf16); places count elements all the same */
+  bool late;       /* read by the weights pass */
+  bool bf16;       /* its floats are stored in bf16 (--precision bf16); places count elements all the same */
 } Buffer;
 
 typedef enum { TERM_LOAD, TERM_CONSTANT, TERM_OP, TERM_REDUCE } TermKind;
@@ -161,6 +162,8 @@ typedef struct StageKernels {
   Ints params; /* parameters held by this stage, in order of declaration */
 } StageKernels;
 
+/* Whether a buffer of this kind is a parameter as passes read it. */
+static inline bool is_parameter(BufferKind kind) { return kind == BUFFER_WEIGHT || kind == BUFFER_FROZEN; }
 /* Of a SAVED .. TEMPORARY: the pass that makes it, and the last that reads it. */
 static inline PassKind buffer_made(const Buffer *b) { return b->backward ? PASS_BACKWARD : PASS_FORWARD; }
 static inline PassKind buffer_read_last(const Buffer *b) {

@@ -65,7 +65,7 @@ void find_lifetimes(StageKernels *k) {
       b->kind = local_kind(b->backward, (PassKind)(last - 1));
       b->region = use->several ? -1 : use->region;
     }
-    if (b->kind == BUFFER_WEIGHT || b->kind == BUFFER_ACCUMULATOR)
+    if (is_parameter(b->kind) || b->kind == BUFFER_ACCUMULATOR)
       b->region = param_region(k, k->graph->params.at[b->param].name);
   }
 }

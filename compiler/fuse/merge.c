@@ -12,7 +12,7 @@ typedef struct Merge {
 
 static int weight_buffer(const StageKernels *k, int param) {
   for (int i = 0; i < k->buffers.n; i++)
-    if (k->buffers.at[i].kind == BUFFER_WEIGHT && k->buffers.at[i].param == param)
+    if (is_parameter(k->buffers.at[i].kind) && k->buffers.at[i].param == param)
       return i;
   return -1;
 }
@@ -21,7 +21,7 @@ static int weight_buffer(const StageKernels *k, int param) {
 static void merge_buffers(Merge *m) {
   for (int i = 0; i < m->from->buffers.n; i++) {
     Buffer b = m->from->buffers.at[i];
-    m->buffer[i] = b.kind == BUFFER_WEIGHT ? weight_buffer(m->to, b.param) : -1;
+    m->buffer[i] = is_parameter(b.kind) ? weight_buffer(m->to, b.param) : -1;
     if (m->buffer[i] >= 0)
       continue;
     b.chunk = m->chunk;

@@ -35,11 +35,11 @@ static void verify_read(const StageKernels *k, const Kernel *kernel, int buffer,
   const Buffer *b = &k->buffers.at[buffer];
   ensure(written[buffer] && !(kernel->backward && b->kind == BUFFER_FIGURE));
   ensure(!kernel->backward || b->backward || b->kind != BUFFER_TEMPORARY);
-  ensure(b->chunk == kernel->chunk || b->kind == BUFFER_WEIGHT);
+  ensure(b->chunk == kernel->chunk || is_parameter(b->kind));
 }
 
 static void verify_written(const StageKernels *k, const Kernel *kernel, int buffer, bool *written) {
-  ensure(k->buffers.at[buffer].chunk == kernel->chunk && k->buffers.at[buffer].kind != BUFFER_WEIGHT);
+  ensure(k->buffers.at[buffer].chunk == kernel->chunk && !is_parameter(k->buffers.at[buffer].kind));
   written[buffer] = true;
 }
 
@@ -82,8 +82,8 @@ void kernels_verify(const StageKernels *k) {
   bool *written = alloc((size_t)k->buffers.n + 1);
   for (int i = 0; i < k->buffers.n; i++) {
     BufferKind kind = k->buffers.at[i].kind;
-    written[i] = kind == BUFFER_WEIGHT || kind == BUFFER_INPUT || kind == BUFFER_RECEIVED ||
-                 kind == BUFFER_GRADIENT_RECEIVED;
+    written[i] =
+        is_parameter(kind) || kind == BUFFER_INPUT || kind == BUFFER_RECEIVED || kind == BUFFER_GRADIENT_RECEIVED;
   }
   verify_order(k, &k->setup, written);
   for (PassKind pass = 0; pass < PASS_KINDS; pass++)

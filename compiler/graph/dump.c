@@ -170,7 +170,7 @@ static void put_declarations(Dump *d) {
   }
   for (int i = 0; i < g->params.n; i++) {
     const Param *p = &g->params.at[i];
-    fprintf(d->out, "%s %d ", p->buffer ? "buffer" : "param", i);
+    fprintf(d->out, "%s %d ", p->buffer ? "buffer" : p->frozen ? "frozen" : "param", i);
     put_quoted(d, p->name);
     fputs(" ", d->out);
     put_shape(d, &p->shape);

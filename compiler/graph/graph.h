@@ -73,12 +73,15 @@ typedef struct Param {
   bool stored_in_out; /* files hold the transposed matrix (Hugging Face's GPT-2 linears) */
   bool buffer;        /* not trained: a running average (ops/statistics.c), which is its one use. What stands
                          for its gradient is the microbatch's share in the average, summed like a gradient */
+  bool frozen;        /* train's `freeze` names it: no gradient, no update. Never a buffer */
   int value;          /* the graph value */
   Ints uses;          /* forward nodes that read it, in order (through views: the view) */
   Ints gradients;     /* one value a use, same order; each summed over microbatches on its own.
                          Set by autodiff. -1 where a use has no gradient */
   Span span;
 } Param;
+
+static inline bool is_trained(const Param *p) { return !p->buffer && !p->frozen; }
 
 /* Where an input's samples come from: a file, as they stand or as images to normalise, or the same sample of
  * another input, whose tokens the loader computes them from (pd_runtime.h says how, and what numbers it takes). */

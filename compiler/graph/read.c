@@ -225,8 +225,7 @@ static void read_scope(Reader *r) {
   push(&r->g->scopes, s);
 }
 
-static void read_param(Reader *r, bool buffer) {
-  Param p = {.buffer = buffer};
+static void read_param(Reader *r, Param p) {
   read_int(r);
   p.name = read_quoted(r);
   p.shape = read_shape(r);
@@ -387,9 +386,11 @@ static void read_line(Reader *r) {
   if (accept(r, "scope"))
     read_scope(r);
   else if (accept(r, "param"))
-    read_param(r, false);
+    read_param(r, (Param){0});
   else if (accept(r, "buffer"))
-    read_param(r, true);
+    read_param(r, (Param){.buffer = true});
+  else if (accept(r, "frozen"))
+    read_param(r, (Param){.frozen = true});
   else if (accept(r, "input"))
     read_input(r, false);
   else if (accept(r, "target"))
@@ -409,7 +410,7 @@ static void read_line(Reader *r) {
     r->at++;
     read_node(r);
   } else
-    fail(r, "a line that starts with 'scope', 'param', 'buffer', 'input', 'target', 'generation', 'train', "
+    fail(r, "a line that starts with 'scope', 'param', 'frozen', 'buffer', 'input', 'target', 'generation', 'train', "
             "'value', 'loss', 'metric' or a node");
 }
 

@@ -44,6 +44,9 @@ static void verify_param(const Graph *g, const Param *p) {
   ensure(p->value >= 0 && p->value < g->values.n);
   ensure(shape_equal(&p->shape, &g->values.at[p->value].shape) && !p->shape.batched);
   ensure(p->gradients.n == 0 || p->gradients.n == p->uses.n);
+  ensure(!p->frozen || !p->buffer);
+  for (int k = 0; k < p->gradients.n && p->frozen; k++)
+    ensure(p->gradients.at[k] < 0);
   ensure(!p->buffer || (p->uses.n == 1 && (p->gradients.n == 0 || p->gradients.at[0] >= 0)));
   for (int k = 0; k < p->uses.n; k++) {
     ensure(p->uses.at[k] >= 0 && p->uses.at[k] < g->n_forward && (k == 0 || p->uses.at[k] > p->uses.at[k - 1]));

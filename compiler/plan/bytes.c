@@ -72,7 +72,7 @@ int64_t *input_bytes(const Planner *r, int64_t b) {
 static int64_t moment_bytes(const Graph *g, const UpdateRule *rule, int param) {
   int64_t bytes = 0;
   for (int i = 0; i < rule->n_moments && !g->inference; i++) {
-    if (rule->moment_shape[i] && g->params.at[param].buffer)
+    if (rule->moment_shape[i] && !is_trained(&g->params.at[param]))
       continue;
     Shape shape = moment_shape(rule, i, &g->params.at[param].shape);
     bytes += padded_bytes(shape_elements(&shape));
@@ -82,7 +82,8 @@ static int64_t moment_bytes(const Graph *g, const UpdateRule *rule, int param) {
 
 /* Bytes of one parameter; how many pieces use it. */
 typedef struct ParameterBytes {
-  int64_t rounded, full, moments; /* as passes read it; in f32 */
+  int64_t rounded, full, moments; /* as passes read it; in f32. Of a frozen one: */
+  int64_t frozen;
   int users;
 } ParameterBytes;
 
@@ -90,51 +91,66 @@ static ParameterBytes *parameter_bytes(const Planner *r) {
   const Graph *g = r->g;
   const UpdateRule *rule = update_rule(&g->train);
   ParameterBytes *b = alloc((size_t)(g->params.n + 1) * sizeof *b);
-  for (int q = 0; q < g->params.n; q++)
-    b[q] = (ParameterBytes){.rounded = value_bytes(r, g->params.at[q].value, 1),
-                            .full = padded_bytes(shape_elements(&g->params.at[q].shape)),
-                            .moments = moment_bytes(g, rule, q)};
+  for (int q = 0; q < g->params.n; q++) {
+    const Param *p = &g->params.at[q];
+    if (p->frozen)
+      b[q] = (ParameterBytes){.frozen = value_bytes(r, p->value, 1)};
+    else
+      b[q] = (ParameterBytes){.rounded = value_bytes(r, p->value, 1),
+                              .full = padded_bytes(shape_elements(&p->shape)),
+                              .moments = moment_bytes(g, rule, q)};
+  }
   for (int k = 0; k < r->p->n; k++)
     for (int m = 0; m < r->p->at[k].params.n; m++)
       b[r->p->at[k].params.at[m]].users++;
   return b;
 }
 
-void parameter_tables(const Planner *r, int64_t *weights, int64_t *held, int64_t *moments, int64_t *shared) {
+ParameterTables parameter_tables(const Planner *r) {
   const Pieces *p = r->p;
   int side = p->n + 1;
+  size_t square = (size_t)side * side;
+  ParameterTables t = {alloc(square * sizeof *t.weights), alloc(square * sizeof *t.frozen),
+                       alloc(square * sizeof *t.held), alloc(square * sizeof *t.moments),
+                       alloc(square * sizeof *t.shared)};
   const ParameterBytes *of = parameter_bytes(r);
   int *here = alloc((size_t)(r->g->params.n + 1) * sizeof *here);
   for (int i = 0; i < p->n; i++) {
-    int64_t bytes = 0, partly = 0, rounded = 0, state = 0;
+    ParameterBytes sum = {0};
+    int64_t partly = 0;
     memset(here, 0, (size_t)r->g->params.n * sizeof *here);
     for (int j = i; j < p->n; j++) {
       for (int m = 0; m < p->at[j].params.n; m++) {
         int q = p->at[j].params.at[m];
         if (here[q]++ == 0) {
-          bytes += of[q].full;
+          sum.full += of[q].full;
+          sum.rounded += of[q].rounded;
+          sum.frozen += of[q].frozen;
+          sum.moments += of[q].moments;
           partly += of[q].full;
-          rounded += of[q].rounded;
-          state += of[q].moments;
         }
         if (here[q] == of[q].users)
           partly -= of[q].full;
       }
-      weights[i * side + j + 1] = rounded;
-      held[i * side + j + 1] = bytes;
-      moments[i * side + j + 1] = state;
-      shared[i * side + j + 1] = partly;
+      int at = i * side + j + 1;
+      t.weights[at] = sum.rounded;
+      t.frozen[at] = sum.frozen;
+      t.held[at] = sum.full;
+      t.moments[at] = sum.moments;
+      t.shared[at] = partly;
     }
   }
+  return t;
 }
 
-/* One accumulator for each use; inference has no gradients. */
+/* One accumulator for each use that has a gradient; inference has none. */
 int64_t *accumulator_bytes(const Graph *g, const Pieces *p, const int *piece) {
   int64_t *bytes = alloc((size_t)p->n * sizeof *bytes);
   for (int i = 0; i < g->params.n && !g->inference; i++) {
     const Param *q = &g->params.at[i];
     for (int k = 0; k < q->uses.n; k++)
-      bytes[piece[q->uses.at[k]]] += padded_bytes(shape_elements(&q->shape));
+      if (k >= q->gradients.n || q->gradients.at[k] >= 0)
+        bytes[piece[q->uses.at[k]]] += padded_bytes(shape_elements(&q->shape));
   }
   return bytes;
 }

@@ -115,21 +115,20 @@ Costs *price(const Planner *r, int64_t b) {
                                        : 0;
     forward = measured->forward, backward = measured->backward;
   }
-  int64_t *weights = alloc(square * sizeof *weights), *held = alloc(square * sizeof *held);
-  int64_t *shared = alloc(square * sizeof *shared), *moments = alloc(square * sizeof *moments);
   double *update = alloc(square * sizeof *update);
-  parameter_tables(r, weights, held, moments, shared);
+  const ParameterTables t = parameter_tables(r);
   for (size_t i = 0; i < square && !g->inference; i++)
-    update[i] = (update_seconds(g, held[i], moments[i], &r->rates) + (double)shared[i] / r->bandwidth) *
+    update[i] = (update_seconds(g, t.held[i], t.moments[i], &r->rates) + (double)t.shared[i] / r->bandwidth) *
                 (double)b / (double)g->train.batch;
   *c = (Costs){.n = p->n,
                .forward = forward,
                .backward = backward,
                .products = products,
                .update = update,
-               .weights = weights,
-               .masters = held,
-               .moments = moments,
+               .weights = t.weights,
+               .frozen = t.frozen,
+               .masters = t.held,
+               .moments = t.moments,
                .gradients = accumulator_bytes(g, p, piece),
                .saved = saved_bytes(r, piece, b),
                .inputs = input_bytes(r, b),
@@ -168,7 +167,7 @@ Program *planned_programs(const Planner *r, const Pipeline *p, const bool *excha
 static Program *programs_of_form(const Planner *r, const Pipeline *form, int64_t b) {
   bool tied = r->g->train.clip_norm > 0 && !r->g->inference;
   for (int i = 0; i < r->g->params.n && !r->g->inference; i++)
-    tied |= r->g->params.at[i].uses.n > 1;
+    tied |= r->g->params.at[i].uses.n > 1 && !r->g->params.at[i].frozen;
   bool *exchanges = alloc((size_t)form->n_stages);
   for (int i = 1; i < form->n_stages; i++)
     exchanges[i] = tied;
@@ -204,14 +203,16 @@ Copies *copies(const Planner *r, const Pipeline *form, int64_t b, Recompute reco
 
 /* ---- a whole plan -------------------------------------------------------------------------------- */
 
-/* Marks or looks up the parameters of a stage's chunks. */
-static bool shares_parameters(const Pieces *p, const Plan *plan, int stage, bool *lower, bool mark) {
+/* Marks or looks up the parameters of a stage's chunks; frozen ones are not exchanged. */
+static bool shares_parameters(const Graph *g, const Pieces *p, const Plan *plan, int stage, bool *lower,
+                              bool mark) {
   bool any = false;
   for (int part = stage; part < plan_parts(plan); part += plan->pipeline.n_stages)
     for (int k = plan->stage[part].first_piece; k < plan->stage[part].end_piece; k++)
       for (int m = 0; m < p->at[k].params.n; m++) {
-        any |= lower[p->at[k].params.at[m]];
-        lower[p->at[k].params.at[m]] |= mark;
+        int q = p->at[k].params.at[m];
+        any |= lower[q];
+        lower[q] |= mark && !g->params.at[q].frozen;
       }
   return any;
 }
@@ -220,8 +221,8 @@ bool *plan_exchanges(const Graph *g, const Pieces *p, const Plan *plan) {
   int n_stages = plan->pipeline.n_stages;
   bool *exchanges = alloc((size_t)n_stages), *lower = alloc((size_t)g->params.n + 1);
   for (int s = 0; s < n_stages && !g->inference; s++) {
-    exchanges[s] = shares_parameters(p, plan, s, lower, false) || (s > 0 && g->train.clip_norm > 0);
-    shares_parameters(p, plan, s, lower, true);
+    exchanges[s] = shares_parameters(g, p, plan, s, lower, false) || (s > 0 && g->train.clip_norm > 0);
+    shares_parameters(g, p, plan, s, lower, true);
   }
   return exchanges;
 }
@@ -260,7 +261,7 @@ static void price_part(const Planner *r, const Costs *c, const Program *program,
     s->weights_seconds += c->products[k];
     gradients += c->gradients[k];
   }
-  s->weight_bytes = c->weights[at] * program->versions;
+  s->weight_bytes = c->weights[at] * program->versions + c->frozen[at];
   s->optimizer_bytes = 0;
   if (!r->g->inference)
     s->optimizer_bytes = c->moments[at] + (c->weights[at] < c->masters[at] ? c->masters[at] : 0);

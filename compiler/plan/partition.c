@@ -44,8 +44,8 @@ static int64_t gradient_bytes(const Copies *at, int64_t one_set) {
 
 static int64_t parameter_bytes(const Costs *c, const Copies *at, int first, int end) {
   int stage = first * (c->n + 1) + end;
-  return c->weights[stage] * at->weights + (c->moments ? c->moments[stage] : 0) +
-         (at->masters ? c->masters[stage] : 0);
+  return c->weights[stage] * at->weights + (c->frozen ? c->frozen[stage] : 0) +
+         (c->moments ? c->moments[stage] : 0) + (at->masters ? c->masters[stage] : 0);
 }
 
 static int64_t bytes(const Search *s, int stage, int first, int end, bool recompute) {

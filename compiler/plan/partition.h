@@ -17,7 +17,8 @@ typedef struct Costs {
    * [i, j): at [i * (n + 1) + j]. Grows with the stage. */
   const double *update;
   const int64_t *weights;   /* bytes of the parameters such a stage holds, at the same index ... */
-  const int64_t *masters;   /* ... of all of them in f32 ... */
+  const int64_t *frozen;    /* ... and of those that are never updated; NULL: none ... */
+  const int64_t *masters;   /* ... of all but these in f32 ... */
   const int64_t *moments;   /* ... and of the optimizer's moments; NULL: it has none */
   const int64_t *gradients; /* by piece: bytes of accumulators, one a use */
   const int64_t *saved;     /* by piece: bytes saved from forward to backward */

@@ -68,9 +68,13 @@ int64_t *work_bytes(const Planner *r, const int *piece, int64_t b);
 int64_t *input_bytes(const Planner *r, int64_t b);
 int64_t *deferred_bytes(const Planner *r, const int *piece, int64_t b);
 int64_t *accumulator_bytes(const Graph *g, const Pieces *p, const int *piece); /* by piece */
-/* By stage of pieces [i, j), at i * (pieces + 1) + j: bytes of its parameters, each once, as passes read them and
- * in f32; of their moments; and in f32 of tied ones that other stages use as well. */
-void parameter_tables(const Planner *r, int64_t *weights, int64_t *held, int64_t *moments, int64_t *shared);
+/* By stage of pieces [i, j), at i * (pieces + 1) + j: bytes of its parameters, each once. */
+typedef struct ParameterTables {
+  int64_t *weights, *frozen; /* as passes read them: of those that are updated, and of those that are not */
+  int64_t *held, *moments;   /* those that are updated in f32; their moments */
+  int64_t *shared;           /* those of `held` that other stages use as well */
+} ParameterTables;
+ParameterTables parameter_tables(const Planner *r);
 
 /* ---- cost.c */
 /* Seconds of a node at a microbatch of b samples, from counting. */

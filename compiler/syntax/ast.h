@@ -45,9 +45,11 @@ typedef enum {
   AST_LAYER,   /* name; list of AST_FORMAL; a: block */
   AST_MODEL,   /* likewise */
   AST_FORMAL,  /* name; dims: it has dimensions, in list; a: default or NULL */
-  AST_TRAIN,   /* name; list of AST_SETTING */
+  AST_TRAIN,   /* name; list of AST_SETTING, AST_FREEZE and AST_GROUP */
   AST_CLUSTER, /* name; list of AST_SETTING and AST_GROUP */
-  AST_GROUP,   /* name ("device", "level"), text: its own name or NULL; list of AST_SETTING */
+  AST_GROUP,   /* name ("device", "level"), text: its own name or NULL; list of AST_SETTING.
+                  Of parameters: name ("group"), a: their pattern */
+  AST_FREEZE,  /* name ("freeze"), a: a pattern */
   AST_SETTING, /* name = a */
   AST_FILE     /* list of items */
 } AstKind;

@@ -205,8 +205,15 @@ static void statement(Text *t, const Ast *a, int indent) {
     text_add(t, "%s = ", a->name);
     expression(t, a->a, 0);
     break;
+  case AST_FREEZE:
+    text_add(t, "%s ", a->name);
+    expression(t, a->a, 0);
+    break;
   case AST_GROUP:
-    text_add(t, a->text ? "%s %s {\n" : "%s {\n", a->name, a->text);
+    text_add(t, a->text ? "%s %s " : "%s ", a->name, a->text);
+    if (a->a)
+      expression(t, a->a, 0);
+    text_add(t, a->a ? " {\n" : "{\n");
     for (int i = 0; i < a->list.n; i++)
       statement(t, a->list.at[i], indent + 2);
     text_add(t, "%*s}", indent, "");

@@ -39,11 +39,19 @@ template <typename T> static double rate_at(int64_t n) {
   return 2.0 * static_cast<double>(n * n * n) / seconds;
 }
 
+/* Products are of bfloat16 numbers where weights are. */
+static bool rounds(void) {
+  const struct pd_stage *s = pd.stage;
+  bool any = s->has_masters;
+  for (int i = 0; i < s->n_parameters; i++) any |= s->parameters[i].bf16;
+  return any;
+}
+
 double pd_measure_peak(void) {
   const double enough = 0.5e-3; /* seconds: a larger product would not be faster */
   double best = 0;
   for (int64_t n = SMALLEST; n <= LARGEST; n *= 2) {
-    double rate = pd.stage->has_masters ? rate_at<pd_bf16>(n) : rate_at<float>(n);
+    double rate = rounds() ? rate_at<pd_bf16>(n) : rate_at<float>(n);
     if (rate > best) best = rate;
     if (!(rate > 0) || 2.0 * static_cast<double>(n * n * n) / rate > enough) break;
   }

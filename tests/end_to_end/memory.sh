@@ -45,4 +45,16 @@ for schedule in 2bw flush; do
     done
   done
 done
+
+# Frozen weights have one version, no gradients and no moments, and the peak is as much lower.
+number() { sed -n "s/.*\"$1\": \([0-9]*\).*/\1/p" "$2/plan.json" | sed -n 1p; }
+build trained -n 2 --stages 2 --schedule 2bw --microbatch 1 --split 'h[2]' "$top/models/gpt_mini.pdm"
+build frozen -n 2 --stages 2 --schedule 2bw --microbatch 1 --split 'h[2]' -D 'freeze="wte|wpe|h.0|h.1"' \
+  "$top/models/gpt_mini.pdm"
+[ "$(number gradient_bytes frozen)" = 0 ] && [ "$(number optimizer_bytes frozen)" = 0 ] ||
+  complain "frozen weights have gradients or moments"
+[ $((2 * $(number weight_bytes frozen))) = "$(number weight_bytes trained)" ] || complain "frozen weights have versions"
+saved=$(($(number peak_bytes trained) - $(number peak_bytes frozen)))
+least=$(($(number weight_bytes frozen) + $(number gradient_bytes trained) + $(number optimizer_bytes trained)))
+[ $saved -ge $least ] || complain "freezing saves $saved bytes of the peak, not $least"
 exit $failed

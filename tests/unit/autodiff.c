@@ -62,6 +62,26 @@ static void test_each_use_of_a_parameter_has_its_gradient(void **state) {
   assert_int_equal(g->params.at[1].gradients.at[0], -1);
 }
 
+/* Backward stops where nothing below is trained, and goes through a frozen parameter to what is. */
+static void test_frozen_parameters_have_no_gradient(void **state) {
+  (void)state;
+  Graph *g = new_graph();
+  int base = new_param(g, "base", SHAPE(3)), adapter = new_param(g, "adapter", SHAPE(3));
+  int above = new_param(g, "above", SHAPE(3)), x = new_input(g, "x", SHAPE(3));
+  int below = apply_1(g, &op_sin, apply_2(g, &op_mul, x, base)), middle = apply_2(g, &op_mul, below, adapter);
+  weigh(g, apply_1(g, &op_cos, apply_2(g, &op_mul, middle, above)));
+  g->params.at[0].frozen = g->params.at[2].frozen = true;
+  autodiff(g);
+  graph_verify(g);
+  assert_int_equal(g->params.at[0].gradients.at[0], -1);
+  assert_true(g->params.at[1].gradients.at[0] >= 0);
+  assert_int_equal(g->params.at[2].gradients.at[0], -1);
+  assert_int_equal(g->values.at[below].gradients.at[0], -1);
+  assert_true(g->values.at[middle].gradients.at[0] >= 0);
+  for (int i = g->n_forward; i < g->nodes.n; i++)
+    assert_true(g->nodes.at[i].serves >= g->values.at[middle].node);
+}
+
 /* Losses of 6 and 2 elements a sample: both count by their mean. */
 static void test_losses_weigh_by_their_means(void **state) {
   (void)state;
@@ -150,6 +170,7 @@ int main(void) {
       cmocka_unit_test(test_gradients_add_from_last_use_to_first),
       cmocka_unit_test(test_uses_in_other_runs_carry_partial_sums),
       cmocka_unit_test(test_each_use_of_a_parameter_has_its_gradient),
+      cmocka_unit_test(test_frozen_parameters_have_no_gradient),
       cmocka_unit_test(test_losses_weigh_by_their_means),
       cmocka_unit_test(test_metrics_have_no_gradient),
       cmocka_unit_test(test_shared_views_become_uses_of_their_own),

@@ -198,12 +198,9 @@ static void update(int64_t t, const struct pd_rules *rules) {
 static void fill_weights() {
   for (int i = 0; i < N; i++) {
     const struct pd_parameter *p = &on_device.parameters[i];
-    char *at = pd_newest_at(p, 0);
-    float *host = host_at(on_host.stage.weights + on_host.parameters[i].offset),
-          *device = pd_fill(at, p->elements);
+    float *host = host_at(on_host.stage.weights + on_host.parameters[i].offset), *device = pd_fill_newest(p, 0);
     for (int64_t j = 0; j < p->elements; j++) host[j] = device[j] = number((uint64_t)(i * 100000 + j));
-    pd_filled(at, p->elements, false);
-    pd_newest_written(p, 0);
+    pd_newest_filled(p, 0, device);
   }
 }
 
@@ -222,9 +219,8 @@ static void fill_gradients(int64_t t) {
     }
 }
 
-static void compare(const char *what, const struct setting *s, int parameter, int64_t t, const void *at,
+static void compare(const char *what, const struct setting *s, int parameter, int64_t t, const float *got,
                     const float *host, bool bf16, int64_t n) {
-  const float *got = pd_view(at, n, bf16);
   for (int64_t j = 0; j < n; j++) {
     float want = bf16 ? nearest_bf16(host[j]) : host[j];
     if (memcmp(&got[j], &want, sizeof want))
@@ -240,9 +236,9 @@ static void compare_all(const struct setting *s, int64_t t) {
     for (int back = 0; back < s->versions && back <= t; back++) {
       size_t version = (size_t)((t - back) % s->versions) * host->weights_stride;
       const float *want = host_at(host->weights + version + h->offset);
-      compare(back ? "the older version" : "the working copy", s, i, t, pd_weights_at(d, t - back), want, d->bf16,
-              d->elements);
-      if (!back) compare("the newest weights", s, i, t, pd_newest_at(d, t), want, false, d->elements);
+      compare(back ? "the older version" : "the working copy", s, i, t,
+              pd_view(pd_weights_at(d, t - back), d->elements, d->bf16), want, d->bf16, d->elements);
+      if (!back) compare("the newest weights", s, i, t, pd_view_newest(d, t), want, false, d->elements);
     }
     for (int m = 0; m < s->moments && i != AVERAGE; m++) {
       int64_t n = pd_moment_shape(d, m).elements;
@@ -254,7 +250,7 @@ static void compare_all(const struct setting *s, int64_t t) {
       const float *want = pd_moment_at(h, m);
       use_device();
       CHECK(n == (s->own != LIKE && !m ? shapes[i][0] : s->own == FACTORED ? shapes[i][1] : d->elements));
-      compare("a moment", s, i, t, pd_moment_at(d, m), want, false, n);
+      compare("a moment", s, i, t, pd_view(pd_moment_at(d, m), n, false), want, false, n);
     }
   }
 }

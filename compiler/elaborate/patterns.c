@@ -1,0 +1,101 @@
+/* Parameters that `train` names by patterns (pattern.h): what is frozen. */
+#include "elaborate/internal.h"
+#include "pattern.h"
+
+#include <string.h>
+
+/* ---- a pattern and what it meets --------------------------------------------------------------- */
+
+static bool contains(const char *name, struct pd_range part) {
+  size_t n = strlen(name);
+  for (size_t i = 0; part.n > 0 && i + part.n <= n; i++)
+    if (!memcmp(name + i, part.at, part.n))
+      return true;
+  return false;
+}
+
+/* A parameter to show what names are like: one that has the alternative in its name, else the first. */
+static const Param *example(const Graph *g, struct pd_range part, bool *inside) {
+  const Param *first = NULL;
+  *inside = true;
+  for (int i = 0; i < g->params.n; i++) {
+    const Param *p = &g->params.at[i];
+    if (!p->buffer && contains(p->name, part))
+      return p;
+    if (!p->buffer && !first)
+      first = p;
+  }
+  *inside = false;
+  return first;
+}
+
+/* Where an alternative stands in its string, when that has no escapes. */
+static Span span_of(const Ast *pattern, struct pd_range part) {
+  Span s = pattern->span;
+  if (s.line != s.end_line || s.end_column - s.column != (int)strlen(pattern->text) + 2 || part.n == 0)
+    return s;
+  s.column += 1 + (int)(part.at - pattern->text);
+  s.end_column = s.column + (int)part.n;
+  return s;
+}
+
+static void tell_nothing_met(const Graph *g, const Ast *pattern, struct pd_range part) {
+  Diagnostic *d =
+      warning_at(span_of(pattern, part), "PD0410", "no parameter matches '%.*s'", (int)part.n, part.at);
+  bool inside;
+  const Param *p = example(g, part, &inside);
+  if (inside)
+    help(d, "a pattern matches whole parts of names: '*%.*s*' matches '%s'", (int)part.n, part.at, p->name);
+  else if (p)
+    help(d, "a parameter of this model is '%s'", p->name);
+}
+
+/* Warns of each alternative that meets no parameter; buffers are none. */
+static void check_alternatives(const Graph *g, const Ast *pattern) {
+  const char *rest = pattern->text;
+  struct pd_range part;
+  while (pd_pattern_next(&rest, &part)) {
+    bool met = false;
+    for (int i = 0; i < g->params.n && !met; i++)
+      met = !g->params.at[i].buffer && pd_alternative_matches(part, g->params.at[i].name);
+    if (!met)
+      tell_nothing_met(g, pattern, part);
+  }
+}
+
+/* ---- freeze --------------------------------------------------------------------------------------- */
+
+static void add_frozen(Elaborator *e, const Ast *a) {
+  for (int i = 0; i < a->list.n && (a->kind == AST_LIST || a->kind == AST_TUPLE); i++)
+    add_frozen(e, a->list.at[i]);
+  if (a->kind == AST_STRING)
+    push(&e->frozen, (Ast *)a);
+  else if (a->kind != AST_LIST && a->kind != AST_TUPLE && !(a->kind == AST_NAME && !strcmp(a->name, "none")))
+    help(error_at(a->span, "PD0402", "'freeze' takes a pattern in quotes, not '%s'", ast_text(a)),
+         "for example 'freeze=\"wte|h.0\"'; 'freeze=none' freezes nothing");
+}
+
+void read_frozen(Elaborator *e) {
+  const Ast *define = define_take(e, intern("freeze"));
+  if (define)
+    add_frozen(e, define);
+  for (int i = 0; !define && e->train && i < e->train->list.n; i++)
+    if (e->train->list.at[i]->kind == AST_FREEZE)
+      add_frozen(e, e->train->list.at[i]->a);
+}
+
+void freeze_parameters(Elaborator *e) {
+  Graph *g = e->g;
+  bool trains = false;
+  for (int i = 0; i < e->frozen.n; i++) {
+    check_alternatives(g, e->frozen.at[i]);
+    for (int k = 0; k < g->params.n && !g->inference; k++) /* which trains nothing anyway */
+      g->params.at[k].frozen |=
+          !g->params.at[k].buffer && pd_pattern_matches(e->frozen.at[i]->text, g->params.at[k].name);
+  }
+  for (int k = 0; k < g->params.n; k++)
+    trains |= is_trained(&g->params.at[k]);
+  if (!trains && e->frozen.n)
+    error_at(e->frozen.at[e->frozen.n - 1]->span, "PD0411",
+             "every parameter of the model '%s' is frozen: there is nothing to train", e->model->name);
+}

@@ -1,0 +1,108 @@
+"""Writes the golden files of frozen.pdm from PyTorch in double:
+  tune.x.npy, tune.y.npy    the samples, in the order of sampler.py with seed 1
+  tune.init.safetensors     parameters and running averages before
+  CASE.D.want.safetensors   those after UPDATES updates of MICROBATCHES microbatches each
+  CASE.D.loss               the losses of the updates
+D is the delay of the weights that a batch's gradient is taken at, in updates: 0, or 1 as under 2BW.
+Needs PyTorch; the files are committed, so that the tests do not."""
+import os
+import sys
+
+import numpy
+import torch
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "reference"))
+import tensors
+from sampler import sample
+
+SAMPLES, BATCH, MICROBATCHES, UPDATES, SEED = 30, 12, 4, 6, 1
+
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.shared = torch.nn.Parameter(torch.zeros(6, 6))
+        self.base = torch.nn.Linear(6, 6)
+        self.bn = torch.nn.BatchNorm1d(6)
+        self.adapter = torch.nn.Linear(6, 6)
+        self.middle = torch.nn.Linear(6, 6)
+        self.head = torch.nn.Linear(6, 2)
+
+    def forward(self, x):
+        a = torch.relu(self.bn(self.base(x @ self.shared)))
+        b = torch.tanh(self.adapter(a) + a)
+        return self.head(torch.tanh(self.middle(b)) @ self.shared.T)
+
+
+def draw(model):
+    generator = numpy.random.default_rng(7)
+    state = {}
+    for name, value in model.state_dict().items():
+        if name.endswith("num_batches_tracked"):
+            continue
+        noise = generator.standard_normal(tuple(value.shape)).astype(numpy.float32)
+        half = numpy.float32(0.5)
+        state[name] = abs(noise) + half if name.endswith("running_var") else noise * half
+    return state
+
+
+def freeze(model):
+    """Those that are trained, in groups for the optimizer."""
+    for name, p in model.named_parameters():
+        p.requires_grad = name.split(".")[0] not in ("base", "bn", "shared") and name != "middle.weight"
+    trained = [p for p in model.parameters() if p.requires_grad]
+    return [{"params": [p for p in trained if p.dim() > 1], "weight_decay": 0.1},
+            {"params": [p for p in trained if p.dim() == 1], "weight_decay": 0}]
+
+
+CASES = {"frozen": freeze}
+
+
+def train(model, groups, data, delay):
+    """As many losses as updates. Weights lag, running averages do not."""
+    optimizer = torch.optim.AdamW(groups, lr=0.02, betas=(0.8, 0.9))
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    versions, losses = [[p.detach().clone() for p in parameters]], []
+    for t in range(UPDATES):
+        rows = [sample(SEED, SAMPLES, t * BATCH + i) for i in range(BATCH)]
+        for p, w in zip(parameters, versions[max(t - delay, 0)]):
+            p.data.copy_(w)
+        optimizer.zero_grad()
+        total = 0
+        for part in numpy.split(numpy.array(rows), MICROBATCHES):
+            x, y = (d[part] for d in data)
+            loss = ((model(x) - y) ** 2).mean() / MICROBATCHES
+            loss.backward()
+            total += loss.item()
+        losses.append(total)
+        torch.nn.utils.clip_grad_norm_(parameters, 0.5)
+        for p, w in zip(parameters, versions[-1]):
+            p.data.copy_(w)
+        optimizer.step()
+        versions.append([p.detach().clone() for p in parameters])
+    return losses
+
+
+def main():
+    generator = numpy.random.default_rng(3)
+    x = generator.standard_normal((SAMPLES, 6)).astype(numpy.float32) + numpy.float32(0.5)
+    y = generator.standard_normal((SAMPLES, 2)).astype(numpy.float32)
+    numpy.save(os.path.join(HERE, "tune.x.npy"), x)
+    numpy.save(os.path.join(HERE, "tune.y.npy"), y)
+    data = [torch.from_numpy(a).double() for a in (x, y)]
+    state = draw(Model())
+    tensors.save(os.path.join(HERE, "tune.init.safetensors"), state)
+    for case, groups_of in CASES.items():
+        for delay in (0, 1):
+            model = Model().double()
+            model.load_state_dict({k: torch.from_numpy(v).double() for k, v in state.items()}, strict=False)
+            losses = train(model, groups_of(model), data, delay)
+            path = os.path.join(HERE, f"{case}.{delay}")
+            tensors.save(path + ".want.safetensors", {k: v for k, v in model.state_dict().items() if k in state})
+            with open(path + ".loss", "w") as file:
+                file.writelines(f"{loss:.9g}\n" for loss in losses)
+
+
+if __name__ == "__main__":
+    main()
