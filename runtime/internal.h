@@ -132,13 +132,22 @@ int64_t pd_sample(uint64_t seed, int64_t n, int64_t s);
 /* The learning rate of update t (from 0). */
 double pd_learning_rate(const struct pd_stage *s, int64_t t);
 
+/* What a group is updated with; 0: parameters in none. */
+double pd_group_rate(const struct pd_stage *s, int group, int64_t t);
+const void *pd_group_arguments(const struct pd_stage *s, int group);
+
+/* Constants of an update: for each group, 0 too, those of parameters that do not decay, then of those that do. */
+enum { PD_GROUP_STEPS = 2 * (PD_MAX_GROUPS + 1) };
+static inline int pd_step_of(const struct pd_parameter *p) { return 2 * p->group + p->decays; }
+
 /* An update as a rule by elements sees it: W(t), where W(t + 1) goes, batch t's accumulator set, and what the rule
- * computed once, of parameters that do not decay and of those that do. */
+ * computed once, a struct pd_<optimizer>_step for each pd_step_of(). */
 struct pd_update_arrays {
   int64_t t;
   const void *from;
   void *to, *gradient;
-  const void *step[2];
+  const void *step[PD_GROUP_STEPS];
+  int n_steps;
 };
 
 /* One parameter as a rule over whole tensors sees it: arrays of its elements, in f32, and moments of their
@@ -146,7 +155,7 @@ struct pd_update_arrays {
  * are there, and what the rule does is enqueued on the stream of the work. */
 struct pd_tensor_update {
   const struct pd_parameter *parameter;
-  const void *arguments; /* the stage's */
+  const void *arguments; /* the parameter's group's */
   int64_t t;
   double lr;
   float scale; /* of the gradient */
@@ -165,7 +174,8 @@ struct pd_optimizer {
   const char *name;
   void (*tensor)(const struct pd_tensor_update *x); /* NULL: it goes by elements: */
   enum pd_rule by_elements;
-  void (*constants)(const struct pd_stage *s, int64_t t, float scale, bool decays, void *to); /* a struct step */
+  /* a struct step of an update at rate lr */
+  void (*constants)(const void *arguments, double lr, int64_t t, float scale, bool decays, void *to);
 };
 
 /* The parameters held here that are not frozen, dealt into tiles that the optimizer's threads, or a device's blocks, share. */

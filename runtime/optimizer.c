@@ -8,6 +8,15 @@ int pd_n_tiles;
 
 double pd_learning_rate(const struct pd_stage *s, int64_t t) { return s->lr_schedule(s->lr_arguments, s->lr, t); }
 
+double pd_group_rate(const struct pd_stage *s, int group, int64_t t) {
+  double lr = pd_learning_rate(s, t);
+  return group && s->groups[group - 1].lr != s->lr ? lr * (s->groups[group - 1].lr / s->lr) : lr;
+}
+
+const void *pd_group_arguments(const struct pd_stage *s, int group) {
+  return group ? s->groups[group - 1].arguments : s->arguments;
+}
+
 /* ---- the table ------------------------------------------------------------------------------- */
 
 #define MEMBER(rule, optimizer, moments) struct pd_##optimizer##_step rule;
@@ -16,13 +25,12 @@ union step {
 };
 
 /* Here for both targets, so that both have the constants that one compiler with one set of flags makes of them. */
-#define OPTIMIZER(rule, optimizer, moments)                                                               \
-  static void rule##_constants(const struct pd_stage *s, int64_t t, float scale, bool decays, void *to) { \
-    *(struct pd_##optimizer##_step *)to =                                                                 \
-        pd_##optimizer##_constants(s->arguments, pd_learning_rate(s, t), t, scale, decays);               \
-  }                                                                                                       \
-  const struct pd_optimizer pd_##rule = {.name = #rule,                                                   \
-                                         .by_elements = PD_RULE_##rule,                                   \
+#define OPTIMIZER(rule, optimizer, moments)                                                                       \
+  static void rule##_constants(const void *arguments, double lr, int64_t t, float scale, bool decays, void *to) { \
+    *(struct pd_##optimizer##_step *)to = pd_##optimizer##_constants(arguments, lr, t, scale, decays);            \
+  }                                                                                                               \
+  const struct pd_optimizer pd_##rule = {.name = #rule,                                                           \
+                                         .by_elements = PD_RULE_##rule,                                           \
                                          .constants = rule##_constants};
 PD_ELEMENT_RULES(OPTIMIZER)
 
@@ -34,9 +42,9 @@ static void update_tensor(const struct pd_update_arrays *u, const struct pd_para
   char *master = pd.arena + s->masters + p->state;
   struct pd_tensor_update x = {
       .parameter = p,
-      .arguments = s->arguments,
+      .arguments = pd_group_arguments(s, p->group),
       .t = u->t,
-      .lr = pd_learning_rate(s, u->t),
+      .lr = pd_group_rate(s, p->group, u->t),
       .scale = scale,
       .from = (const float *)(s->has_masters ? master : (const char *)u->from + p->offset),
       .to = (float *)(s->has_masters ? master : (char *)u->to + p->offset),
@@ -50,15 +58,19 @@ static void update_tensor(const struct pd_update_arrays *u, const struct pd_para
 void pd_update_with(const struct pd_rules *rules, int64_t t, float scale, const void *from, void *to,
                     void *gradient) {
   const struct pd_stage *s = pd.stage;
-  union step step[2];
-  struct pd_update_arrays u = {.t = t, .from = from, .to = to, .gradient = gradient, .step = {&step[0], &step[1]}};
+  union step step[PD_GROUP_STEPS];
+  struct pd_update_arrays u = {
+      .t = t, .from = from, .to = to, .gradient = gradient, .n_steps = 2 * (s->n_groups + 1)};
   if (s->optimizer->tensor) {
     for (int i = 0; i < s->n_parameters; i++)
       if (s->parameters[i].n_uses && !s->parameters[i].buffer) update_tensor(&u, &s->parameters[i], scale);
     rules->after_tensors(&u);
     return;
   }
-  for (int decays = 0; decays < 2; decays++) s->optimizer->constants(s, t, scale, decays, &step[decays]);
+  for (int i = 0; i < u.n_steps; i++) {
+    s->optimizer->constants(pd_group_arguments(s, i / 2), pd_group_rate(s, i / 2, t), t, scale, i % 2, &step[i]);
+    u.step[i] = &step[i];
+  }
   rules->by_elements[s->optimizer->by_elements](&u);
 }
 

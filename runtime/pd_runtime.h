@@ -47,6 +47,7 @@ struct pd_parameter {
   enum pd_init init;
   double init_value; /* of PD_CONSTANT; PD_UNIFORM's bound, PD_NORMAL's deviation */
   bool decays;
+  int group;          /* of the stage's, from 1; 0: the stage's own settings */
   bool stored_in_out; /* files hold the transposed matrix */
   bool buffer;        /* a running average: what is summed where a gradient would be are pd_share's shares */
   float momentum;     /* of a buffer */
@@ -130,6 +131,13 @@ struct pd_moment {
   int rank;
 };
 
+enum { PD_MAX_GROUPS = 24 };
+struct pd_group { /* of parameters that the optimizer has arguments of their own for */
+  const char *pattern;
+  double lr;             /* follows the schedule of the stage's in proportion */
+  const void *arguments; /* like the stage's */
+};
+
 struct pd_stage {
   const char *model, *schedule, *plan_hash;
   int stage, n_stages;
@@ -175,6 +183,8 @@ struct pd_stage {
   const struct pd_optimizer *optimizer;
   double lr, clip_norm;
   const void *arguments; /* the optimizer's: a struct pd_<optimizer>_arguments */
+  const struct pd_group *groups;
+  int n_groups;
   pd_lr_schedule *lr_schedule;
   const void *lr_arguments; /* a struct pd_lr_<schedule>_arguments */
   int64_t lr_total;         /* updates after which the schedule ends; 0: never */

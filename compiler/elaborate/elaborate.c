@@ -118,8 +118,10 @@ Graph *elaborate(const Ast *file, const ElaborateOptions *options) {
   if (error_count() == errors)
     check_model(&e);
   bool whole = error_count() == errors;
-  if (whole)
+  if (whole) {
     freeze_parameters(&e);
+    group_parameters(&e);
+  }
   for (int i = 0; i < e.g->params.n && whole; i++)
     if (e.g->params.at[i].buffer)
       check_buffer(e.g, &e.g->params.at[i]);

@@ -208,8 +208,12 @@ bool is_train_setting(Name name);
 extern const char *const train_setting_names[];   /* ends with NULL */
 const Ast *define_take(Elaborator *e, Name name); /* the -D expression, or NULL */
 
+/* The optimizer's arguments as a `group` has them: its own settings, and the optimizer's for the rest. */
+void read_group(Elaborator *e, const Ast *a, ParameterGroup *to);
+
 /* ---- patterns.c: which parameters `train` names, once the model has them all ---------------- */
 void read_frozen(Elaborator *e); /* of `freeze`, or of -D freeze=PATTERN in its place */
 void freeze_parameters(Elaborator *e);
+void group_parameters(Elaborator *e); /* once those that are frozen are known */
 
 #endif

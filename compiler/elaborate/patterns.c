@@ -1,6 +1,8 @@
-/* Parameters that `train` names by patterns (pattern.h): what is frozen. */
+/* Parameters that `train` names by patterns (pattern.h): those that are frozen, and groups of the others. */
 #include "elaborate/internal.h"
+#include "optimizers/optimizer.h"
 #include "pattern.h"
+#include "pd_runtime.h"
 
 #include <string.h>
 
@@ -98,4 +100,81 @@ void freeze_parameters(Elaborator *e) {
   if (!trains && e->frozen.n)
     error_at(e->frozen.at[e->frozen.n - 1]->span, "PD0411",
              "every parameter of the model '%s' is frozen: there is nothing to train", e->model->name);
+}
+
+/* ---- groups ---------------------------------------------------------------------------------------- */
+
+/* What the group says must be of the rule that the others are updated by, and follow the same schedule. */
+static void check_group(const Train *t, const ParameterGroup *group) {
+  Train as_group = *t;
+  memcpy(as_group.number, group->number, sizeof as_group.number);
+  if (update_rule(&as_group) != update_rule(t))
+    error_at(group->span, "PD0412", "this group is updated by '%s', but the optimizer's other parameters by '%s'",
+             update_rule(&as_group)->name, update_rule(t)->name);
+  if (t->lr == 0 && group->lr != 0)
+    help(error_at(group->span, "PD0413",
+                  "this group has a learning rate, but the optimizer's, whose schedule it follows, is 0"),
+         "'freeze' keeps the other parameters as they are");
+}
+
+static bool in_group(const Param *p, const ParameterGroup *group) {
+  return is_trained(p) && pd_pattern_matches(group->pattern, p->name);
+}
+
+/* Warns where an earlier group takes some of a group's parameters and has others, too, or leaves it none: a special
+ * case that stands before a general one is as it should be. */
+static void check_overlap(const Graph *g, int first, int second) {
+  const ParameterGroup *a = &g->train.groups.at[first], *b = &g->train.groups.at[second];
+  const Param *shared = NULL;
+  bool special = true, left = false;
+  for (int i = 0; i < g->params.n; i++) {
+    const Param *p = &g->params.at[i];
+    bool in_a = in_group(p, a), in_b = in_group(p, b);
+    if (in_a && in_b && !shared)
+      shared = p;
+    special &= in_b || !in_a;
+    left |= in_b && !in_a;
+  }
+  if (!shared || (special && left))
+    return;
+  Diagnostic *d = warning_at(b->span, "PD0414",
+                             "'%s' is in this group and in an earlier one, whose settings it has", shared->name);
+  note_at(d, a->span, "the earlier one is here");
+}
+
+static void check_trained(const Graph *g, const ParameterGroup *group) {
+  bool named = false, trained = false;
+  for (int i = 0; i < g->params.n; i++) {
+    trained |= in_group(&g->params.at[i], group);
+    named |= g->params.at[i].frozen && pd_pattern_matches(group->pattern, g->params.at[i].name);
+  }
+  if (named && !trained)
+    warning_at(group->span, "PD0410", "every parameter that '%s' matches is frozen", group->pattern);
+}
+
+void group_parameters(Elaborator *e) {
+  Graph *g = e->g;
+  Train *t = &g->train;
+  for (int i = 0; e->train && i < e->train->list.n; i++) {
+    const Ast *a = e->train->list.at[i];
+    if (a->kind != AST_GROUP)
+      continue;
+    ParameterGroup group;
+    read_group(e, a, &group);
+    check_group(t, &group);
+    check_alternatives(g, a->a);
+    check_trained(g, &group);
+    push(&t->groups, group);
+    if (t->groups.n > PD_MAX_GROUPS) {
+      error_at(a->span, "PD0402", "there are at most %d groups", PD_MAX_GROUPS);
+      return;
+    }
+  }
+  for (int i = 0; i < t->groups.n; i++) {
+    for (int k = 0; k < i; k++)
+      check_overlap(g, k, i);
+    for (int k = 0; k < g->params.n; k++)
+      if (!g->params.at[k].group && in_group(&g->params.at[k], &t->groups.at[i]))
+        g->params.at[k].group = i + 1;
+  }
 }

@@ -34,7 +34,7 @@ typedef struct Argument {
   double *number;
   Bounds bounds;
   bool whole;            /* it is a whole number */
-  bool word;             /* or decay, into the Train */
+  bool *decay_all;       /* or a word, of decay */
   const double *example; /* of a pair */
 } Argument;
 
@@ -63,10 +63,10 @@ static void read_pair(Elaborator *e, const Frame *f, const Argument *to, const A
     in_range(e, f, a->list.at[i], to->name, to->bounds, &to->number[i]);
 }
 
-static void read_decay(Elaborator *e, const Ast *a) {
+static void read_decay(bool *decay_all, const Ast *a) {
   bool all = a->kind == AST_NAME && strcmp(a->name, "all") == 0;
   if (all || (a->kind == AST_NAME && strcmp(a->name, "matrices") == 0)) {
-    e->g->train.decay_all = all;
+    *decay_all = all;
     return;
   }
   help(error_at(a->span, "PD0402", "'decay' is 'matrices' or 'all', not '%s'", ast_text(a)),
@@ -77,8 +77,8 @@ static void read_argument(Elaborator *e, const Frame *f, const Argument *to, con
   double number;
   if (to->numbers == 2)
     read_pair(e, f, to, a);
-  else if (to->word)
-    read_decay(e, a);
+  else if (to->decay_all)
+    read_decay(to->decay_all, a);
   else if (in_range(e, f, a, to->name, to->bounds, &number)) {
     if (!to->whole || number == floor(number))
       *to->number = number;
@@ -137,6 +137,65 @@ static Name function_name(const Ast *a, const char *const *known, int n, const c
   return NULL;
 }
 
+/* ---- the optimizer's ------------------------------------------------------------------------- */
+
+enum { MAX_ARGUMENTS = MAX_OPTIMIZER_ARGUMENTS + 2 };
+
+/* What an optimizer takes, to these places; returns how many. */
+static int optimizer_arguments(const Optimizer *o, double *lr, double *number, bool *decay_all, Argument *list) {
+  int n = 0;
+  list[n++] = (Argument){.name = "lr", .numbers = 1, .number = lr, .bounds = not_negative};
+  for (int i = 0; i < optimizer_n_arguments(o); i++)
+    list[n++] = (Argument){.name = o->argument[i].name,
+                           .numbers = o->argument[i].numbers,
+                           .number = &number[optimizer_number(o, i)],
+                           .bounds = o->argument[i].bounds,
+                           .example = o->argument[i].standard};
+  list[n++] = (Argument){.name = "decay", .decay_all = decay_all};
+  return n;
+}
+
+/* A group's setting, named among these arguments; the same name within it is what holds outside of the group. */
+static void read_group_setting(Elaborator *e, const Frame *f, const Ast *group, int i, const Argument *list,
+                               int n) {
+  const Ast *a = group->list.at[i];
+  const char *names[MAX_ARGUMENTS];
+  for (int k = 0; k < i; k++)
+    if (group->list.at[k]->name == a->name) {
+      note_at(error_at(a->span2, "PD0403", "'%s' is set twice", a->name), group->list.at[k]->span2,
+              "the first time is here");
+      return;
+    }
+  for (int k = 0; k < n; k++) {
+    names[k] = list[k].name;
+    if (!strcmp(list[k].name, a->name)) {
+      read_argument(e, f, &list[k], a->a);
+      return;
+    }
+  }
+  Diagnostic *d = error_at(a->span2, "PD0401", "there is no setting '%s' of a group", a->name);
+  const char *like = nearest(a->name, names, n);
+  if (like)
+    help(d, "one with a similar name exists: '%s'", like);
+  else
+    help(d, "a group has the arguments of the optimizer");
+}
+
+void read_group(Elaborator *e, const Ast *a, ParameterGroup *to) {
+  const Train *t = &e->g->train;
+  Instance nothing = {.path = intern("")};
+  Frame f = {.instance = &nothing};
+  Argument list[MAX_ARGUMENTS];
+  *to = (ParameterGroup){.pattern = intern(a->a->text), .lr = t->lr, .decay_all = t->decay_all, .span = a->span};
+  memcpy(to->number, t->number, sizeof to->number);
+  int n = optimizer_arguments(t->optimizer, &to->lr, to->number, &to->decay_all, list);
+  for (int i = 0; i < n; i++)
+    if (list[i].numbers == 1)
+      variable_declare(&f, intern(list[i].name), val_number(*list[i].number), false, a->span);
+  for (int i = 0; i < a->list.n; i++)
+    read_group_setting(e, &f, a, i, list, n);
+}
+
 /* ---- settings ------------------------------------------------------------------------------ */
 
 static void set_optimizer(Elaborator *e, const Frame *f, const Ast *a) {
@@ -153,16 +212,8 @@ static void set_optimizer(Elaborator *e, const Frame *f, const Ast *a) {
     return;
   const Optimizer *o = optimizer_find(name);
   optimizer_set(t, o);
-  Argument list[MAX_OPTIMIZER_ARGUMENTS + 2] = {
-      {.name = "lr", .numbers = 1, .number = &t->lr, .bounds = not_negative}};
-  int arguments = 1;
-  for (int i = 0; i < optimizer_n_arguments(o); i++)
-    list[arguments++] = (Argument){.name = o->argument[i].name,
-                                   .numbers = o->argument[i].numbers,
-                                   .number = &t->number[optimizer_number(o, i)],
-                                   .bounds = o->argument[i].bounds,
-                                   .example = o->argument[i].standard};
-  list[arguments++] = (Argument){.name = "decay", .word = true};
+  Argument list[MAX_ARGUMENTS];
+  int arguments = optimizer_arguments(o, &t->lr, t->number, &t->decay_all, list);
   read_arguments(e, f, a, name, list, arguments);
 }
 

@@ -30,7 +30,7 @@ static const char *const reserved[] = {
   "version", "arena", "weights", "frozen", "gradients", "saved", "kept", "deferred", "received", "sent", "inputs", "tables",
   "figures", "gradients_received", "gradients_sent", "received_values", "sent_values",
   "gradients_received_values", "gradients_sent_values", "work", "scratch", "first", "first_sample", "stage",
-  "parameters", "tensors", "replicas", "planned_peak_bytes", "chunk",
+  "parameters", "groups", "tensors", "replicas", "planned_peak_bytes", "chunk",
   "microbatch", "pd",
   "w", "g", "s", "k", "t", "f", "b", "u", "in", "masters", "now",
   "from", "end", "exchanged", "moments", "own_moments", "partial", "sum_lanes",

@@ -142,8 +142,12 @@ static void parameter_line(Emit *e, int param) {
     return;
   }
   add_init(p, &values);
-  if (is_trained(p) && (e->g->train.decay_all || p->shape.rank >= 2))
+  const ParameterGroup *group = p->group ? &e->g->train.groups.at[p->group - 1] : NULL;
+  bool decay_all = group ? group->decay_all : e->g->train.decay_all;
+  if (is_trained(p) && (decay_all || p->shape.rank >= 2))
     push(&values, intern(".decays = true"));
+  if (group)
+    push(&values, internf(".group = %d", p->group));
   if (p->stored_in_out)
     push(&values, intern(".stored_in_out = true"));
   if (p->buffer)
@@ -465,15 +469,36 @@ static void lr_fields(Emit *e) {
     text_add(&e->out, "  .lr_total = %.0f,\n", t->lr_number[s->total]);
 }
 
+/* "PD_LIST(struct pd_adamw_arguments, {.beta1 = 0.9, ...})" */
+static void arguments_field(Emit *e, int indent, const double *number, const char *tail) {
+  const Optimizer *o = e->g->train.optimizer;
+  Names arguments = {0};
+  for (int i = 0; i < optimizer_n_numbers(o); i++)
+    push(&arguments, internf(".%s = %s", optimizer_field(o, i), double_literal(number[i])));
+  text_list(&e->out, indent + 2, format("%*s.arguments = PD_LIST(struct pd_%s_arguments, {", indent, "", o->name),
+            &arguments, format("})%s", tail));
+}
+
+static void group_table(Emit *e) {
+  const Train *t = &e->g->train;
+  if (!t->groups.n)
+    return;
+  text_add(&e->out, "static const struct pd_group groups[] = { /* a parameter's .group, from 1 */\n");
+  for (int i = 0; i < t->groups.n; i++) {
+    const ParameterGroup *group = &t->groups.at[i];
+    text_add(&e->out, "  {.pattern = %s, .lr = %s,\n", string_literal(group->pattern), double_literal(group->lr));
+    arguments_field(e, 3, group->number, "},\n");
+  }
+  text_add(&e->out, "};\n\n");
+}
+
 static void train_fields(Emit *e) {
   const Train *t = &e->g->train;
-  Names arguments = {0};
-  for (int i = 0; i < optimizer_n_numbers(t->optimizer); i++)
-    push(&arguments, internf(".%s = %s", optimizer_field(t->optimizer, i), double_literal(t->number[i])));
   text_add(&e->out, "  .optimizer = &pd_%s, .lr = %s, .clip_norm = %s,\n", update_rule(t)->name,
            double_literal(t->lr), double_literal(t->clip_norm));
-  text_list(&e->out, 4, format("  .arguments = PD_LIST(struct pd_%s_arguments, {", t->optimizer->name), &arguments,
-            "}),\n");
+  arguments_field(e, 2, t->number, ",\n");
+  if (t->groups.n)
+    text_add(&e->out, "  .groups = groups, .n_groups = %d,\n", t->groups.n);
   lr_fields(e);
 }
 
@@ -587,6 +612,7 @@ void print_tables(Emit *e) {
   text_add(&e->out, "/* ---- what the runtime is told ---- */\n\n");
   text_add(&e->out, "enum { STAGE = %d };\n\n", k->stage);
   parameter_table(e);
+  group_table(e);
   moment_table(e);
   input_table(e);
   int n_tensors = tensor_table(e);

@@ -124,10 +124,27 @@ static void put_origin(Dump *d, const Input *in) {
   fputs("]", d->out);
 }
 
+static void put_arguments(Dump *d, const Optimizer *o, double lr, const double *number) {
+  fprintf(d->out, " lr=%.17g", lr);
+  for (int i = 0; i < optimizer_n_numbers(o); i++)
+    fprintf(d->out, " %s=%.17g", optimizer_field(o, i), number[i]);
+}
+
 static void put_optimizer(Dump *d, const Train *t) {
-  fprintf(d->out, "%s lr=%.17g", t->optimizer->name, t->lr);
-  for (int i = 0; i < optimizer_n_numbers(t->optimizer); i++)
-    fprintf(d->out, " %s=%.17g", optimizer_field(t->optimizer, i), t->number[i]);
+  fputs(t->optimizer->name, d->out);
+  put_arguments(d, t->optimizer, t->lr, t->number);
+}
+
+static void put_groups(Dump *d, const Train *t) {
+  for (int i = 0; i < t->groups.n; i++) {
+    const ParameterGroup *group = &t->groups.at[i];
+    fputs("group ", d->out);
+    put_quoted(d, group->pattern);
+    put_arguments(d, t->optimizer, group->lr, group->number);
+    fprintf(d->out, " decay_all=%d", group->decay_all);
+    put_span(d, group->span);
+    fputs("\n", d->out);
+  }
 }
 
 static void put_lr_schedule(Dump *d, const Train *t) {
@@ -154,6 +171,7 @@ static void put_train(Dump *d, const Train *t) {
   fputs(" pipeline", d->out);
   put_span(d, t->pipeline_span);
   fputs("\n", d->out);
+  put_groups(d, t);
 }
 
 static void put_declarations(Dump *d) {
@@ -176,6 +194,8 @@ static void put_declarations(Dump *d) {
     put_shape(d, &p->shape);
     fprintf(d->out, " %%%d %s %.17g %s", p->value, init_names[p->init], p->init_value,
             p->stored_in_out ? "in_out" : "out_in");
+    if (p->group)
+      fprintf(d->out, " group %d", p->group);
     put_ints(d, "uses", &p->uses);
     put_ints(d, "gradients", &p->gradients);
     put_span(d, p->span);

@@ -73,6 +73,7 @@ typedef struct Param {
   bool stored_in_out; /* files hold the transposed matrix (Hugging Face's GPT-2 linears) */
   bool buffer;        /* not trained: a running average (ops/statistics.c), which is its one use. What stands
                          for its gradient is the microbatch's share in the average, summed like a gradient */
+  int group;          /* of Train.groups, from 1; 0: none */
   bool frozen;        /* train's `freeze` names it: no gradient, no update. Never a buffer */
   int value;          /* the graph value */
   Ints uses;          /* forward nodes that read it, in order (through views: the view) */
@@ -116,11 +117,20 @@ typedef struct Figure {
   Span span;
 } Figure;
 
+/* The optimizer's arguments for the parameters that a pattern names and no group before does. */
+typedef struct ParameterGroup {
+  Name pattern;
+  double lr, number[MAX_OPTIMIZER_NUMBERS];
+  bool decay_all;
+  Span span;
+} ParameterGroup;
+
 typedef struct Train {
   int64_t batch; /* samples per weight update, over all replicas */
   const Optimizer *optimizer;
   double lr, number[MAX_OPTIMIZER_NUMBERS]; /* its arguments in order; a pair is two numbers */
   bool decay_all;                           /* false: parameters of rank two and more decay */
+  Vec(ParameterGroup) groups;               /* of parameters with arguments of their own */
   const LrSchedule *lr_schedule;
   double lr_number[MAX_LR_ARGUMENTS]; /* its arguments in order */
   double clip_norm;                   /* 0: no clipping */

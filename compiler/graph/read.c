@@ -159,6 +159,17 @@ static Shape read_shape(Reader *r) {
 
 /* ---- lines ---------------------------------------------------------------------------------------- */
 
+static void read_arguments(Reader *r, const Optimizer *o, double *lr, double *number) {
+  expect(r, "lr");
+  expect(r, "=");
+  *lr = read_real(r);
+  for (int i = 0; i < optimizer_n_numbers(o); i++) {
+    expect(r, optimizer_field(o, i));
+    expect(r, "=");
+    number[i] = read_real(r);
+  }
+}
+
 static void read_optimizer(Reader *r, Train *t) {
   t->optimizer = NULL;
   for (int i = 0; all_optimizers[i] && !t->optimizer; i++)
@@ -168,14 +179,22 @@ static void read_optimizer(Reader *r, Train *t) {
     fail(r, "an optimizer");
     return;
   }
-  expect(r, "lr");
-  expect(r, "=");
-  t->lr = read_real(r);
-  for (int i = 0; i < optimizer_n_numbers(t->optimizer); i++) {
-    expect(r, optimizer_field(t->optimizer, i));
-    expect(r, "=");
-    t->number[i] = read_real(r);
+  read_arguments(r, t->optimizer, &t->lr, t->number);
+}
+
+static void read_group(Reader *r) {
+  Train *t = &r->g->train;
+  ParameterGroup group = {.pattern = read_quoted(r)};
+  if (!t->optimizer) {
+    fail(r, "groups behind 'train'");
+    return;
   }
+  read_arguments(r, t->optimizer, &group.lr, group.number);
+  expect(r, "decay_all");
+  expect(r, "=");
+  group.decay_all = read_int(r) != 0;
+  group.span = read_span(r);
+  push(&t->groups, group);
 }
 
 static void read_lr_schedule(Reader *r, Train *t) {
@@ -235,6 +254,8 @@ static void read_param(Reader *r, Param p) {
   p.stored_in_out = accept(r, "in_out");
   if (!p.stored_in_out)
     expect(r, "out_in");
+  if (accept(r, "group"))
+    p.group = read_int(r);
   read_ints(r, "uses", &p.uses);
   read_ints(r, "gradients", &p.gradients);
   p.span = read_span(r);
@@ -391,6 +412,8 @@ static void read_line(Reader *r) {
     read_param(r, (Param){.buffer = true});
   else if (accept(r, "frozen"))
     read_param(r, (Param){.frozen = true});
+  else if (accept(r, "group"))
+    read_group(r);
   else if (accept(r, "input"))
     read_input(r, false);
   else if (accept(r, "target"))
@@ -411,7 +434,7 @@ static void read_line(Reader *r) {
     read_node(r);
   } else
     fail(r, "a line that starts with 'scope', 'param', 'frozen', 'buffer', 'input', 'target', 'generation', 'train', "
-            "'value', 'loss', 'metric' or a node");
+            "'group', 'value', 'loss', 'metric' or a node");
 }
 
 /* Sources stand at the end but are needed by every span. */

@@ -44,7 +44,8 @@ static void verify_param(const Graph *g, const Param *p) {
   ensure(p->value >= 0 && p->value < g->values.n);
   ensure(shape_equal(&p->shape, &g->values.at[p->value].shape) && !p->shape.batched);
   ensure(p->gradients.n == 0 || p->gradients.n == p->uses.n);
-  ensure(!p->frozen || !p->buffer);
+  ensure((!p->frozen && !p->group) || !p->buffer);
+  ensure(p->group >= 0 && p->group <= g->train.groups.n);
   for (int k = 0; k < p->gradients.n && p->frozen; k++)
     ensure(p->gradients.at[k] < 0);
   ensure(!p->buffer || (p->uses.n == 1 && (p->gradients.n == 0 || p->gradients.at[0] >= 0)));

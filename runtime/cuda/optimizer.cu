@@ -14,7 +14,8 @@ struct Entry {
   size_t offset, state;
   size_t gradient;    /* of its last use */
   bool gradient_here; /* in the accumulator set, else in the exchange set */
-  bool decays, bf16;
+  int step;           /* pd_step_of() */
+  bool bf16;
   Kind kind;
   float left; /* of an average: what a batch leaves of the old one */
 };
@@ -37,7 +38,7 @@ static Entry describe(const struct pd_parameter *p) {
              .state = s->has_masters ? p->state : p->offset,
              .gradient = 0,
              .gradient_here = false,
-             .decays = p->decays,
+             .step = pd_step_of(p),
              .bf16 = p->bf16,
              .kind = Kind::KEPT,
              .left = 0};
@@ -71,20 +72,20 @@ void pd_optimizer_start(void) {
 
 /* ---- rules ----------------------------------------------------------------------------------------- */
 
-#define RULE(rule, optimizer, moments)                                                          \
-  struct rule {                                                                                 \
-    enum { MOMENTS = moments, GIVEN = false };                                                  \
-    struct pd_##optimizer##_step step[2]; /* by whether weights decay */                        \
-    __device__ float operator()(bool decays, float from, float gradient, float *moment) const { \
-      return pd_##rule##_element(step[decays], from, gradient, moment);                         \
-    }                                                                                           \
+#define RULE(rule, optimizer, moments)                                                    \
+  struct rule {                                                                           \
+    enum { MOMENTS = moments, GIVEN = false };                                            \
+    struct pd_##optimizer##_step step[PD_GROUP_STEPS];                                    \
+    __device__ float operator()(int i, float from, float gradient, float *moment) const { \
+      return pd_##rule##_element(step[i], from, gradient, moment);                        \
+    }                                                                                     \
   };
 namespace rules {
 PD_ELEMENT_RULES(RULE)
 /* What has a gradient is updated already. */
 struct given {
   enum { MOMENTS = 0, GIVEN = true };
-  __device__ float operator()(bool, float from, float, float *) const { return from; }
+  __device__ float operator()(int, float from, float, float *) const { return from; }
 };
 }
 
@@ -131,7 +132,7 @@ static __device__ void update_some(const Entry &e, const Run &r, const Rule &rul
       float of_one[PD_MAX_ELEMENT_MOMENTS];
 #pragma unroll
       for (int m = 0; m < PD_MAX_ELEMENT_MOMENTS; m++) of_one[m] = moment[m][j];
-      w[j] = rule(e.decays, w[j], g[j], of_one);
+      w[j] = rule(e.step, w[j], g[j], of_one);
 #pragma unroll
       for (int m = 0; m < PD_MAX_ELEMENT_MOMENTS; m++) moment[m][j] = of_one[m];
     }
@@ -173,10 +174,14 @@ template <class Rule> static void launch(const struct pd_update_arrays *u, const
             rule);
 }
 
-#define UPDATE(rule, optimizer, moments)                                                      \
-  static void rule##_update(const struct pd_update_arrays *u) {                               \
-    using step = const struct pd_##optimizer##_step *;                                        \
-    launch(u, rules::rule{{*static_cast<step>(u->step[0]), *static_cast<step>(u->step[1])}}); \
+/* A launch is given 4 KiB at most. */
+#define UPDATE(rule, optimizer, moments)                                                  \
+  static void rule##_update(const struct pd_update_arrays *u) {                           \
+    static_assert(sizeof(rules::rule) <= 3840, "all groups' constants go with a launch"); \
+    rules::rule with = {};                                                                \
+    for (int i = 0; i < u->n_steps; i++)                                                  \
+      with.step[i] = *static_cast<const struct pd_##optimizer##_step *>(u->step[i]);      \
+    launch(u, with);                                                                      \
   }
 PD_ELEMENT_RULES(UPDATE)
 

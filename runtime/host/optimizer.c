@@ -62,7 +62,7 @@ static void update_tile(const struct pd_update_arrays *u, const struct pd_tile *
     keep(c, w, to);
   else if (elements) {
     for (int i = 0; i < pd.stage->n_moments; i++) moment[i] = pd_moment_at(p, i) + c->first;
-    elements(c->n, u->step[p->decays], w + c->first, to + c->first, g + c->first, moment);
+    elements(c->n, u->step[pd_step_of(p)], w + c->first, to + c->first, g + c->first, moment);
   }
 }
 

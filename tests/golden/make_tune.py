@@ -1,4 +1,4 @@
-"""Writes the golden files of frozen.pdm from PyTorch in double:
+"""Writes the golden files of frozen.pdm and groups.pdm from PyTorch in double:
   tune.x.npy, tune.y.npy    the samples, in the order of sampler.py with seed 1
   tune.init.safetensors     parameters and running averages before
   CASE.D.want.safetensors   those after UPDATES updates of MICROBATCHES microbatches each
@@ -56,12 +56,36 @@ def freeze(model):
             {"params": [p for p in trained if p.dim() == 1], "weight_decay": 0}]
 
 
-CASES = {"frozen": freeze}
+def group(model):
+    """Every trained parameter its own group."""
+    groups = []
+    for name, p in model.named_parameters():
+        decay = 0.1 if p.dim() > 1 else 0
+        layer = name.split(".")[0]
+        p.requires_grad = layer != "base"
+        if layer == "bn" or name == "head.bias":
+            groups.append({"params": [p], "weight_decay": 0.05})
+        elif layer == "head":
+            groups.append({"params": [p], "weight_decay": decay, "lr": 0.002, "betas": (0.7, 0.95)})
+        elif name in ("shared", "adapter.bias"):
+            groups.append({"params": [p], "weight_decay": 0, "lr": 0.04})
+        elif p.requires_grad:
+            groups.append({"params": [p], "weight_decay": decay})
+    return groups
 
 
-def train(model, groups, data, delay):
+def falling(t):
+    """linear(warmup = 2, total = 8, floor = 0.004) of 0.02."""
+    return (t + 1) / 3 if t < 2 else 0.2 + (1 - (t - 2) / 6) * 0.8
+
+
+CASES = {"frozen": (freeze, lambda t: 1), "groups": (group, falling)}
+
+
+def train(model, groups, schedule, data, delay):
     """As many losses as updates. Weights lag, running averages do not."""
     optimizer = torch.optim.AdamW(groups, lr=0.02, betas=(0.8, 0.9))
+    rates = torch.optim.lr_scheduler.LambdaLR(optimizer, schedule)
     parameters = [p for p in model.parameters() if p.requires_grad]
     versions, losses = [[p.detach().clone() for p in parameters]], []
     for t in range(UPDATES):
@@ -80,6 +104,7 @@ def train(model, groups, data, delay):
         for p, w in zip(parameters, versions[-1]):
             p.data.copy_(w)
         optimizer.step()
+        rates.step()
         versions.append([p.detach().clone() for p in parameters])
     return losses
 
@@ -93,11 +118,11 @@ def main():
     data = [torch.from_numpy(a).double() for a in (x, y)]
     state = draw(Model())
     tensors.save(os.path.join(HERE, "tune.init.safetensors"), state)
-    for case, groups_of in CASES.items():
+    for case, (groups_of, schedule) in CASES.items():
         for delay in (0, 1):
             model = Model().double()
             model.load_state_dict({k: torch.from_numpy(v).double() for k, v in state.items()}, strict=False)
-            losses = train(model, groups_of(model), data, delay)
+            losses = train(model, groups_of(model), schedule, data, delay)
             path = os.path.join(HERE, f"{case}.{delay}")
             tensors.save(path + ".want.safetensors", {k: v for k, v in model.state_dict().items() if k in state})
             with open(path + ".loss", "w") as file:
