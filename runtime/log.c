@@ -240,7 +240,8 @@ void pd_log_finish(const int64_t *peak_bytes, double seconds) {
   double rate = seconds_spent > 0 ? (double)(steps_spent * s->batch) / seconds_spent : 0;
   line("{\"event\":\"end\",\"steps\":%lld,\"seconds\":%.3f", (long long)pd.steps, seconds);
   if (!pd_only_evaluates()) line(",\"samples_per_s\":%.4g", rate);
-  if (s->tokens_per_sample && !pd_only_evaluates()) line(",\"tokens_per_s\":%.0f", rate * (double)s->tokens_per_sample);
+  if (s->tokens_per_sample && !pd_only_evaluates())
+    line(",\"tokens_per_s\":%.0f", rate * (double)s->tokens_per_sample);
   if (peak > 0) line(",\"mfu\":%.4g", rate * s->flops_per_sample / peak);
   line_array("peak_bytes", peak_bytes);
   line_array("planned_peak_bytes", s->planned_peak_bytes);

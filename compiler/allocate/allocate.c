@@ -4,10 +4,26 @@
 #include "optimizers/optimizer.h"
 
 static const char *const section_names[SECTION_COUNT] = {
-    "weights",        "frozen",   "gradients", "moments",  "own moments",
-    "masters",        "exchanged", "inputs",   "received", "sent",
-    "gradients received", "gradients sent", "tables", "caches", "figures",
-    "saved",          "kept",     "deferred",  "workspace", "scratch",
+    "weights",
+    "frozen",
+    "gradients",
+    "moments",
+    "own moments",
+    "masters",
+    "exchanged",
+    "inputs",
+    "received",
+    "sent",
+    "gradients received",
+    "gradients sent",
+    "tables",
+    "caches",
+    "figures",
+    "saved",
+    "kept",
+    "deferred",
+    "workspace",
+    "scratch",
 };
 
 Ints allocation_members(const StageKernels *k, BufferKind kind, int chunk) {

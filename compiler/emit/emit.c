@@ -558,8 +558,7 @@ static void print_main(Emit *e) {
            "int main(int argc, char **argv) {\n  pd_start(&stage, argc, argv);\n  setup();\n"
            "  int64_t u = pd.first_step, f = u * %s + 1, b = f%s;\n",
            batch, p->split_backward ? ", w = f" : "");
-  text_add(&e->out,
-           "  if (pd.evaluate) /* there is no batch to train on */\n    validate(%s0);\n",
+  text_add(&e->out, "  if (pd.evaluate) /* there is no batch to train on */\n    validate(%s0);\n",
            uses_weights(e, PASS_FORWARD) ? "&arena->weights[u % VERSIONS], " : "");
   if (p->per_batch)
     text_add(&e->out, "  while (u < pd.steps) {\n    const int64_t last = (u + 1) * %s;\n", batch);

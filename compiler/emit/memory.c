@@ -158,9 +158,8 @@ static void name_region_paths(Emit *e, int which, int chunk) {
 }
 
 void name_members(Emit *e) {
-  static const BufferKind of_all_chunks[] = {BUFFER_WEIGHT, BUFFER_FROZEN, BUFFER_ACCUMULATOR, BUFFER_TABLE,
-                                             BUFFER_CACHE,
-                                             BUFFER_FIGURE};
+  static const BufferKind of_all_chunks[] = {BUFFER_WEIGHT, BUFFER_FROZEN, BUFFER_ACCUMULATOR,
+                                             BUFFER_TABLE,  BUFFER_CACHE,  BUFFER_FIGURE};
   e->member = alloc((size_t)(e->k->buffers.n + 1) * sizeof(Name));
   for (size_t i = 0; i < sizeof of_all_chunks / sizeof *of_all_chunks; i++)
     name_kind(e, of_all_chunks[i], -1);

@@ -433,8 +433,9 @@ static void read_line(Reader *r) {
     r->at++;
     read_node(r);
   } else
-    fail(r, "a line that starts with 'scope', 'param', 'frozen', 'buffer', 'input', 'target', 'generation', 'train', "
-            "'group', 'value', 'loss', 'metric' or a node");
+    fail(r,
+         "a line that starts with 'scope', 'param', 'frozen', 'buffer', 'input', 'target', 'generation', 'train', "
+         "'group', 'value', 'loss', 'metric' or a node");
 }
 
 /* Sources stand at the end but are needed by every span. */
