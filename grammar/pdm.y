@@ -51,7 +51,7 @@ static AstList list_add(AstList l, Ast *next) {
 %token START_FILE START_DEFINE
 %token END 0 "the end of the file"
 %token <name> USE "'use'" LAYER "'layer'" MODEL "'model'" TRAIN "'train'" CLUSTER "'cluster'"
-%token <name> INPUT "'input'" TARGET "'target'" METRIC "'metric'" BUFFER "'buffer'"
+%token <name> INPUT "'input'" TARGET "'target'" METRIC "'metric'" OUTPUT "'output'" BUFFER "'buffer'"
 %token PARAM "'param'" LOSS "'loss'" RETURN "'return'"
 %token IF "'if'" ELSE "'else'" FOR "'for'" IN "'in'" DOTDOT "'..'"
 %token <number> TRUE "'true'" FALSE "'false'"
@@ -185,6 +185,9 @@ statement:
       { $$ = ast_new(AST_LOSS, span_join(@1, @2)); $$->a = $2; $$->span2 = @1; }
   | METRIC NAME '=' expression option ';'
       { $$ = parse_declaration(AST_METRIC, @1, $2, @2, list_of(NULL), $4, @4); $$->b = $5; }
+  | OUTPUT NAME ';'                    { $$ = parse_declaration(AST_OUTPUT, @1, $2, @2, list_of(NULL), NULL, @2); }
+  | OUTPUT NAME '=' expression ';'
+      { $$ = parse_declaration(AST_OUTPUT, @1, $2, @2, list_of(NULL), $4, @4); }
   | RETURN expressions ';'
       { $$ = ast_new(AST_RETURN, span_join(@1, @2)); $$->list = $2; $$->span2 = @1; }
   | IF expression block else
@@ -259,7 +262,7 @@ labelled:
 
 /* Words that mean something only where a statement or an item starts. */
 identifier:
-    NAME | USE | LAYER | MODEL | TRAIN | CLUSTER | INPUT | TARGET | METRIC | BUFFER
+    NAME | USE | LAYER | MODEL | TRAIN | CLUSTER | INPUT | TARGET | METRIC | OUTPUT | BUFFER
   ;
 
 postfix:

@@ -60,7 +60,8 @@ void pd_derive(const struct pd_input *inputs, int input, const int32_t *x, uint6
   float *numbers = to;
   switch (in->origin) {
   case PD_FILE:
-  case PD_IMAGE: break;
+  case PD_IMAGE:
+  case PD_ABSENT: break;
   case PD_LENGTHS: tokens[0] = (int32_t)length_of(x, n, in->numbers[0]); break;
   case PD_PRESENT:
     length = length_of(x, n, in->numbers[0]);

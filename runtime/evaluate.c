@@ -6,6 +6,8 @@
 #include <math.h>
 #include <string.h>
 
+bool pd_without_targets;
+
 static double *sums, *all_sums; /* [microbatch][figure] */
 static double *means;           /* by figure */
 static double started;
@@ -64,6 +66,7 @@ bool pd_evaluation_next(int64_t v) {
     pd.training = pd.stage->inference; /* whose passes are the run's: a trace shows them */
   }
   if (pd_number(v) <= microbatches()) return true;
+  if (pd_without_targets || !pd.stage->n_figures) return false;
   know_means();
   pd.training = true;
   if (pd_only_evaluates())
@@ -77,6 +80,10 @@ void pd_evaluation_load(int input, int64_t v, void *to) {
   int64_t b = pd.stage->microbatch, samples = pd_dataset_samples(pd_evaluation_data);
   int64_t first = (pd_number(v) - 1) * b;
   char *numbers = pd_load_begin(input, to);
+  if (pd_without_targets && !pd.stage->inputs[input].predicts) {
+    memset(numbers, 0, (size_t)(b * pd.stage->inputs[input].elements) * 4);
+    b = 0;
+  }
   for (int64_t i = 0; i < b; i++) {
     int64_t sample = first + i < samples ? first + i : first;
     pd_load_evaluation_sample(input, sample, numbers + i * pd.stage->inputs[input].elements * 4);
@@ -92,6 +99,7 @@ static void take_sum(int figure, int64_t v, double sum) {
 }
 
 void pd_evaluation_figure(int figure, int64_t v, const float *elements, int64_t n) {
+  if (pd_without_targets) return;
   int64_t b = pd.stage->microbatch, left = pd_dataset_samples(pd_evaluation_data) - (pd_number(v) - 1) * b;
   pd_add_up(figure, INT64_MAX, v, elements, left < b ? n / b * left : n, take_sum);
 }

@@ -89,11 +89,19 @@ void pd_safetensors_close(struct pd_safetensors *s) {
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
-static const struct pd_output *volatile being_written; /* at most one at a time */
+static struct pd_output *volatile being_written; /* the newest of them */
 
 void pd_output_abandon(void) {
-  const struct pd_output *o = being_written;
-  if (o) unlink(o->beside);
+  for (const struct pd_output *o = being_written; o; o = o->next) unlink(o->beside);
+}
+
+static void note_written(const struct pd_output *o) {
+  if (being_written == o) {
+    being_written = o->next;
+    return;
+  }
+  for (struct pd_output *before = being_written; before; before = before->next)
+    if (before->next == o) before->next = o->next;
 }
 
 bool pd_output_open(struct pd_output *o, const char *path) {
@@ -105,7 +113,10 @@ bool pd_output_open(struct pd_output *o, const char *path) {
   o->file = fopen(o->beside, "wbx");
   if (!o->file && errno == EEXIST && !unlink(o->beside)) /* left by a killed process of the same number */
     o->file = fopen(o->beside, "wbx");
-  if (o->file) being_written = o;
+  if (o->file) {
+    o->next = being_written;
+    being_written = o;
+  }
   return o->file != NULL;
 }
 
@@ -124,7 +135,7 @@ bool pd_output_close(struct pd_output *o, bool ok) {
     ok = false;
     error = errno;
   }
-  being_written = NULL;
+  note_written(o);
   if (!ok) unlink(o->beside);
   errno = error;
   return ok;

@@ -18,6 +18,8 @@ extern "C" {
 /* ---- options.c ------------------------------------------------------------------------------- */
 
 struct pd_options {
+  char **predict; /* PATH or NAME=PATH */
+  int n_predict;
   char **data, **validation;
   char **init, **init_partial, **rename; /* of each option's uses, one after the other */
   int n_data, n_validation, n_init, n_init_partial, n_rename;
@@ -276,6 +278,18 @@ int64_t pd_generation_steps(void); /* at most */
 bool pd_only_evaluates(void);
 int64_t pd_own_evaluations(void); /* microbatches of pd_evaluation_data, this rank's */
 
+/* Whether targets have no files, and losses and metrics are left out: everything that is asked for is predicted
+ * without them. */
+extern bool pd_without_targets;
+
+/* ---- predict.c -------------------------------------------------------------------------------- */
+
+bool pd_predict_options(char *why);          /* which outputs --predict asks for; at start */
+const char *pd_predict_path(int prediction); /* NULL: it is not asked for */
+/* Collective: the files are made, once the samples are known; written, once all ranks are done. */
+void pd_predict_start(void);
+void pd_predict_finish(void);
+
 /* ---- train.c --------------------------------------------------------------------------------- */
 
 void pd_train_start(void);
@@ -294,6 +308,7 @@ void pd_log_start(double peak);
 /* mean: of each figure, over update t's batch or the validation's samples */
 void pd_log_update(int64_t t, const double *mean, double norm, double lr, double seconds);
 void pd_log_evaluation(const double *mean, int64_t samples, double seconds);
+void pd_log_prediction(const struct pd_prediction *p, int64_t samples, const char *path);
 void pd_log_validation(int64_t t, const double *mean, int64_t samples, double seconds);
 double pd_model_loss(const double *mean); /* the losses' sum */
 void pd_log_finish(const int64_t *peak_bytes, double seconds);
@@ -327,6 +342,7 @@ void pd_safetensors_close(struct pd_safetensors *s);
 /* A file written beside its path; closing syncs and renames it, or removes it when something went wrong.
  * Both leave errno behind. */
 struct pd_output {
+  struct pd_output *next; /* being written, too */
   char path[4096], beside[4096 + 32];
   FILE *file;
 };

@@ -100,6 +100,27 @@ static bool open_data(struct pd_dataset **to, char **paths, int n, char *why) {
   return *to != NULL;
 }
 
+/* For predictions alone, targets that no output depends on need no files: as if the model computed them. False, and
+ * `why` says what it said, where there is none or the files do not suit either. */
+static bool open_without_targets(char *why) {
+  const struct pd_stage *s = pd.stage;
+  char cause[PD_WHY];
+  bool any = false;
+  if (!pd_options.n_predict) return false;
+  struct pd_input *inputs = pd_allocate(sizeof *inputs * (size_t)s->n_inputs);
+  for (int i = 0; i < s->n_inputs; i++) {
+    inputs[i] = s->inputs[i];
+    if (inputs[i].predicts) continue;
+    any |= inputs[i].target && !pd_is_derived(&inputs[i]);
+    inputs[i].origin = PD_ABSENT;
+  }
+  pd_without_targets =
+      any && (pd_evaluation_data = pd_dataset_open(pd_options.data, pd_options.n_data, inputs, s->n_inputs,
+                                                   pd_options.pad, pd.rank == 0, cause)) != NULL;
+  if (pd_without_targets) *why = 0;
+  return pd_without_targets;
+}
+
 bool pd_data_start(char *why) {
   const struct pd_stage *s = pd.stage;
   const struct pd_options *o = &pd_options;
@@ -109,7 +130,8 @@ bool pd_data_start(char *why) {
     if (from != i || is_augmented(&s->inputs[i]))
       needs[i].sample = pd_allocate(sizeof(float) * (size_t)s->inputs[from].elements);
   }
-  if (pd_only_evaluates()) return open_data(&pd_evaluation_data, o->data, o->n_data, why);
+  if (pd_only_evaluates())
+    return open_data(&pd_evaluation_data, o->data, o->n_data, why) || open_without_targets(why);
   return (!pd.steps || open_data(&pd_training_data, o->data, o->n_data, why)) &&
          open_data(&pd_evaluation_data, o->validation, o->n_validation, why) &&
          (!augments() || pd_augment_fits(&o->augment, s->inputs, s->n_inputs, why));

@@ -132,9 +132,9 @@ static void metric_fields(const char *prefix, const double *mean) {
 /* "loss 2.3026  accuracy 0.1250": the first metrics, for people, who find the others in the log. */
 static void print_figures(const double *mean, int metrics) {
   int first = pd.stage->n_losses;
-  printf("loss %.4f", pd_model_loss(mean));
+  if (first) printf("loss %.4f", pd_model_loss(mean));
   for (int i = first; i < pd.stage->n_figures && i < first + metrics; i++)
-    printf("  %s %.4f", pd.stage->figures[i].metric, metric_value(i, mean));
+    printf("%s%s %.4f", i ? "  " : "", pd.stage->figures[i].metric, metric_value(i, mean));
 }
 
 /* ---- progress -------------------------------------------------------------------------------- */
@@ -211,6 +211,13 @@ void pd_log_validation(int64_t t, const double *mean, int64_t samples, double se
   printf("step %lld/%lld  validation ", (long long)(t + 1), (long long)pd.steps);
   print_figures(mean, 1);
   printf(" over %lld samples\n", (long long)samples);
+  fflush(stdout);
+}
+
+void pd_log_prediction(const struct pd_prediction *p, int64_t samples, const char *path) {
+  line("{\"event\":\"prediction\",\"output\":\"%s\",\"samples\":%lld}\n", p->name, (long long)samples);
+  if (pd_options.quiet) return;
+  printf("%s: %lld rows of %lld in %s\n", p->name, (long long)samples, (long long)p->elements, path);
   fflush(stdout);
 }
 

@@ -12,6 +12,7 @@ enum kind { FLAG, COUNT, POSITIVE, SEED, SECONDS, RATE, NUMBER, OUTPUT, AUGMENT,
 /* What an option is for: TRAINING ones are refused where nothing is trained. */
 enum purpose {
   ANY_RUN,
+  INFERENCE, /* of what infer alone does */
   TRAINING,
   STATE /* of a training, which --evaluate reads, too */,
   OF_TRAIN /* programs */,
@@ -40,6 +41,8 @@ static const struct option options[] = {
     {"--evaluate", FLAG, AT(evaluate), 0, NULL, "loss and metrics over --data, and no training", OF_TRAIN},
     {"--augment", AUGMENT, AT(augment), 0, "CHANGES",
      "of the images trained on, at random: flip, crop=PIXELS or flip,crop=PIXELS", TRAINING},
+    {"--predict", PATHS, AT(predict), AT(n_predict), "[NAME=]PATH...",
+     "write outputs of the model over --data, as .npy", INFERENCE},
     {"--token-type", TOKENS, AT(token_bytes), 0, "u16|u32",
      "what .bin files without a header hold, such as nanoGPT's", OF_OTHERS},
     {"--pad", COUNT, AT(pad), 0, "TOKEN", "what fills up lines shorter than their input (default 0)", OF_OTHERS},
@@ -94,6 +97,7 @@ enum { N_OPTIONS = sizeof options / sizeof *options };
 static bool belongs(const struct pd_stage *s, const struct option *o) {
   switch (o->purpose) {
   case ANY_RUN: return true;
+  case INFERENCE: return s->inference && !s->generation;
   case OF_GENERATE: return s->generation != NULL;
   case OF_OTHERS: return !s->generation;
   case SEEDED: return s->generation || !s->inference;
@@ -281,6 +285,8 @@ bool pd_parse_options(struct pd_options *o, int argc, char **argv, char *why) {
     if (!belongs(pd.stage, p) && (pd.stage->generation || p->purpose == OF_GENERATE))
       return pd_refuse(why, "%s is not for %s", p->name,
                        pd.stage->generation ? "generating" : "this program: pdc --generate makes one");
+    if (!belongs(pd.stage, p) && p->purpose == INFERENCE)
+      return pd_refuse(why, "%s is for programs that run the model alone: build them with pdc --infer", p->name);
     if (!belongs(pd.stage, p))
       return pd_refuse(why, "%s is for training: this program runs the model alone (pdc --infer)", p->name);
     if ((p->purpose == TRAINING || p->purpose == SEEDED) && !training) training = p;

@@ -74,13 +74,15 @@ enum pd_origin {
   PD_SHIFTED,  /* x moved on by one [the first token] */
   PD_SEGMENTS, /* 1 behind the first separator, 0 before, on it, and at pads [separator, pad] */
   PD_MASKED,   /* x with some positions changed [mask, share of chosen positions, tokens never chosen ...] */
-  PD_CHOSEN    /* from a PD_MASKED input: like PD_COUNTED, at the positions chosen there */
+  PD_CHOSEN,   /* from a PD_MASKED input: like PD_COUNTED, at the positions chosen there */
+  PD_ABSENT    /* in no file, for nothing that is asked for needs it (predict.c) */
 };
 
 struct pd_input {
   const char *name;
   bool target;
-  bool token; /* int32 in [0, classes); else float */
+  bool predicts; /* an output depends on it */
+  bool token;    /* int32 in [0, classes); else float */
   int64_t classes;
   int64_t dim[PD_MAX_RANK]; /* of one sample */
   int rank;
@@ -96,6 +98,13 @@ struct pd_figure {           /* a loss or a metric: the mean over a batch is log
   int64_t elements;          /* of one sample */
   const char *metric;        /* its name in the log; NULL: a loss */
   double (*of_mean)(double); /* of a metric: what of the mean is logged; NULL: the mean */
+};
+
+struct pd_prediction { /* an output, which --predict writes: a row of these dimensions for each sample */
+  const char *name;
+  int64_t dim[PD_MAX_RANK];
+  int rank;
+  int64_t elements; /* of one sample */
 };
 
 struct pd_tensor { /* a named buffer of a slot, for naming the first that is not finite */
@@ -180,6 +189,8 @@ struct pd_stage {
   struct pd_channel gradients_in[PD_MAX_CHUNKS], gradients_out[PD_MAX_CHUNKS];
   const struct pd_figure *figures;
   int n_figures, n_losses; /* all of the model's: losses, then metrics */
+  const struct pd_prediction *predictions;
+  int n_predictions; /* all of the model's */
   const struct pd_optimizer *optimizer;
   double lr, clip_norm;
   const void *arguments; /* the optimizer's: a struct pd_<optimizer>_arguments */
@@ -316,6 +327,9 @@ void pd_evaluation_load(int input, int64_t v, void *to);
 void pd_evaluation_receive(int64_t v, int64_t slot);
 void pd_evaluation_send(int64_t v, int64_t slot);
 void pd_evaluation_figure(int figure, int64_t v, const float *elements, int64_t n);
+/* Output number `prediction` of microbatch v, where the stage's passes leave it: its rows go to --predict's file,
+ * if there is one. */
+void pd_predict(int prediction, int64_t v, const float *rows);
 
 #ifdef __cplusplus
 } /* extern "C": what follows takes operands of several types */

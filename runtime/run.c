@@ -258,9 +258,12 @@ static bool check_launch(const struct same *all, char *why) {
   return ok;
 }
 
-static bool check_evaluation(struct pd_options *o, char *why) {
+static bool check_evaluation(const struct pd_stage *s, struct pd_options *o, char *why) {
   o->steps = 0;
   if (!o->n_data) return pd_refuse(why, "--data PATH is missing");
+  if (!pd_predict_options(why)) return false;
+  if (!s->n_figures && !o->n_predict && !o->emulate)
+    return pd_refuse(why, "the model has no loss to evaluate: --predict writes its outputs");
   if (!o->n_init && !o->resume && !o->emulate)
     return pd_refuse(why, "--init FILE is missing: there are no weights to evaluate");
   return true;
@@ -277,7 +280,7 @@ static bool check_generation(struct pd_options *o, char *why) {
 
 static bool check_options(const struct pd_stage *s, struct pd_options *o, char *why) {
   if (s->generation) return check_generation(o, why);
-  if (pd_only_evaluates()) return check_evaluation(o, why);
+  if (pd_only_evaluates()) return check_evaluation(s, o, why);
   if (o->steps < 0 && s->lr_total > 0) o->steps = s->lr_total;
   if (o->steps < 0) return pd_refuse(why, "--steps N is missing");
   if (o->steps > INT64_MAX / 4 / s->batch)
@@ -318,6 +321,10 @@ static bool check_outputs(char *why) {
   for (int i = 0; i < 3; i++)
     if (paths[i] && !(spares_inputs(options[i], paths[i], i == 0, why) && pd_writable(paths[i], why)))
       return false;
+  for (int i = 0; i < pd.stage->n_predictions; i++) {
+    const char *path = pd_predict_path(i);
+    if (path && !(spares_inputs("--predict", path, false, why) && pd_writable(path, why))) return false;
+  }
   if (pd_options.checkpoint && !pd_checkpoint_check(why)) return false;
   return pd_tensorboard_check(why) && pd_log_open(why);
 }
@@ -401,6 +408,7 @@ void pd_start(const struct pd_stage *stage, int argc, char **argv) {
   pd_agree(why);
   if (!stage->inference) pd_optimizer_start();
   keep_plan();
+  pd_predict_start();
   double peak = total_peak();
   pd_log_start(peak);
   pd_train_start();
@@ -414,6 +422,7 @@ int pd_finish(void) {
   double seconds = pd_seconds() - started;
   pd_train_catch_up();
   pd_comm_finish();
+  pd_predict_finish();
   if (pd_options.save) pd_save_weights(pd_options.save);
   pd_memory_sample();
   int64_t mine = pd_memory_peak(), *all = pd_allocate(sizeof *all * (size_t)pd.ranks);

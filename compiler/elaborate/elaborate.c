@@ -59,6 +59,8 @@ static void check_model(const Elaborator *e) {
   if (inputs == 0)
     help(error_at(e->model->span, "PD0110", "the model '%s' has no input", e->model->name),
          "declare one: 'input tokens[128] : token(256);'");
+  if (e->g->inference && e->g->figures.n > 0)
+    return;
   if (e->g->n_losses == 0)
     help(error_at(e->model->span, "PD0110", "the model '%s' has no loss", e->model->name),
          "end it with 'loss cross_entropy(logits, next);' or the like");
@@ -117,6 +119,10 @@ Graph *elaborate(const Ast *file, const ElaborateOptions *options) {
   check_defines(&e);
   if (error_count() == errors)
     check_model(&e);
+  if (!e.g->inference) { /* outputs were checked */
+    e.g->figures.n -= e.g->n_outputs;
+    e.g->n_outputs = 0;
+  }
   bool whole = error_count() == errors;
   if (whole) {
     freeze_parameters(&e);

@@ -395,6 +395,19 @@ static int want_figure(Elaborator *e, Frame *f, Val v, const Ast *a, const char 
   return -1;
 }
 
+static int want_output(Elaborator *e, Frame *f, Val v, const Ast *a) {
+  const Value *x = v.kind == VAL_TENSOR ? &e->g->values.at[v.value] : NULL;
+  if (v.kind == VAL_POISON || (x && x->type == TYPE_F32 && x->shape.batched))
+    return v.kind == VAL_POISON ? -1 : v.value;
+  Diagnostic *d =
+      fail(f, a->span, "PD0802", "an output is computed from the inputs, but this is %s%s", val_kind(e, v),
+           x && x->type == TYPE_TOKEN ? " of tokens"
+           : x                        ? " that is the same for all samples"
+                                      : "");
+  help(d, "'output logits;' writes the logits of every sample");
+  return -1;
+}
+
 static void run_loss(Elaborator *e, Frame *f, const Ast *a) {
   if (!only_in_model(f, a, "'loss'"))
     return;
@@ -418,7 +431,7 @@ static bool metric_name_is_free(Elaborator *e, Frame *f, const Ast *a) {
     fail(f, a->span2, "PD0104", "'%s' is a field that the log has of itself, and no name for a metric", a->name);
     return false;
   }
-  for (int i = e->g->n_losses; i < e->g->figures.n; i++)
+  for (int i = e->g->n_losses; i < graph_n_logged(e->g); i++)
     if (e->g->figures.at[i].metric == a->name) {
       note_at(fail(f, a->span2, "PD0104", "a metric named '%s' is already declared", a->name),
               e->g->figures.at[i].span, "the first one is here");
@@ -457,6 +470,32 @@ static void run_metric(Elaborator *e, Frame *f, const Ast *a) {
     graph_metric(e->g, a->name, function, value, a->span);
 }
 
+static bool output_name_is_free(Elaborator *e, Frame *f, const Ast *a) {
+  for (int i = graph_n_logged(e->g); i < e->g->figures.n; i++)
+    if (e->g->figures.at[i].output == a->name) {
+      note_at(fail(f, a->span2, "PD0104", "an output named '%s' is already declared", a->name),
+              e->g->figures.at[i].span, "the first one is here");
+      return false;
+    }
+  return true;
+}
+
+/* A training checks an output and leaves it away. */
+static void run_output(Elaborator *e, Frame *f, const Ast *a) {
+  if (!only_in_model(f, a, "'output'"))
+    return;
+  Ast *named = ast_new(AST_NAME, a->span2);
+  named->name = a->name;
+  int before = e->g->values.n;
+  Val v = a->a ? evaluate_right_side(e, f, a->a, a->name) : evaluate(e, f, named);
+  if (a->a)
+    name_value(e, v, a->name, before);
+  bool is_free = output_name_is_free(e, f, a);
+  int value = want_output(e, f, v, a->a ? a->a : named);
+  if (is_free && value >= 0)
+    graph_output_figure(e->g, a->name, value, a->span);
+}
+
 static void run_expression(Elaborator *e, Frame *f, const Ast *a) {
   bool require = a->a->kind == AST_CALL && a->a->a->kind == AST_NAME &&
                  (strcmp(a->a->a->name, "require") == 0 || strcmp(a->a->a->name, "expect") == 0);
@@ -479,6 +518,7 @@ static void run_statement(Elaborator *e, Frame *f, const Ast *a) {
   case AST_TARGET: run_input(e, f, a); break;
   case AST_LOSS: run_loss(e, f, a); break;
   case AST_METRIC: run_metric(e, f, a); break;
+  case AST_OUTPUT: run_output(e, f, a); break;
   case AST_RETURN: run_return(e, f, a); break;
   case AST_IF: run_if(e, f, a); break;
   case AST_FOR: run_for(e, f, a); break;

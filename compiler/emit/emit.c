@@ -283,7 +283,12 @@ static void print_loads(Emit *e, int indent, int chunk, const char *function, co
 static void print_figures(Emit *e, int indent, int chunk, const char *function, const char *k) {
   for (int i = 0; i < e->k->buffers.n; i++) {
     const Buffer *b = &e->k->buffers.at[i];
-    if (b->kind == BUFFER_FIGURE && b->chunk == chunk)
+    if (b->kind != BUFFER_FIGURE || b->chunk != chunk)
+      continue;
+    if (e->g->figures.at[b->figure].output)
+      text_add(&e->out, "%*spd_predict(%d, %s, arena->figures.%s);\n", indent, "",
+               b->figure - graph_n_logged(e->g), k, e->member[i]);
+    else
       text_add(&e->out, "%*s%s(%d, %s, arena->figures.%s, %s);\n", indent, "", function, b->figure, k,
                e->member[i], array_text(e, b));
   }

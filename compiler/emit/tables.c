@@ -283,7 +283,29 @@ static int input_buffer(const Emit *e, int value) {
   return -1;
 }
 
+/* By input: whether an output depends on it. */
+static bool *inputs_of_outputs(const Graph *g) {
+  bool *value = alloc((size_t)g->values.n + 1), *input = alloc((size_t)g->inputs.n + 1);
+  for (int i = graph_n_logged(g); i < g->figures.n; i++)
+    value[g->figures.at[i].value] = true;
+  for (int i = g->n_forward - 1; i >= 0; i--) {
+    const Node *n = &g->nodes.at[i];
+    bool read = false;
+    for (int k = 0; k < n->n_out; k++)
+      read |= value[n->out[k]];
+    for (int k = 0; k < n->n_in && read; k++)
+      value[n->in[k]] = true;
+  }
+  for (int i = g->inputs.n - 1; i >= 0; i--) { /* what an input is computed from stands before it */
+    input[i] |= value[g->inputs.at[i].value];
+    if (input[i] && g->inputs.at[i].from >= 0)
+      input[g->inputs.at[i].from] = true;
+  }
+  return input;
+}
+
 static void input_table(Emit *e) {
+  const bool *needed = inputs_of_outputs(e->g);
   text_add(&e->out, "static const struct pd_input inputs[] = {\n");
   for (int i = 0; i < e->g->inputs.n; i++) {
     const Input *in = &e->g->inputs.at[i];
@@ -293,6 +315,8 @@ static void input_table(Emit *e) {
     push(&fields, internf(".name = %s", string_literal(in->name)));
     if (in->target)
       push(&fields, intern(".target = true"));
+    if (needed[i])
+      push(&fields, intern(".predicts = true"));
     if (v->type == TYPE_TOKEN)
       push(&fields, internf(".token = true, .classes = %" PRId64, v->classes));
     push(&fields, shape_fields(&v->shape));
@@ -555,10 +579,10 @@ static void rank_tables(Emit *e) {
 }
 
 static void figure_table(Emit *e) {
-  if (!e->g->figures.n || e->g->generation.context)
+  if (!graph_n_logged(e->g) || e->g->generation.context)
     return;
   text_add(&e->out, "static const struct pd_figure figures[] = { /* losses, then metrics */\n");
-  for (int i = 0; i < e->g->figures.n; i++) {
+  for (int i = 0; i < graph_n_logged(e->g); i++) {
     const Figure *f = &e->g->figures.at[i];
     int64_t elements = shape_elements(&e->g->values.at[f->value].shape);
     if (f->metric)
@@ -566,6 +590,19 @@ static void figure_table(Emit *e) {
                f->of_mean ? ", .of_mean = " : "", f->of_mean ? f->of_mean : "");
     else
       text_add(&e->out, "  {.elements = %" PRId64 "},\n", elements);
+  }
+  text_add(&e->out, "};\n\n");
+}
+
+static void prediction_table(Emit *e) {
+  if (!e->g->n_outputs)
+    return;
+  text_add(&e->out, "static const struct pd_prediction predictions[] = {\n");
+  for (int i = graph_n_logged(e->g); i < e->g->figures.n; i++) {
+    const Figure *f = &e->g->figures.at[i];
+    const Shape *shape = &e->g->values.at[f->value].shape;
+    text_add(&e->out, "  {.name = %s, %s, .elements = %" PRId64 "},\n", string_literal(f->output),
+             shape_fields(shape), shape_elements(shape));
   }
   text_add(&e->out, "};\n\n");
 }
@@ -587,6 +624,8 @@ static void generation_table(Emit *e) {
 
 /* Inference has one loop and one part of the model a rank. */
 static void inference_fields(Emit *e) {
+  if (e->g->n_outputs)
+    text_add(&e->out, "  .predictions = predictions, .n_predictions = %d,\n", e->g->n_outputs);
   text_add(&e->out, "  .inference = true, .forward_seconds = {%.6g},\n",
            e->plan->stage[e->p->stage].forward_seconds);
 }
@@ -622,6 +661,7 @@ void print_tables(Emit *e) {
       channel_table(e, &channel[i], c);
   rank_tables(e);
   figure_table(e);
+  prediction_table(e);
   generation_table(e);
   int64_t elements = 0;
   for (int i = 0; i < e->g->params.n; i++)
@@ -650,8 +690,9 @@ void print_tables(Emit *e) {
     channel_field(e, &channel[i]);
   if (e->g->generation.context)
     text_add(&e->out, "  .generation = &generation,\n");
-  else if (e->g->figures.n)
-    text_add(&e->out, "  .figures = figures, .n_figures = %d, .n_losses = %d,\n", e->g->figures.n, e->g->n_losses);
+  else if (graph_n_logged(e->g))
+    text_add(&e->out, "  .figures = figures, .n_figures = %d, .n_losses = %d,\n", graph_n_logged(e->g),
+             e->g->n_losses);
   if (e->p->forward_only) {
     inference_fields(e);
   } else {

@@ -17,9 +17,13 @@ static void destine(const Fuse *f, Destinations *d, int value, int buffer, bool 
   const Op *op = producer(f, root)->op;
   /* A value with other readers cannot be written straight to an accumulator, which holds a batch's sum, nor to a
    * figure's buffer, which the next microbatch overwrites before backward; and not every call can add. */
-  bool whose = !accumulate && f->k->buffers.at[buffer].kind != BUFFER_FIGURE;
+  const Buffer *b = &f->k->buffers.at[buffer];
+  bool whose = !accumulate && b->kind != BUFFER_FIGURE;
+  /* An output is f32, and what calls write may be rounded. */
+  bool rounded = b->kind == BUFFER_FIGURE && f->g->figures.at[b->figure].output && op->kind == OP_CALL &&
+                 f->k->target.precision == PRECISION_BF16;
   bool adds = !accumulate || op->kind != OP_CALL || (op->adds && value_at(f, root)->output == 0);
-  if (!(whose || read_once(f, value)) || !adds || !place_into(f, value, &target))
+  if (!(whose || read_once(f, value)) || !adds || rounded || !place_into(f, value, &target))
     push(&d->copies, (PendingCopy){value, buffer, accumulate});
 }
 

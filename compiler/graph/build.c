@@ -138,15 +138,25 @@ int graph_constant(Graph *g, double value, int scope, Span span) {
   return graph_output(g, graph_node(g, &op_constant, NULL, 0, attr, scope, span), 0);
 }
 
-void graph_loss(Graph *g, int value, Span span) {
-  push(&g->figures, (Figure){0});
-  for (int i = g->figures.n - 1; i > g->n_losses; i--)
+static void insert_figure(Graph *g, int at, Figure f) {
+  push(&g->figures, f);
+  for (int i = g->figures.n - 1; i > at; i--)
     g->figures.at[i] = g->figures.at[i - 1];
-  g->figures.at[g->n_losses++] = (Figure){.value = value, .span = span};
+  g->figures.at[at] = f;
+}
+
+void graph_loss(Graph *g, int value, Span span) {
+  insert_figure(g, g->n_losses++, (Figure){.value = value, .span = span});
 }
 
 void graph_metric(Graph *g, Name name, Name of_mean, int value, Span span) {
-  push(&g->figures, ((Figure){name, of_mean, value, span}));
+  Figure f = {.metric = name, .of_mean = of_mean, .value = value, .span = span};
+  insert_figure(g, graph_n_logged(g), f);
+}
+
+void graph_output_figure(Graph *g, Name name, int value, Span span) {
+  g->n_outputs++;
+  push(&g->figures, ((Figure){.output = name, .value = value, .span = span}));
 }
 
 /* ---- shapes, runs -------------------------------------------------------------------------- */

@@ -211,7 +211,11 @@ static void put_declarations(Dump *d) {
   }
   for (int i = 0; i < g->figures.n; i++) {
     const Figure *f = &g->figures.at[i];
-    fprintf(d->out, "%s %%%d", f->metric ? "metric" : "loss", f->value);
+    fprintf(d->out, "%s %%%d", f->metric ? "metric" : f->output ? "output" : "loss", f->value);
+    if (f->output) {
+      fputs(" ", d->out);
+      put_quoted(d, f->output);
+    }
     if (f->metric) {
       fputs(" ", d->out);
       put_quoted(d, f->metric);

@@ -108,10 +108,12 @@ typedef struct Input {
   Vec(double) numbers;
 } Input;
 
-/* What a run logs: `value` holds one number for each of its elements, the figure is their mean over the
- * batch. Losses add up to the model's loss; a metric has no gradient. */
+/* What a run shows of each microbatch. Of losses and metrics `value` holds one number for each of its elements, and
+ * the mean over the batch is logged. Losses add up to the model's loss; a metric has no gradient. An output, which
+ * inference alone has, is written as it is. */
 typedef struct Figure {
-  Name metric;  /* its name in the log; NULL: a loss */
+  Name metric;  /* a metric's name in the log, or NULL */
+  Name output;  /* an output's name, or NULL; a loss has neither */
   Name of_mean; /* of a metric: "exp" when exp(mean) is logged, a C function of a double; NULL: the mean itself */
   int value;
   Span span;
@@ -154,8 +156,8 @@ typedef struct Graph {
   Vec(Scope) scopes;
   Vec(Param) params; /* in order of declaration: the canonical order of sums over parameters */
   Vec(Input) inputs;
-  Vec(Figure) figures; /* losses, then metrics, each in order of declaration */
-  int n_losses;
+  Vec(Figure) figures; /* losses, then metrics, then outputs, each in order of declaration */
+  int n_losses, n_outputs;
   int n_forward;  /* nodes[0..n_forward) are forward, the rest backward */
   bool inference; /* the model is run, not trained: there are no backward nodes and no running average moves */
   Generation generation;
@@ -179,6 +181,8 @@ int graph_input(Graph *g, Name name, bool target, Type type, int64_t classes, Sh
 int graph_constant(Graph *g, double value, int scope, Span span); /* a scalar value */
 void graph_loss(Graph *g, int value, Span span);
 void graph_metric(Graph *g, Name name, Name of_mean, int value, Span span);
+void graph_output_figure(Graph *g, Name name, int value, Span span);
+static inline int graph_n_logged(const Graph *g) { return g->figures.n - g->n_outputs; } /* losses and metrics */
 
 int64_t graph_tokens_per_sample(const Graph *g); /* of the first input that has any; 0 when none has */
 int64_t shape_elements(const Shape *s);          /* of one sample */

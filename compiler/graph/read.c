@@ -429,13 +429,17 @@ static void read_line(Reader *r) {
     graph_loss(r->g, value, read_span(r));
   } else if (accept(r, "metric"))
     read_metric(r);
-  else if (*r->at == 'n') {
+  else if (accept(r, "output")) {
+    int value = read_value(r);
+    Name name = read_quoted(r);
+    graph_output_figure(r->g, name, value, read_span(r));
+  } else if (*r->at == 'n') {
     r->at++;
     read_node(r);
   } else
     fail(r,
          "a line that starts with 'scope', 'param', 'frozen', 'buffer', 'input', 'target', 'generation', 'train', "
-         "'group', 'value', 'loss', 'metric' or a node");
+         "'group', 'value', 'loss', 'metric', 'output' or a node");
 }
 
 /* Sources stand at the end but are needed by every span. */

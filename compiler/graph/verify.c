@@ -96,6 +96,7 @@ static void verify_input(const Graph *g, int i) {
 void graph_verify(const Graph *g) {
   ensure(g->scopes.n > 0 && g->n_forward <= g->nodes.n);
   ensure(!g->inference || g->n_forward == g->nodes.n);
+  ensure(g->n_outputs == 0 || g->inference);
   for (int i = 0; i < g->nodes.n; i++)
     verify_node(g, i);
   for (int i = 0; i < g->nodes.n; i++)
@@ -109,6 +110,7 @@ void graph_verify(const Graph *g) {
   for (int i = 0; i < g->figures.n; i++) {
     const Figure *f = &g->figures.at[i];
     ensure(f->value >= 0 && f->value < g->values.n && g->values.at[f->value].shape.batched);
-    ensure((f->metric != NULL) == (i >= g->n_losses));
+    ensure((f->metric != NULL) == (i >= g->n_losses && i < graph_n_logged(g)));
+    ensure((f->output != NULL) == (i >= graph_n_logged(g)));
   }
 }

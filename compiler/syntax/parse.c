@@ -109,10 +109,10 @@ static const char *const operators[] = {"'+'",  "'-'",  "'*'",  "'/'",  "'%'",  
 static const char *const beginnings[] = {"a name",  "a number", "a quantity", "a word", "a string", "'true'",
                                          "'false'", "'('",      "'['",        "'-'",    "'not'",    NULL};
 /* Names, except where an item or a statement starts. */
-static const char *const contextual[] = {"'use'",   "'layer'",  "'model'",  "'train'",  "'cluster'",
-                                         "'input'", "'target'", "'metric'", "'buffer'", NULL};
-static const char *const statements[] = {"'param'",  "'buffer'", "'input'", "'target'", "'loss'",
-                                         "'metric'", "'return'", "'if'",    "'for'",    NULL};
+static const char *const contextual[] = {"'use'",    "'layer'",  "'model'",  "'train'",  "'cluster'", "'input'",
+                                         "'target'", "'metric'", "'output'", "'buffer'", NULL};
+static const char *const statements[] = {"'param'",  "'buffer'", "'input'", "'target'", "'loss'", "'metric'",
+                                         "'output'", "'return'", "'if'",    "'for'",    NULL};
 
 static bool has(const char *const *expected, int n, const char *word) {
   for (int i = 0; i < n; i++)

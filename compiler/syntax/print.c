@@ -186,6 +186,7 @@ static void statement(Text *t, const Ast *a, int indent) {
     expression(t, a->a, 0);
     break;
   case AST_METRIC: declaration(t, "metric ", a, " = "); break;
+  case AST_OUTPUT: declaration(t, "output ", a, " = "); break;
   case AST_RETURN:
     text_add(t, "return ");
     comma_list(t, a->list);

@@ -4,6 +4,8 @@
  *   compare digest FILE GOLDEN TOLERANCE    a safetensors file and a text of one line a tensor: its name, its norm and
  *                                           its product with cos(0), cos(1) ...; both relative to the norm, or to a
  *                                           thousandth of the largest one whose name ends alike
+ *   compare array FILE GOLDEN TOLERANCE     two .npy arrays of f32 with the same header; values relative to the golden
+ *                                           array's largest magnitude
  *   compare log LOG GOLDEN TOLERANCE        a log's losses and a text of one loss a line: each relative to
  *                                           its own magnitude, or 1 when that is larger
  * Prints the worst difference. Exit status: 0 within the tolerance, 1 beyond it, 2 unreadable or misused. */
@@ -125,6 +127,41 @@ static int compare_digest(const char *path, const char *golden_path, double tole
   return beyond ? 1 : 0;
 }
 
+/* ---- arrays ----------------------------------------------------------------------------------- */
+
+/* The elements of a .npy array, version 1; *header: its dictionary, NUL-terminated, without blanks at the end. */
+static const float *read_array(const char *path, char **header, size_t *n) {
+  size_t length;
+  char *all = read_all(path, &length);
+  size_t bytes = length < 10 ? 0 : (unsigned char)all[8] | (size_t)(unsigned char)all[9] << 8, first = 10 + bytes;
+  if (length < 10 || memcmp(all, "\x93NUMPY\1", 7) || first > length || (length - first) % 4)
+    fail(1, "%s is no .npy array of f32", path);
+  *header = calloc(1, bytes + 1);
+  float *elements = malloc(length - first + 1);
+  if (!*header || !elements) fail(2, "out of memory");
+  memcpy(*header, all + 10, bytes);
+  while (bytes && strchr(" \n", (*header)[bytes - 1])) (*header)[--bytes] = 0;
+  memcpy(elements, all + first, length - first);
+  free(all);
+  *n = (length - first) / 4;
+  return elements;
+}
+
+static int compare_arrays(const char *path, const char *golden_path, double tolerance) {
+  char *header, *wanted_header;
+  size_t n, wanted_n;
+  const float *ours = read_array(path, &header, &n), *wanted = read_array(golden_path, &wanted_header, &wanted_n);
+  double largest = 0, worst = 0;
+  if (strcmp(header, wanted_header) || n != wanted_n) fail(1, "%s: %s, not %s", path, header, wanted_header);
+  for (size_t i = 0; i < n; i++) largest = fmax(largest, fabs((double)wanted[i]));
+  for (size_t i = 0; i < n; i++) {
+    double difference = fabs((double)ours[i] - (double)wanted[i]) / largest;
+    if (!(difference <= worst)) worst = difference;
+  }
+  printf("%zu elements, worst %.3g, tolerance %.3g\n", n, worst, tolerance);
+  return worst <= tolerance ? 0 : 1;
+}
+
 /* ---- logs ------------------------------------------------------------------------------------- */
 
 /* The next update's loss of a log whose lines start at *at; false at the end. */
@@ -165,6 +202,7 @@ int main(int argc, char **argv) {
   program = "compare";
   if (argc == 5 && !strcmp(argv[1], "tensors")) return compare_tensors(argv[2], argv[3], atof(argv[4]));
   if (argc == 5 && !strcmp(argv[1], "digest")) return compare_digest(argv[2], argv[3], atof(argv[4]));
+  if (argc == 5 && !strcmp(argv[1], "array")) return compare_arrays(argv[2], argv[3], atof(argv[4]));
   if (argc == 5 && !strcmp(argv[1], "log")) return compare_log(argv[2], argv[3], atof(argv[4]));
-  fail(2, "usage: compare tensors|digest|log FILE GOLDEN TOLERANCE");
+  fail(2, "usage: compare tensors|digest|array|log FILE GOLDEN TOLERANCE");
 }

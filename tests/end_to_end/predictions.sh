@@ -1,0 +1,79 @@
+# What --predict refuses, and how its failures are told; nothing half written is left:  predictions.sh PDC
+pdc=$1
+. "$(dirname "$0")/common.sh"
+level=-O0 more_flags=-Wall,-Wextra,-Werror
+golden=$top/tests/golden/inference
+data="image=$golden.image.npy label=$golden.label.npy"
+
+# infer N DIR OPTIONS...
+infer() {
+  ranks=$1 program=$2/infer
+  shift 2
+  # shellcheck disable=SC2086
+  $mpirun -n "$ranks" "$program" --quiet --timeout 300 --init "$golden.init.safetensors" --data $data "$@"
+}
+
+# says WANT COMMAND...: it fails with this in its message, and leaves no array.
+says() {
+  want=$1
+  shift
+  "$@" >out 2>&1 && complain "not refused: $*"
+  grep -qF -- "$want" out || complain "$*: '$want' expected, not: $(head -n 3 out)"
+  left=$(find . -maxdepth 1 -name '*.npy*' ! -name kept.npy)
+  [ -z "$left" ] || complain "$*: left $left"
+}
+
+build one --infer --stages 1 --microbatch 4 "$golden.pdm" || exit 1
+build two --infer --stages 2 --microbatch 1 "$golden.pdm" || exit 1
+build trained --stages 1 --microbatch 4 "$golden.pdm" || exit 1
+grep -q 'pd_predict\|probabilities' trained/stage0.c && complain "a training keeps outputs"
+
+says "which output? NAME=PATH, with NAME one of 'logits', 'features', 'probabilities', 'flipped'" infer 1 one --predict l.npy
+says "'logit=l.npy' names no output" infer 1 one --predict logit=l.npy
+says "'logits' is asked for twice" infer 1 one --predict logits=a.npy logits=b.npy
+says "two outputs cannot both be 'a.npy'" infer 1 one --predict logits=a.npy features=a.npy
+says "cannot write 'missing/l.npy'" infer 2 two --predict logits=missing/l.npy
+says "would write over a file that is read" infer 1 one --predict "logits=$golden.image.npy"
+says "build them with pdc --infer" launch 1 trained --data x --steps 1 --predict l.npy
+sed '/^ *output/d' "$golden.pdm" >none.pdm
+build none --infer --stages 1 --microbatch 4 none.pdm && says "the model has no 'output'" infer 1 none --predict l.npy
+sed '/^ *loss\|^ *metric\|^ *target/d; /output [^l]/d' "$golden.pdm" >only.pdm
+if build only --infer --stages 1 --microbatch 4 only.pdm; then
+  data=image=$golden.image.npy
+  infer 1 only --predict kept.npy || complain "a model without a loss does not predict"
+  says "no loss to evaluate" infer 1 only
+  data="image=$golden.image.npy label=$golden.label.npy"
+fi
+
+# 47104 samples.
+head -c 128 "$golden.image.npy" | LC_ALL=C sed 's/(23, 3, 6, 6), }   /(47104, 3, 6, 6), }/' >many.bytes
+tail -c +129 "$golden.image.npy" >rows
+for twice in 1 2 3 4 5 6 7 8 9 10 11; do cat rows rows >more && mv more rows; done
+cat rows >>many.bytes
+mkdir many && mv many.bytes many/images.npy
+data=image=many/images.npy
+
+# A disk that is full, here at 20 MB of 27: told by the file's name, before anything is computed; the array that was
+# there stays.
+cp kept.npy before
+full() {
+  # shellcheck disable=SC2086
+  $mpirun -n 2 sh -c 'ulimit -f 40000; exec two/infer "$@"' x --quiet --timeout 300 --init "$golden.init.safetensors" \
+    --data $data --predict logits=kept.npy features=features.npy
+}
+says "cannot write 'features.npy'" full
+cmp before kept.npy || complain "an earlier array is lost"
+
+# A rank that is killed: the launch fails and leaves nothing half written.
+killed() {
+  infer 2 two --predict logits=kept.npy &
+  running=$!
+  while ! ls kept.npy.*.new >/dev/null 2>&1 && kill -0 $running 2>/dev/null; do sleep 0.1; done
+  for pid in $(pidof stage1); do
+    [ "$(readlink "/proc/$pid/cwd")" = "$work" ] && kill -s KILL "$pid"
+  done
+  wait $running
+}
+says "exited on signal 9" killed
+cmp before kept.npy || complain "an earlier array is lost with a killed rank"
+exit $failed
