@@ -115,8 +115,9 @@ static bool open_without_targets(char *why) {
     inputs[i].origin = PD_ABSENT;
   }
   pd_without_targets =
-      any && (pd_evaluation_data = pd_dataset_open(pd_options.data, pd_options.n_data, inputs, s->n_inputs,
-                                                   pd_options.pad, pd.rank == 0, cause)) != NULL;
+      any &&
+      (pd_evaluation_data = pd_dataset_open(pd_options.data, pd_options.n_data, inputs, s->n_inputs,
+                                            pd_options.pad, pd_options.token_bytes, pd.rank == 0, cause)) != NULL;
   if (pd_without_targets) *why = 0;
   return pd_without_targets;
 }

@@ -149,7 +149,7 @@ static void finish(Decoding *d, bool cached) {
   to->inputs.at = NULL;
   to->inputs.n = to->inputs.room = 0;
   to->figures.at = NULL;
-  to->figures.n = to->figures.room = to->n_losses = 0;
+  to->figures.n = to->figures.room = to->n_losses = to->n_outputs = 0;
   rewrite_finish(d->w);
   Graph *g = d->w->from;
   tokens.value = d->tokens;
