@@ -489,7 +489,7 @@ static void run_output(Elaborator *e, Frame *f, const Ast *a) {
   int before = e->g->values.n;
   Val v = a->a ? evaluate_right_side(e, f, a->a, a->name) : evaluate(e, f, named);
   if (a->a)
-    name_value(e, v, a->name, before);
+    name_value(e, f, v, a->name, before);
   bool is_free = output_name_is_free(e, f, a);
   int value = want_output(e, f, v, a->a ? a->a : named);
   if (is_free && value >= 0)
