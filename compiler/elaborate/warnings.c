@@ -9,8 +9,8 @@ typedef struct Facts {
   bool to_unread; /* an assignment that nothing reads depends on it */
   bool to_loss;   /* a loss that trains something depends on it */
   bool graded;    /* a loss's gradient comes to it */
-  bool depends;   /* on a parameter */
-  bool trained;   /* on a parameter, which its gradient comes to */
+  bool depends;   /* on a parameter that is neither frozen nor a buffer */
+  bool trained;   /* on such a parameter, which its gradient comes to */
 } Facts;
 
 typedef struct Check {
@@ -75,7 +75,7 @@ static bool passes_gradient(const Node *n, int operand) {
 static const Param *trained_param(const Graph *g, int value) {
   const Node *n = &g->nodes.at[g->values.at[value].node];
   const Param *p = n->op->source == SOURCE_PARAMETER ? &g->params.at[node_int(n, "index")] : NULL;
-  return p && !p->buffer ? p : NULL;
+  return p && is_trained(p) ? p : NULL;
 }
 
 static void find_dependence(Check *c) {
@@ -205,7 +205,8 @@ static void warn_of_losses(const Check *c) {
       continue;
     Barrier b = barrier_behind_loss(c, loss->value);
     Diagnostic *d = warning_at(loss->span, "PD0343", "this loss trains nothing: %s",
-                               b.node < 0 ? "it depends on no parameter" : "its gradient comes to no parameter");
+                               b.node < 0 ? "it depends on no parameter that is trained"
+                                          : "its gradient comes to no parameter");
     if (b.node >= 0)
       note_at(d, barrier_span(c->g, b), "%s", barrier_text(c->g, b));
     help(d, "'metric NAME = ...;' logs a figure that trains nothing");
@@ -268,7 +269,7 @@ static void warn_of_untrained(const Check *c) {
     const Param *p = &g->params.at[i];
     const Facts *f = &c->facts[p->value];
     bool told = !f->to_loss && (f->to_unread || leads_to_silent_loss(c, p));
-    if (p->buffer || f->graded || told)
+    if (!is_trained(p) || f->graded || told)
       continue;
     Untrained u = {.barrier = {-1, 0}};
     if (f->to_loss)
