@@ -2,7 +2,7 @@
  * stage, each written by its first replica beside its name and renamed; a step is complete when its S shards are
  * there. A shard holds, for each parameter that its stage owns, weights.NAME (W(t) after t = N updates), then the
  * older versions that microbatches may still use: previous.NAME (W(t - 1)), previous2.NAME (W(t - 2)), ...;
- * moment1.NAME, moment2.NAME. Elements are in memory's order, and floats: the newest weights are the masters where
+ * moment1.NAME, moment2.NAME, and average.NAME under `ema`. Elements are in memory's order, and floats: the newest weights are the masters where
  * there are any, older ones working copies, which floats hold as they are. Any plan finds its parameters by name
  * in all shards. Microbatches in flight are not stored: they are run again with the weights they had. */
 #include "internal.h"
@@ -24,7 +24,9 @@ static void shard_path(char *to, int64_t step, int shard, int shards) {
   if (n >= PATH_BYTES) pd_fail("the path '%.100s...' is too long", pd_options.checkpoint);
 }
 
-static int n_tensors(void) { return pd.stage->versions + pd.stage->n_moments; } /* a parameter */
+static int n_tensors(void) {
+  return pd.stage->versions + pd.stage->n_moments + (pd.stage->ema > 0);
+} /* a parameter */
 
 /* A parameter's tensor number `i`: its name's beginning and its place; neither `newest` nor `at` while there is none. */
 struct tensor {
@@ -39,7 +41,10 @@ static struct tensor tensor(const struct pd_parameter *p, int i, int64_t step) {
   struct tensor x = {.at = NULL, .shape = {.rank = p->rank, .elements = p->elements}};
   memcpy(x.shape.dim, p->dim, sizeof x.shape.dim);
   int moment = i - s->versions;
-  if (moment >= 0) {
+  if (moment == s->n_moments) {
+    snprintf(x.kind, sizeof x.kind, "average");
+    x.at = (char *)pd_average_at(p);
+  } else if (moment >= 0) {
     snprintf(x.kind, sizeof x.kind, "moment%d", moment + 1);
     if (pd_is_trained(p)) x.at = (char *)pd_moment_at(p, moment);
     x.shape = pd_moment_shape(p, moment);
@@ -240,7 +245,7 @@ static void check_all_used(const struct pd_safetensors *shards, int n, char *why
   int64_t mine = 0, used, held = 0;
   for (int i = 0; i < pd.stage->n_parameters; i++)
     if (pd.stage->parameters[i].owner == pd.stage->stage && !pd.replica)
-      mine += 1 + n_moments(&pd.stage->parameters[i]);
+      mine += 1 + n_moments(&pd.stage->parameters[i]) + (pd_average_at(&pd.stage->parameters[i]) != NULL);
   MPI_Request request;
   MPI_Iallreduce(&mine, &used, 1, MPI_INT64_T, MPI_SUM, pd_comm_control, &request);
   pd_wait(1, &request, "all ranks to read the checkpoint", -1, NULL, -1);
@@ -249,7 +254,7 @@ static void check_all_used(const struct pd_safetensors *shards, int n, char *why
   if (held != used)
     pd_refuse(
         why,
-        "the checkpoint in '%s' is of another model or optimizer, or froze others: %lld tensors instead of %lld",
+        "the checkpoint in '%s' is of another model or optimizer, froze others or averaged: %lld tensors instead of %lld",
         pd_options.checkpoint, (long long)held, (long long)used);
 }
 

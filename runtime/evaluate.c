@@ -64,11 +64,13 @@ bool pd_evaluation_next(int64_t v) {
     pd_train_catch_up();
     started = pd_seconds();
     pd.training = pd.stage->inference; /* whose passes are the run's: a trace shows them */
+    pd_read_averages(pd_updates.done, true);
   }
   if (pd_number(v) <= microbatches()) return true;
   if (pd_without_targets || !pd.stage->n_figures) return false;
   know_means();
   pd.training = true;
+  pd_read_averages(pd_updates.done, false);
   if (pd_only_evaluates())
     pd_log_evaluation(means, pd_dataset_samples(pd_evaluation_data), pd_seconds() - started);
   else

@@ -25,7 +25,7 @@ struct pd_options {
   int n_data, n_validation, n_init, n_init_partial, n_rename;
   int64_t steps, validate_every, checkpoint_every; /* -1, 0, 0: not given */
   uint64_t seed;
-  const char *save, *log, *checkpoint, *trace, *run, *tensorboard;
+  const char *save, *save_raw, *log, *checkpoint, *trace, *run, *tensorboard;
   int token_bytes;  /* of --token-type; 0: not given */
   const char *plan; /* where --run keeps a copy of it */
   double timeout;   /* seconds */
@@ -212,6 +212,7 @@ void pd_optimizer_start(void); /* deals the tiles */
 typedef void pd_update_all(const struct pd_update_arrays *u);
 struct pd_rules {
   pd_update_all *by_elements[PD_N_RULES], *after_tensors;
+  pd_update_all *average; /* then: moves the averages towards the new weights */
 };
 extern const struct pd_rules pd_rules;
 void pd_update_with(const struct pd_rules *rules, int64_t t, float scale, const void *from, void *to,
@@ -358,10 +359,15 @@ char *pd_weights_at(const struct pd_parameter *p, int64_t t); /* W(t) as passes 
 float *pd_fill_newest(const struct pd_parameter *p, int64_t t);
 void pd_newest_filled(const struct pd_parameter *p, int64_t t, const float *w);
 const float *pd_view_newest(const struct pd_parameter *p, int64_t t);
+/* Where p's average stands; NULL: it has none, as nothing does without `ema`, nor what is frozen. */
+float *pd_average_at(const struct pd_parameter *p);
+/* For passes that read working copies of masters: makes the newest those of the averages, and of the masters again. */
+void pd_read_averages(int64_t t, bool averages);
 void pd_start_fresh(const struct pd_parameter *p); /* its W(0) by seed and name */
 void pd_load_weights(void);                        /* collective: W(0) of every rank, from --init */
 const char *pd_init_path(int i);                   /* of the files from which it read; NULL behind the last */
-void pd_save_weights(const char *path);            /* collective: the newest weights of all stages, by rank 0 */
+/* Collective: the weights of all stages, by rank 0: averaged ones, where there are any and `raw` does not say otherwise. */
+void pd_save_weights(const char *path, bool raw);
 /* Collective. On rank 0: the whole model's parameters by order of declaration, as in a file that holds them, and the
  * rank that writes each (writer may be NULL). A parameter that nothing uses stands on no rank: its entry has no name. */
 struct pd_entry *pd_gather_entries(int *writer);

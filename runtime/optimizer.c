@@ -55,23 +55,33 @@ static void update_tensor(const struct pd_update_arrays *u, const struct pd_para
   s->optimizer->tensor(&x);
 }
 
-void pd_update_with(const struct pd_rules *rules, int64_t t, float scale, const void *from, void *to,
-                    void *gradient) {
+static void update_tensors(const struct pd_rules *rules, const struct pd_update_arrays *u, float scale) {
+  const struct pd_stage *s = pd.stage;
+  for (int i = 0; i < s->n_parameters; i++)
+    if (s->parameters[i].n_uses && !s->parameters[i].buffer) update_tensor(u, &s->parameters[i], scale);
+  rules->after_tensors(u);
+}
+
+static void update_elements(const struct pd_rules *rules, struct pd_update_arrays *u, float scale) {
   const struct pd_stage *s = pd.stage;
   union step step[PD_GROUP_STEPS];
-  struct pd_update_arrays u = {
-      .t = t, .from = from, .to = to, .gradient = gradient, .n_steps = 2 * (s->n_groups + 1)};
-  if (s->optimizer->tensor) {
-    for (int i = 0; i < s->n_parameters; i++)
-      if (s->parameters[i].n_uses && !s->parameters[i].buffer) update_tensor(&u, &s->parameters[i], scale);
-    rules->after_tensors(&u);
-    return;
+  u->n_steps = 2 * (s->n_groups + 1);
+  for (int i = 0; i < u->n_steps; i++) {
+    double lr = pd_group_rate(s, i / 2, u->t);
+    s->optimizer->constants(pd_group_arguments(s, i / 2), lr, u->t, scale, i % 2, &step[i]);
+    u->step[i] = &step[i];
   }
-  for (int i = 0; i < u.n_steps; i++) {
-    s->optimizer->constants(pd_group_arguments(s, i / 2), pd_group_rate(s, i / 2, t), t, scale, i % 2, &step[i]);
-    u.step[i] = &step[i];
-  }
-  rules->by_elements[s->optimizer->by_elements](&u);
+  rules->by_elements[s->optimizer->by_elements](u);
+}
+
+void pd_update_with(const struct pd_rules *rules, int64_t t, float scale, const void *from, void *to,
+                    void *gradient) {
+  struct pd_update_arrays u = {.t = t, .from = from, .to = to, .gradient = gradient};
+  if (pd.stage->optimizer->tensor)
+    update_tensors(rules, &u, scale);
+  else
+    update_elements(rules, &u, scale);
+  if (pd.stage->ema > 0) rules->average(&u);
 }
 
 void pd_update(int64_t t, float scale, const void *from, void *to, void *gradient) {

@@ -71,6 +71,7 @@ static const struct option options[] = {
     {"--rename", LIST, AT(rename), AT(n_rename), "OLD=NEW...",
      "names in --init's files to the model's; what * and ? stand for is kept", ANY_RUN},
     {"--save", PATH, AT(save), 0, "FILE", "write the weights at the end, as safetensors", TRAINING},
+    {"--save-raw", PATH, AT(save_raw), 0, "FILE", "with ema: write the weights that are not averaged", TRAINING},
     {"--checkpoint", PATH, AT(checkpoint), 0, "DIR", "keep the training's state in this directory", STATE},
     {"--checkpoint-every", POSITIVE, AT(checkpoint_every), 0, "K", "after every K updates, and at the end",
      TRAINING},

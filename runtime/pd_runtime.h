@@ -174,7 +174,9 @@ struct pd_stage {
   const struct pd_moment *own_moments; /* where some have shapes of their own: all, by parameter and number */
   size_t scratch;                      /* of a rule over whole tensors, as much as its row asked for; 0: none */
   bool has_masters;
-  size_t masters; /* the newest weights in f32, laid out like moments: weights are copies */
+  size_t masters;  /* the newest weights in f32, laid out like moments: weights are copies */
+  size_t averages; /* of the newest weights over the updates, laid out like moments, too */
+  double ema;      /* what an update leaves of them; 0: there are none */
   bool per_batch;
   int64_t lag; /* the schedule drains at every batch; else an update follows by so many turns */
   const struct pd_parameter *parameters;

@@ -221,8 +221,8 @@ static struct same *gather_same(const struct pd_stage *s, const struct pd_option
                                           o->n_init_partial),
                       .stage = s->stage};
   mine.flags = o->evaluate << 12 | (o->n_data > 0) | (o->n_validation > 0) << 1 | (o->n_init > 0) << 2 |
-               (o->save != NULL) << 3 | o->emulate << 4 | (o->peak > 0) << 5 | (o->checkpoint != NULL) << 6 |
-               o->resume << 7 | (o->trace != NULL) << 8 | o->augment.flip << 9 |
+               (o->save || o->save_raw) << 3 | o->emulate << 4 | (o->peak > 0) << 5 |
+               (o->checkpoint != NULL) << 6 | o->resume << 7 | (o->trace != NULL) << 8 | o->augment.flip << 9 |
                (o->comm && !strcmp(o->comm, "nccl")) << 10 | (o->comm && !strcmp(o->comm, "mpi")) << 11 |
                o->token_bytes << 13;
   snprintf(mine.plan, sizeof mine.plan, "%s", s->plan_hash);
@@ -317,10 +317,10 @@ static bool check_outputs(char *why) {
   if (pd.rank) return true;
   if (o->run && !pd_make_directories(o->run, why)) return false;
   if (o->log && !spares_inputs("--log", o->log, false, why)) return false;
-  const char *const options[] = {"--save", "--trace", "--run"}, *const paths[] = {o->save, o->trace, o->plan};
-  for (int i = 0; i < 3; i++)
-    if (paths[i] && !(spares_inputs(options[i], paths[i], i == 0, why) && pd_writable(paths[i], why)))
-      return false;
+  const char *const options[] = {"--save", "--save-raw", "--trace", "--run"};
+  const char *const paths[] = {o->save, o->save_raw, o->trace, o->plan};
+  for (int i = 0; i < 4; i++)
+    if (paths[i] && !(spares_inputs(options[i], paths[i], i < 2, why) && pd_writable(paths[i], why))) return false;
   for (int i = 0; i < pd.stage->n_predictions; i++) {
     const char *path = pd_predict_path(i);
     if (path && !(spares_inputs("--predict", path, false, why) && pd_writable(path, why))) return false;
@@ -423,7 +423,8 @@ int pd_finish(void) {
   pd_train_catch_up();
   pd_comm_finish();
   pd_predict_finish();
-  if (pd_options.save) pd_save_weights(pd_options.save);
+  if (pd_options.save) pd_save_weights(pd_options.save, false);
+  if (pd_options.save_raw) pd_save_weights(pd_options.save_raw, true);
   pd_memory_sample();
   int64_t mine = pd_memory_peak(), *all = pd_allocate(sizeof *all * (size_t)pd.ranks);
   MPI_Request request;

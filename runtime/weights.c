@@ -32,7 +32,8 @@ static float **unrounded;
 
 static void keep_unrounded(const struct pd_parameter *p, const float *w) {
   const struct pd_stage *s = pd.stage;
-  if (!writes(p) || !(pd_options.save || pd_options.checkpoint)) return;
+  const struct pd_options *o = &pd_options;
+  if (!writes(p) || !(o->save || o->save_raw || o->checkpoint)) return;
   if (!unrounded) unrounded = pd_allocate(sizeof *unrounded * (size_t)s->n_parameters);
   float **to = &unrounded[p - s->parameters];
   if (!*to) *to = pd_allocate(sizeof **to * (size_t)p->elements);
@@ -51,6 +52,24 @@ void pd_newest_filled(const struct pd_parameter *p, int64_t t, const float *w) {
   pd_filled(newest_at(p, t), p->elements, newest_is_rounded(p));
   if (pd.stage->has_masters && !p->frozen)
     pd_round(pd_weights_at(p, t), (const float *)newest_at(p, t), p->elements, p->bf16);
+  float *average = pd_average_at(p); /* until the first update */
+  if (average) pd_round(average, (const float *)newest_at(p, t), p->elements, false);
+}
+
+float *pd_average_at(const struct pd_parameter *p) {
+  const struct pd_stage *s = pd.stage;
+  if (!(s->ema > 0) || p->frozen) return NULL;
+  return (float *)(pd.arena + s->averages + (s->has_masters ? p->state : p->offset));
+}
+
+void pd_read_averages(int64_t t, bool averages) {
+  const struct pd_stage *s = pd.stage;
+  for (int i = 0; i < s->n_parameters && s->has_masters; i++) {
+    const struct pd_parameter *p = &s->parameters[i];
+    const float *average = pd_average_at(p);
+    if (average)
+      pd_round(pd_weights_at(p, t), averages ? average : (const float *)newest_at(p, t), p->elements, p->bf16);
+  }
 }
 
 const float *pd_view_newest(const struct pd_parameter *p, int64_t t) {
@@ -151,6 +170,13 @@ static void copy_out(const struct pd_parameter *p, const float *w, int64_t first
   for (int64_t i = 0; i < n; i++) to[i] = w[(first + i) % rows * columns + (first + i) / rows];
 }
 
+static bool saves_raw;
+
+static const float *view_saved(const struct pd_parameter *p) {
+  const float *average = saves_raw ? NULL : pd_average_at(p);
+  return average ? pd_view(average, p->elements, false) : pd_view_newest(p, pd.steps);
+}
+
 static const struct pd_parameter *parameter_of_order(int order) {
   for (int i = 0; i < pd.stage->n_parameters; i++)
     if (pd.stage->parameters[i].order == order) return &pd.stage->parameters[i];
@@ -158,7 +184,7 @@ static const struct pd_parameter *parameter_of_order(int order) {
 }
 
 static void send_pieces(const struct pd_parameter *p, float *piece) {
-  const float *w = pd_view_newest(p, pd.steps);
+  const float *w = view_saved(p);
   for (int64_t first = 0; first < p->elements; first += PIECE) {
     int64_t n = p->elements - first < PIECE ? p->elements - first : PIECE;
     MPI_Request request;
@@ -170,7 +196,7 @@ static void send_pieces(const struct pd_parameter *p, float *piece) {
 
 static bool write_tensor(FILE *out, int order, int writer, int64_t elements, float *piece) {
   const struct pd_parameter *p = writer == 0 ? parameter_of_order(order) : NULL;
-  const float *w = p ? pd_view_newest(p, pd.steps) : NULL;
+  const float *w = p ? view_saved(p) : NULL;
   for (int64_t first = 0; first < elements; first += PIECE) {
     int64_t n = elements - first < PIECE ? elements - first : PIECE;
     if (p)
@@ -202,7 +228,8 @@ static void write_file(const char *path, const struct pd_entry *entries, const i
   if (!header || !pd_output_close(&out, ok)) pd_fail("cannot write '%s': %s", path, strerror(errno));
 }
 
-void pd_save_weights(const char *path) {
+void pd_save_weights(const char *path, bool raw) {
+  saves_raw = raw;
   const struct pd_stage *s = pd.stage;
   int *writer = pd_allocate(sizeof *writer * (size_t)s->n_model_parameters);
   struct pd_entry *entries = pd_gather_entries(writer);

@@ -4,26 +4,9 @@
 #include "optimizers/optimizer.h"
 
 static const char *const section_names[SECTION_COUNT] = {
-    "weights",
-    "frozen",
-    "gradients",
-    "moments",
-    "own moments",
-    "masters",
-    "exchanged",
-    "inputs",
-    "received",
-    "sent",
-    "gradients received",
-    "gradients sent",
-    "tables",
-    "caches",
-    "figures",
-    "saved",
-    "kept",
-    "deferred",
-    "workspace",
-    "scratch",
+    "weights",   "frozen",  "gradients", "moments", "own moments",        "masters",        "averages",
+    "exchanged", "inputs",  "received",  "sent",    "gradients received", "gradients sent", "tables",
+    "caches",    "figures", "saved",     "kept",    "deferred",           "workspace",      "scratch",
 };
 
 Ints allocation_members(const StageKernels *k, BufferKind kind, int chunk) {
@@ -323,6 +306,7 @@ Allocation *allocate(const LoweredStage *stage, const Program *p, const Train *t
   a->moments_bytes = state_bytes(k, &rounded);
   moments(k, rule, a);
   section(a, SECTION_MASTERS, a->moments_bytes, rounded && !p->forward_only);
+  section(a, SECTION_AVERAGES, a->moments_bytes, train->ema > 0 && !p->forward_only);
   exchanged(k, p, a);
   chunk_structs(k, p, a, SECTION_INPUTS, BUFFER_INPUT);
   chunk_structs(k, p, a, SECTION_RECEIVED, BUFFER_RECEIVED);

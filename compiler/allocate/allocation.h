@@ -30,6 +30,7 @@ typedef enum {
   SECTION_MOMENTS,
   SECTION_OWN_MOMENTS,
   SECTION_MASTERS,
+  SECTION_AVERAGES,
   SECTION_EXCHANGED,
   SECTION_INPUTS,
   SECTION_RECEIVED,
@@ -78,8 +79,9 @@ typedef struct Allocation {
   int64_t *frame;          /* by region: its frame's offset in the arena in forward ... */
   int64_t *frame_backward; /* ... and in backward; -1 when the region has none */
   int64_t weights_bytes, accumulators_bytes, saved_bytes; /* one copy */
-  int64_t moments_bytes; /* one copy of a moment of all parameters, in their shapes; of masters, too */
-  int n_moments;         /* of such moments; the others: */
+  int64_t
+      moments_bytes; /* one copy of a moment of all parameters, in their shapes; of masters and averages, too */
+  int n_moments;     /* of such moments; the others: */
   Vec(OwnMoment) own_moments;
   int64_t scratch_offset, scratch_bytes; /* the largest kernel's */
   Section section[SECTION_COUNT];        /* with several chunks, where each has its own: all of them as one copy */

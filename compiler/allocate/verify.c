@@ -113,9 +113,11 @@ void allocation_verify(const StageKernels *k, const Program *p, const Allocation
     const OwnMoment *m = &a->own_moments.at[i];
     push(&ranges, (ArenaRange){m->offset, m->offset + shape_elements(&m->shape) * 4, -1, -1, "moment"});
   }
-  const Section *masters = &a->section[SECTION_MASTERS];
-  if (masters->copies > 0)
-    push(&ranges, (ArenaRange){masters->offset, masters->offset + masters->bytes, -1, -1, "masters"});
+  for (SectionKind kind = SECTION_MASTERS; kind <= SECTION_AVERAGES; kind++) {
+    const Section *s = &a->section[kind];
+    if (s->copies > 0)
+      push(&ranges, (ArenaRange){s->offset, s->offset + s->bytes, -1, -1, s->name});
+  }
   const Section *exchanged = &a->section[SECTION_EXCHANGED];
   for (int copy = 0; copy < exchanged->copies; copy++) {
     int64_t at = copy * exchanged->bytes;

@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-const char *const train_setting_names[] = {"batch",    "optimizer",     "lr_schedule", "clip_norm",
+const char *const train_setting_names[] = {"batch",    "optimizer",     "lr_schedule", "clip_norm", "ema",
                                            "pipeline", "vertical_sync", "chunks",      NULL};
 
 bool is_train_setting(Name name) {
@@ -316,6 +316,8 @@ static void set(Elaborator *e, Frame *f, Name name, const Ast *a) {
     set_chunks(e, f, a);
   else if (strcmp(name, "clip_norm") == 0)
     in_range(e, f, a, "clip_norm", not_negative, &t->clip_norm);
+  else if (strcmp(name, "ema") == 0)
+    in_range(e, f, a, "ema", (Bounds){.most = 1, .below = true}, &t->ema);
   else
     set_batch(e, f, a);
 }
@@ -346,7 +348,8 @@ static void check_setting(const Ast *train, int i) {
     if (like)
       help(d, "one with a similar name exists: '%s'", like);
     else if (!advise(d, a->name))
-      help(d, "the settings are batch, optimizer, lr_schedule, clip_norm, pipeline, vertical_sync and chunks");
+      help(d,
+           "the settings are batch, optimizer, lr_schedule, clip_norm, ema, pipeline, vertical_sync and chunks");
   }
   for (int k = 0; k < i; k++)
     if (train->list.at[k]->name == a->name && train->list.at[k]->kind == AST_SETTING) {

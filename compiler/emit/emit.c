@@ -403,8 +403,10 @@ static void print_microbatch(Emit *e) {
 /* ---- the update ------------------------------------------------------------------------------ */
 
 static void print_validate(Emit *e) {
-  text_add(&e->out, "/* Forward only, with the newest weights, in the slots of microbatch k, which has just "
-                    "gone backward. */\n");
+  text_add(&e->out,
+           "/* Forward only, with the %s weights, in the slots of microbatch k, which has just "
+           "gone backward. */\n",
+           e->g->train.ema > 0 ? "averaged" : "newest");
   bool several = e->p->chunks > 1;
   text_add(&e->out, "static void validate(%sint64_t k) {\n  for (int64_t v = 1; pd_evaluation_next(v); v++) {\n",
            uses_weights(e, PASS_FORWARD) ? "const struct weights *w, " : "");
@@ -434,8 +436,15 @@ static void print_optimizer(Emit *e) {
   text_list(&e->out, 14, "    pd_update(", &list, format("); /* %s */\n", update_rule(&e->g->train)->name));
 }
 
+/* The first argument of validate(), if it takes weights: the averages, where there are any; of those in bf16 the runtime
+ * makes the newest copy (pd_read_averages). */
+static const char *validated_weights(const Emit *e, const char *newest) {
+  bool averages = e->allocation->section[SECTION_AVERAGES].copies > 0 && !has_masters(e);
+  return !uses_weights(e, PASS_FORWARD) ? "" : averages ? "&arena->averages, " : newest;
+}
+
 static void print_update(Emit *e) {
-  bool weights = e->allocation->section[SECTION_WEIGHTS].copies > 0, validates = uses_weights(e, PASS_FORWARD);
+  bool weights = e->allocation->section[SECTION_WEIGHTS].copies > 0;
   print_validate(e);
   if (e->p->versions > 1)
     text_add(&e->out,
@@ -453,7 +462,7 @@ static void print_update(Emit *e) {
     print_optimizer(e);
     text_add(&e->out, "  pd_end();\n");
   }
-  text_add(&e->out, "  if (pd_updated(t))\n    validate(%sk);\n}\n\n", validates ? "to, " : "");
+  text_add(&e->out, "  if (pd_updated(t))\n    validate(%sk);\n}\n\n", validated_weights(e, "to, "));
 }
 
 /* ---- the pipeline ---------------------------------------------------------------------------- */
@@ -564,7 +573,7 @@ static void print_main(Emit *e) {
            "  int64_t u = pd.first_step, f = u * %s + 1, b = f%s;\n",
            batch, p->split_backward ? ", w = f" : "");
   text_add(&e->out, "  if (pd.evaluate) /* there is no batch to train on */\n    validate(%s0);\n",
-           uses_weights(e, PASS_FORWARD) ? "&arena->weights[u % VERSIONS], " : "");
+           validated_weights(e, "&arena->weights[u % VERSIONS], "));
   if (p->per_batch)
     text_add(&e->out, "  while (u < pd.steps) {\n    const int64_t last = (u + 1) * %s;\n", batch);
   else

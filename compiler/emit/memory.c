@@ -352,6 +352,7 @@ static Parts arena_parts(const Emit *e) {
   add_part(&parts, &s[SECTION_MOMENTS], e->state_type, "moments", format("%d", l->n_moments), "the optimizer's");
   add_part(&parts, &s[SECTION_OWN_MOMENTS], "struct own_moments", "own_moments", NULL, "the optimizer's, too");
   add_part(&parts, &s[SECTION_MASTERS], e->state_type, "masters", NULL, "the newest weights in f32");
+  add_part(&parts, &s[SECTION_AVERAGES], e->state_type, "averages", NULL, "of the weights, over the updates");
   add_part(&parts, &s[SECTION_EXCHANGED], "struct exchanged", "exchanged", format("%d", e->p->exchanges),
            e->p->exchanges > 1 ? format("of batch t: exchanged[t %% %d]", e->p->exchanges) : NULL);
   add_chunk_parts(e, &parts, SECTION_INPUTS, SECTION_GRADIENTS_SENT);

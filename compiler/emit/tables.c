@@ -565,6 +565,9 @@ static void memory_fields(Emit *e) {
     text_add(&e->out, "  .scratch = offsetof(struct arena, scratch),\n");
   if (has_masters(e))
     text_add(&e->out, "  .has_masters = true, .masters = offsetof(struct arena, masters),\n");
+  if (l->section[SECTION_AVERAGES].copies)
+    text_add(&e->out, "  .averages = offsetof(struct arena, averages), .ema = %s,\n",
+             double_literal(e->g->train.ema));
 }
 
 static void rank_tables(Emit *e) {

@@ -135,6 +135,11 @@ static void put_optimizer(Dump *d, const Train *t) {
   put_arguments(d, t->optimizer, t->lr, t->number);
 }
 
+static void put_average(Dump *d, const Train *t) {
+  if (t->ema > 0)
+    fprintf(d->out, "ema %.17g\n", t->ema);
+}
+
 static void put_groups(Dump *d, const Train *t) {
   for (int i = 0; i < t->groups.n; i++) {
     const ParameterGroup *group = &t->groups.at[i];
@@ -171,6 +176,7 @@ static void put_train(Dump *d, const Train *t) {
   fputs(" pipeline", d->out);
   put_span(d, t->pipeline_span);
   fputs("\n", d->out);
+  put_average(d, t);
   put_groups(d, t);
 }
 

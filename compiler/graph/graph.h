@@ -133,6 +133,7 @@ typedef struct Train {
   double lr, number[MAX_OPTIMIZER_NUMBERS]; /* its arguments in order; a pair is two numbers */
   bool decay_all;                           /* false: parameters of rank two and more decay */
   Vec(ParameterGroup) groups;               /* of parameters with arguments of their own */
+  double ema;                               /* of averaged weights: what an update leaves of them; 0: none */
   const LrSchedule *lr_schedule;
   double lr_number[MAX_LR_ARGUMENTS]; /* its arguments in order */
   double clip_norm;                   /* 0: no clipping */

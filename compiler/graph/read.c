@@ -412,6 +412,8 @@ static void read_line(Reader *r) {
     read_param(r, (Param){.buffer = true});
   else if (accept(r, "frozen"))
     read_param(r, (Param){.frozen = true});
+  else if (accept(r, "ema"))
+    r->g->train.ema = read_real(r);
   else if (accept(r, "group"))
     read_group(r);
   else if (accept(r, "input"))
@@ -439,7 +441,7 @@ static void read_line(Reader *r) {
   } else
     fail(r,
          "a line that starts with 'scope', 'param', 'frozen', 'buffer', 'input', 'target', 'generation', 'train', "
-         "'group', 'value', 'loss', 'metric', 'output' or a node");
+         "'ema', 'group', 'value', 'loss', 'metric', 'output' or a node");
 }
 
 /* Sources stand at the end but are needed by every span. */

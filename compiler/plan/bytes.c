@@ -69,8 +69,10 @@ int64_t *input_bytes(const Planner *r, int64_t b) {
   return bytes;
 }
 
+/* An average of the weights is read and written like a moment. */
 static int64_t moment_bytes(const Graph *g, const UpdateRule *rule, int param) {
-  int64_t bytes = 0;
+  bool averaged = g->train.ema > 0 && !g->inference;
+  int64_t bytes = averaged ? padded_bytes(shape_elements(&g->params.at[param].shape)) : 0;
   for (int i = 0; i < rule->n_moments && !g->inference; i++) {
     if (rule->moment_shape[i] && !is_trained(&g->params.at[param]))
       continue;

@@ -160,18 +160,21 @@ static __global__ void __launch_bounds__(THREADS, 1)
   for (int i = wide + static_cast<int>(threadIdx.x); i < n; i += THREADS) update_some<1>(e, r, rule, i);
 }
 
-template <class Rule> static void launch(const struct pd_update_arrays *u, const Rule &rule) {
+static Arrays arrays_of(const struct pd_update_arrays *u) {
   const struct pd_stage *s = pd.stage;
+  return {.from = static_cast<const char *>(u->from),
+          .gradient = static_cast<const char *>(u->gradient),
+          .exchanged = pd.arena + pd_exchange_set(u->t),
+          .to = static_cast<char *>(u->to),
+          .masters = s->has_masters ? pd.arena + s->masters : NULL,
+          .moments = pd.arena + s->moments,
+          .moments_stride = s->moments_stride};
+}
+
+template <class Rule> static void launch(const struct pd_update_arrays *u, const Rule &rule) {
   if (!pd_n_tiles) return;
-  Arrays arrays = {.from = static_cast<const char *>(u->from),
-                   .gradient = static_cast<const char *>(u->gradient),
-                   .exchanged = pd.arena + pd_exchange_set(u->t),
-                   .to = static_cast<char *>(u->to),
-                   .masters = s->has_masters ? pd.arena + s->masters : NULL,
-                   .moments = pd.arena + s->moments,
-                   .moments_stride = s->moments_stride};
-  PD_LAUNCH(update_all<Rule>, static_cast<unsigned>(pd_n_tiles), THREADS, 0, pd_stream, tiles, entries, arrays,
-            rule);
+  PD_LAUNCH(update_all<Rule>, static_cast<unsigned>(pd_n_tiles), THREADS, 0, pd_stream, tiles, entries,
+            arrays_of(u), rule);
 }
 
 /* A launch is given 4 KiB at most. */
@@ -187,5 +190,27 @@ PD_ELEMENT_RULES(UPDATE)
 
 static void after_tensors(const struct pd_update_arrays *u) { launch(u, rules::given{}); }
 
+/* As on the host. */
+static __global__ void __launch_bounds__(THREADS, 1)
+    average_all(const pd_tile *tiles, const Entry *entries, Arrays arrays, char *averages, float rest,
+                bool first) {
+  const pd_tile c = tiles[blockIdx.x];
+  const Entry e = entries[c.parameter];
+  const float *w = run_of<rules::given>(e, c, arrays).to;
+  float *a = reinterpret_cast<float *>(averages + e.state) + c.first;
+  const bool copies = first || e.kind == Kind::AVERAGE;
+  for (int i = static_cast<int>(threadIdx.x); i < static_cast<int>(c.n); i += THREADS)
+    a[i] = copies ? w[i] : a[i] + rest * (w[i] - a[i]);
+}
+
+static void average(const struct pd_update_arrays *u) {
+  const struct pd_stage *s = pd.stage;
+  if (!pd_n_tiles) return;
+  PD_LAUNCH(average_all, static_cast<unsigned>(pd_n_tiles), THREADS, 0, pd_stream, tiles, entries, arrays_of(u),
+            pd.arena + s->averages, static_cast<float>(1 - s->ema), u->t == 0);
+}
+
 #define ROW(rule, optimizer, moments) rule##_update, /* in the order of enum pd_rule */
-extern const struct pd_rules pd_rules = {.by_elements = {PD_ELEMENT_RULES(ROW)}, .after_tensors = after_tensors};
+extern const struct pd_rules pd_rules = {.by_elements = {PD_ELEMENT_RULES(ROW)},
+                                         .after_tensors = after_tensors,
+                                         .average = average};

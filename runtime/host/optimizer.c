@@ -77,5 +77,20 @@ PD_ELEMENT_RULES(UPDATE)
 
 static void after_tensors(const struct pd_update_arrays *u) { update_all(u, NULL); }
 
+/* torch.optim.swa_utils.AveragedModel: the first update's weights, then a += (1 - ema) (w - a); buffers as they are. */
+static void average_tile(const struct pd_update_arrays *u, const struct pd_tile *c) {
+  const struct pd_parameter *p = &pd.stage->parameters[c->parameter];
+  float *a = pd_average_at(p) + c->first, rest = (float)(1 - pd.stage->ema);
+  const float *w = (const float *)((const char *)u->to + p->offset) + c->first;
+  for (int64_t i = 0; i < c->n; i++) a[i] = p->buffer || u->t == 0 ? w[i] : a[i] + rest * (w[i] - a[i]);
+}
+
+static void average_all(const struct pd_update_arrays *u) {
+#pragma omp parallel for schedule(static)
+  for (int i = 0; i < pd_n_tiles; i++) average_tile(u, &pd_tiles[i]);
+}
+
 #define ROW(rule, optimizer, moments) [PD_RULE_##rule] = rule##_update,
-const struct pd_rules pd_rules = {.by_elements = {PD_ELEMENT_RULES(ROW)}, .after_tensors = after_tensors};
+const struct pd_rules pd_rules = {.by_elements = {PD_ELEMENT_RULES(ROW)},
+                                  .after_tensors = after_tensors,
+                                  .average = average_all};

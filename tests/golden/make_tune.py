@@ -1,8 +1,9 @@
-"""Writes the golden files of frozen.pdm and groups.pdm from PyTorch in double:
+"""Writes the golden files of frozen.pdm, groups.pdm and ema.pdm from PyTorch in double:
   tune.x.npy, tune.y.npy    the samples, in the order of sampler.py with seed 1
   tune.init.safetensors     parameters and running averages before
   CASE.D.want.safetensors   those after UPDATES updates of MICROBATCHES microbatches each
   CASE.D.loss               the losses of the updates
+  ema.D.raw.safetensors, ema.D.validation   the weights that are not averaged; the averaged ones' loss of all samples
 D is the delay of the weights that a batch's gradient is taken at, in updates: 0, or 1 as under 2BW.
 Needs PyTorch; the files are committed, so that the tests do not."""
 import os
@@ -10,6 +11,7 @@ import sys
 
 import numpy
 import torch
+from torch.optim import swa_utils
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "reference"))
@@ -79,11 +81,20 @@ def falling(t):
     return (t + 1) / 3 if t < 2 else 0.2 + (1 - (t - 2) / 6) * 0.8
 
 
-CASES = {"frozen": (freeze, lambda t: 1), "groups": (group, falling)}
+def all_but_base(model):
+    for name, p in model.named_parameters():
+        p.requires_grad = not name.startswith("base")
+    trained = [p for p in model.parameters() if p.requires_grad]
+    return [{"params": [p for p in trained if p.dim() > 1], "weight_decay": 0.1},
+            {"params": [p for p in trained if p.dim() == 1], "weight_decay": 0}]
+
+
+CASES = {"frozen": (freeze, lambda t: 1), "groups": (group, falling), "ema": (all_but_base, lambda t: 1)}
 
 
 def train(model, groups, schedule, data, delay):
-    """As many losses as updates. Weights lag, running averages do not."""
+    """As many losses as updates, and the averaged model. Weights lag, running averages do not."""
+    averaged = swa_utils.AveragedModel(model, multi_avg_fn=swa_utils.get_ema_multi_avg_fn(0.7))
     optimizer = torch.optim.AdamW(groups, lr=0.02, betas=(0.8, 0.9))
     rates = torch.optim.lr_scheduler.LambdaLR(optimizer, schedule)
     parameters = [p for p in model.parameters() if p.requires_grad]
@@ -105,8 +116,13 @@ def train(model, groups, schedule, data, delay):
             p.data.copy_(w)
         optimizer.step()
         rates.step()
+        averaged.update_parameters(model)
         versions.append([p.detach().clone() for p in parameters])
-    return losses
+    return losses, averaged.module
+
+
+def save(path, model, state):
+    tensors.save(path, {k: v for k, v in model.state_dict().items() if k in state})
 
 
 def main():
@@ -122,9 +138,14 @@ def main():
         for delay in (0, 1):
             model = Model().double()
             model.load_state_dict({k: torch.from_numpy(v).double() for k, v in state.items()}, strict=False)
-            losses = train(model, groups_of(model), schedule, data, delay)
+            losses, averaged = train(model, groups_of(model), schedule, data, delay)
             path = os.path.join(HERE, f"{case}.{delay}")
-            tensors.save(path + ".want.safetensors", {k: v for k, v in model.state_dict().items() if k in state})
+            save(path + ".want.safetensors", averaged if case == "ema" else model, state)
+            if case == "ema":
+                save(path + ".raw.safetensors", model, state)
+                averaged.eval()
+                with open(path + ".validation", "w") as file:
+                    file.write(f"{((averaged(data[0]) - data[1]) ** 2).mean().item():.9g}\n")
             with open(path + ".loss", "w") as file:
                 file.writelines(f"{loss:.9g}\n" for loss in losses)
 
