@@ -190,7 +190,8 @@ struct pd_stage {
       activations_out[PD_MAX_CHUNKS]; /* by chunk; empty at the ends */
   struct pd_channel gradients_in[PD_MAX_CHUNKS], gradients_out[PD_MAX_CHUNKS];
   const struct pd_figure *figures;
-  int n_figures, n_losses; /* all of the model's: losses, then metrics */
+  int n_figures, n_losses;                /* all of the model's: losses, then metrics */
+  const struct pd_generation *generation; /* NULL: it generates nothing */
   const struct pd_prediction *predictions;
   int n_predictions; /* all of the model's */
   const struct pd_optimizer *optimizer;
@@ -203,9 +204,8 @@ struct pd_stage {
   int64_t lr_total;         /* updates after which the schedule ends; 0: never */
   /* planned, for --emulate: of a microbatch, by chunk; weights: backward's part that PD_WEIGHTS does (0: none) */
   double forward_seconds[PD_MAX_CHUNKS], backward_seconds[PD_MAX_CHUNKS], weights_seconds[PD_MAX_CHUNKS];
-  double update_seconds;                  /* of an update */
-  const struct pd_generation *generation; /* NULL: it generates nothing */
-  bool inference;                         /* the program only runs the model: what trains it is not there */
+  double update_seconds; /* of an update */
+  bool inference;        /* the program only runs the model: what trains it is not there */
 };
 
 /* ---- the run (run.c, options.c) -------------------------------------------------------------- */

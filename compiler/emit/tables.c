@@ -629,7 +629,7 @@ static void generation_table(Emit *e) {
 static void inference_fields(Emit *e) {
   if (e->g->n_outputs)
     text_add(&e->out, "  .predictions = predictions, .n_predictions = %d,\n", e->g->n_outputs);
-  text_add(&e->out, "  .inference = true, .forward_seconds = {%.6g},\n",
+  text_add(&e->out, "  .forward_seconds = {%.6g}, .inference = true,\n",
            e->plan->stage[e->p->stage].forward_seconds);
 }
 
