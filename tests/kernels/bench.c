@@ -65,10 +65,10 @@ static void bench_product(const char *form, struct pd_matmul_shape s) {
 
 /* A linear layer's products: m rows, n outputs, k inputs. */
 static void bench_layer(int64_t m, int64_t n, int64_t k) {
-  bench_product("x w^T", (struct pd_matmul_shape){1, m, n, k, 0, k, 1, 0, 1, k, 0, n, false, false});
-  bench_product("dy w", (struct pd_matmul_shape){1, m, k, n, 0, n, 1, 0, k, 1, 0, k, false, false});
-  bench_product("dy^T x", (struct pd_matmul_shape){1, n, k, m, 0, 1, n, 0, k, 1, 0, k, false, false});
-  bench_product("dy^T x, added", (struct pd_matmul_shape){1, n, k, m, 0, 1, n, 0, k, 1, 0, k, false, true});
+  bench_product("x w^T", (struct pd_matmul_shape){1, m, n, k, 0, k, 1, 0, 1, k, 0, n, false, false, false});
+  bench_product("dy w", (struct pd_matmul_shape){1, m, k, n, 0, n, 1, 0, k, 1, 0, k, false, false, false});
+  bench_product("dy^T x", (struct pd_matmul_shape){1, n, k, m, 0, 1, n, 0, k, 1, 0, k, false, false, false});
+  bench_product("dy^T x, added", (struct pd_matmul_shape){1, n, k, m, 0, 1, n, 0, k, 1, 0, k, false, true, false});
 }
 
 struct heads {
