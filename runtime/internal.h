@@ -335,7 +335,7 @@ void pd_initialise(const struct pd_parameter *p, uint64_t seed, float *to);
 struct pd_safetensors;
 struct pd_entry;
 const char *pd_map_file(const char *path, size_t *size, char *why);
-void pd_unmap_file(const void *map, size_t size);
+void pd_unmap_file(const void *at, size_t size);
 const char *pd_mapped_path(const void *address); /* the mapped file that it lies in, or NULL */
 bool pd_safetensors_open(const char *path, struct pd_safetensors *s, char *why); /* maps and parses */
 void pd_safetensors_close(struct pd_safetensors *s);

@@ -10,6 +10,9 @@ static const char *const heads[COLUMNS] = {"stage",       "instances", "paramete
                                            "backward ms", "sends",     "memory",     "weights",
                                            "gradients",   "optimizer", "the rest",   "recompute"};
 
+/* What inference has none of. */
+static const bool of_training[COLUMNS] = {[4] = true, [8] = true, [9] = true, [11] = true};
+
 static const char *with_commas(int64_t n) {
   char *digits = format("%lld", (long long)n);
   Text t = {0};
@@ -45,21 +48,25 @@ static void stage_row(const Graph *g, const Pieces *p, const Plan *plan, int i, 
   ensure(c == COLUMNS);
 }
 
-static void print_rows(const char *const *cell, int rows, FILE *out) {
+static void print_rows(const char *const *cell, int rows, bool inference, FILE *out) {
   int width[COLUMNS] = {0};
   for (int i = 0; i < rows * COLUMNS; i++) {
     int n = (int)strlen(cell[i]);
     if (n > width[i % COLUMNS])
       width[i % COLUMNS] = n;
   }
-  for (int row = 0; row < rows; row++)
+  for (int row = 0; row < rows; row++) {
     for (int c = 0; c < COLUMNS; c++) {
-      const char *text = cell[row * COLUMNS + c], *gap = c + 1 < COLUMNS ? "  " : "\n";
+      if (inference && of_training[c])
+        continue;
+      const char *text = cell[row * COLUMNS + c], *gap = c ? "  " : "";
       if (c == 1)
-        fprintf(out, "%-*s%s", width[c], text, gap);
+        fprintf(out, "%s%-*s", gap, width[c], text);
       else
-        fprintf(out, "%*s%s", width[c], text, gap);
+        fprintf(out, "%s%*s", gap, width[c], text);
     }
+    fputc('\n', out);
+  }
 }
 
 static double busy_seconds(const Plan *plan, int part) {
@@ -95,6 +102,27 @@ static void print_form(const Pipeline *p, FILE *out) {
   fputc('\n', out);
 }
 
+/* A token goes through all stages before the next one is known. */
+static void predict_tokens(const Plan *plan, FILE *out) {
+  double seconds = 0;
+  for (int i = 0; i < plan_parts(plan); i++)
+    seconds += plan->stage[i].forward_seconds;
+  double rate = seconds > 0 ? (double)plan->pipeline.microbatch / seconds : 0;
+  fprintf(out, "\npredicted: %.2f ms a token of each sample, %.0f tokens/s, messages aside\n", seconds * 1e3,
+          rate);
+}
+
+static void predict_batches(const Graph *g, const Plan *plan, FILE *out) {
+  double per_second = plan->batch_seconds > 0 ? (double)plan->pipeline.batch / plan->batch_seconds : 0;
+  int64_t tokens = graph_tokens_per_sample(g);
+  fprintf(out, "\npredicted: %.2f ms a batch, ", plan->batch_seconds * 1e3);
+  if (tokens)
+    fprintf(out, "%.0f tokens/s", per_second * (double)tokens);
+  else
+    fprintf(out, "%.1f samples/s", per_second);
+  fprintf(out, ", %.1f %% of the workers' time spent waiting\n", bubble(plan) * 100);
+}
+
 void plan_table(const Graph *g, const Pieces *p, const Plan *plan, FILE *out) {
   const Pipeline *l = &plan->pipeline;
   fprintf(out, "%s: %d stage%s, schedule %s, batch %lld in %lld microbatch%s of %lld, %s; costs %s\n", plan->model,
@@ -107,15 +135,11 @@ void plan_table(const Graph *g, const Pieces *p, const Plan *plan, FILE *out) {
   memcpy(cell, heads, sizeof heads);
   for (int i = 0; i < parts; i++)
     stage_row(g, p, plan, i, cell + (size_t)(i + 1) * COLUMNS);
-  print_rows(cell, parts + 1, out);
-  double per_second = plan->batch_seconds > 0 ? (double)l->batch / plan->batch_seconds : 0;
-  int64_t tokens = graph_tokens_per_sample(g);
-  fprintf(out, "\npredicted: %.2f ms a batch, ", plan->batch_seconds * 1e3);
-  if (tokens)
-    fprintf(out, "%.0f tokens/s", per_second * (double)tokens);
+  print_rows(cell, parts + 1, g->inference, out);
+  if (g->generation.context)
+    predict_tokens(plan, out);
   else
-    fprintf(out, "%.1f samples/s", per_second);
-  fprintf(out, ", %.1f %% of the workers' time spent waiting\n", bubble(plan) * 100);
+    predict_batches(g, plan, out);
   if (plan->why && *plan->why)
     fprintf(out, "why: %s\n", plan->why);
 }
