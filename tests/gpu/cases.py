@@ -15,6 +15,7 @@ TOLERANCE = {"f32": 1e-4, "bf16": 6e-2}
 LOSS_TOLERANCE = {"f32": 1e-4, "bf16": 2e-2}
 LARGER = {"golden.sequence.bf16": 2e-1} # a bias of queries: what is left of differences between like numbers
 UPDATES = 10
+NOT_TRAINED = {"inference"} # golden cases of infer, whose programs neither log updates nor save weights
 
 
 @dataclasses.dataclass
@@ -63,12 +64,12 @@ def gradient_check(folder, case, precision, ranks=1, options=("--microbatch", "1
                  want, loss, (tolerance, LOSS_TOLERANCE[precision]))
 
 
-def updates_check(case, steps, microbatch, precision):
-    """Several updates: running averages (statistics), an optimizer (lion)."""
-    at = f"tests/golden/{case}"
+def updates_check(case, steps, microbatch, precision, data=None):
+    """Several updates: running averages (statistics), an optimizer (lion), parameters by patterns (with tune's data)."""
+    at, of = f"tests/golden/{case}", f"tests/golden/{data or case}"
     program = Program(f"golden.{case}.{precision}", f"{at}.pdm", precision, 1,
                       ("--stages", "1", "--schedule", "flush", "--microbatch", str(microbatch)))
-    train = ("--data", f"{at}.x.npy", f"{at}.y.npy", "--init", f"{at}.init.safetensors", "--steps", str(steps))
+    train = ("--data", f"{of}.x.npy", f"{of}.y.npy", "--init", f"{of}.init.safetensors", "--steps", str(steps))
     return Check("golden", program, train, f"{at}.0.want.safetensors", f"{at}.0.loss",
                  (TOLERANCE[precision], LOSS_TOLERANCE[precision]))
 
@@ -76,7 +77,8 @@ def updates_check(case, steps, microbatch, precision):
 def names_of(folder):
     """Cases with gradients of PyTorch's."""
     return sorted(os.path.basename(path)[:-len(".loss")] for path in glob.glob(f"{TOP}/tests/{folder}/*.loss")
-                  if os.path.exists(path[:-len(".loss")] + ".pdm"))
+                  if os.path.exists(path[:-len(".loss")] + ".pdm")
+                  and os.path.exists(path[:-len(".loss")] + ".want.safetensors"))
 
 
 def small_options(model):
@@ -138,6 +140,8 @@ def checks():
               for precision in ("f32", "bf16") for case in names_of("graphs")]
     found += [updates_check(*case, precision) for precision in ("f32", "bf16")
               for case in (("statistics", 4, 3), ("lion", 6, 2))]
+    found += [updates_check(case, 6, 3, precision, "tune") for precision in ("f32", "bf16")
+              for case in ("frozen", "groups", "ema")]
     return found + training_checks() + rank_checks() + sanitizer_checks()
 
 
