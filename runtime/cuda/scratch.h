@@ -137,7 +137,8 @@ PD_PLANNED struct pd_matmul_shape pd_convolution_product(const struct pd_convolu
                                 .c_batch = 0,
                                 .c_row = out,
                                 .bias = s->bias,
-                                .accumulate = false};
+                                .accumulate = false,
+                                .few_rows = false};
     return y;
   }
   if (s->kind == PD_CONVOLUTION_BACKWARD) {
@@ -154,7 +155,8 @@ PD_PLANNED struct pd_matmul_shape pd_convolution_product(const struct pd_convolu
                                  .c_batch = 0,
                                  .c_row = in,
                                  .bias = false,
-                                 .accumulate = false};
+                                 .accumulate = false,
+                                 .few_rows = false};
     return dx;
   }
   struct pd_matmul_shape dw = {.batch = 1,
@@ -170,7 +172,8 @@ PD_PLANNED struct pd_matmul_shape pd_convolution_product(const struct pd_convolu
                                .c_batch = 0,
                                .c_row = in,
                                .bias = false,
-                               .accumulate = s->accumulate};
+                               .accumulate = s->accumulate,
+                               .few_rows = false};
   return dw;
 }
 
@@ -214,7 +217,8 @@ PD_PLANNED struct pd_matmul_shape pd_column_product(const struct pd_convolution_
                                 .c_batch = own,
                                 .c_row = out,
                                 .bias = false,
-                                .accumulate = false};
+                                .accumulate = false,
+                                .few_rows = false};
     return y;
   }
   if (s->kind == PD_CONVOLUTION_BACKWARD) {
@@ -231,7 +235,8 @@ PD_PLANNED struct pd_matmul_shape pd_column_product(const struct pd_convolution_
                                       .c_batch = column,
                                       .c_row = all,
                                       .bias = false,
-                                      .accumulate = false};
+                                      .accumulate = false,
+                                      .few_rows = false};
     return columns;
   }
   struct pd_matmul_shape dw = {.batch = groups,
@@ -247,7 +252,8 @@ PD_PLANNED struct pd_matmul_shape pd_column_product(const struct pd_convolution_
                                .c_batch = own * column,
                                .c_row = column,
                                .bias = false,
-                               .accumulate = accumulate};
+                               .accumulate = accumulate,
+                               .few_rows = false};
   return dw;
 }
 
@@ -303,7 +309,8 @@ PD_PLANNED struct pd_matmul_shape pd_lstm_product(const struct pd_lstm *l) {
                               .c_batch = 0,
                               .c_row = 4 * h,
                               .bias = false,
-                              .accumulate = false};
+                              .accumulate = false,
+                              .few_rows = false};
   return z;
 }
 /* What the gradient of a step's gates passes on to the state before: dh[batch][hidden] = d_gates @ w. */
@@ -322,7 +329,8 @@ PD_PLANNED struct pd_matmul_shape pd_lstm_backward_product(const struct pd_lstm 
                                .c_batch = 0,
                                .c_row = h,
                                .bias = false,
-                               .accumulate = false};
+                               .accumulate = false,
+                               .few_rows = false};
   return dh;
 }
 PD_PLANNED int64_t pd_lstm_state_bytes(const struct pd_lstm *l) {

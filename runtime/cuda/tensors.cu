@@ -30,6 +30,7 @@ static __global__ void __launch_bounds__(THREADS)
     add_up(Work work, int64_t n, int64_t length, bool by_rows, double *to) {
   int64_t first = static_cast<int64_t>(blockIdx.x) * length, end = first + length < n ? first + length : n;
   double sum = 0;
+#pragma unroll 1 /* passes may divide and take roots, which need registers */
   for (int64_t i = first + threadIdx.x; i < end; i += THREADS) sum += Pass()(&work, by_rows ? blockIdx.x : 0, i);
   sum = sum_of_block(sum);
   if (!threadIdx.x) to[blockIdx.x] = sum;
