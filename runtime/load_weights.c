@@ -58,12 +58,15 @@ static bool has_shape(const struct pd_entry *e, int rank, const int64_t *dim) {
 }
 
 #define HINT " (--init-partial PATTERN: what may start fresh)"
+#define TRANSPOSED " (a layer that takes 'stored = in_out' reads it transposed, as Hugging Face's GPT-2 has it)"
 
 static bool refuse_shape(const char *path, const struct pd_entry *e, int rank, const int64_t *dim, char *why) {
   char found[160], needed[160];
   print_shape(found, sizeof found, e->rank, e->dim);
   print_shape(needed, sizeof needed, rank, dim);
-  return pd_refuse(why, "'%s': tensor '%s' has shape %s, the model needs %s" HINT, path, e->name, found, needed);
+  bool transposed = rank == 2 && e->rank == 2 && e->dim[0] == dim[1] && e->dim[1] == dim[0];
+  return pd_refuse(why, "'%s': tensor '%s' has shape %s, the model needs %s%s", path, e->name, found, needed,
+                   transposed ? TRANSPOSED : HINT);
 }
 
 static bool load_one(const struct pd_sources *s, const struct pd_parameter *p, unsigned char *used,
