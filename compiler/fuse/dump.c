@@ -2,8 +2,21 @@
 #include "fuse/kernel.h"
 
 static const char *const kind_names[] = {
-    "weight", "accumulator", "input",     "received", "sent",   "gradient_received", "gradient_sent", "saved",
-    "kept",   "deferred",    "temporary", "table",    "figure",
+    [BUFFER_WEIGHT] = "weight",
+    [BUFFER_FROZEN] = "frozen",
+    [BUFFER_ACCUMULATOR] = "accumulator",
+    [BUFFER_INPUT] = "input",
+    [BUFFER_RECEIVED] = "received",
+    [BUFFER_SENT] = "sent",
+    [BUFFER_GRADIENT_RECEIVED] = "gradient_received",
+    [BUFFER_GRADIENT_SENT] = "gradient_sent",
+    [BUFFER_SAVED] = "saved",
+    [BUFFER_KEPT] = "kept",
+    [BUFFER_DEFERRED] = "deferred",
+    [BUFFER_TEMPORARY] = "temporary",
+    [BUFFER_TABLE] = "table",
+    [BUFFER_CACHE] = "cache",
+    [BUFFER_FIGURE] = "figure",
 };
 
 static void dump_place(const StageKernels *k, const Place *p, FILE *out) {
