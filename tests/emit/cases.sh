@@ -95,7 +95,7 @@ readable() {
 
 gpipe_reads_well() {
   expect 0 "$pdc" -S -n 2 --split 'h[2]' --microbatch 2 --schedule gpipe -o g "$source/models/gpt_mini.pdm"
-  readable g 1000
+  readable g 1040
   contains g/stage1.c 'IN_FLIGHT = 4, '
   contains g/stage1.c 'return batch;'
   [ "$(grep -c 'update(u++, b - 1)' g/stage0.c)" = 1 ] || fail "updates elsewhere than in the drain"
@@ -113,7 +113,7 @@ pipedream_reads_well() {
 
 interleaved_reads_well() {
   expect 0 "$pdc" -S -n 2 --split 'h[1],h[2],h[3]' --microbatch 2 --schedule interleaved -D chunks=2 -o i "$source/models/gpt_mini.pdm"
-  readable i 1125
+  readable i 1165
   contains i/stage0.c 'Stage 0 .*; '
   contains i/stage0.c 'struct saved_1 saved_1\[SAVED_SLOTS_1\]'
   contains i/stage0.c 'switch (chunk(turn))'
@@ -128,7 +128,7 @@ interleaved_reads_well() {
 
 zb_h1_reads_well() {
   expect 0 "$pdc" -S -n 2 --split 'h[2]' --microbatch 2 --schedule zb_h1 -o z "$source/models/gpt_mini.pdm"
-  readable z 1075
+  readable z 1100
   contains z/stage0.c 'static void weights(int64_t k)'
   contains z/stage0.c 'PD_WEIGHTS, k'
   contains z/stage0.c 'if (b - w > WEIGHTS_LAG)'
@@ -141,7 +141,7 @@ zb_h1_reads_well() {
 
 replicas_read_well() {
   expect 0 "$pdc" -S -n 3 --split 'h[2]' --replicas 2,1 --microbatch 1 -o r "$source/models/gpt_mini.pdm"
-  readable r 1000
+  readable r 1040
   contains r/stage0.c 'Stage 0 .*, 2 ranks (this program)'
   contains r/stage0.c "dealt in turn to this stage's 2 ranks"
   contains r/stage0.c 'MICROBATCHES = 4, .* on this rank'
