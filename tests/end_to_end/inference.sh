@@ -56,6 +56,8 @@ says "--steps trains, and --evaluate does not" launch 2 trained --evaluate --dat
 says "with --resume" launch 2 trained --evaluate --data held_out.txt --checkpoint states
 says "holds no complete checkpoint" launch 2 trained --evaluate --data held_out.txt --checkpoint none --resume
 says "holds no tensor" infer 2 inferstages2 --data held_out.txt --init "$top/tests/golden/blocks.init.safetensors"
+sed 's/"ln_f.weight"/"ln_x.weight"/' w.safetensors >lacks.safetensors # of the last stage
+says "holds no tensor 'ln_f.weight'" infer 2 inferstages2 --data held_out.txt --init lacks.safetensors
 says "is for training" "$pdc" --infer -S --schedule flush "$top/models/mlp.pdm"
 says "it trains nothing" "$pdc" -S --schedule forward "$top/models/mlp.pdm"
 says "cannot recompute" "$pdc" --infer -S --recompute on "$top/models/mlp.pdm"
