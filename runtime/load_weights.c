@@ -57,7 +57,10 @@ static bool has_shape(const struct pd_entry *e, int rank, const int64_t *dim) {
   return same;
 }
 
-#define HINT " (--init-partial PATTERN: what may start fresh)"
+static const char *hint(void) {
+  return pd.stage->inference ? "" : " (--init-partial PATTERN: what may start fresh)";
+}
+
 #define TRANSPOSED " (a layer that takes 'stored = in_out' reads it transposed, as Hugging Face's GPT-2 has it)"
 
 static bool refuse_shape(const char *path, const struct pd_entry *e, int rank, const int64_t *dim, char *why) {
@@ -66,7 +69,7 @@ static bool refuse_shape(const char *path, const struct pd_entry *e, int rank, c
   print_shape(needed, sizeof needed, rank, dim);
   bool transposed = rank == 2 && e->rank == 2 && e->dim[0] == dim[1] && e->dim[1] == dim[0];
   return pd_refuse(why, "'%s': tensor '%s' has shape %s, the model needs %s%s", path, e->name, found, needed,
-                   transposed ? TRANSPOSED : HINT);
+                   transposed ? TRANSPOSED : hint());
 }
 
 static bool load_one(const struct pd_sources *s, const struct pd_parameter *p, unsigned char *used,
@@ -145,7 +148,8 @@ static bool check_outcome(const struct pd_sources *s, const struct pd_entry *ent
     if (outcome[i] == MISSING && entries[i].name) add_name(&missing, entries[i].name);
   end_names(&missing);
   name_files(s, files, sizeof files);
-  if (missing.n) return pd_refuse(why, "%s no tensor%s %s" HINT, files, missing.n == 1 ? "" : "s", missing.text);
+  if (missing.n)
+    return pd_refuse(why, "%s no tensor%s %s%s", files, missing.n == 1 ? "" : "s", missing.text, hint());
   for (int p = 0; p < pd_options.n_init_partial; p++) {
     const char *pattern = pd_options.init_partial[p];
     bool some = false;
