@@ -114,6 +114,7 @@ template <auto F> struct Calls {
   run_column_sums<Calls<f>>(work, matrices, rows, columns, parts, to)
 #include "optimizers/tensors.h"
 
-#define RULE(rule, optimizer, moments) \
-  extern const struct pd_optimizer pd_##rule = {.name = #rule, .tensor = rule##_tensor};
+#define RULE(rule, optimizer, moments)           \
+  extern const struct pd_optimizer pd_##rule = { \
+      .name = #rule, .tensor = rule##_tensor, .by_elements = pd_rule{}, .constants = nullptr};
 PD_TENSOR_RULES(RULE)

@@ -53,7 +53,7 @@ open("hf.safetensors", "wb").write(struct.pack("<Q", len(text)) + text + bytes_[
 P
 two 0 --steps 0 --init hf.safetensors --save back.safetensors 2>notes || complain "names with a prefix"
 cmp two.safetensors back.safetensors || complain "weights differ under names with a prefix"
-[ "$(grep -c "note: 'hf.safetensors': ignored 1 tensor that the model does not have: 'transformer.mask'" notes)" = 1 ] ||
+[ "$(grep -c "note: 'hf.safetensors' holds 1 tensor that the model does not have, ignored: 'transformer.mask'" notes)" = 1 ] ||
   complain "no note of the ignored tensor"
 
 # Threads, emulation without data.

@@ -202,8 +202,8 @@ refused "'stored.npz' and the others are of several kinds" run 1 one --data stor
 run 1 windows --data from.txt --steps 20 && mv windows.figures plain.figures
 run 1 windows --data from.bin --token-type u16 --steps 20 && cmp windows.figures plain.figures ||
   complain "tokens of two bytes"
-refused "'from.bin' is not an llm.c token file: .*; --token-type u16 reads" run 1 windows --data from.bin --steps 1
-refused "--token-type needs u16 or u32, not 'u8'" run 1 windows --data from.bin --tokens u8 --steps 1
+refused "'from.bin' is not an llm.c token file: .*; --token-type u16 reads" launch 1 windows --data from.bin --steps 1
+refused "--token-type needs u16 or u32, not 'u8'" launch 1 windows --data from.bin --token-type u8 --steps 1
 $mpirun -n 1 windows/train --data from.txt --token-type u16 --steps 1 --peak 1e9 >out 2>&1
 grep -q "note: --token-type: no file is a .bin without a header; it changes nothing" out || complain "--token-type for nothing"
 
