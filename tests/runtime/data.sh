@@ -191,12 +191,12 @@ done
 $mpirun -n 1 one/train --data packed1.npz --steps 1 --peak 1e9 >out 2>&1
 grep -q "note: 'packed1.npz': no input or target is named 'notes'; the array is not read" out ||
   complain "an array that is not read: $(cat out)"
-refused "'other.npz' has no array 'image', but a, b" run 1 one --data other.npz --steps 1
-refused "'label.npz' has no array 'image', but arr_0" run 1 one --data label.npz --steps 1
-refused "'bzip2.npz': 'image' is packed by method 12; stored and deflated" run 1 one --data bzip2.npz --steps 1
-refused "'cut.npz' is not a .npz archive, or cut short" run 1 one --data cut.npz --steps 1
-refused "'damaged.npz' is damaged: 'image' cannot be unpacked" run 1 one --data damaged.npz --steps 1
-refused "'stored.npz' and the others are of several kinds" run 1 one --data stored.npz label.npy --steps 1
+refused "'other.npz' has no array 'image', but a, b" launch 1 one --data other.npz --steps 1
+refused "'label.npz' has no array 'image', but arr_0" launch 1 one --data label.npz --steps 1
+refused "'bzip2.npz': 'image' is packed by method 12; stored and deflated" launch 1 one --data bzip2.npz --steps 1
+refused "'cut.npz' is not a .npz archive, or cut short" launch 1 one --data cut.npz --steps 1
+refused "'damaged.npz' is damaged: 'image' cannot be unpacked" launch 1 one --data damaged.npz --steps 1
+refused "'stored.npz' and the others are of several kinds" launch 1 one --data stored.npz label.npy --steps 1
 
 # ---- tokens without a header -----------------------------------------------------------------------------
 run 1 windows --data from.txt --steps 20 && mv windows.figures plain.figures

@@ -65,16 +65,15 @@ static float fetched(const Array &x, const loop_array &a, size_t i) {
 
 /* ---- comparing --------------------------------------------------------------------------------- */
 
-/* Relative to the array's largest number, too, and to a few last bits of the largest that the loop is given: what is
- * left of rounding (layer_norm's sum of a row less its mean) is as good as that. */
+/* Relative to the largest number of the array or, where that is less, of what the loop is given: what is left of
+ * rounding (layer_norm's mean of a row less its mean) is as good as the sums it comes from. */
 static bool close(float got, float want, bool exact, bool bf16, double largest, double given) {
   if (std::isnan(want) || std::isnan(got)) return std::isnan(want) && std::isnan(got);
   float rounded = bf16 ? __bfloat162float(narrow(want)) : want;
   if (got == rounded) return true;
   if (exact || std::isinf(rounded)) return false;
   double share = bf16 ? 2e-5 + 0x1p-7 : 2e-5;
-  return std::abs((double)got - rounded) <=
-         std::max(2e-6 * largest, 0x1p-22 * given) + share * std::abs((double)rounded);
+  return std::abs((double)got - rounded) <= 2e-6 * std::max(largest, given) + share * std::abs((double)rounded);
 }
 
 static double largest_of(const loop_array &a, const Array &x) {
