@@ -137,8 +137,8 @@ static void parameter_line(Emit *e, int param) {
   Names values = {0};
   text_add(&e->out, "  {.name = %s, .order = %d, %s,\n", string_literal(p->name), param, shape_fields(&p->shape));
   if (e->p->forward_only) {
-    text_add(&e->out, "   %s.owner = %d, HELD(%s)},\n", p->stored_in_out ? ".stored_in_out = true, " : "",
-             owner_of(e, param), member_path(e, weight));
+    text_add(&e->out, "   %sHELD(%s), .owner = %d},\n", p->stored_in_out ? ".stored_in_out = true, " : "",
+             member_path(e, weight), owner_of(e, param));
     return;
   }
   add_init(p, &values);
