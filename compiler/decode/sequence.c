@@ -24,28 +24,54 @@ static bool *reached_from(const Graph *g, bool targets) {
   return reached;
 }
 
-/* Walks back from losses to what depends on samples and on no target, and comes from outside the layer that
- * compares it. */
+enum { BY_ARITHMETIC, BY_LAYER, HOWS };
+
+/* Walks back from losses to what depends on samples and on no target. A layer compares what comes from outside it with
+ * targets, as cross_entropy does; what the model's own arithmetic puts beside a target may also be a weight, or one more
+ * term of the loss. */
 typedef struct Search {
   const Graph *g;
   bool *from_targets, *from_inputs, *seen;
-  Ints found;
+  bool *found[HOWS]; /* by value */
 } Search;
 
 static void search(Search *s, int value, int reader) {
   const Graph *g = s->g;
-  int node = producer(g, value), here = instance_of(g, node);
-  bool inside = here > 0 && here == instance_of(g, reader);
-  if (s->seen[value] || (!s->from_inputs[node] && !s->from_targets[node]))
+  int node = producer(g, value), here = instance_of(g, node), there = instance_of(g, reader);
+  bool inside = here > 0 && here == there;
+  if (!s->from_inputs[node] && !s->from_targets[node])
     return;
-  s->seen[value] = true;
   if (!inside && !s->from_targets[node]) {
-    if (g->values.at[value].type == TYPE_F32)
-      push(&s->found, value);
+    s->found[there > 0 ? BY_LAYER : BY_ARITHMETIC][value] = g->values.at[value].type == TYPE_F32;
     return;
   }
+  if (s->seen[value])
+    return;
+  s->seen[value] = true;
   for (int i = 0; i < g->nodes.at[node].n_in; i++)
     search(s, g->nodes.at[node].in[i], node);
+}
+
+/* What layers compare with targets; where none does, what arithmetic puts beside them. A loss that no target reaches
+ * compares nothing. */
+static Ints find_compared(const Graph *g) {
+  Search s = {.g = g,
+              .from_targets = reached_from(g, true),
+              .from_inputs = reached_from(g, false),
+              .seen = alloc(g->values.n + 1)};
+  Ints compared = {0};
+  for (int how = 0; how < HOWS; how++)
+    s.found[how] = alloc(g->values.n + 1);
+  for (int i = 0; i < g->n_losses; i++) {
+    int loss = g->figures.at[i].value;
+    if (s.from_targets[producer(g, loss)])
+      search(&s, loss, producer(g, loss));
+  }
+  for (int how = HOWS - 1; how >= 0 && !compared.n; how--)
+    for (int v = 0; v < g->values.n; v++)
+      if (s.found[how][v])
+        push(&compared, v);
+  return compared;
 }
 
 static void mark_needed(const Graph *g, bool *needed, int node) {
@@ -57,23 +83,16 @@ static void mark_needed(const Graph *g, bool *needed, int node) {
 }
 
 static bool find_logits(const Graph *g, Sequence *s) {
-  Search all = {.g = g,
-                .from_targets = reached_from(g, true),
-                .from_inputs = reached_from(g, false),
-                .seen = alloc(g->values.n + 1)};
-  for (int i = 0; i < g->n_losses; i++) {
-    int loss = g->figures.at[i].value;
-    search(&all, loss, producer(g, loss));
-  }
-  if (all.found.n == 1) {
-    s->logits = all.found.at[0];
+  Ints compared = find_compared(g);
+  if (compared.n == 1) {
+    s->logits = compared.at[0];
     return true;
   }
   Diagnostic *d = error_at(NO_SPAN, "PD0811",
-                           all.found.n ? "--generate: the model's losses compare more than one value with targets"
-                                       : "--generate: the model's loss compares no value with a target");
-  for (int i = 0; i < all.found.n; i++)
-    note_at(d, g->values.at[all.found.at[i]].span, "this is one");
+                           compared.n ? "--generate: the model's losses compare more than one value with targets"
+                                      : "--generate: the model's loss compares no value with a target");
+  for (int i = 0; i < compared.n; i++)
+    note_at(d, g->values.at[compared.at[i]].span, "this is one");
   help(d, "tokens are drawn from what the one loss compares with the tokens that follow: "
           "'loss cross_entropy(logits, next);'");
   return false;
