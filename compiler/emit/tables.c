@@ -505,7 +505,7 @@ static void arguments_field(Emit *e, int indent, const double *number, const cha
 
 static void group_table(Emit *e) {
   const Train *t = &e->g->train;
-  if (!t->groups.n)
+  if (!t->groups.n || e->p->forward_only)
     return;
   text_add(&e->out, "static const struct pd_group groups[] = { /* a parameter's .group, from 1 */\n");
   for (int i = 0; i < t->groups.n; i++) {

@@ -43,6 +43,7 @@ for how in "1 --stages 1" "2 --stages 2" "3 --stages 3" "3 --stages 2 --replicas
   grep -q 'gradients\|moments\|pd_update\|pd_dropout' "$name"/stage*.c && complain "$name holds what only training needs"
 done
 [ "$model" = gpt ] || exit $failed
+build grouped --infer --stages 1 --microbatch 2 "$top/tests/golden/groups.pdm" # without the groups, whose table nobody reads
 
 # ---- what is refused, and how failures are told ----------------------------------------------------------
 for option in "--steps 3" "--save x" "--validation held_out.txt" "--checkpoint states" "--seed 3" "--augment flip" --resume \
