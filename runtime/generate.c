@@ -58,9 +58,10 @@ static bool read_stream(const char *path, char **text, size_t *bytes, char *why)
     }
     got = fread(*text + *bytes, 1, 4096, in);
   }
-  bool ok = !ferror(in);
+  bool ok = !ferror(in) || pd_refuse(why, "cannot read %s%s%s: %s", path ? "'" : "",
+                                     path ? path : "standard input", path ? "'" : "", strerror(errno));
   if (path) fclose(in);
-  return ok || pd_refuse(why, "cannot read '%s'", path ? path : "standard input");
+  return ok;
 }
 
 static bool encode_prompt(char *why) {

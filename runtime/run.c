@@ -270,11 +270,15 @@ static bool check_evaluation(const struct pd_stage *s, struct pd_options *o, cha
 }
 
 static bool check_generation(struct pd_options *o, char *why) {
+  const int64_t MOST_TOKENS = INT32_MAX; /* of a sample */
   int prompts = (o->prompt != NULL) + (o->prompt_file != NULL) + (o->prompt_tokens != NULL);
   o->steps = 0;
   if (!o->n_init) return pd_refuse(why, "--init FILE is missing: there are no weights to generate with");
   if (prompts > 1) return pd_refuse(why, "--prompt, --prompt-file, --prompt-tokens: give one of them");
   if (!(o->top_p > 0 && o->top_p <= 1)) return pd_refuse(why, "--top-p needs a number up to 1, and more than 0");
+  if (o->tokens > MOST_TOKENS)
+    return pd_refuse(why, "--tokens %lld are more than can be generated at once: %lld at most",
+                     (long long)o->tokens, (long long)MOST_TOKENS);
   return true;
 }
 
