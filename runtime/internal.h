@@ -266,6 +266,11 @@ void pd_add_up(int figure, int64_t batch, int64_t k, const float *elements, int6
 bool pd_figures_are_known(int64_t batch);
 void pd_figures_fold(int64_t batch);
 
+/* ---- outputs.c -------------------------------------------------------------------------------- */
+
+/* Rank 0 tries all that the run will write, and opens the log; false after filling `why`. */
+bool pd_outputs_check(char *why);
+
 /* ---- generate.c ------------------------------------------------------------------------------- */
 
 /* Rank 0 reads the prompt; false after filling `why`. */

@@ -56,9 +56,6 @@ bool pd_predict_options(char *why) {
     if (asked < 0) return false;
     if (files[asked].path)
       return pd_refuse(why, "--predict: the output '%s' is asked for twice", pd.stage->predictions[asked].name);
-    for (int j = 0; j < pd.stage->n_predictions; j++)
-      if (files[j].path && !strcmp(files[j].path, path))
-        return pd_refuse(why, "--predict: two outputs cannot both be '%s'", path);
     files[asked].path = path;
   }
   return true;

@@ -11,7 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/uio.h>
 #include <time.h>
@@ -294,45 +293,6 @@ static bool check_options(const struct pd_stage *s, struct pd_options *o, char *
   return true;
 }
 
-static bool same_file(const char *a, const char *b) {
-  struct stat s, t;
-  return !stat(a, &s) && !stat(b, &t) && s.st_dev == t.st_dev && s.st_ino == t.st_ino;
-}
-
-static bool is_data(const char *path, const char *argument) {
-  return same_file(path, pd_data_path(pd.stage->inputs, pd.stage->n_inputs, argument));
-}
-
-/* An output that would write over what the run reads; new weights may take the place of the old. */
-static bool spares_inputs(const char *option, const char *path, bool is_weights, char *why) {
-  const struct pd_options *o = &pd_options;
-  bool read = false;
-  for (int i = 0; i < o->n_init; i++) read |= !is_weights && same_file(path, o->init[i]);
-  for (int i = 0; pd_init_path(i); i++) read |= !is_weights && same_file(path, pd_init_path(i));
-  for (int i = 0; i < o->n_data; i++) read |= is_data(path, o->data[i]);
-  for (int i = 0; i < o->n_validation; i++) read |= is_data(path, o->validation[i]);
-  return !read || pd_refuse(why, "%s '%s' would write over a file that is read", option, path);
-}
-
-/* Outputs are tried before the run, so that no hour of training ends at an unwritable path. The log
- * comes last: once it is open nothing else can be refused. */
-static bool check_outputs(char *why) {
-  const struct pd_options *o = &pd_options;
-  if (pd.rank) return true;
-  if (o->run && !pd_make_directories(o->run, why)) return false;
-  if (o->log && !spares_inputs("--log", o->log, false, why)) return false;
-  const char *const options[] = {"--save", "--save-raw", "--trace", "--run"};
-  const char *const paths[] = {o->save, o->save_raw, o->trace, o->plan};
-  for (int i = 0; i < 4; i++)
-    if (paths[i] && !(spares_inputs(options[i], paths[i], i < 2, why) && pd_writable(paths[i], why))) return false;
-  for (int i = 0; i < pd.stage->n_predictions; i++) {
-    const char *path = pd_predict_path(i);
-    if (path && !(spares_inputs("--predict", path, false, why) && pd_writable(path, why))) return false;
-  }
-  if (pd_options.checkpoint && !pd_checkpoint_check(why)) return false;
-  return pd_tensorboard_check(why) && pd_log_open(why);
-}
-
 /* --run's copy of the plan, which the launcher names in PD_PLAN. */
 static void keep_plan(void) {
   const char *from = getenv("PD_PLAN");
@@ -408,7 +368,7 @@ void pd_start(const struct pd_stage *stage, int argc, char **argv) {
   start_weights();
   if (pd_only_evaluates()) pd.steps = pd.first_step;
   pd.evaluate = pd_evaluation_data && pd.first_step >= pd.steps;
-  check_outputs(why);
+  pd_outputs_check(why);
   pd_agree(why);
   if (!stage->inference) pd_optimizer_start();
   keep_plan();

@@ -32,6 +32,8 @@ says "which output? NAME=PATH, with NAME one of 'logits', 'features', 'probabili
 says "'logit=l.npy' names no output" infer 1 one --predict logit=l.npy
 says "'logits' is asked for twice" infer 1 one --predict logits=a.npy logits=b.npy
 says "two outputs cannot both be 'a.npy'" infer 1 one --predict logits=a.npy features=a.npy
+says "two outputs cannot both be './a.npy'" infer 1 one --predict logits=a.npy features=./a.npy
+says "two outputs cannot both be 'a.npy': of --log and of --predict" infer 1 one --predict logits=a.npy --log "$work/a.npy"
 says "cannot write 'missing/l.npy'" infer 2 two --predict logits=missing/l.npy
 says "would write over a file that is read" infer 1 one --predict "logits=$golden.image.npy"
 says "build them with pdc --infer" launch 1 trained --data x --steps 1 --predict l.npy

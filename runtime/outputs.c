@@ -1,0 +1,108 @@
+/* Where a run writes: every output is tried by rank 0 before the run, so that no hour of training ends at an unwritable
+ * path; none is what the run reads, nor what another option writes. */
+#include "internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+struct named {
+  const char *option, *path;
+};
+
+static bool same_file(const char *a, const char *b) {
+  struct stat s, t;
+  return !stat(a, &s) && !stat(b, &t) && s.st_dev == t.st_dev && s.st_ino == t.st_ino;
+}
+
+/* ---- what is read ---------------------------------------------------------------------------- */
+
+static bool is_data(const char *path, const char *argument) {
+  return same_file(path, pd_data_path(pd.stage->inputs, pd.stage->n_inputs, argument));
+}
+
+static bool is_weights(const char *path) {
+  const struct pd_options *o = &pd_options;
+  bool read = false;
+  for (int i = 0; i < o->n_init; i++) read |= same_file(path, o->init[i]);
+  for (int i = 0; pd_init_path(i); i++) read |= same_file(path, pd_init_path(i));
+  return read;
+}
+
+static bool is_text(const char *path) {
+  const struct pd_options *o = &pd_options;
+  bool read = o->prompt_file && same_file(path, o->prompt_file);
+  for (int i = 0; i < o->n_tokenizer; i++) read |= same_file(path, o->tokenizer[i]);
+  return read;
+}
+
+/* New weights may take the place of the old. */
+static bool spares_inputs(struct named x, char *why) {
+  const struct pd_options *o = &pd_options;
+  bool replaces = !strcmp(x.option, "--save") || !strcmp(x.option, "--save-raw");
+  bool read = is_text(x.path) || (!replaces && is_weights(x.path));
+  for (int i = 0; i < o->n_data; i++) read |= is_data(x.path, o->data[i]);
+  for (int i = 0; i < o->n_validation; i++) read |= is_data(x.path, o->validation[i]);
+  return !read || pd_refuse(why, "%s '%s' would write over a file that is read", x.option, x.path);
+}
+
+/* ---- what is written ------------------------------------------------------------------------- */
+
+/* The folder that `path` is in, in `to`; false when its name is too long to be any. */
+static bool folder_of(const char *path, char *to, size_t room) {
+  const char *slash = strrchr(path, '/');
+  size_t n = slash ? (size_t)(slash - path) + 1 : 0;
+  if (n + 2 > room) return false;
+  memcpy(to, path, n);
+  strcpy(to + n, "."); /* a name of its own, "" and "/" too */
+  return true;
+}
+
+/* Whether two paths lead to the same place, where there may be no file yet. */
+static bool same_place(const char *a, const char *b) {
+  char folder_a[4096], folder_b[4096];
+  const char *name_a = strrchr(a, '/'), *name_b = strrchr(b, '/');
+  if (strcmp(name_a ? name_a + 1 : a, name_b ? name_b + 1 : b)) return false;
+  return folder_of(a, folder_a, sizeof folder_a) && folder_of(b, folder_b, sizeof folder_b) &&
+         same_file(folder_a, folder_b);
+}
+
+/* All files that options name for writing; the log is the first, if there is one. */
+static int list(struct named *to) {
+  const struct pd_options *o = &pd_options;
+  const struct named all[] = {
+      {"--log", o->log},     {"--save", o->save}, {"--save-raw", o->save_raw},
+      {"--trace", o->trace}, {"--run", o->plan},
+  };
+  int n = 0;
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+    if (all[i].path) to[n++] = all[i];
+  for (int i = 0; i < pd.stage->n_predictions; i++)
+    if (pd_predict_path(i)) to[n++] = (struct named){"--predict", pd_predict_path(i)};
+  return n;
+}
+
+static bool check_files(char *why) {
+  struct named *x = pd_allocate(sizeof *x * (size_t)(5 + pd.stage->n_predictions));
+  int n = list(x);
+  bool ok = true;
+  for (int i = 0; i < n && ok; i++) {
+    ok = spares_inputs(x[i], why);
+    for (int j = 0; j < i && ok; j++)
+      if (same_place(x[j].path, x[i].path))
+        ok = pd_refuse(why, "two outputs cannot both be '%s': of %s and of %s", x[i].path, x[j].option,
+                       x[i].option);
+    if (ok && x[i].path != pd_options.log) ok = pd_writable(x[i].path, why);
+  }
+  free(x);
+  return ok;
+}
+
+/* The log comes last: once it is open nothing else can be refused. */
+bool pd_outputs_check(char *why) {
+  const struct pd_options *o = &pd_options;
+  if (pd.rank) return true;
+  if (o->run && !pd_make_directories(o->run, why)) return false;
+  if (!check_files(why) || (o->checkpoint && !pd_checkpoint_check(why))) return false;
+  return pd_tensorboard_check(why) && pd_log_open(why);
+}
