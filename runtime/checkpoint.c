@@ -7,6 +7,7 @@
  * in all shards. Microbatches in flight are not stored: they are run again with the weights they had. */
 #include "internal.h"
 #include "safetensors.h"
+#include "sources.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -125,22 +126,10 @@ void pd_checkpoint_write(int64_t step) {
 /* The number of shards of a complete step, or 0. */
 static int complete(int64_t step) {
   char path[PATH_BYTES];
-  struct stat st;
+  bool all;
   snprintf(path, sizeof path, "%s/step-%lld", pd_options.checkpoint, (long long)step);
-  DIR *dir = opendir(path);
-  int found = 0;
-  for (struct dirent *d; dir && (d = readdir(dir));) {
-    int shard, shards, end = 0, r = 0;
-    if (sscanf(d->d_name, "shard-%d-of-%d.safetensors%n", &shard, &shards, &end) != 2 || d->d_name[end] || !end)
-      continue;
-    for (; r < shards; r++) {
-      shard_path(path, step, r, shards);
-      if (stat(path, &st)) break;
-    }
-    if (r == shards) found = shards;
-  }
-  if (dir) closedir(dir);
-  return found;
+  int shards = pd_count_shards(path, &all);
+  return all ? shards : 0;
 }
 
 /* The newest complete step: {step, shards}; shards 0 when there is none. */

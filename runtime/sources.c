@@ -59,18 +59,31 @@ static bool add_indexed(struct pd_sources *s, const char *path, char *why) {
   return ok;
 }
 
-/* How many shards a checkpoint's step has, by the names in its folder; 0: there are none. */
-static int count_shards(const char *folder) {
+static bool has_shards(const char *folder, int shards) {
+  char path[PATH_MAX];
+  struct stat st;
+  bool all = shards > 0;
+  for (int i = 0; i < shards && all; i++) {
+    int n = snprintf(path, sizeof path, "%s/shard-%d-of-%d.safetensors", folder, i, shards);
+    all = n < PATH_MAX && !stat(path, &st);
+  }
+  return all;
+}
+
+int pd_count_shards(const char *folder, bool *complete) {
   DIR *dir = opendir(folder);
-  int found = 0;
+  int most = 0;
+  *complete = false;
   for (struct dirent *d; dir && (d = readdir(dir));) {
     int shard, shards, end = 0;
-    if (sscanf(d->d_name, "shard-%d-of-%d.safetensors%n", &shard, &shards, &end) == 2 && end && !d->d_name[end] &&
-        shards > found)
-      found = shards;
+    if (sscanf(d->d_name, "shard-%d-of-%d.safetensors%n", &shard, &shards, &end) != 2 || !end || d->d_name[end])
+      continue;
+    bool all = has_shards(folder, shards);
+    if (all > *complete || (all == *complete && shards > most)) most = shards;
+    *complete |= all;
   }
   if (dir) closedir(dir);
-  return found;
+  return most;
 }
 
 static bool add_folder(struct pd_sources *s, const char *folder, char *why) {
@@ -81,12 +94,13 @@ static bool add_folder(struct pd_sources *s, const char *folder, char *why) {
     if (!join(path, folder, strlen(folder), names[i], why)) return false;
     if (!stat(path, &st)) return i ? add_file(s, path, why) : add_indexed(s, path, why);
   }
-  int shards = count_shards(folder);
+  bool ok;
+  int shards = pd_count_shards(folder, &ok);
   if (!shards)
     return pd_refuse(why,
                      "'%s' is a folder without model.safetensors, its index or the shards of a checkpoint's step",
                      folder);
-  bool ok = true;
+  ok = true; /* of an incomplete step the file that is missing is told */
   for (int i = 0; i < shards && ok; i++) {
     snprintf(name, sizeof name, "/shard-%d-of-%d.safetensors", i, shards);
     ok = join(path, folder, strlen(folder), name, why) && add_file(s, path, why);

@@ -35,6 +35,9 @@ struct pd_sources {
   } * file;
 };
 
+/* How many shards a checkpoint's step in this folder has, by their names; 0: none. Of steps that two plans left there a
+ * complete one, the largest; where none is, the largest. */
+int pd_count_shards(const char *folder, bool *complete);
 /* Opens the n paths of --init: safetensors files, indices, and folders (those of a checkpoint's step, which must be
  * whole, and those that hold model.safetensors or its index). A name to which a rename OLD=NEW applies, the first of them,
  * becomes NEW, whose wildcards (pattern.h) stand for what OLD's stood for; each must apply to some. False after filling

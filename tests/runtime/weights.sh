@@ -51,6 +51,9 @@ started "an index" whole.safetensors --init split/model.safetensors.index.json
 started "a folder with an index" whole.safetensors --init split
 started "an index here" whole.safetensors --init ./split/../split/model.safetensors.index.json
 started "a checkpoint's step" fifth.safetensors --init state/step-5
+cp -r state/step-5 left # a launch of three stages was killed while it wrote the step
+cp left/shard-0-of-2.safetensors left/shard-2-of-3.safetensors
+started "a step that is whole beside one that is not" fifth.safetensors --init left
 started "a checkpoint's shards" fifth.safetensors --init state/step-5/shard-1-of-2.safetensors state/step-5/shard-0-of-2.safetensors
 started "a file over itself" whole.safetensors --init whole.safetensors --save read.safetensors
 mkdir named && cp whole.safetensors named/model.safetensors
