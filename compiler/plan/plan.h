@@ -72,6 +72,11 @@ typedef struct PlanRequest {
   PlanWatch *watch; /* NULL: not measured */
 } PlanRequest;
 
+/* Inference has no updates, so that a model's batch binds neither --microbatch nor --replicas: the samples of a round of
+ * the schedule, the batch where they make it up, else the next number that they do. With -n alone all ranks can be
+ * replicas. */
+int64_t inference_batch(int64_t batch, const PlanRequest *q);
+
 /* Chooses, or takes request->plan and prices it anew; NULL after diagnostics. runners_up gets up to `n`
  * other plans, best first; those that were not found stay NULL. */
 Plan *plan_make(const Graph *g, const Pieces *p, const PlanRequest *request, Plan **runners_up, int n);

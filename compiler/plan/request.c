@@ -41,21 +41,44 @@ static int read_split(Planner *r, const char *split) {
 
 enum { MOST_REPLICAS = 4096, MOST_RANKS = 4096 };
 
-/* replicas: "2,1"; false after a diagnostic. */
-static bool read_replicas(const char *text, Ints *out) {
+/* replicas: "2,1"; false when the text is anything else. */
+static bool parse_replicas(const char *text, Ints *out) {
   for (const char *at = text;; at++) {
     char *end;
     long n = strtol(at, &end, 10);
-    if (end == at || n < 1 || n > MOST_REPLICAS || (*end && *end != ',')) {
-      Diagnostic *d = error_at(NO_SPAN, "PD0504", "--replicas: '%s' is no list of ranks by stage", text);
-      help(d, "'--replicas 2,1' runs stage 0 on two ranks and stage 1 on one");
+    if (end == at || n < 1 || n > MOST_REPLICAS || (*end && *end != ','))
       return false;
-    }
     push(out, (int)n);
     at = end;
     if (!*at)
       return true;
   }
+}
+
+/* The same; false after a diagnostic. */
+static bool read_replicas(const char *text, Ints *out) {
+  if (parse_replicas(text, out))
+    return true;
+  Diagnostic *d = error_at(NO_SPAN, "PD0504", "--replicas: '%s' is no list of ranks by stage", text);
+  help(d, "'--replicas 2,1' runs stage 0 on two ranks and stage 1 on one");
+  return false;
+}
+
+int64_t inference_batch(int64_t batch, const PlanRequest *q) {
+  const int64_t most = (int64_t)1 << 40; /* what asks for more is refused for another reason */
+  Ints replicas = {0};
+  int64_t whole = 1;
+  if (q->replicas && !parse_replicas(q->replicas, &replicas))
+    return batch;
+  for (int i = 0; i < replicas.n && whole < most; i++)
+    whole = common_multiple(whole, replicas.at[i]);
+  if (q->microbatch && q->microbatch < most && whole < most)
+    whole *= q->microbatch;
+  if (whole >= most || batch % whole == 0)
+    return batch;
+  if (q->workers > 0 && !q->replicas && whole * q->workers < most)
+    whole *= q->workers;
+  return (batch + whole - 1) / whole * whole;
 }
 
 /* How many stages --split, --stages, --replicas and -n ask for; 0 after a diagnostic. */

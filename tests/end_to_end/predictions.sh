@@ -25,6 +25,11 @@ says() {
 
 build one --infer --stages 1 --microbatch 4 "$golden.pdm" || exit 1
 build two --infer --stages 2 --microbatch 1 "$golden.pdm" || exit 1
+# A microbatch, and replicas, that do not go into the model's batch, which is of updates.
+build odd --infer --replicas 2,1 --microbatch 7 "$golden.pdm" || exit 1
+infer 3 odd --predict logits=odd.array || complain "a microbatch beyond the batch"
+infer 1 one --predict logits=even.array || complain "a microbatch of the batch"
+cmp -n 128 odd.array even.array && [ "$(wc -c <odd.array)" = "$(wc -c <even.array)" ] || complain "other rows with another microbatch"
 build trained --stages 1 --microbatch 4 "$golden.pdm" || exit 1
 grep -q 'pd_predict\|probabilities' trained/stage0.c && complain "a training keeps outputs"
 
