@@ -1,9 +1,11 @@
 /* The mean losses and metrics over files with the weights of one update: validation while training, and all that a
- * run does that only evaluates. Microbatches are dealt to replicas as in training. A microbatch's elements are added in order and in double by the rank that computes
- * them, then the microbatches' sums in their order by every rank: neither cuts nor replicas leave a trace. */
+ * run does that only evaluates. Microbatches are dealt to replicas as in training. A microbatch's elements are added in
+ * order and in double by the rank that computes them, then the microbatches' sums in their order by every rank: neither
+ * cuts nor replicas leave a trace. */
 #include "internal.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 bool pd_without_targets;
@@ -94,9 +96,11 @@ void pd_evaluation_load(int input, int64_t v, void *to) {
 }
 
 static void take_sum(int figure, int64_t v, double sum) {
-  if (pd_only_evaluates() && figure < pd.stage->n_losses && !isfinite(sum))
-    pd_fail("the loss of microbatch %lld is not finite; first tensor that is not: %s", (long long)pd_number(v),
-            pd_first_non_finite(v));
+  char at[64] = "";
+  if (!pd_only_evaluates()) snprintf(at, sizeof at, "step %lld: validation: ", (long long)pd_updates.done);
+  if (figure < pd.stage->n_losses && !isfinite(sum))
+    pd_fail("%sthe loss of microbatch %lld is not finite; first tensor that is not: %s", at,
+            (long long)pd_number(v), pd_first_non_finite(v, true));
   sums[(pd_number(v) - 1) * pd.stage->n_figures + figure] = sum;
 }
 

@@ -121,8 +121,9 @@ extern struct pd_dataset *pd_training_data, *pd_evaluation_data;
 bool pd_data_start(char *why);
 /* One sample of an input, read or derived. */
 void pd_load_evaluation_sample(int input, int64_t sample, void *to);
-/* The first row of the input's file that has a number which is not finite, of microbatch k's; -1: none. */
-int64_t pd_first_bad_row(int input, int64_t k);
+/* The first row of the input's file that has a number which is not finite, of microbatch k's of a training or an
+ * evaluation; -1: none. */
+int64_t pd_first_bad_row(int input, int64_t k, bool evaluation);
 
 /* ---- sampler.c ------------------------------------------------------------------------------- */
 
@@ -301,9 +302,9 @@ void pd_predict_finish(void);
 void pd_train_start(void);
 void pd_train_catch_up(void); /* waits for the figures of every update done and logs them */
 void pd_log_known(void);      /* the lines of all updates done whose figures have come */
-/* The first non-finite tensor of microbatch k, for people: of the model's inputs, whichever stage reads them, then of
- * what this rank has. */
-const char *pd_first_non_finite(int64_t k);
+/* The first non-finite tensor of microbatch k of a training or an evaluation, for people: of the model's inputs,
+ * whichever stage reads them, then of what this rank has. */
+const char *pd_first_non_finite(int64_t k, bool evaluation);
 /* Leaves this time out of updates' times. */
 void pd_clock_pause(double paused);
 

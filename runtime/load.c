@@ -5,6 +5,7 @@
 #include "internal.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 struct pd_dataset *pd_training_data, *pd_evaluation_data;
@@ -158,16 +159,20 @@ static bool is_finite(const float *x, int64_t n) {
   return true;
 }
 
-int64_t pd_first_bad_row(int input, int64_t k) {
+int64_t pd_first_bad_row(int input, int64_t k, bool evaluation) {
   const struct pd_input *in = &pd.stage->inputs[input];
-  if (!pd_training_data || in->token || in->origin != PD_FILE) return -1;
+  struct pd_dataset *data = evaluation ? pd_evaluation_data : pd_training_data;
+  int64_t b = pd.stage->microbatch, samples = data ? pd_dataset_samples(data) : 0, bad = -1;
+  if (!data || in->token || pd_is_derived(in)) return -1;
   float *x = pd_allocate(sizeof *x * (size_t)in->elements);
-  for (int64_t i = 0; i < pd.stage->microbatch; i++) {
-    int64_t row = pd_sample(pd.seed, pd_dataset_samples(pd_training_data), pd_first_sample(k) + i);
-    pd_dataset_read(pd_training_data, input, row, x);
-    if (!is_finite(x, in->elements)) return row;
+  for (int64_t i = 0; i < b && bad < 0; i++) {
+    int64_t row = evaluation ? (pd_number(k) - 1) * b + i : pd_sample(pd.seed, samples, pd_first_sample(k) + i);
+    if (row >= samples) break;
+    pd_dataset_read(data, input, row, x);
+    if (!is_finite(x, in->elements)) bad = row;
   }
-  return -1;
+  free(x);
+  return bad;
 }
 
 void pd_load_evaluation_sample(int input, int64_t sample, void *to) {

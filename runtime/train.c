@@ -28,11 +28,11 @@ static bool all_finite(const void *at, int64_t n, bool bf16) {
   return true;
 }
 
-const char *pd_first_non_finite(int64_t k) {
+const char *pd_first_non_finite(int64_t k, bool evaluation) {
   static char text[512];
   const struct pd_stage *s = pd.stage;
   for (int i = 0; i < s->n_inputs; i++) {
-    int64_t row = pd_first_bad_row(i, k);
+    int64_t row = pd_first_bad_row(i, k, evaluation);
     if (row < 0) continue;
     snprintf(text, sizeof text, "input '%s', row %lld of its file", s->inputs[i].name, (long long)row);
     return text;
@@ -60,7 +60,7 @@ static void take_sum(int figure, int64_t k, double sum) {
   if (!isfinite(sum) && figure < pd.stage->n_losses) {
     pd_train_catch_up(); /* a gradient that was not finite before is the cause to report */
     pd_fail("step %lld: the loss of microbatch %lld is not finite; first tensor that is not: %s",
-            (long long)(batch_of(k) + 1), (long long)pd_number(k), pd_first_non_finite(k));
+            (long long)(batch_of(k) + 1), (long long)pd_number(k), pd_first_non_finite(k, false));
   }
   pd_add_figure(figure, batch_of(k), (k - 1) % pd_own_microbatches() == 0, sum);
 }

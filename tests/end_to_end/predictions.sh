@@ -42,6 +42,12 @@ says "two outputs cannot both be 'a.npy': of --log and of --predict" infer 1 one
 says "cannot write 'missing/l.npy'" infer 2 two --predict logits=missing/l.npy
 says "would write over a file that is read" infer 1 one --predict "logits=$golden.image.npy"
 says "build them with pdc --infer" launch 1 trained --data x --steps 1 --predict l.npy
+mkdir bad && cp "$golden.image.npy" bad/images.npy # not finite in row 5 of 3 x 6 x 6 numbers
+printf '\000\000\300\177' | dd of=bad/images.npy bs=1 seek=$((128 + 5 * 432)) conv=notrunc 2>/dev/null
+data="image=bad/images.npy label=$golden.label.npy"
+says "the loss of microbatch 2 is not finite; first tensor that is not: input 'image', row 5 of its file" infer 1 one
+says "the loss of microbatch 6 is not finite; first tensor that is not: input 'image', row 5 of its file" infer 2 two
+data="image=$golden.image.npy label=$golden.label.npy"
 sed '/^ *output/d' "$golden.pdm" >none.pdm
 build none --infer --stages 1 --microbatch 4 none.pdm && says "the model has no 'output'" infer 1 none --predict l.npy
 sed '/^ *loss\|^ *metric\|^ *target/d; /output [^l]/d' "$golden.pdm" >only.pdm

@@ -64,6 +64,8 @@ check "resume from nowhere" "0 (stage 0): --resume needs --checkpoint DIR" two 1
 data="--data x.npy t.npy --save saved --quiet --peak 1"
 check "input that is not finite" "1 (stage 1): step [0-9]*: the loss of microbatch [0-9]* is not finite; first tensor that is not: input 'x', row [0-9]* of its file" \
   two 1 --data nan.npy t.npy --save kept --quiet --peak 1 --steps 1000
+check "validation that is not finite" "1 (stage 1): step 3: validation: the loss of microbatch [0-9]* is not finite; first tensor that is not: input 'x', row 12 of its file" \
+  two 1 $data --validation nan.npy t.npy --steps 3
 
 # Files that change or fill up during the run.
 check "log on a full disk" "0 (stage 0): cannot write log '/dev/full': No space left" two 1 $data --steps 3 --log /dev/full
