@@ -183,6 +183,10 @@ static bool open_columns(struct pd_dataset *d, char *why) {
       samples += p->lines.n ? p->lines.n : p->array.rows;
     }
     if (!first) first = c;
+    if (c != first && samples != d->samples && !strcmp(c->parts[0].array.path, first->parts[0].array.path))
+      return pd_refuse(why, "'%s' holds %lld samples of '%s', but %lld of '%s'", c->parts[0].array.path,
+                       (long long)samples, d->inputs[i].name, (long long)d->samples,
+                       d->inputs[first - d->columns].name);
     if (c != first && samples != d->samples)
       return pd_refuse(why, "'%s'%s hold%s %lld samples, but '%s'%s %lld", c->parts[0].array.path,
                        c->n > 1 ? " and the others" : "", c->n > 1 ? "" : "s", (long long)samples,

@@ -30,6 +30,14 @@ static bool parse_shape(const char *text, int *rank, int64_t *dim) {
   return true;
 }
 
+/* How much of a description to tell: a type in quotes, or the beginning of a list of them. */
+static int type_length(const char *text) {
+  enum { MOST = 16 };
+  int n = (int)strnlen(text, MOST);
+  const char *end = *text == '\'' ? memchr(text + 1, '\'', (size_t)(n > 0 ? n - 1 : 0)) : NULL;
+  return end ? (int)(end + 1 - text) : n;
+}
+
 static bool parse_type(const char *text, enum pd_element *type) {
   static const struct {
     const char *code;
@@ -67,8 +75,8 @@ bool pd_parse_npy(struct pd_array *a, char *why) {
   if (!descr || !order || !shape || !parse_shape(shape, &rank, dim))
     return pd_refuse(why, "'%s' is not a .npy array that can be read: %.200s", a->path, header);
   if (!parse_type(descr, &a->type))
-    return pd_refuse(why, "'%s' holds elements of type %.8s; f2, f4, f8, i4, i8, u1, u2 and u4 are known", a->path,
-                     descr);
+    return pd_refuse(why, "'%s' holds elements of type %.*s; f2, f4, f8, i4, i8, u1, u2 and u4 are known", a->path,
+                     type_length(descr), descr);
   if (rank < 1 || (rank > 1 && !strncmp(order, "True", 4)))
     return pd_refuse(why, "'%s' must hold samples along its first axis, in C order", a->path);
   a->rows = dim[0];

@@ -90,7 +90,7 @@ static void bad_data_is_named(void **state) {
        "token 600 at offset 1034 is outside the model's 256"},
       {write_bytes("text2", "abcdefgh", 8), &number, 1, "'x' takes numbers: give one .npy array"},
       {write_bytes("no.npy", "abcdefghijklmno", 15), &number, 1, "is not a .npy array"},
-      {write_npy("c8.npy", "<c8", "(3,)", labels, 24), &label, 1, "elements of type '<c8'"},
+      {write_npy("c8.npy", "<c8", "(3,)", labels, 24), &label, 1, "elements of type '<c8'; f2"},
       {write_npy("shape.npy", "<f4", "(1, 4)", labels, 24), &number, 1,
        "holds samples of shape [4], but 'x' takes [2, 3]"},
       {write_npy("long.npy", "<f4", "(9, 2, 3)", labels, 24), &number, 1,

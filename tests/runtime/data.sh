@@ -66,6 +66,7 @@ npz("packed1.npz", zipfile.ZIP_DEFLATED, **digits(0, 40), notes=npy("<f4", (1,),
 npz("packed2.npz", zipfile.ZIP_STORED, **digits(40, 96))
 open("label.npy", "wb").write(digits(0, 96)["label"])
 npz("label.npz", zipfile.ZIP_DEFLATED, arr_0=digits(0, 96)["label"])
+npz("uneven.npz", zipfile.ZIP_STORED, image=digits(0, 96)["image"], label=digits(0, 95)["label"])
 npz("other.npz", zipfile.ZIP_STORED, a=b"", b=b"")
 npz("bzip2.npz", zipfile.ZIP_BZIP2, **digits(0, 96))
 whole = open("packed1.npz", "rb").read()
@@ -193,6 +194,7 @@ grep -q "note: 'packed1.npz': no input or target is named 'notes'; the array is 
   complain "an array that is not read: $(cat out)"
 refused "'other.npz' has no array 'image', but a, b" launch 1 one --data other.npz --steps 1
 refused "'label.npz' has no array 'image', but arr_0" launch 1 one --data label.npz --steps 1
+refused "'uneven.npz' holds 95 samples of 'label', but 96 of 'image'" launch 1 one --data uneven.npz --steps 1
 refused "'bzip2.npz': 'image' is packed by method 12; stored and deflated" launch 1 one --data bzip2.npz --steps 1
 refused "'cut.npz' is not a .npz archive, or cut short" launch 1 one --data cut.npz --steps 1
 refused "'damaged.npz' is damaged: 'image' cannot be unpacked" launch 1 one --data damaged.npz --steps 1
