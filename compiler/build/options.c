@@ -286,6 +286,8 @@ static void check_generate(Options *o) {
     usage("--infer or --generate: programs do one of them");
   if (o->plan.microbatch)
     usage("--generate takes --samples, not --microbatch");
+  if (o->plan.replicas)
+    usage("--generate has no replicas: --samples makes so many continuations at once");
   if (!o->samples)
     o->samples = 1;
   o->plan.microbatch = o->samples;

@@ -235,7 +235,7 @@ static bool setting_belongs(const Planner *r, bool said, const char *setting, co
 static bool choose_schedule(Planner *r, const PlanRequest *q, const Plan *taken) {
   enum { USUAL_CHUNKS = 2 };
   const Train *t = &r->g->train;
-  r->schedule_span = q->schedule || taken ? NO_SPAN : t->pipeline_span;
+  r->schedule_span = q->schedule || taken || r->g->inference ? NO_SPAN : t->pipeline_span;
   if (taken) {
     r->form = form_of(&taken->pipeline);
     return true;
