@@ -101,10 +101,9 @@ static void write_event(int64_t step, unsigned field, const void *content, size_
 
 bool pd_tensorboard_check(char *why) {
   const char *dir = pd_options.tensorboard;
-  if (!dir) return true;
-  if (mkdir(dir, 0777) && errno != EEXIST)
-    return pd_refuse(why, "cannot make directory '%s': %s", dir, strerror(errno));
   struct stat st;
+  if (!dir) return true;
+  if (stat(dir, &st) && !pd_make_directories(dir, why)) return false;
   if (!stat(dir, &st) && !S_ISDIR(st.st_mode)) return pd_refuse(why, "--tensorboard '%s' is not a directory", dir);
   return !access(dir, W_OK | X_OK) || pd_refuse(why, "cannot write to '%s': %s", dir, strerror(errno));
 }
