@@ -1,5 +1,5 @@
-/* Parameters that `train` names by patterns (pattern.h): those that are frozen, groups of the others, and exceptions of
- * an optimizer of hidden matrices. */
+/* Parameters that `train` names by patterns (pattern.h): those that are frozen, groups of the others, and exceptions
+ * of an optimizer of hidden matrices. */
 #include "elaborate/internal.h"
 #include "optimizers/hidden.h"
 #include "optimizers/optimizer.h"

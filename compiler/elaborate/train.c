@@ -200,8 +200,11 @@ static void read_group_setting(Elaborator *e, const Frame *f, const Ast *group, 
   }
   Diagnostic *d = error_at(a->span2, "PD0401", "there is no setting '%s' of a group", a->name);
   const char *like = nearest(a->name, names, n);
+  const char *others = e->g->train.optimizer->others;
   if (like)
     help(d, "one with a similar name exists: '%s'", like);
+  else if (others && !strcmp(a->name, others))
+    help(d, "'%s' is the optimizer's alone: one pattern for all groups", others);
   else
     help(d, "a group has the arguments of the optimizer");
 }

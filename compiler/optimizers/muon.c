@@ -1,6 +1,6 @@
-/* torch.optim.Muon with adjust_lr_fn = "match_rms_adamw" for hidden matrices, and AdamW for the other parameters: Jordan et
- * al., "Muon: An optimizer for hidden layers in neural networks" (2024); the rate's factor, by which both parts have one
- * rate, is Liu et al.'s, "Muon is Scalable for LLM Training" (2025). */
+/* torch.optim.Muon with adjust_lr_fn = "match_rms_adamw" for hidden matrices, and AdamW for the other parameters:
+ * Jordan et al., "Muon: An optimizer for hidden layers in neural networks" (2024); the rate's factor, by which both
+ * parts have one rate, is Liu et al.'s, "Muon is Scalable for LLM Training" (2025). */
 #include <math.h>
 
 #include "ops/call.h"
@@ -38,8 +38,8 @@ static double products(const Train *t, const Param *of) {
   return flops * numbers[STEPS];
 }
 
-/* Of a hidden matrix the gradient is read, the weights read and written, what becomes the step written, normalised and
- * read, products apart. */
+/* Of a hidden matrix the gradient is read, the weights read and written, what becomes the step written, normalised
+ * and read, products apart. */
 static const UpdateRule rule = {.name = "muon",
                                 .n_moments = 2,
                                 .moment_shape = {NULL, second},

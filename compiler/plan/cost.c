@@ -28,8 +28,8 @@ double counted_seconds(const Graph *g, int node, int64_t b, const Rates *rates) 
   return (call ? rates->call : rates->loop) + t * samples / rates->threads + weight_traffic(g, n, &c, rates);
 }
 
-/* An update of a stage's parameters reads and writes the moments, and goes over as many bytes as the parameters have as
- * often as its rule says; clipping reads the gradient once more. Its products are like a node's. */
+/* An update of a stage's parameters reads and writes the moments, and goes over as many bytes as the parameters have
+ * as often as its rule says; clipping reads the gradient once more. Its products are like a node's. */
 static double update_seconds(const Graph *g, const ParameterTables *t, size_t stage, const Rates *rates) {
   int traffic = update_rule(&g->train)->traffic + (g->train.clip_norm > 0);
   double bytes = (double)t->held[stage] * traffic + 2 * (double)t->moments[stage];

@@ -1,8 +1,9 @@
-/* Muon (Jordan et al., 2024) as torch.optim.Muon defines it with adjust_lr_fn = "match_rms_adamw", for hidden matrices:
- * m += (1 - momentum) (g - m); u = momentum m + (1 - momentum) g, or m without nesterov; X = u / max(|u|, eps); so many
- * times X = (a + b A + c A A) X with A = X X^T, which brings X's singular values near 1; then
- * w = w keep - lr 0.2 sqrt(max(rows, columns)) X. A matrix with more rows than columns is its transpose's. The products
- * are in pd_newton_schulz.h, of floats where PyTorch's are of bfloat16. Other parameters are AdamW's. */
+/* Muon (Jordan et al., 2024) as torch.optim.Muon defines it with adjust_lr_fn = "match_rms_adamw", for hidden
+ * matrices: m += (1 - momentum) (g - m); u = momentum m + (1 - momentum) g, or m without nesterov;
+ * X = u / max(|u|, eps); so many times X = (a + b A + c A A) X with A = X X^T, which brings X's singular values near
+ * 1; then w = w keep - lr 0.2 sqrt(max(rows, columns)) X. A matrix with more rows than columns is taken as its
+ * transpose. The products are in pd_newton_schulz.h, of floats where PyTorch's are of bfloat16. Other parameters are
+ * AdamW's. */
 #ifndef PD_MUON_H
 #define PD_MUON_H
 
