@@ -1,6 +1,6 @@
-/* Updates on a device against host/optimizer.c's, to the bit where there are no products: every rule, parameters of all kinds and sizes, with
- * one version of the weights and with two, with masters and without; working copies are their masters, rounded;
- * the rules over whole tensors, and one written here, with moments of shapes of their own. */
+/* Updates on a device against host/optimizer.c's, to the bit where there are no products: every rule, parameters of
+ * all kinds and sizes, with one version of the weights and with two, with masters and without; working copies are
+ * their masters, rounded; the rules over whole tensors, and one written here, with moments of shapes of their own. */
 #include "optimizers/pd_newton_schulz.h"
 #include "test.h"
 
