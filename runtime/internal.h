@@ -176,6 +176,7 @@ enum pd_rule { PD_ELEMENT_RULES(PD_NAME_RULE) PD_N_RULES };
 struct pd_optimizer {
   const char *name;
   void (*tensor)(const struct pd_tensor_update *x); /* NULL: it goes by elements: */
+  void (*start)(const struct pd_parameter *p);      /* makes what updates of a parameter use; NULL: nothing */
   enum pd_rule by_elements;
   /* a struct step of an update at rate lr */
   void (*constants)(const void *arguments, double lr, int64_t t, float scale, bool decays, void *to);
@@ -190,6 +191,7 @@ struct pd_tile {
 extern struct pd_tile *pd_tiles;
 extern int pd_n_tiles;
 void pd_deal_tiles(void);
+void pd_start_rule(void); /* of the stage's optimizer, for its parameters */
 static inline bool pd_is_trained(const struct pd_parameter *p) { return !p->buffer && !p->frozen; }
 /* Where parameter p's moment number i stands, and its shape; NULL: it has no such moment. */
 float *pd_moment_at(const struct pd_parameter *p, int i);
@@ -207,7 +209,7 @@ bool pd_in_norm(const struct pd_parameter *p); /* this rank contributes the squa
 
 /* ---- host/optimizer.c, cuda/optimizer.cu ------------------------------------------------------- */
 
-void pd_optimizer_start(void); /* deals the tiles */
+void pd_optimizer_start(void); /* deals the tiles, starts the rule */
 /* What a target does with all parameters of a stage: by elements; and what is left after a rule over whole
  * tensors, that is running averages, parameters without a gradient, and working copies of masters. */
 typedef void pd_update_all(const struct pd_update_arrays *u);

@@ -103,6 +103,12 @@ void pd_deal_tiles(void) {
       *next++ = (struct pd_tile){p, first, all - first < PD_TILE ? all - first : PD_TILE};
 }
 
+void pd_start_rule(void) {
+  const struct pd_stage *s = pd.stage;
+  for (int i = 0; i < s->n_parameters && s->optimizer->start; i++)
+    if (s->parameters[i].n_uses && pd_is_trained(&s->parameters[i])) s->optimizer->start(&s->parameters[i]);
+}
+
 float *pd_use_at(const struct pd_parameter *p, int use, int64_t t, void *gradient) {
   const struct pd_use *u = &p->uses[use];
   bool here = u->stage == pd.stage->stage;

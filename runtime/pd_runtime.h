@@ -47,6 +47,7 @@ struct pd_parameter {
   enum pd_init init;
   double init_value; /* of PD_CONSTANT; PD_UNIFORM's bound, PD_NORMAL's deviation */
   bool decays;
+  bool hidden;        /* of an optimizer with two methods: a hidden matrix, which has the first */
   int group;          /* of the stage's, from 1; 0: the stage's own settings */
   bool stored_in_out; /* files hold the transposed matrix */
   bool buffer;        /* a running average: what is summed where a gradient would be are pd_share's shares */

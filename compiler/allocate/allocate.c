@@ -245,7 +245,8 @@ static int64_t largest_scratch(const LoweredStage *s, const UpdateRule *rule) {
   const StageKernels *k = s->kernels;
   int64_t bytes = 0;
   for (int i = 0; i < k->params.n && rule->scratch; i++) {
-    int64_t need = rule->scratch(&k->graph->params.at[k->params.at[i]].shape);
+    const Param *p = &k->graph->params.at[k->params.at[i]];
+    int64_t need = is_trained(p) ? update_scratch_bytes(k, rule, p) : 0;
     bytes = need > bytes ? need : bytes;
   }
   for (int list = 0; list < N_LISTS; list++)
@@ -281,7 +282,7 @@ static void moments(const StageKernels *k, const UpdateRule *rule, Allocation *a
       const Param *p = &k->graph->params.at[k->params.at[i]];
       if (!rule->moment_shape[m] || !is_trained(p))
         continue;
-      OwnMoment own = {k->params.at[i], m, a->bytes + bytes, moment_shape(rule, m, &p->shape)};
+      OwnMoment own = {k->params.at[i], m, a->bytes + bytes, moment_shape(rule, m, p)};
       if (!shape_elements(&own.shape))
         continue;
       push(&a->own_moments, own);

@@ -127,6 +127,7 @@ Graph *elaborate(const Ast *file, const ElaborateOptions *options) {
   if (whole) {
     freeze_parameters(&e);
     group_parameters(&e);
+    find_hidden(&e);
   }
   for (int i = 0; i < e.g->params.n && whole; i++)
     if (e.g->params.at[i].buffer)

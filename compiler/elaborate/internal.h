@@ -117,8 +117,11 @@ typedef struct Elaborator {
   Vec(Define) defines;
   Table assignments; /* by statement */
   Vec(Assignment *) assigned;
-  AstList frozen; /* patterns of parameters that `freeze` names: AST_STRING */
-  int statements; /* run so far; past MAX_STATEMENTS all stops */
+  AstList frozen;        /* patterns of parameters that `freeze` names: AST_STRING */
+  const Ast *optimizer;  /* the setting's value; NULL: not given */
+  const Ast *exceptions; /* its pattern of parameters that are updated as those are which are no hidden matrices:
+                            AST_STRING; NULL: none */
+  int statements;        /* run so far; past MAX_STATEMENTS all stops */
 } Elaborator;
 
 /* ---- module.c: files, layers -------------------------------------------------------------- */
@@ -215,5 +218,6 @@ void read_group(Elaborator *e, const Ast *a, ParameterGroup *to);
 void read_frozen(Elaborator *e); /* of `freeze`, or of -D freeze=PATTERN in its place */
 void freeze_parameters(Elaborator *e);
 void group_parameters(Elaborator *e); /* once those that are frozen are known */
+void find_hidden(Elaborator *e);      /* under an optimizer of hidden matrices, which has `others` */
 
 #endif

@@ -1,5 +1,7 @@
-/* Parameters that `train` names by patterns (pattern.h): those that are frozen, and groups of the others. */
+/* Parameters that `train` names by patterns (pattern.h): those that are frozen, groups of the others, and exceptions
+ * of an optimizer of hidden matrices. */
 #include "elaborate/internal.h"
+#include "optimizers/hidden.h"
 #include "optimizers/optimizer.h"
 #include "pattern.h"
 #include "pd_runtime.h"
@@ -177,4 +179,34 @@ void group_parameters(Elaborator *e) {
       if (!g->params.at[k].group && in_group(&g->params.at[k], &t->groups.at[i]))
         g->params.at[k].group = i + 1;
   }
+}
+
+/* ---- hidden matrices -------------------------------------------------------------------------------- */
+
+void find_hidden(Elaborator *e) {
+  Graph *g = e->g;
+  const Optimizer *o = g->train.optimizer;
+  if (e->exceptions)
+    check_alternatives(g, e->exceptions);
+  if (!o->others || g->inference)
+    return;
+  const bool *hidden = hidden_matrices(g);
+  const Param *excepted = NULL;
+  bool any = false;
+  for (int i = 0; i < g->params.n; i++) {
+    Param *p = &g->params.at[i];
+    bool exception = e->exceptions && pd_pattern_matches(e->exceptions->text, p->name);
+    p->hidden = hidden[i] && !exception;
+    any |= p->hidden;
+    if (hidden[i] && exception && !excepted)
+      excepted = p;
+  }
+  if (any)
+    return;
+  Diagnostic *d = warning_at(e->optimizer->span, "PD0415",
+                             "'%s' updates no hidden matrix: '%s' updates all parameters", o->name, o->others);
+  if (excepted)
+    help(d, "'%s' is one, but '%s' names it", excepted->name, o->others);
+  else
+    help(d, "a hidden matrix has two axes and is multiplied, and so is what comes of it, on its way to a loss");
 }

@@ -30,12 +30,14 @@ const Ast *define_take(Elaborator *e, Name name) {
 
 typedef struct Argument {
   const char *name;
-  int numbers; /* so many of them within the bounds, to `number` on: one, or a pair */
+  int numbers; /* so many of them within the bounds, to `number` on */
   double *number;
   Bounds bounds;
   bool whole;            /* it is a whole number */
+  bool truth;            /* or true or false */
   bool *decay_all;       /* or a word, of decay */
-  const double *example; /* of a pair */
+  const Ast **pattern;   /* or a pattern over parameters' names */
+  const double *example; /* of several numbers */
 } Argument;
 
 static const Bounds not_negative = {.most = HUGE_VAL};
@@ -53,13 +55,16 @@ static bool in_range(Elaborator *e, const Frame *f, const Ast *a, const char *na
   return false;
 }
 
-static void read_pair(Elaborator *e, const Frame *f, const Argument *to, const Ast *a) {
-  if ((a->kind != AST_TUPLE && a->kind != AST_LIST) || a->list.n != 2) {
-    help(error_at(a->span, "PD0402", "'%s' are two numbers", to->name), "for example '%s = (%g, %g)'", to->name,
-         to->example[0], to->example[1]);
+static void read_several(Elaborator *e, const Frame *f, const Argument *to, const Ast *a) {
+  if ((a->kind != AST_TUPLE && a->kind != AST_LIST) || a->list.n != to->numbers) {
+    Text example = {0};
+    for (int i = 0; i < to->numbers; i++)
+      text_add(&example, "%s%g", i ? ", " : "", to->example[i]);
+    help(error_at(a->span, "PD0402", "'%s' are %s numbers", to->name, to->numbers == 2 ? "two" : "three"),
+         "for example '%s = (%s)'", to->name, example.at);
     return;
   }
-  for (int i = 0; i < 2; i++)
+  for (int i = 0; i < to->numbers; i++)
     in_range(e, f, a->list.at[i], to->name, to->bounds, &to->number[i]);
 }
 
@@ -73,11 +78,26 @@ static void read_decay(bool *decay_all, const Ast *a) {
        "'matrices' decays parameters of rank two and more, 'all' every one");
 }
 
+static void read_pattern(const Argument *to, const Ast *a) {
+  bool none = a->kind == AST_NAME && !strcmp(a->name, "none");
+  if (a->kind == AST_STRING || none)
+    *to->pattern = none ? NULL : a;
+  else
+    help(error_at(a->span, "PD0402", "'%s' takes a pattern in quotes, not '%s'", to->name, ast_text(a)),
+         "for example '%s = \"head | wte\"'", to->name);
+}
+
 static void read_argument(Elaborator *e, const Frame *f, const Argument *to, const Ast *a) {
   double number;
-  if (to->numbers == 2)
-    read_pair(e, f, to, a);
-  else if (to->decay_all)
+  bool truth;
+  if (to->numbers > 1)
+    read_several(e, f, to, a);
+  else if (to->pattern)
+    read_pattern(to, a);
+  else if (to->truth) {
+    if (want_bool(e, f, evaluate(e, (Frame *)f, a), a->span, format("'%s'", to->name), &truth))
+      *to->number = truth;
+  } else if (to->decay_all)
     read_decay(to->decay_all, a);
   else if (in_range(e, f, a, to->name, to->bounds, &number)) {
     if (!to->whole || number == floor(number))
@@ -89,7 +109,7 @@ static void read_argument(Elaborator *e, const Frame *f, const Argument *to, con
 
 static void read_arguments(Elaborator *e, const Frame *f, const Ast *call, Name name, const Argument *list,
                            int n) {
-  enum { MOST = MAX_OPTIMIZER_ARGUMENTS + 2 };
+  enum { MOST = MAX_OPTIMIZER_ARGUMENTS + 3 };
   _Static_assert((int)MAX_LR_ARGUMENTS <= (int)MOST, "room for either's");
   const char *names[MOST];
   bool given[MOST] = {false};
@@ -139,10 +159,11 @@ static Name function_name(const Ast *a, const char *const *known, int n, const c
 
 /* ---- the optimizer's ------------------------------------------------------------------------- */
 
-enum { MAX_ARGUMENTS = MAX_OPTIMIZER_ARGUMENTS + 2 };
+enum { MAX_ARGUMENTS = MAX_OPTIMIZER_ARGUMENTS + 3 };
 
-/* What an optimizer takes, to these places; returns how many. */
-static int optimizer_arguments(const Optimizer *o, double *lr, double *number, bool *decay_all, Argument *list) {
+/* What an optimizer takes, to these places; returns how many. exceptions NULL: groups have none. */
+static int optimizer_arguments(const Optimizer *o, double *lr, double *number, const Ast **exceptions,
+                               bool *decay_all, Argument *list) {
   int n = 0;
   list[n++] = (Argument){.name = "lr", .numbers = 1, .number = lr, .bounds = not_negative};
   for (int i = 0; i < optimizer_n_arguments(o); i++)
@@ -150,7 +171,11 @@ static int optimizer_arguments(const Optimizer *o, double *lr, double *number, b
                            .numbers = o->argument[i].numbers,
                            .number = &number[optimizer_number(o, i)],
                            .bounds = o->argument[i].bounds,
+                           .whole = o->argument[i].whole,
+                           .truth = o->argument[i].truth,
                            .example = o->argument[i].standard};
+  if (o->others && exceptions)
+    list[n++] = (Argument){.name = o->others, .pattern = exceptions};
   list[n++] = (Argument){.name = "decay", .decay_all = decay_all};
   return n;
 }
@@ -175,8 +200,11 @@ static void read_group_setting(Elaborator *e, const Frame *f, const Ast *group, 
   }
   Diagnostic *d = error_at(a->span2, "PD0401", "there is no setting '%s' of a group", a->name);
   const char *like = nearest(a->name, names, n);
+  const char *others = e->g->train.optimizer->others;
   if (like)
     help(d, "one with a similar name exists: '%s'", like);
+  else if (others && !strcmp(a->name, others))
+    help(d, "'%s' is the optimizer's alone: one pattern for all groups", others);
   else
     help(d, "a group has the arguments of the optimizer");
 }
@@ -188,10 +216,12 @@ void read_group(Elaborator *e, const Ast *a, ParameterGroup *to) {
   Argument list[MAX_ARGUMENTS];
   *to = (ParameterGroup){.pattern = intern(a->a->text), .lr = t->lr, .decay_all = t->decay_all, .span = a->span};
   memcpy(to->number, t->number, sizeof to->number);
-  int n = optimizer_arguments(t->optimizer, &to->lr, to->number, &to->decay_all, list);
+  int n = optimizer_arguments(t->optimizer, &to->lr, to->number, NULL, &to->decay_all, list);
   for (int i = 0; i < n; i++)
     if (list[i].numbers == 1)
-      variable_declare(&f, intern(list[i].name), val_number(*list[i].number), false, a->span);
+      variable_declare(&f, intern(list[i].name),
+                       list[i].truth ? val_bool(*list[i].number != 0) : val_number(*list[i].number), false,
+                       a->span);
   for (int i = 0; i < a->list.n; i++)
     read_group_setting(e, &f, a, i, list, n);
 }
@@ -212,8 +242,9 @@ static void set_optimizer(Elaborator *e, const Frame *f, const Ast *a) {
     return;
   const Optimizer *o = optimizer_find(name);
   optimizer_set(t, o);
+  e->optimizer = a;
   Argument list[MAX_ARGUMENTS];
-  int arguments = optimizer_arguments(o, &t->lr, t->number, &t->decay_all, list);
+  int arguments = optimizer_arguments(o, &t->lr, t->number, &e->exceptions, &t->decay_all, list);
   read_arguments(e, f, a, name, list, arguments);
 }
 

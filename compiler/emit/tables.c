@@ -146,6 +146,8 @@ static void parameter_line(Emit *e, int param) {
   bool decay_all = group ? group->decay_all : e->g->train.decay_all;
   if (is_trained(p) && (decay_all || p->shape.rank >= 2))
     push(&values, intern(".decays = true"));
+  if (p->hidden)
+    push(&values, intern(".hidden = true"));
   if (group)
     push(&values, internf(".group = %d", p->group));
   if (p->stored_in_out)
@@ -230,7 +232,7 @@ static void moment_table(Emit *e) {
     const Param *p = &e->g->params.at[e->k->params.at[i]];
     const char *member = member_path(e, find_weight(e, e->k->params.at[i]));
     for (int m = 0, like = 0; m < rule->n_moments; m++) {
-      Shape shape = moment_shape(rule, m, &p->shape);
+      Shape shape = moment_shape(rule, m, p);
       Names fields = {0};
       if (!is_trained(p) || !shape_elements(&shape))
         push(&fields, intern(".offset = 0"));

@@ -202,6 +202,8 @@ static void put_declarations(Dump *d) {
             p->stored_in_out ? "in_out" : "out_in");
     if (p->group)
       fprintf(d->out, " group %d", p->group);
+    if (p->hidden)
+      fputs(" hidden", d->out);
     put_ints(d, "uses", &p->uses);
     put_ints(d, "gradients", &p->gradients);
     put_span(d, p->span);

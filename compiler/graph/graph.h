@@ -8,7 +8,7 @@
 
 #include "base/base.h"
 
-enum { MAX_RANK = 6, MAX_OPTIMIZER_NUMBERS = 8, MAX_LR_ARGUMENTS = 4 };
+enum { MAX_RANK = 6, MAX_OPTIMIZER_NUMBERS = 12, MAX_LR_ARGUMENTS = 4 };
 
 typedef enum { TYPE_F32, TYPE_TOKEN } Type; /* tokens are int32 in [0, classes) */
 
@@ -75,6 +75,8 @@ typedef struct Param {
                          for its gradient is the microbatch's share in the average, summed like a gradient */
   int group;          /* of Train.groups, from 1; 0: none */
   bool frozen;        /* train's `freeze` names it: no gradient, no update. Never a buffer */
+  bool hidden;        /* under an optimizer with two methods: a hidden matrix, which has the first
+                         (optimizers/hidden.h) */
   int value;          /* the graph value */
   Ints uses;          /* forward nodes that read it, in order (through views: the view) */
   Ints gradients;     /* one value a use, same order; each summed over microbatches on its own.

@@ -256,6 +256,7 @@ static void read_param(Reader *r, Param p) {
     expect(r, "out_in");
   if (accept(r, "group"))
     p.group = read_int(r);
+  p.hidden = accept(r, "hidden");
   read_ints(r, "uses", &p.uses);
   read_ints(r, "gradients", &p.gradients);
   p.span = read_span(r);

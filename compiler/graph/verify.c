@@ -45,6 +45,7 @@ static void verify_param(const Graph *g, const Param *p) {
   ensure(shape_equal(&p->shape, &g->values.at[p->value].shape) && !p->shape.batched);
   ensure(p->gradients.n == 0 || p->gradients.n == p->uses.n);
   ensure((!p->frozen && !p->group) || !p->buffer);
+  ensure(!p->hidden || (is_trained(p) && p->shape.rank == 2));
   ensure(p->group >= 0 && p->group <= g->train.groups.n);
   for (int k = 0; k < p->gradients.n && p->frozen; k++)
     ensure(p->gradients.at[k] < 0);

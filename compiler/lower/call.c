@@ -1,4 +1,5 @@
-/* Calls: which function of the runtime does the node, with what, and how much scratch memory it takes. */
+/* Calls: which function of the runtime does the node, with what, and how much scratch memory it takes; so do
+ * optimizers that call libraries. */
 #include <omp.h>
 
 #include "base/table.h"
@@ -22,24 +23,39 @@ typedef struct ScratchKey {
   int64_t threads;
 } ScratchKey;
 
-/* Asking a library takes as long as preparing the call: once for all kernels of a signature. */
-static int64_t scratch_bytes(const Site *site, Name signature) {
+/* Whoever asks: one of the two. */
+typedef struct Asking {
+  const Site *site;
+  const UpdateRule *rule; /* for this parameter: */
+  const Param *param;
+} Asking;
+
+/* Asking a library takes as long as preparing the call: once for all that are alike. */
+static int64_t ask(const Asking *a, ScratchKey key) {
   static Table known = {.key_bytes = sizeof(ScratchKey)};
-  const Op *op = site->node->op;
-  if (!op->scratch)
-    return 0;
-  ScratchKey key = {signature, site->library, site->threads};
   int64_t *bytes = table_find(&known, &key);
   if (bytes)
     return *bytes;
   int before = omp_get_max_threads();
-  if (site->threads > 0)
-    omp_set_num_threads(site->threads);
+  if (key.threads > 0)
+    omp_set_num_threads((int)key.threads);
   bytes = alloc(sizeof *bytes);
-  *bytes = op->scratch(site);
+  *bytes = a->site ? a->site->node->op->scratch(a->site) : a->rule->scratch(a->param, key.library);
   omp_set_num_threads(before);
   table_add(&known, &key, bytes);
   return *bytes;
+}
+
+static int64_t scratch_bytes(const Site *site, Name signature) {
+  if (!site->node->op->scratch)
+    return 0;
+  return ask(&(Asking){.site = site}, (ScratchKey){signature, site->library, site->threads});
+}
+
+int64_t update_scratch_bytes(const StageKernels *k, const UpdateRule *rule, const Param *p) {
+  Name signature = internf("update by %s of %s%s", rule->name, shape_text(&p->shape), p->hidden ? " hidden" : "");
+  return ask(&(Asking){.rule = rule, .param = p},
+             (ScratchKey){signature, lowering_of(k)->library, k->target.threads});
 }
 
 void lower_call(const StageKernels *stage, Lowered *l) {

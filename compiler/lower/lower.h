@@ -8,6 +8,7 @@
 #include "fuse/kernel.h"
 #include "ops/call.h"
 #include "ops/expression.h"
+#include "optimizers/optimizer.h"
 
 /* ---- what a kernel is called with ------------------------------------------------------------- */
 
@@ -112,6 +113,9 @@ static inline const LoweredList *lowered_setup(const LoweredStage *s) { return &
 static inline const LoweredList *lowered_pass(const LoweredStage *s, PassKind pass) { return &s->list[1 + pass]; }
 void lowered_dump(const LoweredStage *s, FILE *out);
 void lowered_verify(const LoweredStage *s);
+
+/* What an update of the parameter takes of scratch memory, by a rule that takes some. */
+int64_t update_scratch_bytes(const StageKernels *k, const UpdateRule *rule, const Param *p);
 
 /* dim[from] * .. * dim[end - 1]; 1 where there are none. */
 int64_t product(const int64_t *dim, int from, int end);

@@ -5,26 +5,25 @@
 #include "optimizers/optimizer.h"
 #include "optimizers/pd_adafactor.h"
 
-static const Shape none = {.rank = 1};
-
 /* Without the axis `axis`, from the end, where there are two. */
 static Shape without(const Shape *of, int axis) {
   Shape s = {.rank = of->rank - 1};
   if (of->rank < 2)
-    return none;
+    return no_moment;
   for (int i = 0, to = 0; i < of->rank; i++)
     if (i != of->rank - axis)
       s.dim[to++] = of->dim[i];
   return s;
 }
 
-static Shape rows(const Shape *of) { return without(of, 1); }
-static Shape columns(const Shape *of) { return without(of, 2); }
+static Shape rows(const Param *of) { return without(&of->shape, 1); }
+static Shape columns(const Param *of) { return without(&of->shape, 2); }
 
-static Shape vector(const Shape *of) { return of->rank < 2 ? *of : none; }
+static Shape vector(const Param *of) { return of->shape.rank < 2 ? of->shape : no_moment; }
 
-static int64_t scratch(const Shape *of) {
-  struct pd_adafactor_work work = {.m = pd_as_matrices(of->rank, of->dim)};
+static int64_t scratch(const Param *of, const Library *library) {
+  struct pd_adafactor_work work = {.m = pd_as_matrices(of->shape.rank, of->shape.dim)};
+  (void)library;
   return pd_adafactor_lay_out(&work, NULL);
 }
 

@@ -4,9 +4,10 @@
 #include "optimizers/optimizer.h"
 #include "optimizers/pd_lamb.h"
 
-static int64_t scratch(const Shape *of) {
+static int64_t scratch(const Param *of, const Library *library) {
   struct pd_lamb_work work;
-  return pd_lamb_lay_out(&work, shape_elements(of), NULL);
+  (void)library;
+  return pd_lamb_lay_out(&work, shape_elements(&of->shape), NULL);
 }
 
 /* Weights are read for their norm besides, and moments and weights for the step. */

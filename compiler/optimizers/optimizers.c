@@ -4,13 +4,12 @@
 #include <math.h>
 #include <string.h>
 
-const Optimizer *const all_optimizers[] = {&optimizer_adafactor,
-                                           &optimizer_adamw,
-                                           &optimizer_lamb,
-                                           &optimizer_lion,
-                                           &optimizer_nesterov,
-                                           &optimizer_sgd,
-                                           NULL};
+const Shape no_moment = {.rank = 1};
+
+const Optimizer *const all_optimizers[] = {&optimizer_adafactor, &optimizer_adamw,
+                                           &optimizer_lamb,      &optimizer_lion,
+                                           &optimizer_muon,      &optimizer_nesterov,
+                                           &optimizer_sgd,       NULL};
 
 const Optimizer *optimizer_find(const char *name) {
   for (int i = 0; all_optimizers[i]; i++)
@@ -59,8 +58,8 @@ const UpdateRule *update_rule(const Train *t) {
   return t->optimizer->choose ? t->optimizer->choose(t->number) : t->optimizer->rule;
 }
 
-Shape moment_shape(const UpdateRule *r, int moment, const Shape *of) {
-  return r->moment_shape[moment] ? r->moment_shape[moment](of) : *of;
+Shape moment_shape(const UpdateRule *r, int moment, const Param *of) {
+  return r->moment_shape[moment] ? r->moment_shape[moment](of) : of->shape;
 }
 
 /* ---- bounds ------------------------------------------------------------------------------------ */
@@ -70,6 +69,8 @@ bool within(Bounds b, double x) {
 }
 
 const char *bounds_text(Bounds b) {
+  if (b.least == -HUGE_VAL)
+    return "finite";
   if (b.most == HUGE_VAL)
     return format("%s %g", b.above ? "above" : "at least", b.least);
   if (b.above)

@@ -76,7 +76,7 @@ static int64_t moment_bytes(const Graph *g, const UpdateRule *rule, int param) {
   for (int i = 0; i < rule->n_moments && !g->inference; i++) {
     if (rule->moment_shape[i] && !is_trained(&g->params.at[param]))
       continue;
-    Shape shape = moment_shape(rule, i, &g->params.at[param].shape);
+    Shape shape = moment_shape(rule, i, &g->params.at[param]);
     bytes += padded_bytes(shape_elements(&shape));
   }
   return bytes;
@@ -87,6 +87,7 @@ typedef struct ParameterBytes {
   int64_t rounded, full, moments; /* as passes read it; in f32. Of a frozen one: */
   int64_t frozen;
   int users;
+  double products; /* multiplies and adds in its update */
 } ParameterBytes;
 
 static ParameterBytes *parameter_bytes(const Planner *r) {
@@ -100,7 +101,8 @@ static ParameterBytes *parameter_bytes(const Planner *r) {
     else
       b[q] = (ParameterBytes){.rounded = value_bytes(r, p->value, 1),
                               .full = padded_bytes(shape_elements(&p->shape)),
-                              .moments = moment_bytes(g, rule, q)};
+                              .moments = moment_bytes(g, rule, q),
+                              .products = rule->products && is_trained(p) ? rule->products(&g->train, p) : 0};
   }
   for (int k = 0; k < r->p->n; k++)
     for (int m = 0; m < r->p->at[k].params.n; m++)
@@ -113,8 +115,8 @@ ParameterTables parameter_tables(const Planner *r) {
   int side = p->n + 1;
   size_t square = (size_t)side * side;
   ParameterTables t = {alloc(square * sizeof *t.weights), alloc(square * sizeof *t.frozen),
-                       alloc(square * sizeof *t.held), alloc(square * sizeof *t.moments),
-                       alloc(square * sizeof *t.shared)};
+                       alloc(square * sizeof *t.held),    alloc(square * sizeof *t.moments),
+                       alloc(square * sizeof *t.shared),  alloc(square * sizeof *t.products)};
   const ParameterBytes *of = parameter_bytes(r);
   int *here = alloc((size_t)(r->g->params.n + 1) * sizeof *here);
   for (int i = 0; i < p->n; i++) {
@@ -129,6 +131,7 @@ ParameterTables parameter_tables(const Planner *r) {
           sum.rounded += of[q].rounded;
           sum.frozen += of[q].frozen;
           sum.moments += of[q].moments;
+          sum.products += of[q].products;
           partly += of[q].full;
         }
         if (here[q] == of[q].users)
@@ -140,6 +143,7 @@ ParameterTables parameter_tables(const Planner *r) {
       t.held[at] = sum.full;
       t.moments[at] = sum.moments;
       t.shared[at] = partly;
+      t.products[at] = sum.products;
     }
   }
   return t;

@@ -28,11 +28,12 @@ double counted_seconds(const Graph *g, int node, int64_t b, const Rates *rates) 
   return (call ? rates->call : rates->loop) + t * samples / rates->threads + weight_traffic(g, n, &c, rates);
 }
 
-/* An update reads and writes the moments, and goes over as many bytes as the parameters have as often as its rule
- * says; clipping reads the gradient once more. */
-static double update_seconds(const Graph *g, int64_t parameter_bytes, int64_t moment_bytes, const Rates *rates) {
+/* An update of a stage's parameters reads and writes the moments, and goes over as many bytes as the parameters have
+ * as often as its rule says; clipping reads the gradient once more. Its products are like a node's. */
+static double update_seconds(const Graph *g, const ParameterTables *t, size_t stage, const Rates *rates) {
   int traffic = update_rule(&g->train)->traffic + (g->train.clip_norm > 0);
-  return ((double)parameter_bytes * traffic + 2 * (double)moment_bytes) / rates->stream;
+  double bytes = (double)t->held[stage] * traffic + 2 * (double)t->moments[stage];
+  return bytes / rates->stream + t->products[stage] / rates->product / rates->threads;
 }
 
 int *piece_of_nodes(const Graph *g, const Pieces *p) {
@@ -118,8 +119,8 @@ Costs *price(const Planner *r, int64_t b) {
   double *update = alloc(square * sizeof *update);
   const ParameterTables t = parameter_tables(r);
   for (size_t i = 0; i < square && !g->inference; i++)
-    update[i] = (update_seconds(g, t.held[i], t.moments[i], &r->rates) + (double)t.shared[i] / r->bandwidth) *
-                (double)b / (double)g->train.batch;
+    update[i] = (update_seconds(g, &t, i, &r->rates) + (double)t.shared[i] / r->bandwidth) * (double)b /
+                (double)g->train.batch;
   *c = (Costs){.n = p->n,
                .forward = forward,
                .backward = backward,

@@ -73,6 +73,7 @@ typedef struct ParameterTables {
   int64_t *weights, *frozen; /* as passes read them: of those that are updated, and of those that are not */
   int64_t *held, *moments;   /* those that are updated in f32; their moments */
   int64_t *shared;           /* those of `held` that other stages use as well */
+  double *products;          /* multiplies and adds of their updates' products */
 } ParameterTables;
 ParameterTables parameter_tables(const Planner *r);
 

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "ops/op.h"
+#include "optimizers/optimizer.h"
 #include "plan/planner.h"
 
 enum { COLUMNS = 12 };
@@ -123,6 +124,25 @@ static void predict_batches(const Graph *g, const Plan *plan, FILE *out) {
   fprintf(out, ", %.1f %% of the workers' time spent waiting\n", bubble(plan) * 100);
 }
 
+/* Which parameters an optimizer with two methods updates by which. */
+static void print_methods(const Graph *g, FILE *out) {
+  const Optimizer *o = g->train.optimizer;
+  Text matrices = {0};
+  int hidden = 0, others = 0;
+  int64_t elements = 0;
+  for (int i = 0; i < g->params.n; i++) {
+    const Param *p = &g->params.at[i];
+    hidden += p->hidden;
+    others += is_trained(p) && !p->hidden;
+    elements += p->hidden ? shape_elements(&p->shape) : 0;
+    if (is_trained(p) && !p->hidden && p->shape.rank == 2)
+      text_add(&matrices, "%s%s", matrices.n ? ", " : "", p->name);
+  }
+  fprintf(out, "optimizer: %s for %d hidden matri%s of %s weights, %s for %d other parameter%s", o->name, hidden,
+          hidden == 1 ? "x" : "ces", with_commas(elements), o->others, others, others == 1 ? "" : "s");
+  fprintf(out, "%s%s\n", matrices.n ? ", among them the matrices " : "", matrices.n ? matrices.at : "");
+}
+
 void plan_table(const Graph *g, const Pieces *p, const Plan *plan, FILE *out) {
   const Pipeline *l = &plan->pipeline;
   fprintf(out, "%s: %d stage%s, schedule %s, batch %lld in %lld microbatch%s of %lld, %s; costs %s\n", plan->model,
@@ -140,6 +160,8 @@ void plan_table(const Graph *g, const Pieces *p, const Plan *plan, FILE *out) {
     predict_tokens(plan, out);
   else
     predict_batches(g, plan, out);
+  if (g->train.optimizer->others && !g->inference)
+    print_methods(g, out);
   if (plan->why && *plan->why)
     fprintf(out, "why: %s\n", plan->why);
 }

@@ -62,6 +62,7 @@ static void *on_device(const void *from, size_t bytes) {
 void pd_optimizer_start(void) {
   const struct pd_stage *s = pd.stage;
   pd_deal_tiles();
+  pd_start_rule();
   size_t n = static_cast<size_t>(s->n_parameters);
   Entry *all = static_cast<Entry *>(pd_allocate(sizeof *all * n));
   for (size_t i = 0; i < n; i++) all[i] = describe(&s->parameters[i]);

@@ -114,7 +114,10 @@ template <auto F> struct Calls {
   run_column_sums<Calls<f>>(work, matrices, rows, columns, parts, to)
 #include "optimizers/tensors.h"
 
-#define RULE(rule, optimizer, moments)           \
-  extern const struct pd_optimizer pd_##rule = { \
-      .name = #rule, .tensor = rule##_tensor, .by_elements = pd_rule{}, .constants = nullptr};
+#define RULE(rule, optimizer, moments)                                    \
+  extern const struct pd_optimizer pd_##rule = {.name = #rule,            \
+                                                .tensor = rule##_tensor,  \
+                                                .start = rule##_start,    \
+                                                .by_elements = pd_rule{}, \
+                                                .constants = nullptr};
 PD_TENSOR_RULES(RULE)

@@ -38,7 +38,10 @@ double pd_sum_of_squares(int64_t n, const float *x) {
 
 /* ---- over a stage's parameters --------------------------------------------------------------- */
 
-void pd_optimizer_start(void) { pd_deal_tiles(); }
+void pd_optimizer_start(void) {
+  pd_deal_tiles();
+  pd_start_rule();
+}
 
 /* A parameter without a gradient keeps its value, as in PyTorch. */
 static void keep(const struct pd_tile *c, const float *from, float *to) {

@@ -81,5 +81,5 @@ static double part(double *const *parts, int64_t row, int64_t i) {
 #include "optimizers/tensors.h"
 
 #define RULE(rule, optimizer, moments) \
-  const struct pd_optimizer pd_##rule = {.name = #rule, .tensor = rule##_tensor};
+  const struct pd_optimizer pd_##rule = {.name = #rule, .tensor = rule##_tensor, .start = rule##_start};
 PD_TENSOR_RULES(RULE)

@@ -10,6 +10,7 @@
 #include "optimizers/pd_adamw.h"
 #include "optimizers/pd_lamb.h"
 #include "optimizers/pd_lion.h"
+#include "optimizers/pd_muon.h"
 #include "optimizers/pd_nesterov.h"
 #include "optimizers/pd_sgd.h"
 
@@ -25,7 +26,8 @@
  * is. */
 #define PD_TENSOR_RULES(X)   \
   X(adafactor, adafactor, 3) \
-  X(lamb, lamb, 2)
+  X(lamb, lamb, 2)           \
+  X(muon, muon, 2)
 
 /* Of any rule (compiler/optimizers/optimizer.h has the same bound); of those that go by elements. */
 enum { PD_MAX_MOMENTS = 3, PD_MAX_ELEMENT_MOMENTS = 2 };

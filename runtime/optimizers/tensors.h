@@ -6,6 +6,12 @@
  *   PD_SUM(f, work, n, parts, to)     *to, over one row of n
  * Sums are doubles, in the order of pd_scratch.h. A pass may read what those before it wrote. */
 
+#include "optimizers/pd_newton_schulz.h"
+
+/* Rules that make nothing at the start. */
+#define adafactor_start NULL
+#define lamb_start NULL
+
 static void adafactor_tensor(const struct pd_tensor_update *u) {
   const struct pd_parameter *p = u->parameter;
   struct pd_adafactor_work x = {};
@@ -43,4 +49,73 @@ static void lamb_tensor(const struct pd_tensor_update *u) {
   PD_SUM(pd_lamb_moments, x, p->elements, x.parts, x.steps);
   PD_MAP(pd_lamb_rate, x, 1, 1);
   PD_MAP(pd_lamb_weights, x, 1, p->elements);
+}
+
+/* ---- Muon ---- */
+
+/* The products of hidden matrices of one shape, made at the start. */
+struct newton_schulz {
+  int64_t rows, columns;
+  struct pd_matmul *product[PD_NEWTON_SCHULZ_PRODUCTS];
+  int64_t scratch; /* the most that one takes */
+  struct newton_schulz *next;
+};
+static struct newton_schulz *newton_schulz;
+
+static struct newton_schulz *find_newton_schulz(int64_t rows, int64_t columns) {
+  struct newton_schulz *n = newton_schulz;
+  while (n && (n->rows != rows || n->columns != columns)) n = n->next;
+  return n;
+}
+
+static void muon_start(const struct pd_parameter *p) {
+  struct pd_matmul_shape shape[PD_NEWTON_SCHULZ_PRODUCTS];
+  if (!p->hidden || find_newton_schulz(p->dim[0], p->dim[1])) return;
+  struct newton_schulz *n = (struct newton_schulz *)pd_allocate(sizeof *n);
+  n->rows = p->dim[0], n->columns = p->dim[1];
+  n->next = newton_schulz;
+  newton_schulz = n;
+  pd_newton_schulz_products(n->rows, n->columns, shape);
+  for (int i = 0; i < PD_NEWTON_SCHULZ_PRODUCTS; i++) {
+    n->product[i] = pd_matmul_new(shape[i]);
+    int64_t bytes = (int64_t)pd_matmul_scratch(n->product[i]);
+    n->scratch = bytes > n->scratch ? bytes : n->scratch;
+  }
+}
+
+static void muon_other(const struct pd_tensor_update *u) {
+  const struct pd_parameter *p = u->parameter;
+  struct pd_muon_other x = {};
+  x.s = pd_muon_others_constants((const struct pd_muon_arguments *)u->arguments, u->lr, u->t, u->scale, p->decays);
+  x.from = u->from, x.to = u->to, x.gradient = u->gradient;
+  x.m = u->moment[0], x.v = u->moment[1];
+  PD_MAP(pd_muon_others, x, 1, p->elements);
+}
+
+static void muon_tensor(const struct pd_tensor_update *u) {
+  const struct pd_parameter *p = u->parameter;
+  if (!p->hidden) {
+    muon_other(u);
+    return;
+  }
+  const struct newton_schulz *n = find_newton_schulz(p->dim[0], p->dim[1]);
+  const float *no_bias = NULL;
+  struct pd_muon_work x = {};
+  x.s = pd_muon_constants((const struct pd_muon_arguments *)u->arguments, u->lr, n->rows, n->columns, u->scale,
+                          p->decays);
+  x.from = u->from, x.to = u->to, x.gradient = u->gradient, x.m = u->moment[0];
+  pd_muon_lay_out(&x, n->rows, n->columns, n->scratch, u->scratch);
+  PD_SUM(pd_muon_momentum, x, p->elements, x.parts, x.norm);
+  PD_MAP(pd_muon_normalise, x, 1, p->elements);
+  for (int i = 0; i < x.s.steps; i++) {
+    pd_matmul(n->product[PD_GRAM], x.x, x.x, no_bias, x.gram, x.library);
+    pd_matmul(n->product[PD_SQUARE], x.gram, x.gram, no_bias, x.square, x.library);
+    PD_MAP(pd_muon_polynomial, x, x.side, x.side);
+    bool tall = n->rows > n->columns;
+    pd_matmul(n->product[PD_POLYNOMIAL_TIMES_X], tall ? x.x : x.square, tall ? x.square : x.x, no_bias, x.next,
+              x.library);
+    float *before = x.x;
+    x.x = x.next, x.next = before;
+  }
+  PD_MAP(pd_muon_weights, x, 1, p->elements);
 }

@@ -1,8 +1,9 @@
 """Writes the golden files of `optimizers`, of lion.pdm's model, samples and first weights, by PyTorch 2 in double:
   optimizers.NAME.D.want.safetensors   the parameters after UPDATES updates
   optimizers.NAME.D.loss               the losses of the updates
-NAME: nesterov and adafactor by torch.optim's SGD and Adafactor, lamb by You et al.'s algorithm 2. D is the delay of the
-weights that a batch's gradient is taken at, in updates: 0, or 1 as under 2BW. Needs PyTorch 2.5 and numpy; the files are
+NAME: nesterov and adafactor by torch.optim's SGD and Adafactor, lamb by You et al.'s algorithm 2, muon by torch.optim's Muon
+and AdamW, the iteration of Muon in double, too, which PyTorch does in bfloat16. D is the delay of the
+weights that a batch's gradient is taken at, in updates: 0, or 1 as under 2BW. Needs PyTorch 2.9 and numpy; the files are
 committed, so that the tests do not."""
 import os
 import sys
@@ -38,12 +39,46 @@ class Lamb(torch.optim.Optimizer):
                 p.sub_(group["lr"] * p.norm() / r.norm() * r)
 
 
+class InDouble:
+    """A tensor whose conversion to bfloat16 is a copy."""
+
+    def __init__(self, x):
+        self.x = x
+
+    def __getattr__(self, name):
+        return getattr(self.x, name)
+
+    def to(self, dtype, copy):
+        assert dtype == torch.bfloat16 and copy
+        return self.x.clone()
+
+
+newton_schulz = torch.optim._muon._zeropower_via_newtonschulz
+torch.optim._muon._zeropower_via_newtonschulz = lambda update, *rest: newton_schulz(InDouble(update), *rest)
+
+
+class Muon:
+    """Of a head, the last matrix, and of vectors AdamW."""
+
+    def __init__(self, groups, lr, weight_decay, betas, **muon):
+        matrices, vectors = groups
+        self.parts = [torch.optim.Muon(matrices["params"][:-1], lr=lr, weight_decay=weight_decay,
+                                       adjust_lr_fn="match_rms_adamw", **muon),
+                      torch.optim.AdamW([{"params": matrices["params"][-1:]}, vectors], lr=lr, betas=betas,
+                                        weight_decay=weight_decay)]
+
+    def step(self):
+        for part in self.parts:
+            part.step()
+
+
 # As `optimizers` gives the same to pdc.
 OPTIMIZERS = {
     "nesterov": lambda groups: torch.optim.SGD(groups, lr=0.1, momentum=0.9, weight_decay=0.1, nesterov=True),
     "lamb": lambda groups: Lamb(groups, lr=0.05, betas=(0.9, 0.95), eps=1e-6, weight_decay=0.1),
     "adafactor": lambda groups: torch.optim.Adafactor(groups, lr=0.05, beta2_decay=-0.7, eps=(1e-7, 1e-3), d=1.0,
                                                       weight_decay=0.1),
+    "muon": lambda groups: Muon(groups, lr=0.02, weight_decay=0.2, momentum=0.9, betas=(0.9, 0.95)),
 }
 
 

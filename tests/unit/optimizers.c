@@ -9,7 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "optimizers/list.h"
+#include "ops/call.h"
+#include "pd_runtime.h"
 #include "lr_schedules.h"
 #include "optimizers/lr_schedule.h"
 
@@ -31,7 +32,7 @@ static void test_rows_are_sound(void **state) {
     assert_ptr_equal(optimizer_find(o->name), o);
     assert_true(o->lr > 0 && !o->rule == !!o->choose);
     for (int a = 0; a < optimizer_n_arguments(o); a++)
-      for (int k = 0; k < 2; k++) {
+      for (int k = 0; k < MAX_ARGUMENT_NUMBERS; k++) {
         const OptimizerArgument *argument = &o->argument[a];
         assert_int_equal(argument->field[k] != NULL, k < argument->numbers);
         assert_true(k >= argument->numbers || within(argument->bounds, argument->standard[k]));
@@ -86,16 +87,48 @@ static void expect_default(const char *line, const char *name, const double *sta
 static void test_adafactors_moments_are_small(void **state) {
   (void)state;
   const UpdateRule *r = optimizer_adafactor.rule;
-  Shape matrix = {.rank = 2, .dim = {1000, 300}}, vector = {.rank = 1, .dim = {7}}, number = {0},
-        filters = {.rank = 4, .dim = {8, 4, 3, 5}};
+  Param matrix = {.shape = {.rank = 2, .dim = {1000, 300}}}, vector = {.shape = {.rank = 1, .dim = {7}}},
+        number = {.shape = {.rank = 0}}, filters = {.shape = {.rank = 4, .dim = {8, 4, 3, 5}}};
   int64_t want[][3] = {{1000, 300, 0}, {0, 0, 7}, {0, 0, 1}, {8 * 4 * 3, 8 * 4 * 5, 0}};
-  const Shape *shapes[] = {&matrix, &vector, &number, &filters};
+  const Param *params[] = {&matrix, &vector, &number, &filters};
   for (int i = 0; i < 4; i++)
     for (int m = 0; m < 3; m++) {
-      Shape s = moment_shape(r, m, shapes[i]);
+      Shape s = moment_shape(r, m, params[i]);
       assert_int_equal(shape_elements(&s), want[i][m]);
     }
-  assert_true(r->scratch(&matrix) < 1000 * 300 && r->scratch(&number) > 0);
+  assert_true(r->scratch(&matrix, NULL) < 1000 * 300 && r->scratch(&number, NULL) > 0);
+}
+
+static int64_t product_scratch;
+static int64_t a_product(const struct pd_matmul_shape *s) {
+  assert_true(s->m > 0 && s->n > 0 && s->k > 0);
+  return product_scratch;
+}
+
+/* A hidden matrix has one moment, X twice, two square matrices of its shorter side and what a product takes; any other
+ * parameter AdamW's two moments. */
+static void test_muons_memory_is_of_hidden_matrices(void **state) {
+  (void)state;
+  const Library library = {.matmul = a_product};
+  const UpdateRule *r = optimizer_muon.rule;
+  Train t = {0};
+  optimizer_set(&t, &optimizer_muon);
+  for (int tall = 0; tall < 2; tall++) {
+    Param p = {.shape = {.rank = 2, .dim = {tall ? 96 : 32, tall ? 32 : 96}}};
+    for (p.hidden = false;; p.hidden = true) {
+      Shape first = moment_shape(r, 0, &p), second = moment_shape(r, 1, &p);
+      assert_int_equal(shape_elements(&first), 32 * 96);
+      assert_int_equal(shape_elements(&second), p.hidden ? 0 : 32 * 96);
+      product_scratch = 640;
+      int64_t with = r->scratch(&p, &library);
+      product_scratch = 0;
+      assert_int_equal(with - r->scratch(&p, &library), p.hidden ? 640 : 0);
+      assert_true(!p.hidden == !with && with < 4 * (2 * 32 * 96 + 2 * 32 * 32) + 1024);
+      assert_true(r->products(&t, &p) == (p.hidden ? 5 * 2.0 * (2 * 32 * 32 * 96 + 32 * 32 * 32) : 0));
+      if (p.hidden)
+        break;
+    }
+  }
 }
 
 static void test_docs_say_arguments_and_bounds(void **state) {
@@ -109,9 +142,15 @@ static void test_docs_say_arguments_and_bounds(void **state) {
     expect_default(line, "lr", &o->lr, 1);
     for (int a = 0; a < optimizer_n_arguments(o); a++) {
       const OptimizerArgument *argument = &o->argument[a];
+      if (argument->truth) {
+        const char *standard = argument->standard[0] != 0 ? "true" : "false";
+        assert_non_null(strstr(line, format(" %s = %s,", argument->name, standard)));
+        continue;
+      }
       expect_default(line, argument->name, argument->standard, argument->numbers);
       assert_non_null(strstr(line, format("`%s` %s", argument->name, bounds_text(argument->bounds))));
     }
+    assert_true(!o->others || strstr(line, format(" %s = none,", o->others)));
   }
 }
 
@@ -179,6 +218,7 @@ int main(void) {
       cmocka_unit_test(test_rows_are_sound),
       cmocka_unit_test(test_rules_are_the_runtimes),
       cmocka_unit_test(test_adafactors_moments_are_small),
+      cmocka_unit_test(test_muons_memory_is_of_hidden_matrices),
       cmocka_unit_test(test_docs_say_arguments_and_bounds),
       cmocka_unit_test(test_lr_schedules_are_the_runtimes),
       cmocka_unit_test(test_docs_say_lr_schedules),

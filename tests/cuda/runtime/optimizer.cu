@@ -1,6 +1,7 @@
-/* Updates on a device against host/optimizer.c's, to the bit: every rule, parameters of all kinds and sizes, with
- * one version of the weights and with two, with masters and without; working copies are their masters, rounded;
- * the rules over whole tensors, and one written here, with moments of shapes of their own. */
+/* Updates on a device against host/optimizer.c's, to the bit where there are no products: every rule, parameters of
+ * all kinds and sizes, with one version of the weights and with two, with masters and without; working copies are
+ * their masters, rounded; the rules over whole tensors, and one written here, with moments of shapes of their own. */
+#include "optimizers/pd_newton_schulz.h"
 #include "test.h"
 
 extern "C" {
@@ -13,8 +14,9 @@ enum { N = 5, UPDATES = 4, SETS = 2 };
 static const int64_t shapes[N][2] = {{13, 3077}, {17, 1}, {128, 128}, {3, 11}, {2, 3}};
 enum { DECAYS, PLAIN, TIED, AVERAGE, UNUSED }; /* TIED's last use is elsewhere */
 
-/* Moments: all like the parameter; the first one number a row; one a row, one a column, and none. */
-enum own { LIKE, ROWS, FACTORED };
+/* Moments: all like the parameter; the first one number a row; one a row, one a column, and none; of hidden matrices
+ * one like the parameter, of others two. */
+enum own { LIKE, ROWS, FACTORED, HIDDEN };
 
 struct setting {
   const char *name;
@@ -28,6 +30,7 @@ struct setting {
 /* What every rule takes for its arguments, which are numbers. */
 static const double numbers[] = {0.9, 0.95, 1e-8, 0.1};
 static const double adafactor_numbers[] = {-0.8, 1e-7, 1e-3, 0.5, 0.1};
+static const double muon_numbers[] = {0.1, 0.9, 1, 3.4445, -4.775, 2.0315, 1e-7, 5, 0.9, 0.95, 1e-8};
 static const struct pd_lr_constant_arguments constant = {0};
 
 static size_t after(size_t *at, size_t bytes) {
@@ -98,14 +101,27 @@ struct laid_out {
 
 static struct laid_out on_device, on_host;
 
+/* What products on the device take, which is more than on the host. */
+static int64_t muon_scratch(const int64_t *shape) {
+  struct pd_matmul_shape product[PD_NEWTON_SCHULZ_PRODUCTS];
+  struct pd_muon_work muon;
+  int64_t most = 0;
+  pd_newton_schulz_products(shape[0], shape[1], product);
+  for (const struct pd_matmul_shape &s : product) {
+    int64_t bytes = static_cast<int64_t>(pd_matmul_scratch(pd_matmul_new(s)));
+    most = bytes > most ? bytes : most;
+  }
+  return pd_muon_lay_out(&muon, shape[0], shape[1], most, NULL);
+}
+
 static size_t most_scratch() {
   int64_t most = 0;
   for (const int64_t *shape : shapes) {
     struct pd_lamb_work lamb;
     struct pd_adafactor_work adafactor = {};
     adafactor.m = pd_as_matrices(2, shape);
-    for (int64_t bytes :
-         {pd_lamb_lay_out(&lamb, shape[0] * shape[1], NULL), pd_adafactor_lay_out(&adafactor, NULL)})
+    for (int64_t bytes : {pd_lamb_lay_out(&lamb, shape[0] * shape[1], NULL),
+                          pd_adafactor_lay_out(&adafactor, NULL), muon_scratch(shape)})
       most = bytes > most ? bytes : most;
   }
   return static_cast<size_t>(most);
@@ -125,6 +141,7 @@ static void lay_out(struct laid_out *l, const struct setting *s, bool masters) {
     p->state = after(&state, bytes);
     p->offset = after(&weights, p->bf16 ? bytes / 2 : bytes);
     p->decays = i == DECAYS || i == TIED;
+    p->hidden = s->own == HIDDEN && i != PLAIN && i != AVERAGE;
     p->buffer = i == AVERAGE;
     p->momentum = i == AVERAGE ? 0.1f : 0;
     p->order = i;
@@ -153,6 +170,9 @@ static void lay_out(struct laid_out *l, const struct setting *s, bool masters) {
     struct pd_moment *own = &l->own_moments[i * s->moments];
     size_t first = g->moments + l->parameters[i].state, second = first + state;
     own[0] = {.offset = first, .dim = {rows}, .rank = 1};
+    if (s->own == HIDDEN) own[0] = {.offset = first, .dim = {rows, columns}, .rank = 2};
+    if (s->own == HIDDEN) own[1] = {.offset = second, .dim = {rows, columns}, .rank = 2};
+    if (l->parameters[i].hidden) own[1] = {.offset = 0, .dim = {0}, .rank = 1};
     if (s->own == ROWS) own[1] = {.offset = second, .dim = {rows, columns}, .rank = 2};
     if (s->own == FACTORED) own[1] = {.offset = second, .dim = {columns}, .rank = 1};
     if (s->own == FACTORED) own[2] = {.offset = 0, .dim = {0}, .rank = 1};
@@ -223,7 +243,8 @@ static void compare(const char *what, const struct setting *s, int parameter, in
                     const float *host, bool bf16, int64_t n) {
   for (int64_t j = 0; j < n; j++) {
     float want = bf16 ? nearest_bf16(host[j]) : host[j];
-    if (memcmp(&got[j], &want, sizeof want))
+    float near = !on_device.parameters[parameter].hidden ? 0 : bf16 ? 0x1p-7f : 1e-5f;
+    if (near > 0 ? !(fabsf(got[j] - want) <= near * fmaxf(1, fabsf(want))) : memcmp(&got[j], &want, sizeof want))
       pd_fail("%s, %d versions, masters %d: %s of parameter %d after update %d: element %d is %.9g, not %.9g",
               s->name, s->versions, s->masters, what, parameter, (int)t, (int)j, (double)got[j], (double)want);
   }
@@ -243,13 +264,14 @@ static void compare_all(const struct setting *s, int64_t t) {
     for (int m = 0; m < s->moments && i != AVERAGE; m++) {
       int64_t n = pd_moment_shape(d, m).elements;
       if (!n) {
-        CHECK(s->own == FACTORED && m == 2 && !pd_moment_at(d, m));
+        CHECK(((s->own == FACTORED && m == 2) || (d->hidden && m == 1)) && !pd_moment_at(d, m));
         continue;
       }
       use_host();
       const float *want = pd_moment_at(h, m);
       use_device();
-      CHECK(n == (s->own != LIKE && !m ? shapes[i][0] : s->own == FACTORED ? shapes[i][1] : d->elements));
+      bool sums = s->own == ROWS || s->own == FACTORED;
+      CHECK(n == (sums && !m ? shapes[i][0] : s->own == FACTORED ? shapes[i][1] : d->elements));
       compare("a moment", s, i, t, pd_view(pd_moment_at(d, m), n, false), want, false, n);
     }
   }
@@ -264,6 +286,9 @@ static void try_setting(const struct setting *s) {
   pd_n_tiles = 0;
   free(pd_tiles);
   pd_optimizer_start();
+  use_host();
+  pd_start_rule();
+  use_device();
   fill_weights();
   for (int64_t t = 0; t < UPDATES; t++) {
     fill_gradients(t);
@@ -281,6 +306,7 @@ int main(int argc, char **argv) {
   static const struct setting settings[] = {
       PD_ELEMENT_RULES(BY_ELEMENTS){"whole tensors", &whole_device, &whole_host, 2, 1, false, ROWS, numbers},
       {"lamb", &pd_lamb, &host_lamb, 2, 1, false, LIKE, numbers},
+      {"muon", &pd_muon, &host_muon, 2, 1, false, HIDDEN, muon_numbers},
       {"adafactor", &pd_adafactor, &host_adafactor, 3, 1, false, FACTORED, adafactor_numbers},
   };
   MPI_Init(&argc, &argv);

@@ -1,0 +1,92 @@
+/* torch.optim.Muon with adjust_lr_fn = "match_rms_adamw" for hidden matrices, and AdamW for the other parameters:
+ * Jordan et al., "Muon: An optimizer for hidden layers in neural networks" (2024); the rate's factor, by which both
+ * parts have one rate, is Liu et al.'s, "Muon is Scalable for LLM Training" (2025). */
+#include <math.h>
+
+#include "ops/call.h"
+#include "optimizers/optimizer.h"
+#include "optimizers/pd_newton_schulz.h"
+
+enum { STEPS = 7 }; /* ns_steps among the numbers below */
+
+/* AdamW's second: hidden matrices have one moment. */
+static Shape second(const Param *of) { return of->hidden ? no_moment : of->shape; }
+
+static int64_t scratch(const Param *of, const Library *library) {
+  struct pd_matmul_shape product[PD_NEWTON_SCHULZ_PRODUCTS];
+  struct pd_muon_work work;
+  int64_t rows = of->shape.dim[0], columns = of->shape.dim[1], most = 0;
+  if (!of->hidden)
+    return 0;
+  pd_newton_schulz_products(rows, columns, product);
+  for (int i = 0; i < PD_NEWTON_SCHULZ_PRODUCTS; i++) {
+    int64_t bytes = library->matmul(&product[i]);
+    most = bytes > most ? bytes : most;
+  }
+  return pd_muon_lay_out(&work, rows, columns, most, NULL);
+}
+
+static double products(const Train *t, const Param *of) {
+  struct pd_matmul_shape product[PD_NEWTON_SCHULZ_PRODUCTS];
+  const double *numbers = of->group ? t->groups.at[of->group - 1].number : t->number;
+  double flops = 0;
+  if (!of->hidden)
+    return 0;
+  pd_newton_schulz_products(of->shape.dim[0], of->shape.dim[1], product);
+  for (int i = 0; i < PD_NEWTON_SCHULZ_PRODUCTS; i++)
+    flops += 2 * (double)product[i].m * (double)product[i].n * (double)product[i].k;
+  return flops * numbers[STEPS];
+}
+
+/* Of a hidden matrix the gradient is read, the weights read and written, what becomes the step written, normalised
+ * and read, products apart. */
+static const UpdateRule rule = {.name = "muon",
+                                .n_moments = 2,
+                                .moment_shape = {NULL, second},
+                                .traffic = 7,
+                                .scratch = scratch,
+                                .products = products};
+
+const Optimizer optimizer_muon = {
+    .name = "muon",
+    .lr = 1e-3,
+    .argument = {{.name = "weight_decay",
+                  .numbers = 1,
+                  .field = {"weight_decay"},
+                  .standard = {0.1},
+                  .bounds = {.most = HUGE_VAL}},
+                 {.name = "momentum",
+                  .numbers = 1,
+                  .field = {"momentum"},
+                  .standard = {0.95},
+                  .bounds = {.most = 1, .below = true}},
+                 {.name = "nesterov",
+                  .numbers = 1,
+                  .field = {"nesterov"},
+                  .standard = {1},
+                  .bounds = {.most = 1},
+                  .truth = true},
+                 {.name = "ns_coefficients",
+                  .numbers = 3,
+                  .field = {"ns_a", "ns_b", "ns_c"},
+                  .standard = {3.4445, -4.775, 2.0315},
+                  .bounds = {.least = -HUGE_VAL, .most = HUGE_VAL}},
+                 {.name = "eps", .numbers = 1, .field = {"eps"}, .standard = {1e-7}, .bounds = {.most = HUGE_VAL}},
+                 {.name = "ns_steps",
+                  .numbers = 1,
+                  .field = {"ns_steps"},
+                  .standard = {5},
+                  .bounds = {.least = 1, .most = 99},
+                  .whole = true},
+                 {.name = "adamw_betas",
+                  .numbers = 2,
+                  .field = {"adamw_beta1", "adamw_beta2"},
+                  .standard = {0.9, 0.999},
+                  .bounds = {.most = 1, .below = true}},
+                 {.name = "adamw_eps",
+                  .numbers = 1,
+                  .field = {"adamw_eps"},
+                  .standard = {1e-8},
+                  .bounds = {.most = HUGE_VAL}}},
+    .others = "adamw",
+    .rule = &rule};
