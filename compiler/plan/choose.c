@@ -390,7 +390,7 @@ static Plan *look_ahead(const Choice *c, Plan *plan, double *gain) {
   int64_t b = plan->pipeline.microbatch;
   int parts = plan_parts(plan);
   ScheduleTraits traits = schedule_traits(form.schedule);
-  if (r->request->ahead || form.n_stages == 1 || traits.drains || traits.every_round || traits.forward_only)
+  if (r->request->ahead || form.n_stages == 1 || traits.drains || traits.every_round || !traits.looks_ahead)
     return plan;
   int *start = alloc((size_t)parts * sizeof *start);
   for (int i = 0; i < parts; i++)

@@ -101,7 +101,7 @@ void plan_verify(const Graph *g, const Pieces *p, const Plan *plan) {
   ensure(form_is_plain(l) || traits.replicas);
   ensure(schedule_allows(l, l->microbatches));
   for (int i = 0; i < l->n_stages; i++) {
-    ensure(l->replicas[i] >= 1 && (l->ahead[i] == 1 || l->ahead[i] == 2));
+    ensure(l->replicas[i] >= 1 && (l->ahead[i] == 1 || (l->ahead[i] == 2 && traits.looks_ahead)));
     ensure(!l->recompute[i] || traits.recomputes);
   }
   int parts = plan_parts(plan);

@@ -39,7 +39,10 @@ bool planner_prepare(Planner *r, const Graph *g, const Pieces *p, const PlanRequ
 bool planner_microbatches(Planner *r);
 void tell_microbatches(const Planner *r); /* reports that none is possible */
 Span graph_file_span(const Graph *g);
-bool schedule_named(Name name, Span where, const char *prefix); /* false after a diagnostic: there is none */
+const char *inference_option(const Graph *g); /* the one that asks for such programs: "--infer", "--generate" */
+/* False after a diagnostic: there is none; what trains a model cannot run it alone, nor the other way round. */
+bool schedule_named(Name name, Span where, const char *prefix);
+bool schedule_suits(const Graph *g, Name name, Span where, const char *prefix);
 
 /* ---- statistics.c */
 /* Warns where the plan's microbatch, chosen among several, has an influence on the model's results. */
