@@ -316,9 +316,10 @@ static char *why(const Choice *c, const Plan *plan, double gain) {
   for (int i = 0; i < p->n_stages; i++)
     any |= p->recompute[i];
   text_add(&t, "; %s.",
-           r->request->recompute != RECOMPUTE_AUTO ? "recomputation as asked"
-           : any                                   ? "recomputation where memory asks for it"
-                                                   : "everything fits without recomputation");
+           r->g->inference                           ? "it fits"
+           : r->request->recompute != RECOMPUTE_AUTO ? "recomputation as asked"
+           : any                                     ? "recomputation where memory asks for it"
+                                                     : "everything fits without recomputation");
   if (!r->request->ahead && p->ahead[0] > 1)
     text_add(&t,
              " One microbatch more in flight between stages: where kernels take 2 %% more or less time than "

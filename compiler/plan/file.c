@@ -48,6 +48,10 @@ static void write_stage(const Graph *g, const Pieces *p, const Plan *plan, int i
   json_int(t, "gradient_bytes", s->gradient_bytes);
   text_add(t, ", ");
   json_int(t, "optimizer_bytes", s->optimizer_bytes);
+  if (g->generation.context) {
+    text_add(t, ", ");
+    json_int(t, "cache_bytes", s->cache_bytes);
+  }
   text_add(t, " }%s\n", i + 1 < plan_parts(plan) ? "," : "");
 }
 
@@ -80,6 +84,10 @@ char *plan_json(const Graph *g, const Pieces *p, const Plan *plan) {
   for (int i = 0; i < plan_parts(plan); i++)
     write_stage(g, p, plan, i, &t);
   text_add(&t, "  ],\n  ");
+  if (g->generation.context) {
+    json_number(&t, "cache_bytes_a_token", plan_cache_bytes_a_token(g, plan));
+    text_add(&t, ",\n  ");
+  }
   json_number(&t, "batch_seconds", plan->batch_seconds);
   text_add(&t, ",\n  ");
   json_text(&t, "costs", plan->costs);

@@ -69,6 +69,7 @@ int64_t value_bytes(const Planner *r, int value, int64_t b);
 int64_t *saved_bytes(const Planner *r, const int *piece, int64_t b);
 int64_t *work_bytes(const Planner *r, const int *piece, int64_t b);
 int64_t *input_bytes(const Planner *r, int64_t b);
+int64_t cache_bytes(const Planner *r, int first_piece, int end_piece, int64_t b);
 int64_t *deferred_bytes(const Planner *r, const int *piece, int64_t b);
 int64_t *accumulator_bytes(const Graph *g, const Pieces *p, const int *piece); /* by piece */
 /* By stage of pieces [i, j), at i * (pieces + 1) + j: bytes of its parameters, each once. */
