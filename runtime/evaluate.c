@@ -1,6 +1,7 @@
-/* The mean losses and metrics over files with the weights of one update: validation while training, and all that a
- * run does that only evaluates. Microbatches are dealt to replicas as in training. A microbatch's elements are added in order and in double by the rank that computes
- * them, then the microbatches' sums in their order by every rank: neither cuts nor replicas leave a trace. */
+/* The mean losses and metrics over files with the weights of one update: validation while training, and all that
+ * a run does that only evaluates. Microbatches are dealt to replicas as in training. A microbatch's elements are
+ * added in order and in double by the rank that computes them, then the microbatches' sums in their order by
+ * every rank: neither cuts nor replicas leave a trace. */
 #include "internal.h"
 
 #include <math.h>

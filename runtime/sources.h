@@ -35,10 +35,10 @@ struct pd_sources {
   } * file;
 };
 
-/* Opens the n paths of --init: safetensors files, indices, and folders (those of a checkpoint's step, which must be
- * whole, and those that hold model.safetensors or its index). A name to which a rename OLD=NEW applies, the first of them,
- * becomes NEW, whose wildcards (pattern.h) stand for what OLD's stood for; each must apply to some. False after filling
- * `why`; to be closed either way. */
+/* Opens the n paths of --init: safetensors files, indices, and folders (those of a checkpoint's step, which must
+ * be whole, and those that hold model.safetensors or its index). A name to which a rename OLD=NEW applies, the
+ * first of them, becomes NEW, whose wildcards (pattern.h) stand for what OLD's stood for; each must apply to
+ * some. False after filling `why`; to be closed either way. */
 bool pd_sources_open(struct pd_sources *s, char *const *paths, int n, char *const *renames, int n_renames,
                      char *why);
 /* The name that a rename makes of this one: malloc'd; NULL when it does not apply. */

@@ -174,7 +174,8 @@ function shares() {
   const updates = [run.trace, run.predicted].some((t) => t && t.shares.some((s) => s && s.updates > 0));
   if (!updates)
     section("shares").querySelector(".hint").textContent =
-      "Shares of the time from a rank's first pass to its last. The bubble is what is left: waiting for other ranks, and messages.";
+      "Shares of the time from a rank's first pass to its last. The bubble is what is left: waiting for other " +
+      "ranks, and messages.";
   const works = ["forward", "recompute", "backward", "weights", "update"];
   const all = [run.trace, run.predicted].filter(Boolean);
   const used = works.filter((w) => all.some((t) => t.shares.some((s) => s && s[w] > 0)));
@@ -249,7 +250,8 @@ function planTable() {
     ...(split ? [["its weights' ms", (s) => ms(s.weights_seconds)]] : []),
     ...training([["update ms", (s) => ms(s.update_seconds)],
       ["recompute", (s) => (s.recompute === true ? "yes" : "no")]]),
-    ...(run.predicted && !forwardOnly ? [["in flight", (s, i) => figure(inFlight(run.predicted, firstRank(i % positions)))]] : []),
+    ...training(run.predicted
+      ? [["in flight", (s, i) => figure(inFlight(run.predicted, firstRank(i % positions)))]] : []),
     ["sends", (s, i) => (i + 1 < stages.length ? bytes(s.send_bytes) : "–")],
     ...(any("peak_bytes") ? [["memory", (s) => bytes(s.peak_bytes)]] : []),
     ...(any("weight_bytes") ? [["weights", (s) => bytes(s.weight_bytes)]] : []),

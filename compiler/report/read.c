@@ -1,5 +1,5 @@
-/* The log and the trace that `train` and `infer` leave. Both may be long: lines and events are parsed one at a time and
- * freed. One that was edited gets a diagnostic where it stops being what `train` writes. */
+/* The log and the trace that `train` and `infer` leave. Both may be long: lines and events are parsed one at a
+ * time and freed. One that was edited gets a diagnostic where it stops being what `train` writes. */
 #include "report/report.h"
 
 #include <errno.h>
