@@ -45,7 +45,8 @@ static bool run_parse(Compilation *c) {
 
 static bool run_elaborate(Compilation *c) {
   const Options *o = &c->options;
-  ElaborateOptions options = {o->include.at, o->include.n, o->define.at, o->define.n, o->infer || o->generate};
+  ElaborateOptions options = {o->include.at,           o->include.n, o->define.at, o->define.n,
+                              o->infer || o->generate, o->generate};
   c->graph = elaborate(c->ast, &options);
   if (c->graph && o->infer)
     c->graph->train.batch = inference_batch(c->graph->train.batch, &o->plan);

@@ -2,9 +2,10 @@
  * stage, each written by its first replica beside its name and renamed; a step is complete when its S shards are
  * there. A shard holds, for each parameter that its stage owns, weights.NAME (W(t) after t = N updates), then the
  * older versions that microbatches may still use: previous.NAME (W(t - 1)), previous2.NAME (W(t - 2)), ...;
- * moment1.NAME, moment2.NAME, and average.NAME under `ema`. Elements are in memory's order, and floats: the newest weights are the masters where
- * there are any, older ones working copies, which floats hold as they are. Any plan finds its parameters by name
- * in all shards. Microbatches in flight are not stored: they are run again with the weights they had. */
+ * moment1.NAME, moment2.NAME, and average.NAME under `ema`. Elements are in memory's order, and floats: the
+ * newest weights are the masters where there are any, older ones working copies, which floats hold as they are.
+ * Any plan finds its parameters by name in all shards. Microbatches in flight are not stored: they are run again
+ * with the weights they had. */
 #include "internal.h"
 #include "safetensors.h"
 #include "sources.h"
@@ -29,7 +30,8 @@ static int n_tensors(void) {
   return pd.stage->versions + pd.stage->n_moments + (pd.stage->ema > 0);
 } /* a parameter */
 
-/* A parameter's tensor number `i`: its name's beginning and its place; neither `newest` nor `at` while there is none. */
+/* A parameter's tensor number `i`: its name's beginning and its place; neither `newest` nor `at` while there is
+ * none. */
 struct tensor {
   char kind[KIND_BYTES], *at;
   const struct pd_parameter *newest; /* its newest weights */

@@ -1,8 +1,8 @@
-/* Token sequences that a model continues: the prompt, what is fed at each step, tokens drawn and printed. All samples
- * have the same prompt and are at the same position. What is fed when follows from numbers that all ranks know, so
- * the prompt, whose tokens are known, streams through the stages; a drawn token is broadcast by the rank that has the
- * logits, and all wait for it. Positions count within a window that begins at token 0 and, where --window says so,
- * moves on by half of the context whenever that is full. */
+/* Token sequences that a model continues: the prompt, what is fed at each step, tokens drawn and printed. All
+ * samples have the same prompt and are at the same position. What is fed when follows from numbers that all ranks
+ * know, so the prompt, whose tokens are known, streams through the stages; a drawn token is broadcast by the rank
+ * that has the logits, and all wait for it. Positions count within a window that begins at token 0 and, where
+ * --window says so, moves on by half of the context whenever that is full. */
 #include "internal.h"
 
 #include "generate/sampling.h"
@@ -233,8 +233,8 @@ static void finish(void) {
             prompted - started, (long long)n, now - prompted, (double)n / (now - prompted));
 }
 
-/* With a cache tokens are fed one by one, after the window has moved again from where it begins; without one all of
- * the window at once. */
+/* With a cache tokens are fed one by one, after the window has moved again from where it begins; without one all
+ * of the window at once. */
 bool pd_generation_next(int64_t k) {
   if (k == 1) {
     started = prompted = pd_seconds();

@@ -1,5 +1,5 @@
-/* model.safetensors.index.json: {"metadata": ..., "weight_map": {"NAME": "FILE", ...}}, as Hugging Face's libraries
- * write it beside the files of a model that was saved in several. */
+/* model.safetensors.index.json: {"metadata": ..., "weight_map": {"NAME": "FILE", ...}}, as Hugging Face's
+ * libraries write it beside the files of a model that was saved in several. */
 #include "sources.h"
 
 #include <cjson/cJSON.h>

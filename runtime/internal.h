@@ -182,7 +182,8 @@ struct pd_optimizer {
   void (*constants)(const void *arguments, double lr, int64_t t, float scale, bool decays, void *to);
 };
 
-/* The parameters held here that are not frozen, dealt into tiles that the optimizer's threads, or a device's blocks, share. */
+/* The parameters held here that are not frozen, dealt into tiles that the optimizer's threads, or a device's
+ * blocks, share. */
 enum { PD_TILE = 16384 };
 struct pd_tile {
   int parameter;
@@ -362,22 +363,25 @@ bool pd_writable(const char *path, char *why); /* whether pd_output could write 
 bool pd_make_directories(const char *path, char *why); /* it and those above it, where they are missing */
 
 char *pd_weights_at(const struct pd_parameter *p, int64_t t); /* W(t) as passes read it */
-/* W(t) in f32, where it is the newest: room for it, to be filled and put in its place, the working copy with it; and
- * to be read, before the next call. */
+/* W(t) in f32, where it is the newest: room for it, to be filled and put in its place, the working copy with it;
+ * and to be read, before the next call. */
 float *pd_fill_newest(const struct pd_parameter *p, int64_t t);
 void pd_newest_filled(const struct pd_parameter *p, int64_t t, const float *w);
 const float *pd_view_newest(const struct pd_parameter *p, int64_t t);
 /* Where p's average stands; NULL: it has none, as nothing does without `ema`, nor what is frozen. */
 float *pd_average_at(const struct pd_parameter *p);
-/* For passes that read working copies of masters: makes the newest those of the averages, and of the masters again. */
+/* For passes that read working copies of masters: makes the newest those of the averages, and of the masters
+ * again. */
 void pd_read_averages(int64_t t, bool averages);
 void pd_start_fresh(const struct pd_parameter *p); /* its W(0) by seed and name */
 void pd_load_weights(void);                        /* collective: W(0) of every rank, from --init */
 const char *pd_init_path(int i);                   /* of the files from which it read; NULL behind the last */
-/* Collective: the weights of all stages, by rank 0: averaged ones, where there are any and `raw` does not say otherwise. */
+/* Collective: the weights of all stages, by rank 0: averaged ones, where there are any and `raw` does not say
+ * otherwise. */
 void pd_save_weights(const char *path, bool raw);
-/* Collective. On rank 0: the whole model's parameters by order of declaration, as in a file that holds them, and the
- * rank that writes each (writer may be NULL). A parameter that nothing uses stands on no rank: its entry has no name. */
+/* Collective. On rank 0: the whole model's parameters by order of declaration, as in a file that holds them, and
+ * the rank that writes each (writer may be NULL). A parameter that nothing uses stands on no rank: its entry has
+ * no name. */
 struct pd_entry *pd_gather_entries(int *writer);
 void pd_free_entries(struct pd_entry *entries);
 void pd_file_shape(const struct pd_parameter *p, int64_t *dim); /* a parameter's shape in a file */

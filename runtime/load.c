@@ -101,8 +101,8 @@ static bool open_data(struct pd_dataset **to, char **paths, int n, char *why) {
   return *to != NULL;
 }
 
-/* For predictions alone, targets that no output depends on need no files: as if the model computed them. False, and
- * `why` says what it said, where there is none or the files do not suit either. */
+/* For predictions alone, targets that no output depends on need no files: as if the model computed them. False,
+ * and `why` says what it said, where there is none or the files do not suit either. */
 static bool open_without_targets(char *why) {
   const struct pd_stage *s = pd.stage;
   char cause[PD_WHY];

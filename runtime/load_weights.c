@@ -17,8 +17,8 @@ static void keep_paths(const struct pd_sources *s) {
 
 /* ---- one parameter --------------------------------------------------------------------------- */
 
-/* What became of a parameter, by order of declaration; the same on every rank that holds it. FRESH: no file has it,
- * RESHAPED: not in its shape, and --init-partial lets it start fresh. */
+/* What became of a parameter, by order of declaration; the same on every rank that holds it. FRESH: no file has
+ * it, RESHAPED: not in its shape, and --init-partial lets it start fresh. */
 enum outcome { NOT_HERE, READ, FRESH, RESHAPED, MISSING };
 
 static bool may_start_fresh(const char *name) {

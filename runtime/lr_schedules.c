@@ -55,8 +55,8 @@ double pd_lr_cosine_restarts(const void *arguments, double lr, int64_t t) {
   return between(a->floor, lr, half_cosine(u / period));
 }
 
-/* Warm-up, stable, decay (Hu et al., "MiniCPM", 2024; in a straight line as Haegele et al., NeurIPS 2024): the last
- * `decay` updates before t = total lead to the floor. */
+/* Warm-up, stable, decay (Hu et al., "MiniCPM", 2024; in a straight line as Haegele et al., NeurIPS 2024): the
+ * last `decay` updates before t = total lead to the floor. */
 double pd_lr_wsd(const void *arguments, double lr, int64_t t) {
   const struct pd_lr_wsd_arguments *a = arguments;
   double rate;

@@ -1,6 +1,6 @@
-/* Schedules of the learning rate. A stage program names one, .lr_schedule = pd_lr_cosine, and gives it the struct of its
- * arguments: numbers in the order of the compiler's table (compiler/optimizers/lr_schedules.c), counts of updates
- * whole. */
+/* Schedules of the learning rate. A stage program names one, .lr_schedule = pd_lr_cosine, and gives it the struct
+ * of its arguments: numbers in the order of the compiler's table (compiler/optimizers/lr_schedules.c), counts of
+ * updates whole. */
 #ifndef PD_LR_SCHEDULES_H
 #define PD_LR_SCHEDULES_H
 

@@ -1,4 +1,4 @@
-/* The options of `train` and `infer`. Every rank reads the same command line. */
+/* The options of `train`, `infer` and `generate`. Every rank reads the same command line. */
 #include "internal.h"
 
 #include <errno.h>
@@ -46,7 +46,7 @@ static const struct option options[] = {
     {"--token-type", TOKENS, AT(token_bytes), 0, "u16|u32",
      "what .bin files without a header hold, such as nanoGPT's", OF_OTHERS},
     {"--pad", COUNT, AT(pad), 0, "TOKEN", "what fills up lines shorter than their input (default 0)", OF_OTHERS},
-    {"--steps", COUNT, AT(steps), 0, "N", "weight updates; 0: only --save", TRAINING},
+    {"--steps", COUNT, AT(steps), 0, "N", "weight updates; 0: only --save and --validation", TRAINING},
     {"--prompt", TEXT, AT(prompt), 0, "TEXT", "to continue (default: standard input)", OF_GENERATE},
     {"--prompt-file", PATH, AT(prompt_file), 0, "FILE", "the text to continue", OF_GENERATE},
     {"--prompt-tokens", TEXT, AT(prompt_tokens), 0, "N,N,..", "tokens to continue, by number", OF_GENERATE},

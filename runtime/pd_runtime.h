@@ -302,9 +302,9 @@ int64_t pd_following(int64_t first_sample);
 bool pd_updated(int64_t t);
 
 /* ---- generation (generate.c) --------------------------------------------------------------------- */
-/* for (k = 1; pd_generation_next(k); k++) { receive, load, forward, logits, send }: each step feeds the next token of
- * every sample or, without caches, all of their positions; where its logits are for a token that is not known yet,
- * one is drawn, and the next step waits for it. */
+/* for (k = 1; pd_generation_next(k); k++) { receive, load, forward, logits, send }: each step feeds the next
+ * token of every sample or, without caches, all of their positions; where its logits are for a token that is not
+ * known yet, one is drawn, and the next step waits for it. */
 struct pd_generation {
   int64_t context, classes; /* positions; tokens that may be drawn, the first of... */
   int64_t logits;           /* ... so many a row */

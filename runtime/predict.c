@@ -1,7 +1,8 @@
-/* --predict: the model's outputs over all samples, as .npy arrays of f32 whose rows are in the samples' order. Rank 0
- * makes each file beside its path and at its whole size; the ranks of the stage that computes an output write their
- * microbatches' rows where they belong, so that neither cuts nor replicas show in it; at the end every rank syncs what
- * it wrote and rank 0 renames. All ranks must share the directory, as they do --checkpoint's. */
+/* --predict: the model's outputs over all samples, as .npy arrays of f32 whose rows are in the samples' order.
+ * Rank 0 makes each file beside its path and at its whole size; the ranks of the stage that computes an output
+ * write their microbatches' rows where they belong, so that neither cuts nor replicas show in it; at the end
+ * every rank syncs what it wrote and rank 0 renames. All ranks must share the directory, as they do
+ * --checkpoint's. */
 #include "internal.h"
 
 #include <errno.h>

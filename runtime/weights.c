@@ -1,6 +1,6 @@
-/* Where weights stand, and writing them to a safetensors file, which holds every parameter of all stages, a tied one
- * once. Rank 0 writes, tensor by tensor, what the others send in pieces: of a stage's
- * replicas the first, of a tied parameter's stages its owner. */
+/* Where weights stand, and writing them to a safetensors file, which holds every parameter of all stages, a tied
+ * one once. Rank 0 writes, tensor by tensor, what the others send in pieces: of a stage's replicas the first, of
+ * a tied parameter's stages its owner. */
 #include "internal.h"
 #include "safetensors.h"
 
@@ -26,8 +26,8 @@ static char *newest_at(const struct pd_parameter *p, int64_t t) {
 /* Whether this rank is the one that writes p. */
 static bool writes(const struct pd_parameter *p) { return p->owner == pd.stage->stage && !pd.replica; }
 
-/* By parameter held here: the f32 weights of a frozen one that passes read rounded, on a rank that will write them to
- * files; NULL: these are not kept. */
+/* By parameter held here: the f32 weights of a frozen one that passes read rounded, on a rank that will write
+ * them to files; NULL: these are not kept. */
 static float **unrounded;
 
 static void keep_unrounded(const struct pd_parameter *p, const float *w) {

@@ -1,5 +1,5 @@
-/* Autodiff appends, unless the graph is for inference, behind the forward nodes and in reverse order, the nodes that compute the
- * gradient of every parameter use (Param.gradients).
+/* Autodiff appends, unless the graph is for inference, behind the forward nodes and in reverse order, the nodes
+ * that compute the gradient of every parameter use (Param.gradients).
  * - The seed of a loss is 1 for each of its elements (for the i-th of several losses the ratio of
  *   elements N_0 / N_i): the division by the batch's count of targets happens at the update.
  * - A value's gradients are added from last use to first: g = ((g_last + g_previous) + ...). The node

@@ -1,5 +1,5 @@
-/* Writes the graph for one position where it can: shapes with one position, causal attention by caches, and rows of
- * what is the same for all samples, such as embeddings of positions, gathered at the position. */
+/* Writes the graph for one position where it can: shapes with one position, causal attention by caches, and rows
+ * of what is the same for all samples, such as embeddings of positions, gathered at the position. */
 #include "decode/internal.h"
 
 #include "ops/rules.h"
@@ -139,7 +139,8 @@ static Decoding begin(Graph *g, const Sequence *s) {
   return d;
 }
 
-/* The graph becomes what was written: a program that is given tokens, and perhaps the position, and gives logits. */
+/* The graph becomes what was written: a program that is given tokens, and perhaps the position, and gives
+ * logits. */
 static void finish(Decoding *d, bool cached) {
   Graph *to = d->w->to;
   const Sequence *s = d->s;

@@ -24,6 +24,4 @@ int find_not_causal(const Graph *g, const Sequence *s);
 /* The node's attributes and op for one position, from operands whose axis of positions is axis[i], or -1. */
 int decode_node(const Graph *g, int node, const int *axis, int64_t context, Decoded *to);
 
-/* ---- the pass (decode.c) --------------------------------------------------------------------------- */
-
 #endif

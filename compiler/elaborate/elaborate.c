@@ -31,6 +31,30 @@ static void check_defines(const Elaborator *e) {
   }
 }
 
+static bool is_attribute(const Elaborator *e, Name name) {
+  for (int i = 0; i < e->model->list.n; i++)
+    if (e->model->list.at[i]->name == name)
+      return true;
+  return false;
+}
+
+/* A model keeps the settings of its training where it is only run; -D of one is meant to do something. */
+static void warn_of_defines(const Elaborator *e) {
+  const char *option = e->options->generation ? "--generate" : "--infer";
+  for (int i = 0; i < e->defines.n; i++) {
+    Name name = e->defines.at[i].name;
+    bool batch = strcmp(name, "batch") == 0;
+    if (is_attribute(e, name) || (batch && !e->options->generation))
+      continue;
+    Diagnostic *d = warning_at(e->defines.at[i].ast->span2, "PD0820",
+                               "'%s' is a setting of training: '%s' does not ask it", name, option);
+    if (batch)
+      help(d, "'--samples B' makes so many continuations at once");
+    else
+      help(d, "leave it out");
+  }
+}
+
 static void bind_attributes(Elaborator *e, Frame *f) {
   for (int i = 0; i < e->model->list.n; i++) {
     const Ast *formal = e->model->list.at[i], *define = define_take(e, formal->name);
@@ -134,6 +158,8 @@ Graph *elaborate(const Ast *file, const ElaborateOptions *options) {
       check_buffer(e.g, &e.g->params.at[i]);
   if (error_count() > errors)
     return NULL;
+  if (e.g->inference)
+    warn_of_defines(&e);
   warn_of_model(&e);
   return e.g;
 }

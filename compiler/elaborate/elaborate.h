@@ -12,7 +12,8 @@ typedef struct ElaborateOptions {
   int n_include;
   const char *const *define; /* -D: "name=expression", overrides of model attributes and train settings */
   int n_define;
-  bool inference; /* Graph.inference */
+  bool inference;  /* Graph.inference */
+  bool generation; /* that of pdc --generate, whose batch is --samples */
 } ElaborateOptions;
 
 /* The forward graph of the file's model with its train settings; NULL after diagnostics. */

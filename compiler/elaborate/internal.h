@@ -166,7 +166,8 @@ bool attribute_value(Elaborator *e, const Frame *f, const OpAttr *attr, Val v, S
 /* ---- call.c ------------------------------------------------------------------------------- */
 Val evaluate_call(Elaborator *e, Frame *f, const Ast *call, const Ast *label);
 Instance *instance_find(const Frame *f, Name name); /* by its label, its variable or its path */
-/* A name as a layer (then without op) or primitive, as a layer's body sees it. False: it is none that models know. */
+/* A name as a layer (then without op) or primitive, as a layer's body sees it. False: it is none that models
+ * know. */
 bool find_callable(const Elaborator *e, const Frame *f, Name name, const Layer **layer, const Op **op);
 /* A warning where a label has the name of the layer or operation that `name` stands for. */
 void warn_of_label(const Elaborator *e, const Frame *f, Name name, Span where);

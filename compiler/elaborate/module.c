@@ -178,7 +178,8 @@ static bool default_owns(const Elaborator *e, const Ast *a) {
   return l ? layer_owns_params(e, l) : owns(e, a);
 }
 
-/* Whether any of its branches declares parameters or calls a layer that does, or a default of its arguments is one. */
+/* Whether any of its branches declares parameters or calls a layer that does, or a default of its arguments is
+ * one. */
 bool layer_owns_params(const Elaborator *e, const Layer *layer) {
   Layer *l = (Layer *)layer;
   if (l->may_own_params == -1) {

@@ -123,8 +123,8 @@ static bool in_group(const Param *p, const ParameterGroup *group) {
   return is_trained(p) && pd_pattern_matches(group->pattern, p->name);
 }
 
-/* Warns where an earlier group takes some of a group's parameters and has others, too, or leaves it none: a special
- * case that stands before a general one is as it should be. */
+/* Warns where an earlier group takes some of a group's parameters and has others, too, or leaves it none: a
+ * special case that stands before a general one is as it should be. */
 static void check_overlap(const Graph *g, int first, int second) {
   const ParameterGroup *a = &g->train.groups.at[first], *b = &g->train.groups.at[second];
   const Param *shared = NULL;

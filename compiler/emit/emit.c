@@ -436,8 +436,8 @@ static void print_optimizer(Emit *e) {
   text_list(&e->out, 14, "    pd_update(", &list, format("); /* %s */\n", update_rule(&e->g->train)->name));
 }
 
-/* The first argument of validate(), if it takes weights: the averages, where there are any; of those in bf16 the runtime
- * makes the newest copy (pd_read_averages). */
+/* The first argument of validate(), if it takes weights: the averages, where there are any; of those in bf16 the
+ * runtime makes the newest copy (pd_read_averages). */
 static const char *validated_weights(const Emit *e, const char *newest) {
   bool averages = e->allocation->section[SECTION_AVERAGES].copies > 0 && !has_masters(e);
   return !uses_weights(e, PASS_FORWARD) ? "" : averages ? "&arena->averages, " : newest;

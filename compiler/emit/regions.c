@@ -60,8 +60,8 @@ static int *correspondence(const Emit *e, int a, int b) {
   return stands_for;
 }
 
-/* A region's structs hold all that it owns, which its own kernels need not touch: parameters of h.0 may also be used
- * by a later region of h.0, and of h.1 that part may be on another stage. */
+/* A region's structs hold all that it owns, which its own kernels need not touch: parameters of h.0 may also be
+ * used by a later region of h.0, and of h.1 that part may be on another stage. */
 static bool same_structs(const Emit *e, int a, int b) {
   for (int which = 0; which < N_STRUCTS; which++)
     if (strcmp(region_members(e, which, a, 2), region_members(e, which, b, 2)))

@@ -110,9 +110,9 @@ typedef struct Input {
   Vec(double) numbers;
 } Input;
 
-/* What a run shows of each microbatch. Of losses and metrics `value` holds one number for each of its elements, and
- * the mean over the batch is logged. Losses add up to the model's loss; a metric has no gradient. An output, which
- * inference alone has, is written as it is. */
+/* What a run shows of each microbatch. Of losses and metrics `value` holds one number for each of its elements,
+ * and the mean over the batch is logged. Losses add up to the model's loss; a metric has no gradient. An output,
+ * which inference alone has, is written as it is. */
 typedef struct Figure {
   Name metric;  /* a metric's name in the log, or NULL */
   Name output;  /* an output's name, or NULL; a loss has neither */
@@ -145,7 +145,8 @@ typedef struct Train {
   Span span, pipeline_span;
 } Train;
 
-/* What a graph that generates token sequences needs to be given (decode/decode.h); its one figure is the logits. */
+/* What a graph that generates token sequences needs to be given (decode/decode.h); its one figure is the
+ * logits. */
 typedef struct Generation {
   int64_t context;      /* positions of the model's token input; 0: the graph generates nothing */
   int tokens, position; /* inputs; position -1: all positions are computed for every token */

@@ -1,5 +1,6 @@
-/* Causal attention of one position of each sequence to all before it (op_attention's row of that number), which is
- * how text is generated: keys and values of earlier positions stand in caches, which the call keeps and adds to. */
+/* Causal attention of one position of each sequence to all before it (op_attention's row of that number), which
+ * is how text is generated: keys and values of earlier positions stand in caches, which the call keeps and adds
+ * to. */
 #include <math.h>
 #include <string.h>
 

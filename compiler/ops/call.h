@@ -1,5 +1,6 @@
 /* How the runtime does an operation of kind OP_CALL at one site: a function of pd_runtime.h, the object it is
- * given, its arguments, the loops around it. An op fills this in as data, for lower; emit prints it in either dialect. */
+ * given, its arguments, the loops around it. An op fills this in as data, for lower; emit prints it in either
+ * dialect. */
 #ifndef PDC_CALL_H
 #define PDC_CALL_H
 

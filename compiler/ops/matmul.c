@@ -163,9 +163,9 @@ static void place_result(Matmul *x, int64_t row, int64_t column) {
   plausible_strides(&x->shape);
 }
 
-/* The last of the axes along which one of the two matrices is another one, to be the call's batch; 1: there is none.
- * Along an axis of which both are broadcast, every product is the same, and a library knows no such batch: oneDNN takes
- * the result's shape from what is not broadcast. Those stay loops around the call. */
+/* The last of the axes along which one of the two matrices is another one, to be the call's batch; 1: there is
+ * none. Along an axis of which both are broadcast, every product is the same, and a library knows no such batch:
+ * oneDNN takes the result's shape from what is not broadcast. Those stay loops around the call. */
 static int64_t take_batch(Axes *outer, int64_t stride[MAX_PLACES]) {
   for (int i = outer->n - 1; i >= 0; i--) {
     if (outer->stride[i][0] == 0 && outer->stride[i][1] == 0)

@@ -136,9 +136,9 @@ struct Op {
    * zeros. */
   int64_t (*part)(const Graph *g, int node, int i, int *axis);
 
-  /* The node for one position of `context`, of whose operands axis[i] is that of positions, -1 where there is none:
-   * returns the axis of its results; -1: it cannot do one alone. Calls and views with a shape have it; other kinds
-   * of op follow from what they are (decode/positions.c). */
+  /* The node for one position of `context`, of whose operands axis[i] is that of positions, -1 where there is
+   * none: returns the axis of its results; -1: it cannot do one alone. Calls and views with a shape have it;
+   * other kinds of op follow from what they are (decode/positions.c). */
   int (*decode)(const Graph *g, int node, const int *axis, int64_t context, Decoded *to);
   /* Calls that read several positions: whether each of the result depends on none behind it. NULL: some do. */
   bool (*causal)(const Graph *g, int node);

@@ -69,6 +69,17 @@ int64_t *input_bytes(const Planner *r, int64_t b) {
   return bytes;
 }
 
+int64_t cache_bytes(const Planner *r, int first_piece, int end_piece, int64_t b) {
+  const Graph *g = r->g;
+  int64_t bytes = 0;
+  for (int i = r->p->at[first_piece].first; i < r->p->at[end_piece - 1].end; i++) {
+    const Node *n = &g->nodes.at[i];
+    for (int k = n->op->first_kept; k > 0 && k < n->n_out; k++)
+      bytes += value_bytes(r, n->out[k], b);
+  }
+  return bytes;
+}
+
 /* An average of the weights is read and written like a moment. */
 static int64_t moment_bytes(const Graph *g, const UpdateRule *rule, int param) {
   bool averaged = g->train.ema > 0 && !g->inference;

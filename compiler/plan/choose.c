@@ -316,9 +316,10 @@ static char *why(const Choice *c, const Plan *plan, double gain) {
   for (int i = 0; i < p->n_stages; i++)
     any |= p->recompute[i];
   text_add(&t, "; %s.",
-           r->request->recompute != RECOMPUTE_AUTO ? "recomputation as asked"
-           : any                                   ? "recomputation where memory asks for it"
-                                                   : "everything fits without recomputation");
+           r->g->inference                           ? "it fits"
+           : r->request->recompute != RECOMPUTE_AUTO ? "recomputation as asked"
+           : any                                     ? "recomputation where memory asks for it"
+                                                     : "everything fits without recomputation");
   if (!r->request->ahead && p->ahead[0] > 1)
     text_add(&t,
              " One microbatch more in flight between stages: where kernels take 2 %% more or less time than "
@@ -390,7 +391,7 @@ static Plan *look_ahead(const Choice *c, Plan *plan, double *gain) {
   int64_t b = plan->pipeline.microbatch;
   int parts = plan_parts(plan);
   ScheduleTraits traits = schedule_traits(form.schedule);
-  if (r->request->ahead || form.n_stages == 1 || traits.drains || traits.every_round || traits.forward_only)
+  if (r->request->ahead || form.n_stages == 1 || traits.drains || traits.every_round || !traits.looks_ahead)
     return plan;
   int *start = alloc((size_t)parts * sizeof *start);
   for (int i = 0; i < parts; i++)

@@ -267,6 +267,7 @@ static void price_part(const Planner *r, const Costs *c, const Program *program,
   if (!r->g->inference)
     s->optimizer_bytes = c->moments[at] + (c->weights[at] < c->masters[at] ? c->masters[at] : 0);
   s->gradient_bytes = gradients * program->accumulators;
+  s->cache_bytes = cache_bytes(r, s->first_piece, s->end_piece, b);
   s->update_seconds = c->update[at] * (double)microbatches;
   s->send_bytes = message_bytes(r, s->end_piece, b);
 }

@@ -48,6 +48,10 @@ static void write_stage(const Graph *g, const Pieces *p, const Plan *plan, int i
   json_int(t, "gradient_bytes", s->gradient_bytes);
   text_add(t, ", ");
   json_int(t, "optimizer_bytes", s->optimizer_bytes);
+  if (g->generation.context) {
+    text_add(t, ", ");
+    json_int(t, "cache_bytes", s->cache_bytes);
+  }
   text_add(t, " }%s\n", i + 1 < plan_parts(plan) ? "," : "");
 }
 
@@ -80,6 +84,10 @@ char *plan_json(const Graph *g, const Pieces *p, const Plan *plan) {
   for (int i = 0; i < plan_parts(plan); i++)
     write_stage(g, p, plan, i, &t);
   text_add(&t, "  ],\n  ");
+  if (g->generation.context) {
+    json_number(&t, "cache_bytes_a_token", plan_cache_bytes_a_token(g, plan));
+    text_add(&t, ",\n  ");
+  }
   json_number(&t, "batch_seconds", plan->batch_seconds);
   text_add(&t, ",\n  ");
   json_text(&t, "costs", plan->costs);
@@ -96,13 +104,21 @@ static bool sizes_fit(const Graph *g, const PlanFile *f) {
   const Pipeline *l = &f->plan.pipeline;
   long long batch = l->batch, microbatch = l->microbatch, microbatches = l->microbatches;
   if (l->batch != g->train.batch) {
-    Diagnostic *d = error_at(where, "PD0603", "'batch' is %lld, but the model trains with %lld", batch,
+    Diagnostic *d = error_at(where, "PD0603", "'batch' is %lld, but %s %lld", batch,
+                             g->generation.context ? "there are so many samples:"
+                             : g->inference        ? "the model runs with"
+                                                   : "the model trains with",
                              (long long)g->train.batch);
-    help(d, "'-D batch=%lld', or a plan for this batch", batch);
+    help(d, "'%s%lld', or a plan for this batch", g->generation.context ? "--samples " : "-D batch=", batch);
     return false;
   }
   if (l->batch % l->microbatch != 0) {
     error_at(where, "PD0603", "'microbatch': microbatches of %lld do not make up a batch of %lld", microbatch,
+             batch);
+    return false;
+  }
+  if (g->generation.context && microbatches > 1) {
+    error_at(where, "PD0603", "'microbatch' is %lld, but the %lld samples of '--generate' go in step", microbatch,
              batch);
     return false;
   }
@@ -125,6 +141,9 @@ static bool settings_fit(const PlanFile *f) {
   ScheduleTraits traits = schedule_traits(l->schedule);
   if (l->chunks > 1 && !traits.chunks)
     return not_for(f, "chunks");
+  for (int i = 0; i < f->parts; i++)
+    if (f->part[i].ahead > 1 && !traits.looks_ahead)
+      return not_for(f, format("stages[%d].ahead", i));
   return !l->vertical_sync || traits.every_round || not_for(f, "vertical_sync");
 }
 
@@ -179,12 +198,13 @@ static bool recomputation_fits(const PlanFile *f) {
 }
 
 /* Whether the schedule runs stages on so many ranks with so many microbatches. */
-static bool ranks_fit(const PlanFile *f) {
+static bool ranks_fit(const Graph *g, const PlanFile *f) {
   Span where = {.file = f->file};
   const Pipeline *l = &f->plan.pipeline;
-  if (!form_is_plain(l) && !schedule_traits(l->schedule).replicas) {
-    error_at(where, "PD0705", "'replicas': '%s' runs every stage on one rank, not on %s", l->schedule,
-             replicas_text(l));
+  bool generates = g->generation.context > 0;
+  if (!form_is_plain(l) && (generates || !schedule_traits(l->schedule).replicas)) {
+    error_at(where, "PD0705", "'replicas': '%s' runs every stage on one rank, not on %s",
+             generates ? inference_option(g) : l->schedule, replicas_text(l));
     return false;
   }
   if (l->n_stages == 1 && l->chunks > 1) {
@@ -196,27 +216,30 @@ static bool ranks_fit(const PlanFile *f) {
     return true;
   int64_t least, multiple;
   schedule_needs(l, &least, &multiple);
+  const char *period = schedule_period(l->schedule);
   if (l->microbatches < least)
-    error_at(where, "PD0701", "'microbatch': '%s' with %s needs at least %lld microbatches an update, has %lld",
-             l->schedule, ranks_text(l), (long long)least, (long long)l->microbatches);
+    error_at(where, "PD0701", "'microbatch': '%s' with %s needs at least %lld microbatches %s, has %lld",
+             l->schedule, ranks_text(l), (long long)least, period, (long long)l->microbatches);
   else
-    error_at(where, "PD0704", "'microbatch': '%s' with %s needs %s %lld microbatches an update, has %lld",
-             l->schedule, ranks_text(l), schedule_traits(l->schedule).every_round ? "exactly" : "a multiple of",
-             (long long)multiple, (long long)l->microbatches);
+    error_at(where, "PD0704", "'microbatch': '%s' with %s needs %s %lld microbatches %s, has %lld", l->schedule,
+             ranks_text(l), schedule_traits(l->schedule).every_round ? "exactly" : "a multiple of",
+             (long long)multiple, period, (long long)l->microbatches);
   return false;
 }
 
 Plan *plan_read(const Graph *g, const Pieces *p, const char *path) {
   PlanFile f;
-  if (!plan_file_read(path, PLAN_TO_FOLLOW, &f) || !sizes_fit(g, &f))
+  if (!plan_file_read(path, PLAN_TO_FOLLOW, &f))
     return NULL;
   Span where = {.file = f.file};
   if (strcmp(f.plan.model, g->name) != 0) {
     error_at(where, "PD0603", "'model': the plan is for '%s', not '%s'", f.plan.model, g->name);
     return NULL;
   }
-  if (!schedule_named(f.plan.pipeline.schedule, where, "'schedule': ") || !settings_fit(&f) || !parts_fit(p, &f) ||
-      !plan_file_stages(&f) || !find_pieces(g, p, &f) || !ranks_fit(&f) || !recomputation_fits(&f))
+  Name schedule = f.plan.pipeline.schedule;
+  if (!schedule_named(schedule, where, "'schedule': ") || !schedule_suits(g, schedule, where, "'schedule': ") ||
+      !sizes_fit(g, &f) || !settings_fit(&f) || !parts_fit(p, &f) || !plan_file_stages(&f) ||
+      !find_pieces(g, p, &f) || !ranks_fit(g, &f) || !recomputation_fits(&f))
     return NULL;
   f.plan.model = g->name;
   return alloc_copy(&f.plan, sizeof f.plan);

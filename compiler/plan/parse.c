@@ -33,10 +33,9 @@ static bool read_bytes(const JsonPlace *at, StagePlan *s) {
     const char *key;
     int64_t *to;
   } bytes[] = {
-      {"peak_bytes", &s->peak_bytes},
-      {"weight_bytes", &s->weight_bytes},
-      {"gradient_bytes", &s->gradient_bytes},
-      {"optimizer_bytes", &s->optimizer_bytes},
+      {"peak_bytes", &s->peak_bytes},         {"weight_bytes", &s->weight_bytes},
+      {"gradient_bytes", &s->gradient_bytes}, {"optimizer_bytes", &s->optimizer_bytes},
+      {"cache_bytes", &s->cache_bytes},
   };
   bool good = !is_there(at, "send_bytes") || json_get_seconds(at, "send_bytes", &s->send_bytes);
   for (size_t i = 0; i < sizeof bytes / sizeof *bytes; i++)
@@ -59,10 +58,10 @@ static bool read_ranks(const JsonPlace *at, PartInFile *part) {
 }
 
 static bool read_part(const JsonPlace *at, PlanUse use, StagePlan *s, PartInFile *part) {
-  static const char *const keys[] = {"starts_at",       "recompute",      "replicas",        "ahead",
-                                     "ends_with",       "parameters",     "forward_seconds", "backward_seconds",
-                                     "weights_seconds", "update_seconds", "send_bytes",      "peak_bytes",
-                                     "weight_bytes",    "gradient_bytes", "optimizer_bytes", NULL};
+  static const char *const keys[] = {
+      "starts_at",       "recompute",        "replicas",        "ahead",          "ends_with",  "parameters",
+      "forward_seconds", "backward_seconds", "weights_seconds", "update_seconds", "send_bytes", "peak_bytes",
+      "weight_bytes",    "gradient_bytes",   "optimizer_bytes", "cache_bytes",    NULL};
   if (use == PLAN_TO_FOLLOW && !json_only(at, keys))
     return false;
   if (use == PLAN_TO_DRAW && (!json_member(at, "forward_seconds") || !json_member(at, "backward_seconds")))
@@ -161,9 +160,10 @@ static bool read_rest(const JsonPlace *top, PlanFile *out) {
 }
 
 bool plan_file_read(const char *path, PlanUse use, PlanFile *out) {
-  static const char *const keys[] = {"model",      "schedule",      "vertical_sync", "chunks",    "batch",
-                                     "microbatch", "microbatches",  "target",        "precision", "threads",
-                                     "stages",     "batch_seconds", "costs",         "why",       NULL};
+  static const char *const keys[] = {
+      "model",        "schedule", "vertical_sync",       "chunks",  "batch",  "microbatch",
+      "microbatches", "target",   "precision",           "threads", "stages", "batch_seconds",
+      "costs",        "why",      "cache_bytes_a_token", NULL};
   *out = (PlanFile){0};
   JsonPlace top = {.path = ""};
   top.object = out->json = json_load(path, &top.file);

@@ -90,6 +90,18 @@ Plan *plan_make(const Graph *g, const Pieces *p, const PlanRequest *request, Pla
   return plan;
 }
 
+int64_t plan_cache_bytes(const Plan *plan) {
+  int64_t bytes = 0;
+  for (int i = 0; i < plan_parts(plan); i++)
+    bytes += plan->stage[i].cache_bytes;
+  return bytes;
+}
+
+double plan_cache_bytes_a_token(const Graph *g, const Plan *plan) {
+  double tokens = (double)g->generation.context * (double)plan->pipeline.batch;
+  return tokens > 0 ? (double)plan_cache_bytes(plan) / tokens : 0;
+}
+
 void plan_verify(const Graph *g, const Pieces *p, const Plan *plan) {
   const Pipeline *l = &plan->pipeline;
   ensure(l->n_stages > 0 && l->batch == l->microbatch * l->microbatches);
@@ -101,7 +113,7 @@ void plan_verify(const Graph *g, const Pieces *p, const Plan *plan) {
   ensure(form_is_plain(l) || traits.replicas);
   ensure(schedule_allows(l, l->microbatches));
   for (int i = 0; i < l->n_stages; i++) {
-    ensure(l->replicas[i] >= 1 && (l->ahead[i] == 1 || l->ahead[i] == 2));
+    ensure(l->replicas[i] >= 1 && (l->ahead[i] == 1 || (l->ahead[i] == 2 && traits.looks_ahead)));
     ensure(!l->recompute[i] || traits.recomputes);
   }
   int parts = plan_parts(plan);

@@ -18,6 +18,8 @@ typedef struct StagePlan {
   double send_bytes;      /* activations to the next stage, a microbatch */
   int64_t peak_bytes;     /* of one rank, all its chunks together, from its Allocation; chunks have the same */
   int64_t weight_bytes, gradient_bytes, optimizer_bytes; /* its parts that parameters decide, all copies */
+  int64_t
+      cache_bytes; /* and that of calls which keep something from one microbatch to the next: keys and values */
 } StagePlan;
 
 typedef struct Plan {
@@ -88,6 +90,9 @@ void plan_verify(const Graph *g, const Pieces *p, const Plan *plan);
 /* For each stage whether its update waits for figures of lower stages: squares under clipping, gradients
  * of tied parameters. What schedule() asks for. */
 bool *plan_exchanges(const Graph *g, const Pieces *p, const Plan *plan);
+int64_t plan_cache_bytes(const Plan *plan); /* of all stages */
+/* Of each token of a continuation, where the plan has caches, what that is on all stages together. */
+double plan_cache_bytes_a_token(const Graph *g, const Plan *plan);
 int64_t stage_parameters(const Graph *g, const Pieces *p,
                          const StagePlan *stage); /* elements it holds, not buffers' */
 

@@ -39,7 +39,10 @@ bool planner_prepare(Planner *r, const Graph *g, const Pieces *p, const PlanRequ
 bool planner_microbatches(Planner *r);
 void tell_microbatches(const Planner *r); /* reports that none is possible */
 Span graph_file_span(const Graph *g);
-bool schedule_named(Name name, Span where, const char *prefix); /* false after a diagnostic: there is none */
+const char *inference_option(const Graph *g); /* the one that asks for such programs: "--infer", "--generate" */
+/* False after a diagnostic: there is none; what trains a model cannot run it alone, nor the other way round. */
+bool schedule_named(Name name, Span where, const char *prefix);
+bool schedule_suits(const Graph *g, Name name, Span where, const char *prefix);
 
 /* ---- statistics.c */
 /* Warns where the plan's microbatch, chosen among several, has an influence on the model's results. */
@@ -66,6 +69,7 @@ int64_t value_bytes(const Planner *r, int value, int64_t b);
 int64_t *saved_bytes(const Planner *r, const int *piece, int64_t b);
 int64_t *work_bytes(const Planner *r, const int *piece, int64_t b);
 int64_t *input_bytes(const Planner *r, int64_t b);
+int64_t cache_bytes(const Planner *r, int first_piece, int end_piece, int64_t b);
 int64_t *deferred_bytes(const Planner *r, const int *piece, int64_t b);
 int64_t *accumulator_bytes(const Graph *g, const Pieces *p, const int *piece); /* by piece */
 /* By stage of pieces [i, j), at i * (pieces + 1) + j: bytes of its parameters, each once. */

@@ -43,12 +43,13 @@ static void find_advice(const Planner *r, Diagnostic *d) {
   q.stages = r->form.n_stages;
   q.plan = NULL;
   Plan *plan;
-  if (q.recompute == RECOMPUTE_OFF) {
+  bool generates = r->g->generation.context > 0;
+  if (q.recompute == RECOMPUTE_OFF && !r->g->inference) {
     q.recompute = RECOMPUTE_AUTO;
     if ((plan = instead(r, q)) != NULL)
       return advise(d, "'--recompute auto'", plan);
   }
-  if (q.microbatch) {
+  if (q.microbatch && !generates) {
     q.microbatch = 0;
     if ((plan = instead(r, q)) != NULL)
       return advise(d, format("'--microbatch %lld'", (long long)plan->pipeline.microbatch), plan);
@@ -65,7 +66,7 @@ static void find_advice(const Planner *r, Diagnostic *d) {
     if ((plan = instead(r, q)) != NULL)
       return advise(d, format("'-n %d'", stages), plan);
   }
-  help(d, "a smaller model or batch, or devices with more memory");
+  help(d, "a smaller model%s, or devices with more memory", generates ? " or fewer '--samples'" : " or batch");
 }
 
 void tell_nothing_fits(const Planner *r, const Plan *best) {
@@ -75,12 +76,12 @@ void tell_nothing_fits(const Planner *r, const Plan *best) {
       error_at(r->where, "PD0501", "no plan fits %d device%s of %s; the best needs %s on stage %d", r->ranks,
                r->ranks == 1 ? "" : "s", bytes_text(r->limit), bytes_text(s->peak_bytes), worst);
   int64_t rest = s->peak_bytes - s->weight_bytes - s->gradient_bytes - s->optimizer_bytes;
-  note_at(d, NO_SPAN,
-          "stage %d (%s .. %s): weights %s, gradients %s, optimizer %s, activations and workspace %s at "
-          "microbatch %lld%s",
+  const char *trains = r->g->inference ? ""
+                                       : format(", gradients %s, optimizer %s", bytes_text(s->gradient_bytes),
+                                                bytes_text(s->optimizer_bytes));
+  note_at(d, NO_SPAN, "stage %d (%s .. %s): weights %s%s, activations and workspace %s at microbatch %lld%s",
           worst, r->p->at[s->first_piece].name, piece_last_instance(r->g, r->p, s->end_piece - 1),
-          bytes_text(s->weight_bytes), bytes_text(s->gradient_bytes), bytes_text(s->optimizer_bytes),
-          bytes_text(rest > 0 ? rest : 0), (long long)best->pipeline.microbatch,
-          plan_recomputes(best, worst) ? " with recomputation" : "");
+          bytes_text(s->weight_bytes), trains, bytes_text(rest > 0 ? rest : 0),
+          (long long)best->pipeline.microbatch, plan_recomputes(best, worst) ? " with recomputation" : "");
   find_advice(r, d);
 }

@@ -111,10 +111,11 @@ static int asked_stages(Planner *r, const PlanRequest *q, const Ints *replicas) 
   return q->workers ? q->workers : 1;
 }
 
-/* A serial schedule is asked for to have no two ranks busy at once. */
+/* A serial schedule is asked for to have no two ranks busy at once; replicas take different microbatches, and
+ * continuations are one. */
 static bool may_replicate(const Planner *r) {
   ScheduleTraits traits = schedule_traits(r->form.schedule);
-  return traits.replicas && !traits.serial;
+  return traits.replicas && !traits.serial && !r->g->generation.context;
 }
 
 static bool check_parts(const Planner *r) {
@@ -129,6 +130,12 @@ static bool check_parts(const Planner *r) {
 
 static bool check_ranks(const Planner *r, const PlanRequest *q) {
   int ranks = pipeline_ranks(&r->form);
+  if (!form_is_plain(&r->form) && r->g->generation.context) {
+    Diagnostic *d = error_at(NO_SPAN, "PD0705", "'--generate' runs every stage on one rank, not on %s",
+                             replicas_text(&r->form));
+    help(d, "'--samples B' makes so many continuations at once, '--stages S' takes more ranks");
+    return false;
+  }
   if (!form_is_plain(&r->form) && !schedule_traits(r->form.schedule).replicas) {
     Diagnostic *d = error_at(r->schedule_span, "PD0705", "'%s' runs every stage on one rank, not on %s",
                              r->form.schedule, replicas_text(&r->form));
@@ -184,6 +191,8 @@ static bool read_form(Planner *r, const PlanRequest *q) {
 
 /* ---- schedule, microbatch, memory ------------------------------------------------------------------ */
 
+const char *inference_option(const Graph *g) { return g->generation.context ? "--generate" : "--infer"; }
+
 bool schedule_named(Name name, Span where, const char *prefix) {
   if (schedule_known(name))
     return true;
@@ -201,23 +210,39 @@ bool schedule_named(Name name, Span where, const char *prefix) {
   return false;
 }
 
-/* What trains a model cannot run it alone, nor the other way round. */
-static bool schedule_suits(const Planner *r, const PlanRequest *q) {
-  bool forward_only = schedule_traits(r->form.schedule).forward_only;
-  if (forward_only == r->g->inference)
+bool schedule_suits(const Graph *g, Name name, Span where, const char *prefix) {
+  bool forward_only = schedule_traits(name).forward_only;
+  if (forward_only == g->inference)
     return true;
-  const char *prefix = q->schedule ? "--schedule: " : "";
-  Diagnostic *d;
-  if (forward_only) {
-    d = error_at(r->schedule_span, "PD0801", "%s'%s' has no backward passes: it trains nothing", prefix,
-                 r->form.schedule);
-    help(d, "'--infer' builds a program that runs the model; it takes this schedule");
-  } else {
-    d = error_at(r->schedule_span, "PD0801", "%s'%s' is for training, and '--infer' has no backward passes",
-                 prefix, r->form.schedule);
-    help(d, "leave '--schedule' out");
-  }
+  if (forward_only)
+    help(error_at(where, "PD0801", "%s'%s' has no backward passes: it trains nothing", prefix, name),
+         "'--infer' builds a program that runs the model; it takes this schedule");
+  else
+    help(error_at(where, "PD0801", "%s'%s' is for training, and '%s' has no backward passes", prefix, name,
+                  inference_option(g)),
+         "leave it out: there is one schedule, 'forward'");
   return false;
+}
+
+/* Whether the schedule can do what the command line asks of it. */
+static bool schedule_can(const Planner *r, const PlanRequest *q) {
+  Name name = r->form.schedule;
+  ScheduleTraits traits = schedule_traits(name);
+  if (q->recompute == RECOMPUTE_ON && !traits.recomputes) {
+    Diagnostic *d = error_at(r->schedule_span, "PD0706", "'%s' cannot recompute: its backward pass is %s", name,
+                             traits.forward_only ? "missing" : "in two");
+    help(d, "leave '--recompute on' out");
+    return false;
+  }
+  if (q->ahead > 1 && !traits.looks_ahead) {
+    Diagnostic *d =
+        error_at(r->schedule_span, "PD0708",
+                 "'--ahead %d' is not for '%s', which decides itself how many microbatches are in flight",
+                 q->ahead, name);
+    help(d, "leave it out%s", traits.forward_only ? "" : ", or '--schedule 2bw'");
+    return false;
+  }
+  return true;
 }
 
 /* A setting of the model that belongs to another schedule is a mistake, unless the model's own is that one and
@@ -242,7 +267,8 @@ static bool choose_schedule(Planner *r, const PlanRequest *q, const Plan *taken)
   }
   const char *usual = r->g->inference ? "forward" : t->pipeline ? t->pipeline : "2bw";
   Name name = r->form.schedule = intern(q->schedule ? q->schedule : usual);
-  if (!schedule_named(name, r->schedule_span, q->schedule ? "--schedule: " : "") || !schedule_suits(r, q))
+  const char *prefix = q->schedule ? "--schedule: " : "";
+  if (!schedule_named(name, r->schedule_span, prefix) || !schedule_suits(r->g, name, r->schedule_span, prefix))
     return false;
   if (!r->g->inference && (!setting_belongs(r, t->chunks > 0, "chunks", "interleaved") ||
                            !setting_belongs(r, t->vertical_sync, "vertical_sync", "pipedream")))
@@ -250,12 +276,7 @@ static bool choose_schedule(Planner *r, const PlanRequest *q, const Plan *taken)
   ScheduleTraits traits = schedule_traits(name);
   r->form.chunks = !traits.chunks ? 1 : t->chunks > 0 ? (int)t->chunks : USUAL_CHUNKS;
   r->form.vertical_sync = t->vertical_sync && traits.every_round;
-  if (q->recompute == RECOMPUTE_ON && !traits.recomputes) {
-    error_at(r->schedule_span, "PD0706", "'%s' cannot recompute: its backward pass is %s", name,
-             traits.forward_only ? "missing" : "in two");
-    return false;
-  }
-  return true;
+  return schedule_can(r, q);
 }
 
 static bool check_microbatch(const Planner *r, int64_t b, const char *option) {
@@ -309,16 +330,18 @@ bool planner_prepare(Planner *r, const Graph *g, const Pieces *p, const PlanRequ
 static void tell_uneven(const Planner *r, int64_t multiple) {
   int64_t batch = r->g->train.batch, b = r->request->microbatch;
   const char *form = ranks_text(&r->form);
+  const char *period = schedule_period(r->form.schedule);
   const char *how = schedule_traits(r->form.schedule).every_round ? "exactly" : "a multiple of";
   Diagnostic *d;
   if (b)
-    d = error_at(r->schedule_span, "PD0704", "'%s' with %s needs %s %lld microbatch%s an update, has %lld",
-                 r->form.schedule, form, how, (long long)multiple, multiple == 1 ? "" : "es",
+    d = error_at(r->schedule_span, "PD0704", "'%s' with %s needs %s %lld microbatch%s %s, has %lld",
+                 r->form.schedule, form, how, (long long)multiple, multiple == 1 ? "" : "es", period,
                  (long long)(batch / b));
   else
     d = error_at(r->schedule_span, "PD0704",
-                 "'%s' with %s needs %s %lld microbatch%s an update, and a batch of %lld has no such parts",
-                 r->form.schedule, form, how, (long long)multiple, multiple == 1 ? "" : "es", (long long)batch);
+                 "'%s' with %s needs %s %lld microbatch%s %s, and a batch of %lld has no such parts",
+                 r->form.schedule, form, how, (long long)multiple, multiple == 1 ? "" : "es", period,
+                 (long long)batch);
   int64_t whole = (batch + multiple - 1) / multiple * multiple;
   if (batch % multiple == 0)
     help(d, "'--microbatch %lld' works", (long long)(batch / multiple));
@@ -328,16 +351,16 @@ static void tell_uneven(const Planner *r, int64_t multiple) {
 
 static void tell_too_few(const Planner *r, int64_t least) {
   int64_t batch = r->g->train.batch, b = r->request->microbatch;
-  const char *form = ranks_text(&r->form);
+  const char *form = ranks_text(&r->form), *period = schedule_period(r->form.schedule);
   Diagnostic *d;
   if (b)
-    d = error_at(r->schedule_span, "PD0701", "'%s' with %s needs at least %lld microbatches an update, has %lld",
-                 r->form.schedule, form, (long long)least, (long long)(batch / b));
+    d = error_at(r->schedule_span, "PD0701", "'%s' with %s needs at least %lld microbatches %s, has %lld",
+                 r->form.schedule, form, (long long)least, period, (long long)(batch / b));
   else
     d = error_at(r->schedule_span, "PD0701",
-                 "'%s' with %s needs at least %lld microbatches an update, more than "
+                 "'%s' with %s needs at least %lld microbatches %s, more than "
                  "a batch of %lld has samples",
-                 r->form.schedule, form, (long long)least, (long long)batch);
+                 r->form.schedule, form, (long long)least, period, (long long)batch);
   if (b)
     note_at(d, NO_SPAN, "a batch of %lld samples in microbatches of %lld", (long long)batch, (long long)b);
   int64_t fits = batch / least;

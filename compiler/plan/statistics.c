@@ -1,5 +1,5 @@
-/* Models whose results depend on the microbatch: what batch normalisation computes of a sample is a function of the
- * others of its microbatch, so that a microbatch that the planner chose is a choice about the model. */
+/* Models whose results depend on the microbatch: what batch normalisation computes of a sample is a function of
+ * the others of its microbatch, so that a microbatch that the planner chose is a choice about the model. */
 #include "plan/planner.h"
 
 /* The first forward node that makes a value of each sample from one that sums over a microbatch's samples; -1. */

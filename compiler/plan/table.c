@@ -5,14 +5,15 @@
 #include "optimizers/optimizer.h"
 #include "plan/planner.h"
 
-enum { COLUMNS = 12 };
+enum { COLUMNS = 13 };
 
-static const char *const heads[COLUMNS] = {"stage",       "instances", "parameters", "forward ms",
-                                           "backward ms", "sends",     "memory",     "weights",
-                                           "gradients",   "optimizer", "the rest",   "recompute"};
+static const char *const heads[COLUMNS] = {"stage",  "instances", "parameters", "forward ms", "backward ms",
+                                           "sends",  "memory",    "weights",    "gradients",  "optimizer",
+                                           "caches", "the rest",  "recompute"};
 
-/* What inference has none of. */
-static const bool of_training[COLUMNS] = {[4] = true, [8] = true, [9] = true, [11] = true};
+/* What is shown of plans for some programs only. */
+static const bool of_training[COLUMNS] = {[4] = true, [8] = true, [9] = true, [12] = true};
+static const bool of_caches[COLUMNS] = {[10] = true};
 
 static const char *with_commas(int64_t n) {
   char *digits = format("%lld", (long long)n);
@@ -29,7 +30,7 @@ static const char *instances(const Graph *g, const Pieces *p, const StagePlan *s
 
 static void stage_row(const Graph *g, const Pieces *p, const Plan *plan, int i, const char **cell) {
   const StagePlan *s = &plan->stage[i];
-  int64_t rest = s->peak_bytes - s->weight_bytes - s->gradient_bytes - s->optimizer_bytes;
+  int64_t rest = s->peak_bytes - s->weight_bytes - s->gradient_bytes - s->optimizer_bytes - s->cache_bytes;
   int c = 0;
   int stage = plan_stage_of(plan, i), replicas = plan->pipeline.replicas[stage];
   cell[c++] = replicas > 1                ? format("%d x%d", stage, replicas)
@@ -44,12 +45,13 @@ static void stage_row(const Graph *g, const Pieces *p, const Plan *plan, int i, 
   cell[c++] = bytes_text(s->weight_bytes);
   cell[c++] = bytes_text(s->gradient_bytes);
   cell[c++] = bytes_text(s->optimizer_bytes);
+  cell[c++] = bytes_text(s->cache_bytes);
   cell[c++] = bytes_text(rest > 0 ? rest : 0);
   cell[c++] = plan->pipeline.recompute[stage] ? "yes" : "no";
   ensure(c == COLUMNS);
 }
 
-static void print_rows(const char *const *cell, int rows, bool inference, FILE *out) {
+static void print_rows(const char *const *cell, int rows, const bool *left_out, FILE *out) {
   int width[COLUMNS] = {0};
   for (int i = 0; i < rows * COLUMNS; i++) {
     int n = (int)strlen(cell[i]);
@@ -58,7 +60,7 @@ static void print_rows(const char *const *cell, int rows, bool inference, FILE *
   }
   for (int row = 0; row < rows; row++) {
     for (int c = 0; c < COLUMNS; c++) {
-      if (inference && of_training[c])
+      if (left_out[c])
         continue;
       const char *text = cell[row * COLUMNS + c], *gap = c ? "  " : "";
       if (c == 1)
@@ -101,6 +103,14 @@ static void print_form(const Pipeline *p, FILE *out) {
       break;
     }
   fputc('\n', out);
+}
+
+/* Of each token that a context holds. */
+static void print_caches(const Graph *g, const Plan *plan, FILE *out) {
+  long long samples = plan->pipeline.batch;
+  fprintf(out, "\ncaches: %s of keys and values, %s a token: %lld sample%s of %lld\n",
+          bytes_text(plan_cache_bytes(plan)), bytes_text((int64_t)(plan_cache_bytes_a_token(g, plan) + 0.5)),
+          samples, samples == 1 ? "" : "s", (long long)g->generation.context);
 }
 
 /* A token goes through all stages before the next one is known. */
@@ -155,7 +165,12 @@ void plan_table(const Graph *g, const Pieces *p, const Plan *plan, FILE *out) {
   memcpy(cell, heads, sizeof heads);
   for (int i = 0; i < parts; i++)
     stage_row(g, p, plan, i, cell + (size_t)(i + 1) * COLUMNS);
-  print_rows(cell, parts + 1, g->inference, out);
+  bool left_out[COLUMNS], caches = plan_cache_bytes(plan) > 0;
+  for (int c = 0; c < COLUMNS; c++)
+    left_out[c] = (g->inference && of_training[c]) || (!caches && of_caches[c]);
+  print_rows(cell, parts + 1, left_out, out);
+  if (caches)
+    print_caches(g, plan, out);
   if (g->generation.context)
     predict_tokens(plan, out);
   else

@@ -8,6 +8,9 @@ const object = (x) => (x && typeof x === "object" && !Array.isArray(x) ? x : {})
 const log = run.log || null, plan = object(run.plan), stages = list(plan.stages).map(object);
 const start = object(log && log.start), end = object(log && log.end);
 const ofPlan = (name) => (run.plan ? plan[name] : start[name]);
+const evaluation = object(log && log.evaluation), evaluates = !!log && !log.step.length && !!log.evaluation;
+// Programs of `pdc --infer` and `pdc --generate` have no backward passes and no updates.
+const forwardOnly = ofPlan("schedule") === "forward", generates = isNumber(plan.cache_bytes_a_token);
 const plural = (n, what) => `${figure(n)} ${what}${n === 1 ? "" : what.endsWith("ch") ? "es" : "s"}`;
 const percent = (x) => (isNumber(x) ? `${(100 * x).toFixed(1)} %` : "–");
 const last = (x) => list(x).filter(isNumber).at(-1);
@@ -51,11 +54,32 @@ function bubbleOf(timeline) {
   return shares.length ? shares.reduce((a, b) => a + b, 0) / shares.length : NaN;
 }
 
+function addFigure(value, name) {
+  const box = element("div", {class: "figure"}, element("b", {}, value), element("span", {}, name));
+  section("figures").append(box);
+}
+
+// Of a run that went over its data once and trained nothing.
+function evaluationFigures() {
+  const others = ["samples", "samples_per_s", "tokens_per_s", "ms"], {tokens_per_s, samples_per_s} = evaluation;
+  for (const [name, value] of Object.entries(evaluation))
+    if (isNumber(value) && !others.includes(name)) addFigure(figure(value), name);
+  if (isNumber(evaluation.samples)) addFigure(figure(evaluation.samples), "samples evaluated");
+  if (isNumber(tokens_per_s)) addFigure(figure(tokens_per_s), "tokens a second");
+  else if (isNumber(samples_per_s)) addFigure(figure(samples_per_s), "samples a second");
+}
+
+function plannedFigures() {
+  const seconds = stages.reduce((sum, s) => sum + s.forward_seconds, 0);
+  if (generates) {
+    if (isNumber(seconds)) addFigure(`${figure(seconds * 1e3)} ms`, "a token, planned, messages aside");
+    addFigure(bytes(plan.cache_bytes_a_token), "of keys and values a token");
+  } else if (isNumber(plan.batch_seconds) && (forwardOnly || !evaluates))
+    addFigure(`${figure(plan.batch_seconds * 1e3)} ms`, forwardOnly ? "a batch, planned" : "an update, planned");
+}
+
 function figures() {
-  const add = (value, name) => {
-    const box = element("div", {class: "figure"}, element("b", {}, value), element("span", {}, name));
-    section("figures").append(box);
-  };
+  const add = addFigure;
   if (log && log.step.length) {
     add(figure(last(log.loss)), `loss of update ${figure(last(log.step))}`);
     const held = log.validation;
@@ -71,7 +95,10 @@ function figures() {
     const planned = isNumber(plan.batch_seconds) ? `; planned ${figure(plan.batch_seconds * 1e3)} ms` : "";
     add(`${figure(median(settled(log.ms)))} ms`, `an update, median${planned}`);
     if (isNumber(last(log.mfu))) add(percent(median(settled(log.mfu))), "of the machine's peak");
-  } else if (isNumber(plan.batch_seconds)) add(`${figure(plan.batch_seconds * 1e3)} ms`, "an update, planned");
+  } else {
+    if (evaluates) evaluationFigures();
+    plannedFigures();
+  }
   if (isNumber(bubbleOf(run.trace))) add(percent(bubbleOf(run.trace)), "bubble, measured");
   if (isNumber(bubbleOf(run.predicted))) add(percent(bubbleOf(run.predicted)), "bubble, predicted");
   const peak = Math.max(...list(end.peak_bytes).filter(isNumber), -1);
@@ -140,6 +167,15 @@ function table(place, heads, rows) {
 }
 
 function shares() {
+  if (![run.trace, run.predicted].some((t) => t && t.shares.some(Boolean))) {
+    hide("shares");
+    return;
+  }
+  const updates = [run.trace, run.predicted].some((t) => t && t.shares.some((s) => s && s.updates > 0));
+  if (!updates)
+    section("shares").querySelector(".hint").textContent =
+      "Shares of the time from a rank's first pass to its last. The bubble is what is left: waiting for other " +
+      "ranks, and messages.";
   const works = ["forward", "recompute", "backward", "weights", "update"];
   const all = [run.trace, run.predicted].filter(Boolean);
   const used = works.filter((w) => all.some((t) => t.shares.some((s) => s && s[w] > 0)));
@@ -203,21 +239,25 @@ function planTable() {
   const ms = (s) => (isNumber(s) ? (s * 1e3).toFixed(2) : "–");
   const split = object(run.predicted).shares && run.predicted.shares.some((s) => s && s.weights > 0);
   const any = (name) => stages.some((s) => isNumber(s[name]));
+  const training = (columns) => (forwardOnly ? [] : columns);
   const columns = [
     ["stage", (s, i) => (chunks > 1 ? `${i % positions}, chunk ${Math.floor(i / positions)}` : String(i))],
     ["pieces", (s) => [...new Set([s.starts_at, s.ends_with])].filter((x) => typeof x === "string").join(" … ")],
     ...(stages.some((s) => s.replicas > 1) ? [["replicas", (s) => figure(replicasOf(s))]] : []),
     ["parameters", (s) => (isNumber(s.parameters) ? s.parameters.toLocaleString("en") : "–")],
-    ["forward ms", (s) => ms(s.forward_seconds)], ["backward ms", (s) => ms(s.backward_seconds)],
+    ["forward ms", (s) => ms(s.forward_seconds)],
+    ...training([["backward ms", (s) => ms(s.backward_seconds)]]),
     ...(split ? [["its weights' ms", (s) => ms(s.weights_seconds)]] : []),
-    ["update ms", (s) => ms(s.update_seconds)],
-    ["recompute", (s) => (s.recompute === true ? "yes" : "no")],
-    ...(run.predicted ? [["in flight", (s, i) => figure(inFlight(run.predicted, firstRank(i % positions)))]] : []),
+    ...training([["update ms", (s) => ms(s.update_seconds)],
+      ["recompute", (s) => (s.recompute === true ? "yes" : "no")]]),
+    ...training(run.predicted
+      ? [["in flight", (s, i) => figure(inFlight(run.predicted, firstRank(i % positions)))]] : []),
     ["sends", (s, i) => (i + 1 < stages.length ? bytes(s.send_bytes) : "–")],
     ...(any("peak_bytes") ? [["memory", (s) => bytes(s.peak_bytes)]] : []),
     ...(any("weight_bytes") ? [["weights", (s) => bytes(s.weight_bytes)]] : []),
-    ...(any("gradient_bytes") ? [["gradients", (s) => bytes(s.gradient_bytes)]] : []),
-    ...(any("optimizer_bytes") ? [["optimizer", (s) => bytes(s.optimizer_bytes)]] : []),
+    ...training(any("gradient_bytes") ? [["gradients", (s) => bytes(s.gradient_bytes)]] : []),
+    ...training(any("optimizer_bytes") ? [["optimizer", (s) => bytes(s.optimizer_bytes)]] : []),
+    ...(any("cache_bytes") ? [["caches", (s) => bytes(s.cache_bytes)]] : []),
   ];
   const rows = stages.map((s, i) => columns.map((c) => c[1](s, i)));
   table(section("plan").querySelector(".scroll"), columns.map((c) => c[0]), rows);

@@ -82,13 +82,24 @@ static int64_t batches_to_run(const Pipeline *p, const Program *programs) {
   return events > MOST_EVENTS ? 0 : batches;
 }
 
-Timeline *predict(PlanFile *file, const char **why) {
+/* What the plan is for is not what its schedule would draw. NULL: it is. */
+static const char *not_drawn(const PlanFile *file, bool evaluates) {
+  Name schedule = file->plan.pipeline.schedule;
+  if (!schedule_known(schedule))
+    return format("this pdc knows no schedule '%s'", schedule);
+  if (cJSON_GetObjectItemCaseSensitive(file->json, "cache_bytes_a_token"))
+    return "a token that is generated goes through all stages before the next one is known";
+  if (evaluates && !schedule_traits(schedule).forward_only)
+    return "the plan is of a training, and this run did nothing but evaluate";
+  return NULL;
+}
+
+Timeline *predict(PlanFile *file, bool evaluates, const char **why) {
   if (!goes_up(file))
     return NULL;
   const Plan *plan = &file->plan;
   const Pipeline *p = &plan->pipeline;
-  *why = format("this pdc knows no schedule '%s'", p->schedule);
-  if (!schedule_known(p->schedule))
+  if ((*why = not_drawn(file, evaluates)) != NULL)
     return NULL;
   Program *programs = schedule(p, NULL, (Span){.file = file->file});
   if (!programs)

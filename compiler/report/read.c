@@ -1,5 +1,5 @@
-/* The log and the trace that `train` leaves. Both may be long: lines and events are parsed one at a time and
- * freed. One that was edited gets a diagnostic where it stops being what `train` writes. */
+/* The log and the trace that `train` and `infer` leave. Both may be long: lines and events are parsed one at a
+ * time and freed. One that was edited gets a diagnostic where it stops being what `train` writes. */
 #include "report/report.h"
 
 #include <errno.h>
@@ -37,6 +37,7 @@ typedef struct Log {
   Doubles step, loss, ms;    /* of validations */
   Vec(Metric) metrics;       /* what lines hold besides: at most MOST_METRICS */
   char *start, *end;         /* the lines of these events; NULL: none */
+  char *evaluation;          /* the last one's, of a run that trains nothing */
   bool cut;                  /* the last line is not whole */
 } Log;
 
@@ -113,9 +114,10 @@ static bool read_line(const cJSON *line, Log *log) {
   const cJSON *event = cJSON_GetObjectItemCaseSensitive(line, "event");
   double step = number_or_nan(line, "step"), validation = number_or_nan(line, "validation_loss");
   if (cJSON_IsString(event)) {
-    bool ends = !strcmp(event->valuestring, "end");
-    if (ends)
+    if (!strcmp(event->valuestring, "end"))
       log->end = kept_text(line);
+    else if (!strcmp(event->valuestring, "evaluation"))
+      log->evaluation = kept_text(line);
     else if (!strcmp(event->valuestring, "start")) {
       log->start = kept_text(line);
       log->end = NULL;
@@ -148,8 +150,8 @@ static void add_list(const char *name, const double *x, int n, Text *out) {
 
 static char *log_json(const Log *log) {
   Text t = {0};
-  text_add(&t, "{\"start\":%s,\"end\":%s,\"cut\":%s", log->start ? log->start : "null",
-           log->end ? log->end : "null", log->cut ? "true" : "false");
+  text_add(&t, "{\"start\":%s,\"end\":%s,\"evaluation\":%s,\"cut\":%s", log->start ? log->start : "null",
+           log->end ? log->end : "null", log->evaluation ? log->evaluation : "null", log->cut ? "true" : "false");
   for (int c = 0; c < N_COLUMNS; c++) {
     text_add(&t, ",");
     add_list(columns[c], log->column[c].at, log->column[c].n, &t);
@@ -173,7 +175,7 @@ static char *log_json(const Log *log) {
   return t.at;
 }
 
-char *read_log(const char *path) {
+char *read_log(const char *path, bool *evaluates) {
   int file, number = 0;
   Log log = {0};
   const char *text = load(path, &file);
@@ -197,6 +199,7 @@ char *read_log(const char *path) {
     }
     at += n + whole;
   }
+  *evaluates = log.evaluation && log.column[0].n == 0;
   return text ? log_json(&log) : NULL;
 }
 

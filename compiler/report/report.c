@@ -15,8 +15,9 @@ static void add_part(Text *t, const char *name, const char *json) {
   text_add(t, ",\n\"%s\":%s", name, json ? json : "null");
 }
 
-/* A plan as it stands in the file, and what it predicts or why it does not; false after diagnostics. */
-static bool add_plan(const char *path, Text *t, const char **model) {
+/* A plan as it stands in the file, and what it predicts or why it does not; false after diagnostics. `evaluates`:
+ * the run did forward passes alone, whatever the plan is for. */
+static bool add_plan(const char *path, bool evaluates, Text *t, const char **model) {
   if (!path) {
     add_part(t, "plan", NULL);
     return true;
@@ -27,7 +28,7 @@ static bool add_plan(const char *path, Text *t, const char **model) {
     return false;
   *model = plan.plan.model;
   add_part(t, "plan", cJSON_PrintUnformatted(plan.json));
-  Timeline *predicted = predict(&plan, &why);
+  Timeline *predicted = predict(&plan, evaluates, &why);
   if (error_count() > 0)
     return false;
   if (predicted) {
@@ -40,8 +41,8 @@ static bool add_plan(const char *path, Text *t, const char **model) {
   return true;
 }
 
-static bool add_measured(const char *log, const char *trace, Text *t) {
-  char *lines = log ? read_log(log) : NULL;
+static bool add_measured(const char *log, const char *trace, Text *t, bool *evaluates) {
+  char *lines = log ? read_log(log, evaluates) : NULL;
   Timeline *timeline = !log || lines ? trace ? read_trace(trace) : NULL : NULL;
   if ((log && !lines) || (trace && !timeline))
     return false;
@@ -60,13 +61,14 @@ bool report(const char *directory, const char *output) {
   if (!log && !trace && !plan) {
     Diagnostic *d =
         error_at(NO_SPAN, "PD0611", "'%s' holds no run: no log.jsonl, trace.json or plan.json", directory);
-    help(d, "'train --run DIR' leaves them in DIR");
+    help(d, "'train --run DIR' and 'infer --run DIR' leave them in DIR");
     return false;
   }
   Text data = {0};
+  bool evaluates = false;
   text_add(&data, "{\"directory\":");
   json_string(&data, directory);
-  if (!add_measured(log, trace, &data) || !add_plan(plan, &data, &model))
+  if (!add_measured(log, trace, &data, &evaluates) || !add_plan(plan, evaluates, &data, &model))
     return false;
   text_add(&data, "}");
   char *page = page_make(model ? model : directory, data.at);

@@ -52,13 +52,15 @@ int work_named(const char *name); /* -1: none */
 void timeline_json(const Timeline *t, Text *out);
 
 /* ---- read.c: NULL after diagnostics */
-/* A log as JSON for the page: its first and last line, and a list for each figure. */
-char *read_log(const char *path);
+/* A log as JSON for the page: its first and last line, that of an evaluation, and a list for each figure.
+ * `evaluates`: it has no updates and an evaluation. */
+char *read_log(const char *path, bool *evaluates);
 Timeline *read_trace(const char *path);
 
 /* ---- predict.c */
-/* The plan's schedule run with the plan's times. NULL with the reason in `why`, or after diagnostics (NULL). */
-Timeline *predict(PlanFile *file, const char **why);
+/* The plan's schedule run with the plan's times. NULL with the reason in `why`, or after diagnostics (NULL).
+ * `evaluates`: the run beside it trained nothing. */
+Timeline *predict(PlanFile *file, bool evaluates, const char **why);
 
 /* ---- page.c */
 /* The page: `title` is plain text, `data` JSON. */

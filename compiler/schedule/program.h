@@ -105,10 +105,12 @@ typedef struct ScheduleTraits {
   bool replicas;     /* stages may have several ranks */
   bool chunks;       /* ranks hold several chunks */
   bool recomputes;   /* stages may recompute */
+  bool looks_ahead;  /* one microbatch more may be in flight between stages: Pipeline.ahead */
   bool serial;       /* no two ranks of a pipeline are busy at once */
   bool every_round;  /* it updates after each round of the replicas: M is the least common multiple of theirs */
 } ScheduleTraits;
 ScheduleTraits schedule_traits(const char *name); /* of a known one */
+const char *schedule_period(const char *name);    /* what M microbatches make: "an update", "a batch" */
 int64_t common_multiple(int64_t a, int64_t b);    /* the least: of replicas, a round of them */
 /* M must be at least `least` and a multiple of `multiple`, whatever it is in the pipeline. */
 void schedule_needs(const Pipeline *pipeline, int64_t *least, int64_t *multiple);

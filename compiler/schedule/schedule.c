@@ -53,6 +53,10 @@ const char *const *schedule_names(int *n) {
 
 bool schedule_known(const char *name) { return generator(name) != NULL; }
 
+const char *schedule_period(const char *name) {
+  return schedule_traits(name).forward_only ? "a batch" : "an update";
+}
+
 ScheduleTraits schedule_traits(const char *name) {
   const Generator *g = generator(name);
   ensure(g);
@@ -61,6 +65,7 @@ ScheduleTraits schedule_traits(const char *name) {
                           .replicas = g->replicas,
                           .chunks = g->chunks,
                           .recomputes = g->recomputes,
+                          .looks_ahead = g->in_flight == in_flight_1f1b,
                           .serial = g->serial,
                           .every_round = g->staleness == STASHED};
 }
@@ -134,14 +139,15 @@ static bool microbatches_suffice(const Pipeline *p, Span where) {
   schedule_needs(p, &least, &multiple);
   if (p->microbatches % multiple) {
     Diagnostic *d =
-        error_at(where, "PD0704", "'%s' with %s needs a multiple of %lld microbatches an update, has %lld",
-                 p->schedule, stages_text(p), (long long)multiple, (long long)p->microbatches);
+        error_at(where, "PD0704", "'%s' with %s needs a multiple of %lld microbatches %s, has %lld", p->schedule,
+                 stages_text(p), (long long)multiple, schedule_period(p->schedule), (long long)p->microbatches);
     tell_needs(d, p, least, multiple);
     return false;
   }
   if (p->microbatches < least) {
-    Diagnostic *d = error_at(where, "PD0701", "'%s' with %s needs at least %lld microbatches an update, has %lld",
-                             p->schedule, stages_text(p), (long long)least, (long long)p->microbatches);
+    Diagnostic *d =
+        error_at(where, "PD0701", "'%s' with %s needs at least %lld microbatches %s, has %lld", p->schedule,
+                 stages_text(p), (long long)least, schedule_period(p->schedule), (long long)p->microbatches);
     tell_needs(d, p, least, multiple);
     return false;
   }

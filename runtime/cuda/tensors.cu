@@ -1,5 +1,5 @@
-/* Rules over whole tensors (optimizers/tensors.h) on a device: a pass is a kernel, or two for a sum. Sums have the order
- * of optimizers/pd_scratch.h, and so the host's bits. */
+/* Rules over whole tensors (optimizers/tensors.h) on a device: a pass is a kernel, or two for a sum. Sums have
+ * the order of optimizers/pd_scratch.h, and so the host's bits. */
 #include "internal.h"
 #include "pd_cuda.h"
 

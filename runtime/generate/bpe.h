@@ -1,6 +1,6 @@
-/* A vocabulary and its merges: words to tokens by byte-pair encoding (Sennrich et al. 2016). A word's symbols are its
- * characters at first; of all neighbours that have a merge those of the lowest rank, of equals the first ones, become
- * one symbol, until none have. */
+/* A vocabulary and its merges: words to tokens by byte-pair encoding (Sennrich et al. 2016). A word's symbols are
+ * its characters at first; of all neighbours that have a merge those of the lowest rank, of equals the first
+ * ones, become one symbol, until none have. */
 #ifndef PD_BPE_H
 #define PD_BPE_H
 

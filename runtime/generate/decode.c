@@ -1,4 +1,5 @@
-/* Tokens to text, one after the other. A token's bytes are put behind those that have not become a character yet. */
+/* Tokens to text, one after the other. A token's bytes are put behind those that have not become a character
+ * yet. */
 #include "parts.h"
 #include "unicode.h"
 

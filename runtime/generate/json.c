@@ -1,5 +1,5 @@
-/* Hugging Face's tokenizer.json: the steps of a text's way to tokens, an object each with its "type". A step that is
- * not known is refused by its name: leaving it out would give other tokens without a word. */
+/* Hugging Face's tokenizer.json: the steps of a text's way to tokens, an object each with its "type". A step that
+ * is not known is refused by its name: leaving it out would give other tokens without a word. */
 #include "parts.h"
 
 #include <cjson/cJSON.h>

@@ -58,8 +58,8 @@ struct pd_tokenizer {
 enum pd_kind { PD_SPECIAL = 1, PD_ENDS = 2 };
 
 struct pd_tokenizer *pd_tokenizer_new(void); /* {0}; to be closed whatever becomes of it */
-/* Each fills such a tokenizer, the merges' one that has its vocabulary. False after filling `why`, without the file's
- * name. */
+/* Each fills such a tokenizer, the merges' one that has its vocabulary. False after filling `why`, without the
+ * file's name. */
 bool pd_tokenizer_parse_json(struct pd_tokenizer *t, const char *text, size_t bytes, int64_t classes, char *why);
 bool pd_tokenizer_parse_vocabulary(struct pd_tokenizer *t, const char *text, size_t bytes, int64_t classes,
                                    char *why);
@@ -72,7 +72,8 @@ bool pd_tokenizer_complete_gpt2(struct pd_tokenizer *t, char *why);
 /* After parsing, in the end: which tokens are special, and which end a text. */
 void pd_tokenizer_complete(struct pd_tokenizer *t);
 
-/* The character of GPT-2's alphabet that stands for a byte: below 0x200; and the byte of such a character, or -1. */
+/* The character of GPT-2's alphabet that stands for a byte: below 0x200; and the byte of such a character, or
+ * -1. */
 int32_t pd_byte_character(unsigned char byte);
 int pd_character_byte(int32_t point);
 

@@ -1,5 +1,5 @@
-/* Logits stay as they are: tokens are put in order by a heap of their numbers, from which only those are taken that
- * top-k and top-p keep, so that a vocabulary is not sorted for each token. Probabilities are in double. */
+/* Logits stay as they are: tokens are put in order by a heap of their numbers, from which only those are taken
+ * that top-k and top-p keep, so that a vocabulary is not sorted for each token. Probabilities are in double. */
 #include "sampling.h"
 
 #include "../kernels/pd_math.h"

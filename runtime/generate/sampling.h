@@ -15,9 +15,9 @@ struct pd_sampling {
   float top_p;       /* of these the most probable ones, until their probabilities add up to p; 1: all */
 };
 
-/* The token chosen among n logits, [0, n); the lowest of equals when temperature is 0. The choice is Philox's, keyed
- * by seed and counted by sample and position: it depends on nothing else but the logits. -1: a logit is NaN or
- * +inf, or all are -inf. `order`: room for n numbers. */
+/* The token chosen among n logits, [0, n); the lowest of equals when temperature is 0. The choice is Philox's,
+ * keyed by seed and counted by sample and position: it depends on nothing else but the logits. -1: a logit is NaN
+ * or +inf, or all are -inf. `order`: room for n numbers. */
 int64_t pd_choose_token(const float *logits, int64_t n, const struct pd_sampling *s, uint64_t seed, int64_t sample,
                         int64_t position, int32_t *order);
 

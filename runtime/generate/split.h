@@ -1,5 +1,6 @@
 /* Text into words, before pairs are merged within each: by the regular expressions that byte-pair tokenizers use,
- * written out by hand. Characters are Unicode's; a byte that belongs to none is neither letter, number nor space. */
+ * written out by hand. Characters are Unicode's; a byte that belongs to none is neither letter, number nor
+ * space. */
 #ifndef PD_SPLIT_H
 #define PD_SPLIT_H
 

@@ -15,9 +15,10 @@ extern "C" {
 
 struct pd_tokenizer;
 
-/* The tokenizer in these n files: 0, tokens are bytes; 1, a tokenizer.json; 2, GPT-2's vocab.json and merges.txt in
- * either order. `classes`: how many tokens the model has; files with more are refused, fewer are fine (the rest
- * has no text), and without files there must be at least 256. NULL after filling `why`, with the file's name. */
+/* The tokenizer in these n files: 0, tokens are bytes; 1, a tokenizer.json; 2, GPT-2's vocab.json and merges.txt
+ * in either order. `classes`: how many tokens the model has; files with more are refused, fewer are fine (the
+ * rest has no text), and without files there must be at least 256. NULL after filling `why`, with the file's
+ * name. */
 struct pd_tokenizer *pd_tokenizer_open(char *const *paths, int n, int64_t classes, char *why);
 void pd_tokenizer_close(struct pd_tokenizer *t); /* NULL is fine */
 
@@ -35,8 +36,9 @@ int pd_tokenizer_prefix(const struct pd_tokenizer *t, const int32_t **tokens);
 /* Whether generating ends at this token: "<|endoftext|>", "</s>" and others known by name (tokenizer.c). */
 bool pd_tokenizer_ends(const struct pd_tokenizer *t, int32_t token);
 
-/* A text that grows token by token; {0} before the first one. Who shows what continues a text decodes the tokens of
- * that text first: some tokenizers drop the space before a text's first word, and a character may begin there. */
+/* A text that grows token by token; {0} before the first one. Who shows what continues a text decodes the tokens
+ * of that text first: some tokenizers drop the space before a text's first word, and a character may begin
+ * there. */
 struct pd_decoding {
   unsigned char held[4]; /* the beginning of a character whose other bytes are to come */
   int n_held;

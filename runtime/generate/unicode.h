@@ -5,8 +5,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* How many bytes the character at s has, n > 0 of which are there: 1 to 4; 0: there are more to come; -k: its first k
- * bytes can begin no character. */
+/* How many bytes the character at s has, n > 0 of which are there: 1 to 4; 0: there are more to come; -k: its
+ * first k bytes can begin no character. */
 int pd_utf8_length(const unsigned char *s, size_t n);
 
 /* Of a character in a text: its bytes, and its code point; a byte that belongs to none is one by itself, -1. */

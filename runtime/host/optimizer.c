@@ -80,7 +80,8 @@ PD_ELEMENT_RULES(UPDATE)
 
 static void after_tensors(const struct pd_update_arrays *u) { update_all(u, NULL); }
 
-/* torch.optim.swa_utils.AveragedModel: the first update's weights, then a += (1 - ema) (w - a); buffers as they are. */
+/* torch.optim.swa_utils.AveragedModel: the first update's weights, then a += (1 - ema) (w - a); buffers as they
+ * are. */
 static void average_tile(const struct pd_update_arrays *u, const struct pd_tile *c) {
   const struct pd_parameter *p = &pd.stage->parameters[c->parameter];
   float *a = pd_average_at(p) + c->first, rest = (float)(1 - pd.stage->ema);

@@ -1,4 +1,5 @@
-/* An index of safetensors files: every tensor it names is in one of its files, and these are names without a folder. */
+/* An index of safetensors files: every tensor it names is in one of its files, and these are names without a
+ * folder. */
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>

@@ -16,15 +16,16 @@ static void put_timeline(const Timeline *t) {
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   const char *why, *path;
+  bool evaluates = false;
   if (size == 0) return 0;
   path = fuzz_file(data + 1, size - 1);
   if (data[0] == 'l')
-    put(read_log(path));
+    put(read_log(path, &evaluates));
   else if (data[0] == 't')
     put_timeline(read_trace(path));
   else if (data[0] == 'p') {
     PlanFile plan;
-    if (plan_file_read(path, PLAN_TO_DRAW, &plan)) put_timeline(predict(&plan, &why));
+    if (plan_file_read(path, PLAN_TO_DRAW, &plan)) put_timeline(predict(&plan, evaluates, &why));
   }
   diagnostics_flush();
   return 0;

@@ -1,5 +1,5 @@
-/* A tokenizer.json, or with a zero byte between them GPT-2's vocab.json and merges.txt; goes on to encoding a text, and the
- * file itself, and to decoding the tokens. */
+/* A tokenizer.json, or with a zero byte between them GPT-2's vocab.json and merges.txt; goes on to encoding a
+ * text, and the file itself, and to decoding the tokens. */
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>

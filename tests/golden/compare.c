@@ -1,11 +1,11 @@
 /* Compares what a stage program wrote with a golden file.
  *   compare tensors FILE GOLDEN TOLERANCE   two safetensors files: the same names, shapes and, relative to
  *                                           each golden tensor's largest magnitude, values
- *   compare digest FILE GOLDEN TOLERANCE    a safetensors file and a text of one line a tensor: its name, its norm and
- *                                           its product with cos(0), cos(1) ...; both relative to the norm, or to a
- *                                           thousandth of the largest one whose name ends alike
- *   compare array FILE GOLDEN TOLERANCE     two .npy arrays of f32 with the same header; values relative to the golden
- *                                           array's largest magnitude
+ *   compare digest FILE GOLDEN TOLERANCE    a safetensors file and a text of one line a tensor: its name, its
+ *                                           norm and its product with cos(0), cos(1) ...; both relative to the
+ *                                           norm, or to a thousandth of the largest one whose name ends alike
+ *   compare array FILE GOLDEN TOLERANCE     two .npy arrays of f32 with the same header; values relative to
+ *                                           the golden array's largest magnitude
  *   compare log LOG GOLDEN TOLERANCE        a log's losses and a text of one loss a line: each relative to
  *                                           its own magnitude, or 1 when that is larger
  * Prints the worst difference. Exit status: 0 within the tolerance, 1 beyond it, 2 unreadable or misused. */

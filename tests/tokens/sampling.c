@@ -1,5 +1,5 @@
-/* The choice of tokens: frequencies against the probabilities that Hugging Face's warpers leave (make_sampling.py), and
- * what else the header promises.
+/* The choice of tokens: frequencies against the probabilities that Hugging Face's warpers leave
+ * (make_sampling.py), and what else the header promises.
  *   sampling FOLDER */
 #include "generate/sampling.h"
 
@@ -19,7 +19,8 @@ static void check(bool ok, const char *what, int line) {
   failures++;
 }
 
-/* Draws of a quarter of the positions each by four samples; Pearson's statistic of the tokens that can be expected. */
+/* Draws of a quarter of the positions each by four samples; Pearson's statistic of the tokens that can be
+ * expected. */
 static void check_frequencies(const float *logits, const double *p, int n, const struct pd_sampling *s, int line) {
   int count[MOST] = {0}, freedom = -1;
   double statistic = 0;

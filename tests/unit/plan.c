@@ -84,6 +84,8 @@ static void impossible_requests_are_refused(void **unused) {
   refused((PlanRequest){.microbatch = 24});
   refused((PlanRequest){.schedule = "2bv"});
   refused((PlanRequest){.stages = 4, .microbatch = 6}); /* two microbatches, three are needed */
+  refused((PlanRequest){.stages = 2, .schedule = "gpipe", .ahead = 2});
+  refused((PlanRequest){.stages = 2, .schedule = "interleaved", .ahead = 2});
   refused((PlanRequest){.plan = "no such file"});
   refused((PlanRequest){.profile = "no such file"});
 }
@@ -494,6 +496,7 @@ static void mistakes_are_diagnosed(void **unused) {
       {"\"schedule\": \"2bw\"", "\"schedule\": \"flush\", \"chunks\": 2"},
       {"\"schedule\": \"2bw\"", "\"schedule\": \"interleaved\""}, /* three microbatches, of two ranks */
       {"\"schedule\": \"2bw\"", "\"schedule\": \"pipedream\""},
+      {"\"schedule\": \"2bw\"", "\"schedule\": \"forward\""},
       {"\"weights_seconds\": ", "\"weights_seconds\": -"},
       {"\"forward_seconds\": ", "\"forward_seconds\": -"},
       {"\"stages\": [", "\"stages\": [ 3,"},

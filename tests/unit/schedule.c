@@ -115,8 +115,8 @@ static void assert_near(double a, double b) {
     fail_msg("%.12g is not %.12g", a, b);
 }
 
-/* Two slots of what crosses a cut, one of everything else, and the slowest stage sets the pace: stage 1 takes 2, its
- * two ranks in turn 1. */
+/* Two slots of what crosses a cut, one of everything else, and the slowest stage sets the pace: stage 1 takes 2,
+ * its two ranks in turn 1. */
 static void test_inference_streams(void **state) {
   (void)state;
   StageTimes times[4] = {{.forward = 0.5}, {.forward = 2}, {.forward = 1}, {.forward = 0.25}};

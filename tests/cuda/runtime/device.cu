@@ -1,4 +1,5 @@
-/* What device.h promises, of a device: views, rounding, inputs that keep ahead, figures that come later, pd_now. */
+/* What device.h promises, of a device: views, rounding, inputs that keep ahead, figures that come later,
+ * pd_now. */
 #include "test.h"
 
 enum { B = 3, N = 5, ELEMENTS = 40, TURNS = 12, BIG = 70001 };

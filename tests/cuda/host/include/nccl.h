@@ -1,5 +1,5 @@
-/* Stands in for NCCL's header of this name (2.28's): point-to-point messages between processes, as ../nccl.cpp carries
- * them. */
+/* Stands in for NCCL's header of this name (2.28's): point-to-point messages between processes, as ../nccl.cpp
+ * carries them. */
 #ifndef CUDA_HOST_NCCL_H
 #define CUDA_HOST_NCCL_H
 
