@@ -11,6 +11,7 @@
 #include "emit/emit.h"
 #include "layout/permutes.h"
 #include "measure/measure.h"
+#include "pipedream/pipedream.h"
 #include "report/report.h"
 #include "simplify/simplify.h"
 #include "stage/stages.h"
@@ -404,9 +405,12 @@ static bool profile(Compilation *c) {
 }
 
 static bool print_plans(Compilation *c) {
+  const Options *o = &c->options;
+  if (!o->input)
+    return plan_layers(o->plan.profile, &o->layers, o->emit == EMIT_PLAN, stdout);
   if (!run_passes(c, "allocate"))
     return false;
-  if (c->options.emit != EMIT_NOTHING || c->options.stop_after)
+  if (o->emit != EMIT_NOTHING || o->stop_after)
     return true;
   plan_table(c->graph, &c->pieces, c->plan, stdout);
   for (int i = 0; i < N_RUNNERS_UP; i++)

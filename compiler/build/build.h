@@ -3,6 +3,7 @@
 #ifndef PDC_BUILD_H
 #define PDC_BUILD_H
 
+#include "pipedream/pipedream.h"
 #include "plan/plan.h"
 
 /* ---- options (options.c) --------------------------------------------------------------------- */
@@ -22,9 +23,10 @@ typedef Vec(const char *) Strings;
 
 typedef struct Options {
   Command command;
-  const char *input;  /* the model; explain: the code; report: the directory */
+  const char *input;  /* the model; explain: the code; report: the directory; NULL: plan a profile of layers */
   const char *output; /* -o; NULL: named after the model */
   PlanRequest plan;
+  LayersRequest layers;
   Strings define, include;
   EmitWhat emit;
   const char *dump; /* -d: letters of passes */

@@ -6,10 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/units.h"
 #include "plan/device.h"
 #include "schedule/program.h"
 
-typedef enum { FLAG, TEXT, ARCH, LIST, COUNT, BYTES, CHOICE, TARGET, SPECIAL, NOT_YET } OptionKind;
+typedef enum { FLAG, TEXT, ARCH, LIST, COUNT, LEVELS, RATES, BYTES, CHOICE, TARGET, SPECIAL, NOT_YET } OptionKind;
 
 typedef struct Option {
   const char *name;     /* with its dashes */
@@ -24,7 +25,8 @@ typedef struct Option {
 static const Option options[] = {
     {"-o", "DIR", TEXT, AT(output), NULL,
      "output directory (default NAME.build, .infer, .generate); profile, report: the file"},
-    {"-n", "N", COUNT, AT(plan.workers), NULL, "workers (ranks) to use"},
+    {"-n", "N", LEVELS, AT(plan.workers), NULL,
+     "workers (ranks) to use; of a profile of layers also 4x2: by level"},
     {"-D", "name=value", LIST, AT(define), NULL, "override a model attribute or train setting"},
     {"-I", "DIR", LIST, AT(include), NULL, "where `use` looks"},
     {"--infer", NULL, FLAG, AT(infer), NULL,
@@ -49,7 +51,15 @@ static const Option options[] = {
     {"--threads", "N", COUNT, AT(plan.target.threads), NULL, "threads a rank (default: processors over ranks)"},
     {"--memory", "SIZE", BYTES, AT(plan.memory), NULL,
      "a device's, as 16GiB (default: the machine's; 76 GB of a GPU)"},
-    {"--profile", "FILE", TEXT, AT(plan.profile), NULL, "measured costs, from pdc profile"},
+    {"--profile", "FILE", TEXT, AT(plan.profile), NULL,
+     "measured costs, from pdc profile; without a model: of layers"},
+    {"--cost-model", "NAME", CHOICE, AT(layers.model), "|pipedream",
+     "plan --profile without a model: pipedream, by its planner"},
+    {"--bandwidth", "B[,B...]", RATES, AT(layers.cluster), NULL,
+     "bytes/s or 8 GB/s, between machines, then between groups of them"},
+    {"--transfers", NULL, FLAG, AT(layers.cluster.transfers), NULL,
+     "a stage also takes as long as what crosses its cuts"},
+    {"--device", "NAME", TEXT, AT(layers.device), NULL, "of those that a profile of layers has times of"},
     {"--plan", "FILE", TEXT, AT(plan.plan), NULL, "use this (edited) plan"},
     {"--emit", "WHAT", CHOICE, AT(emit), "|ast|graph|kernels|plan|schedule|schedule.svg|source",
      "print ast, graph, kernels, plan, schedule or source, and stop"},
@@ -109,6 +119,7 @@ static const char *argument_text(const Option *o) {
 static void print_help(void) {
   printf("usage: pdc [options] model.pdm            build stage programs\n"
          "       pdc plan [options] model.pdm       print the plan and the runners-up, build nothing\n"
+         "       pdc plan --profile FILE [options]  plan a profile of layers, without a model\n"
          "       pdc profile [options] model.pdm    measure this model on this machine: NAME.profile.json\n"
          "       pdc report [-o FILE] RUN_DIR       one HTML page about a run: RUN_DIR/report.html\n"
          "       pdc explain PD0301                 a page about one diagnostic\n\n");
@@ -133,23 +144,54 @@ static int64_t read_count(const Option *o, const char *text) {
   return n;
 }
 
+/* "4", or "4x2": two groups of four. Returns the workers of all together. */
+static int read_levels(const Option *o, const char *text, Cluster *cluster) {
+  cluster->n = 0;
+  int64_t workers = 1;
+  for (const char *at = text;; at++) {
+    const char *number = at;
+    at += strcspn(at, "x");
+    if (cluster->n == MOST_LEVELS)
+      usage("%s takes %d levels at most, not '%s'", o->name, MOST_LEVELS, text);
+    int64_t machines = read_count(o, number == text && !*at ? text : format("%.*s", (int)(at - number), number));
+    cluster->level[cluster->n++].machines = (int)machines;
+    workers *= machines;
+    if (workers > 1000000000)
+      usage("%s %s: these are too many", o->name, text);
+    if (!*at)
+      return (int)workers;
+  }
+}
+
+/* "8e9", "8 GB/s, 10 Gbit/s": by level. */
+static void read_rates(const Option *o, const char *text, Cluster *cluster, int *n) {
+  *n = 0;
+  for (const char *at = text;; at++) {
+    size_t length = strcspn(at, ",");
+    char *one = format("%.*s", (int)length, at + strspn(at, " ")), *end = strchr(one, ',');
+    if (end)
+      *end = 0;
+    const char *base = "bytes/s";
+    double rate = strtod(one, &end);
+    bool good = end != one && (!end[strspn(end, " ")] || quantity_read(one, &rate, &base));
+    if (!good || strcmp(base, "bytes/s") || !(rate > 0) || !isfinite(rate) || *n == MOST_LEVELS)
+      usage("%s needs bytes a second, as 8e9 or '8 GB/s', for each level, not '%s'", o->name, text);
+    cluster->level[(*n)++].bandwidth = rate;
+    at += length;
+    if (!*at)
+      return;
+  }
+}
+
 /* "16GiB", "16 GiB", "800MB", "1000000" */
 static int64_t read_bytes(const Option *o, const char *text) {
-  static const struct {
-    const char *unit;
-    double bytes;
-  } units[] = {
-      {"", 1},      {"B", 1},        {"KB", 1e3},     {"MB", 1e6},     {"GB", 1e9},
-      {"TB", 1e12}, {"KiB", 0x1p10}, {"MiB", 0x1p20}, {"GiB", 0x1p30}, {"TiB", 0x1p40},
-  };
   char *end;
+  const char *base = "bytes";
   double n = strtod(text, &end);
   bool number = end != text;
-  while (*end == ' ')
-    end++;
-  for (size_t i = 0; number && i < sizeof units / sizeof *units; i++)
-    if (!strcmp(end, units[i].unit) && n * units[i].bytes >= 1 && n * units[i].bytes < 0x1p60)
-      return (int64_t)(n * units[i].bytes);
+  bool known = number && (!end[strspn(end, " ")] || quantity_read(text, &n, &base));
+  if (known && !strcmp(base, "bytes") && n >= 1 && n < 0x1p60)
+    return (int64_t)n;
   usage("%s needs a size such as 16GiB, not '%s'", o->name, text);
 }
 
@@ -239,6 +281,8 @@ static void set_option(Options *o, const Option *option, const char *value) {
     else
       *(int *)to = (int)read_count(option, value);
     break;
+  case LEVELS: *(int *)to = read_levels(option, value, &o->layers.cluster); break;
+  case RATES: read_rates(option, value, to, &o->layers.n_bandwidths); break;
   case BYTES: *(int64_t *)to = read_bytes(option, value); break;
   case CHOICE: *(int *)to = read_choice(option, value); break;
   case TARGET: *(const Backend **)to = read_target(option, value); break;
@@ -293,6 +337,28 @@ static void check_generate(Options *o) {
   o->plan.microbatch = o->samples;
 }
 
+/* A profile of layers is planned by options of its own, and by few of a model's. */
+static void check_layers(const Options *o, const bool *given) {
+  static const char *const without_model[] = {"--profile", "--emit", "-n", "--diagnostics", "-Werror", "-v"};
+  static const char *const of_layers[] = {"--cost-model", "--bandwidth", "--transfers", "--device"};
+  bool model = o->input != NULL;
+  for (int i = 0; i < N_OPTIONS; i++) {
+    bool layers = false, allowed = false;
+    for (size_t k = 0; k < sizeof of_layers / sizeof *of_layers; k++)
+      layers = layers || !strcmp(options[i].name, of_layers[k]);
+    for (size_t k = 0; k < sizeof without_model / sizeof *without_model; k++)
+      allowed = allowed || !strcmp(options[i].name, without_model[k]);
+    if (given[i] && model && layers)
+      usage("%s is for 'pdc plan --profile' of layers, without a model", options[i].name);
+    if (given[i] && !model && !layers && !allowed)
+      usage("%s needs a model; 'pdc plan --profile' of layers does without", options[i].name);
+  }
+  if (model && o->layers.cluster.n > 1)
+    usage("-n by level is for 'pdc plan --profile' of layers, without a model");
+  if (!model && o->emit != EMIT_NOTHING && o->emit != EMIT_PLAN)
+    usage("--emit of a profile of layers is plan");
+}
+
 void options_read(Options *o, int argc, char **argv) {
   *o = (Options){.plan.recompute = RECOMPUTE_AUTO};
   int i = 1;
@@ -301,7 +367,7 @@ void options_read(Options *o, int argc, char **argv) {
       o->command = commands[c].command;
       i = 2;
     }
-  bool only_files = false;
+  bool only_files = false, given[N_OPTIONS] = {false};
   for (; i < argc; i++) {
     const char *argument = argv[i], *value;
     if (only_files || argument[0] != '-' || !argument[1]) {
@@ -323,11 +389,13 @@ void options_read(Options *o, int argc, char **argv) {
       value = argv[++i];
     }
     set_option(o, option, value);
+    given[option - options] = true;
   }
-  if (!o->input)
+  if (!o->input && !(o->command == COMMAND_PLAN && o->plan.profile))
     usage(o->command == COMMAND_EXPLAIN  ? "explain needs a code, such as PD0301"
           : o->command == COMMAND_REPORT ? "report needs a run's directory"
                                          : "no model given");
+  check_layers(o, given);
   check_target(o);
   check_generate(o);
 }

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/units.h"
+
 Ast *ast_new(AstKind kind, Span span) {
   Ast *a = alloc(sizeof *a);
   a->kind = kind;
@@ -30,37 +32,17 @@ Ast *parse_number(Parse *p, const char *text, Span where) {
   return a;
 }
 
-typedef struct Unit {
-  const char *name, *base;
-  double scale;
-} Unit;
-
-/* clang-format off */
-static const Unit units[] = {
-  {"B", "bytes", 1}, {"KB", "bytes", 1e3}, {"MB", "bytes", 1e6}, {"GB", "bytes", 1e9}, {"TB", "bytes", 1e12},
-  {"KiB", "bytes", 0x1p10}, {"MiB", "bytes", 0x1p20}, {"GiB", "bytes", 0x1p30}, {"TiB", "bytes", 0x1p40},
-  {"B/s", "bytes/s", 1}, {"KB/s", "bytes/s", 1e3}, {"MB/s", "bytes/s", 1e6}, {"GB/s", "bytes/s", 1e9},
-  {"TB/s", "bytes/s", 1e12}, {"MiB/s", "bytes/s", 0x1p20}, {"GiB/s", "bytes/s", 0x1p30},
-  {"bit/s", "bytes/s", 1.0 / 8}, {"Kbit/s", "bytes/s", 1e3 / 8}, {"Mbit/s", "bytes/s", 1e6 / 8},
-  {"Gbit/s", "bytes/s", 1e9 / 8}, {"Tbit/s", "bytes/s", 1e12 / 8},
-  {"s", "seconds", 1}, {"ms", "seconds", 1e-3}, {"us", "seconds", 1e-6}, {"ns", "seconds", 1e-9},
-  {"FLOPS", "operations/s", 1}, {"MFLOPS", "operations/s", 1e6}, {"GFLOPS", "operations/s", 1e9},
-  {"TFLOPS", "operations/s", 1e12}, {"PFLOPS", "operations/s", 1e15},
-};
-/* clang-format on */
-
 Ast *parse_quantity(const char *text, Span where) {
+  double value;
+  const char *base;
+  if (!quantity_read(text, &value, &base))
+    return NULL;
   size_t number = strcspn(text, " \tBKMGTPFbsmun");
-  const char *unit = text + number + strspn(text + number, " \t");
-  for (size_t i = 0; i < sizeof units / sizeof *units; i++)
-    if (strcmp(unit, units[i].name) == 0) {
-      Ast *a = ast_new(AST_QUANTITY, where);
-      a->text = format("%.*s %s", (int)number, text, unit);
-      a->number = strtod(text, NULL) * units[i].scale;
-      a->name = intern(units[i].base);
-      return isfinite(a->number) ? a : NULL;
-    }
-  return NULL;
+  Ast *a = ast_new(AST_QUANTITY, where);
+  a->text = format("%.*s %s", (int)number, text, text + number + strspn(text + number, " \t"));
+  a->number = value;
+  a->name = intern(base);
+  return a;
 }
 
 Ast *parse_word(const char *text, Span where) {

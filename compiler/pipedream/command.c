@@ -1,0 +1,63 @@
+/* pdc plan --profile FILE without a model: from a profile of layers to a table. */
+#include "pipedream/pipedream.h"
+
+static bool refuse(const char *what, const char *way_out) {
+  Diagnostic *d = error_at(NO_SPAN, "PD0529", "%s", what);
+  help(d, "%s", way_out);
+  return false;
+}
+
+/* An index of the graph's devices; -1 after a diagnostic. */
+static int find_device(const LayerGraph *g, const char *name) {
+  for (int i = 0; i < g->devices.n; i++)
+    if (!name || g->devices.at[i] == intern(name))
+      return i;
+  Diagnostic *d = error_at((Span){.file = g->file}, "PD0529", "the profile has no device '%s'", name);
+  const char *near = g->devices.at[0] ? nearest(name, g->devices.at, g->devices.n) : NULL;
+  if (near)
+    help(d, "it has '%s'", near);
+  else
+    help(d, g->devices.at[0] ? "its first one is '%s'" : "it names none: leave '--device' out", g->devices.at[0]);
+  return -1;
+}
+
+/* Machines, a bandwidth for each of their levels, and who plans. */
+static bool check_request(const LayersRequest *r) {
+  const Cluster *c = &r->cluster;
+  if (!c->n && (r->model || r->n_bandwidths || c->transfers))
+    return refuse("no machines are given", "'-n 4', or '-n 4x2' for two groups of four");
+  if (c->n && !r->model)
+    return refuse("nothing is said about how to plan a profile of layers", "'--cost-model pipedream'");
+  for (int i = 0; i < c->n; i++)
+    if (c->level[i].machines > MOST_MACHINES)
+      return refuse(format("%d machines at one level", c->level[i].machines),
+                    format("%d at most; groups of them make another level: '-n 8x512'", MOST_MACHINES));
+  bool alone = c->n == 1 && c->level[0].machines == 1;
+  if (!(alone && !r->n_bandwidths) && c->n != r->n_bandwidths)
+    return refuse(format("'-n' has %d level%s of machines, '--bandwidth' is given for %d", c->n,
+                         c->n == 1 ? "" : "s", r->n_bandwidths),
+                  c->n < 2 ? "'-n 4 --bandwidth 8e9'"
+                           : "'-n 4x2 --bandwidth 8e9,1.25e9': between the machines of a "
+                             "group, then between groups");
+  return true;
+}
+
+bool plan_layers(const char *profile, const LayersRequest *r, bool json, FILE *out) {
+  if (!check_request(r))
+    return false;
+  const LayerGraph *g = layers_read(profile);
+  int device = g ? find_device(g, r->device) : -1;
+  const States *s = device < 0 ? NULL : states_find(g, device);
+  if (!s)
+    return false;
+  if (!r->cluster.n) {
+    layers_table(g, s, device, out);
+    return true;
+  }
+  PipedreamPlan p = {g, s, &r->cluster, pipedream_divide(s, &r->cluster), g->devices.at[device]};
+  if (json)
+    pipedream_json(&p, out);
+  else
+    pipedream_table(&p, out);
+  return true;
+}

@@ -1,0 +1,79 @@
+/* PipeDream's planner (Narayanan et al., SOSP 2019, section 3.1): which stages, on how many machines each, make the
+ * slowest stage fastest, level by level of the machines. */
+#ifndef PDC_PIPEDREAM_H
+#define PDC_PIPEDREAM_H
+
+#include "layers/layers.h"
+
+/* Machines that are connected alike: at the first level single ones, above it groups of the level below. */
+typedef struct Level {
+  int machines;     /* at most MOST_MACHINES */
+  double bandwidth; /* bytes a second between them; of no matter where there is one */
+} Level;
+
+enum { MOST_MACHINES = 1024, MOST_LEVELS = 4 };
+
+typedef struct Cluster {
+  int n;
+  Level level[MOST_LEVELS]; /* innermost first */
+  bool transfers;           /* a stage also takes as long as its input or its output takes to be sent */
+} Cluster;
+
+/* The layers of one state that another does not have, on so many machines of its level. Seconds are of a microbatch
+ * at each of the stage's machines; several share them. */
+typedef struct Division Division;
+typedef struct PipeStage {
+  int from, to; /* states: its layers are those of `to` without those of `from`; -1: nothing */
+  int machines;
+  double compute;         /* at the second level and above: the slowest stage of what is within */
+  double exchange;        /* gradients, among its machines */
+  double receive, send;   /* activations and their gradients; 0 where transfers are not counted */
+  double seconds;         /* the most of compute + exchange, receive and send */
+  const Division *within; /* at the second level and above: how a group of machines shares it; else NULL */
+} PipeStage;
+
+struct Division {
+  int level, n;
+  const PipeStage *stage;
+  double seconds; /* of the slowest stage */
+};
+
+/* The division whose slowest stage is fastest, exactly; of equally good ones always the same. */
+const Division *pipedream_divide(const States *s, const Cluster *c);
+/* The same model's seconds for data parallelism: one stage on all machines at every level. */
+double pipedream_data_parallel(const States *s, const Cluster *c);
+
+/* ---- the command (command.c) ------------------------------------------------------------------- */
+
+typedef enum { MODEL_NONE, MODEL_PIPEDREAM } CostModel; /* as --cost-model lists them */
+
+/* What the command line says. */
+typedef struct LayersRequest {
+  CostModel model;
+  Cluster cluster;    /* -n: no level where it is not given */
+  int n_bandwidths;   /* --bandwidth: of so many levels */
+  const char *device; /* --device; NULL: the profile's first */
+} LayersRequest;
+
+/* pdc plan --profile FILE without a model: prints the plan, as a table or as JSON; where no machines are given, what
+ * the profile has. False after diagnostics. */
+bool plan_layers(const char *profile, const LayersRequest *r, bool json, FILE *out);
+
+/* ---- what people and programs read (table.c, text.c) ------------------------------------------ */
+
+typedef struct PipedreamPlan {
+  const LayerGraph *graph;
+  const States *states;
+  const Cluster *cluster;
+  const Division *division;
+  Name device; /* NULL: the profile names none */
+} PipedreamPlan;
+
+void pipedream_table(const PipedreamPlan *p, FILE *out);
+void pipedream_json(const PipedreamPlan *p, FILE *out);
+/* The profile alone. */
+void layers_table(const LayerGraph *g, const States *s, int device, FILE *out);
+/* "node12 Conv2d .. node31 ReLU": the first and the last layer that state `to` has and `from` (-1: nothing) has not. */
+const char *layers_between(const LayerGraph *g, const States *s, int from, int to);
+
+#endif

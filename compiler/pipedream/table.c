@@ -1,0 +1,159 @@
+/* Profiles of layers, and PipeDream's plans for them, as tables for people. */
+#include <string.h>
+
+#include "pipedream/pipedream.h"
+
+enum { MOST_COLUMNS = 10 };
+
+/* Cells of rows; the column `left` is aligned on its left, all others on their right. */
+typedef struct Grid {
+  int columns, left;
+  Vec(const char *) cells;
+} Grid;
+
+static void print_grid(const Grid *g, FILE *out) {
+  int width[MOST_COLUMNS] = {0};
+  for (int i = 0; i < g->cells.n; i++) {
+    int n = (int)strlen(g->cells.at[i]);
+    width[i % g->columns] = n > width[i % g->columns] ? n : width[i % g->columns];
+  }
+  for (int i = 0; i < g->cells.n; i++) {
+    int column = i % g->columns, w = column == g->left ? -width[column] : width[column];
+    fprintf(out, "%s%*s%s", column ? "  " : "", w, g->cells.at[i], column == g->columns - 1 ? "\n" : "");
+  }
+}
+
+static const char *ms(double seconds) { return format("%.3f", seconds * 1e3); }
+
+static const char *layer_text(const Layer *l) {
+  return l->kind && *l->kind ? format("%s %s", l->name, l->kind) : l->name;
+}
+
+const char *layers_between(const LayerGraph *g, const States *s, int from, int to) {
+  int first = -1, last = -1;
+  for (int i = 0; i < g->layers.n; i++)
+    if (state_has(s, to, i) && (from < 0 || !state_has(s, from, i))) {
+      first = first < 0 ? i : first;
+      last = i;
+    }
+  const char *text = layer_text(&g->layers.at[first]);
+  return first == last ? text : format("%s .. %s", text, layer_text(&g->layers.at[last]));
+}
+
+/* What later stages read: "98.0 MiB", "49.0 MiB in 2". */
+static const char *crossing(const States *s, int state) {
+  if (state == s->n - 1)
+    return "-";
+  const char *bytes = bytes_text(s->output[state]);
+  return s->values[state] > 1 ? format("%s in %d", bytes, s->values[state]) : bytes;
+}
+
+static const char *plural(int n) { return n == 1 ? "" : "s"; }
+
+/* ---- a profile ------------------------------------------------------------------------------------ */
+
+void layers_table(const LayerGraph *g, const States *s, int device, FILE *out) {
+  double forward = 0, backward = 0;
+  int edges = 0, heaviest = 0;
+  for (int i = 0; i < g->layers.n; i++) {
+    const Layer *l = &g->layers.at[i], *most = &g->layers.at[heaviest];
+    forward += l->forward[device];
+    backward += l->backward[device];
+    edges += l->inputs.n;
+    if (l->forward[device] + l->backward[device] > most->forward[device] + most->backward[device])
+      heaviest = i;
+  }
+  const Layer *l = &g->layers.at[heaviest];
+  fprintf(out, "%s: %d layer%s, %d edge%s, %d place%s to cut\n", g->name, g->layers.n, plural(g->layers.n), edges,
+          plural(edges), s->n - 1, plural(s->n - 1));
+  fprintf(out, "a microbatch: %s ms forward, %s ms backward; %s of parameters\n", ms(forward), ms(backward),
+          bytes_text(s->parameters[s->n - 1]));
+  fprintf(out, "the slowest layer: %s, %s ms\n", layer_text(l), ms(l->forward[device] + l->backward[device]));
+  for (int i = 0; i < g->devices.n && g->devices.n > 1; i++)
+    fprintf(out, "%s%s%s", i ? ", " : "devices: ", g->devices.at[i], i + 1 == g->devices.n ? "\n" : "");
+}
+
+/* ---- a plan ----------------------------------------------------------------------------------------- */
+
+static const char *rate_text(double bytes) {
+  return bytes >= 1e9   ? format("%.4g GB/s", bytes / 1e9)
+         : bytes >= 1e6 ? format("%.4g MB/s", bytes / 1e6)
+                        : format("%.4g bytes/s", bytes);
+}
+
+static void print_head(const PipedreamPlan *p, FILE *out) {
+  const Cluster *c = p->cluster;
+  int machines = 1;
+  for (int i = 0; i < c->n; i++)
+    machines *= c->level[i].machines;
+  fprintf(out, "%s: %d layer%s, %d place%s to cut; %d machine%s", p->graph->name, p->graph->layers.n,
+          plural(p->graph->layers.n), p->states->n - 1, plural(p->states->n - 1), machines, plural(machines));
+  if (c->n > 1)
+    fprintf(out, ": %d", c->level[0].machines);
+  for (int i = 0; i < c->n && machines > 1; i++) {
+    if (i)
+      fprintf(out, ", %d such groups", c->level[i].machines);
+    fprintf(out, " at %s", rate_text(c->level[i].bandwidth));
+  }
+  fprintf(out, "\nPipeDream's cost model, transfers %s%s%s\n\n", p->cluster->transfers ? "counted" : "not counted",
+          p->device ? "; times on " : "", p->device ? p->device : "");
+}
+
+static void add_stages(const PipedreamPlan *p, const Division *d, const char *prefix, Grid *grid) {
+  for (int i = 0; i < d->n; i++) {
+    const PipeStage *s = &d->stage[i];
+    const States *states = p->states;
+    const char *number = format("%s%d", prefix, i);
+    push(&grid->cells, number);
+    push(&grid->cells, format(d->level ? "%d group%s" : "%d", s->machines, plural(s->machines)));
+    push(&grid->cells, layers_between(p->graph, states, s->from, s->to));
+    push(&grid->cells, bytes_text(states->parameters[s->to] - (s->from < 0 ? 0 : states->parameters[s->from])));
+    push(&grid->cells, ms(s->compute));
+    push(&grid->cells, ms(s->exchange));
+    if (p->cluster->transfers) {
+      push(&grid->cells, ms(s->receive));
+      push(&grid->cells, ms(s->send));
+    }
+    push(&grid->cells, ms(s->seconds));
+    push(&grid->cells, crossing(states, s->to));
+    if (s->within)
+      add_stages(p, s->within, format("%s.", number), grid);
+  }
+}
+
+static void print_stages(const PipedreamPlan *p, FILE *out) {
+  static const char *const heads[MOST_COLUMNS] = {"stage",      "machines",    "layers",     "parameters",
+                                                  "compute ms", "exchange ms", "receive ms", "send ms",
+                                                  "time ms",    "sends"};
+  Grid grid = {.left = 2};
+  for (int i = 0; i < MOST_COLUMNS; i++)
+    if (p->cluster->transfers || (i != 6 && i != 7))
+      push(&grid.cells, heads[i]);
+  grid.columns = grid.cells.n;
+  add_stages(p, p->division, "", &grid);
+  print_grid(&grid, out);
+}
+
+static void print_end(const PipedreamPlan *p, FILE *out) {
+  const Division *d = p->division;
+  int slowest = 0;
+  for (int i = 0; i < d->n; i++)
+    if (d->stage[i].seconds > d->stage[slowest].seconds)
+      slowest = i;
+  const PipeStage *s = &d->stage[slowest];
+  double one = p->states->compute[p->states->n - 1], parallel = pipedream_data_parallel(p->states, p->cluster);
+  const char *why = s->seconds <= s->compute + s->exchange ? "compute and exchange"
+                    : s->seconds <= s->receive             ? "what it receives"
+                                                           : "what it sends";
+  fprintf(out, "\nslowest: stage %d, %s ms a microbatch: %s\n", slowest, ms(d->seconds), why);
+  if (d->seconds > 0)
+    fprintf(out,
+            "throughput: %.3f times that of one machine (%s ms), %.3f times that of data parallelism (%s ms)\n",
+            one / d->seconds, ms(one), parallel / d->seconds, ms(parallel));
+}
+
+void pipedream_table(const PipedreamPlan *p, FILE *out) {
+  print_head(p, out);
+  print_stages(p, out);
+  print_end(p, out);
+}

@@ -1,0 +1,30 @@
+/* A profile of layers, in PipeDream's format or in JSON, and the plan for it. */
+#include "fuzz.h"
+
+#include <stdlib.h>
+
+#include "pipedream/pipedream.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+  static const Cluster clusters[] = {
+      {.n = 1, .level = {{4, 1e9}}},
+      {.n = 2, .level = {{2, 8e9}, {3, 1e9}}, .transfers = true},
+  };
+  const LayerGraph *g = layers_read(fuzz_file(data, size));
+  for (int i = 0; g && i < g->layers.n; i++)
+    for (int k = 0; k < g->layers.at[i].inputs.n; k++)
+      if (g->layers.at[i].inputs.at[k] >= i) abort();
+  enum { LARGE = 300 }; /* planning is quick, but under a sanitizer it would leave no time for other inputs */
+  const States *s = g && g->layers.n < LARGE ? states_find(g, 0) : NULL;
+  diagnostics_flush();
+  if (!s || s->n > LARGE) return 0;
+  FILE *out = fopen("/dev/null", "w");
+  layers_table(g, s, 0, out);
+  for (size_t i = 0; i < sizeof clusters / sizeof *clusters; i++) {
+    PipedreamPlan p = {g, s, &clusters[i], pipedream_divide(s, &clusters[i]), g->devices.at[0]};
+    pipedream_table(&p, out);
+    pipedream_json(&p, out);
+  }
+  fclose(out);
+  return 0;
+}

@@ -1,0 +1,292 @@
+/* States of random graphs against every set of layers, and PipeDream's planner against every division of them. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <string.h>
+
+#include "pipedream/pipedream.h"
+
+enum { MAX_LAYERS = 9 };
+
+static uint64_t state = 88172645463325252u;
+
+static uint64_t below(uint64_t n) {
+  state ^= state << 13;
+  state ^= state >> 7;
+  state ^= state << 17;
+  return (state >> 11) % n;
+}
+
+/* A graph of n layers; of each ten pairs of layers `density` have an edge. One source: all depend on layer 0. */
+static LayerGraph random_graph(int n, int density, bool one_source) {
+  LayerGraph g = {.name = intern("random"), .file = -1};
+  push(&g.devices, NULL);
+  uint64_t spread = below(3) ? 64 : 4; /* few different values: many ties */
+  for (int i = 0; i < n; i++) {
+    Layer l = {.name = internf("l%d", i), .cut = below(6) != 0, .where = NO_SPAN};
+    l.forward = alloc(sizeof(double));
+    l.backward = alloc(sizeof(double));
+    *l.forward = (double)below(spread) / 8;
+    *l.backward = (double)below(spread) / 8;
+    l.output = (int64_t)below(spread);
+    l.parameters = (int64_t)below(4 * spread);
+    for (int k = 0; k < i; k++)
+      if ((int)below(10) < density || k == i - 1 - (int)below(8))
+        push(&l.inputs, k);
+    if (one_source && i && !l.inputs.n)
+      push(&l.inputs, 0);
+    push(&g.layers, l);
+  }
+  return g;
+}
+
+/* ---- states ---------------------------------------------------------------------------------------- */
+
+static unsigned with_needs(const LayerGraph *g, unsigned set, int layer) {
+  set |= 1u << layer;
+  for (int i = layer; i >= 0; i--)
+    for (int k = 0; set >> i & 1 && k < g->layers.at[i].inputs.n; k++)
+      set |= 1u << g->layers.at[i].inputs.at[k];
+  return set;
+}
+
+static int dependants(const LayerGraph *g, int source) {
+  int count = 0;
+  for (int i = 0; i < g->layers.n; i++)
+    count += with_needs(g, 0, i) >> source & 1;
+  return count;
+}
+
+/* Marks all sets that grow from this one by a layer that reads a member. */
+static void grow(const LayerGraph *g, unsigned set, bool *reached) {
+  if (reached[set])
+    return;
+  reached[set] = true;
+  for (int i = 0; i < g->layers.n; i++)
+    for (int k = 0; k < g->layers.at[i].inputs.n; k++)
+      if (!(set >> i & 1) && set >> g->layers.at[i].inputs.at[k] & 1)
+        grow(g, with_needs(g, set, i), reached);
+}
+
+/* By the definition: what crosses, and whether it may. */
+static bool is_legal(const LayerGraph *g, unsigned set, int64_t *output) {
+  unsigned crosses = 0;
+  for (int i = 0; i < g->layers.n; i++)
+    for (int k = 0; !(set >> i & 1) && k < g->layers.at[i].inputs.n; k++)
+      crosses |= set & 1u << g->layers.at[i].inputs.at[k];
+  bool legal = true;
+  *output = 0;
+  for (int i = 0; i < g->layers.n; i++)
+    if (crosses >> i & 1) {
+      legal = legal && g->layers.at[i].cut;
+      *output += g->layers.at[i].output;
+    }
+  return legal;
+}
+
+static unsigned set_of(const States *s, int i) { return (unsigned)s->members[(size_t)i * s->words]; }
+
+static void check_state(const LayerGraph *g, const States *s, int i) {
+  unsigned set = set_of(s, i);
+  double compute = 0;
+  int64_t parameters = 0, output;
+  for (int k = 0; k < g->layers.n; k++)
+    if (set >> k & 1) {
+      compute += *g->layers.at[k].forward + *g->layers.at[k].backward;
+      parameters += g->layers.at[k].parameters;
+    }
+  is_legal(g, set, &output);
+  assert_true(fabs(compute - s->compute[i]) < 1e-9);
+  assert_int_equal(parameters, s->parameters[i]);
+  assert_int_equal(output, s->output[i]);
+  for (int k = 0; k < s->n; k++) {
+    assert_int_equal(state_contains(s, i, k), (set_of(s, k) & ~set) == 0);
+    assert_true(k <= i || !state_contains(s, i, k));
+  }
+}
+
+static void test_states(void **unused) {
+  (void)unused;
+  for (int trial = 0; trial < 3000; trial++) {
+    int n = 1 + (int)below(MAX_LAYERS);
+    LayerGraph g = random_graph(n, (int)below(5), below(2));
+    const States *s = states_find(&g, 0);
+    int source = -1;
+    for (int i = 0; i < n; i++)
+      if (!g.layers.at[i].inputs.n && (source < 0 || dependants(&g, i) > dependants(&g, source)))
+        source = i;
+    unsigned all = (1u << n) - 1, last = 0;
+    bool reached[1u << MAX_LAYERS] = {false};
+    grow(&g, 1u << source, reached);
+    int count = 0;
+    int64_t output;
+    for (unsigned set = 1; set <= all; set++)
+      last = reached[set] && __builtin_popcount(set) > __builtin_popcount(last) ? set : last;
+    for (unsigned set = 1; set <= all; set++)
+      count += reached[set] && set != last && is_legal(&g, set, &output);
+    assert_int_equal(s->n, count + 1);
+    assert_int_equal(set_of(s, s->n - 1), all);
+    for (int i = 0; i < s->n; i++) {
+      assert_true(i == s->n - 1 || reached[set_of(s, i)]);
+      check_state(&g, s, i);
+    }
+  }
+}
+
+static void test_every_closed_set(void **unused) {
+  (void)unused;
+  for (int trial = 0; trial < 1000; trial++) { /* with one source all sets that hold what they need are states */
+    int n = 1 + (int)below(MAX_LAYERS), count = 0;
+    LayerGraph g = random_graph(n, 2, true);
+    for (int i = 0; i < n; i++)
+      g.layers.at[i].cut = true;
+    for (unsigned set = 1; set < 1u << n; set++) {
+      unsigned needs = set;
+      for (int i = 0; i < n; i++)
+        needs = set >> i & 1 ? with_needs(&g, needs, i) : needs;
+      count += needs == set;
+    }
+    assert_int_equal(states_find(&g, 0)->n, count);
+  }
+}
+
+/* ---- divisions -------------------------------------------------------------------------------------- */
+
+typedef struct Case {
+  const States *s;
+  Cluster c;
+} Case;
+
+static double brute_force(const Case *k, int level, int from, int to);
+
+static double stage_seconds(const Case *k, int level, int from, int to, int m, bool first) {
+  const Level *l = &k->c.level[level];
+  double base =
+      level ? brute_force(k, level - 1, from, to) : k->s->compute[to] - (from < 0 ? 0 : k->s->compute[from]);
+  double bytes = (double)(k->s->parameters[to] - (from < 0 ? 0 : k->s->parameters[from]));
+  double exchange = 4 * (m - 1) * bytes / (m * l->bandwidth);
+  return (base + (first && level ? exchange / k->c.level[level - 1].machines : exchange)) / m;
+}
+
+/* The slowest of a stage that starts behind state `at` and all after it, for every way to choose them. */
+static double every(const Case *k, int level, int from, int at, int to, int machines, double slowest) {
+  double best = INFINITY;
+  for (int end = at + 1; end <= to; end++)
+    for (int m = 1; m <= machines; m++) {
+      if ((end == to) != (m == machines) || !state_contains(k->s, to, end) ||
+          (at >= 0 && !state_contains(k->s, end, at)))
+        continue;
+      double t = fmax(slowest, stage_seconds(k, level, at, end, m, at == from));
+      double byte = 2 / (k->c.level[level].bandwidth * m);
+      if (k->c.transfers && at != from) {
+        t = fmax(t, (double)k->s->output[at] * byte);
+        if (end < k->s->n - 1)
+          t = fmax(t, (double)k->s->output[end] * byte);
+      }
+      if (end < to)
+        t = every(k, level, from, end, to, machines - m, t);
+      best = fmin(best, t);
+    }
+  return best;
+}
+
+static double brute_force(const Case *k, int level, int from, int to) {
+  return from >= 0 && !state_contains(k->s, to, from)
+             ? INFINITY
+             : every(k, level, from, from, to, k->c.level[level].machines, 0);
+}
+
+/* What a division says of itself adds up. */
+static void check_division(const Case *k, const Division *d, int from, int to) {
+  int machines = 0, at = from;
+  double slowest = 0;
+  for (int i = 0; i < d->n; i++) {
+    const PipeStage *p = &d->stage[i];
+    assert_int_equal(p->from, at);
+    assert_true(at < 0 || state_contains(k->s, p->to, at));
+    double t = stage_seconds(k, d->level, p->from, p->to, p->machines, i == 0);
+    assert_true(fabs(p->compute + p->exchange - t) <= 1e-9 * t);
+    assert_true(p->seconds == fmax(p->compute + p->exchange, fmax(p->receive, p->send)));
+    assert_true((p->within != NULL) == (d->level > 0));
+    if (p->within)
+      check_division(k, p->within, p->from, p->to);
+    machines += p->machines;
+    slowest = fmax(slowest, p->seconds);
+    at = p->to;
+  }
+  assert_int_equal(at, to);
+  assert_int_equal(machines, k->c.level[d->level].machines);
+  assert_true(d->seconds == slowest);
+}
+
+static void try_divisions(int trials, int layers, int levels, int machines) {
+  for (int trial = 0; trial < trials; trial++) {
+    LayerGraph g = random_graph(1 + (int)below((uint64_t)layers), (int)below(3), below(2));
+    Case k = {.s = states_find(&g, 0), .c = {.n = levels, .transfers = below(2)}};
+    if (k.s->n > 14)
+      continue;
+    for (int i = 0; i < levels; i++)
+      k.c.level[i] = (Level){1 + (int)below((uint64_t)machines), (double)(1 + below(40)) / (1 + 3 * i)};
+    const Division *d = pipedream_divide(k.s, &k.c);
+    double best = brute_force(&k, levels - 1, -1, k.s->n - 1);
+    assert_true(fabs(d->seconds - best) <= 1e-9 * best);
+    check_division(&k, d, -1, k.s->n - 1);
+    double parallel = pipedream_data_parallel(k.s, &k.c);
+    assert_true(best <= parallel * (1 + 1e-9));
+  }
+}
+
+static void test_one_level(void **unused) {
+  (void)unused;
+  try_divisions(6000, 8, 1, 4);
+}
+
+static void test_two_levels(void **unused) {
+  (void)unused;
+  try_divisions(3000, 5, 2, 3);
+}
+
+static void test_three_levels(void **unused) {
+  (void)unused;
+  try_divisions(300, 4, 3, 2);
+}
+
+/* ---- limits ----------------------------------------------------------------------------------------- */
+
+/* A layer, `branches` layers that read it, and a chain behind the last of them. */
+static LayerGraph comb(int n, int branches) {
+  static double second = 1;
+  LayerGraph g = {.name = intern("comb"), .file = -1};
+  push(&g.devices, NULL);
+  for (int i = 0; i < n; i++) {
+    Layer l = {.name = internf("l%d", i), .forward = &second, .backward = &second, .output = 8, .cut = true};
+    if (i)
+      push(&l.inputs, i <= branches ? 0 : i - 1);
+    push(&g.layers, l);
+  }
+  return g;
+}
+
+static void test_limits(void **unused) {
+  (void)unused;
+  LayerGraph few = comb(12, 11), many = comb(16, 14), wide = comb(2000, 1900), deep = comb(MOST_LAYERS, 0);
+  assert_int_equal(states_find(&few, 0)->n, 1 << 11);
+  assert_null(states_find(&many, 0));
+  assert_null(states_find(&wide, 0));
+  const States *s = states_find(&deep, 0);
+  assert_int_equal(s->n, MOST_STATES);
+  Cluster c = {.n = 2, .level = {{8, 1e9}, {8, 1e8}}, .transfers = true};
+  assert_true(fabs(pipedream_divide(s, &c)->seconds - MOST_STATES * 2 / 64.0) < 1e-6);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_states),     cmocka_unit_test(test_every_closed_set), cmocka_unit_test(test_one_level),
+      cmocka_unit_test(test_two_levels), cmocka_unit_test(test_three_levels),     cmocka_unit_test(test_limits),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
