@@ -1,4 +1,6 @@
 /* What pieces and stages cost: seconds from a profile or from counting. */
+#include <math.h>
+
 #include "ops/op.h"
 #include "optimizers/optimizer.h"
 #include "plan/planner.h"
@@ -276,29 +278,30 @@ static double transfer_seconds(const Planner *r, const Costs *c, const StagePlan
   return (double)(down > up ? down : up) / r->bandwidth;
 }
 
-/* On CPUs whoever receives copies: a transfer is work of its core, and only the latency passes beside it. A
- * rank's chunks count with their mean. */
-static StageTimes stage_times(const Planner *r, const Costs *c, const Plan *plan, const Program *program,
-                              int stage) {
-  StageTimes t = {.send = r->latency};
-  double share = 1.0 / plan->pipeline.chunks;
-  int64_t gradients = 0;
-  for (int part = stage; part < plan_parts(plan); part += plan->pipeline.n_stages) {
-    const StagePlan *s = &plan->stage[part];
-    double weights = program->split_backward ? s->weights_seconds : 0;
-    t.forward += share * (s->forward_seconds + c->receive[s->first_piece]);
-    t.backward += share * (s->backward_seconds - weights + c->receive_gradient[s->end_piece]);
-    t.recompute += share * (plan->pipeline.recompute[stage] ? s->forward_seconds : 0);
-    t.weights += share * weights;
-    t.update += s->update_seconds;
-    t.send += r->rates.beside ? share * transfer_seconds(r, c, s) : 0;
+/* By part. On CPUs whoever receives copies: a transfer is work of its core, and only the latency passes beside it. */
+static StageTimes *part_times(const Planner *r, const Costs *c, const Plan *plan, const Program *programs) {
+  const Pipeline *p = &plan->pipeline;
+  StageTimes *times = alloc((size_t)plan_parts(plan) * sizeof *times);
+  int64_t *gradients = alloc((size_t)p->n_stages * sizeof *gradients);
+  for (int i = 0; i < plan_parts(plan); i++) {
+    const StagePlan *s = &plan->stage[i];
+    int stage = plan_stage_of(plan, i);
+    StageTimes *t = &times[i];
+    t->weights = programs[stage].split_backward ? s->weights_seconds : 0;
+    t->forward = s->forward_seconds + c->receive[s->first_piece];
+    t->backward = s->backward_seconds - t->weights + c->receive_gradient[s->end_piece];
+    t->recompute = p->recompute[stage] ? s->forward_seconds : 0;
+    t->send = r->latency + (r->rates.beside ? transfer_seconds(r, c, s) : 0);
+    times[stage].update += s->update_seconds;
     for (int k = s->first_piece; k < s->end_piece; k++)
-      gradients += c->gradients[k];
+      gradients[stage] += c->gradients[k];
   }
-  int w = plan->pipeline.replicas[stage];
-  if (w > 1) /* reduced by parts, which then go to all */
-    t.reduce = 2 * (w - 1) * (r->latency + (double)gradients / w / r->bandwidth);
-  return t;
+  for (int i = 0; i < p->n_stages; i++) {
+    int w = p->replicas[i];
+    if (w > 1) /* reduced by parts, which then go to all */
+      times[i].reduce = 2 * (w - 1) * (r->latency + (double)gradients[i] / w / r->bandwidth);
+  }
+  return times;
 }
 
 /* A batch of very many microbatches is a shorter one with more of the steady state. */
@@ -317,26 +320,31 @@ typedef struct Timed {
   StageTimes *times;
 } Timed;
 
-static Timed timed(const Planner *r, const Plan *plan) {
-  Timed t = {.shorter = plan->pipeline, .times = alloc((size_t)plan->pipeline.n_stages * sizeof *t.times)};
+static Timed timed(const Planner *r, const Costs *c, const Plan *plan) {
+  Timed t = {.shorter = plan->pipeline};
   t.shorter.microbatches = shortened(&plan->pipeline);
   t.programs = planned_programs(r, &t.shorter, plan_exchanges(r->g, r->p, plan));
+  for (int i = 0; i < plan_parts(plan); i++)
+    price_part(r, c, &t.programs[plan_stage_of(plan, i)], &plan->stage[i], plan->pipeline.microbatch,
+               plan->pipeline.microbatches);
+  t.times = part_times(r, c, plan, t.programs);
   return t;
+}
+
+/* Seconds that a rank works on a batch's microbatches, for each of them. */
+static double busy_seconds(const Plan *plan, const StageTimes *times, int stage) {
+  double busy = 0;
+  for (int i = stage; i < plan_parts(plan); i += plan->pipeline.n_stages)
+    busy += times[i].forward + times[i].backward + times[i].recompute + times[i].weights;
+  return busy / plan->pipeline.replicas[stage];
 }
 
 void price_plan(const Planner *r, const Costs *c, Plan *plan) {
   const Pipeline *p = &plan->pipeline;
-  Timed t = timed(r, plan);
-  double slowest = 0;
-  for (int i = 0; i < plan_parts(plan); i++)
-    price_part(r, c, &t.programs[plan_stage_of(plan, i)], &plan->stage[i], p->microbatch, p->microbatches);
-  for (int i = 0; i < p->n_stages; i++) {
-    t.times[i] = stage_times(r, c, plan, &t.programs[i], i);
-    double busy = (t.times[i].forward + t.times[i].backward + t.times[i].recompute + t.times[i].weights) *
-                  p->chunks / p->replicas[i];
-    slowest = busy > slowest ? busy : slowest;
-  }
-  double start = seconds_now();
+  Timed t = timed(r, c, plan);
+  double slowest = 0, start = seconds_now();
+  for (int i = 0; i < p->n_stages; i++)
+    slowest = fmax(slowest, busy_seconds(plan, t.times, i));
   plan->batch_seconds = simulate_schedule(t.programs, t.times, p->n_stages);
   if (r->request->watch)
     watch_add(&r->request->watch->simulate, start);
@@ -347,9 +355,7 @@ void price_plan(const Planner *r, const Costs *c, Plan *plan) {
 static const double JITTER = 0.02;
 
 double uneven_seconds(const Planner *r, const Costs *c, const Plan *plan) {
-  Timed t = timed(r, plan);
-  for (int i = 0; i < plan->pipeline.n_stages; i++)
-    t.times[i] = stage_times(r, c, plan, &t.programs[i], i);
+  Timed t = timed(r, c, plan);
   double start = seconds_now();
   double seconds = simulate_schedule_jitter(t.programs, t.times, plan->pipeline.n_stages, JITTER);
   if (r->request->watch)

@@ -144,14 +144,14 @@ const char *action_name(Action a);
 
 /* ---- running all stages together (machine.c) --------------------------------------------------- */
 
-/* Seconds of one turn's forward, backward (with split_backward: without its weights' gradients), recomputation,
- * weights' gradients (with chunks of all of them: of a turn on average); of an update; of reducing a batch's
- * gradients among replicas; of one message between this stage and the next (with chunks the last one's next is the
- * first), either way. Jitter: the relative standard deviation of work on turns, from numbers that are the same in
- * every run. */
+/* Of a part of the model (pipeline.h), where no rank holds several chunks of a stage: seconds of one turn's forward,
+ * backward (with split_backward: without its weights' gradients), recomputation, weights' gradients; of one message
+ * between this part and the next, either way. Of a rank, at its first part: seconds of an update, of reducing a
+ * batch's gradients among replicas; jitter, the relative standard deviation of work on turns, from numbers that are
+ * the same in every run. */
 typedef struct StageTimes {
-  double forward, backward, recompute, weights, update, reduce, send;
-  double jitter;
+  double forward, backward, recompute, weights, send;
+  double update, reduce, jitter;
 } StageTimes;
 typedef struct Event {
   int stage, replica;
@@ -159,7 +159,7 @@ typedef struct Event {
   int64_t version;   /* of the weights: used; by DO_UPDATE made; of DO_EXCHANGE the batch */
   double start, end; /* seconds; waiting for what the step needs lies before start */
 } Event;
-typedef void (*Trace)(void *context, const Event *event);
+typedef bool (*Trace)(void *context, const Event *event); /* false: enough, the run ends here and counts as right */
 
 /* Runs all ranks' programs together for `batches` updates under rendezvous (no buffering beyond the slots above;
  * a rank has one receive a way posted) and checks: every send meets its receive in order, no deadlock, no slot
