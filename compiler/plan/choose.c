@@ -1,6 +1,7 @@
 /* The choice of a plan: for every microbatch and policy of recomputation the best partition, exact peaks
  * for those that are fastest, the fastest that fits. */
 #include <math.h>
+#include <string.h>
 
 #include "plan/planner.h"
 
@@ -8,7 +9,7 @@ typedef struct Candidate {
   const Pipeline *form;
   int64_t microbatch;
   Recompute recompute;
-  const Costs *costs;
+  const Spans *spans;
   Copies *copies;
   const int *pinned; /* where parts start, or NULL */
   double bound;      /* seconds of a batch that no plan of the form can beat */
@@ -36,6 +37,12 @@ void sum_of_chunks(Plan *plan) {
   }
 }
 
+static const Spans *spans_at(const Planner *r, int64_t b) {
+  Spans *spans = alloc(sizeof *spans);
+  *spans = spans_make(price(r, b));
+  return spans;
+}
+
 static Plan *plan_of(const Planner *r, const Candidate *c, const Partition *part) {
   Plan *plan = alloc(sizeof *plan);
   int parts = pipeline_parts(c->form);
@@ -49,11 +56,11 @@ static Plan *plan_of(const Planner *r, const Candidate *c, const Partition *part
     StagePlan *s = &plan->stage[i];
     s->first_piece = part->start[i];
     s->end_piece = part->start[i + 1];
-    s->peak_bytes = stage_bytes(c->costs, &c->copies[i], s->first_piece, s->end_piece, plan_recomputes(plan, i));
+    s->peak_bytes = span_bytes(c->spans, &c->copies[i], s->first_piece, s->end_piece, plan_recomputes(plan, i));
   }
   sum_of_chunks(plan);
   if (schedulable(r, plan))
-    price_plan(r, c->costs, plan);
+    price_plan(r, c->spans->c, plan);
   return plan;
 }
 
@@ -65,11 +72,11 @@ static bool partition(const Planner *r, const Candidate *c, int64_t limit, Plan 
   int parts = pipeline_parts(c->form);
   limit = limit == INT64_MAX ? limit : limit / c->form->chunks;
   if (c->pinned) {
-    fits = partition_pinned(c->costs, c->copies, parts, c->pinned, limit, &part);
+    fits = partition_pinned(c->spans, c->copies, parts, c->pinned, limit, &part);
   } else {
-    fits = partition_fastest(c->costs, c->copies, parts, limit, &part);
+    fits = partition_fastest(c->spans, c->copies, parts, limit, &part);
     if (!fits)
-      partition_smallest(c->costs, c->copies, parts, &part);
+      partition_smallest(c->spans, c->copies, parts, &part);
   }
   *out = plan_of(r, c, &part);
   return fits;
@@ -187,52 +194,73 @@ static Plan *next_best(Choice *c) {
   }
 }
 
-static void add_candidate(Choice *c, const Pipeline *form, int64_t b, const Costs *costs, const int *pinned,
+static void add_candidate(Choice *c, const Pipeline *form, int64_t b, const Spans *spans, const int *pinned,
                           Recompute policy, double bound) {
   push(&c->candidates, ((Candidate){.form = form,
                                     .microbatch = b,
                                     .recompute = policy,
-                                    .costs = costs,
+                                    .spans = spans,
                                     .copies = copies(c->r, form, b, policy),
                                     .pinned = pinned,
                                     .bound = bound}));
 }
 
 /* Unless its schedule does not take so many microbatches; with the policies of recomputation. */
-static bool add_form(Choice *c, const Pipeline *form, int64_t b, const Costs *costs, double bound) {
+static bool add_form(Choice *c, const Pipeline *form, int64_t b, const Spans *spans, double bound) {
   const Planner *r = c->r;
   Recompute asked = r->request->recompute;
   if (!schedule_allows(form, r->g->train.batch / b))
     return false;
-  add_candidate(c, form, b, costs, r->pinned, asked, bound);
+  add_candidate(c, form, b, spans, r->pinned, asked, bound);
   if (asked == RECOMPUTE_AUTO && form->n_stages > 1 && schedule_traits(form->schedule).recomputes)
-    add_candidate(c, form, b, costs, r->pinned, RECOMPUTE_ON, bound);
+    add_candidate(c, form, b, spans, r->pinned, RECOMPUTE_ON, bound);
   return true;
 }
 
-/* Ways to use all ranks: for each number of stages the one that would be fastest if memory and filling were no
- * matter, and equal numbers of ranks, which 2BW's planner considers. */
-static bool add_forms(Choice *c, int64_t b, const Costs *costs) {
+static Copies copies_at(const void *planner, int64_t microbatches, int64_t in_flight, int replicas, bool first,
+                        bool last) {
+  return copies_of_stage(planner, microbatches, in_flight, replicas, first, last);
+}
+
+static bool same_form(const Pipeline *form, const Replication *way) {
+  return form->n_stages == way->stages &&
+         !memcmp(form->replicas, way->replicas, (size_t)way->stages * sizeof *way->replicas);
+}
+
+/* Ways to use the ranks: those that would be fastest if memory were no matter, and those that estimates say fit. */
+static bool add_forms(Choice *c, int64_t b, const Spans *spans) {
+  enum { MOST_FORMS = 24 };
   const Planner *r = c->r;
-  int64_t microbatches = r->g->train.batch / b;
-  int least = r->free_stages ? 1 : r->form.n_stages, most = r->form.n_stages;
-  Replication *best =
-      replicate(costs, r->pinned, r->ranks, most, microbatches, schedule_traits(r->form.schedule).every_round);
+  ScheduleTraits traits = schedule_traits(r->form.schedule);
+  Ways w = {.spans = spans,
+            .ranks = r->ranks,
+            .least_stages = r->free_stages ? 1 : r->form.n_stages,
+            .most_stages = r->form.n_stages,
+            .pinned = r->pinned,
+            .may_replicate = true,
+            .microbatches = r->g->train.batch / b,
+            .schedule = r->form.schedule,
+            .ahead = r->request->ahead ? r->request->ahead : 1,
+            .two_versions = traits.two_versions,
+            .every_round = traits.every_round,
+            .copies = copies_at,
+            .context = r,
+            .most_found = MOST_FORMS};
   bool any = false;
-  for (int stages = least; stages <= most; stages++) {
-    const Replication *found = &best[stages - 1];
-    bool even = r->ranks % stages == 0, found_even = even;
-    double bound = found->replicas ? found->slowest * (double)microbatches * (1 - 1e-9) : 0;
-    Pipeline *form = alloc(2 * sizeof *form);
-    int *equal = alloc((size_t)stages * sizeof *equal);
-    for (int i = 0; i < stages; i++) {
-      equal[i] = r->ranks / stages;
-      found_even &= found->replicas && found->replicas[i] == equal[i];
+  int first = c->candidates.n;
+  for (int limited = 0; limited < 2; limited++) {
+    w.limit = limited ? r->limit : INT64_MAX;
+    Replications found = replicate(&w);
+    for (int i = 0; i < found.n; i++) {
+      bool known = false;
+      for (int k = first; k < c->candidates.n; k++)
+        known |= same_form(c->candidates.at[k].form, &found.at[i]);
+      if (known)
+        continue;
+      Pipeline *form = alloc(sizeof *form);
+      *form = form_make(r, found.at[i].stages, found.at[i].replicas);
+      any |= add_form(c, form, b, spans, found.at[i].value * (double)w.microbatches * (1 - 1e-9));
     }
-    form[0] = form_make(r, stages, found->replicas);
-    form[1] = form_make(r, stages, equal);
-    any |= found->replicas && add_form(c, &form[0], b, costs, bound);
-    any |= even && !found_even && add_form(c, &form[1], b, costs, bound);
   }
   return any;
 }
@@ -242,8 +270,8 @@ static bool list_candidates(Choice *c) {
   const Planner *r = c->r;
   for (int i = 0; i < r->microbatches.n; i++) {
     int64_t b = r->microbatches.at[i];
-    const Costs *costs = price(r, b);
-    if (r->free_replicas ? add_forms(c, b, costs) : add_form(c, &r->form, b, costs, 0))
+    const Spans *spans = spans_at(r, b);
+    if (r->free_replicas ? add_forms(c, b, spans) : add_form(c, &r->form, b, spans, 0))
       push(&c->microbatches, b);
   }
   return c->candidates.n > 0;
@@ -266,7 +294,7 @@ static int slowest_part(const Plan *plan) {
 /* The chosen plan with one cut of its slowest stage moved by a piece: what the choice is compared with. */
 static void list_neighbours(Choice *c, const Plan *chosen) {
   const Planner *r = c->r;
-  const Costs *costs = price(r, chosen->pipeline.microbatch);
+  const Spans *spans = spans_at(r, chosen->pipeline.microbatch);
   Pipeline *form = alloc(sizeof *form);
   *form = form_of(&chosen->pipeline);
   int slowest = slowest_part(chosen), parts = plan_parts(chosen);
@@ -278,7 +306,7 @@ static void list_neighbours(Choice *c, const Plan *chosen) {
         start[k] = k == i ? at : chosen->stage[k].first_piece;
       if (at <= start[i - 1] || at >= chosen->stage[i].end_piece)
         continue;
-      add_candidate(c, form, chosen->pipeline.microbatch, costs, start, r->request->recompute, 0);
+      add_candidate(c, form, chosen->pipeline.microbatch, spans, start, r->request->recompute, 0);
     }
 }
 
@@ -402,13 +430,13 @@ static Plan *look_ahead(const Choice *c, Plan *plan, double *gain) {
   Candidate other = {.form = &form,
                      .microbatch = b,
                      .recompute = r->request->recompute,
-                     .costs = price(r, b),
+                     .spans = spans_at(r, b),
                      .copies = copies(r, &form, b, r->request->recompute),
                      .pinned = start};
   settle(r, &other);
   if (!other.settled || exchanges_aside(r, plan) > exchanges_aside(r, other.plan))
     return plan;
-  double before = uneven_seconds(r, other.costs, plan), after = uneven_seconds(r, other.costs, other.plan);
+  double before = uneven_seconds(r, other.spans->c, plan), after = uneven_seconds(r, other.spans->c, other.plan);
   *gain = 1 - after / before;
   return *gain >= WORTH ? other.plan : plan;
 }

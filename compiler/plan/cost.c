@@ -95,6 +95,14 @@ static void crossing_costs(const Planner *r, int64_t b, Costs *c) {
   c->receive = receive, c->receive_gradient = back;
 }
 
+/* Costs.fill */
+static double fill_of(const Planner *r, int64_t b) {
+  ScheduleTraits traits = schedule_traits(r->form.schedule);
+  if (traits.serial)
+    return 1;
+  return traits.drains ? (double)b / (double)r->g->train.batch / r->form.chunks : 0;
+}
+
 Costs *price(const Planner *r, int64_t b) {
   const Graph *g = r->g;
   const Pieces *p = r->p;
@@ -137,6 +145,7 @@ Costs *price(const Planner *r, int64_t b) {
                .deferred = deferred_bytes(r, piece, b),
                .work = work_bytes(r, piece, b),
                .reduce = (double)b / (double)g->train.batch / r->bandwidth,
+               .fill = fill_of(r, b),
                .overlapped = !schedule_traits(r->form.schedule).drains};
   crossing_costs(r, b, c);
   return c;
@@ -177,6 +186,31 @@ static Program *programs_of_form(const Planner *r, const Pipeline *form, int64_t
   if (!may_exchange(r))
     exchanges = NULL;
   return planned_programs(r, &whole, exchanges);
+}
+
+/* Of a stage whose pipeline is not known yet: an estimate, but for how far updates lag. */
+Copies copies_of_stage(const Planner *r, int64_t microbatches, int64_t in_flight, int replicas, bool first,
+                       bool last) {
+  ScheduleTraits traits = schedule_traits(r->form.schedule);
+  int64_t turns = microbatches / replicas;
+  if (traits.drains && in_flight > turns)
+    in_flight = turns;
+  bool lags = traits.two_versions && (replicas > 1 || r->g->train.clip_norm > 0);
+  bool may = in_flight > 1 && traits.recomputes;
+  Recompute recompute = r->request->recompute;
+  int kept = (int)in_flight;
+  return (Copies){.replicas = replicas,
+                  .exchanges = 1,
+                  .weights = traits.two_versions ? 2 : traits.every_round ? 1 + (int)((kept - 1 + turns - 1) / turns) : 1,
+                  .masters = r->target.precision == PRECISION_BF16 && !r->g->inference,
+                  .accumulators = lags ? 2 : 1,
+                  .saved = kept,
+                  .received = first ? 1 : kept + 1,
+                  .sent = last ? 1 : kept,
+                  .gradients = first && last ? 1 : 2,
+                  .inputs = kept,
+                  .recompute_off = recompute != RECOMPUTE_ON || !may,
+                  .recompute_on = recompute != RECOMPUTE_OFF && may};
 }
 
 Copies *copies(const Planner *r, const Pipeline *form, int64_t b, Recompute recompute) {
