@@ -37,7 +37,7 @@ void sum_of_chunks(Plan *plan) {
   }
 }
 
-static const Spans *spans_at(const Planner *r, int64_t b) {
+static Spans *spans_at(const Planner *r, int64_t b) {
   Spans *spans = alloc(sizeof *spans);
   *spans = spans_make(price(r, b));
   return spans;
@@ -110,7 +110,7 @@ static bool hopeless(const Planner *r, const Plan *smallest, bool fits) {
 /* Finds the fastest partition whose exact peaks fit: stages whose estimates were wrong get the difference
  * added. Where even the smallest partition does not fit, keeps that one and refuses. */
 static void settle(const Planner *r, Candidate *c) {
-  enum { ROUNDS = 10 };
+  const int ROUNDS = r->free_replicas ? 3 : 10;
   int n_stages = c->form->n_stages, parts = pipeline_parts(c->form);
   int64_t *error = alloc((size_t)n_stages * sizeof *error);
   Plan *smallest = NULL;
@@ -227,42 +227,77 @@ static bool same_form(const Pipeline *form, const Replication *way) {
          !memcmp(form->replicas, way->replicas, (size_t)way->stages * sizeof *way->replicas);
 }
 
-/* Ways to use the ranks: those that would be fastest if memory were no matter, and those that estimates say fit. */
-static bool add_forms(Choice *c, int64_t b, const Spans *spans) {
+static Ways ways_at(const Planner *r, int64_t b, const Spans *spans) {
   enum { MOST_FORMS = 24 };
-  const Planner *r = c->r;
   ScheduleTraits traits = schedule_traits(r->form.schedule);
-  Ways w = {.spans = spans,
-            .ranks = r->ranks,
-            .least_stages = r->free_stages ? 1 : r->form.n_stages,
-            .most_stages = r->form.n_stages,
-            .pinned = r->pinned,
-            .may_replicate = true,
-            .microbatches = r->g->train.batch / b,
-            .schedule = r->form.schedule,
-            .ahead = r->request->ahead ? r->request->ahead : 1,
-            .two_versions = traits.two_versions,
-            .every_round = traits.every_round,
-            .copies = copies_at,
-            .context = r,
-            .most_found = MOST_FORMS};
-  bool any = false;
-  int first = c->candidates.n;
-  for (int limited = 0; limited < 2; limited++) {
-    w.limit = limited ? r->limit : INT64_MAX;
-    Replications found = replicate(&w);
-    for (int i = 0; i < found.n; i++) {
-      bool known = false;
-      for (int k = first; k < c->candidates.n; k++)
-        known |= same_form(c->candidates.at[k].form, &found.at[i]);
-      if (known)
-        continue;
-      Pipeline *form = alloc(sizeof *form);
-      *form = form_make(r, found.at[i].stages, found.at[i].replicas);
-      any |= add_form(c, form, b, spans, found.at[i].value * (double)w.microbatches * (1 - 1e-9));
-    }
+  return (Ways){.spans = spans,
+                .ranks = r->ranks,
+                .least_stages = r->free_stages ? 1 : r->form.n_stages,
+                .most_stages = r->form.n_stages,
+                .pinned = r->pinned,
+                .may_replicate = true,
+                .microbatches = r->g->train.batch / b,
+                .schedule = r->form.schedule,
+                .ahead = r->request->ahead ? r->request->ahead : 1,
+                .two_versions = traits.two_versions,
+                .every_round = traits.every_round,
+                .limit = INT64_MAX,
+                .copies = copies_at,
+                .context = r,
+                .most_found = MOST_FORMS};
+}
+
+/* Those not among the candidates from `first` on. */
+static void add_ways(Choice *c, int first, int64_t b, const Spans *spans, const Replications *found) {
+  for (int i = 0; i < found->n; i++) {
+    const Replication *way = &found->at[i];
+    bool known = false;
+    for (int k = first; k < c->candidates.n; k++)
+      known |= same_form(c->candidates.at[k].form, way);
+    if (known)
+      continue;
+    Pipeline *form = alloc(sizeof *form);
+    *form = form_make(c->r, way->stages, way->replicas);
+    add_form(c, form, b, spans, way->value * (double)(c->r->g->train.batch / b) * (1 - 1e-9));
   }
-  return any;
+}
+
+/* Lays out the way's plan, and corrects estimates by what they missed. Whether it fits. */
+static bool try_way(const Planner *r, int64_t b, Spans *spans, const Replication *way) {
+  Pipeline form = form_make(r, way->stages, way->replicas);
+  Candidate c = {.form = &form,
+                 .microbatch = b,
+                 .recompute = r->request->recompute,
+                 .spans = spans,
+                 .copies = copies(r, &form, b, r->request->recompute),
+                 .pinned = way->start};
+  int64_t *error = alloc((size_t)form.n_stages * sizeof *error);
+  partition(r, &c, r->limit, &c.plan);
+  if (!schedulable(r, c.plan))
+    return false;
+  find_peaks(r, c.plan, error);
+  for (int i = 0; i < form.n_stages; i++)
+    spans_correct(spans, c.plan->stage[i].first_piece, c.plan->stage[i].end_piece, error[i]);
+  return largest_peak(c.plan) <= r->limit;
+}
+
+/* Ways to use the ranks: those that would be fastest if memory were no matter, and those that fit. Where a layout
+ * shows that estimates were wrong, the search is made again with better ones. */
+static bool add_forms(Choice *c, int64_t b, Spans *spans) {
+  enum { ROUNDS = 5 };
+  const Planner *r = c->r;
+  Ways w = ways_at(r, b, spans);
+  int first = c->candidates.n;
+  Replications found = replicate(&w);
+  add_ways(c, first, b, spans, &found);
+  w.limit = r->limit;
+  for (int round = 0; round < ROUNDS; round++) {
+    found = replicate(&w);
+    add_ways(c, first, b, spans, &found);
+    if (found.n == 0 || try_way(r, b, spans, &found.at[0]))
+      break;
+  }
+  return c->candidates.n > first;
 }
 
 /* False when no microbatch will do. */
@@ -270,7 +305,7 @@ static bool list_candidates(Choice *c) {
   const Planner *r = c->r;
   for (int i = 0; i < r->microbatches.n; i++) {
     int64_t b = r->microbatches.at[i];
-    const Spans *spans = spans_at(r, b);
+    Spans *spans = spans_at(r, b);
     if (r->free_replicas ? add_forms(c, b, spans) : add_form(c, &r->form, b, spans, 0))
       push(&c->microbatches, b);
   }

@@ -173,12 +173,18 @@ Program *planned_programs(const Planner *r, const Pipeline *p, const bool *excha
   return programs;
 }
 
-/* Programs of a plan of this pipeline; where its cuts are does not matter but for tied parameters, which are
- * taken to be on several stages. */
-static Program *programs_of_form(const Planner *r, const Pipeline *form, int64_t b) {
+/* Whether updates wait for other stages wherever cuts are: for gradients of tied parameters or for squares. */
+static bool may_be_tied(const Planner *r) {
   bool tied = r->g->train.clip_norm > 0 && !r->g->inference;
   for (int i = 0; i < r->g->params.n && !r->g->inference; i++)
     tied |= r->g->params.at[i].uses.n > 1 && !r->g->params.at[i].frozen;
+  return tied;
+}
+
+/* Programs of a plan of this pipeline; where its cuts are does not matter but for tied parameters, which are
+ * taken to be on several stages. */
+static Program *programs_of_form(const Planner *r, const Pipeline *form, int64_t b) {
+  bool tied = may_be_tied(r);
   bool *exchanges = alloc((size_t)form->n_stages);
   for (int i = 1; i < form->n_stages; i++)
     exchanges[i] = tied;
@@ -195,7 +201,7 @@ Copies copies_of_stage(const Planner *r, int64_t microbatches, int64_t in_flight
   int64_t turns = microbatches / replicas;
   if (traits.drains && in_flight > turns)
     in_flight = turns;
-  bool lags = traits.two_versions && (replicas > 1 || r->g->train.clip_norm > 0);
+  bool lags = traits.two_versions && (replicas > 1 || may_be_tied(r));
   bool may = in_flight > 1 && traits.recomputes;
   Recompute recompute = r->request->recompute;
   int kept = (int)in_flight;

@@ -94,6 +94,8 @@ static double least_value(const Search *s) {
         if (next.value > best[i].value)
           continue;
         bool recompute;
+        if (seconds(s, k, i, j, false) > best[i].value)
+          continue;
         double t = cost(s, k, i, j, &recompute);
         double value = together(s, i, j, recompute, t, next.value), squares = t * t + next.squares;
         if (value < best[i].value || (value <= best[i].value && squares < best[i].squares)) {
@@ -119,6 +121,8 @@ static void most_even(const Search *s, double slowest) {
         if (span_compute(s->spans, i, j) / s->at[k].replicas > slowest)
           break;
         bool recompute;
+        if (seconds(s, k, i, j, false) > slowest)
+          continue;
         double t = cost(s, k, i, j, &recompute);
         if (t > slowest)
           continue;

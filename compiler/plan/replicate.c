@@ -72,41 +72,40 @@ static double bound(const Search *s, const Label *l, int first) {
   return fmax(l->value + s->c->fill * rest, first > 0 ? rest / left : 0);
 }
 
-/* Whether it fits, and its seconds: without recomputation where that fits. */
-static bool run_stage(const Search *s, const Label *l, int first, bool last, double *seconds, bool *recompute) {
-  const Ways *w = s->w;
-  int64_t turns = l->queue / l->replicas;
-  Copies at = w->copies(w->context, w->microbatches, turns, l->replicas, first == 0, last);
-  for (int on = 0; on < 2; on++) {
-    if (!(on ? at.recompute_on : at.recompute_off) || span_bytes(w->spans, &at, first, l->end, on) > w->limit)
-      continue;
-    *seconds = span_seconds(w->spans, l->replicas, first, l->end, on);
-    *recompute = on;
-    return true;
-  }
-  return false;
+static double value_of(const Search *s, const Label *l, int first, const Label *next, bool recompute) {
+  const Spans *spans = s->w->spans;
+  double t = span_seconds(spans, l->replicas, first, l->end, recompute), later = next ? next->value : 0;
+  if (s->c->fill > 0)
+    later += s->c->fill * span_passage(spans, first, l->end, recompute);
+  return fmax(t, later);
 }
 
-/* Pieces [first, l->end) on l->replicas ranks before the label `next`; NULL: they are the last stage. */
+/* Pieces [first, l->end) on l->replicas ranks before the label `next`; NULL: they are the last stage. It recomputes
+ * where it must. */
 static void extend(const Search *s, Label l, int first, const Label *next) {
   const Ways *w = s->w;
-  l.queue = l.replicas * stage_in_flight(w->schedule, l.replicas, w->ahead, next ? next->replicas : 0,
-                                         next ? next->queue : 0, w->microbatches);
+  l.value = value_of(s, &l, first, next, false);
+  l.ranks = l.replicas + (next ? next->ranks : 0);
+  l.bound = bound(s, &l, first);
+  if (l.bound > s->cap)
+    return;
+  int64_t turns = stage_in_flight(w->schedule, l.replicas, w->ahead, next ? next->replicas : 0,
+                                  next ? next->queue : 0, w->microbatches);
+  l.queue = l.replicas * turns;
   if (w->two_versions && l.queue - l.replicas > w->microbatches)
     return;
-  l.ranks = l.replicas + (next ? next->ranks : 0);
   l.stages = 1 + (next ? next->stages : 0);
   l.round = !w->every_round ? 1 : common_multiple(next ? next->round : 1, l.replicas);
-  double t;
-  bool recompute;
-  if (!run_stage(s, &l, first, !next, &t, &recompute))
-    return;
-  double later = next ? next->value : 0;
-  later += s->c->fill > 0 ? s->c->fill * span_passage(w->spans, first, l.end, recompute) : 0;
-  l.value = fmax(t, later);
-  l.bound = bound(s, &l, first);
-  if (l.bound <= s->cap)
-    keep(s, &s->at[first], l);
+  Copies at = w->copies(w->context, w->microbatches, turns, l.replicas, first == 0, !next);
+  bool off = at.recompute_off && (w->limit == INT64_MAX || span_bytes(w->spans, &at, first, l.end, false) <= w->limit);
+  if (!off) {
+    l.value = value_of(s, &l, first, next, true);
+    l.bound = bound(s, &l, first);
+    bool on = at.recompute_on && (w->limit == INT64_MAX || span_bytes(w->spans, &at, first, l.end, true) <= w->limit);
+    if (!on || l.bound > s->cap)
+      return;
+  }
+  keep(s, &s->at[first], l);
 }
 
 /* With `stages` of them from here on: the first stage starts where it must, and ends where. */

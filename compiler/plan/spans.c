@@ -12,6 +12,7 @@ Spans spans_make(const Costs *c) {
              .gradients = alloc((size_t)side * sizeof *s.gradients),
              .inputs = alloc((size_t)side * sizeof *s.inputs),
              .deferred = alloc((size_t)side * sizeof *s.deferred),
+             .missed = alloc((size_t)side * sizeof *s.missed),
              .work = alloc((size_t)side * (size_t)side * sizeof *s.work)};
   for (int i = 0; i < n; i++) {
     s.compute[i + 1] = s.compute[i] + c->forward[i] + c->backward[i];
@@ -68,7 +69,14 @@ int64_t span_bytes(const Spans *s, const Copies *at, int first, int end, bool re
   b += (s->saved[end] - s->saved[first]) * (recompute ? 1 : at->saved);
   b += (s->inputs[end] - s->inputs[first]) * at->inputs;
   b += (s->deferred[end] - s->deferred[first]) * at->deferred;
+  b += s->missed[end] - s->missed[first];
   return b + s->work[first * (s->c->n + 1) + end];
+}
+
+void spans_correct(Spans *s, int first, int end, int64_t missed) {
+  int64_t share = missed / (end - first);
+  for (int i = first + 1; i <= s->c->n; i++)
+    s->missed[i] += i < end ? share * (i - first) : missed;
 }
 
 double stage_seconds(const Costs *c, int replicas, int first, int end, bool recompute) {

@@ -8,13 +8,16 @@ typedef struct Spans {
   const Costs *c;
   double *compute, *forward; /* sums over the pieces before i; compute: forward and backward */
   int64_t *saved, *gradients, *inputs, *deferred;
-  int64_t *work; /* of pieces [i, j), at [i * (n + 1) + j]: the largest */
+  int64_t *missed; /* sums of what layouts took more than this says; spans_correct() */
+  int64_t *work;   /* of pieces [i, j), at [i * (n + 1) + j]: the largest */
 } Spans;
 
 Spans spans_make(const Costs *c);
-/* What stage_seconds() and stage_bytes() say. */
+/* What stage_seconds() and stage_bytes() say, the latter corrected. */
 double span_seconds(const Spans *s, int replicas, int first, int end, bool recompute);
 int64_t span_bytes(const Spans *s, const Copies *at, int first, int end, bool recompute);
+/* A stage was laid out and took so many bytes more than said, or less: its pieces share them from now on. */
+void spans_correct(Spans *s, int first, int end, int64_t missed);
 /* Seconds of a microbatch's way through the stage, there and back. */
 double span_passage(const Spans *s, int first, int end, bool recompute);
 static inline double span_compute(const Spans *s, int first, int end) {
