@@ -31,7 +31,7 @@ void sum_of_chunks(Plan *plan) {
   }
 }
 
-static Plan *plan_of(const Planner *r, const Candidate *c, const Partition *part) {
+Plan *plan_of(const Planner *r, const Candidate *c, const Partition *part) {
   Plan *plan = alloc(sizeof *plan);
   int parts = pipeline_parts(c->form);
   *plan = (Plan){.model = r->g->name, .pipeline = form_of(c->form), .target = r->target, .why = ""};
@@ -84,21 +84,23 @@ static void balance_ranks(const Planner *r, const Candidate *c, int64_t limit, P
   }
 }
 
-bool candidate_plan(const Planner *r, const Candidate *c, int64_t limit, Plan **out) {
-  Partition part;
-  bool fits;
+bool candidate_partition(const Candidate *c, int64_t limit, Partition *out) {
   int parts = pipeline_parts(c->form);
   limit = limit == INT64_MAX ? limit : limit / c->form->chunks;
-  if (c->pinned) {
-    fits = partition_pinned(c->spans, c->copies, parts, c->pinned, limit, &part);
-  } else {
-    fits = partition_fastest(c->spans, c->copies, parts, limit, &part);
-    if (!fits)
-      partition_smallest(c->spans, c->copies, parts, &part);
-  }
+  if (c->pinned)
+    return partition_pinned(c->spans, c->copies, parts, c->pinned, limit, out);
+  if (partition_fastest(c->spans, c->copies, parts, limit, out))
+    return true;
+  partition_smallest(c->spans, c->copies, parts, out);
+  return false;
+}
+
+bool candidate_plan(const Planner *r, const Candidate *c, int64_t limit, Plan **out) {
+  Partition part;
+  bool fits = candidate_partition(c, limit, &part);
   *out = plan_of(r, c, &part);
   if (fits && !c->pinned && c->form->chunks > 1 && schedulable(r, *out))
-    balance_ranks(r, c, limit, out);
+    balance_ranks(r, c, limit == INT64_MAX ? limit : limit / c->form->chunks, out);
   return fits;
 }
 

@@ -24,8 +24,12 @@ typedef Vec(Candidate) Candidates;
 Spans *spans_at(const Planner *r, int64_t b); /* of microbatches of b samples */
 Candidate candidate_of(const Planner *r, const Pipeline *form, int64_t b, const Spans *spans, Recompute policy,
                        const int *pinned, double bound);
-/* The best partition by estimated bytes, as a plan; the smallest there is when none fits, and false. Each chunk of a
- * rank has an equal share of the limit. */
+/* The best partition by estimated bytes; the smallest there is when none fits, and false. Each chunk of a rank has an
+ * equal share of the limit. */
+bool candidate_partition(const Candidate *c, int64_t limit, Partition *out);
+Plan *plan_of(const Planner *r, const Candidate *c,
+              const Partition *part); /* simulated, where it is schedulable */
+/* Both; where ranks hold several chunks, balanced among ranks. */
 bool candidate_plan(const Planner *r, const Candidate *c, int64_t limit, Plan **out);
 /* Finds the fastest partition whose exact peaks fit: stages whose estimates were wrong get the difference added.
  * Where even the smallest partition does not fit, keeps that one and refuses. */

@@ -207,7 +207,9 @@ Copies copies_of_stage(const Planner *r, int64_t microbatches, int64_t in_flight
   int kept = (int)in_flight;
   return (Copies){.replicas = replicas,
                   .exchanges = 1,
-                  .weights = traits.two_versions ? 2 : traits.every_round ? 1 + (int)((kept - 1 + turns - 1) / turns) : 1,
+                  .weights = traits.two_versions  ? 2
+                             : traits.every_round ? 1 + (int)((kept - 1 + turns - 1) / turns)
+                                                  : 1,
                   .masters = r->target.precision == PRECISION_BF16 && !r->g->inference,
                   .accumulators = lags ? 2 : 1,
                   .saved = kept,
@@ -344,26 +346,14 @@ static StageTimes *part_times(const Planner *r, const Costs *c, const Plan *plan
   return times;
 }
 
-/* A batch of very many microbatches is a shorter one with more of the steady state. */
-static int64_t shortened(const Pipeline *p) {
-  enum { MOST_SIMULATED = 1024 };
-  int64_t least, multiple;
-  schedule_needs(p, &least, &multiple);
-  int64_t most = MOST_SIMULATED / multiple * multiple;
-  return p->microbatches > most && most >= least ? most : p->microbatches;
-}
-
 /* A plan with what its simulation needs. */
 typedef struct Timed {
-  Pipeline shorter;
   Program *programs;
   StageTimes *times;
 } Timed;
 
 static Timed timed(const Planner *r, const Costs *c, const Plan *plan) {
-  Timed t = {.shorter = plan->pipeline};
-  t.shorter.microbatches = shortened(&plan->pipeline);
-  t.programs = planned_programs(r, &t.shorter, plan_exchanges(r->g, r->p, plan));
+  Timed t = {.programs = planned_programs(r, &plan->pipeline, plan_exchanges(r->g, r->p, plan))};
   for (int i = 0; i < plan_parts(plan); i++)
     price_part(r, c, &t.programs[plan_stage_of(plan, i)], &plan->stage[i], plan->pipeline.microbatch,
                plan->pipeline.microbatches);
@@ -379,16 +369,45 @@ static double busy_seconds(const Plan *plan, const StageTimes *times, int stage)
   return busy / plan->pipeline.replicas[stage];
 }
 
-void price_plan(const Planner *r, const Costs *c, Plan *plan) {
+/* So many microbatches fill the pipeline and hide what goes on beside them: a batch of more of them takes longer by
+ * the pace of the steady state. */
+static int64_t enough_microbatches(const Plan *plan, const StageTimes *times) {
+  enum { ENOUGH = 64, FILLS = 4 };
   const Pipeline *p = &plan->pipeline;
-  Timed t = timed(r, c, plan);
-  double slowest = 0, start = seconds_now();
-  for (int i = 0; i < p->n_stages; i++)
-    slowest = fmax(slowest, busy_seconds(plan, t.times, i));
-  plan->batch_seconds = simulate_schedule(t.programs, t.times, p->n_stages);
+  int64_t least, multiple;
+  double slowest = 0, beside = 0;
+  schedule_needs(p, &least, &multiple);
+  for (int i = 0; i < p->n_stages; i++) {
+    slowest = fmax(slowest, busy_seconds(plan, times, i));
+    beside = fmax(beside, times[i].reduce + times[i].update);
+  }
+  double n = fmax(ENOUGH, fmax(2 * (double)least, FILLS * (double)plan_parts(plan)));
+  n = fmax(n, slowest > 0 ? 2 * beside / slowest : 0);
+  return n > MAX_MICROBATCHES ? p->microbatches : ((int64_t)n + multiple - 1) / multiple * multiple;
+}
+
+static double simulated(const Planner *r, const Pipeline *p, const bool *exchanges, const StageTimes *times) {
+  const Program *programs = planned_programs(r, p, exchanges);
+  double start = seconds_now(), seconds = simulate_schedule(programs, times, p->n_stages);
   if (r->request->watch)
     watch_add(&r->request->watch->simulate, start);
-  plan->batch_seconds += slowest * (double)(p->microbatches - t.shorter.microbatches);
+  return seconds;
+}
+
+void price_plan(const Planner *r, const Costs *c, Plan *plan) {
+  Pipeline p = plan->pipeline;
+  Timed t = timed(r, c, plan);
+  const bool *exchanges = plan_exchanges(r->g, r->p, plan);
+  int64_t enough = enough_microbatches(plan, t.times), all = p.microbatches;
+  if (all <= 2 * enough || schedule_traits(p.schedule).every_round) {
+    plan->batch_seconds = simulated(r, &p, exchanges, t.times);
+    return;
+  }
+  p.microbatches = enough;
+  double some = simulated(r, &p, exchanges, t.times);
+  p.microbatches = 2 * enough;
+  double twice = simulated(r, &p, exchanges, t.times);
+  plan->batch_seconds = some + (twice - some) * (double)(all - enough) / (double)enough;
 }
 
 /* How much passes of one kind differ, as a share of their time: measured on an idle machine. */

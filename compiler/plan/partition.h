@@ -26,8 +26,8 @@ typedef struct Costs {
   const int64_t *deferred;  /* by piece: bytes that backward makes and those products read */
   const int64_t *work;      /* by piece: bytes of temporaries; a stage has its largest piece's */
   const int64_t *activations, *activation_gradients; /* by cut: bytes that cross */
-  double reduce;   /* seconds of sending a byte of gradients to a replica, as a microbatch's share */
-  double fill;     /* the part of a microbatch's way through a stage that other stages wait for in each microbatch's
+  double reduce; /* seconds of sending a byte of gradients to a replica, as a microbatch's share */
+  double fill;   /* the part of a microbatch's way through a stage that other stages wait for in each microbatch's
                       time: 1 / microbatches where the pipeline drains, 1 where it does nothing else, 0 where it never
                       drains */
   bool overlapped; /* gradients are reduced beside the next batch's work, not after the batch's */
@@ -54,7 +54,7 @@ typedef struct Partition {
   int *start;      /* by stage, and n at the end: stages + 1 */
   bool *recompute; /* by stage */
   double slowest;  /* seconds of a microbatch at the slowest stage */
-  double value;    /* what is minimised: with what stages wait while the pipeline fills and drains, shared out among
+  double value; /* what is minimised: with what stages wait while the pipeline fills and drains, shared out among
                       the microbatches; else the slowest */
 } Partition;
 

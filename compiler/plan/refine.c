@@ -2,22 +2,32 @@
  * the programmes minimise leaves out how stages wait for each other. */
 #include "plan/candidate.h"
 
-enum { MOST_TRIED = 400 };
-
 typedef struct Climb {
   const Planner *r;
   Candidate at;
   int *start; /* of the best so far */
-  int tried;
+  int left;   /* simulations that it may still take */
 } Climb;
+
+/* Large pipelines are simulated less often. */
+static int simulations(const Plan *plan) {
+  enum { MOST = 400, LEAST = 32, TURNS = 400000 };
+  int64_t turns = plan_parts(plan) * plan->pipeline.microbatches, n = TURNS / turns;
+  return n > MOST ? MOST : n < LEAST ? LEAST : (int)n;
+}
 
 static bool climbs(Climb *c, const int *start) {
   static const double WORTH = 1e-6;
   Candidate other = c->at;
+  Partition part;
   other.pinned = start;
-  c->tried++;
-  if (!candidate_plan(c->r, &other, c->r->limit, &other.plan) || !schedulable(c->r, other.plan) ||
-      other.plan->batch_seconds > (1 - WORTH) * c->at.plan->batch_seconds)
+  double most = (1 - WORTH) * c->at.plan->batch_seconds;
+  if (!candidate_partition(&other, c->r->limit, &part) ||
+      part.slowest * (double)c->at.plan->pipeline.microbatches > most)
+    return false;
+  c->left--;
+  other.plan = plan_of(c->r, &other, &part);
+  if (!schedulable(c->r, other.plan) || other.plan->batch_seconds > most)
     return false;
   c->at.plan = other.plan;
   c->start = alloc_copy(start, (size_t)pipeline_parts(c->at.form) * sizeof *start);
@@ -36,9 +46,9 @@ static bool move(Climb *c, int part, int by) {
 static bool sweep(Climb *c) {
   bool any = false;
   for (int part = 1; part < pipeline_parts(c->at.form); part++)
-    for (int by = 1; by < c->r->p->n && c->tried < MOST_TRIED; by *= 2)
+    for (int by = 1; by < c->r->p->n && c->left > 0; by *= 2)
       for (int way = -1; way <= 1; way += 2)
-        while (c->tried < MOST_TRIED && move(c, part, way * by))
+        while (c->left > 0 && move(c, part, way * by))
           any = true;
   return any;
 }
@@ -47,7 +57,8 @@ void refine(const Planner *r, Candidate *candidate) {
   int parts = pipeline_parts(candidate->form);
   if (r->pinned || candidate->pinned || parts == 1)
     return;
-  Climb c = {.r = r, .at = *candidate, .start = alloc((size_t)parts * sizeof(int))};
+  Climb c = {
+      .r = r, .at = *candidate, .start = alloc((size_t)parts * sizeof(int)), .left = simulations(candidate->plan)};
   for (int i = 0; i < parts; i++)
     c.start[i] = candidate->plan->stage[i].first_piece;
   while (sweep(&c)) {

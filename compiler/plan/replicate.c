@@ -21,7 +21,7 @@ typedef struct Label {
   int64_t queue;       /* microbatches in flight at the first stage, of all its ranks */
   int64_t round;       /* least common multiple of the replicas, where that matters; else 1 */
   int ranks, stages, replicas;
-  int end, next;       /* the first stage's last piece + 1, and the label there */
+  int end, next; /* the first stage's last piece + 1, and the label there */
 } Label;
 
 typedef Vec(Label) Labels;
@@ -29,7 +29,7 @@ typedef Vec(Label) Labels;
 typedef struct Search {
   const Ways *w;
   const Costs *c;
-  Labels *at; /* by piece */
+  Labels *at;  /* by piece */
   Ints counts; /* of ranks that a stage may have */
   double cap;
   bool by_stages; /* labels with other numbers of stages are kept, too */
@@ -97,11 +97,13 @@ static void extend(const Search *s, Label l, int first, const Label *next) {
   l.stages = 1 + (next ? next->stages : 0);
   l.round = !w->every_round ? 1 : common_multiple(next ? next->round : 1, l.replicas);
   Copies at = w->copies(w->context, w->microbatches, turns, l.replicas, first == 0, !next);
-  bool off = at.recompute_off && (w->limit == INT64_MAX || span_bytes(w->spans, &at, first, l.end, false) <= w->limit);
+  bool off =
+      at.recompute_off && (w->limit == INT64_MAX || span_bytes(w->spans, &at, first, l.end, false) <= w->limit);
   if (!off) {
     l.value = value_of(s, &l, first, next, true);
     l.bound = bound(s, &l, first);
-    bool on = at.recompute_on && (w->limit == INT64_MAX || span_bytes(w->spans, &at, first, l.end, true) <= w->limit);
+    bool on =
+        at.recompute_on && (w->limit == INT64_MAX || span_bytes(w->spans, &at, first, l.end, true) <= w->limit);
     if (!on || l.bound > s->cap)
       return;
   }

@@ -19,7 +19,8 @@ typedef struct Ways {
   bool every_round;  /* the least common multiple of the counts must be `microbatches` */
   int64_t limit;     /* bytes of a rank */
   /* What a rank keeps of a stage with so many turns in flight. */
-  Copies (*copies)(const void *context, int64_t microbatches, int64_t in_flight, int replicas, bool first, bool last);
+  Copies (*copies)(const void *context, int64_t microbatches, int64_t in_flight, int replicas, bool first,
+                   bool last);
   const void *context;
   int most_found;
 } Ways;

@@ -164,7 +164,8 @@ typedef struct Event {
   int64_t version;   /* of the weights: used; by DO_UPDATE made; of DO_EXCHANGE the batch */
   double start, end; /* seconds; waiting for what the step needs lies before start */
 } Event;
-typedef bool (*Trace)(void *context, const Event *event); /* false: enough, the run ends here and counts as right */
+typedef bool (*Trace)(void *context,
+                      const Event *event); /* false: enough, the run ends here and counts as right */
 
 /* Runs all ranks' programs together for `batches` updates under rendezvous (no buffering beyond the slots above;
  * a rank has one receive a way posted) and checks: every send meets its receive in order, no deadlock, no slot
