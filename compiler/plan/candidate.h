@@ -39,8 +39,7 @@ void settle(const Planner *r, Candidate *c);
 /* Adds the ways to use the ranks with microbatches of b samples: those that would be fastest if memory were no matter,
  * and those that fit. False: there is none. */
 bool add_ways(const Planner *r, int64_t b, Spans *spans, Candidates *candidates);
-/* One candidate, and where recomputation is open another that does it everywhere, unless the schedule does not take
- * so many microbatches: false. */
+/* One candidate, unless the schedule does not take so many microbatches: false. */
 bool add_form(const Planner *r, Candidates *candidates, const Pipeline *form, int64_t b, const Spans *spans,
               double bound);
 

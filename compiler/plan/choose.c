@@ -114,13 +114,17 @@ static int slowest_part(const Plan *plan) {
   return slowest;
 }
 
-/* The chosen plan with one cut of its slowest stage moved by a piece: what the choice is compared with. */
+/* What the choice is compared with: the same form recomputing everywhere, and the chosen plan with one cut of its
+ * slowest stage moved by a piece. */
 static void list_neighbours(Choice *c, const Plan *chosen) {
   const Planner *r = c->r;
   const Spans *spans = spans_at(r, chosen->pipeline.microbatch);
   Pipeline *form = alloc(sizeof *form);
   *form = form_of(&chosen->pipeline);
   int slowest = slowest_part(chosen), parts = plan_parts(chosen);
+  int64_t b = chosen->pipeline.microbatch;
+  if (r->request->recompute == RECOMPUTE_AUTO && form->n_stages > 1 && schedule_traits(form->schedule).recomputes)
+    push(&c->candidates, candidate_of(r, form, b, spans, RECOMPUTE_ON, r->pinned, 0));
   for (int i = slowest; i <= slowest + 1 && !r->pinned; i++)
     for (int step = -1; step <= 1 && i > 0 && i < parts; step += 2) {
       int at = chosen->stage[i].first_piece + step;
@@ -129,8 +133,7 @@ static void list_neighbours(Choice *c, const Plan *chosen) {
         start[k] = k == i ? at : chosen->stage[k].first_piece;
       if (at <= start[i - 1] || at >= chosen->stage[i].end_piece)
         continue;
-      push(&c->candidates,
-           candidate_of(r, form, chosen->pipeline.microbatch, spans, r->request->recompute, start, 0));
+      push(&c->candidates, candidate_of(r, form, b, spans, r->request->recompute, start, 0));
     }
 }
 

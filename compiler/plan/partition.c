@@ -44,6 +44,11 @@ static double cost(const Search *s, int stage, int first, int end, bool *recompu
   return INFINITY;
 }
 
+/* Nor does any that ends later. */
+static bool too_large(const Search *s, int stage, int first, int end) {
+  return span_least_bytes(s->spans, &s->at[stage], first, end) > s->limit;
+}
+
 static int64_t least_bytes(const Search *s, int stage, int first, int end, bool *recompute) {
   int64_t off = s->at[stage].recompute_off ? bytes(s, stage, first, end, false) : INT64_MAX;
   int64_t on = s->at[stage].recompute_on ? bytes(s, stage, first, end, true) : INT64_MAX;
@@ -97,6 +102,8 @@ static double least_value(const Search *s) {
         if (seconds(s, k, i, j, false) > best[i].value)
           continue;
         double t = cost(s, k, i, j, &recompute);
+        if (!isfinite(t) && too_large(s, k, i, j))
+          break;
         double value = together(s, i, j, recompute, t, next.value), squares = t * t + next.squares;
         if (value < best[i].value || (value <= best[i].value && squares < best[i].squares)) {
           best[i] = (State){value, squares};
@@ -124,6 +131,8 @@ static void most_even(const Search *s, double slowest) {
         if (seconds(s, k, i, j, false) > slowest)
           continue;
         double t = cost(s, k, i, j, &recompute);
+        if (!isfinite(t) && too_large(s, k, i, j))
+          break;
         if (t > slowest)
           continue;
         double total = t * t + (k < s->stages - 1 ? after[j] : 0);
@@ -191,6 +200,8 @@ int64_t partition_smallest(const Spans *spans, const Copies *at, int stages, Par
       best[i] = INT64_MAX;
       for (int j = first_end(&s, k, i); j <= last_end(&s, k); j++) {
         bool recompute;
+        if (span_least_bytes(spans, &at[k], i, j) >= best[i])
+          break;
         int64_t b = least_bytes(&s, k, i, j, &recompute);
         if (k < stages - 1 && after[j] > b)
           b = after[j];

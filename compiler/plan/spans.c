@@ -73,6 +73,13 @@ int64_t span_bytes(const Spans *s, const Copies *at, int first, int end, bool re
   return b + s->work[first * (s->c->n + 1) + end];
 }
 
+int64_t span_least_bytes(const Spans *s, const Copies *at, int first, int end) {
+  const Costs *c = s->c;
+  int64_t b = span_bytes(s, at, first, end, at->recompute_on), missed = s->missed[end] - s->missed[first];
+  b -= missed > 0 ? missed : 0;
+  return b - c->activations[end] * at->sent - c->activation_gradients[end] * at->gradients;
+}
+
 void spans_correct(Spans *s, int first, int end, int64_t missed) {
   int64_t share = missed / (end - first);
   for (int i = first + 1; i <= s->c->n; i++)

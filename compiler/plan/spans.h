@@ -16,6 +16,8 @@ Spans spans_make(const Costs *c);
 /* What stage_seconds() and stage_bytes() say, the latter corrected. */
 double span_seconds(const Spans *s, int replicas, int first, int end, bool recompute);
 int64_t span_bytes(const Spans *s, const Copies *at, int first, int end, bool recompute);
+/* What it takes at least, recomputing or not, with any more pieces at its end. */
+int64_t span_least_bytes(const Spans *s, const Copies *at, int first, int end);
 /* A stage was laid out and took so many bytes more than said, or less: its pieces share them from now on. */
 void spans_correct(Spans *s, int first, int end, int64_t missed);
 /* Seconds of a microbatch's way through the stage, there and back. */

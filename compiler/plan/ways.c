@@ -9,8 +9,6 @@ bool add_form(const Planner *r, Candidates *candidates, const Pipeline *form, in
   if (!schedule_allows(form, r->g->train.batch / b))
     return false;
   push(candidates, candidate_of(r, form, b, spans, asked, r->pinned, bound));
-  if (asked == RECOMPUTE_AUTO && form->n_stages > 1 && schedule_traits(form->schedule).recomputes)
-    push(candidates, candidate_of(r, form, b, spans, RECOMPUTE_ON, r->pinned, bound));
   return true;
 }
 
@@ -25,7 +23,7 @@ static bool same_form(const Pipeline *form, const Replication *way) {
 }
 
 static Ways ways_at(const Planner *r, int64_t b, const Spans *spans) {
-  enum { MOST_FORMS = 24 };
+  enum { MOST_FORMS = 8 };
   ScheduleTraits traits = schedule_traits(r->form.schedule);
   return (Ways){.spans = spans,
                 .ranks = r->ranks,
