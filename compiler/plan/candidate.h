@@ -36,9 +36,9 @@ bool candidate_plan(const Planner *r, const Candidate *c, int64_t limit, Plan **
 void settle(const Planner *r, Candidate *c);
 
 /* ---- ways.c: stages and replicas are open */
-/* Adds the ways to use the ranks with microbatches of b samples: those that would be fastest if memory were no matter,
- * and those that fit. False: there is none. */
-bool add_ways(const Planner *r, int64_t b, Spans *spans, Candidates *candidates);
+/* Adds the ways to use the ranks with microbatches of b samples that fit and are worth a look beside the best so far,
+ * of other microbatches, whose batch takes so many seconds (at first INFINITY; brought up to date). False: none. */
+bool add_ways(const Planner *r, int64_t b, Spans *spans, double *best, Candidates *candidates);
 /* One candidate, unless the schedule does not take so many microbatches: false. */
 bool add_form(const Planner *r, Candidates *candidates, const Pipeline *form, int64_t b, const Spans *spans,
               double bound);

@@ -90,10 +90,11 @@ static void refine_leaders(Choice *c) {
 /* False when no microbatch will do. */
 static bool list_candidates(Choice *c) {
   const Planner *r = c->r;
+  double best = INFINITY;
   for (int i = 0; i < r->microbatches.n; i++) {
     int64_t b = r->microbatches.at[i];
     Spans *spans = spans_at(r, b);
-    if (r->free_replicas ? add_ways(r, b, spans, &c->candidates)
+    if (r->free_replicas ? add_ways(r, b, spans, &best, &c->candidates)
                          : add_form(r, &c->candidates, &r->form, b, spans, 0))
       push(&c->microbatches, b);
   }

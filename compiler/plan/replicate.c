@@ -35,7 +35,7 @@ typedef struct Search {
   bool by_stages; /* labels with other numbers of stages are kept, too */
 } Search;
 
-enum { MOST_LABELS = 192, MANY_RANKS = 32 };
+enum { MOST_LABELS = 128, MANY_RANKS = 32 };
 
 static bool beats(const Search *s, const Label *a, const Label *b) {
   return a->value <= b->value && a->ranks <= b->ranks && a->queue <= b->queue && a->replicas <= b->replicas &&
@@ -180,25 +180,34 @@ static int by_value(const void *a, const void *b) {
   return x < y ? -1 : x > y;
 }
 
+/* The least value; raises the cap as far as that takes, and then so far that what is nearly as good is kept, too. */
+static double search(Search *s, double least) {
+  static const double caps[] = {1.05, 1.3, 2, 8, INFINITY};
+  const double BESIDE = 1.1, most = s->w->most;
+  double best = INFINITY;
+  s->cap = 0;
+  for (size_t i = 0; i < sizeof caps / sizeof *caps && !isfinite(best) && s->cap < most; i++) {
+    s->cap = fmin(least * caps[i], most);
+    best = run(s);
+  }
+  if (isfinite(best) && s->cap < fmin(BESIDE * best, most)) {
+    s->cap = fmin(BESIDE * best, most);
+    run(s);
+  }
+  return best;
+}
+
 Replications replicate(const Ways *w) {
-  static const double caps[] = {1.02, 1.1, 1.3, 1.7, 2.5, 4, 8, 32, INFINITY};
-  const double BESIDE = 1.1; /* of the best: what is kept for comparison */
   const Costs *c = w->spans->c;
   Search s = {.w = w, .c = c, .at = alloc((size_t)(c->n + 1) * sizeof *s.at), .by_stages = w->ranks <= MANY_RANKS};
   s.by_stages |= w->least_stages > 1 || w->pinned;
   for (int64_t k = 1; k <= w->microbatches && k <= w->ranks; k++)
     if (w->microbatches % k == 0 && (w->may_replicate || k == 1))
       push(&s.counts, (int)k);
-  double least = span_compute(w->spans, 0, c->n) / w->ranks, best = INFINITY;
-  for (size_t i = 0; i < sizeof caps / sizeof *caps && !isfinite(best); i++) {
-    s.cap = least * caps[i];
-    best = run(&s);
-  }
+  double best = search(&s, span_compute(w->spans, 0, c->n) / w->ranks);
   Replications out = {0};
   if (!isfinite(best))
     return out;
-  s.cap = fmax(s.cap, BESIDE * best);
-  run(&s);
   qsort(s.at[0].at, (size_t)s.at[0].n, sizeof *s.at[0].at, by_value);
   for (int i = 0; i < s.at[0].n && out.n < w->most_found; i++) {
     if (!complete(w, &s.at[0].at[i]))

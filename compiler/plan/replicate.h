@@ -22,6 +22,7 @@ typedef struct Ways {
   Copies (*copies)(const void *context, int64_t microbatches, int64_t in_flight, int replicas, bool first,
                    bool last);
   const void *context;
+  double most; /* the value of what is worth finding, at most */
   int most_found;
 } Ways;
 

@@ -1,4 +1,5 @@
 /* Forms of pipelines for the ranks that there are: what replicate.c finds, with estimates corrected by layouts. */
+#include <math.h>
 #include <string.h>
 
 #include "plan/candidate.h"
@@ -37,6 +38,7 @@ static Ways ways_at(const Planner *r, int64_t b, const Spans *spans) {
                 .two_versions = traits.two_versions,
                 .every_round = traits.every_round,
                 .limit = INT64_MAX,
+                .most = INFINITY,
                 .copies = copies_at,
                 .context = r,
                 .most_found = MOST_FORMS};
@@ -72,19 +74,37 @@ static bool try_way(const Planner *r, int64_t b, Spans *spans, const Replication
   return largest_peak(c.plan) <= r->limit;
 }
 
-/* Where a layout shows that estimates were wrong, the search is made again with better ones. */
-bool add_ways(const Planner *r, int64_t b, Spans *spans, Candidates *candidates) {
-  enum { ROUNDS = 5 };
+/* Those worth a look beside the best of other microbatches, that takes so many seconds of a batch. */
+static Replications find_ways(Ways *w, double best) {
+  const double CLOSE = 1.5;
+  w->most = CLOSE * best / (double)w->microbatches;
+  return replicate(w);
+}
+
+/* Where a layout shows that estimates were wrong, the search is made again with better ones; where they say that
+ * nothing fits, once with more room, for they may be too large. What never fits is added for the message. */
+bool add_ways(const Planner *r, int64_t b, Spans *spans, double *best, Candidates *candidates) {
+  enum { ROUNDS = 6 };
+  const int64_t more_room = r->limit / 3 * 4;
   Ways w = ways_at(r, b, spans);
   int first = candidates->n;
-  Replications found = replicate(&w);
-  add_found(r, candidates, first, b, spans, &found);
   w.limit = r->limit;
   for (int round = 0; round < ROUNDS; round++) {
-    found = replicate(&w);
+    Replications found = find_ways(&w, *best);
     add_found(r, candidates, first, b, spans, &found);
-    if (found.n == 0 || try_way(r, b, spans, &found.at[0]))
+    if (found.n > 0 && try_way(r, b, spans, &found.at[0])) {
+      *best = fmin(*best, found.at[0].value * (double)w.microbatches);
+      return true;
+    }
+    if (found.n == 0 && w.limit == more_room)
       break;
+    w.limit = found.n == 0 ? more_room : w.limit;
+  }
+  if (candidates->n == first && !isfinite(*best)) {
+    w.limit = INT64_MAX;
+    w.most_found = 1;
+    Replications found = find_ways(&w, *best);
+    add_found(r, candidates, first, b, spans, &found);
   }
   return candidates->n > first;
 }
