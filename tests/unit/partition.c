@@ -134,7 +134,8 @@ static double stage_best(const Case *k, int stage, int first, int end, int64_t *
     if (!(recompute ? k->copies[stage].recompute_on : k->copies[stage].recompute_off))
       continue;
     int64_t b = stage_bytes(&k->costs, &k->copies[stage], first, end, recompute);
-    double t = stage_seconds(&k->costs, k->copies[stage].replicas, first, end, recompute) + k->copies[stage].beside;
+    double t =
+        stage_seconds(&k->costs, k->copies[stage].replicas, first, end, recompute) + k->copies[stage].beside;
     *least = b < *least ? b : *least;
     if (b <= k->limit && t < best) {
       best = t;
@@ -178,9 +179,8 @@ static void check_partition(const Case *k, const Partition *part) {
   for (int i = 0; i < k->stages; i++) {
     assert_true(part->start[i] < part->start[i + 1]);
     assert_true(part->recompute[i] ? k->copies[i].recompute_on : k->copies[i].recompute_off);
-    double t =
-        k->copies[i].beside +
-        stage_seconds(&k->costs, k->copies[i].replicas, part->start[i], part->start[i + 1], part->recompute[i]);
+    double t = k->copies[i].beside + stage_seconds(&k->costs, k->copies[i].replicas, part->start[i],
+                                                   part->start[i + 1], part->recompute[i]);
     slowest = t > slowest ? t : slowest;
   }
   assert_true(fabs(slowest - part->slowest) <= 1e-9 * (1 + slowest));
@@ -240,8 +240,8 @@ static void pinned_keeps_the_cuts(void **unused) {
     for (int s = 0; s < k.stages; s++) {
       int64_t least;
       bool recompute;
-      fits &= isfinite(
-          stage_best(&k, s, start[s], s + 1 < k.stages ? start[s + 1] : k.costs.n, &least, &recompute));
+      fits &=
+          isfinite(stage_best(&k, s, start[s], s + 1 < k.stages ? start[s + 1] : k.costs.n, &least, &recompute));
     }
     Partition part;
     Spans spans = spans_make(&k.costs);
