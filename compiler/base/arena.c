@@ -37,6 +37,24 @@ void *alloc(size_t bytes) {
   return p;
 }
 
+/* What was taken since, within the block at hand and in blocks of its own. */
+ArenaMark arena_mark(void) { return (ArenaMark){unused, unused_bytes, blocks}; }
+
+void arena_release(ArenaMark mark) {
+  size_t taken = mark.unused_bytes;
+  if (unused >= mark.unused && unused + unused_bytes == mark.unused + mark.unused_bytes)
+    taken = (size_t)(unused - mark.unused);
+  while (blocks != mark.blocks) {
+    void *before = *(void **)blocks;
+    free(blocks);
+    blocks = before;
+  }
+  unused = mark.unused;
+  unused_bytes = mark.unused_bytes;
+  if (taken)
+    memset(unused, 0, taken);
+}
+
 void *alloc_copy(const void *from, size_t bytes) {
   void *p = alloc(bytes);
   if (bytes)

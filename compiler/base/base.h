@@ -15,6 +15,16 @@
 void *alloc(size_t bytes);
 void *alloc_copy(const void *from, size_t bytes);
 
+/* A place in the arena. Releasing it gives back all that was taken since, for searches that try many things and keep
+ * a number: none of it may be in use any more, and no name may have been interned for the first time meanwhile. */
+typedef struct ArenaMark {
+  char *unused;
+  size_t unused_bytes;
+  void *blocks;
+} ArenaMark;
+ArenaMark arena_mark(void);
+void arena_release(ArenaMark mark);
+
 /* Equal interned names are equal pointers; compare them with ==. */
 typedef const char *Name;
 Name intern(const char *text);

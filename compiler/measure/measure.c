@@ -144,8 +144,9 @@ static bool holds(const Planner *r, const Costs *c, int64_t b) {
     form = form_make(r, 1, &r->ranks);
   Partition part;
   const int parts = pipeline_parts(&form);
+  const Spans spans = spans_make(c);
   return schedule_allows(&form, microbatches) &&
-         partition_smallest(c, copies(r, &form, b, r->request->recompute), parts, &part) <= r->limit;
+         partition_smallest(&spans, copies(r, &form, b, r->request->recompute), parts, &part) <= r->limit;
 }
 
 /* The largest microbatches whose model runs in reasonable time and, in the smallest partition, fits; at

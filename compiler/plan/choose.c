@@ -2,136 +2,15 @@
  * for those that are fastest, the fastest that fits. */
 #include <math.h>
 
-#include "plan/planner.h"
-
-typedef struct Candidate {
-  const Pipeline *form;
-  int64_t microbatch;
-  Recompute recompute;
-  const Costs *costs;
-  Copies *copies;
-  const int *pinned; /* where parts start, or NULL */
-  double bound;      /* seconds of a batch that no plan of the form can beat */
-  Plan *plan;        /* NULL until the bound is the least left */
-  bool settled;      /* its peaks are exact and fit */
-  bool refused;
-} Candidate;
+#include "plan/candidate.h"
 
 typedef struct Choice {
   const Planner *r;
-  Vec(Candidate) candidates;
-  Vec(Candidate) smallest; /* of those that fit nowhere: for the refusal */
+  Candidates candidates;
+  Candidates smallest; /* of those that fit nowhere: for the refusal */
   Vec(int64_t) microbatches;
   const Plan *stalling; /* NULL, or one that its schedule does not take */
 } Choice;
-
-void sum_of_chunks(Plan *plan) {
-  int n_stages = plan->pipeline.n_stages;
-  for (int i = 0; i < n_stages; i++) {
-    int64_t sum = 0;
-    for (int part = i; part < plan_parts(plan); part += n_stages)
-      sum += plan->stage[part].peak_bytes;
-    for (int part = i; part < plan_parts(plan); part += n_stages)
-      plan->stage[part].peak_bytes = sum;
-  }
-}
-
-static Plan *plan_of(const Planner *r, const Candidate *c, const Partition *part) {
-  Plan *plan = alloc(sizeof *plan);
-  int parts = pipeline_parts(c->form);
-  *plan = (Plan){.model = r->g->name, .pipeline = form_of(c->form), .target = r->target, .why = ""};
-  plan->pipeline = pipeline_at(&plan->pipeline, r->g->train.batch, c->microbatch);
-  plan->stage = alloc((size_t)parts * sizeof *plan->stage);
-  plan->costs = r->profile ? internf("profile %s", r->profile->file) : intern("counted");
-  for (int i = 0; i < parts; i++)
-    plan->pipeline.recompute[plan_stage_of(plan, i)] |= part->recompute[i]; /* all of a rank's chunks or none */
-  for (int i = 0; i < parts; i++) {
-    StagePlan *s = &plan->stage[i];
-    s->first_piece = part->start[i];
-    s->end_piece = part->start[i + 1];
-    s->peak_bytes = stage_bytes(c->costs, &c->copies[i], s->first_piece, s->end_piece, plan_recomputes(plan, i));
-  }
-  sum_of_chunks(plan);
-  if (schedulable(r, plan))
-    price_plan(r, c->costs, plan);
-  return plan;
-}
-
-/* Best partition by estimated bytes; the smallest there is when none fits, and false. Each chunk of a rank has
- * an equal share of the limit. */
-static bool partition(const Planner *r, const Candidate *c, int64_t limit, Plan **out) {
-  Partition part;
-  bool fits;
-  int parts = pipeline_parts(c->form);
-  limit = limit == INT64_MAX ? limit : limit / c->form->chunks;
-  if (c->pinned) {
-    fits = partition_pinned(c->costs, c->copies, parts, c->pinned, limit, &part);
-  } else {
-    fits = partition_fastest(c->costs, c->copies, parts, limit, &part);
-    if (!fits)
-      partition_smallest(c->costs, c->copies, parts, &part);
-  }
-  *out = plan_of(r, c, &part);
-  return fits;
-}
-
-void find_peaks(const Planner *r, Plan *plan, int64_t *error) {
-  int n_stages = plan->pipeline.n_stages;
-  for (int i = 0; i < n_stages; i++) {
-    int64_t estimate = plan->stage[i].peak_bytes, peak = estimate;
-    if (r->request->peak)
-      peak = r->request->peak(r->request->peak_context, plan, i);
-    error[i] = peak - estimate;
-    for (int part = i; part < plan_parts(plan); part += n_stages)
-      plan->stage[part].peak_bytes = peak;
-  }
-}
-
-int64_t largest_peak(const Plan *plan) {
-  int64_t most = 0;
-  for (int i = 0; i < plan->pipeline.n_stages; i++)
-    most = plan->stage[i].peak_bytes > most ? plan->stage[i].peak_bytes : most;
-  return most;
-}
-
-/* Even the smallest partition is estimated so far above the limit that no exact peak can make up for it: where
- * there are many ways to use the ranks, these need not be laid out. */
-static bool hopeless(const Planner *r, const Plan *smallest, bool fits) {
-  return !fits && largest_peak(smallest) / 2 > r->limit;
-}
-
-/* Finds the fastest partition whose exact peaks fit: stages whose estimates were wrong get the difference
- * added. Where even the smallest partition does not fit, keeps that one and refuses. */
-static void settle(const Planner *r, Candidate *c) {
-  enum { ROUNDS = 10 };
-  int n_stages = c->form->n_stages, parts = pipeline_parts(c->form);
-  int64_t *error = alloc((size_t)n_stages * sizeof *error);
-  Plan *smallest = NULL;
-  c->copies = alloc_copy(c->copies, (size_t)parts * sizeof *c->copies);
-  for (int round = 0; round < ROUNDS && !c->settled; round++) {
-    bool fits = partition(r, c, r->limit, &c->plan), smaller = false;
-    if (!schedulable(r, c->plan) || (r->free_replicas && hopeless(r, c->plan, fits)))
-      break;
-    find_peaks(r, c->plan, error);
-    bool exact = largest_peak(c->plan) <= r->limit;
-    c->settled = fits && exact;
-    if (!fits && exact)
-      smallest = c->plan;
-    for (int i = 0; i < parts; i++) {
-      int64_t missed = error[stage_of_part(n_stages, i)] / c->form->chunks;
-      smaller |= missed < 0;
-      if (!fits || c->plan->stage[i].peak_bytes > r->limit)
-        c->copies[i].extra += missed;
-    }
-    if (!fits && !smaller)
-      break;
-  }
-  if (!c->settled && smallest) {
-    c->plan = smallest;
-    c->settled = true;
-  }
-  c->refused = !c->settled;
-}
 
 static double seconds(const Candidate *c) { return c->plan ? c->plan->batch_seconds : c->bound; }
 
@@ -156,94 +35,67 @@ static bool equal_plans(const Plan *a, const Plan *b) {
 
 /* With the time it would take if memory were no matter: settling it can only make it slower. */
 static void consider(Choice *c, Candidate *candidate) {
-  partition(c->r, candidate, INT64_MAX, &candidate->plan);
+  candidate_plan(c->r, candidate, INT64_MAX, &candidate->plan);
   if (schedulable(c->r, candidate->plan))
     return;
   c->stalling = candidate->plan;
   candidate->refused = true;
 }
 
-/* The fastest candidate that fits, taken off the list; NULL when none is left. */
-static Plan *next_best(Choice *c) {
+/* The fastest candidate that fits, of all or of those that were not refined; NULL when none is left. */
+static Candidate *leader(Choice *c, bool unrefined) {
   for (;;) {
-    int best = -1;
-    for (int i = 0; i < c->candidates.n; i++)
-      if (!c->candidates.at[i].refused && (best < 0 || before(&c->candidates.at[i], &c->candidates.at[best])))
-        best = i;
-    if (best < 0)
-      return NULL;
-    Candidate *winner = &c->candidates.at[best];
-    if (!winner->plan) {
-      consider(c, winner);
+    Candidate *best = NULL;
+    for (int i = 0; i < c->candidates.n; i++) {
+      Candidate *one = &c->candidates.at[i];
+      if (!one->refused && !(unrefined && one->refined) && (!best || before(one, best)))
+        best = one;
+    }
+    if (!best || best->settled)
+      return best;
+    if (!best->plan) {
+      consider(c, best);
       continue;
     }
-    if (winner->settled) {
-      winner->refused = true;
-      return winner->plan;
-    }
-    settle(c->r, winner);
-    if (winner->refused)
-      push(&c->smallest, *winner);
+    settle(c->r, best);
+    if (best->refused)
+      push(&c->smallest, *best);
   }
 }
 
-static void add_candidate(Choice *c, const Pipeline *form, int64_t b, const Costs *costs, const int *pinned,
-                          Recompute policy, double bound) {
-  push(&c->candidates, ((Candidate){.form = form,
-                                    .microbatch = b,
-                                    .recompute = policy,
-                                    .costs = costs,
-                                    .copies = copies(c->r, form, b, policy),
-                                    .pinned = pinned,
-                                    .bound = bound}));
+/* The fastest, taken off the list. */
+static Plan *next_best(Choice *c) {
+  Candidate *best = leader(c, false);
+  if (!best)
+    return NULL;
+  best->refused = true;
+  return best->plan;
 }
 
-/* Unless its schedule does not take so many microbatches; with the policies of recomputation. */
-static bool add_form(Choice *c, const Pipeline *form, int64_t b, const Costs *costs, double bound) {
-  const Planner *r = c->r;
-  Recompute asked = r->request->recompute;
-  if (!schedule_allows(form, r->g->train.batch / b))
-    return false;
-  add_candidate(c, form, b, costs, r->pinned, asked, bound);
-  if (asked == RECOMPUTE_AUTO && form->n_stages > 1 && schedule_traits(form->schedule).recomputes)
-    add_candidate(c, form, b, costs, r->pinned, RECOMPUTE_ON, bound);
-  return true;
-}
-
-/* Ways to use all ranks: for each number of stages the one that would be fastest if memory and filling were no
- * matter, and equal numbers of ranks, which 2BW's planner considers. */
-static bool add_forms(Choice *c, int64_t b, const Costs *costs) {
-  const Planner *r = c->r;
-  int64_t microbatches = r->g->train.batch / b;
-  int least = r->free_stages ? 1 : r->form.n_stages, most = r->form.n_stages;
-  Replication *best =
-      replicate(costs, r->pinned, r->ranks, most, microbatches, schedule_traits(r->form.schedule).every_round);
-  bool any = false;
-  for (int stages = least; stages <= most; stages++) {
-    const Replication *found = &best[stages - 1];
-    bool even = r->ranks % stages == 0, found_even = even;
-    double bound = found->replicas ? found->slowest * (double)microbatches * (1 - 1e-9) : 0;
-    Pipeline *form = alloc(2 * sizeof *form);
-    int *equal = alloc((size_t)stages * sizeof *equal);
-    for (int i = 0; i < stages; i++) {
-      equal[i] = r->ranks / stages;
-      found_even &= found->replicas && found->replicas[i] == equal[i];
-    }
-    form[0] = form_make(r, stages, found->replicas);
-    form[1] = form_make(r, stages, equal);
-    any |= found->replicas && add_form(c, &form[0], b, costs, bound);
-    any |= even && !found_even && add_form(c, &form[1], b, costs, bound);
+/* A candidate that comes close to the fastest may overtake it once its cuts are moved. */
+static void refine_leaders(Choice *c) {
+  enum { LEADERS = 6 };
+  const double CLOSE = 1.15;
+  double best = INFINITY;
+  for (int i = 0; i < LEADERS; i++) {
+    Candidate *one = leader(c, true);
+    if (!one || seconds(one) > CLOSE * best)
+      return;
+    refine(c->r, one);
+    one->refined = true;
+    best = fmin(best, seconds(one));
   }
-  return any;
 }
 
 /* False when no microbatch will do. */
 static bool list_candidates(Choice *c) {
   const Planner *r = c->r;
+  double best = INFINITY;
   for (int i = 0; i < r->microbatches.n; i++) {
     int64_t b = r->microbatches.at[i];
-    const Costs *costs = price(r, b);
-    if (r->free_replicas ? add_forms(c, b, costs) : add_form(c, &r->form, b, costs, 0))
+    Spans *spans = spans_at(r, b);
+    if (r->free_replicas ? add_ways(r, b, spans, &best, &c->candidates)
+                         : add_form(r, &c->candidates, &r->form, b, spans, 0))
       push(&c->microbatches, b);
   }
   return c->candidates.n > 0;
@@ -263,13 +115,17 @@ static int slowest_part(const Plan *plan) {
   return slowest;
 }
 
-/* The chosen plan with one cut of its slowest stage moved by a piece: what the choice is compared with. */
+/* What the choice is compared with: the same form recomputing everywhere, and the chosen plan with one cut of its
+ * slowest stage moved by a piece. */
 static void list_neighbours(Choice *c, const Plan *chosen) {
   const Planner *r = c->r;
-  const Costs *costs = price(r, chosen->pipeline.microbatch);
+  const Spans *spans = spans_at(r, chosen->pipeline.microbatch);
   Pipeline *form = alloc(sizeof *form);
   *form = form_of(&chosen->pipeline);
   int slowest = slowest_part(chosen), parts = plan_parts(chosen);
+  int64_t b = chosen->pipeline.microbatch;
+  if (r->request->recompute == RECOMPUTE_AUTO && form->n_stages > 1 && schedule_traits(form->schedule).recomputes)
+    push(&c->candidates, candidate_of(r, form, b, spans, RECOMPUTE_ON, r->pinned, 0));
   for (int i = slowest; i <= slowest + 1 && !r->pinned; i++)
     for (int step = -1; step <= 1 && i > 0 && i < parts; step += 2) {
       int at = chosen->stage[i].first_piece + step;
@@ -278,7 +134,7 @@ static void list_neighbours(Choice *c, const Plan *chosen) {
         start[k] = k == i ? at : chosen->stage[k].first_piece;
       if (at <= start[i - 1] || at >= chosen->stage[i].end_piece)
         continue;
-      add_candidate(c, form, chosen->pipeline.microbatch, costs, start, r->request->recompute, 0);
+      push(&c->candidates, candidate_of(r, form, b, spans, r->request->recompute, start, 0));
     }
 }
 
@@ -341,9 +197,16 @@ static const Plan *nearest_miss(const Choice *c) {
   return best;
 }
 
+static Plan *fastest(Choice *c) {
+  if (!list_candidates(c))
+    return NULL;
+  refine_leaders(c);
+  return next_best(c);
+}
+
 Plan *plan_fastest(const Planner *r) {
   Choice c = {.r = r};
-  return list_candidates(&c) ? next_best(&c) : NULL;
+  return fastest(&c);
 }
 
 static bool better(const Plan *a, const Plan *b) {
@@ -355,10 +218,10 @@ static bool better(const Plan *a, const Plan *b) {
 
 /* Of plans that are as fast as the fastest, but for what no prediction can tell apart, one without replicas
  * before others, then the one that needs least memory; the rest go back on the list. */
-static Plan *simplest(Choice *c, Plan *fastest) {
+static Plan *simplest(Choice *c, Plan *first) {
   static const double AS_FAST = 1.005;
-  double most = AS_FAST * fastest->batch_seconds;
-  Plan *best = fastest;
+  double most = AS_FAST * first->batch_seconds;
+  Plan *best = first;
   for (int i = 0; i < c->candidates.n; i++) {
     Candidate *other = &c->candidates.at[i];
     if (!other->refused && !other->plan && other->bound <= most)
@@ -400,23 +263,18 @@ static Plan *look_ahead(const Choice *c, Plan *plan, double *gain) {
     form.ahead[i] = 2;
   if (!schedule_allows(&form, plan->pipeline.microbatches))
     return plan;
-  Candidate other = {.form = &form,
-                     .microbatch = b,
-                     .recompute = r->request->recompute,
-                     .costs = price(r, b),
-                     .copies = copies(r, &form, b, r->request->recompute),
-                     .pinned = start};
+  Candidate other = candidate_of(r, &form, b, spans_at(r, b), r->request->recompute, start, 0);
   settle(r, &other);
   if (!other.settled || exchanges_aside(r, plan) > exchanges_aside(r, other.plan))
     return plan;
-  double before = uneven_seconds(r, other.costs, plan), after = uneven_seconds(r, other.costs, other.plan);
+  double before = uneven_seconds(r, other.spans->c, plan), after = uneven_seconds(r, other.spans->c, other.plan);
   *gain = 1 - after / before;
   return *gain >= WORTH ? other.plan : plan;
 }
 
 Plan *plan_choose(const Planner *r, Plan **runners_up, int n, NoPlan *none) {
   Choice c = {.r = r};
-  Plan *plan = list_candidates(&c) ? next_best(&c) : NULL;
+  Plan *plan = fastest(&c);
   if (!plan) {
     *none = (NoPlan){.no_microbatch = c.candidates.n == 0, .stalling = c.stalling, .miss = nearest_miss(&c)};
     return NULL;

@@ -1,4 +1,6 @@
 /* What pieces and stages cost: seconds from a profile or from counting. */
+#include <math.h>
+
 #include "ops/op.h"
 #include "optimizers/optimizer.h"
 #include "plan/planner.h"
@@ -94,6 +96,14 @@ static void crossing_costs(const Planner *r, int64_t b, Costs *c) {
   c->receive = receive, c->receive_gradient = back;
 }
 
+/* Costs.fill */
+static double fill_of(const Planner *r, int64_t b) {
+  ScheduleTraits traits = schedule_traits(r->form.schedule);
+  if (traits.serial)
+    return 1;
+  return traits.drains ? (double)b / (double)r->g->train.batch / r->form.chunks : 0;
+}
+
 Costs *price(const Planner *r, int64_t b) {
   const Graph *g = r->g;
   const Pieces *p = r->p;
@@ -136,6 +146,7 @@ Costs *price(const Planner *r, int64_t b) {
                .deferred = deferred_bytes(r, piece, b),
                .work = work_bytes(r, piece, b),
                .reduce = (double)b / (double)g->train.batch / r->bandwidth,
+               .fill = fill_of(r, b),
                .overlapped = !schedule_traits(r->form.schedule).drains};
   crossing_costs(r, b, c);
   return c;
@@ -163,12 +174,18 @@ Program *planned_programs(const Planner *r, const Pipeline *p, const bool *excha
   return programs;
 }
 
-/* Programs of a plan of this pipeline; where its cuts are does not matter but for tied parameters, which are
- * taken to be on several stages. */
-static Program *programs_of_form(const Planner *r, const Pipeline *form, int64_t b) {
+/* Whether updates wait for other stages wherever cuts are: for gradients of tied parameters or for squares. */
+static bool may_be_tied(const Planner *r) {
   bool tied = r->g->train.clip_norm > 0 && !r->g->inference;
   for (int i = 0; i < r->g->params.n && !r->g->inference; i++)
     tied |= r->g->params.at[i].uses.n > 1 && !r->g->params.at[i].frozen;
+  return tied;
+}
+
+/* Programs of a plan of this pipeline; where its cuts are does not matter but for tied parameters, which are
+ * taken to be on several stages. */
+static Program *programs_of_form(const Planner *r, const Pipeline *form, int64_t b) {
+  bool tied = may_be_tied(r);
   bool *exchanges = alloc((size_t)form->n_stages);
   for (int i = 1; i < form->n_stages; i++)
     exchanges[i] = tied;
@@ -176,6 +193,33 @@ static Program *programs_of_form(const Planner *r, const Pipeline *form, int64_t
   if (!may_exchange(r))
     exchanges = NULL;
   return planned_programs(r, &whole, exchanges);
+}
+
+/* Of a stage whose pipeline is not known yet: an estimate, but for how far updates lag. */
+Copies copies_of_stage(const Planner *r, int64_t microbatches, int64_t in_flight, int replicas, bool first,
+                       bool last) {
+  ScheduleTraits traits = schedule_traits(r->form.schedule);
+  int64_t turns = microbatches / replicas;
+  if (traits.drains && in_flight > turns)
+    in_flight = turns;
+  bool lags = traits.two_versions && (replicas > 1 || may_be_tied(r));
+  bool may = in_flight > 1 && traits.recomputes;
+  Recompute recompute = r->request->recompute;
+  int kept = (int)in_flight;
+  return (Copies){.replicas = replicas,
+                  .exchanges = 1,
+                  .weights = traits.two_versions  ? 2
+                             : traits.every_round ? 1 + (int)((kept - 1 + turns - 1) / turns)
+                                                  : 1,
+                  .masters = r->target.precision == PRECISION_BF16 && !r->g->inference,
+                  .accumulators = lags ? 2 : 1,
+                  .saved = kept,
+                  .received = first ? 1 : kept + 1,
+                  .sent = last ? 1 : kept,
+                  .gradients = first && last ? 1 : 2,
+                  .inputs = kept,
+                  .recompute_off = recompute != RECOMPUTE_ON || !may,
+                  .recompute_on = recompute != RECOMPUTE_OFF && may};
 }
 
 Copies *copies(const Planner *r, const Pipeline *form, int64_t b, Recompute recompute) {
@@ -278,80 +322,101 @@ static double transfer_seconds(const Planner *r, const Costs *c, const StagePlan
   return (double)(down > up ? down : up) / r->bandwidth;
 }
 
-/* On CPUs whoever receives copies: a transfer is work of its core, and only the latency passes beside it. A
- * rank's chunks count with their mean. */
-static StageTimes stage_times(const Planner *r, const Costs *c, const Plan *plan, const Program *program,
-                              int stage) {
-  StageTimes t = {.send = r->latency};
-  double share = 1.0 / plan->pipeline.chunks;
-  int64_t gradients = 0;
-  for (int part = stage; part < plan_parts(plan); part += plan->pipeline.n_stages) {
-    const StagePlan *s = &plan->stage[part];
-    double weights = program->split_backward ? s->weights_seconds : 0;
-    t.forward += share * (s->forward_seconds + c->receive[s->first_piece]);
-    t.backward += share * (s->backward_seconds - weights + c->receive_gradient[s->end_piece]);
-    t.recompute += share * (plan->pipeline.recompute[stage] ? s->forward_seconds : 0);
-    t.weights += share * weights;
-    t.update += s->update_seconds;
-    t.send += r->rates.beside ? share * transfer_seconds(r, c, s) : 0;
+/* By part. On CPUs whoever receives copies: a transfer is work of its core, and only the latency passes beside it. */
+static StageTimes *part_times(const Planner *r, const Costs *c, const Plan *plan, const Program *programs) {
+  const Pipeline *p = &plan->pipeline;
+  StageTimes *times = alloc((size_t)plan_parts(plan) * sizeof *times);
+  int64_t *gradients = alloc((size_t)p->n_stages * sizeof *gradients);
+  for (int i = 0; i < plan_parts(plan); i++) {
+    const StagePlan *s = &plan->stage[i];
+    int stage = plan_stage_of(plan, i);
+    StageTimes *t = &times[i];
+    t->weights = programs[stage].split_backward ? s->weights_seconds : 0;
+    t->forward = s->forward_seconds + c->receive[s->first_piece];
+    t->backward = s->backward_seconds - t->weights + c->receive_gradient[s->end_piece];
+    t->recompute = p->recompute[stage] ? s->forward_seconds : 0;
+    t->send = r->latency + (r->rates.beside ? transfer_seconds(r, c, s) : 0);
+    times[stage].update += s->update_seconds;
     for (int k = s->first_piece; k < s->end_piece; k++)
-      gradients += c->gradients[k];
+      gradients[stage] += c->gradients[k];
   }
-  int w = plan->pipeline.replicas[stage];
-  if (w > 1) /* reduced by parts, which then go to all */
-    t.reduce = 2 * (w - 1) * (r->latency + (double)gradients / w / r->bandwidth);
-  return t;
-}
-
-/* A batch of very many microbatches is a shorter one with more of the steady state. */
-static int64_t shortened(const Pipeline *p) {
-  enum { MOST_SIMULATED = 1024 };
-  int64_t least, multiple;
-  schedule_needs(p, &least, &multiple);
-  int64_t most = MOST_SIMULATED / multiple * multiple;
-  return p->microbatches > most && most >= least ? most : p->microbatches;
+  for (int i = 0; i < p->n_stages; i++) {
+    int w = p->replicas[i];
+    if (w > 1) /* reduced by parts, which then go to all */
+      times[i].reduce = 2 * (w - 1) * (r->latency + (double)gradients[i] / w / r->bandwidth);
+  }
+  return times;
 }
 
 /* A plan with what its simulation needs. */
 typedef struct Timed {
-  Pipeline shorter;
   Program *programs;
   StageTimes *times;
 } Timed;
 
-static Timed timed(const Planner *r, const Plan *plan) {
-  Timed t = {.shorter = plan->pipeline, .times = alloc((size_t)plan->pipeline.n_stages * sizeof *t.times)};
-  t.shorter.microbatches = shortened(&plan->pipeline);
-  t.programs = planned_programs(r, &t.shorter, plan_exchanges(r->g, r->p, plan));
+static Timed timed(const Planner *r, const Costs *c, const Plan *plan) {
+  Timed t = {.programs = planned_programs(r, &plan->pipeline, plan_exchanges(r->g, r->p, plan))};
+  for (int i = 0; i < plan_parts(plan); i++)
+    price_part(r, c, &t.programs[plan_stage_of(plan, i)], &plan->stage[i], plan->pipeline.microbatch,
+               plan->pipeline.microbatches);
+  t.times = part_times(r, c, plan, t.programs);
   return t;
 }
 
-void price_plan(const Planner *r, const Costs *c, Plan *plan) {
+/* Seconds that a rank works on a batch's microbatches, for each of them. */
+static double busy_seconds(const Plan *plan, const StageTimes *times, int stage) {
+  double busy = 0;
+  for (int i = stage; i < plan_parts(plan); i += plan->pipeline.n_stages)
+    busy += times[i].forward + times[i].backward + times[i].recompute + times[i].weights;
+  return busy / plan->pipeline.replicas[stage];
+}
+
+/* So many microbatches fill the pipeline and hide what goes on beside them: a batch of more of them takes longer by
+ * the pace of the steady state. */
+static int64_t enough_microbatches(const Plan *plan, const StageTimes *times) {
+  enum { ENOUGH = 64, FILLS = 4 };
   const Pipeline *p = &plan->pipeline;
-  Timed t = timed(r, plan);
-  double slowest = 0;
-  for (int i = 0; i < plan_parts(plan); i++)
-    price_part(r, c, &t.programs[plan_stage_of(plan, i)], &plan->stage[i], p->microbatch, p->microbatches);
+  int64_t least, multiple;
+  double slowest = 0, beside = 0;
+  schedule_needs(p, &least, &multiple);
   for (int i = 0; i < p->n_stages; i++) {
-    t.times[i] = stage_times(r, c, plan, &t.programs[i], i);
-    double busy = (t.times[i].forward + t.times[i].backward + t.times[i].recompute + t.times[i].weights) *
-                  p->chunks / p->replicas[i];
-    slowest = busy > slowest ? busy : slowest;
+    slowest = fmax(slowest, busy_seconds(plan, times, i));
+    beside = fmax(beside, times[i].reduce + times[i].update);
   }
-  double start = seconds_now();
-  plan->batch_seconds = simulate_schedule(t.programs, t.times, p->n_stages);
+  double n = fmax(ENOUGH, fmax(2 * (double)least, FILLS * (double)plan_parts(plan)));
+  n = fmax(n, slowest > 0 ? 2 * beside / slowest : 0);
+  return n > MAX_MICROBATCHES ? p->microbatches : ((int64_t)n + multiple - 1) / multiple * multiple;
+}
+
+static double simulated(const Planner *r, const Pipeline *p, const bool *exchanges, const StageTimes *times) {
+  const Program *programs = planned_programs(r, p, exchanges);
+  double start = seconds_now(), seconds = simulate_schedule(programs, times, p->n_stages);
   if (r->request->watch)
     watch_add(&r->request->watch->simulate, start);
-  plan->batch_seconds += slowest * (double)(p->microbatches - t.shorter.microbatches);
+  return seconds;
+}
+
+void price_plan(const Planner *r, const Costs *c, Plan *plan) {
+  Pipeline p = plan->pipeline;
+  Timed t = timed(r, c, plan);
+  const bool *exchanges = plan_exchanges(r->g, r->p, plan);
+  int64_t enough = enough_microbatches(plan, t.times), all = p.microbatches;
+  if (all <= 2 * enough || schedule_traits(p.schedule).every_round) {
+    plan->batch_seconds = simulated(r, &p, exchanges, t.times);
+    return;
+  }
+  p.microbatches = enough;
+  double some = simulated(r, &p, exchanges, t.times);
+  p.microbatches = 2 * enough;
+  double twice = simulated(r, &p, exchanges, t.times);
+  plan->batch_seconds = some + (twice - some) * (double)(all - enough) / (double)enough;
 }
 
 /* How much passes of one kind differ, as a share of their time: measured on an idle machine. */
 static const double JITTER = 0.02;
 
 double uneven_seconds(const Planner *r, const Costs *c, const Plan *plan) {
-  Timed t = timed(r, plan);
-  for (int i = 0; i < plan->pipeline.n_stages; i++)
-    t.times[i] = stage_times(r, c, plan, &t.programs[i], i);
+  Timed t = timed(r, c, plan);
   double start = seconds_now();
   double seconds = simulate_schedule_jitter(t.programs, t.times, plan->pipeline.n_stages, JITTER);
   if (r->request->watch)

@@ -26,7 +26,10 @@ typedef struct Costs {
   const int64_t *deferred;  /* by piece: bytes that backward makes and those products read */
   const int64_t *work;      /* by piece: bytes of temporaries; a stage has its largest piece's */
   const int64_t *activations, *activation_gradients; /* by cut: bytes that cross */
-  double reduce;   /* seconds of sending a byte of gradients to a replica, as a microbatch's share */
+  double reduce; /* seconds of sending a byte of gradients to a replica, as a microbatch's share */
+  double fill;   /* the part of a microbatch's way through a stage that other stages wait for in each microbatch's
+                      time: 1 / microbatches where the pipeline drains, 1 where it does nothing else, 0 where it never
+                      drains */
   bool overlapped; /* gradients are reduced beside the next batch's work, not after the batch's */
 } Costs;
 
@@ -40,14 +43,19 @@ typedef struct Copies {
   int saved; /* with recomputation: 1 */
   int received, sent, gradients, inputs;
   int deferred;                     /* 0 where backward is in one */
+  double beside;                    /* seconds of a microbatch that its rank works on other chunks */
   int64_t extra;                    /* bytes beside all that */
   bool recompute_off, recompute_on; /* which it may do; at least one */
 } Copies;
+
+typedef struct Spans Spans; /* spans.h: the same costs, summed */
 
 typedef struct Partition {
   int *start;      /* by stage, and n at the end: stages + 1 */
   bool *recompute; /* by stage */
   double slowest;  /* seconds of a microbatch at the slowest stage */
+  double value; /* what is minimised: with what stages wait while the pipeline fills and drains, shared out among
+                      the microbatches; else the slowest */
 } Partition;
 
 /* Seconds of a microbatch: replicas share a batch's microbatches, each does the whole update, and each sends
@@ -57,26 +65,15 @@ double stage_seconds(const Costs *c, int replicas, int first, int end, bool reco
 double shared_seconds(const Costs *c, int replicas, double compute, double update, int64_t gradients);
 int64_t stage_bytes(const Costs *c, const Copies *at, int first, int end, bool recompute);
 
-/* The partition into `stages` stages whose slowest is fastest, none above `limit` bytes, exactly; among
- * equals the one whose stages' times have the least sum of squares. False when none fits. */
-bool partition_fastest(const Costs *c, const Copies *at, int stages, int64_t limit, Partition *out);
+/* The partition into `stages` stages of the least value, none above `limit` bytes, exactly; among equals the one
+ * whose stages' times have the least sum of squares (of a pipeline that drains: with every stage's followers as
+ * fast as can be). False when none fits. */
+bool partition_fastest(const Spans *spans, const Copies *at, int stages, int64_t limit, Partition *out);
 /* The partition that starts its stages at start[0 .. stages - 1]: recomputes where it must to stay below the
  * limit. False when some stage does not fit; `out` then has its smallest form. */
-bool partition_pinned(const Costs *c, const Copies *at, int stages, const int *start, int64_t limit,
+bool partition_pinned(const Spans *spans, const Copies *at, int stages, const int *start, int64_t limit,
                       Partition *out);
 /* The partition whose largest stage is smallest; returns that stage's bytes. */
-int64_t partition_smallest(const Costs *c, const Copies *at, int stages, Partition *out);
-
-/* Ranks by stage, replicate.c */
-typedef struct Replication {
-  int *replicas;  /* by stage; NULL: there is no way */
-  double slowest; /* seconds of a microbatch at the slowest stage, at the best cuts, when memory is no matter */
-} Replication;
-/* For 1 .. `stages` stages (at [0 .. stages - 1]) the counts of ranks, that add up to `ranks` and divide
- * `microbatches`, whose slowest stage is fastest, exactly. pinned: NULL, or where the stages start, all of them;
- * then only the last of the results counts. every_round: the least common multiple of the counts must be
- * `microbatches`. */
-Replication *replicate(const Costs *c, const int *pinned, int ranks, int stages, int64_t microbatches,
-                       bool every_round);
+int64_t partition_smallest(const Spans *spans, const Copies *at, int stages, Partition *out);
 
 #endif

@@ -73,6 +73,17 @@ static void tell_why_none(const Planner *r, const NoPlan *none) {
     tell_nothing_fits(r, none->miss);
 }
 
+/* Ranks that would not shorten a batch stay free; whoever launches the programs must know. */
+static void tell_unused_ranks(const Planner *r, const Plan *plan) {
+  int used = pipeline_ranks(&plan->pipeline);
+  if (used == r->ranks)
+    return;
+  Diagnostic *d = warning_at(NO_SPAN, "PD0510", "of %d ranks %d are used", r->ranks, used);
+  note_at(d, NO_SPAN,
+          "more of them would take as long, or longer: a stage's ranks share a batch's microbatches evenly");
+  help(d, "'mpirun -n %d' launches the programs", used);
+}
+
 Plan *plan_make(const Graph *g, const Pieces *p, const PlanRequest *request, Plan **runners_up, int n) {
   if (request->plan)
     return take(g, p, request);
@@ -85,7 +96,9 @@ Plan *plan_make(const Graph *g, const Pieces *p, const PlanRequest *request, Pla
   Plan *plan = plan_choose(&r, runners_up, n, &none);
   if (!plan)
     tell_why_none(&r, &none);
-  else if (!request->microbatch)
+  else
+    tell_unused_ranks(&r, plan);
+  if (plan && !request->microbatch)
     tell_chosen_microbatch(&r, plan);
   return plan;
 }

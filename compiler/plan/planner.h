@@ -7,6 +7,7 @@
 #include "plan/partition.h"
 #include "plan/plan.h"
 #include "plan/profile.h"
+#include "plan/replicate.h"
 #include "schedule/program.h"
 
 /* A request made definite. */
@@ -86,6 +87,8 @@ ParameterTables parameter_tables(const Planner *r);
 double counted_seconds(const Graph *g, int node, int64_t b, const Rates *rates);
 int *piece_of_nodes(const Graph *g, const Pieces *p); /* by node; backward ones by what they serve */
 Costs *price(const Planner *r, int64_t b);            /* of microbatches of b samples */
+Copies copies_of_stage(const Planner *r, int64_t microbatches, int64_t in_flight, int replicas, bool first,
+                       bool last);
 /* Copies at each part of a pipeline of this form, for microbatches of b samples. */
 Copies *copies(const Planner *r, const Pipeline *form, int64_t b, Recompute recompute);
 /* schedule() of a pipeline that takes these exchanges, which request->watch sees. */

@@ -38,6 +38,20 @@ static void advise(Diagnostic *d, const char *what, const Plan *plan) {
        largest_stage(plan));
 }
 
+/* The best plan under a schedule that keeps less, everything else as asked for; NULL where there is none. */
+static Plan *draining(const Planner *r) {
+  PlanRequest changed = *r->request;
+  ScheduleTraits traits = schedule_traits(r->form.schedule);
+  if (traits.drains || traits.forward_only)
+    return NULL;
+  changed.schedule = "flush";
+  changed.profile = changed.plan = NULL;
+  Planner other;
+  if (!planner_prepare(&other, r->g, r->p, &changed, NULL) || !planner_microbatches(&other))
+    return NULL;
+  return plan_fastest(&other);
+}
+
 static void find_advice(const Planner *r, Diagnostic *d) {
   PlanRequest q = *r->request;
   q.stages = r->form.n_stages;
@@ -66,6 +80,8 @@ static void find_advice(const Planner *r, Diagnostic *d) {
     if ((plan = instead(r, q)) != NULL)
       return advise(d, format("'-n %d'", stages), plan);
   }
+  if ((plan = draining(r)) != NULL)
+    return advise(d, "'--schedule flush', which keeps one version of the weights,", plan);
   help(d, "a smaller model%s, or devices with more memory", generates ? " or fewer '--samples'" : " or batch");
 }
 

@@ -1,120 +1,223 @@
-/* How many ranks each stage should have: PipeDream's dynamic programme (Narayanan et al. 2019, section 3.1) on one
- * level, for every number of stages,
- *   best(s, m, j) = min over i, w of max(best(s - 1, m - w, i), seconds of pieces [i, j) on w ranks),
- * with m ranks for the first s stages, which are pieces [0, j). */
+/* Stages, their cuts and their ranks at once: a search from the model's last piece to its first, over labels.
+ *
+ * A label says how the pieces from i on can be run: in so many stages, on so many ranks, at what value (partition.h),
+ * with how many microbatches between the forward and the backward of its first stage, for that decides what the
+ * stages before it must keep. Labels that another one beats in all of that go. What is left at piece 0 holds the
+ * best of all ways, for every number of stages; PipeDream's programme (Narayanan et al. 2019, section 3.1) is the
+ * case of one level in which memory and filling are no matter.
+ *
+ * A label also goes whose value, or whose share of what is still to be run on the ranks that are left, lies above a
+ * cap: the search is repeated with higher caps until it finds something. */
+#include "plan/replicate.h"
+
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
-#include "base/base.h"
-#include "plan/partition.h"
 #include "schedule/program.h"
 
-typedef struct State { /* of the programme */
-  double slowest;
-  int from, replicas, round; /* the last stage's first piece and ranks; the state's round before it */
-} State;
+typedef struct Label {
+  double value, bound; /* of the pieces from here on; that no way of running the whole model can beat */
+  int64_t queue;       /* microbatches in flight at the first stage, of all its ranks */
+  int64_t round;       /* least common multiple of the replicas, where that matters; else 1 */
+  int ranks, stages, replicas;
+  int end, next; /* the first stage's last piece + 1, and the label there */
+} Label;
+
+typedef Vec(Label) Labels;
 
 typedef struct Search {
+  const Ways *w;
   const Costs *c;
-  int ranks, stages;
-  Vec(int64_t) divisors; /* of the microbatches */
-  bool every_round;
-  double *compute; /* of the pieces before i */
-  int64_t *gradients;
-  State *at;
+  Labels *at;  /* by piece */
+  Ints counts; /* of ranks that a stage may have */
+  double cap;
+  bool by_stages; /* labels with other numbers of stages are kept, too */
 } Search;
 
-/* Where every round is an update, states tell the rounds so far apart: least common multiples of replicas, by
- * their place among the divisors. Else there is one. */
-static int n_rounds(const Search *s) { return s->every_round ? s->divisors.n : 1; }
+enum { MOST_LABELS = 128, MANY_RANKS = 32 };
 
-static int round_with(const Search *s, int before, int replicas) {
-  int64_t round = common_multiple(s->divisors.at[s->every_round ? before : 0], replicas);
-  int at = 0;
-  while (s->every_round && s->divisors.at[at] != round)
-    at++;
-  return at;
+static bool beats(const Search *s, const Label *a, const Label *b) {
+  return a->value <= b->value && a->ranks <= b->ranks && a->queue <= b->queue && a->replicas <= b->replicas &&
+         a->round == b->round && (s->by_stages ? a->stages == b->stages : a->stages <= b->stages);
 }
 
-/* stage from 0, ranks used from 0 */
-static State *state(const Search *s, int stage, int used, int round, int end) {
-  return &s->at[((size_t)(stage * (s->ranks + 1) + used) * n_rounds(s) + round) * (s->c->n + 1) + end];
+static int by_bound(const void *a, const void *b) {
+  double x = ((const Label *)a)->bound, y = ((const Label *)b)->bound;
+  return x < y ? -1 : x > y;
 }
 
-static double seconds(const Search *s, int first, int end, int replicas) {
-  const Costs *c = s->c;
-  double compute = s->compute[end] - s->compute[first] + c->receive[first] + c->receive_gradient[end];
-  return shared_seconds(c, replicas, compute, c->update[first * (c->n + 1) + end],
-                        s->gradients[end] - s->gradients[first]);
+static void keep(const Search *s, Labels *labels, Label new) {
+  int kept = 0;
+  for (int i = 0; i < labels->n; i++)
+    if (beats(s, &labels->at[i], &new))
+      return;
+  for (int i = 0; i < labels->n; i++)
+    if (!beats(s, &new, &labels->at[i]))
+      labels->at[kept++] = labels->at[i];
+  labels->n = kept;
+  push(labels, new);
+  if (labels->n < 2 * MOST_LABELS)
+    return;
+  qsort(labels->at, (size_t)labels->n, sizeof *labels->at, by_bound);
+  labels->n = MOST_LABELS;
 }
 
-/* Pieces [i, j) as the stage `stage` on `replicas` ranks, for all i, behind states of m ranks. */
-static void extend(const Search *s, const int *pinned, int stage, int used, int before, int replicas) {
-  int n = s->c->n, round = round_with(s, before, replicas);
-  int first_end = pinned ? (stage + 1 < s->stages ? pinned[stage + 1] : n) : stage + 1;
-  int last_end = pinned ? first_end : n;
-  for (int j = first_end; j <= last_end; j++) {
-    State *to = state(s, stage, used + replicas, round, j);
-    int low = pinned ? pinned[stage] : stage, high = pinned ? low : stage == 0 ? 0 : j - 1;
-    for (int i = high; i >= low; i--) {
-      if ((s->compute[j] - s->compute[i]) / replicas >= to->slowest)
-        break; /* and more with every piece */
-      double behind = stage == 0 ? 0 : state(s, stage - 1, used, before, i)->slowest;
-      if (behind >= to->slowest)
+/* What no way to run the pieces before `first`, too, on the ranks that are left can beat. */
+static double bound(const Search *s, const Label *l, int first) {
+  double rest = span_compute(s->w->spans, 0, first);
+  int left = s->w->ranks - l->ranks;
+  if (first > 0 && left == 0)
+    return INFINITY;
+  return fmax(l->value + s->c->fill * rest, first > 0 ? rest / left : 0);
+}
+
+static double value_of(const Search *s, const Label *l, int first, const Label *next, bool recompute) {
+  const Spans *spans = s->w->spans;
+  double t = span_seconds(spans, l->replicas, first, l->end, recompute), later = next ? next->value : 0;
+  if (s->c->fill > 0)
+    later += s->c->fill * span_passage(spans, first, l->end, recompute);
+  return fmax(t, later);
+}
+
+/* Pieces [first, l->end) on l->replicas ranks before the label `next`; NULL: they are the last stage. It recomputes
+ * where it must. */
+static void extend(const Search *s, Label l, int first, const Label *next) {
+  const Ways *w = s->w;
+  l.value = value_of(s, &l, first, next, false);
+  l.ranks = l.replicas + (next ? next->ranks : 0);
+  l.bound = bound(s, &l, first);
+  if (l.bound > s->cap)
+    return;
+  int64_t turns = stage_in_flight(w->schedule, l.replicas, w->ahead, next ? next->replicas : 0,
+                                  next ? next->queue : 0, w->microbatches);
+  l.queue = l.replicas * turns;
+  if (w->two_versions && l.queue - l.replicas > w->microbatches)
+    return;
+  l.stages = 1 + (next ? next->stages : 0);
+  l.round = !w->every_round ? 1 : common_multiple(next ? next->round : 1, l.replicas);
+  Copies at = w->copies(w->context, w->microbatches, turns, l.replicas, first == 0, !next);
+  bool off =
+      at.recompute_off && (w->limit == INT64_MAX || span_bytes(w->spans, &at, first, l.end, false) <= w->limit);
+  if (!off) {
+    l.value = value_of(s, &l, first, next, true);
+    l.bound = bound(s, &l, first);
+    bool on =
+        at.recompute_on && (w->limit == INT64_MAX || span_bytes(w->spans, &at, first, l.end, true) <= w->limit);
+    if (!on || l.bound > s->cap)
+      return;
+  }
+  keep(s, &s->at[first], l);
+}
+
+/* With `stages` of them from here on: the first stage starts where it must, and ends where. */
+static bool may_start(const Ways *w, int first, int stages) {
+  int before = w->most_stages - stages;
+  return w->pinned ? before >= 0 && first == w->pinned[before] : before > 0 || first == 0;
+}
+
+/* All ways to run the pieces from `first` on. */
+static void label(const Search *s, int first) {
+  const Ways *w = s->w;
+  int n = s->c->n;
+  for (int end = first + 1; end <= n; end++) {
+    double compute = span_compute(w->spans, first, end);
+    if (compute / s->counts.at[s->counts.n - 1] > s->cap)
+      break; /* and more with every piece */
+    for (int k = 0; k < s->counts.n; k++) {
+      Label l = {.replicas = s->counts.at[k], .end = end, .next = -1};
+      if (compute / l.replicas > s->cap)
         continue;
-      double t = seconds(s, i, j, replicas);
-      t = behind > t ? behind : t;
-      if (t < to->slowest)
-        *to = (State){t, i, replicas, before};
+      if (end == n && may_start(w, first, 1) && l.replicas <= w->ranks)
+        extend(s, l, first, NULL);
+      for (l.next = 0; end < n && l.next < s->at[end].n; l.next++) {
+        const Label *next = &s->at[end].at[l.next];
+        if (next->ranks + l.replicas <= w->ranks && may_start(w, first, next->stages + 1))
+          extend(s, l, first, next);
+      }
     }
   }
 }
 
-static void fill(const Search *s, const int *pinned) {
-  for (int stage = 0; stage < s->stages; stage++)
-    for (int used = stage == 0 ? 0 : stage; used < s->ranks && (stage > 0 || used == 0); used++)
-      for (int before = 0; before < (stage == 0 ? 1 : n_rounds(s)); before++)
-        for (int d = 0; d < s->divisors.n && used + s->divisors.at[d] <= s->ranks; d++)
-          extend(s, pinned, stage, used, before, (int)s->divisors.at[d]);
+static bool complete(const Ways *w, const Label *l) {
+  return l->stages >= w->least_stages && l->stages <= w->most_stages &&
+         (!w->every_round || l->round == w->microbatches);
 }
 
-static Replication trace_back(const Search *s, int stages) {
-  int used = s->ranks, round = s->every_round ? s->divisors.n - 1 : 0, end = s->c->n;
-  const State *last = state(s, stages - 1, used, round, end);
-  Replication out = {.slowest = last->slowest};
-  if (!isfinite(last->slowest))
+/* The least value of a complete way; INFINITY: none below the cap. */
+static double run(Search *s) {
+  double best = INFINITY;
+  for (int i = 0; i < s->c->n; i++)
+    s->at[i].n = 0;
+  for (int i = s->c->n - 1; i >= 0; i--)
+    label(s, i);
+  for (int i = 0; i < s->at[0].n; i++)
+    if (complete(s->w, &s->at[0].at[i]))
+      best = fmin(best, s->at[0].at[i].value);
+  return best;
+}
+
+static Replication trace_back(const Search *s, const Label *l) {
+  Replication r = {.stages = l->stages, .ranks = l->ranks, .value = l->value};
+  r.replicas = alloc((size_t)l->stages * sizeof *r.replicas);
+  r.start = alloc((size_t)l->stages * sizeof *r.start);
+  for (int stage = 0, first = 0;; stage++) {
+    r.replicas[stage] = l->replicas;
+    r.start[stage] = first;
+    if (l->next < 0)
+      return r;
+    first = l->end;
+    l = &s->at[first].at[l->next];
+  }
+}
+
+static bool same_ranks(const Replication *a, const Replication *b) {
+  return a->stages == b->stages && !memcmp(a->replicas, b->replicas, (size_t)a->stages * sizeof *a->replicas);
+}
+
+static int by_value(const void *a, const void *b) {
+  double x = ((const Label *)a)->value, y = ((const Label *)b)->value;
+  return x < y ? -1 : x > y;
+}
+
+/* The least value; raises the cap as far as that takes, and then so far that what is nearly as good is kept, too. */
+static double search(Search *s, double least) {
+  static const double caps[] = {1.05, 1.3, 2, 8, INFINITY};
+  const double BESIDE = 1.1, most = s->w->most;
+  double best = INFINITY;
+  s->cap = 0;
+  for (size_t i = 0; i < sizeof caps / sizeof *caps && !isfinite(best) && s->cap < most; i++) {
+    s->cap = fmin(least * caps[i], most);
+    best = run(s);
+  }
+  if (isfinite(best) && s->cap < fmin(BESIDE * best, most)) {
+    s->cap = fmin(BESIDE * best, most);
+    run(s);
+  }
+  return best;
+}
+
+Replications replicate(const Ways *w) {
+  const Costs *c = w->spans->c;
+  Search s = {.w = w, .c = c, .at = alloc((size_t)(c->n + 1) * sizeof *s.at), .by_stages = w->ranks <= MANY_RANKS};
+  s.by_stages |= w->least_stages > 1 || w->pinned;
+  for (int64_t k = 1; k <= w->microbatches && k <= w->ranks; k++)
+    if (w->microbatches % k == 0 && (w->may_replicate || k == 1))
+      push(&s.counts, (int)k);
+  double best = search(&s, span_compute(w->spans, 0, c->n) / w->ranks);
+  Replications out = {0};
+  if (!isfinite(best))
     return out;
-  out.replicas = alloc((size_t)stages * sizeof *out.replicas);
-  for (int stage = stages - 1; stage >= 0; stage--) {
-    const State *at = state(s, stage, used, round, end);
-    out.replicas[stage] = at->replicas;
-    used -= at->replicas;
-    round = at->round;
-    end = at->from;
+  qsort(s.at[0].at, (size_t)s.at[0].n, sizeof *s.at[0].at, by_value);
+  for (int i = 0; i < s.at[0].n && out.n < w->most_found; i++) {
+    if (!complete(w, &s.at[0].at[i]))
+      continue;
+    Replication r = trace_back(&s, &s.at[0].at[i]);
+    bool known = false;
+    for (int k = 0; k < out.n; k++)
+      known |= same_ranks(&out.at[k], &r);
+    if (!known)
+      push(&out, r);
   }
-  return out;
-}
-
-Replication *replicate(const Costs *c, const int *pinned, int ranks, int stages, int64_t microbatches,
-                       bool every_round) {
-  int n = c->n;
-  Search s = {.c = c, .ranks = ranks, .stages = stages, .every_round = every_round};
-  for (int64_t w = 1; w <= microbatches && (w <= ranks || every_round); w++)
-    if (microbatches % w == 0)
-      push(&s.divisors, w);
-  s.compute = alloc((size_t)(n + 1) * sizeof *s.compute);
-  s.gradients = alloc((size_t)(n + 1) * sizeof *s.gradients);
-  for (int i = 0; i < n; i++) {
-    s.compute[i + 1] = s.compute[i] + c->forward[i] + c->backward[i];
-    s.gradients[i + 1] = s.gradients[i] + c->gradients[i];
-  }
-  size_t states = (size_t)stages * (ranks + 1) * n_rounds(&s) * (n + 1);
-  s.at = alloc(states * sizeof *s.at);
-  for (size_t i = 0; i < states; i++)
-    s.at[i].slowest = INFINITY;
-  fill(&s, pinned);
-  Replication *out = alloc((size_t)stages * sizeof *out);
-  for (int k = 1; k <= stages; k++)
-    out[k - 1] = trace_back(&s, k);
   return out;
 }

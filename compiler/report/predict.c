@@ -28,20 +28,20 @@ static bool goes_up(PlanFile *f) {
   return ranks <= MOST_RANKS;
 }
 
-/* Of one rank; with chunks a turn takes what they take on average. */
-static StageTimes times_of(const Plan *plan, const Program *p, int stage) {
-  StageTimes t = {0};
-  const int chunks = plan->pipeline.chunks;
-  for (int c = 0; c < chunks; c++) {
-    const StagePlan *s = &plan->stage[plan_part_of(plan, stage, c)];
-    double weights = p->split_backward ? s->weights_seconds : 0;
-    t.forward += s->forward_seconds / chunks;
-    t.backward += (s->backward_seconds - weights) / chunks;
-    t.weights += weights / chunks;
-    t.recompute += (plan->pipeline.recompute[stage] ? s->forward_seconds : 0) / chunks;
-    t.update += s->update_seconds;
+/* By part of the model. */
+static StageTimes *times_of(const Plan *plan, const Program *programs) {
+  StageTimes *times = alloc((size_t)plan_parts(plan) * sizeof *times);
+  for (int i = 0; i < plan_parts(plan); i++) {
+    const StagePlan *s = &plan->stage[i];
+    int stage = plan_stage_of(plan, i);
+    double weights = programs[stage].split_backward ? s->weights_seconds : 0;
+    times[i].forward = s->forward_seconds;
+    times[i].backward = s->backward_seconds - weights;
+    times[i].weights = weights;
+    times[i].recompute = plan_recomputes(plan, i) ? s->forward_seconds : 0;
+    times[stage].update += s->update_seconds;
   }
-  return t;
+  return times;
 }
 
 typedef struct Recorder {
@@ -56,11 +56,11 @@ static const Work works[] = {
     [DO_EXCHANGE] = N_WORK,
 };
 
-static void record(void *context, const Event *e) {
+static bool record(void *context, const Event *e) {
   const Recorder *r = context;
   Work work = works[e->step.action];
   if (work == N_WORK)
-    return;
+    return true;
   push(&r->t->bars, (Bar){.work = work,
                           .rank = r->first_rank[e->stage] + e->replica,
                           .chunk = e->step.chunk,
@@ -70,6 +70,7 @@ static void record(void *context, const Event *e) {
                           .start = e->start,
                           .end = e->end,
                           .bytes = -1});
+  return true;
 }
 
 /* Batches enough for a steady state after the pipeline has filled and before it drains; 0: too many events. */
@@ -110,12 +111,11 @@ Timeline *predict(PlanFile *file, bool evaluates, const char **why) {
     return NULL;
   Timeline *t = alloc(sizeof *t);
   int *first_rank = alloc((size_t)p->n_stages * sizeof *first_rank);
-  StageTimes *times = alloc((size_t)p->n_stages * sizeof *times);
+  StageTimes *times = times_of(plan, programs);
   double longest = 0;
   t->name = alloc(MOST_RANKS * sizeof *t->name);
   for (int i = 0; i < p->n_stages; i++) {
     first_rank[i] = t->ranks;
-    times[i] = times_of(plan, &programs[i], i);
     longest = times[i].forward > longest ? times[i].forward : longest;
     for (int replica = 0; replica < p->replicas[i]; replica++) {
       int rank = t->ranks++;

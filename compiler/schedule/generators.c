@@ -10,32 +10,37 @@ static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 /* ---- turns in flight ------------------------------------------------------------------------------ */
 
-void in_flight_one(const Pipeline *p, int64_t *n) {
-  for (int i = 0; i < p->n_stages; i++)
-    n[i] = 1;
+int64_t in_flight_one(const Pipeline *p, int stage, int64_t next) {
+  (void)p, (void)stage, (void)next;
+  return 1;
 }
 
-void in_flight_all(const Pipeline *p, int64_t *n) {
-  for (int i = 0; i < p->n_stages; i++)
-    n[i] = p->microbatches / p->replicas[i];
+int64_t in_flight_all(const Pipeline *p, int stage, int64_t next) {
+  (void)next;
+  return p->microbatches / p->replicas[stage];
 }
 
-/* While stage i + 1 has all that it may hold, one more microbatch is on its way for each replica of the
+/* While the next stage has all that it may hold, one more microbatch is on its way for each replica of the
  * larger stage; with `ahead` 2 one on the way there and one on the way back. */
-void in_flight_1f1b(const Pipeline *p, int64_t *n) {
-  int last = p->n_stages - 1;
-  n[last] = 1;
-  for (int i = last - 1; i >= 0; i--) {
-    int64_t w = p->replicas[i], next = p->replicas[i + 1];
-    n[i] = ceil_div(n[i + 1] * next + p->ahead[i] * most(w, next), w);
-  }
+int64_t in_flight_1f1b(const Pipeline *p, int stage, int64_t next) {
+  if (stage == p->n_stages - 1)
+    return 1;
+  int64_t w = p->replicas[stage], after = p->replicas[stage + 1];
+  return ceil_div(next * after + p->ahead[stage] * most(w, after), w);
 }
 
 /* Narayanan et al. 2021 (SC), section 2.2: stage i warms up by 2 (d - i - 1) + (chunks - 1) d turns. */
-void in_flight_interleaved(const Pipeline *p, int64_t *n) {
+int64_t in_flight_interleaved(const Pipeline *p, int stage, int64_t next) {
+  (void)next;
   int d = p->n_stages;
-  for (int i = 0; i < d; i++)
-    n[i] = 2 * (d - i - 1) + (p->chunks - 1) * d + 1;
+  return 2 * (d - stage - 1) + (p->chunks - 1) * d + 1;
+}
+
+int64_t *turns_in_flight(const Generator *g, const Pipeline *p) {
+  int64_t *n = alloc((size_t)(p->n_stages + 1) * sizeof *n);
+  for (int i = p->n_stages - 1; i >= 0; i--)
+    n[i] = g->in_flight(p, i, n[i + 1]);
+  return n;
 }
 
 /* ---- weights and updates ---------------------------------------------------------------------------- */
@@ -217,8 +222,7 @@ static void set_loops(Program *p, bool recompute) {
 Program *generate(const Generator *g, const Pipeline *pipeline, const bool *exchanges) {
   int d = pipeline->n_stages;
   Program *programs = alloc((size_t)d * sizeof *programs);
-  int64_t *in_flight = alloc((size_t)d * sizeof *in_flight);
-  g->in_flight(pipeline, in_flight);
+  int64_t *in_flight = turns_in_flight(g, pipeline);
   for (int i = 0; i < d; i++) {
     Program *p = &programs[i];
     *p = (Program){.stage = i,

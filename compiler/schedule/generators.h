@@ -10,8 +10,9 @@ typedef enum {
   STASHED  /* the newest there is at a microbatch's forward, stashed for its backward */
 } Staleness;
 
-/* A schedule is a row of a table (schedule.c). in_flight fills, by stage, the turns that a rank may have
- * between their forward and their backward; where it drains, a batch bounds them. */
+/* A schedule is a row of a table (schedule.c). in_flight says how many turns a rank of the stage may
+ * have between their forward and their backward, where one of the next stage has `next` (0: it is the last); where
+ * it drains, a batch bounds them. */
 typedef struct Generator {
   const char *name;
   bool forward_only; /* there are no backward passes and no updates */
@@ -22,13 +23,14 @@ typedef struct Generator {
   bool split;      /* backward is in two: DO_WEIGHTS */
   bool recomputes; /* stages may recompute */
   bool serial;     /* no two ranks of a pipeline are busy at once */
-  void (*in_flight)(const Pipeline *p, int64_t *n);
+  int64_t (*in_flight)(const Pipeline *p, int stage, int64_t next);
 } Generator;
 
-void in_flight_one(const Pipeline *p, int64_t *n);
-void in_flight_all(const Pipeline *p, int64_t *n);
-void in_flight_1f1b(const Pipeline *p, int64_t *n);
-void in_flight_interleaved(const Pipeline *p, int64_t *n);
+int64_t in_flight_one(const Pipeline *p, int stage, int64_t next);
+int64_t in_flight_all(const Pipeline *p, int stage, int64_t next);
+int64_t in_flight_1f1b(const Pipeline *p, int stage, int64_t next);
+int64_t in_flight_interleaved(const Pipeline *p, int stage, int64_t next);
+int64_t *turns_in_flight(const Generator *g, const Pipeline *p); /* by stage */
 /* The programs of a pipeline that schedule() has checked; exchanges as there, not NULL. */
 Program *generate(const Generator *g, const Pipeline *pipeline, const bool *exchanges);
 

@@ -43,7 +43,7 @@ typedef struct Accumulators {
 typedef struct Rank {
   const Program *p;
   int replica;
-  const StageTimes *times;
+  const StageTimes *times; /* its first chunk's; those of chunk c are n_stages * c further on */
   Stream stream;
   Step step;
   bool over;
@@ -70,6 +70,7 @@ typedef struct Machine {
   int *arrived_at_update; /* by batch: ranks that have made it */
   int64_t batches;
   bool meets; /* all ranks meet after every update */
+  bool ended; /* by the trace */
   Trace trace;
   void *context;
   char *why;
@@ -115,6 +116,10 @@ static void work(Rank *r, double seconds) {
   r->now += seconds;
 }
 
+static const StageTimes *times_at(const Rank *r, int chunk) {
+  return &r->times[part_of(r->p->n_stages, 0, chunk)];
+}
+
 /* Work on a microbatch takes a little more or less each time. */
 static void work_on_turn(Rank *r, double seconds) {
   if (r->times->jitter > 0) {
@@ -151,7 +156,7 @@ static void deliver(Message *from, Inbox *to, double seconds) {
   from->arrived_at = to->arrived_at = later(from->at, to->posted_at) + seconds;
 }
 
-static double message_seconds(const Rank *lower) { return lower->times->send; }
+static double message_seconds(const Rank *lower, int chunk) { return times_at(lower, chunk)->send; }
 
 /* Posts the receive of the next turn that gets a message: it claims its slot from now on. */
 static void post_next(Machine *m, Rank *r, int way) {
@@ -169,7 +174,7 @@ static void post_next(Machine *m, Rank *r, int way) {
   Rank *sender = neighbour(m, r, in->posted, way == DOWN ? -1 : 1, &chunk);
   Message *sent = message(sender, (Turn){chunk, in->posted.microbatch}, way);
   if (sent->microbatch == in->posted.microbatch && !sent->arrived)
-    deliver(sent, in, message_seconds(way == DOWN ? sender : r));
+    deliver(sent, in, way == DOWN ? message_seconds(sender, chunk) : message_seconds(r, in->posted.chunk));
 }
 
 static void send(Machine *m, Rank *r, int way) {
@@ -180,7 +185,7 @@ static void send(Machine *m, Rank *r, int way) {
   Rank *receiver = neighbour(m, r, t, way == DOWN ? 1 : -1, &chunk);
   Inbox *in = &receiver->in[way];
   if (in->posted.microbatch == t.microbatch && in->posted.chunk == chunk && !in->arrived)
-    deliver(sent, in, message_seconds(way == DOWN ? r : receiver));
+    deliver(sent, in, way == DOWN ? message_seconds(r, t.chunk) : message_seconds(receiver, chunk));
 }
 
 /* Whether the slot that the step's microbatch will fill for sending is free; then `now` is not before that. */
@@ -254,7 +259,7 @@ static Outcome do_forward(Machine *m, Rank *r) {
     return wait_for(r, "a free slot for activations to send");
   *slot(r, &c->inputs, k) = *slot(r, &c->saved, k) = *slot(r, &c->sent, k) = k;
   r->forwarded++;
-  work_on_turn(r, r->times->forward);
+  work_on_turn(r, times_at(r, r->step.chunk)->forward);
   return WENT;
 }
 
@@ -278,7 +283,7 @@ static Outcome do_recompute(Machine *m, Rank *r) {
   if (gets(r, UP) && *slot(r, &c->sent, k) != k)
     return fail(m, r, "overwrites the activations to send of microbatch", *slot(r, &c->sent, k));
   *slot(r, &c->saved, k) = k;
-  work_on_turn(r, r->times->recompute);
+  work_on_turn(r, times_at(r, r->step.chunk)->recompute);
   return WENT;
 }
 
@@ -323,7 +328,7 @@ static Outcome do_backward(Machine *m, Rank *r) {
   a->backwards++;
   *slot(r, &c->gradient_out, k) = *slot(r, &c->deferred, k) = k;
   r->backwarded++;
-  work_on_turn(r, r->times->backward);
+  work_on_turn(r, times_at(r, r->step.chunk)->backward);
   return WENT;
 }
 
@@ -347,7 +352,7 @@ static Outcome do_weights(Machine *m, Rank *r) {
     return FAILED;
   a->weights++;
   r->weighted++;
-  work_on_turn(r, r->times->weights);
+  work_on_turn(r, times_at(r, r->step.chunk)->weights);
   return WENT;
 }
 
@@ -449,10 +454,13 @@ static bool rank_run(Machine *m, Rank *r, bool *moved) {
       return true;
     if (outcome == FAILED)
       return false;
-    if (m->trace)
-      m->trace(m->context,
-               &(Event){r->p->stage, r->replica, r->step, event_version(r), fmin(r->start, r->now), r->now});
     *moved = true;
+    if (m->trace) {
+      Event e = {r->p->stage, r->replica, r->step, event_version(r), fmin(r->start, r->now), r->now};
+      m->ended = !m->trace(m->context, &e);
+      if (m->ended)
+        return true;
+    }
     r->over = !stream_next(&r->stream, &r->step);
   }
   return true;
@@ -594,13 +602,15 @@ static void machine_start(Machine *m, const Program *programs, const StageTimes 
 static bool machine_run(Machine *m, const Program *programs, const StageTimes *times) {
   if (!check_definition(programs, m->n_stages, &m->why))
     return false;
-  machine_start(m, programs, times ? times : alloc((size_t)m->n_stages * sizeof *times));
-  for (bool moved = true; moved;) {
+  machine_start(m, programs, times ? times : alloc((size_t)m->n_stages * programs->chunks * sizeof *times));
+  for (bool moved = true; moved && !m->ended;) {
     moved = false;
-    for (int i = 0; i < m->n_ranks; i++)
+    for (int i = 0; i < m->n_ranks && !m->ended; i++)
       if (!rank_run(m, &m->rank[i], &moved))
         return false;
   }
+  if (m->ended)
+    return true;
   for (int i = 0; i < m->n_ranks; i++)
     if (!m->rank[i].over)
       return deadlock(m), false;

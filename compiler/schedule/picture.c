@@ -13,7 +13,7 @@ typedef struct Picture {
   Vec(Event) work; /* forward, recompute, backward, weights, update */
 } Picture;
 
-static void note(void *context, const Event *e) {
+static bool note(void *context, const Event *e) {
   Picture *p = context;
   switch (e->step.action) {
   case DO_FORWARD:
@@ -24,6 +24,7 @@ static void note(void *context, const Event *e) {
   default: break;
   }
   p->units = e->end > p->units ? (int)e->end : p->units;
+  return true;
 }
 
 /* Enough batches for the pipeline to fill and settle. */
@@ -35,7 +36,7 @@ static int64_t batches_to_draw(const Program *programs, int n_ranks) {
 
 static Picture run(const Program *programs, int n_stages) {
   Picture p = {.programs = programs, .first = alloc((size_t)n_stages * sizeof *p.first)};
-  StageTimes *times = alloc((size_t)n_stages * sizeof *times);
+  StageTimes *times = alloc((size_t)n_stages * programs->chunks * sizeof *times);
   bool equal = true;
   for (int i = 0; i < n_stages; i++)
     equal &= programs[i].replicas == programs->replicas;
@@ -44,8 +45,9 @@ static Picture run(const Program *programs, int n_stages) {
     p.n_ranks += programs[i].replicas;
     int unit = equal ? 1 : programs[i].replicas;
     bool split = programs[i].split_backward;
-    times[i] = (StageTimes){
-        .forward = unit, .backward = split ? unit : 2 * unit, .recompute = unit, .weights = split ? unit : 0};
+    for (int c = 0; c < programs->chunks; c++)
+      times[part_of(n_stages, i, c)] = (StageTimes){
+          .forward = unit, .backward = split ? unit : 2 * unit, .recompute = unit, .weights = split ? unit : 0};
   }
   char *why = NULL;
   if (!run_schedule(programs, times, n_stages, batches_to_draw(programs, p.n_ranks), note, &p, &why))

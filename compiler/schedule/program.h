@@ -107,11 +107,16 @@ typedef struct ScheduleTraits {
   bool recomputes;   /* stages may recompute */
   bool looks_ahead;  /* one microbatch more may be in flight between stages: Pipeline.ahead */
   bool serial;       /* no two ranks of a pipeline are busy at once */
+  bool two_versions; /* of the weights, so that M must suffice for what is in flight */
   bool every_round;  /* it updates after each round of the replicas: M is the least common multiple of theirs */
 } ScheduleTraits;
 ScheduleTraits schedule_traits(const char *name); /* of a known one */
 const char *schedule_period(const char *name);    /* what M microbatches make: "an update", "a batch" */
 int64_t common_multiple(int64_t a, int64_t b);    /* the least: of replicas, a round of them */
+/* Turns in flight of a stage with `replicas` ranks before one with `next` ranks that have `queue` microbatches in
+ * flight together; next 0: it is the last. Not of schedules with chunks. */
+int64_t stage_in_flight(const char *schedule, int replicas, int ahead, int next, int64_t queue,
+                        int64_t microbatches);
 /* M must be at least `least` and a multiple of `multiple`, whatever it is in the pipeline. */
 void schedule_needs(const Pipeline *pipeline, int64_t *least, int64_t *multiple);
 /* Whether the schedule runs the pipeline with so many microbatches an update. */
@@ -146,14 +151,14 @@ const char *action_name(Action a);
 
 /* ---- running all stages together (machine.c) --------------------------------------------------- */
 
-/* Seconds of one turn's forward, backward (with split_backward: without its weights' gradients), recomputation,
- * weights' gradients (with chunks of all of them: of a turn on average); of an update; of reducing a batch's
- * gradients among replicas; of one message between this stage and the next (with chunks the last one's next is the
- * first), either way. Jitter: the relative standard deviation of work on turns, from numbers that are the same in
- * every run. */
+/* Of a part of the model (pipeline.h), where no rank holds several chunks of a stage: seconds of one turn's forward,
+ * backward (with split_backward: without its weights' gradients), recomputation, weights' gradients; of one message
+ * between this part and the next, either way. Of a rank, at its first part: seconds of an update, of reducing a
+ * batch's gradients among replicas; jitter, the relative standard deviation of work on turns, from numbers that are
+ * the same in every run. */
 typedef struct StageTimes {
-  double forward, backward, recompute, weights, update, reduce, send;
-  double jitter;
+  double forward, backward, recompute, weights, send;
+  double update, reduce, jitter;
 } StageTimes;
 typedef struct Event {
   int stage, replica;
@@ -161,7 +166,8 @@ typedef struct Event {
   int64_t version;   /* of the weights: used; by DO_UPDATE made; of DO_EXCHANGE the batch */
   double start, end; /* seconds; waiting for what the step needs lies before start */
 } Event;
-typedef void (*Trace)(void *context, const Event *event);
+typedef bool (*Trace)(void *context,
+                      const Event *event); /* false: enough, the run ends here and counts as right */
 
 /* Runs all ranks' programs together for `batches` updates under rendezvous (no buffering beyond the slots above;
  * a rank has one receive a way posted) and checks: every send meets its receive in order, no deadlock, no slot

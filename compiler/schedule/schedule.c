@@ -67,7 +67,20 @@ ScheduleTraits schedule_traits(const char *name) {
                           .recomputes = g->recomputes,
                           .looks_ahead = g->in_flight == in_flight_1f1b,
                           .serial = g->serial,
+                          .two_versions = g->staleness == ONE_OLD,
                           .every_round = g->staleness == STASHED};
+}
+
+int64_t stage_in_flight(const char *schedule, int replicas, int ahead, int next, int64_t queue,
+                        int64_t microbatches) {
+  const Generator *g = generator(schedule);
+  ensure(g && !g->chunks);
+  Pipeline p = {.n_stages = next ? 2 : 1,
+                .chunks = 1,
+                .microbatches = microbatches,
+                .replicas = (int[]){replicas, next},
+                .ahead = (int[]){ahead, 1}};
+  return g->in_flight(&p, 0, next ? queue / next : 0);
 }
 
 /* ---- how many microbatches ---------------------------------------------------------------------------- */
@@ -92,8 +105,7 @@ void schedule_needs(const Pipeline *p, int64_t *least, int64_t *multiple) {
   for (int i = 0; i < p->n_stages; i++)
     *multiple = common_multiple(*multiple, p->replicas[i]);
   if (g->staleness == ONE_OLD) {
-    int64_t *n = alloc((size_t)p->n_stages * sizeof *n);
-    g->in_flight(p, n);
+    const int64_t *n = turns_in_flight(g, p);
     for (int i = 0; i < p->n_stages; i++)
       if (*least < (n[i] - 1) * p->replicas[i])
         *least = (n[i] - 1) * p->replicas[i];

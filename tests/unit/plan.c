@@ -76,8 +76,6 @@ static void impossible_requests_are_refused(void **unused) {
   refused((PlanRequest){.split = "wte"});
   refused((PlanRequest){.split = "h[3]", .stages = 3});
   refused((PlanRequest){.workers = 2, .stages = 4});
-  refused((PlanRequest){.workers = 1000});
-  refused((PlanRequest){.workers = 100, .stages = 2});
   refused((PlanRequest){.workers = 1000000000});
   refused((PlanRequest){.workers = 1000000000, .replicas = "3"});
   refused((PlanRequest){.microbatch = 5});
@@ -173,6 +171,20 @@ static void every_way(int ranks, const char *so_far, const Plan *chosen, int *tr
   }
 }
 
+static void ranks_of_no_use_stay_free(void **unused) {
+  (void)unused;
+  Plan *plan = make((PlanRequest){.workers = 1000}), *two = make((PlanRequest){.workers = 100, .stages = 2});
+  assert_true(ranks_of(plan) < 1000);
+  assert_int_equal(two->pipeline.n_stages, 2);
+  assert_true(ranks_of(two) <= 2 * two->pipeline.microbatches);
+  double before = INFINITY;
+  for (int n = 1; n <= 8; n++) {
+    plan = make((PlanRequest){.workers = n, .schedule = "flush", .target.threads = 1, .memory = 1 << 30});
+    assert_true(plan->batch_seconds <= 1.006 * before);
+    before = plan->batch_seconds;
+  }
+}
+
 static void all_ways_to_use_the_ranks_are_considered(void **unused) {
   (void)unused;
   const char *const schedules[] = {"flush", "2bw"};
@@ -181,7 +193,7 @@ static void all_ways_to_use_the_ranks_are_considered(void **unused) {
       Plan *plan = make((PlanRequest){.workers = n, .schedule = schedules[s]});
       assert_non_null(plan);
       plan_verify(graph, &pieces, plan);
-      assert_int_equal(ranks_of(plan), n);
+      assert_true(ranks_of(plan) <= n);
       int tried = 0;
       every_way(n, "", plan, &tried);
       assert_true(tried > 0);
@@ -189,7 +201,7 @@ static void all_ways_to_use_the_ranks_are_considered(void **unused) {
   diagnostics_flush();
   Plan *plan = make((PlanRequest){.workers = 5, .stages = 2});
   assert_int_equal(plan->pipeline.n_stages, 2);
-  assert_int_equal(ranks_of(plan), 5);
+  assert_true(ranks_of(plan) <= 5);
   plan = make((PlanRequest){.workers = 3, .schedule = "sequential"});
   assert_int_equal(plan->pipeline.n_stages, 3);
   refused((PlanRequest){.workers = 4, .stages = 2, .schedule = "zb_h1"});
@@ -256,11 +268,13 @@ static void backward_in_two(void **unused) {
   Plan *plan = make((PlanRequest){.stages = 3, .schedule = "zb_h1"}),
        *flush = make((PlanRequest){.stages = 3, .schedule = "flush", .microbatch = plan->pipeline.microbatch});
   plan_verify(graph, &pieces, plan);
+  double weights = 0, backward = 0;
   for (int i = 0; i < 3; i++) {
-    const StagePlan *s = &plan->stage[i];
-    assert_true(s->weights_seconds > 0.2 * s->backward_seconds && s->weights_seconds < 0.8 * s->backward_seconds);
+    weights += plan->stage[i].weights_seconds;
+    backward += plan->stage[i].backward_seconds;
     assert_false(plan->pipeline.recompute[i]);
   }
+  assert_true(weights > 0.2 * backward && weights < 0.8 * backward);
   assert_true(plan->batch_seconds < flush->batch_seconds);
   refused((PlanRequest){.stages = 3, .schedule = "zb_h1", .recompute = RECOMPUTE_ON});
 }
@@ -550,6 +564,7 @@ int main(void) {
       cmocka_unit_test(two_versions_need_enough_microbatches),
       cmocka_unit_test(runners_up_are_other_plans_and_slower),
       cmocka_unit_test(replicas_are_kept),
+      cmocka_unit_test(ranks_of_no_use_stay_free),
       cmocka_unit_test(all_ways_to_use_the_ranks_are_considered),
       cmocka_unit_test(pipedream_updates_after_every_round),
       cmocka_unit_test(ranks_hold_several_chunks),

@@ -212,8 +212,8 @@ static void test_requests_refused(void **state) {
 
 /* A model's forward on one rank of a stage, its chunks together, and so on; replicas share the work. */
 static void set_times(Case c, double forward, double backward, double weights, double send, StageTimes *times) {
-  for (int i = 0; i < c.stages; i++) {
-    double part = (double)replicas_of(c, i) / chunks_of(c);
+  for (int i = 0; i < c.stages * chunks_of(c); i++) {
+    double part = (double)replicas_of(c, i % c.stages) / chunks_of(c);
     times[i] = (StageTimes){.forward = part * forward,
                             .backward = part * backward,
                             .recompute = part * forward,
@@ -223,7 +223,7 @@ static void set_times(Case c, double forward, double backward, double weights, d
 }
 
 static double seconds(Case c, double forward, double backward, double send) {
-  StageTimes times[MAX_STAGES];
+  StageTimes times[MAX_STAGES * MAX_CHUNKS];
   set_times(c, forward, backward, 0, send, times);
   return simulate_schedule(make(c), times, c.stages);
 }
