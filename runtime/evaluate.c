@@ -5,6 +5,7 @@
 #include "internal.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 bool pd_without_targets;
@@ -42,13 +43,6 @@ static void know_means(void) {
   for (int i = 0; i < pd.stage->n_figures; i++) means[i] = mean(i);
 }
 
-/* Programs that train trace no passes here; those for inference trace theirs. */
-static void finish_evaluation(void) {
-  double end = pd_seconds();
-  if (!pd.stage->inference) pd_trace(PD_VALIDATE, pd_updates.done - 1, -1, started, end);
-  pd_log_evaluation(means, pd_dataset_samples(pd_evaluation_data), end - started);
-}
-
 static void finish_validation(void) {
   int64_t t = pd_updates.done - 1;
   if (!isfinite(pd_model_loss(means))) {
@@ -80,7 +74,7 @@ bool pd_evaluation_next(int64_t v) {
   pd.training = true;
   pd_read_averages(pd_updates.done, false);
   if (pd_only_evaluates())
-    finish_evaluation();
+    pd_log_evaluation(means, pd_dataset_samples(pd_evaluation_data), pd_seconds() - started);
   else
     finish_validation();
   return false;
@@ -102,9 +96,11 @@ void pd_evaluation_load(int input, int64_t v, void *to) {
 }
 
 static void take_sum(int figure, int64_t v, double sum) {
-  if (pd_only_evaluates() && figure < pd.stage->n_losses && !isfinite(sum))
-    pd_fail("the loss of microbatch %lld is not finite; first tensor that is not: %s", (long long)pd_number(v),
-            pd_first_non_finite(v));
+  char at[64] = "";
+  if (!pd_only_evaluates()) snprintf(at, sizeof at, "step %lld: validation: ", (long long)pd_updates.done);
+  if (figure < pd.stage->n_losses && !isfinite(sum))
+    pd_fail("%sthe loss of microbatch %lld is not finite; first tensor that is not: %s", at,
+            (long long)pd_number(v), pd_first_non_finite(v, true));
   sums[(pd_number(v) - 1) * pd.stage->n_figures + figure] = sum;
 }
 
