@@ -5,7 +5,9 @@
  * - Bits of a weight gradient depend on how oneDNN deals samples to threads. So it is made in parts, by shape
  *   alone, each by one thread: a part is some of the samples, and parts are added in order; or, where the weights
  *   are too large for copies of their gradient, some of the output channels, whose gradient is copied first. Those
- *   of groups are few: their parts are always samples. */
+ *   of groups are few: their parts are always samples.
+ * - Where the processor has no implementation whose bits threads leave alone, images are made in parts of some samples,
+ *   too, each by one thread. */
 #include "kernels/pd_vector.h"
 #include "pd_onednn.h"
 
@@ -28,7 +30,7 @@ struct pd_convolution {
   struct pd_matmul *product; /* all there is where it is not NULL ... */
   bool depthwise;            /* ... or this is set: a weight gradient by loops of our own */
   struct call weights;       /* between [O, I, kh, kw] and the layout below */
-  struct call part[PARTS];   /* images forward and backward: one */
+  struct call part[PARTS];
   int parts;
   bool by_channels;                 /* parts of the weight gradient are output channels, not samples */
   size_t packed_bytes, slice_bytes; /* of one part's weights, of its copied gradient */
@@ -142,14 +144,19 @@ static struct call reorder_new(const struct pd_convolution *c, int64_t channels,
   return call;
 }
 
+/* Parts of some samples, all of one size. */
+static void choose_samples(struct pd_convolution *c) {
+  c->parts = PARTS;
+  while (c->shape.batch % c->parts) c->parts--;
+}
+
 /* Parts of a weight gradient, all of one size: samples while their gradients take no more memory than x and dy. */
 static void choose_parts(struct pd_convolution *c) {
   const struct pd_convolution_shape *s = &c->shape;
   int64_t weights = s->out_channels * (s->in_channels / s->groups) * s->kernel[0] * s->kernel[1];
   int64_t x = s->batch * s->height * s->width * s->in_channels;
   int64_t dy = s->batch * c->out_height * c->out_width * s->out_channels;
-  c->parts = PARTS;
-  while (s->batch % c->parts) c->parts--;
+  choose_samples(c);
   c->by_channels = s->groups == 1 && (c->parts * weights > x + dy || c->parts == 1);
   if (!c->by_channels) return;
   c->parts = 1;
@@ -186,17 +193,20 @@ static bool is_depthwise_gradient(const struct pd_convolution_shape *s) {
   return s->kind == PD_CONVOLUTION_WEIGHTS && depthwise && (s->kernel[0] > 3 || s->kernel[1] > 3);
 }
 
-/* Weight gradients are planned for one thread. */
+/* Parts are planned for one thread. */
 static void make_parts(struct pd_convolution *c) {
   const struct pd_convolution_shape *s = &c->shape;
   bool gradient = s->kind == PD_CONVOLUTION_WEIGHTS;
   int threads = omp_get_max_threads();
   dnnl_memory_desc_t packed;
   c->parts = 1;
-  if (gradient) choose_parts(c);
+  if (gradient)
+    choose_parts(c);
+  else if (!threads_leave_bits())
+    choose_samples(c);
   int64_t samples = c->by_channels ? s->batch : s->batch / c->parts;
   int64_t channels = c->by_channels ? s->out_channels / c->parts : s->out_channels;
-  if (gradient) omp_set_num_threads(1);
+  if (gradient || !threads_leave_bits()) omp_set_num_threads(1);
   for (int i = 0; i < c->parts; i++) c->part[i] = part_new(c, samples, channels, &packed);
   omp_set_num_threads(threads);
   c->weights = reorder_new(c, channels, &packed);
@@ -229,9 +239,16 @@ size_t pd_convolution_scratch(const struct pd_convolution *c) { return c->bytes;
 
 static void convolve(const struct pd_convolution *c, const float *x, const float *w, const float *bias,
                      const float *y, char *scratch) {
+  const struct pd_convolution_shape *s = &c->shape;
   char *library = scratch + c->packed_bytes;
+  int64_t samples = s->batch / c->parts, in = s->height * s->width * s->in_channels;
+  int64_t out = c->out_height * c->out_width * s->out_channels;
   execute(&c->weights, (const void *[]){w, scratch}, library);
-  execute(&c->part[0], (const void *[]){x, scratch, y, bias}, library);
+#pragma omp parallel for schedule(dynamic, 1) if (c->parts > 1)
+  for (int i = 0; i < c->parts; i++) {
+    const void *at[] = {x + i * samples * in, scratch, y + i * samples * out, bias};
+    execute(&c->part[i], at, library + (size_t)i * c->library_bytes);
+  }
 }
 
 void pd_convolution(const struct pd_convolution *c, const float *x, const float *w, const float *bias, float *y,

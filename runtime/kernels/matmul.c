@@ -2,15 +2,18 @@
  * and whose bits do not depend on the number of threads:
  * - operands dense, row-major or transposed; others are copied into scratch first;
  * - a transposed `a` with k >= 2048 would have k split among threads (bits then depend on their number), so such
- *   products are done in pieces of k, by shape alone, each added to c; in batches `a` is transposed first.
+ *   products are done in pieces of k, by shape alone, each added to c; in batches `a` is transposed first;
+ * - where the processor has no such implementation, c is made in parts, by shape alone, each by one thread: some of
+ *   the batch or some of the rows.
  * Products marked few_rows go to kernels/few_rows.c. */
 #include "kernels/few_rows.h"
 #include "pd_onednn.h"
 
+#include <omp.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { PIECE = 1984, ALIGNMENT = 64 };
+enum { PIECE = 1984, ALIGNMENT = 64, PARTS = 8, LEAST_ROWS = 16 };
 
 /* A [batch][rows][columns] operand as the caller has it and as oneDNN sees it. */
 struct operand {
@@ -26,13 +29,19 @@ struct call { /* one piece of k */
   dnnl_memory_t a, b, c, bias, scratch;
 };
 
+/* Some matrices of the batch, some rows of c. */
+struct part {
+  int64_t matrix, matrices, row, rows;
+  struct call first, middle, last; /* middle, last: more than two, more than one piece */
+};
+
 struct pd_matmul {
   struct pd_matmul_shape shape;
   struct operand a, b, c;
   int64_t piece; /* of k */
-  int pieces;
-  struct call first, middle, last; /* middle, last: more than two, more than one piece */
-  size_t library_bytes, bytes;
+  int pieces, parts;
+  struct part part[PARTS];
+  size_t library_bytes, bytes; /* library_bytes: of a part */
 };
 
 static bool is_dense(const struct operand *o, int64_t row, int64_t column) {
@@ -51,21 +60,22 @@ static void place(struct operand *o, bool never_transposed, int64_t *floats) {
   *floats += (size + ALIGNMENT / 4 - 1) / (ALIGNMENT / 4) * (ALIGNMENT / 4);
 }
 
-/* The descriptor of rows x columns of it, the whole or a piece of k. */
+/* The descriptor of so many of its matrices, rows and columns. */
 static dnnl_memory_desc_t describe(const struct operand *o, int64_t batch, int64_t rows, int64_t columns) {
   dnnl_memory_desc_t d;
-  dnnl_dims_t dim = {o->batch_stride == 0 ? 1 : o->batch, rows, columns};
-  dnnl_dims_t stride = {o->rows * o->columns, o->transposed ? 1 : columns, o->transposed ? rows : 1};
-  int skip = batch == 1;
+  dnnl_dims_t dim = {o->batch_stride == 0 ? 1 : batch, rows, columns};
+  dnnl_dims_t stride = {o->rows * o->columns, o->transposed ? 1 : o->columns, o->transposed ? o->rows : 1};
+  int skip = o->batch == 1;
   check(dnnl_memory_desc_init_by_strides(&d, 3 - skip, dim + skip, dnnl_f32, stride + skip), "describe a matrix");
   return d;
 }
 
-static struct call call_new(struct pd_matmul *m, int64_t k, bool bias, bool accumulate) {
+static struct call call_new(struct pd_matmul *m, const struct part *part, int64_t k, bool bias, bool accumulate) {
   const struct pd_matmul_shape *s = &m->shape;
   struct call call;
-  dnnl_memory_desc_t a = describe(&m->a, s->batch, s->m, k), b = describe(&m->b, s->batch, k, s->n);
-  dnnl_memory_desc_t c = describe(&m->c, s->batch, s->m, s->n), v;
+  int64_t batch = part->matrices, rows = part->rows;
+  dnnl_memory_desc_t a = describe(&m->a, batch, rows, k), b = describe(&m->b, batch, k, s->n);
+  dnnl_memory_desc_t c = describe(&m->c, batch, rows, s->n), v;
   dnnl_dims_t dim = {1, 1, s->n}, stride = {s->n, s->n, 1};
   int skip = s->batch == 1;
   check(dnnl_memory_desc_init_by_strides(&v, 3 - skip, dim + skip, dnnl_f32, stride + skip), "describe a bias");
@@ -89,6 +99,37 @@ static struct call call_new(struct pd_matmul *m, int64_t k, bool bias, bool accu
   return call;
 }
 
+static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+
+/* Whole, or in equal parts but for the last. */
+static void choose_parts(struct pd_matmul *m) {
+  const struct pd_matmul_shape *s = &m->shape;
+  int64_t all = s->batch > 1 ? s->batch : s->m, least = s->batch > 1 ? 1 : LEAST_ROWS;
+  int64_t each = threads_leave_bits() ? all : ((all + PARTS - 1) / PARTS + least - 1) / least * least;
+  for (int64_t at = 0; at < all; at += each) {
+    struct part *part = &m->part[m->parts++];
+    int64_t n = smaller(each, all - at);
+    *part = s->batch > 1 ? (struct part){.matrix = at, .matrices = n, .rows = s->m}
+                         : (struct part){.matrices = 1, .row = at, .rows = n};
+  }
+}
+
+/* Parts are planned for one thread. */
+static void make_parts(struct pd_matmul *m, bool add) {
+  const struct pd_matmul_shape *s = &m->shape;
+  int threads = omp_get_max_threads();
+  choose_parts(m);
+  if (m->parts > 1) omp_set_num_threads(1);
+  for (int i = 0; i < m->parts; i++) {
+    struct part *part = &m->part[i];
+    part->first = call_new(m, part, m->piece, s->bias, add);
+    if (m->pieces > 2) part->middle = call_new(m, part, m->piece, false, true);
+    if (m->pieces > 1) part->last = call_new(m, part, s->k - (m->pieces - 1) * m->piece, false, true);
+  }
+  omp_set_num_threads(threads);
+  m->library_bytes = (m->library_bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+}
+
 struct pd_matmul *pd_matmul_new(struct pd_matmul_shape s) {
   struct pd_matmul *m = calloc(1, sizeof *m);
   int64_t floats = 0;
@@ -110,10 +151,8 @@ struct pd_matmul *pd_matmul_new(struct pd_matmul_shape s) {
   place(&m->b, m->pieces > 1, &floats);
   place(&m->c, true, &floats);
   bool add = s.accumulate && !m->c.copied;
-  m->first = call_new(m, m->piece, s.bias, add);
-  if (m->pieces > 2) m->middle = call_new(m, m->piece, false, true);
-  if (m->pieces > 1) m->last = call_new(m, s.k - (m->pieces - 1) * m->piece, false, true);
-  m->bytes = (size_t)floats * sizeof(float) + (m->library_bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+  make_parts(m, add);
+  m->bytes = (size_t)floats * sizeof(float) + (size_t)m->parts * m->library_bytes;
   return m;
 }
 
@@ -167,6 +206,24 @@ static void execute(const struct call *call, const float *a, const float *b, con
   check(dnnl_primitive_execute(call->primitive, stream, n, arguments), "execute a matmul");
 }
 
+/* Where the part's matrices and rows begin; whole matrices of operands that all of the batch share. */
+static int64_t part_offset(const struct operand *o, const struct part *part, bool by_rows) {
+  int64_t matrix = o->batch_stride == 0 ? 0 : part->matrix * o->rows * o->columns;
+  return matrix + (by_rows ? part->row * (o->transposed ? 1 : o->columns) : 0);
+}
+
+static void execute_part(const struct pd_matmul *m, const struct part *part, const float *a, const float *b,
+                         const float *bias, float *c, void *scratch) {
+  a += part_offset(&m->a, part, true);
+  b += part_offset(&m->b, part, false);
+  c += part_offset(&m->c, part, true);
+  for (int i = 0; i < m->pieces; i++) {
+    const struct call *call = i == 0 ? &part->first : i == m->pieces - 1 ? &part->last : &part->middle;
+    int64_t k = i * m->piece;
+    execute(call, a + k * m->shape.m, b + k * m->shape.n, bias, c, scratch);
+  }
+}
+
 void pd_matmul(const struct pd_matmul *m, const float *a, const float *b, const float *bias, float *c,
                void *scratch) {
   const struct pd_matmul_shape *s = &m->shape;
@@ -174,15 +231,16 @@ void pd_matmul(const struct pd_matmul *m, const float *a, const float *b, const 
     pd_few_rows(s, a, b, bias, c);
     return;
   }
-  size_t library = (m->library_bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-  float *copies = (float *)((char *)scratch + library);
+  float *copies = (float *)((char *)scratch + (size_t)m->parts * m->library_bytes);
   a = gather_operand(&m->a, a, copies);
   b = gather_operand(&m->b, b, copies);
   float *result = m->c.copied ? copies + m->c.offset : c;
-  for (int i = 0; i < m->pieces; i++) {
-    const struct call *call = i == 0 ? &m->first : i == m->pieces - 1 ? &m->last : &m->middle;
-    int64_t k = i * m->piece;
-    execute(call, a + k * s->m, b + k * s->n, bias, result, scratch);
+  if (m->parts == 1) {
+    execute_part(m, &m->part[0], a, b, bias, result, scratch);
+  } else {
+#pragma omp parallel for schedule(dynamic, 1)
+    for (int i = 0; i < m->parts; i++)
+      execute_part(m, &m->part[i], a, b, bias, result, (char *)scratch + (size_t)i * m->library_bytes);
   }
   if (m->c.copied) scatter_result(m, result, c);
 }

@@ -30,6 +30,12 @@ static void set(dnnl_memory_t memory, const void *at) {
   check(dnnl_memory_set_data_handle(memory, (void *)at), "set a memory object");
 }
 
+/* Whether bits of matmuls and convolutions are the same however many threads share one: those for AVX-512 are, others
+ * deal out sums. ONEDNN_MAX_CPU_ISA=AVX2 makes any processor one of the others. */
+static bool threads_leave_bits(void) {
+  return (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core) == dnnl_cpu_isa_avx512_core;
+}
+
 /* Scratch belongs to the caller; accumulate: the result is added to what stands there. */
 static dnnl_primitive_attr_t attributes_new(bool accumulate) {
   dnnl_primitive_attr_t a;

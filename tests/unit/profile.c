@@ -167,7 +167,7 @@ static void microbatches_that_were_not_measured_are_not_used(void **unused) {
   (void)unused;
   PlanRequest q = request();
   q.profile = path;
-  q.workers = 13;
+  q.stages = 13;
   q.target.threads = 1;
   int before = error_count();
   assert_null(
