@@ -33,7 +33,7 @@ static const char *const reserved[] = {
   "parameters", "groups", "tensors", "replicas", "planned_peak_bytes", "chunk", "microbatch", "pd",
   "w", "g", "s", "k", "t", "f", "b", "u", "in", "masters", "averages", "now",
   "from", "end", "exchanged", "moments", "own_moments", "partial", "sum_lanes",
-  "max_lanes", "lanes", "exp", "log", "tanh", "erf", "sin", "cos", "sqrt", "abs", "y0", "y1", "yn", "j0",
+  "max_lanes", "lanes", "exp", "log", "tanh", "erf", "erfc", "sin", "cos", "sqrt", "abs", "y0", "y1", "yn", "j0",
   "j1", "jn", "gamma", "index", "div", "remove", "signal", "time", "read", "write", "open", "close", "select",
 };
 /* clang-format on */

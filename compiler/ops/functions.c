@@ -10,6 +10,7 @@ static double fold_log1p(const double *x, const Attr *attr) { return (void)attr,
 static double fold_sigmoid(const double *x, const Attr *attr) { return (void)attr, 1 / (1 + exp(-x[0])); }
 static double fold_tanh(const double *x, const Attr *attr) { return (void)attr, tanh(x[0]); }
 static double fold_erf(const double *x, const Attr *attr) { return (void)attr, erf(x[0]); }
+static double fold_erfc(const double *x, const Attr *attr) { return (void)attr, erfc(x[0]); }
 static double fold_sqrt(const double *x, const Attr *attr) { return (void)attr, sqrt(x[0]); }
 static double fold_rsqrt(const double *x, const Attr *attr) { return (void)attr, 1 / sqrt(x[0]); }
 static double fold_sin(const double *x, const Attr *attr) { return (void)attr, sin(x[0]); }
@@ -51,12 +52,15 @@ static void derive_tanh(Gradients *d, int node) {
   chain(d, node, grad_2(d, node, &op_sub, grad_constant(d, node, 1), y2));
 }
 
-/* 2 / sqrt(pi) exp(-x^2) */
-static void derive_erf(Gradients *d, int node) {
+/* `factor` exp(-x^2) */
+static void derive_bell(Gradients *d, int node, double factor) {
   int x2 = grad_1(d, node, &op_square, operand(d, node));
   int bell = grad_1(d, node, &op_exp, grad_1(d, node, &op_neg, x2));
-  chain(d, node, grad_2(d, node, &op_mul, bell, grad_constant(d, node, M_2_SQRTPI)));
+  chain(d, node, grad_2(d, node, &op_mul, bell, grad_constant(d, node, factor)));
 }
+
+static void derive_erf(Gradients *d, int node) { derive_bell(d, node, M_2_SQRTPI); }
+static void derive_erfc(Gradients *d, int node) { derive_bell(d, node, -M_2_SQRTPI); }
 
 /* 1 / (2 y) */
 static void derive_sqrt(Gradients *d, int node) {
@@ -111,6 +115,7 @@ FUNCTION(log1p, true);
 FUNCTION(sigmoid, true);
 FUNCTION(tanh, true);
 FUNCTION(erf, true);
+FUNCTION(erfc, true);
 FUNCTION(sqrt, false);
 FUNCTION(rsqrt, false);
 FUNCTION(sin, true);

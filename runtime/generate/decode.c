@@ -90,7 +90,8 @@ size_t pd_tokenizer_decode(const struct pd_tokenizer *t, struct pd_decoding *d, 
     if (token >= 0 && token < 256) add_byte(t, d, &n, (unsigned char)token);
   } else if (token >= 0 && token < t->bpe.n && !(t->kind[token] & PD_SPECIAL)) {
     const struct pd_added *added = t->bpe.text[token] ? NULL : pd_added_of(t, token);
-    const char *written = added ? added->content : t->bpe.text[token];
+    const char *content = !added ? NULL : added->normalized ? added->normalized : added->content;
+    const char *written = added ? content : t->bpe.text[token];
     if (written && t->decode_byte_level)
       add_written(t, d, &n, written, strlen(written));
     else if (written)

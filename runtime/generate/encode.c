@@ -1,4 +1,5 @@
 /* Text to tokens: added tokens are found first; what is between is normalized, split into words, and merged. */
+#include "normal.h"
 #include "parts.h"
 #include "unicode.h"
 
@@ -54,7 +55,8 @@ char *pd_normalize(const struct pd_tokenizer *t, const char *text, size_t *bytes
   memcpy(now, text, *bytes);
   now[*bytes] = 0;
   for (int i = 0; i < t->n_normalizer; i++) {
-    char *next = pd_replaced(&t->normalizer[i], now, bytes);
+    const struct pd_replacement *r = &t->normalizer[i];
+    char *next = r->to ? pd_replaced(r, now, bytes) : pd_composed(now, bytes);
     free(now);
     now = next;
   }

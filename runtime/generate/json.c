@@ -127,7 +127,7 @@ static bool read_model(struct pd_tokenizer *t, const cJSON *model, int64_t class
 static bool add_replacement(struct pd_replacement *steps, int *n, const char *from, const char *to,
                             const char *kind, char *why) {
   if (*n == PD_MAX_STEPS) return too_many(why, kind);
-  steps[(*n)++] = (struct pd_replacement){from ? strdup(from) : NULL, strdup(to)};
+  steps[(*n)++] = (struct pd_replacement){from ? strdup(from) : NULL, to ? strdup(to) : NULL};
   return true;
 }
 
@@ -141,6 +141,7 @@ static bool read_replace(struct pd_replacement *steps, int *n, const cJSON *step
 static bool read_normalizer(struct pd_tokenizer *t, const cJSON *step, char *why) {
   const char *type = type_of(step), *prepend = text_of(step, "prepend");
   if (!strcmp(type, "Replace")) return read_replace(t->normalizer, &t->n_normalizer, step, "normalizer", why);
+  if (!strcmp(type, "NFC")) return add_replacement(t->normalizer, &t->n_normalizer, NULL, NULL, "normalizer", why);
   if (strcmp(type, "Prepend") || !prepend) return unknown(why, "normalizer", step);
   return add_replacement(t->normalizer, &t->n_normalizer, NULL, prepend, "normalizer", why);
 }

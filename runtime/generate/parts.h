@@ -10,7 +10,7 @@ enum { PD_MAX_STEPS = 8, PD_MAX_PREFIX = 4 };
 
 /* A text in place of another one. */
 struct pd_replacement {
-  char *from, *to; /* from is not empty; NULL: `to` is put before the text */
+  char *from, *to; /* from is not empty; NULL: `to` is put before the text, or there is no `to`: normal.h */
 };
 
 /* A token that is found in the text before anything is split. */

@@ -34,9 +34,10 @@ int pd_utf8_write(int32_t point, char *to) {
     to[0] = (char)point;
     return 1;
   }
-  to[0] = (char)(0xC0 | point >> 6);
-  to[1] = (char)(0x80 | (point & 0x3F));
-  return 2;
+  int bytes = point < 0x800 ? 2 : point < 0x10000 ? 3 : 4;
+  for (int i = bytes - 1; i > 0; i--, point >>= 6) to[i] = (char)(0x80 | (point & 0x3F));
+  to[0] = (char)(0xF0 << (4 - bytes) | point);
+  return bytes;
 }
 
 static bool is_in(const struct pd_code_points *table, size_t n, int32_t point) {

@@ -15,7 +15,7 @@ struct pd_character {
   int bytes;
 };
 struct pd_character pd_character_at(const char *text, size_t n);
-/* Writes a code point below 0x800 in UTF-8, and returns its bytes. */
+/* Writes a code point in UTF-8, and returns its bytes. */
 int pd_utf8_write(int32_t point, char *to);
 
 enum pd_class { PD_NEITHER, PD_LETTER, PD_NUMBER, PD_SPACE };

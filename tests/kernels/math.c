@@ -40,6 +40,7 @@ LOOP(exp)
 LOOP(log)
 LOOP(tanh)
 LOOP(erf)
+LOOP(erfc)
 LOOP(sin)
 LOOP(cos)
 LOOP(abs)
@@ -58,17 +59,12 @@ static const struct {
   double (*exact)(double x);
   double limit, bound; /* arguments up to limit; largest error in ulp */
 } functions[] = {
-    {"exp", loop_exp, exp, INFINITY, 1.06},
-    {"log", loop_log, log, INFINITY, 0.92},
-    {"tanh", loop_tanh, tanh, INFINITY, 1.50},
-    {"erf", loop_erf, erf, INFINITY, 1.22},
-    {"sin", loop_sin, sin, 0x1p30, 1.03},
-    {"cos", loop_cos, cos, 0x1p30, 1.03},
-    {"sqrt", loop_sqrt, sqrt, INFINITY, 0.5001},
-    {"rsqrt", loop_rsqrt, rsqrt, INFINITY, 1.50},
-    {"expm1", loop_expm1, expm1, INFINITY, 1.66},
-    {"log1p", loop_log1p, log1p, INFINITY, 1.66},
-    {"sigmoid", loop_sigmoid, sigmoid, INFINITY, 2.41},
+    {"exp", loop_exp, exp, INFINITY, 1.06},       {"log", loop_log, log, INFINITY, 0.92},
+    {"tanh", loop_tanh, tanh, INFINITY, 1.50},    {"erf", loop_erf, erf, INFINITY, 1.22},
+    {"erfc", loop_erfc, erfc, INFINITY, 9.15},    {"sin", loop_sin, sin, 0x1p30, 1.03},
+    {"cos", loop_cos, cos, 0x1p30, 1.03},         {"sqrt", loop_sqrt, sqrt, INFINITY, 0.5001},
+    {"rsqrt", loop_rsqrt, rsqrt, INFINITY, 1.50}, {"expm1", loop_expm1, expm1, INFINITY, 1.66},
+    {"log1p", loop_log1p, log1p, INFINITY, 1.66}, {"sigmoid", loop_sigmoid, sigmoid, INFINITY, 2.41},
     {"abs", loop_abs, fabs, INFINITY, 0},
 };
 
@@ -100,11 +96,14 @@ static void limits(void) {
   check(pd_sigmoid(-INFINITY) == 0 && pd_sigmoid(INFINITY) == 1 && pd_sigmoid(0) == 0.5f && pd_sigmoid(-100) > 0,
         "sigmoid's limits");
   check(isnan(pd_expm1(NAN)) && isnan(pd_log1p(NAN)) && isnan(pd_sigmoid(NAN)), "NaN propagates");
-  check(isnan(pd_exp(NAN)) && isnan(pd_log(NAN)) && isnan(pd_tanh(NAN)) && isnan(pd_erf(NAN)), "NaN propagates");
+  check(isnan(pd_exp(NAN)) && isnan(pd_log(NAN)) && isnan(pd_tanh(NAN)) && isnan(pd_erf(NAN)) &&
+            isnan(pd_erfc(NAN)),
+        "NaN propagates");
   check(pd_log(0) == -INFINITY && pd_log(-0.0f) == -INFINITY && pd_log(INFINITY) == INFINITY && isnan(pd_log(-1)),
         "log's limits");
   check(pd_tanh(INFINITY) == 1 && pd_tanh(-INFINITY) == -1 && pd_erf(INFINITY) == 1 && pd_erf(-INFINITY) == -1,
         "tanh's and erf's limits");
+  check(pd_erfc(INFINITY) == 0 && pd_erfc(-INFINITY) == 2 && pd_erfc(0) == 1 && pd_erfc(10) > 0, "erfc's limits");
   check(signbit(pd_tanh(-0.0f)) && signbit(pd_erf(-0.0f)) && signbit(pd_expm1(-0.0f)) && signbit(pd_log1p(-0.0f)),
         "negative zero stays");
   check(isnan(pd_sin(INFINITY)) && isnan(pd_cos(-INFINITY)) && isnan(pd_sin(NAN)), "sine of infinity");

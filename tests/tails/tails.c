@@ -83,10 +83,10 @@ static Truth of_gelu_tanh(double x) {
   return (Truth){x * s, s + step, fabs(x) * s * off, (s + rest) * off};
 }
 
-/* 1 + erf loses the tail below 0, as PyTorch's does. */
+/* The argument of erfc is rounded: that costs as much as its square is large, where the result is small. */
 static Truth of_gelu(double x) {
-  double cdf = 0.5 * erfc(-x / sqrt(2)), bell = exp(-0.5 * x * x) / sqrt(2 * M_PI);
-  return (Truth){x * cdf, cdf + x * bell, fabs(x), 1};
+  double cdf = 0.5 * erfc(-x / sqrt(2)), bell = exp(-0.5 * x * x) / sqrt(2 * M_PI), off = 1 + fmin(x * x, 220);
+  return (Truth){x * cdf, cdf + x * bell, fabs(x) * cdf * (x < 0 ? off : 1), cdf + fabs(x) * bell * off};
 }
 
 static Truth of_tanh(double x) { return (Truth){tanh(x), 1 / (cosh(x) * cosh(x)), fabs(tanh(x)), 1}; }

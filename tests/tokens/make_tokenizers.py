@@ -35,6 +35,10 @@ TEXTS = LANGUAGES + [
     "<s> </s> <0x41> <0xff> <unk>", "x<|endoftext|>y <|endoftext|> z", "<|begin_of_text|>Hello<|eot_id|>\n\n",
     "<mask> a  <mask>  b<tool>c <tool> d  <mask>", "<|endoftext|><|endoftext|>", "<|endoftext", "\u0000\u0001\u001f\u007f",
     "\u1c89\U00010d40\ua7cb \u0345 \u00aa\u00ba \u02b0 \u3007 \u24b6", "A" * 100, "ab " * 40, " " * 70 + "x", "\u00e9" * 9,
+    # composed, put in order, blocked, of one character, never composed; Hangul of parts, and of parts that are none
+    "cafe\u0301 \u00e9\u0323 e\u0323\u0301 e\u0301\u0323 a\u0334\u0301 a\u0301\u0300 \u0301e \u212b\u2126 \uf900 \u0958 \u0915\u093c \u2adc",
+    "\u09c7\u09be \u09c7x\u09be \u0b95\u0bc6\u0bbe \u1025\u102e \u0cc6\u0cc2\u0cd5 \u1100\u1161\u11a8 \uac00\u11a8 \uac01\u11a8 \u1100x\u1161 \u1100\u11a8 \ud55c\uae00",
+    "\u03b1\u0345\u0301\u0313 \u1fc1\u0345 \U0001d15e \U0001109a \U00011099\U000110ba \u304b\u3099 \u0041\u030a\u0328 o\u0302\u0327\u0301",
 ]
 LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
           r"|\s*[\r\n]+|\s+(?!\S)|\s+")
@@ -73,6 +77,14 @@ def split(pattern, **model):
                                             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]),
                    ["<|begin_of_text|>", "<|end_of_text|>", "<|eot_id|>"], **model)
     t.post_processor = processors.Sequence([processors.ByteLevel(trim_offsets=False), before("<|begin_of_text|>", t)])
+    return t
+
+
+def composed():
+    """GPT-NeoX's."""
+    t = gpt2()
+    t.normalizer = normalizers.NFC()
+    t.add_tokens([AddedToken("e\u0301\u00e9", normalized=True)])
     return t
 
 
@@ -143,6 +155,6 @@ write_cases("gpt2", t)
 for name, t in {"prefixed": prefixed(), "llama3": split(LLAMA3, ignore_merges=True),
                 "qwen2": split(LLAMA3.replace("{1,3}", "")), "digits": digits(), "llama2": llama2(),
                 "first": metaspace("first", False), "never": metaspace("never", True), "always": metaspace_decoded(),
-                "unknown": unknown()}.items():
+                "unknown": unknown(), "composed": composed()}.items():
     t.save(f"{name}.json", pretty=False)
     write_cases(name, t)

@@ -165,7 +165,7 @@ static void check_refused(void) {
       {"{\"model\":{\"vocab\":{},\"merges\":[],\"dropout\":0.1}}", "dropout"},
       {"{" MODEL "}", "no decoder"},
       {"{" MODEL ",\"decoder\":{\"type\":\"CTC\"}}", "the decoder CTC"},
-      {"{" MODEL ",\"normalizer\":{\"type\":\"NFC\"}}", "the normalizer NFC, which is not known"},
+      {"{" MODEL ",\"normalizer\":{\"type\":\"NFKC\"}}", "the normalizer NFKC, which is not known"},
       {"{" MODEL ",\"pre_tokenizer\":{\"type\":\"Whitespace\"}}",
        "the pre_tokenizer Whitespace, which is not known"},
       {"{" MODEL ",\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"x+\"}}}",
@@ -214,8 +214,8 @@ static void check_bytes(void) {
 
 int main(int argc, char **argv) {
   static const char *const gpt2[] = {"gpt2.merges.txt", "gpt2.vocab.json"};
-  static const char *const names[] = {"prefixed", "llama3", "qwen2",  "digits", "llama2",
-                                      "first",    "never",  "always", "unknown"};
+  static const char *const names[] = {"prefixed", "llama3", "qwen2",  "digits",  "llama2",
+                                      "first",    "never",  "always", "unknown", "composed"};
   if (argc != 2) return 2;
   check_all(argv[1], "gpt2", gpt2, 2);
   for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
