@@ -54,7 +54,7 @@ static void search(Search *s, int value, int reader) {
 
 /* What layers compare with targets; where none does, what arithmetic puts beside them. A loss that no target reaches
  * compares nothing. */
-static Ints find_compared(const Graph *g) {
+static Ints find_compared(const Graph *g, bool *by_arithmetic) {
   Search s = {.g = g,
               .from_targets = reached_from(g, true),
               .from_inputs = reached_from(g, false),
@@ -69,8 +69,10 @@ static Ints find_compared(const Graph *g) {
   }
   for (int how = HOWS - 1; how >= 0 && !compared.n; how--)
     for (int v = 0; v < g->values.n; v++)
-      if (s.found[how][v])
+      if (s.found[how][v]) {
+        *by_arithmetic = how == BY_ARITHMETIC;
         push(&compared, v);
+      }
   return compared;
 }
 
@@ -82,10 +84,23 @@ static void mark_needed(const Graph *g, bool *needed, int node) {
     mark_needed(g, needed, producer(g, g->nodes.at[node].in[i]));
 }
 
+/* Arithmetic does not say what it compares; probabilities in place of logits would be drawn from far too evenly. */
+static void tell_arithmetic(const Graph *g, int value) {
+  const Value *v = &g->values.at[value];
+  Diagnostic *d = warning_at(v->span, "PD0815", "--generate: '%s' is taken for logits", v->name);
+  note_at(d, NO_SPAN,
+          "the model's own arithmetic compares it with targets, so nothing says whether it is the logarithm "
+          "of probabilities or these themselves");
+  help(d, "'cross_entropy(logits, next)' says so");
+}
+
 static bool find_logits(const Graph *g, Sequence *s) {
-  Ints compared = find_compared(g);
+  bool by_arithmetic = false;
+  Ints compared = find_compared(g, &by_arithmetic);
   if (compared.n == 1) {
     s->logits = compared.at[0];
+    if (by_arithmetic)
+      tell_arithmetic(g, s->logits);
     return true;
   }
   Diagnostic *d = error_at(NO_SPAN, "PD0811",
