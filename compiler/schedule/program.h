@@ -151,11 +151,10 @@ const char *action_name(Action a);
 
 /* ---- running all stages together (machine.c) --------------------------------------------------- */
 
-/* Of a part of the model (pipeline.h), where no rank holds several chunks of a stage: seconds of one turn's forward,
- * backward (with split_backward: without its weights' gradients), recomputation, weights' gradients; of one message
- * between this part and the next, either way. Of a rank, at its first part: seconds of an update, of reducing a
- * batch's gradients among replicas; jitter, the relative standard deviation of work on turns, from numbers that are
- * the same in every run. */
+/* Of a part of the model (pipeline.h): seconds of one turn's forward, backward (with split_backward: without its
+ * weights' gradients), recomputation, weights' gradients; of one message between this part and the next, either way.
+ * Of a rank, at its first part: seconds of an update, of reducing a batch's gradients among replicas; jitter, the
+ * relative standard deviation of work on turns, from numbers that are the same in every run. Arrays are by part. */
 typedef struct StageTimes {
   double forward, backward, recompute, weights, send;
   double update, reduce, jitter;
