@@ -80,13 +80,18 @@ static bool run_cut(Compilation *c) {
   return true;
 }
 
-static bool run_plan(Compilation *c) {
+static bool prepare_request(Compilation *c) {
   PlanRequest *request = &c->options.plan;
   request->arch = c->options.arch;
   request->peak = stages_peak;
   request->peak_context = c->stages;
   request->watch = &c->planned;
-  if (request->profile && !(request->compiler = cc_version(&c->options)))
+  return !request->profile || (request->compiler = cc_version(&c->options));
+}
+
+static bool run_plan(Compilation *c) {
+  PlanRequest *request = &c->options.plan;
+  if (!prepare_request(c))
     return false;
   int wanted = c->options.command == COMMAND_PLAN ? N_RUNNERS_UP : 0;
   c->plan = plan_make(c->graph, &c->pieces, request, c->runners_up, wanted);
@@ -408,6 +413,9 @@ static bool print_plans(Compilation *c) {
   const Options *o = &c->options;
   if (!o->input)
     return plan_layers(o->plan.profile, &o->layers, o->emit == EMIT_PLAN, stdout);
+  if (o->compare)
+    return run_passes(c, "cut") && prepare_request(c) &&
+           plan_compare(c->graph, &c->pieces, &c->options.plan, stdout);
   if (!run_passes(c, "allocate"))
     return false;
   if (o->emit != EMIT_NOTHING || o->stop_after)

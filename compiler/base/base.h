@@ -96,6 +96,9 @@ Diagnostic *diagnostic_last(void);
 /* Moves it to another place; returns where it was. What was underlined there is dropped. */
 Span diagnostic_move(Diagnostic *d, Span where);
 int error_count(void); /* with -Werror warnings count */
+/* What was told since the mark is not told, for who tries what may fail; NULL or the first error of it. */
+int diagnostics_mark(void);
+const char *diagnostics_forget(int mark);
 void diagnostics_flush(void);
 extern bool diagnostics_json, diagnostics_werror;
 

@@ -261,6 +261,19 @@ void diagnostics_flush(void) {
   fflush(stderr);
 }
 
+int diagnostics_mark(void) { return pending.n; }
+
+const char *diagnostics_forget(int mark) {
+  const char *first = NULL;
+  for (int i = pending.n - 1; i >= mark; i--)
+    if (!pending.at[i]->warning) {
+      first = pending.at[i]->text;
+      n_errors--;
+    }
+  pending.n = mark;
+  return first;
+}
+
 /* ---- suggestions --------------------------------------------------------------------------- */
 
 /* Optimal string alignment distance: insertions, deletions, substitutions and neighbours swapped. */

@@ -25,6 +25,7 @@ typedef struct Options {
   Command command;
   const char *input;  /* the model; explain: the code; report: the directory; NULL: plan a profile of layers */
   const char *output; /* -o; NULL: named after the model */
+  bool compare;       /* plan: schedules beside each other */
   PlanRequest plan;
   LayersRequest layers;
   Strings define, include;

@@ -299,7 +299,7 @@ static void set_lr_schedule(Elaborator *e, const Frame *f, const Ast *a) {
 static void set_pipeline(Elaborator *e, const Ast *a) {
   Name name = a->kind == AST_NAME || a->kind == AST_WORD ? a->name : intern(ast_text(a));
   e->g->train.pipeline_span = a->span;
-  if (schedule_known(name)) {
+  if (schedule_known(name) || !strcmp(name, "auto")) { /* the planner's choice */
     e->g->train.pipeline = name;
     return;
   }

@@ -85,8 +85,12 @@ static void tell_unused_ranks(const Planner *r, const Plan *plan) {
 }
 
 Plan *plan_make(const Graph *g, const Pieces *p, const PlanRequest *request, Plan **runners_up, int n) {
+  if (!delay_suits(g, request))
+    return NULL;
   if (request->plan)
     return take(g, p, request);
+  if (schedule_open(g, request))
+    return plan_open_schedule(g, p, request, runners_up, n);
   Planner r;
   if (!planner_prepare(&r, g, p, request, NULL))
     return NULL;

@@ -52,6 +52,9 @@ typedef struct PlanWatch {
   Watch schedule, simulate;
 } PlanWatch;
 
+/* How old the weights that a batch's gradient is taken at may be, for schedules that are chosen. */
+typedef enum { DELAY_FREE, DELAY_NONE, DELAY_ONE } Delay; /* as --delay lists them; free: one update */
+
 /* What the command line pins; zero or NULL: free, but for recompute, which AUTO leaves free. */
 typedef struct PlanRequest {
   int workers; /* -n: ranks; 0: as many as --split, --stages and --replicas say, else 1 */
@@ -61,7 +64,8 @@ typedef struct PlanRequest {
   int ahead;            /* h of docs/schedules.md; 0: free */
   int64_t microbatch;
   Recompute recompute;
-  const char *schedule;                       /* --schedule */
+  const char *schedule; /* --schedule; "auto": the fastest that `delay` allows */
+  Delay delay;
   Target target;                              /* threads 0: processors / ranks */
   const char *arch;                           /* of GPUs, as "sm_90"; NULL: not known */
   int64_t memory;                             /* bytes a device; 0: the machine's memory */
@@ -82,6 +86,9 @@ int64_t inference_batch(int64_t batch, const PlanRequest *q);
 /* Chooses, or takes request->plan and prices it anew; NULL after diagnostics. runners_up gets up to `n`
  * other plans, best first; those that were not found stay NULL. */
 Plan *plan_make(const Graph *g, const Pieces *p, const PlanRequest *request, Plan **runners_up, int n);
+/* The best plan of each schedule and baseline, a line each, or why there is none; false where nothing can run. */
+bool plan_compare(const Graph *g, const Pieces *p, const PlanRequest *request, FILE *out);
+double plan_waiting(const Plan *plan); /* the part of all workers' time in which they wait */
 void plan_table(const Graph *g, const Pieces *p, const Plan *plan, FILE *out);          /* for people */
 void plan_runner_up(const Pieces *p, const Plan *chosen, const Plan *other, FILE *out); /* one line of it */
 char *plan_json(const Graph *g, const Pieces *p, const Plan *plan);                     /* for plan.json */

@@ -45,6 +45,13 @@ const char *inference_option(const Graph *g); /* the one that asks for such prog
 bool schedule_named(Name name, Span where, const char *prefix);
 bool schedule_suits(const Graph *g, Name name, Span where, const char *prefix);
 
+/* ---- compare.c */
+#define SCHEDULE_AUTO "auto"
+/* Whether the schedule is left open; then the plan of the fastest, or NULL after diagnostics. */
+bool schedule_open(const Graph *g, const PlanRequest *q);
+bool delay_suits(const Graph *g, const PlanRequest *q); /* else false after a diagnostic */
+Plan *plan_open_schedule(const Graph *g, const Pieces *p, const PlanRequest *request, Plan **runners_up, int n);
+
 /* ---- statistics.c */
 /* Warns where the plan's microbatch, chosen among several, has an influence on the model's results. */
 void tell_chosen_microbatch(const Planner *r, const Plan *plan);

@@ -249,7 +249,8 @@ static bool schedule_can(const Planner *r, const PlanRequest *q) {
  * the command line asks for another. */
 static bool setting_belongs(const Planner *r, bool said, const char *setting, const char *owner) {
   const Train *t = &r->g->train;
-  if (!said || !strcmp(r->form.schedule, owner) || (t->pipeline && !strcmp(t->pipeline, owner)))
+  bool open = t->pipeline && !strcmp(t->pipeline, SCHEDULE_AUTO);
+  if (!said || open || !strcmp(r->form.schedule, owner) || (t->pipeline && !strcmp(t->pipeline, owner)))
     return true;
   Diagnostic *d = error_at(r->schedule_span, "PD0708", "'%s' is a setting of '%s', and the schedule is '%s'",
                            setting, owner, r->form.schedule);
@@ -265,7 +266,8 @@ static bool choose_schedule(Planner *r, const PlanRequest *q, const Plan *taken)
     r->form = form_of(&taken->pipeline);
     return true;
   }
-  const char *usual = r->g->inference ? "forward" : t->pipeline ? t->pipeline : "2bw";
+  const bool open = t->pipeline && !strcmp(t->pipeline, SCHEDULE_AUTO);
+  const char *usual = r->g->inference ? "forward" : t->pipeline && !open ? t->pipeline : "2bw";
   Name name = r->form.schedule = intern(q->schedule ? q->schedule : usual);
   const char *prefix = q->schedule ? "--schedule: " : "";
   if (!schedule_named(name, r->schedule_span, prefix) || !schedule_suits(r->g, name, r->schedule_span, prefix))

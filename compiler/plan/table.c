@@ -79,8 +79,7 @@ static double busy_seconds(const Plan *plan, int part) {
          s->update_seconds * plan->pipeline.replicas[plan_stage_of(plan, part)];
 }
 
-/* The part of all workers' time in which they wait. */
-static double bubble(const Plan *plan) {
+double plan_waiting(const Plan *plan) {
   double busy = 0;
   int ranks = pipeline_ranks(&plan->pipeline);
   for (int i = 0; i < plan_parts(plan); i++)
@@ -131,7 +130,7 @@ static void predict_batches(const Graph *g, const Plan *plan, FILE *out) {
     fprintf(out, "%.0f tokens/s", per_second * (double)tokens);
   else
     fprintf(out, "%.1f samples/s", per_second);
-  fprintf(out, ", %.1f %% of the workers' time spent waiting\n", bubble(plan) * 100);
+  fprintf(out, ", %.1f %% of the workers' time spent waiting\n", plan_waiting(plan) * 100);
 }
 
 /* Which parameters an optimizer with two methods updates by which. */

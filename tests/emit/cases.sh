@@ -242,6 +242,24 @@ END
   expect 0 "$pdc" explain PD0509
 }
 
+schedules_are_compared() {
+  expect 0 "$pdc" plan --compare -n 4 $gpt_small "$source/models/gpt_mini.pdm"
+  for row in 'sequential (naive)' 'data parallel' gpipe flush interleaved zb_h1 pipedream 2bw; do
+    contains out "^$row.* stage [0-3], [0-9]* %  [0-9,]*$"
+  done
+  expect 0 "$pdc" plan --schedule auto -n 4 $gpt_small "$source/models/gpt_mini.pdm"
+  contains out '^why: Of the schedules sequential, gpipe, flush, 2bw, interleaved, zb_h1 [a-z0-9_]* is the fastest'
+  expect 0 "$pdc" plan --schedule auto --delay 0 -n 4 $gpt_small "$source/models/gpt_mini.pdm"
+  lacks out 2bw
+  sed 's/pipeline *= 2bw;/pipeline = auto;/' "$source/models/lenet.pdm" >open.pdm
+  expect 0 "$pdc" -S -n 2 -o open open.pdm
+  expect 0 "$pdc" -S --plan open/plan.json -o again open.pdm
+  expect 1 "$pdc" plan --compare --schedule 2bw "$source/models/gpt_mini.pdm"
+  contains err PD0511
+  expect 1 "$pdc" plan --delay 0 "$source/models/gpt_mini.pdm"
+  contains err PD0511
+}
+
 failures_leave_the_directory_alone() {
   : >file
   expect 1 "$pdc" -S -o file/inside $gpt_small "$source/models/gpt_mini.pdm"

@@ -207,6 +207,24 @@ static void all_ways_to_use_the_ranks_are_considered(void **unused) {
   refused((PlanRequest){.workers = 4, .stages = 2, .schedule = "zb_h1"});
 }
 
+static void an_open_schedule_is_the_fastest(void **unused) {
+  (void)unused;
+  const char *const fresh[] = {"sequential", "gpipe", "flush", "interleaved", "zb_h1"};
+  for (int n = 2; n <= 4; n++)
+    for (int delay = DELAY_NONE; delay <= DELAY_ONE; delay++) {
+      Plan *open = make((PlanRequest){.workers = n, .schedule = "auto", .delay = delay});
+      double best =
+          delay == DELAY_ONE ? make((PlanRequest){.workers = n, .schedule = "2bw"})->batch_seconds : INFINITY;
+      for (size_t i = 0; i < sizeof fresh / sizeof *fresh; i++)
+        best = fmin(best, make((PlanRequest){.workers = n, .schedule = fresh[i]})->batch_seconds);
+      plan_verify(graph, &pieces, open);
+      assert_true(open->batch_seconds <= 1.006 * best);
+      assert_true(delay == DELAY_ONE || strcmp(open->pipeline.schedule, "2bw"));
+    }
+  refused((PlanRequest){.workers = 2, .delay = DELAY_ONE});
+  refused((PlanRequest){.workers = 2, .schedule = "auto", .memory = 1000});
+}
+
 static void pipedream_updates_after_every_round(void **unused) {
   (void)unused;
   PlanRequest q = {.stages = 3, .schedule = "pipedream"};
@@ -566,6 +584,7 @@ int main(void) {
       cmocka_unit_test(replicas_are_kept),
       cmocka_unit_test(ranks_of_no_use_stay_free),
       cmocka_unit_test(all_ways_to_use_the_ranks_are_considered),
+      cmocka_unit_test(an_open_schedule_is_the_fastest),
       cmocka_unit_test(pipedream_updates_after_every_round),
       cmocka_unit_test(ranks_hold_several_chunks),
       cmocka_unit_test(too_many_microbatches),

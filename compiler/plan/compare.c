@@ -1,0 +1,153 @@
+/* Schedules beside each other: the one that is chosen where the user leaves it open, and a table of all. */
+#include "plan/planner.h"
+
+#include <string.h>
+
+bool schedule_open(const Graph *g, const PlanRequest *q) {
+  const char *name = q->schedule ? q->schedule : g->train.pipeline;
+  return !g->inference && !q->plan && name && !strcmp(name, SCHEDULE_AUTO);
+}
+
+/* Weights' age in updates, at most: what a name of `delay` allows. */
+static bool allows(Delay delay, const char *schedule) {
+  ScheduleTraits traits = schedule_traits(schedule);
+  return !traits.forward_only && !traits.every_round && (delay != DELAY_NONE || !traits.two_versions);
+}
+
+bool delay_suits(const Graph *g, const PlanRequest *q) {
+  if (!q->delay || schedule_open(g, q))
+    return true;
+  Diagnostic *d = error_at(NO_SPAN, "PD0511", "--delay chooses among schedules, and the schedule is given");
+  help(d, "'--schedule auto' leaves it open");
+  return false;
+}
+
+/* Without a diagnostic; NULL with the first error in *why. */
+static Plan *try_schedule(const Graph *g, const Pieces *p, PlanRequest q, const char *schedule, const char **why) {
+  int mark = diagnostics_mark();
+  q.schedule = schedule;
+  q.delay = DELAY_FREE;
+  if (q.recompute == RECOMPUTE_ON && !schedule_traits(schedule).recomputes)
+    q.recompute = RECOMPUTE_AUTO;
+  Plan *plan = plan_make(g, p, &q, NULL, 0);
+  *why = diagnostics_forget(mark);
+  return plan;
+}
+
+/* Of plans that are as fast, but for what no prediction can tell apart, the one that needs less memory; then the one
+ * of the schedule that stands further down, as flush does below gpipe. */
+static bool better(const Plan *a, const Plan *b) {
+  static const double AS_FAST = 1.005;
+  if (a->batch_seconds > AS_FAST * b->batch_seconds || AS_FAST * a->batch_seconds < b->batch_seconds)
+    return a->batch_seconds < b->batch_seconds;
+  return largest_peak(a) <= largest_peak(b);
+}
+
+Plan *plan_open_schedule(const Graph *g, const Pieces *p, const PlanRequest *request, Plan **runners_up, int n) {
+  int names;
+  const char *const *name = schedule_names(&names);
+  const Plan *best = NULL;
+  Text tried = {0};
+  for (int i = 0; i < names; i++) {
+    const char *why;
+    if (!allows(request->delay, name[i]))
+      continue;
+    text_add(&tried, "%s%s", tried.n ? ", " : "", name[i]);
+    const Plan *plan = try_schedule(g, p, *request, name[i], &why);
+    if (plan && (!best || better(plan, best)))
+      best = plan;
+  }
+  PlanRequest chosen = *request;
+  chosen.delay = DELAY_FREE;
+  chosen.schedule = best ? best->pipeline.schedule : "flush"; /* which needs least: it says why nothing runs */
+  Plan *plan = plan_make(g, p, &chosen, runners_up, n);
+  if (plan)
+    plan->why = format("Of the schedules %s %s is the fastest. %s", tried.at, chosen.schedule, plan->why);
+  return plan;
+}
+
+/* ---- the table ------------------------------------------------------------------------------------ */
+
+typedef struct Row {
+  const char *label, *schedule;
+  bool replicas_alone; /* one stage on all ranks */
+  const Plan *plan;
+  const char *why;
+} Row;
+
+static int busiest(const Plan *plan, double *share) {
+  int most = 0;
+  *share = 0;
+  for (int i = 0; i < plan->pipeline.n_stages; i++) {
+    double busy = 0;
+    for (int part = i; part < plan_parts(plan); part += plan->pipeline.n_stages) {
+      const StagePlan *s = &plan->stage[part];
+      busy += (double)plan->pipeline.microbatches / plan->pipeline.replicas[i] *
+                  (s->forward_seconds * (plan->pipeline.recompute[i] ? 2 : 1) + s->backward_seconds) +
+              s->update_seconds;
+    }
+    busy /= plan->batch_seconds;
+    if (busy > *share)
+      *share = busy, most = i;
+  }
+  return most;
+}
+
+static void print_row(const Row *row, double best, FILE *out) {
+  const Plan *plan = row->plan;
+  if (!plan) {
+    fprintf(out, "%-26s  %s\n", row->label, row->why ? row->why : "no plan");
+    return;
+  }
+  double share;
+  int stage = busiest(plan, &share);
+  bool recomputes = false;
+  for (int i = 0; i < plan->pipeline.n_stages; i++)
+    recomputes |= plan->pipeline.recompute[i];
+  fprintf(out, "%-26s  %10.2f  %6.2f  %10lld  %9s  %9s  %5.1f %%  stage %d, %.0f %%  %s\n", row->label,
+          plan->batch_seconds * 1e3, plan->batch_seconds / best, (long long)plan->pipeline.microbatch,
+          recomputes ? "yes" : "no", bytes_text(largest_peak(plan)), plan_waiting(plan) * 100, stage, share * 100,
+          replicas_text(&plan->pipeline));
+}
+
+/* --compare takes all schedules. */
+static bool may_compare(const Graph *g, const PlanRequest *request) {
+  const char *option = request->schedule ? "--schedule"
+                       : request->plan   ? "--plan"
+                       : request->delay  ? "--delay"
+                                         : NULL;
+  if (!option && !g->inference)
+    return true;
+  Diagnostic *d = error_at(NO_SPAN, "PD0511", "--compare is of all schedules that train: it does not go with '%s'",
+                           option ? option : "--infer");
+  help(d, "leave one of them out");
+  return false;
+}
+
+bool plan_compare(const Graph *g, const Pieces *p, const PlanRequest *request, FILE *out) {
+  if (!may_compare(g, request))
+    return false;
+  Row rows[] = {{.label = "sequential (naive)", .schedule = "sequential"},
+                {.label = "data parallel", .schedule = "flush", .replicas_alone = true},
+                {.label = "gpipe", .schedule = "gpipe"},
+                {.label = "flush (PipeDream-Flush)", .schedule = "flush"},
+                {.label = "interleaved", .schedule = "interleaved"},
+                {.label = "zb_h1", .schedule = "zb_h1"},
+                {.label = "pipedream", .schedule = "pipedream"},
+                {.label = "2bw (PipeDream-2BW)", .schedule = "2bw"}};
+  enum { ROWS = sizeof rows / sizeof *rows };
+  double best = 0;
+  for (int i = 0; i < ROWS; i++) {
+    PlanRequest q = *request;
+    if (rows[i].replicas_alone)
+      q.stages = 1;
+    rows[i].plan = try_schedule(g, p, q, rows[i].schedule, &rows[i].why);
+    double seconds = rows[i].plan ? rows[i].plan->batch_seconds : 0;
+    best = seconds > 0 && (best <= 0 || seconds < best) ? seconds : best;
+  }
+  fprintf(out, "%-26s  %10s  %6s  %10s  %9s  %9s  %7s  %s\n", g->name, "ms a batch", "times", "microbatch",
+          "recompute", "memory", "waiting", "busiest rank, ranks by stage");
+  for (int i = 0; i < ROWS; i++)
+    print_row(&rows[i], best, out);
+  return best > 0;
+}
