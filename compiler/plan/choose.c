@@ -87,6 +87,20 @@ static void refine_leaders(Choice *c) {
   }
 }
 
+/* A pipeline of each depth up to the ranks that there are, one rank a stage. */
+static bool add_depths(Choice *c, int64_t b, const Spans *spans) {
+  const Planner *r = c->r;
+  bool any = false;
+  for (int stages = r->form.n_stages; stages > 0; stages--) {
+    Pipeline *form = alloc(sizeof *form);
+    *form = form_make(r, stages, NULL);
+    if (stages == 1)
+      form->chunks = 1; /* nothing to interleave */
+    any |= add_form(r, &c->candidates, form, b, spans, 0);
+  }
+  return any;
+}
+
 /* False when no microbatch will do. */
 static bool list_candidates(Choice *c) {
   const Planner *r = c->r;
@@ -95,6 +109,7 @@ static bool list_candidates(Choice *c) {
     int64_t b = r->microbatches.at[i];
     Spans *spans = spans_at(r, b);
     if (r->free_replicas ? add_ways(r, b, spans, &best, &c->candidates)
+        : r->free_depth  ? add_depths(c, b, spans)
                          : add_form(r, &c->candidates, &r->form, b, spans, 0))
       push(&c->microbatches, b);
   }

@@ -24,6 +24,7 @@ typedef struct Planner {
   Pipeline form;             /* as asked for, its microbatches open; where replicas are free, one rank a stage */
   bool free_replicas;        /* so that all ranks are used */
   bool free_stages;          /* and as many stages as that takes; else form.n_stages */
+  bool free_depth;           /* one rank a stage, and fewer stages than ranks where that is faster */
   int *pinned;               /* by part: its first piece, under --split; else NULL */
   int64_t limit;             /* bytes a device */
   Rates rates;               /* for costs that were not measured */

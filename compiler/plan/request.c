@@ -142,7 +142,7 @@ static bool check_ranks(const Planner *r, const PlanRequest *q) {
     help(d, "'flush' and '2bw' take replicas");
     return false;
   }
-  if (q->workers && q->workers != ranks && !r->free_replicas) {
+  if (q->workers && q->workers != ranks && !r->free_replicas && !r->free_depth) {
     Diagnostic *d = form_is_plain(&r->form)
                         ? error_at(NO_SPAN, "PD0504", "%d workers for %d stages: every stage needs one of its own",
                                    q->workers, ranks)
@@ -183,8 +183,9 @@ static bool read_form(Planner *r, const PlanRequest *q) {
   while (replicas.n > 0 && replicas.n < positions)
     push(&replicas, replicas.at[0]);
   r->free_replicas = may_replicate(r) && !q->replicas && (r->free_stages || q->workers > positions);
-  if (r->free_replicas && r->free_stages && positions > r->p->n)
-    positions = r->p->n;
+  r->free_depth = r->free_stages && !r->free_replicas && !schedule_traits(r->form.schedule).serial;
+  if ((r->free_replicas || r->free_depth) && r->free_stages && positions > r->p->n / r->form.chunks)
+    positions = r->p->n / r->form.chunks;
   r->form = form_make(r, positions, replicas.at);
   return check_parts(r) && check_ranks(r, q);
 }
@@ -314,7 +315,8 @@ bool planner_prepare(Planner *r, const Graph *g, const Pieces *p, const PlanRequ
   ensure(g->train.batch > 0 && p->n > 0);
   if (!choose_schedule(r, q, taken) || (!taken && !read_form(r, q)))
     return false;
-  r->ranks = r->free_replicas && q->workers ? q->workers : pipeline_ranks(&r->form);
+  bool open = r->free_replicas || r->free_depth;
+  r->ranks = open && q->workers ? q->workers : pipeline_ranks(&r->form);
   if (q->microbatch && !check_microbatch(r, q->microbatch, "--microbatch"))
     return false;
   long processors = sysconf(_SC_NPROCESSORS_ONLN);
@@ -433,7 +435,7 @@ bool planner_microbatches(Planner *r) {
   Divisors all = divisors(batch);
   for (int i = 0; i < all.n; i++) {
     int64_t b = all.at[i];
-    bool allowed = r->free_replicas || schedule_allows(&r->form, batch / b);
+    bool allowed = r->free_replicas || r->free_depth || schedule_allows(&r->form, batch / b);
     if (!allowed || batch / b > MAX_MICROBATCHES || (pinned && b != pinned))
       continue;
     scheduled = true;
