@@ -42,7 +42,7 @@ static const char *skip_string(const char *p) {
  * Returns the end of the value. */
 static const char *find_places(Reader *r, const char *p, const cJSON *at) {
   p = skip_space(p);
-  table_add(&r->places, &at, (void *)(uintptr_t)p);
+  table_add(&r->places, &at, (void *)p);
   if (*p == '"')
     return skip_string(p);
   if (*p != '{' && *p != '[')

@@ -47,6 +47,7 @@ static Ways ways_at(const Planner *r, int64_t b, const Spans *spans) {
 /* Those not among the candidates from `first` on. */
 static void add_found(const Planner *r, Candidates *candidates, int first, int64_t b, const Spans *spans,
                       const Replications *found) {
+  const int64_t microbatches = r->g->train.batch / b;
   for (int i = 0; i < found->n; i++) {
     const Replication *way = &found->at[i];
     bool known = false;
@@ -56,7 +57,7 @@ static void add_found(const Planner *r, Candidates *candidates, int first, int64
       continue;
     Pipeline *form = alloc(sizeof *form);
     *form = form_make(r, way->stages, way->replicas);
-    add_form(r, candidates, form, b, spans, way->value * (double)(r->g->train.batch / b) * (1 - 1e-9));
+    add_form(r, candidates, form, b, spans, way->value * (double)microbatches * (1 - 1e-9));
   }
 }
 

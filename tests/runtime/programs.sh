@@ -112,16 +112,19 @@ model root(width = 16) {
 }
 train root { $settings clip_norm = 0; pipeline = 2bw; }
 P
-for plan in "1 flush 0" "2 flush 0" "2 2bw 0" "3 2bw 0" "3 2bw 1" "2 flush 1"; do
+for plan in "1 flush 0" "2 flush 0 --split fc2" "2 2bw 0 --split fc2" "3 2bw 0 --split fc2,fc3" \
+  "3 2bw 1 --split fc2,fc3" "2 flush 1 --split fc2"; do
   set -- $plan
-  build root -n "$1" --stages "$1" --microbatch 2 --schedule "$2" -D "clip_norm=$3" root.pdm || continue
+  ranks=$1 schedule=$2 clip=$3
+  shift 3
+  build root -n "$ranks" --stages "$ranks" --microbatch 2 --schedule "$schedule" -D "clip_norm=$clip" "$@" root.pdm || continue
   rm -rf state
   one_message "0 (stage 0): step 1: the gradient of 'root' is not finite" \
-    run "$1" root --checkpoint state --checkpoint-every 1
+    run "$ranks" root --checkpoint state --checkpoint-every 1
   [ "$(find state -name '*.safetensors')" ] && complain "$plan: a checkpoint of weights that are not finite"
 done
 
-build root -n 3 --stages 2 --replicas 2,1 --microbatch 2 --schedule 2bw root.pdm &&
+build root -n 3 --stages 2 --replicas 2,1 --split fc2 --microbatch 2 --schedule 2bw root.pdm &&
   one_message "0 (stage 0): step 1: the gradient of 'root' is not finite" run 3 root
 
 # Weights that are not finite make every replica's loss bad at once: the lowest reports it.
