@@ -43,6 +43,13 @@ static void know_means(void) {
   for (int i = 0; i < pd.stage->n_figures; i++) means[i] = mean(i);
 }
 
+/* Programs that train trace no passes here; those for inference trace theirs. */
+static void finish_evaluation(void) {
+  double end = pd_seconds();
+  if (!pd.stage->inference) pd_trace(PD_VALIDATE, pd_updates.done - 1, -1, started, end);
+  pd_log_evaluation(means, pd_dataset_samples(pd_evaluation_data), end - started);
+}
+
 static void finish_validation(void) {
   int64_t t = pd_updates.done - 1;
   if (!isfinite(pd_model_loss(means))) {
@@ -74,7 +81,7 @@ bool pd_evaluation_next(int64_t v) {
   pd.training = true;
   pd_read_averages(pd_updates.done, false);
   if (pd_only_evaluates())
-    pd_log_evaluation(means, pd_dataset_samples(pd_evaluation_data), pd_seconds() - started);
+    finish_evaluation();
   else
     finish_validation();
   return false;
