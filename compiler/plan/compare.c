@@ -80,12 +80,8 @@ static int busiest(const Plan *plan, double *share) {
   *share = 0;
   for (int i = 0; i < plan->pipeline.n_stages; i++) {
     double busy = 0;
-    for (int part = i; part < plan_parts(plan); part += plan->pipeline.n_stages) {
-      const StagePlan *s = &plan->stage[part];
-      busy += (double)plan->pipeline.microbatches / plan->pipeline.replicas[i] *
-                  (s->forward_seconds * (plan->pipeline.recompute[i] ? 2 : 1) + s->backward_seconds) +
-              s->update_seconds;
-    }
+    for (int part = i; part < plan_parts(plan); part += plan->pipeline.n_stages)
+      busy += plan_busy_seconds(plan, part) / plan->pipeline.replicas[i];
     busy /= plan->batch_seconds;
     if (busy > *share)
       *share = busy, most = i;

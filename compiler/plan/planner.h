@@ -46,6 +46,9 @@ const char *inference_option(const Graph *g); /* the one that asks for such prog
 bool schedule_named(Name name, Span where, const char *prefix);
 bool schedule_suits(const Graph *g, Name name, Span where, const char *prefix);
 
+/* ---- table.c */
+double plan_busy_seconds(const Plan *plan, int part); /* of a batch, of all the part's ranks together */
+
 /* ---- compare.c */
 #define SCHEDULE_AUTO "auto"
 /* Whether the schedule is left open; then the plan of the fastest, or NULL after diagnostics. */

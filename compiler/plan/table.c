@@ -72,7 +72,7 @@ static void print_rows(const char *const *cell, int rows, const bool *left_out, 
   }
 }
 
-static double busy_seconds(const Plan *plan, int part) {
+double plan_busy_seconds(const Plan *plan, int part) {
   const StagePlan *s = &plan->stage[part];
   double microbatches = (double)plan->pipeline.microbatches;
   return microbatches * (s->forward_seconds * (plan_recomputes(plan, part) ? 2 : 1) + s->backward_seconds) +
@@ -83,7 +83,7 @@ double plan_waiting(const Plan *plan) {
   double busy = 0;
   int ranks = pipeline_ranks(&plan->pipeline);
   for (int i = 0; i < plan_parts(plan); i++)
-    busy += busy_seconds(plan, i);
+    busy += plan_busy_seconds(plan, i);
   double share = plan->batch_seconds > 0 ? 1 - busy / (plan->batch_seconds * ranks) : 0;
   return share > 0 ? share : 0;
 }

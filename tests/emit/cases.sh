@@ -242,6 +242,15 @@ END
   expect 0 "$pdc" explain PD0509
 }
 
+ranks_of_no_use_are_told() {
+  expect 0 "$pdc" -S -n 11 --memory 1GiB -o eleven "$source/models/gpt_mini.pdm"
+  contains err 'warning: of 11 ranks [0-9]* are used .PD0510'
+  used=$(sed -n 's/.*of 11 ranks \([0-9]*\) are used.*/\1/p' err)
+  contains err "'mpirun -n $used' launches"
+  expect 0 "$pdc" -S -n 4 --memory 1GiB -o four "$source/models/gpt_mini.pdm"
+  lacks err PD0510
+}
+
 schedules_are_compared() {
   expect 0 "$pdc" plan --compare -n 4 $gpt_small "$source/models/gpt_mini.pdm"
   for row in 'sequential (naive)' 'data parallel' gpipe flush interleaved zb_h1 pipedream 2bw; do
