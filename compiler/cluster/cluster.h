@@ -1,0 +1,46 @@
+/* The machines that a plan is for: kinds of devices, and levels of links between them. */
+#ifndef PDC_CLUSTER_H
+#define PDC_CLUSTER_H
+
+#include "base/base.h"
+#include "target/target.h"
+
+/* A kind of device: what one does in a second, and holds. */
+typedef struct DeviceKind {
+  Name name;      /* "A100-80GB"; of a cluster's own: as it is called there */
+  int64_t memory; /* bytes that a rank may take: less than it has; 0: not said */
+  double product[N_PRECISIONS]; /* operations a second of large products, multiplies and adds; 0: it has no such */
+  double stream;                /* bytes a second from its memory and to it */
+} DeviceKind;
+
+/* Members that are connected alike: at the first level devices, above it groups of the level below. */
+typedef struct ClusterLevel {
+  Name name;        /* "server"; NULL: none was given */
+  int count;        /* members of one group */
+  double bandwidth; /* bytes a second, each way, of a member's link to the others; its devices share it */
+  double latency;   /* seconds of a message */
+} ClusterLevel;
+
+enum { MOST_LEVELS = 4, MOST_KINDS = 8, MOST_DEVICES = 4096, MOST_MACHINES = 1024 };
+
+typedef struct Cluster {
+  Name name; /* NULL: not read from a file */
+  int n_kinds;
+  DeviceKind kind[MOST_KINDS]; /* at least one, where there is a name */
+  int n;                       /* levels */
+  ClusterLevel level[MOST_LEVELS]; /* innermost first */
+  const uint8_t *kind_of;          /* by device, in the order of ranks; NULL: all are of the first kind */
+} Cluster;
+
+static inline int cluster_devices(const Cluster *c) {
+  int devices = 1;
+  for (int i = 0; i < c->n; i++)
+    devices *= c->level[i].count;
+  return devices;
+}
+
+/* What --cluster says: the name of a cluster of the standard library, or FILE, or FILE:NAME, where a file that has
+ * one need not name it. NULL after diagnostics. */
+const Cluster *cluster_read(const char *text);
+
+#endif
