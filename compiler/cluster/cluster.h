@@ -7,8 +7,8 @@
 
 /* A kind of device: what one does in a second, and holds. */
 typedef struct DeviceKind {
-  Name name;      /* "A100-80GB"; of a cluster's own: as it is called there */
-  int64_t memory; /* bytes that a rank may take: less than it has; 0: not said */
+  Name name;                    /* "A100-80GB"; of a cluster's own: as it is called there */
+  int64_t memory;               /* bytes that a rank may take: less than it has; 0: not said */
   double product[N_PRECISIONS]; /* operations a second of large products, multiplies and adds; 0: it has no such */
   double stream;                /* bytes a second from its memory and to it */
 } DeviceKind;
@@ -26,8 +26,8 @@ enum { MOST_LEVELS = 4, MOST_KINDS = 8, MOST_DEVICES = 4096, MOST_MACHINES = 102
 typedef struct Cluster {
   Name name; /* NULL: not read from a file */
   int n_kinds;
-  DeviceKind kind[MOST_KINDS]; /* at least one, where there is a name */
-  int n;                       /* levels */
+  DeviceKind kind[MOST_KINDS];     /* at least one, where there is a name */
+  int n;                           /* levels */
   ClusterLevel level[MOST_LEVELS]; /* innermost first */
   const uint8_t *kind_of;          /* by device, in the order of ranks; NULL: all are of the first kind */
 } Cluster;

@@ -8,7 +8,7 @@
 
 typedef struct Search {
   const Costs *c;
-  const Spans *spans;
+  const Spans *spans; /* by kind of device */
   const Copies *at;
   int stages;
   int64_t limit;
@@ -26,11 +26,11 @@ static Search prepare(const Spans *spans, const Copies *at, int stages, int64_t 
 }
 
 static double seconds(const Search *s, int stage, int first, int end, bool recompute) {
-  return s->at[stage].beside + span_seconds(s->spans, s->at[stage].replicas, first, end, recompute);
+  return s->at[stage].beside + span_seconds(s->spans + s->at[stage].kind, &s->at[stage], first, end, recompute);
 }
 
 static int64_t bytes(const Search *s, int stage, int first, int end, bool recompute) {
-  return span_bytes(s->spans, &s->at[stage], first, end, recompute);
+  return span_bytes(s->spans + s->at[stage].kind, &s->at[stage], first, end, recompute);
 }
 
 /* Seconds of the stage as it would run: without recomputation where that may and does fit. */
@@ -46,7 +46,7 @@ static double cost(const Search *s, int stage, int first, int end, bool *recompu
 
 /* Nor does any that ends later. */
 static bool too_large(const Search *s, int stage, int first, int end) {
-  return span_least_bytes(s->spans, &s->at[stage], first, end) > s->limit;
+  return span_least_bytes(s->spans + s->at[stage].kind, &s->at[stage], first, end) > s->limit;
 }
 
 static int64_t least_bytes(const Search *s, int stage, int first, int end, bool *recompute) {
@@ -74,8 +74,10 @@ static int last_end(const Search *s, int k) { return s->c->n - (s->stages - 1 - 
 
 /* What the stages from k on take together: those of a pipeline that drains wait for the first microbatch to come
  * through the earlier ones, and these for its gradients. */
-static double together(const Search *s, int first, int end, bool recompute, double t, double later) {
-  later += s->c->fill > 0 ? s->c->fill * span_passage(s->spans, first, end, recompute) : 0;
+static double together(const Search *s, int stage, int first, int end, bool recompute, double t, double later) {
+  later += s->c->fill > 0 ? s->c->fill * span_passage(s->spans + s->at[stage].kind, &s->at[stage].wiring, first,
+                                                      end, recompute)
+                          : 0;
   return t > later ? t : later;
 }
 
@@ -93,7 +95,7 @@ static double least_value(const Search *s) {
     for (int i = first_start(k); i <= last_start(s, k); i++) {
       best[i] = (State){INFINITY, INFINITY};
       for (int j = first_end(s, k, i); j <= last_end(s, k); j++) {
-        if (span_compute(s->spans, i, j) / s->at[k].replicas > best[i].value)
+        if (span_compute(s->spans + s->at[k].kind, i, j) / s->at[k].replicas > best[i].value)
           break; /* and more with every piece */
         State next = last ? (State){0} : after[j];
         if (next.value > best[i].value)
@@ -104,7 +106,7 @@ static double least_value(const Search *s) {
         double t = cost(s, k, i, j, &recompute);
         if (!isfinite(t) && too_large(s, k, i, j))
           break;
-        double value = together(s, i, j, recompute, t, next.value), squares = t * t + next.squares;
+        double value = together(s, k, i, j, recompute, t, next.value), squares = t * t + next.squares;
         if (value < best[i].value || (value <= best[i].value && squares < best[i].squares)) {
           best[i] = (State){value, squares};
           s->end[k * side + i] = j;
@@ -125,7 +127,7 @@ static void most_even(const Search *s, double slowest) {
     for (int i = first_start(k); i <= last_start(s, k); i++) {
       best[i] = INFINITY;
       for (int j = first_end(s, k, i); j <= last_end(s, k); j++) {
-        if (span_compute(s->spans, i, j) / s->at[k].replicas > slowest)
+        if (span_compute(s->spans + s->at[k].kind, i, j) / s->at[k].replicas > slowest)
           break;
         bool recompute;
         if (seconds(s, k, i, j, false) > slowest)
@@ -151,7 +153,7 @@ static void fill_in(const Search *s, Partition *out) {
   for (int k = s->stages - 1; k >= 0; k--) {
     double t = cost(s, k, out->start[k], out->start[k + 1], &out->recompute[k]);
     out->slowest = t > out->slowest ? t : out->slowest;
-    out->value = together(s, out->start[k], out->start[k + 1], out->recompute[k], t, out->value);
+    out->value = together(s, k, out->start[k], out->start[k + 1], out->recompute[k], t, out->value);
   }
 }
 
@@ -185,7 +187,7 @@ bool partition_pinned(const Spans *spans, const Copies *at, int stages, const in
       t = seconds(&s, k, first, end, out->recompute[k]);
     }
     out->slowest = t > out->slowest ? t : out->slowest;
-    out->value = together(&s, first, end, out->recompute[k], t, out->value);
+    out->value = together(&s, k, first, end, out->recompute[k], t, out->value);
   }
   return fits;
 }
@@ -200,7 +202,7 @@ int64_t partition_smallest(const Spans *spans, const Copies *at, int stages, Par
       best[i] = INT64_MAX;
       for (int j = first_end(&s, k, i); j <= last_end(&s, k); j++) {
         bool recompute;
-        if (span_least_bytes(spans, &at[k], i, j) >= best[i])
+        if (span_least_bytes(spans + at[k].kind, &at[k], i, j) >= best[i])
           break;
         int64_t b = least_bytes(&s, k, i, j, &recompute);
         if (k < stages - 1 && after[j] > b)
@@ -221,7 +223,7 @@ int64_t partition_smallest(const Spans *spans, const Copies *at, int stages, Par
     least_bytes(&s, k, first, end, &out->recompute[k]);
     double t = seconds(&s, k, first, end, out->recompute[k]);
     out->slowest = t > out->slowest ? t : out->slowest;
-    out->value = together(&s, first, end, out->recompute[k], t, out->value);
+    out->value = together(&s, k, first, end, out->recompute[k], t, out->value);
   }
   return after[0];
 }

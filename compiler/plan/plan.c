@@ -41,13 +41,14 @@ static Plan *take(const Graph *g, const Pieces *p, const PlanRequest *request) {
     return NULL;
   if (!read_costs(&r) || !planner_microbatches(&r))
     return NULL;
-  const Costs *costs = price(&r, b);
-  const Copies *kept = copies(&r, &form, b, RECOMPUTE_AUTO);
+  const Spans *spans = spans_at(&r, b);
+  const Copies *kept = copies(&r, &form, &plan->placement, b, RECOMPUTE_AUTO);
   for (int i = 0; i < form.n_stages; i++) /* with one microbatch in flight there is nothing to gain */
     plan->pipeline.recompute[i] &= kept[i].recompute_on;
   for (int i = 0; i < plan_parts(plan); i++) {
     StagePlan *s = &plan->stage[i];
-    s->peak_bytes = stage_bytes(costs, &kept[i], s->first_piece, s->end_piece, plan_recomputes(plan, i));
+    s->peak_bytes =
+        span_bytes(spans + kept[i].kind, &kept[i], s->first_piece, s->end_piece, plan_recomputes(plan, i));
   }
   sum_of_chunks(plan);
   plan->target = r.target;
@@ -56,7 +57,7 @@ static Plan *take(const Graph *g, const Pieces *p, const PlanRequest *request) {
     schedule(&plan->pipeline, plan_exchanges(g, p, plan), NO_SPAN);
     return NULL;
   }
-  price_plan(&r, costs, plan);
+  price_plan(&r, plan);
   find_peaks(&r, plan, alloc((size_t)form.n_stages * sizeof(int64_t)));
   if (largest_peak(plan) <= r.limit)
     return plan;

@@ -4,6 +4,7 @@
 #define PDC_PLAN_H
 
 #include "base/watch.h"
+#include "cluster/placement.h"
 #include "cut/cut.h"
 #include "schedule/pipeline.h"
 #include "target/target.h"
@@ -25,6 +26,7 @@ typedef struct StagePlan {
 typedef struct Plan {
   Name model;
   Pipeline pipeline;
+  Placement placement;  /* of its ranks on devices */
   Target target;        /* its threads: when no OMP_NUM_THREADS says otherwise */
   StagePlan *stage;     /* by part of the model (pipeline.h): plan_parts() */
   double batch_seconds; /* predicted, from simulating the schedule */

@@ -306,7 +306,9 @@ static bool check_microbatch(const Planner *r, int64_t b, const char *option) {
 }
 
 bool planner_prepare(Planner *r, const Graph *g, const Pieces *p, const PlanRequest *q, const Plan *taken) {
-  *r = (Planner){.g = g,
+  *r = (Planner){.subject = model_subject(g, p),
+                 .prices = alloc(sizeof(Prices)),
+                 .g = g,
                  .p = p,
                  .request = q,
                  .where = graph_file_span(g),
@@ -315,6 +317,7 @@ bool planner_prepare(Planner *r, const Graph *g, const Pieces *p, const PlanRequ
   ensure(g->train.batch > 0 && p->n > 0);
   if (!choose_schedule(r, q, taken) || (!taken && !read_form(r, q)))
     return false;
+  r->traits = schedule_traits(r->form.schedule);
   bool open = r->free_replicas || r->free_depth;
   r->ranks = open && q->workers ? q->workers : pipeline_ranks(&r->form);
   if (q->microbatch && !check_microbatch(r, q->microbatch, "--microbatch"))
@@ -324,9 +327,13 @@ bool planner_prepare(Planner *r, const Graph *g, const Pieces *p, const PlanRequ
   int threads = q->target.threads ? q->target.threads : (int)(processors / r->ranks);
   r->target.threads = threads < 1 || !device->has_threads ? 1 : threads;
   r->limit = q->memory ? q->memory : device->memory(r->ranks);
-  r->rates = device->rates(q->arch, &r->target);
-  r->bandwidth = q->link_bytes_per_second > 0 ? q->link_bytes_per_second : r->rates.bandwidth;
-  r->latency = q->link_latency > 0 ? q->link_latency : r->rates.latency;
+  Rates rates = device->rates(q->arch, &r->target);
+  r->n_kinds = 1;
+  r->rates = alloc_copy(&rates, sizeof rates);
+  r->limits = alloc_copy(&r->limit, sizeof r->limit);
+  double bandwidth = q->link_bytes_per_second > 0 ? q->link_bytes_per_second : rates.bandwidth;
+  r->topology = topology_flat(
+      (Link){.latency = q->link_latency > 0 ? q->link_latency : rates.latency, .byte = 1 / bandwidth}, r->ranks);
   return true;
 }
 
