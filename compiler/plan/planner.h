@@ -21,6 +21,8 @@ typedef struct Planner {
   Target target;
   const bool *bf16; /* by value: stored in bf16 */
   int ranks;
+  const DeviceKind *device;  /* what each of them does and holds at least */
+  bool assumed;              /* nothing says that it is this device */
   Pipeline form;             /* as asked for, its microbatches open; where replicas are free, one rank a stage */
   bool free_replicas;        /* so that all ranks are used */
   bool free_stages;          /* and as many stages as that takes; else form.n_stages */
