@@ -49,6 +49,7 @@ bool schedule_named(Name name, Span where, const char *prefix);
 bool schedule_suits(const Graph *g, Name name, Span where, const char *prefix);
 
 /* ---- table.c */
+const char *plan_device_text(const Plan *plan);       /* "device A100 80 GB of cluster dgx_a100" */
 double plan_busy_seconds(const Plan *plan, int part); /* of a batch, of all the part's ranks together */
 
 /* ---- compare.c */
