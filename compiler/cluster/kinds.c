@@ -135,7 +135,8 @@ DeviceKind cluster_least(const Cluster *c, int devices) {
   DeviceKind least = *cluster_kind(c, 0);
   for (int i = 1; i < devices; i++) {
     const DeviceKind *k = cluster_kind(c, i);
-    least.memory = k->memory < least.memory ? k->memory : least.memory;
+    if (!least.memory || (k->memory && k->memory < least.memory))
+      least.memory = k->memory;
     least.stream = k->stream < least.stream ? k->stream : least.stream;
     least.inside = k->inside < least.inside ? k->inside : least.inside;
     for (int p = 0; p < N_PRECISIONS; p++)

@@ -333,14 +333,24 @@ static bool check_cluster(const Planner *r) {
   return false;
 }
 
+/* The first that has no such products, of a rank's. */
+static const DeviceKind *without_products(const Planner *r) {
+  const Cluster *c = r->request->cluster;
+  for (int i = 0; c && i < r->ranks; i++)
+    if (cluster_kind(c, i)->product[r->target.precision] <= 0)
+      return cluster_kind(c, i);
+  return r->device;
+}
+
 /* Whether the device multiplies operands of the precision asked for. */
 static bool check_precision(const Planner *r) {
   Precision precision = r->target.precision;
   if (r->device->product[precision] > 0)
     return true;
-  Diagnostic *d = error_at(NO_SPAN, "PD0539", "'%s' has no products in %s, as far as is known", r->device->name,
+  const DeviceKind *kind = without_products(r);
+  Diagnostic *d = error_at(NO_SPAN, "PD0539", "'%s' has no products in %s, as far as is known", kind->name,
                            precision_name(precision));
-  if (r->device->product[PRECISION_F32] > 0)
+  if (kind->product[PRECISION_F32] > 0)
     help(d, "'--precision f32'");
   help(d, "'peak_%s' in the 'device' of a cluster plans with such a figure", precision_name(precision));
   return false;

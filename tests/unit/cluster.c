@@ -125,6 +125,15 @@ static void members_are_dealt_kinds(void **unused) {
   assert_null(of(TWO_KINDS "level { count = 3; bandwidth = 1 GB/s; latency = 1 us; devices = [a, b]; } }"));
 }
 
+/* Memory that is not said is no small one. */
+static void memory_that_is_known_counts(void **unused) {
+  (void)unused;
+  const Cluster *c = of("cluster c { device a { kind = core; } device b { kind = core; memory = 4 GB; }"
+                        "level { count = 3; bandwidth = 1 GB/s; latency = 1 us; devices = [a, b, a]; } }");
+  assert_int_equal(cluster_least(c, 1).memory, 0);
+  assert_int_equal(cluster_least(c, 3).memory, 3800000000);
+}
+
 static void what_ships_is_right(void **unused) {
   (void)unused;
   static const struct {
@@ -157,11 +166,9 @@ static void rates_are_those_of_the_kind(void **unused) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(known_kinds_are_their_data_sheets),
-      cmocka_unit_test(drivers_names_are_known),
-      cmocka_unit_test(figures_override_a_kind),
-      cmocka_unit_test(members_are_dealt_kinds),
-      cmocka_unit_test(what_ships_is_right),
+      cmocka_unit_test(known_kinds_are_their_data_sheets), cmocka_unit_test(drivers_names_are_known),
+      cmocka_unit_test(figures_override_a_kind),           cmocka_unit_test(members_are_dealt_kinds),
+      cmocka_unit_test(memory_that_is_known_counts),       cmocka_unit_test(what_ships_is_right),
       cmocka_unit_test(rates_are_those_of_the_kind),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
