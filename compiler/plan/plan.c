@@ -10,6 +10,24 @@ static bool read_costs(Planner *r) {
   return r->profile != NULL;
 }
 
+/* What the plan's ranks run on, for those who read it. */
+static void name_devices(const Planner *r, Plan *plan) {
+  const Cluster *c = r->request->cluster;
+  plan->cluster = c ? c->name : NULL;
+  plan->assumed = r->assumed;
+  plan->device = r->device->name;
+  if (!c)
+    return;
+  bool used[MOST_KINDS] = {false};
+  for (int i = 0; i < pipeline_ranks(&plan->pipeline); i++)
+    used[cluster_kind(c, i) - c->kind] = true;
+  Text all = {0};
+  for (int k = 0; k < c->n_kinds; k++)
+    if (used[k])
+      text_add(&all, "%s%s", all.n ? ", " : "", c->kind[k].name);
+  plan->device = intern(all.at);
+}
+
 /* What programs are made for is said by the command line, for plans from files, too: cuts suit one target. */
 static bool same_target(const Plan *plan, const PlanRequest *q) {
   const Target *made = &plan->target, *asked = &q->target;
@@ -57,6 +75,7 @@ static Plan *take(const Graph *g, const Pieces *p, const PlanRequest *request) {
     schedule(&plan->pipeline, plan_exchanges(g, p, plan), NO_SPAN);
     return NULL;
   }
+  name_devices(&r, plan);
   price_plan(&r, plan);
   find_peaks(&r, plan, alloc((size_t)form.n_stages * sizeof(int64_t)));
   if (largest_peak(plan) <= r.limit)
@@ -99,11 +118,13 @@ Plan *plan_make(const Graph *g, const Pieces *p, const PlanRequest *request, Pla
     return NULL;
   NoPlan none;
   Plan *plan = plan_choose(&r, runners_up, n, &none);
-  if (!plan)
+  if (!plan) {
     tell_why_none(&r, &none);
-  else
-    tell_unused_ranks(&r, plan);
-  if (plan && !request->microbatch)
+    return NULL;
+  }
+  name_devices(&r, plan);
+  tell_unused_ranks(&r, plan);
+  if (!request->microbatch)
     tell_chosen_microbatch(&r, plan);
   return plan;
 }

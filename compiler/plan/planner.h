@@ -43,16 +43,18 @@ struct Planner {
   Target target;
   const bool *bf16; /* by value: stored in bf16 */
   int ranks;
-  Pipeline form;         /* as asked for, its microbatches open; where replicas are free, one rank a stage */
-  ScheduleTraits traits; /* of its schedule */
-  bool free_replicas;    /* so that all ranks are used */
-  bool free_stages;      /* and as many stages as that takes; else form.n_stages */
-  bool free_depth;       /* one rank a stage, and fewer stages than ranks where that is faster */
-  int *pinned;           /* by part: its first piece, under --split; else NULL */
-  int64_t limit;         /* bytes a device; of several kinds the largest's */
-  int n_kinds;           /* of devices, the slowest first: */
-  const int64_t *limits; /* bytes of each */
-  const Rates *rates;    /* for costs that were not measured */
+  const DeviceKind *device; /* what each of them does and holds at least */
+  bool assumed;             /* nothing says that it is this device */
+  Pipeline form;            /* as asked for, its microbatches open; where replicas are free, one rank a stage */
+  ScheduleTraits traits;    /* of its schedule */
+  bool free_replicas;       /* so that all ranks are used */
+  bool free_stages;         /* and as many stages as that takes; else form.n_stages */
+  bool free_depth;          /* one rank a stage, and fewer stages than ranks where that is faster */
+  int *pinned;              /* by part: its first piece, under --split; else NULL */
+  int64_t limit;            /* bytes a device; of several kinds the largest's */
+  int n_kinds;              /* of devices, the slowest first: */
+  const int64_t *limits;    /* bytes of each */
+  const Rates *rates;       /* for costs that were not measured */
   Topology topology;
   Prices *prices;
   Vec(int64_t) microbatches; /* under consideration, rising */
@@ -72,7 +74,11 @@ const char *inference_option(const Graph *g); /* the one that asks for such prog
 bool schedule_named(Name name, Span where, const char *prefix);
 bool schedule_suits(const Graph *g, Name name, Span where, const char *prefix);
 
+/* ---- devices.c */
+bool choose_devices(Planner *r); /* false after a diagnostic */
+
 /* ---- table.c */
+const char *plan_device_text(const Plan *plan);       /* "device A100 80 GB of cluster dgx_a100" */
 double plan_busy_seconds(const Plan *plan, int part); /* of a batch, of all the part's ranks together */
 
 /* ---- compare.c */
