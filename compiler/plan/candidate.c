@@ -3,13 +3,14 @@
 
 #include "plan/candidate.h"
 
-Candidate candidate_of(const Planner *r, const Pipeline *form, int64_t b, const Spans *spans, Recompute policy,
-                       const int *pinned, double bound) {
+Candidate candidate_of(const Planner *r, const Pipeline *form, const Placement *at, int64_t b, const Spans *spans,
+                       Recompute policy, const int *pinned, double bound) {
   return (Candidate){.form = form,
+                     .placement = *at,
                      .microbatch = b,
                      .recompute = policy,
                      .spans = spans,
-                     .copies = copies(r, form, &(Placement){0}, b, policy),
+                     .copies = copies(r, form, at, b, policy),
                      .pinned = pinned,
                      .bound = bound};
 }
@@ -29,6 +30,7 @@ Plan *plan_of(const Planner *r, const Candidate *c, const Partition *part) {
   Plan *plan = alloc(sizeof *plan);
   int parts = pipeline_parts(c->form);
   *plan = (Plan){.model = r->subject.name, .pipeline = form_of(c->form), .target = r->target, .why = ""};
+  plan->placement = c->placement;
   plan->pipeline = pipeline_at(&plan->pipeline, r->subject.batch, c->microbatch);
   plan->stage = alloc((size_t)parts * sizeof *plan->stage);
   plan->costs = r->profile ? internf("profile %s", r->profile->file) : intern("counted");

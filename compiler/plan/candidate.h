@@ -6,6 +6,7 @@
 
 typedef struct Candidate {
   const Pipeline *form;
+  Placement placement;
   int64_t microbatch;
   Recompute recompute;
   const Spans *spans;
@@ -21,8 +22,8 @@ typedef struct Candidate {
 typedef Vec(Candidate) Candidates;
 
 /* ---- candidate.c */
-Candidate candidate_of(const Planner *r, const Pipeline *form, int64_t b, const Spans *spans, Recompute policy,
-                       const int *pinned, double bound);
+Candidate candidate_of(const Planner *r, const Pipeline *form, const Placement *at, int64_t b, const Spans *spans,
+                       Recompute policy, const int *pinned, double bound);
 /* The best partition by estimated bytes; the smallest there is when none fits, and false. Each chunk of a rank has an
  * equal share of the limit. */
 bool candidate_partition(const Candidate *c, int64_t limit, Partition *out);
@@ -39,8 +40,10 @@ void settle(const Planner *r, Candidate *c);
  * of other microbatches, whose batch takes so many seconds (at first INFINITY; brought up to date). False: none. */
 bool add_ways(const Planner *r, int64_t b, Spans *spans, double *best, Candidates *candidates);
 /* One candidate, unless the schedule does not take so many microbatches: false. */
-bool add_form(const Planner *r, Candidates *candidates, const Pipeline *form, int64_t b, const Spans *spans,
-              double bound);
+bool add_form(const Planner *r, Candidates *candidates, const Pipeline *form, const Placement *at, int64_t b,
+              const Spans *spans, double bound);
+/* Those with as many ranks for every stage, laid out in any way. False: none. */
+bool add_equals(const Planner *r, int64_t b, const Spans *spans, Candidates *candidates);
 
 /* ---- refine.c */
 /* Moves cuts of a settled candidate's plan as long as the simulated batch gets shorter. The candidate stays settled. */

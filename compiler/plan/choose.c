@@ -25,7 +25,8 @@ static bool before(const Candidate *a, const Candidate *b) {
 
 static bool equal_plans(const Plan *a, const Plan *b) {
   const Pipeline *x = &a->pipeline, *y = &b->pipeline;
-  bool equal = x->microbatch == y->microbatch && x->n_stages == y->n_stages;
+  bool equal = x->microbatch == y->microbatch && x->n_stages == y->n_stages &&
+               a->placement.adjacent == b->placement.adjacent && a->placement.backward == b->placement.backward;
   for (int i = 0; equal && i < x->n_stages; i++)
     equal &= x->recompute[i] == y->recompute[i] && x->replicas[i] == y->replicas[i] && x->ahead[i] == y->ahead[i];
   for (int i = 0; equal && i < plan_parts(a); i++)
@@ -96,22 +97,44 @@ static bool add_depths(Choice *c, int64_t b, const Spans *spans) {
     *form = form_make(r, stages, NULL);
     if (stages == 1)
       form->chunks = 1; /* nothing to interleave */
-    any |= add_form(r, &c->candidates, form, b, spans, 0);
+    any |= add_form(r, &c->candidates, form, &(Placement){0}, b, spans, 0);
   }
   return any;
+}
+
+static void list_microbatch(Choice *c, int64_t b) {
+  for (int i = 0; i < c->microbatches.n; i++)
+    if (c->microbatches.at[i] == b)
+      return;
+  push(&c->microbatches, b);
+}
+
+/* Replicas are open: the fastest with as many ranks for every stage says what other ways are worth a look. */
+static void list_ways(Choice *c) {
+  const Planner *r = c->r;
+  double best = INFINITY;
+  for (int i = 0; i < r->microbatches.n; i++)
+    if (add_equals(r, r->microbatches.at[i], spans_at(r, r->microbatches.at[i]), &c->candidates))
+      list_microbatch(c, r->microbatches.at[i]);
+  const Candidate *equal = leader(c, false);
+  if (equal)
+    best = seconds(equal);
+  for (int i = 0; i < r->microbatches.n; i++)
+    if (add_ways(r, r->microbatches.at[i], spans_at(r, r->microbatches.at[i]), &best, &c->candidates))
+      list_microbatch(c, r->microbatches.at[i]);
 }
 
 /* False when no microbatch will do. */
 static bool list_candidates(Choice *c) {
   const Planner *r = c->r;
-  double best = INFINITY;
-  for (int i = 0; i < r->microbatches.n; i++) {
+  if (r->free_replicas)
+    list_ways(c);
+  for (int i = 0; i < r->microbatches.n && !r->free_replicas; i++) {
     int64_t b = r->microbatches.at[i];
     Spans *spans = spans_at(r, b);
-    if (r->free_replicas ? add_ways(r, b, spans, &best, &c->candidates)
-        : r->free_depth  ? add_depths(c, b, spans)
-                         : add_form(r, &c->candidates, &r->form, b, spans, 0))
-      push(&c->microbatches, b);
+    if (r->free_depth ? add_depths(c, b, spans)
+                      : add_form(r, &c->candidates, &r->form, &(Placement){0}, b, spans, 0))
+      list_microbatch(c, b);
   }
   return c->candidates.n > 0;
 }
@@ -140,7 +163,7 @@ static void list_neighbours(Choice *c, const Plan *chosen) {
   int slowest = slowest_part(chosen), parts = plan_parts(chosen);
   int64_t b = chosen->pipeline.microbatch;
   if (r->request->recompute == RECOMPUTE_AUTO && form->n_stages > 1 && schedule_traits(form->schedule).recomputes)
-    push(&c->candidates, candidate_of(r, form, b, spans, RECOMPUTE_ON, r->pinned, 0));
+    push(&c->candidates, candidate_of(r, form, &chosen->placement, b, spans, RECOMPUTE_ON, r->pinned, 0));
   for (int i = slowest; i <= slowest + 1 && !r->pinned; i++)
     for (int step = -1; step <= 1 && i > 0 && i < parts; step += 2) {
       int at = chosen->stage[i].first_piece + step;
@@ -149,7 +172,7 @@ static void list_neighbours(Choice *c, const Plan *chosen) {
         start[k] = k == i ? at : chosen->stage[k].first_piece;
       if (at <= start[i - 1] || at >= chosen->stage[i].end_piece)
         continue;
-      push(&c->candidates, candidate_of(r, form, b, spans, r->request->recompute, start, 0));
+      push(&c->candidates, candidate_of(r, form, &chosen->placement, b, spans, r->request->recompute, start, 0));
     }
 }
 
@@ -278,7 +301,7 @@ static Plan *look_ahead(const Choice *c, Plan *plan, double *gain) {
     form.ahead[i] = 2;
   if (!schedule_allows(&form, plan->pipeline.microbatches))
     return plan;
-  Candidate other = candidate_of(r, &form, b, spans_at(r, b), r->request->recompute, start, 0);
+  Candidate other = candidate_of(r, &form, &plan->placement, b, spans_at(r, b), r->request->recompute, start, 0);
   settle(r, &other);
   if (!other.settled || exchanges_aside(r, plan) > exchanges_aside(r, other.plan))
     return plan;

@@ -21,7 +21,7 @@ typedef struct Label {
   int64_t queue;       /* microbatches in flight at the first stage, of all its ranks */
   int64_t round;       /* least common multiple of the replicas, where that matters; else 1 */
   int ranks, stages, replicas;
-  int end, next; /* the first stage's last piece + 1, and the label there */
+  int end, next; /* the place where the first stage ends, and the label there */
 } Label;
 
 typedef Vec(Label) Labels;
@@ -30,13 +30,15 @@ typedef struct Search {
   const Ways *w;
   const Costs *c;
   const Spans *fastest; /* kind of device */
-  Labels *at;           /* by piece */
+  int places;           /* where stages may start, and n: */
+  const int *place;
+  Labels *at;  /* by place */
   Ints counts;          /* of ranks that a stage may have */
   double cap;
   bool by_stages; /* labels with other numbers of stages are kept, too */
 } Search;
 
-enum { MOST_LABELS = 128, MANY_RANKS = 32 };
+enum { MOST_LABELS = 128, FEW_LABELS = 40, MANY_RANKS = 32, MANY_PLACES = 320, PLACES_A_RANK = 6 };
 
 static bool beats(const Search *s, const Label *a, const Label *b) {
   return a->value <= b->value && (s->w->alike ? a->ranks <= b->ranks : a->ranks == b->ranks) &&
@@ -59,15 +61,21 @@ static void keep(const Search *s, Labels *labels, Label new) {
       labels->at[kept++] = labels->at[i];
   labels->n = kept;
   push(labels, new);
-  if (labels->n < 2 * MOST_LABELS)
+  int most = s->w->ranks > MANY_RANKS ? FEW_LABELS : MOST_LABELS;
+  if (labels->n < 2 * most)
     return;
   qsort(labels->at, (size_t)labels->n, sizeof *labels->at, by_bound);
-  labels->n = MOST_LABELS;
+  labels->n = most;
+}
+
+/* Seconds of the pieces between two places. */
+static double compute_of(const Search *s, int first, int end) {
+  return span_compute(s->fastest, s->place[first], s->place[end]);
 }
 
 /* What no way to run the pieces before `first`, too, on the ranks that are left can beat. */
 static double bound(const Search *s, const Label *l, int first) {
-  double rest = span_compute(s->fastest, 0, first);
+  double rest = compute_of(s, 0, first);
   int left = s->w->ranks - l->ranks;
   if (first > 0 && left == 0)
     return INFINITY;
@@ -77,37 +85,45 @@ static double bound(const Search *s, const Label *l, int first) {
 static double value_of(const Search *s, const Copies *at, const Label *l, int first, const Label *next,
                        bool recompute) {
   const Spans *spans = s->w->spans + at->kind;
-  double t = span_seconds(spans, at, first, l->end, recompute), later = next ? next->value : 0;
+  int start = s->place[first], end = s->place[l->end];
+  double t = span_seconds(spans, at, start, end, recompute), later = next ? next->value : 0;
   if (s->c->fill > 0)
-    later += s->c->fill * span_passage(spans, &at->wiring, first, l->end, recompute);
+    later += s->c->fill * span_passage(spans, &at->wiring, start, end, recompute);
   return fmax(t, later);
 }
 
-/* Pieces [first, l->end) on l->replicas ranks before the label `next`; NULL: they are the last stage. It recomputes
- * where it must. */
+/* The stage from `first` to l->end before the label `next`; NULL: it is the last. False where so few microbatches do not
+ * fill it. */
+static bool stage_of(const Search *s, Label *l, int first, const Label *next, StageAhead *stage) {
+  const Ways *w = s->w;
+  *stage = (StageAhead){.microbatches = w->microbatches,
+                        .replicas = l->replicas,
+                        .behind = next ? next->replicas : 0,
+                        .ranks_behind = next ? next->ranks : 0,
+                        .first = first == 0};
+  stage->in_flight =
+      stage_in_flight(w->traits, l->replicas, w->ahead, stage->behind, next ? next->queue : 0, w->microbatches);
+  l->queue = l->replicas * stage->in_flight;
+  l->stages = 1 + (next ? next->stages : 0);
+  l->round = !w->traits->every_round ? 1 : common_multiple(next ? next->round : 1, l->replicas);
+  return !w->traits->two_versions || l->queue - l->replicas <= w->microbatches;
+}
+
+/* The pieces from place `first` to l->end on l->replicas ranks before the label `next`. They recompute where they
+ * must. */
 static void extend(const Search *s, Label l, int first, const Label *next) {
   const Ways *w = s->w;
-  double compute = span_compute(s->fastest, first, l.end);
+  double compute = compute_of(s, first, l.end);
+  StageAhead stage;
   l.value = fmax(compute / l.replicas, next ? next->value + s->c->fill * compute : 0);
   l.ranks = l.replicas + (next ? next->ranks : 0);
-  if (bound(s, &l, first) > s->cap)
+  if (bound(s, &l, first) > s->cap || !stage_of(s, &l, first, next, &stage))
     return;
-  StageAhead stage = {.microbatches = w->microbatches,
-                      .replicas = l.replicas,
-                      .behind = next ? next->replicas : 0,
-                      .ranks_behind = next ? next->ranks : 0,
-                      .first = first == 0};
-  stage.in_flight =
-      stage_in_flight(w->traits, l.replicas, w->ahead, stage.behind, next ? next->queue : 0, w->microbatches);
-  l.queue = l.replicas * stage.in_flight;
-  if (w->traits->two_versions && l.queue - l.replicas > w->microbatches)
-    return;
-  l.stages = 1 + (next ? next->stages : 0);
-  l.round = !w->traits->every_round ? 1 : common_multiple(next ? next->round : 1, l.replicas);
   Copies at = w->copies(w->context, &stage);
   const Spans *spans = w->spans + at.kind;
-  bool off = at.recompute_off && span_bytes(spans, &at, first, l.end, false) <= w->limit;
-  if (!off && (!at.recompute_on || span_bytes(spans, &at, first, l.end, true) > w->limit))
+  int start = s->place[first], end = s->place[l.end];
+  bool off = at.recompute_off && span_bytes(spans, &at, start, end, false) <= w->limit;
+  if (!off && (!at.recompute_on || span_bytes(spans, &at, start, end, true) > w->limit))
     return;
   l.value = value_of(s, &at, &l, first, next, !off);
   l.bound = bound(s, &l, first);
@@ -115,20 +131,20 @@ static void extend(const Search *s, Label l, int first, const Label *next) {
     keep(s, &s->at[first], l);
 }
 
-/* With `stages` of them from here on: the first stage starts where it must, and ends where. */
+/* With `stages` of them from here on: whether there may be one before. */
 static bool may_start(const Ways *w, int first, int stages) {
   int before = w->most_stages - stages;
-  return w->pinned ? before >= 0 && first == w->pinned[before] : before > 0 || first == 0;
+  return w->pinned ? before == first : before > 0 || first == 0;
 }
 
 static int by_ranks(const void *a, const void *b) { return ((const Label *)a)->ranks - ((const Label *)b)->ranks; }
 
 /* The first end behind which so many ranks can run all pieces below the cap. */
 static int first_end(const Search *s, int first, int ranks) {
-  int low = first + 1, high = s->c->n;
+  int low = first + 1, high = s->places - 1;
   while (low < high) {
     int middle = low + (high - low) / 2;
-    if (span_compute(s->fastest, middle, s->c->n) > s->cap * ranks)
+    if (compute_of(s, middle, s->places - 1) > s->cap * ranks)
       low = middle + 1;
     else
       high = middle;
@@ -139,13 +155,13 @@ static int first_end(const Search *s, int first, int ranks) {
 /* All ways to run the pieces from `first` on with so many ranks for the first stage. */
 static void label_with(const Search *s, int first, int replicas) {
   const Ways *w = s->w;
-  const int n = s->c->n, before = first > 0 ? (int)fmax(1, ceil(span_compute(s->fastest, 0, first) / s->cap)) : 0;
+  const int n = s->places - 1, before = first > 0 ? (int)fmax(1, ceil(compute_of(s, 0, first) / s->cap)) : 0;
   const int ranks = w->ranks - replicas - before; /* that later stages may have */
   if (ranks < 0)
     return;
   for (int end = first_end(s, first, ranks); end <= n; end++) {
     Label l = {.replicas = replicas, .end = end, .next = -1};
-    if (span_compute(s->fastest, first, end) / replicas > s->cap)
+    if (compute_of(s, first, end) / replicas > s->cap)
       break; /* and more with every piece */
     if (end == n && may_start(w, first, 1))
       extend(s, l, first, NULL);
@@ -170,9 +186,9 @@ static bool complete(const Ways *w, const Label *l) {
 /* The least value of a complete way; INFINITY: none below the cap. */
 static double run(Search *s) {
   double best = INFINITY;
-  for (int i = 0; i < s->c->n; i++)
+  for (int i = 0; i < s->places; i++)
     s->at[i].n = 0;
-  for (int i = s->c->n - 1; i >= 0; i--)
+  for (int i = s->places - 2; i >= 0; i--)
     label(s, i);
   for (int i = 0; i < s->at[0].n; i++)
     if (complete(s->w, &s->at[0].at[i]))
@@ -186,7 +202,7 @@ static Replication trace_back(const Search *s, const Label *l) {
   r.start = alloc((size_t)l->stages * sizeof *r.start);
   for (int stage = 0, first = 0;; stage++) {
     r.replicas[stage] = l->replicas;
-    r.start[stage] = first;
+    r.start[stage] = s->place[first];
     if (l->next < 0)
       return r;
     first = l->end;
@@ -203,10 +219,13 @@ static int by_value(const void *a, const void *b) {
   return x < y ? -1 : x > y;
 }
 
+/* What ways are worth that are found at some cuts only: moving these may make them better by so much. */
+static const double UNEVEN = 1.04;
+
 /* The least value; raises the cap as far as that takes, and then so far that what is nearly as good is kept, too. */
 static double search(Search *s, double least) {
   static const double caps[] = {1.05, 1.3, 2, 8, INFINITY};
-  const double BESIDE = 1.1, most = s->w->most;
+  const double BESIDE = 1.1, most = s->w->most * (s->places - 1 < s->c->n && !s->w->pinned ? UNEVEN : 1);
   double best = INFINITY;
   s->cap = 0;
   for (size_t i = 0; i < sizeof caps / sizeof *caps && !isfinite(best) && s->cap < most; i++) {
@@ -220,14 +239,34 @@ static double search(Search *s, double least) {
   return best;
 }
 
+/* Of the cuts around one the one that least crosses. */
+static int thinnest(const Costs *c, int first, int end) {
+  int best = first;
+  for (int i = first; i < end; i++)
+    if (c->activations[i] < c->activations[best])
+      best = i;
+  return best;
+}
+
+/* All cuts; of very many so many that lie evenly, where little crosses; under --split those that it names. */
+static void choose_places(Search *s) {
+  const Ways *w = s->w;
+  int n = s->c->n, most = PLACES_A_RANK * w->ranks > MANY_PLACES ? PLACES_A_RANK * w->ranks : MANY_PLACES;
+  int step = (n + most - 1) / most, *place = alloc((size_t)(n + 1) * sizeof *place);
+  for (int i = 0; w->pinned && i < w->most_stages; i++)
+    place[s->places++] = w->pinned[i];
+  for (int i = 0; !w->pinned && i < n; i += step)
+    place[s->places++] = i == 0 ? 0 : thinnest(s->c, i, i + step < n ? i + step : n);
+  place[s->places++] = n;
+  s->place = place;
+}
+
 Replications replicate(const Ways *w) {
   const Costs *c = w->spans->c;
-  Search s = {.w = w,
-              .c = c,
-              .fastest = w->spans + w->n_kinds - 1,
-              .at = alloc((size_t)(c->n + 1) * sizeof *s.at),
-              .by_stages = w->ranks <= MANY_RANKS};
+  Search s = {.w = w, .c = c, .fastest = w->spans + w->n_kinds - 1, .by_stages = w->ranks <= MANY_RANKS};
   s.by_stages |= w->least_stages > 1 || w->pinned;
+  choose_places(&s);
+  s.at = alloc((size_t)s.places * sizeof *s.at);
   for (int64_t k = 1; k <= w->microbatches && k <= w->ranks; k++)
     if (w->microbatches % k == 0 && (w->may_replicate || k == 1))
       push(&s.counts, (int)k);

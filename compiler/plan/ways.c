@@ -4,27 +4,80 @@
 
 #include "plan/candidate.h"
 
-bool add_form(const Planner *r, Candidates *candidates, const Pipeline *form, int64_t b, const Spans *spans,
-              double bound) {
-  Recompute asked = r->request->recompute;
+static const Placement neighbours;
+
+bool add_form(const Planner *r, Candidates *candidates, const Pipeline *form, const Placement *at, int64_t b,
+              const Spans *spans, double bound) {
   if (!schedule_allows(form, r->subject.batch / b))
     return false;
-  push(candidates, candidate_of(r, form, b, spans, asked, r->pinned, bound));
+  push(candidates, candidate_of(r, form, at, b, spans, r->request->recompute, r->pinned, bound));
   return true;
 }
 
-static Copies copies_at(const void *planner, const StageAhead *stage) {
-  static const Placement neighbours;
-  return copies_of_stage(planner, &neighbours, stage);
+/* ---- as many ranks for each stage ----------------------------------------------------------------------- */
+
+/* With the time that its best partition says, and that no simulation undercuts. */
+static bool add_equal(const Planner *r, const Pipeline *form, const Placement *at, int64_t b, const Spans *spans,
+                      Candidates *candidates) {
+  Partition part;
+  if (!add_form(r, candidates, form, at, b, spans, 0))
+    return false;
+  Candidate *c = &candidates->at[candidates->n - 1];
+  if (candidate_partition(c, r->limit, &part))
+    c->bound = part.value * (double)(r->subject.batch / b) * (1 - 1e-9);
+  else if (candidates->n > 1)
+    candidates->n--; /* the first one stays, for the message that nothing fits */
+  return true;
 }
 
-static bool same_form(const Pipeline *form, const Replication *way) {
-  return form->n_stages == way->stages &&
-         !memcmp(form->replicas, way->replicas, (size_t)way->stages * sizeof *way->replicas);
+/* Stages with w ranks each, as many as there may be. */
+static bool add_width(const Planner *r, int w, int64_t b, const Spans *spans, Candidates *candidates) {
+  int d = r->ranks / w < r->form.n_stages ? r->ranks / w : r->form.n_stages;
+  if (r->free_stages ? 5 * w * d < 4 * r->ranks : d < r->form.n_stages) /* too many stay free */
+    return false;
+  int *replicas = alloc((size_t)d * sizeof *replicas);
+  for (int i = 0; i < d; i++)
+    replicas[i] = w;
+  Pipeline *form = alloc(sizeof *form);
+  *form = form_make(r, d, replicas);
+  bool any = add_equal(r, form, &neighbours, b, spans, candidates);
+  for (int k = 1; any && k < w && d > 1 && r->topology.n > 1; k++)
+    if (w % k == 0)
+      add_equal(r, form, &(Placement){.adjacent = k}, b, spans, candidates);
+  return any;
 }
 
-static Ways ways_at(const Planner *r, int64_t b, const Spans *spans) {
+/* These are few, and the best of them is often near the best of all. */
+bool add_equals(const Planner *r, int64_t b, const Spans *spans, Candidates *candidates) {
+  const int64_t microbatches = r->subject.batch / b;
+  bool any = false;
+  for (int w = 1; w <= r->ranks && w <= microbatches; w++)
+    if (microbatches % w == 0)
+      any |= add_width(r, w, b, spans, candidates);
+  return any;
+}
+
+/* ---- any numbers of ranks --------------------------------------------------------------------------------- */
+
+typedef struct Laid { /* Ways.context */
+  const Planner *r;
+  const Placement *at;
+} Laid;
+
+static Copies copies_at(const void *laid, const StageAhead *stage) {
+  const Laid *l = laid;
+  return copies_of_stage(l->r, l->at, stage);
+}
+
+static bool same_form(const Candidate *c, const Placement *at, const Replication *way) {
+  return c->placement.adjacent == at->adjacent && c->placement.backward == at->backward &&
+         c->form->n_stages == way->stages &&
+         !memcmp(c->form->replicas, way->replicas, (size_t)way->stages * sizeof *way->replicas);
+}
+
+static Ways ways_at(const Laid *laid, int64_t b, const Spans *spans) {
   enum { MOST_FORMS = 8 };
+  const Planner *r = laid->r;
   return (Ways){.spans = spans,
                 .n_kinds = r->n_kinds,
                 .ranks = r->ranks,
@@ -36,75 +89,78 @@ static Ways ways_at(const Planner *r, int64_t b, const Spans *spans) {
                 .microbatches = r->subject.batch / b,
                 .traits = &r->traits,
                 .ahead = r->request->ahead ? r->request->ahead : 1,
-                .limit = INT64_MAX,
+                .limit = r->limit,
                 .most = INFINITY,
                 .copies = copies_at,
-                .context = r,
+                .context = laid,
                 .most_found = MOST_FORMS};
 }
 
 /* Those not among the candidates from `first` on. */
-static void add_found(const Planner *r, Candidates *candidates, int first, int64_t b, const Spans *spans,
+static void add_found(const Laid *laid, Candidates *candidates, int first, int64_t b, const Spans *spans,
                       const Replications *found) {
+  const Planner *r = laid->r;
   const int64_t microbatches = r->subject.batch / b;
   for (int i = 0; i < found->n; i++) {
     const Replication *way = &found->at[i];
     bool known = false;
     for (int k = first; k < candidates->n; k++)
-      known |= same_form(candidates->at[k].form, way);
+      known |= candidates->at[k].microbatch == b && same_form(&candidates->at[k], laid->at, way);
     if (known)
       continue;
     Pipeline *form = alloc(sizeof *form);
     *form = form_make(r, way->stages, way->replicas);
-    add_form(r, candidates, form, b, spans, way->value * (double)microbatches * (1 - 1e-9));
+    add_form(r, candidates, form, laid->at, b, spans, way->value * (double)microbatches * (1 - 1e-9));
   }
 }
 
-/* Lays out the way's plan, and corrects estimates by what they missed. Whether it fits. */
-static bool try_way(const Planner *r, int64_t b, Spans *spans, const Replication *way) {
+/* Lays out the way's plan, and corrects estimates by what they missed. Its seconds; INFINITY: it does not fit. */
+static double try_way(const Laid *laid, int64_t b, Spans *spans, const Replication *way) {
+  const Planner *r = laid->r;
   Pipeline form = form_make(r, way->stages, way->replicas);
-  Candidate c = candidate_of(r, &form, b, spans, r->request->recompute, way->start, 0);
+  Candidate c = candidate_of(r, &form, laid->at, b, spans, r->request->recompute, way->start, 0);
   int64_t *error = alloc((size_t)form.n_stages * sizeof *error);
   candidate_plan(r, &c, r->limit, &c.plan);
   if (!schedulable(r, c.plan))
-    return false;
+    return INFINITY;
   find_peaks(r, c.plan, error);
   for (int i = 0; i < form.n_stages; i++)
-    spans_correct(spans, c.plan->stage[i].first_piece, c.plan->stage[i].end_piece, error[i]);
-  return largest_peak(c.plan) <= r->limit;
-}
-
-/* Those worth a look beside the best of other microbatches, that takes so many seconds of a batch. */
-static Replications find_ways(Ways *w, double best) {
-  const double CLOSE = 1.5;
-  w->most = CLOSE * best / (double)w->microbatches;
-  return replicate(w);
+    spans_correct(spans + c.copies[i].kind, c.plan->stage[i].first_piece, c.plan->stage[i].end_piece, error[i]);
+  return largest_peak(c.plan) <= r->limit ? c.plan->batch_seconds : INFINITY;
 }
 
 /* Where a layout shows that estimates were wrong, the search is made again with better ones; where they say that
  * nothing fits, once with more room, for they may be too large. What never fits is added for the message. */
-bool add_ways(const Planner *r, int64_t b, Spans *spans, double *best, Candidates *candidates) {
+static void add_laid(const Laid *laid, int64_t b, Spans *spans, double *best, Candidates *candidates) {
   enum { ROUNDS = 6 };
+  static const double AS_FAST = 1.006; /* choose.c may prefer what is simpler */
+  const Planner *r = laid->r;
   const int64_t more_room = r->limit / 3 * 4;
-  Ways w = ways_at(r, b, spans);
   int first = candidates->n;
-  w.limit = r->limit;
+  Ways w = ways_at(laid, b, spans);
   for (int round = 0; round < ROUNDS; round++) {
-    Replications found = find_ways(&w, *best);
-    add_found(r, candidates, first, b, spans, &found);
-    if (found.n > 0 && try_way(r, b, spans, &found.at[0])) {
-      *best = fmin(*best, found.at[0].value * (double)w.microbatches);
-      return true;
-    }
-    if (found.n == 0 && w.limit == more_room)
+    w.most = AS_FAST * *best / (double)w.microbatches;
+    Replications found = replicate(&w);
+    add_found(laid, candidates, 0, b, spans, &found);
+    double seconds = found.n > 0 ? try_way(laid, b, spans, &found.at[0]) : INFINITY;
+    *best = fmin(*best, seconds);
+    if (isfinite(seconds) || (found.n == 0 && w.limit == more_room))
       break;
     w.limit = found.n == 0 ? more_room : w.limit;
   }
   if (candidates->n == first && !isfinite(*best)) {
     w.limit = INT64_MAX;
     w.most_found = 1;
-    Replications found = find_ways(&w, *best);
-    add_found(r, candidates, first, b, spans, &found);
+    Replications found = replicate(&w);
+    add_found(laid, candidates, first, b, spans, &found);
   }
+}
+
+bool add_ways(const Planner *r, int64_t b, Spans *spans, double *best, Candidates *candidates) {
+  static const Placement backward = {.backward = true};
+  int first = candidates->n;
+  add_laid(&(Laid){r, &neighbours}, b, spans, best, candidates);
+  if (r->n_kinds > 1)
+    add_laid(&(Laid){r, &backward}, b, spans, best, candidates);
   return candidates->n > first;
 }
