@@ -77,9 +77,9 @@ static void balance_ranks(const Planner *r, const Candidate *c, int64_t limit, P
   int parts = pipeline_parts(c->form);
   Copies *at = alloc_copy(c->copies, (size_t)parts * sizeof *at);
   Partition part;
-  bool fits = partition_fastest(c->spans, at, parts, limit, &part);
+  bool fits = partition_fastest(c->spans, at, parts, limit, INFINITY, &part);
   for (int round = 0; fits && round < ROUNDS && set_beside(c, &part, at); round++) {
-    fits = partition_fastest(c->spans, at, parts, limit, &part);
+    fits = partition_fastest(c->spans, at, parts, limit, INFINITY, &part);
     Plan *plan = fits ? plan_of(r, c, &part) : *best;
     if (plan->batch_seconds < (*best)->batch_seconds)
       *best = plan;
@@ -91,7 +91,7 @@ bool candidate_partition(const Candidate *c, int64_t limit, Partition *out) {
   limit = limit == INT64_MAX ? limit : limit / c->form->chunks;
   if (c->pinned)
     return partition_pinned(c->spans, c->copies, parts, c->pinned, limit, out);
-  if (partition_fastest(c->spans, c->copies, parts, limit, out))
+  if (partition_fastest(c->spans, c->copies, parts, limit, INFINITY, out))
     return true;
   partition_smallest(c->spans, c->copies, parts, out);
   return false;

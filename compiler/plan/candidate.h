@@ -42,8 +42,13 @@ bool add_ways(const Planner *r, int64_t b, Spans *spans, double *best, Candidate
 /* One candidate, unless the schedule does not take so many microbatches: false. */
 bool add_form(const Planner *r, Candidates *candidates, const Pipeline *form, const Placement *at, int64_t b,
               const Spans *spans, double bound);
-/* Those with as many ranks for every stage, laid out in any way. False: none. */
-bool add_equals(const Planner *r, int64_t b, const Spans *spans, Candidates *candidates);
+/* Forms with as many ranks for every stage: they are few, and the best of them is often near the best of all. */
+typedef struct Equals {
+  Candidates *candidates;
+  double best; /* bound, at first INFINITY */
+} Equals;
+/* Those with microbatches of b samples, laid out in any way, unless far from the best. False: none. */
+bool add_equals(const Planner *r, int64_t b, Equals *e);
 
 /* ---- refine.c */
 /* Moves cuts of a settled candidate's plan as long as the simulated batch gets shorter. The candidate stays settled. */

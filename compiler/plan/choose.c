@@ -113,8 +113,9 @@ static void list_microbatch(Choice *c, int64_t b) {
 static void list_ways(Choice *c) {
   const Planner *r = c->r;
   double best = INFINITY;
+  Equals equals = {&c->candidates, INFINITY};
   for (int i = 0; i < r->microbatches.n; i++)
-    if (add_equals(r, r->microbatches.at[i], spans_at(r, r->microbatches.at[i]), &c->candidates))
+    if (add_equals(r, r->microbatches.at[i], &equals))
       list_microbatch(c, r->microbatches.at[i]);
   const Candidate *equal = leader(c, false);
   if (equal)

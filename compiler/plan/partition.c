@@ -78,6 +78,8 @@ static Search prepare(const Spans *spans, const Copies *at, int stages, int64_t 
 
 /* Leaves out where the stages before a start, or those from it on, cannot do all that they must in time. */
 static void narrow(Search *s, double slowest) {
+  if (!isfinite(slowest))
+    return;
   const Spans *fastest = s->spans;
   double before = 0, behind = 0;
   for (int k = 0; k < s->stages; k++) {
@@ -139,17 +141,20 @@ static bool try_stage(const Search *s, int k, int i, int j, const State *after, 
   return true;
 }
 
-/* The least possible value; of those the one whose stages' times have the least sum of squares, where the stages
+/* The least possible value, if it is at most `most`; of those the one whose stages' times have the least sum of squares, where the stages
  * from each on take as little as they can. INFINITY when nothing fits. */
-static double least_value(const Search *s) {
+static double least_value(const Search *s, double most) {
   State *best = alloc((size_t)s->places * sizeof *best), *after = alloc((size_t)s->places * sizeof *after);
   const State none = {0};
   for (int k = s->stages - 1; k >= 0; k--) {
     for (int i = s->from[k]; i <= s->to[k]; i++) {
-      best[i] = (State){INFINITY, INFINITY};
+      best[i] = (State){most, INFINITY};
+      s->end[k * s->places + i] = -1;
       for (int j = s->from[k + 1] > i ? s->from[k + 1] : i + 1; j <= s->to[k + 1]; j++)
         if (!try_stage(s, k, i, j, k == s->stages - 1 ? &none : &after[j], &best[i]))
           break;
+      if (s->end[k * s->places + i] < 0)
+        best[i].value = INFINITY;
     }
     State *swap = best;
     best = after, after = swap;
@@ -197,18 +202,22 @@ static void fill_in(const Search *s, Partition *out) {
 }
 
 /* A first search at some of many cuts says how slow the best can be at most: then few are left of all. */
-bool partition_fastest(const Spans *spans, const Copies *at, int stages, int64_t limit, Partition *out) {
-  const int n = spans->c->n;
-  ensure(stages > 0 && stages <= n);
-  double most = INFINITY;
-  if (n > 2 * COARSE && stages <= COARSE / 4) {
-    Search coarse = prepare(spans, at, stages, limit, COARSE);
-    most = least_value(&coarse);
-  }
-  Search s = prepare(spans, at, stages, limit, n);
-  if (isfinite(most))
-    narrow(&s, most);
-  double value = least_value(&s);
+static double first_look(const Spans *spans, const Copies *at, int stages, int64_t limit, double most) {
+  if (spans->c->n <= 2 * COARSE || stages > COARSE / 4)
+    return most;
+  Search coarse = prepare(spans, at, stages, limit, COARSE);
+  narrow(&coarse, most);
+  double value = least_value(&coarse, most);
+  return isfinite(value) ? value : most;
+}
+
+bool partition_fastest(const Spans *spans, const Copies *at, int stages, int64_t limit, double most,
+                       Partition *out) {
+  ensure(stages > 0 && stages <= spans->c->n);
+  most = first_look(spans, at, stages, limit, most);
+  Search s = prepare(spans, at, stages, limit, spans->c->n);
+  narrow(&s, most);
+  double value = least_value(&s, most);
   if (!isfinite(value))
     return false;
   if (spans->c->fill <= 0)

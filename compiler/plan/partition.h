@@ -75,8 +75,9 @@ typedef struct Partition {
 
 /* The partition into `stages` stages of the least value, none above `limit` bytes, exactly; among equals the one
  * whose stages' times have the least sum of squares (of a pipeline that drains: with every stage's followers as
- * fast as can be). False when none fits. */
-bool partition_fastest(const Spans *spans, const Copies *at, int stages, int64_t limit, Partition *out);
+ * fast as can be). False when none fits whose value is at most `most`. */
+bool partition_fastest(const Spans *spans, const Copies *at, int stages, int64_t limit, double most,
+                       Partition *out);
 /* The partition that starts its stages at start[0 .. stages - 1]: recomputes where it must to stay below the
  * limit. False when some stage does not fit; `out` then has its smallest form. */
 bool partition_pinned(const Spans *spans, const Copies *at, int stages, const int *start, int64_t limit,

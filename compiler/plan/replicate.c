@@ -33,7 +33,7 @@ typedef struct Search {
   int places;           /* where stages may start, and n: */
   const int *place;
   Labels *at;  /* by place */
-  Ints counts;          /* of ranks that a stage may have */
+  Ints counts; /* of ranks that a stage may have */
   double cap;
   bool by_stages; /* labels with other numbers of stages are kept, too */
 } Search;

@@ -16,22 +16,34 @@ bool add_form(const Planner *r, Candidates *candidates, const Pipeline *form, co
 
 /* ---- as many ranks for each stage ----------------------------------------------------------------------- */
 
-/* With the time that its best partition says, and that no simulation undercuts. */
+/* Where stages are cut, that the value is at most so many seconds of a microbatch. */
+static bool partition_below(const Candidate *c, int64_t limit, double most, Partition *out) {
+  if (c->pinned)
+    return candidate_partition(c, limit, out) && out->value <= most;
+  return partition_fastest(c->spans, c->copies, c->form->n_stages, limit, most, out);
+}
+
+/* With the time that its best partition says, and that no simulation undercuts; unless that is far above what the
+ * best so far says. */
 static bool add_equal(const Planner *r, const Pipeline *form, const Placement *at, int64_t b, const Spans *spans,
-                      Candidates *candidates) {
+                      Equals *e) {
+  static const double CLOSE = 1.5;
+  const double microbatches = (double)r->subject.batch / (double)b;
   Partition part;
-  if (!add_form(r, candidates, form, at, b, spans, 0))
+  if (!add_form(r, e->candidates, form, at, b, spans, 0))
     return false;
-  Candidate *c = &candidates->at[candidates->n - 1];
-  if (candidate_partition(c, r->limit, &part))
-    c->bound = part.value * (double)(r->subject.batch / b) * (1 - 1e-9);
-  else if (candidates->n > 1)
-    candidates->n--; /* the first one stays, for the message that nothing fits */
+  Candidate *c = &e->candidates->at[e->candidates->n - 1];
+  if (partition_below(c, r->limit, CLOSE * e->best / microbatches, &part)) {
+    c->bound = part.value * microbatches * (1 - 1e-9);
+    e->best = fmin(e->best, c->bound);
+  } else if (e->candidates->n > 1) {
+    e->candidates->n--; /* the first one stays, for the message that nothing fits */
+  }
   return true;
 }
 
 /* Stages with w ranks each, as many as there may be. */
-static bool add_width(const Planner *r, int w, int64_t b, const Spans *spans, Candidates *candidates) {
+static bool add_width(const Planner *r, int w, int64_t b, const Spans *spans, Equals *e) {
   int d = r->ranks / w < r->form.n_stages ? r->ranks / w : r->form.n_stages;
   if (r->free_stages ? 5 * w * d < 4 * r->ranks : d < r->form.n_stages) /* too many stay free */
     return false;
@@ -40,20 +52,21 @@ static bool add_width(const Planner *r, int w, int64_t b, const Spans *spans, Ca
     replicas[i] = w;
   Pipeline *form = alloc(sizeof *form);
   *form = form_make(r, d, replicas);
-  bool any = add_equal(r, form, &neighbours, b, spans, candidates);
+  bool any = add_equal(r, form, &neighbours, b, spans, e);
   for (int k = 1; any && k < w && d > 1 && r->topology.n > 1; k++)
     if (w % k == 0)
-      add_equal(r, form, &(Placement){.adjacent = k}, b, spans, candidates);
+      add_equal(r, form, &(Placement){.adjacent = k}, b, spans, e);
   return any;
 }
 
-/* These are few, and the best of them is often near the best of all. */
-bool add_equals(const Planner *r, int64_t b, const Spans *spans, Candidates *candidates) {
+/* From few stages on many ranks to many on few. */
+bool add_equals(const Planner *r, int64_t b, Equals *e) {
   const int64_t microbatches = r->subject.batch / b;
+  const Spans *spans = spans_at(r, b);
   bool any = false;
-  for (int w = 1; w <= r->ranks && w <= microbatches; w++)
+  for (int w = r->ranks; w > 0; w--)
     if (microbatches % w == 0)
-      any |= add_width(r, w, b, spans, candidates);
+      any |= add_width(r, w, b, spans, e);
   return any;
 }
 
