@@ -1,10 +1,25 @@
-/* Exact partition of a list of pieces into contiguous stages, by dynamic programming over the stages from the last:
- * best(s, i) = min over j of max(cost of pieces [i, j) as stage s, their share of filling + best(s + 1, j)). */
+/* Exact partition of a list of pieces into contiguous stages, by dynamic programming over the stages from the last. Of a
+ * pipeline that never drains best(s, i) = min over j of max(cost of pieces [i, j) as stage s, best(s + 1, j)). Of one
+ * that drains it matters, too, when the stages behind are ready with their passes: states are pairs (spans.h:
+ * StageEnd), and those stay that no other beats in both. */
 #include "plan/spans.h"
 
 #include <math.h>
 
 #include "base/base.h"
+
+/* A way to run the stages from one on. */
+typedef struct State {
+  StageEnd at;
+  double squares;
+  int end, next; /* the place where the first of them ends, the state there */
+} State;
+
+/* None is beaten by another; the earliest to have updated first. */
+typedef struct States {
+  int n;
+  State state[4];
+} States;
 
 typedef struct Search {
   const Costs *c;
@@ -16,25 +31,27 @@ typedef struct Search {
   const int *place;
   int *from, *to; /* by stage, and behind the last: the places where it may start */
   int *end;       /* by stage and place where it starts: the place where the best stage ends */
+  States *states; /* by stage and place where it starts */
 } Search;
 
-static double seconds(const Search *s, int stage, int first, int end, bool recompute) {
-  return s->at[stage].beside + span_seconds(s->spans + s->at[stage].kind, &s->at[stage], first, end, recompute);
+static StageShare share(const Search *s, int stage, int first, int end, bool recompute) {
+  StageShare t = span_share(s->spans + s->at[stage].kind, &s->at[stage], first, end, recompute);
+  t.work += s->at[stage].beside;
+  return t;
 }
 
 static int64_t bytes(const Search *s, int stage, int first, int end, bool recompute) {
   return span_bytes(s->spans + s->at[stage].kind, &s->at[stage], first, end, recompute);
 }
 
-/* Seconds of the stage as it would run: without recomputation where that may and does fit. */
-static double cost(const Search *s, int stage, int first, int end, bool *recompute) {
-  *recompute = false;
-  if (s->at[stage].recompute_off && bytes(s, stage, first, end, false) <= s->limit)
-    return seconds(s, stage, first, end, false);
-  *recompute = true;
-  if (s->at[stage].recompute_on && bytes(s, stage, first, end, true) <= s->limit)
-    return seconds(s, stage, first, end, true);
-  return INFINITY;
+/* Of the stage as it would run: without recomputation where that may and does fit. False: it does not. */
+static bool share_that_fits(const Search *s, int stage, int first, int end, bool *recompute, StageShare *t) {
+  const Copies *at = &s->at[stage];
+  *recompute = !(at->recompute_off && bytes(s, stage, first, end, false) <= s->limit);
+  if (*recompute && !(at->recompute_on && bytes(s, stage, first, end, true) <= s->limit))
+    return false;
+  *t = share(s, stage, first, end, *recompute);
+  return true;
 }
 
 /* Nor does any that ends later. */
@@ -69,6 +86,7 @@ static Search prepare(const Spans *spans, const Copies *at, int stages, int64_t 
   s.from = alloc((size_t)(stages + 1) * sizeof(int));
   s.to = alloc((size_t)(stages + 1) * sizeof(int));
   s.end = alloc((size_t)(stages + 1) * (size_t)s.places * sizeof(int));
+  s.states = alloc((size_t)stages * (size_t)s.places * sizeof *s.states);
   for (int k = 0; k <= stages; k++) {
     s.from[k] = k == stages ? s.places - 1 : k;
     s.to[k] = k == 0 ? 0 : s.places - 1 - (stages - k);
@@ -109,57 +127,70 @@ static void trace_back(const Search *s, Partition *out) {
 
 /* ---- the fastest --------------------------------------------------------------------------------------- */
 
-/* What the stages from k on take together: those of a pipeline that drains wait for the first microbatch to come
- * through the earlier ones, and these for its gradients. */
-static double together(const Search *s, int stage, int first, int end, bool recompute, double t, double later) {
-  later += s->c->fill > 0 ? s->c->fill * span_passage(s->spans + s->at[stage].kind, &s->at[stage].wiring, first,
-                                                      end, recompute)
-                          : 0;
-  return t > later ? t : later;
+static bool no_worse(const State *a, const State *b) {
+  if (a->at.late != b->at.late || a->at.early != b->at.early)
+    return a->at.late <= b->at.late && a->at.early <= b->at.early;
+  return a->squares <= b->squares;
 }
 
-typedef struct State { /* of the stages from one on */
-  double value, squares;
-} State;
+static void keep(States *known, State new) {
+  enum { MOST = sizeof known->state / sizeof *known->state };
+  int n = 0, at;
+  for (int i = 0; i < known->n; i++)
+    if (no_worse(&known->state[i], &new))
+      return;
+  for (int i = 0; i < known->n; i++)
+    if (!no_worse(&new, &known->state[i]))
+      known->state[n++] = known->state[i];
+  for (at = n; at > 0 && known->state[at - 1].at.late > new.at.late; at--)
+    if (at < MOST)
+      known->state[at] = known->state[at - 1];
+  if (at < MOST)
+    known->state[at] = new;
+  known->n = n < MOST ? n + 1 : MOST;
+}
 
-/* Better than what is known of the stages from place i on: noted. False: nor is any stage that ends later. */
-static bool try_stage(const Search *s, int k, int i, int j, const State *after, State *best) {
+/* Adds stage k from place i to j before the states at j, where none takes longer than `most`. False: nor does any that
+ * ends later. */
+static bool try_stage(const Search *s, int k, int i, int j, const States *behind, double most, States *known) {
   int first = s->place[i], end = s->place[j];
+  StageShare t;
   bool recompute;
-  if (span_compute(s->spans + s->at[k].kind, first, end) / s->at[k].replicas > best->value)
+  double bar = known->n > 0 && known->state[0].at.late < most ? known->state[0].at.late : most;
+  if (span_compute(s->spans + s->at[k].kind, first, end) / s->at[k].replicas > bar)
     return false;
-  if (after->value > best->value || seconds(s, k, first, end, false) > best->value)
+  if (behind->n == 0 || behind->state[0].at.early > bar || share(s, k, first, end, false).work > bar)
     return true;
-  double t = cost(s, k, first, end, &recompute);
-  if (!isfinite(t) && too_large(s, k, first, end))
-    return false;
-  double value = together(s, k, first, end, recompute, t, after->value), squares = t * t + after->squares;
-  if (value < best->value || (value <= best->value && squares < best->squares)) {
-    *best = (State){value, squares};
-    s->end[k * s->places + i] = j;
+  if (!share_that_fits(s, k, first, end, &recompute, &t))
+    return !too_large(s, k, first, end);
+  for (int n = 0; n < behind->n; n++) {
+    const State *next = &behind->state[n];
+    double seconds = t.work + t.finish;
+    State new = {stage_end(&t, next->at), seconds * seconds + next->squares, j, n};
+    if (new.at.late <= most)
+      keep(known, new);
   }
   return true;
 }
 
-/* The least possible value, if it is at most `most`; of those the one whose stages' times have the least sum of squares, where the stages
- * from each on take as little as they can. INFINITY when nothing fits. */
+/* The least possible value, if it is at most `most`; of those the one whose stages' times have the least sum of squares,
+ * where the stages from each on take as little as they can. INFINITY when nothing fits. */
 static double least_value(const Search *s, double most) {
-  State *best = alloc((size_t)s->places * sizeof *best), *after = alloc((size_t)s->places * sizeof *after);
-  const State none = {0};
-  for (int k = s->stages - 1; k >= 0; k--) {
+  const States none = {.n = 1};
+  for (int k = s->stages - 1; k >= 0; k--)
     for (int i = s->from[k]; i <= s->to[k]; i++) {
-      best[i] = (State){most, INFINITY};
-      s->end[k * s->places + i] = -1;
+      States *known = &s->states[k * s->places + i];
+      *known = (States){0};
       for (int j = s->from[k + 1] > i ? s->from[k + 1] : i + 1; j <= s->to[k + 1]; j++)
-        if (!try_stage(s, k, i, j, k == s->stages - 1 ? &none : &after[j], &best[i]))
+        if (!try_stage(s, k, i, j, k == s->stages - 1 ? &none : &s->states[(k + 1) * s->places + j], most, known))
           break;
-      if (s->end[k * s->places + i] < 0)
-        best[i].value = INFINITY;
     }
-    State *swap = best;
-    best = after, after = swap;
+  for (int k = 0, at = 0, n = 0; k < s->stages && s->states->n > 0; k++) {
+    const State *best = &s->states[k * s->places + at].state[n];
+    s->end[k * s->places + at] = best->end;
+    at = best->end, n = best->next;
   }
-  return after[0].value;
+  return s->states->n > 0 ? s->states->state[0].at.late : INFINITY;
 }
 
 /* Among partitions no slower than `slowest` of a pipeline that never drains: the least sum of squares. */
@@ -172,16 +203,17 @@ static void most_even(Search *s, double slowest) {
       for (int j = s->from[k + 1] > i ? s->from[k + 1] : i + 1; j <= s->to[k + 1]; j++) {
         int first = s->place[i], end = s->place[j];
         bool recompute;
+        StageShare t;
         if (span_compute(s->spans + s->at[k].kind, first, end) / s->at[k].replicas > slowest)
           break;
-        if (seconds(s, k, first, end, false) > slowest)
+        if (share(s, k, first, end, false).work > slowest)
           continue;
-        double t = cost(s, k, first, end, &recompute);
-        if (!isfinite(t) && too_large(s, k, first, end))
+        bool fits = share_that_fits(s, k, first, end, &recompute, &t);
+        if (!fits && too_large(s, k, first, end))
           break;
-        if (t > slowest)
+        if (!fits || t.work > slowest)
           continue;
-        double total = t * t + (k < s->stages - 1 ? after[j] : 0);
+        double total = t.work * t.work + (k < s->stages - 1 ? after[j] : 0);
         if (total < best[i]) {
           best[i] = total;
           s->end[k * s->places + i] = j;
@@ -193,11 +225,20 @@ static void most_even(Search *s, double slowest) {
   }
 }
 
+/* Stage k of a partition, those behind it are there already. */
+static void add_stage(const StageShare *t, StageEnd *behind, Partition *out) {
+  double seconds = t->work + t->finish;
+  *behind = stage_end(t, *behind);
+  out->slowest = seconds > out->slowest ? seconds : out->slowest;
+  out->value = behind->late;
+}
+
 static void fill_in(const Search *s, Partition *out) {
+  StageEnd behind = {0};
   for (int k = s->stages - 1; k >= 0; k--) {
-    double t = cost(s, k, out->start[k], out->start[k + 1], &out->recompute[k]);
-    out->slowest = t > out->slowest ? t : out->slowest;
-    out->value = together(s, k, out->start[k], out->start[k + 1], out->recompute[k], t, out->value);
+    StageShare t;
+    ensure(share_that_fits(s, k, out->start[k], out->start[k + 1], &out->recompute[k], &t));
+    add_stage(&t, &behind, out);
   }
 }
 
@@ -235,16 +276,16 @@ bool partition_pinned(const Spans *spans, const Copies *at, int stages, const in
   *out = (Partition){.start = alloc((size_t)(stages + 1) * sizeof(int)), .recompute = alloc((size_t)stages)};
   for (int k = 0; k <= stages; k++)
     out->start[k] = k < stages ? start[k] : spans->c->n;
+  StageEnd behind = {0};
   for (int k = stages - 1; k >= 0; k--) {
     int first = out->start[k], end = out->start[k + 1];
-    double t = cost(&s, k, first, end, &out->recompute[k]);
-    if (!isfinite(t)) {
+    StageShare t;
+    if (!share_that_fits(&s, k, first, end, &out->recompute[k], &t)) {
       fits = false;
       least_bytes(&s, k, first, end, &out->recompute[k]);
-      t = seconds(&s, k, first, end, out->recompute[k]);
+      t = share(&s, k, first, end, out->recompute[k]);
     }
-    out->slowest = t > out->slowest ? t : out->slowest;
-    out->value = together(&s, k, first, end, out->recompute[k], t, out->value);
+    add_stage(&t, &behind, out);
   }
   return fits;
 }
@@ -287,12 +328,12 @@ int64_t partition_smallest(const Spans *spans, const Copies *at, int stages, Par
   int64_t largest = least_largest(&s, most);
   *out = (Partition){0};
   trace_back(&s, out);
+  StageEnd behind = {0};
   for (int k = stages - 1; k >= 0; k--) {
     int first = out->start[k], end = out->start[k + 1];
     least_bytes(&s, k, first, end, &out->recompute[k]);
-    double t = seconds(&s, k, first, end, out->recompute[k]);
-    out->slowest = t > out->slowest ? t : out->slowest;
-    out->value = together(&s, k, first, end, out->recompute[k], t, out->value);
+    StageShare t = share(&s, k, first, end, out->recompute[k]);
+    add_stage(&t, &behind, out);
   }
   return largest;
 }

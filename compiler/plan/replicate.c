@@ -17,9 +17,10 @@
 #include "schedule/program.h"
 
 typedef struct Label {
-  double value, bound; /* of the pieces from here on; that no way of running the whole model can beat */
-  int64_t queue;       /* microbatches in flight at the first stage, of all its ranks */
-  int64_t round;       /* least common multiple of the replicas, where that matters; else 1 */
+  StageEnd at;   /* of the pieces from here on; its `late` is their value */
+  double bound;  /* that no way of running the whole model can beat */
+  int64_t queue; /* microbatches in flight at the first stage, of all its ranks */
+  int64_t round; /* least common multiple of the replicas, where that matters; else 1 */
   int ranks, stages, replicas;
   int end, next; /* the place where the first stage ends, and the label there */
 } Label;
@@ -41,8 +42,9 @@ typedef struct Search {
 enum { MOST_LABELS = 128, FEW_LABELS = 40, MANY_RANKS = 32, MANY_PLACES = 320, PLACES_A_RANK = 6 };
 
 static bool beats(const Search *s, const Label *a, const Label *b) {
-  return a->value <= b->value && (s->w->alike ? a->ranks <= b->ranks : a->ranks == b->ranks) &&
-         a->queue <= b->queue && a->replicas <= b->replicas && a->round == b->round &&
+  return a->at.late <= b->at.late && a->at.early <= b->at.early &&
+         (s->w->alike ? a->ranks <= b->ranks : a->ranks == b->ranks) && a->queue <= b->queue &&
+         a->replicas <= b->replicas && a->round == b->round &&
          (s->by_stages ? a->stages == b->stages : a->stages <= b->stages);
 }
 
@@ -79,17 +81,8 @@ static double bound(const Search *s, const Label *l, int first) {
   int left = s->w->ranks - l->ranks;
   if (first > 0 && left == 0)
     return INFINITY;
-  return fmax(l->value + s->c->fill * rest, first > 0 ? rest / left : 0);
-}
-
-static double value_of(const Search *s, const Copies *at, const Label *l, int first, const Label *next,
-                       bool recompute) {
-  const Spans *spans = s->w->spans + at->kind;
-  int start = s->place[first], end = s->place[l->end];
-  double t = span_seconds(spans, at, start, end, recompute), later = next ? next->value : 0;
-  if (s->c->fill > 0)
-    later += s->c->fill * span_passage(spans, &at->wiring, start, end, recompute);
-  return fmax(t, later);
+  double most = fmax(l->at.late, l->at.early + s->c->fill * rest);
+  return fmax(most, first > 0 ? rest / left : 0);
 }
 
 /* The stage from `first` to l->end before the label `next`; NULL: it is the last. False where so few microbatches do not
@@ -115,7 +108,7 @@ static void extend(const Search *s, Label l, int first, const Label *next) {
   const Ways *w = s->w;
   double compute = compute_of(s, first, l.end);
   StageAhead stage;
-  l.value = fmax(compute / l.replicas, next ? next->value + s->c->fill * compute : 0);
+  l.at.early = fmax(compute / l.replicas, next ? next->at.early + s->c->fill * compute : 0);
   l.ranks = l.replicas + (next ? next->ranks : 0);
   if (bound(s, &l, first) > s->cap || !stage_of(s, &l, first, next, &stage))
     return;
@@ -125,7 +118,8 @@ static void extend(const Search *s, Label l, int first, const Label *next) {
   bool off = at.recompute_off && span_bytes(spans, &at, start, end, false) <= w->limit;
   if (!off && (!at.recompute_on || span_bytes(spans, &at, start, end, true) > w->limit))
     return;
-  l.value = value_of(s, &at, &l, first, next, !off);
+  StageShare share = span_share(spans, &at, start, end, !off);
+  l.at = stage_end(&share, next ? next->at : (StageEnd){0});
   l.bound = bound(s, &l, first);
   if (l.bound <= s->cap)
     keep(s, &s->at[first], l);
@@ -192,12 +186,12 @@ static double run(Search *s) {
     label(s, i);
   for (int i = 0; i < s->at[0].n; i++)
     if (complete(s->w, &s->at[0].at[i]))
-      best = fmin(best, s->at[0].at[i].value);
+      best = fmin(best, s->at[0].at[i].at.late);
   return best;
 }
 
 static Replication trace_back(const Search *s, const Label *l) {
-  Replication r = {.stages = l->stages, .ranks = l->ranks, .value = l->value};
+  Replication r = {.stages = l->stages, .ranks = l->ranks, .value = l->at.late};
   r.replicas = alloc((size_t)l->stages * sizeof *r.replicas);
   r.start = alloc((size_t)l->stages * sizeof *r.start);
   for (int stage = 0, first = 0;; stage++) {
@@ -215,7 +209,7 @@ static bool same_ranks(const Replication *a, const Replication *b) {
 }
 
 static int by_value(const void *a, const void *b) {
-  double x = ((const Label *)a)->value, y = ((const Label *)b)->value;
+  double x = ((const Label *)a)->at.late, y = ((const Label *)b)->at.late;
   return x < y ? -1 : x > y;
 }
 

@@ -95,15 +95,33 @@ static double pace_of_links(const Costs *c, const Wiring *at, int first, int end
   return fmax(in, out);
 }
 
+static double reduce_seconds(const Spans *s, const Wiring *w, int first, int end) {
+  return w->reduce_latency + (double)(s->gradients[end] - s->gradients[first]) * w->reduce;
+}
+
 double span_seconds(const Spans *s, const Copies *at, int first, int end, bool recompute) {
+  StageShare t = span_share(s, at, first, end, recompute);
+  return t.work + t.finish;
+}
+
+StageShare span_share(const Spans *s, const Copies *at, int first, int end, bool recompute) {
   const Costs *c = s->c;
-  const Wiring *place = &at->wiring;
-  double t = span_passage(s, place, first, end, recompute) / at->replicas;
-  t += span_update(s, first, end) * c->share;
-  double reduce =
-      (place->reduce_latency + (double)(s->gradients[end] - s->gradients[first]) * place->reduce) * c->share;
-  t = !c->overlapped ? t + reduce : fmax(reduce, t);
-  return c->beside ? fmax(t, pace_of_links(c, place, first, end) / at->replicas) : t;
+  const Wiring *w = &at->wiring;
+  double passage = span_passage(s, w, first, end, recompute), update = span_update(s, first, end) * c->share;
+  double reduce = reduce_seconds(s, w, first, end) * c->share;
+  double pace = c->beside ? pace_of_links(c, w, first, end) : 0;
+  StageShare t = {.work = passage / at->replicas};
+  if (c->overlapped) {
+    t.work = fmax(fmax(t.work + update, reduce), pace / at->replicas);
+  } else {
+    t.work = fmax(t.work, pace / at->replicas);
+    t.finish = update + reduce;
+  }
+  if (c->fill > 0) {
+    t.way = c->fill * passage;
+    t.forward = c->fill * (s->forward[end] - s->forward[first] + receive_seconds(c, w, first));
+  }
+  return t;
 }
 
 /* ---- bytes ----------------------------------------------------------------------------------------- */

@@ -22,6 +22,23 @@ int64_t span_bytes(const Spans *s, const Copies *at, int first, int end, bool re
 int64_t span_least_bytes(const Spans *s, const Copies *at, int first, int end);
 /* A stage was laid out and took so many bytes more than said, or less: its pieces share them from now on. */
 void spans_correct(Spans *s, int first, int end, int64_t missed);
+/* The same by what waits for what: all as a microbatch's share. */
+typedef struct StageShare {
+  double work;    /* its passes */
+  double finish;  /* where the pipeline drains: its update and exchange behind them; else these are part of work */
+  double way;     /* what the other stages wait for: a microbatch's way through it, there and back ... */
+  double forward; /* ... and there alone */
+} StageShare;
+StageShare span_share(const Spans *s, const Copies *at, int first, int end, bool recompute);
+/* When the stages from one on have gone backward for a batch's last time (early), and when they have updated (late). */
+typedef struct StageEnd {
+  double early, late;
+} StageEnd;
+static inline StageEnd stage_end(const StageShare *s, StageEnd behind) {
+  double early = s->way + behind.early, late = s->forward + behind.late;
+  early = early > s->work ? early : s->work;
+  return (StageEnd){early, late > early + s->finish ? late : early + s->finish};
+}
 /* Seconds of a microbatch's way through the stage, there and back. */
 double span_passage(const Spans *s, const Wiring *at, int first, int end, bool recompute);
 /* Seconds of receiving the activations that cross the cut before piece `first`, and of taking the gradients that come

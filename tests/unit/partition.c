@@ -107,7 +107,8 @@ static Case random_case(void) {
   c->deferred = sizes(n, 10);
   c->beside = below(3) == 0;
   c->overlapped = below(2);
-  c->fill = below(2) ? 1.0 / (double)(3 + below(8)) : 0; /* of a microbatch, of which replicas have one each */
+  c->fill =
+      !c->overlapped ? 1.0 / (double)(3 + below(8)) : 0; /* of a microbatch, of which replicas have one each */
   c->work = sizes(n, 30);
   c->activations = bytes_between(n, 10);
   c->activation_gradients = bytes_between(n, 10);
@@ -181,22 +182,42 @@ static double most_bytes(const Costs *c, int cut) {
                                                                      : c->activation_gradients[cut]);
 }
 
-static double stage_seconds(const Case *k, const Copies *at, int first, int end, bool recompute) {
+/* What a stage takes, as a microbatch's share: its passes; its update with what replicas exchange. */
+typedef struct Parts {
+  double passes, update, forward, way;
+} Parts;
+
+static Parts stage_parts(const Case *k, const Copies *at, int first, int end, bool recompute) {
   const Costs *c = &k->costs;
   const Wiring *w = &at->wiring;
   int64_t gradients = 0, shared;
   Held held = held_by(k, first, end, &shared);
-  for (int i = first; i < end; i++)
+  Parts p = {.way = passage(k, w, first, end, recompute)};
+  p.forward = c->receive[first];
+  if (!c->beside && first > 0 && w->in)
+    p.forward += crossing(w->in, w->in_sharing, c->activations[first]);
+  for (int i = first; i < end; i++) {
     gradients += c->gradients[i];
-  double t = passage(k, w, first, end, recompute) / at->replicas;
-  t += c->share * (held.update + (double)shared * c->exchange);
-  double reduce = c->share * (w->reduce_latency + (double)gradients * w->reduce);
-  t = c->overlapped ? fmax(t, reduce) : t + reduce;
+    p.forward += c->forward[i];
+  }
+  double update = c->share * (held.update + (double)shared * c->exchange);
+  double reduce = c->share * (w->reduce_latency + (double)gradients * w->reduce), pace = 0;
   if (c->beside && first > 0 && w->in)
-    t = fmax(t, most_bytes(c, first) * w->in->byte * w->in_sharing / at->replicas);
+    pace = fmax(pace, most_bytes(c, first) * w->in->byte * w->in_sharing);
   if (c->beside && end < c->n && w->out)
-    t = fmax(t, most_bytes(c, end) * w->out->byte * w->out_sharing / at->replicas);
-  return t;
+    pace = fmax(pace, most_bytes(c, end) * w->out->byte * w->out_sharing);
+  p.passes = fmax(p.way, pace) / at->replicas + at->beside;
+  p.update = update + reduce;
+  if (c->overlapped) { /* all of it goes on side by side */
+    p.passes = fmax(fmax(p.way / at->replicas + update, reduce), pace / at->replicas) + at->beside;
+    p.update = 0;
+  }
+  return p;
+}
+
+static double stage_seconds(const Case *k, const Copies *at, int first, int end, bool recompute) {
+  Parts p = stage_parts(k, at, first, end, recompute);
+  return p.passes + p.update;
 }
 
 static int64_t stage_bytes(const Case *k, const Copies *at, int first, int end, bool recompute) {
@@ -240,24 +261,46 @@ static double stage_best(const Case *k, int stage, int first, int end, int64_t *
   return best;
 }
 
-/* `filled`: what the stages before wait until a microbatch has come through them, there and back. */
-static void every(const Case *k, int stage, int first, double filled, double value, int64_t largest, Best *best) {
-  bool last = stage == k->stages - 1;
-  int n = k->costs.n;
-  for (int end = last ? n : first + 1; end <= (last ? n : n - (k->stages - 1 - stage)); end++) {
+/* The value of the partition that starts its stages there: when all have updated, each after its passes, which those
+ * before it wait for on their way back and those behind it on the way there. INFINITY: a stage does not fit. */
+static double value_of_partition(const Case *k, const int *start, int64_t *largest) {
+  double early = 0, late = 0;
+  bool fits = true;
+  *largest = 0;
+  for (int i = k->stages - 1; i >= 0; i--) {
+    int end = i + 1 < k->stages ? start[i + 1] : k->costs.n;
     int64_t least;
     bool recompute;
-    double t = filled + stage_best(k, stage, first, end, &least, &recompute);
-    t = t > value ? t : value;
-    least = least > largest ? least : largest;
-    if (!last) {
-      every(k, stage + 1, end,
-            filled + k->costs.fill * passage(k, &k->copies[stage].wiring, first, end, recompute), t, least, best);
-      continue;
-    }
-    best->value = t < best->value ? t : best->value;
-    best->smallest = least < best->smallest ? least : best->smallest;
+    fits &= isfinite(stage_best(k, i, start[i], end, &least, &recompute));
+    Parts p = stage_parts(k, &k->copies[i], start[i], end, recompute);
+    early = fmax(p.passes, k->costs.fill * p.way + early);
+    late = fmax(early + p.update, k->costs.fill * p.forward + late);
+    *largest = least > *largest ? least : *largest;
   }
+  return fits ? late : INFINITY;
+}
+
+static void every(const Case *k, int stage, int *start, Best *best) {
+  if (stage == k->stages) {
+    int64_t largest;
+    double value = value_of_partition(k, start, &largest);
+    best->value = value < best->value ? value : best->value;
+    best->smallest = largest < best->smallest ? largest : best->smallest;
+    return;
+  }
+  for (int first = stage == 0 ? 0 : start[stage - 1] + 1; first <= k->costs.n - (k->stages - stage); first++) {
+    start[stage] = first;
+    every(k, stage + 1, start, best);
+    if (stage == 0)
+      return;
+  }
+}
+
+static Best best_of_all(const Case *k) {
+  Best best = {INFINITY, INT64_MAX};
+  int start[MAX_DEPTH];
+  every(k, 0, start, &best);
+  return best;
 }
 
 static void check_partition(const Case *k, const Partition *part) {
@@ -267,8 +310,7 @@ static void check_partition(const Case *k, const Partition *part) {
   for (int i = 0; i < k->stages; i++) {
     assert_true(part->start[i] < part->start[i + 1]);
     assert_true(part->recompute[i] ? k->copies[i].recompute_on : k->copies[i].recompute_off);
-    double t = k->copies[i].beside +
-               stage_seconds(k, &k->copies[i], part->start[i], part->start[i + 1], part->recompute[i]);
+    double t = stage_seconds(k, &k->copies[i], part->start[i], part->start[i + 1], part->recompute[i]);
     slowest = t > slowest ? t : slowest;
   }
   assert_true(fabs(slowest - part->slowest) <= 1e-9 * (1 + slowest));
@@ -281,8 +323,7 @@ static void fastest_is_the_best_of_all(void **unused) {
   int fitting = 0, refused = 0, recomputing = 0;
   for (int i = 0; i < CASES; i++) {
     Case k = random_case();
-    Best best = {INFINITY, INT64_MAX};
-    every(&k, 0, 0, 0, 0, 0, &best);
+    Best best = best_of_all(&k);
     Partition part;
     Spans spans = spans_make(&k.costs);
     double most = below(4) ? INFINITY : (double)below(200) + 0.01;
@@ -307,8 +348,7 @@ static void smallest_is_the_least_of_all(void **unused) {
   (void)unused;
   for (int i = 0; i < CASES / 2; i++) {
     Case k = random_case();
-    Best best = {INFINITY, INT64_MAX};
-    every(&k, 0, 0, 0, 0, 0, &best);
+    Best best = best_of_all(&k);
     Partition part;
     Spans spans = spans_make(&k.costs);
     assert_int_equal(partition_smallest(&spans, k.copies, k.stages, &part), best.smallest);
@@ -412,7 +452,7 @@ static double value_of(const Way *k) {
   const Ways *w = &k->w;
   const Costs *c = w->spans->c;
   int64_t in_flight[MAX_PIECES + 1] = {0}, round = 1;
-  double value = 0;
+  double early = 0, late = 0;
   int ranks = 0;
   for (int s = k->stages - 1; s >= 0; s--) {
     int next = s + 1 < k->stages ? k->replicas[s + 1] : 0, end = s + 1 < k->stages ? k->start[s + 1] : c->n;
@@ -428,11 +468,12 @@ static double value_of(const Way *k) {
     bool off = stage_bytes(k->problem, &at, k->start[s], end, false) <= w->limit;
     if (!off && !(at.recompute_on && stage_bytes(k->problem, &at, k->start[s], end, true) <= w->limit))
       return INFINITY;
-    double t = stage_seconds(k->problem, &at, k->start[s], end, !off);
-    value = fmax(t, c->fill * passage(k->problem, &at.wiring, k->start[s], end, !off) + value);
+    Parts p = stage_parts(k->problem, &at, k->start[s], end, !off);
+    early = fmax(p.passes, c->fill * p.way + early);
+    late = fmax(early + p.update, c->fill * p.forward + late);
     ranks += k->replicas[s];
   }
-  return k->traits.every_round && round != w->microbatches ? INFINITY : value;
+  return k->traits.every_round && round != w->microbatches ? INFINITY : late;
 }
 
 static void every_way(Way *k, int first, int used) {
