@@ -53,7 +53,7 @@ static const Option options[] = {
     {"--ahead", "1|2", CHOICE, AT(plan.ahead), "|1|2", "2: one microbatch more in flight between stages"},
     {"--threads", "N", COUNT, AT(plan.target.threads), NULL, "threads a rank (default: processors over ranks)"},
     {"--memory", "SIZE", BYTES, AT(plan.memory), NULL,
-     "a device's, as 16GiB (default: the machine's; 76 GB of a GPU)"},
+     "of a rank's process, as 16GiB (default: its share of the machine's; 76 GB of a GPU)"},
     {"--profile", "FILE", TEXT, AT(plan.profile), NULL,
      "measured costs, from pdc profile; without a model: of layers"},
     {"--cost-model", "NAME", CHOICE, AT(layers.model), "|pipedream",

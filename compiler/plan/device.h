@@ -26,7 +26,8 @@ typedef struct Device {
   bool has_arch;       /* --arch says which device; else the machine's own */
   unsigned precisions; /* 1u << Precision each */
   Rates (*rates)(const char *arch, const Target *t); /* arch: "sm_80", "sm_90"; NULL: the newest known */
-  int64_t (*memory)(int ranks);                      /* bytes a rank may take when nobody says */
+  int64_t (*memory)(int ranks);                      /* bytes a rank's process may take when nobody says */
+  int64_t process;                                   /* of those, what it needs beside its arena */
   /* The machine and the library as profiles name them, whose measurements hold for no other. */
   Name (*machine)(void);
   Name (*library)(void);

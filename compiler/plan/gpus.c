@@ -54,7 +54,8 @@ static Rates rates(const char *arch, const Target *t) {
   return r;
 }
 
-/* Of 80 GB all but what CUDA's context, NCCL's channels and the libraries' own objects need. */
+/* Of 80 GB all but what CUDA's context, NCCL's channels and the libraries' own objects need. `--memory` of a GPU is
+ * what is left beside these: nothing more is taken off (Device.process). */
 static int64_t memory(int ranks) {
   static const int64_t gpu = 80000000000, reserved = 4000000000;
   (void)ranks;

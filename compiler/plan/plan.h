@@ -66,11 +66,11 @@ typedef struct PlanRequest {
   Recompute recompute;
   const char *schedule; /* --schedule; "auto": the fastest that `delay` allows */
   Delay delay;
-  Target target;                              /* threads 0: processors / ranks */
-  const char *arch;                           /* of GPUs, as "sm_90"; NULL: not known */
-  int64_t memory;                             /* bytes a device; 0: the machine's memory */
-  const char *profile;                        /* --profile FILE */
-  const char *plan;                           /* --plan FILE */
+  Target target;       /* threads 0: processors / ranks */
+  const char *arch;    /* of GPUs, as "sm_90"; NULL: not known */
+  int64_t memory;      /* bytes a device, of which the process takes some; 0: its share of the machine's */
+  const char *profile; /* --profile FILE */
+  const char *plan;    /* --plan FILE */
   double link_bytes_per_second, link_latency; /* 0: defaults of shared memory */
   const char *compiler; /* the C compiler's version line, part of a profile's signature; NULL: not compared */
   StagePeak peak;       /* NULL: the planner's own estimate counts */

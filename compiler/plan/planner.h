@@ -26,7 +26,7 @@ typedef struct Planner {
   bool free_stages;          /* and as many stages as that takes; else form.n_stages */
   bool free_depth;           /* one rank a stage, and fewer stages than ranks where that is faster */
   int *pinned;               /* by part: its first piece, under --split; else NULL */
-  int64_t limit;             /* bytes a device */
+  int64_t limit, process;    /* bytes a device: of the arena; what its process takes beside that */
   Rates rates;               /* for costs that were not measured */
   double bandwidth, latency; /* of a message between stages: bytes a second, seconds */
   Vec(int64_t) microbatches; /* under consideration, rising */

@@ -323,7 +323,8 @@ bool planner_prepare(Planner *r, const Graph *g, const Pieces *p, const PlanRequ
   const Device *device = backend_of(&q->target)->device;
   int threads = q->target.threads ? q->target.threads : (int)(processors / r->ranks);
   r->target.threads = threads < 1 || !device->has_threads ? 1 : threads;
-  r->limit = q->memory ? q->memory : device->memory(r->ranks);
+  r->process = device->process;
+  r->limit = (q->memory ? q->memory : device->memory(r->ranks)) - r->process;
   r->rates = device->rates(q->arch, &r->target);
   r->bandwidth = q->link_bytes_per_second > 0 ? q->link_bytes_per_second : r->rates.bandwidth;
   r->latency = q->link_latency > 0 ? q->link_latency : r->rates.latency;
