@@ -30,6 +30,12 @@ double counted_seconds(const Graph *g, int node, int64_t b, const Rates *rates) 
   return (call ? rates->call : rates->loop) + t * samples / rates->threads + weight_traffic(g, n, &c, rates);
 }
 
+/* Seconds of an update as measured: its rule over elements, and where gradients are clipped their squares. */
+static double measured_update(const Planner *r, const ParameterTables *t, size_t stage) {
+  double elements = (double)t->held[stage] / 4;
+  return elements * (r->profile->update + (r->g->train.clip_norm > 0 ? r->profile->norm : 0));
+}
+
 /* An update of a stage's parameters reads and writes the moments, and goes over as many bytes as the parameters have
  * as often as its rule says; clipping reads the gradient once more. Its products are like a node's. */
 static double update_seconds(const Graph *g, const ParameterTables *t, size_t stage, const Rates *rates) {
@@ -129,8 +135,10 @@ Costs *price(const Planner *r, int64_t b) {
   double *update = alloc(square * sizeof *update);
   const ParameterTables t = parameter_tables(r);
   for (size_t i = 0; i < square && !g->inference; i++)
-    update[i] = (update_seconds(g, &t, i, &r->rates) + (double)t.shared[i] / r->bandwidth) * (double)b /
-                (double)g->train.batch;
+    update[i] =
+        ((r->profile && r->profile->update > 0 ? measured_update(r, &t, i) : update_seconds(g, &t, i, &r->rates)) +
+         (double)t.shared[i] / r->bandwidth) *
+        (double)b / (double)g->train.batch;
   *c = (Costs){.n = p->n,
                .forward = forward,
                .backward = backward,
