@@ -11,8 +11,12 @@ static const char preamble[] =
     "<unistd.h>\n\n"
     "#include \"kernels/pd_loops.h\"\n#include \"pd_runtime.h\"\n\n"
     "static char *memory;\n\n"
-    "__attribute__((unused)) static void fill_floats(char *at, int64_t n) {\n"
-    "  for (int64_t i = 0; i < n; i++) ((float *)at)[i] = 0.01f * (float)(i % 97 - 48);\n}\n\n"
+    "/* Numbers that are evenly spread around the mean; which they are depends on the index alone. */\n"
+    "__attribute__((unused)) static void fill_spread(char *at, int64_t n, float mean, float spread) {\n"
+    "  for (int64_t i = 0; i < n; i++) {\n"
+    "    const uint64_t x = ((uint64_t)i ^ 0x9e3779b97f4a7c15u) * 0xbf58476d1ce4e5b9u;\n"
+    "    const uint32_t word = (uint32_t)((x ^ x >> 31) * 0x94d049bb133111ebu >> 40);\n"
+    "    ((float *)at)[i] = mean + spread * ((float)word * 0x1p-23f - 1);\n  }\n}\n\n"
     "__attribute__((unused)) static void fill_tokens(char *at, int64_t n, int64_t classes) {\n"
     "  for (int64_t i = 0; i < n; i++) ((int32_t *)at)[i] = (int32_t)(i * 7919 % classes);\n}\n\n"
     "static double now(void) {\n  struct timespec t;\n  clock_gettime(CLOCK_MONOTONIC, &t);\n"
@@ -113,9 +117,8 @@ static void print_update(Text *out, const ProfileTask *task, int64_t bytes) {
 static void print_start(Text *out, const ProfileTask *task, int64_t bytes, bool reads_now) {
   int threads = task->stages[0]->kernels->target.threads;
   text_add(out,
-           "  start_others(%d);\n  memory = (char *)mmap(NULL, %" PRId64
-           ", PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);\n"
-           "  if (memory == MAP_FAILED) {\n    perror(\"memory for profiling\");\n    return 1;\n  }\n"
+           "  start_others(%d);\n  memory = pd_map_arena(%" PRId64 ");\n"
+           "  if (!memory) {\n    perror(\"memory for profiling\");\n    return 1;\n  }\n"
            "  omp_set_dynamic(0);\n  omp_set_num_threads(%d);\n  pd.training = true;\n%s",
            task->processes, bytes, threads > 0 ? threads : 1, reads_now ? "  pd.stage = &stage;\n" : "");
 }

@@ -26,7 +26,7 @@ void text_comment(Text *out, int indent, const char *paragraph);
 
 /* Texts of the program that times kernels (profile.c). */
 typedef struct TimingDialect {
-  const char *preamble; /* includes, `memory`, fill_floats() and fill_tokens() */
+  const char *preamble; /* includes, `memory`, fill_tokens() and fill_floats(), in passes fill_spread() */
   const char *now;      /* declares what loops read of the current microbatch, where some do */
   bool in_passes;       /* whole passes are timed, and `kernels` have no buffers of their own */
   /* Behind the table `kernels`: double seconds_of(size_t kernel). In passes also the structs step and size, before

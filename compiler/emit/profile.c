@@ -5,6 +5,7 @@
 #include "ops/op.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <string.h>
 
 typedef struct Timed {
@@ -155,6 +156,26 @@ static int print_places(Text *out, Places *p, const Lowered *kernel) {
   return buffers->n + 1;
 }
 
+/* What the buffer holds as a run starts, as far as it matters: some kernels take longer for large numbers. Spread so
+ * that the deviation is that of the parameter's initial values, or one. */
+static void print_contents(Text *out, Places *p, int buffer) {
+  const double evenly = sqrt(3); /* half the width of a distribution that is even, over its deviation */
+  const Buffer *b = &p->k->buffers.at[buffer];
+  int64_t at = place_of(p, buffer);
+  double mean = 0, spread = b->kind == BUFFER_ACCUMULATOR ? 0 : evenly;
+  if (b->type == TYPE_TOKEN) {
+    print_fill(out, p->k, b, at);
+    return;
+  }
+  if (is_parameter(b->kind)) {
+    const Param *q = &p->k->graph->params.at[b->param];
+    mean = q->init == INIT_ONES ? 1 : q->init == INIT_CONSTANT ? q->init_value : 0;
+    spread = q->init == INIT_NORMAL ? evenly * q->init_value : q->init == INIT_UNIFORM ? q->init_value : 0;
+  }
+  text_add(out, "  fill_spread(memory + %" PRId64 ", %" PRId64 ", %s, %s);\n", at, b->elements,
+           float_literal(mean), float_literal(spread));
+}
+
 /* Size i: "places_i", "steps_i" and "fill_i", forward and then backward. Returns the bytes of memory they need. */
 static int64_t print_size(Text *out, const ProfileTask *task, int i, const TimedKernels *timed) {
   const LoweredStage *stage = task->stages[i];
@@ -174,7 +195,7 @@ static int64_t print_size(Text *out, const ProfileTask *task, int i, const Timed
   text_add(out, "static void fill_%d(void) {\n", i);
   for (int j = 0; j < p.k->buffers.n; j++)
     if (p.k->buffers.at[j].kind <= BUFFER_INPUT || p.k->buffers.at[j].kind == BUFFER_TABLE)
-      print_fill(out, p.k, &p.k->buffers.at[j], place_of(&p, j));
+      print_contents(out, &p, j);
   text_add(out, "}\n\n");
   return p.end;
 }
