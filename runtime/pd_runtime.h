@@ -225,6 +225,10 @@ extern struct pd_run {
   char *arena;   /* the stage's arena_bytes, page aligned and zero; on a GPU see device.h */
 } pd;
 
+/* On processors: so many bytes of zeros for a program to work in, in huge pages where the kernel has them and it is
+ * worth while, for all of it is used, and matmuls walk over it. NULL with errno: there is not so much. */
+char *pd_map_arena(size_t bytes);
+
 /* Options, MPI, the check that all ranks hold the same plan, data, arena, initial weights into version
  * buffer 0, the log's first line. */
 void pd_start(const struct pd_stage *stage, int argc, char **argv);

@@ -55,7 +55,7 @@ static const Option options[] = {
     {"--cluster", "CLUSTER", TEXT, AT(cluster), NULL,
      "devices and links to plan for: a name as dgx_a100, FILE or FILE:NAME"},
     {"--memory", "SIZE", BYTES, AT(plan.memory), NULL,
-     "a device's, as 16GiB (default: the machine's; of a GPU nearly all)"},
+     "of a rank's process, as 16GiB (default: its share of the machine's; of a GPU nearly all)"},
     {"--profile", "FILE", TEXT, AT(plan.profile), NULL,
      "measured costs, from pdc profile; without a model: of layers"},
     {"--cost-model", "NAME", CHOICE, AT(layers.model), "|pipedream",

@@ -51,14 +51,15 @@ static const char measuring[] =
     "  return milliseconds;\n}\n\n"
     "/* Seconds of one run: the median over rounds of so many runs, one behind the other, that a round takes\n"
     " * MIN_MILLISECONDS; after one that is not counted. */\n"
-    "static double measure(void (*run)(void)) {\n  float round[ROUNDS];\n  timed(run, 1);\n"
+    "static double seconds_of(size_t kernel) {\n  void (*run)(void) = kernels[kernel].run;\n"
+    "  float round[ROUNDS];\n  at = kernels[kernel].at;\n  kernels[kernel].fill();\n  timed(run, 1);\n"
     "  const float once = timed(run, 1);\n"
     "  const int n = once * (float)MOST_RUNS < MIN_MILLISECONDS ? MOST_RUNS : (int)(MIN_MILLISECONDS / once) + 1;\n"
     "  for (int i = 0; i < ROUNDS; i++) round[i] = timed(run, n) / (float)n;\n"
     "  qsort(round, ROUNDS, sizeof *round, by_value);\n  return 1e-3 * round[ROUNDS / 2];\n}\n\n";
 
-static void print_start(Text *out, int64_t bytes, int threads, bool reads_now) {
-  (void)threads, (void)reads_now;
+static void print_start(Text *out, const ProfileTask *task, int64_t bytes, bool reads_now) {
+  (void)task, (void)reads_now;
   text_add(
       out,
       "  static const struct pd_now of_first = {.seed = 1, .first_sample = 0, .following = 0, .training = true};\n"
@@ -92,5 +93,10 @@ const Dialect cuda_dialect = {
              [WORD_TRAINING] = "now->training"},
     .print_loop = cuda_print_loop,
     .print_loop_call = cuda_print_loop_call,
-    .timing = {.preamble = preamble, .now = "", .measuring = measuring, .print_start = print_start, .end = end},
+    .timing = {.preamble = preamble,
+               .now = "",
+               .measuring = measuring,
+               .print_start = print_start,
+               .before = "",
+               .end = end},
 };

@@ -10,8 +10,20 @@
  * stages' about itself, 64 characters. */
 char *emit_stage(const Graph *g, const Pieces *pieces, const Plan *plan, const LoweredStage *lowered,
                  const Program *p, const Allocation *allocation, const char *plan_hash);
-/* The text of a program that times every distinct kernel of these stages (`pdc profile`) and prints
- * lines "SIGNATURE SECONDS". */
-char *emit_profile(const LoweredStage *const *stages, int n);
+/* What `pdc profile` measures. */
+typedef struct ProfileTask {
+  const LoweredStage *const *stages;    /* the whole model as one stage, at a microbatch each */
+  const Allocation *const *allocations; /* theirs */
+  int n;
+  int processes; /* so many do the same at once, as the ranks of a run do */
+  int64_t room;  /* bytes that each of them may take */
+  /* The update of so many elements by a rule of the runtime that goes by elements; NULL: it is not measured. */
+  const char *rule;
+  int n_moments;
+  int64_t elements;
+} ProfileTask;
+/* The text of a program that times every distinct kernel of the task's stages and prints lines "SIGNATURE SECONDS";
+ * on processors also "update SECONDS" and "norm SECONDS", of an element. */
+char *emit_profile(const ProfileTask *task);
 
 #endif

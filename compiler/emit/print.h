@@ -26,12 +26,17 @@ void text_comment(Text *out, int indent, const char *paragraph);
 
 /* Texts of the program that times kernels (profile.c). */
 typedef struct TimingDialect {
-  const char *preamble;  /* includes, `memory`, fill_floats() and fill_tokens() */
-  const char *now;       /* declares what loops read of the current microbatch, where some do */
-  const char *measuring; /* double measure(void (*run)(void)): seconds */
-  /* The lines of main() before the first kernel is set up: bytes of memory, threads of the rank. */
-  void (*print_start)(Text *out, int64_t bytes, int threads, bool reads_now);
-  const char *end; /* its lines behind the last kernel */
+  const char *preamble; /* includes, `memory`, fill_tokens() and fill_floats(), in passes fill_spread() */
+  const char *now;      /* declares what loops read of the current microbatch, where some do */
+  bool in_passes;       /* whole passes are timed, and `kernels` have no buffers of their own */
+  /* Behind the table `kernels`: double seconds_of(size_t kernel). In passes also the structs step and size, before
+   * the tables of them. */
+  const char *measuring;
+  /* NULL, or: the function that times the task's update in these bytes of memory. */
+  void (*print_update)(Text *out, const ProfileTask *task, int64_t bytes);
+  /* The lines of main() before the first kernel is set up. */
+  void (*print_start)(Text *out, const ProfileTask *task, int64_t bytes, bool reads_now);
+  const char *before, *end; /* those before the first kernel's line is printed, and behind the last */
 } TimingDialect;
 
 typedef struct Dialect {

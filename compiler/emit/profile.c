@@ -1,8 +1,11 @@
-/* A program that times kernels one by one, for `pdc profile`. */
+/* A program that times kernels, for `pdc profile`. On processors it does whole forward and backward passes, every
+ * buffer where it stands in a run, and looks at the clock between kernels: so caches hold what they hold in a run. On
+ * a GPU it repeats each distinct kernel. */
 #include "emit/print.h"
 #include "ops/op.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <string.h>
 
 typedef struct Timed {
@@ -23,44 +26,43 @@ static Name local_name(void *context, int buffer) {
   BUG("a call names buffer %d, which is not among its own", buffer);
 }
 
+static int find_timed(const TimedKernels *timed, const Lowered *kernel) {
+  int i = 0;
+  while (i < timed->n && timed->at[i].kernel->kernel->signature != kernel->kernel->signature)
+    i++;
+  return i;
+}
+
 static void collect(const StageKernels *k, const LoweredList *list, TimedKernels *timed, Names *taken) {
   for (int i = 0; i < list->n; i++) {
-    int j = 0;
-    while (j < timed->n && timed->at[j].kernel->kernel->signature != list->at[i].kernel->signature)
-      j++;
+    int j = find_timed(timed, &list->at[i]);
     if (j == timed->n)
       push(timed, (Timed){k, &list->at[i], unique_name(taken, list->at[i].kernel->name), 0, 0});
     timed->at[j].count += timed->at[j].stage == k;
   }
 }
 
-/* "run_NAME" calls the kernel over memory; "fill_NAME" gives that memory plausible contents. */
-static void print_run(Text *out, Timed *t) {
+static bool seen_before(const Ints *buffers, int i) {
+  for (int j = 0; j < i; j++)
+    if (buffers->at[j] == buffers->at[i])
+      return true;
+  return false;
+}
+
+/* "run_NAME" calls the kernel, whose buffers and scratch memory are at at[0], at[1] .. */
+static void print_run(Text *out, const Timed *t) {
   const Arguments *c = &t->kernel->arguments;
-  Text fills = {0};
   text_add(out, "static void run_%s(void) {\n", t->name);
   for (int i = 0; i < c->buffers.n; i++) {
     const Buffer *b = &t->stage->buffers.at[c->buffers.at[i]];
-    bool seen = false;
-    for (int j = 0; j < i && !seen; j++)
-      seen = c->buffers.at[j] == c->buffers.at[i];
-    if (seen)
-      continue;
-    bool token = b->type == TYPE_TOKEN;
-    int64_t classes = token ? t->stage->graph->values.at[b->value].classes : 0;
-    const char *type = token ? "int32_t" : b->bf16 ? "pd_bf16" : "float";
-    text_add(out, "  %s *x%d = (%s *)(memory + %" PRId64 ");\n", type, i, type, t->bytes);
-    text_add(&fills, "  fill_%s(memory + %" PRId64 ", %" PRId64 "%s);\n",
-             token     ? "tokens"
-             : b->bf16 ? "bf16"
-                       : "floats",
-             t->bytes, b->elements, token ? format(", %" PRId64, classes) : "");
-    t->bytes += buffer_bytes(b);
+    const char *type = b->type == TYPE_TOKEN ? "int32_t" : b->bf16 ? "pd_bf16" : "float";
+    if (!seen_before(&c->buffers, i))
+      text_add(out, "  %s *x%d = (%s *)(memory + at[%d]);\n", type, i, type, i);
   }
   if (c->first)
     text_add(out, "  const bool first = false;\n");
   if (c->scratch)
-    text_add(out, "  char *scratch = memory + %" PRId64 ";\n", t->bytes);
+    text_add(out, "  char *scratch = memory + at[%d];\n", c->buffers.n);
   if (t->kernel->call) {
     print_call(out, 2, dialect_of(t->stage), t->kernel, t->name, local_name, (void *)c);
   } else {
@@ -75,7 +77,141 @@ static void print_run(Text *out, Timed *t) {
       push(&list, intern("scratch"));
     dialect_of(t->stage)->print_loop_call(out, 2, t->stage, t->kernel, t->name, &list);
   }
-  text_add(out, "}\nstatic void fill_%s(void) {\n%s}\n\n", t->name, fills.n ? fills.at : "");
+  text_add(out, "}\n\n");
+}
+
+/* Gives a buffer at `at` plausible contents. */
+static void print_fill(Text *out, const StageKernels *k, const Buffer *b, int64_t at) {
+  bool token = b->type == TYPE_TOKEN;
+  text_add(out, "  fill_%s(memory + %" PRId64 ", %" PRId64 "%s);\n",
+           token     ? "tokens"
+           : b->bf16 ? "bf16"
+                     : "floats",
+           at, b->elements, token ? format(", %" PRId64, k->graph->values.at[b->value].classes) : "");
+}
+
+/* ---- kernels by themselves ------------------------------------------------------------------------- */
+
+/* "at_NAME": the buffers side by side, then the scratch memory; "fill_NAME" gives them contents. */
+static void print_side_by_side(Text *out, Timed *t) {
+  const Ints *buffers = &t->kernel->arguments.buffers;
+  Text fills = {0};
+  int64_t *at = alloc((size_t)(buffers->n + 1) * sizeof *at);
+  for (int i = 0; i < buffers->n; i++) {
+    const Buffer *b = &t->stage->buffers.at[buffers->at[i]];
+    at[i] = t->bytes;
+    if (seen_before(buffers, i))
+      continue;
+    print_fill(&fills, t->stage, b, t->bytes);
+    t->bytes += buffer_bytes(b);
+  }
+  at[buffers->n] = t->bytes;
+  text_add(out, "static const int64_t at_%s[] = {", t->name);
+  for (int i = 0; i <= buffers->n; i++)
+    text_add(out, "%s%" PRId64, i ? ", " : "", at[i]);
+  text_add(out, "};\nstatic void fill_%s(void) {\n%s}\n\n", t->name, fills.n ? fills.at : "");
+}
+
+/* ---- whole passes ---------------------------------------------------------------------------------- */
+
+/* Where buffers of a stage stand, and the end of the last of them. */
+typedef struct Places {
+  const StageKernels *k;
+  const Allocation *a;
+  int64_t room, end;
+  int64_t *apart; /* by buffer: its place behind the room; 0: none yet */
+} Places;
+
+/* As in a run. Where that takes more memory than there is, buffers share it: what they hold does not matter. */
+static int64_t place(Places *p, int64_t offset, int64_t bytes) {
+  int64_t last = p->room > bytes ? (p->room - bytes) / ALIGNMENT * ALIGNMENT : 0;
+  int64_t at = offset <= last ? offset : last ? offset % last / ALIGNMENT * ALIGNMENT : 0;
+  p->end = at + bytes > p->end ? at + bytes : p->end;
+  return at;
+}
+
+/* But for tokens, which say where kernels read. */
+static int64_t place_of(Places *p, int buffer) {
+  const Buffer *b = &p->k->buffers.at[buffer];
+  if (p->a->bytes > p->room && b->type == TYPE_TOKEN) {
+    if (!p->apart[buffer]) {
+      p->apart[buffer] = p->end > p->room ? p->end : p->room;
+      p->end = p->apart[buffer] + buffer_bytes(b);
+    }
+    return p->apart[buffer];
+  }
+  int64_t offset = p->a->buffer[buffer].offset;
+  if (b->kind == BUFFER_TEMPORARY && b->region >= 0)
+    offset += b->backward ? p->a->frame_backward[b->region] : p->a->frame[b->region];
+  return place(p, offset, buffer_bytes(b));
+}
+
+/* A kernel's buffers and scratch memory; returns how many. */
+static int print_places(Text *out, Places *p, const Lowered *kernel) {
+  const Ints *buffers = &kernel->arguments.buffers;
+  text_add(out, "  ");
+  for (int i = 0; i < buffers->n; i++)
+    text_add(out, "%" PRId64 ", ", place_of(p, buffers->at[i]));
+  text_add(out, "%" PRId64 ",\n", place(p, p->a->scratch_offset, kernel->scratch_bytes));
+  return buffers->n + 1;
+}
+
+/* What the buffer holds as a run starts, as far as it matters: some kernels take longer for large numbers. Spread so
+ * that the deviation is that of the parameter's initial values, or one. */
+static void print_contents(Text *out, Places *p, int buffer) {
+  const double evenly = sqrt(3); /* half the width of a distribution that is even, over its deviation */
+  const Buffer *b = &p->k->buffers.at[buffer];
+  int64_t at = place_of(p, buffer);
+  double mean = 0, spread = b->kind == BUFFER_ACCUMULATOR ? 0 : evenly;
+  if (b->type == TYPE_TOKEN) {
+    print_fill(out, p->k, b, at);
+    return;
+  }
+  if (is_parameter(b->kind)) {
+    const Param *q = &p->k->graph->params.at[b->param];
+    mean = q->init == INIT_ONES ? 1 : q->init == INIT_CONSTANT ? q->init_value : 0;
+    spread = q->init == INIT_NORMAL ? evenly * q->init_value : q->init == INIT_UNIFORM ? q->init_value : 0;
+  }
+  text_add(out, "  fill_spread(memory + %" PRId64 ", %" PRId64 ", %s, %s);\n", at, b->elements,
+           float_literal(mean), float_literal(spread));
+}
+
+/* Size i: "places_i", "steps_i" and "fill_i", forward and then backward. Returns the bytes of memory they need. */
+static int64_t print_size(Text *out, const ProfileTask *task, int i, const TimedKernels *timed) {
+  const LoweredStage *stage = task->stages[i];
+  Places p = {stage->kernels, task->allocations[i], task->room / ALIGNMENT * ALIGNMENT, 0, NULL};
+  p.apart = alloc((size_t)p.k->buffers.n * sizeof *p.apart);
+  Text places = {0}, steps = {0};
+  int n = 0;
+  for (PassKind pass = PASS_FORWARD; pass <= PASS_BACKWARD; pass++) {
+    const LoweredList *list = lowered_pass(stage, pass);
+    for (int j = 0; j < list->n; j++) {
+      text_add(&steps, "  {%d, places_%d + %d},\n", find_timed(timed, &list->at[j]), i, n);
+      n += print_places(&places, &p, &list->at[j]);
+    }
+  }
+  text_add(out, "static const int64_t places_%d[] = {\n%s};\n", i, places.at);
+  text_add(out, "static const struct step steps_%d[] = {\n%s};\n", i, steps.at);
+  text_add(out, "static void fill_%d(void) {\n", i);
+  for (int j = 0; j < p.k->buffers.n; j++)
+    if (p.k->buffers.at[j].kind <= BUFFER_INPUT || p.k->buffers.at[j].kind == BUFFER_TABLE)
+      print_contents(out, &p, j);
+  text_add(out, "}\n\n");
+  return p.end;
+}
+
+static int64_t print_passes(Text *out, const ProfileTask *task, const TimedKernels *timed) {
+  int64_t bytes = 0;
+  text_add(out, "static double sums[%d];\nstatic int64_t counts[%d];\n\n", timed->n, timed->n);
+  for (int i = 0; i < task->n; i++) {
+    int64_t need = print_size(out, task, i, timed);
+    bytes = need > bytes ? need : bytes;
+  }
+  text_add(out, "static const struct size sizes[] = {\n");
+  for (int i = 0; i < task->n; i++)
+    text_add(out, "  {steps_%d, sizeof steps_%d / sizeof *steps_%d, fill_%d},\n", i, i, i, i);
+  text_add(out, "};\n\nstatic double seconds_of(size_t i) { return sums[i] / (double)counts[i]; }\n\n");
+  return bytes;
 }
 
 /* ---- the program ---------------------------------------------------------------------------------- */
@@ -83,8 +219,8 @@ static void print_run(Text *out, Timed *t) {
 /* Without an argument lines "SIGNATURE SECONDS"; with one, of JSON, for people who compare with a machine's
  * rates. */
 static const char main_loop[] =
-    "  for (size_t i = 0; i < sizeof kernels / sizeof *kernels; i++) {\n    kernels[i].fill();\n"
-    "    const double seconds = measure(kernels[i].run);\n"
+    "  for (size_t i = 0; i < sizeof kernels / sizeof *kernels; i++) {\n"
+    "    const double seconds = seconds_of(i);\n"
     "    if (argc > 1)\n"
     "      printf(\"{\\\"kernel\\\": \\\"%s\\\", \\\"count\\\": %d, \\\"bytes\\\": %.0f, "
     "\\\"operations\\\": %.0f, \\\"seconds\\\": %.9g}\\n\",\n"
@@ -96,8 +232,10 @@ static const char main_loop[] =
  * Operations of products, as mfu counts them. */
 static void weigh(const Timed *t, double *bytes, double *operations) {
   const Kernel *k = t->kernel->kernel;
-  *bytes = (double)t->bytes;
-  *operations = 0;
+  const Ints *buffers = &t->kernel->arguments.buffers;
+  *bytes = *operations = 0;
+  for (int i = 0; i < buffers->n; i++)
+    *bytes += seen_before(buffers, i) ? 0 : (double)buffer_bytes(&t->stage->buffers.at[buffers->at[i]]);
   if (k->kind != KERNEL_CALL || !k->node->op->cost)
     return;
   OpCost c = k->node->op->cost(t->stage->graph, (int)(k->node - t->stage->graph->nodes.at));
@@ -106,58 +244,87 @@ static void weigh(const Timed *t, double *bytes, double *operations) {
     *bytes = c.bytes * (double)t->stage->microbatch;
 }
 
-static void print_table(Text *out, const TimedKernels *timed) {
-  text_add(out, "static const struct {\n  const char *signature, *name;\n  void (*run)(void), (*fill)(void);\n"
-                "  int count;\n  double bytes, operations;\n} kernels[] = {\n");
+static void print_table(Text *out, const TimedKernels *timed, bool side_by_side) {
+  text_add(out,
+           "static const struct {\n  const char *signature, *name;\n  void (*run)(void);\n%s"
+           "  int count;\n  double bytes, operations;\n} kernels[] = {\n",
+           side_by_side ? "  void (*fill)(void);\n  const int64_t *at;\n" : "");
   for (int i = 0; i < timed->n; i++) {
     const Timed *t = &timed->at[i];
     double bytes, operations;
     weigh(t, &bytes, &operations);
-    text_add(out,
-             "  {.signature = \"%s\", .name = \"%s\",\n   .run = run_%s, .fill = fill_%s,\n"
-             "   .count = %d, .bytes = %.0f, .operations = %.0f},\n",
-             t->kernel->kernel->signature, t->name, t->name, t->name, t->count, bytes, operations);
+    text_add(out, "  {.signature = \"%s\", .name = \"%s\",\n   .run = run_%s,%s\n", t->kernel->kernel->signature,
+             t->name, t->name, side_by_side ? format(" .fill = fill_%s, .at = at_%s,", t->name, t->name) : "");
+    text_add(out, "   .count = %d, .bytes = %.0f, .operations = %.0f},\n", t->count, bytes, operations);
   }
   text_add(out, "};\n\n");
 }
 
-char *emit_profile(const LoweredStage *const *stages, int n) {
+/* What the program's own texts call things. */
+static const char *const own_names[] = {"at",           "before",     "constants",  "counts",      "fill",
+                                        "is_beside",    "kernels",    "measure",    "memory",      "now",
+                                        "pass",         "by_seconds", "seconds_of", "sizes",       "stage",
+                                        "start_others", "sums",       "turn",       "square_tile", "tell_update",
+                                        "update_tile",  "work_beside"};
+
+static TimedKernels distinct_kernels(const ProfileTask *task) {
   enum { MOST_OPERANDS = 64 };
-  const StageKernels *first = stages[0]->kernels;
-  const Dialect *dialect = dialect_of(first);
-  bool now = false;
   TimedKernels timed = {0};
-  Names taken = dialect_names(dialect);
+  Names taken = dialect_names(dialect_of(task->stages[0]->kernels));
   for (int i = 0; i < MOST_OPERANDS; i++)
     push(&taken, internf("x%d", i));
-  for (int i = 0; i < n; i++) {
-    collect(stages[i]->kernels, lowered_pass(stages[i], PASS_FORWARD), &timed, &taken);
-    collect(stages[i]->kernels, lowered_pass(stages[i], PASS_BACKWARD), &timed, &taken);
-  }
-  Text out = {0}, loops = {0}, objects = {0}, runs = {0}, setup = {0};
-  text_add(&out, "%s", dialect->timing.preamble);
-  text_add(&out, "enum { MICROBATCH = %" PRId64 " };\n", first->microbatch);
-  int64_t bytes = 0;
-  for (int i = 0; i < timed.n; i++) {
-    Timed *t = &timed.at[i];
+  for (size_t i = 0; i < sizeof own_names / sizeof *own_names; i++)
+    push(&taken, intern(own_names[i]));
+  for (int i = 0; i < task->n; i++)
+    for (PassKind pass = PASS_FORWARD; pass <= PASS_BACKWARD; pass++)
+      collect(task->stages[i]->kernels, lowered_pass(task->stages[i], pass), &timed, &taken);
+  return timed;
+}
+
+/* Loops, objects of calls and run functions; `setup`: what main() makes. Whether a kernel reads the microbatch's
+ * numbers. */
+static bool print_kernels(Text *out, Text *setup, const Dialect *dialect, const TimedKernels *timed) {
+  Text loops = {0}, objects = {0}, runs = {0};
+  bool now = false;
+  for (int i = 0; i < timed->n; i++) {
+    const Timed *t = &timed->at[i];
     now |= t->kernel->arguments.now;
     if (!t->kernel->call) {
       dialect->print_loop(&loops, t->stage, t->kernel, t->name);
     } else {
       print_call_object(&objects, t->kernel, t->name);
-      print_call_setup(&setup, dialect, t->kernel, t->name);
+      print_call_setup(setup, dialect, t->kernel, t->name);
     }
     print_run(&runs, t);
-    int64_t need = t->bytes + t->kernel->scratch_bytes;
-    bytes = need > bytes ? need : bytes;
   }
   if (now)
-    text_add(&out, "%s", dialect->timing.now);
-  text_add(&out, "%s%s\n%s%s", loops.n ? loops.at : "", objects.n ? objects.at : "", runs.n ? runs.at : "",
-           dialect->timing.measuring);
-  print_table(&out, &timed);
+    text_add(out, "%s", dialect->timing.now);
+  text_add(out, "static const int64_t *at;\n\n%s%s\n%s", loops.n ? loops.at : "", objects.n ? objects.at : "",
+           runs.n ? runs.at : "");
+  return now;
+}
+
+char *emit_profile(const ProfileTask *task) {
+  const StageKernels *first = task->stages[0]->kernels;
+  const TimingDialect *dialect = &dialect_of(first)->timing;
+  TimedKernels timed = distinct_kernels(task);
+  Text out = {0}, setup = {0};
+  int64_t bytes = 0;
+  text_add(&out, "%senum { MICROBATCH = %" PRId64 " };\n", dialect->preamble, first->microbatch);
+  bool now = print_kernels(&out, &setup, dialect_of(first), &timed);
+  for (int i = 0; i < timed.n && !dialect->in_passes; i++) {
+    print_side_by_side(&out, &timed.at[i]);
+    int64_t need = timed.at[i].bytes + timed.at[i].kernel->scratch_bytes;
+    bytes = need > bytes ? need : bytes;
+  }
+  print_table(&out, &timed, !dialect->in_passes);
+  text_add(&out, "%s", dialect->measuring);
+  if (dialect->in_passes)
+    bytes = print_passes(&out, task, &timed);
+  if (dialect->print_update)
+    dialect->print_update(&out, task, bytes);
   text_add(&out, "int main(int argc, char **argv) {\n  (void)argv;\n");
-  dialect->timing.print_start(&out, bytes + 4096, first->target.threads, now);
-  text_add(&out, "%s%s%s  return 0;\n}\n", setup.n ? setup.at : "", main_loop, dialect->timing.end);
+  dialect->print_start(&out, task, bytes + 4096, now);
+  text_add(&out, "%s%s%s%s  return 0;\n}\n", setup.n ? setup.at : "", dialect->before, main_loop, dialect->end);
   return out.at;
 }

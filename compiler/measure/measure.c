@@ -1,10 +1,11 @@
-/* `pdc profile`: the kernels of the whole model as one stage, each distinct one timed once, their seconds
- * divided over the pieces whose nodes they compute. Timing the fused whole keeps what fusion across cuts
+/* `pdc profile`: the kernels of the whole model as one stage, timed in its passes, their seconds divided over the
+ * pieces whose nodes they compute. Timing the fused whole keeps what fusion across cuts
  * saves; a stage's own kernels differ from these only at its ends. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "emit/emit.h"
 #include "measure/measure.h"
@@ -111,6 +112,14 @@ static bool find_seconds(const Timings *t, const Kernel *kernel, double *seconds
   return false;
 }
 
+/* 0: it was not measured. */
+static double seconds_named(const Timings *t, const char *name) {
+  for (int i = 0; i < t->n; i++)
+    if (!strcmp(t->at[i].signature, name))
+      return t->at[i].seconds;
+  return 0;
+}
+
 static void count_kernel(MeasuredSize *m, const Kernel *kernel, double seconds) {
   for (int i = 0; i < m->kernels.n; i++)
     if (m->kernels.at[i].signature == kernel->signature) {
@@ -168,25 +177,64 @@ static void keep_reasonable(Planner *r) {
 /* What is measured: the whole model as one stage, at every microbatch under consideration. */
 typedef struct Job {
   Planner planner;
-  const LoweredStage **stages;
-  int n;
+  ProfileTask task;
 } Job;
+
+/* Where its buffers stand in a run on one rank. */
+static const Allocation *lay_out(const Planner *r, const LoweredStage *stage, int64_t b) {
+  Pipeline form = pipeline_make(intern(r->g->inference ? "forward" : "flush"), 1, 1);
+  form = pipeline_at(&form, r->g->train.batch, b);
+  const Program *program = schedule(&form, NULL, NO_SPAN);
+  ensure(program);
+  return allocate(stage, program, &r->g->train);
+}
+
+/* As many as the plan's ranks, as far as there are processors and memory. */
+static void choose_processes(const Planner *r, ProfileTask *task) {
+  const Device *device = backend_of(&r->target)->device;
+  int64_t most = 0;
+  long at_once = device->has_threads ? sysconf(_SC_NPROCESSORS_ONLN) / r->target.threads : 1;
+  for (int i = 0; i < task->n; i++)
+    most = task->allocations[i]->bytes > most ? task->allocations[i]->bytes : most;
+  task->processes = r->ranks < at_once ? r->ranks : (int)at_once;
+  while (task->processes > 1 && device->memory(task->processes) - device->process < most)
+    task->processes--;
+  task->processes = task->processes > 1 ? task->processes : 1;
+  task->room = device->memory(task->processes) - device->process;
+}
+
+static void choose_update(const Graph *g, ProfileTask *task) {
+  const UpdateRule *rule = update_rule(&g->train);
+  if (g->inference || rule->scratch)
+    return;
+  task->rule = rule->name;
+  task->n_moments = rule->n_moments;
+  for (int i = 0; i < g->params.n; i++)
+    task->elements += is_trained(&g->params.at[i]) ? shape_elements(&g->params.at[i].shape) : 0;
+}
 
 static bool prepare(Job *j, const Graph *g, const Pieces *p, const PlanRequest *request) {
   Planner *r = &j->planner;
   if (!planner_prepare(r, g, p, request, NULL) || !planner_microbatches(r))
     return false;
   keep_reasonable(r);
-  j->n = r->microbatches.n;
-  j->stages = alloc((size_t)j->n * sizeof *j->stages);
-  for (int i = 0; i < j->n; i++)
-    j->stages[i] = lower(fuse(g, p, 0, p->n, 0, 1, r->microbatches.at[i], false, false, r->target));
+  int n = r->microbatches.n;
+  const LoweredStage **stages = alloc((size_t)n * sizeof *stages);
+  const Allocation **allocations = alloc((size_t)n * sizeof *allocations);
+  for (int i = 0; i < n; i++) {
+    int64_t b = r->microbatches.at[i];
+    stages[i] = lower(fuse(g, p, 0, p->n, 0, 1, b, false, false, r->target));
+    allocations[i] = lay_out(r, stages[i], b);
+  }
+  j->task = (ProfileTask){.stages = stages, .allocations = allocations, .n = n};
+  choose_processes(r, &j->task);
+  choose_update(g, &j->task);
   return true;
 }
 
 char *profile_program(const Graph *g, const Pieces *p, const PlanRequest *request) {
   Job job;
-  return prepare(&job, g, p, request) ? emit_profile(job.stages, job.n) : NULL;
+  return prepare(&job, g, p, request) ? emit_profile(&job.task) : NULL;
 }
 
 bool profile_make(const Graph *g, const Pieces *p, const PlanRequest *request, const char *out_path,
@@ -195,13 +243,15 @@ bool profile_make(const Graph *g, const Pieces *p, const PlanRequest *request, c
   if (!prepare(&job, g, p, request))
     return false;
   const Planner *r = &job.planner;
-  char *printed = run(context, emit_profile(job.stages, job.n));
+  char *printed = run(context, emit_profile(&job.task));
   Timings timings = {0};
   if (!printed || !read_timings(printed, &timings))
     return false;
   Profile profile = {.file = intern(out_path), .signature = profile_signature(g, p, r->target, request->compiler)};
-  for (int i = 0; i < job.n; i++)
-    if (!measure_size(r, job.stages[i]->kernels, &timings, &profile))
+  profile.update = seconds_named(&timings, "update");
+  profile.norm = seconds_named(&timings, "norm");
+  for (int i = 0; i < job.task.n; i++)
+    if (!measure_size(r, job.task.stages[i]->kernels, &timings, &profile))
       return false;
   char *text = profile_write(&profile, p);
   if (write_file(out_path, text, strlen(text)))

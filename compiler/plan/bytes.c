@@ -93,14 +93,25 @@ static int64_t moment_bytes(const Graph *g, const UpdateRule *rule, int param) {
   return bytes;
 }
 
+/* As measured: the rule over elements, and where gradients are clipped their squares. */
+static double measured_update(const Planner *r, const Held *held) {
+  double elements = (double)held->masters / 4;
+  return elements * (r->profile->update + (r->g->train.clip_norm > 0 ? r->profile->norm : 0));
+}
+
 /* An update of a parameter reads and writes its moments, and goes over as many bytes as it has as often as the rule
  * says; clipping reads the gradient once more. Its products are like a node's. */
-static double update_seconds(const Graph *g, const UpdateRule *rule, const Rates *rates, int param,
+static double update_seconds(const Planner *r, const UpdateRule *rule, const Rates *rates, int param,
                              const Held *held) {
+  const Graph *g = r->g;
   const Param *p = &g->params.at[param];
+  if (g->inference)
+    return 0;
+  if (r->profile && r->profile->update > 0)
+    return measured_update(r, held);
   double bytes = (double)held->masters * (rule->traffic + (g->train.clip_norm > 0)) + 2 * (double)held->moments;
   double products = rule->products && is_trained(p) ? rule->products(&g->train, p) : 0;
-  return g->inference ? 0 : bytes / rates->stream + products / rates->product / rates->threads;
+  return bytes / rates->stream + products / rates->product / rates->threads;
 }
 
 static Held held_of(const Planner *r, const UpdateRule *rule, const Rates *rates, int param) {
@@ -110,7 +121,7 @@ static Held held_of(const Planner *r, const UpdateRule *rule, const Rates *rates
   Held held = {.weights = value_bytes(r, p->value, 1),
                .masters = padded_bytes(shape_elements(&p->shape)),
                .moments = moment_bytes(r->g, rule, param)};
-  held.update = update_seconds(r->g, rule, rates, param, &held);
+  held.update = update_seconds(r, rule, rates, param, &held);
   return held;
 }
 

@@ -28,7 +28,8 @@ typedef struct Device {
    * which it is, so it is the newest known. */
   const DeviceKind *(*kind)(const char *arch, bool *assumed);
   Rates (*rates)(const DeviceKind *kind, const Target *t); /* of a kind of this target */
-  int64_t (*memory)(int ranks); /* bytes a rank may take when nobody says; NULL: every kind does */
+  int64_t (*memory)(int ranks); /* bytes a rank's process may take when nobody says; NULL: every kind does */
+  int64_t process;              /* of those, what it needs beside its arena */
   /* The machine and the library as profiles name them, whose measurements hold for no other. */
   Name (*machine)(void);
   Name (*library)(void);

@@ -81,12 +81,13 @@ static const uint8_t *kinds_of_devices(const Cluster *c, const Kinds *k) {
   return kind;
 }
 
-/* What --memory says, or what the device holds. */
+/* What --memory says, or what the device holds, less what the process needs beside its arena. */
 static int64_t memory_of(const Planner *r, const DeviceKind *kind) {
   const PlanRequest *q = r->request;
-  if (q->memory)
-    return q->memory;
-  return kind->memory ? kind->memory : backend_of(&q->target)->device->memory(r->ranks);
+  int64_t bytes = q->memory      ? q->memory
+                  : kind->memory ? kind->memory
+                                 : backend_of(&q->target)->device->memory(r->ranks);
+  return bytes - r->process;
 }
 
 static void take_cluster(Planner *r) {
@@ -125,6 +126,7 @@ static void take_machine(Planner *r) {
 
 bool choose_devices(Planner *r) {
   const PlanRequest *q = r->request;
+  r->process = backend_of(&q->target)->device->process;
   if (q->cluster && !check_cluster(r))
     return false;
   if (q->cluster)

@@ -74,9 +74,9 @@ typedef struct PlanRequest {
   Recompute recompute;
   const char *schedule; /* --schedule; "auto": the fastest that `delay` allows */
   Delay delay;
-  Target target;                              /* threads 0: processors / ranks */
-  const char *arch;                           /* of GPUs, as "sm_90"; NULL: not known */
-  int64_t memory;                             /* bytes a device; 0: its kind's, or the machine's memory */
+  Target target;    /* threads 0: processors / ranks */
+  const char *arch; /* of GPUs, as "sm_90"; NULL: not known */
+  int64_t memory; /* bytes a device, of which the process takes some; 0: its kind's, or a share of the machine's */
   const char *profile;                        /* --profile FILE */
   const char *plan;                           /* --plan FILE */
   double link_bytes_per_second, link_latency; /* 0: defaults of shared memory */

@@ -51,7 +51,7 @@ struct Planner {
   bool free_stages;         /* and as many stages as that takes; else form.n_stages */
   bool free_depth;          /* one rank a stage, and fewer stages than ranks where that is faster */
   int *pinned;              /* by part: its first piece, under --split; else NULL */
-  int64_t limit;            /* bytes a device; of several kinds the largest's */
+  int64_t limit, process;   /* bytes a device, of several kinds the largest's: of the arena; beside it */
   int n_kinds;              /* of devices, the slowest first: */
   const int64_t *limits;    /* bytes of each */
   const Rates *rates;       /* for costs that were not measured */

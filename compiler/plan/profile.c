@@ -133,7 +133,11 @@ char *profile_write(const Profile *profile, const Pieces *p) {
   json_string(&t, s->compiler);
   text_add(&t, ",\n    \"library\": ");
   json_string(&t, s->library);
-  text_add(&t, "\n  },\n  \"microbatches\": [\n");
+  text_add(&t, "\n  },\n");
+  if (profile->update > 0)
+    text_add(&t, "  \"update\": { \"element_ns\": %.9g, \"norm_ns\": %.9g },\n", profile->update * 1e9,
+             profile->norm * 1e9);
+  text_add(&t, "  \"microbatches\": [\n");
   for (int i = 0; i < profile->sizes.n; i++) {
     const MeasuredSize *m = &profile->sizes.at[i];
     text_add(&t, "    {\n      \"microbatch\": %lld,\n", (long long)m->microbatch);
@@ -267,14 +271,28 @@ static bool read_size(const JsonPlace *at, const Pieces *p, Profile *profile) {
   return true;
 }
 
+/* A profile of an older pdc has none. */
+static bool read_update(const JsonPlace *top, Profile *profile) {
+  static const char *const keys[] = {"element_ns", "norm_ns", NULL};
+  if (!cJSON_GetObjectItemCaseSensitive(top->object, "update"))
+    return true;
+  JsonPlace at = {top->file, "update", json_member(top, "update")};
+  if (!at.object || !json_only(&at, keys) || !json_get_seconds(&at, "element_ns", &profile->update) ||
+      !json_get_seconds(&at, "norm_ns", &profile->norm))
+    return false;
+  profile->update /= 1e9;
+  profile->norm /= 1e9;
+  return true;
+}
+
 const Profile *profile_read(const char *path, const Pieces *p, const ProfileSignature *expected) {
-  static const char *const keys[] = {"signature", "microbatches", NULL};
+  static const char *const keys[] = {"signature", "update", "microbatches", NULL};
   JsonPlace top = {.path = ""};
   Profile *profile = alloc(sizeof *profile);
   profile->file = intern(path);
   top.object = json_load(path, &top.file);
   if (!top.object || !json_only(&top, keys) || !read_signature(&top, &profile->signature) ||
-      !applies(top.file, &profile->signature, expected))
+      !applies(top.file, &profile->signature, expected) || !read_update(&top, profile))
     return NULL;
   const cJSON *sizes = json_get_array(&top, "microbatches", 1);
   for (int i = 0; sizes && i < cJSON_GetArraySize(sizes); i++) {

@@ -32,6 +32,8 @@ typedef struct MeasuredSize {
 typedef struct Profile {
   Name file;
   ProfileSignature signature;
+  double update,
+      norm; /* seconds of an element: of the optimizer's rule, of the gradient's squares; 0: not measured */
   Vec(MeasuredSize) sizes; /* by rising microbatch */
 } Profile;
 

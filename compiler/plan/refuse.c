@@ -25,17 +25,16 @@ static Plan *instead(const Planner *r, PlanRequest changed) {
   changed.profile = NULL;
   changed.schedule = r->form.schedule;
   changed.replicas = replicas_text(&form);
-  if (!changed.memory && !r->device->memory) /* ranks share one machine's */
-    changed.memory = r->limit * r->ranks / pipeline_ranks(&form);
   Planner other;
   if (!planner_prepare(&other, r->g, r->p, &changed, NULL) || !planner_microbatches(&other))
     return NULL;
   return plan_fastest(&other);
 }
 
-static void advise(Diagnostic *d, const char *what, const Plan *plan) {
-  help(d, "%s works: at most %s, on stage %d", what, bytes_text(plan->stage[largest_stage(plan)].peak_bytes),
-       largest_stage(plan));
+static void advise(const Planner *r, Diagnostic *d, const char *what, const Plan *plan) {
+  int worst = largest_stage(plan);
+  help(d, "%s works: at most %s, on stage %d", what, bytes_text(plan->stage[worst].peak_bytes + r->process),
+       worst);
 }
 
 /* The best plan under a schedule that keeps less, everything else as asked for; NULL where there is none. */
@@ -61,17 +60,17 @@ static void find_advice(const Planner *r, Diagnostic *d) {
   if (q.recompute == RECOMPUTE_OFF && !r->g->inference) {
     q.recompute = RECOMPUTE_AUTO;
     if ((plan = instead(r, q)) != NULL)
-      return advise(d, "'--recompute auto'", plan);
+      return advise(r, d, "'--recompute auto'", plan);
   }
   if (q.microbatch && !generates) {
     q.microbatch = 0;
     if ((plan = instead(r, q)) != NULL)
-      return advise(d, format("'--microbatch %lld'", (long long)plan->pipeline.microbatch), plan);
+      return advise(r, d, format("'--microbatch %lld'", (long long)plan->pipeline.microbatch), plan);
   }
   if (q.split) {
     q.split = NULL;
     if ((plan = instead(r, q)) != NULL)
-      return advise(d, "leaving '--split' away", plan);
+      return advise(r, d, "leaving '--split' away", plan);
   }
   int n_stages = r->form.n_stages;
   const Cluster *cluster = r->request->cluster;
@@ -82,19 +81,19 @@ static void find_advice(const Planner *r, Diagnostic *d) {
   for (int stages = n_stages + 1; stages <= most; stages++) {
     q.stages = stages;
     if ((plan = instead(r, q)) != NULL)
-      return advise(d, format("'-n %d'", stages), plan);
+      return advise(r, d, format("'-n %d'", stages), plan);
   }
   if ((plan = draining(r)) != NULL)
-    return advise(d, "'--schedule flush', which keeps one version of the weights,", plan);
+    return advise(r, d, "'--schedule flush', which keeps one version of the weights,", plan);
   help(d, "a smaller model%s, or devices with more memory", generates ? " or fewer '--samples'" : " or batch");
 }
 
 void tell_nothing_fits(const Planner *r, const Plan *best) {
   int worst = largest_stage(best);
   const StagePlan *s = &best->stage[worst];
-  Diagnostic *d =
-      error_at(r->where, "PD0501", "no plan fits %d device%s of %s; the best needs %s on stage %d", r->ranks,
-               r->ranks == 1 ? "" : "s", bytes_text(r->limit), bytes_text(s->peak_bytes), worst);
+  Diagnostic *d = error_at(r->where, "PD0501", "no plan fits %d device%s of %s; the best needs %s on stage %d",
+                           r->ranks, r->ranks == 1 ? "" : "s", bytes_text(r->limit + r->process),
+                           bytes_text(s->peak_bytes + r->process), worst);
   int64_t rest = s->peak_bytes - s->weight_bytes - s->gradient_bytes - s->optimizer_bytes;
   const char *trains = r->g->inference ? ""
                                        : format(", gradients %s, optimizer %s", bytes_text(s->gradient_bytes),
@@ -103,5 +102,8 @@ void tell_nothing_fits(const Planner *r, const Plan *best) {
           worst, r->p->at[s->first_piece].name, piece_last_instance(r->g, r->p, s->end_piece - 1),
           bytes_text(s->weight_bytes), trains, bytes_text(rest > 0 ? rest : 0),
           (long long)best->pipeline.microbatch, plan_recomputes(best, worst) ? " with recomputation" : "");
+  if (r->process)
+    note_at(d, NO_SPAN, "%s of that are the process's own, whatever the model: MPI's and the libraries'",
+            bytes_text(r->process));
   find_advice(r, d);
 }

@@ -15,18 +15,21 @@ bool pd_device_recording(void) { return false; }
 
 /* ---- start ----------------------------------------------------------------------------------- */
 
-/* Huge pages where the kernel has them: the arena is used whole, and matmuls walk all of it. Fresh pages are
- * zero. */
-static bool map_arena(const struct pd_stage *s, char *why) {
+char *pd_map_arena(size_t bytes) {
   enum { HUGE = 2 << 20 };
-  size_t bytes = (s->arena_bytes + HUGE - 1) / HUGE * HUGE;
-  if (!bytes) bytes = HUGE;
-  char *p = mmap(NULL, bytes + HUGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (p == MAP_FAILED)
+  size_t whole = bytes ? (bytes + HUGE - 1) / HUGE * HUGE : HUGE;
+  char *p = mmap(NULL, whole + HUGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (p == MAP_FAILED) return NULL;
+  char *arena = p + (HUGE - (uintptr_t)p % HUGE) % HUGE;
+  if (bytes >= 16 * (size_t)HUGE) madvise(arena, bytes / HUGE * HUGE, MADV_HUGEPAGE);
+  return arena;
+}
+
+static bool map_arena(const struct pd_stage *s, char *why) {
+  pd.arena = pd_map_arena(s->arena_bytes);
+  if (!pd.arena)
     return pd_refuse(why, "cannot get the %.1f MiB this stage was planned to use: %s",
                      (double)s->arena_bytes / (1 << 20), strerror(errno));
-  pd.arena = p + (HUGE - (uintptr_t)p % HUGE) % HUGE;
-  if (s->arena_bytes >= 16 * (size_t)HUGE) madvise(pd.arena, s->arena_bytes / HUGE * HUGE, MADV_HUGEPAGE);
   if (pd_options.emulate) /* what the passes would touch */
     for (size_t i = 0; i < s->arena_bytes; i += 4096) *(volatile char *)(pd.arena + i) = 0;
   return true;

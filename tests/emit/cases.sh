@@ -339,6 +339,7 @@ profiles_are_measured() {
     expect 0 "$pdc" profile -n 2 $how $gpt_small -D p_drop=0.1 "$source/models/gpt_mini.pdm"
     expect 0 "$pdc" plan -n 2 $how $gpt_small -D p_drop=0.1 --profile gpt_mini.profile.json "$source/models/gpt_mini.pdm"
     contains out 'profile gpt_mini.profile.json'
+    contains gpt_mini.profile.json '"update": { "element_ns": [0-9]'
   done
   expect 1 "$pdc" plan -n 2 --profile gpt_mini.profile.json "$source/models/gpt_mini.pdm"
 }

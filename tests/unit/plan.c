@@ -11,8 +11,11 @@
 #include <unistd.h>
 
 #include "model.h"
+#include "plan/device.h"
 #include "plan/plan.h"
 #include "schedule/program.h"
+
+extern const Device processors;
 
 static Graph *graph;
 static Pieces pieces;
@@ -24,7 +27,11 @@ static int build(void **unused) {
   return 0;
 }
 
-static Plan *make(PlanRequest q) { return plan_make(graph, &pieces, &q, NULL, 0); }
+/* q.memory: of the arena. */
+static Plan *make(PlanRequest q) {
+  q.memory += q.memory ? processors.process : 0;
+  return plan_make(graph, &pieces, &q, NULL, 0);
+}
 
 /* The request is refused with one diagnostic. */
 static void refused(PlanRequest q) {
@@ -357,6 +364,29 @@ static void exact_peaks_decide(void **unused) {
   diagnostics_flush();
 }
 
+/* What a program needs beside its arena is part of what it may take. */
+static void the_limit_is_the_process_s(void **unused) {
+  (void)unused;
+  PlanRequest q = {.stages = 2, .schedule = "flush", .recompute = RECOMPUTE_OFF, .microbatch = 4, .split = "h[3]"};
+  int64_t needed = largest(plan_make(graph, &pieces, &q, NULL, 0)) + processors.process;
+  assert_true(processors.process > 0);
+  q.memory = needed;
+  assert_non_null(plan_make(graph, &pieces, &q, NULL, 0));
+  q.memory = needed - 1;
+  assert_null(plan_make(graph, &pieces, &q, NULL, 0));
+  q.memory = processors.process / 2; /* not even that */
+  assert_null(plan_make(graph, &pieces, &q, NULL, 0));
+  diagnostics_flush();
+}
+
+/* Without --memory: the same each time, less with more ranks, and never all that the machine has. */
+static void the_system_keeps_some(void **unused) {
+  (void)unused;
+  int64_t all = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE), one = processors.memory(1);
+  assert_true(one > 0 && one <= all / 8 * 7);
+  assert_true(one == processors.memory(1) && processors.memory(4) == one / 4);
+}
+
 static void less_memory_never_makes_it_faster(void **unused) {
   (void)unused;
   Plan *plan = make((PlanRequest){.stages = 2, .recompute = RECOMPUTE_AUTO, .memory = 1 << 30});
@@ -591,6 +621,8 @@ int main(void) {
       cmocka_unit_test(backward_in_two),
       cmocka_unit_test(one_ahead_takes_memory),
       cmocka_unit_test(exact_peaks_decide),
+      cmocka_unit_test(the_limit_is_the_process_s),
+      cmocka_unit_test(the_system_keeps_some),
       cmocka_unit_test(less_memory_never_makes_it_faster),
       cmocka_unit_test(tied_and_clipped_stages_exchange),
       cmocka_unit_test(what_is_written_reads_back),

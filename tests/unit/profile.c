@@ -31,6 +31,7 @@ static char *pretend(void *context, const char *text) {
   (*calls)++;
   assert_non_null(strstr(text, "main"));
   Text t = {0};
+  text_add(&t, "update 3e-9\nnorm 1e-9\n");
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
     StageKernels *k = fuse(graph, &pieces, 0, pieces.n, 0, 1, sizes[i], false, false, (Target){.threads = 1});
     for (int j = 0; j < k->forward.n; j++)
@@ -163,6 +164,52 @@ static void plans_use_measured_costs(void **unused) {
   assert_true(fabs(first / all - 0.5) < 0.06);
 }
 
+/* The measured update is the rule's, and the norm's where gradients are clipped; a profile without one, as older
+ * ones are, is planned with counted updates. */
+static void updates_cost_what_was_measured(void **unused) {
+  (void)unused;
+  const char *good = read_file(path, NULL), *at = strstr(good, "  \"update\""),
+             *next = strstr(good, "  \"microbatches\"");
+  assert_true(at && next && at < next);
+  char *older = format("%.*s%s", (int)(at - good), good, next), *other = format("%s.older", path);
+  assert_true(write_file(other, older, strlen(older)));
+  PlanRequest q = request();
+  q.profile = path;
+  q.workers = 0;
+  q.stages = 1;
+  Plan *measured = plan_make(graph, &pieces, &q, NULL, 0);
+  q.profile = other;
+  Plan *counted = plan_make(graph, &pieces, &q, NULL, 0);
+  unlink(other);
+  assert_true(measured && counted);
+  double elements = (double)stage_parameters(graph, &pieces, measured->stage);
+  assert_true(fabs(measured->stage[0].update_seconds / (elements * 3e-9) - 1) < 1e-3);
+  assert_true(counted->stage[0].update_seconds < measured->stage[0].update_seconds);
+}
+
+/* Every kernel of both passes is a step of the size's pass, at places within the memory. */
+static void passes_have_all_kernels(void **unused) {
+  (void)unused;
+  PlanRequest q = request();
+  q.microbatch = 2;
+  const char *text = profile_program(graph, &pieces, &q);
+  StageKernels *k = fuse(graph, &pieces, 0, pieces.n, 0, 1, 2, false, false, (Target){.threads = 1});
+  const char *from = strstr(text, "steps_0[] = {"), *end = strstr(from, "};");
+  int steps = 0;
+  for (const char *c = strchr(from, '\n'); c && c < end; c = strchr(c + 1, '\n'))
+    steps++;
+  assert_int_equal(steps, k->forward.n + k->backward.n + 1);
+  const char *memory = strstr(text, "pd_map_arena(");
+  long long bytes = atoll(memory + strlen("pd_map_arena("));
+  const char *at = strstr(text, "places_0[] = {"), *places_end = strstr(at, "};");
+  for (const char *c = strchr(at, '\n'); c < places_end;) {
+    char *after;
+    long long place = strtoll(c, &after, 10);
+    assert_true(after == c || (place >= 0 && place < bytes));
+    c = after + (after == c || *after);
+  }
+}
+
 static void microbatches_that_were_not_measured_are_not_used(void **unused) {
   (void)unused;
   PlanRequest q = request();
@@ -235,6 +282,7 @@ static void mistakes_are_diagnosed(void **unused) {
       {"\"names\": [", "\"names\": [7, "},        {"\"names\": [\"wte\"", "\"names\": [\"h.1\""},
       {"\"names\": [\"wte\"]", "\"names\": []"},  {"\"microbatch\": ", "\"microbatch\": 0."},
       {"\"seconds\": ", "\"seconds\": -"},        {"\"kernels\"", "\"kernel\""},
+      {"\"element_ns\": ", "\"element_ns\": -"},  {"\"norm_ns\"", "\"norms\""},
       {"\"signature\": {", "\"signature\": [{"},  {"\"microbatches\": [", "\"microbatches\": [], \"x\": ["},
   };
   for (size_t i = 0; i < sizeof edits / sizeof *edits; i++) {
@@ -271,6 +319,8 @@ int main(void) {
       cmocka_unit_test(a_program_that_fails_is_diagnosed),
       cmocka_unit_test(nonsense_is_no_measurement),
       cmocka_unit_test(plans_use_measured_costs),
+      cmocka_unit_test(updates_cost_what_was_measured),
+      cmocka_unit_test(passes_have_all_kernels),
       cmocka_unit_test(microbatches_that_were_not_measured_are_not_used),
       cmocka_unit_test(what_is_written_reads_back),
       cmocka_unit_test(another_machine_is_refused),
