@@ -101,8 +101,8 @@ typedef struct ComparedSchedule {
 } ComparedSchedule;
 enum { N_COMPARED = 8 };
 /* One of each, in the order of the table, whatever schedule or plan is requested; diagnostics are in `why` alone.
- * False where nothing can run. */
-bool plan_comparison(const Graph *g, const Pieces *p, const PlanRequest *request,
+ * `quick`: without those whose planning takes minutes for hundreds of ranks. False where nothing can run. */
+bool plan_comparison(const Graph *g, const Pieces *p, const PlanRequest *request, bool quick,
                      ComparedSchedule rows[N_COMPARED]);
 /* A line of each; false where nothing can run, or after a diagnostic where the request keeps to one schedule. */
 bool plan_compare(const Graph *g, const Pieces *p, const PlanRequest *request, FILE *out);

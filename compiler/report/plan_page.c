@@ -3,7 +3,8 @@
 
 #include "schedule/program.h"
 
-enum { MOST_ROWS = 64 }; /* of the timeline: with more ranks a row a stage */
+/* Of the timeline: with more ranks a row a stage; ranks for which all schedules are compared. */
+enum { MOST_ROWS = 64, MOST_COMPARED = 8 };
 
 /* ---- the plan and the runners-up ---------------------------------------------------------------- */
 
@@ -120,7 +121,7 @@ static void add_schedules(const PlanPage *page, Text *out) {
   q.delay = DELAY_FREE;
   if (page->g->inference)
     return;
-  plan_comparison(page->g, page->p, &q, rows);
+  plan_comparison(page->g, page->p, &q, pipeline_ranks(&page->plan->pipeline) > MOST_COMPARED, rows);
   text_add(out, ",\n\"schedules\":[");
   for (int i = 0; i < N_COMPARED; i++) {
     text_add(out, i ? ",\n" : "");
