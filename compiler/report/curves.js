@@ -6,6 +6,12 @@ function figure(x) {
   return Math.abs(x) >= 1e4 ? Math.round(x).toLocaleString("en") : String(+x.toPrecision(4));
 }
 
+// The same for an axis, where there is little room: 250k, 1.5M.
+function shortFigure(x) {
+  const power = Math.abs(x) >= 1e9 ? 3 : Math.abs(x) >= 1e6 ? 2 : Math.abs(x) >= 1e5 ? 1 : 0;
+  return power ? `${+(x / 1000 ** power).toPrecision(4)}${" kMG"[power]}` : figure(x);
+}
+
 // At most about two points a pixel: the least and the greatest of each bucket.
 function thin(points, most) {
   if (points.length <= 2 * most) return points;
@@ -49,7 +55,8 @@ class Curve {
     const most = (k) => all.reduce((m, p) => Math.max(m, p[k]), -Infinity);
     [this.x0, this.x1] = [least(0), most(0)];
     [this.y0, this.y1] = [this.fromZero ? Math.min(0, least(1)) : least(1), most(1)];
-    if (this.x0 === this.x1) [this.x0, this.x1] = this.axis.powers ? [this.x0 / 2, this.x1 * 2] : [this.x0 - 1, this.x1 + 1];
+    if (this.x0 === this.x1 && this.axis.powers) [this.x0, this.x1] = [this.x0 / 2, this.x1 * 2];
+    if (this.x0 === this.x1) [this.x0, this.x1] = [this.x0 - 1, this.x1 + 1];
     const margin = (this.y1 - this.y0) * 0.05 || Math.abs(this.y1) * 0.05 || 1;
     this.y1 += margin;
     if (!this.fromZero) this.y0 -= margin;
@@ -69,7 +76,7 @@ class Curve {
     for (let k = Math.ceil(this.y0 / step); k * step <= this.y1; k++) {
       const y = this.y(k * step);
       this.svg.append(element("line", {class: "rule", x1: 52, x2: this.width - 10, y1: y, y2: y}),
-        element("text", {x: 46, y: y + 4, "text-anchor": "end"}, figure(+(k * step).toPrecision(12))));
+        element("text", {x: 46, y: y + 4, "text-anchor": "end"}, shortFigure(+(k * step).toPrecision(12))));
     }
     const ticks = [];
     for (let k = Math.ceil(this.x0 / xStep); !this.axis.powers && k * xStep <= this.x1; k++) ticks.push(k * xStep);

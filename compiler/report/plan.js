@@ -246,8 +246,8 @@ function sweep(id, points, axis, hint) {
 }
 
 function sweeps() {
-  const how = `Planned anew with the schedule ${plan.schedule} and what the command line pins. In these plans memory is ` +
-    "an estimate, but for this page's own plan: one that is close to the limit may not fit.";
+  const how = `Planned anew with the schedule ${plan.schedule} and what the command line pins. In these plans memory ` +
+    "is an estimate, but for this page's own plan: one that is close to the limit may not fit.";
   const cores = plan.target !== "cuda" && !run.cluster.given
     ? ` A thread counts on a processor of its own; this machine has ${figure(run.processors)}.` : "";
   const anew = run.pinned ? " This page's own plan is from a file." : "";
