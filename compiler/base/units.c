@@ -24,13 +24,23 @@ static const Unit units[] = {
 };
 /* clang-format on */
 
+enum { N_UNITS = sizeof units / sizeof *units };
+
+const char *const *unit_names(int *n) {
+  static const char *names[N_UNITS];
+  for (int i = 0; i < N_UNITS; i++)
+    names[i] = units[i].name;
+  *n = N_UNITS;
+  return names;
+}
+
 bool quantity_read(const char *text, double *value, const char **base) {
   char *end;
   double number = strtod(text, &end);
   if (end == text)
     return false;
   end += strspn(end, " \t");
-  for (size_t i = 0; i < sizeof units / sizeof *units; i++)
+  for (size_t i = 0; i < N_UNITS; i++)
     if (!strcmp(end, units[i].name)) {
       *value = number * units[i].scale;
       *base = units[i].base;

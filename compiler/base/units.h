@@ -7,5 +7,6 @@
 /* The number before the unit, times the unit's scale, and what that counts: "bytes", "bytes/s", "seconds" or
  * "operations/s". Spaces may stand between the two. False: this is no number with a unit, or it is not finite. */
 bool quantity_read(const char *text, double *value, const char **base);
+const char *const *unit_names(int *n); /* "B", "KB" .. */
 
 #endif

@@ -34,6 +34,7 @@ typedef struct Options {
   const char *dump; /* -d: letters of passes */
   const char *stop_after;
   const char *cc;          /* --cc: may hold arguments, separated by spaces; NULL: the target's own */
+  const char *cluster;     /* --cluster: what names it; NULL: none is given */
   const char *arch;        /* --arch: "sm_90"; NULL: this machine's */
   bool generate, no_cache; /* --generate: programs that continue token sequences */
   int64_t samples;         /* --samples: so many at once; 0: not given */

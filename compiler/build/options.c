@@ -10,7 +10,7 @@
 #include "plan/device.h"
 #include "schedule/program.h"
 
-typedef enum { FLAG, TEXT, ARCH, LIST, COUNT, LEVELS, RATES, BYTES, CHOICE, TARGET, SPECIAL, NOT_YET } OptionKind;
+typedef enum { FLAG, TEXT, ARCH, LIST, COUNT, LEVELS, RATES, BYTES, CHOICE, TARGET, SPECIAL } OptionKind;
 
 typedef struct Option {
   const char *name;     /* with its dashes */
@@ -53,16 +53,17 @@ static const Option options[] = {
      "on, off or auto: rerun forward in backward"},
     {"--ahead", "1|2", CHOICE, AT(plan.ahead), "|1|2", "2: one microbatch more in flight between stages"},
     {"--threads", "N", COUNT, AT(plan.target.threads), NULL, "threads a rank (default: processors over ranks)"},
+    {"--cluster", "CLUSTER", TEXT, AT(cluster), NULL,
+     "devices and links to plan for: a name as dgx_a100, FILE or FILE:NAME"},
     {"--memory", "SIZE", BYTES, AT(plan.memory), NULL,
-     "a device's, as 16GiB (default: the machine's; 76 GB of a GPU)"},
+     "a device's, as 16GiB (default: the machine's; of a GPU nearly all)"},
     {"--profile", "FILE", TEXT, AT(plan.profile), NULL,
      "measured costs, from pdc profile; without a model: of layers"},
     {"--cost-model", "NAME", CHOICE, AT(layers.model), "|pipedream",
      "plan --profile without a model: pipedream, by its planner"},
-    {"--bandwidth", "B[,B...]", RATES, AT(layers.cluster), NULL,
+    {"--bandwidth", "B[,B...]", RATES, AT(layers.levels), NULL,
      "bytes/s or 8 GB/s, between machines, then between groups of them"},
-    {"--transfers", NULL, FLAG, AT(layers.cluster.transfers), NULL,
-     "a stage also takes as long as what crosses its cuts"},
+    {"--transfers", NULL, FLAG, AT(layers.transfers), NULL, "a stage also takes as long as what crosses its cuts"},
     {"--device", "NAME", TEXT, AT(layers.device), NULL, "of those that a profile of layers has times of"},
     {"--plan", "FILE", TEXT, AT(plan.plan), NULL, "use this (edited) plan"},
     {"--emit", "WHAT", CHOICE, AT(emit), "|ast|graph|kernels|plan|schedule|schedule.svg|source",
@@ -82,7 +83,6 @@ static const Option options[] = {
     {"-h", NULL, SPECIAL, 0, NULL, NULL},
     {"--help", NULL, SPECIAL, 0, NULL, "print this"},
     {"--version", NULL, SPECIAL, 0, NULL, "print the version"},
-    {"--cluster", "FILE", NOT_YET, 0, NULL, NULL},
 };
 enum { N_OPTIONS = sizeof options / sizeof *options };
 
@@ -158,7 +158,7 @@ static int read_levels(const Option *o, const char *text, Cluster *cluster) {
     if (cluster->n == MOST_LEVELS)
       usage("%s takes %d levels at most, not '%s'", o->name, MOST_LEVELS, text);
     int64_t machines = read_count(o, number == text && !*at ? text : format("%.*s", (int)(at - number), number));
-    cluster->level[cluster->n++].machines = (int)machines;
+    cluster->level[cluster->n++].count = (int)machines;
     workers *= machines;
     if (workers > 1000000000)
       usage("%s %s: these are too many", o->name, text);
@@ -211,10 +211,6 @@ static int read_choice(const Option *o, const char *text) {
   }
 }
 
-static void not_in_this_version(const char *what) {
-  error_at(NO_SPAN, "PD0607", "%s is not in this version of pdc", what);
-}
-
 static void set_special(Options *o, const Option *option, const char *value) {
   (void)o;
   if (!strcmp(option->name, "--diagnostics")) {
@@ -261,6 +257,21 @@ static const Backend *read_target(const Option *o, const char *text) {
   return found;
 }
 
+/* The devices to plan for; what is wrong with them is a diagnostic. */
+static void read_cluster(Options *o) {
+  const Cluster *c = o->cluster ? cluster_read(o->cluster) : NULL;
+  if (!c)
+    return;
+  o->plan.cluster = o->layers.cluster = c;
+  for (int i = 0; i < c->n_kinds && o->command == COMMAND_BUILD && o->emit == EMIT_NOTHING; i++)
+    if (c->kind[i].arch && c->kind[i].arch < 80) {
+      Diagnostic *d =
+          warning_at(NO_SPAN, "PD0538", "programs need GPUs from sm_80 on, and '%s' of cluster '%s' is sm_%d",
+                     c->kind[i].name, c->name, c->kind[i].arch);
+      help(d, "'pdc plan' plans for them");
+    }
+}
+
 /* "sm_90", "sm_90a" */
 static const char *read_arch(const Option *o, const char *text) {
   size_t digits = strncmp(text, "sm_", 3) ? 0 : strspn(text + 3, "0123456789");
@@ -285,13 +296,12 @@ static void set_option(Options *o, const Option *option, const char *value) {
     else
       *(int *)to = (int)read_count(option, value);
     break;
-  case LEVELS: *(int *)to = read_levels(option, value, &o->layers.cluster); break;
+  case LEVELS: *(int *)to = read_levels(option, value, &o->layers.levels); break;
   case RATES: read_rates(option, value, to, &o->layers.n_bandwidths); break;
   case BYTES: *(int64_t *)to = read_bytes(option, value); break;
   case CHOICE: *(int *)to = read_choice(option, value); break;
   case TARGET: *(const Backend **)to = read_target(option, value); break;
   case SPECIAL: set_special(o, option, value); break;
-  case NOT_YET: not_in_this_version(format("'%s'", option->name)); break;
   }
 }
 
@@ -355,7 +365,8 @@ static void check_report(const Options *o) {
 
 /* A profile of layers is planned by options of its own, and by few of a model's. */
 static void check_layers(const Options *o, const bool *given) {
-  static const char *const without_model[] = {"--profile", "--emit", "-n", "--diagnostics", "-Werror", "-v"};
+  static const char *const without_model[] = {"--profile",     "--emit",  "-n", "--cluster",
+                                              "--diagnostics", "-Werror", "-v"};
   static const char *const of_layers[] = {"--cost-model", "--bandwidth", "--transfers", "--device"};
   bool model = o->input != NULL;
   for (int i = 0; i < N_OPTIONS; i++) {
@@ -369,7 +380,7 @@ static void check_layers(const Options *o, const bool *given) {
     if (given[i] && !model && !layers && !allowed)
       usage("%s needs a model; 'pdc plan --profile' of layers does without", options[i].name);
   }
-  if (model && o->layers.cluster.n > 1)
+  if (model && o->layers.levels.n > 1)
     usage("-n by level is for 'pdc plan --profile' of layers, without a model");
   if (!model && o->emit != EMIT_NOTHING && o->emit != EMIT_PLAN)
     usage("--emit of a profile of layers is plan");
@@ -415,4 +426,5 @@ void options_read(Options *o, int argc, char **argv) {
   check_target(o);
   check_generate(o);
   check_report(o);
+  read_cluster(o);
 }

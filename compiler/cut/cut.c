@@ -145,15 +145,112 @@ static void find_params(const Graph *g, Pieces *p) {
   }
 }
 
+/* ---- sweeping over the graph ------------------------------------------------------------------ */
+
+/* What of the definitions above can be known of all cuts beforehand, so that listing the cuts takes as long as the
+ * model is: verified by pieces_verify(), which goes by the definitions. */
+typedef struct Sweep {
+  Cut cut;
+  Ints live;      /* forward values that cross before the node under consideration, rising */
+  int next_value; /* those from here on are made by it or behind it */
+  int *forbidden; /* by node: by how many more reads than before it the cut before it is forbidden */
+  int barred;     /* reads that forbid the cut under consideration */
+  Ints *begin;    /* by node: values of backward nodes that must come back over cuts from here on ... */
+  Ints back;      /* ... those that must now */
+} Sweep;
+
+static void forbid(Sweep *s, int first, int last) {
+  if (first <= last)
+    s->forbidden[first]++, s->forbidden[last + 1]--;
+}
+
+/* May_read() for all cuts between maker and reader. */
+static void find_barriers(Sweep *s, const Graph *g) {
+  int *earliest = alloc((size_t)(g->values.n + 1) * sizeof *earliest); /* reader of a backward value, plus 1 */
+  for (int i = g->n_forward; i < g->nodes.n; i++)
+    for (int k = 0; k < g->nodes.at[i].n_in; k++) {
+      int v = g->nodes.at[i].in[k], node = g->values.at[v].node;
+      int made = position(g, node), read = position(g, i), last = s->cut.last_use[v];
+      if (is_source(g, v) || made == read)
+        continue;
+      if (node < g->n_forward && made < read)
+        forbid(s, (last > made ? last : made) + 1, read);
+      else if (node < g->n_forward || made < read)
+        forbid(s, (made < read ? made : read) + 1, made < read ? read : made);
+      else if (!earliest[v] || read + 1 < earliest[v])
+        earliest[v] = read + 1;
+    }
+  for (int v = 0; v < g->values.n; v++)
+    if (earliest[v])
+      push(&s->begin[earliest[v]], v);
+}
+
+static Sweep sweep_make(const Graph *g) {
+  size_t n = (size_t)g->n_forward + 2;
+  Sweep s = {.cut = {.g = g, .last_use = find_last_uses(g), .returned = alloc((size_t)g->values.n + 1)},
+             .forbidden = alloc(n * sizeof(int)),
+             .begin = alloc(n * sizeof(Ints))};
+  find_barriers(&s, g);
+  return s;
+}
+
+/* On to the cut before the next node. */
+static void sweep_to(Sweep *s, int first) {
+  const Graph *g = s->cut.g;
+  int kept = 0;
+  while (s->next_value < g->values.n && g->values.at[s->next_value].node < first)
+    push(&s->live, s->next_value++);
+  for (int i = 0; i < s->live.n; i++)
+    if (crosses(&s->cut, s->live.at[i], first))
+      s->live.at[kept++] = s->live.at[i];
+  s->live.n = kept;
+  for (int i = 0; i < s->begin[first].n; i++)
+    push(&s->back, s->begin[first].at[i]);
+  kept = 0;
+  for (int i = 0; i < s->back.n; i++)
+    if (position(g, g->values.at[s->back.at[i]].node) >= first)
+      s->back.at[kept++] = s->back.at[i];
+  s->back.n = kept;
+  s->barred += s->forbidden[first];
+}
+
+static bool all_come_back(const Sweep *s, const Piece *p) {
+  bool all = true;
+  for (int i = 0; i < p->gradients.n; i++)
+    if (p->gradients.at[i] >= 0)
+      s->cut.returned[p->gradients.at[i]] = true;
+  for (int i = 0; i < s->back.n; i++)
+    all &= s->cut.returned[s->back.at[i]];
+  for (int i = 0; i < p->gradients.n; i++)
+    if (p->gradients.at[i] >= 0)
+      s->cut.returned[p->gradients.at[i]] = false;
+  return all;
+}
+
+/* Whether the cut before node `first`, to which the sweep has come, is legal; lists what crosses. */
+static bool legal(const Sweep *s, int first, Piece *p) {
+  const Graph *g = s->cut.g;
+  if (g->nodes.at[first].scope == g->nodes.at[first - 1].scope || s->barred > 0 || s->live.n == 0)
+    return false;
+  for (int i = 0; i < s->live.n; i++)
+    if (!can_be_sent(&g->values.at[s->live.at[i]]))
+      return false;
+  for (int i = 0; i < s->live.n; i++) {
+    push(&p->crossing, s->live.at[i]);
+    push(&p->gradients, gradient_at(g, s->live.at[i], first));
+  }
+  return gradients_fit(g, first, p) && all_come_back(s, p);
+}
+
 Pieces cut(const Graph *g) {
-  Cut c = {.g = g, .last_use = find_last_uses(g), .returned = alloc((size_t)g->values.n + 1)};
+  Sweep s = sweep_make(g);
   Vec(Piece) pieces = {0};
   push(&pieces, (Piece){.first = 0});
   name_first_piece(g, &pieces.at[0]);
   for (int first = 1; first < g->n_forward; first++) {
     Piece piece = {.first = first};
-    if (g->nodes.at[first].scope == g->nodes.at[first - 1].scope || !crossing_at(&c, first, &piece) ||
-        !gradients_fit(g, first, &piece) || !backward_allows(&c, first, &piece))
+    sweep_to(&s, first);
+    if (!legal(&s, first, &piece))
       continue;
     list_returned(&piece);
     name_boundary(g, first, &piece);

@@ -1,6 +1,7 @@
 /* Pieces are named after the layer instances that start or end where they begin. */
 #include "cut/names.h"
 
+#include "base/table.h"
 #include "ops/op.h"
 
 bool scope_encloses(const Graph *g, int outer, int scope) {
@@ -48,24 +49,28 @@ void name_first_piece(const Graph *g, Piece *p) {
     push(&p->names, g->name);
 }
 
-static int count_name(const Pieces *p, int pieces, Name name) {
-  int n = 0;
-  for (int i = 0; i < pieces; i++)
-    for (int k = 0; k < p->at[i].names.n; k++)
-      n += p->at[i].names.at[k] == name;
+/* How often pieces before have used the name: counted here from now on. */
+static int *uses_of(Table *counts, Name name) {
+  int *n = table_find(counts, &name);
+  if (!n)
+    table_add(counts, &name, n = alloc(sizeof *n));
   return n;
 }
 
 void name_pieces(Pieces *p) {
-  for (int i = p->n - 1; i >= 0; i--) {
+  Table counts = {.key_bytes = sizeof(Name)};
+  for (int i = 0; i < p->n; i++) {
     Piece *piece = &p->at[i];
     if (piece->names.n == 0)
       push(&piece->names, internf("piece %d", i));
-    for (int k = 0; k < piece->names.n; k++) {
-      int earlier = count_name(p, i, piece->names.at[k]);
-      if (earlier > 0)
-        piece->names.at[k] = internf("%s#%d", piece->names.at[k], earlier + 1);
-    }
+    int **uses = alloc((size_t)piece->names.n * sizeof *uses);
+    for (int k = 0; k < piece->names.n; k++)
+      uses[k] = uses_of(&counts, piece->names.at[k]);
+    for (int k = 0; k < piece->names.n; k++)
+      if (*uses[k] > 0)
+        piece->names.at[k] = internf("%s#%d", piece->names.at[k], *uses[k] + 1);
+    for (int k = 0; k < piece->names.n; k++)
+      ++*uses[k];
     piece->name = piece->names.at[0];
   }
 }

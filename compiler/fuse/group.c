@@ -16,6 +16,7 @@ typedef struct Grouping {
   int *computed_in; /* by value: the group that computes it; -1 */
   int *depth;       /* by value: reductions of the row, one after the other, from its group's start to it */
   int *ready;       /* by value: the first group that may read it from memory */
+  Ints *concats;    /* by value: the concatenations that it is a part of */
 } Grouping;
 
 static bool item_is_loop(const Fuse *f, const Item *it) {
@@ -152,33 +153,41 @@ static int item_bound(const Grouping *b, const Item *it) {
   return bias > bound ? bias : bound;
 }
 
+/* A concatenation is whole once its parts are, also those that their producers wrote in place. */
+static void find_concats(Grouping *b) {
+  const Fuse *f = b->f;
+  const Ints *concats = &f->survey->concats[b->d];
+  b->concats = alloc((size_t)f->g->values.n * sizeof *b->concats);
+  for (int i = 0; i < concats->n; i++) {
+    const Node *n = node_at(f, concats->at[i]);
+    for (int j = 0; j < n->n_in; j++) {
+      int root = view_root(f, n->in[j]), from = value_at(f, root)->node;
+      if (direction_of(f, from) == b->d && f->survey->here[from])
+        push(&b->concats[root], n->out[0]);
+    }
+  }
+}
+
+static void set_ready(Grouping *b, int value, int group) {
+  b->ready[value] = group;
+  for (int i = 0; i < b->concats[value].n; i++)
+    if (b->ready[b->concats[value].at[i]] < group)
+      set_ready(b, b->concats[value].at[i], group);
+}
+
 /* Records where the item's results can be read. */
 static void settle(Grouping *b, const Item *it, int group, bool loop) {
   if (it->kind != ITEM_NODE) {
     if (it->target >= 0 && b->ready[it->target] < group + 1)
-      b->ready[it->target] = group + 1;
+      set_ready(b, it->target, group + 1);
     return;
   }
   const Node *n = node_at(b->f, it->node);
   int sum = b->f->biases->sum[it->node]; /* a call's result is the sum with its bias */
   for (int o = 0; o < n->n_out; o++) {
     int value = sum >= 0 ? sum : n->out[o];
-    b->ready[value] = group + 1;
+    set_ready(b, value, group + 1);
     b->computed_in[value] = loop && (n->op->kind != OP_SUM_TO || is_row_sum(b->f, n)) ? group : -1;
-  }
-}
-
-/* A concatenation is whole once its parts are, also those that their producers wrote in place. */
-static void settle_concats(Grouping *b) {
-  const Fuse *f = b->f;
-  const Ints *concats = &f->survey->concats[b->d];
-  for (int i = 0; i < concats->n; i++) {
-    const Node *n = node_at(f, concats->at[i]);
-    for (int j = 0; j < n->n_in; j++) {
-      int root = view_root(f, n->in[j]), from = value_at(f, root)->node;
-      if (direction_of(f, from) == b->d && f->survey->here[from] && b->ready[n->out[0]] < b->ready[root])
-        b->ready[n->out[0]] = b->ready[root];
-    }
   }
 }
 
@@ -254,9 +263,8 @@ const Groups *group_items(const Fuse *f, Direction d) {
                 .ready = alloc(bytes)};
   for (int v = 0; v < f->g->values.n; v++)
     b.computed_in[v] = -1;
-  for (int i = 0; i < b.items->n; i++) {
-    settle_concats(&b);
+  find_concats(&b);
+  for (int i = 0; i < b.items->n; i++)
     group_item(&b, i);
-  }
   return b.groups;
 }

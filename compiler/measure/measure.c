@@ -50,7 +50,7 @@ static void weigh_kernel(Shares *s, const StageKernels *k, const Kernel *kernel)
 static void attribute(const Planner *r, const StageKernels *k, const double *seconds, MeasuredSize *out) {
   const Graph *g = r->g;
   const Pieces *p = r->p;
-  Shares s = {.g = g, .piece = piece_of_nodes(g, p), .b = k->microbatch, .rates = &r->rates};
+  Shares s = {.g = g, .piece = piece_of_nodes(g, p), .b = k->microbatch, .rates = r->rates};
   s.weight = alloc((size_t)p->n * sizeof *s.weight);
   out->forward = alloc((size_t)p->n * sizeof *out->forward);
   out->backward = alloc((size_t)p->n * sizeof *out->backward);
@@ -137,16 +137,16 @@ static bool measure_size(const Planner *r, const StageKernels *k, const Timings 
 
 /* Whether the smallest partition holds such microbatches, as a pipeline or, where that has too few of them, as
  * replicas of the whole model. */
-static bool holds(const Planner *r, const Costs *c, int64_t b) {
+static bool holds(const Planner *r, const Spans *spans, int64_t b) {
   int64_t microbatches = r->g->train.batch / b;
   Pipeline form = r->form;
   if (!schedule_allows(&form, microbatches))
     form = form_make(r, 1, &r->ranks);
   Partition part;
   const int parts = pipeline_parts(&form);
-  const Spans spans = spans_make(c);
   return schedule_allows(&form, microbatches) &&
-         partition_smallest(&spans, copies(r, &form, b, r->request->recompute), parts, &part) <= r->limit;
+         partition_smallest(spans, copies(r, &form, &(Placement){0}, b, r->request->recompute), parts, &part) <=
+             r->limit;
 }
 
 /* The largest microbatches whose model runs in reasonable time and, in the smallest partition, fits; at
@@ -155,11 +155,8 @@ static void keep_reasonable(Planner *r) {
   int n = r->microbatches.n, end = n, first;
   for (; end > 1; end--) {
     int64_t b = r->microbatches.at[end - 1];
-    const Costs *c = price(r, b);
-    double whole = 0;
-    for (int i = 0; i < c->n; i++)
-      whole += c->forward[i] + c->backward[i];
-    if (whole <= LONGEST_SECONDS && holds(r, c, b))
+    const Spans *spans = spans_at(r, b);
+    if (span_compute(spans, 0, spans->c->n) <= LONGEST_SECONDS && holds(r, spans, b))
       break;
   }
   first = end > MOST_SIZES ? end - MOST_SIZES : 0;

@@ -3,21 +3,8 @@
 #ifndef PDC_PIPEDREAM_H
 #define PDC_PIPEDREAM_H
 
+#include "cluster/cluster.h"
 #include "layers/layers.h"
-
-/* Machines that are connected alike: at the first level single ones, above it groups of the level below. */
-typedef struct Level {
-  int machines;     /* at most MOST_MACHINES */
-  double bandwidth; /* bytes a second between them; of no matter where there is one */
-} Level;
-
-enum { MOST_MACHINES = 1024, MOST_LEVELS = 4 };
-
-typedef struct Cluster {
-  int n;
-  Level level[MOST_LEVELS]; /* innermost first */
-  bool transfers;           /* a stage also takes as long as its input or its output takes to be sent */
-} Cluster;
 
 /* The layers of one state that another does not have, on so many machines of its level. Seconds are of a microbatch
  * at each of the stage's machines; several share them. */
@@ -38,8 +25,10 @@ struct Division {
   double seconds; /* of the slowest stage */
 };
 
-/* The division whose slowest stage is fastest, exactly; of equally good ones always the same. */
-const Division *pipedream_divide(const States *s, const Cluster *c);
+/* The division whose slowest stage is fastest, exactly; of equally good ones always the same. Of the cluster its
+ * levels count: their members, and what a machine sends a second, which is of no matter where there is one. transfers:
+ * a stage also takes as long as its input or its output takes to be sent. */
+const Division *pipedream_divide(const States *s, const Cluster *c, bool transfers);
 /* The same model's seconds for data parallelism: one stage on all machines at every level. */
 double pipedream_data_parallel(const States *s, const Cluster *c);
 
@@ -50,9 +39,11 @@ typedef enum { MODEL_NONE, MODEL_PIPEDREAM } CostModel; /* as --cost-model lists
 /* What the command line says. */
 typedef struct LayersRequest {
   CostModel model;
-  Cluster cluster;    /* -n: no level where it is not given */
-  int n_bandwidths;   /* --bandwidth: of so many levels */
-  const char *device; /* --device; NULL: the profile's first */
+  const Cluster *cluster; /* --cluster; NULL: not given */
+  Cluster levels;         /* -n: no level where it is not given */
+  int n_bandwidths;       /* --bandwidth: of so many of them */
+  bool transfers;         /* --transfers */
+  const char *device;     /* --device; NULL: the profile's first */
 } LayersRequest;
 
 /* pdc plan --profile FILE without a model: prints the plan, as a table or as JSON; where no machines are given, what
@@ -65,6 +56,7 @@ typedef struct PipedreamPlan {
   const LayerGraph *graph;
   const States *states;
   const Cluster *cluster;
+  bool transfers;
   const Division *division;
   Name device; /* NULL: the profile names none */
 } PipedreamPlan;

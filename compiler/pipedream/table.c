@@ -85,17 +85,17 @@ static void print_head(const PipedreamPlan *p, FILE *out) {
   const Cluster *c = p->cluster;
   int machines = 1;
   for (int i = 0; i < c->n; i++)
-    machines *= c->level[i].machines;
+    machines *= c->level[i].count;
   fprintf(out, "%s: %d layer%s, %d place%s to cut; %d machine%s", p->graph->name, p->graph->layers.n,
           plural(p->graph->layers.n), p->states->n - 1, plural(p->states->n - 1), machines, plural(machines));
   if (c->n > 1)
-    fprintf(out, ": %d", c->level[0].machines);
+    fprintf(out, ": %d", c->level[0].count);
   for (int i = 0; i < c->n && machines > 1; i++) {
     if (i)
-      fprintf(out, ", %d such groups", c->level[i].machines);
+      fprintf(out, ", %d such groups", c->level[i].count);
     fprintf(out, " at %s", rate_text(c->level[i].bandwidth));
   }
-  fprintf(out, "\nPipeDream's cost model, transfers %s%s%s\n\n", p->cluster->transfers ? "counted" : "not counted",
+  fprintf(out, "\nPipeDream's cost model, transfers %s%s%s\n\n", p->transfers ? "counted" : "not counted",
           p->device ? "; times on " : "", p->device ? p->device : "");
 }
 
@@ -110,7 +110,7 @@ static void add_stages(const PipedreamPlan *p, const Division *d, const char *pr
     push(&grid->cells, bytes_text(states->parameters[s->to] - (s->from < 0 ? 0 : states->parameters[s->from])));
     push(&grid->cells, ms(s->compute));
     push(&grid->cells, ms(s->exchange));
-    if (p->cluster->transfers) {
+    if (p->transfers) {
       push(&grid->cells, ms(s->receive));
       push(&grid->cells, ms(s->send));
     }
@@ -127,7 +127,7 @@ static void print_stages(const PipedreamPlan *p, FILE *out) {
                                                   "time ms",    "sends"};
   Grid grid = {.left = 2};
   for (int i = 0; i < MOST_COLUMNS; i++)
-    if (p->cluster->transfers || (i != 6 && i != 7))
+    if (p->transfers || (i != 6 && i != 7))
       push(&grid.cells, heads[i]);
   grid.columns = grid.cells.n;
   add_stages(p, p->division, "", &grid);

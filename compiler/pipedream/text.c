@@ -55,10 +55,10 @@ void pipedream_json(const PipedreamPlan *p, FILE *out) {
     json_string(&t, p->device);
     text_add(&t, ",\n");
   }
-  text_add(&t, "  \"transfers\": %s,\n  \"levels\": [", p->cluster->transfers ? "true" : "false");
+  text_add(&t, "  \"transfers\": %s,\n  \"levels\": [", p->transfers ? "true" : "false");
   for (int i = 0; i < p->cluster->n; i++) {
-    const Level *l = &p->cluster->level[i];
-    text_add(&t, "%s{ \"machines\": %d, \"bandwidth\": ", i ? ", " : "", l->machines);
+    const ClusterLevel *l = &p->cluster->level[i];
+    text_add(&t, "%s{ \"machines\": %d, \"bandwidth\": ", i ? ", " : "", l->count);
     json_double(&t, l->bandwidth);
     text_add(&t, " }");
   }

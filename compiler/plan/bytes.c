@@ -69,13 +69,13 @@ int64_t *input_bytes(const Planner *r, int64_t b) {
   return bytes;
 }
 
-int64_t cache_bytes(const Planner *r, int first_piece, int end_piece, int64_t b) {
+int64_t *cache_bytes(const Planner *r, const int *piece, int64_t b) {
   const Graph *g = r->g;
-  int64_t bytes = 0;
-  for (int i = r->p->at[first_piece].first; i < r->p->at[end_piece - 1].end; i++) {
+  int64_t *bytes = alloc((size_t)r->p->n * sizeof *bytes);
+  for (int i = 0; i < g->n_forward; i++) {
     const Node *n = &g->nodes.at[i];
     for (int k = n->op->first_kept; k > 0 && k < n->n_out; k++)
-      bytes += value_bytes(r, n->out[k], b);
+      bytes[piece[i]] += value_bytes(r, n->out[k], b);
   }
   return bytes;
 }
@@ -93,71 +93,38 @@ static int64_t moment_bytes(const Graph *g, const UpdateRule *rule, int param) {
   return bytes;
 }
 
-/* Bytes of one parameter; how many pieces use it. */
-typedef struct ParameterBytes {
-  int64_t rounded, full, moments; /* as passes read it; in f32. Of a frozen one: */
-  int64_t frozen;
-  int users;
-  double products; /* multiplies and adds in its update */
-} ParameterBytes;
-
-static ParameterBytes *parameter_bytes(const Planner *r) {
-  const Graph *g = r->g;
-  const UpdateRule *rule = update_rule(&g->train);
-  ParameterBytes *b = alloc((size_t)(g->params.n + 1) * sizeof *b);
-  for (int q = 0; q < g->params.n; q++) {
-    const Param *p = &g->params.at[q];
-    if (p->frozen)
-      b[q] = (ParameterBytes){.frozen = value_bytes(r, p->value, 1)};
-    else
-      b[q] = (ParameterBytes){.rounded = value_bytes(r, p->value, 1),
-                              .full = padded_bytes(shape_elements(&p->shape)),
-                              .moments = moment_bytes(g, rule, q),
-                              .products = rule->products && is_trained(p) ? rule->products(&g->train, p) : 0};
-  }
-  for (int k = 0; k < r->p->n; k++)
-    for (int m = 0; m < r->p->at[k].params.n; m++)
-      b[r->p->at[k].params.at[m]].users++;
-  return b;
+/* An update of a parameter reads and writes its moments, and goes over as many bytes as it has as often as the rule
+ * says; clipping reads the gradient once more. Its products are like a node's. */
+static double update_seconds(const Graph *g, const UpdateRule *rule, const Rates *rates, int param,
+                             const Held *held) {
+  const Param *p = &g->params.at[param];
+  double bytes = (double)held->masters * (rule->traffic + (g->train.clip_norm > 0)) + 2 * (double)held->moments;
+  double products = rule->products && is_trained(p) ? rule->products(&g->train, p) : 0;
+  return g->inference ? 0 : bytes / rates->stream + products / rates->product / rates->threads;
 }
 
-ParameterTables parameter_tables(const Planner *r) {
-  const Pieces *p = r->p;
-  int side = p->n + 1;
-  size_t square = (size_t)side * side;
-  ParameterTables t = {alloc(square * sizeof *t.weights), alloc(square * sizeof *t.frozen),
-                       alloc(square * sizeof *t.held),    alloc(square * sizeof *t.moments),
-                       alloc(square * sizeof *t.shared),  alloc(square * sizeof *t.products)};
-  const ParameterBytes *of = parameter_bytes(r);
-  int *here = alloc((size_t)(r->g->params.n + 1) * sizeof *here);
-  for (int i = 0; i < p->n; i++) {
-    ParameterBytes sum = {0};
-    int64_t partly = 0;
-    memset(here, 0, (size_t)r->g->params.n * sizeof *here);
-    for (int j = i; j < p->n; j++) {
-      for (int m = 0; m < p->at[j].params.n; m++) {
-        int q = p->at[j].params.at[m];
-        if (here[q]++ == 0) {
-          sum.full += of[q].full;
-          sum.rounded += of[q].rounded;
-          sum.frozen += of[q].frozen;
-          sum.moments += of[q].moments;
-          sum.products += of[q].products;
-          partly += of[q].full;
-        }
-        if (here[q] == of[q].users)
-          partly -= of[q].full;
-      }
-      int at = i * side + j + 1;
-      t.weights[at] = sum.rounded;
-      t.frozen[at] = sum.frozen;
-      t.held[at] = sum.full;
-      t.moments[at] = sum.moments;
-      t.shared[at] = partly;
-      t.products[at] = sum.products;
-    }
-  }
-  return t;
+static Held held_of(const Planner *r, const UpdateRule *rule, const Rates *rates, int param) {
+  const Param *p = &r->g->params.at[param];
+  if (p->frozen)
+    return (Held){.frozen = value_bytes(r, p->value, 1)};
+  Held held = {.weights = value_bytes(r, p->value, 1),
+               .masters = padded_bytes(shape_elements(&p->shape)),
+               .moments = moment_bytes(r->g, rule, param)};
+  held.update = update_seconds(r->g, rule, rates, param, &held);
+  return held;
+}
+
+const Holdings *model_holdings(const Planner *r, const Rates *rates) {
+  const Graph *g = r->g;
+  const UpdateRule *rule = update_rule(&g->train);
+  Ints *users = alloc((size_t)(g->params.n + 1) * sizeof *users);
+  Holding *holding = alloc((size_t)(g->params.n + 1) * sizeof *holding);
+  for (int k = 0; k < r->p->n; k++)
+    for (int m = 0; m < r->p->at[k].params.n; m++)
+      push(&users[r->p->at[k].params.at[m]], k);
+  for (int q = 0; q < g->params.n; q++)
+    holding[q] = (Holding){held_of(r, rule, rates, q), users[q].n, users[q].at};
+  return holdings_make(r->p->n, holding, g->params.n);
 }
 
 /* One accumulator for each use that has a gradient; inference has none. */

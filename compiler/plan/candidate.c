@@ -3,19 +3,13 @@
 
 #include "plan/candidate.h"
 
-Spans *spans_at(const Planner *r, int64_t b) {
-  Spans *spans = alloc(sizeof *spans);
-  *spans = spans_make(price(r, b));
-  return spans;
-}
-
 Candidate candidate_of(const Planner *r, const Pipeline *form, int64_t b, const Spans *spans, Recompute policy,
                        const int *pinned, double bound) {
   return (Candidate){.form = form,
                      .microbatch = b,
                      .recompute = policy,
                      .spans = spans,
-                     .copies = copies(r, form, b, policy),
+                     .copies = copies(r, form, &(Placement){0}, b, policy),
                      .pinned = pinned,
                      .bound = bound};
 }
@@ -34,8 +28,8 @@ void sum_of_chunks(Plan *plan) {
 Plan *plan_of(const Planner *r, const Candidate *c, const Partition *part) {
   Plan *plan = alloc(sizeof *plan);
   int parts = pipeline_parts(c->form);
-  *plan = (Plan){.model = r->g->name, .pipeline = form_of(c->form), .target = r->target, .why = ""};
-  plan->pipeline = pipeline_at(&plan->pipeline, r->g->train.batch, c->microbatch);
+  *plan = (Plan){.model = r->subject.name, .pipeline = form_of(c->form), .target = r->target, .why = ""};
+  plan->pipeline = pipeline_at(&plan->pipeline, r->subject.batch, c->microbatch);
   plan->stage = alloc((size_t)parts * sizeof *plan->stage);
   plan->costs = r->profile ? internf("profile %s", r->profile->file) : intern("counted");
   for (int i = 0; i < parts; i++)
@@ -44,12 +38,18 @@ Plan *plan_of(const Planner *r, const Candidate *c, const Partition *part) {
     StagePlan *s = &plan->stage[i];
     s->first_piece = part->start[i];
     s->end_piece = part->start[i + 1];
-    s->peak_bytes = span_bytes(c->spans, &c->copies[i], s->first_piece, s->end_piece, plan_recomputes(plan, i));
+    s->peak_bytes = span_bytes(c->spans + c->copies[i].kind, &c->copies[i], s->first_piece, s->end_piece,
+                               plan_recomputes(plan, i));
   }
   sum_of_chunks(plan);
   if (schedulable(r, plan))
-    price_plan(r, c->spans->c, plan);
+    price_plan(r, plan);
   return plan;
+}
+
+static double alone_seconds(const Candidate *c, const Partition *part, int i) {
+  const Copies *at = &c->copies[i];
+  return span_seconds(c->spans + at->kind, at, part->start[i], part->start[i + 1], part->recompute[i]);
 }
 
 /* A rank works on all its chunks: what each takes is beside the others. False: nobody changed by much. */
@@ -58,9 +58,9 @@ static bool set_beside(const Candidate *c, const Partition *part, Copies *at) {
   double *rank = alloc((size_t)n_stages * sizeof *rank);
   bool changed = false;
   for (int i = 0; i < parts; i++)
-    rank[i % n_stages] += span_seconds(c->spans, 1, part->start[i], part->start[i + 1], part->recompute[i]);
+    rank[i % n_stages] += alone_seconds(c, part, i);
   for (int i = 0; i < parts; i++) {
-    double own = span_seconds(c->spans, 1, part->start[i], part->start[i + 1], part->recompute[i]);
+    double own = alone_seconds(c, part, i);
     double beside = rank[i % n_stages] - own;
     changed |= fabs(beside - at[i].beside) > 1e-6 * (own + beside);
     at[i].beside = beside;

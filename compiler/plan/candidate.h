@@ -21,7 +21,6 @@ typedef struct Candidate {
 typedef Vec(Candidate) Candidates;
 
 /* ---- candidate.c */
-Spans *spans_at(const Planner *r, int64_t b); /* of microbatches of b samples */
 Candidate candidate_of(const Planner *r, const Pipeline *form, int64_t b, const Spans *spans, Recompute policy,
                        const int *pinned, double bound);
 /* The best partition by estimated bytes; the smallest there is when none fits, and false. Each chunk of a rank has an

@@ -169,7 +169,7 @@ static char *why(const Choice *c, const Plan *plan, double gain) {
   Text t = {0};
   if (parts > 1)
     text_add(&t, "%s: the slowest %s, %d, works %.2f ms a microbatch, %.1f %% above the mean of all. ",
-             r->pinned ? "Cuts as asked" : format("Best of all ways to cut at %d places", r->p->n - 1),
+             r->pinned ? "Cuts as asked" : format("Best of all ways to cut at %d places", r->subject.n - 1),
              p->chunks > 1 ? "part" : "stage", slowest, most * 1e3, (most * parts / sum - 1) * 100);
   if (r->free_replicas && r->ranks > 1)
     text_add(&t, "Of all ways to use %d ranks%s: %s. ", r->ranks,
@@ -187,7 +187,7 @@ static char *why(const Choice *c, const Plan *plan, double gain) {
   for (int i = 0; i < p->n_stages; i++)
     any |= p->recompute[i];
   text_add(&t, "; %s.",
-           r->g->inference                           ? "it fits"
+           r->subject.inference                      ? "it fits"
            : r->request->recompute != RECOMPUTE_AUTO ? "recomputation as asked"
            : any                                     ? "recomputation where memory asks for it"
                                                      : "everything fits without recomputation");
@@ -256,7 +256,7 @@ static Plan *simplest(Choice *c, Plan *first) {
 
 /* Whether some update has a turn for what it exchanges with other stages. */
 static bool exchanges_aside(const Planner *r, const Plan *plan) {
-  return planned_programs(r, &plan->pipeline, plan_exchanges(r->g, r->p, plan))->lag > 0;
+  return planned_programs(r, &plan->pipeline, r->subject.exchanges(r, plan))->lag > 0;
 }
 
 /* One microbatch more in flight between neighbours, where it takes unevenness up and memory allows it, and updates
@@ -282,7 +282,7 @@ static Plan *look_ahead(const Choice *c, Plan *plan, double *gain) {
   settle(r, &other);
   if (!other.settled || exchanges_aside(r, plan) > exchanges_aside(r, other.plan))
     return plan;
-  double before = uneven_seconds(r, other.spans->c, plan), after = uneven_seconds(r, other.spans->c, other.plan);
+  double before = uneven_seconds(r, plan), after = uneven_seconds(r, other.plan);
   *gain = 1 - after / before;
   return *gain >= WORTH ? other.plan : plan;
 }

@@ -171,5 +171,10 @@ bool plan_compare(const Graph *g, const Pieces *p, const PlanRequest *request, F
           "recompute", "memory", "waiting", "busiest rank, ranks by stage");
   for (int i = 0; i < N_COMPARED; i++)
     print_row(&rows[i], out);
+  for (int i = 0; i < N_COMPARED; i++)
+    if (rows[i].plan) { /* which all share, but for what of a cluster they use */
+      fprintf(out, "\n%s\n", plan_device_text(rows[i].plan));
+      break;
+    }
   return found;
 }

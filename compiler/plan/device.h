@@ -5,8 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "base/base.h"
-#include "target/target.h"
+#include "cluster/cluster.h"
 
 /* What a rank's device does in a second: operations, bytes; and seconds before a call or a loop does anything. */
 typedef struct Rates {
@@ -25,13 +24,21 @@ typedef struct Device {
   bool has_threads;    /* a rank's work is shared by several threads, --threads says how many; else by one */
   bool has_arch;       /* --arch says which device; else the machine's own */
   unsigned precisions; /* 1u << Precision each */
-  Rates (*rates)(const char *arch, const Target *t); /* arch: "sm_80", "sm_90"; NULL: the newest known */
-  int64_t (*memory)(int ranks);                      /* bytes a rank may take when nobody says */
+  /* What is planned for where no cluster says it. arch: "sm_80", "sm_90"; NULL: this machine's. *assumed: nothing says
+   * which it is, so it is the newest known. */
+  const DeviceKind *(*kind)(const char *arch, bool *assumed);
+  Rates (*rates)(const DeviceKind *kind, const Target *t); /* of a kind of this target */
+  int64_t (*memory)(int ranks); /* bytes a rank may take when nobody says; NULL: every kind does */
   /* The machine and the library as profiles name them, whose measurements hold for no other. */
   Name (*machine)(void);
   Name (*library)(void);
   char *(*rank_text)(const Target *t); /* what a rank runs on, for people: "2 threads a rank" */
 } Device;
+
+/* Where the target's products have no rate on the kind its `product` is 0. Messages are those within a server. */
+static inline Rates device_rates(const DeviceKind *kind, const Target *t) {
+  return backend_of(t)->device->rates(kind, t);
+}
 
 /* What follows a key and its colon in a file of such lines; NULL: nothing. */
 Name line_of(const char *path, const char *key);

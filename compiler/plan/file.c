@@ -92,6 +92,14 @@ char *plan_json(const Graph *g, const Pieces *p, const Plan *plan) {
   text_add(&t, ",\n  ");
   json_text(&t, "costs", plan->costs);
   text_add(&t, ",\n  ");
+  if (plan->device) {
+    json_text(&t, "device", plan->device);
+    text_add(&t, ",\n  ");
+  }
+  if (plan->cluster) {
+    json_text(&t, "cluster", plan->cluster);
+    text_add(&t, ",\n  ");
+  }
   json_text(&t, "why", plan->why ? plan->why : "");
   text_add(&t, "\n}\n");
   return t.at;

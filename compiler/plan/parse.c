@@ -152,8 +152,12 @@ static bool read_rest(const JsonPlace *top, PlanFile *out) {
     return false;
   const char *costs = is_there(top, "costs") ? json_get_string(top, "costs") : "";
   const char *why = is_there(top, "why") ? json_get_string(top, "why") : "";
-  if (!costs || !why)
+  const char *device = is_there(top, "device") ? json_get_string(top, "device") : NULL;
+  const char *cluster = is_there(top, "cluster") ? json_get_string(top, "cluster") : NULL;
+  if (!costs || !why || (is_there(top, "device") && !device) || (is_there(top, "cluster") && !cluster))
     return false;
+  plan->device = device ? intern(device) : NULL;
+  plan->cluster = cluster ? intern(cluster) : NULL;
   plan->costs = intern(costs);
   plan->why = format("%s", why);
   return true;
@@ -161,9 +165,9 @@ static bool read_rest(const JsonPlace *top, PlanFile *out) {
 
 bool plan_file_read(const char *path, PlanUse use, PlanFile *out) {
   static const char *const keys[] = {
-      "model",        "schedule", "vertical_sync",       "chunks",  "batch",  "microbatch",
-      "microbatches", "target",   "precision",           "threads", "stages", "batch_seconds",
-      "costs",        "why",      "cache_bytes_a_token", NULL};
+      "model",        "schedule", "vertical_sync",       "chunks",  "batch",   "microbatch",
+      "microbatches", "target",   "precision",           "threads", "stages",  "batch_seconds",
+      "costs",        "why",      "cache_bytes_a_token", "device",  "cluster", NULL};
   *out = (PlanFile){0};
   JsonPlace top = {.path = ""};
   top.object = out->json = json_load(path, &top.file);

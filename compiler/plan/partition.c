@@ -8,29 +8,22 @@
 
 typedef struct Search {
   const Costs *c;
-  const Spans *spans;
+  const Spans *spans; /* by kind of device */
   const Copies *at;
   int stages;
   int64_t limit;
-  int *end; /* by stage and start: where the best stage ends */
+  int places; /* where stages may start, and n: */
+  const int *place;
+  int *from, *to; /* by stage, and behind the last: the places where it may start */
+  int *end;       /* by stage and place where it starts: the place where the best stage ends */
 } Search;
 
-static Search prepare(const Spans *spans, const Copies *at, int stages, int64_t limit) {
-  int side = spans->c->n + 1;
-  return (Search){.c = spans->c,
-                  .spans = spans,
-                  .at = at,
-                  .stages = stages,
-                  .limit = limit,
-                  .end = alloc((size_t)(stages + 1) * (size_t)side * sizeof(int))};
-}
-
 static double seconds(const Search *s, int stage, int first, int end, bool recompute) {
-  return s->at[stage].beside + span_seconds(s->spans, s->at[stage].replicas, first, end, recompute);
+  return s->at[stage].beside + span_seconds(s->spans + s->at[stage].kind, &s->at[stage], first, end, recompute);
 }
 
 static int64_t bytes(const Search *s, int stage, int first, int end, bool recompute) {
-  return span_bytes(s->spans, &s->at[stage], first, end, recompute);
+  return span_bytes(s->spans + s->at[stage].kind, &s->at[stage], first, end, recompute);
 }
 
 /* Seconds of the stage as it would run: without recomputation where that may and does fit. */
@@ -46,7 +39,7 @@ static double cost(const Search *s, int stage, int first, int end, bool *recompu
 
 /* Nor does any that ends later. */
 static bool too_large(const Search *s, int stage, int first, int end) {
-  return span_least_bytes(s->spans, &s->at[stage], first, end) > s->limit;
+  return span_least_bytes(s->spans + s->at[stage].kind, &s->at[stage], first, end) > s->limit;
 }
 
 static int64_t least_bytes(const Search *s, int stage, int first, int end, bool *recompute) {
@@ -56,26 +49,70 @@ static int64_t least_bytes(const Search *s, int stage, int first, int end, bool 
   return *recompute ? on : off;
 }
 
+/* ---- where stages may start --------------------------------------------------------------------------- */
+
+enum { COARSE = 256 };
+
+/* All cuts, or so many that lie evenly. */
+static const int *choose_places(int n, int most, int *places) {
+  int step = (n + most - 1) / most, *place = alloc((size_t)(n + 1) * sizeof *place);
+  *places = 0;
+  for (int i = 0; i < n; i += step)
+    place[(*places)++] = i;
+  place[(*places)++] = n;
+  return place;
+}
+
+static Search prepare(const Spans *spans, const Copies *at, int stages, int64_t limit, int most_places) {
+  Search s = {.c = spans->c, .spans = spans, .at = at, .stages = stages, .limit = limit};
+  s.place = choose_places(spans->c->n, most_places, &s.places);
+  s.from = alloc((size_t)(stages + 1) * sizeof(int));
+  s.to = alloc((size_t)(stages + 1) * sizeof(int));
+  s.end = alloc((size_t)(stages + 1) * (size_t)s.places * sizeof(int));
+  for (int k = 0; k <= stages; k++) {
+    s.from[k] = k == stages ? s.places - 1 : k;
+    s.to[k] = k == 0 ? 0 : s.places - 1 - (stages - k);
+  }
+  return s;
+}
+
+/* Leaves out where the stages before a start, or those from it on, cannot do all that they must in time. */
+static void narrow(Search *s, double slowest) {
+  const Spans *fastest = s->spans;
+  double before = 0, behind = 0;
+  for (int k = 0; k < s->stages; k++) {
+    fastest = s->spans + s->at[k].kind > fastest ? s->spans + s->at[k].kind : fastest;
+    behind += s->at[k].replicas;
+  }
+  slowest *= 1 + 1e-9;
+  for (int k = 0; k < s->stages; k++) {
+    while (s->from[k] < s->to[k] && span_compute(fastest, s->place[s->from[k]], s->c->n) > slowest * behind)
+      s->from[k]++;
+    while (s->to[k] > s->from[k] && span_compute(fastest, 0, s->place[s->to[k]]) > slowest * before)
+      s->to[k]--;
+    before += s->at[k].replicas;
+    behind -= s->at[k].replicas;
+  }
+}
+
 static void trace_back(const Search *s, Partition *out) {
-  int side = s->c->n + 1;
   out->start = alloc((size_t)(s->stages + 1) * sizeof(int));
   out->recompute = alloc((size_t)s->stages * sizeof(bool));
   out->slowest = 0;
-  for (int k = 0; k < s->stages; k++)
-    out->start[k + 1] = s->end[k * side + out->start[k]];
+  for (int k = 0, at = 0; k < s->stages; k++) {
+    at = s->end[k * s->places + at];
+    out->start[k + 1] = s->place[at];
+  }
 }
 
-/* Stage k starts where earlier stages have found a piece each; the first one at 0. */
-static int first_start(int k) { return k; }
-static int last_start(const Search *s, int k) { return k == 0 ? 0 : s->c->n - (s->stages - k); }
-/* Then it ends where later stages still find a piece each; the last one at n. */
-static int first_end(const Search *s, int k, int start) { return k == s->stages - 1 ? s->c->n : start + 1; }
-static int last_end(const Search *s, int k) { return s->c->n - (s->stages - 1 - k); }
+/* ---- the fastest --------------------------------------------------------------------------------------- */
 
 /* What the stages from k on take together: those of a pipeline that drains wait for the first microbatch to come
  * through the earlier ones, and these for its gradients. */
-static double together(const Search *s, int first, int end, bool recompute, double t, double later) {
-  later += s->c->fill > 0 ? s->c->fill * span_passage(s->spans, first, end, recompute) : 0;
+static double together(const Search *s, int stage, int first, int end, bool recompute, double t, double later) {
+  later += s->c->fill > 0 ? s->c->fill * span_passage(s->spans + s->at[stage].kind, &s->at[stage].wiring, first,
+                                                      end, recompute)
+                          : 0;
   return t > later ? t : later;
 }
 
@@ -83,33 +120,36 @@ typedef struct State { /* of the stages from one on */
   double value, squares;
 } State;
 
+/* Better than what is known of the stages from place i on: noted. False: nor is any stage that ends later. */
+static bool try_stage(const Search *s, int k, int i, int j, const State *after, State *best) {
+  int first = s->place[i], end = s->place[j];
+  bool recompute;
+  if (span_compute(s->spans + s->at[k].kind, first, end) / s->at[k].replicas > best->value)
+    return false;
+  if (after->value > best->value || seconds(s, k, first, end, false) > best->value)
+    return true;
+  double t = cost(s, k, first, end, &recompute);
+  if (!isfinite(t) && too_large(s, k, first, end))
+    return false;
+  double value = together(s, k, first, end, recompute, t, after->value), squares = t * t + after->squares;
+  if (value < best->value || (value <= best->value && squares < best->squares)) {
+    *best = (State){value, squares};
+    s->end[k * s->places + i] = j;
+  }
+  return true;
+}
+
 /* The least possible value; of those the one whose stages' times have the least sum of squares, where the stages
  * from each on take as little as they can. INFINITY when nothing fits. */
 static double least_value(const Search *s) {
-  int side = s->c->n + 1;
-  State *best = alloc((size_t)side * sizeof *best), *after = alloc((size_t)side * sizeof *after);
+  State *best = alloc((size_t)s->places * sizeof *best), *after = alloc((size_t)s->places * sizeof *after);
+  const State none = {0};
   for (int k = s->stages - 1; k >= 0; k--) {
-    bool last = k == s->stages - 1;
-    for (int i = first_start(k); i <= last_start(s, k); i++) {
+    for (int i = s->from[k]; i <= s->to[k]; i++) {
       best[i] = (State){INFINITY, INFINITY};
-      for (int j = first_end(s, k, i); j <= last_end(s, k); j++) {
-        if (span_compute(s->spans, i, j) / s->at[k].replicas > best[i].value)
-          break; /* and more with every piece */
-        State next = last ? (State){0} : after[j];
-        if (next.value > best[i].value)
-          continue;
-        bool recompute;
-        if (seconds(s, k, i, j, false) > best[i].value)
-          continue;
-        double t = cost(s, k, i, j, &recompute);
-        if (!isfinite(t) && too_large(s, k, i, j))
+      for (int j = s->from[k + 1] > i ? s->from[k + 1] : i + 1; j <= s->to[k + 1]; j++)
+        if (!try_stage(s, k, i, j, k == s->stages - 1 ? &none : &after[j], &best[i]))
           break;
-        double value = together(s, i, j, recompute, t, next.value), squares = t * t + next.squares;
-        if (value < best[i].value || (value <= best[i].value && squares < best[i].squares)) {
-          best[i] = (State){value, squares};
-          s->end[k * side + i] = j;
-        }
-      }
     }
     State *swap = best;
     best = after, after = swap;
@@ -118,27 +158,28 @@ static double least_value(const Search *s) {
 }
 
 /* Among partitions no slower than `slowest` of a pipeline that never drains: the least sum of squares. */
-static void most_even(const Search *s, double slowest) {
-  int side = s->c->n + 1;
-  double *best = alloc((size_t)side * sizeof *best), *after = alloc((size_t)side * sizeof *after);
+static void most_even(Search *s, double slowest) {
+  double *best = alloc((size_t)s->places * sizeof *best), *after = alloc((size_t)s->places * sizeof *after);
+  narrow(s, slowest);
   for (int k = s->stages - 1; k >= 0; k--) {
-    for (int i = first_start(k); i <= last_start(s, k); i++) {
+    for (int i = s->from[k]; i <= s->to[k]; i++) {
       best[i] = INFINITY;
-      for (int j = first_end(s, k, i); j <= last_end(s, k); j++) {
-        if (span_compute(s->spans, i, j) / s->at[k].replicas > slowest)
-          break;
+      for (int j = s->from[k + 1] > i ? s->from[k + 1] : i + 1; j <= s->to[k + 1]; j++) {
+        int first = s->place[i], end = s->place[j];
         bool recompute;
-        if (seconds(s, k, i, j, false) > slowest)
+        if (span_compute(s->spans + s->at[k].kind, first, end) / s->at[k].replicas > slowest)
+          break;
+        if (seconds(s, k, first, end, false) > slowest)
           continue;
-        double t = cost(s, k, i, j, &recompute);
-        if (!isfinite(t) && too_large(s, k, i, j))
+        double t = cost(s, k, first, end, &recompute);
+        if (!isfinite(t) && too_large(s, k, first, end))
           break;
         if (t > slowest)
           continue;
         double total = t * t + (k < s->stages - 1 ? after[j] : 0);
         if (total < best[i]) {
           best[i] = total;
-          s->end[k * side + i] = j;
+          s->end[k * s->places + i] = j;
         }
       }
     }
@@ -151,13 +192,22 @@ static void fill_in(const Search *s, Partition *out) {
   for (int k = s->stages - 1; k >= 0; k--) {
     double t = cost(s, k, out->start[k], out->start[k + 1], &out->recompute[k]);
     out->slowest = t > out->slowest ? t : out->slowest;
-    out->value = together(s, out->start[k], out->start[k + 1], out->recompute[k], t, out->value);
+    out->value = together(s, k, out->start[k], out->start[k + 1], out->recompute[k], t, out->value);
   }
 }
 
+/* A first search at some of many cuts says how slow the best can be at most: then few are left of all. */
 bool partition_fastest(const Spans *spans, const Copies *at, int stages, int64_t limit, Partition *out) {
-  ensure(stages > 0 && stages <= spans->c->n);
-  Search s = prepare(spans, at, stages, limit);
+  const int n = spans->c->n;
+  ensure(stages > 0 && stages <= n);
+  double most = INFINITY;
+  if (n > 2 * COARSE && stages <= COARSE / 4) {
+    Search coarse = prepare(spans, at, stages, limit, COARSE);
+    most = least_value(&coarse);
+  }
+  Search s = prepare(spans, at, stages, limit, n);
+  if (isfinite(most))
+    narrow(&s, most);
   double value = least_value(&s);
   if (!isfinite(value))
     return false;
@@ -171,7 +221,7 @@ bool partition_fastest(const Spans *spans, const Copies *at, int stages, int64_t
 
 bool partition_pinned(const Spans *spans, const Copies *at, int stages, const int *start, int64_t limit,
                       Partition *out) {
-  Search s = prepare(spans, at, stages, limit);
+  Search s = {.c = spans->c, .spans = spans, .at = at, .stages = stages, .limit = limit};
   bool fits = true;
   *out = (Partition){.start = alloc((size_t)(stages + 1) * sizeof(int)), .recompute = alloc((size_t)stages)};
   for (int k = 0; k <= stages; k++)
@@ -185,35 +235,47 @@ bool partition_pinned(const Spans *spans, const Copies *at, int stages, const in
       t = seconds(&s, k, first, end, out->recompute[k]);
     }
     out->slowest = t > out->slowest ? t : out->slowest;
-    out->value = together(&s, first, end, out->recompute[k], t, out->value);
+    out->value = together(&s, k, first, end, out->recompute[k], t, out->value);
   }
   return fits;
 }
 
-int64_t partition_smallest(const Spans *spans, const Copies *at, int stages, Partition *out) {
-  ensure(stages > 0 && stages <= spans->c->n);
-  Search s = prepare(spans, at, stages, INT64_MAX);
-  int side = spans->c->n + 1;
-  int64_t *best = alloc((size_t)side * sizeof *best), *after = alloc((size_t)side * sizeof *after);
-  for (int k = stages - 1; k >= 0; k--) {
-    for (int i = first_start(k); i <= last_start(&s, k); i++) {
-      best[i] = INT64_MAX;
-      for (int j = first_end(&s, k, i); j <= last_end(&s, k); j++) {
+/* The bytes of the partition whose largest stage is smallest, if they are below `most`. */
+static int64_t least_largest(const Search *s, int64_t most) {
+  int64_t *best = alloc((size_t)s->places * sizeof *best), *after = alloc((size_t)s->places * sizeof *after);
+  for (int k = s->stages - 1; k >= 0; k--) {
+    for (int i = s->from[k]; i <= s->to[k]; i++) {
+      best[i] = most;
+      for (int j = s->from[k + 1] > i ? s->from[k + 1] : i + 1; j <= s->to[k + 1]; j++) {
         bool recompute;
-        if (span_least_bytes(spans, &at[k], i, j) >= best[i])
+        int first = s->place[i], end = s->place[j];
+        if (span_least_bytes(s->spans + s->at[k].kind, &s->at[k], first, end) >= best[i])
           break;
-        int64_t b = least_bytes(&s, k, i, j, &recompute);
-        if (k < stages - 1 && after[j] > b)
+        int64_t b = least_bytes(s, k, first, end, &recompute);
+        if (k < s->stages - 1 && after[j] > b)
           b = after[j];
         if (b < best[i]) {
           best[i] = b;
-          s.end[k * side + i] = j;
+          s->end[k * s->places + i] = j;
         }
       }
     }
     int64_t *swap = best;
     best = after, after = swap;
   }
+  return after[0];
+}
+
+int64_t partition_smallest(const Spans *spans, const Copies *at, int stages, Partition *out) {
+  const int n = spans->c->n;
+  ensure(stages > 0 && stages <= n);
+  int64_t most = INT64_MAX;
+  if (n > 2 * COARSE && stages <= COARSE / 4) {
+    Search coarse = prepare(spans, at, stages, INT64_MAX, COARSE);
+    most = least_largest(&coarse, most) + 1;
+  }
+  Search s = prepare(spans, at, stages, INT64_MAX, n);
+  int64_t largest = least_largest(&s, most);
   *out = (Partition){0};
   trace_back(&s, out);
   for (int k = stages - 1; k >= 0; k--) {
@@ -221,7 +283,7 @@ int64_t partition_smallest(const Spans *spans, const Copies *at, int stages, Par
     least_bytes(&s, k, first, end, &out->recompute[k]);
     double t = seconds(&s, k, first, end, out->recompute[k]);
     out->slowest = t > out->slowest ? t : out->slowest;
-    out->value = together(&s, first, end, out->recompute[k], t, out->value);
+    out->value = together(&s, k, first, end, out->recompute[k], t, out->value);
   }
-  return after[0];
+  return largest;
 }

@@ -10,6 +10,24 @@ static bool read_costs(Planner *r) {
   return r->profile != NULL;
 }
 
+/* What the plan's ranks run on, for those who read it. */
+static void name_devices(const Planner *r, Plan *plan) {
+  const Cluster *c = r->request->cluster;
+  plan->cluster = c ? c->name : NULL;
+  plan->assumed = r->assumed;
+  plan->device = r->device->name;
+  if (!c)
+    return;
+  bool used[MOST_KINDS] = {false};
+  for (int i = 0; i < pipeline_ranks(&plan->pipeline); i++)
+    used[cluster_kind(c, i) - c->kind] = true;
+  Text all = {0};
+  for (int k = 0; k < c->n_kinds; k++)
+    if (used[k])
+      text_add(&all, "%s%s", all.n ? ", " : "", c->kind[k].name);
+  plan->device = intern(all.at);
+}
+
 /* What programs are made for is said by the command line, for plans from files, too: cuts suit one target. */
 static bool same_target(const Plan *plan, const PlanRequest *q) {
   const Target *made = &plan->target, *asked = &q->target;
@@ -41,13 +59,14 @@ static Plan *take(const Graph *g, const Pieces *p, const PlanRequest *request) {
     return NULL;
   if (!read_costs(&r) || !planner_microbatches(&r))
     return NULL;
-  const Costs *costs = price(&r, b);
-  const Copies *kept = copies(&r, &form, b, RECOMPUTE_AUTO);
+  const Spans *spans = spans_at(&r, b);
+  const Copies *kept = copies(&r, &form, &plan->placement, b, RECOMPUTE_AUTO);
   for (int i = 0; i < form.n_stages; i++) /* with one microbatch in flight there is nothing to gain */
     plan->pipeline.recompute[i] &= kept[i].recompute_on;
   for (int i = 0; i < plan_parts(plan); i++) {
     StagePlan *s = &plan->stage[i];
-    s->peak_bytes = stage_bytes(costs, &kept[i], s->first_piece, s->end_piece, plan_recomputes(plan, i));
+    s->peak_bytes =
+        span_bytes(spans + kept[i].kind, &kept[i], s->first_piece, s->end_piece, plan_recomputes(plan, i));
   }
   sum_of_chunks(plan);
   plan->target = r.target;
@@ -56,7 +75,8 @@ static Plan *take(const Graph *g, const Pieces *p, const PlanRequest *request) {
     schedule(&plan->pipeline, plan_exchanges(g, p, plan), NO_SPAN);
     return NULL;
   }
-  price_plan(&r, costs, plan);
+  name_devices(&r, plan);
+  price_plan(&r, plan);
   find_peaks(&r, plan, alloc((size_t)form.n_stages * sizeof(int64_t)));
   if (largest_peak(plan) <= r.limit)
     return plan;
@@ -98,11 +118,13 @@ Plan *plan_make(const Graph *g, const Pieces *p, const PlanRequest *request, Pla
     return NULL;
   NoPlan none;
   Plan *plan = plan_choose(&r, runners_up, n, &none);
-  if (!plan)
+  if (!plan) {
     tell_why_none(&r, &none);
-  else
-    tell_unused_ranks(&r, plan);
-  if (plan && !request->microbatch)
+    return NULL;
+  }
+  name_devices(&r, plan);
+  tell_unused_ranks(&r, plan);
+  if (!request->microbatch)
     tell_chosen_microbatch(&r, plan);
   return plan;
 }

@@ -4,6 +4,8 @@
 #define PDC_PLAN_H
 
 #include "base/watch.h"
+#include "cluster/cluster.h"
+#include "cluster/placement.h"
 #include "cut/cut.h"
 #include "schedule/pipeline.h"
 #include "target/target.h"
@@ -25,10 +27,14 @@ typedef struct StagePlan {
 typedef struct Plan {
   Name model;
   Pipeline pipeline;
+  Placement placement;  /* of its ranks on devices */
   Target target;        /* its threads: when no OMP_NUM_THREADS says otherwise */
   StagePlan *stage;     /* by part of the model (pipeline.h): plan_parts() */
   double batch_seconds; /* predicted, from simulating the schedule */
   Name costs;           /* where costs came from: "profile NAME", "counted" */
+  Name device;          /* what its ranks run on: "A100 80 GB", "fast, slow"; NULL: not planned here */
+  Name cluster;         /* of these devices; NULL: none was named */
+  bool assumed;         /* nothing says that it is this device */
   char *why;            /* one paragraph: why this one was chosen */
 } Plan;
 
@@ -57,7 +63,9 @@ typedef enum { DELAY_FREE, DELAY_NONE, DELAY_ONE } Delay; /* as --delay lists th
 
 /* What the command line pins; zero or NULL: free, but for recompute, which AUTO leaves free. */
 typedef struct PlanRequest {
-  int workers; /* -n: ranks; 0: as many as --split, --stages and --replicas say, else 1 */
+  /* -n: ranks; 0: as many as --split, --stages and --replicas say, else all devices of the cluster, else 1 */
+  int workers;
+  const Cluster *cluster; /* whose first devices the ranks are; NULL: devices of one kind that `arch` says */
   int stages;
   const char *split;    /* "h[3],h[6].ln_2": where stages 1.. start */
   const char *replicas; /* "2,1": by stage; one number: of all */
@@ -68,11 +76,10 @@ typedef struct PlanRequest {
   Delay delay;
   Target target;                              /* threads 0: processors / ranks */
   const char *arch;                           /* of GPUs, as "sm_90"; NULL: not known */
-  int64_t memory;                             /* bytes a device; 0: the machine's memory */
+  int64_t memory;                             /* bytes a device; 0: its kind's, or the machine's memory */
   const char *profile;                        /* --profile FILE */
   const char *plan;                           /* --plan FILE */
   double link_bytes_per_second, link_latency; /* 0: defaults of shared memory */
-  const struct Cluster *cluster;              /* cluster/cluster.h; NULL: one machine, of which nothing is said */
   const char *compiler; /* the C compiler's version line, part of a profile's signature; NULL: not compared */
   StagePeak peak;       /* NULL: the planner's own estimate counts */
   void *peak_context;

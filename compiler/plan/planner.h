@@ -8,11 +8,33 @@
 #include "plan/plan.h"
 #include "plan/profile.h"
 #include "plan/replicate.h"
+#include "plan/topology.h"
 #include "schedule/program.h"
 
+typedef struct Planner Planner;
+
+/* What is planned: pieces in a row, whatever they were made from (a model's Graph: price.c). */
+typedef struct Subject {
+  Name name;
+  int n;         /* pieces */
+  int64_t batch; /* samples */
+  bool inference;
+  bool tied; /* an update may wait for other stages, wherever cuts are */
+  Costs *(*price)(const Planner *r, int64_t b, int kind); /* of microbatches of b samples on a kind of device */
+  bool *(*exchanges)(const Planner *r, const Plan *plan); /* plan_exchanges() */
+} Subject;
+
+/* What pieces cost at a size of microbatch that was looked at, by kind of device. */
+typedef struct Priced {
+  int64_t b;
+  Spans *spans;
+} Priced;
+typedef Vec(Priced) Prices;
+
 /* A request made definite. */
-typedef struct Planner {
-  const Graph *g;
+struct Planner {
+  Subject subject;
+  const Graph *g; /* these two: NULL where no model is planned; request.c and what tells of plans use them */
   const Pieces *p;
   const PlanRequest *request;
   const Profile *profile; /* NULL: costs are counted */
@@ -21,16 +43,22 @@ typedef struct Planner {
   Target target;
   const bool *bf16; /* by value: stored in bf16 */
   int ranks;
-  Pipeline form;             /* as asked for, its microbatches open; where replicas are free, one rank a stage */
-  bool free_replicas;        /* so that all ranks are used */
-  bool free_stages;          /* and as many stages as that takes; else form.n_stages */
-  bool free_depth;           /* one rank a stage, and fewer stages than ranks where that is faster */
-  int *pinned;               /* by part: its first piece, under --split; else NULL */
-  int64_t limit;             /* bytes a device */
-  Rates rates;               /* for costs that were not measured */
-  double bandwidth, latency; /* of a message between stages: bytes a second, seconds */
+  const DeviceKind *device; /* what each of them does and holds at least */
+  bool assumed;             /* nothing says that it is this device */
+  Pipeline form;            /* as asked for, its microbatches open; where replicas are free, one rank a stage */
+  ScheduleTraits traits;    /* of its schedule */
+  bool free_replicas;       /* so that all ranks are used */
+  bool free_stages;         /* and as many stages as that takes; else form.n_stages */
+  bool free_depth;          /* one rank a stage, and fewer stages than ranks where that is faster */
+  int *pinned;              /* by part: its first piece, under --split; else NULL */
+  int64_t limit;            /* bytes a device; of several kinds the largest's */
+  int n_kinds;              /* of devices, the slowest first: */
+  const int64_t *limits;    /* bytes of each */
+  const Rates *rates;       /* for costs that were not measured */
+  Topology topology;
+  Prices *prices;
   Vec(int64_t) microbatches; /* under consideration, rising */
-} Planner;
+};
 
 /* ---- request.c */
 /* False after diagnostics. Does not read the profile. `taken`: NULL, or a plan whose form and schedule hold
@@ -46,7 +74,11 @@ const char *inference_option(const Graph *g); /* the one that asks for such prog
 bool schedule_named(Name name, Span where, const char *prefix);
 bool schedule_suits(const Graph *g, Name name, Span where, const char *prefix);
 
+/* ---- devices.c */
+bool choose_devices(Planner *r); /* false after a diagnostic */
+
 /* ---- table.c */
+const char *plan_device_text(const Plan *plan);       /* "device A100 80 GB of cluster dgx_a100" */
 double plan_busy_seconds(const Plan *plan, int part); /* of a batch, of all the part's ranks together */
 
 /* ---- compare.c */
@@ -81,34 +113,33 @@ int64_t value_bytes(const Planner *r, int value, int64_t b);
 int64_t *saved_bytes(const Planner *r, const int *piece, int64_t b);
 int64_t *work_bytes(const Planner *r, const int *piece, int64_t b);
 int64_t *input_bytes(const Planner *r, int64_t b);
-int64_t cache_bytes(const Planner *r, int first_piece, int end_piece, int64_t b);
+int64_t *cache_bytes(const Planner *r, const int *piece, int64_t b); /* by piece: of what calls keep */
 int64_t *deferred_bytes(const Planner *r, const int *piece, int64_t b);
 int64_t *accumulator_bytes(const Graph *g, const Pieces *p, const int *piece); /* by piece */
-/* By stage of pieces [i, j), at i * (pieces + 1) + j: bytes of its parameters, each once. */
-typedef struct ParameterTables {
-  int64_t *weights, *frozen; /* as passes read them: of those that are updated, and of those that are not */
-  int64_t *held, *moments;   /* those that are updated in f32; their moments */
-  int64_t *shared;           /* those of `held` that other stages use as well */
-  double *products;          /* multiplies and adds of their updates' products */
-} ParameterTables;
-ParameterTables parameter_tables(const Planner *r);
+const Holdings *model_holdings(const Planner *r, const Rates *rates);
 
-/* ---- cost.c */
+/* ---- price.c */
 /* Seconds of a node at a microbatch of b samples, from counting. */
 double counted_seconds(const Graph *g, int node, int64_t b, const Rates *rates);
 int *piece_of_nodes(const Graph *g, const Pieces *p); /* by node; backward ones by what they serve */
-Costs *price(const Planner *r, int64_t b);            /* of microbatches of b samples */
-Copies copies_of_stage(const Planner *r, int64_t microbatches, int64_t in_flight, int replicas, bool first,
-                       bool last);
+Subject model_subject(const Graph *g, const Pieces *p);
+
+/* ---- cost.c */
+Spans *spans_at(const Planner *r, int64_t b); /* of microbatches of b samples, by kind of device */
+Copies copies_of_stage(const Planner *r, const Placement *at, const StageAhead *stage);
 /* Copies at each part of a pipeline of this form, for microbatches of b samples. */
-Copies *copies(const Planner *r, const Pipeline *form, int64_t b, Recompute recompute);
+Copies *copies(const Planner *r, const Pipeline *form, const Placement *at, int64_t b, Recompute recompute);
+Wiring *wirings(const Planner *r, const Pipeline *form, const Placement *at); /* by part */
+
+/* ---- timed.c */
 /* schedule() of a pipeline that takes these exchanges, which request->watch sees. */
 Program *planned_programs(const Planner *r, const Pipeline *p, const bool *exchanges);
+bool may_exchange(const Planner *r);                  /* updates may wait for other stages */
 bool schedulable(const Planner *r, const Plan *plan); /* whether schedule() takes its cuts, too */
 /* Of a schedulable plan: fills the planned times and parameters' bytes of every stage, and the batch's time. */
-void price_plan(const Planner *r, const Costs *c, Plan *plan);
+void price_plan(const Planner *r, Plan *plan);
 /* Seconds of a batch of a priced plan whose passes take a little more or less time than planned. */
-double uneven_seconds(const Planner *r, const Costs *c, const Plan *plan);
+double uneven_seconds(const Planner *r, const Plan *plan);
 
 /* ---- choose.c: without diagnostics */
 /* Why there is none. */

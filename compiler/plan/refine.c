@@ -36,7 +36,7 @@ static bool climbs(Climb *c, const int *start) {
 
 /* One cut by some pieces one way, as far as there is room. */
 static bool move(Climb *c, int part, int by) {
-  int parts = pipeline_parts(c->at.form), n = c->r->p->n;
+  int parts = pipeline_parts(c->at.form), n = c->r->subject.n;
   int *start = alloc_copy(c->start, (size_t)parts * sizeof *start);
   start[part] += by;
   int end = part + 1 < parts ? start[part + 1] : n;
@@ -46,7 +46,7 @@ static bool move(Climb *c, int part, int by) {
 static bool sweep(Climb *c) {
   bool any = false;
   for (int part = 1; part < pipeline_parts(c->at.form); part++)
-    for (int by = 1; by < c->r->p->n && c->left > 0; by *= 2)
+    for (int by = 1; by < c->r->subject.n && c->left > 0; by *= 2)
       for (int way = -1; way <= 1; way += 2)
         while (c->left > 0 && move(c, part, way * by))
           any = true;

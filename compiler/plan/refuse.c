@@ -25,7 +25,7 @@ static Plan *instead(const Planner *r, PlanRequest changed) {
   changed.profile = NULL;
   changed.schedule = r->form.schedule;
   changed.replicas = replicas_text(&form);
-  if (!changed.memory)
+  if (!changed.memory && !r->device->memory) /* ranks share one machine's */
     changed.memory = r->limit * r->ranks / pipeline_ranks(&form);
   Planner other;
   if (!planner_prepare(&other, r->g, r->p, &changed, NULL) || !planner_microbatches(&other))
@@ -74,7 +74,11 @@ static void find_advice(const Planner *r, Diagnostic *d) {
       return advise(d, "leaving '--split' away", plan);
   }
   int n_stages = r->form.n_stages;
-  int most = r->request->memory && form_is_plain(&r->form) ? 4 * n_stages : 0;
+  const Cluster *cluster = r->request->cluster;
+  bool own_memory = r->request->memory || r->device->memory; /* which a rank more brings with it */
+  int most = own_memory && form_is_plain(&r->form) ? 4 * n_stages : 0;
+  if (cluster && most > cluster_devices(cluster))
+    most = cluster_devices(cluster);
   for (int stages = n_stages + 1; stages <= most; stages++) {
     q.stages = stages;
     if ((plan = instead(r, q)) != NULL)

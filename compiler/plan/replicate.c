@@ -29,8 +29,9 @@ typedef Vec(Label) Labels;
 typedef struct Search {
   const Ways *w;
   const Costs *c;
-  Labels *at;  /* by piece */
-  Ints counts; /* of ranks that a stage may have */
+  const Spans *fastest; /* kind of device */
+  Labels *at;           /* by piece */
+  Ints counts;          /* of ranks that a stage may have */
   double cap;
   bool by_stages; /* labels with other numbers of stages are kept, too */
 } Search;
@@ -38,8 +39,9 @@ typedef struct Search {
 enum { MOST_LABELS = 128, MANY_RANKS = 32 };
 
 static bool beats(const Search *s, const Label *a, const Label *b) {
-  return a->value <= b->value && a->ranks <= b->ranks && a->queue <= b->queue && a->replicas <= b->replicas &&
-         a->round == b->round && (s->by_stages ? a->stages == b->stages : a->stages <= b->stages);
+  return a->value <= b->value && (s->w->alike ? a->ranks <= b->ranks : a->ranks == b->ranks) &&
+         a->queue <= b->queue && a->replicas <= b->replicas && a->round == b->round &&
+         (s->by_stages ? a->stages == b->stages : a->stages <= b->stages);
 }
 
 static int by_bound(const void *a, const void *b) {
@@ -65,18 +67,19 @@ static void keep(const Search *s, Labels *labels, Label new) {
 
 /* What no way to run the pieces before `first`, too, on the ranks that are left can beat. */
 static double bound(const Search *s, const Label *l, int first) {
-  double rest = span_compute(s->w->spans, 0, first);
+  double rest = span_compute(s->fastest, 0, first);
   int left = s->w->ranks - l->ranks;
   if (first > 0 && left == 0)
     return INFINITY;
   return fmax(l->value + s->c->fill * rest, first > 0 ? rest / left : 0);
 }
 
-static double value_of(const Search *s, const Label *l, int first, const Label *next, bool recompute) {
-  const Spans *spans = s->w->spans;
-  double t = span_seconds(spans, l->replicas, first, l->end, recompute), later = next ? next->value : 0;
+static double value_of(const Search *s, const Copies *at, const Label *l, int first, const Label *next,
+                       bool recompute) {
+  const Spans *spans = s->w->spans + at->kind;
+  double t = span_seconds(spans, at, first, l->end, recompute), later = next ? next->value : 0;
   if (s->c->fill > 0)
-    later += s->c->fill * span_passage(spans, first, l->end, recompute);
+    later += s->c->fill * span_passage(spans, &at->wiring, first, l->end, recompute);
   return fmax(t, later);
 }
 
@@ -84,30 +87,32 @@ static double value_of(const Search *s, const Label *l, int first, const Label *
  * where it must. */
 static void extend(const Search *s, Label l, int first, const Label *next) {
   const Ways *w = s->w;
-  l.value = value_of(s, &l, first, next, false);
+  double compute = span_compute(s->fastest, first, l.end);
+  l.value = fmax(compute / l.replicas, next ? next->value + s->c->fill * compute : 0);
   l.ranks = l.replicas + (next ? next->ranks : 0);
-  l.bound = bound(s, &l, first);
-  if (l.bound > s->cap)
+  if (bound(s, &l, first) > s->cap)
     return;
-  int64_t turns = stage_in_flight(w->schedule, l.replicas, w->ahead, next ? next->replicas : 0,
-                                  next ? next->queue : 0, w->microbatches);
-  l.queue = l.replicas * turns;
-  if (w->two_versions && l.queue - l.replicas > w->microbatches)
+  StageAhead stage = {.microbatches = w->microbatches,
+                      .replicas = l.replicas,
+                      .behind = next ? next->replicas : 0,
+                      .ranks_behind = next ? next->ranks : 0,
+                      .first = first == 0};
+  stage.in_flight =
+      stage_in_flight(w->traits, l.replicas, w->ahead, stage.behind, next ? next->queue : 0, w->microbatches);
+  l.queue = l.replicas * stage.in_flight;
+  if (w->traits->two_versions && l.queue - l.replicas > w->microbatches)
     return;
   l.stages = 1 + (next ? next->stages : 0);
-  l.round = !w->every_round ? 1 : common_multiple(next ? next->round : 1, l.replicas);
-  Copies at = w->copies(w->context, w->microbatches, turns, l.replicas, first == 0, !next);
-  bool off =
-      at.recompute_off && (w->limit == INT64_MAX || span_bytes(w->spans, &at, first, l.end, false) <= w->limit);
-  if (!off) {
-    l.value = value_of(s, &l, first, next, true);
-    l.bound = bound(s, &l, first);
-    bool on =
-        at.recompute_on && (w->limit == INT64_MAX || span_bytes(w->spans, &at, first, l.end, true) <= w->limit);
-    if (!on || l.bound > s->cap)
-      return;
-  }
-  keep(s, &s->at[first], l);
+  l.round = !w->traits->every_round ? 1 : common_multiple(next ? next->round : 1, l.replicas);
+  Copies at = w->copies(w->context, &stage);
+  const Spans *spans = w->spans + at.kind;
+  bool off = at.recompute_off && span_bytes(spans, &at, first, l.end, false) <= w->limit;
+  if (!off && (!at.recompute_on || span_bytes(spans, &at, first, l.end, true) > w->limit))
+    return;
+  l.value = value_of(s, &at, &l, first, next, !off);
+  l.bound = bound(s, &l, first);
+  if (l.bound <= s->cap)
+    keep(s, &s->at[first], l);
 }
 
 /* With `stages` of them from here on: the first stage starts where it must, and ends where. */
@@ -116,32 +121,50 @@ static bool may_start(const Ways *w, int first, int stages) {
   return w->pinned ? before >= 0 && first == w->pinned[before] : before > 0 || first == 0;
 }
 
-/* All ways to run the pieces from `first` on. */
-static void label(const Search *s, int first) {
-  const Ways *w = s->w;
-  int n = s->c->n;
-  for (int end = first + 1; end <= n; end++) {
-    double compute = span_compute(w->spans, first, end);
-    if (compute / s->counts.at[s->counts.n - 1] > s->cap)
-      break; /* and more with every piece */
-    for (int k = 0; k < s->counts.n; k++) {
-      Label l = {.replicas = s->counts.at[k], .end = end, .next = -1};
-      if (compute / l.replicas > s->cap)
-        continue;
-      if (end == n && may_start(w, first, 1) && l.replicas <= w->ranks)
-        extend(s, l, first, NULL);
-      for (l.next = 0; end < n && l.next < s->at[end].n; l.next++) {
-        const Label *next = &s->at[end].at[l.next];
-        if (next->ranks + l.replicas <= w->ranks && may_start(w, first, next->stages + 1))
-          extend(s, l, first, next);
-      }
-    }
+static int by_ranks(const void *a, const void *b) { return ((const Label *)a)->ranks - ((const Label *)b)->ranks; }
+
+/* The first end behind which so many ranks can run all pieces below the cap. */
+static int first_end(const Search *s, int first, int ranks) {
+  int low = first + 1, high = s->c->n;
+  while (low < high) {
+    int middle = low + (high - low) / 2;
+    if (span_compute(s->fastest, middle, s->c->n) > s->cap * ranks)
+      low = middle + 1;
+    else
+      high = middle;
   }
+  return low;
+}
+
+/* All ways to run the pieces from `first` on with so many ranks for the first stage. */
+static void label_with(const Search *s, int first, int replicas) {
+  const Ways *w = s->w;
+  const int n = s->c->n, before = first > 0 ? (int)fmax(1, ceil(span_compute(s->fastest, 0, first) / s->cap)) : 0;
+  const int ranks = w->ranks - replicas - before; /* that later stages may have */
+  if (ranks < 0)
+    return;
+  for (int end = first_end(s, first, ranks); end <= n; end++) {
+    Label l = {.replicas = replicas, .end = end, .next = -1};
+    if (span_compute(s->fastest, first, end) / replicas > s->cap)
+      break; /* and more with every piece */
+    if (end == n && may_start(w, first, 1))
+      extend(s, l, first, NULL);
+    for (l.next = 0; end < n && l.next < s->at[end].n && s->at[end].at[l.next].ranks <= ranks; l.next++)
+      if (may_start(w, first, s->at[end].at[l.next].stages + 1))
+        extend(s, l, first, &s->at[end].at[l.next]);
+  }
+}
+
+static void label(const Search *s, int first) {
+  for (int k = 0; k < s->counts.n; k++)
+    label_with(s, first, s->counts.at[k]);
+  if (first > 0 && s->at[first].n > 0)
+    qsort(s->at[first].at, (size_t)s->at[first].n, sizeof(Label), by_ranks);
 }
 
 static bool complete(const Ways *w, const Label *l) {
   return l->stages >= w->least_stages && l->stages <= w->most_stages &&
-         (!w->every_round || l->round == w->microbatches);
+         (!w->traits->every_round || l->round == w->microbatches);
 }
 
 /* The least value of a complete way; INFINITY: none below the cap. */
@@ -199,12 +222,16 @@ static double search(Search *s, double least) {
 
 Replications replicate(const Ways *w) {
   const Costs *c = w->spans->c;
-  Search s = {.w = w, .c = c, .at = alloc((size_t)(c->n + 1) * sizeof *s.at), .by_stages = w->ranks <= MANY_RANKS};
+  Search s = {.w = w,
+              .c = c,
+              .fastest = w->spans + w->n_kinds - 1,
+              .at = alloc((size_t)(c->n + 1) * sizeof *s.at),
+              .by_stages = w->ranks <= MANY_RANKS};
   s.by_stages |= w->least_stages > 1 || w->pinned;
   for (int64_t k = 1; k <= w->microbatches && k <= w->ranks; k++)
     if (w->microbatches % k == 0 && (w->may_replicate || k == 1))
       push(&s.counts, (int)k);
-  double best = search(&s, span_compute(w->spans, 0, c->n) / w->ranks);
+  double best = search(&s, span_compute(s.fastest, 0, c->n) / w->ranks);
   Replications out = {0};
   if (!isfinite(best))
     return out;

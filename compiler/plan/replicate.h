@@ -5,22 +5,30 @@
 
 #include "base/base.h"
 #include "plan/spans.h"
+#include "schedule/program.h"
+
+/* A stage of which what is behind it is known. */
+typedef struct StageAhead {
+  int64_t microbatches, in_flight; /* of a batch; of one of its ranks */
+  int replicas, behind;            /* ranks of it, of the stage behind; 0: it is the last */
+  int ranks_behind;                /* of all stages behind */
+  bool first;
+} StageAhead;
 
 typedef struct Ways {
-  const Spans *spans;
+  const Spans *spans; /* by kind of device, the slowest first */
+  int n_kinds;
   int ranks;                     /* at most */
+  bool alike;                    /* it is no matter on which of them a stage is */
   int least_stages, most_stages; /* pinned: both say how many */
   const int *pinned;             /* NULL, or where the stages start, all of them */
   bool may_replicate;            /* stages may have several ranks: counts that divide the microbatches */
   int64_t microbatches;          /* of a batch */
-  const char *schedule;
-  int ahead;         /* of all stages (pipeline.h) */
-  bool two_versions; /* all that is in flight at a stage must be of two batches */
-  bool every_round;  /* the least common multiple of the counts must be `microbatches` */
-  int64_t limit;     /* bytes of a rank */
-  /* What a rank keeps of a stage with so many turns in flight. */
-  Copies (*copies)(const void *context, int64_t microbatches, int64_t in_flight, int replicas, bool first,
-                   bool last);
+  const ScheduleTraits *traits;
+  int ahead;     /* of all stages (pipeline.h) */
+  int64_t limit; /* bytes of a rank */
+  /* What a rank keeps of a stage, and where it stands. */
+  Copies (*copies)(const void *context, const StageAhead *stage);
   const void *context;
   double most; /* the value of what is worth finding, at most */
   int most_found;

@@ -64,6 +64,13 @@ static bool read_replicas(const char *text, Ints *out) {
   return false;
 }
 
+/* -n, or what stands for it: 0 where other options say how many ranks there are, or nothing does. */
+static int workers_of(const PlanRequest *q) {
+  if (q->workers || !q->cluster || q->stages || q->split || q->replicas || q->plan)
+    return q->workers;
+  return cluster_devices(q->cluster);
+}
+
 int64_t inference_batch(int64_t batch, const PlanRequest *q) {
   const int64_t most = (int64_t)1 << 40; /* what asks for more is refused for another reason */
   Ints replicas = {0};
@@ -76,8 +83,8 @@ int64_t inference_batch(int64_t batch, const PlanRequest *q) {
     whole *= q->microbatch;
   if (whole >= most || batch % whole == 0)
     return batch;
-  if (q->workers > 0 && !q->replicas && whole * q->workers < most)
-    whole *= q->workers;
+  if (workers_of(q) > 0 && !q->replicas && whole * workers_of(q) < most)
+    whole *= workers_of(q);
   return (batch + whole - 1) / whole * whole;
 }
 
@@ -106,9 +113,9 @@ static int asked_stages(Planner *r, const PlanRequest *q, const Ints *replicas) 
   if (stages || replicas->n > 1)
     return stages ? stages : replicas->n;
   if (replicas->n == 1)
-    return q->workers >= replicas->at[0] ? q->workers / replicas->at[0] : 1;
+    return workers_of(q) >= replicas->at[0] ? workers_of(q) / replicas->at[0] : 1;
   r->free_stages = true;
-  return q->workers ? q->workers : 1;
+  return workers_of(q) ? workers_of(q) : 1;
 }
 
 /* A serial schedule is asked for to have no two ranks busy at once; replicas take different microbatches, and
@@ -142,11 +149,11 @@ static bool check_ranks(const Planner *r, const PlanRequest *q) {
     help(d, "'flush' and '2bw' take replicas");
     return false;
   }
-  if (q->workers && q->workers != ranks && !r->free_replicas && !r->free_depth) {
+  if (workers_of(q) && workers_of(q) != ranks && !r->free_replicas && !r->free_depth) {
     Diagnostic *d = form_is_plain(&r->form)
                         ? error_at(NO_SPAN, "PD0504", "%d workers for %d stages: every stage needs one of its own",
-                                   q->workers, ranks)
-                        : error_at(NO_SPAN, "PD0504", "%d workers for replicas %s, which are %d", q->workers,
+                                   workers_of(q), ranks)
+                        : error_at(NO_SPAN, "PD0504", "%d workers for replicas %s, which are %d", workers_of(q),
                                    replicas_text(&r->form), ranks);
     help(d, "'-n %d' runs these stages", ranks);
     return false;
@@ -171,8 +178,8 @@ static bool settle_chunks(Planner *r, const PlanRequest *q, int positions) {
 
 static bool read_form(Planner *r, const PlanRequest *q) {
   Ints replicas = {0};
-  if (q->workers > MOST_RANKS) {
-    error_at(NO_SPAN, "PD0504", "%d workers, and at most %d are planned for", q->workers, MOST_RANKS);
+  if (workers_of(q) > MOST_RANKS) {
+    error_at(NO_SPAN, "PD0504", "%d workers, and at most %d are planned for", workers_of(q), MOST_RANKS);
     return false;
   }
   if (q->replicas && !read_replicas(q->replicas, &replicas))
@@ -182,7 +189,7 @@ static bool read_form(Planner *r, const PlanRequest *q) {
     return false;
   while (replicas.n > 0 && replicas.n < positions)
     push(&replicas, replicas.at[0]);
-  r->free_replicas = may_replicate(r) && !q->replicas && (r->free_stages || q->workers > positions);
+  r->free_replicas = may_replicate(r) && !q->replicas && (r->free_stages || workers_of(q) > positions);
   r->free_depth = r->free_stages && !r->free_replicas && !schedule_traits(r->form.schedule).serial;
   if ((r->free_replicas || r->free_depth) && r->free_stages && positions > r->p->n / r->form.chunks)
     positions = r->p->n / r->form.chunks;
@@ -305,8 +312,18 @@ static bool check_microbatch(const Planner *r, int64_t b, const char *option) {
   return false;
 }
 
+/* A device of a cluster is one core. */
+static int choose_threads(const Planner *r) {
+  const PlanRequest *q = r->request;
+  long processors = sysconf(_SC_NPROCESSORS_ONLN);
+  int threads = q->target.threads ? q->target.threads : q->cluster ? 1 : (int)(processors / r->ranks);
+  return threads < 1 || !backend_of(&q->target)->device->has_threads ? 1 : threads;
+}
+
 bool planner_prepare(Planner *r, const Graph *g, const Pieces *p, const PlanRequest *q, const Plan *taken) {
-  *r = (Planner){.g = g,
+  *r = (Planner){.subject = model_subject(g, p),
+                 .prices = alloc(sizeof(Prices)),
+                 .g = g,
                  .p = p,
                  .request = q,
                  .where = graph_file_span(g),
@@ -315,19 +332,13 @@ bool planner_prepare(Planner *r, const Graph *g, const Pieces *p, const PlanRequ
   ensure(g->train.batch > 0 && p->n > 0);
   if (!choose_schedule(r, q, taken) || (!taken && !read_form(r, q)))
     return false;
+  r->traits = schedule_traits(r->form.schedule);
   bool open = r->free_replicas || r->free_depth;
-  r->ranks = open && q->workers ? q->workers : pipeline_ranks(&r->form);
+  r->ranks = open && workers_of(q) ? workers_of(q) : pipeline_ranks(&r->form);
   if (q->microbatch && !check_microbatch(r, q->microbatch, "--microbatch"))
     return false;
-  long processors = sysconf(_SC_NPROCESSORS_ONLN);
-  const Device *device = backend_of(&q->target)->device;
-  int threads = q->target.threads ? q->target.threads : (int)(processors / r->ranks);
-  r->target.threads = threads < 1 || !device->has_threads ? 1 : threads;
-  r->limit = q->memory ? q->memory : device->memory(r->ranks);
-  r->rates = device->rates(q->arch, &r->target);
-  r->bandwidth = q->link_bytes_per_second > 0 ? q->link_bytes_per_second : r->rates.bandwidth;
-  r->latency = q->link_latency > 0 ? q->link_latency : r->rates.latency;
-  return true;
+  r->target.threads = choose_threads(r);
+  return choose_devices(r);
 }
 
 /* With replicas, chunks or an update a round, microbatches must also go up evenly. */

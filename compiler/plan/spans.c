@@ -1,7 +1,37 @@
 /* Sums over pieces, so that the searches need not add up each stage that they look at. */
 #include "plan/spans.h"
 
+#include <math.h>
+
 #include "base/base.h"
+
+static int levels(int n) {
+  int k = 1;
+  while (n >> k)
+    k++;
+  return k;
+}
+
+static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
+
+static int64_t *largest_work(const Costs *c) {
+  int n = c->n, k = levels(n);
+  int64_t *work = alloc((size_t)k * (size_t)n * sizeof *work);
+  for (int i = 0; i < n; i++)
+    work[i] = c->work[i];
+  for (int level = 1; level < k; level++) {
+    const int64_t *below = work + (size_t)(level - 1) * (size_t)n;
+    for (int i = 0; i + (1 << level) <= n; i++)
+      work[(size_t)level * (size_t)n + (size_t)i] = larger(below[i], below[i + (1 << (level - 1))]);
+  }
+  return work;
+}
+
+static int64_t work_of(const Spans *s, int first, int end) {
+  int level = levels(end - first) - 1;
+  const int64_t *row = s->work + (size_t)level * (size_t)s->c->n;
+  return larger(row[first], row[end - (1 << level)]);
+}
 
 Spans spans_make(const Costs *c) {
   int n = c->n, side = n + 1;
@@ -13,7 +43,7 @@ Spans spans_make(const Costs *c) {
              .inputs = alloc((size_t)side * sizeof *s.inputs),
              .deferred = alloc((size_t)side * sizeof *s.deferred),
              .missed = alloc((size_t)side * sizeof *s.missed),
-             .work = alloc((size_t)side * (size_t)side * sizeof *s.work)};
+             .work = largest_work(c)};
   for (int i = 0; i < n; i++) {
     s.compute[i + 1] = s.compute[i] + c->forward[i] + c->backward[i];
     s.forward[i + 1] = s.forward[i] + c->forward[i];
@@ -21,31 +51,62 @@ Spans spans_make(const Costs *c) {
     s.gradients[i + 1] = s.gradients[i] + c->gradients[i];
     s.inputs[i + 1] = s.inputs[i] + c->inputs[i];
     s.deferred[i + 1] = s.deferred[i] + c->deferred[i];
-    int64_t most = 0;
-    for (int j = i; j < n; j++) {
-      most = c->work[j] > most ? c->work[j] : most;
-      s.work[i * side + j + 1] = most;
-    }
   }
   return s;
 }
 
-double shared_seconds(const Costs *c, int replicas, double compute, double update, int64_t gradients) {
-  double t = compute / replicas + update;
-  double reduce = 2.0 * (replicas - 1) / replicas * (double)gradients * c->reduce;
-  return !c->overlapped ? t + reduce : reduce > t ? reduce : t;
+/* ---- seconds ------------------------------------------------------------------------------------- */
+
+double message_seconds(const Costs *c, int cut, const Link *link, double sharing) {
+  int64_t most = larger(c->activations[cut], c->activation_gradients[cut]);
+  return most > 0 ? link->latency + (double)most * link->byte * sharing : 0;
 }
 
-double span_passage(const Spans *s, int first, int end, bool recompute) {
-  const Costs *c = s->c;
-  double t = span_compute(s, first, end) + c->receive[first] + c->receive_gradient[end];
+/* Work of the rank that receives, unless messages pass beside its work; over the ends of a model nothing comes. */
+static double copying(const Costs *c, const Link *link, double sharing, int64_t bytes) {
+  return c->beside || !link ? 0 : link->latency + (double)bytes * link->byte * sharing;
+}
+
+double receive_seconds(const Costs *c, const Wiring *at, int first) {
+  return c->receive[first] + (first > 0 ? copying(c, at->in, at->in_sharing, c->activations[first]) : 0);
+}
+
+double receive_gradient_seconds(const Costs *c, const Wiring *at, int end) {
+  return c->receive_gradient[end] +
+         (end < c->n ? copying(c, at->out, at->out_sharing, c->activation_gradients[end]) : 0);
+}
+
+double span_passage(const Spans *s, const Wiring *at, int first, int end, bool recompute) {
+  double t =
+      span_compute(s, first, end) + receive_seconds(s->c, at, first) + receive_gradient_seconds(s->c, at, end);
   return recompute ? t + s->forward[end] - s->forward[first] : t;
 }
 
-double span_seconds(const Spans *s, int replicas, int first, int end, bool recompute) {
-  return shared_seconds(s->c, replicas, span_passage(s, first, end, recompute),
-                        s->c->update[first * (s->c->n + 1) + end], s->gradients[end] - s->gradients[first]);
+double span_update(const Spans *s, int first, int end) {
+  const Costs *c = s->c;
+  return holdings_of(c->holdings, first, end).update +
+         (double)holdings_shared(c->holdings, first, end) * c->exchange;
 }
+
+/* Links that messages pass beside the work carry one of them at a time. */
+static double pace_of_links(const Costs *c, const Wiring *at, int first, int end) {
+  double in = first > 0 && at->in ? message_seconds(c, first, at->in, at->in_sharing) - at->in->latency : 0;
+  double out = end < c->n && at->out ? message_seconds(c, end, at->out, at->out_sharing) - at->out->latency : 0;
+  return fmax(in, out);
+}
+
+double span_seconds(const Spans *s, const Copies *at, int first, int end, bool recompute) {
+  const Costs *c = s->c;
+  const Wiring *place = &at->wiring;
+  double t = span_passage(s, place, first, end, recompute) / at->replicas;
+  t += span_update(s, first, end) * c->share;
+  double reduce =
+      (place->reduce_latency + (double)(s->gradients[end] - s->gradients[first]) * place->reduce) * c->share;
+  t = !c->overlapped ? t + reduce : fmax(reduce, t);
+  return c->beside ? fmax(t, pace_of_links(c, place, first, end) / at->replicas) : t;
+}
+
+/* ---- bytes ----------------------------------------------------------------------------------------- */
 
 /* Replicas send gradients from buffers of their own, all but the part they reduce themselves. */
 static int64_t gradient_bytes(const Copies *at, int64_t one_set) {
@@ -53,9 +114,8 @@ static int64_t gradient_bytes(const Copies *at, int64_t one_set) {
 }
 
 static int64_t parameter_bytes(const Costs *c, const Copies *at, int first, int end) {
-  int stage = first * (c->n + 1) + end;
-  return c->weights[stage] * at->weights + (c->frozen ? c->frozen[stage] : 0) +
-         (c->moments ? c->moments[stage] : 0) + (at->masters ? c->masters[stage] : 0);
+  Held held = holdings_of(c->holdings, first, end);
+  return held.weights * at->weights + held.frozen + held.moments + (at->masters ? held.masters : 0);
 }
 
 static int64_t message_bytes(const Costs *c, const Copies *at, int first, int end) {
@@ -70,7 +130,7 @@ int64_t span_bytes(const Spans *s, const Copies *at, int first, int end, bool re
   b += (s->inputs[end] - s->inputs[first]) * at->inputs;
   b += (s->deferred[end] - s->deferred[first]) * at->deferred;
   b += s->missed[end] - s->missed[first];
-  return b + s->work[first * (s->c->n + 1) + end];
+  return b + work_of(s, first, end);
 }
 
 int64_t span_least_bytes(const Spans *s, const Copies *at, int first, int end) {
@@ -84,25 +144,4 @@ void spans_correct(Spans *s, int first, int end, int64_t missed) {
   int64_t share = missed / (end - first);
   for (int i = first + 1; i <= s->c->n; i++)
     s->missed[i] += i < end ? share * (i - first) : missed;
-}
-
-double stage_seconds(const Costs *c, int replicas, int first, int end, bool recompute) {
-  double t = c->receive[first] + c->receive_gradient[end];
-  int64_t gradients = 0;
-  for (int i = first; i < end; i++) {
-    t += c->forward[i] * (recompute ? 2 : 1) + c->backward[i];
-    gradients += c->gradients[i];
-  }
-  return shared_seconds(c, replicas, t, c->update[first * (c->n + 1) + end], gradients);
-}
-
-int64_t stage_bytes(const Costs *c, const Copies *at, int first, int end, bool recompute) {
-  int64_t b = at->extra + parameter_bytes(c, at, first, end) + message_bytes(c, at, first, end), work = 0;
-  int64_t gradients = 0;
-  for (int i = first; i < end; i++) {
-    gradients += c->gradients[i];
-    b += c->saved[i] * (recompute ? 1 : at->saved) + c->inputs[i] * at->inputs + c->deferred[i] * at->deferred;
-    work = c->work[i] > work ? c->work[i] : work;
-  }
-  return b + gradient_bytes(at, gradients) + work;
 }

@@ -152,12 +152,19 @@ static void print_methods(const Graph *g, FILE *out) {
   fprintf(out, "%s%s\n", matrices.n ? ", among them the matrices " : "", matrices.n ? matrices.at : "");
 }
 
+const char *plan_device_text(const Plan *plan) {
+  if (plan->assumed)
+    return format("device assumed: %s, in one server; '--arch' or '--cluster' say otherwise", plan->device);
+  const char *cluster = plan->cluster ? format(" of cluster %s", plan->cluster) : "";
+  return format("device %s%s", plan->device, cluster);
+}
+
 void plan_table(const Graph *g, const Pieces *p, const Plan *plan, FILE *out) {
   const Pipeline *l = &plan->pipeline;
-  fprintf(out, "%s: %d stage%s, schedule %s, batch %lld in %lld microbatch%s of %lld, %s; costs %s\n", plan->model,
-          l->n_stages, l->n_stages == 1 ? "" : "s", l->schedule, (long long)l->batch, (long long)l->microbatches,
-          l->microbatches == 1 ? "" : "es", (long long)l->microbatch,
-          backend_of(&plan->target)->device->rank_text(&plan->target), plan->costs);
+  fprintf(out, "%s: %d stage%s, schedule %s, batch %lld in %lld microbatch%s of %lld, %s; costs %s; %s\n",
+          plan->model, l->n_stages, l->n_stages == 1 ? "" : "s", l->schedule, (long long)l->batch,
+          (long long)l->microbatches, l->microbatches == 1 ? "" : "es", (long long)l->microbatch,
+          backend_of(&plan->target)->device->rank_text(&plan->target), plan->costs, plan_device_text(plan));
   print_form(l, out);
   int parts = plan_parts(plan);
   const char **cell = alloc((size_t)(parts + 1) * COLUMNS * sizeof *cell);

@@ -7,15 +7,15 @@
 bool add_form(const Planner *r, Candidates *candidates, const Pipeline *form, int64_t b, const Spans *spans,
               double bound) {
   Recompute asked = r->request->recompute;
-  if (!schedule_allows(form, r->g->train.batch / b))
+  if (!schedule_allows(form, r->subject.batch / b))
     return false;
   push(candidates, candidate_of(r, form, b, spans, asked, r->pinned, bound));
   return true;
 }
 
-static Copies copies_at(const void *planner, int64_t microbatches, int64_t in_flight, int replicas, bool first,
-                        bool last) {
-  return copies_of_stage(planner, microbatches, in_flight, replicas, first, last);
+static Copies copies_at(const void *planner, const StageAhead *stage) {
+  static const Placement neighbours;
+  return copies_of_stage(planner, &neighbours, stage);
 }
 
 static bool same_form(const Pipeline *form, const Replication *way) {
@@ -25,18 +25,17 @@ static bool same_form(const Pipeline *form, const Replication *way) {
 
 static Ways ways_at(const Planner *r, int64_t b, const Spans *spans) {
   enum { MOST_FORMS = 8 };
-  ScheduleTraits traits = schedule_traits(r->form.schedule);
   return (Ways){.spans = spans,
+                .n_kinds = r->n_kinds,
                 .ranks = r->ranks,
+                .alike = r->topology.n == 1 && r->n_kinds == 1,
                 .least_stages = r->free_stages ? 1 : r->form.n_stages,
                 .most_stages = r->form.n_stages,
                 .pinned = r->pinned,
                 .may_replicate = true,
-                .microbatches = r->g->train.batch / b,
-                .schedule = r->form.schedule,
+                .microbatches = r->subject.batch / b,
+                .traits = &r->traits,
                 .ahead = r->request->ahead ? r->request->ahead : 1,
-                .two_versions = traits.two_versions,
-                .every_round = traits.every_round,
                 .limit = INT64_MAX,
                 .most = INFINITY,
                 .copies = copies_at,
@@ -47,7 +46,7 @@ static Ways ways_at(const Planner *r, int64_t b, const Spans *spans) {
 /* Those not among the candidates from `first` on. */
 static void add_found(const Planner *r, Candidates *candidates, int first, int64_t b, const Spans *spans,
                       const Replications *found) {
-  const int64_t microbatches = r->g->train.batch / b;
+  const int64_t microbatches = r->subject.batch / b;
   for (int i = 0; i < found->n; i++) {
     const Replication *way = &found->at[i];
     bool known = false;

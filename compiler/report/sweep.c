@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include "cluster/cluster.h"
-#include "plan/device.h"
 #include "report/report.h"
 
 enum { LEAST_SWEPT = 16 }; /* ranks that are looked at where no cluster says how many there are */
@@ -72,7 +71,7 @@ static int ascending(const void *a, const void *b) {
 
 /* Powers of two, those that are asked for, and all devices of the cluster. */
 static Ints swept_ranks(const PlanPage *page, int asked) {
-  const struct Cluster *cluster = page->request->cluster;
+  const Cluster *cluster = page->request->cluster;
   int most = cluster ? cluster_devices(cluster) : LEAST_SWEPT;
   most = asked > most ? asked : most;
   Ints all = {0}, ranks = {0};
@@ -113,8 +112,7 @@ static void add_by_batch(const PlanPage *page, int asked, Text *out) {
 }
 
 void add_sweeps(const PlanPage *page, Text *out) {
-  int workers = page->request->workers, ranks = pipeline_ranks(&page->plan->pipeline);
-  int asked = workers && !page->request->plan ? workers : ranks;
+  int asked = ranks_asked(page);
   add_by_ranks(page, asked, out);
   if (!page->g->generation.context)
     add_by_batch(page, asked, out);

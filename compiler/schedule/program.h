@@ -109,13 +109,14 @@ typedef struct ScheduleTraits {
   bool serial;       /* no two ranks of a pipeline are busy at once */
   bool two_versions; /* of the weights, so that M must suffice for what is in flight */
   bool every_round;  /* it updates after each round of the replicas: M is the least common multiple of theirs */
+  const struct Generator *generator; /* for stage_in_flight() */
 } ScheduleTraits;
 ScheduleTraits schedule_traits(const char *name); /* of a known one */
 const char *schedule_period(const char *name);    /* what M microbatches make: "an update", "a batch" */
 int64_t common_multiple(int64_t a, int64_t b);    /* the least: of replicas, a round of them */
 /* Turns in flight of a stage with `replicas` ranks before one with `next` ranks that have `queue` microbatches in
  * flight together; next 0: it is the last. Not of schedules with chunks. */
-int64_t stage_in_flight(const char *schedule, int replicas, int ahead, int next, int64_t queue,
+int64_t stage_in_flight(const ScheduleTraits *traits, int replicas, int ahead, int next, int64_t queue,
                         int64_t microbatches);
 /* M must be at least `least` and a multiple of `multiple`, whatever it is in the pipeline. */
 void schedule_needs(const Pipeline *pipeline, int64_t *least, int64_t *multiple);

@@ -68,13 +68,14 @@ ScheduleTraits schedule_traits(const char *name) {
                           .looks_ahead = g->in_flight == in_flight_1f1b,
                           .serial = g->serial,
                           .two_versions = g->staleness == ONE_OLD,
-                          .every_round = g->staleness == STASHED};
+                          .every_round = g->staleness == STASHED,
+                          .generator = g};
 }
 
-int64_t stage_in_flight(const char *schedule, int replicas, int ahead, int next, int64_t queue,
+int64_t stage_in_flight(const ScheduleTraits *traits, int replicas, int ahead, int next, int64_t queue,
                         int64_t microbatches) {
-  const Generator *g = generator(schedule);
-  ensure(g && !g->chunks);
+  const Generator *g = traits->generator;
+  ensure(!g->chunks);
   Pipeline p = {.n_stages = next ? 2 : 1,
                 .chunks = 1,
                 .microbatches = microbatches,

@@ -1,8 +1,10 @@
 /* Runs scanner and parser over a file or a definition; words syntax errors. */
+#include "base/units.h"
 #include "syntax/parse.h"
 #include "pdm.tab.h"
 #include "pdm.lex.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <string.h>
 #include <strings.h>
@@ -184,6 +186,21 @@ static void advise_item(const Parse *p, Diagnostic *d) {
     help(d, "a word with a similar name starts one: '%s'", like);
 }
 
+/* A name behind a number. */
+static void advise_unit(const Parse *p, Diagnostic *d) {
+  int n;
+  const char *const *names = unit_names(&n);
+  const char *like = NULL;
+  for (int i = 0; i < n; i++)
+    if (strcasecmp(p->text, names[i]) == 0)
+      like = names[i];
+  like = like ? like : nearest(p->text, names, n);
+  if (like)
+    help(d, "a unit with a similar name exists: '%s'", like);
+  else
+    help(d, "a number with a unit is written as '16 GiB', '25 Gbit/s', '5 us' or '125 TFLOPS'");
+}
+
 void parse_unexpected(Parse *p, const char *const *expected, int n) {
   p->errors++;
   if (p->open.n >= MAX_BRACKETS || p->bad_line == p->now.line || p->bad_line == p->before.line)
@@ -218,6 +235,9 @@ void parse_unexpected(Parse *p, const char *const *expected, int n) {
     help(d, "'=' assigns; '==' compares");
   if (strcmp(p->text, "*") == 0 && value && strcmp(p->text_before, "*") == 0)
     help(d, "'pow(x, n)' is a power");
+  if (isdigit((unsigned char)p->text_before[0]) && isalpha((unsigned char)p->text[0]) &&
+      p->now.line == p->before.end_line && has(expected, n, "';'") && !value)
+    advise_unit(p, d);
   if (strcmp(p->text, "if") == 0 && has(expected, n, "';'"))
     help(d, "a statement chooses: 'if c { y = a; } else { y = b; }'");
   if (strcmp(p->text, "param") == 0 && value) {

@@ -304,8 +304,6 @@ options_are_checked() {
   expect 2 "$pdc" --stop-after nothing x.pdm
   expect 2 "$pdc" a.pdm b.pdm
   expect 1 "$pdc" missing.pdm
-  expect 1 "$pdc" --cluster x.json "$source/models/mlp.pdm"
-  contains err PD0607
   expect 1 "$pdc" report x
   contains err PD0611
   expect 0 "$pdc" explain PD0605

@@ -37,6 +37,18 @@ left = {r["label"] for r in data["schedules"] if "left out" in r.get("why", "")}
 assert {"interleaved", "zb_h1", "pipedream", "sequential (naive)"} == left, left
 P
 
+# On a cluster: two servers of eight, of the 128 that it has.
+"$pdc" plan --report --target cuda --cluster dgx_a100 -n 16 --schedule flush -D batch=160 "$models/mlp.pdm" >said 2>&1 ||
+  complain "a cluster: $(cat said)"
+python3 - <<'P' || complain "the page of a cluster"
+import json
+data = json.loads(open("mlp.plan.html").read().split('id="data">')[1].split("</script>")[0])
+cluster = data["cluster"]
+assert cluster["given"] and cluster["name"] == "dgx_a100" and cluster["levels"][0]["count"] == 8, cluster
+assert len(set(data["device_of"])) == len(data["device_of"]) and max(data["device_of"]) < 1024, data["device_of"]
+assert data["by_ranks"][-1]["ranks"] == 1024 and data["asked"] == 16, data["by_ranks"][-1]
+P
+
 # The default place is the current folder; what is there is replaced only by a whole page.
 mkdir elsewhere
 (cd elsewhere && "$pdc" plan --report -n 2 "$models/mlp.pdm" >/dev/null) || complain "the default place"

@@ -10,9 +10,10 @@
 
 #include "base/base.h"
 #include "plan/replicate.h"
+#include "plan/topology.h"
 #include "schedule/program.h"
 
-enum { MAX_PIECES = 9, MAX_DEPTH = 5, CASES = 6000 };
+enum { MAX_PIECES = 9, MAX_DEPTH = 5, MAX_PARAMS = 6, CASES = 6000 };
 
 static uint64_t state = 88172645463325252u;
 
@@ -25,6 +26,8 @@ static uint64_t below(uint64_t n) {
 
 typedef struct Case {
   Costs costs;
+  int n_params;
+  const Holding *param;
   Copies copies[MAX_DEPTH];
   int stages;
   int64_t limit;
@@ -44,25 +47,24 @@ static int64_t *sizes(int n, uint64_t most) {
   return x;
 }
 
-/* Parameters of random size, each used by one or two pieces: a stage holds each of its own once. */
-static void add_parameters(Costs *c) {
-  int side = c->n + 1, n_params = 1 + (int)below(6), user[6][2];
-  int64_t size[6], *weights = alloc((size_t)side * side * sizeof *weights);
-  double *update = alloc((size_t)side * side * sizeof *update);
-  for (int q = 0; q < n_params; q++) {
-    size[q] = (int64_t)below(40);
-    user[q][0] = (int)below(c->n);
-    user[q][1] = (int)below(c->n);
+/* Parameters of random size, each used by one to three pieces: a stage holds each of its own once. */
+static void add_parameters(Case *k) {
+  Costs *c = &k->costs;
+  Holding *holding = alloc(MAX_PARAMS * sizeof *holding);
+  k->n_params = 1 + (int)below(MAX_PARAMS);
+  for (int q = 0; q < k->n_params; q++) {
+    int64_t size = (int64_t)below(40);
+    int *users = alloc((size_t)c->n * sizeof *users), n = 0;
+    for (int i = 0; i < c->n; i++)
+      if (below((uint64_t)c->n) < 2)
+        users[n++] = i;
+    holding[q] =
+        (Holding){{.weights = size, .masters = size + (int64_t)below(9), .update = (double)size / 16}, n, users};
   }
-  for (int i = 0; i < c->n; i++)
-    for (int j = i + 1; j <= c->n; j++)
-      for (int q = 0; q < n_params; q++)
-        if ((user[q][0] >= i && user[q][0] < j) || (user[q][1] >= i && user[q][1] < j)) {
-          weights[i * side + j] += size[q];
-          update[i * side + j] += (double)size[q] / 16;
-        }
-  c->weights = weights;
-  c->update = update;
+  k->param = holding;
+  c->holdings = holdings_make(c->n, holding, k->n_params);
+  c->share = below(2) ? 1 : 0.25;
+  c->exchange = (double)below(4) / 64;
 }
 
 static double *between(int n, uint64_t most) {
@@ -77,6 +79,17 @@ static int64_t *bytes_between(int n, uint64_t most) {
   return x;
 }
 
+/* Links of different levels on the way in and out. */
+static Wiring some_wiring(bool in, bool out) {
+  static const Link links[] = {{0.125, 0.0625}, {1, 0.5}};
+  return (Wiring){.in = in ? &links[below(2)] : NULL,
+                  .out = out ? &links[below(2)] : NULL,
+                  .in_sharing = 1 + (double)below(2),
+                  .out_sharing = 1 + (double)below(2),
+                  .reduce = (double)below(8) / 64,
+                  .reduce_latency = (double)below(3)};
+}
+
 static Case random_case(void) {
   Case k = {.stages = 1 + (int)below(MAX_DEPTH)};
   int n = k.stages + (int)below(MAX_PIECES - MAX_DEPTH + 1);
@@ -87,12 +100,12 @@ static Case random_case(void) {
   c->backward = seconds(n, 2 * spread);
   c->receive = between(n, spread / 2);
   c->receive_gradient = between(n, spread / 2);
-  add_parameters(c);
+  add_parameters(&k);
   c->gradients = sizes(n, 20);
   c->saved = sizes(n, 50);
   c->inputs = sizes(n, 5);
   c->deferred = sizes(n, 10);
-  c->reduce = (double)below(8) / 64;
+  c->beside = below(3) == 0;
   c->overlapped = below(2);
   c->fill = below(2) ? 1.0 / (double)(3 + below(8)) : 0; /* of a microbatch, of which replicas have one each */
   c->work = sizes(n, 30);
@@ -102,6 +115,7 @@ static Case random_case(void) {
     bool last = i == k.stages - 1;
     int policy = last ? 0 : (int)below(3);
     k.copies[i] = (Copies){.replicas = 1 + (int)below(3),
+                           .wiring = some_wiring(i > 0, !last),
                            .exchanges = 1 + (int)below(2),
                            .weights = 2 + (int)below(3),
                            .accumulators = 1 + (int)below(2),
@@ -120,6 +134,88 @@ static Case random_case(void) {
   return k;
 }
 
+/* ---- a stage, straight from the definition ---------------------------------------------------------- */
+
+/* The parameter has a user in pieces [first, end); outside of them. */
+static bool has_user(const Holding *q, int first, int end, bool outside) {
+  for (int i = 0; i < q->n; i++)
+    if ((q->users[i] >= first && q->users[i] < end) != outside)
+      return true;
+  return false;
+}
+
+static Held held_by(const Case *k, int first, int end, int64_t *shared) {
+  Held sum = {0};
+  *shared = 0;
+  for (int q = 0; q < k->n_params; q++) {
+    const Holding *of = &k->param[q];
+    if (!has_user(of, first, end, false))
+      continue;
+    sum.weights += of->held.weights;
+    sum.masters += of->held.masters;
+    sum.update += of->held.update;
+    *shared += has_user(of, first, end, true) ? of->held.masters : 0;
+  }
+  return sum;
+}
+
+static double crossing(const Link *link, double sharing, int64_t bytes) {
+  return link->latency + (double)bytes * link->byte * sharing;
+}
+
+/* Seconds of a microbatch's work, there and back, with receiving where that is work. */
+static double passage(const Case *k, const Wiring *w, int first, int end, bool recompute) {
+  const Costs *c = &k->costs;
+  double t = c->receive[first] + c->receive_gradient[end];
+  if (!c->beside && first > 0 && w->in)
+    t += crossing(w->in, w->in_sharing, c->activations[first]);
+  if (!c->beside && end < c->n && w->out)
+    t += crossing(w->out, w->out_sharing, c->activation_gradients[end]);
+  for (int i = first; i < end; i++)
+    t += c->forward[i] * (recompute ? 2 : 1) + c->backward[i];
+  return t;
+}
+
+static double most_bytes(const Costs *c, int cut) {
+  return (double)(c->activations[cut] > c->activation_gradients[cut] ? c->activations[cut]
+                                                                     : c->activation_gradients[cut]);
+}
+
+static double stage_seconds(const Case *k, const Copies *at, int first, int end, bool recompute) {
+  const Costs *c = &k->costs;
+  const Wiring *w = &at->wiring;
+  int64_t gradients = 0, shared;
+  Held held = held_by(k, first, end, &shared);
+  for (int i = first; i < end; i++)
+    gradients += c->gradients[i];
+  double t = passage(k, w, first, end, recompute) / at->replicas;
+  t += c->share * (held.update + (double)shared * c->exchange);
+  double reduce = c->share * (w->reduce_latency + (double)gradients * w->reduce);
+  t = c->overlapped ? fmax(t, reduce) : t + reduce;
+  if (c->beside && first > 0 && w->in)
+    t = fmax(t, most_bytes(c, first) * w->in->byte * w->in_sharing / at->replicas);
+  if (c->beside && end < c->n && w->out)
+    t = fmax(t, most_bytes(c, end) * w->out->byte * w->out_sharing / at->replicas);
+  return t;
+}
+
+static int64_t stage_bytes(const Case *k, const Copies *at, int first, int end, bool recompute) {
+  const Costs *c = &k->costs;
+  int64_t work = 0, gradients = 0, shared;
+  Held held = held_by(k, first, end, &shared);
+  int64_t b = at->extra + held.weights * at->weights + (at->masters ? held.masters : 0);
+  b += c->activations[first] * at->received + c->activations[end] * at->sent;
+  b += (c->activation_gradients[first] + c->activation_gradients[end]) * at->gradients;
+  for (int i = first; i < end; i++) {
+    gradients += c->gradients[i];
+    b += c->saved[i] * (recompute ? 1 : at->saved) + c->inputs[i] * at->inputs + c->deferred[i] * at->deferred;
+    work = c->work[i] > work ? c->work[i] : work;
+  }
+  return b + work + gradients * at->accumulators + at->exchanges * (gradients * (at->replicas - 1) / at->replicas);
+}
+
+/* ---- partitions ------------------------------------------------------------------------------------- */
+
 typedef struct Best {
   double value;
   int64_t smallest;
@@ -133,9 +229,8 @@ static double stage_best(const Case *k, int stage, int first, int end, int64_t *
   for (int recompute = 0; recompute < 2; recompute++) {
     if (!(recompute ? k->copies[stage].recompute_on : k->copies[stage].recompute_off))
       continue;
-    int64_t b = stage_bytes(&k->costs, &k->copies[stage], first, end, recompute);
-    double t =
-        stage_seconds(&k->costs, k->copies[stage].replicas, first, end, recompute) + k->copies[stage].beside;
+    int64_t b = stage_bytes(k, &k->copies[stage], first, end, recompute);
+    double t = stage_seconds(k, &k->copies[stage], first, end, recompute) + k->copies[stage].beside;
     *least = b < *least ? b : *least;
     if (b <= k->limit && t < best) {
       best = t;
@@ -143,14 +238,6 @@ static double stage_best(const Case *k, int stage, int first, int end, int64_t *
     }
   }
   return best;
-}
-
-/* Seconds that a microbatch needs for its way through a stage and back. */
-static double passage(const Costs *c, int first, int end, bool recompute) {
-  double t = c->receive[first] + c->receive_gradient[end];
-  for (int i = first; i < end; i++)
-    t += c->forward[i] * (recompute ? 2 : 1) + c->backward[i];
-  return t;
 }
 
 /* `filled`: what the stages before wait until a microbatch has come through them, there and back. */
@@ -164,7 +251,8 @@ static void every(const Case *k, int stage, int first, double filled, double val
     t = t > value ? t : value;
     least = least > largest ? least : largest;
     if (!last) {
-      every(k, stage + 1, end, filled + k->costs.fill * passage(&k->costs, first, end, recompute), t, least, best);
+      every(k, stage + 1, end,
+            filled + k->costs.fill * passage(k, &k->copies[stage].wiring, first, end, recompute), t, least, best);
       continue;
     }
     best->value = t < best->value ? t : best->value;
@@ -179,8 +267,8 @@ static void check_partition(const Case *k, const Partition *part) {
   for (int i = 0; i < k->stages; i++) {
     assert_true(part->start[i] < part->start[i + 1]);
     assert_true(part->recompute[i] ? k->copies[i].recompute_on : k->copies[i].recompute_off);
-    double t = k->copies[i].beside + stage_seconds(&k->costs, k->copies[i].replicas, part->start[i],
-                                                   part->start[i + 1], part->recompute[i]);
+    double t = k->copies[i].beside +
+               stage_seconds(k, &k->copies[i], part->start[i], part->start[i + 1], part->recompute[i]);
     slowest = t > slowest ? t : slowest;
   }
   assert_true(fabs(slowest - part->slowest) <= 1e-9 * (1 + slowest));
@@ -208,8 +296,7 @@ static void fastest_is_the_best_of_all(void **unused) {
     assert_true(close_to(part.value, best.value));
     for (int s = 0; s < k.stages; s++) {
       recomputing += part.recompute[s];
-      assert_true(stage_bytes(&k.costs, &k.copies[s], part.start[s], part.start[s + 1], part.recompute[s]) <=
-                  k.limit);
+      assert_true(stage_bytes(&k, &k.copies[s], part.start[s], part.start[s + 1], part.recompute[s]) <= k.limit);
     }
   }
   assert_true(fitting > CASES / 4 && refused > CASES / 20 && recomputing > CASES / 20);
@@ -265,8 +352,7 @@ static void equals_are_even(void **unused) {
              .backward = one,
              .receive = zero,
              .receive_gradient = zero,
-             .update = zero,
-             .weights = none,
+             .holdings = holdings_make(N, NULL, 0),
              .gradients = none,
              .saved = none,
              .inputs = none,
@@ -289,22 +375,30 @@ static void equals_are_even(void **unused) {
 
 typedef struct Way {
   Ways w;
+  const Case *problem;
+  Topology topology;
+  ScheduleTraits traits;
   int stages, start[MAX_PIECES], replicas[MAX_PIECES];
   double best;
   int found;
 } Way;
 
 /* What a rank keeps grows with the turns in flight. */
-static Copies some_copies(const void *unused, int64_t microbatches, int64_t in_flight, int replicas, bool first,
-                          bool last) {
-  (void)unused;
-  int n = (int)(in_flight < microbatches / replicas ? in_flight : microbatches / replicas);
-  return (Copies){.replicas = replicas,
+static Copies some_copies(const void *way, const StageAhead *s) {
+  const Topology *t = &((const Way *)way)->topology;
+  int64_t turns = s->microbatches / s->replicas;
+  int n = (int)(s->in_flight < turns ? s->in_flight : turns);
+  bool last = s->behind == 0;
+  Stand self = {.first = s->ranks_behind, .replicas = s->replicas, .adjacent = s->replicas};
+  Stand behind = {.first = s->ranks_behind - s->behind, .replicas = s->behind, .adjacent = s->behind};
+  Stand before = {.first = s->ranks_behind + s->replicas, .replicas = 1, .adjacent = 1};
+  return (Copies){.replicas = s->replicas,
+                  .wiring = wiring_of(t, &self, s->first ? NULL : &before, last ? NULL : &behind, 1),
                   .exchanges = 1,
                   .weights = 2,
                   .accumulators = 1,
                   .saved = n,
-                  .received = first ? 1 : n + 1,
+                  .received = s->first ? 1 : n + 1,
                   .sent = last ? 1 : n,
                   .gradients = 2,
                   .inputs = n,
@@ -318,23 +412,26 @@ static double value_of(const Way *k) {
   const Costs *c = w->spans->c;
   int64_t in_flight[MAX_PIECES + 1] = {0}, round = 1;
   double value = 0;
+  int ranks = 0;
   for (int s = k->stages - 1; s >= 0; s--) {
     int next = s + 1 < k->stages ? k->replicas[s + 1] : 0, end = s + 1 < k->stages ? k->start[s + 1] : c->n;
     in_flight[s] = next ? (in_flight[s + 1] * next + w->ahead * (k->replicas[s] > next ? k->replicas[s] : next) +
                            k->replicas[s] - 1) /
                               k->replicas[s]
                         : 1;
-    if (w->two_versions && (in_flight[s] - 1) * k->replicas[s] > w->microbatches)
+    if (k->traits.two_versions && (in_flight[s] - 1) * k->replicas[s] > w->microbatches)
       return INFINITY;
     round = common_multiple(round, k->replicas[s]);
-    Copies at = some_copies(NULL, w->microbatches, in_flight[s], k->replicas[s], k->start[s] == 0, !next);
-    bool off = stage_bytes(c, &at, k->start[s], end, false) <= w->limit;
-    if (!off && !(at.recompute_on && stage_bytes(c, &at, k->start[s], end, true) <= w->limit))
+    StageAhead stage = {w->microbatches, in_flight[s], k->replicas[s], next, ranks, k->start[s] == 0};
+    Copies at = some_copies(k, &stage);
+    bool off = stage_bytes(k->problem, &at, k->start[s], end, false) <= w->limit;
+    if (!off && !(at.recompute_on && stage_bytes(k->problem, &at, k->start[s], end, true) <= w->limit))
       return INFINITY;
-    double t = stage_seconds(c, k->replicas[s], k->start[s], end, !off);
-    value = fmax(t, c->fill * passage(c, k->start[s], end, !off) + value);
+    double t = stage_seconds(k->problem, &at, k->start[s], end, !off);
+    value = fmax(t, c->fill * passage(k->problem, &at.wiring, k->start[s], end, !off) + value);
+    ranks += k->replicas[s];
   }
-  return w->every_round && round != w->microbatches ? INFINITY : value;
+  return k->traits.every_round && round != w->microbatches ? INFINITY : value;
 }
 
 static void every_way(Way *k, int first, int used) {
@@ -392,15 +489,24 @@ static void ranks_are_dealt_the_best_of_all_ways(void **unused) {
                    .pinned = pinned ? start : NULL,
                    .may_replicate = below(5) > 0,
                    .microbatches = below(2) ? 12 : 1 + (int64_t)below(8),
-                   .schedule = below(2) ? "2bw" : "flush",
                    .ahead = 1 + (int)below(2),
-                   .every_round = below(4) == 0,
                    .limit = c.limit,
                    .copies = some_copies,
                    .most = INFINITY,
-                   .most_found = 4},
+                   .most_found = 4,
+                   .n_kinds = 1},
+             .problem = &c,
+             .traits = schedule_traits(below(4) == 0 ? "pipedream"
+                                       : below(2)    ? "2bw"
+                                                     : "flush"),
              .best = INFINITY};
-    k.w.two_versions = !strcmp(k.w.schedule, "2bw");
+    k.topology =
+        below(2)
+            ? topology_flat((Link){0.125, 0.0625}, k.w.ranks)
+            : (Topology){.n = 2, .link = {{0.125, 0.0625}, {1, 0.5}}, .devices = {1, 2, 8}, .ranks = k.w.ranks};
+    k.w.context = &k;
+    k.w.alike = k.topology.n == 1;
+    k.w.traits = &k.traits;
     Replications got = replicate(&k.w);
     every_way(&k, 0, 0);
     assert_int_equal(got.n > 0, isfinite(k.best));

@@ -1,0 +1,167 @@
+/* The kinds of devices that are known by name: one table of what their data sheets say. */
+#include <string.h>
+
+#include "cluster/internal.h"
+
+/* What of a data sheet's figures a program gets. Products: three quarters of a GPU's dense peak on tensor cores, which
+ * large cuBLASLt products reach; nine tenths in f32. Streams: 85 % of the memory's bandwidth. Memory: CUDA's context,
+ * NCCL's channels and the libraries' own objects need the rest. Messages: three quarters of NVLink's rate in a
+ * direction. */
+static const double OF_TENSOR_CORES = 0.75, OF_F32 = 0.9, OF_MEMORY_BANDWIDTH = 0.85, OF_MEMORY = 0.95,
+                    OF_NVLINK = 0.75;
+
+/* Inside attention an exponential a score is what takes time beside the products: 16 a clock and multiprocessor
+ * (CUDA C++ Programming Guide, throughput of native arithmetic instructions), counted as 14 operations, of which three
+ * quarters are reached. */
+static double exponentials(double multiprocessors, double hertz) {
+  return 0.75 * 14 * 16 * multiprocessors * hertz;
+}
+
+/* Where that is not known: what the GPUs below have for a byte of their streams. */
+static const double INSIDE_OF_STREAM = 14.5;
+
+typedef struct Gpu {
+  const char *word, *name;
+  const char *model[2]; /* parts of the name that the driver gives it; NULL: none */
+  int arch;
+  double gigabytes;
+  double f32, tf32, bf16;            /* TFLOP/s, dense; 0: it has none */
+  double memory_bandwidth, nvlink;   /* GB/s; of NVLink in one direction */
+  double multiprocessors, megahertz; /* boost */
+} Gpu;
+
+/* V100: NVIDIA Tesla V100 data sheet (SXM2): 15.7 TFLOP/s in f32, 900 GB/s, NVLink 300 GB/s in both directions. Its
+ * tensor cores take fp16 alone, at 125 TFLOP/s.
+ * A100: NVIDIA A100 data sheet (SXM): 19.5, 156, 312; 1555 and 2039 GB/s; NVLink 600 GB/s in both directions.
+ * H100: NVIDIA H100 data sheet (SXM), half of what it says with sparsity: 67, 495, 989; 3.35 TB/s; NVLink 900 GB/s.
+ * H200: NVIDIA H200 data sheet (SXM): as H100, 141 GB at 4.8 TB/s.
+ * Multiprocessors and clocks: NVIDIA's white papers on the three architectures; H100's clock is the one that its
+ * peak of products is for. */
+static const Gpu gpus[] = {
+    {"v100_16gb", "V100 16 GB", {"V100-SXM2", "16GB"}, 70, 16, 15.7, 0, 0, 900, 150, 80, 1530},
+    {"v100_32gb", "V100 32 GB", {"V100-SXM2", "32GB"}, 70, 32, 15.7, 0, 0, 900, 150, 80, 1530},
+    {"a100_40gb", "A100 40 GB", {"A100-SXM4", "40GB"}, 80, 40, 19.5, 156, 312, 1555, 300, 108, 1410},
+    {"a100_80gb", "A100 80 GB", {"A100-SXM4", "80GB"}, 80, 80, 19.5, 156, 312, 2039, 300, 108, 1410},
+    {"h100_80gb", "H100 80 GB", {"H100 80GB", "HBM3"}, 90, 80, 67, 495, 989, 3350, 450, 132, 1830},
+    {"h200_141gb", "H200 141 GB", {"NVIDIA H200", NULL}, 90, 141, 67, 495, 989, 4800, 450, 132, 1830},
+};
+enum { N_GPUS = sizeof gpus / sizeof *gpus };
+
+/* One core of a server of the 2020s with 512-bit vectors, measured by hand-written kernels (docs/performance.md), and
+ * shared memory between processes. How much memory a core has is the machine's to say. */
+static const char CORE[] = "core";
+static DataSheet sheet_of_core(void) {
+  return (DataSheet){.name = intern(CORE),
+                     .backend = &backend_c,
+                     .peak = {[PRECISION_F32] = 230e9},
+                     .share = {[PRECISION_F32] = 1},
+                     .memory_bandwidth = 25e9,
+                     .stream_share = 1,
+                     .inside = 60e9,
+                     .link = 4e9};
+}
+
+DataSheet sheet_of_gpu(Name name) {
+  return (DataSheet){.name = name,
+                     .backend = &backend_cuda,
+                     .share = {OF_F32, OF_TENSOR_CORES, OF_TENSOR_CORES},
+                     .stream_share = OF_MEMORY_BANDWIDTH};
+}
+
+static DataSheet sheet_of(const Gpu *gpu) {
+  DataSheet s = sheet_of_gpu(intern(gpu->name));
+  s.arch = gpu->arch;
+  s.memory = gpu->gigabytes * 1e9;
+  s.peak[PRECISION_F32] = gpu->f32 * 1e12;
+  s.peak[PRECISION_TF32] = gpu->tf32 * 1e12;
+  s.peak[PRECISION_BF16] = gpu->bf16 * 1e12;
+  s.memory_bandwidth = gpu->memory_bandwidth * 1e9;
+  s.inside = exponentials(gpu->multiprocessors, gpu->megahertz * 1e6);
+  s.link = OF_NVLINK * gpu->nvlink * 1e9;
+  return s;
+}
+
+DeviceKind kind_of_sheet(const DataSheet *s) {
+  DeviceKind k = {.name = s->name,
+                  .backend = s->backend,
+                  .arch = s->arch,
+                  .memory = (int64_t)(s->memory * OF_MEMORY),
+                  .stream = s->memory_bandwidth * s->stream_share,
+                  .link = s->link};
+  for (int p = 0; p < N_PRECISIONS; p++)
+    k.product[p] = s->peak[p] * s->share[p];
+  k.inside = s->inside > 0 ? s->inside : INSIDE_OF_STREAM * k.stream;
+  return k;
+}
+
+const DataSheet *sheet_find(const char *word) {
+  DataSheet sheet = sheet_of_core();
+  bool found = !strcmp(word, CORE);
+  for (int i = 0; i < N_GPUS && !found; i++)
+    if ((found = !strcmp(word, gpus[i].word)))
+      sheet = sheet_of(&gpus[i]);
+  return found ? alloc_copy(&sheet, sizeof sheet) : NULL;
+}
+
+const DeviceKind *kind_find(const char *word) {
+  const DataSheet *sheet = sheet_find(word);
+  if (!sheet)
+    return NULL;
+  DeviceKind kind = kind_of_sheet(sheet);
+  return alloc_copy(&kind, sizeof kind);
+}
+
+const char *const *kind_words(int *n) {
+  static const char *words[N_GPUS + 1];
+  for (int i = 0; i < N_GPUS; i++)
+    words[i] = gpus[i].word;
+  words[N_GPUS] = CORE;
+  *n = N_GPUS + 1;
+  return words;
+}
+
+const DeviceKind *kind_of_arch(int arch) { return kind_find(arch < 90 ? "a100_80gb" : "h100_80gb"); }
+
+const DeviceKind *kind_of_model(const char *model) {
+  for (int i = 0; i < N_GPUS; i++) {
+    const char *const *part = gpus[i].model;
+    if (strstr(model, part[0]) && (!part[1] || strstr(model, part[1])))
+      return kind_find(gpus[i].word);
+  }
+  return NULL;
+}
+
+DeviceKind cluster_least(const Cluster *c, int devices) {
+  DeviceKind least = *cluster_kind(c, 0);
+  for (int i = 1; i < devices; i++) {
+    const DeviceKind *k = cluster_kind(c, i);
+    if (!least.memory || (k->memory && k->memory < least.memory))
+      least.memory = k->memory;
+    least.stream = k->stream < least.stream ? k->stream : least.stream;
+    least.inside = k->inside < least.inside ? k->inside : least.inside;
+    for (int p = 0; p < N_PRECISIONS; p++)
+      least.product[p] = k->product[p] < least.product[p] ? k->product[p] : least.product[p];
+  }
+  return least;
+}
+
+void cluster_verify(const Cluster *c) {
+  ensure(c->n >= 1 && c->n <= MOST_LEVELS && c->n_kinds <= MOST_KINDS && (c->n_kinds >= 1 || !c->name));
+  int64_t devices = 1;
+  for (int i = 0; i < c->n; i++) {
+    const ClusterLevel *l = &c->level[i];
+    ensure(l->count >= 1 && l->count <= MOST_MACHINES && l->bandwidth > 0 && l->latency >= 0);
+    devices *= l->count;
+  }
+  ensure(devices <= MOST_DEVICES);
+  for (int i = 0; i < c->n_kinds; i++) {
+    const DeviceKind *k = &c->kind[i];
+    double most = 0;
+    for (int p = 0; p < N_PRECISIONS; p++)
+      most = k->product[p] > most ? k->product[p] : most;
+    ensure(k->name && k->backend == c->kind[0].backend && k->memory >= 0);
+    ensure(most > 0 && k->stream > 0 && k->inside > 0);
+  }
+  for (int i = 0; c->kind_of && i < devices; i++)
+    ensure(c->kind_of[i] < c->n_kinds);
+}

@@ -1,0 +1,97 @@
+/* Which cluster --cluster means: one of a file's, or of those that ship with pdc. */
+#include <ctype.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cluster/cluster.h"
+#include "syntax/ast.h"
+
+#define STANDARD_FILE PDC_SOURCE_DIR "/stdlib_layers/clusters.pdm"
+
+/* As the language's names are. */
+static bool is_name(const char *text) {
+  if (!isalpha((unsigned char)*text) && *text != '_')
+    return false;
+  while (isalnum((unsigned char)*text) || *text == '_')
+    text++;
+  return !*text;
+}
+
+typedef Vec(const Ast *) Blocks;
+
+/* False after a diagnostic: two of one name. */
+static bool find_blocks(const Ast *file, Blocks *blocks) {
+  for (int i = 0; i < file->list.n; i++) {
+    const Ast *a = file->list.at[i];
+    if (a->kind != AST_CLUSTER)
+      continue;
+    for (int k = 0; k < blocks->n; k++)
+      if (blocks->at[k]->name == a->name) {
+        note_at(error_at(a->span2, "PD0535", "the cluster '%s' is given twice", a->name), blocks->at[k]->span2,
+                "the first one is here");
+        return false;
+      }
+    push(blocks, a);
+  }
+  return true;
+}
+
+static char *names_of(const Blocks *blocks) {
+  Text all = {0};
+  for (int i = 0; i < blocks->n; i++)
+    text_add(&all, "%s'%s'", i == 0 ? "" : i == blocks->n - 1 ? " and " : ", ", blocks->at[i]->name);
+  return all.n ? all.at : "none";
+}
+
+static void tell_no_name(const Blocks *blocks, const char *name, const char *path, Span where) {
+  bool standard = !strcmp(path, STANDARD_FILE);
+  Vec(const char *) names = {0};
+  for (int i = 0; i < blocks->n; i++)
+    push(&names, blocks->at[i]->name);
+  Diagnostic *d = standard ? error_at(NO_SPAN, "PD0530", "--cluster: no cluster called '%s' comes with pdc", name)
+                           : error_at(where, "PD0530", "--cluster: there is no cluster '%s' here", name);
+  const char *like = nearest(name, names.at, names.n);
+  if (like)
+    help(d, "one with a similar name exists: '%s'", like);
+  else
+    help(d, "there are %s", names_of(blocks));
+  if (standard && access(name, R_OK) == 0)
+    help(d, "'--cluster ./%s' reads the file", name);
+  else if (standard)
+    help(d, "'--cluster FILE.pdm' reads one of your own");
+}
+
+/* name NULL: the only one. */
+static const Cluster *read_from(const char *path, const char *name) {
+  const Ast *file = parse_file(path);
+  Blocks blocks = {0};
+  if (!file || !find_blocks(file, &blocks))
+    return NULL;
+  Span where = {.file = file->span.file};
+  if (!name && blocks.n == 1)
+    return cluster_make(blocks.at[0]);
+  if (!name && blocks.n == 0) {
+    help(error_at(where, "PD0530", "--cluster: this file describes no cluster"), "'cluster NAME { ... }' does");
+    return NULL;
+  }
+  if (!name) {
+    Diagnostic *d =
+        error_at(where, "PD0530", "--cluster: this file describes %d clusters: %s", blocks.n, names_of(&blocks));
+    help(d, "'--cluster %s:%s' takes one of them", path, blocks.at[0]->name);
+    return NULL;
+  }
+  for (int i = 0; i < blocks.n; i++)
+    if (!strcmp(blocks.at[i]->name, name))
+      return cluster_make(blocks.at[i]);
+  tell_no_name(&blocks, name, path, where);
+  return NULL;
+}
+
+const Cluster *cluster_read(const char *text) {
+  if (is_name(text))
+    return read_from(STANDARD_FILE, text);
+  const char *colon = strrchr(text, ':');
+  if (colon && colon > text && is_name(colon + 1))
+    return read_from(format("%.*s", (int)(colon - text), text), colon + 1);
+  return read_from(text, NULL);
+}

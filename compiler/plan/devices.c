@@ -1,0 +1,135 @@
+/* From a request to the devices that are planned for: their kinds, rates, memory, and the links between them. */
+#include <stdlib.h>
+
+#include "plan/planner.h"
+
+static bool check_cluster(const Planner *r) {
+  const Cluster *c = r->request->cluster;
+  int devices = cluster_devices(c);
+  const Backend *made_for = backend_of(&r->target);
+  if (c->kind[0].backend != made_for) {
+    Diagnostic *d =
+        error_at(NO_SPAN, "PD0538", "cluster '%s' is of '%s', and '--target %s' makes no programs for it", c->name,
+                 c->kind[0].name, made_for->name);
+    help(d, "'--target %s'", c->kind[0].backend->name);
+    return false;
+  }
+  if (r->ranks <= devices)
+    return true;
+  Diagnostic *d = error_at(NO_SPAN, "PD0538", "%d ranks, but cluster '%s' has %d device%s", r->ranks, c->name,
+                           devices, devices == 1 ? "" : "s");
+  help(d, "'-n %d' uses all of them", devices);
+  return false;
+}
+
+/* The first that has no such products, of a rank's. */
+static const DeviceKind *without_products(const Planner *r) {
+  const Cluster *c = r->request->cluster;
+  for (int i = 0; c && i < r->ranks; i++)
+    if (cluster_kind(c, i)->product[r->target.precision] <= 0)
+      return cluster_kind(c, i);
+  return r->device;
+}
+
+/* Whether the device multiplies operands of the precision asked for. */
+static bool check_precision(const Planner *r) {
+  Precision precision = r->target.precision;
+  if (r->device->product[precision] > 0)
+    return true;
+  const DeviceKind *kind = without_products(r);
+  Diagnostic *d = error_at(NO_SPAN, "PD0539", "'%s' has no products in %s, as far as is known", kind->name,
+                           precision_name(precision));
+  if (kind->product[PRECISION_F32] > 0)
+    help(d, "'--precision f32'");
+  help(d, "'peak_%s' in the 'device' of a cluster plans with such a figure", precision_name(precision));
+  return false;
+}
+
+/* ---- kinds ----------------------------------------------------------------------------------------- */
+
+typedef struct Kinds {
+  int n, number[MOST_KINDS]; /* the cluster's, of those that ranks have; the slowest first */
+} Kinds;
+
+static Kinds kinds_used(const Planner *r) {
+  const Cluster *c = r->request->cluster;
+  Kinds k = {0};
+  bool used[MOST_KINDS] = {false};
+  for (int i = 0; i < r->ranks; i++)
+    used[c->kind_of ? c->kind_of[i] : 0] = true;
+  for (int i = 0; i < c->n_kinds; i++) {
+    int at = k.n;
+    if (!used[i])
+      continue;
+    k.n++;
+    for (; at > 0 &&
+           c->kind[k.number[at - 1]].product[r->target.precision] > c->kind[i].product[r->target.precision];
+         at--)
+      k.number[at] = k.number[at - 1];
+    k.number[at] = i;
+  }
+  return k;
+}
+
+static const uint8_t *kinds_of_devices(const Cluster *c, const Kinds *k) {
+  int n = cluster_devices(c);
+  uint8_t *kind = alloc((size_t)n), place[MOST_KINDS] = {0};
+  for (int i = 0; i < k->n; i++)
+    place[k->number[i]] = (uint8_t)i;
+  for (int i = 0; i < n; i++)
+    kind[i] = place[c->kind_of[i]];
+  return kind;
+}
+
+/* What --memory says, or what the device holds. */
+static int64_t memory_of(const Planner *r, const DeviceKind *kind) {
+  const PlanRequest *q = r->request;
+  if (q->memory)
+    return q->memory;
+  return kind->memory ? kind->memory : backend_of(&q->target)->device->memory(r->ranks);
+}
+
+static void take_cluster(Planner *r) {
+  const PlanRequest *q = r->request;
+  const Cluster *c = q->cluster;
+  Kinds k = kinds_used(r);
+  DeviceKind least = cluster_least(c, r->ranks);
+  Rates *rates = alloc((size_t)k.n * sizeof *rates);
+  int64_t *limits = alloc((size_t)k.n * sizeof *limits);
+  r->device = alloc_copy(&least, sizeof least);
+  r->n_kinds = k.n;
+  for (int i = 0; i < k.n; i++) {
+    const DeviceKind *kind = &c->kind[k.number[i]];
+    rates[i] = device_rates(kind, &r->target);
+    limits[i] = memory_of(r, kind);
+    r->limit = limits[i] > r->limit ? limits[i] : r->limit;
+  }
+  r->rates = rates, r->limits = limits;
+  r->topology = topology_of(c, r->ranks, q->link_bytes_per_second, q->link_latency);
+  r->topology.kind_of = k.n > 1 ? kinds_of_devices(c, &k) : NULL;
+}
+
+/* One machine, whose devices are alike. */
+static void take_machine(Planner *r) {
+  const PlanRequest *q = r->request;
+  r->device = backend_of(&q->target)->device->kind(q->arch, &r->assumed);
+  Rates rates = device_rates(r->device, &r->target);
+  r->n_kinds = 1;
+  r->limit = memory_of(r, r->device);
+  r->rates = alloc_copy(&rates, sizeof rates);
+  r->limits = alloc_copy(&r->limit, sizeof r->limit);
+  double bandwidth = q->link_bytes_per_second > 0 ? q->link_bytes_per_second : rates.bandwidth;
+  r->topology = topology_flat(
+      (Link){.latency = q->link_latency > 0 ? q->link_latency : rates.latency, .byte = 1 / bandwidth}, r->ranks);
+}
+
+bool choose_devices(Planner *r) {
+  const PlanRequest *q = r->request;
+  if (q->cluster && !check_cluster(r))
+    return false;
+  if (q->cluster)
+    take_cluster(r);
+  else
+    take_machine(r);
+  return check_precision(r);
+}

@@ -1,0 +1,199 @@
+/* What the pieces of a model cost: seconds from a profile or from counting. */
+#include "ops/op.h"
+#include "optimizers/optimizer.h"
+#include "plan/planner.h"
+
+/* Whatever the microbatch: a product reads its weights, adds to its weights' gradients. */
+static double weight_traffic(const Graph *g, const Node *n, const OpCost *c, const Rates *rates) {
+  double bytes = 0;
+  for (int i = 0; i < n->n_in && c->matmul_flops > 0; i++)
+    if (!g->values.at[n->in[i]].shape.batched)
+      bytes += 4 * (double)shape_elements(&g->values.at[n->in[i]].shape);
+  for (int i = 0; i < n->n_out && c->matmul_flops > 0; i++)
+    if (!g->values.at[n->out[i]].shape.batched)
+      bytes += 8 * (double)shape_elements(&g->values.at[n->out[i]].shape);
+  return bytes / rates->stream;
+}
+
+double counted_seconds(const Graph *g, int node, int64_t b, const Rates *rates) {
+  const Node *n = &g->nodes.at[node];
+  if (n->op->kind == OP_SOURCE || n->op->kind == OP_VIEW || !n->op->cost)
+    return 0;
+  OpCost c = n->op->cost(g, node);
+  bool call = n->op->kind == OP_CALL;
+  double samples = (double)b;
+  double t = c.matmul_flops / rates->product + c.other_flops / (call ? rates->inside : rates->pointwise);
+  if (call && c.matmul_flops == 0)
+    t = c.bytes / rates->copy;
+  return (call ? rates->call : rates->loop) + t * samples / rates->threads + weight_traffic(g, n, &c, rates);
+}
+
+int *piece_of_nodes(const Graph *g, const Pieces *p) {
+  int *piece = alloc((size_t)(g->nodes.n + 1) * sizeof *piece);
+  for (int k = 0; k < p->n; k++)
+    for (int i = p->at[k].first; i < p->at[k].end; i++)
+      piece[i] = k;
+  for (int i = g->n_forward; i < g->nodes.n; i++)
+    piece[i] = piece[g->nodes.at[i].serves];
+  return piece;
+}
+
+/* ---- all together -------------------------------------------------------------------------------- */
+
+/* By scope: a call runs in it or in one within. */
+static bool *scopes_with_calls(const Graph *g) {
+  bool *calls = alloc((size_t)g->scopes.n + 1);
+  for (int i = 0; i < g->n_forward; i++)
+    if (g->nodes.at[i].op->kind == OP_CALL)
+      for (int s = g->nodes.at[i].scope; s >= 0; s = g->scopes.at[s].parent)
+        calls[s] = true;
+  return calls;
+}
+
+/* Whether the cut before node `first` is within an instance that would be one loop. */
+static bool parts_a_loop(const Graph *g, const bool *calls, int first) {
+  for (int a = g->nodes.at[first - 1].scope; a > 0; a = g->scopes.at[a].parent)
+    for (int b = g->nodes.at[first].scope; b > 0; b = g->scopes.at[b].parent)
+      if (a == b)
+        return !calls[a];
+  return false;
+}
+
+/* Bytes of the values that cross a cut, as they stand in memory; as they are sent, without what fills them up. */
+static void crossing_bytes(const Planner *r, int64_t b, Costs *c) {
+  size_t side = (size_t)r->p->n + 1;
+  int64_t *down = alloc(side * sizeof *down), *up = alloc(side * sizeof *up);
+  double *message = alloc(side * sizeof *message);
+  for (int i = 1; i < r->p->n; i++) {
+    const Piece *piece = &r->p->at[i];
+    for (int k = 0; k < piece->crossing.n; k++) {
+      int v = piece->crossing.at[k];
+      down[i] += value_bytes(r, v, b);
+      message[i] += (r->bf16[v] ? 2.0 : 4.0) * (double)b * (double)shape_elements(&r->g->values.at[v].shape);
+    }
+    for (int k = 0; k < piece->returned.n; k++)
+      up[i] += value_bytes(r, piece->returned.at[k], b);
+  }
+  c->activations = down, c->activation_gradients = up;
+  c->message = message;
+}
+
+/* What receiving takes beside the links. */
+static void crossing_seconds(const Planner *r, const Rates *rates, Costs *c) {
+  size_t side = (size_t)r->p->n + 1;
+  const bool *calls = scopes_with_calls(r->g);
+  double *receive = alloc(side * sizeof *receive), *back = alloc(side * sizeof *back);
+  for (int i = 1; i < r->p->n; i++) {
+    double down = (double)c->activations[i], up = (double)c->activation_gradients[i];
+    if (rates->beside) { /* it is written into the memory that kernels read */
+      receive[i] = down / rates->stream;
+      back[i] = up / rates->stream;
+    }
+    if (parts_a_loop(r->g, calls, r->p->at[i].first)) { /* each part stores or loads the rows once more */
+      receive[i] += 2 * down / rates->copy;
+      back[i] += 2 * up / rates->copy;
+    }
+  }
+  c->receive = receive, c->receive_gradient = back;
+}
+
+static void piece_seconds(const Planner *r, int64_t b, const Rates *rates, Costs *c) {
+  const Graph *g = r->g;
+  const int n = r->p->n, *piece = piece_of_nodes(g, r->p);
+  double *forward = alloc((size_t)n * sizeof *forward), *backward = alloc((size_t)n * sizeof *backward);
+  double *products = alloc((size_t)n * sizeof *products);
+  const bool *product = weight_products(g);
+  for (int i = 0; i < g->nodes.n; i++) {
+    double seconds = counted_seconds(g, i, b, rates);
+    (i < g->n_forward ? forward : backward)[piece[i]] += seconds;
+    products[piece[i]] += product[i] ? seconds : 0;
+  }
+  const MeasuredSize *measured = r->profile ? profile_at(r->profile, b) : NULL;
+  if (measured) {
+    for (int i = 0; i < n; i++) /* a profile of an older pdc has no products */
+      products[i] = measured->products ? measured->products[i]
+                    : backward[i] > 0  ? products[i] / backward[i] * measured->backward[i]
+                                       : 0;
+    forward = measured->forward, backward = measured->backward;
+  }
+  c->forward = forward, c->backward = backward, c->products = products;
+}
+
+static Costs *price(const Planner *r, int64_t b, int kind) {
+  const Graph *g = r->g;
+  const Pieces *p = r->p;
+  const Rates *rates = &r->rates[kind];
+  const int *piece = piece_of_nodes(g, p);
+  Costs *c = alloc(sizeof *c);
+  *c = (Costs){.n = p->n,
+               .holdings = model_holdings(r, rates),
+               .gradients = accumulator_bytes(g, p, piece),
+               .saved = saved_bytes(r, piece, b),
+               .inputs = input_bytes(r, b),
+               .deferred = deferred_bytes(r, piece, b),
+               .work = work_bytes(r, piece, b),
+               .cache = cache_bytes(r, piece, b),
+               .share = (double)b / (double)g->train.batch,
+               .exchange = r->topology.link[r->topology.n - 1].byte,
+               .beside = rates->beside};
+  piece_seconds(r, b, rates, c);
+  crossing_bytes(r, b, c);
+  crossing_seconds(r, rates, c);
+  return c;
+}
+
+/* Marks or looks up the parameters of a stage's chunks; frozen ones are not exchanged. */
+static bool shares_parameters(const Graph *g, const Pieces *p, const Plan *plan, int stage, bool *lower,
+                              bool mark) {
+  bool any = false;
+  for (int part = stage; part < plan_parts(plan); part += plan->pipeline.n_stages)
+    for (int k = plan->stage[part].first_piece; k < plan->stage[part].end_piece; k++)
+      for (int m = 0; m < p->at[k].params.n; m++) {
+        int q = p->at[k].params.at[m];
+        any |= lower[q];
+        lower[q] |= mark && !g->params.at[q].frozen;
+      }
+  return any;
+}
+
+bool *plan_exchanges(const Graph *g, const Pieces *p, const Plan *plan) {
+  int n_stages = plan->pipeline.n_stages;
+  bool *exchanges = alloc((size_t)n_stages), *lower = alloc((size_t)g->params.n + 1);
+  for (int s = 0; s < n_stages && !g->inference; s++) {
+    exchanges[s] = shares_parameters(g, p, plan, s, lower, false) || (s > 0 && g->train.clip_norm > 0);
+    shares_parameters(g, p, plan, s, lower, true);
+  }
+  return exchanges;
+}
+
+int64_t stage_parameters(const Graph *g, const Pieces *p, const StagePlan *stage) {
+  bool *held = alloc((size_t)g->params.n + 1);
+  int64_t n = 0;
+  for (int k = stage->first_piece; k < stage->end_piece; k++)
+    for (int m = 0; m < p->at[k].params.n; m++)
+      held[p->at[k].params.at[m]] = true;
+  for (int i = 0; i < g->params.n; i++)
+    if (held[i] && !g->params.at[i].buffer)
+      n += shape_elements(&g->params.at[i].shape);
+  return n;
+}
+
+static bool *exchanges(const Planner *r, const Plan *plan) { return plan_exchanges(r->g, r->p, plan); }
+
+/* Whether updates wait for other stages wherever cuts are: for gradients of tied parameters or for squares. */
+static bool may_be_tied(const Graph *g) {
+  bool tied = g->train.clip_norm > 0 && !g->inference;
+  for (int i = 0; i < g->params.n && !g->inference; i++)
+    tied |= g->params.at[i].uses.n > 1 && !g->params.at[i].frozen;
+  return tied;
+}
+
+Subject model_subject(const Graph *g, const Pieces *p) {
+  return (Subject){.name = g->name,
+                   .n = p->n,
+                   .batch = g->train.batch,
+                   .inference = g->inference,
+                   .tied = may_be_tied(g),
+                   .price = price,
+                   .exchanges = exchanges};
+}

@@ -1,0 +1,164 @@
+/* What a whole plan takes: its programs, the times of its parts, and a batch by simulation. */
+#include <math.h>
+
+#include "plan/planner.h"
+
+/* Where stages keep versions of their own, an update cannot wait for figures of other stages. */
+bool may_exchange(const Planner *r) { return !r->traits.every_round || r->form.vertical_sync; }
+
+bool schedulable(const Planner *r, const Plan *plan) {
+  const bool *exchanges = r->subject.exchanges(r, plan);
+  for (int i = 0; i < plan->pipeline.n_stages; i++)
+    if (exchanges[i] && !may_exchange(r))
+      return false;
+  return true;
+}
+
+Program *planned_programs(const Planner *r, const Pipeline *p, const bool *exchanges) {
+  double start = seconds_now();
+  Program *programs = schedule(p, exchanges, r->schedule_span);
+  ensure(programs);
+  if (r->request->watch)
+    watch_add(&r->request->watch->schedule, start);
+  return programs;
+}
+
+/* The device that a stage's passes wait for. */
+static int stage_kind(const Planner *r, const Plan *plan, int stage) {
+  int kind = 0;
+  if (r->n_kinds == 1)
+    return 0;
+  Stand stand = stand_of(&plan->pipeline, &plan->placement, stage);
+  unsigned kinds = kinds_of(&r->topology, &plan->placement, &stand, pipeline_ranks(&plan->pipeline));
+  while (!(kinds >> kind & 1))
+    kind++;
+  return kind;
+}
+
+/* What a part of the model takes and holds, by its plan's Programs. */
+static void price_part(const Planner *r, const Spans *spans, const Program *program, StagePlan *s) {
+  const Costs *c = spans->c;
+  int first = s->first_piece, end = s->end_piece;
+  Held held = holdings_of(c->holdings, first, end);
+  s->forward_seconds = s->backward_seconds = s->weights_seconds = 0;
+  s->cache_bytes = 0;
+  for (int k = first; k < end; k++) {
+    s->forward_seconds += c->forward[k];
+    s->backward_seconds += c->backward[k];
+    s->weights_seconds += c->products[k];
+    s->cache_bytes += c->cache ? c->cache[k] : 0;
+  }
+  s->weight_bytes = held.weights * program->versions + held.frozen;
+  s->optimizer_bytes = 0;
+  if (!r->subject.inference)
+    s->optimizer_bytes = held.moments + (held.weights < held.masters ? held.masters : 0);
+  s->gradient_bytes = (spans->gradients[end] - spans->gradients[first]) * program->accumulators;
+  s->update_seconds = r->subject.inference ? 0 : span_update(spans, first, end);
+  s->send_bytes = c->message[end];
+}
+
+/* By part. On CPUs whoever receives copies: a transfer is work of its core, and only the latency passes beside it. */
+static StageTimes *part_times(const Planner *r, const Spans *spans, const Plan *plan, const Program *programs) {
+  const Pipeline *p = &plan->pipeline;
+  int parts = plan_parts(plan);
+  StageTimes *times = alloc((size_t)parts * sizeof *times);
+  const Wiring *place = wirings(r, p, &plan->placement);
+  int64_t *gradients = alloc((size_t)p->n_stages * sizeof *gradients);
+  for (int i = 0; i < parts; i++) {
+    const StagePlan *s = &plan->stage[i];
+    int stage = plan_stage_of(plan, i);
+    const Spans *own = spans + stage_kind(r, plan, stage);
+    const Costs *c = own->c;
+    StageTimes *t = &times[i];
+    t->weights = programs[stage].split_backward ? s->weights_seconds : 0;
+    t->forward = s->forward_seconds + receive_seconds(c, &place[i], s->first_piece);
+    t->backward = s->backward_seconds - t->weights + receive_gradient_seconds(c, &place[i], s->end_piece);
+    t->recompute = p->recompute[stage] ? s->forward_seconds : 0;
+    if (i + 1 < parts)
+      t->send =
+          c->beside ? message_seconds(c, s->end_piece, place[i].out, place[i].out_sharing) : place[i].out->latency;
+    times[stage].update += s->update_seconds;
+    gradients[stage] += own->gradients[s->end_piece] - own->gradients[s->first_piece];
+  }
+  for (int i = 0; i < p->n_stages; i++)
+    times[i].reduce = place[i].reduce_latency + (double)gradients[i] * place[i].reduce;
+  return times;
+}
+
+/* A plan with what its simulation needs. */
+typedef struct Timed {
+  Program *programs;
+  StageTimes *times;
+} Timed;
+
+static Timed timed(const Planner *r, const Plan *plan) {
+  const Spans *spans = spans_at(r, plan->pipeline.microbatch);
+  Timed t = {.programs = planned_programs(r, &plan->pipeline, r->subject.exchanges(r, plan))};
+  for (int i = 0; i < plan_parts(plan); i++) {
+    int stage = plan_stage_of(plan, i);
+    price_part(r, spans + stage_kind(r, plan, stage), &t.programs[stage], &plan->stage[i]);
+  }
+  t.times = part_times(r, spans, plan, t.programs);
+  return t;
+}
+
+/* Seconds that a rank works on a batch's microbatches, for each of them. */
+static double busy_seconds(const Plan *plan, const StageTimes *times, int stage) {
+  double busy = 0;
+  for (int i = stage; i < plan_parts(plan); i += plan->pipeline.n_stages)
+    busy += times[i].forward + times[i].backward + times[i].recompute + times[i].weights;
+  return busy / plan->pipeline.replicas[stage];
+}
+
+/* So many microbatches fill the pipeline and hide what goes on beside them: a batch of more of them takes longer by
+ * the pace of the steady state. */
+static int64_t enough_microbatches(const Plan *plan, const StageTimes *times) {
+  enum { ENOUGH = 64, FILLS = 4 };
+  const Pipeline *p = &plan->pipeline;
+  int64_t least, multiple;
+  double slowest = 0, beside = 0;
+  schedule_needs(p, &least, &multiple);
+  for (int i = 0; i < p->n_stages; i++) {
+    slowest = fmax(slowest, busy_seconds(plan, times, i));
+    beside = fmax(beside, times[i].reduce + times[i].update);
+  }
+  double n = fmax(ENOUGH, fmax(2 * (double)least, FILLS * (double)plan_parts(plan)));
+  n = fmax(n, slowest > 0 ? 2 * beside / slowest : 0);
+  return n > MAX_MICROBATCHES ? p->microbatches : ((int64_t)n + multiple - 1) / multiple * multiple;
+}
+
+static double simulated(const Planner *r, const Pipeline *p, const bool *exchanges, const StageTimes *times) {
+  const Program *programs = planned_programs(r, p, exchanges);
+  double start = seconds_now(), seconds = simulate_schedule(programs, times, p->n_stages);
+  if (r->request->watch)
+    watch_add(&r->request->watch->simulate, start);
+  return seconds;
+}
+
+void price_plan(const Planner *r, Plan *plan) {
+  Pipeline p = plan->pipeline;
+  Timed t = timed(r, plan);
+  const bool *exchanges = r->subject.exchanges(r, plan);
+  int64_t enough = enough_microbatches(plan, t.times), all = p.microbatches;
+  if (all <= 2 * enough || r->traits.every_round) {
+    plan->batch_seconds = simulated(r, &p, exchanges, t.times);
+    return;
+  }
+  p.microbatches = enough;
+  double some = simulated(r, &p, exchanges, t.times);
+  p.microbatches = 2 * enough;
+  double twice = simulated(r, &p, exchanges, t.times);
+  plan->batch_seconds = some + (twice - some) * (double)(all - enough) / (double)enough;
+}
+
+/* How much passes of one kind differ, as a share of their time: measured on an idle machine. */
+static const double JITTER = 0.02;
+
+double uneven_seconds(const Planner *r, const Plan *plan) {
+  Timed t = timed(r, plan);
+  double start = seconds_now();
+  double seconds = simulate_schedule_jitter(t.programs, t.times, plan->pipeline.n_stages, JITTER);
+  if (r->request->watch)
+    watch_add(&r->request->watch->simulate, start);
+  return seconds;
+}
