@@ -75,7 +75,13 @@ function device(at) {
 function group(level, first) {
   if (level < 0) return device(first);
   const size = devicesIn(level - 1), inside = element("div", {class: level ? "inside" : "inside devices"});
-  for (let i = 0; i < levels[level].count; i++) inside.append(group(level - 1, first + i * size));
+  const empty = (from) => ![...Array(size).keys()].some((i) => rankOn.has(from + i));
+  let left = 0; // groups without a rank, which in a large cluster are many
+  for (let i = 0; i < levels[level].count; i++) {
+    if (level && empty(first + i * size)) left++;
+    else inside.append(group(level - 1, first + i * size));
+  }
+  if (left) inside.append(element("div", {class: "name"}, `${plural(left, nameOf(level - 1))} without ranks`));
   const index = first / devicesIn(level), only = level === levels.length - 1;
   const name = element("div", {class: "name"}, only ? nameOf(level) : `${nameOf(level)} ${index}`);
   return element("div", {class: "group"}, name, inside);
@@ -120,7 +126,7 @@ function clusterHint() {
 function cluster() {
   const place = section("cluster"), all = devicesIn(levels.length - 1), picture = place.querySelector(".groups");
   place.querySelector(".hint").textContent = clusterHint();
-  picture.classList.toggle("small", all > 256);
+  picture.classList.toggle("small", nRanks > 256);
   picture.setAttribute("aria-label", `${plural(nRanks, "rank")} on ${plural(all, "device")}; the table below tells`);
   picture.append(group(levels.length - 1, 0));
   const kinds = list(run.cluster.kinds), kindOf = list(run.cluster.kind_of);
