@@ -409,6 +409,19 @@ static bool profile(Compilation *c) {
   return profile_make(c->graph, &c->pieces, request, path, run_profile_program, c);
 }
 
+static bool write_plan_page(Compilation *c) {
+  const Options *o = &c->options;
+  const char *path = o->output ? o->output : format("%s.plan.html", base_name(o->input));
+  double start = seconds_now();
+  const PlanPage page = {c->graph, &c->pieces, &o->plan, c->plan, c->runners_up, N_RUNNERS_UP};
+  if (!plan_page(&page, path))
+    return false;
+  printf("page: %s\n", path);
+  if (o->time_passes)
+    fprintf(stderr, "%-10s %8.3f ms\n", "page", 1e3 * (seconds_now() - start));
+  return true;
+}
+
 static bool print_plans(Compilation *c) {
   const Options *o = &c->options;
   if (!o->input)
@@ -424,7 +437,7 @@ static bool print_plans(Compilation *c) {
   for (int i = 0; i < N_RUNNERS_UP; i++)
     if (c->runners_up[i])
       plan_runner_up(&c->pieces, c->plan, c->runners_up[i], stdout);
-  return true;
+  return !o->report || write_plan_page(c);
 }
 
 static bool explain_code(const Options *o) {

@@ -26,6 +26,7 @@ typedef struct Options {
   const char *input;  /* the model; explain: the code; report: the directory; NULL: plan a profile of layers */
   const char *output; /* -o; NULL: named after the model */
   bool compare;       /* plan: schedules beside each other */
+  bool report;        /* plan: also a page about it */
   PlanRequest plan;
   LayersRequest layers;
   Strings define, include;

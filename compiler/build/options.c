@@ -24,7 +24,7 @@ typedef struct Option {
 #define AT(member) offsetof(Options, member)
 static const Option options[] = {
     {"-o", "DIR", TEXT, AT(output), NULL,
-     "output directory (default NAME.build, .infer, .generate); profile, report: the file"},
+     "output directory (default NAME.build, .infer, .generate); profile, report, plan --report: the file"},
     {"-n", "N", LEVELS, AT(plan.workers), NULL,
      "workers (ranks) to use; of a profile of layers also 4x2: by level"},
     {"-D", "name=value", LIST, AT(define), NULL, "override a model attribute or train setting"},
@@ -44,6 +44,7 @@ static const Option options[] = {
     {"--delay", "0|1", CHOICE, AT(plan.delay), "|0|1",
      "--schedule auto: weights are at most so many updates old (default 1)"},
     {"--compare", NULL, FLAG, AT(compare), NULL, "plan: a table of all schedules' best plans"},
+    {"--report", NULL, FLAG, AT(report), NULL, "plan: also a page about it, NAME.plan.html"},
     {"--stages", "S", COUNT, AT(plan.stages), NULL, "this many stages"},
     {"--replicas", "R[,R...]", TEXT, AT(plan.replicas), NULL, "ranks of each stage; one number: of all"},
     {"--split", "PLACES", TEXT, AT(plan.split), NULL, "stages 1.. start here: \"h[3],h[6].ln_2,ln_f\""},
@@ -350,6 +351,18 @@ static void check_generate(Options *o) {
   o->plan.microbatch = o->samples;
 }
 
+/* The page is about a whole plan, and shows what --compare prints. */
+static void check_report(const Options *o) {
+  if (!o->report)
+    return;
+  if (o->command != COMMAND_PLAN)
+    usage("--report is for 'pdc plan'");
+  if (o->compare)
+    usage("--report shows what --compare prints: leave one of them out");
+  if (o->emit != EMIT_NOTHING || o->stop_after)
+    usage("--report is of a whole plan: leave %s out", o->stop_after ? "--stop-after" : "--emit");
+}
+
 /* A profile of layers is planned by options of its own, and by few of a model's. */
 static void check_layers(const Options *o, const bool *given) {
   static const char *const without_model[] = {"--profile",     "--emit",  "-n", "--cluster",
@@ -412,5 +425,6 @@ void options_read(Options *o, int argc, char **argv) {
   check_layers(o, given);
   check_target(o);
   check_generate(o);
+  check_report(o);
   read_cluster(o);
 }

@@ -68,13 +68,6 @@ Plan *plan_open_schedule(const Graph *g, const Pieces *p, const PlanRequest *req
 
 /* ---- the table ------------------------------------------------------------------------------------ */
 
-typedef struct Row {
-  const char *label, *schedule;
-  bool replicas_alone; /* one stage on all ranks */
-  const Plan *plan;
-  const char *why;
-} Row;
-
 static int busiest(const Plan *plan, double *share) {
   int most = 0;
   *share = 0;
@@ -89,21 +82,70 @@ static int busiest(const Plan *plan, double *share) {
   return most;
 }
 
-static void print_row(const Row *row, double best, FILE *out) {
+static const struct {
+  const char *label, *schedule;
+  bool replicas_alone; /* one stage on all ranks */
+} compared[N_COMPARED] = {{.label = "sequential (naive)", .schedule = "sequential"},
+                          {.label = "data parallel", .schedule = "flush", .replicas_alone = true},
+                          {.label = "gpipe", .schedule = "gpipe"},
+                          {.label = "flush (PipeDream-Flush)", .schedule = "flush"},
+                          {.label = "interleaved", .schedule = "interleaved"},
+                          {.label = "zb_h1", .schedule = "zb_h1"},
+                          {.label = "pipedream", .schedule = "pipedream"},
+                          {.label = "2bw (PipeDream-2BW)", .schedule = "2bw"}};
+
+/* With hundreds of ranks these take minutes: as many stages as ranks are searched, laid out and simulated. */
+static bool takes_long(const char *schedule) {
+  ScheduleTraits traits = schedule_traits(schedule);
+  return traits.serial || traits.every_round || !traits.replicas;
+}
+
+static ComparedSchedule compare_one(const Graph *g, const Pieces *p, const PlanRequest *request, int i) {
+  PlanRequest q = *request;
+  q.plan = NULL;
+  if (compared[i].replicas_alone)
+    q.stages = 1;
+  ComparedSchedule row = {.label = compared[i].label};
+  const Plan *plan = row.plan = try_schedule(g, p, q, compared[i].schedule, &row.why);
+  if (!plan) {
+    row.why = row.why ? row.why : "no plan";
+    return row;
+  }
+  row.peak_bytes = largest_peak(plan);
+  row.busiest = busiest(plan, &row.busy);
+  for (int stage = 0; stage < plan->pipeline.n_stages; stage++)
+    row.recomputes |= plan->pipeline.recompute[stage];
+  return row;
+}
+
+bool plan_comparison(const Graph *g, const Pieces *p, const PlanRequest *request, bool quick,
+                     ComparedSchedule rows[N_COMPARED]) {
+  double best = 0;
+  for (int i = 0; i < N_COMPARED; i++) {
+    if (quick && takes_long(compared[i].schedule))
+      rows[i] =
+          (ComparedSchedule){.label = compared[i].label, .why = "left out: it takes long with so many ranks"};
+    else
+      rows[i] = compare_one(g, p, request, i);
+    double seconds = rows[i].plan ? rows[i].plan->batch_seconds : 0;
+    best = seconds > 0 && (best <= 0 || seconds < best) ? seconds : best;
+  }
+  for (int i = 0; i < N_COMPARED; i++)
+    if (rows[i].plan)
+      rows[i].times = rows[i].plan->batch_seconds / best;
+  return best > 0;
+}
+
+static void print_row(const ComparedSchedule *row, FILE *out) {
   const Plan *plan = row->plan;
   if (!plan) {
-    fprintf(out, "%-26s  %s\n", row->label, row->why ? row->why : "no plan");
+    fprintf(out, "%-26s  %s\n", row->label, row->why);
     return;
   }
-  double share;
-  int stage = busiest(plan, &share);
-  bool recomputes = false;
-  for (int i = 0; i < plan->pipeline.n_stages; i++)
-    recomputes |= plan->pipeline.recompute[i];
   fprintf(out, "%-26s  %10.2f  %6.2f  %10lld  %9s  %9s  %5.1f %%  stage %d, %.0f %%  %s\n", row->label,
-          plan->batch_seconds * 1e3, plan->batch_seconds / best, (long long)plan->pipeline.microbatch,
-          recomputes ? "yes" : "no", bytes_text(largest_peak(plan)), plan_waiting(plan) * 100, stage, share * 100,
-          replicas_text(&plan->pipeline));
+          plan->batch_seconds * 1e3, row->times, (long long)plan->pipeline.microbatch,
+          row->recomputes ? "yes" : "no", bytes_text(row->peak_bytes), plan_waiting(plan) * 100, row->busiest,
+          row->busy * 100, replicas_text(&plan->pipeline));
 }
 
 /* --compare takes all schedules. */
@@ -123,32 +165,16 @@ static bool may_compare(const Graph *g, const PlanRequest *request) {
 bool plan_compare(const Graph *g, const Pieces *p, const PlanRequest *request, FILE *out) {
   if (!may_compare(g, request))
     return false;
-  Row rows[] = {{.label = "sequential (naive)", .schedule = "sequential"},
-                {.label = "data parallel", .schedule = "flush", .replicas_alone = true},
-                {.label = "gpipe", .schedule = "gpipe"},
-                {.label = "flush (PipeDream-Flush)", .schedule = "flush"},
-                {.label = "interleaved", .schedule = "interleaved"},
-                {.label = "zb_h1", .schedule = "zb_h1"},
-                {.label = "pipedream", .schedule = "pipedream"},
-                {.label = "2bw (PipeDream-2BW)", .schedule = "2bw"}};
-  enum { ROWS = sizeof rows / sizeof *rows };
-  double best = 0;
-  for (int i = 0; i < ROWS; i++) {
-    PlanRequest q = *request;
-    if (rows[i].replicas_alone)
-      q.stages = 1;
-    rows[i].plan = try_schedule(g, p, q, rows[i].schedule, &rows[i].why);
-    double seconds = rows[i].plan ? rows[i].plan->batch_seconds : 0;
-    best = seconds > 0 && (best <= 0 || seconds < best) ? seconds : best;
-  }
+  ComparedSchedule rows[N_COMPARED];
+  bool found = plan_comparison(g, p, request, false, rows);
   fprintf(out, "%-26s  %10s  %6s  %10s  %9s  %9s  %7s  %s\n", g->name, "ms a batch", "times", "microbatch",
           "recompute", "memory", "waiting", "busiest rank, ranks by stage");
-  for (int i = 0; i < ROWS; i++)
-    print_row(&rows[i], best, out);
-  for (int i = 0; i < ROWS; i++)
+  for (int i = 0; i < N_COMPARED; i++)
+    print_row(&rows[i], out);
+  for (int i = 0; i < N_COMPARED; i++)
     if (rows[i].plan) { /* which all share, but for what of a cluster they use */
       fprintf(out, "\n%s\n", plan_device_text(rows[i].plan));
       break;
     }
-  return best > 0;
+  return found;
 }

@@ -94,7 +94,24 @@ int64_t inference_batch(int64_t batch, const PlanRequest *q);
 /* Chooses, or takes request->plan and prices it anew; NULL after diagnostics. runners_up gets up to `n`
  * other plans, best first; those that were not found stay NULL. */
 Plan *plan_make(const Graph *g, const Pieces *p, const PlanRequest *request, Plan **runners_up, int n);
-/* The best plan of each schedule and baseline, a line each, or why there is none; false where nothing can run. */
+
+/* The best plan of a schedule, or of data parallelism. */
+typedef struct ComparedSchedule {
+  const char *label;  /* "flush (PipeDream-Flush)" */
+  const Plan *plan;   /* NULL: none, and `why` says why */
+  const char *why;    /* one line */
+  double times;       /* its batch's seconds over those of the shortest batch of all */
+  int64_t peak_bytes; /* of the fullest rank */
+  bool recomputes;    /* some stage */
+  int busiest;        /* the stage whose ranks wait least */
+  double busy;        /* the share of a batch in which these work */
+} ComparedSchedule;
+enum { N_COMPARED = 8 };
+/* One of each, in the order of the table, whatever schedule or plan is requested; diagnostics are in `why` alone.
+ * `quick`: without those whose planning takes minutes for hundreds of ranks. False where nothing can run. */
+bool plan_comparison(const Graph *g, const Pieces *p, const PlanRequest *request, bool quick,
+                     ComparedSchedule rows[N_COMPARED]);
+/* A line of each; false where nothing can run, or after a diagnostic where the request keeps to one schedule. */
 bool plan_compare(const Graph *g, const Pieces *p, const PlanRequest *request, FILE *out);
 double plan_waiting(const Plan *plan); /* the part of all workers' time in which they wait */
 void plan_table(const Graph *g, const Pieces *p, const Plan *plan, FILE *out);          /* for people */

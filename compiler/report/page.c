@@ -1,6 +1,7 @@
 /* The page's fixed parts, embedded from the files beside this one, and the run's part put between them. */
 #include "report/report.h"
 
+#include <errno.h>
 #include <string.h>
 
 #define EMBED(name, file)                                                                            \
@@ -8,11 +9,14 @@
           "/compiler/report/" file "\"\n.byte 0\n.previous\n");                                      \
   extern const char report_##name[]
 
-EMBED(html, "page.html");
+EMBED(run_html, "page.html");
+EMBED(plan_html, "plan.html");
 EMBED(css, "page.css");
 EMBED(timeline, "timeline.js");
 EMBED(curves, "curves.js");
-EMBED(script, "page.js");
+EMBED(shared, "shared.js");
+EMBED(run_script, "page.js");
+EMBED(plan_script, "plan.js");
 
 static void add_html(Text *t, const char *plain) {
   for (; *plain; plain++)
@@ -45,16 +49,23 @@ static const char *add_until(Text *t, const char *from, const char *mark) {
   return at + strlen(mark);
 }
 
-char *page_make(const char *title, const char *data) {
+char *page_make(PageKind kind, const char *title, const char *data) {
   Text t = {0};
-  const char *rest = add_until(&t, report_html, "@title@");
+  const char *rest = add_until(&t, kind == PAGE_OF_RUN ? report_run_html : report_plan_html, "@title@");
   add_html(&t, title);
   rest = add_until(&t, rest, "@style@");
   text_add(&t, "%s", report_css);
   rest = add_until(&t, rest, "@data@");
   add_data(&t, data);
   rest = add_until(&t, rest, "@script@");
-  text_add(&t, "%s%s%s", report_timeline, report_curves, report_script);
-  text_add(&t, "%s", rest);
+  text_add(&t, "%s%s%s", report_timeline, report_curves, report_shared);
+  text_add(&t, "%s%s", kind == PAGE_OF_RUN ? report_run_script : report_plan_script, rest);
   return t.at;
+}
+
+bool page_write(const char *path, const char *page) {
+  if (write_file(path, page, strlen(page)))
+    return true;
+  error_at(NO_SPAN, "PD0605", "cannot write '%s': %s", path, strerror(errno));
+  return false;
 }

@@ -1,11 +1,16 @@
 /* The timeline that a plan expects: its schedule's programs run with its stages' planned times. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "plan/plan.h"
 #include "report/report.h"
 #include "schedule/program.h"
 
-enum { MOST_EVENTS = 200000 };
+/* Of a run that is drawn as a whole; of one of which a part is. */
+enum { MOST_EVENTS = 200000, MOST_SIMULATED = 2000000 };
+
+static const char of_generating[] =
+    "a token that is generated goes through all stages before the next one is known";
 
 /* Whether stages, chunks, microbatches and ranks divide evenly; false after a diagnostic. */
 static bool goes_up(PlanFile *f) {
@@ -46,7 +51,8 @@ static StageTimes *times_of(const Plan *plan, const Program *programs) {
 
 typedef struct Recorder {
   Timeline *t;
-  const int *first_rank; /* by stage */
+  const int *first_row; /* by stage */
+  bool first_replicas;  /* alone: the others of a stage are not drawn */
 } Recorder;
 
 static const Work works[] = {
@@ -59,10 +65,10 @@ static const Work works[] = {
 static bool record(void *context, const Event *e) {
   const Recorder *r = context;
   Work work = works[e->step.action];
-  if (work == N_WORK)
+  if (work == N_WORK || (r->first_replicas && e->replica > 0))
     return true;
   push(&r->t->bars, (Bar){.work = work,
-                          .rank = r->first_rank[e->stage] + e->replica,
+                          .rank = r->first_row[e->stage] + e->replica,
                           .chunk = e->step.chunk,
                           .peer = -1,
                           .number = e->step.number + (work == WORK_UPDATE),
@@ -74,13 +80,13 @@ static bool record(void *context, const Event *e) {
 }
 
 /* Batches enough for a steady state after the pipeline has filled and before it drains; 0: too many events. */
-static int64_t batches_to_run(const Pipeline *p, const Program *programs) {
+static int64_t batches_to_run(const Pipeline *p, const Program *programs, double most_events) {
   int64_t turns = program_turns(&programs[0]);
   if (turns < 1)
     return 0;
   int64_t batches = 2 * (2 + 2 * programs[0].in_flight / turns) + 4;
   double events = 3.0 * (double)batches * (double)p->microbatches * pipeline_parts(p);
-  return events > MOST_EVENTS ? 0 : batches;
+  return events > most_events ? 0 : batches;
 }
 
 /* What the plan is for is not what its schedule would draw. NULL: it is. */
@@ -89,47 +95,84 @@ static const char *not_drawn(const PlanFile *file, bool evaluates) {
   if (!schedule_known(schedule))
     return format("this pdc knows no schedule '%s'", schedule);
   if (cJSON_GetObjectItemCaseSensitive(file->json, "cache_bytes_a_token"))
-    return "a token that is generated goes through all stages before the next one is known";
+    return of_generating;
   if (evaluates && !schedule_traits(schedule).forward_only)
     return "the plan is of a training, and this run did nothing but evaluate";
+  return NULL;
+}
+
+/* A row a rank, or a row a stage: fills first_row. */
+static Timeline *make_rows(const Pipeline *p, bool first_replicas, int *first_row) {
+  Timeline *t = alloc(sizeof *t);
+  t->name = alloc((size_t)pipeline_ranks(p) * sizeof *t->name);
+  for (int i = 0, rank = 0; i < p->n_stages; rank += p->replicas[i++]) {
+    first_row[i] = t->ranks;
+    for (int replica = 0; replica < (first_replicas ? 1 : p->replicas[i]); replica++)
+      t->name[t->ranks++] = p->replicas[i] > 1
+                                ? format("rank %d: stage %d, replica %d", rank + replica, i, replica)
+                                : format("rank %d: stage %d", rank, i);
+  }
+  return t;
+}
+
+static Timeline *run(const Plan *plan, const Program *programs, double most_events, bool first_replicas,
+                     const char **why) {
+  const Pipeline *p = &plan->pipeline;
+  int64_t batches = batches_to_run(p, programs, most_events);
+  *why = "it has too many microbatches and stages to draw";
+  if (batches == 0)
+    return NULL;
+  int *first_row = alloc((size_t)p->n_stages * sizeof *first_row);
+  StageTimes *times = times_of(plan, programs);
+  Timeline *t = make_rows(p, first_replicas, first_row);
+  double longest = 0;
+  for (int i = 0; i < p->n_stages; i++)
+    longest = times[i].forward > longest ? times[i].forward : longest;
+  *why = "its stages have no planned times";
+  if (longest <= 0)
+    return NULL;
+  char *reason = NULL;
+  Recorder r = {t, first_row, first_replicas};
+  if (run_schedule(programs, times, p->n_stages, batches, record, &r, &reason))
+    return t;
+  *why = reason;
   return NULL;
 }
 
 Timeline *predict(PlanFile *file, bool evaluates, const char **why) {
   if (!goes_up(file))
     return NULL;
-  const Plan *plan = &file->plan;
-  const Pipeline *p = &plan->pipeline;
   if ((*why = not_drawn(file, evaluates)) != NULL)
     return NULL;
-  Program *programs = schedule(p, NULL, (Span){.file = file->file});
-  if (!programs)
+  Program *programs = schedule(&file->plan.pipeline, NULL, (Span){.file = file->file});
+  return programs ? run(&file->plan, programs, MOST_EVENTS, false, why) : NULL;
+}
+
+static int by_end(const void *a, const void *b) {
+  const Bar *x = a, *y = b;
+  return (x->end > y->end) - (x->end < y->end);
+}
+
+/* The two updates in the middle, as the page shows them at first, where the first rank has more. */
+static void keep_two_updates(Timeline *t) {
+  Vec(Bar) updates = {0};
+  for (int i = 0; i < t->bars.n; i++)
+    if (t->bars.at[i].work == WORK_UPDATE && t->bars.at[i].rank == 0)
+      push(&updates, t->bars.at[i]);
+  if (updates.n < 4)
+    return;
+  qsort(updates.at, (size_t)updates.n, sizeof *updates.at, by_end);
+  t->from = updates.at[updates.n / 2 - 1].end;
+  t->to = updates.at[updates.n / 2 + 1].end;
+}
+
+Timeline *predict_plan(const Graph *g, const Pieces *p, const Plan *plan, bool first_replicas, const char **why) {
+  *why = of_generating;
+  if (g->generation.context)
     return NULL;
-  int64_t batches = batches_to_run(p, programs);
-  *why = "it has too many microbatches and stages to draw";
-  if (batches == 0)
-    return NULL;
-  Timeline *t = alloc(sizeof *t);
-  int *first_rank = alloc((size_t)p->n_stages * sizeof *first_rank);
-  StageTimes *times = times_of(plan, programs);
-  double longest = 0;
-  t->name = alloc(MOST_RANKS * sizeof *t->name);
-  for (int i = 0; i < p->n_stages; i++) {
-    first_rank[i] = t->ranks;
-    longest = times[i].forward > longest ? times[i].forward : longest;
-    for (int replica = 0; replica < p->replicas[i]; replica++) {
-      int rank = t->ranks++;
-      t->name[rank] = p->replicas[i] > 1 ? format("rank %d: stage %d, replica %d", rank, i, replica)
-                                         : format("rank %d: stage %d", rank, i);
-    }
-  }
-  *why = "its stages have no planned times";
-  if (longest <= 0)
-    return NULL;
-  char *reason = NULL;
-  Recorder r = {t, first_rank};
-  if (run_schedule(programs, times, p->n_stages, batches, record, &r, &reason))
-    return t;
-  *why = reason;
-  return NULL;
+  Program *programs = schedule(&plan->pipeline, plan_exchanges(g, p, plan), NO_SPAN);
+  Timeline *t = programs ? run(plan, programs, MOST_SIMULATED, first_replicas, why) : NULL;
+  if (t)
+    keep_two_updates(t);
+  return t;
 }

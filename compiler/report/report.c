@@ -1,8 +1,6 @@
 /* The parts of a run, read, and put together as the page's data. */
 #include "report/report.h"
 
-#include <errno.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -71,10 +69,7 @@ bool report(const char *directory, const char *output) {
   if (!add_measured(log, trace, &data, &evaluates) || !add_plan(plan, evaluates, &data, &model))
     return false;
   text_add(&data, "}");
-  char *page = page_make(model ? model : directory, data.at);
+  char *page = page_make(PAGE_OF_RUN, model ? model : directory, data.at);
   const char *path = output ? output : format("%s/report.html", directory);
-  if (write_file(path, page, strlen(page)))
-    return true;
-  error_at(NO_SPAN, "PD0605", "cannot write '%s': %s", path, strerror(errno));
-  return false;
+  return page_write(path, page);
 }

@@ -40,9 +40,20 @@ typedef struct Timeline {
   Vec(Bar) bars;     /* of one rank in order of their ends */
   Vec(Arrow) arrows;
   int64_t dropped; /* events the run had no room for */
+  double from, to; /* seconds: the part to draw; both 0: all of it */
 } Timeline;
 
 enum { MOST_RANKS = 4096 };
+
+/* What the page about a plan is made of. */
+typedef struct PlanPage {
+  const Graph *g;
+  const Pieces *p;
+  const PlanRequest *request; /* that led to the plan */
+  const Plan *plan;
+  Plan *const *runners_up; /* NULL among them are passed over */
+  int n_runners_up;
+} PlanPage;
 
 /* ---- timeline.c */
 const char *work_name(Work w);
@@ -62,9 +73,31 @@ Timeline *read_trace(const char *path);
  * `evaluates`: the run beside it trained nothing. */
 Timeline *predict(PlanFile *file, bool evaluates, const char **why);
 
+/* The same for a plan that was just made: its two updates in the middle are to be drawn, those of stages' first
+ * replicas alone, or of all ranks. NULL with the reason in `why`. */
+Timeline *predict_plan(const Graph *g, const Pieces *p, const Plan *plan, bool first_replicas, const char **why);
+
 /* ---- page.c */
-/* The page: `title` is plain text, `data` JSON. */
-char *page_make(const char *title, const char *data);
+/* Of a run, or of a plan: `title` is plain text, `data` JSON. */
+typedef enum { PAGE_OF_RUN, PAGE_OF_PLAN } PageKind;
+char *page_make(PageKind kind, const char *title, const char *data);
+/* Writes it; false after a diagnostic, and then nothing is left of it. */
+bool page_write(const char *path, const char *page);
+
+/* ---- sweep.c */
+/* Adds lists of plans to the page's data: for other numbers of ranks and, but for programs that generate, for other
+ * batches, each with its predicted time or the reason why there is none. Memory is estimated in them. */
+void add_sweeps(const PlanPage *page, Text *out);
+
+/* ---- placement.c */
+int ranks_asked(const PlanPage *page); /* some may not be used */
+/* Adds the devices, which rank is on which of them, and by rank the bytes that it may take. */
+void add_placement(const PlanPage *page, Text *out);
+
+/* ---- plan_page.c */
+PlanRequest plan_anew(const PlanPage *page); /* the request; where it is a file's plan, for as many ranks */
+/* Writes the page about a plan that was not run to `output`; false after diagnostics. */
+bool plan_page(const PlanPage *page, const char *output);
 
 /* ---- report.c */
 /* Writes the page about DIRECTORY's log.jsonl, trace.json and plan.json, those that are there, to `output`

@@ -127,6 +127,19 @@ static void add_arrows(const Timeline *t, double until, Text *out) {
   text_add(out, "]");
 }
 
+/* A copy of it with the bars that reach into the time to be drawn. */
+static Timeline within(const Timeline *t) {
+  Timeline part = *t;
+  part.bars.at = alloc((size_t)(t->bars.n + 1) * sizeof *t->bars.at);
+  part.bars.n = 0;
+  for (int i = 0; i < t->bars.n; i++) {
+    const Bar *b = &t->bars.at[i];
+    if (t->from >= t->to || (b->end > t->from && b->start < t->to))
+      part.bars.at[part.bars.n++] = *b;
+  }
+  return part;
+}
+
 void timeline_json(const Timeline *t, Text *out) {
   text_add(out, "{\"ranks\":[");
   for (int i = 0; i < t->ranks; i++) {
@@ -143,11 +156,10 @@ void timeline_json(const Timeline *t, Text *out) {
     add_share(&s, out);
   }
   text_add(out, "]");
-  Timeline sorted = *t; /* the first bars of all ranks are those to show */
-  sorted.bars.at = alloc_copy(t->bars.at, (size_t)t->bars.n * sizeof *t->bars.at);
-  qsort(sorted.bars.at, (size_t)t->bars.n, sizeof *t->bars.at, by_start);
-  int n = t->bars.n < MOST_BARS ? t->bars.n : MOST_BARS;
+  Timeline sorted = within(t); /* the first bars of all ranks are those to show */
+  qsort(sorted.bars.at, (size_t)sorted.bars.n, sizeof *t->bars.at, by_start);
+  int n = sorted.bars.n < MOST_BARS ? sorted.bars.n : MOST_BARS;
   add_bars(&sorted, n, out);
-  add_arrows(t, n < t->bars.n ? sorted.bars.at[n].start : INFINITY, out);
+  add_arrows(t, n < sorted.bars.n ? sorted.bars.at[n].start : INFINITY, out);
   text_add(out, "}");
 }

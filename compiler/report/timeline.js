@@ -1,5 +1,5 @@
 "use strict";
-// Shared by all three scripts: elements are made from text alone, never from markup.
+// Shared by all scripts: elements are made from text alone, never from markup.
 function element(tag, attributes, ...children) {
   const svg = ["svg", "path", "line", "text", "circle", "g", "rect"].includes(tag);
   const e = svg ? document.createElementNS("http://www.w3.org/2000/svg", tag) : document.createElement(tag);

@@ -4,7 +4,7 @@
 #include "report/report.h"
 
 static void put(const char *json) {
-  if (json) page_make("fuzz", json);
+  if (json) page_make(PAGE_OF_RUN, "fuzz", json);
 }
 
 static void put_timeline(const Timeline *t) {

@@ -2,49 +2,18 @@
 
 PART: log, trace, plan, predicted: parts that it must hold, and no others; cut: the log ends within a line;
 hostile: texts that try to be markup. Where a Chromium is installed the page is opened in it, moved and zoomed."""
-import html
-import html.parser
 import json
 import os
 import re
-import shutil
-import subprocess
 import sys
-import tempfile
+
+import page
 
 path, parts = sys.argv[1], set(sys.argv[2:])
 directory = os.path.dirname(path)
-page = open(path, encoding="utf-8").read()
-
-
-class Outline(html.parser.HTMLParser):
-    def __init__(self):
-        super().__init__()
-        self.ids, self.tags, self.loads, self.text, self.inside = set(), [], [], {}, None
-
-    def handle_starttag(self, tag, attributes):
-        attributes = dict(attributes)
-        self.tags.append(tag)
-        self.ids.add(attributes.get("id"))
-        self.loads += [v for k, v in attributes.items() if k in ("src", "href")]
-        self.inside = attributes.get("id") if tag == "script" else tag
-
-    def handle_data(self, data):
-        self.text[self.inside] = self.text.get(self.inside, "") + data
-
-    def handle_endtag(self, tag):
-        self.inside = None
-
-
-outline = Outline()
-outline.feed(page)
-assert not outline.loads
-assert not re.search("https?://", page.replace("http://www.w3.org/2000/svg", ""))
-assert outline.tags.count("script") == 2 and "img" not in outline.tags
+text, outline, data = page.read(path)
 for section in ("figures", "timelines", "shares", "curves", "plan", "memory", "missing", "legend"):
     assert section in outline.ids, section
-data = json.loads(outline.text["data"])
-
 for name in ("log", "trace", "plan", "predicted"):
     assert (data.get(name) is not None) == (name in parts), name
 if "log" in parts:
@@ -94,16 +63,7 @@ if "predicted" in parts:
     assert len(data["predicted"]["ranks"]) == 2 and all(s["bubble"] < 0.5 for s in data["predicted"]["shares"])
 
 # ---- in a browser
-browser = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-if not browser:
-    sys.exit(0)
-probe = """
-<script>
-const said = [];
-addEventListener("error", (e) => { if (!/ResizeObserver/.test(e.message)) said.push(e.message); });
-</script>"""
-act = """
-<script>
+result = page.in_browser(text, """
 const result = {errors: said, images: document.images.length, title: section("title").textContent};
 result.shown = [...document.querySelectorAll("section")].filter((s) => !s.hidden).map((s) => s.id);
 result.rows = document.querySelectorAll("#plan tbody tr").length;
@@ -137,19 +97,9 @@ if (pictures.length) {
   const x = p.left + (middle - p.from) * p.scale;
   result.tip = p.describe(p.barAt(x, 30));
 }
-const out = document.createElement("pre");
-out.id = "result";
-out.textContent = JSON.stringify(result);
-document.body.append(out);
-</script>"""
-with tempfile.TemporaryDirectory() as folder:
-    copy = os.path.join(folder, "page.html")
-    with open(copy, "w", encoding="utf-8") as f:
-        f.write(page.replace("<style>", probe + "<style>", 1).replace("</body>", act + "</body>"))
-    command = [browser, "--headless", "--no-sandbox", "--disable-gpu", "--window-size=1280,1000", "--dump-dom",
-               "--user-data-dir=" + os.path.join(folder, "profile"), "file://" + copy]
-    dom = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=120).stdout.decode()
-result = json.loads(html.unescape(re.search(r'<pre id="result">(.*?)</pre>', dom, re.S)[1]))
+""")
+if not result:
+    sys.exit(0)
 assert result["errors"] == [] and result["images"] == 0 and not result["wide"], result
 shown = set(result["shown"])
 timelines = parts & {"trace", "predicted"}
