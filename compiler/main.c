@@ -124,6 +124,7 @@ static bool run_allocate(Compilation *c) {
   c->allocations = alloc((size_t)n_stages(c) * sizeof *c->allocations);
   for (int i = 0; i < n_stages(c); i++) {
     c->allocations[i] = stages_allocate(c->stages, c->lowered[i], &c->programs[i]);
+    ensure(stages_peak(c->stages, c->plan, i) == c->allocations[i]->bytes); /* what planning went by */
     for (int part = i; part < plan_parts(c->plan); part += n_stages(c))
       c->plan->stage[part].peak_bytes = c->allocations[i]->bytes;
   }
@@ -325,6 +326,7 @@ static void print_times(const Compilation *c, const struct Pass *p, double secon
     return;
   Watch schedule = {.runs = now.schedule.runs + c->planned.schedule.runs,
                     .seconds = now.schedule.seconds + c->planned.schedule.seconds};
+  print_watch("sign", now.sign, "rank");
   print_watch("fuse", now.fuse, "part");
   print_watch("lower", now.lower, "stage");
   print_watch("schedule", schedule, "plan");
