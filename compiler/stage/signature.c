@@ -132,8 +132,9 @@ static Facts find_facts(const Graph *g) {
 
 /* ---- nodes and values by themselves -------------------------------------------------------------- */
 
-/* A parameter is known by what it is, not by its index; a random node's key tells only its numbers. */
-static Signature node_alone(const Node *n) {
+/* A parameter is known by what it is, not by its index. A random node's key tells only its numbers; but of what is
+ * made once equal nodes stand for one another. */
+static Signature node_alone(const Node *n, bool varies) {
   Signature h = {{0}};
   sign_pointer(&h, n->op);
   sign_number(&h, n->n_in);
@@ -142,7 +143,7 @@ static Signature node_alone(const Node *n) {
   for (int i = 0; i < MAX_ATTR && n->op->attr[i].name && n->op->source != SOURCE_PARAMETER; i++) {
     const Attr *a = &n->attr[i];
     sign_real(&h, a->number);
-    sign_pointer(&h, n->op->varies ? NULL : a->text);
+    sign_pointer(&h, varies && n->op->attr[i].name[0] == '$' ? NULL : a->text);
     sign_number(&h, a->n);
     for (int k = 0; k < a->n; k++)
       sign_number(&h, a->list[k]);
@@ -201,7 +202,7 @@ Signer *signer_new(const Graph *g, const Pieces *p) {
                 .in_rank = alloc(params * sizeof(int))};
   Facts facts = find_facts(g);
   for (int i = 0; i < g->nodes.n; i++)
-    s->node[i] = node_alone(&g->nodes.at[i]);
+    s->node[i] = node_alone(&g->nodes.at[i], facts.varies[g->nodes.at[i].out[0]]);
   for (int v = 0; v < g->values.n; v++)
     s->value[v] = value_alone(&g->values.at[v], &facts, v);
   for (int i = 0; i < g->n_forward; i++)
