@@ -124,6 +124,7 @@ static bool run_allocate(Compilation *c) {
   c->allocations = alloc((size_t)n_stages(c) * sizeof *c->allocations);
   for (int i = 0; i < n_stages(c); i++) {
     c->allocations[i] = stages_allocate(c->stages, c->lowered[i], &c->programs[i]);
+    ensure(stages_peak(c->stages, c->plan, i) == c->allocations[i]->bytes); /* what planning went by */
     for (int part = i; part < plan_parts(c->plan); part += n_stages(c))
       c->plan->stage[part].peak_bytes = c->allocations[i]->bytes;
   }
@@ -325,6 +326,7 @@ static void print_times(const Compilation *c, const struct Pass *p, double secon
     return;
   Watch schedule = {.runs = now.schedule.runs + c->planned.schedule.runs,
                     .seconds = now.schedule.seconds + c->planned.schedule.seconds};
+  print_watch("sign", now.sign, "rank");
   print_watch("fuse", now.fuse, "part");
   print_watch("lower", now.lower, "stage");
   print_watch("schedule", schedule, "plan");
@@ -422,6 +424,24 @@ static bool write_plan_page(Compilation *c) {
   return true;
 }
 
+/* Whether `pdc plan` was asked for more than plans: to print, dump or check what passes after `plan` make. */
+static bool wants_more_than_plans(const Options *o) {
+  bool more = o->emit != EMIT_NOTHING || o->stop_after || o->verify_each;
+  for (const struct Pass *p = find_pass("plan") + 1; p < passes + N_PASSES && !more; p++)
+    more = o->dump && strchr(o->dump, p->letter);
+  return more;
+}
+
+/* The peaks of the chosen plan, as run_allocate finds them. */
+static bool find_peaks(Compilation *c) {
+  for (int i = 0; i < n_stages(c); i++) {
+    int64_t bytes = stages_peak(c->stages, c->plan, i);
+    for (int part = i; part < plan_parts(c->plan); part += n_stages(c))
+      c->plan->stage[part].peak_bytes = bytes;
+  }
+  return error_count() == 0;
+}
+
 static bool print_plans(Compilation *c) {
   const Options *o = &c->options;
   if (!o->input)
@@ -429,7 +449,7 @@ static bool print_plans(Compilation *c) {
   if (o->compare)
     return run_passes(c, "cut") && prepare_request(c) &&
            plan_compare(c->graph, &c->pieces, &c->options.plan, stdout);
-  if (!run_passes(c, "allocate"))
+  if (!(wants_more_than_plans(o) ? run_passes(c, "allocate") : run_passes(c, "plan") && find_peaks(c)))
     return false;
   if (o->emit != EMIT_NOTHING || o->stop_after)
     return true;

@@ -172,6 +172,8 @@ static inline PassKind buffer_read_last(const Buffer *b) {
 static inline int64_t element_bytes(const Buffer *b) { return b->bf16 ? 2 : 4; }
 /* By value: the precision has it stored in bf16 where it stands in memory, sums over a batch apart. */
 bool *values_in_bf16(const Graph *g, Precision precision);
+/* The path of the region that nodes of the instance with this path are of: consecutive ones are one region. */
+Name region_path(Name path);
 /* split: the backward pass is in two. */
 StageKernels *fuse(const Graph *g, const Pieces *p, int first_piece, int end_piece, int stage, int n_stages,
                    int64_t microbatch, bool recompute, bool split, Target target);

@@ -20,10 +20,15 @@ const char *relative(const char *path, const char *region) {
   return path[n] ? path + n + 1 : "";
 }
 
+Name region_path(Name path) {
+  const char *index = index_in(path);
+  return intern_n(path, index ? (size_t)(index - path) + strspn(index, "0123456789") : 0);
+}
+
 int region_at(StageKernels *k, Name path) {
   const char *index = index_in(path);
   size_t before = index ? (size_t)(index - path) : 0;
-  Name key = intern_n(path, index ? before + strspn(index, "0123456789") : 0);
+  Name key = region_path(path);
   if (k->regions.n == 0 || k->regions.at[k->regions.n - 1].path != key) {
     Region r = {.path = key, .index = index ? (int)strtol(index, NULL, 10) : -1, .like = k->regions.n};
     r.family = index ? intern_n(path, before - 1) : key;

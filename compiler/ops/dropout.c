@@ -21,7 +21,7 @@ static bool shape_dropout(ShapeRule *r) {
   Attr *key = rule_attr(r, "$key");
   Name path = r->g->scopes.at[r->scope].path;
   int before = 0;
-  for (int i = 0; i < r->g->n_forward; i++) {
+  for (int i = 0; i < r->g->n_forward && !key->text; i++) {
     const Node *n = &r->g->nodes.at[i];
     before += n->op == r->op && r->g->scopes.at[n->scope].path == path;
   }

@@ -18,12 +18,13 @@ StageKernels *stages_fuse(Stages *s, const Plan *plan, const Program *programs, 
 /* The same, lowered: once, too. */
 LoweredStage *stages_lower(Stages *s, const StageKernels *k);
 Allocation *stages_allocate(Stages *s, const LoweredStage *stage, const Program *program);
-/* A StagePeak; the context is a Stages. */
+/* A StagePeak; the context is a Stages. Ranks of equal structure (signature.h) are laid out once. */
 int64_t stages_peak(void *stages, const Plan *plan, int stage);
 
-/* What all that took so far. Runs of fuse are parts of models. */
+/* What all that took so far. Runs of fuse are parts of models; those of sign ranks whose peaks were asked for,
+ * cached where a rank of equal structure was known. */
 typedef struct StagesWatch {
-  Watch fuse, lower, schedule, allocate;
+  Watch sign, fuse, lower, schedule, allocate;
 } StagesWatch;
 StagesWatch stages_watch(const Stages *s);
 
