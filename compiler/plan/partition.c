@@ -116,9 +116,6 @@ static void narrow(Search *s, double slowest) {
 }
 
 static void trace_back(const Search *s, Partition *out) {
-  out->start = alloc((size_t)(s->stages + 1) * sizeof(int));
-  out->recompute = alloc((size_t)s->stages * sizeof(bool));
-  out->slowest = 0;
   for (int k = 0, at = 0; k < s->stages; k++) {
     at = s->end[k * s->places + at];
     out->start[k + 1] = s->place[at];
@@ -242,6 +239,10 @@ static void fill_in(const Search *s, Partition *out) {
   }
 }
 
+static Partition room_for(int stages) {
+  return (Partition){.start = alloc((size_t)(stages + 1) * sizeof(int)), .recompute = alloc((size_t)stages)};
+}
+
 /* A first search at some of many cuts says how slow the best can be at most: then few are left of all. */
 static double first_look(const Spans *spans, const Copies *at, int stages, int64_t limit, double most) {
   if (spans->c->n <= 2 * COARSE || stages > COARSE / 4)
@@ -252,9 +253,7 @@ static double first_look(const Spans *spans, const Copies *at, int stages, int64
   return isfinite(value) ? value : most;
 }
 
-bool partition_fastest(const Spans *spans, const Copies *at, int stages, int64_t limit, double most,
-                       Partition *out) {
-  ensure(stages > 0 && stages <= spans->c->n);
+static bool search(const Spans *spans, const Copies *at, int stages, int64_t limit, double most, Partition *out) {
   most = first_look(spans, at, stages, limit, most);
   Search s = prepare(spans, at, stages, limit, spans->c->n);
   narrow(&s, most);
@@ -263,17 +262,26 @@ bool partition_fastest(const Spans *spans, const Copies *at, int stages, int64_t
     return false;
   if (spans->c->fill <= 0)
     most_even(&s, value);
-  *out = (Partition){0};
   trace_back(&s, out);
   fill_in(&s, out);
   return true;
+}
+
+bool partition_fastest(const Spans *spans, const Copies *at, int stages, int64_t limit, double most,
+                       Partition *out) {
+  ensure(stages > 0 && stages <= spans->c->n);
+  *out = room_for(stages);
+  ArenaMark mark = arena_mark();
+  bool found = search(spans, at, stages, limit, most, out);
+  arena_release(mark);
+  return found;
 }
 
 bool partition_pinned(const Spans *spans, const Copies *at, int stages, const int *start, int64_t limit,
                       Partition *out) {
   Search s = {.c = spans->c, .spans = spans, .at = at, .stages = stages, .limit = limit};
   bool fits = true;
-  *out = (Partition){.start = alloc((size_t)(stages + 1) * sizeof(int)), .recompute = alloc((size_t)stages)};
+  *out = room_for(stages);
   for (int k = 0; k <= stages; k++)
     out->start[k] = k < stages ? start[k] : spans->c->n;
   StageEnd behind = {0};
@@ -316,9 +324,8 @@ static int64_t least_largest(const Search *s, int64_t most) {
   return after[0];
 }
 
-int64_t partition_smallest(const Spans *spans, const Copies *at, int stages, Partition *out) {
+static int64_t search_smallest(const Spans *spans, const Copies *at, int stages, Partition *out) {
   const int n = spans->c->n;
-  ensure(stages > 0 && stages <= n);
   int64_t most = INT64_MAX;
   if (n > 2 * COARSE && stages <= COARSE / 4) {
     Search coarse = prepare(spans, at, stages, INT64_MAX, COARSE);
@@ -326,7 +333,6 @@ int64_t partition_smallest(const Spans *spans, const Copies *at, int stages, Par
   }
   Search s = prepare(spans, at, stages, INT64_MAX, n);
   int64_t largest = least_largest(&s, most);
-  *out = (Partition){0};
   trace_back(&s, out);
   StageEnd behind = {0};
   for (int k = stages - 1; k >= 0; k--) {
@@ -335,5 +341,14 @@ int64_t partition_smallest(const Spans *spans, const Copies *at, int stages, Par
     StageShare t = share(&s, k, first, end, out->recompute[k]);
     add_stage(&t, &behind, out);
   }
+  return largest;
+}
+
+int64_t partition_smallest(const Spans *spans, const Copies *at, int stages, Partition *out) {
+  ensure(stages > 0 && stages <= spans->c->n);
+  *out = room_for(stages);
+  ArenaMark mark = arena_mark();
+  int64_t largest = search_smallest(spans, at, stages, out);
+  arena_release(mark);
   return largest;
 }
