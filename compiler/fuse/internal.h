@@ -16,6 +16,8 @@ typedef struct Survey {
   Name *name;                 /* by value: the user's; "d_x" of what autodiff made the gradient of x */
   int *same;                  /* by value: the value that stands for it (equal tables) */
   int *n_uses;                /* by value: consumers in the whole graph */
+  int *reordered;             /* by value: the first node here that is a view of it in another order; -1 ... */
+  int *next_reordered;        /* ... and by such a node the next one of the same value */
   bool *read_in_rows;         /* by value: a call here reads it that needs rows of stride 1 ... */
   bool *read_dense;           /* ... or all of it contiguous, */
   bool *read_as_one;          /* or, whatever the stride of its last axis, all others lying in memory as one */

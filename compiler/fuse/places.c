@@ -110,15 +110,11 @@ static Place default_place(const Fuse *f, int value) {
   Place p = contiguous(-1, n, dim);
   if (!producer(f, value)->op->strided_out || f->survey->n_uses[value] == 0)
     return p;
-  for (int i = 0; i < f->g->nodes.n; i++) {
-    const Node *user = node_at(f, i);
+  for (int i = f->survey->reordered[value]; i >= 0; i = f->survey->next_reordered[i]) {
     Place back;
-    if (!f->survey->here[i] || user->n_in == 0 || user->in[0] != value || !user->op->view_back ||
-        user->op->keeps_order)
-      continue;
-    n = dims_of(f, user->out[0], dim);
+    n = dims_of(f, node_at(f, i)->out[0], dim);
     Place t = contiguous(-1, n, dim);
-    if (user->op->view_back(f->g, i, &t, &back) && call_fits(producer(f, value)->op, &back, false) &&
+    if (node_at(f, i)->op->view_back(f->g, i, &t, &back) && call_fits(producer(f, value)->op, &back, false) &&
         calls_read(f, value, &back))
       return back;
   }

@@ -15,6 +15,8 @@ static Survey *survey_new(const Fuse *f) {
   s->name = alloc(sizeof(Name) * values);
   s->same = alloc(sizeof(int) * values);
   s->n_uses = alloc(sizeof(int) * values);
+  s->reordered = alloc(sizeof(int) * values);
+  s->next_reordered = alloc(sizeof(int) * nodes);
   s->read_in_rows = alloc(values);
   s->read_dense = alloc(values);
   s->read_as_one = alloc(values);
@@ -53,6 +55,18 @@ static void find_uses(const Fuse *f, Survey *s) {
         s->n_uses[f->g->params.at[i].gradients.at[u]]++;
   for (int i = 0; i < f->g->figures.n; i++)
     s->n_uses[f->g->figures.at[i].value]++;
+}
+
+static void find_reordered(const Fuse *f, Survey *s) {
+  for (int v = 0; v < f->g->values.n; v++)
+    s->reordered[v] = -1;
+  for (int i = f->g->nodes.n - 1; i >= 0; i--) {
+    const Node *n = node_at(f, i);
+    if (!s->here[i] || n->n_in == 0 || !n->op->view_back || n->op->keeps_order)
+      continue;
+    s->next_reordered[i] = s->reordered[n->in[0]];
+    s->reordered[n->in[0]] = i;
+  }
 }
 
 static bool equal_nodes(const Fuse *f, const Survey *s, const Node *a, const Node *b) {
@@ -100,6 +114,7 @@ const Survey *survey(const Fuse *f) {
   Survey *s = survey_new(f);
   find_names(f, s);
   find_uses(f, s);
+  find_reordered(f, s);
   find_tables(f, s);
   for (int i = s->first; i < s->end; i++)
     s->region[i] = region_at(f->k, f->g->scopes.at[node_at(f, i)->scope].path);

@@ -71,8 +71,8 @@ typedef struct Param {
   InitKind init;
   double init_value;  /* the constant, the bound of uniform(-a, a), the deviation of normal(0, s) */
   bool stored_in_out; /* files hold the transposed matrix (Hugging Face's GPT-2 linears) */
-  bool buffer;        /* not trained: a running average (ops/statistics.c), which is its one use. What stands
-                         for its gradient is the microbatch's share in the average, summed like a gradient */
+  bool buffer;        /* not trained: a running average (ops/statistics.c), which is its one use; in inference none
+                         where it serves no output. What stands for its gradient is the microbatch's share in the average, summed like a gradient */
   int group;          /* of Train.groups, from 1; 0: none */
   bool frozen;        /* train's `freeze` names it: no gradient, no update. Never a buffer */
   bool hidden;        /* under an optimizer with two methods: a hidden matrix, which has the first

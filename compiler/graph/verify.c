@@ -49,7 +49,8 @@ static void verify_param(const Graph *g, const Param *p) {
   ensure(p->group >= 0 && p->group <= g->train.groups.n);
   for (int k = 0; k < p->gradients.n && p->frozen; k++)
     ensure(p->gradients.at[k] < 0);
-  ensure(!p->buffer || (p->uses.n == 1 && (p->gradients.n == 0 || p->gradients.at[0] >= 0)));
+  bool unread = g->inference && p->uses.n == 0; /* what it would normalise goes into no output */
+  ensure(!p->buffer || unread || (p->uses.n == 1 && (p->gradients.n == 0 || p->gradients.at[0] >= 0)));
   for (int k = 0; k < p->uses.n; k++) {
     ensure(p->uses.at[k] >= 0 && p->uses.at[k] < g->n_forward && (k == 0 || p->uses.at[k] > p->uses.at[k - 1]));
     const Node *use = &g->nodes.at[p->uses.at[k]];

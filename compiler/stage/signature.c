@@ -234,10 +234,13 @@ static void sign_param(Signer *s, Signature *h, int param) {
 
 static void sign_value(Signer *s, Signature *h, int value);
 
-/* What a value is that another part makes, or that all of them have: its node, and what it is a view of. */
+/* What is seen of a value that another part makes, or that all of them have: which view of what it is, or which
+ * source. What computes it is that part's business, but for whether that is the forward pass. */
 static void sign_outside(Signer *s, Signature *h, int node) {
   const Node *n = &s->g->nodes.at[node];
-  sign_both(h, &s->node[node]);
+  if (n->op->kind == OP_VIEW || n->op->kind == OP_SOURCE)
+    sign_both(h, &s->node[node]);
+  sign_number(h, n->serves >= 0);
   if (n->op->kind == OP_VIEW)
     sign_value(s, h, n->in[0]);
 }

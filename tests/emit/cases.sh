@@ -322,9 +322,11 @@ passes_can_be_watched() {
   contains err '^simplify .* ms$'
   grep -q '^fuse ' err && fail "a pass ran behind --stop-after"
   expect 0 "$pdc" plan --time-passes --stages 2 $gpt_small "$source/models/gpt_mini.pdm"
-  for step in 'fuse .* parts?(, of which [0-9]+ cached)?' 'schedule .* plans?' 'simulate .* plans?' 'allocate .* stages?'; do
+  for step in 'sign .* ranks?(, of which [0-9]+ cached)?' 'fuse .* parts?(, of which [0-9]+ cached)?' 'schedule .* plans?' 'simulate .* plans?' 'allocate .* stages?'; do
     grep -qE "^  $step\$" err || fail "--time-passes does not say where the planner's time went: $step"
   done
+  grep -q '^fuse ' err && fail "'pdc plan' fuses once more what is not printed"
+  expect 0 "$pdc" plan --emit schedule --time-passes --stages 2 $gpt_small "$source/models/gpt_mini.pdm"
   grep -qE '^fuse .* ms  2 parts, of which 2 cached$' err || fail "--time-passes does not say that fuse knew all parts"
   for what in ast graph kernels plan schedule source; do
     expect 0 "$pdc" --emit $what $gpt_small "$source/models/gpt_mini.pdm"
@@ -332,6 +334,8 @@ passes_can_be_watched() {
   done
   expect 0 "$pdc" -S --verify-each --stages 3 -d flwtmob $gpt_small "$source/models/gpt_mini.pdm"
   expect 0 "$pdc" plan -n 2 "$source/models/gpt_mini.pdm"
+  # Some of its running averages serve no output.
+  expect 0 "$pdc" plan --verify-each --infer --stages 1 "$source/tests/unit/models/averages.pdm"
 }
 
 profiles_are_measured() {

@@ -1,5 +1,5 @@
 /* What planned stages run and hold: the same as from fuse, lower, schedule and allocate by hand, each part fused
- * once. */
+ * once; of parts with equal structure, only one. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,6 +9,7 @@
 
 #include "model.h"
 #include "schedule/program.h"
+#include "stage/signature.h"
 #include "stage/stages.h"
 
 static Graph *graph;
@@ -64,12 +65,15 @@ static void peaks_are_those_by_hand(void **unused) {
         assert_int_equal(stages_peak(stages, plan, stage), peak_by_hand(plan, stage));
     }
     StagesWatch now = stages_watch(stages);
-    assert_int_equal(now.allocate.runs - before.allocate.runs, 2 * N);
-    assert_int_equal(now.fuse.runs - before.fuse.runs, 2 * N + 2); /* interleaved: two chunks a rank */
-    if (round == 0)                                                /* the last stage does not recompute */
-      assert_int_equal(now.fuse.cached, 1);
-    else
-      assert_int_equal(now.fuse.cached - before.fuse.cached, now.fuse.runs - before.fuse.runs);
+    assert_int_equal(now.sign.runs - before.sign.runs, 2 * N);
+    if (round == 0) { /* interleaved: two chunks a rank; the last stage does not recompute */
+      assert_int_equal(now.sign.cached, 1);
+      assert_int_equal(now.fuse.runs, 2 * N - 1 + 2);
+    } else {
+      assert_int_equal(now.sign.cached - before.sign.cached, 2 * N);
+      assert_int_equal(now.fuse.runs, before.fuse.runs);
+      assert_int_equal(now.allocate.runs, before.allocate.runs);
+    }
   }
 }
 
@@ -93,8 +97,106 @@ static void the_cache_grows(void **unused) {
   assert_int_equal(stages_watch(stages).fuse.cached, MANY);
 }
 
+/* ---- structures ---------------------------------------------------------------------------------- */
+
+static void cut_at(Plan *plan, int first, int end) {
+  plan->stage[0].first_piece = 0;
+  plan->stage[0].end_piece = plan->stage[1].first_piece = first;
+  plan->stage[1].end_piece = plan->stage[2].first_piece = end;
+  plan->stage[2].end_piece = pieces.n;
+}
+
+/* At all pairs of cuts; returns how many different ranges of pieces the ranks had. */
+static int check_all_cuts(Stages *stages, PlanRequest q) {
+  Plan *plan = make(q);
+  int ranges = 0;
+  for (int first = 1; first + 1 < pieces.n; first++)
+    for (int end = first + 1; end < pieces.n; end++) {
+      cut_at(plan, first, end);
+      for (int stage = 0; stage < 3; stage++)
+        assert_int_equal(stages_peak(stages, plan, stage), peak_by_hand(plan, stage));
+      ranges++;
+    }
+  return ranges + 2 * (pieces.n - 2);
+}
+
+/* At all cuts peaks are those by hand, also where a value passes over all blocks; where none does, ranks with the
+ * same blocks have been laid out once. */
+static void repeated_blocks_are_laid_out_once(void **unused) {
+  (void)unused;
+  const PlanRequest requests[] = {
+      {.stages = 3, .microbatch = 2, .recompute = RECOMPUTE_OFF},
+      {.stages = 3, .microbatch = 2, .recompute = RECOMPUTE_ON, .schedule = "flush"},
+      {.stages = 3, .microbatch = 2, .schedule = "zb_h1"},
+      {.stages = 3, .microbatch = 2, .target = {.backend = &backend_cuda, .precision = PRECISION_BF16}},
+  };
+  Graph *old_graph = graph;
+  Pieces old_pieces = pieces;
+  for (int skip = 0; skip < 2; skip++) {
+    graph = model_build((ModelOptions){.blocks = 6, .skip = skip, .tied = !skip, .batch = 12, .clip = skip});
+    pieces = cut(graph);
+    for (int i = 0; i < (int)(sizeof requests / sizeof *requests); i++) {
+      Stages *stages = stages_new(graph, &pieces);
+      int ranges = check_all_cuts(stages, requests[i]);
+      assert_true(skip || stages_watch(stages).fuse.runs < ranges * 2 / 3);
+    }
+  }
+  graph = old_graph;
+  pieces = old_pieces;
+}
+
+static Signature sign_between(Graph *g, const char *first, const char *end, Precision precision) {
+  Pieces p = cut(g);
+  PieceRange part = {piece_find(&p, first), end ? piece_find(&p, end) : p.n};
+  assert_true(part.first >= 0 && part.end > part.first);
+  return sign_parts(signer_new(g, &p), &part, 1, precision);
+}
+
+static bool equal(Signature a, Signature b) { return a.word[0] == b.word[0] && a.word[1] == b.word[1]; }
+
+static Graph *blocks(bool skip, bool tied) {
+  return model_build((ModelOptions){.blocks = 4, .skip = skip, .tied = tied, .batch = 12});
+}
+
+static Param *weight_of(Graph *g, const char *name) {
+  for (int i = 0; i < g->params.n; i++)
+    if (g->params.at[i].name == intern(name))
+      return &g->params.at[i];
+  fail();
+  return NULL;
+}
+
+static void one_difference_tells_parts_apart(void **unused) {
+  (void)unused;
+  Graph *g = blocks(false, false);
+  Signature second = sign_between(g, "h.1", "h.2", PRECISION_F32),
+            last = sign_between(g, "h.3", NULL, PRECISION_F32);
+  assert_true(equal(second, sign_between(g, "h.2", "h.3", PRECISION_F32)));
+  assert_false(equal(second, sign_between(g, "h.1", "h.3", PRECISION_F32)));
+  assert_false(equal(second, sign_between(g, "h.1.fc", "h.2.fc", PRECISION_F32)));
+  assert_false(equal(second, sign_between(g, "h.1", "h.2", PRECISION_BF16)));
+  assert_false(equal(second, last));
+  assert_true(equal(second, sign_between(blocks(false, true), "h.1", "h.2", PRECISION_F32)));
+  assert_false(equal(last, sign_between(blocks(false, true), "h.3", NULL, PRECISION_F32)));
+  assert_false(equal(second, sign_between(blocks(true, false), "h.1", "h.2", PRECISION_F32)));
+  weight_of(g, "h.1.fc.weight")->hidden = true;
+  assert_false(equal(second, sign_between(g, "h.1", "h.2", PRECISION_F32)));
+  assert_true(equal(second, sign_between(g, "h.2", "h.3", PRECISION_F32)));
+  g = blocks(false, false);
+  weight_of(g, "h.1.fc.weight")->frozen = true;
+  assert_false(equal(second, sign_between(g, "h.1", "h.2", PRECISION_F32)));
+  g = blocks(false, false);
+  weight_of(g, "h.1.fc.weight")->gradients.at[0] = -1;
+  assert_false(equal(second, sign_between(g, "h.1", "h.2", PRECISION_F32)));
+  g = blocks(false, false);
+  weight_of(g, "h.1.fc.weight")->shape.dim[1]++;
+  assert_false(equal(second, sign_between(g, "h.1", "h.2", PRECISION_F32)));
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(repeated_blocks_are_laid_out_once),
+      cmocka_unit_test(one_difference_tells_parts_apart),
       cmocka_unit_test(peaks_are_those_by_hand),
       cmocka_unit_test(the_cache_grows),
   };
