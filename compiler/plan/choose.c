@@ -10,7 +10,17 @@ typedef struct Choice {
   Candidates smallest; /* of those that fit nowhere: for the refusal */
   Vec(int64_t) microbatches;
   const Plan *stalling; /* NULL, or one that its schedule does not take */
+  int left;             /* plans that may still be laid out once one is known to fit */
+  bool fits;            /* one is */
 } Choice;
+
+/* Laying out many ranks or many pieces takes long, and of ways to use very many of them a few are as good as all. */
+static Choice choice_make(const Planner *r) {
+  enum { RANKS = 2048, PIECES = 30000, LEAST = 6 };
+  int left = RANKS / r->ranks, by_pieces = PIECES / r->subject.n;
+  left = left < by_pieces ? left : by_pieces;
+  return (Choice){.r = r, .left = left > LEAST ? left : LEAST};
+}
 
 static double seconds(const Candidate *c) { return c->plan ? c->plan->batch_seconds : c->bound; }
 
@@ -58,7 +68,13 @@ static Candidate *leader(Choice *c, bool unrefined) {
       consider(c, best);
       continue;
     }
+    if (c->fits && c->left == 0) {
+      best->refused = true;
+      continue;
+    }
     settle(c->r, best);
+    c->left -= c->left > 0;
+    c->fits |= best->settled;
     if (best->refused)
       push(&c->smallest, *best);
   }
@@ -244,7 +260,7 @@ static Plan *fastest(Choice *c) {
 }
 
 Plan *plan_fastest(const Planner *r) {
-  Choice c = {.r = r};
+  Choice c = choice_make(r);
   return fastest(&c);
 }
 
@@ -267,8 +283,10 @@ static Plan *simplest(Choice *c, Plan *first) {
       consider(c, other);
     if (other->refused || seconds(other) > most)
       continue;
-    if (!other->settled)
+    if (!other->settled && c->left > 0) {
       settle(c->r, other);
+      c->left--;
+    }
     if (other->settled && seconds(other) <= most && better(other->plan, best))
       best = other->plan;
   }
@@ -312,7 +330,7 @@ static Plan *look_ahead(const Choice *c, Plan *plan, double *gain) {
 }
 
 Plan *plan_choose(const Planner *r, Plan **runners_up, int n, NoPlan *none) {
-  Choice c = {.r = r};
+  Choice c = choice_make(r);
   Plan *plan = fastest(&c);
   if (!plan) {
     *none = (NoPlan){.no_microbatch = c.candidates.n == 0, .stalling = c.stalling, .miss = nearest_miss(&c)};
@@ -321,6 +339,7 @@ Plan *plan_choose(const Planner *r, Plan **runners_up, int n, NoPlan *none) {
   double gain = 0;
   plan = look_ahead(&c, simplest(&c, plan), &gain);
   plan->why = why(&c, plan, gain);
+  c.left = n + 1; /* runners-up */
   if (n > 0)
     list_neighbours(&c, plan);
   for (int found = 0; found < n;) {

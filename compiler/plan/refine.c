@@ -11,7 +11,7 @@ typedef struct Climb {
 
 /* Large pipelines are simulated less often. */
 static int simulations(const Plan *plan) {
-  enum { MOST = 400, LEAST = 32, TURNS = 400000 };
+  enum { MOST = 400, LEAST = 8, TURNS = 40000 };
   int64_t turns = plan_parts(plan) * plan->pipeline.microbatches, n = TURNS / turns;
   return n > MOST ? MOST : n < LEAST ? LEAST : (int)n;
 }

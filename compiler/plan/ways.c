@@ -145,13 +145,14 @@ static double try_way(const Laid *laid, int64_t b, Spans *spans, const Replicati
 /* Where a layout shows that estimates were wrong, the search is made again with better ones; where they say that
  * nothing fits, once with more room, for they may be too large. What never fits is added for the message. */
 static void add_laid(const Laid *laid, int64_t b, Spans *spans, double *best, Candidates *candidates) {
-  enum { ROUNDS = 6 };
+  enum { FEW_RANKS = 32 };
   static const double AS_FAST = 1.006; /* choose.c may prefer what is simpler */
   const Planner *r = laid->r;
   const int64_t more_room = r->limit / 3 * 4;
+  const int rounds = r->ranks <= FEW_RANKS ? 6 : 2;
   int first = candidates->n;
   Ways w = ways_at(laid, b, spans);
-  for (int round = 0; round < ROUNDS; round++) {
+  for (int round = 0; round < rounds; round++) {
     w.most = AS_FAST * *best / (double)w.microbatches;
     Replications found = replicate(&w);
     add_found(laid, candidates, 0, b, spans, &found);
