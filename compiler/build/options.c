@@ -48,6 +48,7 @@ static const Option options[] = {
     {"--replicas", "R[,R...]", TEXT, AT(plan.replicas), NULL, "ranks of each stage; one number: of all"},
     {"--split", "PLACES", TEXT, AT(plan.split), NULL, "stages 1.. start here: \"h[3],h[6].ln_2,ln_f\""},
     {"--microbatch", "B", COUNT, AT(plan.microbatch), NULL, "samples a microbatch"},
+    {"--microbatches", "M", COUNT, AT(layers.microbatches), NULL, "of a profile of layers: so many make a batch"},
     {"--recompute", "MODE", CHOICE, AT(plan.recompute), "off|on|auto",
      "on, off or auto: rerun forward in backward"},
     {"--ahead", "1|2", CHOICE, AT(plan.ahead), "|1|2", "2: one microbatch more in flight between stages"},
@@ -58,10 +59,9 @@ static const Option options[] = {
      "measured costs, from pdc profile; without a model: of layers"},
     {"--cost-model", "NAME", CHOICE, AT(layers.model), "|pipedream",
      "plan --profile without a model: pipedream, by its planner"},
-    {"--bandwidth", "B[,B...]", RATES, AT(layers.cluster), NULL,
+    {"--bandwidth", "B[,B...]", RATES, AT(layers.levels), NULL,
      "bytes/s or 8 GB/s, between machines, then between groups of them"},
-    {"--transfers", NULL, FLAG, AT(layers.cluster.transfers), NULL,
-     "a stage also takes as long as what crosses its cuts"},
+    {"--transfers", NULL, FLAG, AT(layers.transfers), NULL, "a stage also takes as long as what crosses its cuts"},
     {"--device", "NAME", TEXT, AT(layers.device), NULL, "of those that a profile of layers has times of"},
     {"--plan", "FILE", TEXT, AT(plan.plan), NULL, "use this (edited) plan"},
     {"--emit", "WHAT", CHOICE, AT(emit), "|ast|graph|kernels|plan|schedule|schedule.svg|source",
@@ -157,7 +157,7 @@ static int read_levels(const Option *o, const char *text, Cluster *cluster) {
     if (cluster->n == MOST_LEVELS)
       usage("%s takes %d levels at most, not '%s'", o->name, MOST_LEVELS, text);
     int64_t machines = read_count(o, number == text && !*at ? text : format("%.*s", (int)(at - number), number));
-    cluster->level[cluster->n++].machines = (int)machines;
+    cluster->level[cluster->n++].count = (int)machines;
     workers *= machines;
     if (workers > 1000000000)
       usage("%s %s: these are too many", o->name, text);
@@ -279,12 +279,12 @@ static void set_option(Options *o, const Option *option, const char *value) {
   case ARCH: *(const char **)to = read_arch(option, value); break;
   case LIST: push((Strings *)to, value); break;
   case COUNT:
-    if (option->at == AT(plan.microbatch) || option->at == AT(samples))
+    if (option->at == AT(plan.microbatch) || option->at == AT(layers.microbatches) || option->at == AT(samples))
       *(int64_t *)to = read_count(option, value);
     else
       *(int *)to = (int)read_count(option, value);
     break;
-  case LEVELS: *(int *)to = read_levels(option, value, &o->layers.cluster); break;
+  case LEVELS: *(int *)to = read_levels(option, value, &o->layers.levels); break;
   case RATES: read_rates(option, value, to, &o->layers.n_bandwidths); break;
   case BYTES: *(int64_t *)to = read_bytes(option, value); break;
   case CHOICE: *(int *)to = read_choice(option, value); break;
@@ -340,23 +340,35 @@ static void check_generate(Options *o) {
   o->plan.microbatch = o->samples;
 }
 
-/* A profile of layers is planned by options of its own, and by few of a model's. */
+static bool is_among(const char *name, const char *const *names, size_t n) {
+  for (size_t i = 0; i < n; i++)
+    if (!strcmp(name, names[i]))
+      return true;
+  return false;
+}
+
+/* A profile of layers is planned by options of its own, and by some of a model's; by PipeDream's planner, which leaves
+ * nothing to choose, by few of those. */
 static void check_layers(const Options *o, const bool *given) {
   static const char *const without_model[] = {"--profile", "--emit", "-n", "--diagnostics", "-Werror", "-v"};
-  static const char *const of_layers[] = {"--cost-model", "--bandwidth", "--transfers", "--device"};
-  bool model = o->input != NULL;
+  static const char *const of_layers[] = {"--cost-model", "--bandwidth", "--transfers", "--device",
+                                          "--microbatches"};
+  static const char *const of_planner[] = {"--schedule",  "--stages", "--replicas", "--split", "--memory",
+                                           "--recompute", "--ahead",  "--target",   "--arch",  "--microbatches"};
+  const bool model = o->input != NULL, pipedream = o->layers.model == MODEL_PIPEDREAM;
+#define AMONG(name, list) is_among(name, list, sizeof(list) / sizeof *(list))
   for (int i = 0; i < N_OPTIONS; i++) {
-    bool layers = false, allowed = false;
-    for (size_t k = 0; k < sizeof of_layers / sizeof *of_layers; k++)
-      layers = layers || !strcmp(options[i].name, of_layers[k]);
-    for (size_t k = 0; k < sizeof without_model / sizeof *without_model; k++)
-      allowed = allowed || !strcmp(options[i].name, without_model[k]);
+    const char *name = options[i].name;
+    bool layers = AMONG(name, of_layers), planner = AMONG(name, of_planner);
     if (given[i] && model && layers)
-      usage("%s is for 'pdc plan --profile' of layers, without a model", options[i].name);
-    if (given[i] && !model && !layers && !allowed)
-      usage("%s needs a model; 'pdc plan --profile' of layers does without", options[i].name);
+      usage("%s is for 'pdc plan --profile' of layers, without a model", name);
+    if (given[i] && !model && !layers && !planner && !AMONG(name, without_model))
+      usage("%s needs a model; 'pdc plan --profile' of layers does without", name);
+    if (given[i] && !model && planner && pipedream)
+      usage("%s is not for '--cost-model pipedream', whose planner decides all that itself", name);
   }
-  if (model && o->layers.cluster.n > 1)
+#undef AMONG
+  if (model && o->layers.levels.n > 1)
     usage("-n by level is for 'pdc plan --profile' of layers, without a model");
   if (!model && o->emit != EMIT_NOTHING && o->emit != EMIT_PLAN)
     usage("--emit of a profile of layers is plan");

@@ -23,17 +23,20 @@ static int find_device(const LayerGraph *g, const char *name) {
 
 /* Machines, a bandwidth for each of their levels, and who plans. */
 static bool check_request(const LayersRequest *r) {
-  const Cluster *c = &r->cluster;
-  if (!c->n && (r->model || r->n_bandwidths || c->transfers))
-    return refuse("no machines are given", "'-n 4', or '-n 4x2' for two groups of four");
-  if (c->n && !r->model)
-    return refuse("nothing is said about how to plan a profile of layers", "'--cost-model pipedream'");
+  const Cluster *c = &r->levels;
+  if (r->cluster && (c->n || r->n_bandwidths))
+    return refuse("'--cluster' says how many machines there are, and what connects them",
+                  "leave '-n' and '--bandwidth' out");
+  if (!r->cluster && !c->n && (r->model || r->n_bandwidths || r->transfers))
+    return refuse("no machines are given", "'-n 4', or '-n 4x2' for two groups of four, or '--cluster'");
   for (int i = 0; i < c->n; i++)
-    if (c->level[i].machines > MOST_MACHINES)
-      return refuse(format("%d machines at one level", c->level[i].machines),
+    if (c->level[i].count > MOST_MACHINES)
+      return refuse(format("%d machines at one level", c->level[i].count),
                     format("%d at most; groups of them make another level: '-n 8x512'", MOST_MACHINES));
-  bool alone = c->n == 1 && c->level[0].machines == 1;
-  if (!(alone && !r->n_bandwidths) && c->n != r->n_bandwidths)
+  if (r->cluster)
+    return true;
+  bool alone = c->n == 1 && c->level[0].count == 1, ours = r->model == MODEL_NONE && c->n == 1;
+  if (!((alone || ours) && !r->n_bandwidths) && c->n != r->n_bandwidths)
     return refuse(format("'-n' has %d level%s of machines, '--bandwidth' is given for %d", c->n,
                          c->n == 1 ? "" : "s", r->n_bandwidths),
                   c->n < 2 ? "'-n 4 --bandwidth 8e9'"
@@ -42,19 +45,23 @@ static bool check_request(const LayersRequest *r) {
   return true;
 }
 
-bool plan_layers(const char *profile, const LayersRequest *r, bool json, FILE *out) {
+bool plan_layers(const LayersRequest *r, const PlanRequest *plan, bool json, FILE *out) {
   if (!check_request(r))
     return false;
-  const LayerGraph *g = layers_read(profile);
+  const LayerGraph *g = layers_read(plan->profile);
   int device = g ? find_device(g, r->device) : -1;
   const States *s = device < 0 ? NULL : states_find(g, device);
   if (!s)
     return false;
-  if (!r->cluster.n) {
+  const Cluster *cluster = r->cluster ? r->cluster : &r->levels;
+  if (!cluster->n) {
     layers_table(g, s, device, out);
     return true;
   }
-  PipedreamPlan p = {g, s, &r->cluster, pipedream_divide(s, &r->cluster), g->devices.at[device]};
+  if (!r->model)
+    return plan_layers_ourselves(&(LayerProfile){g, device, s}, r, plan, json, out);
+  PipedreamPlan p = {
+      g, s, cluster, r->transfers, pipedream_divide(s, cluster, r->transfers), g->devices.at[device]};
   if (json)
     pipedream_json(&p, out);
   else

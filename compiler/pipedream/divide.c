@@ -36,6 +36,7 @@ typedef struct Rates {
 typedef struct Search {
   const States *s;
   const Cluster *c;
+  bool transfers;
   Rates rates[MOST_LEVELS];
   /* What a group of machines takes between two states, which takes the place of compute: by level, by state before,
    * + 1, and by the states after that. NULL: not asked for yet. */
@@ -67,7 +68,7 @@ static double send_seconds(const Search *x, int level, int state, int machines) 
 /* The exchange of a level's only stage is shared by the machines of each group. */
 static double exchange_seconds(const Search *x, int level, int from, int to, int machines, bool only) {
   double t = bytes_between(x->s, from, to) * x->rates[level].exchange[machines];
-  return only && level ? t / x->c->level[level - 1].machines : t;
+  return only && level ? t / x->c->level[level - 1].count : t;
 }
 
 static double stage_seconds(Search *x, int level, int from, int to, int machines, bool only) {
@@ -75,13 +76,13 @@ static double stage_seconds(Search *x, int level, int from, int to, int machines
          exchange_seconds(x, level, from, to, machines, only);
 }
 
-static Rates rates_of(const Level *l) {
-  size_t n = (size_t)l->machines + 1;
+static Rates rates_of(const ClusterLevel *l) {
+  size_t n = (size_t)l->count + 1;
   Rates r = {alloc(n * sizeof(double)), alloc(n * sizeof(double)), alloc(n * sizeof(double))};
-  for (int m = 1; m <= l->machines; m++) {
+  for (int m = 1; m <= l->count; m++) {
     r.part[m] = 1.0 / m;
     r.exchange[m] = m > 1 ? 4.0 * (m - 1) / ((double)m * m * l->bandwidth) : 0;
-    r.send[m] = l->machines > 1 ? 2.0 / (l->bandwidth * m) : 0;
+    r.send[m] = l->count > 1 ? 2.0 / (l->bandwidth * m) : 0;
   }
   return r;
 }
@@ -104,7 +105,7 @@ static double more(double a, double b) { return a > b ? a : b; }
 static void try_cut(Trial *t, int k, int machines, double send) {
   Search *x = t->x;
   double slowest = more(t->row->best[t->m - machines - 1][k], send);
-  if (x->c->transfers && slowest < t->best)
+  if (x->transfers && slowest < t->best)
     slowest = more(slowest, send_seconds(x, t->level, k, machines));
   if (slowest >= t->best)
     return;
@@ -119,7 +120,7 @@ static void try_cut(Trial *t, int k, int machines, double send) {
 static void try_all(Trial *t, int machines, double send) {
   const double *compute = t->x->s->compute, *later = t->row->later[t->m - machines - 1];
   double share = t->x->share[t->level] / machines;
-  int first = t->row->from + 1, *last = &t->row->last[(t->m - 1) * t->x->c->level[t->level].machines + machines];
+  int first = t->row->from + 1, *last = &t->row->last[(t->m - 1) * t->x->c->level[t->level].count + machines];
   int k = *last < first ? first : *last;
   while (k + 1 < t->j && later[k + 1] < t->best)
     k++;
@@ -135,7 +136,7 @@ static void try_all(Trial *t, int machines, double send) {
 
 static Trial solve(const Row *row, Search *x, int level, int j, int m) {
   Trial t = {x, row, level, j, m, stage_seconds(x, level, row->from, j, m, true), {-1, m}};
-  bool sends = x->c->transfers && j < x->s->n - 1;
+  bool sends = x->transfers && j < x->s->n - 1;
   Choice c = j - 1 > row->from ? row->choice[m - 1][j - 1] : t.choice; /* what was best for the state before */
   if (c.before > row->from) {
     double send = sends ? send_seconds(x, level, j, c.machines) : 0;
@@ -150,7 +151,7 @@ static Trial solve(const Row *row, Search *x, int level, int j, int m) {
 }
 
 static void make_room(const Search *x, int level, Row *r) {
-  size_t machines = (size_t)x->c->level[level].machines, n = (size_t)x->s->n;
+  size_t machines = (size_t)x->c->level[level].count, n = (size_t)x->s->n;
   r->best = alloc(machines * sizeof *r->best);
   r->later = alloc(machines * sizeof *r->later);
   r->choice = alloc(machines * sizeof *r->choice);
@@ -166,7 +167,7 @@ static void make_room(const Search *x, int level, Row *r) {
  * states before `to` matter, so those are left out. */
 static const Row *fill_row(Search *x, int level, int from, int to, bool ends) {
   Row *row = &x->row[level];
-  int machines = x->c->level[level].machines;
+  int machines = x->c->level[level].count;
   row->from = from;
   for (int j = from + 1; j <= to; j++) {
     bool reached = from < 0 || state_contains(x->s, j, from);
@@ -192,7 +193,7 @@ static const double *group_seconds(Search *x, int level, int from) {
   int n = x->s->n;
   if (!*seconds) {
     const Row *row = fill_row(x, level - 1, from, n - 1, false);
-    const double *best = row->best[x->c->level[level - 1].machines - 1];
+    const double *best = row->best[x->c->level[level - 1].count - 1];
     *seconds = alloc_copy(best + from + 1, (size_t)(n - 1 - from) * sizeof(double));
   }
   return *seconds;
@@ -212,7 +213,7 @@ static PipeStage stage_of(Search *x, int level, int from, int to, int machines, 
 /* A stage receives from the one before and sends to the next. The programme does not count what the first one sends
  * to the second, which receives it, and counts what the last one of a part of the model sends. */
 static void count_transfers(const Search *x, int level, PipeStage *stage, int n) {
-  for (int i = 1; i < n && x->c->transfers; i++) {
+  for (int i = 1; i < n && x->transfers; i++) {
     PipeStage *p = &stage[i];
     p->receive = send_seconds(x, level, p->from, p->machines);
     p->send = p->to < x->s->n - 1 ? send_seconds(x, level, p->to, p->machines) : 0;
@@ -224,7 +225,7 @@ static void count_transfers(const Search *x, int level, PipeStage *stage, int n)
 static const Division *divide(Search *x, int level, int from, int to) {
   const Row *row = fill_row(x, level, from, to, true);
   Vec(Choice) choices = {0};
-  int m = x->c->level[level].machines;
+  int m = x->c->level[level].count;
   for (int j = to; j >= 0 && m > 0;) {
     Choice c = row->choice[m - 1][j];
     push(&choices, c);
@@ -246,15 +247,15 @@ static const Division *divide(Search *x, int level, int from, int to) {
   return d;
 }
 
-const Division *pipedream_divide(const States *s, const Cluster *c) {
-  Search x = {.s = s, .c = c};
+const Division *pipedream_divide(const States *s, const Cluster *c, bool transfers) {
+  Search x = {.s = s, .c = c, .transfers = transfers};
   double share = 1 - 1e-9;
   for (int level = 0; level < c->n; level++) {
     x.rates[level] = rates_of(&c->level[level]);
     x.share[level] = share;
     x.seconds[level] = level ? alloc((size_t)s->n * sizeof *x.seconds[level]) : NULL;
     make_room(&x, level, &x.row[level]);
-    share /= c->level[level].machines;
+    share /= c->level[level].count;
   }
   return divide(&x, c->n - 1, -1, s->n - 1);
 }
@@ -262,9 +263,9 @@ const Division *pipedream_divide(const States *s, const Cluster *c) {
 double pipedream_data_parallel(const States *s, const Cluster *c) {
   double t = s->compute[s->n - 1], bytes = (double)s->parameters[s->n - 1];
   for (int i = 0; i < c->n; i++) {
-    const Level *l = &c->level[i];
-    double exchange = l->machines > 1 ? 4.0 * (l->machines - 1) * bytes / (l->machines * l->bandwidth) : 0;
-    t = (t + exchange / (i ? c->level[i - 1].machines : 1)) / l->machines;
+    const ClusterLevel *l = &c->level[i];
+    double exchange = l->count > 1 ? 4.0 * (l->count - 1) * bytes / (l->count * l->bandwidth) : 0;
+    t = (t + exchange / (i ? c->level[i - 1].count : 1)) / l->count;
   }
   return t;
 }

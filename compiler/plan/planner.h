@@ -22,6 +22,8 @@ typedef struct Subject {
   bool tied; /* an update may wait for other stages, wherever cuts are */
   Costs *(*price)(const Planner *r, int64_t b, int kind); /* of microbatches of b samples on a kind of device */
   bool *(*exchanges)(const Planner *r, const Plan *plan); /* plan_exchanges() */
+  int (*find)(const Planner *r, Name name);               /* the piece that --split names; -1 after a diagnostic */
+  const void *context; /* of these three, where Planner.g is not what is planned */
 } Subject;
 
 /* What pieces cost at a size of microbatch that was looked at, by kind of device. */
@@ -62,6 +64,9 @@ struct Planner {
 /* False after diagnostics. Does not read the profile. `taken`: NULL, or a plan whose form and schedule hold
  * whatever the model and the request say. */
 bool planner_prepare(Planner *r, const Graph *g, const Pieces *p, const PlanRequest *request, const Plan *taken);
+/* The same of what is no model: its batch is in microbatches of a fixed size, which count as one sample. levels: of
+ * machines, whose messages take the target's latency where none is said. */
+bool planner_prepare_layers(Planner *r, const Subject *subject, const PlanRequest *request, const Cluster *levels);
 /* Fills microbatches by the batch's divisors that the schedule and the profile allow; where replicas are free,
  * some form or other. */
 bool planner_microbatches(Planner *r);

@@ -7,8 +7,8 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   static const Cluster clusters[] = {
-      {.n = 1, .level = {{4, 1e9}}},
-      {.n = 2, .level = {{2, 8e9}, {3, 1e9}}, .transfers = true},
+      {.n = 1, .level = {{.count = 4, .bandwidth = 1e9}}},
+      {.n = 2, .level = {{.count = 2, .bandwidth = 8e9}, {.count = 3, .bandwidth = 1e9}}},
   };
   const LayerGraph *g = layers_read(fuzz_file(data, size));
   for (int i = 0; g && i < g->layers.n; i++)
@@ -21,7 +21,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   FILE *out = fopen("/dev/null", "w");
   layers_table(g, s, 0, out);
   for (size_t i = 0; i < sizeof clusters / sizeof *clusters; i++) {
-    PipedreamPlan p = {g, s, &clusters[i], pipedream_divide(s, &clusters[i]), g->devices.at[0]};
+    bool transfers = clusters[i].n > 1;
+    PipedreamPlan p = {
+        g, s, &clusters[i], transfers, pipedream_divide(s, &clusters[i], transfers), g->devices.at[0]};
     pipedream_table(&p, out);
     pipedream_json(&p, out);
   }

@@ -159,17 +159,18 @@ static void test_every_closed_set(void **unused) {
 typedef struct Case {
   const States *s;
   Cluster c;
+  bool transfers;
 } Case;
 
 static double brute_force(const Case *k, int level, int from, int to);
 
 static double stage_seconds(const Case *k, int level, int from, int to, int m, bool first) {
-  const Level *l = &k->c.level[level];
+  const ClusterLevel *l = &k->c.level[level];
   double base =
       level ? brute_force(k, level - 1, from, to) : k->s->compute[to] - (from < 0 ? 0 : k->s->compute[from]);
   double bytes = (double)(k->s->parameters[to] - (from < 0 ? 0 : k->s->parameters[from]));
   double exchange = 4 * (m - 1) * bytes / (m * l->bandwidth);
-  return (base + (first && level ? exchange / k->c.level[level - 1].machines : exchange)) / m;
+  return (base + (first && level ? exchange / k->c.level[level - 1].count : exchange)) / m;
 }
 
 /* The slowest of a stage that starts behind state `at` and all after it, for every way to choose them. */
@@ -182,7 +183,7 @@ static double every(const Case *k, int level, int from, int at, int to, int mach
         continue;
       double t = fmax(slowest, stage_seconds(k, level, at, end, m, at == from));
       double byte = 2 / (k->c.level[level].bandwidth * m);
-      if (k->c.transfers && at != from) {
+      if (k->transfers && at != from) {
         t = fmax(t, (double)k->s->output[at] * byte);
         if (end < k->s->n - 1)
           t = fmax(t, (double)k->s->output[end] * byte);
@@ -197,7 +198,7 @@ static double every(const Case *k, int level, int from, int at, int to, int mach
 static double brute_force(const Case *k, int level, int from, int to) {
   return from >= 0 && !state_contains(k->s, to, from)
              ? INFINITY
-             : every(k, level, from, from, to, k->c.level[level].machines, 0);
+             : every(k, level, from, from, to, k->c.level[level].count, 0);
 }
 
 /* What a division says of itself adds up. */
@@ -219,19 +220,20 @@ static void check_division(const Case *k, const Division *d, int from, int to) {
     at = p->to;
   }
   assert_int_equal(at, to);
-  assert_int_equal(machines, k->c.level[d->level].machines);
+  assert_int_equal(machines, k->c.level[d->level].count);
   assert_true(d->seconds == slowest);
 }
 
 static void try_divisions(int trials, int layers, int levels, int machines) {
   for (int trial = 0; trial < trials; trial++) {
     LayerGraph g = random_graph(1 + (int)below((uint64_t)layers), (int)below(3), below(2));
-    Case k = {.s = states_find(&g, 0), .c = {.n = levels, .transfers = below(2)}};
+    Case k = {.s = states_find(&g, 0), .c = {.n = levels}, .transfers = below(2)};
     if (k.s->n > 14)
       continue;
     for (int i = 0; i < levels; i++)
-      k.c.level[i] = (Level){1 + (int)below((uint64_t)machines), (double)(1 + below(40)) / (1 + 3 * i)};
-    const Division *d = pipedream_divide(k.s, &k.c);
+      k.c.level[i] = (ClusterLevel){.count = 1 + (int)below((uint64_t)machines),
+                                    .bandwidth = (double)(1 + below(40)) / (1 + 3 * i)};
+    const Division *d = pipedream_divide(k.s, &k.c, k.transfers);
     double best = brute_force(&k, levels - 1, -1, k.s->n - 1);
     assert_true(fabs(d->seconds - best) <= 1e-9 * best);
     check_division(&k, d, -1, k.s->n - 1);
@@ -279,8 +281,8 @@ static void test_limits(void **unused) {
   assert_null(states_find(&wide, 0));
   const States *s = states_find(&deep, 0);
   assert_int_equal(s->n, MOST_STATES);
-  Cluster c = {.n = 2, .level = {{8, 1e9}, {8, 1e8}}, .transfers = true};
-  assert_true(fabs(pipedream_divide(s, &c)->seconds - MOST_STATES * 2 / 64.0) < 1e-6);
+  Cluster c = {.n = 2, .level = {{.count = 8, .bandwidth = 1e9}, {.count = 8, .bandwidth = 1e8}}};
+  assert_true(fabs(pipedream_divide(s, &c, true)->seconds - MOST_STATES * 2 / 64.0) < 1e-6);
 }
 
 int main(void) {
