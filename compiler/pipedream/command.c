@@ -45,6 +45,16 @@ static bool check_request(const LayersRequest *r) {
   return true;
 }
 
+static void tell_effort(const States *s, const Cluster *c) {
+  const double LONG = 20, seconds = pipedream_effort(s, c);
+  if (seconds < LONG)
+    return;
+  Diagnostic *d =
+      warning_at(NO_SPAN, "PD0552", "%d places to cut and %d machines: planning may take %.0f minute%s", s->n - 1,
+                 cluster_devices(c), seconds / 60 + 1, seconds < 60 ? "" : "s");
+  help(d, "fewer layers, each several of the model, or fewer machines at a level");
+}
+
 bool plan_layers(const LayersRequest *r, const PlanRequest *plan, bool json, FILE *out) {
   if (!check_request(r))
     return false;
@@ -60,6 +70,7 @@ bool plan_layers(const LayersRequest *r, const PlanRequest *plan, bool json, FIL
   }
   if (!r->model)
     return plan_layers_ourselves(&(LayerProfile){g, device, s}, r, plan, json, out);
+  tell_effort(s, cluster);
   PipedreamPlan p = {
       g, s, cluster, r->transfers, pipedream_divide(s, cluster, r->transfers), g->devices.at[device]};
   if (json)

@@ -34,7 +34,7 @@ LayerStages stages_of_division(const Division *d) {
 typedef struct Own {
   const LayerProfile *profile;
   const Cluster *cluster;
-  const Division *division; /* PipeDream's */
+  const Division *division; /* PipeDream's; NULL: that would take too long */
   LayerStages stages;       /* of it */
   LayerPlans plans;
 } Own;
@@ -76,6 +76,10 @@ static void print_stages(const LayerProfile *l, const LayerPlan *p, FILE *out) {
 }
 
 static void print_other(const Own *o, FILE *out) {
+  if (!o->division) {
+    fprintf(out, "PipeDream's planner: not asked, it would take minutes; '--cost-model pipedream' does\n");
+    return;
+  }
   fprintf(out, "PipeDream's planner: ranks by stage %s, %s ms a microbatch in its own model; ",
           list_text(o->stages.replicas, o->stages.n), ms(o->division->seconds));
   const Plan *other = o->plans.other.plan;
@@ -144,6 +148,16 @@ static void add_plan(const LayerProfile *l, const LayerPlan *p, int indent, Text
   text_add(t, "\n%*s]", indent, "");
 }
 
+static void add_other(const Own *o, Text *t) {
+  text_add(t, ",\n  \"pipedream\": { \"replicas\": [%s]", list_text(o->stages.replicas, o->stages.n));
+  add_number(t, "own_seconds", o->division->seconds);
+  if (o->plans.other.plan) {
+    text_add(t, ",\n    ");
+    add_plan(o->profile, &o->plans.other, 4, t);
+  }
+  text_add(t, " }");
+}
+
 static void print_json(const Own *o, FILE *out) {
   Text t = {0};
   const LayerProfile *l = o->profile;
@@ -166,13 +180,9 @@ static void print_json(const Own *o, FILE *out) {
   }
   text_add(&t, "],\n  \"schedule\": \"%s\", ", o->plans.own.plan->pipeline.schedule);
   add_plan(l, &o->plans.own, 2, &t);
-  text_add(&t, ",\n  \"pipedream\": { \"replicas\": [%s]", list_text(o->stages.replicas, o->stages.n));
-  add_number(&t, "own_seconds", o->division->seconds);
-  if (o->plans.other.plan) {
-    text_add(&t, ",\n    ");
-    add_plan(l, &o->plans.other, 4, &t);
-  }
-  text_add(&t, " }\n}\n");
+  if (o->division)
+    add_other(o, &t);
+  text_add(&t, "\n}\n");
   fputs(t.at, out);
 }
 
@@ -196,15 +206,21 @@ static void tell_unused(int machines, int used) {
   help(d, "'--microbatches' says how many those are");
 }
 
+/* Seconds that PipeDream's planner, which is only compared with, may take. */
+static const double PATIENCE = 5;
+
 bool plan_layers_ourselves(const LayerProfile *l, const LayersRequest *r, const PlanRequest *plan, bool json,
                            FILE *out) {
   Cluster cluster = r->cluster ? *r->cluster : r->levels;
   const PlanRequest q = request_of(plan, &cluster);
   if (!r->cluster && !r->n_bandwidths)
     cluster.level[0].bandwidth = layer_bandwidth(&q);
-  Own o = {.profile = l, .cluster = &cluster, .division = pipedream_divide(l->states, &cluster, r->transfers)};
-  o.stages = stages_of_division(o.division);
-  if (!layer_plans_make(l, &q, &cluster, r->microbatches, &o.stages, &o.plans))
+  Own o = {.profile = l, .cluster = &cluster};
+  if (pipedream_effort(l->states, &cluster) < PATIENCE) {
+    o.division = pipedream_divide(l->states, &cluster, r->transfers);
+    o.stages = stages_of_division(o.division);
+  }
+  if (!layer_plans_make(l, &q, &cluster, r->microbatches, o.division ? &o.stages : NULL, &o.plans))
     return false;
   tell_unused(o.plans.ranks, pipeline_ranks(&o.plans.own.plan->pipeline));
   if (json)

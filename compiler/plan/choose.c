@@ -14,6 +14,9 @@ typedef struct Choice {
 
 static double seconds(const Candidate *c) { return c->plan ? c->plan->batch_seconds : c->bound; }
 
+/* Nothing slower is worth finding. */
+static double most_seconds(const Planner *r) { return r->known > 0 ? r->known : INFINITY; }
+
 static bool before(const Candidate *a, const Candidate *b) {
   double x = seconds(a), y = seconds(b);
   if (fabs(x - y) > 1e-9 * (x + y))
@@ -76,14 +79,17 @@ static Plan *next_best(Choice *c) {
 static void refine_leaders(Choice *c) {
   enum { LEADERS = 6 };
   const double CLOSE = 1.15;
-  double best = INFINITY;
-  for (int i = 0; i < LEADERS; i++) {
+  double best = most_seconds(c->r);
+  for (int i = 0; i < LEADERS;) {
     Candidate *one = leader(c, true);
     if (!one || seconds(one) > CLOSE * best)
       return;
-    refine(c->r, one);
     one->refined = true;
+    if (one->bound >= best)
+      continue; /* whatever its cuts */
+    refine(c->r, one);
     best = fmin(best, seconds(one));
+    i++;
   }
 }
 
@@ -104,7 +110,7 @@ static bool add_depths(Choice *c, int64_t b, const Spans *spans) {
 /* False when no microbatch will do. */
 static bool list_candidates(Choice *c) {
   const Planner *r = c->r;
-  double best = INFINITY;
+  double best = most_seconds(r);
   for (int i = 0; i < r->microbatches.n; i++) {
     int64_t b = r->microbatches.at[i];
     Spans *spans = spans_at(r, b);

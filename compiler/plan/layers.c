@@ -141,8 +141,8 @@ int64_t layer_microbatches(int ranks) {
   return (least + n - 1) / n * n;
 }
 
-double layer_bandwidth(const PlanRequest *q) {
-  return backend_of(&q->target)->device->rates(q->arch, &q->target).bandwidth;
+double layer_bandwidth(const PlanRequest *request) {
+  return backend_of(&request->target)->device->rates(request->arch, &request->target).bandwidth;
 }
 
 /* The fewest ranks whose numbers by stage have this least common multiple: one stage for each power of a prime. */
@@ -206,6 +206,7 @@ static bool choose(const Job *job, const Row *row, int64_t asked, LayerPlan *bes
   for (int i = 0; i < counts.n; i++) {
     if (!prepare(job, row, counts.at[i], r))
       return false;
+    r->known = best->plan ? plan_pace(best->plan) * (double)counts.at[i] : 0;
     Plan *plan = plan_choose(r, NULL, 0, none);
     if (plan)
       take(best, plan, row);
@@ -223,6 +224,16 @@ static int place_of(const Ints *chain, int state) {
 /* Whether the request leaves open what other stages have. */
 static bool leaves_open(const PlanRequest *q, const Planner *r, int ranks) {
   return !q->stages && !q->split && !q->replicas && ranks <= r->ranks;
+}
+
+/* Whether it comes close to the best plan, and may overtake it when its cuts are moved. */
+static bool may_lead(const Candidate *c, const Plan *best) {
+  const double CLOSE = 1.15;
+  Partition part;
+  if (!best)
+    return true;
+  return plan_pace(c->plan) < CLOSE * plan_pace(best) && candidate_partition(c, INT64_MAX, &part) &&
+         part.value < plan_pace(best);
 }
 
 /* The stages as they are given, and the plan that refining finds from there. */
@@ -259,7 +270,8 @@ static void simulate_other(const Job *job, const Row *row, int64_t asked, const 
   if (!leaves_open(job->request, &r, pipeline_ranks(&form)))
     return;
   c.pinned = NULL;
-  refine(&r, &c);
+  if (may_lead(&c, out->own.plan))
+    refine(&r, &c);
   take(&out->own, c.plan, row);
 }
 
@@ -307,7 +319,8 @@ bool layer_plans_make(const LayerProfile *l, const PlanRequest *request, const C
     through->chain = states_chain(l->states, other->end, other->n);
     Planner again;
     NoPlan why;
-    if (!request->split && !choose(&job, through, microbatches, &out->own, &again, &why))
+    int64_t found = out->own.plan ? out->own.plan->pipeline.microbatches : 0;
+    if (!request->split && !choose(&job, through, microbatches ? microbatches : found, &out->own, &again, &why))
       return false;
   }
   if (other)

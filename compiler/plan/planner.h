@@ -51,6 +51,7 @@ struct Planner {
   bool free_stages;      /* and as many stages as that takes; else form.n_stages */
   bool free_depth;       /* one rank a stage, and fewer stages than ranks where that is faster */
   int *pinned;           /* by part: its first piece, under --split; else NULL */
+  double known;          /* seconds of a batch of a plan found before; 0: there is none */
   int64_t limit;         /* bytes a device; of several kinds the largest's */
   int n_kinds;           /* of devices, the slowest first: */
   const int64_t *limits; /* bytes of each */

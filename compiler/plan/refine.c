@@ -23,7 +23,7 @@ static bool climbs(Climb *c, const int *start) {
   other.pinned = start;
   double most = (1 - WORTH) * c->at.plan->batch_seconds;
   if (!candidate_partition(&other, c->r->limit, &part) ||
-      part.slowest * (double)c->at.plan->pipeline.microbatches > most)
+      part.value * (double)c->at.plan->pipeline.microbatches > most)
     return false;
   c->left--;
   other.plan = plan_of(c->r, &other, &part);

@@ -356,6 +356,11 @@ bool planner_prepare_layers(Planner *r, const Subject *subject, const PlanReques
   if (!schedule_named(name, NO_SPAN, "--schedule: "))
     return false;
   r->traits = schedule_traits(name);
+  if (r->traits.forward_only) {
+    help(error_at(NO_SPAN, "PD0801", "--schedule: '%s' has no backward passes: it trains nothing", name),
+         "a profile of layers is planned for training");
+    return false;
+  }
   r->form.chunks = r->traits.chunks ? USUAL_CHUNKS : 1;
   if (!schedule_can(r, q) || !read_form(r, q))
     return false;
