@@ -84,11 +84,33 @@ static void balance_ranks(const Planner *r, const Candidate *c, int64_t limit, P
   }
 }
 
+/* Where cuts are given a rank's chunks have its memory together: it recomputes where it must. */
+static bool fit_ranks(const Candidate *c, int64_t limit, Partition *part) {
+  int n_stages = c->form->n_stages, parts = pipeline_parts(c->form);
+  bool fits = true;
+  for (int stage = 0; stage < n_stages; stage++) {
+    const Copies *first = &c->copies[stage];
+    int64_t off = 0, on = 0;
+    for (int i = stage; i < parts; i += n_stages) {
+      const Copies *at = &c->copies[i];
+      off += span_bytes(c->spans + at->kind, at, part->start[i], part->start[i + 1], false);
+      on += span_bytes(c->spans + at->kind, at, part->start[i], part->start[i + 1], true);
+    }
+    bool stays = first->recompute_off && (off <= limit || !first->recompute_on || (on > limit && off <= on));
+    fits &= (stays ? off : on) <= limit;
+    for (int i = stage; i < parts; i += n_stages)
+      part->recompute[i] = !stays;
+  }
+  return fits;
+}
+
 bool candidate_partition(const Candidate *c, int64_t limit, Partition *out) {
   int parts = pipeline_parts(c->form);
+  if (c->pinned) {
+    partition_pinned(c->spans, c->copies, parts, c->pinned, limit, out);
+    return fit_ranks(c, limit, out);
+  }
   limit = limit == INT64_MAX ? limit : limit / c->form->chunks;
-  if (c->pinned)
-    return partition_pinned(c->spans, c->copies, parts, c->pinned, limit, out);
   if (partition_fastest(c->spans, c->copies, parts, limit, out))
     return true;
   partition_smallest(c->spans, c->copies, parts, out);

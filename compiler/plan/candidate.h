@@ -43,7 +43,8 @@ bool add_form(const Planner *r, Candidates *candidates, const Pipeline *form, in
               double bound);
 
 /* ---- refine.c */
-/* Moves cuts of a settled candidate's plan as long as the simulated batch gets shorter. The candidate stays settled. */
+/* Changes a settled candidate's plan step by step as long as the simulated batch gets shorter: its cuts, and where the
+ * planner may, ranks, stages and the microbatch. The candidate stays settled. */
 void refine(const Planner *r, Candidate *c);
 
 #endif

@@ -85,8 +85,6 @@ static void refine_leaders(Choice *c) {
     if (!one || seconds(one) > CLOSE * best)
       return;
     one->refined = true;
-    if (one->bound >= best)
-      continue; /* whatever its cuts */
     refine(c->r, one);
     best = fmin(best, seconds(one));
     i++;

@@ -331,12 +331,11 @@ static void solve(const Problem *k, Tally *t) {
 static void test_every_plan(void **unused) {
   (void)unused;
   Tally t = {0};
+  intern("counted"); /* not for the first time where the arena is released */
   for (int i = 0; i < problems; i++) {
     Problem *k = alloc(sizeof *k);
     *k = random_problem();
-    ArenaMark mark = arena_mark();
     solve(k, &t);
-    (void)mark;
   }
   printf("%d problems, %d of them infeasible; %d plans simulated; %d missed, %d slower, at most %.4f times\n",
          t.problems, t.infeasible, t.simulated, t.missed, t.slower, t.worst);
