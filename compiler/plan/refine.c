@@ -157,6 +157,18 @@ static bool pass_ranks(Climb *c, int from, int to) {
   return change_ranks(c, n, replicas, c->start);
 }
 
+/* The ranks of stage `from` go to stage `to`, those of the stages in between one stage on; then cuts anew. */
+static bool rotate_ranks(Climb *c, int from, int to) {
+  int n = c->at.form->n_stages, way = from < to ? 1 : -1;
+  int *replicas = alloc_copy(c->at.form->replicas, (size_t)n * sizeof *replicas);
+  for (int i = from; i != to; i += way)
+    replicas[i] = c->at.form->replicas[i + way];
+  replicas[to] = c->at.form->replicas[from];
+  if (!memcmp(replicas, c->at.form->replicas, (size_t)n * sizeof *replicas))
+    return false;
+  return change_ranks(c, n, replicas, c->start);
+}
+
 static bool merge(Climb *c, int stage) {
   int n = c->at.form->n_stages - 1;
   int *replicas = alloc((size_t)n * sizeof *replicas), *start = alloc((size_t)n * sizeof *start);
@@ -193,13 +205,34 @@ static bool split(Climb *c, int stage, int ranks) {
   return change_ranks(c, n, replicas, start);
 }
 
+/* Equal stages, cut where their best partition is: a long way from where small steps have led. */
+static bool even_ranks(Climb *c, int stages) {
+  const Planner *r = c->r;
+  int ranks = most_ranks(c, r->ranks / stages);
+  int *replicas = alloc((size_t)stages * sizeof *replicas);
+  Partition best;
+  for (int i = 0; i < stages; i++)
+    replicas[i] = ranks;
+  Pipeline form = form_make(r, stages, replicas);
+  if (!ranks || !schedule_allows(&form, turns_of(r, &c->at)))
+    return false;
+  Copies *at = copies(r, &form, &(Placement){0}, c->at.microbatch, c->at.recompute);
+  return partition_fastest(c->at.spans, at, stages, r->limit, &best) &&
+         change_ranks(c, stages, replicas, best.start);
+}
+
 static bool move_ranks(Climb *c) {
+  enum { MOST_EVEN = 8 };
   const Pipeline *form = c->at.form;
   if ((!c->r->free_replicas && !c->r->free_depth) || c->r->form.chunks > 1)
     return false;
   for (int to = 0; to < form->n_stages; to++)
     for (int from = -1; from < form->n_stages; from++)
       if (from != to && pass_ranks(c, from, to))
+        return true;
+  for (int to = 0; to < form->n_stages; to++)
+    for (int from = 0; from < form->n_stages; from++)
+      if (from != to && rotate_ranks(c, from, to))
         return true;
   for (int i = 0; i + 1 < form->n_stages; i++)
     if (merge(c, i))
@@ -208,6 +241,9 @@ static bool move_ranks(Climb *c) {
     for (int ranks = 1; ranks < form->replicas[i] + spare_ranks(c); ranks++)
       if (split(c, i, ranks))
         return true;
+  for (int stages = 1; stages <= c->r->form.n_stages && stages <= MOST_EVEN; stages++)
+    if (even_ranks(c, stages))
+      return true;
   return false;
 }
 
