@@ -43,8 +43,8 @@ static double least_seconds(const Planner *r, const Candidate *c, const Partitio
 
 /* Takes the form of `other`, cut at `start`, where that is simulated to be shorter. */
 static bool climbs(Climb *c, const Candidate *other, const int *start) {
-  static const double WORTH = 1e-6;
-  double most = (1 - WORTH) * c->at.plan->batch_seconds;
+  static const double WORTH = 1e-6, WORTH_ANOTHER_FORM = 1e-3;
+  double worth = other == &c->at ? WORTH : WORTH_ANOTHER_FORM, most = (1 - worth) * c->at.plan->batch_seconds;
   Candidate next = *other;
   Partition part;
   next.pinned = start;
