@@ -216,7 +216,8 @@ static double least_seconds(const Planner *r, const Candidate *c, const Partitio
       busy += span_passage(c->spans, &c->copies[i].wiring, part->start[i], part->start[i + 1], part->recompute[i]);
     most = fmax(most, busy / c->form->replicas[stage]);
   }
-  return most * (double)(r->subject.batch / c->microbatch);
+  int64_t microbatches = r->subject.batch / c->microbatch;
+  return most * (double)microbatches;
 }
 
 static void try_plan(const Planner *r, const Candidate *c, Partition *part, Best *best) {
