@@ -445,7 +445,7 @@ static bool find_peaks(Compilation *c) {
 static bool print_plans(Compilation *c) {
   const Options *o = &c->options;
   if (!o->input)
-    return plan_layers(o->plan.profile, &o->layers, o->emit == EMIT_PLAN, stdout);
+    return plan_layers(&o->layers, &o->plan, o->emit == EMIT_PLAN, stdout);
   if (o->compare)
     return run_passes(c, "cut") && prepare_request(c) &&
            plan_compare(c->graph, &c->pieces, &c->options.plan, stdout);

@@ -49,6 +49,7 @@ static const Option options[] = {
     {"--replicas", "R[,R...]", TEXT, AT(plan.replicas), NULL, "ranks of each stage; one number: of all"},
     {"--split", "PLACES", TEXT, AT(plan.split), NULL, "stages 1.. start here: \"h[3],h[6].ln_2,ln_f\""},
     {"--microbatch", "B", COUNT, AT(plan.microbatch), NULL, "samples a microbatch"},
+    {"--microbatches", "M", COUNT, AT(layers.microbatches), NULL, "of a profile of layers: so many make a batch"},
     {"--recompute", "MODE", CHOICE, AT(plan.recompute), "off|on|auto",
      "on, off or auto: rerun forward in backward"},
     {"--ahead", "1|2", CHOICE, AT(plan.ahead), "|1|2", "2: one microbatch more in flight between stages"},
@@ -291,7 +292,7 @@ static void set_option(Options *o, const Option *option, const char *value) {
   case ARCH: *(const char **)to = read_arch(option, value); break;
   case LIST: push((Strings *)to, value); break;
   case COUNT:
-    if (option->at == AT(plan.microbatch) || option->at == AT(samples))
+    if (option->at == AT(plan.microbatch) || option->at == AT(layers.microbatches) || option->at == AT(samples))
       *(int64_t *)to = read_count(option, value);
     else
       *(int *)to = (int)read_count(option, value);
@@ -363,23 +364,35 @@ static void check_report(const Options *o) {
     usage("--report is of a whole plan: leave %s out", o->stop_after ? "--stop-after" : "--emit");
 }
 
-/* A profile of layers is planned by options of its own, and by few of a model's. */
+static bool is_among(const char *name, const char *const *names, size_t n) {
+  for (size_t i = 0; i < n; i++)
+    if (!strcmp(name, names[i]))
+      return true;
+  return false;
+}
+
+/* A profile of layers is planned by options of its own, and by some of a model's; by PipeDream's planner, which leaves
+ * nothing to choose, by few of those. */
 static void check_layers(const Options *o, const bool *given) {
   static const char *const without_model[] = {"--profile",     "--emit",  "-n", "--cluster",
                                               "--diagnostics", "-Werror", "-v"};
-  static const char *const of_layers[] = {"--cost-model", "--bandwidth", "--transfers", "--device"};
-  bool model = o->input != NULL;
+  static const char *const of_layers[] = {"--cost-model", "--bandwidth", "--transfers", "--device",
+                                          "--microbatches"};
+  static const char *const of_planner[] = {"--schedule",  "--stages", "--replicas", "--split", "--memory",
+                                           "--recompute", "--ahead",  "--target",   "--arch",  "--microbatches"};
+  const bool model = o->input != NULL, pipedream = o->layers.model == MODEL_PIPEDREAM;
+#define AMONG(name, list) is_among(name, list, sizeof(list) / sizeof *(list))
   for (int i = 0; i < N_OPTIONS; i++) {
-    bool layers = false, allowed = false;
-    for (size_t k = 0; k < sizeof of_layers / sizeof *of_layers; k++)
-      layers = layers || !strcmp(options[i].name, of_layers[k]);
-    for (size_t k = 0; k < sizeof without_model / sizeof *without_model; k++)
-      allowed = allowed || !strcmp(options[i].name, without_model[k]);
+    const char *name = options[i].name;
+    bool layers = AMONG(name, of_layers), planner = AMONG(name, of_planner);
     if (given[i] && model && layers)
-      usage("%s is for 'pdc plan --profile' of layers, without a model", options[i].name);
-    if (given[i] && !model && !layers && !allowed)
-      usage("%s needs a model; 'pdc plan --profile' of layers does without", options[i].name);
+      usage("%s is for 'pdc plan --profile' of layers, without a model", name);
+    if (given[i] && !model && !layers && !planner && !AMONG(name, without_model))
+      usage("%s needs a model; 'pdc plan --profile' of layers does without", name);
+    if (given[i] && !model && planner && pipedream)
+      usage("%s is not for '--cost-model pipedream', whose planner decides all that itself", name);
   }
+#undef AMONG
   if (model && o->layers.levels.n > 1)
     usage("-n by level is for 'pdc plan --profile' of layers, without a model");
   if (!model && o->emit != EMIT_NOTHING && o->emit != EMIT_PLAN)

@@ -52,5 +52,10 @@ enum { MOST_STATES = 8192 };
 const States *states_find(const LayerGraph *graph, int device);
 bool state_contains(const States *s, int outer, int inner);
 bool state_has(const States *s, int state, int layer);
+/* ---- in a row (chain.c) ------------------------------------------------------------------------ */
+
+/* The most states of which each contains the one before, among them the `n` states `with`, which do so; the last one
+ * is the whole model. Of equally long rows the one whose outputs are fewest bytes together. Rising. */
+Ints states_chain(const States *s, const int *with, int n);
 
 #endif

@@ -29,16 +29,14 @@ static bool check_request(const LayersRequest *r) {
                   "leave '-n' and '--bandwidth' out");
   if (!r->cluster && !c->n && (r->model || r->n_bandwidths || r->transfers))
     return refuse("no machines are given", "'-n 4', or '-n 4x2' for two groups of four, or '--cluster'");
-  if ((r->cluster || c->n) && !r->model)
-    return refuse("nothing is said about how to plan a profile of layers", "'--cost-model pipedream'");
   for (int i = 0; i < c->n; i++)
     if (c->level[i].count > MOST_MACHINES)
       return refuse(format("%d machines at one level", c->level[i].count),
                     format("%d at most; groups of them make another level: '-n 8x512'", MOST_MACHINES));
   if (r->cluster)
     return true;
-  bool alone = c->n == 1 && c->level[0].count == 1;
-  if (!(alone && !r->n_bandwidths) && c->n != r->n_bandwidths)
+  bool alone = c->n == 1 && c->level[0].count == 1, ours = r->model == MODEL_NONE && c->n == 1;
+  if (!((alone || ours) && !r->n_bandwidths) && c->n != r->n_bandwidths)
     return refuse(format("'-n' has %d level%s of machines, '--bandwidth' is given for %d", c->n,
                          c->n == 1 ? "" : "s", r->n_bandwidths),
                   c->n < 2 ? "'-n 4 --bandwidth 8e9'"
@@ -47,10 +45,20 @@ static bool check_request(const LayersRequest *r) {
   return true;
 }
 
-bool plan_layers(const char *profile, const LayersRequest *r, bool json, FILE *out) {
+static void tell_effort(const States *s, const Cluster *c) {
+  const double LONG = 20, seconds = pipedream_effort(s, c);
+  if (seconds < LONG)
+    return;
+  Diagnostic *d =
+      warning_at(NO_SPAN, "PD0552", "%d places to cut and %d machines: planning may take %.0f minute%s", s->n - 1,
+                 cluster_devices(c), seconds / 60 + 1, seconds < 60 ? "" : "s");
+  help(d, "fewer layers, each several of the model, or fewer machines at a level");
+}
+
+bool plan_layers(const LayersRequest *r, const PlanRequest *plan, bool json, FILE *out) {
   if (!check_request(r))
     return false;
-  const LayerGraph *g = layers_read(profile);
+  const LayerGraph *g = layers_read(plan->profile);
   int device = g ? find_device(g, r->device) : -1;
   const States *s = device < 0 ? NULL : states_find(g, device);
   if (!s)
@@ -60,6 +68,9 @@ bool plan_layers(const char *profile, const LayersRequest *r, bool json, FILE *o
     layers_table(g, s, device, out);
     return true;
   }
+  if (!r->model)
+    return plan_layers_ourselves(&(LayerProfile){g, device, s}, r, plan, json, out);
+  tell_effort(s, cluster);
   PipedreamPlan p = {
       g, s, cluster, r->transfers, pipedream_divide(s, cluster, r->transfers), g->devices.at[device]};
   if (json)

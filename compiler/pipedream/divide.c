@@ -260,6 +260,12 @@ const Division *pipedream_divide(const States *s, const Cluster *c, bool transfe
   return divide(&x, c->n - 1, -1, s->n - 1);
 }
 
+double pipedream_effort(const States *s, const Cluster *c) {
+  static const double RATE = 6e8, RATE_OF_LEVELS = 6e7; /* pairs of states a second, for each machine */
+  double pairs = (double)s->n * s->n * cluster_devices(c);
+  return pairs / (c->n > 1 ? RATE_OF_LEVELS : RATE);
+}
+
 double pipedream_data_parallel(const States *s, const Cluster *c) {
   double t = s->compute[s->n - 1], bytes = (double)s->parameters[s->n - 1];
   for (int i = 0; i < c->n; i++) {

@@ -5,6 +5,7 @@
 
 #include "cluster/cluster.h"
 #include "layers/layers.h"
+#include "plan/layer_plan.h"
 
 /* The layers of one state that another does not have, on so many machines of its level. Seconds are of a microbatch
  * at each of the stage's machines; several share them. */
@@ -29,6 +30,8 @@ struct Division {
  * levels count: their members, and what a machine sends a second, which is of no matter where there is one. transfers:
  * a stage also takes as long as its input or its output takes to be sent. */
 const Division *pipedream_divide(const States *s, const Cluster *c, bool transfers);
+/* About how long that takes on a machine of today, in seconds: with more than one level each state is a beginning. */
+double pipedream_effort(const States *s, const Cluster *c);
 /* The same model's seconds for data parallelism: one stage on all machines at every level. */
 double pipedream_data_parallel(const States *s, const Cluster *c);
 
@@ -43,14 +46,37 @@ typedef struct LayersRequest {
   Cluster levels;         /* -n: no level where it is not given */
   int n_bandwidths;       /* --bandwidth: of so many of them */
   bool transfers;         /* --transfers */
+  int64_t microbatches;   /* --microbatches: of a batch; 0: not given */
   const char *device;     /* --device; NULL: the profile's first */
 } LayersRequest;
 
 /* pdc plan --profile FILE without a model: prints the plan, as a table or as JSON; where no machines are given, what
- * the profile has. False after diagnostics. */
-bool plan_layers(const char *profile, const LayersRequest *r, bool json, FILE *out);
+ * the profile has. plan: what our own planner is asked for. False after diagnostics. */
+bool plan_layers(const LayersRequest *r, const PlanRequest *plan, bool json, FILE *out);
+
+/* ---- our own planner, beside PipeDream's (own.c) ------------------------------------------------ */
+
+/* The stages of all levels, a machine a rank, one after the other. */
+LayerStages stages_of_division(const Division *d);
+/* Our own plan of the profile, and PipeDream's in the same simulator. False after diagnostics. */
+bool plan_layers_ourselves(const LayerProfile *l, const LayersRequest *r, const PlanRequest *plan, bool json,
+                           FILE *out);
 
 /* ---- what people and programs read (table.c, text.c) ------------------------------------------ */
+
+/* Cells of rows; the column `left` is aligned on its left, all others on their right. */
+typedef struct Grid {
+  int columns, left;
+  Vec(const char *) cells;
+} Grid;
+void print_grid(const Grid *g, FILE *out);
+const char *ms(double seconds);                        /* "12.345" */
+const char *plural(int64_t n);                         /* "", "s" */
+const char *crossing_text(const States *s, int state); /* what later stages read: "98.0 MiB", "49.0 MiB in 2" */
+/* "8 machines: 4 at 8 GB/s, 2 such groups at 1.25 GB/s" */
+const char *machines_text(const Cluster *c);
+/* "layers": [..] of state `to` without those of `from`, into JSON. */
+void json_layers(const LayerGraph *g, const States *s, int from, int to, Text *t);
 
 typedef struct PipedreamPlan {
   const LayerGraph *graph;

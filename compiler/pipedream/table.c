@@ -5,13 +5,7 @@
 
 enum { MOST_COLUMNS = 10 };
 
-/* Cells of rows; the column `left` is aligned on its left, all others on their right. */
-typedef struct Grid {
-  int columns, left;
-  Vec(const char *) cells;
-} Grid;
-
-static void print_grid(const Grid *g, FILE *out) {
+void print_grid(const Grid *g, FILE *out) {
   int width[MOST_COLUMNS] = {0};
   for (int i = 0; i < g->cells.n; i++) {
     int n = (int)strlen(g->cells.at[i]);
@@ -23,7 +17,7 @@ static void print_grid(const Grid *g, FILE *out) {
   }
 }
 
-static const char *ms(double seconds) { return format("%.3f", seconds * 1e3); }
+const char *ms(double seconds) { return format("%.3f", seconds * 1e3); }
 
 static const char *layer_text(const Layer *l) {
   return l->kind && *l->kind ? format("%s %s", l->name, l->kind) : l->name;
@@ -41,14 +35,14 @@ const char *layers_between(const LayerGraph *g, const States *s, int from, int t
 }
 
 /* What later stages read: "98.0 MiB", "49.0 MiB in 2". */
-static const char *crossing(const States *s, int state) {
+const char *crossing_text(const States *s, int state) {
   if (state == s->n - 1)
     return "-";
   const char *bytes = bytes_text(s->output[state]);
   return s->values[state] > 1 ? format("%s in %d", bytes, s->values[state]) : bytes;
 }
 
-static const char *plural(int n) { return n == 1 ? "" : "s"; }
+const char *plural(int64_t n) { return n == 1 ? "" : "s"; }
 
 /* ---- a profile ------------------------------------------------------------------------------------ */
 
@@ -81,20 +75,24 @@ static const char *rate_text(double bytes) {
                         : format("%.4g bytes/s", bytes);
 }
 
-static void print_head(const PipedreamPlan *p, FILE *out) {
-  const Cluster *c = p->cluster;
-  int machines = 1;
-  for (int i = 0; i < c->n; i++)
-    machines *= c->level[i].count;
-  fprintf(out, "%s: %d layer%s, %d place%s to cut; %d machine%s", p->graph->name, p->graph->layers.n,
-          plural(p->graph->layers.n), p->states->n - 1, plural(p->states->n - 1), machines, plural(machines));
+const char *machines_text(const Cluster *c) {
+  Text t = {0};
+  int machines = cluster_devices(c);
+  text_add(&t, "%d machine%s", machines, plural(machines));
   if (c->n > 1)
-    fprintf(out, ": %d", c->level[0].count);
+    text_add(&t, ": %d", c->level[0].count);
   for (int i = 0; i < c->n && machines > 1; i++) {
     if (i)
-      fprintf(out, ", %d such groups", c->level[i].count);
-    fprintf(out, " at %s", rate_text(c->level[i].bandwidth));
+      text_add(&t, ", %d such groups", c->level[i].count);
+    if (c->level[i].bandwidth > 0)
+      text_add(&t, " at %s", rate_text(c->level[i].bandwidth));
   }
+  return t.at;
+}
+
+static void print_head(const PipedreamPlan *p, FILE *out) {
+  fprintf(out, "%s: %d layer%s, %d place%s to cut; %s", p->graph->name, p->graph->layers.n,
+          plural(p->graph->layers.n), p->states->n - 1, plural(p->states->n - 1), machines_text(p->cluster));
   fprintf(out, "\nPipeDream's cost model, transfers %s%s%s\n\n", p->transfers ? "counted" : "not counted",
           p->device ? "; times on " : "", p->device ? p->device : "");
 }
@@ -115,7 +113,7 @@ static void add_stages(const PipedreamPlan *p, const Division *d, const char *pr
       push(&grid->cells, ms(s->send));
     }
     push(&grid->cells, ms(s->seconds));
-    push(&grid->cells, crossing(states, s->to));
+    push(&grid->cells, crossing_text(states, s->to));
     if (s->within)
       add_stages(p, s->within, format("%s.", number), grid);
   }

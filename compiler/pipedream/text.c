@@ -7,14 +7,14 @@ static void add_number(Text *t, const char *key, double x) {
   json_double(t, x);
 }
 
-static void add_layers(const PipedreamPlan *p, const PipeStage *s, Text *t) {
+void json_layers(const LayerGraph *g, const States *s, int from, int to, Text *t) {
   bool first = true;
   text_add(t, "\"layers\": [");
-  for (int i = 0; i < p->graph->layers.n; i++) {
-    if (!state_has(p->states, s->to, i) || (s->from >= 0 && state_has(p->states, s->from, i)))
+  for (int i = 0; i < g->layers.n; i++) {
+    if (!state_has(s, to, i) || (from >= 0 && state_has(s, from, i)))
       continue;
     text_add(t, first ? "" : ", ");
-    json_string(t, p->graph->layers.at[i].name);
+    json_string(t, g->layers.at[i].name);
     first = false;
   }
   text_add(t, "]");
@@ -35,7 +35,7 @@ static void add_stages(const PipedreamPlan *p, const Division *d, int indent, Te
     add_number(t, "receive_seconds", s->receive);
     add_number(t, "send_seconds", s->send);
     text_add(t, ",\n%*s  ", indent, "");
-    add_layers(p, s, t);
+    json_layers(p->graph, states, s->from, s->to, t);
     if (s->within) {
       text_add(t, ",\n%*s  ", indent, "");
       add_stages(p, s->within, indent + 4, t);

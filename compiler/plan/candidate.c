@@ -86,20 +86,45 @@ static void balance_ranks(const Planner *r, const Candidate *c, int64_t limit, P
   }
 }
 
+/* Where cuts are given a rank's chunks have its memory together: it recomputes where it must. */
+static bool fit_ranks(const Candidate *c, int64_t limit, Partition *part) {
+  int n_stages = c->form->n_stages, parts = pipeline_parts(c->form);
+  bool fits = true;
+  for (int stage = 0; stage < n_stages; stage++) {
+    const Copies *first = &c->copies[stage];
+    int64_t off = 0, on = 0;
+    for (int i = stage; i < parts; i += n_stages) {
+      const Copies *at = &c->copies[i];
+      off += span_bytes(c->spans + at->kind, at, part->start[i], part->start[i + 1], false);
+      on += span_bytes(c->spans + at->kind, at, part->start[i], part->start[i + 1], true);
+    }
+    bool stays = first->recompute_off && (off <= limit || !first->recompute_on || (on > limit && off <= on));
+    fits &= (stays ? off : on) <= limit;
+    for (int i = stage; i < parts; i += n_stages)
+      part->recompute[i] = !stays;
+  }
+  return fits;
+}
+
 bool candidate_partition(const Candidate *c, int64_t limit, Partition *out) {
   int parts = pipeline_parts(c->form);
+  if (c->pinned) {
+    partition_pinned(c->spans, c->copies, parts, c->pinned, limit, out);
+    return fit_ranks(c, limit, out);
+  }
   limit = limit == INT64_MAX ? limit : limit / c->form->chunks;
-  if (c->pinned)
-    return partition_pinned(c->spans, c->copies, parts, c->pinned, limit, out);
   if (partition_fastest(c->spans, c->copies, parts, limit, INFINITY, out))
     return true;
-  partition_smallest(c->spans, c->copies, parts, out);
+  if (!c->or_not)
+    partition_smallest(c->spans, c->copies, parts, out);
   return false;
 }
 
 bool candidate_plan(const Planner *r, const Candidate *c, int64_t limit, Plan **out) {
   Partition part;
   bool fits = candidate_partition(c, limit, &part);
+  if (!fits && c->or_not)
+    return false;
   *out = plan_of(r, c, &part);
   if (fits && !c->pinned && c->form->chunks > 1 && schedulable(r, *out))
     balance_ranks(r, c, limit == INT64_MAX ? limit : limit / c->form->chunks, out);
@@ -132,14 +157,14 @@ static bool hopeless(const Planner *r, const Plan *smallest, bool fits) {
 }
 
 void settle(const Planner *r, Candidate *c) {
-  const int ROUNDS = r->free_replicas ? 3 : 10;
+  const int ROUNDS = c->or_not ? 2 : r->free_replicas ? 3 : 10;
   int n_stages = c->form->n_stages, parts = pipeline_parts(c->form);
   int64_t *error = alloc((size_t)n_stages * sizeof *error);
   Plan *smallest = NULL;
   c->copies = alloc_copy(c->copies, (size_t)parts * sizeof *c->copies);
   for (int round = 0; round < ROUNDS && !c->settled; round++) {
     bool fits = candidate_plan(r, c, r->limit, &c->plan), smaller = false;
-    if (!schedulable(r, c->plan) || (r->free_replicas && hopeless(r, c->plan, fits)))
+    if ((!fits && c->or_not) || !schedulable(r, c->plan) || (r->free_replicas && hopeless(r, c->plan, fits)))
       break;
     find_peaks(r, c->plan, error);
     bool exact = largest_peak(c->plan) <= r->limit;

@@ -17,6 +17,7 @@ typedef struct Candidate {
   bool settled;      /* its peaks are exact and fit */
   bool refined;
   bool refused;
+  bool or_not; /* where it does not fit no smaller partition is looked for */
 } Candidate;
 
 typedef Vec(Candidate) Candidates;
@@ -51,7 +52,8 @@ typedef struct Equals {
 bool add_equals(const Planner *r, int64_t b, Equals *e);
 
 /* ---- refine.c */
-/* Moves cuts of a settled candidate's plan as long as the simulated batch gets shorter. The candidate stays settled. */
+/* Changes a settled candidate's plan step by step as long as the simulated batch gets shorter: its cuts, and where the
+ * planner may, ranks, stages and the microbatch. The candidate stays settled. */
 void refine(const Planner *r, Candidate *c);
 
 #endif

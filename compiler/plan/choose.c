@@ -16,13 +16,16 @@ typedef struct Choice {
 
 /* Laying out many ranks or many pieces takes long, and of ways to use very many of them a few are as good as all. */
 static Choice choice_make(const Planner *r) {
-  enum { RANKS = 2048, PIECES = 30000, LEAST = 6 };
+  enum { RANKS = 640, PIECES = 30000, LEAST = 6 };
   int left = RANKS / r->ranks, by_pieces = PIECES / r->subject.n;
   left = left < by_pieces ? left : by_pieces;
   return (Choice){.r = r, .left = left > LEAST ? left : LEAST};
 }
 
 static double seconds(const Candidate *c) { return c->plan ? c->plan->batch_seconds : c->bound; }
+
+/* Nothing slower is worth finding. */
+static double most_seconds(const Planner *r) { return r->known > 0 ? r->known : INFINITY; }
 
 static bool before(const Candidate *a, const Candidate *b) {
   double x = seconds(a), y = seconds(b);
@@ -72,10 +75,11 @@ static Candidate *leader(Choice *c, bool unrefined) {
       best->refused = true;
       continue;
     }
+    best->or_not = c->fits;
     settle(c->r, best);
     c->left -= c->left > 0;
     c->fits |= best->settled;
-    if (best->refused)
+    if (best->refused && !best->or_not)
       push(&c->smallest, *best);
   }
 }
@@ -91,16 +95,18 @@ static Plan *next_best(Choice *c) {
 
 /* A candidate that comes close to the fastest may overtake it once its cuts are moved. */
 static void refine_leaders(Choice *c) {
-  enum { LEADERS = 6 };
-  const double CLOSE = 1.15;
-  double best = INFINITY;
-  for (int i = 0; i < LEADERS; i++) {
+  enum { MANY_RANKS = 32 };
+  const int LEADERS = c->r->ranks > MANY_RANKS ? 2 : 6;
+  const double CLOSE = c->r->ranks > MANY_RANKS ? 1.02 : 1.15;
+  double best = most_seconds(c->r);
+  for (int i = 0; i < LEADERS;) {
     Candidate *one = leader(c, true);
     if (!one || seconds(one) > CLOSE * best)
       return;
-    refine(c->r, one);
     one->refined = true;
+    refine(c->r, one);
     best = fmin(best, seconds(one));
+    i++;
   }
 }
 
@@ -128,14 +134,14 @@ static void list_microbatch(Choice *c, int64_t b) {
 /* Replicas are open: the fastest with as many ranks for every stage says what other ways are worth a look. */
 static void list_ways(Choice *c) {
   const Planner *r = c->r;
-  double best = INFINITY;
-  Equals equals = {&c->candidates, INFINITY};
+  double best = most_seconds(r);
+  Equals equals = {&c->candidates, best};
   for (int i = 0; i < r->microbatches.n; i++)
     if (add_equals(r, r->microbatches.at[i], &equals))
       list_microbatch(c, r->microbatches.at[i]);
   const Candidate *equal = leader(c, false);
   if (equal)
-    best = seconds(equal);
+    best = fmin(best, seconds(equal));
   for (int i = 0; i < r->microbatches.n; i++)
     if (add_ways(r, r->microbatches.at[i], spans_at(r, r->microbatches.at[i]), &best, &c->candidates))
       list_microbatch(c, r->microbatches.at[i]);

@@ -22,6 +22,8 @@ typedef struct Subject {
   bool tied; /* an update may wait for other stages, wherever cuts are */
   Costs *(*price)(const Planner *r, int64_t b, int kind); /* of microbatches of b samples on a kind of device */
   bool *(*exchanges)(const Planner *r, const Plan *plan); /* plan_exchanges() */
+  int (*find)(const Planner *r, Name name);               /* the piece that --split names; -1 after a diagnostic */
+  const void *context; /* of these three, where Planner.g is not what is planned */
 } Subject;
 
 /* What pieces cost at a size of microbatch that was looked at, by kind of device. */
@@ -51,6 +53,7 @@ struct Planner {
   bool free_stages;         /* and as many stages as that takes; else form.n_stages */
   bool free_depth;          /* one rank a stage, and fewer stages than ranks where that is faster */
   int *pinned;              /* by part: its first piece, under --split; else NULL */
+  double known;             /* seconds of a batch of a plan found before; 0: there is none */
   int64_t limit, process;   /* bytes a device, of several kinds the largest's: of the arena; beside it */
   int n_kinds;              /* of devices, the slowest first: */
   const int64_t *limits;    /* bytes of each */
@@ -64,6 +67,9 @@ struct Planner {
 /* False after diagnostics. Does not read the profile. `taken`: NULL, or a plan whose form and schedule hold
  * whatever the model and the request say. */
 bool planner_prepare(Planner *r, const Graph *g, const Pieces *p, const PlanRequest *request, const Plan *taken);
+/* The same of what is no model: its batch is in microbatches of a fixed size, which count as one sample. levels: of
+ * machines, whose messages take the target's latency where none is said. */
+bool planner_prepare_layers(Planner *r, const Subject *subject, const PlanRequest *request, const Cluster *levels);
 /* Fills microbatches by the batch's divisors that the schedule and the profile allow; where replicas are free,
  * some form or other. */
 bool planner_microbatches(Planner *r);

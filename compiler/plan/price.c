@@ -179,6 +179,7 @@ int64_t stage_parameters(const Graph *g, const Pieces *p, const StagePlan *stage
 }
 
 static bool *exchanges(const Planner *r, const Plan *plan) { return plan_exchanges(r->g, r->p, plan); }
+static int find(const Planner *r, Name name) { return piece_find_or_tell(r->g, r->p, name, NO_SPAN, "--split"); }
 
 /* Whether updates wait for other stages wherever cuts are: for gradients of tied parameters or for squares. */
 static bool may_be_tied(const Graph *g) {
@@ -195,5 +196,6 @@ Subject model_subject(const Graph *g, const Pieces *p) {
                    .inference = g->inference,
                    .tied = may_be_tied(g),
                    .price = price,
-                   .exchanges = exchanges};
+                   .exchanges = exchanges,
+                   .find = find};
 }

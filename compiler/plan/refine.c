@@ -1,5 +1,9 @@
-/* The last step of the search: a plan is taken as it is simulated, and its cuts are moved while that gets shorter. What
- * the programmes minimise leaves out how stages wait for each other. */
+/* The last step of the search: a plan is taken as it is simulated, and changed while that gets shorter: cuts move, ranks
+ * go from one stage to another, neighbours are merged, stages split, microbatches made larger or smaller. What the
+ * programmes minimise leaves out how stages wait for each other. */
+#include <math.h>
+#include <string.h>
+
 #include "plan/candidate.h"
 
 typedef struct Climb {
@@ -7,67 +11,298 @@ typedef struct Climb {
   Candidate at;
   int *start; /* of the best so far */
   int left;   /* simulations that it may still take */
+  bool moves_cuts_only;
 } Climb;
 
 /* Large pipelines are simulated less often. */
 static int simulations(const Plan *plan) {
-  enum { MOST = 400, LEAST = 8, TURNS = 40000 };
-  int64_t turns = plan_parts(plan) * plan->pipeline.microbatches, n = TURNS / turns;
+  enum { MOST = 400, LEAST = 8, TURNS = 400000, LONG = 256 }; /* of longer batches two shorter ones are run */
+  int64_t microbatches = plan->pipeline.microbatches < LONG ? plan->pipeline.microbatches : LONG;
+  int64_t turns = plan_parts(plan) * microbatches, n = TURNS / turns;
   return n > MOST ? MOST : n < LEAST ? LEAST : (int)n;
 }
 
-static bool climbs(Climb *c, const int *start) {
-  static const double WORTH = 1e-6;
-  Candidate other = c->at;
+static int64_t turns_of(const Planner *r, const Candidate *c) { return r->subject.batch / c->microbatch; }
+
+/* ---- trying a plan ----------------------------------------------------------------------------------- */
+
+/* What no simulation beats, updates aside: the busiest rank's passes; of a pipeline that drains with the way of a
+ * microbatch through the stages before it, there and back. */
+static double least_seconds(const Planner *r, const Candidate *c, const Partition *part) {
+  int n_stages = c->form->n_stages, parts = pipeline_parts(c->form);
+  double most = 0, *busy = alloc((size_t)n_stages * sizeof *busy);
+  bool in_turn = c->form->chunks == 1 && !c->copies[0].deferred;
+  for (int i = parts - 1; i >= 0; i--) {
+    const Copies *at = &c->copies[i];
+    const Spans *spans = c->spans + at->kind;
+    double way = span_passage(spans, &at->wiring, part->start[i], part->start[i + 1], part->recompute[i]);
+    busy[i % n_stages] += way / at->replicas;
+    most = fmax(busy[i % n_stages], in_turn ? most + spans->c->fill * way : most);
+  }
+  return most * (double)turns_of(r, c) * (1 - 1e-9);
+}
+
+/* Takes the form of `other`, cut at `start`, where that is simulated to be shorter. */
+static bool climbs(Climb *c, const Candidate *other, const int *start) {
+  static const double WORTH = 1e-6, WORTH_ANOTHER_FORM = 1e-3;
+  double worth = other == &c->at ? WORTH : WORTH_ANOTHER_FORM, most = (1 - worth) * c->at.plan->batch_seconds;
+  Candidate next = *other;
   Partition part;
-  other.pinned = start;
-  double most = (1 - WORTH) * c->at.plan->batch_seconds;
-  if (!candidate_partition(&other, c->r->limit, &part) ||
-      part.slowest * (double)c->at.plan->pipeline.microbatches > most)
+  next.pinned = start;
+  if (c->left <= 0 || !candidate_partition(&next, c->r->limit, &part) || least_seconds(c->r, &next, &part) > most)
     return false;
   c->left--;
-  other.plan = plan_of(c->r, &other, &part);
-  if (!schedulable(c->r, other.plan) || other.plan->batch_seconds > most)
+  next.plan = plan_of(c->r, &next, &part);
+  if (!schedulable(c->r, next.plan) || next.plan->batch_seconds > most)
     return false;
-  c->at.plan = other.plan;
-  c->start = alloc_copy(start, (size_t)pipeline_parts(c->at.form) * sizeof *start);
+  c->at = next;
+  c->start = alloc_copy(start, (size_t)pipeline_parts(next.form) * sizeof *start);
   return true;
 }
 
-/* One cut by some pieces one way, as far as there is room. */
-static bool move(Climb *c, int part, int by) {
+/* ---- cuts -------------------------------------------------------------------------------------------- */
+
+/* Cuts from `first` to `last` by some pieces one way, as far as there is room. */
+static bool move(Climb *c, int first, int last, int by) {
   int parts = pipeline_parts(c->at.form), n = c->r->subject.n;
+  int end = last + 1 < parts ? c->start[last + 1] : n;
+  if (c->start[first] + by <= c->start[first - 1] || c->start[last] + by >= end)
+    return false;
   int *start = alloc_copy(c->start, (size_t)parts * sizeof *start);
-  start[part] += by;
-  int end = part + 1 < parts ? start[part + 1] : n;
-  return start[part] > start[part - 1] && start[part] < end && climbs(c, start);
+  for (int i = first; i <= last; i++)
+    start[i] += by;
+  return climbs(c, &c->at, start);
 }
 
-static bool sweep(Climb *c) {
+/* One cut at a time, then neighbouring ones together. */
+static bool move_cuts(Climb *c) {
+  enum { MOST_TOGETHER = 8 };
   bool any = false;
-  for (int part = 1; part < pipeline_parts(c->at.form); part++)
-    for (int by = 1; by < c->r->subject.n && c->left > 0; by *= 2)
-      for (int way = -1; way <= 1; way += 2)
-        while (c->left > 0 && move(c, part, way * by))
-          any = true;
+  int parts = pipeline_parts(c->at.form);
+  for (int together = 1; together < parts && together <= MOST_TOGETHER; together++)
+    for (int first = 1; first + together <= parts; first++)
+      for (int by = 1; by < c->r->subject.n && c->left > 0; by *= 2)
+        for (int way = -1; way <= 1; way += 2)
+          while (move(c, first, first + together - 1, way * by))
+            any = true;
   return any;
 }
 
-void refine(const Planner *r, Candidate *candidate) {
+/* Two cuts that are no neighbours' at once, in opposite ways: what is between them grows or shrinks. */
+static bool stretch(Climb *c) {
+  int parts = pipeline_parts(c->at.form), n = c->r->subject.n;
+  for (int i = 1; i < parts; i++)
+    for (int k = i + 1; k < parts; k++)
+      for (int way = -1; way <= 1 && c->left > 0; way += 2) {
+        int *start = alloc_copy(c->start, (size_t)parts * sizeof *start);
+        start[i] += way, start[k] -= way;
+        bool room = true;
+        for (int s = 1; s < parts; s++)
+          room &= start[s] > start[s - 1] && start[s] < n;
+        if (room && climbs(c, &c->at, start))
+          return true;
+      }
+  return false;
+}
+
+/* ---- ranks ------------------------------------------------------------------------------------------- */
+
+/* The most ranks up to so many that share the microbatches evenly; 0: none. */
+static int most_ranks(const Climb *c, int up_to) {
+  int64_t microbatches = turns_of(c->r, &c->at);
+  int n = up_to < microbatches ? up_to : (int)microbatches;
+  while (n > 0 && microbatches % n != 0)
+    n--;
+  return c->r->free_replicas || n < 1 ? n : 1;
+}
+
+/* Stages as cut at `start`, or where their best partition is. */
+static bool reforms(Climb *c, const Candidate *other, const int *start) {
+  Partition best;
+  int parts = pipeline_parts(other->form);
+  if (climbs(c, other, start))
+    return true;
+  double most = c->at.plan->batch_seconds / (double)turns_of(c->r, other);
+  return partition_fastest(other->spans, other->copies, parts, c->r->limit / other->form->chunks, most, &best) &&
+         climbs(c, other, best.start);
+}
+
+static bool change_ranks(Climb *c, int stages, const int *replicas, const int *start) {
+  const Planner *r = c->r;
+  Pipeline *form = alloc(sizeof *form);
+  if (stages > r->form.n_stages || (!r->free_stages && stages != r->form.n_stages) || c->left <= 0)
+    return false;
+  *form = form_make(r, stages, replicas);
+  if (pipeline_ranks(form) > r->ranks || !schedule_allows(form, turns_of(r, &c->at)))
+    return false;
+  Candidate other = candidate_of(r, form, &(Placement){.backward = c->at.placement.backward}, c->at.microbatch,
+                                 c->at.spans, c->at.recompute, NULL, 0);
+  return reforms(c, &other, start);
+}
+
+static int spare_ranks(const Climb *c) { return c->r->ranks - pipeline_ranks(c->at.form); }
+
+/* From stage `from` (-1: from those that are not used) to stage `to`. */
+static bool pass_ranks(Climb *c, int from, int to) {
+  int n = c->at.form->n_stages, spare = spare_ranks(c);
+  int *replicas = alloc_copy(c->at.form->replicas, (size_t)n * sizeof *replicas);
+  if (from >= 0) {
+    int fewer = most_ranks(c, replicas[from] - 1);
+    spare += replicas[from] - fewer;
+    replicas[from] = fewer;
+    if (!fewer)
+      return false;
+  }
+  int more = most_ranks(c, replicas[to] + spare);
+  if (more <= replicas[to])
+    return false;
+  replicas[to] = more;
+  return change_ranks(c, n, replicas, c->start);
+}
+
+/* The ranks of stage `from` go to stage `to`, those of the stages in between one stage on; then cuts anew. */
+static bool rotate_ranks(Climb *c, int from, int to) {
+  int n = c->at.form->n_stages, way = from < to ? 1 : -1;
+  int *replicas = alloc_copy(c->at.form->replicas, (size_t)n * sizeof *replicas);
+  for (int i = from; i != to; i += way)
+    replicas[i] = c->at.form->replicas[i + way];
+  replicas[to] = c->at.form->replicas[from];
+  if (!memcmp(replicas, c->at.form->replicas, (size_t)n * sizeof *replicas))
+    return false;
+  return change_ranks(c, n, replicas, c->start);
+}
+
+static bool merge(Climb *c, int stage) {
+  int n = c->at.form->n_stages - 1;
+  int *replicas = alloc((size_t)n * sizeof *replicas), *start = alloc((size_t)n * sizeof *start);
+  for (int i = 0; i < n; i++) {
+    replicas[i] = c->at.form->replicas[i < stage ? i : i + 1];
+    start[i] = c->start[i <= stage ? i : i + 1];
+  }
+  replicas[stage] = most_ranks(c, c->at.form->replicas[stage] + c->at.form->replicas[stage + 1] + spare_ranks(c));
+  return change_ranks(c, n, replicas, start);
+}
+
+/* Where the pieces of a stage are divided as its ranks are. */
+static int division(const Climb *c, int stage, int ranks, int of) {
+  int n = c->at.form->n_stages, first = c->start[stage];
+  int end = stage + 1 < n ? c->start[stage + 1] : c->r->subject.n, at = first + 1;
+  double all = span_compute(c->at.spans, first, end);
+  while (at + 1 < end && span_compute(c->at.spans, first, at + 1) * of <= all * ranks)
+    at++;
+  return at;
+}
+
+/* Into one on so many ranks and one on the rest. */
+static bool split(Climb *c, int stage, int ranks) {
+  int n = c->at.form->n_stages + 1, all = c->at.form->replicas[stage] + spare_ranks(c);
+  int *replicas = alloc((size_t)n * sizeof *replicas), *start = alloc((size_t)n * sizeof *start);
+  int end = stage + 1 < n - 1 ? c->start[stage + 1] : c->r->subject.n;
+  int rest = most_ranks(c, all - ranks);
+  if (!rest || most_ranks(c, ranks) != ranks || end - c->start[stage] < 2)
+    return false;
+  for (int i = 0; i < n; i++) {
+    replicas[i] = i == stage ? ranks : i == stage + 1 ? rest : c->at.form->replicas[i < stage ? i : i - 1];
+    start[i] = i == stage + 1 ? division(c, stage, ranks, ranks + rest) : c->start[i <= stage ? i : i - 1];
+  }
+  return change_ranks(c, n, replicas, start);
+}
+
+/* Equal stages, cut where their best partition is: a long way from where small steps have led. */
+static bool even_ranks(Climb *c, int stages) {
+  const Planner *r = c->r;
+  int ranks = most_ranks(c, r->ranks / stages);
+  int *replicas = alloc((size_t)stages * sizeof *replicas);
+  Partition best;
+  for (int i = 0; i < stages; i++)
+    replicas[i] = ranks;
+  Pipeline form = form_make(r, stages, replicas);
+  if (!ranks || !schedule_allows(&form, turns_of(r, &c->at)))
+    return false;
+  Copies *at = copies(r, &form, &(Placement){0}, c->at.microbatch, c->at.recompute);
+  double most = c->at.plan->batch_seconds / (double)turns_of(r, &c->at);
+  return partition_fastest(c->at.spans, at, stages, r->limit, most, &best) &&
+         change_ranks(c, stages, replicas, best.start);
+}
+
+static bool move_ranks(Climb *c) {
+  enum { MOST_EVEN = 8 };
+  const Pipeline *form = c->at.form;
+  if ((!c->r->free_replicas && !c->r->free_depth) || c->r->form.chunks > 1)
+    return false;
+  for (int to = 0; to < form->n_stages; to++)
+    for (int from = -1; from < form->n_stages; from++)
+      if (from != to && pass_ranks(c, from, to))
+        return true;
+  for (int to = 0; to < form->n_stages; to++)
+    for (int from = 0; from < form->n_stages; from++)
+      if (from != to && rotate_ranks(c, from, to))
+        return true;
+  for (int i = 0; i + 1 < form->n_stages; i++)
+    if (merge(c, i))
+      return true;
+  for (int i = 0; i < form->n_stages; i++)
+    for (int ranks = 1; ranks < form->replicas[i] + spare_ranks(c); ranks++)
+      if (split(c, i, ranks))
+        return true;
+  for (int stages = 1; stages <= c->r->form.n_stages && stages <= MOST_EVEN; stages++)
+    if (even_ranks(c, stages))
+      return true;
+  return false;
+}
+
+/* ---- microbatches ------------------------------------------------------------------------------------ */
+
+static bool change_microbatch(Climb *c) {
+  const Planner *r = c->r;
+  for (int i = 0; i < r->microbatches.n && c->left > 0; i++) {
+    int64_t b = r->microbatches.at[i];
+    if (b == c->at.microbatch || !schedule_allows(c->at.form, r->subject.batch / b))
+      continue;
+    Candidate other = candidate_of(r, c->at.form, &c->at.placement, b, spans_at(r, b), c->at.recompute, NULL, 0);
+    if (reforms(c, &other, c->start))
+      return true;
+  }
+  return false;
+}
+
+/* ---- all together ------------------------------------------------------------------------------------- */
+
+static bool step(Climb *c) {
+  if (move_cuts(c) || stretch(c))
+    return true;
+  return !c->moves_cuts_only && (move_ranks(c) || change_microbatch(c));
+}
+
+/* Whether a better plan was found whose exact peaks fit. */
+static bool climb(const Planner *r, Candidate *candidate, bool moves_cuts_only) {
   int parts = pipeline_parts(candidate->form);
-  if (r->pinned || candidate->pinned || parts == 1)
-    return;
-  Climb c = {
-      .r = r, .at = *candidate, .start = alloc((size_t)parts * sizeof(int)), .left = simulations(candidate->plan)};
+  Climb c = {.r = r,
+             .at = *candidate,
+             .start = alloc((size_t)parts * sizeof(int)),
+             .left = simulations(candidate->plan),
+             .moves_cuts_only = moves_cuts_only};
   for (int i = 0; i < parts; i++)
     c.start[i] = candidate->plan->stage[i].first_piece;
-  while (sweep(&c)) {
+  while (step(&c)) {
   }
   if (c.at.plan == candidate->plan)
-    return;
+    return false;
   c.at.pinned = c.start;
   c.at.settled = false;
   settle(r, &c.at);
-  if (c.at.settled && c.at.plan->batch_seconds < candidate->plan->batch_seconds)
-    candidate->plan = c.at.plan;
+  if (!c.at.settled || c.at.plan->batch_seconds >= candidate->plan->batch_seconds)
+    return false;
+  c.at.pinned = NULL;
+  c.at.bound = 0;
+  c.at.refined = candidate->refined;
+  *candidate = c.at;
+  return true;
+}
+
+void refine(const Planner *r, Candidate *candidate) {
+  if (r->pinned || candidate->pinned)
+    return;
+  if (!climb(r, candidate, false))
+    climb(r, candidate, true);
 }

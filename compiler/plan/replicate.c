@@ -39,7 +39,7 @@ typedef struct Search {
   bool by_stages; /* labels with other numbers of stages are kept, too */
 } Search;
 
-enum { MOST_LABELS = 128, FEW_LABELS = 40, MANY_RANKS = 32, MANY_PLACES = 320, PLACES_A_RANK = 6 };
+enum { MOST_LABELS = 128, FEW_LABELS = 24, MANY_RANKS = 32, MANY_PLACES = 320, PLACES_A_RANK = 4 };
 
 static bool beats(const Search *s, const Label *a, const Label *b) {
   return a->at.late <= b->at.late && a->at.early <= b->at.early &&

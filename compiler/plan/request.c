@@ -28,7 +28,7 @@ static int read_split(Planner *r, const char *split) {
   bool good = true;
   for (int i = 0; i < names.n; i++) {
     Name name = names.at[i];
-    int piece = piece_find_or_tell(r->g, r->p, name, NO_SPAN, "--split");
+    int piece = r->subject.find(r, name);
     if (piece == 0)
       error_at(NO_SPAN, "PD0503", "--split: stage 0 starts at '%s' already", name);
     if (piece > 0 && piece <= r->pinned[i])
@@ -122,22 +122,22 @@ static int asked_stages(Planner *r, const PlanRequest *q, const Ints *replicas) 
  * continuations are one. */
 static bool may_replicate(const Planner *r) {
   ScheduleTraits traits = schedule_traits(r->form.schedule);
-  return traits.replicas && !traits.serial && !r->g->generation.context;
+  return traits.replicas && !traits.serial && !(r->g && r->g->generation.context);
 }
 
 static bool check_parts(const Planner *r) {
   int parts = pipeline_parts(&r->form);
-  if (parts <= r->p->n)
+  if (parts <= r->subject.n)
     return true;
   Diagnostic *d = error_at(r->where, "PD0505", "%d stages, but the model has only %d place%s to cut", parts,
-                           r->p->n - 1, r->p->n == 2 ? "" : "s");
-  help(d, "'-n %d' or less", r->p->n / r->form.chunks);
+                           r->subject.n - 1, r->subject.n == 2 ? "" : "s");
+  help(d, "'-n %d' or less", r->subject.n / r->form.chunks);
   return false;
 }
 
 static bool check_ranks(const Planner *r, const PlanRequest *q) {
   int ranks = pipeline_ranks(&r->form);
-  if (!form_is_plain(&r->form) && r->g->generation.context) {
+  if (!form_is_plain(&r->form) && r->g && r->g->generation.context) {
     Diagnostic *d = error_at(NO_SPAN, "PD0705", "'--generate' runs every stage on one rank, not on %s",
                              replicas_text(&r->form));
     help(d, "'--samples B' makes so many continuations at once, '--stages S' takes more ranks");
@@ -191,8 +191,8 @@ static bool read_form(Planner *r, const PlanRequest *q) {
     push(&replicas, replicas.at[0]);
   r->free_replicas = may_replicate(r) && !q->replicas && (r->free_stages || workers_of(q) > positions);
   r->free_depth = r->free_stages && !r->free_replicas && !schedule_traits(r->form.schedule).serial;
-  if ((r->free_replicas || r->free_depth) && r->free_stages && positions > r->p->n / r->form.chunks)
-    positions = r->p->n / r->form.chunks;
+  if ((r->free_replicas || r->free_depth) && r->free_stages && positions > r->subject.n / r->form.chunks)
+    positions = r->subject.n / r->form.chunks;
   r->form = form_make(r, positions, replicas.at);
   return check_parts(r) && check_ranks(r, q);
 }
@@ -290,7 +290,7 @@ static bool choose_schedule(Planner *r, const PlanRequest *q, const Plan *taken)
 }
 
 static bool check_microbatch(const Planner *r, int64_t b, const char *option) {
-  int64_t batch = r->g->train.batch;
+  int64_t batch = r->subject.batch;
   if (batch / b > MAX_MICROBATCHES) {
     error_at(NO_SPAN, "PD0506", "%s: microbatches of %lld are %lld in a batch of %lld, and at most %d can be",
              option, (long long)b, (long long)(batch / b), (long long)batch, MAX_MICROBATCHES);
@@ -341,9 +341,43 @@ bool planner_prepare(Planner *r, const Graph *g, const Pieces *p, const PlanRequ
   return choose_devices(r);
 }
 
+/* One rank a device, without threads that would be a model's. */
+bool planner_prepare_layers(Planner *r, const Subject *subject, const PlanRequest *q, const Cluster *levels) {
+  enum { USUAL_CHUNKS = 2 };
+  *r = (Planner){.subject = *subject,
+                 .prices = alloc(sizeof(Prices)),
+                 .request = q,
+                 .schedule_span = NO_SPAN,
+                 .where = NO_SPAN,
+                 .target = q->target};
+  Name name = r->form.schedule = intern(q->schedule ? q->schedule : "2bw");
+  if (!schedule_named(name, NO_SPAN, "--schedule: "))
+    return false;
+  r->traits = schedule_traits(name);
+  if (r->traits.forward_only) {
+    help(error_at(NO_SPAN, "PD0801", "--schedule: '%s' has no backward passes: it trains nothing", name),
+         "a profile of layers is planned for training");
+    return false;
+  }
+  r->form.chunks = r->traits.chunks ? USUAL_CHUNKS : 1;
+  if (!schedule_can(r, q) || !read_form(r, q))
+    return false;
+  bool open = r->free_replicas || r->free_depth;
+  r->ranks = open && q->workers ? q->workers : pipeline_ranks(&r->form);
+  r->target.threads = choose_threads(r);
+  if (!choose_devices(r))
+    return false;
+  double latency = r->topology.link[0].latency;
+  r->topology = topology_of(levels, r->ranks, 0, 0);
+  for (int i = 0; i < levels->n; i++)
+    r->topology.link[i].latency = levels->level[i].latency > 0 ? levels->level[i].latency : latency;
+  push(&r->microbatches, 1);
+  return true;
+}
+
 /* With replicas, chunks or an update a round, microbatches must also go up evenly. */
 static void tell_uneven(const Planner *r, int64_t multiple) {
-  int64_t batch = r->g->train.batch, b = r->request->microbatch;
+  int64_t batch = r->subject.batch, b = r->request->microbatch;
   const char *form = ranks_text(&r->form);
   const char *period = schedule_period(r->form.schedule);
   const char *how = schedule_traits(r->form.schedule).every_round ? "exactly" : "a multiple of";
@@ -365,7 +399,7 @@ static void tell_uneven(const Planner *r, int64_t multiple) {
 }
 
 static void tell_too_few(const Planner *r, int64_t least) {
-  int64_t batch = r->g->train.batch, b = r->request->microbatch;
+  int64_t batch = r->subject.batch, b = r->request->microbatch;
   const char *form = ranks_text(&r->form), *period = schedule_period(r->form.schedule);
   Diagnostic *d;
   if (b)
@@ -418,7 +452,7 @@ static void tell_unmeasured(const Planner *r) {
 
 /* Of all numbers of stages and their replicas none uses the ranks. */
 static void tell_no_form(const Planner *r) {
-  int64_t batch = r->g->train.batch, b = r->request->microbatch;
+  int64_t batch = r->subject.batch, b = r->request->microbatch;
   Diagnostic *d =
       error_at(r->schedule_span, "PD0704", "'%s' has no way to use %d ranks in %s%d stage%s for a batch of %lld%s",
                r->form.schedule, r->ranks, r->free_stages && r->form.n_stages > 1 ? "up to " : "",
@@ -432,7 +466,7 @@ void tell_microbatches(const Planner *r) {
     tell_no_form(r);
     return;
   }
-  int64_t batch = r->g->train.batch, pinned = r->request->microbatch, least, multiple;
+  int64_t batch = r->subject.batch, pinned = r->request->microbatch, least, multiple;
   schedule_needs(&r->form, &least, &multiple);
   if ((pinned ? batch / pinned : batch) < least)
     tell_too_few(r, least);
@@ -441,7 +475,7 @@ void tell_microbatches(const Planner *r) {
 }
 
 bool planner_microbatches(Planner *r) {
-  int64_t batch = r->g->train.batch, pinned = r->request->microbatch;
+  int64_t batch = r->subject.batch, pinned = r->request->microbatch;
   bool scheduled = false;
   Divisors all = divisors(batch);
   for (int i = 0; i < all.n; i++) {

@@ -120,6 +120,11 @@ StageShare span_share(const Spans *s, const Copies *at, int first, int end, bool
   if (c->fill > 0) {
     t.way = c->fill * passage;
     t.forward = c->fill * (s->forward[end] - s->forward[first] + receive_seconds(c, w, first));
+    if (c->beside && first > 0 && w->in) {
+      double message = c->fill * message_seconds(c, first, w->in, w->in_sharing);
+      t.way += 2 * message;
+      t.forward += message;
+    }
   }
   return t;
 }

@@ -273,6 +273,92 @@ static LayerGraph comb(int n, int branches) {
   return g;
 }
 
+/* ---- chains ---------------------------------------------------------------------------------------- */
+
+/* The most states of a chain that ends in state i, and the fewest bytes of those. */
+static int longest(const States *s, int i, const int *with, int n, int64_t *bytes) {
+  int most = 1;
+  *bytes = s->output[i];
+  for (int k = 0; k < n; k++)
+    if (!state_contains(s, i, with[k]) && !state_contains(s, with[k], i))
+      return 0;
+  for (int k = 0; k < i; k++) {
+    int64_t before;
+    int count = state_contains(s, i, k) ? longest(s, k, with, n, &before) + 1 : 0;
+    if (count > most || (count == most && count > 1 && before + s->output[i] < *bytes)) {
+      most = count;
+      *bytes = before + s->output[i];
+    }
+  }
+  return most;
+}
+
+static void test_chains(void **unused) {
+  (void)unused;
+  for (int trial = 0; trial < 1000; trial++) {
+    LayerGraph g = random_graph(1 + (int)below(7), (int)below(5), below(2));
+    const States *s = states_find(&g, 0);
+    int with[2] = {(int)below((uint64_t)s->n), (int)below((uint64_t)s->n)};
+    int n =
+        state_contains(s, with[0], with[1]) || state_contains(s, with[1], with[0]) ? (int)below(3) : (int)below(2);
+    Ints chain = states_chain(s, with, n);
+    int64_t bytes = 0, least;
+    for (int i = 0; i < chain.n; i++) {
+      bytes += s->output[chain.at[i]];
+      assert_true(i == 0 || (chain.at[i] > chain.at[i - 1] && state_contains(s, chain.at[i], chain.at[i - 1])));
+    }
+    for (int k = 0; k < n; k++) {
+      bool held = false;
+      for (int i = 0; i < chain.n; i++)
+        held |= chain.at[i] == with[k];
+      assert_true(held);
+    }
+    assert_int_equal(chain.at[chain.n - 1], s->n - 1);
+    assert_int_equal(chain.n, longest(s, s->n - 1, with, n, &least));
+    assert_int_equal(bytes, least);
+  }
+}
+
+/* ---- our own planner ------------------------------------------------------------------------------- */
+
+/* Whatever the schedule, the machines and the memory: never slower than PipeDream's plan in the same simulator. */
+static void test_never_slower(void **unused) {
+  (void)unused;
+  static const char *const schedules[] = {"2bw", "flush", "gpipe", "pipedream"};
+  int simulated = 0;
+  for (int trial = 0; trial < 400; trial++) {
+    LayerGraph g = random_graph(2 + (int)below(MAX_LAYERS - 1), (int)below(4), below(2));
+    for (int i = 0; i < g.layers.n; i++)
+      *g.layers.at[i].forward += 1.0 / 8, g.layers.at[i].output++;
+    Cluster c = {.n = 1 + (int)below(2)};
+    for (int i = 0; i < c.n; i++)
+      c.level[i] =
+          (ClusterLevel){.count = 1 + (int)below(3), .bandwidth = (double)(1 + below(64)), .latency = 1e-6};
+    LayerProfile l = {&g, 0, states_find(&g, 0)};
+    PlanRequest q = {.workers = cluster_devices(&c),
+                     .recompute = RECOMPUTE_AUTO,
+                     .schedule = schedules[below(4)],
+                     .target.backend = backend_find("cuda"),
+                     .memory = below(3) ? 0 : 500 + (int64_t)below(4000)};
+    LayerStages stages = stages_of_division(pipedream_divide(l.states, &c, below(2)));
+    LayerPlans plans;
+    int mark = diagnostics_mark();
+    if (!layer_plans_make(&l, &q, &c, 0, &stages, &plans)) {
+      diagnostics_forget(mark);
+      assert_null(plans.other.plan);
+      continue;
+    }
+    if (!plans.other.plan)
+      continue;
+    simulated++;
+    assert_true(plan_pace(plans.own.plan) <= plan_pace(plans.other.plan) * (1 + 1e-12));
+    assert_int_equal(plans.other.plan->pipeline.n_stages, stages.n);
+    for (int i = 0; i < stages.n; i++)
+      assert_int_equal(layer_plan_to(&plans.other, i), stages.end[i]);
+  }
+  assert_true(simulated > 200);
+}
+
 static void test_limits(void **unused) {
   (void)unused;
   LayerGraph few = comb(12, 11), many = comb(16, 14), wide = comb(2000, 1900), deep = comb(MOST_LAYERS, 0);
@@ -289,6 +375,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_states),     cmocka_unit_test(test_every_closed_set), cmocka_unit_test(test_one_level),
       cmocka_unit_test(test_two_levels), cmocka_unit_test(test_three_levels),     cmocka_unit_test(test_limits),
+      cmocka_unit_test(test_chains),     cmocka_unit_test(test_never_slower),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

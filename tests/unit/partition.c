@@ -191,6 +191,7 @@ static Parts stage_parts(const Case *k, const Copies *at, int first, int end, bo
   const Costs *c = &k->costs;
   const Wiring *w = &at->wiring;
   int64_t gradients = 0, shared;
+  double extra = 0; /* on its way, but no work of a rank */
   Held held = held_by(k, first, end, &shared);
   Parts p = {.way = passage(k, w, first, end, recompute)};
   p.forward = c->receive[first];
@@ -199,6 +200,12 @@ static Parts stage_parts(const Case *k, const Copies *at, int first, int end, bo
   for (int i = first; i < end; i++) {
     gradients += c->gradients[i];
     p.forward += c->forward[i];
+  }
+  if (c->beside && first > 0 && w->in) {
+    double message =
+        most_bytes(c, first) > 0 ? w->in->latency + most_bytes(c, first) * w->in->byte * w->in_sharing : 0;
+    extra = 2 * message;
+    p.forward += message;
   }
   double update = c->share * (held.update + (double)shared * c->exchange);
   double reduce = c->share * (w->reduce_latency + (double)gradients * w->reduce), pace = 0;
@@ -212,6 +219,7 @@ static Parts stage_parts(const Case *k, const Copies *at, int first, int end, bo
     p.passes = fmax(fmax(p.way / at->replicas + update, reduce), pace / at->replicas) + at->beside;
     p.update = 0;
   }
+  p.way += extra;
   return p;
 }
 

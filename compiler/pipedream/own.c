@@ -1,0 +1,231 @@
+/* Our own planner's plans of profiles of layers, and PipeDream's beside them in the same simulator. */
+#include <math.h>
+
+#include "pipedream/pipedream.h"
+#include "plan/json.h"
+
+/* ---- PipeDream's stages -------------------------------------------------------------------------- */
+
+typedef struct Flat {
+  Ints end, replicas;
+} Flat;
+
+/* Levels above give each stage so many groups of what is within. */
+static void flatten(const Division *d, int groups, Flat *out) {
+  for (int i = 0; i < d->n; i++) {
+    const PipeStage *s = &d->stage[i];
+    if (s->within) {
+      flatten(s->within, groups * s->machines, out);
+      continue;
+    }
+    push(&out->end, s->to);
+    push(&out->replicas, groups * s->machines);
+  }
+}
+
+LayerStages stages_of_division(const Division *d) {
+  Flat flat = {0};
+  flatten(d, 1, &flat);
+  return (LayerStages){flat.end.n, flat.end.at, flat.replicas.at};
+}
+
+/* ---- what both kinds of output tell ---------------------------------------------------------------- */
+
+typedef struct Own {
+  const LayerProfile *profile;
+  const Cluster *cluster;
+  const Division *division; /* PipeDream's; NULL: that would take too long */
+  LayerStages stages;       /* of it */
+  LayerPlans plans;
+} Own;
+
+static const char *list_text(const int *x, int n) {
+  Text t = {0};
+  for (int i = 0; i < n; i++)
+    text_add(&t, "%s%d", i ? "," : "", x[i]);
+  return t.at;
+}
+
+/* ---- for people ------------------------------------------------------------------------------------ */
+
+static void print_stages(const LayerProfile *l, const LayerPlan *p, FILE *out) {
+  static const char *const heads[] = {"stage",       "ranks",     "layers", "parameters", "forward ms",
+                                      "backward ms", "update ms", "memory", "recompute",  "sends"};
+  const Plan *plan = p->plan;
+  const int columns = sizeof heads / sizeof *heads;
+  Grid grid = {.columns = columns, .left = 2};
+  for (int i = 0; i < columns; i++)
+    push(&grid.cells, heads[i]);
+  for (int i = 0; i < plan_parts(plan); i++) {
+    const StagePlan *s = &plan->stage[i];
+    int stage = plan_stage_of(plan, i), from = layer_plan_from(p, i), to = layer_plan_to(p, i);
+    int64_t before = from < 0 ? 0 : l->states->parameters[from];
+    push(&grid.cells,
+         plan->pipeline.chunks > 1 ? format("%d.%d", stage, i / plan->pipeline.n_stages) : format("%d", stage));
+    push(&grid.cells, format("%d", plan->pipeline.replicas[stage]));
+    push(&grid.cells, layers_between(l->graph, l->states, from, to));
+    push(&grid.cells, bytes_text(l->states->parameters[to] - before));
+    push(&grid.cells, ms(s->forward_seconds));
+    push(&grid.cells, ms(s->backward_seconds));
+    push(&grid.cells, ms(s->update_seconds));
+    push(&grid.cells, bytes_text(s->peak_bytes));
+    push(&grid.cells, plan_recomputes(plan, i) ? "yes" : "no");
+    push(&grid.cells, crossing_text(l->states, to));
+  }
+  print_grid(&grid, out);
+}
+
+static void print_other(const Own *o, FILE *out) {
+  if (!o->division) {
+    fprintf(out, "PipeDream's planner: not asked, it would take minutes; '--cost-model pipedream' does\n");
+    return;
+  }
+  fprintf(out, "PipeDream's planner: ranks by stage %s, %s ms a microbatch in its own model; ",
+          list_text(o->stages.replicas, o->stages.n), ms(o->division->seconds));
+  const Plan *other = o->plans.other.plan;
+  if (!other) {
+    fprintf(out, "not simulated: %s\n", o->plans.no_other);
+    return;
+  }
+  double pace = plan_pace(other), own = plan_pace(o->plans.own.plan);
+  fprintf(out, "simulated %s ms", ms(pace));
+  if (own > 0 && fabs(pace / own - 1) >= 0.0005)
+    fprintf(out, ", %.3f times as long", pace / own);
+  fprintf(out, "\n");
+}
+
+static void print_own(const Own *o, FILE *out) {
+  const LayerProfile *l = o->profile;
+  const Plan *plan = o->plans.own.plan;
+  const Pipeline *p = &plan->pipeline;
+  const int device = l->device;
+  Name times = l->graph->devices.at[device];
+  int pieces = o->plans.own.chain.n;
+  fprintf(out, "%s: %d layer%s, %d place%s to cut in a row; %s\n", l->graph->name, l->graph->layers.n,
+          plural(l->graph->layers.n), pieces - 1, plural(pieces - 1), machines_text(o->cluster));
+  fprintf(out, "schedule %s, %lld microbatch%s a batch%s%s\n\n", p->schedule, (long long)p->microbatches,
+          p->microbatches == 1 ? "" : "es", times ? "; times on " : "", times ? times : "");
+  print_stages(l, &o->plans.own, out);
+  double pace = plan_pace(plan), one = l->states->compute[l->states->n - 1];
+  fprintf(out, "\npredicted: %s ms a microbatch, %s ms a batch, %.1f %% of the machines' time spent waiting\n",
+          ms(pace), ms(plan->batch_seconds), plan_waiting(plan) * 100);
+  if (pace > 0)
+    fprintf(out, "throughput: %.3f times that of one machine (%s ms, updates aside)\n", one / pace, ms(one));
+  print_other(o, out);
+}
+
+/* ---- for programs ---------------------------------------------------------------------------------- */
+
+static void add_number(Text *t, const char *key, double x) {
+  text_add(t, ", \"%s\": ", key);
+  json_double(t, x);
+}
+
+static void add_plan(const LayerProfile *l, const LayerPlan *p, int indent, Text *t) {
+  const Plan *plan = p->plan;
+  const Pipeline *pipeline = &plan->pipeline;
+  text_add(t, "\"microbatches\": %lld", (long long)pipeline->microbatches);
+  add_number(t, "seconds", plan_pace(plan));
+  add_number(t, "batch_seconds", plan->batch_seconds);
+  add_number(t, "waiting", plan_waiting(plan));
+  text_add(t, ",\n%*s\"stages\": [", indent, "");
+  for (int i = 0; i < plan_parts(plan); i++) {
+    const StagePlan *s = &plan->stage[i];
+    int stage = plan_stage_of(plan, i), from = layer_plan_from(p, i), to = layer_plan_to(p, i);
+    text_add(t, "%s\n%*s{ \"replicas\": %d, \"ahead\": %d, \"recompute\": %s", i ? "," : "", indent + 2, "",
+             pipeline->replicas[stage], pipeline->ahead[stage], pipeline->recompute[stage] ? "true" : "false");
+    add_number(t, "forward_seconds", s->forward_seconds);
+    add_number(t, "backward_seconds", s->backward_seconds);
+    add_number(t, "update_seconds", s->update_seconds);
+    text_add(t, ", \"memory_bytes\": %lld", (long long)s->peak_bytes);
+    text_add(t, ", \"parameter_bytes\": %lld",
+             (long long)(l->states->parameters[to] - (from < 0 ? 0 : l->states->parameters[from])));
+    text_add(t, ", \"output_bytes\": %lld,\n%*s  ", (long long)(to < l->states->n - 1 ? l->states->output[to] : 0),
+             indent + 2, "");
+    json_layers(l->graph, l->states, from, to, t);
+    text_add(t, " }");
+  }
+  text_add(t, "\n%*s]", indent, "");
+}
+
+static void add_other(const Own *o, Text *t) {
+  text_add(t, ",\n  \"pipedream\": { \"replicas\": [%s]", list_text(o->stages.replicas, o->stages.n));
+  add_number(t, "own_seconds", o->division->seconds);
+  if (o->plans.other.plan) {
+    text_add(t, ",\n    ");
+    add_plan(o->profile, &o->plans.other, 4, t);
+  }
+  text_add(t, " }");
+}
+
+static void print_json(const Own *o, FILE *out) {
+  Text t = {0};
+  const LayerProfile *l = o->profile;
+  Name times = l->graph->devices.at[l->device];
+  text_add(&t, "{\n  \"model\": ");
+  json_string(&t, l->graph->name);
+  text_add(&t, ",\n  \"cost_model\": \"pdc\",\n");
+  if (times) {
+    text_add(&t, "  \"device\": ");
+    json_string(&t, times);
+    text_add(&t, ",\n");
+  }
+  text_add(&t, "  \"levels\": [");
+  for (int i = 0; i < o->cluster->n; i++) {
+    const ClusterLevel *level = &o->cluster->level[i];
+    text_add(&t, "%s{ \"machines\": %d", i ? ", " : "", level->count);
+    if (level->bandwidth > 0)
+      add_number(&t, "bandwidth", level->bandwidth);
+    text_add(&t, " }");
+  }
+  text_add(&t, "],\n  \"schedule\": \"%s\", ", o->plans.own.plan->pipeline.schedule);
+  add_plan(l, &o->plans.own, 2, &t);
+  if (o->division)
+    add_other(o, &t);
+  text_add(&t, "\n}\n");
+  fputs(t.at, out);
+}
+
+/* ---- the command ------------------------------------------------------------------------------------ */
+
+/* Profiles are measured on GPUs, unless something else is said. */
+static PlanRequest request_of(const PlanRequest *asked, const Cluster *cluster) {
+  PlanRequest q = *asked;
+  q.workers = q.workers ? q.workers : cluster_devices(cluster);
+  q.target.backend = q.target.backend ? q.target.backend : backend_find("cuda");
+  q.profile = NULL;
+  return q;
+}
+
+static void tell_unused(int machines, int used) {
+  if (used == machines)
+    return;
+  Diagnostic *d = warning_at(NO_SPAN, "PD0510", "of %d machines %d are used", machines, used);
+  note_at(d, NO_SPAN,
+          "more of them would take as long, or longer: a stage's ranks share a batch's microbatches evenly");
+  help(d, "'--microbatches' says how many those are");
+}
+
+/* Seconds that PipeDream's planner, which is only compared with, may take. */
+static const double PATIENCE = 5;
+
+bool plan_layers_ourselves(const LayerProfile *l, const LayersRequest *r, const PlanRequest *plan, bool json,
+                           FILE *out) {
+  Cluster cluster = r->cluster ? *r->cluster : r->levels;
+  const PlanRequest q = request_of(plan, &cluster);
+  if (!r->cluster && !r->n_bandwidths)
+    cluster.level[0].bandwidth = layer_bandwidth(&q);
+  Own o = {.profile = l, .cluster = &cluster};
+  if (pipedream_effort(l->states, &cluster) < PATIENCE) {
+    o.division = pipedream_divide(l->states, &cluster, r->transfers);
+    o.stages = stages_of_division(o.division);
+  }
+  if (!layer_plans_make(l, &q, &cluster, r->microbatches, o.division ? &o.stages : NULL, &o.plans))
+    return false;
+  tell_unused(o.plans.ranks, pipeline_ranks(&o.plans.own.plan->pipeline));
+  if (json)
+    print_json(&o, out);
+  else
+    print_own(&o, out);
+  return true;
+}
