@@ -52,6 +52,14 @@ static void write_stage(const Graph *g, const Pieces *p, const Plan *plan, int i
     text_add(t, ", ");
     json_int(t, "cache_bytes", s->cache_bytes);
   }
+  if (s->spans) {
+    text_add(t, ",\n      ");
+    json_text(t, "spans", s->spans);
+  }
+  if (s->crosses) {
+    text_add(t, s->spans ? ", " : ",\n      ");
+    json_text(t, "crosses", s->crosses);
+  }
   text_add(t, " }%s\n", i + 1 < plan_parts(plan) ? "," : "");
 }
 
@@ -98,6 +106,11 @@ char *plan_json(const Graph *g, const Pieces *p, const Plan *plan) {
   }
   if (plan->cluster) {
     json_text(&t, "cluster", plan->cluster);
+    if (plan->placement.adjacent) {
+      text_add(&t, ", ");
+      json_int(&t, "adjacent", plan->placement.adjacent);
+    }
+    text_add(&t, "%s", plan->placement.backward ? ", \"backward\": true" : "");
     text_add(&t, ",\n  ");
   }
   json_text(&t, "why", plan->why ? plan->why : "");

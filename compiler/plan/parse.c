@@ -58,10 +58,25 @@ static bool read_ranks(const JsonPlace *at, PartInFile *part) {
 }
 
 static bool read_part(const JsonPlace *at, PlanUse use, StagePlan *s, PartInFile *part) {
-  static const char *const keys[] = {
-      "starts_at",       "recompute",        "replicas",        "ahead",          "ends_with",  "parameters",
-      "forward_seconds", "backward_seconds", "weights_seconds", "update_seconds", "send_bytes", "peak_bytes",
-      "weight_bytes",    "gradient_bytes",   "optimizer_bytes", "cache_bytes",    NULL};
+  static const char *const keys[] = {"starts_at",
+                                     "recompute",
+                                     "replicas",
+                                     "ahead",
+                                     "ends_with",
+                                     "parameters",
+                                     "forward_seconds",
+                                     "backward_seconds",
+                                     "weights_seconds",
+                                     "update_seconds",
+                                     "send_bytes",
+                                     "peak_bytes",
+                                     "weight_bytes",
+                                     "gradient_bytes",
+                                     "optimizer_bytes",
+                                     "cache_bytes",
+                                     "spans",
+                                     "crosses",
+                                     NULL};
   if (use == PLAN_TO_FOLLOW && !json_only(at, keys))
     return false;
   if (use == PLAN_TO_DRAW && (!json_member(at, "forward_seconds") || !json_member(at, "backward_seconds")))
@@ -142,6 +157,23 @@ static bool read_settings(const JsonPlace *top, Pipeline *p) {
   return !is_there(top, "vertical_sync") || json_get_bool(top, "vertical_sync", &p->vertical_sync);
 }
 
+/* How ranks are laid out: `adjacent` of each stage, all of which have equally many, stand together. */
+static bool read_placement(const JsonPlace *top, const PlanFile *f, Placement *out) {
+  int64_t adjacent = 0;
+  if (is_there(top, "adjacent") && !json_get_int(top, "adjacent", 1, MOST_REPLICAS, &adjacent))
+    return false;
+  if (is_there(top, "backward") && !json_get_bool(top, "backward", &out->backward))
+    return false;
+  out->adjacent = (int)adjacent;
+  for (int i = 0; adjacent && i < f->parts; i++)
+    if (f->part[i].replicas != f->part[0].replicas || f->part[i].replicas % adjacent != 0) {
+      error_at((Span){.file = top->file}, "PD0603", "'adjacent' is %d, but stage %d has %d ranks, and stage 0 %d",
+               (int)adjacent, i, f->part[i].replicas, f->part[0].replicas);
+      return false;
+    }
+  return true;
+}
+
 /* What only those who follow a plan read. */
 static bool read_rest(const JsonPlace *top, PlanFile *out) {
   Plan *plan = &out->plan;
@@ -165,9 +197,10 @@ static bool read_rest(const JsonPlace *top, PlanFile *out) {
 
 bool plan_file_read(const char *path, PlanUse use, PlanFile *out) {
   static const char *const keys[] = {
-      "model",        "schedule", "vertical_sync",       "chunks",  "batch",   "microbatch",
-      "microbatches", "target",   "precision",           "threads", "stages",  "batch_seconds",
-      "costs",        "why",      "cache_bytes_a_token", "device",  "cluster", NULL};
+      "model",      "schedule",      "vertical_sync", "chunks",    "batch",
+      "microbatch", "microbatches",  "target",        "precision", "threads",
+      "stages",     "batch_seconds", "costs",         "why",       "cache_bytes_a_token",
+      "device",     "cluster",       "adjacent",      "backward",  NULL};
   *out = (PlanFile){0};
   JsonPlace top = {.path = ""};
   top.object = out->json = json_load(path, &top.file);
@@ -182,7 +215,8 @@ bool plan_file_read(const char *path, PlanUse use, PlanFile *out) {
   Plan *plan = &out->plan;
   if (!read_batch(&top, &plan->pipeline) || !read_settings(&top, &plan->pipeline) || !read_parts(&top, use, out))
     return false;
-  return use == PLAN_TO_DRAW || (read_target(&top, &plan->target) && read_rest(&top, out));
+  return use == PLAN_TO_DRAW ||
+         (read_target(&top, &plan->target) && read_placement(&top, out, &plan->placement) && read_rest(&top, out));
 }
 
 bool plan_file_stages(PlanFile *f) {

@@ -18,7 +18,9 @@ typedef struct StagePlan {
   double forward_seconds, backward_seconds, update_seconds; /* planned: a microbatch; a batch */
   double weights_seconds; /* the part of backward_seconds that makes weights' gradients by products */
   double send_bytes;      /* activations to the next stage, a microbatch */
-  int64_t peak_bytes;     /* of one rank, all its chunks together, from its Allocation; chunks have the same */
+  Name spans, crosses; /* levels of a cluster: within which the stage's ranks are; that messages to the next part
+                             cross. NULL: none was given, or there are no such */
+  int64_t peak_bytes;  /* of one rank, all its chunks together, from its Allocation; chunks have the same */
   int64_t weight_bytes, gradient_bytes, optimizer_bytes; /* its parts that parameters decide, all copies */
   int64_t
       cache_bytes; /* and that of calls which keep something from one microbatch to the next: keys and values */

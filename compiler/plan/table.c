@@ -89,9 +89,50 @@ double plan_waiting(const Plan *plan) {
 }
 
 /* What is not as in a plain pipeline, one line each. */
-static void print_form(const Pipeline *p, FILE *out) {
+/* Stages whose ranks are within that level of the cluster, or cuts whose both sides are. */
+static int count_level(const Plan *plan, Name level, bool cuts) {
+  int n = 0;
+  for (int i = 0; i < plan_parts(plan); i++)
+    n += (cuts ? plan->stage[i].crosses : i < plan->pipeline.n_stages ? plan->stage[i].spans : NULL) == level;
+  return n;
+}
+
+/* "3 within a server, 1 within a rack": each level once. */
+static const char *levels_text(const Plan *plan, bool cuts) {
+  Text t = {0};
+  for (int i = 0; i < plan_parts(plan); i++) {
+    Name level = cuts ? plan->stage[i].crosses : plan->stage[i].spans;
+    bool known = !level;
+    for (int k = 0; k < i; k++)
+      known |= (cuts ? plan->stage[k].crosses : plan->stage[k].spans) == level;
+    if (!known)
+      text_add(&t, "%s%d within a %s", t.n ? ", " : "", count_level(plan, level, cuts), level);
+  }
+  return t.at;
+}
+
+static void print_placement(const Plan *plan, FILE *out) {
+  const Placement *at = &plan->placement;
+  const char *exchanges = levels_text(plan, false), *cuts = levels_text(plan, true);
+  if (!plan->cluster || (!exchanges && !cuts))
+    return;
+  fprintf(out, "placement: stage by stage");
+  if (at->adjacent)
+    fprintf(out, ", %d rank%s of each, over again", at->adjacent, at->adjacent == 1 ? "" : "s");
+  if (at->backward)
+    fprintf(out, ", from the last device on");
+  if (exchanges)
+    fprintf(out, "; stages exchange gradients: %s", exchanges);
+  if (cuts)
+    fprintf(out, "; cuts: %s", cuts);
+  fputc('\n', out);
+}
+
+static void print_form(const Plan *plan, FILE *out) {
+  const Pipeline *p = &plan->pipeline;
   if (!form_is_plain(p))
     fprintf(out, "ranks: %d, by stage %s\n", pipeline_ranks(p), replicas_text(p));
+  print_placement(plan, out);
   if (p->chunks > 1)
     fprintf(out, "chunks: %d parts of the model on each rank; part S.C is rank S's chunk C\n", p->chunks);
   if (p->vertical_sync)
@@ -165,7 +206,7 @@ void plan_table(const Graph *g, const Pieces *p, const Plan *plan, FILE *out) {
           plan->model, l->n_stages, l->n_stages == 1 ? "" : "s", l->schedule, (long long)l->batch,
           (long long)l->microbatches, l->microbatches == 1 ? "" : "es", (long long)l->microbatch,
           backend_of(&plan->target)->device->rank_text(&plan->target), plan->costs, plan_device_text(plan));
-  print_form(l, out);
+  print_form(plan, out);
   int parts = plan_parts(plan);
   const char **cell = alloc((size_t)(parts + 1) * COLUMNS * sizeof *cell);
   memcpy(cell, heads, sizeof heads);

@@ -85,6 +85,19 @@ static StageTimes *part_times(const Planner *r, const Spans *spans, const Plan *
   return times;
 }
 
+/* Of a cluster, what of it each part uses. */
+static void name_levels(const Planner *r, const Plan *plan) {
+  const Cluster *c = r->request->cluster;
+  const Pipeline *p = &plan->pipeline;
+  for (int i = 0; c && i < plan_parts(plan); i++) {
+    StagePlan *s = &plan->stage[i];
+    Stand self = stand_of(p, &plan->placement, i % p->n_stages),
+          behind = stand_of(p, &plan->placement, (i + 1) % p->n_stages);
+    s->spans = self.replicas > 1 ? c->level[level_spanned(&r->topology, &self)].name : NULL;
+    s->crosses = i + 1 < plan_parts(plan) ? c->level[level_between(&r->topology, &self, &behind)].name : NULL;
+  }
+}
+
 /* A plan with what its simulation needs. */
 typedef struct Timed {
   Program *programs;
@@ -98,6 +111,7 @@ static Timed timed(const Planner *r, const Plan *plan) {
     int stage = plan_stage_of(plan, i);
     price_part(r, spans + stage_kind(r, plan, stage), &t.programs[stage], &plan->stage[i]);
   }
+  name_levels(r, plan);
   t.times = part_times(r, spans, plan, t.programs);
   return t;
 }
