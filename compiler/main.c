@@ -457,6 +457,7 @@ static bool print_plans(Compilation *c) {
   for (int i = 0; i < N_RUNNERS_UP; i++)
     if (c->runners_up[i])
       plan_runner_up(&c->pieces, c->plan, c->runners_up[i], stdout);
+  plan_hint(c->graph, &c->pieces, &o->plan, c->plan, stdout);
   return !o->report || write_plan_page(c);
 }
 

@@ -113,7 +113,8 @@ bool candidate_partition(const Candidate *c, int64_t limit, Partition *out) {
     return fit_ranks(c, limit, out);
   }
   limit = limit == INT64_MAX ? limit : limit / c->form->chunks;
-  if (partition_fastest(c->spans, c->copies, parts, limit, INFINITY, out))
+  double most = c->or_not ? c->most * c->spans->c->share : INFINITY;
+  if (partition_fastest(c->spans, c->copies, parts, limit, most, out))
     return true;
   if (!c->or_not)
     partition_smallest(c->spans, c->copies, parts, out);

@@ -17,7 +17,8 @@ typedef struct Candidate {
   bool settled;      /* its peaks are exact and fit */
   bool refined;
   bool refused;
-  bool or_not; /* where it does not fit no smaller partition is looked for */
+  bool or_not; /* where it does not fit no smaller partition is looked for ... */
+  double most; /* ... nor one that takes longer, in seconds of a batch */
 } Candidate;
 
 typedef Vec(Candidate) Candidates;

@@ -11,15 +11,17 @@ typedef struct Choice {
   Vec(int64_t) microbatches;
   const Plan *stalling; /* NULL, or one that its schedule does not take */
   int left;             /* plans that may still be laid out once one is known to fit */
-  bool fits;            /* one is */
+  double best;          /* seconds of the fastest that is known to fit; INFINITY: none is */
+  double close;         /* what takes so many times as long is of no use */
 } Choice;
 
 /* Laying out many ranks or many pieces takes long, and of ways to use very many of them a few are as good as all. */
 static Choice choice_make(const Planner *r) {
-  enum { RANKS = 640, PIECES = 30000, LEAST = 6 };
+  enum { RANKS = 640, PIECES = 30000, LEAST = 6, MANY_RANKS = 32 };
   int left = RANKS / r->ranks, by_pieces = PIECES / r->subject.n;
   left = left < by_pieces ? left : by_pieces;
-  return (Choice){.r = r, .left = left > LEAST ? left : LEAST};
+  return (Choice){
+      .r = r, .left = left > LEAST ? left : LEAST, .best = INFINITY, .close = r->ranks > MANY_RANKS ? 1.02 : 1.15};
 }
 
 static double seconds(const Candidate *c) { return c->plan ? c->plan->batch_seconds : c->bound; }
@@ -71,14 +73,16 @@ static Candidate *leader(Choice *c, bool unrefined) {
       consider(c, best);
       continue;
     }
-    if (c->fits && c->left == 0) {
+    best->or_not = isfinite(c->best);
+    if (best->or_not && (c->left == 0 || seconds(best) > c->close * c->best)) {
       best->refused = true;
       continue;
     }
-    best->or_not = c->fits;
+    best->most = c->close * c->best;
     settle(c->r, best);
     c->left -= c->left > 0;
-    c->fits |= best->settled;
+    if (best->settled)
+      c->best = fmin(c->best, seconds(best));
     if (best->refused && !best->or_not)
       push(&c->smallest, *best);
   }
@@ -95,13 +99,11 @@ static Plan *next_best(Choice *c) {
 
 /* A candidate that comes close to the fastest may overtake it once its cuts are moved. */
 static void refine_leaders(Choice *c) {
-  enum { MANY_RANKS = 32 };
-  const int LEADERS = c->r->ranks > MANY_RANKS ? 2 : 6;
-  const double CLOSE = c->r->ranks > MANY_RANKS ? 1.02 : 1.15;
+  const int LEADERS = c->close < 1.1 ? 2 : 6;
   double best = most_seconds(c->r);
   for (int i = 0; i < LEADERS;) {
     Candidate *one = leader(c, true);
-    if (!one || seconds(one) > CLOSE * best)
+    if (!one || seconds(one) > c->close * best)
       return;
     one->refined = true;
     refine(c->r, one);
@@ -237,6 +239,9 @@ static char *why(const Choice *c, const Plan *plan, double gain) {
            : r->request->recompute != RECOMPUTE_AUTO ? "recomputation as asked"
            : any                                     ? "recomputation where memory asks for it"
                                                      : "everything fits without recomputation");
+  if (c->stalling && p->n_stages == 1 && r->free_stages)
+    text_add(&t, " Pipelines of several stages would stall, as updates wait for other stages [PD0707]: "
+                 "'vertical_sync = true' in the model runs them.");
   if (!r->request->ahead && p->ahead[0] > 1)
     text_add(&t,
              " One microbatch more in flight between stages: where kernels take 2 %% more or less time than "
@@ -345,7 +350,8 @@ Plan *plan_choose(const Planner *r, Plan **runners_up, int n, NoPlan *none) {
   double gain = 0;
   plan = look_ahead(&c, simplest(&c, plan), &gain);
   plan->why = why(&c, plan, gain);
-  c.left = n + 1; /* runners-up */
+  c.left = n + 1; /* runners-up, however slow */
+  c.close = INFINITY;
   if (n > 0)
     list_neighbours(&c, plan);
   for (int found = 0; found < n;) {

@@ -136,6 +136,41 @@ bool plan_comparison(const Graph *g, const Pieces *p, const PlanRequest *request
   return best > 0;
 }
 
+/* Of the schedules that are planned in no time and keep what the chosen one promises, or one update less. */
+static const Plan *worth_a_hint(const Graph *g, const Pieces *p, const PlanRequest *request, const Plan *plan) {
+  enum { FEW_WORKERS = 8 };
+  static const double WORTH = 0.95;
+  const Plan *best = plan;
+  int n;
+  const char *const *name = schedule_names(&n);
+  for (int i = 0; i < n; i++) {
+    const char *why;
+    if (!allows(DELAY_ONE, name[i]) || schedule_traits(name[i]).serial ||
+        !strcmp(name[i], plan->pipeline.schedule) || (takes_long(name[i]) && request->workers > FEW_WORKERS))
+      continue;
+    const Plan *other = try_schedule(g, p, *request, name[i], &why);
+    if (other && other->batch_seconds < best->batch_seconds)
+      best = other;
+  }
+  return best->batch_seconds <= WORTH * plan->batch_seconds ? best : NULL;
+}
+
+void plan_hint(const Graph *g, const Pieces *p, const PlanRequest *request, const Plan *plan, FILE *out) {
+  enum { MOST_WORKERS = 64, MOST_PIECES = 512 };
+  if (g->inference || request->plan || schedule_open(g, request) || request->workers > MOST_WORKERS ||
+      p->n > MOST_PIECES)
+    return;
+  const Plan *other = worth_a_hint(g, p, request, plan);
+  if (!other)
+    return;
+  bool older = schedule_traits(other->pipeline.schedule).two_versions &&
+               !schedule_traits(plan->pipeline.schedule).two_versions;
+  fprintf(out, "hint: '--schedule %s' takes %.2f ms a batch, %.1f %% less%s ('--compare' shows all)\n",
+          other->pipeline.schedule, other->batch_seconds * 1e3,
+          (1 - other->batch_seconds / plan->batch_seconds) * 100,
+          older ? ", with gradients of weights one update old" : "");
+}
+
 static void print_row(const ComparedSchedule *row, FILE *out) {
   const Plan *plan = row->plan;
   if (!plan) {

@@ -115,6 +115,8 @@ bool plan_comparison(const Graph *g, const Pieces *p, const PlanRequest *request
                      ComparedSchedule rows[N_COMPARED]);
 /* A line of each; false where nothing can run, or after a diagnostic where the request keeps to one schedule. */
 bool plan_compare(const Graph *g, const Pieces *p, const PlanRequest *request, FILE *out);
+/* A line, where another schedule is planned to be at least 5 % faster than the plan for this request. */
+void plan_hint(const Graph *g, const Pieces *p, const PlanRequest *request, const Plan *plan, FILE *out);
 double plan_waiting(const Plan *plan); /* the part of all workers' time in which they wait */
 void plan_table(const Graph *g, const Pieces *p, const Plan *plan, FILE *out);          /* for people */
 void plan_runner_up(const Pieces *p, const Plan *chosen, const Plan *other, FILE *out); /* one line of it */
