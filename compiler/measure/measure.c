@@ -197,10 +197,10 @@ static void choose_processes(const Planner *r, ProfileTask *task) {
   for (int i = 0; i < task->n; i++)
     most = task->allocations[i]->bytes > most ? task->allocations[i]->bytes : most;
   task->processes = r->ranks < at_once ? r->ranks : (int)at_once;
-  while (task->processes > 1 && device->memory(task->processes) - device->process < most)
+  while (task->processes > 1 && device->memory && device->memory(task->processes) - device->process < most)
     task->processes--;
   task->processes = task->processes > 1 ? task->processes : 1;
-  task->room = device->memory(task->processes) - device->process;
+  task->room = device->memory ? device->memory(task->processes) - device->process : r->limit;
 }
 
 static void choose_update(const Graph *g, ProfileTask *task) {

@@ -21,15 +21,15 @@ int ranks_asked(const PlanPage *page) {
   return asked > used && !q->plan ? asked : used;
 }
 
-/* Bytes that the rank on a device may take: as the planner bounds it. */
+/* Bytes that the arena of the rank on a device may take: as the planner bounds it. */
 static int64_t memory_of(const PlanPage *page, int device) {
   const PlanRequest *q = page->request;
   const Device *target = backend_of(&page->plan->target)->device;
   bool assumed;
   if (q->memory)
-    return q->memory;
+    return q->memory - target->process;
   const DeviceKind *kind = q->cluster ? cluster_kind(q->cluster, device) : target->kind(q->arch, &assumed);
-  return kind->memory ? kind->memory : target->memory(ranks_asked(page));
+  return (kind->memory ? kind->memory : target->memory(ranks_asked(page))) - target->process;
 }
 
 static void add_name(Text *out, const char *name) {

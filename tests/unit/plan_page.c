@@ -13,19 +13,21 @@
 #include "model.h"
 #include "report/report.h"
 
+enum { PROCESS = 8 << 20 }; /* bytes beside the arena */
+
 /* Two racks of two servers of two devices, of which the last server's have less memory. */
 static const uint8_t kinds[] = {0, 0, 0, 0, 0, 0, 1, 1};
 static const Cluster racks = {.name = "</script><script>alert(1)</script>",
                               .n_kinds = 2,
                               .kind = {{.name = "large",
                                         .backend = &backend_c,
-                                        .memory = 2000000,
+                                        .memory = PROCESS + 2000000,
                                         .product = {2e11},
                                         .stream = 1e10,
                                         .inside = 1e10},
                                        {.name = "<small>",
                                         .backend = &backend_c,
-                                        .memory = 1500000,
+                                        .memory = PROCESS + 1500000,
                                         .product = {1e11},
                                         .stream = 1e10,
                                         .inside = 1e10}},
@@ -116,7 +118,7 @@ static void memory_is_bounded_by_device(void **unused) {
   assert_int_equal(cJSON_GetArraySize(limits), 8);
   for (int rank = 0; rank < 8; rank++)
     assert_int_equal(number(limits, rank), number(member(data, "device_of"), rank) < 6 ? 2000000 : 1500000);
-  request.memory = 1700000;
+  request.memory = PROCESS + 1700000;
   limits = member(data_of(page_of(&request, plan)), "limits");
   for (int rank = 0; rank < 8; rank++)
     assert_int_equal(number(limits, rank), 1700000);
