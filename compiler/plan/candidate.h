@@ -44,6 +44,8 @@ bool add_ways(const Planner *r, int64_t b, Spans *spans, double *best, Candidate
 /* One candidate, unless the schedule does not take so many microbatches: false. */
 bool add_form(const Planner *r, Candidates *candidates, const Pipeline *form, const Placement *at, int64_t b,
               const Spans *spans, double bound);
+/* The form in every placement that suits it. */
+bool add_placements(const Planner *r, Candidates *candidates, const Pipeline *form, int64_t b, const Spans *spans);
 /* Forms with as many ranks for every stage: they are few, and the best of them is often near the best of all. */
 typedef struct Equals {
   Candidates *candidates;

@@ -157,8 +157,7 @@ static bool list_candidates(Choice *c) {
   for (int i = 0; i < r->microbatches.n && !r->free_replicas; i++) {
     int64_t b = r->microbatches.at[i];
     Spans *spans = spans_at(r, b);
-    if (r->free_depth ? add_depths(c, b, spans)
-                      : add_form(r, &c->candidates, &r->form, &(Placement){0}, b, spans, 0))
+    if (r->free_depth ? add_depths(c, b, spans) : add_placements(r, &c->candidates, &r->form, b, spans))
       list_microbatch(c, b);
   }
   return c->candidates.n > 0;
@@ -242,7 +241,9 @@ static char *why(const Choice *c, const Plan *plan, double gain) {
   if (c->stalling && p->n_stages == 1 && r->free_stages)
     text_add(&t, " Pipelines of several stages would stall, as updates wait for other stages [PD0707]: "
                  "'vertical_sync = true' in the model runs them.");
-  if (!r->request->ahead && p->ahead[0] > 1)
+  if (!r->request->ahead && p->ahead[0] > 1 && gain <= 0)
+    text_add(&t, " One microbatch more in flight between stages hides messages.");
+  if (!r->request->ahead && p->ahead[0] > 1 && gain > 0)
     text_add(&t,
              " One microbatch more in flight between stages: where kernels take 2 %% more or less time than "
              "planned a batch takes %.1f %% less.",
@@ -322,7 +323,8 @@ static Plan *look_ahead(const Choice *c, Plan *plan, double *gain) {
   int64_t b = plan->pipeline.microbatch;
   int parts = plan_parts(plan);
   ScheduleTraits traits = schedule_traits(form.schedule);
-  if (r->request->ahead || form.n_stages == 1 || traits.drains || traits.every_round || !traits.looks_ahead)
+  if (r->request->ahead || form.n_stages == 1 || form.ahead[0] > 1 || traits.drains || traits.every_round ||
+      !traits.looks_ahead)
     return plan;
   int *start = alloc((size_t)parts * sizeof *start);
   for (int i = 0; i < parts; i++)

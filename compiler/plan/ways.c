@@ -6,11 +6,43 @@
 
 static const Placement neighbours;
 
+/* One microbatch more in flight between stages hides messages that pass beside the work. Where weights are as old as
+ * a microbatch is long in flight only the request says so. */
+static void add_ahead(const Planner *r, Candidates *candidates, const Pipeline *form, const Placement *at,
+                      int64_t b, const Spans *spans, double bound) {
+  if (r->request->ahead || !r->traits.looks_ahead || r->traits.every_round || !spans->c->beside ||
+      form->n_stages == 1)
+    return;
+  Pipeline *ahead = alloc(sizeof *ahead);
+  *ahead = pipeline_copy(form);
+  for (int i = 0; i + 1 < form->n_stages; i++)
+    ahead->ahead[i] = 2;
+  if (schedule_allows(ahead, r->subject.batch / b))
+    push(candidates, candidate_of(r, ahead, at, b, spans, r->request->recompute, r->pinned, bound));
+}
+
 bool add_form(const Planner *r, Candidates *candidates, const Pipeline *form, const Placement *at, int64_t b,
               const Spans *spans, double bound) {
   if (!schedule_allows(form, r->subject.batch / b))
     return false;
   push(candidates, candidate_of(r, form, at, b, spans, r->request->recompute, r->pinned, bound));
+  add_ahead(r, candidates, form, at, b, spans, bound);
+  return true;
+}
+
+bool add_placements(const Planner *r, Candidates *candidates, const Pipeline *form, int64_t b,
+                    const Spans *spans) {
+  const int w = form->replicas[0];
+  bool equal = form->n_stages > 1 && r->topology.n > 1;
+  for (int i = 0; i < form->n_stages; i++)
+    equal &= form->replicas[i] == w;
+  if (!add_form(r, candidates, form, &neighbours, b, spans, 0))
+    return false;
+  for (int k = 1; equal && k < w; k++)
+    if (w % k == 0)
+      add_form(r, candidates, form, &(Placement){.adjacent = k}, b, spans, 0);
+  if (r->n_kinds > 1)
+    add_form(r, candidates, form, &(Placement){.backward = true}, b, spans, 0);
   return true;
 }
 
@@ -29,15 +61,16 @@ static bool add_equal(const Planner *r, const Pipeline *form, const Placement *a
                       Equals *e) {
   static const double CLOSE = 1.5;
   const double microbatches = (double)r->subject.batch / (double)b;
+  int first = e->candidates->n;
   Partition part;
   if (!add_form(r, e->candidates, form, at, b, spans, 0))
     return false;
-  Candidate *c = &e->candidates->at[e->candidates->n - 1];
-  if (partition_below(c, r->limit, CLOSE * e->best / microbatches, &part)) {
-    c->bound = part.value * microbatches * (1 - 1e-9);
-    e->best = fmin(e->best, c->bound);
-  } else if (e->candidates->n > 1) {
-    e->candidates->n--; /* the first one stays, for the message that nothing fits */
+  if (partition_below(&e->candidates->at[first], r->limit, CLOSE * e->best / microbatches, &part)) {
+    for (int i = first; i < e->candidates->n; i++)
+      e->candidates->at[i].bound = part.value * microbatches * (1 - 1e-9);
+    e->best = fmin(e->best, part.value * microbatches);
+  } else if (first > 0) {
+    e->candidates->n = first; /* the first one stays, for the message that nothing fits */
   }
   return true;
 }
