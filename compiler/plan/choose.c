@@ -126,11 +126,16 @@ static bool add_depths(Choice *c, int64_t b, const Spans *spans) {
   return any;
 }
 
+/* They stay rising. */
 static void list_microbatch(Choice *c, int64_t b) {
+  int at = c->microbatches.n;
   for (int i = 0; i < c->microbatches.n; i++)
     if (c->microbatches.at[i] == b)
       return;
   push(&c->microbatches, b);
+  for (; at > 0 && c->microbatches.at[at - 1] > b; at--)
+    c->microbatches.at[at] = c->microbatches.at[at - 1];
+  c->microbatches.at[at] = b;
 }
 
 /* Replicas are open: the fastest with as many ranks for every stage says what other ways are worth a look. */

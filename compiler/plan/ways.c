@@ -78,7 +78,7 @@ static bool add_equal(const Planner *r, const Pipeline *form, const Placement *a
 /* Stages with w ranks each, as many as there may be. */
 static bool add_width(const Planner *r, int w, int64_t b, const Spans *spans, Equals *e) {
   int d = r->ranks / w < r->form.n_stages ? r->ranks / w : r->form.n_stages;
-  if (r->free_stages ? 5 * w * d < 4 * r->ranks : d < r->form.n_stages) /* too many stay free */
+  if (r->free_stages ? d > 1 && 5 * w * d < 4 * r->ranks : d < r->form.n_stages) /* too many stay free */
     return false;
   int *replicas = alloc((size_t)d * sizeof *replicas);
   for (int i = 0; i < d; i++)
