@@ -103,8 +103,9 @@ static void print_own(const Own *o, FILE *out) {
   int pieces = o->plans.own.chain.n;
   fprintf(out, "%s: %d layer%s, %d place%s to cut in a row; %s\n", l->graph->name, l->graph->layers.n,
           plural(l->graph->layers.n), pieces - 1, plural(pieces - 1), machines_text(o->cluster));
-  fprintf(out, "schedule %s, %lld microbatch%s a batch%s%s\n\n", p->schedule, (long long)p->microbatches,
-          p->microbatches == 1 ? "" : "es", times ? "; times on " : "", times ? times : "");
+  fprintf(out, "schedule %s, %lld microbatch%s a batch%s%s%s\n\n", p->schedule, (long long)p->microbatches,
+          p->microbatches == 1 ? "" : "es", times ? "; times on " : "", times ? times : "",
+          p->ahead[0] > 1 ? "; one more in flight between stages hides messages" : "");
   print_stages(l, &o->plans.own, out);
   double pace = plan_pace(plan), one = l->states->compute[l->states->n - 1];
   fprintf(out, "\npredicted: %s ms a microbatch, %s ms a batch, %.1f %% of the machines' time spent waiting\n",
