@@ -158,7 +158,7 @@ static bool hopeless(const Planner *r, const Plan *smallest, bool fits) {
 }
 
 void settle(const Planner *r, Candidate *c) {
-  const int ROUNDS = c->or_not ? 2 : r->free_replicas ? 3 : 10;
+  const int ROUNDS = r->free_replicas ? 3 : 10;
   int n_stages = c->form->n_stages, parts = pipeline_parts(c->form);
   int64_t *error = alloc((size_t)n_stages * sizeof *error);
   Plan *smallest = NULL;
