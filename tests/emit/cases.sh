@@ -263,6 +263,10 @@ schedules_are_compared() {
   sed 's/pipeline *= 2bw;/pipeline = auto;/' "$source/models/lenet.pdm" >open.pdm
   expect 0 "$pdc" -S -n 2 -o open open.pdm
   expect 0 "$pdc" -S --plan open/plan.json -o again open.pdm
+  expect 0 "$pdc" plan --schedule gpipe -n 4 "$source/models/gpt_mini.pdm"
+  contains out "^hint: '--schedule 2bw' takes .* less, with gradients of weights one update old"
+  expect 0 "$pdc" plan --schedule 2bw -n 4 "$source/models/gpt_mini.pdm"
+  lacks out '^hint:'
   expect 1 "$pdc" plan --compare --schedule 2bw "$source/models/gpt_mini.pdm"
   contains err PD0511
   expect 1 "$pdc" plan --delay 0 "$source/models/gpt_mini.pdm"
