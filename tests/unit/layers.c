@@ -9,17 +9,9 @@
 #include <string.h>
 
 #include "pipedream/pipedream.h"
+#include "random.h"
 
 enum { MAX_LAYERS = 9 };
-
-static uint64_t state = 88172645463325252u;
-
-static uint64_t below(uint64_t n) {
-  state ^= state << 13;
-  state ^= state >> 7;
-  state ^= state << 17;
-  return (state >> 11) % n;
-}
 
 /* A graph of n layers; of each ten pairs of layers `density` have an edge. One source: all depend on layer 0. */
 static LayerGraph random_graph(int n, int density, bool one_source) {

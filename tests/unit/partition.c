@@ -12,17 +12,9 @@
 #include "plan/replicate.h"
 #include "plan/topology.h"
 #include "schedule/program.h"
+#include "random.h"
 
 enum { MAX_PIECES = 9, MAX_DEPTH = 5, MAX_PARAMS = 6, CASES = 6000 };
-
-static uint64_t state = 88172645463325252u;
-
-static uint64_t below(uint64_t n) {
-  state ^= state << 13;
-  state ^= state >> 7;
-  state ^= state << 17;
-  return (state >> 11) % n;
-}
 
 typedef struct Case {
   Costs costs;

@@ -12,18 +12,11 @@
 #include <string.h>
 
 #include "plan/candidate.h"
+#include "random.h"
 
 enum { MAX_PIECES = 8, MAX_RANKS = 5 };
 
 static int problems = 1000;
-static uint64_t state = 88172645463325252u;
-
-static uint64_t below(uint64_t n) {
-  state ^= state << 13;
-  state ^= state >> 7;
-  state ^= state << 17;
-  return (state >> 11) % n;
-}
 
 /* ---- problems ------------------------------------------------------------------------------------ */
 
