@@ -18,7 +18,7 @@ struct record {
 };
 
 enum { MOST_RECORDS = 1 << 20, MOST_OPEN = 4, ROUNDS = 64 }; /* of all ranks; nested; of comparing clocks */
-enum { COMPUTE, MESSAGES, GRADIENTS, N_THREADS = GRADIENTS + 2 };
+enum { COMPUTE, MESSAGES, GRADIENTS }; /* threads; from GRADIENTS on as many as exchanges overlap */
 
 static struct record *records; /* NULL: no --trace */
 static int64_t n_records, room, dropped;
@@ -266,18 +266,40 @@ static int by_id(const void *a, const void *b) {
 
 static double microseconds(double time) { return (time - origin) * 1e6; }
 
-static void write_name(FILE *f, int rank, const struct about *a, int thread) {
-  static const char *const names[N_THREADS] = {"compute", "messages", "gradients, even updates",
-                                               "gradients, odd updates"};
-  if (thread == 0) {
-    fprintf(f, "%s{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":%d,\"args\":{\"name\":\"rank %d: stage %d",
-            rank ? ",\n" : "", rank, rank, a->stage);
-    if (a->replicas > 1) fprintf(f, ", replica %d", a->replica);
-    fprintf(f, "\"}},\n{\"ph\":\"M\",\"name\":\"process_sort_index\",\"pid\":%d,\"args\":{\"sort_index\":%d}}",
-            rank, rank);
+/* The last event's end on each of a rank's threads for gradients. Events come by their ends, so that one that goes
+ * behind a thread's last one overlaps nothing there. */
+struct lanes {
+  int n;
+  double *ends; /* room for as many as a rank has events */
+};
+
+static void write_rank_name(FILE *f, int rank, const struct about *a) {
+  fprintf(f, "%s{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":%d,\"args\":{\"name\":\"rank %d: stage %d",
+          rank ? ",\n" : "", rank, rank, a->stage);
+  if (a->replicas > 1) fprintf(f, ", replica %d", a->replica);
+  fprintf(f, "\"}},\n{\"ph\":\"M\",\"name\":\"process_sort_index\",\"pid\":%d,\"args\":{\"sort_index\":%d}}", rank,
+          rank);
+}
+
+static void write_thread_name(FILE *f, int rank, int thread) {
+  static const char *const names[] = {"compute", "messages", "gradients"};
+  int more = thread - GRADIENTS;
+  fprintf(f, ",\n{\"ph\":\"M\",\"name\":\"thread_name\",\"pid\":%d,\"tid\":%d,\"args\":{\"name\":\"%s", rank,
+          thread, names[more > 0 ? GRADIENTS : thread]);
+  if (more > 0) fprintf(f, " %d", more + 1);
+  fprintf(f, "\"}}");
+}
+
+/* The first of a rank's threads for gradients that is free from `start` on; one more when none is. */
+static int lane(FILE *f, int rank, struct lanes *l, double start, double end) {
+  int i = 0;
+  while (i < l->n && l->ends[i] > start) i++;
+  if (i == l->n) {
+    if (i) write_thread_name(f, rank, GRADIENTS + i);
+    l->n++;
   }
-  fprintf(f, ",\n{\"ph\":\"M\",\"name\":\"thread_name\",\"pid\":%d,\"tid\":%d,\"args\":{\"name\":\"%s\"}}", rank,
-          thread, names[thread]);
+  l->ends[i] = end;
+  return GRADIENTS + i;
 }
 
 /* A pass of batch t uses W(t - (versions - 1)), or W(0) (docs/schedules.md). */
@@ -286,12 +308,12 @@ static int64_t version_of(const struct record *r, const struct about *a) {
   return version > 0 ? version : 0;
 }
 
-static void write_record(FILE *f, int rank, const struct record *r, const struct about *a) {
+static void write_record(FILE *f, int rank, const struct record *r, const struct about *a, struct lanes *l) {
   bool counts = works[r->work].of_microbatch;
-  int thread = works[r->work].thread;
-  if (thread == GRADIENTS) thread += (int)(r->number & 1);
   long long number = (long long)r->number + !counts;
   double start = aligned(rank, r->start), end = aligned(rank, r->end);
+  int thread = works[r->work].thread;
+  if (thread == GRADIENTS) thread = lane(f, rank, l, start, end);
   fprintf(f,
           ",\n{\"ph\":\"X\",\"name\":\"%s %lld\",\"cat\":\"%s\",\"pid\":%d,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f,"
           "\"args\":{\"%s\":%lld",
@@ -337,8 +359,10 @@ static void write_head(FILE *f, const struct about *all) {
           "\"clock_error_us\":%.3f,\"dropped\":%lld},\n\"traceEvents\":[\n",
           s->model, s->schedule, s->plan_hash, pd.ranks, (long long)s->microbatches, (long long)pd.first_step,
           (long long)pd.steps, error * 1e6, lost);
-  for (int rank = 0; rank < pd.ranks; rank++)
-    for (int thread = 0; thread < N_THREADS; thread++) write_name(f, rank, &all[rank], thread);
+  for (int rank = 0; rank < pd.ranks; rank++) {
+    write_rank_name(f, rank, &all[rank]);
+    for (int thread = 0; thread <= GRADIENTS; thread++) write_thread_name(f, rank, thread);
+  }
 }
 
 /* A rank's records lie within one message: MOST_RECORDS of 32 bytes. */
@@ -356,14 +380,16 @@ static bool write_file(FILE *f, const struct about *all) {
   }
   struct record *theirs = pd_allocate((size_t)most * sizeof *theirs);
   struct arrow *arrows = pd_allocate((size_t)total * sizeof *arrows);
+  struct lanes l = {0, pd_allocate((size_t)most * sizeof *l.ends)};
   size_t n_arrows = 0;
   write_head(f, all);
   for (int rank = 0; rank < pd.ranks; rank++) {
     const struct about *a = &all[rank];
+    l.n = 0;
     if (rank) receive_records(rank, theirs, a->n);
     for (int64_t i = 0; i < a->n; i++) {
       const struct record *r = rank ? &theirs[i] : &records[i];
-      write_record(f, rank, r, a);
+      write_record(f, rank, r, a, &l);
       if (!is_message(r->work)) continue;
       bool arrives = r->work >= PD_RECEIVE_ACTIVATIONS;
       arrows[n_arrows++] = (struct arrow){message_id(r, a), goes_backward(r->work), arrives, rank,
@@ -374,6 +400,7 @@ static bool write_file(FILE *f, const struct about *all) {
   fprintf(f, "\n]}\n");
   free(theirs);
   free(arrows);
+  free(l.ends);
   return !ferror(f);
 }
 
