@@ -14,7 +14,8 @@
 #include <string.h>
 #include <time.h>
 
-MPI_Comm pd_comm_control, pd_comm_replicas, pd_comm_ties, pd_comm_figures;
+MPI_Comm pd_comm_control, pd_comm_replicas, pd_comm_ties, pd_comm_figures, pd_comm_checkpoints,
+    pd_comm_signals = MPI_COMM_NULL;
 static MPI_Comm comm_channels, comm_validation;
 
 /* What a route carries; the receiving ones come first. */
@@ -37,10 +38,16 @@ static struct pd_message *messages; /* of what is being posted */
 enum line_kind { ACTIVATIONS, GRADIENTS, VALIDATION, N_LINE_KINDS };
 static struct pd_line **lines[N_KINDS][N_LINE_KINDS];
 
-void pd_comm_open(void) {
-  MPI_Comm *all[] = {&pd_comm_control, &pd_comm_replicas, &pd_comm_ties,
-                     &pd_comm_figures, &comm_channels,    &comm_validation};
-  for (size_t i = 0; i < sizeof all / sizeof *all; i++) MPI_Comm_dup(MPI_COMM_WORLD, all[i]);
+/* Whatever order a launch starts the stages in, as the devices that they are planned for may want, here ranks are
+ * numbered stage by stage. */
+void pd_comm_open(int stage) {
+  MPI_Comm *all[] = {&pd_comm_control, &pd_comm_replicas,    &pd_comm_ties,  &pd_comm_figures,
+                     &pd_comm_signals, &pd_comm_checkpoints, &comm_channels, &comm_validation};
+  MPI_Comm by_stage;
+  MPI_Comm_split(MPI_COMM_WORLD, 0, stage, &by_stage);
+  MPI_Comm_rank(by_stage, &pd.rank);
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++) MPI_Comm_dup(by_stage, all[i]);
+  MPI_Comm_free(&by_stage);
 }
 
 /* ---- waiting --------------------------------------------------------------------------------- */
@@ -77,19 +84,30 @@ static void give_up(double seconds, const char *what, int64_t number, const char
   if (number >= 0) n += snprintf(text + n, sizeof text - (size_t)n, " %lld", (long long)number);
   if (peer >= 0) n += snprintf(text + n, sizeof text - (size_t)n, " %s rank %d", direction, peer);
   if (anyone) describe_overdue(text + n, sizeof text - (size_t)n);
-  pd_fail("nothing came for %.0f s (--timeout): waited for %s", seconds, text);
+  char story[256];
+  pd_signals_ask(peer, story, sizeof story);
+  pd_fail("nothing came for %.0f s (--timeout): waited for %s%s", seconds, text, story);
 }
+
+static int64_t waiting_for = -2; /* of the innermost wait */
+
+int64_t pd_waiting_for(void) { return waiting_for; }
 
 bool pd_wait_until(bool (*done)(void *of), void *of, const char *what, int64_t number, const char *direction,
                    int peer) {
   if (done(of)) return false;
+  int64_t outer = waiting_for;
   for (double start = pd_seconds();;) {
+    waiting_for = outer;
     pd_progress();
     if (done(of)) return true;
+    waiting_for = peer;
+    pd_signals_poll(false);
     double waited = pd_seconds() - start;
     if (waited > pd_options.timeout) give_up(waited, what, number, direction, peer);
     if (waited > 2e-3) {
       pd_transfers_watch();
+      pd_signals_poll(true);
       nanosleep(&(struct timespec){0, 20000}, NULL);
     } else if (waited > 50e-6)
       sched_yield();
@@ -166,16 +184,25 @@ static int64_t run_turns(void) {
   return pd.steps * pd_own_microbatches() * pd.stage->chunks;
 }
 
+static int64_t turns_posted; /* the last turn whose receive is posted */
+
+int64_t pd_turns_posted(void) { return turns_posted; }
+
+static void post_turn(enum route_kind kind, int64_t number, struct route *l, int64_t k) {
+  post_microbatch(kind, l, k);
+  if (number > turns_posted) turns_posted = number;
+}
+
 /* One receive a direction is posted at a time, that of the next turn that gets a message: where it goes must
  * be free by then (compiler/schedule/machine.c counts on the same). */
 static void post_next(enum route_kind kind, int64_t number) {
-  int64_t turns = run_turns();
+  int64_t turns = pd_last_turn_to_post(run_turns());
   int64_t group = number + (int64_t)pd.stage->n_stages * pd.stage->chunks; /* every chunk comes up in one */
   for (int64_t next = number + 1; next <= turns && next <= group; next++) {
     struct pd_turn turn = pd_turn(next, kind == GRADIENTS_IN);
     struct route *l = &routes[kind][turn.chunk];
     if (l->channel->n_values) {
-      if (next > first_passes) post_microbatch(kind, l, turn.k);
+      if (next > first_passes) post_turn(kind, next, l, turn.k);
       return;
     }
   }
@@ -185,7 +212,7 @@ static void receive(enum route_kind kind, int64_t number) {
   struct pd_turn turn = pd_turn(number, kind == GRADIENTS_IN);
   struct route *l = &routes[kind][turn.chunk];
   if (!l->channel->n_values) return;
-  if (number <= first_passes) post_microbatch(kind, l, turn.k);
+  if (l->posted < turn.k) post_turn(kind, number, l, turn.k); /* of a first pass, or while ranks agree on an end */
   if (l->posted != turn.k)
     pd_fail("internal: receives %s %lld, but %lld was posted", l->what, (long long)turn.k, (long long)l->posted);
   double start = pd_seconds();

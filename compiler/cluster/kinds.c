@@ -53,8 +53,8 @@ static const char CORE[] = "core";
 static DataSheet sheet_of_core(void) {
   return (DataSheet){.name = intern(CORE),
                      .backend = &backend_c,
-                     .peak = {[PRECISION_F32] = 230e9},
-                     .share = {[PRECISION_F32] = 1},
+                     .peak = {[PRECISION_F32] = 230e9, [PRECISION_BF16] = 500e9},
+                     .share = {[PRECISION_F32] = 1, [PRECISION_BF16] = 1},
                      .memory_bandwidth = 25e9,
                      .stream_share = 1,
                      .inside = 60e9,

@@ -1,5 +1,6 @@
 /* Our own planner's plans of profiles of layers, and PipeDream's beside them in the same simulator. */
 #include <math.h>
+#include <string.h>
 
 #include "pipedream/pipedream.h"
 #include "plan/json.h"
@@ -207,15 +208,42 @@ static void tell_unused(int machines, int used) {
   help(d, "'--microbatches' says how many those are");
 }
 
+static bool is_open(const PlanRequest *q) { return q->schedule && !strcmp(q->schedule, "auto"); }
+
+/* What asks about several schedules does not go with what names one. */
+static bool schedules_agree(const LayersRequest *r, const PlanRequest *q) {
+  if (r->compare && (q->schedule || q->delay)) {
+    help(error_at(NO_SPAN, "PD0511", "--compare is of all schedules that train: it does not go with '%s'",
+                  q->schedule ? "--schedule" : "--delay"),
+         "leave one of them out");
+    return false;
+  }
+  if (q->delay && !is_open(q)) {
+    help(error_at(NO_SPAN, "PD0511", "--delay chooses among schedules, and the schedule is given"),
+         "'--schedule auto' leaves it open");
+    return false;
+  }
+  return true;
+}
+
 /* Seconds that PipeDream's planner, which is only compared with, may take. */
 static const double PATIENCE = 5;
 
 bool plan_layers_ourselves(const LayerProfile *l, const LayersRequest *r, const PlanRequest *plan, bool json,
                            FILE *out) {
   Cluster cluster = r->cluster ? *r->cluster : r->levels;
-  const PlanRequest q = request_of(plan, &cluster);
+  PlanRequest q = request_of(plan, &cluster);
   if (!r->cluster && !r->n_bandwidths)
     cluster.level[0].bandwidth = layer_bandwidth(&q);
+  const LayersJob job = {l, &q, &cluster, r->microbatches};
+  if (!schedules_agree(r, &q))
+    return false;
+  if (r->compare)
+    return layers_compare(&job, out);
+  if (is_open(&q)) {
+    q.schedule = layers_fastest_schedule(&job);
+    q.delay = DELAY_FREE;
+  }
   Own o = {.profile = l, .cluster = &cluster};
   if (pipedream_effort(l->states, &cluster) < PATIENCE) {
     o.division = pipedream_divide(l->states, &cluster, r->transfers);

@@ -48,6 +48,7 @@ typedef struct LayersRequest {
   bool transfers;         /* --transfers */
   int64_t microbatches;   /* --microbatches: of a batch; 0: not given */
   const char *device;     /* --device; NULL: the profile's first */
+  bool compare;           /* --compare */
 } LayersRequest;
 
 /* pdc plan --profile FILE without a model: prints the plan, as a table or as JSON; where no machines are given, what
@@ -61,6 +62,20 @@ LayerStages stages_of_division(const Division *d);
 /* Our own plan of the profile, and PipeDream's in the same simulator. False after diagnostics. */
 bool plan_layers_ourselves(const LayerProfile *l, const LayersRequest *r, const PlanRequest *plan, bool json,
                            FILE *out);
+
+/* ---- all schedules (schedules.c) ------------------------------------------------------------------ */
+
+typedef struct LayersJob {
+  const LayerProfile *profile;
+  const PlanRequest *request;
+  const Cluster *cluster;
+  int64_t microbatches; /* as for layer_plans_make() */
+} LayersJob;
+
+/* Of those that --delay allows; of those as fast, within half a percent, the one that needs least memory. */
+const char *layers_fastest_schedule(const LayersJob *job);
+/* A line of each schedule's best plan; false where nothing can run. */
+bool layers_compare(const LayersJob *job, FILE *out);
 
 /* ---- what people and programs read (table.c, text.c) ------------------------------------------ */
 

@@ -93,10 +93,11 @@ static int64_t moment_bytes(const Graph *g, const UpdateRule *rule, int param) {
   return bytes;
 }
 
-/* As measured: the rule over elements, and where gradients are clipped their squares. */
-static double measured_update(const Planner *r, const Held *held) {
+/* As measured: the rule over elements, and where gradients are clipped their squares; elsewhere as streams are. */
+static double measured_update(const Planner *r, const Held *held, const Rates *rates) {
   double elements = (double)held->masters / 4;
-  return elements * (r->profile->update + (r->g->train.clip_norm > 0 ? r->profile->norm : 0));
+  double scale = r->profile->device ? r->profile->rates.stream / rates->stream : 1;
+  return elements * scale * (r->profile->update + (r->g->train.clip_norm > 0 ? r->profile->norm : 0));
 }
 
 /* An update of a parameter reads and writes its moments, and goes over as many bytes as it has as often as the rule
@@ -108,7 +109,7 @@ static double update_seconds(const Planner *r, const UpdateRule *rule, const Rat
   if (g->inference)
     return 0;
   if (r->profile && r->profile->update > 0)
-    return measured_update(r, held);
+    return measured_update(r, held, rates);
   double bytes = (double)held->masters * (rule->traffic + (g->train.clip_norm > 0)) + 2 * (double)held->moments;
   double products = rule->products && is_trained(p) ? rule->products(&g->train, p) : 0;
   return bytes / rates->stream + products / rates->product / rates->threads;

@@ -11,10 +11,11 @@ typedef struct Candidate {
   Recompute recompute;
   const Spans *spans;
   Copies *copies;
-  const int *pinned; /* where parts start, or NULL */
-  double bound;      /* seconds of a batch that no plan of the form can beat */
-  Plan *plan;        /* NULL until the bound is the least left */
-  bool settled;      /* its peaks are exact and fit */
+  const int *pinned;   /* where parts start, or NULL */
+  Partition *balanced; /* of several chunks: if memory were no matter; its start is NULL until somebody asks */
+  double bound;        /* seconds of a batch that no plan of the form can beat */
+  Plan *plan;          /* NULL until the bound is the least left */
+  bool settled;        /* its peaks are exact and fit */
   bool refined;
   bool refused;
   bool or_not; /* where it does not fit no smaller partition is looked for ... */
@@ -26,16 +27,32 @@ typedef Vec(Candidate) Candidates;
 /* ---- candidate.c */
 Candidate candidate_of(const Planner *r, const Pipeline *form, const Placement *at, int64_t b, const Spans *spans,
                        Recompute policy, const int *pinned, double bound);
-/* The best partition by estimated bytes; the smallest there is when none fits, and false. Each chunk of a rank has an
- * equal share of the limit. */
+/* Of pinned cuts, or of ranks that have a part each: the best partition by estimated bytes; the smallest there is when
+ * none fits, and false. */
 bool candidate_partition(const Candidate *c, int64_t limit, Partition *out);
 Plan *plan_of(const Planner *r, const Candidate *c,
               const Partition *part); /* simulated, where it is schedulable */
-/* Both; where ranks hold several chunks, balanced among ranks. */
+/* By how much values (partition.h) are to be multiplied for seconds of a batch that no simulation undercuts: the
+ * microbatches, or a little less. Of short batches of a pipeline that never drains some may be shorter than others. */
+double candidate_turns(const Planner *r, const Candidate *c);
+double candidate_least_seconds(const Planner *r, const Candidate *c, const Partition *part);
+/* The best plan by estimated bytes; the smallest when none fits, and false. */
 bool candidate_plan(const Planner *r, const Candidate *c, int64_t limit, Plan **out);
+/* Lays out the candidate's plan: whether it fits. If not, the stages' pieces share from now on what those that do not took more than was
+ * estimated. */
+bool fits_exactly(const Planner *r, Candidate *c);
 /* Finds the fastest partition whose exact peaks fit: stages whose estimates were wrong get the difference added.
  * Where even the smallest partition does not fit, keeps that one and refuses. */
 void settle(const Planner *r, Candidate *c);
+
+/* ---- chunks.c: ranks that hold several chunks */
+/* Decides by rank what recomputes, for its chunks have its memory together: where it must. False: some do not fit. */
+bool chunks_fit(const Candidate *c, int64_t limit, Partition *part);
+int64_t chunks_bytes(const Candidate *c, const Partition *part, int stage,
+                     bool recompute);                           /* of a rank: estimated */
+double chunks_value(const Candidate *c, const Partition *part); /* that no simulation undercuts: partition.h */
+/* As candidate_plan(). */
+bool chunks_plan(const Planner *r, const Candidate *c, int64_t limit, Plan **out);
 
 /* ---- ways.c: stages and replicas are open */
 /* Adds the ways to use the ranks with microbatches of b samples that fit and are worth a look beside the best so far,
@@ -54,9 +71,15 @@ typedef struct Equals {
 /* Those with microbatches of b samples, laid out in any way, unless far from the best. False: none. */
 bool add_equals(const Planner *r, int64_t b, Equals *e);
 
+/* ---- every.c */
+/* Where there are so few plans that all can be tried: the fastest that fits by estimated bytes and whose batch takes less
+ * than `most` seconds. False: there is none, or the budget, in about 50 ns, is spent. */
+bool fastest_of_all(const Planner *r, double most, int64_t *budget, Candidate *out);
+
 /* ---- refine.c */
 /* Changes a settled candidate's plan step by step as long as the simulated batch gets shorter: its cuts, and where the
- * planner may, ranks, stages and the microbatch. The candidate stays settled. */
-void refine(const Planner *r, Candidate *c);
+ * planner may, ranks, stages and the microbatch. The candidate stays settled. How many turns of microbatches through parts
+ * were simulated for it. */
+int64_t refine(const Planner *r, Candidate *c);
 
 #endif

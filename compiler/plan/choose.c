@@ -4,6 +4,9 @@
 
 #include "plan/candidate.h"
 
+enum { MANY_RANKS = 32, VERY_MANY_RANKS = 128 };
+static const double CLOSE = 1.3; /* what takes so many times as long may become the fastest */
+
 typedef struct Choice {
   const Planner *r;
   Candidates candidates;
@@ -17,11 +20,13 @@ typedef struct Choice {
 
 /* Laying out many ranks or many pieces takes long, and of ways to use very many of them a few are as good as all. */
 static Choice choice_make(const Planner *r) {
-  enum { RANKS = 640, PIECES = 30000, LEAST = 6, MANY_RANKS = 32 };
+  enum { RANKS = 640, PIECES = 30000, LEAST = 6 };
   int left = RANKS / r->ranks, by_pieces = PIECES / r->subject.n;
   left = left < by_pieces ? left : by_pieces;
-  return (Choice){
-      .r = r, .left = left > LEAST ? left : LEAST, .best = INFINITY, .close = r->ranks > MANY_RANKS ? 1.02 : 1.15};
+  return (Choice){.r = r,
+                  .left = left > LEAST ? left : LEAST,
+                  .best = INFINITY,
+                  .close = r->ranks > MANY_RANKS ? 1.02 : CLOSE};
 }
 
 static double seconds(const Candidate *c) { return c->plan ? c->plan->batch_seconds : c->bound; }
@@ -58,6 +63,18 @@ static void consider(Choice *c, Candidate *candidate) {
   candidate->refused = true;
 }
 
+/* No other of its microbatch was laid out: how much that gains from moving its cuts is another matter for each. */
+static bool is_first(const Choice *c, const Candidate *one) {
+  bool first = c->r->ranks <= VERY_MANY_RANKS;
+  for (int i = 0; i < c->candidates.n; i++) {
+    const Candidate *other = &c->candidates.at[i];
+    first &= other == one || other->microbatch != one->microbatch || !(other->settled || other->refined);
+  }
+  return first;
+}
+
+static double close_enough(const Choice *c, const Candidate *one) { return is_first(c, one) ? CLOSE : c->close; }
+
 /* The fastest candidate that fits, of all or of those that were not refined; NULL when none is left. */
 static Candidate *leader(Choice *c, bool unrefined) {
   for (;;) {
@@ -74,11 +91,12 @@ static Candidate *leader(Choice *c, bool unrefined) {
       continue;
     }
     best->or_not = isfinite(c->best);
-    if (best->or_not && (c->left == 0 || seconds(best) > c->close * c->best)) {
+    double close = close_enough(c, best);
+    if (best->or_not && (c->left == 0 || seconds(best) > close * c->best)) {
       best->refused = true;
       continue;
     }
-    best->most = c->close * c->best;
+    best->most = close * c->best;
     settle(c->r, best);
     c->left -= c->left > 0;
     if (best->settled)
@@ -97,18 +115,42 @@ static Plan *next_best(Choice *c) {
   return best->plan;
 }
 
-/* A candidate that comes close to the fastest may overtake it once its cuts are moved. */
+/* A candidate that comes close to the fastest may overtake it once its cuts are moved; of those that cost little also
+ * such as are not so close, for what the searches minimise is not all that is simulated. */
 static void refine_leaders(Choice *c) {
+  enum { MORE = 24, LITTLE = 60000 }; /* turns: a tenth of a second */
   const int LEADERS = c->close < 1.1 ? 2 : 6;
   double best = most_seconds(c->r);
-  for (int i = 0; i < LEADERS;) {
+  int64_t turns = 0;
+  for (int i = 0;;) {
     Candidate *one = leader(c, true);
-    if (!one || seconds(one) > c->close * best)
+    if (!one)
       return;
+    bool first = is_first(c, one);
     one->refined = true;
-    refine(c->r, one);
+    if (seconds(one) > (first ? CLOSE : c->close) * best)
+      continue;
+    if (!first && i++ >= LEADERS && (i > MORE || turns >= LITTLE))
+      return;
+    turns += refine(c->r, one);
     best = fmin(best, seconds(one));
-    i++;
+  }
+}
+
+/* What is faster than all these, where so few plans are possible that they can be tried one by one. */
+static void try_every(Choice *c) {
+  enum { ROUNDS = 8, BUDGET = 1000000 };
+  const Candidate *best = leader(c, false);
+  const double most = fmin(most_seconds(c->r), best ? seconds(best) : INFINITY);
+  int64_t budget = BUDGET;
+  Candidate one;
+  for (int round = 0; round < ROUNDS && fastest_of_all(c->r, most, &budget, &one); round++) {
+    if (!fits_exactly(c->r, &one))
+      continue;
+    one.settled = one.refined = true;
+    one.pinned = c->r->pinned;
+    push(&c->candidates, one);
+    return;
   }
 }
 
@@ -273,12 +315,22 @@ static Plan *fastest(Choice *c) {
   if (!list_candidates(c))
     return NULL;
   refine_leaders(c);
+  try_every(c);
   return next_best(c);
 }
 
 Plan *plan_fastest(const Planner *r) {
   Choice c = choice_make(r);
   return fastest(&c);
+}
+
+Plan *plan_any(const Planner *r) {
+  Choice c = choice_make(r);
+  if (!list_candidates(&c))
+    return NULL;
+  if (!leader(&c, false))
+    try_every(&c);
+  return next_best(&c);
 }
 
 static bool better(const Plan *a, const Plan *b) {

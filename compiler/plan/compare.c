@@ -9,7 +9,7 @@ bool schedule_open(const Graph *g, const PlanRequest *q) {
 }
 
 /* Weights' age in updates, at most: what a name of `delay` allows. */
-static bool allows(Delay delay, const char *schedule) {
+bool delay_allows(Delay delay, const char *schedule) {
   ScheduleTraits traits = schedule_traits(schedule);
   return !traits.forward_only && !traits.every_round && (delay != DELAY_NONE || !traits.two_versions);
 }
@@ -50,7 +50,7 @@ Plan *plan_open_schedule(const Graph *g, const Pieces *p, const PlanRequest *req
   Text tried = {0};
   for (int i = 0; i < names; i++) {
     const char *why;
-    if (!allows(request->delay, name[i]))
+    if (!delay_allows(request->delay, name[i]))
       continue;
     text_add(&tried, "%s%s", tried.n ? ", " : "", name[i]);
     const Plan *plan = try_schedule(g, p, *request, name[i], &why);
@@ -82,17 +82,15 @@ static int busiest(const Plan *plan, double *share) {
   return most;
 }
 
-static const struct {
-  const char *label, *schedule;
-  bool replicas_alone; /* one stage on all ranks */
-} compared[N_COMPARED] = {{.label = "sequential (naive)", .schedule = "sequential"},
-                          {.label = "data parallel", .schedule = "flush", .replicas_alone = true},
-                          {.label = "gpipe", .schedule = "gpipe"},
-                          {.label = "flush (PipeDream-Flush)", .schedule = "flush"},
-                          {.label = "interleaved", .schedule = "interleaved"},
-                          {.label = "zb_h1", .schedule = "zb_h1"},
-                          {.label = "pipedream", .schedule = "pipedream"},
-                          {.label = "2bw (PipeDream-2BW)", .schedule = "2bw"}};
+const ComparedKind compared_kinds[N_COMPARED] = {
+    {.label = "sequential (naive)", .schedule = "sequential"},
+    {.label = "data parallel", .schedule = "flush", .replicas_alone = true},
+    {.label = "gpipe", .schedule = "gpipe"},
+    {.label = "flush (PipeDream-Flush)", .schedule = "flush"},
+    {.label = "interleaved", .schedule = "interleaved"},
+    {.label = "zb_h1", .schedule = "zb_h1"},
+    {.label = "pipedream", .schedule = "pipedream"},
+    {.label = "2bw (PipeDream-2BW)", .schedule = "2bw"}};
 
 /* With hundreds of ranks these take minutes: as many stages as ranks are searched, laid out and simulated. */
 static bool takes_long(const char *schedule) {
@@ -103,10 +101,10 @@ static bool takes_long(const char *schedule) {
 static ComparedSchedule compare_one(const Graph *g, const Pieces *p, const PlanRequest *request, int i) {
   PlanRequest q = *request;
   q.plan = NULL;
-  if (compared[i].replicas_alone)
+  if (compared_kinds[i].replicas_alone)
     q.stages = 1;
-  ComparedSchedule row = {.label = compared[i].label};
-  const Plan *plan = row.plan = try_schedule(g, p, q, compared[i].schedule, &row.why);
+  ComparedSchedule row = {.label = compared_kinds[i].label};
+  const Plan *plan = row.plan = try_schedule(g, p, q, compared_kinds[i].schedule, &row.why);
   if (!plan) {
     row.why = row.why ? row.why : "no plan";
     return row;
@@ -122,9 +120,9 @@ bool plan_comparison(const Graph *g, const Pieces *p, const PlanRequest *request
                      ComparedSchedule rows[N_COMPARED]) {
   double best = 0;
   for (int i = 0; i < N_COMPARED; i++) {
-    if (quick && takes_long(compared[i].schedule))
-      rows[i] =
-          (ComparedSchedule){.label = compared[i].label, .why = "left out: it takes long with so many ranks"};
+    if (quick && takes_long(compared_kinds[i].schedule))
+      rows[i] = (ComparedSchedule){.label = compared_kinds[i].label,
+                                   .why = "left out: it takes long with so many ranks"};
     else
       rows[i] = compare_one(g, p, request, i);
     double seconds = rows[i].plan ? rows[i].plan->batch_seconds : 0;
@@ -145,7 +143,7 @@ static const Plan *worth_a_hint(const Graph *g, const Pieces *p, const PlanReque
   const char *const *name = schedule_names(&n);
   for (int i = 0; i < n; i++) {
     const char *why;
-    if (!allows(DELAY_ONE, name[i]) || schedule_traits(name[i]).serial ||
+    if (!delay_allows(DELAY_ONE, name[i]) || schedule_traits(name[i]).serial ||
         !strcmp(name[i], plan->pipeline.schedule) || (takes_long(name[i]) && request->workers > FEW_WORKERS))
       continue;
     const Plan *other = try_schedule(g, p, *request, name[i], &why);

@@ -33,6 +33,8 @@ typedef struct Device {
   /* The machine and the library as profiles name them, whose measurements hold for no other. */
   Name (*machine)(void);
   Name (*library)(void);
+  /* The kind of device of a machine that is named so; NULL: its figures are not known. */
+  const DeviceKind *(*kind_of_machine)(Name machine);
   char *(*rank_text)(const Target *t); /* what a rank runs on, for people: "2 threads a rank" */
 } Device;
 

@@ -63,6 +63,15 @@ static void write_stage(const Graph *g, const Pieces *p, const Plan *plan, int i
   text_add(t, " }%s\n", i + 1 < plan_parts(plan) ? "," : "");
 }
 
+static void add_placement(Text *t, const Placement *at) {
+  if (at->adjacent) {
+    json_int(t, "adjacent", at->adjacent);
+    text_add(t, ",\n  ");
+  }
+  if (at->backward)
+    text_add(t, "\"backward\": true,\n  ");
+}
+
 char *plan_json(const Graph *g, const Pieces *p, const Plan *plan) {
   Text t = {0};
   const Pipeline *l = &plan->pipeline;
@@ -106,13 +115,9 @@ char *plan_json(const Graph *g, const Pieces *p, const Plan *plan) {
   }
   if (plan->cluster) {
     json_text(&t, "cluster", plan->cluster);
-    if (plan->placement.adjacent) {
-      text_add(&t, ", ");
-      json_int(&t, "adjacent", plan->placement.adjacent);
-    }
-    text_add(&t, "%s", plan->placement.backward ? ", \"backward\": true" : "");
     text_add(&t, ",\n  ");
   }
+  add_placement(&t, &plan->placement);
   json_text(&t, "why", plan->why ? plan->why : "");
   text_add(&t, "\n}\n");
   return t.at;

@@ -58,4 +58,5 @@ const Device gpus = {.has_arch = true,
                      .rates = rates,
                      .machine = machine,
                      .library = library,
+                     .kind_of_machine = kind_of_model,
                      .rank_text = rank_text};

@@ -92,7 +92,14 @@ Held holdings_of(const Holdings *h, int first, int end) {
   return h->repeats.columns == 1 ? all : plus(all, *pairs_of(&h->repeats, first, end), -1);
 }
 
+double holdings_update(const Holdings *h, int first, int end) {
+  double all = h->sum[end].update - h->sum[first].update;
+  return h->repeats.columns == 1 ? all : all - pairs_of(&h->repeats, first, end)->update;
+}
+
 int64_t holdings_shared(const Holdings *h, int first, int end) {
-  return holdings_of(h, first, end).masters - (h->own[end] - h->own[first]) -
-         pairs_of(&h->whole, first, end)->masters;
+  if (h->whole.columns == 1)
+    return 0;
+  return h->sum[end].masters - h->sum[first].masters - pairs_of(&h->repeats, first, end)->masters -
+         (h->own[end] - h->own[first]) - pairs_of(&h->whole, first, end)->masters;
 }

@@ -26,6 +26,8 @@ typedef struct Holdings Holdings;
 const Holdings *holdings_make(int pieces, const Holding *holding, int n);
 /* Of the stage of pieces [first, end). */
 Held holdings_of(const Holdings *h, int first, int end);
+/* Its `update` alone. */
+double holdings_update(const Holdings *h, int first, int end);
 /* Bytes of masters of those that pieces outside the stage use as well. */
 int64_t holdings_shared(const Holdings *h, int first, int end);
 

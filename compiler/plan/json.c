@@ -89,12 +89,15 @@ bool json_get_int(const JsonPlace *at, const char *key, int64_t least, int64_t m
   return true;
 }
 
+/* 30 years in milliseconds; what is beyond was no time, and would be lost in sums. */
+#define MOST_SECONDS 1e12
+
 bool json_get_seconds(const JsonPlace *at, const char *key, double *out) {
   const cJSON *m = json_member(at, key);
   if (!m)
     return false;
-  if (!cJSON_IsNumber(m) || !(m->valuedouble >= 0) || !isfinite(m->valuedouble)) {
-    complain(at, key, "must be a number, zero or more");
+  if (!cJSON_IsNumber(m) || !(m->valuedouble >= 0 && m->valuedouble <= MOST_SECONDS)) {
+    complain(at, key, format("must be a number from 0 to %g", MOST_SECONDS));
     return false;
   }
   *out = m->valuedouble;

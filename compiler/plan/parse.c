@@ -37,10 +37,11 @@ static bool read_bytes(const JsonPlace *at, StagePlan *s) {
       {"gradient_bytes", &s->gradient_bytes}, {"optimizer_bytes", &s->optimizer_bytes},
       {"cache_bytes", &s->cache_bytes},
   };
+  static const int64_t most = (int64_t)1 << 50; /* 1 PiB: no rank has that */
   bool good = !is_there(at, "send_bytes") || json_get_seconds(at, "send_bytes", &s->send_bytes);
   for (size_t i = 0; i < sizeof bytes / sizeof *bytes; i++)
     if (is_there(at, bytes[i].key))
-      good &= json_get_int(at, bytes[i].key, 0, (int64_t)1 << 53, bytes[i].to);
+      good &= json_get_int(at, bytes[i].key, 0, most, bytes[i].to);
   return good;
 }
 

@@ -44,14 +44,21 @@ static int64_t bytes(const Search *s, int stage, int first, int end, bool recomp
   return span_bytes(s->spans + s->at[stage].kind, &s->at[stage], first, end, recompute);
 }
 
-/* Of the stage as it would run: without recomputation where that may and does fit. False: it does not. */
-static bool share_that_fits(const Search *s, int stage, int first, int end, bool *recompute, StageShare *t) {
+/* Of the stage as it would run: without recomputation where that may and does fit; `off` is its share so. False: it
+ * does not. */
+static bool share_that_may(const Search *s, int stage, int first, int end, const StageShare *off, bool *recompute,
+                           StageShare *t) {
   const Copies *at = &s->at[stage];
   *recompute = !(at->recompute_off && bytes(s, stage, first, end, false) <= s->limit);
   if (*recompute && !(at->recompute_on && bytes(s, stage, first, end, true) <= s->limit))
     return false;
-  *t = share(s, stage, first, end, *recompute);
+  *t = *recompute ? share(s, stage, first, end, true) : *off;
   return true;
+}
+
+static bool share_that_fits(const Search *s, int stage, int first, int end, bool *recompute, StageShare *t) {
+  StageShare off = share(s, stage, first, end, false);
+  return share_that_may(s, stage, first, end, &off, recompute, t);
 }
 
 /* Nor does any that ends later. */
@@ -147,41 +154,76 @@ static void keep(States *known, State new) {
   known->n = n < MOST ? n + 1 : MOST;
 }
 
-/* Adds stage k from place i to j before the states at j, where none takes longer than `most`. False: nor does any that
- * ends later. */
-static bool try_stage(const Search *s, int k, int i, int j, const States *behind, double most, States *known) {
+static State state_before(const StageShare *t, const State *behind, int end, int next) {
+  double seconds = fmax(t->work + t->finish, t->pace);
+  return (State){stage_end(t, behind->at), seconds * seconds + behind->squares, end, next};
+}
+
+/* Whether no way to run a stage that takes so many seconds at least before the only state behind it comes up to `bar`. */
+static bool falls_behind(const State *bar, const States *behind, double seconds) {
+  const State *next = &behind->state[0];
+  return behind->n == 1 && bar->at.late <= next->at.late && bar->at.early <= next->at.early &&
+         bar->squares < seconds * seconds + next->squares;
+}
+
+/* Adds stage k from place i to j before the states at j, where none takes longer than `most`; something else comes up to
+ * `bar`. False: nothing that ends later is better. */
+static bool try_stage(const Search *s, int k, int i, int j, const States *behind, double most, const State *bar,
+                      States *known) {
   int first = s->place[i], end = s->place[j];
-  StageShare t;
+  StageShare off, t;
   bool recompute;
-  double bar = known->n > 0 && known->state[0].at.late < most ? known->state[0].at.late : most;
-  if (span_compute(s->spans + s->at[k].kind, first, end) / s->at[k].replicas > bar)
+  /* A state that is early only after a known one is late is beaten by it; what is put aside may be done later. */
+  double late = known->n > 0 ? fmin(bar->at.late, known->state[0].at.late) : bar->at.late;
+  double least = span_compute(s->spans + s->at[k].kind, first, end) / s->at[k].replicas;
+  if (least > (s->at[k].deferred ? most : late))
     return false;
-  if (behind->n == 0 || behind->state[0].at.early > bar || share(s, k, first, end, false).work > bar)
+  if (behind->n == 0 || behind->state[0].at.early > late || falls_behind(bar, behind, least) ||
+      (known->n > 0 && falls_behind(known->state, behind, least)))
     return true;
-  if (!share_that_fits(s, k, first, end, &recompute, &t))
+  off = share(s, k, first, end, false);
+  if (off.work > most || off.work - off.aside > late)
+    return true;
+  if (!share_that_may(s, k, first, end, &off, &recompute, &t))
     return !too_large(s, k, first, end);
   for (int n = 0; n < behind->n; n++) {
-    const State *next = &behind->state[n];
-    double seconds = t.work + t.finish;
-    State new = {stage_end(&t, next->at), seconds * seconds + next->squares, j, n};
+    State new = state_before(&t, &behind->state[n], j, n);
     if (new.at.late <= most)
       keep(known, new);
   }
   return true;
 }
 
+/* What stage k from place i comes up to where it ends as the one from the place before does best. */
+static State first_bar(const Search *s, int k, int i, double most) {
+  const States *before = &s->states[k * s->places + i - 1];
+  State none = {.at = {.early = INFINITY, .late = most}, .squares = INFINITY};
+  int end = i > s->from[k] && before->n > 0 ? before->state[0].end : 0;
+  StageShare t;
+  bool recompute;
+  if (end <= i || k == s->stages - 1 || !share_that_fits(s, k, s->place[i], s->place[end], &recompute, &t))
+    return none;
+  State bar = state_before(&t, &s->states[(k + 1) * s->places + end].state[0], end, 0);
+  return bar.at.late < most ? bar : none;
+}
+
+static void find_states(const Search *s, int k, int i, double most) {
+  static const States none = {.n = 1};
+  States *known = &s->states[k * s->places + i];
+  State bar = first_bar(s, k, i, most);
+  *known = (States){0};
+  for (int j = s->from[k + 1] > i ? s->from[k + 1] : i + 1; j <= s->to[k + 1]; j++)
+    if (!try_stage(s, k, i, j, k == s->stages - 1 ? &none : &s->states[(k + 1) * s->places + j], most, &bar,
+                   known))
+      break;
+}
+
 /* The least possible value, if it is at most `most`; of those the one whose stages' times have the least sum of squares,
  * where the stages from each on take as little as they can. INFINITY when nothing fits. */
 static double least_value(const Search *s, double most) {
-  const States none = {.n = 1};
   for (int k = s->stages - 1; k >= 0; k--)
-    for (int i = s->from[k]; i <= s->to[k]; i++) {
-      States *known = &s->states[k * s->places + i];
-      *known = (States){0};
-      for (int j = s->from[k + 1] > i ? s->from[k + 1] : i + 1; j <= s->to[k + 1]; j++)
-        if (!try_stage(s, k, i, j, k == s->stages - 1 ? &none : &s->states[(k + 1) * s->places + j], most, known))
-          break;
-    }
+    for (int i = s->from[k]; i <= s->to[k]; i++)
+      find_states(s, k, i, most);
   for (int k = 0, at = 0, n = 0; k < s->stages && s->states->n > 0; k++) {
     const State *best = &s->states[k * s->places + at].state[n];
     s->end[k * s->places + at] = best->end;
@@ -190,32 +232,55 @@ static double least_value(const Search *s, double most) {
   return s->states->n > 0 ? s->states->state[0].at.late : INFINITY;
 }
 
+/* The sum of squares of stage k from place i to j and those behind it, if none is slower than `slowest` and it is at most
+ * `most`; else INFINITY. False: nor is any that ends later. */
+static bool squares_at(const Search *s, int k, int i, int j, double slowest, double most, const double *after,
+                       double *squares) {
+  int first = s->place[i], end = s->place[j];
+  double least = span_compute(s->spans + s->at[k].kind, first, end) / s->at[k].replicas;
+  double behind = k < s->stages - 1 ? after[j] : 0;
+  StageShare off, t;
+  bool recompute;
+  *squares = INFINITY;
+  if (least > slowest)
+    return false;
+  if (least * least + behind > most)
+    return true;
+  off = share(s, k, first, end, false);
+  if (off.work > slowest)
+    return true;
+  if (!share_that_may(s, k, first, end, &off, &recompute, &t))
+    return !too_large(s, k, first, end);
+  if (t.work <= slowest)
+    *squares = t.work * t.work + behind;
+  return true;
+}
+
+/* Where stage k from place i on should end, near which that of the place before does. */
+static double most_even_end(const Search *s, int k, int i, double slowest, int near, const double *after,
+                            int *at) {
+  double best = INFINITY, most = INFINITY, squares;
+  if (near > i && squares_at(s, k, i, near, slowest, most, after, &squares))
+    most = squares;
+  for (int j = s->from[k + 1] > i ? s->from[k + 1] : i + 1; j <= s->to[k + 1]; j++) {
+    if (!squares_at(s, k, i, j, slowest, fmin(best, most), after, &squares))
+      break;
+    if (squares < best)
+      best = squares, *at = j;
+  }
+  return best;
+}
+
 /* Among partitions no slower than `slowest` of a pipeline that never drains: the least sum of squares. */
 static void most_even(Search *s, double slowest) {
   double *best = alloc((size_t)s->places * sizeof *best), *after = alloc((size_t)s->places * sizeof *after);
   narrow(s, slowest);
   for (int k = s->stages - 1; k >= 0; k--) {
+    int near = 0;
     for (int i = s->from[k]; i <= s->to[k]; i++) {
-      best[i] = INFINITY;
-      for (int j = s->from[k + 1] > i ? s->from[k + 1] : i + 1; j <= s->to[k + 1]; j++) {
-        int first = s->place[i], end = s->place[j];
-        bool recompute;
-        StageShare t;
-        if (span_compute(s->spans + s->at[k].kind, first, end) / s->at[k].replicas > slowest)
-          break;
-        if (share(s, k, first, end, false).work > slowest)
-          continue;
-        bool fits = share_that_fits(s, k, first, end, &recompute, &t);
-        if (!fits && too_large(s, k, first, end))
-          break;
-        if (!fits || t.work > slowest)
-          continue;
-        double total = t.work * t.work + (k < s->stages - 1 ? after[j] : 0);
-        if (total < best[i]) {
-          best[i] = total;
-          s->end[k * s->places + i] = j;
-        }
-      }
+      int *end = &s->end[k * s->places + i];
+      best[i] = most_even_end(s, k, i, slowest, near, after, end);
+      near = isfinite(best[i]) ? *end : 0;
     }
     double *swap = best;
     best = after, after = swap;
@@ -224,7 +289,7 @@ static void most_even(Search *s, double slowest) {
 
 /* Stage k of a partition, those behind it are there already. */
 static void add_stage(const StageShare *t, StageEnd *behind, Partition *out) {
-  double seconds = t->work + t->finish;
+  double seconds = fmax(t->work + t->finish, t->pace);
   *behind = stage_end(t, *behind);
   out->slowest = seconds > out->slowest ? seconds : out->slowest;
   out->value = behind->late;

@@ -1,13 +1,29 @@
 /* From a request to a plan: chosen, or taken from a file and priced anew. */
-#include "plan/planner.h"
+#include "plan/candidate.h"
 
 static bool read_costs(Planner *r) {
   const PlanRequest *q = r->request;
   if (!q->profile)
     return true;
   ProfileSignature now = profile_signature(r->g, r->p, r->target, q->compiler);
-  r->profile = profile_read(q->profile, r->p, &now);
+  r->profile = profile_read(q->profile, r->p, &now, q->cluster != NULL);
   return r->profile != NULL;
+}
+
+const char *costs_text(const Planner *r) {
+  const Profile *p = r->profile;
+  return !p           ? intern("counted")
+         : !p->device ? internf("profile %s", p->file)
+                      : internf("profile %s of a %s, scaled", p->file, p->device->name);
+}
+
+/* Rates of data sheets are no measurements of the other device. */
+static void tell_scaled(const Planner *r) {
+  if (!r->profile || !r->profile->device)
+    return;
+  Diagnostic *d = warning_at(NO_SPAN, "PD0541", "seconds that were measured on '%s' are scaled to '%s'",
+                             r->profile->device->name, r->device->name);
+  note_at(d, NO_SPAN, "each piece by what its operations and bytes take by the rates of both");
 }
 
 /* What the plan's ranks run on, for those who read it. */
@@ -60,17 +76,17 @@ static Plan *take(const Graph *g, const Pieces *p, const PlanRequest *request) {
   if (!read_costs(&r) || !planner_microbatches(&r))
     return NULL;
   const Spans *spans = spans_at(&r, b);
-  const Copies *kept = copies(&r, &form, &plan->placement, b, RECOMPUTE_AUTO);
+  const Candidate c = candidate_of(&r, &form, &plan->placement, b, spans, RECOMPUTE_AUTO, NULL, 0);
   for (int i = 0; i < form.n_stages; i++) /* with one microbatch in flight there is nothing to gain */
-    plan->pipeline.recompute[i] &= kept[i].recompute_on;
-  for (int i = 0; i < plan_parts(plan); i++) {
-    StagePlan *s = &plan->stage[i];
-    s->peak_bytes =
-        span_bytes(spans + kept[i].kind, &kept[i], s->first_piece, s->end_piece, plan_recomputes(plan, i));
-  }
-  sum_of_chunks(plan);
+    plan->pipeline.recompute[i] &= c.copies[i].recompute_on;
+  int *start = alloc((size_t)(plan_parts(plan) + 1) * sizeof *start);
+  for (int i = 0; i < plan_parts(plan); i++)
+    start[i] = plan->stage[i].first_piece, start[i + 1] = plan->stage[i].end_piece;
+  for (int i = 0; i < plan_parts(plan); i++)
+    plan->stage[i].peak_bytes =
+        chunks_bytes(&c, &(Partition){.start = start}, plan_stage_of(plan, i), plan_recomputes(plan, i));
   plan->target = r.target;
-  plan->costs = r.profile ? internf("profile %s", r.profile->file) : intern("counted");
+  plan->costs = costs_text(&r);
   if (!schedulable(&r, plan)) {
     schedule(&plan->pipeline, plan_exchanges(g, p, plan), NO_SPAN);
     return NULL;
@@ -99,8 +115,12 @@ static void tell_unused_ranks(const Planner *r, const Plan *plan) {
   if (used == r->ranks)
     return;
   Diagnostic *d = warning_at(NO_SPAN, "PD0510", "of %d ranks %d are used", r->ranks, used);
-  note_at(d, NO_SPAN,
-          "more of them would take as long, or longer: a stage's ranks share a batch's microbatches evenly");
+  if (r->free_replicas || r->free_depth)
+    note_at(d, NO_SPAN,
+            "more of them would take as long, or longer: a stage's ranks share a batch's microbatches evenly");
+  else
+    note_at(d, NO_SPAN, "'%s' runs every stage on one rank, and the model has only %d place%s to cut",
+            r->form.schedule, r->subject.n - 1, r->subject.n == 2 ? "" : "s");
   help(d, "'mpirun -n %d' launches the programs", used);
 }
 
@@ -124,6 +144,7 @@ Plan *plan_make(const Graph *g, const Pieces *p, const PlanRequest *request, Pla
   }
   name_devices(&r, plan);
   tell_unused_ranks(&r, plan);
+  tell_scaled(&r);
   if (!request->microbatch)
     tell_chosen_microbatch(&r, plan);
   return plan;

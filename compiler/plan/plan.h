@@ -109,6 +109,13 @@ typedef struct ComparedSchedule {
   double busy;        /* the share of a batch in which these work */
 } ComparedSchedule;
 enum { N_COMPARED = 8 };
+typedef struct ComparedKind {
+  const char *label, *schedule;
+  bool replicas_alone; /* one stage on all ranks */
+} ComparedKind;
+extern const ComparedKind compared_kinds[N_COMPARED]; /* in the order of the table */
+/* Whether --delay lets the schedule be chosen where it is left open. */
+bool delay_allows(Delay delay, const char *schedule);
 /* One of each, in the order of the table, whatever schedule or plan is requested; diagnostics are in `why` alone.
  * `quick`: without those whose planning takes minutes for hundreds of ranks. False where nothing can run. */
 bool plan_comparison(const Graph *g, const Pieces *p, const PlanRequest *request, bool quick,

@@ -80,6 +80,9 @@ const char *inference_option(const Graph *g); /* the one that asks for such prog
 bool schedule_named(Name name, Span where, const char *prefix);
 bool schedule_suits(const Graph *g, Name name, Span where, const char *prefix);
 
+/* ---- plan.c */
+const char *costs_text(const Planner *r); /* where costs come from: "counted", "profile gpt.profile.json" */
+
 /* ---- devices.c */
 bool choose_devices(Planner *r); /* false after a diagnostic */
 
@@ -157,10 +160,15 @@ typedef struct NoPlan {
 /* The plan to take; NULL with `none` filled. runners_up as for plan_make(). */
 Plan *plan_choose(const Planner *r, Plan **runners_up, int n, NoPlan *none);
 Plan *plan_fastest(const Planner *r); /* NULL when nothing fits */
-void sum_of_chunks(Plan *plan);       /* estimates of a rank's chunks become the rank's */
+Plan *plan_any(const Planner *r);     /* some plan that fits, where plan_choose() finds one */
 /* Replaces the estimates by exact peaks; fills, by stage, by how much each rank's exceeded its estimate. */
 void find_peaks(const Planner *r, Plan *plan, int64_t *error);
 int64_t largest_peak(const Plan *plan);
+
+/* ---- least.c */
+/* A plan that the planner finds with so little memory a device that it finds none with 64 KiB less (exact), or with 1 %
+ * less, and that memory, the process's own with it; NULL: none was found. `miss`: what comes near. */
+const Plan *plan_of_least_memory(const Planner *r, const Plan *miss, int64_t *memory, bool *exact);
 
 /* ---- refuse.c: asks choose.c what would fit instead */
 /* Why no plan fits, with numbers and an option that would. */

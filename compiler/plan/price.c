@@ -1,4 +1,6 @@
 /* What the pieces of a model cost: seconds from a profile or from counting. */
+#include <math.h>
+
 #include "ops/op.h"
 #include "optimizers/optimizer.h"
 #include "plan/planner.h"
@@ -97,26 +99,53 @@ static void crossing_seconds(const Planner *r, const Rates *rates, Costs *c) {
   c->receive = receive, c->receive_gradient = back;
 }
 
-static void piece_seconds(const Planner *r, int64_t b, const Rates *rates, Costs *c) {
+/* By piece: seconds of a microbatch's passes, and of the products of the backward one that make weights' gradients. */
+typedef struct Passes {
+  double *forward, *backward, *products;
+} Passes;
+
+static Passes count_passes(const Planner *r, int64_t b, const Rates *rates) {
   const Graph *g = r->g;
-  const int n = r->p->n, *piece = piece_of_nodes(g, r->p);
-  double *forward = alloc((size_t)n * sizeof *forward), *backward = alloc((size_t)n * sizeof *backward);
-  double *products = alloc((size_t)n * sizeof *products);
+  const size_t n = (size_t)r->p->n;
+  const int *piece = piece_of_nodes(g, r->p);
   const bool *product = weight_products(g);
+  Passes s = {alloc(n * sizeof(double)), alloc(n * sizeof(double)), alloc(n * sizeof(double))};
   for (int i = 0; i < g->nodes.n; i++) {
     double seconds = counted_seconds(g, i, b, rates);
-    (i < g->n_forward ? forward : backward)[piece[i]] += seconds;
-    products[piece[i]] += product[i] ? seconds : 0;
+    (i < g->n_forward ? s.forward : s.backward)[piece[i]] += seconds;
+    s.products[piece[i]] += product[i] ? seconds : 0;
   }
+  return s;
+}
+
+/* What was measured on another device, as many times as long as is counted here of what is counted there. */
+static double scaled(double measured, double here, double there) {
+  return there > 0 ? measured * (here / there) : measured;
+}
+
+static Passes scale_passes(const Planner *r, int64_t b, const Passes *measured, const Passes *here) {
+  Passes s = count_passes(r, b, &r->profile->rates);
+  for (int i = 0; i < r->p->n; i++) {
+    s.forward[i] = scaled(measured->forward[i], here->forward[i], s.forward[i]);
+    s.backward[i] = scaled(measured->backward[i], here->backward[i], s.backward[i]);
+    s.products[i] = fmin(scaled(measured->products[i], here->products[i], s.products[i]), s.backward[i]);
+  }
+  return s;
+}
+
+static void piece_seconds(const Planner *r, int64_t b, const Rates *rates, Costs *c) {
   const MeasuredSize *measured = r->profile ? profile_at(r->profile, b) : NULL;
+  Passes counted = count_passes(r, b, rates), s = counted;
   if (measured) {
-    for (int i = 0; i < n; i++) /* a profile of an older pdc has no products */
-      products[i] = measured->products ? measured->products[i]
-                    : backward[i] > 0  ? products[i] / backward[i] * measured->backward[i]
-                                       : 0;
-    forward = measured->forward, backward = measured->backward;
+    s = (Passes){measured->forward, measured->backward, alloc((size_t)r->p->n * sizeof(double))};
+    for (int i = 0; i < r->p->n; i++) /* a profile of an older pdc has no products */
+      s.products[i] = measured->products        ? measured->products[i]
+                      : counted.backward[i] > 0 ? counted.products[i] / counted.backward[i] * measured->backward[i]
+                                                : 0;
+    if (r->profile->device)
+      s = scale_passes(r, b, &s, &counted);
   }
-  c->forward = forward, c->backward = backward, c->products = products;
+  c->forward = s.forward, c->backward = s.backward, c->products = s.products;
 }
 
 static Costs *price(const Planner *r, int64_t b, int kind) {

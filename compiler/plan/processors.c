@@ -16,10 +16,10 @@ static const DeviceKind *kind(const char *arch, bool *assumed) {
 /* Fused loops do about a quarter of the operations that products do; calls that move rows get two fifths of a stream:
  * measured on the core that is known by name (docs/performance.md). */
 static Rates rates(const DeviceKind *kind, const Target *t) {
-  double product = kind->product[PRECISION_F32];
-  return (Rates){.product = product,
-                 .pointwise = product * 60 / 230,
-                 .inside = product * 60 / 230,
+  double pointwise = kind->product[PRECISION_F32] * 60 / 230;
+  return (Rates){.product = kind->product[t->precision],
+                 .pointwise = pointwise,
+                 .inside = pointwise,
                  .copy = kind->stream * 0.4,
                  .stream = kind->stream,
                  .call = 2e-6,
@@ -67,16 +67,22 @@ static Name library(void) {
   return internf("oneDNN %d.%d.%d", v->major, v->minor, v->patch);
 }
 
+static const DeviceKind *kind_of_machine(Name machine) {
+  (void)machine;
+  return kind_find("core");
+}
+
 static char *rank_text(const Target *t) {
   return format("%d thread%s a rank", t->threads, t->threads == 1 ? "" : "s");
 }
 
 const Device processors = {.has_threads = true,
-                           .precisions = 1u << PRECISION_F32,
+                           .precisions = 1u << PRECISION_F32 | 1u << PRECISION_BF16,
                            .kind = kind,
                            .rates = rates,
                            .memory = memory,
                            .process = PROCESS_BYTES,
                            .machine = machine,
                            .library = library,
+                           .kind_of_machine = kind_of_machine,
                            .rank_text = rank_text};

@@ -169,12 +169,43 @@ static bool read_signature(const JsonPlace *top, ProfileSignature *s) {
   return true;
 }
 
+/* "cuda bf16" as a target. */
+static bool target_of(Name text, Target *to) {
+  for (const Backend *const *b = all_backends; *b; b++)
+    for (int i = 0; i < N_PRECISIONS; i++)
+      if (text == internf("%s %s", (*b)->name, precision_name((Precision)i))) {
+        *to = (Target){.backend = *b, .precision = (Precision)i};
+        return true;
+      }
+  return false;
+}
+
+/* Finds out what was measured, for a plan for other devices. */
+static bool find_device(int file, Profile *profile) {
+  const ProfileSignature *s = &profile->signature;
+  Target target;
+  if (target_of(s->target, &target))
+    profile->device = backend_of(&target)->device->kind_of_machine(s->machine);
+  if (!profile->device || profile->device->product[target.precision] <= 0) {
+    Diagnostic *d = error_at((Span){.file = file}, "PD0540",
+                             "what the profile was measured on, '%s' in '%s', has no known rates to scale from",
+                             s->machine, s->target);
+    help(d, "leave '--profile' out: costs are counted");
+    return false;
+  }
+  target.threads = s->threads;
+  profile->rates = device_rates(profile->device, &target);
+  return true;
+}
+
 /* Names the first thing that differs. */
-static bool applies(int file, const ProfileSignature *has, const ProfileSignature *now) {
+static bool applies(int file, const ProfileSignature *has, const ProfileSignature *now, bool elsewhere) {
   Diagnostic *d = NULL;
   Span where = {.file = file};
   if (has->model != now->model)
     d = error_at(where, "PD0508", "the profile is of another model, or of other sizes of this one");
+  else if (elsewhere)
+    return true;
   else if (has->target != now->target)
     d = error_at(where, "PD0508", "the profile is of another target: '%s', not '%s'", has->target, now->target);
   else if (has->machine != now->machine)
@@ -189,12 +220,18 @@ static bool applies(int file, const ProfileSignature *has, const ProfileSignatur
     d = error_at(where, "PD0508", "the profile is of another library: '%s', not '%s'", has->library, now->library);
   if (d)
     help(d, "'pdc profile' with the same model, -D and -n measures anew");
+  if (d && has->model == now->model)
+    help(d, "with '--cluster' it is scaled to the devices that this says");
   return d == NULL;
 }
 
 static bool read_piece_group(const JsonPlace *at, const Pieces *p, bool *covered, MeasuredSize *m) {
   static const char *const keys[] = {"names", "count", "forward_ms", "backward_ms", "weights_ms", NULL};
   double forward, backward, products = 0;
+  int64_t count = -1; /* profiles may lack it */
+  bool counted = cJSON_GetObjectItemCaseSensitive(at->object, "count") != NULL;
+  if (counted && !json_get_int(at, "count", 1, p->n, &count))
+    return false;
   if (!json_only(at, keys) || !json_get_seconds(at, "forward_ms", &forward) ||
       !json_get_seconds(at, "backward_ms", &backward))
     return false;
@@ -206,6 +243,11 @@ static bool read_piece_group(const JsonPlace *at, const Pieces *p, bool *covered
   if (!has_products)
     m->products = NULL;
   const cJSON *names = json_get_array(at, "names", 1), *name;
+  if (counted && names && count != cJSON_GetArraySize(names)) {
+    error_at((Span){.file = at->file}, "PD0603", "'%s.count' is %lld, but there are %d names", at->path,
+             (long long)count, cJSON_GetArraySize(names));
+    return false;
+  }
   cJSON_ArrayForEach(name, names) {
     int piece = cJSON_IsString(name) ? piece_find(p, name->valuestring) : -1;
     if (piece < 0 || covered[piece]) {
@@ -285,14 +327,16 @@ static bool read_update(const JsonPlace *top, Profile *profile) {
   return true;
 }
 
-const Profile *profile_read(const char *path, const Pieces *p, const ProfileSignature *expected) {
+const Profile *profile_read(const char *path, const Pieces *p, const ProfileSignature *expected, bool elsewhere) {
   static const char *const keys[] = {"signature", "update", "microbatches", NULL};
   JsonPlace top = {.path = ""};
   Profile *profile = alloc(sizeof *profile);
   profile->file = intern(path);
   top.object = json_load(path, &top.file);
   if (!top.object || !json_only(&top, keys) || !read_signature(&top, &profile->signature) ||
-      !applies(top.file, &profile->signature, expected) || !read_update(&top, profile))
+      !applies(top.file, &profile->signature, expected, elsewhere) || !read_update(&top, profile))
+    return NULL;
+  if (elsewhere && !find_device(top.file, profile))
     return NULL;
   const cJSON *sizes = json_get_array(&top, "microbatches", 1);
   for (int i = 0; sizes && i < cJSON_GetArraySize(sizes); i++) {

@@ -4,9 +4,10 @@
 #define PDC_PROFILE_H
 
 #include "fuse/kernel.h"
+#include "plan/device.h"
 #include "plan/plan.h"
 
-/* A profile holds only for the machine and the model it was made with. */
+/* A profile holds only for the model that it was made with; its seconds for its machine, and scaled for another. */
 typedef struct ProfileSignature {
   Name model;    /* SHA-256 of the nodes, their shapes and attributes, and the pieces */
   Name target;   /* "c f32", "cuda bf16" */
@@ -34,13 +35,16 @@ typedef struct Profile {
   ProfileSignature signature;
   double update,
       norm; /* seconds of an element: of the optimizer's rule, of the gradient's squares; 0: not measured */
-  Vec(MeasuredSize) sizes; /* by rising microbatch */
+  Vec(MeasuredSize) sizes;  /* by rising microbatch */
+  const DeviceKind *device; /* what they were measured on, where it is not what is planned for ... */
+  Rates rates;              /* ... and its rates, from which seconds are scaled */
 } Profile;
 
 ProfileSignature profile_signature(const Graph *g, const Pieces *p, Target target, const char *compiler);
 char *profile_write(const Profile *profile, const Pieces *p); /* the file's text */
-/* NULL after a diagnostic that names what is wrong or differs. */
-const Profile *profile_read(const char *path, const Pieces *p, const ProfileSignature *expected);
+/* NULL after a diagnostic that names what is wrong or differs. elsewhere: the plan is not for this machine, so that it
+ * is enough if the model is the same. */
+const Profile *profile_read(const char *path, const Pieces *p, const ProfileSignature *expected, bool elsewhere);
 /* The measurements at a microbatch; NULL when there are none. */
 const MeasuredSize *profile_at(const Profile *profile, int64_t microbatch);
 

@@ -9,38 +9,28 @@
 typedef struct Climb {
   const Planner *r;
   Candidate at;
-  int *start; /* of the best so far */
-  int left;   /* simulations that it may still take */
+  int *start;    /* of the best so far */
+  int left;      /* simulations that it may still take */
+  int64_t turns; /* of microbatches through parts that were simulated */
   bool moves_cuts_only;
 } Climb;
 
+static int64_t turns_simulated(const Plan *plan) {
+  enum { SHORT = 16, LONG = 256 }; /* of shorter batches more are run, of longer ones two shorter ones */
+  int64_t microbatches = plan->pipeline.microbatches;
+  return plan_parts(plan) * (microbatches < SHORT ? SHORT : microbatches < LONG ? microbatches : LONG);
+}
+
 /* Large pipelines are simulated less often. */
 static int simulations(const Plan *plan) {
-  enum { MOST = 400, LEAST = 8, TURNS = 400000, LONG = 256 }; /* of longer batches two shorter ones are run */
-  int64_t microbatches = plan->pipeline.microbatches < LONG ? plan->pipeline.microbatches : LONG;
-  int64_t turns = plan_parts(plan) * microbatches, n = TURNS / turns;
+  enum { MOST = 400, LEAST = 8, TURNS = 400000 };
+  int64_t n = TURNS / turns_simulated(plan);
   return n > MOST ? MOST : n < LEAST ? LEAST : (int)n;
 }
 
 static int64_t turns_of(const Planner *r, const Candidate *c) { return r->subject.batch / c->microbatch; }
 
 /* ---- trying a plan ----------------------------------------------------------------------------------- */
-
-/* What no simulation beats, updates aside: the busiest rank's passes; of a pipeline that drains with the way of a
- * microbatch through the stages before it, there and back. */
-static double least_seconds(const Planner *r, const Candidate *c, const Partition *part) {
-  int n_stages = c->form->n_stages, parts = pipeline_parts(c->form);
-  double most = 0, *busy = alloc((size_t)n_stages * sizeof *busy);
-  bool in_turn = c->form->chunks == 1 && !c->copies[0].deferred;
-  for (int i = parts - 1; i >= 0; i--) {
-    const Copies *at = &c->copies[i];
-    const Spans *spans = c->spans + at->kind;
-    double way = span_passage(spans, &at->wiring, part->start[i], part->start[i + 1], part->recompute[i]);
-    busy[i % n_stages] += way / at->replicas;
-    most = fmax(busy[i % n_stages], in_turn ? most + spans->c->fill * way : most);
-  }
-  return most * (double)turns_of(r, c) * (1 - 1e-9);
-}
 
 /* Takes the form of `other`, cut at `start`, where that is simulated to be shorter. */
 static bool climbs(Climb *c, const Candidate *other, const int *start) {
@@ -49,10 +39,12 @@ static bool climbs(Climb *c, const Candidate *other, const int *start) {
   Candidate next = *other;
   Partition part;
   next.pinned = start;
-  if (c->left <= 0 || !candidate_partition(&next, c->r->limit, &part) || least_seconds(c->r, &next, &part) > most)
+  if (c->left <= 0 || !candidate_partition(&next, c->r->limit, &part) ||
+      candidate_least_seconds(c->r, &next, &part) > most)
     return false;
   c->left--;
   next.plan = plan_of(c->r, &next, &part);
+  c->turns += turns_simulated(next.plan);
   if (!schedulable(c->r, next.plan) || next.plan->batch_seconds > most)
     return false;
   c->at = next;
@@ -274,8 +266,8 @@ static bool step(Climb *c) {
   return !c->moves_cuts_only && (move_ranks(c) || change_microbatch(c));
 }
 
-/* Whether a better plan was found whose exact peaks fit. */
-static bool climb(const Planner *r, Candidate *candidate, bool moves_cuts_only) {
+/* False: a better plan was found whose exact peaks do not fit; then estimates are better now. */
+static bool climb(const Planner *r, Candidate *candidate, bool moves_cuts_only, int64_t *turns) {
   int parts = pipeline_parts(candidate->form);
   Climb c = {.r = r,
              .at = *candidate,
@@ -286,13 +278,12 @@ static bool climb(const Planner *r, Candidate *candidate, bool moves_cuts_only) 
     c.start[i] = candidate->plan->stage[i].first_piece;
   while (step(&c)) {
   }
+  *turns += c.turns;
   if (c.at.plan == candidate->plan)
+    return true;
+  if (!fits_exactly(r, &c.at))
     return false;
-  c.at.pinned = c.start;
-  c.at.settled = false;
-  settle(r, &c.at);
-  if (!c.at.settled || c.at.plan->batch_seconds >= candidate->plan->batch_seconds)
-    return false;
+  c.at.settled = true;
   c.at.pinned = NULL;
   c.at.bound = 0;
   c.at.refined = candidate->refined;
@@ -300,9 +291,12 @@ static bool climb(const Planner *r, Candidate *candidate, bool moves_cuts_only) 
   return true;
 }
 
-void refine(const Planner *r, Candidate *candidate) {
+int64_t refine(const Planner *r, Candidate *candidate) {
+  enum { ROUNDS = 4 };
+  int64_t turns = 0;
   if (r->pinned || candidate->pinned)
-    return;
-  if (!climb(r, candidate, false))
-    climb(r, candidate, true);
+    return 0;
+  for (int round = 0; round < ROUNDS && !climb(r, candidate, round == ROUNDS - 1, &turns); round++) {
+  }
+  return turns;
 }

@@ -89,11 +89,15 @@ static void find_advice(const Planner *r, Diagnostic *d) {
 }
 
 void tell_nothing_fits(const Planner *r, const Plan *best) {
+  int64_t memory = 0;
+  bool exact = false;
+  const Plan *least = r->request->plan ? NULL : plan_of_least_memory(r, best, &memory, &exact);
+  best = least ? least : best;
   int worst = largest_stage(best);
   const StagePlan *s = &best->stage[worst];
   Diagnostic *d = error_at(r->where, "PD0501", "no plan fits %d device%s of %s; the best needs %s on stage %d",
                            r->ranks, r->ranks == 1 ? "" : "s", bytes_text(r->limit + r->process),
-                           bytes_text(s->peak_bytes + r->process), worst);
+                           bytes_text(least ? memory : s->peak_bytes + r->process), worst);
   int64_t rest = s->peak_bytes - s->weight_bytes - s->gradient_bytes - s->optimizer_bytes;
   const char *trains = r->g->inference ? ""
                                        : format(", gradients %s, optimizer %s", bytes_text(s->gradient_bytes),
@@ -105,5 +109,7 @@ void tell_nothing_fits(const Planner *r, const Plan *best) {
   if (r->process)
     note_at(d, NO_SPAN, "%s of that are the process's own, whatever the model: MPI's and the libraries'",
             bytes_text(r->process));
+  if (least)
+    help(d, "'--memory %lldKiB' is %s", (long long)memory / 1024, exact ? "the least that is enough" : "enough");
   find_advice(r, d);
 }

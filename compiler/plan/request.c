@@ -149,7 +149,7 @@ static bool check_ranks(const Planner *r, const PlanRequest *q) {
     help(d, "'flush' and '2bw' take replicas");
     return false;
   }
-  if (workers_of(q) && workers_of(q) != ranks && !r->free_replicas && !r->free_depth) {
+  if (workers_of(q) && workers_of(q) != ranks && !r->free_replicas && !r->free_stages) {
     Diagnostic *d = form_is_plain(&r->form)
                         ? error_at(NO_SPAN, "PD0504", "%d workers for %d stages: every stage needs one of its own",
                                    workers_of(q), ranks)
@@ -191,7 +191,7 @@ static bool read_form(Planner *r, const PlanRequest *q) {
     push(&replicas, replicas.at[0]);
   r->free_replicas = may_replicate(r) && !q->replicas && (r->free_stages || workers_of(q) > positions);
   r->free_depth = r->free_stages && !r->free_replicas && !schedule_traits(r->form.schedule).serial;
-  if ((r->free_replicas || r->free_depth) && r->free_stages && positions > r->subject.n / r->form.chunks)
+  if (r->free_stages && positions > r->subject.n / r->form.chunks)
     positions = r->subject.n / r->form.chunks;
   r->form = form_make(r, positions, replicas.at);
   return check_parts(r) && check_ranks(r, q);
@@ -333,7 +333,7 @@ bool planner_prepare(Planner *r, const Graph *g, const Pieces *p, const PlanRequ
   if (!choose_schedule(r, q, taken) || (!taken && !read_form(r, q)))
     return false;
   r->traits = schedule_traits(r->form.schedule);
-  bool open = r->free_replicas || r->free_depth;
+  bool open = r->free_replicas || r->free_stages;
   r->ranks = open && workers_of(q) ? workers_of(q) : pipeline_ranks(&r->form);
   if (q->microbatch && !check_microbatch(r, q->microbatch, "--microbatch"))
     return false;
@@ -362,7 +362,7 @@ bool planner_prepare_layers(Planner *r, const Subject *subject, const PlanReques
   r->form.chunks = r->traits.chunks ? USUAL_CHUNKS : 1;
   if (!schedule_can(r, q) || !read_form(r, q))
     return false;
-  bool open = r->free_replicas || r->free_depth;
+  bool open = r->free_replicas || r->free_stages;
   r->ranks = open && q->workers ? q->workers : pipeline_ranks(&r->form);
   r->target.threads = choose_threads(r);
   if (!choose_devices(r))

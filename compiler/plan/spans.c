@@ -27,7 +27,7 @@ static int64_t *largest_work(const Costs *c) {
   return work;
 }
 
-static int64_t work_of(const Spans *s, int first, int end) {
+int64_t span_work(const Spans *s, int first, int end) {
   int level = levels(end - first) - 1;
   const int64_t *row = s->work + (size_t)level * (size_t)s->c->n;
   return larger(row[first], row[end - (1 << level)]);
@@ -38,6 +38,7 @@ Spans spans_make(const Costs *c) {
   Spans s = {.c = c,
              .compute = alloc((size_t)side * sizeof *s.compute),
              .forward = alloc((size_t)side * sizeof *s.forward),
+             .products = alloc((size_t)side * sizeof *s.products),
              .saved = alloc((size_t)side * sizeof *s.saved),
              .gradients = alloc((size_t)side * sizeof *s.gradients),
              .inputs = alloc((size_t)side * sizeof *s.inputs),
@@ -47,6 +48,7 @@ Spans spans_make(const Costs *c) {
   for (int i = 0; i < n; i++) {
     s.compute[i + 1] = s.compute[i] + c->forward[i] + c->backward[i];
     s.forward[i + 1] = s.forward[i] + c->forward[i];
+    s.products[i + 1] = s.products[i] + c->products[i];
     s.saved[i + 1] = s.saved[i] + c->saved[i];
     s.gradients[i + 1] = s.gradients[i] + c->gradients[i];
     s.inputs[i + 1] = s.inputs[i] + c->inputs[i];
@@ -84,8 +86,7 @@ double span_passage(const Spans *s, const Wiring *at, int first, int end, bool r
 
 double span_update(const Spans *s, int first, int end) {
   const Costs *c = s->c;
-  return holdings_of(c->holdings, first, end).update +
-         (double)holdings_shared(c->holdings, first, end) * c->exchange;
+  return holdings_update(c->holdings, first, end) + (double)holdings_shared(c->holdings, first, end) * c->exchange;
 }
 
 /* Links that messages pass beside the work carry one of them at a time. */
@@ -101,7 +102,7 @@ static double reduce_seconds(const Spans *s, const Wiring *w, int first, int end
 
 double span_seconds(const Spans *s, const Copies *at, int first, int end, bool recompute) {
   StageShare t = span_share(s, at, first, end, recompute);
-  return t.work + t.finish;
+  return fmax(t.work + t.finish, t.pace);
 }
 
 StageShare span_share(const Spans *s, const Copies *at, int first, int end, bool recompute) {
@@ -114,17 +115,16 @@ StageShare span_share(const Spans *s, const Copies *at, int first, int end, bool
   if (c->overlapped) {
     t.work = fmax(fmax(t.work + update, reduce), pace / at->replicas);
   } else {
-    t.work = fmax(t.work, pace / at->replicas);
+    t.pace = pace / at->replicas;
+    t.message = c->fill * pace;
     t.finish = update + reduce;
   }
   if (c->fill > 0) {
-    t.way = c->fill * passage;
-    t.forward = c->fill * (s->forward[end] - s->forward[first] + receive_seconds(c, w, first));
-    if (c->beside && first > 0 && w->in) {
-      double message = c->fill * message_seconds(c, first, w->in, w->in_sharing);
-      t.way += 2 * message;
-      t.forward += message;
-    }
+    double products = at->deferred > 0 ? s->products[end] - s->products[first] : 0;
+    t.aside = products / at->replicas;
+    t.way = c->fill * (passage - products);
+    if (c->beside && first > 0 && w->in)
+      t.between = 2 * c->fill * message_seconds(c, first, w->in, w->in_sharing);
   }
   return t;
 }
@@ -153,7 +153,7 @@ int64_t span_bytes(const Spans *s, const Copies *at, int first, int end, bool re
   b += (s->inputs[end] - s->inputs[first]) * at->inputs;
   b += (s->deferred[end] - s->deferred[first]) * at->deferred;
   b += s->missed[end] - s->missed[first];
-  return b + work_of(s, first, end);
+  return b + span_work(s, first, end);
 }
 
 int64_t span_least_bytes(const Spans *s, const Copies *at, int first, int end) {

@@ -2,11 +2,13 @@
 #ifndef PDC_SPANS_H
 #define PDC_SPANS_H
 
+#include <math.h>
+
 #include "plan/partition.h"
 
 typedef struct Spans {
   const Costs *c;
-  double *compute, *forward; /* sums over the pieces before i; compute: forward and backward */
+  double *compute, *forward, *products; /* sums over the pieces before i; compute: forward and backward */
   int64_t *saved, *gradients, *inputs, *deferred;
   int64_t *missed; /* sums of what layouts took more than this says; spans_correct() */
   int64_t *work;   /* the largest of 2^k pieces from i on, at [k * n + i] */
@@ -18,26 +20,33 @@ Spans spans_make(const Costs *c);
 double span_seconds(const Spans *s, const Copies *at, int first, int end, bool recompute);
 /* Bytes of a rank of it. */
 int64_t span_bytes(const Spans *s, const Copies *at, int first, int end, bool recompute);
+int64_t span_work(const Spans *s, int first, int end); /* of these: temporaries */
 /* What it takes at least, recomputing or not, with any more pieces at its end. */
 int64_t span_least_bytes(const Spans *s, const Copies *at, int first, int end);
 /* A stage was laid out and took so many bytes more than said, or less: its pieces share them from now on. */
 void spans_correct(Spans *s, int first, int end, int64_t missed);
 /* The same by what waits for what: all as a microbatch's share. */
 typedef struct StageShare {
-  double work;    /* its passes */
+  double work;  /* its passes */
+  double aside; /* of these what no other stage waits for: weights passes, where backward is in two */
+  double
+      pace; /* messages that pass beside it, one after the other; where the pipeline never drains part of work */
+  double message; /* one of these: the first passes before the stage has begun */
   double finish;  /* where the pipeline drains: its update and exchange behind them; else these are part of work */
-  double way;     /* what the other stages wait for: a microbatch's way through it, there and back ... */
-  double forward; /* ... and there alone */
+  double way;     /* what the stages before it wait for: a microbatch's way through it, there and back ... */
+  double between; /* ... and from and to the one before it */
 } StageShare;
 StageShare span_share(const Spans *s, const Copies *at, int first, int end, bool recompute);
-/* When the stages from one on have gone backward for a batch's last time (early), and when they have updated (late). */
+/* From what the stage before one sends first to the last gradients that it gets back (early); the longest that one of them takes from
+ * its first pass to its update (late): batches cannot follow each other faster. An update is beside the first passes of
+ * the next batch that stages before it do. */
 typedef struct StageEnd {
   double early, late;
 } StageEnd;
 static inline StageEnd stage_end(const StageShare *s, StageEnd behind) {
-  double early = s->way + behind.early, late = s->forward + behind.late;
-  early = early > s->work ? early : s->work;
-  return (StageEnd){early, late > early + s->finish ? late : early + s->finish};
+  double passed = fmax(s->way + behind.early, fmax(s->work - s->aside, s->pace - s->message));
+  double late = fmax(fmax(passed, s->work) + s->finish, s->pace);
+  return (StageEnd){passed + s->between, fmax(late, behind.late)};
 }
 /* Seconds of a microbatch's way through the stage, there and back. */
 double span_passage(const Spans *s, const Wiring *at, int first, int end, bool recompute);

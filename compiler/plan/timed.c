@@ -149,7 +149,7 @@ static double simulated(const Planner *r, const Pipeline *p, const bool *exchang
   return seconds;
 }
 
-void price_plan(const Planner *r, Plan *plan) {
+static void price(const Planner *r, Plan *plan) {
   Pipeline p = plan->pipeline;
   Timed t = timed(r, plan);
   const bool *exchanges = r->subject.exchanges(r, plan);
@@ -163,6 +163,14 @@ void price_plan(const Planner *r, Plan *plan) {
   p.microbatches = 2 * enough;
   double twice = simulated(r, &p, exchanges, t.times);
   plan->batch_seconds = some + (twice - some) * (double)(all - enough) / (double)enough;
+}
+
+/* Programs and times are only looked at: of very many plans they would take much room. */
+void price_plan(const Planner *r, Plan *plan) {
+  spans_at(r, plan->pipeline.microbatch); /* which last */
+  ArenaMark mark = arena_mark();
+  price(r, plan);
+  arena_release(mark);
 }
 
 /* How much passes of one kind differ, as a share of their time: measured on an idle machine. */

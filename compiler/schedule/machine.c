@@ -2,7 +2,7 @@
  * each action finds what semantics say it needs; nothing here compares with a generator. The ranks only wait for
  * each other, never choose, so the order in which they are stepped does not matter, and times follow from one
  * pass. And a run in which all ranks meet after every update stands for every run with fewer meetings. */
-#include "schedule/program.h"
+#include "schedule/timing.h"
 
 #include <math.h>
 #include <string.h>
@@ -98,19 +98,6 @@ static Outcome wait_for(Rank *r, const char *what) {
   return WAITS;
 }
 
-/* A number from the standard normal distribution that depends on the counters alone (SplitMix64's mixing,
- * Steele et al. 2014; sum of four uniform numbers). */
-static double noise(uint64_t a, uint64_t b) {
-  double sum = 0;
-  for (int i = 0; i < 4; i++) {
-    uint64_t x = (a * 4 + (uint64_t)i) * 0x9e3779b97f4a7c15u ^ b * 0xd1b54a32d192ed03u;
-    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
-    sum += (double)((x ^ x >> 31) >> 11) * 0x1p-53;
-  }
-  return (sum - 2) * sqrt(3);
-}
-
 static void work(Rank *r, double seconds) {
   r->start = r->now;
   r->now += seconds;
@@ -120,14 +107,8 @@ static const StageTimes *times_at(const Rank *r, int chunk) {
   return &r->times[part_of(r->p->n_stages, 0, chunk)];
 }
 
-/* Work on a microbatch takes a little more or less each time. */
 static void work_on_turn(Rank *r, double seconds) {
-  if (r->times->jitter > 0) {
-    uint64_t who = (uint64_t)r->p->stage << 32 | (uint64_t)r->replica << 16;
-    uint64_t what = (uint64_t)r->step.action * MAX_CHUNKS + (uint64_t)r->step.chunk;
-    seconds *= later(1 + r->times->jitter * noise(who + what, (uint64_t)r->step.number), 0);
-  }
-  work(r, seconds);
+  work(r, turn_seconds(r->p, r->times, r->replica, r->step, seconds));
 }
 
 /* ---- messages ------------------------------------------------------------------------------------------- */

@@ -1,44 +1,32 @@
-/* What a schedule takes, from running it. */
+/* What a schedule takes, from timing a run of it. */
 #include <math.h>
 
-#include "schedule/program.h"
+#include "schedule/timing.h"
 
 enum { STEADY = 3 }; /* ends of batches that follow at equal times show the steady state */
 
 typedef struct Ends {
-  const Program *program; /* of the stage whose first rank is timed */
-  int64_t from, to;       /* batches whose ends are */
-  bool may_stop;          /* as soon as the state is steady */
-  double first;           /* when batch `from` ended */
-  double last[STEADY];    /* of the batches since: their ends, the latest at [0] */
-  int64_t ended;          /* batches since, with `from` itself */
+  int stage;           /* whose first rank is timed */
+  int64_t from, to;    /* batches whose ends are */
+  bool may_stop;       /* as soon as the state is steady */
+  double first;        /* when batch `from` ended */
+  double last[STEADY]; /* of the batches since: their ends, the latest at [0] */
+  int64_t ended;       /* batches since, with `from` itself */
 } Ends;
-
-/* The batch that the step ends: by its update or, where there are none, by sending the rank's last microbatch of
- * it; else -1. */
-static int64_t batch_ended(const Program *p, Step step) {
-  if (step.action == DO_UPDATE)
-    return step.number;
-  bool last = (step.number - 1) % p->period == p->period - p->replicas;
-  return p->forward_only && step.action == DO_SEND && last ? (step.number - 1) / p->period : -1;
-}
 
 static bool is_steady(const Ends *ends) {
   double interval = ends->last[0] - ends->last[1], before = ends->last[1] - ends->last[2];
   return ends->ended >= STEADY && fabs(interval - before) <= 1e-9 * fabs(ends->last[0]);
 }
 
-static bool time_end(void *context, const Event *e) {
+static bool time_end(void *context, int stage, int replica, int64_t batch, double seconds) {
   Ends *ends = context;
-  if (e->stage != ends->program->stage || e->replica != 0)
-    return true;
-  int64_t batch = batch_ended(ends->program, e->step);
-  if (batch < ends->from || batch > ends->to)
+  if (stage != ends->stage || replica != 0 || batch < ends->from || batch > ends->to)
     return true;
   for (int i = STEADY - 1; i > 0; i--)
     ends->last[i] = ends->last[i - 1];
-  ends->last[0] = e->end;
-  ends->first = ends->ended++ == 0 ? e->end : ends->first;
+  ends->last[0] = seconds;
+  ends->first = ends->ended++ == 0 ? seconds : ends->first;
   return !(ends->may_stop && is_steady(ends));
 }
 
@@ -51,13 +39,13 @@ static double mean_seconds(const Program *programs, const StageTimes *times, int
   ArenaMark mark = arena_mark();
   int64_t timed = (microbatches + programs->period - 1) / programs->period;
   timed = timed > LEAST_TIMED ? timed : LEAST_TIMED;
-  const Program *timed_at = programs->forward_only ? &programs[n_stages - 1] : programs;
+  int timed_at = programs->forward_only ? n_stages - 1 : 0;
   int64_t turns = programs->forward_only ? n_stages : programs->in_flight + programs->lag;
   int64_t filled = programs->per_batch ? 1 : 2 + 2 * turns / program_turns(programs);
-  Ends ends = {.program = timed_at, .from = filled, .to = filled + timed, .may_stop = may_stop};
+  Ends ends = {.stage = timed_at, .from = filled, .to = filled + timed, .may_stop = may_stop};
   char *why = NULL;
-  if (!run_schedule(programs, times, n_stages, ends.to + filled, time_end, &ends, &why))
-    BUG("schedule: %s", why);
+  if (!time_batches(programs, times, n_stages, ends.to + filled, time_end, &ends))
+    BUG("schedule: %s", run_schedule(programs, times, n_stages, ends.to + filled, NULL, NULL, &why) ? "" : why);
   arena_release(mark);
   bool steady = may_stop && is_steady(&ends);
   return steady ? ends.last[0] - ends.last[1] : (ends.last[0] - ends.first) / (double)timed;

@@ -386,3 +386,5 @@ Signature sign_parts(Signer *s, const PieceRange *part, int n, Precision precisi
     sign_part(s, &h, part[i]);
   return finished(h);
 }
+
+bool signer_same_region(const Signer *s, int a, int b) { return s->region[a] == s->region[b]; }

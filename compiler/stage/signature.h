@@ -24,5 +24,7 @@ Signer *signer_new(const Graph *g, const Pieces *p);
 /* Of all that fuse, lower and allocate read of the graph for a rank with these n chunks, in their order. The
  * precision decides which values are rounded. */
 Signature sign_parts(Signer *s, const PieceRange *part, int n, Precision precision);
+/* Whether two forward nodes are of regions with the same path. */
+bool signer_same_region(const Signer *s, int a, int b);
 
 #endif

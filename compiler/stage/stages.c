@@ -1,7 +1,8 @@
 #include "stage/stages.h"
 
 #include "base/table.h"
-#include "stage/signature.h"
+#include "fuse/facts.h"
+#include "stage/repeats.h"
 
 /* All that fuse() is given beside the graph. */
 typedef struct PartKey {
@@ -33,17 +34,27 @@ typedef struct PeakKey {
   } slots[MAX_CHUNKS];
 } PeakKey;
 
+/* What a rank takes, but for what its replicas exchange: which is a share of its accumulators. */
+typedef struct Room {
+  int64_t bytes, accumulators;
+} Room;
+
 /* What was made: plans share most of their parts, and parts much of their structure. */
 struct Stages {
   const Graph *g;
   const Pieces *p;
-  Table parts;    /* of fused parts: StageKernels by PartKey */
-  Table merged;   /* of several: StageKernels by MergedKey */
-  Table lowered;  /* LoweredStages by their StageKernels' address */
-  Signer *signer; /* NULL: no peak was asked for yet */
-  Table held;     /* Signatures by HeldKey */
-  Table alike;    /* by AlikeKey: the LoweredStage of the first such rank */
-  Table peaks;    /* int64_t by PeakKey */
+  FuseFacts *facts; /* NULL: nothing was fused yet */
+  Table parts;      /* of fused parts: StageKernels by PartKey */
+  Table merged;     /* of several: StageKernels by MergedKey */
+  Table lowered;    /* LoweredStages by their StageKernels' address */
+  Signer *signer;   /* NULL: no peak was asked for yet */
+  Table held;       /* Signatures by HeldKey */
+  Table alike;      /* by AlikeKey: of the first such rank a LoweredStage, without its kernels */
+  Table rooms;      /* by PeakKey */
+  Arena *scratch;   /* what ranks are laid out in */
+  Arena *programs;  /* of the plan that is asked about */
+  Repeats *repeats[N_PRECISIONS];
+  bool lays_out_all; /* no peak follows from those of shorter parts */
   StagesWatch watch;
 };
 
@@ -56,7 +67,9 @@ Stages *stages_new(const Graph *g, const Pieces *p) {
                 .lowered = {.key_bytes = sizeof(StageKernels *)},
                 .held = {.key_bytes = sizeof(HeldKey)},
                 .alike = {.key_bytes = sizeof(AlikeKey)},
-                .peaks = {.key_bytes = sizeof(PeakKey)}};
+                .rooms = {.key_bytes = sizeof(PeakKey)},
+                .scratch = arena_new(),
+                .programs = arena_new()};
   return s;
 }
 
@@ -64,7 +77,13 @@ StagesWatch stages_watch(const Stages *s) { return s->watch; }
 
 /* ---- stages ------------------------------------------------------------------------------------ */
 
-static StageKernels *fuse_part(Stages *s, const Plan *plan, int part, bool split) {
+static const FuseFacts *facts_of(Stages *s) {
+  if (!s->facts)
+    s->facts = fuse_facts(s->g);
+  return s->facts;
+}
+
+static StageKernels *fuse_named(Stages *s, const Plan *plan, int part, bool split) {
   const StagePlan *of = &plan->stage[part];
   Target t = plan->target;
   bool recompute = plan_recomputes(plan, part);
@@ -84,7 +103,7 @@ static StageKernels *fuse_part(Stages *s, const Plan *plan, int part, bool split
   StageKernels *k = table_find(&s->parts, &key);
   s->watch.fuse.cached += k != NULL;
   if (!k) {
-    k = fuse(s->g, s->p, of->first_piece, of->end_piece, part, parts, b, recompute, split, t);
+    k = fuse_part(facts_of(s), s->p, of->first_piece, of->end_piece, part, parts, b, recompute, split, t, true);
     table_add(&s->parts, &key, k);
   }
   watch_add(&s->watch.fuse, start);
@@ -102,7 +121,7 @@ StageKernels *stages_fuse(Stages *s, const Plan *plan, const Program *programs, 
   MergedKey key = {{NULL}};
   int n = plan->pipeline.chunks;
   for (int i = 0; i < n; i++)
-    key.part[i] = fuse_part(s, plan, plan_part_of(plan, stage, i), programs[stage].split_backward);
+    key.part[i] = fuse_named(s, plan, plan_part_of(plan, stage, i), programs[stage].split_backward);
   if (n == 1)
     return key.part[0];
   StageKernels *k = table_find(&s->merged, &key);
@@ -130,39 +149,102 @@ Allocation *stages_allocate(Stages *s, const LoweredStage *stage, const Program 
 
 /* ---- peaks ------------------------------------------------------------------------------------- */
 
-static Signature sign_rank(Stages *s, const Plan *plan, int stage) {
-  HeldKey key = {.chunks = plan->pipeline.chunks, .precision = plan->target.precision};
-  for (int i = 0; i < key.chunks; i++) {
+/* What is asked about: a rank of a plan, with these parts instead of its own. */
+typedef struct Rank {
+  const Plan *plan;
+  const Program *program;
+  PieceRange part[MAX_CHUNKS];
+} Rank;
+
+static Rank rank_of(const Plan *plan, const Program *programs, int stage) {
+  Rank r = {.plan = plan, .program = &programs[stage]};
+  for (int i = 0; i < plan->pipeline.chunks; i++) {
     const StagePlan *part = &plan->stage[plan_part_of(plan, stage, i)];
-    key.part[i] = (PieceRange){part->first_piece, part->end_piece};
+    r.part[i] = (PieceRange){part->first_piece, part->end_piece};
   }
+  return r;
+}
+
+static Signer *signer_of(Stages *s) {
+  if (!s->signer)
+    s->signer = signer_new(s->g, s->p);
+  return s->signer;
+}
+
+static Signature sign_rank(Stages *s, const Rank *r) {
+  HeldKey key = {.chunks = r->plan->pipeline.chunks, .precision = r->plan->target.precision};
+  for (int i = 0; i < key.chunks; i++)
+    key.part[i] = r->part[i];
   Signature *known = table_find(&s->held, &key);
   if (!known) {
-    if (!s->signer)
-      s->signer = signer_new(s->g, s->p);
     known = alloc(sizeof *known);
-    *known = sign_parts(s->signer, key.part, (int)key.chunks, plan->target.precision);
+    *known = sign_parts(signer_of(s), key.part, (int)key.chunks, r->plan->target.precision);
     table_add(&s->held, &key, known);
   }
   return *known;
 }
 
-/* This rank's kernels, or those of another that differ in names alone. */
-static LoweredStage *lower_alike(Stages *s, const Plan *plan, const Program *programs, int stage) {
-  Target t = plan->target;
+#define COPY(v) ((v)->at = alloc_copy((v)->at, (size_t)(v)->n * sizeof *(v)->at), (v)->room = (v)->n)
+
+/* All of it that allocate() reads. */
+static LoweredStage *sizes_of(const LoweredStage *from) {
+  StageKernels *k = alloc_copy(from->kernels, sizeof *k);
+  LoweredStage *l = alloc(sizeof *l);
+  Lowered most = {0};
+  for (int list = 0; list < N_LISTS; list++)
+    for (int i = 0; i < from->list[list].n; i++)
+      if (from->list[list].at[i].scratch_bytes > most.scratch_bytes)
+        most.scratch_bytes = from->list[list].at[i].scratch_bytes;
+  push(&l->list[0], most);
+  l->kernels = k;
+  k->setup = k->forward = k->backward = k->weights = (Kernels){0};
+  k->received = k->sent = k->gradients_received = k->gradients_sent = (Ints){0};
+  COPY(&k->buffers);
+  COPY(&k->regions);
+  COPY(&k->params);
+  COPY(&k->chunks);
+  return l;
+}
+
+static LoweredStage *lay_out(Stages *s, const Rank *r) {
+  const Pipeline *p = &r->plan->pipeline;
+  const FuseFacts *facts = facts_of(s);
+  int stage = r->program->stage, n = p->chunks;
+  StageKernels *part[MAX_CHUNKS];
+  Arena *lasting = arena_use(s->scratch);
+  ArenaMark mark = arena_mark();
   double start = seconds_now();
-  AlikeKey key = {.structure = sign_rank(s, plan, stage),
-                  .microbatch = plan->pipeline.microbatch,
-                  .recompute = plan->pipeline.recompute[stage],
-                  .split = programs[stage].split_backward,
+  for (int i = 0; i < n; i++)
+    part[i] = fuse_part(facts, s->p, r->part[i].first, r->part[i].end, plan_part_of(r->plan, stage, i),
+                        plan_parts(r->plan), p->microbatch, p->recompute[stage], r->program->split_backward,
+                        r->plan->target, false);
+  StageKernels *k = merge_chunks(part, n);
+  watch_add(&s->watch.fuse, start);
+  s->watch.fuse.runs += n - 1;
+  start = seconds_now();
+  LoweredStage *made = lower(k);
+  watch_add(&s->watch.lower, start);
+  arena_use(lasting);
+  LoweredStage *l = sizes_of(made);
+  arena_use(s->scratch);
+  arena_release(mark);
+  arena_use(lasting);
+  return l;
+}
+
+/* What ranks take that differ from this one in names alone. */
+static const LoweredStage *lay_out_alike(Stages *s, const Rank *r) {
+  Target t = r->plan->target;
+  AlikeKey key = {.structure = sign_rank(s, r),
+                  .microbatch = r->plan->pipeline.microbatch,
+                  .recompute = r->plan->pipeline.recompute[r->program->stage],
+                  .split = r->program->split_backward,
                   .target = (int64_t)(intptr_t)backend_of(&t),
                   .precision = t.precision,
                   .threads = t.threads};
   LoweredStage *l = table_find(&s->alike, &key);
-  s->watch.sign.cached += l != NULL;
-  watch_add(&s->watch.sign, start);
   if (!l)
-    table_add(&s->alike, &key, l = stages_lower(s, stages_fuse(s, plan, programs, stage)));
+    table_add(&s->alike, &key, l = lay_out(s, r));
   return l;
 }
 
@@ -187,18 +269,106 @@ static PeakKey peak_key(const LoweredStage *l, const Program *p) {
   return key;
 }
 
+static Room room_of(Stages *s, const Rank *r) {
+  const LoweredStage *l = lay_out_alike(s, r);
+  PeakKey key = peak_key(l, r->program);
+  Room *room = table_find(&s->rooms, &key);
+  if (!room) {
+    room = alloc(sizeof *room);
+    Arena *lasting = arena_use(s->scratch);
+    ArenaMark mark = arena_mark();
+    const Allocation *a = stages_allocate(s, l, r->program);
+    *room = (Room){a->bytes - r->program->exchanges * a->reduced_bytes, a->accumulators_bytes};
+    arena_release(mark);
+    arena_use(lasting);
+    table_add(&s->rooms, &key, room);
+  }
+  return *room;
+}
+
+/* ---- repeated blocks ------------------------------------------------------------------------------ */
+
+static const Repeats *repeats_of(Stages *s, Precision precision) {
+  if (!s->repeats[precision]) {
+    s->repeats[precision] = alloc(sizeof(Repeats));
+    *s->repeats[precision] = repeats_find(signer_of(s), s->g, s->p, precision);
+  }
+  return s->repeats[precision];
+}
+
+static bool grows_evenly(const Room *room, int n, Room *by) {
+  *by = (Room){room[n - 1].bytes - room[n - 2].bytes, room[n - 1].accumulators - room[n - 2].accumulators};
+  for (int i = 1; i < n - 1; i++)
+    if (room[i].bytes - room[i - 1].bytes != by->bytes ||
+        room[i].accumulators - room[i - 1].accumulators != by->accumulators)
+      return false;
+  return true;
+}
+
+/* Of a part with many repeated blocks what follows from three, four and five of them, if each takes as much more. Laying
+ * out fewer than ten takes no longer. */
+static bool room_from_few(Stages *s, const Rank *r, Room *room) {
+  enum { FEWEST = 3, N = 3, MANY = 10 };
+  if (s->lays_out_all || r->plan->pipeline.chunks > 1)
+    return false;
+  const Repeats *repeats = repeats_of(s, r->plan->target.precision);
+  Rank shorter = *r;
+  Room few[N], by;
+  int count;
+  if (!repeats_shorten(repeats, r->part[0], MANY - 1, &shorter.part[0], &count))
+    return false;
+  for (int i = 0; i < N; i++) {
+    repeats_shorten(repeats, r->part[0], FEWEST + i, &shorter.part[0], &count);
+    few[i] = room_of(s, &shorter);
+  }
+  if (!grows_evenly(few, N, &by))
+    return false;
+  int64_t more = count - (FEWEST + N - 1);
+  *room = (Room){few[N - 1].bytes + more * by.bytes, few[N - 1].accumulators + more * by.accumulators};
+  return true;
+}
+
+static int64_t peak_of(const Room *room, const Program *p) {
+  return room->bytes + p->exchanges * ((p->replicas - 1) * shard_bytes(room->accumulators, p->replicas));
+}
+
+static int64_t peak_in(Stages *s, const Plan *plan, const Program *programs, int stage) {
+  double start = seconds_now();
+  int64_t fused = s->watch.fuse.runs;
+  double beside = s->watch.fuse.seconds + s->watch.lower.seconds + s->watch.allocate.seconds;
+  Rank r = rank_of(plan, programs, stage);
+  Room room;
+  if (!room_from_few(s, &r, &room))
+    room = room_of(s, &r);
+  watch_add(&s->watch.sign, start);
+  s->watch.sign.seconds -= s->watch.fuse.seconds + s->watch.lower.seconds + s->watch.allocate.seconds - beside;
+  s->watch.sign.cached += s->watch.fuse.runs == fused;
+  return peak_of(&room, r.program);
+}
+
 int64_t stages_peak(void *stages, const Plan *plan, int stage) {
   Stages *s = stages;
+  Arena *lasting = arena_use(s->programs);
+  ArenaMark mark = arena_mark();
   const Program *programs = stages_schedule(s, plan);
-  if (!programs)
+  arena_use(lasting);
+  if (!programs) /* what was told of it stands behind the mark */
     return INT64_MAX;
-  const LoweredStage *l = lower_alike(s, plan, programs, stage);
-  PeakKey key = peak_key(l, &programs[stage]);
-  int64_t *bytes = table_find(&s->peaks, &key);
-  if (!bytes) {
-    bytes = alloc(sizeof *bytes);
-    *bytes = stages_allocate(s, l, &programs[stage])->bytes;
-    table_add(&s->peaks, &key, bytes);
+  int64_t peak = peak_in(s, plan, programs, stage);
+  arena_use(s->programs);
+  arena_release(mark);
+  arena_use(lasting);
+  return peak;
+}
+
+bool stages_confirm(Stages *s, const Plan *plan) {
+  if (s->lays_out_all) /* peaks are those of whole stages already */
+    return true;
+  const Program *programs = stages_schedule(s, plan);
+  for (int stage = 0; stage < plan->pipeline.n_stages; stage++) {
+    Rank r = rank_of(plan, programs, stage);
+    Room room = room_of(s, &r);
+    s->lays_out_all |= peak_of(&room, r.program) != stages_peak(s, plan, stage);
   }
-  return *bytes;
+  return !s->lays_out_all;
 }

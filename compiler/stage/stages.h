@@ -18,8 +18,12 @@ StageKernels *stages_fuse(Stages *s, const Plan *plan, const Program *programs, 
 /* The same, lowered: once, too. */
 LoweredStage *stages_lower(Stages *s, const StageKernels *k);
 Allocation *stages_allocate(Stages *s, const LoweredStage *stage, const Program *program);
-/* A StagePeak; the context is a Stages. Ranks of equal structure (signature.h) are laid out once. */
+/* A StagePeak; the context is a Stages. Ranks of equal structure (signature.h) are laid out once, and of many repeated
+ * blocks (repeats.h) only a few. */
 int64_t stages_peak(void *stages, const Plan *plan, int stage);
+/* Whether all the plan's peaks are what laying out its ranks whole gives. Where not, all ranks are laid out whole from
+ * then on, and the plan should be made again. */
+bool stages_confirm(Stages *s, const Plan *plan);
 
 /* What all that took so far. Runs of fuse are parts of models; those of sign ranks whose peaks were asked for,
  * cached where a rank of equal structure was known. */

@@ -32,6 +32,14 @@ static double *seconds(int n, uint64_t most) {
   return x;
 }
 
+/* Of each some quarters. */
+static double *shares(int n, const double *of) {
+  double *x = alloc((size_t)n * sizeof *x);
+  for (int i = 0; i < n; i++)
+    x[i] = of[i] * (double)below(5) / 4;
+  return x;
+}
+
 static int64_t *sizes(int n, uint64_t most) {
   int64_t *x = alloc((size_t)n * sizeof *x);
   for (int i = 0; i < n; i++)
@@ -90,6 +98,7 @@ static Case random_case(void) {
   c->n = n;
   c->forward = seconds(n, spread);
   c->backward = seconds(n, 2 * spread);
+  c->products = shares(n, c->backward);
   c->receive = between(n, spread / 2);
   c->receive_gradient = between(n, spread / 2);
   add_parameters(&k);
@@ -174,9 +183,10 @@ static double most_bytes(const Costs *c, int cut) {
                                                                      : c->activation_gradients[cut]);
 }
 
-/* What a stage takes, as a microbatch's share: its passes; its update with what replicas exchange. */
+/* What a stage takes, as a microbatch's share: its passes, and of these what nobody waits for; messages beside them, and
+ * the first of these; its update with what replicas exchange. */
 typedef struct Parts {
-  double passes, update, forward, way;
+  double passes, aside, pace, first, update, way, between;
 } Parts;
 
 static Parts stage_parts(const Case *k, const Copies *at, int first, int end, bool recompute) {
@@ -186,18 +196,14 @@ static Parts stage_parts(const Case *k, const Copies *at, int first, int end, bo
   double extra = 0; /* on its way, but no work of a rank */
   Held held = held_by(k, first, end, &shared);
   Parts p = {.way = passage(k, w, first, end, recompute)};
-  p.forward = c->receive[first];
-  if (!c->beside && first > 0 && w->in)
-    p.forward += crossing(w->in, w->in_sharing, c->activations[first]);
   for (int i = first; i < end; i++) {
     gradients += c->gradients[i];
-    p.forward += c->forward[i];
+    p.aside += at->deferred ? c->products[i] : 0; /* weights passes: backward is in two */
   }
   if (c->beside && first > 0 && w->in) {
     double message =
         most_bytes(c, first) > 0 ? w->in->latency + most_bytes(c, first) * w->in->byte * w->in_sharing : 0;
     extra = 2 * message;
-    p.forward += message;
   }
   double update = c->share * (held.update + (double)shared * c->exchange);
   double reduce = c->share * (w->reduce_latency + (double)gradients * w->reduce), pace = 0;
@@ -205,19 +211,23 @@ static Parts stage_parts(const Case *k, const Copies *at, int first, int end, bo
     pace = fmax(pace, most_bytes(c, first) * w->in->byte * w->in_sharing);
   if (c->beside && end < c->n && w->out)
     pace = fmax(pace, most_bytes(c, end) * w->out->byte * w->out_sharing);
-  p.passes = fmax(p.way, pace) / at->replicas + at->beside;
+  p.passes = p.way / at->replicas + at->beside;
+  p.pace = pace / at->replicas;
+  p.first = c->fill * pace;
   p.update = update + reduce;
   if (c->overlapped) { /* all of it goes on side by side */
     p.passes = fmax(fmax(p.way / at->replicas + update, reduce), pace / at->replicas) + at->beside;
-    p.update = 0;
+    p.update = p.pace = p.first = 0;
   }
-  p.way += extra;
+  p.way -= p.aside;
+  p.between = c->fill * extra;
+  p.aside /= at->replicas;
   return p;
 }
 
 static double stage_seconds(const Case *k, const Copies *at, int first, int end, bool recompute) {
   Parts p = stage_parts(k, at, first, end, recompute);
-  return p.passes + p.update;
+  return fmax(p.passes + p.update, p.pace);
 }
 
 static int64_t stage_bytes(const Case *k, const Copies *at, int first, int end, bool recompute) {
@@ -261,8 +271,8 @@ static double stage_best(const Case *k, int stage, int first, int end, int64_t *
   return best;
 }
 
-/* The value of the partition that starts its stages there: when all have updated, each after its passes, which those
- * before it wait for on their way back and those behind it on the way there. INFINITY: a stage does not fit. */
+/* The value of the partition that starts its stages there: the longest from a stage's first pass to its update, where
+ * passes wait for those behind it. INFINITY: a stage does not fit. */
 static double value_of_partition(const Case *k, const int *start, int64_t *largest) {
   double early = 0, late = 0;
   bool fits = true;
@@ -273,8 +283,9 @@ static double value_of_partition(const Case *k, const int *start, int64_t *large
     bool recompute;
     fits &= isfinite(stage_best(k, i, start[i], end, &least, &recompute));
     Parts p = stage_parts(k, &k->copies[i], start[i], end, recompute);
-    early = fmax(p.passes, k->costs.fill * p.way + early);
-    late = fmax(early + p.update, k->costs.fill * p.forward + late);
+    early = fmax(fmax(p.passes - p.aside, p.pace - p.first), k->costs.fill * p.way + early);
+    late = fmax(fmax(fmax(early, p.passes) + p.update, p.pace), late);
+    early += p.between;
     *largest = least > *largest ? least : *largest;
   }
   return fits ? late : INFINITY;
@@ -391,6 +402,7 @@ static void equals_are_even(void **unused) {
   Costs c = {.n = N,
              .forward = one,
              .backward = one,
+             .products = zero,
              .receive = zero,
              .receive_gradient = zero,
              .holdings = holdings_make(N, NULL, 0),
@@ -469,8 +481,9 @@ static double value_of(const Way *k) {
     if (!off && !(at.recompute_on && stage_bytes(k->problem, &at, k->start[s], end, true) <= w->limit))
       return INFINITY;
     Parts p = stage_parts(k->problem, &at, k->start[s], end, !off);
-    early = fmax(p.passes, c->fill * p.way + early);
-    late = fmax(early + p.update, c->fill * p.forward + late);
+    early = fmax(fmax(p.passes - p.aside, p.pace - p.first), c->fill * p.way + early);
+    late = fmax(fmax(fmax(early, p.passes) + p.update, p.pace), late);
+    early += p.between;
     ranks += k->replicas[s];
   }
   return k->traits.every_round && round != w->microbatches ? INFINITY : late;

@@ -561,6 +561,8 @@ static void mistakes_are_diagnosed(void **unused) {
       {"\"schedule\": \"2bw\"", "\"schedule\": \"forward\""},
       {"\"weights_seconds\": ", "\"weights_seconds\": -"},
       {"\"forward_seconds\": ", "\"forward_seconds\": -"},
+      {"\"forward_seconds\": ", "\"forward_seconds\": 1e15, \"x\": "},
+      {"\"peak_bytes\": ", "\"peak_bytes\": 9000000000000"},
       {"\"stages\": [", "\"stages\": [ 3,"},
       {"\"stages\": [", "\"stages\": { \"a\": ["},
       {"\"why\"", "\"wy\""},

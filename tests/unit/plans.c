@@ -167,7 +167,7 @@ static bool prepare(const Problem *k, PlanRequest *q, Planner *r) {
 typedef struct Best {
   double seconds; /* INFINITY: nothing fits */
   char text[200];
-  int simulated;
+  int simulated, undercut; /* plans; those shorter than the bound by which the planner leaves plans out */
 } Best;
 
 static const char *plan_text(const Plan *plan) {
@@ -186,10 +186,15 @@ static const char *plan_text(const Plan *plan) {
 static bool set_recomputation(const Planner *r, const Candidate *c, Partition *part) {
   int n_stages = c->form->n_stages, parts = pipeline_parts(c->form);
   for (int stage = 0; stage < n_stages; stage++) {
-    int64_t bytes[2] = {0, 0};
-    for (int i = stage; i < parts; i += n_stages)
+    int64_t bytes[2] = {0, 0}, most = 0; /* of temporaries, which its chunks have in turn */
+    for (int i = stage; i < parts; i += n_stages) {
+      int64_t work = span_work(c->spans, part->start[i], part->start[i + 1]);
       for (int on = 0; on < 2; on++)
-        bytes[on] += span_bytes(c->spans, &c->copies[i], part->start[i], part->start[i + 1], on);
+        bytes[on] += span_bytes(c->spans, &c->copies[i], part->start[i], part->start[i + 1], on) - work;
+      most = work > most ? work : most;
+    }
+    bytes[0] += most;
+    bytes[1] += most;
     bool off = c->copies[stage].recompute_off && bytes[0] <= r->limit;
     if (!off && (!c->copies[stage].recompute_on || bytes[1] > r->limit))
       return false;
@@ -213,12 +218,26 @@ static double least_seconds(const Planner *r, const Candidate *c, const Partitio
   return most * (double)microbatches;
 }
 
+/* Seconds that the planner takes no plan to undercut. Of a pipeline that never drains the mean of some batches is
+ * simulated, which may be less. */
+static double bound_of(const Planner *r, const Candidate *c, const Partition *part) {
+  Candidate pinned = *c;
+  Partition same;
+  pinned.pinned = part->start;
+  assert_true(candidate_partition(&pinned, r->limit, &same));
+  return candidate_least_seconds(r, &pinned, &same);
+}
+
 static void try_plan(const Planner *r, const Candidate *c, Partition *part, Best *best) {
   if (!set_recomputation(r, c, part) || least_seconds(r, c, part) >= best->seconds)
     return;
   Plan *plan = plan_of(r, c, part);
   best->simulated++;
-  if (!schedulable(r, plan) || plan->batch_seconds >= best->seconds)
+  if (!schedulable(r, plan))
+    return;
+  if (r->traits.drains)
+    best->undercut += plan->batch_seconds < bound_of(r, c, part);
+  if (plan->batch_seconds >= best->seconds)
     return;
   best->seconds = plan->batch_seconds;
   snprintf(best->text, sizeof best->text, "%s", plan_text(plan));
@@ -285,7 +304,7 @@ static Best every_plan(const Planner *r) {
 /* ---- the planner ------------------------------------------------------------------------------------ */
 
 typedef struct Tally {
-  int problems, infeasible, missed, slower, simulated;
+  int problems, infeasible, missed, slower, simulated, undercut;
   double worst;
 } Tally;
 
@@ -304,6 +323,7 @@ static void solve(const Problem *k, Tally *t) {
   const Plan *fastest = plan_fastest(&r), *chosen = plan_choose(&r, NULL, 0, &none);
   t->problems++;
   t->simulated += best.simulated;
+  t->undercut += best.undercut;
   t->infeasible += !isfinite(best.seconds);
   assert_true(isfinite(best.seconds) || !fastest);
   assert_int_equal(fastest != NULL, chosen != NULL);
@@ -331,11 +351,14 @@ static void test_every_plan(void **unused) {
     *k = random_problem();
     solve(k, &t);
   }
-  printf("%d problems, %d of them infeasible; %d plans simulated; %d missed, %d slower, at most %.4f times\n",
-         t.problems, t.infeasible, t.simulated, t.missed, t.slower, t.worst);
-  /* The search is not exhaustive: of a hundred problems two may end in a local minimum. */
+  printf(
+      "%d problems, %d of them infeasible; %d plans simulated, %d shorter than their bound; %d missed, %d slower, "
+      "at most %.4f times\n",
+      t.problems, t.infeasible, t.simulated, t.undercut, t.missed, t.slower, t.worst);
   assert_int_equal(t.missed, 0);
-  assert_true(t.slower <= 3 + t.problems / 50);
+  /* Where batches do not follow each other evenly their mean is simulated, and may be a little below what bounds say. */
+  assert_true(t.undercut <= t.simulated / 100000);
+  assert_true(t.slower <= t.problems / 5000);
 }
 
 int main(int argc, char **argv) {

@@ -68,7 +68,7 @@ static ProfileSignature now(void) { return profile_signature(graph, &pieces, tar
 
 static const Profile *read_profile(void) {
   ProfileSignature s = now();
-  return profile_read(path, &pieces, &s);
+  return profile_read(path, &pieces, &s, false);
 }
 
 /* ---- measuring ------------------------------------------------------------- */
@@ -115,7 +115,7 @@ static void a_program_that_fails_is_diagnosed(void **unused) {
   ProfileSignature s = now();
   PlanRequest q = request();
   int before = error_count();
-  assert_null(profile_read("/no/such/file", &pieces, &s));
+  assert_null(profile_read("/no/such/file", &pieces, &s, false));
   int calls = 0;
   assert_false(profile_make(graph, &pieces, &q, "/no/such/folder/x.json", pretend, &calls));
   assert_int_equal(error_count(), before + 2);
@@ -243,11 +243,11 @@ static void another_machine_is_refused(void **unused) {
   s[5].target = intern("cuda bf16");
   for (int i = 0; i < 6; i++) {
     int before = error_count();
-    assert_null(profile_read(path, &pieces, &s[i]));
+    assert_null(profile_read(path, &pieces, &s[i], false));
     assert_int_equal(error_count(), before + 1);
   }
   s[3].compiler = intern(""); /* not known: not compared */
-  assert_non_null(profile_read(path, &pieces, &s[3]));
+  assert_non_null(profile_read(path, &pieces, &s[3], false));
   diagnostics_flush();
 }
 
@@ -269,7 +269,7 @@ static const Profile *read_changed(const char *text, size_t n) {
   assert_int_equal(fwrite(text, 1, n, f), n);
   assert_int_equal(fclose(f), 0);
   ProfileSignature s = now();
-  const Profile *profile = profile_read(other, &pieces, &s);
+  const Profile *profile = profile_read(other, &pieces, &s, false);
   unlink(other);
   return profile;
 }
@@ -278,12 +278,21 @@ static void mistakes_are_diagnosed(void **unused) {
   (void)unused;
   const char *good = read_file(path, NULL);
   const char *const edits[][2] = {
-      {"\"forward_ms\": ", "\"forward_ms\": -1"}, {"\"backward_ms\": ", "\"backward_ms\": \"x\", \"y\": "},
-      {"\"names\": [", "\"names\": [7, "},        {"\"names\": [\"wte\"", "\"names\": [\"h.1\""},
-      {"\"names\": [\"wte\"]", "\"names\": []"},  {"\"microbatch\": ", "\"microbatch\": 0."},
-      {"\"seconds\": ", "\"seconds\": -"},        {"\"kernels\"", "\"kernel\""},
-      {"\"element_ns\": ", "\"element_ns\": -"},  {"\"norm_ns\"", "\"norms\""},
-      {"\"signature\": {", "\"signature\": [{"},  {"\"microbatches\": [", "\"microbatches\": [], \"x\": ["},
+      {"\"forward_ms\": ", "\"forward_ms\": -1"},
+      {"\"backward_ms\": ", "\"backward_ms\": \"x\", \"y\": "},
+      {"\"names\": [", "\"names\": [7, "},
+      {"\"names\": [\"wte\"", "\"names\": [\"h.1\""},
+      {"\"names\": [\"wte\"]", "\"names\": []"},
+      {"\"microbatch\": ", "\"microbatch\": 0."},
+      {"\"seconds\": ", "\"seconds\": -"},
+      {"\"kernels\"", "\"kernel\""},
+      {"\"count\": 1 }", "\"count\": \"1\" }"},
+      {"\"count\": 1 }", "\"count\": 2 }"},
+      {"\"forward_ms\": ", "\"forward_ms\": 9e15"},
+      {"\"element_ns\": ", "\"element_ns\": -"},
+      {"\"norm_ns\"", "\"norms\""},
+      {"\"signature\": {", "\"signature\": [{"},
+      {"\"microbatches\": [", "\"microbatches\": [], \"x\": ["},
   };
   for (size_t i = 0; i < sizeof edits / sizeof *edits; i++) {
     const char *at = strstr(good, edits[i][0]);

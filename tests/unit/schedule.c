@@ -1,5 +1,6 @@
 /* Schedules: every generated Program passes verify_schedule, trains as docs/schedules.md says when it is
  * executed with numbers, takes the time that formulas give, and reads back as dumped. */
+#include "schedule/timing.h"
 #include "schedules.h"
 
 /* Calls `check` for every schedule, 1 to 8 stages, several M, and patterns of recomputation and exchange. */
@@ -312,6 +313,64 @@ static void test_update_without_lag_stalls(void **state) {
   assert_true(simulate_schedule(p, times, 4) > 8 * 3 + 1);
 }
 
+/* ---- times without checks ------------------------------------------------------------------------------ */
+
+enum { TIMED_BATCHES = 5 };
+typedef struct Ends {
+  const Program *programs;
+  double at[MAX_STAGES][MAX_REPLICAS][TIMED_BATCHES];
+} Ends;
+
+static bool note_end(void *context, int stage, int replica, int64_t batch, double seconds) {
+  Ends *ends = context;
+  assert_true(replica < MAX_REPLICAS && batch < TIMED_BATCHES && ends->at[stage][replica][batch] == 0);
+  ends->at[stage][replica][batch] = seconds;
+  return true;
+}
+
+static bool note_event(void *context, const Event *e) {
+  const Program *p = &((Ends *)context)->programs[e->stage];
+  if (e->step.action == DO_UPDATE)
+    return note_end(context, e->stage, e->replica, e->step.number, e->end);
+  int64_t left = (p->period - e->step.number % p->period) % p->period; /* of the batch's microbatches */
+  if (p->forward_only && e->step.action == DO_SEND && left < p->replicas)
+    return note_end(context, e->stage, e->replica, (e->step.number - 1) / p->period, e->end);
+  return true;
+}
+
+static double some_seconds(unsigned *state, int most) {
+  return (double)random_below(state, (unsigned)most + 1) / 7;
+}
+
+static void check_times(Case c, const Program *programs) {
+  static Ends checked, timed;
+  static unsigned state = 7;
+  StageTimes times[MAX_STAGES * MAX_CHUNKS];
+  double jitter = random_below(&state, 4) ? 0 : 0.1;
+  char *why;
+  for (int i = 0; i < c.stages * chunks_of(c); i++)
+    times[i] = (StageTimes){.forward = some_seconds(&state, 9),
+                            .backward = some_seconds(&state, 9),
+                            .recompute = some_seconds(&state, 9),
+                            .weights = some_seconds(&state, 9),
+                            .send = some_seconds(&state, 9),
+                            .update = some_seconds(&state, 30),
+                            .reduce = some_seconds(&state, 60),
+                            .jitter = jitter};
+  checked = timed = (Ends){.programs = programs};
+  if (!run_schedule(programs, times, c.stages, TIMED_BATCHES, note_event, &checked, &why))
+    fail_msg("%s: %s", describe(c), why);
+  assert_true(time_batches(programs, times, c.stages, TIMED_BATCHES, note_end, &timed));
+  if (memcmp(checked.at, timed.at, sizeof timed.at) != 0)
+    fail_msg("%s: batches end at other times than with checks", describe(c));
+}
+
+static void test_times_are_those_of_the_machine(void **state) {
+  (void)state;
+  each_case(check_times);
+  each_random_case(1000, check_times);
+}
+
 /* ---- dumps -------------------------------------------------------------------------------------------- */
 
 static char *dumped(const Program *p, int n) {
@@ -430,6 +489,7 @@ int main(void) {
       cmocka_unit_test(test_predicted_times_of_replicas),
       cmocka_unit_test(test_jitter_costs),
       cmocka_unit_test(test_update_without_lag_stalls),
+      cmocka_unit_test(test_times_are_those_of_the_machine),
       cmocka_unit_test(test_dumps_read_back),
       cmocka_unit_test(test_bad_dumps_are_refused),
       cmocka_unit_test(test_picture_shows_2bw),

@@ -145,6 +145,60 @@ static void repeated_blocks_are_laid_out_once(void **unused) {
   pieces = old_pieces;
 }
 
+/* Of many blocks few are laid out, at all cuts: peaks are those by hand, with replicas' exchanges, too. A value that
+ * passes over all blocks leaves none that is like the one before it for fuse. */
+static void many_blocks_follow_from_few(void **unused) {
+  (void)unused;
+  enum { BLOCKS = 16 };
+  const PlanRequest requests[] = {
+      {.stages = 3, .microbatch = 2, .recompute = RECOMPUTE_OFF},
+      {.stages = 3, .microbatch = 1, .replicas = "3,2,4"},
+      {.stages = 3, .microbatch = 2, .recompute = RECOMPUTE_ON},
+      {.stages = 3, .microbatch = 12, .schedule = "flush"},
+      {.stages = 3, .microbatch = 2, .target = {.backend = &backend_cuda, .precision = PRECISION_BF16}},
+  };
+  Graph *old_graph = graph;
+  Pieces old_pieces = pieces;
+  for (int skip = 0; skip < 2; skip++) {
+    graph = model_build((ModelOptions){.blocks = BLOCKS, .skip = skip, .tied = !skip, .batch = 12, .clip = skip});
+    pieces = cut(graph);
+    for (int i = 0; i < (int)(sizeof requests / sizeof *requests); i++) {
+      Stages *stages = stages_new(graph, &pieces);
+      Plan *plan = make(requests[i]);
+      for (int first = 1; first + 1 < pieces.n; first += 6)
+        for (int end = first + 1; end < pieces.n; end += 5) {
+          cut_at(plan, first, end);
+          for (int stage = 0; stage < 3; stage++)
+            assert_int_equal(stages_peak(stages, plan, stage), peak_by_hand(plan, stage));
+        }
+      assert_true(stages_confirm(stages, plan));
+    }
+  }
+  graph = old_graph;
+  pieces = old_pieces;
+}
+
+/* However many blocks a rank has, three shorter ones are laid out. */
+static void three_stand_for_all(void **unused) {
+  (void)unused;
+  enum { BLOCKS = 16, PIECES = 3, START = 5 };
+  Graph *old_graph = graph;
+  Pieces old_pieces = pieces;
+  graph = model_build((ModelOptions){.blocks = BLOCKS, .batch = 12});
+  pieces = cut(graph);
+  Stages *stages = stages_new(graph, &pieces);
+  Plan *plan = make((PlanRequest){.stages = 3, .microbatch = 2, .recompute = RECOMPUTE_OFF});
+  for (int blocks = 10; blocks <= BLOCKS - 3; blocks++) {
+    cut_at(plan, START, START + blocks * PIECES);
+    assert_int_equal(stages_peak(stages, plan, 1), peak_by_hand(plan, 1));
+    assert_int_equal(stages_watch(stages).fuse.runs, 3);
+  }
+  assert_true(stages_confirm(stages, plan));
+  assert_true(stages_watch(stages).fuse.runs > 3);
+  graph = old_graph;
+  pieces = old_pieces;
+}
+
 static Signature sign_between(Graph *g, const char *first, const char *end, Precision precision) {
   Pieces p = cut(g);
   PieceRange part = {piece_find(&p, first), end ? piece_find(&p, end) : p.n};
@@ -195,10 +249,9 @@ static void one_difference_tells_parts_apart(void **unused) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(repeated_blocks_are_laid_out_once),
-      cmocka_unit_test(one_difference_tells_parts_apart),
-      cmocka_unit_test(peaks_are_those_by_hand),
-      cmocka_unit_test(the_cache_grows),
+      cmocka_unit_test(repeated_blocks_are_laid_out_once), cmocka_unit_test(three_stand_for_all),
+      cmocka_unit_test(many_blocks_follow_from_few),       cmocka_unit_test(one_difference_tells_parts_apart),
+      cmocka_unit_test(peaks_are_those_by_hand),           cmocka_unit_test(the_cache_grows),
   };
   return cmocka_run_group_tests(tests, build, NULL);
 }

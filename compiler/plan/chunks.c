@@ -1,0 +1,197 @@
+/* Ranks that hold several chunks of the model: these share the rank's time and its memory, which partition.c does not
+ * know of. It is asked again with what each part has beside it on its rank, until that changes nothing. */
+#include <math.h>
+
+#include "plan/candidate.h"
+
+static double part_seconds(const Candidate *c, const Partition *part, int i) {
+  const Copies *at = &c->copies[i];
+  return span_seconds(c->spans + at->kind, at, part->start[i], part->start[i + 1], part->recompute[i]);
+}
+
+/* Temporaries are its chunks' in turn. */
+int64_t chunks_bytes(const Candidate *c, const Partition *part, int stage, bool recompute) {
+  const int n_stages = c->form->n_stages, parts = pipeline_parts(c->form);
+  int64_t bytes = 0, most = 0;
+  for (int i = stage; i < parts; i += n_stages) {
+    const Copies *at = &c->copies[i];
+    const Spans *spans = c->spans + at->kind;
+    int64_t work = span_work(spans, part->start[i], part->start[i + 1]);
+    bytes += span_bytes(spans, at, part->start[i], part->start[i + 1], recompute) - work;
+    most = work > most ? work : most;
+  }
+  return bytes + most;
+}
+
+/* Decides what recomputes. The bytes above the limit, of all ranks together. */
+static int64_t chunks_over(const Candidate *c, int64_t limit, Partition *part) {
+  const int n_stages = c->form->n_stages, parts = pipeline_parts(c->form);
+  int64_t over = 0;
+  for (int stage = 0; stage < n_stages; stage++) {
+    const Copies *first = &c->copies[stage];
+    int64_t off = first->recompute_off ? chunks_bytes(c, part, stage, false) : INT64_MAX;
+    int64_t on = first->recompute_on && off > limit ? chunks_bytes(c, part, stage, true) : INT64_MAX;
+    int64_t least = off <= on ? off : on;
+    over += least > limit ? least - limit : 0;
+    for (int i = stage; i < parts; i += n_stages)
+      part->recompute[i] = on < off;
+  }
+  return over;
+}
+
+bool chunks_fit(const Candidate *c, int64_t limit, Partition *part) { return chunks_over(c, limit, part) == 0; }
+
+/* A rank works on its chunks one after the other, on the first one last. */
+double chunks_value(const Candidate *c, const Partition *part) {
+  const int n_stages = c->form->n_stages, parts = pipeline_parts(c->form), chunks = c->form->chunks;
+  StageShare *rank = alloc((size_t)n_stages * sizeof *rank);
+  StageEnd end = {0};
+  double whole = 0;
+  for (int i = parts - 1; i >= 0; i--) {
+    const Copies *at = &c->copies[i];
+    StageShare own = span_share(c->spans + at->kind, at, part->start[i], part->start[i + 1], part->recompute[i]);
+    StageShare *all = &rank[stage_of_part(n_stages, i)];
+    all->work += own.work;
+    all->aside += own.aside;
+    all->pace += own.pace;
+    all->finish += own.finish;
+    all->way = own.way * chunks; /* in the end that of the first */
+    all->between = own.between * chunks;
+    whole += all->way + all->between;
+  }
+  for (int stage = n_stages - 1; stage >= 0; stage--)
+    end = stage_end(&rank[stage], end);
+  return fmax(end.late, whole);
+}
+
+/* ---- time ------------------------------------------------------------------------------------------------- */
+
+/* What each part has beside it on its rank. False: for nobody it changed by much. */
+static bool set_beside(const Candidate *c, const Partition *part, Copies *at) {
+  int parts = pipeline_parts(c->form), n_stages = c->form->n_stages;
+  double *rank = alloc((size_t)n_stages * sizeof *rank);
+  bool changed = false;
+  for (int i = 0; i < parts; i++)
+    rank[i % n_stages] += part_seconds(c, part, i);
+  for (int i = 0; i < parts; i++) {
+    double own = part_seconds(c, part, i);
+    double beside = rank[i % n_stages] - own;
+    changed |= fabs(beside - at[i].beside) > 1e-6 * (own + beside);
+    at[i].beside = beside;
+  }
+  return changed;
+}
+
+/* Whether it is: simulates it, unless it cannot be. */
+static bool take_better(const Planner *r, const Candidate *c, const Partition *part, Plan **best) {
+  if (*best && candidate_least_seconds(r, c, part) >= (*best)->batch_seconds)
+    return false;
+  Plan *plan = plan_of(r, c, part);
+  if (*best && plan->batch_seconds >= (*best)->batch_seconds)
+    return false;
+  *best = plan;
+  return true;
+}
+
+/* Partitions of parts that are each as fast as what its rank has beside it allows, memory aside, one after the other: the
+ * best and its plan. */
+static void balance(const Planner *r, const Candidate *c, Partition *best, Plan **plan) {
+  enum { ROUNDS = 8 };
+  const int parts = pipeline_parts(c->form);
+  Copies *at = alloc_copy(c->copies, (size_t)parts * sizeof *at);
+  bool changed = true;
+  *plan = NULL;
+  for (int round = 0; round <= ROUNDS && changed; round++) {
+    Partition part;
+    ensure(partition_fastest(c->spans, at, parts, INT64_MAX, INFINITY, &part));
+    if (take_better(r, c, &part, plan))
+      *best = part;
+    changed = set_beside(c, &part, at);
+  }
+}
+
+/* ---- memory ----------------------------------------------------------------------------------------------- */
+
+/* A partition whose cuts move. */
+typedef struct Shift {
+  const Planner *r;
+  const Candidate *c;
+  int64_t limit, over; /* bytes */
+  double seconds;
+  Partition part;
+  int left; /* steps that may still be tried */
+} Shift;
+
+/* Cuts from `first` to `last` by some pieces one way, if fewer bytes are then above the limit, or as many and it is
+ * faster. */
+static bool shift(Shift *s, int first, int last, int by) {
+  Partition *part = &s->part;
+  if (s->left <= 0 || part->start[first] + by <= part->start[first - 1] ||
+      part->start[last] + by >= part->start[last + 1])
+    return false;
+  s->left--;
+  for (int i = first; i <= last; i++)
+    part->start[i] += by;
+  int64_t over = chunks_over(s->c, s->limit, part);
+  double seconds = over > s->over ? INFINITY : candidate_least_seconds(s->r, s->c, part);
+  if (over < s->over || (over == s->over && seconds < s->seconds * (1 - 1e-9))) {
+    s->over = over;
+    s->seconds = seconds;
+    return true;
+  }
+  for (int i = first; i <= last; i++)
+    part->start[i] -= by;
+  return false;
+}
+
+static bool shift_any(Shift *s) {
+  enum { MOST_TOGETHER = 4 };
+  const int parts = pipeline_parts(s->c->form);
+  bool any = false;
+  for (int together = 1; together <= MOST_TOGETHER; together++)
+    for (int first = 1; first + together <= parts; first++)
+      for (int by = 1; by < s->r->subject.n && s->left > 0; by *= 2)
+        for (int way = -1; way <= 1; way += 2)
+          while (shift(s, first, first + together - 1, way * by))
+            any = true;
+  return any;
+}
+
+/* Whether it then fits. */
+static bool make_fit(const Planner *r, const Candidate *c, int64_t limit, Partition *part) {
+  const int STEPS = 16000 / pipeline_parts(c->form); /* each looks at all parts */
+  Shift s = {.r = r, .c = c, .limit = limit, .over = chunks_over(c, limit, part), .part = *part, .left = STEPS};
+  s.seconds = candidate_least_seconds(r, c, part);
+  while (shift_any(&s)) {
+  }
+  *part = s.part;
+  return chunks_fit(c, limit, part);
+}
+
+bool chunks_plan(const Planner *r, const Candidate *c, int64_t limit, Plan **out) {
+  const int parts = pipeline_parts(c->form);
+  Partition start[3];
+  Plan *best = NULL, *smallest = NULL;
+  int n = 1;
+  if (!c->balanced->start)
+    balance(r, c, c->balanced, out);
+  start[0] = (Partition){.start = alloc_copy(c->balanced->start, (size_t)(parts + 1) * sizeof(int)),
+                         .recompute = alloc((size_t)parts)};
+  bool fits = chunks_fit(c, limit, start);
+  for (int i = 0; i < parts; i++) /* where it takes recomputation to fit, other cuts may do without */
+    fits &= start->recompute[i] == c->balanced->recompute[i];
+  if (fits) {
+    *out = plan_of(r, c, start);
+    return true;
+  }
+  n += partition_fastest(c->spans, c->copies, parts, limit / c->form->chunks, INFINITY, &start[n]);
+  partition_smallest(c->spans, c->copies, parts, &start[n++]);
+  for (int i = 0; i < n; i++)
+    if (make_fit(r, c, limit, &start[i]))
+      take_better(r, c, &start[i], &best);
+    else if (i == n - 1)
+      smallest = plan_of(r, c, &start[i]);
+  if (best || !c->or_not)
+    *out = best ? best : smallest;
+  return best != NULL;
+}
