@@ -1,17 +1,30 @@
-/* Operands of the library calls: where the elements stand, and in C++, where they can be of several types,
- * which. */
+/* Operands of the library calls: where the elements stand, and of which type they are. Programs pass pointers as they
+ * are: in C++ these turn into operands by themselves, in C by the macros of pd_calls.h. */
 #ifndef PD_OPERAND_H
 #define PD_OPERAND_H
 
+enum pd_type { PD_F32, PD_BF16 };
+
 #ifndef __cplusplus
+#include <stdint.h>
 #define PD_NORETURN _Noreturn
-typedef const float *pd_in;
-typedef float *pd_out;
+/* The upper half of a float. Nothing adds or multiplies it by mistake: pd_from_bf16 and pd_to_bf16 (kernels/pd_bf16.h)
+ * convert. */
+typedef struct pd_bf16 {
+  uint16_t bits;
+} pd_bf16;
+typedef struct pd_in {
+  const void *at;
+  enum pd_type type;
+} pd_in;
+typedef struct pd_out {
+  void *at;
+  enum pd_type type;
+} pd_out;
 #else
 #define PD_NORETURN [[noreturn]]
 #include <cstddef>
 struct __nv_bfloat16; /* cuda_bf16.h */
-enum pd_type { PD_F32, PD_BF16 };
 struct pd_in {
   const void *at;
   pd_type type;

@@ -522,8 +522,9 @@ static void print_action(Emit *e, int indent, int loop, Action a) {
 }
 
 static void print_loop_of(Emit *e, int indent, int i) {
-  static const char *const conditions[N_LOOPS] = {"f <= last && f - b < IN_FLIGHT - 1", "f <= last", "b <= last",
-                                                  "w <= last"};
+  static const char *const conditions[2][N_LOOPS] = {
+      {"pd_goes_on(f) && f - b < IN_FLIGHT - 1", "pd_goes_on(f)", "b < f", "w < f"},
+      {"f <= last && f - b < IN_FLIGHT - 1", "f <= last", "b <= last", "w <= last"}};
   const Loop *l = &e->p->loop[i];
   if (l->n == 0)
     return;
@@ -531,7 +532,7 @@ static void print_loop_of(Emit *e, int indent, int i) {
   if (title[0] >= 'a' && title[0] <= 'z')
     title[0] = (char)(title[0] - 'a' + 'A');
   text_add(&e->out, "\n%*s/* %s. */\n%*swhile (%s) {\n", indent, "", comment_text(title), indent, "",
-           conditions[i]);
+           conditions[e->p->per_batch][i]);
   for (int j = 0; j < l->n; j++)
     print_action(e, indent + 2, i, l->action[j]);
   text_add(&e->out, "%*s}\n", indent, "");
@@ -576,8 +577,6 @@ static void print_main(Emit *e) {
            validated_weights(e, "&arena->weights[u % VERSIONS], "));
   if (p->per_batch)
     text_add(&e->out, "  while (u < pd.steps) {\n    const int64_t last = (u + 1) * %s;\n", batch);
-  else
-    text_add(&e->out, "  const int64_t last = pd.steps * %s;\n", batch);
   for (int i = 0; i < N_LOOPS; i++)
     print_loop_of(e, indent, i);
   if (p->per_batch)
@@ -616,7 +615,7 @@ static bool some_pass_reads_now(const Emit *e) {
 }
 
 char *emit_stage(const Graph *g, const Pieces *pieces, const Plan *plan, const LoweredStage *lowered,
-                 const Program *p, const Allocation *a, const char *plan_hash) {
+                 const Program *p, const Allocation *a, const Identity *identity, const char *plan_hash) {
   const StageKernels *k = lowered->kernels;
   Emit e = {.g = g,
             .pieces = pieces,
@@ -625,6 +624,7 @@ char *emit_stage(const Graph *g, const Pieces *pieces, const Plan *plan, const L
             .k = k,
             .p = p,
             .allocation = a,
+            .identity = identity,
             .dialect = dialect_of(k),
             .plan_hash = plan_hash};
   e.taken = dialect_names(e.dialect);

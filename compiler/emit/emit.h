@@ -4,12 +4,13 @@
 #define PDC_EMIT_H
 
 #include "allocate/allocation.h"
+#include "graph/identity.h"
 #include "plan/plan.h"
 
 /* The text of stage<i>.c or stage<i>.cu, deterministic to the byte. plan_hash: what the program tells the other
- * stages' about itself, 64 characters. */
+ * stages' about itself, 64 characters. identity: of the model's training. */
 char *emit_stage(const Graph *g, const Pieces *pieces, const Plan *plan, const LoweredStage *lowered,
-                 const Program *p, const Allocation *allocation, const char *plan_hash);
+                 const Program *p, const Allocation *allocation, const Identity *identity, const char *plan_hash);
 /* What `pdc profile` measures. */
 typedef struct ProfileTask {
   const LoweredStage *const *stages;    /* the whole model as one stage, at a microbatch each */

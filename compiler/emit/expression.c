@@ -26,12 +26,15 @@ static size_t line_break(const char *text, size_t width) {
 /* Long lines go on four columns in; directives do not. */
 void print_line(Printer *p, const char *format_, ...) {
   enum { FURTHER = 4 };
-  char text[4096], *rest = text;
-  va_list args;
+  va_list args, again;
   va_start(args, format_);
-  int n = vsnprintf(text, sizeof text, format_, args), indent = p->indent;
+  va_copy(again, args);
+  int n = vsnprintf(NULL, 0, format_, args), indent = p->indent;
   va_end(args);
-  ensure(n >= 0 && n < (int)sizeof text);
+  ensure(n >= 0);
+  char *text = alloc((size_t)n + 1), *rest = text;
+  vsnprintf(text, (size_t)n + 1, format_, again);
+  va_end(again);
   for (size_t at; text[0] != '#' && (at = line_break(rest, (size_t)(WIDTH - indent))) > 0; rest += at + 1) {
     text_add(p->out, "%*s%.*s\n", indent, "", (int)at, rest);
     indent = p->indent + FURTHER;

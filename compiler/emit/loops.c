@@ -8,6 +8,11 @@
 
 /* ---- a row ----------------------------------------------------------------------------------- */
 
+/* A value as the buffer stores it; accumulators hold floats. */
+static char *narrowed(const Printer *p, const Place *place, const char *value) {
+  return format(p->k->buffers.at[place->buffer].bf16 ? "pd_to_bf16(%s)" : "%s", value);
+}
+
 static void store_line(Printer *p, int store) {
   const Store *s = &p->kernel->stores.at[store];
   char *value = term_text(p, s->term);
@@ -16,12 +21,15 @@ static void store_line(Printer *p, int store) {
   else if (p->shape->store[store].accumulator)
     print_line(p, "%s = first ? %s : %s + %s;", element(p, &s->place), value, element(p, &s->place), value);
   else
-    print_line(p, "%s = %s;", element(p, &s->place), value);
+    print_line(p, "%s = %s;", element(p, &s->place), narrowed(p, &s->place, value));
 }
 
 /* ---- how C reaches what phases work on --------------------------------------------------------- */
 
-static char *c_load(Printer *p, int term) { return element(p, &p->kernel->terms.at[term].place); }
+static char *c_load(Printer *p, int term) {
+  const Place *place = &p->kernel->terms.at[term].place;
+  return format(p->k->buffers.at[place->buffer].bf16 ? "pd_from_bf16(%s)" : "%s", element(p, place));
+}
 
 static char *c_cached(Printer *p, int term) {
   p->reads_column |= p->shape->columns > 1;
@@ -167,6 +175,11 @@ static char *target_text(Printer *p, int store) {
   return strcmp(index, "0") ? format("%s + %s", name, index) : format("%s", name);
 }
 
+/* Whether a store's sums may be added where they belong: its target lies as they do, and holds floats. */
+static bool stands_dense(const Printer *p, int store) {
+  return p->shape->store[store].dense && !p->k->buffers.at[p->kernel->stores.at[store].place.buffer].bf16;
+}
+
 /* Writes or adds partial sums that lie as their target does, from one or several tiles. */
 static void sum_line(Printer *p, int store, const char *part, int64_t stride, int tiles) {
   bool adds = p->shape->store[store].accumulator;
@@ -179,9 +192,9 @@ static void sums_end(Printer *p, bool but_contiguous) {
   const Kernel *k = p->kernel;
   for (int i = 0; i < k->stores.n; i++) {
     const Store *s = &k->stores.at[i];
-    if (!p->sum[i] || (but_contiguous && p->shape->store[i].dense))
+    if (!p->sum[i] || (but_contiguous && stands_dense(p, i)))
       continue;
-    if (p->shape->store[i].dense) {
+    if (stands_dense(p, i)) {
       sum_line(p, i, p->sum[i], 0, 1);
       continue;
     }
@@ -196,7 +209,7 @@ static void sums_end(Printer *p, bool but_contiguous) {
     if (p->shape->store[i].accumulator)
       print_line(p, "%s = first ? %s : %s + %s;", to, sum, to, sum);
     else
-      print_line(p, "%s = %s;", to, sum);
+      print_line(p, "%s = %s;", to, narrowed(p, &s->place, sum));
     for (int d = n - 1; d >= 0; d--)
       close_loops(p, dims[d], dims[d] + 1);
   }
@@ -262,7 +275,7 @@ static Names arguments(const Printer *p, bool declare, bool tile) {
     int buffer = p->arguments->buffers.at[i];
     if (tile && !tile_uses(p, buffer))
       continue;
-    const char *type = p->k->buffers.at[buffer].type == TYPE_TOKEN ? "int32_t" : "float";
+    const char *type = element_type(&p->k->buffers.at[buffer]);
     const char *constant = p->arguments->written[i] ? "" : "const ";
     push(&list, declare ? internf("%s%s *restrict %s", constant, type, p->parameter[i]) : p->parameter[i]);
   }
@@ -305,7 +318,7 @@ static void tile_lines(Printer *p, const char *function) {
       continue;
     int64_t n = p->shape->store[i].sums, at = p->host->sum_at[i];
     const char *part = at ? format("partial + %" PRId64, at) : "partial";
-    if (p->shape->store[i].dense) {
+    if (stands_dense(p, i)) {
       sum_line(p, i, part, extent, k->tiles);
     } else {
       print_line(p, "pd_sum_tiles(true, %s, %s, %" PRId64 ", %" PRId64 ", %d);", part, part, n, extent, k->tiles);

@@ -97,6 +97,7 @@ typedef struct Emit {
   const Program *p;
   const Allocation *allocation;
   const Dialect *dialect;
+  const Identity *identity;
   const char *plan_hash;
   Text out;
   Names taken;             /* identifiers at file scope */
@@ -151,6 +152,17 @@ typedef struct PassParameters {
 PassParameters pass_parameters(const Emit *e, Pass pass);
 bool pass_uses(const Emit *e, Pass pass, BufferKind kind);
 bool pass_reads_now(const Emit *e, Pass pass);
+
+/* ---- identity.c */
+void identity_tables(Emit *e);
+void identity_fields(Emit *e); /* of struct pd_stage */
+
+/* ---- parameters.c */
+Name shape_fields(const Shape *shape); /* ".dim = {256, 768}, .rank = 2" */
+/* A field that is a list of numbers, on lines of its own; nothing for an empty one. */
+void list_field(Emit *e, const char *name, const char *type, const Names *list, const char *tail);
+void parameter_table(Emit *e);
+void moment_table(Emit *e); /* all moments, by parameter, where some have shapes of their own */
 
 /* ---- tables.c */
 void print_tables(Emit *e);

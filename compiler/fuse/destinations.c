@@ -5,9 +5,9 @@
 
 /* Whether the value, or what it is a view of, has one reader. */
 static bool read_once(const Fuse *f, int value) {
-  while (f->survey->n_uses[value] == 1 && producer(f, value)->op->kind == OP_VIEW)
+  while (f->facts->n_uses[value] == 1 && producer(f, value)->op->kind == OP_VIEW)
     value = producer(f, value)->in[0];
-  return f->survey->n_uses[value] == 1;
+  return f->facts->n_uses[value] == 1;
 }
 
 /* Gives the value this buffer: its producer writes it there if it can, else it is copied there at the end. */
@@ -60,9 +60,9 @@ static bool is_read_here(const Fuse *f, int value) {
   for (int i = 0; i < f->g->figures.n; i++)
     if (f->g->figures.at[i].value == value && f->survey->here[value_at(f, value)->node])
       return true;
-  for (int i = 0; i < f->g->nodes.n; i++)
-    for (int j = 0; f->survey->here[i] && j < node_at(f, i)->n_in; j++)
-      if (node_at(f, i)->in[j] == value)
+  for (int k = 0; k < f->survey->nodes.n; k++)
+    for (int j = 0; j < node_at(f, f->survey->nodes.at[k])->n_in; j++)
+      if (node_at(f, f->survey->nodes.at[k])->in[j] == value)
         return true;
   return false;
 }
@@ -141,8 +141,10 @@ const Destinations *place_destined(const Fuse *f) {
   d->in_place = alloc(sizeof *d->in_place * (size_t)f->g->nodes.n);
   destine_crossing(f, d);
   destine_sources(f, d);
-  for (int i = 0; i < f->g->nodes.n; i++)
-    if (f->survey->here[i] && node_at(f, i)->op->kind == OP_CONCAT)
+  for (int k = 0; k < f->survey->nodes.n; k++) {
+    int i = f->survey->nodes.at[k];
+    if (node_at(f, i)->op->kind == OP_CONCAT)
       d->in_place[i] = place_parts(f, i);
+  }
   return d;
 }

@@ -3,7 +3,7 @@
 #include "fuse/internal.h"
 
 static StageKernels *stage_kernels(const Graph *g, int stage, int n_stages, int64_t microbatch, bool recompute,
-                                   bool split, Target target) {
+                                   bool split, Target target, bool named) {
   StageKernels *k = alloc(sizeof *k);
   *k = (StageKernels){.graph = g,
                       .stage = stage,
@@ -11,6 +11,7 @@ static StageKernels *stage_kernels(const Graph *g, int stage, int n_stages, int6
                       .microbatch = microbatch,
                       .recompute = recompute,
                       .split = split,
+                      .named = named,
                       .target = target};
   return k;
 }
@@ -58,16 +59,26 @@ static Chunk whole_chunk(const Fuse *f) {
   return c;
 }
 
-StageKernels *fuse(const Graph *g, const Pieces *p, int first_piece, int end_piece, int stage, int n_stages,
-                   int64_t microbatch, bool recompute, bool split, Target target) {
-  StageKernels *k = stage_kernels(g, stage, n_stages, microbatch, recompute, split, target);
-  Fuse f = {.g = g, .p = p, .first_piece = first_piece, .end_piece = end_piece, .k = k, .built = nothing_built(g)};
+StageKernels *fuse_part(const FuseFacts *facts, const Pieces *p, int first_piece, int end_piece, int stage,
+                        int n_stages, int64_t microbatch, bool recompute, bool split, Target target, bool named) {
+  const Graph *g = facts->g;
+  StageKernels *k = stage_kernels(g, stage, n_stages, microbatch, recompute, split, target, named);
+  Fuse f = {.g = g,
+            .facts = facts,
+            .p = p,
+            .first_piece = first_piece,
+            .end_piece = end_piece,
+            .k = k,
+            .built = nothing_built(g)};
   f.places = placement(&f);
   make_kernels(&f);
   /* Which buffers are in bf16. */
-  choose_precision(k);
+  choose_precision(&f);
   /* Names and signatures of kernels. Requires precision, which signatures tell, and the backward pass whole. */
-  name_kernels(&f);
+  if (named)
+    name_kernels(&f);
+  else
+    sign_asking(k);
   /* Calls whose results only the update reads move to the weights pass. */
   if (split)
     split_backward(k);
@@ -75,10 +86,18 @@ StageKernels *fuse(const Graph *g, const Pieces *p, int first_piece, int end_pie
    * kernels. */
   find_lifetimes(k);
   /* Names of buffers, unique within their kind and region. */
-  name_buffers(&f);
+  if (named)
+    name_buffers(&f);
   /* The kernels of each region, and which regions are alike: by the names of their buffers, too. */
   find_region_ranges(k);
-  find_like_regions(k);
+  if (named)
+    find_like_regions(k);
   push(&k->chunks, whole_chunk(&f));
   return k;
+}
+
+StageKernels *fuse(const Graph *g, const Pieces *p, int first_piece, int end_piece, int stage, int n_stages,
+                   int64_t microbatch, bool recompute, bool split, Target target) {
+  return fuse_part(fuse_facts(g), p, first_piece, end_piece, stage, n_stages, microbatch, recompute, split, target,
+                   true);
 }

@@ -16,7 +16,7 @@ typedef struct Grouping {
   int *computed_in; /* by value: the group that computes it; -1 */
   int *depth;       /* by value: reductions of the row, one after the other, from its group's start to it */
   int *ready;       /* by value: the first group that may read it from memory */
-  Ints *concats;    /* by value: the concatenations that it is a part of */
+  Ints *concats;    /* by value: the concatenations that it is a part of; NULL: there are none */
 } Grouping;
 
 static bool item_is_loop(const Fuse *f, const Item *it) {
@@ -28,7 +28,7 @@ static bool item_counts(const Fuse *f, Direction d, const Item *it) {
   if (it->kind == ITEM_FILL)
     return false;
   const Node *n = node_at(f, it->node);
-  bool counts = it->kind == ITEM_NODE && counts_elements(f, n);
+  bool counts = it->kind == ITEM_NODE && counts_elements(f->g, n);
   for (int i = 0; i < (it->kind == ITEM_COPY ? 1 : n->n_in) && !counts; i++) {
     int root = view_root(f, it->kind == ITEM_COPY ? it->value : n->in[i]);
     counts = is_rematerialised(f, d, root) && f->remat[d]->counts[root];
@@ -157,6 +157,8 @@ static int item_bound(const Grouping *b, const Item *it) {
 static void find_concats(Grouping *b) {
   const Fuse *f = b->f;
   const Ints *concats = &f->survey->concats[b->d];
+  if (concats->n == 0)
+    return;
   b->concats = alloc((size_t)f->g->values.n * sizeof *b->concats);
   for (int i = 0; i < concats->n; i++) {
     const Node *n = node_at(f, concats->at[i]);
@@ -170,7 +172,7 @@ static void find_concats(Grouping *b) {
 
 static void set_ready(Grouping *b, int value, int group) {
   b->ready[value] = group;
-  for (int i = 0; i < b->concats[value].n; i++)
+  for (int i = 0; b->concats && i < b->concats[value].n; i++)
     if (b->ready[b->concats[value].at[i]] < group)
       set_ready(b, b->concats[value].at[i], group);
 }
@@ -261,8 +263,7 @@ const Groups *group_items(const Fuse *f, Direction d) {
                 .computed_in = alloc(bytes),
                 .depth = alloc(bytes),
                 .ready = alloc(bytes)};
-  for (int v = 0; v < f->g->values.n; v++)
-    b.computed_in[v] = -1;
+  memset(b.computed_in, 0xff, bytes);
   find_concats(&b);
   for (int i = 0; i < b.items->n; i++)
     group_item(&b, i);

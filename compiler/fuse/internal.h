@@ -2,20 +2,20 @@
 #ifndef PDC_FUSE_INTERNAL_H
 #define PDC_FUSE_INTERNAL_H
 
-#include "fuse/kernel.h"
+#include "fuse/facts.h"
 
 typedef enum { SETUP, FORWARD, BACKWARD, N_DIRECTIONS } Direction;
 
 /* Of the stage's nodes and their values, before anything is decided (survey.c). */
 typedef struct Survey {
   int first, end;             /* forward nodes of the stage */
+  Ints nodes;                 /* that run on this stage, in order */
+  Ints values;                /* that they make, in order */
   bool *here;                 /* by node: runs on this stage */
   bool *table;                /* by node: made once, in setup */
   int *region;                /* by forward node */
   Ints concats[N_DIRECTIONS]; /* the stage's concatenations */
-  Name *name;                 /* by value: the user's; "d_x" of what autodiff made the gradient of x */
   int *same;                  /* by value: the value that stands for it (equal tables) */
-  int *n_uses;                /* by value: consumers in the whole graph */
   int *reordered;             /* by value: the first node here that is a view of it in another order; -1 ... */
   int *next_reordered;        /* ... and by such a node the next one of the same value */
   bool *read_in_rows;         /* by value: a call here reads it that needs rows of stride 1 ... */
@@ -40,8 +40,8 @@ typedef struct Remat {
 /* Where values stand. Grows with the kernels, by the functions of places.c alone: a value that a kernel reads
  * gets a buffer when the kernel is built. */
 typedef struct Placement {
-  Place *root;  /* by value: where it stands, for values that are no views; buffer -1: not yet */
-  bool *placed; /* by value: root is set */
+  Vec(Place) all;
+  int *root;    /* by value: where it stands in `all`, for values that are no views; -1: not placed yet */
   bool *needed; /* by value: somebody reads it from memory */
 } Placement;
 
@@ -104,6 +104,7 @@ typedef struct Built {
  * the kernels, which grow. */
 typedef struct Fuse {
   const Graph *g;
+  const FuseFacts *facts;
   const Pieces *p;
   int first_piece, end_piece;
   StageKernels *k;
@@ -120,6 +121,7 @@ typedef struct Fuse {
 static inline const Value *value_at(const Fuse *f, int v) { return &f->g->values.at[v]; }
 static inline const Node *node_at(const Fuse *f, int n) { return &f->g->nodes.at[n]; }
 static inline const Node *producer(const Fuse *f, int v) { return node_at(f, value_at(f, v)->node); }
+static inline bool is_placed(const Fuse *f, int v) { return f->places->root[v] >= 0; }
 static inline bool is_rematerialised(const Fuse *f, Direction d, int value) { return f->remat[d]->value[value]; }
 
 static inline Kernels *kernels_of(const Fuse *f, Direction d) {
@@ -145,6 +147,7 @@ int view_root(const Fuse *f, int value);
 bool alias_step(const Fuse *f, const Node *n);       /* this view is elementwise the same, up to broadcasting */
 bool view_is_alias(const Fuse *f, int value);        /* elementwise the same as its root, up to broadcasting */
 bool place_of(const Fuse *f, int value, Place *out); /* through views; false: no strides express it */
+int placed_buffer(const Fuse *f, int value);         /* of the value itself; -1: none yet */
 Place place_value(const Fuse *f, int value);         /* the same, and the root gets a buffer and is needed */
 bool place_into(const Fuse *f, int value, const Place *target); /* the root writes straight into target */
 void place_at(const Fuse *f, int value, int buffer);            /* the whole of the buffer is the value's */
@@ -156,9 +159,10 @@ Place whole(const Fuse *f, int buffer);
 /* ---- the other passes; fuse.c says what each requires and makes */
 const Remat *rematerialise(const Fuse *f);
 const Remat *save_values(const Fuse *f);
-/* Remat.counts, through the values of `through`; NULL: through any, as all may come to be rematerialised. */
+/* Remat.counts of what is made here, through the values of `through`; NULL: through any, as all may come to be
+ * rematerialised. */
 void find_counts(const Fuse *f, const bool *through, bool *counts);
-bool counts_elements(const Fuse *f, const Node *n); /* it numbers the elements of its own shape */
+bool counts_elements(const Graph *g, const Node *n); /* it numbers the elements of its own shape */
 const Destinations *place_destined(const Fuse *f);
 /* Where operand i of a concatenation belongs in its result, which stands in a buffer of its own: along *axis, with
  * the microbatch axis, in [*from, *end). */
@@ -167,7 +171,7 @@ const Items *list_items(const Fuse *f);
 const Groups *group_items(const Fuse *f, Direction d);
 void build_kernels(const Fuse *f, Direction d);
 void finish_loops(const Fuse *f, Direction d);
-void choose_precision(StageKernels *k);
+void choose_precision(const Fuse *f);
 void verify_precision(const StageKernels *k); /* calls read and write what they can */
 void name_kernels(const Fuse *f);
 void split_backward(StageKernels *k);
@@ -185,6 +189,7 @@ void find_region_ranges(StageKernels *k);
 
 /* ---- signatures.c */
 Name sign_kernel(const StageKernels *k, const Kernel *kernel); /* Kernel.signature */
+void sign_asking(const StageKernels *k); /* only of calls whose scratch memory is asked for by it */
 void find_like_regions(StageKernels *k);
 
 #endif

@@ -39,11 +39,15 @@ static void list_concat(const Fuse *f, Items *items, int node) {
 static void list_made_up(const Fuse *f, Items *items, int node, int value) {
   int root = view_root(f, value);
   const Op *op = producer(f, root)->op;
-  if (op->kind != OP_SOURCE || op->source != SOURCE_NONE || f->places->root[root].buffer >= 0)
+  if (op->kind != OP_SOURCE || op->source != SOURCE_NONE || placed_buffer(f, root) >= 0)
     return;
   place_at(f, root, value_buffer(f, BUFFER_TABLE, root));
   add(f, items, SETUP,
-      (Item){.kind = ITEM_COPY, .node = node, .value = root, .target = root, .place = f->places->root[root]});
+      (Item){.kind = ITEM_COPY,
+             .node = node,
+             .value = root,
+             .target = root,
+             .place = f->places->all.at[f->places->root[root]]});
 }
 
 /* A view that no strides express, or none that the calls which read it can read, is a value of its own. */
@@ -89,11 +93,10 @@ static void list_node(const Fuse *f, Items *items, int node) {
   }
 }
 
-/* Whether a node needs no item: another stage computes it, or the call whose bias it adds, or every loop that
- * reads it. */
+/* Whether a node of the stage needs no item: the call whose bias it adds computes it, or every loop that reads it. */
 static bool is_no_item(const Fuse *f, int node) {
   const Node *n = node_at(f, node);
-  if (!f->survey->here[node] || n->op->kind == OP_SOURCE || f->biases->call[node] >= 0)
+  if (n->op->kind == OP_SOURCE || f->biases->call[node] >= 0)
     return true;
   return n->n_out == 1 && (f->survey->same[n->out[0]] != n->out[0] || is_rematerialised(f, FORWARD, n->out[0]));
 }
@@ -123,9 +126,9 @@ static void sort_by_region(ItemList *list, int sign) {
 
 const Items *list_items(const Fuse *f) {
   Items *items = alloc(sizeof *items);
-  for (int i = 0; i < f->g->nodes.n; i++)
-    if (!is_no_item(f, i))
-      list_node(f, items, i);
+  for (int k = 0; k < f->survey->nodes.n; k++)
+    if (!is_no_item(f, f->survey->nodes.at[k]))
+      list_node(f, items, f->survey->nodes.at[k]);
   for (int i = 0; i < f->destinations->copies.n; i++)
     list_copy(f, items, &f->destinations->copies.at[i]);
   for (Direction d = SETUP; d < N_DIRECTIONS; d++)

@@ -154,6 +154,7 @@ typedef struct StageKernels {
   int64_t microbatch;
   bool recompute;
   bool split;    /* backward is in two: weights is not empty, where it can be */
+  bool named;    /* kernels and buffers have names, and regions that are alike are known */
   Target target; /* what programs are for: how kernels are lowered and printed */
   Vec(Buffer) buffers;
   Kernels setup, forward, backward, weights; /* setup: run once, fills the tables */

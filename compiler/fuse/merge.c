@@ -119,9 +119,11 @@ StageKernels *merge_chunks(StageKernels *const *chunk, int n) {
                       .microbatch = first->microbatch,
                       .recompute = first->recompute,
                       .split = first->split,
+                      .named = first->named,
                       .target = first->target};
   for (int i = 0; i < n; i++)
     merge_chunk(k, chunk[i], i);
-  find_like_regions(k);
+  if (k->named)
+    find_like_regions(k);
   return k;
 }

@@ -1,15 +1,31 @@
 /* Where values stand: strides through views, buffers on demand, and writing a value straight into the
  * larger buffer it is a part of. */
+#include <string.h>
+
 #include "fuse/internal.h"
 
 Placement *placement(const Fuse *f) {
   Placement *p = alloc(sizeof *p);
   size_t values = (size_t)f->g->values.n;
-  *p = (Placement){.root = alloc(sizeof(Place) * values), .placed = alloc(values), .needed = alloc(values)};
-  for (int v = 0; v < f->g->values.n; v++)
-    p->root[v].buffer = -1;
+  *p = (Placement){.root = alloc(sizeof *p->root * values), .needed = alloc(values)};
+  memset(p->root, 0xff, sizeof *p->root * values);
   return p;
 }
+
+static Place *root_place(const Fuse *f, int value) {
+  ensure(is_placed(f, value));
+  return &f->places->all.at[f->places->root[value]];
+}
+
+static void set_place(const Fuse *f, int value, Place place) {
+  if (!is_placed(f, value)) {
+    f->places->root[value] = f->places->all.n;
+    push(&f->places->all, place);
+  }
+  *root_place(f, value) = place;
+}
+
+int placed_buffer(const Fuse *f, int value) { return is_placed(f, value) ? root_place(f, value)->buffer : -1; }
 
 int dims_of(const Fuse *f, int value, int64_t *dim) {
   const Shape *s = &value_at(f, value)->shape;
@@ -41,7 +57,7 @@ Place contiguous(int buffer, int n, const int64_t *dim) {
 }
 
 int view_root(const Fuse *f, int value) {
-  while (producer(f, value)->op->kind == OP_VIEW && !f->places->placed[value])
+  while (producer(f, value)->op->kind == OP_VIEW && !is_placed(f, value))
     value = producer(f, value)->in[0];
   return f->survey->same[value];
 }
@@ -58,7 +74,7 @@ bool alias_step(const Fuse *f, const Node *n) {
 }
 
 bool view_is_alias(const Fuse *f, int value) {
-  for (; producer(f, value)->op->kind == OP_VIEW && !f->places->placed[value]; value = producer(f, value)->in[0])
+  for (; producer(f, value)->op->kind == OP_VIEW && !is_placed(f, value); value = producer(f, value)->in[0])
     if (!alias_step(f, producer(f, value)))
       return false;
   return true;
@@ -108,7 +124,7 @@ static Place default_place(const Fuse *f, int value) {
   int64_t dim[MAX_DIM];
   int n = dims_of(f, value, dim);
   Place p = contiguous(-1, n, dim);
-  if (!producer(f, value)->op->strided_out || f->survey->n_uses[value] == 0)
+  if (!producer(f, value)->op->strided_out || f->facts->n_uses[value] == 0)
     return p;
   for (int i = f->survey->reordered[value]; i >= 0; i = f->survey->next_reordered[i]) {
     Place back;
@@ -124,7 +140,7 @@ static Place default_place(const Fuse *f, int value) {
 bool place_of(const Fuse *f, int value, Place *out) {
   value = f->survey->same[value];
   const Node *n = producer(f, value);
-  if (n->op->kind == OP_VIEW && !f->places->placed[value]) {
+  if (n->op->kind == OP_VIEW && !is_placed(f, value)) {
     const Value *v = value_at(f, value);
     Place from;
     if (!place_of(f, n->in[0], &from) || !n->op->view(f->g, v->node, v->output, &from, out))
@@ -133,11 +149,9 @@ bool place_of(const Fuse *f, int value, Place *out) {
       out->dim[0] = f->k->microbatch;
     return true;
   }
-  if (!f->places->placed[value]) {
-    f->places->root[value] = default_place(f, value);
-    f->places->placed[value] = true;
-  }
-  *out = f->places->root[value];
+  if (!is_placed(f, value))
+    set_place(f, value, default_place(f, value));
+  *out = *root_place(f, value);
   return true;
 }
 
@@ -173,10 +187,7 @@ int value_buffer(const Fuse *f, BufferKind kind, int value) {
   return new_buffer(f, kind, value, n, dim, value_at(f, value)->type);
 }
 
-void place_at(const Fuse *f, int value, int buffer) {
-  f->places->root[value] = whole(f, buffer);
-  f->places->placed[value] = true;
-}
+void place_at(const Fuse *f, int value, int buffer) { set_place(f, value, whole(f, buffer)); }
 
 /* The buffer for a value placed in none yet, its dims in memory order: the place's axes by falling stride. */
 static int buffer_of_place(const Fuse *f, int root, const Place *p) {
@@ -205,7 +216,7 @@ Place place_value(const Fuse *f, int value) {
   ensure(place_of(f, root, &p));
   f->places->needed[root] = true;
   if (p.buffer < 0)
-    f->places->root[root].buffer = buffer_of_place(f, root, &p);
+    root_place(f, root)->buffer = buffer_of_place(f, root, &p);
   Place out;
   if (!place_of(f, value, &out))
     BUG("value %d of %s has no place", value, f->g->name);
@@ -217,7 +228,7 @@ bool place_into(const Fuse *f, int value, const Place *target) {
   int node = value_at(f, value)->node;
   for (;; node = value_at(f, value)->node) {
     const Node *n = node_at(f, node);
-    if (f->places->placed[value] || !f->survey->here[node] || f->survey->table[node])
+    if (is_placed(f, value) || !f->survey->here[node] || f->survey->table[node])
       return false;
     if (n->op->kind != OP_VIEW)
       break;
@@ -235,8 +246,7 @@ bool place_into(const Fuse *f, int value, const Place *target) {
     return false;
   if ((op->kind == OP_SUM_TO && !is_contiguous(&p)) || !calls_read(f, value, &p))
     return false;
-  f->places->root[value] = p;
-  f->places->placed[value] = true;
+  set_place(f, value, p);
   f->places->needed[value] = true;
   return true;
 }

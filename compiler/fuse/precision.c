@@ -4,16 +4,6 @@
  * depends on the graph alone: both sides of a cut make the same one. */
 #include "fuse/internal.h"
 
-/* The value behind all views: what stands in memory for them. */
-static int behind_views(const Graph *g, int value) {
-  for (;;) {
-    const Node *n = &g->nodes.at[g->values.at[value].node];
-    if (n->op->kind != OP_VIEW)
-      return value;
-    value = n->in[0];
-  }
-}
-
 static bool stays_f32(const Node *n, bool result, int index) {
   return n->op->stays_f32 && n->op->stays_f32(n, result, index);
 }
@@ -75,8 +65,9 @@ static bool stays_exact(const Buffer *b) {
   return b->type != TYPE_F32 || made_exact;
 }
 
-void choose_precision(StageKernels *k) {
-  const bool *bf16 = values_in_bf16(k->graph, k->target.precision);
+void choose_precision(const Fuse *f) {
+  StageKernels *k = f->k;
+  const bool *bf16 = f->facts->bf16[k->target.precision];
   for (int i = 0; i < k->buffers.n; i++) {
     Buffer *b = &k->buffers.at[i];
     b->bf16 = !stays_exact(b) && b->value >= 0 && bf16[b->value];

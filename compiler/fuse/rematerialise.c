@@ -6,17 +6,17 @@
 #include "ops/expression.h"
 
 /* A number in a row counts within it: only a row of one looks the same when it is repeated. */
-bool counts_elements(const Fuse *f, const Node *n) {
-  const Shape *s = &value_at(f, n->out[0])->shape;
+bool counts_elements(const Graph *g, const Node *n) {
+  const Shape *s = &g->values.at[n->out[0]].shape;
   return n->op->kind == OP_POINTWISE &&
          (op_reads_words(n->op, 1u << WORD_ELEMENT) ||
           (op_reads_words(n->op, 1u << WORD_COLUMN) && s->rank > 0 && s->dim[s->rank - 1] == 1));
 }
 
 void find_counts(const Fuse *f, const bool *through, bool *counts) {
-  for (int i = 0; i < f->g->nodes.n; i++) {
-    const Node *n = node_at(f, i);
-    bool any = counts_elements(f, n);
+  for (int i = 0; i < f->survey->nodes.n; i++) {
+    const Node *n = node_at(f, f->survey->nodes.at[i]);
+    bool any = counts_elements(f->g, n);
     for (int j = 0; j < n->n_in && n->op->kind == OP_POINTWISE; j++) {
       int root = view_root(f, n->in[j]);
       any |= counts[root] && (!through || through[root]);
@@ -36,14 +36,16 @@ static void mark_roots(const Fuse *f, const Ints *values, bool *mark) {
 /* By value: something reads it that is no loop over its elements, or it leaves the stage. */
 static const bool *find_read_whole(const Fuse *f, const Remat *r) {
   bool *whole = alloc((size_t)f->g->values.n);
-  for (int i = 0; i < f->g->nodes.n; i++)
-    for (int j = 0; f->survey->here[i] && j < node_at(f, i)->n_in; j++) {
-      const Node *n = node_at(f, i);
+  for (int k = 0; k < f->survey->nodes.n; k++) {
+    int i = f->survey->nodes.at[k];
+    const Node *n = node_at(f, i);
+    for (int j = 0; j < n->n_in; j++) {
       bool part = (is_loop_node(n) && f->biases->call[i] < 0) || (n->op->kind == OP_VIEW && alias_step(f, n));
       int root = view_root(f, n->in[j]);
       bool same = shape_equal(&value_at(f, root)->shape, &value_at(f, space_value(n))->shape);
       whole[root] |= !part || (r->counts[root] && !same);
     }
+  }
   for (int i = 0; i < f->g->figures.n; i++)
     whole[view_root(f, f->g->figures.at[i].value)] = true;
   for (int i = 0; i < f->g->params.n; i++)
@@ -70,9 +72,10 @@ static bool is_available(const Fuse *f, const Remat *r, const Node *n) {
 /* Nodes that are available and that only loops read, element by element: whoever reads them computes them, so that
  * they neither take memory nor tie loops together. */
 static void find_available(const Fuse *f, Remat *r, const bool *read_whole) {
-  for (int i = 0; i < f->g->nodes.n; i++) {
+  for (int k = 0; k < f->survey->nodes.n; k++) {
+    int i = f->survey->nodes.at[k];
     const Node *n = node_at(f, i);
-    if (f->survey->here[i] && !f->survey->table[i] && n->op->kind == OP_POINTWISE && !read_whole[n->out[0]] &&
+    if (!f->survey->table[i] && n->op->kind == OP_POINTWISE && !read_whole[n->out[0]] &&
         !(n->op->expensive && n->serves < 0))
       r->value[n->out[0]] = is_available(f, r, n);
   }
@@ -83,10 +86,9 @@ static void find_available(const Fuse *f, Remat *r, const bool *read_whole) {
 typedef struct Search {
   const Fuse *f;
   Remat *remat;
-  bool *may;       /* by value: can be rematerialised */
-  bool *statistic; /* by value: computed over samples by a loop of its own, the same for all of them */
-  Ints *readers;   /* by value: nodes of this stage that read it, also through views */
-  int *seen, id;   /* seen[value] == id: looked at already */
+  bool *may;     /* by value: can be rematerialised */
+  Ints *readers; /* by value: nodes of this stage that read it, also through views */
+  int *seen, id; /* seen[value] == id: looked at already */
 } Search;
 
 /* What a value is computed from when all is rematerialised that may be. */
@@ -107,7 +109,7 @@ static void add_leaves(Search *s, int value, Leaves *b) {
       add_leaves(s, root, b);
     else if (value_at(f, root)->shape.batched)
       b->bytes += bytes_of(f, root);
-    b->statistic |= s->statistic[root];
+    b->statistic |= f->facts->statistic[root];
   }
 }
 
@@ -134,7 +136,7 @@ static bool pays(Search *s, int value) {
   double own = bytes_of(s->f, value);
   if (b.bytes <= own * 5 / 4)
     return true;
-  return b.bytes <= own * 2 && (b.statistic ? s->f->survey->n_uses[value] <= 2 : only_for_sums(s, value));
+  return b.bytes <= own * 2 && (b.statistic ? s->f->facts->n_uses[value] <= 2 : only_for_sums(s, value));
 }
 
 /* The value will not be rematerialised from so much: what it is computed from is stored, but for what depends on
@@ -161,26 +163,14 @@ static void mark(Search *s, int value) {
   }
 }
 
-static void find_statistics(Search *s) {
-  const Graph *g = s->f->g;
-  for (int i = 0; i < g->nodes.n; i++) {
-    const Node *n = &g->nodes.at[i];
-    bool from_samples = false;
-    for (int j = 0; j < n->n_in; j++)
-      from_samples |= g->values.at[n->in[j]].shape.batched || s->statistic[n->in[j]];
-    for (int j = 0; j < n->n_out; j++)
-      s->statistic[n->out[j]] = from_samples && !g->values.at[n->out[j]].shape.batched;
-  }
-}
-
 static void find_readers(Search *s, const bool *read_whole) {
   const Fuse *f = s->f;
-  for (int i = 0; i < f->g->nodes.n; i++) {
+  for (int k = 0; k < f->survey->nodes.n; k++) {
+    int i = f->survey->nodes.at[k];
     const Node *n = node_at(f, i);
-    bool here = f->survey->here[i];
-    s->may[n->out[0]] = here && n->op->kind == OP_POINTWISE && !n->op->expensive && !f->survey->table[i] &&
+    s->may[n->out[0]] = n->op->kind == OP_POINTWISE && !n->op->expensive && !f->survey->table[i] &&
                         f->biases->call[i] < 0 && value_at(f, n->out[0])->shape.batched && !read_whole[n->out[0]];
-    for (int j = 0; here && n->op->kind != OP_VIEW && j < n->n_in; j++) {
+    for (int j = 0; n->op->kind != OP_VIEW && j < n->n_in; j++) {
       int root = view_root(f, n->in[j]), from = value_at(f, root)->node;
       push(&s->readers[root], i);
       s->may[root] &= !f->survey->here[from] || region_of(f, from) == region_of(f, i); /* regions stay alike */
@@ -190,31 +180,30 @@ static void find_readers(Search *s, const bool *read_whole) {
 
 static void find_cheap(const Fuse *f, Remat *r, const bool *read_whole) {
   size_t values = (size_t)f->g->values.n;
+  const Ints *here = &f->survey->values;
   Search s = {.f = f,
               .remat = r,
               .may = alloc(values),
-              .statistic = alloc(values),
               .readers = alloc(values * sizeof(Ints)),
               .seen = alloc(values * sizeof(int))};
-  find_statistics(&s);
   find_readers(&s, read_whole);
   for (bool changed = true; changed;) {
     changed = false;
-    for (int v = 0; v < f->g->values.n; v++)
-      if (s.may[v] && !r->value[v] && !pays(&s, v)) {
-        refuse(&s, v);
+    for (int i = 0; i < here->n; i++)
+      if (s.may[here->at[i]] && !r->value[here->at[i]] && !pays(&s, here->at[i])) {
+        refuse(&s, here->at[i]);
         changed = true;
       }
   }
-  for (int v = 0; v < f->g->values.n; v++)
-    if (s.may[v] && !r->value[v] && leaves(&s, v).statistic)
-      mark(&s, v);
+  for (int i = 0; i < here->n; i++)
+    if (s.may[here->at[i]] && !r->value[here->at[i]] && leaves(&s, here->at[i]).statistic)
+      mark(&s, here->at[i]);
 }
 
 const Remat *rematerialise(const Fuse *f) {
   size_t values = (size_t)f->g->values.n;
   Remat *r = alloc(sizeof *r);
-  *r = (Remat){.value = alloc(values), .counts = alloc(values)};
+  *r = (Remat){.value = alloc(values), .counts = alloc_copy(f->facts->counts, values)};
   find_counts(f, NULL, r->counts);
   const bool *read_whole = find_read_whole(f, r);
   find_available(f, r, read_whole);

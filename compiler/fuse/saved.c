@@ -132,14 +132,14 @@ const Remat *save_values(const Fuse *f) {
     for (int j = 0; it->kind == ITEM_NODE && j < n->n_in; j++)
       consider(&s, space_value(n), n->in[j], is_loop_node(n));
   }
-  for (int i = 0; i < f->g->nodes.n; i++) {
-    const Node *n = node_at(f, i);
-    for (int j = 0; n->serves >= 0 && f->survey->here[i] && remat->value[n->out[0]] && j < n->n_in; j++)
+  for (int i = 0; i < f->survey->nodes.n; i++) {
+    const Node *n = node_at(f, f->survey->nodes.at[i]);
+    for (int j = 0; n->serves >= 0 && remat->value[n->out[0]] && j < n->n_in; j++)
       consider(&s, n->out[0], n->in[j], true);
   }
-  for (int v = 0; v < f->g->values.n; v++)
-    if (s.candidate[v] && !stands_anyway(&s, v))
-      decide(&s, v);
+  for (int i = 0; i < f->survey->values.n; i++)
+    if (s.candidate[f->survey->values.at[i]] && !stands_anyway(&s, f->survey->values.at[i]))
+      decide(&s, f->survey->values.at[i]);
   find_counts(f, remat->value, remat->counts);
   return remat;
 }

@@ -69,6 +69,16 @@ Name sign_kernel(const StageKernels *k, const Kernel *kernel) {
   return internf("%.16s", sha256_hex(t.at, t.n));
 }
 
+void sign_asking(const StageKernels *k) {
+  const Kernels *lists[] = {&k->setup, &k->forward, &k->backward};
+  for (int list = 0; list < 3; list++)
+    for (int i = 0; i < lists[list]->n; i++) {
+      Kernel *kernel = &lists[list]->at[i];
+      if (kernel->kind == KERNEL_CALL && kernel->node->op->scratch)
+        kernel->signature = sign_kernel(k, kernel);
+    }
+}
+
 /* ---- regions -------------------------------------------------------------------------------- */
 
 static void sign_use(Pattern *p, const Place *place, int region) {

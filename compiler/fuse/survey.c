@@ -1,5 +1,6 @@
 /* What is known of a stage's nodes and values before anything is decided: which run here, how they are called, who
  * reads them, what is made once; and which additions are biases of calls. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "fuse/internal.h"
@@ -12,57 +13,59 @@ static Survey *survey_new(const Fuse *f) {
   s->here = alloc(nodes);
   s->table = alloc(nodes);
   s->region = alloc(sizeof(int) * nodes);
-  s->name = alloc(sizeof(Name) * values);
-  s->same = alloc(sizeof(int) * values);
-  s->n_uses = alloc(sizeof(int) * values);
+  s->same = alloc_copy(f->facts->itself, sizeof(int) * values);
   s->reordered = alloc(sizeof(int) * values);
   s->next_reordered = alloc(sizeof(int) * nodes);
   s->read_in_rows = alloc(values);
   s->read_dense = alloc(values);
   s->read_as_one = alloc(values);
-  for (int v = 0; v < f->g->values.n; v++)
-    s->same[v] = v;
   return s;
 }
 
-static void find_names(const Fuse *f, Survey *s) {
-  for (int v = 0; v < f->g->values.n; v++)
-    s->name[v] = value_at(f, v)->name;
-  for (int v = 0; v < f->g->values.n; v++)
-    for (int u = value_at(f, v)->gradients.n - 1; u >= 0; u--) {
-      int gradient = value_at(f, v)->gradients.at[u];
-      if (gradient >= 0)
-        s->name[gradient] = internf("d_%s", value_at(f, v)->name);
-    }
-}
+static int rising(const void *a, const void *b) { return *(const int *)a - *(const int *)b; }
 
-static void find_uses(const Fuse *f, Survey *s) {
-  for (int i = 0; i < f->g->nodes.n; i++) {
-    const Node *n = node_at(f, i);
-    int forward = n->serves >= 0 ? n->serves : i;
-    s->here[i] = forward >= s->first && forward < s->end;
-    bool picky = s->here[i] && n->op->kind == OP_CALL && !n->op->transposes;
-    for (int j = 0; j < n->n_in; j++) {
-      s->n_uses[n->in[j]]++;
-      s->read_in_rows[n->in[j]] |= picky;
-      s->read_dense[n->in[j]] |= picky && !n->op->strided_out;
-      s->read_as_one[n->in[j]] |= s->here[i] && n->op->rows_as_one;
+/* The backward nodes of a part are mostly in the reverse order of those that they serve. */
+static void find_here(const Fuse *f, Survey *s) {
+  bool nodes_sorted = true, values_sorted = true;
+  for (int i = s->first; i < s->end; i++)
+    push(&s->nodes, i);
+  for (int i = s->end - 1; i >= s->first; i--)
+    for (int k = 0; k < f->facts->serving[i].n; k++) {
+      nodes_sorted &= s->nodes.at[s->nodes.n - 1] < f->facts->serving[i].at[k];
+      push(&s->nodes, f->facts->serving[i].at[k]);
+    }
+  if (!nodes_sorted)
+    qsort(s->nodes.at, (size_t)s->nodes.n, sizeof *s->nodes.at, rising);
+  for (int k = 0; k < s->nodes.n; k++) {
+    const Node *n = node_at(f, s->nodes.at[k]);
+    s->here[s->nodes.at[k]] = true;
+    for (int j = 0; j < n->n_out; j++) {
+      values_sorted &= s->values.n == 0 || s->values.at[s->values.n - 1] < n->out[j];
+      push(&s->values, n->out[j]);
     }
   }
-  for (int i = 0; i < f->g->params.n; i++)
-    for (int u = 0; u < f->g->params.at[i].gradients.n; u++)
-      if (f->g->params.at[i].gradients.at[u] >= 0)
-        s->n_uses[f->g->params.at[i].gradients.at[u]]++;
-  for (int i = 0; i < f->g->figures.n; i++)
-    s->n_uses[f->g->figures.at[i].value]++;
+  if (!values_sorted)
+    qsort(s->values.at, (size_t)s->values.n, sizeof *s->values.at, rising);
+}
+
+static void find_reads(const Fuse *f, Survey *s) {
+  for (int k = 0; k < s->nodes.n; k++) {
+    const Node *n = node_at(f, s->nodes.at[k]);
+    bool picky = n->op->kind == OP_CALL && !n->op->transposes;
+    for (int j = 0; j < n->n_in; j++) {
+      s->read_in_rows[n->in[j]] |= picky;
+      s->read_dense[n->in[j]] |= picky && !n->op->strided_out;
+      s->read_as_one[n->in[j]] |= n->op->rows_as_one;
+    }
+  }
 }
 
 static void find_reordered(const Fuse *f, Survey *s) {
-  for (int v = 0; v < f->g->values.n; v++)
-    s->reordered[v] = -1;
-  for (int i = f->g->nodes.n - 1; i >= 0; i--) {
+  memset(s->reordered, 0xff, sizeof *s->reordered * (size_t)f->g->values.n);
+  for (int k = s->nodes.n - 1; k >= 0; k--) {
+    int i = s->nodes.at[k];
     const Node *n = node_at(f, i);
-    if (!s->here[i] || n->n_in == 0 || !n->op->view_back || n->op->keeps_order)
+    if (n->n_in == 0 || !n->op->view_back || n->op->keeps_order)
       continue;
     s->next_reordered[i] = s->reordered[n->in[0]];
     s->reordered[n->in[0]] = i;
@@ -86,16 +89,11 @@ static bool equal_nodes(const Fuse *f, const Survey *s, const Node *a, const Nod
 
 /* Nodes that depend on no input, no parameter and no call are made once; equal ones stand for one another. */
 static void find_tables(const Fuse *f, Survey *s) {
-  bool *varies = alloc((size_t)f->g->values.n);
   Ints fixed = {0};
-  for (int i = 0; i < f->g->nodes.n; i++) {
+  for (int k = 0; k < s->nodes.n; k++) {
+    int i = s->nodes.at[k];
     const Node *n = node_at(f, i);
-    bool depends = n->op->source != SOURCE_NONE || n->op->varies || n->op->kind == OP_CALL;
-    for (int j = 0; j < n->n_in; j++)
-      depends |= varies[n->in[j]];
-    for (int j = 0; j < n->n_out; j++)
-      varies[n->out[j]] = depends || value_at(f, n->out[j])->shape.batched;
-    if (varies[n->out[0]] || !s->here[i])
+    if (f->facts->varies[n->out[0]])
       continue;
     for (int j = 0; j < fixed.n && s->same[n->out[0]] == n->out[0]; j++)
       if (equal_nodes(f, s, node_at(f, fixed.at[j]), n))
@@ -112,15 +110,15 @@ static Direction direction(const Fuse *f, const Survey *s, int node) {
 
 const Survey *survey(const Fuse *f) {
   Survey *s = survey_new(f);
-  find_names(f, s);
-  find_uses(f, s);
+  find_here(f, s);
+  find_reads(f, s);
   find_reordered(f, s);
   find_tables(f, s);
   for (int i = s->first; i < s->end; i++)
     s->region[i] = region_at(f->k, f->g->scopes.at[node_at(f, i)->scope].path);
-  for (int i = 0; i < f->g->nodes.n; i++)
-    if (s->here[i] && node_at(f, i)->op->kind == OP_CONCAT)
-      push(&s->concats[direction(f, s, i)], i);
+  for (int k = 0; k < s->nodes.n; k++)
+    if (node_at(f, s->nodes.at[k])->op->kind == OP_CONCAT)
+      push(&s->concats[direction(f, s, s->nodes.at[k])], s->nodes.at[k]);
   return s;
 }
 
@@ -166,7 +164,7 @@ static bool fits_bias(const Fuse *f, int add, int product, int vector) {
   const Survey *s = f->survey;
   const Shape *v = &value_at(f, vector)->shape, *to = &value_at(f, product)->shape;
   int call = value_at(f, product)->node;
-  return node_at(f, call)->op->takes_bias && s->n_uses[product] == 1 && s->here[call] &&
+  return node_at(f, call)->op->takes_bias && f->facts->n_uses[product] == 1 && s->here[call] &&
          stands_before(f, vector, call) && v->rank == 1 && v->dim[0] == to->dim[to->rank - 1] &&
          s->region[call] == s->region[add];
 }
@@ -176,8 +174,9 @@ const Biases *merge_biases(const Fuse *f) {
   Biases *b = alloc(sizeof *b);
   size_t bytes = sizeof(int) * (size_t)f->g->nodes.n;
   *b = (Biases){.call = alloc(bytes), .vector = alloc(bytes), .sum = alloc(bytes)};
-  for (int i = 0; i < f->g->nodes.n; i++)
-    b->call[i] = b->vector[i] = b->sum[i] = -1;
+  memset(b->call, 0xff, bytes);
+  memset(b->vector, 0xff, bytes);
+  memset(b->sum, 0xff, bytes);
   for (int i = f->survey->first; i < f->survey->end; i++) {
     const Node *n = node_at(f, i);
     for (int side = 0; n->op->adds_bias && side < 2 && b->call[i] < 0; side++) {

@@ -36,7 +36,7 @@ static bool row_of_one(const Builder *b) {
 
 static int load_from(Builder *b, int value, const Place *from) {
   const Value *v = value_at(b->f, value);
-  Term t = {.kind = TERM_LOAD, .name = b->f->survey->name[value]};
+  Term t = {.kind = TERM_LOAD, .name = b->f->facts->name[value]};
   t.place = place_broadcast(from, v->shape.batched, group_at(b));
   t.scalar = t.place.stride[t.place.rank - 1] == 0 && !row_of_one(b);
   return add_term(b, -1, t);
@@ -51,7 +51,7 @@ static int term_of(Builder *b, int value);
 
 static int op_term(Builder *b, int node, int value) {
   const Node *n = node_at(b->f, node);
-  Term t = {.kind = TERM_OP, .op = n->op, .node = n, .n_in = n->n_in, .name = b->f->survey->name[value]};
+  Term t = {.kind = TERM_OP, .op = n->op, .node = n, .n_in = n->n_in, .name = b->f->facts->name[value]};
   ensure(n->n_in <= 4);
   bool scalar = !op_reads_words(n->op, COUNTING_WORDS);
   for (int i = 0; i < n->n_in; i++)
@@ -76,8 +76,7 @@ static int term_of(Builder *b, int value) {
   double number;
   if (n->op->constant && n->op->constant(n, &number))
     return add_term(
-        b, value,
-        (Term){.kind = TERM_CONSTANT, .constant = number, .scalar = true, .name = f->survey->name[root]});
+        b, value, (Term){.kind = TERM_CONSTANT, .constant = number, .scalar = true, .name = f->facts->name[root]});
   if (alias && n->op->kind == OP_SOURCE && n->op->source == SOURCE_NONE)
     return op_term(b, node, value);
   if (alias && root != value && b->stamp[root] == b->id)
@@ -104,7 +103,7 @@ static int reduce_term(Builder *b, const Node *n, const Op *op, int value) {
                          .n_in = 1,
                          .in = {in},
                          .scalar = true,
-                         .name = b->f->survey->name[n->out[0]]});
+                         .name = b->f->facts->name[n->out[0]]});
 }
 
 /* Sums over broadcast axes: over the last axis within the row, over others by accumulating. */

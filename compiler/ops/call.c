@@ -70,6 +70,11 @@ void field_name(Call *c, const char *name, const char *text) {
   push(&c->fields, (Field){.kind = FIELD_NAME, .name = name, .text = text});
 }
 
+void field_type(Call *c, const char *name, bool bf16) {
+  if (bf16)
+    field_name(c, name, "PD_BF16");
+}
+
 void pass_object(Call *c) { push(&c->arguments, (Argument){.kind = ARGUMENT_OBJECT}); }
 
 void pass_place(Call *c, const Place *place) { pass_moving(c, place, -1); }

@@ -20,6 +20,7 @@ typedef struct Library {
   int64_t (*attention_backward)(const struct pd_attention *a, int threads);
   int64_t (*lstm)(const struct pd_lstm *l);
   int64_t (*lstm_backward)(const struct pd_lstm *l);
+  bool told_types; /* products are made for operands of the types that these have then; else each call says them */
 } Library;
 
 /* What is decided about a node before its call is described. */
@@ -27,9 +28,10 @@ struct Site {
   const Node *node;
   const Place *in, *out; /* of all inputs, the bias behind them, and of all outputs */
   int n_in, n_out;
-  int bias;        /* index into `in` of the vector to add along the last axis, or -1 */
-  bool accumulate; /* adds to out[0], except for a batch's first microbatch */
-  int threads;     /* of the rank; 0: as many as the machine has */
+  const bool *in_bf16, *out_bf16; /* by place: stored in bf16; NULL where the library is not told types */
+  int bias;                       /* index into `in` of the vector to add along the last axis, or -1 */
+  bool accumulate;                /* adds to out[0], except for a batch's first microbatch */
+  int threads;                    /* of the rank; 0: as many as the machine has */
   const Library *library;
 };
 
@@ -93,6 +95,8 @@ void field_float(Call *c, const char *name, double value);
 void field_list(Call *c, const char *name, int n, const int64_t *list);
 void field_struct(Call *c, const char *name, int n, const char *const *member, const int64_t *list);
 void field_name(Call *c, const char *name, const char *text);
+
+void field_type(Call *c, const char *name, bool bf16); /* enum pd_type, of those that are not floats */
 
 void pass_object(Call *c);
 void pass_place(Call *c, const Place *place);             /* the same in every round */

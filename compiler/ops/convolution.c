@@ -248,6 +248,14 @@ static struct pd_convolution_shape describe(const Site *site, Kind kind) {
                                    .height = dim[0],
                                    .width = dim[1],
                                    .bias = site->bias >= 0};
+  if (site->in_bf16) {
+    enum pd_type in[] = {site->in_bf16[0] ? PD_BF16 : PD_F32, site->in_bf16[1] ? PD_BF16 : PD_F32};
+    enum pd_type out = site->out_bf16[0] ? PD_BF16 : PD_F32;
+    s.x_type = kind == PD_CONVOLUTION_BACKWARD ? out : in[0];
+    s.w_type = kind == PD_CONVOLUTION_WEIGHTS ? out : in[1];
+    s.y_type = kind == PD_CONVOLUTION ? out : in[kind == PD_CONVOLUTION_WEIGHTS];
+    s.bias_type = s.bias && site->in_bf16[site->bias] ? PD_BF16 : PD_F32;
+  }
   for (int i = 0; i < 2; i++) {
     s.kernel[i] = weight->dim[2 + i];
     s.stride[i] = pair(site->node, "stride")[i];
@@ -271,6 +279,10 @@ static void fill_call(const Site *site, Kind kind, Call *c) {
   field_int(c, "groups", s.groups);
   field_int(c, "height", s.height);
   field_int(c, "width", s.width);
+  field_type(c, "x_type", s.x_type == PD_BF16);
+  field_type(c, "w_type", s.w_type == PD_BF16);
+  field_type(c, "bias_type", s.bias_type == PD_BF16);
+  field_type(c, "y_type", s.y_type == PD_BF16);
   if (s.bias)
     field_bool(c, "bias", true);
   field_list(c, "kernel", 2, s.kernel);

@@ -208,8 +208,11 @@ static void fill_table(void) {
 
 const Expression *op_expression(const Op *op) {
   static bool filled;
-  if (!filled)
+  if (!filled) {
+    Arena *before = arena_use(NULL);
     fill_table();
+    arena_use(before);
+  }
   filled = true;
   unsigned slot = slot_of(op);
   ensure(table[slot].op);

@@ -225,6 +225,17 @@ static Matmul describe_weight_gradient(const Site *site) {
   return x;
 }
 
+/* The types that operands have, for libraries that are told. */
+static Matmul typed(const Site *site, Matmul x) {
+  if (!site->in_bf16)
+    return x;
+  x.shape.a_type = site->in_bf16[x.swapped] ? PD_BF16 : PD_F32;
+  x.shape.b_type = site->in_bf16[!x.swapped] ? PD_BF16 : PD_F32;
+  x.shape.bias_type = x.shape.bias && site->in_bf16[site->bias] ? PD_BF16 : PD_F32;
+  x.shape.c_type = site->out_bf16[0] ? PD_BF16 : PD_F32;
+  return x;
+}
+
 static void matmul_fields(Call *c, const struct pd_matmul_shape *s) {
   field_int(c, "batch", s->batch);
   field_int(c, "m", s->m);
@@ -241,6 +252,10 @@ static void matmul_fields(Call *c, const struct pd_matmul_shape *s) {
   if (s->batch > 1)
     field_int(c, "c_batch", s->c_batch);
   field_int(c, "c_row", s->c_row);
+  field_type(c, "a_type", s->a_type == PD_BF16);
+  field_type(c, "b_type", s->b_type == PD_BF16);
+  field_type(c, "bias_type", s->bias_type == PD_BF16);
+  field_type(c, "c_type", s->c_type == PD_BF16);
   if (s->bias)
     field_bool(c, "bias", true);
   if (s->few_rows)
@@ -265,12 +280,12 @@ static void fill_call(const Site *site, const Matmul *x, Call *c) {
 }
 
 static void call_matmul(const Site *site, Call *c) {
-  Matmul x = describe_product(site);
+  Matmul x = typed(site, describe_product(site));
   fill_call(site, &x, c);
 }
 
 static Matmul describe_few_rows(const Site *site) {
-  Matmul x = describe_product(site);
+  Matmul x = typed(site, describe_product(site));
   x.shape.few_rows = fits_few_rows(&x);
   return x;
 }
@@ -281,7 +296,7 @@ static void call_few_rows(const Site *site, Call *c) {
 }
 
 static void call_weight_gradient(const Site *site, Call *c) {
-  Matmul x = describe_weight_gradient(site);
+  Matmul x = typed(site, describe_weight_gradient(site));
   fill_call(site, &x, c);
   c->sums = true;
 }
@@ -297,7 +312,7 @@ static int64_t scratch_of(const Site *site, struct pd_matmul_shape shape, bool a
 }
 
 static int64_t scratch_matmul(const Site *site) {
-  return scratch_of(site, describe_product(site).shape, site->accumulate);
+  return scratch_of(site, typed(site, describe_product(site)).shape, site->accumulate);
 }
 
 static int64_t scratch_few_rows(const Site *site) {
@@ -305,7 +320,7 @@ static int64_t scratch_few_rows(const Site *site) {
 }
 
 static int64_t scratch_weight_gradient(const Site *site) {
-  Matmul x = describe_weight_gradient(site);
+  Matmul x = typed(site, describe_weight_gradient(site));
   return scratch_of(site, x.shape, site->accumulate || x.outer.n > 0);
 }
 

@@ -71,18 +71,34 @@ static void release(struct Held h) {
 
 /* ---- start and end ----------------------------------------------------------------------------- */
 
-/* This rank's number among those of its machine. */
-static int rank_here(void) {
-  enum { NAME = 256 };
-  char mine[NAME] = "", *all = static_cast<char *>(pd_allocate(NAME * static_cast<size_t>(pd.ranks)));
+pd_machine pd_this_machine(void) {
+  pd_machine here = {};
+  gethostname(here.host, sizeof here.host - 1);
+  memcpy(here.boot, here.host, sizeof here.boot - 1);
+  if (FILE *f = fopen("/proc/sys/kernel/random/boot_id", "r")) {
+    if (!fgets(here.boot, sizeof here.boot, f)) here.boot[0] = 0;
+    fclose(f);
+  }
+  return here;
+}
+
+struct Standing {
+  pd_machine machine;
+  int place;
+};
+
+/* This rank's number among those of its machine, in the order of the launch, which is that of the plan's devices. */
+static int number_here(void) {
+  Standing mine = {pd_this_machine(), pd.place};
+  Standing *all = static_cast<Standing *>(pd_allocate(sizeof *all * static_cast<size_t>(pd.ranks)));
   MPI_Request request;
-  gethostname(mine, sizeof mine - 1);
-  MPI_Iallgather(mine, NAME, MPI_BYTE, all, NAME, MPI_BYTE, pd_comm_control, &request);
+  MPI_Iallgather(&mine, sizeof mine, MPI_BYTE, all, sizeof mine, MPI_BYTE, pd_comm_control, &request);
   pd_wait(1, &request, "all ranks to name their machine", -1, NULL, -1);
-  int rank = 0;
-  for (int r = 0; r < pd.rank; r++) rank += !strcmp(all + NAME * r, mine);
+  int number = 0;
+  for (int r = 0; r < pd.ranks; r++)
+    number += all[r].place < mine.place && !strcmp(all[r].machine.boot, mine.machine.boot);
   free(all);
-  return rank;
+  return number;
 }
 
 /* With others' messages kernels are loaded at the start: loading one may wait for all that runs (CUDA's
@@ -98,15 +114,15 @@ void pd_device_prepare(void) {
 
 /* Ranks of one machine take its devices in turn. */
 static bool take_device(char *why) {
-  int rank = rank_here(), n = 0;
+  int number = number_here(), n = 0;
   cudaDeviceProp device;
   cudaError_t status = cudaGetDeviceCount(&n);
   if (status == cudaSuccess && n == 0) status = cudaErrorNoDevice;
   if (status != cudaSuccess)
     return pd_refuse(why, "CUDA finds no GPU here: %s (nvidia-smi shows what the driver sees)",
                      cudaGetErrorString(status));
-  status = cudaSetDevice(rank % n);
-  if (status == cudaSuccess) status = cudaGetDeviceProperties(&device, rank % n);
+  status = cudaSetDevice(number % n);
+  if (status == cudaSuccess) status = cudaGetDeviceProperties(&device, number % n);
   if (status != cudaSuccess) return refuse(status, "use this rank's GPU", why);
   snprintf(name, sizeof name, "%s", device.name);
   return device.major >= 8 || pd_refuse(why, "%s has compute capability %d.%d: programs need 8.0 or more", name,

@@ -74,7 +74,7 @@ const float *pd_view(const void *at, int64_t n, bool bf16) {
   return reinterpret_cast<float *>(to);
 }
 
-float *pd_fill(void *, int64_t n) { return reinterpret_cast<float *>(need_room(n)); }
+float *pd_fill(void *, int64_t n, bool) { return reinterpret_cast<float *>(need_room(n)); }
 
 void pd_filled(void *at, int64_t n, bool bf16) {
   if (bf16) narrow(room, n);

@@ -5,6 +5,7 @@
 #ifndef PD_CUDA_H
 #define PD_CUDA_H
 
+#include <climits>
 #include <type_traits>
 
 #include <cuda_bf16.h>
@@ -33,6 +34,13 @@ void pd_at(int64_t k);
 
 /* Ends the launch with what was being done and CUDA's reason. */
 void pd_cuda_check(cudaError_t status, const char *what);
+
+/* Containers may have one name on several machines, or several on one: what tells machines apart is Linux's number of
+ * their start (boot), or the name, where that cannot be read. */
+struct pd_machine {
+  char host[HOST_NAME_MAX + 1], boot[40];
+};
+pd_machine pd_this_machine(void);
 
 /* Device memory, pinned memory and events without times, which are given back at the end of the run. */
 void *pd_cuda_memory(size_t bytes);

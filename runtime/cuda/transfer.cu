@@ -2,10 +2,8 @@
  * MPI needs copies in the host's memory. */
 #include "transport.h"
 
-#include <climits>
 #include <cstdlib>
 #include <cstring>
-#include <unistd.h>
 
 cudaStream_t pd_exchange_stream;
 static const pd_transport *transport;
@@ -26,20 +24,13 @@ void pd_order(cudaStream_t earlier, cudaStream_t later, cudaEvent_t event) {
 /* ---- the choice ------------------------------------------------------------------------------ */
 
 struct place {
-  char host[HOST_NAME_MAX + 1], boot[40], device[32];
+  pd_machine machine;
+  char device[32];
 };
 
-/* Containers may have one name on several machines, or several on one: what tells machines apart is Linux's
- * number of their start, where it can be read. */
 static place place_of_this() {
-  place here = {};
+  place here = {pd_this_machine(), ""};
   int device;
-  gethostname(here.host, sizeof here.host - 1);
-  memcpy(here.boot, here.host, sizeof here.boot - 1);
-  if (FILE *f = fopen("/proc/sys/kernel/random/boot_id", "r")) {
-    if (!fgets(here.boot, sizeof here.boot, f)) here.boot[0] = 0;
-    fclose(f);
-  }
   pd_cuda_check(cudaGetDevice(&device), "ask for the device");
   pd_cuda_check(cudaDeviceGetPCIBusId(here.device, sizeof here.device, device), "ask for the device's address");
   return here;
@@ -54,7 +45,7 @@ static bool find_sharing(int *a, int *b, place *where) {
   bool found = false;
   for (int i = 0; i < pd.ranks && !found; i++)
     for (int j = i + 1; j < pd.ranks && !found; j++)
-      if (!strcmp(all[i].boot, all[j].boot) && !strcmp(all[i].device, all[j].device)) {
+      if (!strcmp(all[i].machine.boot, all[j].machine.boot) && !strcmp(all[i].device, all[j].device)) {
         *a = i, *b = j, *where = all[i];
         found = true;
       }
@@ -70,10 +61,12 @@ bool pd_transfers_start(char *why) {
   bool sharing = find_sharing(&a, &b, &where);
   transport = sharing || mpi ? &pd_staged_transport : &pd_nccl_transport;
   pd_exchange_stream = pd_message_stream();
+  if (pd_options.check_messages && transport == &pd_nccl_transport && pd.ranks > 1)
+    return pd_refuse(why, "--check-messages needs --comm mpi: what NCCL sends does not pass through the host");
   if (wish && !mpi && !nccl) return pd_refuse(why, "--comm %s: messages travel by nccl or by mpi", wish);
   if (sharing && nccl)
     return pd_refuse(why, "--comm nccl: ranks %d and %d share device %s of %s, which NCCL cannot: use --comm mpi",
-                     a, b, where.device, where.host);
+                     a, b, where.device, where.machine.host);
   if (sharing && !mpi)
     pd_note("ranks %d and %d share a device: messages travel through the host's memory, by MPI", a, b);
   if (pd_options.graphs && transport == &pd_nccl_transport && pd.stage->n_stages > 1) {

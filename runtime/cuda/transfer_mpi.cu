@@ -6,7 +6,10 @@
  * copied in. */
 #include "transport.h"
 
+#include "checksum.h"
+
 #include <cstdlib>
+#include <cstring>
 
 enum { PIECE = 1 << 20, DEPTH = 4 }; /* bytes, the same at both ends; buffers of a message */
 
@@ -55,6 +58,28 @@ struct staged_transfer : pd_transfer {
 static staged_line *lines;
 static staged_transfer *transfers;
 
+/* ---- checksums ------------------------------------------------------------------------------- */
+
+/* With --check-messages a piece's checksum travels behind it, in the same message. */
+static int sum_bytes() { return pd_options.check_messages ? static_cast<int>(sizeof(uint64_t)) : 0; }
+
+static void add_sum(piece *p) {
+  if (!pd_options.check_messages) return;
+  uint64_t sum = pd_checksum(p->buffer, (size_t)p->bytes);
+  memcpy(p->buffer + p->bytes, &sum, sizeof sum);
+}
+
+static void compare_sum(const piece *p) {
+  if (!pd_options.check_messages) return;
+  uint64_t sum;
+  memcpy(&sum, p->buffer + p->bytes, sizeof sum);
+  if (sum != pd_checksum(p->buffer, (size_t)p->bytes))
+    pd_fail(
+        "--check-messages: the %d bytes that rank %d sent came with another checksum (message %d): a link, or the "
+        "memory of this host or that rank's, changes bits",
+        p->bytes, p->peer, p->tag);
+}
+
 /* ---- pieces ---------------------------------------------------------------------------------- */
 
 static piece *piece_of(staged_message *m, int64_t i) { return &m->ring[i % m->depth]; }
@@ -69,7 +94,7 @@ static void begin(staged_message *m, piece *p) {
   p->before = m->before;
   p->end_before = m->end_before;
   if (!p->sent) {
-    MPI_Irecv(p->buffer, p->bytes, MPI_BYTE, p->peer, p->tag, p->line->comm, &p->request);
+    MPI_Irecv(p->buffer, p->bytes + sum_bytes(), MPI_BYTE, p->peer, p->tag, p->line->comm, &p->request);
     return;
   }
   pd_cuda_check(cudaMemcpyAsync(p->buffer, (char *)m->is.at + at, (size_t)p->bytes, cudaMemcpyDeviceToHost,
@@ -87,10 +112,12 @@ static bool mpi_is_done(piece *p) {
 static bool move_on(staged_message *m, piece *p) {
   if (p->sent) {
     if ((p->before && p->before->moved < p->end_before) || !pd_cuda_happened(p->copied)) return false;
-    MPI_Isend(p->buffer, p->bytes, MPI_BYTE, p->peer, p->tag, p->line->comm, &p->request);
+    add_sum(p);
+    MPI_Isend(p->buffer, p->bytes + sum_bytes(), MPI_BYTE, p->peer, p->tag, p->line->comm, &p->request);
     return true;
   }
   if (!mpi_is_done(p)) return false;
+  compare_sum(p);
   char *to = (char *)m->is.at + (size_t)(m->moved - m->first) * PIECE;
   pd_cuda_check(cudaMemcpyAsync(to, p->buffer, (size_t)p->bytes, cudaMemcpyHostToDevice, p->line->in),
                 "copy a message to the device");
@@ -144,7 +171,7 @@ static pd_transfer *staged_make(int messages, size_t bytes) {
     m->depth = pieces < DEPTH ? (int)pieces : DEPTH;
     for (int j = 0; j < m->depth; j++) {
       piece *p = &m->ring[j];
-      p->buffer = (char *)pd_cuda_pinned(buffer);
+      p->buffer = (char *)pd_cuda_pinned(buffer + (size_t)sum_bytes());
       p->copied = pd_cuda_event();
       p->request = MPI_REQUEST_NULL;
     }

@@ -12,7 +12,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <sched.h>
-#include <unistd.h>
 
 struct nccl_line : pd_line {
   ncclComm_t comm;
@@ -34,7 +33,7 @@ static nccl_transfer *transfers;
 
 /* A peer that is gone has told why, or the launcher will: its launch ends before this rank has a say. */
 [[noreturn]] static void nccl_failed(const nccl_line *l, ncclResult_t status, const char *what) {
-  if (status == ncclRemoteError) sleep(5);
+  if (status == ncclRemoteError) pd_signals_await_turn(5);
   pd_fail("cannot %s: NCCL: %s (%s)", what, ncclGetErrorString(status), ncclGetLastError(l->comm));
 }
 

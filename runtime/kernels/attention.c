@@ -5,6 +5,8 @@
  * One thread does a whole (sample, key head), query heads of a group in order, so that bits do not
  * depend on the number of threads. All products run in one register tile of ROWS x COLUMNS, whose
  * operands are packed, padded by zeros, into the thread's part of scratch. */
+#define PD_KERNELS
+#include "kernels/pd_bf16.h"
 #include "kernels/pd_vector.h"
 #include "pd_runtime.h"
 
@@ -60,30 +62,42 @@ static int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit 
 static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
 /* to[rows][padded] = from[n][size], zeros around. */
-static void pack(float *to, int64_t rows, int64_t padded, const float *from, int64_t row, int64_t n,
-                 int64_t size) {
+static void pack(float *to, int64_t rows, int64_t padded, pd_in from, int64_t row, int64_t n, int64_t size) {
   for (int64_t i = 0; i < n; i++) {
-    memcpy(to + i * padded, from + i * row, (size_t)size * sizeof *to);
+    pd_read(to + i * padded, from, i * row, size);
     for (int64_t j = size; j < padded; j++) to[i * padded + j] = 0.0f;
   }
   memset(to + n * padded, 0, (size_t)((rows - n) * padded) * sizeof *to);
 }
 
 /* to[keys / COLUMNS][size][COLUMNS] = the transpose of from[n][size], zeros for keys from n on. */
-static void pack_transposed(float *to, int64_t keys, const float *from, int64_t row, int64_t n, int64_t size) {
+static inline __attribute__((always_inline)) void pack_transposed_of(enum pd_type type, float *to, int64_t keys,
+                                                                     const void *from, int64_t row, int64_t n,
+                                                                     int64_t size) {
+  pd_in x_in = {from, type};
   for (int64_t key = 0; key < keys; key += PD_LANES) {
     float *panel = to + key / COLUMNS * COLUMNS * size + key % COLUMNS;
     int64_t i = 0;
     for (; key + PD_LANES <= n && i + PD_LANES <= size; i += PD_LANES) {
       vector x[PD_LANES];
-      for (int j = 0; j < PD_LANES; j++) x[j] = *(const unaligned *)(from + (key + j) * row + i);
+      for (int j = 0; j < PD_LANES; j++) pd_read((float *)&x[j], x_in, (key + j) * row + i, PD_LANES);
       transpose(x);
       for (int j = 0; j < PD_LANES; j++) *(vector *)(panel + (i + j) * COLUMNS) = x[j];
     }
     for (; i < size; i++)
       for (int64_t j = 0; j < PD_LANES; j++)
-        panel[i * COLUMNS + j] = key + j < n ? from[(key + j) * row + i] : 0.0f;
+        if (key + j < n)
+          pd_read(panel + i * COLUMNS + j, x_in, (key + j) * row + i, 1);
+        else
+          panel[i * COLUMNS + j] = 0.0f;
   }
+}
+
+static void pack_transposed(float *to, int64_t keys, pd_in from, int64_t row, int64_t n, int64_t size) {
+  if (from.type == PD_F32)
+    pack_transposed_of(PD_F32, to, keys, from.at, row, n, size);
+  else
+    pack_transposed_of(PD_BF16, to, keys, from.at, row, n, size);
 }
 
 /* What one thread works in; every part a multiple of 64 bytes. */
@@ -152,13 +166,13 @@ static int64_t visible(const struct pd_attention *a, const struct space *s, int6
 
 /* The mask of query rows first .. first + BLOCK, those behind the last repeating it; limits keys to those some row
  * sees. */
-static void pack_mask(const struct pd_attention *a, struct space *s, const float *mask, int64_t first) {
+static void pack_mask(const struct pd_attention *a, struct space *s, pd_in mask, int64_t first) {
   s->limit = 0;
   for (int64_t r = 0; r < (s->mask_row ? BLOCK : 1); r++) {
     int64_t i = smaller(first + r, a->length - 1), seen = a->causal ? smaller(i + 1, a->kv_length) : a->kv_length;
-    const float *from = mask + i * a->mask.row;
     float *to = s->mask + r * s->mask_row;
-    for (int64_t j = 0; j < seen; j++) to[j] = from[j] <= PD_ATTENTION_HIDDEN ? -INFINITY : from[j];
+    pd_read(to, mask, i * a->mask.row, seen);
+    for (int64_t j = 0; j < seen; j++) to[j] = to[j] <= PD_ATTENTION_HIDDEN ? -INFINITY : to[j];
     for (int64_t j = seen; j < s->keys; j++) to[j] = -INFINITY;
     while (seen > s->limit && to[seen - 1] == -INFINITY) seen--;
     if (seen > s->limit) s->limit = seen;
@@ -219,51 +233,54 @@ static void forward_block(const struct pd_attention *a, struct space *s, int64_t
   }
 }
 
-static void forward(const struct pd_attention *a, const float *q, const float *k, const float *v,
-                    const float *mask, float *o, float *lse, void *scratch) {
+static void forward(const struct pd_attention *a, pd_in q, pd_in k, pd_in v, pd_in mask, pd_out o, pd_out lse,
+                    void *scratch) {
   int64_t group = a->heads / a->kv_heads, space_floats = thread_floats(a);
 #pragma omp parallel for
   for (int64_t item = 0; item < a->batch * a->kv_heads; item++) {
     int64_t b = item / a->kv_heads, kv = item % a->kv_heads;
     struct space s;
     lay_out(&s, a, false, (float *)scratch + omp_get_thread_num() * space_floats);
-    pack_transposed(s.k_transposed, s.keys, k + b * a->k.batch + kv * a->k.head, a->k.row, a->kv_length, a->size);
-    pack(s.v, s.keys, s.size, v + b * a->v.batch + kv * a->v.head, a->v.row, a->kv_length, a->size);
+    pack_transposed(s.k_transposed, s.keys, pd_in_from(k, b * a->k.batch + kv * a->k.head), a->k.row, a->kv_length,
+                    a->size);
+    pack(s.v, s.keys, s.size, pd_in_from(v, b * a->v.batch + kv * a->v.head), a->v.row, a->kv_length, a->size);
     for (int64_t h = kv * group; h < (kv + 1) * group; h++)
       for (int64_t first = 0; first < a->length; first += BLOCK) {
         int64_t rows = smaller(a->length - first, BLOCK);
-        pack(s.q, BLOCK, s.size, q + b * a->q.batch + h * a->q.head + first * a->q.row, a->q.row, rows, a->size);
-        if (a->masked) pack_mask(a, &s, mask + b * a->mask.batch, first);
+        int64_t at = b * a->q.batch + h * a->q.head + first * a->q.row;
+        pack(s.q, BLOCK, s.size, pd_in_from(q, at), a->q.row, rows, a->size);
+        if (a->masked) pack_mask(a, &s, pd_in_from(mask, b * a->mask.batch), first);
         forward_block(a, &s, first, rows);
         /* A row that sees no key has the sum 0: zeros, and probabilities of 0 in the backward pass. */
         for (int64_t r = 0; r < BLOCK; r++) s.lse[r] = s.sum[r] == 0 ? INFINITY : s.max[r] + pd_log(s.sum[r]);
-        memcpy(lse + (b * a->heads + h) * a->length + first, s.lse, (size_t)rows * sizeof *lse);
+        pd_write(lse, (b * a->heads + h) * a->length + first, s.lse, rows);
         for (int64_t r = 0; r < rows; r++) {
-          float *to = o + b * a->o.batch + h * a->o.head + (first + r) * a->o.row;
-          float inverse = s.sum[r] == 0 ? 0.0f : 1.0f / s.sum[r];
-          for (int64_t j = 0; j < a->size; j++) to[j] = s.o[r * s.size + j] * inverse;
+          float *row = s.o + r * s.size, inverse = s.sum[r] == 0 ? 0.0f : 1.0f / s.sum[r];
+          for (int64_t j = 0; j < a->size; j++) row[j] *= inverse;
+          pd_write(o, b * a->o.batch + h * a->o.head + (first + r) * a->o.row, row, a->size);
         }
       }
   }
 }
 
-void pd_attention_forward(const struct pd_attention *a, const float *q, const float *k, const float *v, float *o,
-                          float *lse, void *scratch) {
-  forward(a, q, k, v, NULL, o, lse, scratch);
+void pd_attention_forward(const struct pd_attention *a, pd_in q, pd_in k, pd_in v, pd_out o, pd_out lse,
+                          void *scratch) {
+  forward(a, q, k, v, (pd_in){0}, o, lse, scratch);
 }
 
-void pd_masked_attention_forward(const struct pd_attention *a, const float *q, const float *k, const float *v,
-                                 const float *mask, float *o, float *lse, void *scratch) {
+void pd_masked_attention_forward(const struct pd_attention *a, pd_in q, pd_in k, pd_in v, pd_in mask, pd_out o,
+                                 pd_out lse, void *scratch) {
   forward(a, q, k, v, mask, o, lse, scratch);
 }
 
-/* The sum of x[j] y[j], in lanes. */
-static float dot(const float *x, const float *y, int64_t n) {
-  float lane[PD_LANES] = {0};
-  int64_t j = 0;
-  for (; j + PD_LANES <= n; j += PD_LANES)
-    for (int l = 0; l < PD_LANES; l++) lane[l] = fmaf(x[j + l], y[j + l], lane[l]);
-  for (int l = 0; j + l < n; l++) lane[l] = fmaf(x[j + l], y[j + l], lane[l]);
+/* The sum of x[at + j] y[j], in lanes. */
+static float dot(pd_in x, int64_t at, const float *y, int64_t n) {
+  float lane[PD_LANES] = {0}, part[PD_LANES];
+  for (int64_t j = 0; j < n; j += PD_LANES) {
+    int count = (int)smaller(n - j, PD_LANES);
+    pd_read(part, x, at + j, count);
+    for (int l = 0; l < count; l++) lane[l] = fmaf(part[l], y[j + l], lane[l]);
+  }
   return pd_lanes_sum(lane);
 }
 
@@ -314,53 +331,64 @@ static void backward_block(const struct pd_attention *a, struct space *s, int64_
   }
 }
 
-static void unpack(float *to, int64_t row, const float *from, int64_t padded, int64_t n, int64_t size) {
-  for (int64_t i = 0; i < n; i++) memcpy(to + i * row, from + i * padded, (size_t)size * sizeof *to);
+static void unpack(pd_out to, int64_t row, const float *from, int64_t padded, int64_t n, int64_t size) {
+  for (int64_t i = 0; i < n; i++) pd_write(to, i * row, from + i * padded, size);
 }
 
-static void backward(const struct pd_attention *a, const float *q, const float *k, const float *v, const float *o,
-                     const float *lse, const float *d_o, const float *mask, float *dq, float *dk, float *dv,
-                     void *scratch) {
+struct backward { /* what the backward pass reads and writes */
+  pd_in q, k, v, o, lse, d_o, mask;
+  pd_out dq, dk, dv;
+};
+
+/* What rows first .. first + rows of query head h bring with them, and their gradients. */
+static void backward_rows(const struct pd_attention *a, struct space *s, const struct backward *x, int64_t b,
+                          int64_t h, int64_t first) {
+  int64_t rows = smaller(a->length - first, BLOCK), lse = (b * a->heads + h) * a->length + first;
+  int64_t out = b * a->o.batch + h * a->o.head + first * a->o.row;
+  int64_t d_out = b * a->d_o.batch + h * a->d_o.head + first * a->d_o.row;
+  pack(s->q, BLOCK, s->size, pd_in_from(x->q, b * a->q.batch + h * a->q.head + first * a->q.row), a->q.row, rows,
+       a->size);
+  pack(s->d_o, BLOCK, s->size, pd_in_from(x->d_o, d_out), a->d_o.row, rows, a->size);
+  for (int64_t r = 0; r < BLOCK; r++) {
+    s->lse[r] = INFINITY;
+    s->delta[r] = r < rows ? dot(x->o, out + r * a->o.row, s->d_o + r * s->size, a->size) : 0.0f;
+  }
+  pd_read(s->lse, x->lse, lse, rows);
+  if (a->masked) pack_mask(a, s, pd_in_from(x->mask, b * a->mask.batch), first);
+  backward_block(a, s, first, rows);
+  unpack(pd_out_from(x->dq, b * a->dq.batch + h * a->dq.head + first * a->dq.row), a->dq.row, s->dq, s->size, rows,
+         a->size);
+}
+
+static void backward(const struct pd_attention *a, const struct backward *x, void *scratch) {
   int64_t group = a->heads / a->kv_heads, space_floats = thread_floats(a);
 #pragma omp parallel for
   for (int64_t item = 0; item < a->batch * a->kv_heads; item++) {
     int64_t b = item / a->kv_heads, kv = item % a->kv_heads;
-    const float *keys = k + b * a->k.batch + kv * a->k.head;
+    pd_in k = pd_in_from(x->k, b * a->k.batch + kv * a->k.head);
+    pd_in v = pd_in_from(x->v, b * a->v.batch + kv * a->v.head);
     struct space s;
     lay_out(&s, a, true, (float *)scratch + omp_get_thread_num() * space_floats);
-    pack_transposed(s.k_transposed, s.keys, keys, a->k.row, a->kv_length, a->size);
-    pack_transposed(s.v_transposed, s.keys, v + b * a->v.batch + kv * a->v.head, a->v.row, a->kv_length, a->size);
-    pack(s.k, s.keys, s.size, keys, a->k.row, a->kv_length, a->size);
+    pack_transposed(s.k_transposed, s.keys, k, a->k.row, a->kv_length, a->size);
+    pack_transposed(s.v_transposed, s.keys, v, a->v.row, a->kv_length, a->size);
+    pack(s.k, s.keys, s.size, k, a->k.row, a->kv_length, a->size);
     memset(s.dk, 0, (size_t)(s.keys * s.size) * sizeof *s.dk);
     memset(s.dv, 0, (size_t)(s.keys * s.size) * sizeof *s.dv);
     for (int64_t h = kv * group; h < (kv + 1) * group; h++)
-      for (int64_t first = 0; first < a->length; first += BLOCK) {
-        int64_t rows = smaller(a->length - first, BLOCK);
-        const float *out = o + b * a->o.batch + h * a->o.head + first * a->o.row;
-        const float *d_out = d_o + b * a->d_o.batch + h * a->d_o.head + first * a->d_o.row;
-        pack(s.q, BLOCK, s.size, q + b * a->q.batch + h * a->q.head + first * a->q.row, a->q.row, rows, a->size);
-        pack(s.d_o, BLOCK, s.size, d_out, a->d_o.row, rows, a->size);
-        for (int64_t r = 0; r < BLOCK; r++) {
-          s.lse[r] = r < rows ? lse[(b * a->heads + h) * a->length + first + r] : INFINITY;
-          s.delta[r] = r < rows ? dot(out + r * a->o.row, d_out + r * a->d_o.row, a->size) : 0.0f;
-        }
-        if (a->masked) pack_mask(a, &s, mask + b * a->mask.batch, first);
-        backward_block(a, &s, first, rows);
-        unpack(dq + b * a->dq.batch + h * a->dq.head + first * a->dq.row, a->dq.row, s.dq, s.size, rows, a->size);
-      }
-    unpack(dk + b * a->dk.batch + kv * a->dk.head, a->dk.row, s.dk, s.size, a->kv_length, a->size);
-    unpack(dv + b * a->dv.batch + kv * a->dv.head, a->dv.row, s.dv, s.size, a->kv_length, a->size);
+      for (int64_t first = 0; first < a->length; first += BLOCK) backward_rows(a, &s, x, b, h, first);
+    unpack(pd_out_from(x->dk, b * a->dk.batch + kv * a->dk.head), a->dk.row, s.dk, s.size, a->kv_length, a->size);
+    unpack(pd_out_from(x->dv, b * a->dv.batch + kv * a->dv.head), a->dv.row, s.dv, s.size, a->kv_length, a->size);
   }
 }
 
-void pd_attention_backward(const struct pd_attention *a, const float *q, const float *k, const float *v,
-                           const float *o, const float *lse, const float *d_o, float *dq, float *dk, float *dv,
-                           void *scratch) {
-  backward(a, q, k, v, o, lse, d_o, NULL, dq, dk, dv, scratch);
+void pd_attention_backward(const struct pd_attention *a, pd_in q, pd_in k, pd_in v, pd_in o, pd_in lse, pd_in d_o,
+                           pd_out dq, pd_out dk, pd_out dv, void *scratch) {
+  backward(
+      a, &(struct backward){.q = q, .k = k, .v = v, .o = o, .lse = lse, .d_o = d_o, .dq = dq, .dk = dk, .dv = dv},
+      scratch);
 }
 
-void pd_masked_attention_backward(const struct pd_attention *a, const float *q, const float *k, const float *v,
-                                  const float *o, const float *lse, const float *d_o, const float *mask, float *dq,
-                                  float *dk, float *dv, void *scratch) {
-  backward(a, q, k, v, o, lse, d_o, mask, dq, dk, dv, scratch);
+void pd_masked_attention_backward(const struct pd_attention *a, pd_in q, pd_in k, pd_in v, pd_in o, pd_in lse,
+                                  pd_in d_o, pd_in mask, pd_out dq, pd_out dk, pd_out dv, void *scratch) {
+  backward(a, &(struct backward){q, k, v, o, lse, d_o, mask, dq, dk, dv}, scratch);
 }

@@ -1,6 +1,8 @@
 /* Attention of one position of every sequence to those before it, whose keys and values a cache holds. Softmax
  * online, in blocks of keys, as in kernels/attention.c. One thread does a whole (sample, key head), query heads of
  * a group in order, so that bits do not depend on the number of threads. */
+#define PD_KERNELS
+#include "kernels/pd_bf16.h"
 #include "kernels/pd_vector.h"
 #include "pd_runtime.h"
 
@@ -45,17 +47,21 @@ static void attend(const struct pd_cached_attention *a, const float *q, const fl
   for (int64_t i = 0; i < a->size; i++) o[i] *= inverse;
 }
 
-void pd_cached_attention(const struct pd_cached_attention *a, const float *q, const float *k, const float *v,
-                         const int32_t *position, float *o, float *keys, float *values) {
+/* Caches hold floats. */
+void pd_cached_attention(const struct pd_cached_attention *a, pd_in q, pd_in k, pd_in v, const int32_t *position,
+                         pd_out o, pd_out keys, pd_out values) {
   int64_t group = a->heads / a->kv_heads;
 #pragma omp parallel for schedule(static)
   for (int64_t item = 0; item < a->batch * a->kv_heads; item++) {
     int64_t b = item / a->kv_heads, kv = item % a->kv_heads, at = position[b];
-    float *own_keys = keys + item * a->context * a->size, *own_values = values + item * a->context * a->size;
-    memcpy(own_keys + at * a->size, k + b * a->k.batch + kv * a->k.head, (size_t)a->size * sizeof *k);
-    memcpy(own_values + at * a->size, v + b * a->v.batch + kv * a->v.head, (size_t)a->size * sizeof *v);
-    for (int64_t h = kv * group; h < (kv + 1) * group; h++)
-      attend(a, q + b * a->q.batch + h * a->q.head, own_keys, own_values, at + 1,
-             o + b * a->o.batch + h * a->o.head);
+    float *own_keys = (float *)keys.at + item * a->context * a->size, query[a->size], head[a->size];
+    float *own_values = (float *)values.at + item * a->context * a->size;
+    pd_read(own_keys + at * a->size, k, b * a->k.batch + kv * a->k.head, a->size);
+    pd_read(own_values + at * a->size, v, b * a->v.batch + kv * a->v.head, a->size);
+    for (int64_t h = kv * group; h < (kv + 1) * group; h++) {
+      pd_read(query, q, b * a->q.batch + h * a->q.head, a->size);
+      attend(a, query, own_keys, own_values, at + 1, head);
+      pd_write(o, b * a->o.batch + h * a->o.head, head, a->size);
+    }
   }
 }

@@ -6,8 +6,11 @@
  *   alone, each by one thread: a part is some of the samples, and parts are added in order; or, where the weights
  *   are too large for copies of their gradient, some of the output channels, whose gradient is copied first. Those
  *   of groups are few: their parts are always samples.
+ * - bf16 is convolved as it is where oneDNN does so; else what is in bf16 is widened into scratch, and back.
  * - Where the processor has no implementation whose bits threads leave alone, images are made in parts of some samples,
  *   too, each by one thread. */
+#define PD_KERNELS
+#include "kernels/pd_bf16.h"
 #include "kernels/pd_vector.h"
 #include "pd_onednn.h"
 
@@ -35,14 +38,17 @@ struct pd_convolution {
   bool by_channels;                 /* parts of the weight gradient are output channels, not samples */
   size_t packed_bytes, slice_bytes; /* of one part's weights, of its copied gradient */
   size_t library_bytes, bytes;
+  bool widened; /* behind `bytes` of scratch: floats of what is in bf16, ... */
+  size_t wide_bytes;
 };
 
 static size_t aligned(size_t bytes) { return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT; }
 
-static dnnl_memory_desc_t describe_images(int64_t batch, int64_t channels, int64_t height, int64_t width) {
+static dnnl_memory_desc_t describe_images(enum pd_type type, int64_t batch, int64_t channels, int64_t height,
+                                          int64_t width) {
   dnnl_memory_desc_t m;
   dnnl_dims_t dim = {batch, channels, height, width};
-  check(dnnl_memory_desc_init_by_tag(&m, 4, dim, dnnl_f32, dnnl_nhwc), "describe images");
+  check(dnnl_memory_desc_init_by_tag(&m, 4, dim, library_type(type), dnnl_nhwc), "describe images");
   return m;
 }
 
@@ -77,52 +83,73 @@ static dnnl_memory_desc_t describe_weights(const struct pd_convolution_shape *s,
   dnnl_dims_t whole = {channels, s->in_channels, s->kernel[0], s->kernel[1]};
   dnnl_dims_t grouped = {g, channels / g, s->in_channels / g, s->kernel[0], s->kernel[1]};
   dnnl_format_tag_t plain = g > 1 ? dnnl_goihw : dnnl_oihw;
-  check(dnnl_memory_desc_init_by_tag(&m, g > 1 ? 5 : 4, g > 1 ? grouped : whole, dnnl_f32,
+  check(dnnl_memory_desc_init_by_tag(&m, g > 1 ? 5 : 4, g > 1 ? grouped : whole, library_type(s->w_type),
                                      packed ? dnnl_format_tag_any : plain),
         "describe weights");
   return m;
 }
 
-/* The convolution of `batch` samples to `channels` output channels; *packed is the layout of its weights. */
+/* What a part's convolution is planned from: `batch` samples to `channels` output channels. */
+struct description {
+  dnnl_memory_desc_t x, w, y, bias;
+};
+
+static struct description describe(const struct pd_convolution *c, int64_t batch, int64_t channels) {
+  const struct pd_convolution_shape *s = &c->shape;
+  struct description d = {.x = describe_images(s->x_type, batch, s->in_channels, s->height, s->width),
+                          .w = describe_weights(s, channels, true),
+                          .y = describe_images(s->y_type, batch, channels, c->out_height, c->out_width)};
+  dnnl_dims_t dim = {channels};
+  check(dnnl_memory_desc_init_by_tag(&d.bias, 1, dim, library_type(s->bias_type), dnnl_a), "describe a bias");
+  return d;
+}
+
+/* Plans it, or its gradient; what is not done in these types is refused. */
+static dnnl_status_t plan(const struct pd_convolution_shape *s, const struct description *m,
+                          dnnl_primitive_desc_t *p) {
+  dnnl_dims_t dilation = {s->dilation[0] - 1, s->dilation[1] - 1};
+  const int64_t *stride = s->stride, *padding = s->padding;
+  dnnl_convolution_desc_t d;
+  dnnl_primitive_desc_t forward = NULL;
+  dnnl_primitive_attr_t attributes = attributes_new(false);
+  /* A gradient of weights in floats is planned beside a convolution whose weights are like the images. */
+  dnnl_memory_desc_t w = m->w;
+  w.data_type = m->x.data_type;
+  dnnl_status_t status =
+      dnnl_dilated_convolution_forward_desc_init(&d, dnnl_forward_training, dnnl_convolution_direct, &m->x, &w,
+                                                 s->bias ? &m->bias : NULL, &m->y, stride, dilation, padding,
+                                                 padding);
+  if (status == dnnl_success) status = dnnl_primitive_desc_create(&forward, &d, attributes, engine, NULL);
+  *p = forward;
+  if (status == dnnl_success && s->kind != PD_CONVOLUTION) {
+    status =
+        s->kind == PD_CONVOLUTION_BACKWARD
+            ? dnnl_dilated_convolution_backward_data_desc_init(&d, dnnl_convolution_direct, &m->x, &m->w, &m->y,
+                                                               stride, dilation, padding, padding)
+            : dnnl_dilated_convolution_backward_weights_desc_init(&d, dnnl_convolution_direct, &m->x, &m->w, NULL,
+                                                                  &m->y, stride, dilation, padding, padding);
+    if (status == dnnl_success) status = dnnl_primitive_desc_create(p, &d, attributes, engine, forward);
+    dnnl_primitive_desc_destroy(forward);
+  }
+  dnnl_primitive_attr_destroy(attributes);
+  return status;
+}
+
+/* *packed is the layout of its weights. */
 static struct call part_new(const struct pd_convolution *c, int64_t batch, int64_t channels,
                             dnnl_memory_desc_t *packed) {
   const struct pd_convolution_shape *s = &c->shape;
-  dnnl_memory_desc_t x = describe_images(batch, s->in_channels, s->height, s->width), bias;
-  dnnl_memory_desc_t w = describe_weights(s, channels, true);
-  dnnl_memory_desc_t y = describe_images(batch, channels, c->out_height, c->out_width);
-  dnnl_dims_t dilation = {s->dilation[0] - 1, s->dilation[1] - 1}, dim = {channels};
-  const int64_t *stride = s->stride, *padding = s->padding;
-  check(dnnl_memory_desc_init_by_tag(&bias, 1, dim, dnnl_f32, dnnl_a), "describe a bias");
-
-  dnnl_convolution_desc_t d;
-  dnnl_primitive_desc_t forward, p;
-  dnnl_primitive_attr_t attributes = attributes_new(false);
+  struct description d = describe(c, batch, channels);
+  dnnl_primitive_desc_t p;
   struct call call = {0};
-  check(dnnl_dilated_convolution_forward_desc_init(&d, dnnl_forward_training, dnnl_convolution_direct, &x, &w,
-                                                   s->bias ? &bias : NULL, &y, stride, dilation, padding, padding),
-        "describe a convolution");
-  check(dnnl_primitive_desc_create(&forward, &d, attributes, engine, NULL), "plan a convolution");
-  if (s->kind == PD_CONVOLUTION) {
-    p = forward;
-  } else {
-    dnnl_status_t status =
-        s->kind == PD_CONVOLUTION_BACKWARD
-            ? dnnl_dilated_convolution_backward_data_desc_init(&d, dnnl_convolution_direct, &x, &w, &y, stride,
-                                                               dilation, padding, padding)
-            : dnnl_dilated_convolution_backward_weights_desc_init(&d, dnnl_convolution_direct, &x, &w, NULL, &y,
-                                                                  stride, dilation, padding, padding);
-    check(status, "describe a convolution's gradient");
-    check(dnnl_primitive_desc_create(&p, &d, attributes, engine, forward), "plan a convolution's gradient");
-  }
+  check(plan(s, &d, &p), "plan a convolution");
   bool gradient = s->kind == PD_CONVOLUTION_WEIGHTS, back = s->kind == PD_CONVOLUTION_BACKWARD;
   *packed = *dnnl_primitive_desc_query_md(p, gradient ? dnnl_query_diff_weights_md : dnnl_query_weights_md, 0);
-  add_argument(&call, back ? DNNL_ARG_DIFF_SRC : DNNL_ARG_SRC, &x);
+  add_argument(&call, back ? DNNL_ARG_DIFF_SRC : DNNL_ARG_SRC, &d.x);
   add_argument(&call, gradient ? DNNL_ARG_DIFF_WEIGHTS : DNNL_ARG_WEIGHTS, packed);
-  add_argument(&call, s->kind == PD_CONVOLUTION ? DNNL_ARG_DST : DNNL_ARG_DIFF_DST, &y);
-  if (s->bias) add_argument(&call, DNNL_ARG_BIAS, &bias);
-  if (p != forward) dnnl_primitive_desc_destroy(forward);
+  add_argument(&call, s->kind == PD_CONVOLUTION ? DNNL_ARG_DST : DNNL_ARG_DIFF_DST, &d.y);
+  if (s->bias) add_argument(&call, DNNL_ARG_BIAS, &d.bias);
   make(&call, p);
-  dnnl_primitive_attr_destroy(attributes);
   return call;
 }
 
@@ -166,14 +193,18 @@ static void choose_parts(struct pd_convolution *c) {
 static struct pd_matmul *product_new(const struct pd_convolution_shape *s) {
   int64_t pixels = s->batch * s->height * s->width, in = s->in_channels, out = s->out_channels;
   struct pd_matmul_shape m = {.batch = 1, .bias = s->bias, .accumulate = s->accumulate};
+  m.bias_type = s->bias_type;
   if (s->kind == PD_CONVOLUTION) {
     m.m = pixels, m.k = in, m.n = out;
+    m.a_type = s->x_type, m.b_type = s->w_type, m.c_type = s->y_type;
     m.a_row = in, m.a_column = 1, m.b_row = 1, m.b_column = in;
   } else if (s->kind == PD_CONVOLUTION_BACKWARD) {
     m.m = pixels, m.k = out, m.n = in;
+    m.a_type = s->y_type, m.b_type = s->w_type, m.c_type = s->x_type;
     m.a_row = out, m.a_column = 1, m.b_row = in, m.b_column = 1;
   } else {
     m.m = out, m.k = pixels, m.n = in;
+    m.a_type = s->y_type, m.b_type = s->x_type, m.c_type = s->w_type;
     m.a_row = 1, m.a_column = out, m.b_row = in, m.b_column = 1;
   }
   m.c_row = m.n;
@@ -213,8 +244,48 @@ static void make_parts(struct pd_convolution *c) {
   c->library_bytes = aligned(c->part[0].bytes > c->weights.bytes ? c->part[0].bytes : c->weights.bytes);
   c->packed_bytes = aligned(dnnl_memory_desc_get_size(&packed));
   if (c->by_channels && c->parts > 1)
-    c->slice_bytes = aligned((size_t)(s->batch * c->out_height * c->out_width * channels) * sizeof(float));
+    c->slice_bytes =
+        aligned((size_t)(s->batch * c->out_height * c->out_width * channels * pd_bytes_of(s->y_type)));
   c->bytes = (size_t)c->parts * (c->packed_bytes + c->slice_bytes + c->library_bytes);
+}
+
+static int64_t x_elements(const struct pd_convolution *c) {
+  return c->shape.batch * c->shape.height * c->shape.width * c->shape.in_channels;
+}
+static int64_t y_elements(const struct pd_convolution *c) {
+  return c->shape.batch * c->out_height * c->out_width * c->shape.out_channels;
+}
+static int64_t w_elements(const struct pd_convolution *c) {
+  const struct pd_convolution_shape *s = &c->shape;
+  return s->out_channels * (s->in_channels / s->groups) * s->kernel[0] * s->kernel[1];
+}
+
+/* Whether images, weights and what is made of them are of types that the library convolves. */
+static bool is_done_as_it_is(const struct pd_convolution *c) {
+  const struct pd_convolution_shape *s = &c->shape;
+  bool gradient = s->kind == PD_CONVOLUTION_WEIGHTS;
+  if (s->x_type == PD_F32 && s->w_type == PD_F32 && s->y_type == PD_F32) return s->bias_type == PD_F32;
+  if (!has_bf16() || c->depthwise || s->x_type != PD_BF16 || s->y_type != PD_BF16) return false;
+  if (s->w_type != (gradient ? PD_F32 : PD_BF16)) return false;
+  struct description d = describe(c, s->batch, s->out_channels);
+  dnnl_primitive_desc_t p;
+  if (plan(s, &d, &p) != dnnl_success) return false;
+  dnnl_primitive_desc_destroy(p);
+  return true;
+}
+
+static size_t widened_bytes(enum pd_type type, int64_t n) {
+  return type == PD_BF16 ? aligned((size_t)n * sizeof(float)) : 0;
+}
+
+/* Everything in floats, beside room for floats of what is not. */
+static void widen_all(struct pd_convolution *c, const struct pd_convolution_shape *s) {
+  c->widened = true;
+  c->shape.x_type = c->shape.w_type = c->shape.bias_type = c->shape.y_type = PD_F32;
+  if (!c->depthwise) make_parts(c);
+  c->wide_bytes = widened_bytes(s->x_type, x_elements(c)) + widened_bytes(s->w_type, w_elements(c)) +
+                  widened_bytes(s->y_type, y_elements(c)) +
+                  widened_bytes(s->bias_type, s->bias ? s->out_channels : 0);
 }
 
 struct pd_convolution *pd_convolution_new(struct pd_convolution_shape s) {
@@ -224,47 +295,88 @@ struct pd_convolution *pd_convolution_new(struct pd_convolution_shape s) {
   c->shape = s;
   c->out_height = (s.height + 2 * s.padding[0] - s.dilation[0] * (s.kernel[0] - 1) - 1) / s.stride[0] + 1;
   c->out_width = (s.width + 2 * s.padding[1] - s.dilation[1] * (s.kernel[1] - 1) - 1) / s.stride[1] + 1;
+  c->depthwise = is_depthwise_gradient(&s);
   if (is_product(&s)) {
     c->product = product_new(&s);
     c->bytes = pd_matmul_scratch(c->product);
-  } else if (is_depthwise_gradient(&s)) {
-    c->depthwise = true;
-  } else {
+  } else if (!is_done_as_it_is(c)) {
+    widen_all(c, &s);
+  } else if (!c->depthwise) {
     make_parts(c);
   }
   return c;
 }
 
-size_t pd_convolution_scratch(const struct pd_convolution *c) { return c->bytes; }
+size_t pd_convolution_scratch(const struct pd_convolution *c) { return c->bytes + c->wide_bytes; }
 
-static void convolve(const struct pd_convolution *c, const float *x, const float *w, const float *bias,
-                     const float *y, char *scratch) {
-  const struct pd_convolution_shape *s = &c->shape;
+/* ---- bf16 that is widened ----------------------------------------------------------------------------- */
+
+/* The next room for floats of what is in bf16. */
+static float *take_room(char **room, enum pd_type type, int64_t n) {
+  float *at = (float *)*room;
+  *room += widened_bytes(type, n);
+  return at;
+}
+
+static pd_in widen(char **room, pd_in x, int64_t n) {
+  if (!x.at || x.type == PD_F32) return x;
+  float *to = take_room(room, x.type, n);
+  pd_read(to, x, 0, n);
+  return (pd_in){to, PD_F32};
+}
+
+/* Where floats are made that narrow() puts in their place; what is added to is there before. */
+static pd_out widen_result(char **room, pd_out x, int64_t n) {
+  return x.type == PD_F32 ? x : (pd_out){take_room(room, x.type, n), PD_F32};
+}
+
+static void narrow(pd_out to, pd_out from, int64_t n) {
+  if (to.type == PD_BF16) pd_write(to, 0, from.at, n);
+}
+
+/* ---- images --------------------------------------------------------------------------------------------- */
+
+static void convolve(const struct pd_convolution *c, pd_in x, pd_in w, pd_in bias, pd_in y, char *scratch) {
   char *library = scratch + c->packed_bytes;
-  int64_t samples = s->batch / c->parts, in = s->height * s->width * s->in_channels;
-  int64_t out = c->out_height * c->out_width * s->out_channels;
-  execute(&c->weights, (const void *[]){w, scratch}, library);
+  int64_t in = x_elements(c) / c->parts, out = y_elements(c) / c->parts;
+  execute(&c->weights, (const void *[]){w.at, scratch}, library);
 #pragma omp parallel for schedule(dynamic, 1) if (c->parts > 1)
   for (int i = 0; i < c->parts; i++) {
-    const void *at[] = {x + i * samples * in, scratch, y + i * samples * out, bias};
+    const void *at[] = {pd_in_from(x, i * in).at, scratch, pd_in_from(y, i * out).at, bias.at};
     execute(&c->part[i], at, library + (size_t)i * c->library_bytes);
   }
 }
 
-void pd_convolution(const struct pd_convolution *c, const float *x, const float *w, const float *bias, float *y,
-                    void *scratch) {
-  if (c->product)
+void pd_convolution(const struct pd_convolution *c, pd_in x, pd_in w, pd_in bias, pd_out y, void *scratch) {
+  char *room = (char *)scratch + c->bytes;
+  if (c->product) {
     pd_matmul(c->product, x, w, bias, y, scratch);
-  else
-    convolve(c, x, w, bias, y, scratch);
+    return;
+  }
+  pd_out to = c->widened ? widen_result(&room, y, y_elements(c)) : y;
+  if (c->widened) {
+    x = widen(&room, x, x_elements(c));
+    w = widen(&room, w, w_elements(c));
+    bias = widen(&room, bias, c->shape.out_channels);
+  }
+  convolve(c, x, w, bias, pd_made(to), scratch);
+  if (c->widened) narrow(y, to, y_elements(c));
 }
 
-void pd_convolution_backward(const struct pd_convolution *c, const float *dy, const float *w, float *dx,
-                             void *scratch) {
-  if (c->product)
-    pd_matmul(c->product, dy, w, NULL, dx, scratch);
-  else
-    convolve(c, dx, w, NULL, dy, scratch);
+void pd_convolution_backward(const struct pd_convolution *c, pd_in dy, pd_in w, pd_out dx, void *scratch) {
+  char *room = (char *)scratch + c->bytes;
+  pd_in none = {NULL, PD_F32};
+  if (c->product) {
+    pd_matmul(c->product, dy, w, none, dx, scratch);
+    return;
+  }
+  pd_out to = c->widened ? widen_result(&room, dx, x_elements(c)) : dx;
+  if (c->widened) {
+    dy = widen(&room, dy, y_elements(c));
+    w = widen(&room, w, w_elements(c));
+  }
+  convolve(c, pd_made(to), w, none, dy, scratch);
+  if (c->widened) narrow(dx, to, x_elements(c));
 }
 
 /* ---- weight gradients of depthwise convolutions ----------------------------------------------------- */
@@ -325,10 +437,10 @@ static void depthwise_weights(const struct pd_convolution *c, const float *x, co
 /* ---- weight gradients of others ---------------------------------------------------------------------- */
 
 /* Some of the channels of every pixel of dy. */
-static void copy_channels(const struct pd_convolution *c, const float *dy, int64_t first, int64_t n, float *to) {
-  int64_t pixels = c->shape.batch * c->out_height * c->out_width;
+static void copy_channels(const struct pd_convolution *c, pd_in dy, int64_t first, int64_t n, char *to) {
+  int64_t pixels = c->shape.batch * c->out_height * c->out_width, bytes = n * pd_bytes_of(dy.type);
   for (int64_t i = 0; i < pixels; i++)
-    memcpy(to + i * n, dy + i * c->shape.out_channels + first, (size_t)n * sizeof *to);
+    memcpy(to + i * bytes, pd_in_from(dy, i * c->shape.out_channels + first).at, (size_t)bytes);
 }
 
 static void add_parts(const struct pd_convolution *c, float *sum) {
@@ -341,29 +453,20 @@ static void add_parts(const struct pd_convolution *c, float *sum) {
   }
 }
 
-void pd_convolution_weights(const struct pd_convolution *c, const float *x, const float *dy, float *dw,
-                            void *scratch) {
+static void other_weights(const struct pd_convolution *c, pd_in x, pd_in dy, float *dw, void *scratch) {
   const struct pd_convolution_shape *s = &c->shape;
-  if (c->product) {
-    pd_matmul(c->product, dy, x, NULL, dw, scratch);
-    return;
-  }
-  if (c->depthwise) {
-    depthwise_weights(c, x, dy, dw);
-    return;
-  }
   char *slices = (char *)scratch + (size_t)c->parts * c->packed_bytes;
   char *library = slices + (size_t)c->parts * c->slice_bytes;
   int64_t channels = s->out_channels / c->parts, pixels = c->out_height * c->out_width;
 #pragma omp parallel for schedule(dynamic, 1)
   for (int i = 0; i < c->parts; i++) {
     int64_t sample = c->by_channels ? 0 : i * (s->batch / c->parts);
-    const float *slice = dy + sample * pixels * s->out_channels;
+    const void *slice = pd_in_from(dy, sample * pixels * s->out_channels).at;
     if (c->slice_bytes) {
-      slice = (float *)(slices + (size_t)i * c->slice_bytes);
-      copy_channels(c, dy, i * channels, channels, (float *)slice);
+      slice = slices + (size_t)i * c->slice_bytes;
+      copy_channels(c, dy, i * channels, channels, slices + (size_t)i * c->slice_bytes);
     }
-    const void *at[] = {x + sample * s->height * s->width * s->in_channels,
+    const void *at[] = {pd_in_from(x, sample * s->height * s->width * s->in_channels).at,
                         (char *)scratch + (size_t)i * c->packed_bytes, slice};
     execute(&c->part[i], at, library + (size_t)i * c->library_bytes);
   }
@@ -376,4 +479,21 @@ void pd_convolution_weights(const struct pd_convolution *c, const float *x, cons
     float *to = dw + i * channels * s->in_channels * s->kernel[0] * s->kernel[1];
     execute(&c->weights, (const void *[]){(char *)scratch + (size_t)i * c->packed_bytes, to}, library);
   }
+}
+
+/* dw holds floats: it is a sum over a batch. */
+void pd_convolution_weights(const struct pd_convolution *c, pd_in x, pd_in dy, pd_out dw, void *scratch) {
+  char *room = (char *)scratch + c->bytes;
+  if (c->product) {
+    pd_matmul(c->product, dy, x, (pd_in){NULL, PD_F32}, dw, scratch);
+    return;
+  }
+  if (c->widened) {
+    x = widen(&room, x, x_elements(c));
+    dy = widen(&room, dy, y_elements(c));
+  }
+  if (c->depthwise)
+    depthwise_weights(c, x.at, dy.at, dw.at);
+  else
+    other_weights(c, x, dy, dw.at, scratch);
 }

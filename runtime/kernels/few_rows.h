@@ -4,7 +4,7 @@
 
 #include "pd_runtime.h"
 
-/* A product that is marked few_rows; bias may be NULL. */
-void pd_few_rows(const struct pd_matmul_shape *s, const float *a, const float *b, const float *bias, float *c);
+/* A product that is marked few_rows; bias.at may be NULL. */
+void pd_few_rows(const struct pd_matmul_shape *s, pd_in a, pd_in b, pd_in bias, pd_out c);
 
 #endif

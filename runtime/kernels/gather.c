@@ -1,31 +1,49 @@
 /* Embedding rows. The gradient adds rows in order; threads share the columns, so that each sum has one
  * order for any number of threads. */
+#define PD_KERNELS
+#include "kernels/pd_bf16.h"
 #include "pd_runtime.h"
 
 #include <omp.h>
 #include <string.h>
 
-void pd_gather(const float *table, const int32_t *index, int64_t rows, int64_t width, float *out, int64_t stride) {
-#pragma omp parallel for
-  for (int64_t r = 0; r < rows; r++)
-    memcpy(out + r * stride, table + index[r] * width, (size_t)width * sizeof *out);
+/* A row from one type to another; between equal ones it is copied. */
+static void copy_row(pd_out to, pd_in from, int64_t n) {
+  if (to.type == from.type)
+    memcpy(to.at, from.at, (size_t)n * (to.type == PD_BF16 ? sizeof(pd_bf16) : sizeof(float)));
+  else if (to.type == PD_F32)
+    pd_read(to.at, from, 0, n);
+  else
+    pd_write(to, 0, from.at, n);
 }
 
-void pd_gather_gradient(float *accumulator, const int32_t *index, const float *gradient, int64_t rows,
-                        int64_t width, int64_t stride, int64_t classes, bool first) {
+void pd_gather(pd_in table, const int32_t *index, int64_t rows, int64_t width, pd_out out, int64_t stride) {
+#pragma omp parallel for
+  for (int64_t r = 0; r < rows; r++)
+    copy_row(pd_out_from(out, r * stride), pd_in_from(table, index[r] * width), width);
+}
+
+/* The accumulator holds floats: sums over a batch do. */
+void pd_gather_gradient(pd_out accumulator, const int32_t *index, pd_in gradient, int64_t rows, int64_t width,
+                        int64_t stride, int64_t classes, bool first) {
+  float *sums = accumulator.at;
 #pragma omp parallel
   {
     enum { UNIT = 16 };
     int64_t units = (width + UNIT - 1) / UNIT, threads = omp_get_num_threads(), thread = omp_get_thread_num();
     int64_t begin = units * thread / threads * UNIT, end = units * (thread + 1) / threads * UNIT;
     if (end > width) end = width;
-    size_t bytes = end > begin ? (size_t)(end - begin) * sizeof *accumulator : 0;
+    size_t bytes = end > begin ? (size_t)(end - begin) * sizeof *sums : 0;
     if (first && bytes)
-      for (int64_t c = 0; c < classes; c++) memset(accumulator + c * width + begin, 0, bytes);
+      for (int64_t c = 0; c < classes; c++) memset(sums + c * width + begin, 0, bytes);
     for (int64_t r = 0; r < rows; r++) {
-      float *sum = accumulator + index[r] * width;
-      const float *g = gradient + r * stride;
-      for (int64_t j = begin; j < end; j++) sum[j] += g[j];
+      float *sum = sums + index[r] * width;
+      const float *g = (const float *)gradient.at + r * stride;
+      const pd_bf16 *h = (const pd_bf16 *)gradient.at + r * stride;
+      if (gradient.type == PD_F32)
+        for (int64_t j = begin; j < end; j++) sum[j] += g[j];
+      else
+        for (int64_t j = begin; j < end; j++) sum[j] += pd_from_bf16(h[j]);
     }
   }
 }

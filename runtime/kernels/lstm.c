@@ -4,6 +4,8 @@
  * w is packed once a call, a panel for each block of units; threads share the blocks, and every sum runs
  * over k in order, so that bits do not depend on the number of threads.
  * Samples that end early keep their state: it is copied, and what they add to gradients is zero. */
+#define PD_KERNELS
+#include "kernels/pd_bf16.h"
 #include "kernels/pd_vector.h"
 #include "pd_runtime.h"
 
@@ -29,41 +31,46 @@ static bool starts(const Lstm *l, const int32_t *lengths, int64_t b, int64_t t) 
   return t == (l->reverse ? length_of(l, lengths, b) - 1 : 0);
 }
 
-/* Lanes beyond n are zero. */
-static inline void load(float *to, const float *from, int64_t n) {
+static const void *address(pd_in x, int64_t i) { return pd_in_from(x, i).at; }
+
+/* Elements from one that is `at` on; lanes beyond n are zero. */
+static inline void load(float *to, pd_in from, int64_t at, int64_t n) {
   if (n >= UNITS) {
-    memcpy(to, from, UNITS * sizeof *to);
+    pd_read(to, from, at, UNITS);
     return;
   }
-  for (int j = 0; j < UNITS; j++) to[j] = j < n ? from[j] : 0.0f;
+  for (int j = 0; j < UNITS; j++) to[j] = 0.0f;
+  pd_read(to, from, at, n);
 }
 
-static inline void store(float *to, const float *from, int64_t n) {
-  if (n >= UNITS)
-    memcpy(to, from, UNITS * sizeof *to);
-  else
-    memcpy(to, from, (size_t)n * sizeof *to);
+static inline void store(pd_out to, int64_t at, const float *from, int64_t n) {
+  pd_write(to, at, from, n >= UNITS ? UNITS : n);
 }
 
-static void zero(float *to, int64_t n) { memset(to, 0, (n >= UNITS ? UNITS : (size_t)n) * sizeof *to); }
+static void zero(pd_out to, int64_t at, int64_t n) {
+  pd_out x = pd_out_from(to, at);
+  memset(x.at, 0, (n >= UNITS ? UNITS : (size_t)n) * (x.type == PD_BF16 ? sizeof(pd_bf16) : sizeof(float)));
+}
 
 /* ---- forward ---------------------------------------------------------------------------------- */
 
 /* One block's panel: to[k][gate][unit] = w[gate][first + unit][k], zeros for units from `hidden` on. */
-static void pack_forward(const Lstm *l, float *to, const float *w, int64_t first) {
+static void pack_forward(const Lstm *l, float *to, pd_in w, int64_t first) {
   int64_t hidden = l->hidden, units = smaller(hidden - first, UNITS);
   for (int64_t gate = 0; gate < GATES; gate++) {
-    const float *from = w + (gate * hidden + first) * hidden;
-    int64_t k = 0;
+    int64_t from = (gate * hidden + first) * hidden, k = 0;
     for (; units == UNITS && k + UNITS <= hidden; k += UNITS) {
       vector x[PD_LANES];
-      for (int j = 0; j < UNITS; j++) x[j] = *(const unaligned *)(from + j * hidden + k);
+      for (int j = 0; j < UNITS; j++) pd_read((float *)&x[j], w, from + j * hidden + k, UNITS);
       transpose(x);
       for (int j = 0; j < UNITS; j++) *(vector *)(to + (k + j) * PANEL + gate * UNITS) = x[j];
     }
     for (; k < hidden; k++)
-      for (int64_t j = 0; j < UNITS; j++)
-        to[k * PANEL + gate * UNITS + j] = j < units ? from[j * hidden + k] : 0.0f;
+      for (int64_t j = 0; j < UNITS; j++) {
+        float *one = to + k * PANEL + gate * UNITS + j;
+        *one = 0.0f;
+        if (j < units) pd_read(one, w, from + j * hidden + k, 1);
+      }
   }
 }
 
@@ -110,8 +117,8 @@ static void cell_forward(float z[PANEL], const float x[PANEL], float c[UNITS], f
 struct pd_lstm_step { /* where one step reads and writes; h states are [batch][row] */
   const Lstm *l;
   const int32_t *lengths;
-  const float *x, *h0, *c0;
-  float *h, *c, *gates;
+  pd_in x, h0, c0;
+  pd_out h, c, gates;
   float *state, *next;
   int64_t row, t, before; /* before: the step before t in the direction of time, outside for the first */
 };
@@ -121,24 +128,23 @@ static void row_forward(const struct pd_lstm_step *s, int64_t b, int64_t first, 
   int64_t n = l->hidden - first;
   float x[PANEL], c[UNITS] = {0}, h[UNITS];
   int64_t at = (b * l->length + s->t) * l->hidden, before = (b * l->length + s->before) * l->hidden;
-  const float *inputs = s->x + GATES * at + first;
-  float *gates = s->gates + GATES * at + first, *h_out = s->h + at + first, *c_out = s->c + at + first;
   if (s->before >= 0 && s->before < l->length)
-    load(c, s->c + before + first, n);
-  else if (s->c0)
-    load(c, s->c0 + b * l->hidden + first, n);
+    load(c, pd_made(s->c), before + first, n);
+  else if (s->c0.at)
+    load(c, s->c0, b * l->hidden + first, n);
   if (s->t >= length_of(l, s->lengths, b)) {
-    for (int gate = 0; gate < GATES; gate++) zero(gates + gate * l->hidden, n);
-    zero(h_out, n);
-    store(c_out, c, n);
+    for (int gate = 0; gate < GATES; gate++) zero(s->gates, GATES * at + first + gate * l->hidden, n);
+    zero(s->h, at + first, n);
+    store(s->c, at + first, c, n);
     memcpy(s->next + b * s->row + first, s->state + b * s->row + first, UNITS * sizeof *h);
     return;
   }
-  for (int gate = 0; gate < GATES; gate++) load(x + gate * UNITS, inputs + gate * l->hidden, n);
+  for (int gate = 0; gate < GATES; gate++) load(x + gate * UNITS, s->x, GATES * at + first + gate * l->hidden, n);
   cell_forward(z, x, c, h);
-  for (int gate = 0; gate < GATES; gate++) store(gates + gate * l->hidden, z + gate * UNITS, n);
-  store(c_out, c, n);
-  store(h_out, h, n);
+  for (int gate = 0; gate < GATES; gate++)
+    store(s->gates, GATES * at + first + gate * l->hidden, z + gate * UNITS, n);
+  store(s->c, at + first, c, n);
+  store(s->h, at + first, h, n);
   memcpy(s->next + b * s->row + first, h, UNITS * sizeof *h);
 }
 
@@ -147,16 +153,16 @@ static void fetch_forward(const struct pd_lstm_step *s, int64_t b, int64_t first
   const Lstm *l = s->l;
   int64_t at = (b * l->length + s->t) * l->hidden;
   for (int gate = 0; gate < GATES; gate++) {
-    __builtin_prefetch(s->x + GATES * at + gate * l->hidden + first, 0);
-    __builtin_prefetch(s->gates + GATES * at + gate * l->hidden + first, 1);
+    __builtin_prefetch(address(s->x, GATES * at + gate * l->hidden + first), 0);
+    __builtin_prefetch(address(pd_made(s->gates), GATES * at + gate * l->hidden + first), 1);
   }
-  __builtin_prefetch(s->h + at + first, 1);
-  __builtin_prefetch(s->c + at + first, 1);
+  __builtin_prefetch(address(pd_made(s->h), at + first), 1);
+  __builtin_prefetch(address(pd_made(s->c), at + first), 1);
 }
 
 static void block_forward(const struct pd_lstm_step *s, int64_t first, const float *panel) {
   const Lstm *l = s->l;
-  bool none = !s->h0 && (s->before < 0 || s->before >= l->length); /* the state is zero */
+  bool none = !s->h0.at && (s->before < 0 || s->before >= l->length); /* the state is zero */
   int64_t tiles = (l->batch + ROWS - 1) / ROWS;
   for (int64_t i = 0; i < tiles; i++) {
     _Alignas(64) float z[ROWS * PANEL];
@@ -176,14 +182,13 @@ size_t pd_lstm_scratch(const Lstm *l) {
   return (size_t)floats * sizeof(float);
 }
 
-void pd_lstm_forward(const Lstm *l, const float *x, const float *w, const float *h0, const float *c0,
-                     const int32_t *lengths, float *h, float *h_n, float *c_n, float *c, float *gates,
-                     void *scratch) {
+void pd_lstm_forward(const Lstm *l, pd_in x, pd_in w, pd_in h0, pd_in c0, const int32_t *lengths, pd_out h,
+                     pd_out h_n, pd_out c_n, pd_out c, pd_out gates, void *scratch) {
   int64_t blocks = forward_blocks(l), row = state_row(l), hidden = l->hidden;
   float *panels = scratch, *state = panels + blocks * panel_floats(l);
   for (int64_t b = 0; b < l->batch; b++) {
     memset(state + b * row, 0, (size_t)row * sizeof *state);
-    if (h0) memcpy(state + b * row, h0 + b * hidden, (size_t)hidden * sizeof *state);
+    if (h0.at) pd_read(state + b * row, h0, b * hidden, hidden);
   }
 #pragma omp parallel
   {
@@ -210,19 +215,20 @@ void pd_lstm_forward(const Lstm *l, const float *x, const float *w, const float 
   }
   int64_t last = l->reverse ? 0 : l->length - 1;
   for (int64_t b = 0; b < l->batch; b++) {
-    memcpy(h_n + b * hidden, state + l->length % 2 * l->batch * row + b * row, (size_t)hidden * sizeof *h_n);
-    memcpy(c_n + b * hidden, c + (b * l->length + last) * hidden, (size_t)hidden * sizeof *c_n);
+    pd_write(h_n, b * hidden, state + l->length % 2 * l->batch * row + b * row, hidden);
+    pd_write(c_n, b * hidden, (const float *)c.at + (b * l->length + last) * hidden, hidden); /* both are floats */
   }
 }
 
 /* ---- backward --------------------------------------------------------------------------------- */
 
 /* to[k][unit] = w[k][first + unit] for the rows k of all gates. */
-static void pack_backward(const Lstm *l, float *to, const float *w, int64_t first) {
+static void pack_backward(const Lstm *l, float *to, pd_in w, int64_t first) {
   int64_t units = smaller(l->hidden - first, UNITS_BACKWARD);
-  for (int64_t k = 0; k < GATES * l->hidden; k++)
-    for (int64_t j = 0; j < UNITS_BACKWARD; j++)
-      to[k * UNITS_BACKWARD + j] = j < units ? w[k * l->hidden + first + j] : 0.0f;
+  for (int64_t k = 0; k < GATES * l->hidden; k++) {
+    pd_read(to + k * UNITS_BACKWARD, w, k * l->hidden + first, units);
+    for (int64_t j = units; j < UNITS_BACKWARD; j++) to[k * UNITS_BACKWARD + j] = 0.0f;
+  }
 }
 
 /* dh[rows][UNITS_BACKWARD] = d_gates[rows][k] panel[k][UNITS_BACKWARD] */
@@ -279,8 +285,8 @@ static void cell_backward(const float a[PANEL], const float c[UNITS], const floa
 struct pd_lstm_back { /* one step of the backward pass; states of d_gates are [batch][row] */
   const Lstm *l;
   const int32_t *lengths;
-  const float *gates, *c, *h, *h0, *c0, *dh;
-  float *d_gates, *previous;
+  pd_in gates, c, h, h0, c0, dh;
+  pd_out d_gates, previous;
   float *carried_h, *carried_c; /* [batch][state_row]: gradients of the state after step t */
   float *state, *next;
   int64_t row, t, before, after;
@@ -289,18 +295,18 @@ struct pd_lstm_back { /* one step of the backward pass; states of d_gates are [b
 /* h before step t, for the gradient of w. */
 static void store_previous(const struct pd_lstm_back *s, int64_t b, int64_t first) {
   const Lstm *l = s->l;
-  int64_t n = l->hidden - first;
-  int64_t row = b * l->length, hidden = l->hidden;
-  float *to = s->previous + (row + s->t) * hidden + first;
-  const float *from = s->h0 ? s->h0 + b * hidden + first : NULL;
-  if (s->t >= length_of(l, s->lengths, b))
-    from = NULL;
-  else if (!starts(l, s->lengths, b, s->t))
-    from = s->h + (row + s->before) * hidden + first;
-  if (from)
-    store(to, from, n);
+  int64_t n = l->hidden - first, row = b * l->length, hidden = l->hidden, to = (row + s->t) * hidden + first;
+  bool over = s->t >= length_of(l, s->lengths, b), from_start = starts(l, s->lengths, b, s->t);
+  float h[UNITS];
+  if (over || (from_start && !s->h0.at)) {
+    zero(s->previous, to, n);
+    return;
+  }
+  if (from_start)
+    load(h, s->h0, b * hidden + first, n);
   else
-    zero(to, n);
+    load(h, s->h, (row + s->before) * hidden + first, n);
+  store(s->previous, to, h, n);
 }
 
 /* The state's gradient through step `after`, where that was one of the sample's. */
@@ -313,29 +319,32 @@ static void row_backward(const struct pd_lstm_back *s, int64_t b, int64_t first)
   const Lstm *l = s->l;
   int64_t n = l->hidden - first, hidden = l->hidden;
   int64_t at = (b * l->length + s->t) * hidden + first, gates_at = (b * l->length + s->t) * GATES * hidden + first;
-  float a[PANEL], c[UNITS], before[UNITS] = {0}, dh[UNITS], d[PANEL], *d_gates = s->d_gates + gates_at;
+  float a[PANEL], c[UNITS], before[UNITS] = {0}, dh[UNITS], d[PANEL];
   float *next = s->next + b * s->row + first, *dc = s->carried_c + b * state_row(l) + first;
   store_previous(s, b, first);
   if (s->t >= length_of(l, s->lengths, b)) {
-    for (int gate = 0; gate < GATES; gate++) zero(d_gates + gate * hidden, n), zero(next + gate * hidden, n);
+    for (int gate = 0; gate < GATES; gate++) {
+      zero(s->d_gates, gates_at + gate * hidden, n);
+      zero((pd_out){next, PD_F32}, gate * hidden, n);
+    }
     return;
   }
-  for (int gate = 0; gate < GATES; gate++) load(a + gate * UNITS, s->gates + gates_at + gate * hidden, n);
-  load(c, s->c + at, n);
+  for (int gate = 0; gate < GATES; gate++) load(a + gate * UNITS, s->gates, gates_at + gate * hidden, n);
+  load(c, s->c, at, n);
   if (!starts(l, s->lengths, b, s->t))
-    load(before, s->c + (b * l->length + s->before) * hidden + first, n);
-  else if (s->c0)
-    load(before, s->c0 + b * hidden + first, n);
+    load(before, s->c, (b * l->length + s->before) * hidden + first, n);
+  else if (s->c0.at)
+    load(before, s->c0, b * hidden + first, n);
   memcpy(dh, s->carried_h + b * state_row(l) + first, sizeof dh);
-  if (s->dh) {
+  if (s->dh.at) {
     float own[UNITS];
-    load(own, s->dh + at, n);
+    load(own, s->dh, at, n);
     for (int j = 0; j < UNITS; j++) dh[j] += own[j];
   }
   cell_backward(a, c, before, dh, dc, d);
   for (int gate = 0; gate < GATES; gate++) {
-    store(d_gates + gate * hidden, d + gate * UNITS, n);
-    store(next + gate * hidden, d + gate * UNITS, n);
+    store(s->d_gates, gates_at + gate * hidden, d + gate * UNITS, n);
+    store((pd_out){next, PD_F32}, gate * hidden, d + gate * UNITS, n);
   }
 }
 
@@ -344,12 +353,12 @@ static void fetch_backward(const struct pd_lstm_back *s, int64_t b, int64_t firs
   int64_t at = (b * l->length + s->t) * l->hidden;
   for (int64_t unit = first; unit < first + UNITS_BACKWARD; unit += UNITS) {
     for (int gate = 0; gate < GATES; gate++) {
-      __builtin_prefetch(s->gates + GATES * at + gate * l->hidden + unit, 0);
-      __builtin_prefetch(s->d_gates + GATES * at + gate * l->hidden + unit, 1);
+      __builtin_prefetch(address(s->gates, GATES * at + gate * l->hidden + unit), 0);
+      __builtin_prefetch(address(pd_made(s->d_gates), GATES * at + gate * l->hidden + unit), 1);
     }
-    if (s->dh) __builtin_prefetch(s->dh + at + unit, 0);
-    __builtin_prefetch(s->c + at + unit, 0);
-    __builtin_prefetch(s->previous + at + unit, 1);
+    if (s->dh.at) __builtin_prefetch(address(s->dh, at + unit), 0);
+    __builtin_prefetch(address(s->c, at + unit), 0);
+    __builtin_prefetch(address(pd_made(s->previous), at + unit), 1);
   }
 }
 
@@ -380,17 +389,17 @@ size_t pd_lstm_backward_scratch(const Lstm *l) {
   return (size_t)floats * sizeof(float);
 }
 
-static void fill_states(const Lstm *l, float *to, const float *from) {
+static void fill_states(const Lstm *l, float *to, pd_in from) {
   int64_t row = state_row(l);
   for (int64_t b = 0; b < l->batch; b++) {
     memset(to + b * row, 0, (size_t)row * sizeof *to);
-    if (from) memcpy(to + b * row, from + b * l->hidden, (size_t)l->hidden * sizeof *to);
+    if (from.at) pd_read(to + b * row, from, b * l->hidden, l->hidden);
   }
 }
 
-void pd_lstm_backward(const Lstm *l, const float *w, const float *h0, const float *c0, const int32_t *lengths,
-                      const float *h, const float *c, const float *gates, const float *dh, const float *dh_n,
-                      const float *dc_n, float *d_gates, float *previous, float *dh0, float *dc0, void *scratch) {
+void pd_lstm_backward(const Lstm *l, pd_in w, pd_in h0, pd_in c0, const int32_t *lengths, pd_in h, pd_in c,
+                      pd_in gates, pd_in dh, pd_in dh_n, pd_in dc_n, pd_out d_gates, pd_out previous, pd_out dh0,
+                      pd_out dc0, void *scratch) {
   int64_t blocks = back_blocks(l), row = back_row(l), hidden = l->hidden;
   float *panels = scratch, *state = panels + blocks * back_panel_floats(l);
   float *carried_h = state + 2 * l->batch * row, *carried_c = carried_h + l->batch * state_row(l);
@@ -401,7 +410,7 @@ void pd_lstm_backward(const Lstm *l, const float *w, const float *h0, const floa
 #pragma omp for schedule(static)
     for (int64_t i = 0; i < blocks; i++)
       pack_backward(l, panels + i * back_panel_floats(l), w, i * UNITS_BACKWARD);
-    for (int64_t step = 0; step < l->length + (dh0 != NULL); step++) { /* the last only passes on to h0 */
+    for (int64_t step = 0; step < l->length + (dh0.at != NULL); step++) { /* the last only passes on to h0 */
       int64_t t = l->reverse ? step : l->length - 1 - step, earlier = l->reverse ? 1 : -1;
       struct pd_lstm_back s = {.l = l,
                                .lengths = lengths,
@@ -426,8 +435,8 @@ void pd_lstm_backward(const Lstm *l, const float *w, const float *h0, const floa
         block_backward(&s, i * UNITS_BACKWARD, panels + i * back_panel_floats(l));
     }
   }
-  for (int64_t b = 0; b < l->batch && dh0; b++) {
-    memcpy(dh0 + b * hidden, carried_h + b * state_row(l), (size_t)hidden * sizeof *dh0);
-    memcpy(dc0 + b * hidden, carried_c + b * state_row(l), (size_t)hidden * sizeof *dc0);
+  for (int64_t b = 0; b < l->batch && dh0.at; b++) {
+    pd_write(dh0, b * hidden, carried_h + b * state_row(l), hidden);
+    pd_write(dc0, b * hidden, carried_c + b * state_row(l), hidden);
   }
 }

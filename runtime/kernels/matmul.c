@@ -5,8 +5,11 @@
  *   products are done in pieces of k, by shape alone, each added to c; in batches `a` is transposed first;
  * - where the processor has no such implementation, c is made in parts, by shape alone, each by one thread: some of
  *   the batch or some of the rows.
+ * Operands in bf16 are multiplied as they are where the processor has an implementation, else widened into scratch.
  * Products marked few_rows go to kernels/few_rows.c. */
+#define PD_KERNELS
 #include "kernels/few_rows.h"
+#include "kernels/pd_bf16.h"
 #include "pd_onednn.h"
 
 #include <omp.h>
@@ -19,8 +22,10 @@ enum { PIECE = 1984, ALIGNMENT = 64, PARTS = 8, LEAST_ROWS = 16 };
 struct operand {
   int64_t batch, rows, columns;
   int64_t batch_stride, row, column;
-  bool transposed; /* oneDNN sees columns of `rows` contiguous elements */
-  bool copied;     /* ... in scratch, at `offset` floats */
+  enum pd_type type;
+  bool transposed;   /* oneDNN sees columns of `rows` contiguous elements */
+  bool copied;       /* ... in scratch, at `offset` bytes */
+  enum pd_type seen; /* ... of this type */
   int64_t offset;
 };
 
@@ -37,7 +42,7 @@ struct part {
 
 struct pd_matmul {
   struct pd_matmul_shape shape;
-  struct operand a, b, c;
+  struct operand a, b, bias, c;
   int64_t piece; /* of k */
   int pieces, parts;
   struct part part[PARTS];
@@ -50,14 +55,16 @@ static bool is_dense(const struct operand *o, int64_t row, int64_t column) {
 }
 
 /* Chooses how oneDNN sees the operand; takes scratch when it must be copied. */
-static void place(struct operand *o, bool never_transposed, int64_t *floats) {
-  if (is_dense(o, o->columns, 1)) return;
-  o->transposed = o->row < o->column && !never_transposed;
-  if (o->transposed && is_dense(o, 1, o->rows)) return;
-  o->copied = true;
-  o->offset = *floats;
-  int64_t batch = o->batch_stride == 0 ? 1 : o->batch, size = batch * o->rows * o->columns;
-  *floats += (size + ALIGNMENT / 4 - 1) / (ALIGNMENT / 4) * (ALIGNMENT / 4);
+static void place(struct operand *o, bool never_transposed, int64_t *bytes) {
+  if (!is_dense(o, o->columns, 1)) {
+    o->transposed = o->row < o->column && !never_transposed;
+    o->copied = !o->transposed || !is_dense(o, 1, o->rows);
+  }
+  o->copied |= o->seen != o->type;
+  if (!o->copied) return;
+  o->offset = *bytes;
+  int64_t batch = o->batch_stride == 0 ? 1 : o->batch, size = batch * o->rows * o->columns * pd_bytes_of(o->seen);
+  *bytes += (size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
 /* The descriptor of so many of its matrices, rows and columns. */
@@ -66,7 +73,8 @@ static dnnl_memory_desc_t describe(const struct operand *o, int64_t batch, int64
   dnnl_dims_t dim = {o->batch_stride == 0 ? 1 : batch, rows, columns};
   dnnl_dims_t stride = {o->rows * o->columns, o->transposed ? 1 : o->columns, o->transposed ? o->rows : 1};
   int skip = o->batch == 1;
-  check(dnnl_memory_desc_init_by_strides(&d, 3 - skip, dim + skip, dnnl_f32, stride + skip), "describe a matrix");
+  check(dnnl_memory_desc_init_by_strides(&d, 3 - skip, dim + skip, library_type(o->seen), stride + skip),
+        "describe a matrix");
   return d;
 }
 
@@ -78,7 +86,8 @@ static struct call call_new(struct pd_matmul *m, const struct part *part, int64_
   dnnl_memory_desc_t c = describe(&m->c, batch, rows, s->n), v;
   dnnl_dims_t dim = {1, 1, s->n}, stride = {s->n, s->n, 1};
   int skip = s->batch == 1;
-  check(dnnl_memory_desc_init_by_strides(&v, 3 - skip, dim + skip, dnnl_f32, stride + skip), "describe a bias");
+  check(dnnl_memory_desc_init_by_strides(&v, 3 - skip, dim + skip, library_type(m->bias.seen), stride + skip),
+        "describe a bias");
 
   dnnl_primitive_attr_t attributes = attributes_new(accumulate);
   dnnl_matmul_desc_t d;
@@ -130,65 +139,105 @@ static void make_parts(struct pd_matmul *m, bool add) {
   m->library_bytes = (m->library_bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
+/* Types as the library sees them: those of memory where it multiplies bf16, else floats. */
+static void choose_types(struct pd_matmul *m) {
+  const struct pd_matmul_shape *s = &m->shape;
+  bool bf16 = s->a_type == PD_BF16 && s->b_type == PD_BF16 && has_bf16();
+  m->a.type = s->a_type, m->b.type = s->b_type, m->bias.type = s->bias_type, m->c.type = s->c_type;
+  struct operand *all[] = {&m->a, &m->b, &m->bias, &m->c};
+  for (int i = 0; i < 4; i++) all[i]->seen = bf16 ? all[i]->type : PD_F32;
+}
+
 struct pd_matmul *pd_matmul_new(struct pd_matmul_shape s) {
   struct pd_matmul *m = calloc(1, sizeof *m);
-  int64_t floats = 0;
+  int64_t bytes = 0;
   if (!m) pd_fail("out of memory");
   m->shape = s;
   if (s.few_rows) return m;
   open_library();
-  m->a = (struct operand){s.batch, s.m, s.k, s.a_batch, s.a_row, s.a_column, false, false, 0};
-  m->b = (struct operand){s.batch, s.k, s.n, s.b_batch, s.b_row, s.b_column, false, false, 0};
-  m->c = (struct operand){s.batch, s.m, s.n, s.c_batch, s.c_row, 1, false, false, 0};
+  m->a = (struct operand){.batch = s.batch,
+                          .rows = s.m,
+                          .columns = s.k,
+                          .batch_stride = s.a_batch,
+                          .row = s.a_row,
+                          .column = s.a_column};
+  m->b = (struct operand){.batch = s.batch,
+                          .rows = s.k,
+                          .columns = s.n,
+                          .batch_stride = s.b_batch,
+                          .row = s.b_row,
+                          .column = s.b_column};
+  m->c = (struct operand){
+      .batch = s.batch, .rows = s.m, .columns = s.n, .batch_stride = s.c_batch, .row = s.c_row, .column = 1};
+  m->bias = (struct operand){.batch = 1, .rows = 1, .columns = s.bias ? s.n : 0, .row = s.n, .column = 1};
+  choose_types(m);
   m->pieces = 1;
   m->piece = s.k;
-  place(&m->a, s.batch > 1 && s.k > PIECE, &floats);
+  place(&m->a, s.batch > 1 && s.k > PIECE, &bytes);
   if (m->a.transposed && s.k > PIECE) {
     m->pieces = (int)((s.k + PIECE - 1) / PIECE);
     m->piece = ((s.k + m->pieces - 1) / m->pieces + 63) / 64 * 64;
     m->pieces = (int)((s.k + m->piece - 1) / m->piece);
+    m->c.seen = PD_F32; /* what pieces are added to */
   }
-  place(&m->b, m->pieces > 1, &floats);
-  place(&m->c, true, &floats);
+  place(&m->b, m->pieces > 1, &bytes);
+  place(&m->bias, true, &bytes);
+  place(&m->c, true, &bytes);
   bool add = s.accumulate && !m->c.copied;
   make_parts(m, add);
-  m->bytes = (size_t)floats * sizeof(float) + (size_t)m->parts * m->library_bytes;
+  m->bytes = (size_t)bytes + (size_t)m->parts * m->library_bytes;
   return m;
 }
 
 size_t pd_matmul_scratch(const struct pd_matmul *m) { return m->bytes; }
 
-static const float *gather_operand(const struct operand *o, const float *from, float *scratch) {
-  if (!o->copied) return from;
+/* n elements, `step` from each other, of one type or widened. */
+static void copy_line(void *to, enum pd_type seen, pd_in from, int64_t n, int64_t step) {
+  const float *x = from.at;
+  const pd_bf16 *h = from.at;
+  if (step == 1 && seen == from.type)
+    memcpy(to, from.at, (size_t)(n * pd_bytes_of(seen)));
+  else if (seen == PD_BF16)
+    for (int64_t j = 0; j < n; j++) ((pd_bf16 *)to)[j] = h[j * step];
+  else if (from.type == PD_BF16)
+    for (int64_t j = 0; j < n; j++) ((float *)to)[j] = pd_from_bf16(h[j * step]);
+  else
+    for (int64_t j = 0; j < n; j++) ((float *)to)[j] = x[j * step];
+}
+
+/* The operand as the library sees it. */
+static const char *gather_operand(const struct operand *o, pd_in from, char *scratch) {
+  if (!o->copied) return from.at;
   int64_t batch = o->batch_stride == 0 ? 1 : o->batch;
   int64_t lines = o->transposed ? o->columns : o->rows, length = o->transposed ? o->rows : o->columns;
   int64_t line = o->transposed ? o->column : o->row, step = o->transposed ? o->row : o->column;
 #pragma omp parallel for
-  for (int64_t i = 0; i < batch * lines; i++) {
-    const float *x = from + i / lines * o->batch_stride + i % lines * line;
-    float *y = scratch + o->offset + i * length;
-    if (step == 1)
-      memcpy(y, x, (size_t)length * sizeof *y);
-    else
-      for (int64_t j = 0; j < length; j++) y[j] = x[j * step];
-  }
+  for (int64_t i = 0; i < batch * lines; i++)
+    copy_line(scratch + o->offset + i * length * pd_bytes_of(o->seen), o->seen,
+              pd_in_from(from, i / lines * o->batch_stride + i % lines * line), length, step);
   return scratch + o->offset;
 }
 
-static void scatter_result(const struct pd_matmul *m, const float *from, float *c) {
+static void scatter_result(const struct pd_matmul *m, const char *from, pd_out c) {
   const struct pd_matmul_shape *s = &m->shape;
 #pragma omp parallel for
   for (int64_t i = 0; i < s->batch * s->m; i++) {
-    const float *x = from + i * s->n;
-    float *y = c + i / s->m * s->c_batch + i % s->m * s->c_row;
-    if (s->accumulate)
+    const float *x = (const float *)from + i * s->n;
+    pd_out to = pd_out_from(c, i / s->m * s->c_batch + i % s->m * s->c_row);
+    float *y = to.at;
+    pd_bf16 *h = to.at;
+    if (m->c.seen == PD_BF16)
+      memcpy(h, (const pd_bf16 *)from + i * s->n, (size_t)s->n * sizeof *h);
+    else if (m->c.type == PD_BF16)
+      pd_write(to, 0, x, s->n);
+    else if (s->accumulate)
       for (int64_t j = 0; j < s->n; j++) y[j] += x[j];
     else
       memcpy(y, x, (size_t)s->n * sizeof *y);
   }
 }
 
-static void execute(const struct call *call, const float *a, const float *b, const float *bias, float *c,
+static void execute(const struct call *call, const void *a, const void *b, const void *bias, void *c,
                     void *scratch) {
   set(call->a, a);
   set(call->b, b);
@@ -206,41 +255,41 @@ static void execute(const struct call *call, const float *a, const float *b, con
   check(dnnl_primitive_execute(call->primitive, stream, n, arguments), "execute a matmul");
 }
 
-/* Where the part's matrices and rows begin; whole matrices of operands that all of the batch share. */
+/* Where the part's matrices and rows begin, in bytes; whole matrices of operands that all of the batch share. */
 static int64_t part_offset(const struct operand *o, const struct part *part, bool by_rows) {
   int64_t matrix = o->batch_stride == 0 ? 0 : part->matrix * o->rows * o->columns;
-  return matrix + (by_rows ? part->row * (o->transposed ? 1 : o->columns) : 0);
+  return (matrix + (by_rows ? part->row * (o->transposed ? 1 : o->columns) : 0)) * pd_bytes_of(o->seen);
 }
 
-static void execute_part(const struct pd_matmul *m, const struct part *part, const float *a, const float *b,
-                         const float *bias, float *c, void *scratch) {
+static void execute_part(const struct pd_matmul *m, const struct part *part, const char *a, const char *b,
+                         const char *bias, char *c, void *scratch) {
   a += part_offset(&m->a, part, true);
   b += part_offset(&m->b, part, false);
   c += part_offset(&m->c, part, true);
   for (int i = 0; i < m->pieces; i++) {
     const struct call *call = i == 0 ? &part->first : i == m->pieces - 1 ? &part->last : &part->middle;
     int64_t k = i * m->piece;
-    execute(call, a + k * m->shape.m, b + k * m->shape.n, bias, c, scratch);
+    execute(call, a + k * m->shape.m * pd_bytes_of(m->a.seen), b + k * m->shape.n * pd_bytes_of(m->b.seen), bias,
+            c, scratch);
   }
 }
 
-void pd_matmul(const struct pd_matmul *m, const float *a, const float *b, const float *bias, float *c,
-               void *scratch) {
+void pd_matmul(const struct pd_matmul *m, pd_in a, pd_in b, pd_in bias, pd_out c, void *scratch) {
   const struct pd_matmul_shape *s = &m->shape;
   if (s->few_rows) {
     pd_few_rows(s, a, b, bias, c);
     return;
   }
-  float *copies = (float *)((char *)scratch + (size_t)m->parts * m->library_bytes);
-  a = gather_operand(&m->a, a, copies);
-  b = gather_operand(&m->b, b, copies);
-  float *result = m->c.copied ? copies + m->c.offset : c;
+  char *copies = (char *)scratch + (size_t)m->parts * m->library_bytes;
+  const char *left = gather_operand(&m->a, a, copies), *right = gather_operand(&m->b, b, copies);
+  const char *vector = bias.at ? gather_operand(&m->bias, bias, copies) : NULL;
+  char *result = m->c.copied ? copies + m->c.offset : c.at;
   if (m->parts == 1) {
-    execute_part(m, &m->part[0], a, b, bias, result, scratch);
+    execute_part(m, &m->part[0], left, right, vector, result, scratch);
   } else {
 #pragma omp parallel for schedule(dynamic, 1)
     for (int i = 0; i < m->parts; i++)
-      execute_part(m, &m->part[i], a, b, bias, result, (char *)scratch + (size_t)i * m->library_bytes);
+      execute_part(m, &m->part[i], left, right, vector, result, (char *)scratch + (size_t)i * m->library_bytes);
   }
   if (m->c.copied) scatter_result(m, result, c);
 }

@@ -5,15 +5,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "kernels/pd_bf16.h"
 #include "kernels/pd_lanes.h"
 
 /* to = (first) or to += the sum of the tiles' partial sums, added in the order of tiles: each has n elements, the
  * next stands `stride` on. The first tile's are overwritten, and may be where `to` is. */
-static inline void pd_sum_tiles(bool first, float *to, float *partial, int64_t n, int64_t stride, int tiles) {
-  for (int64_t tile = 1; tile < tiles; tile++)
-    for (int64_t j = 0; j < n; j++) partial[j] += partial[tile * stride + j];
-  for (int64_t j = 0; j < n; j++) to[j] = first ? partial[j] : to[j] + partial[j];
-}
+void pd_sum_tiles(bool first, float *to, float *partial, int64_t n, int64_t stride, int tiles);
 
 /* Calls f for equal shares of n rows (or elements), on as many threads as there are. */
 #define PD_PARALLEL(f, n, share, ...)                                                        \

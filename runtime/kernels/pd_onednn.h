@@ -36,6 +36,11 @@ static bool threads_leave_bits(void) {
   return (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core) == dnnl_cpu_isa_avx512_core;
 }
 
+/* Of products and convolutions there are implementations for bf16, whose bits threads leave alone. */
+static bool has_bf16(void) { return threads_leave_bits(); }
+
+static dnnl_data_type_t library_type(enum pd_type type) { return type == PD_BF16 ? dnnl_bf16 : dnnl_f32; }
+
 /* Scratch belongs to the caller; accumulate: the result is added to what stands there. */
 static dnnl_primitive_attr_t attributes_new(bool accumulate) {
   dnnl_primitive_attr_t a;

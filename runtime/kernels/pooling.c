@@ -1,8 +1,11 @@
 /* pd_pooling: plain loops over channels-last images, vectorised along the channels. An element is made by one
  * thread, its window's positions in order, so bits do not depend on the number of threads. The backward pass of
  * the maximum finds its position again instead of saving it. */
+#define PD_KERNELS
+#include "kernels/pd_bf16.h"
 #include "pd_runtime.h"
 
+#include <math.h>
 #include <string.h>
 
 enum { BLOCK = 64, LANES = 16 }; /* channels a thread takes at a time; a vector's */
@@ -114,8 +117,88 @@ static void pool_all(const struct pd_pooling *p, const float *x, float *y, const
   }
 }
 
-void pd_pooling(const struct pd_pooling *p, const float *x, float *y) { pool_all(p, x, y, NULL, NULL); }
+/* ---- bf16: sums in floats ---------------------------------------------------------------------------- */
 
-void pd_pooling_backward(const struct pd_pooling *p, const float *x, const float *y, const float *dy, float *dx) {
-  pool_all(p, x, (float *)y, dy, dx);
+/* What one window gives to row r of x, of n channels from those that x, y and dy begin with: line is [width][LANES].
+ * What its rows before r have taken is found again. */
+static void give_to_row(const struct pd_pooling *p, const struct window *w, int64_t r, int64_t n, pd_in x, pd_in y,
+                        pd_in dy, float *line) {
+  float left[LANES], top[LANES], pixel[LANES], count = (float)(w->row.count * w->column.count);
+  pd_read(left, dy, 0, n);
+  if (p->maximum) pd_read(top, y, 0, n);
+  for (int64_t i = p->maximum ? w->row.first : r; i <= r; i++)
+    for (int64_t j = w->column.first; j < w->column.end; j++) {
+      if (p->maximum) pd_read(pixel, x, i * w->line + j * w->stride, n);
+      for (int64_t c = 0; c < n; c++) {
+        bool hit = !p->maximum || pixel[c] == top[c];
+        if (i == r && hit) line[j * LANES + c] += p->maximum ? left[c] : left[c] / count;
+        if (p->maximum && hit) left[c] = 0;
+      }
+    }
+}
+
+/* dx of n channels of one sample, row by row. */
+static void backward_rows(const struct pd_pooling *p, int64_t n, pd_in x, pd_in y, pd_in dy, pd_out dx) {
+  struct window w = {.channels = n, .stride = p->channels, .line = p->width * p->channels};
+  float line[p->width * LANES];
+  for (int64_t r = 0; r < p->height; r++) {
+    memset(line, 0, sizeof line);
+    for (int64_t i = 0; i < p->out[0]; i++) {
+      w.row = extent_of(p, 0, i);
+      for (int64_t j = 0; j < p->out[1] && w.row.first <= r && r < w.row.end; j++) {
+        int64_t at = (i * p->out[1] + j) * p->channels;
+        w.column = extent_of(p, 1, j);
+        give_to_row(p, &w, r, n, x, pd_in_from(y, at), pd_in_from(dy, at), line);
+      }
+    }
+    for (int64_t j = 0; j < p->width; j++) pd_write(dx, r * w.line + j * w.stride, line + j * LANES, n);
+  }
+}
+
+/* y of n channels of one sample. */
+static void forward_windows(const struct pd_pooling *p, int64_t n, pd_in x, pd_out y) {
+  float sum[LANES], pixel[LANES];
+  for (int64_t at = 0; at < p->out[0] * p->out[1]; at++) {
+    struct extent row = extent_of(p, 0, at / p->out[1]), column = extent_of(p, 1, at % p->out[1]);
+    for (int64_t c = 0; c < n; c++) sum[c] = p->maximum ? -INFINITY : 0;
+    for (int64_t i = row.first; i < row.end; i++)
+      for (int64_t j = column.first; j < column.end; j++) {
+        pd_read(pixel, x, (i * p->width + j) * p->channels, n);
+        for (int64_t c = 0; c < n; c++) {
+          float larger = pixel[c] > sum[c] || pixel[c] != pixel[c] ? pixel[c] : sum[c]; /* a NaN stays */
+          sum[c] = p->maximum ? larger : sum[c] + pixel[c];
+        }
+      }
+    for (int64_t c = 0; c < n && !p->maximum; c++) sum[c] /= (float)(row.count * column.count);
+    pd_write(y, at * p->channels, sum, n);
+  }
+}
+
+/* As pool_all; what is not there, or not read, has no address. */
+static void pool_typed(const struct pd_pooling *p, pd_in x, pd_in y, pd_in dy, pd_out to, bool back) {
+  int64_t blocks = (p->channels + LANES - 1) / LANES;
+  int64_t size = p->height * p->width * p->channels, out_size = p->out[0] * p->out[1] * p->channels;
+#pragma omp parallel for
+  for (int64_t i = 0; i < p->batch * blocks; i++) {
+    int64_t sample = i / blocks, first = i % blocks * LANES, rest = p->channels - first;
+    int64_t at = sample * size + first, out = sample * out_size + first, n = rest < LANES ? rest : LANES;
+    if (back)
+      backward_rows(p, n, pd_in_from(x, at), pd_in_from(y, out), pd_in_from(dy, out), pd_out_from(to, at));
+    else
+      forward_windows(p, n, pd_in_from(x, at), pd_out_from(to, out));
+  }
+}
+
+void pd_pooling(const struct pd_pooling *p, pd_in x, pd_out y) {
+  if (x.type == PD_F32 && y.type == PD_F32)
+    pool_all(p, x.at, y.at, NULL, NULL);
+  else
+    pool_typed(p, x, (pd_in){0}, (pd_in){0}, y, false);
+}
+
+void pd_pooling_backward(const struct pd_pooling *p, pd_in x, pd_in y, pd_in dy, pd_out dx) {
+  if (x.type == PD_F32 && y.type == PD_F32 && dy.type == PD_F32 && dx.type == PD_F32)
+    pool_all(p, x.at, (float *)y.at, dy.at, dx.at);
+  else
+    pool_typed(p, x, y, dy, dx, true);
 }

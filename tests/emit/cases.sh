@@ -205,6 +205,13 @@ launcher_counts_ranks() {
     expect 1 env "$1=0" "$2=3" g/train
     contains err 'has 2 stage(s).*has 3 rank(s)'
   done
+  for garbage in x '' '0 1' 'a[$(touch injected)]' 1,2 -1; do
+    expect 1 env OMPI_COMM_WORLD_RANK=0 "OMPI_COMM_WORLD_SIZE=$garbage" g/train
+    contains err 'are not numbers'
+    [ -z "$garbage" ] && continue
+    expect 1 env "OMPI_COMM_WORLD_RANK=$garbage" OMPI_COMM_WORLD_SIZE=2 g/train
+    contains err 'are not numbers'
+  done
   expect 1 env -u OMPI_COMM_WORLD_RANK -u PMI_RANK -u PMIX_RANK -u SLURM_PROCID g/train
   contains err 'mpirun -n 2'
   for help in --help -h; do
@@ -249,6 +256,11 @@ ranks_of_no_use_are_told() {
   contains err "'mpirun -n $used' launches"
   expect 0 "$pdc" -S -n 4 --memory 1GiB -o four "$source/models/gpt_mini.pdm"
   lacks err PD0510
+  expect 0 "$pdc" plan -n 16 --schedule sequential "$source/models/mlp.pdm"
+  contains err 'warning: of 16 ranks [0-9]* are used .PD0510'
+  contains err 'the model has only [0-9]* places to cut'
+  expect 1 "$pdc" plan --stages 16 --schedule sequential "$source/models/mlp.pdm"
+  contains err 'PD0505'
 }
 
 schedules_are_compared() {
@@ -288,7 +300,7 @@ failures_leave_the_directory_alone() {
   contains err "PD0606"
   expect 1 "$pdc" --cc "sh -c false" $gpt_small -o g "$source/models/gpt_mini.pdm"
   contains err "PD0606"
-  [ -z "$(ls -A g | grep '^\.stage')" ] || fail "a temporary program was left"
+  [ ! -e g/.pdc-new ] || fail "a build that failed was left"
   if [ -w /dev/full ]; then
     "$pdc" --emit plan $gpt_small "$source/models/gpt_mini.pdm" >/dev/full 2>err && fail "a full disk went unnoticed"
     contains err 'standard output'
@@ -331,7 +343,7 @@ passes_can_be_watched() {
   done
   grep -q '^fuse ' err && fail "'pdc plan' fuses once more what is not printed"
   expect 0 "$pdc" plan --emit schedule --time-passes --stages 2 $gpt_small "$source/models/gpt_mini.pdm"
-  grep -qE '^fuse .* ms  2 parts, of which 2 cached$' err || fail "--time-passes does not say that fuse knew all parts"
+  grep -qE '^fuse .* ms  2 parts$' err || fail "--time-passes does not say how many parts were fused"
   for what in ast graph kernels plan schedule source; do
     expect 0 "$pdc" --emit $what $gpt_small "$source/models/gpt_mini.pdm"
     [ -s out ] || fail "--emit $what prints nothing"
@@ -340,6 +352,14 @@ passes_can_be_watched() {
   expect 0 "$pdc" plan -n 2 "$source/models/gpt_mini.pdm"
   # Some of its running averages serve no output.
   expect 0 "$pdc" plan --verify-each --infer --stages 1 "$source/tests/unit/models/averages.pdm"
+}
+
+# What a stage of many blocks takes does not follow from few of them here: it is laid out whole, and planned once more.
+wrong_guesses_are_mended() {
+  for split in norm_40,norm_40.mean_2 norm_29.mean_2,norm_40; do
+    expect 0 timeout 30 "$pdc" -S --schedule 2bw -D batch=4 --microbatch 2 --split $split -o guessed \
+      "$source/tests/unit/models/rows.pdm"
+  done
 }
 
 profiles_are_measured() {

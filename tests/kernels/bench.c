@@ -44,31 +44,60 @@ static void measure(const char *name, double operations, void (*run)(void *work)
 
 struct product {
   struct pd_matmul *matmul;
-  float *a, *b, *c;
+  pd_in a, b;
+  pd_out c;
   void *scratch;
 };
 
+/* Past the macro that takes pointers (pd_calls.h). */
 static void run_product(void *work) {
   struct product *p = work;
-  pd_matmul(p->matmul, p->a, p->b, NULL, p->c, p->scratch);
+  (pd_matmul)(p->matmul, p->a, p->b, (pd_in){NULL, PD_F32}, p->c, p->scratch);
 }
 
-static void bench_product(const char *form, struct pd_matmul_shape s) {
+static pd_in random_operand(int64_t n, enum pd_type type) {
+  float *x = random_floats(n);
+  pd_in made = operand(x, n, type);
+  free(x);
+  return made;
+}
+
+/* The result in f32 where it is added to, else in the operands' type. */
+static void bench_product(const char *form, struct pd_matmul_shape s, enum pd_type type) {
   char name[99];
-  snprintf(name, sizeof name, "%-16s [%ld, %ld] = sum over %ld", form, (long)s.m, (long)s.n, (long)s.k);
-  struct product p = {pd_matmul_new(s), random_floats(s.m * s.k), random_floats(s.k * s.n),
-                      random_floats(s.m * s.n), NULL};
+  snprintf(name, sizeof name, "%s%-16s [%ld, %ld] = sum over %ld", type == PD_BF16 ? "bf16 " : "", form, (long)s.m,
+           (long)s.n, (long)s.k);
+  s.batch = s.c_batch = 1;
+  s.c_row = s.n;
+  s.a_type = s.b_type = type;
+  s.c_type = s.accumulate ? PD_F32 : type;
+  pd_in c = random_operand(s.m * s.n, s.c_type);
+  struct product p = {pd_matmul_new(s),
+                      random_operand(s.m * s.k, type),
+                      random_operand(s.k * s.n, type),
+                      {(void *)c.at, c.type},
+                      NULL};
   p.scratch = floats((int64_t)pd_matmul_scratch(p.matmul) / 4 + 16);
   measure(name, 2.0 * (double)s.m * (double)s.n * (double)s.k, run_product, &p);
-  free(p.a), free(p.b), free(p.c), free(p.scratch);
+  free((void *)p.a.at), free((void *)p.b.at), free(p.c.at), free(p.scratch);
 }
 
 /* A linear layer's products: m rows, n outputs, k inputs. */
 static void bench_layer(int64_t m, int64_t n, int64_t k) {
-  bench_product("x w^T", (struct pd_matmul_shape){1, m, n, k, 0, k, 1, 0, 1, k, 0, n, false, false, false});
-  bench_product("dy w", (struct pd_matmul_shape){1, m, k, n, 0, n, 1, 0, k, 1, 0, k, false, false, false});
-  bench_product("dy^T x", (struct pd_matmul_shape){1, n, k, m, 0, 1, n, 0, k, 1, 0, k, false, false, false});
-  bench_product("dy^T x, added", (struct pd_matmul_shape){1, n, k, m, 0, 1, n, 0, k, 1, 0, k, false, true, false});
+  for (enum pd_type type = PD_F32; type <= PD_BF16; type++) {
+    bench_product(
+        "x w^T",
+        (struct pd_matmul_shape){.m = m, .n = n, .k = k, .a_row = k, .a_column = 1, .b_row = 1, .b_column = k},
+        type);
+    bench_product(
+        "dy w",
+        (struct pd_matmul_shape){.m = m, .n = k, .k = n, .a_row = n, .a_column = 1, .b_row = k, .b_column = 1},
+        type);
+    struct pd_matmul_shape dw = {.m = n, .n = k, .k = m, .a_row = 1, .a_column = n, .b_row = k, .b_column = 1};
+    if (type == PD_F32) bench_product("dy^T x", dw, type);
+    dw.accumulate = true;
+    bench_product("dy^T x, added", dw, type);
+  }
 }
 
 struct heads {

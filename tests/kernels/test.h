@@ -2,6 +2,7 @@
 #ifndef KERNELS_TEST_H
 #define KERNELS_TEST_H
 
+#include "kernels/pd_bf16.h"
 #include "pd_runtime.h"
 
 #include <math.h>
@@ -42,6 +43,27 @@ static float *random_floats(int64_t n) {
   float *x = floats(n);
   for (int64_t i = 0; i < n; i++) x[i] = random_float();
   return x;
+}
+
+/* The numbers as an operand of that type, which the caller frees; they become what it holds. */
+static inline pd_in operand(float *x, int64_t n, enum pd_type type) {
+  pd_out to = {floats(n), type};
+  pd_write(to, 0, x, n);
+  pd_in made = {to.at, type};
+  pd_read(x, made, 0, n);
+  return made;
+}
+
+/* Valid until the fourth call behind it. */
+__attribute__((format(printf, 1, 2))) static inline const char *format(const char *form, ...) {
+  static char texts[4][128];
+  static int next;
+  char *text = texts[next++ % 4];
+  va_list list;
+  va_start(list, form);
+  vsnprintf(text, sizeof texts[0], form, list);
+  va_end(list);
+  return text;
 }
 
 #endif

@@ -39,12 +39,12 @@ static void views_give_back_what_was_filled() {
     CHECK(same(fetch(AT(rounded), n, true), rounded));
     pd_round(IN(copied), (const float *)IN(x), n, false);
     CHECK(same(fetch(AT(copied), n), x));
-    memcpy(pd_fill(IN(rounded), n), x.data(), sizeof(float) * x.size());
+    memcpy(pd_fill(IN(rounded), n, true), x.data(), sizeof(float) * x.size());
     pd_filled(IN(rounded), n, true);
     CHECK(same(fetch(AT(rounded), n, true), rounded));
   }
   float nan = NAN;
-  memcpy(pd_fill(IN(rounded), 1), &nan, sizeof nan);
+  memcpy(pd_fill(IN(rounded), 1, true), &nan, sizeof nan);
   pd_filled(IN(rounded), 1, true);
   CHECK(std::isnan(fetch(AT(rounded), 1, true)[0]));
 }
@@ -158,7 +158,7 @@ int main(int argc, char **argv) {
   stage.figures = figures;
   stage.n_figures = 2;
   MPI_Init(&argc, &argv);
-  pd_comm_open();
+  pd_comm_open(0);
   pd.seed = 0x123456789abcdefu;
   pd_sample_base = 100;
   start_rank(&stage);

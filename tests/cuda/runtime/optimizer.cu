@@ -232,7 +232,7 @@ static void fill_gradients(int64_t t) {
           use ? (size_t)(t % SETS) * on_device.stage.exchanged_stride : on_device.stage.accumulators;
       size_t host_set = use ? (size_t)(t % SETS) * on_host.stage.exchanged_stride : on_host.stage.accumulators;
       int64_t n = on_device.parameters[i].elements;
-      float *host = host_at(host_set + h->offset), *device = pd_fill(device_arena, n);
+      float *host = host_at(host_set + h->offset), *device = pd_fill(device_arena, n, false);
       for (int64_t j = 0; j < n; j++)
         host[j] = device[j] = number((uint64_t)(((t + 1) * 10 + i * 2 + use) * 1000000 + j));
       pd_filled(device_arena + device_set + d->offset, n, false);
@@ -310,7 +310,7 @@ int main(int argc, char **argv) {
       {"adafactor", &pd_adafactor, &host_adafactor, 3, 1, false, FACTORED, adafactor_numbers},
   };
   MPI_Init(&argc, &argv);
-  pd_comm_open();
+  pd_comm_open(0);
   for (struct setting s : settings)
     for (s.versions = 1; s.versions <= 2; s.versions++)
       for (int masters = 0; masters < 2; masters++) {

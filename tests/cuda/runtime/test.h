@@ -27,7 +27,7 @@ static inline void start_rank(struct pd_stage *stage) {
 }
 
 static inline void put(size_t at, const void *from, size_t bytes) {
-  float *to = pd_fill(pd.arena + at, (int64_t)(bytes / 4));
+  float *to = pd_fill(pd.arena + at, (int64_t)(bytes / 4), false);
   memcpy(to, from, bytes);
   pd_filled(pd.arena + at, (int64_t)(bytes / 4), false);
 }

@@ -9,7 +9,9 @@ for p in 1-1_0_12 1-1_1_12 2_1_12 2-2_0_12 2-2_1_12 2-2_1_4 1-2-1_1_12 1-1-1_2_1
   figures one.jsonl >one.figures
   for seed in $seeds; do
     export CUDA_HOST_SEED=$seed
-    plan $p $data --comm $comm --steps 9 --log all.jsonl --save all.safetensors || complain "$p, seed $seed"
+    check= # checksums of messages change nothing either
+    [ "$comm" = mpi ] && [ "$seed" = 2 ] && check=--check-messages
+    plan $p $data $check --comm $comm --steps 9 --log all.jsonl --save all.safetensors || complain "$p, seed $seed"
     figures all.jsonl >all.figures
     cmp one.figures all.figures || complain "$p, seed $seed: other figures than on the host"
     cmp one.safetensors all.safetensors || complain "$p, seed $seed: other weights than on the host"

@@ -1,0 +1,31 @@
+/* What the runtime is told of the training itself, whatever the plan, for checkpoints to keep. */
+#include "emit/print.h"
+
+static void print_settings(Emit *e, const char *head, const Setting *at, int n, const char *tail) {
+  Names items = {0};
+  for (int i = 0; i < n; i++)
+    push(&items, internf("%s, %s", string_literal(at[i].name), string_literal(at[i].value)));
+  text_list(&e->out, 2, head, &items, tail);
+}
+
+/* What the model says of the training, and the precision, which the command line does. */
+static Identity identity_of(const Emit *e) {
+  Identity x = {.function = e->identity->function};
+  for (int i = 0; i < e->identity->settings.n; i++)
+    push(&x.settings, e->identity->settings.at[i]);
+  push(&x.settings, (Setting){"precision", precision_name(e->k->target.precision)});
+  return x;
+}
+
+void identity_tables(Emit *e) {
+  const Identity x = identity_of(e);
+  print_settings(e, "static const char *const function[] = {", x.function.at, x.function.n,
+                 "}; /* what is computed, by part */\n");
+  print_settings(e, "static const char *const settings[] = {", x.settings.at, x.settings.n,
+                 "}; /* of the training */\n\n");
+}
+
+void identity_fields(Emit *e) {
+  text_add(&e->out, "  .function = function, .n_function = %d, .settings = settings, .n_settings = %d,\n",
+           e->identity->function.n, identity_of(e).settings.n);
+}

@@ -1,0 +1,236 @@
+/* What a stage program tells the runtime about its parameters: where they, their gradients and their moments stand, who
+ * else has them, how they start. */
+#include "emit/print.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+static bool stage_holds(const Emit *e, int stage, int param) {
+  for (int c = stage; c < plan_parts(e->plan); c += e->plan->pipeline.n_stages)
+    for (int i = e->plan->stage[c].first_piece; i < e->plan->stage[c].end_piece; i++)
+      for (int j = 0; j < e->pieces->at[i].params.n; j++)
+        if (e->pieces->at[i].params.at[j] == param)
+          return true;
+  return false;
+}
+
+static int owner_of(const Emit *e, int param) {
+  for (int i = 0; i < e->plan->pipeline.n_stages; i++)
+    if (stage_holds(e, i, param))
+      return i;
+  BUG("parameter '%s' is on no stage", e->g->params.at[param].name);
+}
+
+static int find_buffer(const Emit *e, BufferKind kind, int param, int use) {
+  for (int i = 0; i < e->k->buffers.n; i++) {
+    const Buffer *b = &e->k->buffers.at[i];
+    if (b->kind == kind && b->param == param && (use < 0 || b->use == use))
+      return i;
+  }
+  return -1;
+}
+
+/* ---- parameters ------------------------------------------------------------------------------ */
+
+Name shape_fields(const Shape *shape) {
+  Text dims = {0};
+  for (int i = 0; i < shape->rank; i++)
+    text_add(&dims, "%s%" PRId64, i ? ", " : "", shape->dim[i]);
+  return internf(".dim = {%s}, .rank = %d", dims.n ? dims.at : "1", shape->rank);
+}
+
+void list_field(Emit *e, const char *name, const char *type, const Names *list, const char *tail) {
+  char *head = format("   .%s = PD_LIST(%s, ", name, type);
+  if (list->n)
+    text_list(&e->out, (int)strlen(head), head, list, format(")%s", tail));
+}
+
+/* Where each use adds up its gradient. */
+static Names uses_of(const Emit *e, int param) {
+  const Param *p = &e->g->params.at[param];
+  Names uses = {0};
+  for (int use = 0; use < p->uses.n; use++) {
+    if (use >= p->gradients.n || p->gradients.at[use] < 0)
+      continue;
+    int buffer = find_buffer(e, BUFFER_ACCUMULATOR, param, use);
+    Name offset = buffer >= 0 ? internf("%s, %s", e->gradients_type, member_path(e, buffer))
+                              : internf("struct arena, exchanged[0].%s_use_%d", c_identifier(p->name), use + 1);
+    push(&uses, internf("{.stage = %d, .offset = offsetof(%s)}", stage_of_node(e, p->uses.at[use]), offset));
+  }
+  return uses;
+}
+
+static bool has_gradient(const Emit *e, const Param *p, int stage) {
+  for (int use = 0; use < p->uses.n && use < p->gradients.n; use++)
+    if (p->gradients.at[use] >= 0 && stage_of_node(e, p->uses.at[use]) == stage)
+      return true;
+  return false;
+}
+
+/* The stages that hold it and pass it no gradient; a frozen one is not exchanged. */
+static Names readers_of(const Emit *e, int param) {
+  Names readers = {0};
+  for (int i = 0; i < e->plan->pipeline.n_stages && !e->g->params.at[param].frozen; i++)
+    if (stage_holds(e, i, param) && !has_gradient(e, &e->g->params.at[param], i))
+      push(&readers, internf("%d", i));
+  return readers;
+}
+
+static bool used_once_here(const Emit *e, int param, int weight) {
+  const Param *p = &e->g->params.at[param];
+  int buffer = find_buffer(e, BUFFER_ACCUMULATOR, param, 0);
+  return p->uses.n == 1 && p->gradients.n == 1 && p->gradients.at[0] >= 0 && buffer >= 0 &&
+         owner_of(e, param) == e->k->stage && !strcmp(member_path(e, buffer), member_path(e, weight));
+}
+
+/* The buffer of a parameter held here. */
+static int find_weight(const Emit *e, int param) {
+  bool frozen = e->g->params.at[param].frozen;
+  int weight = find_buffer(e, frozen ? BUFFER_FROZEN : BUFFER_WEIGHT, param, -1);
+  ensure(weight >= 0);
+  return weight;
+}
+
+static double momentum_of(const Emit *e, const Param *buffer) {
+  return node_number(&e->g->nodes.at[buffer->uses.at[0]], "momentum");
+}
+
+static void add_init(const Param *p, Names *fields) {
+  static const char *const inits[] = {"PD_ZEROS", "PD_ONES", "PD_CONSTANT", "PD_UNIFORM", "PD_NORMAL"};
+  push(fields, internf(".init = %s", inits[p->init]));
+  if (p->init != INIT_ZEROS && p->init != INIT_ONES)
+    push(fields, internf(".init_value = %s", double_literal(p->init_value)));
+}
+
+/* What the stages have to do with a parameter that is not used once and here. */
+static void sharing_fields(Emit *e, int param) {
+  Names uses = uses_of(e, param), readers = readers_of(e, param);
+  text_add(&e->out, "   .owner = %d, .n_uses = %d", owner_of(e, param), uses.n);
+  if (readers.n)
+    text_add(&e->out, ", .n_readers = %d", readers.n);
+  text_add(&e->out, uses.n + readers.n ? ",\n" : "},\n");
+  for (int i = 0; i < uses.n; i++)
+    text_add(&e->out, "%s     %s%s", i == 0 ? "   .uses = PD_LIST(struct pd_use,\n" : "", uses.at[i],
+             i + 1 < uses.n ? ",\n"
+             : readers.n    ? "),\n"
+                            : ")},\n");
+  list_field(e, "readers", "int", &readers, "},\n");
+}
+
+/* In the order of struct pd_parameter, as C++ wants it. */
+static void parameter_line(Emit *e, int param) {
+  const Param *p = &e->g->params.at[param];
+  int weight = find_weight(e, param);
+  bool once = used_once_here(e, param, weight);
+  Names values = {0};
+  text_add(&e->out, "  {.name = %s, .order = %d, %s,\n", string_literal(p->name), param, shape_fields(&p->shape));
+  if (e->p->forward_only) {
+    text_add(&e->out, "   %sHELD(%s), .owner = %d},\n", p->stored_in_out ? ".stored_in_out = true, " : "",
+             member_path(e, weight), owner_of(e, param));
+    return;
+  }
+  add_init(p, &values);
+  const ParameterGroup *group = p->group ? &e->g->train.groups.at[p->group - 1] : NULL;
+  bool decay_all = group ? group->decay_all : e->g->train.decay_all;
+  if (is_trained(p) && (decay_all || p->shape.rank >= 2))
+    push(&values, intern(".decays = true"));
+  if (p->hidden)
+    push(&values, intern(".hidden = true"));
+  if (group)
+    push(&values, internf(".group = %d", p->group));
+  if (p->stored_in_out)
+    push(&values, intern(".stored_in_out = true"));
+  if (p->buffer)
+    push(&values, internf(".buffer = true, .momentum = %s", float_literal(momentum_of(e, p))));
+  push(&values, internf("%s(%s)", once ? "USED_ONCE" : p->frozen ? "FROZEN" : "HELD", member_path(e, weight)));
+  text_list(&e->out, 3, "   ", &values, once ? "},\n" : ",\n");
+  if (!once)
+    sharing_fields(e, param);
+}
+
+static void inference_macros(Emit *e) {
+  text_add(&e->out,
+           "/* A parameter that is this member of struct weights. */\n"
+           "#define HELD(member) \\\n"
+           "  .elements = sizeof ((struct weights *)0)->member / sizeof *((struct weights *)0)->member, \\\n"
+           "  .offset = offsetof(struct weights, member)%s\n",
+           e->k->target.precision == PRECISION_BF16 ? ", \\" : "");
+  if (e->k->target.precision == PRECISION_BF16)
+    text_add(&e->out, "  .bf16 = sizeof *((struct weights *)0)->member == sizeof(pd_bf16)\n");
+  text_add(&e->out, "\n");
+}
+
+static void frozen_macro(Emit *e) {
+  bool rounds = e->k->target.precision == PRECISION_BF16;
+  text_add(&e->out,
+           "/* A frozen one, which is this member of struct frozen. */\n"
+           "#define FROZEN(member) \\\n"
+           "  .elements = sizeof ((struct frozen *)0)->member / sizeof *((struct frozen *)0)->member, \\\n"
+           "  .offset = offsetof(struct frozen, member), \\\n  %s.frozen = true\n",
+           rounds ? ".bf16 = sizeof *((struct frozen *)0)->member == sizeof(pd_bf16), " : "");
+}
+
+/* What follows from where a parameter is. */
+static void parameter_macros(Emit *e) {
+  bool masters = has_masters(e), once = false;
+  for (int i = 0; i < e->k->params.n && !once; i++)
+    once = used_once_here(e, e->k->params.at[i], find_weight(e, e->k->params.at[i]));
+  if (e->allocation->section[SECTION_WEIGHTS].copies)
+    text_add(&e->out,
+             "/* A parameter that is this member of struct weights. */\n"
+             "#define HELD(member) \\\n"
+             "  .elements = sizeof ((%s *)0)->member / sizeof(float), \\\n"
+             "  .offset = offsetof(struct weights, member)%s\n",
+             e->state_type, masters ? ", .state = offsetof(struct masters, member), \\" : "");
+  if (masters)
+    text_add(&e->out, "  .bf16 = sizeof *((struct weights *)0)->member == sizeof(pd_bf16)\n");
+  if (once)
+    text_add(&e->out,
+             "/* One that the model uses once, on this stage: its gradient is the same member of "
+             "arena->gradients[]. */\n"
+             "#define USED_ONCE(member) \\\n"
+             "  HELD(member), .owner = STAGE, .n_uses = 1, \\\n"
+             "  .uses = PD_LIST(struct pd_use, {.stage = STAGE, .offset = offsetof(%s, member)})\n",
+             e->gradients_type);
+  if (e->allocation->section[SECTION_FROZEN].copies)
+    frozen_macro(e);
+  text_add(&e->out, "\n");
+}
+
+void parameter_table(Emit *e) {
+  if (e->k->params.n == 0)
+    return;
+  (e->p->forward_only ? inference_macros : parameter_macros)(e);
+  text_add(&e->out, "static const struct pd_parameter parameters[] = {\n");
+  for (int i = 0; i < e->k->params.n; i++)
+    parameter_line(e, e->k->params.at[i]);
+  text_add(&e->out, "};\n\n");
+}
+
+/* ---- moments of shapes of their own ---------------------------------------------------------- */
+
+void moment_table(Emit *e) {
+  const UpdateRule *rule = update_rule(&e->g->train);
+  if (!e->allocation->own_moments.n)
+    return;
+  text_add(&e->out, "/* By parameter; what is not trained has none, and no parameter one without elements. */\n"
+                    "static const struct pd_moment own_moments[] = {\n");
+  for (int i = 0, own = 0; i < e->k->params.n; i++) {
+    const Param *p = &e->g->params.at[e->k->params.at[i]];
+    const char *member = member_path(e, find_weight(e, e->k->params.at[i]));
+    for (int m = 0, like = 0; m < rule->n_moments; m++) {
+      Shape shape = moment_shape(rule, m, p);
+      Names fields = {0};
+      if (!is_trained(p) || !shape_elements(&shape))
+        push(&fields, intern(".offset = 0"));
+      else if (rule->moment_shape[m])
+        push(&fields, internf(".offset = offsetof(struct arena, own_moments.%s)",
+                              own_moment_member(e, &e->allocation->own_moments.at[own++])));
+      else
+        push(&fields, internf(".offset = offsetof(struct arena, moments[%d].%s)", like++, member));
+      push(&fields, shape_fields(&shape));
+      text_list(&e->out, 3, "  {", &fields, "},\n");
+    }
+  }
+  text_add(&e->out, "};\n\n");
+}

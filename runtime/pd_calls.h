@@ -1,0 +1,46 @@
+/* Programs in C pass pointers to the library calls of pd_runtime.h as they are: of which type the elements are is the
+ * pointer's. What implements the calls defines PD_KERNELS and sees the functions alone. */
+#ifndef PD_CALLS_H
+#define PD_CALLS_H
+
+#define PD_TYPE(x) _Generic((x), const pd_bf16 * : PD_BF16, pd_bf16 * : PD_BF16, default : PD_F32)
+#define PD_POINTER(x) \
+  _Generic((x), const float * : (x), float * : (x), const pd_bf16 * : (x), pd_bf16 * : (x), void * : (x))
+#define PD_IN(x) ((pd_in){PD_POINTER(x), PD_TYPE(x)})
+#define PD_OUT(x) ((pd_out){PD_POINTER(x), PD_TYPE(x)})
+
+#define pd_matmul(m, a, b, bias, c, scratch) pd_matmul(m, PD_IN(a), PD_IN(b), PD_IN(bias), PD_OUT(c), scratch)
+#define pd_convolution(c, x, w, bias, y, scratch) \
+  pd_convolution(c, PD_IN(x), PD_IN(w), PD_IN(bias), PD_OUT(y), scratch)
+#define pd_convolution_backward(c, dy, w, dx, scratch) \
+  pd_convolution_backward(c, PD_IN(dy), PD_IN(w), PD_OUT(dx), scratch)
+#define pd_convolution_weights(c, x, dy, dw, scratch) \
+  pd_convolution_weights(c, PD_IN(x), PD_IN(dy), PD_OUT(dw), scratch)
+#define pd_pooling(p, x, y) pd_pooling(p, PD_IN(x), PD_OUT(y))
+#define pd_pooling_backward(p, x, y, dy, dx) pd_pooling_backward(p, PD_IN(x), PD_IN(y), PD_IN(dy), PD_OUT(dx))
+#define pd_attention_forward(a, q, k, v, o, lse, scratch) \
+  pd_attention_forward(a, PD_IN(q), PD_IN(k), PD_IN(v), PD_OUT(o), PD_OUT(lse), scratch)
+#define pd_attention_backward(a, q, k, v, o, lse, d_o, dq, dk, dv, scratch)                            \
+  pd_attention_backward(a, PD_IN(q), PD_IN(k), PD_IN(v), PD_IN(o), PD_IN(lse), PD_IN(d_o), PD_OUT(dq), \
+                        PD_OUT(dk), PD_OUT(dv), scratch)
+#define pd_masked_attention_forward(a, q, k, v, mask, o, lse, scratch) \
+  pd_masked_attention_forward(a, PD_IN(q), PD_IN(k), PD_IN(v), PD_IN(mask), PD_OUT(o), PD_OUT(lse), scratch)
+#define pd_masked_attention_backward(a, q, k, v, o, lse, d_o, mask, dq, dk, dv, scratch)                       \
+  pd_masked_attention_backward(a, PD_IN(q), PD_IN(k), PD_IN(v), PD_IN(o), PD_IN(lse), PD_IN(d_o), PD_IN(mask), \
+                               PD_OUT(dq), PD_OUT(dk), PD_OUT(dv), scratch)
+#define pd_cached_attention(a, q, k, v, position, o, keys, values) \
+  pd_cached_attention(a, PD_IN(q), PD_IN(k), PD_IN(v), position, PD_OUT(o), PD_OUT(keys), PD_OUT(values))
+#define pd_lstm_forward(l, x, w, h0, c0, lengths, h, h_n, c_n, c, gates, scratch)                            \
+  pd_lstm_forward(l, PD_IN(x), PD_IN(w), PD_IN(h0), PD_IN(c0), lengths, PD_OUT(h), PD_OUT(h_n), PD_OUT(c_n), \
+                  PD_OUT(c), PD_OUT(gates), scratch)
+#define pd_lstm_backward(l, w, h0, c0, lengths, h, c, gates, dh, dh_n, dc_n, d_gates, previous, dh0, dc0,   \
+                         scratch)                                                                           \
+  pd_lstm_backward(l, PD_IN(w), PD_IN(h0), PD_IN(c0), lengths, PD_IN(h), PD_IN(c), PD_IN(gates), PD_IN(dh), \
+                   PD_IN(dh_n), PD_IN(dc_n), PD_OUT(d_gates), PD_OUT(previous), PD_OUT(dh0), PD_OUT(dc0),   \
+                   scratch)
+#define pd_gather(table, index, rows, width, out, stride) \
+  pd_gather(PD_IN(table), index, rows, width, PD_OUT(out), stride)
+#define pd_gather_gradient(accumulator, index, gradient, rows, width, stride, classes, first) \
+  pd_gather_gradient(PD_OUT(accumulator), index, PD_IN(gradient), rows, width, stride, classes, first)
+
+#endif
