@@ -5,10 +5,12 @@
 
 #include "autodiff/autodiff.h"
 #include "build/build.h"
+#include "checkpoint/checkpoint.h"
 #include "cut/cut.h"
 #include "decode/decode.h"
 #include "elaborate/elaborate.h"
 #include "emit/emit.h"
+#include "graph/identity.h"
 #include "layout/permutes.h"
 #include "measure/measure.h"
 #include "pipedream/pipedream.h"
@@ -21,6 +23,7 @@ typedef struct Compilation {
   Options options;
   Ast *ast;
   Graph *graph;
+  Identity *identity; /* of the graph as it was elaborated */
   Pieces pieces;
   Stages *stages; /* shared by plan, fuse, lower, schedule and allocate */
   PlanWatch planned;
@@ -51,6 +54,8 @@ static bool run_elaborate(Compilation *c) {
   c->graph = elaborate(c->ast, &options);
   if (c->graph && o->infer)
     c->graph->train.batch = inference_batch(c->graph->train.batch, &o->plan);
+  if (c->graph)
+    c->identity = graph_identity(c->graph);
   return c->graph != NULL;
 }
 
@@ -94,7 +99,9 @@ static bool run_plan(Compilation *c) {
   if (!prepare_request(c))
     return false;
   int wanted = c->options.command == COMMAND_PLAN ? N_RUNNERS_UP : 0;
-  c->plan = plan_make(c->graph, &c->pieces, request, c->runners_up, wanted);
+  do
+    c->plan = plan_make(c->graph, &c->pieces, request, c->runners_up, wanted);
+  while (c->plan && !stages_confirm(c->stages, c->plan));
   return c->plan != NULL;
 }
 
@@ -140,8 +147,8 @@ static bool run_emit(Compilation *c) {
   text_add(&all, "%s", c->plan_json);
   c->sources = alloc((size_t)n_stages(c) * sizeof *c->sources);
   for (int i = 0; i < n_stages(c); i++) {
-    c->sources[i] =
-        emit_stage(c->graph, &c->pieces, c->plan, c->lowered[i], &c->programs[i], c->allocations[i], mark);
+    c->sources[i] = emit_stage(c->graph, &c->pieces, c->plan, c->lowered[i], &c->programs[i], c->allocations[i],
+                               c->identity, mark);
     text_add(&all, "%s", c->sources[i]);
   }
   const char *hash = sha256_hex(all.at, strlen(all.at));
@@ -163,11 +170,17 @@ static bool run_build(Compilation *c) {
                 .toolchain = backend_of(&c->plan->target)->toolchain,
                 .n_stages = n,
                 .replicas = replicas,
+                .placement = c->plan->placement,
                 .source = c->sources,
                 .plan_json = c->plan_json};
-  if (!o->dry_run && !output_write(o, &out))
+  if (o->dry_run)
+    return o->sources_only || cc_stages(o, &out);
+  if (!output_write(o, &out))
     return false;
-  return o->sources_only || cc_stages(o, &out);
+  if (o->sources_only || cc_stages(o, &out))
+    return output_install(o, &out);
+  output_abandon(&out);
+  return false;
 }
 
 /* ---- dumps and checks ------------------------------------------------------------------------ */
@@ -473,6 +486,7 @@ static bool run_command(Compilation *c) {
   switch (o->command) {
   case COMMAND_EXPLAIN: return explain_code(o);
   case COMMAND_REPORT: return report(o->input, o->output);
+  case COMMAND_CHECKPOINT: return checkpoint_list(o->input, stdout);
   case COMMAND_PROFILE: return profile(c);
   case COMMAND_PLAN: return print_plans(c);
   case COMMAND_BUILD: break;
@@ -481,6 +495,7 @@ static bool run_command(Compilation *c) {
 }
 
 int main(int argc, char **argv) {
+  setvbuf(stderr, NULL, _IOLBF, BUFSIZ);
   static Compilation c;
   options_read(&c.options, argc, argv);
   const Options *o = &c.options;

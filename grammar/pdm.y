@@ -316,6 +316,10 @@ subscript:
 /* The first token says whether a file or a definition follows. */
 int pdm_lex(YYSTYPE *value, YYLTYPE *where, void *scanner) {
   Parse *p = pdm_get_extra(scanner);
+  if (p->given_up) {
+    *where = p->now;
+    return END;
+  }
   if (p->started) return pdm_scan(value, where, scanner);
   p->started = true;
   *where = p->now;
@@ -336,6 +340,5 @@ static int yyreport_syntax_error(const yypcontext_t *context, void *scanner, Par
 static void pdm_error(YYLTYPE *where, void *scanner, Parse *p, const char *message) {
   (void)scanner;
   (void)message; /* "memory exhausted": all else goes to yyreport_syntax_error */
-  p->errors++;
-  error_at(*where, "PD0010", "this is nested too deeply");
+  if (parse_erred(p)) error_at(*where, "PD0010", "this is nested too deeply");
 }

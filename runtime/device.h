@@ -35,8 +35,8 @@ bool pd_device_recording(void);
 
 /* n numbers at an address in the arena, to be read before the next call of pd_view or pd_fill. */
 const float *pd_view(const void *at, int64_t n, bool bf16);
-/* Room for n floats; once they are written pd_filled puts them at the address, rounded where bf16. */
-float *pd_fill(void *at, int64_t n);
+/* Room for n floats; once they are written pd_filled puts them at the address, rounded where bf16, as was said. */
+float *pd_fill(void *at, int64_t n, bool bf16);
 void pd_filled(void *at, int64_t n, bool bf16);
 /* n floats of the arena to another place there, rounded where bf16. */
 void pd_round(void *to, const float *from, int64_t n, bool bf16);

@@ -59,7 +59,8 @@ static void finish_validation(void) {
   double end = pd_seconds();
   pd_trace(PD_VALIDATE, t, -1, started, end);
   pd_log_validation(t, means, pd_dataset_samples(pd_evaluation_data), end - started);
-  pd_clock_pause(end - started);
+  pd_keep_validated(t + 1, pd_model_loss(means));
+  pd_clock_pause(pd_seconds() - started);
 }
 
 bool pd_evaluation_next(int64_t v) {

@@ -24,11 +24,14 @@ struct pd_options {
   char **init, **init_partial, **rename; /* of each option's uses, one after the other */
   int n_data, n_validation, n_init, n_init_partial, n_rename;
   int64_t steps, validate_every, checkpoint_every; /* -1, 0, 0: not given */
+  int64_t keep, keep_every;                        /* 0: not given */
+  int64_t audit;                                   /* every so many updates; 0: not */
   uint64_t seed;
   const char *save, *save_raw, *log, *checkpoint, *trace, *run, *tensorboard;
   int token_bytes;  /* of --token-type; 0: not given */
   const char *plan; /* where --run keeps a copy of it */
   double timeout;   /* seconds */
+  double grace;     /* the same */
   double peak;      /* operations a second of all ranks; 0: measured */
   struct pd_augment augment;
   const char *prompt, *prompt_file, *prompt_tokens;
@@ -39,7 +42,9 @@ struct pd_options {
   bool stop, window, token_numbers;
   int64_t pad;      /* the token behind what is shorter than its input */
   const char *comm; /* how messages travel: "nccl" or "mpi"; NULL: what suits the devices */
-  bool evaluate, resume, quiet, emulate, graphs, help;
+  bool check_messages;
+  bool evaluate, resume, resume_or_start, resume_anyway, checkpoint_optional, checkpoint_background, quiet,
+      emulate, graphs, help;
 };
 extern struct pd_options pd_options;
 bool pd_parse_options(struct pd_options *o, int argc, char **argv, char *why);
@@ -53,6 +58,8 @@ double pd_seconds(void); /* monotonic */
 void pd_agree(const char *why);
 /* Another rank reports what this one has seen too: keeps its messages moving until the launch ends. */
 PD_NORETURN void pd_leave_to_others(void);
+/* Before an end without exit, in a handler of a signal, too: what is half written goes, and locks. */
+void pd_leave_nothing(void);
 void *pd_allocate(size_t bytes); /* zeroed, 64-byte aligned; at start only */
 
 /* ---- ranks.c --------------------------------------------------------------------------------- */
@@ -73,15 +80,18 @@ struct pd_turn pd_turn(int64_t turn, bool backward);
 
 /* ---- comm.c ---------------------------------------------------------------------------------- */
 
-extern MPI_Comm pd_comm_control, pd_comm_replicas, pd_comm_ties, pd_comm_figures;
-void pd_comm_open(void);   /* after MPI_Init: the communicators */
-void pd_comm_start(void);  /* posts the first receives */
-void pd_comm_finish(void); /* waits until every message of this rank is out */
+extern MPI_Comm pd_comm_control, pd_comm_replicas, pd_comm_ties, pd_comm_figures, pd_comm_checkpoints,
+    pd_comm_signals;
+void pd_comm_open(int stage); /* after MPI_Init: the communicators, and this rank's number */
+void pd_comm_start(void);     /* posts the first receives */
+void pd_comm_finish(void);    /* waits until every message of this rank is out */
 /* Waits until ready(of) says so, progressing everything else. When --timeout passes the launch ends with
  * "waited S s for WHAT NUMBER (from|to) rank PEER"; number < 0 and peer < 0 are left out. False when there
  * was nothing to wait for. */
 bool pd_wait_until(bool (*ready)(void *), void *of, const char *what, int64_t number, const char *direction,
                    int peer);
+int64_t pd_waiting_for(void);  /* the rank that this one waits for now; -1: all; -2: it does not wait */
+int64_t pd_turns_posted(void); /* the last turn that a message of a neighbour is received for */
 /* The same for all n requests. */
 bool pd_wait(int n, MPI_Request *request, const char *what, int64_t number, const char *direction, int peer);
 
@@ -272,8 +282,51 @@ void pd_figures_fold(int64_t batch);
 
 /* ---- outputs.c -------------------------------------------------------------------------------- */
 
-/* Rank 0 tries all that the run will write, and opens the log; false after filling `why`. */
+/* Rank 0 tries and locks all that the run will write, and opens the log; false after filling `why`. */
 bool pd_outputs_check(char *why);
+
+/* ---- signals.c -------------------------------------------------------------------------------- */
+
+void pd_signals_prepare(void); /* before MPI starts: handlers */
+void pd_signals_start(
+    void); /* from now on a training answers; before, and where nothing is trained, a stop ends it */
+void pd_signals_finish(void); /* once all ranks have ended their work */
+/* Takes up what was asked for here and, if `patient`, by other ranks; moves the ranks' agreement on. */
+void pd_signals_poll(bool patient);
+int64_t pd_last_turn_to_post(int64_t last); /* the last turn to post receives of: `last`, or before it */
+/* After update t, in pd_updated: waits for an agreement that concerns it. True: a checkpoint was asked for. */
+bool pd_signals_at_update(int64_t t);
+int pd_stopped_by(void); /* the signal that made pd.steps less; 0: none did */
+const char *pd_stopped_by_name(void);
+/* Before a failure is told: for so many seconds, or until another rank has told of one, and the launch ends. */
+void pd_signals_await_turn(double seconds);
+/* Who waits for whom, for a message that says that this rank waits for `peer` (-1: all) in vain: ", which waits for
+ * rank 2, which does not answer". Takes half a second. */
+void pd_signals_ask(int peer, char *story, size_t room);
+void pd_signals_failed(void); /* tells the other ranks that this one has said why the launch ends */
+void pd_signals_mute(void);   /* another rank says it */
+
+/* ---- audit.c --------------------------------------------------------------------------------- */
+
+/* Nothing without --audit. Checksums of what the stage keeps from one update to the next, after so many updates; a
+ * difference ends the launch and is named. */
+void pd_audit_start(void);
+void pd_audit_take(int64_t updates);
+void pd_audit_verify(int64_t updates);
+
+/* ---- finite.c --------------------------------------------------------------------------------- */
+
+int64_t pd_first_not_finite(const float *x, int64_t n); /* its number; -1: there is none */
+/* Ends the launch where one is among elements [first, first + n) of the tensor `name`, after update `step`: nothing of
+ * it gets into `path`. */
+void pd_check_finite(const char *name, int64_t first, const float *x, int64_t n, int64_t step, const char *path);
+
+/* ---- locks.c ---------------------------------------------------------------------------------- */
+
+/* Takes the lock of what an option names, a folder or a file, until pd_unlock_all; false after filling `why`, with
+ * the host and process of the run that has it. What is no regular file has none. */
+bool pd_lock(const char *option, const char *path, bool folder, char *why);
+void pd_unlock_all(void); /* in a handler of a signal, too */
 
 /* ---- generate.c ------------------------------------------------------------------------------- */
 
@@ -322,8 +375,9 @@ void pd_log_prediction(const struct pd_prediction *p, int64_t samples, const cha
 void pd_log_validation(int64_t t, const double *mean, int64_t samples, double seconds);
 double pd_model_loss(const double *mean); /* the losses' sum */
 void pd_log_finish(const int64_t *peak_bytes, double seconds);
-/* "pd: note: ...", on rank 0's stderr */
+/* "pd: note: ..." and, with --quiet too, "pd: warning: ...", on rank 0's stderr */
 void pd_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
+void pd_warn(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* ---- tensorboard.c: event files of --tensorboard, by rank 0 ------------------------------------- */
 
@@ -339,13 +393,31 @@ void pd_tensorboard_finish(void);
 
 void pd_initialise(const struct pd_parameter *p, uint64_t seed, float *to);
 
-/* ---- files.c, weights.c, load_weights.c, checkpoint.c -------------------------------------------- */
+/* ---- agree.c --------------------------------------------------------------------------------- */
+
+/* Collective: ends the launch where a rank has mapped other files than rank 0, from number `first` on, by sizes and
+ * samples of their contents, or counts other samples. */
+void pd_agree_on_files(int first);
+void pd_agree_on_folder(void); /* where --checkpoint's is not the same for all ranks */
+
+/* ---- files.c, weights.c, load_weights.c, checkpoint.c, commit.c, resume.c ------------------------- */
 
 struct pd_safetensors;
 struct pd_entry;
+/* A regular file's bytes, mapped: who writes to it meanwhile changes them, so that no offset read from there may be
+ * read again after it was checked. NULL after filling `why`. */
 const char *pd_map_file(const char *path, size_t *size, char *why);
 void pd_unmap_file(const void *at, size_t size);
+/* A copy of them, malloc'd, for parsers that look twice. */
+char *pd_read_file(const char *path, size_t *size, char *why);
 const char *pd_mapped_path(const void *address); /* the mapped file that it lies in, or NULL */
+/* The files that are mapped now, in the order in which they were. */
+struct pd_mapped {
+  const char *path, *at;
+  size_t size;
+};
+int pd_mapped_files(void);
+struct pd_mapped pd_mapped_file(int i);
 bool pd_safetensors_open(const char *path, struct pd_safetensors *s, char *why); /* maps and parses */
 void pd_safetensors_close(struct pd_safetensors *s);
 
@@ -361,6 +433,12 @@ bool pd_output_close(struct pd_output *o, bool ok);
 void pd_output_abandon(void);                  /* removes what is being written, in a handler of a signal, too */
 bool pd_writable(const char *path, char *why); /* whether pd_output could write it */
 bool pd_make_directories(const char *path, char *why); /* it and those above it, where they are missing */
+bool pd_exists(const char *path);
+int64_t pd_disk_room(const char *path); /* bytes for files there; -1: not known */
+/* Waits until the disk has the name of a file, or of a folder, in the folder around it; false with errno. */
+bool pd_sync_folder_of(const char *path);
+/* Removes what processes that are gone left in a folder while they wrote NAME there (NULL: anything). */
+void pd_remove_left(const char *folder, const char *name);
 
 char *pd_weights_at(const struct pd_parameter *p, int64_t t); /* W(t) as passes read it */
 /* W(t) in f32, where it is the newest: room for it, to be filled and put in its place, the working copy with it;
@@ -386,12 +464,18 @@ struct pd_entry *pd_gather_entries(int *writer);
 void pd_free_entries(struct pd_entry *entries);
 void pd_file_shape(const struct pd_parameter *p, int64_t *dim); /* a parameter's shape in a file */
 
-/* Collective: continues from the newest complete checkpoint in --checkpoint's directory: weights of both
- * versions, moments, pd.first_step, pd_sample_base. False: there is none. */
+/* Collective: continues from the newest sound checkpoint in --checkpoint's directory: weights of all versions,
+ * moments, pd.first_step, pd_sample_base. False: there is none. */
 bool pd_resume(void);
 bool pd_checkpoint_check(char *why);    /* rank 0: the directory can be written */
 void pd_checkpoint_write(int64_t step); /* this rank's part of the state after `step` updates */
-extern int64_t pd_sample_base;          /* first sample of this run less that of its first batch */
+/* By rank, the bytes that --checkpoint-background takes to copy the state; NULL: nothing is copied. */
+extern const int64_t *pd_checkpoint_copies;
+void pd_checkpoint_start(char *why); /* collective, before the run: room for them, on the disk and to copy */
+void pd_keep_validated(int64_t step, double loss);
+void pd_checkpoint_progress(void); /* what is left of those written: each rank now and then */
+void pd_checkpoint_finish(void);   /* and at the end, until nothing is left */
+extern int64_t pd_sample_base;     /* first sample of this run less that of its first batch */
 
 #ifdef __cplusplus
 }

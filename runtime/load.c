@@ -4,7 +4,6 @@
  * for itself. */
 #include "internal.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -153,12 +152,6 @@ void pd_load(int input, int64_t k, void *to) {
   pd_load_end(input, to);
 }
 
-static bool is_finite(const float *x, int64_t n) {
-  for (int64_t i = 0; i < n; i++)
-    if (!isfinite(x[i])) return false;
-  return true;
-}
-
 int64_t pd_first_bad_row(int input, int64_t k, bool evaluation) {
   const struct pd_input *in = &pd.stage->inputs[input];
   struct pd_dataset *data = evaluation ? pd_evaluation_data : pd_training_data;
@@ -169,7 +162,7 @@ int64_t pd_first_bad_row(int input, int64_t k, bool evaluation) {
     int64_t row = evaluation ? (pd_number(k) - 1) * b + i : pd_sample(pd.seed, samples, pd_first_sample(k) + i);
     if (row >= samples) break;
     pd_dataset_read(data, input, row, x);
-    if (!is_finite(x, in->elements)) bad = row;
+    if (pd_first_not_finite(x, in->elements) >= 0) bad = row;
   }
   free(x);
   return bad;

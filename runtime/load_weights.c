@@ -45,7 +45,7 @@ static void copy_in(const struct pd_parameter *p, const struct pd_entry *e, bool
     int64_t rows = p->dim[0], columns = p->dim[1];
     for (int64_t i = 0; i < rows; i++)
       for (int64_t j = 0; j < columns; j++) to[i * columns + j] = pd_entry_float(e, j * rows + i);
-  } else if (e->dtype == PD_F32)
+  } else if (e->dtype == PD_DTYPE_F32)
     memcpy(to, e->data, (size_t)p->elements * sizeof(float));
   else
     for (int64_t i = 0; i < p->elements; i++) to[i] = pd_entry_float(e, i);
@@ -92,7 +92,7 @@ static bool load_one(const struct pd_sources *s, const struct pd_parameter *p, u
     pd_start_fresh(p);
     return true;
   }
-  if (x->entry->dtype == PD_OTHER)
+  if (x->entry->dtype == PD_DTYPE_OTHER)
     return pd_refuse(why, "'%s': tensor '%s' is not of type F32, F16, BF16 or F64", file->path, x->entry->name);
   float *w = pd_fill_newest(p, 0);
   copy_in(p, x->entry, !file->is_shard && p->stored_in_out && p->rank == 2, w);
@@ -216,8 +216,10 @@ void pd_load_weights(void) {
   char why[PD_WHY] = "";
   struct pd_sources s;
   const struct pd_options *o = &pd_options;
+  int mapped = pd_mapped_files();
   pd_sources_open(&s, o->init, o->n_init, o->rename, o->n_rename, why);
   pd_agree(why);
+  pd_agree_on_files(mapped);
   keep_paths(&s);
   unsigned char *used = pd_allocate((size_t)s.n), *outcome = pd_allocate((size_t)pd.stage->n_model_parameters);
   for (int i = 0; i < pd.stage->n_parameters && !*why; i++) {

@@ -1,4 +1,5 @@
 /* The log (JSON lines) and what a person sees while it runs; both by rank 0. */
+#define _GNU_SOURCE
 #include "internal.h"
 
 #include <errno.h>
@@ -6,6 +7,7 @@
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -31,8 +33,11 @@ static void line(const char *format, ...) {
 
 bool pd_log_open(char *why) {
   if (pd.rank || !pd_options.log) return true;
-  int fd = open(pd_options.log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-  if (fd >= 0) log_file = fdopen(fd, "a");
+  /* To open a FIFO would wait for somebody who reads it. */
+  int fd = open(pd_options.log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0666);
+  if (fd < 0 && errno == ENXIO)
+    return pd_refuse(why, "cannot write log '%s': it is a FIFO or a socket that nobody reads", pd_options.log);
+  if (fd >= 0 && !fcntl(fd, F_SETFL, O_APPEND)) log_file = fdopen(fd, "a");
   return log_file || pd_refuse(why, "cannot write log '%s': %s", pd_options.log, strerror(errno));
 }
 
@@ -47,6 +52,18 @@ static bool output_is_terminal(void) {
 static void line_array(const char *name, const int64_t *at) {
   line(",\"%s\":[", name);
   for (int r = 0; r < pd.ranks; r++) line("%s%lld", r ? "," : "", (long long)at[r]);
+  line("]");
+}
+
+/* The arena's bytes and, where both are of the host, those of the copy of what a checkpoint holds. */
+static int64_t planned_peak(int rank) {
+  int64_t bytes = pd.stage->planned_peak_bytes[rank];
+  return bytes + (pd_checkpoint_copies && !pd_device_name() ? pd_checkpoint_copies[rank] : 0);
+}
+
+static void line_planned(void) {
+  line(",\"planned_peak_bytes\":[");
+  for (int r = 0; r < pd.ranks; r++) line("%s%lld", r ? "," : "", (long long)planned_peak(r));
   line("]");
 }
 
@@ -90,7 +107,8 @@ void pd_log_start(double all_ranks_peak) {
   if (pd.first_step) line(",\"first_step\":%lld", (long long)pd.first_step);
   const struct pd_dataset *data = pd_only_evaluates() ? pd_evaluation_data : pd_training_data;
   if (data) line(",\"samples\":%lld", (long long)pd_dataset_samples(data));
-  line_array("planned_peak_bytes", s->planned_peak_bytes);
+  line_planned();
+  if (pd_checkpoint_copies) line_array("checkpoint_copy_bytes", pd_checkpoint_copies);
   line("}\n");
   if (pd_training_data && !pd_options.quiet) {
     printf("%s: %lld parameters, %d stage%s%s, %s, batch %lld = %lld microbatches of %lld, %lld samples\n",
@@ -246,12 +264,13 @@ void pd_log_finish(const int64_t *peak_bytes, double seconds) {
   const struct pd_stage *s = pd.stage;
   double rate = seconds_spent > 0 ? (double)(steps_spent * s->batch) / seconds_spent : 0;
   line("{\"event\":\"end\",\"steps\":%lld,\"seconds\":%.3f", (long long)pd.steps, seconds);
+  if (pd_stopped_by()) line(",\"stopped_by\":\"%s\"", pd_stopped_by_name());
   if (!pd_only_evaluates()) line(",\"samples_per_s\":%.4g", rate);
   if (s->tokens_per_sample && !pd_only_evaluates())
     line(",\"tokens_per_s\":%.0f", rate * (double)s->tokens_per_sample);
   if (peak > 0) line(",\"mfu\":%.4g", rate * s->flops_per_sample / peak);
   line_array("peak_bytes", peak_bytes);
-  line_array("planned_peak_bytes", s->planned_peak_bytes);
+  line_planned();
   line("}\n");
   if (log_file && fclose(log_file)) pd_fail("cannot write log '%s': %s", pd_options.log, strerror(errno));
   pd_tensorboard_finish();
@@ -259,17 +278,34 @@ void pd_log_finish(const int64_t *peak_bytes, double seconds) {
   if (!pd_only_evaluates()) printf("%lld updates in ", (long long)(pd.steps - pd.first_step));
   printf("%.1f s; memory, measured of planned:", seconds);
   for (int r = 0; r < pd.ranks; r++)
-    printf(" %.1f of %.1f MiB%s", (double)peak_bytes[r] / (1 << 20), (double)s->planned_peak_bytes[r] / (1 << 20),
+    printf(" %.1f of %.1f MiB%s", (double)peak_bytes[r] / (1 << 20), (double)planned_peak(r) / (1 << 20),
            r + 1 < pd.ranks ? "," : "\n");
   fflush(stdout);
 }
 
-void pd_note(const char *format, ...) {
-  if (pd.rank || pd_options.quiet) return;
-  va_list args;
-  va_start(args, format);
-  fputs("pd: note: ", stderr);
+static void say(const char *kind, const char *format, va_list args) {
+  fprintf(stderr, "pd: %s: ", kind);
   vfprintf(stderr, format, args);
   fputc('\n', stderr);
+}
+
+void pd_note(const char *format, ...) {
+  if (pd.rank || pd_options.quiet) return;
+  char *text;
+  va_list args;
+  va_start(args, format);
+  int n = vasprintf(&text, format, args);
+  va_end(args);
+  if (n < 0) return;
+  pd_make_plain(text);
+  fprintf(stderr, "pd: note: %s\n", text);
+  free(text);
+}
+
+void pd_warn(const char *format, ...) {
+  if (pd.rank) return;
+  va_list args;
+  va_start(args, format);
+  say("warning", format, args);
   va_end(args);
 }

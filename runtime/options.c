@@ -75,7 +75,18 @@ static const struct option options[] = {
     {"--checkpoint", PATH, AT(checkpoint), 0, "DIR", "keep the training's state in this directory", STATE},
     {"--checkpoint-every", POSITIVE, AT(checkpoint_every), 0, "K", "after every K updates, and at the end",
      TRAINING},
+    {"--keep", POSITIVE, AT(keep), 0, "N", "of the checkpoints only the newest N, and the best by validation",
+     TRAINING},
+    {"--keep-every", POSITIVE, AT(keep_every), 0, "K", "with --keep: also those after every K updates", TRAINING},
+    {"--checkpoint-optional", FLAG, AT(checkpoint_optional), 0, NULL,
+     "go on when a checkpoint cannot be written: the one before is kept", TRAINING},
+    {"--checkpoint-background", FLAG, AT(checkpoint_background), 0, NULL,
+     "copy the state and write it while training goes on; takes memory for the copy", TRAINING},
     {"--resume", FLAG, AT(resume), 0, NULL, "continue from the directory's newest state, if it has one", STATE},
+    {"--resume-or-start", FLAG, AT(resume_or_start), 0, NULL,
+     "the same; without a checkpoint start from the first update", TRAINING},
+    {"--resume-anyway", FLAG, AT(resume_anyway), 0, NULL,
+     "also where the checkpoint's model computes something else", STATE},
     {"--log", PATH, AT(log), 0, "FILE", "one JSON line an update, or an evaluation", OF_OTHERS},
     {"--tensorboard", PATH, AT(tensorboard), 0, "DIR", "the log's figures as an event file for TensorBoard",
      TRAINING},
@@ -86,6 +97,13 @@ static const struct option options[] = {
      ANY_RUN},
     {"--timeout", SECONDS, AT(timeout), 0, "SECONDS", "a peer silent for so long is an error (default 300)",
      ANY_RUN},
+    {"--check-messages", FLAG, AT(check_messages), 0, NULL,
+     "send a checksum with each message between stages and replicas, and compare", ANY_RUN},
+    {"--audit", POSITIVE, AT(audit), 0, "K",
+     "checksums over weights and moments from every K-th update to the next: memory that changes is found",
+     TRAINING},
+    {"--grace", SECONDS, AT(grace), 0, "SECONDS",
+     "a signal to stop gives the update under way so long (default 30)", TRAINING},
     {"--peak", RATE, AT(peak), 0, "FLOPS",
      "of all ranks together, for mfu, as 235e9 or 235GFLOPS (default: measured)", OF_TRAIN},
     {"--emulate", FLAG, AT(emulate), 0, NULL, "sleep for the planned times instead of computing", OF_OTHERS},
@@ -267,6 +285,13 @@ static bool options_agree(struct pd_options *o, const struct option *training, c
   if (o->validate_every && !o->n_validation) return pd_refuse(why, "--validate-every needs --validation PATH");
   if ((o->checkpoint_every || o->resume) && !o->checkpoint)
     return pd_refuse(why, "%s needs --checkpoint DIR", o->resume ? "--resume" : "--checkpoint-every");
+  if ((o->keep || o->checkpoint_optional || o->checkpoint_background) && !o->checkpoint)
+    return pd_refuse(why, "%s needs --checkpoint DIR",
+                     o->keep                  ? "--keep"
+                     : o->checkpoint_optional ? "--checkpoint-optional"
+                                              : "--checkpoint-background");
+  if (o->keep_every && !o->keep) return pd_refuse(why, "--keep-every needs --keep N: without it all are kept");
+  if (o->resume_anyway && !o->resume) return pd_refuse(why, "--resume-anyway needs --resume");
   if (o->evaluate && o->checkpoint && !o->resume)
     return pd_refuse(why, "--evaluate reads --checkpoint's state with --resume");
   return true;
@@ -274,7 +299,8 @@ static bool options_agree(struct pd_options *o, const struct option *training, c
 
 bool pd_parse_options(struct pd_options *o, int argc, char **argv, char *why) {
   const struct option *training = NULL;
-  *o = (struct pd_options){.steps = -1, .seed = 1, .timeout = 300, .tokens = 100, .temperature = 1, .top_p = 1};
+  *o = (struct pd_options){
+      .steps = -1, .seed = 1, .timeout = 300, .grace = 30, .tokens = 100, .temperature = 1, .top_p = 1};
   for (int i = 1; i < argc; i++) {
     char *value;
     if (!strcmp(argv[i], "-h")) {
@@ -303,5 +329,6 @@ bool pd_parse_options(struct pd_options *o, int argc, char **argv, char *why) {
     }
   }
   if (o->run) place_in_run(o);
+  o->resume |= o->resume_or_start;
   return options_agree(o, training, why);
 }

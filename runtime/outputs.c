@@ -1,7 +1,9 @@
 /* Where a run writes: every output is tried by rank 0 before the run, so that no hour of training ends at an unwritable
  * path; none is what the run reads, nor what another option writes. */
+#define _GNU_SOURCE /* realpath without a buffer */
 #include "internal.h"
 
+#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -60,11 +62,34 @@ static bool folder_of(const char *path, char *to, size_t room) {
 
 /* Whether two paths lead to the same place, where there may be no file yet. */
 static bool same_place(const char *a, const char *b) {
+  if (same_file(a, b)) return true;
   char folder_a[4096], folder_b[4096];
   const char *name_a = strrchr(a, '/'), *name_b = strrchr(b, '/');
   if (strcmp(name_a ? name_a + 1 : a, name_b ? name_b + 1 : b)) return false;
   return folder_of(a, folder_a, sizeof folder_a) && folder_of(b, folder_b, sizeof folder_b) &&
          same_file(folder_a, folder_b);
+}
+
+/* stage0, stage1.c, stage2.cu ... */
+static bool is_stage(const char *name) {
+  if (strncmp(name, "stage", 5) || !isdigit((unsigned char)name[5])) return false;
+  name += 5 + strspn(name + 5, "0123456789");
+  return !*name || !strcmp(name, ".c") || !strcmp(name, ".cu");
+}
+
+/* Whether `path` is what pdc made, in the folder of this program. The plan that --run copies may be its own. */
+static bool spares_build(struct named x, char *why) {
+  static const char *const names[] = {"train", "infer", "generate", "app", "plan.json"};
+  char folder[4096], *program = realpath("/proc/self/exe", NULL);
+  if (!program) return true;
+  const char *slash = strrchr(x.path, '/'), *name = slash ? slash + 1 : x.path;
+  bool made = is_stage(name), own = same_file(x.path, program);
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+    made |= !strcmp(name, names[i]) && strcmp(x.option, "--run");
+  *strrchr(program, '/') = 0;
+  made = own || (made && folder_of(x.path, folder, sizeof folder) && same_file(folder, *program ? program : "/"));
+  free(program);
+  return !made || pd_refuse(why, "%s '%s' would write over a file that pdc made", x.option, x.path);
 }
 
 /* All files that options name for writing; the log is the first, if there is one. */
@@ -82,20 +107,38 @@ static int list(struct named *to) {
   return n;
 }
 
+/* Without one the log cannot be made, and opening it says so. */
+static bool has_folder(const char *path) {
+  struct stat st;
+  char folder[4096];
+  return folder_of(path, folder, sizeof folder) && !stat(folder, &st);
+}
+
 static bool check_files(char *why) {
   struct named *x = pd_allocate(sizeof *x * (size_t)(5 + pd.stage->n_predictions));
   int n = list(x);
   bool ok = true;
   for (int i = 0; i < n && ok; i++) {
-    ok = spares_inputs(x[i], why);
+    ok = spares_inputs(x[i], why) && spares_build(x[i], why);
     for (int j = 0; j < i && ok; j++)
       if (same_place(x[j].path, x[i].path))
         ok = pd_refuse(why, "two outputs cannot both be '%s': of %s and of %s", x[i].path, x[j].option,
                        x[i].option);
     if (ok && x[i].path != pd_options.log) ok = pd_writable(x[i].path, why);
   }
+  for (int i = 0; i < n && ok; i++)
+    ok = has_folder(x[i].path) ? pd_lock(x[i].option, x[i].path, false, why) : true;
   free(x);
   return ok;
+}
+
+static bool lock_folders(char *why) {
+  const struct pd_options *o = &pd_options;
+  bool writes = o->checkpoint && !o->evaluate;
+  if (writes && (!pd_make_directories(o->checkpoint, why) || !pd_lock("--checkpoint", o->checkpoint, true, why)))
+    return false;
+  return !o->tensorboard ||
+         (pd_make_directories(o->tensorboard, why) && pd_lock("--tensorboard", o->tensorboard, true, why));
 }
 
 /* The log comes last: once it is open nothing else can be refused. */
@@ -103,6 +146,6 @@ bool pd_outputs_check(char *why) {
   const struct pd_options *o = &pd_options;
   if (pd.rank) return true;
   if (o->run && !pd_make_directories(o->run, why)) return false;
-  if (!check_files(why) || (o->checkpoint && !pd_checkpoint_check(why))) return false;
+  if (!check_files(why) || !lock_folders(why) || (o->checkpoint && !pd_checkpoint_check(why))) return false;
   return pd_tensorboard_check(why) && pd_log_open(why);
 }

@@ -203,6 +203,12 @@ struct pd_stage {
   pd_lr_schedule *lr_schedule;
   const void *lr_arguments; /* a struct pd_lr_<schedule>_arguments */
   int64_t lr_total;         /* updates after which the schedule ends; 0: never */
+  /* What is trained whatever the plan, for checkpoints, which are not to be resumed as something else: what the model
+   * computes, a digest for each of its parts, and the settings; names and values by turns. NULL: it is not known. */
+  const char *const *function;
+  int n_function; /* pairs */
+  const char *const *settings;
+  int n_settings;
   /* planned, for --emulate: of a microbatch, by chunk; weights: backward's part that PD_WEIGHTS does (0: none) */
   double forward_seconds[PD_MAX_CHUNKS], backward_seconds[PD_MAX_CHUNKS], weights_seconds[PD_MAX_CHUNKS];
   double update_seconds; /* of an update */
@@ -214,9 +220,11 @@ struct pd_stage {
 /* Read-only for stage programs once pd_start has returned. */
 extern struct pd_run {
   const struct pd_stage *stage;
-  int rank, ranks;
-  int replica;        /* among its stage's ranks */
-  int64_t steps;      /* updates at the end of the run; microbatches are steps * stage->microbatches */
+  int rank, ranks; /* numbered stage by stage */
+  int place;       /* the launch's number for this rank: those of a machine mostly follow each other */
+  int replica;     /* among its stage's ranks */
+  int64_t steps;   /* updates at the end of the run; microbatches are steps * stage->microbatches. A signal to stop
+                         makes them fewer (signals.c) */
   int64_t first_step; /* updates done before the run (--resume): microbatches start behind theirs */
   uint64_t seed;
   bool emulate;  /* sleep for planned times instead of computing */
@@ -301,6 +309,9 @@ void pd_update(int64_t t, float scale, const void *from, void *to, void *gradien
 /* How many of its batch's microbatches follow the one that starts with this sample, over all replicas: what
  * pd_share's weights depend on (pd_math.h). */
 int64_t pd_following(int64_t first_sample);
+/* Whether there is a microbatch k (with chunks: turn) for this rank to go forward with; k counts from 1. Waits while
+ * the ranks agree on where to stop. */
+bool pd_goes_on(int64_t k);
 /* After update t: writes the log's line of every update whose figures have arrived, and progress; true
  * when a validation is due with the new weights. */
 bool pd_updated(int64_t t);
@@ -343,14 +354,15 @@ void pd_predict(int prediction, int64_t v, const float *rows);
 #endif
 
 /* ---- library calls (kernels/matmul.c) ------------------------------------------------------------ */
-/* c[m, n] = a @ b (+ bias[n]), f32, oneDNN, user scratchpad. Strides in elements; `batch` many, 1 when 2-D.
- * Accumulating ones add to c. Made once at the start, executed many times. few_rows: kernels/few_rows.c does it,
- * which for up to PD_FEW_ROWS rows costs one reading of b: batch and a_column are 1, and b_row or b_column is;
- * nothing is accumulated. GPUs take no notice of it. */
+/* c[m, n] = a @ b (+ bias[n]), sums in f32, oneDNN, user scratchpad. Strides in elements; `batch` many, 1 when 2-D.
+ * Accumulating ones add to c. Made once at the start, for operands of these types, executed many times. few_rows:
+ * kernels/few_rows.c does it, which for up to PD_FEW_ROWS rows costs one reading of b: batch and a_column are 1, and
+ * b_row or b_column is; nothing is accumulated. GPUs take no notice of few_rows and types, but of the operands'. */
 enum { PD_FEW_ROWS = 8 };
 struct pd_matmul_shape {
   int64_t batch, m, n, k;
   int64_t a_batch, a_row, a_column, b_batch, b_row, b_column, c_batch, c_row; /* c's column stride is 1 */
+  enum pd_type a_type, b_type, bias_type, c_type;
   bool bias, accumulate, few_rows;
 };
 struct pd_matmul;
@@ -368,6 +380,8 @@ enum pd_convolution_kind { PD_CONVOLUTION, PD_CONVOLUTION_BACKWARD, PD_CONVOLUTI
 struct pd_convolution_shape {
   enum pd_convolution_kind kind;
   int64_t batch, in_channels, out_channels, groups, height, width; /* of x */
+  enum pd_type x_type, w_type, bias_type,
+      y_type; /* of x or dx, of w or dw, of y or dy; GPUs take no notice of them */
   bool bias, accumulate;
   int64_t kernel[2], stride[2], padding[2], dilation[2];
 };
@@ -461,5 +475,9 @@ void pd_gather(pd_in table, const int32_t *index, int64_t rows, int64_t width, p
 /* accumulator[index[r]] += gradient[r], rows in order; first: zeroes all `classes` rows before. */
 void pd_gather_gradient(pd_out accumulator, const int32_t *index, pd_in gradient, int64_t rows, int64_t width,
                         int64_t stride, int64_t classes, bool first);
+
+#if !defined __cplusplus && !defined PD_KERNELS
+#include "pd_calls.h"
+#endif
 
 #endif

@@ -30,10 +30,12 @@ double pd_seconds(void) {
 /* ---- failures -------------------------------------------------------------------------------- */
 
 static const char *volatile alarm_says; /* NULL: nothing more to say */
+static bool failing;
 
 static void alarm_rang(int signal) {
   (void)signal;
   const char *text = alarm_says;
+  pd_leave_nothing();
   if (text && write(STDERR_FILENO, text, strlen(text)) < 0) _exit(1);
   _exit(1);
 }
@@ -52,29 +54,25 @@ static void watch_all_ranks(const char *what) {
   setitimer(ITIMER_REAL, &timer, NULL);
 }
 
-/* Before an end without exit: removes files that are half written, and the shared memory by which libomp knows
- * that it is loaded once in a process (its kmp_runtime.cpp names it). Handlers of signals call this, too. */
+/* Removes files that are half written, and the shared memory by which libomp knows that it is loaded once in a
+ * process (its kmp_runtime.cpp names it). */
 static char openmp_mark[64];
 
-static void leave_nothing(void) {
+void pd_leave_nothing(void) {
   pd_output_abandon();
+  pd_unlock_all();
   if (*openmp_mark) unlink(openmp_mark);
 }
 
-/* The launch ends because another rank failed, or was interrupted. */
-static void terminated(int number) {
-  leave_nothing();
-  signal(number, SIG_DFL);
-  raise(number);
-}
-
-/* A mapped file that has become shorter; other errors keep their usual end. Reads of mapped files are this
- * program's own, never a library's, so that the failure may be reported from here. */
+/* A mapped file that has become shorter; other errors keep their usual end, which comes when the handler returns.
+ * Reads of mapped files are this program's own, never a library's, so that the failure may be reported from here. */
 static void bus_error(int number, siginfo_t *info, void *context) {
   (void)context;
-  const char *path = pd_mapped_path(info->si_addr);
+  const char *path = info->si_code > 0 ? pd_mapped_path(info->si_addr) : NULL; /* else a process sent it */
   signal(number, SIG_DFL);
   if (path) pd_fail("cannot read '%s': it became shorter while it was in use", path);
+  pd_leave_nothing();
+  raise(number);
 }
 
 /* Ranks that wait for the same peer, meet the same bad weights or write to the same disk fail together: the lowest
@@ -82,25 +80,32 @@ static void bus_error(int number, siginfo_t *info, void *context) {
 static void await_turn_to_speak(void) {
   enum { MOST = 20 };
   int turn = !mpi_runs ? 0 : pd.rank < MOST ? pd.rank : MOST;
-  nanosleep(&(struct timespec){turn / 5, turn % 5 * 200000000L}, NULL);
+  pd_signals_await_turn(0.2 * turn);
 }
 
+/* The first cause is told, whatever fails on the way. */
 void pd_fail(const char *format, ...) {
-  char text[PD_WHY + 64];
-  int stage = pd.stage ? pd.stage->stage : pd.rank;
-  int n = snprintf(text, sizeof text, "pd: rank %d (stage %d): ", pd.rank, stage);
-  va_list args;
-  va_start(args, format);
-  n += vsnprintf(text + n, sizeof text - (size_t)n - 1, format, args);
-  va_end(args);
-  if (n > (int)sizeof text - 2) n = (int)sizeof text - 2;
-  text[n++] = '\n';
-  await_turn_to_speak();
+  static char text[PD_WHY + 64];
+  static int n;
+  bool first = !failing;
+  failing = true;
+  if (first) {
+    n = snprintf(text, sizeof text, "pd: rank %d (stage %d): ", pd.rank, pd.stage ? pd.stage->stage : pd.rank);
+    va_list args;
+    va_start(args, format);
+    n += vsnprintf(text + n, sizeof text - (size_t)n - 1, format, args);
+    va_end(args);
+    if (n > (int)sizeof text - 2) n = (int)sizeof text - 2;
+    pd_make_plain(text);
+    text[n++] = '\n';
+    await_turn_to_speak();
+  }
   fflush(stdout);
-  leave_nothing();
+  pd_leave_nothing();
   if (write(STDERR_FILENO, text, (size_t)n) < 0) _exit(1);
   alarm_says = NULL;
   alarm(5); /* should MPI_Abort itself hang */
+  if (mpi_runs && first) pd_signals_failed();
   pd_transfers_abort();
   if (mpi_runs) MPI_Abort(MPI_COMM_WORLD, 1);
   _exit(1);
@@ -115,13 +120,14 @@ static void mpi_failed(MPI_Comm *comm, int *code, ...) {
 }
 
 void pd_leave_to_others(void) {
+  pd_signals_mute();
   for (double until = pd_seconds() + 10; pd_seconds() < until;) {
     int flag;
     MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, pd_comm_control, &flag, MPI_STATUS_IGNORE);
     pd_exchange_progress();
     nanosleep(&(struct timespec){0, 1000000}, NULL);
   }
-  leave_nothing();
+  pd_leave_nothing();
   alarm_says = NULL;
   alarm(5);
   MPI_Abort(MPI_COMM_WORLD, 1);
@@ -163,7 +169,8 @@ static void avoid_forbidden_copies(void) {
   setenv("OMPI_MCA_btl_vader_segment_size", "16777216", 0);
 }
 
-/* The rank in messages before MPI knows it: as the launcher's environment has it; else the stage's first. */
+/* The rank in messages before MPI gives it (pd_comm_open): as the launcher's environment has it; else the stage's
+ * first. */
 static int launched_rank(void) {
   static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID"};
   for (size_t i = 0; i < sizeof names / sizeof *names; i++)
@@ -177,24 +184,21 @@ static void start_mpi(int *argc, char ***argv) {
   avoid_forbidden_copies();
   if (MPI_Init_thread(argc, argv, MPI_THREAD_FUNNELED, &level) != MPI_SUCCESS) pd_fail("MPI cannot start");
   mpi_runs = true;
-  MPI_Comm_rank(MPI_COMM_WORLD, &pd.rank);
+  MPI_Comm_rank(MPI_COMM_WORLD, &pd.place);
   MPI_Comm_size(MPI_COMM_WORLD, &pd.ranks);
   MPI_Errhandler handler;
   MPI_Comm_create_errhandler(mpi_failed, &handler);
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, handler); /* the duplicates inherit it */
   prctl(PR_SET_TIMERSLACK, 1000UL);
-  pd_comm_open();
+  pd_comm_open(pd.stage->stage);
   alarm(0);
-  snprintf(openmp_mark, sizeof openmp_mark, "/dev/shm/__KMP_REGISTERED_LIB_%d_%d", (int)getpid(), (int)getuid());
-  signal(SIGTERM, terminated);
-  signal(SIGXFSZ, SIG_IGN); /* a file too large is a write that fails */
   sigaction(SIGBUS, &(struct sigaction){.sa_sigaction = bus_error, .sa_flags = SA_SIGINFO}, NULL);
 }
 
 /* What must be the same on every rank, gathered as one record a rank. */
 struct same {
   char plan[128];
-  int64_t steps, validate_every, checkpoint_every, crop, pad;
+  int64_t steps, validate_every, checkpoint_every, crop, pad, audit;
   uint64_t seed, names; /* names: a hash of patterns that are */
   int32_t stage, flags;
 };
@@ -214,6 +218,7 @@ static struct same *gather_same(const struct pd_stage *s, const struct pd_option
                       .validate_every = o->validate_every,
                       .checkpoint_every = o->checkpoint_every,
                       .crop = o->augment.crop,
+                      .audit = o->audit,
                       .pad = o->pad,
                       .seed = o->seed,
                       .names = hash_texts(hash_texts(o->n_rename, o->rename, o->n_rename), o->init_partial,
@@ -223,7 +228,8 @@ static struct same *gather_same(const struct pd_stage *s, const struct pd_option
                (o->save || o->save_raw) << 3 | o->emulate << 4 | (o->peak > 0) << 5 |
                (o->checkpoint != NULL) << 6 | o->resume << 7 | (o->trace != NULL) << 8 | o->augment.flip << 9 |
                (o->comm && !strcmp(o->comm, "nccl")) << 10 | (o->comm && !strcmp(o->comm, "mpi")) << 11 |
-               o->token_bytes << 13;
+               o->token_bytes << 13 | o->check_messages << 16 | o->resume_or_start << 17 | o->resume_anyway << 18 |
+               o->checkpoint_optional << 19;
   snprintf(mine.plan, sizeof mine.plan, "%s", s->plan_hash);
   struct same *all = pd_allocate(sizeof *all * (size_t)pd.ranks);
   MPI_Request request;
@@ -251,7 +257,7 @@ static bool check_launch(const struct same *all, char *why) {
     else if (all[r].steps != all[0].steps || all[r].validate_every != all[0].validate_every ||
              all[r].checkpoint_every != all[0].checkpoint_every || all[r].seed != all[0].seed ||
              all[r].names != all[0].names || all[r].flags != all[0].flags || all[r].crop != all[0].crop ||
-             all[r].pad != all[0].pad)
+             all[r].pad != all[0].pad || all[r].audit != all[0].audit)
       ok = pd_refuse(why, "rank %d was given other options than rank 0", r);
   }
   return ok;
@@ -344,6 +350,8 @@ void pd_start(const struct pd_stage *stage, int argc, char **argv) {
   pd = (struct pd_run){.stage = stage, .training = true};
   pd.rank = launched_rank();
   pd_parse_options(o, argc, argv, why);
+  snprintf(openmp_mark, sizeof openmp_mark, "/dev/shm/__KMP_REGISTERED_LIB_%d_%d", (int)getpid(), (int)getuid());
+  pd_signals_prepare();
   pd_device_prepare();
   start_mpi(&argc, &argv);
   pd.replica = pd.rank - pd_rank_of(stage->stage, 0);
@@ -364,11 +372,18 @@ void pd_start(const struct pd_stage *stage, int argc, char **argv) {
   pd.emulate = o->emulate;
   if (pd_device_start(why)) (stage->generation ? pd_generation_read : pd_data_start)(why);
   pd_agree(why);
-  if (stage->generation) pd_generation_share();
+  if (stage->generation)
+    pd_generation_share();
+  else {
+    pd_agree_on_files(0);
+    pd_agree_on_folder();
+  }
   start_weights();
   if (pd_only_evaluates()) pd.steps = pd.first_step;
   pd.evaluate = pd_evaluation_data && pd.first_step >= pd.steps;
   pd_outputs_check(why);
+  pd_agree(why);
+  pd_checkpoint_start(why);
   pd_agree(why);
   if (!stage->inference) pd_optimizer_start();
   keep_plan();
@@ -379,25 +394,53 @@ void pd_start(const struct pd_stage *stage, int argc, char **argv) {
   pd_comm_start();
   pd_memory_sample();
   pd_trace_start();
+  pd_signals_start();
   started = pd_seconds();
+}
+
+/* --save's files are of a training that is done. */
+static void save_weights(void) {
+  if (pd_stopped_by()) return;
+  if (pd_options.save) pd_save_weights(pd_options.save, false);
+  if (pd_options.save_raw) pd_save_weights(pd_options.save_raw, true);
+}
+
+/* The exit status: 0, or that of a training that was stopped by a signal. */
+static int say_how_it_ends(void) {
+  enum { TRY_AGAIN = 75, SIGNALLED = 128 }; /* sysexits.h's EX_TEMPFAIL: --resume goes on; the shell's */
+  if (!pd_stopped_by()) return 0;
+  if (!pd.rank && pd_options.checkpoint)
+    fprintf(stderr,
+            "pd: rank 0 (stage 0): %s: stopped after update %lld of %lld; its checkpoint is in '%s', and --resume "
+            "goes on from there\n",
+            pd_stopped_by_name(), (long long)pd.steps, (long long)pd_options.steps, pd_options.checkpoint);
+  else if (!pd.rank)
+    fprintf(stderr,
+            "pd: rank 0 (stage 0): %s: stopped after update %lld of %lld; nothing is kept of it, for there is no "
+            "--checkpoint DIR\n",
+            pd_stopped_by_name(), (long long)pd.steps, (long long)pd_options.steps);
+  return pd_options.checkpoint ? TRY_AGAIN : SIGNALLED + pd_stopped_by();
 }
 
 int pd_finish(void) {
   double seconds = pd_seconds() - started;
   pd_train_catch_up();
+  pd_checkpoint_finish();
   pd_comm_finish();
   pd_predict_finish();
-  if (pd_options.save) pd_save_weights(pd_options.save, false);
-  if (pd_options.save_raw) pd_save_weights(pd_options.save_raw, true);
+  save_weights();
   pd_memory_sample();
   int64_t mine = pd_memory_peak(), *all = pd_allocate(sizeof *all * (size_t)pd.ranks);
   MPI_Request request;
   MPI_Iallgather(&mine, 1, MPI_INT64_T, all, 1, MPI_INT64_T, pd_comm_control, &request);
   pd_wait(1, &request, "all ranks to finish", -1, NULL, -1);
+  pd_signals_finish();
   pd_log_finish(all, seconds);
   pd_trace_finish();
   free(all);
+  pd_unlock_all();
   pd_device_finish();
+  int status = say_how_it_ends();
   finish_mpi();
-  return 0;
+  return status;
 }

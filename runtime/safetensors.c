@@ -10,7 +10,11 @@ static const struct {
   const char *name;
   enum pd_dtype dtype;
   int bytes;
-} dtypes[] = {{"F32", PD_F32, 4}, {"F16", PD_F16, 2}, {"BF16", PD_BF16, 2}, {"F64", PD_F64, 8}};
+} dtypes[] = {{"F32", PD_DTYPE_F32, 4},   {"F16", PD_DTYPE_F16, 2},   {"BF16", PD_DTYPE_BF16, 2},
+              {"F64", PD_DTYPE_F64, 8},   {"I64", PD_DTYPE_OTHER, 8}, {"U64", PD_DTYPE_OTHER, 8},
+              {"I32", PD_DTYPE_OTHER, 4}, {"U32", PD_DTYPE_OTHER, 4}, {"I16", PD_DTYPE_OTHER, 2},
+              {"U16", PD_DTYPE_OTHER, 2}, {"I8", PD_DTYPE_OTHER, 1},  {"U8", PD_DTYPE_OTHER, 1},
+              {"BOOL", PD_DTYPE_OTHER, 1}};
 
 /* A whole number in [0, 2^53], which JSON's doubles hold exactly. */
 static bool whole(const cJSON *item, int64_t *to) {
@@ -44,7 +48,7 @@ static bool parse_entry(const cJSON *item, const unsigned char *data, int64_t by
       !whole(cJSON_GetArrayItem(offsets, 0), &first) || !whole(cJSON_GetArrayItem(offsets, 1), &end) ||
       first > end || end > bytes)
     return pd_refuse(why, "tensor '%.200s' lies outside the file: it is cut short or damaged", name);
-  e->dtype = PD_OTHER;
+  e->dtype = PD_DTYPE_OTHER;
   for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++)
     if (!strcmp(dtype->valuestring, dtypes[i].name)) {
       e->dtype = dtypes[i].dtype;
@@ -54,6 +58,7 @@ static bool parse_entry(const cJSON *item, const unsigned char *data, int64_t by
     return pd_refuse(why, "tensor '%.200s' has %lld bytes, which its shape does not fill", name,
                      (long long)(end - first));
   e->data = data + first;
+  e->end = data + end;
   e->name = strdup(name);
   return true;
 }
@@ -88,6 +93,57 @@ static bool parse_header(const cJSON *root, const unsigned char *data, int64_t b
   return true;
 }
 
+/* ---- what the format asks of all tensors together ------------------------------------------------ */
+
+static int by_place(const void *a, const void *b) {
+  const struct pd_entry *x = *(const struct pd_entry *const *)a, *y = *(const struct pd_entry *const *)b;
+  if (x->data != y->data) return x->data < y->data ? -1 : 1;
+  return x->end < y->end ? -1 : x->end > y->end;
+}
+
+static int by_name(const void *a, const void *b) {
+  return strcmp((*(const struct pd_entry *const *)a)->name, (*(const struct pd_entry *const *)b)->name);
+}
+
+/* In the order of their places, tensors follow each other from the first byte to the last: no two overlap, and no byte
+ * is without a tensor. */
+static bool check_places(const struct pd_entry *const *at, int n, const unsigned char *data,
+                         const unsigned char *end, char *why) {
+  for (int i = 0; i < n; data = at[i++]->end) {
+    if (at[i]->data < data)
+      return pd_refuse(why, "tensors '%.200s' and '%.200s' overlap: it is damaged", at[i - 1]->name, at[i]->name);
+    if (at[i]->data > data)
+      return pd_refuse(why, "%lld bytes before tensor '%.200s' are no tensor's: it is damaged",
+                       (long long)(at[i]->data - data), at[i]->name);
+  }
+  return data == end || pd_refuse(why, "%lld bytes behind the last tensor are no tensor's: it is damaged",
+                                  (long long)(end - data));
+}
+
+static bool check_all(const struct pd_safetensors *s, const unsigned char *data, int64_t bytes, char *why) {
+  const struct pd_entry **at = malloc(sizeof(const struct pd_entry *) * (size_t)(s->n + 1));
+  if (!at) return pd_refuse(why, "out of memory");
+  for (int i = 0; i < s->n; i++) at[i] = &s->at[i];
+  qsort(at, (size_t)s->n, sizeof *at, by_place);
+  bool ok = check_places(at, s->n, data, data + bytes, why);
+  qsort(at, (size_t)s->n, sizeof *at, by_name);
+  for (int i = 1; i < s->n && ok; i++)
+    ok = strcmp(at[i - 1]->name, at[i]->name) ||
+         pd_refuse(why, "its header has tensor '%.200s' twice", at[i]->name);
+  free(at);
+  return ok;
+}
+
+/* The header's object, behind which blanks may stand. */
+static cJSON *parse_json(const char *header, size_t length) {
+  const char *end = header + length, *rest;
+  cJSON *root = *header == '{' ? cJSON_ParseWithLengthOpts(header, length, &rest, false) : NULL;
+  while (root && rest < end && *rest == ' ') rest++;
+  if (!root || rest == end) return root;
+  cJSON_Delete(root);
+  return NULL;
+}
+
 bool pd_safetensors_parse(const void *bytes, size_t size, struct pd_safetensors *to, char *why) {
   const unsigned char *u = bytes;
   uint64_t length = 0;
@@ -95,9 +151,15 @@ bool pd_safetensors_parse(const void *bytes, size_t size, struct pd_safetensors 
   for (int i = 0; size >= 8 && i < 8; i++) length |= (uint64_t)u[i] << 8 * i;
   if (size < 8 || length < 2 || length > size - 8 || length > 100000000)
     return pd_refuse(why, "it is not a safetensors file, or cut short");
-  cJSON *root = cJSON_ParseWithLength((const char *)u + 8, length);
-  bool ok = parse_header(root, u + 8 + length, (int64_t)(size - 8 - length), to, why);
+  char *header = malloc(length); /* a copy: the parser looks twice, and a mapped file may change meanwhile */
+  if (!header) return pd_refuse(why, "out of memory");
+  memcpy(header, u + 8, length);
+  cJSON *root = parse_json(header, length);
+  const unsigned char *data = u + 8 + length;
+  int64_t left = (int64_t)(size - 8 - length);
+  bool ok = parse_header(root, data, left, to, why) && check_all(to, data, left, why);
   cJSON_Delete(root);
+  free(header);
   if (!ok) pd_safetensors_free(to);
   return ok;
 }
@@ -140,9 +202,9 @@ float pd_entry_float(const struct pd_entry *e, int64_t i) {
   uint16_t h;
   uint32_t w;
   switch (e->dtype) {
-  case PD_F64: memcpy(&d, e->data + 8 * i, 8); return (float)d;
-  case PD_F16: memcpy(&h, e->data + 2 * i, 2); return half_to_float(h);
-  case PD_BF16:
+  case PD_DTYPE_F64: memcpy(&d, e->data + 8 * i, 8); return (float)d;
+  case PD_DTYPE_F16: memcpy(&h, e->data + 2 * i, 2); return half_to_float(h);
+  case PD_DTYPE_BF16:
     memcpy(&h, e->data + 2 * i, 2);
     w = (uint32_t)h << 16;
     memcpy(&f, &w, 4);

@@ -8,14 +8,14 @@
 #include <stdint.h>
 
 enum { PD_TENSOR_RANK = 8 };
-enum pd_dtype { PD_F32, PD_F16, PD_BF16, PD_F64, PD_OTHER };
+enum pd_dtype { PD_DTYPE_F32, PD_DTYPE_F16, PD_DTYPE_BF16, PD_DTYPE_F64, PD_DTYPE_OTHER };
 
 struct pd_entry {
   char *name;
   enum pd_dtype dtype;
   int rank;
   int64_t dim[PD_TENSOR_RANK], elements;
-  const unsigned char *data; /* not necessarily aligned */
+  const unsigned char *data, *end; /* not necessarily aligned */
 };
 
 struct pd_safetensors {
@@ -26,12 +26,13 @@ struct pd_safetensors {
   size_t map_size;
 };
 
-/* Reads the header of a file's bytes, which must outlive the result. Every offset is checked. */
+/* Reads the header of a file's bytes, which must outlive the result. Every offset is checked, and what the format asks:
+ * tensors fill the file without holes and overlaps, and no name is there twice. */
 bool pd_safetensors_parse(const void *bytes, size_t size, struct pd_safetensors *to, char *why);
 void pd_safetensors_free(struct pd_safetensors *s);
 /* The entry of that name, or NULL. */
 const struct pd_entry *pd_safetensors_find(const struct pd_safetensors *s, const char *name);
-/* Element i as float; dtype is not PD_OTHER. */
+/* Element i as float; dtype is not PD_DTYPE_OTHER. */
 float pd_entry_float(const struct pd_entry *e, int64_t i);
 
 /* The metadata of that name, or "". */

@@ -38,10 +38,10 @@ static bool add_indexed(struct pd_sources *s, const char *path, char *why) {
   char cause[PD_WHY], beside[PATH_MAX];
   struct pd_index x;
   size_t bytes;
-  const char *text = pd_map_file(path, &bytes, why);
+  char *text = pd_read_file(path, &bytes, why);
   if (!text) return false;
   bool ok = pd_index_parse(text, bytes, &x, cause);
-  pd_unmap_file(text, bytes);
+  free(text);
   if (!ok) return pd_refuse(why, "cannot read '%s': %.900s", path, cause);
   const char *slash = strrchr(path, '/');
   int first = s->n_files;

@@ -12,6 +12,8 @@ static double clock_start;
 
 void pd_train_start(void) {
   under_way = pd_exchange_start();
+  pd_audit_start();
+  pd_audit_take(pd.first_step);
   seconds = pd_allocate(sizeof *seconds * (size_t)under_way);
   means = pd_allocate(sizeof *means * (size_t)pd.stage->n_figures);
   clock_start = pd_seconds();
@@ -22,10 +24,7 @@ void pd_clock_pause(double paused) { clock_start += paused; }
 /* ---- losses and metrics ---------------------------------------------------------------------- */
 
 static bool all_finite(const void *at, int64_t n, bool bf16) {
-  const float *x = pd_view(at, n, bf16);
-  for (int64_t i = 0; i < n; i++)
-    if (!isfinite(x[i])) return false;
-  return true;
+  return pd_first_not_finite(pd_view(at, n, bf16), n) < 0;
 }
 
 const char *pd_first_non_finite(int64_t k, bool evaluation) {
@@ -84,6 +83,7 @@ float pd_gradient_scale(int64_t t) {
   const struct pd_stage *s = pd.stage;
   pd_exchange(t);
   pd_exchange_await(t, s->clip_norm > 0);
+  pd_audit_verify(t);
   double scale = 1 / ((double)s->batch * (double)s->figures[0].elements);
   if (s->clip_norm > 0) { /* torch.nn.utils.clip_grad_norm_ */
     double factor = s->clip_norm / (pd_gradient_norm(t) + 1e-6);
@@ -95,22 +95,31 @@ float pd_gradient_scale(int64_t t) {
 /* After every `every` updates, and after the last; every 0: after the last alone. */
 static bool is_due(int64_t t, int64_t every) { return t + 1 == pd.steps || (every && (t + 1) % every == 0); }
 
+/* A stop by a signal brings no validation of its own. */
+static bool is_validated(int64_t t) {
+  return pd_evaluation_data && is_due(t, pd_options.validate_every) &&
+         (!pd_stopped_by() || (pd_options.validate_every && (t + 1) % pd_options.validate_every == 0));
+}
+
 bool pd_updated(int64_t t) {
   double now = pd_seconds();
   seconds[t % under_way] = now - clock_start;
   clock_start = now;
   pd_updates.done = t + 1;
+  pd_audit_take(t + 1);
   pd_memory_sample();
   pd_exchange_progress();
   pd_log_known();
-  if (pd_options.checkpoint && is_due(t, pd_options.checkpoint_every)) {
+  pd_checkpoint_progress();
+  bool asked = pd_signals_at_update(t);
+  if (pd_options.checkpoint && (asked || is_due(t, pd_options.checkpoint_every))) {
     pd_train_catch_up(); /* no checkpoint of a step whose gradient was not finite */
     pd_checkpoint_write(t + 1);
     double end = pd_seconds();
     pd_trace(PD_CHECKPOINT, t, -1, now, end);
     pd_clock_pause(end - now);
   }
-  return pd_evaluation_data && is_due(t, pd_options.validate_every);
+  return is_validated(t);
 }
 
 void pd_train_catch_up(void) {

@@ -1,6 +1,7 @@
 /* Where weights stand, and writing them to a safetensors file, which holds every parameter of all stages, a tied
  * one once. Rank 0 writes, tensor by tensor, what the others send in pieces: of a stage's replicas the first, of
  * a tied parameter's stages its owner. */
+#include "checksum.h"
 #include "internal.h"
 #include "safetensors.h"
 
@@ -45,7 +46,9 @@ static bool newest_is_rounded(const struct pd_parameter *p) {
   return p->bf16 && (p->frozen || !pd.stage->has_masters);
 }
 
-float *pd_fill_newest(const struct pd_parameter *p, int64_t t) { return pd_fill(newest_at(p, t), p->elements); }
+float *pd_fill_newest(const struct pd_parameter *p, int64_t t) {
+  return pd_fill(newest_at(p, t), p->elements, newest_is_rounded(p));
+}
 
 void pd_newest_filled(const struct pd_parameter *p, int64_t t, const float *w) {
   if (p->frozen && p->bf16) keep_unrounded(p, w);
@@ -183,13 +186,43 @@ static const struct pd_parameter *parameter_of_order(int order) {
   pd_fail("internal: parameter %d is not held here", order);
 }
 
+/* What no update changes stands as it was read, finite or not. */
+static void check_piece(const struct pd_parameter *p, int64_t first, const float *piece, int64_t n) {
+  if (!p->frozen)
+    pd_check_finite(p->name, first, piece, n, pd.steps, saves_raw ? pd_options.save_raw : pd_options.save);
+}
+
+/* With --check-messages a piece's checksum travels behind it: so many floats more. */
+enum { SUM = sizeof(uint64_t) / sizeof(float) };
+
+static int sum_floats(void) { return pd_options.check_messages ? SUM : 0; }
+
+static void add_sum(float *piece, int64_t n) {
+  if (!pd_options.check_messages) return;
+  uint64_t sum = pd_checksum(piece, (size_t)n * sizeof *piece);
+  memcpy(piece + n, &sum, sizeof sum);
+}
+
+static void compare_sum(const float *piece, int64_t n, int writer) {
+  if (!pd_options.check_messages) return;
+  uint64_t sum;
+  memcpy(&sum, piece + n, sizeof sum);
+  if (sum != pd_checksum(piece, (size_t)n * sizeof *piece))
+    pd_fail(
+        "--check-messages: the weights that rank %d sent came with another checksum: a link, or the memory of this "
+        "host or that rank's, changes bits",
+        writer);
+}
+
 static void send_pieces(const struct pd_parameter *p, float *piece) {
   const float *w = view_saved(p);
   for (int64_t first = 0; first < p->elements; first += PIECE) {
     int64_t n = p->elements - first < PIECE ? p->elements - first : PIECE;
     MPI_Request request;
     copy_out(p, w, first, n, piece);
-    MPI_Isend(piece, (int)n, MPI_FLOAT, 0, p->order, pd_comm_control, &request);
+    check_piece(p, first, piece, n);
+    add_sum(piece, n);
+    MPI_Isend(piece, (int)n + sum_floats(), MPI_FLOAT, 0, p->order, pd_comm_control, &request);
     pd_wait(1, &request, "weights", -1, "to be taken by", 0);
   }
 }
@@ -199,12 +232,14 @@ static bool write_tensor(FILE *out, int order, int writer, int64_t elements, flo
   const float *w = p ? view_saved(p) : NULL;
   for (int64_t first = 0; first < elements; first += PIECE) {
     int64_t n = elements - first < PIECE ? elements - first : PIECE;
-    if (p)
+    if (p) {
       copy_out(p, w, first, n, piece);
-    else {
+      check_piece(p, first, piece, n);
+    } else {
       MPI_Request request;
-      MPI_Irecv(piece, (int)n, MPI_FLOAT, writer, order, pd_comm_control, &request);
+      MPI_Irecv(piece, (int)n + sum_floats(), MPI_FLOAT, writer, order, pd_comm_control, &request);
       pd_wait(1, &request, "weights", -1, "from", writer);
+      compare_sum(piece, n, writer);
     }
     if (fwrite(piece, sizeof *piece, (size_t)n, out) != (size_t)n) return false;
   }
@@ -233,7 +268,7 @@ void pd_save_weights(const char *path, bool raw) {
   const struct pd_stage *s = pd.stage;
   int *writer = pd_allocate(sizeof *writer * (size_t)s->n_model_parameters);
   struct pd_entry *entries = pd_gather_entries(writer);
-  float *piece = pd_allocate(PIECE * sizeof *piece);
+  float *piece = pd_allocate((PIECE + SUM) * sizeof *piece);
   if (!pd.rank)
     write_file(path, entries, writer, piece);
   else

@@ -19,7 +19,7 @@ complain() {
 }
 
 # build DIR OPTIONS... MODEL: compiles; what was said is shown when it fails. $target: c, or cuda for programs that run
-# on tests/cuda/host, of $precision. For C, flags that come after pdc's own, with commas between: $level, -O0 where a
+# on tests/cuda/host, of $precision. For C, whose precision is $of_c, flags that come after pdc's own, with commas between: $level, -O0 where a
 # test is about what programs do and not about how they are compiled (bits do not depend on it, as tests/bits shows,
 # and clang takes an eighth of the time), and $more_flags.
 build() {
@@ -27,9 +27,10 @@ build() {
     "$pdc" --target cuda --precision "${precision:-f32}" -S -o "$@" >build.log 2>&1 &&
       sh "$(dirname "$pdc")/tests/cuda/host/compile" "$1" >>build.log 2>&1 && return
   else
+    set -- --precision "${of_c:-f32}" -o "$@"
     cc_flags=${level:-}${level:+${more_flags:+,}}${more_flags:-}
     [ -z "$cc_flags" ] || set -- "$@" --cc "$top/tests/cc-with $cc_flags clang"
-    "$pdc" -o "$@" >build.log 2>&1 && return
+    "$pdc" "$@" >build.log 2>&1 && return
   fi
   head -n 30 build.log >&2
   complain "pdc -o $*"

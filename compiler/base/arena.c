@@ -4,55 +4,135 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/again.h"
+
+/* Under the address sanitizer, what is not in use may not be touched: rounding, and a gap behind each piece. */
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#include <sanitizer/asan_interface.h>
+#define GUARDED
+#endif
+#endif
+#ifdef GUARDED
+enum { GAP = 16 };
+#else
+enum { GAP = 0 };
+#define ASAN_POISON_MEMORY_REGION(at, bytes) ((void)(at), (void)(bytes))
+#define ASAN_UNPOISON_MEMORY_REGION(at, bytes) ((void)(at), (void)(bytes))
+#endif
+
 enum { BLOCK = 1 << 20, ALIGN = 16 };
 
-static char *unused;
-static size_t unused_bytes;
-static void *blocks; /* all that was taken, linked through their first word, so that leak checkers see it */
+/* What was taken, linked, so that leak checkers see it. */
+typedef struct Block {
+  struct Block *before;
+  size_t bytes; /* behind this head */
+} Block;
 
-static void *block_new(size_t bytes) {
-  void **block = calloc(1, ALIGN + bytes);
-  if (!block) {
+struct Arena {
+  char *unused;
+  size_t unused_bytes;
+  Block *blocks; /* the latest first */
+};
+
+static Arena lasting, names_arena, *current = &lasting;
+static Block *spare; /* of BLOCK bytes, zeroed */
+
+static void *block_new(Arena *a, size_t bytes) {
+  Block *block = bytes == BLOCK ? spare : NULL;
+  if (block)
+    spare = block->before;
+  else if (!(block = calloc(1, sizeof *block + bytes))) {
     fprintf(stderr, "pdc: error: out of memory\n");
     exit(1);
   }
-  *block = blocks;
-  blocks = block;
-  return (char *)block + ALIGN;
+  *block = (Block){a->blocks, bytes};
+  a->blocks = block;
+  return block + 1;
 }
 
-void *alloc(size_t bytes) {
-  bytes = (bytes + ALIGN - 1) & ~(size_t)(ALIGN - 1);
+/* A block to take from piece by piece. */
+static void open_block(Arena *a, size_t bytes) {
+  a->unused = block_new(a, bytes);
+  a->unused_bytes = bytes;
+  ASAN_POISON_MEMORY_REGION(a->unused, bytes);
+}
+
+static void *alloc_from(Arena *a, size_t wanted) {
+  size_t bytes = ((wanted + ALIGN - 1) & ~(size_t)(ALIGN - 1)) + GAP;
   if (bytes == 0)
     bytes = ALIGN;
   if (bytes > BLOCK / 4)
-    return block_new(bytes);
-  if (bytes > unused_bytes) {
-    unused = block_new(BLOCK);
-    unused_bytes = BLOCK;
-  }
-  void *p = unused;
-  unused += bytes;
-  unused_bytes -= bytes;
+    return block_new(a, bytes - GAP);
+  if (bytes > a->unused_bytes)
+    open_block(a, BLOCK);
+  void *p = a->unused;
+  a->unused += bytes;
+  a->unused_bytes -= bytes;
+  ASAN_UNPOISON_MEMORY_REGION(p, wanted);
   return p;
 }
 
-/* What was taken since, within the block at hand and in blocks of its own. */
-ArenaMark arena_mark(void) { return (ArenaMark){unused, unused_bytes, blocks}; }
+void *alloc(size_t bytes) { return alloc_from(current, bytes); }
 
-void arena_release(ArenaMark mark) {
-  size_t taken = mark.unused_bytes;
-  if (unused >= mark.unused && unused + unused_bytes == mark.unused + mark.unused_bytes)
-    taken = (size_t)(unused - mark.unused);
-  while (blocks != mark.blocks) {
-    void *before = *(void **)blocks;
-    free(blocks);
-    blocks = before;
+Arena *arena_new(void) { return alloc_from(&lasting, sizeof(Arena)); }
+
+Arena *arena_use(Arena *a) {
+  Arena *before = current;
+  current = a ? a : &lasting;
+  return before;
+}
+
+/* Blocks of the usual size are kept for whoever needs one next: new memory costs more than clearing it. */
+static void block_free(Block *block) {
+  ASAN_UNPOISON_MEMORY_REGION(block + 1, block->bytes);
+  if (block->bytes != BLOCK) {
+    free(block);
+    return;
   }
-  unused = mark.unused;
-  unused_bytes = mark.unused_bytes;
+  memset(block + 1, 0, BLOCK);
+  block->before = spare;
+  spare = block;
+}
+
+/* What was taken since, within the block at hand and in blocks of its own. */
+static ArenaMark mark_of(const Arena *a) { return (ArenaMark){a->unused, a->unused_bytes, a->blocks}; }
+
+static void release(Arena *a, ArenaMark mark) {
+  size_t taken = mark.unused_bytes;
+  if (mark.unused && a->unused >= mark.unused && a->unused + a->unused_bytes == mark.unused + mark.unused_bytes)
+    taken = (size_t)(a->unused - mark.unused);
+  while (a->blocks != mark.blocks) {
+    Block *block = a->blocks;
+    a->blocks = block->before;
+    block_free(block);
+  }
+  a->unused = mark.unused;
+  a->unused_bytes = mark.unused_bytes;
+  ASAN_UNPOISON_MEMORY_REGION(a->unused, taken);
   if (taken)
-    memset(unused, 0, taken);
+    memset(a->unused, 0, taken);
+  ASAN_POISON_MEMORY_REGION(a->unused, taken);
+}
+
+ArenaMark arena_mark(void) { return mark_of(current); }
+
+void arena_release(ArenaMark mark) { release(current, mark); }
+
+static ArenaMark kept, kept_names;
+
+void arena_keep(void) {
+  enum { ROOM = 16 << 20 }; /* for all that most files need, so that going back to the mark frees nothing */
+  ensure(current == &lasting);
+  open_block(&lasting, ROOM);
+  kept = mark_of(&lasting);
+  kept_names = mark_of(&names_arena);
+}
+
+void arena_restart(void) {
+  current = &lasting;
+  release(&lasting, kept);
+  release(&names_arena, kept_names);
 }
 
 void *alloc_copy(const void *from, size_t bytes) {
@@ -94,7 +174,7 @@ static Name *find_slot(Name *slot, size_t room, const char *text, size_t length)
 
 static void names_grow(void) {
   size_t room = names.room ? names.room * 2 : 1024;
-  Name *slot = alloc(room * sizeof *slot);
+  Name *slot = alloc_from(&names_arena, room * sizeof *slot);
   for (size_t i = 0; i < names.room; i++)
     if (names.slot[i])
       *find_slot(slot, room, names.slot[i], strlen(names.slot[i])) = names.slot[i];
@@ -107,12 +187,29 @@ Name intern_n(const char *text, size_t length) {
     names_grow();
   Name *slot = find_slot(names.slot, names.room, text, length);
   if (!*slot) {
-    char *copy = alloc(length + 1);
+    char *copy = alloc_from(&names_arena, length + 1);
     memcpy(copy, text, length);
     *slot = copy;
     names.n++;
   }
   return *slot;
+}
+
+static Name *kept_slots, *kept_table; /* the table as it was, and what it held */
+static size_t n_kept, kept_room;
+
+void names_keep(void) {
+  kept_slots = names.slot;
+  kept_table = alloc_copy(names.slot, names.room * sizeof *names.slot);
+  n_kept = names.n;
+  kept_room = names.room;
+}
+
+void names_restart(void) {
+  memcpy(kept_slots, kept_table, kept_room * sizeof *kept_table);
+  names.slot = kept_slots;
+  names.n = n_kept;
+  names.room = kept_room;
 }
 
 Name intern(const char *text) { return intern_n(text, strlen(text)); }

@@ -16,14 +16,20 @@ void *alloc(size_t bytes);
 void *alloc_copy(const void *from, size_t bytes);
 
 /* A place in the arena. Releasing it gives back all that was taken since, for searches that try many things and keep
- * a number: none of it may be in use any more, and no name may have been interned for the first time meanwhile. */
+ * a number: none of it may be in use any more. Names last. The arena in use must be the same as at the mark. */
 typedef struct ArenaMark {
   char *unused;
   size_t unused_bytes;
-  void *blocks;
+  struct Block *blocks;
 } ArenaMark;
 ArenaMark arena_mark(void);
 void arena_release(ArenaMark mark);
+
+/* Another arena, for work whose result is small: alloc() takes from the one in use, until the one that was in use before
+ * is used again. NULL: the one that lasts as long as the process, where tables that outlive the work have to grow. */
+typedef struct Arena Arena;
+Arena *arena_new(void);
+Arena *arena_use(Arena *a); /* returns the one that was in use */
 
 /* Equal interned names are equal pointers; compare them with ==. */
 typedef const char *Name;
@@ -95,7 +101,8 @@ void help(Diagnostic *d, const char *pattern, ...) __attribute__((format(printf,
 Diagnostic *diagnostic_last(void);
 /* Moves it to another place; returns where it was. What was underlined there is dropped. */
 Span diagnostic_move(Diagnostic *d, Span where);
-int error_count(void); /* with -Werror warnings count */
+enum { MOST_ERRORS = 20 }; /* told at once; what finds more of them may stop */
+int error_count(void);     /* with -Werror warnings count */
 /* What was told since the mark is not told, for who tries what may fail; NULL or the first error of it. */
 int diagnostics_mark(void);
 const char *diagnostics_forget(int mark);

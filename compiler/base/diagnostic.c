@@ -5,17 +5,20 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/again.h"
+
 bool diagnostics_json, diagnostics_werror;
 
 /* ---- sources ------------------------------------------------------------------------------- */
 
 typedef struct Source {
   const char *path, *text;
+  Vec(const char *) lines; /* where each starts; made when the first is asked for */
 } Source;
 static Vec(Source) sources;
 
 int source_add(const char *path, const char *text) {
-  push(&sources, ((Source){format("%s", path), text}));
+  push(&sources, ((Source){.path = format("%s", path), .text = text}));
   return sources.n - 1;
 }
 
@@ -23,13 +26,22 @@ int source_count(void) { return sources.n; }
 
 const char *source_path(int file) { return file < 0 ? "pdc" : sources.at[file].path; }
 
+static void find_lines(Source *s) {
+  push(&s->lines, s->text);
+  for (const char *p = s->text; (p = strchr(p, '\n'));)
+    push(&s->lines, ++p);
+}
+
 /* The line without its newline; an empty one when the text has fewer lines. */
 static const char *source_line(int file, int line, int *length) {
-  const char *p = sources.at[file].text;
-  for (; line > 1 && *p; p++)
-    if (*p == '\n')
-      line--;
-  *length = line > 1 ? 0 : (int)strcspn(p, "\r\n");
+  Source *s = &sources.at[file];
+  *length = 0;
+  if (!s->lines.n)
+    find_lines(s);
+  if (line > s->lines.n)
+    return "";
+  const char *p = s->lines.at[line - 1];
+  *length = (int)strcspn(p, "\r\n");
   return p;
 }
 
@@ -54,13 +66,18 @@ struct Diagnostic {
 static Vec(Diagnostic *) pending;
 static int n_errors;
 
+/* A message may quote what a file holds, be it a megabyte long: so much of it is told. */
 static char *format_va(const char *pattern, va_list args) {
+  enum { LONGEST = 2000 };
   va_list again;
   va_copy(again, args);
   int n = vsnprintf(NULL, 0, pattern, again);
   va_end(again);
-  char *text = alloc((size_t)n + 1);
-  vsnprintf(text, (size_t)n + 1, pattern, args);
+  size_t room = (size_t)(n < LONGEST ? n : LONGEST) + sizeof "...";
+  char *text = alloc(room);
+  vsnprintf(text, room, pattern, args);
+  if (n > LONGEST)
+    memcpy(text + LONGEST, "...", sizeof "...");
   return text;
 }
 
@@ -124,6 +141,35 @@ int error_count(void) { return n_errors; }
 
 /* ---- printing ------------------------------------------------------------------------------ */
 
+/* Terminals obey control characters, which a file's text or name may have. */
+static void print_plain(const char *text, int length) {
+  for (int i = 0; i < length; i++) {
+    unsigned char c = (unsigned char)text[i];
+    fputc((c < 32 && c != '\t') || c == 127 ? '?' : c, stderr);
+  }
+}
+
+static void print_whole(const char *text) { print_plain(text, (int)strlen(text)); }
+
+static bool continues(char c) { return ((unsigned char)c & 0xc0) == 0x80; } /* UTF-8 */
+
+/* The part of a long line that is shown: bytes *from to *to, around the column. */
+static void window(const char *line, int length, int column, int *from, int *to) {
+  enum { WIDEST = 240, SHOWN = 200, BEFORE = 60 };
+  *from = 0;
+  *to = length;
+  if (length <= WIDEST)
+    return;
+  *from = column - 1 - BEFORE < 0 ? 0 : column - 1 - BEFORE;
+  if (*from > length - SHOWN)
+    *from = length - SHOWN;
+  *to = *from + SHOWN;
+  while (*from > 0 && continues(line[*from]))
+    --*from;
+  while (*to < length && continues(line[*to]))
+    ++*to;
+}
+
 static void mark(char *marks, int length, int line, Span s, char first) {
   if (s.line > line || s.end_line < line)
     return;
@@ -148,35 +194,39 @@ static void print_snippet(Span s, const Span *underlined, int n) {
   for (int i = 0; i < n; i++)
     if (underlined[i].file == s.file)
       mark(marks, length, s.line, underlined[i], '~');
-  fprintf(stderr, "%3d | ", s.line);
-  for (int i = 0; i < length; i++) {
-    unsigned char c = (unsigned char)line[i];
-    fputc((c < 32 && c != '\t') || c == 127 ? '?' : c, stderr);
-  }
-  fprintf(stderr, "\n    | ");
-  int end = length;
-  while (end > 0 && marks[end] == ' ')
+  int from, to;
+  window(line, length, s.column, &from, &to);
+  fprintf(stderr, "%3d | %s", s.line, from > 0 ? "..." : "");
+  print_plain(line + from, to - from);
+  fprintf(stderr, "%s\n    | %s", to < length ? "..." : "", from > 0 ? "   " : "");
+  int end = to;
+  while (end > from && marks[end] == ' ')
     end--;
-  for (int i = 0; i <= end; i++) {
-    if (i < length && ((unsigned char)line[i] & 0xc0) == 0x80)
-      continue; /* UTF-8 continuation */
+  for (int i = from; i <= end; i++) {
+    if (i < length && continues(line[i]))
+      continue;
     fputc(i < length && line[i] == '\t' && marks[i] == ' ' ? '\t' : marks[i], stderr);
   }
   fputc('\n', stderr);
 }
 
 static void print_text(const Diagnostic *d) {
+  print_whole(source_path(d->span.file));
   if (d->span.file >= 0 && d->span.line > 0)
-    fprintf(stderr, "%s:%d:%d: ", source_path(d->span.file), d->span.line, d->span.column);
-  else
-    fprintf(stderr, "%s: ", source_path(d->span.file));
-  fprintf(stderr, "%s: %s [%s]\n", d->warning ? "warning" : "error", d->text, d->code);
+    fprintf(stderr, ":%d:%d", d->span.line, d->span.column);
+  fprintf(stderr, ": %s: ", d->warning ? "warning" : "error");
+  print_whole(d->text);
+  fprintf(stderr, " [%s]\n", d->code);
   print_snippet(d->span, d->underlined.at, d->underlined.n);
   for (int i = 0; i < d->remarks.n; i++) {
     const Remark *r = &d->remarks.at[i];
-    if (!r->is_help && r->span.file != d->span.file && r->span.file >= 0)
-      fprintf(stderr, "%s:%d:%d: ", source_path(r->span.file), r->span.line, r->span.column);
-    fprintf(stderr, "%s: %s\n", r->is_help ? "help" : "note", r->text);
+    if (!r->is_help && r->span.file != d->span.file && r->span.file >= 0) {
+      print_whole(source_path(r->span.file));
+      fprintf(stderr, ":%d:%d: ", r->span.line, r->span.column);
+    }
+    fprintf(stderr, "%s: ", r->is_help ? "help" : "note");
+    print_whole(r->text);
+    fputc('\n', stderr);
     print_snippet(r->span, NULL, 0);
   }
 }
@@ -244,7 +294,15 @@ static bool same(const Diagnostic *a, const Diagnostic *b) {
          a->span.column == b->span.column && strcmp(a->code, b->code) == 0;
 }
 
+/* "pdc: 7 more errors": of what was left away. */
+static void print_rest(int told, int most, const char *what) {
+  if (told > most && !diagnostics_json)
+    fprintf(stderr, "pdc: %d more %s%s\n", told - most, what, told - most == 1 ? "" : "s");
+}
+
 void diagnostics_flush(void) {
+  enum { MOST_WARNINGS = 100 };
+  int errors = 0, warnings = 0;
   fflush(stdout);
   if (pending.n)
     qsort(pending.at, (size_t)pending.n, sizeof *pending.at, by_position);
@@ -252,13 +310,40 @@ void diagnostics_flush(void) {
     if (last >= 0 && same(pending.at[last], pending.at[i]))
       continue;
     last = i;
+    if (pending.at[i]->warning ? ++warnings > MOST_WARNINGS : ++errors > MOST_ERRORS)
+      continue;
     if (diagnostics_json)
       print_json(pending.at[i]);
     else
       print_text(pending.at[i]);
   }
+  print_rest(errors, MOST_ERRORS, "error");
+  print_rest(warnings, MOST_WARNINGS, "warning");
   pending.n = 0;
   fflush(stderr);
+}
+
+static int n_kept_sources;
+static Source *kept_sources;
+static int kept_room;
+
+void diagnostics_keep(void) {
+  ensure(pending.n == 0);
+  for (int i = 0; i < sources.n; i++)
+    if (!sources.at[i].lines.n)
+      find_lines(&sources.at[i]);
+  n_kept_sources = sources.n;
+  kept_sources = sources.at;
+  kept_room = sources.room;
+}
+
+void diagnostics_restart(void) {
+  sources.n = n_kept_sources;
+  sources.at = kept_sources;
+  sources.room = kept_room;
+  pending.at = NULL;
+  pending.n = pending.room = 0;
+  n_errors = 0;
 }
 
 int diagnostics_mark(void) { return pending.n; }

@@ -8,7 +8,14 @@
 
 /* ---- options (options.c) --------------------------------------------------------------------- */
 
-typedef enum { COMMAND_BUILD, COMMAND_PLAN, COMMAND_PROFILE, COMMAND_EXPLAIN, COMMAND_REPORT } Command;
+typedef enum {
+  COMMAND_BUILD,
+  COMMAND_PLAN,
+  COMMAND_PROFILE,
+  COMMAND_EXPLAIN,
+  COMMAND_REPORT,
+  COMMAND_CHECKPOINT
+} Command;
 typedef enum {
   EMIT_NOTHING,
   EMIT_AST,
@@ -23,7 +30,8 @@ typedef Vec(const char *) Strings;
 
 typedef struct Options {
   Command command;
-  const char *input;  /* the model; explain: the code; report: the directory; NULL: plan a profile of layers */
+  const char
+      *input; /* the model; explain: the code; report, checkpoint: the directory; NULL: plan a profile of layers */
   const char *output; /* -o; NULL: named after the model */
   bool compare;       /* plan: schedules beside each other */
   bool report;        /* plan: also a page about it */
@@ -58,16 +66,38 @@ typedef struct Output {
   const Toolchain *toolchain;
   int n_stages;
   const int *replicas; /* by stage: its ranks */
-  char **source;       /* by stage */
+  Placement placement;
+  char **source; /* by stage */
   const char *plan_json;
+  int lock;            /* while it is built: the directory, opened */
+  bool made_directory; /* it was not there */
 } Output;
 
 const char *source_name(const Toolchain *t, int stage); /* "stage0.c" */
-const char *output_directory(const Options *o);         /* -o, else NAME.build, with --infer NAME.infer */
-const char *base_name(const char *path);                /* "models/gpt.pdm": "gpt" */
-/* Writes sources, plan.json, app, train and with -MD the dependency file; false after a diagnostic.
- * Removes stage programs of an earlier build that had more stages. */
-bool output_write(const Options *o, const Output *out);
+const char *program_name(int stage);                    /* "stage0" */
+/* Where a build stands until all of it is there, DIR/.pdc-new; and a file of it. */
+const char *new_directory(const Output *out);
+const char *in_new(const Output *out, const char *name);
+const char *output_directory(const Options *o); /* -o, else NAME.build, with --infer NAME.infer */
+const char *base_name(const char *path);        /* "models/gpt.pdm": "gpt" */
+/* Writes sources, plan.json, app, train and with -MD the dependency file, all of them beside their places; false after
+ * a diagnostic, for one where DIR has files of these names that pdc did not make, or while another pdc builds there.
+ * After true one of the next two ends it. */
+bool output_write(const Options *o, Output *out);
+/* Moves all into place, stage programs too unless `o` wants sources only, and removes what an earlier build made and
+ * this one did not; false after a diagnostic, the directory then may lack `train`. */
+bool output_install(const Options *o, const Output *out);
+/* Removes what was written; the directory is as before. */
+void output_abandon(const Output *out);
+
+/* ---- what pdc made there (made.c) ------------------------------------------------------------ */
+
+Strings made_read(const char *directory); /* the names that DIR/.pdc-files lists; none where there is no list */
+bool made_write(const char *directory, const Strings *made); /* false after a diagnostic */
+bool made_has(const Strings *made, const char *name);
+void made_add(Strings *made, const char *name);
+/* Whether none of the names wanted stands there without being listed; false after a diagnostic. */
+bool made_spares(const char *directory, const Strings *made, const Strings *wanted);
 
 /* ---- commands (command.c; c.c, cuda.c) ------------------------------------------------------- */
 
@@ -77,11 +107,14 @@ struct Toolchain {
   const char *compiler; /* where --cc names none */
   /* Adds what follows the compiler's name in the command that makes a program of one source file. */
   void (*add_command)(Strings *command, const Options *o, const char *source, const char *program);
+  bool expands_names;     /* it hands absolute paths to a shell, which runs what stands in them */
   bool (*is_built)(void); /* what programs are linked with is there; false after a diagnostic; NULL: always */
   char *(*version)(char *printed); /* the line of what its --version prints that says which it is */
 };
 const Toolchain *toolchain_of(const Options *o); /* of --target */
 
+/* A file's name as programs must be given it, so that none takes it for an option or a list of arguments: "./-n.c". */
+const char *as_path(const char *name);
 void add_words(Strings *command, const char *words); /* that spaces separate */
 void add_all(Strings *command, const char *const *words, size_t n);
 /* The compiler's name and what --cc says with it. */
@@ -92,8 +125,8 @@ bool can_compile(const Toolchain *t); /* false after a diagnostic */
 
 /* ---- running compilers (cc.c) ---------------------------------------------------------------- */
 
-/* Compiles DIR/stage<i>.c or .cu into DIR/stage<i>, several at a time; false after diagnostics. With -### prints
- * the commands only. */
+/* Compiles the stages, beside their places, several at a time; false after diagnostics. With -### prints the commands
+ * only. */
 bool cc_stages(const Options *o, const Output *out);
 /* The first line of the compiler's --version; NULL after a diagnostic. */
 const char *cc_version(const Options *o);

@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -70,12 +71,72 @@ static bool finish(pid_t pid, const char *what) {
 
 typedef struct Job {
   pid_t pid;
-  const char *source, *program;
+  const char *source; /* where it stands in the end */
 } Job;
 
-bool cc_stages(const Options *o, const Output *out) {
-  if (!o->dry_run && !can_compile(out->toolchain))
-    return false;
+/* A temporary directory; NULL after a diagnostic. Its name has nothing that a shell would run. */
+static char *make_temporary(void) {
+  const char *parent = getenv("TMPDIR");
+  if (!parent || !*parent || strpbrk(parent, "$`\"\\\n"))
+    parent = "/tmp";
+  char *directory = format("%s/pdc-XXXXXX", parent);
+  if (mkdtemp(directory))
+    return directory;
+  error_at(NO_SPAN, "PD0605", "cannot make a temporary directory '%s': %s", directory, strerror(errno));
+  return NULL;
+}
+
+/* A compiler that hands absolute paths to a shell gets copies in a temporary directory, where the path would be more than
+ * a path there. Where it compiles; NULL after a diagnostic. */
+static const char *directory_for(const Output *out) {
+  const char *directory = new_directory(out);
+  if (!out->toolchain->expands_names)
+    return directory;
+  char *real = realpath(directory, NULL);
+  bool plain = real && !strpbrk(real, "$`\"\\\n");
+  free(real);
+  if (plain || !(directory = make_temporary()))
+    return directory;
+  for (int i = 0; i < out->n_stages; i++) {
+    const char *path = format("%s/%s", directory, source_name(out->toolchain, i));
+    if (!write_file(path, out->source[i], strlen(out->source[i])))
+      error_at(NO_SPAN, "PD0605", "cannot write '%s': %s", path, strerror(errno));
+  }
+  return directory;
+}
+
+/* Brings the programs back from there. */
+static bool leave_directory(const Output *out, const char *directory, bool good) {
+  if (!directory || !strcmp(directory, new_directory(out)))
+    return good;
+  for (int i = 0; i < out->n_stages; i++) {
+    const char *source = format("%s/%s", directory, source_name(out->toolchain, i));
+    const char *program = format("%s/%s", directory, program_name(i)), *to = in_new(out, program_name(i));
+    size_t n;
+    const char *bytes = good ? read_file(program, &n) : NULL;
+    if (good && (!bytes || !write_file(to, bytes, n) || chmod(to, 0755) != 0)) {
+      error_at(NO_SPAN, "PD0605", "cannot copy '%s': %s", program, strerror(errno));
+      good = false;
+    }
+    unlink(source);
+    unlink(program);
+  }
+  rmdir(directory);
+  return good;
+}
+
+/* Programs are on the disk before they take the place of others. */
+static bool sync_program(const char *path) {
+  int fd = open(path, O_RDONLY | O_CLOEXEC);
+  bool good = fd >= 0 && fsync(fd) == 0;
+  if (!good)
+    error_at(NO_SPAN, "PD0605", "cannot write '%s': %s", path, strerror(errno));
+  if (fd >= 0)
+    close(fd);
+  return good;
+}
+
+static bool compile_all(const Options *o, const Output *out, const char *directory) {
   long processors = sysconf(_SC_NPROCESSORS_ONLN);
   int at_once = processors < 2 ? 2 : processors > 8 ? 8 : (int)processors;
   Job *job = alloc((size_t)out->n_stages * sizeof *job);
@@ -83,10 +144,11 @@ bool cc_stages(const Options *o, const Output *out) {
   int started = 0, done = 0;
   while (done < out->n_stages) {
     if (started < out->n_stages && started - done < at_once && good) {
-      Job *j = &job[started++];
-      j->source = format("%s/%s", out->directory, source_name(out->toolchain, started - 1));
-      j->program = format("%s/.stage%d.%ld", out->directory, started - 1, (long)getpid());
-      Strings command = compile_command(o, out->toolchain, j->source, j->program);
+      Job *j = &job[started];
+      const char *name = source_name(out->toolchain, started);
+      j->source = format("%s/%s", out->directory, name);
+      Strings command = compile_command(o, out->toolchain, format("%s/%s", directory, name),
+                                        format("%s/%s", directory, program_name(started++)));
       if (o->verbose || o->dry_run)
         show(&command);
       j->pid = o->dry_run ? 0 : start(&command, -1);
@@ -100,15 +162,21 @@ bool cc_stages(const Options *o, const Output *out) {
     if (j->pid > 0)
       good = finish(j->pid, format("compiling '%s'", j->source)) && good;
   }
-  for (int i = 0; i < started && !o->dry_run; i++) {
-    const char *program = format("%s/stage%d", out->directory, i);
-    if (good && rename(job[i].program, program) != 0) {
-      error_at(NO_SPAN, "PD0605", "cannot write '%s': %s", program, strerror(errno));
-      good = false;
-    }
-    if (!good)
-      unlink(job[i].program);
-  }
+  return good;
+}
+
+bool cc_stages(const Options *o, const Output *out) {
+  if (o->dry_run)
+    return compile_all(o, out, out->directory);
+  if (!can_compile(out->toolchain))
+    return false;
+  const char *directory = directory_for(out);
+  bool good = leave_directory(out, directory, directory && compile_all(o, out, directory));
+  if (!good && diagnostic_last())
+    help(diagnostic_last(), "'-S' writes the sources and compiles nothing; what was in '%s' before is unchanged",
+         out->directory);
+  for (int i = 0; i < out->n_stages && good; i++)
+    good = sync_program(in_new(out, program_name(i)));
   return good;
 }
 
@@ -148,11 +216,9 @@ char *cc_run(const Options *o, const char *text) {
   const Toolchain *t = toolchain_of(o);
   if (!can_compile(t))
     return NULL;
-  char *directory = format("%s/pdc-XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
-  if (!mkdtemp(directory)) {
-    error_at(NO_SPAN, "PD0605", "cannot make a temporary directory '%s': %s", directory, strerror(errno));
+  const char *directory = make_temporary();
+  if (!directory)
     return NULL;
-  }
   const char *program = format("%s/profile", directory);
   const char *source = format("%s.%s", program, t->suffix);
   char *printed = NULL;
@@ -160,7 +226,7 @@ char *cc_run(const Options *o, const char *text) {
     error_at(NO_SPAN, "PD0605", "cannot write '%s': %s", source, strerror(errno));
   } else {
     Strings compile = compile_command(o, t, source, program), run = {0};
-    push(&run, program);
+    push(&run, as_path(program));
     if (o->verbose)
       show(&compile);
     pid_t pid = start(&compile, -1);

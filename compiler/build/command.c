@@ -5,6 +5,10 @@
 
 const Toolchain *toolchain_of(const Options *o) { return backend_of(&o->plan.target)->toolchain; }
 
+const char *as_path(const char *name) {
+  return *name == '/' || !strncmp(name, "./", 2) || !strncmp(name, "../", 3) ? name : format("./%s", name);
+}
+
 void add_words(Strings *command, const char *words) {
   while (*words) {
     size_t n = strcspn(words, " ");
@@ -29,7 +33,7 @@ Strings compiler_command(const Options *o, const Toolchain *t) {
 
 Strings compile_command(const Options *o, const Toolchain *t, const char *source, const char *program) {
   Strings c = compiler_command(o, t);
-  t->add_command(&c, o, source, program);
+  t->add_command(&c, o, as_path(source), as_path(program));
   push(&c, "-lpthread");
   push(&c, "-lm");
   return c;

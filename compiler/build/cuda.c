@@ -77,5 +77,6 @@ static char *last_line(char *printed) {
 const Toolchain cuda_toolchain = {.suffix = "cu",
                                   .compiler = sizeof PDC_NVCC > 1 ? PDC_NVCC : "nvcc",
                                   .add_command = add_command,
+                                  .expands_names = true,
                                   .is_built = is_built,
                                   .version = last_line};

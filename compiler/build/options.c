@@ -38,7 +38,7 @@ static const Option options[] = {
      "what programs are made for: processors or GPUs"},
     {"--arch", "ARCH", ARCH, AT(arch), NULL, "of the GPUs, as sm_90 (default: this machine's)"},
     {"--precision", "HOW", CHOICE, AT(plan.target.precision), "f32|tf32|bf16",
-     "of products on GPUs: f32, tf32 or bf16"},
+     "of products: f32, bf16, or on GPUs tf32"},
     {"--schedule", "NAME", TEXT, AT(plan.schedule), NULL,
      "instead of the model's `pipeline`; the names stand below"},
     {"--delay", "0|1", CHOICE, AT(plan.delay), "|0|1",
@@ -91,10 +91,8 @@ static const struct {
   const char *name;
   Command command;
 } commands[] = {
-    {"plan", COMMAND_PLAN},
-    {"profile", COMMAND_PROFILE},
-    {"explain", COMMAND_EXPLAIN},
-    {"report", COMMAND_REPORT},
+    {"plan", COMMAND_PLAN},     {"profile", COMMAND_PROFILE},       {"explain", COMMAND_EXPLAIN},
+    {"report", COMMAND_REPORT}, {"checkpoint", COMMAND_CHECKPOINT},
 };
 
 __attribute__((format(printf, 1, 2))) _Noreturn static void usage(const char *format_, ...) {
@@ -102,8 +100,9 @@ __attribute__((format(printf, 1, 2))) _Noreturn static void usage(const char *fo
   va_start(args, format_);
   fprintf(stderr, "pdc: error: ");
   vfprintf(stderr, format_, args);
-  fprintf(stderr,
-          "\nusage: pdc [plan|profile|report|explain] [options] model.pdm; 'pdc --help' lists the options\n");
+  fprintf(
+      stderr,
+      "\nusage: pdc [plan|profile|report|checkpoint|explain] [options] model.pdm; 'pdc --help' lists the options\n");
   va_end(args);
   exit(2);
 }
@@ -127,6 +126,7 @@ static void print_help(void) {
          "       pdc plan --profile FILE [options]  plan a profile of layers, without a model\n"
          "       pdc profile [options] model.pdm    measure this model on this machine: NAME.profile.json\n"
          "       pdc report [-o FILE] RUN_DIR       one HTML page about a run: RUN_DIR/report.html\n"
+         "       pdc checkpoint DIR                 a training's checkpoints, each verified\n"
          "       pdc explain PD0301                 a page about one diagnostic\n\n");
   for (int i = 0; i < N_OPTIONS; i++)
     if (options[i].help)
@@ -240,7 +240,7 @@ static void check_target(const Options *o) {
                  backend->name);
     help(d, "leave it out");
   } else if (!(device->precisions & 1u << target.precision)) {
-    d = error_at(NO_SPAN, "PD0613", "'--precision %s' is for GPUs: programs for processors compute in f32",
+    d = error_at(NO_SPAN, "PD0613", "'--precision %s' is for GPUs: programs for processors compute in f32 or bf16",
                  precision_name(target.precision));
     help(d, "'--target cuda'");
   } else if (!device->has_arch && o->arch) {
@@ -378,8 +378,9 @@ static void check_layers(const Options *o, const bool *given) {
                                               "--diagnostics", "-Werror", "-v"};
   static const char *const of_layers[] = {"--cost-model", "--bandwidth", "--transfers", "--device",
                                           "--microbatches"};
-  static const char *const of_planner[] = {"--schedule",  "--stages", "--replicas", "--split", "--memory",
-                                           "--recompute", "--ahead",  "--target",   "--arch",  "--microbatches"};
+  static const char *const of_planner[] = {"--schedule", "--stages", "--replicas",     "--split",
+                                           "--memory",   "--delay",  "--recompute",    "--ahead",
+                                           "--target",   "--arch",   "--microbatches", "--compare"};
   const bool model = o->input != NULL, pipedream = o->layers.model == MODEL_PIPEDREAM;
 #define AMONG(name, list) is_among(name, list, sizeof(list) / sizeof *(list))
   for (int i = 0; i < N_OPTIONS; i++) {
@@ -432,10 +433,12 @@ void options_read(Options *o, int argc, char **argv) {
     given[option - options] = true;
   }
   if (!o->input && !(o->command == COMMAND_PLAN && o->plan.profile))
-    usage(o->command == COMMAND_EXPLAIN  ? "explain needs a code, such as PD0301"
-          : o->command == COMMAND_REPORT ? "report needs a run's directory"
-                                         : "no model given");
+    usage(o->command == COMMAND_EXPLAIN      ? "explain needs a code, such as PD0301"
+          : o->command == COMMAND_REPORT     ? "report needs a run's directory"
+          : o->command == COMMAND_CHECKPOINT ? "checkpoint needs a training's --checkpoint directory"
+                                             : "no model given");
   check_layers(o, given);
+  o->layers.compare = o->compare;
   check_target(o);
   check_generate(o);
   check_report(o);

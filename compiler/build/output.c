@@ -1,8 +1,12 @@
-/* The output directory: sources, plan, launcher. Every file is written beside, synced, renamed. */
+/* The output directory. All of a build is made in DIR/.pdc-new first, texts and programs, and then moved to its places,
+ * so that a build that fails or is stopped leaves the one before it whole. */
 #include "build/build.h"
 
+#include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -14,6 +18,10 @@ const char *base_name(const char *path) {
 }
 
 const char *source_name(const Toolchain *t, int stage) { return format("stage%d.%s", stage, t->suffix); }
+const char *program_name(int stage) { return format("stage%d", stage); }
+static const char *in_place(const Output *out, const char *name) { return format("%s/%s", out->directory, name); }
+const char *new_directory(const Output *out) { return in_place(out, ".pdc-new"); }
+const char *in_new(const Output *out, const char *name) { return format("%s/%s", new_directory(out), name); }
 
 const char *output_directory(const Options *o) {
   return o->output ? o->output
@@ -29,18 +37,36 @@ static bool cannot_write(const char *path) {
 }
 
 static bool write_text(const Output *out, const char *name, const char *text) {
-  const char *path = format("%s/%s", out->directory, name);
-  return write_file(path, text, strlen(text)) || cannot_write(path);
+  const char *path = in_new(out, name);
+  return write_file(path, text, strlen(text)) || cannot_write(in_place(out, name));
+}
+
+/* ---- texts ----------------------------------------------------------------------------------- */
+
+/* The i-th run of ranks that a launch starts: so many of one stage, which stand on devices that follow each other. */
+typedef struct Run {
+  int stage, ranks;
+} Run;
+
+static int n_runs(const Output *out) {
+  int adjacent = out->placement.adjacent;
+  return out->n_stages * (adjacent ? out->replicas[0] / adjacent : 1);
+}
+
+static Run run_at(const Output *out, int i) {
+  int nth = i % out->n_stages, stage = out->placement.backward ? out->n_stages - 1 - nth : nth;
+  return (Run){stage, out->placement.adjacent ? out->placement.adjacent : out->replicas[stage]};
 }
 
 /* Finds its rank under Open MPI, MPICH and Slurm and becomes that rank's stage program. */
 static const char launcher[] =
     "#!/bin/sh\n"
     "# Starts one rank of a run: finds this process's rank under Open MPI, MPICH or Slurm and becomes that rank's\n"
-    "# stage program. Ranks are numbered stage by stage.\n"
-    "replicas='%s' # ranks of each stage\n"
+    "# stage program.\n"
+    "places='%s' # in the order of the launch: STAGE:RANKS\n"
     "stages=%d planned=%d\n"
     "case $0 in\n"
+    "-*/*) directory=./${0%%/*} ;; # no option\n"
     "*/*) directory=${0%%/*} ;;\n"
     "*) directory=. ;;\n"
     "esac\n"
@@ -55,6 +81,14 @@ static const char launcher[] =
     "else\n"
     "  rank=0 ranks=1\n"
     "fi\n"
+    "for number in \"$rank\" \"$ranks\"; do\n"
+    "  case $number in\n"
+    "  '' | *[!0-9]*)\n"
+    "    echo \"pd: rank '$rank' of '$ranks', as the environment has it, are not numbers: use mpirun or srun\" >&2\n"
+    "    exit 1\n"
+    "    ;;\n"
+    "  esac\n"
+    "done\n"
     "for option in \"$@\"; do # stage 0's program tells it, whatever the number of ranks\n"
     "  case $option in\n"
     "  --help | -h) exec \"$directory/stage0\" --help ;;\n"
@@ -67,33 +101,41 @@ static const char launcher[] =
     "  fi\n"
     "  exit 1\n"
     "fi\n"
-    "stage=0\n"
-    "for n in $replicas; do\n"
+    "for place in $places; do\n"
+    "  stage=${place%%:*} n=${place#*:}\n"
     "  [ \"$rank\" -lt \"$n\" ] && break\n"
-    "  rank=$((rank - n)) stage=$((stage + 1))\n"
+    "  rank=$((rank - n))\n"
     "done\n"
+    "trap '' USR1 USR2 # the stage program answers them\n"
     "PD_PLAN=$directory/plan.json\n"
     "export PD_PLAN\n"
     "exec \"$directory/stage$stage\" \"$@\"\n";
 
 static bool write_launcher(const Output *out) {
-  const char *path = format("%s/%s", out->directory, out->launcher);
-  Text replicas = {0};
+  Text places = {0};
   int ranks = 0;
-  for (int i = 0; i < out->n_stages; i++) {
-    text_add(&replicas, "%s%d", i ? " " : "", out->replicas[i]);
-    ranks += out->replicas[i];
+  for (int i = 0; i < n_runs(out); i++) {
+    Run run = run_at(out, i);
+    text_add(&places, "%s%d:%d", i ? " " : "", run.stage, run.ranks);
+    ranks += run.ranks;
   }
-  return write_text(out, out->launcher, format(launcher, replicas.at, out->n_stages, ranks)) &&
-         (chmod(path, 0755) == 0 || cannot_write(path));
+  return write_text(out, out->launcher, format(launcher, places.at, out->n_stages, ranks)) &&
+         (chmod(in_new(out, out->launcher), 0755) == 0 || cannot_write(in_place(out, out->launcher)));
 }
 
-/* In the order of ranks. Open MPI splits its lines at spaces and knows no quotes. */
+/* In the order of devices. Open MPI splits its lines at spaces and knows no quotes. */
 static bool write_app(const Output *out) {
   Text t = {0};
-  for (int i = 0; i < out->n_stages; i++)
-    text_add(&t, "-n %d -x PD_PLAN=%s/plan.json %s/stage%d\n", out->replicas[i], out->directory, out->directory,
-             i);
+  const char *directory = strchr("-#@", *out->directory) ? as_path(out->directory) : out->directory;
+  if (directory[strcspn(directory, " \t\n")]) /* nothing that it could start is better than what it would */
+    return write_text(
+        out, "app",
+        "# Open MPI splits these lines at spaces and knows no quotes, and the directory's name has one:\n"
+        "# launch its 'train' instead, or build into a directory without.\n");
+  for (int i = 0; i < n_runs(out); i++) {
+    Run run = run_at(out, i);
+    text_add(&t, "-n %d -x PD_PLAN=%s/plan.json %s/stage%d\n", run.ranks, directory, directory, run.stage);
+  }
   return write_text(out, "app", t.at);
 }
 
@@ -120,34 +162,145 @@ static bool write_dependencies(const Output *out) {
   return write_text(out, format("%s.d", out->model), t.at);
 }
 
-static bool remove_file(const Output *out, const char *name) {
-  return unlink(format("%s/%s", out->directory, name)) == 0;
-}
+/* ---- beside ---------------------------------------------------------------------------------- */
 
-/* Stages that the plan has no more, and what an earlier build made for another target. */
-static void remove_stale_stages(const Output *out) {
-  for (int i = 0;; i++) {
-    bool gone = i >= out->n_stages, any = false;
-    for (const Backend *const *b = all_backends; *b; b++)
-      if (gone || (*b)->toolchain != out->toolchain)
-        any |= remove_file(out, source_name((*b)->toolchain, i));
-    if (gone || any)
-      any |= remove_file(out, format("stage%d", i));
-    if (gone && !any)
-      return;
+/* All files of a build, by name; stage programs too where they are left to somebody else, for `train` runs them. */
+static Strings names_of(const Options *o, const Output *out, const Strings *made) {
+  const char *dependencies = format("%s.d", out->model);
+  Strings names = {0};
+  for (int i = 0; i < out->n_stages; i++) {
+    push(&names, source_name(out->toolchain, i));
+    push(&names, program_name(i));
   }
+  push(&names, "plan.json");
+  if (o->dependencies || made_has(made, dependencies))
+    push(&names, dependencies);
+  push(&names, "app");
+  push(&names, out->launcher);
+  return names;
 }
 
-bool output_write(const Options *o, const Output *out) {
-  if (mkdir(out->directory, 0777) != 0 && errno != EEXIST)
+/* Removes DIR/.pdc-new, which a build that was stopped may have left, and what is in it. */
+static void remove_new(const Output *out) {
+  const char *path = new_directory(out);
+  struct stat st;
+  if (lstat(path, &st) != 0 || !S_ISDIR(st.st_mode))
+    return;
+  DIR *dir = opendir(path);
+  for (struct dirent *d; dir && (d = readdir(dir));)
+    if (strcmp(d->d_name, ".") && strcmp(d->d_name, ".."))
+      unlinkat(dirfd(dir), d->d_name, 0);
+  if (dir)
+    closedir(dir);
+  rmdir(path);
+}
+
+/* Nobody else builds here until the directory is closed; where files cannot be locked all may. */
+static bool lock(Output *out) {
+  out->lock = open(out->directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (out->lock < 0)
     return cannot_write(out->directory);
+  if (flock(out->lock, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK)
+    return true;
+  close(out->lock);
+  out->lock = -1;
+  help(error_at(NO_SPAN, "PD0615", "another pdc is building in '%s'", out->directory),
+       "wait until it is done, or name another directory with '-o DIR'");
+  return false;
+}
+
+/* A rule of make ends with its line. */
+static bool can_write_dependencies(const Options *o, const Output *out) {
+  bool good = !o->dependencies || (!strchr(out->directory, '\n') && !strchr(out->model, '\n'));
+  for (int i = 0; i < source_count() && o->dependencies; i++)
+    good = good && !strchr(source_path(i), '\n');
+  if (!good)
+    error_at(NO_SPAN, "PD0616", "-MD: a rule for make cannot name a file with a line break in its name");
+  return good;
+}
+
+static bool write_all(const Options *o, const Output *out) {
+  const char *path = new_directory(out);
+  remove_new(out);
+  if (mkdir(path, 0777) != 0)
+    return cannot_write(path);
   for (int i = 0; i < out->n_stages; i++)
     if (!write_text(out, source_name(out->toolchain, i), out->source[i]))
       return false;
-  if (!write_text(out, "plan.json", out->plan_json) || !write_app(out) || !write_launcher(out))
+  return write_text(out, "plan.json", out->plan_json) && write_app(out) && write_launcher(out) &&
+         (!o->dependencies || write_dependencies(out));
+}
+
+bool output_write(const Options *o, Output *out) {
+  out->lock = -1;
+  if (!can_write_dependencies(o, out))
     return false;
-  if (o->dependencies && !write_dependencies(out))
+  out->made_directory = mkdir(out->directory, 0777) == 0;
+  if (!out->made_directory && errno != EEXIST)
+    return cannot_write(out->directory);
+  if (!lock(out))
     return false;
-  remove_stale_stages(out);
-  return true;
+  Strings made = made_read(out->directory), wanted = names_of(o, out, &made);
+  if (made_spares(out->directory, &made, &wanted) && write_all(o, out))
+    return true;
+  output_abandon(out);
+  return false;
+}
+
+void output_abandon(const Output *out) {
+  remove_new(out);
+  if (out->made_directory)
+    rmdir(out->directory);
+  if (out->lock >= 0)
+    close(out->lock);
+}
+
+/* ---- in place -------------------------------------------------------------------------------- */
+
+static bool remove_file(const Output *out, const char *name) {
+  const char *path = in_place(out, name);
+  return unlink(path) == 0 || errno == ENOENT || cannot_write(path);
+}
+
+static bool move(const Output *out, const char *name) {
+  const char *path = in_place(out, name);
+  return rename(in_new(out, name), path) == 0 || cannot_write(path);
+}
+
+/* Whether the source that stands there is the new one: a program that somebody made of it is as good as before. */
+static bool is_unchanged(const Output *out, int stage) {
+  size_t n;
+  const char *text = read_file(in_place(out, source_name(out->toolchain, stage)), &n);
+  return text && n == strlen(out->source[stage]) && !memcmp(text, out->source[stage], n);
+}
+
+/* What starts the programs goes first and comes last: a directory whose files are of two builds cannot be launched. */
+static bool move_all(const Options *o, const Output *out, const Strings *made, const Strings *wanted) {
+  static const char *const starters[] = {"app", "train", "infer", "generate"};
+  for (size_t i = 0; i < sizeof starters / sizeof *starters; i++)
+    if (made_has(made, starters[i]) && !remove_file(out, starters[i]))
+      return false;
+  for (int i = 0; i < made->n; i++)
+    if (!made_has(wanted, made->at[i]) && !remove_file(out, made->at[i]))
+      return false;
+  for (int i = 0; i < out->n_stages; i++) {
+    bool kept = o->sources_only && is_unchanged(out, i);
+    if (!(o->sources_only ? kept || remove_file(out, program_name(i)) : move(out, program_name(i))) ||
+        !move(out, source_name(out->toolchain, i)))
+      return false;
+  }
+  return move(out, "plan.json") && (!o->dependencies || move(out, format("%s.d", out->model))) &&
+         move(out, "app") && move(out, out->launcher);
+}
+
+bool output_install(const Options *o, const Output *out) {
+  Strings made = made_read(out->directory), wanted = names_of(o, out, &made), both = made;
+  for (int i = 0; i < wanted.n; i++)
+    made_add(&both, wanted.at[i]);
+  bool good =
+      made_write(out->directory, &both) && move_all(o, out, &made, &wanted) && made_write(out->directory, &wanted);
+  remove_new(out);
+  good = (fsync(out->lock) == 0 || errno == EINVAL || cannot_write(out->directory)) && good;
+  close(out->lock);
+  return good;
 }

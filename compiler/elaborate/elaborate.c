@@ -118,7 +118,7 @@ static void check_buffer(const Graph *g, const Param *p) {
 
 Graph *elaborate(const Ast *file, const ElaborateOptions *options) {
   int errors = error_count();
-  Elaborator e = {.options = options};
+  Elaborator e = {.options = options, .errors = errors};
   const char *path = source_path(file->span.file);
   load_module(&e, file, path, true);
   read_defines(&e);

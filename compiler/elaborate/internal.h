@@ -6,7 +6,12 @@
 #include "elaborate/elaborate.h"
 #include "ops/op.h"
 
-enum { MAX_INLINED = 64, MAX_SCOPES = 200000, MAX_REPEAT = 100000, MAX_STATEMENTS = 1000000, MAX_LIST = 100000 };
+#ifdef FUZZING_BUILD_MODE_UNSAFE_FOR_PRODUCTION /* tests/fuzz: what takes a second finds nothing new */
+enum { MAX_SCOPES = 500, MAX_STATEMENTS = 5000, MAX_BUILT = 1 << 22 };
+#else
+enum { MAX_SCOPES = 200000, MAX_STATEMENTS = 1000000, MAX_BUILT = 1 << 28 };
+#endif
+enum { MAX_INLINED = 64, MAX_REPEAT = 100000, MAX_LIST = 100000, MAX_TEXT = 1 << 16 };
 
 typedef struct Instance Instance;
 typedef struct Layer Layer;
@@ -121,7 +126,9 @@ typedef struct Elaborator {
   const Ast *optimizer;  /* the setting's value; NULL: not given */
   const Ast *exceptions; /* its pattern of parameters that are updated as those are which are no hidden matrices:
                             AST_STRING; NULL: none */
-  int statements;        /* run so far; past MAX_STATEMENTS all stops */
+  int errors;            /* that were told before */
+  int64_t built;         /* bytes of lists and texts made so far; past MAX_BUILT none are */
+  int statements;        /* run so far, and passes through loops; past MAX_STATEMENTS all stops */
 } Elaborator;
 
 /* ---- module.c: files, layers -------------------------------------------------------------- */

@@ -49,9 +49,15 @@ static void run_inner(Elaborator *e, Frame *f, const Ast *block) {
   leave_block(f, had);
 }
 
+/* After a statement, or a pass through a loop, whether to stop: for there are too many of them, or of errors. */
 static bool exhausted(Elaborator *e, const Frame *f, const Ast *a) {
+  if (error_count() - e->errors >= MOST_ERRORS && e->statements <= MAX_STATEMENTS) {
+    if (diagnostic_last())
+      help(diagnostic_last(), "after so many errors the rest is not read");
+    e->statements = MAX_STATEMENTS + 1;
+  }
   if (e->statements <= MAX_STATEMENTS && e->statements++ == MAX_STATEMENTS)
-    fail(f, a->span, "PD0211", "the model runs more than %d statements", MAX_STATEMENTS);
+    fail(f, a->span, "PD0211", "the model runs more than %d statements and passes through loops", MAX_STATEMENTS);
   return e->statements > MAX_STATEMENTS;
 }
 
@@ -324,7 +330,10 @@ static bool loop_once(Elaborator *e, Frame *f, const Ast *a, Val v) {
   Name outer = f->counter;
   f->counter = a->name;
   variable_declare(f, a->name, v, true, a->span2);
-  run_block(e, f, a->b);
+  if (exhausted(e, f, a))
+    f->returned = f->doubtful = true;
+  else
+    run_block(e, f, a->b);
   leave_block(f, had);
   f->counter = outer;
   return !f->returned;

@@ -160,6 +160,21 @@ static Val compare(const Ast *at, Val a, Val b) {
   }
 }
 
+/* Whether so many bytes more may be taken for values that a model makes while it is read. */
+static bool may_build(Elaborator *e, const Frame *f, const Ast *at, size_t bytes) {
+  if (e->built <= MAX_BUILT && (e->built += (int64_t)bytes) > MAX_BUILT)
+    fail(f, at->span2, "PD0220", "the lists and texts that the model makes take more than %s",
+         bytes_text(MAX_BUILT));
+  return e->built <= MAX_BUILT;
+}
+
+static bool may_join(Elaborator *e, const Frame *f, const Ast *at, size_t length) {
+  if (length <= MAX_TEXT)
+    return may_build(e, f, at, length);
+  fail(f, at->span2, "PD0220", "a text of %zu characters is too long: %d are the most", length, MAX_TEXT);
+  return false;
+}
+
 Val val_operator(Elaborator *e, const Frame *f, const Ast *at, Val a, Val b) {
   bool numbers = a.kind == VAL_NUMBER && b.kind == VAL_NUMBER,
        quantities = a.kind == VAL_QUANTITY && a.word == b.word;
@@ -173,12 +188,17 @@ Val val_operator(Elaborator *e, const Frame *f, const Ast *at, Val a, Val b) {
       fail(f, at->span2, "PD0322", "a list of %d is too long", a.n + b.n);
       return POISON;
     }
+    if (!may_build(e, f, at, (size_t)(a.n + b.n) * sizeof(Val)))
+      return POISON;
     Val both = {.kind = VAL_LIST, .n = a.n + b.n, .list = alloc((size_t)(a.n + b.n) * sizeof(Val))};
     for (int i = 0; i < both.n; i++)
       both.list[i] = i < a.n ? a.list[i] : b.list[i - a.n];
     return both;
   }
   bool text = a.kind == VAL_STRING && at->name[0] == '+';
+  if (text && (b.kind == VAL_STRING || b.kind == VAL_NUMBER) &&
+      !may_join(e, f, at, strlen(a.word) + (b.kind == VAL_STRING ? strlen(b.word) : 0)))
+    return POISON;
   if (text && b.kind == VAL_STRING)
     return (Val){.kind = VAL_STRING, .word = internf("%s%s", a.word, b.word)};
   if (text && b.kind == VAL_NUMBER && b.number == floor(b.number))

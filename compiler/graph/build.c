@@ -51,22 +51,21 @@ static int append(Graph *g, const Op *op, const int *in, int n_in, const Attr *a
   ensure(scope >= 0 && scope < g->scopes.n);
   if (!operand_count_fits(op, n_in, span))
     return -1;
-  ShapeRule *r = alloc(sizeof *r);
-  *r = (ShapeRule){
+  ShapeRule r = {
       .g = g, .op = op, .in = in, .n_in = n_in, .attr = copy_attributes(op, attr), .scope = scope, .span = span};
-  if (!op->shape(r))
+  if (!op->shape(&r))
     return -1;
   Node n = {
-      .op = op, .attr = r->attr, .n_in = n_in, .n_out = r->n_out, .scope = scope, .span = span, .serves = serves};
+      .op = op, .attr = r.attr, .n_in = n_in, .n_out = r.n_out, .scope = scope, .span = span, .serves = serves};
   n.in = alloc_copy(in, n_in * sizeof *in);
-  n.out = alloc(r->n_out * sizeof *n.out);
-  for (int i = 0; i < r->n_out; i++) {
+  n.out = alloc(r.n_out * sizeof *n.out);
+  for (int i = 0; i < r.n_out; i++) {
     n.out[i] = g->values.n;
     push(&g->values, (Value){.name = intern(op->name),
                              .named_in = -1,
-                             .type = r->out[i].type,
-                             .classes = r->out[i].classes,
-                             .shape = r->out[i].shape,
+                             .type = r.out[i].type,
+                             .classes = r.out[i].classes,
+                             .shape = r.out[i].shape,
                              .node = g->nodes.n,
                              .output = i,
                              .span = span});

@@ -36,6 +36,7 @@ static int64_t ask(const Asking *a, ScratchKey key) {
   int64_t *bytes = table_find(&known, &key);
   if (bytes)
     return *bytes;
+  Arena *arena = arena_use(NULL); /* in which the table lasts */
   int before = omp_get_max_threads();
   if (key.threads > 0)
     omp_set_num_threads((int)key.threads);
@@ -43,6 +44,7 @@ static int64_t ask(const Asking *a, ScratchKey key) {
   *bytes = a->site ? a->site->node->op->scratch(a->site) : a->rule->scratch(a->param, key.library);
   omp_set_num_threads(before);
   table_add(&known, &key, bytes);
+  arena_use(arena);
   return *bytes;
 }
 
@@ -58,13 +60,23 @@ int64_t update_scratch_bytes(const StageKernels *k, const UpdateRule *rule, cons
              (ScratchKey){signature, lowering_of(k)->library, k->target.threads});
 }
 
+static const bool *stored_in_bf16(const StageKernels *stage, const Place *place, int n) {
+  bool *bf16 = alloc((size_t)n + 1);
+  for (int i = 0; i < n; i++)
+    bf16[i] = stage->buffers.at[place[i].buffer].bf16;
+  return bf16;
+}
+
 void lower_call(const StageKernels *stage, Lowered *l) {
   const Kernel *k = l->kernel;
+  bool told = lowering_of(stage)->library->told_types;
   const Site site = {.node = k->node,
                      .in = k->in.at,
                      .n_in = k->in.n,
                      .out = k->out.at,
                      .n_out = k->out.n,
+                     .in_bf16 = told ? stored_in_bf16(stage, k->in.at, k->in.n) : NULL,
+                     .out_bf16 = told ? stored_in_bf16(stage, k->out.at, k->out.n) : NULL,
                      .bias = k->bias,
                      .accumulate = k->accumulate,
                      .threads = stage->target.threads,

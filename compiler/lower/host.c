@@ -64,7 +64,8 @@ static const Library library = {.matmul = matmul,
                                 .attention = attention,
                                 .attention_backward = attention,
                                 .lstm = lstm,
-                                .lstm_backward = lstm_backward};
+                                .lstm_backward = lstm_backward,
+                                .told_types = true};
 
 const Lowering host_lowering = {.loop = lower_loop,
                                 .library = &library,

@@ -27,7 +27,7 @@ Ast *parse_number(Parse *p, const char *text, Span where) {
   if (isfinite(a->number) && (!a->integral || a->number <= 9007199254740992.0))
     return a;
   error_at(where, "PD0006", "this number is too large");
-  p->errors++;
+  parse_erred(p);
   a->number = 0;
   return a;
 }
@@ -98,12 +98,12 @@ Ast *parse_label(Parse *p, Ast *label, Ast *call) {
   n->a = label;
   n->b = call;
   if (!is_label(label)) {
-    p->errors++;
+    parse_erred(p);
     help(error_at(label->span, "PD0007", "a label is a name, with or without indices"),
          label->kind == AST_NUMBER ? "for example 'h[0]: linear(x, 10)'; a slice is written with '..': 'x[0..3]'"
                                    : "for example 'h[i]: linear(x, 10)'");
   } else if (call->kind != AST_CALL) {
-    p->errors++;
+    parse_erred(p);
     Diagnostic *d = error_at(call->span, "PD0007", "a label names a call, and this is none");
     underline(d, label->span);
     help(d, "a slice is written with '..': 'x[0..3]'");
@@ -116,13 +116,13 @@ Ast *parse_call(Parse *p, Ast *callee, AstList arguments, Span close) {
   n->a = callee;
   n->list = arguments;
   if (callee->kind != AST_NAME && callee->kind != AST_MEMBER && callee->kind != AST_INDEX) {
-    p->errors++;
+    parse_erred(p);
     help(error_at(callee->span, "PD0008", "only layers, operations and instances can be called, by their names"),
          "a layer is called with its input and its sizes at once: 'linear(x, 10)'");
   }
   for (int i = 1; i < arguments.n; i++)
     if (!arguments.at[i]->name && arguments.at[i - 1]->name) {
-      p->errors++;
+      parse_erred(p);
       Diagnostic *d =
           error_at(arguments.at[i]->span, "PD0009", "an argument without a name stands after one with a name");
       underline(d, arguments.at[i - 1]->span);
@@ -140,7 +140,7 @@ Ast *parse_assign(Parse *p, AstList targets, Ast *value) {
   n->a = value;
   for (int i = 0; i < targets.n; i++)
     if (targets.at[i]->kind != AST_NAME) {
-      p->errors++;
+      parse_erred(p);
       Diagnostic *d = error_at(targets.at[i]->span, "PD0005", "only a variable can stand on the left of '='");
       if (targets.at[i]->kind == AST_MEMBER)
         help(d, "a label names an instance: '%s: linear(x, 64)'", targets.at[i]->name);

@@ -11,6 +11,11 @@
 
 enum { MAX_BRACKETS = 200, MAX_DEPTH = 400 };
 
+bool parse_erred(Parse *p) {
+  p->given_up |= ++p->errors >= MOST_ERRORS;
+  return p->errors <= MOST_ERRORS;
+}
+
 /* ---- scanner ------------------------------------------------------------------------------- */
 
 static void token_ends(Parse *p, const char *text, int length, Span *where) {
@@ -55,10 +60,8 @@ void parse_less(Parse *p, const char *text, int keep, Span *where) {
 int parse_bracket(Parse *p, char c, const Span *where) {
   if (strchr("([{", c)) {
     push(&p->open, ((Bracket){c, *where}));
-    if (p->open.n == MAX_BRACKETS) {
-      p->errors++;
+    if (p->open.n == MAX_BRACKETS && parse_erred(p))
       error_at(*where, "PD0010", "this is nested too deeply");
-    }
     if (p->open.n >= MAX_BRACKETS)
       return END;
   } else if (strchr(")]}", c)) {
@@ -72,16 +75,28 @@ int parse_bracket(Parse *p, char c, const Span *where) {
   return c;
 }
 
+/* Names go into those of parameters, messages and emitted programs. */
+Name parse_name(Parse *p, const char *text, int length, Span where) {
+  enum { LONGEST = 255 };
+  if (length <= LONGEST)
+    return intern_n(text, (size_t)length);
+  if (parse_erred(p))
+    error_at(where, "PD0115", "this name has %d characters; %d are the most", length, LONGEST);
+  return intern_n(text, LONGEST);
+}
+
 void parse_bad_string(Parse *p, Span where) {
-  p->errors++;
   p->bad_line = where.line;
+  if (!parse_erred(p))
+    return;
   help(error_at(where, "PD0002", "this string does not end on its line"),
        "close it with '\"'; only \\\" and \\\\ are escapes");
 }
 
 void parse_bad_character(Parse *p, const char *text, Span where) {
-  p->errors++;
   p->bad_line = where.line;
+  if (!parse_erred(p))
+    return;
   unsigned char c = (unsigned char)text[0];
   Diagnostic *d;
   if (c < 32 || c >= 127)
@@ -202,8 +217,7 @@ static void advise_unit(const Parse *p, Diagnostic *d) {
 }
 
 void parse_unexpected(Parse *p, const char *const *expected, int n) {
-  p->errors++;
-  if (p->open.n >= MAX_BRACKETS || p->bad_line == p->now.line || p->bad_line == p->before.line)
+  if (!parse_erred(p) || p->open.n >= MAX_BRACKETS || p->bad_line == p->now.line || p->bad_line == p->before.line)
     return;
   bool end = strcmp(p->text, "") == 0;
   bool closing = has(expected, n, "';'") || has(expected, n, "')'") || has(expected, n, "']'");
@@ -257,14 +271,14 @@ void parse_unexpected(Parse *p, const char *const *expected, int n) {
 }
 
 void parse_reserved(Parse *p, Span where, const char *word, const char *advice) {
-  p->errors++;
-  help(error_at(where, "PD0004", "'%s' is a word of the language and cannot be assigned", word), "%s", advice);
+  if (parse_erred(p))
+    help(error_at(where, "PD0004", "'%s' is a word of the language and cannot be assigned", word), "%s", advice);
 }
 
 void parse_unnamed_metric(Parse *p, Span where, const char *layer) {
-  p->errors++;
-  help(error_at(where, "PD0003", "expected a name for the metric, and '='"),
-       "the name is the log's: 'metric %s = %s(...);'", layer, layer);
+  if (parse_erred(p))
+    help(error_at(where, "PD0003", "expected a name for the metric, and '='"),
+         "the name is the log's: 'metric %s = %s(...);'", layer, layer);
 }
 
 /* ---- driver -------------------------------------------------------------------------------- */
@@ -299,6 +313,8 @@ static Ast *parse(const char *path, const char *text, size_t length, bool define
   pdm_lex_destroy(scanner);
   if (failed || p.errors) {
     ensure(p.errors > 0);
+    if (p.given_up)
+      help(diagnostic_last(), "after so many errors the rest is not read");
     return NULL;
   }
   const Ast *deep = too_deep(p.result, 0);

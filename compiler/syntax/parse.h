@@ -21,6 +21,7 @@ typedef struct Parse {
   Vec(Bracket) open; /* not closed so far */
   bool define;       /* "name = expression" rather than a file */
   bool started;      /* the first token, which says which of both, was given */
+  bool given_up;     /* after so many errors the rest is not read */
   Ast *result;
 } Parse;
 
@@ -30,12 +31,16 @@ void parse_end(Parse *p, Span *where);
 /* Gives back all but the first `keep` bytes of the token. */
 void parse_less(Parse *p, const char *text, int keep, Span *where);
 int parse_bracket(Parse *p, char c, const Span *where);
+Name parse_name(Parse *p, const char *text, int length, Span where);
 Ast *parse_number(Parse *p, const char *text, Span where);
 Ast *parse_quantity(const char *text, Span where); /* NULL: not a number with a known unit */
 Ast *parse_word(const char *text, Span where);
 Ast *parse_string(const char *text, Span where);
 void parse_bad_string(Parse *p, Span where);
 void parse_bad_character(Parse *p, const char *text, Span where);
+
+/* Counts an error; false: it is not to be told. With error MOST_ERRORS the file ends for scanner and parser. */
+bool parse_erred(Parse *p);
 
 /* ---- parser: nodes with a check of what the grammar leaves open ---- */
 Ast *parse_binary(Ast *a, Name operator, Span where, Ast *b);

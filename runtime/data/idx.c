@@ -17,9 +17,10 @@ bool pd_parse_idx(struct pd_array *a, char *why) {
                      u[1]);
   if (u[2] != UNSIGNED_BYTES)
     return pd_refuse(why, "'%s': elements of type %02x at offset 2; unsigned bytes, 08, are known", a->path, u[2]);
-  if (u[3] < 1 || u[3] > PD_MAX_RANK + 1)
-    return pd_refuse(why, "'%s': %d axes at offset 3; 1 to %d are known", a->path, u[3], PD_MAX_RANK + 1);
-  size_t header = 4 + 4 * (size_t)u[3];
+  const int axes = u[3]; /* read once: the file may change */
+  if (axes < 1 || axes > PD_MAX_RANK + 1)
+    return pd_refuse(why, "'%s': %d axes at offset 3; 1 to %d are known", a->path, axes, PD_MAX_RANK + 1);
+  size_t header = 4 + 4 * (size_t)axes;
   if (a->size < header)
     return pd_refuse(why, "'%s' is cut short at offset %lld: its header has %lld bytes", a->path,
                      (long long)a->size, (long long)header);
@@ -27,7 +28,7 @@ bool pd_parse_idx(struct pd_array *a, char *why) {
   a->pixels = true;
   a->first = header;
   a->rows = axis(u, 0);
-  a->rank = u[3] - 1;
+  a->rank = axes - 1;
   a->row = 1;
   int64_t left = (int64_t)(a->size - header), elements;
   for (int i = 0; i < a->rank; i++) {

@@ -4,15 +4,23 @@
 
 #include <string.h>
 
+/* Somebody may write to a file while it is mapped: what was found in one pass over it need not be there in the next.
+ * So each pass stays within the map, whatever it reads. `at` is at most `end` below, and so is what is returned. */
+
 static const char *line_end(const char *at, const char *end) { /* its newline, or the file's end */
   const char *newline = memchr(at, '\n', (size_t)(end - at));
   return newline ? newline : end;
 }
 
+static const char *next_line(const char *at, const char *end) { /* `end` behind the last one */
+  at = line_end(at, end);
+  return at < end ? at + 1 : end;
+}
+
 int64_t pd_count_lines(const struct pd_array *text) {
   const char *end = text->map + text->size;
   int64_t n = 0;
-  for (const char *at = text->map; at < end; at = line_end(at, end) + 1) n++;
+  for (const char *at = text->map; at < end; at = next_line(at, end)) n++;
   return n;
 }
 
@@ -23,6 +31,11 @@ struct line {
   int64_t number; /* from 0 */
   const char *at, *end;
 };
+
+static bool refuse_lost(const struct pd_array *text, int64_t line, char *why) {
+  return pd_refuse(why, "'%s' was changed while it was in use: it has no line %lld any more", text->path,
+                   (long long)line + 1);
+}
 
 static bool refuse_length(const struct line *l, char *why) {
   return pd_refuse(why, "'%s': line %lld, at offset %lld, has more tokens than the %lld of '%s'", l->text->path,
@@ -41,8 +54,9 @@ static bool take_bytes(const struct line *l, int32_t *to, int64_t *n, char *why)
   *n = l->end - l->at + 1;
   if (*n > l->in->elements) return refuse_length(l, why);
   for (int64_t i = 0; to && i < *n; i++) {
-    to[i] = i + 1 < *n ? (unsigned char)l->at[i] : '\n';
-    if (to[i] >= l->in->classes) return refuse_token(l, l->at + i, to[i], why);
+    int32_t token = i + 1 < *n ? (unsigned char)l->at[i] : '\n';
+    if (token >= l->in->classes) return refuse_token(l, l->at + i, token, why);
+    to[i] = token;
   }
   return true;
 }
@@ -56,8 +70,8 @@ static bool take_numbers(const struct line *l, int32_t *to, int64_t *n, char *wh
     if (at == l->end) return true;
     const char *start = at;
     int64_t token = 0;
-    for (; at < l->end && *at >= '0' && *at <= '9'; at++)
-      if (token <= INT32_MAX) token = 10 * token + (*at - '0');
+    for (unsigned digit; at < l->end && (digit = (unsigned char)*at - (unsigned)'0') <= 9; at++)
+      if (token <= INT32_MAX) token = 10 * token + digit;
     if (at < l->end && !is_blank(*at))
       return pd_refuse(why, "'%s': line %lld: no token, which is a whole number, at offset %lld", l->text->path,
                        (long long)l->number + 1, (long long)(start - l->text->map));
@@ -77,10 +91,11 @@ bool pd_mark_lines(const struct pd_array *text, const struct pd_input *in, struc
   struct line l = {.text = text, .in = in, .at = text->map};
   for (; l.number < lines->n; l.number++) {
     int64_t n;
+    if (l.at == end) return refuse_lost(text, l.number, why);
     if (l.number % PD_MARK == 0) lines->marks[l.number / PD_MARK] = l.at - text->map;
     l.end = line_end(l.at, end);
     if (!take(&l, lines->numbers, NULL, &n, why)) return false;
-    l.at = l.end + 1;
+    l.at = next_line(l.end, end);
   }
   return true;
 }
@@ -88,7 +103,8 @@ bool pd_mark_lines(const struct pd_array *text, const struct pd_input *in, struc
 bool pd_read_line(const struct pd_array *text, const struct pd_lines *lines, int64_t line,
                   const struct pd_input *in, int64_t pad, int32_t *to, char *why) {
   const char *end = text->map + text->size, *at = text->map + lines->marks[line / PD_MARK];
-  for (int64_t i = line % PD_MARK; i; i--) at = line_end(at, end) + 1;
+  for (int64_t i = line % PD_MARK; i; i--) at = next_line(at, end);
+  if (at == end) return refuse_lost(text, line, why);
   struct line l = {text, in, line, at, line_end(at, end)};
   int64_t n;
   if (!take(&l, lines->numbers, to, &n, why)) return false;

@@ -5,10 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The text behind 'key': in the header's dictionary, or NULL. */
+/* The text behind 'key': in the header's dictionary, or NULL, also where the key stands there twice. */
 static const char *field(const char *header, const char *key) {
   const char *p = strstr(header, key);
-  if (!p) return NULL;
+  if (!p || strstr(p + 1, key)) return NULL;
   p = strchr(p, ':');
   if (!p) return NULL;
   do p++;
@@ -66,6 +66,9 @@ static size_t read_header(const struct pd_array *a, char *header, size_t room) {
 
 bool pd_parse_npy(struct pd_array *a, char *why) {
   char header[1024];
+  if (a->size >= 8 && !memcmp(a->map, "\x93NUMPY", 6) && (a->map[6] < 1 || a->map[6] > 3))
+    return pd_refuse(why, "'%s' is a .npy array of version %d; 1 to 3 are known", a->path,
+                     (unsigned char)a->map[6]);
   a->first = read_header(a, header, sizeof header);
   if (!a->first) return pd_refuse(why, "'%s' is not a .npy array", a->path);
   const char *descr = field(header, "'descr'"), *order = field(header, "'fortran_order'"),
@@ -77,7 +80,7 @@ bool pd_parse_npy(struct pd_array *a, char *why) {
   if (!parse_type(descr, &a->type))
     return pd_refuse(why, "'%s' holds elements of type %.*s; f2, f4, f8, i4, i8, u1, u2 and u4 are known", a->path,
                      type_length(descr), descr);
-  if (rank < 1 || (rank > 1 && !strncmp(order, "True", 4)))
+  if (rank < 1 || strncmp(order, "False", 5) != 0)
     return pd_refuse(why, "'%s' must hold samples along its first axis, in C order", a->path);
   a->rows = dim[0];
   a->rank = rank - 1;

@@ -2,18 +2,19 @@
 #include "../internal.h"
 #include "parts.h"
 
+#include <stdlib.h>
 #include <string.h>
 
-/* Maps a file, and hands its bytes to one of the parsers below; what that refuses gets the file's name. */
+/* Reads a file, and hands its bytes to one of the parsers below; what that refuses gets the file's name. */
 typedef bool parse(struct pd_tokenizer *t, const char *text, size_t bytes, int64_t classes, char *why);
 
 static bool read_file(struct pd_tokenizer *t, const char *path, parse *parse, int64_t classes, char *why) {
   char cause[PD_WHY] = "";
   size_t bytes;
-  const char *text = pd_map_file(path, &bytes, why);
+  char *text = pd_read_file(path, &bytes, why);
   if (!text) return false;
   bool ok = parse(t, text, bytes, classes, cause);
-  pd_unmap_file(text, bytes);
+  free(text);
   return ok || pd_refuse(why, "cannot read '%s': %.900s", path, cause);
 }
 

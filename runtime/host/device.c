@@ -2,6 +2,7 @@
 #define _GNU_SOURCE /* sched_getaffinity */
 #include "device.h"
 #include "internal.h"
+#include "kernels/pd_bf16.h"
 
 #include <errno.h>
 #include <omp.h>
@@ -54,8 +55,24 @@ static void set_threads(const struct pd_stage *s) {
             CPU_COUNT(&set) == 1 ? "" : "s");
 }
 
+static bool has_bf16_instructions(void) {
+#if defined __x86_64__
+  return __builtin_cpu_supports("avx512bf16");
+#else
+  return true; /* not known */
+#endif
+}
+
+static void note_slow_bf16(const struct pd_stage *s) {
+  bool bf16 = false;
+  for (int i = 0; i < s->n_parameters; i++) bf16 |= s->parameters[i].bf16;
+  if (bf16 && !pd.rank && !has_bf16_instructions())
+    pd_note("this processor has no instructions for bf16: it saves memory, and products take longer than in f32");
+}
+
 bool pd_device_start(char *why) {
   set_threads(pd.stage);
+  note_slow_bf16(pd.stage);
   return map_arena(pd.stage, why);
 }
 
@@ -68,21 +85,37 @@ int pd_device_threads(void) { return omp_get_max_threads(); }
 
 void pd_device_wait(const char *what) { (void)what; }
 
+/* Floats of bf16 numbers, for as long as the caller needs them. */
+static float *floats;
+static int64_t n_floats;
+
+static float *room_for(int64_t n) {
+  if (n > n_floats) {
+    free(floats);
+    floats = pd_allocate(sizeof *floats * (size_t)n);
+    n_floats = n;
+  }
+  return floats;
+}
+
 const float *pd_view(const void *at, int64_t n, bool bf16) {
-  (void)n, (void)bf16;
-  return at;
+  if (!bf16) return at;
+  pd_read(room_for(n), (pd_in){at, PD_BF16}, 0, n);
+  return floats;
 }
 
-float *pd_fill(void *at, int64_t n) {
-  (void)n;
-  return at;
-}
+float *pd_fill(void *at, int64_t n, bool bf16) { return bf16 ? room_for(n) : at; }
 
-void pd_filled(void *at, int64_t n, bool bf16) { (void)at, (void)n, (void)bf16; }
+void pd_filled(void *at, int64_t n, bool bf16) {
+  if (!bf16) return;
+  pd_write((pd_out){at, PD_BF16}, 0, floats, n);
+  free(floats);
+  floats = NULL;
+  n_floats = 0;
+}
 
 void pd_round(void *to, const float *from, int64_t n, bool bf16) {
-  (void)bf16;
-  memcpy(to, from, sizeof *from * (size_t)n);
+  pd_write((pd_out){to, bf16 ? PD_BF16 : PD_F32}, 0, from, n);
 }
 
 void *pd_load_begin(int input, void *to) {

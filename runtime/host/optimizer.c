@@ -1,6 +1,7 @@
 /* The optimizers' rules (optimizers/list.h) over arrays, and over all parameters of a stage. Compiled with
  * -ffp-contract=off the bits depend on the inputs alone. */
 #include "internal.h"
+#include "kernels/pd_bf16.h"
 #include "kernels/pd_math.h"
 
 #include <string.h>
@@ -43,30 +44,43 @@ void pd_optimizer_start(void) {
   pd_start_rule();
 }
 
-/* A parameter without a gradient keeps its value, as in PyTorch. */
-static void keep(const struct pd_tile *c, const float *from, float *to) {
-  if (from != to) memcpy(to + c->first, from + c->first, (size_t)c->n * sizeof(float));
+/* A tile of an update: what is updated, which is the master where there are any, and the working copy beside it. */
+struct run {
+  const float *from;
+  float *to;
+  pd_out working; /* at NULL: `to` is it */
+};
+
+static struct run run_of(const struct pd_update_arrays *u, const struct pd_tile *c) {
+  const struct pd_parameter *p = &pd.stage->parameters[c->parameter];
+  float *to = (float *)((char *)u->to + p->offset);
+  if (!pd.stage->has_masters)
+    return (
+        struct run){(const float *)((const char *)u->from + p->offset) + c->first, to + c->first, {NULL, PD_F32}};
+  float *master = (float *)(pd.arena + pd.stage->masters + p->state) + c->first;
+  return (struct run){master, master, pd_out_from((pd_out){to, p->bf16 ? PD_BF16 : PD_F32}, c->first)};
 }
 
-static void average(const struct pd_parameter *p, const struct pd_tile *c, const float *shares, const float *from,
-                    float *to) {
+static void average(const struct pd_parameter *p, int64_t n, const float *shares, const struct run *r) {
   float left = (float)pd_power(1 - (double)p->momentum, pd.stage->microbatches);
-  for (int64_t i = c->first; i < c->first + c->n; i++) to[i] = left * from[i] + shares[i];
+  for (int64_t i = 0; i < n; i++) r->to[i] = left * r->from[i] + shares[i];
 }
 
-/* elements NULL: what has a gradient is updated already. */
+/* elements NULL: what has a gradient is updated already. A parameter without one keeps its value, as in PyTorch. */
 static void update_tile(const struct pd_update_arrays *u, const struct pd_tile *c, pd_elements *elements) {
   const struct pd_parameter *p = &pd.stage->parameters[c->parameter];
-  const float *g = pd_gradient_at(p, u->t, u->gradient), *w = (const float *)((const char *)u->from + p->offset);
-  float *to = (float *)((char *)u->to + p->offset), *moment[PD_MAX_MOMENTS] = {NULL};
+  const float *g = pd_gradient_at(p, u->t, u->gradient);
+  float *moment[PD_MAX_MOMENTS] = {NULL};
+  struct run r = run_of(u, c);
   if (p->buffer)
-    average(p, c, g, w, to);
-  else if (!g)
-    keep(c, w, to);
-  else if (elements) {
+    average(p, c->n, g + c->first, &r);
+  else if (!g && r.from != r.to)
+    memcpy(r.to, r.from, (size_t)c->n * sizeof(float));
+  else if (g && elements) {
     for (int i = 0; i < pd.stage->n_moments; i++) moment[i] = pd_moment_at(p, i) + c->first;
-    elements(c->n, u->step[pd_step_of(p)], w + c->first, to + c->first, g + c->first, moment);
+    elements(c->n, u->step[pd_step_of(p)], r.from, r.to, g + c->first, moment);
   }
+  if (r.working.at) pd_write(r.working, 0, r.to, c->n);
 }
 
 static void update_all(const struct pd_update_arrays *u, pd_elements *elements) {
@@ -85,7 +99,7 @@ static void after_tensors(const struct pd_update_arrays *u) { update_all(u, NULL
 static void average_tile(const struct pd_update_arrays *u, const struct pd_tile *c) {
   const struct pd_parameter *p = &pd.stage->parameters[c->parameter];
   float *a = pd_average_at(p) + c->first, rest = (float)(1 - pd.stage->ema);
-  const float *w = (const float *)((const char *)u->to + p->offset) + c->first;
+  const float *w = run_of(u, c).to;
   for (int64_t i = 0; i < c->n; i++) a[i] = p->buffer || u->t == 0 ? w[i] : a[i] + rest * (w[i] - a[i]);
 }
 

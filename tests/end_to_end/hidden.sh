@@ -32,7 +32,7 @@ done
 # A checkpoint of one plan continued by another; one of other exceptions is told.
 for half in 6 12; do
   [ $half = 6 ] && ranks=2 of=flush2 || ranks=4 of=flush4
-  launch $ranks $of --data train.txt --steps $half --seed 5 --checkpoint kept --resume --log "$of.resumed.jsonl" \
+  launch $ranks $of --data train.txt --steps $half --seed 5 --checkpoint kept --resume-or-start --log "$of.resumed.jsonl" \
     --save resumed.safetensors 2>said.txt || { cat said.txt; complain "$of does not resume"; }
 done
 cmp flush.safetensors resumed.safetensors || complain "other weights after --resume"

@@ -11,7 +11,7 @@ static void read_one(const Cluster *c) {
   cluster_least(c, cluster_devices(c));
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+static int run(const uint8_t *data, size_t size) {
   const char *path = fuzz_file(data, size);
   const Ast *file = parse_file(path);
   diagnostics_flush();
@@ -24,3 +24,5 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   read_one(cluster_read(path));
   return 0;
 }
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) { return fuzz_afresh(run, data, size); }

@@ -1,5 +1,5 @@
 /* A data file: the first byte chooses the format, the rest is the file; every sample that it claims to hold is
- * read. */
+ * read, and once more when the file is another in the middle of that, as one is that somebody writes to. */
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -30,21 +30,36 @@ static void derive_all(const int32_t *x, int64_t sample) {
   }
 }
 
+/* Other bytes in the place of a file's: its own, moved on by half. What is read then is anything; nothing may be read
+ * elsewhere. */
+static void change(const struct pd_array *a) {
+  char *file = (char *)a->map, first;
+  size_t half = a->size / 2;
+  for (size_t i = 0; i < half; i++) {
+    first = file[i];
+    file[i] = file[half + i];
+    file[half + i] = first == '\n' ? 'x' : first;
+  }
+}
+
 static void read_lines(struct pd_array *text, bool numbers) {
   struct pd_lines lines = {.n = pd_count_lines(text), .numbers = numbers};
   struct pd_input in = {.name = "x", .token = true, .classes = CLASSES, .elements = LENGTH};
   int32_t tokens[LENGTH];
   lines.marks = malloc(sizeof *lines.marks * (size_t)(lines.n / PD_MARK + 1));
-  if (!pd_mark_lines(text, &in, &lines, why))
-    refused();
-  else
-    for (int64_t i = 0; i < lines.n; i++)
-      if (pd_read_line(text, &lines, i, &in, 0, tokens, why))
-        derive_all(tokens, i);
-      else if (numbers) /* marking has read every token */
-        abort();
-      else
-        refused();
+  bool marked = pd_mark_lines(text, &in, &lines, why);
+  if (!marked) refused();
+  for (int64_t i = 0; marked && i < lines.n; i++) {
+    if (pd_read_line(text, &lines, i, &in, 0, tokens, why))
+      derive_all(tokens, i);
+    else if (numbers) /* marking has read every token */
+      abort();
+    else
+      refused();
+  }
+  change(text);
+  for (int64_t i = 0; marked && i < lines.n; i++) pd_read_line(text, &lines, i, &in, 0, tokens, why);
+  pd_mark_lines(text, &in, &lines, why);
   free(lines.marks);
 }
 
@@ -58,6 +73,11 @@ static void read_rows(const struct pd_array *a) {
   if (!integers) refused();
   for (int64_t i = 0; i < a->rows; i++) {
     if (integers && !pd_read_tokens(a, i, 1, CLASSES, tokens, why)) refused();
+    pd_read_numbers(a, i, 1, numbers);
+  }
+  change(a);
+  for (int64_t i = 0; i < a->rows; i++) {
+    pd_read_tokens(a, i, 1, CLASSES, tokens, why);
     pd_read_numbers(a, i, 1, numbers);
   }
   free(tokens);

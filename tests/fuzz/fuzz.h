@@ -14,6 +14,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 /* The path of a file in memory that holds these bytes; the next call replaces them. */
 const char *fuzz_file(const uint8_t *data, size_t size);
+/* Runs a target on an input, from the state of a compiler that has read the standard layers and nothing else: whatever it
+ * takes, names and tells is gone when the next one comes, so that inputs do not meet and millions run in a process. */
+int fuzz_afresh(int (*run)(const uint8_t *data, size_t size), const uint8_t *data, size_t size);
+/* The passes up to cuts, each verified. */
+void fuzz_passes(Graph *g);
 /* The model that plans and profiles are read for: tests/fuzz/small.pdm. */
 const Graph *fuzz_graph(void);
 const Pieces *fuzz_pieces(void);

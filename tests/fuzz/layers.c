@@ -5,7 +5,7 @@
 
 #include "pipedream/pipedream.h"
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+static int run(const uint8_t *data, size_t size) {
   static const Cluster clusters[] = {
       {.n = 1, .level = {{.count = 4, .bandwidth = 1e9}}},
       {.n = 2, .level = {{.count = 2, .bandwidth = 8e9}, {.count = 3, .bandwidth = 1e9}}},
@@ -30,3 +30,5 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   fclose(out);
   return 0;
 }
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) { return fuzz_afresh(run, data, size); }

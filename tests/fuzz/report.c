@@ -14,7 +14,7 @@ static void put_timeline(const Timeline *t) {
   put(text.at);
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+static int run(const uint8_t *data, size_t size) {
   const char *why, *path;
   bool evaluates = false;
   if (size == 0) return 0;
@@ -30,3 +30,5 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   diagnostics_flush();
   return 0;
 }
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) { return fuzz_afresh(run, data, size); }

@@ -17,7 +17,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   for (int t = 0; t < s.n; t++) {
     const struct pd_entry *e = pd_safetensors_find(&s, s.at[t].name);
     if (!e) abort();
-    for (int64_t i = 0; e->dtype != PD_OTHER && i < e->elements; i++) sum += pd_entry_float(e, i);
+    for (int64_t i = 0; e->dtype != PD_DTYPE_OTHER && i < e->elements; i++) sum += pd_entry_float(e, i);
   }
   static volatile float kept; /* so that the reads are done */
   kept = sum;

@@ -3,7 +3,7 @@
 
 #include "schedule/program.h"
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+static int run(const uint8_t *data, size_t size) {
   int n;
   Program *p = program_read("dump", (const char *)format("%.*s", (int)size, (const char *)data), &n);
   diagnostics_flush();
@@ -11,3 +11,5 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   if (p && p->period <= 64 && !verify_schedule(p, n, 3, &why) && !why) BUG("refused without a reason");
   return 0;
 }
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) { return fuzz_afresh(run, data, size); }

@@ -183,16 +183,18 @@ static void update(int64_t t, int64_t f) {
   if (pd_updated(t)) validate(to, f);
 }
 
+static bool goes_on(int64_t f, int64_t K) { return DELAY ? pd_goes_on(f) : f <= K; }
+
 static void run(int64_t first, int64_t K) {
   int64_t f = first, b = first, u = (first - 1) / OWN;
-  while (b <= K) {
-    if (f <= K) forward_of(f++);
-    if (f <= K && f - b < IN_FLIGHT) continue;
+  while (b < f || goes_on(f, K)) {
+    if (goes_on(f, K)) forward_of(f++);
+    if (goes_on(f, K) && f - b < IN_FLIGHT) continue;
     backward_of(b++);
     if (b - 1 - LAG > u * OWN && (b - 1 - LAG) % OWN == 0) update(u++, f);
     if ((b - 1) % OWN == 0) pd_exchange((b - 1) / OWN - 1);
   }
-  while (u < K / OWN) update(u++, f);
+  while (u < (DELAY ? pd.steps : K / OWN)) update(u++, f);
 }
 
 int main(int argc, char **argv) {

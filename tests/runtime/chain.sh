@@ -76,6 +76,11 @@ for d in 0 1; do
     grep -q '"first_step":20' again.jsonl || complain "delay $d: an incomplete checkpoint is used"
   done
 done
-two 0 $data --steps 3 --checkpoint empty --resume 2>notes || complain "--resume without a checkpoint"
+refused "--resume without a folder" "0 (stage 0): 'empty' does not exist: there is nothing to go on from" \
+  two 0 $data --steps 3 --checkpoint empty --resume
+[ -e empty ] && complain "--resume makes a folder"
+two 0 $data --steps 3 --checkpoint empty --resume-or-start 2>notes || complain "--resume-or-start without a folder"
+two 0 $data --steps 4 --checkpoint empty --resume-or-start --log gone_on.jsonl && grep -q '"first_step":3' gone_on.jsonl ||
+  complain "--resume-or-start with a checkpoint"
 two 0 $data --steps 5 --checkpoint empty --resume || complain "--resume"
 exit $failed

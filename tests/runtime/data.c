@@ -69,6 +69,13 @@ static void files_are_laid_end_to_end(void **state) {
   }
 }
 
+static char *write_columns(void) { /* of two rows and three columns, the columns one after the other */
+  char bytes[128 + 24] = "\x93NUMPY\x01\x00\x76";
+  int n = sprintf(bytes + 10, "{'descr': '<f4', 'fortran_order': True, 'shape': (1, 2, 3), }");
+  memset(bytes + 10 + n, ' ', (size_t)(118 - n));
+  return write_bytes("order.npy", bytes, sizeof bytes);
+}
+
 static void bad_data_is_named(void **state) {
   (void)state;
   uint16_t tokens[8] = {1, 2, 3, 4, 5, 600, 7, 8};
@@ -90,6 +97,14 @@ static void bad_data_is_named(void **state) {
        "token 600 at offset 1034 is outside the model's 256"},
       {write_bytes("text2", "abcdefgh", 8), &number, 1, "'x' takes numbers: give one .npy array"},
       {write_bytes("no.npy", "abcdefghijklmno", 15), &number, 1, "is not a .npy array"},
+      {write_bytes("nine.npy",
+                   "\x93NUMPY\x09\x00\x76\x00"
+                   "abcdef",
+                   16),
+       &number, 1, "is a .npy array of version 9; 1 to 3 are known"},
+      {write_npy("columns.npy", "<f4", "(1, 2, 3), 'fortran_order': True", labels, 24), &number, 1,
+       "is not a .npy array that can be read"},
+      {write_columns(), &number, 1, "must hold samples along its first axis, in C order"},
       {write_npy("c8.npy", "<c8", "(3,)", labels, 24), &label, 1, "elements of type '<c8'; f2"},
       {write_npy("shape.npy", "<f4", "(1, 4)", labels, 24), &number, 1,
        "holds samples of shape [4], but 'x' takes [2, 3]"},
@@ -344,6 +359,38 @@ static void broken_images_are_named(void **state) {
   refuses(in, 2, "token 10 at offset 6146 is outside the model's 10", write_cifar("c.bin", 3, 8), NULL, NULL);
 }
 
+/* A file that another program writes to while it is mapped: what is read stays in it, and is missed where it is gone. */
+static void lines_that_go_are_missed(void **state) {
+  (void)state;
+  enum { LINES = 100, BYTES = 2 * LINES };
+  static const struct pd_input in = {.name = "few", TOKENS(4, 256)};
+  char text[BYTES], why[PD_WHY] = "";
+  for (int numbers = 0; numbers < 2; numbers++) {
+    for (int i = 0; i < BYTES; i++) text[i] = i % 2 ? '\n' : '7';
+    char *path = write_bytes("lines", text, BYTES);
+    struct pd_array a = {.path = path, .map = pd_map_file(path, &a.size, why)};
+    int64_t marks[LINES / PD_MARK + 1];
+    struct pd_lines lines = {.n = pd_count_lines(&a), .marks = marks, .numbers = numbers};
+    assert_int_equal(lines.n, LINES);
+    assert_true(pd_mark_lines(&a, &in, &lines, why));
+    int32_t got[4];
+    assert_true(pd_read_line(&a, &lines, LINES - 1, &in, 0, got, why));
+    FILE *out = fopen(path, "r+b"); /* the same file: the map shows the change */
+    assert_non_null(out);
+    memset(text + 2, '8', BYTES - 2);
+    assert_int_equal(fwrite(text, 1, BYTES, out), BYTES);
+    fclose(out);
+    assert_true(pd_read_line(&a, &lines, 0, &in, 0, got, why));
+    for (int64_t i = 1; i < LINES; i++) {
+      *why = 0;
+      assert_false(pd_read_line(&a, &lines, i, &in, 0, got, why));
+      if (i % PD_MARK > 1 && !strstr(why, "was changed while it was in use: it has no line ")) fail_msg("%s", why);
+    }
+    assert_false(pd_mark_lines(&a, &in, &lines, why));
+    pd_unmap_file(a.map, a.size);
+  }
+}
+
 static void broken_pairs_are_named(void **state) {
   (void)state;
   char *from = write_bytes("from.txt", "abc\nabcde\n", 10);
@@ -423,19 +470,13 @@ static void only_images_are_changed(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(text_is_cut_into_windows),
-      cmocka_unit_test(files_are_laid_end_to_end),
-      cmocka_unit_test(bad_data_is_named),
-      cmocka_unit_test(arrays_are_read_by_row),
-      cmocka_unit_test(halves_are_read_exactly),
-      cmocka_unit_test(tokens_need_no_header),
-      cmocka_unit_test(idx_images_are_read),
-      cmocka_unit_test(cifar_records_give_image_and_label),
-      cmocka_unit_test(lines_are_padded),
-      cmocka_unit_test(named_files_are_rows),
-      cmocka_unit_test(broken_images_are_named),
-      cmocka_unit_test(broken_pairs_are_named),
-      cmocka_unit_test(images_are_cropped_and_mirrored),
+      cmocka_unit_test(text_is_cut_into_windows), cmocka_unit_test(files_are_laid_end_to_end),
+      cmocka_unit_test(bad_data_is_named),        cmocka_unit_test(arrays_are_read_by_row),
+      cmocka_unit_test(halves_are_read_exactly),  cmocka_unit_test(tokens_need_no_header),
+      cmocka_unit_test(idx_images_are_read),      cmocka_unit_test(cifar_records_give_image_and_label),
+      cmocka_unit_test(lines_are_padded),         cmocka_unit_test(named_files_are_rows),
+      cmocka_unit_test(lines_that_go_are_missed), cmocka_unit_test(broken_images_are_named),
+      cmocka_unit_test(broken_pairs_are_named),   cmocka_unit_test(images_are_cropped_and_mirrored),
       cmocka_unit_test(only_images_are_changed),
   };
   return run_in_folder(tests);

@@ -8,8 +8,8 @@ sed 's/"shape":\[8\]/"shape":[ ]/; s/"shape":\[ \]/"shape":[9]/' good.safetensor
 sed 's/"shared"/"shaped"/' good.safetensors >missing.safetensors
 python3 - <<'P' || exit 1
 import json, struct
-text = json.dumps({n: {"dtype": "F32", "shape": [2, 4], "data_offsets": [0, 32]} for n in ("first", "shared", "middle", "last")}).encode()
-open("shape.safetensors", "wb").write(struct.pack("<Q", len(text)) + text + bytes(32))
+text = json.dumps({n: {"dtype": "F32", "shape": [2, 4], "data_offsets": [32 * i, 32 * i + 32]} for i, n in enumerate(("first", "shared", "middle", "last"))}).encode()
+open("shape.safetensors", "wb").write(struct.pack("<Q", len(text)) + text + bytes(128))
 P
 
 # check NAME MESSAGE COMMAND...: the command is refused, and changes no file.
@@ -32,6 +32,17 @@ check "save over a directory" "0 (stage 0): cannot write '/tmp': it is no regula
 check "missing weights" "0 (stage 0): cannot read 'none': No such file" two 1 $data --steps 3 --init none
 check "cut weights" "0 (stage 0): cannot read 'cut.safetensors': it is not a safetensors file" two 1 $data --steps 3 --init cut.safetensors
 check "damaged weights" "0 (stage 0): cannot read 'wrong_bytes.safetensors': tensor 'first' has 32 bytes" two 1 $data --steps 3 --init wrong_bytes.safetensors
+# FIFOs, which would be waited for before any timeout; nobody writes to these, nobody reads them.
+mkfifo pipe.npy pipe.json pipe.safetensors
+mkdir -p piped && mkfifo piped/shard-0-of-1.safetensors
+check "data from a FIFO" "0 (stage 0): cannot read 'pipe.npy': it is not a regular file" two 1 --data pipe.npy t.npy --steps 3 --log kept
+for weights in pipe.json pipe.safetensors piped; do
+  check "weights from a FIFO: $weights" "0 (stage 0): cannot read '$weights.*': it is not a regular file" two 1 $data --steps 3 --init $weights
+done
+check "log to a FIFO" "0 (stage 0): cannot write log 'pipe.json': it is a FIFO or a socket that nobody reads" \
+  two 1 --data x.npy t.npy --quiet --peak 1 --steps 3 --log pipe.json
+check "save to a FIFO" "0 (stage 0): cannot write 'pipe.json': it is no regular file" \
+  two 1 --data x.npy t.npy --quiet --peak 1 --steps 3 --save pipe.json
 check "weight of another name" "0 (stage 0): 'missing.safetensors' holds no tensor 'shared'" two 1 $data --steps 3 --init missing.safetensors
 check "weights of another shape" "0 (stage 0): 'shape.safetensors': tensor 'first' has shape \[2, 4\], the model needs \[8\]" two 1 $data --steps 3 --init shape.safetensors
 check "too few ranks" "0 (stage 0): launched with 1 rank, but the plan has 2: use mpirun -n 2" \
@@ -40,8 +51,8 @@ check "too many ranks" "0 (stage 0): launched with 2 ranks, but the plan has 1: 
   $mpirun -n 2 "$programs/chain_1_0_1" $data --steps 3
 check "another plan" "0 (stage 0): rank 1 holds another plan" \
   $mpirun -n 1 "$programs/chain_2_0_1" $data --steps 3 : -n 1 "$programs/chain_2_1_0" $data --steps 3
-check "stages exchanged" "0 (stage 1): rank 0 runs the program of stage 1" \
-  $mpirun -n 1 "$programs/chain_2_1_1" $data --steps 3 : -n 1 "$programs/chain_2_0_1" $data --steps 3
+check "one stage twice" "0 (stage 0): rank 1 runs the program of stage 0, not of stage 1" \
+  $mpirun -n 2 "$programs/chain_2_0_1" $data --steps 3
 check "other options" "0 (stage 0): rank 1 was given other options" \
   $mpirun -n 1 "$programs/chain_2_0_1" $data --steps 3 : -n 1 "$programs/chain_2_1_1" $data --steps 4
 
@@ -56,6 +67,9 @@ check "trace in no directory" "0 (stage 0): cannot write 'none/trace': No such f
 two 1 $data --save other --log other.log --checkpoint state --steps 5 || exit 1
 check "checkpoint there already" "0 (stage 0): 'state' holds a checkpoint of step 5: give --resume" two 1 $data --checkpoint state --steps 9
 check "checkpoint newer than the end" "0 (stage 0): the checkpoint in 'state' is of step 5, beyond --steps 3" two 1 $data --checkpoint state --resume --steps 3
+cp -r state piped_state && rm piped_state/step-5/shard-0-of-2.safetensors && mkfifo piped_state/step-5/shard-0-of-2.safetensors
+check "checkpoint with a FIFO" "0 (stage 0): 'piped_state' holds no sound checkpoint; of the newest: cannot read '.*shard-0-of-2.safetensors': it is not a regular file" \
+  two 1 $data --checkpoint piped_state --resume --steps 9
 check "checkpoint of another seed" "0 (stage 0): the checkpoint in 'state' was made with --seed 1" two 1 $data --checkpoint state --resume --seed 2 --steps 9
 check "checkpoint at a file" "0 (stage 0): cannot make directory 'kept/x': Not a directory" two 1 $data --checkpoint kept/x --steps 9
 check "resume from nowhere" "0 (stage 0): --resume needs --checkpoint DIR" two 1 $data --resume --steps 9

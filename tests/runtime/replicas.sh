@@ -41,7 +41,7 @@ for p in 1-3-1_1_12 3-1_0_12 3-2-3_1_12 2_0_12; do
 done
 rm -rf state
 plan 3-1_1_12 $data --steps 3 --checkpoint state || complain "2bw"
-[ "$(ls state/step-3 | tr '\n' ' ')" = "shard-0-of-2.safetensors shard-1-of-2.safetensors " ] ||
+[ "$(ls state/step-3 | tr '\n' ' ')" = "manifest.json shard-0-of-2.safetensors shard-1-of-2.safetensors " ] ||
   complain "a checkpoint has not one shard a stage"
 
 # --run makes a directory of all that a report needs.

@@ -373,17 +373,20 @@ static void safetensors_convert_types(void **state) {
   (void)state;
   char why[PD_WHY] = "";
   struct pd_safetensors s;
-  uint16_t halves[] = {0x3c00, 0xc000, 0x0001, 0x7c00, 0x3f80, 0xc049};
+  uint16_t halves[] = {0x3c00, 0xc000, 0x0001, 0x7c00, 0x3f80, 0xc049, 1};
   assert_true(parse_text(
       "{\"h\":{\"dtype\":\"F16\",\"shape\":[4],\"data_offsets\":[0,8]},\"b\":{\"dtype\":\"BF16\",\"shape\":"
-      "[2],\"data_offsets\":[8,12]},\"mask\":{\"dtype\":\"BOOL\",\"shape\":[],\"data_offsets\":[11,12]}}",
+      "[2],\"data_offsets\":[8,12]},\"mask\":{\"dtype\":\"BOOL\",\"shape\":[2],\"data_offsets\":[12,14]}}",
       halves, sizeof halves, &s, why));
   const struct pd_entry *h = pd_safetensors_find(&s, "h"), *b = pd_safetensors_find(&s, "b");
   assert_true(pd_entry_float(h, 0) == 1 && pd_entry_float(h, 1) == -2 && pd_entry_float(h, 2) == 0x1p-24f);
   assert_true(isinf(pd_entry_float(h, 3)) && pd_entry_float(b, 0) == 1 && pd_entry_float(b, 1) == -3.140625f);
-  assert_int_equal(pd_safetensors_find(&s, "mask")->dtype, PD_OTHER);
+  assert_int_equal(pd_safetensors_find(&s, "mask")->dtype, PD_DTYPE_OTHER);
   pd_safetensors_free(&s);
 }
+
+/* An F32 of one element. */
+#define ENTRY(name, offsets) "\"" name "\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[" offsets "]}"
 
 static void damaged_safetensors_are_refused(void **state) {
   (void)state;
@@ -402,6 +405,16 @@ static void damaged_safetensors_are_refused(void **state) {
       {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,4]}}", "does not fill"},
       {"{\"a\":{\"dtype\":\"F32\",\"shape\":[4503599627370496,4503599627370496],\"data_offsets\":[0,4]}}",
        "no known way"},
+      {"{" ENTRY("a", "0,4") "," ENTRY("b", "0,4") "}", "tensors 'a' and 'b' overlap"},
+      {"{" ENTRY("a", "2,6") "," ENTRY("b", "0,4") "}", "tensors 'b' and 'a' overlap"},
+      {"{" ENTRY("a", "4,8") "}", "4 bytes before tensor 'a' are no tensor's"},
+      {"{" ENTRY("a", "0,4") "}", "4 bytes behind the last tensor are no tensor's"},
+      {"{}", "8 bytes behind the last tensor are no tensor's"},
+      {"{" ENTRY("a", "0,4") "," ENTRY("a", "4,8") "}", "has tensor 'a' twice"},
+      {"{" ENTRY("a\\u001b[2J", "4,8") "}", "'a?[2J'"},
+      {" {\"a\":{}}", "not a JSON object"},
+      {"{" ENTRY("a", "0,4") "," ENTRY("b", "4,8") "} x", "not a JSON object"},
+      {"{\"a\":{\"dtype\":\"I16\",\"shape\":[1],\"data_offsets\":[0,4]}}", "does not fill"},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     char why[PD_WHY] = "";

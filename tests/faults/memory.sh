@@ -1,0 +1,25 @@
+# A bit that changes in memory between two updates is found by --audit before the next one, and named; nothing is found
+# where nothing changes, and no bit of the training depends on it.  memory.sh PDC INJECT
+pdc=$1 inject=$2
+. "$(dirname "$0")/../launch.sh"
+level=-O0
+text=$top/tests/reference/text.txt
+for schedule in 2bw flush; do
+  build $schedule -n 2 -D n_layer=2 -D n_ctx=16 -D vocab_size=128 -D n_embd=16 -D n_head=2 --stages 2 -D batch=8 \
+    --microbatch 2 --schedule $schedule "$top/models/gpt2.pdm" || exit 1
+  for audit in "" "--audit=1"; do
+    launch 2 $schedule --data "$text" --steps 12 $audit --log "log$audit" --save "w$audit" || complain "$schedule $audit"
+    figures "log$audit" >"figures$audit"
+  done
+  cmp w w--audit=1 && cmp figures figures--audit=1 || complain "$schedule: --audit changes results"
+  for at in 0 1024 4096; do
+    $mpirun -n 2 -x LD_PRELOAD="$inject" -x PD_FAULT=memory:23:1 -x PD_FAULT_AT=$at $schedule/train --quiet --peak 1e9 \
+      --timeout 60 --data "$text" --steps 200 --audit 1 --checkpoint "state$at" >out 2>err &&
+      complain "$schedule: a bit at $at is not found"
+    grep -q "fault: memory" err || complain "$schedule: no bit was changed: $(cat err)"
+    grep -q "^pd: rank 1 (stage 1): --audit: step [0-9]*: .* of '.*' are not what update [0-9]* left" err ||
+      complain "$schedule: a bit at $at: said was $(cat err)"
+    rm -rf "state$at"
+  done
+done
+exit $failed
