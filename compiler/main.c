@@ -10,6 +10,7 @@
 #include "decode/decode.h"
 #include "elaborate/elaborate.h"
 #include "emit/emit.h"
+#include "format/format.h"
 #include "graph/identity.h"
 #include "layout/permutes.h"
 #include "measure/measure.h"
@@ -521,6 +522,7 @@ static bool run_command(Compilation *c) {
   case COMMAND_PROFILE: return profile(c);
   case COMMAND_PLAN: return print_plans(c);
   case COMMAND_SHOW: return show(c);
+  case COMMAND_FORMAT: return format_files(o->files.at, o->files.n, o->check, stdout);
   case COMMAND_BUILD: break;
   }
   return run_passes(c, !o->syntax_only ? "build" : o->generate ? "decode" : "elaborate");

@@ -15,7 +15,8 @@ typedef enum {
   COMMAND_EXPLAIN,
   COMMAND_REPORT,
   COMMAND_CHECKPOINT,
-  COMMAND_SHOW
+  COMMAND_SHOW,
+  COMMAND_FORMAT
 } Command;
 typedef enum {
   EMIT_NOTHING,
@@ -38,6 +39,8 @@ typedef struct Options {
   bool report;           /* plan: also a page about it */
   int depth;             /* show: of instances; 0: not given */
   const char *svg, *dot; /* show: files for pictures; NULL: none */
+  bool check;            /* fmt: only say what differs */
+  Strings files;         /* fmt: all that are named */
   bool planned;          /* show: options ask for a plan */
   PlanRequest plan;
   LayersRequest layers;
