@@ -8,8 +8,9 @@
 #include "maker.h"
 
 static const char *pulled_apart(const char *text, const uint8_t *data, size_t size) {
-  static const char *const between[] = {" ",       "\n",         "  ",          "\n\n\n",          " # one\n",
-                                        "\n# two\n", "\t# three\n\n", "\n\n # four\r\n# five\n", " \n \n ", " "};
+  static const char *const between[] = {
+      " ",       "\n", "  ", "\n\n\n", " # one\n", "\n# two\n", "\t# three\n\n", "\n\n # four\r\n# five\n",
+      " \n \n ", " "};
   enum { N = sizeof between / sizeof *between };
   Tokens tokens = {0};
   parse_text("made", text, strlen(text), &tokens);
