@@ -54,7 +54,7 @@ static const char *isa_name(void) {
   case dnnl_cpu_isa_avx: return "AVX";
   case dnnl_cpu_isa_avx2: return "AVX2";
   case dnnl_cpu_isa_avx2_vnni: return "AVX2 with VNNI";
-  case dnnl_cpu_isa_avx512_mic: return "AVX-512 of Xeon Phi";
+  case dnnl_cpu_isa_avx512_mic:
   case dnnl_cpu_isa_avx512_mic_4ops: return "AVX-512 of Xeon Phi";
   case dnnl_cpu_isa_avx512_core: return "AVX-512";
   case dnnl_cpu_isa_avx512_core_vnni: return "AVX-512 with VNNI";
