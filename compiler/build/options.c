@@ -95,9 +95,14 @@ static const struct {
   const char *name;
   Command command;
 } commands[] = {
-    {"plan", COMMAND_PLAN},     {"profile", COMMAND_PROFILE},       {"explain", COMMAND_EXPLAIN},
-    {"report", COMMAND_REPORT}, {"checkpoint", COMMAND_CHECKPOINT}, {"show", COMMAND_SHOW},
+    {"plan", COMMAND_PLAN},
+    {"profile", COMMAND_PROFILE},
+    {"explain", COMMAND_EXPLAIN},
+    {"report", COMMAND_REPORT},
+    {"checkpoint", COMMAND_CHECKPOINT},
+    {"show", COMMAND_SHOW},
     {"fmt", COMMAND_FORMAT},
+    {"lsp", COMMAND_LSP},
 };
 
 __attribute__((format(printf, 1, 2))) _Noreturn static void usage(const char *format_, ...) {
@@ -107,7 +112,7 @@ __attribute__((format(printf, 1, 2))) _Noreturn static void usage(const char *fo
   vfprintf(stderr, format_, args);
   fprintf(
       stderr,
-      "\nusage: pdc [plan|show|profile|report|checkpoint|fmt|explain] [options] model.pdm; 'pdc --help' lists the options\n");
+      "\nusage: pdc [plan|show|profile|report|checkpoint|fmt|lsp|explain] [options] model.pdm; 'pdc --help' lists the options\n");
   va_end(args);
   exit(2);
 }
@@ -134,6 +139,7 @@ static void print_help(void) {
          "       pdc report [-o FILE] RUN_DIR       one HTML page about a run: RUN_DIR/report.html\n"
          "       pdc checkpoint DIR                 a training's checkpoints, each verified\n"
          "       pdc fmt [--check] FILES            write models in the one style; '-': standard input\n"
+         "       pdc lsp                            a language server on standard input and output, for editors\n"
          "       pdc explain PD0301                 a page about one diagnostic\n\n");
   for (int i = 0; i < N_OPTIONS; i++)
     if (options[i].help)
@@ -473,13 +479,16 @@ void options_read(Options *o, int argc, char **argv) {
     set_option(o, option, value);
     given[option - options] = true;
   }
-  if (!o->input && !(o->command == COMMAND_PLAN && o->plan.profile))
+  bool without = o->command == COMMAND_LSP || (o->command == COMMAND_FORMAT && o->files.n) ||
+                 (o->command == COMMAND_PLAN && o->plan.profile);
+  if (!o->input && !without)
     usage(o->command == COMMAND_EXPLAIN      ? "explain needs a code, such as PD0301"
           : o->command == COMMAND_REPORT     ? "report needs a run's directory"
           : o->command == COMMAND_CHECKPOINT ? "checkpoint needs a training's --checkpoint directory"
           : o->command == COMMAND_FORMAT     ? "fmt needs files, or '-' for standard input"
                                              : "no model given");
-  check_layers(o, given);
+  if (o->command != COMMAND_FORMAT && o->command != COMMAND_LSP)
+    check_layers(o, given);
   o->layers.compare = o->compare;
   check_target(o);
   check_generate(o);
