@@ -79,7 +79,7 @@ const char *source_of(const Analysis *a, int file, const char **path) {
 Name file_named(const Analysis *a, Name name) {
   const char *slash = strrchr(a->document->path, '/');
   const char *folder = slash ? format("%.*s", (int)(slash - a->document->path), a->document->path) : ".";
-  const char *const folders[] = {folder, PDC_SOURCE_DIR "/stdlib_layers"};
+  const char *const folders[] = {folder, own_folder("stdlib_layers")};
   for (int i = 0; i < 2; i++) {
     const char *path = format("%s/%s.pdm", folders[i], name);
     if (strcmp(path, a->document->path) && (document_of_path(a->documents, path) || read_file(path, NULL)))
