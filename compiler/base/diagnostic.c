@@ -26,6 +26,8 @@ int source_count(void) { return sources.n; }
 
 const char *source_path(int file) { return file < 0 ? "pdc" : sources.at[file].path; }
 
+const char *source_text(int file) { return sources.at[file].text; }
+
 static void find_lines(Source *s) {
   push(&s->lines, s->text);
   for (const char *p = s->text; (p = strchr(p, '\n'));)
@@ -46,12 +48,6 @@ static const char *source_line(int file, int line, int *length) {
 }
 
 /* ---- collecting ---------------------------------------------------------------------------- */
-
-typedef struct Remark {
-  bool is_help;
-  Span span;
-  char *text;
-} Remark;
 
 struct Diagnostic {
   bool warning;
@@ -323,6 +319,17 @@ void diagnostics_flush(void) {
   fflush(stderr);
 }
 
+void diagnostics_tell(void (*read)(void *context, const Told *told), void *context) {
+  if (pending.n)
+    qsort(pending.at, (size_t)pending.n, sizeof *pending.at, by_position);
+  for (int i = 0; i < pending.n; i++) {
+    const Diagnostic *d = pending.at[i];
+    if (i == 0 || !same(pending.at[i - 1], d))
+      read(context, &(Told){d->warning, d->span, d->code, d->text, d->remarks.at, d->remarks.n});
+  }
+  pending.n = 0;
+}
+
 static int n_kept_sources;
 static Source *kept_sources;
 static int kept_room;
@@ -405,7 +412,7 @@ const char *nearest(const char *name, const char *const *candidates, int n) {
 bool explain(const char *code, FILE *out) {
   if (strlen(code) != 6 || strncmp(code, "PD", 2) != 0 || strspn(code + 2, "0123456789") != 4)
     return false;
-  char *page = read_file(format("%s/docs/diagnostics/%s.md", PDC_SOURCE_DIR, code), NULL);
+  char *page = read_file(format("%s/%s.md", own_folder("diagnostics"), code), NULL);
   if (!page)
     return false;
   fputs(page, out);
