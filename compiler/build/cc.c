@@ -55,13 +55,15 @@ static bool cannot_run(const char *what) {
   return false;
 }
 
-/* Waits for a child; false after a diagnostic when it failed. */
+/* Waits for a child; false after a diagnostic, where `what` names it, when it failed. */
 static bool finish(pid_t pid, const char *what) {
   int status;
   while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
     ;
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
     return true;
+  if (!what)
+    return false;
   if (WIFSIGNALED(status))
     error_at(NO_SPAN, "PD0606", "%s was ended by signal %d", what, WTERMSIG(status));
   else
@@ -136,7 +138,8 @@ static bool sync_program(const char *path) {
   return good;
 }
 
-static bool compile_all(const Options *o, const Output *out, const char *directory) {
+/* origin: of programs that may be taken over; NULL: none may. */
+static bool compile_all(const Options *o, const Output *out, const char *directory, const char *origin) {
   long processors = sysconf(_SC_NPROCESSORS_ONLN);
   int at_once = processors < 2 ? 2 : processors > 8 ? 8 : (int)processors;
   Job *job = alloc((size_t)out->n_stages * sizeof *job);
@@ -145,6 +148,10 @@ static bool compile_all(const Options *o, const Output *out, const char *directo
   while (done < out->n_stages) {
     if (started < out->n_stages && started - done < at_once && good) {
       Job *j = &job[started];
+      if (origin && reuse_program(o, out, origin, started)) {
+        started++;
+        continue;
+      }
       const char *name = source_name(out->toolchain, started);
       j->source = format("%s/%s", out->directory, name);
       Strings command = compile_command(o, out->toolchain, format("%s/%s", directory, name),
@@ -167,31 +174,35 @@ static bool compile_all(const Options *o, const Output *out, const char *directo
 
 bool cc_stages(const Options *o, const Output *out) {
   if (o->dry_run)
-    return compile_all(o, out, out->directory);
+    return compile_all(o, out, out->directory, NULL);
   if (!can_compile(out->toolchain))
     return false;
-  const char *directory = directory_for(out);
-  bool good = leave_directory(out, directory, directory && compile_all(o, out, directory));
+  const char *directory = directory_for(out), *origin = reuse_list_exists(out) ? reuse_origin(o, out) : NULL;
+  bool in_place = directory && !strcmp(directory, new_directory(out));
+  bool good =
+      leave_directory(out, directory, directory && compile_all(o, out, directory, in_place ? origin : NULL));
   if (!good && diagnostic_last())
     help(diagnostic_last(), "'-S' writes the sources and compiles nothing; what was in '%s' before is unchanged",
          out->directory);
   for (int i = 0; i < out->n_stages && good; i++)
     good = sync_program(in_new(out, program_name(i)));
-  return good;
+  return good && reuse_write(o, out, origin ? origin : reuse_origin(o, out));
 }
 
-/* Standard output of a command, all of it; NULL after diagnostics. */
+/* Standard output of a command, all of it; NULL after diagnostics, where `what` names it. */
 static char *output_of(const Strings *command, const char *what) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) {
-    cannot_run(command->at[0]);
+    if (what)
+      cannot_run(command->at[0]);
     return NULL;
   }
   pid_t pid = start(command, ends[1]);
   close(ends[1]);
   if (pid < 0) {
     close(ends[0]);
-    cannot_run(command->at[0]);
+    if (what)
+      cannot_run(command->at[0]);
     return NULL;
   }
   Text text = {0};
@@ -210,6 +221,12 @@ const char *cc_version(const Options *o) {
   push(&c, "--version");
   char *text = output_of(&c, "asking the compiler for its version");
   return text ? t->version(text) : NULL;
+}
+
+const char *cc_says(const Options *o) {
+  Strings c = compiler_command(o, toolchain_of(o));
+  push(&c, "--version");
+  return output_of(&c, NULL);
 }
 
 char *cc_run(const Options *o, const char *text) {
