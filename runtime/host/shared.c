@@ -213,9 +213,13 @@ static void gather_offers(const struct offer *mine) {
 
 bool pd_shared_start(char *why) {
   const char *wish = pd_options.comm;
+  bool shared = wish && !strcmp(wish, "shared"), mpi = wish && !strcmp(wish, "mpi");
+  if (wish && !shared && !mpi)
+    return pd_refuse(why, "--comm %s: between processors messages travel by shared memory or by mpi: shared, mpi",
+                     wish);
   if (pd.stage->n_stages < 2) return true;
   how = "mpi";
-  if (wish && !strcmp(wish, "mpi")) return true;
+  if (mpi) return true;
   int64_t pairs[2] = {0, 0}, all[2]; /* of a sender and a receiver: by MPI, shared */
   box_bytes = round_up(sizeof(struct pd_box) + sizeof(struct pd_placed) * (size_t)most_values(), 64);
   find_ranges();
@@ -228,7 +232,7 @@ bool pd_shared_start(char *why) {
   pd_wait(1, &request, "all ranks to map memory", -1, NULL, -1);
   if (mine.fd >= 0) close(mine.fd);
   if (all[1]) how = all[0] ? "shared memory, and mpi" : "shared memory";
-  if (wish && !strcmp(wish, "shared") && all[0])
+  if (shared && all[0])
     return pd_refuse(why,
                      "--comm shared: %lld of %lld pairs of neighbours are not on one machine, or cannot map each "
                      "other's memory",

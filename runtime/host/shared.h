@@ -33,8 +33,8 @@ struct pd_share { /* a box, as one end sees it */
   char *segment; /* where this process has the receiver's segment */
 };
 
-/* Collective, once the arena is there and before anything is written to it. False after filling `why`, which
- * --comm shared alone does. */
+/* Collective, once the arena is there and before anything is written to it. False after filling `why`: --comm
+ * wants what there is not. */
 bool pd_shared_start(char *why);
 /* The box of messages that come to this rank from a neighbouring stage's, or go there; false: MPI carries them. */
 bool pd_shared_with(int peer, bool sends, bool gradients, struct pd_share *share);
