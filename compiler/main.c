@@ -10,11 +10,13 @@
 #include "decode/decode.h"
 #include "elaborate/elaborate.h"
 #include "emit/emit.h"
+#include "format/format.h"
 #include "graph/identity.h"
 #include "layout/permutes.h"
 #include "measure/measure.h"
 #include "pipedream/pipedream.h"
 #include "report/report.h"
+#include "show/show.h"
 #include "simplify/simplify.h"
 #include "stage/stages.h"
 
@@ -23,7 +25,8 @@ typedef struct Compilation {
   Options options;
   Ast *ast;
   Graph *graph;
-  Identity *identity; /* of the graph as it was elaborated */
+  Identity *identity; /* these two: of the graph as it was elaborated */
+  Outline outline;    /* where the model is to be shown */
   Pieces pieces;
   Stages *stages; /* shared by plan, fuse, lower, schedule and allocate */
   PlanWatch planned;
@@ -56,6 +59,8 @@ static bool run_elaborate(Compilation *c) {
     c->graph->train.batch = inference_batch(c->graph->train.batch, &o->plan);
   if (c->graph)
     c->identity = graph_identity(c->graph);
+  if (c->graph && (o->command == COMMAND_SHOW || o->report))
+    c->outline = outline_make(c->graph);
   return c->graph != NULL;
 }
 
@@ -424,11 +429,20 @@ static bool profile(Compilation *c) {
   return profile_make(c->graph, &c->pieces, request, path, run_profile_program, c);
 }
 
+enum { TABLE_DEPTH = 2, PICTURE_DEPTH = 1 };
+
+static Show what_to_show(Compilation *c, int depth) {
+  Target target = c->options.plan.target;
+  StageKernels *whole = fuse(c->graph, &c->pieces, 0, c->pieces.n, 0, 1, 1, false, false, target);
+  return (Show){c->graph, &c->pieces, &c->outline, whole, c->plan, depth};
+}
+
 static bool write_plan_page(Compilation *c) {
   const Options *o = &c->options;
   const char *path = o->output ? o->output : format("%s.plan.html", base_name(o->input));
   double start = seconds_now();
-  const PlanPage page = {c->graph, &c->pieces, &o->plan, c->plan, c->runners_up, N_RUNNERS_UP};
+  Show picture = what_to_show(c, PICTURE_DEPTH);
+  const PlanPage page = {c->graph, &c->pieces, &o->plan, c->plan, c->runners_up, N_RUNNERS_UP, show_svg(&picture)};
   if (!plan_page(&page, path))
     return false;
   printf("page: %s\n", path);
@@ -474,6 +488,24 @@ static bool print_plans(Compilation *c) {
   return !o->report || write_plan_page(c);
 }
 
+static bool write_picture(const char *path, const char *text) {
+  if (write_file(path, text, strlen(text)))
+    return true;
+  error_at(NO_SPAN, "PD0605", "cannot write '%s': %s", path, strerror(errno));
+  return false;
+}
+
+static bool show(Compilation *c) {
+  const Options *o = &c->options;
+  if (!run_passes(c, o->planned ? "plan" : "cut"))
+    return false;
+  Show table = what_to_show(c, o->depth ? o->depth : TABLE_DEPTH), picture = table;
+  picture.depth = o->depth ? o->depth : PICTURE_DEPTH;
+  show_table(&table, stdout);
+  return (!o->svg || write_picture(o->svg, show_svg(&picture))) &&
+         (!o->dot || write_picture(o->dot, show_dot(&picture)));
+}
+
 static bool explain_code(const Options *o) {
   if (explain(o->input, stdout))
     return true;
@@ -489,6 +521,8 @@ static bool run_command(Compilation *c) {
   case COMMAND_CHECKPOINT: return checkpoint_list(o->input, stdout);
   case COMMAND_PROFILE: return profile(c);
   case COMMAND_PLAN: return print_plans(c);
+  case COMMAND_SHOW: return show(c);
+  case COMMAND_FORMAT: return format_files(o->files.at, o->files.n, o->check, stdout);
   case COMMAND_BUILD: break;
   }
   return run_passes(c, !o->syntax_only ? "build" : o->generate ? "decode" : "elaborate");

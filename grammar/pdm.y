@@ -320,7 +320,11 @@ int pdm_lex(YYSTYPE *value, YYLTYPE *where, void *scanner) {
     *where = p->now;
     return END;
   }
-  if (p->started) return pdm_scan(value, where, scanner);
+  if (p->started) {
+    int kind = pdm_scan(value, where, scanner);
+    parse_note(p, kind);
+    return kind;
+  }
   p->started = true;
   *where = p->now;
   return p->define ? START_DEFINE : START_FILE;

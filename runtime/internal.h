@@ -383,7 +383,6 @@ void pd_warn(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* ---- tensorboard.c: event files of --tensorboard, by rank 0 ------------------------------------- */
 
-bool pd_tensorboard_check(char *why); /* makes the directory */
 /* A file of its own; what files from before hold from this step on, TensorBoard drops. */
 void pd_tensorboard_start(int64_t first_step);
 /* One figure of the next event, named prefix and name; and the event. */

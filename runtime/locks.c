@@ -83,7 +83,9 @@ static void hold(int fd, char *path) {
 
 bool pd_lock(const char *option, const char *path, bool folder, char *why) {
   struct stat st;
-  if (!folder && !stat(path, &st) && !S_ISREG(st.st_mode)) return true; /* /dev/null, say */
+  bool there = !stat(path, &st);
+  if (there && folder && !S_ISDIR(st.st_mode)) return pd_refuse(why, "%s '%s' is not a directory", option, path);
+  if (there && !folder && !S_ISREG(st.st_mode)) return true; /* /dev/null, say */
   char *lock = lock_path(path, folder);
   if (!lock) return pd_refuse(why, "%s '%s': %s", option, path, strerror(errno));
   for (const struct lock *l = locks; l; l = l->next)

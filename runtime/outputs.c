@@ -147,5 +147,5 @@ bool pd_outputs_check(char *why) {
   if (pd.rank) return true;
   if (o->run && !pd_make_directories(o->run, why)) return false;
   if (!check_files(why) || !lock_folders(why) || (o->checkpoint && !pd_checkpoint_check(why))) return false;
-  return pd_tensorboard_check(why) && pd_log_open(why);
+  return pd_log_open(why);
 }

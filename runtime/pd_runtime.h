@@ -370,6 +370,8 @@ struct pd_matmul_shape {
   enum pd_type a_type, b_type, bias_type, c_type;
   bool bias, accumulate, few_rows;
 };
+/* The types of a shape's initializer: all f32. */
+#define PD_MATMUL_F32 .a_type = PD_F32, .b_type = PD_F32, .bias_type = PD_F32, .c_type = PD_F32
 struct pd_matmul;
 struct pd_matmul *pd_matmul_new(struct pd_matmul_shape shape);
 size_t pd_matmul_scratch(const struct pd_matmul *m); /* bytes */

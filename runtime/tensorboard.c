@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -98,15 +97,6 @@ static void write_event(int64_t step, unsigned field, const void *content, size_
 }
 
 /* ---- what the log calls ---------------------------------------------------------------------- */
-
-bool pd_tensorboard_check(char *why) {
-  const char *dir = pd_options.tensorboard;
-  struct stat st;
-  if (!dir) return true;
-  if (stat(dir, &st) && !pd_make_directories(dir, why)) return false;
-  if (!stat(dir, &st) && !S_ISDIR(st.st_mode)) return pd_refuse(why, "--tensorboard '%s' is not a directory", dir);
-  return !access(dir, W_OK | X_OK) || pd_refuse(why, "cannot write to '%s': %s", dir, strerror(errno));
-}
 
 void pd_tensorboard_start(int64_t first_step) {
   if (!pd_options.tensorboard) return;

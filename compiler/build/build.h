@@ -14,7 +14,9 @@ typedef enum {
   COMMAND_PROFILE,
   COMMAND_EXPLAIN,
   COMMAND_REPORT,
-  COMMAND_CHECKPOINT
+  COMMAND_CHECKPOINT,
+  COMMAND_SHOW,
+  COMMAND_FORMAT
 } Command;
 typedef enum {
   EMIT_NOTHING,
@@ -32,9 +34,14 @@ typedef struct Options {
   Command command;
   const char
       *input; /* the model; explain: the code; report, checkpoint: the directory; NULL: plan a profile of layers */
-  const char *output; /* -o; NULL: named after the model */
-  bool compare;       /* plan: schedules beside each other */
-  bool report;        /* plan: also a page about it */
+  const char *output;    /* -o; NULL: named after the model */
+  bool compare;          /* plan: schedules beside each other */
+  bool report;           /* plan: also a page about it */
+  int depth;             /* show: of instances; 0: not given */
+  const char *svg, *dot; /* show: files for pictures; NULL: none */
+  bool check;            /* fmt: only say what differs */
+  Strings files;         /* fmt: all that are named */
+  bool planned;          /* show: options ask for a plan */
   PlanRequest plan;
   LayersRequest layers;
   Strings define, include;

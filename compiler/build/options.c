@@ -43,6 +43,10 @@ static const Option options[] = {
      "instead of the model's `pipeline`; the names stand below"},
     {"--delay", "0|1", CHOICE, AT(plan.delay), "|0|1",
      "--schedule auto: weights are at most so many updates old (default 1)"},
+    {"--depth", "N", COUNT, AT(depth), NULL, "show: instances nested so deep (default 2, in pictures 1)"},
+    {"--svg", "FILE", TEXT, AT(svg), NULL, "show: the graph as a picture, stages in colours"},
+    {"--dot", "FILE", TEXT, AT(dot), NULL, "show: the graph for Graphviz"},
+    {"--check", NULL, FLAG, AT(check), NULL, "fmt: say which files are not in the style, and change none"},
     {"--compare", NULL, FLAG, AT(compare), NULL, "plan: a table of all schedules' best plans"},
     {"--report", NULL, FLAG, AT(report), NULL, "plan: also a page about it, NAME.plan.html"},
     {"--stages", "S", COUNT, AT(plan.stages), NULL, "this many stages"},
@@ -92,7 +96,8 @@ static const struct {
   Command command;
 } commands[] = {
     {"plan", COMMAND_PLAN},     {"profile", COMMAND_PROFILE},       {"explain", COMMAND_EXPLAIN},
-    {"report", COMMAND_REPORT}, {"checkpoint", COMMAND_CHECKPOINT},
+    {"report", COMMAND_REPORT}, {"checkpoint", COMMAND_CHECKPOINT}, {"show", COMMAND_SHOW},
+    {"fmt", COMMAND_FORMAT},
 };
 
 __attribute__((format(printf, 1, 2))) _Noreturn static void usage(const char *format_, ...) {
@@ -102,7 +107,7 @@ __attribute__((format(printf, 1, 2))) _Noreturn static void usage(const char *fo
   vfprintf(stderr, format_, args);
   fprintf(
       stderr,
-      "\nusage: pdc [plan|profile|report|checkpoint|explain] [options] model.pdm; 'pdc --help' lists the options\n");
+      "\nusage: pdc [plan|show|profile|report|checkpoint|fmt|explain] [options] model.pdm; 'pdc --help' lists the options\n");
   va_end(args);
   exit(2);
 }
@@ -124,9 +129,11 @@ static void print_help(void) {
   printf("usage: pdc [options] model.pdm            build stage programs\n"
          "       pdc plan [options] model.pdm       print the plan and the runners-up, build nothing\n"
          "       pdc plan --profile FILE [options]  plan a profile of layers, without a model\n"
+         "       pdc show [options] model.pdm       the model's instances as a table or a picture\n"
          "       pdc profile [options] model.pdm    measure this model on this machine: NAME.profile.json\n"
          "       pdc report [-o FILE] RUN_DIR       one HTML page about a run: RUN_DIR/report.html\n"
          "       pdc checkpoint DIR                 a training's checkpoints, each verified\n"
+         "       pdc fmt [--check] FILES            write models in the one style; '-': standard input\n"
          "       pdc explain PD0301                 a page about one diagnostic\n\n");
   for (int i = 0; i < N_OPTIONS; i++)
     if (options[i].help)
@@ -371,6 +378,38 @@ static bool is_among(const char *name, const char *const *names, size_t n) {
   return false;
 }
 
+/* A plan is made where something about one is asked for. */
+static void check_show(Options *o, const bool *given) {
+  static const char *const planning[] = {"-n",         "--stages", "--replicas",  "--split", "--microbatch",
+                                         "--schedule", "--delay",  "--recompute", "--ahead", "--threads",
+                                         "--cluster",  "--memory", "--profile",   "--plan"};
+  static const char *const no_use[] = {"-o", "--generate",   "--compare", "--report",      "--emit",
+                                       "-S", "--stop-after", "-###",      "-fsyntax-only", "-MD"};
+  static const char *const own[] = {"--depth", "--svg", "--dot"};
+#define AMONG(name, list) is_among(name, list, sizeof(list) / sizeof *(list))
+  bool show = o->command == COMMAND_SHOW;
+  for (int i = 0; i < N_OPTIONS; i++) {
+    const char *name = options[i].name;
+    o->planned |= show && given[i] && AMONG(name, planning);
+    if (show && given[i] && AMONG(name, no_use))
+      usage("%s is not for 'pdc show'", name);
+    if (!show && given[i] && AMONG(name, own))
+      usage("%s is for 'pdc show'", name);
+  }
+#undef AMONG
+}
+
+static void check_format(const Options *o, const bool *given) {
+  static const char *const known[] = {"--check", "--diagnostics", "-Werror"};
+  for (int i = 0; i < N_OPTIONS; i++) {
+    bool is_known = is_among(options[i].name, known, sizeof known / sizeof *known);
+    if (given[i] && o->command == COMMAND_FORMAT && !is_known)
+      usage("%s is not for 'pdc fmt'", options[i].name);
+    if (given[i] && o->command != COMMAND_FORMAT && options[i].at == AT(check) && options[i].kind == FLAG)
+      usage("%s is for 'pdc fmt'", options[i].name);
+  }
+}
+
 /* A profile of layers is planned by options of its own, and by some of a model's; by PipeDream's planner, which leaves
  * nothing to choose, by few of those. */
 static void check_layers(const Options *o, const bool *given) {
@@ -412,7 +451,9 @@ void options_read(Options *o, int argc, char **argv) {
   for (; i < argc; i++) {
     const char *argument = argv[i], *value;
     if (only_files || argument[0] != '-' || !argument[1]) {
-      if (o->input)
+      if (o->command == COMMAND_FORMAT)
+        push(&o->files, argument);
+      else if (o->input)
         usage("two models: '%s' and '%s'", o->input, argument);
       o->input = argument;
       continue;
@@ -436,11 +477,14 @@ void options_read(Options *o, int argc, char **argv) {
     usage(o->command == COMMAND_EXPLAIN      ? "explain needs a code, such as PD0301"
           : o->command == COMMAND_REPORT     ? "report needs a run's directory"
           : o->command == COMMAND_CHECKPOINT ? "checkpoint needs a training's --checkpoint directory"
+          : o->command == COMMAND_FORMAT     ? "fmt needs files, or '-' for standard input"
                                              : "no model given");
   check_layers(o, given);
   o->layers.compare = o->compare;
   check_target(o);
   check_generate(o);
   check_report(o);
+  check_show(o, given);
+  check_format(o, given);
   read_cluster(o);
 }

@@ -22,15 +22,18 @@ bool delay_suits(const Graph *g, const PlanRequest *q) {
   return false;
 }
 
-/* Without a diagnostic; NULL with the first error in *why. */
+/* Without a diagnostic; NULL with the first error in *why, unless that is NULL. */
 static Plan *try_schedule(const Graph *g, const Pieces *p, PlanRequest q, const char *schedule, const char **why) {
   int mark = diagnostics_mark();
+  q.refusal = why ? SAY_LEAST : SAY_NOTHING;
   q.schedule = schedule;
   q.delay = DELAY_FREE;
   if (q.recompute == RECOMPUTE_ON && !schedule_traits(schedule).recomputes)
     q.recompute = RECOMPUTE_AUTO;
   Plan *plan = plan_make(g, p, &q, NULL, 0);
-  *why = diagnostics_forget(mark);
+  const char *error = diagnostics_forget(mark);
+  if (why)
+    *why = error;
   return plan;
 }
 
@@ -49,11 +52,10 @@ Plan *plan_open_schedule(const Graph *g, const Pieces *p, const PlanRequest *req
   const Plan *best = NULL;
   Text tried = {0};
   for (int i = 0; i < names; i++) {
-    const char *why;
     if (!delay_allows(request->delay, name[i]))
       continue;
     text_add(&tried, "%s%s", tried.n ? ", " : "", name[i]);
-    const Plan *plan = try_schedule(g, p, *request, name[i], &why);
+    const Plan *plan = try_schedule(g, p, *request, name[i], NULL);
     if (plan && (!best || better(plan, best)))
       best = plan;
   }
@@ -142,11 +144,10 @@ static const Plan *worth_a_hint(const Graph *g, const Pieces *p, const PlanReque
   int n;
   const char *const *name = schedule_names(&n);
   for (int i = 0; i < n; i++) {
-    const char *why;
     if (!delay_allows(DELAY_ONE, name[i]) || schedule_traits(name[i]).serial ||
         !strcmp(name[i], plan->pipeline.schedule) || (takes_long(name[i]) && request->workers > FEW_WORKERS))
       continue;
-    const Plan *other = try_schedule(g, p, *request, name[i], &why);
+    const Plan *other = try_schedule(g, p, *request, name[i], NULL);
     if (other && other->batch_seconds < best->batch_seconds)
       best = other;
   }

@@ -29,10 +29,17 @@ typedef struct Search {
   int64_t limit;
   int places; /* where stages may start, and n: */
   const int *place;
-  int *from, *to; /* by stage, and behind the last: the places where it may start */
-  int *end;       /* by stage and place where it starts: the place where the best stage ends */
-  States *states; /* by stage and place where it starts */
+  int *from, *to;  /* by stage, and behind the last: the places where it may start */
+  int *origin;     /* by stage: the first of these that tables have room for */
+  int **end;       /* by stage and place where it starts: the place where the best stage ends */
+  States **states; /* by stage and place where it starts */
 } Search;
+
+static int *end_from(const Search *s, int stage, int place) { return &s->end[stage][place - s->origin[stage]]; }
+
+static States *states_from(const Search *s, int stage, int place) {
+  return &s->states[stage][place - s->origin[stage]];
+}
 
 static StageShare share(const Search *s, int stage, int first, int end, bool recompute) {
   StageShare t = span_share(s->spans + s->at[stage].kind, &s->at[stage], first, end, recompute);
@@ -44,26 +51,19 @@ static int64_t bytes(const Search *s, int stage, int first, int end, bool recomp
   return span_bytes(s->spans + s->at[stage].kind, &s->at[stage], first, end, recompute);
 }
 
-/* Of the stage as it would run: without recomputation where that may and does fit; `off` is its share so. False: it
- * does not. */
-static bool share_that_may(const Search *s, int stage, int first, int end, const StageShare *off, bool *recompute,
-                           StageShare *t) {
+/* Of the stage as it would run: without recomputation where that may and does fit. False: it does not. */
+static bool share_that_fits(const Search *s, int stage, int first, int end, bool *recompute, StageShare *t) {
   const Copies *at = &s->at[stage];
   *recompute = !(at->recompute_off && bytes(s, stage, first, end, false) <= s->limit);
   if (*recompute && !(at->recompute_on && bytes(s, stage, first, end, true) <= s->limit))
     return false;
-  *t = *recompute ? share(s, stage, first, end, true) : *off;
+  *t = share(s, stage, first, end, *recompute);
   return true;
 }
 
-static bool share_that_fits(const Search *s, int stage, int first, int end, bool *recompute, StageShare *t) {
-  StageShare off = share(s, stage, first, end, false);
-  return share_that_may(s, stage, first, end, &off, recompute, t);
-}
-
-/* Nor does any that ends later. */
-static bool too_large(const Search *s, int stage, int first, int end) {
-  return span_least_bytes(s->spans + s->at[stage].kind, &s->at[stage], first, end) > s->limit;
+/* Of a stage that takes so many bytes: whether those that start earlier or end later, too, take more than there are. */
+static bool too_large(const Search *s, int stage, int first, int end, int64_t bytes) {
+  return span_least_bytes(s->spans + s->at[stage].kind, &s->at[stage], first, end, bytes) > s->limit;
 }
 
 static int64_t least_bytes(const Search *s, int stage, int first, int end, bool *recompute) {
@@ -75,7 +75,7 @@ static int64_t least_bytes(const Search *s, int stage, int first, int end, bool 
 
 /* ---- where stages may start --------------------------------------------------------------------------- */
 
-enum { COARSE = 256 };
+enum { COARSE = 256, FINER = 4 };
 
 /* All cuts, or so many that lie evenly. */
 static const int *choose_places(int n, int most, int *places) {
@@ -92,8 +92,6 @@ static Search prepare(const Spans *spans, const Copies *at, int stages, int64_t 
   s.place = choose_places(spans->c->n, most_places, &s.places);
   s.from = alloc((size_t)(stages + 1) * sizeof(int));
   s.to = alloc((size_t)(stages + 1) * sizeof(int));
-  s.end = alloc((size_t)(stages + 1) * (size_t)s.places * sizeof(int));
-  s.states = alloc((size_t)stages * (size_t)s.places * sizeof *s.states);
   for (int k = 0; k <= stages; k++) {
     s.from[k] = k == stages ? s.places - 1 : k;
     s.to[k] = k == 0 ? 0 : s.places - 1 - (stages - k);
@@ -101,35 +99,121 @@ static Search prepare(const Spans *spans, const Copies *at, int stages, int64_t 
   return s;
 }
 
-/* Leaves out where the stages before a start, or those from it on, cannot do all that they must in time. */
-static void narrow(Search *s, double slowest) {
-  if (!isfinite(slowest))
-    return;
-  const Spans *fastest = s->spans;
-  double before = 0, behind = 0;
-  for (int k = 0; k < s->stages; k++) {
-    fastest = s->spans + s->at[k].kind > fastest ? s->spans + s->at[k].kind : fastest;
-    behind += s->at[k].replicas;
+/* What a stage takes at least; no less with more pieces. `again`: it has to recompute. */
+static double least_seconds(const Search *s, int stage, int first, int end, bool again) {
+  const Copies *at = &s->at[stage];
+  const Spans *spans = s->spans + at->kind;
+  double passes = span_compute(spans, first, end);
+  if (again)
+    passes = passes + spans->forward[end] - spans->forward[first];
+  double update = s->c->overlapped ? holdings_update(s->c->holdings, first, end) * s->c->share : 0;
+  return passes / at->replicas + update + at->beside;
+}
+
+/* Whether a stage between two places may be so fast, and fit; those within it, too. */
+static bool in_time(const Search *s, int stage, int from, int to, double slowest) {
+  int first = s->place[from], end = s->place[to];
+  if (from >= to)
+    return true;
+  const Copies *at = &s->at[stage];
+  if (least_seconds(s, stage, first, end, !at->recompute_off) > slowest)
+    return false;
+  if (at->recompute_off && !too_large(s, stage, first, end, bytes(s, stage, first, end, false)))
+    return true;
+  return at->recompute_on && !too_large(s, stage, first, end, bytes(s, stage, first, end, true)) &&
+         least_seconds(s, stage, first, end, true) <= slowest;
+}
+
+/* The last place by which a stage from another one on may end. */
+static int reach(const Search *s, int stage, int from, double slowest) {
+  int low = from, high = s->to[stage + 1];
+  while (low < high) {
+    int middle = high - (high - low) / 2;
+    if (in_time(s, stage, from, middle, slowest))
+      low = middle;
+    else
+      high = middle - 1;
   }
+  return low;
+}
+
+/* The first place from which a stage may start that ends there. */
+static int reach_back(const Search *s, int stage, int end, double slowest) {
+  int low = s->from[stage], high = end;
+  while (low < high) {
+    int middle = low + (high - low) / 2;
+    if (in_time(s, stage, middle, end, slowest))
+      high = middle;
+    else
+      low = middle + 1;
+  }
+  return low;
+}
+
+/* Leaves out where the stages before a start, or those from it on, cannot do all that they must in time. False: none is
+ * left. */
+static bool narrow(Search *s, double slowest) {
+  if (!isfinite(slowest))
+    return true;
   slowest *= 1 + 1e-9;
+  for (int k = 0; k < s->stages; k++)
+    s->to[k + 1] = reach(s, k, s->to[k], slowest);
+  for (int k = s->stages - 1; k >= 0; k--)
+    s->from[k] = reach_back(s, k, s->from[k + 1], slowest);
+  for (int k = 0; k <= s->stages; k++)
+    if (s->from[k] > s->to[k])
+      return false;
+  return true;
+}
+
+/* Tables for the places where stages may start now; of `states` only where they are wanted. */
+static void make_tables(Search *s, bool states) {
+  s->origin = alloc_copy(s->from, (size_t)(s->stages + 1) * sizeof(int));
+  s->end = alloc((size_t)s->stages * sizeof *s->end);
+  s->states = alloc((size_t)s->stages * sizeof *s->states);
   for (int k = 0; k < s->stages; k++) {
-    while (s->from[k] < s->to[k] && span_compute(fastest, s->place[s->from[k]], s->c->n) > slowest * behind)
-      s->from[k]++;
-    while (s->to[k] > s->from[k] && span_compute(fastest, 0, s->place[s->to[k]]) > slowest * before)
-      s->to[k]--;
-    before += s->at[k].replicas;
-    behind -= s->at[k].replicas;
+    size_t n = (size_t)(s->to[k] - s->from[k] + 1);
+    s->end[k] = alloc(n * sizeof **s->end);
+    s->states[k] = states ? alloc(n * sizeof **s->states) : NULL;
   }
 }
 
 static void trace_back(const Search *s, Partition *out) {
   for (int k = 0, at = 0; k < s->stages; k++) {
-    at = s->end[k * s->places + at];
+    at = *end_from(s, k, at);
     out->start[k + 1] = s->place[at];
   }
 }
 
 /* ---- the fastest --------------------------------------------------------------------------------------- */
+
+typedef enum Fit { FITS, FITS_NOT, FITS_NO_MORE /* nor does any that ends later */ } Fit;
+
+static bool is_slow(const StageShare *t, double most, double late) {
+  return t->work > most || t->work - t->aside > late;
+}
+
+/* The share of a stage as it would run, if it works so long at most, and is waited for so long at most. again: those from there on to this end or a later one
+ * have to recompute; is brought up to date. */
+static Fit fit(const Search *s, int stage, int first, int end, double most, double late, bool *again,
+               StageShare *t) {
+  if (!*again) {
+    *t = share(s, stage, first, end, false);
+    if (is_slow(t, most, late))
+      return FITS_NOT;
+    int64_t off = bytes(s, stage, first, end, false);
+    if (off <= s->limit)
+      return FITS;
+    *again = too_large(s, stage, first, end, off);
+    if (!s->at[stage].recompute_on)
+      return *again ? FITS_NO_MORE : FITS_NOT;
+  }
+  int64_t on = bytes(s, stage, first, end, true);
+  if (on > s->limit)
+    return too_large(s, stage, first, end, on) ? FITS_NO_MORE : FITS_NOT;
+  *t = share(s, stage, first, end, true);
+  return is_slow(t, most, late) ? FITS_NOT : FITS;
+}
 
 static bool no_worse(const State *a, const State *b) {
   if (a->at.late != b->at.late || a->at.early != b->at.early)
@@ -154,40 +238,47 @@ static void keep(States *known, State new) {
   known->n = n < MOST ? n + 1 : MOST;
 }
 
-static State state_before(const StageShare *t, const State *behind, int end, int next) {
-  double seconds = fmax(t->work + t->finish, t->pace);
+/* Of a pipeline that never drains all that matters here is the value. */
+static State state_before(const Search *s, const StageShare *t, const State *behind, int end, int next) {
+  double seconds = s->c->fill > 0 ? fmax(t->work + t->finish, t->pace) : 0;
   return (State){stage_end(t, behind->at), seconds * seconds + behind->squares, end, next};
 }
 
-/* Whether no way to run a stage that takes so many seconds at least before the only state behind it comes up to `bar`. */
-static bool falls_behind(const State *bar, const States *behind, double seconds) {
+/* Whether no way to run a stage that takes so many seconds at least before the only state behind it is better than a
+ * state. */
+static bool falls_behind(const Search *s, const State *state, const States *behind, double seconds) {
   const State *next = &behind->state[0];
-  return behind->n == 1 && bar->at.late <= next->at.late && bar->at.early <= next->at.early &&
-         bar->squares < seconds * seconds + next->squares;
+  if (behind->n != 1 || state->at.late > next->at.late || state->at.early > next->at.early)
+    return false;
+  return state->at.late < next->at.late || s->c->fill <= 0 || state->squares <= seconds * seconds + next->squares;
+}
+
+/* Nor as good as a state that is still to be found. */
+static bool falls_short(const Search *s, const State *bar, const States *behind, double seconds) {
+  const State *next = &behind->state[0];
+  return falls_behind(s, bar, behind, seconds) &&
+         (bar->at.late < next->at.late || bar->squares < (s->c->fill > 0 ? seconds * seconds : 0) + next->squares);
 }
 
 /* Adds stage k from place i to j before the states at j, where none takes longer than `most`; something else comes up to
- * `bar`. False: nothing that ends later is better. */
+ * `bar`. False: nothing that ends later is better. again: it has to recompute, and what ends later, too. */
 static bool try_stage(const Search *s, int k, int i, int j, const States *behind, double most, const State *bar,
-                      States *known) {
+                      bool *again, States *known) {
   int first = s->place[i], end = s->place[j];
-  StageShare off, t;
-  bool recompute;
+  StageShare t;
   /* A state that is early only after a known one is late is beaten by it; what is put aside may be done later. */
   double late = known->n > 0 ? fmin(bar->at.late, known->state[0].at.late) : bar->at.late;
-  double least = span_compute(s->spans + s->at[k].kind, first, end) / s->at[k].replicas;
+  double least = least_seconds(s, k, first, end, *again);
   if (least > (s->at[k].deferred ? most : late))
     return false;
-  if (behind->n == 0 || behind->state[0].at.early > late || falls_behind(bar, behind, least) ||
-      (known->n > 0 && falls_behind(known->state, behind, least)))
+  if (behind->n == 0 || behind->state[0].at.early > late || falls_short(s, bar, behind, least) ||
+      (known->n > 0 && falls_behind(s, known->state, behind, least)))
     return true;
-  off = share(s, k, first, end, false);
-  if (off.work > most || off.work - off.aside > late)
-    return true;
-  if (!share_that_may(s, k, first, end, &off, &recompute, &t))
-    return !too_large(s, k, first, end);
+  Fit how = fit(s, k, first, end, most, late, again, &t);
+  if (how != FITS)
+    return how != FITS_NO_MORE;
   for (int n = 0; n < behind->n; n++) {
-    State new = state_before(&t, &behind->state[n], j, n);
+    State new = state_before(s, &t, &behind->state[n], j, n);
     if (new.at.late <= most)
       keep(known, new);
   }
@@ -196,74 +287,73 @@ static bool try_stage(const Search *s, int k, int i, int j, const States *behind
 
 /* What stage k from place i comes up to where it ends as the one from the place before does best. */
 static State first_bar(const Search *s, int k, int i, double most) {
-  const States *before = &s->states[k * s->places + i - 1];
   State none = {.at = {.early = INFINITY, .late = most}, .squares = INFINITY};
-  int end = i > s->from[k] && before->n > 0 ? before->state[0].end : 0;
+  const States *before = i > s->from[k] ? states_from(s, k, i - 1) : NULL;
+  int end = before && before->n > 0 ? before->state[0].end : 0;
   StageShare t;
   bool recompute;
   if (end <= i || k == s->stages - 1 || !share_that_fits(s, k, s->place[i], s->place[end], &recompute, &t))
     return none;
-  State bar = state_before(&t, &s->states[(k + 1) * s->places + end].state[0], end, 0);
+  State bar = state_before(s, &t, &states_from(s, k + 1, end)->state[0], end, 0);
   return bar.at.late < most ? bar : none;
 }
 
 static void find_states(const Search *s, int k, int i, double most) {
   static const States none = {.n = 1};
-  States *known = &s->states[k * s->places + i];
+  States *known = states_from(s, k, i);
   State bar = first_bar(s, k, i, most);
+  bool again = !s->at[k].recompute_off;
   *known = (States){0};
   for (int j = s->from[k + 1] > i ? s->from[k + 1] : i + 1; j <= s->to[k + 1]; j++)
-    if (!try_stage(s, k, i, j, k == s->stages - 1 ? &none : &s->states[(k + 1) * s->places + j], most, &bar,
-                   known))
+    if (!try_stage(s, k, i, j, k == s->stages - 1 ? &none : states_from(s, k + 1, j), most, &bar, &again, known))
       break;
 }
 
 /* The least possible value, if it is at most `most`; of those the one whose stages' times have the least sum of squares,
  * where the stages from each on take as little as they can. INFINITY when nothing fits. */
-static double least_value(const Search *s, double most) {
+static double least_value(Search *s, double most) {
+  make_tables(s, true);
   for (int k = s->stages - 1; k >= 0; k--)
     for (int i = s->from[k]; i <= s->to[k]; i++)
       find_states(s, k, i, most);
-  for (int k = 0, at = 0, n = 0; k < s->stages && s->states->n > 0; k++) {
-    const State *best = &s->states[k * s->places + at].state[n];
-    s->end[k * s->places + at] = best->end;
+  const States *all = states_from(s, 0, 0);
+  for (int k = 0, at = 0, n = 0; k < s->stages && all->n > 0; k++) {
+    const State *best = &states_from(s, k, at)->state[n];
+    *end_from(s, k, at) = best->end;
     at = best->end, n = best->next;
   }
-  return s->states->n > 0 ? s->states->state[0].at.late : INFINITY;
+  return all->n > 0 ? all->state[0].at.late : INFINITY;
 }
 
 /* The sum of squares of stage k from place i to j and those behind it, if none is slower than `slowest` and it is at most
- * `most`; else INFINITY. False: nor is any that ends later. */
+ * `most`; else INFINITY. False: nor is any that ends later. again: as for try_stage(). */
 static bool squares_at(const Search *s, int k, int i, int j, double slowest, double most, const double *after,
-                       double *squares) {
+                       bool *again, double *squares) {
   int first = s->place[i], end = s->place[j];
-  double least = span_compute(s->spans + s->at[k].kind, first, end) / s->at[k].replicas;
+  double least = least_seconds(s, k, first, end, *again);
   double behind = k < s->stages - 1 ? after[j] : 0;
-  StageShare off, t;
-  bool recompute;
+  StageShare t;
   *squares = INFINITY;
   if (least > slowest)
     return false;
   if (least * least + behind > most)
     return true;
-  off = share(s, k, first, end, false);
-  if (off.work > slowest)
-    return true;
-  if (!share_that_may(s, k, first, end, &off, &recompute, &t))
-    return !too_large(s, k, first, end);
-  if (t.work <= slowest)
+  Fit how = fit(s, k, first, end, slowest, INFINITY, again, &t);
+  if (how == FITS)
     *squares = t.work * t.work + behind;
-  return true;
+  return how != FITS_NO_MORE;
 }
 
 /* Where stage k from place i on should end, near which that of the place before does. */
 static double most_even_end(const Search *s, int k, int i, double slowest, int near, const double *after,
                             int *at) {
   double best = INFINITY, most = INFINITY, squares;
-  if (near > i && squares_at(s, k, i, near, slowest, most, after, &squares))
+  bool again = !s->at[k].recompute_off;
+  if (near > i && squares_at(s, k, i, near, slowest, most, after, &again, &squares))
     most = squares;
+  again = !s->at[k].recompute_off;
   for (int j = s->from[k + 1] > i ? s->from[k + 1] : i + 1; j <= s->to[k + 1]; j++) {
-    if (!squares_at(s, k, i, j, slowest, fmin(best, most), after, &squares))
+    if (!squares_at(s, k, i, j, slowest, fmin(best, most), after, &again, &squares))
       break;
     if (squares < best)
       best = squares, *at = j;
@@ -278,7 +368,7 @@ static void most_even(Search *s, double slowest) {
   for (int k = s->stages - 1; k >= 0; k--) {
     int near = 0;
     for (int i = s->from[k]; i <= s->to[k]; i++) {
-      int *end = &s->end[k * s->places + i];
+      int *end = end_from(s, k, i);
       best[i] = most_even_end(s, k, i, slowest, near, after, end);
       near = isfinite(best[i]) ? *end : 0;
     }
@@ -308,21 +398,46 @@ static Partition room_for(int stages) {
   return (Partition){.start = alloc((size_t)(stages + 1) * sizeof(int)), .recompute = alloc((size_t)stages)};
 }
 
-/* A first search at some of many cuts says how slow the best can be at most: then few are left of all. */
-static double first_look(const Spans *spans, const Copies *at, int stages, int64_t limit, double most) {
-  if (spans->c->n <= 2 * COARSE || stages > COARSE / 4)
-    return most;
-  Search coarse = prepare(spans, at, stages, limit, COARSE);
-  narrow(&coarse, most);
-  double value = least_value(&coarse, most);
-  return isfinite(value) ? value : most;
+/* Searches at some of many cuts, and then at more of them, say how slow the best can be at most: few are left of all. */
+static double first_looks(const Spans *spans, const Copies *at, int stages, int64_t limit, double most) {
+  for (int places = COARSE; spans->c->n > 2 * places; places *= FINER) {
+    if (stages > places / 4)
+      continue;
+    Search coarse = prepare(spans, at, stages, limit, places);
+    if (narrow(&coarse, most))
+      most = fmin(most, least_value(&coarse, most));
+  }
+  return most;
+}
+
+/* What no partition undercuts. */
+static double even_share(const Search *s) {
+  const Spans *fastest = s->spans;
+  int ranks = 0;
+  for (int k = 0; k < s->stages; k++) {
+    fastest = s->spans + s->at[k].kind > fastest ? s->spans + s->at[k].kind : fastest;
+    ranks += s->at[k].replicas;
+  }
+  return span_compute(fastest, 0, s->c->n) / ranks;
+}
+
+/* The least value and its search. Of a pipeline that never drains it is looked for below a bar that is raised until there
+ * is one: below a low bar there is little to look at. INFINITY: none is at most `most`. */
+static double raise_bar(const Spans *spans, const Copies *at, int stages, int64_t limit, double most, Search *s) {
+  static const double HIGHER = 1.1, HIGHEST = 16;
+  double value = INFINITY, bar = 0;
+  for (double times = spans->c->fill > 0 ? HIGHEST : HIGHER; !isfinite(value) && bar < most; times *= HIGHER) {
+    *s = prepare(spans, at, stages, limit, spans->c->n);
+    bar = fmin(times < HIGHEST ? times * even_share(s) : INFINITY, most);
+    value = narrow(s, bar) ? least_value(s, bar) : INFINITY;
+  }
+  return value;
 }
 
 static bool search(const Spans *spans, const Copies *at, int stages, int64_t limit, double most, Partition *out) {
-  most = first_look(spans, at, stages, limit, most);
-  Search s = prepare(spans, at, stages, limit, spans->c->n);
-  narrow(&s, most);
-  double value = least_value(&s, most);
+  most = first_looks(spans, at, stages, limit, most);
+  Search s;
+  double value = raise_bar(spans, at, stages, limit, most, &s);
   if (!isfinite(value))
     return false;
   if (spans->c->fill <= 0)
@@ -372,14 +487,16 @@ static int64_t least_largest(const Search *s, int64_t most) {
       for (int j = s->from[k + 1] > i ? s->from[k + 1] : i + 1; j <= s->to[k + 1]; j++) {
         bool recompute;
         int first = s->place[i], end = s->place[j];
-        if (span_least_bytes(s->spans + s->at[k].kind, &s->at[k], first, end) >= best[i])
+        const Copies *at = &s->at[k];
+        int64_t small = bytes(s, k, first, end, at->recompute_on);
+        if (span_least_bytes(s->spans + at->kind, at, first, end, small) >= best[i])
           break;
         int64_t b = least_bytes(s, k, first, end, &recompute);
         if (k < s->stages - 1 && after[j] > b)
           b = after[j];
         if (b < best[i]) {
           best[i] = b;
-          s->end[k * s->places + i] = j;
+          *end_from(s, k, i) = j;
         }
       }
     }
@@ -394,9 +511,11 @@ static int64_t search_smallest(const Spans *spans, const Copies *at, int stages,
   int64_t most = INT64_MAX;
   if (n > 2 * COARSE && stages <= COARSE / 4) {
     Search coarse = prepare(spans, at, stages, INT64_MAX, COARSE);
+    make_tables(&coarse, false);
     most = least_largest(&coarse, most) + 1;
   }
   Search s = prepare(spans, at, stages, INT64_MAX, n);
+  make_tables(&s, false);
   int64_t largest = least_largest(&s, most);
   trace_back(&s, out);
   StageEnd behind = {0};

@@ -63,6 +63,10 @@ typedef struct PlanWatch {
 /* How old the weights that a batch's gradient is taken at may be, for schedules that are chosen. */
 typedef enum { DELAY_FREE, DELAY_NONE, DELAY_ONE } Delay; /* as --delay lists them; free: one update */
 
+/* What is said where no plan fits: also what would, which takes many more plans to find out; what is missing; or neither,
+ * where nobody reads it. */
+typedef enum { SAY_ADVICE, SAY_LEAST, SAY_NOTHING } Refusal;
+
 /* What the command line pins; zero or NULL: free, but for recompute, which AUTO leaves free. */
 typedef struct PlanRequest {
   /* -n: ranks; 0: as many as --split, --stages and --replicas say, else all devices of the cluster, else 1 */
@@ -86,6 +90,7 @@ typedef struct PlanRequest {
   StagePeak peak;       /* NULL: the planner's own estimate counts */
   void *peak_context;
   PlanWatch *watch; /* NULL: not measured */
+  Refusal refusal;
 } PlanRequest;
 
 /* Inference has no updates, so that a model's batch binds neither --microbatch nor --replicas: the samples of a round of

@@ -23,7 +23,7 @@ typedef struct Subject {
   Costs *(*price)(const Planner *r, int64_t b, int kind); /* of microbatches of b samples on a kind of device */
   bool *(*exchanges)(const Planner *r, const Plan *plan); /* plan_exchanges() */
   int (*find)(const Planner *r, Name name);               /* the piece that --split names; -1 after a diagnostic */
-  const void *context; /* of these three, where Planner.g is not what is planned */
+  const void *context;                                    /* of these three */
 } Subject;
 
 /* What pieces cost at a size of microbatch that was looked at, by kind of device. */
@@ -32,6 +32,8 @@ typedef struct Priced {
   Spans *spans;
 } Priced;
 typedef Vec(Priced) Prices;
+
+typedef struct TimedPlans TimedPlans; /* timed.c: plans that were simulated */
 
 /* A request made definite. */
 struct Planner {
@@ -60,6 +62,7 @@ struct Planner {
   const Rates *rates;       /* for costs that were not measured */
   Topology topology;
   Prices *prices;
+  TimedPlans *timed_plans;
   Vec(int64_t) microbatches; /* under consideration, rising */
 };
 
@@ -141,6 +144,7 @@ Copies *copies(const Planner *r, const Pipeline *form, const Placement *at, int6
 Wiring *wirings(const Planner *r, const Pipeline *form, const Placement *at); /* by part */
 
 /* ---- timed.c */
+TimedPlans *timed_plans_new(void);
 /* schedule() of a pipeline that takes these exchanges, which request->watch sees. */
 Program *planned_programs(const Planner *r, const Pipeline *p, const bool *exchanges);
 bool may_exchange(const Planner *r);                  /* updates may wait for other stages */

@@ -171,28 +171,51 @@ static Costs *price(const Planner *r, int64_t b, int kind) {
   return c;
 }
 
-/* Marks or looks up the parameters of a stage's chunks; frozen ones are not exchanged. */
-static bool shares_parameters(const Graph *g, const Pieces *p, const Plan *plan, int stage, bool *lower,
-                              bool mark) {
-  bool any = false;
-  for (int part = stage; part < plan_parts(plan); part += plan->pipeline.n_stages)
-    for (int k = plan->stage[part].first_piece; k < plan->stage[part].end_piece; k++)
-      for (int m = 0; m < p->at[k].params.n; m++) {
-        int q = p->at[k].params.at[m];
-        any |= lower[q];
-        lower[q] |= mark && !g->params.at[q].frozen;
-      }
-  return any;
+/* Of parameters that are trained and have uses in several pieces these pieces, rising. */
+typedef Vec(Ints) Shared;
+
+static const Shared *shared_parameters(const Graph *g, const Pieces *p) {
+  Shared *shared = alloc(sizeof *shared);
+  Ints *pieces = alloc((size_t)(g->params.n + 1) * sizeof *pieces);
+  for (int k = 0; k < p->n; k++)
+    for (int m = 0; m < p->at[k].params.n; m++)
+      push(&pieces[p->at[k].params.at[m]], k);
+  for (int q = 0; q < g->params.n; q++)
+    if (pieces[q].n > 1 && !g->params.at[q].frozen)
+      push(shared, pieces[q]);
+  return shared;
+}
+
+static int stage_of_piece(const Plan *plan, int piece) {
+  int part = 0;
+  while (plan->stage[part].end_piece <= piece)
+    part++;
+  return plan_stage_of(plan, part);
+}
+
+/* All of a parameter's stages but the lowest exchange. */
+static void exchange_shared(const Plan *plan, const Ints *pieces, bool *exchanges) {
+  int lowest = plan->pipeline.n_stages;
+  for (int k = 0; k < pieces->n; k++) {
+    int stage = stage_of_piece(plan, pieces->at[k]), other = stage < lowest ? lowest : stage;
+    if (stage != lowest && other < plan->pipeline.n_stages)
+      exchanges[other] = true;
+    lowest = stage < lowest ? stage : lowest;
+  }
+}
+
+static bool *exchanges_of(const Graph *g, const Shared *shared, const Plan *plan) {
+  int n_stages = plan->pipeline.n_stages;
+  bool *exchanges = alloc((size_t)n_stages);
+  for (int s = 1; s < n_stages && !g->inference; s++)
+    exchanges[s] = g->train.clip_norm > 0;
+  for (int q = 0; q < shared->n && !g->inference; q++)
+    exchange_shared(plan, &shared->at[q], exchanges);
+  return exchanges;
 }
 
 bool *plan_exchanges(const Graph *g, const Pieces *p, const Plan *plan) {
-  int n_stages = plan->pipeline.n_stages;
-  bool *exchanges = alloc((size_t)n_stages), *lower = alloc((size_t)g->params.n + 1);
-  for (int s = 0; s < n_stages && !g->inference; s++) {
-    exchanges[s] = shares_parameters(g, p, plan, s, lower, false) || (s > 0 && g->train.clip_norm > 0);
-    shares_parameters(g, p, plan, s, lower, true);
-  }
-  return exchanges;
+  return exchanges_of(g, shared_parameters(g, p), plan);
 }
 
 int64_t stage_parameters(const Graph *g, const Pieces *p, const StagePlan *stage) {
@@ -207,7 +230,7 @@ int64_t stage_parameters(const Graph *g, const Pieces *p, const StagePlan *stage
   return n;
 }
 
-static bool *exchanges(const Planner *r, const Plan *plan) { return plan_exchanges(r->g, r->p, plan); }
+static bool *exchanges(const Planner *r, const Plan *plan) { return exchanges_of(r->g, r->subject.context, plan); }
 static int find(const Planner *r, Name name) { return piece_find_or_tell(r->g, r->p, name, NO_SPAN, "--split"); }
 
 /* Whether updates wait for other stages wherever cuts are: for gradients of tied parameters or for squares. */
@@ -226,5 +249,6 @@ Subject model_subject(const Graph *g, const Pieces *p) {
                    .tied = may_be_tied(g),
                    .price = price,
                    .exchanges = exchanges,
-                   .find = find};
+                   .find = find,
+                   .context = shared_parameters(g, p)};
 }

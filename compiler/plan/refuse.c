@@ -91,7 +91,9 @@ static void find_advice(const Planner *r, Diagnostic *d) {
 void tell_nothing_fits(const Planner *r, const Plan *best) {
   int64_t memory = 0;
   bool exact = false;
-  const Plan *least = r->request->plan ? NULL : plan_of_least_memory(r, best, &memory, &exact);
+  const Refusal say = r->request->refusal;
+  const bool looks = !r->request->plan && say != SAY_NOTHING;
+  const Plan *least = looks ? plan_of_least_memory(r, best, &memory, &exact) : NULL;
   best = least ? least : best;
   int worst = largest_stage(best);
   const StagePlan *s = &best->stage[worst];
@@ -111,5 +113,6 @@ void tell_nothing_fits(const Planner *r, const Plan *best) {
             bytes_text(r->process));
   if (least)
     help(d, "'--memory %lldKiB' is %s", (long long)memory / 1024, exact ? "the least that is enough" : "enough");
-  find_advice(r, d);
+  if (say == SAY_ADVICE)
+    find_advice(r, d);
 }

@@ -323,6 +323,7 @@ static int choose_threads(const Planner *r) {
 bool planner_prepare(Planner *r, const Graph *g, const Pieces *p, const PlanRequest *q, const Plan *taken) {
   *r = (Planner){.subject = model_subject(g, p),
                  .prices = alloc(sizeof(Prices)),
+                 .timed_plans = timed_plans_new(),
                  .g = g,
                  .p = p,
                  .request = q,
@@ -346,6 +347,7 @@ bool planner_prepare_layers(Planner *r, const Subject *subject, const PlanReques
   enum { USUAL_CHUNKS = 2 };
   *r = (Planner){.subject = *subject,
                  .prices = alloc(sizeof(Prices)),
+                 .timed_plans = timed_plans_new(),
                  .request = q,
                  .schedule_span = NO_SPAN,
                  .where = NO_SPAN,

@@ -44,6 +44,8 @@ Spans spans_make(const Costs *c) {
              .inputs = alloc((size_t)side * sizeof *s.inputs),
              .deferred = alloc((size_t)side * sizeof *s.deferred),
              .missed = alloc((size_t)side * sizeof *s.missed),
+             .missed_before = alloc((size_t)side * sizeof *s.missed_before),
+             .missed_behind = alloc((size_t)side * sizeof *s.missed_behind),
              .work = largest_work(c)};
   for (int i = 0; i < n; i++) {
     s.compute[i + 1] = s.compute[i] + c->forward[i] + c->backward[i];
@@ -156,15 +158,18 @@ int64_t span_bytes(const Spans *s, const Copies *at, int first, int end, bool re
   return b + span_work(s, first, end);
 }
 
-int64_t span_least_bytes(const Spans *s, const Copies *at, int first, int end) {
-  const Costs *c = s->c;
-  int64_t b = span_bytes(s, at, first, end, at->recompute_on), missed = s->missed[end] - s->missed[first];
-  b -= missed > 0 ? missed : 0;
-  return b - c->activations[end] * at->sent - c->activation_gradients[end] * at->gradients;
+int64_t span_least_bytes(const Spans *s, const Copies *at, int first, int end, int64_t bytes) {
+  int64_t missed = s->missed[end] - s->missed[first], least = s->missed_behind[end] - s->missed_before[first];
+  return bytes - message_bytes(s->c, at, first, end) - missed + least;
 }
 
 void spans_correct(Spans *s, int first, int end, int64_t missed) {
   int64_t share = missed / (end - first);
   for (int i = first + 1; i <= s->c->n; i++)
     s->missed[i] += i < end ? share * (i - first) : missed;
+  for (int i = 1; i <= s->c->n; i++)
+    s->missed_before[i] = larger(s->missed_before[i - 1], s->missed[i]);
+  s->missed_behind[s->c->n] = s->missed[s->c->n];
+  for (int i = s->c->n - 1; i >= 0; i--)
+    s->missed_behind[i] = -larger(-s->missed_behind[i + 1], -s->missed[i]);
 }

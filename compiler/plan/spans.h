@@ -10,8 +10,9 @@ typedef struct Spans {
   const Costs *c;
   double *compute, *forward, *products; /* sums over the pieces before i; compute: forward and backward */
   int64_t *saved, *gradients, *inputs, *deferred;
-  int64_t *missed; /* sums of what layouts took more than this says; spans_correct() */
-  int64_t *work;   /* the largest of 2^k pieces from i on, at [k * n + i] */
+  int64_t *missed;                        /* sums of what layouts took more than this says; spans_correct() */
+  int64_t *missed_before, *missed_behind; /* the most of these up to i, the least from i on */
+  int64_t *work;                          /* the largest of 2^k pieces from i on, at [k * n + i] */
 } Spans;
 
 Spans spans_make(const Costs *c);
@@ -21,8 +22,8 @@ double span_seconds(const Spans *s, const Copies *at, int first, int end, bool r
 /* Bytes of a rank of it. */
 int64_t span_bytes(const Spans *s, const Copies *at, int first, int end, bool recompute);
 int64_t span_work(const Spans *s, int first, int end); /* of these: temporaries */
-/* What it takes at least, recomputing or not, with any more pieces at its end. */
-int64_t span_least_bytes(const Spans *s, const Copies *at, int first, int end);
+/* What it takes at least with any more pieces at its ends, if it takes so many bytes itself. */
+int64_t span_least_bytes(const Spans *s, const Copies *at, int first, int end, int64_t bytes);
 /* A stage was laid out and took so many bytes more than said, or less: its pieces share them from now on. */
 void spans_correct(Spans *s, int first, int end, int64_t missed);
 /* The same by what waits for what: all as a microbatch's share. */

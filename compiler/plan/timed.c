@@ -1,6 +1,7 @@
 /* What a whole plan takes: its programs, the times of its parts, and a batch by simulation. */
 #include <math.h>
 
+#include "base/table.h"
 #include "plan/planner.h"
 
 /* Where stages keep versions of their own, an update cannot wait for figures of other stages. */
@@ -141,6 +142,55 @@ static int64_t enough_microbatches(const Plan *plan, const StageTimes *times) {
   return n > MAX_MICROBATCHES ? p->microbatches : ((int64_t)n + multiple - 1) / multiple * multiple;
 }
 
+/* ---- plans that were timed before --------------------------------------------------------------------- */
+
+/* What searches change of a plan, and refine.c comes by again and again. */
+typedef struct Choices {
+  int64_t microbatch, stages, chunks, adjacent, backward;
+  struct {
+    int32_t replicas, ahead, recompute, first_piece;
+  } part[32]; /* plans with more of them are not kept */
+} Choices;
+
+struct TimedPlans {
+  Arena *arena;  /* lasts, whatever is released meanwhile */
+  Table seconds; /* of a batch, by Choices */
+};
+
+TimedPlans *timed_plans_new(void) {
+  TimedPlans *t = alloc(sizeof *t);
+  *t = (TimedPlans){.arena = arena_new(), .seconds = {.key_bytes = sizeof(Choices)}};
+  return t;
+}
+
+/* False: too many parts. */
+static bool choices_of(const Plan *plan, Choices *c) {
+  const Pipeline *p = &plan->pipeline;
+  if (plan_parts(plan) > (int)(sizeof c->part / sizeof *c->part))
+    return false;
+  *c = (Choices){.microbatch = p->microbatch,
+                 .stages = p->n_stages,
+                 .chunks = p->chunks,
+                 .adjacent = plan->placement.adjacent,
+                 .backward = plan->placement.backward};
+  for (int i = 0; i < plan_parts(plan); i++) {
+    int stage = plan_stage_of(plan, i);
+    c->part[i].replicas = p->replicas[stage];
+    c->part[i].ahead = p->ahead[stage];
+    c->part[i].recompute = p->recompute[stage];
+    c->part[i].first_piece = plan->stage[i].first_piece;
+  }
+  return true;
+}
+
+static void keep_seconds(TimedPlans *t, const Choices *choices, double seconds) {
+  Arena *before = arena_use(t->arena);
+  table_add(&t->seconds, choices, alloc_copy(&seconds, sizeof seconds));
+  arena_use(before);
+}
+
+/* ---- the simulation ------------------------------------------------------------------------------------ */
+
 static double simulated(const Planner *r, const Pipeline *p, const bool *exchanges, const StageTimes *times) {
   const Program *programs = planned_programs(r, p, exchanges);
   double start = seconds_now(), seconds = simulate_schedule(programs, times, p->n_stages);
@@ -149,28 +199,31 @@ static double simulated(const Planner *r, const Pipeline *p, const bool *exchang
   return seconds;
 }
 
-static void price(const Planner *r, Plan *plan) {
+static double batch_seconds(const Planner *r, const Plan *plan, const Timed *t) {
   Pipeline p = plan->pipeline;
-  Timed t = timed(r, plan);
   const bool *exchanges = r->subject.exchanges(r, plan);
-  int64_t enough = enough_microbatches(plan, t.times), all = p.microbatches;
-  if (all <= 2 * enough || r->traits.every_round) {
-    plan->batch_seconds = simulated(r, &p, exchanges, t.times);
-    return;
-  }
+  int64_t enough = enough_microbatches(plan, t->times), all = p.microbatches;
+  if (all <= 2 * enough || r->traits.every_round)
+    return simulated(r, &p, exchanges, t->times);
   p.microbatches = enough;
-  double some = simulated(r, &p, exchanges, t.times);
+  double some = simulated(r, &p, exchanges, t->times);
   p.microbatches = 2 * enough;
-  double twice = simulated(r, &p, exchanges, t.times);
-  plan->batch_seconds = some + (twice - some) * (double)(all - enough) / (double)enough;
+  double twice = simulated(r, &p, exchanges, t->times);
+  return some + (twice - some) * (double)(all - enough) / (double)enough;
 }
 
 /* Programs and times are only looked at: of very many plans they would take much room. */
 void price_plan(const Planner *r, Plan *plan) {
   spans_at(r, plan->pipeline.microbatch); /* which last */
   ArenaMark mark = arena_mark();
-  price(r, plan);
+  const Timed t = timed(r, plan);
+  Choices choices;
+  const bool keeps = choices_of(plan, &choices);
+  const double *known = keeps ? table_find(&r->timed_plans->seconds, &choices) : NULL;
+  plan->batch_seconds = known ? *known : batch_seconds(r, plan, &t);
   arena_release(mark);
+  if (keeps && !known)
+    keep_seconds(r->timed_plans, &choices, plan->batch_seconds);
 }
 
 /* How much passes of one kind differ, as a share of their time: measured on an idle machine. */

@@ -48,6 +48,17 @@ function runnersUp() {
   table(section("others").querySelector(".scroll"), heads, rows);
 }
 
+// ---- the model's graph, which pdc has drawn
+
+function model() {
+  if (!run.picture) {
+    hide("model");
+    return;
+  }
+  const drawn = new DOMParser().parseFromString(run.picture, "image/svg+xml");
+  section("model").querySelector(".scroll").append(document.importNode(drawn.documentElement, true));
+}
+
 // ---- devices: what is in one group lies in one frame
 
 // Neighbours differ in hue and in lightness; numbers say the same.
@@ -285,6 +296,7 @@ title();
 planFigures();
 planTable();
 runnersUp();
+model();
 cluster();
 timeline();
 memory();

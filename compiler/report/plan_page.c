@@ -138,6 +138,10 @@ bool plan_page(const PlanPage *page, const char *output) {
   add_timeline(page, &data);
   add_sweeps(page, &data);
   add_schedules(page, &data);
+  if (page->picture) {
+    text_add(&data, ",\n\"picture\":");
+    json_string(&data, page->picture);
+  }
   text_add(&data, "}");
   return error_count() == 0 && page_write(output, page_make(PAGE_OF_PLAN, page->plan->model, data.at));
 }

@@ -53,6 +53,7 @@ typedef struct PlanPage {
   const Plan *plan;
   Plan *const *runners_up; /* NULL among them are passed over */
   int n_runners_up;
+  const char *picture; /* SVG of the model with the plan's stages; NULL: none */
 } PlanPage;
 
 /* ---- timeline.c */

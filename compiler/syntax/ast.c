@@ -18,6 +18,20 @@ Span span_join(Span first, Span last) {
   return (Span){first.file, first.line, first.column, last.end_line, last.end_column};
 }
 
+static bool same_text(const char *a, const char *b) { return a == b || (a && b && strcmp(a, b) == 0); }
+
+bool ast_equal(const Ast *a, const Ast *b) {
+  if (!a || !b)
+    return a == b;
+  if (a->kind != b->kind || a->integral != b->integral || a->dims != b->dims || a->name != b->name ||
+      !same_text(a->text, b->text) || a->number != b->number || a->list.n != b->list.n)
+    return false;
+  for (int i = 0; i < a->list.n; i++)
+    if (!ast_equal(a->list.at[i], b->list.at[i]))
+      return false;
+  return ast_equal(a->a, b->a) && ast_equal(a->b, b->b) && ast_equal(a->c, b->c);
+}
+
 /* ---- literals ------------------------------------------------------------------------------ */
 
 Ast *parse_number(Parse *p, const char *text, Span where) {

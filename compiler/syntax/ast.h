@@ -67,6 +67,26 @@ struct Ast {
   AstList list;
 };
 
+/* ---- tokens: for who writes a file anew or looks at one that is not whole ----------------------- */
+
+typedef enum {
+  TOKEN_NAME,     /* keywords that are also names where no statement starts among them */
+  TOKEN_KEYWORD,  /* reserved: "param" */
+  TOKEN_VALUE,    /* numbers, words, true, false */
+  TOKEN_QUANTITY, /* 16 GiB */
+  TOKEN_STRING,   /* with its quotes */
+  TOKEN_OPERATOR, /* + - * / % @ // == != < <= > >= and or not */
+  TOKEN_SIGN,     /* ( ) [ ] { } , ; : . .. = */
+  TOKEN_COMMENT   /* up to the end of its line */
+} TokenKind;
+
+typedef struct Token {
+  TokenKind kind;
+  Span span;
+  const char *text;
+} Token;
+typedef Vec(Token) Tokens;
+
 /* ---- parsing (parse.c, grammar/) ---------------------------------------------------------- */
 
 /* Both give NULL after diagnostics. The file is registered as a source. */
@@ -74,10 +94,16 @@ Ast *parse_file(const char *path);
 /* "name = expression", as given with -D: an AST_SETTING. */
 Ast *parse_define(const char *text);
 
+/* The same of a text that is at hand, as `path`'s. With `tokens` the list is filled with all that the text holds, as far
+ * as it was read. The text is kept, for diagnostics. */
+Ast *parse_text(const char *path, const char *text, size_t length, Tokens *tokens);
+
 /* ---- building (ast.c) --------------------------------------------------------------------- */
 
 Ast *ast_new(AstKind kind, Span span);
 Span span_join(Span first, Span last);
+/* Whether both say the same, wherever and with whatever comments. */
+bool ast_equal(const Ast *a, const Ast *b);
 
 /* ---- printing (print.c) ------------------------------------------------------------------- */
 

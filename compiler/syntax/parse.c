@@ -33,8 +33,11 @@ static void token_ends(Parse *p, const char *text, int length, Span *where) {
 void parse_advance(Parse *p, const char *text, int length, Span *where) {
   *where = (Span){p->file, p->line, p->column, p->line, p->column};
   token_ends(p, text, length, where);
-  if (strchr(" \t\r\n#", text[0]))
+  if (strchr(" \t\r\n#", text[0])) {
+    if (text[0] == '#' && p->tokens)
+      push(p->tokens, ((Token){TOKEN_COMMENT, *where, format("%.*s", length, text)}));
     return;
+  }
   p->before = p->now;
   p->text_before = p->text;
   p->now = *where;
@@ -55,6 +58,42 @@ void parse_less(Parse *p, const char *text, int keep, Span *where) {
   token_ends(p, text, keep, where);
   p->now = *where;
   p->text = format("%.*s", keep, text);
+}
+
+static TokenKind token_kind(int kind) {
+  switch (kind) {
+  case NAME:
+  case USE:
+  case LAYER:
+  case MODEL:
+  case TRAIN:
+  case CLUSTER:
+  case INPUT:
+  case TARGET:
+  case METRIC:
+  case OUTPUT:
+  case BUFFER: return TOKEN_NAME;
+  case PARAM:
+  case LOSS:
+  case RETURN:
+  case IF:
+  case ELSE:
+  case FOR:
+  case IN: return TOKEN_KEYWORD;
+  case QUANTITY: return TOKEN_QUANTITY;
+  case NUMBER:
+  case WORD:
+  case TRUE:
+  case FALSE: return TOKEN_VALUE;
+  case STRING: return TOKEN_STRING;
+  case DOTDOT: return TOKEN_SIGN;
+  default: return kind < 256 && strchr("=()[]{},;:.", kind) ? TOKEN_SIGN : TOKEN_OPERATOR;
+  }
+}
+
+void parse_note(Parse *p, int kind) {
+  if (p->tokens && kind != END)
+    push(p->tokens, ((Token){token_kind(kind), p->now, p->text}));
 }
 
 int parse_bracket(Parse *p, char c, const Span *where) {
@@ -297,9 +336,14 @@ static const Ast *too_deep(const Ast *a, int depth) {
   return deep;
 }
 
-static Ast *parse(const char *path, const char *text, size_t length, bool define) {
-  Parse p = {
-      .file = source_add(path, text), .line = 1, .column = 1, .text = "", .text_before = "", .define = define};
+static Ast *parse(const char *path, const char *text, size_t length, bool define, Tokens *tokens) {
+  Parse p = {.file = source_add(path, text),
+             .line = 1,
+             .column = 1,
+             .text = "",
+             .text_before = "",
+             .define = define,
+             .tokens = tokens};
   p.now = p.before = (Span){p.file, 1, 1, 1, 1};
   if (strlen(text) != length) {
     error_at((Span){p.file, 0, 0, 0, 0}, "PD0001", "the file holds a NUL byte: it is no text");
@@ -331,11 +375,15 @@ Ast *parse_file(const char *path) {
     error_at(NO_SPAN, "PD0601", "cannot read '%s': %s", path, strerror(errno));
     return NULL;
   }
+  return parse_text(path, text, length, NULL);
+}
+
+Ast *parse_text(const char *path, const char *text, size_t length, Tokens *tokens) {
   if (length > 1 << 24) {
     error_at(NO_SPAN, "PD0601", "'%s' is larger than 16 MiB: it is no model description", path);
     return NULL;
   }
-  return parse(path, text, length, false);
+  return parse(path, text, length, false, tokens);
 }
 
-Ast *parse_define(const char *text) { return parse("<command line>", text, strlen(text), true); }
+Ast *parse_define(const char *text) { return parse("<command line>", text, strlen(text), true, NULL); }

@@ -22,10 +22,13 @@ typedef struct Parse {
   bool define;       /* "name = expression" rather than a file */
   bool started;      /* the first token, which says which of both, was given */
   bool given_up;     /* after so many errors the rest is not read */
+  Tokens *tokens;    /* NULL: nobody asks for them */
   Ast *result;
 } Parse;
 
 /* ---- scanner ---- */
+/* Notes a token for who asks for them; `kind` is the parser's. */
+void parse_note(Parse *p, int kind);
 void parse_advance(Parse *p, const char *text, int length, Span *where);
 void parse_end(Parse *p, Span *where);
 /* Gives back all but the first `keep` bytes of the token. */

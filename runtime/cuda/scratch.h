@@ -136,6 +136,7 @@ PD_PLANNED struct pd_matmul_shape pd_convolution_product(const struct pd_convolu
                                 .b_column = in,
                                 .c_batch = 0,
                                 .c_row = out,
+                                PD_MATMUL_F32,
                                 .bias = s->bias,
                                 .accumulate = false,
                                 .few_rows = false};
@@ -154,6 +155,7 @@ PD_PLANNED struct pd_matmul_shape pd_convolution_product(const struct pd_convolu
                                  .b_column = 1,
                                  .c_batch = 0,
                                  .c_row = in,
+                                 PD_MATMUL_F32,
                                  .bias = false,
                                  .accumulate = false,
                                  .few_rows = false};
@@ -171,6 +173,7 @@ PD_PLANNED struct pd_matmul_shape pd_convolution_product(const struct pd_convolu
                                .b_column = 1,
                                .c_batch = 0,
                                .c_row = in,
+                               PD_MATMUL_F32,
                                .bias = false,
                                .accumulate = s->accumulate,
                                .few_rows = false};
@@ -216,6 +219,7 @@ PD_PLANNED struct pd_matmul_shape pd_column_product(const struct pd_convolution_
                                 .b_column = column,
                                 .c_batch = own,
                                 .c_row = out,
+                                PD_MATMUL_F32,
                                 .bias = false,
                                 .accumulate = false,
                                 .few_rows = false};
@@ -234,6 +238,7 @@ PD_PLANNED struct pd_matmul_shape pd_column_product(const struct pd_convolution_
                                       .b_column = 1,
                                       .c_batch = column,
                                       .c_row = all,
+                                      PD_MATMUL_F32,
                                       .bias = false,
                                       .accumulate = false,
                                       .few_rows = false};
@@ -251,6 +256,7 @@ PD_PLANNED struct pd_matmul_shape pd_column_product(const struct pd_convolution_
                                .b_column = 1,
                                .c_batch = own * column,
                                .c_row = column,
+                               PD_MATMUL_F32,
                                .bias = false,
                                .accumulate = accumulate,
                                .few_rows = false};
@@ -308,6 +314,7 @@ PD_PLANNED struct pd_matmul_shape pd_lstm_product(const struct pd_lstm *l) {
                               .b_column = h,
                               .c_batch = 0,
                               .c_row = 4 * h,
+                              PD_MATMUL_F32,
                               .bias = false,
                               .accumulate = false,
                               .few_rows = false};
@@ -328,6 +335,7 @@ PD_PLANNED struct pd_matmul_shape pd_lstm_backward_product(const struct pd_lstm 
                                .b_column = 1,
                                .c_batch = 0,
                                .c_row = h,
+                               PD_MATMUL_F32,
                                .bias = false,
                                .accumulate = false,
                                .few_rows = false};

@@ -24,6 +24,7 @@ static inline struct pd_matmul_shape pd_dense_product(int64_t m, int64_t n, int6
                               .b_column = b_transposed ? k : 1,
                               .c_batch = 0,
                               .c_row = n,
+                              PD_MATMUL_F32,
                               .bias = false,
                               .accumulate = false,
                               .few_rows = false};

@@ -12,7 +12,7 @@ import page
 
 pdc, path, options = sys.argv[1], sys.argv[2], sys.argv[3:]
 text, outline, data = page.read(path)
-for section in ("figures", "plan", "others", "cluster", "timelines", "shares", "memory", "ranks", "batches", "schedules",
+for section in ("figures", "plan", "others", "model", "cluster", "timelines", "shares", "memory", "ranks", "batches", "schedules",
                 "missing", "legend"):
     assert section in outline.ids, section
 
@@ -39,6 +39,12 @@ if not generates:
 runners_up = re.findall(rb"^ +([0-9.]+) ms +[-+0-9.]+ %  microbatch (\d+)", table.stdout, re.M)
 assert [(f"{r['seconds'] * 1e3:.2f}", str(r["microbatch"])) for r in data["runners_up"]] == \
     [(a.decode(), b.decode()) for a, b in runners_up], "the runners-up"
+
+# ---- the model's picture: a line a cut, and only colours of stages that there are
+picture = data["picture"]
+assert picture.count("<line class=\"cut\"") == len(plan["stages"]) - 1, "cuts"
+colours = {int(c) for c in re.findall(r'<rect class="s(\d)" x="150"[^>]*rx="5"', picture)}
+assert colours == {s % 6 for s in range(len(plan["stages"]) // plan.get("chunks", 1))}, colours
 
 # ---- placement: ranks in order on devices in order, one machine of them
 chunks = plan.get("chunks", 1)

@@ -63,7 +63,8 @@ def fields(data):
 
 def read(folder):
     scalars = []  # (step, tag, value)
-    for name in sorted(os.listdir(folder)):
+    # Beside them may be the lock of a killed run.
+    for name in sorted(n for n in os.listdir(folder) if n.startswith("events.out.")):
         for i, record in enumerate(records(os.path.join(folder, name))):
             event = dict(fields(record))
             assert event[1] > 1e9, f"{name}: no wall time"
