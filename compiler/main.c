@@ -96,7 +96,7 @@ static bool prepare_request(Compilation *c) {
   request->peak = stages_peak;
   request->peak_context = c->stages;
   request->watch = &c->planned;
-  return !request->profile || (request->compiler = cc_version(&c->options));
+  return !request->profile || (request->compiler = cc_version(&c->options, toolchain_of(&c->options)));
 }
 
 static bool run_plan(Compilation *c) {
@@ -423,7 +423,7 @@ static bool profile(Compilation *c) {
     return false;
   if (o->sources_only)
     return write_profile_program(c);
-  if (!(request->compiler = cc_version(o)))
+  if (!(request->compiler = cc_version(o, toolchain_of(o))))
     return false;
   const char *path = o->output ? o->output : format("%s.profile.json", base_name(o->input));
   return profile_make(c->graph, &c->pieces, request, path, run_profile_program, c);
@@ -519,6 +519,7 @@ static bool run_command(Compilation *c) {
   case COMMAND_EXPLAIN: return explain_code(o);
   case COMMAND_REPORT: return report(o->input, o->output);
   case COMMAND_CHECKPOINT: return checkpoint_list(o->input, stdout);
+  case COMMAND_DOCTOR: return doctor(o);
   case COMMAND_PROFILE: return profile(c);
   case COMMAND_PLAN: return print_plans(c);
   case COMMAND_SHOW: return show(c);

@@ -70,6 +70,13 @@ bool write_file(const char *path, const char *text, size_t length);
 /* SHA-256 of the bytes as 64 hexadecimal digits, in the arena. */
 char *sha256_hex(const void *bytes, size_t length);
 
+/* ---- pdc's own files (places.c) ------------------------------------------------------------ */
+
+/* The folder that pdc was installed in, as /usr, or the build folder that it runs from. */
+const char *own_prefix(void);
+/* PREFIX/share/pdc/NAME without symbolic links: "stdlib_layers", "runtime", "diagnostics". In the arena. */
+const char *own_folder(const char *name);
+
 /* ---- source positions (diagnostic.c) ------------------------------------------------------ */
 
 /* Lines and columns count from 1; columns are bytes. The end column is one past the last byte.

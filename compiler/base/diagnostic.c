@@ -405,7 +405,7 @@ const char *nearest(const char *name, const char *const *candidates, int n) {
 bool explain(const char *code, FILE *out) {
   if (strlen(code) != 6 || strncmp(code, "PD", 2) != 0 || strspn(code + 2, "0123456789") != 4)
     return false;
-  char *page = read_file(format("%s/docs/diagnostics/%s.md", PDC_SOURCE_DIR, code), NULL);
+  char *page = read_file(format("%s/%s.md", own_folder("diagnostics"), code), NULL);
   if (!page)
     return false;
   fputs(page, out);

@@ -6,6 +6,8 @@
 #include "pipedream/pipedream.h"
 #include "plan/plan.h"
 
+#include <sys/types.h>
+
 /* ---- options (options.c) --------------------------------------------------------------------- */
 
 typedef enum {
@@ -16,7 +18,8 @@ typedef enum {
   COMMAND_REPORT,
   COMMAND_CHECKPOINT,
   COMMAND_SHOW,
-  COMMAND_FORMAT
+  COMMAND_FORMAT,
+  COMMAND_DOCTOR
 } Command;
 typedef enum {
   EMIT_NOTHING,
@@ -49,11 +52,13 @@ typedef struct Options {
   const char *dump; /* -d: letters of passes */
   const char *stop_after;
   const char *cc;          /* --cc: may hold arguments, separated by spaces; NULL: the target's own */
+  const char *mpicc;       /* --mpicc: MPI's compiler wrapper; NULL: the one that pdc was built with */
   const char *cluster;     /* --cluster: what names it; NULL: none is given */
   const char *arch;        /* --arch: "sm_90"; NULL: this machine's */
   bool generate, no_cache; /* --generate: programs that continue token sequences */
   int64_t samples;         /* --samples: so many at once; 0: not given */
   bool infer;              /* --infer: programs that run the model, without what trains it */
+  const char *dependent;   /* -MT: what -MD's rule is for; NULL: the sources */
   bool sources_only, time_passes, verify_each, verbose, dry_run, syntax_only, dependencies;
 } Options;
 
@@ -64,6 +69,10 @@ void options_read(Options *o, int argc, char **argv);
 /* ---- the output directory (output.c) --------------------------------------------------------- */
 
 typedef struct Toolchain Toolchain;
+typedef struct Mpi {
+  const char *wrapper;   /* "mpicc"; NULL: none, programs have one rank */
+  Strings compile, link; /* words of the compiler's command */
+} Mpi;
 
 /* All of one build's texts. Paths of files are DIR/NAME. */
 typedef struct Output {
@@ -123,12 +132,19 @@ bool reuse_write(const Options *o, const Output *out,
 
 /* How a target's programs are compiled and linked. */
 struct Toolchain {
-  const char *suffix;   /* of sources: "c" */
-  const char *compiler; /* where --cc names none */
-  /* Adds what follows the compiler's name in the command that makes a program of one source file. */
-  void (*add_command)(Strings *command, const Options *o, const char *source, const char *program);
-  bool expands_names;     /* it hands absolute paths to a shell, which runs what stands in them */
-  bool (*is_built)(void); /* what programs are linked with is there; false after a diagnostic; NULL: always */
+  const char *suffix;            /* of sources: "c" */
+  const char *(*compiler)(void); /* where --cc names none */
+  const char *library;           /* the runtime that programs link: "libpd_runtime.a" */
+  const char *const *folders;    /* of the runtime's sources; ends with NULL */
+  /* Adds what follows the compiler's name in the command that makes a program of one source file; false after a
+   * diagnostic. */
+  bool (*add_command)(Strings *command, const Options *o, const char *source, const char *program);
+  /* Adds the command that makes an object file of a source of the runtime; false after a diagnostic. */
+  bool (*add_object)(Strings *command, const Options *o, const char *source, const char *object);
+  bool expands_names; /* it hands absolute paths to a shell, which runs what stands in them */
+  /* Whether what it takes is there: the library of a build folder; elsewhere the compiler. False after a diagnostic;
+   * NULL: always. */
+  bool (*is_built)(void), (*is_found)(void);
   char *(*version)(char *printed); /* the line of what its --version prints that says which it is */
 };
 const Toolchain *toolchain_of(const Options *o); /* of --target */
@@ -141,17 +157,49 @@ void add_all(Strings *command, const char *const *words, size_t n);
 Strings compiler_command(const Options *o, const Toolchain *t);
 /* What makes a program of one source file. */
 Strings compile_command(const Options *o, const Toolchain *t, const char *source, const char *program);
-bool can_compile(const Toolchain *t); /* false after a diagnostic */
+bool can_compile(const Options *o, const Toolchain *t); /* may compile the runtime; false after a diagnostic */
+/* Of c.c, for what both targets' runtimes have in C: what follows the compiler's name. */
+void add_c_object(Strings *command, const Mpi *mpi, const char *source, const char *object);
+extern const Toolchain c_toolchain, cuda_toolchain;
+
+/* ---- MPI (mpi.c) ----------------------------------------------------------------------------- */
+
+/* What --mpicc's wrapper or the one that pdc was built with says; one without wrapper for programs of one rank. NULL
+ * after a diagnostic. Asked once. */
+const Mpi *mpi_of(const Options *o);
+
+/* ---- the runtime (library.c) ----------------------------------------------------------------- */
+
+/* pdc runs from a folder that CMake builds in, and is not installed. */
+bool in_build_folder(void);
+/* The library that programs link: the build folder's; of an installed pdc, and with --mpicc, that of the user's cache
+ * for this machine's processor, compilers and MPI. NULL after a diagnostic. */
+const char *library_path(const Options *o, const Toolchain *t);
+/* Compiles the library into the cache where it is not there; false after a diagnostic. */
+bool library_make(const Options *o, const Toolchain *t);
+
+const char *nvcc_path(void); /* of cuda.c; NULL where there is none */
+
+/* ---- this machine (doctor.c) ----------------------------------------------------------------- */
+
+/* Prints what was found of all that pdc needs and tries it, a small model from text to training included; false where
+ * models cannot be built. */
+bool doctor(const Options *o);
+void print_version(void); /* pdc's, and what it stands on */
 
 /* ---- running compilers (cc.c) ---------------------------------------------------------------- */
 
 /* Compiles the stages, beside their places, several at a time, but for those whose programs DIR has already; false after
  * diagnostics. With -### prints the commands only. */
 bool cc_stages(const Options *o, const Output *out);
-/* The first line of the compiler's --version; NULL after a diagnostic. */
-const char *cc_version(const Options *o);
-/* All of what its --version prints; NULL where it fails, without a diagnostic. */
-const char *cc_says(const Options *o);
+/* Starts a command without a shell; `out`: where its standard output goes, -1: unchanged. -1 after a diagnostic. */
+pid_t command_start(const Strings *command, int out);
+/* Waits for it; false after a diagnostic, in which `what` failed, unless it ended with 0. */
+bool command_finish(pid_t pid, const char *what);
+/* All of its standard output; NULL after a diagnostic. */
+char *command_output(const Strings *command, const char *what);
+/* The line of the compiler's --version that says which it is; NULL after a diagnostic. */
+const char *cc_version(const Options *o, const Toolchain *t);
 /* Compiles and runs a program; what it prints, or NULL after diagnostics. */
 char *cc_run(const Options *o, const char *text);
 

@@ -8,6 +8,11 @@ static const char *const flags[] = {
     "-std=gnu11", "-O3", "-march=native", "-ffp-contract=off", "-fno-math-errno", "-fopenmp", "-Wall", "-Wextra",
 };
 
+/* The runtime's, as CMakeLists.txt has them. */
+static const char *const object_flags[] = {
+    "-std=gnu11", "-O3", "-DNDEBUG", "-fno-strict-aliasing", "-ffp-contract=off", "-fno-math-errno",
+};
+
 /* Debuggers find the source where it stands in the end, not where it was compiled. */
 static void add_place(Strings *c, const char *source) {
   static const char beside[] = "/.pdc-new/";
@@ -22,19 +27,44 @@ static void add_place(Strings *c, const char *source) {
 
 /* libomp comes before oneDNN, whose own OpenMP library then finds its symbols there: one pool of threads a
  * process. */
-static void add_command(Strings *c, const Options *o, const char *source, const char *program) {
-  (void)o;
+static bool add_command(Strings *c, const Options *o, const char *source, const char *program) {
+  const char *library = library_path(o, &c_toolchain);
+  const Mpi *mpi = mpi_of(o);
+  if (!library || !mpi)
+    return false;
   add_all(c, flags, sizeof flags / sizeof *flags);
   add_place(c, source);
-  push(c, "-I" PDC_SOURCE_DIR "/runtime");
+  push(c, format("-I%s", own_folder("runtime")));
   push(c, source);
   push(c, "-o");
   push(c, program);
-  push(c, PDC_BINARY_DIR "/libpd_runtime.a");
+  push(c, library);
   push(c, "-lomp");
   push(c, "-ldnnl");
   push(c, "-lcjson");
-  add_words(c, PDC_MPI_LINK);
+  add_all(c, mpi->link.at, (size_t)mpi->link.n);
+  return true;
+}
+
+void add_c_object(Strings *c, const Mpi *mpi, const char *source, const char *object) {
+  add_all(c, object_flags, sizeof object_flags / sizeof *object_flags);
+  push(c, format("-I%s", own_folder("runtime")));
+  add_all(c, mpi->compile.at, (size_t)mpi->compile.n);
+  push(c, "-c");
+  push(c, source);
+  push(c, "-o");
+  push(c, object);
+}
+
+static bool add_object(Strings *c, const Options *o, const char *source, const char *object) {
+  const Mpi *mpi = mpi_of(o);
+  if (!mpi)
+    return false;
+  add_words(c, PDC_CC);
+  push(c, "-march=native");
+  push(c, "-fopenmp");
+  add_c_object(c, mpi, source, object);
+  return true;
 }
 
 static char *first_line(char *printed) {
@@ -42,5 +72,16 @@ static char *first_line(char *printed) {
   return printed;
 }
 
+static const char *compiler(void) { return PDC_CC; }
+
+static const char *const folders[] = {"", "data", "generate", "host", "kernels", NULL};
+
 const Toolchain c_toolchain = {
-    .suffix = "c", .compiler = PDC_CC, .add_command = add_command, .version = first_line};
+    .suffix = "c",
+    .compiler = compiler,
+    .library = "libpd_runtime.a",
+    .folders = folders,
+    .add_command = add_command,
+    .add_object = add_object,
+    .version = first_line,
+};

@@ -20,14 +20,20 @@ static void show(const Strings *command) {
   fprintf(stderr, "\n");
 }
 
-/* Starts a command; `out`: where its standard output goes, -1: unchanged. -1 with errno set. */
-static pid_t start(const Strings *command, int out) {
+static bool cannot_run(const char *what) {
+  error_at(NO_SPAN, "PD0606", "cannot run '%s': %s", what, strerror(errno));
+  return false;
+}
+
+pid_t command_start(const Strings *command, int out) {
   Strings c = *command;
   push(&c, NULL);
   fflush(NULL);
   int broken[2];
-  if (pipe2(broken, O_CLOEXEC) != 0)
+  if (pipe2(broken, O_CLOEXEC) != 0) {
+    cannot_run(c.at[0]);
     return -1;
+  }
   pid_t pid = fork();
   if (pid == 0) {
     if (out >= 0)
@@ -45,25 +51,19 @@ static pid_t start(const Strings *command, int out) {
   if (n == (ssize_t)sizeof cause) {
     waitpid(pid, NULL, 0);
     errno = cause;
-    return -1;
+    pid = -1;
   }
+  if (pid < 0)
+    cannot_run(c.at[0]);
   return pid;
 }
 
-static bool cannot_run(const char *what) {
-  error_at(NO_SPAN, "PD0606", "cannot run '%s': %s", what, strerror(errno));
-  return false;
-}
-
-/* Waits for a child; false after a diagnostic, where `what` names it, when it failed. */
-static bool finish(pid_t pid, const char *what) {
+bool command_finish(pid_t pid, const char *what) {
   int status;
   while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
     ;
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
     return true;
-  if (!what)
-    return false;
   if (WIFSIGNALED(status))
     error_at(NO_SPAN, "PD0606", "%s was ended by signal %d", what, WTERMSIG(status));
   else
@@ -156,18 +156,17 @@ static bool compile_all(const Options *o, const Output *out, const char *directo
       j->source = format("%s/%s", out->directory, name);
       Strings command = compile_command(o, out->toolchain, format("%s/%s", directory, name),
                                         format("%s/%s", directory, program_name(started++)));
-      if (o->verbose || o->dry_run)
+      if ((o->verbose || o->dry_run) && command.n > 0)
         show(&command);
-      j->pid = o->dry_run ? 0 : start(&command, -1);
-      if (j->pid < 0)
-        good = cannot_run(command.at[0]);
+      j->pid = command.n == 0 ? -1 : o->dry_run ? 0 : command_start(&command, -1);
+      good = j->pid >= 0;
       continue;
     }
     if (done >= started)
       break;
     Job *j = &job[done++];
     if (j->pid > 0)
-      good = finish(j->pid, format("compiling '%s'", j->source)) && good;
+      good = command_finish(j->pid, format("compiling '%s'", j->source)) && good;
   }
   return good;
 }
@@ -175,7 +174,7 @@ static bool compile_all(const Options *o, const Output *out, const char *directo
 bool cc_stages(const Options *o, const Output *out) {
   if (o->dry_run)
     return compile_all(o, out, out->directory, NULL);
-  if (!can_compile(out->toolchain))
+  if (!can_compile(o, out->toolchain))
     return false;
   const char *directory = directory_for(out), *origin = reuse_list_exists(out) ? reuse_origin(o, out) : NULL;
   bool in_place = directory && !strcmp(directory, new_directory(out));
@@ -189,20 +188,16 @@ bool cc_stages(const Options *o, const Output *out) {
   return good && reuse_write(o, out, origin ? origin : reuse_origin(o, out));
 }
 
-/* Standard output of a command, all of it; NULL after diagnostics, where `what` names it. */
-static char *output_of(const Strings *command, const char *what) {
+char *command_output(const Strings *command, const char *what) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) {
-    if (what)
-      cannot_run(command->at[0]);
+    cannot_run(command->at[0]);
     return NULL;
   }
-  pid_t pid = start(command, ends[1]);
+  pid_t pid = command_start(command, ends[1]);
   close(ends[1]);
   if (pid < 0) {
     close(ends[0]);
-    if (what)
-      cannot_run(command->at[0]);
     return NULL;
   }
   Text text = {0};
@@ -212,26 +207,19 @@ static char *output_of(const Strings *command, const char *what) {
     if (n > 0)
       text_add(&text, "%.*s", (int)n, part);
   close(ends[0]);
-  return finish(pid, what) ? text.at : NULL;
+  return command_finish(pid, what) ? text.at : NULL;
 }
 
-const char *cc_version(const Options *o) {
-  const Toolchain *t = toolchain_of(o);
+const char *cc_version(const Options *o, const Toolchain *t) {
   Strings c = compiler_command(o, t);
   push(&c, "--version");
-  char *text = output_of(&c, "asking the compiler for its version");
+  char *text = command_output(&c, "asking the compiler for its version");
   return text ? t->version(text) : NULL;
-}
-
-const char *cc_says(const Options *o) {
-  Strings c = compiler_command(o, toolchain_of(o));
-  push(&c, "--version");
-  return output_of(&c, NULL);
 }
 
 char *cc_run(const Options *o, const char *text) {
   const Toolchain *t = toolchain_of(o);
-  if (!can_compile(t))
+  if (!can_compile(o, t))
     return NULL;
   const char *directory = make_temporary();
   if (!directory)
@@ -246,11 +234,9 @@ char *cc_run(const Options *o, const char *text) {
     push(&run, as_path(program));
     if (o->verbose)
       show(&compile);
-    pid_t pid = start(&compile, -1);
-    if (pid < 0)
-      cannot_run(compile.at[0]);
-    else if (finish(pid, "compiling the profiling program"))
-      printed = output_of(&run, "the profiling program");
+    pid_t pid = compile.n > 0 ? command_start(&compile, -1) : -1;
+    if (pid >= 0 && command_finish(pid, "compiling the profiling program"))
+      printed = command_output(&run, "the profiling program");
   }
   unlink(source);
   unlink(program);

@@ -27,16 +27,21 @@ void add_all(Strings *command, const char *const *words, size_t n) {
 
 Strings compiler_command(const Options *o, const Toolchain *t) {
   Strings c = {0};
-  add_words(&c, o->cc ? o->cc : t->compiler);
+  add_words(&c, o->cc ? o->cc : t->compiler());
   return c;
 }
 
 Strings compile_command(const Options *o, const Toolchain *t, const char *source, const char *program) {
   Strings c = compiler_command(o, t);
-  t->add_command(&c, o, as_path(source), as_path(program));
+  if (!t->add_command(&c, o, as_path(source), as_path(program)))
+    return (Strings){0};
   push(&c, "-lpthread");
   push(&c, "-lm");
   return c;
 }
 
-bool can_compile(const Toolchain *t) { return !t->is_built || t->is_built(); }
+bool can_compile(const Options *o, const Toolchain *t) {
+  if (in_build_folder() && !o->mpicc)
+    return !t->is_built || t->is_built();
+  return (!t->is_found || t->is_found()) && library_make(o, t);
+}

@@ -1,19 +1,42 @@
-/* Programs for NVIDIA's GPUs: nvcc, and what CMake found of CUDA. */
+/* Programs for NVIDIA's GPUs: nvcc, and the toolkit that it is of. */
 #include "build/build.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 static const char *const flags[] = {"-ccbin", PDC_CUDA_HOST_COMPILER, "-std=c++20", "-O3", "-fmad=false"};
 
-static const bool with_cuda = sizeof PDC_NVCC > 1; /* CMake found nvcc and built what programs link */
+static bool is_program(const char *path) { return access(path, X_OK) == 0; }
+
+/* As CMake looks for it. */
+const char *nvcc_path(void) {
+  const char *home = getenv("CUDA_HOME"), *path = getenv("PATH");
+  const char *of_home = format("%s/bin/nvcc", home ? home : "");
+  if (*PDC_NVCC)
+    return PDC_NVCC;
+  if (home && is_program(of_home))
+    return of_home;
+  for (; path && *path; path += strcspn(path, ":"), path += *path == ':') {
+    const char *here = format("%.*s/nvcc", (int)strcspn(path, ":"), path);
+    if (is_program(here))
+      return here;
+  }
+  return is_program("/usr/local/cuda/bin/nvcc") ? "/usr/local/cuda/bin/nvcc" : NULL;
+}
+
+/* The folder that the toolkit is in: /usr/local/cuda of /usr/local/cuda/bin/nvcc. */
+static const char *toolkit_folder(void) {
+  const char *nvcc = nvcc_path(), *bin = nvcc ? strrchr(nvcc, '/') : NULL;
+  while (bin && bin > nvcc && bin[-1] != '/')
+    bin--;
+  return bin && bin > nvcc ? format("%.*s", (int)(bin - 1 - nvcc), nvcc) : "/usr/local/cuda";
+}
 
 /* Words of a linker's command line as nvcc takes them; where a library is linked from it is found at run time. */
-static void add_linked(Strings *c, const char *words) {
-  Strings list = {0};
-  add_words(&list, words);
-  for (int i = 0; i < list.n; i++) {
-    const char *word = list.at[i];
+static void add_linked(Strings *c, const Strings *words) {
+  for (int i = 0; i < words->n; i++) {
+    const char *word = words->at[i];
     if (!strncmp(word, "-Wl,", 4)) {
       push(c, "-Xlinker");
       push(c, word + 4);
@@ -36,26 +59,57 @@ static const char *arch_flag(const Options *o) {
   return access("/proc/driver/nvidia/version", F_OK) == 0 ? "-arch=native" : "-arch=sm_80";
 }
 
-static void add_command(Strings *c, const Options *o, const char *source, const char *program) {
+static bool add_command(Strings *c, const Options *o, const char *source, const char *program) {
+  const char *library = library_path(o, &cuda_toolchain);
+  const Mpi *mpi = mpi_of(o);
+  if (!library || !mpi)
+    return false;
+  Strings cuda = {0};
+  push(&cuda, format("-L%s/lib64", toolkit_folder()));
+  add_words(&cuda, "-lcublasLt -lcudnn -lnccl");
   add_all(c, flags, sizeof flags / sizeof *flags);
   push(c, arch_flag(o));
-  push(c, "-I" PDC_SOURCE_DIR "/runtime");
+  push(c, format("-I%s", own_folder("runtime")));
   push(c, source);
   push(c, "-o");
   push(c, program);
-  push(c, PDC_BINARY_DIR "/libpd_runtime_cuda.a");
-  add_linked(c, PDC_CUDA_LINK);
+  push(c, library);
+  add_linked(c, &cuda);
   push(c, "-lcjson");
-  add_linked(c, PDC_MPI_LINK);
+  add_linked(c, &mpi->link);
+  return true;
+}
+
+/* Sources of the runtime that are C, and its kernels. */
+static bool add_object(Strings *c, const Options *o, const char *source, const char *object) {
+  const Mpi *mpi = mpi_of(o);
+  size_t n = strlen(source);
+  if (!mpi)
+    return false;
+  if (n > 2 && !strcmp(source + n - 2, ".c")) {
+    add_words(c, PDC_CC);
+    add_c_object(c, mpi, source, object);
+    return true;
+  }
+  push(c, nvcc_path());
+  add_all(c, flags, sizeof flags / sizeof *flags);
+  push(c, arch_flag(o));
+  push(c, format("-I%s", own_folder("runtime")));
+  add_all(c, mpi->compile.at, (size_t)mpi->compile.n);
+  push(c, "-c");
+  push(c, source);
+  push(c, "-o");
+  push(c, object);
+  return true;
 }
 
 static bool is_built(void) {
-  if (with_cuda && access(PDC_BINARY_DIR "/libpd_runtime_cuda.a", R_OK) == 0)
+  const char *prefix = own_prefix();
+  if (PDC_WITH_CUDA && access(format("%s/%s", prefix, cuda_toolchain.library), R_OK) == 0)
     return true;
-  if (with_cuda) {
+  if (PDC_WITH_CUDA) {
     help(error_at(NO_SPAN, "PD0609", "what programs for GPUs are linked with is not built"),
-         "'cmake --build " PDC_BINARY_DIR
-         " --target pd_runtime_cuda' builds it; '-S' stops after writing programs");
+         "'cmake --build %s --target pd_runtime_cuda' builds it; '-S' stops after writing programs", prefix);
     return false;
   }
   Diagnostic *d = error_at(NO_SPAN, "PD0609",
@@ -64,6 +118,16 @@ static bool is_built(void) {
   help(d, "'-S' stops after writing them; CMake builds what they need where it finds nvcc, cuDNN and NCCL");
   return false;
 }
+
+static bool is_found(void) {
+  if (nvcc_path())
+    return true;
+  help(error_at(NO_SPAN, "PD0609", "nvcc, which compiles programs for GPUs, is not found"),
+       "it comes with the CUDA Toolkit; CUDA_HOME or PATH say where it is; '-S' stops after writing programs");
+  return false;
+}
+
+static const char *compiler(void) { return nvcc_path() ? nvcc_path() : "nvcc"; }
 
 /* nvcc's first lines say whose it is, its last one which. */
 static char *last_line(char *printed) {
@@ -74,9 +138,17 @@ static char *last_line(char *printed) {
   return line ? line + 1 : printed;
 }
 
-const Toolchain cuda_toolchain = {.suffix = "cu",
-                                  .compiler = sizeof PDC_NVCC > 1 ? PDC_NVCC : "nvcc",
-                                  .add_command = add_command,
-                                  .expands_names = true,
-                                  .is_built = is_built,
-                                  .version = last_line};
+static const char *const folders[] = {"", "data", "generate", "cuda", NULL};
+
+const Toolchain cuda_toolchain = {
+    .suffix = "cu",
+    .compiler = compiler,
+    .library = "libpd_runtime_cuda.a",
+    .folders = folders,
+    .add_command = add_command,
+    .add_object = add_object,
+    .expands_names = true,
+    .is_built = is_built,
+    .is_found = is_found,
+    .version = last_line,
+};

@@ -79,12 +79,14 @@ static const Option options[] = {
     {"--time-passes", NULL, FLAG, AT(time_passes), NULL, "how long each pass took"},
     {"--verify-each", NULL, FLAG, AT(verify_each), NULL, "check every structure after the pass that makes it"},
     {"--cc", "CMD", TEXT, AT(cc), NULL, "compiler (default: the one pdc was built with; nvcc)"},
+    {"--mpicc", "CMD", TEXT, AT(mpicc), NULL, "MPI's compiler wrapper (default: the one pdc was built with)"},
     {"-v", NULL, FLAG, AT(verbose), NULL, "show commands"},
     {"-###", NULL, FLAG, AT(dry_run), NULL, "show commands, run none"},
     {"--diagnostics", "FORM", SPECIAL, 0, NULL, "text or json"},
     {"-Werror", NULL, SPECIAL, 0, NULL, "warnings are errors"},
     {"-fsyntax-only", NULL, FLAG, AT(syntax_only), NULL, "only check the model"},
     {"-MD", NULL, FLAG, AT(dependencies), NULL, "write DIR/NAME.d, the files the model was read from"},
+    {"-MT", "FILE", TEXT, AT(dependent), NULL, "-MD: what depends on them, instead of the sources"},
     {"-h", NULL, SPECIAL, 0, NULL, NULL},
     {"--help", NULL, SPECIAL, 0, NULL, "print this"},
     {"--version", NULL, SPECIAL, 0, NULL, "print the version"},
@@ -97,7 +99,7 @@ static const struct {
 } commands[] = {
     {"plan", COMMAND_PLAN},     {"profile", COMMAND_PROFILE},       {"explain", COMMAND_EXPLAIN},
     {"report", COMMAND_REPORT}, {"checkpoint", COMMAND_CHECKPOINT}, {"show", COMMAND_SHOW},
-    {"fmt", COMMAND_FORMAT},
+    {"fmt", COMMAND_FORMAT},    {"doctor", COMMAND_DOCTOR},
 };
 
 __attribute__((format(printf, 1, 2))) _Noreturn static void usage(const char *format_, ...) {
@@ -107,7 +109,7 @@ __attribute__((format(printf, 1, 2))) _Noreturn static void usage(const char *fo
   vfprintf(stderr, format_, args);
   fprintf(
       stderr,
-      "\nusage: pdc [plan|show|profile|report|checkpoint|fmt|explain] [options] model.pdm; 'pdc --help' lists the options\n");
+      "\nusage: pdc [plan|show|profile|report|checkpoint|fmt|explain|doctor] [options] model.pdm; 'pdc --help' lists the options\n");
   va_end(args);
   exit(2);
 }
@@ -134,7 +136,8 @@ static void print_help(void) {
          "       pdc report [-o FILE] RUN_DIR       one HTML page about a run: RUN_DIR/report.html\n"
          "       pdc checkpoint DIR                 a training's checkpoints, each verified\n"
          "       pdc fmt [--check] FILES            write models in the one style; '-': standard input\n"
-         "       pdc explain PD0301                 a page about one diagnostic\n\n");
+         "       pdc explain PD0301                 a page about one diagnostic\n"
+         "       pdc doctor                         what this machine has of what pdc needs\n\n");
   for (int i = 0; i < N_OPTIONS; i++)
     if (options[i].help)
       printf("  %-22s%s\n", format("%s %s", options[i].name, argument_text(&options[i])), options[i].help);
@@ -228,7 +231,7 @@ static void set_special(Options *o, const Option *option, const char *value) {
   } else if (!strcmp(option->name, "-Werror")) {
     diagnostics_werror = true;
   } else if (!strcmp(option->name, "--version")) {
-    printf("pdc %s\n", PDC_VERSION);
+    print_version();
     exit(0);
   } else {
     print_help();
@@ -473,14 +476,19 @@ void options_read(Options *o, int argc, char **argv) {
     set_option(o, option, value);
     given[option - options] = true;
   }
-  if (!o->input && !(o->command == COMMAND_PLAN && o->plan.profile))
+  if (o->command == COMMAND_DOCTOR && o->input)
+    usage("doctor looks at this machine, and takes no file");
+  if (!o->input && o->command != COMMAND_DOCTOR && !(o->command == COMMAND_PLAN && o->plan.profile))
     usage(o->command == COMMAND_EXPLAIN      ? "explain needs a code, such as PD0301"
           : o->command == COMMAND_REPORT     ? "report needs a run's directory"
           : o->command == COMMAND_CHECKPOINT ? "checkpoint needs a training's --checkpoint directory"
           : o->command == COMMAND_FORMAT     ? "fmt needs files, or '-' for standard input"
                                              : "no model given");
-  check_layers(o, given);
+  if (o->command != COMMAND_DOCTOR)
+    check_layers(o, given);
   o->layers.compare = o->compare;
+  if (o->dependent && !o->dependencies)
+    usage("-MT is for -MD");
   check_target(o);
   check_generate(o);
   check_report(o);

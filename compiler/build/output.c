@@ -144,10 +144,12 @@ static void add_escaped(Text *t, const char *path) {
     text_add(t, strchr(" #$\\", *path) ? (*path == '$' ? "$%c" : "\\%c") : "%c", *path);
 }
 
-/* A rule for make: the sources depend on every file the model was read from. */
-static bool write_dependencies(const Output *out) {
+/* A rule for make: the sources, or what -MT names, depend on every file the model was read from. */
+static bool write_dependencies(const Options *o, const Output *out) {
   Text t = {0};
-  for (int i = 0; i < out->n_stages; i++) {
+  if (o->dependent)
+    add_escaped(&t, o->dependent);
+  for (int i = 0; i < out->n_stages && !o->dependent; i++) {
     text_add(&t, i ? " " : "");
     add_escaped(&t, format("%s/%s", out->directory, source_name(out->toolchain, i)));
   }
@@ -213,7 +215,8 @@ static bool lock(Output *out) {
 
 /* A rule of make ends with its line. */
 static bool can_write_dependencies(const Options *o, const Output *out) {
-  bool good = !o->dependencies || (!strchr(out->directory, '\n') && !strchr(out->model, '\n'));
+  bool good = !o->dependencies || (!strchr(out->directory, '\n') && !strchr(out->model, '\n') &&
+                                   !(o->dependent && strchr(o->dependent, '\n')));
   for (int i = 0; i < source_count() && o->dependencies; i++)
     good = good && !strchr(source_path(i), '\n');
   if (!good)
@@ -230,7 +233,7 @@ static bool write_all(const Options *o, const Output *out) {
     if (!write_text(out, source_name(out->toolchain, i), out->source[i]))
       return false;
   return write_text(out, "plan.json", out->plan_json) && write_app(out) && write_launcher(out) &&
-         (!o->dependencies || write_dependencies(out));
+         (!o->dependencies || write_dependencies(o, out));
 }
 
 bool output_write(const Options *o, Output *out) {

@@ -54,15 +54,26 @@ static void add_processor(Text *t) {
   }
 }
 
+/* All that the compiler's --version prints; NULL where it fails, without a diagnostic: who compiles with it tells. */
+static const char *version_of(const Options *o, const Output *out) {
+  Strings c = compiler_command(o, out->toolchain);
+  push(&c, "--version");
+  int mark = diagnostics_mark();
+  const char *text = command_output(&c, "asking the compiler for its version");
+  if (!text)
+    diagnostics_forget(mark);
+  return text;
+}
+
 const char *reuse_origin(const Options *o, const Output *out) {
   Text t = {0};
-  const char *version = cc_says(o);
+  const char *version = version_of(o, out);
   if (!version)
     return NULL;
   text_add(&t, "%s\n", version);
   Strings command = compile_command(o, out->toolchain, "", "");
   add_libraries(&t, &command);
-  add_headers(&t, PDC_SOURCE_DIR "/runtime");
+  add_headers(&t, own_folder("runtime"));
   add_processor(&t);
   return t.at;
 }

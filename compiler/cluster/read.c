@@ -6,7 +6,7 @@
 #include "cluster/cluster.h"
 #include "syntax/ast.h"
 
-#define STANDARD_FILE PDC_SOURCE_DIR "/stdlib_layers/clusters.pdm"
+static const char *standard_file(void) { return format("%s/clusters.pdm", own_folder("stdlib_layers")); }
 
 /* As the language's names are. */
 static bool is_name(const char *text) {
@@ -44,7 +44,7 @@ static char *names_of(const Blocks *blocks) {
 }
 
 static void tell_no_name(const Blocks *blocks, const char *name, const char *path, Span where) {
-  bool standard = !strcmp(path, STANDARD_FILE);
+  bool standard = !strcmp(path, standard_file());
   Vec(const char *) names = {0};
   for (int i = 0; i < blocks->n; i++)
     push(&names, blocks->at[i]->name);
@@ -89,7 +89,7 @@ static const Cluster *read_from(const char *path, const char *name) {
 
 const Cluster *cluster_read(const char *text) {
   if (is_name(text))
-    return read_from(STANDARD_FILE, text);
+    return read_from(standard_file(), text);
   const char *colon = strrchr(text, ':');
   if (colon && colon > text && is_name(colon + 1))
     return read_from(format("%.*s", (int)(colon - text), text), colon + 1);

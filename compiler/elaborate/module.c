@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define STANDARD_DIRECTORY PDC_SOURCE_DIR "/stdlib_layers"
+static const char *standard_directory(void) { return own_folder("stdlib_layers"); }
 
 const Layer *layer_find(const Elaborator *e, Name name) {
   for (int i = 0; i < e->layers.n; i++)
@@ -91,14 +91,14 @@ static char *find_module(const Elaborator *e, const char *user, Name name) {
   for (int i = 0; i < e->options->n_include; i++)
     if (is_other_file(path = format("%s/%s.pdm", e->options->include[i], name), user))
       return path;
-  path = format("%s/%s.pdm", STANDARD_DIRECTORY, name);
+  path = format("%s/%s.pdm", standard_directory(), name);
   return is_other_file(path, user) ? path : NULL;
 }
 
 typedef Vec(const char *) Words;
 
 static void standard_modules(Words *names) {
-  DIR *d = opendir(STANDARD_DIRECTORY);
+  DIR *d = opendir(standard_directory());
   for (struct dirent *entry; d && (entry = readdir(d));) {
     size_t n = strlen(entry->d_name);
     if (n > 4 && strcmp(entry->d_name + n - 4, ".pdm") == 0)
@@ -118,7 +118,7 @@ static void use_module(Elaborator *e, const Ast *use, const char *user) {
     const char *like = nearest(use->name, names.at, names.n);
     if (like)
       help(d, "a standard file with a similar name exists: '%s'", like);
-    help(d, "it is looked for beside '%s', in the folders given with -I and in %s", user, STANDARD_DIRECTORY);
+    help(d, "it is looked for beside '%s', in the folders given with -I and in %s", user, standard_directory());
     return;
   }
   Name real = intern(real_path(path));
@@ -133,7 +133,7 @@ static void use_module(Elaborator *e, const Ast *use, const char *user) {
 }
 
 void load_module(Elaborator *e, const Ast *file, const char *path, bool main) {
-  char *real = real_path(path), *standard = real_path(STANDARD_DIRECTORY);
+  char *real = real_path(path), *standard = real_path(standard_directory());
   if (real)
     push(&e->files, intern(real));
   bool is_standard =
@@ -198,7 +198,7 @@ static const char *standard_module_of(Name layer) {
   Words names = {0};
   standard_modules(&names);
   for (int i = 0; i < names.n; i++) {
-    char *text = read_file(format("%s/%s.pdm", STANDARD_DIRECTORY, names.at[i]), NULL);
+    char *text = read_file(format("%s/%s.pdm", standard_directory(), names.at[i]), NULL);
     if (text && strstr(text, format("\nlayer %s(", layer)))
       return names.at[i];
   }

@@ -1,0 +1,259 @@
+/* `pdc doctor`: tries all that pdc needs of a machine, and says what is missing and how to get it. */
+#define _GNU_SOURCE
+#include "build/build.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <oneapi/dnnl/dnnl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+typedef enum { FINE, NOTE, MISSING } Verdict;
+
+/* One line: what was looked at and what was found; below it, what to do. */
+__attribute__((format(printf, 4, 5))) static bool say(Verdict verdict, const char *what, const char *advice,
+                                                      const char *found, ...) {
+  static const char *const words[] = {"ok", "note", "missing"};
+  va_list args;
+  va_start(args, found);
+  printf("%-8s %-14s ", words[verdict], what);
+  vprintf(found, args);
+  printf("\n");
+  va_end(args);
+  if (advice && verdict != FINE)
+    printf("%-23s -> %s\n", "", advice);
+  fflush(stdout);
+  return verdict != MISSING;
+}
+
+/* Says what stands in the diagnostics since the mark. */
+static bool say_failure(const char *what, int mark, const char *advice) {
+  const char *why = diagnostics_forget(mark);
+  return say(MISSING, what, advice, "%s", why ? why : "it failed");
+}
+
+/* Of what a program says of itself the first line with a number; columns are closed up. */
+static const char *version_line(const char *text) {
+  const char *digit = strpbrk(text, "0123456789"), *line = digit ? digit : text;
+  while (line > text && line[-1] != '\n')
+    line--;
+  Text t = {0};
+  for (; *line && *line != '\n'; line++)
+    if (*line != ' ' || (t.n > 0 && line[1] != ' '))
+      text_add(&t, "%c", *line);
+  return t.n ? t.at : "";
+}
+
+/* ---- what is there --------------------------------------------------------------------------- */
+
+static const char *isa_name(void) {
+  switch (dnnl_get_effective_cpu_isa()) {
+  case dnnl_cpu_isa_sse41: return "SSE4.1";
+  case dnnl_cpu_isa_avx: return "AVX";
+  case dnnl_cpu_isa_avx2: return "AVX2";
+  case dnnl_cpu_isa_avx2_vnni: return "AVX2 with VNNI";
+  case dnnl_cpu_isa_avx512_mic:
+  case dnnl_cpu_isa_avx512_mic_4ops: return "AVX-512 of Xeon Phi";
+  case dnnl_cpu_isa_avx512_core: return "AVX-512";
+  case dnnl_cpu_isa_avx512_core_vnni: return "AVX-512 with VNNI";
+  case dnnl_cpu_isa_avx512_core_bf16: return "AVX-512 with bf16";
+  default: return "AMX, or what is newer than pdc";
+  }
+}
+
+static const char *onednn_version(void) {
+  const dnnl_version_t *v = dnnl_version();
+  return format("%d.%d.%d", v->major, v->minor, v->patch);
+}
+
+void print_version(void) {
+  const char *nvcc = nvcc_path();
+  printf("pdc %s\n", PDC_VERSION);
+  printf("files:  %s/share/pdc\n", own_prefix());
+  printf("oneDNN: %s, this processor: %s\n", onednn_version(), isa_name());
+  printf("C:      %s\n", PDC_CC);
+  printf("MPI:    %s\n", *PDC_MPICC ? PDC_MPICC : "none: programs of one rank");
+  printf("CUDA:   %s\n", nvcc ? nvcc : "none: sources only");
+}
+
+static bool look_at_files(void) {
+  static const char *const folders[] = {"stdlib_layers", "runtime", "diagnostics"};
+  for (size_t i = 0; i < sizeof folders / sizeof *folders; i++)
+    if (access(own_folder(folders[i]), R_OK) != 0)
+      return say(MISSING, "own files", "install pdc again: 'cmake --install BUILD', or its package", "no '%s'",
+                 own_folder(folders[i]));
+  return say(FINE, "own files", NULL, "%s/share/pdc", own_prefix());
+}
+
+static bool look_at_compiler(const Options *o) {
+  int mark = diagnostics_mark();
+  const char *version = cc_version(o, &c_toolchain);
+  return version ? say(FINE, "C compiler", NULL, "%s", version)
+                 : say_failure("C compiler", mark, "on Debian 'apt install clang libomp-dev'");
+}
+
+static bool look_at_onednn(void) {
+  bool bf16 = dnnl_get_effective_cpu_isa() >= dnnl_cpu_isa_avx512_core_bf16;
+  say(FINE, "oneDNN", NULL, "%s, %s", onednn_version(), isa_name());
+  return bf16 || say(NOTE, "bf16", "'--precision f32' is faster here",
+                     "this processor has no instructions for it: it is computed exactly, and slowly");
+}
+
+/* mpirun of the MPI that the wrapper is of: mpicc.mpich's is mpirun.mpich. */
+static const char *launcher_of(const Mpi *mpi) {
+  const char *name = strrchr(mpi->wrapper, '/'), *dot = strchr(name ? name : mpi->wrapper, '.');
+  return format("%.*smpirun%s", name ? (int)(name + 1 - mpi->wrapper) : 0, mpi->wrapper, dot ? dot : "");
+}
+
+static const Mpi *look_at_mpi(const Options *o) {
+  static const char advice[] = "on Debian 'apt install libopenmpi-dev openmpi-bin'; '--mpicc CMD' names another";
+  int mark = diagnostics_mark();
+  const Mpi *mpi = mpi_of(o);
+  if (!mpi || !mpi->wrapper) {
+    mpi ? say(NOTE, "MPI", advice, "pdc was built without: programs have one rank")
+        : say_failure("MPI", mark, advice);
+    return NULL;
+  }
+  Strings ask = {0};
+  push(&ask, launcher_of(mpi));
+  push(&ask, "--version");
+  char *version = command_output(&ask, "asking for MPI's version");
+  if (!version) {
+    say_failure("MPI", mark, advice);
+    return NULL;
+  }
+  say(FINE, "MPI", NULL, "%s: %s", mpi->wrapper, version_line(version));
+  return mpi;
+}
+
+static bool look_at_shared_memory(void) {
+  struct statvfs fs;
+  if (statvfs("/dev/shm", &fs) != 0)
+    return say(NOTE, "shared memory", "MPI's messages within a machine may be slower", "/dev/shm: %s",
+               strerror(errno));
+  int64_t bytes = (int64_t)fs.f_bavail * (int64_t)fs.f_frsize;
+  bool small = bytes < 256 << 20;
+  return say(small ? NOTE : FINE, "shared memory",
+             "containers have 64 MiB unless told: 'docker run --shm-size=2g'", "/dev/shm has %s free",
+             bytes_text(bytes));
+}
+
+static bool look_at_cuda(const Options *o) {
+  int mark = diagnostics_mark();
+  if (!nvcc_path())
+    return say(NOTE, "CUDA", "only '--target cuda' needs it; CUDA_HOME or PATH say where it is", "no nvcc");
+  const char *version = cc_version(o, &cuda_toolchain);
+  if (!version)
+    return say_failure("CUDA", mark, "only '--target cuda' needs it");
+  say(FINE, "CUDA", NULL, "%s: %s", nvcc_path(), version);
+  return access("/proc/driver/nvidia/version", R_OK) == 0
+             ? say(FINE, "GPU", NULL, "NVIDIA's driver is loaded")
+             : say(NOTE, "GPU", "programs for GPUs are compiled here, and run elsewhere",
+                   "no driver of NVIDIA's is loaded");
+}
+
+/* ---- the whole loop -------------------------------------------------------------------------- */
+
+static const char model[] = "use nn;\n"
+                            "model doctor() {\n"
+                            "  input  bytes[16] : token(256);\n"
+                            "  target next[1]   : token(256);\n"
+                            "  x = reshape(embedding(bytes, 256, 8), [1, 128]);\n"
+                            "  x = tanh(linear(x, 64));\n"
+                            "  loss cross_entropy(head: linear(x, 256), next);\n"
+                            "}\n"
+                            "train doctor { batch = 8; optimizer = sgd(lr = 0.1); }\n";
+
+/* Runs a command in silence; what it said on standard error is left in the file `log`. */
+static bool run(const Strings *command, const char *log, const char *what) {
+  Strings shell = {0}; /* the shell redirects; the words are its arguments, which it does not look into */
+  push(&shell, "sh");
+  push(&shell, "-c");
+  push(&shell, "log=$1; shift; exec \"$@\" >\"$log\" 2>&1");
+  push(&shell, "sh");
+  push(&shell, log);
+  add_all(&shell, command->at, (size_t)command->n);
+  pid_t pid = command_start(&shell, -1);
+  return pid >= 0 && command_finish(pid, what);
+}
+
+static bool build_example(const Options *o, const char *folder, const char *ranks) {
+  char self[PATH_MAX];
+  ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+  self[n < 0 ? 0 : n] = 0;
+  const char *words[] = {
+      self, "--stages", ranks, "-o", format("%s/build", folder), format("%s/doctor.pdm", folder)};
+  Strings command = {0};
+  add_all(&command, words, sizeof words / sizeof *words);
+  if (o->mpicc) {
+    push(&command, "--mpicc");
+    push(&command, o->mpicc);
+  }
+  return run(&command, format("%s/log", folder), "building a model");
+}
+
+static bool train_example(const Mpi *mpi, const char *folder, const char *ranks) {
+  const char *train = format("%s/build/train", folder), *text = format("%s/doctor.pdm", folder);
+  const char *launch[] = {mpi ? launcher_of(mpi) : "", "-n", ranks};
+  const char *words[] = {train, "--data", text, "--steps", "3", "--quiet", "--timeout", "60", "--peak", "1e9"};
+  Strings command = {0};
+  if (mpi)
+    add_all(&command, launch, sizeof launch / sizeof *launch);
+  add_all(&command, words, sizeof words / sizeof *words);
+  setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 0); /* three updates of a model of pdc's own */
+  setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 0);
+  setenv("OMPI_MCA_rmaps_base_oversubscribe", "1", 0);
+  setenv("OMPI_MCA_hwloc_base_binding_policy", "none", 0);
+  setenv("PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe", 0);
+  return run(&command, format("%s/log", folder), "training it");
+}
+
+static void remove_folder(const char *path) {
+  Strings command = {0};
+  push(&command, "rm");
+  push(&command, "-rf");
+  push(&command, path);
+  pid_t pid = command_start(&command, -1);
+  if (pid >= 0)
+    command_finish(pid, "removing a temporary folder");
+}
+
+/* Builds a model of two stages and trains it, as a user would. */
+static bool try_loop(const Options *o, const Mpi *mpi) {
+  const char *ranks = mpi ? "2" : "1", *what = "a model";
+  const char *parent = getenv("TMPDIR");
+  char *folder = format("%s/pdc-doctor-XXXXXX", parent && *parent ? parent : "/tmp");
+  if (!mkdtemp(folder))
+    return say(MISSING, what, "TMPDIR names another folder", "cannot make '%s': %s", folder, strerror(errno));
+  int mark = diagnostics_mark();
+  bool good = write_file(format("%s/doctor.pdm", folder), model, sizeof model - 1) &&
+              build_example(o, folder, ranks) && train_example(mpi, folder, ranks);
+  char *log = read_file(format("%s/log", folder), NULL);
+  if (good) {
+    diagnostics_forget(mark);
+    say(FINE, what, NULL, "was built and trained on %s rank%s", ranks, mpi ? "s" : "");
+  } else {
+    say_failure(what, mark, "what it said:");
+    printf("%s", log ? log : "");
+  }
+  remove_folder(folder);
+  return good;
+}
+
+bool doctor(const Options *o) {
+  bool good = look_at_files();
+  good = look_at_compiler(o) && good;
+  look_at_onednn();
+  const Mpi *mpi = look_at_mpi(o);
+  look_at_shared_memory();
+  look_at_cuda(o);
+  int mark = diagnostics_mark();
+  if (good && can_compile(o, &c_toolchain))
+    good = say(FINE, "runtime", NULL, "%s", library_path(o, &c_toolchain)) && try_loop(o, mpi);
+  else
+    good = good && say_failure("runtime", mark, NULL);
+  printf(good ? "models can be built and trained here\n" : "models cannot be built here yet\n");
+  return good;
+}

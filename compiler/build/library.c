@@ -1,0 +1,190 @@
+/* The runtime that stage programs link. A build folder has it compiled. An installed pdc has its sources, and compiles
+ * them where they are used: for the processor, the compiler and the MPI that are there, once each, in the user's
+ * cache. */
+#define _GNU_SOURCE
+#include "build/build.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* ---- which ----------------------------------------------------------------------------------- */
+
+static int by_name(const void *a, const void *b) {
+  return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* Files of a folder of the runtime whose names end so, as "host/device.c". */
+static void add_files(Strings *files, const char *folder, const char *suffix) {
+  int first = files->n;
+  const char *root = own_folder("runtime");
+  DIR *d = opendir(format("%s/%s", root, folder));
+  for (struct dirent *entry; d && (entry = readdir(d));) {
+    const char *dot = strrchr(entry->d_name, '.');
+    if (dot && !strcmp(dot + 1, suffix))
+      push(files, format("%s%s%s", folder, *folder ? "/" : "", entry->d_name));
+  }
+  if (d)
+    closedir(d);
+  qsort(files->at + first, (size_t)(files->n - first), sizeof *files->at, by_name);
+}
+
+static Strings sources_of(const Toolchain *t) {
+  Strings files = {0};
+  for (const char *const *folder = t->folders; *folder; folder++) {
+    add_files(&files, *folder, "c");
+    if (strcmp(t->suffix, "c"))
+      add_files(&files, *folder, t->suffix);
+  }
+  return files;
+}
+
+/* The lines of /proc/cpuinfo that say what -march=native means. */
+static void add_processor(Text *key) {
+  const char *text = read_file("/proc/cpuinfo", NULL);
+  static const char *const names[] = {"model name", "flags"};
+  for (size_t i = 0; text && i < sizeof names / sizeof *names; i++) {
+    const char *line = strstr(text, names[i]);
+    if (line)
+      text_add(key, "%.*s\n", (int)strcspn(line, "\n"), line);
+  }
+}
+
+/* All that the library's bytes depend on. */
+static const char *key_of(const Options *o, const Toolchain *t) {
+  Text key = {0};
+  Options plain = *o;
+  plain.cc = NULL; /* --cc compiles stages */
+  const char *compiler = cc_version(&plain, t), *c_compiler = cc_version(&plain, &c_toolchain);
+  if (!compiler || !c_compiler)
+    return NULL;
+  text_add(&key, "%s\n%s\n%s\n", t->library, compiler, c_compiler);
+  Strings command = {0};
+  if (!t->add_object(&command, o, "", ""))
+    return NULL;
+  for (int i = 0; i < command.n; i++)
+    text_add(&key, "%s\n", command.at[i]);
+  add_processor(&key);
+  Strings files = sources_of(t);
+  for (const char *const *folder = t->folders; *folder; folder++)
+    add_files(&files, *folder, "h");
+  add_files(&files, "optimizers", "h");
+  for (int i = 0; i < files.n; i++) {
+    size_t n = 0;
+    const char *text = read_file(format("%s/%s", own_folder("runtime"), files.at[i]), &n);
+    text_add(&key, "%s %s\n", files.at[i], text ? sha256_hex(text, n) : "");
+  }
+  return format("%.16s", sha256_hex(key.at, (size_t)key.n));
+}
+
+/* Where the user's programs keep what can be made again. */
+static const char *cache_directory(void) {
+  const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+  if (cache && *cache == '/')
+    return format("%s/pdc", cache);
+  if (home && *home == '/')
+    return format("%s/.cache/pdc", home);
+  return format("/tmp/pdc-%ld", (long)getuid());
+}
+
+bool in_build_folder(void) { return access(format("%s/CMakeCache.txt", own_prefix()), F_OK) == 0; }
+
+const char *library_path(const Options *o, const Toolchain *t) {
+  if (in_build_folder() && !o->mpicc)
+    return format("%s/%s", own_prefix(), t->library);
+  const char *key = key_of(o, t);
+  return key ? format("%s/runtime-%s/%s", cache_directory(), key, t->library) : NULL;
+}
+
+/* ---- making it ------------------------------------------------------------------------------- */
+
+static bool cannot_write(const char *path) {
+  Diagnostic *d = error_at(NO_SPAN, "PD0605", "cannot write '%s': %s", path, strerror(errno));
+  help(d, "the runtime is compiled there for this machine, once; XDG_CACHE_HOME names another folder");
+  return false;
+}
+
+/* The folder and those above it. */
+static bool make_folders(const char *path) {
+  char *part = format("%s", path);
+  for (char *slash = part + 1; (slash = strchr(slash, '/')); slash++) {
+    *slash = 0;
+    if (mkdir(part, 0777) != 0 && errno != EEXIST)
+      return cannot_write(part);
+    *slash = '/';
+  }
+  return mkdir(path, 0777) == 0 || errno == EEXIST || cannot_write(path);
+}
+
+static void remove_folder(const char *path) {
+  DIR *d = opendir(path);
+  for (struct dirent *entry; d && (entry = readdir(d));)
+    if (strcmp(entry->d_name, ".") && strcmp(entry->d_name, ".."))
+      unlinkat(dirfd(d), entry->d_name, 0);
+  if (d)
+    closedir(d);
+  rmdir(path);
+}
+
+static bool compile_sources(const Options *o, const Toolchain *t, const char *folder, const Strings *sources,
+                            Strings *archive) {
+  long processors = sysconf(_SC_NPROCESSORS_ONLN);
+  int at_once = processors < 1 ? 1 : (int)processors, started = 0, done = 0;
+  pid_t *job = alloc((size_t)sources->n * sizeof *job);
+  bool good = true;
+  while (done < started || (good && started < sources->n)) {
+    if (good && started < sources->n && started - done < at_once) {
+      Strings command = {0};
+      const char *object = format("%s/%d.o", folder, started);
+      t->add_object(&command, o, format("%s/%s", own_folder("runtime"), sources->at[started]), object);
+      push(archive, object);
+      job[started] = command_start(&command, -1);
+      good = job[started] >= 0;
+      started += good;
+    } else {
+      good = command_finish(job[done], format("compiling the runtime's '%s'", sources->at[done])) && good;
+      done++;
+    }
+  }
+  return good;
+}
+
+static bool make_in(const Options *o, const Toolchain *t, const char *folder) {
+  Strings sources = sources_of(t), archive = {0};
+  push(&archive, "ar");
+  push(&archive, "rcs");
+  push(&archive, format("%s/%s", folder, t->library));
+  if (!compile_sources(o, t, folder, &sources, &archive))
+    return false;
+  pid_t pid = command_start(&archive, -1);
+  if (pid < 0 || !command_finish(pid, "archiving the runtime"))
+    return false;
+  for (int i = 3; i < archive.n; i++)
+    unlink(archive.at[i]);
+  return true;
+}
+
+bool library_make(const Options *o, const Toolchain *t) {
+  const char *path = library_path(o, t);
+  if (!path)
+    return false;
+  if (access(path, R_OK) == 0)
+    return true;
+  const char *to = format("%.*s", (int)(strrchr(path, '/') - path), path);
+  char *folder = format("%s-XXXXXX", to);
+  if (!make_folders(cache_directory()))
+    return false;
+  if (!mkdtemp(folder))
+    return cannot_write(folder);
+  fprintf(stderr, "pdc: compiling the runtime for this machine, once, into '%s'\n", to);
+  bool good = make_in(o, t, folder) && chmod(folder, 0755) == 0;
+  /* Another pdc may have been faster: its library is as good. */
+  good = good && (rename(folder, to) == 0 || access(path, R_OK) == 0 || cannot_write(to));
+  if (access(folder, F_OK) == 0)
+    remove_folder(folder);
+  return good;
+}

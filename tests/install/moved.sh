@@ -1,0 +1,44 @@
+# An installed pdc does what the build folder's does, wherever it is moved to.  moved.sh PDC CMAKE
+pdc=$1 cmake=$2
+. "$(dirname "$0")/common.sh"
+install_moved
+rm -rf "$XDG_CACHE_HOME"
+
+trained "$pdc" own
+trained "$installed" moved
+grep -q 'compiling the runtime' build.log || complain "the runtime is compiled without a word: $(cat build.log)"
+cmp own/stage0.c moved/stage0.c || complain "other programs"
+cmp own.safetensors moved.safetensors || complain "other weights"
+trained "$installed" again
+! grep -q 'compiling the runtime' build.log || complain "the runtime is compiled again"
+
+# Nothing of the machine that built it is in it, nor in what it makes.
+for folder in "$top" "$build"; do
+  for file in "$installed" moved/stage0 moved/stage0.c moved/train; do
+    ! strings "$file" | grep -qF "$folder/" || complain "$file knows '$folder': $(strings "$file" | grep -F "$folder/" | head -n 3)"
+  done
+done
+"$installed" explain PD0301 | grep -q PD0301 || complain "no page of a diagnostic"
+"$installed" plan -n 4 --cluster dgx_a100 --target cuda "$top/models/gpt_mini.pdm" >plan.out 2>&1 ||
+  complain "no clusters: $(cat plan.out)"
+
+# Where the runtime cannot be kept, what to do is said.
+touch file
+XDG_CACHE_HOME=$work/file "$installed" -o nowhere "$top/models/mlp.pdm" >said 2>&1 && complain "a file for a cache"
+grep -q "cannot write '$work/file/pdc'" said && grep -q XDG_CACHE_HOME said || complain "not what is wrong: $(cat said)"
+[ ! -e nowhere ] || complain "a folder is left of a build that failed"
+
+# A program without its files says where they should be.
+mkdir -p bare/bin
+cp "$installed" bare/bin
+bare/bin/pdc -S -o nowhere "$top/models/mlp.pdm" >said 2>&1 && complain "builds without its files"
+grep -q "$work/bare/share/pdc/stdlib_layers" said || complain "not where they should be: $(cat said)"
+bare/bin/pdc doctor >said && complain "doctor does not miss the files"
+grep -q '^missing *own files' said || complain "doctor: $(cat said)"
+
+"$installed" doctor >said || complain "doctor: $(cat said)"
+grep -q 'was built and trained on 2 ranks' said || complain "doctor: $(cat said)"
+"$installed" doctor --cc no-such-compiler >said && complain "doctor does not miss a compiler"
+grep -q "^missing *C compiler *cannot run 'no-such-compiler'" said || complain "doctor: $(cat said)"
+"$installed" --version | head -n 1 | grep -qx "pdc [0-9.]*" || complain "--version"
+exit $failed
