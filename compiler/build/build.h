@@ -19,7 +19,9 @@ typedef enum {
   COMMAND_CHECKPOINT,
   COMMAND_SHOW,
   COMMAND_FORMAT,
-  COMMAND_DOCTOR
+  COMMAND_LSP,
+  COMMAND_DOCTOR,
+  COMMAND_COMPLETION
 } Command;
 typedef enum {
   EMIT_NOTHING,
@@ -179,6 +181,12 @@ const char *library_path(const Options *o, const Toolchain *t);
 bool library_make(const Options *o, const Toolchain *t);
 
 const char *nvcc_path(void); /* of cuda.c; NULL where there is none */
+
+/* ---- manual and completions (manual.c) ------------------------------------------------------- */
+
+/* Prints a shell's completion, bash, zsh or fish, or the manual page, man. */
+bool is_completion(const char *shell);
+bool print_completion(const char *shell);
 
 /* ---- this machine (doctor.c) ----------------------------------------------------------------- */
 

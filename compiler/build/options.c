@@ -1,5 +1,5 @@
 /* The command line: a table of options. */
-#include "build/build.h"
+#include "build/cli.h"
 
 #include <errno.h>
 #include <math.h>
@@ -9,17 +9,6 @@
 #include "base/units.h"
 #include "plan/device.h"
 #include "schedule/program.h"
-
-typedef enum { FLAG, TEXT, ARCH, LIST, COUNT, LEVELS, RATES, BYTES, CHOICE, TARGET, SPECIAL } OptionKind;
-
-typedef struct Option {
-  const char *name;     /* with its dashes */
-  const char *argument; /* NULL: none */
-  OptionKind kind;
-  size_t at;           /* of the member of Options it sets */
-  const char *choices; /* CHOICE: "off|on|auto", in the order of the enum */
-  const char *help;    /* NULL: not shown */
-} Option;
 
 #define AT(member) offsetof(Options, member)
 static const Option options[] = {
@@ -93,23 +82,42 @@ static const Option options[] = {
 };
 enum { N_OPTIONS = sizeof options / sizeof *options };
 
-static const struct {
-  const char *name;
-  Command command;
-} commands[] = {
-    {"plan", COMMAND_PLAN},     {"profile", COMMAND_PROFILE},       {"explain", COMMAND_EXPLAIN},
-    {"report", COMMAND_REPORT}, {"checkpoint", COMMAND_CHECKPOINT}, {"show", COMMAND_SHOW},
-    {"fmt", COMMAND_FORMAT},    {"doctor", COMMAND_DOCTOR},
+static const CommandLine commands[] = {
+    {"", COMMAND_BUILD, "[options] model.pdm", "build stage programs"},
+    {"plan", COMMAND_PLAN, "[options] model.pdm", "print the plan and the runners-up, build nothing"},
+    {"plan", COMMAND_PLAN, "--profile FILE [options]", "plan a profile of layers, without a model"},
+    {"show", COMMAND_SHOW, "[options] model.pdm", "the model's instances as a table or a picture"},
+    {"profile", COMMAND_PROFILE, "[options] model.pdm", "measure this model on this machine: NAME.profile.json"},
+    {"report", COMMAND_REPORT, "[-o FILE] RUN_DIR", "one HTML page about a run: RUN_DIR/report.html"},
+    {"checkpoint", COMMAND_CHECKPOINT, "DIR", "a training's checkpoints, each verified"},
+    {"fmt", COMMAND_FORMAT, "[--check] FILES", "write models in the one style; '-': standard input"},
+    {"lsp", COMMAND_LSP, "", "a language server on standard input and output, for editors"},
+    {"explain", COMMAND_EXPLAIN, "PD0301", "a page about one diagnostic"},
+    {"doctor", COMMAND_DOCTOR, "", "what this machine has of what pdc needs"},
+    {"completion", COMMAND_COMPLETION, "bash|zsh|fish|man", "for a shell, or the manual page"},
 };
+enum { N_COMMANDS = sizeof commands / sizeof *commands };
+
+const Option *cli_options(int *n) {
+  *n = N_OPTIONS;
+  return options;
+}
+
+const CommandLine *cli_commands(int *n) {
+  *n = N_COMMANDS;
+  return commands;
+}
 
 __attribute__((format(printf, 1, 2))) _Noreturn static void usage(const char *format_, ...) {
   va_list args;
   va_start(args, format_);
   fprintf(stderr, "pdc: error: ");
   vfprintf(stderr, format_, args);
-  fprintf(
-      stderr,
-      "\nusage: pdc [plan|show|profile|report|checkpoint|fmt|explain|doctor] [options] model.pdm; 'pdc --help' lists the options\n");
+  fprintf(stderr, "\nusage: pdc [");
+  for (int i = 1; i < N_COMMANDS; i++)
+    if (strcmp(commands[i].name, commands[i - 1].name))
+      fprintf(stderr, "%s%s", i > 1 ? "|" : "", commands[i].name);
+  fprintf(stderr, "] [options] model.pdm; 'pdc --help' lists the options\n");
   va_end(args);
   exit(2);
 }
@@ -122,25 +130,20 @@ static const char *target_names(void) {
   return all.at;
 }
 
-/* What stands behind an option in the help. */
-static const char *argument_text(const Option *o) {
+const char *cli_argument(const Option *o) {
   return o->kind == TARGET ? target_names() : o->argument ? o->argument : "";
 }
 
 static void print_help(void) {
-  printf("usage: pdc [options] model.pdm            build stage programs\n"
-         "       pdc plan [options] model.pdm       print the plan and the runners-up, build nothing\n"
-         "       pdc plan --profile FILE [options]  plan a profile of layers, without a model\n"
-         "       pdc show [options] model.pdm       the model's instances as a table or a picture\n"
-         "       pdc profile [options] model.pdm    measure this model on this machine: NAME.profile.json\n"
-         "       pdc report [-o FILE] RUN_DIR       one HTML page about a run: RUN_DIR/report.html\n"
-         "       pdc checkpoint DIR                 a training's checkpoints, each verified\n"
-         "       pdc fmt [--check] FILES            write models in the one style; '-': standard input\n"
-         "       pdc explain PD0301                 a page about one diagnostic\n"
-         "       pdc doctor                         what this machine has of what pdc needs\n\n");
+  for (int i = 0; i < N_COMMANDS; i++) {
+    const CommandLine *c = &commands[i];
+    printf("%s pdc %-31s%s\n",
+           i ? "      " : "usage:", format("%s%s%s", c->name, *c->name ? " " : "", c->arguments), c->help);
+  }
+  printf("\n");
   for (int i = 0; i < N_OPTIONS; i++)
     if (options[i].help)
-      printf("  %-22s%s\n", format("%s %s", options[i].name, argument_text(&options[i])), options[i].help);
+      printf("  %-22s%s\n", format("%s %s", options[i].name, cli_argument(&options[i])), options[i].help);
   int n;
   const char *const *names = schedule_names(&n);
   printf("\nschedules: ");
@@ -445,7 +448,7 @@ static void check_layers(const Options *o, const bool *given) {
 void options_read(Options *o, int argc, char **argv) {
   *o = (Options){.plan.recompute = RECOMPUTE_AUTO};
   int i = 1;
-  for (size_t c = 0; argc > 1 && c < sizeof commands / sizeof *commands; c++)
+  for (int c = 1; argc > 1 && c < N_COMMANDS; c++)
     if (!strcmp(argv[1], commands[c].name)) {
       o->command = commands[c].command;
       i = 2;
@@ -470,7 +473,7 @@ void options_read(Options *o, int argc, char **argv) {
       unknown_option(argument);
     if (option->argument && !value) {
       if (i + 1 >= argc)
-        usage("%s needs an argument: %s", option->name, argument_text(option));
+        usage("%s needs an argument: %s", option->name, cli_argument(option));
       value = argv[++i];
     }
     set_option(o, option, value);
@@ -478,15 +481,19 @@ void options_read(Options *o, int argc, char **argv) {
   }
   if (o->command == COMMAND_DOCTOR && o->input)
     usage("doctor looks at this machine, and takes no file");
-  if (!o->input && o->command != COMMAND_DOCTOR && !(o->command == COMMAND_PLAN && o->plan.profile))
+  bool without = o->command == COMMAND_DOCTOR || o->command == COMMAND_LSP ||
+                 (o->command == COMMAND_FORMAT && o->files.n) || (o->command == COMMAND_PLAN && o->plan.profile);
+  if (!o->input && !without)
     usage(o->command == COMMAND_EXPLAIN      ? "explain needs a code, such as PD0301"
           : o->command == COMMAND_REPORT     ? "report needs a run's directory"
           : o->command == COMMAND_CHECKPOINT ? "checkpoint needs a training's --checkpoint directory"
           : o->command == COMMAND_FORMAT     ? "fmt needs files, or '-' for standard input"
                                              : "no model given");
-  if (o->command != COMMAND_DOCTOR)
+  if (o->command != COMMAND_FORMAT && o->command != COMMAND_LSP && o->command != COMMAND_DOCTOR)
     check_layers(o, given);
   o->layers.compare = o->compare;
+  if (o->command == COMMAND_COMPLETION && !is_completion(o->input))
+    usage("completion is for bash, zsh or fish, and man the manual page, not for '%s'", o->input);
   if (o->dependent && !o->dependencies)
     usage("-MT is for -MD");
   check_target(o);

@@ -13,6 +13,15 @@ install(FILES README.md CHANGELOG.md DESTINATION share/doc/pdc)
 install(DIRECTORY docs DESTINATION share/doc/pdc FILES_MATCHING PATTERN "*.md" PATTERN "*.svg"
         PATTERN diagnostics EXCLUDE)
 
+# Manual pages and completions, which pdc prints.
+add_custom_command(OUTPUT share/man/man1/pdc.1
+  COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/tools/manuals $<TARGET_FILE:pdc> ${CMAKE_CURRENT_BINARY_DIR}/share
+  DEPENDS pdc pd_runtime tools/manuals docs/language.md COMMENT "Making manual pages" VERBATIM)
+add_custom_target(manuals ALL DEPENDS share/man/man1/pdc.1)
+foreach(kind man bash-completion zsh fish)
+  install(DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/share/${kind} DESTINATION share)
+endforeach()
+
 set(PACKAGE_FOLDER ${CMAKE_INSTALL_LIBDIR}/cmake/Pdc)
 configure_package_config_file(tools/cmake/PdcConfig.cmake.in ${CMAKE_CURRENT_BINARY_DIR}/PdcConfig.cmake
                               INSTALL_DESTINATION ${PACKAGE_FOLDER})
