@@ -2,6 +2,7 @@
  * passes below; each is one function from one structure to the next. */
 #include <errno.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "autodiff/autodiff.h"
 #include "build/build.h"
@@ -13,6 +14,7 @@
 #include "format/format.h"
 #include "graph/identity.h"
 #include "layout/permutes.h"
+#include "lsp/lsp.h"
 #include "measure/measure.h"
 #include "pipedream/pipedream.h"
 #include "report/report.h"
@@ -52,8 +54,12 @@ static bool run_parse(Compilation *c) {
 
 static bool run_elaborate(Compilation *c) {
   const Options *o = &c->options;
-  ElaborateOptions options = {o->include.at,           o->include.n, o->define.at, o->define.n,
-                              o->infer || o->generate, o->generate};
+  ElaborateOptions options = {.include = o->include.at,
+                              .n_include = o->include.n,
+                              .define = o->define.at,
+                              .n_define = o->define.n,
+                              .inference = o->infer || o->generate,
+                              .generation = o->generate};
   c->graph = elaborate(c->ast, &options);
   if (c->graph && o->infer)
     c->graph->train.batch = inference_batch(c->graph->train.batch, &o->plan);
@@ -524,6 +530,7 @@ static bool run_command(Compilation *c) {
   case COMMAND_PROFILE: return profile(c);
   case COMMAND_PLAN: return print_plans(c);
   case COMMAND_SHOW: return show(c);
+  case COMMAND_LSP: return lsp_serve(STDIN_FILENO, stdout);
   case COMMAND_FORMAT: return format_files(o->files.at, o->files.n, o->check, stdout);
   case COMMAND_BUILD: break;
   }

@@ -38,6 +38,8 @@ bool pd_identity_check(const struct pd_manifest *then, char *why);
 
 /* Rank 0: the folder is there, or is made; false after filling `why`. */
 bool pd_checkpoint_folder(char *why);
+/* Whether the file is the manifest's shard of this number; false after filling `why`. */
+bool pd_shard_verify(const struct pd_manifest *m, int shard, const char *path, char *why);
 
 /* ---- keep.c: on rank 0 ----------------------------------------------------------------------- */
 

@@ -314,6 +314,17 @@ void pd_audit_start(void);
 void pd_audit_take(int64_t updates);
 void pd_audit_verify(int64_t updates);
 
+/* ---- twice.c --------------------------------------------------------------------------------- */
+
+/* Nothing without --audit. Collective: memory to compare what passes write. */
+void pd_twice_start(void);
+const int64_t *pd_twice_bytes(void); /* by rank, how much; NULL: none */
+/* Of pd_begin: before a pass starts; and whether it is to be run again. */
+void pd_twice_begin(enum pd_work work, int64_t turn);
+bool pd_twice_again(void);
+/* Whether a figure is of a pass that is being run twice: it is counted when both runs have been compared. */
+bool pd_twice_takes(int figure, const float *elements, int64_t n);
+
 /* ---- finite.c --------------------------------------------------------------------------------- */
 
 int64_t pd_first_not_finite(const float *x, int64_t n); /* its number; -1: there is none */

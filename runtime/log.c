@@ -55,10 +55,13 @@ static void line_array(const char *name, const int64_t *at) {
   line("]");
 }
 
-/* The arena's bytes and, where both are of the host, those of the copy of what a checkpoint holds. */
+/* The arena's bytes and, where both are of the host, those of the copies that options ask for: of what a checkpoint
+ * holds, of what passes write. */
 static int64_t planned_peak(int rank) {
   int64_t bytes = pd.stage->planned_peak_bytes[rank];
-  return bytes + (pd_checkpoint_copies && !pd_device_name() ? pd_checkpoint_copies[rank] : 0);
+  if (pd_checkpoint_copies && !pd_device_name()) bytes += pd_checkpoint_copies[rank];
+  if (pd_twice_bytes()) bytes += pd_twice_bytes()[rank];
+  return bytes;
 }
 
 static void line_planned(void) {
@@ -109,6 +112,7 @@ void pd_log_start(double all_ranks_peak) {
   if (data) line(",\"samples\":%lld", (long long)pd_dataset_samples(data));
   line_planned();
   if (pd_checkpoint_copies) line_array("checkpoint_copy_bytes", pd_checkpoint_copies);
+  if (pd_twice_bytes()) line_array("audit_copy_bytes", pd_twice_bytes());
   line("}\n");
   if (pd_training_data && !pd_options.quiet) {
     printf("%s: %lld parameters, %d stage%s%s, %s, batch %lld = %lld microbatches of %lld, %lld samples\n",

@@ -100,7 +100,7 @@ static const struct option options[] = {
     {"--check-messages", FLAG, AT(check_messages), 0, NULL,
      "send a checksum with each message between stages and replicas, and compare", ANY_RUN},
     {"--audit", POSITIVE, AT(audit), 0, "K",
-     "checksums over weights and moments from every K-th update to the next: memory that changes is found",
+     "every K updates run a microbatch's passes twice, and verify weights and moments: errors are found",
      TRAINING},
     {"--grace", SECONDS, AT(grace), 0, "SECONDS",
      "a signal to stop gives the update under way so long (default 30)", TRAINING},

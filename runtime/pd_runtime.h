@@ -108,13 +108,25 @@ struct pd_prediction { /* an output, which --predict writes: a row of these dime
   int64_t elements; /* of one sample */
 };
 
-struct pd_tensor { /* a named buffer of a slot, for naming the first that is not finite */
+struct pd_tensor { /* a named buffer of a slot, for naming the first that is not finite, or differs (--audit) */
   const char *name;
   size_t offset; /* bytes into the arena of slot 0 */
   size_t stride; /* between slots */
   int slots;
   int64_t elements;
   bool bf16;
+  int chunk; /* whose passes use it */
+};
+
+enum { PD_EVERY_CHUNK = -1 };
+struct pd_part { /* of the arena, as far as a pass of a microbatch writes it; the rest a pass only reads */
+  const char *name;
+  size_t offset;   /* bytes into the arena of slot 0 */
+  size_t bytes;    /* of a slot; slots have no gaps between them */
+  int slots;       /* microbatch k has slot k % slots ... */
+  bool by_batch;   /* ... or batch t slot t % slots, for all chunks */
+  int chunk;       /* whose passes write it, or: */
+  unsigned passes; /* which write it: 1 << PD_FORWARD and others */
 };
 
 struct pd_channel_value {
@@ -186,7 +198,9 @@ struct pd_stage {
   int n_inputs; /* all of the model's, used here or not */
   const struct pd_tensor *tensors;
   int n_tensors; /* saved and received values, in forward order */
-  int chunks;    /* parts of the model held here: 1, unless interleaved */
+  const struct pd_part *parts;
+  int n_parts;
+  int chunks; /* parts of the model held here: 1, unless interleaved */
   struct pd_channel activations_in[PD_MAX_CHUNKS],
       activations_out[PD_MAX_CHUNKS]; /* by chunk; empty at the ends */
   struct pd_channel gradients_in[PD_MAX_CHUNKS], gradients_out[PD_MAX_CHUNKS];
@@ -263,10 +277,12 @@ enum pd_work { /* what --trace shows; the first five are the stage program's */
                PD_EXCHANGE,
                PD_WAIT,
                PD_VALIDATE,
-               PD_CHECKPOINT
+               PD_CHECKPOINT,
+               PD_AUDIT
 };
-/* Starts work on microbatch (PD_UPDATE: update) k. False under --emulate: the planned time has been slept
- * instead. With chunks k counts turns, but for PD_UPDATE. */
+/* while (pd_begin(work, k)) { the work; pd_end(); } is work on microbatch (PD_UPDATE: update) k: once; twice where
+ * --audit compares what it writes; not at all under --emulate, when pd_begin sleeps for the planned time. With chunks
+ * k counts turns, but for PD_UPDATE. */
 bool pd_begin(enum pd_work work, int64_t k);
 void pd_end(void);
 

@@ -97,10 +97,9 @@ static void share_cause(char *why) {
   pd_wait(1, &request, "all ranks to verify the checkpoint", -1, NULL, -1);
 }
 
-static bool verify_shard(const struct pd_manifest *m, int shard, char *why) {
-  char path[PD_PATH], cause[PD_WHY];
+bool pd_shard_verify(const struct pd_manifest *m, int shard, const char *path, char *why) {
+  char cause[PD_WHY];
   size_t bytes;
-  pd_shard_path(path, m->step, shard, m->n_shards);
   const char *at = pd_map_file(path, &bytes, why);
   if (!at) return false;
   bool ok = pd_shard_check(&m->shard[shard], at, bytes, cause) || pd_refuse(why, "'%s': %.900s", path, cause);
@@ -121,7 +120,10 @@ static bool verify_some(const struct found *f, char *why) {
   if (ok) ok = pd_manifest_parse(text, bytes, &m, cause) || pd_refuse(why, "'%s': %.900s", path, cause);
   pd_unmap_file(text, bytes);
   if (!ok) return false;
-  for (int i = pd.rank; ok && i < m.n_shards; i += pd.ranks) ok = verify_shard(&m, i, why);
+  for (int i = pd.rank; ok && i < m.n_shards; i += pd.ranks) {
+    pd_shard_path(path, m.step, i, m.n_shards);
+    ok = pd_shard_verify(&m, i, path, why);
+  }
   pd_manifest_free(&m);
   return ok;
 }

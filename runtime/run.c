@@ -385,6 +385,7 @@ void pd_start(const struct pd_stage *stage, int argc, char **argv) {
   pd_agree(why);
   pd_checkpoint_start(why);
   pd_agree(why);
+  pd_twice_start();
   if (!stage->inference) pd_optimizer_start();
   keep_plan();
   pd_predict_start();

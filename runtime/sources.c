@@ -1,6 +1,6 @@
 #include "sources.h"
 
-#include "internal.h"
+#include "checkpoint.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -86,6 +86,51 @@ int pd_count_shards(const char *folder, bool *complete) {
   return most;
 }
 
+/* Whether a folder called step-N is of this step; other names say nothing. */
+static bool is_of_step(const char *folder, int64_t step) {
+  size_t n = strlen(folder);
+  while (n && folder[n - 1] == '/') n--;
+  while (n && folder[n - 1] != '/') n--;
+  long long named;
+  char end;
+  int fields = sscanf(folder + n, "step-%lld%c", &named, &end);
+  return fields < 1 || (fields > 1 && end != '/') || named == step;
+}
+
+/* Whether the shards of a checkpoint's step are what its manifest says; ranks verify them together. */
+static bool verify_step(const char *folder, const struct pd_manifest *m, char *why) {
+  char path[PATH_MAX], name[64];
+  if (!is_of_step(folder, m->step))
+    return pd_refuse(why, "'%s': its manifest is of step %lld: the folder was renamed", folder,
+                     (long long)m->step);
+  for (int i = pd.rank; i < m->n_shards; i += pd.ranks) {
+    snprintf(name, sizeof name, "/shard-%d-of-%d.safetensors", i, m->n_shards);
+    if (!join(path, folder, strlen(folder), name, why) || !pd_shard_verify(m, i, path, why)) return false;
+  }
+  return true;
+}
+
+/* How many shards a step's folder has to be read; -1 after filling `why`. A step that earlier versions wrote has no
+ * manifest. */
+static int verified_shards(const char *folder, bool *has_manifest, char *why) {
+  char path[PATH_MAX], cause[PD_WHY];
+  struct pd_manifest m;
+  struct stat st;
+  size_t bytes;
+  bool complete;
+  if (!join(path, folder, strlen(folder), "/" PD_MANIFEST_NAME, why)) return -1;
+  *has_manifest = !stat(path, &st);
+  if (!*has_manifest) return pd_count_shards(folder, &complete);
+  char *text = pd_read_file(path, &bytes, why);
+  if (!text) return -1;
+  bool ok = pd_manifest_parse(text, bytes, &m, cause) || pd_refuse(why, "'%s': %.900s", path, cause);
+  free(text);
+  if (!ok) return -1;
+  int shards = verify_step(folder, &m, why) ? m.n_shards : -1;
+  pd_manifest_free(&m);
+  return shards;
+}
+
 static bool add_folder(struct pd_sources *s, const char *folder, char *why) {
   static const char *const names[] = {"/model.safetensors.index.json", "/model.safetensors"};
   char path[PATH_MAX], name[64];
@@ -94,8 +139,9 @@ static bool add_folder(struct pd_sources *s, const char *folder, char *why) {
     if (!join(path, folder, strlen(folder), names[i], why)) return false;
     if (!stat(path, &st)) return i ? add_file(s, path, why) : add_indexed(s, path, why);
   }
-  bool ok;
-  int shards = pd_count_shards(folder, &ok);
+  bool ok, has_manifest;
+  int shards = verified_shards(folder, &has_manifest, why);
+  if (shards < 0) return false;
   if (!shards)
     return pd_refuse(why,
                      "'%s' is a folder without model.safetensors, its index or the shards of a checkpoint's step",
@@ -105,6 +151,10 @@ static bool add_folder(struct pd_sources *s, const char *folder, char *why) {
     snprintf(name, sizeof name, "/shard-%d-of-%d.safetensors", i, shards);
     ok = join(path, folder, strlen(folder), name, why) && add_file(s, path, why);
   }
+  if (ok && !has_manifest && *pd_safetensors_metadata(&s->file[s->n_files - 1].content, PD_MANIFEST_MARK))
+    return pd_refuse(why, "the step in '%s' was not finished: it has no " PD_MANIFEST_NAME, folder);
+  if (ok && !has_manifest)
+    pd_note("the step in '%s' has no manifest, as earlier versions wrote none: it cannot be verified", folder);
   return ok;
 }
 

@@ -26,6 +26,7 @@ static struct record open_work[MOST_OPEN];
 static int n_open;
 static enum pd_work last_work;
 static int64_t last_number; /* as pd_begin's k; 0: nothing began yet */
+static bool has_ended;      /* and what began last is done: pd_begin is asked whether it is done again */
 
 static const struct {
   const char *name, *category;
@@ -46,6 +47,7 @@ static const struct {
     [PD_WAIT] = {"wait", "wait", MESSAGES, true},
     [PD_VALIDATE] = {"validate", "validation", COMPUTE, false},
     [PD_CHECKPOINT] = {"checkpoint", "checkpoint", COMPUTE, false},
+    [PD_AUDIT] = {"audit", "audit", COMPUTE, false},
 };
 enum { N_WORKS = sizeof works / sizeof *works };
 
@@ -77,8 +79,13 @@ static void keep(struct record r) {
 }
 
 bool pd_begin(enum pd_work work, int64_t k) {
+  if (has_ended) {
+    has_ended = false;
+    return pd_twice_again();
+  }
   last_work = work;
   last_number = work == PD_UPDATE ? k + 1 : k;
+  pd_twice_begin(work, k);
   if (!records && !pd.emulate) return true;
   if (records) pd_device_wait("the device to end its work");
   struct record r = {.start = pd_seconds(), .number = k, .peer = -1, .work = (int16_t)work};
@@ -94,6 +101,7 @@ bool pd_begin(enum pd_work work, int64_t k) {
 }
 
 void pd_end(void) {
+  has_ended = true;
   if (records) pd_device_wait("the device to end its work");
   if (!n_open || --n_open >= MOST_OPEN || !pd.training) return;
   open_work[n_open].end = pd_seconds();
@@ -171,11 +179,12 @@ static double aligned(int rank, double time) {
 /* ---- start ----------------------------------------------------------------------------------------- */
 
 /* Of one turn: four passes, four messages, two waits for slots; of an update: itself, its reduction,
- * exchange, validation, checkpoint. */
+ * exchange, validation, checkpoint; of an audit four passes a chunk. */
 static int64_t expected_records(void) {
   const struct pd_stage *s = pd.stage;
   int64_t turns = s->microbatches / s->replicas[s->stage] * (s->chunks > 1 ? s->chunks : 1);
   int64_t updates = pd.steps - pd.first_step, most = MOST_RECORDS / pd.ranks, each = 10 * turns + 6;
+  if (pd_twice_bytes()) each += 4 * (s->chunks > 1 ? s->chunks : 1);
   if (s->inference) {
     updates = s->generation ? pd_generation_steps() : pd_own_evaluations();
     each = 10;

@@ -89,6 +89,7 @@ static const Span NO_SPAN = {-1, 0, 0, 0, 0};
 /* Registers a source text so that diagnostics can quote it; returns its file number. */
 int source_add(const char *path, const char *text);
 const char *source_path(int file);
+const char *source_text(int file);
 int source_count(void); /* for -MD: every text read so far, "<command line>" among them */
 
 /* ---- diagnostics (diagnostic.c) ----------------------------------------------------------- */
@@ -114,6 +115,20 @@ int error_count(void);     /* with -Werror warnings count */
 int diagnostics_mark(void);
 const char *diagnostics_forget(int mark);
 void diagnostics_flush(void);
+/* Hands all of them to `read` instead of printing them, in their order and each once; none is left. */
+typedef struct Remark {
+  bool is_help;
+  Span span;
+  char *text;
+} Remark;
+typedef struct Told {
+  bool warning;
+  Span span;
+  const char *code, *text;
+  const Remark *remarks;
+  int n_remarks;
+} Told;
+void diagnostics_tell(void (*read)(void *context, const Told *told), void *context);
 extern bool diagnostics_json, diagnostics_werror;
 
 /* The candidate nearest to `name` by edit distance, or NULL when none is near enough to suggest. */

@@ -26,6 +26,8 @@ int source_count(void) { return sources.n; }
 
 const char *source_path(int file) { return file < 0 ? "pdc" : sources.at[file].path; }
 
+const char *source_text(int file) { return sources.at[file].text; }
+
 static void find_lines(Source *s) {
   push(&s->lines, s->text);
   for (const char *p = s->text; (p = strchr(p, '\n'));)
@@ -46,12 +48,6 @@ static const char *source_line(int file, int line, int *length) {
 }
 
 /* ---- collecting ---------------------------------------------------------------------------- */
-
-typedef struct Remark {
-  bool is_help;
-  Span span;
-  char *text;
-} Remark;
 
 struct Diagnostic {
   bool warning;
@@ -321,6 +317,17 @@ void diagnostics_flush(void) {
   print_rest(warnings, MOST_WARNINGS, "warning");
   pending.n = 0;
   fflush(stderr);
+}
+
+void diagnostics_tell(void (*read)(void *context, const Told *told), void *context) {
+  if (pending.n)
+    qsort(pending.at, (size_t)pending.n, sizeof *pending.at, by_position);
+  for (int i = 0; i < pending.n; i++) {
+    const Diagnostic *d = pending.at[i];
+    if (i == 0 || !same(pending.at[i - 1], d))
+      read(context, &(Told){d->warning, d->span, d->code, d->text, d->remarks.at, d->remarks.n});
+  }
+  pending.n = 0;
 }
 
 static int n_kept_sources;

@@ -91,6 +91,7 @@ static const CommandLine commands[] = {
     {"report", COMMAND_REPORT, "[-o FILE] RUN_DIR", "one HTML page about a run: RUN_DIR/report.html"},
     {"checkpoint", COMMAND_CHECKPOINT, "DIR", "a training's checkpoints, each verified"},
     {"fmt", COMMAND_FORMAT, "[--check] FILES", "write models in the one style; '-': standard input"},
+    {"lsp", COMMAND_LSP, "", "a language server on standard input and output, for editors"},
     {"explain", COMMAND_EXPLAIN, "PD0301", "a page about one diagnostic"},
     {"doctor", COMMAND_DOCTOR, "", "what this machine has of what pdc needs"},
     {"completion", COMMAND_COMPLETION, "bash|zsh|fish|man", "for a shell, or the manual page"},
@@ -480,13 +481,15 @@ void options_read(Options *o, int argc, char **argv) {
   }
   if (o->command == COMMAND_DOCTOR && o->input)
     usage("doctor looks at this machine, and takes no file");
-  if (!o->input && o->command != COMMAND_DOCTOR && !(o->command == COMMAND_PLAN && o->plan.profile))
+  bool without = o->command == COMMAND_DOCTOR || o->command == COMMAND_LSP ||
+                 (o->command == COMMAND_FORMAT && o->files.n) || (o->command == COMMAND_PLAN && o->plan.profile);
+  if (!o->input && !without)
     usage(o->command == COMMAND_EXPLAIN      ? "explain needs a code, such as PD0301"
           : o->command == COMMAND_REPORT     ? "report needs a run's directory"
           : o->command == COMMAND_CHECKPOINT ? "checkpoint needs a training's --checkpoint directory"
           : o->command == COMMAND_FORMAT     ? "fmt needs files, or '-' for standard input"
                                              : "no model given");
-  if (o->command != COMMAND_DOCTOR)
+  if (o->command != COMMAND_FORMAT && o->command != COMMAND_LSP && o->command != COMMAND_DOCTOR)
     check_layers(o, given);
   o->layers.compare = o->compare;
   if (o->command == COMMAND_COMPLETION && !is_completion(o->input))

@@ -118,7 +118,7 @@ static void check_buffer(const Graph *g, const Param *p) {
 
 Graph *elaborate(const Ast *file, const ElaborateOptions *options) {
   int errors = error_count();
-  Elaborator e = {.options = options, .errors = errors};
+  Elaborator e = {.options = options, .errors = errors, .looked = file->span.file};
   const char *path = source_path(file->span.file);
   load_module(&e, file, path, true);
   read_defines(&e);
@@ -163,3 +163,14 @@ Graph *elaborate(const Ast *file, const ElaborateOptions *options) {
   warn_of_model(&e);
   return e.g;
 }
+
+AstList elaborate_layers(const Ast *file, const ElaborateOptions *options) {
+  Elaborator e = {.options = options, .errors = error_count(), .looked = -1};
+  load_module(&e, file, source_path(file->span.file), true);
+  AstList layers = {0};
+  for (int i = 0; i < e.layers.n; i++)
+    push(&layers, (Ast *)e.layers.at[i]->ast);
+  return layers;
+}
+
+char *layer_text(const Ast *layer) { return layer_signature(&(Layer){.name = layer->name, .ast = layer}, true); }

@@ -466,7 +466,27 @@ static Val only_one(const Elaborator *e, const Frame *f, const Ast *a, Val v) {
   return POISON;
 }
 
-Val evaluate(Elaborator *e, Frame *f, const Ast *a) {
+static bool covers(Span s, int line, int column) {
+  return (s.line < line || (s.line == line && s.column <= column)) &&
+         (s.end_line > line || (s.end_line == line && s.end_column >= column));
+}
+
+static bool is_smaller(Span a, Span b) {
+  int lines_a = a.end_line - a.line, lines_b = b.end_line - b.line;
+  return lines_a != lines_b ? lines_a < lines_b : a.end_column - a.column < b.end_column - b.column;
+}
+
+void look_at(const Elaborator *e, const Ast *a, Val v) {
+  Look *look = e->options->look;
+  if (!look || a->span.file != e->looked || v.kind == VAL_POISON || !covers(a->span, look->line, look->column))
+    return;
+  if (look->span.line && !is_smaller(a->span, look->span))
+    return;
+  look->span = a->span;
+  look->text = v.kind == VAL_NUMBER ? format("%.10g", v.number) : val_kind(e, v);
+}
+
+static Val value_of(Elaborator *e, Frame *f, const Ast *a) {
   f->result_hint = NULL;
   switch (a->kind) {
   case AST_NUMBER: return val_number(a->number);
@@ -485,4 +505,10 @@ Val evaluate(Elaborator *e, Frame *f, const Ast *a) {
   case AST_MEMBER: return evaluate_member(e, f, a);
   default: BUG("no expression: %d", a->kind);
   }
+}
+
+Val evaluate(Elaborator *e, Frame *f, const Ast *a) {
+  Val v = value_of(e, f, a);
+  look_at(e, a, v);
+  return v;
 }

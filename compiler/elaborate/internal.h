@@ -128,6 +128,7 @@ typedef struct Elaborator {
                             AST_STRING; NULL: none */
   int errors;            /* that were told before */
   int64_t built;         /* bytes of lists and texts made so far; past MAX_BUILT none are */
+  int looked;            /* the source that options->look is of */
   int statements;        /* run so far, and passes through loops; past MAX_STATEMENTS all stops */
 } Elaborator;
 
@@ -163,6 +164,8 @@ Val val_operator(Elaborator *e, const Frame *f, const Ast *at, Val a, Val b);
 
 /* ---- expression.c ------------------------------------------------------------------------- */
 Val evaluate(Elaborator *e, Frame *f, const Ast *a);
+/* For editors: notes what an expression is, where somebody looks at it and nothing smaller was found. */
+void look_at(const Elaborator *e, const Ast *a, Val v);
 Variable *variable_find(Frame *f, Name name);
 bool predefined(Name name, Val *v); /* zeros, pi, none and the like */
 /* Appends a node and gives its first output; a value too large is diagnosed. */
@@ -187,7 +190,6 @@ bool instance_has_prefix(const Frame *f, Name prefix);
 bool builtin_known(Name name);
 /* `args`: the call's arguments, evaluated; none is POISON. */
 Val builtin_call(Elaborator *e, Frame *f, Name name, const Ast *call, const Val *args);
-extern const char *const builtin_names[]; /* ends with NULL */
 
 /* ---- statement.c -------------------------------------------------------------------------- */
 void run_block(Elaborator *e, Frame *f, const Ast *block);
@@ -216,7 +218,6 @@ void warn_of_model(const Elaborator *e);       /* which has no errors */
 /* ---- train.c ------------------------------------------------------------------------------ */
 void train_settings(Elaborator *e);
 bool is_train_setting(Name name);
-extern const char *const train_setting_names[];   /* ends with NULL */
 const Ast *define_take(Elaborator *e, Name name); /* the -D expression, or NULL */
 
 /* The optimizer's arguments as a `group` has them: its own settings, and the optimizer's for the rest. */

@@ -95,9 +95,11 @@ static char *find_module(const Elaborator *e, const char *user, Name name) {
   return is_other_file(path, user) ? path : NULL;
 }
 
-typedef Vec(const char *) Words;
+static int by_name(const void *a, const void *b) {
+  return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
 
-static void standard_modules(Words *names) {
+void standard_files(Words *names) {
   DIR *d = opendir(standard_directory());
   for (struct dirent *entry; d && (entry = readdir(d));) {
     size_t n = strlen(entry->d_name);
@@ -106,6 +108,8 @@ static void standard_modules(Words *names) {
   }
   if (d)
     closedir(d);
+  if (names->n)
+    qsort(names->at, (size_t)names->n, sizeof *names->at, by_name);
 }
 
 static void use_module(Elaborator *e, const Ast *use, const char *user) {
@@ -114,7 +118,7 @@ static void use_module(Elaborator *e, const Ast *use, const char *user) {
     e->incomplete = true;
     Diagnostic *d = error_at(use->span2, "PD0108", "there is no file '%s.pdm' to use", use->name);
     Words names = {0};
-    standard_modules(&names);
+    standard_files(&names);
     const char *like = nearest(use->name, names.at, names.n);
     if (like)
       help(d, "a standard file with a similar name exists: '%s'", like);
@@ -125,7 +129,7 @@ static void use_module(Elaborator *e, const Ast *use, const char *user) {
   for (int i = 0; i < e->files.n; i++)
     if (e->files.at[i] == real)
       return;
-  const Ast *file = parse_file(path);
+  const Ast *file = e->options->read ? e->options->read(e->options->read_context, path) : parse_file(path);
   if (file)
     load_module(e, file, path, false);
   else
@@ -196,7 +200,7 @@ bool layer_owns_params(const Elaborator *e, const Layer *layer) {
 
 static const char *standard_module_of(Name layer) {
   Words names = {0};
-  standard_modules(&names);
+  standard_files(&names);
   for (int i = 0; i < names.n; i++) {
     char *text = read_file(format("%s/%s.pdm", standard_directory(), names.at[i]), NULL);
     if (text && strstr(text, format("\nlayer %s(", layer)))

@@ -97,7 +97,9 @@ static Val evaluate_right_side(Elaborator *e, Frame *f, const Ast *a, Name name)
     return evaluate(e, f, a);
   bool labelled = a->kind == AST_LABEL;
   f->result_hint = name;
-  return evaluate_call(e, f, labelled ? a->b : a, labelled ? a->a : NULL);
+  Val v = evaluate_call(e, f, labelled ? a->b : a, labelled ? a->a : NULL);
+  look_at(e, a, v);
+  return v;
 }
 
 static void run_assign(Elaborator *e, Frame *f, const Ast *a) {

@@ -336,10 +336,10 @@ typedef struct Work {
 
 /* One chunk: the function of a microbatch. */
 static void print_work_of_microbatch(Emit *e, const Work *w, const char *await) {
-  text_add(&e->out, "%sstatic void %s(int64_t k) {\n%s  if (pd_begin(%s, k)) {\n", w->comment, w->name, await,
+  text_add(&e->out, "%sstatic void %s(int64_t k) {\n%s  while (pd_begin(%s, k)) {\n", w->comment, w->name, await,
            w->work);
   print_work(e, 4, (Pass){w->kind, 0}, w->recomputing);
-  text_add(&e->out, "  }\n  pd_end();\n}\n\n");
+  text_add(&e->out, "    pd_end();\n  }\n}\n\n");
 }
 
 /* Several: a function each, and the one that finds a turn's chunk and microbatch. */
@@ -355,12 +355,12 @@ static void print_work_of_turn(Emit *e, const Work *w, const char *await) {
   }
   bool backward = w->kind != PASS_FORWARD || w->recomputing;
   text_add(&e->out,
-           "static void %s(int64_t turn) {\n%s  if (pd_begin(%s, turn)) {\n"
+           "static void %s(int64_t turn) {\n%s  while (pd_begin(%s, turn)) {\n"
            "    const int64_t k = microbatch(turn);\n    switch (%schunk(turn)) {\n",
            w->name, await, w->work, backward ? "CHUNKS - 1 - " : "");
   for (int c = 0; c < chunks; c++)
     text_add(&e->out, "    case %d: %s_%d(k); break;\n", c, w->name, c);
-  text_add(&e->out, "    }\n  }\n  pd_end();\n}\n\n");
+  text_add(&e->out, "    }\n    pd_end();\n  }\n}\n\n");
 }
 
 static const char turn_functions[] =
@@ -389,6 +389,8 @@ static void print_microbatch(Emit *e) {
     print_version(e);
   if (several)
     text_add(&e->out, "%s", turn_functions);
+  if (!e->p->forward_only)
+    text_add(&e->out, "/* Work is begun once, or twice where --audit compares what it wrote. */\n\n");
   for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
     const Work *w = &all[i].work;
     const char *await =
@@ -458,9 +460,9 @@ static void print_update(Emit *e) {
   if (weights) {
     text_add(&e->out, "  const struct weights *from = &arena->weights[t %% VERSIONS]; /* W(t) */\n"
                       "  struct weights *to = &arena->weights[(t + 1) %% VERSIONS];    /* W(t + 1) */\n");
-    text_add(&e->out, "  if (pd_begin(PD_UPDATE, t))\n");
+    text_add(&e->out, "  while (pd_begin(PD_UPDATE, t)) {\n");
     print_optimizer(e);
-    text_add(&e->out, "  pd_end();\n");
+    text_add(&e->out, "    pd_end();\n  }\n");
   }
   text_add(&e->out, "  if (pd_updated(t))\n    validate(%sk);\n}\n\n", validated_weights(e, "to, "));
 }

@@ -30,7 +30,7 @@ static const char *const reserved[] = {
   "version", "arena", "weights", "frozen", "gradients", "saved", "kept", "deferred", "received", "sent",
   "function", "settings", "inputs", "tables", "figures", "gradients_received", "gradients_sent", "received_values", "sent_values",
   "gradients_received_values", "gradients_sent_values", "work", "scratch", "first", "first_sample", "stage",
-  "parameters", "groups", "tensors", "replicas", "planned_peak_bytes", "chunk", "microbatch", "pd",
+  "parameters", "groups", "tensors", "parts", "replicas", "planned_peak_bytes", "chunk", "microbatch", "pd",
   "w", "g", "s", "k", "t", "f", "b", "u", "in", "masters", "averages", "now",
   "from", "end", "exchanged", "moments", "own_moments", "partial", "sum_lanes",
   "max_lanes", "lanes", "exp", "log", "tanh", "erf", "erfc", "sin", "cos", "sqrt", "abs", "y0", "y1", "yn", "j0",

@@ -121,6 +121,8 @@ static void tensor_line(Emit *e, int buffer) {
   } else {
     push(&fields, internf("%s(%s)", slots_macro(e, b->kind, b->chunk), member_path(e, buffer)));
   }
+  if (b->chunk > 0)
+    push(&fields, internf(".chunk = %d", b->chunk));
   text_list(&e->out, 3, "  {", &fields, "},\n");
 }
 
@@ -160,14 +162,17 @@ static void tensor_macros(Emit *e, const Ints *tensors) {
   text_add(&e->out, "\n");
 }
 
-/* What this stage received, then what it saved, in the order in which forward made it. */
+/* What this stage received, what it saved, in the order in which forward made it, and what a training sends. */
 static Ints named_tensors(const Emit *e) {
   Ints tensors = {0};
-  for (int at = -1; at < e->k->forward.n; at++)
+  int n = e->k->forward.n, end = e->p->forward_only ? n : n + 1;
+  for (int at = -1; at < end; at++)
     for (int i = 0; i < e->k->buffers.n; i++) {
       const Buffer *b = &e->k->buffers.at[i];
       bool saved = b->kind == BUFFER_SAVED || b->kind == BUFFER_KEPT;
-      if (b->type == TYPE_F32 && (at < 0 ? b->kind == BUFFER_RECEIVED : saved && b->first == at))
+      if (b->type == TYPE_F32 && (at < 0   ? b->kind == BUFFER_RECEIVED
+                                  : at < n ? saved && b->first == at
+                                           : b->kind == BUFFER_SENT))
         push(&tensors, i);
     }
   return tensors;
@@ -178,13 +183,88 @@ static int tensor_table(Emit *e) {
   Ints tensors = named_tensors(e);
   if (tensors.n == 0)
     return 0;
-  text_add(&e->out, "/* Where to look for the first value that is not finite. */\n");
+  text_add(&e->out, "/* Where to look for the first value that is not finite, or not the same twice. */\n");
   tensor_macros(e, &tensors);
   text_add(&e->out, "static const struct pd_tensor tensors[] = {\n");
   for (int i = 0; i < tensors.n; i++)
     tensor_line(e, tensors.at[i]);
   text_add(&e->out, "};\n\n");
   return tensors.n;
+}
+
+/* ---- what passes write -------------------------------------------------------------------------- */
+
+static const char part_macro[] =
+    "#define PART(part, count) \\\n"
+    "  .offset = offsetof(struct arena, part), .bytes = sizeof(struct part), .slots = count\n";
+
+/* A chunk's slots of a kind, which these passes write: "1 << PD_FORWARD". */
+static void chunk_part_line(Emit *e, BufferKind kind, SectionKind section, int chunk, const char *passes) {
+  if (!e->allocation->chunk_section[section][chunk].copies)
+    return;
+  Names fields = {0};
+  Name part = chunk_member(e, kind, chunk);
+  push(&fields, internf(".name = \"%s\"", part));
+  push(&fields, internf("PART(%s, %s)", part, chunk_slots(e, kind, chunk)));
+  if (chunk > 0)
+    push(&fields, internf(".chunk = %d", chunk));
+  push(&fields, internf(".passes = %s", passes));
+  text_list(&e->out, 3, "  {", &fields, "},\n");
+}
+
+/* What a recomputation writes of what was sent. */
+static void extra_slot_line(Emit *e, int chunk) {
+  const char *part = chunk_member(e, BUFFER_SENT, chunk), *slots = chunk_slots(e, BUFFER_SENT, chunk);
+  if (e->allocation->chunk_section[SECTION_SENT][chunk].copies > e->p->slots[chunk].sent)
+    text_add(
+        &e->out,
+        "  {.name = \"%s\", .offset = offsetof(struct arena, %s[%s]), .bytes = sizeof(struct %s), .slots = 1,\n"
+        "   %s.passes = 1 << PD_RECOMPUTE},\n",
+        part, part, slots, part, chunk > 0 ? format(".chunk = %d, ", chunk) : "");
+}
+
+static bool forward_accumulates(const Emit *e) {
+  bool any = false;
+  for (int c = 0; c < e->p->chunks; c++)
+    any |= pass_uses(e, (Pass){PASS_FORWARD, c}, BUFFER_ACCUMULATOR);
+  return any;
+}
+
+/* Parts that all chunks have in common. */
+static void shared_part_lines(Emit *e, const char *forward) {
+  const Section *s = e->allocation->section;
+  const char *chunk = e->p->chunks > 1 ? ".chunk = PD_EVERY_CHUNK, " : "";
+  const char *backward = format("1 << PD_BACKWARD%s", e->p->split_backward ? " | 1 << PD_WEIGHTS" : "");
+  if (s[SECTION_GRADIENTS].copies)
+    text_add(&e->out,
+             "  {.name = \"gradients\", .offset = offsetof(struct arena, gradients), .bytes = sizeof(%s),\n"
+             "   .slots = ACCUMULATORS, .by_batch = true, %s.passes = %s%s%s},\n",
+             e->gradients_type, chunk, forward_accumulates(e) ? forward : "", forward_accumulates(e) ? " | " : "",
+             backward);
+  if (s[SECTION_FIGURES].copies)
+    text_add(&e->out, "  {.name = \"figures\", PART(figures, 1), %s.passes = %s},\n", chunk, forward);
+  if (s[SECTION_WORKSPACE].copies)
+    text_add(&e->out,
+             "  {.name = \"workspace\", .offset = offsetof(struct arena, workspace), .bytes = %" PRId64
+             ", .slots = 1,\n   %s.passes = %s | %s},\n",
+             s[SECTION_WORKSPACE].bytes, chunk, forward, backward);
+}
+
+static void part_table(Emit *e) {
+  const char *forward = program_recomputes(e->p) ? "1 << PD_FORWARD | 1 << PD_RECOMPUTE" : "1 << PD_FORWARD";
+  text_add(&e->out, "/* What passes write, for --audit. */\n%sstatic const struct pd_part parts[] = {\n",
+           part_macro);
+  for (int c = 0; c < e->p->chunks; c++) {
+    chunk_part_line(e, BUFFER_INPUT, SECTION_INPUTS, c, "1 << PD_FORWARD");
+    chunk_part_line(e, BUFFER_SAVED, SECTION_SAVED, c, forward);
+    chunk_part_line(e, BUFFER_KEPT, SECTION_KEPT, c, forward);
+    chunk_part_line(e, BUFFER_SENT, SECTION_SENT, c, "1 << PD_FORWARD");
+    extra_slot_line(e, c);
+    chunk_part_line(e, BUFFER_DEFERRED, SECTION_DEFERRED, c, "1 << PD_BACKWARD");
+    chunk_part_line(e, BUFFER_GRADIENT_SENT, SECTION_GRADIENTS_SENT, c, "1 << PD_BACKWARD");
+  }
+  shared_part_lines(e, forward);
+  text_add(&e->out, "};\n\n");
 }
 
 /* ---- channels -------------------------------------------------------------------------------- */
@@ -427,6 +507,8 @@ void print_tables(Emit *e) {
   moment_table(e);
   input_table(e);
   int n_tensors = tensor_table(e);
+  if (!e->p->forward_only)
+    part_table(e);
   list_channels(e, channel);
   for (int i = 0; i < N_CHANNELS; i++)
     for (int c = 0; c < e->p->chunks; c++)
@@ -459,6 +541,8 @@ void print_tables(Emit *e) {
   text_add(&e->out, "  .inputs = inputs, .n_inputs = %d,\n", e->g->inputs.n);
   if (n_tensors)
     text_add(&e->out, "  .tensors = tensors, .n_tensors = %d,\n", n_tensors);
+  if (!e->p->forward_only)
+    text_add(&e->out, "  .parts = parts, .n_parts = sizeof parts / sizeof *parts,\n");
   text_add(&e->out, "  .chunks = %d,\n", e->p->chunks);
   for (int i = 0; i < N_CHANNELS; i++)
     channel_field(e, &channel[i]);

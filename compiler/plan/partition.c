@@ -193,8 +193,8 @@ static bool is_slow(const StageShare *t, double most, double late) {
   return t->work > most || t->work - t->aside > late;
 }
 
-/* The share of a stage as it would run, if it works so long at most, and is waited for so long at most. again: those from there on to this end or a later one
- * have to recompute; is brought up to date. */
+/* The share of a stage as it would run, if it works for `most` seconds at most and others wait for it `late` at most.
+ * again: those from there on to this end or a later one have to recompute; is brought up to date. */
 static Fit fit(const Search *s, int stage, int first, int end, double most, double late, bool *again,
                StageShare *t) {
   if (!*again) {

@@ -15,17 +15,23 @@ typedef struct Climb {
   bool moves_cuts_only;
 } Climb;
 
+enum {
+  SHORT = 16,
+  LONG = 256
+}; /* microbatches: of shorter batches more are run, of longer ones two shorter ones */
+
 static int64_t turns_simulated(const Plan *plan) {
-  enum { SHORT = 16, LONG = 256 }; /* of shorter batches more are run, of longer ones two shorter ones */
   int64_t microbatches = plan->pipeline.microbatches;
   return plan_parts(plan) * (microbatches < SHORT ? SHORT : microbatches < LONG ? microbatches : LONG);
 }
 
-/* Large pipelines are simulated less often. */
+/* Large pipelines are simulated less often, those whose ranks hold several chunks more often unless it takes long: no
+ * programme that balances these is exact. */
 static int simulations(const Plan *plan) {
-  enum { MOST = 400, LEAST = 8, TURNS = 400000 };
+  enum { MOST = 400, LEAST = 8, TURNS = 400000, OF_CHUNKS = 3 };
+  int times = plan->pipeline.chunks > 1 && plan->pipeline.microbatches <= LONG ? OF_CHUNKS : 1;
   int64_t n = TURNS / turns_simulated(plan);
-  return n > MOST ? MOST : n < LEAST ? LEAST : (int)n;
+  return times * (n > MOST ? MOST : n < LEAST ? LEAST : (int)n);
 }
 
 static int64_t turns_of(const Planner *r, const Candidate *c) { return r->subject.batch / c->microbatch; }

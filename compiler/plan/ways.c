@@ -26,6 +26,8 @@ bool add_form(const Planner *r, Candidates *candidates, const Pipeline *form, co
   if (!schedule_allows(form, r->subject.batch / b))
     return false;
   push(candidates, candidate_of(r, form, at, b, spans, r->request->recompute, r->pinned, bound));
+  if (form->chunks > 1 && r->request->recompute == RECOMPUTE_AUTO) /* leads to other cuts: chunks.c */
+    push(candidates, candidate_of(r, form, at, b, spans, RECOMPUTE_OFF, r->pinned, bound));
   add_ahead(r, candidates, form, at, b, spans, bound);
   return true;
 }

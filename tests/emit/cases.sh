@@ -65,7 +65,7 @@ END
 a_person_can_read_gpt_mini() {
   expect 0 "$pdc" -S -n 2 --split 'h[2]' --microbatch 4 -o g "$source/models/gpt_mini.pdm"
   lines=$(wc -l <g/stage0.c)
-  [ "$lines" -lt 900 ] || fail "stage0.c has $lines lines"
+  [ "$lines" -lt 925 ] || fail "stage0.c has $lines lines"
   long=$(awk 'length > 110' g/stage0.c g/stage1.c | wc -l)
   [ "$long" = 0 ] || fail "$long lines are longer than 110 columns"
   contains g/stage0.c 'struct h_weights h\[2\]; /\* h.0 .. h.1 \*/'
@@ -95,7 +95,7 @@ readable() {
 
 gpipe_reads_well() {
   expect 0 "$pdc" -S -n 2 --split 'h[2]' --microbatch 2 --schedule gpipe -o g "$source/models/gpt_mini.pdm"
-  readable g 1040
+  readable g 1065
   contains g/stage1.c 'IN_FLIGHT = 4, '
   contains g/stage1.c 'return batch;'
   [ "$(grep -c 'update(u++, b - 1)' g/stage0.c)" = 1 ] || fail "updates elsewhere than in the drain"
@@ -103,7 +103,7 @@ gpipe_reads_well() {
 
 pipedream_reads_well() {
   expect 0 "$pdc" -S --stages 3 --microbatch 4 --schedule pipedream -D batch=4 -o p "$source/models/mlp.pdm"
-  readable p 400
+  readable p 420
   contains p/stage0.c 'runs forward and backward with the same version'
   contains p/stage0.c 'microbatch k with W(max(k - 3, 0))'
   contains p/stage0.c 'VERSIONS = 3, '
@@ -113,7 +113,7 @@ pipedream_reads_well() {
 
 interleaved_reads_well() {
   expect 0 "$pdc" -S -n 2 --split 'h[1],h[2],h[3]' --microbatch 2 --schedule interleaved -D chunks=2 -o i "$source/models/gpt_mini.pdm"
-  readable i 1165
+  readable i 1190
   contains i/stage0.c 'Stage 0 .*; '
   contains i/stage0.c 'struct saved_1 saved_1\[SAVED_SLOTS_1\]'
   contains i/stage0.c 'switch (chunk(turn))'
@@ -128,7 +128,7 @@ interleaved_reads_well() {
 
 zb_h1_reads_well() {
   expect 0 "$pdc" -S -n 2 --split 'h[2]' --microbatch 2 --schedule zb_h1 -o z "$source/models/gpt_mini.pdm"
-  readable z 1100
+  readable z 1125
   contains z/stage0.c 'static void weights(int64_t k)'
   contains z/stage0.c 'PD_WEIGHTS, k'
   contains z/stage0.c 'if (b - w > WEIGHTS_LAG)'
@@ -141,7 +141,7 @@ zb_h1_reads_well() {
 
 replicas_read_well() {
   expect 0 "$pdc" -S -n 3 --split 'h[2]' --replicas 2,1 --microbatch 1 -o r "$source/models/gpt_mini.pdm"
-  readable r 1040
+  readable r 1065
   contains r/stage0.c 'Stage 0 .*, 2 ranks (this program)'
   contains r/stage0.c "dealt in turn to this stage's 2 ranks"
   contains r/stage0.c 'MICROBATCHES = 4, .* on this rank'

@@ -52,8 +52,7 @@ static void the_last_work_is_named(void **state) {
   struct pd_stage s = {.n_stages = 1, .replicas = replicas, .microbatches = 4, .chunks = 1};
   pd = (struct pd_run){.stage = &s, .replica = 1};
   assert_string_equal(pd_last_work(), "the start");
-  pd_begin(PD_BACKWARD, 3);
-  pd_end();
+  while (pd_begin(PD_BACKWARD, 3)) pd_end();
   assert_string_equal(pd_last_work(), "backward of microbatch 6");
   pd_begin(PD_UPDATE, 0);
   assert_string_equal(pd_last_work(), "update of step 1");

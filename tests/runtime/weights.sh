@@ -139,6 +139,19 @@ refused "other patterns" "0 (stage 0): rank 1 was given other options than rank 
 
 refused "a log over a file of an index" "0 (stage 0): --log 'split/b.safetensors' would write over a file that is read" \
   two 1 --steps 0 --init split --log split/b.safetensors
+# A step's folder is verified by its manifest.
+cp -r state/step-5 damaged
+printf '\377' | dd of=damaged/shard-1-of-2.safetensors bs=1 seek=$(($(stat -c %s damaged/shard-1-of-2.safetensors) - 1)) conv=notrunc 2>dd
+wrong "a damaged step" "1 (stage 1): 'damaged/shard-1-of-2.safetensors': its tensors are not those that were written (checksum)" \
+  "--init damaged"
+cp -r state/step-5 step-6
+wrong "a renamed step" "0 (stage 0): 'step-6': its manifest is of step 5: the folder was renamed" "--init step-6"
+cp -r state/step-5 damaged/step-5
+sed -i 's/"samples"/"simples"/' damaged/step-5/manifest.json
+wrong "a damaged manifest" "0 (stage 0): 'damaged/step-5/manifest.json': it is damaged: its checksum is another" "--init damaged/step-5"
+rm damaged/step-5/manifest.json
+wrong "a step that was not finished" "0 (stage 0): the step in 'damaged/step-5' was not finished: it has no manifest.json" \
+  "--init damaged/step-5"
 rm state/step-5/shard-1-of-2.safetensors
 wrong "a step without a shard" "0 (stage 0): cannot read 'state/step-5/shard-1-of-2.safetensors': No such file" "--init state/step-5"
 exit $failed

@@ -1,0 +1,207 @@
+/* What could stand at a place: from the words before it, for a text that is being written rarely parses. */
+#include <string.h>
+
+#include "lsp/internal.h"
+#include "ops/op.h"
+#include "optimizers/lr_schedule.h"
+#include "schedule/program.h"
+
+/* Kinds of items as the protocol numbers them. */
+enum {
+  ITEM_FUNCTION = 3,
+  ITEM_VARIABLE = 6,
+  ITEM_MODULE = 9,
+  ITEM_PROPERTY = 10,
+  ITEM_VALUE = 12,
+  ITEM_KEYWORD = 14
+};
+
+typedef struct Spot {
+  const Tokens *tokens;
+  int n;          /* words before the one that is being written */
+  Name item;      /* "layer", "model", "train", "cluster"; NULL: between items */
+  int item_start; /* its first word */
+  Name callee;    /* of the innermost call that is open */
+  int call;       /* the word behind its bracket */
+  int depth;      /* of blocks */
+} Spot;
+
+static bool is(const Spot *p, int i, const char *text) {
+  return i >= 0 && i < p->n && !strcmp(p->tokens->at[i].text, text);
+}
+
+static void leave_out_comments(const Tokens *all, Position at, Tokens *words) {
+  for (int i = 0; i < all->n; i++) {
+    const Token *t = &all->at[i];
+    bool before = t->span.line < at.line || (t->span.line == at.line && t->span.end_column <= at.column);
+    bool touched = t->span.end_line == at.line && t->span.end_column == at.column && t->kind == TOKEN_NAME;
+    if (t->kind != TOKEN_COMMENT && before && !touched)
+      push(words, *t);
+  }
+}
+
+static Spot find_spot(const Tokens *words) {
+  Spot p = {.tokens = words, .n = words->n};
+  Ints open = {0}; /* round brackets */
+  for (int i = 0; i < p.n; i++) {
+    bool starts = p.depth == 0 && (i == 0 || is(&p, i - 1, ";") || is(&p, i - 1, "}"));
+    if (starts)
+      p.item = intern(words->at[i].text), p.item_start = i, open.n = 0;
+    if (is(&p, i, "{"))
+      p.depth++, open.n = 0;
+    else if (is(&p, i, "}"))
+      p.depth -= p.depth > 0, open.n = 0;
+    else if (is(&p, i, ";"))
+      open.n = 0;
+    else if (is(&p, i, "("))
+      push(&open, i);
+    else if (is(&p, i, ")") && open.n)
+      open.n--;
+  }
+  if (p.depth == 0 && (is(&p, p.n - 1, "}") || is(&p, p.n - 1, ";") || !p.n))
+    p.item = NULL;
+  if (open.n && open.at[open.n - 1] > 0) {
+    p.call = open.at[open.n - 1] + 1;
+    p.callee = intern(words->at[p.call - 2].text);
+  }
+  return p;
+}
+
+static void add(cJSON *list, const char *label, int kind, const char *detail, const char *comment) {
+  const cJSON *item;
+  cJSON_ArrayForEach(item, list) if (!strcmp(cJSON_GetObjectItem(item, "label")->valuestring, label)) return;
+  cJSON *one = cJSON_CreateObject();
+  cJSON_AddStringToObject(one, "label", label);
+  cJSON_AddNumberToObject(one, "kind", kind);
+  if (detail)
+    cJSON_AddStringToObject(one, "detail", detail);
+  if (comment && *comment)
+    cJSON_AddStringToObject(one, "documentation", comment);
+  cJSON_AddItemToArray(list, one);
+}
+
+static void add_all(cJSON *list, const char *const *names, int kind) {
+  for (; *names; names++)
+    add(list, *names, kind, NULL, NULL);
+}
+
+/* ---- settings ------------------------------------------------------------------------------------ */
+
+static void add_optimizer_arguments(cJSON *list, Name optimizer) {
+  for (int i = 0; all_optimizers[i]; i++) {
+    const Optimizer *o = all_optimizers[i];
+    if (strcmp(o->name, optimizer))
+      continue;
+    add(list, "lr", ITEM_PROPERTY, NULL, NULL);
+    for (int k = 0; k < MAX_OPTIMIZER_ARGUMENTS && o->argument[k].name; k++)
+      add(list, o->argument[k].name, ITEM_PROPERTY, NULL, NULL);
+    add(list, "decay", ITEM_PROPERTY, NULL, NULL);
+  }
+  for (int i = 0; all_lr_schedules[i]; i++)
+    for (int k = 0; k < MAX_LR_ARGUMENTS && !strcmp(all_lr_schedules[i]->name, optimizer) &&
+                    all_lr_schedules[i]->argument[k].name;
+         k++)
+      add(list, all_lr_schedules[i]->argument[k].name, ITEM_PROPERTY, NULL, NULL);
+}
+
+static void add_values(cJSON *list, const char *setting) {
+  int n;
+  const char *const *schedules = schedule_names(&n);
+  for (int i = 0; !strcmp(setting, "pipeline") && i < n; i++)
+    if (!schedule_traits(intern(schedules[i])).forward_only)
+      add(list, schedules[i], ITEM_VALUE, NULL, NULL);
+  for (int i = 0; !strcmp(setting, "optimizer") && all_optimizers[i]; i++)
+    add(list, all_optimizers[i]->name, ITEM_FUNCTION, NULL, NULL);
+  for (int i = 0; !strcmp(setting, "lr_schedule") && all_lr_schedules[i]; i++)
+    add(list, all_lr_schedules[i]->name, ITEM_FUNCTION, all_lr_schedules[i]->example, NULL);
+}
+
+static void complete_training(cJSON *list, const Spot *p) {
+  if (p->callee)
+    add_optimizer_arguments(list, p->callee);
+  else if (is(p, p->n - 1, "="))
+    add_values(list, p->tokens->at[p->n - 2].text);
+  else if (is(p, p->n - 1, ";") || is(p, p->n - 1, "{") || is(p, p->n - 1, "}")) {
+    add_all(list, train_setting_names, ITEM_PROPERTY);
+    add(list, "freeze", ITEM_KEYWORD, NULL, NULL);
+    add(list, "group", ITEM_KEYWORD, NULL, NULL);
+  }
+}
+
+static void complete_cluster(cJSON *list) {
+  static const char *const names[] = {"device",   "level",     "kind",      "memory",           "peak",
+                                      "peak_f32", "peak_tf32", "peak_bf16", "memory_bandwidth", "efficiency",
+                                      "count",    "bandwidth", "latency",   "devices",          NULL};
+  add_all(list, names, ITEM_PROPERTY);
+}
+
+/* ---- layers and models ---------------------------------------------------------------------------- */
+
+/* Those of a callee that the call does not give so far. */
+static void add_arguments(cJSON *list, const Analysis *a, const Spot *p) {
+  const Ast *layer = p->callee ? layer_seen(a, p->callee) : NULL;
+  for (int i = 0; layer && i < layer->list.n; i++) {
+    const Ast *formal = layer->list.at[i];
+    bool given = false;
+    for (int k = p->call; k + 1 < p->n; k++)
+      given |= is(p, k, formal->name) && is(p, k + 1, "=");
+    if (!given)
+      add(list, format("%s = ", formal->name), ITEM_PROPERTY, formal->a ? format("%s", ast_text(formal->a)) : NULL,
+          NULL);
+  }
+  for (int i = 0; p->callee && i < n_ops; i++)
+    for (int k = 0; !strcmp(all_ops[i]->name, p->callee) && k < MAX_ATTR && all_ops[i]->attr[k].name; k++)
+      if (all_ops[i]->attr[k].name[0] != '$')
+        add(list, format("%s = ", all_ops[i]->attr[k].name), ITEM_PROPERTY, all_ops[i]->signature, NULL);
+}
+
+static void add_callables(cJSON *list, const Analysis *a) {
+  for (int i = 0; i < a->layers.n; i++)
+    add(list, a->layers.at[i]->name, ITEM_FUNCTION, layer_text(a->layers.at[i]), layer_comment(a->layers.at[i]));
+  for (int i = 0; i < n_ops; i++)
+    if (!all_ops[i]->internal)
+      add(list, all_ops[i]->name, ITEM_FUNCTION, all_ops[i]->signature, NULL);
+  add_all(list, builtin_names, ITEM_FUNCTION);
+}
+
+/* Names of the item that stand before: arguments, what is declared and assigned, labels. */
+static void add_names(cJSON *list, const Spot *p) {
+  for (int i = p->item_start + 2; i < p->n; i++)
+    if (p->tokens->at[i].kind == TOKEN_NAME && !is(p, i - 1, ".") && !is(p, i + 1, "("))
+      add(list, p->tokens->at[i].text, ITEM_VARIABLE, NULL, NULL);
+}
+
+static void complete_body(cJSON *list, const Analysis *a, const Spot *p) {
+  static const char *const statements[] = {"if", "for", "require", "expect", NULL};
+  static const char *const of_layers[] = {"param", "buffer", "return", NULL};
+  static const char *const of_models[] = {"input", "target", "loss", "metric", "output", "param", "buffer", NULL};
+  if (p->depth && (is(p, p->n - 1, ";") || is(p, p->n - 1, "{") || is(p, p->n - 1, "}"))) {
+    add_all(list, statements, ITEM_KEYWORD);
+    add_all(list, strcmp(p->item, "layer") ? of_models : of_layers, ITEM_KEYWORD);
+  }
+  add_arguments(list, a, p);
+  add_names(list, p);
+  add_callables(list, a);
+}
+
+cJSON *complete(const Analysis *a, Position at) {
+  static const char *const items[] = {"use", "layer", "model", "train", "cluster", NULL};
+  cJSON *list = cJSON_CreateArray();
+  Tokens words = {0};
+  leave_out_comments(&a->tokens, at, &words);
+  Spot p = find_spot(&words);
+  if (!p.item)
+    add_all(list, items, ITEM_KEYWORD);
+  else if (!strcmp(p.item, "use")) {
+    Words files = {0};
+    standard_files(&files);
+    for (int i = 0; i < files.n; i++)
+      add(list, files.at[i], ITEM_MODULE, NULL, NULL);
+  } else if (!strcmp(p.item, "train"))
+    complete_training(list, &p);
+  else if (!strcmp(p.item, "cluster"))
+    complete_cluster(list);
+  else if (!is(&p, p.n - 1, "."))
+    complete_body(list, a, &p);
+  return list;
+}

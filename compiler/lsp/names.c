@@ -1,0 +1,161 @@
+/* Which names stand where in a file, and what each stands for (docs/language.md, "What a name stands for"). */
+#include <string.h>
+
+#include "lsp/internal.h"
+
+/* How a name is used, before it is known what is declared. */
+typedef enum { USE_VALUE, USE_CALL, USE_BASE, USE_KNOWN } Use;
+
+typedef struct Walk {
+  Mentions found;
+  Vec(Use) uses; /* by mention */
+  int item;
+} Walk;
+
+static void mention(Walk *w, NameKind kind, Name name, Span span, bool declares, Use use) {
+  push(&w->found, ((Mention){.kind = kind, .name = name, .span = span, .item = w->item, .declares = declares}));
+  push(&w->uses, use);
+}
+
+static void walk(Walk *w, const Ast *a);
+
+static void walk_list(Walk *w, AstList list) {
+  for (int i = 0; i < list.n; i++)
+    walk(w, list.at[i]);
+}
+
+/* A declaration: its sizes may be names, which arguments bind. */
+static void walk_declaration(Walk *w, const Ast *a) {
+  for (int i = 0; i < a->list.n; i++) {
+    const Ast *size = a->list.at[i];
+    if (a->kind == AST_FORMAL && size->kind == AST_NAME)
+      mention(w, NAME_VARIABLE, size->name, size->span, true, USE_KNOWN);
+    else
+      walk(w, size);
+  }
+  walk(w, a->a);
+  if (a->b) /* an option: its name is the language's */
+    walk(w, a->b->a);
+  mention(w, NAME_VARIABLE, a->name, a->span2, true, USE_KNOWN);
+}
+
+/* The name that members and subscripts are of, `h` of h[0].attn. */
+static void walk_base(Walk *w, const Ast *a, bool label) {
+  if (a->kind == AST_NAME) {
+    mention(w, label ? NAME_LABEL : NAME_UNKNOWN, a->name, a->span, label, label ? USE_KNOWN : USE_BASE);
+  } else if (a->kind == AST_MEMBER) {
+    walk_base(w, a->a, label);
+  } else if (a->kind == AST_INDEX) {
+    walk_base(w, a->a, label);
+    walk_list(w, a->list);
+  } else {
+    walk(w, a);
+  }
+}
+
+static void walk_call(Walk *w, const Ast *a) {
+  Name callee = a->a->kind == AST_NAME ? a->a->name : NULL;
+  if (callee)
+    mention(w, NAME_UNKNOWN, callee, a->a->span, false, USE_CALL);
+  else
+    walk(w, a->a);
+  for (int i = 0; i < a->list.n; i++) {
+    const Ast *argument = a->list.at[i];
+    if (argument->name) {
+      mention(w, NAME_ARGUMENT, argument->name, argument->span2, false, USE_KNOWN);
+      w->found.at[w->found.n - 1].callee = callee;
+    }
+    walk(w, argument->a);
+  }
+}
+
+static void walk(Walk *w, const Ast *a) {
+  if (!a)
+    return;
+  switch (a->kind) {
+  case AST_NAME: mention(w, NAME_UNKNOWN, a->name, a->span, false, USE_VALUE); return;
+  case AST_CALL: walk_call(w, a); return;
+  case AST_MEMBER: walk_base(w, a, false); return;
+  case AST_LABEL:
+    walk_base(w, a->a, true);
+    walk(w, a->b);
+    return;
+  case AST_FORMAL:
+  case AST_PARAM:
+  case AST_BUFFER:
+  case AST_INPUT:
+  case AST_TARGET: walk_declaration(w, a); return;
+  case AST_ASSIGN:
+    walk(w, a->a);
+    for (int i = 0; i < a->list.n; i++)
+      if (a->list.at[i]->kind == AST_NAME)
+        mention(w, NAME_VARIABLE, a->list.at[i]->name, a->list.at[i]->span, true, USE_KNOWN);
+    return;
+  case AST_FOR:
+    walk(w, a->a);
+    mention(w, NAME_VARIABLE, a->name, a->span2, true, USE_KNOWN);
+    walk(w, a->b);
+    return;
+  case AST_METRIC: walk(w, a->a); return;
+  case AST_OUTPUT:
+    if (a->a)
+      walk(w, a->a);
+    else
+      mention(w, NAME_UNKNOWN, a->name, a->span2, false, USE_VALUE);
+    return;
+  default:
+    walk(w, a->a);
+    walk(w, a->b);
+    walk(w, a->c);
+    walk_list(w, a->list);
+  }
+}
+
+static void walk_item(Walk *w, const Ast *a) {
+  switch (a->kind) {
+  case AST_USE: mention(w, NAME_FILE, a->name, a->span2, false, USE_KNOWN); break;
+  case AST_TRAIN: mention(w, NAME_MODEL, a->name, a->span2, false, USE_KNOWN); break;
+  case AST_LAYER:
+  case AST_MODEL:
+    mention(w, a->kind == AST_LAYER ? NAME_LAYER : NAME_MODEL, a->name, a->span2, true, USE_KNOWN);
+    walk_list(w, a->list);
+    walk(w, a->a);
+    break;
+  default: break;
+  }
+}
+
+static bool declared(const Mentions *all, NameKind kind, Name name, int item) {
+  for (int i = 0; i < all->n; i++)
+    if (all->at[i].declares && all->at[i].kind == kind && all->at[i].name == name && all->at[i].item == item)
+      return true;
+  return false;
+}
+
+static bool is_layer(const AstList *layers, Name name) {
+  for (int i = 0; i < layers->n; i++)
+    if (layers->at[i]->name == name)
+      return true;
+  return false;
+}
+
+static NameKind kind_of(const Mentions *all, const Mention *m, Use use, const AstList *layers) {
+  bool label = declared(all, NAME_LABEL, m->name, m->item);
+  if (use == USE_BASE && label)
+    return NAME_LABEL;
+  if (declared(all, NAME_VARIABLE, m->name, m->item))
+    return NAME_VARIABLE;
+  return is_layer(layers, m->name) ? NAME_LAYER : label ? NAME_LABEL : NAME_UNKNOWN;
+}
+
+Mentions mentions_of(const Ast *file, const AstList *layers) {
+  Walk w = {0};
+  for (int i = 0; i < file->list.n; i++) {
+    w.item = i;
+    walk_item(&w, file->list.at[i]);
+  }
+  for (int i = 0; i < w.found.n; i++)
+    if (w.uses.at[i] != USE_KNOWN)
+      w.found.at[i].kind = kind_of(&w.found, &w.found.at[i], w.uses.at[i], layers);
+  return w.found;
+}

@@ -1,0 +1,41 @@
+# Passes that --audit runs twice leave the same results, under every schedule, with dropout, recomputation, replicas and
+# running averages; a bit that one run of them computes otherwise is found and named.  twice.sh PDC INJECT
+pdc=$1 inject=$2
+. "$(dirname "$0")/../launch.sh"
+level=-O0
+text=$top/tests/reference/text.txt
+gpt="-D n_layer=4 -D n_ctx=16 -D vocab_size=128 -D n_embd=16 -D n_head=2 -D p_drop=0.1 -D batch=8 --microbatch 2"
+
+# same NAME RANKS DATA OPTIONS... MODEL: the same weights and figures without --audit and with it, and the planned memory.
+same() {
+  name=$1 ranks=$2 data=$3
+  shift 3
+  build "$name" -n "$ranks" --stages 2 "$@" || return
+  for audit in "" --audit=1 --audit=2; do
+    launch "$ranks" "$name" --data $data --steps 6 $audit --log "log$audit" --save "w$audit" || complain "$name $audit"
+    figures "log$audit" >"figures$audit"
+    cmp w "w$audit" && cmp figures "figures$audit" || complain "$name: $audit changes results"
+  done
+  grep -q '"audit_copy_bytes":\[[1-9]' log--audit=1 || complain "$name: no pass is run twice"
+}
+
+# named RANK NUMBER WHAT: a bit of what the rank's NUMBER-th product has computed changes.
+named() {
+  $mpirun -n 2 -x LD_PRELOAD="$inject" -x PD_FAULT="compute:$2:$1" "$name/train" --quiet --peak 1e9 --timeout 60 \
+    --data "$text" --steps 6 --audit 1 >out 2>err && complain "$name: product $2 of rank $1 is not found"
+  grep -q "fault: compute" err || complain "$name: no bit was changed: $(cat err)"
+  grep -Eq "^pd: rank $1 \(stage $1\): --audit: step 1: $3" err || complain "$name: product $2 of rank $1: $(cat err)"
+}
+
+same 2bw 2 "$text" $gpt --schedule 2bw "$top/models/gpt2.pdm"
+named 0 2 "forward of microbatch 1, .* leave the same in 'h.0"
+named 1 9 "forward of microbatch 1, .* leave the same in 'logits"
+same flush 2 "$text" $gpt --schedule flush --recompute on "$top/models/gpt2.pdm"
+same zb_h1 2 "$text" $gpt --schedule zb_h1 "$top/models/gpt2.pdm"
+same gpipe 2 "$text" $gpt --schedule gpipe "$top/models/gpt2.pdm"
+same interleaved 2 "$text" $gpt --schedule interleaved --recompute on "$top/models/gpt2.pdm"
+same replicas 3 "$text" $gpt --schedule 2bw --replicas 2,1 "$top/models/gpt2.pdm"
+same averages 2 "$text" --microbatch 2 --schedule 2bw "$top/tests/bits/images.pdm"
+of_c=bf16
+same bf16 2 "$text" $gpt --schedule flush "$top/models/gpt2.pdm"
+exit $failed
