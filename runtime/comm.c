@@ -1,7 +1,8 @@
 /* Messages between neighbouring stages. A route is one direction over one cut, seen from one end: at the
  * receiving end one microbatch's receives are posted at a time, at the sending end one transfer a slot. Its
  * other end may have several ranks, each with a line of its own: which one a microbatch comes from or goes to
- * follows from the microbatch's number, and messages between the same two ranks keep their order. Nothing here
+ * follows from the microbatch's number, and messages between the same two ranks keep their order. Where both see the receiver's slots, and the receive is posted
+ * as a pass begins, the pass writes what it sends where it is read; nobody waits for that. Nothing here
  * relies on a message being buffered: sends are awaited only when their slot is needed again, receives are
  * posted before anything waits for them. The host waits for messages to pass (transfer.h), and before it uses a
  * transfer again, until its last messages are through: no further does it get ahead of a device. */
@@ -18,6 +19,8 @@ MPI_Comm pd_comm_control, pd_comm_replicas, pd_comm_ties, pd_comm_figures, pd_co
     pd_comm_signals = MPI_COMM_NULL;
 static MPI_Comm comm_channels, comm_validation;
 
+enum { VALUES = 1024 }; /* tags of a cut in one direction */
+
 /* What a route carries; the receiving ones come first. */
 enum route_kind { ACTIVATIONS_IN, GRADIENTS_IN, ACTIVATIONS_OUT, GRADIENTS_OUT, N_KINDS };
 
@@ -26,6 +29,7 @@ struct route {
   const char *what;
   enum pd_work work;
   int stage, tag;         /* at the other end; of the first value: the others follow */
+  char **slot;            /* by slot, where its microbatch's values are: in the arena, or at the receiver's */
   int64_t posted, passed; /* the last microbatch whose messages were; passed: of those received */
   int n_transfers; /* microbatch k's is at k % n_transfers: two at least, so that the host is ahead of one */
   struct pd_transfer **transfer, *validation;
@@ -148,17 +152,34 @@ void pd_emulate(double seconds) {
 
 /* ---- routes ----------------------------------------------------------------------------------- */
 
-static void *value_at(const struct pd_channel *c, int value, int64_t slot) {
-  return pd.arena + c->values[value].offset + (size_t)slot * c->stride;
+size_t pd_channel_start(const struct pd_channel *c) {
+  size_t start = SIZE_MAX;
+  for (int i = 0; i < c->n_values; i++)
+    if (c->values[i].offset < start) start = c->values[i].offset;
+  return c->n_values ? start : 0;
+}
+
+static char *in_arena(const struct pd_channel *c, int64_t slot) {
+  return pd.arena + pd_channel_start(c) + (size_t)slot * c->stride;
+}
+
+static struct pd_line *line_to(enum route_kind kind, const struct route *l, enum line_kind line, int peer) {
+  return lines[kind][line][peer - pd_rank_of(l->stage, 0)];
 }
 
 static void post(enum route_kind kind, const struct route *l, struct pd_transfer *t, enum line_kind line, int peer,
                  int64_t slot) {
   const struct pd_channel *c = l->channel;
+  size_t start = pd_channel_start(c);
+  char *at = line == VALIDATION ? in_arena(c, slot) : l->slot[slot];
   for (int i = 0; i < c->n_values; i++)
-    messages[i] =
-        (struct pd_message){peer, kind >= ACTIVATIONS_OUT, l->tag + i, value_at(c, i, slot), c->values[i].bytes};
-  pd_transfer_post(t, lines[kind][line][peer - pd_rank_of(l->stage, 0)], c->n_values, messages);
+    messages[i] = (struct pd_message){peer, kind >= ACTIVATIONS_OUT, l->tag + i, at + c->values[i].offset - start,
+                                      c->values[i].bytes};
+  pd_transfer_post(t, line_to(kind, l, line, peer), c->n_values, messages);
+}
+
+static enum line_kind line_of(enum route_kind kind) {
+  return kind == ACTIVATIONS_IN || kind == ACTIVATIONS_OUT ? ACTIVATIONS : GRADIENTS;
 }
 
 /* Posts the messages of microbatch k, once those that the transfer carried last are through. */
@@ -167,8 +188,7 @@ static void post_microbatch(enum route_kind kind, struct route *l, int64_t k) {
   int64_t before = k - l->n_transfers;
   pd_wait_until(is_through, transfer_of(l, k), l->what, before > 0 ? pd_number(before) : -1,
                 sends ? "to be taken by" : "from", before > 0 ? peer_of(l, before) : -1);
-  post(kind, l, transfer_of(l, k), kind == ACTIVATIONS_IN || kind == ACTIVATIONS_OUT ? ACTIVATIONS : GRADIENTS,
-       peer_of(l, k), k % l->channel->slots);
+  post(kind, l, transfer_of(l, k), line_of(kind), peer_of(l, k), k % l->channel->slots);
   l->posted = k;
 }
 
@@ -235,9 +255,31 @@ static void await_slot(const struct route *l, int64_t number, int64_t k) {
     pd_trace(PD_WAIT, number, peer, start, pd_seconds());
 }
 
+static bool validates; /* while microbatches of the training are in flight */
+
+/* How many slots a receiver must have for the sender's own uses of one to be over before it comes up again: as many
+ * microbatches of the pipeline as there are between two in one slot of the sender's. Validations come in between. */
+static int64_t least_slots(const struct route *l) {
+  int theirs = pd.stage->replicas[l->stage];
+  if (!l->channel->kept) return 1;
+  if (validates && l->work == PD_SEND_ACTIVATIONS) return INT64_MAX;
+  return (l->channel->slots * (int64_t)pd_replicas() + theirs - 1) / theirs;
+}
+
+/* Microbatch k's slot, from now on: that in which its receiver expects it, or one of the arena. */
+static void choose_slot(enum route_kind kind, struct route *l, int64_t k) {
+  const struct pd_channel *c = l->channel;
+  if (!c->n_values) return;
+  const struct pd_line *line = line_to(kind, l, line_of(kind), peer_of(l, k));
+  char *there = pd_line_slot(line, l->tag / (2 * VALUES), least_slots(l), c);
+  l->slot[k % c->slots] = there ? there : in_arena(c, k % c->slots);
+}
+
 static void await_turn(enum route_kind kind, int64_t number) {
   struct pd_turn turn = pd_turn(number, kind == GRADIENTS_OUT);
-  await_slot(&routes[kind][turn.chunk], number, turn.k);
+  struct route *l = &routes[kind][turn.chunk];
+  await_slot(l, number, turn.k);
+  choose_slot(kind, l, turn.k);
 }
 
 static void send(enum route_kind kind, int64_t number) {
@@ -260,7 +302,6 @@ void pd_await_gradients_slot(int64_t k) { await_turn(GRADIENTS_OUT, k); }
 /* Two ranks may share several cuts: a cut's tags follow from the chunk before it and the direction. MPI
  * promises tags up to 32767. */
 static void open_route(enum route_kind kind, int chunk) {
-  enum { VALUES = 1024 };
   const struct pd_stage *s = pd.stage;
   const struct pd_channel *const channels[] = {s->activations_in, s->gradients_in, s->activations_out,
                                                s->gradients_out};
@@ -285,13 +326,15 @@ static size_t largest(const struct pd_channel *c) {
   return bytes;
 }
 
-static void make_transfers(struct route *l, bool validates) {
+static void make_transfers(struct route *l, bool to_validate) {
   const struct pd_channel *c = l->channel;
   if (!c->n_values) return;
   l->n_transfers = c->slots > 1 ? c->slots : 2;
+  l->slot = pd_allocate(sizeof *l->slot * (size_t)c->slots);
+  for (int i = 0; i < c->slots; i++) l->slot[i] = in_arena(c, i);
   l->transfer = pd_allocate(sizeof *l->transfer * (size_t)l->n_transfers);
   for (int i = 0; i < l->n_transfers; i++) l->transfer[i] = pd_transfer_new(c->n_values, largest(c));
-  if (validates) l->validation = pd_transfer_new(c->n_values, largest(c));
+  if (to_validate) l->validation = pd_transfer_new(c->n_values, largest(c));
 }
 
 /* A line to be opened. The key is the same at both ends, and no two lines between any ranks share one: opened in
@@ -301,6 +344,8 @@ struct opening {
   struct pd_line **line;
   MPI_Comm comm;
   int peer;
+  bool sends;
+  enum line_kind kind;
 };
 
 static int by_key(const void *a, const void *b) {
@@ -330,13 +375,17 @@ static int list_lines(enum route_kind kind, enum line_kind line, struct opening 
     if (!share_microbatches(pd.replica, pd_replicas(), r, w)) continue;
     int peer = pd_rank_of(stage, r);
     int64_t from = sends ? pd.rank : peer, to_rank = sends ? peer : pd.rank;
-    to[n++] = (struct opening){(from * pd.ranks + to_rank) * N_LINE_KINDS + line, &lines[kind][line][r],
-                               line == VALIDATION ? comm_validation : comm_channels, peer};
+    to[n++] = (struct opening){(from * pd.ranks + to_rank) * N_LINE_KINDS + line,
+                               &lines[kind][line][r],
+                               line == VALIDATION ? comm_validation : comm_channels,
+                               peer,
+                               sends,
+                               line};
   }
   return n;
 }
 
-static void open_lines(bool validates) {
+static void open_lines(void) {
   struct opening *opening = pd_allocate(sizeof *opening * N_KINDS * 2 * (size_t)pd.ranks);
   int n = 0;
   for (int i = 0; i < N_KINDS; i++) {
@@ -348,13 +397,19 @@ static void open_lines(bool validates) {
   for (int i = 0; i < n; i++) {
     int peer = opening[i].peer, ranks[2] = {pd.rank < peer ? pd.rank : peer, pd.rank < peer ? peer : pd.rank};
     *opening[i].line = pd_line_open(opening[i].comm, 2, ranks, PD_COMPUTING);
+    if (opening[i].kind != VALIDATION)
+      pd_line_share(*opening[i].line, peer, opening[i].sends, opening[i].kind == GRADIENTS);
   }
   free(opening);
 }
 
+static void *slot_of(const struct route *l, int64_t k) { return l->slot[k % l->channel->slots]; }
+void *pd_activations_slot(int chunk, int64_t k) { return slot_of(&routes[ACTIVATIONS_OUT][chunk], k); }
+void *pd_gradients_slot(int chunk, int64_t k) { return slot_of(&routes[GRADIENTS_OUT][chunk], k); }
+
 void pd_comm_start(void) {
   const struct pd_stage *s = pd.stage;
-  bool validates = pd_evaluation_data && !s->inference; /* while microbatches of the training are in flight */
+  validates = pd_evaluation_data && !s->inference;
   int values = 0;
   for (int i = 0; i < N_KINDS; i++)
     for (int c = 0; c < s->chunks; c++) {
@@ -364,7 +419,7 @@ void pd_comm_start(void) {
       if (l->channel->n_values > values) values = l->channel->n_values;
     }
   messages = pd_allocate(sizeof *messages * (size_t)values);
-  open_lines(validates);
+  open_lines();
   int64_t batch = pd_own_microbatches() * s->chunks, done = pd.first_step * batch;
   if (pd_device_name()) first_passes = done + batch;
   if (s->generation) first_passes = INT64_MAX; /* any step may be the last */

@@ -85,6 +85,8 @@ extern MPI_Comm pd_comm_control, pd_comm_replicas, pd_comm_ties, pd_comm_figures
 void pd_comm_open(int stage); /* after MPI_Init: the communicators, and this rank's number */
 void pd_comm_start(void);     /* posts the first receives */
 void pd_comm_finish(void);    /* waits until every message of this rank is out */
+/* A channel's slot 0, bytes into the arena: values may stand in any order in a slot. 0: it is empty. */
+size_t pd_channel_start(const struct pd_channel *c);
 /* Waits until ready(of) says so, progressing everything else. When --timeout passes the launch ends with
  * "waited S s for WHAT NUMBER (from|to) rank PEER"; number < 0 and peer < 0 are left out. False when there
  * was nothing to wait for. */

@@ -1,6 +1,7 @@
 /* The log (JSON lines) and what a person sees while it runs; both by rank 0. */
 #define _GNU_SOURCE
 #include "internal.h"
+#include "transfer.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -105,6 +106,7 @@ void pd_log_start(double all_ranks_peak) {
        s->schedule, (long long)s->batch, (long long)s->microbatch, (long long)s->microbatches,
        (long long)s->model_parameters, pd_device_threads(), (unsigned long long)pd.seed);
   if (pd_device_name()) line(",\"device\":\"%s\"", pd_device_name());
+  if (pd_messages_travel()) line(",\"messages\":\"%s\"", pd_messages_travel());
   if (peak > 0)
     line(",\"peak_flops\":%.4g,\"peak_source\":\"%s\"", peak, pd_options.peak > 0 ? "given" : "measured");
   if (pd.first_step) line(",\"first_step\":%lld", (long long)pd.first_step);

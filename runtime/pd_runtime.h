@@ -139,6 +139,7 @@ struct pd_channel { /* the values that cross one cut in one direction, sent as o
   int n_values; /* 0: there is no such cut */
   int slots;
   size_t stride; /* between slots */
+  bool kept;     /* sent: what is sent is read here later, too */
 };
 
 struct pd_optimizer; /* an update rule (internal.h) */
@@ -301,6 +302,10 @@ void pd_send_gradients(int64_t k);
 /* Waits until the slots that microbatch k will write for sending are free. */
 void pd_await_activations_slot(int64_t k);
 void pd_await_gradients_slot(int64_t k);
+/* From then on: the slot of a chunk's microbatch k that is for sending, in the arena or, laid out alike, where its reader
+ * on this machine has it. What is sent in a validation, or made again by a recomputation, stands in the arena. */
+void *pd_activations_slot(int chunk, int64_t k);
+void *pd_gradients_slot(int chunk, int64_t k);
 
 /* ---- data (load.c) --------------------------------------------------------------------------- */
 /* Copies microbatch k's input number `input` (index into stage->inputs) to `to`: [microbatch][dim...]. */

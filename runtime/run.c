@@ -229,7 +229,8 @@ static struct same *gather_same(const struct pd_stage *s, const struct pd_option
                (o->checkpoint != NULL) << 6 | o->resume << 7 | (o->trace != NULL) << 8 | o->augment.flip << 9 |
                (o->comm && !strcmp(o->comm, "nccl")) << 10 | (o->comm && !strcmp(o->comm, "mpi")) << 11 |
                o->token_bytes << 13 | o->check_messages << 16 | o->resume_or_start << 17 | o->resume_anyway << 18 |
-               o->checkpoint_optional << 19;
+               o->checkpoint_optional << 19 | (o->comm && !strcmp(o->comm, "shared")) << 20 |
+               (o->comm != NULL) << 21;
   snprintf(mine.plan, sizeof mine.plan, "%s", s->plan_hash);
   struct same *all = pd_allocate(sizeof *all * (size_t)pd.ranks);
   MPI_Request request;

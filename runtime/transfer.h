@@ -1,6 +1,6 @@
 /* Messages of arena memory between ranks, and what is added up between them. As with device.h one of two folders
  * implements this:
- *   host/ MPI reads and writes the arena;
+ *   host/ ranks of a machine see each other's receive slots, otherwise MPI reads and writes the arena (--comm);
  *   cuda/ NCCL moves device memory in streams of its own, or MPI does from pinned copies (--comm).
  * Work and messages keep an order without the host's waiting for it: a message starts behind all work that was
  * asked for on its side before it was posted, and once a transfer has passed, work asked for later on its side
@@ -33,11 +33,21 @@ struct pd_message {
 bool pd_transfers_start(char *why);
 void pd_transfers_finish(void); /* collective: no message is under way any more */
 void pd_transfers_abort(void);  /* the launch fails: device work that waits for other ranks is let go */
+const char *
+pd_messages_travel(void); /* between stages, for the log: "shared memory", "mpi"; NULL: there are none */
 
 /* A line carries messages among these n ranks, ascending, of which this is one. Opening is collective among them.
  * Two that one rank opens one after the other no other rank may open the other way around. */
 struct pd_line;
 struct pd_line *pd_line_open(MPI_Comm comm, int n, const int *ranks, enum pd_side side);
+/* From the start, by both ends: the line carries messages between neighbouring stages one way, all of a direction
+ * between the two ranks, and of them one receive at a time is posted. They may go through memory that both see. */
+void pd_line_share(struct pd_line *line, int peer, bool sends, bool gradients);
+/* At the sending end: the slot into which what is posted next on the line will be received, if this rank can write
+ * there, the receive is posted, its values are laid out as the channel's are here, and the receiver has so many slots
+ * at least; else NULL. `cut`: the chunk before it. */
+struct pd_channel;
+char *pd_line_slot(const struct pd_line *line, int cut, int64_t least, const struct pd_channel *c);
 
 /* A transfer is so many messages, of so many bytes each, at most; made at start and used again and again. */
 struct pd_transfer;

@@ -117,6 +117,19 @@ void made_add(Strings *made, const char *name);
 /* Whether none of the names wanted stands there without being listed; false after a diagnostic. */
 bool made_spares(const char *directory, const Strings *made, const Strings *wanted);
 
+/* ---- programs that need not be made again (reuse.c) ------------------------------------------ */
+
+#define reuse_list ".pdc-programs" /* in DIR */
+bool reuse_list_exists(const Output *out);
+/* What all programs of a build are made of beside their sources and commands: the compiler, the runtime's library and
+ * headers, the processor. NULL: it cannot be told, and nothing is taken over. */
+const char *reuse_origin(const Options *o, const Output *out);
+/* Puts DIR's program of this stage into the new build, if the list says that it was made of the same and it has not
+ * changed since; else false. */
+bool reuse_program(const Options *o, const Output *out, const char *origin, int stage);
+bool reuse_write(const Options *o, const Output *out,
+                 const char *origin); /* the list of the new build's programs; false after a diagnostic */
+
 /* ---- commands (command.c; c.c, cuda.c) ------------------------------------------------------- */
 
 /* How a target's programs are compiled and linked. */
@@ -184,8 +197,8 @@ void print_version(void); /* pdc's, and what it stands on */
 
 /* ---- running compilers (cc.c) ---------------------------------------------------------------- */
 
-/* Compiles the stages, beside their places, several at a time; false after diagnostics. With -### prints the commands
- * only. */
+/* Compiles the stages, beside their places, several at a time, but for those whose programs DIR has already; false after
+ * diagnostics. With -### prints the commands only. */
 bool cc_stages(const Options *o, const Output *out);
 /* Starts a command without a shell; `out`: where its standard output goes, -1: unchanged. -1 after a diagnostic. */
 pid_t command_start(const Strings *command, int out);

@@ -138,7 +138,8 @@ static bool sync_program(const char *path) {
   return good;
 }
 
-static bool compile_all(const Options *o, const Output *out, const char *directory) {
+/* origin: of programs that may be taken over; NULL: none may. */
+static bool compile_all(const Options *o, const Output *out, const char *directory, const char *origin) {
   long processors = sysconf(_SC_NPROCESSORS_ONLN);
   int at_once = processors < 2 ? 2 : processors > 8 ? 8 : (int)processors;
   Job *job = alloc((size_t)out->n_stages * sizeof *job);
@@ -147,6 +148,10 @@ static bool compile_all(const Options *o, const Output *out, const char *directo
   while (done < out->n_stages) {
     if (started < out->n_stages && started - done < at_once && good) {
       Job *j = &job[started];
+      if (origin && reuse_program(o, out, origin, started)) {
+        started++;
+        continue;
+      }
       const char *name = source_name(out->toolchain, started);
       j->source = format("%s/%s", out->directory, name);
       Strings command = compile_command(o, out->toolchain, format("%s/%s", directory, name),
@@ -168,17 +173,19 @@ static bool compile_all(const Options *o, const Output *out, const char *directo
 
 bool cc_stages(const Options *o, const Output *out) {
   if (o->dry_run)
-    return compile_all(o, out, out->directory);
+    return compile_all(o, out, out->directory, NULL);
   if (!can_compile(o, out->toolchain))
     return false;
-  const char *directory = directory_for(out);
-  bool good = leave_directory(out, directory, directory && compile_all(o, out, directory));
+  const char *directory = directory_for(out), *origin = reuse_list_exists(out) ? reuse_origin(o, out) : NULL;
+  bool in_place = directory && !strcmp(directory, new_directory(out));
+  bool good =
+      leave_directory(out, directory, directory && compile_all(o, out, directory, in_place ? origin : NULL));
   if (!good && diagnostic_last())
     help(diagnostic_last(), "'-S' writes the sources and compiles nothing; what was in '%s' before is unchanged",
          out->directory);
   for (int i = 0; i < out->n_stages && good; i++)
     good = sync_program(in_new(out, program_name(i)));
-  return good;
+  return good && reuse_write(o, out, origin ? origin : reuse_origin(o, out));
 }
 
 char *command_output(const Strings *command, const char *what) {

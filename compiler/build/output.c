@@ -175,6 +175,8 @@ static Strings names_of(const Options *o, const Output *out, const Strings *made
     push(&names, program_name(i));
   }
   push(&names, "plan.json");
+  if (!o->sources_only)
+    push(&names, reuse_list);
   if (o->dependencies || made_has(made, dependencies))
     push(&names, dependencies);
   push(&names, "app");
@@ -292,8 +294,9 @@ static bool move_all(const Options *o, const Output *out, const Strings *made, c
         !move(out, source_name(out->toolchain, i)))
       return false;
   }
-  return move(out, "plan.json") && (!o->dependencies || move(out, format("%s.d", out->model))) &&
-         move(out, "app") && move(out, out->launcher);
+  return move(out, "plan.json") && (o->sources_only || move(out, reuse_list)) &&
+         (!o->dependencies || move(out, format("%s.d", out->model))) && move(out, "app") &&
+         move(out, out->launcher);
 }
 
 bool output_install(const Options *o, const Output *out) {

@@ -209,15 +209,23 @@ static void print_constants(Emit *e) {
 
 /* ---- a microbatch ---------------------------------------------------------------------------- */
 
-/* A chunk's slot of microbatch k. A recomputation writes what was sent into an extra slot behind the others, which
- * no message uses. */
-static Name slot_text(const Emit *e, BufferKind kind, int chunk, bool recomputing) {
-  return internf(kind == BUFFER_SENT && recomputing ? "&arena->%s[%s]" : "&arena->%s[k %% %s]",
-                 chunk_member(e, kind, chunk), chunk_slots(e, kind, chunk));
+/* What a pass runs for: a microbatch that is trained on, or inferred; once more; a validation. */
+typedef enum { FOR_MICROBATCH, AGAIN, FOR_VALIDATION } Purpose;
+
+/* A chunk's slot of microbatch k. What is sent stands where its reader may have its slots. A recomputation writes it
+ * into an extra slot behind the others, which no message uses, and a validation into those of the arena. */
+static Name slot_text(const Emit *e, BufferKind kind, int chunk, Purpose purpose) {
+  Name member = chunk_member(e, kind, chunk), slots = chunk_slots(e, kind, chunk);
+  if (kind == BUFFER_SENT && purpose == AGAIN)
+    return internf("&arena->%s[%s]", member, slots);
+  if ((kind == BUFFER_SENT || kind == BUFFER_GRADIENT_SENT) && purpose != FOR_VALIDATION)
+    return internf("(%s *)%s(%d, k)", chunk_struct(e, kind, chunk),
+                   kind == BUFFER_SENT ? "pd_activations_slot" : "pd_gradients_slot", chunk);
+  return internf("&arena->%s[k %% %s]", member, slots);
 }
 
 /* The values a pass is called with, in the order of its parameters. */
-static Names pass_arguments(Emit *e, Pass pass, const char *weights, bool recomputing) {
+static Names pass_arguments(Emit *e, Pass pass, const char *weights, Purpose purpose) {
   PassParameters p = pass_parameters(e, pass);
   Names list = {0};
   if (p.first)
@@ -227,7 +235,7 @@ static Names pass_arguments(Emit *e, Pass pass, const char *weights, bool recomp
     push(&list, kind == BUFFER_WEIGHT        ? intern(weights)
                 : kind == BUFFER_FROZEN      ? intern("&arena->frozen")
                 : kind == BUFFER_ACCUMULATOR ? intern("&arena->gradients[batch % ACCUMULATORS]")
-                                             : slot_text(e, kind, pass.chunk, recomputing));
+                                             : slot_text(e, kind, pass.chunk, purpose));
   }
   return list;
 }
@@ -294,8 +302,8 @@ static void print_figures(Emit *e, int indent, int chunk, const char *function, 
   }
 }
 
-static void print_call_pass(Emit *e, int indent, Pass pass, const char *weights, bool recomputing) {
-  Names list = pass_arguments(e, pass, weights, recomputing);
+static void print_call_pass(Emit *e, int indent, Pass pass, const char *weights, Purpose purpose) {
+  Names list = pass_arguments(e, pass, weights, purpose);
   const char *function = pass_name(e, pass), *caller = e->dialect->caller;
   char *head = caller ? format("%s(%s%s", caller, function, list.n ? ", " : "") : format("%s(", function);
   int more = caller ? (int)strlen(caller) + 1 : (int)strlen(head);
@@ -321,7 +329,7 @@ static void print_work(Emit *e, int indent, Pass pass, bool recomputing) {
   if (pass_uses(e, pass, BUFFER_ACCUMULATOR))
     text_add(&e->out, "%*sconst int64_t batch = (k - 1) / MICROBATCHES;\n", indent, "");
   bool again = recomputing || (pass.kind == PASS_BACKWARD && program_recomputes(e->p));
-  print_call_pass(e, indent, pass, used_weights(e), again);
+  print_call_pass(e, indent, pass, used_weights(e), again ? AGAIN : FOR_MICROBATCH);
   if (forward)
     print_figures(e, indent, pass.chunk,
                   format("%s_%s", work_prefix(e), e->g->generation.context ? "logits" : "figure"), "k");
@@ -419,7 +427,7 @@ static void print_validate(Emit *e) {
     print_loads(e, 4, c, "pd_evaluation_load", "v");
     if (e->dialect->at_says_training && pass_reads_now(e, (Pass){PASS_FORWARD, c}))
       text_add(&e->out, "    %s\n", e->dialect->at);
-    print_call_pass(e, 4, (Pass){PASS_FORWARD, c}, "w", false);
+    print_call_pass(e, 4, (Pass){PASS_FORWARD, c}, "w", FOR_VALIDATION);
     print_figures(e, 4, c, "pd_evaluation_figure", "v");
     if (chunk_buffers(e->k, &e->k->sent, c).n)
       text_add(&e->out, "    pd_evaluation_send(%s, k %% %s);\n", turn, chunk_slots(e, BUFFER_SENT, c));

@@ -299,6 +299,13 @@ static void channel_table(Emit *e, const Channel *channel, int chunk) {
   text_add(&e->out, "};\n\n");
 }
 
+/* Whether passes behind the one that makes it read what a chunk sends: a recomputation makes it again for them. */
+static bool read_later(const Emit *e, BufferKind sent, int chunk) {
+  if (sent == BUFFER_SENT && !program_recomputes(e->p) && pass_uses(e, (Pass){PASS_BACKWARD, chunk}, sent))
+    return true;
+  return (sent == BUFFER_SENT || sent == BUFFER_GRADIENT_SENT) && pass_uses(e, (Pass){PASS_WEIGHTS, chunk}, sent);
+}
+
 static void channel_field(Emit *e, const Channel *channel) {
   if (channel->buffers->n == 0)
     return;
@@ -313,6 +320,8 @@ static void channel_field(Emit *e, const Channel *channel) {
     if (n) {
       push(&fields, internf(".slots = %s", chunk_slots(e, channel->kind, c)));
       push(&fields, internf(".stride = sizeof(struct %s)", part));
+      if (read_later(e, channel->kind, c))
+        push(&fields, intern(".kept = true"));
     }
     text_list(&e->out, 5, "    {", &fields, "},\n");
   }

@@ -77,10 +77,25 @@ bool pd_transfers_start(char *why) {
   return true;
 }
 
+const char *pd_messages_travel() {
+  if (pd.stage->n_stages < 2) return NULL;
+  return transport == &pd_nccl_transport ? "nccl" : "mpi";
+}
+
 /* ---- transfer.h ------------------------------------------------------------------------------ */
 
 pd_line *pd_line_open(MPI_Comm comm, int n, const int *ranks, pd_side side) {
   return transport->open(comm, n, ranks, side == PD_COMPUTING ? pd_stream : pd_exchange_stream);
+}
+
+/* Kernels write to memory of their own device alone. */
+void pd_line_share(pd_line *line, int peer, bool sends, bool gradients) {
+  (void)line, (void)peer, (void)sends, (void)gradients;
+}
+
+char *pd_line_slot(const pd_line *line, int cut, int64_t least, const pd_channel *c) {
+  (void)line, (void)cut, (void)least, (void)c;
+  return NULL;
 }
 
 pd_transfer *pd_transfer_new(int messages, size_t bytes) { return transport->make(messages, bytes); }

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE /* sched_getaffinity */
 #include "device.h"
 #include "internal.h"
+#include "shared.h"
 #include "kernels/pd_bf16.h"
 
 #include <errno.h>
@@ -31,9 +32,20 @@ static bool map_arena(const struct pd_stage *s, char *why) {
   if (!pd.arena)
     return pd_refuse(why, "cannot get the %.1f MiB this stage was planned to use: %s",
                      (double)s->arena_bytes / (1 << 20), strerror(errno));
-  if (pd_options.emulate) /* what the passes would touch */
-    for (size_t i = 0; i < s->arena_bytes; i += 4096) *(volatile char *)(pd.arena + i) = 0;
   return true;
+}
+
+/* What the passes would touch. */
+static void touch_arena(const struct pd_stage *s) {
+  for (size_t i = 0; i < s->arena_bytes; i += 4096) *(volatile char *)(pd.arena + i) = 0;
+}
+
+/* Each rank sees its own binding, and any may be alone with it: who is bound tells. */
+static void warn_of_binding(int threads, int processors) {
+  fprintf(stderr,
+          "pd: warning: rank %d runs %d threads on %d processor%s, to which it is bound: launch with mpirun "
+          "--bind-to none, or --map-by slot:PE=%d\n",
+          pd.rank, threads, processors, processors == 1 ? "" : "s", threads);
 }
 
 /* Scratch memory is planned for s->threads threads: fewer may run, more may not. */
@@ -51,8 +63,7 @@ static void set_threads(const struct pd_stage *s) {
   omp_set_num_threads(threads);
   cpu_set_t set;
   if (!sched_getaffinity(0, sizeof set, &set) && CPU_COUNT(&set) < threads)
-    pd_note("%d threads a rank share %d processor%s: launch with mpirun --bind-to none", threads, CPU_COUNT(&set),
-            CPU_COUNT(&set) == 1 ? "" : "s");
+    warn_of_binding(threads, CPU_COUNT(&set));
 }
 
 static bool has_bf16_instructions(void) {
@@ -73,7 +84,9 @@ static void note_slow_bf16(const struct pd_stage *s) {
 bool pd_device_start(char *why) {
   set_threads(pd.stage);
   note_slow_bf16(pd.stage);
-  return map_arena(pd.stage, why);
+  bool mapped = map_arena(pd.stage, why), shared = pd_shared_start(mapped ? why : (char[PD_WHY]){""});
+  if (mapped && pd_options.emulate) touch_arena(pd.stage);
+  return mapped && shared;
 }
 
 void pd_device_finish(void) { pd.arena = NULL; } /* the process ends */

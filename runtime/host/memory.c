@@ -1,7 +1,9 @@
 /* Measured memory: what the process holds apart from mapped files and memory shared with other ranks
- * (resident less shared, in /proc/self/statm; that is RssAnon). Sampled after every update, when the
- * arena, which is never given back, and the libraries' buffers are all in use. */
+ * (resident less shared, in /proc/self/statm; that is RssAnon), and the receive slots of its arena, although who
+ * sends has mapped them, too. Sampled after every update, when the arena, which is never given back, and the
+ * libraries' buffers are all in use. */
 #include "internal.h"
+#include "shared.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -18,7 +20,7 @@ void pd_memory_sample(void) {
   text[n] = 0;
   long long size, resident, shared;
   if (sscanf(text, "%lld %lld %lld", &size, &resident, &shared) != 3) return;
-  int64_t bytes = (resident - shared) * sysconf(_SC_PAGESIZE);
+  int64_t bytes = (resident - shared) * sysconf(_SC_PAGESIZE) + pd_shared_bytes();
   if (bytes > peak) peak = bytes;
 }
 

@@ -1,7 +1,8 @@
-/* Messages straight between the ranks' arenas, by MPI. There is no device beside the host: a transfer has passed
- * when it is through. */
+/* Messages straight between the ranks' arenas: through memory that both ranks see (shared.h), or by MPI. There is no
+ * device beside the host: a transfer has passed when it is through. */
 #include "checksum.h"
 #include "internal.h"
+#include "shared.h"
 #include "transfer.h"
 
 #include <stdlib.h>
@@ -9,6 +10,10 @@
 
 struct pd_line {
   MPI_Comm comm;
+  bool shared, sends; /* shared: through a box; sends: this is its sending end */
+  int peer;
+  struct pd_share share;
+  int64_t posted; /* transfers, at this end */
 };
 /* With --check-messages each message has a second one behind it, of the checksum of its bytes: what is received is
  * compared with it before anybody reads it. */
@@ -21,20 +26,25 @@ struct pd_transfer {
   int first, n;        /* its requests, of all; those in use */
   bool unchecked;      /* what was posted last has not been compared */
   struct check *check; /* by message; NULL: none is checked */
+  /* Through a box: */
+  struct pd_line *line; /* while bytes are under way; NULL: none are, or by MPI */
+  int64_t number;       /* on the line, from 1 */
+  int n_messages;
+  struct pd_message *message;
 };
 enum { SUM_TAG = 1 << 16 }; /* of a checksum: its message's, and this */
 
 static MPI_Request *requests;
 static int n_requests;
+static struct pd_transfer **transfers;
+static int n_transfers;
 
 bool pd_transfers_start(char *why) {
-  const char *comm = pd_options.comm;
   int *most, known = 0;
   if (pd_options.check_messages) MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &most, &known);
   if (pd_options.check_messages && (!known || *most < 2 * SUM_TAG))
     return pd_refuse(why, "--check-messages: this MPI has too few tags for checksums");
-  return !comm || !strcmp(comm, "mpi") ||
-         pd_refuse(why, "--comm %s: a program for the host's processors has MPI alone", comm);
+  return true;
 }
 
 void pd_transfers_finish(void) {}
@@ -43,8 +53,14 @@ void pd_transfers_abort(void) {}
 struct pd_line *pd_line_open(MPI_Comm comm, int n, const int *ranks, enum pd_side side) {
   (void)n, (void)ranks, (void)side;
   struct pd_line *line = pd_allocate(sizeof *line);
-  line->comm = comm;
+  *line = (struct pd_line){.comm = comm};
   return line;
+}
+
+void pd_line_share(struct pd_line *line, int peer, bool sends, bool gradients) {
+  line->peer = peer;
+  line->sends = sends;
+  line->shared = pd_shared_with(peer, sends, gradients, &line->share);
 }
 
 struct pd_transfer *pd_transfer_new(int messages, size_t bytes) {
@@ -55,9 +71,21 @@ struct pd_transfer *pd_transfer_new(int messages, size_t bytes) {
   requests = realloc(requests, sizeof *requests * (size_t)(n_requests + messages));
   if (!requests && messages) pd_fail("out of memory: cannot get room for %d messages", n_requests + messages);
   *t = (struct pd_transfer){.first = n_requests, .check = check};
+  t->message = pd_allocate(sizeof *t->message * (size_t)messages);
+  transfers = realloc(transfers, sizeof(struct pd_transfer *) * (size_t)(n_transfers + 1));
+  if (!transfers) pd_fail("out of memory: cannot get room for %d transfers", n_transfers + 1);
+  transfers[n_transfers++] = t;
   for (int i = 0; i < messages; i++) requests[n_requests++] = MPI_REQUEST_NULL;
   return t;
 }
+
+static void differ(const struct pd_message *m) {
+  pd_fail("--check-messages: the %zu bytes that rank %d sent came with another checksum (message %d): a link, "
+          "or the memory of this host or that rank's, changes bits",
+          m->bytes, m->peer, m->tag);
+}
+
+/* ---- by MPI ------------------------------------------------------------------------------------- */
 
 /* Messages are counted in numbers of four bytes, so that they may have 8 GiB, or in odd numbers of two, of bf16. */
 static int unit(const struct pd_message *m) { return m->bytes % sizeof(float) ? 2 : 4; }
@@ -81,14 +109,89 @@ static void post_sum(struct pd_line *line, struct check *c, const struct pd_mess
 static void compare_sums(struct pd_transfer *t) {
   for (int i = 0; i < t->n / 2; i++) {
     const struct pd_message *m = &t->check[i].message;
-    if (!m->sent && pd_checksum(m->at, m->bytes) != t->check[i].sum)
-      pd_fail("--check-messages: the %zu bytes that rank %d sent came with another checksum (message %d): a link, "
-              "or the memory of this host or that rank's, changes bits",
-              m->bytes, m->peer, m->tag);
+    if (!m->sent && pd_checksum(m->at, m->bytes) != t->check[i].sum) differ(m);
   }
 }
 
+/* ---- through shared memory ------------------------------------------------------------------------ */
+
+static bool is_posted(const struct pd_line *line, int64_t number) {
+  return atomic_load_explicit(&line->share.box->posted, memory_order_acquire) >= number;
+}
+
+char *pd_line_slot(const struct pd_line *line, int cut, int64_t least, const struct pd_channel *c) {
+  if (!line->shared || !is_posted(line, line->posted + 1)) return NULL;
+  const struct pd_box *box = line->share.box;
+  uint64_t slot = box->value[0].at - (c->values[0].offset - pd_channel_start(c));
+  bool alike = box->slots[cut] >= least;
+  for (int i = 0; i < c->n_values && alike; i++)
+    alike = box->value[i].at == slot + c->values[i].offset - pd_channel_start(c);
+  return alike ? line->share.segment + slot : NULL;
+}
+
+/* Values that passes wrote where they are read are there already. What passes store past the caches, and their threads,
+ * a release alone does not order on every processor: the fence does. */
+static void put(const struct pd_transfer *t) {
+  const struct pd_share *s = &t->line->share;
+  for (int i = 0; i < t->n_messages; i++) {
+    const struct pd_message *m = &t->message[i];
+    struct pd_placed *to = &s->box->value[i];
+    if (to->bytes != m->bytes)
+      pd_fail("internal: rank %d expects %llu bytes, not %zu", m->peer, (unsigned long long)to->bytes, m->bytes);
+    if (s->segment + to->at != m->at) memcpy(s->segment + to->at, m->at, m->bytes);
+    if (pd_options.check_messages) to->sum = pd_checksum(m->at, m->bytes);
+  }
+  atomic_thread_fence(memory_order_seq_cst);
+  atomic_store_explicit(&s->box->sent, t->number, memory_order_release);
+}
+
+static void take(const struct pd_transfer *t) {
+  for (int i = 0; i < t->n_messages && pd_options.check_messages; i++) {
+    const struct pd_message *m = &t->message[i];
+    if (pd_checksum(m->at, m->bytes) != t->line->share.box->value[i].sum) differ(m);
+  }
+}
+
+/* True once it is through: at the sending end, the bytes are where they are read. */
+static bool move_shared(struct pd_transfer *t) {
+  struct pd_box *box = t->line->share.box;
+  if (t->line->sends) {
+    if (!is_posted(t->line, t->number)) return false;
+    put(t);
+  } else {
+    if (atomic_load_explicit(&box->sent, memory_order_acquire) < t->number) return false;
+    take(t);
+  }
+  t->line = NULL;
+  return true;
+}
+
+/* The receive before has come: its places in the box are free (comm.c posts one at a time). */
+static void post_shared(struct pd_transfer *t, struct pd_line *line, int n, const struct pd_message *message) {
+  struct pd_box *box = line->share.box;
+  t->line = line;
+  t->number = ++line->posted;
+  t->n_messages = n;
+  t->n = 0;
+  memcpy(t->message, message, sizeof *message * (size_t)n);
+  if (line->sends) {
+    move_shared(t);
+    return;
+  }
+  if (atomic_load_explicit(&box->sent, memory_order_acquire) != t->number - 1)
+    pd_fail("internal: receive %lld is posted before the one before has come", (long long)t->number);
+  for (int i = 0; i < n; i++)
+    box->value[i] = (struct pd_placed){pd_shared_offset(message[i].at), message[i].bytes, 0};
+  atomic_store_explicit(&box->posted, t->number, memory_order_release);
+}
+
+/* ---- either ----------------------------------------------------------------------------------- */
+
 void pd_transfer_post(struct pd_transfer *t, struct pd_line *line, int n, const struct pd_message *message) {
+  if (line->shared) {
+    post_shared(t, line, n, message);
+    return;
+  }
   t->n = t->check ? 2 * n : n;
   t->unchecked = t->check != NULL;
   for (int i = 0; i < n && t->check; i++) post_sum(line, &t->check[i], &message[i], &requests[t->first + n + i]);
@@ -103,6 +206,7 @@ void pd_transfer_post(struct pd_transfer *t, struct pd_line *line, int n, const 
 }
 
 bool pd_transfer_through(struct pd_transfer *t) {
+  if (t->line) return move_shared(t);
   int done;
   MPI_Testall(t->n, requests + t->first, &done, MPI_STATUSES_IGNORE);
   if (done && t->unchecked) {
@@ -115,6 +219,8 @@ bool pd_transfer_through(struct pd_transfer *t) {
 bool pd_transfer_passed(struct pd_transfer *t) { return pd_transfer_through(t); }
 
 void pd_transfers_progress(void) {
+  for (int i = 0; i < n_transfers; i++)
+    if (transfers[i]->line && transfers[i]->line->sends) move_shared(transfers[i]);
   int done;
   if (n_requests) MPI_Testall(n_requests, requests, &done, MPI_STATUSES_IGNORE);
 }

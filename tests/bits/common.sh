@@ -3,9 +3,13 @@
 model=$here/${model:-tied}.pdm
 head -c 1000 "$top/tests/reference/text.txt" >text
 
-# bytes NAME RANKS: trains eight updates with what `build` left in NAME; leaves NAME.bytes.
+# bytes NAME RANKS: trains eight updates with what `build` left in NAME; leaves NAME.bytes. Every second launch has its
+# messages by MPI, as between machines.
+launches=0
 bytes() {
-  if ! launch "$2" "$1" --data text --steps 8 --seed 3 --log log --save weights; then
+  launches=$((launches + 1)) comm=
+  [ $((launches % 2)) = 0 ] && comm="--comm mpi"
+  if ! launch "$2" "$1" --data text --steps 8 --seed 3 $comm --log log --save weights; then
     complain "$1 does not train"
     return 1
   fi

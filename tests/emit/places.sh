@@ -52,7 +52,7 @@ names_are_paths() {
       [ -n "$how" ] || directory=$name.build
       expect 0 "./$directory/train" 'a b'
       contains out 'ran a b'
-      [ "$(cd "./$directory" && echo * .[a-z]*)" = "app plan.json stage0 stage0.c train .pdc-files" ] || fail "$directory: $(ls -A "./$directory")"
+      [ "$(cd "./$directory" && echo * .[a-z]*)" = "app plan.json stage0 stage0.c train .pdc-files .pdc-programs" ] || fail "$directory: $(ls -A "./$directory")"
       rm -r "./$directory"
     done
     rm "./$name.pdm"
@@ -144,6 +144,45 @@ programs_go_with_their_sources() {
   [ ! -e s/stage0 ] || fail "a program of another source was left"
   expect 0 "$pdc" --cc ./cc -o s m.pdm
   [ -e s/m.d ] && [ -x s/stage0 ] || fail "$(ls s)"
+}
+
+# A stage whose source, compiler, flags and runtime are those of the build before is not compiled again; anything else is,
+# a program that somebody changed, too.
+programs_are_taken_over() {
+  cat >counting <<'END'
+#!/bin/sh
+for word; do
+  [ "$word" = --version ] && cat version && exit
+done
+echo "$@" >>compiled
+exec ./cc "$@"
+END
+  chmod +x counting
+  echo "compiler 1" >version
+  built() { # COMPILED OPTIONS...
+    : >compiled
+    wanted=$1
+    shift
+    expect 0 "$pdc" --cc "./counting $flags" -o r "$@" "$source/models/mlp.pdm"
+    [ "$(wc -l <compiled)" = "$wanted" ] || fail "compiled $(wc -l <compiled) programs, not $wanted: $flags $*"
+    expect 0 r/train 'a b'
+    contains out 'ran a b'
+  }
+  flags=
+  built 1
+  built 0
+  built 0 -MD
+  built 1 -D batch=128
+  built 0 -D batch=128
+  echo "echo other" >>r/stage0
+  built 1 -D batch=128
+  echo "compiler 2" >version
+  built 1 -D batch=128
+  rm r/.pdc-programs
+  built 1 -D batch=128
+  flags=-g
+  built 1 -D batch=128
+  built 0 -D batch=128
 }
 
 $case

@@ -1,6 +1,7 @@
 # Planned peak memory against what the processes hold:  memory.sh PDC
 # The operating system's figure leaves out mapped files, as the plan does; at most 5 % and 30 MiB more are
-# allowed, and of the process's own memory the 8 MiB that `--memory` counts beside the arena.
+# allowed, and of the process's own memory the 8 MiB that `--memory` counts beside the arena. It has the receive slots of
+# the other rank, too, up to 1.25 MiB, where memory is shared.
 pdc=$1
 . "$(dirname "$0")/../launch.sh"
 cat /usr/share/common-licenses/* >text.txt 2>/dev/null
@@ -39,7 +40,7 @@ for schedule in 2bw flush; do
           limit = planned * 1.05 + 30 * 2^20
           printf "%s: planned %.1f MiB, logged %.1f, seen %.1f\n", name, planned / 2^20, said / 2^20,
             held / 2^20
-          exit !(planned > 2^20 && said <= planned + 8 * 2^20 && held <= limit && said >= held - 2^20 &&
+          exit !(planned > 2^20 && said <= planned + 8 * 2^20 && held <= limit && said >= held - 2.5 * 2^20 &&
                  said >= planned * 0.9)
         }' || complain "$name: memory"
     done

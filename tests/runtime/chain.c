@@ -127,7 +127,7 @@ static void forward_of(int64_t k) {
   float *out = a->between[slot].x;
   chain_forward(weights_of(k), a->input[slot].x, a->received[k % ACTIVATION_SLOTS].x, a->product[slot].x, out,
                 a->y[slot].x);
-  if (!TAIL) chain_copy(a->sent[k % SENT_SLOTS].x, out);
+  if (!TAIL) chain_copy(((struct slot *)pd_activations_slot(0, k))->x, out);
   if (TAIL) {
     chain_losses(a->y[slot].x, a->target[slot].x, a->loss.x);
     pd_figure(0, k, a->loss.x, N);
@@ -148,7 +148,8 @@ static void backward_of(int64_t k) {
   pd_progress();
   struct chain_microbatch m = {a->input[slot].x,   a->target[slot].x, a->product[slot].x,
                                a->between[slot].x, a->y[slot].x,      a->gradient_in[k % GRADIENT_SLOTS].x};
-  chain_backward(w, m, part(k, P0), part(k, P1), part(k, P2), a->gradient_out[k % GRADIENT_SLOTS].x);
+  float *d_x = HEAD ? a->gradient_out[k % GRADIENT_SLOTS].x : ((struct slot *)pd_gradients_slot(0, k))->x;
+  chain_backward(w, m, part(k, P0), part(k, P1), part(k, P2), d_x);
   pd_send_gradients(k);
   if (k % OWN) return;
   chain_add_parts(to->first, a->part[0].first, P0);

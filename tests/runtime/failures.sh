@@ -21,6 +21,7 @@ check() {
 data="--data x.npy t.npy --log kept --save saved --quiet --peak 1"
 
 check "no data" "0 (stage 0): --data PATH is missing" two 1 --steps 3 --log kept
+check "way of messages" "0 (stage 0): --comm tcp: between processors messages travel by shared memory or by mpi" two 1 $data --steps 3 --comm tcp
 check "no steps" "0 (stage 0): unknown option '--step'" two 1 --data x.npy t.npy --step 3 --log kept
 check "missing data" "0 (stage 0): cannot read 'none.npy': No such file" two 1 --data none.npy t.npy --steps 3 --log kept
 check "few samples" "0 (stage 0): 'few.npy' holds 36 samples, but 'x.npy' holds 37" two 1 --data x.npy few.npy --steps 3 --log kept

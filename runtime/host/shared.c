@@ -1,0 +1,241 @@
+/* Segments of shared memory: made, handed to who sends, and put where the arena has receive slots. */
+#define _GNU_SOURCE /* memfd_create */
+#include "shared.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { PAGE = 4096, N_RANGES = 2 };
+
+/* What a rank says of its segment. Its name is in /proc where its process is, and nowhere else. */
+struct offer {
+  char host[64], name[32];
+  int32_t pid, fd; /* -1: there is none */
+  int64_t bytes;
+};
+
+/* Pages of the arena that are the segment's: of activations received, of gradients received; or one of both. */
+struct range {
+  size_t first, end; /* in the arena */
+  size_t at;         /* in the segment */
+};
+
+static struct range range[N_RANGES];
+static int n_ranges;
+static char *segment; /* this rank's; NULL: it has none */
+static size_t segment_bytes, box_bytes;
+static char **others; /* by rank: its segment, where it is mapped here */
+static struct offer *offers;
+static const char *how; /* messages between stages travel; NULL: there are none */
+
+const char *pd_messages_travel(void) { return how; }
+
+/* ---- what is where --------------------------------------------------------------------------- */
+
+static size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
+
+static const struct pd_channel *incoming(bool gradients) {
+  return gradients ? pd.stage->gradients_in : pd.stage->activations_in;
+}
+
+static int most_replicas(void) {
+  int most = 1;
+  for (int i = 0; i < pd.stage->n_stages; i++)
+    if (pd.stage->replicas[i] > most) most = pd.stage->replicas[i];
+  return most;
+}
+
+/* Boxes are alike in all segments: pd_placed for as many values as any rank's messages have. */
+static struct pd_box *box_of(char *at, bool gradients, int replica) {
+  return (struct pd_box *)(at + box_bytes * (size_t)((gradients ? most_replicas() : 0) + replica));
+}
+
+static size_t boxes_bytes(void) { return round_up(box_bytes * 2 * (size_t)most_replicas(), PAGE); }
+
+/* The pages that the slots of one direction touch, all chunks together: their sections follow each other. */
+static struct range pages_of(bool gradients) {
+  struct range r = {SIZE_MAX, 0, 0};
+  for (int c = 0; c < pd.stage->chunks; c++) {
+    const struct pd_channel *in = &incoming(gradients)[c];
+    if (!in->n_values) continue;
+    size_t start = pd_channel_start(in), end = start + (size_t)in->slots * in->stride;
+    if (start < r.first) r.first = start;
+    if (end > r.end) r.end = end;
+  }
+  r.first = r.first / PAGE * PAGE;
+  r.end = round_up(r.end, PAGE);
+  return r;
+}
+
+static void find_ranges(void) {
+  for (int gradients = 0; gradients < 2; gradients++) {
+    struct range r = pages_of(gradients);
+    if (!r.end) continue;
+    if (n_ranges && r.first < range[0].end)
+      range[0].end = r.end > range[0].end ? r.end : range[0].end;
+    else
+      range[n_ranges++] = r;
+  }
+  segment_bytes = boxes_bytes();
+  for (int i = 0; i < n_ranges; i++) {
+    range[i].at = segment_bytes;
+    segment_bytes += range[i].end - range[i].first;
+  }
+}
+
+uint64_t pd_shared_offset(const char *at) {
+  size_t offset = (size_t)(at - pd.arena);
+  for (int i = 0; i < n_ranges; i++)
+    if (offset >= range[i].first && offset < range[i].end) return range[i].at + offset - range[i].first;
+  pd_fail("internal: a message is received outside the receive slots");
+}
+
+int64_t pd_shared_bytes(void) {
+  int64_t bytes = 0;
+  for (int i = 0; i < n_ranges && segment; i++) bytes += (int64_t)(range[i].end - range[i].first);
+  return bytes;
+}
+
+/* ---- this rank's segment ---------------------------------------------------------------------- */
+
+/* Cuts are numbered by the chunk before them, as tags are (comm.c). */
+static void describe_slots(bool gradients, struct pd_box *box) {
+  for (int c = 0; c < pd.stage->chunks; c++) {
+    const struct pd_channel *in = &incoming(gradients)[c];
+    int cut = !gradients && pd.stage->stage == 0 ? c - 1 : c;
+    if (!in->n_values || cut < 0) continue;
+    box->slots[cut] = in->slots;
+  }
+}
+
+static bool make_segment(int fd) {
+  if (ftruncate(fd, (off_t)segment_bytes) || posix_fallocate(fd, 0, (off_t)segment_bytes)) return false;
+  char *at = mmap(NULL, boxes_bytes(), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (at == MAP_FAILED) return false;
+  for (int i = 0; i < n_ranges; i++)
+    if (mmap(pd.arena + range[i].first, range[i].end - range[i].first, PROT_READ | PROT_WRITE,
+             MAP_SHARED | MAP_FIXED, fd, (off_t)range[i].at) == MAP_FAILED)
+      pd_fail("out of memory: cannot map the receive slots: %s", strerror(errno));
+  segment = at;
+  for (int gradients = 0; gradients < 2; gradients++)
+    for (int r = 0; r < most_replicas(); r++) describe_slots(gradients, box_of(segment, gradients, r));
+  return true;
+}
+
+/* Where memory is short messages go by MPI: what is made here is no more than what the arena has in its place. */
+static struct offer offer_segment(void) {
+  struct offer o = {.fd = -1, .pid = (int32_t)getpid(), .bytes = (int64_t)segment_bytes};
+  uint64_t token;
+  gethostname(o.host, sizeof o.host - 1);
+  if (!n_ranges || !pd.arena || getrandom(&token, sizeof token, 0) != sizeof token) return o;
+  snprintf(o.name, sizeof o.name, "pd.%016llx", (unsigned long long)token);
+  int fd = memfd_create(o.name, MFD_CLOEXEC);
+  if (fd >= 0 && make_segment(fd))
+    o.fd = fd;
+  else if (fd >= 0)
+    close(fd);
+  return o;
+}
+
+/* ---- the others' ------------------------------------------------------------------------------ */
+
+static bool sends_to(int rank) {
+  const struct pd_stage *s = pd.stage;
+  int stage = pd_stage_of(rank), last = s->n_stages - 1;
+  bool down = false, up = false;
+  for (int c = 0; c < s->chunks; c++) {
+    down |= s->activations_out[c].n_values > 0;
+    up |= s->gradients_out[c].n_values > 0;
+  }
+  return (down && stage == (s->stage == last ? 0 : s->stage + 1)) ||
+         (up && stage == (s->stage == 0 ? last : s->stage - 1));
+}
+
+/* Maps the segment that a process of this machine has open; NULL where there is no such process, or it is not ours to
+ * look at. The name is compared before anything is opened: elsewhere the number may be any process's. */
+static char *map_other(const struct offer *o, const struct offer *mine) {
+  char path[64], link[64] = "", wanted[64];
+  if (o->fd < 0 || strcmp(o->host, mine->host)) return NULL;
+  snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)o->pid, (int)o->fd);
+  snprintf(wanted, sizeof wanted, "/memfd:%s (deleted)", o->name);
+  if (readlink(path, link, sizeof link - 1) < 0 || strcmp(link, wanted)) return NULL;
+  int fd = open(path, O_RDWR | O_CLOEXEC);
+  if (fd < 0) return NULL;
+  char *at = mmap(NULL, (size_t)o->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  close(fd);
+  return at == MAP_FAILED ? NULL : at;
+}
+
+static void map_others(const struct offer *mine, int64_t *pairs) {
+  for (int r = 0; r < pd.ranks; r++) {
+    if (r == pd.rank || !sends_to(r)) continue;
+    others[r] = map_other(&offers[r], mine);
+    pairs[others[r] != NULL]++;
+    for (int gradients = 0; gradients < 2 && others[r]; gradients++)
+      atomic_store(&box_of(others[r], gradients, pd.replica)->attached, pd.rank + 1);
+  }
+}
+
+bool pd_shared_with(int peer, bool sends, bool gradients, struct pd_share *share) {
+  char *at = sends ? others ? others[peer] : NULL : segment;
+  int sender = sends ? pd.rank : peer;
+  if (!at) return false;
+  int replica = sender - pd_rank_of(pd_stage_of(sender), 0);
+  *share = (struct pd_share){box_of(at, gradients, replica), at};
+  return atomic_load(&share->box->attached) == sender + 1;
+}
+
+/* ---- all of them ------------------------------------------------------------------------------- */
+
+static int64_t most_values(void) {
+  int64_t most = 0, all;
+  for (int gradients = 0; gradients < 2; gradients++)
+    for (int c = 0; c < pd.stage->chunks; c++)
+      if (incoming(gradients)[c].n_values > most) most = incoming(gradients)[c].n_values;
+  MPI_Request request;
+  MPI_Iallreduce(&most, &all, 1, MPI_INT64_T, MPI_MAX, pd_comm_control, &request);
+  pd_wait(1, &request, "all ranks to count their values", -1, NULL, -1);
+  return all;
+}
+
+static void gather_offers(const struct offer *mine) {
+  MPI_Request request;
+  offers = pd_allocate(sizeof *offers * (size_t)pd.ranks);
+  MPI_Iallgather(mine, sizeof *mine, MPI_BYTE, offers, sizeof *mine, MPI_BYTE, pd_comm_control, &request);
+  pd_wait(1, &request, "all ranks to offer memory", -1, NULL, -1);
+}
+
+bool pd_shared_start(char *why) {
+  const char *wish = pd_options.comm;
+  bool shared = wish && !strcmp(wish, "shared"), mpi = wish && !strcmp(wish, "mpi");
+  if (wish && !shared && !mpi)
+    return pd_refuse(why, "--comm %s: between processors messages travel by shared memory or by mpi: shared, mpi",
+                     wish);
+  if (pd.stage->n_stages < 2) return true;
+  how = "mpi";
+  if (mpi) return true;
+  int64_t pairs[2] = {0, 0}, all[2]; /* of a sender and a receiver: by MPI, shared */
+  box_bytes = round_up(sizeof(struct pd_box) + sizeof(struct pd_placed) * (size_t)most_values(), 64);
+  find_ranges();
+  struct offer mine = offer_segment();
+  gather_offers(&mine);
+  others = pd_allocate(sizeof *others * (size_t)pd.ranks);
+  map_others(&mine, pairs);
+  MPI_Request request;
+  MPI_Iallreduce(pairs, all, 2, MPI_INT64_T, MPI_SUM, pd_comm_control, &request);
+  pd_wait(1, &request, "all ranks to map memory", -1, NULL, -1);
+  if (mine.fd >= 0) close(mine.fd);
+  if (all[1]) how = all[0] ? "shared memory, and mpi" : "shared memory";
+  if (shared && all[0])
+    return pd_refuse(why,
+                     "--comm shared: %lld of %lld pairs of neighbours are not on one machine, or cannot map each "
+                     "other's memory",
+                     (long long)all[0], (long long)(all[0] + all[1]));
+  return true;
+}
