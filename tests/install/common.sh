@@ -8,7 +8,7 @@ XDG_CACHE_HOME=$build/install-cache
 export XDG_CACHE_HOME
 
 install_moved() {
-  "$cmake" --install "$build" --prefix "$work/first" >install.log 2>&1 && mv first "$place" && return
+  "$cmake" --install "$build" --prefix "$work/first" --strip >install.log 2>&1 && mv first "$place" && return
   cat install.log >&2
   complain "cmake --install"
   exit 1
