@@ -512,17 +512,10 @@ static bool show(Compilation *c) {
          (!o->dot || write_picture(o->dot, show_dot(&picture)));
 }
 
-static bool explain_code(const Options *o) {
-  if (explain(o->input, stdout))
-    return true;
-  error_at(NO_SPAN, "PD0608", "there is no diagnostic '%s'", o->input);
-  return false;
-}
-
 static bool run_command(Compilation *c) {
   const Options *o = &c->options;
   switch (o->command) {
-  case COMMAND_EXPLAIN: return explain_code(o);
+  case COMMAND_EXPLAIN: return explain_name(o->input, stdout);
   case COMMAND_REPORT: return report(o->input, o->output);
   case COMMAND_CHECKPOINT: return checkpoint_list(o->input, stdout);
   case COMMAND_DOCTOR: return doctor(o);

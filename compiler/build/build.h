@@ -182,6 +182,12 @@ bool library_make(const Options *o, const Toolchain *t);
 
 const char *nvcc_path(void); /* of cuda.c; NULL where there is none */
 
+/* ---- pages (explain.c) ------------------------------------------------------------------------ */
+
+/* Prints the page of a diagnostic, PD0301, or what a layer or a primitive does; false after a diagnostic. */
+bool explain_name(const char *name, FILE *out);
+Strings layer_names(void); /* layers' and primitives', as docs/layers.md has them */
+
 /* ---- manual and completions (manual.c) ------------------------------------------------------- */
 
 /* Prints a shell's completion, bash, zsh or fish, or the manual page, man. */

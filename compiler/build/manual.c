@@ -37,6 +37,12 @@ static const char *names_in(const char *folder, const char *suffix) {
   return joined(names.at, names.n);
 }
 
+/* What `pdc explain` knows. */
+static const char *explained(void) {
+  Strings layers = layer_names();
+  return format("%s %s", names_in("diagnostics", ".md"), joined(layers.at, layers.n));
+}
+
 static const char *schedules(void) {
   int n;
   const char *const *names = schedule_names(&n);
@@ -159,7 +165,7 @@ static void print_bash(void) {
          "  esac\n"
          "  COMPREPLY=($(compgen -f -X '!*.pdm' -- \"$word\") $(compgen -d -- \"$word\"))\n"
          "  [[ $COMP_CWORD != 1 ]] || COMPREPLY+=($(compgen -W '",
-         names_in("diagnostics", ".md"));
+         explained());
   for (int i = 0; i < n_commands; i++)
     if (is_named(commands, i))
       printf(" %s", commands[i].name);
@@ -189,7 +195,7 @@ static void print_zsh(void) {
          "  report | checkpoint) _files -/ ;;\n"
          "  *)\n"
          "    [[ $CURRENT != 2 ]] || compadd",
-         names_in("diagnostics", ".md"));
+         explained());
   for (int i = 0; i < n_commands; i++)
     if (is_named(commands, i))
       printf(" %s", commands[i].name);
@@ -222,7 +228,7 @@ static void print_fish(void) {
     if (is_named(commands, i))
       printf("complete -c pdc -n __fish_use_subcommand -a %s -d '%s'\n", commands[i].name,
              quoted(commands[i].help, "\\"));
-  printf("complete -c pdc -n '__fish_seen_subcommand_from explain' -x -a '%s'\n", names_in("diagnostics", ".md"));
+  printf("complete -c pdc -n '__fish_seen_subcommand_from explain' -x -a '%s'\n", explained());
   printf("complete -c pdc -n '__fish_seen_subcommand_from completion' -x -a 'bash zsh fish'\n");
   for (int i = 0; i < n_options; i++) {
     const Option *o = &options[i];

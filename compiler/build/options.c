@@ -92,7 +92,7 @@ static const CommandLine commands[] = {
     {"checkpoint", COMMAND_CHECKPOINT, "DIR", "a training's checkpoints, each verified"},
     {"fmt", COMMAND_FORMAT, "[--check] FILES", "write models in the one style; '-': standard input"},
     {"lsp", COMMAND_LSP, "", "a language server on standard input and output, for editors"},
-    {"explain", COMMAND_EXPLAIN, "PD0301", "a page about one diagnostic"},
+    {"explain", COMMAND_EXPLAIN, "PD0301|LAYER", "a page about a diagnostic, or what a layer does"},
     {"doctor", COMMAND_DOCTOR, "", "what this machine has of what pdc needs"},
     {"completion", COMMAND_COMPLETION, "bash|zsh|fish|man", "for a shell, or the manual page"},
 };
@@ -484,7 +484,7 @@ void options_read(Options *o, int argc, char **argv) {
   bool without = o->command == COMMAND_DOCTOR || o->command == COMMAND_LSP ||
                  (o->command == COMMAND_FORMAT && o->files.n) || (o->command == COMMAND_PLAN && o->plan.profile);
   if (!o->input && !without)
-    usage(o->command == COMMAND_EXPLAIN      ? "explain needs a code, such as PD0301"
+    usage(o->command == COMMAND_EXPLAIN      ? "explain needs a code, such as PD0301, or a layer, such as linear"
           : o->command == COMMAND_REPORT     ? "report needs a run's directory"
           : o->command == COMMAND_CHECKPOINT ? "checkpoint needs a training's --checkpoint directory"
           : o->command == COMMAND_FORMAT     ? "fmt needs files, or '-' for standard input"
