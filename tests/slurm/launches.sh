@@ -9,7 +9,7 @@ options="--quiet --peak 1e9 --timeout 60 --data text.txt --seed 3"
 export OMPI_MCA_mpi_yield_when_idle=1 # ranks share processors
 
 $mpirun -n 2 two/train $options --steps 300 --save usual.safetensors || complain "mpirun"
-timeout 100 srun -n 2 two/train $options --steps 300 --save srun.safetensors || complain "srun"
+timeout 300 srun -n 2 two/train $options --steps 300 --save srun.safetensors || complain "srun"
 cmp usual.safetensors srun.safetensors || complain "srun: other weights"
 timeout 60 srun -n 3 --overcommit two/train $options --steps 1 >said 2>&1 && complain "three ranks for two"
 grep -q "this plan has 2 stage(s) on 2 rank(s), but the launch has 3" said || complain "not how many ranks: $(cat said)"
@@ -17,7 +17,7 @@ grep -q "this plan has 2 stage(s) on 2 rank(s), but the launch has 3" said || co
 # A step whose ranks are different programs.
 printf '0 two/stage0 %s --steps 300 --save steps.safetensors\n1 two/stage1 %s --steps 300 --save steps.safetensors\n' \
   "$options" "$options" >programs
-PD_PLAN=two/plan.json timeout 100 srun -n 2 --multi-prog programs || complain "srun --multi-prog"
+PD_PLAN=two/plan.json timeout 300 srun -n 2 --multi-prog programs || complain "srun --multi-prog"
 cmp usual.safetensors steps.safetensors || complain "srun --multi-prog: other weights"
 
 # docs/runtime.md's job, preempted in the middle: it ends with a checkpoint, and goes on when the other job is done.
@@ -41,15 +41,15 @@ wait_for() { # SECONDS COMMAND...
 }
 reached() { [ -f job.jsonl ] && [ "$(grep -c '"loss"' job.jsonl)" -ge "$1" ]; }
 is_state() { [ "$(squeue -h -j "$job" -o %T 2>/dev/null)" = "$1" ]; }
-wait_for 60 reached 1500
+wait_for 240 reached 1500
 sbatch --parsable --partition=high --ntasks=4 --output=other.out --wrap 'until [ -e other_may_end ]; do sleep 0.2; done' >/dev/null
-wait_for 60 is_state PENDING
+wait_for 240 is_state PENDING
 before=$(grep -c '"loss"' job.jsonl)
 grep -q 'SIGTERM: stopped after update' job.out || complain "the training does not say why it ends: $(cat job.out)"
 touch other_may_end
 scontrol update JobId="$job" StartTime=now # Slurm lets two minutes pass otherwise
-wait_for 60 reached $((before + 200))
-wait_for 300 sh -c "[ -z \"\$(squeue -h -j $job 2>/dev/null)\" ]"
+wait_for 240 reached $((before + 200))
+wait_for 600 sh -c "[ -z \"\$(squeue -h -j $job 2>/dev/null)\" ]"
 [ "$(scontrol show job "$job" | sed -n 's/.*Restarts=\([0-9]*\).*/\1/p')" -ge 1 ] || complain "the job was not requeued"
 "$pdc" checkpoint kept >said && grep -q '^ *6000 .*sound' said || complain "not to the end: $(cat said)"
 steps=$(sed -n 's/.*"step":\([0-9]*\).*"loss".*/\1/p' job.jsonl | sort -n | uniq | wc -l)
