@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -163,6 +164,7 @@ bool pd_output_open(struct pd_output *o, const char *path) {
   if (!o->file && errno == EEXIST && !unlink(o->beside)) /* left by a killed process of the same number */
     o->file = fopen(o->beside, "wbx");
   if (o->file) {
+    if (flock(fileno(o->file), LOCK_EX | LOCK_NB)) errno = 0; /* is_abandoned() does without */
     pthread_mutex_lock(&writers);
     o->next = being_written;
     being_written = o;
@@ -224,8 +226,18 @@ int64_t pd_disk_room(const char *path) {
   return blocks > most / (st.f_frsize ? st.f_frsize : 1) ? INT64_MAX : (int64_t)(blocks * st.f_frsize);
 }
 
-/* Whether NAME is PREFIX.PID.new (of any prefix: NULL) of a process that does not run here. */
-static bool is_left(const char *name, const char *prefix) {
+/* Whether nobody writes it any more: its writer holds a lock, which the kernel gives back when the process ends. Where
+ * files cannot be locked: whether no process of the writer's number runs here. */
+static bool is_abandoned(int folder, const char *name, pid_t writer) {
+  int fd = openat(folder, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
+  if (fd < 0) return false;
+  bool locked = flock(fd, LOCK_EX | LOCK_NB), held = locked && errno == EWOULDBLOCK;
+  close(fd);
+  return !locked || (!held && (writer == getpid() || (kill(writer, 0) && errno == ESRCH)));
+}
+
+/* Whether NAME is PREFIX.PID.new (of any prefix: NULL) of a process that has ended. */
+static bool is_left(int folder, const char *name, const char *prefix) {
   size_t n = strlen(name), digits = 0;
   if (n < 6 || strcmp(name + n - 4, ".new")) return false;
   while (digits < n - 4 && name[n - 5 - digits] >= '0' && name[n - 5 - digits] <= '9') digits++;
@@ -233,15 +245,14 @@ static bool is_left(const char *name, const char *prefix) {
   if (!digits || digits > 9 || number - name < 2 || number[-1] != '.') return false;
   if (prefix && (strlen(prefix) != (size_t)(number - 1 - name) || strncmp(name, prefix, strlen(prefix))))
     return false;
-  pid_t writer = (pid_t)atoi(number);
-  return writer == getpid() || (kill(writer, 0) && errno == ESRCH);
+  return is_abandoned(folder, name, (pid_t)atoi(number));
 }
 
 void pd_remove_left(const char *folder, const char *name) {
   char path[PATH_MAX];
   DIR *dir = opendir(folder);
   for (struct dirent *d; dir && (d = readdir(dir));)
-    if (is_left(d->d_name, name) && snprintf(path, sizeof path, "%s/%s", folder, d->d_name) < PATH_MAX)
+    if (is_left(dirfd(dir), d->d_name, name) && snprintf(path, sizeof path, "%s/%s", folder, d->d_name) < PATH_MAX)
       unlink(path);
   if (dir) closedir(dir);
 }

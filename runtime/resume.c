@@ -190,6 +190,7 @@ bool pd_checkpoint_check(char *why) {
     pd_remove_left(path, NULL);
   }
   free(steps);
+  if (ok) pd_remove_left(pd_options.checkpoint, NULL);
   snprintf(path, sizeof path, "%s/step", pd_options.checkpoint);
   return ok && pd_writable(path, why);
 }

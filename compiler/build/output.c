@@ -98,6 +98,8 @@ static const char launcher[] =
     "  if [ \"$rank\" = 0 ]; then\n"
     "    echo \"pd: rank 0: this plan has $stages stage(s) on $planned rank(s), but the launch has $ranks\" \\\n"
     "         \"rank(s): use 'mpirun -n $planned $0 ...'\" >&2\n"
+    "  else\n"
+    "    sleep 1 # the first that ends may end the launch: rank 0 is to be heard\n"
     "  fi\n"
     "  exit 1\n"
     "fi\n"

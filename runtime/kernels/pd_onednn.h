@@ -36,8 +36,11 @@ static bool threads_leave_bits(void) {
   return (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core) == dnnl_cpu_isa_avx512_core;
 }
 
-/* Of products and convolutions there are implementations for bf16, whose bits threads leave alone. */
-static bool has_bf16(void) { return threads_leave_bits(); }
+/* Whether the processor has instructions for bf16. Without them the library's products in bf16 are no faster than in f32,
+ * and their bits depend on the threads. */
+static bool has_bf16(void) {
+  return (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core_bf16) == dnnl_cpu_isa_avx512_core_bf16;
+}
 
 static dnnl_data_type_t library_type(enum pd_type type) { return type == PD_BF16 ? dnnl_bf16 : dnnl_f32; }
 

@@ -155,12 +155,14 @@ grep -q "cannot read the directory 'absent': No such file or directory.*PD0620" 
 refused "no --resume" "0 (stage 0): 'state' holds a checkpoint of step 20: give --resume or another directory" \
   one 1 $data --steps 24 --checkpoint state
 
-# What killed processes left half written is removed by the next run; that of a process that runs is not.
+# What killed processes left half written is removed by the next run, also where another process has their number now;
+# what a process writes, and so has locked, is not.
 rm -rf again && cp -r state again
-sleep 60 & running=$!
-for left in again/step-20/$shard again/step-10/manifest.json saved; do : >"$left.99999999.new"; done
-: >"again/step-20/$shard.$running.new"
+for left in again/step-20/$shard again/step-10/manifest.json again/shared saved; do : >"$left.99999999.new"; done
+: >"again/best.json.$$.new"
+flock "again/step-20/$shard.1.new" sleep 60 & running=$!
+until [ -e "again/step-20/$shard.1.new" ]; do sleep 0.1; done
 one 1 $data --steps 24 --checkpoint again --resume --save saved --quiet || complain "a run beside what others left"
-[ "$(find . -name '*.new')" = "./again/step-20/$shard.$running.new" ] || complain "left: $(find . -name '*.new')"
+[ "$(find . -name '*.new')" = "./again/step-20/$shard.1.new" ] || complain "left: $(find . -name '*.new')"
 kill $running
 exit $failed
