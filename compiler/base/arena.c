@@ -263,6 +263,14 @@ void text_add(Text *t, const char *pattern, ...) {
   t->n += (size_t)n;
 }
 
+const char *with_commas(int64_t n) {
+  char *digits = format("%lld", (long long)n);
+  Text t = {0};
+  for (int left = (int)strlen(digits); left > 0; left--, digits++)
+    text_add(&t, left % 3 == 0 && t.n > 0 ? ",%c" : "%c", *digits);
+  return t.at;
+}
+
 const char *bytes_text(int64_t bytes) {
   static const char *const units[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
   double x = (double)bytes;

@@ -60,6 +60,7 @@ typedef struct Text {
 } Text;
 void text_add(Text *t, const char *pattern, ...) __attribute__((format(printf, 2, 3)));
 const char *bytes_text(int64_t bytes); /* "13.0 GiB" */
+const char *with_commas(int64_t n);    /* "137,216" */
 
 /* ---- files (file.c) ----------------------------------------------------------------------- */
 

@@ -105,6 +105,8 @@ bool output_write(const Options *o, Output *out);
 /* Moves all into place, stage programs too unless `o` wants sources only, and removes what an earlier build made and
  * this one did not; false after a diagnostic, the directory then may lack `train`. */
 bool output_install(const Options *o, const Output *out);
+/* Removes a folder of files. */
+void remove_files(const char *folder);
 /* Removes what was written; the directory is as before. */
 void output_abandon(const Output *out);
 

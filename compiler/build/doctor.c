@@ -210,16 +210,6 @@ static bool train_example(const Mpi *mpi, const char *folder, const char *ranks)
   return run(&command, format("%s/log", folder), "training it");
 }
 
-static void remove_folder(const char *path) {
-  Strings command = {0};
-  push(&command, "rm");
-  push(&command, "-rf");
-  push(&command, path);
-  pid_t pid = command_start(&command, -1);
-  if (pid >= 0)
-    command_finish(pid, "removing a temporary folder");
-}
-
 /* Builds a model of two stages and trains it, as a user would. */
 static bool try_loop(const Options *o, const Mpi *mpi) {
   const char *ranks = mpi ? "2" : "1", *what = "a model";
@@ -238,7 +228,8 @@ static bool try_loop(const Options *o, const Mpi *mpi) {
     say_failure(what, mark, "what it said:");
     printf("%s", log ? log : "");
   }
-  remove_folder(folder);
+  remove_files(format("%s/build", folder));
+  remove_files(folder);
   return good;
 }
 

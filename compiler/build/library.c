@@ -120,16 +120,6 @@ static bool make_folders(const char *path) {
   return mkdir(path, 0777) == 0 || errno == EEXIST || cannot_write(path);
 }
 
-static void remove_folder(const char *path) {
-  DIR *d = opendir(path);
-  for (struct dirent *entry; d && (entry = readdir(d));)
-    if (strcmp(entry->d_name, ".") && strcmp(entry->d_name, ".."))
-      unlinkat(dirfd(d), entry->d_name, 0);
-  if (d)
-    closedir(d);
-  rmdir(path);
-}
-
 static bool compile_sources(const Options *o, const Toolchain *t, const char *folder, const Strings *sources,
                             Strings *archive) {
   long processors = sysconf(_SC_NPROCESSORS_ONLN);
@@ -185,6 +175,6 @@ bool library_make(const Options *o, const Toolchain *t) {
   /* Another pdc may have been faster: its library is as good. */
   good = good && (rename(folder, to) == 0 || access(path, R_OK) == 0 || cannot_write(to));
   if (access(folder, F_OK) == 0)
-    remove_folder(folder);
+    remove_files(folder);
   return good;
 }

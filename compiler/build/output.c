@@ -186,19 +186,23 @@ static Strings names_of(const Options *o, const Output *out, const Strings *made
   return names;
 }
 
+void remove_files(const char *folder) {
+  DIR *dir = opendir(folder);
+  for (struct dirent *d; dir && (d = readdir(dir));)
+    if (strcmp(d->d_name, ".") && strcmp(d->d_name, ".."))
+      unlinkat(dirfd(dir), d->d_name, 0);
+  if (dir)
+    closedir(dir);
+  rmdir(folder);
+}
+
 /* Removes DIR/.pdc-new, which a build that was stopped may have left, and what is in it. */
 static void remove_new(const Output *out) {
   const char *path = new_directory(out);
   struct stat st;
   if (lstat(path, &st) != 0 || !S_ISDIR(st.st_mode))
     return;
-  DIR *dir = opendir(path);
-  for (struct dirent *d; dir && (d = readdir(dir));)
-    if (strcmp(d->d_name, ".") && strcmp(d->d_name, ".."))
-      unlinkat(dirfd(dir), d->d_name, 0);
-  if (dir)
-    closedir(dir);
-  rmdir(path);
+  remove_files(path);
 }
 
 /* Nobody else builds here until the directory is closed; where files cannot be locked all may. */

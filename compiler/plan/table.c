@@ -15,14 +15,6 @@ static const char *const heads[COLUMNS] = {"stage",  "instances", "parameters", 
 static const bool of_training[COLUMNS] = {[4] = true, [8] = true, [9] = true, [12] = true};
 static const bool of_caches[COLUMNS] = {[10] = true};
 
-static const char *with_commas(int64_t n) {
-  char *digits = format("%lld", (long long)n);
-  Text t = {0};
-  for (int left = (int)strlen(digits); left > 0; left--, digits++)
-    text_add(&t, left % 3 == 0 && t.n > 0 ? ",%c" : "%c", *digits);
-  return t.at;
-}
-
 static const char *instances(const Graph *g, const Pieces *p, const StagePlan *s) {
   Name first = p->at[s->first_piece].name, last = piece_last_instance(g, p, s->end_piece - 1);
   return first == last ? first : format("%s .. %s", first, last);

@@ -19,14 +19,6 @@ typedef struct Counts {
   int *first_stage, *last_stage; /* -1: it runs nothing */
 } Counts;
 
-static const char *with_commas(int64_t n) {
-  char *digits = format("%lld", (long long)n);
-  Text t = {0};
-  for (int left = (int)strlen(digits); left > 0; left--, digits++)
-    text_add(&t, left % 3 == 0 && t.n > 0 ? ",%c" : "%c", *digits);
-  return t.at;
-}
-
 /* "1.21 G" */
 static const char *engineering(double x) {
   static const char *const prefix[] = {"", " k", " M", " G", " T", " P"};
