@@ -442,7 +442,7 @@ static bool profile(Compilation *c) {
   if (!(request->compiler = cc_version(o, toolchain_of(o))))
     return false;
   const char *path = o->output ? o->output : format("%s.profile.json", base_name(o->input));
-  return profile_make(c->graph, &c->pieces, request, path, run_profile_program, c);
+  return profile_make(c->graph, &c->pieces, request, path, run_profile_program, c, o->table ? stdout : NULL);
 }
 
 static bool write_plan_page(Compilation *c) {

@@ -42,6 +42,7 @@ typedef struct Options {
   const char *output;    /* -o; NULL: named after the model */
   bool compare;          /* plan: schedules beside each other */
   bool report;           /* plan: also a page about it */
+  bool table;            /* profile: print kernels beside what the machine allows */
   int depth;             /* show: of instances; 0: not given */
   const char *svg, *dot; /* show: files for pictures; NULL: none */
   bool check;            /* fmt: only say what differs */

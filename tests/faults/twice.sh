@@ -1,6 +1,6 @@
 # Passes that --audit runs twice leave the same results, under every schedule, with dropout, recomputation, replicas and
 # running averages; a bit that one run of them computes otherwise is found and named.  twice.sh PDC INJECT
-pdc=$1 inject=$2
+pdc=$1 inject=$(realpath "$2")
 . "$(dirname "$0")/../launch.sh"
 level=-O0
 text=$top/tests/reference/text.txt
