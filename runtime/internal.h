@@ -28,11 +28,11 @@ struct pd_options {
   int64_t audit;                                   /* every so many updates; 0: not */
   uint64_t seed;
   const char *save, *save_raw, *log, *checkpoint, *trace, *run, *tensorboard;
-  int token_bytes;  /* of --token-type; 0: not given */
-  const char *plan; /* where --run keeps a copy of it */
-  double timeout;   /* seconds */
-  double grace;     /* the same */
-  double peak;      /* operations a second of all ranks; 0: measured */
+  int token_bytes;            /* of --token-type; 0: not given */
+  const char *plan, *picture; /* where --run keeps copies of what pdc wrote of them; picture: of the model */
+  double timeout;             /* seconds */
+  double grace;               /* the same */
+  double peak;                /* operations a second of all ranks; 0: measured */
   struct pd_augment augment;
   const char *prompt, *prompt_file, *prompt_tokens;
   char **tokenizer; /* a run within argv */
