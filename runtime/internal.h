@@ -243,7 +243,13 @@ double pd_sum_of_squares(int64_t n, const float *x);
 
 /* ---- reduce.c -------------------------------------------------------------------------------- */
 
-/* The sum of the replicas' accumulators of batch t, in two rounds of messages: the first brings everyone's share
+/* The part of batch t's accumulators that this replica adds up. */
+struct pd_shard {
+  float *at;
+  size_t n;
+};
+struct pd_shard pd_shard(int64_t t, int replica);
+/* The sum of the replicas' accumulators of batch t, where they do not see each other's, in two rounds of messages: the first brings everyone's share
  * of this rank's shard, the second, once the first has passed, adds them up and spreads the sum. Each function
  * leaves a round's messages, at most pd_reduce_messages() (0: there are no others) of pd_reduce_bytes(), and how
  * many. */
@@ -257,6 +263,8 @@ int pd_reduce_spread(int64_t t, struct pd_message *to);
 
 /* How far this rank is: updates whose exchange was called, that were made, and that were logged. */
 extern struct pd_updates { int64_t exchanged, done, logged; } pd_updates;
+/* Updates of which exchanges have memory at a time. */
+int pd_exchange_sets(void);
 /* Returns how many updates may be exchanged and not logged. */
 int pd_exchange_start(void);
 /* Moves the exchanges on as far as messages that have arrived allow. */
