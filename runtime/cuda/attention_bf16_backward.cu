@@ -58,10 +58,11 @@ static __device__ void load_stage(const attention &a, const attention_work &w, a
   }
 }
 
-/* Products become probabilities. The lane's first element is (own, streamed), of_row what is known of its row. */
-template <class B, bool MASKED>
+/* Products become probabilities. The lane's first element is (own, streamed), of_row what is known of its row. EDGE:
+ * some element of the warp's may be hidden; without, none is, and nothing is asked of any. */
+template <class B, bool MASKED, bool EDGE>
 static __device__ void probabilities(const attention &a, Sums<B::TILES, B::STREAM> &s, int sample, int own,
-                                     int streamed, bool edge, const attention_row *of_row) {
+                                     int streamed, const attention_row *of_row) {
 #pragma unroll
   for (int r = 0; r < 2 * B::TILES; r++)
 #pragma unroll
@@ -71,7 +72,7 @@ static __device__ void probabilities(const attention &a, Sums<B::TILES, B::STREA
       int row = B::OWNS_KEYS ? streamed + column : own + 8 * r;
       int key = B::OWNS_KEYS ? own + 8 * r : streamed + column;
       float lse = of_row[B::OWNS_KEYS ? column : 8 * r].lse;
-      bool seen = !edge || (key < a.kv_length && row < a.length && !(a.causal && key > row));
+      bool seen = !EDGE || (key < a.kv_length && row < a.length && !(a.causal && key > row));
       if (MASKED) x = seen ? fmaf(x, a.scale * LOG2E, hiding(mask_of(a, sample, row)[key])) : -INFINITY;
       x = pd_exp2_fast(MASKED ? x - lse : fmaf(x, a.scale * LOG2E, -lse));
       if (!MASKED && !seen) x = 0.0f;
@@ -94,7 +95,10 @@ static __device__ void step_through(const attention &a, const pd_bf16 *own, cons
   Sums<TILES, STREAM> s = {}, d = {};
   Operand<TILES, STREAM> operand;
   multiply<TILES, STREAM, D, 2>(s, own, stage);
-  probabilities<B, MASKED>(a, s, sample, own_row, streamed, edge, of_row);
+  if (MASKED || edge) /* the same for all of a warp */
+    probabilities<B, MASKED, true>(a, s, sample, own_row, streamed, of_row);
+  else
+    probabilities<B, MASKED, false>(a, s, sample, own_row, streamed, of_row);
   if (B::OWNS_KEYS) {
     pack<TILES, STREAM>(operand, s);
     accumulate<TILES, STREAM, COLUMNS, D>(second, operand, stage_second + column);
