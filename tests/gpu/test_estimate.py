@@ -1,0 +1,80 @@
+"""Tests what `estimate` reads out of instructions and of a profile program, on pieces small enough to count by hand."""
+import importlib.machinery
+import importlib.util
+import os
+import sys
+import unittest
+
+HERE = os.path.dirname(os.path.realpath(__file__))
+sys.path.insert(0, HERE)
+loader = importlib.machinery.SourceFileLoader("estimate", os.path.join(HERE, "estimate"))
+estimate = importlib.util.module_from_spec(importlib.util.spec_from_loader("estimate", loader))
+loader.exec_module(estimate)
+
+# Three instructions, a loop of seven that may go around two of them, one more, and the jump to itself that ends code.
+SASS = """
+        /*0000*/                   S2R R0, SR_TID.X ;
+        /*0010*/                   MUFU.RCP R1, R0 ;
+        /*0020*/                   ISETP.GT.AND P0, PT, R0, 0x5, PT ;
+.L_x_1:
+        /*0030*/                   LDG.E.128 R4, desc[UR4][R2.64] ;
+        /*0040*/              @!P0 BRA `(.L_x_2) ;
+        /*0050*/                   FADD R4, R4, R5 ;
+        /*0060*/                   FADD R4, R4, R6 ;
+.L_x_2:
+        /*0070*/                   HMMA.16816.F32.BF16 R8, R4, R6, R8 ;
+        /*0080*/                   STG.E.U16 desc[UR4][R2.64], R4 ;
+        /*0090*/               @P1 BRA `(.L_x_1) ;
+        /*00a0*/                   EXIT ;
+.L_x_3:
+        /*00b0*/                   BRA `(.L_x_3);
+$__internal_0_$__cuda_sm20_rcp_rn_f32_slowpath:
+        /*00c0*/                   MUFU.RCP R1, R0 ;
+"""
+
+PROGRAM = """
+static void run_product(void) {
+  pd_matmul(logits, x0, x1, nullptr, x2, scratch);
+}
+  {.signature = "a0", .name = "product",
+   .run = run_product, .fill = fill_product, .at = at_product,
+   .count = 3, .bytes = 1000, .operations = 2000},
+  logits = pd_matmul_new({.batch = 1, .m = 32, .n = 50257, .k = 768, .a_row = 768, .a_column = 1,
+      .b_row = 1, .b_column = 768, .c_row = 50257});
+"""
+
+
+class Instructions(unittest.TestCase):
+    def setUp(self):
+        self.code = estimate.Code(SASS)
+
+    def test_loops(self):
+        self.assertEqual(len(self.code.lines), 12)
+        self.assertEqual(self.code.loops, [(3, 9)])
+        self.assertEqual(self.code.bytes(3, 9), 16 + 2)
+
+    def test_a_loop_runs_as_often_as_its_bytes_ask(self):
+        once, thrice = self.code.executed(0), self.code.executed(3 * 18)
+        self.assertEqual(once, [12, 1, 2])
+        self.assertEqual(thrice, [12 + 2 * 7, 1, 2 + 2 * 2])
+
+    def test_the_common_path_leaves_out_what_only_edges_need(self):
+        names = [self.code.lines[i][0] for i in self.code.common_path(3, 9)]
+        self.assertEqual(names, ["LDG", "BRA", "HMMA", "STG", "BRA"])
+
+
+class Programs(unittest.TestCase):
+    def test_kernels_and_products(self):
+        self.assertEqual(estimate.table_of(PROGRAM), [("product", "run_product", 3, 1000, 2000)])
+        self.assertIn("pd_matmul(logits", estimate.body_of(PROGRAM, "run_product"))
+        shape = estimate.shapes_of(PROGRAM)["logits"]
+        self.assertEqual(estimate.copied_bytes(shape), 2 * 2 * 32 * 50257)
+        self.assertEqual(estimate.copied_bytes({**shape, "n": 50304, "c_row": 50304}), 0)
+
+    def test_launches(self):
+        self.assertEqual(estimate.product_of("dim3(32, 8)"), 256)
+        self.assertEqual(estimate.product_of("1056"), 1056)
+
+
+if __name__ == "__main__":
+    unittest.main()
