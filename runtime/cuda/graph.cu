@@ -1,5 +1,6 @@
 /* Passes as CUDA graphs (--graphs): with the same arguments a pass enqueues the same work, so it is recorded once
- * for each, and from then on launched as a whole. The first call of a pass is none of these: it loads kernels. */
+ * for each, and from then on launched as a whole. The first call with some arguments is not recorded: it loads kernels,
+ * and libraries choose algorithms, which other arguments (gradients that are added to, not written) may not need. */
 #include "../internal.h"
 #include "pd_cuda.h"
 
@@ -9,27 +10,30 @@
 struct called {
   const void *pass;
   std::vector<uint64_t> arguments;
-  cudaGraphExec_t graph;
+  cudaGraphExec_t graph; /* NULL before the second call has recorded it */
 };
 
-static std::vector<const void *> passes; /* called before */
-static std::vector<called> graphs;       /* the last one's graph is NULL while it is recorded */
+static std::vector<called> calls;
+static size_t recorded; /* the call that is being recorded, if any */
 static bool recording;
 
 bool pd_device_recording(void) { return recording; }
 
 bool pd_graph_launched(const void *pass, const uint64_t *arguments, size_t n) {
   if (!pd_options.graphs) return false;
-  for (const called &c : graphs)
-    if (c.pass == pass && std::equal(c.arguments.begin(), c.arguments.end(), arguments, arguments + n)) {
-      pd_cuda_check(cudaGraphLaunch(c.graph, pd_stream), "launch a graph");
-      return true;
-    }
-  if (std::find(passes.begin(), passes.end(), pass) == passes.end()) {
-    passes.push_back(pass);
+  auto same = [&](const called &c) {
+    return c.pass == pass && std::equal(c.arguments.begin(), c.arguments.end(), arguments, arguments + n);
+  };
+  auto found = std::find_if(calls.begin(), calls.end(), same);
+  if (found == calls.end()) {
+    calls.push_back({pass, {arguments, arguments + n}, nullptr});
     return false;
   }
-  graphs.push_back({pass, {arguments, arguments + n}, nullptr});
+  if (found->graph) {
+    pd_cuda_check(cudaGraphLaunch(found->graph, pd_stream), "launch a graph");
+    return true;
+  }
+  recorded = static_cast<size_t>(found - calls.begin());
   pd_cuda_check(cudaStreamBeginCapture(pd_stream, cudaStreamCaptureModeThreadLocal), "record a graph");
   recording = true;
   return false;
@@ -40,12 +44,14 @@ void pd_graph_called(void) {
   if (!recording) return;
   recording = false;
   pd_cuda_check(cudaStreamEndCapture(pd_stream, &graph), "record a graph");
-  pd_cuda_check(cudaGraphInstantiate(&graphs.back().graph, graph, 0), "make a graph");
+  cudaGraphExec_t &made = calls[recorded].graph;
+  pd_cuda_check(cudaGraphInstantiate(&made, graph, 0), "make a graph");
   pd_cuda_check(cudaGraphDestroy(graph), "give back a graph");
-  pd_cuda_check(cudaGraphLaunch(graphs.back().graph, pd_stream), "launch a graph");
+  pd_cuda_check(cudaGraphLaunch(made, pd_stream), "launch a graph");
 }
 
 void pd_graphs_finish(void) {
-  for (const called &c : graphs) pd_cuda_check(cudaGraphExecDestroy(c.graph), "give back a graph");
-  graphs.clear();
+  for (const called &c : calls)
+    if (c.graph) pd_cuda_check(cudaGraphExecDestroy(c.graph), "give back a graph");
+  calls.clear();
 }

@@ -66,8 +66,9 @@ static void enqueue(const nccl_line *l, int n, const pd_message *message, const 
     status = m->sent ? ncclSend(m->at, m->bytes, ncclUint8, peer, l->comm, l->stream)
                      : ncclRecv(m->at, m->bytes, ncclUint8, peer, l->comm, l->stream);
   }
+  ncclResult_t end = ncclGroupEnd(); /* also of a group that failed: nothing is aborted within one */
   if (status != ncclSuccess && status != ncclInProgress) nccl_failed(l, status, what);
-  settle(l, ncclGroupEnd(), what);
+  settle(l, end, what);
 }
 
 /* ---- opening --------------------------------------------------------------------------------- */

@@ -36,6 +36,8 @@ class Check:
     losses: str | None = None   # what --log must; "c": as the C target's program, which `prepare` runs
     tolerance: tuple = (0.0, 0.0)
     tool: tuple = ()            # runs under it: compute-sanitizer
+    gpus: int = 1               # it takes so many
+    needs: tuple = ()           # libraries that its program can do without, but not it
 
 
 def case_files(folder, case):
@@ -106,7 +108,8 @@ def training_checks():
 
 
 def rank_checks():
-    """Two ranks that share a GPU, and one rank whose runtime was told to use NCCL."""
+    """Two ranks that share a GPU, or have one each and use NCCL. How NCCL itself is called on one GPU is a kernels'
+    test: a single rank of a program sends nothing."""
     pair = []
     for case in ("blocks", "layers"):
         whole = str(batch_of(f"tests/golden/{case}.pdm"))
@@ -118,9 +121,11 @@ def rank_checks():
                                      ("replicas", ("--stages", "1", "--replicas", "2", "--schedule", "flush"), "f32")]:
         program = Program(f"ranks.{name}.{precision}", "models/gpt_mini.pdm", precision, 2,
                           ("-n", "2", *options, *SMALL_GPT))
-        pair.append(Check("ranks", program, (*train, "--comm", "mpi"), None, "c", (0, LOSS_TOLERANCE[precision])))
-    alone = Program("nccl.alone.f32", "models/gpt_mini.pdm", "f32", 1, ("--stages", "1", *SMALL_GPT))
-    return [*pair, Check("nccl", alone, (*train, "--comm", "nccl"), None, "c", (0, LOSS_TOLERANCE["f32"]))]
+        for part, comm, gpus, needs in (("ranks", "mpi", 1, ()), ("nccl", "nccl", 2, ("nccl",))):
+            named = dataclasses.replace(program, name=f"{part}.{name}.{precision}")
+            pair.append(Check(part, named, (*train, "--comm", comm), None, "c", (0, LOSS_TOLERANCE[precision]), (),
+                              gpus, needs))
+    return pair
 
 
 def sanitizer_checks():
@@ -153,13 +158,16 @@ class KernelTest:
     runtime: tuple = ()         # files of runtime/cuda that it links
     arguments: tuple = ()
     loops: tuple | None = None  # options of tests/cuda/loops/print.c, which writes c.c and cuda.cu for it
+    needs: tuple = ()           # libraries that the runtime's other sources do without
 
 
 def kernel_tests():
     calls = {"matmul": (), "gather": (), "pooling": (), "convolution": ("columns", "depthwise", "matmul"),
              "lstm": ("matmul",)}
     found = [KernelTest(f"kernels.{name}", (f"tests/cuda/host/calls/{name}.cu",),
-                        tuple(f"{x}.cu" for x in (name, *others))) for name, others in calls.items()]
+                        tuple(f"{x}.cu" for x in (name, *others)), needs=("cudnn",) * (name == "convolution"))
+             for name, others in calls.items()]
+    found.append(KernelTest("kernels.nccl", ("tests/gpu/nccl.cu",), needs=("nccl",)))
     attention = ("attention.cu", "attention_f32.cu", "attention_bf16.cu", "attention_bf16_backward.cu")
     found += [KernelTest(f"kernels.attention.{precision}", ("tests/cuda/kernels/attention.cpp",), attention,
                          (precision,)) for precision in ("f32", "bf16")]
@@ -186,9 +194,10 @@ SMALL_GPT2 = {"layers": 1, "heads": 2, "width": 16, "context": 16, "vocabulary":
 
 
 def measures(small=False):
-    """Of a batch in one microbatch; the first is measured in every way."""
+    """Of a batch in one microbatch, those that matter most first: the first two are measured beside PyTorch before
+    all others, the very first in every way."""
     found, gpt = [], SMALL_GPT2 if small else GPT2
-    batches_of = {"bf16": (2, 4)} if small else {"bf16": (16, 8, 32, 64, 128), "tf32": (8,), "f32": (8,)}
+    batches_of = {"bf16": (2, 4)} if small else {"bf16": (16, 32, 8, 64, 128), "tf32": (8,), "f32": (8,)}
     attributes = zip(("n_layer", "n_head", "n_embd", "n_ctx", "vocab_size"), gpt.values())
     sizes = tuple(word for name, value in attributes for word in ("-D", f"{name}={value}"))
     for precision, batches in batches_of.items():

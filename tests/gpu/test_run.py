@@ -3,6 +3,9 @@
 What is right passes; a wrong number, a program that does not compile, a tool that is missing and time that runs out
 are each told apart, and the rest goes on."""
 import contextlib
+import importlib.machinery
+import importlib.util
+import io
 import json
 import os
 import shutil
@@ -10,10 +13,12 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import unittest.mock
 
 HERE = os.path.dirname(os.path.realpath(__file__))
 sys.path.insert(0, HERE)
 import cases
+import toolchain
 
 BUILD = os.path.abspath(sys.argv.pop(1))
 RIGHT = ["golden.pointwise.f32", "golden.products.bf16", "ranks.pipeline.f32", "sanitizer.gpt.f32"]
@@ -112,8 +117,109 @@ class Prepared(unittest.TestCase):
 
     def test_time_that_runs_out_is_told(self):
         status, content, _ = self.run_checks(RIGHT[0], "--seconds", "1")
-        self.assertEqual(status, 1)
+        self.assertEqual(status, 0) # nothing failed
         self.assertEqual(self.states(content, "builds"), {RIGHT[0]: "not done"})
+
+
+class Machines(unittest.TestCase):
+    """What toolchain.py makes of machines that are not as this one: their tools are scripts here."""
+
+    def setUp(self):
+        self.folder = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, self.folder)
+        self.environment = dict(os.environ)
+        self.addCleanup(lambda: (os.environ.clear(), os.environ.update(self.environment)))
+        os.environ.pop("CXX", None)
+        os.environ["PATH"] = f"{self.folder}:/usr/bin:/bin"
+
+    def script(self, name, text):
+        path = os.path.join(self.folder, name)
+        with open(path, "w") as file:
+            file.write("#!/bin/sh\n" + text)
+        os.chmod(path, 0o755)
+        return path
+
+    def made(self, nvcc="exit 0", libraries=None):
+        os.environ["NVCC"] = self.script("nvcc", nvcc)
+        libraries = libraries or {"cublasLt": "stdio.h"}
+        with unittest.mock.patch.object(toolchain, "LIBRARIES", libraries):
+            return toolchain.Toolchain(cases.TOP, os.path.join(self.folder, "out"))
+
+    def test_a_host_compiler_that_nvcc_refuses_is_passed_over(self):
+        for name in ("clang++", "g++"):
+            self.script(name, "exit 0")
+        tools = self.made('case "$*" in *clang++*) echo unsupported clang version >&2; exit 1;; esac')
+        self.assertEqual(tools.host, os.path.join(self.folder, "g++"))
+        with self.assertRaisesRegex(toolchain.Missing, "unsupported clang version"):
+            self.made("echo unsupported clang version >&2; exit 1")
+
+    def test_programs_do_without_cudnn_and_nccl(self):
+        there = [os.path.basename(source) for source in self.made().runtime_sources()]
+        tools = self.made(libraries={"cublasLt": "stdio.h", "cudnn": "no_such.h", "nccl": "no_such.h"})
+        self.assertEqual(tools.lacks, {"cudnn", "nccl"})
+        found = [os.path.basename(source) for source in tools.runtime_sources()]
+        self.assertEqual(set(there) - set(found), {"convolution.cu", "columns.cu", "depthwise.cu", "transfer_nccl.cu"})
+        self.assertEqual(set(found) - set(there), {"without_cudnn.cu", "without_nccl.cu"})
+        with self.assertRaisesRegex(toolchain.Missing, "no_such.h"):
+            self.made(libraries={"cublasLt": "no_such.h"})
+
+    def test_a_launch_within_a_launch_is_its_own(self):
+        os.environ.update({"SLURM_NTASKS": "16", "PMI_RANK": "3", "OMPI_COMM_WORLD_SIZE": "2", "OMPI_MCA_btl": "self"})
+        said = toolchain.run(["env"], 10, environment={"ADDED": "1"}).split()
+        self.assertLessEqual({"ADDED=1", "OMPI_MCA_btl=self"}, set(said))
+        self.assertFalse([word for word in said if word.startswith(("SLURM_", "PMI_", "OMPI_COMM_WORLD_"))])
+
+    def test_options_are_those_of_the_launcher(self):
+        self.script("mpicc.openmpi", "")
+        for version, more in (("mpirun (Open MPI) 4.1.4", True), ("mpirun (Open MPI) 5.0.3", True),
+                              ("HYDRA build details: Version: 4.0.2", False)):
+            self.script("mpirun.openmpi", f"echo '{version}'")
+            words = self.made().mpirun_words
+            self.assertEqual(words[1:], ["--oversubscribe", "--bind-to", "none"] if more else [])
+
+
+class Reports(unittest.TestCase):
+    """What `run` says of outcomes that no machine here has."""
+
+    def setUp(self):
+        self.folder = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, self.folder)
+        loader = importlib.machinery.SourceFileLoader("gpu_run", os.path.join(HERE, "run"))
+        self.run_module = importlib.util.module_from_spec(importlib.util.spec_from_loader("gpu_run", loader))
+        loader.exec_module(self.run_module)
+
+    def state(self, seconds, action, most=10):
+        report = self.run_module.Report(self.folder, seconds)
+        with contextlib.redirect_stdout(io.StringIO()):
+            report.attempt("checks", "one", action, most)
+        return report.content["checks"][0]["state"], report.content["ok"]
+
+    def raising(self, exception):
+        def action(_):
+            raise exception
+        return action
+
+    def test_states(self):
+        run = self.run_module
+        self.assertEqual(self.state(60, lambda _: {}), ("ok", True))
+        self.assertEqual(self.state(60, self.raising(run.Failed("x"))), ("failed", False))
+        self.assertEqual(self.state(60, self.raising(run.Missing("x"))), ("missing", True))
+        self.assertEqual(self.state(60, self.raising(run.NoMemory("x"))), ("no memory", True))
+        self.assertEqual(self.state(60, self.raising(run.Late("x"))), ("failed", False)) # it hung
+        self.assertEqual(self.state(5, self.raising(run.Late("x"))), ("not done", True))
+        self.assertEqual(self.state(1, lambda _: {}), ("not done", True))
+
+    def test_pytorch_without_memory(self):
+        run, m = self.run_module, {"batch": 128, "precision": "bf16"}
+        says = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 12.27 GiB."
+        for text, expected in ((says, run.NoMemory), ("No module named 'torch'", run.Missing), ("other", run.Failed)):
+            with unittest.mock.patch.object(run.toolchain, "run", side_effect=run.Failed(text)):
+                with self.assertRaises(expected):
+                    run.torch_gpt({"gpt": cases.GPT2}, m, 10)
+
+    def test_the_batches_that_matter_most_come_first(self):
+        self.assertEqual([m.batch for m in cases.measures()[:2]], [16, 32])
+        self.assertEqual({m.program.precision for m in cases.measures()[:2]}, {"bf16"})
 
 
 class Cases(unittest.TestCase):

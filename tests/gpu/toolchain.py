@@ -1,15 +1,20 @@
-"""What a machine has, found once: nvcc and its host compiler, the CUDA libraries (where the toolkit's or, failing
-that, those that PyTorch brought), MPI or the runtime's stand-in for one rank; and how programs are built with it."""
+"""What a machine has, found once: nvcc and a host compiler that it takes, the CUDA libraries (where the toolkit's or,
+failing that, those that PyTorch brought; programs do without cuDNN or NCCL where they are not found), MPI or the
+runtime's stand-in for one rank; and how programs are built with it."""
 import functools
 import glob
 import importlib.util
 import os
 import shutil
 import subprocess
+import tempfile
 
 LIBRARIES = {"cublasLt": "cublasLt.h", "cudnn": "cudnn.h", "nccl": "nccl.h"}
+# Of runtime/cuda: the sources that are left out where a library is missing, and of tests/gpu the one in their place.
+ONLY_USER = {"cudnn": (("convolution.cu", "columns.cu", "depthwise.cu"), "without_cudnn.cu"),
+             "nccl": (("transfer_nccl.cu",), "without_nccl.cu")}
 # The flags that make bits, as compiler/build/cc.c has them.
-C_FLAGS = ["-std=gnu11", "-O3", "-march=native", "-ffp-contract=off", "-fno-math-errno", "-fopenmp"]
+C_FLAGS = ["-std=gnu11", "-O3", "-march=native", "-ffp-contract=off", "-fno-math-errno"]
 CUDA_FLAGS = ["-std=c++20", "-O3", "-fmad=false", "-Xcompiler", "-ffp-contract=off,-fno-math-errno"]
 
 
@@ -17,18 +22,36 @@ class Missing(Exception):
     """Something that a build needs and this machine does not have."""
 
 
+class NoMemory(Exception):
+    """Something that needs more memory than the GPU has."""
+
+
 class Failed(Exception):
     """A command that did not succeed: its last lines."""
+
+
+class Late(Failed):
+    """A command that did not end in time."""
+
+
+# What launchers tell those they start. Whoever runs this under Slurm, or in an interactive job of MPI's, has them
+# set: programs of one rank would take them for their own, and mpirun would ask that launcher for its hosts.
+LAUNCHERS = ("SLURM_", "PMI_", "PMIX_", "OMPI_COMM_WORLD_", "OMPI_UNIVERSE_SIZE", "HYDI_", "MPI_LOCALRANKID")
+
+
+def own_environment(environment=None):
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(LAUNCHERS)}
+    return {**kept, **(environment or {})}
 
 
 def run(command, seconds, cwd=None, environment=None):
     """What it printed, both streams together; Failed with the end of it otherwise."""
     try:
-        done = subprocess.run(command, cwd=cwd, env={**os.environ, **(environment or {})}, timeout=max(seconds, 1),
+        done = subprocess.run(command, cwd=cwd, env=own_environment(environment), timeout=max(seconds, 1),
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, errors="replace", text=True)
     except subprocess.TimeoutExpired as late:
         text = late.stdout.decode(errors="replace") if isinstance(late.stdout, bytes) else late.stdout or ""
-        raise Failed(f"not done after {seconds:.0f} s: {tail(text)}") from None
+        raise Late(f"not done after {seconds:.0f} s: {tail(text)}") from None
     except OSError as cause:
         raise Failed(f"{command[0]}: {cause.strerror}") from None
     if done.returncode != 0:
@@ -65,26 +88,47 @@ class Toolchain:
         self.nvcc = os.environ.get("NVCC") or find_tool("nvcc")
         if not self.nvcc:
             raise Missing("nvcc is not found: it is searched in PATH and /usr/local/cuda/bin, or NVCC names it")
-        self.host = os.environ.get("CXX") or find_tool("clang++", "g++", "c++")
+        self.host = self.find_host()
         self.cc = os.environ.get("CC") or find_tool("clang", "gcc", "cc")
-        if not self.host or not self.cc:
-            raise Missing("no C and C++ compiler is found: CC and CXX may name them")
+        if not self.cc:
+            raise Missing("no C compiler is found: CC may name one")
         self.mpi = find_tool("mpicc.openmpi", "mpicc")
         self.mpirun = find_tool("mpirun.openmpi", "mpirun") if self.mpi else None
+        self.lacks = set() # of cudnn and nccl
         self.includes = self.find_headers()
 
+    def find_host(self):
+        """The first C++ compiler that nvcc takes: it refuses versions that are newer than itself."""
+        names = [os.environ["CXX"]] if os.environ.get("CXX") else ["clang++", "g++", "c++"]
+        refused = []
+        with tempfile.TemporaryDirectory() as work:
+            source = os.path.join(work, "empty.cu")
+            with open(source, "w") as file:
+                file.write("#include <vector>\n__global__ void nothing() {}\n")
+            for name in names:
+                path = find_tool(name)
+                try:
+                    if path:
+                        run([self.nvcc, "-ccbin", path, *CUDA_FLAGS, "-c", source, "-o", source + ".o"], 60)
+                        return path
+                except Failed as cause:
+                    refused.append(f"{path}: {tail(str(cause), 200)}")
+        raise Missing("nvcc takes no C++ compiler of this machine (CXX may name one): " +
+                      ("; ".join(refused) or f"none of {', '.join(names)} is found"))
+
     def find_headers(self):
-        """Folders to add to nvcc's own."""
+        """Folders to add to nvcc's own. What of ONLY_USER has no header or no library is noted in `lacks`."""
         own = [os.path.join(os.path.dirname(os.path.dirname(os.path.realpath(self.nvcc))), "include"), "/usr/include",
                "/usr/local/include", "/usr/include/x86_64-linux-gnu"]
         found = []
         for name, header in LIBRARIES.items():
-            if any(os.path.exists(os.path.join(folder, header)) for folder in own):
-                continue
-            places = [f for f in python_folders("include") if os.path.exists(os.path.join(f, header))]
-            if not places:
+            places = [f for f in [*own, *python_folders("include")] if os.path.exists(os.path.join(f, header))]
+            if name in ONLY_USER and not (places and self.library_path(name)):
+                self.lacks.add(name)
+            elif not places:
                 raise Missing(f"{header} of {name} is not found, neither in {own[0]} nor among Python's packages")
-            found.append(places[0])
+            elif places[0] not in own:
+                found.append(places[0])
         return sorted(set(found))
 
     @functools.cached_property
@@ -92,6 +136,16 @@ class Toolchain:
         """This machine's GPU's: sm_90."""
         text = run(["nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader"], 30)
         return "sm_" + text.split()[0].replace(".", "")
+
+    @functools.cached_property
+    def gpus(self):
+        return len(run(["nvidia-smi", "--query-gpu=uuid", "--format=csv,noheader"], 30).splitlines())
+
+    @functools.cached_property
+    def mpirun_words(self):
+        """mpirun with what lets more ranks start than there are cores, which only Open MPI has to be told."""
+        open_mpi = "Open MPI" in run([self.mpirun, "--version"], 30) or "OpenRTE" in run([self.mpirun, "--version"], 30)
+        return [self.mpirun, *(("--oversubscribe", "--bind-to", "none") if open_mpi else ())]
 
     @functools.cached_property
     def mpi_words(self):
@@ -108,17 +162,20 @@ class Toolchain:
         return [self.nvcc, "-ccbin", self.host, *CUDA_FLAGS, f"-arch={self.architecture}", f"-I{self.folder}/runtime",
                 *(f"-I{folder}" for folder in self.includes), *(w for w in self.mpi_words[0] if w[:2] in ("-I", "-D"))]
 
+    def library_path(self, name):
+        """The first that is found of the toolkit's, the system's and those of Python's packages, else None."""
+        cuda = os.path.dirname(os.path.dirname(os.path.realpath(self.nvcc)))
+        for folder in (f"{cuda}/lib64", f"{cuda}/lib", "/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/local/lib",
+                       *python_folders("lib")):
+            for path in sorted(glob.glob(f"{folder}/lib{name}.so*")):
+                return path
+        return None
+
     def libraries(self):
         """By full path, so that what is linked is what runs; where they stand is remembered in the program."""
-        cuda = os.path.dirname(os.path.dirname(os.path.realpath(self.nvcc)))
-        folders = [f"{cuda}/lib64", f"{cuda}/lib", "/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/local/lib",
-                   *python_folders("lib")]
-        found = []
-        for name in LIBRARIES:
-            paths = [p for folder in folders for p in sorted(glob.glob(f"{folder}/lib{name}.so*"))]
-            if not paths:
-                raise Missing(f"lib{name}.so is not found: searched {', '.join(folders)}")
-            found.append(paths[0])
+        found = [self.library_path(name) for name in LIBRARIES if name not in self.lacks]
+        if None in found:
+            raise Missing("libcublasLt.so is not found: neither CUDA's, nor the system's, nor among Python's packages")
         found += sorted(glob.glob(f"{self.folder}/cjson/libcjson*"))[:1]
         folders = {os.path.dirname(place) for path in found for place in (path, os.path.realpath(path))}
         return [word for each in [*found, *(f"-rpath={folder}" for folder in sorted(folders))]
@@ -129,7 +186,10 @@ class Toolchain:
     def runtime_sources(self):
         runtime = f"{self.folder}/runtime"
         kinds = ("*.c", "data/*.c", "cuda/*.cu")
-        return [source for kind in kinds for source in sorted(glob.glob(f"{runtime}/{kind}"))]
+        left_out = {f"{runtime}/cuda/{source}" for name in self.lacks for source in ONLY_USER[name][0]}
+        found = [source for kind in kinds for source in sorted(glob.glob(f"{runtime}/{kind}"))]
+        return [*(source for source in found if source not in left_out),
+                *(f"{self.folder}/tests/gpu/{ONLY_USER[name][1]}" for name in sorted(self.lacks))]
 
     def object_of(self, source):
         return os.path.join(self.objects, os.path.basename(source) + ".o")
@@ -137,7 +197,7 @@ class Toolchain:
     def compile_runtime(self, source, seconds):
         out = ["-c", source, "-o", self.object_of(source)]
         if source.endswith(".cu"):
-            run([*self.nvcc_words(), *out], seconds)
+            run([*self.nvcc_words(), f"-I{self.folder}/runtime/cuda", *out], seconds)
         else:
             words = [f"-I{self.folder}/runtime", f"-I{self.folder}/cjson", *self.mpi_words[0]]
             run([self.cc, *C_FLAGS, *words, *out], seconds)
@@ -158,7 +218,7 @@ class Toolchain:
         """runtime: which of its sources' objects, all when None."""
         more = map(self.object_of, self.runtime_sources() if runtime is None else runtime)
         run([self.nvcc, "-ccbin", self.host, f"-arch={self.architecture}", *objects, *more, "-o", program,
-             *self.libraries(), "-Xcompiler", "-fopenmp", *self.link_words(), "-lpthread", "-lm"], seconds)
+             *self.libraries(), *self.link_words(), "-lpthread", "-lm"], seconds)
 
     def link_words(self):
         return [word for w in self.mpi_words[1] for word in ((w,) if w[:2] in ("-L", "-l") else ("-Xcompiler", w))]
@@ -175,6 +235,8 @@ class Toolchain:
 class HostToolchain(Toolchain):
     """Of tests/cuda/host, where a CPU stands in for the GPU: for tests of `run` itself."""
     peak = ["--peak", "1e12"]
+    lacks = set()
+    gpus = int(os.environ.get("CUDA_HOST_DEVICES", "8"))
 
     def __init__(self, folder, out, compile_script):
         self.folder, self.script = folder, compile_script

@@ -10,6 +10,8 @@
 #include <cuda_bf16.h>
 
 #include <cstring>
+#include <set>
+#include <utility>
 #include <vector>
 
 struct cublasLtContext {
@@ -272,6 +274,16 @@ static void check_operand(const void *x, const Layout &l, uint32_t alignment, co
     cuda_host_die("%s stands at %p, not at a multiple of the %u bytes that were promised", what, x, alignment);
 }
 
+/* The first run of an algorithm loads its kernel, which may not happen while a graph is recorded. What adds to its
+ * result may be another kernel than what writes it. */
+static void must_be_loaded(uint64_t problem, bool adds, cudaStream_t stream) {
+  static std::set<std::pair<uint64_t, bool>> loaded;
+  cudaStreamCaptureStatus status;
+  cudaStreamIsCapturing(stream, &status);
+  if (loaded.insert({problem, adds}).second && status != cudaStreamCaptureStatusNone)
+    cuda_host_die("cublasLtMatmul loads a kernel while a graph is recorded: the product has not run before");
+}
+
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t product, const void *alpha,
                               const void *a, cublasLtMatrixLayout_t a_layout, const void *b,
                               cublasLtMatrixLayout_t b_layout, const void *beta, const void *c,
@@ -301,6 +313,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t prod
   call.workspace_bytes = f.workspace;
   memcpy(&call.alpha, alpha, sizeof call.alpha);
   memcpy(&call.beta, beta, sizeof call.beta);
+  must_be_loaded(f.problem, call.beta != 0, stream);
   cuda_host_enqueue(stream, {"cublasLtMatmul", [call] { multiply(call); }});
   return CUBLAS_STATUS_SUCCESS;
 }

@@ -70,6 +70,8 @@ struct ncclComm {
   char device[32] = {};
 };
 
+static int depth; /* of groups that are open */
+
 static void fail(ncclComm *c, ncclResult_t error, const std::string &says) {
   if (c->error == ncclSuccess) {
     c->error = error;
@@ -168,10 +170,24 @@ static void receive_messages(ncclComm *c, Peer &p, int rank) {
   }
 }
 
+/* What a rank sends to itself. */
+static void pass_to_self(Peer &p) {
+  while (!p.sending.empty() && !p.taking.empty()) {
+    Message *from = p.sending.front(), *to = p.taking.front();
+    if (to->bytes != from->bytes)
+      cuda_host_die("ncclRecv of %zu bytes from its own rank meets its ncclSend of %zu", to->bytes, from->bytes);
+    memcpy(to->at, from->at, from->bytes);
+    from->done = to->done = true;
+    p.sending.pop_front();
+    p.taking.pop_front();
+  }
+}
+
 static void move(ncclComm *c) {
   cuda_host_open_memory();
   for (int r = 0; r < (int)c->peers.size() && c->state != ABORTED; r++) {
     Peer &p = c->peers[(size_t)r];
+    if (r == c->rank) pass_to_self(p);
     if (p.socket < 0) continue;
     receive_messages(c, p, r);
     send_messages(c, p, r);
@@ -333,6 +349,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t c) {
 }
 
 ncclResult_t ncclCommAbort(ncclComm_t c) {
+  if (depth > 0) cuda_host_die("ncclCommAbort between ncclGroupStart and ncclGroupEnd");
   c->state = ABORTED; /* what is enqueued still looks at it */
   hang_up(c);
   return ncclSuccess;
@@ -361,7 +378,6 @@ struct Posted {
   Message message;
 };
 
-static int depth;
 static std::vector<Posted> posted; /* in the group */
 
 static size_t size_of(ncclDataType_t type) { return type == ncclUint8 ? 1 : type == ncclBfloat16 ? 2 : 4; }
@@ -409,7 +425,7 @@ static ncclResult_t post(bool sent, const void *at, size_t count, ncclDataType_t
                          cudaStream_t stream) {
   size_t bytes = count * size_of(type);
   must_be_idle(c, sent ? "ncclSend" : "ncclRecv");
-  if (peer < 0 || peer >= c->ranks || peer == c->rank) return ncclInvalidArgument;
+  if (peer < 0 || peer >= c->ranks) return ncclInvalidArgument;
   cuda_host_must_be_device(at, bytes, sent ? "what ncclSend sends" : "where ncclRecv receives");
   ncclGroupStart();
   posted.push_back({c, peer, stream, {sent, (char *)const_cast<void *>(at), bytes, 0, false}});

@@ -63,6 +63,10 @@ int main(int argc, char **argv) {
     ncclRecv(theirs, 64, ncclUint8, 1 - rank, comm, stream);
   }
   if (!strcmp(what, "host")) send(argv[0], 1);
+  if (!strcmp(what, "open")) {
+    ncclGroupStart();
+    ncclCommAbort(comm);
+  }
   if (!strcmp(what, "abort")) {
     if (!rank) send(mine, 64);
     ncclCommAbort(comm);

@@ -22,6 +22,7 @@ for seed in 0 1; do
   wrong sizes "ncclRecv of 32 bytes from rank 0 meets its ncclSend of 64"
   wrong hasty "ncclRecv on a communicator whose last call is in progress"
   wrong host "what ncclSend sends"
+  wrong open "ncclCommAbort between ncclGroupStart and ncclGroupEnd"
   CUDA_HOST_DEVICES=1 wrong group "invalid usage: Duplicate GPU detected"
 done
 exit $failed
