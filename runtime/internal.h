@@ -28,11 +28,11 @@ struct pd_options {
   int64_t audit;                                   /* every so many updates; 0: not */
   uint64_t seed;
   const char *save, *save_raw, *log, *checkpoint, *trace, *run, *tensorboard;
-  int token_bytes;  /* of --token-type; 0: not given */
-  const char *plan; /* where --run keeps a copy of it */
-  double timeout;   /* seconds */
-  double grace;     /* the same */
-  double peak;      /* operations a second of all ranks; 0: measured */
+  int token_bytes;            /* of --token-type; 0: not given */
+  const char *plan, *picture; /* where --run keeps copies of what pdc wrote of them; picture: of the model */
+  double timeout;             /* seconds */
+  double grace;               /* the same */
+  double peak;                /* operations a second of all ranks; 0: measured */
   struct pd_augment augment;
   const char *prompt, *prompt_file, *prompt_tokens;
   char **tokenizer; /* a run within argv */
@@ -251,7 +251,13 @@ double pd_sum_of_squares(int64_t n, const float *x);
 
 /* ---- reduce.c -------------------------------------------------------------------------------- */
 
-/* The sum of the replicas' accumulators of batch t, in two rounds of messages: the first brings everyone's share
+/* The part of batch t's accumulators that this replica adds up. */
+struct pd_shard {
+  float *at;
+  size_t n;
+};
+struct pd_shard pd_shard(int64_t t, int replica);
+/* The sum of the replicas' accumulators of batch t, where they do not see each other's, in two rounds of messages: the first brings everyone's share
  * of this rank's shard, the second, once the first has passed, adds them up and spreads the sum. Each function
  * leaves a round's messages, at most pd_reduce_messages() (0: there are no others) of pd_reduce_bytes(), and how
  * many. */
@@ -265,6 +271,8 @@ int pd_reduce_spread(int64_t t, struct pd_message *to);
 
 /* How far this rank is: updates whose exchange was called, that were made, and that were logged. */
 extern struct pd_updates { int64_t exchanged, done, logged; } pd_updates;
+/* Updates of which exchanges have memory at a time. */
+int pd_exchange_sets(void);
 /* Returns how many updates may be exchanged and not logged. */
 int pd_exchange_start(void);
 /* Moves the exchanges on as far as messages that have arrived allow. */

@@ -246,9 +246,9 @@ static const struct option *find(char *a, char **value) {
 
 /* --run DIR names the files that no option of their own names. */
 static void place_in_run(struct pd_options *o) {
-  static const char *const names[] = {"log.jsonl", "trace.json", "plan.json"};
-  const char **paths[] = {&o->log, &o->trace, &o->plan};
-  for (int i = 0; i < 3; i++) {
+  static const char *const names[] = {"log.jsonl", "trace.json", "plan.json", "model.svg"};
+  const char **paths[] = {&o->log, &o->trace, &o->plan, &o->picture};
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
     if (*paths[i]) continue;
     char *path = pd_allocate(strlen(o->run) + strlen(names[i]) + 2);
     sprintf(path, "%s/%s", o->run, names[i]);

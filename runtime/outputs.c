@@ -81,7 +81,7 @@ static bool is_stage(const char *name) {
 
 /* Whether `path` is what pdc made, in the folder of this program. The plan that --run copies may be its own. */
 static bool spares_build(struct named x, char *why) {
-  static const char *const names[] = {"train", "infer", "generate", "app", "plan.json"};
+  static const char *const names[] = {"train", "infer", "generate", "app", "plan.json", "model.svg"};
   char folder[4096], *program = realpath("/proc/self/exe", NULL);
   if (!program) return true;
   const char *slash = strrchr(x.path, '/'), *name = slash ? slash + 1 : x.path;
@@ -131,7 +131,7 @@ static int list(struct named *to) {
   const struct pd_options *o = &pd_options;
   const struct named all[] = {
       {"--log", o->log},     {"--save", o->save}, {"--save-raw", o->save_raw},
-      {"--trace", o->trace}, {"--run", o->plan},
+      {"--trace", o->trace}, {"--run", o->plan},  {"--run", o->picture},
   };
   int n = 0;
   for (size_t i = 0; i < sizeof all / sizeof *all; i++)
@@ -149,7 +149,7 @@ static bool has_folder(const char *path) {
 }
 
 static bool check_files(char *why) {
-  struct named *x = pd_allocate(sizeof *x * (size_t)(5 + pd.stage->n_predictions));
+  struct named *x = pd_allocate(sizeof *x * (size_t)(6 + pd.stage->n_predictions));
   int n = list(x);
   bool ok = true;
   for (int i = 0; i < n && ok; i++) {
