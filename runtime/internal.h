@@ -229,6 +229,8 @@ typedef void pd_update_all(const struct pd_update_arrays *u);
 struct pd_rules {
   pd_update_all *by_elements[PD_N_RULES], *after_tensors;
   pd_update_all *average; /* then: moves the averages towards the new weights */
+  /* A parameter by the stage's rule over whole tensors; NULL: the rule is called as it is. */
+  void (*tensor)(const struct pd_tensor_update *x);
 };
 extern const struct pd_rules pd_rules;
 void pd_update_with(const struct pd_rules *rules, int64_t t, float scale, const void *from, void *to,
@@ -238,6 +240,12 @@ typedef void pd_elements(int64_t n, const void *step, const float *from, float *
                          float *const *moment);
 #define PD_DECLARE_ELEMENTS(rule, optimizer, moments) pd_elements pd_##rule##_elements;
 PD_ELEMENT_RULES(PD_DECLARE_ELEMENTS)
+/* The host's: all tiles by such a rule, which is NULL where what has a gradient is updated already. copy: NULL, or
+ * pd_twice_copy(). */
+void pd_update_tiles(const struct pd_update_arrays *u, pd_elements *elements, char *copy);
+/* A parameter by a rule over whole tensors; likewise. */
+void pd_update_tensor(void (*rule)(const struct pd_tensor_update *x), const struct pd_tensor_update *x,
+                      char *copy);
 /* The host's: the sum of squares of up to PD_TILE elements, in 16 lanes. */
 double pd_sum_of_squares(int64_t n, const float *x);
 
@@ -334,6 +342,26 @@ void pd_twice_begin(enum pd_work work, int64_t turn);
 bool pd_twice_again(void);
 /* Whether a figure is of a pass that is being run twice: it is counted when both runs have been compared. */
 bool pd_twice_takes(int figure, const float *elements, int64_t n);
+/* Memory for what update t writes at once, of pd_update_copy_bytes(), when it is to be run twice; else NULL. */
+char *pd_twice_copy(int64_t t);
+size_t pd_update_copy_bytes(void);      /* optimizer.c: for all threads */
+size_t pd_update_tile_copy_bytes(void); /* for one */
+
+/* ---- host/updates_twice.c ---------------------------------------------------------------------- */
+
+struct pd_written { /* an array that an update writes: a parameter's "weights", say */
+  const char *what;
+  void *at;
+  size_t bytes;
+  bool bf16;
+};
+/* Calls `update` twice, the second time from what stood in the n arrays before; they then hold what the second wrote. A
+ * difference is noted as one of the parameter, whose element `first_element` is the arrays' first. copy: of as many
+ * bytes as the arrays. Any thread's. */
+void pd_update_twice(void (*update)(const void *of), const void *of, const struct pd_written *w, int n, char *copy,
+                     int parameter, int64_t first_element);
+/* Whether nothing was noted since the last call; else why not: the first that differs. */
+bool pd_updates_agree(int64_t t, char *why);
 
 /* ---- finite.c --------------------------------------------------------------------------------- */
 
