@@ -65,7 +65,7 @@ static bool run_elaborate(Compilation *c) {
     c->graph->train.batch = inference_batch(c->graph->train.batch, &o->plan);
   if (c->graph)
     c->identity = graph_identity(c->graph);
-  if (c->graph && (o->command == COMMAND_SHOW || o->report))
+  if (c->graph && (o->command == COMMAND_SHOW || o->command == COMMAND_BUILD || o->report))
     c->outline = outline_make(c->graph);
   return c->graph != NULL;
 }
@@ -168,11 +168,20 @@ static bool run_emit(Compilation *c) {
   return true;
 }
 
+enum { TABLE_DEPTH = 2, PICTURE_DEPTH = 1 };
+
+static Show what_to_show(Compilation *c, int depth) {
+  Target target = c->options.plan.target;
+  StageKernels *whole = fuse(c->graph, &c->pieces, 0, c->pieces.n, 0, 1, 1, false, false, target);
+  return (Show){c->graph, &c->pieces, &c->outline, whole, c->plan, depth};
+}
+
 static bool run_build(Compilation *c) {
   const Options *o = &c->options;
   int n = n_stages(c), *replicas = alloc((size_t)n * sizeof *replicas);
   for (int i = 0; i < n; i++)
     replicas[i] = c->programs[i].replicas;
+  Show picture = what_to_show(c, PICTURE_DEPTH);
   Output out = {.directory = output_directory(o),
                 .model = base_name(o->input),
                 .launcher = o->generate ? "generate"
@@ -183,7 +192,8 @@ static bool run_build(Compilation *c) {
                 .replicas = replicas,
                 .placement = c->plan->placement,
                 .source = c->sources,
-                .plan_json = c->plan_json};
+                .plan_json = c->plan_json,
+                .picture = show_svg(&picture)};
   if (o->dry_run)
     return o->sources_only || cc_stages(o, &out);
   if (!output_write(o, &out))
@@ -432,15 +442,7 @@ static bool profile(Compilation *c) {
   if (!(request->compiler = cc_version(o, toolchain_of(o))))
     return false;
   const char *path = o->output ? o->output : format("%s.profile.json", base_name(o->input));
-  return profile_make(c->graph, &c->pieces, request, path, run_profile_program, c);
-}
-
-enum { TABLE_DEPTH = 2, PICTURE_DEPTH = 1 };
-
-static Show what_to_show(Compilation *c, int depth) {
-  Target target = c->options.plan.target;
-  StageKernels *whole = fuse(c->graph, &c->pieces, 0, c->pieces.n, 0, 1, 1, false, false, target);
-  return (Show){c->graph, &c->pieces, &c->outline, whole, c->plan, depth};
+  return profile_make(c->graph, &c->pieces, request, path, run_profile_program, c, o->table ? stdout : NULL);
 }
 
 static bool write_plan_page(Compilation *c) {

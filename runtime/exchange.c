@@ -28,7 +28,7 @@ struct update {
 };
 static struct update *updates;
 
-static struct pd_line *replicas_line, *ties_line; /* NULL: no such messages */
+static struct pd_line *replicas_line, *ties_line; /* NULL: no such messages; replicas may do without */
 static struct pd_transfer **transfers;            /* by exchange set */
 static struct pd_message *messages;               /* of what is being posted */
 static int n_updates;                             /* in `updates`: t's is at t % n_updates */
@@ -40,7 +40,7 @@ static bool in_progress;
 
 static struct update *update_of(int64_t t) { return &updates[t % n_updates]; }
 static bool tied_here(const struct pd_parameter *p, int use) { return p->uses[use].stage == pd.stage->stage; }
-static int exchange_sets(void) { return pd.stage->exchange_sets > 0 ? pd.stage->exchange_sets : 1; }
+int pd_exchange_sets(void) { return pd.stage->exchange_sets > 0 ? pd.stage->exchange_sets : 1; }
 
 /* The stages that hold p: those of its uses, then its readers. Each of their ranks gets one message a use. */
 static int holder(const struct pd_parameter *p, int i) {
@@ -132,15 +132,15 @@ static void open_lines(void) {
   size_t bytes = 0;
   int ties = find_remote(&bytes);
   pd_reduce_start();
-  int room = pd_reduce_messages();
+  int room = pd_replicas_shared() ? 0 : pd_reduce_messages();
   if (room) replicas_line = open_replicas_line();
   pd_shards_start();
   ties_line = open_ties_line(ties > 0);
   if (room && pd_reduce_bytes() > bytes) bytes = pd_reduce_bytes();
   if (ties > room) room = ties;
   messages = pd_allocate(sizeof *messages * (size_t)room);
-  transfers = pd_allocate(sizeof *transfers * (size_t)exchange_sets());
-  for (int i = 0; i < exchange_sets(); i++) transfers[i] = pd_transfer_new(room, bytes);
+  transfers = pd_allocate(sizeof *transfers * (size_t)pd_exchange_sets());
+  for (int i = 0; i < pd_exchange_sets(); i++) transfers[i] = pd_transfer_new(room, bytes);
 }
 
 int pd_exchange_start(void) {
@@ -149,7 +149,7 @@ int pd_exchange_start(void) {
     if (s->replicas[i] > most_replicas) most_replicas = s->replicas[i];
   count_squares();
   n_sums = n_squares() + s->n_figures * most_replicas;
-  under_way = exchange_sets() + 1 + batches_apart();
+  under_way = pd_exchange_sets() + 1 + batches_apart();
   n_updates = under_way + 1 + batches_apart();
   updates = pd_allocate(sizeof *updates * (size_t)n_updates);
   for (int i = 0; i < n_updates; i++) {
@@ -188,7 +188,7 @@ char *pd_accumulators(int64_t t) {
   return pd.arena + s->accumulators + (size_t)(t % s->accumulator_sets) * s->accumulators_stride;
 }
 
-size_t pd_exchange_set(int64_t t) { return (size_t)(t % exchange_sets()) * pd.stage->exchanged_stride; }
+size_t pd_exchange_set(int64_t t) { return (size_t)(t % pd_exchange_sets()) * pd.stage->exchanged_stride; }
 
 static struct pd_message tied(const struct pd_parameter *p, int use, int64_t t, bool sent, int peer) {
   enum { USES = 1024 }; /* tags a parameter */
@@ -245,7 +245,7 @@ static void check_finite(int64_t t, const struct update *u) {
   pd_leave_to_others();
 }
 
-static struct pd_transfer *transfer_of(int64_t t) { return transfers[t % exchange_sets()]; }
+static struct pd_transfer *transfer_of(int64_t t) { return transfers[t % pd_exchange_sets()]; }
 
 static void enter(struct update *u, enum state state) {
   u->state = state;
@@ -265,7 +265,10 @@ static void next_state(int64_t t, struct update *u) {
   int n;
   switch (u->state) {
   case REDUCING:
-    if ((n = pd_reduce_spread(t, messages))) pd_transfer_post(transfer_of(t), replicas_line, n, messages);
+    if (!replicas_line)
+      pd_replicas_sum(t);
+    else if ((n = pd_reduce_spread(t, messages)))
+      pd_transfer_post(transfer_of(t), replicas_line, n, messages);
     enter(u, SPREADING);
     break;
   case SPREADING:
@@ -297,6 +300,8 @@ static bool figures_are_known(int64_t t) {
 }
 
 static bool is_over(int64_t t, struct update *u) {
+  if (u->state < TIED && !replicas_line)
+    return u->state == REDUCING ? pd_replicas_gathered(t) : pd_replicas_spread(t);
   if (u->state < SQUARING) return pd_transfer_passed(transfer_of(t));
   if (u->state == SQUARING) return figures_are_known(t) && pd_squares(t, u->mine);
   int done;
@@ -351,7 +356,7 @@ static void await(int64_t t, enum state state) {
 /* Where no update lags behind its batch the update itself may come first and posts the exchange. */
 void pd_exchange(int64_t t) {
   if (t < pd_updates.exchanged) return;
-  if (t > pd_updates.exchanged || t - pd_updates.done >= exchange_sets())
+  if (t > pd_updates.exchanged || t - pd_updates.done >= pd_exchange_sets())
     pd_fail("internal: exchange of update %lld, expected %lld, with %lld done", (long long)t,
             (long long)pd_updates.exchanged, (long long)pd_updates.done);
   while (t - pd_updates.logged >= under_way) {
@@ -361,10 +366,13 @@ void pd_exchange(int64_t t) {
   struct update *u = update_of(t);
   pd_updates.exchanged = t + 1;
   pd_sums_begin();
-  if (replicas_line) {
+  if (replicas_line)
     pd_transfer_post(transfer_of(t), replicas_line, pd_reduce_gather(t, messages), messages);
+  else if (pd_replicas_shared())
+    pd_replicas_ready(t);
+  if (replicas_line || pd_replicas_shared())
     enter(u, REDUCING);
-  } else
+  else
     enter_tied(t, u);
   pd_exchange_progress();
 }

@@ -28,11 +28,11 @@ struct pd_options {
   int64_t audit;                                   /* every so many updates; 0: not */
   uint64_t seed;
   const char *save, *save_raw, *log, *checkpoint, *trace, *run, *tensorboard;
-  int token_bytes;  /* of --token-type; 0: not given */
-  const char *plan; /* where --run keeps a copy of it */
-  double timeout;   /* seconds */
-  double grace;     /* the same */
-  double peak;      /* operations a second of all ranks; 0: measured */
+  int token_bytes;            /* of --token-type; 0: not given */
+  const char *plan, *picture; /* where --run keeps copies of what pdc wrote of them; picture: of the model */
+  double timeout;             /* seconds */
+  double grace;               /* the same */
+  double peak;                /* operations a second of all ranks; 0: measured */
   struct pd_augment augment;
   const char *prompt, *prompt_file, *prompt_tokens;
   char **tokenizer; /* a run within argv */
@@ -250,6 +250,8 @@ typedef void pd_update_all(const struct pd_update_arrays *u);
 struct pd_rules {
   pd_update_all *by_elements[PD_N_RULES], *after_tensors;
   pd_update_all *average; /* then: moves the averages towards the new weights */
+  /* A parameter by the stage's rule over whole tensors; NULL: the rule is called as it is. */
+  void (*tensor)(const struct pd_tensor_update *x);
 };
 extern const struct pd_rules pd_rules;
 void pd_update_with(const struct pd_rules *rules, int64_t t, float scale, const void *from, void *to,
@@ -259,15 +261,27 @@ typedef void pd_elements(int64_t n, const void *step, const float *from, float *
                          float *const *moment);
 #define PD_DECLARE_ELEMENTS(rule, optimizer, moments) pd_elements pd_##rule##_elements;
 PD_ELEMENT_RULES(PD_DECLARE_ELEMENTS)
+/* The host's: all tiles by such a rule, which is NULL where what has a gradient is updated already. copy: NULL, or
+ * pd_twice_copy(). */
+void pd_update_tiles(const struct pd_update_arrays *u, pd_elements *elements, char *copy);
+/* A parameter by a rule over whole tensors; likewise. */
+void pd_update_tensor(void (*rule)(const struct pd_tensor_update *x), const struct pd_tensor_update *x,
+                      char *copy);
 /* The host's: the sum of squares of up to PD_TILE elements, in 16 lanes. */
 double pd_sum_of_squares(int64_t n, const float *x);
 
 /* ---- reduce.c -------------------------------------------------------------------------------- */
 
-/* The sum of the replicas' accumulators of batch t, in two rounds of messages: the first brings everyone's share
- * of this rank's shard, the second, once the first has passed, adds them up and spreads the sum: of replicas that share
- * the optimizer's state only of parameters that other stages hold, too. Each function leaves a round's messages, at
- * most pd_reduce_messages() (0: there are no others) of pd_reduce_bytes(), and how many. */
+/* The part of batch t's accumulators that this replica adds up where replicas see each other's. */
+struct pd_shard {
+  float *at;
+  size_t n;
+};
+struct pd_shard pd_shard(int64_t t, int replica);
+/* The sum of the replicas' accumulators of batch t, where they do not see each other's, in two rounds of messages: the
+ * first brings everyone's share of this rank's shard, the second, once the first has passed, adds them up and spreads
+ * the sum: of replicas that share the optimizer's state only of parameters that other stages hold, too. Each function
+ * leaves a round's messages, at most pd_reduce_messages() (0: there are no others) of pd_reduce_bytes(), and how many. */
 struct pd_message;
 void pd_reduce_start(void);
 int pd_reduce_messages(void);
@@ -284,6 +298,8 @@ int pd_square_at(const struct pd_parameter *p, int64_t first);
 
 /* How far this rank is: updates whose exchange was called, that were made, and that were logged. */
 extern struct pd_updates { int64_t exchanged, done, logged; } pd_updates;
+/* Updates of which exchanges have memory at a time. */
+int pd_exchange_sets(void);
 /* Returns how many updates may be exchanged and not logged. */
 int pd_exchange_start(void);
 /* Moves the exchanges on as far as messages that have arrived allow. */
@@ -353,6 +369,26 @@ void pd_twice_begin(enum pd_work work, int64_t turn);
 bool pd_twice_again(void);
 /* Whether a figure is of a pass that is being run twice: it is counted when both runs have been compared. */
 bool pd_twice_takes(int figure, const float *elements, int64_t n);
+/* Memory for what update t writes at once, of pd_update_copy_bytes(), when it is to be run twice; else NULL. */
+char *pd_twice_copy(int64_t t);
+size_t pd_update_copy_bytes(void);      /* optimizer.c: for all threads */
+size_t pd_update_tile_copy_bytes(void); /* for one */
+
+/* ---- host/updates_twice.c ---------------------------------------------------------------------- */
+
+struct pd_written { /* an array that an update writes: a parameter's "weights", say */
+  const char *what;
+  void *at;
+  size_t bytes;
+  bool bf16;
+};
+/* Calls `update` twice, the second time from what stood in the n arrays before; they then hold what the second wrote. A
+ * difference is noted as one of the parameter, whose element `first_element` is the arrays' first. copy: of as many
+ * bytes as the arrays. Any thread's. */
+void pd_update_twice(void (*update)(const void *of), const void *of, const struct pd_written *w, int n, char *copy,
+                     int parameter, int64_t first_element);
+/* Whether nothing was noted since the last call; else why not: the first that differs. */
+bool pd_updates_agree(int64_t t, char *why);
 
 /* ---- finite.c --------------------------------------------------------------------------------- */
 

@@ -36,14 +36,14 @@ void pd_keep_start(void) {
   size_t bytes;
   if (!pd.first_step) return; /* of a training that starts nothing is known */
   best_path(path);
-  const char *text = pd_exists(path) ? pd_map_file(path, &bytes, why) : NULL;
-  if (!text) return;
+  if (!pd_exists(path)) return;
   struct pd_best found;
-  if (!pd_best_parse(text, bytes, &found))
+  const char *text = pd_map_file(path, &bytes, why);
+  if (!text || !pd_best_parse(text, bytes, &found))
     pd_warn("'%s' cannot be read: which step was the best is not known any more", path);
   else if (found.step <= pd.first_step && is_whole(found.step))
     best = (struct judged){found.step, found.loss};
-  pd_unmap_file(text, bytes);
+  if (text) pd_unmap_file(text, bytes);
 }
 
 static void write_best(void) {

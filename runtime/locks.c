@@ -41,6 +41,14 @@ static bool is_same_file(int fd, const char *path) {
   return !fstat(fd, &a) && !stat(path, &b) && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
 }
 
+/* Whether the file is a lock's, of a run that was killed perhaps, or empty; else it is somebody's, and stays. */
+static bool is_lock(int fd) {
+  static const char begins[] = "process ";
+  char text[sizeof begins - 1];
+  ssize_t n = pread(fd, text, sizeof text, 0);
+  return !n || (n == (ssize_t)sizeof text && !memcmp(text, begins, sizeof text));
+}
+
 /* Whoever holds a lock removes its file before giving it back: what is locked here may no longer be the file of that
  * name. -1 with errno. */
 static int take(const char *path) {
@@ -53,8 +61,11 @@ static int take(const char *path) {
       errno = error;
       return -1;
     }
-    if (is_same_file(fd, path)) return fd;
+    bool is = is_lock(fd);
+    if (is && is_same_file(fd, path)) return fd;
     close(fd);
+    errno = EEXIST;
+    if (!is) return -1;
   }
   errno = EWOULDBLOCK;
   return -1;
@@ -105,7 +116,8 @@ bool pd_lock(const char *option, const char *path, bool folder, char *why) {
     pd_note("%s '%s': its file system knows no locks (%s): that no other run writes it is not checked", option,
             path, strerror(errno));
   else
-    ok = pd_refuse(why, "%s '%s': cannot lock '%s': %s", option, path, lock, strerror(errno));
+    ok = pd_refuse(why, "%s '%s': cannot lock '%s': %s", option, path, lock,
+                   errno == EEXIST ? "a file that is no lock has this name" : strerror(errno));
   free(lock);
   return ok;
 }

@@ -37,7 +37,8 @@ PD_ELEMENT_RULES(OPTIMIZER)
 /* ---- updates --------------------------------------------------------------------------------- */
 
 /* With masters these are what is updated, and the working copies follow. */
-static void update_tensor(const struct pd_update_arrays *u, const struct pd_parameter *p, float scale) {
+static void update_tensor(const struct pd_rules *rules, const struct pd_update_arrays *u,
+                          const struct pd_parameter *p, float scale) {
   const struct pd_stage *s = pd.stage;
   char *master = pd_state_at(s->masters, p);
   struct pd_tensor_update x = {
@@ -52,14 +53,14 @@ static void update_tensor(const struct pd_update_arrays *u, const struct pd_para
       .scratch = s->scratch ? pd.arena + s->scratch : NULL,
   };
   for (int i = 0; i < s->n_moments; i++) x.moment[i] = pd_moment_at(p, i);
-  s->optimizer->tensor(&x);
+  (rules->tensor ? rules->tensor : s->optimizer->tensor)(&x);
 }
 
 static void update_tensors(const struct pd_rules *rules, const struct pd_update_arrays *u, float scale) {
   const struct pd_stage *s = pd.stage;
   for (int i = 0; i < s->n_parameters; i++)
     if (s->parameters[i].n_uses && !s->parameters[i].buffer && pd_own_part(&s->parameters[i]).n)
-      update_tensor(u, &s->parameters[i], scale);
+      update_tensor(rules, u, &s->parameters[i], scale);
   rules->after_tensors(u);
 }
 
@@ -161,6 +162,24 @@ size_t pd_moments_bytes(void) {
       bytes = end > bytes ? end : bytes;
     }
   return bytes;
+}
+
+/* ---- what an update writes at once, for --audit ------------------------------------------------- */
+
+/* A tile's weights, moments, and the working copy or the average. */
+size_t pd_update_tile_copy_bytes(void) { return (size_t)(2 + pd.stage->n_moments) * PD_TILE * sizeof(float); }
+
+size_t pd_update_copy_bytes(void) {
+  const struct pd_stage *s = pd.stage;
+  size_t most = pd_update_tile_copy_bytes() * (size_t)(s->threads > 0 ? s->threads : 1);
+  for (int i = 0; i < s->n_parameters && s->optimizer->tensor; i++) {
+    const struct pd_parameter *p = &s->parameters[i];
+    size_t elements = pd_is_trained(p) ? (size_t)p->elements : 0;
+    for (int j = 0; j < s->n_moments && elements; j++)
+      elements += pd_moment_at(p, j) ? (size_t)pd_moment_shape(p, j).elements : 0;
+    if (elements * sizeof(float) > most) most = elements * sizeof(float);
+  }
+  return most;
 }
 
 bool pd_in_norm(const struct pd_parameter *p) {

@@ -100,8 +100,7 @@ static const struct option options[] = {
     {"--check-messages", FLAG, AT(check_messages), 0, NULL,
      "send a checksum with each message between stages and replicas, and compare", ANY_RUN},
     {"--audit", POSITIVE, AT(audit), 0, "K",
-     "every K updates run a microbatch's passes twice, and verify weights and moments: errors are found",
-     TRAINING},
+     "every K updates run a microbatch's passes and the update twice, and verify weights and moments", TRAINING},
     {"--grace", SECONDS, AT(grace), 0, "SECONDS",
      "a signal to stop gives the update under way so long (default 30)", TRAINING},
     {"--peak", RATE, AT(peak), 0, "FLOPS",
@@ -247,9 +246,9 @@ static const struct option *find(char *a, char **value) {
 
 /* --run DIR names the files that no option of their own names. */
 static void place_in_run(struct pd_options *o) {
-  static const char *const names[] = {"log.jsonl", "trace.json", "plan.json"};
-  const char **paths[] = {&o->log, &o->trace, &o->plan};
-  for (int i = 0; i < 3; i++) {
+  static const char *const names[] = {"log.jsonl", "trace.json", "plan.json", "model.svg"};
+  const char **paths[] = {&o->log, &o->trace, &o->plan, &o->picture};
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
     if (*paths[i]) continue;
     char *path = pd_allocate(strlen(o->run) + strlen(names[i]) + 2);
     sprintf(path, "%s/%s", o->run, names[i]);

@@ -2,8 +2,10 @@
  * path; none is what the run reads, nor what another option writes. */
 #define _GNU_SOURCE /* realpath without a buffer */
 #include "internal.h"
+#include "manifest.h"
 
 #include <ctype.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -79,7 +81,7 @@ static bool is_stage(const char *name) {
 
 /* Whether `path` is what pdc made, in the folder of this program. The plan that --run copies may be its own. */
 static bool spares_build(struct named x, char *why) {
-  static const char *const names[] = {"train", "infer", "generate", "app", "plan.json"};
+  static const char *const names[] = {"train", "infer", "generate", "app", "plan.json", "model.svg"};
   char folder[4096], *program = realpath("/proc/self/exe", NULL);
   if (!program) return true;
   const char *slash = strrchr(x.path, '/'), *name = slash ? slash + 1 : x.path;
@@ -92,12 +94,44 @@ static bool spares_build(struct named x, char *why) {
   return !made || pd_refuse(why, "%s '%s' would write over a file that pdc made", x.option, x.path);
 }
 
+/* Whether this is the name of a checkpoint's file within its step's folder. */
+static bool is_of_step(const char *name) {
+  int end = 0;
+  return !strcmp(name, PD_MANIFEST_NAME) ||
+         (sscanf(name, "shard-%*d-of-%*d.safetensors%n", &end) == 0 && end && !name[end]);
+}
+
+/* Whether the folder is called step-N, wherever symbolic links lead. */
+static bool is_step(const char *folder) {
+  char *real = realpath(folder, NULL);
+  const char *name = real ? strrchr(real, '/') + 1 : "";
+  int end = 0;
+  bool is = sscanf(name, "step-%*d%n", &end) == 0 && end && !name[end];
+  free(real);
+  return is;
+}
+
+/* Whether `path` is what locks, or checkpoints of any run, are called: they would be written over, or the output removed
+ * with the lock. */
+static bool spares_state(struct named x, char *why) {
+  static const char lock[] = ".lock";
+  const char *slash = strrchr(x.path, '/'), *name = slash ? slash + 1 : x.path, *directory = pd_options.checkpoint;
+  char folder[4096];
+  size_t n = strlen(name);
+  if (n >= sizeof lock - 1 && !strcmp(name + n - (sizeof lock - 1), lock))
+    return pd_refuse(why, "%s '%s' has a name that locks have", x.option, x.path);
+  if (!folder_of(x.path, folder, sizeof folder)) return true; /* opening it says so */
+  bool is = (is_of_step(name) && is_step(folder)) ||
+            (!strcmp(name, PD_BEST_NAME) && directory && same_file(folder, directory));
+  return !is || pd_refuse(why, "%s '%s' would write over a file of a checkpoint", x.option, x.path);
+}
+
 /* All files that options name for writing; the log is the first, if there is one. */
 static int list(struct named *to) {
   const struct pd_options *o = &pd_options;
   const struct named all[] = {
       {"--log", o->log},     {"--save", o->save}, {"--save-raw", o->save_raw},
-      {"--trace", o->trace}, {"--run", o->plan},
+      {"--trace", o->trace}, {"--run", o->plan},  {"--run", o->picture},
   };
   int n = 0;
   for (size_t i = 0; i < sizeof all / sizeof *all; i++)
@@ -115,11 +149,11 @@ static bool has_folder(const char *path) {
 }
 
 static bool check_files(char *why) {
-  struct named *x = pd_allocate(sizeof *x * (size_t)(5 + pd.stage->n_predictions));
+  struct named *x = pd_allocate(sizeof *x * (size_t)(6 + pd.stage->n_predictions));
   int n = list(x);
   bool ok = true;
   for (int i = 0; i < n && ok; i++) {
-    ok = spares_inputs(x[i], why) && spares_build(x[i], why);
+    ok = spares_inputs(x[i], why) && spares_build(x[i], why) && spares_state(x[i], why);
     for (int j = 0; j < i && ok; j++)
       if (same_place(x[j].path, x[i].path))
         ok = pd_refuse(why, "two outputs cannot both be '%s': of %s and of %s", x[i].path, x[j].option,

@@ -403,6 +403,12 @@ struct pd_matmul *pd_matmul_new(struct pd_matmul_shape shape);
 size_t pd_matmul_scratch(const struct pd_matmul *m); /* bytes */
 void pd_matmul(const struct pd_matmul *m, pd_in a, pd_in b, pd_in bias, pd_out c, void *scratch);
 
+/* ---- rates (kernels/rates.c) ------------------------------------------------------------------- */
+/* On processors, with as many threads as loops get: operations a second of products of 1024 x 1024 matrices of this
+ * type, and bytes a second at which memory is read. The best of several rounds; about half a second each. */
+double pd_product_rate(enum pd_type type);
+double pd_memory_rate(void);
+
 /* ---- convolution (kernels/convolution.c) ----------------------------------------------------------- */
 /* Images are [batch][height][width][channels], dense, f32; weights [out][in / groups][kernel 0][kernel 1], as
  * files hold them; output channel o sees the input channels of group o / (out / groups). A result has (size + 2

@@ -2,7 +2,8 @@
  * everyone's shard r and adds them up, replica 0's first. Then it sends the sum back to all, unless it is the one that
  * updates these weights (shards.c), and no other stage needs it. Where all sums go back each moves 2 (w - 1) / w of a set,
  * out and in. The order of the additions does not depend on timing, nor on how shards are cut, so that all replicas come
- * to the same bits, in every run.
+ * to the same bits, in every run. Where replicas see each other's accumulators there are no messages, and all sums stand
+ * everywhere: host/replicas.c.
  * No buffer is received into while it is being sent: a shard's sum comes back in the second round, once the
  * whole first round is through; sums are made in the rank's own shard, which the first round sends to nobody. */
 #include "internal.h"
@@ -68,12 +69,23 @@ static struct spans shard_of_parts(int replica, bool (*taken)(const struct pd_pa
 }
 
 /* One run: the last shards may be shorter, or empty. */
-static struct spans shard_of_set(int replica) {
+static struct span run_of_set(int replica, size_t *each) {
   size_t all = pd.stage->accumulators_stride / sizeof(float), w = (size_t)pd_replicas();
-  size_t each = (all / LINE + w - 1) / w * LINE, first = (size_t)replica * each, n = first < all ? all - first : 0;
-  struct span *span = pd_allocate(sizeof *span);
-  *span = (struct span){first, n < each ? n : each};
-  return (struct spans){span, 1, each};
+  *each = (all / LINE + w - 1) / w * LINE;
+  size_t first = (size_t)replica * *each, n = first < all ? all - first : 0;
+  return (struct span){first, n < *each ? n : *each};
+}
+
+struct pd_shard pd_shard(int64_t t, int replica) {
+  size_t each;
+  struct span run = run_of_set(replica, &each);
+  return (struct pd_shard){(float *)pd_accumulators(t) + run.at, run.n};
+}
+
+static struct spans shard_of_set(int replica) {
+  struct spans all = {pd_allocate(sizeof *all.span), 1, 0};
+  *all.span = run_of_set(replica, &all.floats);
+  return all;
 }
 
 static bool any(const struct pd_parameter *p) { return p != NULL; }

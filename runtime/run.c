@@ -300,7 +300,18 @@ static bool check_options(const struct pd_stage *s, struct pd_options *o, char *
   return true;
 }
 
-/* --run's copy of the plan, which the launcher names in PD_PLAN. */
+static void copy_file(const char *from, const char *to) {
+  char why[PD_WHY];
+  size_t size;
+  char *text = pd_read_file(from, &size, why);
+  if (!text) pd_fail("%s", why);
+  struct pd_output out;
+  bool ok = pd_output_open(&out, to) && fwrite(text, 1, size, out.file) == size;
+  if (!pd_output_close(&out, ok)) pd_fail("cannot write '%s': %s", to, strerror(errno));
+  free(text);
+}
+
+/* --run's copies of the plan, which the launcher names in PD_PLAN, and of the model's picture, if it is beside it. */
 static void keep_plan(void) {
   const char *from = getenv("PD_PLAN");
   if (pd.rank || !pd_options.plan) return;
@@ -308,13 +319,12 @@ static void keep_plan(void) {
     pd_note("no PD_PLAN says where the plan is: it is not copied to '%s'", pd_options.run);
     return;
   }
-  char why[PD_WHY];
-  size_t size;
-  const char *plan = pd_map_file(from, &size, why);
-  if (!plan) pd_fail("%s", why);
-  struct pd_output out;
-  bool ok = pd_output_open(&out, pd_options.plan) && fwrite(plan, 1, size, out.file) == size;
-  if (!pd_output_close(&out, ok)) pd_fail("cannot write '%s': %s", pd_options.plan, strerror(errno));
+  copy_file(from, pd_options.plan);
+  const char *slash = strrchr(from, '/'), *name = "model.svg";
+  char *picture = pd_allocate((size_t)(slash ? slash + 1 - from : 0) + strlen(name) + 1);
+  sprintf(picture, "%.*s%s", slash ? (int)(slash + 1 - from) : 0, from, name);
+  if (access(picture, F_OK) == 0) copy_file(picture, pd_options.picture);
+  free(picture);
 }
 
 static void start_weights(void) {

@@ -33,8 +33,8 @@ struct pd_message {
 bool pd_transfers_start(char *why);
 void pd_transfers_finish(void); /* collective: no message is under way any more */
 void pd_transfers_abort(void);  /* the launch fails: device work that waits for other ranks is let go */
-const char *
-pd_messages_travel(void); /* between stages, for the log: "shared memory", "mpi"; NULL: there are none */
+const char *pd_messages_travel(
+    void); /* between stages and replicas, for the log: "shared memory", "mpi"; NULL: there are none */
 
 /* A line carries messages among these n ranks, ascending, of which this is one. Opening is collective among them.
  * Two that one rank opens one after the other no other rank may open the other way around. */
@@ -61,6 +61,16 @@ bool pd_transfer_through(struct pd_transfer *t);
 /* Moves what is under way; cheap. Watching looks for errors, too, that only a device knows of: the launch ends. */
 void pd_transfers_progress(void);
 void pd_transfers_watch(void);
+
+/* ---- replicas that see each other's accumulators (host/replicas.c) ---------------------------------- */
+
+/* Whether the replicas of this stage add up gradients in place, without messages; the same at each of them. It has
+ * these rounds then, for each batch in turn; both are over when every replica has done its part. */
+bool pd_replicas_shared(void);
+void pd_replicas_ready(int64_t t);    /* this rank's gradients are complete */
+bool pd_replicas_gathered(int64_t t); /* everyone's are */
+void pd_replicas_sum(int64_t t);      /* this rank's shard becomes the sum, everywhere */
+bool pd_replicas_spread(int64_t t);   /* all shards are */
 
 /* ---- sums (host/sums.c, cuda/sums.cu) -------------------------------------------------------------- */
 

@@ -4,14 +4,14 @@
  *   keeps     what stands in the parts that the pass is going to write, and the pass runs;
  *   exchanges what it wrote for what was kept, and the pass runs again;
  *   compares  both, and the pass is over.
- * Messages move on meanwhile: those that may be under way are in other parts, or other slots of these. Figures are
+ * Updates run twice likewise, in the same memory (host/updates_twice.c). Messages move on meanwhile: those that may be under way are in other parts, or other slots of these. Figures are
  * counted once, when they have been compared. */
 #include "internal.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-static char *kept;        /* as large as what any pass writes; NULL: passes run once */
+static char *kept;        /* as large as what any pass writes, or an update at once; NULL: they run once */
 static int64_t *all_kept; /* by rank, its bytes; NULL: passes run once on all ranks */
 
 static enum { ONCE, FIRST, SECOND } run;
@@ -144,10 +144,11 @@ static int64_t most_written(void) {
 void pd_twice_start(void) {
   if (!pd_options.audit || pd_only_evaluates() || pd_options.emulate) return;
   if (pd_device_name()) {
-    pd_warn("--audit: on a GPU weights and moments are verified, but no pass is run twice");
+    pd_warn("--audit: on a GPU weights and moments are verified, but neither passes nor updates are run twice");
     return;
   }
-  int64_t mine = most_written();
+  int64_t mine = most_written(), update = (int64_t)pd_update_copy_bytes();
+  if (mine < update) mine = update;
   all_kept = pd_allocate(sizeof *all_kept * (size_t)pd.ranks);
   MPI_Request request;
   MPI_Iallgather(&mine, 1, MPI_INT64_T, all_kept, 1, MPI_INT64_T, pd_comm_control, &request);
@@ -157,6 +158,8 @@ void pd_twice_start(void) {
 }
 
 const int64_t *pd_twice_bytes(void) { return all_kept; }
+
+char *pd_twice_copy(int64_t t) { return kept && (t + 1) % pd_options.audit == 0 ? kept : NULL; }
 
 void pd_twice_begin(enum pd_work work, int64_t turn) {
   if (!kept || work > PD_WEIGHTS) return;

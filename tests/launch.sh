@@ -1,6 +1,7 @@
 # Sourced by the tests that compile models and launch what comes out. They run in a folder of their own,
 # $work, which is removed at the end unless KEEP is set. Needs: $pdc, the compiler.
 set -u
+case $pdc in /*) ;; *) pdc=$PWD/$pdc ;; esac
 here=$(cd "$(dirname "$0")" && pwd)
 top=${here%/tests/*}
 work=$(mktemp -d)

@@ -42,6 +42,7 @@ typedef struct Options {
   const char *output;    /* -o; NULL: named after the model */
   bool compare;          /* plan: schedules beside each other */
   bool report;           /* plan: also a page about it */
+  bool table;            /* profile: print kernels beside what the machine allows */
   int depth;             /* show: of instances; 0: not given */
   const char *svg, *dot; /* show: files for pictures; NULL: none */
   bool check;            /* fmt: only say what differs */
@@ -87,6 +88,7 @@ typedef struct Output {
   Placement placement;
   char **source; /* by stage */
   const char *plan_json;
+  const char *picture; /* of the model and its stages, SVG */
   int lock;            /* while it is built: the directory, opened */
   bool made_directory; /* it was not there */
 } Output;
@@ -98,7 +100,7 @@ const char *new_directory(const Output *out);
 const char *in_new(const Output *out, const char *name);
 const char *output_directory(const Options *o); /* -o, else NAME.build, with --infer NAME.infer */
 const char *base_name(const char *path);        /* "models/gpt.pdm": "gpt" */
-/* Writes sources, plan.json, app, train and with -MD the dependency file, all of them beside their places; false after
+/* Writes sources, plan.json, model.svg, app, train and with -MD the dependency file, all of them beside their places; false after
  * a diagnostic, for one where DIR has files of these names that pdc did not make, or while another pdc builds there.
  * After true one of the next two ends it. */
 bool output_write(const Options *o, Output *out);

@@ -37,6 +37,7 @@ static const Option options[] = {
     {"--dot", "FILE", TEXT, AT(dot), NULL, "show: the graph for Graphviz"},
     {"--check", NULL, FLAG, AT(check), NULL, "fmt: say which files are not in the style, and change none"},
     {"--compare", NULL, FLAG, AT(compare), NULL, "plan: a table of all schedules' best plans"},
+    {"--table", NULL, FLAG, AT(table), NULL, "profile: print kernels' times beside what the machine allows"},
     {"--report", NULL, FLAG, AT(report), NULL, "plan: also a page about it, NAME.plan.html"},
     {"--stages", "S", COUNT, AT(plan.stages), NULL, "this many stages"},
     {"--replicas", "R[,R...]", TEXT, AT(plan.replicas), NULL, "ranks of each stage; one number: of all"},
@@ -379,6 +380,13 @@ static void check_report(const Options *o) {
     usage("--report is of a whole plan: leave %s out", o->stop_after ? "--stop-after" : "--emit");
 }
 
+static void check_table(const Options *o) {
+  if (o->table && o->command != COMMAND_PROFILE)
+    usage("--table is for 'pdc profile'");
+  if (o->table && o->sources_only)
+    usage("--table is of what was measured: leave -S out");
+}
+
 static bool is_among(const char *name, const char *const *names, size_t n) {
   for (size_t i = 0; i < n; i++)
     if (!strcmp(name, names[i]))
@@ -501,6 +509,7 @@ void options_read(Options *o, int argc, char **argv) {
   check_target(o);
   check_generate(o);
   check_report(o);
+  check_table(o);
   check_show(o, given);
   check_format(o, given);
   read_cluster(o);

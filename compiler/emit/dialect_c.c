@@ -98,7 +98,22 @@ static const char updating[] =
     "  qsort(round, ROUNDS, sizeof *round, by_seconds);\n"
     "  return round[ROUNDS / 2].seconds / (double)ELEMENTS;\n}\n\n";
 
+/* Behind the other lines, when the memory of passes has been read for the last time. */
+static void print_rates(Text *out, const ProfileTask *task) {
+  text_add(out, "static void tell_rates(void) {\n");
+  if (task->rates) {
+    bool bf16 = task->stages[0]->kernels->target.precision == PRECISION_BF16;
+    text_add(out,
+             "  printf(\"products %%.9g\\n\", pd_product_rate(%s));\n"
+             "  printf(\"operations %%.9g\\n\", pd_product_rate(PD_F32));\n"
+             "  printf(\"memory %%.9g\\n\", pd_memory_rate());\n",
+             bf16 ? "PD_BF16" : "PD_F32");
+  }
+  text_add(out, "}\n\n");
+}
+
 static void print_update(Text *out, const ProfileTask *task, int64_t bytes) {
+  print_rates(out, task);
   int64_t most = bytes / (int64_t)sizeof(float) / (2 + task->n_moments);
   int64_t elements = task->elements < most ? task->elements : most;
   if (!task->rule || elements < 1) {
@@ -146,5 +161,5 @@ const Dialect c_dialect = {
                .print_update = print_update,
                .print_start = print_start,
                .before = before,
-               .end = "  if (argc == 1) tell_update();\n"},
+               .end = "  if (argc == 1) {\n    tell_update();\n    tell_rates();\n  }\n"},
 };

@@ -22,9 +22,11 @@ typedef struct ProfileTask {
   const char *rule;
   int n_moments;
   int64_t elements;
+  bool rates; /* on processors: also what the processor does at best */
 } ProfileTask;
 /* The text of a program that times every distinct kernel of the task's stages and prints lines "SIGNATURE SECONDS";
- * on processors also "update SECONDS" and "norm SECONDS", of an element. */
+ * on processors also "update SECONDS" and "norm SECONDS", of an element, and with `rates` "products RATE" (operations a
+ * second, in the target's precision), "operations RATE" (the same in f32) and "memory RATE" (bytes a second). */
 char *emit_profile(const ProfileTask *task);
 
 #endif

@@ -32,7 +32,7 @@ typedef struct TimingDialect {
   /* Behind the table `kernels`: double seconds_of(size_t kernel). In passes also the structs step and size, before
    * the tables of them. */
   const char *measuring;
-  /* NULL, or: the function that times the task's update in these bytes of memory. */
+  /* NULL, or: the functions that time the task's update in these bytes of memory, and tell rates. */
   void (*print_update)(Text *out, const ProfileTask *task, int64_t bytes);
   /* The lines of main() before the first kernel is set up. */
   void (*print_start)(Text *out, const ProfileTask *task, int64_t bytes, bool reads_now);

@@ -228,22 +228,6 @@ static const char main_loop[] =
     "    else\n      printf(\"%s %.9g\\n\", kernels[i].signature, seconds);\n"
     "    fflush(stdout);\n  }\n";
 
-/* Bytes that a kernel must move: its buffers' once each, of a table that a call looks rows up in those rows'.
- * Operations of products, as mfu counts them. */
-static void weigh(const Timed *t, double *bytes, double *operations) {
-  const Kernel *k = t->kernel->kernel;
-  const Ints *buffers = &t->kernel->arguments.buffers;
-  *bytes = *operations = 0;
-  for (int i = 0; i < buffers->n; i++)
-    *bytes += seen_before(buffers, i) ? 0 : (double)buffer_bytes(&t->stage->buffers.at[buffers->at[i]]);
-  if (k->kind != KERNEL_CALL || !k->node->op->cost)
-    return;
-  OpCost c = k->node->op->cost(t->stage->graph, (int)(k->node - t->stage->graph->nodes.at));
-  *operations = c.matmul_flops * (double)t->stage->microbatch;
-  if (c.matmul_flops == 0 && c.bytes * (double)t->stage->microbatch < *bytes)
-    *bytes = c.bytes * (double)t->stage->microbatch;
-}
-
 static void print_table(Text *out, const TimedKernels *timed, bool side_by_side) {
   text_add(out,
            "static const struct {\n  const char *signature, *name;\n  void (*run)(void);\n%s"
@@ -251,21 +235,20 @@ static void print_table(Text *out, const TimedKernels *timed, bool side_by_side)
            side_by_side ? "  void (*fill)(void);\n  const int64_t *at;\n" : "");
   for (int i = 0; i < timed->n; i++) {
     const Timed *t = &timed->at[i];
-    double bytes, operations;
-    weigh(t, &bytes, &operations);
+    const KernelWork work = kernel_work(t->stage, t->kernel);
     text_add(out, "  {.signature = \"%s\", .name = \"%s\",\n   .run = run_%s,%s\n", t->kernel->kernel->signature,
              t->name, t->name, side_by_side ? format(" .fill = fill_%s, .at = at_%s,", t->name, t->name) : "");
-    text_add(out, "   .count = %d, .bytes = %.0f, .operations = %.0f},\n", t->count, bytes, operations);
+    text_add(out, "   .count = %d, .bytes = %.0f, .operations = %.0f},\n", t->count, work.bytes, work.products);
   }
   text_add(out, "};\n\n");
 }
 
 /* What the program's own texts call things. */
-static const char *const own_names[] = {"at",           "before",     "constants",  "counts",      "fill",
-                                        "is_beside",    "kernels",    "measure",    "memory",      "now",
-                                        "pass",         "by_seconds", "seconds_of", "sizes",       "stage",
-                                        "start_others", "sums",       "turn",       "square_tile", "tell_update",
-                                        "update_tile",  "work_beside"};
+static const char *const own_names[] = {"at",           "before",      "constants",  "counts",      "fill",
+                                        "is_beside",    "kernels",     "measure",    "memory",      "now",
+                                        "pass",         "by_seconds",  "seconds_of", "sizes",       "stage",
+                                        "start_others", "sums",        "turn",       "square_tile", "tell_rates",
+                                        "tell_update",  "update_tile", "work_beside"};
 
 static TimedKernels distinct_kernels(const ProfileTask *task) {
   enum { MOST_OPERANDS = 64 };

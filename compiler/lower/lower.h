@@ -114,6 +114,15 @@ static inline const LoweredList *lowered_pass(const LoweredStage *s, PassKind pa
 void lowered_dump(const LoweredStage *s, FILE *out);
 void lowered_verify(const LoweredStage *s);
 
+/* What a kernel must move and compute, at the stage's microbatch. */
+typedef struct KernelWork {
+  double
+      bytes; /* of its buffers' elements that it reaches, each once; of a table that a call looks up, those rows' */
+  double products; /* operations of products, as mfu counts them */
+  double others;   /* operations beside them */
+} KernelWork;
+KernelWork kernel_work(const StageKernels *stage, const Lowered *l);
+
 /* What an update of the parameter takes of scratch memory, by a rule that takes some. */
 int64_t update_scratch_bytes(const StageKernels *k, const UpdateRule *rule, const Param *p);
 

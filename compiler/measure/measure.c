@@ -8,8 +8,7 @@
 #include <unistd.h>
 
 #include "emit/emit.h"
-#include "measure/measure.h"
-#include "plan/planner.h"
+#include "measure/internal.h"
 
 enum { MOST_SIZES = 4 };
 static const double LONGEST_SECONDS = 10; /* counted, of one microbatch: larger ones are not measured */
@@ -77,12 +76,6 @@ static void attribute(const Planner *r, const StageKernels *k, const double *sec
 
 /* ---- measuring ---------------------------------------------------------------------------------------- */
 
-typedef struct Timing {
-  Name signature;
-  double seconds;
-} Timing;
-typedef Vec(Timing) Timings;
-
 /* Lines "SIGNATURE SECONDS". */
 static bool read_timings(const char *printed, Timings *out) {
   for (const char *line = printed; *line;) {
@@ -102,7 +95,7 @@ static bool read_timings(const char *printed, Timings *out) {
   return true;
 }
 
-static bool find_seconds(const Timings *t, const Kernel *kernel, double *seconds) {
+bool find_seconds(const Timings *t, const Kernel *kernel, double *seconds) {
   for (int i = 0; i < t->n; i++)
     if (t->at[i].signature == kernel->signature) {
       *seconds = t->at[i].seconds;
@@ -112,8 +105,7 @@ static bool find_seconds(const Timings *t, const Kernel *kernel, double *seconds
   return false;
 }
 
-/* 0: it was not measured. */
-static double seconds_named(const Timings *t, const char *name) {
+double timing_named(const Timings *t, const char *name) {
   for (int i = 0; i < t->n; i++)
     if (!strcmp(t->at[i].signature, name))
       return t->at[i].seconds;
@@ -237,25 +229,46 @@ char *profile_program(const Graph *g, const Pieces *p, const PlanRequest *reques
   return prepare(&job, g, p, request) ? emit_profile(&job.task) : NULL;
 }
 
+/* Of the largest microbatch. */
+static bool print_table(const Job *job, const Timings *timings, FILE *out) {
+  const Planner *r = &job->planner;
+  const Device *device = backend_of(&r->target)->device;
+  ProfileTable t = {.stage = job->task.stages[job->task.n - 1],
+                    .timings = timings,
+                    .rates = {timing_named(timings, "products"), timing_named(timings, "operations"),
+                              timing_named(timings, "memory")},
+                    .measured = true,
+                    .rule = job->task.rule,
+                    .elements = job->task.elements,
+                    .n_moments = job->task.n_moments,
+                    .machine = device->machine()};
+  if (t.rates.memory <= 0) { /* a GPU's program does not measure them */
+    t.measured = false;
+    t.rates = (BestRates){r->rates->product, r->rates->product, r->rates->stream};
+  }
+  return profile_table(&t, out);
+}
+
 bool profile_make(const Graph *g, const Pieces *p, const PlanRequest *request, const char *out_path,
-                  ProfileRun run, void *context) {
+                  ProfileRun run, void *context, FILE *table) {
   Job job;
   if (!prepare(&job, g, p, request))
     return false;
+  job.task.rates = table != NULL;
   const Planner *r = &job.planner;
   char *printed = run(context, emit_profile(&job.task));
   Timings timings = {0};
   if (!printed || !read_timings(printed, &timings))
     return false;
   Profile profile = {.file = intern(out_path), .signature = profile_signature(g, p, r->target, request->compiler)};
-  profile.update = seconds_named(&timings, "update");
-  profile.norm = seconds_named(&timings, "norm");
+  profile.update = timing_named(&timings, "update");
+  profile.norm = timing_named(&timings, "norm");
   for (int i = 0; i < job.task.n; i++)
     if (!measure_size(r, job.task.stages[i]->kernels, &timings, &profile))
       return false;
   char *text = profile_write(&profile, p);
   if (write_file(out_path, text, strlen(text)))
-    return true;
+    return !table || print_table(&job, &timings, table);
   error_at(NO_SPAN, "PD0605", "cannot write '%s': %s", out_path, strerror(errno));
   return false;
 }

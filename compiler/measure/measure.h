@@ -9,8 +9,8 @@
 char *profile_program(const Graph *g, const Pieces *p, const PlanRequest *request);
 /* Compiles and runs such a text; returns what it prints, or NULL after diagnostics. */
 typedef char *(*ProfileRun)(void *context, const char *text);
-/* `pdc profile`: measures and writes out_path. */
+/* `pdc profile`: measures and writes out_path. table: NULL, or where to print kernels beside what the machine allows. */
 bool profile_make(const Graph *g, const Pieces *p, const PlanRequest *request, const char *out_path,
-                  ProfileRun run, void *context);
+                  ProfileRun run, void *context, FILE *table);
 
 #endif

@@ -139,11 +139,23 @@ function memory() {
   }
 }
 
+// ---- the model's graph, which pdc drew. As an image, for nothing in a run's files is run.
+
+function model() {
+  if (typeof run.picture !== "string") {
+    hide("model");
+    return;
+  }
+  const src = `data:image/svg+xml,${encodeURIComponent(run.picture)}`;
+  section("model").querySelector(".scroll").append(element("img", {src, alt: "The model's layers in the plan's stages"}));
+}
+
 title();
 missing();
 figures();
 timelines();
 curves();
 planTable();
+model();
 memory();
 theme();

@@ -48,7 +48,7 @@ function runnersUp() {
   table(section("others").querySelector(".scroll"), heads, rows);
 }
 
-// ---- the model's graph, which pdc has drawn
+// ---- the model's graph, drawn with this page: inline, so that boxes say more where they are pointed at
 
 function model() {
   if (!run.picture) {

@@ -1,6 +1,8 @@
 /* The parts of a run, read, and put together as the page's data. */
 #include "report/report.h"
 
+#include <errno.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -53,6 +55,22 @@ static bool add_measured(const char *log, const char *trace, Text *t, bool *eval
   return true;
 }
 
+/* The picture of the model that pdc has drawn; false after a diagnostic. */
+static bool add_picture(const char *path, Text *t) {
+  size_t n;
+  const char *svg = path ? read_file(path, &n) : NULL;
+  if (path && !svg) {
+    error_at(NO_SPAN, "PD0601", "cannot read '%s': %s", path, strerror(errno));
+    return false;
+  }
+  text_add(t, ",\n\"picture\":");
+  if (svg)
+    json_string(t, svg);
+  else
+    text_add(t, "null");
+  return true;
+}
+
 bool report(const char *directory, const char *output) {
   const char *log = part(directory, "log.jsonl"), *trace = part(directory, "trace.json"),
              *plan = part(directory, "plan.json"), *model = NULL;
@@ -66,7 +84,8 @@ bool report(const char *directory, const char *output) {
   bool evaluates = false;
   text_add(&data, "{\"directory\":");
   json_string(&data, directory);
-  if (!add_measured(log, trace, &data, &evaluates) || !add_plan(plan, evaluates, &data, &model))
+  if (!add_measured(log, trace, &data, &evaluates) || !add_plan(plan, evaluates, &data, &model) ||
+      !add_picture(part(directory, "model.svg"), &data))
     return false;
   text_add(&data, "}");
   char *page = page_make(PAGE_OF_RUN, model ? model : directory, data.at);

@@ -102,7 +102,7 @@ PlanRequest plan_anew(const PlanPage *page); /* the request; where it is a file'
 bool plan_page(const PlanPage *page, const char *output);
 
 /* ---- report.c */
-/* Writes the page about DIRECTORY's log.jsonl, trace.json and plan.json, those that are there, to `output`
+/* Writes the page about DIRECTORY's log.jsonl, trace.json, plan.json and model.svg, those that are there, to `output`
  * (NULL: DIRECTORY/report.html); false after diagnostics. */
 bool report(const char *directory, const char *output);
 

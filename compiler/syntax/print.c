@@ -1,6 +1,7 @@
 /* The Ast as .pdm text. */
 #include "syntax/ast.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -65,7 +66,7 @@ static void expression(Text *t, const Ast *a, int above) {
   case AST_NUMBER:
     if (a->integral)
       text_add(t, "%.0f", a->number);
-    else if (a->number == (double)(long)a->number && a->number < 1e6)
+    else if (a->number == floor(a->number) && a->number < 1e6)
       text_add(t, "%.1f", a->number);
     else
       number(t, a->number);

@@ -93,6 +93,13 @@ void pd_line_share(pd_line *line, int peer, bool sends, bool gradients) {
   (void)line, (void)peer, (void)sends, (void)gradients;
 }
 
+/* ... nor do they read another's. */
+bool pd_replicas_shared() { return false; }
+void pd_replicas_ready(int64_t t) { (void)t; }
+bool pd_replicas_gathered(int64_t t) { return (void)t, true; }
+void pd_replicas_sum(int64_t t) { (void)t; }
+bool pd_replicas_spread(int64_t t) { return (void)t, true; }
+
 char *pd_line_slot(const pd_line *line, int cut, int64_t least, const pd_channel *c) {
   (void)line, (void)cut, (void)least, (void)c;
   return NULL;

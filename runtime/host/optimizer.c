@@ -4,6 +4,7 @@
 #include "kernels/pd_bf16.h"
 #include "kernels/pd_math.h"
 
+#include <omp.h>
 #include <string.h>
 
 /* ---- rules ----------------------------------------------------------------------------------- */
@@ -66,8 +67,18 @@ static void average(const struct pd_parameter *p, int64_t n, const float *shares
   for (int64_t i = 0; i < n; i++) r->to[i] = left * r->from[i] + shares[i];
 }
 
-/* elements NULL: what has a gradient is updated already. A parameter without one keeps its value, as in PyTorch. */
-static void update_tile(const struct pd_update_arrays *u, const struct pd_tile *c, pd_elements *elements) {
+/* What is done with a tile. */
+struct tile_update {
+  const struct pd_update_arrays *u;
+  const struct pd_tile *tile;
+  pd_elements *elements; /* NULL: what has a gradient is updated already */
+};
+
+/* A parameter without a gradient keeps its value, as in PyTorch. */
+static void update_tile(const void *of) {
+  const struct tile_update *x = of;
+  const struct pd_update_arrays *u = x->u;
+  const struct pd_tile *c = x->tile;
   const struct pd_parameter *p = &pd.stage->parameters[c->parameter];
   const float *g = pd_gradient_at(p, u->t, u->gradient);
   float *moment[PD_MAX_MOMENTS] = {NULL};
@@ -76,39 +87,125 @@ static void update_tile(const struct pd_update_arrays *u, const struct pd_tile *
     average(p, c->n, g + c->first, &r);
   else if (!g && r.from != r.to)
     memcpy(r.to, r.from, (size_t)c->n * sizeof(float));
-  else if (g && elements) {
+  else if (g && x->elements) {
     for (int i = 0; i < pd.stage->n_moments; i++) moment[i] = pd_moment_at(p, i) + c->first;
-    elements(c->n, u->step[pd_step_of(p)], r.from, r.to, g + c->first, moment);
+    x->elements(c->n, u->step[pd_step_of(p)], r.from, r.to, g + c->first, moment);
   }
   if (r.working.at) pd_write(r.working, 0, r.to, c->n);
 }
 
-static void update_all(const struct pd_update_arrays *u, pd_elements *elements) {
+static const char *moments_name(int i) { return i ? "second moments" : "first moments"; }
+
+static void update_tile_twice(const struct tile_update *x, char *copy) {
+  const struct pd_tile *c = x->tile;
+  const struct pd_parameter *p = &pd.stage->parameters[c->parameter];
+  const size_t bytes = (size_t)c->n * sizeof(float);
+  struct run r = run_of(x->u, c);
+  struct pd_written w[2 + PD_MAX_MOMENTS] = {{r.working.at ? "masters" : "weights", r.to, bytes, false}};
+  int n = 1;
+  for (int i = 0; i < pd.stage->n_moments && x->elements && p->n_uses && !p->buffer; i++)
+    w[n++] = (struct pd_written){moments_name(i), pd_moment_at(p, i) + c->first, bytes, false};
+  bool bf16 = r.working.type == PD_BF16;
+  if (r.working.at) w[n++] = (struct pd_written){"weights", r.working.at, bf16 ? bytes / 2 : bytes, bf16};
+  pd_update_twice(update_tile, x, w, n, copy, c->parameter, c->first);
+}
+
+static char *copy_of_thread(char *copy) {
+  return copy + (size_t)omp_get_thread_num() * pd_update_tile_copy_bytes();
+}
+
+static void check_agreement(int64_t t) {
+  char why[PD_WHY];
+  if (!pd_updates_agree(t, why)) pd_fail("%s", why);
+}
+
+void pd_update_tiles(const struct pd_update_arrays *u, pd_elements *elements, char *copy) {
 #pragma omp parallel for schedule(static)
-  for (int i = 0; i < pd_n_tiles; i++) update_tile(u, &pd_tiles[i], elements);
+  for (int i = 0; i < pd_n_tiles; i++) {
+    struct tile_update x = {u, &pd_tiles[i], elements};
+    if (copy)
+      update_tile_twice(&x, copy_of_thread(copy));
+    else
+      update_tile(&x);
+  }
+}
+
+static void update_all(const struct pd_update_arrays *u, pd_elements *elements) {
+  pd_update_tiles(u, elements, pd_twice_copy(u->t));
+  check_agreement(u->t);
 }
 
 #define UPDATE(rule, optimizer, moments) \
   static void rule##_update(const struct pd_update_arrays *u) { update_all(u, pd_##rule##_elements); }
 PD_ELEMENT_RULES(UPDATE)
 
+/* ---- whole tensors ----------------------------------------------------------------------------- */
+
+struct tensor_update {
+  void (*rule)(const struct pd_tensor_update *x);
+  const struct pd_tensor_update *x;
+};
+
+static void update_tensor(const void *of) {
+  const struct tensor_update *x = of;
+  x->rule(x->x);
+}
+
+void pd_update_tensor(void (*rule)(const struct pd_tensor_update *x), const struct pd_tensor_update *x,
+                      char *copy) {
+  const struct pd_parameter *p = x->parameter;
+  struct pd_written w[1 + PD_MAX_MOMENTS] = {
+      {pd.stage->has_masters ? "masters" : "weights", x->to, (size_t)p->elements * sizeof(float), false}};
+  int n = 1;
+  if (!copy) {
+    rule(x);
+    return;
+  }
+  for (int i = 0; i < pd.stage->n_moments; i++)
+    if (x->moment[i])
+      w[n++] = (struct pd_written){moments_name(i), x->moment[i],
+                                   (size_t)pd_moment_shape(p, i).elements * sizeof(float), false};
+  pd_update_twice(update_tensor, &(struct tensor_update){rule, x}, w, n, copy, (int)(p - pd.stage->parameters), 0);
+}
+
+static void update_by_tensors(const struct pd_tensor_update *x) {
+  pd_update_tensor(pd.stage->optimizer->tensor, x, pd_twice_copy(x->t));
+  check_agreement(x->t);
+}
+
 static void after_tensors(const struct pd_update_arrays *u) { update_all(u, NULL); }
+
+/* ---- averages ---------------------------------------------------------------------------------- */
 
 /* torch.optim.swa_utils.AveragedModel: the first update's weights, then a += (1 - ema) (w - a); buffers as they
  * are. */
-static void average_tile(const struct pd_update_arrays *u, const struct pd_tile *c) {
+static void average_tile(const void *of) {
+  const struct tile_update *x = of;
+  const struct pd_tile *c = x->tile;
   const struct pd_parameter *p = &pd.stage->parameters[c->parameter];
   float *a = pd_average_at(p) + c->first, rest = (float)(1 - pd.stage->ema);
-  const float *w = run_of(u, c).to;
-  for (int64_t i = 0; i < c->n; i++) a[i] = p->buffer || u->t == 0 ? w[i] : a[i] + rest * (w[i] - a[i]);
+  const float *w = run_of(x->u, c).to;
+  for (int64_t i = 0; i < c->n; i++) a[i] = p->buffer || x->u->t == 0 ? w[i] : a[i] + rest * (w[i] - a[i]);
 }
 
 static void average_all(const struct pd_update_arrays *u) {
+  char *copy = pd_twice_copy(u->t);
 #pragma omp parallel for schedule(static)
-  for (int i = 0; i < pd_n_tiles; i++) average_tile(u, &pd_tiles[i]);
+  for (int i = 0; i < pd_n_tiles; i++) {
+    const struct pd_tile *c = &pd_tiles[i];
+    struct tile_update x = {u, c, NULL};
+    struct pd_written w = {"averages", pd_average_at(&pd.stage->parameters[c->parameter]) + c->first,
+                           (size_t)c->n * sizeof(float), false};
+    if (copy)
+      pd_update_twice(average_tile, &x, &w, 1, copy_of_thread(copy), c->parameter, c->first);
+    else
+      average_tile(&x);
+  }
+  check_agreement(u->t);
 }
 
 #define ROW(rule, optimizer, moments) [PD_RULE_##rule] = rule##_update,
 const struct pd_rules pd_rules = {.by_elements = {PD_ELEMENT_RULES(ROW)},
                                   .after_tensors = after_tensors,
-                                  .average = average_all};
+                                  .average = average_all,
+                                  .tensor = update_by_tensors};

@@ -1,6 +1,7 @@
 /* Segments of shared memory: made, handed to who sends, and put where the arena has receive slots. */
 #define _GNU_SOURCE /* memfd_create */
 #include "shared.h"
+#include "transfer.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -11,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { PAGE = 4096, N_RANGES = 2 };
+enum { PAGE = 4096, N_RANGES = 3 };
 
 /* What a rank says of its segment. Its name is in /proc where its process is, and nowhere else. */
 struct offer {
@@ -20,7 +21,8 @@ struct offer {
   int64_t bytes;
 };
 
-/* Pages of the arena that are the segment's: of activations received, of gradients received; or one of both. */
+/* Pages of the arena that are the segment's: of activations received, of gradients received, of accumulators; those that
+ * touch are one. */
 struct range {
   size_t first, end; /* in the arena */
   size_t at;         /* in the segment */
@@ -32,7 +34,8 @@ static char *segment; /* this rank's; NULL: it has none */
 static size_t segment_bytes, box_bytes;
 static char **others; /* by rank: its segment, where it is mapped here */
 static struct offer *offers;
-static const char *how; /* messages between stages travel; NULL: there are none */
+static const char *how; /* messages between stages and replicas travel; NULL: there are none */
+static bool replicas_shared;
 
 const char *pd_messages_travel(void) { return how; }
 
@@ -56,7 +59,16 @@ static struct pd_box *box_of(char *at, bool gradients, int replica) {
   return (struct pd_box *)(at + box_bytes * (size_t)((gradients ? most_replicas() : 0) + replica));
 }
 
-static size_t boxes_bytes(void) { return round_up(box_bytes * 2 * (size_t)most_replicas(), PAGE); }
+/* Behind the boxes. */
+static struct pd_reduction *reduction_of(char *at) {
+  return (struct pd_reduction *)(at + box_bytes * 2 * (size_t)most_replicas());
+}
+
+static size_t boxes_bytes(void) {
+  size_t checksums = (size_t)pd_exchange_sets() * (size_t)pd_replicas();
+  size_t reduction = sizeof(struct pd_reduction) + sizeof(uint64_t) * checksums;
+  return round_up(box_bytes * 2 * (size_t)most_replicas() + reduction, PAGE);
+}
 
 /* The pages that the slots of one direction touch, all chunks together: their sections follow each other. */
 static struct range pages_of(bool gradients) {
@@ -73,15 +85,34 @@ static struct range pages_of(bool gradients) {
   return r;
 }
 
-static void find_ranges(void) {
-  for (int gradients = 0; gradients < 2; gradients++) {
-    struct range r = pages_of(gradients);
-    if (!r.end) continue;
-    if (n_ranges && r.first < range[0].end)
-      range[0].end = r.end > range[0].end ? r.end : range[0].end;
-    else
-      range[n_ranges++] = r;
+static struct range pages_of_accumulators(void) {
+  const struct pd_stage *s = pd.stage;
+  size_t bytes = pd_replicas() > 1 ? (size_t)s->accumulator_sets * s->accumulators_stride : 0;
+  if (!bytes) return (struct range){SIZE_MAX, 0, 0};
+  return (struct range){s->accumulators / PAGE * PAGE, round_up(s->accumulators + bytes, PAGE), 0};
+}
+
+/* Ranges that share a page, or only meet, become one. */
+static void add_range(struct range r) {
+  if (!r.end) return;
+  for (int i = 0; i < n_ranges;) {
+    const struct range other = range[i];
+    if (r.first > other.end || other.first > r.end) {
+      i++;
+      continue;
+    }
+    if (other.first < r.first) r.first = other.first;
+    if (other.end > r.end) r.end = other.end;
+    range[i] = range[--n_ranges];
+    i = 0;
   }
+  range[n_ranges++] = r;
+}
+
+static void find_ranges(void) {
+  add_range(pages_of(false));
+  add_range(pages_of(true));
+  add_range(pages_of_accumulators());
   segment_bytes = boxes_bytes();
   for (int i = 0; i < n_ranges; i++) {
     range[i].at = segment_bytes;
@@ -93,7 +124,7 @@ uint64_t pd_shared_offset(const char *at) {
   size_t offset = (size_t)(at - pd.arena);
   for (int i = 0; i < n_ranges; i++)
     if (offset >= range[i].first && offset < range[i].end) return range[i].at + offset - range[i].first;
-  pd_fail("internal: a message is received outside the receive slots");
+  pd_fail("internal: a message is received outside the memory that is shared");
 }
 
 int64_t pd_shared_bytes(void) {
@@ -121,7 +152,7 @@ static bool make_segment(int fd) {
   for (int i = 0; i < n_ranges; i++)
     if (mmap(pd.arena + range[i].first, range[i].end - range[i].first, PROT_READ | PROT_WRITE,
              MAP_SHARED | MAP_FIXED, fd, (off_t)range[i].at) == MAP_FAILED)
-      pd_fail("out of memory: cannot map the receive slots: %s", strerror(errno));
+      pd_fail("out of memory: cannot map what is shared of the arena: %s", strerror(errno));
   segment = at;
   for (int gradients = 0; gradients < 2; gradients++)
     for (int r = 0; r < most_replicas(); r++) describe_slots(gradients, box_of(segment, gradients, r));
@@ -172,12 +203,18 @@ static char *map_other(const struct offer *o, const struct offer *mine) {
   return at == MAP_FAILED ? NULL : at;
 }
 
+/* They add up what their passes leave; those of an inference leave nothing. */
+static bool adds_up_with(int rank) {
+  return pd.stage->accumulators_stride > 0 && pd_stage_of(rank) == pd.stage->stage;
+}
+
 static void map_others(const struct offer *mine, int64_t *pairs) {
   for (int r = 0; r < pd.ranks; r++) {
-    if (r == pd.rank || !sends_to(r)) continue;
+    bool sends = sends_to(r);
+    if (r == pd.rank || (!sends && !adds_up_with(r))) continue;
     others[r] = map_other(&offers[r], mine);
     pairs[others[r] != NULL]++;
-    for (int gradients = 0; gradients < 2 && others[r]; gradients++)
+    for (int gradients = 0; gradients < 2 && others[r] && sends; gradients++)
       atomic_store(&box_of(others[r], gradients, pd.replica)->attached, pd.rank + 1);
   }
 }
@@ -189,6 +226,38 @@ bool pd_shared_with(int peer, bool sends, bool gradients, struct pd_share *share
   int replica = sender - pd_rank_of(pd_stage_of(sender), 0);
   *share = (struct pd_share){box_of(at, gradients, replica), at};
   return atomic_load(&share->box->attached) == sender + 1;
+}
+
+/* ---- replicas --------------------------------------------------------------------------------- */
+
+bool pd_replicas_shared(void) { return replicas_shared; }
+
+static char *segment_of(int replica) {
+  int rank = pd_rank_of(pd.stage->stage, replica);
+  return rank == pd.rank ? segment : others[rank];
+}
+
+struct pd_reduction *pd_reduction_of(int replica) {
+  return reduction_of(segment_of(replica));
+}
+
+/* Replicas run one program: what stands at an offset of one's segment stands there in the others'. Of its own this rank
+ * has mapped the boxes alone: the rest is in the arena. */
+char *pd_shared_at(int replica, char *at) {
+  return replica == pd.replica ? at : segment_of(replica) + pd_shared_offset(at);
+}
+
+/* All replicas of a stage do as one of them must. */
+static void agree_on_replicas(void) {
+  int mine = segment != NULL, *all = pd_allocate(sizeof *all * (size_t)pd.ranks);
+  for (int r = 0; r < pd.ranks; r++)
+    if (r != pd.rank && adds_up_with(r) && !others[r]) mine = 0;
+  MPI_Request request;
+  MPI_Iallgather(&mine, 1, MPI_INT, all, 1, MPI_INT, pd_comm_control, &request);
+  pd_wait(1, &request, "all replicas to say what they see", -1, NULL, -1);
+  replicas_shared = pd_replicas() > 1 && pd.stage->accumulators_stride > 0;
+  for (int q = 0; q < pd_replicas(); q++) replicas_shared &= all[pd_rank_of(pd.stage->stage, q)];
+  free(all);
 }
 
 /* ---- all of them ------------------------------------------------------------------------------- */
@@ -217,7 +286,7 @@ bool pd_shared_start(char *why) {
   if (wish && !shared && !mpi)
     return pd_refuse(why, "--comm %s: between processors messages travel by shared memory or by mpi: shared, mpi",
                      wish);
-  if (pd.stage->n_stages < 2) return true;
+  if (pd.ranks < 2) return true;
   how = "mpi";
   if (mpi) return true;
   int64_t pairs[2] = {0, 0}, all[2]; /* of a sender and a receiver: by MPI, shared */
@@ -227,15 +296,17 @@ bool pd_shared_start(char *why) {
   gather_offers(&mine);
   others = pd_allocate(sizeof *others * (size_t)pd.ranks);
   map_others(&mine, pairs);
+  agree_on_replicas();
   MPI_Request request;
   MPI_Iallreduce(pairs, all, 2, MPI_INT64_T, MPI_SUM, pd_comm_control, &request);
   pd_wait(1, &request, "all ranks to map memory", -1, NULL, -1);
   if (mine.fd >= 0) close(mine.fd);
   if (all[1]) how = all[0] ? "shared memory, and mpi" : "shared memory";
   if (shared && all[0])
-    return pd_refuse(why,
-                     "--comm shared: %lld of %lld pairs of neighbours are not on one machine, or cannot map each "
-                     "other's memory",
-                     (long long)all[0], (long long)(all[0] + all[1]));
+    return pd_refuse(
+        why,
+        "--comm shared: %lld of %lld pairs of neighbours and replicas are not on one machine, or cannot map each "
+        "other's memory",
+        (long long)all[0], (long long)(all[0] + all[1]));
   return true;
 }

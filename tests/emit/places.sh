@@ -52,7 +52,7 @@ names_are_paths() {
       [ -n "$how" ] || directory=$name.build
       expect 0 "./$directory/train" 'a b'
       contains out 'ran a b'
-      [ "$(cd "./$directory" && echo * .[a-z]*)" = "app plan.json stage0 stage0.c train .pdc-files .pdc-programs" ] || fail "$directory: $(ls -A "./$directory")"
+      [ "$(cd "./$directory" && echo * .[a-z]*)" = "app model.svg plan.json stage0 stage0.c train .pdc-files .pdc-programs" ] || fail "$directory: $(ls -A "./$directory")"
       rm -r "./$directory"
     done
     rm "./$name.pdm"
@@ -112,7 +112,7 @@ builds_are_whole_or_not_there() {
 
 # What pdc did not make it neither replaces nor removes.
 others_files_are_left_alone() {
-  for file in stage0.c stage0 stage7 stage1.cu app train plan.json m.d infer notes; do echo "mine: $file" >$file; done
+  for file in stage0.c stage0 stage7 stage1.cu app train plan.json model.svg m.d infer notes; do echo "mine: $file" >$file; done
   mkdir saved && cp -r * .[a-z]* saved 2>/dev/null
   for how in "" -S -MD "--target cuda -S" --infer; do
     expect 1 "$pdc" --cc ./cc $how -o . m.pdm
@@ -122,7 +122,7 @@ others_files_are_left_alone() {
     done
     [ ! -e .pdc-files ] && [ ! -e .pdc-new ] || fail "$how left something"
   done
-  rm stage0.c stage0 app train plan.json
+  rm stage0.c stage0 app train plan.json model.svg
   expect 0 "$pdc" --cc ./cc -o . m.pdm
   expect 0 "$pdc" --cc ./cc -D batch=8 -o . m.pdm
   expect 0 "$pdc" -S --target cuda --stages 1 -o . m.pdm

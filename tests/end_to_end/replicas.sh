@@ -1,4 +1,5 @@
-# Replicated stages train as one rank does, but for the order of sums:  replicas.sh PDC SCHEDULE REPLICAS...
+# Replicated stages train as one rank does, but for the order of sums; the bits are the same by messages and in shared memory:
+#   replicas.sh PDC SCHEDULE REPLICAS...
 pdc=$1 schedule=$2
 . "$(dirname "$0")/common.sh"
 level=-O0 more_flags=-Wall,-Wextra,-Werror
@@ -31,6 +32,8 @@ for replicas in "$@"; do
   replicated "r$replicas" "$replicas" "$schedule" ${synced:-} || continue
   close reference "r$replicas"
   mv "r$replicas.figures" before.figures && mv "r$replicas.safetensors" before.safetensors
-  train_tiny "$ranks" "r$replicas" && same before "r$replicas"
+  grep -q '"messages":"shared memory"' "r$replicas.jsonl" || complain "r$replicas: accumulators are not shared"
+  train_tiny "$ranks" "r$replicas" --comm mpi && same before "r$replicas"
+  train_tiny "$ranks" "r$replicas" --check-messages && same before "r$replicas"
 done
 exit $failed

@@ -68,7 +68,9 @@ case $2 in
   shared 1,2 --microbatch 1 --schedule 2bw
   ;;
 drained)
-  shared 2 --microbatch 2 --schedule flush
+  run="--comm mpi"
+  shared 2,2 --microbatch 2 --schedule flush
+  run=
   shared 2,2 --microbatch 2 --schedule gpipe
   shared 2 --microbatch 6 --schedule sequential
   ;;

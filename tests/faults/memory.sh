@@ -1,6 +1,6 @@
 # A bit that changes in memory between two updates is found by --audit before the next one, and named; nothing is found
 # where nothing changes, and no bit of the training depends on it.  memory.sh PDC INJECT
-pdc=$1 inject=$2
+pdc=$1 inject=$(realpath "$2")
 . "$(dirname "$0")/../launch.sh"
 level=-O0
 text=$top/tests/reference/text.txt

@@ -1,6 +1,6 @@
-# Passes that --audit runs twice leave the same results, under every schedule, with dropout, recomputation, replicas and
-# running averages; a bit that one run of them computes otherwise is found and named.  twice.sh PDC INJECT
-pdc=$1 inject=$2
+# Passes and updates that --audit runs twice leave the same results, under every schedule, with dropout, recomputation, replicas and
+# running averages, by rules of elements and of whole tensors; a bit that one run of them computes otherwise is found and named.  twice.sh PDC INJECT
+pdc=$1 inject=$(realpath "$2")
 . "$(dirname "$0")/../launch.sh"
 level=-O0
 text=$top/tests/reference/text.txt
@@ -30,9 +30,10 @@ named() {
 same 2bw 2 "$text" $gpt --schedule 2bw "$top/models/gpt2.pdm"
 named 0 2 "forward of microbatch 1, .* leave the same in 'h.0"
 named 1 9 "forward of microbatch 1, .* leave the same in 'logits"
-same flush 2 "$text" $gpt --schedule flush --recompute on "$top/models/gpt2.pdm"
-same zb_h1 2 "$text" $gpt --schedule zb_h1 "$top/models/gpt2.pdm"
-same gpipe 2 "$text" $gpt --schedule gpipe "$top/models/gpt2.pdm"
+same flush 2 "$text" $gpt --schedule flush --recompute on -D "optimizer=muon(lr=1e-3)" "$top/models/gpt2.pdm"
+named 1 230 "the update, run twice, does not leave the same in the weights of 'h"
+same zb_h1 2 "$text" $gpt --schedule zb_h1 -D "optimizer=adafactor(lr=1e-3)" "$top/models/gpt2.pdm"
+same gpipe 2 "$text" $gpt --schedule gpipe -D "ema=0.9" "$top/models/gpt2.pdm"
 same interleaved 2 "$text" $gpt --schedule interleaved --recompute on "$top/models/gpt2.pdm"
 same replicas 3 "$text" $gpt --schedule 2bw --replicas 2,1 "$top/models/gpt2.pdm"
 same averages 2 "$text" --microbatch 2 --schedule 2bw "$top/tests/bits/images.pdm"

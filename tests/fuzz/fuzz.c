@@ -18,7 +18,7 @@
 const char *fuzz_file(const uint8_t *data, size_t size) {
   static int fd = -1;
   if (fd < 0) fd = memfd_create("fuzz", 0);
-  if (ftruncate(fd, 0) || pwrite(fd, data, size, 0) != (ssize_t)size) abort();
+  if (pwrite(fd, data, size, 0) != (ssize_t)size || ftruncate(fd, (off_t)size)) abort();
   return format("/proc/self/fd/%d", fd);
 }
 
@@ -60,9 +60,11 @@ static void make_model(void);
 
 int fuzz_afresh(int (*run)(const uint8_t *data, size_t size), const uint8_t *data, size_t size) {
   static bool ready;
+  static char messages[1 << 16];
   if (!ready) {
     make_model();
-    setvbuf(stderr, NULL, _IOFBF, 1 << 16); /* diagnostics_flush() writes it at once */
+    setvbuf(stderr, messages, _IOFBF,
+            sizeof messages); /* without a buffer of ours each character is written alone */
     read_standard_layers();
     op_expression(all_ops[0]);
     run((const uint8_t *)" ", 1); /* what is made once and kept, made before */

@@ -12,9 +12,9 @@ import page
 path, parts = sys.argv[1], set(sys.argv[2:])
 directory = os.path.dirname(path)
 text, outline, data = page.read(path)
-for section in ("figures", "timelines", "shares", "curves", "plan", "memory", "missing", "legend"):
+for section in ("figures", "timelines", "shares", "curves", "plan", "model", "memory", "missing", "legend"):
     assert section in outline.ids, section
-for name in ("log", "trace", "plan", "predicted"):
+for name in ("log", "trace", "plan", "predicted", "picture"):
     assert (data.get(name) is not None) == (name in parts), name
 if "log" in parts:
     with open(directory + "/log.jsonl") as f:
@@ -59,6 +59,9 @@ if "trace" in parts:
 if "plan" in parts:
     with open(directory + "/plan.json") as f:
         assert data["plan"] == json.load(f)
+if "picture" in parts:
+    with open(directory + "/model.svg") as f:
+        assert data["picture"] == f.read()
 if "predicted" in parts:
     assert len(data["predicted"]["ranks"]) == 2 and all(s["bubble"] < 0.5 for s in data["predicted"]["shares"])
 
@@ -100,11 +103,13 @@ if (pictures.length) {
 """)
 if not result:
     sys.exit(0)
-assert result["errors"] == [] and result["images"] == 0 and not result["wide"], result
+assert result["errors"] == [] and result["images"] == ("picture" in parts) and not result["wide"], result
+assert result["undrawn"] == 0, result
 shown = set(result["shown"])
 timelines = parts & {"trace", "predicted"}
 assert ("timelines" in shown) == ("shares" in shown) == bool(timelines), result
 assert ("curves" in shown) == ("log" in parts) and ("plan" in shown) == ("plan" in parts), result
+assert ("model" in shown) == ("picture" in parts), result
 assert result["rows"] == (2 if "plan" in parts else 0) and result["curves"] == (7 if "log" in parts else 0), result
 assert (result["notes"] > 0) == (not {"log", "trace", "plan", "predicted"} <= parts or "cut" in parts), result
 if timelines:

@@ -47,10 +47,13 @@ const said = [];
 addEventListener("error", (e) => { if (!/ResizeObserver/.test(e.message)) said.push(e.message); });
 </script>"""
 RESULT = """
-const out = document.createElement("pre");
-out.id = "result";
-out.textContent = JSON.stringify(result);
-document.body.append(out);
+addEventListener("load", () => { // images are there
+  result.undrawn = [...document.images].filter((i) => i.naturalWidth < 100).length;
+  const out = document.createElement("pre");
+  out.id = "result";
+  out.textContent = JSON.stringify(result);
+  document.body.append(out);
+});
 </script>"""
 
 

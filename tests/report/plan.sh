@@ -81,7 +81,9 @@ fails "PD0504" "$pdc" plan --report -n 3 --replicas 2,2 -o elsewhere/mlp.plan.ht
 mkdir '<'
 hostile='</script><img src=x onerror=alert(1)><script>alert(2)</script>.json'
 mkdir -p "$(dirname "$hostile")"
-"$pdc" profile -o "$hostile" "$models/mlp.pdm" >said 2>&1 || complain "a profile: $(cat said)"
+"$pdc" profile --table -o "$hostile" "$models/mlp.pdm" >said 2>&1 || complain "a profile: $(cat said)"
+grep -qE ': products at [0-9.]+ GFLOP/s in f32, memory at [0-9.]+ GB/s \(measured' said && grep -q '^weight_gradient ' said ||
+  complain "pdc profile --table: $(cat said)"
 page hostile -n 1 --profile "$hostile" "$models/mlp.pdm"
 grep -qF 'u003c/script>\u003cimg' hostile.html || complain "the profile's name is not on the page"
 
@@ -96,5 +98,7 @@ usage "--report is for 'pdc plan'" --report "$models/mlp.pdm"
 usage "leave one of them out" plan --report --compare "$models/mlp.pdm"
 usage "leave --emit out" plan --report --emit plan "$models/mlp.pdm"
 usage "leave --stop-after out" plan --report --stop-after plan "$models/mlp.pdm"
+usage "--table is for 'pdc profile'" plan --table "$models/mlp.pdm"
+usage "leave -S out" profile --table -S "$models/mlp.pdm"
 usage "--report needs a model" plan --report --profile x.json
 exit $failed

@@ -27,23 +27,24 @@ refused() {
 }
 
 "$pdc" report whole || complain "pdc report"
-page whole/report.html log trace plan predicted
+page whole/report.html log trace plan predicted picture
 "$pdc" report whole -o elsewhere.html && cmp whole/report.html elsewhere.html || complain "-o"
 
 # Any part may be missing.
-for part in log.jsonl trace.json plan.json; do
+for part in log.jsonl trace.json plan.json model.svg; do
   rm -rf less
   cp -r whole less
   rm -f less/report.html "less/$part"
   "$pdc" report less || complain "without $part"
   case $part in
-  log.jsonl) page less/report.html trace plan predicted ;;
-  trace.json) page less/report.html log plan predicted ;;
-  plan.json) page less/report.html log trace ;;
+  log.jsonl) page less/report.html trace plan predicted picture ;;
+  trace.json) page less/report.html log plan predicted picture ;;
+  plan.json) page less/report.html log trace picture ;;
+  model.svg) page less/report.html log trace plan predicted ;;
   esac
 done
 "$pdc" report two || complain "a build's directory"
-page two/report.html plan predicted
+page two/report.html plan predicted picture
 mkdir nothing
 refused nothing PD0611 "holds no run"
 refused absent PD0611 "'absent' holds no run"
@@ -57,7 +58,7 @@ rm -f whole/report.html
 changed cut log.jsonl '/"event":"end"/d'
 printf '{"step":11,"lo' >>cut/log.jsonl
 "$pdc" report cut || complain "a log cut short"
-page cut/report.html log trace plan predicted cut
+page cut/report.html log trace plan predicted picture cut
 # Lines of a run that was resumed replace those that it repeats.
 changed again log.jsonl '/"event":"end"/d'
 grep '"step":[789],' whole/log.jsonl >>again/log.jsonl
@@ -104,11 +105,12 @@ refused broken PD0601 "trace.json"
 changed hostile plan.json 's|"why": "|&</script><img src=x onerror=alert(1)><script>alert(2)</script>|
   s|"model": "[^"]*"|"model": "<b>\\"\&amp;\\u003c/title>"|'
 sed -i 's|"\(validation_\)*accuracy":|"\1</script><script>alert(3)</script>\\"":|' hostile/log.jsonl
+sed -i 's|</svg>|<script>said.push("run")</script><image href="x" onerror="said.push(1)"/></svg>|' hostile/model.svg
 "$pdc" report hostile || complain "hostile texts"
-page hostile/report.html log trace plan predicted hostile
+page hostile/report.html log trace plan predicted picture hostile
 changed other plan.json 's/"schedule": "2bw"/"schedule": "fancy"/'
 "$pdc" report other || complain "an unknown schedule"
-page other/report.html log trace plan
+page other/report.html log trace plan picture
 grep -q "knows no schedule" other/report.html || complain "an unknown schedule is not told of"
 
 # Predicted bubbles are those of the papers: equal stages, forward f, backward 2 f, no other time.

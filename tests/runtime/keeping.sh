@@ -28,6 +28,10 @@ best=$(sed -n 's/.*"step":\([0-9]*\),"validation_loss":\([^,]*\),.*/\2 \1/p' log
 echo '{"step":12,"validation_loss":1e-9}' >state/best.json # no later step is better
 one 1 $data $validated --steps 16 --checkpoint state --checkpoint-every 1 --keep 1 --resume || complain "going on from the best"
 [ "$(steps state)" = "12 16 " ] || complain "the best of before is gone: $(steps state)"
+rm state/best.json && mkfifo state/best.json
+one 1 $data --steps 17 --checkpoint state --resume 2>err || complain "going on from a best that is unknown: $(cat err)"
+grep -q "^pd: warning: 'state/best.json' cannot be read: which step was the best is not known any more" err || complain "nothing is said of the best: $(cat err)"
+rm state/best.json
 
 # A disk that is full: a folder that cannot be made, a shard that is too large for the file system.
 if mkdir small && mount -t tmpfs -o size=64k tmpfs small 2>/dev/null; then

@@ -57,6 +57,22 @@ for output in "--log build/stage0" "--save build/../build/stage0.c" "--trace bui
 done
 cmp "$programs/chain_1_0_1" build/stage0 || complain "the program was written over"
 beside --log build/log.jsonl --save build/stage.safetensors || complain "a folder of a build cannot be written to"
+
+# Names of locks and of checkpoints' files, and a file that only has a lock's name.
+one 1 $data --steps 2 --checkpoint steps || complain "a checkpoint"
+ln -s steps/step-2 newest
+for output in "--save steps/step-2/shard-0-of-1.safetensors" "--log steps/step-2/manifest.json" \
+  "--save newest/manifest.json" "--trace steps/best.json"; do
+  refused "$output" "0 (stage 0): ${output% *} '${output#* }' would write over a file of a checkpoint" \
+    one 1 $data --steps 3 --checkpoint steps --resume $output
+done
+refused "a lock's name" "0 (stage 0): --save 'a.lock' has a name that locks have" one 1 $data --steps 2 --log a --save a.lock
+echo "not to be lost" >b.lock
+refused "a file of a lock's name" "0 (stage 0): --log 'b': cannot lock '.*/b.lock': a file that is no lock has this name" \
+  one 1 $data --steps 2 --log b
+[ "$(cat b.lock)" = "not to be lost" ] || complain "a file that is no lock was removed"
+one 1 $data --steps 3 --checkpoint steps --resume || complain "a checkpoint that was not written over"
+
 ln first.jsonl hard && cp first.jsonl before
 refused "a file of two names" "0 (stage 0): two outputs cannot both be 'hard': of --log and of --save" \
   one 1 $data --steps 2 --log first.jsonl --save hard

@@ -54,7 +54,7 @@ static int build(void **unused) {
   path = format("/tmp/pdc-profile-%ld.json", (long)getpid());
   int calls = 0;
   PlanRequest q = request();
-  bool made = profile_make(graph, &pieces, &q, path, pretend, &calls);
+  bool made = profile_make(graph, &pieces, &q, path, pretend, &calls, NULL);
   return made && calls == 1 ? 0 : -1;
 }
 
@@ -69,6 +69,87 @@ static ProfileSignature now(void) { return profile_signature(graph, &pieces, tar
 static const Profile *read_profile(void) {
   ProfileSignature s = now();
   return profile_read(path, &pieces, &s, false);
+}
+
+/* ---- the table -------------------------------------------------------------- */
+
+/* What the machine does at best, to pretend. */
+typedef struct Best {
+  double products, memory;
+} Best;
+
+static char *pretend_rates(void *context, const char *text) {
+  const Best *best = context;
+  int calls = 0;
+  assert_non_null(strstr(text, "pd_memory_rate"));
+  return format("%sproducts %.17g\noperations %.17g\nmemory %.17g\n", pretend(&calls, text), best->products,
+                best->products, best->memory);
+}
+
+static char *table_of(Best best) {
+  char *text = NULL;
+  size_t n = 0;
+  FILE *out = open_memstream(&text, &n);
+  PlanRequest q = request();
+  assert_true(profile_make(graph, &pieces, &q, "/dev/null", pretend_rates, &best, out));
+  fclose(out);
+  return text;
+}
+
+typedef struct TableRow {
+  double calls, ms, share, allowed, reached, gap;
+} TableRow;
+
+/* The first row of that name; false: there is none. */
+static bool row_of(const char *table, const char *name, TableRow *r) {
+  for (const char *line = table; line; line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL)
+    if (!strncmp(line, name, strlen(name)) && line[strlen(name)] == ' ')
+      return sscanf(line + strlen(name), "%lf %lf %lf %% %lf %lf %% %lf", &r->calls, &r->ms, &r->share,
+                    &r->allowed, &r->reached, &r->gap) == 6;
+  return false;
+}
+
+static bool near(double a, double b) { return fabs(a - b) <= 1e-3 + 1e-4 * fabs(b); }
+
+/* Products count as mfu does: six operations a parameter and token. */
+static void products_are_allowed_their_operations(void **unused) {
+  (void)unused;
+  const double tokens = 12 * MODEL_LENGTH, weights = 6 * MODEL_WIDTH * MODEL_WIDTH + MODEL_CLASSES * MODEL_WIDTH;
+  const char *table = table_of((Best){1e6, 1e15});
+  TableRow products, gradients;
+  assert_true(row_of(table, "matmul", &products) && row_of(table, "weight_gradient", &gradients));
+  assert_true(near(products.allowed + gradients.allowed, 1e3 * 6 * tokens * weights / 1e6));
+  assert_true(near(gradients.allowed * 2, products.allowed));
+  assert_true(near(products.reached, round(100 * products.allowed / products.ms)));
+  assert_non_null(strstr(table, "bound by"));
+}
+
+/* An update by adamw reads weights, gradients and both moments, and writes all but gradients. */
+static void updates_are_allowed_their_bytes(void **unused) {
+  (void)unused;
+  const double weights = 6 * MODEL_WIDTH * MODEL_WIDTH + MODEL_CLASSES * MODEL_WIDTH;
+  const char *table = table_of((Best){1e15, 1e6});
+  TableRow update, norm;
+  assert_true(row_of(table, "update", &update) && row_of(table, "norm", &norm));
+  assert_true(near(update.allowed, 1e3 * 7 * 4 * weights / 1e6) && near(norm.allowed, 1e3 * 4 * weights / 1e6));
+  assert_true(update.gap == 0 && near(update.ms, 1e3 * 3e-9 * weights));
+}
+
+/* All of a batch's time is in the kinds, and the first rows have the largest gaps. */
+static void rows_are_all_of_a_batch_by_their_gaps(void **unused) {
+  (void)unused;
+  const char *table = table_of((Best){1e12, 1e12}), *kinds = strstr(table, "kind "),
+             *end = strstr(table, "kernel ");
+  double batch, sum = 0, last = INFINITY;
+  assert_int_equal(sscanf(strstr(table, ": ") + 2, "%lf", &batch), 1);
+  for (const char *line = strchr(kinds, '\n') + 1; line < end && *line != '\n'; line = strchr(line, '\n') + 1) {
+    TableRow r;
+    char *name = format("%.*s", (int)strcspn(line, " "), line);
+    assert_true(row_of(line, name, &r) && r.gap <= last);
+    sum += r.ms;
+    last = r.gap;
+  }
+  assert_true(batch > 0 && fabs(sum - batch) < 0.01);
 }
 
 /* ---- measuring ------------------------------------------------------------- */
@@ -117,7 +198,7 @@ static void a_program_that_fails_is_diagnosed(void **unused) {
   int before = error_count();
   assert_null(profile_read("/no/such/file", &pieces, &s, false));
   int calls = 0;
-  assert_false(profile_make(graph, &pieces, &q, "/no/such/folder/x.json", pretend, &calls));
+  assert_false(profile_make(graph, &pieces, &q, "/no/such/folder/x.json", pretend, &calls, NULL));
   assert_int_equal(error_count(), before + 2);
   diagnostics_flush();
 }
@@ -133,7 +214,8 @@ static void nonsense_is_no_measurement(void **unused) {
   PlanRequest q = request();
   for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
     int before = error_count();
-    assert_false(profile_make(graph, &pieces, &q, "/tmp/never-written.json", print_nonsense, (void *)texts[i]));
+    assert_false(
+        profile_make(graph, &pieces, &q, "/tmp/never-written.json", print_nonsense, (void *)texts[i], NULL));
     assert_int_equal(error_count(), before + 1);
   }
   assert_int_not_equal(access("/tmp/never-written.json", F_OK), 0);
@@ -323,6 +405,9 @@ static void no_text_does_harm(void **unused) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(products_are_allowed_their_operations),
+      cmocka_unit_test(updates_are_allowed_their_bytes),
+      cmocka_unit_test(rows_are_all_of_a_batch_by_their_gaps),
       cmocka_unit_test(every_kernel_counts_once),
       cmocka_unit_test(equal_blocks_cost_the_same),
       cmocka_unit_test(a_program_that_fails_is_diagnosed),
