@@ -157,14 +157,14 @@ static Val call_op(Elaborator *e, Frame *f, const Op *op, const Ast *call, const
 
 /* ---- instances ----------------------------------------------------------------------------- */
 
+static Instance *child_named(const Instance *parent, Name name) {
+  return parent->children.n ? table_find(&parent->by_name, &name) : NULL;
+}
+
 /* Of those that this call of the layer has made so far. */
 static Instance *instance_made(const Frame *f, Name name) {
-  for (int i = 0; i < f->instance->children.n; i++) {
-    Instance *c = f->instance->children.at[i];
-    if (c->name == name && c->seen == f->instance->calls)
-      return c;
-  }
-  return NULL;
+  Instance *c = child_named(f->instance, name);
+  return c && c->seen == f->instance->calls ? c : NULL;
 }
 
 Instance *instance_find(const Frame *f, Name name) {
@@ -218,18 +218,20 @@ void warn_of_label(const Elaborator *e, const Frame *f, Name name, Span where) {
   help(d, "a label that is no layer's name would reach it: '%s_0: ...'", name);
 }
 
-static Instance *child_named(const Instance *parent, Name name) {
-  for (int i = 0; i < parent->children.n; i++)
-    if (parent->children.at[i]->name == name)
-      return parent->children.at[i];
-  return NULL;
-}
-
 static Instance *instance_new(Frame *f, Name name, const Layer *layer, Span span) {
   Instance *i = alloc(sizeof *i), *parent = f->instance;
-  *i = (Instance){.name = name, .layer = layer, .parent = parent, .span = span, .seen = parent->calls};
+  *i = (Instance){.name = name,
+                  .layer = layer,
+                  .parent = parent,
+                  .span = span,
+                  .seen = parent->calls,
+                  .numbered_in = parent->calls,
+                  .number = 1};
   i->path = parent->path[0] ? internf("%s.%s", parent->path, name) : name;
+  if (!parent->children.n)
+    parent->by_name = (Table){.key_bytes = sizeof name};
   push(&parent->children, i);
+  table_add(&parent->by_name, &name, i);
   return i;
 }
 
@@ -271,9 +273,13 @@ static Instance *instance_for(Elaborator *e, Frame *f, const Layer *layer, const
     name = hint;
     named_by = NAMED_BY_VARIABLE;
   }
-  Instance *same = child_named(f->instance, name);
-  for (int k = 2; !label && !owns && same && same->seen == f->instance->calls; k++)
-    same = child_named(f->instance, name = internf("%s_%d", layer->name, k));
+  Instance *same = child_named(f->instance, name), *first = same;
+  if (first && first->numbered_in != f->instance->calls) {
+    first->numbered_in = f->instance->calls;
+    first->number = 1;
+  }
+  while (!label && !owns && same && same->seen == f->instance->calls)
+    same = child_named(f->instance, name = internf("%s_%d", layer->name, ++first->number));
   if (same && (same->seen == f->instance->calls || same->layer != layer))
     return duplicate(e, f, name, call, label, same);
   if (!same)

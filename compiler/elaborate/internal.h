@@ -69,8 +69,12 @@ struct Instance {
   Span span; /* of its first call */
   int calls; /* of it so far */
   int seen;  /* the parent's call in which it was made or found again */
+  /* Of calls without label that own no parameters, in the parent's call `numbered_in`: the last number that followed this
+   * instance's name (relu_2, relu_3 ...); those up to it are taken. */
+  int numbered_in, number;
   bool poisoned;
   Vec(Instance *) children;
+  Table by_name; /* of the children, which have different names */
   Vec(InstanceParam) params;
   Val *attribute; /* by formal: what the first call gave */
 };

@@ -16,7 +16,7 @@ Candidate candidate_of(const Planner *r, const Pipeline *form, const Placement *
                      .bound = bound};
 }
 
-Plan *plan_of(const Planner *r, const Candidate *c, const Partition *part) {
+Plan *plan_of(const Planner *r, const Candidate *c, const Partition *part, double most) {
   Plan *plan = alloc(sizeof *plan);
   int parts = pipeline_parts(c->form);
   *plan = (Plan){.model = r->subject.name, .pipeline = form_of(c->form), .target = r->target, .why = ""};
@@ -34,7 +34,7 @@ Plan *plan_of(const Planner *r, const Candidate *c, const Partition *part) {
   for (int i = 0; i < parts; i++)
     plan->stage[i].peak_bytes = chunks_bytes(c, part, plan_stage_of(plan, i), plan_recomputes(plan, i));
   if (schedulable(r, plan))
-    price_plan(r, plan);
+    price_plan(r, plan, most);
   return plan;
 }
 
@@ -70,7 +70,7 @@ bool candidate_plan(const Planner *r, const Candidate *c, int64_t limit, Plan **
     return chunks_plan(r, c, limit, out);
   bool fits = candidate_partition(c, limit, &part);
   if (fits || !c->or_not)
-    *out = plan_of(r, c, &part);
+    *out = plan_of(r, c, &part, INFINITY);
   return fits;
 }
 

@@ -30,8 +30,8 @@ Candidate candidate_of(const Planner *r, const Pipeline *form, const Placement *
 /* Of pinned cuts, or of ranks that have a part each: the best partition by estimated bytes; the smallest there is when
  * none fits, and false. */
 bool candidate_partition(const Candidate *c, int64_t limit, Partition *out);
-Plan *plan_of(const Planner *r, const Candidate *c,
-              const Partition *part); /* simulated, where it is schedulable */
+/* Simulated, where it is schedulable: its batch takes INFINITY where that is more than `most` seconds. */
+Plan *plan_of(const Planner *r, const Candidate *c, const Partition *part, double most);
 /* By how much values (partition.h) are to be multiplied for seconds of a batch that no simulation undercuts: the
  * microbatches, or a little less. Of short batches of a pipeline that never drains some may be shorter than others. */
 double candidate_turns(const Planner *r, const Candidate *c);

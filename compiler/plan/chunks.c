@@ -86,7 +86,7 @@ static bool set_beside(const Candidate *c, const Partition *part, Copies *at) {
 static bool take_better(const Planner *r, const Candidate *c, const Partition *part, Plan **best) {
   if (*best && candidate_least_seconds(r, c, part) >= (*best)->batch_seconds)
     return false;
-  Plan *plan = plan_of(r, c, part);
+  Plan *plan = plan_of(r, c, part, *best ? (*best)->batch_seconds : INFINITY);
   if (*best && plan->batch_seconds >= (*best)->batch_seconds)
     return false;
   *best = plan;
@@ -181,7 +181,7 @@ bool chunks_plan(const Planner *r, const Candidate *c, int64_t limit, Plan **out
   for (int i = 0; i < parts; i++) /* where it takes recomputation to fit, other cuts may do without */
     fits &= start->recompute[i] == c->balanced->recompute[i];
   if (fits) {
-    *out = plan_of(r, c, start);
+    *out = plan_of(r, c, start, INFINITY);
     return true;
   }
   n += partition_fastest(c->spans, c->copies, parts, limit / c->form->chunks, INFINITY, &start[n]);
@@ -190,7 +190,7 @@ bool chunks_plan(const Planner *r, const Candidate *c, int64_t limit, Plan **out
     if (make_fit(r, c, limit, &start[i]))
       take_better(r, c, &start[i], &best);
     else if (i == n - 1)
-      smallest = plan_of(r, c, &start[i]);
+      smallest = plan_of(r, c, &start[i], INFINITY);
   if (best || !c->or_not)
     *out = best ? best : smallest;
   return best != NULL;

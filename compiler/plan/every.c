@@ -37,7 +37,7 @@ static bool is_better(Every *e, const Candidate *next, Partition *part) {
       candidate_least_seconds(e->r, next, part) >= WORTH * e->best)
     return false;
   e->left -= cost_of_simulation(e);
-  const Plan *plan = plan_of(e->r, next, part);
+  const Plan *plan = plan_of(e->r, next, part, WORTH * e->best);
   return schedulable(e->r, plan) && plan->batch_seconds < WORTH * e->best;
 }
 

@@ -39,8 +39,9 @@ const Plan *plan_of_least_memory(const Planner *r, const Plan *miss, int64_t *me
     int64_t middle = to_steps(low + (high - low) / 2);
     const Plan *plan = with_memory(r, middle);
     if (plan) {
+      int64_t enough = to_steps(largest_peak(plan) + r->process);
       best = plan;
-      high = middle;
+      high = enough > low && enough < middle ? enough : middle;
     } else {
       low = middle;
     }

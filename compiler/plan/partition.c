@@ -87,15 +87,20 @@ static const int *choose_places(int n, int most, int *places) {
   return place;
 }
 
+/* Stages may start wherever there is a piece for each. */
+static void widen(Search *s) {
+  for (int k = 0; k <= s->stages; k++) {
+    s->from[k] = k == s->stages ? s->places - 1 : k;
+    s->to[k] = k == 0 ? 0 : s->places - 1 - (s->stages - k);
+  }
+}
+
 static Search prepare(const Spans *spans, const Copies *at, int stages, int64_t limit, int most_places) {
   Search s = {.c = spans->c, .spans = spans, .at = at, .stages = stages, .limit = limit};
   s.place = choose_places(spans->c->n, most_places, &s.places);
   s.from = alloc((size_t)(stages + 1) * sizeof(int));
   s.to = alloc((size_t)(stages + 1) * sizeof(int));
-  for (int k = 0; k <= stages; k++) {
-    s.from[k] = k == stages ? s.places - 1 : k;
-    s.to[k] = k == 0 ? 0 : s.places - 1 - (stages - k);
-  }
+  widen(&s);
   return s;
 }
 
@@ -410,25 +415,93 @@ static double first_looks(const Spans *spans, const Copies *at, int stages, int6
   return most;
 }
 
-/* What no partition undercuts. */
+/* What no partition undercuts, nor its stages beside what else their ranks do. */
 static double even_share(const Search *s) {
   const Spans *fastest = s->spans;
   int ranks = 0;
+  double beside = 0;
   for (int k = 0; k < s->stages; k++) {
     fastest = s->spans + s->at[k].kind > fastest ? s->spans + s->at[k].kind : fastest;
     ranks += s->at[k].replicas;
+    beside += s->at[k].beside * s->at[k].replicas;
   }
-  return span_compute(fastest, 0, s->c->n) / ranks;
+  return (span_compute(fastest, 0, s->c->n) + beside) / ranks;
 }
 
-/* The least value and its search. Of a pipeline that never drains it is looked for below a bar that is raised until there
- * is one: below a low bar there is little to look at. INFINITY: none is at most `most`. */
+/* Nor these seconds, which are nearly the most so; at most `most`. */
+static double least_bar(Search *s, double most) {
+  enum { DOUBLINGS = 6, HALVINGS = 5 };
+  double low = even_share(s), high = low;
+  for (int i = 0; i < DOUBLINGS && high < most && !narrow(s, high); i++) {
+    low = high;
+    high = fmin(2 * high, most);
+    widen(s);
+  }
+  for (int i = 0; i < HALVINGS && high > low; i++) {
+    double middle = (low + high) / 2;
+    widen(s);
+    if (narrow(s, middle))
+      high = middle;
+    else
+      low = middle;
+  }
+  widen(s);
+  return low;
+}
+
+/* The bytes of the partition whose largest stage is smallest, if they are below `most`. */
+static int64_t least_largest(const Search *s, int64_t most) {
+  int64_t *best = alloc((size_t)s->places * sizeof *best), *after = alloc((size_t)s->places * sizeof *after);
+  for (int k = s->stages - 1; k >= 0; k--) {
+    for (int i = s->from[k]; i <= s->to[k]; i++) {
+      best[i] = most;
+      for (int j = s->from[k + 1] > i ? s->from[k + 1] : i + 1; j <= s->to[k + 1]; j++) {
+        bool recompute;
+        int first = s->place[i], end = s->place[j];
+        const Copies *at = &s->at[k];
+        int64_t small = bytes(s, k, first, end, at->recompute_on);
+        if (span_least_bytes(s->spans + at->kind, at, first, end, small) >= best[i])
+          break;
+        int64_t b = least_bytes(s, k, first, end, &recompute);
+        if (k < s->stages - 1 && after[j] > b)
+          b = after[j];
+        if (b < best[i]) {
+          best[i] = b;
+          *end_from(s, k, i) = j;
+        }
+      }
+    }
+    int64_t *swap = best;
+    best = after, after = swap;
+  }
+  return after[0];
+}
+
+/* Whether some partition fits, however slow: quicker to find out than the best. */
+static bool any_fits(Search *s) {
+  if (s->limit == INT64_MAX)
+    return true;
+  ArenaMark mark = arena_mark();
+  widen(s);
+  make_tables(s, false);
+  bool fits = least_largest(s, s->limit + 1) <= s->limit;
+  arena_release(mark);
+  return fits;
+}
+
+/* The least value and its search. It is looked for below a bar that is raised until there is one: below a low bar there is
+ * little to look at. INFINITY: none is at most `most`. */
 static double raise_bar(const Spans *spans, const Copies *at, int stages, int64_t limit, double most, Search *s) {
-  static const double HIGHER = 1.1, HIGHEST = 16;
+  static const double HIGHER[] = {1.05, 1.15, 1.4, 2, INFINITY};
+  *s = prepare(spans, at, stages, limit, spans->c->n);
+  const double filling = spans->c->fill * span_compute(spans, 0, spans->c->n) * (stages - 1) / stages;
+  const double least = least_bar(s, most) + filling;
   double value = INFINITY, bar = 0;
-  for (double times = spans->c->fill > 0 ? HIGHEST : HIGHER; !isfinite(value) && bar < most; times *= HIGHER) {
-    *s = prepare(spans, at, stages, limit, spans->c->n);
-    bar = fmin(times < HIGHEST ? times * even_share(s) : INFINITY, most);
+  for (int i = 0; !isfinite(value) && bar < most; i++) {
+    bar = fmin(isfinite(HIGHER[i]) ? HIGHER[i] * least : INFINITY, most);
+    if (i == 1 && !any_fits(s))
+      return INFINITY;
+    widen(s);
     value = narrow(s, bar) ? least_value(s, bar) : INFINITY;
   }
   return value;
@@ -476,34 +549,6 @@ bool partition_pinned(const Spans *spans, const Copies *at, int stages, const in
     add_stage(&t, &behind, out);
   }
   return fits;
-}
-
-/* The bytes of the partition whose largest stage is smallest, if they are below `most`. */
-static int64_t least_largest(const Search *s, int64_t most) {
-  int64_t *best = alloc((size_t)s->places * sizeof *best), *after = alloc((size_t)s->places * sizeof *after);
-  for (int k = s->stages - 1; k >= 0; k--) {
-    for (int i = s->from[k]; i <= s->to[k]; i++) {
-      best[i] = most;
-      for (int j = s->from[k + 1] > i ? s->from[k + 1] : i + 1; j <= s->to[k + 1]; j++) {
-        bool recompute;
-        int first = s->place[i], end = s->place[j];
-        const Copies *at = &s->at[k];
-        int64_t small = bytes(s, k, first, end, at->recompute_on);
-        if (span_least_bytes(s->spans + at->kind, at, first, end, small) >= best[i])
-          break;
-        int64_t b = least_bytes(s, k, first, end, &recompute);
-        if (k < s->stages - 1 && after[j] > b)
-          b = after[j];
-        if (b < best[i]) {
-          best[i] = b;
-          *end_from(s, k, i) = j;
-        }
-      }
-    }
-    int64_t *swap = best;
-    best = after, after = swap;
-  }
-  return after[0];
 }
 
 static int64_t search_smallest(const Spans *spans, const Copies *at, int stages, Partition *out) {

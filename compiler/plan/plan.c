@@ -92,7 +92,7 @@ static Plan *take(const Graph *g, const Pieces *p, const PlanRequest *request) {
     return NULL;
   }
   name_devices(&r, plan);
-  price_plan(&r, plan);
+  price_plan(&r, plan, INFINITY);
   find_peaks(&r, plan, alloc((size_t)form.n_stages * sizeof(int64_t)));
   if (largest_peak(plan) <= r.limit)
     return plan;

@@ -149,8 +149,9 @@ TimedPlans *timed_plans_new(void);
 Program *planned_programs(const Planner *r, const Pipeline *p, const bool *exchanges);
 bool may_exchange(const Planner *r);                  /* updates may wait for other stages */
 bool schedulable(const Planner *r, const Plan *plan); /* whether schedule() takes its cuts, too */
-/* Of a schedulable plan: fills the planned times and parameters' bytes of every stage, and the batch's time. */
-void price_plan(const Planner *r, Plan *plan);
+/* Of a schedulable plan: fills the planned times and parameters' bytes of every stage, and the batch's time, INFINITY where
+ * that is more than `most` seconds. */
+void price_plan(const Planner *r, Plan *plan, double most);
 /* Seconds of a batch of a priced plan whose passes take a little more or less time than planned. */
 double uneven_seconds(const Planner *r, const Plan *plan);
 

@@ -49,7 +49,7 @@ static bool climbs(Climb *c, const Candidate *other, const int *start) {
       candidate_least_seconds(c->r, &next, &part) > most)
     return false;
   c->left--;
-  next.plan = plan_of(c->r, &next, &part);
+  next.plan = plan_of(c->r, &next, &part, most);
   c->turns += turns_simulated(next.plan);
   if (!schedulable(c->r, next.plan) || next.plan->batch_seconds > most)
     return false;

@@ -141,6 +141,14 @@ static double busy_seconds(const Plan *plan, const StageTimes *times, int stage)
   return busy / plan->pipeline.replicas[stage];
 }
 
+/* Of the rank that works longest, with its updates. */
+static double least_seconds(const Plan *plan, const StageTimes *times, int64_t microbatches) {
+  double most = 0;
+  for (int i = 0; i < plan->pipeline.n_stages; i++)
+    most = fmax(most, busy_seconds(plan, times, i) * (double)microbatches + times[i].update);
+  return most;
+}
+
 /* So many microbatches fill the pipeline and hide what goes on beside them: a batch of more of them takes longer by
  * the pace of the steady state. */
 static int64_t enough_microbatches(const Plan *plan, const StageTimes *times) {
@@ -168,14 +176,19 @@ typedef struct Choices {
   } part[32]; /* plans with more of them are not kept */
 } Choices;
 
+typedef struct Taken {
+  double seconds; /* of a batch; INFINITY: more than ... */
+  double most;    /* ... these; of what is known INFINITY */
+} Taken;
+
 struct TimedPlans {
-  Arena *arena;  /* lasts, whatever is released meanwhile */
-  Table seconds; /* of a batch, by Choices */
+  Arena *arena; /* lasts, whatever is released meanwhile */
+  Table taken;  /* by Choices */
 };
 
 TimedPlans *timed_plans_new(void) {
   TimedPlans *t = alloc(sizeof *t);
-  *t = (TimedPlans){.arena = arena_new(), .seconds = {.key_bytes = sizeof(Choices)}};
+  *t = (TimedPlans){.arena = arena_new(), .taken = {.key_bytes = sizeof(Choices)}};
   return t;
 }
 
@@ -199,47 +212,64 @@ static bool choices_of(const Plan *plan, Choices *c) {
   return true;
 }
 
-static void keep_seconds(TimedPlans *t, const Choices *choices, double seconds) {
+static void keep_seconds(TimedPlans *t, const Choices *choices, double seconds, double most) {
+  const Taken taken = {seconds, isinf(seconds) ? most : INFINITY};
+  Taken *known = table_find(&t->taken, choices);
+  if (known) {
+    *known = taken;
+    return;
+  }
   Arena *before = arena_use(t->arena);
-  table_add(&t->seconds, choices, alloc_copy(&seconds, sizeof seconds));
+  table_add(&t->taken, choices, alloc_copy(&taken, sizeof taken));
   arena_use(before);
 }
 
 /* ---- the simulation ------------------------------------------------------------------------------------ */
 
-static double simulated(const Planner *r, const Pipeline *p, const bool *exchanges, const StageTimes *times) {
+static double simulated(const Planner *r, const Pipeline *p, const bool *exchanges, const StageTimes *times,
+                        double most) {
   const Program *programs = planned_programs(r, p, exchanges);
-  double start = seconds_now(), seconds = simulate_schedule(programs, times, p->n_stages);
+  double start = seconds_now(), seconds = simulate_schedule(programs, times, p->n_stages, most);
   if (r->request->watch)
     watch_add(&r->request->watch->simulate, start);
   return seconds;
 }
 
-static double batch_seconds(const Planner *r, const Plan *plan, const Timed *t) {
+/* INFINITY: more than `most`. A short batch in which the slowest rank waits for nothing says that in a long one it does not
+ * either; else the pace of the rest is the difference of two. */
+static double batch_seconds(const Planner *r, const Plan *plan, const Timed *t, double most) {
   Pipeline p = plan->pipeline;
   const bool *exchanges = r->subject.exchanges(r, plan);
   int64_t enough = enough_microbatches(plan, t->times), all = p.microbatches;
   if (all <= 2 * enough || r->traits.every_round)
-    return simulated(r, &p, exchanges, t->times);
+    return simulated(r, &p, exchanges, t->times, most);
+  const double times = (double)(all - enough) / (double)enough, rounding = 1e-9;
+  const double least = least_seconds(plan, t->times, enough), least_of_all = least_seconds(plan, t->times, all);
   p.microbatches = enough;
-  double some = simulated(r, &p, exchanges, t->times);
+  double some = simulated(r, &p, exchanges, t->times, most - (least_of_all - least) * (1 - rounding));
+  if (isinf(some))
+    return INFINITY;
+  if (some <= least * (1 + rounding))
+    return least_of_all;
   p.microbatches = 2 * enough;
-  double twice = simulated(r, &p, exchanges, t->times);
-  return some + (twice - some) * (double)(all - enough) / (double)enough;
+  double twice = simulated(r, &p, exchanges, t->times, some + (most - some) / times);
+  return some + (twice - some) * times;
 }
 
 /* Programs and times are only looked at: of very many plans they would take much room. */
-void price_plan(const Planner *r, Plan *plan) {
+void price_plan(const Planner *r, Plan *plan, double most) {
   spans_at(r, plan->pipeline.microbatch); /* which last */
   ArenaMark mark = arena_mark();
   const Timed t = timed(r, plan);
   Choices choices;
   const bool keeps = choices_of(plan, &choices);
-  const double *known = keeps ? table_find(&r->timed_plans->seconds, &choices) : NULL;
-  plan->batch_seconds = known ? *known : batch_seconds(r, plan, &t);
+  const Taken *known = keeps ? table_find(&r->timed_plans->taken, &choices) : NULL;
+  if (known && most > known->most) /* it is asked for more exactly than before */
+    known = NULL;
+  plan->batch_seconds = known ? known->seconds : batch_seconds(r, plan, &t, most);
   arena_release(mark);
   if (keeps && !known)
-    keep_seconds(r->timed_plans, &choices, plan->batch_seconds);
+    keep_seconds(r->timed_plans, &choices, plan->batch_seconds, most);
 }
 
 /* How much passes of one kind differ, as a share of their time: measured on an idle machine. */

@@ -9,13 +9,14 @@
           "/compiler/report/" file "\"\n.byte 0\n.previous\n");                                      \
   extern const char report_##name[]
 
-EMBED(run_html, "page.html");
-EMBED(plan_html, "plan.html");
+EMBED(html, "page.html");
+EMBED(run_sections, "run.html");
+EMBED(plan_sections, "plan.html");
 EMBED(css, "page.css");
 EMBED(timeline, "timeline.js");
 EMBED(curves, "curves.js");
 EMBED(shared, "shared.js");
-EMBED(run_script, "page.js");
+EMBED(run_script, "run.js");
 EMBED(plan_script, "plan.js");
 
 static void add_html(Text *t, const char *plain) {
@@ -50,16 +51,21 @@ static const char *add_until(Text *t, const char *from, const char *mark) {
 }
 
 char *page_make(PageKind kind, const char *title, const char *data) {
+  bool of_run = kind == PAGE_OF_RUN;
   Text t = {0};
-  const char *rest = add_until(&t, kind == PAGE_OF_RUN ? report_run_html : report_plan_html, "@title@");
+  const char *rest = add_until(&t, report_html, "@title@");
   add_html(&t, title);
+  rest = add_until(&t, rest, "@command@");
+  text_add(&t, of_run ? "report" : "plan");
   rest = add_until(&t, rest, "@style@");
   text_add(&t, "%s", report_css);
+  rest = add_until(&t, rest, "@sections@");
+  text_add(&t, "%s", of_run ? report_run_sections : report_plan_sections);
   rest = add_until(&t, rest, "@data@");
   add_data(&t, data);
   rest = add_until(&t, rest, "@script@");
   text_add(&t, "%s%s%s", report_timeline, report_curves, report_shared);
-  text_add(&t, "%s%s", kind == PAGE_OF_RUN ? report_run_script : report_plan_script, rest);
+  text_add(&t, "%s%s", of_run ? report_run_script : report_plan_script, rest);
   return t.at;
 }
 

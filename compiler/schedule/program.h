@@ -89,7 +89,8 @@ typedef struct Turn {
   int64_t microbatch; /* of the run, from 1 */
 } Turn;
 Turn program_turn(const Program *p, int replica, int64_t turn, bool backward);
-int64_t program_turns(const Program *p); /* of one rank, a batch */
+Turn program_turn_after(const Program *p, Turn t, bool backward); /* of the same rank */
+int64_t program_turns(const Program *p);                          /* of one rank, a batch */
 bool program_recomputes(const Program *p);
 
 /* ---- generators (schedule.c, generators.c) ---------------------------------------------------------------- */
@@ -191,8 +192,9 @@ void schedule_svg(const char *title, const Program *programs, int n_stages, FILE
 
 /* ---- predictions and printing (simulate.c, dump.c) ----------------------------------------------- */
 
-/* Predicted seconds of one batch in the steady state, from running with these costs. */
-double simulate_schedule(const Program *programs, const StageTimes *times, int n_stages);
+/* Predicted seconds of one batch in the steady state, from running with these costs; INFINITY as soon as it is known to
+ * take longer than `most`. */
+double simulate_schedule(const Program *programs, const StageTimes *times, int n_stages, double most);
 /* The same where work on turns varies with this relative standard deviation: a schedule without slack pays for
  * the slower of neighbours each time. The same numbers in every run. */
 double simulate_schedule_jitter(const Program *programs, const StageTimes *times, int n_stages, double jitter);

@@ -51,9 +51,19 @@ static double mean_seconds(const Program *programs, const StageTimes *times, int
   return steady ? ends.last[0] - ends.last[1] : (ends.last[0] - ends.first) / (double)timed;
 }
 
+static double drained_seconds(const Program *programs, const StageTimes *times, int n_stages, double most) {
+  ArenaMark mark = arena_mark();
+  double seconds = time_drained(programs, times, n_stages, most);
+  arena_release(mark);
+  return seconds;
+}
+
 /* Of very short batches on replicas no update follows as the one before did: their mean is taken over several rounds. */
-double simulate_schedule(const Program *programs, const StageTimes *times, int n_stages) {
+double simulate_schedule(const Program *programs, const StageTimes *times, int n_stages, double most) {
   enum { SEVERAL_ROUNDS = 48, LONG = 16 };
+  double drained = programs->per_batch ? drained_seconds(programs, times, n_stages, most) : 0;
+  if (drained > 0)
+    return drained;
   bool may_stop = programs->per_batch || programs->period >= LONG;
   return mean_seconds(programs, times, n_stages, SEVERAL_ROUNDS, may_stop);
 }

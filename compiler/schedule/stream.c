@@ -42,6 +42,16 @@ Turn program_turn(const Program *p, int replica, int64_t turn, bool backward) {
                 (turn - 1) / group * p->n_stages + within % p->n_stages + 1};
 }
 
+Turn program_turn_after(const Program *p, Turn t, bool backward) {
+  if (p->chunks == 1)
+    return (Turn){0, t.microbatch + p->replicas};
+  if ((uint32_t)t.microbatch % (uint32_t)p->n_stages > 0)
+    return (Turn){t.chunk, t.microbatch + 1};
+  if (t.chunk == (backward ? 0 : p->chunks - 1))
+    return (Turn){p->chunks - 1 - t.chunk, t.microbatch + 1};
+  return (Turn){t.chunk + (backward ? -1 : 1), t.microbatch + 1 - p->n_stages};
+}
+
 /* ---- well-formed ------------------------------------------------------------------------------------- */
 
 static int count(const Loop *l, Action a) {

@@ -39,10 +39,12 @@ typedef struct Rank {
   int64_t end;   /* turns of the scope */
   int64_t f, b, w, u;
   int loop, at;
-  Turn turn[N_WAYS];    /* number f, and number b */
-  Turn posted[N_WAYS];  /* the receive that is posted ... */
-  int64_t post[N_WAYS]; /* ... with chunks: for this turn of the run */
+  Turn turn[N_WAYS];   /* number f, and number b */
+  Turn posted[N_WAYS]; /* the receive that is posted; 0: none was */
   double now;
+  double began;  /* when it had what its first turn of the run needs */
+  double waited; /* for messages and slots, while nothing else was to be done, and so long it may at most */
+  double may_wait;
   bool over;
 } Rank;
 
@@ -73,10 +75,20 @@ static bool arrived(const Clock *c, int cut, int way, int64_t k, double *now) {
   return true;
 }
 
+/* Whether it has; then the rank has waited for it. */
+static bool await(Clock *c, Rank *r, int cut, int way, int64_t k) {
+  const double before = r->now;
+  if (!arrived(c, cut, way, k, &r->now))
+    return false;
+  r->waited += r->now - before;
+  c->stopped |= r->waited > r->may_wait;
+  return true;
+}
+
 /* Slots free up in turn: the one that k will be sent from was last used by the microbatch so many before. */
-static bool slot_free(const Clock *c, Rank *r, int cut, int way, int64_t k, int slots) {
+static bool slot_free(Clock *c, Rank *r, int cut, int way, int64_t k, int slots) {
   int64_t before = k - (int64_t)slots * r->p->replicas;
-  return before < 1 || arrived(c, cut, way, before, &r->now);
+  return before < 1 || await(c, r, cut, way, before);
 }
 
 static void send(const Clock *c, const Rank *r, int cut, int way, int64_t k) {
@@ -97,7 +109,8 @@ static void post_next(const Clock *c, Rank *r, int way) {
     *t = (Turn){0, t->microbatch == 0 ? r->replica + 1 : t->microbatch + r->p->replicas};
   do {
     if (r->p->chunks > 1)
-      *t = program_turn(r->p, r->replica, ++r->post[way], way == UP);
+      *t = t->microbatch == 0 ? program_turn(r->p, r->replica, 1, way == UP)
+                              : program_turn_after(r->p, *t, way == UP);
     cut = cut_to(c, r, way, t->chunk);
   } while (cut < 0 && r->p->chunks > 1);
   if (cut < 0)
@@ -106,13 +119,15 @@ static void post_next(const Clock *c, Rank *r, int way) {
   m->posted_for = t->microbatch, m->posted = r->now;
 }
 
-static bool receive(const Clock *c, Rank *r, int way) {
+static bool receive(Clock *c, Rank *r, int way) {
   const Turn *t = &r->turn[way];
   int cut = cut_to(c, r, way, t->chunk);
   if (cut < 0)
     return true;
-  if (!arrived(c, cut, way, t->microbatch, &r->now))
+  if (!await(c, r, cut, way, t->microbatch))
     return false;
+  if (way == DOWN && r->scope == 0 && r->f == 1)
+    r->began = r->now;
   post_next(c, r, way);
   return true;
 }
@@ -159,7 +174,7 @@ static bool has_all_parts(Rank *r, int64_t version) {
   return true;
 }
 
-static bool forward(const Clock *c, Rank *r) {
+static bool forward(Clock *c, Rank *r) {
   const Turn *t = &r->turn[DOWN];
   int cut = cut_to(c, r, UP, t->chunk); /* over which the activations go */
   if (cut >= 0 && !slot_free(c, r, cut, DOWN, t->microbatch, r->p->slots[t->chunk].sent))
@@ -170,7 +185,7 @@ static bool forward(const Clock *c, Rank *r) {
   return true;
 }
 
-static bool backward(const Clock *c, Rank *r) {
+static bool backward(Clock *c, Rank *r) {
   const Turn *t = &r->turn[UP];
   int cut = cut_to(c, r, DOWN, t->chunk);
   if (cut >= 0 && !slot_free(c, r, cut, UP, t->microbatch, r->p->slots[t->chunk].gradients))
@@ -201,16 +216,12 @@ static void enter_scope(const Clock *c, Rank *r, int64_t scope) {
 
 static void next_forward(Rank *r) {
   r->f++;
-  r->turn[DOWN].microbatch += r->p->replicas;
-  if (r->p->chunks > 1)
-    turn_at(r, DOWN, r->f);
+  r->turn[DOWN] = program_turn_after(r->p, r->turn[DOWN], false);
 }
 
 static void next_backward(Rank *r) {
   r->b++;
-  r->turn[UP].microbatch += r->p->replicas;
-  if (r->p->chunks > 1)
-    turn_at(r, UP, r->b);
+  r->turn[UP] = program_turn_after(r->p, r->turn[UP], true);
 }
 
 static bool loop_goes_on(const Rank *r) {
@@ -243,7 +254,7 @@ static bool exchanged(const Clock *c, int stage, int64_t batch, double *now) {
 }
 
 static void tell(Clock *c, const Rank *r, int64_t batch) {
-  c->stopped = !c->ended(c->context, r->p->stage, r->replica, batch, r->now);
+  c->stopped |= c->ended && !c->ended(c->context, r->p->stage, r->replica, batch, r->now);
 }
 
 static bool update(Clock *c, Rank *r, int64_t batch) {
@@ -358,16 +369,18 @@ static bool rank_run(Clock *c, Rank *r) {
 
 /* ---- the start ------------------------------------------------------------------------------------------ */
 
-/* Microbatches between the first that somebody may still ask about and the last that somebody works on: those of a
- * batch, beside what is in flight and what updates lag, of all of a stage's ranks. */
+/* Microbatches between the first that somebody may still ask about and the last that somebody works on: what is in
+ * flight and what updates lag, of all of a stage's ranks; where replicas run ahead of each other those of a batch, too. */
 static int64_t ring(const Program *programs, int n_stages) {
   int64_t most = 0, n = 1;
+  bool replicated = false;
   for (int i = 0; i < n_stages; i++) {
     const Program *p = &programs[i];
     int64_t held = (p->in_flight + p->lag + p->weights_lag + 1) * p->replicas;
     most = held > most ? held : most;
+    replicated |= p->replicas > 1;
   }
-  while (n < 2 * (programs->period + most))
+  while (n < 2 * (most + programs->n_stages + (replicated ? programs->period : 0)))
     n *= 2;
   return n;
 }
@@ -378,7 +391,8 @@ static void rank_start(const Clock *c, Rank *r, const Program *p, int replica, c
               .exchange = c->exchange[p->stage],
               .update = c->update[p->stage],
               .replica = replica,
-              .turns = program_turns(p)};
+              .turns = program_turns(p),
+              .may_wait = INFINITY};
   r->end = r->turns * (p->per_batch ? 1 : c->batches);
   enter_scope(c, r, 0);
   for (int way = 0; way < (p->forward_only ? UP : N_WAYS); way++)
@@ -407,6 +421,19 @@ static void clock_start(Clock *c, const Program *programs, const StageTimes *tim
       rank_start(c, &c->rank[c->first[i] + k], &programs[i], k, &times[i]);
 }
 
+/* False: no rank could go on. */
+static bool run(Clock *c) {
+  for (bool moved = true; moved && !c->stopped;) {
+    moved = false;
+    for (int i = 0; i < c->n_ranks; i++)
+      moved |= rank_run(c, &c->rank[i]);
+  }
+  for (int i = 0; i < c->n_ranks && !c->stopped; i++)
+    if (!c->rank[i].over)
+      return false;
+  return true;
+}
+
 bool time_batches(const Program *programs, const StageTimes *times, int n_stages, int64_t batches,
                   BatchEnded *ended, void *context) {
   Clock c = {.n_stages = n_stages,
@@ -415,13 +442,40 @@ bool time_batches(const Program *programs, const StageTimes *times, int n_stages
              .ended = ended,
              .context = context};
   clock_start(&c, programs, times);
-  for (bool moved = true; moved && !c.stopped;) {
-    moved = false;
-    for (int i = 0; i < c.n_ranks; i++)
-      moved |= rank_run(&c, &c.rank[i]);
+  return run(&c);
+}
+
+/* ---- a batch that drains --------------------------------------------------------------------------------- */
+
+/* How long a rank may wait in a batch that shall take `most` seconds: beside that there are its own passes, and then the
+ * way back of its last gradients through the stages before it, and the update of the first. */
+static double may_wait(const Rank *r, double most) {
+  const StageTimes *first = r->times - r->p->stage;
+  double works = 0, behind = first->update;
+  for (int chunk = 0; chunk < r->p->chunks; chunk++) {
+    const StageTimes *t = &r->times[part_of(r->p->n_stages, 0, chunk)];
+    works += t->forward + t->backward + (program_recomputes(r->p) ? t->recompute : 0);
   }
+  for (int i = 0; i < r->p->stage; i++)
+    behind += first[i].backward + first[i].send;
+  const int64_t microbatches = r->turns / r->p->chunks;
+  return most - works * (double)microbatches - behind;
+}
+
+double time_drained(const Program *programs, const StageTimes *times, int n_stages, double most) {
+  Clock c = {.n_stages = n_stages, .parts = n_stages * programs->chunks, .batches = 1};
+  ensure(programs->per_batch && times->jitter <= 0);
+  for (int i = 0; i < n_stages; i++)
+    if (programs[i].sharded) /* the next batch waits for what the first one's updates send */
+      return 0;
+  clock_start(&c, programs, times);
+  for (int i = 0; i < c.n_ranks; i++)
+    c.rank[i].may_wait = may_wait(&c.rank[i], most);
+  if (!run(&c))
+    return 0;
+  double seconds = c.stopped ? INFINITY : c.rank->now;
   for (int i = 0; i < c.n_ranks && !c.stopped; i++)
-    if (!c.rank[i].over)
-      return false;
-  return true;
+    if (c.rank[i].now > seconds + c.rank[i].began)
+      return 0;
+  return seconds;
 }

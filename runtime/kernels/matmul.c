@@ -3,6 +3,8 @@
  * - operands dense, row-major or transposed; others are copied into scratch first;
  * - a transposed `a` with k >= 2048 would have k split among threads (bits then depend on their number), so such
  *   products are done in pieces of k, by shape alone, each added to c; in batches `a` is transposed first;
+ * - with a transposed `a`, results far wider than high are made in two parts: in one the library's blocks do not fit its
+ *   processor's caches (768 x 3072 at k = 1024 twice as fast in two, on a Xeon with AVX-512; performance.md);
  * - where the processor has no such implementation, c is made in parts, by shape alone, each by one thread: some of
  *   the batch or some of the rows.
  * Operands in bf16 are multiplied as they are where the processor has an implementation, else widened into scratch.
@@ -34,7 +36,7 @@ struct call { /* one piece of k */
   dnnl_memory_t a, b, c, bias, scratch;
 };
 
-/* Some matrices of the batch, some rows of c. */
+/* Some matrices of the batch, some rows of c. Each by one thread, or all threads make one after the other. */
 struct part {
   int64_t matrix, matrices, row, rows;
   struct call first, middle, last; /* middle, last: more than two, more than one piece */
@@ -45,6 +47,7 @@ struct pd_matmul {
   struct operand a, b, bias, c;
   int64_t piece; /* of k */
   int pieces, parts;
+  bool by_one; /* thread, each part */
   struct part part[PARTS];
   size_t library_bytes, bytes; /* library_bytes: of a part */
 };
@@ -110,11 +113,20 @@ static struct call call_new(struct pd_matmul *m, const struct part *part, int64_
 
 static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
+static bool is_wide(const struct pd_matmul *m) {
+  enum { LEAST_SUMS = 512, LEAST_ELEMENTS = 1 << 20 };
+  const struct pd_matmul_shape *s = &m->shape;
+  return m->a.transposed && s->batch == 1 && s->k >= LEAST_SUMS && s->n >= 4 * s->m &&
+         s->m * s->n >= LEAST_ELEMENTS;
+}
+
 /* Whole, or in equal parts but for the last. */
 static void choose_parts(struct pd_matmul *m) {
   const struct pd_matmul_shape *s = &m->shape;
   int64_t all = s->batch > 1 ? s->batch : s->m, least = s->batch > 1 ? 1 : LEAST_ROWS;
-  int64_t each = threads_leave_bits() ? all : ((all + PARTS - 1) / PARTS + least - 1) / least * least;
+  m->by_one = !threads_leave_bits();
+  int parts = m->by_one ? PARTS : is_wide(m) ? 2 : 1;
+  int64_t each = parts == 1 ? all : ((all + parts - 1) / parts + least - 1) / least * least;
   for (int64_t at = 0; at < all; at += each) {
     struct part *part = &m->part[m->parts++];
     int64_t n = smaller(each, all - at);
@@ -123,12 +135,12 @@ static void choose_parts(struct pd_matmul *m) {
   }
 }
 
-/* Parts are planned for one thread. */
+/* Planned for the threads that make them. */
 static void make_parts(struct pd_matmul *m, bool add) {
   const struct pd_matmul_shape *s = &m->shape;
   int threads = omp_get_max_threads();
   choose_parts(m);
-  if (m->parts > 1) omp_set_num_threads(1);
+  if (m->by_one && m->parts > 1) omp_set_num_threads(1);
   for (int i = 0; i < m->parts; i++) {
     struct part *part = &m->part[i];
     part->first = call_new(m, part, m->piece, s->bias, add);
@@ -137,6 +149,11 @@ static void make_parts(struct pd_matmul *m, bool add) {
   }
   omp_set_num_threads(threads);
   m->library_bytes = (m->library_bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+}
+
+/* Behind the library's working memory, of each part that is made at once. */
+static size_t copies_offset(const struct pd_matmul *m) {
+  return (size_t)(m->by_one ? m->parts : 1) * m->library_bytes;
 }
 
 /* Types as the library sees them: those of memory where it multiplies bf16, else floats. */
@@ -185,7 +202,7 @@ struct pd_matmul *pd_matmul_new(struct pd_matmul_shape s) {
   place(&m->c, true, &bytes);
   bool add = s.accumulate && !m->c.copied;
   make_parts(m, add);
-  m->bytes = (size_t)bytes + (size_t)m->parts * m->library_bytes;
+  m->bytes = (size_t)bytes + copies_offset(m);
   return m;
 }
 
@@ -280,12 +297,12 @@ void pd_matmul(const struct pd_matmul *m, pd_in a, pd_in b, pd_in bias, pd_out c
     pd_few_rows(s, a, b, bias, c);
     return;
   }
-  char *copies = (char *)scratch + (size_t)m->parts * m->library_bytes;
+  char *copies = (char *)scratch + copies_offset(m);
   const char *left = gather_operand(&m->a, a, copies), *right = gather_operand(&m->b, b, copies);
   const char *vector = bias.at ? gather_operand(&m->bias, bias, copies) : NULL;
   char *result = m->c.copied ? copies + m->c.offset : c.at;
-  if (m->parts == 1) {
-    execute_part(m, &m->part[0], left, right, vector, result, scratch);
+  if (m->parts == 1 || !m->by_one) {
+    for (int i = 0; i < m->parts; i++) execute_part(m, &m->part[i], left, right, vector, result, scratch);
   } else {
 #pragma omp parallel for schedule(dynamic, 1)
     for (int i = 0; i < m->parts; i++)

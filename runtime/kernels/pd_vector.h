@@ -22,6 +22,15 @@ typedef float unaligned __attribute__((vector_size(64), aligned(4)));
   while (0)
 #endif
 
+/* The first n of PD_LANES floats, zeros behind; and stored: what is behind them is not touched. Macros, as above. */
+#if defined __AVX512F__
+#define LOAD_PART(x, from, n) ((x) = (vector)_mm512_maskz_loadu_ps((__mmask16)((1u << (n)) - 1), (from)))
+#define STORE_PART(to, x, n) _mm512_mask_storeu_ps((to), (__mmask16)((1u << (n)) - 1), (__m512)(x))
+#else
+#define LOAD_PART(x, from, n) ((x) = (vector){0}, memcpy(&(x), (from), (size_t)(n) * sizeof(float)))
+#define STORE_PART(to, x, n) memcpy((to), &(x), (size_t)(n) * sizeof(float))
+#endif
+
 /* x[i][j] becomes x[j][i]. */
 static inline __attribute__((always_inline)) void transpose(vector x[PD_LANES]) {
 #define EXCHANGE(step, first, second)                           \

@@ -3,6 +3,7 @@
  * the maximum finds its position again instead of saving it. */
 #define PD_KERNELS
 #include "kernels/pd_bf16.h"
+#include "kernels/pd_vector.h"
 #include "pd_runtime.h"
 
 #include <math.h>
@@ -34,36 +35,52 @@ struct window {
   int64_t channels, stride, line; /* n, of a pixel, of a row of x */
 };
 
-static void max_forward(const struct window *w, const float *x, float *restrict y) {
-  memcpy(y, x + w->row.first * w->line + w->column.first * w->stride, (size_t)w->channels * sizeof *y);
+typedef int32_t bits __attribute__((vector_size(64))); /* of a vector; what a comparison gives: all or none */
+
+/* Of n channels, at most LANES. */
+static inline __attribute__((always_inline)) void max_forward_lanes(const struct window *w, int n, const float *x,
+                                                                    float *restrict y) {
+  vector top, pixel;
+  LOAD_PART(top, x + w->row.first * w->line + w->column.first * w->stride, n);
   for (int64_t i = w->row.first; i < w->row.end; i++)
     for (int64_t j = w->column.first; j < w->column.end; j++) {
-      const float *from = x + i * w->line + j * w->stride;
-      for (int64_t c = 0; c < w->channels; c++)
-        y[c] = (from[c] > y[c] || from[c] != from[c]) ? from[c] : y[c]; /* a NaN stays */
+      LOAD_PART(pixel, x + i * w->line + j * w->stride, n);
+      const vector itself = pixel;
+      bits larger = (pixel > top) | (pixel != itself); /* a NaN stays */
+      top = (vector)(((bits)pixel & larger) | ((bits)top & ~larger));
     }
+  STORE_PART(y, top, n);
 }
 
-/* Of n channels; with n LANES what is left stays in registers. */
-static inline void max_backward_lanes(const struct window *w, int64_t n, const float *x, const float *y,
-                                      const float *dy, float *restrict dx) {
-  float left[LANES], top[LANES]; /* what no position has taken yet; the maximum */
-  for (int64_t c = 0; c < n; c++) left[c] = dy[c], top[c] = y[c];
+static void max_forward(const struct window *w, const float *x, float *restrict y) {
+  int64_t c = 0;
+  for (; c + LANES <= w->channels; c += LANES) max_forward_lanes(w, LANES, x + c, y + c);
+  if (c < w->channels) max_forward_lanes(w, (int)(w->channels - c), x + c, y + c);
+}
+
+/* Of n channels, at most LANES. */
+static inline __attribute__((always_inline)) void max_backward_lanes(const struct window *w, int n, const float *x,
+                                                                     const float *y, const float *dy,
+                                                                     float *restrict dx) {
+  vector left, top, pixel, sum; /* left: what no position has taken yet */
+  LOAD_PART(left, dy, n);
+  LOAD_PART(top, y, n);
   for (int64_t i = w->row.first; i < w->row.end; i++)
     for (int64_t j = w->column.first; j < w->column.end; j++) {
       int64_t at = i * w->line + j * w->stride;
-      for (int64_t c = 0; c < n; c++) {
-        bool hit = x[at + c] == top[c];
-        dx[at + c] += hit ? left[c] : 0;
-        left[c] = hit ? 0 : left[c];
-      }
+      LOAD_PART(pixel, x + at, n);
+      LOAD_PART(sum, dx + at, n);
+      bits hit = pixel == top;
+      sum += (vector)((bits)left & hit);
+      left = (vector)((bits)left & ~hit);
+      STORE_PART(dx + at, sum, n);
     }
 }
 
 static void max_backward(const struct window *w, const float *x, const float *y, const float *dy, float *dx) {
   int64_t c = 0;
   for (; c + LANES <= w->channels; c += LANES) max_backward_lanes(w, LANES, x + c, y + c, dy + c, dx + c);
-  if (c < w->channels) max_backward_lanes(w, w->channels - c, x + c, y + c, dy + c, dx + c);
+  if (c < w->channels) max_backward_lanes(w, (int)(w->channels - c), x + c, y + c, dy + c, dx + c);
 }
 
 static void average_forward(const struct window *w, const float *x, float *restrict y) {
@@ -91,8 +108,10 @@ static void average_backward(const struct window *w, const float *dy, float *res
 static void pool(const struct pd_pooling *p, const float *x, float *y, const float *dy, float *dx,
                  int64_t channels) {
   struct window w = {.channels = channels, .stride = p->channels, .line = p->width * p->channels};
-  for (int64_t i = 0; dx && i < p->height * p->width; i++)
-    memset(dx + i * p->channels, 0, (size_t)channels * sizeof *dx);
+  int64_t pixels = p->height * p->width,
+          whole = channels == p->channels ? pixels : 1; /* they follow one another */
+  for (int64_t i = 0; dx && i < pixels; i += whole)
+    memset(dx + i * p->channels, 0, (size_t)(channels * whole) * sizeof *dx);
   for (int64_t i = 0; i < p->out[0]; i++)
     for (int64_t j = 0; j < p->out[1]; j++) {
       int64_t at = (i * p->out[1] + j) * p->channels;

@@ -121,6 +121,8 @@ int main(void) {
   static const int64_t size[][3] = {{1, 1, 1},    {3, 5, 7},   {100, 1, 50},   {64, 16, 1},  {17, 33, 65},
                                     {96, 10, 64}, {1, 96, 48}, {130, 192, 64}, {70, 65, 200}};
   for (unsigned i = 0; i < sizeof size / sizeof *size; i++) test_layer(size[i][0], size[i][1], size[i][2]);
+  /* in two parts, of which the first is larger */
+  test_typed("wide", shape(1, 516, 2080, 512, 0, 1, 516, 0, 2080, 1, 0, 2080, true, true, false));
   /* k that oneDNN would split among threads, in one, two and three pieces */
   test("long 1", shape(1, 64, 32, 1984, 0, 1, 64, 0, 32, 1, 0, 32, false, true, false));
   test("long 2", shape(1, 256, 128, 2048, 0, 1, 256, 0, 128, 1, 0, 128, false, false, false));

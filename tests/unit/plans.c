@@ -231,7 +231,7 @@ static double bound_of(const Planner *r, const Candidate *c, const Partition *pa
 static void try_plan(const Planner *r, const Candidate *c, Partition *part, Best *best) {
   if (!set_recomputation(r, c, part) || least_seconds(r, c, part) >= best->seconds)
     return;
-  Plan *plan = plan_of(r, c, part);
+  Plan *plan = plan_of(r, c, part, INFINITY);
   best->simulated++;
   if (!schedulable(r, plan))
     return;

@@ -144,16 +144,16 @@ static void test_inference_streams(void **state) {
     assert_int_equal(p[i].slots[0].saved, 1);
     assert_int_equal(p[i].slots[0].inputs, 1);
   }
-  assert_near(simulate_schedule(p, times, 4), 6 * 2);
+  assert_near(simulate_schedule(p, times, 4, INFINITY), 6 * 2);
   static const char *const replicas[] = {"1211", "2131", "3216"};
   static const double seconds[] = {6 * 1, 6 * 2, 6 * 1};
   for (int i = 0; i < 3; i++) {
     Case c = {.schedule = "forward", .stages = 4, .microbatches = 6, .replicas = replicas[i]};
     check_verified(c, make(c));
-    assert_near(simulate_schedule(make(c), times, 4), seconds[i]);
+    assert_near(simulate_schedule(make(c), times, 4, INFINITY), seconds[i]);
   }
   p = make(plain("forward", 1, 1, 0, 0));
-  assert_near(simulate_schedule(p, times, 1), 0.5);
+  assert_near(simulate_schedule(p, times, 1, INFINITY), 0.5);
 }
 
 /* Narayanan et al. 2021 (SC), figure 4: 4 ranks of 2 chunks, 8 microbatches in groups of 4. */
@@ -241,7 +241,7 @@ static void set_times(Case c, double forward, double backward, double weights, d
 static double seconds(Case c, double forward, double backward, double send) {
   StageTimes times[MAX_STAGES * MAX_CHUNKS];
   set_times(c, forward, backward, 0, send, times);
-  return simulate_schedule(make(c), times, c.stages);
+  return simulate_schedule(make(c), times, c.stages, INFINITY);
 }
 
 static void test_predicted_times(void **state) {
@@ -268,7 +268,7 @@ static void test_predicted_times_of_drained_schedules(void **state) {
     double idle[4];
     Case c = plain("zb_h1", 4, 8, 0, 0);
     set_times(c, 1, b, 1, 0, times);
-    double batch = simulate_schedule(make(c), times, 4);
+    double batch = simulate_schedule(make(c), times, 4, INFINITY);
     assert_near(batch, 8 * (2 + b) + 3 * b);
     schedule_idle(make(c), times, 4, batch, idle);
     for (int i = 0; i < 4; i++)
@@ -291,9 +291,9 @@ static void test_predicted_times_of_replicas(void **state) {
   Case pairs = {.schedule = "2bw", .stages = 2, .microbatches = 8, .replicas = "22"};
   set_times(pairs, 1, 2, 0, 0, times);
   times[0].reduce = times[1].reduce = 4; /* beside the next batch */
-  assert_near(simulate_schedule(make(pairs), times, 2), 8 * 3);
+  assert_near(simulate_schedule(make(pairs), times, 2, INFINITY), 8 * 3);
   pairs.schedule = "flush"; /* after the batch, with the pipeline's bubble of a microbatch */
-  assert_near(simulate_schedule(make(pairs), times, 2), 8 * 3 + 2 * 3 + 4);
+  assert_near(simulate_schedule(make(pairs), times, 2, INFINITY), 8 * 3 + 2 * 3 + 4);
 }
 
 /* Work that varies costs where nobody has slack, and less with more in flight. */
@@ -302,7 +302,8 @@ static void test_jitter_costs(void **state) {
   StageTimes times[4];
   Case c = plain("2bw", 4, 16, 0, 0);
   set_times(c, 1, 2, 0, 0, times);
-  double even = simulate_schedule(make(c), times, 4), uneven = simulate_schedule_jitter(make(c), times, 4, 0.02);
+  double even = simulate_schedule(make(c), times, 4, INFINITY),
+         uneven = simulate_schedule_jitter(make(c), times, 4, 0.02);
   c.ahead = 0xf;
   double ahead = simulate_schedule_jitter(make(c), times, 4, 0.02);
   assert_near(simulate_schedule_jitter(make(c), times, 4, 0), even);
@@ -325,14 +326,14 @@ static void test_update_without_lag_stalls(void **state) {
   StageTimes times[4];
   for (int i = 0; i < 4; i++)
     times[i] = (StageTimes){.forward = 1, .backward = 2};
-  assert_true(simulate_schedule(p, times, 4) > 8 * 3 + 1);
+  assert_true(simulate_schedule(p, times, 4, INFINITY) > 8 * 3 + 1);
 }
 
 /* Seconds of a batch of one stage on two ranks, F + B = 3, eight microbatches each. */
 static double shared_seconds(const char *schedule, double reduce, double update, double gather) {
   Case c = {.schedule = schedule, .stages = 1, .microbatches = 16, .replicas = "2", .sharded = true};
   StageTimes times = {.forward = 1, .backward = 2, .update = update, .reduce = reduce, .gather = gather};
-  return simulate_schedule(make(c), &times, 1);
+  return simulate_schedule(make(c), &times, 1, INFINITY);
 }
 
 static void test_parts_are_gathered_beside_the_next_batch(void **state) {
@@ -348,6 +349,7 @@ static void test_parts_are_gathered_beside_the_next_batch(void **state) {
 /* ---- times without checks ------------------------------------------------------------------------------ */
 
 enum { TIMED_BATCHES = 5 };
+static int drained_cases;
 typedef struct Ends {
   const Program *programs;
   double at[MAX_STAGES][MAX_REPLICAS][TIMED_BATCHES];
@@ -374,6 +376,18 @@ static double some_seconds(unsigned *state, int most) {
   return (double)random_below(state, (unsigned)most + 1) / 7;
 }
 
+/* What the first batch alone says is how all that were timed follow each other, and it is not given up too early. */
+static void check_drained(Case c, const Program *programs, const StageTimes *times, const Ends *timed) {
+  double seconds = time_drained(programs, times, c.stages, INFINITY);
+  if (seconds <= 0)
+    return;
+  drained_cases++;
+  for (int i = 1; i < TIMED_BATCHES; i++)
+    assert_near(timed->at[0][0][i] - timed->at[0][0][i - 1], seconds);
+  assert_near(time_drained(programs, times, c.stages, seconds * (1 + 1e-9)), seconds);
+  assert_true(time_drained(programs, times, c.stages, seconds * 1e-6) > seconds * (1 - 1e-9));
+}
+
 static void check_times(Case c, const Program *programs) {
   static Ends checked, timed;
   static unsigned state = 7;
@@ -396,12 +410,15 @@ static void check_times(Case c, const Program *programs) {
   assert_true(time_batches(programs, times, c.stages, TIMED_BATCHES, note_end, &timed));
   if (memcmp(checked.at, timed.at, sizeof timed.at) != 0)
     fail_msg("%s: batches end at other times than with checks", describe(c));
+  if (programs->per_batch && jitter <= 0)
+    check_drained(c, programs, times, &timed);
 }
 
 static void test_times_are_those_of_the_machine(void **state) {
   (void)state;
   each_case(check_times);
   each_random_case(1000, check_times);
+  assert_true(drained_cases > 100);
 }
 
 /* ---- dumps -------------------------------------------------------------------------------------------- */
