@@ -19,6 +19,7 @@ void pd_shard_path(char *to, int64_t step, int shard, int shards);
 struct pd_kept {
   char kind[PD_KIND], *at;
   const struct pd_parameter *newest; /* its newest weights */
+  const struct pd_parameter *parts;  /* of which replicas have parts: `at` is, or would be, element 0; NULL: all */
   bool bf16, frozen;
   struct pd_shape shape;
 };
