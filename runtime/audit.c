@@ -18,6 +18,13 @@ struct array {
 
 static int n_kinds(void) { return pd.stage->versions + pd.stage->n_moments + 2; }
 
+/* What this replica has of a tensor whose element 0 is there, or would be; NULL: there is none. */
+static struct array part_of(const struct pd_parameter *p, const float *at, const char *what, int64_t elements) {
+  struct pd_slice part = pd_part_of_tensor(p, elements, pd.replica);
+  if (!at || !part.n) return (struct array){NULL, NULL, 0, false};
+  return (struct array){(const char *)(at + part.first), what, part.n, false};
+}
+
 static struct array array_of(const struct pd_parameter *p, int kind, int64_t updates) {
   const struct pd_stage *s = pd.stage;
   struct array none = {NULL, NULL, 0, false};
@@ -30,13 +37,12 @@ static struct array array_of(const struct pd_parameter *p, int kind, int64_t upd
   kind -= s->versions;
   if (kind < s->n_moments) {
     if (p->buffer) return none;
-    return (struct array){(const char *)pd_moment_at(p, kind), kind ? "the second moments" : "the first moments",
-                          pd_moment_shape(p, kind).elements, false};
+    return part_of(p, pd_moment_at(p, kind), kind ? "the second moments" : "the first moments",
+                   pd_moment_shape(p, kind).elements);
   }
   if (kind == s->n_moments)
-    return s->has_masters ? (struct array){pd.arena + s->masters + p->state, "the masters", p->elements, false}
-                          : none;
-  return (struct array){(const char *)pd_average_at(p), "the averages", p->elements, false};
+    return part_of(p, s->has_masters ? (float *)pd_state_at(s->masters, p) : NULL, "the masters", p->elements);
+  return part_of(p, pd_average_at(p), "the averages", p->elements);
 }
 
 static uint64_t sum_of(const struct array *a) {
@@ -51,6 +57,7 @@ void pd_audit_start(void) {
 
 void pd_audit_take(int64_t updates) {
   if (!sums || updates % pd_options.audit) return;
+  pd_await_weights(updates);
   for (int i = 0; i < pd.stage->n_parameters; i++)
     for (int kind = 0; kind < n_kinds(); kind++) {
       struct array a = array_of(&pd.stage->parameters[i], kind, updates);

@@ -46,10 +46,12 @@ struct pd_kept pd_kept(const struct pd_parameter *p, int i, int64_t step) {
   if (moment == s->n_moments) {
     snprintf(x.kind, sizeof x.kind, "average");
     x.at = (char *)pd_average_at(p);
+    x.parts = s->shards ? p : NULL;
   } else if (moment >= 0) {
     snprintf(x.kind, sizeof x.kind, "moment%d", moment + 1);
     if (pd_is_trained(p)) x.at = (char *)pd_moment_at(p, moment);
     x.shape = pd_moment_shape(p, moment);
+    x.parts = s->shards ? p : NULL;
   } else if (i == 0) {
     snprintf(x.kind, sizeof x.kind, "weights");
     x.newest = p;
@@ -111,7 +113,7 @@ static struct job {
   size_t header_bytes;
   struct pd_entry *entries;
   struct pd_kept *tensors;
-  int n;
+  int n, viewed; /* the first so many have come together */
   pthread_t thread;
   bool runs;        /* in a thread that is to be joined */
   atomic_bool done; /* by it */
@@ -129,7 +131,10 @@ static bool prepare_folder(void) {
 static const float *view(int i) {
   const struct pd_kept *x = &job.tensors[i];
   int64_t step = job.note.step, n = x->shape.elements;
-  const float *at = x->newest ? pd_view_newest(x->newest, step) : pd_view(x->at, n, x->bf16);
+  const float *at = x->newest  ? pd_view_newest(x->newest, step)
+                    : x->parts ? pd_whole(x->parts, (const float *)x->at, n)
+                               : pd_view(x->at, n, x->bf16);
+  job.viewed = i + 1;
   if (!x->frozen) pd_check_finite(job.entries[i].name, 0, at, n, step, job.path);
   return at;
 }
@@ -168,6 +173,7 @@ static void write_shard(void) {
                                      write_tensors(out.file, payload));
   }
   if (!ok) snprintf(job.note.why, sizeof job.note.why, "cannot write '%.700s': %s", what, strerror(errno));
+  for (int i = job.viewed; !ok && i < job.n; i++) view(i); /* the other replicas send their parts in any case */
   sum->header = pd_checksum(job.header, job.header_bytes);
   if (payload) sum->payload = pd_checksum_end(payload);
 }
@@ -188,6 +194,7 @@ static void make_job(int64_t step) {
   job.entries = pd_allocate(sizeof *job.entries * room);
   job.tensors = pd_allocate(sizeof *job.tensors * room);
   job.n = collect(step, job.entries, job.tensors);
+  job.viewed = 0;
   job.header = shard_header(job.entries, job.n, step, &job.header_bytes);
   if (!job.header) pd_fail("out of memory");
   struct pd_shard_sum *sum = &job.note.sum;
@@ -286,8 +293,23 @@ void pd_checkpoint_start(char *why) {
   if (pd_options.checkpoint_background) make_copies();
 }
 
+/* What the first replica writes of this one's state. */
+static void send_parts(int64_t step) {
+  for (int i = 0; i < pd.stage->n_parameters && pd.stage->shards; i++) {
+    const struct pd_parameter *p = &pd.stage->parameters[i];
+    for (int j = 0; j < pd_n_kept() && p->owner == pd.stage->stage; j++) {
+      struct pd_kept x = pd_kept(p, j, step);
+      if (x.newest) pd_view_newest(x.newest, step);
+      if (x.at && x.parts) pd_whole(x.parts, (const float *)x.at, x.shape.elements);
+    }
+  }
+}
+
 void pd_checkpoint_write(int64_t step) {
-  if (pd.replica) return;
+  if (pd.replica) {
+    send_parts(step);
+    return;
+  }
   await_thread();
   if (!pd.rank) pd_commit_expect(step);
   make_job(step);

@@ -19,6 +19,7 @@ void pd_shard_path(char *to, int64_t step, int shard, int shards);
 struct pd_kept {
   char kind[PD_KIND], *at;
   const struct pd_parameter *newest; /* its newest weights */
+  const struct pd_parameter *parts;  /* of which replicas have parts: `at` is, or would be, element 0; NULL: all */
   bool bf16, frozen;
   struct pd_shape shape;
 };
@@ -51,14 +52,15 @@ void pd_keep_committed(int64_t step); /* it is whole from now on */
 
 /* What the rank that wrote a shard tells rank 0 of it. */
 struct pd_shard_note {
+  uint64_t checksum; /* of the other members, by pd_commit_tell: what a manifest says must not change on the way */
   int64_t step;
   struct pd_shard_sum sum;
   char why[PD_WHY]; /* not "": it could not, for this reason */
 };
 /* Something of a checkpoint could not be written: ends the launch, or with --checkpoint-optional warns. */
+void pd_commit_failed(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* The same at the start, where a reason is left in `why`. */
 void pd_commit_refuse(char *why, const char *format, ...) __attribute__((format(printf, 2, 3)));
-void pd_commit_failed(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* Rank 0, before its own shard of this step is written: all shards' notes are awaited from now on. */
 void pd_commit_expect(int64_t step);
 void pd_commit_tell(const struct pd_shard_note *note); /* this rank's shard is on the disk */

@@ -2,10 +2,12 @@
  * at different times and none waits here for another: who wrote a shard tells rank 0 in a message, and rank 0 looks
  * for such messages after each of its updates. */
 #include "checkpoint.h"
+#include "checksum.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <stdarg.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -124,6 +126,27 @@ static void commit(const struct pending *p) {
 
 /* ---- notes ----------------------------------------------------------------------------------- */
 
+static uint64_t checksum_of(const struct pd_shard_note *note) {
+  const size_t from = offsetof(struct pd_shard_note, step), to = offsetof(struct pd_shard_note, why);
+  return pd_checksum((const char *)note + from, to - from) ^ pd_checksum(note->why, strnlen(note->why, PD_WHY));
+}
+
+/* Notes of a rank come in the order of steps: where one was lost, another stands in its place. */
+static void check_notes(const struct pending *p) {
+  for (int i = 1; i < pd.stage->n_stages; i++) {
+    const struct pd_shard_note *note = &p->note[i];
+    if (note->checksum != checksum_of(note))
+      pd_fail(
+          "what rank %d said of its shard of step %lld came with another checksum: a link, or the memory of this host "
+          "or that rank's, changes bits",
+          pd_rank_of(i, 0), (long long)p->step);
+    if (note->step != p->step)
+      pd_fail(
+          "what rank %d said of its shard of step %lld did not come, but that of step %lld: a message was lost",
+          pd_rank_of(i, 0), (long long)p->step, (long long)note->step);
+  }
+}
+
 void pd_commit_expect(int64_t step) {
   int n = pd.stage->n_stages;
   struct pending *p = pd_allocate(sizeof *p), **last = &first_pending;
@@ -147,6 +170,7 @@ void pd_commit_tell(const struct pd_shard_note *note) {
   }
   struct sent *s = pd_allocate(sizeof *s);
   *s = (struct sent){.next = first_sent, .note = *note};
+  s->note.checksum = checksum_of(note);
   first_sent = s;
   MPI_Isend(&s->note, sizeof s->note, MPI_BYTE, 0, 0, pd_comm_checkpoints, &s->request);
 }
@@ -158,6 +182,7 @@ static bool progress(void *unused) {
   for (struct pending *p; (p = first_pending) && p->own;) {
     MPI_Testall(pd.stage->n_stages - 1, p->request, &done, MPI_STATUSES_IGNORE);
     if (!done) break;
+    check_notes(p);
     commit(p);
     first_pending = p->next;
     free(p->note);

@@ -1,5 +1,6 @@
 /* A batch's figures and gradients between its last backward and its update. For update t this rank
- *   reduces   adds up its accumulators and the other replicas' (reduce.c), in two rounds of messages;
+ *   reduces   adds up its accumulators and the other replicas' (reduce.c), in two rounds of messages: all of them, or
+ *             where they share the optimizer's state those of the part that it updates;
  *   exchanges sends its uses of tied parameters to their other holders and posts their receives;
  *   combines  once those have passed, adds every parameter's uses from last to first;
  *   figures   adds up squares of the gradients that its stage owns and posts one sum over all ranks of these
@@ -22,7 +23,7 @@ enum state { IDLE, REDUCING, SPREADING, TIED, SQUARING, SUMMING, KNOWN };
 struct update {
   enum state state;
   MPI_Request sum_request;
-  double *mine, *all; /* [model parameter] squares, then [figure][replica] sums: this rank's, all ranks' */
+  double *mine, *all; /* squares (pd_square_at), then [figure][replica] sums: this rank's, all ranks' */
   double posted;      /* when the state's messages were */
 };
 static struct update *updates;
@@ -33,7 +34,8 @@ static struct pd_message *messages;               /* of what is being posted */
 static int n_updates;                             /* in `updates`: t's is at t % n_updates */
 static int under_way; /* exchanged, not logged: so many at most, so that figures of batches ahead have room */
 static int n_sums, most_replicas;
-static bool *has_remote; /* by parameter held here: it has a gradient, and another stage holds it, too */
+static int *first_square; /* by model parameter, and the number of all: its squares stand from there on */
+static bool *has_remote;  /* by parameter held here: it has a gradient, and another stage holds it, too */
 static bool in_progress;
 
 static struct update *update_of(int64_t t) { return &updates[t % n_updates]; }
@@ -76,6 +78,33 @@ static int find_remote(size_t *bytes) {
   return n;
 }
 
+bool pd_has_remote(const struct pd_parameter *p) { return has_remote[p - pd.stage->parameters]; }
+
+/* Collective: a parameter has one square, or of replicas that have parts of it one for each tile. */
+static void count_squares(void) {
+  const struct pd_stage *s = pd.stage;
+  int n = s->n_model_parameters;
+  int *mine = pd_allocate(sizeof *mine * (size_t)n), *most = pd_allocate(sizeof *most * (size_t)n);
+  for (int i = 0; i < s->n_parameters; i++) {
+    const struct pd_parameter *p = &s->parameters[i];
+    if (p->owner == s->stage && pd_is_split(p)) mine[p->order] = (int)((p->elements + PD_TILE - 1) / PD_TILE);
+  }
+  MPI_Request request;
+  MPI_Iallreduce(mine, most, n, MPI_INT, MPI_MAX, pd_comm_control, &request);
+  pd_wait(1, &request, "all ranks to say what their replicas share", -1, NULL, -1);
+  first_square = pd_allocate(sizeof *first_square * (size_t)(n + 1));
+  for (int i = 0; i < n; i++) first_square[i + 1] = first_square[i] + (most[i] ? most[i] : 1);
+  free(mine);
+  free(most);
+}
+
+static int n_squares(void) { return first_square[pd.stage->n_model_parameters]; }
+
+int pd_square_at(const struct pd_parameter *p, int64_t first) {
+  bool by_tile = first_square[p->order + 1] - first_square[p->order] > 1;
+  return first_square[p->order] + (by_tile ? (int)(first / PD_TILE) : 0);
+}
+
 static struct pd_line *open_replicas_line(void) {
   int *ranks = pd_allocate(sizeof *ranks * (size_t)pd_replicas());
   for (int r = 0; r < pd_replicas(); r++) ranks[r] = pd_rank_of(pd.stage->stage, r);
@@ -101,8 +130,11 @@ static struct pd_line *open_ties_line(bool tied) {
 
 static void open_lines(void) {
   size_t bytes = 0;
-  int ties = find_remote(&bytes), room = pd_replicas_shared() ? 0 : pd_reduce_messages();
+  int ties = find_remote(&bytes);
+  pd_reduce_start();
+  int room = pd_replicas_shared() ? 0 : pd_reduce_messages();
   if (room) replicas_line = open_replicas_line();
+  pd_shards_start();
   ties_line = open_ties_line(ties > 0);
   if (room && pd_reduce_bytes() > bytes) bytes = pd_reduce_bytes();
   if (ties > room) room = ties;
@@ -115,7 +147,8 @@ int pd_exchange_start(void) {
   const struct pd_stage *s = pd.stage;
   for (int i = 0; i < s->n_stages; i++)
     if (s->replicas[i] > most_replicas) most_replicas = s->replicas[i];
-  n_sums = s->n_model_parameters + s->n_figures * most_replicas;
+  count_squares();
+  n_sums = n_squares() + s->n_figures * most_replicas;
   under_way = pd_exchange_sets() + 1 + batches_apart();
   n_updates = under_way + 1 + batches_apart();
   updates = pd_allocate(sizeof *updates * (size_t)n_updates);
@@ -134,9 +167,7 @@ int pd_exchange_start(void) {
 
 /* ---- figures --------------------------------------------------------------------------------- */
 
-static double *replicas_sums(double *sums, int figure) {
-  return sums + pd.stage->n_model_parameters + figure * most_replicas;
-}
+static double *replicas_sums(double *sums, int figure) { return sums + n_squares() + figure * most_replicas; }
 
 void pd_add_figure(int figure, int64_t t, bool first, double sum) {
   if (t - pd_updates.logged >= n_updates) pd_fail("internal: %d batches' figures do not suffice", n_updates);
@@ -193,8 +224,10 @@ static int exchange_uses(const struct pd_parameter *p, int64_t t, struct pd_mess
 
 double pd_gradient_norm(int64_t t) {
   const struct pd_stage *s = pd.stage;
+  const double *squares = update_of(t)->all;
   double sum = 0;
-  for (int i = 0; i < s->n_model_parameters; i++) sum += update_of(t)->all[i];
+  for (int i = 0; i < s->n_model_parameters; i++)
+    sum += pd_add_squares(squares + first_square[i], first_square[i + 1] - first_square[i]);
   return sqrt(sum) / ((double)s->batch * (double)s->figures[0].elements);
 }
 
@@ -202,10 +235,12 @@ double pd_gradient_norm(int64_t t) {
 static void check_finite(int64_t t, const struct update *u) {
   const struct pd_stage *s = pd.stage;
   int bad = 0;
-  while (bad < s->n_model_parameters && isfinite(u->all[bad])) bad++;
-  if (bad == s->n_model_parameters) return;
+  while (bad < n_squares() && isfinite(u->all[bad])) bad++;
+  if (bad == n_squares()) return;
+  int order = 0;
+  while (first_square[order + 1] <= bad) order++;
   for (int i = 0; i < s->n_parameters; i++)
-    if (s->parameters[i].order == bad && s->parameters[i].owner == s->stage && !pd.replica)
+    if (s->parameters[i].order == order && s->parameters[i].owner == s->stage && !pd.replica)
       pd_fail("step %lld: the gradient of '%s' is not finite", (long long)(t + 1), s->parameters[i].name);
   pd_leave_to_others();
 }
@@ -227,12 +262,13 @@ static void enter_tied(int64_t t, struct update *u) {
 
 /* Takes update t, whose state is complete, to the next one. */
 static void next_state(int64_t t, struct update *u) {
+  int n;
   switch (u->state) {
   case REDUCING:
-    if (replicas_line)
-      pd_transfer_post(transfer_of(t), replicas_line, pd_reduce_spread(t, messages), messages);
-    else
+    if (!replicas_line)
       pd_replicas_sum(t);
+    else if ((n = pd_reduce_spread(t, messages)))
+      pd_transfer_post(transfer_of(t), replicas_line, n, messages);
     enter(u, SPREADING);
     break;
   case SPREADING:
@@ -240,7 +276,7 @@ static void next_state(int64_t t, struct update *u) {
     enter_tied(t, u);
     break;
   case TIED:
-    for (int i = 0; i < pd.stage->n_model_parameters; i++) u->mine[i] = 0;
+    for (int i = 0; i < n_squares(); i++) u->mine[i] = 0;
     pd_combine(t);
     u->state = SQUARING;
     break;

@@ -106,7 +106,7 @@ void pd_trace_finish(void);
 /* Notes work of the runtime itself that lasted from `start` to `end` (pd_seconds), with rank `peer` (-1: all or
  * none); nothing without --trace. `number`: of a message the k that pd_send_... or pd_receive_... was called with
  * (PD_WAIT: for whose slot), else the update's, from 0. PD_SEND_... lasts while it is posted, PD_RECEIVE_...
- * while it is awaited, PD_REDUCE and PD_EXCHANGE from being posted until complete. */
+ * while it is awaited, PD_REDUCE, PD_EXCHANGE and PD_GATHER from being posted until complete. */
 void pd_trace(enum pd_work work, int64_t number, int peer, double start, double end);
 
 /* The work that the stage program began last, for a failure's message: "backward of microbatch 3". */
@@ -220,6 +220,27 @@ float *pd_use_at(const struct pd_parameter *p, int use, int64_t t, void *gradien
 float *pd_gradient_at(const struct pd_parameter *p, int64_t t, void *gradient);
 bool pd_in_norm(const struct pd_parameter *p); /* this rank contributes the squares of its gradient */
 
+/* ---- shards.c: replicas that share the optimizer's state ---------------------------------------- */
+
+struct pd_slice {
+  int64_t first, n; /* elements */
+};
+/* What of a parameter a replica updates, and what it keeps of a moment of it of so many elements: all, where they share
+ * nothing. */
+struct pd_slice pd_part_of(const struct pd_parameter *p, int replica);
+struct pd_slice pd_own_part(const struct pd_parameter *p); /* this one's */
+struct pd_slice pd_part_of_tensor(const struct pd_parameter *p, int64_t elements, int replica);
+bool pd_is_split(const struct pd_parameter *p); /* several replicas have parts of it */
+/* Where element 0 of p is, or would be, in moments, masters or averages that start at `section`: a replica has its part
+ * there. */
+char *pd_state_at(size_t section, const struct pd_parameter *p);
+void pd_shards_start(void);                       /* collective among replicas */
+void pd_shards_finish(void);                      /* waits until no part of the weights is under way */
+void pd_swap_part(float *a, float *b, int64_t n); /* of the arena */
+/* Collective among replicas, each with what would be element 0 of its part: all of the tensor, on the first, until the
+ * next call; NULL on the others, which send theirs. */
+const float *pd_whole(const struct pd_parameter *p, const float *at, int64_t elements);
+
 /* ---- host/optimizer.c, cuda/optimizer.cu ------------------------------------------------------- */
 
 void pd_optimizer_start(void); /* deals the tiles, starts the rule */
@@ -251,23 +272,29 @@ double pd_sum_of_squares(int64_t n, const float *x);
 
 /* ---- reduce.c -------------------------------------------------------------------------------- */
 
-/* The part of batch t's accumulators that this replica adds up. */
+/* The part of batch t's accumulators that this replica adds up where replicas see each other's. */
 struct pd_shard {
   float *at;
   size_t n;
 };
 struct pd_shard pd_shard(int64_t t, int replica);
-/* The sum of the replicas' accumulators of batch t, where they do not see each other's, in two rounds of messages: the first brings everyone's share
- * of this rank's shard, the second, once the first has passed, adds them up and spreads the sum. Each function
- * leaves a round's messages, at most pd_reduce_messages() (0: there are no others) of pd_reduce_bytes(), and how
- * many. */
+/* The sum of the replicas' accumulators of batch t, where they do not see each other's, in two rounds of messages: the
+ * first brings everyone's share of this rank's shard, the second, once the first has passed, adds them up and spreads
+ * the sum: of replicas that share the optimizer's state only of parameters that other stages hold, too. Each function
+ * leaves a round's messages, at most pd_reduce_messages() (0: there are no others) of pd_reduce_bytes(), and how many. */
 struct pd_message;
+void pd_reduce_start(void);
 int pd_reduce_messages(void);
 size_t pd_reduce_bytes(void);
 int pd_reduce_gather(int64_t t, struct pd_message *to);
 int pd_reduce_spread(int64_t t, struct pd_message *to);
 
 /* ---- exchange.c ------------------------------------------------------------------------------ */
+
+bool pd_has_remote(const struct pd_parameter *p); /* it has a gradient, and another stage holds it, too */
+/* Among the squares of an update: where that of p's elements from `first` on is added, a tile's where replicas have
+ * parts of p. */
+int pd_square_at(const struct pd_parameter *p, int64_t first);
 
 /* How far this rank is: updates whose exchange was called, that were made, and that were logged. */
 extern struct pd_updates { int64_t exchanged, done, logged; } pd_updates;
@@ -493,6 +520,7 @@ char *pd_weights_at(const struct pd_parameter *p, int64_t t); /* W(t) as passes 
  * and to be read, before the next call. */
 float *pd_fill_newest(const struct pd_parameter *p, int64_t t);
 void pd_newest_filled(const struct pd_parameter *p, int64_t t, const float *w);
+/* (of masters that replicas share: all together, on the first). */
 const float *pd_view_newest(const struct pd_parameter *p, int64_t t);
 /* Where p's average stands; NULL: it has none, as nothing does without `ema`, nor what is frozen. */
 float *pd_average_at(const struct pd_parameter *p);

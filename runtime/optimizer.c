@@ -40,7 +40,7 @@ PD_ELEMENT_RULES(OPTIMIZER)
 static void update_tensor(const struct pd_rules *rules, const struct pd_update_arrays *u,
                           const struct pd_parameter *p, float scale) {
   const struct pd_stage *s = pd.stage;
-  char *master = pd.arena + s->masters + p->state;
+  char *master = pd_state_at(s->masters, p);
   struct pd_tensor_update x = {
       .parameter = p,
       .arguments = pd_group_arguments(s, p->group),
@@ -59,7 +59,8 @@ static void update_tensor(const struct pd_rules *rules, const struct pd_update_a
 static void update_tensors(const struct pd_rules *rules, const struct pd_update_arrays *u, float scale) {
   const struct pd_stage *s = pd.stage;
   for (int i = 0; i < s->n_parameters; i++)
-    if (s->parameters[i].n_uses && !s->parameters[i].buffer) update_tensor(rules, u, &s->parameters[i], scale);
+    if (s->parameters[i].n_uses && !s->parameters[i].buffer && pd_own_part(&s->parameters[i]).n)
+      update_tensor(rules, u, &s->parameters[i], scale);
   rules->after_tensors(u);
 }
 
@@ -91,23 +92,28 @@ void pd_update(int64_t t, float scale, const void *from, void *to, void *gradien
 
 /* ---- over a stage's parameters --------------------------------------------------------------- */
 
-static int64_t updated_elements(const struct pd_parameter *p) { return p->frozen ? 0 : p->elements; }
+static struct pd_slice updated_elements(const struct pd_parameter *p) {
+  return p->frozen ? (struct pd_slice){0, 0} : pd_own_part(p);
+}
 
 void pd_deal_tiles(void) {
   const struct pd_stage *s = pd.stage;
   for (int p = 0; p < s->n_parameters; p++)
-    pd_n_tiles += (int)((updated_elements(&s->parameters[p]) + PD_TILE - 1) / PD_TILE);
+    pd_n_tiles += (int)((updated_elements(&s->parameters[p]).n + PD_TILE - 1) / PD_TILE);
   pd_tiles = pd_allocate(sizeof *pd_tiles * (size_t)pd_n_tiles);
   struct pd_tile *next = pd_tiles;
-  for (int p = 0; p < s->n_parameters; p++)
-    for (int64_t first = 0, all = updated_elements(&s->parameters[p]); first < all; first += PD_TILE)
-      *next++ = (struct pd_tile){p, first, all - first < PD_TILE ? all - first : PD_TILE};
+  for (int p = 0; p < s->n_parameters; p++) {
+    struct pd_slice all = updated_elements(&s->parameters[p]);
+    for (int64_t i = 0; i < all.n; i += PD_TILE)
+      *next++ = (struct pd_tile){p, all.first + i, all.n - i < PD_TILE ? all.n - i : PD_TILE};
+  }
 }
 
 void pd_start_rule(void) {
   const struct pd_stage *s = pd.stage;
   for (int i = 0; i < s->n_parameters && s->optimizer->start; i++)
-    if (s->parameters[i].n_uses && pd_is_trained(&s->parameters[i])) s->optimizer->start(&s->parameters[i]);
+    if (s->parameters[i].n_uses && pd_is_trained(&s->parameters[i]) && pd_own_part(&s->parameters[i]).n)
+      s->optimizer->start(&s->parameters[i]);
 }
 
 float *pd_use_at(const struct pd_parameter *p, int use, int64_t t, void *gradient) {
@@ -129,8 +135,8 @@ float *pd_moment_at(const struct pd_parameter *p, int i) {
   const struct pd_stage *s = pd.stage;
   const struct pd_moment *own = own_moment(p, i);
   if (own && !pd_moment_shape(p, i).elements) return NULL;
-  size_t at = (size_t)i * s->moments_stride + (s->has_masters ? p->state : p->offset);
-  return (float *)(pd.arena + (own ? own->offset : s->moments + at));
+  if (own) return (float *)(pd.arena + own->offset);
+  return (float *)pd_state_at(s->moments + (size_t)i * s->moments_stride, p);
 }
 
 struct pd_shape pd_moment_shape(const struct pd_parameter *p, int i) {
@@ -177,7 +183,7 @@ size_t pd_update_copy_bytes(void) {
 }
 
 bool pd_in_norm(const struct pd_parameter *p) {
-  return p->n_uses && p->owner == pd.stage->stage && !pd.replica && !p->buffer;
+  return p->n_uses && p->owner == pd.stage->stage && (!pd.replica || pd.stage->shards) && !p->buffer;
 }
 
 int64_t pd_following(int64_t first_sample) {

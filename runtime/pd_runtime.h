@@ -182,13 +182,17 @@ struct pd_stage {
   size_t exchanged, exchanged_stride;
   int exchange_sets; /* what pd_use.offset elsewhere points into */
   size_t reduced;    /* with replicas: in exchange set 0, (replicas - 1) shards of an accumulator set, each of
-                          accumulators_stride / replicas bytes, rounded up to a multiple of 64 */
+                          accumulators_stride / replicas bytes, rounded up to a multiple of 64; with `shards` the
+                          gradients of as large a part as any replica has */
   size_t moments, moments_stride;
   int n_moments;
   const struct pd_moment *own_moments; /* where some have shapes of their own: all, by parameter and number */
   size_t scratch;                      /* of a rule over whole tensors, as much as its row asked for; 0: none */
   bool has_masters;
-  size_t masters;  /* the newest weights in f32, laid out like moments: weights are copies */
+  size_t masters; /* the newest weights in f32, laid out like moments: weights are copies */
+  /* Where replicas share moments, masters and averages: replica r has its part of each, bytes shards[r] to shards[r + 1]
+   * of a struct of all, where one has no own shape; the stage's places are those of such a part. NULL: they do not */
+  const size_t *shards;
   size_t averages; /* of the newest weights over the updates, laid out like moments, too */
   double ema;      /* what an update leaves of them; 0: there are none */
   bool per_batch;
@@ -276,6 +280,7 @@ enum pd_work { /* what --trace shows; the first five are the stage program's */
                PD_RECEIVE_GRADIENTS,
                PD_REDUCE,
                PD_EXCHANGE,
+               PD_GATHER,
                PD_WAIT,
                PD_VALIDATE,
                PD_CHECKPOINT,
@@ -327,6 +332,11 @@ float pd_gradient_scale(int64_t t);
 /* W(t+1) = optimizer(W(t), scale * gradient of batch t); from and to may be the same struct (one
  * version) or two. gradient: batch t's accumulator set. Tied uses are summed from last to first. */
 void pd_update(int64_t t, float scale, const void *from, void *to, void *gradient);
+/* Where replicas share the optimizer's state, and pd_update made a part of W(t) alone: sends it to the others and posts the
+ * receives of theirs (shards.c). */
+void pd_share_weights(int64_t t);
+/* Waits until W(t) is whole; t: it, or a version before it. */
+void pd_await_weights(int64_t t);
 /* How many of its batch's microbatches follow the one that starts with this sample, over all replicas: what
  * pd_share's weights depend on (pd_math.h). */
 int64_t pd_following(int64_t first_sample);

@@ -236,6 +236,22 @@ static const struct pd_entry *find(const struct pd_safetensors *shards, int n, c
   return e;
 }
 
+/* All of a tensor, or what this replica has of it. */
+static void fill(const struct pd_kept *x, int64_t step, const float *data) {
+  if (x->newest) {
+    float *to = pd_fill_newest(x->newest, step);
+    memcpy(to, data, (size_t)x->shape.elements * sizeof *to);
+    pd_newest_filled(x->newest, step, to);
+    return;
+  }
+  struct pd_slice part = {0, x->shape.elements};
+  if (x->parts) part = pd_part_of_tensor(x->parts, x->shape.elements, pd.replica);
+  if (!part.n) return;
+  char *at = x->at + (size_t)part.first * sizeof(float);
+  memcpy(pd_fill(at, part.n, x->bf16), data + part.first, (size_t)part.n * sizeof(float));
+  pd_filled(at, part.n, x->bf16);
+}
+
 static bool read_parameter(const struct pd_safetensors *shards, int n, const struct pd_parameter *p, int64_t step,
                            char *why) {
   for (int i = 0; i < pd_n_kept(); i++) {
@@ -252,12 +268,7 @@ static bool read_parameter(const struct pd_safetensors *shards, int n, const str
     if (!same)
       return pd_refuse(why, "the checkpoint of step %lld in '%s' is of another model: '%s' has another shape",
                        (long long)step, pd_options.checkpoint, p->name);
-    float *to = x.newest ? pd_fill_newest(p, step) : pd_fill(x.at, x.shape.elements, x.bf16);
-    memcpy(to, e->data, (size_t)x.shape.elements * sizeof(float));
-    if (x.newest)
-      pd_newest_filled(p, step, to);
-    else
-      pd_filled(x.at, x.shape.elements, x.bf16);
+    fill(&x, step, (const float *)e->data);
   }
   return true;
 }

@@ -438,6 +438,7 @@ int pd_finish(void) {
   double seconds = pd_seconds() - started;
   pd_train_catch_up();
   pd_checkpoint_finish();
+  pd_shards_finish();
   pd_comm_finish();
   pd_predict_finish();
   save_weights();

@@ -44,6 +44,7 @@ static const struct {
     [PD_RECEIVE_GRADIENTS] = {"receive gradients", "receive", MESSAGES, true},
     [PD_REDUCE] = {"reduce", "reduce", GRADIENTS, false},
     [PD_EXCHANGE] = {"exchange", "exchange", GRADIENTS, false},
+    [PD_GATHER] = {"gather", "gather", GRADIENTS, false},
     [PD_WAIT] = {"wait", "wait", MESSAGES, true},
     [PD_VALIDATE] = {"validate", "validation", COMPUTE, false},
     [PD_CHECKPOINT] = {"checkpoint", "checkpoint", COMPUTE, false},

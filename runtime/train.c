@@ -123,6 +123,7 @@ bool pd_updated(int64_t t) {
 }
 
 void pd_train_catch_up(void) {
+  pd_await_weights(pd_updates.done);
   for (int64_t t = pd_updates.logged; t < pd_updates.done; t++) pd_exchange_await(t, true);
   pd_log_known();
 }

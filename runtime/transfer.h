@@ -84,9 +84,11 @@ void pd_add_replicas(float *own, const float *others, size_t stride, size_t n);
 /* Adds each parameter's uses of batch t, from last to first, into the last one's place; sums the squares of the
  * gradients that this rank contributes to the norm. */
 void pd_combine(int64_t t);
-/* False while the squares of batch t, combined last but so many, are not known; else adds them to `to`, by the
- * model's parameters. */
+/* False while the squares of batch t, combined last but so many, are not known; else adds them to `to`, at
+ * pd_square_at(). */
 bool pd_squares(int64_t t, double *to);
+/* The sum of a parameter's n squares, in the order in which one rank alone adds up those of its tiles. */
+double pd_add_squares(const double *square, int n);
 /* Work asked for from now on finds batch t's gradients complete; pd_combine(t) has been called. */
 void pd_gradients_complete(int64_t t);
 

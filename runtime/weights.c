@@ -18,11 +18,15 @@ char *pd_weights_at(const struct pd_parameter *p, int64_t t) {
   return pd.arena + s->weights + (size_t)(t % s->versions) * s->weights_stride + p->offset;
 }
 
-/* The newest weights in f32, or a frozen parameter's as passes read them. */
+static bool has_master(const struct pd_parameter *p) { return pd.stage->has_masters && !p->frozen; }
+
+/* The newest weights in f32, or a frozen parameter's as passes read them; of masters this replica's part. */
 static char *newest_at(const struct pd_parameter *p, int64_t t) {
-  bool master = pd.stage->has_masters && !p->frozen;
-  return master ? pd.arena + pd.stage->masters + p->state : pd_weights_at(p, t);
+  return has_master(p) ? pd_state_at(pd.stage->masters, p) : pd_weights_at(p, t);
 }
+
+/* Whether replicas have a part each of the newest weights in f32. */
+static bool newest_in_parts(const struct pd_parameter *p) { return has_master(p) && pd.stage->shards; }
 
 /* Whether this rank is the one that writes p. */
 static bool writes(const struct pd_parameter *p) { return p->owner == pd.stage->stage && !pd.replica; }
@@ -46,37 +50,71 @@ static bool newest_is_rounded(const struct pd_parameter *p) {
   return p->bf16 && (p->frozen || !pd.stage->has_masters);
 }
 
+/* All of a parameter whose master has parts, while it is filled. */
+static float *in_parts;
+
 float *pd_fill_newest(const struct pd_parameter *p, int64_t t) {
-  return pd_fill(newest_at(p, t), p->elements, newest_is_rounded(p));
+  if (!newest_in_parts(p)) return pd_fill(newest_at(p, t), p->elements, newest_is_rounded(p));
+  return in_parts = pd_allocate(sizeof *in_parts * (size_t)p->elements);
+}
+
+/* Where p's working copy has that element. */
+static char *working_at(const struct pd_parameter *p, int64_t t, int64_t first) {
+  return pd_weights_at(p, t) + (size_t)first * (p->bf16 ? 2 : sizeof(float));
+}
+
+static void fill_parts(const struct pd_parameter *p, int64_t t) {
+  struct pd_slice own = pd_own_part(p);
+  memcpy(pd_fill(pd_weights_at(p, t), p->elements, p->bf16), in_parts, (size_t)p->elements * sizeof(float));
+  pd_filled(pd_weights_at(p, t), p->elements, p->bf16);
+  if (own.n) {
+    float *master = (float *)newest_at(p, t) + own.first;
+    memcpy(pd_fill(master, own.n, false), in_parts + own.first, (size_t)own.n * sizeof(float));
+    pd_filled(master, own.n, false);
+  }
+  free(in_parts);
 }
 
 void pd_newest_filled(const struct pd_parameter *p, int64_t t, const float *w) {
   if (p->frozen && p->bf16) keep_unrounded(p, w);
-  pd_filled(newest_at(p, t), p->elements, newest_is_rounded(p));
-  if (pd.stage->has_masters && !p->frozen)
-    pd_round(pd_weights_at(p, t), (const float *)newest_at(p, t), p->elements, p->bf16);
+  if (newest_in_parts(p)) {
+    fill_parts(p, t);
+  } else {
+    pd_filled(newest_at(p, t), p->elements, newest_is_rounded(p));
+    if (has_master(p)) pd_round(pd_weights_at(p, t), (const float *)newest_at(p, t), p->elements, p->bf16);
+  }
   float *average = pd_average_at(p); /* until the first update */
-  if (average) pd_round(average, (const float *)newest_at(p, t), p->elements, false);
+  struct pd_slice own = pd_own_part(p);
+  if (average && own.n) pd_round(average + own.first, (const float *)newest_at(p, t) + own.first, own.n, false);
 }
 
 float *pd_average_at(const struct pd_parameter *p) {
   const struct pd_stage *s = pd.stage;
-  if (!(s->ema > 0) || p->frozen) return NULL;
-  return (float *)(pd.arena + s->averages + (s->has_masters ? p->state : p->offset));
+  return s->ema > 0 && !p->frozen ? (float *)pd_state_at(s->averages, p) : NULL;
 }
 
 void pd_read_averages(int64_t t, bool averages) {
   const struct pd_stage *s = pd.stage;
-  for (int i = 0; i < s->n_parameters && s->has_masters; i++) {
+  if (!(s->ema > 0) || !(s->has_masters || s->shards)) return; /* passes read the averages themselves */
+  for (int i = 0; i < s->n_parameters; i++) {
     const struct pd_parameter *p = &s->parameters[i];
-    const float *average = pd_average_at(p);
-    if (average)
-      pd_round(pd_weights_at(p, t), averages ? average : (const float *)newest_at(p, t), p->elements, p->bf16);
+    float *average = pd_average_at(p), *newest = (float *)newest_at(p, t);
+    struct pd_slice own = pd_own_part(p);
+    if (!average || !own.n) continue;
+    if (s->has_masters)
+      pd_round(working_at(p, t, own.first), (averages ? average : newest) + own.first, own.n, p->bf16);
+    else
+      pd_swap_part(average + own.first, newest + own.first, own.n);
+  }
+  if (s->shards) {
+    pd_share_weights(t);
+    pd_await_weights(t);
   }
 }
 
 const float *pd_view_newest(const struct pd_parameter *p, int64_t t) {
   const float *kept = unrounded ? unrounded[p - pd.stage->parameters] : NULL;
+  if (newest_in_parts(p)) return pd_whole(p, (const float *)newest_at(p, t), p->elements);
   return kept ? kept : pd_view(newest_at(p, t), p->elements, newest_is_rounded(p));
 }
 
@@ -175,8 +213,10 @@ static void copy_out(const struct pd_parameter *p, const float *w, int64_t first
 
 static bool saves_raw;
 
+/* Of replicas that have parts of it all come here together: the first gets it. */
 static const float *view_saved(const struct pd_parameter *p) {
   const float *average = saves_raw ? NULL : pd_average_at(p);
+  if (average && pd.stage->shards) return pd_whole(p, average, p->elements);
   return average ? pd_view(average, p->elements, false) : pd_view_newest(p, pd.steps);
 }
 
@@ -274,7 +314,10 @@ void pd_save_weights(const char *path, bool raw) {
   else
     for (int order = 0; order < s->n_model_parameters; order++)
       for (int i = 0; i < s->n_parameters; i++)
-        if (s->parameters[i].order == order && writes(&s->parameters[i])) send_pieces(&s->parameters[i], piece);
+        if (s->parameters[i].order == order && writes(&s->parameters[i]))
+          send_pieces(&s->parameters[i], piece);
+        else if (s->parameters[i].order == order && s->parameters[i].owner == s->stage && s->shards)
+          view_saved(&s->parameters[i]);
   pd_free_entries(entries);
   free(writer);
   free(piece);

@@ -113,8 +113,10 @@ static void exchanged(const StageKernels *k, const Program *program, Allocation 
         bytes += (elements * 4 + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
       }
   }
+  int replicas = program->replicas;
   a->reduced_offset = a->bytes + bytes;
-  a->reduced_bytes = (program->replicas - 1) * shard_bytes(a->accumulators_bytes, program->replicas);
+  a->reduced_bytes = (replicas - 1) * (a->shard ? shard_gradient_bytes(k, a->shard, replicas)
+                                                : shard_bytes(a->accumulators_bytes, replicas));
   section(a, SECTION_EXCHANGED, bytes + a->reduced_bytes, program->exchanges);
 }
 
@@ -257,38 +259,59 @@ static int64_t largest_scratch(const LoweredStage *s, const UpdateRule *rule) {
   return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
-/* A struct of all weights that are updated in f32. */
-static int64_t state_bytes(const StageKernels *k, bool *rounded) {
-  Ints members = allocation_members(k, BUFFER_WEIGHT, -1);
-  int64_t bytes = 0;
-  *rounded = false;
-  for (int i = 0; i < members.n; i++) {
-    Buffer b = k->buffers.at[members.at[i]];
-    *rounded |= b.bf16;
-    b.bf16 = false;
-    bytes += buffer_bytes(&b);
-  }
-  return bytes;
+/* Whether some weights are stored in bf16: the optimizer needs f32 masters of them. */
+static bool has_rounded_weights(const StageKernels *k) {
+  bool rounded = false;
+  for (int i = 0; i < k->buffers.n; i++)
+    rounded |= k->buffers.at[i].kind == BUFFER_WEIGHT && k->buffers.at[i].bf16;
+  return rounded;
 }
 
-/* Those like the parameters are structs of all, the others stand behind one another. */
-static void moments(const StageKernels *k, const UpdateRule *rule, Allocation *a) {
-  int64_t bytes = 0;
-  for (int m = 0; m < rule->n_moments; m++)
-    a->n_moments += !rule->moment_shape[m];
-  section(a, SECTION_MOMENTS, a->moments_bytes, a->n_moments);
+/* A struct of all weights that are updated in f32; what of it a replica keeps, where they share it. */
+static void size_state(const StageKernels *k, const Program *p, const UpdateRule *rule, Allocation *a) {
+  a->part_bytes = a->moments_bytes = state_offsets(k)[k->buffers.n];
+  if (!p->sharded)
+    return;
+  a->shard = shard_state(k, rule, p->replicas);
+  a->part_bytes = 0;
+  for (int r = 0; r < p->replicas; r++)
+    a->part_bytes = a->shard[r + 1] - a->shard[r] > a->part_bytes ? a->shard[r + 1] - a->shard[r] : a->part_bytes;
+}
+
+/* The replica that keeps a parameter's moments: where they are not shared, 0 stands for all. */
+static int keeper(const StageKernels *k, const Allocation *a, int param) {
+  const int64_t *offset = a->shard ? state_offsets(k) : NULL;
+  for (int i = 0; i < k->buffers.n && offset; i++)
+    if (k->buffers.at[i].kind == BUFFER_WEIGHT && k->buffers.at[i].param == param)
+      return shard_of(a->shard, offset[i], 0);
+  return 0;
+}
+
+/* Those of shapes of their own stand behind one another, those that different replicas keep beside each other. */
+static void own_moments(const StageKernels *k, const UpdateRule *rule, int replicas, Allocation *a) {
+  int64_t *bytes = alloc((size_t)replicas * sizeof *bytes), most = 0;
   for (int i = 0; i < k->params.n; i++)
     for (int m = 0; m < rule->n_moments; m++) {
       const Param *p = &k->graph->params.at[k->params.at[i]];
       if (!rule->moment_shape[m] || !is_trained(p))
         continue;
-      OwnMoment own = {k->params.at[i], m, a->bytes + bytes, moment_shape(rule, m, p)};
+      int replica = keeper(k, a, k->params.at[i]);
+      OwnMoment own = {k->params.at[i], m, replica, a->bytes + bytes[replica], moment_shape(rule, m, p)};
       if (!shape_elements(&own.shape))
         continue;
       push(&a->own_moments, own);
-      bytes += (shape_elements(&own.shape) * 4 + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+      bytes[replica] += (shape_elements(&own.shape) * 4 + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+      most = bytes[replica] > most ? bytes[replica] : most;
     }
-  section(a, SECTION_OWN_MOMENTS, bytes, 1);
+  section(a, SECTION_OWN_MOMENTS, most, 1);
+}
+
+/* Those like the parameters are structs of all. */
+static void moments(const StageKernels *k, const Program *p, const UpdateRule *rule, Allocation *a) {
+  for (int m = 0; m < rule->n_moments; m++)
+    a->n_moments += !rule->moment_shape[m];
+  section(a, SECTION_MOMENTS, a->part_bytes, a->n_moments);
+  own_moments(k, rule, p->replicas, a);
 }
 
 Allocation *allocate(const LoweredStage *stage, const Program *p, const Train *train) {
@@ -303,11 +326,10 @@ Allocation *allocate(const LoweredStage *stage, const Program *p, const Train *t
   a->weights_bytes = structs(k, a, SECTION_WEIGHTS, BUFFER_WEIGHT, -1, p->versions).bytes;
   structs(k, a, SECTION_FROZEN, BUFFER_FROZEN, -1, 1);
   a->accumulators_bytes = structs(k, a, SECTION_GRADIENTS, BUFFER_ACCUMULATOR, -1, p->accumulators).bytes;
-  bool rounded; /* some weights are stored in bf16: the optimizer needs f32 masters of them */
-  a->moments_bytes = state_bytes(k, &rounded);
-  moments(k, rule, a);
-  section(a, SECTION_MASTERS, a->moments_bytes, rounded && !p->forward_only);
-  section(a, SECTION_AVERAGES, a->moments_bytes, train->ema > 0 && !p->forward_only);
+  size_state(k, p, rule, a);
+  moments(k, p, rule, a);
+  section(a, SECTION_MASTERS, a->part_bytes, has_rounded_weights(k) && !p->forward_only);
+  section(a, SECTION_AVERAGES, a->part_bytes, train->ema > 0 && !p->forward_only);
   exchanged(k, p, a);
   chunk_structs(k, p, a, SECTION_INPUTS, BUFFER_INPUT);
   chunk_structs(k, p, a, SECTION_RECEIVED, BUFFER_RECEIVED);

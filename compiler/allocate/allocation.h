@@ -61,9 +61,10 @@ typedef struct Exchanged {
   int64_t offset, elements;
 } Exchanged;
 
-/* An optimizer's moment of a parameter, in a shape of its own (optimizers/optimizer.h). */
+/* An optimizer's moment of a parameter, in a shape of its own (optimizers/optimizer.h). Of different replicas' parts
+ * of a sharded state, some have the same place. */
 typedef struct OwnMoment {
-  int param, moment;
+  int param, moment, replica;
   int64_t offset;
   Shape shape;
 } OwnMoment;
@@ -81,7 +82,9 @@ typedef struct Allocation {
   int64_t weights_bytes, accumulators_bytes, saved_bytes; /* one copy */
   int64_t
       moments_bytes; /* one copy of a moment of all parameters, in their shapes; of masters and averages, too */
-  int n_moments;     /* of such moments; the others: */
+  int64_t *shard; /* where replicas share that: replica r has its bytes from shard[r] to shard[r + 1]; else NULL */
+  int64_t part_bytes; /* of it in the arena: the largest part, or all of it */
+  int n_moments;      /* of such moments; the others: */
   Vec(OwnMoment) own_moments;
   int64_t scratch_offset, scratch_bytes; /* the largest kernel's */
   Section section[SECTION_COUNT];        /* with several chunks, where each has its own: all of them as one copy */
@@ -111,6 +114,20 @@ static inline int64_t buffer_bytes(const Buffer *b) {
 /* The times of a temporary's or saved value's first and last use: one unit a kernel, forward, backward and weights
  * pass one after the other. */
 void allocation_live_range(const StageKernels *k, const Buffer *b, int *first, int *last);
+
+/* ---- an optimizer's state in parts (shards.c) -------------------------------------------------- */
+
+/* The runtime works on parameters in tiles of so many elements (PD_TILE of runtime/internal.h); no tile is divided. */
+enum { SHARD_TILE = 16384 };
+/* Cuts the struct of all weights that are updated, in f32, into one part for each replica, as even as whole tiles let
+ * them be, or, for a rule over whole tensors, whole parameters: replicas + 1 offsets into it. */
+int64_t *shard_state(const StageKernels *k, const UpdateRule *rule, int replicas);
+/* The replica that a parameter's element belongs to; `state`: where the parameter stands in the struct. */
+int shard_of(const int64_t *shard, int64_t state, int64_t element);
+/* By buffer index: where a weight stands in that struct. */
+int64_t *state_offsets(const StageKernels *k);
+/* Bytes of the gradients that belong to the part which has most of them: what a rank receives from each other. */
+int64_t shard_gradient_bytes(const StageKernels *k, const int64_t *shard, int replicas);
 
 /* ---- packing (pack.c) ------------------------------------------------------------------------ */
 

@@ -26,6 +26,7 @@ typedef struct ArenaRange {
   int64_t from, end;
   int first, last;
   const char *name;
+  int replica; /* 1 + the only one that has it; 0: all have */
 } ArenaRange;
 typedef Vec(ArenaRange) ArenaRanges;
 
@@ -33,7 +34,7 @@ static void add_buffer(const StageKernels *k, const Program *p, const Allocation
   const Buffer *b = &k->buffers.at[i];
   const Location *s = &a->buffer[i];
   const char *name = b->comment ? b->comment : b->name;
-  ArenaRange h = {s->offset, s->offset + b->elements * element_bytes(b), -1, -1, name};
+  ArenaRange h = {s->offset, s->offset + b->elements * element_bytes(b), -1, -1, name, 0};
   bool temporary = b->kind == BUFFER_TEMPORARY;
   if (temporary && b->region >= 0) {
     int64_t frame = b->backward ? a->frame_backward[b->region] : a->frame[b->region];
@@ -93,6 +94,7 @@ static void verify_apart(const StageKernels *k, const Allocation *a, ArenaRanges
     for (int j = i + 1; j < ranges->n && ranges->at[j].from < x->end; j++) {
       const ArenaRange *y = &ranges->at[j];
       bool together = x->first < 0 || y->first < 0 || (x->first <= y->last && y->first <= x->last);
+      together &= !x->replica || !y->replica || x->replica == y->replica;
       if (together && x->from < y->end)
         BUG("stage %d: '%s' and '%s' overlap while both are alive", k->stage, x->name, y->name);
     }
@@ -106,28 +108,30 @@ void allocation_verify(const StageKernels *k, const Program *p, const Allocation
   verify_saved(k, p, a);
   verify_late(k, p, a);
   for (int i = 0; i < a->n_moments; i++) {
-    int64_t from = a->section[SECTION_MOMENTS].offset + i * a->moments_bytes;
-    push(&ranges, (ArenaRange){from, from + a->moments_bytes, -1, -1, "moments"});
+    int64_t from = a->section[SECTION_MOMENTS].offset + i * a->part_bytes;
+    push(&ranges, (ArenaRange){from, from + a->part_bytes, -1, -1, "moments", 0});
   }
   for (int i = 0; i < a->own_moments.n; i++) {
     const OwnMoment *m = &a->own_moments.at[i];
-    push(&ranges, (ArenaRange){m->offset, m->offset + shape_elements(&m->shape) * 4, -1, -1, "moment"});
+    push(&ranges, (ArenaRange){m->offset, m->offset + shape_elements(&m->shape) * 4, -1, -1, "moment",
+                               a->shard ? m->replica + 1 : 0});
   }
   for (SectionKind kind = SECTION_MASTERS; kind <= SECTION_AVERAGES; kind++) {
     const Section *s = &a->section[kind];
     if (s->copies > 0)
-      push(&ranges, (ArenaRange){s->offset, s->offset + s->bytes, -1, -1, s->name});
+      push(&ranges, (ArenaRange){s->offset, s->offset + s->bytes, -1, -1, s->name, 0});
   }
   const Section *exchanged = &a->section[SECTION_EXCHANGED];
   for (int copy = 0; copy < exchanged->copies; copy++) {
     int64_t at = copy * exchanged->bytes;
     for (int i = 0; i < a->exchanged.n; i++) {
       const Exchanged *e = &a->exchanged.at[i];
-      push(&ranges, (ArenaRange){at + e->offset, at + e->offset + e->elements * 4, -1, -1, "exchanged gradient"});
+      push(&ranges,
+           (ArenaRange){at + e->offset, at + e->offset + e->elements * 4, -1, -1, "exchanged gradient", 0});
     }
     at += a->reduced_offset;
-    push(&ranges, (ArenaRange){at, at + a->reduced_bytes, -1, -1, "replicas' gradients"});
+    push(&ranges, (ArenaRange){at, at + a->reduced_bytes, -1, -1, "replicas' gradients", 0});
   }
-  push(&ranges, (ArenaRange){a->scratch_offset, a->scratch_offset + a->scratch_bytes, -1, -1, "scratch"});
+  push(&ranges, (ArenaRange){a->scratch_offset, a->scratch_offset + a->scratch_bytes, -1, -1, "scratch", 0});
   verify_apart(k, a, &ranges);
 }

@@ -46,6 +46,8 @@ static const Option options[] = {
     {"--microbatches", "M", COUNT, AT(layers.microbatches), NULL, "of a profile of layers: so many make a batch"},
     {"--recompute", "MODE", CHOICE, AT(plan.recompute), "off|on|auto",
      "on, off or auto: rerun forward in backward"},
+    {"--shard-optimizer", NULL, FLAG, AT(plan.shard_optimizer), NULL,
+     "replicas keep and update a part of the optimizer's state each (else where memory asks for it)"},
     {"--ahead", "1|2", CHOICE, AT(plan.ahead), "|1|2", "2: one microbatch more in flight between stages"},
     {"--threads", "N", COUNT, AT(plan.target.threads), NULL, "threads a rank (default: processors over ranks)"},
     {"--cluster", "CLUSTER", TEXT, AT(cluster), NULL,
@@ -396,7 +398,7 @@ static bool is_among(const char *name, const char *const *names, size_t n) {
 static void check_show(Options *o, const bool *given) {
   static const char *const planning[] = {"-n",         "--stages", "--replicas",  "--split", "--microbatch",
                                          "--schedule", "--delay",  "--recompute", "--ahead", "--threads",
-                                         "--cluster",  "--memory", "--profile",   "--plan"};
+                                         "--cluster",  "--memory", "--profile",   "--plan",  "--shard-optimizer"};
   static const char *const no_use[] = {"-o", "--generate",   "--compare", "--report",      "--emit",
                                        "-S", "--stop-after", "-###",      "-fsyntax-only", "-MD"};
   static const char *const own[] = {"--depth", "--svg", "--dot"};

@@ -150,7 +150,7 @@ static void print_header(Emit *e) {
 static void constant(Emit *e, const char *name, int64_t value, const char *comment) {
   char *text = format("  %s = %" PRId64 ",", name, value);
   if (comment)
-    text_add(&e->out, "%-22s/* %s */\n", text, comment);
+    text_add(&e->out, "%-21s /* %s */\n", text, comment);
   else
     text_add(&e->out, "%s\n", text);
 }
@@ -195,6 +195,8 @@ static void training_constants(Emit *e) {
     constant(e, "WEIGHTS_LAG", p->weights_lag,
              format("%s by which weights' gradients follow their backward", turns));
   constant(e, "ACCUMULATORS", p->accumulators, "sets of gradients");
+  if (is_sharded(e))
+    constant(e, "STATE_PART", e->allocation->part_bytes, "bytes of a moment on this replica");
 }
 
 static void print_constants(Emit *e) {
@@ -252,8 +254,12 @@ static bool uses_weights(const Emit *e, PassKind kind) {
   return false;
 }
 
+static bool has_version(const Emit *e) {
+  return uses_weights(e, PASS_FORWARD) || uses_weights(e, PASS_BACKWARD) || uses_weights(e, PASS_WEIGHTS);
+}
+
 static void print_version(Emit *e) {
-  if (!uses_weights(e, PASS_FORWARD) && !uses_weights(e, PASS_BACKWARD) && !uses_weights(e, PASS_WEIGHTS))
+  if (!has_version(e))
     return;
   text_add(&e->out,
            "/* The version of the weights that microbatch k uses, forward and backward: that of its batch");
@@ -401,10 +407,12 @@ static void print_microbatch(Emit *e) {
     text_add(&e->out, "/* Work is begun once, or twice where --audit compares what it wrote. */\n\n");
   for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
     const Work *w = &all[i].work;
-    const char *await =
-        !w->awaits ? ""
-                   : format("  pd_await_%s_slot(%s);\n", w->kind == PASS_FORWARD ? "activations" : "gradients",
-                            several ? "turn" : "k");
+    bool forward = w->kind == PASS_FORWARD && !w->recomputing;
+    const char *slot = !w->awaits ? ""
+                                  : format("  pd_await_%s_slot(%s);\n", forward ? "activations" : "gradients",
+                                           several ? "turn" : "k");
+    const char *parts = "  pd_await_weights(version(k)); /* the other replicas' parts */\n";
+    const char *await = format("%s%s", slot, forward && is_sharded(e) && has_version(e) ? parts : "");
     if (all[i].there)
       (several ? print_work_of_turn : print_work_of_microbatch)(e, w, await);
   }
@@ -446,10 +454,10 @@ static void print_optimizer(Emit *e) {
   text_list(&e->out, 14, "    pd_update(", &list, format("); /* %s */\n", update_rule(&e->g->train)->name));
 }
 
-/* The first argument of validate(), if it takes weights: the averages, where there are any; of those in bf16 the
- * runtime makes the newest copy (pd_read_averages). */
+/* The first argument of validate(), if it takes weights: the averages, where there are any; of those in bf16 or in parts
+ * the runtime makes the newest copy (pd_read_averages). */
 static const char *validated_weights(const Emit *e, const char *newest) {
-  bool averages = e->allocation->section[SECTION_AVERAGES].copies > 0 && !has_masters(e);
+  bool averages = e->allocation->section[SECTION_AVERAGES].copies > 0 && !has_masters(e) && !is_sharded(e);
   return !uses_weights(e, PASS_FORWARD) ? "" : averages ? "&arena->averages, " : newest;
 }
 
@@ -471,6 +479,8 @@ static void print_update(Emit *e) {
     text_add(&e->out, "  while (pd_begin(PD_UPDATE, t)) {\n");
     print_optimizer(e);
     text_add(&e->out, "    pd_end();\n  }\n");
+    if (is_sharded(e))
+      text_add(&e->out, "  pd_share_weights(t + 1); /* this replica's part goes to the others, theirs come */\n");
   }
   text_add(&e->out, "  if (pd_updated(t))\n    validate(%sk);\n}\n\n", validated_weights(e, "to, "));
 }

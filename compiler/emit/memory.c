@@ -82,6 +82,7 @@ const char *element_type(const Buffer *b) {
   return b->type == TYPE_TOKEN ? "int32_t" : b->bf16 ? "pd_bf16" : "float";
 }
 
+bool is_sharded(const Emit *e) { return e->allocation->shard && e->allocation->part_bytes > 0; }
 bool has_masters(const Emit *e) { return e->allocation->section[SECTION_MASTERS].copies > 0; }
 
 static bool nested(const Emit *e, int region) { return region >= 0 && e->k->regions.at[region].path[0]; }
@@ -281,23 +282,48 @@ static void exchanged_struct(Emit *e) {
     text_add(&e->out, "%s];\n", p->shape.rank ? "" : "1");
   }
   if (e->allocation->reduced_bytes > 0)
-    text_add(&e->out, "  alignas(64) char reduced[%" PRId64 "]; /* a shard of each other replica's */\n",
-             e->allocation->reduced_bytes);
+    text_add(&e->out, "  alignas(64) char reduced[%" PRId64 "]; /* a %s of each other replica's */\n",
+             e->allocation->reduced_bytes, is_sharded(e) ? "part" : "shard");
   text_add(&e->out, "};\n\n");
 }
 
-const char *own_moment_member(const Emit *e, const OwnMoment *m) {
+static const char *own_moment_name(const Emit *e, const OwnMoment *m) {
   return format("%s_%d", c_identifier(e->g->params.at[m->param].name), m->moment + 1);
 }
 
+const char *own_moment_member(const Emit *e, const OwnMoment *m) {
+  const char *name = own_moment_name(e, m);
+  return is_sharded(e) ? format("of_%d.%s", m->replica, name) : name;
+}
+
+/* NULL: it has none. */
+static char *own_moment_members(const Emit *e, int replica, int indent) {
+  Text out = {0};
+  for (int i = 0; i < e->allocation->own_moments.n; i++) {
+    const OwnMoment *m = &e->allocation->own_moments.at[i];
+    if (m->replica == replica)
+      text_add(&out, "%*salignas(64) float %s[%" PRId64 "];\n", indent, "", own_moment_name(e, m),
+               shape_elements(&m->shape));
+  }
+  return out.at;
+}
+
+/* Of replicas that share them, each has its own. */
 static void own_moments_struct(Emit *e) {
   if (e->allocation->own_moments.n == 0)
     return;
-  text_add(&e->out, "struct own_moments { /* the optimizer's, in shapes that are not the parameters' */\n");
-  for (int i = 0; i < e->allocation->own_moments.n; i++) {
-    const OwnMoment *m = &e->allocation->own_moments.at[i];
-    text_add(&e->out, "  alignas(64) float %s[%" PRId64 "];\n", own_moment_member(e, m),
-             shape_elements(&m->shape));
+  if (!is_sharded(e)) {
+    text_add(&e->out,
+             "struct own_moments { /* the optimizer's, in shapes that are not the parameters' */\n%s};\n\n",
+             own_moment_members(e, 0, 2));
+    return;
+  }
+  text_add(&e->out,
+           "union own_moments { /* the optimizer's, in shapes that are not the parameters': a part each */\n");
+  for (int r = 0; r < e->p->replicas; r++) {
+    char *members = own_moment_members(e, r, 4);
+    if (members)
+      text_add(&e->out, "  struct {\n%s  } of_%d;\n", members, r);
   }
   text_add(&e->out, "};\n\n");
 }
@@ -337,6 +363,19 @@ static void add_chunk_parts(const Emit *e, Parts *parts, SectionKind first, Sect
   }
 }
 
+/* Copies of the struct of all weights that are updated, or of this replica's part of it. */
+static void add_state(const Emit *e, Parts *parts, SectionKind kind, const char *name, int copies,
+                      const char *comment) {
+  const Section *section = &e->allocation->section[kind];
+  const char *number = kind == SECTION_MOMENTS ? format("%d", copies) : NULL;
+  if (is_sharded(e))
+    add_part(parts, section, "alignas(64) char", name,
+             format("%s%sSTATE_PART", number ? number : "", number ? "][" : ""),
+             format("%s: this replica's part", comment));
+  else
+    add_part(parts, section, e->state_type, name, number, comment);
+}
+
 static Parts arena_parts(const Emit *e) {
   const Allocation *l = e->allocation;
   const Section *s = l->section;
@@ -349,10 +388,11 @@ static Parts arena_parts(const Emit *e) {
   add_part(&parts, &s[SECTION_FROZEN], "struct frozen", "frozen", NULL, "of all versions");
   add_part(&parts, &s[SECTION_GRADIENTS], e->gradients_type, "gradients", "ACCUMULATORS",
            "of batch t: gradients[t % ACCUMULATORS]");
-  add_part(&parts, &s[SECTION_MOMENTS], e->state_type, "moments", format("%d", l->n_moments), "the optimizer's");
-  add_part(&parts, &s[SECTION_OWN_MOMENTS], "struct own_moments", "own_moments", NULL, "the optimizer's, too");
-  add_part(&parts, &s[SECTION_MASTERS], e->state_type, "masters", NULL, "the newest weights in f32");
-  add_part(&parts, &s[SECTION_AVERAGES], e->state_type, "averages", NULL, "of the weights, over the updates");
+  add_state(e, &parts, SECTION_MOMENTS, "moments", l->n_moments, "the optimizer's");
+  add_part(&parts, &s[SECTION_OWN_MOMENTS], is_sharded(e) ? "union own_moments" : "struct own_moments",
+           "own_moments", NULL, "the optimizer's, too");
+  add_state(e, &parts, SECTION_MASTERS, "masters", 1, "the newest weights in f32");
+  add_state(e, &parts, SECTION_AVERAGES, "averages", 1, "of the weights, over the updates");
   add_part(&parts, &s[SECTION_EXCHANGED], "struct exchanged", "exchanged", format("%d", e->p->exchanges),
            e->p->exchanges > 1 ? format("of batch t: exchanged[t %% %d]", e->p->exchanges) : NULL);
   add_chunk_parts(e, &parts, SECTION_INPUTS, SECTION_GRADIENTS_SENT);

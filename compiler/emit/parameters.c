@@ -209,6 +209,15 @@ void parameter_table(Emit *e) {
 
 /* ---- moments of shapes of their own ---------------------------------------------------------- */
 
+/* One that is like the parameter: where the replica has it that keeps it. */
+static Name like_moment(const Emit *e, int moment, int weight, const char *member) {
+  if (!is_sharded(e))
+    return internf(".offset = offsetof(struct arena, moments[%d].%s)", moment, member);
+  int64_t state = state_offsets(e->k)[weight], *shard = e->allocation->shard;
+  return internf(".offset = offsetof(struct arena, moments[%d]) + offsetof(%s, %s) - %" PRId64, moment,
+                 e->state_type, member, shard[shard_of(shard, state, 0)]);
+}
+
 void moment_table(Emit *e) {
   const UpdateRule *rule = update_rule(&e->g->train);
   if (!e->allocation->own_moments.n)
@@ -217,7 +226,8 @@ void moment_table(Emit *e) {
                     "static const struct pd_moment own_moments[] = {\n");
   for (int i = 0, own = 0; i < e->k->params.n; i++) {
     const Param *p = &e->g->params.at[e->k->params.at[i]];
-    const char *member = member_path(e, find_weight(e, e->k->params.at[i]));
+    int weight = find_weight(e, e->k->params.at[i]);
+    const char *member = member_path(e, weight);
     for (int m = 0, like = 0; m < rule->n_moments; m++) {
       Shape shape = moment_shape(rule, m, p);
       Names fields = {0};
@@ -227,7 +237,7 @@ void moment_table(Emit *e) {
         push(&fields, internf(".offset = offsetof(struct arena, own_moments.%s)",
                               own_moment_member(e, &e->allocation->own_moments.at[own++])));
       else
-        push(&fields, internf(".offset = offsetof(struct arena, moments[%d].%s)", like++, member));
+        push(&fields, like_moment(e, like++, weight, member));
       push(&fields, shape_fields(&shape));
       text_list(&e->out, 3, "  {", &fields, "},\n");
     }

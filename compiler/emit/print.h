@@ -130,6 +130,7 @@ int64_t workspace_offset(const Emit *e, int buffer);
 char *array_text(const Emit *e, const Buffer *b); /* "MICROBATCH * 128 * 256" */
 const char *element_type(const Buffer *b);        /* "float" */
 bool has_masters(const Emit *e);
+bool is_sharded(const Emit *e); /* its replicas keep a part of the optimizer's state each */
 
 /* ---- regions.c */
 void find_families(Emit *e); /* after name_members: what shares functions has structs with the same members */

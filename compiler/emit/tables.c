@@ -384,6 +384,14 @@ static void train_fields(Emit *e) {
   lr_fields(e);
 }
 
+/* Where each replica's part of the optimizer's state starts, and the last one's ends. */
+static void shard_field(Emit *e) {
+  Names list = {0};
+  for (int r = 0; r <= e->p->replicas; r++)
+    push(&list, internf("%" PRId64, e->allocation->shard[r]));
+  list_field(e, "shards", "size_t", &list, ",\n");
+}
+
 static void memory_fields(Emit *e) {
   const Allocation *l = e->allocation;
   text_add(&e->out, "  .planned_peak_bytes = planned_peak_bytes, .arena_bytes = sizeof(struct arena),\n");
@@ -416,13 +424,14 @@ static void memory_fields(Emit *e) {
              "  .moments = offsetof(struct arena, %smoments), .n_moments = %d, .own_moments = own_moments,\n",
              l->n_moments ? "" : "own_", update_rule(&e->g->train)->n_moments);
   else if (l->section[SECTION_MOMENTS].copies)
-    text_add(&e->out,
-             "  .moments = offsetof(struct arena, moments), .moments_stride = sizeof(%s), .n_moments = %d,\n",
-             e->state_type, l->n_moments);
+    text_add(&e->out, "  .moments = offsetof(struct arena, moments), .moments_stride = %s, .n_moments = %d,\n",
+             is_sharded(e) ? "STATE_PART" : format("sizeof(%s)", e->state_type), l->n_moments);
   if (update_rule(&e->g->train)->scratch && l->scratch_bytes > 0)
     text_add(&e->out, "  .scratch = offsetof(struct arena, scratch),\n");
   if (has_masters(e))
     text_add(&e->out, "  .has_masters = true, .masters = offsetof(struct arena, masters),\n");
+  if (is_sharded(e))
+    shard_field(e);
   if (l->section[SECTION_AVERAGES].copies)
     text_add(&e->out, "  .averages = offsetof(struct arena, averages), .ema = %s,\n",
              double_literal(e->g->train.ema));

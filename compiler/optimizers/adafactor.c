@@ -29,6 +29,7 @@ static int64_t scratch(const Param *of, const Library *library) {
 
 /* Gradients are read for rows, columns, the step's size and the step, weights for their norm and the step. */
 static const UpdateRule rule = {.name = "adafactor",
+                                .whole_tensors = true,
                                 .n_moments = 3,
                                 .moment_shape = {rows, columns, vector},
                                 .traffic = 7,

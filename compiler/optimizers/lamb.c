@@ -11,7 +11,8 @@ static int64_t scratch(const Param *of, const Library *library) {
 }
 
 /* Weights are read for their norm besides, and moments and weights for the step. */
-static const UpdateRule rule = {.name = "lamb", .n_moments = 2, .traffic = 5, .scratch = scratch};
+static const UpdateRule rule = {
+    .name = "lamb", .whole_tensors = true, .n_moments = 2, .traffic = 5, .scratch = scratch};
 
 const Optimizer optimizer_lamb = {
     .name = "lamb",

@@ -41,6 +41,7 @@ static double products(const Train *t, const Param *of) {
 /* Of a hidden matrix the gradient is read, the weights read and written, what becomes the step written, normalised
  * and read, products apart. */
 static const UpdateRule rule = {.name = "muon",
+                                .whole_tensors = true,
                                 .n_moments = 2,
                                 .moment_shape = {NULL, second},
                                 .traffic = 7,

@@ -32,7 +32,8 @@ typedef Shape MomentShape(const Param *of);
 extern const Shape no_moment;
 
 typedef struct UpdateRule {
-  const char *name; /* struct pd_optimizer pd_<name> of the runtime */
+  const char *name;   /* struct pd_optimizer pd_<name> of the runtime */
+  bool whole_tensors; /* it sees a parameter at once; else element by element */
   int n_moments;
   MomentShape *moment_shape[MAX_MOMENTS]; /* NULL: the parameter's. Rules that go by elements have only such */
   /* How often an update reads or writes as many bytes as the parameter has, the moments apart: an elementwise rule

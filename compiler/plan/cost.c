@@ -72,6 +72,7 @@ Copies copies_of_stage(const Planner *r, const Placement *at, const StageAhead *
                          : traits->every_round ? 1 + (int)((kept - 1 + turns - 1) / turns)
                                                : 1,
               .masters = r->target.precision == PRECISION_BF16 && !r->subject.inference,
+              .sharded = r->form.shard_optimizer && s->replicas > 1,
               .accumulators = lags ? 2 : 1,
               .saved = kept,
               .received = s->first ? 1 : kept + 1,
@@ -111,6 +112,7 @@ Copies *copies(const Planner *r, const Pipeline *form, const Placement *at, int6
                     .exchanges = p->exchanges,
                     .weights = p->versions,
                     .masters = r->target.precision == PRECISION_BF16 && !r->subject.inference,
+                    .sharded = p->sharded,
                     .accumulators = p->accumulators,
                     .saved = slots->saved,
                     .received = slots->received,

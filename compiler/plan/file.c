@@ -85,6 +85,8 @@ char *plan_json(const Graph *g, const Pieces *p, const Plan *plan) {
     text_add(&t, ",\n  ");
     json_int(&t, "chunks", l->chunks);
   }
+  if (l->shard_optimizer)
+    text_add(&t, ",\n  \"shard_optimizer\": true");
   text_add(&t, ",\n  ");
   json_int(&t, "batch", l->batch);
   text_add(&t, ",\n  ");
@@ -167,6 +169,8 @@ static bool settings_fit(const PlanFile *f) {
   ScheduleTraits traits = schedule_traits(l->schedule);
   if (l->chunks > 1 && !traits.chunks)
     return not_for(f, "chunks");
+  if (l->shard_optimizer && (!traits.replicas || traits.forward_only))
+    return not_for(f, "shard_optimizer");
   for (int i = 0; i < f->parts; i++)
     if (f->part[i].ahead > 1 && !traits.looks_ahead)
       return not_for(f, format("stages[%d].ahead", i));

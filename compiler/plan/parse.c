@@ -155,6 +155,8 @@ static bool read_settings(const JsonPlace *top, Pipeline *p) {
   if (is_there(top, "chunks") && !json_get_int(top, "chunks", 1, MAX_CHUNKS, &chunks))
     return false;
   p->chunks = (int)chunks;
+  if (is_there(top, "shard_optimizer") && !json_get_bool(top, "shard_optimizer", &p->shard_optimizer))
+    return false;
   return !is_there(top, "vertical_sync") || json_get_bool(top, "vertical_sync", &p->vertical_sync);
 }
 
@@ -201,7 +203,8 @@ bool plan_file_read(const char *path, PlanUse use, PlanFile *out) {
       "model",      "schedule",      "vertical_sync", "chunks",    "batch",
       "microbatch", "microbatches",  "target",        "precision", "threads",
       "stages",     "batch_seconds", "costs",         "why",       "cache_bytes_a_token",
-      "device",     "cluster",       "adjacent",      "backward",  NULL};
+      "device",     "cluster",       "adjacent",      "backward",  "shard_optimizer",
+      NULL};
   *out = (PlanFile){0};
   JsonPlace top = {.path = ""};
   top.object = out->json = json_load(path, &top.file);

@@ -53,6 +53,7 @@ typedef struct Copies {
   int exchanges; /* sets of buffers for what replicas send each other */
   int weights;   /* versions */
   bool masters;  /* beside the versions */
+  bool sharded;  /* replicas keep a part of moments and masters each, and update that */
   int accumulators;
   int saved; /* with recomputation: 1 */
   int received, sent, gradients, inputs;

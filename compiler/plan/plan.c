@@ -124,6 +124,59 @@ static void tell_unused_ranks(const Planner *r, const Plan *plan) {
   help(d, "'mpirun -n %d' launches the programs", used);
 }
 
+/* Where the state may be shared, and nobody said so. */
+static bool may_shard(const Planner *r) {
+  const PlanRequest *q = r->request;
+  return !q->shard_optimizer && r->traits.replicas && !r->traits.forward_only &&
+         (r->free_replicas || !form_is_plain(&r->form));
+}
+
+static bool is_sharded(const Plan *plan) {
+  return plan->pipeline.shard_optimizer && !form_is_plain(&plan->pipeline);
+}
+
+/* Nothing fits, or something is recomputed only to fit. */
+static bool asks_for_memory(const Plan *plan, const PlanRequest *q) {
+  bool any = !plan;
+  for (int i = 0; plan && q->recompute == RECOMPUTE_AUTO && i < plan->pipeline.n_stages; i++)
+    any |= plan->pipeline.recompute[i];
+  return any;
+}
+
+static Plan *plan_as_said(const Graph *g, const Pieces *p, const PlanRequest *request, Plan **runners_up, int n);
+
+/* Of the plans with whole states and with shared ones the faster; the second are looked at only where memory is what
+ * the first lack. Both compute the same. */
+static Plan *plan_by_need(const Graph *g, const Pieces *p, const PlanRequest *request, Plan **runners_up, int n) {
+  static const double WORTH = 0.99;
+  PlanRequest whole = *request, shared = *request;
+  whole.refusal = shared.refusal = SAY_NOTHING;
+  shared.shard_optimizer = true;
+  int mark = diagnostics_mark();
+  Plan *plan = plan_as_said(g, p, &whole, runners_up, n);
+  if (!asks_for_memory(plan, request))
+    return plan;
+  int second = diagnostics_mark();
+  Plan *other = plan_as_said(g, p, &shared, NULL, 0);
+  diagnostics_forget(second);
+  bool better = other && is_sharded(other) && (!plan || other->batch_seconds < WORTH * plan->batch_seconds);
+  if (plan && !better)
+    return plan;
+  diagnostics_forget(mark);
+  for (int i = 0; i < n; i++)
+    runners_up[i] = NULL;
+  return plan_as_said(g, p, better ? &shared : request, runners_up, n);
+}
+
+/* Said in vain. */
+static void tell_not_sharded(const Planner *r, const Plan *plan) {
+  if (!r->request->shard_optimizer || is_sharded(plan))
+    return;
+  Diagnostic *d =
+      warning_at(NO_SPAN, "PD0512", "--shard-optimizer: no stage has replicas that could share a state");
+  help(d, "'--replicas 2' runs every stage on two ranks");
+}
+
 Plan *plan_make(const Graph *g, const Pieces *p, const PlanRequest *request, Plan **runners_up, int n) {
   if (!delay_suits(g, request))
     return NULL;
@@ -131,6 +184,14 @@ Plan *plan_make(const Graph *g, const Pieces *p, const PlanRequest *request, Pla
     return take(g, p, request);
   if (schedule_open(g, request))
     return plan_open_schedule(g, p, request, runners_up, n);
+  int mark = diagnostics_mark();
+  Planner r;
+  bool may = planner_prepare(&r, g, p, request, NULL) && may_shard(&r);
+  diagnostics_forget(mark); /* it is prepared once more */
+  return (may ? plan_by_need : plan_as_said)(g, p, request, runners_up, n);
+}
+
+static Plan *plan_as_said(const Graph *g, const Pieces *p, const PlanRequest *request, Plan **runners_up, int n) {
   Planner r;
   if (!planner_prepare(&r, g, p, request, NULL))
     return NULL;
@@ -143,6 +204,7 @@ Plan *plan_make(const Graph *g, const Pieces *p, const PlanRequest *request, Pla
     return NULL;
   }
   name_devices(&r, plan);
+  tell_not_sharded(&r, plan);
   tell_unused_ranks(&r, plan);
   tell_scaled(&r);
   if (!request->microbatch)
@@ -170,6 +232,7 @@ void plan_verify(const Graph *g, const Pieces *p, const Plan *plan) {
   ensure(l->chunks >= 1 && l->chunks <= MAX_CHUNKS);
   ensure(l->chunks == 1 || traits.chunks);
   ensure(!l->vertical_sync || traits.every_round);
+  ensure(!l->shard_optimizer || traits.replicas);
   ensure(form_is_plain(l) || traits.replicas);
   ensure(schedule_allows(l, l->microbatches));
   for (int i = 0; i < l->n_stages; i++) {

@@ -78,6 +78,7 @@ typedef struct PlanRequest {
   int ahead;            /* h of docs/schedules.md; 0: free */
   int64_t microbatch;
   Recompute recompute;
+  bool shard_optimizer; /* else where memory asks for it */
   const char *schedule; /* --schedule; "auto": the fastest that `delay` allows */
   Delay delay;
   Target target;    /* threads 0: processors / ranks */

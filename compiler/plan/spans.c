@@ -112,6 +112,10 @@ StageShare span_share(const Spans *s, const Copies *at, int first, int end, bool
   const Wiring *w = &at->wiring;
   double passage = span_passage(s, w, first, end, recompute), update = span_update(s, first, end) * c->share;
   double reduce = reduce_seconds(s, w, first, end) * c->share;
+  if (at->sharded) { /* at least: half of the messages bring sums, and others carry the updated parts */
+    update /= at->replicas;
+    reduce /= 2;
+  }
   double pace = c->beside ? pace_of_links(c, w, first, end) : 0;
   StageShare t = {.work = passage / at->replicas};
   if (c->overlapped) {
@@ -140,7 +144,8 @@ static int64_t gradient_bytes(const Copies *at, int64_t one_set) {
 
 static int64_t parameter_bytes(const Costs *c, const Copies *at, int first, int end) {
   Held held = holdings_of(c->holdings, first, end);
-  return held.weights * at->weights + held.frozen + held.moments + (at->masters ? held.masters : 0);
+  int64_t state = held.moments + (at->masters ? held.masters : 0);
+  return held.weights * at->weights + held.frozen + (at->sharded ? state / at->replicas : state);
 }
 
 static int64_t message_bytes(const Costs *c, const Copies *at, int first, int end) {

@@ -127,6 +127,8 @@ static void print_form(const Plan *plan, FILE *out) {
   print_placement(plan, out);
   if (p->chunks > 1)
     fprintf(out, "chunks: %d parts of the model on each rank; part S.C is rank S's chunk C\n", p->chunks);
+  if (p->shard_optimizer)
+    fprintf(out, "sharded: replicas keep and update a part of the optimizer's state each\n");
   if (p->vertical_sync)
     fprintf(out, "vertical sync: a microbatch sees one version of all weights\n");
   for (int i = 0; i < p->n_stages; i++)

@@ -53,9 +53,22 @@ static void price_part(const Planner *r, const Spans *spans, const Program *prog
   s->optimizer_bytes = 0;
   if (!r->subject.inference)
     s->optimizer_bytes = held.moments + (held.weights < held.masters ? held.masters : 0);
+  if (program->sharded)
+    s->optimizer_bytes /= program->replicas;
   s->gradient_bytes = (spans->gradients[end] - spans->gradients[first]) * program->accumulators;
   s->update_seconds = r->subject.inference ? 0 : span_update(spans, first, end);
+  if (program->sharded)
+    s->update_seconds /= program->replicas;
   s->send_bytes = c->message[end];
+}
+
+/* Half of what replicas send brings sums of gradients to their parts; then the updated parts travel as far. */
+static void share_exchange(const Plan *plan, const Program *program, const Wiring *w, StageTimes *times) {
+  int64_t weights = 0;
+  for (int i = program->stage; i < plan_parts(plan); i += plan->pipeline.n_stages)
+    weights += plan->stage[i].weight_bytes / program->versions;
+  times->reduce /= 2;
+  times->gather = (w->reduce_latency + (double)weights * w->reduce) / 2;
 }
 
 /* By part. On CPUs whoever receives copies: a transfer is work of its core, and only the latency passes beside it. */
@@ -81,8 +94,11 @@ static StageTimes *part_times(const Planner *r, const Spans *spans, const Plan *
     times[stage].update += s->update_seconds;
     gradients[stage] += own->gradients[s->end_piece] - own->gradients[s->first_piece];
   }
-  for (int i = 0; i < p->n_stages; i++)
+  for (int i = 0; i < p->n_stages; i++) {
     times[i].reduce = place[i].reduce_latency + (double)gradients[i] * place[i].reduce;
+    if (programs[i].sharded)
+      share_exchange(plan, &programs[i], &place[i], &times[i]);
+  }
   return times;
 }
 

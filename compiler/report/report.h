@@ -18,6 +18,7 @@ typedef enum {
   WORK_WAIT,
   WORK_REDUCE,
   WORK_EXCHANGE,
+  WORK_GATHER,
   N_WORK
 } Work;
 

@@ -12,6 +12,7 @@ static const char *const names[N_WORK] = {
     [WORK_CHECKPOINT] = "checkpoint", [WORK_SEND] = "send",
     [WORK_RECEIVE] = "receive",       [WORK_WAIT] = "wait",
     [WORK_REDUCE] = "reduce",         [WORK_EXCHANGE] = "exchange",
+    [WORK_GATHER] = "gather",
 };
 
 const char *work_name(Work w) { return names[w]; }

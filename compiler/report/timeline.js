@@ -293,7 +293,7 @@ class Timeline {
 
   describe(i) {
     const {bars, works, ranks} = this.data, get = (name) => bars[i + this.field[name]], work = works[get("work")];
-    const ofUpdate = ["update", "validation", "checkpoint", "reduce", "exchange"].includes(work);
+    const ofUpdate = ["update", "validation", "checkpoint", "reduce", "exchange", "gather"].includes(work);
     const lines = [`${work}, ${ofUpdate ? "update" : "microbatch"} ${get("number")}`, ranks[get("rank")]];
     lines.push(`${duration(get("length"))}, from ${duration(get("start"))}`);
     if (get("version") >= 0) lines.push(`weights of version ${get("version")}`);

@@ -2,6 +2,7 @@
  *   program 0 of 2
  *     per_batch 0
  *     ...
+ *     sharded                                     (or no such line)
  *     loop "warm-up" "fill the pipeline" FORWARD SEND */
 #include "schedule/program.h"
 
@@ -56,6 +57,8 @@ void program_dump(const Program *p, FILE *out) {
   fprintf(out, "program %d of %d\n", p->stage, p->n_stages);
   for (int i = 0; i < N_FIELDS; i++)
     fprintf(out, "  %s %lld\n", fields[i].name, (long long)field_get(p, &fields[i]));
+  if (p->sharded)
+    fprintf(out, "  sharded\n");
   for (int c = 0; c < p->chunks; c++) {
     fprintf(out, "  slots");
     for (int i = 0; i < N_SLOTS; i++)
@@ -171,6 +174,10 @@ static Program read_one(Reader *r) {
   for (int i = 0; i < N_FIELDS && !r->failed; i++) {
     expect(r, fields[i].name);
     field_set(&p, &fields[i], number(r));
+    end_of_line(r);
+  }
+  if (!r->failed && accept(r, "sharded")) {
+    p.sharded = true;
     end_of_line(r);
   }
   if (!r->failed && (p.chunks < 1 || p.chunks > MAX_CHUNKS))

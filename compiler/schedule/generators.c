@@ -67,6 +67,15 @@ static void set_delays(const Generator *g, const Pipeline *pipeline, Program *p)
  * number `meeting` of the next batch then at most, counted over all replicas: in front of the first turn that
  * needs the update's weights where gradients travel among replicas, else where stage 0 has just ended the batch. A
  * stage lags the one before by no more turns than it has slots for gradients to send: none is received then. */
+/* Where updated weights are gathered among replicas before they are used, they have half of the time that there is for
+ * both: counted, as `meeting`, in microbatches of all replicas, of which the first stages hold the most. */
+static int64_t leave_half(const Program *p, int n_stages, int64_t needed) {
+  int64_t held = 0;
+  for (int i = 0; i < n_stages; i++)
+    held = most(held, p[i].in_flight * p[i].replicas);
+  return held < needed ? needed - (needed - held) / 2 : needed;
+}
+
 static void set_lags(const Generator *g, const Pipeline *pipeline, const bool *exchanges, Program *p) {
   bool waits = false, replicated = false, stale = true;
   for (int i = 0; i < pipeline->n_stages; i++) {
@@ -75,6 +84,8 @@ static void set_lags(const Generator *g, const Pipeline *pipeline, const bool *e
     stale &= p[i].delay == p[0].delay;
   }
   int64_t needed = p->delay * pipeline->microbatches, meeting = replicated ? needed : least(needed, p->in_flight);
+  if (replicated && pipeline->shard_optimizer)
+    meeting = leave_half(p, pipeline->n_stages, meeting);
   for (int i = 0; i < pipeline->n_stages; i++) {
     int64_t turns = program_turns(&p[i]);
     p[i].waits = exchanges[i] || (waits && replicated);
@@ -231,6 +242,7 @@ Program *generate(const Generator *g, const Pipeline *pipeline, const bool *exch
                    .chunks = pipeline->chunks,
                    .forward_only = g->forward_only,
                    .per_batch = g->drains,
+                   .sharded = pipeline->shard_optimizer && pipeline->replicas[i] > 1,
                    .split_backward = g->split,
                    .in_flight = in_flight[i],
                    .period = pipeline->microbatches,

@@ -56,7 +56,8 @@ typedef struct Rank {
   Accumulators *accumulators;
 } Rank;
 
-/* By batch: how many of a stage's ranks have handed theirs over, and when all of it was there. */
+/* By batch: how many of a stage's ranks have handed theirs over, gradients or updated weights, and when all of it
+ * was there. */
 typedef struct Exchange {
   int ranks;
   double at;
@@ -67,6 +68,7 @@ typedef struct Machine {
   Rank *rank;
   int *first;             /* by stage: its first rank */
   Exchange **exchange;    /* [stage][batch] */
+  Exchange **update;      /* likewise: of parts of the weights, where they are sharded */
   int *arrived_at_update; /* by batch: ranks that have made it */
   int64_t batches;
   bool meets; /* all ranks meet after every update */
@@ -227,6 +229,17 @@ static Outcome check_received(Machine *m, Rank *r) {
   return gets(r, DOWN) ? check_held(m, r, &chunk_of(r)->received, "received activations") : WENT;
 }
 
+/* Whether all parts of a version are there, where each of the replicas updates one; then the rank is not before that. */
+static bool has_all_parts(const Machine *m, Rank *r, int64_t version) {
+  if (!r->p->sharded || version == 0)
+    return true;
+  const Exchange *e = &m->update[r->p->stage][version - 1];
+  if (e->ranks < r->p->replicas)
+    return false;
+  r->now = later(r->now, e->at);
+  return true;
+}
+
 static Outcome do_forward(Machine *m, Rank *r) {
   int64_t k = r->step.number;
   Chunk *c = chunk_of(r);
@@ -238,6 +251,8 @@ static Outcome do_forward(Machine *m, Rank *r) {
     return FAILED;
   if (gets(r, UP) && !slot_free(r, DOWN, r->p->slots[r->step.chunk].sent))
     return wait_for(r, "a free slot for activations to send");
+  if (!has_all_parts(m, r, program_version(r->p, k)))
+    return wait_for(r, "the parts of the weights that the stage's other replicas update");
   *slot(r, &c->inputs, k) = *slot(r, &c->saved, k) = *slot(r, &c->sent, k) = k;
   r->forwarded++;
   work_on_turn(r, times_at(r, r->step.chunk)->forward);
@@ -390,11 +405,17 @@ static Outcome do_update(Machine *m, Rank *r) {
   for (int i = 0; r->p->waits && i < m->n_stages; i++)
     if (!exchanged(m, i, batch, &now))
       return wait_for(r, "other stages' gradients of the batch");
+  if (!has_all_parts(m, r, batch))
+    return wait_for(r, "the parts of the last weights that the stage's other replicas updated");
   r->weights[(batch + 1) % r->p->versions] = batch + 1;
   r->updated++;
   m->arrived_at_update[batch]++;
-  r->now = now;
+  r->now = later(r->now, now);
   work(r, r->times->update);
+  Exchange *e = &m->update[r->p->stage][batch];
+  e->at = later(e->at, r->now);
+  if (++e->ranks == r->p->replicas)
+    e->at += r->times->gather;
   return WENT;
 }
 
@@ -565,11 +586,13 @@ static void rank_start(Machine *m, Rank *r, const Program *p, int replica, const
 static void machine_start(Machine *m, const Program *programs, const StageTimes *times) {
   m->first = alloc((size_t)m->n_stages * sizeof *m->first);
   m->exchange = alloc((size_t)m->n_stages * sizeof *m->exchange);
+  m->update = alloc((size_t)m->n_stages * sizeof *m->update);
   m->arrived_at_update = alloc((size_t)(m->batches + 1) * sizeof *m->arrived_at_update);
   for (int i = 0; i < m->n_stages; i++) {
     m->first[i] = m->n_ranks;
     m->n_ranks += programs[i].replicas;
     m->exchange[i] = alloc((size_t)(m->batches + 1) * sizeof **m->exchange);
+    m->update[i] = alloc((size_t)(m->batches + 1) * sizeof **m->update);
   }
   m->rank = alloc((size_t)m->n_ranks * sizeof *m->rank);
   for (int i = 0; i < m->n_stages; i++)

@@ -12,8 +12,9 @@ typedef struct Pipeline {
   bool vertical_sync;                      /* pipedream: one version a microbatch in the whole pipeline */
   int64_t batch, microbatch, microbatches; /* batch = microbatch * microbatches */
   int *replicas;
-  int *ahead;      /* h of docs/schedules.md: 1, or 2 where one more microbatch in flight hides a transfer */
-  bool *recompute; /* its ranks, with all their chunks */
+  int *ahead;           /* h of docs/schedules.md: 1, or 2 where one more microbatch in flight hides a transfer */
+  bool *recompute;      /* its ranks, with all their chunks */
+  bool shard_optimizer; /* replicas of a stage keep a part of the optimizer's state each, and update that alone */
 } Pipeline;
 
 /* Every stage with one rank, none ahead, none recomputing; the batch is open. */

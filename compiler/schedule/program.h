@@ -64,6 +64,8 @@ typedef struct Program {
   int replicas, chunks;
   bool forward_only;       /* the one loop receives, computes and sends: a turn ends with its DO_SEND */
   bool per_batch;          /* loops run once a batch, drained in between; else once a run */
+  bool sharded;            /* DO_UPDATE makes a part of the weights on each of the replicas, which send it to the
+                              others: a forward pass with these weights waits for all parts */
   bool split_backward;     /* DO_WEIGHTS makes the gradients of weights that products need (zero-bubble) */
   int64_t in_flight;       /* n_i: turns between their forward and their backward, at most, of one rank */
   int64_t period;          /* M: microbatches an update, of all replicas */
@@ -155,11 +157,11 @@ const char *action_name(Action a);
 
 /* Of a part of the model (pipeline.h): seconds of one turn's forward, backward (with split_backward: without its
  * weights' gradients), recomputation, weights' gradients; of one message between this part and the next, either way.
- * Of a rank, at its first part: seconds of an update, of reducing a batch's gradients among replicas; jitter, the
- * relative standard deviation of work on turns, from numbers that are the same in every run. Arrays are by part. */
+ * Of a rank, at its first part: seconds of an update, of reducing a batch's gradients among replicas, of gathering the
+ * parts of the weights that they updated (sharded); jitter, the relative standard deviation of work on turns, from numbers that are the same in every run. Arrays are by part. */
 typedef struct StageTimes {
   double forward, backward, recompute, weights, send;
-  double update, reduce, jitter;
+  double update, reduce, gather, jitter;
 } StageTimes;
 typedef struct Event {
   int stage, replica;

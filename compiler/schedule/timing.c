@@ -21,7 +21,8 @@ typedef struct Cut {
   Message *way[N_WAYS];
 } Cut;
 
-/* By batch: how many of a stage's ranks have handed their gradients over, and when all of it was there. */
+/* By batch: how many of a stage's ranks have handed their gradients, or the weights that they updated, over, and when all
+ * of it was there. */
 typedef struct Exchange {
   int ranks;
   double at;
@@ -30,7 +31,8 @@ typedef struct Exchange {
 typedef struct Rank {
   const Program *p;
   const StageTimes *times; /* its first chunk's; those of chunk c are n_stages * c further on */
-  Exchange *exchange;      /* its stage's */
+  Exchange *exchange;      /* its stage's, of gradients ... */
+  Exchange *update;        /* ... and of weights, where they are sharded */
   int replica;
   int64_t turns; /* a batch */
   int64_t scope; /* batches done, where loops run once a batch */
@@ -52,7 +54,7 @@ typedef struct Clock {
   Rank *rank;
   int *first; /* by stage: its first rank; at the end n_ranks */
   Cut *cut;   /* behind each part but the last */
-  Exchange **exchange;
+  Exchange **exchange, **update;
   BatchEnded *ended;
   void *context;
   bool stopped;
@@ -161,10 +163,23 @@ static const StageTimes *times_at(const Clock *c, const Rank *r, int chunk) {
   return &r->times[part_of(c->n_stages, 0, chunk)];
 }
 
+/* Whether all parts of a version of the weights are there, where each of the replicas updates one. */
+static bool has_all_parts(Rank *r, int64_t version) {
+  if (!r->p->sharded || version == 0)
+    return true;
+  const Exchange *e = &r->update[version - 1];
+  if (e->ranks < r->p->replicas)
+    return false;
+  r->now = later(r->now, e->at);
+  return true;
+}
+
 static bool forward(Clock *c, Rank *r) {
   const Turn *t = &r->turn[DOWN];
   int cut = cut_to(c, r, UP, t->chunk); /* over which the activations go */
   if (cut >= 0 && !slot_free(c, r, cut, DOWN, t->microbatch, r->p->slots[t->chunk].sent))
+    return false;
+  if (!has_all_parts(r, program_version(r->p, t->microbatch)))
     return false;
   work(r, DO_FORWARD, t, times_at(c, r, t->chunk)->forward);
   return true;
@@ -247,9 +262,13 @@ static bool update(Clock *c, Rank *r, int64_t batch) {
   bool all = exchanged(c, r->p->stage, batch, &now);
   for (int i = 0; r->p->waits && i < c->n_stages && all; i++)
     all = exchanged(c, i, batch, &now);
-  if (!all)
+  if (!all || !has_all_parts(r, batch))
     return false;
-  r->now = now + r->times->update;
+  r->now = later(r->now, now) + r->times->update;
+  Exchange *e = &r->update[batch];
+  e->at = later(e->at, r->now);
+  if (++e->ranks == r->p->replicas)
+    e->at += r->times->gather;
   tell(c, r, batch);
   return true;
 }
@@ -370,6 +389,7 @@ static void rank_start(const Clock *c, Rank *r, const Program *p, int replica, c
   *r = (Rank){.p = p,
               .times = times,
               .exchange = c->exchange[p->stage],
+              .update = c->update[p->stage],
               .replica = replica,
               .turns = program_turns(p),
               .may_wait = INFINITY};
@@ -388,9 +408,11 @@ static void clock_start(Clock *c, const Program *programs, const StageTimes *tim
         (Cut){times[i].send, {alloc((size_t)room * sizeof(Message)), alloc((size_t)room * sizeof(Message))}};
   c->first = alloc((size_t)(c->n_stages + 1) * sizeof *c->first);
   c->exchange = alloc((size_t)c->n_stages * sizeof *c->exchange);
+  c->update = alloc((size_t)c->n_stages * sizeof *c->update);
   for (int i = 0; i < c->n_stages; i++) {
     c->first[i + 1] = c->first[i] + programs[i].replicas;
     c->exchange[i] = alloc((size_t)(c->batches + 1) * sizeof **c->exchange);
+    c->update[i] = alloc((size_t)(c->batches + 1) * sizeof **c->update);
   }
   c->n_ranks = c->first[c->n_stages];
   c->rank = alloc((size_t)c->n_ranks * sizeof *c->rank);
@@ -443,6 +465,9 @@ static double may_wait(const Rank *r, double most) {
 double time_drained(const Program *programs, const StageTimes *times, int n_stages, double most) {
   Clock c = {.n_stages = n_stages, .parts = n_stages * programs->chunks, .batches = 1};
   ensure(programs->per_batch && times->jitter <= 0);
+  for (int i = 0; i < n_stages; i++)
+    if (programs[i].sharded) /* the next batch waits for what the first one's updates send */
+      return 0;
   clock_start(&c, programs, times);
   for (int i = 0; i < c.n_ranks; i++)
     c.rank[i].may_wait = may_wait(&c.rank[i], most);

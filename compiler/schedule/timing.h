@@ -14,7 +14,8 @@ bool time_batches(const Program *programs, const StageTimes *times, int n_stages
 
 /* Seconds of every batch of a schedule that drains (per_batch), from timing the first alone: where no rank of a later stage
  * ends it so late that it is not ready when the next one reaches it, each batch follows as the first did. INFINITY: it takes
- * longer than `most`, which is known before its end. 0: the next batch may follow in another way, or no rank could go on. */
+ * longer than `most`, which is known before its end. 0: the next batch may follow in another way, as after updates of
+ * parts of the weights, or no rank could go on. */
 double time_drained(const Program *programs, const StageTimes *times, int n_stages, double most);
 
 /* Seconds of work on a turn that takes so many on average: a little more or less each time where the rank's times say

@@ -28,15 +28,16 @@ typedef struct AlikeKey {
 
 /* All that allocate() is given: a LoweredStage, and what it reads of a Program. Slots are by chunk, the rest 0. */
 typedef struct PeakKey {
-  int64_t lowered, replicas, versions, accumulators, exchanges, forward_only;
+  int64_t lowered, replicas, versions, accumulators, exchanges, forward_only, sharded;
   struct {
     int64_t saved, kept, received, sent, gradients, inputs, deferred, packed;
   } slots[MAX_CHUNKS];
 } PeakKey;
 
-/* What a rank takes, but for what its replicas exchange: which is a share of its accumulators. */
+/* What a rank takes, but for what its replicas exchange: which is a share of its accumulators, or, where they share the
+ * optimizer's state, `parts`. */
 typedef struct Room {
-  int64_t bytes, accumulators;
+  int64_t bytes, accumulators, parts;
 } Room;
 
 /* What was made: plans share most of their parts, and parts much of their structure. */
@@ -254,7 +255,8 @@ static PeakKey peak_key(const LoweredStage *l, const Program *p) {
                  .versions = p->versions,
                  .accumulators = p->accumulators,
                  .exchanges = p->exchanges,
-                 .forward_only = p->forward_only};
+                 .forward_only = p->forward_only,
+                 .sharded = p->sharded};
   for (int i = 0; i < p->chunks; i++) {
     const Slots *slots = &p->slots[i];
     key.slots[i].saved = allocation_saved_slots(p, i);
@@ -278,7 +280,8 @@ static Room room_of(Stages *s, const Rank *r) {
     Arena *lasting = arena_use(s->scratch);
     ArenaMark mark = arena_mark();
     const Allocation *a = stages_allocate(s, l, r->program);
-    *room = (Room){a->bytes - r->program->exchanges * a->reduced_bytes, a->accumulators_bytes};
+    *room = (Room){a->bytes - r->program->exchanges * a->reduced_bytes, a->accumulators_bytes,
+                   a->shard ? a->reduced_bytes : 0};
     arena_release(mark);
     arena_use(lasting);
     table_add(&s->rooms, &key, room);
@@ -297,7 +300,7 @@ static const Repeats *repeats_of(Stages *s, Precision precision) {
 }
 
 static bool grows_evenly(const Room *room, int n, Room *by) {
-  *by = (Room){room[n - 1].bytes - room[n - 2].bytes, room[n - 1].accumulators - room[n - 2].accumulators};
+  *by = (Room){room[n - 1].bytes - room[n - 2].bytes, room[n - 1].accumulators - room[n - 2].accumulators, 0};
   for (int i = 1; i < n - 1; i++)
     if (room[i].bytes - room[i - 1].bytes != by->bytes ||
         room[i].accumulators - room[i - 1].accumulators != by->accumulators)
@@ -306,10 +309,10 @@ static bool grows_evenly(const Room *room, int n, Room *by) {
 }
 
 /* Of a part with many repeated blocks what follows from three, four and five of them, if each takes as much more. Laying
- * out fewer than ten takes no longer. */
+ * out fewer than ten takes no longer. Where replicas share the optimizer's state, whole tiles make parts uneven. */
 static bool room_from_few(Stages *s, const Rank *r, Room *room) {
   enum { FEWEST = 3, N = 3, MANY = 10 };
-  if (s->lays_out_all || r->plan->pipeline.chunks > 1)
+  if (s->lays_out_all || r->plan->pipeline.chunks > 1 || r->program->sharded)
     return false;
   const Repeats *repeats = repeats_of(s, r->plan->target.precision);
   Rank shorter = *r;
@@ -324,12 +327,13 @@ static bool room_from_few(Stages *s, const Rank *r, Room *room) {
   if (!grows_evenly(few, N, &by))
     return false;
   int64_t more = count - (FEWEST + N - 1);
-  *room = (Room){few[N - 1].bytes + more * by.bytes, few[N - 1].accumulators + more * by.accumulators};
+  *room = (Room){few[N - 1].bytes + more * by.bytes, few[N - 1].accumulators + more * by.accumulators, 0};
   return true;
 }
 
 static int64_t peak_of(const Room *room, const Program *p) {
-  return room->bytes + p->exchanges * ((p->replicas - 1) * shard_bytes(room->accumulators, p->replicas));
+  int64_t shards = (p->replicas - 1) * shard_bytes(room->accumulators, p->replicas);
+  return room->bytes + p->exchanges * (p->sharded ? room->parts : shards);
 }
 
 static int64_t peak_in(Stages *s, const Plan *plan, const Program *programs, int stage) {

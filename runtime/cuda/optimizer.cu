@@ -163,12 +163,13 @@ static __global__ void __launch_bounds__(THREADS, 1)
 
 static Arrays arrays_of(const struct pd_update_arrays *u) {
   const struct pd_stage *s = pd.stage;
+  const size_t before = s->shards ? s->shards[pd.replica] : 0; /* what other replicas keep */
   return {.from = static_cast<const char *>(u->from),
           .gradient = static_cast<const char *>(u->gradient),
           .exchanged = pd.arena + pd_exchange_set(u->t),
           .to = static_cast<char *>(u->to),
-          .masters = s->has_masters ? pd.arena + s->masters : NULL,
-          .moments = pd.arena + s->moments,
+          .masters = s->has_masters ? pd.arena + s->masters - before : NULL,
+          .moments = pd.arena + s->moments - before,
           .moments_stride = s->moments_stride};
 }
 
@@ -208,7 +209,8 @@ static void average(const struct pd_update_arrays *u) {
   const struct pd_stage *s = pd.stage;
   if (!pd_n_tiles) return;
   PD_LAUNCH(average_all, static_cast<unsigned>(pd_n_tiles), THREADS, 0, pd_stream, tiles, entries, arrays_of(u),
-            pd.arena + s->averages, static_cast<float>(1 - s->ema), u->t == 0);
+            pd.arena + s->averages - (s->shards ? s->shards[pd.replica] : 0), static_cast<float>(1 - s->ema),
+            u->t == 0);
 }
 
 #define ROW(rule, optimizer, moments) rule##_update, /* in the order of enum pd_rule */

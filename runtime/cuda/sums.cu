@@ -10,7 +10,6 @@ enum { THREADS = 256 };
 /* A parameter as the kernels see it. */
 struct summed {
   int first_use, n_uses;
-  int first_tile, n_tiles;
 };
 struct used {
   size_t offset;
@@ -20,12 +19,16 @@ struct used {
 static const pd_tile *tiles;     /* pd_tiles on the device */
 static const summed *parameters; /* those held here */
 static const used *uses;
-static const int *contributions; /* the parameters whose squares this rank contributes */
-static int n_contributions;
-static double *tile_squares;  /* on the device, as the next */
-static double *squares;       /* [contribution] */
-static double **known;        /* pinned: [batch % batches][contribution] */
-static cudaEvent_t *combined; /* [batch % batches] */
+/* Tiles whose squares go into one number: those of a parameter, or one of those that replicas divide. */
+struct contribution {
+  int first_tile, n_tiles;
+};
+static const contribution *contributions;
+static int n_contributions, *contributed_at; /* pd_square_at() */
+static double *tile_squares;                 /* on the device, as the next */
+static double *squares;                      /* [contribution] */
+static double **known;                       /* pinned: [batch % batches][contribution] */
+static cudaEvent_t *combined;                /* [batch % batches] */
 static cudaEvent_t order;
 static int n_batches;
 
@@ -75,12 +78,12 @@ static __global__ void __launch_bounds__(THREADS)
   if (!threadIdx.x) tile_squares[blockIdx.x] = square;
 }
 
-/* A block a parameter. */
+/* A block a contribution. */
 static __global__ void __launch_bounds__(THREADS)
-    add_tiles(const int *contributions, const summed *parameters, const double *tile_squares, double *squares) {
-  summed p = parameters[contributions[blockIdx.x]];
+    add_tiles(const contribution *contributions, const double *tile_squares, double *squares) {
+  contribution c = contributions[blockIdx.x];
   double sum = 0;
-  for (int i = threadIdx.x; i < p.n_tiles; i += THREADS) sum += tile_squares[p.first_tile + i];
+  for (int i = threadIdx.x; i < c.n_tiles; i += THREADS) sum += tile_squares[c.first_tile + i];
   sum = sum_of_block(sum);
   if (!threadIdx.x) squares[blockIdx.x] = sum;
 }
@@ -96,27 +99,37 @@ template <class T> static T *on_device(const T *from, size_t n) {
   return to;
 }
 
+/* In the order of the tiles, which is that of the parameters. */
+static void make_contributions() {
+  std::vector<contribution> mine;
+  contributed_at = (int *)pd_allocate(sizeof *contributed_at * (size_t)(pd_n_tiles + 1));
+  for (int i = 0; i < pd_n_tiles; i++) {
+    const pd_parameter *p = &pd.stage->parameters[pd_tiles[i].parameter];
+    if (!pd_in_norm(p)) continue;
+    int at = pd_square_at(p, pd_tiles[i].first);
+    if (mine.empty() || contributed_at[mine.size() - 1] != at) {
+      contributed_at[mine.size()] = at;
+      mine.push_back({i, 0});
+    }
+    mine.back().n_tiles++;
+  }
+  contributions = on_device(mine.data(), mine.size());
+  n_contributions = (int)mine.size();
+}
+
 static void make_tables() {
   const pd_stage *s = pd.stage;
   std::vector<summed> all((size_t)s->n_parameters);
   std::vector<used> every;
-  std::vector<int> mine;
   for (int i = 0; i < s->n_parameters; i++) {
     const pd_parameter *p = &s->parameters[i];
-    all[(size_t)i] = {(int)every.size(), p->n_uses, 0, 0};
+    all[(size_t)i] = {(int)every.size(), p->n_uses};
     for (int u = 0; u < p->n_uses; u++) every.push_back({p->uses[u].offset, p->uses[u].stage == s->stage});
-    if (pd_in_norm(p)) mine.push_back(i);
-  }
-  for (int i = pd_n_tiles - 1; i >= 0; i--) {
-    summed *p = &all[(size_t)pd_tiles[i].parameter];
-    p->first_tile = i;
-    p->n_tiles++;
   }
   tiles = on_device(pd_tiles, (size_t)pd_n_tiles);
   parameters = on_device(all.data(), all.size());
   uses = on_device(every.data(), every.size());
-  contributions = on_device(mine.data(), mine.size());
-  n_contributions = (int)mine.size();
+  make_contributions();
 }
 
 void pd_sums_start(int batches) {
@@ -136,6 +149,7 @@ void pd_sums_start(int batches) {
 void pd_sums_finish() {
   free(known);
   free(combined);
+  free(contributed_at);
 }
 
 /* ---- transfer.h ------------------------------------------------------------------------------ */
@@ -154,8 +168,7 @@ void pd_combine(int64_t t) {
     PD_LAUNCH(combine, pd_n_tiles, THREADS, 0, pd_exchange_stream, tiles, parameters, uses, pd_accumulators(t),
               pd.arena + pd_exchange_set(t), tile_squares);
   if (n_contributions) {
-    PD_LAUNCH(add_tiles, n_contributions, THREADS, 0, pd_exchange_stream, contributions, parameters, tile_squares,
-              squares);
+    PD_LAUNCH(add_tiles, n_contributions, THREADS, 0, pd_exchange_stream, contributions, tile_squares, squares);
     pd_cuda_check(cudaMemcpyAsync(known[at], squares, sizeof(double) * (size_t)n_contributions,
                                   cudaMemcpyDeviceToHost, pd_exchange_stream),
                   "copy the gradients' squares");
@@ -164,13 +177,19 @@ void pd_combine(int64_t t) {
 }
 
 bool pd_squares(int64_t t, double *to) {
-  int at = (int)(t % n_batches), n = 0;
+  int at = (int)(t % n_batches);
   if (!pd_cuda_happened(combined[at])) return false;
-  for (int i = 0; i < pd.stage->n_parameters; i++) {
-    const pd_parameter *p = &pd.stage->parameters[i];
-    if (pd_in_norm(p)) to[p->order] += known[at][n++];
-  }
+  for (int i = 0; i < n_contributions; i++) to[contributed_at[i]] += known[at][i];
   return true;
+}
+
+/* As add_tiles does it. */
+double pd_add_squares(const double *square, int n) {
+  double part[THREADS] = {0};
+  for (int i = 0; i < n; i++) part[i % THREADS] += square[i];
+  for (int half = THREADS / 2; half; half /= 2)
+    for (int j = 0; j < half; j++) part[j] += part[j + half];
+  return part[0];
 }
 
 void pd_gradients_complete(int64_t t) {

@@ -58,7 +58,7 @@ static struct run run_of(const struct pd_update_arrays *u, const struct pd_tile 
   if (!pd.stage->has_masters)
     return (
         struct run){(const float *)((const char *)u->from + p->offset) + c->first, to + c->first, {NULL, PD_F32}};
-  float *master = (float *)(pd.arena + pd.stage->masters + p->state) + c->first;
+  float *master = (float *)pd_state_at(pd.stage->masters, p) + c->first;
   return (struct run){master, master, pd_out_from((pd_out){to, p->bf16 ? PD_BF16 : PD_F32}, c->first)};
 }
 

@@ -57,8 +57,15 @@ void pd_combine(int64_t t) {
 
 bool pd_squares(int64_t t, double *to) {
   (void)t;
-  for (int i = 0; i < pd_n_tiles; i++) to[pd.stage->parameters[pd_tiles[i].parameter].order] += tile_squares[i];
+  for (int i = 0; i < pd_n_tiles; i++)
+    to[pd_square_at(&pd.stage->parameters[pd_tiles[i].parameter], pd_tiles[i].first)] += tile_squares[i];
   return true;
+}
+
+double pd_add_squares(const double *square, int n) {
+  double sum = 0;
+  for (int i = 0; i < n; i++) sum += square[i];
+  return sum;
 }
 
 void pd_gradients_complete(int64_t t) { (void)t; }

@@ -1,5 +1,6 @@
 # A bit that changes in memory between two updates is found by --audit before the next one, and named; nothing is found
-# where nothing changes, and no bit of the training depends on it.  memory.sh PDC INJECT
+# where nothing changes, and no bit of the training depends on it. A checkpoint's lost message is found, too.
+#   memory.sh PDC INJECT
 pdc=$1 inject=$(realpath "$2")
 . "$(dirname "$0")/../launch.sh"
 level=-O0
@@ -22,4 +23,11 @@ for schedule in 2bw flush; do
     rm -rf "state$at"
   done
 done
+
+# What a rank says of its shard is lost, and what it says of the next one stands in its place: no manifest has it.
+$mpirun -n 2 -x LD_PRELOAD="$inject" -x PD_FAULT=lost:3:1 2bw/train --quiet --peak 1e9 --timeout 60 --data "$text" --steps 6 \
+  --checkpoint state --checkpoint-every 2 >out 2>err && complain "a lost note is not found"
+grep -q "^pd: rank 0 (stage 0): what rank 1 said of its shard of step 2 did not come, but that of step 4: a message was lost" err ||
+  complain "a lost note: $(cat err)"
+[ -z "$(ls state/step-*/manifest.json 2>/dev/null)" ] || complain "a manifest of another step's shards: $(ls state/*)"
 exit $failed

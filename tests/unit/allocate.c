@@ -145,6 +145,7 @@ static int64_t much(const Param *of, const Library *library) {
 }
 
 static const UpdateRule factored = {.name = "factored",
+                                    .whole_tensors = true,
                                     .n_moments = 3,
                                     .traffic = 4,
                                     .scratch = much,
@@ -305,6 +306,73 @@ static void test_other_replicas_gradients_have_room(void **state) {
   each_stage((Case){2, "2bw", 1, false, replicate, 0, NULL}, check_replicas);
 }
 
+/* ---- replicas that share the optimizer's state ---- */
+
+static void share(Program *p) {
+  replicate(p);
+  p->sharded = true;
+}
+
+/* Every tile, or with a rule over whole tensors every weight, is in the part that has its middle, and in no other. */
+static void check_parts(const StageKernels *k, const Allocation *a, int replicas, bool whole) {
+  const int64_t *offset = state_offsets(k), all = offset[k->buffers.n];
+  int64_t most = 0, gradients[3] = {0};
+  assert_int_equal(a->shard[0], 0);
+  assert_int_equal(a->shard[replicas], all);
+  assert_int_equal(a->moments_bytes, all);
+  for (int r = 0; r < replicas; r++)
+    most = a->shard[r + 1] - a->shard[r] > most ? a->shard[r + 1] - a->shard[r] : most;
+  assert_int_equal(a->part_bytes, most);
+  for (int i = 0; i < k->buffers.n; i++) {
+    const Buffer *b = &k->buffers.at[i];
+    int64_t unit = whole ? b->elements : SHARD_TILE;
+    for (int64_t first = 0; first < b->elements && b->kind == BUFFER_WEIGHT; first += unit) {
+      int64_t n = b->elements - first < unit ? b->elements - first : unit, bytes = (4 * n + 63) / 64 * 64;
+      int64_t middle = offset[i] + 4 * first + bytes / 2, replica = middle * replicas / all;
+      assert_int_equal(shard_of(a->shard, offset[i], first), replica);
+      assert_int_equal(shard_of(a->shard, offset[i], first + n - 1), replica);
+      for (int j = 0; j < k->buffers.n; j++) /* each use has a gradient as large */
+        gradients[replica] +=
+            k->buffers.at[j].kind == BUFFER_ACCUMULATOR && k->buffers.at[j].param == b->param ? bytes : 0;
+    }
+  }
+  most = 0;
+  for (int r = 0; r < replicas; r++)
+    most = gradients[r] > most ? gradients[r] : most;
+  assert_int_equal(a->reduced_bytes, (replicas - 1) * most);
+}
+
+static void check_shared(const StageKernels *k, const Program *p, const Allocation *a) {
+  allocation_verify(k, p, a);
+  check_parts(k, a, p->replicas, false);
+  assert_int_equal(a->section[SECTION_MOMENTS].copies, 2);
+  assert_int_equal(a->section[SECTION_MOMENTS].bytes, a->part_bytes);
+  assert_true(a->part_bytes < a->moments_bytes);
+}
+
+/* Places of different replicas' moments may be the same, those of one replica are behind one another. */
+static void check_shared_tensors(const StageKernels *k, const Program *p, const Allocation *a) {
+  allocation_verify(k, p, a);
+  check_parts(k, a, p->replicas, true);
+  const Section *own = &a->section[SECTION_OWN_MOMENTS];
+  int64_t at[3] = {own->offset, own->offset, own->offset}, most = 0;
+  for (int i = 0; i < a->own_moments.n; i++) {
+    const OwnMoment *m = &a->own_moments.at[i];
+    assert_int_equal(m->offset, at[m->replica]);
+    at[m->replica] += (shape_elements(&m->shape) * 4 + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    most = at[m->replica] > most ? at[m->replica] : most;
+  }
+  assert_true(at[0] > own->offset && at[1] > own->offset && at[2] > own->offset);
+  assert_int_equal(own->bytes, most - own->offset);
+}
+
+static void test_replicas_share_the_optimizers_state(void **state) {
+  (void)state;
+  each_stage((Case){1, "2bw", 1, false, share, 0, NULL}, check_shared);
+  each_stage((Case){2, "2bw", 1, false, share, 0, NULL}, check_shared);
+  each_stage((Case){2, "2bw", 1, false, share, 0, &optimizer_factored}, check_shared_tensors);
+}
+
 static int seen_exchanged;
 
 static void count_exchanged(const StageKernels *k, const Program *p, const Allocation *a) {
@@ -349,6 +417,7 @@ int main(void) {
       cmocka_unit_test(test_verify_finds_too_few_slots),
       cmocka_unit_test(test_chunks_have_slots_of_their_own),
       cmocka_unit_test(test_other_replicas_gradients_have_room),
+      cmocka_unit_test(test_replicas_share_the_optimizers_state),
       cmocka_unit_test(test_tied_gradients_of_other_stages_have_room),
       cmocka_unit_test(test_verify_finds_an_overlap),
   };

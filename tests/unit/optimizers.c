@@ -63,6 +63,7 @@ static void test_rules_are_the_runtimes(void **state) {
       for (int m = 0; m < rule->n_moments; m++)
         assert_true(at >= N_ELEMENT_RULES || !rule->moment_shape[m]);
       assert_true(!rule->scratch == (at < N_ELEMENT_RULES));
+      assert_true(rule->whole_tensors == (at >= N_ELEMENT_RULES));
     }
   for (int i = 0; i < N_RULES; i++)
     assert_true(chosen[i]);

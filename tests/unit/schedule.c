@@ -77,6 +77,21 @@ static void test_numbers_of_2bw(void **state) {
     assert_int_equal(p[i].lag, i);
 }
 
+/* Of the time that a version has from a batch's end to its first use, sums have one half and updated parts the other. */
+static void test_shared_updates_lag_half_as_long(void **state) {
+  (void)state;
+  Case c = {.schedule = "2bw", .stages = 1, .microbatches = 16, .replicas = "2"};
+  assert_int_equal(make(c)->lag, 8);
+  assert_false(make(c)->sharded);
+  c.sharded = true;
+  Program *p = make(c);
+  assert_true(p->sharded && p->waits == make(c)->waits);
+  assert_int_equal(p->lag, 4); /* after 9 of 16 microbatches at least: (16 - 7) / 2 */
+  c = (Case){.schedule = "2bw", .stages = 2, .microbatches = 12, .replicas = "13", .sharded = true};
+  p = make(c);
+  assert_true(!p[0].sharded && p[1].sharded);
+}
+
 /* Microbatch k meets stage i's weights after k - 1 - (d - 1 - i) updates; with vertical sync all after k - d. */
 static void test_numbers_of_pipedream(void **state) {
   (void)state;
@@ -314,6 +329,23 @@ static void test_update_without_lag_stalls(void **state) {
   assert_true(simulate_schedule(p, times, 4, INFINITY) > 8 * 3 + 1);
 }
 
+/* Seconds of a batch of one stage on two ranks, F + B = 3, eight microbatches each. */
+static double shared_seconds(const char *schedule, double reduce, double update, double gather) {
+  Case c = {.schedule = schedule, .stages = 1, .microbatches = 16, .replicas = "2", .sharded = true};
+  StageTimes times = {.forward = 1, .backward = 2, .update = update, .reduce = reduce, .gather = gather};
+  return simulate_schedule(make(c), &times, 1, INFINITY);
+}
+
+static void test_parts_are_gathered_beside_the_next_batch(void **state) {
+  (void)state;
+  assert_near(shared_seconds("flush", 0, 0, 0), 24);
+  assert_near(shared_seconds("flush", 2, 0.5, 1), 24 + 3.5); /* one after the other */
+  assert_near(shared_seconds("2bw", 0, 0.5, 0), 24.5);
+  assert_near(shared_seconds("2bw", 8, 0.5, 8), 24.5); /* each has four turns, 12 seconds */
+  assert_near(shared_seconds("2bw", 12, 0.5, 8), 24.5);
+  assert_true(shared_seconds("2bw", 8, 0.5, 20) > 25);
+}
+
 /* ---- times without checks ------------------------------------------------------------------------------ */
 
 enum { TIMED_BATCHES = 5 };
@@ -370,6 +402,7 @@ static void check_times(Case c, const Program *programs) {
                             .send = some_seconds(&state, 9),
                             .update = some_seconds(&state, 30),
                             .reduce = some_seconds(&state, 60),
+                            .gather = some_seconds(&state, 60),
                             .jitter = jitter};
   checked = timed = (Ends){.programs = programs};
   if (!run_schedule(programs, times, c.stages, TIMED_BATCHES, note_event, &checked, &why))
@@ -494,6 +527,7 @@ int main(void) {
       cmocka_unit_test(test_generated_programs_hold),
       cmocka_unit_test(test_programs_train_as_defined),
       cmocka_unit_test(test_numbers_of_2bw),
+      cmocka_unit_test(test_shared_updates_lag_half_as_long),
       cmocka_unit_test(test_numbers_of_pipedream),
       cmocka_unit_test(test_numbers_of_zb_h1),
       cmocka_unit_test(test_inference_streams),
@@ -506,6 +540,7 @@ int main(void) {
       cmocka_unit_test(test_predicted_times_of_replicas),
       cmocka_unit_test(test_jitter_costs),
       cmocka_unit_test(test_update_without_lag_stalls),
+      cmocka_unit_test(test_parts_are_gathered_beside_the_next_batch),
       cmocka_unit_test(test_times_are_those_of_the_machine),
       cmocka_unit_test(test_dumps_read_back),
       cmocka_unit_test(test_bad_dumps_are_refused),

@@ -25,6 +25,7 @@ typedef struct Case {
   unsigned ahead;                /* bit i: stage i's is 2 */
   int chunks;                    /* 0: 1 */
   bool vertical_sync;
+  bool sharded; /* replicas update a part of the weights each */
 } Case;
 
 /* One replica and one chunk everywhere. */
@@ -53,6 +54,7 @@ static const Pipeline *pipeline_of(Case c) {
                  .microbatch = 1,
                  .microbatches = c.microbatches,
                  .vertical_sync = c.vertical_sync,
+                 .shard_optimizer = c.sharded,
                  .chunks = chunks_of(c),
                  .n_stages = c.stages,
                  .replicas = replicas,
@@ -69,9 +71,9 @@ static Program *make(Case c) {
 }
 
 static char *describe(Case c) {
-  return format("%s d %d M %d recompute %x exchanges %x replicas %s ahead %x chunks %d%s", c.schedule, c.stages,
+  return format("%s d %d M %d recompute %x exchanges %x replicas %s ahead %x chunks %d%s%s", c.schedule, c.stages,
                 (int)c.microbatches, c.recompute, c.exchanges, c.replicas ? c.replicas : "1", c.ahead,
-                chunks_of(c), c.vertical_sync ? " vertical sync" : "");
+                chunks_of(c), c.vertical_sync ? " vertical sync" : "", c.sharded ? " sharded" : "");
 }
 
 static bool is(Case c, const char *schedule) { return !strcmp(c.schedule, schedule); }
@@ -122,6 +124,7 @@ static Case random_case(unsigned *state) {
   c.ahead = random_below(state, 2) ? 0 : random_below(state, 256);
   c.chunks = 1 + (int)random_below(state, MOST_CHUNKS);
   c.vertical_sync = random_below(state, 2);
+  c.sharded = c.replicas && random_below(state, 2);
   return allowed(c, random_below(state, 3) ? random_below(state, 8) : 0);
 }
 
@@ -156,7 +159,7 @@ typedef struct Worker {
 /* What has been sent: by the part of the model that sent it, and by microbatch; NAN: nothing. */
 static double down[MAX_PARTS][MOST_MICROBATCHES + 1], up[MAX_PARTS][MOST_MICROBATCHES + 1];
 static double handed_over[MAX_PARTS][MOST_BATCHES][MAX_REPLICAS]; /* gradients of batches */
-static int ranks_handed_over[MAX_STAGES][MOST_BATCHES];
+static int ranks_handed_over[MAX_STAGES][MOST_BATCHES], ranks_updated[MAX_STAGES][MOST_BATCHES];
 
 static double *weight(Worker *w, int chunk, int64_t version) {
   return &w->memory[chunk].weights[version % w->p->versions];
@@ -165,6 +168,11 @@ static double *weight(Worker *w, int chunk, int64_t version) {
 static int64_t own(const Worker *w, int64_t k) { return (k - 1) / w->p->replicas + 1; }
 static int part_held(const Worker *w, int chunk) { return w->p->stage + chunk * w->p->n_stages; }
 static int last_part(const Program *p) { return p->n_stages * p->chunks - 1; }
+
+/* Whether the parts that the stage's replicas made of the weights are all there. */
+static bool has_weights(const Worker *w, int64_t version) {
+  return !w->p->sharded || version == 0 || ranks_updated[w->p->stage][version - 1] == w->p->replicas;
+}
 
 static void forward(Worker *w, int64_t k) {
   Memory *m = &w->memory[w->step.chunk];
@@ -211,6 +219,7 @@ static bool update(Worker *w, const Program *programs, int64_t batch) {
                                     : handed_over[part_held(w, c)][batch][r];
     *weight(w, c, batch + 1) = *weight(w, c, batch) - rate_of(p->period, last_part(p) + 1) * sum;
   }
+  ranks_updated[p->stage][batch]++;
   return true;
 }
 
@@ -240,7 +249,11 @@ static bool work(Worker *w, const Program *programs) {
       return false;
     break;
   case DO_FORWARD:
-  case DO_RECOMPUTE: forward(w, k); break;
+  case DO_RECOMPUTE:
+    if (!has_weights(w, program_version(p, k)))
+      return false;
+    forward(w, k);
+    break;
   case DO_SEND: down[part][k] = m->sent[j % s->sent]; break;
   case DO_RECEIVE_GRADIENT:
     if (part < last_part(p) && !take_message(up[part + 1][k], &m->gradient_received[j % s->gradients]))
@@ -306,6 +319,7 @@ static int start_workers(Case c, const Program *programs, int64_t batches, Worke
     for (int64_t k = 0; k <= batches * c.microbatches; k++)
       down[i][k] = up[i][k] = NAN;
   memset(ranks_handed_over, 0, sizeof ranks_handed_over);
+  memset(ranks_updated, 0, sizeof ranks_updated);
   for (int i = 0; i < c.stages; i++)
     for (int r = 0; r < programs[i].replicas; r++) {
       Worker *w = &workers[n++];
