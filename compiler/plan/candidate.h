@@ -13,6 +13,7 @@ typedef struct Candidate {
   Copies *copies;
   const int *pinned;   /* where parts start, or NULL */
   Partition *balanced; /* of several chunks: if memory were no matter; its start is NULL until somebody asks */
+  bool tight;          /* of several chunks: cut as if there were less memory, which leads elsewhere */
   double bound;        /* seconds of a batch that no plan of the form can beat */
   Plan *plan;          /* NULL until the bound is the least left */
   bool settled;        /* its peaks are exact and fit */

@@ -28,6 +28,10 @@ bool add_form(const Planner *r, Candidates *candidates, const Pipeline *form, co
   push(candidates, candidate_of(r, form, at, b, spans, r->request->recompute, r->pinned, bound));
   if (form->chunks > 1 && r->request->recompute == RECOMPUTE_AUTO) /* leads to other cuts: chunks.c */
     push(candidates, candidate_of(r, form, at, b, spans, RECOMPUTE_OFF, r->pinned, bound));
+  if (form->chunks > 1 && !r->pinned) {
+    push(candidates, candidate_of(r, form, at, b, spans, r->request->recompute, NULL, bound));
+    candidates->at[candidates->n - 1].tight = true;
+  }
   add_ahead(r, candidates, form, at, b, spans, bound);
   return true;
 }
