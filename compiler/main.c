@@ -142,9 +142,10 @@ static bool run_allocate(Compilation *c) {
   c->allocations = alloc((size_t)n_stages(c) * sizeof *c->allocations);
   for (int i = 0; i < n_stages(c); i++) {
     c->allocations[i] = stages_allocate(c->stages, c->lowered[i], &c->programs[i]);
-    ensure(stages_peak(c->stages, c->plan, i) == c->allocations[i]->bytes); /* what planning went by */
+    const int64_t peak = c->allocations[i]->resident_bytes;
+    ensure(stages_peak(c->stages, c->plan, i) == peak); /* what planning went by */
     for (int part = i; part < plan_parts(c->plan); part += n_stages(c))
-      c->plan->stage[part].peak_bytes = c->allocations[i]->bytes;
+      c->plan->stage[part].peak_bytes = peak;
   }
   c->plan_json = plan_json(c->graph, &c->pieces, c->plan);
   return true;

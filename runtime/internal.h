@@ -40,8 +40,9 @@ struct pd_options {
   int64_t tokens, top_k;
   double temperature, top_p;
   bool stop, window, token_numbers;
-  int64_t pad;      /* the token behind what is shorter than its input */
-  const char *comm; /* how messages travel: "nccl" or "mpi"; NULL: what suits the devices */
+  int64_t pad;       /* the token behind what is shorter than its input */
+  const char *spill; /* where parts are that are not in memory; NULL: not given */
+  const char *comm;  /* how messages travel: "nccl" or "mpi"; NULL: what suits the devices */
   bool check_messages;
   bool evaluate, resume, resume_or_start, resume_anyway, checkpoint_optional, checkpoint_background, quiet,
       emulate, graphs, help;
@@ -163,6 +164,7 @@ struct pd_update_arrays {
   void *to, *gradient;
   const void *step[PD_GROUP_STEPS];
   int n_steps;
+  int first, end; /* of the parameters, those that are updated now: all, unless the model spills */
 };
 
 /* One parameter as a rule over whole tensors sees it: arrays of its elements, in f32, and moments of their
@@ -204,7 +206,8 @@ struct pd_tile {
 extern struct pd_tile *pd_tiles;
 extern int pd_n_tiles;
 void pd_deal_tiles(void);
-void pd_start_rule(void); /* of the stage's optimizer, for its parameters */
+int pd_first_tile(int parameter); /* of this parameter or a later one; pd_n_tiles: there is none */
+void pd_start_rule(void);         /* of the stage's optimizer, for its parameters */
 static inline bool pd_is_trained(const struct pd_parameter *p) { return !p->buffer && !p->frozen; }
 /* Where parameter p's moment number i stands, and its shape; NULL: it has no such moment. */
 float *pd_moment_at(const struct pd_parameter *p, int i);
@@ -252,7 +255,10 @@ struct pd_rules {
   pd_update_all *average; /* then: moves the averages towards the new weights */
   /* A parameter by the stage's rule over whole tensors; NULL: the rule is called as it is. */
   void (*tensor)(const struct pd_tensor_update *x);
+  /* Parameters are updated in groups, numbered from 0: which ones the next is of; false: it was the last. */
+  bool (*next_group)(int group, int *first, int *end);
 };
+bool pd_one_group(int group, int *first, int *end); /* all at once */
 extern const struct pd_rules pd_rules;
 void pd_update_with(const struct pd_rules *rules, int64_t t, float scale, const void *from, void *to,
                     void *gradient);

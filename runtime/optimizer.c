@@ -58,7 +58,7 @@ static void update_tensor(const struct pd_rules *rules, const struct pd_update_a
 
 static void update_tensors(const struct pd_rules *rules, const struct pd_update_arrays *u, float scale) {
   const struct pd_stage *s = pd.stage;
-  for (int i = 0; i < s->n_parameters; i++)
+  for (int i = u->first; i < u->end; i++)
     if (s->parameters[i].n_uses && !s->parameters[i].buffer && pd_own_part(&s->parameters[i]).n)
       update_tensor(rules, u, &s->parameters[i], scale);
   rules->after_tensors(u);
@@ -79,11 +79,19 @@ static void update_elements(const struct pd_rules *rules, struct pd_update_array
 void pd_update_with(const struct pd_rules *rules, int64_t t, float scale, const void *from, void *to,
                     void *gradient) {
   struct pd_update_arrays u = {.t = t, .from = from, .to = to, .gradient = gradient};
-  if (pd.stage->optimizer->tensor)
-    update_tensors(rules, &u, scale);
-  else
-    update_elements(rules, &u, scale);
-  if (pd.stage->ema > 0) rules->average(&u);
+  for (int group = 0; rules->next_group(group, &u.first, &u.end); group++) {
+    if (pd.stage->optimizer->tensor)
+      update_tensors(rules, &u, scale);
+    else
+      update_elements(rules, &u, scale);
+    if (pd.stage->ema > 0) rules->average(&u);
+  }
+}
+
+bool pd_one_group(int group, int *first, int *end) {
+  *first = 0;
+  *end = pd.stage->n_parameters;
+  return group == 0;
 }
 
 void pd_update(int64_t t, float scale, const void *from, void *to, void *gradient) {
@@ -107,6 +115,18 @@ void pd_deal_tiles(void) {
     for (int64_t i = 0; i < all.n; i += PD_TILE)
       *next++ = (struct pd_tile){p, all.first + i, all.n - i < PD_TILE ? all.n - i : PD_TILE};
   }
+}
+
+int pd_first_tile(int parameter) {
+  int low = 0, high = pd_n_tiles;
+  while (low < high) {
+    int middle = (low + high) / 2;
+    if (pd_tiles[middle].parameter < parameter)
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  return low;
 }
 
 void pd_start_rule(void) {

@@ -13,6 +13,7 @@ enum kind { FLAG, COUNT, POSITIVE, SEED, SECONDS, RATE, NUMBER, OUTPUT, AUGMENT,
 enum purpose {
   ANY_RUN,
   INFERENCE, /* of what infer alone does */
+  SPILLED,   /* of a model that comes and goes in parts */
   TRAINING,
   STATE /* of a training, which --evaluate reads, too */,
   OF_TRAIN /* programs */,
@@ -93,6 +94,8 @@ static const struct option options[] = {
     {"--trace", PATH, AT(trace), 0, "FILE", "what every rank did when, as a Chrome trace", ANY_RUN},
     {"--run", PATH, AT(run), 0, "DIR", "write log.jsonl, trace.json and the plan there, for pdc report",
      OF_OTHERS},
+    {"--spill", PATH, AT(spill), 0, "DIR",
+     "keep what is not in memory in a file there, which is gone with the run", SPILLED},
     {"--comm", PATH, AT(comm), 0, "WAY",
      "how messages travel: shared or mpi; between GPUs nccl or mpi (default: what suits)", ANY_RUN},
     {"--timeout", SECONDS, AT(timeout), 0, "SECONDS", "a peer silent for so long is an error (default 300)",
@@ -116,6 +119,7 @@ static bool belongs(const struct pd_stage *s, const struct option *o) {
   switch (o->purpose) {
   case ANY_RUN: return true;
   case INFERENCE: return s->inference && !s->generation;
+  case SPILLED: return s->spilled != NULL;
   case OF_GENERATE: return s->generation != NULL;
   case OF_OTHERS: return !s->generation;
   case SEEDED: return s->generation || !s->inference;
@@ -313,6 +317,9 @@ bool pd_parse_options(struct pd_options *o, int argc, char **argv, char *why) {
                        pd.stage->generation ? "generating" : "this program: pdc --generate makes one");
     if (!belongs(pd.stage, p) && p->purpose == INFERENCE)
       return pd_refuse(why, "%s is for programs that run the model alone: build them with pdc --infer", p->name);
+    if (!belongs(pd.stage, p) && p->purpose == SPILLED)
+      return pd_refuse(why, "%s is for programs whose model comes and goes: pdc --schedule spilled makes them",
+                       p->name);
     if (!belongs(pd.stage, p))
       return pd_refuse(why, "%s is for training: this program runs the model alone (pdc --infer)", p->name);
     if ((p->purpose == TRAINING || p->purpose == SEEDED) && !training) training = p;

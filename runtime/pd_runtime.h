@@ -17,7 +17,7 @@
 extern "C" {
 #endif
 
-enum { PD_MAX_RANK = 6, PD_MAX_CHUNKS = 8 };
+enum { PD_MAX_RANK = 6, PD_MAX_CHUNKS = 64 };
 
 /* The address of a constant array at file scope. */
 /* clang-format off */
@@ -154,6 +154,24 @@ struct pd_moment {
   int rank;
 };
 
+/* Of a model that spills (docs/spilling.md): a part is one of the rank's chunks. */
+struct pd_spilled_parameter {
+  uint64_t parts;  /* that read it, part p as bit p */
+  const int *uses; /* by use: the part that computes its gradient */
+};
+
+struct pd_cut { /* between a part and the one before it; bytes of a slot, of which a batch has one a microbatch */
+  size_t activations, activations_bytes, returned,
+      returned_bytes; /* returned: gradients; bytes 0: there are none */
+};
+
+struct pd_spilled {
+  int parts;
+  const struct pd_cut *cuts;                     /* by part; that of part 0 is empty */
+  const struct pd_spilled_parameter *parameters; /* by parameter */
+  const char *place;                             /* the directory, where --spill names none; NULL: it must */
+};
+
 enum { PD_MAX_GROUPS = 24 };
 struct pd_group { /* of parameters that the optimizer has arguments of their own for */
   const char *pattern;
@@ -209,6 +227,7 @@ struct pd_stage {
   struct pd_channel activations_in[PD_MAX_CHUNKS],
       activations_out[PD_MAX_CHUNKS]; /* by chunk; empty at the ends */
   struct pd_channel gradients_in[PD_MAX_CHUNKS], gradients_out[PD_MAX_CHUNKS];
+  const struct pd_spilled *spilled; /* NULL: everything is in memory */
   const struct pd_figure *figures;
   int n_figures, n_losses;                /* all of the model's: losses, then metrics */
   const struct pd_generation *generation; /* NULL: it generates nothing */
@@ -311,6 +330,13 @@ void pd_await_gradients_slot(int64_t k);
  * on this machine has it. What is sent in a validation, or made again by a recomputation, stands in the arena. */
 void *pd_activations_slot(int chunk, int64_t k);
 void *pd_gradients_slot(int chunk, int64_t k);
+
+/* ---- parts that come and go (host/spill.c) ------------------------------------------------------- */
+/* Before a turn's work (PD_FORWARD, PD_BACKWARD with its recomputation, or PD_VALIDATE, whose turn is the part, from 1)
+ * waits until all of it is in memory, and begins to read what the next turn works with; after it begins to write what
+ * changed and is not needed next. A file that cannot be written, or is not what was written, ends the launch. */
+void pd_promote(enum pd_work work, int64_t turn);
+void pd_demote(enum pd_work work, int64_t turn);
 
 /* ---- data (load.c) --------------------------------------------------------------------------- */
 /* Copies microbatch k's input number `input` (index into stage->inputs) to `to`: [microbatch][dim...]. */

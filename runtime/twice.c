@@ -147,6 +147,10 @@ void pd_twice_start(void) {
     pd_warn("--audit: on a GPU weights and moments are verified, but neither passes nor updates are run twice");
     return;
   }
+  if (pd.stage->spilled) {
+    pd_warn("--audit: what comes and goes is verified each time, but neither passes nor updates are run twice");
+    return;
+  }
   int64_t mine = most_written(), update = (int64_t)pd_update_copy_bytes();
   if (mine < update) mine = update;
   all_kept = pd_allocate(sizeof *all_kept * (size_t)pd.ranks);

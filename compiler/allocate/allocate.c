@@ -66,10 +66,10 @@ static int copies_of(const StageKernels *k, const Program *p, SectionKind kind, 
   switch (kind) {
   case SECTION_INPUTS: return s->inputs;
   case SECTION_RECEIVED: return s->received;
-  /* Recomputation writes what was sent once more, but never into a slot that a message may be using. */
-  case SECTION_SENT: return s->sent + (k->recompute ? 1 : 0);
-  case SECTION_GRADIENTS_RECEIVED:
-  case SECTION_GRADIENTS_SENT: return s->gradients;
+  /* What spills is sent where the next part receives it, and its gradients likewise. Recomputation writes what was sent once more, but never into a slot that a message may be using. */
+  case SECTION_SENT: return p->spills ? 0 : s->sent + (k->recompute ? 1 : 0);
+  case SECTION_GRADIENTS_RECEIVED: return s->gradients;
+  case SECTION_GRADIENTS_SENT: return p->spills ? 0 : s->gradients;
   case SECTION_SAVED: return allocation_saved_packed(p, chunk) ? 0 : allocation_saved_slots(p, chunk);
   case SECTION_KEPT: return s->saved;
   case SECTION_DEFERRED: return s->deferred;
@@ -346,5 +346,8 @@ Allocation *allocate(const LoweredStage *stage, const Program *p, const Train *t
   a->scratch_bytes = largest_scratch(stage, rule);
   a->scratch_offset = a->bytes;
   section(a, SECTION_SCRATCH, a->scratch_bytes, 1);
+  a->resident_bytes = a->bytes;
+  if (p->spills)
+    allocate_spilled(k, p, a);
   return a;
 }

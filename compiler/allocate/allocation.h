@@ -12,6 +12,7 @@
 
 #include "lower/lower.h"
 #include "schedule/program.h"
+#include "spilled.h"
 
 enum { ALIGNMENT = 64 };
 
@@ -92,6 +93,9 @@ typedef struct Allocation {
   Vec(Exchanged) exchanged;                         /* in the first of the section's copies, here and below */
   int64_t reduced_offset, reduced_bytes;            /* the shards of the other replicas, one behind the other */
   int64_t bytes;                                    /* the arena */
+  int64_t resident_bytes; /* of it in memory at once, at most: all of it, unless the model spills */
+  int64_t spilled_bytes;  /* of its blocks that come and go, all together; 0: none do */
+  int groups;             /* of parameters that are updated together, where it spills */
 } Allocation;
 
 Allocation *allocate(const LoweredStage *stage, const Program *p, const Train *train);
@@ -114,6 +118,11 @@ static inline int64_t buffer_bytes(const Buffer *b) {
 /* The times of a temporary's or saved value's first and last use: one unit a kernel, forward, backward and weights
  * pass one after the other. */
 void allocation_live_range(const StageKernels *k, const Buffer *b, int *first, int *last);
+
+/* ---- what comes and goes (spill.c) ------------------------------------------------------------ */
+
+/* Of a rank whose model spills: fills resident_bytes, spilled_bytes and groups. */
+void allocate_spilled(const StageKernels *k, const Program *p, Allocation *a);
 
 /* ---- an optimizer's state in parts (shards.c) -------------------------------------------------- */
 

@@ -327,10 +327,10 @@ static void set_chunks(Elaborator *e, Frame *f, const Ast *a) {
   int64_t chunks;
   if (!want_whole(e, f, evaluate(e, f, a), a->span, "'chunks'", &chunks))
     return;
-  if (chunks >= 1 && chunks <= MAX_CHUNKS)
+  if (chunks >= 1 && chunks <= MOST_INTERLEAVED)
     e->g->train.chunks = chunks;
   else
-    error_at(a->span, "PD0402", "'chunks' must be from 1 to %d, but is %lld", MAX_CHUNKS, (long long)chunks);
+    error_at(a->span, "PD0402", "'chunks' must be from 1 to %d, but is %lld", MOST_INTERLEAVED, (long long)chunks);
 }
 
 static void set(Elaborator *e, Frame *f, Name name, const Ast *a) {

@@ -6,145 +6,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* ---- the header comment ---------------------------------------------------------------------- */
-
-static char *milliseconds(double seconds) { return format("%.3g ms", 1e3 * seconds); }
-
-/* "wte .. h.1", of several chunks one after the other. */
-static char *stage_range(const Emit *e, int stage) {
-  Text out = {0};
-  for (int c = 0; c < e->p->chunks; c++) {
-    const StagePlan *s = &e->plan->stage[plan_part_of(e->plan, stage, c)];
-    Name first = e->pieces->at[s->first_piece].name, last = piece_last_instance(e->g, e->pieces, s->end_piece - 1);
-    text_add(&out, "%s%s .. ", c ? "; " : "", comment_text(first));
-    text_add(&out, "%s", comment_text(last));
-  }
-  return out.at;
-}
-
-static char *sections_text(const Emit *e) {
-  Text out = {0};
-  for (int i = 0; i < SECTION_COUNT; i++) {
-    const Section *s = &e->allocation->section[i];
-    if (s->copies == 0)
-      continue;
-    text_add(&out, "%s%s ", out.n ? ", " : "", s->name);
-    if (s->copies > 1)
-      text_add(&out, "%d x ", s->copies);
-    text_add(&out, "%s", bytes_text(s->bytes));
-  }
-  return out.at;
-}
-
-/* "This stage     text", continued under the text. */
-static void header_entry(Emit *e, const char *label, const char *text) {
-  size_t column = 0;
-  char *words = comment_text(text);
-  text_add(&e->out, " * %-10s", label);
-  for (char *word = words; *word;) {
-    size_t n = strcspn(word, " ");
-    if (column > 0 && 13 + column + 1 + n > WIDTH) {
-      text_add(&e->out, "\n * %-10s", "");
-      column = 0;
-    }
-    text_add(&e->out, " %.*s", (int)n, word);
-    column += 1 + n;
-    word += n;
-    while (*word == ' ')
-      word++;
-  }
-  text_add(&e->out, "\n");
-}
-
-/* The weights that batch t uses, in words. */
-static char *version_words(const Emit *e) {
-  const Program *p = e->p;
-  if (p->forward_only)
-    return format("read from a file at the start; nothing changes them");
-  if (p->delay == 0)
-    return format("one version; batch t uses W(t), and update t makes W(t + 1) = optimizer(W(t), its gradient)");
-  if (p->period == 1)
-    return format("%d versions; each microbatch is a batch and runs forward and backward with the same version, "
-                  "microbatch k with W(max(k - %" PRId64 ", 0)); update t makes W(t + 1) = optimizer(W(t), the "
-                  "gradient of microbatch t + 1) in the place of the oldest version, so that the pipeline never "
-                  "drains",
-                  p->versions, p->delay + 1);
-  return format(
-      "%d versions; batch t runs forward and backward with W(max(t - %" PRId64
-      ", 0)), and update t makes W(t + 1) = "
-      "optimizer(W(t), that gradient) in the place of the oldest version, so that the pipeline never drains",
-      p->versions, p->delay);
-}
-
-/* A path's last part: the text must not depend on where the model lies. */
-static const char *base(const char *path) {
-  const char *slash = strrchr(path, '/');
-  return slash ? slash + 1 : path;
-}
-
-static const char *ranks_text(int replicas) { return replicas > 1 ? format(", %d ranks", replicas) : ""; }
-
-static const char *in_flight_words(const Program *p) {
-  if (p->forward_only)
-    return "";
-  return format("; at most %" PRId64 "%s in flight here", p->in_flight, p->chunks > 1 ? " turns" : "");
-}
-
-static const char *turns_text(const Emit *e) {
-  return e->p->replicas > 1 ? format(", dealt in turn to this stage's %d ranks", e->p->replicas) : "";
-}
-
-static const char *precision_words(Precision precision) {
-  switch (precision) {
-  case PRECISION_F32: return "f32";
-  case PRECISION_TF32: return "tf32: products round their operands to 10 bits, and add up in f32";
-  case PRECISION_BF16: return "bf16: what library calls read and write is stored in bf16, all sums are f32";
-  }
-  BUG("precision %d", precision);
-}
-
-static char *planned_words(const Emit *e, double forward, double backward, double update) {
-  const Plan *plan = e->plan;
-  const char *batch = milliseconds(plan->batch_seconds), *costs = plan->costs ? plan->costs : "counted";
-  if (e->p->forward_only)
-    return format("forward %s a microbatch, a batch %s (%s)", milliseconds(forward), batch, costs);
-  return format("forward %s, backward %s a microbatch, update %s, a batch %s (%s)%s", milliseconds(forward),
-                milliseconds(backward), milliseconds(update), batch, costs,
-                e->k->recompute ? "; the backward pass reruns the forward pass" : "");
-}
-
-static void print_header(Emit *e) {
-  const Plan *plan = e->plan;
-  const Pipeline *l = &plan->pipeline;
-  double forward = 0, backward = 0, update = 0;
-  for (int i = e->k->stage; i < plan_parts(plan); i += l->n_stages) {
-    forward += plan->stage[i].forward_seconds;
-    backward += plan->stage[i].backward_seconds;
-    update += plan->stage[i].update_seconds;
-  }
-  text_add(&e->out, "/* Stage %d of %d of %s (%s), compiled by pdc.\n *\n", e->k->stage, e->k->n_stages,
-           comment_text(e->g->name), comment_text(e->g->file ? base(e->g->file) : e->g->name));
-  for (int i = 0; i < l->n_stages; i++)
-    header_entry(e, format("Stage %d", i),
-                 format("%s%s%s", stage_range(e, i), ranks_text(l->replicas[i]),
-                        i == e->k->stage ? " (this program)" : ""));
-  header_entry(e, "Batch",
-               format("%" PRId64 " sample%s = %" PRId64 " x a microbatch of %" PRId64 "%s; schedule %s%s",
-                      l->batch, l->batch == 1 ? "" : "s", l->microbatches, l->microbatch, turns_text(e),
-                      l->schedule, in_flight_words(e->p)));
-  if (e->dialect->target)
-    header_entry(e, "Target", format("%s; %s", e->dialect->target, precision_words(e->k->target.precision)));
-  header_entry(e, "Weights", version_words(e));
-  header_entry(e, "Planned", planned_words(e, forward, backward, update));
-  header_entry(e, "Memory", format("%s: %s", bytes_text(e->allocation->bytes), sections_text(e)));
-  text_add(&e->out,
-           e->p->forward_only
-               ? " *\n * From top to bottom: memory, fused loops, blocks, one microbatch, and in main() the "
-                 "pipeline. */\n"
-               : " *\n * From top to bottom: memory, fused loops, blocks, one microbatch forward and "
-                 "backward, the update, and in\n"
-                 " * main() the pipeline. */\n");
-}
+/* ---- numbers ------------------------------------------------------------------------------------- */
 
 /* comment NULL: none. */
 static void constant(Emit *e, const char *name, int64_t value, const char *comment) {
@@ -170,8 +32,9 @@ static void slot_constants(Emit *e, int chunk) {
       {BUFFER_DEFERRED, s->deferred},
   };
   for (int i = 0; i < (e->p->forward_only ? 3 : e->p->split_backward ? 7 : 5); i++)
-    constant(e, chunk_slots(e, slots[i].kind, chunk), slots[i].n,
-             chunk + i == 0 ? "microbatch k uses slot k % slots, here and below" : NULL);
+    if (!e->p->spills || slots[i].kind != BUFFER_SENT)
+      constant(e, chunk_slots(e, slots[i].kind, chunk), slots[i].n,
+               chunk + i == 0 ? "microbatch k uses slot k % slots, here and below" : NULL);
 }
 
 static void training_constants(Emit *e) {
@@ -182,12 +45,14 @@ static void training_constants(Emit *e) {
                                     p->period, p->replicas)
                            : "of a batch: an update");
   if (p->chunks > 1) {
-    constant(e, "STAGES", p->n_stages, "ranks of the pipeline");
+    if (!p->spills)
+      constant(e, "STAGES", p->n_stages, "ranks of the pipeline");
     constant(e, "CHUNKS", p->chunks, "parts of the model here; a microbatch's way through one is a turn");
     text_add(&e->out, "  TURNS = MICROBATCHES * CHUNKS, /* of a batch */\n");
   }
-  constant(e, "IN_FLIGHT", p->in_flight,
-           format("%s between their forward and their backward here, at most", turns));
+  if (!p->spills)
+    constant(e, "IN_FLIGHT", p->in_flight,
+             format("%s between their forward and their backward here, at most", turns));
   constant(e, "VERSIONS", p->versions, "of the weights");
   constant(e, "DELAY", p->delay, "updates between the version a batch uses and the newest");
   constant(e, "LAG", p->lag, format("%s between a batch's last backward and its update", turns));
@@ -214,10 +79,26 @@ static void print_constants(Emit *e) {
 /* What a pass runs for: a microbatch that is trained on, or inferred; once more; a validation. */
 typedef enum { FOR_MICROBATCH, AGAIN, FOR_VALIDATION } Purpose;
 
-/* A chunk's slot of microbatch k. What is sent stands where its reader may have its slots. A recomputation writes it
- * into an extra slot behind the others, which no message uses, and a validation into those of the arena. */
+/* Of a model that spills, what is between two parts: it is made where it will be read. */
+static Name slot_between(const Emit *e, BufferKind kind, int chunk, Purpose purpose) {
+  bool sends = kind == BUFFER_SENT || kind == BUFFER_GRADIENT_SENT;
+  BufferKind reads = kind == BUFFER_SENT            ? BUFFER_RECEIVED
+                     : kind == BUFFER_GRADIENT_SENT ? BUFFER_GRADIENT_RECEIVED
+                                                    : kind;
+  int reader = kind == BUFFER_SENT ? chunk + 1 : kind == BUFFER_GRADIENT_SENT ? chunk - 1 : chunk;
+  Name slot = purpose == FOR_VALIDATION ? intern("0") : internf("k %% %s", chunk_slots(e, reads, reader));
+  Name cast = sends ? internf("(%s *)", chunk_struct(e, kind, chunk)) : intern("");
+  return internf("%s&arena->%s[%s]", cast, chunk_member(e, reads, reader), slot);
+}
+
+static bool is_between(BufferKind kind) { return kind >= BUFFER_RECEIVED && kind <= BUFFER_GRADIENT_SENT; }
+
+/* A chunk's slot of microbatch k. What is sent stands where its reader may have its slots. A recomputation writes
+ * it into an extra slot behind the others, which no message uses, and a validation into those of the arena. */
 static Name slot_text(const Emit *e, BufferKind kind, int chunk, Purpose purpose) {
   Name member = chunk_member(e, kind, chunk), slots = chunk_slots(e, kind, chunk);
+  if (e->p->spills && is_between(kind))
+    return slot_between(e, kind, chunk, purpose);
   if (kind == BUFFER_SENT && purpose == AGAIN)
     return internf("&arena->%s[%s]", member, slots);
   if ((kind == BUFFER_SENT || kind == BUFFER_GRADIENT_SENT) && purpose != FOR_VALIDATION)
@@ -324,11 +205,11 @@ static const char *work_prefix(const Emit *e) {
 /* Whether DO_WEIGHTS has anything to compute here. */
 static bool has_weights_pass(const Emit *e) { return e->k->weights.n > 0; }
 
-/* The lines that compute a turn. A recomputation neither loads inputs, which are still there, nor logs figures
- * again. */
+/* The lines that compute a turn. A recomputation logs no figures again, nor does it load inputs, which are still
+ * there unless parts come and go. */
 static void print_work(Emit *e, int indent, Pass pass, bool recomputing) {
   bool forward = pass.kind == PASS_FORWARD && !recomputing;
-  if (forward)
+  if (forward || (recomputing && e->p->spills))
     print_loads(e, indent, pass.chunk, format("%s_load", work_prefix(e)), "k");
   if (pass_reads_now(e, pass))
     text_add(&e->out, "%*s%s\n", indent, "", e->dialect->at);
@@ -384,16 +265,24 @@ static const char turn_functions[] =
     "static int64_t microbatch(int64_t turn) {\n"
     "  return (turn - 1) / (STAGES * CHUNKS) * STAGES + (turn - 1) % STAGES + 1;\n}\n\n";
 
+static const char spilled_turn_functions[] =
+    "/* All microbatches of a batch go through a part before the next one: forward from the first part to the\n"
+    " * last, backward from the last to the first. Both counts are over the run, from 1. */\n"
+    "static int64_t chunk(int64_t turn) { return (turn - 1) / MICROBATCHES % CHUNKS; }\n"
+    "static int64_t microbatch(int64_t turn) {\n"
+    "  return (turn - 1) / TURNS * MICROBATCHES + (turn - 1) % MICROBATCHES + 1;\n}\n\n";
+
 static void print_microbatch(Emit *e) {
   const struct {
     bool there;
     Work work;
   } all[] = {
-      {true, {"forward", "PD_FORWARD", PASS_FORWARD, false, e->k->sent.n > 0, ""}},
+      {true, {"forward", "PD_FORWARD", PASS_FORWARD, false, e->k->sent.n > 0 && !e->p->spills, ""}},
       {program_recomputes(e->p),
        {"recompute", "PD_RECOMPUTE", PASS_FORWARD, true, false,
         "/* Once more, with the same weights and random numbers, for what backward needs. */\n"}},
-      {!e->p->forward_only, {"backward", "PD_BACKWARD", PASS_BACKWARD, false, e->k->gradients_sent.n > 0, ""}},
+      {!e->p->forward_only,
+       {"backward", "PD_BACKWARD", PASS_BACKWARD, false, e->k->gradients_sent.n > 0 && !e->p->spills, ""}},
       {has_weights_pass(e),
        {"weights", "PD_WEIGHTS", PASS_WEIGHTS, false, false,
         "/* The gradients of weights that backward left for when there is nothing else to do. */\n"}},
@@ -402,7 +291,7 @@ static void print_microbatch(Emit *e) {
   if (!e->p->forward_only)
     print_version(e);
   if (several)
-    text_add(&e->out, "%s", turn_functions);
+    text_add(&e->out, "%s", e->p->spills ? spilled_turn_functions : turn_functions);
   if (!e->p->forward_only)
     text_add(&e->out, "/* Work is begun once, or twice where --audit compares what it wrote. */\n\n");
   for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
@@ -430,14 +319,18 @@ static void print_validate(Emit *e) {
            uses_weights(e, PASS_FORWARD) ? "const struct weights *w, " : "");
   for (int c = 0; c < e->p->chunks; c++) {
     const char *turn = several ? format("(v - 1) * CHUNKS + %d", c + 1) : "v";
-    if (chunk_buffers(e->k, &e->k->received, c).n)
+    if (e->p->spills)
+      text_add(&e->out, "    pd_promote(PD_VALIDATE, %d);\n", c + 1);
+    else if (chunk_buffers(e->k, &e->k->received, c).n)
       text_add(&e->out, "    pd_evaluation_receive(%s, k %% %s);\n", turn, chunk_slots(e, BUFFER_RECEIVED, c));
     print_loads(e, 4, c, "pd_evaluation_load", "v");
     if (e->dialect->at_says_training && pass_reads_now(e, (Pass){PASS_FORWARD, c}))
       text_add(&e->out, "    %s\n", e->dialect->at);
     print_call_pass(e, 4, (Pass){PASS_FORWARD, c}, "w", FOR_VALIDATION);
     print_figures(e, 4, c, "pd_evaluation_figure", "v");
-    if (chunk_buffers(e->k, &e->k->sent, c).n)
+    if (e->p->spills)
+      text_add(&e->out, "    pd_demote(PD_VALIDATE, %d);\n", c + 1);
+    else if (chunk_buffers(e->k, &e->k->sent, c).n)
       text_add(&e->out, "    pd_evaluation_send(%s, k %% %s);\n", turn, chunk_slots(e, BUFFER_SENT, c));
   }
   text_add(&e->out, "  }\n}\n\n");
@@ -511,17 +404,21 @@ static void print_exchange(Emit *e, int indent, int loop) {
 }
 
 static void print_action(Emit *e, int indent, int loop, Action a) {
+  const char *turn = loop == 0 ? "PD_FORWARD, f" : "PD_BACKWARD, b";
+  bool sends = !e->p->spills;
   const struct {
     bool there;
     const char *text;
   } line[] = {
+      [DO_PROMOTE] = {true, format("pd_promote(%s);", turn)},
+      [DO_DEMOTE] = {true, format("pd_demote(%s);", turn)},
       [DO_RECEIVE] = {e->k->received.n > 0, "pd_receive_activations(f);"},
       [DO_FORWARD] = {true, "forward(f);"},
-      [DO_SEND] = {e->k->sent.n > 0, "pd_send_activations(f);"},
+      [DO_SEND] = {sends && e->k->sent.n > 0, "pd_send_activations(f);"},
       [DO_RECEIVE_GRADIENT] = {e->k->gradients_received.n > 0, "pd_receive_gradients(b);"},
       [DO_RECOMPUTE] = {true, "recompute(b);"},
       [DO_BACKWARD] = {true, "backward(b);"},
-      [DO_SEND_GRADIENT] = {e->k->gradients_sent.n > 0, "pd_send_gradients(b);"},
+      [DO_SEND_GRADIENT] = {sends && e->k->gradients_sent.n > 0, "pd_send_gradients(b);"},
       [DO_WEIGHTS] = {0},
       [DO_UPDATE] = {0},
       [DO_EXCHANGE] = {0},
@@ -551,8 +448,8 @@ static void print_loop_of(Emit *e, int indent, int i) {
   char *title = format("%s: %s", l->name, l->comment);
   if (title[0] >= 'a' && title[0] <= 'z')
     title[0] = (char)(title[0] - 'a' + 'A');
-  text_add(&e->out, "\n%*s/* %s. */\n%*swhile (%s) {\n", indent, "", comment_text(title), indent, "",
-           conditions[e->p->per_batch][i]);
+  const char *condition = e->p->spills && i == 0 ? "f <= last" : conditions[e->p->per_batch][i];
+  text_add(&e->out, "\n%*s/* %s. */\n%*swhile (%s) {\n", indent, "", comment_text(title), indent, "", condition);
   for (int j = 0; j < l->n; j++)
     print_action(e, indent + 2, i, l->action[j]);
   text_add(&e->out, "%*s}\n", indent, "");

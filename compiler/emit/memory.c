@@ -410,7 +410,14 @@ static Parts arena_parts(const Emit *e) {
 static void print_arena(Emit *e) {
   Parts parts = arena_parts(e);
   int64_t bytes = e->allocation->bytes;
-  text_add(&e->out, "/* All the memory this program uses, %s. */\nstruct arena {\n", bytes_text(bytes));
+  if (e->p->spills)
+    text_add(
+        &e->out,
+        "/* Where everything is when it is in memory, %s of it at once. Weights, gradients and what the optimizer\n"
+        " * keeps come and go with their part, and so does what is between two parts. */\nstruct arena {\n",
+        bytes_text(e->allocation->resident_bytes));
+  else
+    text_add(&e->out, "/* All the memory this program uses, %s. */\nstruct arena {\n", bytes_text(bytes));
   for (int i = 0; i < parts.n; i++) {
     const Part *p = &parts.at[i];
     text_add(&e->out, "  %s %s%s;%s\n", p->type, p->name, p->copies ? format("[%s]", p->copies) : "",

@@ -207,6 +207,37 @@ void parameter_table(Emit *e) {
   text_add(&e->out, "};\n\n");
 }
 
+/* ---- of a model that spills -------------------------------------------------------------------- */
+
+/* By its gradients, in the order of uses_of(): which part computes each. */
+static Names parts_of_uses(const Emit *e, int param) {
+  const Param *p = &e->g->params.at[param];
+  Names parts = {0};
+  for (int use = 0; use < p->uses.n && use < p->gradients.n; use++)
+    if (p->gradients.at[use] >= 0)
+      push(&parts, internf("%d", e->k->buffers.at[find_buffer(e, BUFFER_ACCUMULATOR, param, use)].chunk));
+  return parts;
+}
+
+void spilled_parameter_table(Emit *e) {
+  text_add(
+      &e->out,
+      "/* By parameter: the parts that read it, part p as bit p, and the part that computes each use's gradient. */\n"
+      "static const struct pd_spilled_parameter spilled_parameters[] = {\n");
+  for (int i = 0; i < e->k->params.n; i++) {
+    int param = e->k->params.at[i];
+    Names uses = parts_of_uses(e, param), fields = {0};
+    push(&fields, internf(".parts = 0x%" PRIx64, e->k->buffers.at[find_weight(e, param)].chunks));
+    if (uses.n)
+      push(&fields, internf(".uses = PD_LIST(int, %s", uses.at[0]));
+    for (int use = 1; use < uses.n; use++)
+      push(&fields, uses.at[use]);
+    text_list(&e->out, 3, "  {", &fields,
+              format("%s}, /* %s */\n", uses.n ? ")" : "", comment_text(e->g->params.at[param].name)));
+  }
+  text_add(&e->out, "};\n\n");
+}
+
 /* ---- moments of shapes of their own ---------------------------------------------------------- */
 
 /* One that is like the parameter: where the replica has it that keeps it. */

@@ -111,6 +111,9 @@ typedef struct Emit {
   Name state_type;         /* of masters and moments: "struct weights", unless those are rounded */
 } Emit;
 
+/* ---- header.c */
+void print_header(Emit *e);
+
 /* ---- memory.c */
 void name_members(Emit *e);
 void name_paths(Emit *e); /* after find_families */
@@ -163,6 +166,7 @@ Name shape_fields(const Shape *shape); /* ".dim = {256, 768}, .rank = 2" */
 /* A field that is a list of numbers, on lines of its own; nothing for an empty one. */
 void list_field(Emit *e, const char *name, const char *type, const Names *list, const char *tail);
 void parameter_table(Emit *e);
+void spilled_parameter_table(Emit *e);
 void moment_table(Emit *e); /* all moments, by parameter, where some have shapes of their own */
 
 /* ---- tables.c */

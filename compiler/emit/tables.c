@@ -172,7 +172,7 @@ static Ints named_tensors(const Emit *e) {
       bool saved = b->kind == BUFFER_SAVED || b->kind == BUFFER_KEPT;
       if (b->type == TYPE_F32 && (at < 0   ? b->kind == BUFFER_RECEIVED
                                   : at < n ? saved && b->first == at
-                                           : b->kind == BUFFER_SENT))
+                                           : b->kind == BUFFER_SENT && !e->p->spills))
         push(&tensors, i);
     }
   return tensors;
@@ -515,6 +515,40 @@ static void seconds_fields(Emit *e) {
   text_add(&e->out, "  .weights_seconds = {%s}, .update_seconds = %.6g,\n", weights.at, update);
 }
 
+/* ---- what comes and goes --------------------------------------------------------------------- */
+
+static void cut_table(Emit *e) {
+  text_add(&e->out,
+           "/* What is between each part and the one before it: a slot for each microbatch of a batch. */\n"
+           "static const struct pd_cut cuts[CHUNKS] = {\n");
+  for (int c = 1; c < e->p->chunks; c++) {
+    const struct {
+      const char *field;
+      BufferKind kind;
+      int chunk;
+    } way[] = {{"activations", BUFFER_RECEIVED, c}, {"returned", BUFFER_GRADIENT_RECEIVED, c - 1}};
+    Names fields = {0};
+    for (int i = 0; i < 2; i++)
+      if (allocation_members(e->k, way[i].kind, way[i].chunk).n) {
+        Name part = chunk_member(e, way[i].kind, way[i].chunk);
+        push(&fields, internf(".%s = offsetof(struct arena, %s)", way[i].field, part));
+        push(&fields, internf(".%s_bytes = sizeof(struct %s)", way[i].field, part));
+      }
+    text_list(&e->out, 3, format("  [%d] = {", c), &fields, "},\n");
+  }
+  text_add(&e->out, "};\n\n");
+}
+
+static void spilled_table(Emit *e) {
+  spilled_parameter_table(e);
+  cut_table(e);
+  text_add(
+      &e->out,
+      "static const struct pd_spilled spilled = {.parts = CHUNKS, .cuts = cuts, .parameters = spilled_parameters%s"
+      "};\n\n",
+      e->plan->spill ? format(",\n  .place = %s", string_literal(e->plan->spill)) : "");
+}
+
 void print_tables(Emit *e) {
   const StageKernels *k = e->k;
   Channel channel[N_CHANNELS];
@@ -528,7 +562,9 @@ void print_tables(Emit *e) {
   if (!e->p->forward_only)
     part_table(e);
   list_channels(e, channel);
-  for (int i = 0; i < N_CHANNELS; i++)
+  if (e->p->spills)
+    spilled_table(e);
+  for (int i = 0; i < N_CHANNELS && !e->p->spills; i++)
     for (int c = 0; c < e->p->chunks; c++)
       channel_table(e, &channel[i], c);
   rank_tables(e);
@@ -562,7 +598,9 @@ void print_tables(Emit *e) {
   if (!e->p->forward_only)
     text_add(&e->out, "  .parts = parts, .n_parts = sizeof parts / sizeof *parts,\n");
   text_add(&e->out, "  .chunks = %d,\n", e->p->chunks);
-  for (int i = 0; i < N_CHANNELS; i++)
+  if (e->p->spills)
+    text_add(&e->out, "  .spilled = &spilled,\n");
+  for (int i = 0; i < N_CHANNELS && !e->p->spills; i++)
     channel_field(e, &channel[i]);
   if (e->g->generation.context)
     text_add(&e->out, "  .generation = &generation,\n");

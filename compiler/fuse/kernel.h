@@ -36,7 +36,8 @@ typedef struct Buffer {
   Name name;    /* C identifier, unique among the chunk's buffers of its kind and region */
   Name comment; /* the user's name for it with scope: "h.3.attn.qkv" */
   BufferKind kind;
-  int chunk; /* of the rank's; of a WEIGHT or FROZEN the first that uses it */
+  int chunk;       /* of the rank's; of a WEIGHT or FROZEN the first that uses it */
+  uint64_t chunks; /* of a WEIGHT or FROZEN: bit c: chunk c uses it; 0: the only one does */
   Type type;
   int rank;
   int64_t dim[MAX_DIM]; /* with the microbatch axis first where batched; contiguous */

@@ -21,10 +21,14 @@ static int weight_buffer(const StageKernels *k, int param) {
 static void merge_buffers(Merge *m) {
   for (int i = 0; i < m->from->buffers.n; i++) {
     Buffer b = m->from->buffers.at[i];
+    uint64_t user = (uint64_t)1 << m->chunk;
     m->buffer[i] = is_parameter(b.kind) ? weight_buffer(m->to, b.param) : -1;
-    if (m->buffer[i] >= 0)
+    if (m->buffer[i] >= 0) {
+      m->to->buffers.at[m->buffer[i]].chunks |= user;
       continue;
+    }
     b.chunk = m->chunk;
+    b.chunks = is_parameter(b.kind) ? user : 0;
     b.region += b.region >= 0 ? m->first_region : 0;
     if (b.kind >= BUFFER_SAVED && b.kind <= BUFFER_TEMPORARY) {
       b.first += m->first[buffer_made(&b)];

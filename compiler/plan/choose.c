@@ -320,11 +320,17 @@ static Plan *fastest(Choice *c) {
 }
 
 Plan *plan_fastest(const Planner *r) {
+  NoPlan none;
+  if (r->traits.spills)
+    return plan_spilled(r, &none);
   Choice c = choice_make(r);
   return fastest(&c);
 }
 
 Plan *plan_any(const Planner *r) {
+  NoPlan none;
+  if (r->traits.spills)
+    return plan_spilled(r, &none);
   Choice c = choice_make(r);
   if (!list_candidates(&c))
     return NULL;
@@ -400,6 +406,8 @@ static Plan *look_ahead(const Choice *c, Plan *plan, double *gain) {
 }
 
 Plan *plan_choose(const Planner *r, Plan **runners_up, int n, NoPlan *none) {
+  if (r->traits.spills)
+    return plan_spilled(r, none);
   Choice c = choice_make(r);
   Plan *plan = fastest(&c);
   if (!plan) {

@@ -237,7 +237,7 @@ static bool ranks_fit(const Graph *g, const PlanFile *f) {
              generates ? inference_option(g) : l->schedule, replicas_text(l));
     return false;
   }
-  if (l->n_stages == 1 && l->chunks > 1) {
+  if (l->n_stages == 1 && l->chunks > 1 && !schedule_traits(l->schedule).spills) {
     error_at(where, "PD0708", "'chunks': '%s' needs two stages or more, and there is one of %d chunks",
              l->schedule, l->chunks);
     return false;

@@ -29,6 +29,7 @@ static void tell_scaled(const Planner *r) {
 /* What the plan's ranks run on, for those who read it. */
 static void name_devices(const Planner *r, Plan *plan) {
   const Cluster *c = r->request->cluster;
+  plan->spill = r->request->spill ? intern(r->request->spill) : NULL;
   plan->cluster = c ? c->name : NULL;
   plan->assumed = r->assumed;
   plan->device = r->device->name;

@@ -36,6 +36,7 @@ typedef struct Plan {
   Name costs;           /* where costs came from: "profile NAME", "counted" */
   Name device;          /* what its ranks run on: "A100 80 GB", "fast, slow"; NULL: not planned here */
   Name cluster;         /* of these devices; NULL: none was named */
+  Name spill;           /* where parts go that are not in memory, as the command line says; NULL: the run will */
   bool assumed;         /* nothing says that it is this device */
   char *why;            /* one paragraph: why this one was chosen */
 } Plan;
@@ -84,6 +85,7 @@ typedef struct PlanRequest {
   Target target;    /* threads 0: processors / ranks */
   const char *arch; /* of GPUs, as "sm_90"; NULL: not known */
   int64_t memory; /* bytes a device, of which the process takes some; 0: its kind's, or a share of the machine's */
+  const char *spill;                          /* --spill DIR */
   const char *profile;                        /* --profile FILE */
   const char *plan;                           /* --plan FILE */
   double link_bytes_per_second, link_latency; /* 0: defaults of shared memory */

@@ -170,6 +170,10 @@ Plan *plan_any(const Planner *r);     /* some plan that fits, where plan_choose(
 void find_peaks(const Planner *r, Plan *plan, int64_t *error);
 int64_t largest_peak(const Plan *plan);
 
+/* ---- spilled.c: one rank whose parts come and go */
+/* In as few parts as fit, for each microbatch; of these the fastest. NULL with `none` filled. */
+Plan *plan_spilled(const Planner *r, NoPlan *none);
+
 /* ---- least.c */
 /* A plan that the planner finds with so little memory a device that it finds none with 64 KiB less (exact), or with 1 %
  * less, and that memory, the process's own with it; NULL: none was found. `miss`: what comes near. */

@@ -95,6 +95,10 @@ static int asked_stages(Planner *r, const PlanRequest *q, const Ints *replicas) 
     int parts = read_split(r, q->split);
     if (!parts)
       return 0;
+    if (schedule_traits(r->form.schedule).spills) { /* parts of one rank's */
+      r->form.chunks = parts;
+      return stages ? stages : 1;
+    }
     if (parts % chunks != 0) {
       error_at(NO_SPAN, "PD0504", "--split makes %d parts, which are not %d for each rank", parts, chunks);
       return 0;
@@ -163,7 +167,7 @@ static bool check_ranks(const Planner *r, const PlanRequest *q) {
 
 /* A rank that is alone has nothing to interleave: it holds the model as one part, unless parts were asked for. */
 static bool settle_chunks(Planner *r, const PlanRequest *q, int positions) {
-  if (positions > 1 || r->form.chunks == 1)
+  if (positions > 1 || r->form.chunks == 1 || schedule_traits(r->form.schedule).spills)
     return true;
   if (!q->split && !q->plan) {
     r->form.chunks = 1;
@@ -176,6 +180,24 @@ static bool settle_chunks(Planner *r, const PlanRequest *q, int positions) {
   return false;
 }
 
+/* Parts come and go on one rank, and on processors. */
+static bool check_spilled(const Planner *r, const PlanRequest *q, int positions) {
+  if (!schedule_traits(r->form.schedule).spills)
+    return true;
+  if (positions > 1 || workers_of(q) > 1) {
+    Diagnostic *d = error_at(r->schedule_span, "PD0710", "'%s' runs the model on one rank, not on %d",
+                             r->form.schedule, positions > 1 ? positions : workers_of(q));
+    help(d, "'-n 1', or another schedule: 'flush' or '2bw'");
+    return false;
+  }
+  if (backend_of(&q->target)->device->has_threads)
+    return true;
+  Diagnostic *d = error_at(r->schedule_span, "PD0710", "'%s' is for processors, not for '--target %s'",
+                           r->form.schedule, backend_of(&q->target)->name);
+  help(d, "'--target c', or another schedule: 'flush' or '2bw'");
+  return false;
+}
+
 static bool read_form(Planner *r, const PlanRequest *q) {
   Ints replicas = {0};
   if (workers_of(q) > MOST_RANKS) {
@@ -185,7 +207,7 @@ static bool read_form(Planner *r, const PlanRequest *q) {
   if (q->replicas && !read_replicas(q->replicas, &replicas))
     return false;
   int positions = asked_stages(r, q, &replicas);
-  if (!positions || !settle_chunks(r, q, positions))
+  if (!positions || !check_spilled(r, q, positions) || !settle_chunks(r, q, positions))
     return false;
   while (replicas.n > 0 && replicas.n < positions)
     push(&replicas, replicas.at[0]);
@@ -236,6 +258,12 @@ bool schedule_suits(const Graph *g, Name name, Span where, const char *prefix) {
 static bool schedule_can(const Planner *r, const PlanRequest *q) {
   Name name = r->form.schedule;
   ScheduleTraits traits = schedule_traits(name);
+  if (q->recompute == RECOMPUTE_OFF && traits.spills) {
+    Diagnostic *d =
+        error_at(r->schedule_span, "PD0706", "'%s' recomputes: what its passes save is not kept", name);
+    help(d, "leave '--recompute off' out");
+    return false;
+  }
   if (q->recompute == RECOMPUTE_ON && !traits.recomputes) {
     Diagnostic *d = error_at(r->schedule_span, "PD0706", "'%s' cannot recompute: its backward pass is %s", name,
                              traits.forward_only ? "missing" : "in two");
@@ -284,7 +312,7 @@ static bool choose_schedule(Planner *r, const PlanRequest *q, const Plan *taken)
                            !setting_belongs(r, t->vertical_sync, "vertical_sync", "pipedream")))
     return false;
   ScheduleTraits traits = schedule_traits(name);
-  r->form.chunks = !traits.chunks ? 1 : t->chunks > 0 ? (int)t->chunks : USUAL_CHUNKS;
+  r->form.chunks = !traits.chunks || traits.spills ? 1 : t->chunks > 0 ? (int)t->chunks : USUAL_CHUNKS;
   r->form.vertical_sync = t->vertical_sync && traits.every_round;
   r->form.shard_optimizer = q->shard_optimizer && traits.replicas && !traits.forward_only;
   return schedule_can(r, q);
@@ -362,7 +390,7 @@ bool planner_prepare_layers(Planner *r, const Subject *subject, const PlanReques
          "a profile of layers is planned for training");
     return false;
   }
-  r->form.chunks = r->traits.chunks ? USUAL_CHUNKS : 1;
+  r->form.chunks = r->traits.chunks && !r->traits.spills ? USUAL_CHUNKS : 1;
   if (!schedule_can(r, q) || !read_form(r, q))
     return false;
   bool open = r->free_replicas || r->free_stages;

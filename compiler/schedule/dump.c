@@ -24,7 +24,7 @@ static const Field fields[] = {
     FIELD(FIELD_BOOL, forward_only), FIELD(FIELD_BOOL, per_batch), FIELD(FIELD_INT64, in_flight),
     FIELD(FIELD_INT64, period),      FIELD(FIELD_INT64, delay),    FIELD(FIELD_INT, versions),
     FIELD(FIELD_BOOL, waits),        FIELD(FIELD_INT64, lag),      FIELD(FIELD_INT64, weights_lag),
-    FIELD(FIELD_INT, accumulators),  FIELD(FIELD_INT, exchanges),
+    FIELD(FIELD_INT, accumulators),  FIELD(FIELD_INT, exchanges),  FIELD(FIELD_BOOL, spills),
 };
 enum { N_FIELDS = sizeof fields / sizeof *fields };
 
@@ -144,7 +144,7 @@ static const char *quoted(Reader *r) {
 }
 
 static bool read_action(Reader *r, Action *a) {
-  for (Action i = DO_RECEIVE; i <= DO_EXCHANGE; i++)
+  for (Action i = DO_RECEIVE; i < N_ACTIONS; i++)
     if (accept(r, action_name(i)))
       return *a = i, true;
   return false;
@@ -181,7 +181,7 @@ static Program read_one(Reader *r) {
     end_of_line(r);
   }
   if (!r->failed && (p.chunks < 1 || p.chunks > MAX_CHUNKS))
-    expected(r, "1 to 8 chunks");
+    expected(r, format("1 to %d chunks", MAX_CHUNKS));
   for (int c = 0; c < p.chunks && !r->failed; c++) {
     expect(r, "slots");
     for (int i = 0; i < N_SLOTS && !r->failed; i++) {

@@ -36,6 +36,12 @@ int64_t in_flight_interleaved(const Pipeline *p, int stage, int64_t next) {
   return 2 * (d - stage - 1) + (p->chunks - 1) * d + 1;
 }
 
+/* All turns of a batch go forward first: a part that has come stays for all its microbatches. */
+int64_t in_flight_spilled(const Pipeline *p, int stage, int64_t next) {
+  (void)stage, (void)next;
+  return p->chunks == 1 ? 1 : p->microbatches * p->chunks;
+}
+
 int64_t *turns_in_flight(const Generator *g, const Pipeline *p) {
   int64_t *n = alloc((size_t)(p->n_stages + 1) * sizeof *n);
   for (int i = p->n_stages - 1; i >= 0; i--)
@@ -151,6 +157,18 @@ static void set_slots(Program *p, bool recompute) {
   }
 }
 
+/* What is between two parts has a place for each of the batch's microbatches, which it is only in when it is needed.
+ * The rest is used by one turn and then by the next: inputs are loaded again for the backward pass. */
+static void set_spilled_slots(Program *p) {
+  for (int c = 0; c < p->chunks; c++)
+    p->slots[c] = (Slots){.saved = 1,
+                          .received = (int)p->period,
+                          .sent = 1,
+                          .gradients = (int)p->period,
+                          .inputs = 1,
+                          .deferred = 1};
+}
+
 /* Of what crosses a cut one in use, one on its way. */
 static void set_forward_slots(Program *p) {
   int crossing = 2, last = p->n_stages - 1;
@@ -208,6 +226,22 @@ static void set_forward_loop(Program *p) {
   add_forward(p, steady);
 }
 
+static void set_spilled_loops(Program *p) {
+  Loop *forward = &p->loop[0], *backward = &p->loop[2];
+  *forward = (Loop){.name = "forward", .comment = "part after part, each with all microbatches of the batch"};
+  *backward = (Loop){.name = "backward", .comment = "likewise, from the last part to the first"};
+  add(forward, DO_PROMOTE);
+  add(forward, DO_FORWARD);
+  add(forward, DO_DEMOTE);
+  add(forward, DO_SEND);
+  add(backward, DO_PROMOTE);
+  add(backward, DO_RECOMPUTE);
+  add(backward, DO_BACKWARD);
+  add(backward, DO_DEMOTE);
+  add(backward, DO_SEND_GRADIENT);
+  add_update(p, backward);
+}
+
 /* With one turn in flight the steady state is all there is. A batch that drains ends in the last loop that
  * runs, so that only this one needs the update. */
 static void set_loops(Program *p, bool recompute) {
@@ -243,6 +277,7 @@ Program *generate(const Generator *g, const Pipeline *pipeline, const bool *exch
                    .forward_only = g->forward_only,
                    .per_batch = g->drains,
                    .sharded = pipeline->shard_optimizer && pipeline->replicas[i] > 1,
+                   .spills = g->spills && pipeline->chunks > 1,
                    .split_backward = g->split,
                    .in_flight = in_flight[i],
                    .period = pipeline->microbatches,
@@ -258,7 +293,10 @@ Program *generate(const Generator *g, const Pipeline *pipeline, const bool *exch
     set_lags(g, pipeline, exchanges, programs);
   for (int i = 0; i < d; i++) {
     bool recompute = pipeline->recompute[i] && programs[i].in_flight > 1;
-    if (g->forward_only) {
+    if (programs[i].spills) {
+      set_spilled_slots(&programs[i]);
+      set_spilled_loops(&programs[i]);
+    } else if (g->forward_only) {
       set_forward_slots(&programs[i]);
       set_forward_loop(&programs[i]);
     } else {

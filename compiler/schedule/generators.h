@@ -20,6 +20,7 @@ typedef struct Generator {
   Staleness staleness;
   bool replicas;   /* stages may have several ranks */
   bool chunks;     /* ranks hold several chunks */
+  bool spills;     /* one rank, whose chunks come and go */
   bool split;      /* backward is in two: DO_WEIGHTS */
   bool recomputes; /* stages may recompute */
   bool serial;     /* no two ranks of a pipeline are busy at once */
@@ -29,6 +30,7 @@ typedef struct Generator {
 int64_t in_flight_one(const Pipeline *p, int stage, int64_t next);
 int64_t in_flight_all(const Pipeline *p, int stage, int64_t next);
 int64_t in_flight_1f1b(const Pipeline *p, int stage, int64_t next);
+int64_t in_flight_spilled(const Pipeline *p, int stage, int64_t next);
 int64_t in_flight_interleaved(const Pipeline *p, int stage, int64_t next);
 int64_t *turns_in_flight(const Generator *g, const Pipeline *p); /* by stage */
 /* The programs of a pipeline that schedule() has checked; exchanges as there, not NULL. */

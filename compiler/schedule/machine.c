@@ -2,6 +2,7 @@
  * each action finds what semantics say it needs; nothing here compares with a generator. The ranks only wait for
  * each other, never choose, so the order in which they are stepped does not matter, and times follow from one
  * pass. And a run in which all ranks meet after every update stands for every run with fewer meetings. */
+#include "schedule/spill.h"
 #include "schedule/timing.h"
 
 #include <math.h>
@@ -54,6 +55,7 @@ typedef struct Rank {
   Chunk *chunk;
   int64_t *weights; /* by buffer: the version it holds, -1: none */
   Accumulators *accumulators;
+  Spill *spill; /* NULL: everything is in memory */
 } Rank;
 
 /* By batch: how many of a stage's ranks have handed theirs over, gradients or updated weights, and when all of it
@@ -118,7 +120,7 @@ static void work_on_turn(Rank *r, double seconds) {
 /* Whether the turn gets a message from that side. */
 static bool has_message(const Rank *r, int way, Turn t) {
   int at = part_of(r->p->n_stages, r->p->stage, t.chunk), last = r->p->n_stages * r->p->chunks - 1;
-  return way == DOWN ? at > 0 : at < last;
+  return !r->p->spills && (way == DOWN ? at > 0 : at < last);
 }
 
 /* The rank that works on the turn's microbatch one part further (to 1) or back (to -1), and its chunk there. */
@@ -229,6 +231,19 @@ static Outcome check_received(Machine *m, Rank *r) {
   return gets(r, DOWN) ? check_held(m, r, &chunk_of(r)->received, "received activations") : WENT;
 }
 
+/* Where parts come and go: what the action works with is in memory, and is what it should be. */
+static Outcome check_spilled(Machine *m, Rank *r) {
+  const char *why = r->spill ? spill_check(r->spill, &r->step) : NULL;
+  return why ? fail(m, r, why, r->step.chunk) : WENT;
+}
+
+static Outcome do_promote(Machine *m, Rank *r) {
+  if (!r->spill)
+    return fail(m, r, "there is nothing to promote or demote", r->step.chunk);
+  const char *why = (r->step.action == DO_PROMOTE ? spill_promote : spill_demote)(r->spill, &r->step);
+  return why ? fail(m, r, why, r->step.chunk) : WENT;
+}
+
 /* Whether all parts of a version are there, where each of the replicas updates one; then the rank is not before that. */
 static bool has_all_parts(const Machine *m, Rank *r, int64_t version) {
   if (!r->p->sharded || version == 0)
@@ -247,7 +262,7 @@ static Outcome do_forward(Machine *m, Rank *r) {
     return fail(m, r, "forward out of order; turns done", r->forwarded);
   if (!r->p->forward_only && r->forwarded + 1 - r->backwarded > r->p->in_flight)
     return fail(m, r, "more in flight than", r->p->in_flight);
-  if (check_version(m, r) == FAILED || check_received(m, r) == FAILED)
+  if (check_version(m, r) == FAILED || check_received(m, r) == FAILED || check_spilled(m, r) == FAILED)
     return FAILED;
   if (gets(r, UP) && !slot_free(r, DOWN, r->p->slots[r->step.chunk].sent))
     return wait_for(r, "a free slot for activations to send");
@@ -273,7 +288,9 @@ static Outcome do_recompute(Machine *m, Rank *r) {
   Chunk *c = chunk_of(r);
   if (!in_turn(r, r->backwarded, true) || r->backwarded >= r->forwarded)
     return fail(m, r, "recomputed out of order; turns done", r->backwarded);
-  if (check_version(m, r) == FAILED || check_received(m, r) == FAILED ||
+  if (r->p->spills) /* loads them again */
+    *slot(r, &c->inputs, k) = k;
+  if (check_version(m, r) == FAILED || check_received(m, r) == FAILED || check_spilled(m, r) == FAILED ||
       check_held(m, r, &c->inputs, "inputs") == FAILED)
     return FAILED;
   if (gets(r, UP) && *slot(r, &c->sent, k) != k)
@@ -286,7 +303,7 @@ static Outcome do_recompute(Machine *m, Rank *r) {
 /* What backward and the weights' gradients read is the microbatch's own, and the weights are its forward's. */
 static Outcome check_reads(Machine *m, Rank *r) {
   Chunk *c = chunk_of(r);
-  if (check_version(m, r) == FAILED || check_received(m, r) == FAILED ||
+  if (check_version(m, r) == FAILED || check_received(m, r) == FAILED || check_spilled(m, r) == FAILED ||
       check_held(m, r, &c->inputs, "inputs") == FAILED || check_held(m, r, &c->saved, "saved values") == FAILED)
     return FAILED;
   if (gets(r, UP) && (check_held(m, r, &c->sent, "sent activations") == FAILED ||
@@ -369,6 +386,8 @@ static Outcome do_exchange(Machine *m, Rank *r) {
     return fail(m, r, "exchanged out of order, due", r->exchanged);
   if (check_complete(m, r) == FAILED)
     return FAILED;
+  if (check_spilled(m, r) == FAILED)
+    return FAILED;
   if (batch - r->updated >= r->p->exchanges)
     return fail(m, r, "the exchange whose buffers it needs is still to be used; updates done", r->updated);
   Exchange *e = &m->exchange[r->p->stage][batch];
@@ -407,6 +426,8 @@ static Outcome do_update(Machine *m, Rank *r) {
       return wait_for(r, "other stages' gradients of the batch");
   if (!has_all_parts(m, r, batch))
     return wait_for(r, "the parts of the last weights that the stage's other replicas updated");
+  if (check_spilled(m, r) == FAILED)
+    return FAILED;
   r->weights[(batch + 1) % r->p->versions] = batch + 1;
   r->updated++;
   m->arrived_at_update[batch]++;
@@ -435,6 +456,8 @@ static Outcome rank_step(Machine *m, Rank *r) {
   case DO_WEIGHTS: return do_weights(m, r);
   case DO_UPDATE: return do_update(m, r);
   case DO_EXCHANGE: return do_exchange(m, r);
+  case DO_PROMOTE:
+  case DO_DEMOTE: return do_promote(m, r);
   }
   BUG("action %d", r->step.action);
 }
@@ -580,6 +603,8 @@ static void rank_start(Machine *m, Rank *r, const Program *p, int replica, const
   r->accumulators = alloc((size_t)p->accumulators * sizeof *r->accumulators);
   for (int a = 0; a < p->accumulators; a++)
     r->accumulators[a].batch = -1;
+  if (p->spills)
+    r->spill = spill_start(p);
   r->over = !stream_next(&r->stream, &r->step);
 }
 

@@ -13,6 +13,13 @@ typedef struct Picture {
   Vec(Event) work; /* forward, recompute, backward, weights, update */
 } Picture;
 
+/* "a" to "z", "A" to "Z", then digits: MAX_CHUNKS is not many more. */
+static const char *chunk_letter(int chunk) {
+  static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+-";
+  _Static_assert(sizeof letters - 1 >= MAX_CHUNKS, "each chunk has a letter");
+  return format("%c", letters[chunk]);
+}
+
 static bool note(void *context, const Event *e) {
   Picture *p = context;
   switch (e->step.action) {
@@ -88,7 +95,7 @@ static void text_cells(const Picture *p, char **cell) {
     }
     for (int row = (int)e->start; row < end; row++)
       cell[row * p->n_ranks + rank] = format("|");
-    char *chunk = program->chunks > 1 ? format("%c", 'a' + e->step.chunk) : "";
+    const char *chunk = program->chunks > 1 ? chunk_letter(e->step.chunk) : "";
     cell[(int)e->start * p->n_ranks + rank] =
         format("%c%lld%s.%lld", letter(e->step.action), (long long)e->step.number, chunk,
                (long long)version_of(p, e));
@@ -145,7 +152,7 @@ static void svg_box(const Picture *p, const Event *e, FILE *out) {
   fprintf(out, "<rect class=\"%s\" x=\"%g\" y=\"%g\" width=\"%g\" height=\"%d\" rx=\"2\" opacity=\"%.2f\"/>",
           class_of(e->step.action), x + 0.5, y, width - 1, CELL, strength);
   fprintf(out, "<text class=\"n\" x=\"%g\" y=\"%g\">%lld%.1s</text>", middle, y + 13, (long long)e->step.number,
-          p->programs[e->stage].chunks > 1 ? &"abcdefgh"[e->step.chunk] : "");
+          p->programs[e->stage].chunks > 1 ? chunk_letter(e->step.chunk) : "");
   fprintf(out, "<text class=\"v\" x=\"%g\" y=\"%g\">v%lld</text>\n", middle, y + 22, (long long)version_of(p, e));
 }
 

@@ -13,10 +13,12 @@
  *   loop 1 (steady state)  while f <= K
  *   loop 2 (drain)         while b <= K
  *   loop 3 (weights)       while w <= K
+ * Where the model spills (docs/spilling.md) one rank holds all parts as its chunks, all forward turns of a batch come
+ * before the backward ones, loop 0 goes on while f <= K, and loop 1 is never entered.
  * then the updates still due (while u < updates of the scope). A loop that is never entered has no actions.
  * Where nothing goes backward (forward_only) loop 1 is all there is, and M microbatches are but a unit of time.
  * Replica r takes microbatches r + 1, r + 1 + replicas, ...; with chunks the microbatches go in groups of
- * n_stages, each group through all chunks (forward from the first, backward from the last).
+ * n_stages (spilling: a batch's), each group through all chunks (forward from the first, backward from the last).
  * Slots go by the rank's count of its own microbatches, (k - 1) / replicas + 1, modulo the number of slots,
  * for each chunk apart; batches and updates by theirs, from 0. */
 #ifndef PDC_PROGRAM_H
@@ -36,13 +38,24 @@ typedef enum {
                           that DO_BACKWARD left; then w += 1 */
   DO_UPDATE,           /* when the turns done, less `lag`, are whole batches: the update of the last of these.
                           Done: backward, and with split_backward their weights' gradients, too */
-  DO_EXCHANGE          /* when the turns done are whole batches: post the last one's gradient exchange
+  DO_EXCHANGE,         /* when the turns done are whole batches: post the last one's gradient exchange
                           (replicas, tied parameters, squares for the norm). With lag 0 it comes just
                           before the update that needs it; with a lag just after the update that frees
                           what it overwrites */
+  DO_PROMOTE,          /* spilling: wait until the blocks are in memory that the turn works with (in loop 0 f, in
+                          loop 2 b), and begin to read those of the next one */
+  DO_DEMOTE /* spilling: begin to write what the turn changed and the next one does not need, and to give
+                          its memory back */
 } Action;
 
-enum { MAX_ACTIONS = 12, N_LOOPS = 4, MAX_CHUNKS = 8, MAX_MICROBATCHES = 1 << 19 /* of a batch */ };
+enum {
+  MAX_ACTIONS = 12,
+  N_ACTIONS = DO_DEMOTE + 1,
+  N_LOOPS = 4,
+  MAX_CHUNKS = 64,           /* parts of a model that spills */
+  MOST_INTERLEAVED = 8,      /* of a rank where several ranks take turns */
+  MAX_MICROBATCHES = 1 << 19 /* of a batch */
+};
 typedef struct Loop {
   const char *name, *comment; /* "warm-up", "fill the pipeline" */
   int n;
@@ -66,6 +79,7 @@ typedef struct Program {
   bool per_batch;          /* loops run once a batch, drained in between; else once a run */
   bool sharded;            /* DO_UPDATE makes a part of the weights on each of the replicas, which send it to the
                               others: a forward pass with these weights waits for all parts */
+  bool spills;             /* its chunks' parameters, and what is between them, come and go: docs/spilling.md */
   bool split_backward;     /* DO_WEIGHTS makes the gradients of weights that products need (zero-bubble) */
   int64_t in_flight;       /* n_i: turns between their forward and their backward, at most, of one rank */
   int64_t period;          /* M: microbatches an update, of all replicas */
@@ -109,6 +123,7 @@ typedef struct ScheduleTraits {
   bool chunks;       /* ranks hold several chunks */
   bool recomputes;   /* stages may recompute */
   bool looks_ahead;  /* one microbatch more may be in flight between stages: Pipeline.ahead */
+  bool spills;       /* one rank holds the model in as many parts as memory asks for */
   bool serial;       /* no two ranks of a pipeline are busy at once */
   bool two_versions; /* of the weights, so that M must suffice for what is in flight */
   bool every_round;  /* it updates after each round of the replicas: M is the least common multiple of theirs */

@@ -31,6 +31,14 @@ static const Generator generators[] = {
      .chunks = true,
      .recomputes = true,
      .in_flight = in_flight_interleaved},
+    {.name = "spilled",
+     .staleness = NEWEST,
+     .drains = true,
+     .chunks = true,
+     .spills = true,
+     .recomputes = true,
+     .serial = true,
+     .in_flight = in_flight_spilled},
     {.name = "zb_h1", .staleness = NEWEST, .drains = true, .split = true, .in_flight = in_flight_1f1b},
     {.name = "forward", .staleness = NEWEST, .forward_only = true, .replicas = true, .in_flight = in_flight_one},
 };
@@ -66,6 +74,7 @@ ScheduleTraits schedule_traits(const char *name) {
                           .chunks = g->chunks,
                           .recomputes = g->recomputes,
                           .looks_ahead = g->in_flight == in_flight_1f1b,
+                          .spills = g->spills,
                           .serial = g->serial,
                           .two_versions = g->staleness == ONE_OLD,
                           .every_round = g->staleness == STASHED,
@@ -102,7 +111,7 @@ int64_t common_multiple(int64_t a, int64_t b) {
 void schedule_needs(const Pipeline *p, int64_t *least, int64_t *multiple) {
   const Generator *g = generator(p->schedule);
   ensure(g && p->n_stages > 0);
-  *least = *multiple = g->chunks ? p->n_stages : 1;
+  *least = *multiple = g->chunks && !g->spills ? p->n_stages : 1;
   for (int i = 0; i < p->n_stages; i++)
     *multiple = common_multiple(*multiple, p->replicas[i]);
   if (g->staleness == ONE_OLD) {
@@ -178,8 +187,16 @@ static bool replicas_allowed(const Generator *g, const Pipeline *p, Span where) 
   return true;
 }
 
+static bool ranks_allowed(const Generator *g, const Pipeline *p, Span where) {
+  if (!g->spills || p->n_stages == 1)
+    return true;
+  Diagnostic *d = error_at(where, "PD0710", "'%s' runs the model on one rank, not on %d", g->name, p->n_stages);
+  help(d, "'-n 1', or another schedule: 'flush' or '2bw'");
+  return false;
+}
+
 static bool chunks_allowed(const Generator *g, const Pipeline *p, Span where) {
-  int chunks = p->chunks, limit = g->chunks ? MAX_CHUNKS : 1;
+  int chunks = p->chunks, limit = g->spills ? MAX_CHUNKS : g->chunks ? MOST_INTERLEAVED : 1;
   if (chunks <= limit)
     return true;
   Diagnostic *d = error_at(where, "PD0708", "'%s' takes at most %d chunk%s a rank, has %d", g->name, limit,
@@ -227,8 +244,9 @@ Program *schedule(const Pipeline *p, const bool *exchanges, Span where) {
   ensure(p->n_stages > 0 && p->microbatches > 0);
   if (!exchanges)
     exchanges = alloc((size_t)p->n_stages);
-  if (!replicas_allowed(g, p, where) || !chunks_allowed(g, p, where) || !recomputation_allowed(g, p, where) ||
-      !exchanges_allowed(g, p, exchanges, where) || !microbatches_suffice(p, where))
+  if (!ranks_allowed(g, p, where) || !replicas_allowed(g, p, where) || !chunks_allowed(g, p, where) ||
+      !recomputation_allowed(g, p, where) || !exchanges_allowed(g, p, exchanges, where) ||
+      !microbatches_suffice(p, where))
     return NULL;
   return generate(g, p, exchanges);
 }

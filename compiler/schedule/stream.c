@@ -12,6 +12,8 @@ static const char *const action_names[] = {
     [DO_UPDATE] = "UPDATE",
     [DO_EXCHANGE] = "EXCHANGE",
     [DO_WEIGHTS] = "WEIGHTS",
+    [DO_PROMOTE] = "PROMOTE",
+    [DO_DEMOTE] = "DEMOTE",
 };
 
 const char *action_name(Action a) { return action_names[a]; }
@@ -32,24 +34,26 @@ bool program_recomputes(const Program *p) {
 }
 
 /* Groups of n_stages microbatches, each through all chunks: when a group's first comes back to this rank from
- * the last one, it has just sent the group's last (Narayanan et al. 2021, SC). */
+ * the last one, it has just sent the group's last (Narayanan et al. 2021, SC). Where parts come and go a batch is one
+ * group, so that each comes once. */
 Turn program_turn(const Program *p, int replica, int64_t turn, bool backward) {
   if (p->chunks == 1)
     return (Turn){0, (turn - 1) * p->replicas + replica + 1};
-  int64_t group = (int64_t)p->n_stages * p->chunks, within = (turn - 1) % group;
-  int chunk = (int)(within / p->n_stages);
-  return (Turn){backward ? p->chunks - 1 - chunk : chunk,
-                (turn - 1) / group * p->n_stages + within % p->n_stages + 1};
+  int64_t together = p->spills ? p->period : p->n_stages, group = together * p->chunks,
+          within = (turn - 1) % group;
+  int chunk = (int)(within / together);
+  return (Turn){backward ? p->chunks - 1 - chunk : chunk, (turn - 1) / group * together + within % together + 1};
 }
 
 Turn program_turn_after(const Program *p, Turn t, bool backward) {
   if (p->chunks == 1)
     return (Turn){0, t.microbatch + p->replicas};
-  if ((uint32_t)t.microbatch % (uint32_t)p->n_stages > 0)
+  const uint32_t together = (uint32_t)(p->spills ? p->period : p->n_stages);
+  if ((uint32_t)t.microbatch % together > 0)
     return (Turn){t.chunk, t.microbatch + 1};
   if (t.chunk == (backward ? 0 : p->chunks - 1))
     return (Turn){p->chunks - 1 - t.chunk, t.microbatch + 1};
-  return (Turn){t.chunk + (backward ? -1 : 1), t.microbatch + 1 - p->n_stages};
+  return (Turn){t.chunk + (backward ? -1 : 1), t.microbatch + 1 - together};
 }
 
 /* ---- well-formed ------------------------------------------------------------------------------------- */
@@ -85,7 +89,7 @@ static bool sizes_in_range(const Program *p, char **why) {
 static bool turns_come_out(const Program *p, char **why) {
   if (p->chunks > 1 && p->replicas > 1)
     return *why = format("stage %d has both chunks and replicas", p->stage), false;
-  int64_t group = p->chunks > 1 ? p->n_stages : p->replicas;
+  int64_t group = p->chunks > 1 && !p->spills ? p->n_stages : p->replicas;
   if (p->period % group)
     return *why = format("stage %d: %lld microbatches an update are no multiple of %lld", p->stage,
                          (long long)p->period, (long long)group),
@@ -95,6 +99,8 @@ static bool turns_come_out(const Program *p, char **why) {
 
 static bool loop_may_be_empty(const Program *p, int loop) {
   static const int steady = 1, weights = 3;
+  if (p->spills)
+    return loop == steady || loop == weights;
   return loop == weights ? !p->split_backward || p->weights_lag == 0 : loop != steady && p->in_flight == 1;
 }
 
@@ -112,11 +118,23 @@ static bool forward_loop(const Program *p, char **why) {
          false;
 }
 
+/* What is between two parts is kept for all microbatches of a batch. */
+static bool slots_suffice(const Program *p, char **why) {
+  for (int c = 0; c < p->chunks && p->spills; c++)
+    if (p->slots[c].received < p->period || p->slots[c].gradients < p->period)
+      return *why = format("part %d: fewer slots between parts than the %lld microbatches of a batch", c,
+                           (long long)p->period),
+             false;
+  if (p->spills && (p->chunks < 2 || p->n_stages > 1 || p->replicas > 1 || !p->per_batch))
+    return *why = format("stage %d: parts come and go on one rank, which drains", p->stage), false;
+  return true;
+}
+
 bool program_well_formed(const Program *p, char **why) {
   static const struct {
     int sends, gradients, weights;
   } moves[N_LOOPS] = {{1, 0, 0}, {1, 1, 1}, {0, 1, 1}, {0, 0, 1}};
-  if (!sizes_in_range(p, why) || !turns_come_out(p, why))
+  if (!sizes_in_range(p, why) || !turns_come_out(p, why) || !slots_suffice(p, why))
     return false;
   if (p->forward_only)
     return forward_loop(p, why);
@@ -148,7 +166,7 @@ static bool next_scope(Stream *s) {
 
 static bool loop_goes_on(const Stream *s, int64_t turns) {
   switch (s->loop) {
-  case 0: return s->f <= turns && s->f - s->b < s->program->in_flight - 1;
+  case 0: return s->f <= turns && (s->program->spills || s->f - s->b < s->program->in_flight - 1);
   case 1: return s->f <= turns;
   case 2: return s->b <= turns;
   default: return s->program->split_backward && s->w <= turns;
@@ -177,6 +195,8 @@ static bool take(Stream *s, Action a, Step *step) {
     if (s->loop < 3 && s->b - s->w <= p->weights_lag)
       return false;
     return *step = turn_step(s, a, s->w++, true), true;
+  case DO_PROMOTE:
+  case DO_DEMOTE: return *step = turn_step(s, a, s->loop == 0 ? s->f : s->b, s->loop != 0), true;
   case DO_UPDATE:
     done -= p->lag;
     *step = (Step){a, 0, s->scope + done / turns - 1};

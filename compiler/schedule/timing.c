@@ -99,6 +99,8 @@ static void send(const Clock *c, const Rank *r, int cut, int way, int64_t k) {
 /* The cut over which the part's messages that way come, -1: none does. */
 static int cut_to(const Clock *c, const Rank *r, int way, int chunk) {
   int part = part_of(c->n_stages, r->p->stage, chunk);
+  if (r->p->spills)
+    return -1;
   return way == DOWN ? part - 1 : part + 1 < c->parts ? part : -1;
 }
 
@@ -112,7 +114,7 @@ static void post_next(const Clock *c, Rank *r, int way) {
       *t = t->microbatch == 0 ? program_turn(r->p, r->replica, 1, way == UP)
                               : program_turn_after(r->p, *t, way == UP);
     cut = cut_to(c, r, way, t->chunk);
-  } while (cut < 0 && r->p->chunks > 1);
+  } while (cut < 0 && r->p->chunks > 1 && !r->p->spills);
   if (cut < 0)
     return;
   Message *m = message(c, cut, way, t->microbatch);
@@ -149,7 +151,7 @@ double turn_seconds(const Program *p, const StageTimes *times, int replica, Step
   if (times->jitter <= 0)
     return seconds;
   uint64_t who = (uint64_t)p->stage << 32 | (uint64_t)replica << 16;
-  uint64_t what = (uint64_t)step.action * MAX_CHUNKS + (uint64_t)step.chunk;
+  uint64_t what = (uint64_t)step.action * MOST_INTERLEAVED + (uint64_t)step.chunk;
   return seconds * later(1 + times->jitter * noise(who + what, (uint64_t)step.number), 0);
 }
 
@@ -226,7 +228,7 @@ static void next_backward(Rank *r) {
 
 static bool loop_goes_on(const Rank *r) {
   switch (r->loop) {
-  case 0: return r->f <= r->end && r->f - r->b < r->p->in_flight - 1;
+  case 0: return r->f <= r->end && (r->p->spills || r->f - r->b < r->p->in_flight - 1);
   case 1: return r->f <= r->end;
   case 2: return r->b <= r->end;
   default: return r->p->split_backward && r->w <= r->end;
@@ -329,6 +331,8 @@ static bool take(Clock *c, Rank *r, Action a) {
   case DO_WEIGHTS: take_weights(c, r); return true;
   case DO_UPDATE: return take_update(c, r);
   case DO_EXCHANGE: take_exchange(r); return true;
+  case DO_PROMOTE:
+  case DO_DEMOTE: return true;
   }
   BUG("action %d", a);
 }

@@ -29,6 +29,7 @@ typedef struct AlikeKey {
 /* All that allocate() is given: a LoweredStage, and what it reads of a Program. Slots are by chunk, the rest 0. */
 typedef struct PeakKey {
   int64_t lowered, replicas, versions, accumulators, exchanges, forward_only, sharded;
+  int64_t spilled; /* microbatches; 0: it does not */
   struct {
     int64_t saved, kept, received, sent, gradients, inputs, deferred, packed;
   } slots[MAX_CHUNKS];
@@ -256,7 +257,8 @@ static PeakKey peak_key(const LoweredStage *l, const Program *p) {
                  .accumulators = p->accumulators,
                  .exchanges = p->exchanges,
                  .forward_only = p->forward_only,
-                 .sharded = p->sharded};
+                 .sharded = p->sharded,
+                 .spilled = p->spills ? p->period : 0};
   for (int i = 0; i < p->chunks; i++) {
     const Slots *slots = &p->slots[i];
     key.slots[i].saved = allocation_saved_slots(p, i);
@@ -280,7 +282,7 @@ static Room room_of(Stages *s, const Rank *r) {
     Arena *lasting = arena_use(s->scratch);
     ArenaMark mark = arena_mark();
     const Allocation *a = stages_allocate(s, l, r->program);
-    *room = (Room){a->bytes - r->program->exchanges * a->reduced_bytes, a->accumulators_bytes,
+    *room = (Room){a->resident_bytes - r->program->exchanges * a->reduced_bytes, a->accumulators_bytes,
                    a->shard ? a->reduced_bytes : 0};
     arena_release(mark);
     arena_use(lasting);

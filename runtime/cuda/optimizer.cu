@@ -216,4 +216,5 @@ static void average(const struct pd_update_arrays *u) {
 #define ROW(rule, optimizer, moments) rule##_update, /* in the order of enum pd_rule */
 extern const struct pd_rules pd_rules = {.by_elements = {PD_ELEMENT_RULES(ROW)},
                                          .after_tensors = after_tensors,
-                                         .average = average};
+                                         .average = average,
+                                         .next_group = pd_one_group};

@@ -1,6 +1,7 @@
 /* The C target's device: the processors and the memory of this process. The arena is used in place. */
 #define _GNU_SOURCE /* sched_getaffinity */
 #include "device.h"
+#include "host/spill.h"
 #include "internal.h"
 #include "shared.h"
 #include "kernels/pd_bf16.h"
@@ -17,18 +18,22 @@ bool pd_device_recording(void) { return false; }
 
 /* ---- start ----------------------------------------------------------------------------------- */
 
-char *pd_map_arena(size_t bytes) {
+/* flags: of mmap, beside the usual ones. */
+static char *map_bytes(size_t bytes, int flags) {
   enum { HUGE = 2 << 20 };
   size_t whole = bytes ? (bytes + HUGE - 1) / HUGE * HUGE : HUGE;
-  char *p = mmap(NULL, whole + HUGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  char *p = mmap(NULL, whole + HUGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
   if (p == MAP_FAILED) return NULL;
   char *arena = p + (HUGE - (uintptr_t)p % HUGE) % HUGE;
   if (bytes >= 16 * (size_t)HUGE) madvise(arena, bytes / HUGE * HUGE, MADV_HUGEPAGE);
   return arena;
 }
 
+char *pd_map_arena(size_t bytes) { return map_bytes(bytes, 0); }
+
+/* Addresses of parts that are not in memory are no promise to use it. */
 static bool map_arena(const struct pd_stage *s, char *why) {
-  pd.arena = pd_map_arena(s->arena_bytes);
+  pd.arena = map_bytes(s->arena_bytes, s->spilled ? MAP_NORESERVE : 0);
   if (!pd.arena)
     return pd_refuse(why, "cannot get the %.1f MiB this stage was planned to use: %s",
                      (double)s->arena_bytes / (1 << 20), strerror(errno));
@@ -85,11 +90,15 @@ bool pd_device_start(char *why) {
   set_threads(pd.stage);
   note_slow_bf16(pd.stage);
   bool mapped = map_arena(pd.stage, why), shared = pd_shared_start(mapped ? why : (char[PD_WHY]){""});
-  if (mapped && pd_options.emulate) touch_arena(pd.stage);
-  return mapped && shared;
+  if (mapped && pd_options.emulate && !pd.stage->spilled) touch_arena(pd.stage);
+  return mapped && shared && pd_spill_start(why);
 }
 
-void pd_device_finish(void) { pd.arena = NULL; } /* the process ends */
+/* The process ends. */
+void pd_device_finish(void) {
+  pd_spill_file_finish();
+  pd.arena = NULL;
+}
 
 const char *pd_device_name(void) { return NULL; }
 int pd_device_threads(void) { return omp_get_max_threads(); }
@@ -112,14 +121,19 @@ static float *room_for(int64_t n) {
 }
 
 const float *pd_view(const void *at, int64_t n, bool bf16) {
+  pd_spill_look(at, false);
   if (!bf16) return at;
   pd_read(room_for(n), (pd_in){at, PD_BF16}, 0, n);
   return floats;
 }
 
-float *pd_fill(void *at, int64_t n, bool bf16) { return bf16 ? room_for(n) : at; }
+float *pd_fill(void *at, int64_t n, bool bf16) {
+  pd_spill_look(at, true);
+  return bf16 ? room_for(n) : at;
+}
 
 void pd_filled(void *at, int64_t n, bool bf16) {
+  pd_spill_look(at, true);
   if (!bf16) return;
   pd_write((pd_out){at, PD_BF16}, 0, floats, n);
   free(floats);
@@ -128,6 +142,8 @@ void pd_filled(void *at, int64_t n, bool bf16) {
 }
 
 void pd_round(void *to, const float *from, int64_t n, bool bf16) {
+  pd_spill_look(from, false);
+  pd_spill_look(to, true);
   pd_write((pd_out){to, bf16 ? PD_BF16 : PD_F32}, 0, from, n);
 }
 

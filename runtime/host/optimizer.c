@@ -1,5 +1,6 @@
 /* The optimizers' rules (optimizers/list.h) over arrays, and over all parameters of a stage. Compiled with
  * -ffp-contract=off the bits depend on the inputs alone. */
+#include "host/spill.h"
 #include "internal.h"
 #include "kernels/pd_bf16.h"
 #include "kernels/pd_math.h"
@@ -120,8 +121,9 @@ static void check_agreement(int64_t t) {
 }
 
 void pd_update_tiles(const struct pd_update_arrays *u, pd_elements *elements, char *copy) {
+  const int first = pd_first_tile(u->first), end = pd_first_tile(u->end);
 #pragma omp parallel for schedule(static)
-  for (int i = 0; i < pd_n_tiles; i++) {
+  for (int i = first; i < end; i++) {
     struct tile_update x = {u, &pd_tiles[i], elements};
     if (copy)
       update_tile_twice(&x, copy_of_thread(copy));
@@ -175,6 +177,12 @@ static void update_by_tensors(const struct pd_tensor_update *x) {
 
 static void after_tensors(const struct pd_update_arrays *u) { update_all(u, NULL); }
 
+/* ---- groups of parameters ---------------------------------------------------------------------- */
+
+static bool next_group(int group, int *first, int *end) {
+  return (pd_spills() ? pd_spill_next_updated : pd_one_group)(group, first, end);
+}
+
 /* ---- averages ---------------------------------------------------------------------------------- */
 
 /* torch.optim.swa_utils.AveragedModel: the first update's weights, then a += (1 - ema) (w - a); buffers as they
@@ -189,9 +197,10 @@ static void average_tile(const void *of) {
 }
 
 static void average_all(const struct pd_update_arrays *u) {
+  const int first = pd_first_tile(u->first), end = pd_first_tile(u->end);
   char *copy = pd_twice_copy(u->t);
 #pragma omp parallel for schedule(static)
-  for (int i = 0; i < pd_n_tiles; i++) {
+  for (int i = first; i < end; i++) {
     const struct pd_tile *c = &pd_tiles[i];
     struct tile_update x = {u, c, NULL};
     struct pd_written w = {"averages", pd_average_at(&pd.stage->parameters[c->parameter]) + c->first,
@@ -208,4 +217,5 @@ static void average_all(const struct pd_update_arrays *u) {
 const struct pd_rules pd_rules = {.by_elements = {PD_ELEMENT_RULES(ROW)},
                                   .after_tensors = after_tensors,
                                   .average = average_all,
-                                  .tensor = update_by_tensors};
+                                  .tensor = update_by_tensors,
+                                  .next_group = next_group};

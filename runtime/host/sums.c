@@ -1,4 +1,5 @@
 /* What is added up between the ranks' messages, by this process's threads. */
+#include "host/spill.h"
 #include "internal.h"
 #include "transfer.h"
 
@@ -43,9 +44,9 @@ static void add_uses(int64_t t, const struct pd_parameter *p, const struct pd_ti
   }
 }
 
-void pd_combine(int64_t t) {
+static void combine(int64_t t, int first, int end) {
 #pragma omp parallel for schedule(static)
-  for (int i = 0; i < pd_n_tiles; i++) {
+  for (int i = first; i < end; i++) {
     const struct pd_tile *c = &pd_tiles[i];
     const struct pd_parameter *p = &pd.stage->parameters[c->parameter];
     tile_squares[i] = 0;
@@ -53,6 +54,14 @@ void pd_combine(int64_t t) {
     if (pd_in_norm(p))
       tile_squares[i] = pd_sum_of_squares(c->n, pd_gradient_at(p, t, pd_accumulators(t)) + c->first);
   }
+}
+
+void pd_combine(int64_t t) {
+  if (pd_spills())
+    for (int group = 0, first, end; pd_spill_next_squared(group, &first, &end); group++)
+      combine(t, pd_first_tile(first), pd_first_tile(end));
+  else if (!(pd.emulate && pd.stage->spilled)) /* which has no memory for it */
+    combine(t, 0, pd_n_tiles);
 }
 
 bool pd_squares(int64_t t, double *to) {

@@ -65,6 +65,7 @@ static void update_elements(bool in_place, char *copy) {
   struct pd_nesterov_step step[2];
   for (int decays = 0; decays < 2; decays++) step[decays] = pd_nesterov_constants(&arguments, 0.1, 3, 1, decays);
   struct pd_update_arrays u = {.t = 3,
+                               .end = pd.stage->n_parameters,
                                .from = arena.weights[0],
                                .to = arena.weights[!in_place],
                                .gradient = arena.gradient,

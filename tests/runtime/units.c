@@ -510,7 +510,9 @@ static void outputs_are_whole_or_nothing(void **state) {
 }
 
 static void options_are_read(void **state) {
+  static const struct pd_stage stage;
   (void)state;
+  pd = (struct pd_run){.stage = &stage};
   char why[PD_WHY] = "";
   struct pd_options o;
   char *good[] = {"train",  "--data",    "a",      "b", "--steps=5", "--seed", "18446744073709551615",

@@ -139,6 +139,15 @@ static const struct {
 static void one_received(Program *p) { p[1].slots[0].received = 1; }
 static void drains(Program *p) { p[2].loop[2] = p[2].loop[1]; }
 static void never_sends(Program *p) { omit(&p[2], 1, DO_SEND); }
+static void no_promotion(Program *p) { omit(p, 0, DO_PROMOTE); }
+static void no_promotion_back(Program *p) { omit(p, 2, DO_PROMOTE); }
+static void no_demotion(Program *p) { omit(p, 0, DO_DEMOTE); }
+static void promotes_late(Program *p) { swap(p, 0, DO_PROMOTE, DO_FORWARD); }
+static void recomputes_unpromoted(Program *p) { swap(p, 2, DO_PROMOTE, DO_RECOMPUTE); }
+static void demotes_early(Program *p) { swap(p, 2, DO_BACKWARD, DO_DEMOTE); }
+static void never_recomputes(Program *p) { omit(p, 2, DO_RECOMPUTE); }
+static void promotes_at_once(Program *p) { p->loop[1] = (Loop){.n = 1, .action = {DO_PROMOTE}}; }
+static void fewer_between_parts(Program *p) { p->slots[1].received--; }
 static void one_streams(Program *p) { p[1].forward_only = true; }
 
 /* The reason as it is when ranks need not meet; else why they cannot. */
@@ -211,6 +220,7 @@ static void test_broken_programs_of_all_kinds_are_refused(void **state) {
   const Case stashed = plain("pipedream", 4, 1, 0, 0);
   const Case synchronous = {
       .schedule = "pipedream", .stages = 4, .microbatches = 1, .exchanges = 0xe, .vertical_sync = true};
+  const Case spilled = {.schedule = "spilled", .stages = 1, .microbatches = 3, .chunks = 3};
   const struct {
     const char *name;
     Case c;
@@ -232,7 +242,7 @@ static void test_broken_programs_of_all_kinds_are_refused(void **state) {
       {"update before the weights' gradients", zb, update_before_weights, "exchange"},
       {"one stage without a split", zb, one_unsplit, "cursors"},
       {"chunks that differ", chunks, other_chunks, "differ in their chunks"},
-      {"too many chunks", chunks, many_chunks, "9 chunks"},
+      {"too many chunks", chunks, many_chunks, "65 chunks"},
       {"saved slots of a chunk", chunks, fewer_saved_in_chunk, "saved values' slot"},
       {"saved slots of the last chunk", chunks, fewer_saved_in_last_chunk, "saved values' slot"},
       {"received slots of a chunk", chunks, fewer_received_in_chunk, "received activations' slot"},
@@ -249,6 +259,16 @@ static void test_broken_programs_of_all_kinds_are_refused(void **state) {
       {"a stream that drains", stream, drains, "one loop that receives, computes and sends"},
       {"a stream that never sends", stream, never_sends, "one loop that receives, computes and sends"},
       {"a stream beside a training", two, one_streams, "one loop that receives, computes and sends"},
+      {"parts that are not promoted", spilled, no_promotion, "what was not promoted"},
+      {"parts that are not promoted on the way back", spilled, no_promotion_back, "not promoted"},
+      {"parts that are not demoted", spilled, no_demotion, "promotes what is not next"},
+      {"parts that are promoted late", spilled, promotes_late, "what was not promoted"},
+      {"recomputation before the part is there", spilled, recomputes_unpromoted, "what was not promoted"},
+      {"demotion before the backward pass", spilled, demotes_early, "what was not promoted"},
+      {"parts that are not recomputed", spilled, never_recomputes, "inputs' slot"},
+      {"promotion in another loop", spilled, promotes_at_once, "cursors"},
+      {"promotion where nothing spills", two, promotes_at_once, "cursors"},
+      {"slots between parts", spilled, fewer_between_parts, "slots between parts"},
       {"one stage of replicas without lag", pairs, replicas_without_lag, "to validate"},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
@@ -261,7 +281,7 @@ static void test_no_copy_is_spare(void **state) {
   (void)state;
   unsigned random = 7;
   int refused = 0;
-  for (int n = 0; n < 1500; n++) {
+  for (int n = 0; n < 1800; n++) {
     Case c = random_case(&random);
     Program *programs = make(c), *p = &programs[random_below(&random, (unsigned)c.stages)];
     Slots *s = &p->slots[random_below(&random, (unsigned)p->chunks)];

@@ -77,14 +77,18 @@ static char *describe(Case c) {
 }
 
 static bool is(Case c, const char *schedule) { return !strcmp(c.schedule, schedule); }
-static bool takes_replicas(Case c) { return !is(c, "interleaved") && !is(c, "zb_h1"); }
+static bool takes_replicas(Case c) { return !is(c, "interleaved") && !is(c, "zb_h1") && !is(c, "spilled"); }
 
 /* What is not allowed is left out, and M is what the schedule needs, or some more. */
 static Case allowed(Case c, int64_t more) {
   if (!takes_replicas(c))
     c.replicas = NULL;
-  if (!is(c, "interleaved"))
+  if (!is(c, "interleaved") && !is(c, "spilled"))
     c.chunks = 0;
+  if (is(c, "spilled")) { /* one rank */
+    c.stages = 1;
+    c.exchanges = 0;
+  }
   if (is(c, "zb_h1") || is(c, "forward"))
     c.recompute = 0;
   if (!is(c, "pipedream"))
@@ -177,7 +181,8 @@ static bool has_weights(const Worker *w, int64_t version) {
 static void forward(Worker *w, int64_t k) {
   Memory *m = &w->memory[w->step.chunk];
   const Slots *s = &w->p->slots[w->step.chunk];
-  double in = part_held(w, w->step.chunk) > 0 ? m->received[own(w, k) % s->received] : sample_x(k);
+  int part = part_held(w, w->step.chunk);
+  double in = part == 0 ? sample_x(k) : w->p->spills ? down[part - 1][k] : m->received[own(w, k) % s->received];
   m->saved[own(w, k) % s->saved] = in;
   double result = in * *weight(w, w->step.chunk, program_version(w->p, k));
   m->saved_result[own(w, k) % s->saved] = m->sent[own(w, k) % s->sent] = result;
@@ -195,8 +200,10 @@ static void backward(Worker *w, int64_t k) {
   int chunk = w->step.chunk;
   Memory *m = &w->memory[chunk];
   const Slots *s = &p->slots[chunk];
-  double gradient = part_held(w, chunk) < last_part(p) ? m->gradient_received[own(w, k) % s->gradients]
-                                                       : m->saved_result[own(w, k) % s->saved] - sample_y(k);
+  int part = part_held(w, chunk);
+  double gradient = part == last_part(p) ? m->saved_result[own(w, k) % s->saved] - sample_y(k)
+                    : p->spills          ? up[part + 1][k]
+                                         : m->gradient_received[own(w, k) % s->gradients];
   m->deferred[own(w, k) % s->deferred] = gradient;
   if (!p->split_backward)
     add_weight_gradient(w, k, gradient);
@@ -267,6 +274,8 @@ static bool work(Worker *w, const Program *programs) {
       return false;
     break;
   case DO_EXCHANGE: hand_over(w, k); break;
+  case DO_PROMOTE:
+  case DO_DEMOTE: break;
   }
   w->over = !stream_next(&w->stream, &w->step);
   return true;

@@ -1,0 +1,295 @@
+/* Parts of a model that come and go (docs/spilling.md). A step of the batch, a turn or a group of parameters,
+ * begins by waiting for its blocks and asking for those of the next step, and ends by asking to write those
+ * that it changed and the next one does not use. Which those are is spilled.h's formula; all moves are the
+ * thread's of spill_file.c. Between steps the host may look at any parameter (pd_view and others): its block
+ * comes then, and stays until two others have. */
+#include "host/spill.h"
+#include "internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+enum { PAGE = 4096, N_VISITS = 2 };
+
+static struct pd_spill_block *blocks;
+static int n_blocks, n_of_parameters; /* blocks of parameters come first */
+static int *first_between[2];         /* by part: its blocks of activations, and of their gradients; -1: none */
+static int n_groups;
+static int *group_of, *group_first; /* by parameter; by group, and one more: its first parameter */
+
+static struct pd_spill_block **held; /* what is in memory for steps */
+static int n_held;
+static struct pd_spill_block *visited[N_VISITS]; /* the latest first */
+
+bool pd_spills(void) { return n_blocks > 0; }
+static int parts(void) { return pd.stage->spilled->parts; }
+
+/* ---- blocks ------------------------------------------------------------------------------------ */
+
+static void add(enum pd_block_kind kind, size_t offset, size_t bytes, uint64_t used_by, int parameter) {
+  struct pd_block b = {.kind = kind, .offset = offset, .bytes = bytes, .parts = used_by};
+  b.group = parameter >= 0 ? group_of[parameter] : -1;
+  if (bytes) blocks[n_blocks++] = (struct pd_spill_block){.block = b, .parameter = parameter};
+}
+
+static size_t in_arena(const void *at) { return (size_t)((const char *)at - pd.arena); }
+
+static void add_parameter(int i) {
+  const struct pd_stage *s = pd.stage;
+  const struct pd_parameter *p = &s->parameters[i];
+  const struct pd_spilled_parameter *of = &s->spilled->parameters[i];
+  size_t f32 = (size_t)p->elements * sizeof(float);
+  add(PD_BLOCK_WEIGHTS, in_arena(pd_weights_at(p, 0)), p->bf16 ? f32 / 2 : f32, of->parts, i);
+  if (p->frozen) return;
+  for (int use = 0; use < p->n_uses; use++) {
+    add(PD_BLOCK_GRADIENT, in_arena(pd_accumulators(0)) + p->uses[use].offset, f32, (uint64_t)1 << of->uses[use],
+        i);
+    blocks[n_blocks - 1].block.sums = use > 0 && use + 1 == p->n_uses;
+  }
+  for (int m = 0; m < s->n_moments && pd_is_trained(p); m++) {
+    const float *moment = pd_moment_at(p, m);
+    if (moment)
+      add(PD_BLOCK_STATE, in_arena(moment), (size_t)pd_moment_shape(p, m).elements * sizeof(float), 0, i);
+  }
+  if (s->has_masters) add(PD_BLOCK_STATE, s->masters + p->state, f32, 0, i);
+  if (pd_average_at(p)) add(PD_BLOCK_STATE, in_arena(pd_average_at(p)), f32, of->parts, i);
+}
+
+static int by_offset(const void *a, const void *b) {
+  const struct pd_spill_block *x = a, *y = b;
+  return (x->block.offset > y->block.offset) - (x->block.offset < y->block.offset);
+}
+
+/* A slot for each microbatch, in their order. */
+static void add_between(enum pd_block_kind kind) {
+  for (int part = 0; part < parts(); part++) {
+    const struct pd_cut *c = &pd.stage->spilled->cuts[part];
+    bool returned = kind == PD_BLOCK_RETURNED;
+    size_t at = returned ? c->returned : c->activations,
+           bytes = returned ? c->returned_bytes : c->activations_bytes;
+    first_between[returned][part] = bytes ? n_blocks : -1;
+    for (int slot = 0; bytes && slot < pd.stage->microbatches; slot++) {
+      add(kind, at + (size_t)slot * bytes, bytes, 0, -1);
+      blocks[n_blocks - 1].block.part = part;
+      blocks[n_blocks - 1].block.slot = slot;
+    }
+  }
+}
+
+static int64_t find_homes(void) {
+  int64_t bytes = 0;
+  for (int i = 0; i < n_blocks; i++) {
+    blocks[i].home = bytes;
+    bytes += (int64_t)(blocks[i].block.bytes + PAGE - 1) / PAGE * PAGE;
+  }
+  return bytes;
+}
+
+/* As pdc's allocate/spill.c does. */
+static void make_groups(void) {
+  const struct pd_stage *s = pd.stage;
+  int64_t most = 0, elements = 0;
+  group_of = pd_allocate(sizeof *group_of * (size_t)s->n_parameters);
+  group_first = pd_allocate(sizeof *group_first * (size_t)(s->n_parameters + 1));
+  for (int i = 0; i < s->n_parameters; i++)
+    if (!s->parameters[i].frozen && s->parameters[i].elements > most) most = s->parameters[i].elements;
+  for (int i = 0; i < s->n_parameters; i++) {
+    int64_t own = s->parameters[i].elements;
+    group_of[i] = -1;
+    if (s->parameters[i].frozen) continue;
+    if (!n_groups || pd_group_ends(elements, own, most)) {
+      group_first[n_groups++] = i;
+      elements = 0;
+    }
+    elements += own;
+    group_of[i] = n_groups - 1;
+  }
+  group_first[n_groups] = s->n_parameters;
+}
+
+static int most_blocks(void) {
+  const struct pd_stage *s = pd.stage;
+  int n = 2 * parts() * (int)s->microbatches;
+  for (int i = 0; i < s->n_parameters; i++) n += 3 + s->n_moments + s->parameters[i].n_uses;
+  return n;
+}
+
+/* Pages of 4 KiB: parts of larger ones would not be given back. */
+static void use_small_pages(void) {
+  for (int i = 0; i < n_blocks; i++) {
+    size_t from = blocks[i].block.offset / PAGE * PAGE;
+    madvise(pd.arena + from, blocks[i].block.bytes + PAGE, MADV_NOHUGEPAGE);
+  }
+}
+
+bool pd_spill_start(char *why) {
+  const struct pd_spilled *s = pd.stage->spilled;
+  if (!s || pd.emulate) return true;
+  const char *place = pd_options.spill ? pd_options.spill : s->place;
+  if (!place)
+    return pd_refuse(why, "--spill DIR is missing: where parts of the model are kept that are not in memory");
+  if (pd_options.checkpoint_background)
+    return pd_refuse(why, "--checkpoint-background copies all of the state, and parts of it are not in memory");
+  make_groups();
+  blocks = pd_allocate(sizeof *blocks * (size_t)most_blocks());
+  held = pd_allocate(sizeof *held * (size_t)most_blocks());
+  for (int i = 0; i < 2; i++) first_between[i] = pd_allocate(sizeof **first_between * (size_t)parts());
+  for (int i = 0; i < pd.stage->n_parameters; i++) add_parameter(i);
+  n_of_parameters = n_blocks;
+  qsort(blocks, (size_t)n_blocks, sizeof *blocks, by_offset);
+  add_between(PD_BLOCK_ACTIVATIONS);
+  add_between(PD_BLOCK_RETURNED);
+  pd_spill_blocks = (struct pd_spill_blocks){blocks, n_blocks};
+  use_small_pages();
+  return pd_spill_file_start(place, find_homes(), why);
+}
+
+/* ---- the host looks at parameters -------------------------------------------------------------- */
+
+static void leave(struct pd_spill_block *b) {
+  if (b) pd_spill_request(b, b->dirty ? PD_SPILL_WRITE : PD_SPILL_DROP);
+}
+
+static void leave_all(void) {
+  for (int i = 0; i < N_VISITS; i++) {
+    leave(visited[i]);
+    visited[i] = NULL;
+  }
+}
+
+static struct pd_spill_block *find(size_t offset) {
+  int low = 0, high = n_blocks;
+  while (low < high) {
+    int middle = (low + high) / 2;
+    const struct pd_block *b = &blocks[middle].block;
+    if (b->offset + b->bytes <= offset)
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  return low < n_blocks && blocks[low].block.offset <= offset ? &blocks[low] : NULL;
+}
+
+static void visit(struct pd_spill_block *b) {
+  int at = 0;
+  while (at < N_VISITS && visited[at] != b) at++;
+  if (at == N_VISITS && b->here) { /* a step has it */
+    pd_spill_await(b);
+    return;
+  }
+  if (at == N_VISITS) {
+    leave(visited[--at]);
+    pd_spill_request(b, PD_SPILL_READ);
+    b->dirty = false;
+  }
+  memmove(visited + 1, visited, (size_t)at * sizeof *visited);
+  visited[0] = b;
+  pd_spill_await(b);
+}
+
+void pd_spill_look(const void *at, bool changes) {
+  if (!n_blocks) return;
+  struct pd_spill_block *b = find(in_arena(at));
+  if (!b) return;
+  visit(b);
+  b->dirty |= changes;
+}
+
+/* ---- steps ------------------------------------------------------------------------------------- */
+
+/* Calls `each` for the blocks that a step may use: all of parameters, and those of its slot before and behind
+ * its part. */
+static void for_blocks(const struct pd_step *s, void (*each)(struct pd_spill_block *b, const struct pd_step *s)) {
+  for (int i = 0; i < n_of_parameters; i++) each(&blocks[i], s);
+  if (s->kind == PD_STEP_SQUARE || s->kind == PD_STEP_UPDATE) return;
+  for (int way = 0; way < 2; way++)
+    for (int part = s->part; part <= s->part + 1 && part < parts(); part++)
+      if (first_between[way][part] >= 0) each(&blocks[first_between[way][part] + s->slot], s);
+}
+
+static void fetch(struct pd_spill_block *b, const struct pd_step *s) {
+  int use = pd_use_of(s, &b->block);
+  if (!(use & PD_USES) || b->here) return;
+  pd_spill_request(b, use & PD_READS ? PD_SPILL_READ : PD_SPILL_ROOM);
+  b->dirty = false;
+  held[n_held++] = b;
+}
+
+static void take(struct pd_spill_block *b, const struct pd_step *s) {
+  int use = pd_use_of(s, &b->block);
+  if (!(use & PD_USES)) return;
+  pd_spill_await(b);
+  b->dirty |= (use & PD_WRITES) != 0;
+}
+
+static void end(struct pd_spill_block *b, const struct pd_step *s) {
+  if (pd_use_of(s, &b->block) & PD_ENDS) b->dirty = false;
+}
+
+/* Gives back what neither step uses; NULL: there is one step. */
+static void release_others(const struct pd_step *s) {
+  int kept = 0;
+  for (int i = 0; i < n_held; i++)
+    if (pd_use_of(s, &held[i]->block) & PD_USES)
+      held[kept++] = held[i];
+    else
+      leave(held[i]);
+  n_held = kept;
+}
+
+static void begin_step(struct pd_step now, struct pd_step next) {
+  leave_all();
+  release_others(&now); /* what was expected next, where a validation has come between */
+  for_blocks(&now, fetch);
+  for_blocks(&now, take);
+  for_blocks(&next, fetch);
+}
+
+static void end_step(struct pd_step now, struct pd_step next) {
+  pd_memory_sample();
+  for_blocks(&now, end);
+  release_others(&next);
+}
+
+static struct pd_step batch_step(int64_t i) { return pd_batch_step(parts(), pd.stage->microbatches, n_groups, i); }
+
+static void steps_of(enum pd_work work, int64_t turn, struct pd_step *now, struct pd_step *next) {
+  int64_t turns = parts() * pd.stage->microbatches, i = (turn - 1) % turns;
+  if (work == PD_VALIDATE) { /* the turn is the part; behind the last another may follow, or the next batch */
+    *now = (struct pd_step){.kind = PD_STEP_VALIDATE, .part = (int)turn - 1};
+    *next = (struct pd_step){.kind = PD_STEP_VALIDATE, .part = (int)turn};
+    if (turn == parts()) *next = batch_step(0);
+    return;
+  }
+  if (work == PD_BACKWARD) i += turns;
+  *now = batch_step(i);
+  *next = batch_step(i + 1);
+}
+
+void pd_promote(enum pd_work work, int64_t turn) {
+  struct pd_step now, next;
+  if (!n_blocks) return;
+  steps_of(work, turn, &now, &next);
+  begin_step(now, next);
+}
+
+void pd_demote(enum pd_work work, int64_t turn) {
+  struct pd_step now, next;
+  if (!n_blocks) return;
+  steps_of(work, turn, &now, &next);
+  end_step(now, next);
+}
+
+static bool next_group(int group, bool updates, int *first, int *end) {
+  int64_t at = 2 * parts() * pd.stage->microbatches + (updates ? n_groups : 0) + group;
+  if (group > 0) end_step(batch_step(at - 1), batch_step(at));
+  if (group == n_groups) return false;
+  begin_step(batch_step(at), batch_step(at + 1));
+  *first = group_first[group];
+  *end = group_first[group + 1];
+  return true;
+}
+
+bool pd_spill_next_squared(int group, int *first, int *end) { return next_group(group, false, first, end); }
+bool pd_spill_next_updated(int group, int *first, int *end) { return next_group(group, true, first, end); }

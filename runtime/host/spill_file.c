@@ -1,0 +1,250 @@
+/* Where blocks are that are not in memory: a file without a name, and a thread that reads and writes it while
+ * the others compute. Requests are done in their order: so what was written is read as it was written, and
+ * memory that a block gives back is free before the next one comes. Pages are given back to the kernel; those
+ * at a block's ends, which it may share with its neighbours, once these are not in memory either. */
+#define _GNU_SOURCE /* O_TMPFILE, pthread_condattr_setclock */
+#include "host/spill.h"
+#include "checksum.h"
+#include "internal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { PAGE = 4096 };
+
+struct pd_spill_blocks pd_spill_blocks;
+
+struct request {
+  struct pd_spill_block *block;
+  enum pd_spill_request what;
+};
+
+static int file = -1;
+static const char *directory;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t asked = PTHREAD_COND_INITIALIZER, done;
+static struct request *queue; /* a ring */
+static int room, first, n_queued;
+static int64_t n_done;              /* bytes read and written, for whoever waits to see that it goes on */
+static char failure[PD_WHY];        /* "": none */
+static const struct request *doing; /* what the thread does now; NULL: nothing */
+
+/* ---- what failures say ------------------------------------------------------------------------- */
+
+static const char *block_name(const struct pd_spill_block *b, char *to, size_t n) {
+  static const char *const what[] = {[PD_BLOCK_WEIGHTS] = "weights",
+                                     [PD_BLOCK_GRADIENT] = "gradient",
+                                     [PD_BLOCK_STATE] = "optimizer's state",
+                                     [PD_BLOCK_ACTIVATIONS] = "activations",
+                                     [PD_BLOCK_RETURNED] = "activations' gradients"};
+  if (b->parameter >= 0)
+    snprintf(to, n, "the %s of '%s'", what[b->block.kind], pd.stage->parameters[b->parameter].name);
+  else
+    snprintf(to, n, "the %s between parts %d and %d", what[b->block.kind], b->block.part - 1, b->block.part);
+  return to;
+}
+
+static void fail(const struct pd_spill_block *b, const char *what, const char *cause) {
+  char name[PD_WHY / 2];
+  if (!*failure)
+    snprintf(failure, sizeof failure, "cannot %s %s %s the spill file in '%s': %s", what,
+             block_name(b, name, sizeof name), *what == 'r' ? "from" : "to", directory, cause);
+}
+
+/* ---- the file ---------------------------------------------------------------------------------- */
+
+static bool read_block(struct pd_spill_block *b) {
+  char *to = pd.arena + b->block.offset;
+  for (size_t at = 0; at < b->block.bytes;) {
+    ssize_t n = pread(file, to + at, b->block.bytes - at, b->home + (off_t)at);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return fail(b, "read", n < 0 ? strerror(errno) : "the file is shorter than it was"), false;
+    at += (size_t)n;
+    __atomic_add_fetch(&n_done, n, __ATOMIC_RELAXED);
+  }
+  if (pd_checksum(to, b->block.bytes) == b->checksum) return true;
+  return fail(b, "read", "it is not what was written there (its checksum differs)"), false;
+}
+
+static bool write_block(struct pd_spill_block *b) {
+  const char *from = pd.arena + b->block.offset;
+  b->checksum = pd_checksum(from, b->block.bytes);
+  for (size_t at = 0; at < b->block.bytes;) {
+    ssize_t n = pwrite(file, from + at, b->block.bytes - at, b->home + (off_t)at);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return fail(b, "write", strerror(n < 0 ? errno : ENOSPC)), false;
+    at += (size_t)n;
+    __atomic_add_fetch(&n_done, n, __ATOMIC_RELAXED);
+  }
+  return true;
+}
+
+/* ---- memory ------------------------------------------------------------------------------------ */
+
+static size_t block_end(const struct pd_spill_block *b) { return b->block.offset + b->block.bytes; }
+
+/* Whether a neighbour's bytes in a page are of no use: it is not in memory, nor about to be written, and
+ * nothing but padding is between them. */
+static bool is_free(const struct pd_spill_block *neighbour, size_t between) {
+  enum { ALIGNMENT = 64 };
+  return !neighbour->here && !neighbour->pending && between < ALIGNMENT;
+}
+
+/* Gives a block's pages back; those at its ends, where neighbours stand that are not in memory either. */
+static void give_back(const struct pd_spill_block *b) {
+  const struct pd_spill_block *all = pd_spill_blocks.at, *last = all + pd_spill_blocks.n - 1, *p;
+  size_t low = b->block.offset, high = block_end(b), from = low / PAGE * PAGE,
+         to = (high + PAGE - 1) / PAGE * PAGE;
+  for (p = b; p > all && low > from && is_free(p - 1, low - block_end(p - 1)); p--) low = p[-1].block.offset;
+  for (p = b; p < last && high < to && is_free(p + 1, p[1].block.offset - high); p++) high = block_end(p + 1);
+  if (low > from) from += PAGE;
+  if (high < to) to -= PAGE;
+  if (from < to) madvise(pd.arena + from, to - from, MADV_DONTNEED);
+}
+
+/* ---- the thread -------------------------------------------------------------------------------- */
+
+static bool do_request(struct request r) {
+  struct pd_spill_block *b = r.block;
+  switch (r.what) {
+  case PD_SPILL_READ:
+    if (b->written) return read_block(b);
+    memset(pd.arena + b->block.offset, 0, b->block.bytes);
+    return true;
+  case PD_SPILL_WRITE: return write_block(b);
+  default: return true;
+  }
+}
+
+static void *work(void *unused) {
+  pthread_mutex_lock(&lock);
+  for (;;) {
+    while (!n_queued) pthread_cond_wait(&asked, &lock);
+    struct request r = queue[first];
+    doing = &r;
+    pthread_mutex_unlock(&lock);
+    bool ok = do_request(r);
+    pthread_mutex_lock(&lock);
+    if (!ok) break; /* whoever waits next says why */
+    if (r.what == PD_SPILL_WRITE) r.block->written = true;
+    if (r.what >= PD_SPILL_WRITE && !r.block->here) give_back(r.block);
+    r.block->pending--;
+    doing = NULL;
+    first = (first + 1) % room;
+    n_queued--;
+    pthread_cond_signal(&done);
+  }
+  pthread_cond_signal(&done);
+  pthread_mutex_unlock(&lock);
+  return unused;
+}
+
+/* No signal is for this thread. */
+static bool start_thread(void) {
+  pthread_condattr_t clock;
+  pthread_condattr_init(&clock);
+  pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+  pthread_cond_init(&done, &clock);
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_t thread;
+  pthread_sigmask(SIG_BLOCK, &all, &before);
+  int error = pthread_create(&thread, NULL, work, NULL);
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  if (!error) pthread_detach(thread);
+  return !error;
+}
+
+/* Without O_TMPFILE's help it has a name for an instant. */
+static int open_nameless(const char *place) {
+  int opened = open(place, O_TMPFILE | O_RDWR | O_EXCL | O_CLOEXEC, 0600);
+  if (opened >= 0 || (errno != EOPNOTSUPP && errno != EISDIR && errno != ENOENT && errno != EINVAL)) return opened;
+  char path[PD_WHY];
+  snprintf(path, sizeof path, "%s/.pd_spill_XXXXXX", place);
+  opened = mkostemp(path, O_CLOEXEC);
+  if (opened >= 0) unlink(path);
+  return opened;
+}
+
+bool pd_spill_file_start(const char *place, int64_t bytes, char *why) {
+  directory = place;
+  file = open_nameless(place);
+  if (file < 0) return pd_refuse(why, "--spill: cannot make a file in '%s': %s", place, strerror(errno));
+  int error = posix_fallocate(file, 0, bytes);
+  if (error)
+    return pd_refuse(why, "--spill: '%s' cannot take the %.1f MiB that come and go: %s", place,
+                     (double)bytes / (1 << 20), strerror(error));
+  room = 2 * pd_spill_blocks.n + 1;
+  queue = pd_allocate(sizeof *queue * (size_t)room);
+  if (!start_thread()) return pd_refuse(why, "--spill: cannot start the thread that reads and writes");
+  return true;
+}
+
+/* ---- asking ------------------------------------------------------------------------------------ */
+
+void pd_spill_request(struct pd_spill_block *b, enum pd_spill_request what) {
+  pthread_mutex_lock(&lock);
+  if (n_queued == room) {
+    pthread_mutex_unlock(&lock);
+    pd_fail("internal: %d requests to the spill file do not suffice", room);
+  }
+  b->here = what == PD_SPILL_READ || what == PD_SPILL_ROOM;
+  b->pending++;
+  queue[(first + n_queued++) % room] = (struct request){b, what};
+  pthread_cond_signal(&asked);
+  pthread_mutex_unlock(&lock);
+}
+
+/* What is asked for ahead, and what is left to write, nobody needs any more. */
+void pd_spill_file_finish(void) {
+  pthread_mutex_lock(&lock);
+  n_queued = doing ? 1 : 0;
+  while (doing && !*failure) pthread_cond_wait(&done, &lock);
+  pthread_mutex_unlock(&lock);
+}
+
+static bool is_done(const struct pd_spill_block *b) { return b ? !b->pending : !n_queued; }
+
+/* Waits a tenth of a second at most; the lock is held. */
+static void wait_a_little(void) {
+  struct timespec until;
+  clock_gettime(CLOCK_MONOTONIC, &until);
+  until.tv_nsec += 100000000;
+  until.tv_sec += until.tv_nsec / 1000000000;
+  until.tv_nsec %= 1000000000;
+  pthread_cond_timedwait(&done, &lock, &until);
+}
+
+static void give_up(double waited) {
+  char name[PD_WHY / 2];
+  const struct request *now = doing;
+  bool writes = now && now->what == PD_SPILL_WRITE;
+  block_name(now ? now->block : pd_spill_blocks.at, name, sizeof name);
+  pthread_mutex_unlock(&lock);
+  pd_fail("the spill file in '%s' gave no sign for %.0f s (--timeout): waited to %s %s", directory, waited,
+          writes ? "write" : "read", name);
+}
+
+void pd_spill_await(const struct pd_spill_block *b) {
+  pthread_mutex_lock(&lock);
+  int64_t seen = -1;
+  double since = pd_seconds();
+  while (!is_done(b) && !*failure) {
+    wait_a_little();
+    int64_t now = __atomic_load_n(&n_done, __ATOMIC_RELAXED);
+    double waited = pd_seconds() - since;
+    if (now != seen)
+      seen = now, since = pd_seconds();
+    else if (waited > pd_options.timeout)
+      give_up(waited);
+  }
+  pthread_mutex_unlock(&lock);
+  if (*failure) pd_fail("%s", failure);
+}

@@ -1,0 +1,116 @@
+/* Spilled execution (docs/spilling.md): which blocks of memory each step of a batch works with. One formula, of
+ * which pdc plans the memory, by which it verifies the schedule, and by which a program promotes and demotes. A
+ * model in parts goes forward part after part, each with all microbatches of the batch, and backward likewise
+ * from the last part; then groups of gradients are added up and squared, then updated, group after group. */
+#ifndef PD_SPILLED_H
+#define PD_SPILLED_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { PD_MAX_PARTS = 64 };
+
+enum pd_block_kind {
+  PD_BLOCK_WEIGHTS,     /* of a parameter, as passes read them */
+  PD_BLOCK_GRADIENT,    /* of one use of a parameter, summed over a batch */
+  PD_BLOCK_STATE,       /* of a parameter, which only its update reads: moments, master, average */
+  PD_BLOCK_ACTIVATIONS, /* of a microbatch, between the part that makes them and the next */
+  PD_BLOCK_RETURNED     /* their gradients */
+};
+
+struct pd_block { /* contiguous bytes that come and go together */
+  enum pd_block_kind kind;
+  size_t offset, bytes; /* in the arena */
+  uint64_t parts; /* bit p: passes of part p read it (weights; validating, averages), or add to it (a gradient) */
+  bool sums;      /* a gradient to which those of the parameter's other uses are added in the end */
+  int part;       /* of what is between two parts the later one */
+  int slot;       /* likewise: of microbatches k with k % microbatches == slot */
+  int group;      /* of a parameter's: when it is updated; -1: never */
+};
+
+enum pd_step_kind { PD_STEP_FORWARD, PD_STEP_BACKWARD, PD_STEP_SQUARE, PD_STEP_UPDATE, PD_STEP_VALIDATE };
+
+struct pd_step {
+  enum pd_step_kind kind;
+  int part, slot; /* of the first two; VALIDATE: slot 0 */
+  bool first;     /* BACKWARD: the batch's first microbatch, which finds no gradient */
+  int group;      /* of SQUARE and UPDATE */
+};
+
+/* How a step uses a block. */
+enum {
+  PD_USES = 1,   /* it must be in memory */
+  PD_READS = 2,  /* and hold what was there before */
+  PD_WRITES = 4, /* and is not the same afterwards */
+  PD_ENDS = 8    /* nobody reads it after this step: it need not be kept */
+};
+
+static inline bool pd_block_of(const struct pd_block *b, int part) { return b->parts >> part & 1; }
+
+static inline int pd_forward_use(const struct pd_step *s, const struct pd_block *b) {
+  if (b->kind == PD_BLOCK_WEIGHTS) return pd_block_of(b, s->part) ? PD_USES | PD_READS : 0;
+  if (b->kind == PD_BLOCK_STATE)
+    return s->kind == PD_STEP_VALIDATE && pd_block_of(b, s->part) ? PD_USES | PD_READS : 0;
+  if (b->kind != PD_BLOCK_ACTIVATIONS || b->slot != s->slot) return 0;
+  return b->part == s->part ? PD_USES | PD_READS : b->part == s->part + 1 ? PD_USES | PD_WRITES : 0;
+}
+
+/* With the forward pass before it, which is run again. */
+static inline int pd_backward_use(const struct pd_step *s, const struct pd_block *b) {
+  switch (b->kind) {
+  case PD_BLOCK_WEIGHTS: return pd_block_of(b, s->part) ? PD_USES | PD_READS : 0;
+  case PD_BLOCK_GRADIENT: return pd_block_of(b, s->part) ? PD_USES | PD_WRITES | (s->first ? 0 : PD_READS) : 0;
+  case PD_BLOCK_ACTIVATIONS:
+    if (b->slot != s->slot) return 0;
+    return b->part == s->part       ? PD_USES | PD_READS | PD_ENDS
+           : b->part == s->part + 1 ? PD_USES | PD_WRITES | PD_ENDS
+                                    : 0;
+  case PD_BLOCK_RETURNED:
+    if (b->slot != s->slot) return 0;
+    return b->part == s->part + 1 ? PD_USES | PD_READS | PD_ENDS : b->part == s->part ? PD_USES | PD_WRITES : 0;
+  default: return 0;
+  }
+}
+
+static inline int pd_use_of(const struct pd_step *s, const struct pd_block *b) {
+  switch (s->kind) {
+  case PD_STEP_FORWARD:
+  case PD_STEP_VALIDATE: return pd_forward_use(s, b);
+  case PD_STEP_BACKWARD: return pd_backward_use(s, b);
+  case PD_STEP_SQUARE:
+    if (b->kind != PD_BLOCK_GRADIENT || b->group != s->group) return 0;
+    return PD_USES | PD_READS | (b->sums ? PD_WRITES : 0);
+  default:
+    if (b->kind > PD_BLOCK_STATE || b->group != s->group) return 0;
+    return b->kind == PD_BLOCK_GRADIENT ? PD_USES | PD_READS | PD_ENDS : PD_USES | PD_READS | PD_WRITES;
+  }
+}
+
+/* The batch's steps in their order, from 0; number n, behind the last, is the next batch's first. */
+static inline int64_t pd_batch_steps(int parts, int64_t microbatches, int groups) {
+  return 2 * parts * microbatches + 2 * groups;
+}
+
+static inline struct pd_step pd_batch_step(int parts, int64_t microbatches, int groups, int64_t i) {
+  const int64_t turns = parts * microbatches;
+  i %= pd_batch_steps(parts, microbatches, groups);
+  struct pd_step s = {PD_STEP_FORWARD, 0, 0, false, -1};
+  if (i < 2 * turns) { /* microbatches count from 1 */
+    s.kind = i < turns ? PD_STEP_FORWARD : PD_STEP_BACKWARD;
+    s.part = (int)(i % turns / microbatches);
+    if (s.kind == PD_STEP_BACKWARD) s.part = parts - 1 - s.part;
+    s.slot = (int)((i % microbatches + 1) % microbatches);
+    s.first = i % microbatches == 0;
+    return s;
+  }
+  s.kind = i < 2 * turns + groups ? PD_STEP_SQUARE : PD_STEP_UPDATE;
+  s.group = (int)((i - 2 * turns) % groups);
+  return s;
+}
+
+/* Parameters are updated in groups, in their order: one more joins while the group's elements then are no more
+ * than `most`, those of the largest parameter. */
+static inline bool pd_group_ends(int64_t elements, int64_t next, int64_t most) { return elements + next > most; }
+
+#endif

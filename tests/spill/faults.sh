@@ -1,0 +1,59 @@
+#!/bin/sh
+# A place that is missing, full, slow or rotten ends the run, which says so, and nothing is left there.
+# faults.sh PDC INJECT
+pdc=$1 inject=$2
+. "$(dirname "$0")/../launch.sh"
+head -c 1000 "$top/tests/reference/text.txt" >text
+level=-O0
+build parts -n 1 --schedule spilled --microbatch 2 --split "fc,proj" -D width=64 "$top/tests/bits/tied.pdm"
+mkdir place
+chmod 700 place
+
+# says TEXT OPTIONS...: fails with this message.
+says() {
+  text=$1
+  shift
+  if launch 1 parts --data text --steps 4 "$@" >out 2>&1; then
+    complain "not noticed: $text"
+  fi
+  grep -q -- "$text" out || {
+    complain "says something else than '$text':"
+    head -5 out >&2
+  }
+  [ -z "$(ls -A place)" ] || complain "left behind: $(ls -A place)"
+}
+
+says "pd: rank 0 (stage 0): --spill DIR is missing: where parts of the model are kept that are not in memory"
+says "cannot make a file in 'nowhere': No such file or directory" --spill nowhere
+says "cannot make a file in 'text': Not a directory" --spill text
+says "checkpoint-background copies all of the state" --spill place --checkpoint there --checkpoint-background
+
+build whole -n 1 --schedule sequential --microbatch 2 -D width=64 "$top/tests/bits/tied.pdm"
+launch 1 whole --data text --steps 1 --spill place >out 2>&1 && complain "--spill is taken where nothing spills"
+grep -q "spill is for programs whose model comes and goes" out || complain "--spill where nothing spills: $(head -3 out)"
+
+# fault KIND TEXT OPTIONS...
+fault() {
+  export LD_PRELOAD="$inject" PD_SPILL_FAULT="$1"
+  shift
+  says "$@" --spill place
+  unset LD_PRELOAD PD_SPILL_FAULT
+}
+fault room "'place' cannot take the .* MiB that come and go: No space left on device"
+fault full:1 "cannot write the .* to the spill file in 'place': No space left on device"
+fault full:40 "cannot write the .* to the spill file in 'place': No space left on device"
+fault error:20 "cannot read the .* from the spill file in 'place': Input/output error"
+fault short:5 "cannot read the .* from the spill file in 'place': the file is shorter than it was"
+fault rotten:1 "cannot read the .* from the spill file in 'place': it is not what was written there"
+fault rotten:50 "cannot read the .* from the spill file in 'place': it is not what was written there"
+fault slow:9 "the spill file in 'place' gave no sign for . s (--timeout): waited to read the" --timeout 1
+
+# Two runs in one place do not see each other, and one that is killed leaves nothing.
+launch 1 parts --data text --steps 12 --seed 1 --spill place --save one &
+first=$!
+launch 1 parts --data text --steps 12 --seed 2 --spill place --save two || complain "two in one place: the second fails"
+wait $first || complain "two in one place: the first fails"
+launch 1 parts --data text --steps 12 --seed 1 --spill place --save again && cmp one again || complain "the first run's weights"
+timeout -s KILL 2 "$work/parts/stage0" --data text --steps 100000000 --spill place --quiet >/dev/null 2>&1
+[ -z "$(ls -A place)" ] || complain "a killed run leaves $(ls -A place)"
+exit $failed

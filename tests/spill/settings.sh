@@ -1,0 +1,56 @@
+#!/bin/sh
+# What an optimizer keeps, and what else is read or written between steps, comes and goes as well: bf16 with masters,
+# averages, rules over whole tensors, frozen parameters, several groups; dropout and a tied parameter are in the model.
+# settings.sh PDC
+pdc=$1 model=tied
+. "$(dirname "$0")/../bits/common.sh"
+model=$top/tests/bits/tied.pdm
+
+# same NAME RANKS SCHEDULE OPTIONS...: five updates with validations; the first of these runs says what bytes are wanted.
+same() {
+  name=$1 ranks=$2
+  shift 2
+  build "$name" -n "$ranks" --microbatch 2 --spill "$work" --schedule "$@" "$model" &&
+    launch "$ranks" "$name" --data text --steps 5 --seed 3 --validation text --validate-every 2 --log log --save weights ||
+    complain "$name: '$*' does not train"
+  { figures log; sha256sum <weights; } >"$name.bytes"
+  rm -rf "$name" weights log
+  if [ ! -f wanted ]; then
+    mv "$name.bytes" wanted
+    grep -q validation_loss wanted || complain "$name: '$*' validates nothing"
+  else
+    cmp "$name.bytes" wanted || complain "$name: '$*': other bytes than what does not spill"
+  fi
+}
+
+# setting NAME OPTIONS...: in few parts, and in many.
+setting() {
+  name=$1
+  shift
+  rm -f wanted
+  same "$name" 1 sequential "$@"
+  same "${name}_2" 1 spilled --split dropout "$@"
+  same "${name}_5" 1 spilled --split fc,dropout,proj,gain "$@"
+}
+
+# rounded NAME OPTIONS...: likewise, in bf16, where cuts decide what is rounded.
+rounded() {
+  name=$1
+  shift
+  rm -f wanted
+  same "$name" 5 flush --split fc,dropout,proj,gain "$@"
+  same "${name}_5" 1 spilled --split fc,dropout,proj,gain "$@"
+}
+
+level=-O0
+setting plain
+setting momentum -D 'optimizer=nesterov(lr=0.05, momentum=0.9)'
+setting tensors -D 'optimizer=muon(lr=0.01)'
+setting shapes -D 'optimizer=adafactor(lr=0.01)'
+setting frozen -D 'freeze="ln.*"'
+setting averages -D ema=0.9
+setting unclipped -D clip_norm=0
+of_c=bf16
+rounded bf16
+rounded bf16_averages -D ema=0.9
+exit $failed
