@@ -377,6 +377,7 @@ bool pd_twice_again(void);
 bool pd_twice_takes(int figure, const float *elements, int64_t n);
 /* Memory for what update t writes at once, of pd_update_copy_bytes(), when it is to be run twice; else NULL. */
 char *pd_twice_copy(int64_t t);
+void pd_exchange_bytes(char *at, char *other, size_t bytes);
 size_t pd_update_copy_bytes(void);      /* optimizer.c: for all threads */
 size_t pd_update_tile_copy_bytes(void); /* for one */
 

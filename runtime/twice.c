@@ -54,8 +54,8 @@ static void for_parts(void (*each)(char *at, char *other, size_t bytes)) {
 
 static void keep(char *at, char *other, size_t bytes) { memcpy(other, at, bytes); }
 
-static void exchange(char *at, char *other, size_t bytes) {
-  char block[1 << 14];
+void pd_exchange_bytes(char *at, char *other, size_t bytes) {
+  char block[1 << 12];
   for (size_t done = 0, n; done < bytes; done += n) {
     n = bytes - done < sizeof block ? bytes - done : sizeof block;
     memcpy(block, at + done, n);
@@ -179,7 +179,7 @@ void pd_twice_begin(enum pd_work work, int64_t turn) {
 bool pd_twice_again(void) {
   if (run == FIRST) {
     now.first_ended = pd_seconds();
-    for_parts(exchange);
+    for_parts(pd_exchange_bytes);
     run = SECOND;
     return true;
   }

@@ -217,4 +217,5 @@ static void average(const struct pd_update_arrays *u) {
 extern const struct pd_rules pd_rules = {.by_elements = {PD_ELEMENT_RULES(ROW)},
                                          .after_tensors = after_tensors,
                                          .average = average,
+                                         .tensor = NULL,
                                          .next_group = pd_one_group};

@@ -13,16 +13,6 @@ static struct difference {
   uint32_t first, second;
 } difference = {.parameter = -1};
 
-static void exchange(char *a, char *b, size_t bytes) {
-  char block[1 << 12];
-  for (size_t done = 0, n; done < bytes; done += n) {
-    n = bytes - done < sizeof block ? bytes - done : sizeof block;
-    memcpy(block, a + done, n);
-    memcpy(a + done, b + done, n);
-    memcpy(b + done, block, n);
-  }
-}
-
 /* `other`: what the first update wrote. */
 static void note(const struct pd_written *w, const char *other, int parameter, int64_t first_element) {
   size_t at = 0, size = w->bf16 ? 2 : sizeof(float);
@@ -45,7 +35,7 @@ void pd_update_twice(void (*update)(const void *of), const void *of, const struc
   for (int i = 0; i < n; other += w[i++].bytes) memcpy(other, w[i].at, w[i].bytes);
   update(of);
   other = copy;
-  for (int i = 0; i < n; other += w[i++].bytes) exchange(w[i].at, other, w[i].bytes);
+  for (int i = 0; i < n; other += w[i++].bytes) pd_exchange_bytes(w[i].at, other, w[i].bytes);
   update(of);
   other = copy;
   for (int i = 0; i < n; other += w[i++].bytes)
