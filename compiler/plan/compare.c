@@ -52,7 +52,7 @@ Plan *plan_open_schedule(const Graph *g, const Pieces *p, const PlanRequest *req
   const Plan *best = NULL;
   Text tried = {0};
   for (int i = 0; i < names; i++) {
-    if (!delay_allows(request->delay, name[i]))
+    if (!delay_allows(request->delay, name[i]) || (schedule_traits(name[i]).spills && !request->spill))
       continue;
     text_add(&tried, "%s%s", tried.n ? ", " : "", name[i]);
     const Plan *plan = try_schedule(g, p, *request, name[i], NULL);
