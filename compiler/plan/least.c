@@ -6,15 +6,21 @@ enum { STEP = 1 << 14, NEAR = 4 * STEP }; /* bytes */
 
 static int64_t to_steps(int64_t bytes) { return (bytes + STEP - 1) / STEP * STEP; }
 
-/* NULL: nothing fits so many bytes a device. */
-static const Plan *with_memory(const Planner *r, int64_t memory) {
+static const Plan *plan_sharing(const Planner *r, int64_t memory, bool shares) {
   PlanRequest changed = *r->request;
   Planner other;
   changed.memory = memory;
+  changed.shard_optimizer = shares;
   if (!planner_prepare(&other, r->g, r->p, &changed, NULL))
     return NULL;
   other.profile = r->profile;
   return planner_microbatches(&other) ? plan_any(&other) : NULL;
+}
+
+/* NULL: nothing fits so many bytes a device. */
+static const Plan *with_memory(const Planner *r, int64_t memory) {
+  const Plan *plan = plan_sharing(r, memory, r->request->shard_optimizer);
+  return !plan && planner_may_shard(r) ? plan_sharing(r, memory, true) : plan;
 }
 
 /* As near as what is enough and what is not shall come. */

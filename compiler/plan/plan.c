@@ -125,8 +125,7 @@ static void tell_unused_ranks(const Planner *r, const Plan *plan) {
   help(d, "'mpirun -n %d' launches the programs", used);
 }
 
-/* Where the state may be shared, and nobody said so. */
-static bool may_shard(const Planner *r) {
+bool planner_may_shard(const Planner *r) {
   const PlanRequest *q = r->request;
   return !q->shard_optimizer && r->traits.replicas && !r->traits.forward_only &&
          (r->free_replicas || !form_is_plain(&r->form));
@@ -187,7 +186,7 @@ Plan *plan_make(const Graph *g, const Pieces *p, const PlanRequest *request, Pla
     return plan_open_schedule(g, p, request, runners_up, n);
   int mark = diagnostics_mark();
   Planner r;
-  bool may = planner_prepare(&r, g, p, request, NULL) && may_shard(&r);
+  bool may = planner_prepare(&r, g, p, request, NULL) && planner_may_shard(&r);
   diagnostics_forget(mark); /* it is prepared once more */
   return (may ? plan_by_need : plan_as_said)(g, p, request, runners_up, n);
 }

@@ -170,6 +170,10 @@ Plan *plan_any(const Planner *r);     /* some plan that fits, where plan_choose(
 void find_peaks(const Planner *r, Plan *plan, int64_t *error);
 int64_t largest_peak(const Plan *plan);
 
+/* ---- plan.c */
+/* Whether replicas may share the optimizer's state where memory asks for it: there may be some, and nobody said so. */
+bool planner_may_shard(const Planner *r);
+
 /* ---- spilled.c: one rank whose parts come and go */
 /* In as few parts as fit, for each microbatch; of these the fastest. NULL with `none` filled. */
 Plan *plan_spilled(const Planner *r, NoPlan *none);
