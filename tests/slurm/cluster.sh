@@ -1,6 +1,5 @@
-# Sourced by tests that need Slurm, after launch.sh: a cluster of two nodes of one processor, both of them this machine, with
-# daemons, keys, ports and state of its own in $work/slurm. Each node has a mount namespace: what is a node's own has one path
-# on all. Ends the test with 77 where Slurm is not installed or cannot be started. `stop_cluster` ends it.
+# Sourced by tests that need Slurm, after launch.sh: a cluster of this machine alone, with daemons, keys, ports and state of
+# its own in $work/slurm. Ends the test with 77 where Slurm is not installed or cannot be started. `stop_cluster` ends it.
 for program in slurmctld slurmd munged srun sbatch scontrol; do
   command -v $program >/dev/null || PATH=$PATH:/usr/sbin
   command -v $program >/dev/null || { echo "no $program here: apt install slurm-wlm munge"; exit 77; }
@@ -13,7 +12,6 @@ chmod 755 "$work" "$cluster"
 node=$(hostname -s)
 first_port=$((20000 + $$ % 20000))
 
-unshare -m true 2>/dev/null || { echo "no mount namespaces here"; exit 77; }
 dd if=/dev/urandom of="$cluster/munge.key" bs=1024 count=1 status=none
 chmod 600 "$cluster/munge.key"
 cat >"$cluster/slurm.conf" <<END
@@ -28,10 +26,9 @@ CredType=cred/munge
 StateSaveLocation=$cluster/state
 SlurmdSpoolDir=$cluster/spool
 SlurmctldPidFile=$cluster/slurmctld.pid
-SlurmdPidFile=$cluster/slurmd-%n.pid
+SlurmdPidFile=$cluster/slurmd.pid
 SlurmctldLogFile=$cluster/slurmctld.log
-
-SlurmdLogFile=$cluster/slurmd-%n.log
+SlurmdLogFile=$cluster/slurmd.log
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 JobAcctGatherType=jobacct_gather/none
@@ -45,22 +42,20 @@ PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
 KillWait=30
 SchedulerParameters=sched_min_interval=0,batch_sched_delay=0
-NodeName=one NodeHostname=$node NodeAddr=127.0.0.1 Port=$((first_port + 1)) CPUs=1 State=UNKNOWN
-NodeName=two NodeHostname=$node NodeAddr=127.0.0.1 Port=$((first_port + 2)) CPUs=1 State=UNKNOWN
-PartitionName=low Nodes=one,two Default=YES MaxTime=INFINITE State=UP PriorityTier=1 GraceTime=30 OverSubscribe=NO
-PartitionName=high Nodes=one,two MaxTime=INFINITE State=UP PriorityTier=10 PreemptMode=OFF
+NodeName=$node NodeAddr=127.0.0.1 CPUs=4 State=UNKNOWN
+PartitionName=low Nodes=$node Default=YES MaxTime=INFINITE State=UP PriorityTier=1 GraceTime=30 OverSubscribe=NO
+PartitionName=high Nodes=$node MaxTime=INFINITE State=UP PriorityTier=10 PreemptMode=OFF
 END
 cat >"$cluster/cgroup.conf" <<END
 CgroupPlugin=cgroup/v1
 CgroupMountpoint=/sys/fs/cgroup
 END
-echo "PMIxCliTmpDirBase=$cluster/spool" >"$cluster/mpi.conf"
 SLURM_CONF=$cluster/slurm.conf
 export SLURM_CONF
 
 stop_cluster() {
   scancel --user=root 2>/dev/null
-  for daemon in slurmd-one slurmd-two slurmctld munged; do
+  for daemon in slurmd slurmctld munged; do
     [ ! -s "$cluster/$daemon.pid" ] || kill "$(cat "$cluster/$daemon.pid")" 2>/dev/null
   done
 }
@@ -75,14 +70,10 @@ munged --force --key-file="$cluster/munge.key" --socket="$cluster/munge.socket" 
   --log-file="$cluster/munged.log" --seed-file="$cluster/munge.seed" --num-threads=2 >"$cluster/said" 2>&1 ||
   refuse "$(cat "$cluster/said")"
 slurmctld -c >"$cluster/said" 2>&1 || refuse "$(cat "$cluster/said")"
-for name in one two; do
-  mkdir -p "$cluster/spool-$name"
-  unshare -m --propagation slave sh -c "mount --bind $cluster/spool-$name $cluster/spool && exec slurmd -N $name" \
-    >"$cluster/said" 2>&1 || refuse "$(cat "$cluster/said")"
-done
+slurmd -N "$node" >"$cluster/said" 2>&1 || refuse "$(cat "$cluster/said")"
 i=0
 until [ "$(sinfo -h -p low -o %t 2>/dev/null)" = idle ]; do
   i=$((i + 1))
-  [ $i -lt 100 ] || refuse "no idle nodes: $(sinfo 2>&1)"
+  [ $i -lt 100 ] || refuse "the node is not idle: $(sinfo 2>&1)"
   sleep 0.2
 done

@@ -20,14 +20,6 @@ printf '0 two/stage0 %s --steps 300 --save steps.safetensors\n1 two/stage1 %s --
 PD_PLAN=two/plan.json timeout 300 srun -n 2 --multi-prog programs || complain "srun --multi-prog"
 cmp usual.safetensors steps.safetensors || complain "srun --multi-prog: other weights"
 
-# Heterogeneous: a component a node, as steps of one job and as a job each.
-first="-n 1 two/stage0 $options --steps 300 --save" second="-n 1 two/stage1 $options --steps 300 --save"
-export PD_PLAN=two/plan.json
-timeout 300 salloc -Q -N 2 srun $first steps.safetensors : $second steps.safetensors || complain "heterogeneous steps"
-timeout 300 srun -Q $first jobs.safetensors : $second jobs.safetensors || complain "a heterogeneous job"
-unset PD_PLAN
-for how in steps jobs; do cmp usual.safetensors $how.safetensors || complain "heterogeneous $how: other weights"; done
-
 # docs/runtime.md's job, preempted in the middle: it ends with a checkpoint, and goes on when the other job is done.
 cat >job.sh <<END
 #!/bin/sh
@@ -50,7 +42,7 @@ wait_for() { # SECONDS COMMAND...
 reached() { [ -f job.jsonl ] && [ "$(grep -c '"loss"' job.jsonl)" -ge "$1" ]; }
 is_state() { [ "$(squeue -h -j "$job" -o %T 2>/dev/null)" = "$1" ]; }
 wait_for 240 reached 1500
-sbatch --parsable --partition=high --ntasks=2 --output=other.out --wrap 'until [ -e other_may_end ]; do sleep 0.2; done' >/dev/null
+sbatch --parsable --partition=high --ntasks=4 --output=other.out --wrap 'until [ -e other_may_end ]; do sleep 0.2; done' >/dev/null
 wait_for 240 is_state PENDING
 before=$(grep -c '"loss"' job.jsonl)
 grep -q 'SIGTERM: stopped after update' job.out || complain "the training does not say why it ends: $(cat job.out)"
