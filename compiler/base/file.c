@@ -44,8 +44,15 @@ char *read_file(const char *path, size_t *length) {
   return kept;
 }
 
+/* Devices and pipes are written into: renaming a file over one would remove it. */
+static bool is_stream(const char *path) {
+  struct stat st;
+  return stat(path, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode);
+}
+
 bool write_file(const char *path, const char *text, size_t length) {
-  char *beside = format("%s.%ld.tmp", path, (long)getpid());
+  const bool streams = is_stream(path);
+  const char *beside = streams ? path : format("%s.%ld.tmp", path, (long)getpid());
   int fd = open(beside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (fd < 0)
     return false;
@@ -57,18 +64,19 @@ bool write_file(const char *path, const char *text, size_t length) {
     else if (n < 0 && errno != EINTR)
       good = false;
   }
-  good = good && fsync(fd) == 0;
+  good = good && (streams || fsync(fd) == 0);
   int failed = good ? 0 : errno;
   if (close(fd) != 0 && good) {
     good = false;
     failed = errno;
   }
-  if (good && rename(beside, path) != 0) {
+  if (good && !streams && rename(beside, path) != 0) {
     good = false;
     failed = errno;
   }
   if (!good) {
-    unlink(beside);
+    if (!streams)
+      unlink(beside);
     errno = failed;
   }
   return good;
