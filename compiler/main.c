@@ -21,6 +21,7 @@
 #include "show/show.h"
 #include "simplify/simplify.h"
 #include "stage/stages.h"
+#include "tensor/tensor.h"
 
 /* Everything the passes make, in the order they make it. */
 typedef struct Compilation {
@@ -87,6 +88,13 @@ static bool run_autodiff(Compilation *c) {
 
 static bool run_simplify(Compilation *c) {
   simplify(c->graph);
+  return true;
+}
+
+static bool run_tensor(Compilation *c) {
+  int ranks = c->options.plan.tensor;
+  if (ranks > 1)
+    tensor(c->graph, ranks);
   return true;
 }
 
@@ -181,7 +189,7 @@ static bool run_build(Compilation *c) {
   const Options *o = &c->options;
   int n = n_stages(c), *replicas = alloc((size_t)n * sizeof *replicas);
   for (int i = 0; i < n; i++)
-    replicas[i] = c->programs[i].replicas;
+    replicas[i] = c->programs[i].replicas * (c->graph->shards ? c->graph->shards : 1);
   Show picture = what_to_show(c, PICTURE_DEPTH);
   Output out = {.directory = output_directory(o),
                 .model = base_name(o->input),
@@ -296,6 +304,7 @@ static const struct Pass {
      .dump = dump_graph,
      .verify = verify_graph,
      .emits = EMIT_GRAPH},
+    {.letter = 'x', .name = "tensor", .run = run_tensor, .dump = dump_graph, .verify = verify_graph},
     {.letter = 'c', .name = "cut", .run = run_cut, .dump = dump_pieces, .verify = verify_pieces},
     {.letter = 'l',
      .name = "plan",

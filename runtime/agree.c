@@ -39,7 +39,7 @@ static int64_t samples_of(const struct pd_dataset *data) { return data ? pd_data
 static bool all_alike(const struct digest *mine, const struct digest *of_first) {
   int alike = !memcmp(mine, of_first, sizeof *mine), all;
   MPI_Request request;
-  MPI_Iallreduce(&alike, &all, 1, MPI_INT, MPI_MIN, pd_comm_control, &request);
+  MPI_Iallreduce(&alike, &all, 1, MPI_INT, MPI_MIN, pd_comm_everyone, &request);
   pd_wait(1, &request, "all ranks to compare what they read", -1, NULL, -1);
   return all;
 }
@@ -78,13 +78,13 @@ void pd_agree_on_files(int first) {
                           .content = pd_checksum(mine, sizeof *mine * (size_t)(n - first))},
                 of_first = digest;
   MPI_Request request;
-  MPI_Ibcast(&of_first, sizeof of_first, MPI_BYTE, 0, pd_comm_control, &request);
+  MPI_Ibcast(&of_first, sizeof of_first, MPI_BYTE, 0, pd_comm_everyone, &request);
   pd_wait(1, &request, "what rank 0 reads", -1, NULL, -1);
   if (!all_alike(&digest, &of_first)) {
     size_t bytes = sizeof *mine * (size_t)of_first.files;
     struct seen *theirs = pd_allocate(bytes);
-    if (!pd.rank) memcpy(theirs, mine, bytes);
-    MPI_Ibcast(theirs, (int)bytes, MPI_BYTE, 0, pd_comm_control, &request);
+    if (!pd.self) memcpy(theirs, mine, bytes);
+    MPI_Ibcast(theirs, (int)bytes, MPI_BYTE, 0, pd_comm_everyone, &request);
     pd_wait(1, &request, "what rank 0 reads", -1, NULL, -1);
     compare(first, mine, theirs, &digest, &of_first, why);
     free(theirs);
@@ -120,13 +120,13 @@ void pd_agree_on_folder(void) {
     pd_refuse(why, "the path '%.100s...' is too long", pd_options.checkpoint);
   clock_gettime(CLOCK_REALTIME, &now);
   struct token token = {getpid(), pd_checksum(&now, sizeof now)};
-  if (!pd.rank && !*why && pd_checkpoint_folder(why) &&
+  if (!pd.self && !*why && pd_checkpoint_folder(why) &&
       (!pd_output_open(&out, path) || fwrite(&token.number, sizeof token.number, 1, out.file) != 1 ||
        fflush(out.file) || fsync(fileno(out.file))))
     pd_refuse(why, "cannot write '%s': %s", path, strerror(errno));
   pd_agree(why);
   MPI_Request request;
-  MPI_Ibcast(&token, sizeof token, MPI_BYTE, 0, pd_comm_control, &request);
+  MPI_Ibcast(&token, sizeof token, MPI_BYTE, 0, pd_comm_everyone, &request);
   pd_wait(1, &request, "what rank 0 wrote", -1, NULL, -1);
   snprintf(path, sizeof path, "%s/shared.%lld.new", pd_options.checkpoint, (long long)token.pid);
   check_token(path, token.number, why);

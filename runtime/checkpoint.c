@@ -40,8 +40,7 @@ int pd_n_kept(void) { return pd.stage->versions + pd.stage->n_moments + (pd.stag
 
 struct pd_kept pd_kept(const struct pd_parameter *p, int i, int64_t step) {
   const struct pd_stage *s = pd.stage;
-  struct pd_kept x = {.frozen = p->frozen, .shape = {.rank = p->rank, .elements = p->elements}};
-  memcpy(x.shape.dim, p->dim, sizeof x.shape.dim);
+  struct pd_kept x = {.of = p, .frozen = p->frozen, .shape = pd_whole_shape(p)};
   int moment = i - s->versions;
   if (moment == s->n_moments) {
     snprintf(x.kind, sizeof x.kind, "average");
@@ -50,7 +49,7 @@ struct pd_kept pd_kept(const struct pd_parameter *p, int i, int64_t step) {
   } else if (moment >= 0) {
     snprintf(x.kind, sizeof x.kind, "moment%d", moment + 1);
     if (pd_is_trained(p)) x.at = (char *)pd_moment_at(p, moment);
-    x.shape = pd_moment_shape(p, moment);
+    if (!p->runs) x.shape = pd_moment_shape(p, moment);
     x.parts = s->shards ? p : NULL;
   } else if (i == 0) {
     snprintf(x.kind, sizeof x.kind, "weights");
@@ -127,13 +126,18 @@ static bool prepare_folder(void) {
   return !unlink(job.manifest) || errno == ENOENT;
 }
 
+/* All of a tensor, on the first of the replicas and of the shard group that have parts of it. */
+static const float *join(const struct pd_kept *x, int64_t step) {
+  if (x->parts && !x->newest) return pd_whole(x->parts, (const float *)x->at, x->shape.elements);
+  int64_t n = x->of->runs ? x->of->elements : x->shape.elements;
+  return pd_join(x->of, x->newest ? pd_view_newest(x->newest, step) : pd_view(x->at, n, x->bf16));
+}
+
 /* A tensor as it is to be written: finite. */
 static const float *view(int i) {
   const struct pd_kept *x = &job.tensors[i];
   int64_t step = job.note.step, n = x->shape.elements;
-  const float *at = x->newest  ? pd_view_newest(x->newest, step)
-                    : x->parts ? pd_whole(x->parts, (const float *)x->at, n)
-                               : pd_view(x->at, n, x->bf16);
+  const float *at = join(x, step);
   job.viewed = i + 1;
   if (!x->frozen) pd_check_finite(job.entries[i].name, 0, at, n, step, job.path);
   return at;
@@ -250,7 +254,7 @@ static void start_thread(void) {
 
 static bool writes_shards(void) {
   const struct pd_options *o = &pd_options;
-  return o->checkpoint && !pd_only_evaluates() && pd.first_step < pd.steps && !pd.replica;
+  return o->checkpoint && !pd_only_evaluates() && pd.first_step < pd.steps && !pd.replica && !pd.shard;
 }
 
 /* Floats of this rank's shard, once there are all versions. */
@@ -285,28 +289,30 @@ void pd_checkpoint_start(char *why) {
   MPI_Iallreduce(&mine, &all, 1, MPI_INT64_T, MPI_SUM, pd_comm_control, &request);
   pd_wait(1, &request, "all ranks to measure their checkpoint", -1, NULL, -1);
   if (!all) return;
-  int64_t room = pd.rank ? -1 : pd_disk_room(pd_options.checkpoint);
+  int64_t room = pd.self ? -1 : pd_disk_room(pd_options.checkpoint);
   if (room >= 0 && room < all)
     pd_commit_refuse(why, "'%.200s' has room for %.1f MiB, and a checkpoint takes %.1f MiB", pd_options.checkpoint,
                      (double)room / (1 << 20), (double)all / (1 << 20));
-  if (!pd.rank) pd_keep_start();
+  if (!pd.self) pd_keep_start();
   if (pd_options.checkpoint_background) make_copies();
 }
 
-/* What the first replica writes of this one's state. */
+/* What another rank writes of this one's state: the stage's first replica, in the first pipeline. */
 static void send_parts(int64_t step) {
-  for (int i = 0; i < pd.stage->n_parameters && pd.stage->shards; i++) {
+  bool sends = pd.replica ? pd.stage->shards != NULL : pd.shard != 0;
+  for (int i = 0; i < pd.stage->n_parameters && sends; i++) {
     const struct pd_parameter *p = &pd.stage->parameters[i];
     for (int j = 0; j < pd_n_kept() && p->owner == pd.stage->stage; j++) {
       struct pd_kept x = pd_kept(p, j, step);
-      if (x.newest) pd_view_newest(x.newest, step);
+      if (x.newest && pd.replica) pd_view_newest(x.newest, step);
       if (x.at && x.parts) pd_whole(x.parts, (const float *)x.at, x.shape.elements);
+      if (pd.shard && !pd.replica && (x.at || x.newest)) join(&x, step);
     }
   }
 }
 
 void pd_checkpoint_write(int64_t step) {
-  if (pd.replica) {
+  if (pd.replica || pd.shard) {
     send_parts(step);
     return;
   }

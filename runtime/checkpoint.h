@@ -20,8 +20,9 @@ struct pd_kept {
   char kind[PD_KIND], *at;
   const struct pd_parameter *newest; /* its newest weights */
   const struct pd_parameter *parts;  /* of which replicas have parts: `at` is, or would be, element 0; NULL: all */
+  const struct pd_parameter *of;     /* of which ranks of a shard group may have parts */
   bool bf16, frozen;
-  struct pd_shape shape;
+  struct pd_shape shape; /* in files: of all */
 };
 int pd_n_kept(void);
 struct pd_kept pd_kept(const struct pd_parameter *p, int i, int64_t step);

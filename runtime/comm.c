@@ -45,13 +45,18 @@ static struct pd_line **lines[N_KINDS][N_LINE_KINDS];
 /* Whatever order a launch starts the stages in, as the devices that they are planned for may want, here ranks are
  * numbered stage by stage. */
 void pd_comm_open(int stage) {
-  MPI_Comm *all[] = {&pd_comm_control, &pd_comm_replicas,    &pd_comm_ties,  &pd_comm_figures,
-                     &pd_comm_signals, &pd_comm_checkpoints, &comm_channels, &comm_validation};
-  MPI_Comm by_stage;
+  MPI_Comm *all[] = {&pd_comm_control,     &pd_comm_replicas, &pd_comm_ties,
+                     &pd_comm_checkpoints, &comm_channels,    &comm_validation};
+  MPI_Comm by_stage, pipeline;
   MPI_Comm_split(MPI_COMM_WORLD, 0, stage, &by_stage);
-  MPI_Comm_rank(by_stage, &pd.rank);
-  for (size_t i = 0; i < sizeof all / sizeof *all; i++) MPI_Comm_dup(by_stage, all[i]);
+  pd_tensor_open(by_stage, &pipeline);
+  MPI_Comm_rank(pipeline, &pd.rank);
+  MPI_Comm_size(pipeline, &pd.ranks);
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++) MPI_Comm_dup(pipeline, all[i]);
+  MPI_Comm_dup(by_stage, &pd_comm_figures);
+  MPI_Comm_dup(by_stage, &pd_comm_signals);
   MPI_Comm_free(&by_stage);
+  MPI_Comm_free(&pipeline);
 }
 
 /* ---- waiting --------------------------------------------------------------------------------- */
@@ -72,7 +77,7 @@ static void describe_overdue(char *text, size_t room) {
       while (k <= l->passed && pd_transfer_through(transfer_of(l, k))) k++;
       if (k > l->passed) continue;
       snprintf(text, room, "; %s %lld have not come from rank %d", l->what, (long long)pd_number(k),
-               peer_of(l, k));
+               pd_self_of(peer_of(l, k)));
       return;
     }
 }
@@ -80,9 +85,10 @@ static void describe_overdue(char *text, size_t room) {
 static void give_up(double seconds, const char *what, int64_t number, const char *direction, int peer) {
   char text[512];
   bool anyone = peer < 0;
-  if (anyone && pd.ranks == 2) { /* the other rank, as there are two */
+  peer = pd_self_of(peer);
+  if (anyone && pd.everyone == 2) { /* the other rank, as there are two */
     direction = "from";
-    peer = 1 - pd.rank;
+    peer = 1 - pd.self;
   }
   int n = snprintf(text, sizeof text, "%s", what);
   if (number >= 0) n += snprintf(text + n, sizeof text - (size_t)n, " %lld", (long long)number);
@@ -105,7 +111,7 @@ bool pd_wait_until(bool (*done)(void *of), void *of, const char *what, int64_t n
     waiting_for = outer;
     pd_progress();
     if (done(of)) return true;
-    waiting_for = peer;
+    waiting_for = pd_self_of(peer);
     pd_signals_poll(false);
     double waited = pd_seconds() - start;
     if (waited > pd_options.timeout) give_up(waited, what, number, direction, peer);

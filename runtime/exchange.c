@@ -80,7 +80,8 @@ static int find_remote(size_t *bytes) {
 
 bool pd_has_remote(const struct pd_parameter *p) { return has_remote[p - pd.stage->parameters]; }
 
-/* Collective: a parameter has one square, or of replicas that have parts of it one for each tile. */
+/* Collective: a parameter has one square, or one for each rank of a shard group that has a part of it, or of replicas that
+ * have parts of it one for each tile. */
 static void count_squares(void) {
   const struct pd_stage *s = pd.stage;
   int n = s->n_model_parameters;
@@ -88,6 +89,7 @@ static void count_squares(void) {
   for (int i = 0; i < s->n_parameters; i++) {
     const struct pd_parameter *p = &s->parameters[i];
     if (p->owner == s->stage && pd_is_split(p)) mine[p->order] = (int)((p->elements + PD_TILE - 1) / PD_TILE);
+    if (p->owner == s->stage && p->runs) mine[p->order] = pd_shards();
   }
   MPI_Request request;
   MPI_Iallreduce(mine, most, n, MPI_INT, MPI_MAX, pd_comm_control, &request);
@@ -102,6 +104,7 @@ static int n_squares(void) { return first_square[pd.stage->n_model_parameters]; 
 
 int pd_square_at(const struct pd_parameter *p, int64_t first) {
   bool by_tile = first_square[p->order + 1] - first_square[p->order] > 1;
+  if (p->runs) return first_square[p->order] + pd.shard;
   return first_square[p->order] + (by_tile ? (int)(first / PD_TILE) : 0);
 }
 
@@ -172,7 +175,7 @@ static double *replicas_sums(double *sums, int figure) { return sums + n_squares
 void pd_add_figure(int figure, int64_t t, bool first, double sum) {
   if (t - pd_updates.logged >= n_updates) pd_fail("internal: %d batches' figures do not suffice", n_updates);
   double *mine = replicas_sums(update_of(t)->mine, figure) + pd.replica;
-  *mine = (first ? 0 : *mine) + sum;
+  *mine = pd.shard ? 0 : (first ? 0 : *mine) + sum;
 }
 
 double pd_figure_sum(int figure, int64_t t) {
@@ -240,7 +243,8 @@ static void check_finite(int64_t t, const struct update *u) {
   int order = 0;
   while (first_square[order + 1] <= bad) order++;
   for (int i = 0; i < s->n_parameters; i++)
-    if (s->parameters[i].order == order && s->parameters[i].owner == s->stage && !pd.replica)
+    if (s->parameters[i].order == order && s->parameters[i].owner == s->stage && !pd.replica &&
+        pd.shard == (s->parameters[i].runs ? bad - first_square[order] : 0))
       pd_fail("step %lld: the gradient of '%s' is not finite", (long long)(t + 1), s->parameters[i].name);
   pd_leave_to_others();
 }

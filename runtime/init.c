@@ -55,6 +55,17 @@ static void block(const struct pd_parameter *p, pd_random r, float *to) {
   }
 }
 
+/* Elements [first, first + n) of the whole parameter. */
+static void make_run(const struct pd_parameter *p, uint64_t key, int64_t first, int64_t n, float *to) {
+  for (int64_t i = first; i < first + n;) {
+    float four[4];
+    int64_t skipped = i % 4, left = first + n - i, taken = left < 4 - skipped ? left : 4 - skipped;
+    block(p, pd_philox((uint32_t)(i / 4), (uint32_t)((i / 4) >> 32), 0, 0, key), four);
+    memcpy(to + (i - first), four + skipped, sizeof(float) * (size_t)taken);
+    i += taken;
+  }
+}
+
 void pd_initialise(const struct pd_parameter *p, uint64_t seed, float *to) {
   if (p->init == PD_ZEROS || p->init == PD_ONES || p->init == PD_CONSTANT) {
     float value = p->init == PD_ZEROS ? 0 : p->init == PD_ONES ? 1 : (float)p->init_value;
@@ -62,10 +73,7 @@ void pd_initialise(const struct pd_parameter *p, uint64_t seed, float *to) {
     return;
   }
   uint64_t key = pd_mix(seed, hash_name(p->name));
-  for (int64_t i = 0; i < p->elements; i += 4) {
-    float four[4];
-    block(p, pd_philox((uint32_t)(i / 4), (uint32_t)((i / 4) >> 32), 0, 0, key), four);
-    int64_t left = p->elements - i;
-    memcpy(to + i, four, sizeof(float) * (size_t)(left < 4 ? left : 4));
-  }
+  int64_t part = p->runs ? p->elements / p->runs : p->elements;
+  for (int64_t first = 0; first < p->elements; first += part)
+    make_run(p, key, pd_whole_element(p, first), part, to + first);
 }

@@ -79,6 +79,13 @@ struct pd_turn {
 /* Which of its microbatches a rank's turn works on, and with which chunk (compiler/schedule/program.h). */
 struct pd_turn pd_turn(int64_t turn, bool backward);
 
+/* ---- tensor.c: ranks that share layers ---------------------------------------------------------- */
+
+int pd_shards(void);          /* of a shard group; 1: nothing is shared */
+int pd_self_of(int rank);     /* pd.self of a rank of this pipeline; negative numbers stay */
+extern MPI_Comm pd_comm_everyone;
+void pd_tensor_open(MPI_Comm everyone, MPI_Comm *pipeline);
+
 /* ---- comm.c ---------------------------------------------------------------------------------- */
 
 extern MPI_Comm pd_comm_control, pd_comm_replicas, pd_comm_ties, pd_comm_figures, pd_comm_checkpoints,
@@ -216,6 +223,14 @@ struct pd_shape {
   int64_t dim[PD_MAX_RANK], elements;
 };
 struct pd_shape pd_moment_shape(const struct pd_parameter *p, int i);
+/* Of a parameter of which this rank has a part (tensor.c), or all: the whole one's shape; the number in it of an element
+ * of the part; the part of the whole. */
+struct pd_shape pd_whole_shape(const struct pd_parameter *p);
+int64_t pd_whole_element(const struct pd_parameter *p, int64_t i);
+void pd_take_own(const struct pd_parameter *p, const float *whole, float *own);
+/* Collective in a shard group, if they have parts of p: all of it, on the first, until the next call; NULL on the
+ * others. own: of this rank, on the host. */
+const float *pd_join(const struct pd_parameter *p, const float *own);
 size_t pd_moments_bytes(void); /* from the stage's `moments` on, to clear */
 /* Where use `use` of parameter p has its gradient of batch t, whose accumulator set is `gradient`. */
 float *pd_use_at(const struct pd_parameter *p, int use, int64_t t, void *gradient);

@@ -112,7 +112,7 @@ void pd_keep_committed(int64_t step) {
 }
 
 void pd_keep_validated(int64_t step, double loss) {
-  if (pd.rank || !pd_options.checkpoint) return;
+  if (pd.self || !pd_options.checkpoint) return;
   struct judged *grown = realloc(waiting, sizeof *grown * (size_t)(n_waiting + 1));
   if (!grown) pd_fail("out of memory");
   waiting = grown;

@@ -40,8 +40,19 @@ static void print_shape(char *to, size_t room, int rank, const int64_t *dim) {
   if (n < room) snprintf(to + n, room - n, "]");
 }
 
+/* Of a file's whole tensor what this rank has of it. */
+static void copy_part(const struct pd_parameter *p, const struct pd_entry *e, bool swapped, float *to) {
+  struct pd_shape whole = pd_whole_shape(p);
+  for (int64_t i = 0; i < p->elements; i++) {
+    int64_t at = pd_whole_element(p, i);
+    to[i] = pd_entry_float(e, swapped ? at % whole.dim[1] * whole.dim[0] + at / whole.dim[1] : at);
+  }
+}
+
 static void copy_in(const struct pd_parameter *p, const struct pd_entry *e, bool swapped, float *to) {
-  if (swapped) {
+  if (p->runs) {
+    copy_part(p, e, swapped, to);
+  } else if (swapped) {
     int64_t rows = p->dim[0], columns = p->dim[1];
     for (int64_t i = 0; i < rows; i++)
       for (int64_t j = 0; j < columns; j++) to[i * columns + j] = pd_entry_float(e, j * rows + i);
@@ -85,7 +96,8 @@ static bool load_one(const struct pd_sources *s, const struct pd_parameter *p, u
   const struct pd_source_file *file = &s->file[x->file];
   int64_t dim[PD_MAX_RANK] = {0};
   pd_file_shape(p, dim);
-  const int64_t *needed = file->is_shard ? p->dim : dim;
+  struct pd_shape whole = pd_whole_shape(p);
+  const int64_t *needed = file->is_shard ? whole.dim : dim;
   if (!has_shape(x->entry, p->rank, needed)) {
     if (!fresh) return refuse_shape(file->path, x->entry, p->rank, needed, why);
     *outcome = RESHAPED;

@@ -33,7 +33,7 @@ static void line(const char *format, ...) {
 }
 
 bool pd_log_open(char *why) {
-  if (pd.rank || !pd_options.log) return true;
+  if (pd.self || !pd_options.log) return true;
   /* To open a FIFO would wait for somebody who reads it. */
   int fd = open(pd_options.log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0666);
   if (fd < 0 && errno == ENXIO)
@@ -95,7 +95,7 @@ static bool cut_log(void) {
 void pd_log_start(double all_ranks_peak) {
   const struct pd_stage *s = pd.stage;
   peak = all_ranks_peak;
-  if (pd.rank) return;
+  if (pd.self) return;
   in_place = output_is_terminal();
   if (!cut_log()) pd_fail("cannot write log '%s': %s", pd_options.log, strerror(errno));
   line("{\"event\":\"start\",\"plan\":\"sha256:%s\",\"model\":\"%s\",\"stages\":%d,\"replicas\":[", s->plan_hash,
@@ -208,7 +208,7 @@ static void update_scalars(int64_t t, const double *mean, double norm, double lr
 
 void pd_log_update(int64_t t, const double *mean, double norm, double lr, double seconds) {
   const struct pd_stage *s = pd.stage;
-  if (pd.rank) return;
+  if (pd.self) return;
   double rate = seconds > 0 ? (double)s->batch / seconds : 0;
   line("{\"step\":%lld,\"loss\":%.9g", (long long)(t + 1), pd_model_loss(mean));
   metric_fields("", mean);
@@ -224,7 +224,7 @@ void pd_log_update(int64_t t, const double *mean, double norm, double lr, double
 }
 
 void pd_log_validation(int64_t t, const double *mean, int64_t samples, double seconds) {
-  if (pd.rank) return;
+  if (pd.self) return;
   line("{\"step\":%lld,\"validation_loss\":%.9g", (long long)(t + 1), pd_model_loss(mean));
   metric_fields("validation_", mean);
   pd_tensorboard_scalar("validation_", "loss", pd_model_loss(mean));
@@ -247,7 +247,7 @@ void pd_log_prediction(const struct pd_prediction *p, int64_t samples, const cha
 
 void pd_log_evaluation(const double *mean, int64_t samples, double seconds) {
   const struct pd_stage *s = pd.stage;
-  if (pd.rank) return;
+  if (pd.self) return;
   double rate = seconds > 0 ? (double)samples / seconds : 0;
   line("{\"event\":\"evaluation\"");
   if (s->n_losses) line(",\"loss\":%.9g", pd_model_loss(mean));
@@ -266,7 +266,7 @@ void pd_log_evaluation(const double *mean, int64_t samples, double seconds) {
 }
 
 void pd_log_finish(const int64_t *peak_bytes, double seconds) {
-  if (pd.rank) return;
+  if (pd.self) return;
   const struct pd_stage *s = pd.stage;
   double rate = seconds_spent > 0 ? (double)(steps_spent * s->batch) / seconds_spent : 0;
   line("{\"event\":\"end\",\"steps\":%lld,\"seconds\":%.3f", (long long)pd.steps, seconds);
@@ -296,7 +296,7 @@ static void say(const char *kind, const char *format, va_list args) {
 }
 
 void pd_note(const char *format, ...) {
-  if (pd.rank || pd_options.quiet) return;
+  if (pd.self || pd_options.quiet) return;
   char *text;
   va_list args;
   va_start(args, format);
@@ -309,7 +309,7 @@ void pd_note(const char *format, ...) {
 }
 
 void pd_warn(const char *format, ...) {
-  if (pd.rank) return;
+  if (pd.self) return;
   va_list args;
   va_start(args, format);
   say("warning", format, args);

@@ -203,7 +203,8 @@ size_t pd_update_copy_bytes(void) {
 }
 
 bool pd_in_norm(const struct pd_parameter *p) {
-  return p->n_uses && p->owner == pd.stage->stage && (!pd.replica || pd.stage->shards) && !p->buffer;
+  return p->n_uses && p->owner == pd.stage->stage && (!pd.replica || pd.stage->shards) && !p->buffer &&
+         (p->runs || !pd.shard);
 }
 
 int64_t pd_following(int64_t first_sample) {

@@ -178,7 +178,7 @@ static bool lock_folders(char *why) {
 /* The log comes last: once it is open nothing else can be refused. */
 bool pd_outputs_check(char *why) {
   const struct pd_options *o = &pd_options;
-  if (pd.rank) return true;
+  if (pd.self) return true;
   if (o->run && !pd_make_directories(o->run, why)) return false;
   if (!check_files(why) || !lock_folders(why) || (o->checkpoint && !pd_checkpoint_check(why))) return false;
   return pd_log_open(why);

@@ -240,8 +240,16 @@ static const struct pd_entry *find(const struct pd_safetensors *shards, int n, c
 static void fill(const struct pd_kept *x, int64_t step, const float *data) {
   if (x->newest) {
     float *to = pd_fill_newest(x->newest, step);
-    memcpy(to, data, (size_t)x->shape.elements * sizeof *to);
+    if (x->of->runs)
+      pd_take_own(x->of, data, to);
+    else
+      memcpy(to, data, (size_t)x->shape.elements * sizeof *to);
     pd_newest_filled(x->newest, step, to);
+    return;
+  }
+  if (x->of->runs) {
+    pd_take_own(x->of, data, pd_fill(x->at, x->of->elements, x->bf16));
+    pd_filled(x->at, x->of->elements, x->bf16);
     return;
   }
   struct pd_slice part = {0, x->shape.elements};

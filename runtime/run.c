@@ -44,9 +44,9 @@ static void alarm_rang(int signal) {
  * the same one give up one after another. */
 static void watch_all_ranks(const char *what) {
   static char text[256];
-  double seconds = pd_options.timeout + 0.2 * pd.rank;
+  double seconds = pd_options.timeout + 0.2 * pd.self;
   snprintf(text, sizeof text,
-           "pd: rank %d (stage %d): nothing came for %.0f s (--timeout): waited for all ranks %s\n", pd.rank,
+           "pd: rank %d (stage %d): nothing came for %.0f s (--timeout): waited for all ranks %s\n", pd.self,
            pd.stage->stage, pd_options.timeout, what);
   alarm_says = text;
   signal(SIGALRM, alarm_rang);
@@ -79,7 +79,7 @@ static void bus_error(int number, siginfo_t *info, void *context) {
  * reports the failure, and its abort ends the others while they wait for their turn. */
 static void await_turn_to_speak(void) {
   enum { MOST = 20 };
-  int turn = !mpi_runs ? 0 : pd.rank < MOST ? pd.rank : MOST;
+  int turn = !mpi_runs ? 0 : pd.self < MOST ? pd.self : MOST;
   pd_signals_await_turn(0.2 * turn);
 }
 
@@ -90,7 +90,7 @@ void pd_fail(const char *format, ...) {
   bool first = !failing;
   failing = true;
   if (first) {
-    n = snprintf(text, sizeof text, "pd: rank %d (stage %d): ", pd.rank, pd.stage ? pd.stage->stage : pd.rank);
+    n = snprintf(text, sizeof text, "pd: rank %d (stage %d): ", pd.self, pd.stage ? pd.stage->stage : pd.self);
     va_list args;
     va_start(args, format);
     n += vsnprintf(text + n, sizeof text - (size_t)n - 1, format, args);
@@ -135,12 +135,12 @@ void pd_leave_to_others(void) {
 }
 
 void pd_agree(const char *why) {
-  int mine = *why ? pd.rank : pd.ranks, first;
+  int mine = *why ? pd.self : pd.everyone, first;
   MPI_Request request;
-  MPI_Iallreduce(&mine, &first, 1, MPI_INT, MPI_MIN, pd_comm_control, &request);
+  MPI_Iallreduce(&mine, &first, 1, MPI_INT, MPI_MIN, pd_comm_everyone, &request);
   pd_wait(1, &request, "all ranks to check their start", -1, NULL, -1);
-  if (first == pd.ranks) return;
-  if (first == pd.rank) pd_fail("%s", why);
+  if (first == pd.everyone) return;
+  if (first == pd.self) pd_fail("%s", why);
   pd_leave_to_others();
 }
 
@@ -185,7 +185,6 @@ static void start_mpi(int *argc, char ***argv) {
   if (MPI_Init_thread(argc, argv, MPI_THREAD_FUNNELED, &level) != MPI_SUCCESS) pd_fail("MPI cannot start");
   mpi_runs = true;
   MPI_Comm_rank(MPI_COMM_WORLD, &pd.place);
-  MPI_Comm_size(MPI_COMM_WORLD, &pd.ranks);
   MPI_Errhandler handler;
   MPI_Comm_create_errhandler(mpi_failed, &handler);
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, handler); /* the duplicates inherit it */
@@ -232,29 +231,30 @@ static struct same *gather_same(const struct pd_stage *s, const struct pd_option
                o->checkpoint_optional << 19 | (o->comm && !strcmp(o->comm, "shared")) << 20 |
                (o->comm != NULL) << 21;
   snprintf(mine.plan, sizeof mine.plan, "%s", s->plan_hash);
-  struct same *all = pd_allocate(sizeof *all * (size_t)pd.ranks);
+  struct same *all = pd_allocate(sizeof *all * (size_t)pd.everyone);
   MPI_Request request;
-  MPI_Iallgather(&mine, sizeof mine, MPI_BYTE, all, sizeof mine, MPI_BYTE, pd_comm_control, &request);
+  MPI_Iallgather(&mine, sizeof mine, MPI_BYTE, all, sizeof mine, MPI_BYTE, pd_comm_everyone, &request);
   pd_wait(1, &request, "all ranks to show their plan", -1, NULL, -1);
   return all;
 }
 
 static bool check_launch(const struct same *all, char *why) {
-  if (pd.ranks != pd_planned_ranks())
-    return pd_refuse(why, "launched with %d rank%s, but the plan has %d: use mpirun -n %d", pd.ranks,
-                     pd.ranks == 1 ? "" : "s", pd_planned_ranks(), pd_planned_ranks());
+  int planned = pd_planned_ranks() * pd_shards();
+  if (pd.everyone != planned)
+    return pd_refuse(why, "launched with %d rank%s, but the plan has %d: use mpirun -n %d", pd.everyone,
+                     pd.everyone == 1 ? "" : "s", planned, planned);
   bool ok = true;
-  for (int r = 0; r < pd.ranks && ok; r++) {
+  for (int r = 0; r < pd.everyone && ok; r++) {
     if (strcmp(all[r].plan, all[0].plan))
       ok = pd_refuse(why,
                      "rank %d holds another plan (%.12s) than rank 0 (%.12s): build again and give every "
                      "rank the same directory",
                      r, all[r].plan, all[0].plan);
-    else if (all[r].stage != pd_stage_of(r))
+    else if (all[r].stage != pd_stage_of(r / pd_shards()))
       ok = pd_refuse(why,
                      "rank %d runs the program of stage %d, not of stage %d: launch every rank with the "
                      "directory's '%s'",
-                     r, all[r].stage, pd_stage_of(r), pd.stage->inference ? "infer" : "train");
+                     r, all[r].stage, pd_stage_of(r / pd_shards()), pd.stage->inference ? "infer" : "train");
     else if (all[r].steps != all[0].steps || all[r].validate_every != all[0].validate_every ||
              all[r].checkpoint_every != all[0].checkpoint_every || all[r].seed != all[0].seed ||
              all[r].names != all[0].names || all[r].flags != all[0].flags || all[r].crop != all[0].crop ||
@@ -314,7 +314,7 @@ static void copy_file(const char *from, const char *to) {
 /* --run's copies of the plan, which the launcher names in PD_PLAN, and of the model's picture, if it is beside it. */
 static void keep_plan(void) {
   const char *from = getenv("PD_PLAN");
-  if (pd.rank || !pd_options.plan) return;
+  if (pd.self || !pd_options.plan) return;
   if (!from) {
     pd_note("no PD_PLAN says where the plan is: it is not copied to '%s'", pd_options.run);
     return;
@@ -350,7 +350,7 @@ static double total_peak(void) {
   if (sum > 0 || pd_options.emulate || !pd.steps) return sum;
   mine = pd_measure_peak();
   MPI_Request request;
-  MPI_Iallreduce(&mine, &sum, 1, MPI_DOUBLE, MPI_SUM, pd_comm_control, &request);
+  MPI_Iallreduce(&mine, &sum, 1, MPI_DOUBLE, MPI_SUM, pd_comm_everyone, &request);
   pd_wait(1, &request, "all ranks to measure their peak", -1, NULL, -1);
   return sum;
 }
@@ -359,7 +359,7 @@ void pd_start(const struct pd_stage *stage, int argc, char **argv) {
   char why[PD_WHY] = "";
   struct pd_options *o = &pd_options;
   pd = (struct pd_run){.stage = stage, .training = true};
-  pd.rank = launched_rank();
+  pd.rank = pd.self = launched_rank();
   pd_parse_options(o, argc, argv, why);
   snprintf(openmp_mark, sizeof openmp_mark, "/dev/shm/__KMP_REGISTERED_LIB_%d_%d", (int)getpid(), (int)getuid());
   pd_signals_prepare();
@@ -368,7 +368,7 @@ void pd_start(const struct pd_stage *stage, int argc, char **argv) {
   pd.replica = pd.rank - pd_rank_of(stage->stage, 0);
   pd_agree(why);
   if (o->help) {
-    if (!pd.rank) pd_print_usage(stage);
+    if (!pd.self) pd_print_usage(stage);
     fflush(stdout);
     finish_mpi();
     exit(0);
@@ -378,6 +378,8 @@ void pd_start(const struct pd_stage *stage, int argc, char **argv) {
   if (complete) check_launch(all, why);
   pd_agree(why);
   free(all);
+  if (pd.shard) o->trace = o->log = o->tensorboard = NULL; /* the first pipeline's */
+  o->quiet |= pd.shard != 0;
   pd.steps = o->steps;
   pd.seed = o->seed;
   pd.emulate = o->emulate;
@@ -421,12 +423,12 @@ static void save_weights(void) {
 static int say_how_it_ends(void) {
   enum { TRY_AGAIN = 75, SIGNALLED = 128 }; /* sysexits.h's EX_TEMPFAIL: --resume goes on; the shell's */
   if (!pd_stopped_by()) return 0;
-  if (!pd.rank && pd_options.checkpoint)
+  if (!pd.self && pd_options.checkpoint)
     fprintf(stderr,
             "pd: rank 0 (stage 0): %s: stopped after update %lld of %lld; its checkpoint is in '%s', and --resume "
             "goes on from there\n",
             pd_stopped_by_name(), (long long)pd.steps, (long long)pd_options.steps, pd_options.checkpoint);
-  else if (!pd.rank)
+  else if (!pd.self)
     fprintf(stderr,
             "pd: rank 0 (stage 0): %s: stopped after update %lld of %lld; nothing is kept of it, for there is no "
             "--checkpoint DIR\n",

@@ -65,7 +65,7 @@ static size_t append_number(char *line, size_t n, size_t room, long long x) {
 static void speak(const char *text, const char *more) {
   char line[512];
   size_t n = append(line, 0, sizeof line, "pd: rank ");
-  n = append_number(line, n, sizeof line, pd.rank);
+  n = append_number(line, n, sizeof line, pd.self);
   n = append(line, n, sizeof line, " (stage ");
   n = append_number(line, n, sizeof line, pd.stage->stage);
   n = append(line, n, sizeof line, "): ");
@@ -98,7 +98,7 @@ static void start_timer(double seconds) {
 
 static void grace_is_over(int number) {
   (void)number;
-  if (!pd.rank) speak(name_of(came), out_of_grace);
+  if (!pd.self) speak(name_of(came), out_of_grace);
   die_of(came ? came : SIGTERM);
 }
 
@@ -174,16 +174,16 @@ static void tell(enum told what, int64_t number) {
   static int64_t numbers[64];
   int64_t *place = &numbers[number % 64];
   *place = number;
-  for (int r = 0; r < pd.ranks; r++) {
+  for (int r = 0; r < pd.everyone; r++) {
     MPI_Request request;
-    if (r == pd.rank) continue;
+    if (r == pd.self) continue;
     MPI_Isend(place, 1, MPI_INT64_T, r, what, pd_comm_signals, &request);
     MPI_Request_free(&request);
   }
 }
 
 void pd_signals_failed(void) {
-  if (pd_comm_signals != MPI_COMM_NULL && pd.ranks > 1) tell(FAILED, 0);
+  if (pd_comm_signals != MPI_COMM_NULL && pd.everyone > 1) tell(FAILED, 0);
 }
 
 /* By rank, what it has told since this one asked: whom it waits for. */
@@ -244,7 +244,7 @@ static void listen_for(double seconds) {
 }
 
 void pd_signals_await_turn(double seconds) {
-  if (pd_comm_signals != MPI_COMM_NULL && pd.ranks > 1)
+  if (pd_comm_signals != MPI_COMM_NULL && pd.everyone > 1)
     listen_for(seconds);
   else
     nanosleep(&(struct timespec){(time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9)}, NULL);
@@ -254,13 +254,13 @@ void pd_signals_await_turn(double seconds) {
 void pd_signals_ask(int peer, char *story, size_t room) {
   size_t n = 0;
   *story = 0;
-  if (pd_comm_signals == MPI_COMM_NULL || pd.ranks < 2) return;
-  waits = pd_allocate(sizeof *waits * (size_t)pd.ranks);
-  for (int r = 0; r < pd.ranks; r++) waits[r] = UNHEARD;
+  if (pd_comm_signals == MPI_COMM_NULL || pd.everyone < 2) return;
+  waits = pd_allocate(sizeof *waits * (size_t)pd.everyone);
+  for (int r = 0; r < pd.everyone; r++) waits[r] = UNHEARD;
   tell(ASKS, 0);
   listen_for(0.5);
   int at = peer;
-  for (int i = 0; at >= 0 && at != pd.rank && i < pd.ranks && n < room; i++) {
+  for (int i = 0; at >= 0 && at != pd.self && i < pd.everyone && n < room; i++) {
     int next = (int)waits[at];
     if (next == UNHEARD) n += (size_t)snprintf(story + n, room - n, ", which does not answer");
     if (next == -1) n += (size_t)snprintf(story + n, room - n, ", which waits for all ranks");
@@ -268,13 +268,13 @@ void pd_signals_ask(int peer, char *story, size_t room) {
     at = next;
   }
   if (peer >= 0 && at != -1) return;
-  for (int r = 0, silent = 0; r < pd.ranks && n < room; r++)
-    if (r != pd.rank && waits[r] == UNHEARD)
+  for (int r = 0, silent = 0; r < pd.everyone && n < room; r++)
+    if (r != pd.self && waits[r] == UNHEARD)
       n += (size_t)snprintf(story + n, room - n, "%s rank %d does not answer", silent++ ? "," : ";", r);
 }
 
 void pd_signals_poll(bool patient) {
-  if (patient && pd.ranks > 1) listen();
+  if (patient && pd.everyone > 1) listen();
   if (!answered) return;
   if (!agreement.open && wanted && pd_updates.done < pd.steps) {
     enum request request = (enum request)wanted;

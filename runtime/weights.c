@@ -120,7 +120,8 @@ const float *pd_view_newest(const struct pd_parameter *p, int64_t t) {
 
 void pd_file_shape(const struct pd_parameter *p, int64_t *dim) {
   bool swapped = p->stored_in_out && p->rank == 2;
-  for (int i = 0; i < p->rank; i++) dim[i] = p->dim[swapped ? 1 - i : i];
+  struct pd_shape whole = pd_whole_shape(p);
+  for (int i = 0; i < p->rank; i++) dim[i] = whole.dim[swapped ? 1 - i : i];
 }
 
 /* ---- what rank 0 knows of the others' parameters --------------------------------------------- */
@@ -151,7 +152,7 @@ static char *describe(int32_t *bytes) {
                               .writer = pd.rank,
                               .rank = p->rank,
                               .name_at = (int32_t)(name - all),
-                              .elements = p->elements};
+                              .elements = pd_whole_shape(p).elements};
     pd_file_shape(p, d->dim);
     d++;
     name = stpcpy(name, p->name) + 1;
@@ -207,17 +208,18 @@ static void copy_out(const struct pd_parameter *p, const float *w, int64_t first
     memcpy(to, w + first, (size_t)n * sizeof *to);
     return;
   }
-  int64_t rows = p->dim[0], columns = p->dim[1];
+  struct pd_shape whole = pd_whole_shape(p);
+  int64_t rows = whole.dim[0], columns = whole.dim[1];
   for (int64_t i = 0; i < n; i++) to[i] = w[(first + i) % rows * columns + (first + i) / rows];
 }
 
 static bool saves_raw;
 
-/* Of replicas that have parts of it all come here together: the first gets it. */
+/* Of replicas, or a shard group, that have parts of it all come here together: the first gets it. */
 static const float *view_saved(const struct pd_parameter *p) {
   const float *average = saves_raw ? NULL : pd_average_at(p);
   if (average && pd.stage->shards) return pd_whole(p, average, p->elements);
-  return average ? pd_view(average, p->elements, false) : pd_view_newest(p, pd.steps);
+  return pd_join(p, average ? pd_view(average, p->elements, false) : pd_view_newest(p, pd.steps));
 }
 
 static const struct pd_parameter *parameter_of_order(int order) {
@@ -256,8 +258,9 @@ static void compare_sum(const float *piece, int64_t n, int writer) {
 
 static void send_pieces(const struct pd_parameter *p, float *piece) {
   const float *w = view_saved(p);
-  for (int64_t first = 0; first < p->elements; first += PIECE) {
-    int64_t n = p->elements - first < PIECE ? p->elements - first : PIECE;
+  int64_t elements = pd_whole_shape(p).elements;
+  for (int64_t first = 0; first < elements; first += PIECE) {
+    int64_t n = elements - first < PIECE ? elements - first : PIECE;
     MPI_Request request;
     copy_out(p, w, first, n, piece);
     check_piece(p, first, piece, n);
@@ -303,9 +306,21 @@ static void write_file(const char *path, const struct pd_entry *entries, const i
   if (!header || !pd_output_close(&out, ok)) pd_fail("cannot write '%s': %s", path, strerror(errno));
 }
 
+/* Of the other pipelines: what the first writes of theirs. */
+static void join_saved(void) {
+  for (int order = 0; order < pd.stage->n_model_parameters; order++)
+    for (int i = 0; i < pd.stage->n_parameters; i++)
+      if (pd.stage->parameters[i].order == order && writes(&pd.stage->parameters[i]))
+        view_saved(&pd.stage->parameters[i]);
+}
+
 void pd_save_weights(const char *path, bool raw) {
   saves_raw = raw;
   const struct pd_stage *s = pd.stage;
+  if (pd.shard) {
+    join_saved();
+    return;
+  }
   int *writer = pd_allocate(sizeof *writer * (size_t)s->n_model_parameters);
   struct pd_entry *entries = pd_gather_entries(writer);
   float *piece = pd_allocate((PIECE + SUM) * sizeof *piece);

@@ -48,6 +48,8 @@ static const Option options[] = {
      "on, off or auto: rerun forward in backward"},
     {"--shard-optimizer", NULL, FLAG, AT(plan.shard_optimizer), NULL,
      "replicas keep and update a part of the optimizer's state each (else where memory asks for it)"},
+    {"--tensor", "N", COUNT, AT(plan.tensor), NULL,
+     "so many ranks share each layer: heads, hidden units, rows and columns of weights"},
     {"--ahead", "1|2", CHOICE, AT(plan.ahead), "|1|2", "2: one microbatch more in flight between stages"},
     {"--threads", "N", COUNT, AT(plan.target.threads), NULL, "threads a rank (default: processors over ranks)"},
     {"--cluster", "CLUSTER", TEXT, AT(cluster), NULL,
@@ -400,7 +402,8 @@ static bool is_among(const char *name, const char *const *names, size_t n) {
 static void check_show(Options *o, const bool *given) {
   static const char *const planning[] = {"-n",         "--stages", "--replicas",  "--split", "--microbatch",
                                          "--schedule", "--delay",  "--recompute", "--ahead", "--threads",
-                                         "--cluster",  "--memory", "--profile",   "--plan",  "--shard-optimizer"};
+                                         "--cluster",  "--memory", "--profile",   "--plan",  "--shard-optimizer",
+                                         "--tensor"};
   static const char *const no_use[] = {"-o", "--generate",   "--compare", "--report",      "--emit",
                                        "-S", "--stop-after", "-###",      "-fsyntax-only", "-MD"};
   static const char *const own[] = {"--depth", "--svg", "--dot"};

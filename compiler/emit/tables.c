@@ -575,13 +575,13 @@ void print_tables(Emit *e) {
     identity_tables(e);
   int64_t elements = 0;
   for (int i = 0; i < e->g->params.n; i++)
-    elements += e->g->params.at[i].buffer ? 0 : shape_elements(&e->g->params.at[i].shape);
+    elements += e->g->params.at[i].buffer ? 0 : param_elements(e->g, &e->g->params.at[i]);
   text_add(&e->out, "static const struct pd_stage stage = {\n  .model = %s, .schedule = %s,\n  .plan_hash = %s,\n",
            string_literal(e->g->name), string_literal(e->plan->pipeline.schedule), string_literal(e->plan_hash));
   text_add(&e->out,
-           "  .stage = STAGE, .n_stages = %d, .replicas = replicas,\n  .batch = %" PRId64
+           "  .stage = STAGE, .n_stages = %d, .replicas = replicas,%s\n  .batch = %" PRId64
            ", .microbatch = MICROBATCH, .microbatches = %" PRId64 ",\n",
-           k->n_stages, e->plan->pipeline.batch, e->plan->pipeline.microbatches);
+           k->n_stages, e->g->shards ? format(" .tensor = %d,", e->g->shards) : "", e->plan->pipeline.batch, e->plan->pipeline.microbatches);
   text_add(&e->out,
            "  .model_parameters = %" PRId64
            ", .n_model_parameters = %d,\n  .flops_per_sample = %s, .tokens_per_sample = %" PRId64 ",\n",

@@ -167,6 +167,17 @@ int64_t shape_elements(const Shape *s) {
   return n;
 }
 
+int64_t layout_runs(const Shape *s, Layout layout) {
+  int64_t runs = layout.blocks;
+  for (int i = 0; i < layout.axis; i++)
+    runs *= s->dim[i];
+  return runs;
+}
+
+int64_t param_elements(const Graph *g, const Param *p) {
+  return shape_elements(&p->shape) * (p->layout.kind == LAYOUT_SPLIT ? g->shards : 1);
+}
+
 bool shape_equal(const Shape *a, const Shape *b) {
   if (a->batched != b->batched || a->rank != b->rank)
     return false;

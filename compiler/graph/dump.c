@@ -204,6 +204,8 @@ static void put_declarations(Dump *d) {
       fprintf(d->out, " group %d", p->group);
     if (p->hidden)
       fputs(" hidden", d->out);
+    if (p->layout.kind == LAYOUT_SPLIT)
+      fprintf(d->out, " split %d %lld", p->layout.axis, (long long)p->layout.blocks);
     put_ints(d, "uses", &p->uses);
     put_ints(d, "gradients", &p->gradients);
     put_span(d, p->span);
@@ -242,6 +244,8 @@ void graph_dump(const Graph *g, FILE *out) {
   fputs(" ", out);
   put_quoted(&d, g->file);
   fprintf(out, " forward %d%s\n", g->n_forward, g->inference ? " inference" : "");
+  if (g->shards)
+    fprintf(out, "shards %d\n", g->shards);
   if (g->generation.context)
     fprintf(out, "generation context %lld tokens %d position %d\n", (long long)g->generation.context,
             g->generation.tokens, g->generation.position);

@@ -18,6 +18,15 @@ typedef struct Shape {
   int64_t dim[MAX_RANK]; /* without the microbatch axis */
 } Shape;
 
+/* What a rank of a shard group (tensor/tensor.h) has of a value: all of it; of an axis, seen as so many blocks, its
+ * part of each, blocks and parts all alike; or a summand of each element, which over the group's ranks add up to it. */
+typedef enum { LAYOUT_WHOLE, LAYOUT_SPLIT, LAYOUT_PARTIAL } LayoutKind;
+typedef struct Layout {
+  LayoutKind kind;
+  int axis;       /* of a sample, from the left; these two: of a split value */
+  int64_t blocks; /* divides the axis */
+} Layout;
+
 typedef struct Op Op;
 typedef struct Optimizer Optimizer;   /* optimizers/optimizer.h */
 typedef struct LrSchedule LrSchedule; /* optimizers/lr_schedule.h */
@@ -77,6 +86,7 @@ typedef struct Param {
   bool frozen;        /* train's `freeze` names it: no gradient, no update. Never a buffer */
   bool hidden;        /* under an optimizer with two methods: a hidden matrix, which has the first
                          (optimizers/hidden.h) */
+  Layout layout;      /* of a divided graph: whole or split; `shape` is then that of a rank's part */
   int value;          /* the graph value */
   Ints uses;          /* forward nodes that read it, in order (through views: the view) */
   Ints gradients;     /* one value a use, same order; each summed over microbatches on its own.
@@ -164,6 +174,7 @@ typedef struct Graph {
   int n_losses, n_outputs;
   int n_forward;  /* nodes[0..n_forward) are forward, the rest backward */
   bool inference; /* the model is run, not trained: there are no backward nodes and no running average moves */
+  int shards;     /* ranks of a shard group, of which each has its parts of this graph's values; 0: it is not divided */
   Generation generation;
   Train train;
 } Graph;
@@ -190,6 +201,10 @@ static inline int graph_n_logged(const Graph *g) { return g->figures.n - g->n_ou
 
 int64_t graph_tokens_per_sample(const Graph *g); /* of the first input that has any; 0 when none has */
 int64_t shape_elements(const Shape *s);          /* of one sample */
+/* Of a split layout, how many runs of elements in memory's order the value has: of each a rank has a part. s: its part's
+ * shape, or the whole one. */
+int64_t layout_runs(const Shape *s, Layout layout);
+int64_t param_elements(const Graph *g, const Param *p); /* of all ranks' parts together */
 bool shape_equal(const Shape *a, const Shape *b);
 const char *shape_text(const Shape *s); /* "[128, 256]" */
 

@@ -27,28 +27,59 @@ static void interpret_pointwise(const Graph *g, int node, int64_t batch, const d
   }
 }
 
-double **interpret(const Graph *g, int64_t batch, const double *const *input, const double *const *param) {
+static double **room_for(const Graph *g, int64_t batch) {
   double **value = alloc((g->values.n + 1) * sizeof *value);
   for (int v = 0; v < g->values.n; v++)
     value[v] = alloc(batch_elements(&g->values.at[v].shape, batch) * sizeof **value);
+  return value;
+}
+
+static void interpret_node(const Graph *g, int i, int64_t batch, double **value, const double *const *input,
+                           const double *const *param) {
+  const Node *n = &g->nodes.at[i];
+  const double **in = alloc((n->n_in + 1) * sizeof *in);
+  double **out = alloc(n->n_out * sizeof *out);
+  for (int k = 0; k < n->n_in; k++)
+    in[k] = value[n->in[k]];
+  for (int k = 0; k < n->n_out; k++)
+    out[k] = value[n->out[k]];
+  if (n->op->source == SOURCE_PARAMETER)
+    value[n->out[0]] = (double *)param[node_int(n, "index")];
+  else if (n->op->source == SOURCE_INPUT)
+    value[n->out[0]] = (double *)input[node_int(n, "index")];
+  else if (n->op->evaluate)
+    n->op->evaluate(g, i, batch, in, out);
+  else
+    interpret_pointwise(g, i, batch, in, out[0]);
+}
+
+static void meet(const Graph *g, int i, int ranks, int64_t batch, double ***value) {
+  const Node *n = &g->nodes.at[i];
+  const double **in = alloc(ranks * sizeof *in);
+  double **out = alloc(ranks * sizeof *out);
+  for (int r = 0; r < ranks; r++) {
+    in[r] = value[r][n->in[0]];
+    out[r] = value[r][n->out[0]];
+  }
+  n->op->meet(g, i, batch, ranks, in, out);
+}
+
+double ***interpret_shards(const Graph *g, int ranks, int64_t batch, const double *const *input,
+                           const double *const *const *param) {
+  double ***value = alloc(ranks * sizeof *value);
+  for (int r = 0; r < ranks; r++)
+    value[r] = room_for(g, batch);
   for (int i = 0; i < g->nodes.n; i++) {
-    const Node *n = &g->nodes.at[i];
-    const double **in = alloc((n->n_in + 1) * sizeof *in);
-    double **out = alloc(n->n_out * sizeof *out);
-    for (int k = 0; k < n->n_in; k++)
-      in[k] = value[n->in[k]];
-    for (int k = 0; k < n->n_out; k++)
-      out[k] = value[n->out[k]];
-    if (n->op->source == SOURCE_PARAMETER)
-      value[n->out[0]] = (double *)param[node_int(n, "index")];
-    else if (n->op->source == SOURCE_INPUT)
-      value[n->out[0]] = (double *)input[node_int(n, "index")];
-    else if (n->op->evaluate)
-      n->op->evaluate(g, i, batch, in, out);
-    else
-      interpret_pointwise(g, i, batch, in, out[0]);
+    if (g->nodes.at[i].op->meet)
+      meet(g, i, ranks, batch, value);
+    for (int r = 0; r < ranks && !g->nodes.at[i].op->meet; r++)
+      interpret_node(g, i, batch, value[r], input, param[r]);
   }
   return value;
+}
+
+double **interpret(const Graph *g, int64_t batch, const double *const *input, const double *const *param) {
+  return interpret_shards(g, 1, batch, input, &param)[0];
 }
 
 double interpret_loss(const Graph *g, int64_t batch, double *const *value) {

@@ -8,6 +8,9 @@
 /* input[i], param[i]: the values of inputs and parameters, contiguous; inputs with a leading axis of
  * `batch`. Returns every value's elements, by value number, batched ones with that axis. */
 double **interpret(const Graph *g, int64_t batch, const double *const *input, const double *const *param);
+/* The same on the ranks of a shard group at once: param[r] and the result's [r] are rank r's. */
+double ***interpret_shards(const Graph *g, int ranks, int64_t batch, const double *const *input,
+                           const double *const *const *param);
 /* The weighted sum of the losses' elements that Param.gradients are the gradients of. */
 double interpret_loss(const Graph *g, int64_t batch, double *const *value);
 

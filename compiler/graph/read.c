@@ -257,6 +257,11 @@ static void read_param(Reader *r, Param p) {
   if (accept(r, "group"))
     p.group = read_int(r);
   p.hidden = accept(r, "hidden");
+  if (accept(r, "split")) {
+    p.layout.kind = LAYOUT_SPLIT;
+    p.layout.axis = read_int(r);
+    p.layout.blocks = read_int(r);
+  }
   read_ints(r, "uses", &p.uses);
   read_ints(r, "gradients", &p.gradients);
   p.span = read_span(r);
@@ -421,6 +426,8 @@ static void read_line(Reader *r) {
     read_input(r, false);
   else if (accept(r, "target"))
     read_input(r, true);
+  else if (accept(r, "shards"))
+    r->g->shards = read_int(r);
   else if (accept(r, "generation"))
     read_generation(r);
   else if (accept(r, "train"))

@@ -342,6 +342,17 @@ static bool gradient_stays_f32(const Node *n, bool result, int index) {
   return !result && (index == 4 || index == 6);
 }
 
+/* Heads are computed apart from each other; those that share one of keys and values stay together. */
+static bool divide_attention(const Graph *g, int node, int k, Layout split, Layout *layout) {
+  const Node *n = &g->nodes.at[node];
+  if (k != 0 || split.axis != 0 || split.blocks != 1)
+    return false;
+  for (int i = 0; i < n->n_in + n->n_out; i++) /* all but the mask */
+    if (i != n->op->min_in || n->n_in == n->op->min_in)
+      layout[i] = split;
+  return true;
+}
+
 /* softmax(q @ k.T * scale + mask) @ v for each head: q, k and v are [heads, length, size], the result has q's
  * shape. Fewer heads of k and v are shared by groups of q's. The mask may be left out; it is [1, keys] or
  * [length, keys], for all heads, and gets no gradient. Where it is -10000 or less it hides the key; a position
@@ -351,6 +362,7 @@ const Op op_attention = {
     .signature = "scaled_dot_product_attention(q[heads, length, size], k, v, mask, causal = false, scale = 0)",
     .kind = OP_CALL,
     .strided_out = true,
+    .divide = divide_attention,
     .min_in = FORWARD_MASK,
     .max_in = FORWARD_MASK + 1,
     .no_gradient = 1u << FORWARD_MASK,
@@ -372,6 +384,7 @@ const Op op_attention_gradient = {
     .kind = OP_CALL,
     .strided_out = true,
     .internal = true,
+    .divide = divide_attention,
     .min_in = BACKWARD_MASK,
     .max_in = BACKWARD_MASK + 1,
     .attr = {{"causal", ATTR_BOOL, true, 0}, {"scale", ATTR_NUMBER, true, 0}},

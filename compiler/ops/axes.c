@@ -76,7 +76,7 @@ const Op *op_of_order(int rank, const int *dims, Attr *attr) {
 }
 
 #define REORDER                                                                          \
-  .kind = OP_VIEW, .min_in = 1, .max_in = 1, .cost = cost_none, .view = place_reordered, \
+  .kind = OP_VIEW, .min_in = 1, .max_in = 1, .cost = cost_none, .linear = LINEAR_IN_ALL, .divide = divide_view, .view = place_reordered, \
   .view_back = place_reordered_back, .evaluate = evaluate_reordered
 
 /* ---- transpose ------------------------------------------------------------------------------- */

@@ -44,15 +44,29 @@ static uint64_t mix(uint64_t x) {
   return x ^ x >> 31;
 }
 
+static bool dropped(const Node *n, int64_t i) {
+  double uniform = (double)(mix(node_key(n) ^ mix((uint64_t)i)) >> 11) * 0x1p-53;
+  return uniform < node_number(n, "p");
+}
+
 static void evaluate_dropout(const Graph *g, int node, int64_t batch, const double *const *in,
                              double *const *out) {
   const Node *n = &g->nodes.at[node];
   double p = node_number(n, "p");
   int64_t total = batch_elements(out_shape(g, node, 0), batch);
-  for (int64_t i = 0; i < total; i++) {
-    double uniform = (double)(mix(node_key(n) ^ mix((uint64_t)i)) >> 11) * 0x1p-53;
-    out[0][i] = uniform < p ? 0 : in[0][i] / (1 - p);
-  }
+  for (int64_t i = 0; i < total; i++)
+    out[0][i] = dropped(n, i) ? 0 : in[0][i] / (1 - p);
+}
+
+/* The same elements as of a whole value. */
+static void meet_dropout(const Graph *g, int node, int64_t batch, int ranks, const double *const *in,
+                         double *const *out) {
+  const Node *n = &g->nodes.at[node];
+  int64_t total = batch_elements(out_shape(g, node, 0), batch), part = node_int(n, "part"),
+          whole = node_int(n, "whole");
+  for (int r = 0; r < ranks; r++)
+    for (int64_t i = 0; i < total; i++)
+      out[r][i] = dropped(n, i / part * whole + r * part + i % part) ? 0 : in[r][i] / (1 - node_number(n, "p"));
 }
 
 /* 0 with probability p, else x / (1 - p), while training; x in validation. */
@@ -68,6 +82,28 @@ const Op op_dropout = {
     .shape = shape_dropout,
     .derivative = derive_dropout,
     .cost = cost_expensive,
+    .divide = divide_pointwise,
+    .divided = &op_dropout_part,
     .expression = "pd_dropout($0, pd_mix($seed, $scope), $s, $i, $training ? ${p} : 0.0f)",
     .evaluate = evaluate_dropout,
+};
+
+/* Of a part of a value: elements are numbered as in the whole one. */
+const Op op_dropout_part = {
+    .name = "dropout_part",
+    .signature = "dropout_part(x, p, part, whole)",
+    .kind = OP_POINTWISE,
+    .internal = true,
+    .expensive = true,
+    .min_in = 1,
+    .max_in = 1,
+    .attr = {{"p", ATTR_NUMBER, true, 0},
+             {"$key", ATTR_TEXT, false, 0},
+             {"part", ATTR_INT, true, 0},
+             {"whole", ATTR_INT, true, 0}},
+    .shape = shape_dropout,
+    .cost = cost_expensive,
+    .expression = "pd_dropout($0, pd_mix($seed, $scope), $s, pd_whole_index($i, ${part}, ${whole}, $shard), "
+                  "$training ? ${p} : 0.0f)",
+    .meet = meet_dropout,
 };

@@ -14,6 +14,7 @@ typedef enum {
   WORD_SEED,
   WORD_SCOPE,
   WORD_TRAINING,
+  WORD_SHARD,
   N_WORDS
 } Word;
 

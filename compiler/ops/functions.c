@@ -104,6 +104,7 @@ static void derive_abs(Gradients *d, int node) {
                      .max_in = 1,                                \
                      .shape = shape_pointwise,                   \
                      .derivative = derive_##f,                   \
+                     .divide = divide_pointwise,                 \
                      .cost = dear ? cost_expensive : cost_cheap, \
                      .expression = "pd_" #f "($0)",              \
                      .fold = fold_##f}

@@ -118,11 +118,28 @@ static int decode_gather(const Graph *g, int node, const int *axis, int64_t cont
   return axis[0] < 0 ? axis[1] : -1;
 }
 
+static bool divide_gather(const Graph *g, int node, int k, Layout split, Layout *layout) {
+  if (k != 0 || split.axis != 1)
+    return false;
+  layout[0] = split;
+  layout[2] = (Layout){LAYOUT_SPLIT, out_shape(g, node, 0)->rank - 1, split.blocks};
+  return true;
+}
+
+static bool divide_gather_gradient(const Graph *g, int node, int k, Layout split, Layout *layout) {
+  if (k != 1 || split.axis != in_shape(g, node, 1)->rank - 1)
+    return false;
+  layout[1] = split;
+  layout[2] = (Layout){LAYOUT_SPLIT, 1, split.blocks};
+  return true;
+}
+
 /* Rows of the table, which is the same for all samples: tokens[..] give [.., width]. */
 const Op op_gather = {
     .name = "gather",
     .signature = "gather(table[classes, width], tokens[..])",
     .kind = OP_CALL,
+    .divide = divide_gather,
     .min_in = 2,
     .max_in = 2,
     .shape = shape_gather,
@@ -140,6 +157,7 @@ const Op op_gather_gradient = {
     .kind = OP_CALL,
     .adds = true,
     .internal = true,
+    .divide = divide_gather_gradient,
     .min_in = 2,
     .max_in = 2,
     .attr = {{"classes", ATTR_INT, true, 0}},
@@ -185,6 +203,11 @@ static void evaluate_one_hot(const Graph *g, int node, int64_t batch, const doub
       out[0][r * classes + j] = (double)j == in[0][r];
 }
 
+/* Not by classes: the expression counts them. */
+static bool divide_one_hot(const Graph *g, int node, int k, Layout split, Layout *layout) {
+  return split.axis < out_shape(g, node, 0)->rank - 1 && divide_pointwise(g, node, k, split, layout);
+}
+
 /* 1 at the token, else 0: tokens[.., 1] give [.., classes]. classes 0 are the tokens' own. */
 const Op op_one_hot = {
     .name = "one_hot",
@@ -193,6 +216,7 @@ const Op op_one_hot = {
     .min_in = 1,
     .max_in = 1,
     .attr = {{"classes", ATTR_INT, false, 0}},
+    .divide = divide_one_hot,
     .shape = shape_one_hot,
     .cost = cost_cheap,
     .expression = "(int32_t)$j == $0 ? 1.0f : 0.0f",

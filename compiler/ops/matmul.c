@@ -54,6 +54,27 @@ static void derive_matmul(Gradients *d, int node) {
     grad_add(d, node, 1, grad_2(d, node, &op_matmul, transposed(d, node, a), dy));
 }
 
+/* Along the axis that is summed each rank has a summand; along another of a the result is split as a is, along b's
+ * columns as they are. */
+static bool divide_matmul(const Graph *g, int node, int k, Layout split, Layout *layout) {
+  const Shape *a = in_shape(g, node, 0), *b = in_shape(g, node, 1);
+  int axis = split.axis, last = b->rank - 1;
+  if (k == 2 || (k == 1 && axis != last))
+    return false;
+  layout[k] = split;
+  if (k == 1) {
+    layout[2] = (Layout){LAYOUT_SPLIT, a->rank - 1, split.blocks};
+  } else if (axis == a->rank - 1) {
+    layout[1] = (Layout){LAYOUT_SPLIT, last - 1, split.blocks};
+    layout[2].kind = LAYOUT_PARTIAL;
+  } else {
+    layout[2] = split;
+    if (!is_weight(b) && axis < a->rank - 2)
+      layout[1] = split;
+  }
+  return true;
+}
+
 static OpCost cost_matmul(const Graph *g, int node) {
   const Shape *a = in_shape(g, node, 0);
   double products = (double)shape_elements(out_shape(g, node, 0)) * (double)a->dim[a->rank - 1];
@@ -84,6 +105,20 @@ static bool shape_weight_gradient(ShapeRule *r) {
   for (int i = 0; i < a->rank - 1; i++)
     ensure(a->dim[i] == dy->dim[i]);
   return rule_result(r, (Shape){.rank = 2, .dim = {a->dim[a->rank - 1], dy->dim[dy->rank - 1]}});
+}
+
+static bool divide_weight_gradient(const Graph *g, int node, int k, Layout split, Layout *layout) {
+  int last = in_shape(g, node, 0)->rank - 1;
+  if (k == 2 || (k == 1 && split.axis != last))
+    return false;
+  layout[k] = split;
+  if (split.axis == last) {
+    layout[2] = (Layout){LAYOUT_SPLIT, k, split.blocks};
+  } else { /* rows, over which it sums */
+    layout[1] = split;
+    layout[2].kind = LAYOUT_PARTIAL;
+  }
+  return true;
 }
 
 static OpCost cost_weight_gradient(const Graph *g, int node) {
@@ -346,6 +381,8 @@ const Op op_matmul = {
     .transposes = true,
     .takes_bias = true,
     .adds = true,
+    .linear = LINEAR_IN_EACH,
+    .divide = divide_matmul,
     .min_in = 2,
     .max_in = 2,
     .shape = shape_matmul,
@@ -384,6 +421,8 @@ const Op op_weight_gradient = {
     .rows_as_one = true,
     .adds = true,
     .internal = true,
+    .linear = LINEAR_IN_EACH,
+    .divide = divide_weight_gradient,
     .min_in = 2,
     .max_in = 2,
     .shape = shape_weight_gradient,

@@ -24,6 +24,14 @@ typedef enum {
   SOURCE_INPUT      /* of the microbatch's samples; "index": which of Graph.inputs */
 } Source;
 
+/* Of which operands results are linear functions, so that of partial sums they are partial sums. */
+typedef enum {
+  LINEAR_IN_NONE,
+  LINEAR_IN_ALL,  /* of all together: a sum */
+  LINEAR_IN_EACH, /* of each one, the others given: a product */
+  LINEAR_IN_FIRST /* of the first, the others given */
+} Linear;
+
 typedef enum { REDUCTION_NONE, REDUCTION_SUM, REDUCTION_MAX } Reduction;
 
 /* A pair is written as one number for both, or as a list of two, which shape rules make of it (rule_pair). */
@@ -108,6 +116,7 @@ struct Op {
   bool adds;           /* a call that can add to what stands in its first output */
   bool adds_bias;      /* pointwise, the sum of two operands: one may be the bias of the call that makes the other,
                           where that takes_bias */
+  Linear linear;
   bool expensive;      /* pointwise: worth keeping in a row buffer rather than computing twice */
   int min_in, max_in;  /* max_in -1: any number */
   int first_kept;      /* calls: outputs from this one on stay from one microbatch to the next, output i for
@@ -146,7 +155,8 @@ struct Op {
   /* Pointwise, and sources that are computed: one output element as an expression that is C and C++, operands
    * $0 $1 .., attributes ${name}; $j is the index along the last axis, $i the linear index of the element
    * within its sample, $s the sample's global index, $following how many of its batch's microbatches come
-   * after this one, $seed the run's seed, $scope the node's node_key(), $training false in validation. Operands
+   * after this one, $seed the run's seed, $shard the rank within its
+   * shard group, $scope the node's node_key(), $training false in validation. Operands
    * that are not named are not computed. Functions come from runtime/kernels/pd_math.h. ops/expression.h has it
    * as a tree. */
   const char *expression;
@@ -154,10 +164,24 @@ struct Op {
   bool (*constant)(const Node *n, double *number);
   double (*fold)(const double *operand, const Attr *attr); /* the same in double: folding, tests */
 
+  /* Among the ranks of a shard group: a way to compute the node in which value k, of its inputs and then its outputs,
+   * is split as `split` says. Fills `layout` by value, which is all whole before, so that each rank can make its part
+   * of the outputs of its parts of the inputs by the node itself, on their shapes; of an attribute "shape", which is
+   * the output's, the pass takes care. False: there is no such way, or it follows from another value. NULL: there is
+   * none. */
+  bool (*divide)(const Graph *g, int node, int k, Layout split, Layout *layout);
+
+  /* The op that makes a part of what this one makes whole: with two attributes more, "part", elements of each run of
+   * the result in memory that a rank has, and "whole", those of all ranks. NULL: the op itself does. */
+  const Op *divided;
+
   /* Calls and tests: the reference semantics on one microbatch in double, plain loops; inputs and
    * outputs contiguous, batched ones with a leading axis of `batch`. Every op that is not pointwise
    * has it: the finite-difference test and the interpreter run on it. */
   void (*evaluate)(const Graph *g, int node, int64_t batch, const double *const *in, double *const *out);
+  /* Instead, where it depends on the rank of a shard group: in[r] and out[r] are the first input and output of rank r
+   * of so many. */
+  void (*meet)(const Graph *g, int node, int64_t batch, int ranks, const double *const *in, double *const *out);
 
   /* Calls: which function of the runtime does it, with what (call.h); the bytes it takes of the scratch memory
    * it is given, NULL when it needs none. */
@@ -184,12 +208,13 @@ uint64_t node_key(const Node *n);
 extern const Op op_param, op_input, op_constant, op_iota, op_full;
 extern const Op op_add, op_sub, op_mul, op_div, op_neg, op_square, op_maximum, op_minimum, op_greater, op_equal,
     op_select, op_exp, op_expm1, op_log, op_log1p, op_sigmoid, op_tanh, op_erf, op_erfc, op_sqrt, op_rsqrt, op_sin,
-    op_cos, op_relu, op_abs, op_dropout;
+    op_cos, op_relu, op_abs, op_dropout, op_dropout_part;
 extern const Op op_sum, op_max, op_sum_to;
 extern const Op op_microbatch, op_running_average, op_share;
 extern const Op op_reshape, op_transpose, op_permute, op_slice, op_split, op_concat, op_pad, op_expand, op_detach;
 /* The view whose result's axis i is the operand's axis dims[i], and its attributes. */
 const Op *op_of_order(int rank, const int *dims, Attr *attr);
+extern const Op op_all_reduce, op_all_gather, op_own_part, op_summand;
 extern const Op op_matmul, op_few_rows_matmul, op_weight_gradient;
 extern const Op op_attention, op_attention_gradient, op_cached_attention;
 extern const Op op_lstm, op_lstm_gradient;

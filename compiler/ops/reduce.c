@@ -62,6 +62,8 @@ const Op op_sum = {
     .signature = "sum(x, axis = -1)",
     .kind = OP_REDUCE,
     .reduction = REDUCTION_SUM,
+    .linear = LINEAR_IN_ALL,
+    .divide = divide_reduce,
     .min_in = 1,
     .max_in = 1,
     .attr = {{"axis", ATTR_INT, false, -1}},
@@ -79,6 +81,7 @@ const Op op_max = {
     .kind = OP_REDUCE,
     .reduction = REDUCTION_MAX,
     .by_element = "maximum",
+    .divide = divide_reduce,
     .min_in = 1,
     .max_in = 1,
     .attr = {{"axis", ATTR_INT, false, -1}},
@@ -132,12 +135,28 @@ static void evaluate_sum_to(const Graph *g, int node, int64_t batch, const doubl
   }
 }
 
+/* Along an axis that is summed each rank adds up its part. */
+static bool divide_sum_to(const Graph *g, int node, int k, Layout split, Layout *layout) {
+  const Shape *x = in_shape(g, node, 0), *y = out_shape(g, node, 0);
+  int own = split.axis - (x->rank - y->rank);
+  if (k != 0)
+    return false;
+  layout[0] = split;
+  if (own < 0 || y->dim[own] != x->dim[split.axis])
+    layout[1].kind = LAYOUT_PARTIAL;
+  else
+    layout[1] = (Layout){LAYOUT_SPLIT, own, split.blocks};
+  return true;
+}
+
 /* The sum over the microbatch's samples, over the axes of x that `shape` gives size 1 and over those that it lacks
  * on the left: the same for all samples. */
 const Op op_sum_to = {
     .name = "sum_to",
     .signature = "sum_to(x, shape)",
     .kind = OP_SUM_TO,
+    .linear = LINEAR_IN_ALL,
+    .divide = divide_sum_to,
     .min_in = 1,
     .max_in = 1,
     .attr = {{"shape", ATTR_LIST, true, 0}, {"$batched", ATTR_BOOL, false, 0}},

@@ -65,6 +65,13 @@ int decode_shape(const Graph *g, int node, const int *axis, int64_t context, Dec
 bool reordered_alike(const Graph *g, int node, const int *order, Attr *attr);
 bool reordered_before_last(const Graph *g, int node, const int *order, Attr *attr);
 
+/* Op.divide of pointwise ops whose expressions count no elements; of sums and maxima of the last axis; of views and
+ * concatenations that leave the axis as it is, or move it. */
+bool divide_pointwise(const Graph *g, int node, int k, Layout split, Layout *layout);
+bool divide_reduce(const Graph *g, int node, int k, Layout split, Layout *layout);
+bool divide_view(const Graph *g, int node, int k, Layout split, Layout *layout);
+bool divide_concat(const Graph *g, int node, int k, Layout split, Layout *layout);
+
 /* Bytes of all inputs and outputs, 4 an element. */
 double node_bytes(const Graph *g, int node);
 OpCost cost_none(const Graph *g, int node);  /* views, sources */

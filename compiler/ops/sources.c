@@ -5,6 +5,12 @@
 
 static bool shape_param(ShapeRule *r) { return rule_result(r, r->g->params.at[rule_int(r, "index")].shape); }
 
+/* Graph.params has it, too (Param.layout). */
+static bool divide_param(const Graph *g, int node, int k, Layout split, Layout *layout) {
+  layout[k] = split;
+  return !g->params.at[node_int(&g->nodes.at[node], "index")].buffer;
+}
+
 const Op op_param = {
     .name = "param",
     .signature = "param(index)",
@@ -12,6 +18,7 @@ const Op op_param = {
     .source = SOURCE_PARAMETER,
     .internal = true,
     .attr = {{"index", ATTR_INT, true, 0}},
+    .divide = divide_param,
     .shape = shape_param,
     .cost = cost_none,
 };
@@ -73,12 +80,19 @@ static bool shape_full(ShapeRule *r) {
   return rule_sizes(r, "shape", &s) && rule_result(r, s);
 }
 
+static bool divide_full(const Graph *g, int node, int k, Layout split, Layout *layout) {
+  (void)g, (void)node;
+  layout[k] = split;
+  return true;
+}
+
 const Op op_full = {
     .name = "full",
     .signature = "full(value, shape)",
     .kind = OP_SOURCE,
     .internal = true,
     .attr = {{"value", ATTR_NUMBER, true, 0}, {"shape", ATTR_LIST, true, 0}, {"batched", ATTR_BOOL, false, 0}},
+    .divide = divide_full,
     .shape = shape_full,
     .cost = cost_copy,
     .expression = "${value}",

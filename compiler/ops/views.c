@@ -41,7 +41,7 @@ int decode_shape(const Graph *g, int node, const int *axis, int64_t context, Dec
   return found;
 }
 
-#define VIEW .kind = OP_VIEW, .min_in = 1, .max_in = 1, .cost = cost_none
+#define VIEW .kind = OP_VIEW, .min_in = 1, .max_in = 1, .cost = cost_none, .linear = LINEAR_IN_ALL
 
 /* ---- reshape --------------------------------------------------------------------------------- */
 
@@ -105,11 +105,28 @@ static bool place_reshaped_back(const Graph *g, int node, const Place *from, Pla
   return place_reshape(from, n, dim, to);
 }
 
+/* A rank has, in memory's order, a part of each of so many runs of elements; they must be blocks of one axis of the
+ * result. Axes further right have smaller blocks. */
+static bool divide_reshape(const Graph *g, int node, int k, Layout split, Layout *layout) {
+  const Shape *x = in_shape(g, node, 0), *y = out_shape(g, node, 0);
+  int64_t runs = split.blocks, before = 1;
+  if (k != 0)
+    return false;
+  for (int i = 0; i < split.axis; i++)
+    runs *= x->dim[i];
+  layout[0] = split;
+  for (int axis = 0; axis < y->rank && runs % before == 0; before *= y->dim[axis++])
+    if (y->dim[axis] % (runs / before) == 0 && y->dim[axis] > runs / before)
+      layout[1] = (Layout){LAYOUT_SPLIT, axis, runs / before};
+  return layout[1].kind == LAYOUT_SPLIT;
+}
+
 /* The same elements in the same order in another shape; one size may be -1, what is left. */
 const Op op_reshape = {
     .name = "reshape",
     .signature = "reshape(x, shape)",
     VIEW,
+    .divide = divide_reshape,
     .view = place_reshaped,
     .view_back = place_reshaped_back,
     .decode = decode_shape,
@@ -182,6 +199,7 @@ const Op op_slice = {
     .name = "slice",
     .signature = "slice(x, axis = -1, from = 0, to = 0)",
     VIEW,
+    .divide = divide_view,
     .view = place_sliced,
     .reordered = reordered_axis,
     .attr = {{"axis", ATTR_INT, false, -1}, {"from", ATTR_INT, false, 0}, {"to", ATTR_INT, false, 0}},
@@ -240,11 +258,25 @@ static bool place_split(const Graph *g, int node, int output, const Place *from,
   return true;
 }
 
+/* Along the last axis each result has its share of the blocks. */
+static bool divide_split(const Graph *g, int node, int k, Layout split, Layout *layout) {
+  const Node *n = &g->nodes.at[node];
+  bool last = split.axis == in_shape(g, node, 0)->rank - 1;
+  if (k != 0 || (last && split.blocks % n->n_out))
+    return false;
+  layout[0] = split;
+  split.blocks /= last ? n->n_out : 1;
+  for (int i = 0; i < n->n_out; i++)
+    layout[1 + i] = split;
+  return true;
+}
+
 /* n equal parts of the last axis: x[.., n * k] gives n values [.., k]. */
 const Op op_split = {
     .name = "split",
     .signature = "split(x, n)",
     VIEW,
+    .divide = divide_split,
     .view = place_split,
     .reordered = reordered_before_last,
     .attr = {{"n", ATTR_INT, true, 0}},
@@ -302,11 +334,24 @@ static bool place_expanded(const Graph *g, int node, int output, const Place *fr
   return true;
 }
 
+/* Along an axis that x has, or repeats. */
+static bool divide_expand(const Graph *g, int node, int k, Layout split, Layout *layout) {
+  const Shape *x = in_shape(g, node, 0), *y = out_shape(g, node, 0);
+  int own = split.axis - (y->rank - x->rank);
+  if (k != 1)
+    return false;
+  layout[1] = split;
+  if (own >= 0 && x->dim[own] == y->dim[split.axis])
+    layout[0] = (Layout){LAYOUT_SPLIT, own, split.blocks};
+  return true;
+}
+
 /* x broadcast to a shape. */
 const Op op_expand = {
     .name = "expand",
     .signature = "expand(x, shape)",
     VIEW,
+    .divide = divide_expand,
     .view = place_expanded,
     .decode = decode_shape,
     .reordered = reordered_shape,
@@ -326,6 +371,7 @@ const Op op_detach = {
     .name = "detach",
     .signature = "detach(x)",
     VIEW,
+    .divide = divide_view,
     .view = place_reshaped,
     .view_back = place_reshaped_back,
     .keeps_order = true,

@@ -87,6 +87,10 @@ char *plan_json(const Graph *g, const Pieces *p, const Plan *plan) {
   }
   if (l->shard_optimizer)
     text_add(&t, ",\n  \"shard_optimizer\": true");
+  if (g->shards) {
+    text_add(&t, ",\n  ");
+    json_int(&t, "tensor", g->shards);
+  }
   text_add(&t, ",\n  ");
   json_int(&t, "batch", l->batch);
   text_add(&t, ",\n  ");

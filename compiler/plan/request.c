@@ -341,11 +341,13 @@ static bool check_microbatch(const Planner *r, int64_t b, const char *option) {
   return false;
 }
 
+static int shards_of(const Graph *g) { return g && g->shards ? g->shards : 1; }
+
 /* A device of a cluster is one core. */
 static int choose_threads(const Planner *r) {
   const PlanRequest *q = r->request;
   long processors = sysconf(_SC_NPROCESSORS_ONLN);
-  int threads = q->target.threads ? q->target.threads : q->cluster ? 1 : (int)(processors / r->ranks);
+  int threads = q->target.threads ? q->target.threads : q->cluster ? 1 : (int)(processors / (r->ranks * shards_of(r->g)));
   return threads < 1 || !backend_of(&q->target)->device->has_threads ? 1 : threads;
 }
 

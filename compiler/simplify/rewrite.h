@@ -24,7 +24,7 @@ Rewrite *rewrite_begin(Graph *g);
 int rewrite_copy(Rewrite *w, int node, const int *in, int like);
 /* Appends a new node in the run of `like`, a node of `to`, serving what it serves. */
 int rewrite_build(Rewrite *w, int like, const Op *op, const int *in, int n_in, const Attr *attr);
-/* Appends a new forward node in the scope and the run of `like`, a forward node of `from`. */
+/* Appends a new node in the scope and the run of `like`, a node of `from`, that is forward or serves what that does. */
 int rewrite_insert(Rewrite *w, int like, const Op *op, const int *in, int n_in, const Attr *attr);
 /* Replaces the graph by what was written. */
 void rewrite_finish(Rewrite *w);

@@ -268,4 +268,10 @@ PD_MATH __attribute__((always_inline)) float pd_dropout(float x, uint64_t key, i
   return pd_uniform(word & 2 ? high : low) >= p ? x * (1.0f / (1.0f - p)) : 0.0f;
 }
 
+/* The number in a whole value of element i of a rank's part, where the rank has `part` elements of each run of `whole`:
+ * the shard-th part. */
+PD_MATH int64_t pd_whole_index(int64_t i, int64_t part, int64_t whole, int64_t shard) {
+  return i / part * whole + shard * part + i % part;
+}
+
 #endif

@@ -10,7 +10,7 @@
 #include "ops/expression.h"
 
 static Fragment written(void *op, const ExpressionNode *leaf) {
-  static const char *const words[N_WORDS] = {"j", "i", "s", "following", "seed", "scope", "training"};
+  static const char *const words[N_WORDS] = {"j", "i", "s", "following", "seed", "scope", "training", "shard"};
   char *text = leaf->kind == EXPRESSION_OPERAND     ? format("$%d", leaf->index)
                : leaf->kind == EXPRESSION_ATTRIBUTE ? format("${%s}", ((const Op *)op)->attr[leaf->index].name)
                                                     : format("$%s", words[leaf->index]);

@@ -467,7 +467,12 @@ static void test_table_is_complete(void **state) {
                                    &op_attention_gradient,
                                    &op_cached_attention,
                                    &op_lstm_gradient,
-                                   &op_gather_gradient};
+                                   &op_gather_gradient,
+                                   &op_dropout_part,
+                                   &op_all_reduce,
+                                   &op_all_gather,
+                                   &op_own_part,
+                                   &op_summand};
   for (int k = 0; k < n_ops; k++) {
     const Op *op = all_ops[k];
     bool exempt = op->kind == OP_SOURCE;
@@ -480,9 +485,9 @@ static void test_table_is_complete(void **state) {
       fail_msg("'%s' passes gradients to operands %#x and says that it passes none to %#x", op->name,
                has_gradient[k], op->no_gradient);
     bool random_or_token = op == &op_dropout || op == &op_one_hot;
-    if (op->kind == OP_POINTWISE && (!op->expression || (!op->fold && !random_or_token)))
+    if (op->kind == OP_POINTWISE && (!op->expression || (!op->fold && !random_or_token && !op->meet)))
       fail_msg("'%s' is pointwise and lacks an expression or fold", op->name);
-    if (op->kind != OP_POINTWISE && op != &op_param && op != &op_input && !op->evaluate)
+    if (op->kind != OP_POINTWISE && op != &op_param && op != &op_input && !op->evaluate && !op->meet)
       fail_msg("'%s' lacks evaluate", op->name);
     assert_non_null(op->shape);
     assert_non_null(op->cost);

@@ -1,0 +1,192 @@
+/* What the ranks of a shard group do together: the tensor pass puts these where a value is read otherwise than it is
+ * made. Derivatives are in the graph by then, and what stands among them follows from the same rules, so that these ops
+ * need none of their own: where a forward pass reads a whole value in parts, the backward pass sums gradients up. */
+#include <string.h>
+
+#include "ops/call.h"
+#include "ops/rules.h"
+#include "pd_runtime.h"
+
+/* ---- all_reduce ------------------------------------------------------------------------------ */
+
+static bool shape_all_reduce(ShapeRule *r) { return rule_result(r, *rule_shape(r, 0)); }
+
+static void meet_all_reduce(const Graph *g, int node, int64_t batch, int ranks, const double *const *in,
+                            double *const *out) {
+  int64_t n = batch_elements(out_shape(g, node, 0), batch);
+  for (int64_t i = 0; i < n; i++) {
+    double sum = 0;
+    for (int r = 0; r < ranks; r++)
+      sum += in[r][i];
+    for (int r = 0; r < ranks; r++)
+      out[r][i] = sum;
+  }
+}
+
+static int64_t elements_of(const Place *p) {
+  int64_t n = 1;
+  for (int i = 0; i < p->rank; i++)
+    n *= p->dim[i];
+  return n;
+}
+
+static void call_all_reduce(const Site *site, Call *c) {
+  c->function = "pd_all_reduce";
+  pass_place(c, &site->in[0]);
+  pass_int(c, elements_of(&site->out[0]));
+  pass_place(c, &site->out[0]);
+  pass_scratch(c);
+}
+
+static int64_t scratch_all_reduce(const Site *site) {
+  return pd_all_reduce_scratch(elements_of(&site->out[0]), (int)node_int(site->node, "ranks"));
+}
+
+/* The sum of all ranks' partial sums, in the order of ranks: x[..] gives [..], the same on every rank. */
+const Op op_all_reduce = {
+    .name = "all_reduce",
+    .signature = "all_reduce(x, ranks)",
+    .kind = OP_CALL,
+    .attr = {{"ranks", ATTR_INT, true, 0}},
+    .internal = true,
+    .min_in = 1,
+    .max_in = 1,
+    .shape = shape_all_reduce,
+    .cost = cost_copy,
+    .meet = meet_all_reduce,
+    .call = call_all_reduce,
+    .scratch = scratch_all_reduce,
+    .stays_f32 = all_stays_f32,
+};
+
+/* ---- all_gather and own_part ------------------------------------------------------------------- */
+
+/* In memory's order a whole value is so many runs of elements, of each of which a rank has its part. */
+typedef struct Runs {
+  int64_t n, part;
+} Runs;
+
+static Runs runs_of(const Graph *g, int node, const Shape *part, int64_t batch) {
+  const Node *n = &g->nodes.at[node];
+  Around a = around_axis(part, batch, (int)node_int(n, "axis"));
+  int64_t blocks = node_int(n, "blocks");
+  return (Runs){a.outer * blocks, a.middle / blocks * a.inner};
+}
+
+static bool shape_all_gather(ShapeRule *r) {
+  const Shape *x = rule_shape(r, 0);
+  int axis = (int)rule_int(r, "axis");
+  return rule_result(r, shape_with(*x, axis, x->dim[axis] * rule_int(r, "ranks")));
+}
+
+static bool shape_own_part(ShapeRule *r) {
+  const Shape *x = rule_shape(r, 0);
+  int axis = (int)rule_int(r, "axis");
+  int64_t parts = rule_int(r, "ranks") * rule_int(r, "blocks");
+  ensure(x->dim[axis] % parts == 0);
+  return rule_result(r, shape_with(*x, axis, x->dim[axis] / rule_int(r, "ranks")));
+}
+
+static void meet_all_gather(const Graph *g, int node, int64_t batch, int ranks, const double *const *in,
+                            double *const *out) {
+  Runs x = runs_of(g, node, in_shape(g, node, 0), batch);
+  for (int to = 0; to < ranks; to++)
+    for (int64_t i = 0; i < x.n; i++)
+      for (int r = 0; r < ranks; r++)
+        memcpy(out[to] + (i * ranks + r) * x.part, in[r] + i * x.part, (size_t)x.part * sizeof **out);
+}
+
+static void meet_own_part(const Graph *g, int node, int64_t batch, int ranks, const double *const *in,
+                          double *const *out) {
+  Runs x = runs_of(g, node, out_shape(g, node, 0), batch);
+  for (int r = 0; r < ranks; r++)
+    for (int64_t i = 0; i < x.n; i++)
+      memcpy(out[r] + i * x.part, in[r] + (i * ranks + r) * x.part, (size_t)x.part * sizeof **out);
+}
+
+/* The same of a place of a part. */
+static Runs runs_at(const Node *n, const Place *part, int axis) {
+  int64_t blocks = node_int(n, "blocks"), runs = blocks;
+  for (int i = 0; i < axis; i++)
+    runs *= part->dim[i];
+  return (Runs){runs, elements_of(part) / runs};
+}
+
+/* Sample axes count from the right here: in front there may be the microbatch. */
+static int place_axis(const Node *n, const Place *p, int rank) {
+  return (int)node_int(n, "axis") + p->rank - rank;
+}
+
+static void call_parts(const Site *site, Call *c, const char *function, const Place *part) {
+  const Node *n = site->node;
+  Runs x = runs_at(n, part, place_axis(n, part, (int)node_int(n, "rank")));
+  c->function = function;
+  pass_place(c, &site->in[0]);
+  pass_int(c, x.n);
+  pass_int(c, x.part);
+  pass_place(c, &site->out[0]);
+}
+
+static void call_all_gather(const Site *site, Call *c) {
+  call_parts(site, c, "pd_all_gather", &site->in[0]);
+  pass_scratch(c);
+}
+
+static int64_t scratch_all_gather(const Site *site) {
+  return elements_of(&site->out[0]) * (int64_t)sizeof(float);
+}
+
+static void call_own_part(const Site *site, Call *c) { call_parts(site, c, "pd_take_part", &site->out[0]); }
+
+#define PARTS                                                                                            \
+  .kind = OP_CALL, .internal = true, .min_in = 1, .max_in = 1, .cost = cost_copy,    \
+  .attr = {{"axis", ATTR_INT, true, 0},                                                                  \
+           {"blocks", ATTR_INT, true, 0},                                                                \
+           {"ranks", ATTR_INT, true, 0},                                                                 \
+           {"rank", ATTR_INT, true, 0}},                                                                 \
+  .stays_f32 = all_stays_f32
+
+/* All of a value that is split along an axis of `blocks` blocks among so many ranks. rank: its number of axes. */
+const Op op_all_gather = {
+    .name = "all_gather",
+    .signature = "all_gather(x, axis, blocks, ranks, rank)",
+    PARTS,
+    .shape = shape_all_gather,
+    .meet = meet_all_gather,
+    .call = call_all_gather,
+    .scratch = scratch_all_gather,
+};
+
+/* Of a whole value this rank's part; nothing is sent. */
+const Op op_own_part = {
+    .name = "own_part",
+    .signature = "own_part(x, axis, blocks, ranks, rank)",
+    PARTS,
+    .shape = shape_own_part,
+    .meet = meet_own_part,
+    .call = call_own_part,
+};
+
+/* ---- summand --------------------------------------------------------------------------------- */
+
+static void meet_summand(const Graph *g, int node, int64_t batch, int ranks, const double *const *in,
+                         double *const *out) {
+  int64_t n = batch_elements(out_shape(g, node, 0), batch);
+  for (int r = 0; r < ranks; r++)
+    for (int64_t i = 0; i < n; i++)
+      out[r][i] = r == 0 ? in[r][i] : 0;
+}
+
+/* A whole value as a partial sum: the first rank has it, the others zeros. */
+const Op op_summand = {
+    .name = "summand",
+    .signature = "summand(x)",
+    .kind = OP_POINTWISE,
+    .internal = true,
+    .min_in = 1,
+    .max_in = 1,
+    .shape = shape_all_reduce,
+    .cost = cost_cheap,
+    .expression = "$shard == 0 ? $0 : 0.0f",
+    .meet = meet_summand,
+};

@@ -1,0 +1,290 @@
+/* The cheapest assignment of layouts: a dynamic programme over the graph's nodes, in the order of the forward pass, each
+ * followed by the backward nodes that serve it, so that few values are read both before and behind a point. A state is
+ * a layout for each of these; of the states that have the same ones the cheapest is kept, and of all only the best few,
+ * with the one in which all are whole, from which every node can go on.
+ * A gradient is met before the node that makes it: the order counts for nothing but the size of states. */
+#include "tensor/internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { BEAM = 4096, MOST_NEW = 64 };
+
+/* A gradient has the layout of its value, as far as shapes go: both cross cuts as messages of one size. */
+typedef Vec(int) Partners;
+
+typedef struct State {
+  double seconds;
+  int parent, way;
+  LayoutId *fresh; /* of the values that the step meets first */
+  LayoutId *at;    /* of the values that live behind the step */
+  bool whole;      /* all of these */
+} State;
+
+typedef struct Step {
+  int node;
+  Ways ways;
+  Ints fresh, live; /* values: met first; needed behind it */
+  Vec(State) states;
+} Step;
+
+typedef struct Search {
+  const Division *d;
+  int n_steps;
+  Step *step;
+  Partners *partners; /* by value */
+  int *last;          /* by value: the last step that needs it */
+  LayoutId *at;       /* by value, of the state that is being extended; NONE: not assigned */
+  Vec(State) found;   /* behind the step, not yet sorted */
+  int *bucket;        /* of a hash table of these */
+  double seconds;     /* of what is being tried */
+} Search;
+
+enum { NONE = 255, BUCKETS = 1 << 16 };
+
+/* ---- the order ------------------------------------------------------------------------------- */
+
+static int value_at(const Node *n, int k) { return k < n->n_in ? n->in[k] : n->out[k - n->n_in]; }
+
+static void add_pair(Search *s, int value, int gradient) {
+  if (gradient < 0)
+    return;
+  push(&s->partners[value], gradient);
+  push(&s->partners[gradient], value);
+}
+
+static void find_partners(Search *s) {
+  const Graph *g = s->d->g;
+  for (int v = 0; v < g->values.n; v++)
+    for (int i = 0; i < g->values.at[v].gradients.n; i++)
+      add_pair(s, v, g->values.at[v].gradients.at[i]);
+  for (int i = 0; i < g->params.n; i++)
+    for (int k = 0; k < g->params.at[i].gradients.n; k++)
+      add_pair(s, g->params.at[i].value, g->params.at[i].gradients.at[k]);
+}
+
+static void order_steps(Search *s) {
+  const Graph *g = s->d->g;
+  Ints *serving = alloc((size_t)(g->n_forward + 1) * sizeof *serving);
+  for (int i = g->n_forward; i < g->nodes.n; i++)
+    push(&serving[g->nodes.at[i].serves], i);
+  s->step = alloc((size_t)g->nodes.n * sizeof *s->step);
+  for (int i = 0; i < g->n_forward; i++) {
+    s->step[s->n_steps++].node = i;
+    for (int k = 0; k < serving[i].n; k++)
+      s->step[s->n_steps++].node = serving[i].at[k];
+  }
+}
+
+static void find_lives(Search *s) {
+  const Graph *g = s->d->g;
+  int *first = alloc((size_t)(g->values.n + 1) * sizeof *first);
+  memset(first, -1, (size_t)g->values.n * sizeof *first);
+  for (int i = 0; i < s->n_steps; i++) {
+    const Node *n = &g->nodes.at[s->step[i].node];
+    for (int k = 0; k < n->n_in + n->n_out; k++) {
+      int v = value_at(n, k);
+      if (first[v] < 0) {
+        first[v] = i;
+        push(&s->step[i].fresh, v);
+      }
+      s->last[v] = i;
+    }
+  }
+  for (int v = 0; v < g->values.n; v++)
+    for (int i = 0; i < s->partners[v].n; i++) {
+      int other = first[s->partners[v].at[i]];
+      s->last[v] = other > s->last[v] ? other : s->last[v];
+    }
+  for (int i = 0; i < s->n_steps; i++) {
+    Ints before = i ? s->step[i - 1].live : (Ints){0};
+    for (int k = 0; k < before.n; k++)
+      if (s->last[before.at[k]] > i)
+        push(&s->step[i].live, before.at[k]);
+    for (int k = 0; k < s->step[i].fresh.n; k++)
+      if (s->last[s->step[i].fresh.at[k]] > i)
+        push(&s->step[i].live, s->step[i].fresh.at[k]);
+  }
+}
+
+/* ---- what goes together ------------------------------------------------------------------------ */
+
+/* Of a value and its gradient, or a parameter and its. */
+static bool match(const Search *s, int v, int w) {
+  LayoutId a = s->at[v], b = s->at[w];
+  if (s->d->param[v] || s->d->param[w])
+    return a == b;
+  return a == b || (a < FIRST_SPLIT && b < FIRST_SPLIT);
+}
+
+static bool matches_partners(const Search *s, int v) {
+  for (int i = 0; i < s->partners[v].n; i++)
+    if (s->at[s->partners[v].at[i]] != NONE && !match(s, v, s->partners[v].at[i]))
+      return false;
+  return true;
+}
+
+/* Where a value's layout differs from the one that it is read in, each reader takes its part of a whole, or makes a
+ * partial sum of it. Parameters are read as they are: their readers are their uses. */
+static double reading_seconds(const Search *s, int value, LayoutId wanted) {
+  LayoutId has = s->at[value];
+  if (has == wanted)
+    return 0;
+  if (has != WHOLE || s->d->param[value])
+    return -1;
+  return conversion_seconds(s->d, value, has, wanted);
+}
+
+static double making_seconds(const Search *s, int value, LayoutId made) {
+  if (s->at[value] != made && s->d->param[value])
+    return -1;
+  return conversion_seconds(s->d, value, made, s->at[value]);
+}
+
+/* ---- states ------------------------------------------------------------------------------------ */
+
+static unsigned hash_of(const LayoutId *at, int n) {
+  unsigned h = 2166136261u;
+  for (int i = 0; i < n; i++)
+    h = (h ^ at[i]) * 16777619u;
+  return h;
+}
+
+static void keep(Search *s, const Step *step, State x) {
+  int n = step->live.n;
+  LayoutId at[1024];
+  ensure(n <= (int)sizeof at);
+  x.whole = true;
+  for (int i = 0; i < n; i++) {
+    at[i] = s->at[step->live.at[i]];
+    x.whole &= at[i] == WHOLE;
+  }
+  unsigned h = hash_of(at, n);
+  for (;; h++) {
+    int *place = &s->bucket[h % BUCKETS];
+    if (*place < 0) {
+      if (s->found.n >= BUCKETS / 2 && !x.whole)
+        return;
+      *place = s->found.n;
+      x.at = alloc_copy(at, (size_t)n + 1);
+    } else if (memcmp(s->found.at[*place].at, at, (size_t)n)) {
+      continue;
+    } else if (s->found.at[*place].seconds <= x.seconds) {
+      return;
+    } else {
+      x.at = s->found.at[*place].at;
+    }
+    x.fresh = alloc((size_t)step->fresh.n + 1);
+    for (int i = 0; i < step->fresh.n; i++)
+      x.fresh[i] = s->at[step->fresh.at[i]];
+    if (*place == s->found.n)
+      push(&s->found, x);
+    else
+      s->found.at[*place] = x;
+    return;
+  }
+}
+
+/* The layouts that value k of the node may have when the way reads or makes it in `as`. */
+static int candidates(const Search *s, const Node *n, int k, LayoutId as, LayoutId to[2]) {
+  int v = value_at(n, k), count = 0;
+  to[count++] = as;
+  if (as != WHOLE && !s->d->param[v])
+    to[count++] = WHOLE;
+  return count;
+}
+
+/* Adds up what the way's reading and making costs, once all values of the node have their layouts. */
+static void finish_way(Search *s, const Step *step, int way, State x) {
+  const Node *n = &s->d->g->nodes.at[step->node];
+  const Way *w = &step->ways.at[way];
+  x.seconds += w->seconds;
+  for (int k = 0; k < n->n_in + n->n_out; k++) {
+    double seconds = k < n->n_in ? reading_seconds(s, n->in[k], w->at[k])
+                                 : making_seconds(s, n->out[k - n->n_in], w->at[k]);
+    if (seconds < 0)
+      return;
+    x.seconds += seconds;
+  }
+  x.way = way;
+  keep(s, step, x);
+}
+
+/* Tries the layouts of the node's values from k on. */
+static void try_values(Search *s, const Step *step, int way, int k, State x) {
+  const Node *n = &s->d->g->nodes.at[step->node];
+  if (k == n->n_in + n->n_out) {
+    finish_way(s, step, way, x);
+    return;
+  }
+  int v = value_at(n, k);
+  if (s->at[v] != NONE) {
+    try_values(s, step, way, k + 1, x);
+    return;
+  }
+  LayoutId may[2];
+  int count = candidates(s, n, k, step->ways.at[way].at[k], may);
+  for (int i = 0; i < count; i++) {
+    s->at[v] = may[i];
+    if (matches_partners(s, v))
+      try_values(s, step, way, k + 1, x);
+    s->at[v] = NONE;
+  }
+}
+
+static int by_seconds(const void *a, const void *b) {
+  const State *x = a, *y = b;
+  if (x->seconds != y->seconds)
+    return x->seconds < y->seconds ? -1 : 1;
+  return x->parent != y->parent ? x->parent - y->parent : x->way - y->way;
+}
+
+static void take(Search *s, int i) {
+  Step *step = &s->step[i];
+  const Step *before = i ? step - 1 : NULL;
+  State start = {0};
+  int n = before ? before->states.n : 1;
+  step->ways = ways_of(s->d, step->node);
+  s->found.n = 0;
+  memset(s->bucket, -1, BUCKETS * sizeof *s->bucket);
+  for (int p = 0; p < n; p++) {
+    const State *from = before ? &before->states.at[p] : &start;
+    for (int k = 0; before && k < before->live.n; k++)
+      s->at[before->live.at[k]] = from->at[k];
+    for (int way = 0; way < step->ways.n; way++)
+      try_values(s, step, way, 0, (State){.seconds = from->seconds, .parent = p});
+    for (int k = 0; before && k < before->live.n; k++)
+      s->at[before->live.at[k]] = NONE;
+  }
+  qsort(s->found.at, (size_t)s->found.n, sizeof *s->found.at, by_seconds);
+  for (int k = 0; k < s->found.n; k++)
+    if (k < BEAM || s->found.at[k].whole)
+      push(&step->states, s->found.at[k]);
+  ensure(step->states.n > 0);
+}
+
+Assignment assign(const Division *d) {
+  const Graph *g = d->g;
+  Search s = {.d = d};
+  size_t values = (size_t)g->values.n + 1;
+  s.partners = alloc(values * sizeof *s.partners);
+  s.last = alloc(values * sizeof *s.last);
+  s.at = alloc(values);
+  s.bucket = alloc(BUCKETS * sizeof *s.bucket);
+  memset(s.at, NONE, values);
+  find_partners(&s);
+  order_steps(&s);
+  find_lives(&s);
+  for (int i = 0; i < s.n_steps; i++)
+    take(&s, i);
+  Assignment a = {.way = alloc((size_t)g->nodes.n * sizeof *a.way), .at = alloc(values)};
+  for (int i = s.n_steps - 1, state = 0; i >= 0; i--) {
+    const Step *step = &s.step[i];
+    const State *x = &step->states.at[state];
+    a.way[step->node] = step->ways.at[x->way];
+    for (int k = 0; k < step->fresh.n; k++)
+      a.at[step->fresh.at[k]] = x->fresh[k];
+    state = x->parent;
+  }
+  return a;
+}

@@ -1,0 +1,146 @@
+/* Writes the graph that a rank of a shard group runs: each node on its parts, and collectives where a value is read
+ * otherwise than it is made. */
+#include "simplify/rewrite.h"
+#include "tensor/internal.h"
+
+#include <string.h>
+
+/* A value as some reader of its run and direction wants it. */
+typedef struct Reading {
+  int value, run, made; /* value of `from`; made: of `to` */
+  bool forward;
+  LayoutId as;
+} Reading;
+
+typedef struct Writing {
+  const Division *d;
+  const Assignment *a;
+  Rewrite *w;
+  Vec(Reading) readings;
+} Writing;
+
+static int part_of_axis(const Writing *x, int node, const Op *op, int value, Layout split) {
+  int rank = x->w->to->values.at[value].shape.rank;
+  Attr attr[MAX_ATTR] = {{.number = split.axis},
+                         {.number = (double)split.blocks},
+                         {.number = x->d->ranks},
+                         {.number = rank}};
+  return rewrite_insert(x->w, node, op, &value, 1, attr);
+}
+
+/* The value of `to` that is `value`, made in one layout, in another; the node that makes it stands where `node` of
+ * `from` does. */
+static int convert(const Writing *x, int node, int value, LayoutId from, LayoutId to) {
+  int made;
+  if (from == to)
+    return value;
+  if (to == PARTIAL)
+    made = rewrite_insert(x->w, node, &op_summand, &value, 1, NULL);
+  else if (from == PARTIAL)
+    made = rewrite_insert(x->w, node, &op_all_reduce, &value, 1, (Attr[MAX_ATTR]){{.number = x->d->ranks}});
+  else if (to == WHOLE)
+    made = part_of_axis(x, node, &op_all_gather, value, layout_of(x->d, from));
+  else
+    made = part_of_axis(x, node, &op_own_part, value, layout_of(x->d, to));
+  return graph_output(x->w->to, made, 0);
+}
+
+static int read_as(Writing *x, int node, int value, LayoutId as) {
+  LayoutId has = x->a->at[value];
+  int run = x->w->run[node];
+  bool forward = is_forward(x->w->from, node);
+  if (has == as)
+    return x->w->value[value];
+  for (int i = 0; i < x->readings.n; i++) {
+    const Reading *r = &x->readings.at[i];
+    if (r->value == value && r->run == run && r->forward == forward && r->as == as)
+      return r->made;
+  }
+  int made = convert(x, node, x->w->value[value], has, as);
+  push(&x->readings, (Reading){value, run, made, forward, as});
+  return made;
+}
+
+/* On a rank, shapes that attributes name are those of its part. */
+static void adapt_attributes(Graph *to, Node *n) {
+  n->attr = alloc_copy(n->attr, MAX_ATTR * sizeof *n->attr);
+  const Shape *s = &to->values.at[n->out[0]].shape;
+  for (int i = 0; i < MAX_ATTR && n->op->attr[i].name; i++)
+    if (!strcmp(n->op->attr[i].name, "shape"))
+      n->attr[i] = (Attr){.n = s->rank, .list = alloc_copy(s->dim, (size_t)s->rank * sizeof s->dim[0])};
+}
+
+/* From here on the converted value stands for it: it has its name, and its gradients by use. */
+static void convert_output(Writing *x, int node, int value, LayoutId made) {
+  Rewrite *w = x->w;
+  int old = w->value[value], now = convert(x, node, old, made, x->a->at[value]);
+  if (now == old)
+    return;
+  w->to->values.at[now].name = w->to->values.at[old].name;
+  w->to->values.at[now].named_in = w->to->values.at[old].named_in;
+  w->to->values.at[now].span = w->to->values.at[old].span;
+  w->partials.at[now] = w->partials.at[old];
+  w->partials.at[old] = (Partials){{0}, {0}};
+  w->value[value] = now;
+}
+
+static void set_number(Node *n, const char *name, int64_t number) {
+  for (int i = 0; i < MAX_ATTR && n->op->attr[i].name; i++)
+    if (!strcmp(n->op->attr[i].name, name))
+      n->attr[i].number = (double)number;
+}
+
+/* Where the op alone cannot tell that it makes a part. */
+static void tell_part(const Writing *x, Node *n, Layout made) {
+  if (!n->op->divided || made.kind != LAYOUT_SPLIT)
+    return;
+  const Shape *s = &x->w->to->values.at[n->out[0]].shape;
+  int64_t part = s->dim[made.axis] / made.blocks;
+  for (int i = made.axis + 1; i < s->rank; i++)
+    part *= s->dim[i];
+  n->op = n->op->divided;
+  set_number(n, "part", part);
+  set_number(n, "whole", part * x->d->ranks);
+}
+
+static void write_node(Writing *x, int node) {
+  Rewrite *w = x->w;
+  const Node *n = &w->from->nodes.at[node];
+  const Way *way = &x->a->way[node];
+  int *in = alloc((size_t)(n->n_in + 1) * sizeof *in);
+  for (int k = 0; k < n->n_in; k++)
+    in[k] = read_as(x, node, n->in[k], way->at[k]);
+  int made = rewrite_copy(w, node, in, node);
+  for (int k = 0; k < n->n_out; k++) {
+    Value *v = &w->to->values.at[w->to->nodes.at[made].out[k]];
+    v->shape = part_shape(&v->shape, layout_of(x->d, way->at[n->n_in + k]), x->d->ranks);
+  }
+  adapt_attributes(w->to, &w->to->nodes.at[made]);
+  tell_part(x, &w->to->nodes.at[made], layout_of(x->d, way->at[n->n_in]));
+  for (int k = 0; k < n->n_out; k++)
+    convert_output(x, node, n->out[k], way->at[n->n_in + k]);
+}
+
+static void divide_params(const Writing *x) {
+  Graph *g = x->w->to;
+  for (int i = 0; i < g->params.n; i++) {
+    Param *p = &g->params.at[i];
+    p->layout = layout_of(x->d, x->a->at[p->value]);
+    p->shape = part_shape(&p->shape, p->layout, x->d->ranks);
+  }
+}
+
+void tensor_by(Division *d) {
+  Assignment a = assign(d);
+  Writing x = {.d = d, .a = &a, .w = rewrite_begin(d->g)};
+  divide_params(&x);
+  for (int i = 0; i < d->g->nodes.n; i++)
+    write_node(&x, i);
+  x.w->to->shards = d->ranks;
+  rewrite_finish(x.w);
+}
+
+void tensor(Graph *g, int ranks) {
+  Division d = division_of(g, ranks);
+  tensor_by(&d);
+}

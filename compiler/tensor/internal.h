@@ -1,0 +1,54 @@
+/* What the files of this folder share. */
+#ifndef PDC_TENSOR_INTERNAL_H
+#define PDC_TENSOR_INTERNAL_H
+
+#include "ops/op.h"
+#include "tensor/tensor.h"
+
+/* A layout's number, the same for all values. */
+enum { WHOLE, PARTIAL, FIRST_SPLIT, MOST_BLOCKS = 6 };
+typedef unsigned char LayoutId;
+
+/* Of one graph divided among so many ranks. */
+typedef struct Division {
+  Graph *g;
+  int ranks;
+  int n_blocks;
+  int64_t blocks[MOST_BLOCKS]; /* that an axis may be seen as */
+  bool *fixed;                 /* by value: it must be whole: an input, a figure */
+  bool *param;                 /* by value */
+  double (*any_cost)(void);    /* every cost is what this returns, so that tests come to all ways; NULL: it is not */
+} Division;
+
+void tensor_by(Division *d); /* tensor() */
+
+Layout layout_of(const Division *d, LayoutId id);
+int layout_id(const Division *d, Layout layout); /* -1: it is none of those that are tried */
+Shape part_shape(const Shape *s, Layout layout, int ranks);
+static inline int n_layouts(const Division *d) { return FIRST_SPLIT + MAX_RANK * d->n_blocks; }
+
+/* ---- ways.c ---------------------------------------------------------------------------------- */
+
+/* A way to compute a node: the layouts of its inputs and then its outputs, as it reads and makes them. */
+typedef struct Way {
+  LayoutId *at;
+  double seconds;
+} Way;
+typedef Vec(Way) Ways;
+
+Division division_of(Graph *g, int ranks);
+Ways ways_of(const Division *d, int node); /* the first one: all whole */
+/* To have a value that was made in one layout in another, for a collective or a copy; negative: it is not done. */
+double conversion_seconds(const Division *d, int value, LayoutId from, LayoutId to);
+
+/* ---- assign.c -------------------------------------------------------------------------------- */
+
+/* way: by node; at: by value, the layout that it has once it is made, and converted where it is made in another. */
+typedef struct Assignment {
+  Way *way;
+  LayoutId *at;
+} Assignment;
+
+Assignment assign(const Division *d);
+
+#endif

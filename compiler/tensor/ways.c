@@ -1,0 +1,183 @@
+/* The ways to compute a node among the ranks of a shard group, from the rules of its op, and what they cost. */
+#include "ops/rules.h"
+#include "tensor/internal.h"
+
+#include <string.h>
+
+/* ---- layouts --------------------------------------------------------------------------------- */
+
+Layout layout_of(const Division *d, LayoutId id) {
+  if (id < FIRST_SPLIT)
+    return (Layout){.kind = id == WHOLE ? LAYOUT_WHOLE : LAYOUT_PARTIAL};
+  int i = id - FIRST_SPLIT;
+  return (Layout){LAYOUT_SPLIT, i / d->n_blocks, d->blocks[i % d->n_blocks]};
+}
+
+int layout_id(const Division *d, Layout layout) {
+  if (layout.kind != LAYOUT_SPLIT)
+    return layout.kind == LAYOUT_WHOLE ? WHOLE : PARTIAL;
+  for (int i = 0; i < d->n_blocks; i++)
+    if (d->blocks[i] == layout.blocks)
+      return FIRST_SPLIT + layout.axis * d->n_blocks + i;
+  return -1;
+}
+
+Shape part_shape(const Shape *s, Layout layout, int ranks) {
+  Shape part = *s;
+  if (layout.kind == LAYOUT_SPLIT)
+    part.dim[layout.axis] /= ranks;
+  return part;
+}
+
+/* Tokens are always whole. */
+static bool fits(const Division *d, int value, LayoutId id) {
+  const Value *v = &d->g->values.at[value];
+  Layout l = layout_of(d, id);
+  if (l.kind == LAYOUT_WHOLE)
+    return true;
+  if (v->type != TYPE_F32 || d->fixed[value])
+    return false;
+  return l.kind == LAYOUT_PARTIAL || (l.axis < v->shape.rank && v->shape.dim[l.axis] % (l.blocks * d->ranks) == 0);
+}
+
+static void add_blocks(Division *d, int64_t n) {
+  for (int i = 0; i < d->n_blocks; i++)
+    if (d->blocks[i] == n)
+      return;
+  if (d->n_blocks < MOST_BLOCKS)
+    d->blocks[d->n_blocks++] = n;
+}
+
+/* An axis is seen in blocks where it is several values side by side, as queries, keys and values of one product are. */
+static void find_blocks(Division *d) {
+  add_blocks(d, 1);
+  for (int i = 0; i < d->g->nodes.n; i++) {
+    const Node *n = &d->g->nodes.at[i];
+    if (n->op->kind == OP_VIEW && n->n_out > 1)
+      add_blocks(d, n->n_out);
+    if (n->op->kind == OP_CONCAT && n->n_in > 1)
+      add_blocks(d, n->n_in);
+  }
+}
+
+/* What depends on no sample and on no weight, such as tables of angles, is small. */
+static void fix_tables(Division *d) {
+  const Graph *g = d->g;
+  for (int i = 0; i < g->nodes.n; i++) {
+    const Node *n = &g->nodes.at[i];
+    bool table = n->op->source == SOURCE_NONE && !g->values.at[n->out[0]].shape.batched;
+    for (int k = 0; k < n->n_in && table; k++)
+      table = d->fixed[n->in[k]] && !g->values.at[n->in[k]].shape.batched;
+    for (int k = 0; k < n->n_out && table; k++)
+      d->fixed[n->out[k]] = true;
+  }
+}
+
+Division division_of(Graph *g, int ranks) {
+  Division d = {.g = g, .ranks = ranks};
+  find_blocks(&d);
+  d.fixed = alloc((size_t)g->values.n + 1);
+  d.param = alloc((size_t)g->values.n + 1);
+  for (int i = 0; i < g->inputs.n; i++)
+    d.fixed[g->inputs.at[i].value] = true;
+  for (int i = 0; i < g->figures.n; i++)
+    d.fixed[g->figures.at[i].value] = true;
+  for (int i = 0; i < g->params.n; i++)
+    d.param[g->params.at[i].value] = true;
+  fix_tables(&d);
+  return d;
+}
+
+/* ---- costs ----------------------------------------------------------------------------------- */
+
+/* Of a typical machine, so that the assignment does not depend on which one it is: ratios count. What is no call becomes
+ * a part of a loop with its neighbours and finds most of its operands in registers. A weight costs what it would to send
+ * the state that an optimizer keeps of it once. */
+static const double flops_a_second = 1e11, memory = 1e10, in_loop = 5e11, link = 4e9, latency = 4e-6,
+                    state_bytes = 16;
+
+static int value_at(const Node *n, int k) { return k < n->n_in ? n->in[k] : n->out[k - n->n_in]; }
+
+static double node_seconds(const Division *d, int node, const Way *way) {
+  const Node *n = &d->g->nodes.at[node];
+  OpCost cost = n->op->cost ? n->op->cost(d->g, node) : (OpCost){0, 0, 0};
+  double seconds = (cost.matmul_flops + cost.other_flops) / flops_a_second + cost.bytes / (n->op->kind == OP_CALL ? memory : in_loop);
+  if (n->op->source == SOURCE_PARAMETER)
+    seconds += state_bytes * (double)shape_elements(out_shape(d->g, node, 0)) / link;
+  for (int k = 0; k < n->n_in + n->n_out; k++)
+    if (way->at[k] >= FIRST_SPLIT)
+      return seconds / d->ranks;
+  return seconds;
+}
+
+static double seconds_of(const Division *d, int value, LayoutId from, LayoutId to) {
+  double bytes = 4 * (double)shape_elements(&d->g->values.at[value].shape), share = (d->ranks - 1.0) / d->ranks;
+  if (from == WHOLE)
+    return to == PARTIAL ? bytes / in_loop : bytes / d->ranks / memory;
+  return latency + (from == PARTIAL ? 2 : 1) * share * bytes / link;
+}
+
+double conversion_seconds(const Division *d, int value, LayoutId from, LayoutId to) {
+  if (from == to)
+    return 0;
+  if (from != WHOLE && to != WHOLE)
+    return -1;
+  return d->any_cost ? d->any_cost() : seconds_of(d, value, from, to);
+}
+
+/* ---- ways ------------------------------------------------------------------------------------ */
+
+static void add_way(const Division *d, int node, const LayoutId *at, Ways *to) {
+  const Node *n = &d->g->nodes.at[node];
+  size_t bytes = (size_t)(n->n_in + n->n_out) * sizeof *at;
+  for (int k = 0; k < n->n_in + n->n_out; k++)
+    if (!fits(d, value_at(n, k), at[k]))
+      return;
+  for (int i = 0; i < to->n; i++)
+    if (!memcmp(to->at[i].at, at, bytes))
+      return;
+  Way way = {.at = alloc_copy(at, bytes)};
+  way.seconds = d->any_cost ? d->any_cost() : node_seconds(d, node, &way);
+  push(to, way);
+}
+
+static void add_split(const Division *d, int node, int k, LayoutId id, Ways *to) {
+  const Node *n = &d->g->nodes.at[node];
+  int all = n->n_in + n->n_out;
+  Layout *layout = alloc((size_t)all * sizeof *layout);
+  LayoutId *at = alloc((size_t)all);
+  if (!fits(d, value_at(n, k), id) || !n->op->divide(d->g, node, k, layout_of(d, id), layout))
+    return;
+  for (int i = 0; i < all; i++) {
+    int found = layout_id(d, layout[i]);
+    if (found < 0)
+      return;
+    at[i] = (LayoutId)found;
+  }
+  add_way(d, node, at, to);
+}
+
+/* Operand `partial` (-1: all of them) is a partial sum, and so are the results. */
+static void add_partial(const Division *d, int node, int partial, Ways *to) {
+  const Node *n = &d->g->nodes.at[node];
+  LayoutId *at = alloc((size_t)(n->n_in + n->n_out));
+  for (int k = 0; k < n->n_in + n->n_out; k++)
+    at[k] = partial < 0 || k == partial || k >= n->n_in ? PARTIAL : WHOLE;
+  add_way(d, node, at, to);
+}
+
+Ways ways_of(const Division *d, int node) {
+  const Node *n = &d->g->nodes.at[node];
+  Ways ways = {0};
+  add_way(d, node, alloc((size_t)(n->n_in + n->n_out)), &ways);
+  for (int k = 0; k < n->n_in + n->n_out && n->op->divide; k++)
+    for (int id = FIRST_SPLIT; id < n_layouts(d); id++)
+      add_split(d, node, k, (LayoutId)id, &ways);
+  if (n->op->linear == LINEAR_IN_ALL)
+    add_partial(d, node, -1, &ways);
+  for (int k = 0; k < n->n_in && n->op->linear == LINEAR_IN_EACH; k++)
+    add_partial(d, node, k, &ways);
+  if (n->op->linear == LINEAR_IN_FIRST)
+    add_partial(d, node, 0, &ways);
+  return ways;
+}

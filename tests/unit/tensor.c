@@ -1,0 +1,199 @@
+/* A divided graph computes on all ranks of a shard group together what the whole one does on one: every loss and every
+ * gradient, whatever way of dividing is chosen. Ways are chosen by costs that are random
+ * numbers. PD_CASES=1000 runs so many random graphs, PD_SEED=N others. */
+#include "network.h"
+#include "random.h"
+
+#include <stdlib.h>
+
+#include "tensor/internal.h"
+
+/* ---- parts of parameters -------------------------------------------------------------------------- */
+
+typedef struct Part {
+  int64_t runs, part; /* elements of a run that a rank has */
+} Part;
+
+static Part part_of(const Param *p) {
+  Part x = {1, shape_elements(&p->shape)};
+  if (p->layout.kind != LAYOUT_SPLIT)
+    return x;
+  x.runs = p->layout.blocks;
+  for (int i = 0; i < p->layout.axis; i++)
+    x.runs *= p->shape.dim[i];
+  x.part /= x.runs;
+  return x;
+}
+
+static const double *own_numbers(const Param *p, const double *whole, int rank, int ranks) {
+  Part x = part_of(p);
+  double *own = alloc((size_t)shape_elements(&p->shape) * sizeof *own);
+  if (p->layout.kind != LAYOUT_SPLIT)
+    return whole;
+  for (int64_t i = 0; i < x.runs; i++)
+    memcpy(own + i * x.part, whole + (i * ranks + rank) * x.part, (size_t)x.part * sizeof *own);
+  return own;
+}
+
+static void expect_own(const Param *p, const double *got, const double *whole, int rank, int ranks) {
+  const double *expected = own_numbers(p, whole, rank, ranks);
+  for (int64_t i = 0; i < shape_elements(&p->shape); i++)
+    expect_near(got[i], expected[i], 1e-9, p->name, i);
+}
+
+static void expect_divided(const Graph *whole, const Graph *g, int ranks) {
+  Numbers n = numbers_for(whole);
+  double **a = run_graph(whole, n);
+  const double *const **param = alloc((size_t)ranks * sizeof *param);
+  for (int r = 0; r < ranks; r++) {
+    const double **own = alloc((size_t)(g->params.n + 1) * sizeof *own);
+    for (int p = 0; p < g->params.n; p++)
+      own[p] = own_numbers(&g->params.at[p], n.param[p], r, ranks);
+    param[r] = own;
+  }
+  double ***b = interpret_shards(g, ranks, BATCH, (const double *const *)n.input, param);
+  for (int r = 0; r < ranks; r++) {
+    expect_near(interpret_loss(g, BATCH, b[r]), interpret_loss(whole, BATCH, a), 1e-9, "loss", r);
+    for (int p = 0; p < g->params.n; p++)
+      expect_own(&g->params.at[p], gradient_of(g, b[r], p), gradient_of(whole, a, p), r, ranks);
+  }
+}
+
+/* ---- random graphs ------------------------------------------------------------------------------- */
+
+static double any_cost(void) { return (double)below(1000); }
+
+enum { ROWS = 4, HEADS = 4 };
+
+static int pick(const Ints *v) { return v->at[below((uint64_t)v->n)]; }
+
+static int with_width(Graph *g, int x, int64_t width, int number) {
+  int w = new_param(g, internf("w%d", number), SHAPE(g->values.at[x].shape.dim[1], width));
+  return apply_2(g, &op_matmul, x, w);
+}
+
+static int attended(Graph *g, int x, int number) {
+  int qkv = with_width(g, x, 24, number), in[3];
+  int split = graph_node(g, &op_split, &qkv, 1, (Attr[MAX_ATTR]){{.number = 3}}, 0, NO_SPAN);
+  for (int i = 0; i < 3; i++) {
+    Attr heads[MAX_ATTR] = {{.n = 3, .list = (int64_t[]){ROWS, HEADS, 2}}};
+    int v = graph_output(g, split, i);
+    v = apply(g, &op_reshape, &v, 1, heads);
+    in[i] = apply(g, &op_transpose, &v, 1, (Attr[MAX_ATTR]){{.number = 0}, {.number = 1}});
+  }
+  int o = apply(g, &op_attention, in, 3, (Attr[MAX_ATTR]){{.number = (double)below(2)}, {0}});
+  o = apply(g, &op_transpose, &o, 1, (Attr[MAX_ATTR]){{.number = 0}, {.number = 1}});
+  return apply(g, &op_reshape, &o, 1, (Attr[MAX_ATTR]){{.n = 2, .list = (int64_t[]){ROWS, 8}}});
+}
+
+/* Of two columns each, side by side: an axis in blocks. */
+static int rearranged(Graph *g, int x) {
+  int n = graph_node(g, &op_split, &x, 1, (Attr[MAX_ATTR]){{.number = 2}}, 0, NO_SPAN);
+  int a = graph_output(g, n, 0), b = graph_output(g, n, 1);
+  return apply_2(g, &op_concat, b, apply_1(g, &op_tanh, a));
+}
+
+static int next_value(Graph *g, const Ints *values, int number) {
+  int x = pick(values), y = pick(values);
+  const Shape *s = &g->values.at[x].shape;
+  bool alike = shape_equal(s, &g->values.at[y].shape);
+  switch (below(11)) {
+  case 0: return with_width(g, x, 8, number);
+  case 1: return with_width(g, x, 12, number);
+  case 2: return attended(g, x, number);
+  case 3: return alike ? apply_2(g, &op_add, x, y) : apply_1(g, &op_sigmoid, x);
+  case 4: return alike ? apply_2(g, &op_mul, x, y) : apply_1(g, &op_square, x);
+  case 5: return apply_2(g, &op_sub, x, apply_2(g, &op_div, apply_1(g, &op_sum, x), graph_constant(g, 7, 0, NO_SPAN)));
+  case 6: return apply_2(g, &op_sub, x, apply_1(g, &op_max, x));
+  case 7: return apply_2(g, &op_add, x, new_param(g, internf("b%d", number), SHAPE(s->dim[1])));
+  case 8: return rearranged(g, x);
+  case 9: return apply(g, &op_dropout, &x, 1, (Attr[MAX_ATTR]){{.number = 0.3}, {0}});
+  default: return apply_2(g, &op_mul, x, new_param(g, internf("s%d", number), SHAPE(ROWS, 1)));
+  }
+}
+
+static Graph *random_graph(void) {
+  Graph *g = new_graph();
+  Ints values = {0};
+  push(&values, operand(g, "x", true, SHAPE(ROWS, 8)));
+  int n = 2 + (int)below(8);
+  for (int i = 0; i < n; i++)
+    push(&values, next_value(g, &values, i));
+  int last = values.at[values.n - 1];
+  weigh(g, apply_1(g, &op_tanh, last));
+  return g;
+}
+
+static Graph *trained(Graph *g) {
+  autodiff(g);
+  simplify(g);
+  return g;
+}
+
+static void divide(Graph *g, int ranks, bool at_random) {
+  Division d = division_of(g, ranks);
+  d.any_cost = at_random ? any_cost : NULL;
+  tensor_by(&d);
+  graph_verify(g);
+}
+
+static int number_from(const char *name, int otherwise) { return getenv(name) ? atoi(getenv(name)) : otherwise; }
+
+static void test_random_graphs(void **unused) {
+  (void)unused;
+  int cases = number_from("PD_CASES", 60), seed = number_from("PD_SEED", 1);
+  for (int i = 0; i < cases; i++) {
+    uint64_t start = (uint64_t)seed * 1000003 + (uint64_t)i * 7919 + 1;
+    state = start;
+    Graph *whole = trained(random_graph());
+    state = start;
+    Graph *g = trained(random_graph());
+    int ranks = below(2) ? 2 : 4;
+    divide(g, ranks, i % 4 != 0);
+    expect_divided(whole, g, ranks);
+  }
+}
+
+/* Of blocks with everything: ties, residuals, norms, heads, dropout; by 2, and by 3 what is a multiple of it. */
+static void test_network(void **unused) {
+  (void)unused;
+  for (int ranks = 2; ranks <= 3; ranks++)
+    for (int i = 0; i < 6; i++) {
+      Graph *whole = trained(network(2, 0.3)), *g = trained(network(2, 0.3));
+      divide(g, ranks, i > 0);
+      expect_divided(whole, g, ranks);
+    }
+}
+
+static int count(const Graph *g, const Op *op, bool forward) {
+  int n = 0;
+  for (int i = 0; i < g->nodes.n; i++)
+    n += g->nodes.at[i].op == op && (g->nodes.at[i].serves < 0) == forward;
+  return n;
+}
+
+/* x + down(tanh(up(x))), of a width at which moving activations costs less than computing: the hidden units are split,
+ * and there is one sum forward; the gradient of x, which is an input, needs none. */
+static void test_hidden_units_are_split(void **unused) {
+  (void)unused;
+  Graph *g = new_graph();
+  int x = new_input(g, "x", SHAPE(16, 256));
+  int y = apply_2(g, &op_matmul, x, new_param(g, "up", SHAPE(256, 1024)));
+  y = apply_2(g, &op_matmul, apply_1(g, &op_tanh, y), new_param(g, "down", SHAPE(1024, 256)));
+  add_loss(g, apply_1(g, &op_square, apply_2(g, &op_add, x, y)));
+  divide(trained(g), 2, false);
+  assert_int_equal(count(g, &op_all_reduce, true), 1);
+  assert_int_equal(count(g, &op_all_reduce, false), 0);
+  assert_int_equal(count(g, &op_all_gather, true) + count(g, &op_all_gather, false), 0);
+  assert_int_equal(g->params.at[0].shape.dim[1], 512);
+  assert_int_equal(g->params.at[1].shape.dim[0], 512);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_random_graphs),
+      cmocka_unit_test(test_network),
+      cmocka_unit_test(test_hidden_units_are_split),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
