@@ -92,10 +92,14 @@ static bool run_simplify(Compilation *c) {
 }
 
 static bool run_tensor(Compilation *c) {
-  int ranks = c->options.plan.tensor;
-  if (ranks > 1)
-    tensor(c->graph, ranks);
-  return true;
+  PlanRequest *request = &c->options.plan;
+  if (request->tensor < 2)
+    return true;
+  if (!tensor_suits(c->graph, request))
+    return false;
+  tensor(c->graph, request->tensor);
+  request->workers /= request->tensor;
+  return tensor_divides(c->graph);
 }
 
 static bool run_cut(Compilation *c) {

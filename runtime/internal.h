@@ -81,8 +81,8 @@ struct pd_turn pd_turn(int64_t turn, bool backward);
 
 /* ---- tensor.c: ranks that share layers ---------------------------------------------------------- */
 
-int pd_shards(void);          /* of a shard group; 1: nothing is shared */
-int pd_self_of(int rank);     /* pd.self of a rank of this pipeline; negative numbers stay */
+int pd_shards(void);      /* of a shard group; 1: nothing is shared */
+int pd_self_of(int rank); /* pd.self of a rank of this pipeline; negative numbers stay */
 extern MPI_Comm pd_comm_everyone;
 void pd_tensor_open(MPI_Comm everyone, MPI_Comm *pipeline);
 

@@ -46,9 +46,9 @@ struct pd_parameter {
   int rank;
   enum pd_init init;
   double init_value; /* of PD_CONSTANT; PD_UNIFORM's bound, PD_NORMAL's deviation */
-  int64_t runs;      /* the whole parameter is so many runs of elements, and each rank of the shard group has, in their
+  int64_t runs; /* the whole parameter is so many runs of elements, and each rank of the shard group has, in their
                         order, its part of each; 0: it has all. dim and elements are those of the rank's part */
-  int split_axis;    /* of the parts */
+  int split_axis; /* of the parts */
   bool decays;
   bool hidden;        /* of an optimizer with two methods: a hidden matrix, which has the first */
   int group;          /* of the stage's, from 1; 0: the stage's own settings */
@@ -185,8 +185,8 @@ struct pd_group { /* of parameters that the optimizer has arguments of their own
 struct pd_stage {
   const char *model, *schedule, *plan_hash;
   int stage, n_stages;
-  const int *replicas;                     /* by stage; stage i's ranks follow those of stage i - 1 */
-  int tensor;                              /* ranks that share each layer of each replica (tensor.c); 0: one has all */
+  const int *replicas; /* by stage; stage i's ranks follow those of stage i - 1 */
+  int tensor;          /* ranks that share each layer of each replica (tensor.c); 0: one has all */
   int64_t batch, microbatch, microbatches; /* samples an update, samples, microbatches an update of all replicas */
   int64_t model_parameters;                /* elements over the whole model, without buffers */
   int n_model_parameters;                  /* tensors, buffers among them */
@@ -263,11 +263,12 @@ struct pd_stage {
 extern struct pd_run {
   const struct pd_stage *stage;
   int rank, ranks; /* numbered stage by stage; of this rank's pipeline, where `shards` stand side by side */
-  int self, everyone; /* the same of all pipelines' ranks, a rank's shards one after the other: who it is for people */
-  int place;       /* the launch's number for this rank: those of a machine mostly follow each other */
-  int replica;     /* among its stage's ranks */
-  int shard;       /* among the ranks that share its layers (tensor.c) */
-  int64_t steps;   /* updates at the end of the run; microbatches are steps * stage->microbatches. A signal to stop
+  int self,
+      everyone;  /* the same of all pipelines' ranks, a rank's shards one after the other: who it is for people */
+  int place;     /* the launch's number for this rank: those of a machine mostly follow each other */
+  int replica;   /* among its stage's ranks */
+  int shard;     /* among the ranks that share its layers (tensor.c) */
+  int64_t steps; /* updates at the end of the run; microbatches are steps * stage->microbatches. A signal to stop
                          makes them fewer (signals.c) */
   int64_t first_step; /* updates done before the run (--resume): microbatches start behind theirs */
   uint64_t seed;
@@ -544,7 +545,8 @@ void pd_lstm_backward(const struct pd_lstm *l, pd_in w, pd_in h0, pd_in c0, cons
 /* Each rank calls the same ones in the same order. y[i] = x[i] of rank 0 + that of rank 1 + ...: the same bits on all.
  * scratch: the bytes of pd_all_reduce_scratch. */
 void pd_all_reduce(const float *x, int64_t n, float *y, void *scratch);
-static inline int64_t pd_all_reduce_scratch(int64_t n, int ranks) { /* a part of x of each, in lines; all of a short one */
+static inline int64_t pd_all_reduce_scratch(int64_t n,
+                                            int ranks) { /* a part of x of each, in lines; all of a short one */
   int64_t part = n <= 4096 ? n : (n + ranks - 1) / ranks;
   return (part + 15) / 16 * 16 * ranks * (int64_t)sizeof(float);
 }

@@ -91,7 +91,7 @@ void pd_all_reduce(const float *x, int64_t n, float *y, void *scratch) {
     reduce_at_once(x, n, y, others);
     return;
   }
-#define LENGTH(r) ((r) * part >= n ? 0 : n - (r) * part < part ? n - (r) * part : part)
+#define LENGTH(r) ((r)*part >= n ? 0 : n - (r)*part < part ? n - (r)*part : part)
   for (int i = 1; i < ranks; i++) {
     int r = (pd.shard + i) % ranks;
     receive(r, others + r * stride, LENGTH(pd.shard));

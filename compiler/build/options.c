@@ -157,7 +157,7 @@ static void print_help(void) {
   for (int i = 0; i < n; i++)
     printf(i ? ", %s" : "%s", names[i]);
   printf("\npasses and their letters: parse p, elaborate e, decode g, layout y, autodiff a, simplify s,\n"
-         "cut c, plan l, fuse f, lower w, schedule t, allocate m, emit o, build b\n");
+         "tensor x, cut c, plan l, fuse f, lower w, schedule t, allocate m, emit o, build b\n");
 }
 
 static int64_t read_count(const Option *o, const char *text) {
@@ -400,10 +400,10 @@ static bool is_among(const char *name, const char *const *names, size_t n) {
 
 /* A plan is made where something about one is asked for. */
 static void check_show(Options *o, const bool *given) {
-  static const char *const planning[] = {"-n",         "--stages", "--replicas",  "--split", "--microbatch",
-                                         "--schedule", "--delay",  "--recompute", "--ahead", "--threads",
-                                         "--cluster",  "--memory", "--profile",   "--plan",  "--shard-optimizer",
-                                         "--tensor"};
+  static const char *const planning[] = {"-n",           "--stages",   "--replicas",        "--split",
+                                         "--microbatch", "--schedule", "--delay",           "--recompute",
+                                         "--ahead",      "--threads",  "--cluster",         "--memory",
+                                         "--profile",    "--plan",     "--shard-optimizer", "--tensor"};
   static const char *const no_use[] = {"-o", "--generate",   "--compare", "--report",      "--emit",
                                        "-S", "--stop-after", "-###",      "-fsyntax-only", "-MD"};
   static const char *const own[] = {"--depth", "--svg", "--dot"};

@@ -101,7 +101,8 @@ static void add_init(const Param *p, Names *fields) {
   if (p->init != INIT_ZEROS && p->init != INIT_ONES)
     push(fields, internf(".init_value = %s", double_literal(p->init_value)));
   if (p->layout.kind == LAYOUT_SPLIT)
-    push(fields, internf(".runs = %" PRId64 ", .split_axis = %d", layout_runs(&p->shape, p->layout), p->layout.axis));
+    push(fields,
+         internf(".runs = %" PRId64 ", .split_axis = %d", layout_runs(&p->shape, p->layout), p->layout.axis));
 }
 
 /* What the stages have to do with a parameter that is not used once and here. */

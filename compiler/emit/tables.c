@@ -332,6 +332,8 @@ static void channel_field(Emit *e, const Channel *channel) {
 
 static double flops_per_sample(const Graph *g) {
   double flops = 0;
+  if (g->shards)
+    return g->whole_flops;
   for (int i = 0; i < g->nodes.n; i++)
     if (g->nodes.at[i].op->cost)
       flops += g->nodes.at[i].op->cost(g, i).matmul_flops;
@@ -581,7 +583,8 @@ void print_tables(Emit *e) {
   text_add(&e->out,
            "  .stage = STAGE, .n_stages = %d, .replicas = replicas,%s\n  .batch = %" PRId64
            ", .microbatch = MICROBATCH, .microbatches = %" PRId64 ",\n",
-           k->n_stages, e->g->shards ? format(" .tensor = %d,", e->g->shards) : "", e->plan->pipeline.batch, e->plan->pipeline.microbatches);
+           k->n_stages, e->g->shards ? format(" .tensor = %d,", e->g->shards) : "", e->plan->pipeline.batch,
+           e->plan->pipeline.microbatches);
   text_add(&e->out,
            "  .model_parameters = %" PRId64
            ", .n_model_parameters = %d,\n  .flops_per_sample = %s, .tokens_per_sample = %" PRId64 ",\n",

@@ -245,7 +245,7 @@ void graph_dump(const Graph *g, FILE *out) {
   put_quoted(&d, g->file);
   fprintf(out, " forward %d%s\n", g->n_forward, g->inference ? " inference" : "");
   if (g->shards)
-    fprintf(out, "shards %d\n", g->shards);
+    fprintf(out, "shards %d flops %.17g\n", g->shards, g->whole_flops);
   if (g->generation.context)
     fprintf(out, "generation context %lld tokens %d position %d\n", (long long)g->generation.context,
             g->generation.tokens, g->generation.position);

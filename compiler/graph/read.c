@@ -426,9 +426,11 @@ static void read_line(Reader *r) {
     read_input(r, false);
   else if (accept(r, "target"))
     read_input(r, true);
-  else if (accept(r, "shards"))
+  else if (accept(r, "shards")) {
     r->g->shards = read_int(r);
-  else if (accept(r, "generation"))
+    expect(r, "flops");
+    r->g->whole_flops = read_real(r);
+  } else if (accept(r, "generation"))
     read_generation(r);
   else if (accept(r, "train"))
     read_train(r);

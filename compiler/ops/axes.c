@@ -75,9 +75,9 @@ const Op *op_of_order(int rank, const int *dims, Attr *attr) {
   return &op_permute;
 }
 
-#define REORDER                                                                          \
-  .kind = OP_VIEW, .min_in = 1, .max_in = 1, .cost = cost_none, .linear = LINEAR_IN_ALL, .divide = divide_view, .view = place_reordered, \
-  .view_back = place_reordered_back, .evaluate = evaluate_reordered
+#define REORDER                                                                                                 \
+  .kind = OP_VIEW, .min_in = 1, .max_in = 1, .cost = cost_none, .linear = LINEAR_IN_ALL, .divide = divide_view, \
+  .view = place_reordered, .view_back = place_reordered_back, .evaluate = evaluate_reordered
 
 /* ---- transpose ------------------------------------------------------------------------------- */
 

@@ -53,6 +53,7 @@ const Op op_all_reduce = {
     .max_in = 1,
     .shape = shape_all_reduce,
     .cost = cost_copy,
+    .collective = true,
     .meet = meet_all_reduce,
     .call = call_all_reduce,
     .scratch = scratch_all_reduce,
@@ -132,18 +133,16 @@ static void call_all_gather(const Site *site, Call *c) {
   pass_scratch(c);
 }
 
-static int64_t scratch_all_gather(const Site *site) {
-  return elements_of(&site->out[0]) * (int64_t)sizeof(float);
-}
+static int64_t scratch_all_gather(const Site *site) { return elements_of(&site->out[0]) * (int64_t)sizeof(float); }
 
 static void call_own_part(const Site *site, Call *c) { call_parts(site, c, "pd_take_part", &site->out[0]); }
 
-#define PARTS                                                                                            \
-  .kind = OP_CALL, .internal = true, .min_in = 1, .max_in = 1, .cost = cost_copy,    \
-  .attr = {{"axis", ATTR_INT, true, 0},                                                                  \
-           {"blocks", ATTR_INT, true, 0},                                                                \
-           {"ranks", ATTR_INT, true, 0},                                                                 \
-           {"rank", ATTR_INT, true, 0}},                                                                 \
+#define PARTS                                                                     \
+  .kind = OP_CALL, .internal = true, .min_in = 1, .max_in = 1, .cost = cost_copy, \
+  .attr = {{"axis", ATTR_INT, true, 0},                                           \
+           {"blocks", ATTR_INT, true, 0},                                         \
+           {"ranks", ATTR_INT, true, 0},                                          \
+           {"rank", ATTR_INT, true, 0}},                                          \
   .stays_f32 = all_stays_f32
 
 /* All of a value that is split along an axis of `blocks` blocks among so many ranks. rank: its number of axes. */
@@ -152,6 +151,7 @@ const Op op_all_gather = {
     .signature = "all_gather(x, axis, blocks, ranks, rank)",
     PARTS,
     .shape = shape_all_gather,
+    .collective = true,
     .meet = meet_all_gather,
     .call = call_all_gather,
     .scratch = scratch_all_gather,

@@ -67,7 +67,7 @@ static const ExpressionNode *parse_attribute(Parser *p) {
 static const ExpressionNode *parse_leaf(Parser *p) {
   static const char *const words[N_WORDS] = {
       [WORD_COLUMN] = "j",  [WORD_ELEMENT] = "i",   [WORD_SAMPLE] = "s",          [WORD_FOLLOWING] = "following",
-      [WORD_SEED] = "seed", [WORD_SCOPE] = "scope", [WORD_TRAINING] = "training",      [WORD_SHARD] = "shard",
+      [WORD_SEED] = "seed", [WORD_SCOPE] = "scope", [WORD_TRAINING] = "training", [WORD_SHARD] = "shard",
   };
   if (take(p, "{"))
     return parse_attribute(p);

@@ -116,12 +116,13 @@ struct Op {
   bool adds;           /* a call that can add to what stands in its first output */
   bool adds_bias;      /* pointwise, the sum of two operands: one may be the bias of the call that makes the other,
                           where that takes_bias */
+  bool collective;     /* a call that waits for the other ranks of the shard group */
   Linear linear;
-  bool expensive;      /* pointwise: worth keeping in a row buffer rather than computing twice */
-  int min_in, max_in;  /* max_in -1: any number */
-  int first_kept;      /* calls: outputs from this one on stay from one microbatch to the next, output i for
+  bool expensive;         /* pointwise: worth keeping in a row buffer rather than computing twice */
+  int min_in, max_in;     /* max_in -1: any number */
+  int first_kept;         /* calls: outputs from this one on stay from one microbatch to the next, output i for
                           what comes as operand i; 0: none does */
-  int results;         /* calls: the outputs that models get, 1 where 0; further ones serve the derivative */
+  int results;            /* calls: the outputs that models get, 1 where 0; further ones serve the derivative */
   const char *by_element; /* a reduction: what a second operand can be meant for, "maximum"; NULL: nothing */
   unsigned no_gradient;   /* bits, the lowest for the first operand: those that the derivative passes none to */
   OpAttr attr[MAX_ATTR];  /* ends at a NULL name */

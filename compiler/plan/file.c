@@ -270,6 +270,12 @@ Plan *plan_read(const Graph *g, const Pieces *p, const char *path) {
     error_at(where, "PD0603", "'model': the plan is for '%s', not '%s'", f.plan.model, g->name);
     return NULL;
   }
+  if (f.tensor != g->shards) {
+    help(error_at(where, "PD0603", "'tensor': the plan is for layers shared by %d rank%s, not %d",
+                  f.tensor ? (int)f.tensor : 1, f.tensor ? "s" : "", g->shards ? g->shards : 1),
+         f.tensor ? "'--tensor %d' shares them" : "leave '--tensor' out", (int)f.tensor);
+    return NULL;
+  }
   Name schedule = f.plan.pipeline.schedule;
   if (!schedule_named(schedule, where, "'schedule': ") || !schedule_suits(g, schedule, where, "'schedule': ") ||
       !sizes_fit(g, &f) || !settings_fit(&f) || !parts_fit(p, &f) || !plan_file_stages(&f) ||

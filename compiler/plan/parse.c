@@ -185,6 +185,8 @@ static bool read_rest(const JsonPlace *top, PlanFile *out) {
     return false;
   if (is_there(top, "batch_seconds") && !json_get_seconds(top, "batch_seconds", &plan->batch_seconds))
     return false;
+  if (is_there(top, "tensor") && !json_get_int(top, "tensor", 2, MOST_REPLICAS, &out->tensor))
+    return false;
   const char *costs = is_there(top, "costs") ? json_get_string(top, "costs") : "";
   const char *why = is_there(top, "why") ? json_get_string(top, "why") : "";
   const char *device = is_there(top, "device") ? json_get_string(top, "device") : NULL;
@@ -199,12 +201,28 @@ static bool read_rest(const JsonPlace *top, PlanFile *out) {
 }
 
 bool plan_file_read(const char *path, PlanUse use, PlanFile *out) {
-  static const char *const keys[] = {
-      "model",      "schedule",      "vertical_sync", "chunks",    "batch",
-      "microbatch", "microbatches",  "target",        "precision", "threads",
-      "stages",     "batch_seconds", "costs",         "why",       "cache_bytes_a_token",
-      "device",     "cluster",       "adjacent",      "backward",  "shard_optimizer",
-      NULL};
+  static const char *const keys[] = {"model",
+                                     "schedule",
+                                     "vertical_sync",
+                                     "chunks",
+                                     "batch",
+                                     "microbatch",
+                                     "microbatches",
+                                     "target",
+                                     "precision",
+                                     "threads",
+                                     "stages",
+                                     "batch_seconds",
+                                     "costs",
+                                     "why",
+                                     "cache_bytes_a_token",
+                                     "device",
+                                     "cluster",
+                                     "adjacent",
+                                     "backward",
+                                     "shard_optimizer",
+                                     "tensor",
+                                     NULL};
   *out = (PlanFile){0};
   JsonPlace top = {.path = ""};
   top.object = out->json = json_load(path, &top.file);

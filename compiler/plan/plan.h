@@ -102,6 +102,11 @@ typedef struct PlanRequest {
  * replicas. */
 int64_t inference_batch(int64_t batch, const PlanRequest *q);
 
+/* Whether a graph can be divided among --tensor's ranks, and, once it is, whether anything was; false after a
+ * diagnostic. */
+bool tensor_suits(const Graph *g, const PlanRequest *q);
+bool tensor_divides(const Graph *g);
+
 /* Chooses, or takes request->plan and prices it anew; NULL after diagnostics. runners_up gets up to `n`
  * other plans, best first; those that were not found stay NULL. */
 Plan *plan_make(const Graph *g, const Pieces *p, const PlanRequest *request, Plan **runners_up, int n);

@@ -242,6 +242,11 @@ bool schedule_named(Name name, Span where, const char *prefix) {
 
 bool schedule_suits(const Graph *g, Name name, Span where, const char *prefix) {
   bool forward_only = schedule_traits(name).forward_only;
+  if (g->shards && !schedule_traits(name).tensor) {
+    help(error_at(where, "PD0513", "--tensor: %s'%s' runs whole layers on each rank", prefix, name),
+         "'sequential', 'gpipe', 'flush' and '2bw' share them");
+    return false;
+  }
   if (forward_only == g->inference)
     return true;
   if (forward_only)
@@ -347,7 +352,9 @@ static int shards_of(const Graph *g) { return g && g->shards ? g->shards : 1; }
 static int choose_threads(const Planner *r) {
   const PlanRequest *q = r->request;
   long processors = sysconf(_SC_NPROCESSORS_ONLN);
-  int threads = q->target.threads ? q->target.threads : q->cluster ? 1 : (int)(processors / (r->ranks * shards_of(r->g)));
+  int threads = q->target.threads ? q->target.threads
+                : q->cluster      ? 1
+                                  : (int)(processors / (r->ranks * shards_of(r->g)));
   return threads < 1 || !backend_of(&q->target)->device->has_threads ? 1 : threads;
 }
 

@@ -120,13 +120,35 @@ static void print_placement(const Plan *plan, FILE *out) {
   fputc('\n', out);
 }
 
-static void print_form(const Plan *plan, FILE *out) {
+/* What the ranks of a shard group share, and how often they wait for each other. */
+static void print_tensor(const Graph *g, FILE *out) {
+  int split = 0, meetings = 0;
+  int64_t elements = 0, all = 0;
+  if (!g->shards)
+    return;
+  for (int i = 0; i < g->params.n; i++) {
+    const Param *p = &g->params.at[i];
+    split += p->layout.kind == LAYOUT_SPLIT;
+    elements += p->layout.kind == LAYOUT_SPLIT ? param_elements(g, p) : 0;
+    all += param_elements(g, p);
+  }
+  for (int i = 0; i < g->nodes.n; i++)
+    meetings += g->nodes.at[i].op->collective;
+  fprintf(
+      out,
+      "tensor: where one rank is planned below, %d share its layers: of %d of %d parameters (%.0f%% of all weights) "
+      "each has a part; %d collectives a microbatch\n",
+      g->shards, split, g->params.n, 100 * (double)elements / (double)all, meetings);
+}
+
+static void print_form(const Graph *g, const Plan *plan, FILE *out) {
   const Pipeline *p = &plan->pipeline;
   if (!form_is_plain(p))
     fprintf(out, "ranks: %d, by stage %s\n", pipeline_ranks(p), replicas_text(p));
   print_placement(plan, out);
   if (p->chunks > 1)
     fprintf(out, "chunks: %d parts of the model on each rank; part S.C is rank S's chunk C\n", p->chunks);
+  print_tensor(g, out);
   if (p->shard_optimizer)
     fprintf(out, "sharded: replicas keep and update a part of the optimizer's state each\n");
   if (p->vertical_sync)
@@ -200,7 +222,7 @@ void plan_table(const Graph *g, const Pieces *p, const Plan *plan, FILE *out) {
           plan->model, l->n_stages, l->n_stages == 1 ? "" : "s", l->schedule, (long long)l->batch,
           (long long)l->microbatches, l->microbatches == 1 ? "" : "es", (long long)l->microbatch,
           backend_of(&plan->target)->device->rank_text(&plan->target), plan->costs, plan_device_text(plan));
-  print_form(plan, out);
+  print_form(g, plan, out);
   int parts = plan_parts(plan);
   const char **cell = alloc((size_t)(parts + 1) * COLUMNS * sizeof *cell);
   memcpy(cell, heads, sizeof heads);

@@ -19,6 +19,7 @@ typedef struct Generator {
   bool drains;       /* at every batch */
   Staleness staleness;
   bool replicas;   /* stages may have several ranks */
+  bool tensor;     /* each of them may be ranks that share its layers */
   bool chunks;     /* ranks hold several chunks */
   bool spills;     /* one rank, whose chunks come and go */
   bool split;      /* backward is in two: DO_WEIGHTS */

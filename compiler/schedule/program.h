@@ -122,6 +122,7 @@ typedef struct ScheduleTraits {
   bool replicas;     /* stages may have several ranks */
   bool chunks;       /* ranks hold several chunks */
   bool recomputes;   /* stages may recompute */
+  bool tensor;       /* ranks may share layers (tensor/tensor.h) */
   bool looks_ahead;  /* one microbatch more may be in flight between stages: Pipeline.ahead */
   bool spills;       /* one rank holds the model in as many parts as memory asks for */
   bool serial;       /* no two ranks of a pipeline are busy at once */

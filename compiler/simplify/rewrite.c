@@ -103,9 +103,8 @@ int rewrite_build(Rewrite *w, int like, const Op *op, const int *in, int n_in, c
 
 int rewrite_insert(Rewrite *w, int like, const Op *op, const int *in, int n_in, const Attr *attr) {
   const Node *n = &w->from->nodes.at[like];
-  int made = is_forward(w->from, like)
-                 ? graph_node(w->to, op, in, n_in, attr, n->scope, n->span)
-                 : graph_backward_node(w->to, op, in, n_in, attr, serving(w, n->serves));
+  int made = is_forward(w->from, like) ? graph_node(w->to, op, in, n_in, attr, n->scope, n->span)
+                                       : graph_backward_node(w->to, op, in, n_in, attr, serving(w, n->serves));
   return built(w, made, w->run[like], op);
 }
 

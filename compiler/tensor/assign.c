@@ -200,8 +200,8 @@ static void finish_way(Search *s, const Step *step, int way, State x) {
   const Way *w = &step->ways.at[way];
   x.seconds += w->seconds;
   for (int k = 0; k < n->n_in + n->n_out; k++) {
-    double seconds = k < n->n_in ? reading_seconds(s, n->in[k], w->at[k])
-                                 : making_seconds(s, n->out[k - n->n_in], w->at[k]);
+    double seconds =
+        k < n->n_in ? reading_seconds(s, n->in[k], w->at[k]) : making_seconds(s, n->out[k - n->n_in], w->at[k]);
     if (seconds < 0)
       return;
     x.seconds += seconds;

@@ -21,10 +21,8 @@ typedef struct Writing {
 
 static int part_of_axis(const Writing *x, int node, const Op *op, int value, Layout split) {
   int rank = x->w->to->values.at[value].shape.rank;
-  Attr attr[MAX_ATTR] = {{.number = split.axis},
-                         {.number = (double)split.blocks},
-                         {.number = x->d->ranks},
-                         {.number = rank}};
+  Attr attr[MAX_ATTR] = {
+      {.number = split.axis}, {.number = (double)split.blocks}, {.number = x->d->ranks}, {.number = rank}};
   return rewrite_insert(x->w, node, op, &value, 1, attr);
 }
 
@@ -130,6 +128,14 @@ static void divide_params(const Writing *x) {
   }
 }
 
+static double matmul_flops(const Graph *g) {
+  double flops = 0;
+  for (int i = 0; i < g->nodes.n; i++)
+    if (g->nodes.at[i].op->cost)
+      flops += g->nodes.at[i].op->cost(g, i).matmul_flops;
+  return flops;
+}
+
 void tensor_by(Division *d) {
   Assignment a = assign(d);
   Writing x = {.d = d, .a = &a, .w = rewrite_begin(d->g)};
@@ -137,6 +143,7 @@ void tensor_by(Division *d) {
   for (int i = 0; i < d->g->nodes.n; i++)
     write_node(&x, i);
   x.w->to->shards = d->ranks;
+  x.w->to->whole_flops = matmul_flops(d->g);
   rewrite_finish(x.w);
 }
 

@@ -17,7 +17,7 @@ typedef struct Division {
   int64_t blocks[MOST_BLOCKS]; /* that an axis may be seen as */
   bool *fixed;                 /* by value: it must be whole: an input, a figure */
   bool *param;                 /* by value */
-  double (*any_cost)(void);    /* every cost is what this returns, so that tests come to all ways; NULL: it is not */
+  double (*any_cost)(void); /* every cost is what this returns, so that tests come to all ways; NULL: it is not */
 } Division;
 
 void tensor_by(Division *d); /* tensor() */

@@ -103,7 +103,8 @@ static int next_value(Graph *g, const Ints *values, int number) {
   case 2: return attended(g, x, number);
   case 3: return alike ? apply_2(g, &op_add, x, y) : apply_1(g, &op_sigmoid, x);
   case 4: return alike ? apply_2(g, &op_mul, x, y) : apply_1(g, &op_square, x);
-  case 5: return apply_2(g, &op_sub, x, apply_2(g, &op_div, apply_1(g, &op_sum, x), graph_constant(g, 7, 0, NO_SPAN)));
+  case 5:
+    return apply_2(g, &op_sub, x, apply_2(g, &op_div, apply_1(g, &op_sum, x), graph_constant(g, 7, 0, NO_SPAN)));
   case 6: return apply_2(g, &op_sub, x, apply_1(g, &op_max, x));
   case 7: return apply_2(g, &op_add, x, new_param(g, internf("b%d", number), SHAPE(s->dim[1])));
   case 8: return rearranged(g, x);

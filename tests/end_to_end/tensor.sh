@@ -1,0 +1,154 @@
+# Ranks that share layers train as one rank does, but for how sums round; and where stages, cuts, replicas' schedules and
+# files are concerned, to the bit:  tensor.sh PDC CASE
+pdc=$1
+. "$(dirname "$0")/common.sh"
+level=-O0 more_flags=-Wall,-Wextra,-Werror
+
+# bytes FILE N SHAPE MODULUS: an .npy of N numbers below MODULUS.
+bytes() {
+  python3 - "$@" <<'PY'
+import struct, sys
+path, n, shape, modulus = sys.argv[1], int(sys.argv[2]), sys.argv[3], int(sys.argv[4])
+head = "{'descr': '|u1', 'fortran_order': False, 'shape': (%s), }" % shape
+head += " " * (63 - (10 + len(head)) % 64) + "\n"
+data = bytes(i * i % 8191 * 7 % modulus for i in range(n))
+open(path, "wb").write(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(head)) + head.encode() + data)
+PY
+}
+
+# near A B: losses of two logs are within 1e-5 of each other, weights within 1e-4 of a tensor's largest.
+near() {
+  python3 - "$1" "$2" <<'PY' || complain "$2: not what $1 is"
+import array, json, struct, sys
+
+def weights(path):
+    raw = open(path + ".safetensors", "rb").read()
+    n = struct.unpack("<Q", raw[:8])[0]
+    tensors = json.loads(raw[8 : 8 + n])
+    tensors.pop("__metadata__", None)
+    take = lambda t: array.array("f", raw[8 + n + t["data_offsets"][0] : 8 + n + t["data_offsets"][1]])
+    return {k: (t["shape"], take(t)) for k, t in tensors.items()}
+
+def losses(path):
+    return [x["loss"] for x in map(json.loads, open(path + ".jsonl")) if "loss" in x]
+
+a, b = losses(sys.argv[1]), losses(sys.argv[2])
+assert len(a) == len(b) == 20, (len(a), len(b))
+assert a[0] != a[-1], "nothing was learned"
+worst = max(abs(x - y) / abs(x) for x, y in zip(a, b))
+assert worst < 1e-5, "losses differ by %g" % worst
+a, b = weights(sys.argv[1]), weights(sys.argv[2])
+assert a.keys() == b.keys() and all(a[k][0] == b[k][0] for k in a), "other tensors"
+for k in a:
+    most = max(max(map(abs, a[k][1])), 0.01)  # biases of keys have no gradient, but for rounding
+    worst = max(abs(x - y) for x, y in zip(a[k][1], b[k][1])) / most
+    assert worst < 1e-4, "%s differs by %g" % (k, worst)
+PY
+}
+
+# trained RANKS DIR OPTIONS...: twenty updates; leaves DIR.jsonl, DIR.figures and DIR.safetensors.
+trained() {
+  n=$1 dir=$2
+  shift 2
+  launch "$n" "$dir" --data $data --steps 20 --seed 5 --log "$dir.jsonl" --save "$dir.safetensors" "$@" ||
+    { complain "$dir does not train"; return 1; }
+  figures "$dir.jsonl" >"$dir.figures"
+}
+
+# shared DEGREE OPTIONS...: builds $model for one rank and for so many that share its layers, and compares them.
+shared() {
+  degree=$1
+  shift
+  $model whole --stages 1 "$@" && trained 1 whole || return
+  $model shared$degree --stages 1 --tensor "$degree" "$@" && trained "$degree" shared$degree && near whole shared$degree
+}
+
+# A rule that does not make steps of the learning rate's size out of gradients that are nothing but rounding.
+sgd="optimizer=sgd(lr = 0.1, momentum = 0.9)"
+
+bert() {
+  name=$1
+  shift
+  build "$name" -D n_layer=1 -D n_head=2 -D width=32 -D n_ctx=16 -D vocab_size=128 -D max_positions=16 -D cls=1 \
+    -D sep=2 -D mask=3 -D batch=8 -D "$sgd" "$@" "$top/models/bert.pdm"
+}
+
+vgg() {
+  name=$1
+  shift
+  build "$name" -D size=32 -D width=4 -D hidden=64 -D classes=10 -D batch=8 -D "optimizer=sgd(lr = 0.01)" "$@" \
+    "$top/models/vgg16.pdm"
+}
+
+gpt() {
+  name=$1
+  shift
+  tiny_gpt "$name" -D n_embd=64 -D n_head=4 "$@"
+}
+
+data=train.txt model=gpt
+case $2 in
+gpt)
+  shared 2 --schedule flush --microbatch 2 -D "$sgd"
+  shared 4 --schedule sequential --microbatch 4 -D "$sgd"
+  grep -q 'pd_all_reduce(' shared2/stage0.c || complain "nothing is added up in the programs"
+  ;;
+llama)
+  model=tiny_llama
+  shared 2 --schedule flush --microbatch 2
+  ;;
+bert)
+  model=bert data="words=words.npy is_random=relation.npy"
+  bytes words.npy 384 24,16 128 && bytes relation.npy 24 24,1 2
+  shared 2 --schedule flush
+  ;;
+vgg)
+  model=vgg data="image=image.npy label=label.npy"
+  bytes image.npy 73728 24,3,32,32 256 && bytes label.npy 24 24,1 10
+  shared 2 --schedule flush
+  ;;
+bits) # of stages, cuts, recomputation, schedules that read the same weights
+  tiny="--tensor 2 --microbatch 2"
+  gpt one --stages 1 --schedule flush $tiny && trained 2 one --validation validation.txt --validate-every 5 || exit
+  for way in "--split h[1]" "--split h[0].mlp --recompute on" "--split h[1] --schedule gpipe"; do
+    gpt two --stages 2 --schedule flush $tiny $way && trained 4 two --validation validation.txt --validate-every 5 &&
+      same one two
+  done
+  ;;
+files) # of 2 stages x 2 ranks under 2bw: resumed there to the byte, by a pipeline of whole layers nearly so
+  tiny="--stages 2 --split h[1] --schedule 2bw --microbatch 2"
+  gpt whole -D "$sgd" $tiny && gpt parts -D "$sgd" --tensor 2 $tiny && trained 2 whole && trained 4 parts || exit
+  near whole parts
+  run="--data train.txt --seed 5 --checkpoint state --checkpoint-every 10"
+  launch 4 parts $run --steps 10 || complain "no checkpoint"
+  cp -r state other
+  launch 4 parts $run --steps 20 --resume --save again.safetensors || complain "does not go on"
+  cmp parts.safetensors again.safetensors || complain "resumed, other weights"
+  launch 2 whole --data train.txt --seed 5 --checkpoint other --steps 20 --resume --save whole.safetensors ||
+    complain "layers that were shared do not go on whole"
+  near whole parts
+  launch 4 parts --steps 0 --init parts.safetensors --save same.safetensors && cmp parts.safetensors same.safetensors ||
+    complain "weights that are read and saved are others"
+  ;;
+refused)
+  refuse() { # refuse PATTERN OPTIONS...: pdc says so
+    pattern=$1
+    shift
+    "$pdc" -S -o none "$@" "$top/models/gpt_mini.pdm" >said 2>&1 && complain "$*: is not refused"
+    grep -q -e "$pattern" said || { cat said >&2; complain "$*: does not say '$pattern'"; }
+  }
+  refuse PD0514 --tensor 7
+  refuse PD0513 --tensor 65
+  refuse PD0513 --tensor 2 --schedule zb_h1
+  refuse PD0513 --tensor 2 --infer
+  refuse PD0513 --tensor 2 --shard-optimizer --replicas 2
+  refuse PD0513 --tensor 2 -n 3
+  refuse PD0513 --tensor 2 --precision bf16
+  refuse PD0513 --tensor 2 -D "optimizer=lamb()"
+  gpt parts --stages 1 --tensor 2 --schedule flush --microbatch 2 || exit
+  launch 4 parts --data train.txt --steps 1 >said 2>&1 && complain "runs on four ranks"
+  grep -q 'use .mpirun -n 2' said || { cat said >&2; complain "does not say how many ranks it needs"; }
+  refuse PD0603 --plan parts/plan.json
+  ;;
+esac
+exit $failed
