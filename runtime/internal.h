@@ -422,6 +422,8 @@ int64_t pd_generation_steps(void); /* at most */
 
 /* Whether the run evaluates and trains nothing: by its program, or --evaluate. */
 bool pd_only_evaluates(void);
+/* Leaves this time out of the evaluation's. */
+void pd_evaluation_pause(double paused);
 int64_t pd_own_evaluations(void); /* microbatches of pd_evaluation_data, this rank's */
 
 /* Whether targets have no files, and losses and metrics are left out: everything that is asked for is predicted
@@ -435,6 +437,19 @@ const char *pd_predict_path(int prediction); /* NULL: it is not asked for */
 /* Collective: the files are made, once the samples are known; written, once all ranks are done. */
 void pd_predict_start(void);
 void pd_predict_finish(void);
+
+/* ---- sharp_turn.c: a model that is trained beside others (docs/sharp.md); alone it does nothing ---- */
+
+/* At start, once pd.steps is known: returns when the model has a rank. */
+void pd_sharp_enter(void);
+void pd_sharp_in_parts(void); /* units end at pd_sharp_part_ends; else where a microbatch does */
+/* Before the last piece of a unit: whether this model is the one that has the rank after it. */
+bool pd_sharp_goes_on_after(void);
+/* Between two units: returns when the model has a rank. When it is to have one soon, read_ahead is called (NULL:
+ * nothing is). */
+void pd_sharp_part_ends(void (*read_ahead)(void));
+void pd_sharp_microbatch_ends(void);
+void pd_sharp_tell(int64_t step, bool validation, double loss); /* for the launch's last lines */
 
 /* ---- train.c --------------------------------------------------------------------------------- */
 

@@ -209,6 +209,7 @@ static void update_scalars(int64_t t, const double *mean, double norm, double lr
 void pd_log_update(int64_t t, const double *mean, double norm, double lr, double seconds) {
   const struct pd_stage *s = pd.stage;
   if (pd.rank) return;
+  pd_sharp_tell(t + 1, false, pd_model_loss(mean));
   double rate = seconds > 0 ? (double)s->batch / seconds : 0;
   line("{\"step\":%lld,\"loss\":%.9g", (long long)(t + 1), pd_model_loss(mean));
   metric_fields("", mean);
@@ -225,6 +226,7 @@ void pd_log_update(int64_t t, const double *mean, double norm, double lr, double
 
 void pd_log_validation(int64_t t, const double *mean, int64_t samples, double seconds) {
   if (pd.rank) return;
+  pd_sharp_tell(t + 1, true, pd_model_loss(mean));
   line("{\"step\":%lld,\"validation_loss\":%.9g", (long long)(t + 1), pd_model_loss(mean));
   metric_fields("validation_", mean);
   pd_tensorboard_scalar("validation_", "loss", pd_model_loss(mean));

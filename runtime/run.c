@@ -381,6 +381,7 @@ void pd_start(const struct pd_stage *stage, int argc, char **argv) {
   pd.steps = o->steps;
   pd.seed = o->seed;
   pd.emulate = o->emulate;
+  pd_sharp_enter();
   if (pd_device_start(why)) (stage->generation ? pd_generation_read : pd_data_start)(why);
   pd_agree(why);
   if (stage->generation)
