@@ -63,6 +63,7 @@ static void finish_validation(void) {
   pd_log_validation(t, means, pd_dataset_samples(pd_evaluation_data), end - started);
   pd_keep_validated(t + 1, pd_model_loss(means));
   pd_clock_pause(pd_seconds() - started);
+  pd_stop_if_rule_holds(means);
 }
 
 bool pd_evaluation_next(int64_t v) {
