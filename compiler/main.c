@@ -13,6 +13,7 @@
 #include "emit/emit.h"
 #include "format/format.h"
 #include "graph/identity.h"
+#include "layout/pad_rows.h"
 #include "layout/permutes.h"
 #include "lsp/lsp.h"
 #include "measure/measure.h"
@@ -78,6 +79,8 @@ static bool run_decode(Compilation *c) {
 
 static bool run_layout(Compilation *c) {
   move_permutes(c->graph);
+  if (!c->graph->inference)
+    pad_rows(c->graph, backend_of(&c->options.plan.target)->lowering->row_multiple);
   return true;
 }
 

@@ -550,6 +550,8 @@ bool pd_sync_folder_of(const char *path);
 void pd_remove_left(const char *folder, const char *name);
 
 char *pd_weights_at(const struct pd_parameter *p, int64_t t); /* W(t) as passes read it */
+/* Writes the zeros behind parameters (pd_parameter.padding) in all versions, at the start. */
+void pd_clear_padding(void);
 /* W(t) in f32, where it is the newest: room for it, to be filled and put in its place, the working copy with it;
  * and to be read, before the next call. */
 float *pd_fill_newest(const struct pd_parameter *p, int64_t t);

@@ -330,6 +330,7 @@ static void keep_plan(void) {
 
 static void start_weights(void) {
   const struct pd_stage *s = pd.stage;
+  pd_clear_padding();
   if (pd_options.resume && pd_resume()) return;
   if (pd_options.n_init) {
     pd_load_weights();
