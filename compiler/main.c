@@ -13,10 +13,12 @@
 #include "emit/emit.h"
 #include "format/format.h"
 #include "graph/identity.h"
+#include "layout/pad_rows.h"
 #include "layout/permutes.h"
 #include "lsp/lsp.h"
 #include "measure/measure.h"
 #include "pipedream/pipedream.h"
+#include "plan/device.h"
 #include "report/report.h"
 #include "show/show.h"
 #include "simplify/simplify.h"
@@ -78,6 +80,8 @@ static bool run_decode(Compilation *c) {
 
 static bool run_layout(Compilation *c) {
   move_permutes(c->graph);
+  if (!c->graph->inference)
+    pad_rows(c->graph, backend_of(&c->options.plan.target)->lowering->row_multiple);
   return true;
 }
 
@@ -95,6 +99,11 @@ static bool run_tensor(Compilation *c) {
   PlanRequest *request = &c->options.plan;
   if (request->tensor < 2)
     return true;
+  if (c->options.sharp) {
+    help(error_at(NO_SPAN, "PD0513", "--tensor: '--sharp' gives whole layers to each rank"),
+         "leave one of the two out");
+    return false;
+  }
   if (!tensor_suits(c->graph, request))
     return false;
   tensor(c->graph, request->tensor);
@@ -528,6 +537,18 @@ static bool show(Compilation *c) {
          (!o->dot || write_picture(o->dot, show_dot(&picture)));
 }
 
+/* One of several. */
+static bool build_model(const Options *o, ModelBuilt *built) {
+  Compilation *c = alloc(sizeof *c);
+  c->options = *o;
+  if (!run_passes(c, "build"))
+    return false;
+  *built = (ModelBuilt){c->plan->batch_seconds,
+                        c->plan->stage[0].peak_bytes + backend_of(&c->plan->target)->device->process,
+                        plan_parts(c->plan)};
+  return true;
+}
+
 static bool run_command(Compilation *c) {
   const Options *o = &c->options;
   switch (o->command) {
@@ -543,6 +564,8 @@ static bool run_command(Compilation *c) {
   case COMMAND_FORMAT: return format_files(o->files.at, o->files.n, o->check, stdout);
   case COMMAND_BUILD: break;
   }
+  if (o->sharp)
+    return sharp_build(o, build_model);
   return run_passes(c, !o->syntax_only ? "build" : o->generate ? "decode" : "elaborate");
 }
 
