@@ -13,10 +13,12 @@
 #include "emit/emit.h"
 #include "format/format.h"
 #include "graph/identity.h"
+#include "layout/pad_rows.h"
 #include "layout/permutes.h"
 #include "lsp/lsp.h"
 #include "measure/measure.h"
 #include "pipedream/pipedream.h"
+#include "plan/device.h"
 #include "report/report.h"
 #include "show/show.h"
 #include "simplify/simplify.h"
@@ -77,6 +79,8 @@ static bool run_decode(Compilation *c) {
 
 static bool run_layout(Compilation *c) {
   move_permutes(c->graph);
+  if (!c->graph->inference)
+    pad_rows(c->graph, backend_of(&c->options.plan.target)->lowering->row_multiple);
   return true;
 }
 
@@ -515,6 +519,18 @@ static bool show(Compilation *c) {
          (!o->dot || write_picture(o->dot, show_dot(&picture)));
 }
 
+/* One of several. */
+static bool build_model(const Options *o, ModelBuilt *built) {
+  Compilation *c = alloc(sizeof *c);
+  c->options = *o;
+  if (!run_passes(c, "build"))
+    return false;
+  *built = (ModelBuilt){c->plan->batch_seconds,
+                        c->plan->stage[0].peak_bytes + backend_of(&c->plan->target)->device->process,
+                        plan_parts(c->plan)};
+  return true;
+}
+
 static bool run_command(Compilation *c) {
   const Options *o = &c->options;
   switch (o->command) {
@@ -530,6 +546,8 @@ static bool run_command(Compilation *c) {
   case COMMAND_FORMAT: return format_files(o->files.at, o->files.n, o->check, stdout);
   case COMMAND_BUILD: break;
   }
+  if (o->sharp)
+    return sharp_build(o, build_model);
   return run_passes(c, !o->syntax_only ? "build" : o->generate ? "decode" : "elaborate");
 }
 

@@ -16,6 +16,8 @@ static double started;
 
 bool pd_only_evaluates(void) { return pd.stage->inference || pd_options.evaluate; }
 
+void pd_evaluation_pause(double paused) { started += paused; }
+
 static int64_t microbatches(void) { /* of all replicas */
   int64_t b = pd.stage->microbatch;
   return (pd_dataset_samples(pd_evaluation_data) + b - 1) / b;
@@ -61,6 +63,7 @@ static void finish_validation(void) {
   pd_log_validation(t, means, pd_dataset_samples(pd_evaluation_data), end - started);
   pd_keep_validated(t + 1, pd_model_loss(means));
   pd_clock_pause(pd_seconds() - started);
+  pd_stop_if_rule_holds(means);
 }
 
 bool pd_evaluation_next(int64_t v) {
@@ -76,6 +79,7 @@ bool pd_evaluation_next(int64_t v) {
     pd.training = pd.stage->inference; /* whose passes are the run's: a trace shows them */
     pd_read_averages(pd_updates.done, true);
   }
+  if (v > 1) pd_sharp_microbatch_ends();
   if (pd_number(v) <= microbatches()) return true;
   if (pd_without_targets || !pd.stage->n_figures) return false;
   know_means();

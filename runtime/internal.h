@@ -40,9 +40,10 @@ struct pd_options {
   int64_t tokens, top_k;
   double temperature, top_p;
   bool stop, window, token_numbers;
-  int64_t pad;       /* the token behind what is shorter than its input */
-  const char *spill; /* where parts are that are not in memory; NULL: not given */
-  const char *comm;  /* how messages travel: "nccl" or "mpi"; NULL: what suits the devices */
+  int64_t pad;           /* the token behind what is shorter than its input */
+  const char *stop_when; /* a rule; NULL: none */
+  const char *spill;     /* where parts are that are not in memory; NULL: not given */
+  const char *comm;      /* how messages travel: "nccl" or "mpi"; NULL: what suits the devices */
   bool check_messages;
   bool evaluate, resume, resume_or_start, resume_anyway, checkpoint_optional, checkpoint_background, quiet,
       emulate, graphs, help;
@@ -357,6 +358,15 @@ void pd_signals_ask(int peer, char *story, size_t room);
 void pd_signals_failed(void); /* tells the other ranks that this one has said why the launch ends */
 void pd_signals_mute(void);   /* another rank says it */
 
+int64_t pd_updates_begun(void); /* so many at least are to be done: a rank has begun their batches */
+
+/* ---- stop.c: --stop-when ------------------------------------------------------------------------ */
+
+bool pd_stop_check(char *why); /* false after filling `why`: it is no rule */
+/* Collective, after a validation: pd.steps becomes what is done, or begun, if the rule holds. */
+void pd_stop_if_rule_holds(const double *mean);
+bool pd_stopped_by_rule(void);
+
 /* ---- audit.c --------------------------------------------------------------------------------- */
 
 /* Nothing without --audit. Checksums of what the stage keeps from one update to the next, after so many updates; a
@@ -422,6 +432,8 @@ int64_t pd_generation_steps(void); /* at most */
 
 /* Whether the run evaluates and trains nothing: by its program, or --evaluate. */
 bool pd_only_evaluates(void);
+/* Leaves this time out of the evaluation's. */
+void pd_evaluation_pause(double paused);
 int64_t pd_own_evaluations(void); /* microbatches of pd_evaluation_data, this rank's */
 
 /* Whether targets have no files, and losses and metrics are left out: everything that is asked for is predicted
@@ -436,6 +448,19 @@ const char *pd_predict_path(int prediction); /* NULL: it is not asked for */
 void pd_predict_start(void);
 void pd_predict_finish(void);
 
+/* ---- sharp_turn.c: a model that is trained beside others (docs/sharp.md); alone it does nothing ---- */
+
+/* At start, once pd.steps is known: returns when the model has a rank. */
+void pd_sharp_enter(void);
+void pd_sharp_in_parts(void); /* units end at pd_sharp_part_ends; else where a microbatch does */
+/* Before the last piece of a unit: whether this model is the one that has the rank after it. */
+bool pd_sharp_goes_on_after(void);
+/* Between two units: returns when the model has a rank. When it is to have one soon, read_ahead is called (NULL:
+ * nothing is). */
+void pd_sharp_part_ends(void (*read_ahead)(void));
+void pd_sharp_microbatch_ends(void);
+void pd_sharp_tell(int64_t step, bool validation, double loss); /* for the launch's last lines */
+
 /* ---- train.c --------------------------------------------------------------------------------- */
 
 void pd_train_start(void);
@@ -446,6 +471,7 @@ void pd_log_known(void);      /* the lines of all updates done whose figures hav
 const char *pd_first_non_finite(int64_t k, bool evaluation);
 /* Leaves this time out of updates' times. */
 void pd_clock_pause(double paused);
+void pd_checkpoint_last(void); /* of a run that ends now, unless there is one of this update */
 
 /* ---- log.c ----------------------------------------------------------------------------------- */
 
@@ -457,6 +483,7 @@ void pd_log_evaluation(const double *mean, int64_t samples, double seconds);
 void pd_log_prediction(const struct pd_prediction *p, int64_t samples, const char *path);
 void pd_log_validation(int64_t t, const double *mean, int64_t samples, double seconds);
 double pd_model_loss(const double *mean); /* the losses' sum */
+double pd_metric_value(int figure, const double *mean);
 void pd_log_finish(const int64_t *peak_bytes, double seconds);
 /* "pd: note: ..." and, with --quiet too, "pd: warning: ...", on rank 0's stderr */
 void pd_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
@@ -523,6 +550,8 @@ bool pd_sync_folder_of(const char *path);
 void pd_remove_left(const char *folder, const char *name);
 
 char *pd_weights_at(const struct pd_parameter *p, int64_t t); /* W(t) as passes read it */
+/* Writes the zeros behind parameters (pd_parameter.padding) in all versions, at the start. */
+void pd_clear_padding(void);
 /* W(t) in f32, where it is the newest: room for it, to be filled and put in its place, the working copy with it;
  * and to be read, before the next call. */
 float *pd_fill_newest(const struct pd_parameter *p, int64_t t);

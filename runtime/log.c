@@ -135,7 +135,7 @@ double pd_model_loss(const double *mean) {
   return loss;
 }
 
-static double metric_value(int figure, const double *mean) {
+double pd_metric_value(int figure, const double *mean) {
   const struct pd_figure *f = &pd.stage->figures[figure];
   return f->of_mean ? f->of_mean(mean[figure]) : mean[figure];
 }
@@ -143,7 +143,7 @@ static double metric_value(int figure, const double *mean) {
 /* JSON knows no number that is not finite. */
 static void metric_fields(const char *prefix, const double *mean) {
   for (int i = pd.stage->n_losses; i < pd.stage->n_figures; i++) {
-    double x = metric_value(i, mean);
+    double x = pd_metric_value(i, mean);
     pd_tensorboard_scalar(prefix, pd.stage->figures[i].metric, x);
     line(",\"%s%s\":", prefix, pd.stage->figures[i].metric);
     if (isfinite(x))
@@ -158,7 +158,7 @@ static void print_figures(const double *mean, int metrics) {
   int first = pd.stage->n_losses;
   if (first) printf("loss %.4f", pd_model_loss(mean));
   for (int i = first; i < pd.stage->n_figures && i < first + metrics; i++)
-    printf("%s%s %.4f", i ? "  " : "", pd.stage->figures[i].metric, metric_value(i, mean));
+    printf("%s%s %.4f", i ? "  " : "", pd.stage->figures[i].metric, pd_metric_value(i, mean));
 }
 
 /* ---- progress -------------------------------------------------------------------------------- */
@@ -209,6 +209,7 @@ static void update_scalars(int64_t t, const double *mean, double norm, double lr
 void pd_log_update(int64_t t, const double *mean, double norm, double lr, double seconds) {
   const struct pd_stage *s = pd.stage;
   if (pd.rank) return;
+  pd_sharp_tell(t + 1, false, pd_model_loss(mean));
   double rate = seconds > 0 ? (double)s->batch / seconds : 0;
   line("{\"step\":%lld,\"loss\":%.9g", (long long)(t + 1), pd_model_loss(mean));
   metric_fields("", mean);
@@ -225,6 +226,7 @@ void pd_log_update(int64_t t, const double *mean, double norm, double lr, double
 
 void pd_log_validation(int64_t t, const double *mean, int64_t samples, double seconds) {
   if (pd.rank) return;
+  pd_sharp_tell(t + 1, true, pd_model_loss(mean));
   line("{\"step\":%lld,\"validation_loss\":%.9g", (long long)(t + 1), pd_model_loss(mean));
   metric_fields("validation_", mean);
   pd_tensorboard_scalar("validation_", "loss", pd_model_loss(mean));
@@ -270,7 +272,8 @@ void pd_log_finish(const int64_t *peak_bytes, double seconds) {
   const struct pd_stage *s = pd.stage;
   double rate = seconds_spent > 0 ? (double)(steps_spent * s->batch) / seconds_spent : 0;
   line("{\"event\":\"end\",\"steps\":%lld,\"seconds\":%.3f", (long long)pd.steps, seconds);
-  if (pd_stopped_by()) line(",\"stopped_by\":\"%s\"", pd_stopped_by_name());
+  if (pd_stopped_by() || pd_stopped_by_rule())
+    line(",\"stopped_by\":\"%s\"", pd_stopped_by() ? pd_stopped_by_name() : "--stop-when");
   if (!pd_only_evaluates()) line(",\"samples_per_s\":%.4g", rate);
   if (s->tokens_per_sample && !pd_only_evaluates())
     line(",\"tokens_per_s\":%.0f", rate * (double)s->tokens_per_sample);

@@ -94,6 +94,8 @@ static const struct option options[] = {
     {"--trace", PATH, AT(trace), 0, "FILE", "what every rank did when, as a Chrome trace", ANY_RUN},
     {"--run", PATH, AT(run), 0, "DIR", "write log.jsonl, trace.json and the plan there, for pdc report",
      OF_OTHERS},
+    {"--stop-when", TEXT, AT(stop_when), 0, "RULE",
+     "end after a validation where this holds, as \"validation_loss > best * 1.1\"", TRAINING},
     {"--spill", PATH, AT(spill), 0, "DIR",
      "keep what is not in memory in a file there, which is gone with the run", SPILLED},
     {"--comm", PATH, AT(comm), 0, "WAY",
@@ -286,6 +288,7 @@ static bool options_agree(struct pd_options *o, const struct option *training, c
   if ((o->n_init_partial || o->n_rename) && !o->n_init)
     return pd_refuse(why, "%s needs --init PATH", o->n_rename ? "--rename" : "--init-partial");
   if (o->validate_every && !o->n_validation) return pd_refuse(why, "--validate-every needs --validation PATH");
+  if (o->stop_when && !o->n_validation) return pd_refuse(why, "--stop-when needs --validation PATH");
   if ((o->checkpoint_every || o->resume) && !o->checkpoint)
     return pd_refuse(why, "%s needs --checkpoint DIR", o->resume ? "--resume" : "--checkpoint-every");
   if ((o->keep || o->checkpoint_optional || o->checkpoint_background) && !o->checkpoint)

@@ -53,12 +53,13 @@ struct pd_parameter {
   bool buffer;        /* a running average: what is summed where a gradient would be are pd_share's shares */
   float momentum;     /* of a buffer */
   int64_t elements;
-  size_t offset; /* bytes into a weights struct, and, where the stage has no masters, a moments struct; of a
+  int64_t padding; /* zeros behind them wherever it stands, which no update writes and no file holds */
+  size_t offset;   /* bytes into a weights struct, and, where the stage has no masters, a moments struct; of a
                     frozen one into the struct of those */
-  size_t state;  /* bytes into the masters and each moments struct, where the stage has masters */
-  bool bf16;     /* its working copies are bfloat16; the stage has masters then, unless it is frozen */
-  bool frozen;   /* never updated: all versions have one copy, without a master and moments */
-  int owner;     /* the first stage that holds it: contributes its square to the norm */
+  size_t state;    /* bytes into the masters and each moments struct, where the stage has masters */
+  bool bf16;       /* its working copies are bfloat16; the stage has masters then, unless it is frozen */
+  bool frozen;     /* never updated: all versions have one copy, without a master and moments */
+  int owner;       /* the first stage that holds it: contributes its square to the norm */
   int n_uses, n_readers;
   const struct pd_use *uses;
   const int *readers; /* stages that hold it, too, but pass it no gradient */

@@ -224,6 +224,7 @@ static struct same *gather_same(const struct pd_stage *s, const struct pd_option
                       .names = hash_texts(hash_texts(o->n_rename, o->rename, o->n_rename), o->init_partial,
                                           o->n_init_partial),
                       .stage = s->stage};
+  if (o->stop_when) mine.names = hash_texts(mine.names, (char *[]){(char *)o->stop_when}, 1);
   mine.flags = o->evaluate << 12 | (o->n_data > 0) | (o->n_validation > 0) << 1 | (o->n_init > 0) << 2 |
                (o->save || o->save_raw) << 3 | o->emulate << 4 | (o->peak > 0) << 5 |
                (o->checkpoint != NULL) << 6 | o->resume << 7 | (o->trace != NULL) << 8 | o->augment.flip << 9 |
@@ -297,7 +298,7 @@ static bool check_options(const struct pd_stage *s, struct pd_options *o, char *
     return pd_refuse(why, "--steps %lld of %lld samples are more than can be counted", (long long)o->steps,
                      (long long)s->batch);
   if (o->steps > 0 && !o->n_data && !o->emulate) return pd_refuse(why, "--data PATH is missing");
-  return true;
+  return pd_stop_check(why);
 }
 
 static void copy_file(const char *from, const char *to) {
@@ -329,6 +330,7 @@ static void keep_plan(void) {
 
 static void start_weights(void) {
   const struct pd_stage *s = pd.stage;
+  pd_clear_padding();
   if (pd_options.resume && pd_resume()) return;
   if (pd_options.n_init) {
     pd_load_weights();
@@ -381,6 +383,7 @@ void pd_start(const struct pd_stage *stage, int argc, char **argv) {
   pd.steps = o->steps;
   pd.seed = o->seed;
   pd.emulate = o->emulate;
+  pd_sharp_enter();
   if (pd_device_start(why)) (stage->generation ? pd_generation_read : pd_data_start)(why);
   pd_agree(why);
   if (stage->generation)

@@ -65,7 +65,7 @@ static size_t weights_offset(size_t state) {
   for (int i = 0; i < s->n_parameters; i++) {
     const struct pd_parameter *p = &s->parameters[i];
     size_t at = state_of(p);
-    if (p->frozen || state < at || state >= at + (size_t)p->elements * sizeof(float)) continue;
+    if (p->frozen || state < at || state >= at + (size_t)(p->elements + p->padding) * sizeof(float)) continue;
     return p->offset + (state - at) / (p->bf16 ? 2 : 1);
   }
   return s->weights_stride; /* the end */

@@ -152,11 +152,16 @@ void pd_signals_mute(void) {
 
 static int64_t turns_of_batch(void) { return pd_own_microbatches() * pd.stage->chunks; }
 
-/* How many updates this rank cannot do without: no receive that it has posted stays without its message. */
-static int64_t least_updates(void) {
+int64_t pd_updates_begun(void) {
   int64_t turns = turns_of_batch(), last = begun > pd_turns_posted() ? begun : pd_turns_posted();
   int64_t updates = (last + turns - 1) / turns;
-  if (updates <= pd_updates.done) updates = pd_updates.done + 1;
+  return updates > pd_updates.done ? updates : pd_updates.done;
+}
+
+/* How many updates this rank cannot do without: no receive that it has posted stays without its message. */
+static int64_t least_updates(void) {
+  int64_t updates = pd_updates_begun();
+  if (updates == pd_updates.done) updates++;
   return updates < pd.steps ? updates : pd.steps;
 }
 

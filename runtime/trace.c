@@ -84,6 +84,7 @@ bool pd_begin(enum pd_work work, int64_t k) {
     has_ended = false;
     return pd_twice_again();
   }
+  if (work == PD_FORWARD) pd_sharp_microbatch_ends();
   last_work = work;
   last_number = work == PD_UPDATE ? k + 1 : k;
   pd_twice_begin(work, k);

@@ -101,6 +101,22 @@ static bool is_validated(int64_t t) {
          (!pd_stopped_by() || (pd_options.validate_every && (t + 1) % pd_options.validate_every == 0));
 }
 
+static int64_t checkpoint_at = -1; /* the last one's updates */
+
+static void write_checkpoint(void) {
+  double now = pd_seconds();
+  pd_train_catch_up(); /* no checkpoint of a step whose gradient was not finite */
+  checkpoint_at = pd_updates.done;
+  pd_checkpoint_write(checkpoint_at);
+  double end = pd_seconds();
+  pd_trace(PD_CHECKPOINT, checkpoint_at - 1, -1, now, end);
+  pd_clock_pause(end - now);
+}
+
+void pd_checkpoint_last(void) {
+  if (pd_options.checkpoint && checkpoint_at != pd_updates.done) write_checkpoint();
+}
+
 bool pd_updated(int64_t t) {
   double now = pd_seconds();
   seconds[t % under_way] = now - clock_start;
@@ -112,13 +128,7 @@ bool pd_updated(int64_t t) {
   pd_log_known();
   pd_checkpoint_progress();
   bool asked = pd_signals_at_update(t);
-  if (pd_options.checkpoint && (asked || is_due(t, pd_options.checkpoint_every))) {
-    pd_train_catch_up(); /* no checkpoint of a step whose gradient was not finite */
-    pd_checkpoint_write(t + 1);
-    double end = pd_seconds();
-    pd_trace(PD_CHECKPOINT, t, -1, now, end);
-    pd_clock_pause(end - now);
-  }
+  if (pd_options.checkpoint && (asked || is_due(t, pd_options.checkpoint_every))) write_checkpoint();
   return is_validated(t);
 }
 

@@ -88,6 +88,18 @@ void pd_newest_filled(const struct pd_parameter *p, int64_t t, const float *w) {
   if (average && own.n) pd_round(average + own.first, (const float *)newest_at(p, t) + own.first, own.n, false);
 }
 
+void pd_clear_padding(void) {
+  const struct pd_stage *s = pd.stage;
+  for (int i = 0; i < s->n_parameters; i++) {
+    const struct pd_parameter *p = &s->parameters[i];
+    for (int v = 0; v < (p->frozen ? 1 : s->versions) && p->padding; v++) {
+      char *at = working_at(p, v, p->elements);
+      memset(pd_fill(at, p->padding, p->bf16), 0, (size_t)p->padding * sizeof(float));
+      pd_filled(at, p->padding, p->bf16);
+    }
+  }
+}
+
 float *pd_average_at(const struct pd_parameter *p) {
   const struct pd_stage *s = pd.stage;
   return s->ema > 0 && !p->frozen ? (float *)pd_state_at(s->averages, p) : NULL;

@@ -35,6 +35,11 @@ typedef enum {
 } EmitWhat;
 typedef Vec(const char *) Strings;
 
+typedef struct Model { /* one of several */
+  const char *input;
+  Strings define; /* those behind it; before the first model they are for all */
+} Model;
+
 typedef struct Options {
   Command command;
   const char
@@ -51,6 +56,8 @@ typedef struct Options {
   PlanRequest plan;
   LayersRequest layers;
   Strings define, include;
+  bool sharp; /* --sharp: one launch for all of: */
+  Vec(Model) models;
   EmitWhat emit;
   const char *dump; /* -d: letters of passes */
   const char *stop_after;
@@ -88,7 +95,7 @@ typedef struct Output {
   Placement placement;
   char **source; /* by stage */
   const char *plan_json;
-  const char *picture; /* of the model and its stages, SVG */
+  const char *picture; /* of the model and its stages, SVG; NULL: none */
   int lock;            /* while it is built: the directory, opened */
   bool made_directory; /* it was not there */
 } Output;
@@ -185,6 +192,17 @@ const char *library_path(const Options *o, const Toolchain *t);
 bool library_make(const Options *o, const Toolchain *t);
 
 const char *nvcc_path(void); /* of cuda.c; NULL where there is none */
+
+/* ---- several models (sharp.c) ------------------------------------------------------------------ */
+
+typedef struct ModelBuilt {
+  double seconds; /* of an update, predicted */
+  int64_t bytes;  /* of its process */
+  int parts;
+} ModelBuilt;
+typedef bool BuildModel(const Options *o, ModelBuilt *built); /* one; false after diagnostics */
+/* Builds all of o->models, and the program of the ranks that they take turns on; false after diagnostics. */
+bool sharp_build(const Options *o, BuildModel *build);
 
 /* ---- pages (explain.c) ------------------------------------------------------------------------ */
 

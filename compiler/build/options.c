@@ -18,6 +18,8 @@ static const Option options[] = {
      "workers (ranks) to use; of a profile of layers also 4x2: by level"},
     {"-D", "name=value", LIST, AT(define), NULL, "override a model attribute or train setting"},
     {"-I", "DIR", LIST, AT(include), NULL, "where `use` looks"},
+    {"--sharp", NULL, FLAG, AT(sharp), NULL,
+     "several models, each with the -D behind it, in one launch whose -n N ranks take the next part of any"},
     {"--infer", NULL, FLAG, AT(infer), NULL,
      "programs that run the model and do not train it: forward passes alone"},
     {"--generate", NULL, FLAG, AT(generate), NULL, "programs that continue texts or other sequences of tokens"},
@@ -89,6 +91,7 @@ enum { N_OPTIONS = sizeof options / sizeof *options };
 
 static const CommandLine commands[] = {
     {"", COMMAND_BUILD, "[options] model.pdm", "build stage programs"},
+    {"", COMMAND_BUILD, "--sharp -n N [options] models", "build one launch for several models"},
     {"plan", COMMAND_PLAN, "[options] model.pdm", "print the plan and the runners-up, build nothing"},
     {"plan", COMMAND_PLAN, "--profile FILE [options]", "plan a profile of layers, without a model"},
     {"show", COMMAND_SHOW, "[options] model.pdm", "the model's instances as a table or a picture"},
@@ -457,6 +460,20 @@ static void check_layers(const Options *o, const bool *given) {
     usage("--emit of a profile of layers is plan");
 }
 
+/* Without --sharp there is one model, and -D is for it wherever it stands. */
+static void check_models(Options *o) {
+  if (o->sharp && o->command != COMMAND_BUILD)
+    usage("--sharp builds, and does nothing else");
+  if (o->sharp && (o->emit != EMIT_NOTHING || o->stop_after || o->syntax_only || o->dry_run || o->dependencies))
+    usage("--sharp builds all of several models: leave --emit, --stop-after, -fsyntax-only, -MD and -### out");
+  if (o->sharp || !o->models.n)
+    return;
+  if (o->models.n > 1 && o->command != COMMAND_FORMAT)
+    usage("two models: '%s' and '%s' (--sharp trains several)", o->models.at[0].input, o->models.at[1].input);
+  for (int i = 0; i < o->models.n; i++)
+    add_all(&o->define, o->models.at[i].define.at, (size_t)o->models.at[i].define.n);
+}
+
 void options_read(Options *o, int argc, char **argv) {
   *o = (Options){.plan.recompute = RECOMPUTE_AUTO};
   int i = 1;
@@ -471,9 +488,10 @@ void options_read(Options *o, int argc, char **argv) {
     if (only_files || argument[0] != '-' || !argument[1]) {
       if (o->command == COMMAND_FORMAT)
         push(&o->files, argument);
-      else if (o->input)
+      else if (o->input && o->command != COMMAND_BUILD)
         usage("two models: '%s' and '%s'", o->input, argument);
       o->input = argument;
+      push(&o->models, ((Model){.input = argument}));
       continue;
     }
     if (!strcmp(argument, "--")) {
@@ -488,9 +506,13 @@ void options_read(Options *o, int argc, char **argv) {
         usage("%s needs an argument: %s", option->name, cli_argument(option));
       value = argv[++i];
     }
-    set_option(o, option, value);
+    if (option->at == AT(define) && o->models.n)
+      push(&o->models.at[o->models.n - 1].define, value);
+    else
+      set_option(o, option, value);
     given[option - options] = true;
   }
+  check_models(o);
   if (o->command == COMMAND_DOCTOR && o->input)
     usage("doctor looks at this machine, and takes no file");
   bool without = o->command == COMMAND_DOCTOR || o->command == COMMAND_LSP ||

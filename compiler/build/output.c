@@ -177,7 +177,8 @@ static Strings names_of(const Options *o, const Output *out, const Strings *made
     push(&names, program_name(i));
   }
   push(&names, "plan.json");
-  push(&names, "model.svg");
+  if (out->picture)
+    push(&names, "model.svg");
   if (!o->sources_only)
     push(&names, reuse_list);
   if (o->dependencies || made_has(made, dependencies))
@@ -239,8 +240,9 @@ static bool write_all(const Options *o, const Output *out) {
   for (int i = 0; i < out->n_stages; i++)
     if (!write_text(out, source_name(out->toolchain, i), out->source[i]))
       return false;
-  return write_text(out, "plan.json", out->plan_json) && write_text(out, "model.svg", out->picture) &&
-         write_app(out) && write_launcher(out) && (!o->dependencies || write_dependencies(o, out));
+  return write_text(out, "plan.json", out->plan_json) &&
+         (!out->picture || write_text(out, "model.svg", out->picture)) && write_app(out) && write_launcher(out) &&
+         (!o->dependencies || write_dependencies(o, out));
 }
 
 bool output_write(const Options *o, Output *out) {
@@ -301,7 +303,8 @@ static bool move_all(const Options *o, const Output *out, const Strings *made, c
         !move(out, source_name(out->toolchain, i)))
       return false;
   }
-  return move(out, "plan.json") && move(out, "model.svg") && (o->sources_only || move(out, reuse_list)) &&
+  return move(out, "plan.json") && (!out->picture || move(out, "model.svg")) &&
+         (o->sources_only || move(out, reuse_list)) &&
          (!o->dependencies || move(out, format("%s.d", out->model))) && move(out, "app") &&
          move(out, out->launcher);
 }

@@ -234,17 +234,50 @@ static void column_in_loop(Printer *p) {
     print_line(p, "if (%s >= %" PRId64 ") break;", first_column(p), p->shape->columns);
 }
 
+/* The columns that are loaded and stored side by side. */
+static int64_t whole_columns(const Printer *p) { return p->shape->columns / p->gpu->vector * p->gpu->vector; }
+
+static bool is_ragged(const Printer *p) { return whole_columns(p) < p->shape->columns; }
+
 /* What the lines for a thread's elements of a row stand in: a loop, a condition, a block; "": nothing. */
 static const char *columns_head(Printer *p) {
   const GpuLoop *m = p->gpu;
   Name j = first_column(p);
-  int64_t n = p->shape->columns;
+  int64_t n = whole_columns(p);
   if (m->vectors > 1)
     return format("#pragma unroll\n%*sfor (int m = 0; m < %d; m++)", p->indent, "", m->vectors);
   if (m->vectors == 0)
     return format("#pragma unroll %d\n%*sfor (%s %s = %s; %s < %" PRId64 "; %s += %d)", LOADS_AHEAD, p->indent, "",
                   p->dialect->integer, j, times("threadIdx.x", m->vector), j, n, j, m->x * m->vector);
-  return is_exact(p) ? "" : format("if (%s < %" PRId64 ")", j, n);
+  return is_exact(p) && !is_ragged(p) ? "" : format("if (%s < %" PRId64 ")", j, n);
+}
+
+/* The lines for a row's last elements, fewer than lie side by side: of a thread each, or of the thread behind those
+ * that have all of theirs. */
+static void last_columns_lines(Printer *p, void (*lines)(Printer *, int), int argument) {
+  const GpuLoop *m = p->gpu;
+  GpuLoop single = *m;
+  Name *vector = p->vector, j = p->index[p->shape->row_dims];
+  Text *out = p->out, body = {0};
+  int64_t n = p->shape->columns, whole = whole_columns(p);
+  const char *integer = p->dialect->integer;
+  single.vector = 1;
+  p->out = &body;
+  p->indent += 2;
+  if (m->kind == MAP_ROWS)
+    print_line(p, "const %s %s = %" PRId64 " + threadIdx.x;", integer, j, whole);
+  p->gpu = &single;
+  p->vector = alloc((size_t)(p->kernel->terms.n + p->kernel->stores.n + 1) * sizeof(Name));
+  lines(p, argument);
+  p->gpu = m;
+  p->vector = vector;
+  p->out = out;
+  p->indent -= 2;
+  if (m->kind == MAP_ROWS)
+    print_block(p, format("if (threadIdx.x < %" PRId64 ")", n - whole), &body);
+  else
+    print_block(p, format("else for (%s %s = %" PRId64 "; %s < %" PRId64 "; %s++)", integer, j, whole, j, n, j),
+                &body);
 }
 
 /* Prints the lines for all of a thread's elements of a row. */
@@ -268,6 +301,8 @@ static void columns_lines(Printer *p, void (*lines)(Printer *, int), int argumen
   p->out = out;
   if (!scope) {
     print_block(p, head, &whole);
+    if (is_ragged(p))
+      last_columns_lines(p, lines, argument);
     return;
   }
   print_line(p, "{");

@@ -109,6 +109,18 @@ static char *planned_words(const Emit *e, double forward, double backward, doubl
                 e->k->recompute ? "; the backward pass reruns the forward pass" : "");
 }
 
+/* What stands in memory behind parameters' own rows; NULL: nothing does. */
+static const char *padding_words(const Emit *e) {
+  Text words = {0};
+  for (int i = 0; i < e->k->params.n; i++) {
+    const Param *p = &e->g->params.at[e->k->params.at[i]];
+    if (p->padding)
+      text_add(&words, "%s%s has %" PRId64 " rows of zeros behind its %" PRId64, words.n ? ", " : "", p->name,
+               p->padding, p->shape.dim[0]);
+  }
+  return words.at;
+}
+
 void print_header(Emit *e) {
   const Plan *plan = e->plan;
   const Pipeline *l = &plan->pipeline;
@@ -139,6 +151,8 @@ void print_header(Emit *e) {
                         bytes_text(e->allocation->resident_bytes), bytes_text(e->allocation->spilled_bytes)));
   header_entry(e, e->p->spills ? "Addresses" : "Memory",
                format("%s: %s", bytes_text(e->allocation->bytes), sections_text(e)));
+  if (padding_words(e))
+    header_entry(e, "Padding", comment_text(padding_words(e)));
   text_add(&e->out,
            e->p->forward_only
                ? " *\n * From top to bottom: memory, fused loops, blocks, one microbatch, and in main() the "

@@ -79,7 +79,7 @@ static Names readers_of(const Emit *e, int param) {
 static bool used_once_here(const Emit *e, int param, int weight) {
   const Param *p = &e->g->params.at[param];
   int buffer = find_buffer(e, BUFFER_ACCUMULATOR, param, 0);
-  return p->uses.n == 1 && p->gradients.n == 1 && p->gradients.at[0] >= 0 && buffer >= 0 &&
+  return p->padding == 0 && p->uses.n == 1 && p->gradients.n == 1 && p->gradients.at[0] >= 0 && buffer >= 0 &&
          owner_of(e, param) == e->k->stage && !strcmp(member_path(e, buffer), member_path(e, weight));
 }
 
@@ -142,7 +142,9 @@ static void parameter_line(Emit *e, int param) {
     push(&values, intern(".stored_in_out = true"));
   if (p->buffer)
     push(&values, internf(".buffer = true, .momentum = %s", float_literal(momentum_of(e, p))));
-  push(&values, internf("%s(%s)", once ? "USED_ONCE" : p->frozen ? "FROZEN" : "HELD", member_path(e, weight)));
+  const char *held = once ? "USED_ONCE" : p->frozen ? "FROZEN" : "HELD";
+  Name own = p->padding ? internf(", %" PRId64, shape_elements(&p->shape)) : intern("");
+  push(&values, internf("%s%s(%s%s)", held, p->padding ? "_PADDED" : "", member_path(e, weight), own));
   text_list(&e->out, 3, "   ", &values, once ? "},\n" : ",\n");
   if (!once)
     sharing_fields(e, param);
@@ -160,30 +162,58 @@ static void inference_macros(Emit *e) {
   text_add(&e->out, "\n");
 }
 
-static void frozen_macro(Emit *e) {
+/* The fields of a parameter's elements, all those of a member or, padded, the first of them. */
+static const char *elements_fields(const char *all, bool padded) {
+  return padded ? format("  .elements = own, .padding = (int64_t)(%s) - (own), \\\n", all)
+                : format("  .elements = %s, \\\n", all);
+}
+
+static void frozen_macro(Emit *e, bool padded) {
   bool rounds = e->k->target.precision == PRECISION_BF16;
+  const char *all = "sizeof ((struct frozen *)0)->member / sizeof *((struct frozen *)0)->member";
   text_add(&e->out,
-           "/* A frozen one, which is this member of struct frozen. */\n"
-           "#define FROZEN(member) \\\n"
-           "  .elements = sizeof ((struct frozen *)0)->member / sizeof *((struct frozen *)0)->member, \\\n"
+           "/* A frozen one, which is this member of struct frozen%s. */\n"
+           "#define FROZEN%s \\\n"
+           "%s"
            "  .offset = offsetof(struct frozen, member), \\\n  %s.frozen = true\n",
+           padded ? ", its own elements in front of zeros" : "", padded ? "_PADDED(member, own)" : "(member)",
+           elements_fields(all, padded),
            rounds ? ".bf16 = sizeof *((struct frozen *)0)->member == sizeof(pd_bf16), " : "");
+}
+
+static void held_macro(Emit *e, bool padded) {
+  bool masters = has_masters(e);
+  text_add(&e->out,
+           "/* A parameter that is this member of struct weights%s. */\n"
+           "#define HELD%s \\\n"
+           "%s"
+           "  .offset = offsetof(struct weights, member)%s\n",
+           padded ? ", its own elements in front of zeros" : "", padded ? "_PADDED(member, own)" : "(member)",
+           elements_fields(format("sizeof ((%s *)0)->member / sizeof(float)", e->state_type), padded),
+           masters ? ", .state = offsetof(struct masters, member), \\" : "");
+  if (masters)
+    text_add(&e->out, "  .bf16 = sizeof *((struct weights *)0)->member == sizeof(pd_bf16)\n");
+}
+
+/* Whether some parameter here has zeros behind it, of those that are trained or of the frozen ones. */
+static bool some_padded(const Emit *e, bool frozen) {
+  bool some = false;
+  for (int i = 0; i < e->k->params.n; i++) {
+    const Param *p = &e->g->params.at[e->k->params.at[i]];
+    some |= p->padding > 0 && p->frozen == frozen;
+  }
+  return some;
 }
 
 /* What follows from where a parameter is. */
 static void parameter_macros(Emit *e) {
-  bool masters = has_masters(e), once = false;
+  bool once = false;
   for (int i = 0; i < e->k->params.n && !once; i++)
     once = used_once_here(e, e->k->params.at[i], find_weight(e, e->k->params.at[i]));
   if (e->allocation->section[SECTION_WEIGHTS].copies)
-    text_add(&e->out,
-             "/* A parameter that is this member of struct weights. */\n"
-             "#define HELD(member) \\\n"
-             "  .elements = sizeof ((%s *)0)->member / sizeof(float), \\\n"
-             "  .offset = offsetof(struct weights, member)%s\n",
-             e->state_type, masters ? ", .state = offsetof(struct masters, member), \\" : "");
-  if (masters)
-    text_add(&e->out, "  .bf16 = sizeof *((struct weights *)0)->member == sizeof(pd_bf16)\n");
+    held_macro(e, false);
+  if (some_padded(e, false))
+    held_macro(e, true);
   if (once)
     text_add(&e->out,
              "/* One that the model uses once, on this stage: its gradient is the same member of "
@@ -193,7 +223,9 @@ static void parameter_macros(Emit *e) {
              "  .uses = PD_LIST(struct pd_use, {.stage = STAGE, .offset = offsetof(%s, member)})\n",
              e->gradients_type);
   if (e->allocation->section[SECTION_FROZEN].copies)
-    frozen_macro(e);
+    frozen_macro(e, false);
+  if (some_padded(e, true))
+    frozen_macro(e, true);
   text_add(&e->out, "\n");
 }
 

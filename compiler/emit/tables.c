@@ -1,5 +1,6 @@
 /* What a stage program tells the runtime about itself: parameters, inputs, channels, settings. */
 #include "emit/print.h"
+#include "fuse/facts.h"
 #include "optimizers/lr_schedule.h"
 
 #include <ctype.h>
@@ -330,11 +331,28 @@ static void channel_field(Emit *e, const Channel *channel) {
 
 /* ---- the stage ------------------------------------------------------------------------------- */
 
+/* The share of a product that is the model's: it has a padded parameter as a factor, or makes its gradient. */
+static double without_padding(const Graph *g, int node) {
+  const Node *n = &g->nodes.at[node];
+  for (int i = 0; i < g->params.n; i++) {
+    const Param *p = &g->params.at[i];
+    bool touches = false;
+    for (int k = 0; k < n->n_in && p->padding; k++)
+      touches |= behind_views(g, n->in[k]) == p->value;
+    for (int k = 0; k < p->gradients.n && p->padding; k++)
+      touches |= p->gradients.at[k] >= 0 && behind_views(g, p->gradients.at[k]) == n->out[0];
+    if (touches)
+      return (double)p->shape.dim[0] / (double)(p->shape.dim[0] + p->padding);
+  }
+  return 1;
+}
+
 static double flops_per_sample(const Graph *g) {
   double flops = 0;
-  for (int i = 0; i < g->nodes.n; i++)
-    if (g->nodes.at[i].op->cost)
-      flops += g->nodes.at[i].op->cost(g, i).matmul_flops;
+  for (int i = 0; i < g->nodes.n; i++) {
+    double products = g->nodes.at[i].op->cost ? g->nodes.at[i].op->cost(g, i).matmul_flops : 0;
+    flops += products > 0 ? products * without_padding(g, i) : 0;
+  }
   return flops;
 }
 

@@ -204,6 +204,8 @@ static void put_declarations(Dump *d) {
       fprintf(d->out, " group %d", p->group);
     if (p->hidden)
       fputs(" hidden", d->out);
+    if (p->padding)
+      fprintf(d->out, " padding %lld", (long long)p->padding);
     put_ints(d, "uses", &p->uses);
     put_ints(d, "gradients", &p->gradients);
     put_span(d, p->span);

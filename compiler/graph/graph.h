@@ -68,6 +68,7 @@ typedef enum { INIT_ZEROS, INIT_ONES, INIT_CONSTANT, INIT_UNIFORM, INIT_NORMAL }
 typedef struct Param {
   Name name; /* "h.0.attn.c_attn.weight", unique */
   Shape shape;
+  int64_t padding; /* rows of zeros behind its own in memory: its value's shape has them (layout/pad_rows.h) */
   InitKind init;
   double init_value;  /* the constant, the bound of uniform(-a, a), the deviation of normal(0, s) */
   bool stored_in_out; /* files hold the transposed matrix (Hugging Face's GPT-2 linears) */
@@ -83,6 +84,13 @@ typedef struct Param {
                          Set by autodiff. -1 where a use has no gradient */
   Span span;
 } Param;
+
+/* As it stands in memory. */
+static inline Shape padded_shape(const Param *p) {
+  Shape s = p->shape;
+  s.dim[0] += p->padding;
+  return s;
+}
 
 static inline bool is_trained(const Param *p) { return !p->buffer && !p->frozen; }
 

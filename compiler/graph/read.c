@@ -257,6 +257,8 @@ static void read_param(Reader *r, Param p) {
   if (accept(r, "group"))
     p.group = read_int(r);
   p.hidden = accept(r, "hidden");
+  if (accept(r, "padding"))
+    p.padding = read_int(r);
   read_ints(r, "uses", &p.uses);
   read_ints(r, "gradients", &p.gradients);
   p.span = read_span(r);

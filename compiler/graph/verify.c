@@ -42,7 +42,9 @@ static void verify_shapes(const Graph *g, int i) {
 
 static void verify_param(const Graph *g, const Param *p) {
   ensure(p->value >= 0 && p->value < g->values.n);
-  ensure(shape_equal(&p->shape, &g->values.at[p->value].shape) && !p->shape.batched);
+  const Shape padded = padded_shape(p);
+  ensure(p->padding == 0 || (p->padding > 0 && p->shape.rank == 2));
+  ensure(shape_equal(&padded, &g->values.at[p->value].shape) && !p->shape.batched);
   ensure(p->gradients.n == 0 || p->gradients.n == p->uses.n);
   ensure((!p->frozen && !p->group) || !p->buffer);
   ensure(!p->hidden || (is_trained(p) && p->shape.rank == 2));
@@ -62,7 +64,7 @@ static void verify_param(const Graph *g, const Param *p) {
   for (int k = 0; k < p->gradients.n; k++) {
     int gradient = p->gradients.at[k];
     ensure(gradient < g->values.n);
-    ensure(gradient < 0 || shape_equal(&g->values.at[gradient].shape, &p->shape));
+    ensure(gradient < 0 || shape_equal(&g->values.at[gradient].shape, &padded));
   }
 }
 

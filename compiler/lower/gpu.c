@@ -15,8 +15,11 @@ enum {
   VECTOR_REGISTERS = 96, /* of a thread's, for elements side by side */
   THREAD_ELEMENTS = 16,  /* of a row that a thread caches at most ... */
   THREAD_REGISTERS = 64, /* ... and of all that it caches */
-  LOOP_THREADS = 512     /* for rows too long to be cached */
+  LOOP_THREADS = 512,    /* for rows too long to be cached */
+  RAGGED_COLUMNS = 512   /* of a row at least whose last elements are fewer than lie side by side */
 };
+
+static int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 /* ---- which elements lie side by side ----------------------------------------------------------- */
 
@@ -27,11 +30,19 @@ static bool place_fits(const Kernel *k, const Place *p, int vector) {
   return p->offset % vector == 0 && p->stride[k->n_dims - 1] == 1;
 }
 
+/* Whether threads may take the last elements of a row one by one: of long rows, which nothing keeps for a later phase
+ * or a later row. */
+static bool may_be_ragged(const Lowered *l) {
+  const LoopShape *s = l->shape;
+  return s->sums == 0 && (s->reduces ? s->columns > (int64_t)THREAD_ELEMENTS * WIDEST_BLOCK
+                                     : s->columns >= RAGGED_COLUMNS && l->kernel->phases == 1);
+}
+
 /* Whether threads can take this many elements of a row at once: all that they load and store lies so. What they
  * add up over rows they store once: it may lie anyhow. */
 static bool vector_fits(const Lowered *l, int vector) {
   const Kernel *k = l->kernel;
-  if (l->shape->columns % vector != 0)
+  if (l->shape->columns % vector != 0 && !may_be_ragged(l))
     return false;
   for (int i = 0; i < k->terms.n; i++) {
     const Term *t = &k->terms.at[i];
@@ -105,8 +116,6 @@ static void choose_cached(const Lowered *l, GpuLoop *m) {
 
 /* ---- the three mappings ------------------------------------------------------------------------ */
 
-static int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
 static int power_of_two(int64_t at_least, int64_t at_most) {
   int n = 1;
   while (n < at_least && n * 2 <= at_most)
@@ -138,7 +147,7 @@ static void map_columns(const LoopShape *s, GpuLoop *m) {
 /* A warp has a row where a thread then has few elements of it, else a block. */
 static void map_rows(const Lowered *l, GpuLoop *m) {
   const LoopShape *s = l->shape;
-  int64_t vectors = s->columns / m->vector;
+  int64_t vectors = divide_up(s->columns, m->vector);
   int most = THREAD_ELEMENTS, sums = count_sums(l);
   while (sums * most > THREAD_REGISTERS / 2)
     most /= 2;
@@ -202,7 +211,7 @@ static void lower_loop(const StageKernels *stage, Lowered *l) {
   else if (m->sums > 0)
     map_columns(s, m);
   else
-    m->columns = elements ? s->columns / m->vector : 1;
+    m->columns = elements ? divide_up(s->columns, m->vector) : 1;
   m->sums_in_memory = m->kind == MAP_ROWS && m->vectors == 0 && m->sums > 0;
   m->in_scratch = m->tiles > 1 || m->sums_in_memory;
   choose_cached(l, m);
@@ -234,5 +243,6 @@ static const Library library = {.matmul = pd_cuda_matmul_scratch,
 
 const Lowering gpu_lowering = {.loop = lower_loop,
                                .library = &library,
+                               .row_multiple = 128, /* of a product's tiles, and of a line of memory's elements */
                                .now_words = 1u << WORD_SAMPLE | 1u << WORD_FOLLOWING | 1u << WORD_SEED |
                                             1u << WORD_TRAINING};

@@ -67,12 +67,13 @@ typedef struct GpuLoop {
     MAP_ROWS,     /* rows are reduced: the x threads of a team have a row, or in turn the rows of a tile */
     MAP_COLUMNS   /* rows are added up: a thread has `vector` columns of each y-th row of a tile */
   } kind;
-  int vector;            /* elements of a row that are loaded and stored at once */
-  int vectors;           /* a thread's of a row, x apart; 0: any number, one after the other, and none is cached */
-  int x, y;              /* threads of a block along the columns; rows at a time, each by threads of its own */
-  int tiles;             /* of a group's rows, each a block's (or one's for each of column_blocks) */
-  int64_t rows;          /* of a tile; the last may have fewer */
-  int64_t columns;       /* ELEMENTS: threads a row */
+  int vector;      /* elements of a row that are loaded and stored at once; the last ones of a long row, where
+                            they are fewer, one by one */
+  int vectors;     /* a thread's of a row, x apart; 0: any number, one after the other, and none is cached */
+  int x, y;        /* threads of a block along the columns; rows at a time, each by threads of its own */
+  int tiles;       /* of a group's rows, each a block's (or one's for each of column_blocks) */
+  int64_t rows;    /* of a tile; the last may have fewer */
+  int64_t columns; /* ELEMENTS: threads a row */
   int64_t column_blocks; /* blocks that a row's columns are dealt to */
   int64_t blocks;        /* of the launch */
   bool *cached;          /* by term: a thread holds its elements from one phase to the next */
@@ -135,6 +136,7 @@ int64_t product(const int64_t *dim, int from, int end);
 typedef struct Lowering {
   void (*loop)(const StageKernels *stage, Lowered *k); /* fills host or gpu, and scratch_bytes */
   const Library *library;                              /* what does calls there */
+  int row_multiple; /* rows that matrices of many odd rows are padded to a multiple of (layout/pad_rows.h); 0: none */
   unsigned now_words; /* the words of an op's expression that are read with Arguments.now, 1u << Word each */
 } Lowering;
 static inline const Lowering *lowering_of(const StageKernels *k) { return backend_of(&k->target)->lowering; }

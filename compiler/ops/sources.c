@@ -3,7 +3,9 @@
 
 #include <math.h>
 
-static bool shape_param(ShapeRule *r) { return rule_result(r, r->g->params.at[rule_int(r, "index")].shape); }
+static bool shape_param(ShapeRule *r) {
+  return rule_result(r, padded_shape(&r->g->params.at[rule_int(r, "index")]));
+}
 
 const Op op_param = {
     .name = "param",

@@ -83,11 +83,12 @@ int64_t *cache_bytes(const Planner *r, const int *piece, int64_t b) {
 /* An average of the weights is read and written like a moment. */
 static int64_t moment_bytes(const Graph *g, const UpdateRule *rule, int param) {
   bool averaged = g->train.ema > 0 && !g->inference;
-  int64_t bytes = averaged ? padded_bytes(shape_elements(&g->params.at[param].shape)) : 0;
+  Shape whole = padded_shape(&g->params.at[param]);
+  int64_t bytes = averaged ? padded_bytes(shape_elements(&whole)) : 0;
   for (int i = 0; i < rule->n_moments && !g->inference; i++) {
     if (rule->moment_shape[i] && !is_trained(&g->params.at[param]))
       continue;
-    Shape shape = moment_shape(rule, i, &g->params.at[param]);
+    Shape shape = rule->moment_shape[i] ? moment_shape(rule, i, &g->params.at[param]) : whole;
     bytes += padded_bytes(shape_elements(&shape));
   }
   return bytes;
@@ -119,8 +120,9 @@ static Held held_of(const Planner *r, const UpdateRule *rule, const Rates *rates
   const Param *p = &r->g->params.at[param];
   if (p->frozen)
     return (Held){.frozen = value_bytes(r, p->value, 1)};
+  Shape whole = padded_shape(p);
   Held held = {.weights = value_bytes(r, p->value, 1),
-               .masters = padded_bytes(shape_elements(&p->shape)),
+               .masters = padded_bytes(shape_elements(&whole)),
                .moments = moment_bytes(r->g, rule, param)};
   held.update = update_seconds(r, rule, rates, param, &held);
   return held;

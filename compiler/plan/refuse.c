@@ -51,6 +51,21 @@ static Plan *draining(const Planner *r) {
   return plan_fastest(&other);
 }
 
+/* The model in parts on its one rank; NULL where that does not fit either, or nothing can come and go. */
+static Plan *spilling(const Planner *r) {
+  PlanRequest changed = *r->request;
+  bool trains = !r->g->inference && backend_of(&r->target)->device->has_threads;
+  if (!trains || r->traits.spills || r->ranks != 1 || changed.cluster)
+    return NULL;
+  changed.schedule = "spilled";
+  changed.profile = changed.plan = changed.split = NULL;
+  changed.stages = 0;
+  Planner other;
+  if (!planner_prepare(&other, r->g, r->p, &changed, NULL) || !planner_microbatches(&other))
+    return NULL;
+  return plan_fastest(&other);
+}
+
 static void find_advice(const Planner *r, Diagnostic *d) {
   PlanRequest q = *r->request;
   q.stages = r->form.n_stages;
@@ -113,6 +128,11 @@ void tell_nothing_fits(const Planner *r, const Plan *best) {
             bytes_text(r->process));
   if (least)
     help(d, "'--memory %lldKiB' is %s", (long long)memory / 1024, exact ? "the least that is enough" : "enough");
-  if (say == SAY_ADVICE)
-    find_advice(r, d);
+  if (say != SAY_ADVICE)
+    return;
+  find_advice(r, d);
+  const Plan *parts = spilling(r);
+  if (parts)
+    help(d, "'--schedule spilled --spill DIR' works, in %d parts that come and go: at most %s", plan_parts(parts),
+         bytes_text(largest_peak(parts) + r->process));
 }

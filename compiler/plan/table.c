@@ -187,6 +187,17 @@ static void print_methods(const Graph *g, FILE *out) {
   fprintf(out, "%s%s\n", matrices.n ? ", among them the matrices " : "", matrices.n ? matrices.at : "");
 }
 
+/* Which parameters have rows of zeros in memory behind their own. */
+static void print_padding(const Graph *g, FILE *out) {
+  for (int i = 0; i < g->params.n; i++) {
+    const Param *p = &g->params.at[i];
+    if (p->padding)
+      fprintf(out,
+              "padded: %s has %s rows in memory, %lld of zeros behind its own; so have rows of its products\n",
+              p->name, with_commas(p->shape.dim[0] + p->padding), (long long)p->padding);
+  }
+}
+
 const char *plan_device_text(const Plan *plan) {
   if (plan->assumed)
     return format("device assumed: %s, in one server; '--arch' or '--cluster' say otherwise", plan->device);
@@ -216,6 +227,7 @@ void plan_table(const Graph *g, const Pieces *p, const Plan *plan, FILE *out) {
     predict_tokens(plan, out);
   else
     predict_batches(g, plan, out);
+  print_padding(g, out);
   if (g->train.optimizer->others && !g->inference)
     print_methods(g, out);
   if (plan->why && *plan->why)

@@ -12,6 +12,8 @@
 EMBED(html, "page.html");
 EMBED(run_sections, "run.html");
 EMBED(plan_sections, "plan.html");
+EMBED(timelines_section, "timelines.html");
+EMBED(model_section, "model.html");
 EMBED(css, "page.css");
 EMBED(timeline, "timeline.js");
 EMBED(curves, "curves.js");
@@ -50,6 +52,21 @@ static const char *add_until(Text *t, const char *from, const char *mark) {
   return at + strlen(mark);
 }
 
+/* Sections that pages of both kinds have stand in files of their own, and a mark in their place. */
+static void add_sections(Text *t, const char *sections) {
+  const struct {
+    const char *mark, *text;
+  } both[] = {{"@model@\n", report_model_section}, {"@timelines@\n", report_timelines_section}};
+  for (size_t n; *sections; sections += n) {
+    n = strcspn(sections, "\n") + 1;
+    const char *text = NULL;
+    for (size_t i = 0; i < sizeof both / sizeof *both; i++)
+      if (!strncmp(sections, both[i].mark, n))
+        text = both[i].text;
+    text ? text_add(t, "%s", text) : text_add(t, "%.*s", (int)n, sections);
+  }
+}
+
 char *page_make(PageKind kind, const char *title, const char *data) {
   bool of_run = kind == PAGE_OF_RUN;
   Text t = {0};
@@ -60,7 +77,7 @@ char *page_make(PageKind kind, const char *title, const char *data) {
   rest = add_until(&t, rest, "@style@");
   text_add(&t, "%s", report_css);
   rest = add_until(&t, rest, "@sections@");
-  text_add(&t, "%s", of_run ? report_run_sections : report_plan_sections);
+  add_sections(&t, of_run ? report_run_sections : report_plan_sections);
   rest = add_until(&t, rest, "@data@");
   add_data(&t, data);
   rest = add_until(&t, rest, "@script@");

@@ -4,6 +4,7 @@
  * again only after all have said so. */
 #include "checksum.h"
 #include "shared.h"
+#include "sums.h"
 #include "transfer.h"
 
 #include <stdlib.h>
@@ -65,29 +66,12 @@ static void check_spread(int64_t t) {
   }
 }
 
-static void add_up(float *const *at, size_t n) {
-  enum { BLOCK = 1024 };
-  int w = pd_replicas();
-#pragma omp parallel for schedule(static)
-  for (size_t first = 0; first < n; first += BLOCK) {
-    float sum[BLOCK];
-    size_t m = n - first < BLOCK ? n - first : BLOCK;
-    memcpy(sum, at[0] + first, m * sizeof *sum);
-    for (int q = 1; q < w; q++) {
-      const float *more = at[q] + first;
-#pragma omp simd
-      for (size_t i = 0; i < m; i++) sum[i] += more[i];
-    }
-    for (int q = 0; q < w; q++) memcpy(at[q] + first, sum, m * sizeof *sum);
-  }
-}
-
 void pd_replicas_sum(int64_t t) {
   const struct pd_shard s = pd_shard(t, pd.replica);
   float **at = pd_allocate(sizeof *at * (size_t)pd_replicas());
   for (int q = 0; q < pd_replicas() && s.n; q++) at[q] = (float *)(void *)pd_shared_at(q, (char *)s.at);
   if (pd_options.check_messages) check_gathered(t);
-  add_up(at, s.n);
+  pd_add_in_order((const float *const *)at, pd_replicas(), at, pd_replicas(), s.n);
   if (pd_options.check_messages) *checksum(pd.replica, pd.replica, t) = checksum_of(pd.replica, &s);
   free(at);
   tell(&pd_reduction_of(pd.replica)->summed, t);

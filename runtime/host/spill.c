@@ -142,6 +142,7 @@ bool pd_spill_start(char *why) {
   add_between(PD_BLOCK_RETURNED);
   pd_spill_blocks = (struct pd_spill_blocks){blocks, n_blocks};
   use_small_pages();
+  pd_sharp_in_parts();
   return pd_spill_file_start(place, find_homes(), why);
 }
 
@@ -227,29 +228,43 @@ static void end(struct pd_spill_block *b, const struct pd_step *s) {
   if (pd_use_of(s, &b->block) & PD_ENDS) b->dirty = false;
 }
 
-/* Gives back what neither step uses; NULL: there is one step. */
+/* Gives back what a step does not use; NULL: everything. */
 static void release_others(const struct pd_step *s) {
   int kept = 0;
   for (int i = 0; i < n_held; i++)
-    if (pd_use_of(s, &held[i]->block) & PD_USES)
+    if (s && pd_use_of(s, &held[i]->block) & PD_USES)
       held[kept++] = held[i];
     else
       leave(held[i]);
   n_held = kept;
 }
 
+/* A part's steps are a unit: after it another model may have the rank (docs/sharp.md), and this one's blocks give way
+ * to those of the other, which are read while the unit's last step computes. */
+static bool is_last_of_unit(const struct pd_step *s, const struct pd_step *next) {
+  return s->kind != next->kind || s->part != next->part;
+}
+
+static bool goes_on = true;
+static struct pd_step after; /* the unit that ends */
+
+static void read_ahead(void) { for_blocks(&after, fetch); }
+
 static void begin_step(struct pd_step now, struct pd_step next) {
   leave_all();
   release_others(&now); /* what was expected next, where a validation has come between */
   for_blocks(&now, fetch);
   for_blocks(&now, take);
-  for_blocks(&next, fetch);
+  goes_on = !is_last_of_unit(&now, &next) || pd_sharp_goes_on_after();
+  if (goes_on) for_blocks(&next, fetch);
 }
 
 static void end_step(struct pd_step now, struct pd_step next) {
   pd_memory_sample();
   for_blocks(&now, end);
-  release_others(&next);
+  release_others(goes_on ? &next : NULL);
+  after = next;
+  if (is_last_of_unit(&now, &next)) pd_sharp_part_ends(read_ahead);
 }
 
 static struct pd_step batch_step(int64_t i) { return pd_batch_step(parts(), pd.stage->microbatches, n_groups, i); }

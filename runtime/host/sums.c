@@ -1,5 +1,6 @@
 /* What is added up between the ranks' messages, by this process's threads. */
 #include "host/spill.h"
+#include "host/sums.h"
 #include "internal.h"
 #include "transfer.h"
 
@@ -16,22 +17,28 @@ void pd_sums_start(int batches) {
 void pd_sums_finish(void) { free(tile_squares); }
 void pd_sums_begin(void) {}
 
-void pd_add_replicas(float *own, const float *others, size_t stride, size_t n) {
+void pd_add_in_order(const float *const *parts, int n_parts, float *const *sums, int n_sums, size_t n) {
   enum { BLOCK = 1024 };
-  int w = pd_replicas();
 #pragma omp parallel for schedule(static)
   for (size_t first = 0; first < n; first += BLOCK) {
     float sum[BLOCK];
     size_t m = n - first < BLOCK ? n - first : BLOCK;
-    for (int q = 0; q < w; q++) {
-      int place = q < pd.replica ? q : q - 1;
-      const float *more = (q == pd.replica ? own : others + (size_t)place * stride) + first;
-      if (!q) memcpy(sum, more, m * sizeof *sum);
+    memcpy(sum, parts[0] + first, m * sizeof *sum);
+    for (int q = 1; q < n_parts; q++) {
+      const float *more = parts[q] + first;
 #pragma omp simd
-      for (size_t i = 0; i < (q ? m : 0); i++) sum[i] += more[i];
+      for (size_t i = 0; i < m; i++) sum[i] += more[i];
     }
-    memcpy(own + first, sum, m * sizeof *sum);
+    for (int q = 0; q < n_sums; q++) memcpy(sums[q] + first, sum, m * sizeof *sum);
   }
+}
+
+void pd_add_replicas(float *own, const float *others, size_t stride, size_t n) {
+  const float **parts = pd_allocate(sizeof *parts * (size_t)pd_replicas());
+  for (int q = 0, other = 0; q < pd_replicas(); q++)
+    parts[q] = q == pd.replica ? own : others + (size_t)other++ * stride;
+  pd_add_in_order(parts, pd_replicas(), &own, 1, n);
+  free(parts);
 }
 
 /* Adds a tile of p's uses into the last one's place. */

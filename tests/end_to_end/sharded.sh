@@ -8,7 +8,7 @@ level=-O0 more_flags=-Wall,-Wextra,-Werror
 gpt() {
   name=$1
   shift
-  tiny_gpt "$name" -D n_embd=96 -D vocab_size=640 -D batch=12 "$@"
+  tiny_gpt "$name" -D n_embd=96 -D vocab_size=643 -D batch=12 "$@"
 }
 
 # shared REPLICAS OPTIONS...: builds both ways on these replicas and compares all that a training leaves.

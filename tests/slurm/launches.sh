@@ -1,6 +1,7 @@
 # srun starts what mpirun starts, with the same bits; a job that is preempted goes on when it is requeued.  launches.sh PDC
 pdc=$1
 . "$(dirname "$0")/../launch.sh"
+nodes=one processors=4
 . "$(dirname "$0")/cluster.sh"
 level=-O0
 seq -f 'line %g of a text that a small model reads' 2000 >text.txt

@@ -9,6 +9,7 @@
 #include "cut/cut.h"
 #include "elaborate/elaborate.h"
 #include "emit/print.h"
+#include "layout/pad_rows.h"
 #include "layout/permutes.h"
 #include "simplify/simplify.h"
 
@@ -18,6 +19,7 @@ static StageKernels *kernels_of(const char *path, const char *const *define, int
   diagnostics_flush();
   if (!g) exit(1);
   move_permutes(g);
+  pad_rows(g, backend_cuda.lowering->row_multiple); /* C runs the same loops */
   autodiff(g);
   simplify(g);
   Pieces p = cut(g);

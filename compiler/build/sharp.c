@@ -1,0 +1,214 @@
+/* Several models in one launch (docs/sharp.md): each is built into a folder of its own as it would be alone, for one
+ * rank; beside the folders stands the program of the ranks, which names them. */
+#include "build/build.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "plan/device.h"
+#include "sharp.h"
+
+/* ---- what cannot be combined ------------------------------------------------------------------- */
+
+static bool refuse(const char *advice, const char *what) {
+  help(error_at(NO_SPAN, "PD0711", "'--sharp' %s", what), "%s", advice);
+  return false;
+}
+
+static bool can_build(const Options *o) {
+  const PlanRequest *p = &o->plan;
+  if (o->generate || o->infer)
+    return refuse("build each model by itself",
+                  format("trains, and '--%s' does not", o->generate ? "generate" : "infer"));
+  if (!backend_of(&p->target)->device->has_threads)
+    return refuse("'--target c'",
+                  "is for processors: its ranks reach the state of every model in the machine's memory");
+  if (p->schedule && strcmp(p->schedule, "sequential") && strcmp(p->schedule, "spilled"))
+    return refuse("leave '--schedule' out, or 'sequential' or 'spilled'",
+                  format("trains each model on one rank at a time, not by '%s'", p->schedule));
+  if (p->stages > 1 || p->replicas || p->plan)
+    return refuse("'-n N' is the number of ranks that all models share",
+                  "leaves every model on one rank at a time: '--stages', '--replicas' and '--plan' say otherwise");
+  if (!p->workers)
+    return refuse("'-n 2'", "needs the number of ranks that take turns");
+  if (o->models.n < 2)
+    return refuse("pdc --sharp -n 2 a.pdm b.pdm, or pdc --sharp -n 2 a.pdm -D lr=1e-3 a.pdm -D lr=3e-3",
+                  "needs two models or more");
+  if (o->models.n > PD_SHARP_MODELS)
+    return refuse("more launches", format("takes %d models at most, not %d", PD_SHARP_MODELS, o->models.n));
+  if (p->workers > o->models.n)
+    return refuse(format("'-n %d'", o->models.n),
+                  format("has %d ranks for %d models, and a model is on one at a time", p->workers, o->models.n));
+  return true;
+}
+
+/* ---- names ------------------------------------------------------------------------------------- */
+
+/* As a folder: what is not plain becomes '_'. */
+static const char *plain(const char *text) {
+  char *name = format("%s", text);
+  for (char *c = name; *c; c++)
+    if (!strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.=+", *c))
+      *c = '_';
+  return *name == '.' || *name == '-' ? format("_%s", name) : name;
+}
+
+/* "gpt", or with what is the model's own "gpt-lr=1e-3"; of equals the second is "gpt-2". */
+static const char *name_of(const Options *o, int model, const Strings *before) {
+  const Model *m = &o->models.at[model];
+  const char *name = base_name(m->input);
+  for (int i = 0; i < m->define.n; i++)
+    name = format("%s-%s", name, m->define.at[i]);
+  name = plain(name);
+  const char *free_name = name;
+  for (int n = 2; made_has(before, free_name); n++)
+    free_name = format("%s-%d", name, n);
+  return free_name;
+}
+
+/* ---- models ------------------------------------------------------------------------------------ */
+
+/* What the model's build is asked for: the ranks share the processors, the models the memory. */
+static Options options_of(const Options *o, int model, const char *name) {
+  Options one = *o;
+  const Device *device = backend_of(&o->plan.target)->device;
+  long processors = sysconf(_SC_NPROCESSORS_ONLN);
+  one.input = o->models.at[model].input;
+  one.output = format("%s/%s", o->output, name);
+  one.define = (Strings){0};
+  add_all(&one.define, o->define.at, (size_t)o->define.n);
+  add_all(&one.define, o->models.at[model].define.at, (size_t)o->models.at[model].define.n);
+  one.plan.workers = 1;
+  if (!one.plan.schedule)
+    one.plan.schedule = o->plan.spill ? "spilled" : "sequential";
+  if (!one.plan.target.threads)
+    one.plan.target.threads = processors > o->plan.workers ? (int)(processors / o->plan.workers) : 1;
+  if (!one.plan.memory)
+    one.plan.memory = device->memory(o->models.n);
+  return one;
+}
+
+/* In a process of its own, so that nothing of one model's compilation is left when the next begins. */
+static bool build_in_process(const Options *one, BuildModel *build, ModelBuilt *built) {
+  int ends[2];
+  if (pipe(ends) != 0) {
+    error_at(NO_SPAN, "PD0606", "cannot build '%s': %s", one->input, strerror(errno));
+    return false;
+  }
+  fflush(NULL);
+  pid_t pid = fork();
+  if (pid == 0) {
+    close(ends[0]);
+    bool good = build(one, built);
+    diagnostics_flush();
+    fflush(NULL);
+    _exit(good && !error_count() && write(ends[1], built, sizeof *built) == (ssize_t)sizeof *built ? 0 : 1);
+  }
+  close(ends[1]);
+  bool good = pid > 0 && read(ends[0], built, sizeof *built) == (ssize_t)sizeof *built;
+  close(ends[0]);
+  int status = 1;
+  while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR)
+    ;
+  if (good && status == 0)
+    return true;
+  error_at(NO_SPAN, "PD0712", "'%s' cannot be built, and nothing is launched without it", one->input);
+  return false;
+}
+
+/* Models that stay in memory are all there at once; of those that come and go, one and the next on each rank. */
+static bool fit_together(const Options *o, const ModelBuilt *built) {
+  int64_t resident = 0, parts = 0, room = backend_of(&o->plan.target)->device->memory(1);
+  for (int i = 0; i < o->models.n; i++)
+    if (built[i].parts == 1)
+      resident += built[i].bytes;
+    else if (built[i].bytes > parts)
+      parts = built[i].bytes;
+  int64_t all = resident + 2 * parts * o->plan.workers;
+  if (all <= room)
+    return true;
+  Diagnostic *d =
+      error_at(NO_SPAN, "PD0713", "the %d models take %.1f GiB together, and this machine gives %.1f GiB",
+               o->models.n, (double)all / (1 << 30), (double)room / (1 << 30));
+  help(d, "fewer models, or '--spill DIR --memory SIZE': each is in memory only while it has its turn");
+  return false;
+}
+
+/* ---- the program of the ranks ------------------------------------------------------------------ */
+
+static char *program_text(const Options *o, const Strings *names, const ModelBuilt *built) {
+  Text t = {0};
+  text_add(
+      &t,
+      "/* %d models on %d rank%s, which take the next part of any. pdc wrote this; each model's own program is in\n"
+      " * the folder of its name, and trains it alone just as well. */\n"
+      "#include \"pd_sharp.h\"\n\n"
+      "enum { RANKS = %d };\n\n"
+      "static const struct pd_sharp_program models[] = {\n",
+      o->models.n, o->plan.workers, o->plan.workers == 1 ? "" : "s", o->plan.workers);
+  for (int i = 0; i < names->n; i++) {
+    const char *parts = built[i].parts > 1 ? format(", in %d parts", built[i].parts) : "";
+    text_add(&t, "    {\"%s\", \"%s/stage0\"}, /* %.4g s an update, %.1f MiB%s */\n", names->at[i], names->at[i],
+             built[i].seconds, (double)built[i].bytes / (1 << 20), parts);
+  }
+  text_add(&t, "};\n\n"
+               "int main(int argc, char **argv) {\n"
+               "  return pd_sharp_run(models, sizeof models / sizeof *models, RANKS, argc, argv);\n"
+               "}\n");
+  return t.at;
+}
+
+/* Predicted times and planned memory of the models, whose own plans are in their folders. */
+static char *plan_text(const Options *o, const Strings *names, const ModelBuilt *built) {
+  Text t = {0};
+  text_add(&t, "{\n  \"sharp\": {\n    \"ranks\": %d,\n    \"models\": [\n", o->plan.workers);
+  for (int i = 0; i < names->n; i++)
+    text_add(&t, "      {\"name\": \"%s\", \"update_seconds\": %.6g, \"parts\": %d, \"peak_bytes\": %lld}%s\n",
+             names->at[i], built[i].seconds, built[i].parts, (long long)built[i].bytes,
+             i + 1 < names->n ? "," : "");
+  text_add(&t, "    ]\n  }\n}\n");
+  return t.at;
+}
+
+static bool write_ranks(const Options *o, const Strings *names, const ModelBuilt *built) {
+  int ranks = o->plan.workers;
+  char *source[] = {program_text(o, names, built)};
+  Output out = {.directory = o->output,
+                .model = base_name(o->output),
+                .launcher = "train",
+                .toolchain = toolchain_of(o),
+                .n_stages = 1,
+                .replicas = &ranks,
+                .source = source,
+                .plan_json = plan_text(o, names, built)};
+  if (!output_write(o, &out))
+    return false;
+  if (o->sources_only || cc_stages(o, &out))
+    return output_install(o, &out);
+  output_abandon(&out);
+  return false;
+}
+
+bool sharp_build(const Options *given, BuildModel *build) {
+  Options o = *given;
+  Strings names = {0};
+  if (!can_build(&o))
+    return false;
+  if (!o.output)
+    o.output = "sharp.build";
+  if (mkdir(o.output, 0777) != 0 && errno != EEXIST) {
+    error_at(NO_SPAN, "PD0605", "cannot write '%s': %s", o.output, strerror(errno));
+    return false;
+  }
+  ModelBuilt *built = alloc((size_t)o.models.n * sizeof *built);
+  for (int i = 0; i < o.models.n; i++) {
+    push(&names, name_of(&o, i, &names));
+    Options one = options_of(&o, i, names.at[i]);
+    if (!build_in_process(&one, build, &built[i]))
+      return false;
+  }
+  return fit_together(&o, built) && write_ranks(&o, &names, built);
+}
