@@ -9,3 +9,7 @@ Names dialect_names(const Dialect *d) {
 }
 
 const Dialect *dialect_of(const StageKernels *k) { return backend_of(&k->target)->dialect; }
+
+const char *text_of_precision(const Dialect *d, Precision precision) {
+  return precision == PRECISION_BF16 && d->in_bf16 ? d->in_bf16 : "";
+}

@@ -81,6 +81,7 @@ const Dialect cuda_dialect = {
     .target = "CUDA",
     .includes =
         "#include <math.h>\n#include <stddef.h>\n\n#include \"cuda/pd_cuda.h\"\n#include \"cuda/pd_loops.h\"\n\n",
+    .in_bf16 = "#define PD_FAST /* exp and sigmoid as cuda/pd_fast.h has them */\n\n",
     .caller = "pd_graph",
     .null = "nullptr",
     .functions = cuda_functions,

@@ -65,7 +65,7 @@ static void training_constants(Emit *e) {
 }
 
 static void print_constants(Emit *e) {
-  text_add(&e->out, "%senum {\n", e->dialect->includes);
+  text_add(&e->out, "%s%senum {\n", text_of_precision(e->dialect, e->k->target.precision), e->dialect->includes);
   constant(e, "MICROBATCH", e->k->microbatch, "samples");
   if (!e->p->forward_only)
     training_constants(e);

@@ -42,6 +42,7 @@ typedef struct TimingDialect {
 typedef struct Dialect {
   const char *target; /* in the header comment; NULL: the processor at hand */
   const char *includes;
+  const char *in_bf16;          /* of programs in bf16, in front of the includes; NULL: nothing */
   bool compound_literals;       /* a struct's value as an argument is (struct x){..}; else {..} */
   const char *caller;           /* of passes, with their arguments; NULL: they are called directly */
   const char *null;             /* a pointer that a library call is given */
@@ -57,7 +58,8 @@ typedef struct Dialect {
   TimingDialect timing;
 } Dialect;
 const Dialect *dialect_of(const StageKernels *k);
-Names dialect_names(const Dialect *d); /* `functions` as a list of names */
+const char *text_of_precision(const Dialect *d, Precision precision); /* in front of the includes */
+Names dialect_names(const Dialect *d);                                /* `functions` as a list of names */
 
 /* ---- Kernels of kind LOOP: static C functions (loops.c), CUDA kernels (cuda_loops.c) ----------- */
 

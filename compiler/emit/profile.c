@@ -293,7 +293,8 @@ char *emit_profile(const ProfileTask *task) {
   TimedKernels timed = distinct_kernels(task);
   Text out = {0}, setup = {0};
   int64_t bytes = 0;
-  text_add(&out, "%senum { MICROBATCH = %" PRId64 " };\n", dialect->preamble, first->microbatch);
+  text_add(&out, "%s%senum { MICROBATCH = %" PRId64 " };\n",
+           text_of_precision(dialect_of(first), first->target.precision), dialect->preamble, first->microbatch);
   bool now = print_kernels(&out, &setup, dialect_of(first), &timed);
   for (int i = 0; i < timed.n && !dialect->in_passes; i++) {
     print_side_by_side(&out, &timed.at[i]);

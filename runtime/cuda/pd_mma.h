@@ -12,6 +12,7 @@
 #define PD_MMA_H
 
 #include "pd_cuda.h"
+#include "pd_fast.h"
 
 /* d += a b: products exact, sums in f32. */
 inline __device__ void pd_mma(float d[4], const uint32_t a[4], const uint32_t b[2]);
@@ -36,9 +37,6 @@ inline __device__ void pd_store_pair(pd_bf16 *to, uint32_t both);
 
 /* Two floats rounded to bf16, `low` in the low half. */
 inline __device__ uint32_t pd_pack_bf16(float low, float high);
-
-/* 2^x within 2^-22 of it; results below the smallest normal number become 0. */
-inline __device__ float pd_exp2_fast(float x);
 
 #ifdef __CUDACC__
 
@@ -92,12 +90,6 @@ inline __device__ uint32_t pd_pack_bf16(float low, float high) {
   uint32_t both;
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
   return both;
-}
-
-inline __device__ float pd_exp2_fast(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
 }
 
 #else /* tests/cuda/host */
@@ -230,11 +222,6 @@ inline uint32_t pd_pack_bf16(float low, float high) {
   uint32_t both;
   memcpy(&both, pair, sizeof both);
   return both;
-}
-
-inline float pd_exp2_fast(float x) {
-  float y = exp2f(x);
-  return y < 0x1p-126f ? 0.0f : y;
 }
 
 #endif

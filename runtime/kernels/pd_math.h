@@ -14,7 +14,11 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Emitted CUDA kernels call the same functions: what is computed element by element has the C target's bits. */
+/* Emitted CUDA kernels call the same functions: what is computed element by element has the C target's bits, but for exp and
+ * sigmoid where PD_FAST is defined. */
+#ifdef PD_FAST
+#include "cuda/pd_fast.h"
+#endif
 #ifdef __CUDACC__
 #define PD_MATH inline __host__ __device__
 #elif defined __cplusplus
@@ -66,6 +70,10 @@ PD_MATH float pd_exp_reduce(float x, float *r) {
   return shifted;
 }
 
+#ifdef PD_FAST
+PD_MATH float pd_exp(float x) { return pd_exp_fast(x); }
+PD_MATH float pd_sigmoid(float x) { return pd_sigmoid_fast(x); }
+#else
 PD_MATH float pd_exp(float x) {
   float r, shifted, result;
   x = x > 90.0f ? 90.0f : x;
@@ -78,6 +86,13 @@ PD_MATH float pd_exp(float x) {
   return result * pd_float((uint32_t)(n - half + 127) << 23);
 }
 
+/* 1 / (1 + exp(-x)), for negative x as exp(x) / (1 + exp(x)), which does not overflow. */
+PD_MATH float pd_sigmoid(float x) {
+  float e = pd_exp(-fabsf(x));
+  return (x < 0.0f ? e : 1.0f) / (1.0f + e);
+}
+#endif
+
 /* 2^n - 1 + 2^n (exp(r) - 1), of which half is computed, so that overflow happens in the last product only. */
 PD_MATH float pd_expm1(float x) {
   float r, shifted, y = x > 89.0f ? 89.0f : x;
@@ -86,12 +101,6 @@ PD_MATH float pd_expm1(float x) {
   float half = pd_float((pd_bits(shifted) - pd_bits(PD_ROUNDER) + 126u) << 23), core = pd_expm1_core(r);
   float result = shifted == PD_ROUNDER ? core : 2.0f * fmaf(half, core, half - 0.5f);
   return copysignf(result, x);
-}
-
-/* 1 / (1 + exp(-x)), for negative x as exp(x) / (1 + exp(x)), which does not overflow. */
-PD_MATH float pd_sigmoid(float x) {
-  float e = pd_exp(-fabsf(x));
-  return (x < 0.0f ? e : 1.0f) / (1.0f + e);
 }
 
 /* log(2^n (1 + f)) for 1 + f in [2/3, 4/3). */

@@ -9,7 +9,7 @@
 
 static int failures;
 
-static float rounded(float x) { return __bfloat162float(__float2bfloat16(x)); }
+[[maybe_unused]] static float rounded(float x) { return __bfloat162float(__float2bfloat16(x)); }
 
 /* An array on the device, of floats or bf16, behind `offset` elements, with bytes of 0xff (NaN) before and
  * behind. */
