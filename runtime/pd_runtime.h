@@ -170,6 +170,7 @@ struct pd_spilled {
   int parts;
   const struct pd_cut *cuts;                     /* by part; that of part 0 is empty */
   const struct pd_spilled_parameter *parameters; /* by parameter */
+  size_t workspace, workspace_bytes;             /* in the arena: nothing in it outlives a step */
   const char *place;                             /* the directory, where --spill names none; NULL: it must */
 };
 

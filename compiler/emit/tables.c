@@ -562,8 +562,11 @@ static void spilled_table(Emit *e) {
   cut_table(e);
   text_add(
       &e->out,
-      "static const struct pd_spilled spilled = {.parts = CHUNKS, .cuts = cuts, .parameters = spilled_parameters%s"
+      "static const struct pd_spilled spilled = {.parts = CHUNKS, .cuts = cuts, .parameters = spilled_parameters%s%s"
       "};\n\n",
+      e->allocation->section[SECTION_WORKSPACE].copies
+          ? ",\n  .workspace = offsetof(struct arena, workspace), .workspace_bytes = sizeof arena->workspace"
+          : "",
       e->plan->spill ? format(",\n  .place = %s", string_literal(e->plan->spill)) : "");
 }
 

@@ -56,7 +56,10 @@ static bool equal_plans(const Plan *a, const Plan *b) {
 
 /* With the time it would take if memory were no matter: settling it can only make it slower. */
 static void consider(Choice *c, Candidate *candidate) {
-  candidate_plan(c->r, candidate, INT64_MAX, &candidate->plan);
+  if (!candidate_plan(c->r, candidate, INT64_MAX, &candidate->plan)) {
+    candidate->refused = true; /* slower than is of use */
+    return;
+  }
   if (schedulable(c->r, candidate->plan))
     return;
   c->stalling = candidate->plan;
@@ -86,10 +89,6 @@ static Candidate *leader(Choice *c, bool unrefined) {
     }
     if (!best || best->settled)
       return best;
-    if (!best->plan) {
-      consider(c, best);
-      continue;
-    }
     best->or_not = isfinite(c->best);
     double close = close_enough(c, best);
     if (best->or_not && (c->left == 0 || seconds(best) > close * c->best)) {
@@ -97,6 +96,10 @@ static Candidate *leader(Choice *c, bool unrefined) {
       continue;
     }
     best->most = close * c->best;
+    if (!best->plan) {
+      consider(c, best);
+      continue;
+    }
     settle(c->r, best);
     c->left -= c->left > 0;
     if (best->settled)
@@ -405,11 +408,24 @@ static Plan *look_ahead(const Choice *c, Plan *plan, double *gain) {
   return *gain >= WORTH ? other.plan : plan;
 }
 
+/* Where the fastest ways that estimates allow did not fit when they were laid out. */
+static Plan *however_slow(const Planner *r) {
+  Planner any = *r;
+  Prices none = {0};
+  any.any_will_do = true;
+  any.prices = alloc_copy(&none, sizeof none); /* corrected estimates would lead elsewhere */
+  return plan_any(&any);
+}
+
 Plan *plan_choose(const Planner *r, Plan **runners_up, int n, NoPlan *none) {
   if (r->traits.spills)
     return plan_spilled(r, none);
   Choice c = choice_make(r);
   Plan *plan = fastest(&c);
+  if (!plan && r->free_replicas && c.smallest.n > 0 && (plan = however_slow(r)) != NULL) {
+    plan->why = why(&c, plan, 0);
+    return plan;
+  }
   if (!plan) {
     *none = (NoPlan){.no_microbatch = c.candidates.n == 0, .stalling = c.stalling, .miss = nearest_miss(&c)};
     return NULL;

@@ -199,7 +199,7 @@ bool chunks_plan(const Planner *r, const Candidate *c, int64_t limit, Plan **out
     return true;
   }
   n += partition_fastest(c->spans, c->copies, parts, limit / c->form->chunks, INFINITY, &start[n]);
-  partition_smallest(c->spans, c->copies, parts, &start[n++]);
+  partition_small(c->spans, c->copies, parts, &start[n++]);
   for (int i = 0; i < n; i++)
     if (make_fit(r, c, limit, &start[i]))
       take_better(r, c, &start[i], &best);

@@ -147,18 +147,6 @@ double layer_bandwidth(const PlanRequest *request) {
   return device_rates(kind, &request->target).bandwidth;
 }
 
-/* The fewest ranks whose numbers by stage have this least common multiple: one stage for each power of a prime. */
-static int64_t ranks_of_round(int64_t round) {
-  int64_t ranks = round == 1, left = round;
-  for (int64_t p = 2; left > 1; p++) {
-    int64_t power = 1;
-    while (left % p == 0)
-      left /= p, power *= p;
-    ranks += power > 1 ? power : 0;
-  }
-  return ranks;
-}
-
 typedef Vec(int64_t) Counts;
 
 /* Microbatches of a batch that are worth a look: one number, but for schedules with an update a round of the
@@ -173,7 +161,7 @@ static Counts counts_of(const Planner *r, int64_t asked) {
     push(&counts, multiple);
   else
     for (int64_t n = 1; n <= 2 * (int64_t)r->ranks; n++)
-      if (ranks_of_round(n) <= r->ranks)
+      if (round_ranks(n, 1) <= r->ranks)
         push(&counts, n);
   return counts;
 }

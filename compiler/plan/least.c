@@ -1,10 +1,16 @@
 /* The least memory a device with which a plan is found, for the message that none is: planning is tried with more and less
- * of it, until 64 KiB lie between what is enough and what is not; for large problems, where that takes long, 1 %. */
+ * of it, until 64 KiB lie between what is enough and what is not; for large problems, where that takes long, 1 %, and of
+ * stages and replicas that are open the first that fit are as good as the fastest. */
 #include "plan/planner.h"
 
 enum { STEP = 1 << 14, NEAR = 4 * STEP }; /* bytes */
 
 static int64_t to_steps(int64_t bytes) { return (bytes + STEP - 1) / STEP * STEP; }
+
+static bool is_large(const Planner *r) {
+  enum { LARGE = 2000 };
+  return (int64_t)r->ranks * r->subject.n >= LARGE;
+}
 
 static const Plan *plan_sharing(const Planner *r, int64_t memory, bool shares) {
   PlanRequest changed = *r->request;
@@ -14,6 +20,7 @@ static const Plan *plan_sharing(const Planner *r, int64_t memory, bool shares) {
   if (!planner_prepare(&other, r->g, r->p, &changed, NULL))
     return NULL;
   other.profile = r->profile;
+  other.any_will_do = is_large(r);
   return planner_microbatches(&other) ? plan_any(&other) : NULL;
 }
 
@@ -25,8 +32,8 @@ static const Plan *with_memory(const Planner *r, int64_t memory) {
 
 /* As near as what is enough and what is not shall come. */
 static int64_t nearness(const Planner *r, int64_t high) {
-  enum { LARGE = 8000, PARTS = 100 };
-  return (int64_t)r->ranks * r->subject.n < LARGE || high / PARTS < NEAR ? NEAR : high / PARTS;
+  enum { PARTS = 100 };
+  return !is_large(r) || high / PARTS < NEAR ? NEAR : high / PARTS;
 }
 
 const Plan *plan_of_least_memory(const Planner *r, const Plan *miss, int64_t *memory, bool *exact) {

@@ -51,6 +51,8 @@ static int64_t bytes(const Search *s, int stage, int first, int end, bool recomp
   return span_bytes(s->spans + s->at[stage].kind, &s->at[stage], first, end, recompute);
 }
 
+static bool is_limited(const Search *s) { return s->limit < INT64_MAX; }
+
 /* Of the stage as it would run: without recomputation where that may and does fit. False: it does not. */
 static bool share_that_fits(const Search *s, int stage, int first, int end, bool *recompute, StageShare *t) {
   const Copies *at = &s->at[stage];
@@ -123,7 +125,8 @@ static bool in_time(const Search *s, int stage, int from, int to, double slowest
   const Copies *at = &s->at[stage];
   if (least_seconds(s, stage, first, end, !at->recompute_off) > slowest)
     return false;
-  if (at->recompute_off && !too_large(s, stage, first, end, bytes(s, stage, first, end, false)))
+  if (at->recompute_off &&
+      (!is_limited(s) || !too_large(s, stage, first, end, bytes(s, stage, first, end, false))))
     return true;
   return at->recompute_on && !too_large(s, stage, first, end, bytes(s, stage, first, end, true)) &&
          least_seconds(s, stage, first, end, true) <= slowest;
@@ -155,10 +158,10 @@ static int reach_back(const Search *s, int stage, int end, double slowest) {
   return low;
 }
 
-/* Leaves out where the stages before a start, or those from it on, cannot do all that they must in time. False: none is
- * left. */
+/* Leaves out where the stages before a start, or those from it on, cannot do all that they must in time, or do not fit.
+ * False: none is left. */
 static bool narrow(Search *s, double slowest) {
-  if (!isfinite(slowest))
+  if (!isfinite(slowest) && !is_limited(s))
     return true;
   slowest *= 1 + 1e-9;
   for (int k = 0; k < s->stages; k++)
@@ -206,6 +209,8 @@ static Fit fit(const Search *s, int stage, int first, int end, double most, doub
     *t = share(s, stage, first, end, false);
     if (is_slow(t, most, late))
       return FITS_NOT;
+    if (!is_limited(s))
+      return FITS;
     int64_t off = bytes(s, stage, first, end, false);
     if (off <= s->limit)
       return FITS;
@@ -449,27 +454,47 @@ static double least_bar(Search *s, double most) {
   return low;
 }
 
+/* The largest stage from stage k on that starts at place i and ends at j, where those behind it have `behind` bytes at most. False:
+ * it is not below `most`, nor is any that ends later. */
+static bool largest_at(const Search *s, int k, int i, int j, int64_t behind, int64_t most, int64_t *largest) {
+  const Copies *at = &s->at[k];
+  int first = s->place[i], end = s->place[j];
+  bool recompute;
+  int64_t small = bytes(s, k, first, end, at->recompute_on);
+  if (span_least_bytes(s->spans + at->kind, at, first, end, small) >= most)
+    return false;
+  int64_t own = least_bytes(s, k, first, end, &recompute);
+  *largest = own > behind ? own : behind;
+  return true;
+}
+
+/* Where stage k from place i on ends, near which that of the place before does, for the least `most` bytes. */
+static int64_t least_largest_end(const Search *s, int k, int i, int near, const int64_t *after, int64_t most,
+                                 int *end) {
+  const bool last = k == s->stages - 1;
+  int64_t best = most, largest;
+  if (near > i && largest_at(s, k, i, near, last ? 0 : after[near], most, &largest) && largest < most)
+    best = largest + 1;
+  for (int j = s->from[k + 1] > i ? s->from[k + 1] : i + 1; j <= s->to[k + 1]; j++) {
+    if (!last && after[j] >= best)
+      continue;
+    if (!largest_at(s, k, i, j, last ? 0 : after[j], best, &largest))
+      break;
+    if (largest < best)
+      best = largest, *end = j;
+  }
+  return best;
+}
+
 /* The bytes of the partition whose largest stage is smallest, if they are below `most`. */
 static int64_t least_largest(const Search *s, int64_t most) {
   int64_t *best = alloc((size_t)s->places * sizeof *best), *after = alloc((size_t)s->places * sizeof *after);
   for (int k = s->stages - 1; k >= 0; k--) {
+    int near = 0;
     for (int i = s->from[k]; i <= s->to[k]; i++) {
-      best[i] = most;
-      for (int j = s->from[k + 1] > i ? s->from[k + 1] : i + 1; j <= s->to[k + 1]; j++) {
-        bool recompute;
-        int first = s->place[i], end = s->place[j];
-        const Copies *at = &s->at[k];
-        int64_t small = bytes(s, k, first, end, at->recompute_on);
-        if (span_least_bytes(s->spans + at->kind, at, first, end, small) >= best[i])
-          break;
-        int64_t b = least_bytes(s, k, first, end, &recompute);
-        if (k < s->stages - 1 && after[j] > b)
-          b = after[j];
-        if (b < best[i]) {
-          best[i] = b;
-          *end_from(s, k, i) = j;
-        }
-      }
+      int *end = end_from(s, k, i);
+      best[i] = least_largest_end(s, k, i, near, after, most, end);
+      near = best[i] < most ? *end : 0;
     }
     int64_t *swap = best;
     best = after, after = swap;
@@ -482,9 +507,12 @@ static bool any_fits(Search *s) {
   if (s->limit == INT64_MAX)
     return true;
   ArenaMark mark = arena_mark();
+  bool fits = false;
   widen(s);
-  make_tables(s, false);
-  bool fits = least_largest(s, s->limit + 1) <= s->limit;
+  if (narrow(s, INFINITY)) {
+    make_tables(s, false);
+    fits = least_largest(s, s->limit + 1) <= s->limit;
+  }
   arena_release(mark);
   return fits;
 }
@@ -552,17 +580,23 @@ bool partition_pinned(const Spans *spans, const Copies *at, int stages, const in
   return fits;
 }
 
-static int64_t search_smallest(const Spans *spans, const Copies *at, int stages, Partition *out) {
+/* At some of many cuts first, then at more of them, say how many bytes the best needs at most. */
+static int64_t search_smallest(const Spans *spans, const Copies *at, int stages, bool roughly, Partition *out) {
+  enum { FIRST = 64 };
   const int n = spans->c->n;
-  int64_t most = INT64_MAX;
-  if (n > 2 * COARSE && stages <= COARSE / 4) {
-    Search coarse = prepare(spans, at, stages, INT64_MAX, COARSE);
-    make_tables(&coarse, false);
-    most = least_largest(&coarse, most) + 1;
+  int64_t largest = INT64_MAX;
+  Search s;
+  for (int places = FIRST;; places *= FINER) {
+    const bool all = places >= n / 2, last = all || (roughly && places >= COARSE);
+    if (!all && stages > places / 4)
+      continue;
+    s = prepare(spans, at, stages, largest, all ? n : places);
+    narrow(&s, INFINITY);
+    make_tables(&s, false);
+    largest = least_largest(&s, largest < INT64_MAX ? largest + 1 : largest);
+    if (last)
+      break;
   }
-  Search s = prepare(spans, at, stages, INT64_MAX, n);
-  make_tables(&s, false);
-  int64_t largest = least_largest(&s, most);
   trace_back(&s, out);
   StageEnd behind = {0};
   for (int k = stages - 1; k >= 0; k--) {
@@ -574,11 +608,19 @@ static int64_t search_smallest(const Spans *spans, const Copies *at, int stages,
   return largest;
 }
 
-int64_t partition_smallest(const Spans *spans, const Copies *at, int stages, Partition *out) {
+static int64_t smallest(const Spans *spans, const Copies *at, int stages, bool roughly, Partition *out) {
   ensure(stages > 0 && stages <= spans->c->n);
   *out = room_for(stages);
   ArenaMark mark = arena_mark();
-  int64_t largest = search_smallest(spans, at, stages, out);
+  int64_t largest = search_smallest(spans, at, stages, roughly, out);
   arena_release(mark);
   return largest;
+}
+
+int64_t partition_smallest(const Spans *spans, const Copies *at, int stages, Partition *out) {
+  return smallest(spans, at, stages, false, out);
+}
+
+int64_t partition_small(const Spans *spans, const Copies *at, int stages, Partition *out) {
+  return smallest(spans, at, stages, true, out);
 }

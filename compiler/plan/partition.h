@@ -85,5 +85,7 @@ bool partition_pinned(const Spans *spans, const Copies *at, int stages, const in
                       Partition *out);
 /* The partition whose largest stage is smallest; returns that stage's bytes. */
 int64_t partition_smallest(const Spans *spans, const Copies *at, int stages, Partition *out);
+/* The same where it need not be the very smallest: of many cuts some hundreds that lie evenly are looked at. */
+int64_t partition_small(const Spans *spans, const Copies *at, int stages, Partition *out);
 
 #endif

@@ -36,13 +36,14 @@ typedef struct Search {
   Labels *at;  /* by place */
   Ints counts; /* of ranks that a stage may have */
   double cap;
-  bool by_stages; /* labels with other numbers of stages are kept, too */
+  bool by_stages;    /* labels with other numbers of stages are kept, too */
+  bool however_slow; /* labels are told apart by what they need alone, not by what they take */
 } Search;
 
 enum { MOST_LABELS = 128, FEW_LABELS = 24, MANY_RANKS = 32, MANY_PLACES = 320, PLACES_A_RANK = 4 };
 
 static bool beats(const Search *s, const Label *a, const Label *b) {
-  return a->at.late <= b->at.late && a->at.early <= b->at.early &&
+  return (s->however_slow || (a->at.late <= b->at.late && a->at.early <= b->at.early)) &&
          (s->w->alike ? a->ranks <= b->ranks : a->ranks == b->ranks) && a->queue <= b->queue &&
          a->replicas <= b->replicas && a->round == b->round &&
          (s->by_stages ? a->stages == b->stages : a->stages <= b->stages);
@@ -86,7 +87,7 @@ static double bound(const Search *s, const Label *l, int first) {
 }
 
 /* The stage from `first` to l->end before the label `next`; NULL: it is the last. False where so few microbatches do not
- * fill it. */
+ * fill it, or are no round of the replicas whatever stands before it. */
 static bool stage_of(const Search *s, Label *l, int first, const Label *next, StageAhead *stage) {
   const Ways *w = s->w;
   *stage = (StageAhead){.microbatches = w->microbatches,
@@ -99,6 +100,8 @@ static bool stage_of(const Search *s, Label *l, int first, const Label *next, St
   l->queue = l->replicas * stage->in_flight;
   l->stages = 1 + (next ? next->stages : 0);
   l->round = !w->traits->every_round ? 1 : common_multiple(next ? next->round : 1, l->replicas);
+  if (w->traits->every_round && l->ranks + round_ranks(w->microbatches, l->round) > w->ranks)
+    return false;
   return !w->traits->two_versions || l->queue - l->replicas <= w->microbatches;
 }
 
@@ -216,14 +219,32 @@ static int by_value(const void *a, const void *b) {
 /* What ways are worth that are found at some cuts only: moving these may make them better by so much. */
 static const double UNEVEN = 1.04;
 
+/* The value of some complete way that fits: few labels are needed to find one, or that there is none (INFINITY). */
+static double any_value(Search *s) {
+  const bool by_stages = s->by_stages;
+  s->cap = INFINITY;
+  s->however_slow = true;
+  s->by_stages = s->w->least_stages > 1 || s->w->pinned;
+  double value = run(s);
+  s->however_slow = false;
+  s->by_stages = by_stages;
+  return value;
+}
+
 /* The least value; raises the cap as far as that takes, and then so far that what is nearly as good is kept, too. */
 static double search(Search *s, double least) {
   static const double caps[] = {1.05, 1.3, 2, 8, INFINITY};
-  const double BESIDE = 1.1, most = s->w->most * (s->places - 1 < s->c->n && !s->w->pinned ? UNEVEN : 1);
-  double best = INFINITY;
-  s->cap = 0;
-  for (size_t i = 0; i < sizeof caps / sizeof *caps && !isfinite(best) && s->cap < most; i++) {
-    s->cap = fmin(least * caps[i], most);
+  enum { LATE = 2 };
+  const double BESIDE = 1.1, ROUNDING = 1 + 1e-9;
+  double best = INFINITY, most = s->w->most * (s->places - 1 < s->c->n && !s->w->pinned ? UNEVEN : 1), cap = 0;
+  for (int i = 0; i < (int)(sizeof caps / sizeof *caps) && !isfinite(best) && cap < most; i++) {
+    if (i == LATE) {
+      double any = any_value(s);
+      if (isinf(any))
+        return INFINITY;
+      most = fmin(most, any * ROUNDING);
+    }
+    s->cap = cap = fmin(least * caps[i], most);
     best = run(s);
   }
   if (isfinite(best) && s->cap < fmin(BESIDE * best, most)) {
@@ -264,7 +285,7 @@ Replications replicate(const Ways *w) {
   for (int64_t k = 1; k <= w->microbatches && k <= w->ranks; k++)
     if (w->microbatches % k == 0 && (w->may_replicate || k == 1))
       push(&s.counts, (int)k);
-  double best = search(&s, span_compute(s.fastest, 0, c->n) / w->ranks);
+  double best = w->any ? any_value(&s) : search(&s, span_compute(s.fastest, 0, c->n) / w->ranks);
   Replications out = {0};
   if (!isfinite(best))
     return out;

@@ -31,6 +31,7 @@ typedef struct Ways {
   Copies (*copies)(const void *context, const StageAhead *stage);
   const void *context;
   double most; /* the value of what is worth finding, at most */
+  bool any;    /* some ways that fit will do, however slow: found much sooner */
   int most_found;
 } Ways;
 

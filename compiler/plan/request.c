@@ -511,7 +511,8 @@ bool planner_microbatches(Planner *r) {
   Divisors all = divisors(batch);
   for (int i = 0; i < all.n; i++) {
     int64_t b = all.at[i];
-    bool allowed = r->free_replicas || r->free_depth || schedule_allows(&r->form, batch / b);
+    bool allowed = r->free_replicas ? !r->traits.every_round || round_ranks(batch / b, 1) <= r->ranks
+                                    : r->free_depth || schedule_allows(&r->form, batch / b);
     if (!allowed || batch / b > MAX_MICROBATCHES || (pinned && b != pinned))
       continue;
     scheduled = true;

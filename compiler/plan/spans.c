@@ -135,6 +135,38 @@ StageShare span_share(const Spans *s, const Copies *at, int first, int end, bool
   return t;
 }
 
+/* The least early end (StageEnd) of stages that share what takes a second, if it could be divided anywhere: each begins when those
+ * behind it leave off, e(n) = min over its share x of max(x / w, fill x + e(n - 1) (1 - x)), where both are equal. */
+static double least_end(double fill, int stages, const int *replicas) {
+  double end = 1 / (double)replicas[stages - 1];
+  for (int i = stages - 2; i >= 0; i--)
+    end /= 1 + replicas[i] * (end - fill);
+  return end;
+}
+
+/* The same for the piece that takes longest: it is in one stage. */
+static double least_end_of_piece(const Spans *s, int most_replicas) {
+  double most = 0;
+  for (int i = 0; i < s->c->n; i++) {
+    double before = s->compute[i] - s->products[i];
+    double own = span_compute(s, i, i + 1) - (s->products[i + 1] - s->products[i]);
+    most = fmax(most, s->c->fill * before + own / most_replicas);
+  }
+  return most;
+}
+
+double spans_least_value(const Spans *s, int stages, const int *replicas, int chunks) {
+  const int n = s->c->n;
+  const double all = span_compute(s, 0, n), on_the_way = all - s->products[n];
+  int ranks = 0, most = 0;
+  for (int i = 0; i < stages; i++) {
+    ranks += replicas[i];
+    most = replicas[i] > most ? replicas[i] : most;
+  }
+  double way = chunks > 1 ? s->c->fill * chunks : least_end(s->c->fill, stages, replicas);
+  return fmax(fmax(all / ranks, on_the_way * way), least_end_of_piece(s, most));
+}
+
 /* ---- bytes ----------------------------------------------------------------------------------------- */
 
 /* Replicas send gradients from buffers of their own, all but the part they reduce themselves. */

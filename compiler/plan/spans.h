@@ -49,6 +49,9 @@ static inline StageEnd stage_end(const StageShare *s, StageEnd behind) {
   double late = fmax(fmax(passed, s->work) + s->finish, s->pace);
   return (StageEnd){passed + s->between, fmax(late, behind.late)};
 }
+/* A value (partition.h) that no partition into stages with these replicas undercuts, wherever it is cut; of ranks that hold
+ * several chunks each no way to deal them. s: of the fastest kind of device. */
+double spans_least_value(const Spans *s, int stages, const int *replicas, int chunks);
 /* Seconds of a microbatch's way through the stage, there and back. */
 double span_passage(const Spans *s, const Wiring *at, int first, int end, bool recompute);
 /* Seconds of receiving the activations that cross the cut before piece `first`, and of taking the gradients that come

@@ -21,18 +21,31 @@ static void add_ahead(const Planner *r, Candidates *candidates, const Pipeline *
     push(candidates, candidate_of(r, ahead, at, b, spans, r->request->recompute, r->pinned, bound));
 }
 
+/* Other cuts to start from: chunks.c. Those where memory is no matter are the same for all. */
+static void add_chunks(const Planner *r, Candidates *candidates, const Candidate *first) {
+  Candidate other = candidate_of(r, first->form, &first->placement, first->microbatch, first->spans, RECOMPUTE_OFF,
+                                 r->pinned, first->bound);
+  other.balanced = first->balanced;
+  if (r->request->recompute == RECOMPUTE_AUTO)
+    push(candidates, other);
+  other = *first;
+  other.tight = true;
+  if (!r->pinned)
+    push(candidates, other);
+}
+
 bool add_form(const Planner *r, Candidates *candidates, const Pipeline *form, const Placement *at, int64_t b,
               const Spans *spans, double bound) {
   if (!schedule_allows(form, r->subject.batch / b))
     return false;
-  push(candidates, candidate_of(r, form, at, b, spans, r->request->recompute, r->pinned, bound));
-  if (form->chunks > 1 && r->request->recompute == RECOMPUTE_AUTO) /* leads to other cuts: chunks.c */
-    push(candidates, candidate_of(r, form, at, b, spans, RECOMPUTE_OFF, r->pinned, bound));
-  if (form->chunks > 1 && !r->pinned) {
-    push(candidates, candidate_of(r, form, at, b, spans, r->request->recompute, NULL, bound));
-    candidates->at[candidates->n - 1].tight = true;
-  }
-  add_ahead(r, candidates, form, at, b, spans, bound);
+  Candidate first = candidate_of(r, form, at, b, spans, r->request->recompute, r->pinned, bound);
+  const Spans *fastest = spans + r->n_kinds - 1;
+  double value = spans_least_value(fastest, form->n_stages, form->replicas, form->chunks);
+  first.bound = fmax(bound, value * candidate_turns(r, &first));
+  push(candidates, first);
+  if (form->chunks > 1)
+    add_chunks(r, candidates, &first);
+  add_ahead(r, candidates, form, at, b, spans, first.bound);
   return true;
 }
 
@@ -143,6 +156,7 @@ static Ways ways_at(const Laid *laid, int64_t b, const Spans *spans) {
                 .ahead = r->request->ahead ? r->request->ahead : 1,
                 .limit = r->limit,
                 .most = INFINITY,
+                .any = r->any_will_do,
                 .copies = copies_at,
                 .context = laid,
                 .most_found = MOST_FORMS};

@@ -132,6 +132,9 @@ typedef struct ScheduleTraits {
 ScheduleTraits schedule_traits(const char *name); /* of a known one */
 const char *schedule_period(const char *name);    /* what M microbatches make: "an update", "a batch" */
 int64_t common_multiple(int64_t a, int64_t b);    /* the least: of replicas, a round of them */
+/* The fewest ranks of further stages that make `round` the least common multiple of all stages' replicas, where it is `done`
+ * of those that are there; 0: none are needed. `done` divides `round`. */
+int64_t round_ranks(int64_t round, int64_t done);
 /* Turns in flight of a stage with `replicas` ranks before one with `next` ranks that have `queue` microbatches in
  * flight together; next 0: it is the last. Not of schedules with chunks. */
 int64_t stage_in_flight(const ScheduleTraits *traits, int replicas, int ahead, int next, int64_t queue,

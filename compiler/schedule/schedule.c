@@ -105,6 +105,19 @@ int64_t common_multiple(int64_t a, int64_t b) {
   return a / x * b;
 }
 
+/* One stage for each power of a prime: of numbers that have no factor in common the sum is less than the product. */
+int64_t round_ranks(int64_t round, int64_t done) {
+  int64_t ranks = 0, left = round;
+  for (int64_t p = 2; left > 1; p++) {
+    int64_t power = 1;
+    p = p > left / p ? left : p; /* the rest is a prime */
+    while (left % p == 0)
+      left /= p, power *= p;
+    ranks += done % power ? power : 0;
+  }
+  return ranks;
+}
+
 /* Under a delay of one update batch t + 2 needs W(t + 1): its first turn runs forward n - 1 turns before batch
  * t + 1 has gone backward, and update t comes after batch t has: M / w >= n - 1 (Narayanan et al. 2021,
  * section 3.1, for w = 1). */

@@ -245,6 +245,13 @@ static bool is_last_of_unit(const struct pd_step *s, const struct pd_step *next)
   return s->kind != next->kind || s->part != next->part;
 }
 
+/* What passes work in, whole pages: a model that waits for its turn needs none of it. */
+static void give_back_workspace(void) {
+  size_t from = (pd.stage->spilled->workspace + PAGE - 1) / PAGE * PAGE,
+         to = (pd.stage->spilled->workspace + pd.stage->spilled->workspace_bytes) / PAGE * PAGE;
+  if (from < to) madvise(pd.arena + from, to - from, MADV_DONTNEED);
+}
+
 static bool goes_on = true;
 static struct pd_step after; /* the unit that ends */
 
@@ -263,6 +270,7 @@ static void end_step(struct pd_step now, struct pd_step next) {
   pd_memory_sample();
   for_blocks(&now, end);
   release_others(goes_on ? &next : NULL);
+  if (!goes_on) give_back_workspace();
   after = next;
   if (is_last_of_unit(&now, &next)) pd_sharp_part_ends(read_ahead);
 }
