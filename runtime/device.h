@@ -54,6 +54,17 @@ enum { PD_FETCHES = 64 };
 const float *pd_fetch(const float *from, int64_t n);
 bool pd_fetched(const float *fetch);
 
+/* ---- what is slower than it was meant to be -------------------------------------------------------- */
+
+/* A kind of such work, by the log's name for it, and how often it was met since the start. */
+enum { PD_DEVICE_COUNTS = 4 };
+struct pd_device_count {
+  const char *name;
+  int64_t n;
+};
+/* Fills `to` with all kinds that this device has, in one order; returns how many: none on processors. */
+int pd_device_counts(struct pd_device_count to[PD_DEVICE_COUNTS]);
+
 /* ---- memory.c, peak.c ------------------------------------------------------------------------------ */
 
 void pd_memory_sample(void);

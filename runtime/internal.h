@@ -499,7 +499,11 @@ void pd_log_prediction(const struct pd_prediction *p, int64_t samples, const cha
 void pd_log_validation(int64_t t, const double *mean, int64_t samples, double seconds);
 double pd_model_loss(const double *mean); /* the losses' sum */
 double pd_metric_value(int figure, const double *mean);
-void pd_log_finish(const int64_t *peak_bytes, double seconds);
+/* Of each rank: the most memory it held, in bytes, and pd_device_counts'. */
+struct pd_rank_end {
+  int64_t peak_bytes, counts[PD_DEVICE_COUNTS];
+};
+void pd_log_finish(const struct pd_rank_end *of_rank, double seconds);
 /* "pd: note: ..." and, with --quiet too, "pd: warning: ...", on rank 0's stderr */
 void pd_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void pd_warn(const char *format, ...) __attribute__((format(printf, 1, 2)));

@@ -267,7 +267,21 @@ void pd_log_evaluation(const double *mean, int64_t samples, double seconds) {
   fflush(stdout);
 }
 
-void pd_log_finish(const int64_t *peak_bytes, double seconds) {
+static void line_ends(const struct pd_rank_end *of_rank) {
+  struct pd_device_count counts[PD_DEVICE_COUNTS];
+  int n = pd_device_counts(counts);
+  line(",\"peak_bytes\":[");
+  for (int r = 0; r < pd.ranks; r++) line("%s%lld", r ? "," : "", (long long)of_rank[r].peak_bytes);
+  line("]");
+  line_planned();
+  for (int i = 0; i < n; i++) {
+    line(",\"%s\":[", counts[i].name);
+    for (int r = 0; r < pd.ranks; r++) line("%s%lld", r ? "," : "", (long long)of_rank[r].counts[i]);
+    line("]");
+  }
+}
+
+void pd_log_finish(const struct pd_rank_end *of_rank, double seconds) {
   if (pd.self) return;
   const struct pd_stage *s = pd.stage;
   double rate = seconds_spent > 0 ? (double)(steps_spent * s->batch) / seconds_spent : 0;
@@ -278,8 +292,7 @@ void pd_log_finish(const int64_t *peak_bytes, double seconds) {
   if (s->tokens_per_sample && !pd_only_evaluates())
     line(",\"tokens_per_s\":%.0f", rate * (double)s->tokens_per_sample);
   if (peak > 0) line(",\"mfu\":%.4g", rate * s->flops_per_sample / peak);
-  line_array("peak_bytes", peak_bytes);
-  line_planned();
+  line_ends(of_rank);
   line("}\n");
   if (log_file && fclose(log_file)) pd_fail("cannot write log '%s': %s", pd_options.log, strerror(errno));
   pd_tensorboard_finish();
@@ -287,7 +300,7 @@ void pd_log_finish(const int64_t *peak_bytes, double seconds) {
   if (!pd_only_evaluates()) printf("%lld updates in ", (long long)(pd.steps - pd.first_step));
   printf("%.1f s; memory, measured of planned:", seconds);
   for (int r = 0; r < pd.ranks; r++)
-    printf(" %.1f of %.1f MiB%s", (double)peak_bytes[r] / (1 << 20), (double)planned_peak(r) / (1 << 20),
+    printf(" %.1f of %.1f MiB%s", (double)of_rank[r].peak_bytes / (1 << 20), (double)planned_peak(r) / (1 << 20),
            r + 1 < pd.ranks ? "," : "\n");
   fflush(stdout);
 }

@@ -439,6 +439,13 @@ static int say_how_it_ends(void) {
   return pd_options.checkpoint ? TRY_AGAIN : SIGNALLED + pd_stopped_by();
 }
 
+static struct pd_rank_end rank_end(void) {
+  struct pd_rank_end end = {.peak_bytes = pd_memory_peak()};
+  struct pd_device_count counts[PD_DEVICE_COUNTS];
+  for (int i = 0, n = pd_device_counts(counts); i < n; i++) end.counts[i] = counts[i].n;
+  return end;
+}
+
 int pd_finish(void) {
   double seconds = pd_seconds() - started;
   pd_train_catch_up();
@@ -448,9 +455,9 @@ int pd_finish(void) {
   pd_predict_finish();
   save_weights();
   pd_memory_sample();
-  int64_t mine = pd_memory_peak(), *all = pd_allocate(sizeof *all * (size_t)pd.ranks);
+  struct pd_rank_end mine = rank_end(), *all = pd_allocate(sizeof *all * (size_t)pd.ranks);
   MPI_Request request;
-  MPI_Iallgather(&mine, 1, MPI_INT64_T, all, 1, MPI_INT64_T, pd_comm_control, &request);
+  MPI_Iallgather(&mine, sizeof mine, MPI_BYTE, all, sizeof mine, MPI_BYTE, pd_comm_control, &request);
   pd_wait(1, &request, "all ranks to finish", -1, NULL, -1);
   pd_signals_finish();
   pd_log_finish(all, seconds);

@@ -21,7 +21,7 @@ struct Choice {
   cudnnMathType_t math;
 };
 struct Plan { /* of cuDNN, for operands of one type */
-  bool made;
+  bool made, counted;
   cudnnTensorDescriptor_t x, y;
   cudnnFilterDescriptor_t w;
   cudnnConvolutionDescriptor_t convolution;
@@ -159,16 +159,32 @@ static Plan *plan_for(const struct pd_convolution *c, pd_type x, pd_type y, pd_t
   return p;
 }
 
+/* Once for each call in the program and type: cuDNN lists nothing that is deterministic and fits, or refuses it all. */
+static void count_columns(const struct pd_convolution_shape &s, Plan *p) {
+  if (p->counted) return;
+  p->counted = true;
+  pd_counts.column_convolutions++;
+  pd_note(
+      "convolutions %lld x %lld of %lld x [%lld, %lld, %lld] to %lld channels are products of columns: cuDNN has no "
+      "algorithm for them",
+      (long long)s.kernel[0], (long long)s.kernel[1], (long long)s.batch, (long long)s.height, (long long)s.width,
+      (long long)s.in_channels, (long long)s.out_channels);
+}
+
 /* run(choice) with the first that the library does not refuse; false where it refuses all. */
 template <typename F> static bool by_library(const struct pd_convolution_shape &s, Plan *p, F run) {
   for (; p && p->chosen < p->n; p->chosen++) {
     const Choice &c = p->choices[p->chosen];
     check(cudnnSetConvolutionMathType(p->convolution, c.math), "describe a convolution", s);
     cudnnStatus_t status = run(c);
-    if (CUDNN_STATUS_CATEGORY(status) == CUDNN_STATUS_NOT_SUPPORTED) continue;
+    if (CUDNN_STATUS_CATEGORY(status) == CUDNN_STATUS_NOT_SUPPORTED) {
+      pd_counts.refused_algorithms++;
+      continue;
+    }
     check(status, "compute a convolution", s);
     return true;
   }
+  if (p) count_columns(s, p);
   return false;
 }
 

@@ -76,7 +76,8 @@ pd_machine pd_this_machine(void) {
   gethostname(here.host, sizeof here.host - 1);
   memcpy(here.boot, here.host, sizeof here.boot - 1);
   if (FILE *f = fopen("/proc/sys/kernel/random/boot_id", "r")) {
-    if (!fgets(here.boot, sizeof here.boot, f)) here.boot[0] = 0;
+    char boot[sizeof here.boot];
+    if (fgets(boot, sizeof boot, f)) memcpy(here.boot, boot, sizeof boot);
     fclose(f);
   }
   return here;
@@ -173,6 +174,16 @@ void pd_device_finish(void) {
 const char *pd_device_name(void) { return name; }
 int pd_device_threads(void) { return 1; }
 
+int pd_device_counts(struct pd_device_count to[PD_DEVICE_COUNTS]) {
+  const struct pd_device_count counts[] = {{"own_products", pd_counts.own_products},
+                                           {"refused_algorithms", pd_counts.refused_algorithms},
+                                           {"column_convolutions", pd_counts.column_convolutions},
+                                           {"late_kernels", pd_counts.late_kernels}};
+  static_assert(sizeof counts / sizeof *counts == PD_DEVICE_COUNTS);
+  memcpy(to, counts, sizeof counts);
+  return PD_DEVICE_COUNTS;
+}
+
 /* ---- waiting ----------------------------------------------------------------------------------- */
 
 bool pd_cuda_happened(cudaEvent_t event) {
@@ -215,6 +226,8 @@ static void look_at_memory(void) {
 void pd_memory_sample(void) {
   static int64_t samples;
   samples++;
+  pd_counts.settled =
+      pd_updates.done >= pd.first_step + 2; /* as the first, the second may add to gradients, or use other slots */
   if ((samples & (samples - 1)) == 0) look_at_memory();
 }
 

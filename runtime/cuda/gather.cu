@@ -1,6 +1,7 @@
 /* Embedding rows. The gradient adds up without atomics, in an order that follows from the shape alone: a block
- * owns a range of classes and some columns; it looks through all indices, in rounds collects the rows of its
- * classes, orders them by class and deals them out evenly to its warps. A run of equal classes that lies within
+ * owns every N-th class, N a power of two, and some columns; it looks through all indices, in rounds collects the rows
+ * of its classes, orders them by class and deals them out evenly to its warps. Tokenizers number frequent tokens
+ * first: dealt out like this, and not by ranges, they lie in different blocks. A run of equal classes that lies within
  * one warp's share is added to the class's row at once; the parts of a run that spans several are put together by
  * the warp in which it begins. Thus no class holds up the others, however frequent. */
 #include "pd_elements.h"
@@ -48,7 +49,7 @@ void pd_gather(pd_in table, const int32_t *index, int64_t rows, int64_t width, p
 
 /* ---- backward ----------------------------------------------------------------------------------- */
 
-/* What a block has collected: n rows and the classes they go to, counted from the block's first. */
+/* What a block has collected: n rows and the classes they go to, by their number among the block's. */
 struct Round {
   int row[ROUND], label[ROUND];
   int sorted_row[ROUND], sorted_label[ROUND];
@@ -68,13 +69,13 @@ static __device__ Columns columns_of(int64_t width) {
 }
 
 /* Appends those of the next STEP indices whose classes are the block's, in order; returns the new number. */
-static __device__ int collect(Round &r, int n, const int32_t *index, int64_t begin, int64_t rows, int first_class,
-                              int classes) {
+static __device__ int collect(Round &r, int n, const int32_t *index, int64_t begin, int64_t rows, int shift) {
   int lane = threadIdx.x % 32, warp = threadIdx.x / 32, label[4], own = 0;
   for (int i = 0; i < 4; i++) {
     int64_t row = begin + 4 * threadIdx.x + i;
-    label[i] = row < rows ? index[row] - first_class : -1;
-    own += label[i] >= 0 && label[i] < classes;
+    int32_t c = row < rows ? index[row] : -1;
+    label[i] = c >= 0 && (c & ((1 << shift) - 1)) == static_cast<int>(blockIdx.x) ? c >> shift : -1;
+    own += label[i] >= 0;
   }
   int upto = own; /* matches of this lane and the ones before */
   for (int step = 1; step < 32; step *= 2) {
@@ -89,7 +90,7 @@ static __device__ int collect(Round &r, int n, const int32_t *index, int64_t beg
     all += r.before[w];
   }
   for (int i = 0; i < 4; i++)
-    if (label[i] >= 0 && label[i] < classes) {
+    if (label[i] >= 0) {
       r.row[at] = static_cast<int>(begin) + 4 * static_cast<int>(threadIdx.x) + i;
       r.label[at++] = label[i];
     }
@@ -151,7 +152,7 @@ static __device__ int share_begin(int n, int warp) { return n * warp / WARPS; }
 
 template <bool PACKED, typename From, typename To>
 static __device__ void add_round(Round &r, int n, int classes, const From *gradient, int64_t stride, To *first_row,
-                                 int64_t width) {
+                                 int64_t apart, int64_t width) {
   Columns c = columns_of(width);
   int lane = threadIdx.x % 32, warp = threadIdx.x / 32, p = share_begin(n, warp), end = share_begin(n, warp + 1);
   float sum[4];
@@ -170,7 +171,7 @@ static __device__ void add_round(Round &r, int n, int classes, const From *gradi
     if (stop == end && end < n && r.sorted_label[end] == label)
       open = label;
     else
-      add_to_row<PACKED>(first_row + label * width, c, sum);
+      add_to_row<PACKED>(first_row + label * apart, c, sum);
   }
   __syncthreads();
   if (open < 0) return;
@@ -180,38 +181,42 @@ static __device__ void add_round(Round &r, int n, int classes, const From *gradi
     if (r.sorted_label[begin] != open) break;
     for (int i = 0; i < 4; i++) sum[i] += r.leading[w][4 * lane + i];
   }
-  add_to_row<PACKED>(first_row + open * width, c, sum);
+  add_to_row<PACKED>(first_row + open * apart, c, sum);
 }
 
 template <bool PACKED, typename From, typename To>
 static __global__ void __launch_bounds__(THREADS)
     add_rows(To *__restrict__ accumulator, const int32_t *__restrict__ index, const From *__restrict__ gradient,
-             int64_t rows, int64_t width, int64_t stride, int64_t classes, int share) {
+             int64_t rows, int64_t width, int64_t stride, int64_t classes, int shift) {
   __shared__ Round r;
-  int64_t first = static_cast<int64_t>(blockIdx.x) * share, left = classes - first;
-  int own = static_cast<int>(left < share ? left : share), n = 0;
+  int64_t first = blockIdx.x;
+  int own = static_cast<int>((classes - first + (1 << shift) - 1) >> shift), n = 0;
   for (int64_t begin = 0; begin < rows; begin += STEP) {
-    n = collect(r, n, index, begin, rows, static_cast<int>(first), own);
+    n = collect(r, n, index, begin, rows, shift);
     if (n <= ROUND - STEP && begin + STEP < rows) continue;
-    add_round<PACKED>(r, n, own, gradient, stride, accumulator + first * width, width);
+    add_round<PACKED>(r, n, own, gradient, stride, accumulator + first * width, width << shift, width);
     __syncthreads();
     n = 0;
   }
 }
 
-/* Ranges of classes: enough blocks to fill a GPU, but not many more than rows for them. */
-static int64_t ranges(int64_t rows, int64_t classes, int64_t panels) {
+/* log2 of the parts that classes are dealt out to: enough blocks to fill a GPU, but not many more than rows for them,
+ * and a class for each. */
+static int log_parts(int64_t rows, int64_t classes, int64_t panels) {
   int64_t n = (BLOCKS + panels - 1) / panels, useful = (rows + 15) / 16;
+  int shift = 0;
   n = n < useful ? n : useful;
-  return n < classes ? n : classes;
+  while (int64_t{1} << shift < n && int64_t{2} << shift <= classes) shift++;
+  return shift;
 }
 
 void pd_gather_gradient(pd_out accumulator, const int32_t *index, pd_in gradient, int64_t rows, int64_t width,
                         int64_t stride, int64_t classes, bool first) {
   bool by_four =
       packed(gradient.at, gradient.type, width, stride) && packed(accumulator.at, accumulator.type, width, width);
-  int64_t panels = (width + 127) / 128, n = ranges(rows, classes, panels), share = (classes + n - 1) / n;
-  dim3 grid(static_cast<unsigned>((classes + share - 1) / share), static_cast<unsigned>(panels));
+  int64_t panels = (width + 127) / 128;
+  int shift = log_parts(rows, classes, panels);
+  dim3 grid(1u << shift, static_cast<unsigned>(panels));
   size_t bytes = static_cast<size_t>(classes * width * pd_size(accumulator.type));
   if (first) pd_cuda_check(cudaMemsetAsync(accumulator.at, 0, bytes, pd_stream), "zero a gradient");
   pd_by_type(gradient.type, [&](auto x) {
@@ -220,13 +225,12 @@ void pd_gather_gradient(pd_out accumulator, const int32_t *index, pd_in gradient
       using To = decltype(y);
       const From *from = static_cast<const From *>(gradient.at);
       To *to = static_cast<To *>(accumulator.at);
-      int own = static_cast<int>(share);
       if (by_four)
         PD_LAUNCH((add_rows<true, From, To>), grid, THREADS, 0, pd_stream, to, index, from, rows, width, stride,
-                  classes, own);
+                  classes, shift);
       else
         PD_LAUNCH((add_rows<false, From, To>), grid, THREADS, 0, pd_stream, to, index, from, rows, width, stride,
-                  classes, own);
+                  classes, shift);
     });
   });
 }

@@ -1,7 +1,8 @@
 /* pd_matmul: cuBLASLt, which reads matrices by columns: it is given c^T = b^T a^T, whose factors are our rows read
  * as columns. Its heuristic chooses an algorithm once for each object, types and alignment of its operands; sums
  * split over k go through the workspace in a fixed order, never through c. What it cannot express - operands
- * without an axis of stride 1 or with overlapping rows, factors of two types - is done by a kernel of ours. What
+ * without an axis of stride 1 or with overlapping rows, factors of two types - is done by a kernel of ours, which is
+ * noted and counted. What
  * it can do at a fraction of its speed only, rows of bfloat16 at odd addresses, is copied (scratch.h). */
 #include "pd_elements.h"
 #include "scratch.h"
@@ -12,9 +13,9 @@ bool pd_allow_tf32;
 
 static cublasLtHandle_t library;
 
-enum class State { UNKNOWN, LIBRARY, OURS };
 struct Plan {
-  State state;
+  bool made;
+  const char *lacks; /* what keeps cuBLASLt from the product; else NULL */
   cublasLtMatmulDesc_t product;
   cublasLtMatrixLayout_t b, a, c; /* transposed: cuBLASLt's A, B, and C and D */
   cublasLtMatmulAlgo_t algorithm;
@@ -24,6 +25,7 @@ struct pd_matmul {
   struct pd_matmul_shape shape;
   struct pd_lines lines;        /* of the operand that is copied where it is of bfloat16 */
   struct pd_matmul *part[2][2]; /* products with copies: [of all lines at once, of the last][adds] */
+  mutable bool counted;         /* among pd_counts.own_products */
   mutable Plan plans[2][2][2]; /* by the factors' type, c's type, and whether all begin at multiples of 16 bytes */
 };
 
@@ -87,6 +89,8 @@ static void prefer(const struct pd_matmul_shape &s, cublasLtMatmulPreference_t p
   check(cublasLtMatmulPreferenceSetAttribute(preference, which, &value, sizeof value), "plan a product", s);
 }
 
+static const char LACKS_STRIDES[] = "no such strides";
+
 /* False where cuBLASLt has no algorithm. */
 static bool choose_algorithm(const struct pd_matmul_shape &s, Plan *plan, uint32_t alignment) {
   cublasLtMatmulPreference_t preference;
@@ -108,12 +112,12 @@ static bool choose_algorithm(const struct pd_matmul_shape &s, Plan *plan, uint32
   return found.state == CUBLAS_STATUS_SUCCESS;
 }
 
-/* bias: any address of c's type, whose alignment the library may consider. */
-static bool plan_product(const struct pd_matmul_shape &s, Plan *plan, pd_type factors, pd_type result,
-                         uint32_t alignment, const void *bias) {
+/* NULL, or what cuBLASLt lacks. bias: any address of c's type, whose alignment the library may consider. */
+static const char *plan_product(const struct pd_matmul_shape &s, Plan *plan, pd_type factors, pd_type result,
+                                uint32_t alignment, const void *bias) {
   Columns a, b, c = {false, s.n, s.m, s.m > 1 ? s.c_row : s.n};
-  if (!read_by_columns(s.m, s.k, s.a_row, s.a_column, &a)) return false;
-  if (!read_by_columns(s.k, s.n, s.b_row, s.b_column, &b)) return false;
+  if (!read_by_columns(s.m, s.k, s.a_row, s.a_column, &a)) return LACKS_STRIDES;
+  if (!read_by_columns(s.k, s.n, s.b_row, s.b_column, &b)) return LACKS_STRIDES;
   bool tf32 = pd_allow_tf32 && factors == PD_F32;
   check(cublasLtMatmulDescCreate(&plan->product, tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F,
                                  CUDA_R_32F),
@@ -127,7 +131,7 @@ static bool plan_product(const struct pd_matmul_shape &s, Plan *plan, pd_type fa
   plan->b = layout_new(s, factors, b, s.b_batch);
   plan->a = layout_new(s, factors, a, s.a_batch);
   plan->c = layout_new(s, result, c, s.c_batch);
-  return choose_algorithm(s, plan, alignment);
+  return choose_algorithm(s, plan, alignment) ? NULL : "no algorithm for it";
 }
 
 static void run_plan(const struct pd_matmul_shape &s, const Plan &plan, pd_in a, pd_in b, const void *bias,
@@ -267,26 +271,33 @@ static const void *bias_like(const struct pd_matmul_shape &s, pd_in bias, pd_out
   return copy.at;
 }
 
+/* Once for each call in the program, which is of an object of its own. */
+static void count_own(const struct pd_matmul *m, const char *lacks) {
+  const struct pd_matmul_shape &s = m->shape;
+  if (m->counted) return;
+  m->counted = true;
+  pd_counts.own_products++;
+  pd_note("products of %lld x [%lld, %lld] @ [%lld, %lld] are not on tensor cores, and slow: cuBLASLt has %s",
+          (long long)s.batch, (long long)s.m, (long long)s.k, (long long)s.k, (long long)s.n, lacks);
+}
+
 static void run_plain(const struct pd_matmul *m, pd_in a, pd_in b, pd_in bias, pd_out c, void *scratch) {
   const struct pd_matmul_shape &s = m->shape;
   bool aligned = pd_aligned(a.at, 16) && pd_aligned(b.at, 16) && pd_aligned(c.at, 16) && pd_aligned(bias.at, 16);
   Plan *plan = &m->plans[a.type][c.type][aligned];
   bool expressible = a.type == b.type && !(a.type == PD_F32 && c.type == PD_BF16);
-  if (!expressible || plan->state == State::OURS) {
-    run_ours(s, a, b, bias, c);
-    return;
-  }
-  char *free = pd_scratch_begin(scratch);
-  const void *vector = bias_like(s, bias, c, &free);
-  if (plan->state == State::UNKNOWN) {
+  const char *lacks = expressible ? plan->lacks : "no products of such types";
+  if (!lacks) {
+    char *free = pd_scratch_begin(scratch);
+    const void *vector = bias_like(s, bias, c, &free);
     uint32_t alignment = aligned ? 16 : static_cast<uint32_t>(pd_size(a.type));
-    bool found = plan_product(s, plan, a.type, c.type, alignment, vector);
-    plan->state = found ? State::LIBRARY : State::OURS;
+    if (!plan->made) plan->lacks = lacks = plan_product(s, plan, a.type, c.type, alignment, vector);
+    plan->made = true;
+    if (!lacks) run_plan(s, *plan, a, b, vector, c, free);
   }
-  if (plan->state == State::LIBRARY)
-    run_plan(s, *plan, a, b, vector, c, free);
-  else
-    run_ours(s, a, b, bias, c);
+  if (!lacks) return;
+  count_own(m, lacks);
+  run_ours(s, a, b, bias, c);
 }
 
 /* Steps of k are added up in c, which must then be float. */

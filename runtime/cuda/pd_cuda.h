@@ -11,6 +11,7 @@
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 
+#include "counts.h"
 #include "pd_runtime.h"
 
 typedef __nv_bfloat16 pd_bf16;
@@ -78,12 +79,16 @@ template <typename... P> inline void pd_graph(void (*pass)(P...), std::type_iden
 #ifdef __CUDACC__
 #define PD_LAUNCH(kernel, grid, block, shared, stream, ...)  \
   do {                                                       \
+    static bool pd_launched;                                 \
+    pd_count_launch(&pd_launched);                           \
     kernel<<<grid, block, shared, stream>>>(__VA_ARGS__);    \
     pd_cuda_check(cudaPeekAtLastError(), "launch " #kernel); \
   } while (0)
 #else
 #define PD_LAUNCH(kernel, grid, block, shared, stream, ...)                                      \
   do {                                                                                           \
+    static bool pd_launched;                                                                     \
+    pd_count_launch(&pd_launched);                                                               \
     cuda_host_begin_launch(#kernel, stream);                                                     \
     cuda_host_launch(#kernel, {grid, block, shared}, stream, kernel __VA_OPT__(, ) __VA_ARGS__); \
   } while (0)

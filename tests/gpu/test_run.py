@@ -23,6 +23,8 @@ import toolchain
 BUILD = os.path.abspath(sys.argv.pop(1))
 RIGHT = ["golden.pointwise.f32", "golden.products.bf16", "ranks.pipeline.f32", "sanitizer.gpt.f32"]
 
+COUNTS = ("own_products", "refused_algorithms", "column_convolutions", "late_kernels")
+
 
 def prepare(folder, only, *options):
     command = [os.path.join(HERE, "prepare"), "--build", BUILD, "--only", only, *options, f"{folder}/{only}"]
@@ -72,12 +74,16 @@ class Prepared(unittest.TestCase):
             self.assertEqual(status, 0, said)
             self.assertEqual(self.states(content, "checks"), {name: "ok"})
             self.assertTrue(content["ok"])
+            self.assertEqual(set(content["counts"][name]), set(COUNTS))
+            for kind, n in content["counts"][name].items():
+                self.assertEqual(f"{n} in {name}" in next(x for x in said.splitlines() if x.startswith(f"{kind}:")), n > 0)
 
     def test_measurements(self):
         name = "gpt2.bf16.2"
         _, content, said = self.run_checks(name)
-        self.assertEqual(set(content), {"machine", "builds", "checks", "measurements", "seconds", "ok"})
+        self.assertEqual(set(content), {"machine", "builds", "checks", "measurements", "counts", "seconds", "ok"})
         found = {x["name"]: x for x in content["measurements"]}
+        self.assertEqual(content["counts"][name], dict.fromkeys(COUNTS, 0))
         for x in [*content["builds"], *content["measurements"]]:
             self.assertLessEqual({"name", "state", "seconds", "message"}, set(x))
         self.assertLessEqual({"memory bandwidth", name, "kernels", f"{name} by PyTorch", f"{name} with CUDA graphs"},

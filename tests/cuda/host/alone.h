@@ -20,6 +20,8 @@ void pd_fail(const char *format, ...) {
   exit(EXIT_FAILURE);
 }
 
+extern "C" void pd_note(const char *, ...) {}
+
 void pd_cuda_check(cudaError_t status, const char *what) {
   if (status != cudaSuccess) pd_fail("%s: %s", what, cudaGetErrorString(status));
 }

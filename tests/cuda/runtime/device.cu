@@ -138,6 +138,31 @@ static void now_follows_the_stream() {
   }
 }
 
+/* ---- counts -------------------------------------------------------------------------------------- */
+
+static int64_t counted(const char *name) {
+  struct pd_device_count counts[PD_DEVICE_COUNTS];
+  int n = pd_device_counts(counts), i = 0;
+  while (i < n && strcmp(counts[i].name, name) != 0) i++;
+  CHECK(i < n);
+  return counts[i].n;
+}
+
+/* A place's first launch counts when two updates are done, and no other does. */
+static void late_kernels_are_counted() {
+  for (int i = 0; i < 6; i++) {
+    pd_updates.done = i < 2 ? 1 : 2;
+    pd_memory_sample();
+    PD_LAUNCH(copy_now, 1, 1, 0, pd_stream, pd_now, (struct pd_now *)IN(now[0]));
+    CHECK(counted("late_kernels") == (i > 4));
+    if (i >= 4) PD_LAUNCH(copy_now, 1, 1, 0, pd_stream, pd_now, (struct pd_now *)IN(now[0]));
+    CHECK(counted("late_kernels") == (i >= 4));
+  }
+  CHECK(counted("own_products") == 0);
+  pd_counts.own_products = 7;
+  CHECK(counted("own_products") == 7);
+}
+
 int main(int argc, char **argv) {
   struct pd_input inputs[3] = {};
   struct pd_figure figures[2] = {};
@@ -167,6 +192,7 @@ int main(int argc, char **argv) {
   inputs_are_those_of_their_turn();
   figures_come_in_order();
   now_follows_the_stream();
+  late_kernels_are_counted();
   CHECK(pd_memory_peak() >= (int64_t)sizeof(struct arena));
   CHECK(pd_device_name() && pd_measure_peak() > 0);
   pd_device_finish();

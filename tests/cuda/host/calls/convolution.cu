@@ -128,6 +128,14 @@ static struct pd_convolution_shape random_shape(int kind) {
   return s;
 }
 
+/* refused: what cuDNN's stand-in does not do (tests/cuda/host/cudnn.cpp), or NULL. */
+static void check_counts(const char *refused) {
+  bool some = refused && (!strcmp(refused, "run") || !strcmp(refused, "first"));
+  bool all = refused && (!strcmp(refused, "run") || !strcmp(refused, "list"));
+  if ((pd_counts.refused_algorithms > 0) != some) pd_fail("refused algorithms are counted wrongly");
+  if ((pd_counts.column_convolutions > 0) != all) pd_fail("convolutions by columns are counted wrongly");
+}
+
 int main() {
   pd_cuda_check(cudaStreamCreateWithFlags(&pd_stream, cudaStreamNonBlocking), "make a stream");
   for (int i = 0; i < 80; i++) {
@@ -163,6 +171,7 @@ int main() {
                                        .stride = {1, 1},
                                        .padding = {2, 2},
                                        .dilation = {1, 1}};
+  check_counts(getenv("CUDNN_HOST_REFUSE"));
   if (!getenv("CUDNN_HOST_REFUSE")) return 0;
   forward(parts, PD_F32, PD_F32, PD_F32);
   backward(parts, PD_F32, PD_F32, PD_F32);

@@ -1,5 +1,5 @@
 /* pd_matmul on a device: random shapes, strides, types, alignments against sums in double. Elements of c's array
- * that are not c's must stay. */
+ * that are not c's must stay. What the library cannot do is counted, once for each product. */
 #include "test.h"
 
 /* A matrix's strides: by rows, by columns, either with gaps, or neither; or all its rows one. */
@@ -79,6 +79,19 @@ static Result reference(const Problem &p, const Array &a, const Array &b, const 
   return r;
 }
 
+/* Whether elements of one row or one column are neighbours, and lines of them do not overlap. */
+static bool has_lines(int64_t rows, int64_t columns, int64_t row, int64_t column) {
+  bool by_rows = (column == 1 || columns == 1) && (row >= columns || rows == 1);
+  bool by_columns = (row == 1 || rows == 1) && (column >= rows || columns == 1);
+  return by_rows || by_columns;
+}
+
+static bool is_the_librarys(const Problem &p) {
+  const struct pd_matmul_shape &s = p.s;
+  return p.a == p.b && (p.a == PD_BF16 || p.c == PD_F32) && has_lines(s.m, s.k, s.a_row, s.a_column) &&
+         has_lines(s.k, s.n, s.b_row, s.b_column);
+}
+
 static void run(const Problem &p, bool tf32) {
   const struct pd_matmul_shape &s = p.s;
   char what[256];
@@ -92,11 +105,15 @@ static void run(const Problem &p, bool tf32) {
   struct pd_matmul *m = pd_matmul_new(s);
   Scratch scratch((int64_t)pd_matmul_scratch(m));
   Result want = reference(p, a, b, bias, c, tf32);
+  int64_t counted = pd_counts.own_products;
   pd_matmul(m, a.in(), b.in(), s.bias ? bias.in() : nullptr, c.out(), scratch.at());
   std::vector<float> first = c.fetch();
   compare(what, first, want.value, want.allowed);
+  counted += !is_the_librarys(p);
+  if (pd_counts.own_products != counted) pd_fail("%s: counted wrongly", what);
   if (s.accumulate) return;
   pd_matmul(m, a.in(), b.in(), s.bias ? bias.in() : nullptr, c.out(), scratch.at());
+  if (pd_counts.own_products != counted) pd_fail("%s: counted twice", what);
   if (c.fetch() != first) pd_fail("%s: another result in the second run", what);
 }
 

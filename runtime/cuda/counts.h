@@ -1,0 +1,28 @@
+/* What is slower than it was meant to be, counted for the log's last line (docs/runtime.md, "Log"). Kernels and
+ * libraries do it without a word, and results are right all the same. */
+#ifndef PD_COUNTS_H
+#define PD_COUNTS_H
+
+#include <cstdint>
+
+struct pd_counts {
+  int64_t own_products; /* calls in the program whose products cuBLASLt has no algorithm for: a kernel of ours
+                                * without tensor cores does them */
+  int64_t refused_algorithms;  /* that cuDNN listed and would not run */
+  int64_t column_convolutions; /* calls in the program that cuDNN could be asked for and has no algorithm for */
+  int64_t late_kernels; /* places that launched their kernel for the first time after the first two updates */
+  bool settled;         /* those are over: a kernel that is loaded now may hold up all that runs */
+};
+inline struct pd_counts pd_counts;
+
+/* log.c's. internal.h, which declares it for the rest of the runtime, has names that scratch.h has, too. */
+extern "C" void pd_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* Called at a place's every launch; whether it has launched before is the place's to keep. */
+inline void pd_count_launch(bool *launched) {
+  if (*launched) return;
+  *launched = true;
+  pd_counts.late_kernels += pd_counts.settled;
+}
+
+#endif
