@@ -182,6 +182,7 @@ int main(int argc, char **argv) {
   stage.n_inputs = 3;
   stage.figures = figures;
   stage.n_figures = 2;
+  pd.stage = &stage;
   MPI_Init(&argc, &argv);
   pd_comm_open(0);
   pd.seed = 0x123456789abcdefu;

@@ -309,6 +309,8 @@ int main(int argc, char **argv) {
       {"muon", &pd_muon, &host_muon, 2, 1, false, HIDDEN, muon_numbers},
       {"adafactor", &pd_adafactor, &host_adafactor, 3, 1, false, FACTORED, adafactor_numbers},
   };
+  static struct pd_stage alone;
+  pd.stage = &alone;
   MPI_Init(&argc, &argv);
   pd_comm_open(0);
   for (struct setting s : settings)
