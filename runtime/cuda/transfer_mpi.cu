@@ -28,7 +28,7 @@ struct piece {
   const staged_line *line;
   bool sent;
   int peer, tag, bytes;         /* at most PIECE */
-  const staged_message *before; /* sent: MPI must have so many of its pieces first; NULL: none */
+  const staged_message *before; /* MPI must have so many of its pieces first; NULL: none */
   int64_t end_before;
 };
 
@@ -41,6 +41,7 @@ struct staged_message {
   piece ring[DEPTH];
   int64_t first, end;           /* those of the message posted last: first ... end - 1 */
   int64_t begun, moved, ended;  /* how many pieces are */
+  int64_t number;               /* of the message posted last, among all */
   const staged_message *before; /* of its pieces */
   int64_t end_before;
 };
@@ -48,9 +49,8 @@ struct staged_message {
 struct staged_transfer : pd_transfer {
   cudaEvent_t posted;
   int n, room;
-  bool active;    /* not through yet */
-  bool passed;    /* the side's stream waits for the copies already */
-  int64_t number; /* of its last post, among all */
+  bool active; /* not through yet */
+  bool passed; /* the side's stream waits for the copies already */
   staged_message *message;
   staged_transfer *next;
 };
@@ -84,6 +84,9 @@ static void compare_sum(const piece *p) {
 
 static piece *piece_of(staged_message *m, int64_t i) { return &m->ring[i % m->depth]; }
 
+/* How many of the place's pieces, when it goes this way, MPI has been given. */
+static int64_t given(const staged_message *m, bool sent) { return sent ? m->moved : m->begun; }
+
 static void begin(staged_message *m, piece *p) {
   size_t at = (size_t)(m->begun - m->first) * PIECE, left = m->is.bytes - at;
   p->line = m->line;
@@ -111,7 +114,7 @@ static bool mpi_is_done(piece *p) {
 
 static bool move_on(staged_message *m, piece *p) {
   if (p->sent) {
-    if ((p->before && p->before->moved < p->end_before) || !pd_cuda_happened(p->copied)) return false;
+    if ((p->before && given(p->before, true) < p->end_before) || !pd_cuda_happened(p->copied)) return false;
     add_sum(p);
     MPI_Isend(p->buffer, p->bytes + sum_bytes(), MPI_BYTE, p->peer, p->tag, p->line->comm, &p->request);
     return true;
@@ -125,13 +128,19 @@ static bool move_on(staged_message *m, piece *p) {
   return true;
 }
 
+/* A buffer is free; a receive is its message's turn, too: it begins with MPI. */
+static bool can_begin(const staged_message *m) {
+  if (m->begun == m->end || m->begun == m->ended + m->depth) return false;
+  return m->is.sent || !m->before || given(m->before, false) >= m->end_before;
+}
+
 static bool has_ended(piece *p) { return p->sent ? mpi_is_done(p) : pd_cuda_happened(p->copied); }
 
 /* Takes every step that can be taken; false while pieces are under way. */
 static bool advance(staged_message *m) {
   for (;;) {
     while (m->ended < m->moved && has_ended(piece_of(m, m->ended))) m->ended++;
-    for (; m->begun < m->end && m->begun < m->ended + m->depth; m->begun++) begin(m, piece_of(m, m->begun));
+    for (; can_begin(m); m->begun++) begin(m, piece_of(m, m->begun));
     int64_t before = m->moved;
     while (m->moved < m->begun && move_on(m, piece_of(m, m->moved))) m->moved++;
     if (m->moved == before) return m->ended == m->end;
@@ -180,17 +189,17 @@ static pd_transfer *staged_make(int messages, size_t bytes) {
   return transfers = t;
 }
 
-/* MPI tells messages alike, of one line, peer and tag, apart by their order: the last one posted that may still
- * have pieces to be given to it. A place's own pieces keep their order anyway. */
+/* MPI tells messages alike, of one line, peer, direction and tag, apart by their order: the last one posted of which
+ * MPI may still have to be given pieces. A place's own pieces keep their order anyway. */
 static void find_before(staged_message *m) {
-  int64_t latest = -1;
   m->before = NULL;
   for (staged_transfer *t = transfers; t; t = t->next)
-    for (int i = 0; i < (t->active ? t->n : 0); i++) {
+    for (int i = 0; i < (t->active ? t->room : 0); i++) {
       const staged_message *x = &t->message[i];
       if (x == m || x->line != m->line || x->is.peer != m->is.peer || x->is.tag != m->is.tag) continue;
-      if (!x->is.sent || x->moved == x->end || t->number <= latest) continue;
-      latest = t->number;
+      if (x->is.sent != m->is.sent || given(x, m->is.sent) == x->end ||
+          (m->before && x->number < m->before->number))
+        continue;
       m->before = x;
       m->end_before = x->end;
     }
@@ -200,11 +209,10 @@ static void find_before(staged_message *m) {
 static void staged_post(pd_transfer *transfer, pd_line *line, int n, const pd_message *message) {
   staged_transfer *t = (staged_transfer *)transfer;
   staged_line *l = (staged_line *)line;
-  static int64_t posts;
+  static int64_t posted;
   pd_order(l->side, l->out, t->posted);
   pd_cuda_check(cudaStreamWaitEvent(l->in, t->posted, 0), "let a stream wait");
   t->side = l->side;
-  t->number = ++posts;
   t->n = n;
   t->passed = false;
   t->active = true;
@@ -212,7 +220,8 @@ static void staged_post(pd_transfer *transfer, pd_line *line, int n, const pd_me
     staged_message *m = &t->message[i];
     m->is = message[i];
     m->line = l;
-    if (m->is.sent) find_before(m);
+    m->number = ++posted;
+    find_before(m);
     m->first = m->end;
     m->end += (int64_t)((m->is.bytes + PIECE - 1) / PIECE);
   }
