@@ -97,7 +97,7 @@ static bool run_simplify(Compilation *c) {
 
 static bool run_tensor(Compilation *c) {
   PlanRequest *request = &c->options.plan;
-  if (request->tensor < 2)
+  if (request->tensor < 2 && !request->sharding)
     return true;
   if (c->options.sharp) {
     help(error_at(NO_SPAN, "PD0513", "--tensor: '--sharp' gives whole layers to each rank"),
@@ -106,7 +106,8 @@ static bool run_tensor(Compilation *c) {
   }
   if (!tensor_suits(c->graph, request))
     return false;
-  tensor(c->graph, request->tensor);
+  if (!tensor(c->graph, request->tensor, request->sharding))
+    return false;
   request->workers /= request->tensor;
   return tensor_divides(c->graph);
 }
@@ -317,7 +318,12 @@ static const struct Pass {
      .dump = dump_graph,
      .verify = verify_graph,
      .emits = EMIT_GRAPH},
-    {.letter = 'x', .name = "tensor", .run = run_tensor, .dump = dump_graph, .verify = verify_graph},
+    {.letter = 'x',
+     .name = "tensor",
+     .run = run_tensor,
+     .dump = dump_graph,
+     .verify = verify_graph,
+     .emits = EMIT_SHARDING},
     {.letter = 'c', .name = "cut", .run = run_cut, .dump = dump_pieces, .verify = verify_pieces},
     {.letter = 'l',
      .name = "plan",
@@ -409,6 +415,7 @@ static bool run_pass(Compilation *c, const struct Pass *p) {
 static void print_emitted(Compilation *c, const struct Pass *p) {
   int n = c->plan ? n_stages(c) : 0;
   switch (c->options.emit) {
+  case EMIT_SHARDING: sharding_print(c->graph, stdout); break;
   case EMIT_SCHEDULE: schedule_text(c->programs, n, stdout); break;
   case EMIT_SCHEDULE_SVG:
     schedule_svg(format("%s on %d stages", c->plan->pipeline.schedule, n), c->programs, n, stdout);

@@ -81,6 +81,7 @@ typedef struct PlanRequest {
   Recompute recompute;
   bool shard_optimizer; /* else where memory asks for it */
   int tensor;           /* ranks of a shard group (tensor/tensor.h); 0: a layer is not shared */
+  const char *sharding; /* --sharding FILE: layouts of parameters that are pinned; NULL: none */
   const char *schedule; /* --schedule; "auto": the fastest that `delay` allows */
   Delay delay;
   Target target;    /* threads 0: processors / ranks */

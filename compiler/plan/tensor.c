@@ -12,6 +12,8 @@ static bool refuse(const char *what, const char *advice) {
 static const char *without = "leave one of the two out";
 
 bool tensor_suits(const Graph *g, const PlanRequest *q) {
+  if (q->tensor < 2)
+    return refuse("'--sharding' splits what ranks share", "'--tensor 2' has two ranks share each layer");
   if (q->tensor > MOST_SHARDS)
     return refuse(format("%d ranks are more than share a layer: %d at most", q->tensor, MOST_SHARDS),
                   "'--stages' and '--replicas' take more ranks");

@@ -188,6 +188,8 @@ static void keep(Search *s, const Step *step, State x) {
 /* The layouts that value k of the node may have when the way reads or makes it in `as`. */
 static int candidates(const Search *s, const Node *n, int k, LayoutId as, LayoutId to[2]) {
   int v = value_at(n, k), count = 0;
+  if (s->d->pinned[v] != UNPINNED && s->d->pinned[v] != as)
+    return 0;
   to[count++] = as;
   if (as != WHOLE && !s->d->param[v])
     to[count++] = WHOLE;
@@ -260,10 +262,25 @@ static void take(Search *s, int i) {
   for (int k = 0; k < s->found.n; k++)
     if (k < BEAM || s->found.at[k].whole)
       push(&step->states, s->found.at[k]);
-  ensure(step->states.n > 0);
 }
 
-Assignment assign(const Division *d) {
+/* Without pinned parameters all can be whole. */
+static void tell_no_way(const Division *d, int node) {
+  const Node *n = &d->g->nodes.at[node];
+  bool pins = false;
+  for (int v = 0; v < d->g->values.n; v++)
+    pins |= d->pinned[v] != UNPINNED;
+  ensure(pins);
+  const char *where = d->g->scopes.at[n->scope].path;
+  Span span = n->span;
+  for (int s = n->scope; s > 0 && d->g->scopes.at[s].standard; s = d->g->scopes.at[s].parent)
+    span = d->g->scopes.at[s].span;
+  help(error_at(span, "PD0515", "--sharding: '%s' cannot compute '%s' of parameters that are split so",
+                *where ? where : d->g->name, n->op->name),
+       "'--emit sharding' prints layouts that go together");
+}
+
+bool assign(const Division *d, Assignment *a) {
   const Graph *g = d->g;
   Search s = {.d = d};
   size_t values = (size_t)g->values.n + 1;
@@ -275,16 +292,21 @@ Assignment assign(const Division *d) {
   find_partners(&s);
   order_steps(&s);
   find_lives(&s);
-  for (int i = 0; i < s.n_steps; i++)
+  for (int i = 0; i < s.n_steps; i++) {
     take(&s, i);
-  Assignment a = {.way = alloc((size_t)g->nodes.n * sizeof *a.way), .at = alloc(values)};
+    if (!s.step[i].states.n) {
+      tell_no_way(d, s.step[i].node);
+      return false;
+    }
+  }
+  *a = (Assignment){.way = alloc((size_t)g->nodes.n * sizeof *a->way), .at = alloc(values)};
   for (int i = s.n_steps - 1, state = 0; i >= 0; i--) {
     const Step *step = &s.step[i];
     const State *x = &step->states.at[state];
-    a.way[step->node] = step->ways.at[x->way];
+    a->way[step->node] = step->ways.at[x->way];
     for (int k = 0; k < step->fresh.n; k++)
-      a.at[step->fresh.at[k]] = x->fresh[k];
+      a->at[step->fresh.at[k]] = x->fresh[k];
     state = x->parent;
   }
-  return a;
+  return true;
 }

@@ -136,8 +136,10 @@ static double matmul_flops(const Graph *g) {
   return flops;
 }
 
-void tensor_by(Division *d) {
-  Assignment a = assign(d);
+bool tensor_by(Division *d) {
+  Assignment a;
+  if (!assign(d, &a))
+    return false;
   Writing x = {.d = d, .a = &a, .w = rewrite_begin(d->g)};
   divide_params(&x);
   for (int i = 0; i < d->g->nodes.n; i++)
@@ -145,9 +147,10 @@ void tensor_by(Division *d) {
   x.w->to->shards = d->ranks;
   x.w->to->whole_flops = matmul_flops(d->g);
   rewrite_finish(x.w);
+  return true;
 }
 
-void tensor(Graph *g, int ranks) {
+bool tensor(Graph *g, int ranks, const char *sharding) {
   Division d = division_of(g, ranks);
-  tensor_by(&d);
+  return (!sharding || sharding_read(&d, sharding)) && tensor_by(&d);
 }

@@ -6,7 +6,7 @@
 #include "tensor/tensor.h"
 
 /* A layout's number, the same for all values. */
-enum { WHOLE, PARTIAL, FIRST_SPLIT, MOST_BLOCKS = 6 };
+enum { WHOLE, PARTIAL, FIRST_SPLIT, MOST_BLOCKS = 6, UNPINNED = 255 };
 typedef unsigned char LayoutId;
 
 /* Of one graph divided among so many ranks. */
@@ -17,10 +17,11 @@ typedef struct Division {
   int64_t blocks[MOST_BLOCKS]; /* that an axis may be seen as */
   bool *fixed;                 /* by value: it must be whole: an input, a figure */
   bool *param;                 /* by value */
+  LayoutId *pinned;            /* by value: what --sharding says of parameters; UNPINNED elsewhere */
   double (*any_cost)(void); /* every cost is what this returns, so that tests come to all ways; NULL: it is not */
 } Division;
 
-void tensor_by(Division *d); /* tensor() */
+bool tensor_by(Division *d); /* tensor() */
 
 Layout layout_of(const Division *d, LayoutId id);
 int layout_id(const Division *d, Layout layout); /* -1: it is none of those that are tried */
@@ -49,6 +50,11 @@ typedef struct Assignment {
   LayoutId *at;
 } Assignment;
 
-Assignment assign(const Division *d);
+/* False after a diagnostic: what is pinned leaves no way to compute a node. */
+bool assign(const Division *d, Assignment *a);
+
+/* ---- sharding.c ------------------------------------------------------------------------------ */
+
+bool sharding_read(Division *d, const char *path); /* fills d->pinned; false after diagnostics */
 
 #endif

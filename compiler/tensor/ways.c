@@ -78,6 +78,8 @@ Division division_of(Graph *g, int ranks) {
   find_blocks(&d);
   d.fixed = alloc((size_t)g->values.n + 1);
   d.param = alloc((size_t)g->values.n + 1);
+  d.pinned = alloc((size_t)g->values.n + 1);
+  memset(d.pinned, UNPINNED, (size_t)g->values.n);
   for (int i = 0; i < g->inputs.n; i++)
     d.fixed[g->inputs.at[i].value] = true;
   for (int i = 0; i < g->figures.n; i++)

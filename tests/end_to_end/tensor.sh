@@ -139,6 +139,7 @@ refused)
   }
   refuse PD0514 --tensor 7
   refuse PD0513 --tensor 65
+  refuse PD0513 --sharding "$top/tests/sharding/pinned.txt"
   refuse PD0513 --tensor 2 --schedule zb_h1
   refuse PD0513 --tensor 2 --infer
   refuse PD0513 --tensor 2 --shard-optimizer --replicas 2

@@ -134,7 +134,7 @@ static Graph *trained(Graph *g) {
 static void divide(Graph *g, int ranks, bool at_random) {
   Division d = division_of(g, ranks);
   d.any_cost = at_random ? any_cost : NULL;
-  tensor_by(&d);
+  assert_true(tensor_by(&d));
   graph_verify(g);
 }
 
