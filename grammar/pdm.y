@@ -185,9 +185,13 @@ statement:
       { $$ = ast_new(AST_LOSS, span_join(@1, @2)); $$->a = $2; $$->span2 = @1; }
   | METRIC NAME '=' expression option ';'
       { $$ = parse_declaration(AST_METRIC, @1, $2, @2, list_of(NULL), $4, @4); $$->b = $5; }
+  | METRIC NAME '[' expressions ']' '=' expression option ';'
+      { $$ = parse_declaration(AST_METRIC, @1, $2, @2, $4, $7, @7); $$->b = $8; }
   | OUTPUT NAME ';'                    { $$ = parse_declaration(AST_OUTPUT, @1, $2, @2, list_of(NULL), NULL, @2); }
   | OUTPUT NAME '=' expression ';'
       { $$ = parse_declaration(AST_OUTPUT, @1, $2, @2, list_of(NULL), $4, @4); }
+  | OUTPUT NAME '[' expressions ']' '=' expression ';'
+      { $$ = parse_declaration(AST_OUTPUT, @1, $2, @2, $4, $7, @7); }
   | RETURN expressions ';'
       { $$ = ast_new(AST_RETURN, span_join(@1, @2)); $$->list = $2; $$->span2 = @1; }
   | IF expression block else

@@ -33,7 +33,8 @@ static double read_sum(struct reader *r);
 
 static double read_name(struct reader *r) {
   size_t length = 0;
-  while (isalnum((unsigned char)r->at[length]) || r->at[length] == '_') length++;
+  while (isalnum((unsigned char)r->at[length]) || r->at[length] == '_' || (length && r->at[length] == '.'))
+    length++;
   for (int i = 0; i < r->n; i++)
     if (strlen(r->numbers[i].name) == length && !strncmp(r->numbers[i].name, r->at, length)) {
       r->at += length;

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/units.h"
 #include "plan/device.h"
@@ -466,8 +467,21 @@ static void check_layers(const Options *o, const bool *given) {
     usage("--emit of a profile of layers is plan");
 }
 
+/* A first word that is no file's name was to be a command. */
+static void check_command(const Options *o) {
+  const char *word = o->models.n > 1 ? o->models.at[0].input : "";
+  const char *names[N_COMMANDS];
+  if (!*word || strpbrk(word, "./") || access(word, F_OK) == 0)
+    return;
+  for (int i = 0; i < N_COMMANDS; i++)
+    names[i] = commands[i].name;
+  const char *near = nearest(word, names, N_COMMANDS);
+  usage(near ? "there is no command '%s'; did you mean '%s'?" : "there is no command '%s'", word, near);
+}
+
 /* Without --sharp there is one model, and -D is for it wherever it stands. */
 static void check_models(Options *o) {
+  check_command(o);
   if (o->sharp && o->command != COMMAND_BUILD)
     usage("--sharp builds, and does nothing else");
   if (o->sharp && (o->emit != EMIT_NOTHING || o->stop_after || o->syntax_only || o->dry_run || o->dependencies))

@@ -199,7 +199,7 @@ Name label_text(Elaborator *e, Frame *f, const Ast *label) {
     if (!want_whole(e, f, evaluate(e, f, s), s->span, "an index", &index))
       return NULL;
     if (index < 0) {
-      fail(f, s->span, "PD0208", "an index of an instance cannot be negative, but is %lld", (long long)index);
+      fail(f, s->span, "PD0208", "an index of a name cannot be negative, but is %lld", (long long)index);
       return NULL;
     }
     base = internf("%s.%lld", base, (long long)index);

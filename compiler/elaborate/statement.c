@@ -437,15 +437,33 @@ static bool is_log_field(Name name) {
   return strncmp(name, validation, strlen(validation)) == 0;
 }
 
-static bool metric_name_is_free(Elaborator *e, Frame *f, const Ast *a) {
-  if (is_log_field(a->name)) {
-    fail(f, a->span2, "PD0104", "'%s' is a field that the log has of itself, and no name for a metric", a->name);
+/* "balance", or with an index "balance.0", as instances are named. NULL after a diagnostic. */
+static Name figure_name(Elaborator *e, Frame *f, const Ast *a) {
+  if (!a->list.n)
+    return a->name;
+  Ast *name = ast_new(AST_NAME, a->span2), *label = ast_new(AST_INDEX, a->span2);
+  name->name = a->name;
+  label->a = name;
+  label->list = a->list;
+  return label_text(e, f, label);
+}
+
+/* The index of a loop would name each. */
+static void declared_again(Frame *f, const Ast *a, const char *what, Name name, Span first) {
+  Diagnostic *d = fail(f, a->span2, "PD0104", "%s named '%s' is already declared", what, name);
+  if (f->counter && !a->list.n)
+    help(d, "with the counter each has a name: '%s[%s]'", name, f->counter);
+  note_at(d, first, "the first one is here");
+}
+
+static bool metric_name_is_free(Elaborator *e, Frame *f, const Ast *a, Name name) {
+  if (is_log_field(name)) {
+    fail(f, a->span2, "PD0104", "'%s' is a field that the log has of itself, and no name for a metric", name);
     return false;
   }
   for (int i = e->g->n_losses; i < graph_n_logged(e->g); i++)
-    if (e->g->figures.at[i].metric == a->name) {
-      note_at(fail(f, a->span2, "PD0104", "a metric named '%s' is already declared", a->name),
-              e->g->figures.at[i].span, "the first one is here");
+    if (e->g->figures.at[i].metric == name) {
+      declared_again(f, a, "a metric", name, e->g->figures.at[i].span);
       return false;
     }
   return true;
@@ -471,21 +489,23 @@ static Name of_mean(Elaborator *e, Frame *f, const Ast *option) {
 static void run_metric(Elaborator *e, Frame *f, const Ast *a) {
   if (!only_in_model(f, a, "'metric'"))
     return;
+  Name name = figure_name(e, f, a);
+  if (!name)
+    return;
   int before = e->g->values.n;
-  Val v = evaluate_right_side(e, f, a->a, a->name);
-  name_value(e, f, v, a->name, before);
-  bool is_free = metric_name_is_free(e, f, a);
+  Val v = evaluate_right_side(e, f, a->a, name);
+  name_value(e, f, v, name, before);
+  bool is_free = metric_name_is_free(e, f, a, name);
   Name function = of_mean(e, f, a->b);
   int value = want_figure(e, f, v, a->a, "metric", "accuracy(logits, label)");
   if (is_free)
-    graph_metric(e->g, a->name, function, value, a->span);
+    graph_metric(e->g, name, function, value, a->span);
 }
 
-static bool output_name_is_free(Elaborator *e, Frame *f, const Ast *a) {
+static bool output_name_is_free(Elaborator *e, Frame *f, const Ast *a, Name name) {
   for (int i = graph_n_logged(e->g); i < e->g->figures.n; i++)
-    if (e->g->figures.at[i].output == a->name) {
-      note_at(fail(f, a->span2, "PD0104", "an output named '%s' is already declared", a->name),
-              e->g->figures.at[i].span, "the first one is here");
+    if (e->g->figures.at[i].output == name) {
+      declared_again(f, a, "an output", name, e->g->figures.at[i].span);
       return false;
     }
   return true;
@@ -495,16 +515,19 @@ static bool output_name_is_free(Elaborator *e, Frame *f, const Ast *a) {
 static void run_output(Elaborator *e, Frame *f, const Ast *a) {
   if (!only_in_model(f, a, "'output'"))
     return;
+  Name name = figure_name(e, f, a);
+  if (!name)
+    return;
   Ast *named = ast_new(AST_NAME, a->span2);
-  named->name = a->name;
+  named->name = name;
   int before = e->g->values.n;
-  Val v = a->a ? evaluate_right_side(e, f, a->a, a->name) : evaluate(e, f, named);
+  Val v = a->a ? evaluate_right_side(e, f, a->a, name) : evaluate(e, f, named);
   if (a->a)
-    name_value(e, f, v, a->name, before);
-  bool is_free = output_name_is_free(e, f, a);
+    name_value(e, f, v, name, before);
+  bool is_free = output_name_is_free(e, f, a, name);
   int value = want_output(e, f, v, a->a ? a->a : named);
   if (is_free && value >= 0)
-    graph_output_figure(e->g, a->name, value, a->span);
+    graph_output_figure(e->g, name, value, a->span);
 }
 
 static void run_expression(Elaborator *e, Frame *f, const Ast *a) {

@@ -96,8 +96,12 @@ static void walk(Walk *w, const Ast *a) {
     mention(w, NAME_VARIABLE, a->name, a->span2, true, USE_KNOWN);
     walk(w, a->b);
     return;
-  case AST_METRIC: walk(w, a->a); return;
+  case AST_METRIC:
+    walk_list(w, a->list);
+    walk(w, a->a);
+    return;
   case AST_OUTPUT:
+    walk_list(w, a->list);
     if (a->a)
       walk(w, a->a);
     else

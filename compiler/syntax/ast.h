@@ -35,8 +35,8 @@ typedef enum {
   AST_INPUT,      /* name; list of dimensions; a: type or NULL */
   AST_TARGET,     /* likewise */
   AST_LOSS,       /* a */
-  AST_METRIC,     /* name; a; b: an option (AST_ARGUMENT) or NULL */
-  AST_OUTPUT,     /* name; a, or NULL: what the name stands for */
+  AST_METRIC,     /* name; list: indices of the name; a; b: an option (AST_ARGUMENT) or NULL */
+  AST_OUTPUT,     /* name; list, as above; a, or NULL: what the name stands for */
   AST_RETURN,     /* list */
   AST_IF,         /* a; b: block; c: else: block, another AST_IF or NULL */
   AST_FOR,        /* name; a: range or list; b: block */

@@ -106,6 +106,7 @@ int parse_bracket(Parse *p, char c, const Span *where) {
   } else if (strchr(")]}", c)) {
     char open = c == ')' ? '(' : c == ']' ? '[' : '{';
     int i = p->open.n - 1;
+    p->crossed = i >= 0 && p->open.at[i].open != open ? p->open.at[i] : (Bracket){0};
     while (i >= 0 && p->open.at[i].open != open)
       i--;
     if (i >= 0)
@@ -271,8 +272,11 @@ void parse_unexpected(Parse *p, const char *const *expected, int n) {
   }
   bool opened_now = p->open.n && memcmp(&p->open.at[p->open.n - 1].span, &p->now, sizeof p->now) == 0;
   bool next_item = p->open.n && !opened_now && p->before.column == 1 && one_of(p->text_before, items);
-  if (p->open.n && (end || next_item || strchr(")]}", p->text[0])))
-    note_at(d, p->open.at[p->open.n - 1].span, "this '%c' is not closed before", p->open.at[p->open.n - 1].open);
+  Bracket open = strchr(")]}", p->text[0]) && !end ? p->crossed
+                 : p->open.n && (end || next_item) ? p->open.at[p->open.n - 1]
+                                                   : (Bracket){0};
+  if (open.open)
+    note_at(d, open.span, "this '%c' is not closed before", open.open);
   if (has(expected, n, "'layer'") && !has(expected, n, "a name") && !end)
     advise_item(p, d);
   bool value = has(expected, n, "a number");

@@ -19,6 +19,7 @@ typedef struct Parse {
   const char *text_before;
   int bad_line;      /* a lexical error was reported here: syntax errors on the same line are its echo */
   Vec(Bracket) open; /* not closed so far */
+  Bracket crossed;   /* the innermost at the last ')', ']' or '}', if that closes another; else .open is 0 */
   bool define;       /* "name = expression" rather than a file */
   bool started;      /* the first token, which says which of both, was given */
   bool given_up;     /* after so many errors the rest is not read */

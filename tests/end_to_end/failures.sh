@@ -33,6 +33,7 @@ check "no memory" 1 "^.*error: no plan fits .*\[PD05" \
 check "unknown attribute" 1 "^.*error: .*n_layers.*\[PD0" "$pdc" -S -o no -D n_layers=3 "$mlp"
 check "missing model" 1 "none.pdm" "$pdc" -S -o no none.pdm
 check "unknown option" 2 "stage-count" "$pdc" --stage-count 3 "$mlp"
+check "unknown command" 2 "no command 'plna'; did you mean 'plan'" "$pdc" plna "$mlp"
 check "output folder under a file" 1 "kept" "$pdc" -S -o kept/build "$mlp"
 [ ! -e no ] || complain "a refused request leaves an output folder"
 
