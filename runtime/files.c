@@ -194,6 +194,16 @@ bool pd_output_close(struct pd_output *o, bool ok) {
   return ok;
 }
 
+bool pd_copy_file(const char *from, const char *to, char *why) {
+  size_t size;
+  char *text = pd_read_file(from, &size, why);
+  if (!text) return false;
+  struct pd_output out;
+  bool ok = pd_output_open(&out, to) && fwrite(text, 1, size, out.file) == size;
+  free(text);
+  return pd_output_close(&out, ok) || pd_refuse(why, "cannot write '%s': %s", to, strerror(errno));
+}
+
 /* PATH's folder, up to its last name, in `to` of PATH_MAX bytes: "." where it has none. */
 static const char *folder_of(const char *path, char *to) {
   const char *slash = strrchr(path, '/');

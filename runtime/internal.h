@@ -558,8 +558,9 @@ struct pd_output {
 };
 bool pd_output_open(struct pd_output *o, const char *path);
 bool pd_output_close(struct pd_output *o, bool ok);
-void pd_output_abandon(void);                  /* removes what is being written, in a handler of a signal, too */
-bool pd_writable(const char *path, char *why); /* whether pd_output could write it */
+void pd_output_abandon(void); /* removes what is being written, in a handler of a signal, too */
+bool pd_copy_file(const char *from, const char *to, char *why);
+bool pd_writable(const char *path, char *why);         /* whether pd_output could write it */
 bool pd_make_directories(const char *path, char *why); /* it and those above it, where they are missing */
 bool pd_exists(const char *path);
 int64_t pd_disk_room(const char *path); /* bytes for files there; -1: not known */

@@ -303,13 +303,7 @@ static bool check_options(const struct pd_stage *s, struct pd_options *o, char *
 
 static void copy_file(const char *from, const char *to) {
   char why[PD_WHY];
-  size_t size;
-  char *text = pd_read_file(from, &size, why);
-  if (!text) pd_fail("%s", why);
-  struct pd_output out;
-  bool ok = pd_output_open(&out, to) && fwrite(text, 1, size, out.file) == size;
-  if (!pd_output_close(&out, ok)) pd_fail("cannot write '%s': %s", to, strerror(errno));
-  free(text);
+  if (!pd_copy_file(from, to, why)) pd_fail("%s", why);
 }
 
 /* --run's copies of the plan, which the launcher names in PD_PLAN, and of the model's picture, if it is beside it. */

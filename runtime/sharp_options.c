@@ -22,6 +22,8 @@ void pd_sharp_usage(const struct pd_sharp_program *models, int n, int ranks) {
   printf(
       "\n\n"
       "  --for MODEL          what follows is for that model alone; * and ? stand for any of its name\n"
+      "  --run DIR            write the timeline and the plan there, and each model's log, trace and plan into a\n"
+      "                       folder of its name: pdc report DIR makes a page of them\n"
       "  --timeline FILE      which model was on which rank when, as a Chrome trace\n"
       "  --slice SECONDS      a model keeps its rank for so long at least (default 0.1)\n"
       "  --timeout SECONDS    a rank silent for so long is an error (default 300); models have it, too\n"
@@ -46,11 +48,21 @@ static char *fill_in(const char *text, const char *name) {
   return whole;
 }
 
-static char **arguments_of(const struct pd_sharp_program *model, int argc, char **argv) {
-  char **all = allocate(sizeof *all * (size_t)(argc + 2));
+static char *join(const char *folder, const char *name) {
+  char *path = allocate(strlen(folder) + strlen(name) + 2);
+  sprintf(path, "%s/%s", folder, name);
+  return path;
+}
+
+static char **arguments_of(const struct pd_sharp_program *model, const char *run, int argc, char **argv) {
+  char **all = allocate(sizeof *all * (size_t)(argc + 4));
   int n = 0;
   bool own = true;
   all[n++] = fill_in(model->program, model->name);
+  if (run) {
+    all[n++] = fill_in("--run", "");
+    all[n++] = join(run, model->name);
+  }
   for (int i = 0; i < argc; i++)
     if (!strcmp(argv[i], "--for"))
       own = !fnmatch(argv[++i], model->name, 0);
@@ -72,7 +84,7 @@ static const char *value_of(char **arguments, const char *option) {
 }
 
 static bool check_outputs(const struct pd_sharp_program *models, int n, char ***arguments, char *why) {
-  static const char *const outputs[] = {"--log",        "--run",         "--save", "--save-raw",
+  static const char *const outputs[] = {"--log",        "--save",        "--save-raw",
                                         "--checkpoint", "--tensorboard", "--trace"};
   for (size_t o = 0; o < sizeof outputs / sizeof *outputs; o++)
     for (int i = 0; i < n; i++)
@@ -96,6 +108,13 @@ static bool read_seconds(const char *option, const char *text, double least, dou
   return true;
 }
 
+static bool read_path(const char *option, const char *path, const char **to, char *why) {
+  if (!path || !*path || strstr(path, "{model}"))
+    return pd_refuse(why, "%s needs one path for the launch, not '%s'", option, path ? path : "");
+  *to = path;
+  return true;
+}
+
 static bool meets_a_model(const struct pd_sharp_program *models, int n, const char *pattern) {
   for (int i = 0; i < n; i++)
     if (!fnmatch(pattern, models[i].name, 0)) return true;
@@ -107,11 +126,8 @@ static bool take(struct pd_sharp_options *o, int argc, char **argv, int *i, bool
   const char *a = argv[*i];
   *taken = true;
   if (!strcmp(a, "--slice")) return read_seconds(a, ++*i < argc ? argv[*i] : NULL, 0, &o->slice, why);
-  if (!strcmp(a, "--timeline")) {
-    if (++*i >= argc) return pd_refuse(why, "--timeline needs a file");
-    o->timeline = argv[*i];
-    return true;
-  }
+  if (!strcmp(a, "--timeline")) return read_path(a, ++*i < argc ? argv[*i] : NULL, &o->timeline, why);
+  if (!strcmp(a, "--run")) return read_path(a, ++*i < argc ? argv[*i] : NULL, &o->run, why);
   *taken = false; /* these are for the models, too */
   if (!strcmp(a, "--timeout")) return read_seconds(a, *i + 1 < argc ? argv[*i + 1] : NULL, 1e-3, &o->timeout, why);
   o->quiet |= !strcmp(a, "--quiet");
@@ -134,6 +150,7 @@ bool pd_sharp_parse(struct pd_sharp_options *o, const struct pd_sharp_program *m
     if (!meets_a_model(models, n, argv[++i])) return pd_refuse(why, "--for '%s': no model has this name", argv[i]);
     rest[n_rest++] = argv[i];
   }
-  for (int i = 0; i < n; i++) arguments[i] = arguments_of(&models[i], n_rest, rest);
+  if (o->run && !o->timeline) o->timeline = join(o->run, "timeline.json");
+  for (int i = 0; i < n; i++) arguments[i] = arguments_of(&models[i], o->run, n_rest, rest);
   return check_outputs(models, n, arguments, why);
 }

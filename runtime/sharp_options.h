@@ -8,7 +8,8 @@
 struct pd_sharp_options {
   double slice;         /* seconds */
   double timeout;       /* the same */
-  const char *timeline; /* a file; NULL: none */
+  const char *run;      /* a folder for all that pdc report reads; NULL: none */
+  const char *timeline; /* a file, with `run` one in there; NULL: none */
   bool quiet, help;
 };
 

@@ -4,6 +4,7 @@
 #define _GNU_SOURCE /* memfd_create, cpu_set_t */
 #include "pd_sharp.h"
 #include "internal.h"
+#include "sharp_left.h"
 #include "sharp_options.h"
 #include "sharp_table.h"
 
@@ -251,14 +252,6 @@ static void await_output(void) {
 
 /* ---- how models end ---------------------------------------------------------------------------- */
 
-enum { TRY_AGAIN = 75, SIGNALLED = 128 }; /* as pd_finish returns them */
-
-static bool was_stopped(int status) {
-  return WIFEXITED(status) && (WEXITSTATUS(status) == TRY_AGAIN || WEXITSTATUS(status) > SIGNALLED);
-}
-
-static bool is_good(int status) { return WIFEXITED(status) && !WEXITSTATUS(status); }
-
 static void see_end(int model, int status) {
   struct child *c = &child[model];
   for (int k = 0; k < 2; k++)
@@ -267,7 +260,7 @@ static void see_end(int model, int status) {
   table->result[model].status = status;
   pd_sharp_end(pd_sharp_lock(table), model, pd_seconds());
   pd_sharp_unlock(table);
-  if (is_good(status) || was_stopped(status)) return;
+  if (pd_sharp_is_good(status) || pd_sharp_was_stopped(status)) return;
   if (WIFSIGNALED(status))
     fprintf(stderr, "pd: model '%s' was ended by signal %d; the others go on\n", models[model].name,
             WTERMSIG(status));
@@ -312,49 +305,28 @@ static void handle_signals(void) {
 
 /* ---- the end ----------------------------------------------------------------------------------- */
 
-/* A row for each rank. */
-static void write_timeline(double start) {
-  FILE *f = fopen(options.timeline, "w");
-  const struct pd_sharp *s = &table->s;
-  if (!f) fail("cannot write '%s': %s", options.timeline, strerror(errno));
-  fprintf(f, "{\"traceEvents\":[");
-  for (int r = 0; r < n_ranks; r++)
-    fprintf(f, "%s\n{\"ph\":\"M\",\"name\":\"thread_name\",\"pid\":0,\"tid\":%d,\"args\":{\"name\":\"rank %d\"}}",
-            r ? "," : "", r, r);
-  for (int64_t i = 0; i < s->n_spans && i < PD_SHARP_SPANS; i++)
-    fprintf(f, ",\n{\"ph\":\"X\",\"name\":\"%s\",\"pid\":0,\"tid\":%d,\"ts\":%.0f,\"dur\":%.0f}",
-            models[s->span[i].model].name, s->span[i].rank, 1e6 * (s->span[i].start - start),
-            1e6 * (s->span[i].end - s->span[i].start));
-  fprintf(f, "\n]}\n");
-  if (fclose(f) != 0) fail("cannot write '%s': %s", options.timeline, strerror(errno));
-  if (s->n_spans > PD_SHARP_SPANS)
-    fprintf(stderr, "pd: note: '%s' has the first %d spans of %lld\n", options.timeline, PD_SHARP_SPANS,
-            (long long)s->n_spans);
+/* Rank 0, before any model starts: what cannot be written at the end is refused now. */
+static void prepare_outputs(void) {
+  char why[PD_WHY] = "";
+  const char *run = options.run;
+  if (run && !(pd_make_directories(run, why) && pd_lock("--run", run, true, why) && pd_sharp_keep_plan(run, why)))
+    fail("%s", why);
+  if (options.timeline && !pd_writable(options.timeline, why)) fail("%s", why);
 }
 
-static void print_model(int model) {
-  const struct pd_sharp_result *r = &table->result[model];
-  printf("  %-24s %6lld of %lld updates", models[model].name, (long long)r->step, (long long)r->steps);
-  if (r->loss == r->loss) printf("  loss %.4f", r->loss);
-  if (r->validation_loss == r->validation_loss) printf("  validation %.4f", r->validation_loss);
-  printf("  %.1f s of work%s\n", table->s.model[model].busy,
-         is_good(r->status)       ? ""
-         : was_stopped(r->status) ? ", stopped by a signal"
-                                  : ", failed");
-}
-
-static void print_summary(double seconds) {
-  printf("%d models on %d rank%s in %.1f s; ranks worked", n_models, n_ranks, n_ranks == 1 ? "" : "s", seconds);
-  for (int r = 0; r < n_ranks; r++) printf(" %.0f %%", 100 * table->s.rank[r].busy / seconds);
-  printf(" of it\n");
-  for (int i = 0; i < n_models; i++) print_model(i);
-  fflush(stdout);
+static void leave_outputs(double start) {
+  char why[PD_WHY] = "";
+  const struct pd_sharp_left left = {models, n_models, n_ranks, table, start, pd_seconds() - start};
+  if (options.timeline && !pd_sharp_write_timeline(&left, options.timeline, why)) fail("%s", why);
+  if (!options.quiet) pd_sharp_print_summary(&left);
+  pd_unlock_all();
 }
 
 static int status_of_all(void) {
   int status = 0;
   for (int i = 0; i < n_models && status != 1; i++)
-    if (!is_good(table->result[i].status)) status = was_stopped(table->result[i].status) ? TRY_AGAIN : 1;
+    if (!pd_sharp_is_good(table->result[i].status))
+      status = pd_sharp_was_stopped(table->result[i].status) ? PD_SHARP_TRY_AGAIN : 1;
   return status;
 }
 
@@ -383,6 +355,7 @@ int pd_sharp_run(const struct pd_sharp_program *programs, int n, int ranks, int 
   if (n_ranks != ranks && !rank) fail("launched with %d ranks, but the plan has %d", n_ranks, ranks);
   if (!good || n_ranks != ranks) nanosleep(&(struct timespec){10, 0}, NULL); /* rank 0 says so, and ends it */
   handle_signals();
+  if (!rank) prepare_outputs();
   set_up();
   double start = pd_seconds();
   for (int i = rank; i < n_models; i += n_ranks) start_model(i, arguments[i]);
@@ -392,8 +365,7 @@ int pd_sharp_run(const struct pd_sharp_program *programs, int n, int ranks, int 
     look_for_ranks();
   }
   table->leaves[rank] = true;
-  if (!rank && options.timeline) write_timeline(start);
-  if (!rank && !options.quiet) print_summary(pd_seconds() - start);
+  if (!rank) leave_outputs(start);
   meet("end");
   int status = status_of_all();
   MPI_Finalize();

@@ -22,10 +22,10 @@ extern "C" {
 enum pd_side { PD_COMPUTING, PD_EXCHANGING };
 
 struct pd_message {
-  int peer;  /* rank */
-  bool sent; /* else received */
-  int tag;  /* at most 32767; messages alike, between two ranks on a line one way, are told apart by their order */
-  void *at; /* in the arena */
+  int peer;     /* rank */
+  bool sent;    /* else received */
+  int tag;      /* at most 32767; those alike (line, peer, direction, tag) are told apart by their order */
+  void *at;     /* in the arena */
   size_t bytes; /* the same at both ends */
 };
 

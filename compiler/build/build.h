@@ -229,6 +229,7 @@ void print_version(void); /* pdc's, and what it stands on */
 /* Compiles the stages, beside their places, several at a time, but for those whose programs DIR has already; false after
  * diagnostics. With -### prints the commands only. */
 bool cc_stages(const Options *o, const Output *out);
+int cc_at_once(void); /* programs that are made at a time */
 /* Starts a command without a shell; `out`: where its standard output goes, -1: unchanged. -1 after a diagnostic. */
 pid_t command_start(const Strings *command, int out);
 /* Waits for it; false after a diagnostic, in which `what` failed, unless it ended with 0. */

@@ -138,10 +138,14 @@ static bool sync_program(const char *path) {
   return good;
 }
 
+int cc_at_once(void) {
+  long processors = sysconf(_SC_NPROCESSORS_ONLN);
+  return processors < 2 ? 2 : processors > 8 ? 8 : (int)processors;
+}
+
 /* origin: of programs that may be taken over; NULL: none may. */
 static bool compile_all(const Options *o, const Output *out, const char *directory, const char *origin) {
-  long processors = sysconf(_SC_NPROCESSORS_ONLN);
-  int at_once = processors < 2 ? 2 : processors > 8 ? 8 : (int)processors;
+  const int at_once = cc_at_once();
   Job *job = alloc((size_t)out->n_stages * sizeof *job);
   bool good = true;
   int started = 0, done = 0;

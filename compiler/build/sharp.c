@@ -3,7 +3,9 @@
 #include "build/build.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -91,32 +93,66 @@ static Options options_of(const Options *o, int model, const char *name) {
   return one;
 }
 
+typedef struct Build {
+  Options options;
+  pid_t pid;
+  FILE *said; /* what it prints: handed on when it is done, so that models' messages are not mixed */
+} Build;
+
 /* In a process of its own, so that nothing of one model's compilation is left when the next begins. */
-static bool build_in_process(const Options *one, BuildModel *build, ModelBuilt *built) {
-  int ends[2];
-  if (pipe(ends) != 0) {
-    error_at(NO_SPAN, "PD0606", "cannot build '%s': %s", one->input, strerror(errno));
-    return false;
-  }
+static bool start_build(Build *b, BuildModel *build, ModelBuilt *built) {
+  b->said = tmpfile();
   fflush(NULL);
-  pid_t pid = fork();
-  if (pid == 0) {
-    close(ends[0]);
-    bool good = build(one, built);
-    diagnostics_flush();
-    fflush(NULL);
-    _exit(good && !error_count() && write(ends[1], built, sizeof *built) == (ssize_t)sizeof *built ? 0 : 1);
-  }
-  close(ends[1]);
-  bool good = pid > 0 && read(ends[0], built, sizeof *built) == (ssize_t)sizeof *built;
-  close(ends[0]);
+  b->pid = b->said ? fork() : -1;
+  if (b->pid < 0)
+    error_at(NO_SPAN, "PD0606", "cannot build '%s': %s", b->options.input, strerror(errno));
+  if (b->pid != 0)
+    return b->pid > 0;
+  dup2(fileno(b->said), STDOUT_FILENO);
+  dup2(fileno(b->said), STDERR_FILENO);
+  bool good = build(&b->options, built);
+  diagnostics_flush();
+  fflush(NULL);
+  _exit(good && !error_count() ? 0 : 1);
+}
+
+static bool finish_build(Build *b) {
+  char part[4096];
   int status = 1;
-  while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR)
+  while (waitpid(b->pid, &status, 0) < 0 && errno == EINTR)
     ;
-  if (good && status == 0)
+  rewind(b->said);
+  for (size_t n; (n = fread(part, 1, sizeof part, b->said)) > 0;)
+    fwrite(part, 1, n, stderr);
+  fclose(b->said);
+  if (status == 0)
     return true;
-  error_at(NO_SPAN, "PD0712", "'%s' cannot be built, and nothing is launched without it", one->input);
+  error_at(NO_SPAN, "PD0712", "'%s' cannot be built, and nothing is launched without it%s", b->options.output,
+           WIFSIGNALED(status) ? format(": signal %d ended that", WTERMSIG(status)) : "");
   return false;
+}
+
+/* As many at once as compile at once, where each has its room; their results, which their processes write. NULL after
+ * diagnostics. */
+static ModelBuilt *build_all(Build *all, int n, BuildModel *build) {
+  const int64_t room = (int64_t)1 << 30, memory = backend_of(&all->options.plan.target)->device->memory(1);
+  int at_once = cc_at_once(), started = 0, done = 0;
+  ModelBuilt *built =
+      mmap(NULL, (size_t)n * sizeof *built, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  bool good = built != MAP_FAILED;
+  if (!good)
+    error_at(NO_SPAN, "PD0606", "cannot build %d models: %s", n, strerror(errno));
+  if (memory / room < at_once)
+    at_once = memory < room ? 1 : (int)(memory / room);
+  while (good ? done < n : done < started) {
+    if (good && started < n && started - done < at_once) {
+      good = start_build(&all[started], build, &built[started]);
+      started += good;
+    } else {
+      good = finish_build(&all[done++]) && good;
+    }
+  }
+  return good ? built : NULL;
 }
 
 /* Models that stay in memory are all there at once; of those that come and go, one and the next on each rank. */
@@ -199,16 +235,17 @@ bool sharp_build(const Options *given, BuildModel *build) {
     return false;
   if (!o.output)
     o.output = "sharp.build";
+  if (!o.sources_only && !can_compile(&o, toolchain_of(&o))) /* the runtime is made once, for all */
+    return false;
   if (mkdir(o.output, 0777) != 0 && errno != EEXIST) {
     error_at(NO_SPAN, "PD0605", "cannot write '%s': %s", o.output, strerror(errno));
     return false;
   }
-  ModelBuilt *built = alloc((size_t)o.models.n * sizeof *built);
+  Build *all = alloc((size_t)o.models.n * sizeof *all);
   for (int i = 0; i < o.models.n; i++) {
     push(&names, name_of(&o, i, &names));
-    Options one = options_of(&o, i, names.at[i]);
-    if (!build_in_process(&one, build, &built[i]))
-      return false;
+    all[i].options = options_of(&o, i, names.at[i]);
   }
-  return fit_together(&o, built) && write_ranks(&o, &names, built);
+  const ModelBuilt *built = build_all(all, o.models.n, build);
+  return built && fit_together(&o, built) && write_ranks(&o, &names, built);
 }

@@ -26,7 +26,7 @@ function thin(points, most) {
   return kept;
 }
 
-// series: [{name, colour, points: [[x, y or null], ...]}]; fromZero: the y axis starts at 0. axis: what x counts, and
+// series: [{name, colour, dash, points: [[x, y or null], ...]}], dash as in SVG, if any; fromZero: the y axis starts at 0. axis: what x counts, and
 // whether it is drawn by powers of two.
 class Curve {
   constructor(parent, title, series, fromZero, axis = {name: "update", powers: false}) {
@@ -39,7 +39,7 @@ class Curve {
     this.svg = element("svg", {role: "img", "aria-label": title, height: "220"});
     const names = element("div", {class: "names"});
     for (const s of this.series.length > 1 ? this.series : [])
-      names.append(element("span", {}, element("i", {style: `border-color: var(--${s.colour})`}), s.name));
+      names.append(element("span", {}, element("i", {style: `border: 0 ${s.dash ? "dashed" : "solid"} var(--${s.colour}); border-top-width: 2px`}), s.name));
     parent.append(element("div", {class: "curve"}, element("h3", {}, title), names, this.svg));
     this.bounds();
     this.draw();
@@ -97,7 +97,8 @@ class Curve {
       pen = "L";
     }
     const stroke = `var(--${s.colour})`;
-    this.svg.append(element("path", {d, fill: "none", stroke, "stroke-width": 1.6, "stroke-linejoin": "round"}));
+    const dash = s.dash ? {"stroke-dasharray": s.dash} : {};
+    this.svg.append(element("path", {d, fill: "none", stroke, "stroke-width": 1.6, "stroke-linejoin": "round", ...dash}));
     for (const [x, y] of drawn.length <= 30 ? drawn : [])
       this.svg.append(element("circle", {cx: this.x(x), cy: this.y(y), r: 2.5, fill: stroke}));
   }

@@ -12,6 +12,7 @@
 EMBED(html, "page.html");
 EMBED(run_sections, "run.html");
 EMBED(plan_sections, "plan.html");
+EMBED(launch_sections, "launch.html");
 EMBED(timelines_section, "timelines.html");
 EMBED(model_section, "model.html");
 EMBED(css, "page.css");
@@ -20,6 +21,7 @@ EMBED(curves, "curves.js");
 EMBED(shared, "shared.js");
 EMBED(run_script, "run.js");
 EMBED(plan_script, "plan.js");
+EMBED(launch_script, "launch.js");
 
 static void add_html(Text *t, const char *plain) {
   for (; *plain; plain++)
@@ -52,37 +54,44 @@ static const char *add_until(Text *t, const char *from, const char *mark) {
   return at + strlen(mark);
 }
 
-/* Sections that pages of both kinds have stand in files of their own, and a mark in their place. */
+static const struct {
+  const char *command, *sections, *script;
+} kinds[] = {
+    [PAGE_OF_RUN] = {"report", report_run_sections, report_run_script},
+    [PAGE_OF_PLAN] = {"plan", report_plan_sections, report_plan_script},
+    [PAGE_OF_LAUNCH] = {"report", report_launch_sections, report_launch_script},
+};
+
+/* Sections that pages of several kinds have stand in files of their own, and a mark in their place. */
 static void add_sections(Text *t, const char *sections) {
   const struct {
     const char *mark, *text;
-  } both[] = {{"@model@\n", report_model_section}, {"@timelines@\n", report_timelines_section}};
+  } shared[] = {{"@model@\n", report_model_section}, {"@timelines@\n", report_timelines_section}};
   for (size_t n; *sections; sections += n) {
     n = strcspn(sections, "\n") + 1;
     const char *text = NULL;
-    for (size_t i = 0; i < sizeof both / sizeof *both; i++)
-      if (!strncmp(sections, both[i].mark, n))
-        text = both[i].text;
+    for (size_t i = 0; i < sizeof shared / sizeof *shared; i++)
+      if (!strncmp(sections, shared[i].mark, n))
+        text = shared[i].text;
     text ? text_add(t, "%s", text) : text_add(t, "%.*s", (int)n, sections);
   }
 }
 
 char *page_make(PageKind kind, const char *title, const char *data) {
-  bool of_run = kind == PAGE_OF_RUN;
   Text t = {0};
   const char *rest = add_until(&t, report_html, "@title@");
   add_html(&t, title);
   rest = add_until(&t, rest, "@command@");
-  text_add(&t, of_run ? "report" : "plan");
+  text_add(&t, "%s", kinds[kind].command);
   rest = add_until(&t, rest, "@style@");
   text_add(&t, "%s", report_css);
   rest = add_until(&t, rest, "@sections@");
-  add_sections(&t, of_run ? report_run_sections : report_plan_sections);
+  add_sections(&t, kinds[kind].sections);
   rest = add_until(&t, rest, "@data@");
   add_data(&t, data);
   rest = add_until(&t, rest, "@script@");
   text_add(&t, "%s%s%s", report_timeline, report_curves, report_shared);
-  text_add(&t, "%s%s", of_run ? report_run_script : report_plan_script, rest);
+  text_add(&t, "%s%s", kinds[kind].script, rest);
   return t.at;
 }
 

@@ -72,6 +72,9 @@ static bool add_picture(const char *path, Text *t) {
 }
 
 bool report(const char *directory, const char *output) {
+  const char *path = output ? output : format("%s/report.html", directory);
+  if (is_launch(directory))
+    return launch_page(directory, path);
   const char *log = part(directory, "log.jsonl"), *trace = part(directory, "trace.json"),
              *plan = part(directory, "plan.json"), *model = NULL;
   if (!log && !trace && !plan) {
@@ -89,6 +92,5 @@ bool report(const char *directory, const char *output) {
     return false;
   text_add(&data, "}");
   char *page = page_make(PAGE_OF_RUN, model ? model : directory, data.at);
-  const char *path = output ? output : format("%s/report.html", directory);
   return page_write(path, page);
 }

@@ -80,8 +80,8 @@ Timeline *predict(PlanFile *file, bool evaluates, const char **why);
 Timeline *predict_plan(const Graph *g, const Pieces *p, const Plan *plan, bool first_replicas, const char **why);
 
 /* ---- page.c */
-/* Of a run, or of a plan: `title` is plain text, `data` JSON. */
-typedef enum { PAGE_OF_RUN, PAGE_OF_PLAN } PageKind;
+/* Of a run, of a plan, or of a launch of several models: `title` is plain text, `data` JSON. */
+typedef enum { PAGE_OF_RUN, PAGE_OF_PLAN, PAGE_OF_LAUNCH } PageKind;
 char *page_make(PageKind kind, const char *title, const char *data);
 /* Writes it; false after a diagnostic, and then nothing is left of it. */
 bool page_write(const char *path, const char *page);
@@ -101,9 +101,16 @@ PlanRequest plan_anew(const PlanPage *page); /* the request; where it is a file'
 /* Writes the page about a plan that was not run to `output`; false after diagnostics. */
 bool plan_page(const PlanPage *page, const char *output);
 
+/* ---- launch.c */
+/* Whether DIRECTORY is of several models in one launch, by its plan.json or a timeline.json. */
+bool is_launch(const char *directory);
+/* Writes the page about them, from those files and DIRECTORY/MODEL/log.jsonl, those that are there; false after
+ * diagnostics. */
+bool launch_page(const char *directory, const char *output);
+
 /* ---- report.c */
-/* Writes the page about DIRECTORY's log.jsonl, trace.json, plan.json and model.svg, those that are there, to `output`
- * (NULL: DIRECTORY/report.html); false after diagnostics. */
+/* Writes the page about DIRECTORY's log.jsonl, trace.json, plan.json and model.svg, those that are there, or about its
+ * several models, to `output` (NULL: DIRECTORY/report.html); false after diagnostics. */
 bool report(const char *directory, const char *output);
 
 #endif

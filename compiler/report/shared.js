@@ -72,7 +72,7 @@ function legend() {
 const pictures = [];
 
 // Heads of columns that hold words; the first column always does.
-const WORDS = new Set(["pieces", "ranks", "devices", "kinds", "ranks by stage", "cut at", "why there is none"]);
+const WORDS = new Set(["pieces", "ended", "ranks", "devices", "kinds", "ranks by stage", "cut at", "why there is none"]);
 function table(place, heads, rows) {
   const cell = (tag, value, i) => element(tag, i === 0 || WORDS.has(heads[i]) ? {class: "text"} : {}, value);
   const line = (tag, values) => element("tr", {}, ...values.map((v, i) => cell(tag, v, i)));

@@ -42,9 +42,9 @@ const SHORT = {
 // A row: what is computed, below it messages, below these the exchange of gradients.
 const LANES = [{top: 4, height: 24}, {top: 31, height: 6}, {top: 39, height: 4}];
 const ROW = 48, AXIS = 22;
-const laneOf = (work) => (work <= 6 ? 0 : work <= 9 ? 1 : 2);
 
-// A row a rank, zoomed and moved along time. `data` is what pdc's timeline.c wrote.
+// A row a rank, zoomed and moved along time. `data` is what pdc's timeline.c wrote. What is drawn in which lane, with
+// which words, is told by methods of their own: launch.js has others.
 class Timeline {
   constructor(parent, title, data, note) {
     this.data = data;
@@ -56,17 +56,26 @@ class Timeline {
       b.onclick = () => { act(); this.draw(); };
       return b;
     };
+    const updates = button("Two updates", "Show two updates of the steady state", () => this.showUpdates());
     const bar = element("div", {class: "bar"}, element("h3", {}, title),
       button("−", "Zoom out", () => this.zoom(2, 0.5)), button("+", "Zoom in", () => this.zoom(0.5, 0.5)),
       button("←", "Earlier", () => this.move(-0.5)), button("→", "Later", () => this.move(0.5)),
       button("All", "Show all of it", () => this.show(this.start, this.end)),
-      button("Two updates", "Show two updates of the steady state", () => this.showUpdates()));
+      ...(this.updates.length < 4 ? [] : [updates]));
     const below = note ? [element("p", {class: "note"}, note)] : [];
     parent.append(element("div", {class: "timeline"}, bar, this.canvas, ...below));
     this.listen();
     this.showUpdates();
     this.draw();
     new ResizeObserver(() => requestAnimationFrame(() => this.draw())).observe(this.canvas);
+  }
+
+  laneOf(work) { return work <= 6 ? 0 : work <= 9 ? 1 : 2; }
+
+  // What a bar may be labelled with, the longest text first.
+  labels(i) {
+    const {bars, works} = this.data, number = String(bars[i + this.field.number]);
+    return [`${SHORT[works[bars[i + 1]]]} ${number}`, number];
   }
 
   // By rank and lane: indices of bars in order of their starts.
@@ -79,7 +88,7 @@ class Timeline {
     this.updates = [];
     for (let i = 0; i < bars.length; i += stride) {
       const rank = bars[i], work = bars[i + 1], from = bars[i + 2], to = from + bars[i + 3];
-      this.lanes[rank][laneOf(work)].push(i);
+      this.lanes[rank][this.laneOf(work)].push(i);
       this.start = Math.min(this.start, from);
       this.end = Math.max(this.end, to);
       if (rank === 0 && works[work] === "update") this.updates.push(to);
@@ -236,8 +245,7 @@ class Timeline {
   }
 
   drawLabel(c, i, work, x, right, y) {
-    const {bars} = this.data, number = String(bars[i + this.field.number]);
-    for (const text of [`${SHORT[work]} ${number}`, number]) {
+    for (const text of this.labels(i)) {
       const width = c.measureText(text).width;
       if (width + 4 > right - x) continue;
       c.fillStyle = this.colours[work].on;

@@ -28,6 +28,7 @@ struct piece {
   const staged_line *line;
   bool sent;
   int peer, tag, bytes;         /* at most PIECE */
+  int64_t number;               /* of its message, among all */
   const staged_message *before; /* MPI must have so many of its pieces first; NULL: none */
   int64_t end_before;
 };
@@ -93,6 +94,7 @@ static void begin(staged_message *m, piece *p) {
   p->sent = m->is.sent;
   p->peer = m->is.peer;
   p->tag = m->is.tag;
+  p->number = m->number;
   p->bytes = left < PIECE ? (int)left : PIECE;
   p->before = m->before;
   p->end_before = m->end_before;
@@ -189,19 +191,30 @@ static pd_transfer *staged_make(int messages, size_t bytes) {
   return transfers = t;
 }
 
+static void comes_before(staged_message *m, int64_t *latest, const staged_message *x, int64_t number,
+                         int64_t end) {
+  if (number < *latest) return;
+  *latest = number;
+  m->before = x;
+  m->end_before = end;
+}
+
 /* MPI tells messages alike, of one line, peer, direction and tag, apart by their order: the last one posted of which
- * MPI may still have to be given pieces. A place's own pieces keep their order anyway. */
+ * MPI may still have to be given pieces. That is a place's message, or what it sent before that and is being copied.
+ * A place's own pieces keep their order anyway. */
 static void find_before(staged_message *m) {
+  int64_t latest = 0;
   m->before = NULL;
   for (staged_transfer *t = transfers; t; t = t->next)
     for (int i = 0; i < (t->active ? t->room : 0); i++) {
-      const staged_message *x = &t->message[i];
-      if (x == m || x->line != m->line || x->is.peer != m->is.peer || x->is.tag != m->is.tag) continue;
-      if (x->is.sent != m->is.sent || given(x, m->is.sent) == x->end ||
-          (m->before && x->number < m->before->number))
-        continue;
-      m->before = x;
-      m->end_before = x->end;
+      staged_message *x = &t->message[i];
+      if (x == m) continue;
+      const piece *p = x->moved < x->first ? piece_of(x, x->first - 1) : NULL;
+      if (p && p->line == m->line && p->peer == m->is.peer && p->sent == m->is.sent && p->tag == m->is.tag)
+        comes_before(m, &latest, x, p->number, x->first);
+      bool alike =
+          x->line == m->line && x->is.peer == m->is.peer && x->is.sent == m->is.sent && x->is.tag == m->is.tag;
+      if (alike && given(x, x->is.sent) < x->end) comes_before(m, &latest, x, x->number, x->end);
     }
 }
 

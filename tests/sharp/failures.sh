@@ -28,6 +28,9 @@ refused PD0711 -n 2 --stages 2 "$tied" "$tied"
 refused PD0711 -n 2 --infer "$tied" "$tied"
 refused PD0711 -n 2 --target cuda "$tied" "$tied"
 refused PD0712 -n 2 "$tied" "$tied" -D no_such=1
+refused PD0712 -n 2 "$tied" -D no_such=1 "$tied" -D nor_such=1 # built at once, told of one after the other
+[ "$(sed -n "s/.*'\(no[r]*_such\)' is no .*/\1/p; s/.*'refused.\(tied[^']*\)' cannot be built.*/\1/p" out | tr '\n' ' ')" = \
+  "no_such nor_such tied-no_such=1 tied-nor_such=1 " ] || complain "two that cannot be built: $(cat out)"
 "$pdc" "$tied" "$tied" >out 2>&1 && complain "two models without --sharp are built"
 says "two models"
 
