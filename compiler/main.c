@@ -42,6 +42,7 @@ typedef struct Compilation {
   Allocation **allocations;
   char **sources;
   char *plan_json;
+  TensorDegrees degrees; /* that --tensor auto looked at */
 } Compilation;
 
 enum { N_RUNNERS_UP = 3 };
@@ -97,19 +98,16 @@ static bool run_simplify(Compilation *c) {
 
 static bool run_tensor(Compilation *c) {
   PlanRequest *request = &c->options.plan;
-  if (request->tensor < 2 && !request->sharding)
+  bool builds = c->options.command != COMMAND_PLAN && c->options.command != COMMAND_SHOW;
+  if ((request->tensor == 0 || request->tensor == 1) && !request->sharding)
     return true;
   if (c->options.sharp) {
     help(error_at(NO_SPAN, "PD0513", "--tensor: '--sharp' gives whole layers to each rank"),
          "leave one of the two out");
     return false;
   }
-  if (!tensor_suits(c->graph, request))
-    return false;
-  if (!tensor(c->graph, request->tensor, request->sharding))
-    return false;
-  request->workers /= request->tensor;
-  return tensor_divides(c->graph);
+  return tensor_suits(c->graph, request, builds) && tensor(c->graph, request->tensor, request->sharding) &&
+         tensor_divides(c->graph) && tensor_group(request);
 }
 
 static bool run_cut(Compilation *c) {
@@ -440,6 +438,48 @@ static bool run_passes(Compilation *c, const char *last) {
   return true;
 }
 
+/* ---- --tensor auto ----------------------------------------------------------------------------- */
+
+/* The peaks of the chosen plan, as run_allocate finds them. */
+static bool find_peaks(Compilation *c) {
+  for (int i = 0; i < n_stages(c); i++) {
+    int64_t bytes = stages_peak(c->stages, c->plan, i);
+    for (int part = i; part < plan_parts(c->plan); part += n_stages(c))
+      c->plan->stage[part].peak_bytes = bytes;
+  }
+  return error_count() == 0;
+}
+
+/* The plan of so many ranks a shard group; its diagnostics are in `why` alone. */
+static void plan_degree(const Options *o, TensorDegree *degree) {
+  Compilation *c = alloc(sizeof *c);
+  c->options = *o;
+  c->options.plan.tensor = degree->shards > 1 ? degree->shards : 0;
+  c->options.plan.refusal = SAY_LEAST;
+  c->options.emit = EMIT_NOTHING;
+  c->options.dump = c->options.stop_after = NULL;
+  c->options.time_passes = c->options.verify_each = c->options.report = false;
+  int mark = diagnostics_mark();
+  bool good = run_passes(c, "plan") && find_peaks(c);
+  const char *error = diagnostics_forget(mark);
+  degree->plan = good ? c->plan : NULL;
+  degree->why = error ? error : "no plan";
+}
+
+/* Where none has a plan, whole layers say why. */
+static bool choose_degree(Compilation *c) {
+  PlanRequest *request = &c->options.plan;
+  if (request->tensor != TENSOR_AUTO)
+    return true;
+  if (!tensor_degrees(request, &c->degrees))
+    return false;
+  for (int i = 0; i < c->degrees.n; i++)
+    plan_degree(&c->options, &c->degrees.at[i]);
+  int chosen = tensor_choose(&c->degrees);
+  request->tensor = chosen < 0 ? 0 : c->degrees.at[chosen].shards;
+  return true;
+}
+
 /* ---- commands -------------------------------------------------------------------------------- */
 
 static char *run_profile_program(void *context, const char *text) {
@@ -465,7 +505,7 @@ static bool profile(Compilation *c) {
   const Options *o = &c->options;
   PlanRequest *request = &c->options.plan;
   request->arch = o->arch;
-  if (!run_passes(c, "cut"))
+  if (!choose_degree(c) || !run_passes(c, "cut"))
     return false;
   if (o->sources_only)
     return write_profile_program(c);
@@ -497,20 +537,12 @@ static bool wants_more_than_plans(const Options *o) {
   return more;
 }
 
-/* The peaks of the chosen plan, as run_allocate finds them. */
-static bool find_peaks(Compilation *c) {
-  for (int i = 0; i < n_stages(c); i++) {
-    int64_t bytes = stages_peak(c->stages, c->plan, i);
-    for (int part = i; part < plan_parts(c->plan); part += n_stages(c))
-      c->plan->stage[part].peak_bytes = bytes;
-  }
-  return error_count() == 0;
-}
-
 static bool print_plans(Compilation *c) {
   const Options *o = &c->options;
   if (!o->input)
     return plan_layers(&o->layers, &o->plan, o->emit == EMIT_PLAN, stdout);
+  if (!choose_degree(c))
+    return false;
   if (o->compare)
     return run_passes(c, "cut") && prepare_request(c) &&
            plan_compare(c->graph, &c->pieces, &c->options.plan, stdout);
@@ -522,6 +554,8 @@ static bool print_plans(Compilation *c) {
   for (int i = 0; i < N_RUNNERS_UP; i++)
     if (c->runners_up[i])
       plan_runner_up(&c->pieces, c->plan, c->runners_up[i], stdout);
+  if (c->degrees.n)
+    tensor_compare(&c->degrees, stdout);
   plan_hint(c->graph, &c->pieces, &o->plan, c->plan, stdout);
   return !o->report || write_plan_page(c);
 }
@@ -535,7 +569,7 @@ static bool write_picture(const char *path, const char *text) {
 
 static bool show(Compilation *c) {
   const Options *o = &c->options;
-  if (!run_passes(c, o->planned ? "plan" : "cut"))
+  if (!choose_degree(c) || !run_passes(c, o->planned ? "plan" : "cut"))
     return false;
   Show table = what_to_show(c, o->depth ? o->depth : TABLE_DEPTH), picture = table;
   picture.depth = o->depth ? o->depth : PICTURE_DEPTH;
@@ -573,7 +607,9 @@ static bool run_command(Compilation *c) {
   }
   if (o->sharp)
     return sharp_build(o, build_model);
-  return run_passes(c, !o->syntax_only ? "build" : o->generate ? "decode" : "elaborate");
+  return (o->syntax_only || choose_degree(c)) && run_passes(c, !o->syntax_only ? "build"
+                                                               : o->generate   ? "decode"
+                                                                               : "elaborate");
 }
 
 int main(int argc, char **argv) {

@@ -547,9 +547,10 @@ void pd_lstm_backward(const struct pd_lstm *l, pd_in w, pd_in h0, pd_in c0, cons
 /* Each rank calls the same ones in the same order. y[i] = x[i] of rank 0 + that of rank 1 + ...: the same bits on all.
  * scratch: the bytes of pd_all_reduce_scratch. */
 void pd_all_reduce(const float *x, int64_t n, float *y, void *scratch);
+enum { PD_SHORT_SUM = 4096 }; /* elements of which everyone sends all to everyone; of more each adds up a part */
 static inline int64_t pd_all_reduce_scratch(int64_t n,
                                             int ranks) { /* a part of x of each, in lines; all of a short one */
-  int64_t part = n <= 4096 ? n : (n + ranks - 1) / ranks;
+  int64_t part = n <= PD_SHORT_SUM ? n : (n + ranks - 1) / ranks;
   return (part + 15) / 16 * 16 * ranks * (int64_t)sizeof(float);
 }
 /* A whole value is `runs` runs of `part` elements of each rank: x are this rank's, y are all. scratch: of y's size. */

@@ -29,7 +29,7 @@ static double planned_seconds(void) {
 }
 
 /* The updates to come, by the mean of those that are done, less what is done of the one under way; before the first by
- * the plan alone. */
+ * the plan alone, and where times are emulated, too: those are the plan's. */
 static double remaining_seconds(struct pd_sharp *s, double busy) {
   if (pd_updates.done > updates_at_measure || busy_at_first < 0) {
     if (busy_at_first < 0) busy_at_first = busy;
@@ -38,7 +38,7 @@ static double remaining_seconds(struct pd_sharp *s, double busy) {
   }
   int64_t done = updates_at_measure - pd.first_step, to_do = pd.steps - updates_at_measure;
   double planned = planned_seconds();
-  if (!done) return (double)to_do * planned;
+  if (!done || pd.emulate) return (double)to_do * planned;
   double each = (busy_at_update - busy_at_first) / (double)done;
   double left = (double)to_do * each - (busy - busy_at_update);
   if (planned > 0) pd_sharp_measure(s, me, each / planned);

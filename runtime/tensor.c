@@ -87,7 +87,7 @@ void pd_all_reduce(const float *x, int64_t n, float *y, void *scratch) {
   int ranks = pd_shards();
   int64_t part = (n + ranks - 1) / ranks, stride = (part + 15) / 16 * 16, own = pd.shard * part;
   float *others = scratch;
-  if (n <= 4096) {
+  if (n <= PD_SHORT_SUM) {
     reduce_at_once(x, n, y, others);
     return;
   }

@@ -4,7 +4,7 @@
 
 #include "build/build.h"
 
-typedef enum { FLAG, TEXT, ARCH, LIST, COUNT, LEVELS, RATES, BYTES, CHOICE, TARGET, SPECIAL } OptionKind;
+typedef enum { FLAG, TEXT, ARCH, LIST, COUNT, DEGREE, LEVELS, RATES, BYTES, CHOICE, TARGET, SPECIAL } OptionKind;
 
 typedef struct Option {
   const char *name;     /* with its dashes */

@@ -51,8 +51,8 @@ static const Option options[] = {
      "on, off or auto: rerun forward in backward"},
     {"--shard-optimizer", NULL, FLAG, AT(plan.shard_optimizer), NULL,
      "replicas keep and update a part of the optimizer's state each (else where memory asks for it)"},
-    {"--tensor", "N", COUNT, AT(plan.tensor), NULL,
-     "so many ranks share each layer: heads, hidden units, rows and columns of weights"},
+    {"--tensor", "N", DEGREE, AT(plan.tensor), NULL,
+     "so many ranks share each layer: heads, hidden units; auto: as many of -n's as is fastest"},
     {"--sharding", "FILE", TEXT, AT(plan.sharding), NULL,
      "--tensor: what parameters are split along, as '--emit sharding' prints it"},
     {"--ahead", "1|2", CHOICE, AT(plan.ahead), "|1|2", "2: one microbatch more in flight between stages"},
@@ -324,6 +324,7 @@ static void set_option(Options *o, const Option *option, const char *value) {
     else
       *(int *)to = (int)read_count(option, value);
     break;
+  case DEGREE: *(int *)to = strcmp(value, "auto") ? (int)read_count(option, value) : TENSOR_AUTO; break;
   case LEVELS: *(int *)to = read_levels(option, value, &o->layers.levels); break;
   case RATES: read_rates(option, value, to, &o->layers.n_bandwidths); break;
   case BYTES: *(int64_t *)to = read_bytes(option, value); break;

@@ -235,6 +235,8 @@ bool sharp_build(const Options *given, BuildModel *build) {
     return false;
   if (!o.output)
     o.output = "sharp.build";
+  if (!o.sources_only && !can_compile(&o, toolchain_of(&o))) /* the runtime is made once, for all */
+    return false;
   if (mkdir(o.output, 0777) != 0 && errno != EEXIST) {
     error_at(NO_SPAN, "PD0605", "cannot write '%s': %s", o.output, strerror(errno));
     return false;

@@ -58,6 +58,10 @@ struct Ast;
 const Cluster *cluster_make(const struct Ast *block);
 void cluster_verify(const Cluster *c); /* a BUG() where it is not as said above */
 
+/* The cluster as shard groups of n neighbours at its innermost level see it, each of which counts as one device: above that
+ * level n pipelines send at once. NULL: a level's devices are no such groups, or a group has several kinds. */
+const Cluster *cluster_grouped(const Cluster *c, int n);
+
 /* The kind of the device of this rank, from 0. */
 static inline const DeviceKind *cluster_kind(const Cluster *c, int device) {
   return &c->kind[c->kind_of ? c->kind_of[device] : 0];

@@ -165,3 +165,23 @@ void cluster_verify(const Cluster *c) {
   for (int i = 0; c->kind_of && i < devices; i++)
     ensure(c->kind_of[i] < c->n_kinds);
 }
+
+const Cluster *cluster_grouped(const Cluster *c, int n) {
+  Cluster *groups = alloc_copy(c, sizeof *c);
+  int devices = cluster_devices(c);
+  if (c->level[0].count % n)
+    return NULL;
+  groups->level[0].count /= n;
+  for (int i = 1; i < c->n; i++)
+    groups->level[i].bandwidth /= n;
+  if (!c->kind_of)
+    return groups;
+  uint8_t *kind_of = alloc((size_t)(devices / n));
+  for (int i = 0; i < devices; i++) {
+    kind_of[i / n] = c->kind_of[i / n * n];
+    if (c->kind_of[i] != kind_of[i / n])
+      return NULL;
+  }
+  groups->kind_of = kind_of;
+  return groups;
+}

@@ -116,7 +116,8 @@ struct Op {
   bool adds;           /* a call that can add to what stands in its first output */
   bool adds_bias;      /* pointwise, the sum of two operands: one may be the bias of the call that makes the other,
                           where that takes_bias */
-  bool collective;     /* a call that waits for the other ranks of the shard group */
+  int collective; /* a call that waits for the other ranks of the shard group, so many times for an N-th of its
+                          result from each of N - 1; 0: it waits for none */
   Linear linear;
   bool expensive;         /* pointwise: worth keeping in a row buffer rather than computing twice */
   int min_in, max_in;     /* max_in -1: any number */

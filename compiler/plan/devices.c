@@ -86,8 +86,13 @@ static int64_t memory_of(const Planner *r, const DeviceKind *kind) {
   const PlanRequest *q = r->request;
   int64_t bytes = q->memory      ? q->memory
                   : kind->memory ? kind->memory
-                                 : backend_of(&q->target)->device->memory(r->ranks);
+                                 : backend_of(&q->target)->device->memory(r->ranks * shards_of(r->g));
   return bytes - r->process;
+}
+
+static void set_link(Rates *rates, const Link *link) {
+  rates->bandwidth = 1 / link->byte;
+  rates->latency = link->latency;
 }
 
 static void take_cluster(Planner *r) {
@@ -107,6 +112,8 @@ static void take_cluster(Planner *r) {
   }
   r->rates = rates, r->limits = limits;
   r->topology = topology_of(c, r->ranks, q->link_bytes_per_second, q->link_latency);
+  for (int i = 0; i < k.n; i++) /* of a shard group, which is within the innermost level */
+    set_link(&rates[i], &r->topology.link[0]);
   r->topology.kind_of = k.n > 1 ? kinds_of_devices(c, &k) : NULL;
 }
 
@@ -115,13 +122,14 @@ static void take_machine(Planner *r) {
   const PlanRequest *q = r->request;
   r->device = backend_of(&q->target)->device->kind(q->arch, &r->assumed);
   Rates rates = device_rates(r->device, &r->target);
+  double bandwidth = q->link_bytes_per_second > 0 ? q->link_bytes_per_second : rates.bandwidth;
+  Link link = {.latency = q->link_latency > 0 ? q->link_latency : rates.latency, .byte = 1 / bandwidth};
   r->n_kinds = 1;
   r->limit = memory_of(r, r->device);
+  set_link(&rates, &link);
   r->rates = alloc_copy(&rates, sizeof rates);
   r->limits = alloc_copy(&r->limit, sizeof r->limit);
-  double bandwidth = q->link_bytes_per_second > 0 ? q->link_bytes_per_second : rates.bandwidth;
-  r->topology = topology_flat(
-      (Link){.latency = q->link_latency > 0 ? q->link_latency : rates.latency, .byte = 1 / bandwidth}, r->ranks);
+  r->topology = topology_flat(link, r->ranks);
 }
 
 bool choose_devices(Planner *r) {

@@ -68,6 +68,8 @@ typedef enum { DELAY_FREE, DELAY_NONE, DELAY_ONE } Delay; /* as --delay lists th
  * where nobody reads it. */
 typedef enum { SAY_ADVICE, SAY_LEAST, SAY_NOTHING } Refusal;
 
+enum { TENSOR_AUTO = -1 }; /* the planner says how many ranks share a layer */
+
 /* What the command line pins; zero or NULL: free, but for recompute, which AUTO leaves free. */
 typedef struct PlanRequest {
   /* -n: ranks; 0: as many as --split, --stages and --replicas say, else all devices of the cluster, else 1 */
@@ -80,7 +82,7 @@ typedef struct PlanRequest {
   int64_t microbatch;
   Recompute recompute;
   bool shard_optimizer; /* else where memory asks for it */
-  int tensor;           /* ranks of a shard group (tensor/tensor.h); 0: a layer is not shared */
+  int tensor;           /* ranks of a shard group (tensor/tensor.h); 0: a layer is not shared; TENSOR_AUTO */
   const char *sharding; /* --sharding FILE: layouts of parameters that are pinned; NULL: none */
   const char *schedule; /* --schedule; "auto": the fastest that `delay` allows */
   Delay delay;
@@ -104,9 +106,24 @@ typedef struct PlanRequest {
 int64_t inference_batch(int64_t batch, const PlanRequest *q);
 
 /* Whether a graph can be divided among --tensor's ranks, and, once it is, whether anything was; false after a
- * diagnostic. */
-bool tensor_suits(const Graph *g, const PlanRequest *q);
+ * diagnostic. builds: programs are wanted, not plans alone. */
+bool tensor_suits(const Graph *g, const PlanRequest *q, bool builds);
 bool tensor_divides(const Graph *g);
+/* The request for the pipelines of one shard each, whose ranks are groups; false after a diagnostic. */
+bool tensor_group(PlanRequest *q);
+
+/* A number of ranks a shard group that --tensor auto looks at. */
+typedef struct TensorDegree {
+  int shards;
+  const Plan *plan; /* NULL: none, and `why` says why, one line */
+  const char *why;
+} TensorDegree;
+typedef Vec(TensorDegree) TensorDegrees;
+/* All that divide the ranks, rising, without plans; false after a diagnostic. */
+bool tensor_degrees(const PlanRequest *q, TensorDegrees *degrees);
+/* Of those that are as fast, but for what no prediction can tell apart, the first; -1: none has a plan. */
+int tensor_choose(const TensorDegrees *degrees);
+void tensor_compare(const TensorDegrees *degrees, FILE *out);
 
 /* Chooses, or takes request->plan and prices it anew; NULL after diagnostics. runners_up gets up to `n`
  * other plans, best first; those that were not found stay NULL. */

@@ -67,6 +67,9 @@ struct Planner {
   Vec(int64_t) microbatches; /* under consideration, rising */
 };
 
+/* Ranks that share what one is planned for. */
+static inline int shards_of(const Graph *g) { return g && g->shards ? g->shards : 1; }
+
 /* ---- request.c */
 /* False after diagnostics. Does not read the profile. `taken`: NULL, or a plan whose form and schedule hold
  * whatever the model and the request say. */

@@ -1,8 +1,9 @@
 /* What the pieces of a model cost: seconds from a profile or from counting. */
 #include <math.h>
 
-#include "ops/op.h"
+#include "ops/rules.h"
 #include "optimizers/optimizer.h"
+#include "pd_runtime.h"
 #include "plan/planner.h"
 
 /* Whatever the microbatch: a product reads its weights, adds to its weights' gradients. */
@@ -17,10 +18,24 @@ static double weight_traffic(const Graph *g, const Node *n, const OpCost *c, con
   return bytes / rates->stream;
 }
 
+/* What the ranks of a shard group send each other, as runtime/tensor.c does: each gets an N-th of the others, adds it up or
+ * puts it in its place, and of sums once more to have all; of short sums at once all of theirs. */
+static double meeting_seconds(const Graph *g, int node, int64_t b, const Rates *rates) {
+  const Shape *s = out_shape(g, node, 0);
+  int rounds = g->nodes.at[node].op->collective;
+  double elements = (double)shape_elements(s) * (double)(s->batched ? b : 1), bytes = 4 * elements;
+  double others = g->shards - 1;
+  if (rounds > 1 && elements <= PD_SHORT_SUM)
+    return rates->latency + others * bytes / rates->bandwidth + g->shards * bytes / rates->stream;
+  return rounds * (rates->latency + others / g->shards * bytes / rates->bandwidth + bytes / rates->stream);
+}
+
 double counted_seconds(const Graph *g, int node, int64_t b, const Rates *rates) {
   const Node *n = &g->nodes.at[node];
   if (n->op->kind == OP_SOURCE || n->op->kind == OP_VIEW || !n->op->cost)
     return 0;
+  if (n->op->collective)
+    return rates->call + meeting_seconds(g, node, b, rates);
   OpCost c = n->op->cost(g, node);
   bool call = n->op->kind == OP_CALL;
   double samples = (double)b;

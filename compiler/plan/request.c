@@ -346,8 +346,6 @@ static bool check_microbatch(const Planner *r, int64_t b, const char *option) {
   return false;
 }
 
-static int shards_of(const Graph *g) { return g && g->shards ? g->shards : 1; }
-
 /* A device of a cluster is one core. */
 static int choose_threads(const Planner *r) {
   const PlanRequest *q = r->request;

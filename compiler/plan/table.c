@@ -133,7 +133,7 @@ static void print_tensor(const Graph *g, FILE *out) {
     all += param_elements(g, p);
   }
   for (int i = 0; i < g->nodes.n; i++)
-    meetings += g->nodes.at[i].op->collective;
+    meetings += g->nodes.at[i].op->collective > 0;
   fprintf(
       out,
       "tensor: where one rank is planned below, %d share its layers: of %d of %d parameters (%.0f%% of all weights) "

@@ -11,7 +11,7 @@ static bool refuse(const char *what, const char *advice) {
 
 static const char *without = "leave one of the two out";
 
-bool tensor_suits(const Graph *g, const PlanRequest *q) {
+bool tensor_suits(const Graph *g, const PlanRequest *q, bool builds) {
   if (q->tensor < 2)
     return refuse("'--sharding' splits what ranks share", "'--tensor 2' has two ranks share each layer");
   if (q->tensor > MOST_SHARDS)
@@ -19,9 +19,9 @@ bool tensor_suits(const Graph *g, const PlanRequest *q) {
                   "'--stages' and '--replicas' take more ranks");
   if (g->inference)
     return refuse(format("'%s' makes programs whose ranks have whole layers", inference_option(g)), without);
-  if (!backend_of(&q->target)->device->has_threads)
+  if (builds && !backend_of(&q->target)->device->has_threads)
     return refuse(format("'%s' programs have whole layers on each rank", backend_of(&q->target)->name),
-                  "'--target c' shares them among processors");
+                  "'--target c' shares them among processors; 'pdc plan' plans for both");
   if (update_rule(&g->train)->whole_tensors)
     return refuse(format("'%s' looks at whole tensors, of which a rank would have parts",
                          g->train.optimizer->name),
@@ -34,12 +34,65 @@ bool tensor_suits(const Graph *g, const PlanRequest *q) {
     return refuse("'--shard-optimizer' divides the state of whole parameters", without);
   if (q->profile)
     return refuse("'--profile' has times of whole layers", "without it costs are counted");
-  if (q->cluster)
-    return refuse("'--cluster' places ranks that have whole layers", without);
-  if (q->workers % q->tensor)
-    return refuse(format("-n %d ranks are no groups of %d", q->workers, q->tensor), "a multiple works");
+  if (builds && q->cluster)
+    return refuse("launches on a '--cluster' are of ranks that have whole layers", "'pdc plan' plans for one");
   return true;
 }
+
+bool tensor_group(PlanRequest *q) {
+  if (q->workers % q->tensor)
+    return refuse(format("-n %d ranks are no groups of %d", q->workers, q->tensor), "a multiple works");
+  q->workers /= q->tensor;
+  const Cluster *groups = q->cluster ? cluster_grouped(q->cluster, q->tensor) : NULL;
+  if (q->cluster && !groups)
+    return refuse(format("the %d devices of a '%s' are no groups of %d that are alike", q->cluster->level[0].count,
+                         q->cluster->level[0].name, q->tensor),
+                  "a group's ranks stand at the innermost level");
+  q->cluster = groups;
+  return true;
+}
+
+/* ---- --tensor auto --------------------------------------------------------------------------------- */
+
+bool tensor_degrees(const PlanRequest *q, TensorDegrees *degrees) {
+  int ranks = q->workers ? q->workers : q->cluster ? cluster_devices(q->cluster) : 0;
+  if (!ranks)
+    return refuse("'auto' divides the ranks that '-n' says, and there is none", "'-n 4' divides four");
+  if (q->sharding || q->plan)
+    return refuse(format("'%s' is of one number of ranks a layer", q->sharding ? "--sharding" : "--plan"),
+                  "give that number instead of 'auto'");
+  for (int n = 1; n <= ranks && n <= MOST_SHARDS; n++)
+    if (ranks % n == 0)
+      push(degrees, (TensorDegree){.shards = n});
+  return true;
+}
+
+int tensor_choose(const TensorDegrees *degrees) {
+  static const double AS_FAST = 1.005;
+  int best = -1;
+  for (int i = 0; i < degrees->n; i++) {
+    const Plan *plan = degrees->at[i].plan;
+    if (plan && (best < 0 || AS_FAST * plan->batch_seconds < degrees->at[best].plan->batch_seconds))
+      best = i;
+  }
+  return best;
+}
+
+void tensor_compare(const TensorDegrees *degrees, FILE *out) {
+  int chosen = tensor_choose(degrees);
+  fprintf(out, "\n%6s  %10s  %9s  %s\n", "tensor", "ms a batch", "memory", "ranks by stage, each a group");
+  for (int i = 0; i < degrees->n; i++) {
+    const TensorDegree *d = &degrees->at[i];
+    if (d->plan)
+      fprintf(out, "%6d  %10.2f  %9s  %s%s\n", d->shards, d->plan->batch_seconds * 1e3,
+              bytes_text(largest_peak(d->plan)), replicas_text(&d->plan->pipeline),
+              i == chosen ? "  (chosen)" : "");
+    else
+      fprintf(out, "%6d  %s\n", d->shards, d->why);
+  }
+}
+
+/* ---- what came of it ------------------------------------------------------------------------------- */
 
 /* The first parameter that has an axis to split, for a message. */
 static const Param *largest(const Graph *g) {

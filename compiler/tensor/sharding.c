@@ -23,7 +23,7 @@ static Shape whole_shape(const Graph *g, const Param *p) {
 static void print_meetings(const Graph *g, bool forward, FILE *out) {
   int n = 0;
   for (int i = 0; i < g->nodes.n; i++)
-    n += g->nodes.at[i].op->collective && (g->nodes.at[i].serves < 0) == forward;
+    n += g->nodes.at[i].op->collective > 0 && (g->nodes.at[i].serves < 0) == forward;
   fprintf(out, "\n# %s: %d collective%s; shapes are a sample's, or a weight's\n", forward ? "forward" : "backward",
           n, n == 1 ? "" : "s");
   for (int i = 0; i < g->nodes.n; i++) {

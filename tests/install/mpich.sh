@@ -12,6 +12,19 @@ cmp own.safetensors other.safetensors || complain "other weights"
 "$installed" doctor --mpicc mpicc.mpich >said || complain "doctor: $(cat said)"
 grep -q '^ok *MPI *mpicc.mpich' said || complain "doctor: $(cat said)"
 
+# Several models in one launch, each a process of its own that MPICH's launcher knows nothing of.
+models="$top/models/mlp.pdm $top/models/mlp.pdm -D hidden=96"
+"$installed" --sharp -n 2 --mpicc mpicc.mpich -o both $models >build.log 2>&1 || complain "several models: $(cat build.log)"
+grep -q 'compiling the runtime' build.log && complain "the runtime is compiled again"
+for model in both/mlp*; do
+  $launcher -n 1 "$model/train" --quiet --peak 1e9 --data text.txt --steps 9 --save "alone-${model#both/}" || complain "$model alone"
+done
+$launcher -n 2 both/train --quiet --peak 1e9 --data text.txt --steps 9 --slice 0 --save 'beside-{model}' >said 2>&1 ||
+  complain "several models: $(cat said)"
+for model in both/mlp*; do
+  cmp "alone-${model#both/}" "beside-${model#both/}" || complain "${model#both/} beside another has other weights"
+done
+
 # Replicas, checkpoints, and a rank that is killed: the launch ends, and goes on afterwards.
 "$installed" --stages 2 --replicas 2,1 --mpicc mpicc.mpich -o three "$top/models/mlp.pdm" >build.log 2>&1 ||
   complain "does not build: $(cat build.log)"

@@ -15,6 +15,14 @@ cmp usual.safetensors srun.safetensors || complain "srun: other weights"
 timeout 60 srun -n 3 --overcommit two/train $options --steps 1 >said 2>&1 && complain "three ranks for two"
 grep -q "this plan has 2 stage(s) on 2 rank(s), but the launch has 3" said || complain "not how many ranks: $(cat said)"
 
+# Several models in one launch.
+build both --sharp -n 2 "$top/models/mlp.pdm" "$top/models/mlp.pdm" -D hidden=96 || exit 1
+$mpirun -n 2 both/train $options --steps 60 --slice 0 --save 'usual-{model}' || complain "mpirun, several models"
+timeout 300 srun -n 2 both/train $options --steps 60 --slice 0 --save 'srun-{model}' || complain "srun, several models"
+for model in both/mlp*; do
+  cmp "usual-${model#both/}" "srun-${model#both/}" || complain "srun: other weights of ${model#both/}"
+done
+
 # A step whose ranks are different programs.
 printf '0 two/stage0 %s --steps 300 --save steps.safetensors\n1 two/stage1 %s --steps 300 --save steps.safetensors\n' \
   "$options" "$options" >programs

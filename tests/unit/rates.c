@@ -76,6 +76,25 @@ static void small_work_takes_its_launch(void **unused) {
   assert_true(counted_seconds(graph, node, 1 << 20, &gpu) < counted_seconds(graph, node, 1 << 20, &core) / 50);
 }
 
+/* Of a megabyte a sample: each rank gets its share from the others twice, and adds up or puts in place as much. */
+static void collectives_take_what_ranks_send(void **unused) {
+  (void)unused;
+  Rates r = {.bandwidth = 1e9, .latency = 1e-3, .stream = 1e10};
+  Graph *g = graph_new(intern("collectives"));
+  graph_scope(g, -1, intern(""), intern("collectives"), NO_SPAN);
+  Shape megabyte = {.rank = 1, .dim = {250000}, .batched = true};
+  graph_input(g, intern("x"), false, TYPE_F32, 0, megabyte, NO_SPAN);
+  int x = g->inputs.at[0].value;
+  for (int ranks = 2; ranks <= 4; ranks += 2) {
+    double bytes = 1e6, share = (ranks - 1.0) / ranks;
+    g->shards = ranks;
+    int sum = graph_node(g, &op_all_reduce, &x, 1, (Attr[MAX_ATTR]){{.number = ranks}}, 0, NO_SPAN);
+    double once = 1e-3 + share * bytes / 1e9 + bytes / 1e10;
+    assert_float_equal(counted_seconds(g, sum, 1, &r), 2 * once, 1e-9);
+    assert_float_equal(counted_seconds(g, sum, 8, &r), 2 * (once + 7 * (once - 1e-3)), 1e-9);
+  }
+}
+
 /* How much longer a batch of two stages takes over a link on which the activations of a microbatch take a tenth
  * of a stage's forward, as a share. */
 static double slowed_by(const Backend *backend) {
@@ -103,6 +122,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(products_run_at_the_precision_s_rate),
       cmocka_unit_test(small_work_takes_its_launch),
+      cmocka_unit_test(collectives_take_what_ranks_send),
       cmocka_unit_test(messages_of_gpus_pass_beside_the_work),
   };
   return cmocka_run_group_tests(tests, build, NULL);
