@@ -195,7 +195,7 @@ TimedPlans *timed_plans_new(void) {
 /* False: too many parts. */
 static bool choices_of(const Plan *plan, Choices *c) {
   const Pipeline *p = &plan->pipeline;
-  if (plan_parts(plan) > (int)(sizeof c->part / sizeof *c->part))
+  if (plan_parts(plan) > (int)(sizeof c->part / sizeof *c->part) || p->memory)
     return false;
   *c = (Choices){.microbatch = p->microbatch,
                  .stages = p->n_stages,
@@ -239,6 +239,8 @@ static double simulated(const Planner *r, const Pipeline *p, const bool *exchang
  * either; else the pace of the rest is the difference of two. */
 static double batch_seconds(const Planner *r, const Plan *plan, const Timed *t, double most) {
   Pipeline p = plan->pipeline;
+  if (r->traits.spills && p.chunks > 1)
+    return spilled_seconds(r, plan);
   const bool *exchanges = r->subject.exchanges(r, plan);
   int64_t enough = enough_microbatches(plan, t->times), all = p.microbatches;
   if (all <= 2 * enough || r->traits.every_round)
