@@ -32,6 +32,24 @@ $__internal_0_$__cuda_sm20_rcp_rn_f32_slowpath:
         /*00c0*/                   MUFU.RCP R1, R0 ;
 """
 
+# A loop of three instructions for turns that are left over, two more, and the same loop four times over.
+UNROLLED = """
+.L_x_1:
+        /*0000*/                   LDG.E.128 R4, desc[UR4][R2.64] ;
+        /*0010*/                   FADD R4, R4, R5 ;
+        /*0020*/               @P1 BRA `(.L_x_1) ;
+        /*0030*/                   ISETP.GT.AND P0, PT, R0, 0x5, PT ;
+        /*0040*/               @P0 BRA `(.L_x_3) ;
+.L_x_2:
+""" + "".join(f"""
+        /*00{i}0*/                   LDG.E.128 R4, desc[UR4][R2.64+{i}] ;
+        /*00{i}0*/                   FADD R4, R4, R5 ;
+""" for i in range(5, 9)) + """
+        /*0090*/               @P1 BRA `(.L_x_2) ;
+.L_x_3:
+        /*00a0*/                   EXIT ;
+"""
+
 PROGRAM = """
 static void run_product(void) {
   pd_matmul(logits, x0, x1, nullptr, x2, scratch);
@@ -57,6 +75,13 @@ class Instructions(unittest.TestCase):
         once, thrice = self.code.executed(0), self.code.executed(3 * 18)
         self.assertEqual(once, [12, 1, 2])
         self.assertEqual(thrice, [12 + 2 * 7, 1, 2 + 2 * 2])
+
+    def test_turns_that_do_not_fill_an_unrolled_loop(self):
+        code = estimate.Code(UNROLLED)
+        self.assertEqual(code.loops, [(0, 2), (5, 13)])
+        self.assertEqual([code.unrolled_behind(*loop) for loop in code.loops], [4, 0])
+        # six turns: two of the first loop, and one and a half of the second
+        self.assertEqual(code.executed(6 * 16)[0], 15 + (2 - 1) * 3 + (1.5 - 1) * 9)
 
     def test_the_common_path_leaves_out_what_only_edges_need(self):
         names = [self.code.lines[i][0] for i in self.code.common_path(3, 9)]
