@@ -4,7 +4,7 @@
 
 #include "kernels/pd_lanes.h"
 
-#if defined __AVX512F__
+#if defined __AVX512F__ || defined __FMA__
 #include <immintrin.h>
 #endif
 
@@ -15,6 +15,15 @@ typedef float unaligned __attribute__((vector_size(64), aligned(4)));
  * functions depends on the ABI's vector width. */
 #if defined __AVX512F__
 #define MULTIPLY_ADD(c, a, b) ((c) = (vector)_mm512_fmadd_ps(_mm512_set1_ps(a), (__m512)(b), (__m512)(c)))
+#elif defined __FMA__
+#define LOW_HALF(x) ((__m256)__builtin_shufflevector((x), (x), 0, 1, 2, 3, 4, 5, 6, 7))
+#define HIGH_HALF(x) ((__m256)__builtin_shufflevector((x), (x), 8, 9, 10, 11, 12, 13, 14, 15))
+#define MULTIPLY_ADD(c, a, b)                                                                               \
+  do {                                                                                                      \
+    __m256 every = _mm256_set1_ps(a), low = _mm256_fmadd_ps(every, LOW_HALF(b), LOW_HALF(c));               \
+    __m256 high = _mm256_fmadd_ps(every, HIGH_HALF(b), HIGH_HALF(c));                                       \
+    (c) = (vector)__builtin_shufflevector(low, high, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15); \
+  } while (0)
 #else
 #define MULTIPLY_ADD(c, a, b)                                                                \
   do                                                                                         \
