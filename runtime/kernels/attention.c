@@ -12,34 +12,29 @@
 
 #include <omp.h>
 
-/* The register tile: as many sums as a processor has registers for, beside a row of b. What it is changes no bits. */
-#if defined __AVX512F__
-enum { ROWS = 8, VECTORS = 2 };
+#if PD_VECTORS == 32
+enum { ROWS = 8, VECTORS = 2 }; /* of the register tile */
 #else
 enum { ROWS = 6, VECTORS = 1 };
 #endif
 enum {
   COLUMNS = VECTORS * PD_LANES,
-  BLOCK = 8 * ROWS,  /* query rows at a time */
+  UNIT = 32,         /* what keys and sizes are padded to, whatever the tile */
+  BLOCK = 48,        /* query rows at a time */
   KEYS = 128,        /* keys at a time, forward */
-  KEYS_BACKWARD = 96 /* a multiple of ROWS and of COLUMNS */
+  KEYS_BACKWARD = 96 /* like BLOCK a multiple of any ROWS, and of UNIT */
 };
 
-/* c[ROWS][COLUMNS] = (add: +=) a[ROWS][k] b[k][COLUMNS], each element's products in order of k. */
+/* c[ROWS][COLUMNS] = (add: +=) a[ROWS][k] b[k][COLUMNS] */
 static inline __attribute__((always_inline)) void tile(bool add, float *c, int64_t c_row, const float *a,
                                                        int64_t a_row, int64_t a_k, const float *b, int64_t b_k,
                                                        int64_t k) {
-  vector sum[ROWS][VECTORS] = {{{0}}};
+  vector sum[ROWS * VECTORS] = {{0}};
   for (int r = 0; add && r < ROWS; r++)
-    for (int v = 0; v < VECTORS; v++) sum[r][v] = *(vector *)(c + r * c_row + v * PD_LANES);
-  for (int64_t p = 0; p < k; p++) {
-    vector row[VECTORS];
-    for (int v = 0; v < VECTORS; v++) row[v] = *(const vector *)(b + p * b_k + v * PD_LANES);
-    for (int r = 0; r < ROWS; r++)
-      for (int v = 0; v < VECTORS; v++) MULTIPLY_ADD(sum[r][v], a[r * a_row + p * a_k], row[v]);
-  }
+    for (int v = 0; v < VECTORS; v++) sum[r * VECTORS + v] = *(vector *)(c + r * c_row + v * PD_LANES);
+  multiply_tile(sum, ROWS, VECTORS, a, a_row, a_k, b, b_k, k);
   for (int r = 0; r < ROWS; r++)
-    for (int v = 0; v < VECTORS; v++) *(vector *)(c + r * c_row + v * PD_LANES) = sum[r][v];
+    for (int v = 0; v < VECTORS; v++) *(vector *)(c + r * c_row + v * PD_LANES) = sum[r * VECTORS + v];
 }
 
 static void tile_set(float *c, int64_t c_row, const float *a, int64_t a_row, int64_t a_k, const float *b,
@@ -116,8 +111,8 @@ static float *take(float *base, int64_t *used, int64_t n) {
 static int64_t lay_out(struct space *s, const struct pd_attention *a, bool backward, float *base) {
   int64_t used = 0;
   s->limit = a->kv_length;
-  s->keys = round_up(round_up(a->kv_length, ROWS), COLUMNS);
-  s->size = round_up(a->size, COLUMNS);
+  s->keys = round_up(round_up(a->kv_length, 6), UNIT); /* rows of dk and dv in tiles of 6 or 8, columns in UNITs */
+  s->size = round_up(a->size, UNIT);
   s->k_transposed = take(base, &used, s->keys * a->size);
   s->q = take(base, &used, BLOCK * s->size);
   s->lse = take(base, &used, BLOCK);
@@ -225,7 +220,7 @@ static void forward_block(const struct pd_attention *a, struct space *s, int64_t
         float factor = soften(s->p + i * KEYS, n, seen, a->scale, mask, s->max + i, s->sum + i);
         for (int64_t j = 0; j < s->size && key > 0; j++) s->o[i * s->size + j] *= factor;
       }
-      for (int64_t c = 0; c < s->size; c += COLUMNS)
+      for (int64_t c = 0; c < a->size; c += COLUMNS)
         tile_add(s->o + r * s->size + c, s->size, s->p + r * KEYS, KEYS, 1, s->v + key * s->size + c, s->size,
                  last);
     }
@@ -314,7 +309,7 @@ static void backward_block(const struct pd_attention *a, struct space *s, int64_
         if (visible(a, s, first + r + ROWS - 1) > key + c / ROWS * ROWS) backward_scores(a, s, first, key, r, c);
     for (int64_t j = 0; j < keys; j += ROWS) {
       int64_t begin = a->causal && key + j > first ? (key + j - first) / ROWS * ROWS : 0;
-      for (int64_t c = 0; c < s->size; c += COLUMNS) {
+      for (int64_t c = 0; c < a->size; c += COLUMNS) {
         tile_add(s->dv + (key + j) * s->size + c, s->size, s->p + begin * KEYS_BACKWARD + j, 1, KEYS_BACKWARD,
                  s->d_o + begin * s->size + c, s->size, padded - begin);
         tile_add(s->dk + (key + j) * s->size + c, s->size, s->ds + begin * KEYS_BACKWARD + j, 1, KEYS_BACKWARD,
@@ -323,7 +318,7 @@ static void backward_block(const struct pd_attention *a, struct space *s, int64_
     }
     for (int64_t r = 0; r < rows; r += ROWS) {
       int64_t last = smaller(visible(a, s, first + r + ROWS - 1) - key, KEYS_BACKWARD);
-      for (int64_t c = 0; c < s->size && last > 0; c += COLUMNS)
+      for (int64_t c = 0; c < a->size && last > 0; c += COLUMNS)
         tile_add(s->dq + r * s->size + c, s->size, s->ds + r * KEYS_BACKWARD, KEYS_BACKWARD, 1,
                  s->k + key * s->size + c, s->size, last);
     }

@@ -31,6 +31,28 @@ typedef float unaligned __attribute__((vector_size(64), aligned(4)));
   while (0)
 #endif
 
+/* How many vectors of sums and operands fit in the registers: tiles have shapes of their own for 32 and for 8. Neither bits
+ * nor scratch memory may depend on it, for pdc, which asks for scratch, is compiled for any processor. Tests set it. */
+#ifndef PD_VECTORS
+#if defined __AVX512F__
+#define PD_VECTORS 32
+#else
+#define PD_VECTORS 8
+#endif
+#endif
+
+/* sum[rows][vectors] += a[rows][k] b[k][vectors], each element's products in order of k. */
+static inline __attribute__((always_inline)) void multiply_tile(vector *sum, int rows, int vectors, const float *a,
+                                                                int64_t a_row, int64_t a_k, const float *b,
+                                                                int64_t b_k, int64_t k) {
+  for (int64_t p = 0; p < k; p++) {
+    vector row[4];
+    for (int v = 0; v < vectors; v++) row[v] = *(const vector *)(b + p * b_k + v * PD_LANES);
+    for (int r = 0; r < rows; r++)
+      for (int v = 0; v < vectors; v++) MULTIPLY_ADD(sum[r * vectors + v], a[r * a_row + p * a_k], row[v]);
+  }
+}
+
 /* The first n of PD_LANES floats, zeros behind; and stored: what is behind them is not touched. Macros, as above. */
 #if defined __AVX512F__
 #define LOAD_PART(x, from, n) ((x) = (vector)_mm512_maskz_loadu_ps((__mmask16)((1u << (n)) - 1), (from)))
