@@ -174,6 +174,8 @@ struct pd_spilled {
   const struct pd_cut *cuts;                     /* by part; that of part 0 is empty */
   const struct pd_spilled_parameter *parameters; /* by parameter */
   size_t workspace, workspace_bytes;             /* in the arena: nothing in it outlives a step */
+  size_t room;                                   /* bytes of blocks that may be in memory at once */
+  int kept;                                      /* percent of it for those that stay until their next use */
   const char *place;                             /* the directory, where --spill names none; NULL: it must */
 };
 
