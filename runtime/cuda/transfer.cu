@@ -38,13 +38,13 @@ static place place_of_this() {
 
 /* Two ranks on one device; false: there are none. NCCL counts parts of a device as one, too. */
 static bool find_sharing(int *a, int *b, place *where) {
-  place here = place_of_this(), *all = (place *)pd_allocate(sizeof *all * (size_t)pd.ranks);
+  place here = place_of_this(), *all = (place *)pd_allocate(sizeof *all * (size_t)pd.everyone);
   MPI_Request request;
-  MPI_Iallgather(&here, sizeof here, MPI_BYTE, all, sizeof here, MPI_BYTE, pd_comm_control, &request);
+  MPI_Iallgather(&here, sizeof here, MPI_BYTE, all, sizeof here, MPI_BYTE, pd_comm_everyone, &request);
   pd_wait(1, &request, "all ranks to name their devices", -1, NULL, -1);
   bool found = false;
-  for (int i = 0; i < pd.ranks && !found; i++)
-    for (int j = i + 1; j < pd.ranks && !found; j++)
+  for (int i = 0; i < pd.everyone && !found; i++)
+    for (int j = i + 1; j < pd.everyone && !found; j++)
       if (!strcmp(all[i].machine.boot, all[j].machine.boot) && !strcmp(all[i].device, all[j].device)) {
         *a = i, *b = j, *where = all[i];
         found = true;
@@ -61,7 +61,7 @@ bool pd_transfers_start(char *why) {
   bool sharing = find_sharing(&a, &b, &where);
   transport = sharing || mpi ? &pd_staged_transport : &pd_nccl_transport;
   pd_exchange_stream = pd_message_stream();
-  if (pd_options.check_messages && transport == &pd_nccl_transport && pd.ranks > 1)
+  if (pd_options.check_messages && transport == &pd_nccl_transport && pd.everyone > 1)
     return pd_refuse(why, "--check-messages needs --comm mpi: what NCCL sends does not pass through the host");
   if (wish && !mpi && !nccl) return pd_refuse(why, "--comm %s: messages travel by nccl or by mpi", wish);
   if (sharing && nccl)
@@ -74,11 +74,15 @@ bool pd_transfers_start(char *why) {
     pd_note("--graphs is left out: between stages it needs --comm mpi");
     pd_options.graphs = false;
   }
+  if (pd_options.graphs && pd_shards() > 1) {
+    pd_note("--graphs is left out: ranks that share layers meet within a pass");
+    pd_options.graphs = false;
+  }
   return true;
 }
 
 const char *pd_messages_travel() {
-  if (pd.stage->n_stages < 2) return NULL;
+  if (pd.stage->n_stages < 2 && pd_shards() < 2) return NULL;
   return transport == &pd_nccl_transport ? "nccl" : "mpi";
 }
 
