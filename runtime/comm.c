@@ -422,6 +422,7 @@ void pd_comm_start(void) {
       if (l->channel->n_values > values) values = l->channel->n_values;
     }
   messages = pd_allocate(sizeof *messages * (size_t)values);
+  pd_tensor_start();
   open_lines();
   int64_t batch = pd_own_microbatches() * s->chunks, done = pd.first_step * batch;
   if (pd_device_name()) first_passes = done + batch;

@@ -174,6 +174,8 @@ struct pd_spilled {
   const struct pd_cut *cuts;                     /* by part; that of part 0 is empty */
   const struct pd_spilled_parameter *parameters; /* by parameter */
   size_t workspace, workspace_bytes;             /* in the arena: nothing in it outlives a step */
+  size_t room;                                   /* bytes of blocks that may be in memory at once */
+  int kept;                                      /* percent of it for those that stay until their next use */
   const char *place;                             /* the directory, where --spill names none; NULL: it must */
 };
 
@@ -546,7 +548,10 @@ void pd_lstm_backward(const struct pd_lstm *l, pd_in w, pd_in h0, pd_in c0, cons
 /* ---- what the ranks of a shard group do together (tensor.c) --------------------------------------------- */
 /* Each rank calls the same ones in the same order. y[i] = x[i] of rank 0 + that of rank 1 + ...: the same bits on all.
  * scratch: the bytes of pd_all_reduce_scratch. */
-void pd_all_reduce(const float *x, int64_t n, float *y, void *scratch);
+#ifdef __cplusplus
+extern "C" {
+#endif
+void pd_all_reduce(pd_in x, int64_t n, pd_out y, void *scratch);
 enum { PD_SHORT_SUM = 4096 }; /* elements of which everyone sends all to everyone; of more each adds up a part */
 static inline int64_t pd_all_reduce_scratch(int64_t n,
                                             int ranks) { /* a part of x of each, in lines; all of a short one */
@@ -554,9 +559,12 @@ static inline int64_t pd_all_reduce_scratch(int64_t n,
   return (part + 15) / 16 * 16 * ranks * (int64_t)sizeof(float);
 }
 /* A whole value is `runs` runs of `part` elements of each rank: x are this rank's, y are all. scratch: of y's size. */
-void pd_all_gather(const float *x, int64_t runs, int64_t part, float *y, void *scratch);
+void pd_all_gather(pd_in x, int64_t runs, int64_t part, pd_out y, void *scratch);
+#ifdef __cplusplus
+}
+#endif
 /* The other way round, which needs no message. */
-void pd_take_part(const float *x, int64_t runs, int64_t part, float *y);
+void pd_take_part(pd_in x, int64_t runs, int64_t part, pd_out y);
 
 /* ---- embedding rows (kernels/gather.c) ----------------------------------------------------------------- */
 /* out[r] = table[index[r]]; rows of `width` floats, out rows `stride` apart. */

@@ -4,7 +4,10 @@
  * shard group, whose ranks meet in the collectives that the stage program calls. Beyond these all ranks together agree on
  * the launch and on signals and add up figures, to which what is whole is contributed by the first pipeline alone; it
  * writes all files, of whole tensors. */
+#define PD_KERNELS
+#include "checksum.h"
 #include "internal.h"
+#include "transfer.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -30,108 +33,95 @@ void pd_tensor_open(MPI_Comm everyone, MPI_Comm *pipeline) {
 
 /* ---- collectives ------------------------------------------------------------------------------- */
 
-enum { TAG = 1, MOST_REQUESTS = 2 * 64 };
+/* All of a group's messages go over one line, one collective after the other: what is received stands in the call's
+ * scratch memory, and the device adds it up or puts it in its place (group.c, group.cu). */
+static struct pd_line *line;
+static struct pd_transfer *transfer;
+static struct pd_message *messages;
+static int n_messages;
 
-static MPI_Request requests[MOST_REQUESTS];
-static int n_requests;
-
-static void await_group(void) {
-  pd_wait(n_requests, requests, "the other ranks of its shard group", -1, NULL, -1);
-  n_requests = 0;
+void pd_tensor_start(void) {
+  enum { MOST_BYTES = 1 << 30 }; /* more than any buffer between host and device has */
+  int n = pd_shards();
+  if (n < 2) return;
+  int *ranks = pd_allocate(sizeof *ranks * (size_t)n);
+  for (int i = 0; i < n; i++) ranks[i] = i;
+  line = pd_line_open(comm_group, n, ranks, PD_COMPUTING);
+  free(ranks);
+  transfer = pd_transfer_new(2 * (n - 1), MOST_BYTES);
+  messages = pd_allocate(sizeof *messages * 2 * (size_t)(n - 1));
 }
 
-/* Messages of an int's count of floats. */
-enum { PIECE = 1 << 28 };
+static int64_t size_of(enum pd_type type) { return type == PD_BF16 ? 2 : 4; }
 
-static void send(int to, const float *x, int64_t n) {
-  if (n > PIECE) pd_fail("internal: %lld elements are more than one message has", (long long)n);
-  if (n > 0) MPI_Isend(x, (int)n, MPI_FLOAT, to, TAG, comm_group, &requests[n_requests++]);
+static void add_message(int peer, bool sent, const void *at, int64_t bytes) {
+  if (bytes > 0) messages[n_messages++] = (struct pd_message){peer, sent, 1, (void *)(intptr_t)at, (size_t)bytes};
 }
 
-static void receive(int from, float *x, int64_t n) {
-  if (n > 0) MPI_Irecv(x, (int)n, MPI_FLOAT, from, TAG, comm_group, &requests[n_requests++]);
+static bool has_passed(void *of) { return pd_transfer_passed(of); }
+
+static void exchange(void) {
+  pd_transfer_post(transfer, line, n_messages, messages);
+  pd_wait_until(has_passed, transfer, "the other ranks of its shard group", -1, NULL, -1);
+  n_messages = 0;
 }
 
-/* Adds up in the order of ranks what they have: this rank at `own`, the others one after another, `stride` apart. */
-static void add_up(const float *own, const float *others, int64_t stride, int64_t n, float *to) {
-  enum { BLOCK = 1024 };
-  int ranks = pd_shards();
-#pragma omp parallel for schedule(static)
-  for (int64_t first = 0; first < n; first += BLOCK) {
-    float sum[BLOCK];
-    int64_t m = n - first < BLOCK ? n - first : BLOCK;
-    for (int r = 0; r < ranks; r++) {
-      const float *more = (r == pd.shard ? own : others + r * stride) + first;
-      if (!r) memcpy(sum, more, (size_t)m * sizeof *sum);
-#pragma omp simd
-      for (int64_t i = 0; i < (r ? m : 0); i++) sum[i] += more[i];
-    }
-    memcpy(to + first, sum, (size_t)m * sizeof *sum);
-  }
-}
+/* The peers in an order that starts behind this rank, so that not all send to one first. */
+static int peer(int i) { return (pd.shard + i) % pd_shards(); }
+
+/* Parts in scratch memory start a cache line, whatever the type. */
+static int64_t lines(int64_t n) { return (n + 15) / 16 * 16; }
 
 /* Short ones: everyone sends all to everyone. */
-static void reduce_at_once(const float *x, int64_t n, float *y, float *others) {
-  int64_t stride = (n + 15) / 16 * 16;
+static void reduce_at_once(pd_in x, int64_t n, pd_out y, char *others) {
+  int64_t size = size_of(x.type), stride = lines(n);
   for (int i = 1; i < pd_shards(); i++) {
-    int r = (pd.shard + i) % pd_shards();
-    receive(r, others + r * stride, n);
-    send(r, x, n);
+    add_message(peer(i), false, others + peer(i) * stride * size, n * size);
+    add_message(peer(i), true, x.at, n * size);
   }
-  await_group();
-  add_up(x, others, stride, n, y);
+  exchange();
+  pd_add_group(x, (pd_in){others, x.type}, stride, n, y);
 }
 
 /* Each rank adds up a part, then all send theirs to all. */
-void pd_all_reduce(const float *x, int64_t n, float *y, void *scratch) {
-  int ranks = pd_shards();
-  int64_t part = (n + ranks - 1) / ranks, stride = (part + 15) / 16 * 16, own = pd.shard * part;
-  float *others = scratch;
+void pd_all_reduce(pd_in x, int64_t n, pd_out y, void *scratch) {
+  int64_t part = (n + pd_shards() - 1) / pd_shards(), stride = lines(part), own = pd.shard * part;
+  int64_t in = size_of(x.type), out = size_of(y.type);
+  char *others = scratch;
   if (n <= PD_SHORT_SUM) {
     reduce_at_once(x, n, y, others);
     return;
   }
 #define LENGTH(r) ((r)*part >= n ? 0 : n - (r)*part < part ? n - (r)*part : part)
-  for (int i = 1; i < ranks; i++) {
-    int r = (pd.shard + i) % ranks;
-    receive(r, others + r * stride, LENGTH(pd.shard));
-    send(r, x + r * part, LENGTH(r));
+  int64_t length = LENGTH(pd.shard);
+  for (int i = 1; i < pd_shards(); i++) {
+    int r = peer(i);
+    add_message(r, false, others + r * stride * in, length * in);
+    add_message(r, true, (const char *)x.at + r * part * in, LENGTH(r) * in);
   }
-  await_group();
-  add_up(x + own, others, stride, LENGTH(pd.shard), y + own);
-  for (int i = 1; i < ranks; i++) {
-    int r = (pd.shard + i) % ranks;
-    receive(r, y + r * part, LENGTH(r));
-    send(r, y + own, LENGTH(pd.shard));
+  exchange();
+  pd_out sum = {(char *)y.at + own * out, y.type};
+  if (length)
+    pd_add_group((pd_in){(const char *)x.at + own * in, x.type}, (pd_in){others, x.type}, stride, length, sum);
+  for (int i = 1; i < pd_shards(); i++) {
+    int r = peer(i);
+    add_message(r, false, (char *)y.at + r * part * out, LENGTH(r) * out);
+    add_message(r, true, sum.at, length * out);
   }
-  await_group();
+  exchange();
 #undef LENGTH
 }
 
-/* Puts rank r's parts where a whole value has them. */
-static void spread(const float *x, int64_t runs, int64_t part, int r, float *y) {
-  int64_t whole = part * pd_shards();
-#pragma omp parallel for schedule(static)
-  for (int64_t i = 0; i < runs; i++) memcpy(y + i * whole + r * part, x + i * part, (size_t)part * sizeof *y);
-}
-
-void pd_all_gather(const float *x, int64_t runs, int64_t part, float *y, void *scratch) {
-  float *others = scratch;
-  int64_t n = runs * part;
+void pd_all_gather(pd_in x, int64_t runs, int64_t part, pd_out y, void *scratch) {
+  int64_t n = runs * part, bytes = n * size_of(x.type);
+  char *others = scratch;
   for (int i = 1; i < pd_shards(); i++) {
-    int r = (pd.shard + i) % pd_shards();
-    receive(r, others + r * n, n);
-    send(r, x, n);
+    add_message(peer(i), false, others + peer(i) * bytes, bytes);
+    add_message(peer(i), true, x.at, bytes);
   }
-  await_group();
-  for (int r = 0; r < pd_shards(); r++) spread(r == pd.shard ? x : others + r * n, runs, part, r, y);
-}
-
-void pd_take_part(const float *x, int64_t runs, int64_t part, float *y) {
-  int64_t whole = part * pd_shards();
-#pragma omp parallel for schedule(static)
-  for (int64_t i = 0; i < runs; i++)
-    memcpy(y + i * part, x + i * whole + pd.shard * part, (size_t)part * sizeof *y);
+  exchange();
+  for (int r = 0; r < pd_shards(); r++)
+    pd_spread_part(r == pd.shard ? x : (pd_in){others + r * bytes, x.type}, runs, part, r, y);
 }
 
 /* ---- parameters of which each rank has a part ---------------------------------------------------- */
@@ -147,35 +137,64 @@ int64_t pd_whole_element(const struct pd_parameter *p, int64_t i) {
   return p->runs ? i / part * part * pd_shards() + pd.shard * part + i % part : i;
 }
 
+/* Between a whole value's place and a part's, in the host's memory. */
+static void copy_runs(const struct pd_parameter *p, int shard, float *whole, float *part, bool join) {
+  int64_t n = p->elements / p->runs;
+  for (int64_t i = 0; i < p->runs; i++) {
+    float *in_whole = whole + (i * pd_shards() + shard) * n;
+    memcpy(join ? in_whole : part + i * n, join ? part + i * n : in_whole, (size_t)n * sizeof *part);
+  }
+}
+
 void pd_take_own(const struct pd_parameter *p, const float *whole, float *own) {
   if (p->runs)
-    pd_take_part(whole, p->runs, p->elements / p->runs, own);
+    copy_runs(p, pd.shard, (float *)(intptr_t)whole, own, false);
   else
     memcpy(own, whole, (size_t)p->elements * sizeof *own);
 }
 
-/* With its checksum, where --check-messages asks for one, as pd_whole's. */
+/* A part on its way to a file, and with --check-messages its checksum behind it. */
+static void pass_on(float *part, int64_t n, int from) {
+  enum { TAG = 2, MOST = INT32_MAX };
+  uint64_t sum = 0, own = 0;
+  MPI_Request request[2] = {MPI_REQUEST_NULL, MPI_REQUEST_NULL};
+  if (n > MOST) pd_fail("internal: %lld elements are more than one message has", (long long)n);
+  if (pd.shard) {
+    if (pd_options.check_messages) sum = pd_checksum(part, (size_t)n * sizeof *part);
+    MPI_Isend(part, (int)n, MPI_FLOAT, 0, TAG, comm_group, &request[0]);
+    if (pd_options.check_messages) MPI_Isend(&sum, 1, MPI_UINT64_T, 0, TAG + 1, comm_group, &request[1]);
+  } else {
+    MPI_Irecv(part, (int)n, MPI_FLOAT, from, TAG, comm_group, &request[0]);
+    if (pd_options.check_messages) MPI_Irecv(&sum, 1, MPI_UINT64_T, from, TAG + 1, comm_group, &request[1]);
+  }
+  pd_wait(2, request, "the parts of its shard group's parameters", -1, NULL, -1);
+  if (pd_options.check_messages) own = pd_checksum(part, (size_t)n * sizeof *part);
+  if (own != sum)
+    pd_fail(
+        "--check-messages: the %lld elements that rank %d sent came with another checksum: a link, or the memory "
+        "of this host or that rank's, changes bits",
+        (long long)n, pd.self - pd.shard + from);
+}
+
 const float *pd_join(const struct pd_parameter *p, const float *own) {
   static float *whole, *received;
   static int64_t room;
   if (!p->runs) return pd.shard ? NULL : own;
-  if (!pd.shard && p->elements > room) {
+  if (pd.shard) {
+    pass_on((float *)(intptr_t)own, p->elements, 0);
+    return NULL;
+  }
+  if (p->elements > room) {
     free(whole);
     free(received);
     room = p->elements;
     whole = pd_allocate(sizeof *whole * (size_t)room * (size_t)pd_shards());
     received = pd_allocate(sizeof *received * (size_t)room);
   }
-  if (pd.shard) {
-    send(0, own, p->elements);
-    await_group();
-    return NULL;
-  }
-  spread(own, p->runs, p->elements / p->runs, 0, whole);
+  copy_runs(p, 0, whole, (float *)(intptr_t)own, true);
   for (int r = 1; r < pd_shards(); r++) {
-    receive(r, received, p->elements);
-    await_group();
-    spread(received, p->runs, p->elements / p->runs, r, whole);
+    pass_on(received, p->elements, r);
+    copy_runs(p, r, whole, received, true);
   }
   return whole;
 }

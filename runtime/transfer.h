@@ -15,6 +15,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "pd_operand.h"
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -93,6 +95,14 @@ bool pd_squares(int64_t t, double *to);
 double pd_add_squares(const double *square, int n);
 /* Work asked for from now on finds batch t's gradients complete; pd_combine(t) has been called. */
 void pd_gradients_complete(int64_t t);
+
+/* ---- what the ranks of a shard group do with each other's values (host/group.c, cuda/group.cu) ------ */
+
+/* to[i] = the sum over the group's ranks, in their order, of their numbers: this one's are in `own`, that of rank r in
+ * `others` from r * stride on. */
+void pd_add_group(pd_in own, pd_in others, int64_t stride, int64_t n, pd_out to);
+/* Puts rank r's part, `runs` runs of `part` elements, where the whole value has it. */
+void pd_spread_part(pd_in x, int64_t runs, int64_t part, int r, pd_out whole);
 
 #ifdef __cplusplus
 }

@@ -95,6 +95,7 @@ typedef struct Allocation {
   int64_t bytes;                                    /* the arena */
   int64_t resident_bytes; /* of it in memory at once, at most: all of it, unless the model spills */
   int64_t spilled_bytes;  /* of its blocks that come and go, all together; 0: none do */
+  int64_t room;           /* bytes of memory that they have */
   int groups;             /* of parameters that are updated together, where it spills */
 } Allocation;
 

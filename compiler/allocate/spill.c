@@ -1,15 +1,9 @@
 /* Of a model that spills: the blocks of a rank's arena that come and go, and how much of it is in memory at
- * once. While a step of the batch computes, its blocks are there and those of the next one arrive, into memory
- * that the step before has given back: so the most is the largest pair of neighbouring steps
- * (runtime/spilled.h). */
+ * once, by runtime/moves.h. */
 #include "allocate/allocation.h"
-
-enum { PAGE = 4096 };
+#include "moves.h"
 
 typedef Vec(struct pd_block) Blocks;
-
-/* In whole pages, which is how memory comes and goes. */
-static int64_t paged(int64_t bytes) { return (bytes + 2 * PAGE - 1) / PAGE * PAGE; }
 
 static void add(Blocks *blocks, struct pd_block b, int64_t bytes) {
   b.bytes = (size_t)bytes;
@@ -74,42 +68,25 @@ static void add_between(const StageKernels *k, const Allocation *a, int slots, B
     }
 }
 
-static int64_t bytes_of_both(const Blocks *blocks, const struct pd_step *one, const struct pd_step *other) {
-  int64_t bytes = 0;
-  for (int i = 0; i < blocks->n; i++)
-    if ((pd_use_of(one, &blocks->at[i]) | pd_use_of(other, &blocks->at[i])) & PD_USES)
-      bytes += paged((int64_t)blocks->at[i].bytes);
-  return bytes;
-}
-
-/* Between batches the host may look at two parameters, beside what the first step has promoted. */
-static int64_t most_at_once(const Blocks *blocks, int parts, int64_t microbatches, int n_groups) {
-  int64_t most = 0, largest = 0;
-  struct pd_step first = pd_batch_step(parts, microbatches, n_groups, 0);
-  for (int64_t i = 0; i < pd_batch_steps(parts, microbatches, n_groups); i++) {
-    struct pd_step now = pd_batch_step(parts, microbatches, n_groups, i),
-                   next = pd_batch_step(parts, microbatches, n_groups, i + 1);
-    int64_t bytes = bytes_of_both(blocks, &now, &next);
-    most = bytes > most ? bytes : most;
-  }
-  for (int i = 0; i < blocks->n; i++)
-    largest = paged((int64_t)blocks->at[i].bytes) > largest ? paged((int64_t)blocks->at[i].bytes) : largest;
-  int64_t looked_at = bytes_of_both(blocks, &first, &first) + 2 * largest;
-  return looked_at > most ? looked_at : most;
-}
-
-/* Of many microbatches the first three stand for all. */
 void allocate_spilled(const StageKernels *k, const Program *p, Allocation *a) {
-  enum { FEW = 3 };
   Blocks blocks = {0};
-  int slots = p->period < FEW ? (int)p->period : FEW, n_groups;
-  const int *group = groups(k, &n_groups);
+  const int *group = groups(k, &a->groups);
   add_parameters(k, a, group, &blocks);
-  add_between(k, a, slots, &blocks);
-  a->groups = n_groups;
+  add_between(k, a, (int)p->period, &blocks);
   for (SectionKind kind = SECTION_WEIGHTS; kind <= SECTION_AVERAGES; kind++)
     a->spilled_bytes += a->section[kind].bytes * a->section[kind].copies;
   a->spilled_bytes += a->section[SECTION_RECEIVED].bytes + a->section[SECTION_GRADIENTS_RECEIVED].bytes;
-  int64_t most = most_at_once(&blocks, p->chunks, slots, n_groups);
-  a->resident_bytes = a->bytes - a->spilled_bytes + (most < a->spilled_bytes ? most : a->spilled_bytes);
+  int64_t beside = a->bytes - a->spilled_bytes;
+  a->room = p->memory > beside ? p->memory - beside : 0;
+  struct pd_holding of = {.block = blocks.at,
+                          .n = blocks.n,
+                          .parts = p->chunks,
+                          .microbatches = p->period,
+                          .groups = a->groups,
+                          .room = (size_t)a->room,
+                          .kept = p->kept};
+  struct pd_moves moves;
+  pd_moves_make(&of, alloc, &moves);
+  int64_t most = (int64_t)moves.most;
+  a->resident_bytes = beside + (most < a->spilled_bytes ? most : a->spilled_bytes);
 }

@@ -90,6 +90,7 @@ const Dialect cuda_dialect = {
     .at_says_training = true,
     .word = {[WORD_SAMPLE] = "now->first_sample",
              [WORD_FOLLOWING] = "now->following",
+             [WORD_SHARD] = "now->shard",
              [WORD_SEED] = "now->seed",
              [WORD_TRAINING] = "now->training"},
     .print_loop = cuda_print_loop,

@@ -564,8 +564,9 @@ static void spilled_table(Emit *e) {
   cut_table(e);
   text_add(
       &e->out,
-      "static const struct pd_spilled spilled = {.parts = CHUNKS, .cuts = cuts, .parameters = spilled_parameters%s%s"
-      "};\n\n",
+      "static const struct pd_spilled spilled = {.parts = CHUNKS, .cuts = cuts, .parameters = spilled_parameters,\n"
+      "  .room = %" PRId64 ", .kept = %d%s%s};\n\n",
+      e->allocation->room, e->p->kept,
       e->allocation->section[SECTION_WORKSPACE].copies
           ? ",\n  .workspace = offsetof(struct arena, workspace), .workspace_bytes = sizeof arena->workspace"
           : "",

@@ -57,10 +57,12 @@ double candidate_least_seconds(const Planner *r, const Candidate *c, const Parti
   return value * candidate_turns(r, c);
 }
 
-double candidate_turns(const Planner *r, const Candidate *c) {
+double candidate_turns(const Planner *r, const Candidate *c) { return turns_at_least(r, c->microbatch); }
+
+double turns_at_least(const Planner *r, int64_t b) {
   enum { SHORT = 16 };
   static const double ROUNDING = 1 - 1e-9, UNSTEADY = 0.95;
-  double turns = (double)r->subject.batch / (double)c->microbatch;
+  double turns = (double)r->subject.batch / (double)b;
   return turns * (r->traits.drains || turns >= SHORT ? ROUNDING : UNSTEADY);
 }
 

@@ -36,6 +36,7 @@ Plan *plan_of(const Planner *r, const Candidate *c, const Partition *part, doubl
 /* By how much values (partition.h) are to be multiplied for seconds of a batch that no simulation undercuts: the
  * microbatches, or a little less. Of short batches of a pipeline that never drains some may be shorter than others. */
 double candidate_turns(const Planner *r, const Candidate *c);
+double turns_at_least(const Planner *r, int64_t b); /* the same of any with microbatches of b samples */
 double candidate_least_seconds(const Planner *r, const Candidate *c, const Partition *part);
 /* The best plan by estimated bytes; the smallest when none fits, and false. */
 bool candidate_plan(const Planner *r, const Candidate *c, int64_t limit, Plan **out);

@@ -118,6 +118,19 @@ static Plan *next_best(Choice *c) {
   return best->plan;
 }
 
+/* Whether some plan may take clearly less: all ranks share the passes at best. */
+static bool may_gain(const Planner *r, double best) {
+  static const double WORTH = 1 - 2e-4;
+  bool may = false;
+  for (int i = 0; i < r->microbatches.n; i++) {
+    const int64_t b = r->microbatches.at[i];
+    const Spans *fastest = spans_at(r, b) + r->n_kinds - 1;
+    const double passes = span_compute(fastest, 0, r->subject.n) / r->ranks;
+    may |= passes * turns_at_least(r, b) < WORTH * best;
+  }
+  return may;
+}
+
 /* A candidate that comes close to the fastest may overtake it once its cuts are moved; of those that cost little also
  * such as are not so close, for what the searches minimise is not all that is simulated. */
 static void refine_leaders(Choice *c) {
@@ -131,6 +144,8 @@ static void refine_leaders(Choice *c) {
       return;
     bool first = is_first(c, one);
     one->refined = true;
+    if (!may_gain(c->r, fmin(best, seconds(one))))
+      return;
     if (seconds(one) > (first ? CLOSE : c->close) * best)
       continue;
     if (!first && i++ >= LEADERS && (i > MORE || turns >= LITTLE))
@@ -145,7 +160,7 @@ static void try_every(Choice *c) {
   enum { ROUNDS = 8, BUDGET = 1000000 };
   const Candidate *best = leader(c, false);
   const double most = fmin(most_seconds(c->r), best ? seconds(best) : INFINITY);
-  int64_t budget = BUDGET;
+  int64_t budget = may_gain(c->r, most) ? BUDGET : 0;
   Candidate one;
   for (int round = 0; round < ROUNDS && fastest_of_all(c->r, most, &budget, &one); round++) {
     if (!fits_exactly(c->r, &one))

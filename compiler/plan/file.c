@@ -85,6 +85,12 @@ char *plan_json(const Graph *g, const Pieces *p, const Plan *plan) {
     text_add(&t, ",\n  ");
     json_int(&t, "chunks", l->chunks);
   }
+  if (l->memory) {
+    text_add(&t, ",\n  ");
+    json_int(&t, "memory_bytes", l->memory);
+    text_add(&t, ", ");
+    json_int(&t, "kept_percent", l->kept);
+  }
   if (l->shard_optimizer)
     text_add(&t, ",\n  \"shard_optimizer\": true");
   if (g->shards) {

@@ -155,6 +155,12 @@ static bool read_settings(const JsonPlace *top, Pipeline *p) {
   if (is_there(top, "chunks") && !json_get_int(top, "chunks", 1, MAX_CHUNKS, &chunks))
     return false;
   p->chunks = (int)chunks;
+  int64_t kept = 0;
+  if (is_there(top, "memory_bytes") && !json_get_int(top, "memory_bytes", 0, (int64_t)1 << 53, &p->memory))
+    return false;
+  if (is_there(top, "kept_percent") && !json_get_int(top, "kept_percent", 0, 100, &kept))
+    return false;
+  p->kept = (int)kept;
   if (is_there(top, "shard_optimizer") && !json_get_bool(top, "shard_optimizer", &p->shard_optimizer))
     return false;
   return !is_there(top, "vertical_sync") || json_get_bool(top, "vertical_sync", &p->vertical_sync);
@@ -201,28 +207,12 @@ static bool read_rest(const JsonPlace *top, PlanFile *out) {
 }
 
 bool plan_file_read(const char *path, PlanUse use, PlanFile *out) {
-  static const char *const keys[] = {"model",
-                                     "schedule",
-                                     "vertical_sync",
-                                     "chunks",
-                                     "batch",
-                                     "microbatch",
-                                     "microbatches",
-                                     "target",
-                                     "precision",
-                                     "threads",
-                                     "stages",
-                                     "batch_seconds",
-                                     "costs",
-                                     "why",
-                                     "cache_bytes_a_token",
-                                     "device",
-                                     "cluster",
-                                     "adjacent",
-                                     "backward",
-                                     "shard_optimizer",
-                                     "tensor",
-                                     NULL};
+  static const char *const keys[] = {
+      "model",        "schedule",      "vertical_sync", "chunks",    "batch",
+      "microbatch",   "microbatches",  "target",        "precision", "threads",
+      "stages",       "batch_seconds", "costs",         "why",       "cache_bytes_a_token",
+      "device",       "cluster",       "adjacent",      "backward",  "shard_optimizer",
+      "memory_bytes", "kept_percent",  "tensor",        NULL};
   *out = (PlanFile){0};
   JsonPlace top = {.path = ""};
   top.object = out->json = json_load(path, &top.file);

@@ -502,9 +502,30 @@ static int64_t least_largest(const Search *s, int64_t most) {
   return after[0];
 }
 
+/* Whether stages that take about as long as each other do. */
+static bool even_fits(const Search *s) {
+  const Spans *spans = s->spans;
+  double whole = span_compute(spans, 0, s->c->n), taken = 0;
+  int ranks = 0, used = 0;
+  for (int k = 0; k < s->stages; k++)
+    ranks += s->at[k].replicas;
+  for (int k = 0, first = 0; k < s->stages; k++) {
+    int end = first + 1, last = s->c->n - (s->stages - 1 - k);
+    used += s->at[k].replicas;
+    taken = whole * used / ranks;
+    while (end < last && (k == s->stages - 1 || span_compute(spans, 0, end) < taken))
+      end++;
+    bool recompute;
+    if (least_bytes(s, k, first, end, &recompute) > s->limit)
+      return false;
+    first = end;
+  }
+  return true;
+}
+
 /* Whether some partition fits, however slow: quicker to find out than the best. */
 static bool any_fits(Search *s) {
-  if (s->limit == INT64_MAX)
+  if (s->limit == INT64_MAX || even_fits(s))
     return true;
   ArenaMark mark = arena_mark();
   bool fits = false;

@@ -20,22 +20,23 @@ static double weight_traffic(const Graph *g, const Node *n, const OpCost *c, con
 
 /* What the ranks of a shard group send each other, as runtime/tensor.c does: each gets an N-th of the others, adds it up or
  * puts it in its place, and of sums once more to have all; of short sums at once all of theirs. */
-static double meeting_seconds(const Graph *g, int node, int64_t b, const Rates *rates) {
+static double meeting_seconds(const Planner *r, int node, int64_t b, const Rates *rates) {
+  const Graph *g = r->g;
+  const Node *n = &g->nodes.at[node];
   const Shape *s = out_shape(g, node, 0);
-  int rounds = g->nodes.at[node].op->collective;
-  double elements = (double)shape_elements(s) * (double)(s->batched ? b : 1), bytes = 4 * elements;
-  double others = g->shards - 1;
-  if (rounds > 1 && elements <= PD_SHORT_SUM)
-    return rates->latency + others * bytes / rates->bandwidth + g->shards * bytes / rates->stream;
-  return rounds * (rates->latency + others / g->shards * bytes / rates->bandwidth + bytes / rates->stream);
+  double elements = (double)shape_elements(s) * (double)(s->batched ? b : 1), others = g->shards - 1;
+  double in = elements * (r->bf16[n->in[0]] ? 2 : 4), out = elements * (r->bf16[n->out[0]] ? 2 : 4);
+  if (n->op->collective > 1 && elements <= PD_SHORT_SUM)
+    return rates->latency + others * in / rates->bandwidth + g->shards * in / rates->stream;
+  double bytes = in + (n->op->collective > 1 ? out : 0); /* a second round has what the first one made */
+  return n->op->collective * rates->latency + others / g->shards * bytes / rates->bandwidth +
+         bytes / rates->stream;
 }
 
 double counted_seconds(const Graph *g, int node, int64_t b, const Rates *rates) {
   const Node *n = &g->nodes.at[node];
   if (n->op->kind == OP_SOURCE || n->op->kind == OP_VIEW || !n->op->cost)
     return 0;
-  if (n->op->collective)
-    return rates->call + meeting_seconds(g, node, b, rates);
   OpCost c = n->op->cost(g, node);
   bool call = n->op->kind == OP_CALL;
   double samples = (double)b;
@@ -126,7 +127,8 @@ static Passes count_passes(const Planner *r, int64_t b, const Rates *rates) {
   const bool *product = weight_products(g);
   Passes s = {alloc(n * sizeof(double)), alloc(n * sizeof(double)), alloc(n * sizeof(double))};
   for (int i = 0; i < g->nodes.n; i++) {
-    double seconds = counted_seconds(g, i, b, rates);
+    double seconds = g->nodes.at[i].op->collective ? rates->call + meeting_seconds(r, i, b, rates)
+                                                   : counted_seconds(g, i, b, rates);
     (i < g->n_forward ? s.forward : s.backward)[piece[i]] += seconds;
     s.products[piece[i]] += product[i] ? seconds : 0;
   }

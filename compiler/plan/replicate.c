@@ -27,6 +27,14 @@ typedef struct Label {
 
 typedef Vec(Label) Labels;
 
+/* What a stage keeps, by where it stands: few are different, and they are asked for again and again. */
+typedef struct Known {
+  StageAhead stage; /* replicas 0: none */
+  Copies copies;
+} Known;
+
+enum { KNOWN = 1 << 10 };
+
 typedef struct Search {
   const Ways *w;
   const Costs *c;
@@ -36,6 +44,7 @@ typedef struct Search {
   Labels *at;  /* by place */
   Ints counts; /* of ranks that a stage may have */
   double cap;
+  Known *known;      /* KNOWN of them, by a hash: what falls on another's place takes it */
   bool by_stages;    /* labels with other numbers of stages are kept, too */
   bool however_slow; /* labels are told apart by what they need alone, not by what they take */
 } Search;
@@ -105,6 +114,21 @@ static bool stage_of(const Search *s, Label *l, int first, const Label *next, St
   return !w->traits->two_versions || l->queue - l->replicas <= w->microbatches;
 }
 
+static bool same_stage(const StageAhead *a, const StageAhead *b) {
+  return a->in_flight == b->in_flight && a->replicas == b->replicas && a->behind == b->behind &&
+         a->ranks_behind == b->ranks_behind && a->first == b->first;
+}
+
+static const Copies *copies_of(const Search *s, const StageAhead *stage) {
+  uint64_t hash = (uint64_t)stage->replicas * 0x9e3779b97f4a7c15u + (uint64_t)stage->in_flight;
+  hash = (hash ^ (uint64_t)stage->behind << 32) * 0xbf58476d1ce4e5b9u;
+  hash = (hash ^ (uint64_t)stage->ranks_behind << 1 ^ stage->first) * 0x94d049bb133111ebu;
+  Known *known = &s->known[hash >> 32 & (KNOWN - 1)];
+  if (!same_stage(&known->stage, stage))
+    *known = (Known){*stage, s->w->copies(s->w->context, stage)};
+  return &known->copies;
+}
+
 /* The pieces from place `first` to l->end on l->replicas ranks before the label `next`. They recompute where they
  * must. */
 static void extend(const Search *s, Label l, int first, const Label *next) {
@@ -115,13 +139,13 @@ static void extend(const Search *s, Label l, int first, const Label *next) {
   l.ranks = l.replicas + (next ? next->ranks : 0);
   if (bound(s, &l, first) > s->cap || !stage_of(s, &l, first, next, &stage))
     return;
-  Copies at = w->copies(w->context, &stage);
-  const Spans *spans = w->spans + at.kind;
+  const Copies *at = copies_of(s, &stage);
+  const Spans *spans = w->spans + at->kind;
   int start = s->place[first], end = s->place[l.end];
-  bool off = at.recompute_off && span_bytes(spans, &at, start, end, false) <= w->limit;
-  if (!off && (!at.recompute_on || span_bytes(spans, &at, start, end, true) > w->limit))
+  bool off = at->recompute_off && span_bytes(spans, at, start, end, false) <= w->limit;
+  if (!off && (!at->recompute_on || span_bytes(spans, at, start, end, true) > w->limit))
     return;
-  StageShare share = span_share(spans, &at, start, end, !off);
+  StageShare share = span_share(spans, at, start, end, !off);
   l.at = stage_end(&share, next ? next->at : (StageEnd){0});
   l.bound = bound(s, &l, first);
   if (l.bound <= s->cap)
@@ -219,6 +243,20 @@ static int by_value(const void *a, const void *b) {
 /* What ways are worth that are found at some cuts only: moving these may make them better by so much. */
 static const double UNEVEN = 1.04;
 
+/* The least value of a single stage that is a complete way and fits; INFINITY: there is none. */
+static double alone(Search *s) {
+  const int n = s->places - 1;
+  double best = INFINITY;
+  s->at[0].n = 0;
+  s->cap = INFINITY;
+  for (int k = 0; k < s->counts.n && may_start(s->w, 0, 1); k++)
+    extend(s, (Label){.replicas = s->counts.at[k], .end = n, .next = -1}, 0, NULL);
+  for (int i = 0; i < s->at[0].n; i++)
+    if (complete(s->w, &s->at[0].at[i]))
+      best = fmin(best, s->at[0].at[i].at.late);
+  return best;
+}
+
 /* The value of some complete way that fits: few labels are needed to find one, or that there is none (INFINITY). */
 static double any_value(Search *s) {
   const bool by_stages = s->by_stages;
@@ -239,7 +277,9 @@ static double search(Search *s, double least) {
   double best = INFINITY, most = s->w->most * (s->places - 1 < s->c->n && !s->w->pinned ? UNEVEN : 1), cap = 0;
   for (int i = 0; i < (int)(sizeof caps / sizeof *caps) && !isfinite(best) && cap < most; i++) {
     if (i == LATE) {
-      double any = any_value(s);
+      double any = alone(s);
+      if (isinf(any))
+        any = any_value(s);
       if (isinf(any))
         return INFINITY;
       most = fmin(most, any * ROUNDING);
@@ -282,6 +322,7 @@ Replications replicate(const Ways *w) {
   s.by_stages |= w->least_stages > 1 || w->pinned;
   choose_places(&s);
   s.at = alloc((size_t)s.places * sizeof *s.at);
+  s.known = alloc(KNOWN * sizeof *s.known);
   for (int64_t k = 1; k <= w->microbatches && k <= w->ranks; k++)
     if (w->microbatches % k == 0 && (w->may_replicate || k == 1))
       push(&s.counts, (int)k);

@@ -27,6 +27,8 @@ static Plan *in_parts(const Search *s, int parts) {
   Pipeline *form = alloc(sizeof *form);
   *form = form_make(r, 1, NULL);
   form->chunks = parts;
+  form->memory = parts > 1 ? r->limit : 0;
+  form->kept = parts > 1 ? 100 : 0;
   Candidate c = candidate_of(r, form, &(Placement){0}, s->b, spans_at(r, s->b),
                              parts > 1 ? RECOMPUTE_ON : RECOMPUTE_OFF, s->pinned, 0);
   Partition part;

@@ -19,17 +19,10 @@ bool tensor_suits(const Graph *g, const PlanRequest *q, bool builds) {
                   "'--stages' and '--replicas' take more ranks");
   if (g->inference)
     return refuse(format("'%s' makes programs whose ranks have whole layers", inference_option(g)), without);
-  if (builds && !backend_of(&q->target)->device->has_threads)
-    return refuse(format("'%s' programs have whole layers on each rank", backend_of(&q->target)->name),
-                  "'--target c' shares them among processors; 'pdc plan' plans for both");
   if (update_rule(&g->train)->whole_tensors)
     return refuse(format("'%s' looks at whole tensors, of which a rank would have parts",
                          g->train.optimizer->name),
                   "adamw, sgd, nesterov and lion go element by element");
-  if (q->target.precision != PRECISION_F32)
-    return refuse(format("'--precision %s' stores values that the ranks add up in fewer bits",
-                         precision_name(q->target.precision)),
-                  "'--precision f32' shares layers");
   if (q->shard_optimizer)
     return refuse("'--shard-optimizer' divides the state of whole parameters", without);
   if (q->profile)

@@ -235,24 +235,29 @@ static double simulated(const Planner *r, const Pipeline *p, const bool *exchang
   return seconds;
 }
 
-/* INFINITY: more than `most`. A short batch in which the slowest rank waits for nothing says that in a long one it does not
- * either; else the pace of the rest is the difference of two. */
-static double batch_seconds(const Planner *r, const Plan *plan, const Timed *t, double most) {
+/* Of a batch of so many microbatches; INFINITY: more than `most` seconds. */
+static double shorter_batch(const Planner *r, const Plan *plan, const Timed *t, int64_t microbatches,
+                            double most) {
   Pipeline p = plan->pipeline;
-  const bool *exchanges = r->subject.exchanges(r, plan);
-  int64_t enough = enough_microbatches(plan, t->times), all = p.microbatches;
+  p.microbatches = microbatches;
+  return simulated(r, &p, r->subject.exchanges(r, plan), t->times, most);
+}
+
+/* INFINITY: more than `most`. Of a long batch in which the slowest rank waits its pace is the difference of two shorter ones. */
+static double batch_seconds(const Planner *r, const Plan *plan, const Timed *t, double most) {
+  const double rounding = 1e-9;
+  const int64_t all = plan->pipeline.microbatches, enough = enough_microbatches(plan, t->times);
   if (all <= 2 * enough || r->traits.every_round)
-    return simulated(r, &p, exchanges, t->times, most);
-  const double times = (double)(all - enough) / (double)enough, rounding = 1e-9;
+    return shorter_batch(r, plan, t, all, most);
+  const double times = (double)(all - enough) / (double)enough;
   const double least = least_seconds(plan, t->times, enough), least_of_all = least_seconds(plan, t->times, all);
-  p.microbatches = enough;
-  double some = simulated(r, &p, exchanges, t->times, most - (least_of_all - least) * (1 - rounding));
-  if (isinf(some))
+  const double most_of_some = most - (least_of_all - least) * (1 - rounding);
+  double some = shorter_batch(r, plan, t, enough, most_of_some);
+  if (some > most_of_some)
     return INFINITY;
   if (some <= least * (1 + rounding))
     return least_of_all;
-  p.microbatches = 2 * enough;
-  double twice = simulated(r, &p, exchanges, t->times, some + (most - some) / times);
+  double twice = shorter_batch(r, plan, t, 2 * enough, some + (most - some) / times);
   return some + (twice - some) * times;
 }
 

@@ -278,6 +278,8 @@ Program *generate(const Generator *g, const Pipeline *pipeline, const bool *exch
                    .per_batch = g->drains,
                    .sharded = pipeline->shard_optimizer && pipeline->replicas[i] > 1,
                    .spills = g->spills && pipeline->chunks > 1,
+                   .memory = pipeline->memory,
+                   .kept = pipeline->kept,
                    .split_backward = g->split,
                    .in_flight = in_flight[i],
                    .period = pipeline->microbatches,

@@ -15,6 +15,8 @@ typedef struct Pipeline {
   int *ahead;           /* h of docs/schedules.md: 1, or 2 where one more microbatch in flight hides a transfer */
   bool *recompute;      /* its ranks, with all their chunks */
   bool shard_optimizer; /* replicas of a stage keep a part of the optimizer's state each, and update that alone */
+  int64_t memory; /* where the model spills: bytes of a rank's arena that may be in memory; 0: as few as will do */
+  int kept;       /* percent of what blocks have of it for those that stay until they are used again */
 } Pipeline;
 
 /* Every stage with one rank, none ahead, none recomputing; the batch is open. */

@@ -75,23 +75,25 @@ typedef struct Slots {
 typedef struct Program {
   int stage, n_stages; /* among the stages that have ranks of their own */
   int replicas, chunks;
-  bool forward_only;       /* the one loop receives, computes and sends: a turn ends with its DO_SEND */
-  bool per_batch;          /* loops run once a batch, drained in between; else once a run */
-  bool sharded;            /* DO_UPDATE makes a part of the weights on each of the replicas, which send it to the
+  bool forward_only;   /* the one loop receives, computes and sends: a turn ends with its DO_SEND */
+  bool per_batch;      /* loops run once a batch, drained in between; else once a run */
+  bool sharded;        /* DO_UPDATE makes a part of the weights on each of the replicas, which send it to the
                               others: a forward pass with these weights waits for all parts */
-  bool spills;             /* its chunks' parameters, and what is between them, come and go: docs/spilling.md */
-  bool split_backward;     /* DO_WEIGHTS makes the gradients of weights that products need (zero-bubble) */
-  int64_t in_flight;       /* n_i: turns between their forward and their backward, at most, of one rank */
-  int64_t period;          /* M: microbatches an update, of all replicas */
-  int64_t delay;           /* microbatch k (of the run) uses weight version max((k - 1) / M - delay, 0) */
-  int versions;            /* buffers of weights; version v lives in buffer v % versions */
-  bool waits;              /* its update waits for gradients or squares of other stages, too; with replicas
+  bool spills;         /* its chunks' parameters, and what is between them, come and go: docs/spilling.md */
+  int64_t memory;      /* ... and so many bytes of the rank's arena are in memory, 0: as few as will do; ... */
+  int kept;            /* ... percent of what blocks have of them is for those that stay until their next use */
+  bool split_backward; /* DO_WEIGHTS makes the gradients of weights that products need (zero-bubble) */
+  int64_t in_flight;   /* n_i: turns between their forward and their backward, at most, of one rank */
+  int64_t period;      /* M: microbatches an update, of all replicas */
+  int64_t delay;       /* microbatch k (of the run) uses weight version max((k - 1) / M - delay, 0) */
+  int versions;        /* buffers of weights; version v lives in buffer v % versions */
+  bool waits;          /* its update waits for gradients or squares of other stages, too; with replicas
                             it waits for the other ranks' of its stage anyway */
-  int64_t lag;             /* turns between a batch's last and its update, while what some rank waits for is
+  int64_t lag;         /* turns between a batch's last and its update, while what some rank waits for is
                             on its way; 0 where the schedule drains anyway */
-  int64_t weights_lag;     /* turns by which DO_WEIGHTS follows DO_BACKWARD */
-  int accumulators;        /* sets of gradient accumulators; batch t uses set t % accumulators */
-  int exchanges;           /* exchanges that may be under way at once: sets of exchange buffers */
+  int64_t weights_lag; /* turns by which DO_WEIGHTS follows DO_BACKWARD */
+  int accumulators;    /* sets of gradient accumulators; batch t uses set t % accumulators */
+  int exchanges;       /* exchanges that may be under way at once: sets of exchange buffers */
   Slots slots[MAX_CHUNKS]; /* by chunk */
   Loop loop[N_LOOPS];
 } Program;

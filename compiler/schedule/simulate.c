@@ -3,31 +3,41 @@
 
 #include "schedule/timing.h"
 
-enum { STEADY = 3 }; /* ends of batches that follow at equal times show the steady state */
-
+/* When batches end. A run that goes on by equal times, for all ranks alike and two batches in turn, is steady. */
 typedef struct Ends {
-  int stage;           /* whose first rank is timed */
-  int64_t from, to;    /* batches whose ends are */
-  bool may_stop;       /* as soon as the state is steady */
-  double first;        /* when batch `from` ended */
-  double last[STEADY]; /* of the batches since: their ends, the latest at [0] */
-  int64_t ended;       /* batches since, with `from` itself */
+  int n_ranks;
+  const int *first; /* by stage: its first rank */
+  int rank;         /* whose ends are timed */
+  int64_t from, to; /* between the ends of these batches */
+  bool may_stop;    /* as soon as the state is steady */
+  int *ended;       /* by batch: ranks that have */
+  double *at;       /* by batch and rank */
+  double interval;  /* of the steady state; 0: not yet */
 } Ends;
 
-static bool is_steady(const Ends *ends) {
-  double interval = ends->last[0] - ends->last[1], before = ends->last[1] - ends->last[2];
-  return ends->ended >= STEADY && fabs(interval - before) <= 1e-9 * fabs(ends->last[0]);
+static double end_of(const Ends *e, int64_t batch, int rank) { return e->at[batch * e->n_ranks + rank]; }
+
+/* Of one batch by all ranks, or 0. */
+static double common_interval(const Ends *e, int64_t batch) {
+  double interval = end_of(e, batch, 0) - end_of(e, batch - 1, 0), most = 1e-9 * end_of(e, batch, 0);
+  for (int i = 1; i < e->n_ranks; i++)
+    if (fabs(end_of(e, batch, i) - end_of(e, batch - 1, i) - interval) > most)
+      return 0;
+  return interval;
 }
 
 static bool time_end(void *context, int stage, int replica, int64_t batch, double seconds) {
-  Ends *ends = context;
-  if (stage != ends->stage || replica != 0 || batch < ends->from || batch > ends->to)
+  enum { FIRST = 3 }; /* that may show it: the batch before all others fills the pipeline */
+  Ends *e = context;
+  if (batch > e->to)
     return true;
-  for (int i = STEADY - 1; i > 0; i--)
-    ends->last[i] = ends->last[i - 1];
-  ends->last[0] = seconds;
-  ends->first = ends->ended++ == 0 ? seconds : ends->first;
-  return !(ends->may_stop && is_steady(ends));
+  e->at[batch * e->n_ranks + e->first[stage] + replica] = seconds;
+  if (++e->ended[batch] < e->n_ranks || !e->may_stop || batch < FIRST)
+    return true;
+  double interval = common_interval(e, batch), before = common_interval(e, batch - 1);
+  if (interval > 0 && before > 0 && fabs(interval - before) <= 1e-9 * seconds)
+    e->interval = interval;
+  return e->interval <= 0;
 }
 
 /* The mean of at least four batches and `microbatches`. The pipeline is full after twice the turns that stage 0
@@ -42,13 +52,20 @@ static double mean_seconds(const Program *programs, const StageTimes *times, int
   int timed_at = programs->forward_only ? n_stages - 1 : 0;
   int64_t turns = programs->forward_only ? n_stages : programs->in_flight + programs->lag;
   int64_t filled = programs->per_batch ? 1 : 2 + 2 * turns / program_turns(programs);
-  Ends ends = {.stage = timed_at, .from = filled, .to = filled + timed, .may_stop = may_stop};
+  int *first = alloc((size_t)(n_stages + 1) * sizeof *first);
+  for (int i = 0; i < n_stages; i++)
+    first[i + 1] = first[i] + programs[i].replicas;
+  Ends e = {.n_ranks = first[n_stages], .first = first, .rank = first[timed_at], .may_stop = may_stop};
+  e.from = filled, e.to = filled + timed;
+  e.ended = alloc((size_t)(e.to + 1) * sizeof *e.ended);
+  e.at = alloc((size_t)(e.to + 1) * (size_t)e.n_ranks * sizeof *e.at);
   char *why = NULL;
-  if (!time_batches(programs, times, n_stages, ends.to + filled, time_end, &ends))
-    BUG("schedule: %s", run_schedule(programs, times, n_stages, ends.to + filled, NULL, NULL, &why) ? "" : why);
+  if (!time_batches(programs, times, n_stages, e.to + filled, time_end, &e))
+    BUG("schedule: %s", run_schedule(programs, times, n_stages, e.to + filled, NULL, NULL, &why) ? "" : why);
+  double seconds =
+      e.interval > 0 ? e.interval : (end_of(&e, e.to, e.rank) - end_of(&e, e.from, e.rank)) / (double)timed;
   arena_release(mark);
-  bool steady = may_stop && is_steady(&ends);
-  return steady ? ends.last[0] - ends.last[1] : (ends.last[0] - ends.first) / (double)timed;
+  return seconds;
 }
 
 static double drained_seconds(const Program *programs, const StageTimes *times, int n_stages, double most) {

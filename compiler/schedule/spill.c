@@ -1,9 +1,8 @@
-/* Blocks that come and go, by the formula of runtime/spilled.h, and whether a batch's work finds in them what
- * it needs: that is said here once more, from what the passes compute. Every part has a parameter; one more is
- * tied, used by the first part and the last. Reading ahead takes what is at home when it begins, which is the
- * worst that it can see. */
+/* Blocks that come and go, when runtime/moves.h says, and whether a batch's work finds in them what it needs: that is said
+ * here once more, from what the passes compute. Every part has a parameter; one more is tied, used by the first part and
+ * the last. Reading ahead takes what is at home when it begins, which is the worst that it can see. */
 #include "schedule/spill.h"
-#include "spilled.h"
+#include "moves.h"
 
 enum { NOTHING = -1 }; /* what a block holds whose bytes nobody has written */
 
@@ -16,8 +15,11 @@ typedef struct Piece {
 struct Spill {
   const Program *p;
   int parts, groups;
-  int64_t at; /* of the batch's steps, the one under way */
-  Piece *weights, *state, *gradient, *activations, *returned;
+  int64_t at, steps; /* of the batch's steps, the one under way; those that were done */
+  Piece *all;
+  int n;
+  Piece *weights, *state, *gradient, *activations, *returned; /* in it */
+  struct pd_moves moves;
   bool promoted; /* the step under way */
 };
 
@@ -26,39 +28,58 @@ struct Spill {
 /* The tied parameter stands behind those of the parts, and has two gradients. */
 static int tied(const Spill *s) { return s->parts; }
 
-static Piece parameter_piece(enum pd_block_kind kind, uint64_t parts, int group, int64_t holds) {
-  return (Piece){.block = {.kind = kind, .parts = parts, .group = group}, .holds = NOTHING, .home = holds};
+static Piece *add_piece(Spill *s, enum pd_block_kind kind, uint64_t parts, int group, int64_t home) {
+  Piece *piece = &s->all[s->n++];
+  struct pd_block block = {.kind = kind, .bytes = 1, .parts = parts, .group = group};
+  *piece = (Piece){.block = block, .holds = NOTHING, .home = home};
+  return piece;
 }
 
 static Piece *between(const Spill *s, Piece *pieces, int part, int64_t slot) {
-  return part > 0 && part < s->parts ? &pieces[part * s->p->period + slot] : NULL;
+  return part > 0 && part < s->parts ? &pieces[(part - 1) * s->p->period + slot] : NULL;
+}
+
+static Piece *add_between(Spill *s, enum pd_block_kind kind) {
+  Piece *first = &s->all[s->n];
+  for (int i = 1; i < s->parts; i++)
+    for (int64_t slot = 0; slot < s->p->period; slot++) {
+      Piece *piece = add_piece(s, kind, 0, -1, NOTHING);
+      piece->block.part = i;
+      piece->block.slot = (int)slot;
+    }
+  return first;
+}
+
+/* With room for some blocks to stay and for some to be read ahead, so that there are all kinds of moves. */
+static void decide_moves(Spill *s) {
+  struct pd_block *blocks = alloc((size_t)s->n * sizeof *blocks);
+  for (int i = 0; i < s->n; i++)
+    blocks[i] = s->all[i].block;
+  struct pd_holding of = {blocks, s->n, s->parts, s->p->period, s->groups, .room = 0, .kept = 75};
+  pd_moves_make(&of, alloc, &s->moves);
+  of.room = s->moves.most * 3 / 2;
+  pd_moves_make(&of, alloc, &s->moves);
 }
 
 Spill *spill_start(const Program *p) {
   Spill *s = alloc(sizeof *s);
   int n = p->chunks;
   *s = (Spill){.p = p, .parts = n, .groups = n};
-  s->weights = alloc((size_t)(n + 1) * sizeof(Piece));
-  s->state = alloc((size_t)(n + 1) * sizeof(Piece));
-  s->gradient = alloc((size_t)(n + 2) * sizeof(Piece));
-  s->activations = alloc((size_t)(n * p->period) * sizeof(Piece));
-  s->returned = alloc((size_t)(n * p->period) * sizeof(Piece));
+  s->all = alloc((size_t)(3 * n + 4 + 2 * n * p->period) * sizeof(Piece));
   uint64_t last = (uint64_t)1 << (n - 1);
-  for (int i = 0; i <= n; i++) {
-    uint64_t parts = i < n ? (uint64_t)1 << i : 1 | last;
-    int group = i < n ? i : 0;
-    s->weights[i] = parameter_piece(PD_BLOCK_WEIGHTS, parts, group, 0);
-    s->state[i] = parameter_piece(PD_BLOCK_STATE, 0, group, 0);
-    s->gradient[i] = parameter_piece(PD_BLOCK_GRADIENT, i < n ? parts : 1, group, NOTHING);
-  }
-  s->gradient[n + 1] = parameter_piece(PD_BLOCK_GRADIENT, last, 0, NOTHING);
-  for (int i = 0; i < n; i++)
-    for (int64_t slot = 0; slot < p->period; slot++) {
-      struct pd_block b = {.kind = PD_BLOCK_ACTIVATIONS, .part = i, .slot = (int)slot, .group = -1};
-      s->activations[i * p->period + slot] = (Piece){.block = b, .holds = NOTHING, .home = NOTHING};
-      b.kind = PD_BLOCK_RETURNED;
-      s->returned[i * p->period + slot] = (Piece){.block = b, .holds = NOTHING, .home = NOTHING};
-    }
+  s->weights = &s->all[s->n];
+  for (int i = 0; i <= n; i++)
+    add_piece(s, PD_BLOCK_WEIGHTS, i < n ? (uint64_t)1 << i : 1 | last, i < n ? i : 0, 0);
+  s->state = &s->all[s->n];
+  for (int i = 0; i <= n; i++)
+    add_piece(s, PD_BLOCK_STATE, 0, i < n ? i : 0, 0);
+  s->gradient = &s->all[s->n];
+  for (int i = 0; i <= n; i++)
+    add_piece(s, PD_BLOCK_GRADIENT, i < n ? (uint64_t)1 << i : 1, i < n ? i : 0, NOTHING);
+  add_piece(s, PD_BLOCK_GRADIENT, last, 0, NOTHING);
+  s->activations = add_between(s, PD_BLOCK_ACTIVATIONS);
+  s->returned = add_between(s, PD_BLOCK_RETURNED);
+  decide_moves(s);
   return s;
 }
 
@@ -66,58 +87,46 @@ static struct pd_step step_at(const Spill *s, int64_t i) {
   return pd_batch_step(s->parts, s->p->period, s->groups, i);
 }
 
-/* Calls `each` for every block that either step may use: all of parameters, and what is between parts of their
- * slots. */
-static void for_pieces(Spill *s, const struct pd_step *of, const struct pd_step *next,
-                       void (*each)(Piece *p, const struct pd_step *of, const struct pd_step *next)) {
-  for (int i = 0; i <= s->parts; i++)
-    each(&s->weights[i], of, next), each(&s->state[i], of, next);
-  for (int i = 0; i <= s->parts + 1; i++)
-    each(&s->gradient[i], of, next);
-  const struct pd_step *both[2] = {of, next};
-  for (int i = 0; i < 2; i++)
-    for (int part = both[i]->part; part <= both[i]->part + 1; part++) {
-      Piece *a = between(s, s->activations, part, both[i]->slot),
-            *b = between(s, s->returned, part, both[i]->slot);
-      if (a)
-        each(a, of, next), each(b, of, next);
-    }
-}
-
 /* ---- coming and going ------------------------------------------------------------------------------------ */
 
-static void fetch(Piece *p, int use) {
-  if (!(use & PD_USES) || p->here)
+static void come(Piece *p, bool read) {
+  if (p->here)
     return;
-  p->here = true;
-  p->changed = false;
-  p->holds = use & PD_READS ? p->home : NOTHING;
+  *p = (Piece){.block = p->block, .here = true, .holds = read ? p->home : NOTHING, .home = p->home};
 }
 
-static void fetch_both(Piece *p, const struct pd_step *of, const struct pd_step *next) {
-  fetch(p, pd_use_of(of, &p->block));
-  fetch(p, pd_use_of(next, &p->block));
-}
-
-static void release(Piece *p, const struct pd_step *of, const struct pd_step *next) {
-  int use = pd_use_of(of, &p->block);
-  if (!(use & PD_USES) || pd_use_of(next, &p->block) & PD_USES)
-    return;
-  if (p->changed && !(use & PD_ENDS))
+static void leave(Piece *p) {
+  if (p->changed)
     p->home = p->holds;
-  *p = (Piece){.block = p->block, .home = p->home, .holds = NOTHING};
+  *p = (Piece){.block = p->block, .holds = NOTHING, .home = p->home};
 }
 
+/* In the first batch what stays later is read when it is used; in later ones it must be there. */
 static void promote(Spill *s) {
-  struct pd_step now = step_at(s, s->at), next = step_at(s, s->at + 1);
-  for_pieces(s, &now, &next, fetch_both);
+  struct pd_step now = step_at(s, s->at);
+  const int *block;
+  int n = pd_moves_at(&s->moves, PD_ASKED, s->at, &block);
+  for (int i = 0; i < n; i++)
+    come(&s->all[block[i]], true);
+  for (int i = 0; i < s->n; i++) {
+    int use = pd_use_of(&now, &s->all[i].block);
+    if (use & PD_USES && (!(use & PD_READS) || s->steps < s->moves.steps))
+      come(&s->all[i], use & PD_READS);
+  }
   s->promoted = true;
 }
 
 static void demote(Spill *s) {
-  struct pd_step now = step_at(s, s->at), next = step_at(s, s->at + 1);
-  for_pieces(s, &now, &next, release);
-  s->at = (s->at + 1) % pd_batch_steps(s->parts, s->p->period, s->groups);
+  struct pd_step now = step_at(s, s->at);
+  const int *block;
+  for (int i = 0; i < s->n; i++)
+    if (pd_use_of(&now, &s->all[i].block) & PD_ENDS)
+      s->all[i].changed = false;
+  int n = pd_moves_at(&s->moves, PD_LEAVES, s->at, &block);
+  for (int i = 0; i < n; i++)
+    leave(&s->all[block[i]]);
+  s->at = (s->at + 1) % s->moves.steps;
+  s->steps++;
   s->promoted = false;
 }
 

@@ -91,12 +91,12 @@ struct Standing {
 /* This rank's number among those of its machine, in the order of the launch, which is that of the plan's devices. */
 static int number_here(void) {
   Standing mine = {pd_this_machine(), pd.place};
-  Standing *all = static_cast<Standing *>(pd_allocate(sizeof *all * static_cast<size_t>(pd.ranks)));
+  Standing *all = static_cast<Standing *>(pd_allocate(sizeof *all * static_cast<size_t>(pd.everyone)));
   MPI_Request request;
-  MPI_Iallgather(&mine, sizeof mine, MPI_BYTE, all, sizeof mine, MPI_BYTE, pd_comm_control, &request);
+  MPI_Iallgather(&mine, sizeof mine, MPI_BYTE, all, sizeof mine, MPI_BYTE, pd_comm_everyone, &request);
   pd_wait(1, &request, "all ranks to name their machine", -1, NULL, -1);
   int number = 0;
-  for (int r = 0; r < pd.ranks; r++)
+  for (int r = 0; r < pd.everyone; r++)
     number += all[r].place < mine.place && !strcmp(all[r].machine.boot, mine.machine.boot);
   free(all);
   return number;
@@ -108,7 +108,7 @@ static int number_here(void) {
  * head of a queue keeps the streams behind it waiting, too, and a line has several streams, NCCL's own among
  * them. */
 void pd_device_prepare(void) {
-  if (pd_planned_ranks() == 1) return;
+  if (pd_planned_ranks() * pd_shards() == 1) return;
   setenv("CUDA_MODULE_LOADING", "EAGER", 0);
   setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0); /* the most there are */
 }
@@ -216,7 +216,7 @@ static __global__ void __launch_bounds__(1) set_now(struct pd_now *to, struct pd
 
 void pd_at(int64_t k) {
   int64_t first = pd_first_sample(k);
-  struct pd_now now = {pd.seed, first, pd_following(first), pd.training};
+  struct pd_now now = {pd.seed, first, pd_following(first), pd.shard, pd.training};
   PD_LAUNCH(set_now, 1, 1, 0, pd_stream, const_cast<struct pd_now *>(pd_now), now);
 }
 

@@ -27,6 +27,7 @@ struct pd_now {
   uint64_t seed;
   int64_t first_sample; /* the microbatch's, counted over the run */
   int64_t following;    /* microbatches of its batch after it, over all replicas */
+  int shard;            /* this rank, among those that share its layers */
   bool training;        /* false while validating */
 };
 extern const struct pd_now *pd_now;

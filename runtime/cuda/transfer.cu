@@ -40,13 +40,13 @@ static place place_of_this() {
 
 /* Two ranks on one device; false: there are none. NCCL counts parts of a device as one, too. */
 static bool find_sharing(int *a, int *b, place *where) {
-  place here = place_of_this(), *all = (place *)pd_allocate(sizeof *all * (size_t)pd.ranks);
+  place here = place_of_this(), *all = (place *)pd_allocate(sizeof *all * (size_t)pd.everyone);
   MPI_Request request;
-  MPI_Iallgather(&here, sizeof here, MPI_BYTE, all, sizeof here, MPI_BYTE, pd_comm_control, &request);
+  MPI_Iallgather(&here, sizeof here, MPI_BYTE, all, sizeof here, MPI_BYTE, pd_comm_everyone, &request);
   pd_wait(1, &request, "all ranks to name their devices", -1, NULL, -1);
   bool found = false;
-  for (int i = 0; i < pd.ranks && !found; i++)
-    for (int j = i + 1; j < pd.ranks && !found; j++)
+  for (int i = 0; i < pd.everyone && !found; i++)
+    for (int j = i + 1; j < pd.everyone && !found; j++)
       if (!strcmp(all[i].machine.boot, all[j].machine.boot) && !strcmp(all[i].device, all[j].device)) {
         *a = i, *b = j, *where = all[i];
         found = true;
@@ -63,20 +63,25 @@ static bool check_wish(const char *wish, bool sharing, const char *shared, char 
   if (sharing && !mpi && !peer)
     return pd_refuse(why, "--comm nccl: %s, which NCCL cannot: use --comm mpi", shared);
   if (peer && peers.others)
-    return pd_refuse(why, "--comm peer: ranks %d and %d cannot copy to each other's GPU: %s", peers.a, peers.b,
-                     pd_peers_why(&peers));
+    return pd_refuse(why, "--comm peer: ranks %d and %d cannot copy to each other's GPU: %s", pd_self_of(peers.a),
+                     pd_self_of(peers.b), pd_peers_why(&peers));
   return true;
 }
 
 static void tell_choice(const char *wish, bool sharing, const char *shared) {
-  bool base_needed = pd.stage->n_stages < 2 || peers.others;
+  bool base_needed = pd.stage->n_stages < 2 || peers.others || pd_shards() > 1;
   if (!wish && sharing && base_needed)
     pd_note("%s: messages travel through the host's memory, by MPI", shared);
   else if (!wish && peers.others && !pd_peers_apart(&peers))
-    pd_note("ranks %d and %d do not copy to each other's GPU: %s", peers.a, peers.b, pd_peers_why(&peers));
+    pd_note("ranks %d and %d do not copy to each other's GPU: %s", pd_self_of(peers.a), pd_self_of(peers.b),
+            pd_peers_why(&peers));
   if (pd_options.graphs && transport == &pd_nccl_transport && pd.stage->n_stages > 1) {
     /* Making a graph may wait for all that the device has to do, so for a peer that does the same. */
     pd_note("--graphs is left out: between stages it needs --comm mpi");
+    pd_options.graphs = false;
+  }
+  if (pd_options.graphs && pd_shards() > 1) {
+    pd_note("--graphs is left out: ranks that share layers meet within a pass");
     pd_options.graphs = false;
   }
 }
@@ -92,7 +97,7 @@ bool pd_transfers_start(char *why) {
              where.machine.host);
   transport = sharing || mpi ? &pd_staged_transport : &pd_nccl_transport;
   pd_exchange_stream = pd_message_stream();
-  bool checked = pd_options.check_messages && pd.ranks > 1;
+  bool checked = pd_options.check_messages && pd.everyone > 1;
   peers = pd_peers_start(!checked && (!wish || !strcmp(wish, "peer")));
   if (checked && (transport == &pd_nccl_transport || (wish && !mpi)))
     return pd_refuse(why, "--check-messages needs --comm mpi: other messages do not pass through the host");
@@ -103,8 +108,8 @@ bool pd_transfers_start(char *why) {
 
 const char *pd_messages_travel() {
   static const char *const names[2][2] = {{"nccl", "mpi"}, {"peer copies, and nccl", "peer copies, and mpi"}};
-  if (pd.stage->n_stages < 2) return NULL;
-  if (peers.reached && !peers.others) return "peer copies";
+  if (pd.stage->n_stages < 2 && pd_shards() < 2) return NULL;
+  if (peers.reached && !peers.others && pd_shards() < 2) return "peer copies";
   return names[peers.reached > 0][transport == &pd_staged_transport];
 }
 

@@ -16,6 +16,7 @@
 struct nccl_line : pd_line {
   ncclComm_t comm;
   cudaStream_t stream;
+  int self;      /* this rank, as the others' numbers are */
   int n, *ranks; /* a rank's number in the communicator is its place here */
   nccl_line *next;
 };
@@ -79,7 +80,7 @@ static ncclUniqueId agree_on_name(const nccl_line *l, MPI_Comm comm) {
   ncclUniqueId id = {};
   MPI_Request *request = (MPI_Request *)pd_allocate(sizeof *request * (size_t)l->n);
   int n = 0;
-  if (pd.rank != l->ranks[0])
+  if (l->self != l->ranks[0])
     MPI_Irecv(&id, sizeof id, MPI_BYTE, l->ranks[0], TAG, comm, &request[n++]);
   else {
     ncclResult_t status = ncclGetUniqueId(&id);
@@ -99,7 +100,7 @@ static void connect(const nccl_line *l, const char *what) {
   pd_message *message = (pd_message *)pd_allocate(sizeof *message * 2 * (size_t)l->n);
   int n = 0;
   for (int i = 0; i < l->n; i++) {
-    if (l->ranks[i] == pd.rank) continue;
+    if (l->ranks[i] == l->self) continue;
     message[n++] = {l->ranks[i], true, 0, bytes + l->n, 1};
     message[n++] = {l->ranks[i], false, 0, bytes + i, 1};
   }
@@ -107,7 +108,7 @@ static void connect(const nccl_line *l, const char *what) {
   enqueue(l, n, message, what);
   cudaEvent_t done = pd_cuda_event();
   pd_cuda_check(cudaEventRecord(done, l->stream), "record an event");
-  int peer = l->n == 2 ? l->ranks[l->ranks[0] == pd.rank] : -1;
+  int peer = l->n == 2 ? l->ranks[l->ranks[0] == l->self] : -1;
   pd_wait_until(has_happened, done, "a first message by NCCL", -1, "from", peer);
   free(message);
 }
@@ -119,6 +120,7 @@ static pd_line *nccl_open(MPI_Comm comm, int n, const int *ranks, cudaStream_t s
   l->side = side;
   l->stream = pd_message_stream();
   l->n = n;
+  MPI_Comm_rank(comm, &l->self);
   l->ranks = (int *)pd_allocate(sizeof *ranks * (size_t)n);
   memcpy(l->ranks, ranks, sizeof *ranks * (size_t)n);
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
@@ -131,7 +133,7 @@ static pd_line *nccl_open(MPI_Comm comm, int n, const int *ranks, cudaStream_t s
   snprintf(what, sizeof what,
            n == 2 ? "open a line by NCCL between ranks %d and %d" : "open a line by NCCL among ranks %d ... %d",
            ranks[0], ranks[n - 1]);
-  settle(l, ncclCommInitRankConfig(&l->comm, n, id, number_of(l, pd.rank), &config), what);
+  settle(l, ncclCommInitRankConfig(&l->comm, n, id, number_of(l, l->self), &config), what);
   connect(l, what);
   return l;
 }

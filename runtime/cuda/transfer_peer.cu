@@ -144,6 +144,10 @@ struct peer_line : pd_line {
   peer_line *next;
 };
 
+/* The tags of the two words between the ends are the transfer's first, and this far behind it: chunks may send both ways
+ * under one tag. */
+enum { COPIED = 1 };
+
 /* Where a message goes, in the receiver's arena. */
 struct placed {
   uint64_t at, bytes;
@@ -234,7 +238,7 @@ static void enqueue(peer_transfer *t) {
     pd_cuda_check(cudaEventRecord(l->mine, l->stream), "record an event");
   }
   pd_cuda_check(cudaEventRecord(t->done, l->stream), "record an event");
-  if (t->sends) MPI_Isend(NULL, 0, MPI_BYTE, l->peer, t->message[0].tag, l->comm, &t->copied);
+  if (t->sends) MPI_Isend(NULL, 0, MPI_BYTE, l->peer, t->message[0].tag + COPIED, l->comm, &t->copied);
   t->state = peer_transfer::ENQUEUED;
 }
 
@@ -245,7 +249,7 @@ static void advance(peer_transfer *t) {
     t->state = peer_transfer::THROUGH;
 }
 
-/* A line's messages alike are told apart by MPI's order, words as well: the tag of the first is the transfer's. */
+/* Messages alike are told apart by MPI's order, words as well. */
 static void peer_post(pd_transfer *transfer, pd_line *line, int n, const pd_message *message) {
   peer_transfer *t = static_cast<peer_transfer *>(transfer);
   peer_line *l = static_cast<peer_line *>(line);
@@ -262,7 +266,7 @@ static void peer_post(pd_transfer *transfer, pd_line *line, int n, const pd_mess
     MPI_Irecv(t->place, bytes, MPI_BYTE, l->peer, tag, l->comm, &t->places);
   else {
     for (int i = 0; i < n; i++) t->place[i] = {(uint64_t)((char *)message[i].at - pd.arena), message[i].bytes};
-    MPI_Irecv(NULL, 0, MPI_BYTE, l->peer, tag, l->comm, &t->copied);
+    MPI_Irecv(NULL, 0, MPI_BYTE, l->peer, tag + COPIED, l->comm, &t->copied);
     MPI_Isend(t->place, bytes, MPI_BYTE, l->peer, tag, l->comm, &t->places);
   }
   advance(t);
@@ -307,7 +311,7 @@ static char *slot_for(pd_kind kind) {
 void pd_peer_greet(pd_line *line, int peer, bool sends, pd_kind kind) {
   static const char what[] = "a first message between two GPUs";
   static peer_transfer *t;
-  enum { TAG = 32766 };
+  enum { TAG = 32764 };
   if (!t) t = static_cast<peer_transfer *>(peer_make(1, sizeof *seen));
   uint64_t word = 0x5eed000000000000u + (uint64_t)(sends ? pd.rank : peer) * PD_KINDS + kind;
   char *at = sends ? scratch : slot_for(kind);

@@ -1,10 +1,12 @@
 /* Parts of a model that come and go (docs/spilling.md). A step of the batch, a turn or a group of parameters,
- * begins by waiting for its blocks and asking for those of the next step, and ends by asking to write those
- * that it changed and the next one does not use. Which those are is spilled.h's formula; all moves are the
- * thread's of spill_file.c. Between steps the host may look at any parameter (pd_view and others): its block
- * comes then, and stays until two others have. */
+ * begins by waiting for its blocks, and asks for those that it is time to read; it ends by giving back those that leave.
+ * Which blocks a step uses is spilled.h's formula, when they come and go is decided at the start (moves.h), and all moves
+ * are the thread's of spill_file.c. Between steps the host may look at any parameter (pd_view and others): its block
+ * comes then, and stays until two others have. Where something else has had the memory, a validation, another model or
+ * whoever looks, what should be there is read again. */
 #include "host/spill.h"
 #include "internal.h"
+#include "moves.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -18,8 +20,11 @@ static int *first_between[2];         /* by part: its blocks of activations, and
 static int n_groups;
 static int *group_of, *group_first; /* by parameter; by group, and one more: its first parameter */
 
-static struct pd_spill_block **held; /* what is in memory for steps */
-static int n_held;
+static struct pd_moves moves;
+static size_t held_bytes; /* of what is in memory for steps */
+static bool as_planned;   /* and it is what the moves say */
+static bool in_step;
+static bool *there;                              /* by block, for pd_moves_there() */
 static struct pd_spill_block *visited[N_VISITS]; /* the latest first */
 
 bool pd_spills(void) { return n_blocks > 0; }
@@ -123,6 +128,21 @@ static void use_small_pages(void) {
   }
 }
 
+static void decide_moves(void) {
+  const struct pd_spilled *s = pd.stage->spilled;
+  struct pd_block *all = pd_allocate(sizeof *all * (size_t)n_blocks);
+  for (int i = 0; i < n_blocks; i++) all[i] = blocks[i].block;
+  struct pd_holding of = {.block = all,
+                          .n = n_blocks,
+                          .parts = parts(),
+                          .microbatches = pd.stage->microbatches,
+                          .groups = n_groups,
+                          .room = s->room,
+                          .kept = s->kept};
+  pd_moves_make(&of, pd_allocate, &moves);
+  there = pd_allocate((size_t)n_blocks);
+}
+
 bool pd_spill_start(char *why) {
   const struct pd_spilled *s = pd.stage->spilled;
   if (!s || pd.emulate) return true;
@@ -133,7 +153,6 @@ bool pd_spill_start(char *why) {
     return pd_refuse(why, "--checkpoint-background copies all of the state, and parts of it are not in memory");
   make_groups();
   blocks = pd_allocate(sizeof *blocks * (size_t)most_blocks());
-  held = pd_allocate(sizeof *held * (size_t)most_blocks());
   for (int i = 0; i < 2; i++) first_between[i] = pd_allocate(sizeof **first_between * (size_t)parts());
   for (int i = 0; i < pd.stage->n_parameters; i++) add_parameter(i);
   n_of_parameters = n_blocks;
@@ -141,22 +160,46 @@ bool pd_spill_start(char *why) {
   add_between(PD_BLOCK_ACTIVATIONS);
   add_between(PD_BLOCK_RETURNED);
   pd_spill_blocks = (struct pd_spill_blocks){blocks, n_blocks};
+  decide_moves();
   use_small_pages();
   pd_sharp_in_parts();
   return pd_spill_file_start(place, find_homes(), why);
 }
 
-/* ---- the host looks at parameters -------------------------------------------------------------- */
+/* ---- what is in memory for steps ---------------------------------------------------------------- */
 
 static void leave(struct pd_spill_block *b) {
-  if (b) pd_spill_request(b, b->dirty ? PD_SPILL_WRITE : PD_SPILL_DROP);
+  if (b->held) held_bytes -= pd_paged(b->block.bytes);
+  b->held = false;
+  pd_spill_request(b, b->dirty ? PD_SPILL_WRITE : PD_SPILL_DROP);
 }
 
-static void leave_all(void) {
-  for (int i = 0; i < N_VISITS; i++) {
-    leave(visited[i]);
-    visited[i] = NULL;
+static void come(struct pd_spill_block *b, enum pd_spill_request how) {
+  if (b->here) return;
+  pd_spill_request(b, how);
+  b->dirty = false;
+  b->held = true;
+  held_bytes += pd_paged(b->block.bytes);
+}
+
+/* Gives back what these steps do not use; NULL: everything. */
+static void release_others(const struct pd_step *one, const struct pd_step *other) {
+  for (int i = 0; i < n_blocks; i++) {
+    bool used = one && ((pd_use_of(one, &blocks[i].block) | pd_use_of(other, &blocks[i].block)) & PD_USES);
+    if (blocks[i].held && !used) leave(&blocks[i]);
   }
+  as_planned = false;
+}
+
+static void await_all_written(void) {
+  for (int i = 0; i < n_blocks; i++) pd_spill_await_written(&blocks[i]);
+}
+
+/* ---- the host looks at parameters -------------------------------------------------------------- */
+
+static void leave_visited(int at) {
+  if (visited[at]) leave(visited[at]);
+  visited[at] = NULL;
 }
 
 static struct pd_spill_block *find(size_t offset) {
@@ -172,6 +215,14 @@ static struct pd_spill_block *find(size_t offset) {
   return low < n_blocks && blocks[low].block.offset <= offset ? &blocks[low] : NULL;
 }
 
+/* Two blocks are in memory beside what is there for steps: where that is too much, the latter gives way. */
+static void make_room(const struct pd_spill_block *b) {
+  size_t bytes = held_bytes + pd_paged(b->block.bytes) + (visited[0] ? pd_paged(visited[0]->block.bytes) : 0);
+  if (in_step || !held_bytes || bytes <= pd.stage->spilled->room) return;
+  release_others(NULL, NULL);
+  await_all_written();
+}
+
 static void visit(struct pd_spill_block *b) {
   int at = 0;
   while (at < N_VISITS && visited[at] != b) at++;
@@ -180,7 +231,8 @@ static void visit(struct pd_spill_block *b) {
     return;
   }
   if (at == N_VISITS) {
-    leave(visited[--at]);
+    leave_visited(--at);
+    make_room(b);
     pd_spill_request(b, PD_SPILL_READ);
     b->dirty = false;
   }
@@ -201,42 +253,46 @@ void pd_spill_look(const void *at, bool changes) {
 
 /* Calls `each` for the blocks that a step may use: all of parameters, and those of its slot before and behind
  * its part. */
-static void for_blocks(const struct pd_step *s, void (*each)(struct pd_spill_block *b, const struct pd_step *s)) {
-  for (int i = 0; i < n_of_parameters; i++) each(&blocks[i], s);
+static void for_blocks(const struct pd_step *s, void (*each)(struct pd_spill_block *b, int use)) {
+  for (int i = 0; i < n_of_parameters; i++) each(&blocks[i], pd_use_of(s, &blocks[i].block));
   if (s->kind == PD_STEP_SQUARE || s->kind == PD_STEP_UPDATE) return;
   for (int way = 0; way < 2; way++)
     for (int part = s->part; part <= s->part + 1 && part < parts(); part++)
-      if (first_between[way][part] >= 0) each(&blocks[first_between[way][part] + s->slot], s);
+      if (first_between[way][part] >= 0) {
+        struct pd_spill_block *b = &blocks[first_between[way][part] + s->slot];
+        each(b, pd_use_of(s, &b->block));
+      }
 }
 
-static void fetch(struct pd_spill_block *b, const struct pd_step *s) {
-  int use = pd_use_of(s, &b->block);
-  if (!(use & PD_USES) || b->here) return;
-  pd_spill_request(b, use & PD_READS ? PD_SPILL_READ : PD_SPILL_ROOM);
-  b->dirty = false;
-  held[n_held++] = b;
+static void fetch(struct pd_spill_block *b, int use) {
+  if (use & PD_USES) come(b, use & PD_READS ? PD_SPILL_READ : PD_SPILL_ROOM);
 }
 
-static void take(struct pd_spill_block *b, const struct pd_step *s) {
-  int use = pd_use_of(s, &b->block);
+static void take(struct pd_spill_block *b, int use) {
   if (!(use & PD_USES)) return;
   pd_spill_await(b);
   b->dirty |= (use & PD_WRITES) != 0;
 }
 
-static void end(struct pd_spill_block *b, const struct pd_step *s) {
-  if (pd_use_of(s, &b->block) & PD_ENDS) b->dirty = false;
+static void end(struct pd_spill_block *b, int use) {
+  if (use & PD_ENDS) b->dirty = false;
 }
 
-/* Gives back what a step does not use; NULL: everything. */
-static void release_others(const struct pd_step *s) {
-  int kept = 0;
-  for (int i = 0; i < n_held; i++)
-    if (s && pd_use_of(s, &held[i]->block) & PD_USES)
-      held[kept++] = held[i];
-    else
-      leave(held[i]);
-  n_held = kept;
+static int64_t batch_steps(void) { return pd_batch_steps(parts(), pd.stage->microbatches, n_groups); }
+static struct pd_step batch_step(int64_t i) { return pd_batch_step(parts(), pd.stage->microbatches, n_groups, i); }
+
+/* What should have been asked for before the batch's step and was not; what stays from batch to batch comes as it is
+ * used. */
+static void ask_again(int64_t step) {
+  const int *block;
+  memset(there, 0, (size_t)n_blocks);
+  pd_moves_there(&moves, step, there);
+  for (int64_t i = 1; i <= moves.steps; i++) {
+    int n = pd_moves_at(&moves, PD_ASKED, (step + i) % moves.steps, &block);
+    for (int k = 0; k < n; k++)
+      if (there[block[k]]) come(&blocks[block[k]], PD_SPILL_READ);
+  }
+  as_planned = true;
 }
 
 /* A part's steps are a unit: after it another model may have the rank (docs/sharp.md), and this one's blocks give way
@@ -257,58 +313,103 @@ static struct pd_step after; /* the unit that ends */
 
 static void read_ahead(void) { for_blocks(&after, fetch); }
 
-static void begin_step(struct pd_step now, struct pd_step next) {
-  leave_all();
-  release_others(&now); /* what was expected next, where a validation has come between */
-  for_blocks(&now, fetch);
-  for_blocks(&now, take);
-  goes_on = !is_last_of_unit(&now, &next) || pd_sharp_goes_on_after();
+static void begin(const struct pd_step *now, const struct pd_step *next) {
+  for_blocks(now, fetch);
+  for_blocks(now, take);
+  goes_on = !is_last_of_unit(now, next) || pd_sharp_goes_on_after();
+  in_step = true;
+}
+
+static void end_turn(const struct pd_step *now, const struct pd_step *next) {
+  in_step = false;
+  if (!goes_on) {
+    release_others(NULL, NULL);
+    give_back_workspace();
+  }
+  after = *next;
+  if (is_last_of_unit(now, next)) pd_sharp_part_ends(read_ahead);
+}
+
+static void begin_step(int64_t i) {
+  struct pd_step now = batch_step(i), next = batch_step(i + 1);
+  const int *block;
+  i %= batch_steps();
+  for (int k = 0; k < N_VISITS; k++) leave_visited(k);
+  if (as_planned) {
+    for (int n = pd_moves_at(&moves, PD_DUE, i, &block); n-- > 0;) pd_spill_await_written(&blocks[block[n]]);
+  } else {
+    release_others(&now, &now);
+    await_all_written();
+  }
+  begin(&now, &next);
+  if (!goes_on) return;
+  if (!as_planned) ask_again(i);
+  int n = pd_moves_at(&moves, PD_ASKED, i, &block);
+  for (int k = 0; k < n; k++) come(&blocks[block[k]], PD_SPILL_READ);
+}
+
+static void end_step(int64_t i) {
+  struct pd_step now = batch_step(i), next = batch_step(i + 1);
+  const int *block;
+  pd_memory_sample();
+  for_blocks(&now, end);
+  int n = pd_moves_at(&moves, PD_LEAVES, i % batch_steps(), &block);
+  for (int k = 0; k < n; k++)
+    if (blocks[block[k]].held) leave(&blocks[block[k]]);
+  end_turn(&now, &next);
+}
+
+/* Parts of a validation, between batches: neighbours are in memory together. */
+static void validation_steps(int64_t part, struct pd_step *now, struct pd_step *next) {
+  *now = (struct pd_step){.kind = PD_STEP_VALIDATE, .part = (int)part - 1};
+  *next = (struct pd_step){.kind = PD_STEP_VALIDATE, .part = (int)part};
+  if (part == parts()) *next = batch_step(0); /* another may follow, or the next batch */
+}
+
+static void begin_validation(int64_t part) {
+  struct pd_step now, next;
+  validation_steps(part, &now, &next);
+  for (int k = 0; k < N_VISITS; k++) leave_visited(k);
+  release_others(&now, &now);
+  await_all_written();
+  begin(&now, &next);
   if (goes_on) for_blocks(&next, fetch);
 }
 
-static void end_step(struct pd_step now, struct pd_step next) {
+static void end_validation(int64_t part) {
+  struct pd_step now, next;
+  validation_steps(part, &now, &next);
   pd_memory_sample();
-  for_blocks(&now, end);
-  release_others(goes_on ? &next : NULL);
-  if (!goes_on) give_back_workspace();
-  after = next;
-  if (is_last_of_unit(&now, &next)) pd_sharp_part_ends(read_ahead);
+  release_others(&next, &next);
+  end_turn(&now, &next);
 }
 
-static struct pd_step batch_step(int64_t i) { return pd_batch_step(parts(), pd.stage->microbatches, n_groups, i); }
-
-static void steps_of(enum pd_work work, int64_t turn, struct pd_step *now, struct pd_step *next) {
-  int64_t turns = parts() * pd.stage->microbatches, i = (turn - 1) % turns;
-  if (work == PD_VALIDATE) { /* the turn is the part; behind the last another may follow, or the next batch */
-    *now = (struct pd_step){.kind = PD_STEP_VALIDATE, .part = (int)turn - 1};
-    *next = (struct pd_step){.kind = PD_STEP_VALIDATE, .part = (int)turn};
-    if (turn == parts()) *next = batch_step(0);
-    return;
-  }
-  if (work == PD_BACKWARD) i += turns;
-  *now = batch_step(i);
-  *next = batch_step(i + 1);
+static int64_t step_of(enum pd_work work, int64_t turn) {
+  int64_t turns = parts() * pd.stage->microbatches;
+  return (turn - 1) % turns + (work == PD_BACKWARD ? turns : 0);
 }
 
 void pd_promote(enum pd_work work, int64_t turn) {
-  struct pd_step now, next;
   if (!n_blocks) return;
-  steps_of(work, turn, &now, &next);
-  begin_step(now, next);
+  if (work == PD_VALIDATE)
+    begin_validation(turn);
+  else
+    begin_step(step_of(work, turn));
 }
 
 void pd_demote(enum pd_work work, int64_t turn) {
-  struct pd_step now, next;
   if (!n_blocks) return;
-  steps_of(work, turn, &now, &next);
-  end_step(now, next);
+  if (work == PD_VALIDATE)
+    end_validation(turn);
+  else
+    end_step(step_of(work, turn));
 }
 
 static bool next_group(int group, bool updates, int *first, int *end) {
   int64_t at = 2 * parts() * pd.stage->microbatches + (updates ? n_groups : 0) + group;
-  if (group > 0) end_step(batch_step(at - 1), batch_step(at));
+  if (group > 0) end_step(at - 1);
   if (group == n_groups) return false;
-  begin_step(batch_step(at), batch_step(at + 1));
+  begin_step(at);
   *first = group_first[group];
   *end = group_first[group + 1];
   return true;

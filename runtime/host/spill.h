@@ -13,7 +13,8 @@ struct pd_spill_block {
   bool here;         /* in memory, or on its way there */
   bool dirty;        /* and not what is at home */
   bool written;      /* there is something at home; before that it is all zeros */
-  int pending;       /* requests that the thread has not done yet */
+  bool held;         /* in memory for steps */
+  int pending[2];    /* requests that the thread has not done yet: of writing, and of reading */
   uint64_t checksum; /* of what is at home */
 };
 
@@ -33,11 +34,12 @@ enum pd_spill_request {
 /* Makes the file, of so many bytes, in a directory, and starts the thread. The file has no name: nobody else
  * finds it, and it is gone with the process. False after filling `why`. */
 bool pd_spill_file_start(const char *place, int64_t bytes, char *why);
-/* Ask the thread, which does one thing after the other in the order in which it was asked. */
+/* Ask the thread. It writes before it reads; of a block it does one thing after the other. */
 void pd_spill_request(struct pd_spill_block *b, enum pd_spill_request what);
-/* Waits until the thread has done all that it was asked of a block; NULL: of all. What it could not do ends the
+/* Wait until the thread has done all that it was asked of a block, or has written it. What it could not do ends the
  * launch, and so does a place that gives no sign for --timeout. */
 void pd_spill_await(const struct pd_spill_block *b);
+void pd_spill_await_written(const struct pd_spill_block *b);
 
 void pd_spill_file_finish(void); /* at the end: the thread touches memory no more */
 

@@ -1,7 +1,7 @@
 /* Where blocks are that are not in memory: a file without a name, and a thread that reads and writes it while
- * the others compute. Requests are done in their order: so what was written is read as it was written, and
- * memory that a block gives back is free before the next one comes. Pages are given back to the kernel; those
- * at a block's ends, which it may share with its neighbours, once these are not in memory either. */
+ * the others compute. Writes come first, for they free memory that reading takes; of a kind, requests are done in
+ * their order, and those of a block in theirs: so what was written is read as it was written. Pages are given back to
+ * the kernel; those at a block's ends, which it may share with its neighbours, once these are not in memory either. */
 #define _GNU_SOURCE /* O_TMPFILE, pthread_condattr_setclock */
 #include "host/spill.h"
 #include "checksum.h"
@@ -30,8 +30,13 @@ static int file = -1;
 static const char *directory;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t asked = PTHREAD_COND_INITIALIZER, done;
-static struct request *queue; /* a ring */
-static int room, first, n_queued;
+/* Rings: what is written, and what is read. */
+enum { WRITING, READING, N_QUEUES };
+static struct queue {
+  struct request *at;
+  int first, n;
+} queue[N_QUEUES];
+static int room;
 static int64_t n_done;              /* bytes read and written, for whoever waits to see that it goes on */
 static char failure[PD_WHY];        /* "": none */
 static const struct request *doing; /* what the thread does now; NULL: nothing */
@@ -88,13 +93,14 @@ static bool write_block(struct pd_spill_block *b) {
 
 /* ---- memory ------------------------------------------------------------------------------------ */
 
+static bool is_pending(const struct pd_spill_block *b) { return b->pending[WRITING] || b->pending[READING]; }
 static size_t block_end(const struct pd_spill_block *b) { return b->block.offset + b->block.bytes; }
 
 /* Whether a neighbour's bytes in a page are of no use: it is not in memory, nor about to be written, and
  * nothing but padding is between them. */
 static bool is_free(const struct pd_spill_block *neighbour, size_t between) {
   enum { ALIGNMENT = 64 };
-  return !neighbour->here && !neighbour->pending && between < ALIGNMENT;
+  return !neighbour->here && !is_pending(neighbour) && between < ALIGNMENT;
 }
 
 /* Gives a block's pages back; those at its ends, where neighbours stand that are not in memory either. */
@@ -126,8 +132,10 @@ static bool do_request(struct request r) {
 static void *work(void *unused) {
   pthread_mutex_lock(&lock);
   for (;;) {
-    while (!n_queued) pthread_cond_wait(&asked, &lock);
-    struct request r = queue[first];
+    while (!queue[WRITING].n && !queue[READING].n) pthread_cond_wait(&asked, &lock);
+    const int of = queue[WRITING].n ? WRITING : READING;
+    struct queue *q = &queue[of];
+    struct request r = q->at[q->first];
     doing = &r;
     pthread_mutex_unlock(&lock);
     bool ok = do_request(r);
@@ -135,10 +143,12 @@ static void *work(void *unused) {
     if (!ok) break; /* whoever waits next says why */
     if (r.what == PD_SPILL_WRITE) r.block->written = true;
     if (r.what >= PD_SPILL_WRITE && !r.block->here) give_back(r.block);
-    r.block->pending--;
+    r.block->pending[of]--;
     doing = NULL;
-    first = (first + 1) % room;
-    n_queued--;
+    if (q->n > 0) { /* else it is the end */
+      q->first = (q->first + 1) % room;
+      q->n--;
+    }
     pthread_cond_signal(&done);
   }
   pthread_cond_signal(&done);
@@ -182,35 +192,46 @@ bool pd_spill_file_start(const char *place, int64_t bytes, char *why) {
     return pd_refuse(why, "--spill: '%s' cannot take the %.1f MiB that come and go: %s", place,
                      (double)bytes / (1 << 20), strerror(error));
   room = 2 * pd_spill_blocks.n + 1;
-  queue = pd_allocate(sizeof *queue * (size_t)room);
+  for (int i = 0; i < N_QUEUES; i++) queue[i].at = pd_allocate(sizeof *queue[i].at * (size_t)room);
   if (!start_thread()) return pd_refuse(why, "--spill: cannot start the thread that reads and writes");
   return true;
 }
 
 /* ---- asking ------------------------------------------------------------------------------------ */
 
-void pd_spill_request(struct pd_spill_block *b, enum pd_spill_request what) {
-  pthread_mutex_lock(&lock);
-  if (n_queued == room) {
+static void put(struct pd_spill_block *b, enum pd_spill_request what, int into) {
+  struct queue *q = &queue[into];
+  if (q->n == room) {
     pthread_mutex_unlock(&lock);
     pd_fail("internal: %d requests to the spill file do not suffice", room);
   }
-  b->here = what == PD_SPILL_READ || what == PD_SPILL_ROOM;
-  b->pending++;
-  queue[(first + n_queued++) % room] = (struct request){b, what};
+  b->pending[into]++;
+  q->at[(q->first + q->n++) % room] = (struct request){b, what};
   pthread_cond_signal(&asked);
+}
+
+/* What needs no file is done at once, unless the thread is not done with the block. */
+void pd_spill_request(struct pd_spill_block *b, enum pd_spill_request what) {
+  pthread_mutex_lock(&lock);
+  b->here = what == PD_SPILL_READ || what == PD_SPILL_ROOM;
+  if (what == PD_SPILL_READ || what == PD_SPILL_WRITE || is_pending(b))
+    put(b, what, what == PD_SPILL_READ || b->pending[READING] ? READING : WRITING);
+  else if (what == PD_SPILL_DROP)
+    give_back(b);
   pthread_mutex_unlock(&lock);
 }
 
 /* What is asked for ahead, and what is left to write, nobody needs any more. */
 void pd_spill_file_finish(void) {
   pthread_mutex_lock(&lock);
-  n_queued = doing ? 1 : 0;
+  for (int i = 0; i < N_QUEUES; i++) queue[i].n = 0;
   while (doing && !*failure) pthread_cond_wait(&done, &lock);
   pthread_mutex_unlock(&lock);
 }
 
-static bool is_done(const struct pd_spill_block *b) { return b ? !b->pending : !n_queued; }
+static bool is_done(const struct pd_spill_block *b, bool written) {
+  return !b->pending[WRITING] && (written || !b->pending[READING]);
+}
 
 /* Waits a tenth of a second at most; the lock is held. */
 static void wait_a_little(void) {
@@ -232,11 +253,11 @@ static void give_up(double waited) {
           writes ? "write" : "read", name);
 }
 
-void pd_spill_await(const struct pd_spill_block *b) {
+static void await(const struct pd_spill_block *b, bool written) {
   pthread_mutex_lock(&lock);
   int64_t seen = -1;
   double since = pd_seconds();
-  while (!is_done(b) && !*failure) {
+  while (!is_done(b, written) && !*failure) {
     wait_a_little();
     int64_t now = __atomic_load_n(&n_done, __ATOMIC_RELAXED);
     double waited = pd_seconds() - since;
@@ -248,3 +269,6 @@ void pd_spill_await(const struct pd_spill_block *b) {
   pthread_mutex_unlock(&lock);
   if (*failure) pd_fail("%s", failure);
 }
+
+void pd_spill_await(const struct pd_spill_block *b) { await(b, false); }
+void pd_spill_await_written(const struct pd_spill_block *b) { await(b, true); }

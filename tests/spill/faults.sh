@@ -5,7 +5,9 @@ pdc=$1 inject=$2
 . "$(dirname "$0")/../launch.sh"
 head -c 1000 "$top/tests/reference/text.txt" >text
 level=-O0
-build parts -n 1 --schedule spilled --microbatch 2 --split "fc,proj" -D width=64 "$top/tests/bits/tied.pdm"
+. "$top/tests/spill/limits.sh"
+limited plan.json 0 0 2 fc,proj -D width=64 "$top/tests/bits/tied.pdm"
+build parts --plan plan.json -D width=64 "$top/tests/bits/tied.pdm"
 mkdir place
 chmod 700 place
 

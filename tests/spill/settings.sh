@@ -6,11 +6,21 @@ pdc=$1 model=tied
 . "$(dirname "$0")/../bits/common.sh"
 model=$top/tests/bits/tied.pdm
 
+. "$top/tests/spill/limits.sh"
+
 # same NAME RANKS SCHEDULE OPTIONS...: five updates with validations; the first of these runs says what bytes are wanted.
 same() {
   name=$1 ranks=$2
   shift 2
-  build "$name" -n "$ranks" --microbatch 2 --spill "$work" --schedule "$@" "$model" &&
+  if [ "$1" = spilled ]; then
+    split=$3
+    shift 3
+    limited plan.json "$share" "$share" 2 "$split" "$@" "$model"
+    set -- --plan plan.json --spill "$work" "$@"
+  else
+    set -- -n "$ranks" --microbatch 2 --schedule "$@"
+  fi
+  build "$name" "$@" "$model" &&
     launch "$ranks" "$name" --data text --steps 5 --seed 3 --validation text --validate-every 2 --log log --save weights ||
     complain "$name: '$*' does not train"
   { figures log; sha256sum <weights; } >"$name.bytes"
@@ -29,7 +39,9 @@ setting() {
   shift
   rm -f wanted
   same "$name" 1 sequential "$@"
+  share=50
   same "${name}_2" 1 spilled --split dropout "$@"
+  share=0
   same "${name}_5" 1 spilled --split fc,dropout,proj,gain "$@"
 }
 

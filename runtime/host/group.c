@@ -1,0 +1,44 @@
+/* What a processor does with the values of the other ranks of its shard group: adds them up, puts them in place. */
+#define PD_KERNELS
+#include "internal.h"
+#include "kernels/pd_bf16.h"
+#include "transfer.h"
+
+/* A block at a time in floats, whatever the types: it stays in the cache. */
+void pd_add_group(pd_in own, pd_in others, int64_t stride, int64_t n, pd_out to) {
+  enum { BLOCK = 1024 };
+  int ranks = pd_shards();
+#pragma omp parallel for schedule(static)
+  for (int64_t first = 0; first < n; first += BLOCK) {
+    float sum[BLOCK], more[BLOCK];
+    int64_t m = n - first < BLOCK ? n - first : BLOCK;
+    for (int r = 0; r < ranks; r++) {
+      pd_in x = r == pd.shard ? own : pd_in_from(others, r * stride);
+      pd_read(r ? more : sum, x, first, m);
+#pragma omp simd
+      for (int64_t i = 0; i < (r ? m : 0); i++) sum[i] += more[i];
+    }
+    pd_write(to, first, sum, m);
+  }
+}
+
+/* Runs from one place to another, `from_step` and `to_step` elements apart. */
+static void copy_runs(pd_in from, int64_t from_step, pd_out to, int64_t to_step, int64_t runs, int64_t n) {
+  enum { BLOCK = 1024 };
+#pragma omp parallel for schedule(static)
+  for (int64_t run = 0; run < runs; run++)
+    for (int64_t i = 0; i < n; i += BLOCK) {
+      float block[BLOCK];
+      int64_t m = n - i < BLOCK ? n - i : BLOCK;
+      pd_read(block, from, run * from_step + i, m);
+      pd_write(to, run * to_step + i, block, m);
+    }
+}
+
+void pd_spread_part(pd_in x, int64_t runs, int64_t part, int r, pd_out whole) {
+  copy_runs(x, part, pd_out_from(whole, r * part), part * pd_shards(), runs, part);
+}
+
+void pd_take_part(pd_in x, int64_t runs, int64_t part, pd_out y) {
+  copy_runs(pd_in_from(x, pd.shard * part), part * pd_shards(), y, part, runs, part);
+}
