@@ -145,6 +145,12 @@ void pd_agree(const char *why) {
   pd_leave_to_others();
 }
 
+char *pd_copy_text(const char *text) {
+  char *copy = strdup(text);
+  if (!copy) pd_fail("out of memory: cannot get %zu bytes", strlen(text) + 1);
+  return copy;
+}
+
 /* cJSON leaves out what it has no memory for, and says so in results that few look at: a file would lack it. */
 static void *json_memory(size_t bytes) {
   void *p = malloc(bytes);
