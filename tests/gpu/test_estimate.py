@@ -96,6 +96,11 @@ class Programs(unittest.TestCase):
         self.assertEqual(estimate.copied_bytes(shape), 2 * 2 * 32 * 50257)
         self.assertEqual(estimate.copied_bytes({**shape, "n": 50304, "c_row": 50304}), 0)
 
+    def test_gelu_behind_a_product(self):
+        shape = {"m": 32, "n": 64}
+        sizes = [estimate.gelu_bytes(f, shape) for f in ("pd_matmul", "pd_matmul_gelu", "pd_matmul_gelu_gradient")]
+        self.assertEqual(sizes, [0, 2 * 2 * 32 * 64, 3 * 2 * 32 * 64])
+
     def test_launches(self):
         self.assertEqual(estimate.product_of("dim3(32, 8)"), 256)
         self.assertEqual(estimate.product_of("1056"), 1056)
