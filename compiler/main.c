@@ -13,6 +13,7 @@
 #include "emit/emit.h"
 #include "format/format.h"
 #include "graph/identity.h"
+#include "layout/epilogues.h"
 #include "layout/pad_rows.h"
 #include "layout/permutes.h"
 #include "lsp/lsp.h"
@@ -81,8 +82,13 @@ static bool run_decode(Compilation *c) {
 
 static bool run_layout(Compilation *c) {
   move_permutes(c->graph);
-  if (!c->graph->inference)
-    pad_rows(c->graph, backend_of(&c->options.plan.target)->lowering->row_multiple);
+  const Target *target = &c->options.plan.target;
+  const Lowering *lowering = backend_of(target)->lowering;
+  if (c->graph->inference)
+    return true;
+  pad_rows(c->graph, lowering->row_multiple);
+  if (lowering->epilogues && target->precision == PRECISION_BF16)
+    merge_gelus(c->graph);
   return true;
 }
 

@@ -57,7 +57,7 @@ bool pd_fetched(const float *fetch);
 /* ---- what is slower than it was meant to be -------------------------------------------------------- */
 
 /* A kind of such work, by the log's name for it, and how often it was met since the start. */
-enum { PD_DEVICE_COUNTS = 4 };
+enum { PD_DEVICE_COUNTS = 5 };
 struct pd_device_count {
   const char *name;
   int64_t n;

@@ -427,18 +427,27 @@ void pd_predict(int prediction, int64_t v, const float *rows);
  * kernels/few_rows.c does it, which for up to PD_FEW_ROWS rows costs one reading of b: batch and a_column are 1, and
  * b_row or b_column is; nothing is accumulated. GPUs take no notice of few_rows and types, but of the operands'. */
 enum { PD_FEW_ROWS = 8 };
+/* What becomes of a product's result, on GPUs alone: GELU, by its approximation with tanh, or the gradient of that.
+ * Then batch is 1, nothing is accumulated, and c and `before` are of bf16 with the same strides. */
+enum pd_epilogue { PD_PLAIN, PD_GELU, PD_GELU_GRADIENT };
 struct pd_matmul_shape {
   int64_t batch, m, n, k;
   int64_t a_batch, a_row, a_column, b_batch, b_row, b_column, c_batch, c_row; /* c's column stride is 1 */
   enum pd_type a_type, b_type, bias_type, c_type;
+  enum pd_epilogue epilogue;
   bool bias, accumulate, few_rows;
 };
-/* The types of a shape's initializer: all f32. */
-#define PD_MATMUL_F32 .a_type = PD_F32, .b_type = PD_F32, .bias_type = PD_F32, .c_type = PD_F32
+/* In a shape's initializer: all types are f32, and the result stays what it is. */
+#define PD_MATMUL_F32 \
+  .a_type = PD_F32, .b_type = PD_F32, .bias_type = PD_F32, .c_type = PD_F32, .epilogue = PD_PLAIN
 struct pd_matmul;
 struct pd_matmul *pd_matmul_new(struct pd_matmul_shape shape);
 size_t pd_matmul_scratch(const struct pd_matmul *m); /* bytes */
 void pd_matmul(const struct pd_matmul *m, pd_in a, pd_in b, pd_in bias, pd_out c, void *scratch);
+/* PD_GELU: c = gelu(before), before = a @ b + bias. PD_GELU_GRADIENT: c = (a @ b) gelu'(before). */
+void pd_matmul_gelu(const struct pd_matmul *m, pd_in a, pd_in b, pd_in bias, pd_out c, pd_out before,
+                    void *scratch);
+void pd_matmul_gelu_gradient(const struct pd_matmul *m, pd_in a, pd_in b, pd_in before, pd_out c, void *scratch);
 
 /* ---- rates (kernels/rates.c) ------------------------------------------------------------------- */
 /* On processors, with as many threads as loops get: operations a second of products of 1024 x 1024 matrices of this

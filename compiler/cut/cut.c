@@ -41,12 +41,15 @@ static int gradient_at(const Graph *g, int value, int first) {
   return -1;
 }
 
-static bool can_be_sent(const Value *v) { return v->shape.batched && v->type == TYPE_F32; }
+static bool can_be_sent(const Graph *g, int value) {
+  const Value *v = &g->values.at[value];
+  return v->shape.batched && v->type == TYPE_F32 && !maker(g, value)->op->stays;
+}
 
 int find_obstacle(const Graph *g, int first) {
   Cut c = {.g = g, .last_use = find_last_uses(g)};
   for (int v = 0; v < g->values.n; v++)
-    if (crosses(&c, v, first) && !can_be_sent(&g->values.at[v]))
+    if (crosses(&c, v, first) && !can_be_sent(g, v))
       return v;
   return -1;
 }
@@ -58,7 +61,7 @@ static bool crossing_at(const Cut *c, int first, Piece *p) {
   for (int v = 0; v < g->values.n && g->values.at[v].node < first; v++) {
     if (!crosses(c, v, first))
       continue;
-    if (!can_be_sent(&g->values.at[v]))
+    if (!can_be_sent(g, v))
       return false;
     push(&p->crossing, v);
     push(&p->gradients, gradient_at(g, v, first));
@@ -233,7 +236,7 @@ static bool legal(const Sweep *s, int first, Piece *p) {
   if (g->nodes.at[first].scope == g->nodes.at[first - 1].scope || s->barred > 0 || s->live.n == 0)
     return false;
   for (int i = 0; i < s->live.n; i++)
-    if (!can_be_sent(&g->values.at[s->live.at[i]]))
+    if (!can_be_sent(g, s->live.at[i]))
       return false;
   for (int i = 0; i < s->live.n; i++) {
     push(&p->crossing, s->live.at[i]);

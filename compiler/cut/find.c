@@ -53,12 +53,16 @@ static void tell_obstacle(Diagnostic *d, const Graph *g, int first) {
   int value = first > 0 ? find_obstacle(g, first) : -1;
   if (value < 0) {
     note_at(d, NO_SPAN,
-            first < 0 ? "it computes nothing itself: views and constants are made where they are read"
-                      : "what is computed before or after that is no stage of its own");
+            first < 0
+                ? "it computes nothing itself: views and constants are made where they are read, GELU with a "
+                  "product's result on GPUs"
+                : "what is computed before or after that is no stage of its own");
     return;
   }
   const Value *v = &g->values.at[value];
-  const char *what = v->shape.batched ? "is no f32" : "is the same for all samples";
+  const char *what = !v->shape.batched     ? "is the same for all samples"
+                     : v->type != TYPE_F32 ? "is no f32"
+                                           : "is part of the products on either side";
   note_at(d, v->span, "'%s' is used before and after that and %s: it cannot be sent", v->name, what);
 }
 

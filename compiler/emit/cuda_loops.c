@@ -56,7 +56,7 @@ static char *cuda_cached(Printer *p, int term) { return own(p, p->vector[term]);
 static void cuda_reduce(Printer *p, int term, const char *x) {
   Name sum = p->term[term];
   if (p->kernel->terms.at[term].op->reduction == REDUCTION_MAX)
-    print_line(p, "%s = pd_max(%s, %s);", sum, sum, x);
+    print_line(p, "%s = pd_larger(%s, %s);", sum, sum, x);
   else
     print_line(p, "%s += %s;", sum, x);
 }

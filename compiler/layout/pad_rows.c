@@ -58,20 +58,12 @@ static int rebuild(Rewrite *w, int node, const int *in) {
   return graph_output(w->to, made, 0);
 }
 
-/* The value takes the name of the one that it stands for. */
-static void stand_for(Rewrite *w, int value, int old) {
-  const Value *v = &w->from->values.at[old];
-  Value *made = &w->to->values.at[value];
-  made->name = v->name, made->named_in = v->named_in, made->span = v->span;
-  w->value[old] = value;
-}
-
 static void write_product(Rewrite *w, int node, const int *in) {
   int old = w->from->nodes.at[node].out[0], whole = rebuild(w, node, in);
   const Shape *s = &w->from->values.at[old].shape;
   Attr attr[MAX_ATTR] = {{.number = s->rank - 1}, {.number = 0}, {.number = (double)s->dim[s->rank - 1]}};
-  stand_for(w, whole, old);
-  stand_for(w, graph_output(w->to, rewrite_insert(w, node, &op_slice, &whole, 1, attr), 0), old);
+  rewrite_stand_for(w, whole, old);
+  rewrite_stand_for(w, graph_output(w->to, rewrite_insert(w, node, &op_slice, &whole, 1, attr), 0), old);
 }
 
 static void write_node(Rewrite *w, int node, bool *wider) {
@@ -86,7 +78,7 @@ static void write_node(Rewrite *w, int node, bool *wider) {
     wider[p->value] = p->padding > 0;
   } else if (n->op->kind == OP_VIEW && wider[n->in[0]]) {
     wider[n->out[0]] = true;
-    stand_for(w, rebuild(w, node, in), n->out[0]);
+    rewrite_stand_for(w, rebuild(w, node, in), n->out[0]);
   } else if (n->op == &op_matmul && wider[n->in[1]]) {
     write_product(w, node, in);
   } else {

@@ -2,11 +2,10 @@
  * are rows; else both have the same leading axes and there is one product for each. */
 #include <string.h>
 
-#include "ops/call.h"
+#include "ops/matmul.h"
 #include "ops/rules.h"
-#include "pd_runtime.h"
 
-static bool is_weight(const Shape *b) { return b->rank == 2 && !b->batched; }
+bool matmul_is_weight(const Shape *b) { return b->rank == 2 && !b->batched; }
 
 static bool matmul_fails(ShapeRule *r, int axis_a, int axis_b, const char *why) {
   Diagnostic *d = error_at(r->span, "PD0302", "'@' %s, but has %s and %s", why, shape_text(rule_shape(r, 0)),
@@ -21,11 +20,11 @@ static bool shape_matmul(ShapeRule *r) {
   const Shape *a = rule_shape(r, 0), *b = rule_shape(r, 1);
   if (!rule_all_f32(r))
     return false;
-  if (b->rank < 2 || a->rank < (is_weight(b) ? 1 : 2))
+  if (b->rank < 2 || a->rank < (matmul_is_weight(b) ? 1 : 2))
     return matmul_fails(r, -1, -1, "multiplies matrices");
   if (a->dim[a->rank - 1] != b->dim[b->rank - 2])
     return matmul_fails(r, a->rank - 1, b->rank - 2, "needs as many columns on the left as rows on the right");
-  if (!is_weight(b)) {
+  if (!matmul_is_weight(b)) {
     if (a->batched != b->batched)
       return matmul_fails(r, -1, -1,
                           "needs two values of each sample, or a matrix on the right that is no sample's");
@@ -43,7 +42,7 @@ static int transposed(Gradients *d, int node, int value) { return grad_1(d, node
 static void derive_matmul(Gradients *d, int node) {
   Graph *g = grad_graph(d);
   int a = g->nodes.at[node].in[0], b = g->nodes.at[node].in[1], dy = grad_of(d, node, 0);
-  bool weight = is_weight(in_shape(g, node, 1));
+  bool weight = matmul_is_weight(in_shape(g, node, 1));
   if (grad_wanted(d, node, 0))
     grad_add(d, node, 0, grad_2(d, node, &op_matmul, dy, transposed(d, node, b)));
   if (!grad_wanted(d, node, 1))
@@ -69,7 +68,7 @@ static bool divide_matmul(const Graph *g, int node, int k, Layout split, Layout 
     layout[2].kind = LAYOUT_PARTIAL;
   } else {
     layout[2] = split;
-    if (!is_weight(b) && axis < a->rank - 2)
+    if (!matmul_is_weight(b) && axis < a->rank - 2)
       layout[1] = split;
   }
   return true;
@@ -81,11 +80,11 @@ static OpCost cost_matmul(const Graph *g, int node) {
   return (OpCost){2 * products, 0, node_bytes(g, node)};
 }
 
-static void evaluate_matmul(const Graph *g, int node, int64_t batch, const double *const *in, double *const *out) {
+void matmul_evaluate(const Graph *g, int node, int64_t batch, const double *const *in, double *const *out) {
   const Shape *a = in_shape(g, node, 0), *b = in_shape(g, node, 1);
   int64_t k = a->dim[a->rank - 1], n = b->dim[b->rank - 1];
   int64_t rows = batch_elements(a, batch) / k;
-  int64_t rows_each = is_weight(b) ? rows : a->dim[a->rank - 2];
+  int64_t rows_each = matmul_is_weight(b) ? rows : a->dim[a->rank - 2];
   for (int64_t r = 0; r < rows; r++) {
     const double *matrix = in[1] + r / rows_each * k * n;
     for (int64_t j = 0; j < n; j++) {
@@ -139,12 +138,6 @@ static void evaluate_weight_gradient(const Graph *g, int node, int64_t batch, co
 }
 
 /* ---- as calls of pd_matmul ---------------------------------------------------------------------- */
-
-typedef struct Matmul {
-  struct pd_matmul_shape shape;
-  bool swapped; /* computes the transposed product: the first matrix is the kernel's second input */
-  Axes outer;   /* loops around the call; strides of the kernel's inputs 0, 1 and its output */
-} Matmul;
 
 /* c^T = b^T a^T, for a c whose rows lie next to each other. */
 static void swap_matmul(Matmul *x) {
@@ -291,22 +284,33 @@ static void matmul_fields(Call *c, const struct pd_matmul_shape *s) {
   field_type(c, "b_type", s->b_type == PD_BF16);
   field_type(c, "bias_type", s->bias_type == PD_BF16);
   field_type(c, "c_type", s->c_type == PD_BF16);
+  static const char *const epilogue[] = {NULL, "PD_GELU", "PD_GELU_GRADIENT"};
+  if (s->epilogue != PD_PLAIN)
+    field_name(c, "epilogue", epilogue[s->epilogue]);
   if (s->bias)
     field_bool(c, "bias", true);
   if (s->few_rows)
     field_bool(c, "few_rows", true);
 }
 
-static void fill_call(const Site *site, const Matmul *x, Call *c) {
+void matmul_object(Call *c, const Matmul *x, const char *function) {
   const struct pd_matmul_shape *s = &x->shape;
-  *c = (Call){.function = "pd_matmul", .object = "pd_matmul", .made = true, .outer = x->outer};
+  *c = (Call){.function = function, .object = "pd_matmul", .made = true, .outer = x->outer};
   c->note = internf("%s[%lld, %lld] @ [%lld, %lld]%s", s->batch > 1 ? format("%lld x ", (long long)s->batch) : "",
                     (long long)s->m, (long long)s->k, (long long)s->k, (long long)s->n, s->bias ? " + bias" : "");
   matmul_fields(c, s);
   pass_object(c);
+}
+
+void matmul_factors(Call *c, const Site *site, const Matmul *x) {
   pass_moving(c, &site->in[x->swapped], x->swapped);
   pass_moving(c, &site->in[!x->swapped], !x->swapped);
-  if (s->bias)
+}
+
+static void fill_call(const Site *site, const Matmul *x, Call *c) {
+  matmul_object(c, x, "pd_matmul");
+  matmul_factors(c, site, x);
+  if (x->shape.bias)
     pass_place(c, &site->in[site->bias]);
   else
     pass_null(c);
@@ -314,8 +318,10 @@ static void fill_call(const Site *site, const Matmul *x, Call *c) {
   pass_scratch(c);
 }
 
+Matmul matmul_describe(const Site *site) { return typed(site, describe_product(site)); }
+
 static void call_matmul(const Site *site, Call *c) {
-  Matmul x = typed(site, describe_product(site));
+  Matmul x = matmul_describe(site);
   fill_call(site, &x, c);
 }
 
@@ -347,7 +353,7 @@ static int64_t scratch_of(const Site *site, struct pd_matmul_shape shape, bool a
 }
 
 static int64_t scratch_matmul(const Site *site) {
-  return scratch_of(site, typed(site, describe_product(site)).shape, site->accumulate);
+  return scratch_of(site, matmul_describe(site).shape, site->accumulate);
 }
 
 static int64_t scratch_few_rows(const Site *site) {
@@ -362,7 +368,7 @@ static int64_t scratch_weight_gradient(const Site *site) {
 /* The position's row, by a matrix that is no sample's and is best read but once. */
 static int decode_matmul(const Graph *g, int node, const int *axis, int64_t context, Decoded *to) {
   (void)context;
-  if (!is_weight(in_shape(g, node, 1)) || axis[1] >= 0 || axis[0] == in_shape(g, node, 0)->rank - 1)
+  if (!matmul_is_weight(in_shape(g, node, 1)) || axis[1] >= 0 || axis[0] == in_shape(g, node, 0)->rank - 1)
     return -1;
   to->op = &op_few_rows_matmul;
   return axis[0];
@@ -388,7 +394,7 @@ const Op op_matmul = {
     .shape = shape_matmul,
     .derivative = derive_matmul,
     .cost = cost_matmul,
-    .evaluate = evaluate_matmul,
+    .evaluate = matmul_evaluate,
     .call = call_matmul,
     .scratch = scratch_matmul,
     .decode = decode_matmul,
@@ -407,7 +413,7 @@ const Op op_few_rows_matmul = {
     .max_in = 2,
     .shape = shape_matmul,
     .cost = cost_matmul,
-    .evaluate = evaluate_matmul,
+    .evaluate = matmul_evaluate,
     .call = call_few_rows,
     .scratch = scratch_few_rows,
 };

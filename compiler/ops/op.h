@@ -109,14 +109,17 @@ struct Op {
   bool averages;       /* its first operand is a buffer, which its derivative gives a share (grad_share), whether a
                           gradient reaches it or not */
   bool strided_out;    /* a call that reads and writes parts of larger buffers, rows of stride 1 */
-  bool transposes;     /* besides, it reads any strides, and writes where the axis before the last has stride 1 */
+  bool transposes;     /* it reads any strides and, with strided_out, writes where the axis before the last has
+                          stride 1 */
   bool rows_as_one;    /* it sums over rows, in an order that no stride may change: all axes of an operand but the
                           last lie in memory as one */
-  bool takes_bias;     /* a call that can add a vector along its result's last axis */
-  bool adds;           /* a call that can add to what stands in its first output */
-  bool adds_bias;      /* pointwise, the sum of two operands: one may be the bias of the call that makes the other,
+  bool stays;      /* no cut is right behind it: its results are not sent, for what their gradients are made of is
+                          read by its own derivative */
+  bool takes_bias; /* a call that can add a vector along its result's last axis */
+  bool adds;       /* a call that can add to what stands in its first output */
+  bool adds_bias;  /* pointwise, the sum of two operands: one may be the bias of the call that makes the other,
                           where that takes_bias */
-  int collective; /* a call that waits for the other ranks of the shard group, so many times for an N-th of its
+  int collective;  /* a call that waits for the other ranks of the shard group, so many times for an N-th of its
                           result from each of N - 1; 0: it waits for none */
   Linear linear;
   bool expensive;         /* pointwise: worth keeping in a row buffer rather than computing twice */
@@ -217,7 +220,7 @@ extern const Op op_reshape, op_transpose, op_permute, op_slice, op_split, op_con
 /* The view whose result's axis i is the operand's axis dims[i], and its attributes. */
 const Op *op_of_order(int rank, const int *dims, Attr *attr);
 extern const Op op_all_reduce, op_all_gather, op_own_part, op_summand;
-extern const Op op_matmul, op_few_rows_matmul, op_weight_gradient;
+extern const Op op_matmul, op_few_rows_matmul, op_weight_gradient, op_matmul_gelu, op_matmul_gelu_gradient;
 extern const Op op_attention, op_attention_gradient, op_cached_attention;
 extern const Op op_lstm, op_lstm_gradient;
 extern const Op op_convolution, op_convolution_backward, op_convolution_weights;

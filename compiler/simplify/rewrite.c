@@ -108,6 +108,13 @@ int rewrite_insert(Rewrite *w, int like, const Op *op, const int *in, int n_in, 
   return built(w, made, w->run[like], op);
 }
 
+void rewrite_stand_for(Rewrite *w, int value, int old) {
+  const Value *v = &w->from->values.at[old];
+  Value *made = &w->to->values.at[value];
+  made->name = v->name, made->named_in = v->named_in, made->span = v->span;
+  w->value[old] = value;
+}
+
 /* ---- finishing -------------------------------------------------------------------------------- */
 
 static int mapped(const Rewrite *w, int value) { return value < 0 ? -1 : w->value[value]; }

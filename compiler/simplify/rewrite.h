@@ -26,6 +26,8 @@ int rewrite_copy(Rewrite *w, int node, const int *in, int like);
 int rewrite_build(Rewrite *w, int like, const Op *op, const int *in, int n_in, const Attr *attr);
 /* Appends a new node in the scope and the run of `like`, a node of `from`, that is forward or serves what that does. */
 int rewrite_insert(Rewrite *w, int like, const Op *op, const int *in, int n_in, const Attr *attr);
+/* The value of `to` takes the name of one of `from`, for which it stands. */
+void rewrite_stand_for(Rewrite *w, int value, int old);
 /* Replaces the graph by what was written. */
 void rewrite_finish(Rewrite *w);
 

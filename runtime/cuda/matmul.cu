@@ -3,8 +3,11 @@
  * split over k go through the workspace in a fixed order, never through c. What it cannot express - operands
  * without an axis of stride 1 or with overlapping rows, factors of two types - is done by a kernel of ours, which is
  * noted and counted. What
- * it can do at a fraction of its speed only, rows of bfloat16 at odd addresses, is copied (scratch.h). */
+ * it can do at a fraction of its speed only, rows of bfloat16 at odd addresses, is copied (scratch.h). GELU and its
+ * gradient it applies to a product's sums; where it has no algorithm that does, a kernel of ours follows the product,
+ * which is counted, too. */
 #include "pd_elements.h"
+#include "pd_fast.h"
 #include "scratch.h"
 
 #include <cublasLt.h>
@@ -25,7 +28,8 @@ struct pd_matmul {
   struct pd_matmul_shape shape;
   struct pd_lines lines;        /* of the operand that is copied where it is of bfloat16 */
   struct pd_matmul *part[2][2]; /* products with copies: [of all lines at once, of the last][adds] */
-  mutable bool counted;         /* among pd_counts.own_products */
+  struct pd_matmul *plain;      /* of one with an epilogue: the product alone */
+  mutable bool counted;         /* among pd_counts.own_products, or with an epilogue among separate_gelus */
   mutable Plan plans[2][2][2]; /* by the factors' type, c's type, and whether all begin at multiples of 16 bytes */
 };
 
@@ -112,9 +116,31 @@ static bool choose_algorithm(const struct pd_matmul_shape &s, Plan *plan, uint32
   return found.state == CUBLAS_STATUS_SUCCESS;
 }
 
-/* NULL, or what cuBLASLt lacks. bias: any address of c's type, whose alignment the library may consider. */
+/* What a product's epilogue reads or writes: any addresses will do to plan it, as the library may consider how they are
+ * aligned. before: of GELU, rows as c's. */
+struct Beside {
+  const void *bias, *before;
+};
+
+static void set_addresses(const struct pd_matmul_shape &s, cublasLtMatmulDesc_t product, const Beside &beside) {
+  if (s.bias) set(s, product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, beside.bias);
+  if (s.epilogue != PD_PLAIN) set(s, product, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, beside.before);
+}
+
+static void set_epilogue(const struct pd_matmul_shape &s, cublasLtMatmulDesc_t product, const Beside &beside) {
+  uint32_t with_gelu = s.bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
+  uint32_t plain = s.bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+  uint32_t epilogue = s.epilogue == PD_GELU            ? with_gelu
+                      : s.epilogue == PD_GELU_GRADIENT ? static_cast<uint32_t>(CUBLASLT_EPILOGUE_DGELU)
+                                                       : plain;
+  set(s, product, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue);
+  if (s.epilogue != PD_PLAIN) set(s, product, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, s.c_row);
+  set_addresses(s, product, beside);
+}
+
+/* NULL, or what cuBLASLt lacks. */
 static const char *plan_product(const struct pd_matmul_shape &s, Plan *plan, pd_type factors, pd_type result,
-                                uint32_t alignment, const void *bias) {
+                                uint32_t alignment, const Beside &beside) {
   Columns a, b, c = {false, s.n, s.m, s.m > 1 ? s.c_row : s.n};
   if (!read_by_columns(s.m, s.k, s.a_row, s.a_column, &a)) return LACKS_STRIDES;
   if (!read_by_columns(s.k, s.n, s.b_row, s.b_column, &b)) return LACKS_STRIDES;
@@ -124,20 +150,17 @@ static const char *plan_product(const struct pd_matmul_shape &s, Plan *plan, pd_
         "describe a product", s);
   set<int32_t>(s, plan->product, CUBLASLT_MATMUL_DESC_TRANSA, b.transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
   set<int32_t>(s, plan->product, CUBLASLT_MATMUL_DESC_TRANSB, a.transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
-  if (s.bias) {
-    set<uint32_t>(s, plan->product, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
-    set(s, plan->product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
-  }
+  set_epilogue(s, plan->product, beside);
   plan->b = layout_new(s, factors, b, s.b_batch);
   plan->a = layout_new(s, factors, a, s.a_batch);
   plan->c = layout_new(s, result, c, s.c_batch);
   return choose_algorithm(s, plan, alignment) ? NULL : "no algorithm for it";
 }
 
-static void run_plan(const struct pd_matmul_shape &s, const Plan &plan, pd_in a, pd_in b, const void *bias,
+static void run_plan(const struct pd_matmul_shape &s, const Plan &plan, pd_in a, pd_in b, const Beside &beside,
                      pd_out c, void *workspace) {
   float one = 1, add = s.accumulate ? 1 : 0;
-  if (s.bias) set(s, plan.product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
+  set_addresses(s, plan.product, beside);
   check(cublasLtMatmul(library, plan.product, &one, b.at, plan.b, a.at, plan.a, &add, c.at, plan.c, c.at, plan.c,
                        &plan.algorithm, workspace, static_cast<size_t>(pd_matmul_workspace(&s)), pd_stream),
         "compute a product", s);
@@ -203,6 +226,11 @@ static struct pd_matmul_shape part_of(struct pd_matmul_shape s, const struct pd_
 struct pd_matmul *pd_matmul_new(struct pd_matmul_shape shape) {
   struct pd_matmul *m = plain_new(shape);
   if (!library) check(cublasLtCreate(&library), "start for a product", shape);
+  if (shape.epilogue != PD_PLAIN) {
+    shape.epilogue = PD_PLAIN;
+    m->plain = pd_matmul_new(shape);
+    return m;
+  }
   m->lines = pd_matmul_lines(&shape);
   const struct pd_lines &l = m->lines;
   int64_t rest = l.operand == PD_NO_OPERAND ? 0 : l.n % l.at_once;
@@ -289,11 +317,11 @@ static void run_plain(const struct pd_matmul *m, pd_in a, pd_in b, pd_in bias, p
   const char *lacks = expressible ? plan->lacks : "no products of such types";
   if (!lacks) {
     char *free = pd_scratch_begin(scratch);
-    const void *vector = bias_like(s, bias, c, &free);
+    const Beside beside = {bias_like(s, bias, c, &free), nullptr};
     uint32_t alignment = aligned ? 16 : static_cast<uint32_t>(pd_size(a.type));
-    if (!plan->made) plan->lacks = lacks = plan_product(s, plan, a.type, c.type, alignment, vector);
+    if (!plan->made) plan->lacks = lacks = plan_product(s, plan, a.type, c.type, alignment, beside);
     plan->made = true;
-    if (!lacks) run_plan(s, *plan, a, b, vector, c, free);
+    if (!lacks) run_plan(s, *plan, a, b, beside, c, free);
   }
   if (!lacks) return;
   count_own(m, lacks);
@@ -312,4 +340,78 @@ void pd_matmul(const struct pd_matmul *m, pd_in a, pd_in b, pd_in bias, pd_out c
     run_lines(m, a, b, bias, c, pd_scratch_begin(scratch));
   else
     run_plain(m, a, b, bias, c, scratch);
+}
+
+/* ---- GELU and its gradient ---------------------------------------------------------------------- */
+
+/* Of N elements side by side; as layout/epilogues.c writes GELU, x sigmoid(2 z). */
+template <int N, bool GRADIENT>
+static __global__ void __launch_bounds__(THREADS)
+    apply_gelu(const pd_bf16 *__restrict__ before, pd_bf16 *c, int64_t rows, int64_t columns, int64_t apart) {
+  int64_t i = (static_cast<int64_t>(blockIdx.x) * THREADS + threadIdx.x) * N, row = i / columns;
+  if (row >= rows) return;
+  int64_t at = row * apart + i % columns;
+  float x[N], y[N];
+  pd_get(x, before + at);
+  if (GRADIENT) pd_get(y, c + at);
+#pragma unroll
+  for (int k = 0; k < N; k++) {
+    float square = x[k] * x[k], s = pd_sigmoid_fast(1.5957691216f * (x[k] + 0.044715f * square * x[k]));
+    float steep = s * (1.0f - s) * x[k] * (1.0f + 0.134145f * square);
+    y[k] = GRADIENT ? y[k] * (s + 1.5957691216f * steep) : x[k] * s;
+  }
+  pd_put(c + at, y);
+}
+
+template <bool GRADIENT> static void launch_gelu(const struct pd_matmul_shape &s, pd_in before, pd_out c) {
+  const pd_bf16 *x = static_cast<const pd_bf16 *>(before.at);
+  pd_bf16 *y = static_cast<pd_bf16 *>(c.at);
+  bool wide = s.n % 8 == 0 && s.c_row % 8 == 0 && pd_aligned(x, 16) && pd_aligned(y, 16);
+  int64_t threads = s.m * s.n / (wide ? 8 : 1);
+  dim3 grid(static_cast<unsigned>((threads + THREADS - 1) / THREADS));
+  if (wide)
+    PD_LAUNCH((apply_gelu<8, GRADIENT>), grid, THREADS, 0, pd_stream, x, y, s.m, s.n, s.c_row);
+  else
+    PD_LAUNCH((apply_gelu<1, GRADIENT>), grid, THREADS, 0, pd_stream, x, y, s.m, s.n, s.c_row);
+}
+
+/* From Hopper on; before, cuBLASLt is known to do it by a second kernel that takes longer than ours. */
+static bool applies_gelu() {
+  int device, major;
+  pd_cuda_check(cudaGetDevice(&device), "ask for the device");
+  pd_cuda_check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "ask for the device");
+  return major >= 9;
+}
+
+/* Whether cuBLASLt has done both. It wants rows of 16 bytes of what GELU is applied to, and their address likewise
+ * (cuBLAS library, cublasLtMatmulDescAttributes_t). */
+static bool run_epilogue(const struct pd_matmul *m, pd_in a, pd_in b, const void *bias, const void *before,
+                         pd_out c, char *workspace) {
+  const struct pd_matmul_shape &s = m->shape;
+  Plan *plan = &m->plans[PD_BF16][PD_BF16][1];
+  static const bool able = applies_gelu();
+  bool fits = able && s.c_row % 8 == 0 && a.type == PD_BF16 && b.type == PD_BF16 && c.type == PD_BF16;
+  for (const void *at : {a.at, b.at, bias, before, static_cast<const void *>(c.at)})
+    fits = fits && pd_aligned(at, 16);
+  if (fits && !plan->made) plan->lacks = plan_product(s, plan, PD_BF16, PD_BF16, 16, {bias, before});
+  if (fits) plan->made = true;
+  if (fits && !plan->lacks) run_plan(s, *plan, a, b, {bias, before}, c, workspace);
+  if (!m->counted && !(fits && !plan->lacks)) pd_counts.separate_gelus++;
+  m->counted = true;
+  return fits && !plan->lacks;
+}
+
+void pd_matmul_gelu(const struct pd_matmul *m, pd_in a, pd_in b, pd_in bias, pd_out c, pd_out before,
+                    void *scratch) {
+  char *free = pd_scratch_begin(scratch);
+  const void *vector = bias_like(m->shape, bias, c, &free);
+  if (run_epilogue(m, a, b, vector, before.at, c, free)) return;
+  pd_matmul(m->plain, a, b, bias, before, scratch);
+  launch_gelu<false>(m->shape, pd_written(before), c);
+}
+
+void pd_matmul_gelu_gradient(const struct pd_matmul *m, pd_in a, pd_in b, pd_in before, pd_out c, void *scratch) {
+  if (run_epilogue(m, a, b, nullptr, before.at, c, pd_scratch_begin(scratch))) return;
+  pd_matmul(m->plain, a, b, nullptr, c, scratch);
+  launch_gelu<true>(m->shape, before, c);
 }

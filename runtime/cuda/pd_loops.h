@@ -40,13 +40,21 @@ template <typename T> inline __device__ T pd_narrow(pd_computed<T> x) {
 /* As memory is read and written: 16 bytes at a time, or all N elements where they are fewer. */
 template <int N, typename T> struct alignas(N * sizeof(T) < 16 ? N * sizeof(T) : 16) pd_packed { T at[N]; };
 
-/* x[at] .. x[at + N - 1], where `at` is a multiple of N. */
+/* x[at] .. x[at + N - 1], where `at` is a multiple of N. Two bf16 of a word take an instruction each: an element of its
+ * own would be moved down before it is moved up. */
 template <int N, typename Pointer> inline __device__ auto pd_load(Pointer x, int64_t at) {
   typedef pd_stored<Pointer> T;
   const pd_packed<N, T> from = *(const pd_packed<N, T> *)(x + at);
   pd_vector<N, pd_computed<T>> to;
+  if constexpr (std::is_same_v<T, pd_bf16> && N % 2 == 0) {
+    uint32_t word[N / 2];
+    memcpy(word, from.at, sizeof word);
 #pragma unroll
-  for (int i = 0; i < N; i++) to[i] = pd_widen(from.at[i]);
+    for (int i = 0; i < N; i++) to[i] = pd_float(i % 2 ? word[i / 2] & 0xffff0000u : word[i / 2] << 16);
+  } else {
+#pragma unroll
+    for (int i = 0; i < N; i++) to[i] = pd_widen(from.at[i]);
+  }
   return to;
 }
 
@@ -61,11 +69,23 @@ inline __device__ void pd_store(Pointer x, int64_t at, const pd_vector<N, C> &fr
 
 /* ---- a row's sum and maximum ------------------------------------------------------------------- */
 
+/* pd_max as one instruction (PTX ISA: max.NaN), for maxima over a row: of zeros of two signs it gives the positive one,
+ * whichever comes first. */
+inline __host__ __device__ float pd_larger(float a, float b) {
+#ifdef __CUDA_ARCH__
+  float y;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));
+  return y;
+#else /* tests/cuda/host */
+  return a == b && a == 0.0f ? a + b : pd_max(a, b);
+#endif
+}
+
 struct pd_adds {
   __device__ float operator()(float a, float b) const { return a + b; }
 };
 struct pd_takes_larger {
-  __device__ float operator()(float a, float b) const { return pd_max(a, b); }
+  __device__ float operator()(float a, float b) const { return pd_larger(a, b); }
 };
 
 /* Over the X threads of a row, for each of them. Lanes of a warp are combined by halves, then the warps in order;

@@ -12,50 +12,39 @@
 
 #include <omp.h>
 
+#if PD_VECTORS == 32
+enum { ROWS = 8, VECTORS = 2 }; /* of the register tile */
+#else
+enum { ROWS = 6, VECTORS = 1 };
+#endif
 enum {
-  ROWS = 8,
-  COLUMNS = 32, /* of the register tile */
-  BLOCK = 64,   /* query rows at a time */
-  KEYS = 128,   /* keys at a time, forward */
-  KEYS_BACKWARD = 64
+  COLUMNS = VECTORS * PD_LANES,
+  UNIT = 32,         /* what keys and sizes are padded to, whatever the tile */
+  BLOCK = 48,        /* query rows at a time */
+  KEYS = 128,        /* keys at a time, forward */
+  KEYS_BACKWARD = 96 /* like BLOCK a multiple of any ROWS, and of UNIT */
 };
 
-/* c[ROWS][COLUMNS] += a[ROWS][k] b[k][COLUMNS], each element's products in order of k. */
-static inline __attribute__((always_inline)) void tile(vector c[ROWS][2], const float *a, int64_t a_row,
-                                                       int64_t a_k, const float *b, int64_t b_k, int64_t k) {
-  for (int64_t p = 0; p < k; p++) {
-    vector b0 = *(const vector *)(b + p * b_k), b1 = *(const vector *)(b + p * b_k + PD_LANES);
-    for (int r = 0; r < ROWS; r++) {
-      MULTIPLY_ADD(c[r][0], a[r * a_row + p * a_k], b0);
-      MULTIPLY_ADD(c[r][1], a[r * a_row + p * a_k], b1);
-    }
-  }
+/* c[ROWS][COLUMNS] = (add: +=) a[ROWS][k] b[k][COLUMNS] */
+static inline __attribute__((always_inline)) void tile(bool add, float *c, int64_t c_row, const float *a,
+                                                       int64_t a_row, int64_t a_k, const float *b, int64_t b_k,
+                                                       int64_t k) {
+  vector sum[ROWS * VECTORS] = {{0}};
+  for (int r = 0; add && r < ROWS; r++)
+    for (int v = 0; v < VECTORS; v++) sum[r * VECTORS + v] = *(vector *)(c + r * c_row + v * PD_LANES);
+  multiply_tile(sum, ROWS, VECTORS, a, a_row, a_k, b, b_k, k);
+  for (int r = 0; r < ROWS; r++)
+    for (int v = 0; v < VECTORS; v++) *(vector *)(c + r * c_row + v * PD_LANES) = sum[r * VECTORS + v];
 }
 
-/* c = a b */
 static void tile_set(float *c, int64_t c_row, const float *a, int64_t a_row, int64_t a_k, const float *b,
                      int64_t b_k, int64_t k) {
-  vector sum[ROWS][2] = {{{0}}};
-  tile(sum, a, a_row, a_k, b, b_k, k);
-  for (int r = 0; r < ROWS; r++) {
-    *(vector *)(c + r * c_row) = sum[r][0];
-    *(vector *)(c + r * c_row + PD_LANES) = sum[r][1];
-  }
+  tile(false, c, c_row, a, a_row, a_k, b, b_k, k);
 }
 
-/* c += a b */
 static void tile_add(float *c, int64_t c_row, const float *a, int64_t a_row, int64_t a_k, const float *b,
                      int64_t b_k, int64_t k) {
-  vector sum[ROWS][2];
-  for (int r = 0; r < ROWS; r++) {
-    sum[r][0] = *(vector *)(c + r * c_row);
-    sum[r][1] = *(vector *)(c + r * c_row + PD_LANES);
-  }
-  tile(sum, a, a_row, a_k, b, b_k, k);
-  for (int r = 0; r < ROWS; r++) {
-    *(vector *)(c + r * c_row) = sum[r][0];
-    *(vector *)(c + r * c_row + PD_LANES) = sum[r][1];
-  }
+  tile(true, c, c_row, a, a_row, a_k, b, b_k, k);
 }
 
 static int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
@@ -122,8 +111,8 @@ static float *take(float *base, int64_t *used, int64_t n) {
 static int64_t lay_out(struct space *s, const struct pd_attention *a, bool backward, float *base) {
   int64_t used = 0;
   s->limit = a->kv_length;
-  s->keys = round_up(a->kv_length, COLUMNS);
-  s->size = round_up(a->size, COLUMNS);
+  s->keys = round_up(round_up(a->kv_length, 6), UNIT); /* rows of dk and dv in tiles of 6 or 8, columns in UNITs */
+  s->size = round_up(a->size, UNIT);
   s->k_transposed = take(base, &used, s->keys * a->size);
   s->q = take(base, &used, BLOCK * s->size);
   s->lse = take(base, &used, BLOCK);
@@ -179,28 +168,33 @@ static void pack_mask(const struct pd_attention *a, struct space *s, pd_in mask,
   }
 }
 
-/* A row's products with n keys, of which `seen` count, become scores, -inf for keys that it does not see. */
-static void score(float *p, int64_t n, int64_t seen, float scale, const float *mask) {
+/* Sixteen products of a row with keys, of which `seen` count, become scores, -inf for keys that it does not see. */
+static inline void score(float *p, int64_t seen, float scale, const float *mask) {
+  int count = (int)smaller(seen, PD_LANES);
   if (mask)
-    for (int64_t j = 0; j < n; j++) p[j] = fmaf(p[j], scale, mask[j]);
+    for (int l = 0; l < PD_LANES; l++) p[l] = fmaf(p[l], scale, mask[l]);
   else
-    for (int64_t j = 0; j < n; j++) p[j] = j < seen ? p[j] * scale : -INFINITY;
+    for (int l = 0; l < PD_LANES; l++) p[l] = l < count ? p[l] * scale : -INFINITY;
 }
 
-/* One row of n (a multiple of PD_LANES) scores: turns p into exp(p - max), raises the row's maximum; returns the
- * factor for what was summed before. */
-static float soften(float *p, int64_t n, float *row_max, float *row_sum) {
+/* One row's products with n keys (a multiple of PD_LANES): turns p into exp(score - max), raises the row's maximum;
+ * returns the factor for what was summed before. Loops over lanes have a constant length, so that none is left over. */
+static float soften(float *p, int64_t n, int64_t seen, float scale, const float *mask, float *row_max,
+                    float *row_sum) {
   float lane[PD_LANES];
-  for (int l = 0; l < PD_LANES; l++) lane[l] = p[l];
-  for (int64_t j = PD_LANES; j < n; j += PD_LANES)
+  for (int l = 0; l < PD_LANES; l++) lane[l] = -INFINITY;
+  for (int64_t j = 0; j < n; j += PD_LANES) {
+    score(p + j, seen - j, scale, mask ? mask + j : NULL);
     for (int l = 0; l < PD_LANES; l++) lane[l] = pd_max(lane[l], p[j + l]);
+  }
   float max = pd_max(*row_max, pd_lanes_max(lane));
   float factor = *row_max == -INFINITY ? 0.0f : pd_exp(*row_max - max);
   float top = max == -INFINITY ? 0.0f : max; /* a mask may hide all keys so far */
-  for (int64_t j = 0; j < n; j++) p[j] = pd_exp(p[j] - top);
-  for (int l = 0; l < PD_LANES; l++) lane[l] = p[l];
-  for (int64_t j = PD_LANES; j < n; j += PD_LANES)
+  for (int l = 0; l < PD_LANES; l++) lane[l] = 0.0f;
+  for (int64_t j = 0; j < n; j += PD_LANES) {
+    for (int l = 0; l < PD_LANES; l++) p[j + l] = pd_exp(p[j + l] - top);
     for (int l = 0; l < PD_LANES; l++) lane[l] += p[j + l];
+  }
   *row_max = max;
   *row_sum = fmaf(*row_sum, factor, pd_lanes_sum(lane));
   return factor;
@@ -222,11 +216,11 @@ static void forward_block(const struct pd_attention *a, struct space *s, int64_t
       if (last <= 0) continue;
       for (int64_t i = r; i < r + ROWS; i++) {
         int64_t n = round_up(last, PD_LANES), seen = visible(a, s, first + i) - key;
-        score(s->p + i * KEYS, n, seen, a->scale, s->mask ? s->mask + i * s->mask_row + key : NULL);
-        float factor = soften(s->p + i * KEYS, n, s->max + i, s->sum + i);
+        const float *mask = s->mask ? s->mask + i * s->mask_row + key : NULL;
+        float factor = soften(s->p + i * KEYS, n, seen, a->scale, mask, s->max + i, s->sum + i);
         for (int64_t j = 0; j < s->size && key > 0; j++) s->o[i * s->size + j] *= factor;
       }
-      for (int64_t c = 0; c < s->size; c += COLUMNS)
+      for (int64_t c = 0; c < a->size; c += COLUMNS)
         tile_add(s->o + r * s->size + c, s->size, s->p + r * KEYS, KEYS, 1, s->v + key * s->size + c, s->size,
                  last);
     }
@@ -310,12 +304,12 @@ static void backward_block(const struct pd_attention *a, struct space *s, int64_
   memset(s->dq, 0, (size_t)(BLOCK * s->size) * sizeof *s->dq);
   for (int64_t key = 0; key < limit; key += KEYS_BACKWARD) {
     int64_t keys = smaller(limit - key, KEYS_BACKWARD);
-    for (int64_t c = 0; c < keys; c += COLUMNS)
-      for (int64_t r = 0; r < rows; r += ROWS)
-        if (visible(a, s, first + r + ROWS - 1) > key + c) backward_scores(a, s, first, key, r, c);
+    for (int64_t c = 0; c < round_up(keys, ROWS); c += COLUMNS)
+      for (int64_t r = 0; r < rows; r += ROWS) /* what rows of dk and dv from c / ROWS * ROWS on take in */
+        if (visible(a, s, first + r + ROWS - 1) > key + c / ROWS * ROWS) backward_scores(a, s, first, key, r, c);
     for (int64_t j = 0; j < keys; j += ROWS) {
       int64_t begin = a->causal && key + j > first ? (key + j - first) / ROWS * ROWS : 0;
-      for (int64_t c = 0; c < s->size; c += COLUMNS) {
+      for (int64_t c = 0; c < a->size; c += COLUMNS) {
         tile_add(s->dv + (key + j) * s->size + c, s->size, s->p + begin * KEYS_BACKWARD + j, 1, KEYS_BACKWARD,
                  s->d_o + begin * s->size + c, s->size, padded - begin);
         tile_add(s->dk + (key + j) * s->size + c, s->size, s->ds + begin * KEYS_BACKWARD + j, 1, KEYS_BACKWARD,
@@ -324,7 +318,7 @@ static void backward_block(const struct pd_attention *a, struct space *s, int64_
     }
     for (int64_t r = 0; r < rows; r += ROWS) {
       int64_t last = smaller(visible(a, s, first + r + ROWS - 1) - key, KEYS_BACKWARD);
-      for (int64_t c = 0; c < s->size && last > 0; c += COLUMNS)
+      for (int64_t c = 0; c < a->size && last > 0; c += COLUMNS)
         tile_add(s->dq + r * s->size + c, s->size, s->ds + r * KEYS_BACKWARD, KEYS_BACKWARD, 1,
                  s->k + key * s->size + c, s->size, last);
     }

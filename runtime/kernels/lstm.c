@@ -9,14 +9,19 @@
 #include "kernels/pd_vector.h"
 #include "pd_runtime.h"
 
+#if PD_VECTORS == 32
+enum { ROWS = 7, GATES_AT_ONCE = 4, ROWS_BACKWARD = 12, VECTORS_BACKWARD = 2 }; /* 28 and 24 vectors of sums */
+#else
+enum { ROWS = 6, GATES_AT_ONCE = 1, ROWS_BACKWARD = 6, VECTORS_BACKWARD = 1 };
+#endif
 enum {
   UNITS = 16,
   GATES = 4,
-  PANEL = GATES * UNITS, /* forward: the four gates of 16 units */
-  ROWS = 7,              /* x PANEL: 28 vectors of sums */
+  PANEL = GATES * UNITS,        /* forward: the four gates of 16 units ... */
+  PART = GATES_AT_ONCE * UNITS, /* ... in parts that a tile takes at once */
+  TILE_BACKWARD = VECTORS_BACKWARD * UNITS,
   UNITS_BACKWARD = 32,
-  ROWS_BACKWARD = 12, /* 24 vectors of sums */
-  PAD = 16            /* rows a power of two apart would share sets of the cache */
+  PAD = 16 /* rows a power of two apart would share sets of the cache */
 };
 
 typedef struct pd_lstm Lstm;
@@ -54,54 +59,64 @@ static void zero(pd_out to, int64_t at, int64_t n) {
 
 /* ---- forward ---------------------------------------------------------------------------------- */
 
-/* One block's panel: to[k][gate][unit] = w[gate][first + unit][k], zeros for units from `hidden` on. */
+/* One block's panel: to[part][k][gate of the part][unit] = w[gate][first + unit][k], zeros for units from `hidden` on. */
 static void pack_forward(const Lstm *l, float *to, pd_in w, int64_t first) {
   int64_t hidden = l->hidden, units = smaller(hidden - first, UNITS);
   for (int64_t gate = 0; gate < GATES; gate++) {
     int64_t from = (gate * hidden + first) * hidden, k = 0;
+    float *panel = to + (gate / GATES_AT_ONCE * hidden * GATES_AT_ONCE + gate % GATES_AT_ONCE) * UNITS;
     for (; units == UNITS && k + UNITS <= hidden; k += UNITS) {
       vector x[PD_LANES];
       for (int j = 0; j < UNITS; j++) pd_read((float *)&x[j], w, from + j * hidden + k, UNITS);
       transpose(x);
-      for (int j = 0; j < UNITS; j++) *(vector *)(to + (k + j) * PANEL + gate * UNITS) = x[j];
+      for (int j = 0; j < UNITS; j++) *(vector *)(panel + (k + j) * PART) = x[j];
     }
     for (; k < hidden; k++)
       for (int64_t j = 0; j < UNITS; j++) {
-        float *one = to + k * PANEL + gate * UNITS + j;
+        float *one = panel + k * PART + j;
         *one = 0.0f;
         if (j < units) pd_read(one, w, from + j * hidden + k, 1);
       }
   }
 }
 
-/* z[rows][PANEL] = h[rows][k] panel[k][PANEL] */
-static inline __attribute__((always_inline)) void product_forward(float *z, int rows, const float *h, int64_t row,
-                                                                  const float *panel, int64_t k) {
-  vector sum[ROWS][GATES] = {{{0}}};
-  for (int64_t p = 0; p < k; p++) {
-    const vector *b = (const vector *)(panel + p * PANEL);
-    vector b0 = b[0], b1 = b[1], b2 = b[2], b3 = b[3];
-    for (int r = 0; r < rows; r++) {
-      MULTIPLY_ADD(sum[r][0], h[r * row + p], b0);
-      MULTIPLY_ADD(sum[r][1], h[r * row + p], b1);
-      MULTIPLY_ADD(sum[r][2], h[r * row + p], b2);
-      MULTIPLY_ADD(sum[r][3], h[r * row + p], b3);
-    }
-  }
+/* c[rows][vectors] = a[rows][k] b[k][vectors] */
+static inline __attribute__((always_inline)) void
+product(float *c, int64_t c_row, int rows, int vectors, const float *a, int64_t a_row, const float *b, int64_t k) {
+  vector sum[PD_VECTORS] = {{0}};
+  multiply_tile(sum, rows, vectors, a, a_row, 1, b, vectors * PD_LANES, k);
   for (int r = 0; r < rows; r++)
-    for (int gate = 0; gate < GATES; gate++) *(vector *)(z + r * PANEL + gate * UNITS) = sum[r][gate];
+    for (int v = 0; v < vectors; v++) *(vector *)(c + r * c_row + v * PD_LANES) = sum[r * vectors + v];
 }
 
-static void rows_forward(float *z, int64_t rows, const float *h, int64_t row, const float *panel, int64_t k) {
+/* The same for a number of rows that only the run knows, at most `most` of a tile. */
+static inline __attribute__((always_inline)) void product_of_rows(float *c, int64_t c_row, int64_t rows, int most,
+                                                                  int vectors, const float *a, int64_t a_row,
+                                                                  const float *b, int64_t k) {
+#define ROWS_ARE(n) \
+  case n: product(c, c_row, n < most ? n : most, vectors, a, a_row, b, k); break;
   switch (rows) {
-  case 1: product_forward(z, 1, h, row, panel, k); break;
-  case 2: product_forward(z, 2, h, row, panel, k); break;
-  case 3: product_forward(z, 3, h, row, panel, k); break;
-  case 4: product_forward(z, 4, h, row, panel, k); break;
-  case 5: product_forward(z, 5, h, row, panel, k); break;
-  case 6: product_forward(z, 6, h, row, panel, k); break;
-  default: product_forward(z, ROWS, h, row, panel, k);
+    ROWS_ARE(1)
+    ROWS_ARE(2)
+    ROWS_ARE(3)
+    ROWS_ARE(4)
+    ROWS_ARE(5)
+    ROWS_ARE(6)
+    ROWS_ARE(7)
+    ROWS_ARE(8)
+    ROWS_ARE(9)
+    ROWS_ARE(10)
+    ROWS_ARE(11)
+    ROWS_ARE(12)
   }
+#undef ROWS_ARE
+}
+
+/* z[rows][PANEL] = h[rows][k] times the panel, some of the gates at once. */
+static void rows_forward(float *z, int64_t rows, const float *h, int64_t row, const float *panel, int64_t k,
+                         int64_t hidden) {
+  for (int64_t at = 0; at < PANEL; at += PART)
+    product_of_rows(z + at, PANEL, rows, ROWS, GATES_AT_ONCE, h, row, panel + at * hidden, k);
 }
 
 /* The cell of 16 units: z becomes the gates after their functions, c the new state. */
@@ -168,7 +183,7 @@ static void block_forward(const struct pd_lstm_step *s, int64_t first, const flo
     _Alignas(64) float z[ROWS * PANEL];
     int64_t begin = l->batch * i / tiles, end = l->batch * (i + 1) / tiles;
     for (int64_t b = begin; b < end; b++) fetch_forward(s, b, first);
-    rows_forward(z, end - begin, s->state + begin * s->row, s->row, panel, none ? 0 : l->hidden);
+    rows_forward(z, end - begin, s->state + begin * s->row, s->row, panel, none ? 0 : l->hidden, l->hidden);
     for (int64_t b = begin; b < end; b++) row_forward(s, b, first, z + (b - begin) * PANEL);
   }
 }
@@ -222,49 +237,24 @@ void pd_lstm_forward(const Lstm *l, pd_in x, pd_in w, pd_in h0, pd_in c0, const 
 
 /* ---- backward --------------------------------------------------------------------------------- */
 
-/* to[k][unit] = w[k][first + unit] for the rows k of all gates. */
+/* to[part][k][unit] = w[k][first + unit of the part] for the rows k of all gates. */
 static void pack_backward(const Lstm *l, float *to, pd_in w, int64_t first) {
-  int64_t units = smaller(l->hidden - first, UNITS_BACKWARD);
-  for (int64_t k = 0; k < GATES * l->hidden; k++) {
-    pd_read(to + k * UNITS_BACKWARD, w, k * l->hidden + first, units);
-    for (int64_t j = units; j < UNITS_BACKWARD; j++) to[k * UNITS_BACKWARD + j] = 0.0f;
-  }
-}
-
-/* dh[rows][UNITS_BACKWARD] = d_gates[rows][k] panel[k][UNITS_BACKWARD] */
-static inline __attribute__((always_inline)) void product_backward(float *dh, int rows, const float *d_gates,
-                                                                   int64_t row, const float *panel, int64_t k) {
-  vector sum[ROWS_BACKWARD][2] = {{{0}}};
-  for (int64_t p = 0; p < k; p++) {
-    const vector *b = (const vector *)(panel + p * UNITS_BACKWARD);
-    vector b0 = b[0], b1 = b[1];
-    for (int r = 0; r < rows; r++) {
-      MULTIPLY_ADD(sum[r][0], d_gates[r * row + p], b0);
-      MULTIPLY_ADD(sum[r][1], d_gates[r * row + p], b1);
+  for (int64_t part = 0; part < UNITS_BACKWARD; part += TILE_BACKWARD, to += GATES * l->hidden * TILE_BACKWARD) {
+    int64_t units = smaller(l->hidden - first - part, TILE_BACKWARD);
+    if (units <= 0) continue;
+    for (int64_t k = 0; k < GATES * l->hidden; k++) {
+      pd_read(to + k * TILE_BACKWARD, w, k * l->hidden + first + part, units);
+      for (int64_t j = units; j < TILE_BACKWARD; j++) to[k * TILE_BACKWARD + j] = 0.0f;
     }
   }
-  for (int r = 0; r < rows; r++) {
-    *(vector *)(dh + r * UNITS_BACKWARD) = sum[r][0];
-    *(vector *)(dh + r * UNITS_BACKWARD + UNITS) = sum[r][1];
-  }
 }
 
+/* dh[rows][units] = d_gates[rows][k] times the panel, for the parts that there are of UNITS_BACKWARD. */
 static void rows_backward(float *dh, int64_t rows, const float *d_gates, int64_t row, const float *panel,
-                          int64_t k) {
-  switch (rows) {
-  case 1: product_backward(dh, 1, d_gates, row, panel, k); break;
-  case 2: product_backward(dh, 2, d_gates, row, panel, k); break;
-  case 3: product_backward(dh, 3, d_gates, row, panel, k); break;
-  case 4: product_backward(dh, 4, d_gates, row, panel, k); break;
-  case 5: product_backward(dh, 5, d_gates, row, panel, k); break;
-  case 6: product_backward(dh, 6, d_gates, row, panel, k); break;
-  case 7: product_backward(dh, 7, d_gates, row, panel, k); break;
-  case 8: product_backward(dh, 8, d_gates, row, panel, k); break;
-  case 9: product_backward(dh, 9, d_gates, row, panel, k); break;
-  case 10: product_backward(dh, 10, d_gates, row, panel, k); break;
-  case 11: product_backward(dh, 11, d_gates, row, panel, k); break;
-  default: product_backward(dh, ROWS_BACKWARD, d_gates, row, panel, k);
-  }
+                          int64_t k, int64_t units) {
+  for (int64_t at = 0; at < units; at += TILE_BACKWARD)
+    product_of_rows(dh + at, UNITS_BACKWARD, rows, ROWS_BACKWARD, VECTORS_BACKWARD, d_gates, row, panel + at * k,
+                    k);
 }
 
 /* From dh, the gradient of h, and dc, what later steps pass on to c: d, of the gates before their functions, and
@@ -371,7 +361,8 @@ static void block_backward(const struct pd_lstm_back *s, int64_t first, const fl
     int64_t begin = l->batch * i / tiles, end = l->batch * (i + 1) / tiles;
     for (int64_t b = begin; b < end && s->t >= 0 && s->t < l->length; b++) fetch_backward(s, b, first);
     if (s->after >= 0 && s->after < l->length)
-      rows_backward(dh, end - begin, s->state + begin * s->row, s->row, panel, GATES * l->hidden);
+      rows_backward(dh, end - begin, s->state + begin * s->row, s->row, panel, GATES * l->hidden,
+                    end_unit - first);
     for (int64_t b = begin; b < end; b++)
       for (int64_t unit = first; unit < end_unit; unit += UNITS) {
         carry(s, b, unit, dh + (b - begin) * UNITS_BACKWARD + unit - first);

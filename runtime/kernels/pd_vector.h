@@ -4,7 +4,7 @@
 
 #include "kernels/pd_lanes.h"
 
-#if defined __AVX512F__
+#if defined __AVX512F__ || defined __FMA__
 #include <immintrin.h>
 #endif
 
@@ -15,12 +15,43 @@ typedef float unaligned __attribute__((vector_size(64), aligned(4)));
  * functions depends on the ABI's vector width. */
 #if defined __AVX512F__
 #define MULTIPLY_ADD(c, a, b) ((c) = (vector)_mm512_fmadd_ps(_mm512_set1_ps(a), (__m512)(b), (__m512)(c)))
+#elif defined __FMA__
+#define LOW_HALF(x) ((__m256)__builtin_shufflevector((x), (x), 0, 1, 2, 3, 4, 5, 6, 7))
+#define HIGH_HALF(x) ((__m256)__builtin_shufflevector((x), (x), 8, 9, 10, 11, 12, 13, 14, 15))
+#define MULTIPLY_ADD(c, a, b)                                                                               \
+  do {                                                                                                      \
+    __m256 every = _mm256_set1_ps(a), low = _mm256_fmadd_ps(every, LOW_HALF(b), LOW_HALF(c));               \
+    __m256 high = _mm256_fmadd_ps(every, HIGH_HALF(b), HIGH_HALF(c));                                       \
+    (c) = (vector)__builtin_shufflevector(low, high, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15); \
+  } while (0)
 #else
 #define MULTIPLY_ADD(c, a, b)                                                                \
   do                                                                                         \
     for (int lane = 0; lane < PD_LANES; lane++) (c)[lane] = fmaf((a), (b)[lane], (c)[lane]); \
   while (0)
 #endif
+
+/* How many vectors of sums and operands fit in the registers: tiles have shapes of their own for 32 and for 8. Neither bits
+ * nor scratch memory may depend on it, for pdc, which asks for scratch, is compiled for any processor. Tests set it. */
+#ifndef PD_VECTORS
+#if defined __AVX512F__
+#define PD_VECTORS 32
+#else
+#define PD_VECTORS 8
+#endif
+#endif
+
+/* sum[rows][vectors] += a[rows][k] b[k][vectors], each element's products in order of k. */
+static inline __attribute__((always_inline)) void multiply_tile(vector *sum, int rows, int vectors, const float *a,
+                                                                int64_t a_row, int64_t a_k, const float *b,
+                                                                int64_t b_k, int64_t k) {
+  for (int64_t p = 0; p < k; p++) {
+    vector row[4];
+    for (int v = 0; v < vectors; v++) row[v] = *(const vector *)(b + p * b_k + v * PD_LANES);
+    for (int r = 0; r < rows; r++)
+      for (int v = 0; v < vectors; v++) MULTIPLY_ADD(sum[r * vectors + v], a[r * a_row + p * a_k], row[v]);
+  }
+}
 
 /* The first n of PD_LANES floats, zeros behind; and stored: what is behind them is not touched. Macros, as above. */
 #if defined __AVX512F__

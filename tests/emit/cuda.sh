@@ -78,7 +78,8 @@ a_person_can_read_gpt_mini() {
   contains g/stage0.cu 'struct masters masters; /\* the newest weights in f32 \*/'
   contains g/stage0.cu 'h_forward(&w->h\[1\]'
   contains g/stage0.cu 'mlp_c_fc = pd_matmul_new({.batch = 1, '
-  contains g/stage0.cu 'pd_matmul(mlp_c_proj_backward, .*, nullptr, '
+  contains g/stage0.cu 'pd_matmul(attn_c_proj_backward, .*, nullptr, '
+  contains g/stage0.cu 'pd_matmul_gelu_gradient(mlp_c_fc_backward, '
   contains g/stage0.cu '\.has_masters = true, \.masters = offsetof(struct arena, masters),'
   contains g/stage0.cu '^  alignas(64) float h_1_x\[MICROBATCH \* 128 \* 256\];' # the residual stream
   lacks g/stage0.cu '^ *{[^.]'
@@ -104,7 +105,7 @@ calls_are_given_bf16() {
   expect 0 "$pdc" --verify-each --target cuda --precision bf16 -n 1 --emit kernels "$source/models/gpt_mini.pdm"
   mv out kernels
   for buffer in "wte_weight weight" "attn_c_attn_weight weight" "mlp_c_fc_bias weight" "ln_1 saved" \
-    "attn_c_attn_qkv saved" "attn_y saved" "mlp_gelu_h saved" "logits saved"; do
+    "attn_c_attn_qkv saved" "attn_y saved" "mlp_c_fc_h saved" "mlp_c_fc_y saved" "logits saved"; do
     [ "$(type $buffer)" = bf16 ] || fail "$buffer is not bf16"
   done
   for buffer in "wpe_weight weight" "ln_1_weight weight" "attn_c_attn_weight accumulator" "ln_1_mean saved" \
@@ -125,7 +126,7 @@ crossing() {
 
 # Whichever side of a cut a value is made and read on.
 types_agree_across_cuts() {
-  for split in 'h[1].ln_1,h[1].attn.c_proj' 'h[0].mlp,after h[1].mlp.gelu' 'after h[1].attn,after ln_f'; do
+  for split in 'h[1].ln_1,h[1].attn.c_proj' 'h[0].mlp,after h[1].mlp.c_proj' 'after h[1].attn,after ln_f'; do
     expect 0 "$pdc" -S --verify-each --target cuda --precision bf16 --split "$split" $gpt_small -o s "$source/models/gpt_mini.pdm"
     for stage in 0 1; do
       [ -n "$(crossing $stage sent)" ] || fail "nothing is sent at '$split'"
@@ -134,6 +135,22 @@ types_agree_across_cuts() {
         fail "gradients differ at '$split'"
     done
   done
+}
+
+# GELU and its gradient are parts of the products around it: neither is parted from them, so that bits do not depend on
+# cuts. In single precision it is a loop of its own.
+gelus_are_parts_of_products() {
+  expect 0 "$pdc" -S --target cuda --precision bf16 -n 1 $gpt_small -o s "$source/models/gpt_mini.pdm"
+  [ "$(grep -c 'pd_matmul_gelu(' s/stage0.cu)" = 1 ] || fail "GELU is not in a block's product"
+  [ "$(grep -c 'pd_matmul_gelu_gradient(' s/stage0.cu)" = 1 ] || fail "its gradient is not"
+  lacks s/stage0.cu 'pd_sigmoid'
+  for place in 'after h[0].mlp.c_fc' 'h[0].mlp.c_proj'; do
+    expect 0 "$pdc" -S --target cuda --split "$place" $gpt_small -o f "$source/models/gpt_mini.pdm"
+    expect 1 "$pdc" -S --target cuda --precision bf16 --split "$place" $gpt_small -o s "$source/models/gpt_mini.pdm"
+    contains err 'PD0503'
+    contains err 'is part of the products on either side'
+  done
+  grep -q 'pd_sigmoid' f/stage*.cu || fail "no GELU in single precision"
 }
 
 # Keywords of C++, CUDA's names and those of emitted files.

@@ -32,6 +32,24 @@ $__internal_0_$__cuda_sm20_rcp_rn_f32_slowpath:
         /*00c0*/                   MUFU.RCP R1, R0 ;
 """
 
+# A loop of three instructions for turns that are left over, two more, and the same loop four times over.
+UNROLLED = """
+.L_x_1:
+        /*0000*/                   LDG.E.128 R4, desc[UR4][R2.64] ;
+        /*0010*/                   FADD R4, R4, R5 ;
+        /*0020*/               @P1 BRA `(.L_x_1) ;
+        /*0030*/                   ISETP.GT.AND P0, PT, R0, 0x5, PT ;
+        /*0040*/               @P0 BRA `(.L_x_3) ;
+.L_x_2:
+""" + "".join(f"""
+        /*00{i}0*/                   LDG.E.128 R4, desc[UR4][R2.64+{i}] ;
+        /*00{i}0*/                   FADD R4, R4, R5 ;
+""" for i in range(5, 9)) + """
+        /*0090*/               @P1 BRA `(.L_x_2) ;
+.L_x_3:
+        /*00a0*/                   EXIT ;
+"""
+
 PROGRAM = """
 static void run_product(void) {
   pd_matmul(logits, x0, x1, nullptr, x2, scratch);
@@ -58,6 +76,13 @@ class Instructions(unittest.TestCase):
         self.assertEqual(once, [12, 1, 2])
         self.assertEqual(thrice, [12 + 2 * 7, 1, 2 + 2 * 2])
 
+    def test_turns_that_do_not_fill_an_unrolled_loop(self):
+        code = estimate.Code(UNROLLED)
+        self.assertEqual(code.loops, [(0, 2), (5, 13)])
+        self.assertEqual([code.unrolled_behind(*loop) for loop in code.loops], [4, 0])
+        # six turns: two of the first loop, and one and a half of the second
+        self.assertEqual(code.executed(6 * 16)[0], 15 + (2 - 1) * 3 + (1.5 - 1) * 9)
+
     def test_the_common_path_leaves_out_what_only_edges_need(self):
         names = [self.code.lines[i][0] for i in self.code.common_path(3, 9)]
         self.assertEqual(names, ["LDG", "BRA", "HMMA", "STG", "BRA"])
@@ -70,6 +95,11 @@ class Programs(unittest.TestCase):
         shape = estimate.shapes_of(PROGRAM)["logits"]
         self.assertEqual(estimate.copied_bytes(shape), 2 * 2 * 32 * 50257)
         self.assertEqual(estimate.copied_bytes({**shape, "n": 50304, "c_row": 50304}), 0)
+
+    def test_gelu_behind_a_product(self):
+        shape = {"m": 32, "n": 64}
+        sizes = [estimate.gelu_bytes(f, shape) for f in ("pd_matmul", "pd_matmul_gelu", "pd_matmul_gelu_gradient")]
+        self.assertEqual(sizes, [0, 2 * 2 * 32 * 64, 3 * 2 * 32 * 64])
 
     def test_launches(self):
         self.assertEqual(estimate.product_of("dim3(32, 8)"), 256)

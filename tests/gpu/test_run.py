@@ -23,7 +23,7 @@ import toolchain
 BUILD = os.path.abspath(sys.argv.pop(1))
 RIGHT = ["golden.pointwise.f32", "golden.products.bf16", "ranks.pipeline.f32", "sanitizer.gpt.f32"]
 
-COUNTS = ("own_products", "refused_algorithms", "column_convolutions", "late_kernels")
+COUNTS = ("own_products", "separate_gelus", "refused_algorithms", "column_convolutions", "late_kernels")
 
 
 def prepare(folder, only, *options):

@@ -1,5 +1,5 @@
 /* Rates of the kernels on one thread, each beside dnnl_sgemm at 1024 cubed measured alternately with
- * it: medians of the ratios. Usage: kernels_bench [REPETITIONS [convolution]] */
+ * it: medians of the ratios. Usage: kernels_bench [REPETITIONS [convolution | product | attention | lstm]] */
 #include "test.h"
 
 #include <oneapi/dnnl/dnnl.h>
@@ -10,9 +10,9 @@ enum { CUBE = 1024, MAX_REPETITIONS = 1001 };
 static int repetitions = 15;
 static float *cube_a, *cube_b, *cube_c;
 
-static double now(void) {
+static double now(void) { /* processor time: others on the machine do not count */
   struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
   return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
@@ -146,6 +146,48 @@ static void bench_attention(int64_t batch, int64_t heads, int64_t length, int64_
   free(h.qkv), free(h.d_qkv), free(h.o), free(h.d_o), free(h.lse), free(h.scratch);
 }
 
+struct recurrence {
+  struct pd_lstm l;
+  float *x, *w, *h, *c, *gates, *dh, *d_gates, *previous, *last;
+  void *scratch;
+};
+
+static void run_lstm(void *work) {
+  struct recurrence *r = work;
+  pd_lstm_forward(&r->l, r->x, r->w, NULL, NULL, NULL, r->h, r->last, r->last, r->c, r->gates, r->scratch);
+}
+
+static void run_lstm_backward(void *work) {
+  struct recurrence *r = work;
+  pd_lstm_backward(&r->l, r->w, NULL, NULL, NULL, r->h, r->c, r->gates, r->dh, NULL, NULL, r->d_gates, r->previous,
+                   NULL, NULL, r->scratch);
+}
+
+static void bench_lstm(int64_t batch, int64_t length, int64_t hidden) {
+  int64_t n = batch * length * hidden;
+  struct recurrence r = {{.batch = batch, .length = length, .hidden = hidden},
+                         random_floats(4 * n),
+                         random_floats(4 * hidden * hidden),
+                         floats(n),
+                         floats(n),
+                         floats(4 * n),
+                         random_floats(n),
+                         floats(4 * n),
+                         floats(n),
+                         floats(batch * hidden),
+                         NULL};
+  for (int64_t i = 0; i < 4 * hidden * hidden; i++) r.w[i] *= 0.05f;
+  size_t forward = pd_lstm_scratch(&r.l), backward = pd_lstm_backward_scratch(&r.l);
+  r.scratch = floats((int64_t)(forward > backward ? forward : backward) / 4);
+  char name[99];
+  snprintf(name, sizeof name, "lstm %ld x %ld steps of %ld", (long)batch, (long)length, (long)hidden);
+  double operations = 8.0 * (double)n * (double)hidden;
+  measure(name, operations, run_lstm, &r);
+  measure("  backward", operations, run_lstm_backward, &r);
+  free(r.x), free(r.w), free(r.h), free(r.c), free(r.gates), free(r.dh), free(r.d_gates), free(r.previous);
+  free(r.last), free(r.scratch);
+}
+
 struct images {
   struct pd_convolution *convolution;
   float *x, *w, *y;
@@ -222,20 +264,38 @@ static void bench_convolutions(void) {
                       layer[i].stride, layer[i].padding, layer[i].groups);
 }
 
-int main(int argc, char **argv) {
-  bool images = argc > 2 && !strcmp(argv[2], "convolution"); /* of these alone */
-  if (argc > 1) repetitions = atoi(argv[1]);
-  if (repetitions < 1 || repetitions > MAX_REPETITIONS) pd_fail("REPETITIONS is 1 to %d", MAX_REPETITIONS);
-  omp_set_num_threads(1);
-  cube_a = random_floats(CUBE * CUBE), cube_b = random_floats(CUBE * CUBE), cube_c = floats(CUBE * CUBE);
-  bench_convolutions();
-  if (images) return 0;
+static void bench_layers(void) {
   static const int64_t layer[][2] = {{384, 384}, {1152, 384}, {1536, 384}, {384, 1536}, {4096, 384}};
   for (int64_t m = 2048; m >= 1024; m /= 2)
     for (unsigned i = 0; i < sizeof layer / sizeof *layer; i++) bench_layer(m, layer[i][0], layer[i][1]);
+}
+
+static void bench_heads(void) {
   bench_attention(8, 6, 256, 64);
   bench_attention(4, 6, 256, 64);
   bench_attention(12, 4, 64, 32);
   bench_attention(1, 12, 1024, 64);
+}
+
+static void bench_recurrences(void) {
+  bench_lstm(8, 50, 512);
+  bench_lstm(32, 50, 512);
+}
+
+int main(int argc, char **argv) {
+  static const struct {
+    const char *name;
+    void (*run)(void);
+  } part[] = {{"convolution", bench_convolutions},
+              {"product", bench_layers},
+              {"attention", bench_heads},
+              {"lstm", bench_recurrences}};
+  const char *only = argc > 2 ? argv[2] : NULL;
+  if (argc > 1) repetitions = atoi(argv[1]);
+  if (repetitions < 1 || repetitions > MAX_REPETITIONS) pd_fail("REPETITIONS is 1 to %d", MAX_REPETITIONS);
+  omp_set_num_threads(1);
+  cube_a = random_floats(CUBE * CUBE), cube_b = random_floats(CUBE * CUBE), cube_c = floats(CUBE * CUBE);
+  for (size_t i = 0; i < sizeof part / sizeof *part; i++)
+    if (!only || !strcmp(only, part[i].name)) part[i].run();
   return 0;
 }

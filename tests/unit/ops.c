@@ -292,6 +292,22 @@ static void test_matmul_with_a_transposed_weight(void **state) {
       assert_int_equal(g->nodes.at[i].in[1], g->params.at[1].value);
 }
 
+/* GELU's gradient is part of the product that it comes from; where it comes from none, it is nodes of its own. */
+static void test_matmul_gelu(void **state) {
+  (void)state;
+  for (int form = 0; form < 4; form++) {
+    bool multiplied = form & 1, wide = form & 2;
+    Graph *g = new_graph();
+    int in[3] = {operand(g, "a", true, wide ? SHAPE(2, 4, 3) : SHAPE(4, 3)), new_param(g, "b", SHAPE(3, 5)),
+                 new_param(g, "bias", SHAPE(5))};
+    int y = apply(g, &op_matmul_gelu, in, 3, NULL), products = 0;
+    check(g, multiplied ? apply_2(g, &op_matmul, y, new_param(g, "next", SHAPE(5, 2))) : apply_1(g, &op_sin, y));
+    for (int i = g->n_forward; i < g->nodes.n; i++)
+      products += g->nodes.at[i].op == &op_matmul_gelu_gradient;
+    assert_int_equal(products, multiplied);
+  }
+}
+
 static void test_attention(void **state) {
   (void)state;
   struct {
@@ -458,6 +474,7 @@ static void test_table_is_complete(void **state) {
                                    &op_one_hot,
                                    &op_detach,
                                    &op_weight_gradient,
+                                   &op_matmul_gelu_gradient,
                                    &op_convolution_backward,
                                    &op_convolution_weights,
                                    &op_max_pool_gradient,
@@ -593,6 +610,7 @@ int main(void) {
       cmocka_unit_test(test_slices_of_one_value),
       cmocka_unit_test(test_matmul),
       cmocka_unit_test(test_matmul_with_a_transposed_weight),
+      cmocka_unit_test(test_matmul_gelu),
       cmocka_unit_test(test_attention),
       cmocka_unit_test(test_masked_attention),
       cmocka_unit_test(test_lstm),

@@ -9,6 +9,8 @@
 #include <cublasLt.h>
 #include <cuda_bf16.h>
 
+#include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <set>
 #include <utility>
@@ -22,6 +24,8 @@ struct cublasLtMatmulDescOpaque_t {
   int32_t transpose_a, transpose_b;
   uint32_t epilogue;
   const void *bias;
+  void *aux;
+  int64_t aux_leading;
 };
 struct cublasLtMatrixLayoutOpaque_t {
   cudaDataType_t type;
@@ -66,7 +70,8 @@ cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) {
 cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *d, cublasComputeType_t compute,
                                         cudaDataType_t scale) {
   if (scale != CUDA_R_32F) return CUBLAS_STATUS_NOT_SUPPORTED;
-  *d = new cublasLtMatmulDescOpaque_t{compute, CUBLAS_OP_N, CUBLAS_OP_N, CUBLASLT_EPILOGUE_DEFAULT, nullptr};
+  *d = new cublasLtMatmulDescOpaque_t{
+      compute, CUBLAS_OP_N, CUBLAS_OP_N, CUBLASLT_EPILOGUE_DEFAULT, nullptr, nullptr, 0};
   return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t d) {
@@ -88,6 +93,8 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t d, cublasLtMa
   case CUBLASLT_MATMUL_DESC_TRANSB: return assign(d->transpose_b, value, bytes);
   case CUBLASLT_MATMUL_DESC_EPILOGUE: return assign(d->epilogue, value, bytes);
   case CUBLASLT_MATMUL_DESC_BIAS_POINTER: return assign(d->bias, value, bytes);
+  case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER: return assign(d->aux, value, bytes);
+  case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD: return assign(d->aux_leading, value, bytes);
   }
   return CUBLAS_STATUS_INVALID_VALUE;
 }
@@ -135,6 +142,23 @@ struct Problem {
   int64_t m, n, k;
 };
 
+static bool adds_bias(uint32_t epilogue) { return (epilogue & CUBLASLT_EPILOGUE_BIAS) != 0; }
+static bool has_aux(uint32_t epilogue) { return (epilogue & 128) != 0; }
+
+/* CUBLASLT_HOST_REFUSE=epilogues: there is no algorithm that applies GELU. */
+static bool refuses_epilogues() {
+  const char *what = getenv("CUBLASLT_HOST_REFUSE");
+  return what && !strcmp(what, "epilogues");
+}
+
+/* What GELU is applied to has the result's type; its columns are 16 bytes apart at least, and do not overlap. */
+static cublasStatus_t judge_epilogue(const cublasLtMatmulDescOpaque_t &p, const Layout &d) {
+  if (!has_aux(p.epilogue)) return CUBLAS_STATUS_SUCCESS;
+  if (p.aux_leading % 8 || p.aux_leading < d.rows) return CUBLAS_STATUS_INVALID_VALUE;
+  bool able = d.type == CUDA_R_16BF && d.batch == 1 && !refuses_epilogues();
+  return able ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
+}
+
 /* Whether the library can do it. */
 static cublasStatus_t judge(const cublasLtMatmulDescOpaque_t &p, const Layout &a, const Layout &b, const Layout &c,
                             const Layout &d, Problem *problem) {
@@ -152,7 +176,7 @@ static cublasStatus_t judge(const cublasLtMatmulDescOpaque_t &p, const Layout &a
   bool halves = a.type == CUDA_R_16BF && (d.type == CUDA_R_16BF || d.type == CUDA_R_32F);
   if (a.type != b.type || !(floats || halves)) return CUBLAS_STATUS_NOT_SUPPORTED;
   if (p.compute == CUBLAS_COMPUTE_32F_FAST_TF32 && !floats) return CUBLAS_STATUS_NOT_SUPPORTED;
-  return CUBLAS_STATUS_SUCCESS;
+  return judge_epilogue(p, d);
 }
 
 static uint64_t hash(uint64_t seed, const void *x, size_t bytes) {
@@ -164,7 +188,7 @@ static uint64_t hash(uint64_t seed, const void *x, size_t bytes) {
 /* All that an algorithm is chosen for. */
 static uint64_t signature(const cublasLtMatmulDescOpaque_t &p, const Layout &a, const Layout &b, const Layout &c,
                           const Layout &d) {
-  int64_t numbers[] = {p.compute, p.transpose_a, p.transpose_b, p.epilogue};
+  int64_t numbers[] = {p.compute, p.transpose_a, p.transpose_b, p.epilogue, p.aux_leading};
   uint64_t h = hash(0xcbf29ce484222325u, numbers, sizeof numbers);
   for (const Layout *l : {&a, &b, &c, &d}) {
     int64_t own[] = {l->type, l->rows, l->columns, l->leading, l->batch, l->stride};
@@ -230,6 +254,26 @@ static void read_column(std::vector<float> &to, const Call &call, const void *x,
     to[i] = rounded(element(x, l.type, first + (int64_t)i * step), call.product.compute);
 }
 
+/* GELU by tanh, in double, and its slope. */
+static double gelu(double x, double *slope) {
+  double inner = 0.79788456080286536 * (x + 0.044715 * x * x * x), t = tanh(inner);
+  *slope = 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * 0.79788456080286536 * (1 + 3 * 0.044715 * x * x);
+  return 0.5 * x * (1 + t);
+}
+
+/* Of element i of column j. */
+static float after(const Call &call, float x, int64_t i, int64_t j) {
+  double slope;
+  if (!has_aux(call.product.epilogue)) return x;
+  __nv_bfloat16 *aux = (__nv_bfloat16 *)call.product.aux + j * call.product.aux_leading + i;
+  if (call.product.epilogue == CUBLASLT_EPILOGUE_DGELU) {
+    gelu((double)(float)*aux, &slope);
+    return (float)(x * slope);
+  }
+  *aux = __nv_bfloat16(x);
+  return (float)gelu((double)x, &slope);
+}
+
 /* d's column j: the sum over p of op(a)'s columns. */
 static void make_column(const Call &call, const std::vector<float> &a, int64_t batch, int64_t j) {
   size_t m = (size_t)call.problem.m, k = (size_t)call.problem.k;
@@ -243,9 +287,9 @@ static void make_column(const Call &call, const std::vector<float> &a, int64_t b
   for (size_t i = 0; i < m; i++) {
     int64_t at = batch * call.d_layout.stride + j * call.d_layout.leading + (int64_t)i;
     float result = call.alpha * (sum[i] + half[i]);
-    if (call.product.epilogue == CUBLASLT_EPILOGUE_BIAS)
-      result += element(call.product.bias, call.d_layout.type, (int64_t)i);
+    if (adds_bias(call.product.epilogue)) result += element(call.product.bias, call.d_layout.type, (int64_t)i);
     if (call.beta != 0) result += call.beta * element(call.d, call.d_layout.type, at);
+    result = after(call, result, (int64_t)i, j);
     if (call.d_layout.type == CUDA_R_32F)
       ((float *)call.d)[at] = result;
     else
@@ -308,8 +352,9 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t prod
   check_operand(d, *d_layout, f.alignment[3], "cublasLtMatmul's D");
   if (f.workspace) cuda_host_must_be_device(workspace, f.workspace, "cublasLtMatmul's workspace");
   Layout bias = {d_layout->type, d_layout->rows, 1, d_layout->rows, 1, 0};
-  if (product->epilogue == CUBLASLT_EPILOGUE_BIAS)
-    check_operand(product->bias, bias, f.alignment[3], "cublasLtMatmul's bias");
+  if (adds_bias(product->epilogue)) check_operand(product->bias, bias, f.alignment[3], "cublasLtMatmul's bias");
+  Layout aux = {d_layout->type, d_layout->rows, d_layout->columns, product->aux_leading, 1, 0};
+  if (has_aux(product->epilogue)) check_operand(product->aux, aux, 16, "cublasLtMatmul's auxiliary matrix");
   call.workspace_bytes = f.workspace;
   memcpy(&call.alpha, alpha, sizeof call.alpha);
   memcpy(&call.beta, beta, sizeof call.beta);

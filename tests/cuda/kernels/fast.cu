@@ -1,8 +1,9 @@
 /* exp and sigmoid of programs in bf16 (runtime/cuda/pd_fast.h): their errors against the C library's in double, and what
- * they make of infinities, NaN and numbers too small. On tests/cuda/host the instructions are exact: what they may err by on
+ * they make of infinities, NaN and numbers too small; what pd_load makes of every bf16, and pd_larger of numbers that are
+ * none and of zeros (runtime/cuda/pd_loops.h). On tests/cuda/host the instructions are exact: what they may err by on
  * a GPU is left free. */
 #define PD_FAST
-#include "kernels/pd_math.h"
+#include "pd_loops.h"
 #include "test.h"
 
 static const double INSTRUCTION = 0x1p-22;
@@ -34,8 +35,39 @@ static std::vector<float> run(const std::vector<float> &x) {
   return out.fetch();
 }
 
+static __global__ void widen(PD_READS(pd_bf16, 65536) from, PD_WRITES(float, 65536) to) {
+  const int j0 = 8 * ((int)blockIdx.x * 32 + (int)threadIdx.x);
+  pd_store(to, j0, pd_load<8>(from, j0));
+}
+
+/* Bit by bit: a bf16 is the upper half of a float. One NaN is tests/cuda/host's mark of what nobody has written. */
+static void test_load(void) {
+  std::vector<uint16_t> in(65536);
+  for (size_t i = 0; i < in.size(); i++) in[i] = i == 0x7fd1 ? 0 : (uint16_t)i;
+  void *from, *to;
+  pd_cuda_check(cudaMalloc(&from, 65536 * 2), "get memory");
+  pd_cuda_check(cudaMalloc(&to, 65536 * 4), "get memory");
+  pd_cuda_check(cudaMemcpyAsync(from, in.data(), 65536 * 2, cudaMemcpyHostToDevice, pd_stream), "copy");
+  PD_LAUNCH(widen, 256, 32, 0, pd_stream, (const pd_bf16 *)from, (float *)to);
+  std::vector<uint32_t> out(65536);
+  pd_cuda_check(cudaMemcpyAsync(out.data(), to, 65536 * 4, cudaMemcpyDeviceToHost, pd_stream), "copy");
+  pd_cuda_check(cudaStreamSynchronize(pd_stream), "wait");
+  for (size_t i = 0; i < in.size(); i++) expect(out[i] == (uint32_t)in[i] << 16, "load", (double)i, out[i]);
+  pd_cuda_check(cudaFree(from), "free memory");
+  pd_cuda_check(cudaFree(to), "free memory");
+}
+
+static void test_larger(void) {
+  expect(isnan(pd_larger(NAN, 1)) && isnan(pd_larger(1, NAN)), "larger of NaN and", 1, 0);
+  expect(!signbit(pd_larger(-0.0f, 0.0f)) && !signbit(pd_larger(0.0f, -0.0f)), "larger of zeros", 0, 0);
+  expect(signbit(pd_larger(-0.0f, -0.0f)), "larger of negative zeros", 0, 0);
+  expect(pd_larger(-INFINITY, -3) == -3 && pd_larger(2, 1) == 2, "larger", 2, pd_larger(2, 1));
+}
+
 int main() {
   pd_cuda_check(cudaStreamCreate(&pd_stream), "create a stream");
+  test_load();
+  test_larger();
   std::vector<float> x = arguments(), y = run(x);
   size_t n = x.size();
   double largest = 0;

@@ -131,7 +131,12 @@ static bool compare(const loop &c, const loop &cuda, bool first, bool positive) 
 }
 
 int main() {
-  struct pd_now now = {LOOPS_SEED, LOOPS_FIRST_SAMPLE, LOOPS_FOLLOWING, true}, *at;
+  struct pd_now now = {.seed = LOOPS_SEED,
+                       .first_sample = LOOPS_FIRST_SAMPLE,
+                       .following = LOOPS_FOLLOWING,
+                       .shard = 0,
+                       .training = true};
+  struct pd_now *at;
   int bad = n_c_loops != n_cuda_loops;
   pd.seed = LOOPS_SEED;
   pd.training = true;

@@ -38,6 +38,14 @@ struct Product {
     int n;
     return cublasLtMatmulAlgoGetHeuristic(products, product, a, b, c, c, preference, 1, &found, &n);
   }
+  /* GELU, of bfloat16; what it is applied to has columns so far apart. */
+  void end_in_gelu(const void *aux, int64_t apart) {
+    uint32_t epilogue = CUBLASLT_EPILOGUE_GELU_AUX;
+    for (cublasLtMatrixLayout_t *l : {&a, &b, &c}) cublasLtMatrixLayoutCreate(l, CUDA_R_16BF, 64, 64, 64);
+    cublasLtMatmulDescSetAttribute(product, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue);
+    cublasLtMatmulDescSetAttribute(product, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &aux, sizeof aux);
+    cublasLtMatmulDescSetAttribute(product, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &apart, sizeof apart);
+  }
   cublasStatus_t run(const float *x, float *y, char *memory, size_t bytes) {
     float one = 1, zero = 0;
     return cublasLtMatmul(products, product, &one, x, a, x, b, &zero, y, c, y, c, &found.algo, memory, bytes,
@@ -52,6 +60,12 @@ static void statuses() {
   expect(Product(63).ask() == CUBLAS_STATUS_INVALID_VALUE, "columns that overlap");
   expect(Product(64, CUDA_R_32F, 60).ask() == CUBLAS_STATUS_INVALID_VALUE, "factors that do not fit");
   expect(Product(64, CUDA_R_16BF).ask() == CUBLAS_STATUS_NOT_SUPPORTED, "factors of two types");
+  for (int64_t apart : {0, 56, 68, 64, 72}) {
+    Product with_gelu;
+    with_gelu.end_in_gelu(x, apart);
+    cublasStatus_t expected = apart == 64 || apart == 72 ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
+    expect(with_gelu.ask() == expected, "columns of what GELU is applied to");
+  }
   Product p;
   expect(p.ask() == CUBLAS_STATUS_SUCCESS, "a product");
   expect(p.run(x, x, memory, 4095) == CUBLAS_STATUS_INVALID_VALUE, "too little workspace");
@@ -98,6 +112,8 @@ static void mistake(const char *name) {
   Product p, other;
   cublasLtMatrixLayoutCreate(&other.c, CUDA_R_32F, 64, 64, 80);
   if (!strcmp(name, "in_place")) p.prefer<uint32_t>(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, 7);
+  if (!strcmp(name, "auxiliary")) p.end_in_gelu((const char *)x + 2, 64);
+  if (!strcmp(name, "no_auxiliary")) p.end_in_gelu(nullptr, 64);
   p.ask();
   other.ask();
   if (!strcmp(name, "algorithm")) p.found = other.found;

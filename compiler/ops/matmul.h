@@ -1,0 +1,24 @@
+/* What calls of pd_matmul have in common, whatever becomes of the product. */
+#ifndef PDC_OPS_MATMUL_H
+#define PDC_OPS_MATMUL_H
+
+#include "ops/call.h"
+#include "pd_runtime.h"
+
+typedef struct Matmul {
+  struct pd_matmul_shape shape;
+  bool swapped; /* computes the transposed product: the first matrix is the kernel's second input */
+  Axes outer;   /* loops around the call; strides of the kernel's inputs 0, 1 and its output */
+} Matmul;
+
+/* Of the site's first two inputs, and its bias if it has one, to its first output. */
+Matmul matmul_describe(const Site *site);
+/* The function and the object that it is given first. */
+void matmul_object(Call *c, const Matmul *x, const char *function);
+/* Passes the two matrices. */
+void matmul_factors(Call *c, const Site *site, const Matmul *x);
+
+bool matmul_is_weight(const Shape *b); /* the same matrix for all samples */
+void matmul_evaluate(const Graph *g, int node, int64_t batch, const double *const *in, double *const *out);
+
+#endif

@@ -1,0 +1,101 @@
+/* GELU as part of products: the same numbers, only where nothing else reads what it is made of, and no cut behind it. */
+#include "graphs.h"
+
+#include "cut/cut.h"
+#include "layout/epilogues.h"
+
+enum { WIDTH = 3, HIDDEN = 5 };
+
+typedef enum { PLAIN, MIRRORED, READ_BEFORE, READ_WITHIN, OTHER_FACTOR, NO_BIAS, OF_SAMPLES } Form;
+
+static int number(Graph *g, double x) { return graph_constant(g, x, 0, NO_SPAN); }
+static int times(Graph *g, int x, int y) { return apply_2(g, &op_mul, x, y); }
+
+/* As stdlib_layers/nn.pdm writes it, or with the operands of each node the other way round. */
+static int gelu(Graph *g, int x, Form form) {
+  double cube = form == OTHER_FACTOR ? 0.05 : 0.044715, factor = 2 * sqrt(2 / M_PI);
+  bool mirrored = form == MIRRORED;
+  int cubed = mirrored ? times(g, times(g, x, x), times(g, x, number(g, cube)))
+                       : times(g, times(g, times(g, number(g, cube), x), x), x);
+  int sum = mirrored ? apply_2(g, &op_add, cubed, x) : apply_2(g, &op_add, x, cubed);
+  int scaled = mirrored ? times(g, sum, number(g, factor)) : times(g, number(g, factor), sum);
+  int s = apply_1(g, &op_sigmoid, scaled);
+  if (form == READ_WITHIN)
+    weigh(g, apply_1(g, &op_exp, scaled));
+  return mirrored ? times(g, s, x) : times(g, x, s);
+}
+
+/* x + fc2(gelu(fc1(x))), each in an instance of its own. */
+static Graph *network(Form form) {
+  Graph *g = new_graph();
+  int x = apply_1(g, &op_sin, operand(g, "x", true, SHAPE(2, WIDTH)));
+  int w = new_param(g, "w", SHAPE(HIDDEN, WIDTH)), bias = new_param(g, "bias", SHAPE(HIDDEN));
+  int in = form == OF_SAMPLES ? new_input(g, "m", SHAPE(WIDTH, HIDDEN)) : apply_1(g, &op_transpose, w);
+  int h = apply_2(g, &op_matmul, x, in);
+  if (form != NO_BIAS)
+    h = apply_2(g, &op_add, h, bias);
+  if (form == READ_BEFORE)
+    weigh(g, apply_1(g, &op_exp, h));
+  int y = apply_2(g, &op_matmul, gelu(g, h, form), new_param(g, "out", SHAPE(HIDDEN, WIDTH)));
+  weigh(g, apply_2(g, &op_add, x, y));
+  return g;
+}
+
+static int count(const Graph *g, const Op *op) {
+  int n = 0;
+  for (int i = 0; i < g->nodes.n; i++)
+    n += g->nodes.at[i].op == op;
+  return n;
+}
+
+static double **run(const Graph *g) {
+  const double **input = alloc((size_t)(g->inputs.n + 1) * sizeof *input),
+               **param = alloc((size_t)(g->params.n + 1) * sizeof *param);
+  for (int i = 0; i < g->inputs.n + g->params.n; i++) {
+    int value = i < g->inputs.n ? g->inputs.at[i].value : g->params.at[i - g->inputs.n].value;
+    int64_t n = shape_elements(&g->values.at[value].shape) * BATCH;
+    double *x = alloc((size_t)n * sizeof *x);
+    for (int64_t k = 0; k < n; k++)
+      x[k] = 1.5 * cos(0.3 * (double)k + i);
+    *(i < g->inputs.n ? &input[i] : &param[i - g->inputs.n]) = x;
+  }
+  return interpret(g, BATCH, input, param);
+}
+
+static void expect_same_numbers(const Graph *plain, const Graph *merged) {
+  double **a = run(plain), **b = run(merged);
+  for (int i = 0; i < plain->figures.n; i++) {
+    int p = plain->figures.at[i].value, q = merged->figures.at[i].value;
+    for (int64_t k = 0; k < shape_elements(&plain->values.at[p].shape) * BATCH; k++)
+      assert_true(fabs(a[p][k] - b[q][k]) <= 1e-6); /* constants of six digits */
+  }
+  for (int i = 0; i < plain->params.n; i++)
+    for (int u = 0; u < plain->params.at[i].gradients.n; u++) {
+      int p = plain->params.at[i].gradients.at[u], q = merged->params.at[i].gradients.at[u];
+      assert_true((p < 0) == (q < 0));
+      for (int64_t k = 0; p >= 0 && k < shape_elements(&plain->params.at[i].shape); k++)
+        assert_true(fabs(a[p][k] - b[q][k]) <= 1e-6);
+    }
+}
+
+static void test_numbers(void **state) {
+  (void)state;
+  for (Form form = PLAIN; form <= OF_SAMPLES; form++) {
+    Graph *plain = network(form), *merged = network(form);
+    merge_gelus(merged);
+    graph_verify(merged);
+    assert_int_equal(count(merged, &op_matmul_gelu), form <= MIRRORED);
+    autodiff(plain);
+    autodiff(merged);
+    simplify(merged);
+    graph_verify(merged);
+    assert_int_equal(count(merged, &op_matmul_gelu_gradient), form <= MIRRORED);
+    assert_int_equal(count(merged, &op_sigmoid), form <= MIRRORED ? 0 : 1);
+    expect_same_numbers(plain, merged);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_numbers)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
