@@ -139,6 +139,42 @@ files) # of 2 stages x 2 ranks under 2bw: resumed there to the byte, by a pipeli
   launch 4 parts --steps 0 --init parts.safetensors --save same.safetensors && cmp parts.safetensors same.safetensors ||
     complain "weights that are read and saved are others"
   ;;
+plans) # two stages, two replicas, two and four ranks a layer: near each other; a checkpoint of one goes on in each
+  tiny="--schedule flush --microbatch 2"
+  gpt s1r1t1 --stages 1 -D "$sgd" $tiny && trained 1 s1r1t1 || exit
+  gpt s2r2t1 --stages 2 --split "h[1]" --replicas 2 -D "$sgd" $tiny
+  gpt s1r2t2 --stages 1 --replicas 2 --tensor 2 -D "$sgd" $tiny
+  gpt s1r1t4 --stages 1 --tensor 4 -D "$sgd" $tiny
+  gpt s2r1t2 --stages 2 --split "h[1]" --tensor 2 -D "$sgd" $tiny
+  for plan in s2r2t1 s1r2t2 s1r1t4; do trained 4 $plan && near s1r1t1 $plan; done
+  for plan in s2r2t1 s1r2t2; do
+    launch 4 $plan --data train.txt --seed 5 --checkpoint state --steps 10 || complain "$plan: no checkpoint"
+    for next in s2r2t1 s1r2t2 s1r1t4 s2r1t2; do
+      cp -r state going
+      cp $plan.jsonl goes.jsonl
+      launch 4 $next --data train.txt --seed 5 --checkpoint going --steps 20 --resume --save goes.safetensors ||
+        complain "$next does not go on from $plan"
+      near s1r1t1 goes
+      [ $plan = $next ] && { cmp $plan.safetensors goes.safetensors || complain "$plan: resumed, other weights"; }
+      rm -r going
+    done
+    rm -r state
+  done
+  ;;
+killed) # one of two that meet in every pass: the other does not wait for it for ever
+  gpt shared --stages 1 --schedule flush --microbatch 2 --tensor 2 || exit
+  launch 2 shared --data train.txt --steps 1000000 --seed 5 --log endless.jsonl 2>said &
+  running=$!
+  while ! grep -q '"step"' endless.jsonl 2>/dev/null && kill -0 $running 2>/dev/null; do sleep 0.1; done
+  for pid in $(pgrep -x stage0); do
+    [ "$(readlink "/proc/$pid/cwd")" = "$work" ] && kill -s KILL "$pid" && break
+  done
+  wait $running && complain "a launch of which a rank is killed ends well"
+  grep -q 'exited on signal 9' said || { cat said >&2; complain "does not say that a rank was killed"; }
+  for pid in $(pgrep -x stage0); do
+    [ "$(readlink "/proc/$pid/cwd")" = "$work" ] && complain "a rank is left behind"
+  done
+  ;;
 cuda) # on tests/cuda/host, in several orders of the streams: by NCCL, and by MPI, the same bits; as near to processors'
   # whole layers as theirs are; in bf16 and with the pipeline in two
   gpt whole --stages 1 --schedule flush --microbatch 2 -D "$sgd" && trained 1 whole || exit
