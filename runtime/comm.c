@@ -39,8 +39,7 @@ static struct route routes[N_KINDS][PD_MAX_CHUNKS];
 static struct pd_message *messages; /* of what is being posted */
 
 /* The lines to and from the ranks of the stages before and behind, by their replica. */
-enum line_kind { ACTIVATIONS, GRADIENTS, VALIDATION, N_LINE_KINDS };
-static struct pd_line **lines[N_KINDS][N_LINE_KINDS];
+static struct pd_line **lines[N_KINDS][PD_KINDS];
 
 /* Whatever order a launch starts the stages in, as the devices that they are planned for may want, here ranks are
  * numbered stage by stage. */
@@ -169,23 +168,23 @@ static char *in_arena(const struct pd_channel *c, int64_t slot) {
   return pd.arena + pd_channel_start(c) + (size_t)slot * c->stride;
 }
 
-static struct pd_line *line_to(enum route_kind kind, const struct route *l, enum line_kind line, int peer) {
+static struct pd_line *line_to(enum route_kind kind, const struct route *l, enum pd_kind line, int peer) {
   return lines[kind][line][peer - pd_rank_of(l->stage, 0)];
 }
 
-static void post(enum route_kind kind, const struct route *l, struct pd_transfer *t, enum line_kind line, int peer,
+static void post(enum route_kind kind, const struct route *l, struct pd_transfer *t, enum pd_kind line, int peer,
                  int64_t slot) {
   const struct pd_channel *c = l->channel;
   size_t start = pd_channel_start(c);
-  char *at = line == VALIDATION ? in_arena(c, slot) : l->slot[slot];
+  char *at = line == PD_VALIDATION ? in_arena(c, slot) : l->slot[slot];
   for (int i = 0; i < c->n_values; i++)
     messages[i] = (struct pd_message){peer, kind >= ACTIVATIONS_OUT, l->tag + i, at + c->values[i].offset - start,
                                       c->values[i].bytes};
   pd_transfer_post(t, line_to(kind, l, line, peer), c->n_values, messages);
 }
 
-static enum line_kind line_of(enum route_kind kind) {
-  return kind == ACTIVATIONS_IN || kind == ACTIVATIONS_OUT ? ACTIVATIONS : GRADIENTS;
+static enum pd_kind line_of(enum route_kind kind) {
+  return kind == ACTIVATIONS_IN || kind == ACTIVATIONS_OUT ? PD_ACTIVATIONS : PD_GRADIENTS;
 }
 
 /* Posts the messages of microbatch k, once those that the transfer carried last are through. */
@@ -351,7 +350,7 @@ struct opening {
   MPI_Comm comm;
   int peer;
   bool sends;
-  enum line_kind kind;
+  enum pd_kind kind;
 };
 
 static int by_key(const void *a, const void *b) {
@@ -371,7 +370,7 @@ static bool share_microbatches(int q, int w, int r, int v) {
 }
 
 /* Adds the lines of a kind of route, one to each rank at its other end that it meets. */
-static int list_lines(enum route_kind kind, enum line_kind line, struct opening *to) {
+static int list_lines(enum route_kind kind, enum pd_kind line, struct opening *to) {
   bool sends = kind >= ACTIVATIONS_OUT;
   int stage = routes[kind][0].stage, w = pd.stage->replicas[stage], n = 0;
   bool used = false;
@@ -381,9 +380,9 @@ static int list_lines(enum route_kind kind, enum line_kind line, struct opening 
     if (!share_microbatches(pd.replica, pd_replicas(), r, w)) continue;
     int peer = pd_rank_of(stage, r);
     int64_t from = sends ? pd.rank : peer, to_rank = sends ? peer : pd.rank;
-    to[n++] = (struct opening){(from * pd.ranks + to_rank) * N_LINE_KINDS + line,
+    to[n++] = (struct opening){(from * pd.ranks + to_rank) * PD_KINDS + line,
                                &lines[kind][line][r],
-                               line == VALIDATION ? comm_validation : comm_channels,
+                               line == PD_VALIDATION ? comm_validation : comm_channels,
                                peer,
                                sends,
                                line};
@@ -396,15 +395,13 @@ static void open_lines(void) {
   int n = 0;
   for (int i = 0; i < N_KINDS; i++) {
     bool activations = i == ACTIVATIONS_IN || i == ACTIVATIONS_OUT;
-    n += list_lines((enum route_kind)i, activations ? ACTIVATIONS : GRADIENTS, opening + n);
-    if (activations && validates) n += list_lines((enum route_kind)i, VALIDATION, opening + n);
+    n += list_lines((enum route_kind)i, activations ? PD_ACTIVATIONS : PD_GRADIENTS, opening + n);
+    if (activations && validates) n += list_lines((enum route_kind)i, PD_VALIDATION, opening + n);
   }
   qsort(opening, (size_t)n, sizeof *opening, by_key);
   for (int i = 0; i < n; i++) {
-    int peer = opening[i].peer, ranks[2] = {pd.rank < peer ? pd.rank : peer, pd.rank < peer ? peer : pd.rank};
-    *opening[i].line = pd_line_open(opening[i].comm, 2, ranks, PD_COMPUTING);
-    if (opening[i].kind != VALIDATION)
-      pd_line_share(*opening[i].line, peer, opening[i].sends, opening[i].kind == GRADIENTS);
+    const struct opening *o = &opening[i];
+    *o->line = pd_line_between(o->comm, o->peer, o->sends, o->kind);
   }
   free(opening);
 }
@@ -459,7 +456,7 @@ static void validation_transfer(enum route_kind kind, int64_t turn, int64_t slot
   if (!l->channel->n_values) return;
   int peer = peer_of(l, v);
   pd_wait_until(is_through, l->validation, what, pd_number(v), direction, peer);
-  post(kind, l, l->validation, VALIDATION, peer, slot);
+  post(kind, l, l->validation, PD_VALIDATION, peer, slot);
   pd_wait_until(has_passed, l->validation, what, pd_number(v), direction, peer);
 }
 

@@ -159,9 +159,6 @@ int pd_exchange_start(void) {
     updates[i].mine = pd_allocate(sizeof(double) * (size_t)n_sums);
     updates[i].all = pd_allocate(sizeof(double) * (size_t)n_sums);
   }
-  char why[PD_WHY] = "";
-  pd_transfers_start(why);
-  pd_agree(why);
   open_lines();
   pd_sums_start(under_way);
   pd_updates = (struct pd_updates){pd.first_step, pd.first_step, pd.first_step};

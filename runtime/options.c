@@ -99,7 +99,7 @@ static const struct option options[] = {
     {"--spill", PATH, AT(spill), 0, "DIR",
      "keep what is not in memory in a file there, which is gone with the run", SPILLED},
     {"--comm", PATH, AT(comm), 0, "WAY",
-     "how messages travel: shared or mpi; between GPUs nccl or mpi (default: what suits)", ANY_RUN},
+     "how messages travel: shared or mpi; between GPUs peer, nccl or mpi (default: what suits)", ANY_RUN},
     {"--timeout", SECONDS, AT(timeout), 0, "SECONDS", "a peer silent for so long is an error (default 300)",
      ANY_RUN},
     {"--check-messages", FLAG, AT(check_messages), 0, NULL,

@@ -382,6 +382,8 @@ void pd_start(const struct pd_stage *stage, int argc, char **argv) {
   pd_sharp_enter();
   if (pd_device_start(why)) (stage->generation ? pd_generation_read : pd_data_start)(why);
   pd_agree(why);
+  pd_transfers_start(why);
+  pd_agree(why);
   if (stage->generation)
     pd_generation_share();
   else {

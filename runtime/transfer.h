@@ -1,7 +1,8 @@
 /* Messages of arena memory between ranks, and what is added up between them. As with device.h one of two folders
  * implements this:
  *   host/ ranks of a machine see each other's receive slots, otherwise MPI reads and writes the arena (--comm);
- *   cuda/ NCCL moves device memory in streams of its own, or MPI does from pinned copies (--comm).
+ *   cuda/ copies go to the memory of GPUs of the same machine, NCCL moves device memory in streams of its own, or MPI
+ *         does from pinned copies (--comm).
  * Work and messages keep an order without the host's waiting for it: a message starts behind all work that was
  * asked for on its side before it was posted, and once a transfer has passed, work asked for later on its side
  * starts behind it. Passing tells the host nothing of whether bytes have moved; being through does. */
@@ -42,9 +43,10 @@ const char *pd_messages_travel(
  * Two that one rank opens one after the other no other rank may open the other way around. */
 struct pd_line;
 struct pd_line *pd_line_open(MPI_Comm comm, int n, const int *ranks, enum pd_side side);
-/* From the start, by both ends: the line carries messages between neighbouring stages one way, all of a direction
- * between the two ranks, and of them one receive at a time is posted. They may go through memory that both see. */
-void pd_line_share(struct pd_line *line, int peer, bool sends, bool gradients);
+/* A line to or from a rank of a neighbouring stage, opened by both: all messages of this kind and direction between the
+ * two, of which one receive at a time is posted. They may go through memory that both see. */
+enum pd_kind { PD_ACTIVATIONS, PD_GRADIENTS, PD_VALIDATION, PD_KINDS };
+struct pd_line *pd_line_between(MPI_Comm comm, int peer, bool sends, enum pd_kind kind);
 /* At the sending end: the slot into which what is posted next on the line will be received, if this rank can write
  * there, the receive is posted, its values are laid out as the channel's are here, and the receiver has so many slots
  * at least; else NULL. `cut`: the chunk before it. */

@@ -60,7 +60,7 @@ static const Option options[] = {
     {"--cluster", "CLUSTER", TEXT, AT(cluster), NULL,
      "devices and links to plan for: a name as dgx_a100, FILE or FILE:NAME"},
     {"--spill", "DIR", TEXT, AT(plan.spill), NULL,
-     "--schedule spilled: where parts are that are not in memory; a program's own --spill comes first"},
+     "--schedule spilled: where parts are that are not in memory; a program's own comes first; profile: measured"},
     {"--memory", "SIZE", BYTES, AT(plan.memory), NULL,
      "of a rank's process, as 16GiB (default: its share of the machine's; of a GPU nearly all)"},
     {"--profile", "FILE", TEXT, AT(plan.profile), NULL,

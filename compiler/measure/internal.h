@@ -16,6 +16,10 @@ typedef Vec(Timing) Timings;
 bool find_seconds(const Timings *t, const Kernel *kernel, double *seconds);
 double timing_named(const Timings *t, const char *name); /* 0: it was not measured */
 
+/* place.c: how fast a directory takes and gives so many bytes, as a model that spills does it: fills the profile's seconds of
+ * a byte. False after a diagnostic. */
+bool measure_place(const char *place, int64_t bytes, Profile *profile);
+
 /* What a machine does at best, in a second. */
 typedef struct BestRates {
   double products, operations; /* operations of products, in the target's precision and in f32 */

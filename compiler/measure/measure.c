@@ -263,6 +263,8 @@ bool profile_make(const Graph *g, const Pieces *p, const PlanRequest *request, c
   Profile profile = {.file = intern(out_path), .signature = profile_signature(g, p, r->target, request->compiler)};
   profile.update = timing_named(&timings, "update");
   profile.norm = timing_named(&timings, "norm");
+  if (request->spill && !measure_place(request->spill, 4 * job.task.elements * (2 + job.task.n_moments), &profile))
+    return false;
   for (int i = 0; i < job.task.n; i++)
     if (!measure_size(r, job.task.stages[i]->kernels, &timings, &profile))
       return false;

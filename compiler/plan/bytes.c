@@ -116,7 +116,8 @@ static double update_seconds(const Planner *r, const UpdateRule *rule, const Rat
   return bytes / rates->stream + products / rates->product / rates->threads;
 }
 
-static Held held_of(const Planner *r, const UpdateRule *rule, const Rates *rates, int param) {
+Held parameter_held(const Planner *r, const Rates *rates, int param) {
+  const UpdateRule *rule = update_rule(&r->g->train);
   const Param *p = &r->g->params.at[param];
   if (p->frozen)
     return (Held){.frozen = value_bytes(r, p->value, 1)};
@@ -130,14 +131,13 @@ static Held held_of(const Planner *r, const UpdateRule *rule, const Rates *rates
 
 const Holdings *model_holdings(const Planner *r, const Rates *rates) {
   const Graph *g = r->g;
-  const UpdateRule *rule = update_rule(&g->train);
   Ints *users = alloc((size_t)(g->params.n + 1) * sizeof *users);
   Holding *holding = alloc((size_t)(g->params.n + 1) * sizeof *holding);
   for (int k = 0; k < r->p->n; k++)
     for (int m = 0; m < r->p->at[k].params.n; m++)
       push(&users[r->p->at[k].params.at[m]], k);
   for (int q = 0; q < g->params.n; q++)
-    holding[q] = (Holding){held_of(r, rule, rates, q), users[q].n, users[q].at};
+    holding[q] = (Holding){parameter_held(r, rates, q), users[q].n, users[q].at};
   return holdings_make(r->p->n, holding, g->params.n);
 }
 

@@ -132,6 +132,7 @@ int64_t *input_bytes(const Planner *r, int64_t b);
 int64_t *cache_bytes(const Planner *r, const int *piece, int64_t b); /* by piece: of what calls keep */
 int64_t *deferred_bytes(const Planner *r, const int *piece, int64_t b);
 int64_t *accumulator_bytes(const Graph *g, const Pieces *p, const int *piece); /* by piece */
+Held parameter_held(const Planner *r, const Rates *rates, int param);          /* by the graph's number */
 const Holdings *model_holdings(const Planner *r, const Rates *rates);
 
 /* ---- price.c */
@@ -179,8 +180,10 @@ int64_t largest_peak(const Plan *plan);
 bool planner_may_shard(const Planner *r);
 
 /* ---- spilled.c: one rank whose parts come and go */
-/* In as few parts as fit, for each microbatch; of these the fastest. NULL with `none` filled. */
+/* The fastest that is found, of all microbatches. NULL with `none` filled. */
 Plan *plan_spilled(const Planner *r, NoPlan *none);
+/* Of a plan whose parts come and go: seconds of a batch. */
+double spilled_seconds(const Planner *r, const Plan *plan);
 
 /* ---- least.c */
 /* A plan that the planner finds with so little memory a device that it finds none with 64 KiB less (exact), or with 1 %

@@ -137,6 +137,9 @@ char *profile_write(const Profile *profile, const Pieces *p) {
   if (profile->update > 0)
     text_add(&t, "  \"update\": { \"element_ns\": %.9g, \"norm_ns\": %.9g },\n", profile->update * 1e9,
              profile->norm * 1e9);
+  if (profile->read > 0)
+    text_add(&t, "  \"spill\": { \"read_bytes_per_second\": %.9g, \"write_bytes_per_second\": %.9g },\n",
+             1 / profile->read, 1 / profile->write);
   text_add(&t, "  \"microbatches\": [\n");
   for (int i = 0; i < profile->sizes.n; i++) {
     const MeasuredSize *m = &profile->sizes.at[i];
@@ -327,14 +330,33 @@ static bool read_update(const JsonPlace *top, Profile *profile) {
   return true;
 }
 
+static bool read_spill(const JsonPlace *top, Profile *profile) {
+  static const char *const keys[] = {"read_bytes_per_second", "write_bytes_per_second", NULL};
+  if (!cJSON_GetObjectItemCaseSensitive(top->object, "spill"))
+    return true;
+  JsonPlace at = {top->file, "spill", json_member(top, "spill")};
+  double read, write;
+  if (!at.object || !json_only(&at, keys) || !json_get_seconds(&at, keys[0], &read) ||
+      !json_get_seconds(&at, keys[1], &write))
+    return false;
+  if (read <= 0 || write <= 0) {
+    error_at((Span){.file = at.file}, "PD0603", "'spill': nothing is read or written in no time");
+    return false;
+  }
+  profile->read = 1 / read;
+  profile->write = 1 / write;
+  return true;
+}
+
 const Profile *profile_read(const char *path, const Pieces *p, const ProfileSignature *expected, bool elsewhere) {
-  static const char *const keys[] = {"signature", "update", "microbatches", NULL};
+  static const char *const keys[] = {"signature", "update", "spill", "microbatches", NULL};
   JsonPlace top = {.path = ""};
   Profile *profile = alloc(sizeof *profile);
   profile->file = intern(path);
   top.object = json_load(path, &top.file);
   if (!top.object || !json_only(&top, keys) || !read_signature(&top, &profile->signature) ||
-      !applies(top.file, &profile->signature, expected, elsewhere) || !read_update(&top, profile))
+      !applies(top.file, &profile->signature, expected, elsewhere) || !read_update(&top, profile) ||
+      !read_spill(&top, profile))
     return NULL;
   if (elsewhere && !find_device(top.file, profile))
     return NULL;

@@ -35,6 +35,8 @@ typedef struct Profile {
   ProfileSignature signature;
   double update,
       norm; /* seconds of an element: of the optimizer's rule, of the gradient's squares; 0: not measured */
+  double read,
+      write; /* seconds of a byte that a model which spills reads and writes at its place; 0: not measured */
   Vec(MeasuredSize) sizes;  /* by rising microbatch */
   const DeviceKind *device; /* what they were measured on, where it is not what is planned for ... */
   Rates rates;              /* ... and its rates, from which seconds are scaled */

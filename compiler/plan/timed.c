@@ -267,12 +267,14 @@ void price_plan(const Planner *r, Plan *plan, double most) {
   ArenaMark mark = arena_mark();
   const Timed t = timed(r, plan);
   Choices choices;
-  const bool keeps = choices_of(plan, &choices);
+  const bool spills = r->traits.spills && plan->pipeline.chunks > 1, keeps = !spills && choices_of(plan, &choices);
   const Taken *known = keeps ? table_find(&r->timed_plans->taken, &choices) : NULL;
   if (known && most > known->most) /* it is asked for more exactly than before */
     known = NULL;
-  plan->batch_seconds = known ? known->seconds : batch_seconds(r, plan, &t, most);
+  plan->batch_seconds = known ? known->seconds : spills ? 0 : batch_seconds(r, plan, &t, most);
   arena_release(mark);
+  if (spills) /* which may lay the plan out, and that is kept */
+    plan->batch_seconds = spilled_seconds(r, plan);
   if (keeps && !known)
     keep_seconds(r->timed_plans, &choices, plan->batch_seconds, most);
 }

@@ -132,11 +132,19 @@ static bool take_device(char *why) {
 
 static size_t free_at_start;
 
+/* What other processes map (transfer_peer.cu) is whole pieces of 2 MiB, of which others' memory may have a part (CUDA's
+ * programming guide, "Interprocess Communication"): the arena of one of several ranks has whole ones. */
+static size_t allocated_bytes(const struct pd_stage *s) {
+  enum { WHOLE = 2 << 20 };
+  size_t bytes = s->arena_bytes ? s->arena_bytes : 1;
+  return s->n_stages == 1 ? bytes : (bytes + WHOLE - 1) / WHOLE * WHOLE;
+}
+
 static bool get_arena(const struct pd_stage *s, char *why) {
   size_t all = 0;
   void *arena = NULL;
   cudaError_t status = cudaMemGetInfo(&free_at_start, &all);
-  if (status == cudaSuccess) status = cudaMalloc(&arena, s->arena_bytes ? s->arena_bytes : 1);
+  if (status == cudaSuccess) status = cudaMalloc(&arena, allocated_bytes(s));
   if (status == cudaErrorMemoryAllocation)
     return pd_refuse(why, "cannot get the %.1f MiB this stage was planned to use: of %s's %.1f MiB, %.1f are free",
                      (double)s->arena_bytes / (1 << 20), name, (double)all / (1 << 20),

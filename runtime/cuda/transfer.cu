@@ -1,12 +1,14 @@
-/* Which way messages of device memory go. NCCL copies from device to device, but refuses two ranks on one device;
- * MPI needs copies in the host's memory. */
+/* Which way messages of device memory go. Copy engines write to the memory of GPUs of the same machine, where they can,
+ * what neighbouring stages send each other. All else NCCL copies from device to device, but refuses two ranks on one
+ * device; MPI needs copies in the host's memory. */
 #include "transport.h"
 
 #include <cstdlib>
 #include <cstring>
 
 cudaStream_t pd_exchange_stream;
-static const pd_transport *transport;
+static const pd_transport *transport; /* of lines but those that copy engines serve */
+static pd_peers peers;
 
 cudaStream_t pd_message_stream() {
   int least, greatest;
@@ -53,22 +55,26 @@ static bool find_sharing(int *a, int *b, place *where) {
   return found;
 }
 
-bool pd_transfers_start(char *why) {
-  const char *wish = pd_options.comm;
-  bool mpi = wish && !strcmp(wish, "mpi"), nccl = wish && !strcmp(wish, "nccl");
-  int a = 0, b = 0;
-  place where;
-  bool sharing = find_sharing(&a, &b, &where);
-  transport = sharing || mpi ? &pd_staged_transport : &pd_nccl_transport;
-  pd_exchange_stream = pd_message_stream();
-  if (pd_options.check_messages && transport == &pd_nccl_transport && pd.everyone > 1)
-    return pd_refuse(why, "--check-messages needs --comm mpi: what NCCL sends does not pass through the host");
-  if (wish && !mpi && !nccl) return pd_refuse(why, "--comm %s: messages travel by nccl or by mpi", wish);
-  if (sharing && nccl)
-    return pd_refuse(why, "--comm nccl: ranks %d and %d share device %s of %s, which NCCL cannot: use --comm mpi",
-                     a, b, where.device, where.machine.host);
-  if (sharing && !mpi)
-    pd_note("ranks %d and %d share a device: messages travel through the host's memory, by MPI", a, b);
+/* What --comm wants and there is not; true: nothing. */
+static bool check_wish(const char *wish, bool sharing, const char *shared, char *why) {
+  bool mpi = !strcmp(wish, "mpi"), peer = !strcmp(wish, "peer");
+  if (!mpi && !peer && strcmp(wish, "nccl") != 0)
+    return pd_refuse(why, "--comm %s: messages travel by peer copies, by nccl or by mpi: peer, nccl, mpi", wish);
+  if (sharing && !mpi && !peer)
+    return pd_refuse(why, "--comm nccl: %s, which NCCL cannot: use --comm mpi", shared);
+  if (peer && peers.others)
+    return pd_refuse(why, "--comm peer: ranks %d and %d cannot copy to each other's GPU: %s", pd_self_of(peers.a),
+                     pd_self_of(peers.b), pd_peers_why(&peers));
+  return true;
+}
+
+static void tell_choice(const char *wish, bool sharing, const char *shared) {
+  bool base_needed = pd.stage->n_stages < 2 || peers.others || pd_shards() > 1;
+  if (!wish && sharing && base_needed)
+    pd_note("%s: messages travel through the host's memory, by MPI", shared);
+  else if (!wish && peers.others && !pd_peers_apart(&peers))
+    pd_note("ranks %d and %d do not copy to each other's GPU: %s", pd_self_of(peers.a), pd_self_of(peers.b),
+            pd_peers_why(&peers));
   if (pd_options.graphs && transport == &pd_nccl_transport && pd.stage->n_stages > 1) {
     /* Making a graph may wait for all that the device has to do, so for a peer that does the same. */
     pd_note("--graphs is left out: between stages it needs --comm mpi");
@@ -78,48 +84,104 @@ bool pd_transfers_start(char *why) {
     pd_note("--graphs is left out: ranks that share layers meet within a pass");
     pd_options.graphs = false;
   }
+}
+
+bool pd_transfers_start(char *why) {
+  const char *wish = pd_options.comm;
+  char shared[256] = "";
+  int a = 0, b = 0;
+  place where;
+  bool sharing = find_sharing(&a, &b, &where), mpi = wish && !strcmp(wish, "mpi");
+  if (sharing)
+    snprintf(shared, sizeof shared, "ranks %d and %d share device %s of %s", a, b, where.device,
+             where.machine.host);
+  transport = sharing || mpi ? &pd_staged_transport : &pd_nccl_transport;
+  pd_exchange_stream = pd_message_stream();
+  bool checked = pd_options.check_messages && pd.everyone > 1;
+  peers = pd_peers_start(!checked && (!wish || !strcmp(wish, "peer")));
+  if (checked && (transport == &pd_nccl_transport || (wish && !mpi)))
+    return pd_refuse(why, "--check-messages needs --comm mpi: other messages do not pass through the host");
+  if (wish && !check_wish(wish, sharing, shared, why)) return false;
+  tell_choice(wish, sharing, shared);
   return true;
 }
 
 const char *pd_messages_travel() {
+  static const char *const names[2][2] = {{"nccl", "mpi"}, {"peer copies, and nccl", "peer copies, and mpi"}};
   if (pd.stage->n_stages < 2 && pd_shards() < 2) return NULL;
-  return transport == &pd_nccl_transport ? "nccl" : "mpi";
+  if (peers.reached && !peers.others && pd_shards() < 2) return "peer copies";
+  return names[peers.reached > 0][transport == &pd_staged_transport];
 }
 
 /* ---- transfer.h ------------------------------------------------------------------------------ */
 
+/* By which transport messages go is the line's; a transfer has a part for each. */
+struct either_transfer : pd_transfer {
+  const pd_transport *by; /* of what was posted last; NULL: nothing was */
+  pd_transfer *part, *peers;
+};
+
+static pd_line *open_by(const pd_transport *by, MPI_Comm comm, int n, const int *ranks, pd_side side) {
+  pd_line *line = by->open(comm, n, ranks, side == PD_COMPUTING ? pd_stream : pd_exchange_stream);
+  line->by = by;
+  return line;
+}
+
 pd_line *pd_line_open(MPI_Comm comm, int n, const int *ranks, pd_side side) {
-  return transport->open(comm, n, ranks, side == PD_COMPUTING ? pd_stream : pd_exchange_stream);
+  return open_by(transport, comm, n, ranks, side);
 }
 
-/* Kernels write to memory of their own device alone. */
-void pd_line_share(pd_line *line, int peer, bool sends, bool gradients) {
-  (void)line, (void)peer, (void)sends, (void)gradients;
+pd_line *pd_line_between(MPI_Comm comm, int peer, bool sends, pd_kind kind) {
+  const int ranks[2] = {pd.rank < peer ? pd.rank : peer, pd.rank < peer ? peer : pd.rank};
+  if (!pd_peer_reached(peer)) return pd_line_open(comm, 2, ranks, PD_COMPUTING);
+  pd_line *line = open_by(&pd_peer_transport, comm, 2, ranks, PD_COMPUTING);
+  pd_peer_greet(line, peer, sends, kind);
+  return line;
 }
 
-/* ... nor do they read another's. */
+/* Kernels do not write what is sent where it is read: an address of another GPU's is slower than a copy beside them. */
+char *pd_line_slot(const pd_line *line, int cut, int64_t least, const pd_channel *c) {
+  (void)line, (void)cut, (void)least, (void)c;
+  return NULL;
+}
+
+/* Nor do they read it there. */
 bool pd_replicas_shared() { return false; }
 void pd_replicas_ready(int64_t t) { (void)t; }
 bool pd_replicas_gathered(int64_t t) { return (void)t, true; }
 void pd_replicas_sum(int64_t t) { (void)t; }
 bool pd_replicas_spread(int64_t t) { return (void)t, true; }
 
-char *pd_line_slot(const pd_line *line, int cut, int64_t least, const pd_channel *c) {
-  (void)line, (void)cut, (void)least, (void)c;
-  return NULL;
+pd_transfer *pd_transfer_new(int messages, size_t bytes) {
+  either_transfer *t = static_cast<either_transfer *>(pd_allocate(sizeof *t));
+  *t = {};
+  t->part = transport->make(messages, bytes);
+  if (peers.reached) t->peers = pd_peer_transport.make(messages, bytes);
+  return t;
 }
 
-pd_transfer *pd_transfer_new(int messages, size_t bytes) { return transport->make(messages, bytes); }
+static pd_transfer *part_of(either_transfer *t) { return t->by == &pd_peer_transport ? t->peers : t->part; }
 
-void pd_transfer_post(pd_transfer *t, pd_line *line, int n, const pd_message *message) {
-  transport->post(t, line, n, message);
+void pd_transfer_post(pd_transfer *transfer, pd_line *line, int n, const pd_message *message) {
+  either_transfer *t = static_cast<either_transfer *>(transfer);
+  t->by = line->by;
+  t->by->post(part_of(t), line, n, message);
 }
 
-bool pd_transfer_passed(pd_transfer *t) { return transport->passed(t); }
-bool pd_transfer_through(pd_transfer *t) { return transport->through(t); }
+bool pd_transfer_passed(pd_transfer *transfer) {
+  either_transfer *t = static_cast<either_transfer *>(transfer);
+  return !t->by || t->by->passed(part_of(t));
+}
+
+bool pd_transfer_through(pd_transfer *transfer) {
+  either_transfer *t = static_cast<either_transfer *>(transfer);
+  return !t->by || t->by->through(part_of(t));
+}
 
 void pd_transfers_progress() {
-  if (transport) transport->progress();
+  if (!transport) return;
+  transport->progress();
+  pd_peer_transport.progress();
 }
 
 void pd_transfers_watch() {
@@ -131,6 +193,7 @@ void pd_transfers_abort() {
 }
 
 void pd_transfers_finish() {
+  pd_peer_transport.finish();
   transport->finish();
   transport = NULL;
   pd_cuda_check(cudaStreamDestroy(pd_exchange_stream), "give a stream back");

@@ -1,4 +1,4 @@
-/* How messages of device memory travel: transfer.cu chooses one of two transports at start. */
+/* How messages of device memory travel: transfer.cu chooses transports at start. */
 #ifndef PD_TRANSPORT_H
 #define PD_TRANSPORT_H
 
@@ -10,8 +10,9 @@
 /* The stream of the additions between the ranks' messages (sums.cu). */
 extern cudaStream_t pd_exchange_stream;
 
-/* What both transports' lines and transfers begin with: the stream of the line's side. */
+/* What all transports' lines and transfers begin with: the stream of the line's side. */
 struct pd_line {
+  const struct pd_transport *by;
   cudaStream_t side;
 };
 struct pd_transfer {
@@ -30,7 +31,21 @@ struct pd_transport {
   void (*abort)();
   void (*finish)();
 };
-extern const pd_transport pd_nccl_transport, pd_staged_transport;
+extern const pd_transport pd_nccl_transport, pd_staged_transport, pd_peer_transport;
+
+/* ---- transfer_peer.cu: to ranks of neighbouring stages whose GPU's memory this one can write ------------- */
+
+/* Of all pairs of such ranks: how many can, how many cannot, and of these the first whose cause is most worth telling. */
+struct pd_peers {
+  int reached, others;
+  int a, b, why;
+};
+pd_peers pd_peers_start(bool wanted);   /* collective; not wanted: nobody can */
+bool pd_peers_apart(const pd_peers *p); /* a and b are on different machines */
+const char *pd_peers_why(const pd_peers *p);
+bool pd_peer_reached(int rank);
+/* Once a line is open: its first message, which ends the launch where it does not arrive. */
+void pd_peer_greet(pd_line *line, int peer, bool sends, pd_kind kind);
 
 /* A stream of messages: it runs beside computation, and before it where both could. */
 cudaStream_t pd_message_stream();

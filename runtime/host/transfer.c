@@ -57,10 +57,12 @@ struct pd_line *pd_line_open(MPI_Comm comm, int n, const int *ranks, enum pd_sid
   return line;
 }
 
-void pd_line_share(struct pd_line *line, int peer, bool sends, bool gradients) {
+struct pd_line *pd_line_between(MPI_Comm comm, int peer, bool sends, enum pd_kind kind) {
+  struct pd_line *line = pd_line_open(comm, 2, (const int[]){pd.rank, peer}, PD_COMPUTING);
   line->peer = peer;
   line->sends = sends;
-  line->shared = pd_shared_with(peer, sends, gradients, &line->share);
+  line->shared = kind != PD_VALIDATION && pd_shared_with(peer, sends, kind == PD_GRADIENTS, &line->share);
+  return line;
 }
 
 struct pd_transfer *pd_transfer_new(int messages, size_t bytes) {

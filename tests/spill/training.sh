@@ -9,7 +9,7 @@ head -c 2000 "$top/tests/reference/text.txt" >text
 level=-O0
 build whole -n 1 --schedule sequential --microbatch 2 $small "$model"
 build parts -n 1 --schedule spilled --microbatch 2 --memory 14MiB $small "$model"
-grep -q '"chunks": [2-9]' parts/plan.json || complain "it is not in parts"
+grep -q '"chunks": [1-9]*[02-9]' parts/plan.json || complain "it is not in parts"
 
 # train PROGRAM STEPS OPTIONS...
 train() {

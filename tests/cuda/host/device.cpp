@@ -102,6 +102,22 @@ cudaError_t cudaDeviceGetPCIBusId(char *id, int room, int device) {
   return cudaSuccess;
 }
 
+/* CUDA_HOST_PEERS=N: of groups of N devices each can access the others' memory (all can). */
+cudaError_t cudaDeviceCanAccessPeer(int *can, int device, int peer) {
+  static const int group = getenv("CUDA_HOST_PEERS") ? atoi(getenv("CUDA_HOST_PEERS")) : INT_MAX;
+  if (device < 0 || device >= device_count() || peer < 0 || peer >= device_count())
+    return cuda_host_error(cudaErrorInvalidDevice);
+  *can = device != peer && device / group == peer / group;
+  return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetByPCIBusId(int *device, const char *id) {
+  unsigned domain, bus, slot;
+  bool read = sscanf(id, "%x:%x:%x", &domain, &bus, &slot) == 3 && bus >= 1;
+  *device = read ? (int)bus - 1 : 0;
+  return read && *device < device_count() ? cudaSuccess : cuda_host_error(cudaErrorInvalidDevice);
+}
+
 cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest) {
   *least = 0;
   *greatest = -5;

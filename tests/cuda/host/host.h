@@ -46,6 +46,11 @@ void cuda_host_must_be_device(const void *p, size_t bytes, const char *what);
 /* Device memory can be touched between the two, which nest. */
 void cuda_host_open_memory();
 void cuda_host_close_memory();
+/* Device memory becomes, where it is, memory of a file, whose last page is the caller's: page size, that page and where
+ * the allocation begins in the file; -1: it is no allocation. And the other way around, in another process. */
+int cuda_host_share_memory(void *p, size_t *file, size_t *at, size_t *bytes, void **page);
+void *cuda_host_map_shared(int fd, size_t file, size_t at, size_t bytes, void **page);
+void cuda_host_unmap_shared(void *p, void *page);
 /* "device memory at byte 128 of 4096", for an address that nobody may touch; NULL: it is nothing of ours. */
 const char *cuda_host_describe(const void *p);
 size_t cuda_host_memory_in_use();
@@ -62,6 +67,20 @@ struct cuda_host_operation {
 };
 void cuda_host_enqueue(cudaStream_t stream, cuda_host_operation operation);
 size_t cuda_host_queued(); /* operations that have not run */
+
+/* ---- ipc.cpp ------------------------------------------------------------------------------------- */
+
+/* An event between processes: how often it was recorded, and how often that has happened. */
+struct cuda_host_shared_event;
+cuda_host_shared_event *cuda_host_new_shared_event();
+uint64_t cuda_host_record_shared(cuda_host_shared_event *e); /* the number of the record */
+void cuda_host_happens(cuda_host_shared_event *e, uint64_t record);
+uint64_t cuda_host_recorded(const cuda_host_shared_event *e);
+bool cuda_host_has_happened(const cuda_host_shared_event *e, uint64_t record);
+void cuda_host_end_shared_event(cuda_host_shared_event *e);
+void cuda_host_check_free(void *p); /* dies if another process still has this memory mapped */
+/* A copy to there leaves nothing behind: CUDA_HOST_IPC=blind, and it is another process's memory. */
+bool cuda_host_is_blind(const void *to);
 
 /* ---- device.cpp, block.cpp ----------------------------------------------------------------------- */
 

@@ -7,9 +7,10 @@
 #include <cstdlib>
 #include <map>
 #include <sys/mman.h>
+#include <unistd.h>
 
 enum { GUARD = 64 << 10, HUGE = 2 << 20, ALIGNMENT = 256 /* of cudaMalloc */ };
-enum Kind { DEVICE, PINNED, REGISTERED };
+enum Kind { DEVICE, PINNED, REGISTERED, IMPORTED /* device memory of another process */ };
 
 /* [mapping: slack, bytes, up to ALIGNMENT - 1 bytes of poison][guard] */
 struct Allocation {
@@ -53,12 +54,12 @@ static const Allocation *holder(const void *p, size_t bytes) {
 
 bool cuda_host_is_device(const void *p, size_t bytes) {
   const Allocation *a = holder(p, bytes);
-  return a && a->kind == DEVICE;
+  return a && (a->kind == DEVICE || a->kind == IMPORTED);
 }
 
 bool cuda_host_is_pinned(const void *p, size_t bytes) {
   const Allocation *a = holder(p, bytes);
-  return a && a->kind != DEVICE;
+  return a && (a->kind == PINNED || a->kind == REGISTERED);
 }
 
 void cuda_host_must_be_device(const void *p, size_t bytes, const char *what) {
@@ -115,8 +116,9 @@ static cudaError_t release(void *p, bool device) {
   cudaError_t e = cudaDeviceSynchronize();
   if (e != cudaSuccess) return e;
   auto found = allocations().find((uintptr_t)p);
-  if (found == allocations().end() || (found->second.kind == DEVICE) != device || found->second.kind == REGISTERED)
+  if (found == allocations().end() || found->second.kind != (device ? DEVICE : PINNED))
     cuda_host_die("%s of what is not allocated", device ? "cudaFree" : "cudaFreeHost");
+  if (device) cuda_host_check_free(p);
   Allocation a = found->second;
   cuda_host_open_memory();
   check_tail(a);
@@ -151,10 +153,11 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes *a, const void *p) {
   *a = {};
   a->device = -2; /* unregistered memory's, as in the toolkit */
   if (found) {
-    a->type = found->kind == DEVICE ? cudaMemoryTypeDevice : cudaMemoryTypeHost;
+    bool device = found->kind == DEVICE || found->kind == IMPORTED;
+    a->type = device ? cudaMemoryTypeDevice : cudaMemoryTypeHost;
     cudaGetDevice(&a->device);
     a->devicePointer = (void *)p;
-    a->hostPointer = found->kind == DEVICE ? nullptr : (void *)p;
+    a->hostPointer = device ? nullptr : (void *)p;
   }
   return cudaSuccess;
 }
@@ -165,12 +168,57 @@ cudaError_t cudaMemGetInfo(size_t *free, size_t *total) {
   return cudaSuccess;
 }
 
+/* ---- memory of files, which other processes map ---------------------------------------------------- */
+
+enum { PAGE = 4096 };
+
+int cuda_host_share_memory(void *p, size_t *file, size_t *at, size_t *bytes, void **page) {
+  auto found = allocations().find((uintptr_t)p);
+  if (found == allocations().end() || found->second.kind != DEVICE) return -1;
+  const Allocation &a = found->second;
+  int fd = memfd_create("cuda_host", MFD_CLOEXEC);
+  if (fd < 0 || ftruncate(fd, (off_t)(a.mapped + PAGE))) cuda_host_die("no memory for a file of device memory");
+  cuda_host_open_memory();
+  for (size_t done = 0; done < a.mapped;) {
+    ssize_t n = pwrite(fd, a.mapping + done, a.mapped - done, (off_t)done);
+    if (n <= 0) cuda_host_die("no memory for a file of device memory");
+    done += (size_t)n;
+  }
+  if (mmap(a.mapping, a.mapped, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED)
+    cuda_host_die("a file of device memory cannot be mapped");
+  cuda_host_close_memory();
+  *page = mmap(nullptr, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t)a.mapped);
+  *file = a.mapped;
+  *at = (size_t)(a.at - a.mapping);
+  *bytes = a.bytes;
+  return fd;
+}
+
+void *cuda_host_map_shared(int fd, size_t file, size_t at, size_t bytes, void **page) {
+  char *mapping =
+      (char *)mmap(nullptr, file + GUARD, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  *page = mmap(nullptr, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t)file);
+  int how = protects() && open_depth == 0 ? PROT_NONE : PROT_READ | PROT_WRITE;
+  if (mapping == MAP_FAILED || *page == MAP_FAILED ||
+      mmap(mapping, file, how, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED)
+    cuda_host_die("memory of another process cannot be mapped");
+  allocations()[(uintptr_t)(mapping + at)] = {IMPORTED, mapping + at, mapping, bytes, file};
+  return mapping + at;
+}
+
+void cuda_host_unmap_shared(void *p, void *page) {
+  Allocation a = allocations().at((uintptr_t)p);
+  allocations().erase((uintptr_t)p);
+  munmap(a.mapping, a.mapped + GUARD);
+  munmap(page, PAGE);
+}
+
 /* ---- who may touch it ---------------------------------------------------------------------------- */
 
 static void protect(int how) {
   if (protects())
     for (auto &[first, a] : allocations())
-      if (a.kind == DEVICE) mprotect(a.mapping, a.mapped, how);
+      if (a.kind == DEVICE || a.kind == IMPORTED) mprotect(a.mapping, a.mapped, how);
 }
 
 void cuda_host_open_memory() {
@@ -185,7 +233,7 @@ const char *cuda_host_describe(const void *p) {
   static char text[256];
   for (auto &[first, a] : allocations()) {
     if (a.kind == REGISTERED || (char *)p < a.mapping || (char *)p >= a.mapping + a.mapped + GUARD) continue;
-    const char *kind = a.kind == DEVICE ? "device" : "pinned";
+    const char *kind = a.kind == DEVICE ? "device" : a.kind == PINNED ? "pinned" : "another process's device";
     if ((char *)p >= a.at && (char *)p < a.at + a.bytes)
       snprintf(text, sizeof text, "byte %td of %zu of device memory from the host", (char *)p - a.at, a.bytes);
     else
@@ -206,7 +254,7 @@ static void check_end(int status, void *) {
   cuda_host_open_memory();
   for (auto &[first, a] : allocations())
     if (a.kind != REGISTERED) {
-      check_tail(a);
+      if (a.kind != IMPORTED) check_tail(a);
       n++;
       bytes += a.bytes;
     }

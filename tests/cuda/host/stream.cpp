@@ -229,28 +229,41 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t s, cudaHostFn_t f, void *data) {
 
 static std::vector<cuda_host_event *> events;
 
-static cuda_host_event *valid(cudaEvent_t e, const char *what) {
+cuda_host_event *cuda_host_valid_event(cudaEvent_t e, const char *what) {
   if (std::find(events.begin(), events.end(), e) == events.end())
     cuda_host_die("%s of an event that does not exist or has been destroyed", what);
   return e;
 }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned flags) {
-  *e = new cuda_host_event{!(flags & cudaEventDisableTiming)};
+  bool shared = flags & cudaEventInterprocess, timed = !(flags & cudaEventDisableTiming);
+  if (shared && timed) return cuda_host_error(cudaErrorInvalidValue);
+  *e = new cuda_host_event{timed};
+  if (shared) (*e)->shared = cuda_host_new_shared_event();
   events.push_back(*e);
   return cudaSuccess;
 }
 
+cudaEvent_t cuda_host_import_event(cuda_host_shared_event *shared) {
+  cudaEvent_t e = new cuda_host_event{false};
+  e->shared = shared;
+  e->imported = true;
+  events.push_back(e);
+  return e;
+}
+
 cudaError_t cudaEventDestroy(cudaEvent_t e) {
-  valid(e, "cudaEventDestroy");
+  cuda_host_valid_event(e, "cudaEventDestroy");
   events.erase(std::find(events.begin(), events.end(), e));
+  if (e->shared) cuda_host_end_shared_event(e->shared);
   delete e;
   return cudaSuccess;
 }
 
 cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t stream) {
-  valid(e, "cudaEventRecord");
+  cuda_host_valid_event(e, "cudaEventRecord");
   cuda_host_stream *s = cuda_host_valid(stream, "cudaEventRecord");
+  if (e->imported) cuda_host_die("cudaEventRecord of another process's event: CUDA can, this cannot");
   if (s->capture) {
     e->capture = s->capture;
     e->nodes = s->last;
@@ -260,16 +273,32 @@ cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t stream) {
   record->stream = s;
   e->record = record;
   e->capture = nullptr;
-  cuda_host_enqueue(s, {"cudaEventRecord", [record] {
+  cuda_host_shared_event *shared = e->shared;
+  uint64_t number = shared ? cuda_host_record_shared(shared) : 0;
+  cuda_host_enqueue(s, {"cudaEventRecord", [record, shared, number] {
                           record->done = true;
                           record->seconds = seconds();
+                          if (shared) cuda_host_happens(shared, number);
                         }});
   return cudaSuccess;
 }
 
+/* For what the other process has recorded last; if nothing, there is no wait. */
+static void wait_for_other(cuda_host_stream *s, cuda_host_shared_event *e) {
+  uint64_t record = cuda_host_recorded(e);
+  if (s->capture) cuda_host_die("another process's event in a capture: CUDA can, this cannot");
+  if (!cuda_host_has_happened(e, record))
+    cuda_host_append(s, {{"cudaStreamWaitEvent of another process's", nullptr,
+                          [e, record] { return cuda_host_has_happened(e, record); }}});
+}
+
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t e, unsigned) {
-  valid(e, "cudaStreamWaitEvent");
+  cuda_host_valid_event(e, "cudaStreamWaitEvent");
   cuda_host_stream *s = cuda_host_valid(stream, "cudaStreamWaitEvent");
+  if (e->imported) {
+    wait_for_other(s, e->shared);
+    return cudaSuccess;
+  }
   if (e->capture) {
     if (s->capture && s->capture != e->capture) return cuda_host_error(cudaErrorStreamCaptureIsolation);
     if (!s->capture) s->last.clear();
@@ -284,14 +313,16 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t e, unsigned) {
 }
 
 cudaError_t cudaEventQuery(cudaEvent_t e) {
-  valid(e, "cudaEventQuery");
+  cuda_host_valid_event(e, "cudaEventQuery");
   if (e->capture) return cuda_host_error(cudaErrorStreamCaptureUnsupported);
   run_some(3);
+  if (e->imported)
+    return cuda_host_has_happened(e->shared, cuda_host_recorded(e->shared)) ? cudaSuccess : cudaErrorNotReady;
   return !e->record || e->record->done ? cudaSuccess : cudaErrorNotReady;
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t e) {
-  valid(e, "cudaEventSynchronize");
+  cuda_host_valid_event(e, "cudaEventSynchronize");
   if (e->capture) return cuda_host_error(cudaErrorStreamCaptureUnsupported);
   Record record = e->record;
   if (record) run_until(record->stream, [record] { return record->done; });
@@ -300,7 +331,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t e) {
 
 cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t start, cudaEvent_t end) {
   for (cudaEvent_t e : {start, end}) {
-    valid(e, "cudaEventElapsedTime");
+    cuda_host_valid_event(e, "cudaEventElapsedTime");
     if (!e->timed || !e->record) return cuda_host_error(cudaErrorInvalidResourceHandle);
     if (!e->record->done) return cuda_host_error(cudaErrorNotReady);
   }
@@ -349,6 +380,7 @@ cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_
   if (width > to_pitch || width > from_pitch) return cuda_host_error(cudaErrorInvalidValue);
   size_t to_bytes = (height - 1) * to_pitch + width, from_bytes = (height - 1) * from_pitch + width;
   kind = check_copy("cudaMemcpyAsync", to, from, to_bytes, from_bytes, kind);
+  if (cuda_host_is_blind(to)) return cudaSuccess;
   bool from_host = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyHostToHost;
   bool to_host = kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyHostToHost;
   if (from_host && !s->capture && !cuda_host_is_pinned(from, from_bytes)) {

@@ -43,6 +43,8 @@ struct cuda_host_event {
   Record record = nullptr;            /* NULL: never recorded */
   cuda_host_graph *capture = nullptr; /* recorded while a stream was captured, */
   std::vector<int> nodes = {};        /* after these nodes */
+  cuda_host_shared_event *shared = nullptr;
+  bool imported = false; /* another process records it */
 };
 
 cuda_host_stream *cuda_host_valid(cudaStream_t s, const char *what); /* dies for stream 0 and what is no stream */
@@ -51,5 +53,7 @@ const std::vector<cuda_host_stream *> &cuda_host_streams();
 void cuda_host_append(cuda_host_stream *s, Queued q);
 void cuda_host_capture(cuda_host_stream *s, cuda_host_operation operation);
 bool cuda_host_capturing(); /* some stream is */
+cuda_host_event *cuda_host_valid_event(cudaEvent_t e, const char *what);
+cudaEvent_t cuda_host_import_event(cuda_host_shared_event *shared);
 
 #endif

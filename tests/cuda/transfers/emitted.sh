@@ -1,4 +1,4 @@
-# emitted.sh PDC: emitted CUDA programs train to the same bytes by NCCL and by MPI, in any order of the streams:
+# emitted.sh PDC: emitted CUDA programs train to the same bytes by peer copies, NCCL and MPI, in any order of the streams:
 # chunks that share lines, stages of unequal replicas, messages of bfloat16, validation, a resumed training.
 pdc=$1
 . "$(dirname "$0")/../../launch.sh"
@@ -9,7 +9,7 @@ head -c 1000 "$text" >held_out.txt
 
 # same DIR RANKS: one saved and logged result, whatever carries the messages.
 same() {
-  for run in "nccl 1" "mpi 1" "nccl 2" "mpi 0"; do
+  for run in "nccl 1" "mpi 1" "peer 1" "nccl 2" "peer 2" "mpi 0"; do
     name=$1.$(echo $run | tr ' ' .)
     CUDA_HOST_SEED=${run#* } launch "$2" "$1" --data "$text" --steps 4 --validation held_out.txt \
       --validate-every 2 --comm ${run% *} --log "$name.jsonl" --save "$name.safetensors" ||
@@ -25,7 +25,7 @@ build unequal -n 3 --schedule 2bw --stages 2 --replicas 2,1 --microbatch 1 $mode
 precision=bf16
 build bf16 -n 2 --schedule flush --stages 2 --microbatch 1 $model && same bf16 2
 
-for comm in nccl mpi; do
+for comm in peer nccl mpi; do
   launch 2 bf16 --data "$text" --steps 2 --checkpoint state.$comm --comm $comm &&
     launch 2 bf16 --data "$text" --steps 4 --checkpoint state.$comm --resume --comm $comm \
       --save resumed.safetensors ||

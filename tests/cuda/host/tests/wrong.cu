@@ -53,6 +53,10 @@ static void misaligned_half() { PD_LAUNCH(half_vector, 1, 1, 0, s, (float2 *)dev
 
 static __global__ void plain(float *x, int i) { x[i] = 1; }
 static void guard() { PD_LAUNCH(plain, 1, 1, 0, s, device_room<float>(1024), 1024); }
+static void shared_part() {
+  cudaIpcMemHandle_t handle;
+  cudaIpcGetMemHandle(&handle, device_room<float>(1000));
+}
 static void slack() {
   float *x = device_room<float>(1000);
   PD_LAUNCH(plain, 1, 1, 0, s, x, 1000);
@@ -250,7 +254,7 @@ int main(int, char **argv) {
       /* clang-format off */
       CASE(out_of_bounds), CASE(below), CASE(too_small), CASE(host_memory), CASE(in_place), CASE(cursor),
       CASE(vector_beyond), CASE(misaligned), CASE(misaligned_plain), CASE(misaligned_half), CASE(guard),
-      CASE(slack), CASE(null), CASE(shared_index), CASE(dynamic_beyond), CASE(stack), CASE(poison),
+      CASE(slack), CASE(shared_part), CASE(null), CASE(shared_index), CASE(dynamic_beyond), CASE(stack), CASE(poison),
       CASE(shared_poison), CASE(race), CASE(missed_barrier), CASE(diverged), CASE(lane_missing),
       CASE(lanes_of_no_thread), CASE(mask), CASE(source), CASE(warp_diverged), CASE(launch_bounds),
       CASE(block), CASE(grid), CASE(dynamic_size), CASE(default_stream), CASE(default_copy), CASE(destroyed),

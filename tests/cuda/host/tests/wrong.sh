@@ -33,6 +33,7 @@ misaligned_plain|always|must be a multiple of 16
 misaligned_half|always|must be a multiple of 8
 guard|always|touches byte 4096 of an allocation of 4096 bytes of device memory: out of bounds
 slack|always|somebody has written byte 4000 of an allocation of 4000 bytes
+shared_part|always|4000 bytes are shared: 2 MiB are
 null|always|touches address (nil)
 shared_index|always|index 64 of an array 'float[64]' is out of bounds
 dynamic_beyond|always|touches byte 256 of 256 bytes of dynamic shared memory

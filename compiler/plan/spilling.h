@@ -1,0 +1,53 @@
+/* Private to compiler/plan: a model on one rank in parts that come and go, as a problem about plain numbers: where parts
+ * start, and how much of memory is for blocks that stay. */
+#ifndef PDC_SPILLING_H
+#define PDC_SPILLING_H
+
+#include "base/base.h"
+#include "moves.h"
+
+typedef struct SpillParam {
+  bool frozen;
+  int64_t elements;                 /* which groups are made by */
+  int64_t weights, gradient, state; /* bytes: as passes read it; of one use; of what its update alone reads */
+  double update;                    /* seconds */
+  int n_readers, n_uses;            /* pieces: */
+  const int *reader, *use;          /* that read it, rising; by gradient: that makes it */
+} SpillParam;
+
+/* Of microbatches of one size. Seconds are of one of them; arrays by piece have n elements, those by cut n + 1. */
+typedef struct SpillProblem {
+  int n;
+  const double *forward, *backward;
+  const double *receive, *receive_gradient; /* by cut: what a cut costs whoever comes after it, and before it */
+  const int64_t *saved, *work;              /* bytes from forward to backward; of temporaries */
+  const int64_t *activations, *returned;    /* by cut: bytes between two parts, of one microbatch */
+  const SpillParam *param;
+  int n_params;
+  int64_t microbatches;
+  int64_t limit, beside; /* bytes of memory; of it, what is neither blocks nor a part's passes */
+  double read, write;    /* seconds of a byte */
+} SpillProblem;
+
+typedef struct SpillChoice {
+  int parts, kept; /* kept: percent of the blocks' memory for those that stay */
+  int start[PD_MAX_PARTS + 1];
+} SpillChoice;
+
+typedef struct SpillTime {
+  double seconds;           /* of a batch; INFINITY: it does not fit */
+  double compute, transfer; /* of these */
+  int64_t read, written;    /* bytes */
+  int64_t least;            /* bytes of memory that the parts need */
+} SpillTime;
+
+/* ---- spill_time.c */
+SpillTime spill_time(const SpillProblem *p, const SpillChoice *c);
+
+/* ---- spill_search.c */
+/* The fastest that is found, with its time; false: nothing fits, and `best` is what needs least memory. */
+bool spill_search(const SpillProblem *p, SpillChoice *best, SpillTime *time);
+/* The same with the cuts given. */
+bool spill_search_kept(const SpillProblem *p, SpillChoice *best, SpillTime *time);
+
+#endif

@@ -1,0 +1,368 @@
+/* Messages between GPUs of one machine by their copy engines: a rank has mapped the arenas of its neighbours (CUDA's
+ * programming guide, "Interprocess Communication") and copies what it sends to where it is received, in a stream of
+ * the line's. No kernel waits on the device for another rank, as NCCL's do.
+ *   receiver  tells, by MPI, where the messages go, once it has recorded an event of its own behind all that still uses
+ *             the memory
+ *   sender    lets the line's stream wait for that event and for its own work, copies, records an event of its own,
+ *             and tells the receiver so
+ *   receiver  lets what comes after wait for the sender's event
+ * A wait is for what an event was recorded for last, so each end is told before it waits; and as a line has one receive
+ * posted at a time, neither records anew before the other has asked for its wait. Whatever a stream waits for has thus
+ * been enqueued before: the host may wait for the device at any time. */
+#include "transport.h"
+
+#include <cstdlib>
+#include <cstring>
+
+/* ---- whose memory can be written ---------------------------------------------------------------- */
+
+/* What a rank shows the others. */
+struct offer {
+  pd_machine machine;
+  char device[32];
+  cudaError_t status; /* of what follows */
+  cudaIpcMemHandle_t arena;
+  cudaIpcEventHandle_t event;
+};
+
+/* What has come of a neighbour's offer; ERROR and more: an error of CUDA's. */
+enum { NONE, REACHED, ELSEWHERE, NO_ACCESS, ERROR };
+
+static bool tried;      /* all ranks have offered memory */
+static char **arena_of; /* by rank: its arena, where this rank sees it; NULL: not */
+static int *reach;      /* by rank and rank */
+static char *scratch;   /* of the device, */
+static uint64_t *seen;  /* of the host: a greeting's */
+
+static bool are_neighbours(int a, int b) {
+  const pd_stage *s = pd.stage;
+  int apart = abs(pd_stage_of(a) - pd_stage_of(b));
+  return apart == 1 || (s->chunks > 1 && apart == s->n_stages - 1 && apart > 0);
+}
+
+static offer offer_of_this(cudaEvent_t *event) {
+  offer mine = {pd_this_machine(), "", cudaSuccess, {}, {}};
+  int device;
+  pd_cuda_check(cudaGetDevice(&device), "ask for the device");
+  pd_cuda_check(cudaDeviceGetPCIBusId(mine.device, sizeof mine.device, device), "ask for the device's address");
+  *event = NULL;
+  mine.status = cudaIpcGetMemHandle(&mine.arena, pd.arena);
+  if (mine.status == cudaSuccess)
+    mine.status = cudaEventCreateWithFlags(event, cudaEventDisableTiming | cudaEventInterprocess);
+  if (mine.status == cudaSuccess) mine.status = cudaIpcGetEventHandle(&mine.event, *event);
+  cudaGetLastError();
+  return mine;
+}
+
+/* Devices that this process may not use (CUDA_VISIBLE_DEVICES) cannot be asked about; opening tells then. */
+static bool has_access(const char *device) {
+  int mine, other, can = 1;
+  pd_cuda_check(cudaGetDevice(&mine), "ask for the device");
+  bool known = cudaDeviceGetByPCIBusId(&other, device) == cudaSuccess;
+  if (known && other != mine && cudaDeviceCanAccessPeer(&can, mine, other) != cudaSuccess) can = 1;
+  cudaGetLastError();
+  return can;
+}
+
+static int reach_out(int rank, const offer *o, const offer *mine) {
+  cudaEvent_t event;
+  if (strcmp(o->machine.boot, mine->machine.boot) != 0) return ELSEWHERE;
+  if (mine->status != cudaSuccess || o->status != cudaSuccess)
+    return ERROR + (int)(mine->status != cudaSuccess ? mine->status : o->status);
+  if (!has_access(o->device)) return NO_ACCESS;
+  void *at = NULL;
+  cudaError_t status = cudaIpcOpenMemHandle(&at, o->arena, cudaIpcMemLazyEnablePeerAccess);
+  if (status == cudaSuccess) {
+    arena_of[rank] = static_cast<char *>(at);
+    status = cudaIpcOpenEventHandle(&event, o->event);
+    if (status == cudaSuccess) status = cudaEventDestroy(event);
+  }
+  cudaGetLastError();
+  return status == cudaSuccess ? REACHED : ERROR + (int)status;
+}
+
+static void gather(const void *mine, size_t bytes, void *all, const char *what) {
+  MPI_Request request;
+  MPI_Iallgather(mine, (int)bytes, MPI_BYTE, all, (int)bytes, MPI_BYTE, pd_comm_control, &request);
+  pd_wait(1, &request, what, -1, NULL, -1);
+}
+
+static int between(int a, int b) {
+  int ab = reach[a * pd.ranks + b], ba = reach[b * pd.ranks + a];
+  return ab == REACHED ? ba : ab;
+}
+
+pd_peers pd_peers_start(bool wanted) {
+  size_t n = (size_t)pd.ranks;
+  pd_peers found = {};
+  tried = wanted && pd.stage->n_stages > 1;
+  if (!tried) return found;
+  reach = static_cast<int *>(pd_allocate(sizeof *reach * n * n));
+  arena_of = static_cast<char **>(pd_allocate(sizeof *arena_of * n));
+  offer *offers = static_cast<offer *>(pd_allocate(sizeof *offers * n));
+  int *own = static_cast<int *>(pd_allocate(sizeof *own * n));
+  cudaEvent_t event;
+  offer mine = offer_of_this(&event);
+  gather(&mine, sizeof mine, offers, "all ranks to offer their devices' memory");
+  for (int r = 0; r < pd.ranks; r++)
+    if (are_neighbours(pd.rank, r)) own[r] = reach_out(r, &offers[r], &mine);
+  gather(own, sizeof *own * n, reach, "all ranks to open their neighbours' memory");
+  for (int a = 0; a < pd.ranks; a++)
+    for (int b = a + 1; b < pd.ranks; b++) {
+      int how = between(a, b);
+      if (how == NONE) continue;
+      (how == REACHED ? found.reached : found.others)++;
+      if (how == REACHED || (found.why != NONE && (found.why != ELSEWHERE || how == ELSEWHERE))) continue;
+      found.why = how, found.a = a, found.b = b; /* of those on one machine rather than of others */
+    }
+  if (event) pd_cuda_check(cudaEventDestroy(event), "give an event back");
+  free(offers);
+  free(own);
+  if (found.reached) scratch = static_cast<char *>(pd_cuda_memory(sizeof *seen));
+  if (found.reached) seen = static_cast<uint64_t *>(pd_cuda_pinned(sizeof *seen));
+  return found;
+}
+
+bool pd_peers_apart(const pd_peers *p) { return p->why == ELSEWHERE; }
+
+const char *pd_peers_why(const pd_peers *p) {
+  if (p->why == ELSEWHERE) return "they are on different machines";
+  if (p->why == NO_ACCESS) return "their GPUs have no peer access to each other (nvidia-smi topo -p2p w shows it)";
+  return cudaGetErrorString(static_cast<cudaError_t>(p->why - ERROR));
+}
+
+bool pd_peer_reached(int rank) { return tried && between(pd.rank, rank) == REACHED; }
+
+/* ---- lines ---------------------------------------------------------------------------------------- */
+
+struct peer_line : pd_line {
+  MPI_Comm comm;
+  int peer;
+  cudaStream_t stream;
+  cudaEvent_t mine,
+      theirs; /* recorded by this end: memory may be written (receiver), has been (sender); the other's */
+  peer_line *next;
+};
+
+/* The tags of the two words between the ends are the transfer's first, and this far behind it: chunks may send both ways
+ * under one tag. */
+enum { COPIED = 1 };
+
+/* Where a message goes, in the receiver's arena. */
+struct placed {
+  uint64_t at, bytes;
+};
+
+struct peer_transfer : pd_transfer {
+  enum { THROUGH, POSTED, ENQUEUED } state;
+  cudaEvent_t posted, done;
+  bool passed; /* the side's stream waits for `done` already */
+  peer_line *line;
+  int n;
+  bool sends;
+  pd_message *message;
+  placed *place;
+  MPI_Request places, copied; /* the two words between the ends */
+  peer_transfer *next;
+};
+
+static peer_line *lines;
+static peer_transfer *transfers;
+
+static cudaEvent_t shared_event() {
+  cudaEvent_t event;
+  pd_cuda_check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming | cudaEventInterprocess), "make an event");
+  return event;
+}
+
+static pd_line *peer_open(MPI_Comm comm, int, const int *ranks, cudaStream_t side) {
+  enum { TAG = 32767 };
+  peer_line *l = new peer_line{};
+  l->side = side;
+  l->comm = comm;
+  l->peer = ranks[ranks[0] == pd.rank];
+  l->stream = pd_message_stream();
+  l->mine = shared_event();
+  cudaIpcEventHandle_t mine, theirs;
+  MPI_Request request[2];
+  pd_cuda_check(cudaIpcGetEventHandle(&mine, l->mine), "share an event");
+  MPI_Irecv(&theirs, sizeof theirs, MPI_BYTE, l->peer, TAG, comm, &request[0]);
+  MPI_Isend(&mine, sizeof mine, MPI_BYTE, l->peer, TAG, comm, &request[1]);
+  pd_wait(2, request, "an event of a line", -1, "from", l->peer);
+  pd_cuda_check(cudaIpcOpenEventHandle(&l->theirs, theirs), "open an event of another rank");
+  l->next = lines;
+  return lines = l;
+}
+
+static pd_transfer *peer_make(int messages, size_t) {
+  peer_transfer *t = new peer_transfer{};
+  t->posted = pd_cuda_event();
+  t->done = pd_cuda_event();
+  t->passed = true;
+  t->message = static_cast<pd_message *>(pd_allocate(sizeof *t->message * (size_t)messages));
+  t->place = static_cast<placed *>(pd_allocate(sizeof *t->place * (size_t)messages));
+  t->places = t->copied = MPI_REQUEST_NULL;
+  t->next = transfers;
+  return transfers = t;
+}
+
+/* ---- messages ------------------------------------------------------------------------------------- */
+
+static bool is_done(MPI_Request *request) {
+  int done;
+  MPI_Test(request, &done, MPI_STATUS_IGNORE);
+  return done;
+}
+
+static void wait_for(cudaStream_t stream, cudaEvent_t event) {
+  pd_cuda_check(cudaStreamWaitEvent(stream, event, 0), "let a stream wait");
+}
+
+static void copy(const peer_transfer *t, int i) {
+  const pd_message *m = &t->message[i];
+  const placed *to = &t->place[i];
+  if (to->bytes != m->bytes)
+    pd_fail("internal: rank %d expects %llu bytes, not %zu", m->peer, (unsigned long long)to->bytes, m->bytes);
+  if (m->bytes)
+    pd_cuda_check(cudaMemcpyAsync(arena_of[m->peer] + to->at, m->at, m->bytes, cudaMemcpyDeviceToDevice,
+                                  t->line->stream),
+                  "copy to another GPU");
+}
+
+static void enqueue(peer_transfer *t) {
+  peer_line *l = t->line;
+  wait_for(l->stream, l->theirs);
+  if (t->sends) {
+    wait_for(l->stream, t->posted);
+    for (int i = 0; i < t->n; i++) copy(t, i);
+    pd_cuda_check(cudaEventRecord(l->mine, l->stream), "record an event");
+  }
+  pd_cuda_check(cudaEventRecord(t->done, l->stream), "record an event");
+  if (t->sends) MPI_Isend(NULL, 0, MPI_BYTE, l->peer, t->message[0].tag + COPIED, l->comm, &t->copied);
+  t->state = peer_transfer::ENQUEUED;
+}
+
+static void advance(peer_transfer *t) {
+  if (t->state == peer_transfer::POSTED && is_done(t->sends ? &t->places : &t->copied)) enqueue(t);
+  if (t->state == peer_transfer::ENQUEUED && is_done(&t->places) && is_done(&t->copied) &&
+      pd_cuda_happened(t->done))
+    t->state = peer_transfer::THROUGH;
+}
+
+/* Messages alike are told apart by MPI's order, words as well. */
+static void peer_post(pd_transfer *transfer, pd_line *line, int n, const pd_message *message) {
+  peer_transfer *t = static_cast<peer_transfer *>(transfer);
+  peer_line *l = static_cast<peer_line *>(line);
+  int tag = message[0].tag, bytes = n * (int)sizeof *t->place;
+  t->side = l->side;
+  t->line = l;
+  t->n = n;
+  t->sends = message[0].sent;
+  t->passed = false;
+  t->state = peer_transfer::POSTED;
+  memcpy(t->message, message, sizeof *message * (size_t)n);
+  pd_cuda_check(cudaEventRecord(t->sends ? t->posted : l->mine, l->side), "record an event");
+  if (t->sends)
+    MPI_Irecv(t->place, bytes, MPI_BYTE, l->peer, tag, l->comm, &t->places);
+  else {
+    for (int i = 0; i < n; i++) t->place[i] = {(uint64_t)((char *)message[i].at - pd.arena), message[i].bytes};
+    MPI_Irecv(NULL, 0, MPI_BYTE, l->peer, tag + COPIED, l->comm, &t->copied);
+    MPI_Isend(t->place, bytes, MPI_BYTE, l->peer, tag, l->comm, &t->places);
+  }
+  advance(t);
+}
+
+static bool peer_passed(pd_transfer *transfer) {
+  peer_transfer *t = static_cast<peer_transfer *>(transfer);
+  if (t->passed) return true;
+  advance(t);
+  if (t->state == peer_transfer::POSTED) return false;
+  wait_for(t->side, t->done);
+  return t->passed = true;
+}
+
+static bool peer_through(pd_transfer *transfer) {
+  peer_transfer *t = static_cast<peer_transfer *>(transfer);
+  advance(t);
+  return t->state == peer_transfer::THROUGH;
+}
+
+static void peer_progress() {
+  for (peer_transfer *t = transfers; t; t = t->next) advance(t);
+}
+
+static void peer_watch() {}
+static void peer_abort() {}
+
+/* ---- a first message ------------------------------------------------------------------------------ */
+
+static bool has_passed(void *transfer) { return peer_passed(static_cast<peer_transfer *>(transfer)); }
+static bool is_through(void *transfer) { return peer_through(static_cast<peer_transfer *>(transfer)); }
+
+/* A slot that messages of this kind come to; free, before the first of them is posted. */
+static char *slot_for(pd_kind kind) {
+  const pd_channel *in = kind == PD_GRADIENTS ? pd.stage->gradients_in : pd.stage->activations_in;
+  while (!in->n_values) in++;
+  return pd.arena + pd_channel_start(in);
+}
+
+/* Some machines copy to another GPU's memory without an error and change nothing there (an IOMMU between them does so):
+ * what comes first through a line is looked at. */
+void pd_peer_greet(pd_line *line, int peer, bool sends, pd_kind kind) {
+  static const char what[] = "a first message between two GPUs";
+  static peer_transfer *t;
+  enum { TAG = 32764 };
+  if (!t) t = static_cast<peer_transfer *>(peer_make(1, sizeof *seen));
+  uint64_t word = 0x5eed000000000000u + (uint64_t)(sends ? pd.rank : peer) * PD_KINDS + kind;
+  char *at = sends ? scratch : slot_for(kind);
+  *seen = sends ? word : 0;
+  pd_cuda_check(cudaMemcpyAsync(at, seen, sizeof *seen, cudaMemcpyHostToDevice, line->side), "copy to the device");
+  pd_message message = {peer, sends, TAG, at, sizeof word};
+  peer_post(t, line, 1, &message);
+  pd_wait_until(has_passed, t, what, -1, sends ? "to be taken by" : "from", peer);
+  if (!sends)
+    pd_cuda_check(cudaMemcpyAsync(seen, at, sizeof *seen, cudaMemcpyDeviceToHost, line->side), "copy to the host");
+  pd_device_wait(what);
+  pd_wait_until(is_through, t, what, -1, sends ? "to be taken by" : "from", peer);
+  if (*seen != word)
+    pd_fail("what rank %d copied to this rank's GPU is not there: peer access between the two does not work: use "
+            "--comm nccl, or --comm mpi",
+            pd_self_of(peer));
+}
+
+/* ---- the end --------------------------------------------------------------------------------------- */
+
+/* Memory that others have mapped is not given back before all have let go of it. */
+static void peer_finish() {
+  if (!tried) return;
+  for (peer_line *l = lines, *next; l; l = next) {
+    next = l->next;
+    pd_cuda_check(cudaStreamDestroy(l->stream), "give a stream back");
+    pd_cuda_check(cudaEventDestroy(l->theirs), "let go of another rank's event");
+  }
+  for (int r = 0; r < pd.ranks; r++)
+    if (arena_of[r]) pd_cuda_check(cudaIpcCloseMemHandle(arena_of[r]), "let go of another rank's memory");
+  MPI_Request request;
+  MPI_Ibarrier(pd_comm_control, &request);
+  pd_wait(1, &request, "all ranks to let go of each other's memory", -1, NULL, -1);
+  for (peer_line *l = lines, *next; l; l = next) {
+    next = l->next;
+    pd_cuda_check(cudaEventDestroy(l->mine), "give an event back");
+    delete l;
+  }
+  for (peer_transfer *t = transfers, *next; t; t = next) {
+    next = t->next;
+    free(t->message);
+    free(t->place);
+    delete t;
+  }
+  free(arena_of);
+  free(reach);
+  arena_of = NULL;
+  reach = NULL;
+  lines = NULL;
+  transfers = NULL;
+}
+
+const pd_transport pd_peer_transport = {peer_open,     peer_make,  peer_post,  peer_passed, peer_through,
+                                        peer_progress, peer_watch, peer_abort, peer_finish};

@@ -1,0 +1,148 @@
+/* Parts that come and go (compiler/plan/spilling.h): random models, few enough pieces that all cuts can be tried, with all
+ * shares of memory for what stays in steps of a tenth. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <stdio.h>
+
+#include "plan/spilling.h"
+#include "random.h"
+
+enum { MOST = 7, PROBLEMS = 120 };
+
+typedef struct Model {
+  SpillProblem p;
+  double forward[MOST], backward[MOST], none[MOST + 1];
+  int64_t saved[MOST], work[MOST], activations[MOST + 1], returned[MOST + 1];
+  SpillParam param[2 * MOST];
+  int piece[2 * MOST][2];
+} Model;
+
+static double between(double least, double most) { return least + (most - least) * (double)below(1000) / 1000; }
+
+static void add_param(Model *m, int piece, int also) {
+  int i = m->p.n_params++, n = 1 + (also >= 0);
+  int64_t bytes = 4096 * (int64_t)(1 + below(100));
+  m->piece[i][0] = piece;
+  m->piece[i][1] = also;
+  m->param[i] = (SpillParam){.elements = bytes / 4,
+                             .weights = bytes,
+                             .gradient = bytes,
+                             .state = (int64_t)below(3) * bytes,
+                             .update = between(0, 2e-9) * (double)bytes,
+                             .n_readers = n,
+                             .n_uses = n,
+                             .reader = m->piece[i],
+                             .use = m->piece[i]};
+}
+
+static void make(Model *m) {
+  *m = (Model){.p = {.n = 3 + (int)below(MOST - 2)}};
+  SpillProblem *p = &m->p;
+  for (int k = 0; k < p->n; k++) {
+    m->forward[k] = between(1e-5, 1e-3);
+    m->backward[k] = m->forward[k] * between(1.5, 2.5);
+    m->saved[k] = (int64_t)below(200000);
+    m->work[k] = (int64_t)below(100000);
+    m->activations[k] = m->returned[k] = k ? 1 + (int64_t)below(60000) : 0;
+    add_param(m, k, k == 0 && below(2) ? p->n - 1 : -1);
+  }
+  p->forward = m->forward, p->backward = m->backward;
+  p->receive = p->receive_gradient = m->none;
+  p->saved = m->saved, p->work = m->work;
+  p->activations = m->activations, p->returned = m->returned;
+  p->param = m->param;
+  p->microbatches = 1 + (int64_t)below(4);
+  p->read = between(0.2e-9, 4e-9);
+  p->write = between(0.2e-9, 4e-9);
+}
+
+/* All cuts, as bits; calls `each` with those of two parts and more. */
+static SpillChoice choice_of(const SpillProblem *p, int cuts) {
+  SpillChoice c = {.parts = 1};
+  for (int k = 1; k < p->n; k++)
+    if (cuts >> (k - 1) & 1)
+      c.start[c.parts++] = k;
+  c.start[c.parts] = p->n;
+  return c;
+}
+
+static int64_t least_of_all(const SpillProblem *p) {
+  SpillProblem none = *p;
+  int64_t least = INT64_MAX;
+  none.limit = 0;
+  for (int cuts = 1; cuts < 1 << (p->n - 1); cuts++) {
+    SpillChoice c = choice_of(p, cuts);
+    int64_t needs = spill_time(&none, &c).least;
+    least = needs < least ? needs : least;
+  }
+  return least;
+}
+
+static double shortest_of_all(const SpillProblem *p) {
+  double best = INFINITY;
+  for (int cuts = 1; cuts < 1 << (p->n - 1); cuts++)
+    for (int kept = 0; kept <= 100; kept += 10) {
+      SpillChoice c = choice_of(p, cuts);
+      c.kept = kept;
+      best = fmin(best, spill_time(p, &c).seconds);
+    }
+  return best;
+}
+
+static void search_is_near_the_best(void **unused) {
+  (void)unused;
+  static Model m;
+  double worst = 0, sum = 0;
+  int n = 0;
+  for (int i = 0; i < PROBLEMS; i++) {
+    ArenaMark mark = arena_mark();
+    make(&m);
+    int64_t least = least_of_all(&m.p);
+    m.p.limit = least + (int64_t)((double)least * between(0, 1.5));
+    double best = shortest_of_all(&m.p);
+    SpillChoice c;
+    SpillTime time;
+    assert_true(spill_search(&m.p, &c, &time));
+    assert_true(time.seconds >= fmax(time.compute, time.transfer) * (1 - 1e-9));
+    worst = fmax(worst, time.seconds / best - 1);
+    sum += time.seconds / best - 1;
+    n++;
+    arena_release(mark);
+  }
+  print_message("%d problems: longer than the best of all by %.2f %% on average, %.2f %% at most\n", n,
+                100 * sum / n, 100 * worst);
+  assert_true(sum / n < 0.002);
+  assert_true(worst < 0.02);
+}
+
+/* More memory is never slower, with the choice that is the best for less at hand. */
+static void more_memory_is_no_slower(void **unused) {
+  (void)unused;
+  static Model m;
+  for (int i = 0; i < 40; i++) {
+    ArenaMark mark = arena_mark();
+    make(&m);
+    int64_t least = least_of_all(&m.p);
+    double before = INFINITY;
+    for (int k = 0; k < 6; k++) {
+      SpillChoice c;
+      SpillTime time;
+      m.p.limit = least + least * k / 3;
+      assert_true(spill_search(&m.p, &c, &time));
+      assert_true(time.seconds <= before * 1.02);
+      before = fmin(before, time.seconds);
+    }
+    arena_release(mark);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(search_is_near_the_best),
+                                     cmocka_unit_test(more_memory_is_no_slower)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
