@@ -27,7 +27,7 @@ static struct mapping *mappings; /* all files mapped now */
 
 static void note_mapping(const char *path, const char *at, size_t size) {
   struct mapping *m = pd_allocate(sizeof *m);
-  *m = (struct mapping){mappings, at, size, strdup(path)};
+  *m = (struct mapping){mappings, at, size, pd_copy_text(path)};
   mappings = m;
 }
 

@@ -36,7 +36,7 @@ static void add_files(struct pd_manifest *to) {
   for (int i = 0; i < n; i++) {
     struct pd_mapped x = pd_mapped_file(i);
     to->file[to->n_files++] =
-        (struct pd_manifest_file){strdup(i < o->n_data ? "--data" : "--validation"), strdup(x.path),
+        (struct pd_manifest_file){pd_copy_text(i < o->n_data ? "--data" : "--validation"), pd_copy_text(x.path),
                                   (int64_t)x.size, pd_sampled_checksum(x.at, x.size)};
   }
 }

@@ -62,7 +62,8 @@ void pd_agree(const char *why);
 PD_NORETURN void pd_leave_to_others(void);
 /* Before an end without exit, in a handler of a signal, too: what is half written goes, and locks. */
 void pd_leave_nothing(void);
-void *pd_allocate(size_t bytes); /* zeroed, 64-byte aligned; at start only */
+void *pd_allocate(size_t bytes);      /* zeroed, 64-byte aligned; at start only */
+char *pd_copy_text(const char *text); /* likewise */
 
 /* ---- ranks.c --------------------------------------------------------------------------------- */
 

@@ -12,7 +12,7 @@ const char *pd_init_path(int i) { return read_paths ? read_paths[i] : NULL; }
 
 static void keep_paths(const struct pd_sources *s) {
   read_paths = pd_allocate(sizeof *read_paths * (size_t)(s->n_files + 1));
-  for (int f = 0; f < s->n_files; f++) read_paths[f] = strdup(s->file[f].path);
+  for (int f = 0; f < s->n_files; f++) read_paths[f] = pd_copy_text(s->file[f].path);
 }
 
 /* ---- one parameter --------------------------------------------------------------------------- */

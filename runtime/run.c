@@ -3,6 +3,7 @@
 #include "internal.h"
 #include "transfer.h"
 
+#include <cjson/cJSON.h>
 #include <errno.h>
 #include <math.h>
 #include <signal.h>
@@ -142,6 +143,19 @@ void pd_agree(const char *why) {
   if (first == pd.everyone) return;
   if (first == pd.self) pd_fail("%s", why);
   pd_leave_to_others();
+}
+
+char *pd_copy_text(const char *text) {
+  char *copy = strdup(text);
+  if (!copy) pd_fail("out of memory: cannot get %zu bytes", strlen(text) + 1);
+  return copy;
+}
+
+/* cJSON leaves out what it has no memory for, and says so in results that few look at: a file would lack it. */
+static void *json_memory(size_t bytes) {
+  void *p = malloc(bytes);
+  if (!p) pd_fail("out of memory: cannot get %zu bytes", bytes);
+  return p;
 }
 
 void *pd_allocate(size_t bytes) {
@@ -359,6 +373,7 @@ void pd_start(const struct pd_stage *stage, int argc, char **argv) {
   pd_parse_options(o, argc, argv, why);
   snprintf(openmp_mark, sizeof openmp_mark, "/dev/shm/__KMP_REGISTERED_LIB_%d_%d", (int)getpid(), (int)getuid());
   pd_signals_prepare();
+  cJSON_InitHooks(&(cJSON_Hooks){json_memory, free});
   pd_device_prepare();
   start_mpi(&argc, &argv);
   pd.replica = pd.rank - pd_rank_of(stage->stage, 0);

@@ -194,7 +194,7 @@ struct pd_entry *pd_gather_entries(int *writer) {
     const struct description *d = (const struct description *)(from + sizeof(int64_t));
     for (int64_t i = *(const int64_t *)from; i > 0; i--, d++) {
       struct pd_entry *e = &entries[d->order];
-      *e = (struct pd_entry){.name = strdup(from + d->name_at), .rank = d->rank, .elements = d->elements};
+      *e = (struct pd_entry){.name = pd_copy_text(from + d->name_at), .rank = d->rank, .elements = d->elements};
       memcpy(e->dim, d->dim, sizeof d->dim);
       if (writer) writer[d->order] = d->writer;
     }

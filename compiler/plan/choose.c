@@ -437,7 +437,7 @@ Plan *plan_choose(const Planner *r, Plan **runners_up, int n, NoPlan *none) {
     return plan_spilled(r, none);
   Choice c = choice_make(r);
   Plan *plan = fastest(&c);
-  if (!plan && r->free_replicas && c.smallest.n > 0 && (plan = however_slow(r)) != NULL) {
+  if (!plan && r->free_replicas && r->known <= 0 && c.smallest.n > 0 && (plan = however_slow(r)) != NULL) {
     plan->why = why(&c, plan, 0);
     return plan;
   }

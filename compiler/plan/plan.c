@@ -1,4 +1,6 @@
 /* From a request to a plan: chosen, or taken from a file and priced anew. */
+#include <math.h>
+
 #include "plan/candidate.h"
 
 static bool read_costs(Planner *r) {
@@ -143,31 +145,6 @@ static bool asks_for_memory(const Plan *plan, const PlanRequest *q) {
   return any;
 }
 
-static Plan *plan_as_said(const Graph *g, const Pieces *p, const PlanRequest *request, Plan **runners_up, int n);
-
-/* Of the plans with whole states and with shared ones the faster; the second are looked at only where memory is what
- * the first lack. Both compute the same. */
-static Plan *plan_by_need(const Graph *g, const Pieces *p, const PlanRequest *request, Plan **runners_up, int n) {
-  static const double WORTH = 0.99;
-  PlanRequest whole = *request, shared = *request;
-  whole.refusal = shared.refusal = SAY_NOTHING;
-  shared.shard_optimizer = true;
-  int mark = diagnostics_mark();
-  Plan *plan = plan_as_said(g, p, &whole, runners_up, n);
-  if (!asks_for_memory(plan, request))
-    return plan;
-  int second = diagnostics_mark();
-  Plan *other = plan_as_said(g, p, &shared, NULL, 0);
-  diagnostics_forget(second);
-  bool better = other && is_sharded(other) && (!plan || other->batch_seconds < WORTH * plan->batch_seconds);
-  if (plan && !better)
-    return plan;
-  diagnostics_forget(mark);
-  for (int i = 0; i < n; i++)
-    runners_up[i] = NULL;
-  return plan_as_said(g, p, better ? &shared : request, runners_up, n);
-}
-
 /* Said in vain. */
 static void tell_not_sharded(const Planner *r, const Plan *plan) {
   if (!r->request->shard_optimizer || is_sharded(plan))
@@ -177,6 +154,63 @@ static void tell_not_sharded(const Planner *r, const Plan *plan) {
   help(d, "'--replicas 2' runs every stage on two ranks");
 }
 
+/* A request that was planned, before anything is told of it. */
+typedef struct Attempt {
+  Planner r;
+  NoPlan none;
+  bool ready; /* else diagnostics said why not */
+  Plan *plan;
+  Plan **runners_up;
+} Attempt;
+
+/* known: seconds of a batch; nothing slower is of use. 0: anything is. */
+static Attempt attempt(const Graph *g, const Pieces *p, const PlanRequest *request, double known, int n) {
+  Attempt a = {.runners_up = alloc((size_t)n * sizeof(Plan *))};
+  a.ready = planner_prepare(&a.r, g, p, request, NULL) && read_costs(&a.r) && planner_microbatches(&a.r);
+  if (!a.ready)
+    return a;
+  a.r.known = known;
+  a.plan = plan_choose(&a.r, a.runners_up, n, &a.none);
+  return a;
+}
+
+static Plan *tell(const Attempt *a, Plan **runners_up, int n) {
+  const Planner *r = &a->r;
+  if (!a->ready)
+    return NULL;
+  if (!a->plan) {
+    tell_why_none(r, &a->none);
+    return NULL;
+  }
+  for (int i = 0; i < n; i++)
+    runners_up[i] = a->runners_up[i];
+  name_devices(r, a->plan);
+  tell_not_sharded(r, a->plan);
+  tell_unused_ranks(r, a->plan);
+  tell_scaled(r);
+  if (!r->request->microbatch)
+    tell_chosen_microbatch(r, a->plan);
+  return a->plan;
+}
+
+/* Of the plans with whole states and with shared ones the faster; the second are looked at only where memory is what
+ * the first lack. Both compute the same. */
+static Plan *plan_as_said(const Graph *g, const Pieces *p, const PlanRequest *request, Plan **runners_up, int n) {
+  static const double WORTH = 0.99, BESIDE = 1.05; /* refining makes up for so much */
+  const Attempt whole = attempt(g, p, request, 0, n);
+  if (!whole.ready || !planner_may_shard(&whole.r) || !asks_for_memory(whole.plan, request))
+    return tell(&whole, runners_up, n);
+  PlanRequest *shares = alloc_copy(request, sizeof *request);
+  shares->shard_optimizer = true;
+  int mark = diagnostics_mark();
+  const double seconds = whole.plan ? whole.plan->batch_seconds : INFINITY;
+  const Attempt shared = attempt(g, p, shares, whole.plan ? BESIDE * seconds : 0, n);
+  diagnostics_forget(mark); /* the same was said before */
+  const Plan *other = shared.plan;
+  bool better = other && is_sharded(other) && other->batch_seconds < WORTH * seconds;
+  return tell(better ? &shared : &whole, runners_up, n);
+}
+
 Plan *plan_make(const Graph *g, const Pieces *p, const PlanRequest *request, Plan **runners_up, int n) {
   if (!delay_suits(g, request))
     return NULL;
@@ -184,32 +218,7 @@ Plan *plan_make(const Graph *g, const Pieces *p, const PlanRequest *request, Pla
     return take(g, p, request);
   if (schedule_open(g, request))
     return plan_open_schedule(g, p, request, runners_up, n);
-  int mark = diagnostics_mark();
-  Planner r;
-  bool may = planner_prepare(&r, g, p, request, NULL) && planner_may_shard(&r);
-  diagnostics_forget(mark); /* it is prepared once more */
-  return (may ? plan_by_need : plan_as_said)(g, p, request, runners_up, n);
-}
-
-static Plan *plan_as_said(const Graph *g, const Pieces *p, const PlanRequest *request, Plan **runners_up, int n) {
-  Planner r;
-  if (!planner_prepare(&r, g, p, request, NULL))
-    return NULL;
-  if (!read_costs(&r) || !planner_microbatches(&r))
-    return NULL;
-  NoPlan none;
-  Plan *plan = plan_choose(&r, runners_up, n, &none);
-  if (!plan) {
-    tell_why_none(&r, &none);
-    return NULL;
-  }
-  name_devices(&r, plan);
-  tell_not_sharded(&r, plan);
-  tell_unused_ranks(&r, plan);
-  tell_scaled(&r);
-  if (!request->microbatch)
-    tell_chosen_microbatch(&r, plan);
-  return plan;
+  return plan_as_said(g, p, request, runners_up, n);
 }
 
 int64_t plan_cache_bytes(const Plan *plan) {

@@ -9,7 +9,7 @@ static int largest_stage(const Plan *plan) {
   return most;
 }
 
-/* The best plan under a changed request; NULL when that does not fit either. Costs are counted, for a
+/* Some plan that fits under a changed request; NULL when that does not either. Costs are counted, for a
  * profile need not hold for it. */
 static Plan *instead(const Planner *r, PlanRequest changed) {
   int64_t batch = r->g->train.batch;
@@ -28,7 +28,7 @@ static Plan *instead(const Planner *r, PlanRequest changed) {
   Planner other;
   if (!planner_prepare(&other, r->g, r->p, &changed, NULL) || !planner_microbatches(&other))
     return NULL;
-  return plan_fastest(&other);
+  return plan_any(&other);
 }
 
 static void advise(const Planner *r, Diagnostic *d, const char *what, const Plan *plan) {
@@ -37,7 +37,7 @@ static void advise(const Planner *r, Diagnostic *d, const char *what, const Plan
        worst);
 }
 
-/* The best plan under a schedule that keeps less, everything else as asked for; NULL where there is none. */
+/* A plan under a schedule that keeps less, everything else as asked for; NULL where there is none. */
 static Plan *draining(const Planner *r) {
   PlanRequest changed = *r->request;
   ScheduleTraits traits = schedule_traits(r->form.schedule);
@@ -48,7 +48,7 @@ static Plan *draining(const Planner *r) {
   Planner other;
   if (!planner_prepare(&other, r->g, r->p, &changed, NULL) || !planner_microbatches(&other))
     return NULL;
-  return plan_fastest(&other);
+  return plan_any(&other);
 }
 
 /* The model in parts on its one rank; NULL where that does not fit either, or nothing can come and go. */
@@ -67,6 +67,7 @@ static Plan *spilling(const Planner *r) {
 }
 
 static void find_advice(const Planner *r, Diagnostic *d) {
+  enum { FEW = 8 }; /* stages: of more not every number is tried */
   PlanRequest q = *r->request;
   q.stages = r->form.n_stages;
   q.plan = NULL;
@@ -93,7 +94,8 @@ static void find_advice(const Planner *r, Diagnostic *d) {
   int most = own_memory && form_is_plain(&r->form) ? 4 * n_stages : 0;
   if (cluster && most > cluster_devices(cluster))
     most = cluster_devices(cluster);
-  for (int stages = n_stages + 1; stages <= most; stages++) {
+  const int step = n_stages < FEW ? 1 : n_stages / (FEW / 2);
+  for (int stages = n_stages + step; stages <= most; stages += step) {
     q.stages = stages;
     if ((plan = instead(r, q)) != NULL)
       return advise(r, d, format("'-n %d'", stages), plan);

@@ -1,6 +1,8 @@
 /* Preloaded in front of the C library and MPI: one call of one rank fails, is late, or does other than it should.
  *   PD_FAULT=WHAT:NUMBER:RANK   the NUMBER-th such call (from 1) that rank RANK's program itself makes
- * WHAT: allocation, write (also opening, syncing, renaming), call (of MPI: it returns an error), late (a message is sent
+ *   PD_FAULT=count:0:RANK       none; at its end the rank says how many there were: "calls: WHAT NUMBER", a line each
+ * WHAT: allocation (also by cJSON), write (also opening, syncing, renaming, removing), read (also looking at files and
+ * folders), thread (one is started), call (of MPI: it returns an error), late (a message is sent
  * 0.3 s later than it is asked for), lost (it is never sent), flip (one of its bits changes on the way), memory (at the
  * NUMBER-th message that is sent, a bit of the arena changes: PD_FAULT_AT bytes behind its start), compute (a bit of what
  * the NUMBER-th primitive of oneDNN has computed changes).
@@ -8,11 +10,13 @@
 #define _GNU_SOURCE
 #include <mpi.h>
 
+#include <dirent.h>
 #include <dlfcn.h>
 #include <dnnl.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <link.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -25,33 +29,61 @@
 
 static const char *what = ""; /* not for this rank: "" */
 static long number;
-static char *arena; /* the first mapping that the program makes by itself */
-static uintptr_t program_from, program_to;
+static char *arena;                            /* the first mapping that the program makes by itself */
+static struct { uintptr_t from, to; } code[2]; /* of the program, and of cJSON, which allocates for it */
+static struct {
+  const char *kind;
+  long n;
+} counts[16];
 
-static int find_program(struct dl_phdr_info *info, size_t size, void *unused) {
-  (void)size, (void)unused;
-  for (int i = 0; i < info->dlpi_phnum; i++) {
+static int find_code(struct dl_phdr_info *info, size_t size, void *number) {
+  int at = *(int *)number == 0 ? 0 : strstr(info->dlpi_name, "libcjson") ? 1 : -1; /* the first is the program */
+  (void)size;
+  ++*(int *)number;
+  for (int i = 0; i < info->dlpi_phnum && at >= 0; i++) {
     const ElfW(Phdr) *p = &info->dlpi_phdr[i];
     if (p->p_type != PT_LOAD || !(p->p_flags & PF_X)) continue;
-    program_from = info->dlpi_addr + p->p_vaddr;
-    program_to = program_from + p->p_memsz;
+    code[at].from = info->dlpi_addr + p->p_vaddr;
+    code[at].to = code[at].from + p->p_memsz;
   }
-  return 1; /* the first is the program */
+  return 0;
 }
 
 __attribute__((constructor)) static void start(void) {
   static char kind[32];
   const char *fault = getenv("PD_FAULT"), *rank = getenv("OMPI_COMM_WORLD_RANK");
   int of = -1;
-  dl_iterate_phdr(find_program, NULL);
+  int loaded = 0;
+  dl_iterate_phdr(find_code, &loaded);
   if (!fault || !rank || sscanf(fault, "%31[a-z]:%ld:%d", kind, &number, &of) != 3 || of != atoi(rank)) return;
   what = kind;
 }
 
+__attribute__((destructor)) static void end(void) {
+  for (int i = 0; i < 16 && counts[i].kind; i++)
+    dprintf(STDERR_FILENO, "calls: %s %ld\n", counts[i].kind, counts[i].n);
+}
+
+static void count(const char *kind) {
+  for (int i = 0; i < 16; i++) {
+    if (!counts[i].kind) counts[i].kind = kind;
+    if (strcmp(counts[i].kind, kind)) continue;
+    counts[i].n++;
+    return;
+  }
+}
+
+static bool is_ours(const void *caller) {
+  for (int i = 0; i < 2; i++)
+    if ((uintptr_t)caller >= code[i].from && (uintptr_t)caller < code[i].to) return true;
+  return false;
+}
+
 /* Whether this call, made from `caller`, is the one. */
 static bool is_it(const char *kind, const char *function, const void *caller) {
-  uintptr_t at = (uintptr_t)caller;
-  if (strcmp(what, kind) || at < program_from || at >= program_to || --number) return false;
+  if (!*what || !is_ours(caller)) return false;
+  if (!strcmp(what, "count")) count(kind);
+  if (strcmp(what, kind) || --number) return false;
   char text[128];
   int n = snprintf(text, sizeof text, "fault: %s in %s\n", kind, function);
   return write(STDERR_FILENO, text, (size_t)n) == n;
@@ -76,11 +108,31 @@ void *realloc(void *at, size_t bytes) {
   return NEXT(realloc)(at, bytes);
 }
 
+/* The C library's own, since looking up a function may allocate. */
+void *__libc_malloc(size_t bytes);
+void *__libc_calloc(size_t n, size_t bytes);
+
+void *malloc(size_t bytes) {
+  FAIL("allocation", malloc, ENOMEM, NULL)
+  return __libc_malloc(bytes);
+}
+
+void *calloc(size_t n, size_t bytes) {
+  FAIL("allocation", calloc, ENOMEM, NULL)
+  return __libc_calloc(n, bytes);
+}
+
+char *(strdup)(const char *text) {
+  FAIL("allocation", strdup, ENOMEM, NULL)
+  size_t n = strlen(text) + 1;
+  char *copy = __libc_malloc(n);
+  return copy ? memcpy(copy, text, n) : NULL;
+}
+
 void *mmap(void *at, size_t bytes, int protection, int flags, int fd, off_t offset) {
   FAIL("allocation", mmap, ENOMEM, MAP_FAILED)
   void *map = NEXT(mmap)(at, bytes, protection, flags, fd, offset);
-  uintptr_t caller = (uintptr_t)__builtin_return_address(0);
-  if (fd == -1 && !arena && caller >= program_from && caller < program_to) arena = map;
+  if (fd == -1 && !arena && is_ours(__builtin_return_address(0))) arena = map;
   return map;
 }
 
@@ -131,6 +183,68 @@ int open(const char *path, int flags, ...) {
   }
   FAIL("write", open, EIO, -1)
   return NEXT(open)(path, flags, mode);
+}
+
+ssize_t write(int fd, const void *from, size_t n) {
+  if (fd > STDERR_FILENO) FAIL("write", write, EIO, -1)
+  return NEXT(write)(fd, from, n);
+}
+
+ssize_t pwrite(int fd, const void *from, size_t n, off_t at) {
+  FAIL("write", pwrite, ENOSPC, -1)
+  return NEXT(pwrite)(fd, from, n, at);
+}
+
+int fclose(FILE *file) {
+  bool fails = is_it("write", "fclose", __builtin_return_address(0));
+  int result = NEXT(fclose)(file);
+  if (fails) errno = EDQUOT;
+  return fails ? EOF : result;
+}
+
+int unlink(const char *path) {
+  FAIL("write", unlink, EPERM, -1)
+  return NEXT(unlink)(path);
+}
+
+int posix_fallocate(int fd, off_t at, off_t n) {
+  FAIL("write", posix_fallocate, ENOSPC, ENOSPC)
+  return NEXT(posix_fallocate)(fd, at, n);
+}
+
+ssize_t read(int fd, void *to, size_t n) {
+  FAIL("read", read, EIO, -1)
+  return NEXT(read)(fd, to, n);
+}
+
+ssize_t pread(int fd, void *to, size_t n, off_t at) {
+  FAIL("read", pread, EIO, -1)
+  return NEXT(pread)(fd, to, n, at);
+}
+
+int fstat(int fd, struct stat *to) {
+  FAIL("read", fstat, EIO, -1)
+  return NEXT(fstat)(fd, to);
+}
+
+int stat(const char *path, struct stat *to) {
+  FAIL("read", stat, EACCES, -1)
+  return NEXT(stat)(path, to);
+}
+
+int lstat(const char *path, struct stat *to) {
+  FAIL("read", lstat, EACCES, -1)
+  return NEXT(lstat)(path, to);
+}
+
+DIR *opendir(const char *path) {
+  FAIL("read", opendir, EMFILE, NULL)
+  return NEXT(opendir)(path);
+}
+
+int pthread_create(pthread_t *thread, const pthread_attr_t *how, void *(*run)(void *), void *of) {
+  FAIL("thread", pthread_create, EAGAIN, EAGAIN)
+  return NEXT(pthread_create)(thread, how, run, of);
 }
 
 /* ---- MPI ------------------------------------------------------------------------------------- */
