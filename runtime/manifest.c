@@ -303,16 +303,21 @@ static int newest_first(const void *a, const void *b) {
   return (*x < *y) - (*x > *y);
 }
 
+/* The digits of "step-" and digits; NULL: it is no such name. */
+static const char *step_digits(const char *name) {
+  static const char prefix[] = "step-";
+  if (strncmp(name, prefix, sizeof prefix - 1)) return NULL;
+  const char *digits = name + sizeof prefix - 1;
+  return *digits && !digits[strspn(digits, "0123456789")] ? digits : NULL;
+}
+
 /* N of "step-N" as it is written: without a sign, blanks or zeros in front; -1: it is no such name. */
 static int64_t step_of(const char *name) {
-  static const char prefix[] = "step-";
-  char *end;
-  if (strncmp(name, prefix, sizeof prefix - 1)) return -1;
-  const char *digits = name + sizeof prefix - 1;
-  if (*digits < '0' || *digits > '9' || (*digits == '0' && digits[1])) return -1;
+  const char *digits = step_digits(name);
+  if (!digits || (*digits == '0' && digits[1])) return -1;
   errno = 0;
-  long long step = strtoll(digits, &end, 10);
-  return *end || errno ? -1 : step;
+  long long step = strtoll(digits, NULL, 10);
+  return errno ? -1 : step;
 }
 
 int pd_list_steps(const char *directory, int64_t **to) {
@@ -334,4 +339,14 @@ int pd_list_steps(const char *directory, int64_t **to) {
   closedir(dir);
   if (n) qsort(*to, (size_t)n, sizeof **to, newest_first);
   return n;
+}
+
+bool pd_find_misnamed_step(const char *directory, char *to, size_t size) {
+  bool found = false;
+  DIR *dir = opendir(directory);
+  for (struct dirent *d; dir && !found && (d = readdir(dir));)
+    if (step_digits(d->d_name) && step_of(d->d_name) < 0)
+      found = snprintf(to, size, "%s/%s", directory, d->d_name) < (int)size;
+  if (dir) closedir(dir);
+  return found;
 }

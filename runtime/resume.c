@@ -143,6 +143,9 @@ static struct found choose(char *why) {
   int64_t *steps = NULL;
   int n = pd.rank ? 0 : pd_list_steps(pd_options.checkpoint, &steps);
   struct found f;
+  char misnamed[PD_PATH];
+  if (!pd.rank && pd_find_misnamed_step(pd_options.checkpoint, misnamed, sizeof misnamed))
+    pd_warn("'%s' is passed over: " PD_MISNAMED, misnamed);
   for (int i = 0;; i++) {
     char cause[PD_WHY] = "";
     f = !pd.rank && i < n ? examine(steps[i], cause) : (struct found){.standing = NONE};

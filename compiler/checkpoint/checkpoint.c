@@ -191,6 +191,9 @@ bool checkpoint_list(const char *directory, FILE *out) {
       error_at(NO_SPAN, "PD0621", "'%s': %s", s.file, s.why);
   }
   free(numbers);
+  char misnamed[PD_WHY];
+  if (pd_find_misnamed_step(directory, misnamed, sizeof misnamed))
+    error_at(NO_SPAN, "PD0621", "'%s': " PD_MISNAMED, misnamed);
   if (newest < 0)
     error_at(NO_SPAN, "PD0620", "'%s' holds no checkpoint that a training can go on from", directory);
   else

@@ -76,6 +76,8 @@ damage = {
     "half": lambda: manifest(lambda text: text[:len(text) // 2]),
     "blank": lambda: manifest(lambda text: ""),
     "renamed": lambda: os.rename(step, "again/step-80"),
+    "misnamed": lambda: os.rename(step, "again/step-020"),
+    "beyond all": lambda: os.rename(step, "again/step-99999999999999999999"),
     "unfinished": lambda: os.remove(step + "/manifest.json"),
     "before": as_before,
     "before, renamed": lambda: (as_before(), os.rename(step, "again/step-80")),
@@ -119,6 +121,14 @@ for case in overlapping samples step; do damaged $case "$shard.*its header is no
 for case in edited half; do damaged $case "manifest.json.*it is damaged"; done
 damaged blank "manifest.json.*it is empty"
 damaged renamed "manifest.json.* is of step 20: the folder was renamed" 80
+
+# Names that are no step's but look like one.
+for name in misnamed:step-020 "beyond all:step-99999999999999999999"; do
+  damage "${name%:*}" state
+  "$pdc" checkpoint again >listed 2>err && complain "$name: pdc finds nothing"
+  grep -q "error: 'again/${name#*:}': its name is no step's" err || complain "$name: pdc says: $(cat err)"
+  resumed "$name" 10 "^pd: warning: 'again/${name#*:}' is passed over: its name is no step's" 1 one
+done
 
 # Two ranks, each of which verifies one shard; a plan of one stage goes on from two shards.
 two 1 $data --steps 20 --checkpoint pair --checkpoint-every 10 || complain "two ranks with checkpoints"
