@@ -20,7 +20,7 @@ at() {
 # Every cut with another limit, from the least memory to all but a little, and with all, some or none of it for what stays.
 share=0
 for cut in $cuts; do
-  at "at_$cut" $share $((share * 7 % 101)) "$(echo "$cut" | tr % ' ')"
+  at "at_$(echo "$cut" | tr % _)" $share $((share * 7 % 101)) "$(echo "$cut" | tr % ' ')"
   share=$(((share + 37) % 100))
 done
 every=$(echo $cuts | tr ' %' ', ')
