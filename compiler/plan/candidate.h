@@ -72,6 +72,9 @@ typedef struct Equals {
 } Equals;
 /* Those with microbatches of b samples, laid out in any way, unless far from the best. False: none. */
 bool add_equals(const Planner *r, int64_t b, Equals *e);
+/* One stage on half of the ranks or fewer, the others free: where pipelines would stall (PD0707) the batch may have no
+ * more microbatches to deal out. */
+void add_one_stage(const Planner *r, int64_t b, Candidates *candidates);
 
 /* ---- every.c */
 /* Where there are so few plans that all can be tried: the fastest that fits by estimated bytes and whose batch takes less

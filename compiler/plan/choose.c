@@ -207,6 +207,11 @@ static void list_ways(Choice *c) {
     if (add_equals(r, r->microbatches.at[i], &equals))
       list_microbatch(c, r->microbatches.at[i]);
   const Candidate *equal = leader(c, false);
+  if (c->stalling && r->free_stages) {
+    for (int i = 0; i < r->microbatches.n; i++)
+      add_one_stage(r, r->microbatches.at[i], &c->candidates);
+    equal = leader(c, false);
+  }
   if (equal)
     best = fmin(best, seconds(equal));
   for (int i = 0; i < r->microbatches.n; i++)

@@ -122,6 +122,15 @@ bool add_equals(const Planner *r, int64_t b, Equals *e) {
   return any;
 }
 
+void add_one_stage(const Planner *r, int64_t b, Candidates *candidates) {
+  for (int w = r->ranks / 2; w > 0; w--)
+    if (r->subject.batch / b % w == 0) {
+      Pipeline *form = alloc(sizeof *form);
+      *form = form_make(r, 1, &w);
+      add_form(r, candidates, form, &neighbours, b, spans_at(r, b), 0);
+    }
+}
+
 /* ---- any numbers of ranks --------------------------------------------------------------------------------- */
 
 typedef struct Laid { /* Ways.context */
