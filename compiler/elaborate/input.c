@@ -301,6 +301,8 @@ static Val declare(Elaborator *e, const Declared *d) {
   int index = graph_input(e->g, a->name, a->kind == AST_TARGET, d->classes ? TYPE_TOKEN : TYPE_F32, d->classes,
                           d->shape, a->span);
   Input *in = &e->g->inputs.at[index];
+  e->inputs.key_bytes = sizeof(Name);
+  table_add(&e->inputs, &a->name, (Ast *)a);
   if (d->origin) {
     in->origin = d->origin->kind;
     in->from = d->from;
@@ -314,12 +316,12 @@ void run_input(Elaborator *e, Frame *f, const Ast *a) {
   Declared d = {.ast = a, .from = -1};
   if (!only_in_model(f, a, a->kind == AST_TARGET ? "'target'" : "'input'"))
     return;
-  for (int i = 0; i < e->g->inputs.n; i++)
-    if (e->g->inputs.at[i].name == a->name) {
-      note_at(fail(f, a->span2, "PD0104", "an input or target named '%s' is already declared", a->name),
-              e->g->inputs.at[i].span, "the first one is here");
-      return;
-    }
+  const Ast *first = table_find(&e->inputs, &a->name);
+  if (first) {
+    note_at(fail(f, a->span2, "PD0104", "an input or target named '%s' is already declared", a->name), first->span,
+            "the first one is here");
+    return;
+  }
   d.shaped = evaluate_shape(e, f, a, &d.shape);
   d.shape.batched = true;
   bool good = evaluate_type(e, f, &d) && d.shaped;

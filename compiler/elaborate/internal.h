@@ -120,11 +120,13 @@ typedef struct Elaborator {
   Graph *g;
   const ElaborateOptions *options;
   Vec(Layer *) layers;
+  Table layer_of;  /* by name */
   Vec(Name) files; /* loaded or being loaded: real paths */
   const Ast *model, *train;
   bool incomplete; /* a used file could not be read: unknown names are no mistakes */
   Vec(Define) defines;
   Table assignments; /* by statement */
+  Table inputs;      /* and targets: their statements by name */
   Vec(Assignment *) assigned;
   AstList frozen;        /* patterns of parameters that `freeze` names: AST_STRING */
   const Ast *optimizer;  /* the setting's value; NULL: not given */

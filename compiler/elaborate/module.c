@@ -9,12 +9,7 @@
 
 static const char *standard_directory(void) { return own_folder("stdlib_layers"); }
 
-const Layer *layer_find(const Elaborator *e, Name name) {
-  for (int i = 0; i < e->layers.n; i++)
-    if (e->layers.at[i]->name == name)
-      return e->layers.at[i];
-  return NULL;
-}
+const Layer *layer_find(const Elaborator *e, Name name) { return table_find(&e->layer_of, &name); }
 
 bool find_callable(const Elaborator *e, const Frame *f, Name name, const Layer **layer, const Op **op) {
   *layer = layer_find(e, name);
@@ -31,15 +26,18 @@ bool find_callable(const Elaborator *e, const Frame *f, Name name, const Layer *
 /* ---- definitions --------------------------------------------------------------------------- */
 
 static void check_formals(const Ast *definition) {
-  for (int i = 0; i < definition->list.n; i++)
-    for (int j = 0; j < i; j++)
-      if (definition->list.at[i]->name == definition->list.at[j]->name) {
-        Diagnostic *d =
-            error_at(definition->list.at[i]->span2, "PD0104", "'%s' already has an argument named '%s'",
-                     definition->name, definition->list.at[i]->name);
-        note_at(d, definition->list.at[j]->span2, "the first one is here");
-        break;
-      }
+  Table first = {.key_bytes = sizeof(Name)};
+  for (int i = 0; i < definition->list.n; i++) {
+    Ast *formal = definition->list.at[i];
+    const Ast *other = table_find(&first, &formal->name);
+    if (!other) {
+      table_add(&first, &formal->name, formal);
+      continue;
+    }
+    Diagnostic *d = error_at(formal->span2, "PD0104", "'%s' already has an argument named '%s'", definition->name,
+                             formal->name);
+    note_at(d, other->span2, "the first one is here");
+  }
 }
 
 static void define_layer(Elaborator *e, const Ast *a, bool standard) {
@@ -56,6 +54,8 @@ static void define_layer(Elaborator *e, const Ast *a, bool standard) {
     Layer *l = alloc(sizeof *l);
     *l = (Layer){.name = a->name, .ast = a, .standard = standard, .may_own_params = -1};
     push(&e->layers, l);
+    e->layer_of.key_bytes = sizeof(Name);
+    table_add(&e->layer_of, &l->name, l);
   }
 }
 
@@ -142,11 +142,15 @@ void load_module(Elaborator *e, const Ast *file, const char *path, bool main) {
     push(&e->files, intern(real));
   bool is_standard =
       real && standard && strncmp(real, standard, strlen(standard)) == 0 && real[strlen(standard)] == '/';
+  Table used = {.key_bytes = sizeof(Name)};
   for (int i = 0; i < file->list.n; i++) {
-    const Ast *a = file->list.at[i];
-    if (a->kind == AST_USE)
+    Ast *a = file->list.at[i];
+    if (a->kind == AST_USE) {
+      if (table_find(&used, &a->name))
+        continue; /* again */
+      table_add(&used, &a->name, a);
       use_module(e, a, path);
-    else if (a->kind == AST_LAYER)
+    } else if (a->kind == AST_LAYER)
       define_layer(e, a, is_standard);
     else if (a->kind == AST_MODEL) {
       check_formals(a);

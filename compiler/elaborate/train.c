@@ -366,8 +366,8 @@ static bool check_pattern(const Ast *a) {
   return true;
 }
 
-static void check_setting(const Ast *train, int i) {
-  const Ast *a = train->list.at[i];
+/* `first`: the settings before it, by name. */
+static void check_setting(Ast *a, Table *first) {
   if (check_pattern(a))
     return;
   if (!is_train_setting(a->name)) {
@@ -382,12 +382,11 @@ static void check_setting(const Ast *train, int i) {
       help(d,
            "the settings are batch, optimizer, lr_schedule, clip_norm, ema, pipeline, vertical_sync and chunks");
   }
-  for (int k = 0; k < i; k++)
-    if (train->list.at[k]->name == a->name && train->list.at[k]->kind == AST_SETTING) {
-      note_at(error_at(a->span2, "PD0403", "'%s' is set twice", a->name), train->list.at[k]->span2,
-              "the first time is here");
-      break;
-    }
+  const Ast *other = table_find(first, &a->name);
+  if (other)
+    note_at(error_at(a->span2, "PD0403", "'%s' is set twice", a->name), other->span2, "the first time is here");
+  else
+    table_add(first, &a->name, a);
 }
 
 void train_settings(Elaborator *e) {
@@ -406,8 +405,9 @@ void train_settings(Elaborator *e) {
         error_at(train->span2, "PD0406", "this trains '%s', but the model is '%s'", train->name, e->model->name);
     note_at(d, e->model->span2, "the model is here");
   }
+  Table first = {.key_bytes = sizeof(Name)};
   for (int i = 0; train && i < train->list.n; i++)
-    check_setting(train, i);
+    check_setting(train->list.at[i], &first);
   for (int s = 0; train_setting_names[s]; s++) {
     Name name = intern(train_setting_names[s]);
     const Ast *value = NULL;
