@@ -55,7 +55,7 @@ void pd_tensor_start(void) {
 static int64_t size_of(enum pd_type type) { return type == PD_BF16 ? 2 : 4; }
 
 static void add_message(int peer, bool sent, const void *at, int64_t bytes) {
-  if (bytes > 0) messages[n_messages++] = (struct pd_message){peer, sent, 1, (void *)(intptr_t)at, (size_t)bytes};
+  if (bytes > 0) messages[n_messages++] = (struct pd_message){peer, sent, 1, (void *)at, (size_t)bytes};
 }
 
 static bool has_passed(void *of) { return pd_transfer_passed(of); }
@@ -148,7 +148,7 @@ static void copy_runs(const struct pd_parameter *p, int shard, float *whole, flo
 
 void pd_take_own(const struct pd_parameter *p, const float *whole, float *own) {
   if (p->runs)
-    copy_runs(p, pd.shard, (float *)(intptr_t)whole, own, false);
+    copy_runs(p, pd.shard, (float *)whole, own, false);
   else
     memcpy(own, whole, (size_t)p->elements * sizeof *own);
 }
@@ -181,7 +181,7 @@ const float *pd_join(const struct pd_parameter *p, const float *own) {
   static int64_t room;
   if (!p->runs) return pd.shard ? NULL : own;
   if (pd.shard) {
-    pass_on((float *)(intptr_t)own, p->elements, 0);
+    pass_on((float *)own, p->elements, 0);
     return NULL;
   }
   if (p->elements > room) {
@@ -191,7 +191,7 @@ const float *pd_join(const struct pd_parameter *p, const float *own) {
     whole = pd_allocate(sizeof *whole * (size_t)room * (size_t)pd_shards());
     received = pd_allocate(sizeof *received * (size_t)room);
   }
-  copy_runs(p, 0, whole, (float *)(intptr_t)own, true);
+  copy_runs(p, 0, whole, (float *)own, true);
   for (int r = 1; r < pd_shards(); r++) {
     pass_on(received, p->elements, r);
     copy_runs(p, r, whole, received, true);
