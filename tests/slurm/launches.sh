@@ -56,8 +56,8 @@ wait_for 240 is_state PENDING
 before=$(grep -c '"loss"' job.jsonl)
 grep -q 'SIGTERM: stopped after update' job.out || complain "the training does not say why it ends: $(cat job.out)"
 touch other_may_end
-# Slurm lets two minutes pass unless it is told, and is not told while the job's first run is completed. A job that it starts
-# again in the second in which it ended sometimes fails at once, before its script runs: that is said, and it is submitted again.
+# Slurm lets two minutes pass unless it is told. Sometimes a job that it starts again in the second in which it ended fails at
+# once (seen: FAILED, exit status 1, after 0 s, with nothing in its output; why is not known): that is said, and it is submitted again.
 lost=no
 goes_on() {
   scontrol update JobId="$job" StartTime=now 2>/dev/null
