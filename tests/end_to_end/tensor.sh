@@ -92,7 +92,9 @@ case $2 in
 gpt)
   shared 2 --schedule flush --microbatch 2 -D "$sgd"
   shared 4 --schedule sequential --microbatch 4 -D "$sgd"
-  grep -q 'pd_all_reduce(' shared2/stage0.c || complain "nothing is added up in the programs"
+  for call in pd_all_reduce pd_all_reduce_max pd_gather_part pd_gather_gradient_part; do
+    grep -q "$call(" shared2/stage0.c || complain "no $call in the programs"
+  done
   ;;
 llama)
   model=tiny_llama
