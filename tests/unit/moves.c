@@ -72,7 +72,7 @@ static void make(Model *m) {
 
 /* ---- what steps do -------------------------------------------------------------------------------------- */
 
-static size_t bytes_of(const Model *m, int block) { return pd_paged(m->block[block].bytes); }
+static size_t bytes_of(const Model *m, int block) { return pd_paged(m->of.page, m->block[block].bytes); }
 
 /* Numbers stand for contents: what a block should hold as a step begins, and after it. */
 typedef struct Run {
