@@ -18,7 +18,7 @@ typedef struct Rates {
   double bandwidth, latency; /* of a message to another rank: bytes a second, seconds */
   bool beside;               /* messages travel while both ends work */
   double host; /* bytes a second, each way, to pinned memory of its host; 0: its memory is the host's */
-  int threads;               /* that share a rank's work */
+  int threads; /* that share a rank's work */
 } Rates;
 
 typedef struct Device {

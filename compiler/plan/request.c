@@ -186,8 +186,8 @@ static bool check_spilled(const Planner *r, const PlanRequest *q, int positions)
     return true;
   if (positions == 1 && workers_of(q) <= 1)
     return true;
-  Diagnostic *d = error_at(r->schedule_span, "PD0710", "'%s' runs the model on one rank, not on %d", r->form.schedule,
-                           positions > 1 ? positions : workers_of(q));
+  Diagnostic *d = error_at(r->schedule_span, "PD0710", "'%s' runs the model on one rank, not on %d",
+                           r->form.schedule, positions > 1 ? positions : workers_of(q));
   help(d, "'-n 1', or another schedule: 'flush' or '2bw'");
   return false;
 }

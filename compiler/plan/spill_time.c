@@ -142,8 +142,8 @@ typedef struct Transfers {
   const struct pd_holding *of;
   Queue writes, reads;
   double free_at[2], busy[2]; /* seconds; by whether it writes. Where the two take turns, both are those of both */
-  double *written;      /* by block; INFINITY: on its way */
-  int *awaited;         /* by step: blocks that are still to be read for it */
+  double *written;            /* by block; INFINITY: on its way */
+  int *awaited;               /* by step: blocks that are still to be read for it */
   int64_t bytes_read, bytes_written;
 } Transfers;
 

@@ -74,19 +74,19 @@ static SpillProblem problem_of(const Planner *r, int64_t b) {
   for (int k = 0; k < c->n; k++)
     saved[k] = c->saved[k] + c->inputs[k];
   SpillProblem problem = {.n = c->n,
-                        .forward = c->forward,
-                        .backward = c->backward,
-                        .receive = c->receive,
-                        .receive_gradient = c->receive_gradient,
-                        .saved = saved,
-                        .work = c->work,
-                        .activations = c->activations,
-                        .returned = c->activation_gradients,
-                        .param = param,
-                        .n_params = r->g->params.n,
-                        .microbatches = r->subject.batch / b,
-                        .limit = r->limit,
-                        .page = page_of(r)};
+                          .forward = c->forward,
+                          .backward = c->backward,
+                          .receive = c->receive,
+                          .receive_gradient = c->receive_gradient,
+                          .saved = saved,
+                          .work = c->work,
+                          .activations = c->activations,
+                          .returned = c->activation_gradients,
+                          .param = param,
+                          .n_params = r->g->params.n,
+                          .microbatches = r->subject.batch / b,
+                          .limit = r->limit,
+                          .page = page_of(r)};
   set_rates(r, &problem);
   return problem;
 }

@@ -70,8 +70,9 @@ bool pd_pages_reserve(char *why) {
   kind.type = CU_MEM_ALLOCATION_TYPE_PINNED;
   kind.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device};
   if (!find_functions())
-    return pd_refuse(why, "this machine's CUDA driver cannot move memory between addresses, which parts that come and "
-                          "go need: it is older than CUDA 12's");
+    return pd_refuse(why,
+                     "this machine's CUDA driver cannot move memory between addresses, which parts that come and "
+                     "go need: it is older than CUDA 12's");
   check(driver.granularity(&least, &kind, CU_MEM_ALLOC_GRANULARITY_MINIMUM), "ask for the size of pages");
   if (page_bytes() % least)
     return pd_refuse(why, "this GPU's memory comes in pages of %zu bytes, and the plan counts with %zu", least,

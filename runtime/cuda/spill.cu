@@ -17,16 +17,16 @@
 /* What is known of a block beside its struct pd_spill_block, at the same place in its array. */
 struct Moving {
   bool has_pages;
-  bool leaves;          /* it has them until the device is done with it */
-  bool comes;           /* computation has not been told to wait for `arrived` */
-  bool room;            /* what is in it is going to be overwritten */
-  cudaEvent_t used;     /* by computation, as it was told to leave */
-  cudaEvent_t arrived;  /* a copy to the device */
-  cudaEvent_t gone;     /* a copy home */
+  bool leaves;         /* it has them until the device is done with it */
+  bool comes;          /* computation has not been told to wait for `arrived` */
+  bool room;           /* what is in it is going to be overwritten */
+  cudaEvent_t used;    /* by computation, as it was told to leave */
+  cudaEvent_t arrived; /* a copy to the device */
+  cudaEvent_t gone;    /* a copy home */
 };
 
 static std::vector<Moving> moving;
-static std::deque<pd_spill_block *> asked;   /* and without pages yet, in the order of need */
+static std::deque<pd_spill_block *> asked;    /* and without pages yet, in the order of need */
 static std::vector<pd_spill_block *> leaving; /* and still with pages */
 static cudaStream_t in, out;
 static char *home; /* pinned */
@@ -55,7 +55,8 @@ static bool get_home(size_t bytes, char *why) {
 
 bool pd_spill_place_start(const char *place, int64_t bytes, char *why) {
   if (strcmp(place, "host"))
-    return pd_refuse(why, "--spill '%s': programs for GPUs keep what comes and goes in pinned memory: --spill host",
+    return pd_refuse(why,
+                     "--spill '%s': programs for GPUs keep what comes and goes in pinned memory: --spill host",
                      place);
   if (!pd_pages_start(why) || !get_home(static_cast<size_t>(bytes), why)) return false;
   moving.resize(static_cast<size_t>(pd_spill_blocks.n));
@@ -127,8 +128,9 @@ static void leave(pd_spill_block *b, bool changed) {
 static void begin_copy(pd_spill_block *b) {
   Moving &m = of(b);
   if (m.room) return;
-  pd_cuda_check(b->written ? cudaMemcpyAsync(on_device(b), home + b->home, b->block.bytes, cudaMemcpyHostToDevice, in)
-                           : cudaMemsetAsync(on_device(b), 0, b->block.bytes, in),
+  pd_cuda_check(b->written
+                    ? cudaMemcpyAsync(on_device(b), home + b->home, b->block.bytes, cudaMemcpyHostToDevice, in)
+                    : cudaMemsetAsync(on_device(b), 0, b->block.bytes, in),
                 "copy a block to the device");
   record(m.arrived, in);
   m.comes = true;

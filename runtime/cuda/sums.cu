@@ -58,8 +58,8 @@ static __device__ double sum_of_block(double x) {
 
 /* A block a tile: its uses into the last one's place, and the sum of its squares. */
 static __global__ void __launch_bounds__(THREADS)
-    combine(int first, const pd_tile *tiles, const summed *parameters, const used *uses, char *accumulators, char *exchanged,
-            double *tile_squares) {
+    combine(int first, const pd_tile *tiles, const summed *parameters, const used *uses, char *accumulators,
+            char *exchanged, double *tile_squares) {
   const int tile = first + (int)blockIdx.x;
   pd_tile c = tiles[tile];
   summed p = parameters[c.parameter];

@@ -201,7 +201,8 @@ void cuda_host_check_parameter(const void *p, size_t bytes, size_t alignment, bo
 
 void cuda_host_check_pointer(const void *p) {
   cuda_host_doing = launching_name;
-  if (p && !cuda_host_is_device(p, 1)) /* which may be an array's beginning: only what is touched must have memory */
+  if (p &&
+      !cuda_host_is_device(p, 1)) /* which may be an array's beginning: only what is touched must have memory */
     cuda_host_must_be_device(p, 1, "a pointer");
 }
 

@@ -10,7 +10,13 @@
 #include <unistd.h>
 
 enum { GUARD = 64 << 10, HUGE = 2 << 20, ALIGNMENT = 256 /* of cudaMalloc */ };
-enum Kind { DEVICE, PINNED, REGISTERED, IMPORTED /* device memory of another process */, RESERVED /* addresses (pages.cpp) */ };
+enum Kind {
+  DEVICE,
+  PINNED,
+  REGISTERED,
+  IMPORTED /* device memory of another process */,
+  RESERVED /* addresses (pages.cpp) */
+};
 
 /* [mapping: slack, bytes, up to ALIGNMENT - 1 bytes of poison][guard] */
 struct Allocation {
@@ -259,7 +265,8 @@ const char *cuda_host_describe(const void *p) {
   static char text[256];
   for (auto &[first, a] : allocations()) {
     if (a.kind == REGISTERED || (char *)p < a.mapping || (char *)p >= a.mapping + a.mapped + GUARD) continue;
-    if (a.kind == RESERVED && (char *)p < a.at + a.bytes) return cuda_host_describe_reserved(p, (size_t)((char *)p - a.at));
+    if (a.kind == RESERVED && (char *)p < a.at + a.bytes)
+      return cuda_host_describe_reserved(p, (size_t)((char *)p - a.at));
     const char *kind = a.kind == DEVICE ? "device" : a.kind == PINNED ? "pinned" : "another process's device";
     if ((char *)p >= a.at && (char *)p < a.at + a.bytes)
       snprintf(text, sizeof text, "byte %td of %zu of device memory from the host", (char *)p - a.at, a.bytes);

@@ -27,7 +27,8 @@ struct Mapping {
 /* These outlive static objects: the check at the program's end looks at them. */
 static auto &ranges = *new std::map<uintptr_t, Range>;
 static auto &mappings = *new std::map<uintptr_t, Mapping>;
-static auto &memories = *new std::map<CUmemGenericAllocationHandle, size_t>; /* bytes; a handle is its place in the file, and 1 */
+static auto &memories =
+    *new std::map<CUmemGenericAllocationHandle, size_t>; /* bytes; a handle is its place in the file, and 1 */
 static int file = -1, nothing = -1;
 static size_t file_bytes;
 
@@ -49,7 +50,8 @@ static void map_file(char *at, size_t bytes, int protection, int fd, size_t from
 
 /* ---- addresses --------------------------------------------------------------------------------------- */
 
-CUresult cuMemGetAllocationGranularity(size_t *bytes, const CUmemAllocationProp *, CUmemAllocationGranularity_flags) {
+CUresult cuMemGetAllocationGranularity(size_t *bytes, const CUmemAllocationProp *,
+                                       CUmemAllocationGranularity_flags) {
   *bytes = granularity();
   return CUDA_SUCCESS;
 }
@@ -62,7 +64,8 @@ CUresult cuMemAddressReserve(CUdeviceptr *at, size_t bytes, size_t, CUdeviceptr,
   if (whole == MAP_FAILED) return CUDA_ERROR_OUT_OF_MEMORY;
   char *first = (char *)(((uintptr_t)whole + granularity() - 1) / granularity() * granularity());
   if (first > whole) munmap(whole, (size_t)(first - whole));
-  if (whole + room > first + bytes + GUARD) munmap(first + bytes + GUARD, (size_t)(whole + room - (first + bytes + GUARD)));
+  if (whole + room > first + bytes + GUARD)
+    munmap(first + bytes + GUARD, (size_t)(whole + room - (first + bytes + GUARD)));
   map_file(first, bytes, cuda_host_page_protection(), nothing, 0);
   cuda_host_add_reserved(first, bytes);
   ranges[(uintptr_t)first] = {bytes};
@@ -103,7 +106,8 @@ static void poison(CUmemGenericAllocationHandle memory) {
   munmap(at, bytes);
 }
 
-CUresult cuMemCreate(CUmemGenericAllocationHandle *memory, size_t bytes, const CUmemAllocationProp *of, unsigned long long) {
+CUresult cuMemCreate(CUmemGenericAllocationHandle *memory, size_t bytes, const CUmemAllocationProp *of,
+                     unsigned long long) {
   int device;
   cudaGetDevice(&device);
   if (!bytes || bytes % granularity() || of->type != CU_MEM_ALLOCATION_TYPE_PINNED ||
@@ -131,7 +135,8 @@ CUresult cuMemRelease(CUmemGenericAllocationHandle memory) {
 
 /* ---- memory at addresses ------------------------------------------------------------------------------- */
 
-CUresult cuMemMap(CUdeviceptr at, size_t bytes, size_t offset, CUmemGenericAllocationHandle memory, unsigned long long) {
+CUresult cuMemMap(CUdeviceptr at, size_t bytes, size_t offset, CUmemGenericAllocationHandle memory,
+                  unsigned long long) {
   auto found = memories.find(memory);
   auto in = mappings.lower_bound((uintptr_t)at);
   if (found == memories.end() || found->second != bytes || offset || at % granularity() ||
@@ -206,7 +211,8 @@ cudaError_t cudaGetDriverEntryPointByVersion(const char *name, void **function, 
 }
 
 static void check_end(int status, void *) {
-  if (status == 0 && !memories.empty()) cuda_host_die("%zu pieces of memory have not been released", memories.size());
+  if (status == 0 && !memories.empty())
+    cuda_host_die("%zu pieces of memory have not been released", memories.size());
 }
 
 [[gnu::constructor]] static void watch_end() {

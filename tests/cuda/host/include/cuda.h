@@ -9,7 +9,11 @@ typedef unsigned long long CUdeviceptr, CUmemGenericAllocationHandle;
 enum CUmemAllocationType { CU_MEM_ALLOCATION_TYPE_PINNED = 1 };
 enum CUmemLocationType { CU_MEM_LOCATION_TYPE_DEVICE = 1 };
 enum CUmemAllocationGranularity_flags { CU_MEM_ALLOC_GRANULARITY_MINIMUM, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED };
-enum CUmemAccess_flags { CU_MEM_ACCESS_FLAGS_PROT_NONE, CU_MEM_ACCESS_FLAGS_PROT_READ, CU_MEM_ACCESS_FLAGS_PROT_READWRITE = 3 };
+enum CUmemAccess_flags {
+  CU_MEM_ACCESS_FLAGS_PROT_NONE,
+  CU_MEM_ACCESS_FLAGS_PROT_READ,
+  CU_MEM_ACCESS_FLAGS_PROT_READWRITE = 3
+};
 struct CUmemLocation {
   CUmemLocationType type;
   int id;
@@ -24,12 +28,16 @@ struct CUmemAccessDesc {
 };
 
 extern "C" {
-CUresult cuMemGetAllocationGranularity(size_t *bytes, const CUmemAllocationProp *of, CUmemAllocationGranularity_flags which);
-CUresult cuMemAddressReserve(CUdeviceptr *at, size_t bytes, size_t alignment, CUdeviceptr wish, unsigned long long flags);
+CUresult cuMemGetAllocationGranularity(size_t *bytes, const CUmemAllocationProp *of,
+                                       CUmemAllocationGranularity_flags which);
+CUresult cuMemAddressReserve(CUdeviceptr *at, size_t bytes, size_t alignment, CUdeviceptr wish,
+                             unsigned long long flags);
 CUresult cuMemAddressFree(CUdeviceptr at, size_t bytes);
-CUresult cuMemCreate(CUmemGenericAllocationHandle *memory, size_t bytes, const CUmemAllocationProp *of, unsigned long long flags);
+CUresult cuMemCreate(CUmemGenericAllocationHandle *memory, size_t bytes, const CUmemAllocationProp *of,
+                     unsigned long long flags);
 CUresult cuMemRelease(CUmemGenericAllocationHandle memory);
-CUresult cuMemMap(CUdeviceptr at, size_t bytes, size_t offset, CUmemGenericAllocationHandle memory, unsigned long long flags);
+CUresult cuMemMap(CUdeviceptr at, size_t bytes, size_t offset, CUmemGenericAllocationHandle memory,
+                  unsigned long long flags);
 CUresult cuMemUnmap(CUdeviceptr at, size_t bytes);
 CUresult cuMemSetAccess(CUdeviceptr at, size_t bytes, const CUmemAccessDesc *who, size_t n);
 }
