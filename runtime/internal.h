@@ -276,7 +276,7 @@ struct pd_rules {
   /* Parameters are updated in groups, numbered from 0: which ones the next is of; false: it was the last. */
   bool (*next_group)(int group, int *first, int *end);
 };
-bool pd_one_group(int group, int *first, int *end); /* all at once */
+bool pd_next_updated(int group, int *first, int *end); /* all at once, unless the model spills */
 extern const struct pd_rules pd_rules;
 void pd_update_with(const struct pd_rules *rules, int64_t t, float scale, const void *from, void *to,
                     void *gradient);

@@ -174,7 +174,9 @@ struct pd_spilled {
   const struct pd_cut *cuts;                     /* by part; that of part 0 is empty */
   const struct pd_spilled_parameter *parameters; /* by parameter */
   size_t workspace, workspace_bytes;             /* in the arena: nothing in it outlives a step */
-  size_t room;                                   /* bytes of blocks that may be in memory at once */
+  size_t page;                                   /* bytes of memory that come and go at once */
+  size_t room;                                   /* of blocks that may be in memory at once */
+  size_t resident;                               /* of the arena in memory, with those */
   int kept;                                      /* percent of it for those that stay until their next use */
   const char *place;                             /* the directory, where --spill names none; NULL: it must */
 };
@@ -342,7 +344,7 @@ void pd_await_gradients_slot(int64_t k);
 void *pd_activations_slot(int chunk, int64_t k);
 void *pd_gradients_slot(int chunk, int64_t k);
 
-/* ---- parts that come and go (host/spill.c) ------------------------------------------------------- */
+/* ---- parts that come and go (spill.c) ------------------------------------------------------------ */
 /* Before a turn's work (PD_FORWARD, PD_BACKWARD with its recomputation, or PD_VALIDATE, whose turn is the part, from 1)
  * waits until all of it is in memory, and begins to read what the next turn works with; after it begins to write what
  * changed and is not needed next. A file that cannot be written, or is not what was written, ends the launch. */

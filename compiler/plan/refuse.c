@@ -54,8 +54,7 @@ static Plan *draining(const Planner *r) {
 /* The model in parts on its one rank; NULL where that does not fit either, or nothing can come and go. */
 static Plan *spilling(const Planner *r) {
   PlanRequest changed = *r->request;
-  bool trains = !r->g->inference && backend_of(&r->target)->device->has_threads;
-  if (!trains || r->traits.spills || r->ranks != 1 || changed.cluster)
+  if (r->g->inference || r->traits.spills || r->ranks != 1 || changed.cluster)
     return NULL;
   changed.schedule = "spilled";
   changed.profile = changed.plan = changed.split = NULL;

@@ -3,7 +3,7 @@
  * their order, and those of a block in theirs: so what was written is read as it was written. Pages are given back to
  * the kernel; those at a block's ends, which it may share with its neighbours, once these are not in memory either. */
 #define _GNU_SOURCE /* O_TMPFILE, pthread_condattr_setclock */
-#include "host/spill.h"
+#include "spill.h"
 #include "checksum.h"
 #include "internal.h"
 
@@ -18,8 +18,6 @@
 #include <unistd.h>
 
 enum { PAGE = 4096 };
-
-struct pd_spill_blocks pd_spill_blocks;
 
 struct request {
   struct pd_spill_block *block;
@@ -43,24 +41,11 @@ static const struct request *doing; /* what the thread does now; NULL: nothing *
 
 /* ---- what failures say ------------------------------------------------------------------------- */
 
-static const char *block_name(const struct pd_spill_block *b, char *to, size_t n) {
-  static const char *const what[] = {[PD_BLOCK_WEIGHTS] = "weights",
-                                     [PD_BLOCK_GRADIENT] = "gradient",
-                                     [PD_BLOCK_STATE] = "optimizer's state",
-                                     [PD_BLOCK_ACTIVATIONS] = "activations",
-                                     [PD_BLOCK_RETURNED] = "activations' gradients"};
-  if (b->parameter >= 0)
-    snprintf(to, n, "the %s of '%s'", what[b->block.kind], pd.stage->parameters[b->parameter].name);
-  else
-    snprintf(to, n, "the %s between parts %d and %d", what[b->block.kind], b->block.part - 1, b->block.part);
-  return to;
-}
-
 static void fail(const struct pd_spill_block *b, const char *what, const char *cause) {
   char name[PD_WHY / 2];
   if (!*failure)
     snprintf(failure, sizeof failure, "cannot %s %s %s the spill file in '%s': %s", what,
-             block_name(b, name, sizeof name), *what == 'r' ? "from" : "to", directory, cause);
+             pd_spill_name(b, name, sizeof name), *what == 'r' ? "from" : "to", directory, cause);
 }
 
 /* ---- the file ---------------------------------------------------------------------------------- */
@@ -113,6 +98,20 @@ static void give_back(const struct pd_spill_block *b) {
   if (low > from) from += PAGE;
   if (high < to) to -= PAGE;
   if (from < to) madvise(pd.arena + from, to - from, MADV_DONTNEED);
+}
+
+void pd_spill_unused(size_t from, size_t to) {
+  from = (from + PAGE - 1) / PAGE * PAGE;
+  to = to / PAGE * PAGE;
+  if (from < to) madvise(pd.arena + from, to - from, MADV_DONTNEED);
+}
+
+/* Pages of 4 KiB: parts of larger ones would not be given back. */
+static void use_small_pages(void) {
+  for (int i = 0; i < pd_spill_blocks.n; i++) {
+    const struct pd_block *b = &pd_spill_blocks.at[i].block;
+    madvise(pd.arena + b->offset / PAGE * PAGE, b->bytes + PAGE, MADV_NOHUGEPAGE);
+  }
 }
 
 /* ---- the thread -------------------------------------------------------------------------------- */
@@ -183,7 +182,9 @@ static int open_nameless(const char *place) {
   return opened;
 }
 
-bool pd_spill_file_start(const char *place, int64_t bytes, char *why) {
+const char *pd_spill_usual_place(void) { return NULL; }
+
+bool pd_spill_place_start(const char *place, int64_t bytes, char *why) {
   directory = place;
   file = open_nameless(place);
   if (file < 0) return pd_refuse(why, "--spill: cannot make a file in '%s': %s", place, strerror(errno));
@@ -193,6 +194,7 @@ bool pd_spill_file_start(const char *place, int64_t bytes, char *why) {
                      (double)bytes / (1 << 20), strerror(error));
   room = 2 * pd_spill_blocks.n + 1;
   for (int i = 0; i < N_QUEUES; i++) queue[i].at = pd_allocate(sizeof *queue[i].at * (size_t)room);
+  use_small_pages();
   if (!start_thread()) return pd_refuse(why, "--spill: cannot start the thread that reads and writes");
   return true;
 }
@@ -222,7 +224,7 @@ void pd_spill_request(struct pd_spill_block *b, enum pd_spill_request what) {
 }
 
 /* What is asked for ahead, and what is left to write, nobody needs any more. */
-void pd_spill_file_finish(void) {
+void pd_spill_place_finish(void) {
   pthread_mutex_lock(&lock);
   for (int i = 0; i < N_QUEUES; i++) queue[i].n = 0;
   while (doing && !*failure) pthread_cond_wait(&done, &lock);
@@ -247,7 +249,7 @@ static void give_up(double waited) {
   char name[PD_WHY / 2];
   const struct request *now = doing;
   bool writes = now && now->what == PD_SPILL_WRITE;
-  block_name(now ? now->block : pd_spill_blocks.at, name, sizeof name);
+  pd_spill_name(now ? now->block : pd_spill_blocks.at, name, sizeof name);
   pthread_mutex_unlock(&lock);
   pd_fail("the spill file in '%s' gave no sign for %.0f s (--timeout): waited to %s %s", directory, waited,
           writes ? "write" : "read", name);
@@ -270,5 +272,5 @@ static void await(const struct pd_spill_block *b, bool written) {
   if (*failure) pd_fail("%s", failure);
 }
 
-void pd_spill_await(const struct pd_spill_block *b) { await(b, false); }
-void pd_spill_await_written(const struct pd_spill_block *b) { await(b, true); }
+void pd_spill_await(struct pd_spill_block *b) { await(b, false); }
+void pd_spill_await_written(struct pd_spill_block *b) { await(b, true); }
