@@ -25,11 +25,29 @@ const Op *const all_ops[] = {
 /* clang-format on */
 const int n_ops = sizeof all_ops / sizeof all_ops[0] - 1;
 
+/* Names are looked up at every word of a model: open addressing, filled once. */
+enum { SLOTS = 256 };
+static const Op *op_named[SLOTS];
+
+static unsigned slot_of(const char *name) {
+  unsigned h = 0x811c9dc5u; /* FNV-1a */
+  for (const char *c = name; *c; c++)
+    h = (h ^ (unsigned char)*c) * 0x01000193u;
+  unsigned slot = (h ^ h >> 16) % SLOTS;
+  while (op_named[slot] && strcmp(op_named[slot]->name, name) != 0)
+    slot = (slot + 1) % SLOTS;
+  return slot;
+}
+
 const Op *op_find(const char *name) {
-  for (int i = 0; i < n_ops; i++)
-    if (!strcmp(all_ops[i]->name, name))
-      return all_ops[i];
-  return NULL;
+  static bool filled;
+  if (!filled) {
+    ensure(n_ops < SLOTS / 2);
+    for (int i = 0; i < n_ops; i++)
+      op_named[slot_of(all_ops[i]->name)] = all_ops[i];
+    filled = true;
+  }
+  return op_named[slot_of(name)];
 }
 
 const Attr *node_attr(const Node *n, const char *name) {
