@@ -333,5 +333,7 @@ void run_input(Elaborator *e, Frame *f, const Ast *a) {
   d.shaped = evaluate_shape(e, f, a, &d.shape);
   d.shape.batched = true;
   bool good = evaluate_type(e, f, &d) && d.shaped;
-  variable_declare(f, a->name, good ? declare(e, &d) : POISON, false, a->span);
+  const Variable *had = variable_find(f, a->name);
+  if (good || !had || had->val.kind != VAL_POISON) /* once, be it in a loop of thousands of passes */
+    variable_declare(f, a->name, good ? declare(e, &d) : POISON, false, a->span);
 }
