@@ -19,8 +19,9 @@ typedef struct Shape {
 } Shape;
 
 /* What a rank of a shard group (tensor/tensor.h) has of a value: all of it; of an axis, seen as so many blocks, its
- * part of each, blocks and parts all alike; or a summand of each element, which over the group's ranks add up to it. */
-typedef enum { LAYOUT_WHOLE, LAYOUT_SPLIT, LAYOUT_PARTIAL } LayoutKind;
+ * part of each, blocks and parts all alike; or a summand of each element, which over the group's ranks add up to it; or
+ * a bound of each element, of which over the group's ranks it is the largest. */
+typedef enum { LAYOUT_WHOLE, LAYOUT_SPLIT, LAYOUT_PARTIAL, LAYOUT_BOUND } LayoutKind;
 typedef struct Layout {
   LayoutKind kind;
   int axis;       /* of a sample, from the left; these two: of a split value */

@@ -34,8 +34,9 @@ static int convert(const Writing *x, int node, int value, LayoutId from, LayoutI
     return value;
   if (to == PARTIAL)
     made = rewrite_insert(x->w, node, &op_summand, &value, 1, NULL);
-  else if (from == PARTIAL)
-    made = rewrite_insert(x->w, node, &op_all_reduce, &value, 1, (Attr[MAX_ATTR]){{.number = x->d->ranks}});
+  else if (from == PARTIAL || from == BOUND)
+    made = rewrite_insert(x->w, node, from == PARTIAL ? &op_all_reduce : &op_all_reduce_max, &value, 1,
+                          (Attr[MAX_ATTR]){{.number = x->d->ranks}});
   else if (to == WHOLE)
     made = part_of_axis(x, node, &op_all_gather, value, layout_of(x->d, from));
   else
@@ -88,17 +89,32 @@ static void set_number(Node *n, const char *name, int64_t number) {
       n->attr[i].number = (double)number;
 }
 
-/* Where the op alone cannot tell that it makes a part. */
-static void tell_part(const Writing *x, Node *n, Layout made) {
-  if (!n->op->divided || made.kind != LAYOUT_SPLIT)
+static bool must_know_part(const Writing *x, int node, const Node *n, const Way *way) {
+  int all = n->n_in + n->n_out;
+  Layout *layout = alloc((size_t)all * sizeof *layout);
+  for (int k = 0; k < all; k++)
+    layout[k] = layout_of(x->d, way->at[k]);
+  if (!n->op->divided)
+    return false;
+  return n->op->counts ? n->op->counts(x->d->g, node, layout) : layout[n->n_in].kind == LAYOUT_SPLIT;
+}
+
+/* Where the op alone cannot tell which part it makes. */
+static void tell_part(const Writing *x, int node, Node *n) {
+  const Way *way = &x->a->way[node];
+  if (!must_know_part(x, node, n, way))
+    return;
+  n->op = n->op->divided;
+  Layout made = layout_of(x->d, way->at[n->n_in]);
+  if (made.kind != LAYOUT_SPLIT)
     return;
   const Shape *s = &x->w->to->values.at[n->out[0]].shape;
   int64_t part = s->dim[made.axis] / made.blocks;
   for (int i = made.axis + 1; i < s->rank; i++)
     part *= s->dim[i];
-  n->op = n->op->divided;
   set_number(n, "part", part);
   set_number(n, "whole", part * x->d->ranks);
+  set_number(n, "classes", s->dim[made.axis]);
 }
 
 static void write_node(Writing *x, int node) {
@@ -114,7 +130,7 @@ static void write_node(Writing *x, int node) {
     v->shape = part_shape(&v->shape, layout_of(x->d, way->at[n->n_in + k]), x->d->ranks);
   }
   adapt_attributes(w->to, &w->to->nodes.at[made]);
-  tell_part(x, &w->to->nodes.at[made], layout_of(x->d, way->at[n->n_in]));
+  tell_part(x, node, &w->to->nodes.at[made]);
   for (int k = 0; k < n->n_out; k++)
     convert_output(x, node, n->out[k], way->at[n->n_in + k]);
 }

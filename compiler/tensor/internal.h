@@ -6,7 +6,7 @@
 #include "tensor/tensor.h"
 
 /* A layout's number, the same for all values. */
-enum { WHOLE, PARTIAL, FIRST_SPLIT, MOST_BLOCKS = 6, UNPINNED = 255 };
+enum { WHOLE, PARTIAL, BOUND, FIRST_SPLIT, MOST_BLOCKS = 6, UNPINNED = 255 };
 typedef unsigned char LayoutId;
 
 /* Of one graph divided among so many ranks. */

@@ -31,7 +31,7 @@ static void print_meetings(const Graph *g, bool forward, FILE *out) {
     if (!x->op->collective || (x->serves < 0) != forward)
       continue;
     const char *where = g->scopes.at[x->scope].path;
-    fprintf(out, "#   %-10s %-14s %s\n", x->op->name, shape_text(out_shape(g, i, 0)), *where ? where : g->name);
+    fprintf(out, "#   %-14s %-14s %s\n", x->op->name, shape_text(out_shape(g, i, 0)), *where ? where : g->name);
   }
 }
 

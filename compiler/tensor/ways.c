@@ -7,15 +7,17 @@
 /* ---- layouts --------------------------------------------------------------------------------- */
 
 Layout layout_of(const Division *d, LayoutId id) {
+  static const LayoutKind unsplit[] = {[WHOLE] = LAYOUT_WHOLE, [PARTIAL] = LAYOUT_PARTIAL, [BOUND] = LAYOUT_BOUND};
   if (id < FIRST_SPLIT)
-    return (Layout){.kind = id == WHOLE ? LAYOUT_WHOLE : LAYOUT_PARTIAL};
+    return (Layout){.kind = unsplit[id]};
   int i = id - FIRST_SPLIT;
   return (Layout){LAYOUT_SPLIT, i / d->n_blocks, d->blocks[i % d->n_blocks]};
 }
 
 int layout_id(const Division *d, Layout layout) {
-  if (layout.kind != LAYOUT_SPLIT)
-    return layout.kind == LAYOUT_WHOLE ? WHOLE : PARTIAL;
+  for (int id = WHOLE; id < FIRST_SPLIT; id++)
+    if (layout_of(d, (LayoutId)id).kind == layout.kind)
+      return id;
   for (int i = 0; i < d->n_blocks; i++)
     if (d->blocks[i] == layout.blocks)
       return FIRST_SPLIT + layout.axis * d->n_blocks + i;
@@ -37,7 +39,7 @@ static bool fits(const Division *d, int value, LayoutId id) {
     return true;
   if (v->type != TYPE_F32 || d->fixed[value])
     return false;
-  return l.kind == LAYOUT_PARTIAL || (l.axis < v->shape.rank && v->shape.dim[l.axis] % (l.blocks * d->ranks) == 0);
+  return l.kind != LAYOUT_SPLIT || (l.axis < v->shape.rank && v->shape.dim[l.axis] % (l.blocks * d->ranks) == 0);
 }
 
 static void add_blocks(Division *d, int64_t n) {
@@ -117,13 +119,13 @@ static double seconds_of(const Division *d, int value, LayoutId from, LayoutId t
   double bytes = 4 * (double)shape_elements(&d->g->values.at[value].shape), share = (d->ranks - 1.0) / d->ranks;
   if (from == WHOLE)
     return to == PARTIAL ? bytes / in_loop : bytes / d->ranks / memory;
-  return latency + (from == PARTIAL ? 2 : 1) * share * bytes / link;
+  return latency + (from < FIRST_SPLIT ? 2 : 1) * share * bytes / link;
 }
 
 double conversion_seconds(const Division *d, int value, LayoutId from, LayoutId to) {
   if (from == to)
     return 0;
-  if (from != WHOLE && to != WHOLE)
+  if ((from != WHOLE && to != WHOLE) || to == BOUND)
     return -1;
   return d->any_cost ? d->any_cost() : seconds_of(d, value, from, to);
 }

@@ -63,7 +63,7 @@ static void expect_divided(const Graph *whole, const Graph *g, int ranks) {
 
 static double any_cost(void) { return (double)below(1000); }
 
-enum { ROWS = 4, HEADS = 4 };
+enum { ROWS = 4, HEADS = 4, CLASSES = 12 };
 
 static int pick(const Ints *v) { return v->at[below((uint64_t)v->n)]; }
 
@@ -113,15 +113,35 @@ static int next_value(Graph *g, const Ints *values, int number) {
   }
 }
 
+/* -log softmax(x)[token], as the layer cross_entropy has it. */
+static void cross_entropy(Graph *g, int x, int tokens) {
+  Attr column[MAX_ATTR] = {{.n = 2, .list = (int64_t[]){ROWS, 1}}};
+  int hot = apply_1(g, &op_one_hot, apply(g, &op_reshape, &tokens, 1, column));
+  int shifted = apply_2(g, &op_sub, x, apply_1(g, &op_detach, apply_1(g, &op_max, x)));
+  int picked = apply(g, &op_select, (int[]){hot, shifted, graph_constant(g, 0, 0, NO_SPAN)}, 3, NULL);
+  int sum = apply_1(g, &op_log, apply_1(g, &op_sum, apply_1(g, &op_exp, shifted)));
+  add_loss(g, apply_2(g, &op_sub, sum, apply_1(g, &op_sum, picked)));
+}
+
+/* From a table of classes or numbers to a sum, or to classes, by a head that may be the same table. */
 static Graph *random_graph(void) {
   Graph *g = new_graph();
   Ints values = {0};
-  push(&values, operand(g, "x", true, SHAPE(ROWS, 8)));
+  int table = new_param(g, "table", SHAPE(CLASSES, 8));
+  int tokens = new_tokens(g, "tokens", CLASSES, SHAPE(ROWS)),
+      labels = new_tokens(g, "labels", CLASSES, SHAPE(ROWS));
+  push(&values, below(2) ? operand(g, "x", true, SHAPE(ROWS, 8)) : apply_2(g, &op_gather, table, tokens));
   int n = 2 + (int)below(8);
   for (int i = 0; i < n; i++)
     push(&values, next_value(g, &values, i));
-  int last = values.at[values.n - 1];
-  weigh(g, apply_1(g, &op_tanh, last));
+  int last = apply_1(g, &op_tanh, values.at[values.n - 1]); /* of any size, so that rounding counts for little */
+  int64_t width = g->values.at[last].shape.dim[1];
+  if (below(2)) {
+    weigh(g, last);
+    return g;
+  }
+  int head = width == 8 && below(2) ? table : new_param(g, "head", SHAPE(CLASSES, width));
+  cross_entropy(g, apply_2(g, &op_matmul, last, apply_1(g, &op_transpose, head)), labels);
   return g;
 }
 
