@@ -133,12 +133,22 @@ void pd_all_gather(pd_in x, int64_t runs, int64_t part, pd_out y, void *scratch)
 struct pd_shape pd_whole_shape(const struct pd_parameter *p) {
   struct pd_shape shape = {.rank = p->rank, .elements = p->elements * (p->runs ? pd_shards() : 1)};
   for (int i = 0; i < p->rank; i++) shape.dim[i] = p->dim[i] * (p->runs && i == p->split_axis ? pd_shards() : 1);
+  if (p->surplus) {
+    shape.elements -= p->elements / p->dim[0] * p->surplus;
+    shape.dim[0] -= p->surplus;
+  }
   return shape;
 }
 
 int64_t pd_whole_element(const struct pd_parameter *p, int64_t i) {
   int64_t part = p->runs ? p->elements / p->runs : 1;
   return p->runs ? i / part * part * pd_shards() + pd.shard * part + i % part : i;
+}
+
+int64_t pd_own_elements(const struct pd_parameter *p) {
+  int64_t left = pd_whole_shape(p).elements - pd.shard * p->elements;
+  if (!p->surplus) return p->elements;
+  return left < 0 ? 0 : left < p->elements ? left : p->elements;
 }
 
 /* Between a whole value's place and a part's, in the host's memory. */
@@ -151,7 +161,11 @@ static void copy_runs(const struct pd_parameter *p, int shard, float *whole, flo
 }
 
 void pd_take_own(const struct pd_parameter *p, const float *whole, float *own) {
-  if (p->runs)
+  int64_t n = pd_own_elements(p);
+  if (p->surplus) {
+    memcpy(own, whole + (n ? pd.shard * p->elements : 0), (size_t)n * sizeof *own);
+    memset(own + n, 0, (size_t)(p->elements - n) * sizeof *own);
+  } else if (p->runs)
     copy_runs(p, pd.shard, (float *)whole, own, false);
   else
     memcpy(own, whole, (size_t)p->elements * sizeof *own);
