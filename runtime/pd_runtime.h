@@ -48,7 +48,8 @@ struct pd_parameter {
   double init_value; /* of PD_CONSTANT; PD_UNIFORM's bound, PD_NORMAL's deviation */
   int64_t runs; /* the whole parameter is so many runs of elements, and each rank of the shard group has, in their
                         order, its part of each; 0: it has all. dim and elements are those of the rank's part */
-  int split_axis; /* of the parts */
+  int split_axis;  /* of the parts */
+  int64_t surplus; /* rows that all ranks' parts have more than the whole one, which are zeros */
   bool decays;
   bool hidden;        /* of an optimizer with two methods: a hidden matrix, which has the first */
   int group;          /* of the stage's, from 1; 0: the stage's own settings */

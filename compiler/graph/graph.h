@@ -89,9 +89,10 @@ typedef struct Param {
   bool hidden;        /* under an optimizer with two methods: a hidden matrix, which has the first
                          (optimizers/hidden.h) */
   Layout layout;      /* of a divided graph: whole or split; `shape` is then that of a rank's part */
-  int value;          /* the graph value */
-  Ints uses;          /* forward nodes that read it, in order (through views: the view) */
-  Ints gradients;     /* one value a use, same order; each summed over microbatches on its own.
+  int64_t surplus; /* rows that all ranks' parts of a split one have more than it has: zeros of the last parts */
+  int value;       /* the graph value */
+  Ints uses;       /* forward nodes that read it, in order (through views: the view) */
+  Ints gradients;  /* one value a use, same order; each summed over microbatches on its own.
                          Set by autodiff. -1 where a use has no gradient */
   Span span;
 } Param;

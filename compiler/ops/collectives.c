@@ -212,3 +212,29 @@ const Op op_summand = {
     .expression = "$shard == 0 ? $0 : 0.0f",
     .meet = meet_summand,
 };
+
+/* ---- own_columns ------------------------------------------------------------------------------- */
+
+static void meet_own_columns(const Graph *g, int node, int64_t batch, int ranks, const double *const *const *in,
+                             double *const *const *out) {
+  const Node *n = &g->nodes.at[node];
+  int64_t total = batch_elements(out_shape(g, node, 0), batch), part = node_int(n, "part");
+  for (int r = 0; r < ranks; r++)
+    for (int64_t i = 0; i < total; i++)
+      out[r][0][i] = r * part + i % part < node_int(n, "whole") ? in[r][0][i] : node_number(n, "fill");
+}
+
+/* Of the ranks' `part` columns each the first `whole` as they are, behind them `fill`. */
+const Op op_own_columns = {
+    .name = "own_columns",
+    .signature = "own_columns(x, part, whole, fill)",
+    .kind = OP_POINTWISE,
+    .internal = true,
+    .min_in = 1,
+    .max_in = 1,
+    .attr = {{"part", ATTR_INT, true, 0}, {"whole", ATTR_INT, true, 0}, {"fill", ATTR_NUMBER, true, 0}},
+    .shape = shape_all_reduce,
+    .cost = cost_cheap,
+    .expression = "(int32_t)$shard * ${part} + (int32_t)$j < ${whole} ? $0 : ${fill}",
+    .meet = meet_own_columns,
+};

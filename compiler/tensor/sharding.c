@@ -16,7 +16,7 @@ static const char *layout_text(Layout l) {
 static Shape whole_shape(const Graph *g, const Param *p) {
   Shape s = p->shape;
   if (p->layout.kind == LAYOUT_SPLIT)
-    s.dim[p->layout.axis] *= g->shards;
+    s.dim[p->layout.axis] = s.dim[p->layout.axis] * g->shards - p->surplus;
   return s;
 }
 
@@ -91,7 +91,7 @@ static bool check_layout(const Division *d, const Param *p, Layout l, Span where
              layout_text(l));
     return false;
   }
-  if (p->shape.dim[l.axis] % (l.blocks * d->ranks) == 0)
+  if (layout_fits(d, p->value, (LayoutId)layout_id(d, l)))
     return true;
   error_at(where, "PD0515", "%s of '%s', of shape %s, has no %d equal parts", layout_text(l), p->name,
            shape_text(&p->shape), d->ranks);

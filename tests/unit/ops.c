@@ -493,7 +493,8 @@ static void test_table_is_complete(void **state) {
                                    &op_all_reduce,
                                    &op_all_gather,
                                    &op_own_part,
-                                   &op_summand};
+                                   &op_summand,
+                                   &op_own_columns};
   for (int k = 0; k < n_ops; k++) {
     const Op *op = all_ops[k];
     bool exempt = op->kind == OP_SOURCE;
