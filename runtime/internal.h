@@ -230,6 +230,8 @@ struct pd_shape pd_moment_shape(const struct pd_parameter *p, int i);
  * of the part; the part of the whole. */
 struct pd_shape pd_whole_shape(const struct pd_parameter *p);
 int64_t pd_whole_element(const struct pd_parameter *p, int64_t i);
+/* Of a part, those that the whole one has, too: what is behind them is zeros. */
+int64_t pd_own_elements(const struct pd_parameter *p);
 void pd_take_own(const struct pd_parameter *p, const float *whole, float *own);
 /* Collective in a shard group, if they have parts of p: all of it, on the first, until the next call; NULL on the
  * others. own: of this rank, on the host. */
@@ -276,7 +278,7 @@ struct pd_rules {
   /* Parameters are updated in groups, numbered from 0: which ones the next is of; false: it was the last. */
   bool (*next_group)(int group, int *first, int *end);
 };
-bool pd_one_group(int group, int *first, int *end); /* all at once */
+bool pd_next_updated(int group, int *first, int *end); /* all at once, unless the model spills */
 extern const struct pd_rules pd_rules;
 void pd_update_with(const struct pd_rules *rules, int64_t t, float scale, const void *from, void *to,
                     void *gradient);

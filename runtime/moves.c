@@ -87,7 +87,7 @@ static struct use *next_of(const struct making *m, const struct use *u, int64_t 
 }
 
 static int64_t bytes_of(const struct making *m, const struct use *u) {
-  return (int64_t)pd_paged(m->of->block[u->block].bytes);
+  return (int64_t)pd_paged(m->of->page, m->of->block[u->block].bytes);
 }
 
 /* ---- what stays ---------------------------------------------------------------------------------- */
@@ -240,7 +240,7 @@ static void list_moves(const struct making *m, const int *order, enum pd_move wh
 static size_t most_beside(const struct pd_holding *of) {
   size_t largest = 0, most = 0;
   for (int i = 0; i < of->n; i++) {
-    size_t bytes = pd_paged(of->block[i].bytes);
+    size_t bytes = pd_paged(of->page, of->block[i].bytes);
     largest = bytes > largest ? bytes : largest;
   }
   for (int part = 0; part < of->parts; part++) {
@@ -249,7 +249,7 @@ static size_t most_beside(const struct pd_holding *of) {
     next.part += part + 1 < of->parts;
     for (int i = 0; i < of->n; i++)
       if ((pd_use_of(&now, &of->block[i]) | pd_use_of(&next, &of->block[i])) & PD_USES)
-        bytes += pd_paged(of->block[i].bytes);
+        bytes += pd_paged(of->page, of->block[i].bytes);
     most = bytes > most ? bytes : most;
   }
   return most > 2 * largest ? most : 2 * largest;

@@ -12,6 +12,7 @@ struct pd_holding {
   int parts;
   int64_t microbatches;
   int groups;
+  size_t page; /* bytes: memory comes and goes in whole pages of so many, which begin at multiples of it */
   size_t room; /* bytes of blocks that may be in memory at once */
   int kept; /* percent of it that blocks may fill which stay until they are used again; the rest is for reading ahead */
 };
@@ -43,10 +44,7 @@ static inline int pd_moves_at(const struct pd_moves *m, enum pd_move what, int64
 /* Marks by block what has been asked for and has not left as step `step` begins, of what comes and goes within a batch:
  * what is to be read again where something else has had the memory. */
 void pd_moves_there(const struct pd_moves *m, int64_t step, bool *there);
-/* Whole pages: how memory comes and goes. */
-static inline size_t pd_paged(size_t bytes) {
-  const size_t page = 4096;
-  return (bytes + 2 * page - 1) / page * page;
-}
+/* Of a block the pages that it may have a part of. */
+static inline size_t pd_paged(size_t page, size_t bytes) { return (bytes + 2 * page - 1) / page * page; }
 
 #endif

@@ -2,6 +2,7 @@
  * where their gradients and moments stand, what a rule over whole tensors is given. What is done with every
  * element is the target's (host/optimizer.c, cuda/optimizer.cu). */
 #include "internal.h"
+#include "spill.h"
 
 struct pd_tile *pd_tiles;
 int pd_n_tiles;
@@ -88,10 +89,14 @@ void pd_update_with(const struct pd_rules *rules, int64_t t, float scale, const 
   }
 }
 
-bool pd_one_group(int group, int *first, int *end) {
+static bool one_group(int group, int *first, int *end) {
   *first = 0;
   *end = pd.stage->n_parameters;
   return group == 0;
+}
+
+bool pd_next_updated(int group, int *first, int *end) {
+  return (pd_spills() ? pd_spill_next_updated : one_group)(group, first, end);
 }
 
 void pd_update(int64_t t, float scale, const void *from, void *to, void *gradient) {

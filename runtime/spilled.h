@@ -29,6 +29,24 @@ struct pd_block { /* contiguous bytes that come and go together */
   int group;      /* of a parameter's: when it is updated; -1: never */
 };
 
+/* Whether a block that begins where another ends, but for padding, comes and goes whenever that does. */
+static inline bool pd_block_joins(const struct pd_block *a, const struct pd_block *b) {
+  const size_t padding = 64;
+  return a->kind == b->kind && a->kind <= PD_BLOCK_STATE && a->parts == b->parts && a->group == b->group &&
+         a->sums == b->sums && b->offset - (a->offset + a->bytes) < padding;
+}
+/* Pages are shared by what is small beside them: such blocks are one. */
+static inline int pd_join_blocks(struct pd_block *block, int n, size_t page) {
+  enum { SMALL = 4096 };
+  int joined = 0;
+  for (int i = 0; i < n; i++)
+    if (page > SMALL && joined && pd_block_joins(&block[joined - 1], &block[i]))
+      block[joined - 1].bytes = block[i].offset + block[i].bytes - block[joined - 1].offset;
+    else
+      block[joined++] = block[i];
+  return joined;
+}
+
 enum pd_step_kind { PD_STEP_FORWARD, PD_STEP_BACKWARD, PD_STEP_SQUARE, PD_STEP_UPDATE, PD_STEP_VALIDATE };
 
 struct pd_step {

@@ -3,6 +3,8 @@
 #include "allocate/allocation.h"
 #include "moves.h"
 
+#include <stdlib.h>
+
 typedef Vec(struct pd_block) Blocks;
 
 static void add(Blocks *blocks, struct pd_block b, int64_t bytes) {
@@ -35,25 +37,49 @@ static int *groups(const StageKernels *k, int *n) {
   return group;
 }
 
+/* What is like the parameters, one copy after the other: moments, masters, averages. */
+static void add_state(const Allocation *a, const Buffer *b, int64_t state, const struct pd_block *of, bool trained,
+                      Blocks *blocks) {
+  static const SectionKind kinds[] = {SECTION_MOMENTS, SECTION_MASTERS, SECTION_AVERAGES};
+  for (int i = 0; i < 3; i++) {
+    const Section *s = &a->section[kinds[i]];
+    struct pd_block block = {.kind = PD_BLOCK_STATE, .group = of->group};
+    block.parts = kinds[i] == SECTION_AVERAGES ? of->parts : 0;
+    for (int copy = 0; copy < s->copies && (trained || kinds[i] != SECTION_MOMENTS); copy++) {
+      block.offset = (size_t)(s->offset + copy * s->bytes + state);
+      add(blocks, block, b->elements * 4);
+    }
+  }
+}
+
+static bool is_last_use(const StageKernels *k, const Buffer *b) {
+  for (int i = 0; i < k->buffers.n; i++) {
+    const Buffer *other = &k->buffers.at[i];
+    if (other->kind == BUFFER_ACCUMULATOR && other->param == b->param && other->use > b->use)
+      return false;
+  }
+  return b->use > 0;
+}
+
 static void add_parameters(const StageKernels *k, const Allocation *a, const int *group, Blocks *blocks) {
-  int in_f32 = a->n_moments + a->section[SECTION_MASTERS].copies + a->section[SECTION_AVERAGES].copies;
+  const int64_t *state = state_offsets(k);
   for (int i = 0; i < k->buffers.n; i++) {
     const Buffer *b = &k->buffers.at[i];
-    struct pd_block block = {.parts = b->chunks, .group = b->param >= 0 ? group[b->param] : -1};
-    if (is_parameter(b->kind))
-      add(blocks, block, b->elements * element_bytes(b));
-    block.kind = PD_BLOCK_STATE;
-    for (int j = 0; j < in_f32 && b->kind == BUFFER_WEIGHT; j++)
-      add(blocks, block, b->elements * 4);
-    if (b->kind != BUFFER_ACCUMULATOR)
+    if (!is_parameter(b->kind) && b->kind != BUFFER_ACCUMULATOR)
       continue;
-    block.kind = PD_BLOCK_GRADIENT;
-    block.parts = (uint64_t)1 << b->chunk;
-    add(blocks, block, b->elements * 4);
+    const bool gradient = b->kind == BUFFER_ACCUMULATOR;
+    struct pd_block block = {.kind = gradient ? PD_BLOCK_GRADIENT : PD_BLOCK_WEIGHTS,
+                             .offset = (size_t)a->buffer[i].offset,
+                             .parts = gradient ? (uint64_t)1 << b->chunk : b->chunks,
+                             .sums = gradient && is_last_use(k, b),
+                             .group = group[b->param]};
+    add(blocks, block, b->elements * element_bytes(b));
+    if (b->kind == BUFFER_WEIGHT)
+      add_state(a, b, state[i], &block, !k->graph->params.at[b->param].buffer, blocks);
   }
   for (int i = 0; i < a->own_moments.n; i++) {
     const OwnMoment *m = &a->own_moments.at[i];
-    struct pd_block block = {.kind = PD_BLOCK_STATE, .group = group[m->param]};
+    struct pd_block block = {.kind = PD_BLOCK_STATE, .offset = (size_t)m->offset, .group = group[m->param]};
     add(blocks, block, shape_elements(&m->shape) * 4);
   }
 }
@@ -61,11 +87,38 @@ static void add_parameters(const StageKernels *k, const Allocation *a, const int
 static void add_between(const StageKernels *k, const Allocation *a, int slots, Blocks *blocks) {
   for (int part = 1; part < k->chunks.n; part++)
     for (int slot = 0; slot < slots; slot++) {
+      const Section *sent = &a->chunk_section[SECTION_RECEIVED][part],
+                    *returned = &a->chunk_section[SECTION_GRADIENTS_RECEIVED][part - 1];
       struct pd_block block = {.kind = PD_BLOCK_ACTIVATIONS, .part = part, .slot = slot, .group = -1};
-      add(blocks, block, a->chunk_section[SECTION_RECEIVED][part].bytes);
+      block.offset = (size_t)(sent->offset + slot * sent->bytes);
+      add(blocks, block, sent->bytes);
       block.kind = PD_BLOCK_RETURNED;
-      add(blocks, block, a->chunk_section[SECTION_GRADIENTS_RECEIVED][part - 1].bytes);
+      block.offset = (size_t)(returned->offset + slot * returned->bytes);
+      add(blocks, block, returned->bytes);
     }
+}
+
+static int by_offset(const void *a, const void *b) {
+  const struct pd_block *x = a, *y = b;
+  return (x->offset > y->offset) - (x->offset < y->offset);
+}
+
+/* Bytes of the pages in which something stands that never leaves. */
+static int64_t bytes_beside(const Blocks *blocks, int64_t arena, int64_t page) {
+  int64_t pages = (arena + page - 1) / page, from = -1, to = 0;
+  for (int i = 0; i <= blocks->n; i++) {
+    const struct pd_block *b = i < blocks->n ? &blocks->at[i] : NULL;
+    if (from >= 0 && (!b || (int64_t)b->offset - to >= ALIGNMENT)) { /* the end of blocks in a row */
+      const int64_t first = (from + page - 1) / page, end = to / page;
+      pages -= end > first ? end - first : 0;
+      from = -1;
+    }
+    if (!b)
+      break;
+    from = from < 0 ? (int64_t)b->offset : from;
+    to = (int64_t)(b->offset + b->bytes);
+  }
+  return pages * page;
 }
 
 void allocate_spilled(const StageKernels *k, const Program *p, Allocation *a) {
@@ -73,20 +126,23 @@ void allocate_spilled(const StageKernels *k, const Program *p, Allocation *a) {
   const int *group = groups(k, &a->groups);
   add_parameters(k, a, group, &blocks);
   add_between(k, a, (int)p->period, &blocks);
+  qsort(blocks.at, (size_t)blocks.n, sizeof *blocks.at, by_offset);
+  blocks.n = pd_join_blocks(blocks.at, blocks.n, (size_t)p->page);
   for (SectionKind kind = SECTION_WEIGHTS; kind <= SECTION_AVERAGES; kind++)
     a->spilled_bytes += a->section[kind].bytes * a->section[kind].copies;
   a->spilled_bytes += a->section[SECTION_RECEIVED].bytes + a->section[SECTION_GRADIENTS_RECEIVED].bytes;
-  int64_t beside = a->bytes - a->spilled_bytes;
+  int64_t beside = bytes_beside(&blocks, a->bytes, p->page);
   a->room = p->memory > beside ? p->memory - beside : 0;
   struct pd_holding of = {.block = blocks.at,
                           .n = blocks.n,
                           .parts = p->chunks,
                           .microbatches = p->period,
                           .groups = a->groups,
+                          .page = (size_t)p->page,
                           .room = (size_t)a->room,
                           .kept = p->kept};
   struct pd_moves moves;
   pd_moves_make(&of, alloc, &moves);
-  int64_t most = (int64_t)moves.most;
-  a->resident_bytes = beside + (most < a->spilled_bytes ? most : a->spilled_bytes);
+  int64_t all = (a->bytes + p->page - 1) / p->page * p->page, most = beside + (int64_t)moves.most;
+  a->resident_bytes = most < all ? most : all;
 }

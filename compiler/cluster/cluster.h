@@ -15,6 +15,7 @@ typedef struct DeviceKind {
   double stream;                /* bytes a second from its memory and to it */
   double inside;                /* operations a second in calls, beside their products */
   double link; /* bytes a second, each way, to the others of its server where no level says it; 0: not known */
+  double host; /* and to its host's memory, where it has its own */
 } DeviceKind;
 
 /* Those that are known by name (kinds.c): "a100_80gb". NULL: there is none. */

@@ -14,7 +14,7 @@ typedef struct DataSheet {
   double share[N_PRECISIONS]; /* of the peak that products reach */
   double memory_bandwidth;    /* bytes a second */
   double stream_share;        /* of it that streams reach */
-  double inside, link;        /* as of DeviceKind; inside 0: in proportion to memory_bandwidth */
+  double inside, link, host;  /* as of DeviceKind; inside 0: in proportion to memory_bandwidth */
 } DataSheet;
 
 DeviceKind kind_of_sheet(const DataSheet *sheet);

@@ -8,7 +8,7 @@
  * NCCL's channels and the libraries' own objects need the rest. Messages: three quarters of NVLink's rate in a
  * direction. */
 static const double OF_TENSOR_CORES = 0.75, OF_F32 = 0.9, OF_MEMORY_BANDWIDTH = 0.85, OF_MEMORY = 0.95,
-                    OF_NVLINK = 0.75;
+                    OF_NVLINK = 0.75, OF_PCIE = 0.75;
 
 /* Inside attention an exponential a score is what takes time beside the products: 16 a clock and multiprocessor
  * (CUDA C++ Programming Guide, throughput of native arithmetic instructions), counted as 14 operations, of which three
@@ -27,6 +27,7 @@ typedef struct Gpu {
   double gigabytes;
   double f32, tf32, bf16;            /* TFLOP/s, dense; 0: it has none */
   double memory_bandwidth, nvlink;   /* GB/s; of NVLink in one direction */
+  double pcie;                       /* likewise */
   double multiprocessors, megahertz; /* boost */
 } Gpu;
 
@@ -38,12 +39,12 @@ typedef struct Gpu {
  * Multiprocessors and clocks: NVIDIA's white papers on the three architectures; H100's clock is the one that its
  * peak of products is for. */
 static const Gpu gpus[] = {
-    {"v100_16gb", "V100 16 GB", {"V100-SXM2", "16GB"}, 70, 16, 15.7, 0, 0, 900, 150, 80, 1530},
-    {"v100_32gb", "V100 32 GB", {"V100-SXM2", "32GB"}, 70, 32, 15.7, 0, 0, 900, 150, 80, 1530},
-    {"a100_40gb", "A100 40 GB", {"A100-SXM4", "40GB"}, 80, 40, 19.5, 156, 312, 1555, 300, 108, 1410},
-    {"a100_80gb", "A100 80 GB", {"A100-SXM4", "80GB"}, 80, 80, 19.5, 156, 312, 2039, 300, 108, 1410},
-    {"h100_80gb", "H100 80 GB", {"H100 80GB", "HBM3"}, 90, 80, 67, 495, 989, 3350, 450, 132, 1830},
-    {"h200_141gb", "H200 141 GB", {"NVIDIA H200", NULL}, 90, 141, 67, 495, 989, 4800, 450, 132, 1830},
+    {"v100_16gb", "V100 16 GB", {"V100-SXM2", "16GB"}, 70, 16, 15.7, 0, 0, 900, 150, 16, 80, 1530},
+    {"v100_32gb", "V100 32 GB", {"V100-SXM2", "32GB"}, 70, 32, 15.7, 0, 0, 900, 150, 16, 80, 1530},
+    {"a100_40gb", "A100 40 GB", {"A100-SXM4", "40GB"}, 80, 40, 19.5, 156, 312, 1555, 300, 32, 108, 1410},
+    {"a100_80gb", "A100 80 GB", {"A100-SXM4", "80GB"}, 80, 80, 19.5, 156, 312, 2039, 300, 32, 108, 1410},
+    {"h100_80gb", "H100 80 GB", {"H100 80GB", "HBM3"}, 90, 80, 67, 495, 989, 3350, 450, 64, 132, 1830},
+    {"h200_141gb", "H200 141 GB", {"NVIDIA H200", NULL}, 90, 141, 67, 495, 989, 4800, 450, 64, 132, 1830},
 };
 enum { N_GPUS = sizeof gpus / sizeof *gpus };
 
@@ -78,6 +79,7 @@ static DataSheet sheet_of(const Gpu *gpu) {
   s.memory_bandwidth = gpu->memory_bandwidth * 1e9;
   s.inside = exponentials(gpu->multiprocessors, gpu->megahertz * 1e6);
   s.link = OF_NVLINK * gpu->nvlink * 1e9;
+  s.host = OF_PCIE * gpu->pcie * 1e9;
   return s;
 }
 
@@ -87,7 +89,8 @@ DeviceKind kind_of_sheet(const DataSheet *s) {
                   .arch = s->arch,
                   .memory = (int64_t)(s->memory * OF_MEMORY),
                   .stream = s->memory_bandwidth * s->stream_share,
-                  .link = s->link};
+                  .link = s->link,
+                  .host = s->host};
   for (int p = 0; p < N_PRECISIONS; p++)
     k.product[p] = s->peak[p] * s->share[p];
   k.inside = s->inside > 0 ? s->inside : INSIDE_OF_STREAM * k.stream;

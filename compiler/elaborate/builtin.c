@@ -10,7 +10,7 @@ const char *const builtin_names[] = {"min",      "max",     "floor",   "ceil",  
 
 bool builtin_known(Name name) {
   for (int i = 0; builtin_names[i]; i++)
-    if (strcmp(name, builtin_names[i]) == 0)
+    if (*name == *builtin_names[i] && strcmp(name, builtin_names[i]) == 0)
       return true;
   return false;
 }

@@ -489,7 +489,9 @@ static Val inline_layer(Elaborator *e, Frame *f, Instance *instance, const Ast *
 static Val spoiled(Elaborator *e, Frame *f, const Ast *call, const Ast *label) {
   Name name = label ? label_text(e, f, label) : NULL;
   if (name && !instance_made(f, name)) {
-    Instance *i = instance_new(f, name, NULL, call->span);
+    Instance *i = child_named(f->instance, name); /* an earlier call of this layer came to it, too */
+    i = i ? i : instance_new(f, name, NULL, call->span);
+    i->seen = f->instance->calls;
     i->named_by = NAMED_BY_LABEL;
     i->poisoned = true;
   }

@@ -54,6 +54,8 @@ static const struct Origin {
 };
 enum { N_ORIGINS = sizeof origins / sizeof *origins, MAX_ARGUMENTS = 4 };
 
+enum { MOST_CHANNELS = 65536 }; /* each has numbers of its own */
+
 /* An input being declared: its name and shape as written, and what its type says. */
 typedef struct Declared {
   const struct Origin *origin; /* NULL: token(classes) or f32 */
@@ -178,9 +180,10 @@ static bool read_channels(Elaborator *e, Frame *f, Declared *d, const Argument *
          (long long)channels, channels == 1 ? "" : "s");
     return false;
   }
+  const char *what = format("'%s'", to->name);
   for (int i = 0; i < channels; i++) {
     double x;
-    if (!want_number(e, f, v.kind == VAL_LIST ? v.list[i] : v, where, format("'%s'", to->name), &x))
+    if (!want_number(e, f, v.kind == VAL_LIST ? v.list[i] : v, where, what, &x))
       return false;
     push(&d->numbers, x);
     if (to->kind != ARG_DEVIATIONS || x > 0)
@@ -236,6 +239,11 @@ static bool evaluate_origin(Elaborator *e, Frame *f, Declared *d) {
   if (o->kind == ORIGIN_IMAGE && d->shape.rank != 3) {
     fail(f, d->ast->span, "PD0217", "an image has the shape [channels, height, width], but '%s' has %s",
          d->ast->name, shape_text(&d->shape));
+    return false;
+  }
+  if (o->kind == ORIGIN_IMAGE && d->shape.dim[0] > MOST_CHANNELS) {
+    fail(f, d->ast->span, "PD0217", "an image has at most %d channels, but '%s' has %lld", MOST_CHANNELS,
+         d->ast->name, (long long)d->shape.dim[0]);
     return false;
   }
   for (int i = 0; i < count_arguments(o); i++)
@@ -325,5 +333,7 @@ void run_input(Elaborator *e, Frame *f, const Ast *a) {
   d.shaped = evaluate_shape(e, f, a, &d.shape);
   d.shape.batched = true;
   bool good = evaluate_type(e, f, &d) && d.shaped;
-  variable_declare(f, a->name, good ? declare(e, &d) : POISON, false, a->span);
+  const Variable *had = variable_find(f, a->name);
+  if (good || !had || had->val.kind != VAL_POISON) /* once, be it in a loop of thousands of passes */
+    variable_declare(f, a->name, good ? declare(e, &d) : POISON, false, a->span);
 }

@@ -540,7 +540,8 @@ static void seconds_fields(Emit *e) {
 static void cut_table(Emit *e) {
   text_add(&e->out,
            "/* What is between each part and the one before it: a slot for each microbatch of a batch. */\n"
-           "static const struct pd_cut cuts[CHUNKS] = {\n");
+           "static const struct pd_cut cuts[CHUNKS] = {\n"
+           "  {.activations = 0}, /* nothing is before the first */\n");
   for (int c = 1; c < e->p->chunks; c++) {
     const struct {
       const char *field;
@@ -554,7 +555,7 @@ static void cut_table(Emit *e) {
         push(&fields, internf(".%s = offsetof(struct arena, %s)", way[i].field, part));
         push(&fields, internf(".%s_bytes = sizeof(struct %s)", way[i].field, part));
       }
-    text_list(&e->out, 3, format("  [%d] = {", c), &fields, "},\n");
+    text_list(&e->out, 3, "  {", &fields, "},\n");
   }
   text_add(&e->out, "};\n\n");
 }
@@ -565,11 +566,11 @@ static void spilled_table(Emit *e) {
   text_add(
       &e->out,
       "static const struct pd_spilled spilled = {.parts = CHUNKS, .cuts = cuts, .parameters = spilled_parameters,\n"
-      "  .room = %" PRId64 ", .kept = %d%s%s};\n\n",
-      e->allocation->room, e->p->kept,
+      "%s  .page = %" PRId64 ", .room = %" PRId64 ", .resident = %" PRId64 ", .kept = %d%s};\n\n",
       e->allocation->section[SECTION_WORKSPACE].copies
-          ? ",\n  .workspace = offsetof(struct arena, workspace), .workspace_bytes = sizeof arena->workspace"
+          ? "  .workspace = offsetof(struct arena, workspace), .workspace_bytes = sizeof arena->workspace,\n"
           : "",
+      e->p->page, e->allocation->room, e->allocation->resident_bytes, e->p->kept,
       e->plan->spill ? format(",\n  .place = %s", string_literal(e->plan->spill)) : "");
 }
 

@@ -17,7 +17,8 @@ typedef struct Rates {
   double call, loop;
   double bandwidth, latency; /* of a message to another rank: bytes a second, seconds */
   bool beside;               /* messages travel while both ends work */
-  int threads;               /* that share a rank's work */
+  double host; /* bytes a second, each way, to pinned memory of its host; 0: its memory is the host's */
+  int threads; /* that share a rank's work */
 } Rates;
 
 typedef struct Device {
@@ -30,6 +31,7 @@ typedef struct Device {
   Rates (*rates)(const DeviceKind *kind, const Target *t); /* of a kind of this target */
   int64_t (*memory)(int ranks); /* bytes a rank's process may take when nobody says; NULL: every kind does */
   int64_t process;              /* of those, what it needs beside its arena */
+  int64_t page;                 /* bytes of its memory that come and go at once, where a model spills */
   /* The machine and the library as profiles name them, whose measurements hold for no other. */
   Name (*machine)(void);
   Name (*library)(void);

@@ -90,6 +90,8 @@ char *plan_json(const Graph *g, const Pieces *p, const Plan *plan) {
     json_int(&t, "memory_bytes", l->memory);
     text_add(&t, ", ");
     json_int(&t, "kept_percent", l->kept);
+    text_add(&t, ", ");
+    json_int(&t, "page_bytes", l->page);
   }
   if (l->shard_optimizer)
     text_add(&t, ",\n  \"shard_optimizer\": true");

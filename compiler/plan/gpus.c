@@ -37,6 +37,7 @@ static Rates rates(const DeviceKind *kind, const Target *t) {
                  .loop = 2e-6,
                  .bandwidth = kind->link,
                  .latency = 10e-6,
+                 .host = kind->host,
                  .beside = true,
                  .threads = 1};
 }
@@ -56,6 +57,7 @@ const Device gpus = {.has_arch = true,
                      .precisions = (1u << N_PRECISIONS) - 1,
                      .kind = kind,
                      .rates = rates,
+                     .page = 2 << 20, /* cuMemGetAllocationGranularity's, on all of them */
                      .machine = machine,
                      .library = library,
                      .kind_of_machine = kind_of_model,

@@ -150,6 +150,15 @@ static bool read_target(const JsonPlace *top, Target *out) {
   return true;
 }
 
+static bool read_page(const JsonPlace *top, int64_t *page) {
+  if (!json_get_int(top, "page_bytes", 4096, (int64_t)1 << 30, page))
+    return false;
+  if ((*page & (*page - 1)) == 0)
+    return true;
+  error_at((Span){.file = top->file}, "PD0603", "'page_bytes' is %lld: a power of two", (long long)*page);
+  return false;
+}
+
 static bool read_settings(const JsonPlace *top, Pipeline *p) {
   int64_t chunks = 1;
   if (is_there(top, "chunks") && !json_get_int(top, "chunks", 1, MAX_CHUNKS, &chunks))
@@ -161,6 +170,8 @@ static bool read_settings(const JsonPlace *top, Pipeline *p) {
   if (is_there(top, "kept_percent") && !json_get_int(top, "kept_percent", 0, 100, &kept))
     return false;
   p->kept = (int)kept;
+  if (is_there(top, "page_bytes") && !read_page(top, &p->page))
+    return false;
   if (is_there(top, "shard_optimizer") && !json_get_bool(top, "shard_optimizer", &p->shard_optimizer))
     return false;
   return !is_there(top, "vertical_sync") || json_get_bool(top, "vertical_sync", &p->vertical_sync);
@@ -212,7 +223,7 @@ bool plan_file_read(const char *path, PlanUse use, PlanFile *out) {
       "microbatch",   "microbatches",  "target",        "precision", "threads",
       "stages",       "batch_seconds", "costs",         "why",       "cache_bytes_a_token",
       "device",       "cluster",       "adjacent",      "backward",  "shard_optimizer",
-      "memory_bytes", "kept_percent",  "tensor",        NULL};
+      "memory_bytes", "kept_percent",  "page_bytes",    "tensor",    NULL};
   *out = (PlanFile){0};
   JsonPlace top = {.path = ""};
   top.object = out->json = json_load(path, &top.file);

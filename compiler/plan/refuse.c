@@ -54,8 +54,7 @@ static Plan *draining(const Planner *r) {
 /* The model in parts on its one rank; NULL where that does not fit either, or nothing can come and go. */
 static Plan *spilling(const Planner *r) {
   PlanRequest changed = *r->request;
-  bool trains = !r->g->inference && backend_of(&r->target)->device->has_threads;
-  if (!trains || r->traits.spills || r->ranks != 1 || changed.cluster)
+  if (r->g->inference || r->traits.spills || r->ranks != 1 || changed.cluster)
     return NULL;
   changed.schedule = "spilled";
   changed.profile = changed.plan = changed.split = NULL;
@@ -91,7 +90,7 @@ static void find_advice(const Planner *r, Diagnostic *d) {
   int n_stages = r->form.n_stages;
   const Cluster *cluster = r->request->cluster;
   bool own_memory = r->request->memory || r->device->memory; /* which a rank more brings with it */
-  int most = own_memory && form_is_plain(&r->form) ? 4 * n_stages : 0;
+  int most = own_memory && form_is_plain(&r->form) && !r->traits.spills ? 4 * n_stages : 0;
   if (cluster && most > cluster_devices(cluster))
     most = cluster_devices(cluster);
   const int step = n_stages < FEW ? 1 : n_stages / (FEW / 2);

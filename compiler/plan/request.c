@@ -180,21 +180,15 @@ static bool settle_chunks(Planner *r, const PlanRequest *q, int positions) {
   return false;
 }
 
-/* Parts come and go on one rank, and on processors. */
+/* Parts come and go on one rank. */
 static bool check_spilled(const Planner *r, const PlanRequest *q, int positions) {
   if (!schedule_traits(r->form.schedule).spills)
     return true;
-  if (positions > 1 || workers_of(q) > 1) {
-    Diagnostic *d = error_at(r->schedule_span, "PD0710", "'%s' runs the model on one rank, not on %d",
-                             r->form.schedule, positions > 1 ? positions : workers_of(q));
-    help(d, "'-n 1', or another schedule: 'flush' or '2bw'");
-    return false;
-  }
-  if (backend_of(&q->target)->device->has_threads)
+  if (positions == 1 && workers_of(q) <= 1)
     return true;
-  Diagnostic *d = error_at(r->schedule_span, "PD0710", "'%s' is for processors, not for '--target %s'",
-                           r->form.schedule, backend_of(&q->target)->name);
-  help(d, "'--target c', or another schedule: 'flush' or '2bw'");
+  Diagnostic *d = error_at(r->schedule_span, "PD0710", "'%s' runs the model on one rank, not on %d",
+                           r->form.schedule, positions > 1 ? positions : workers_of(q));
+  help(d, "'-n 1', or another schedule: 'flush' or '2bw'");
   return false;
 }
 

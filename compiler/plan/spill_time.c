@@ -1,5 +1,5 @@
 /* What a batch takes whose blocks come and go: steps compute, one after the other, and beside them a thread reads and
- * writes, writing first, as runtime/host/spill_file.c does. Steps wait for what they read, and for memory that is still to
+ * writes, writing first, as runtime/host/spill_moves.c does. Steps wait for what they read, and for memory that is still to
  * be written. */
 #include <math.h>
 
@@ -141,9 +141,9 @@ typedef struct Transfers {
   const SpillProblem *p;
   const struct pd_holding *of;
   Queue writes, reads;
-  double free_at, busy; /* seconds */
-  double *written;      /* by block; INFINITY: on its way */
-  int *awaited;         /* by step: blocks that are still to be read for it */
+  double free_at[2], busy[2]; /* seconds; by whether it writes. Where the two take turns, both are those of both */
+  double *written;            /* by block; INFINITY: on its way */
+  int *awaited;               /* by step: blocks that are still to be read for it */
   int64_t bytes_read, bytes_written;
 } Transfers;
 
@@ -159,23 +159,31 @@ static Request next(Queue *q) {
   return r;
 }
 
-static double could_begin(const Transfers *t, const Queue *q) {
-  return q->n ? fmax(t->free_at, q->at[q->first].at) : INFINITY;
+/* What is on its way out comes in again after that. */
+static double could_begin(const Transfers *t, bool writes) {
+  const Queue *q = writes ? &t->writes : &t->reads;
+  if (!q->n)
+    return INFINITY;
+  const Request *r = &q->at[q->first];
+  double begin = fmax(t->free_at[writes], r->at);
+  return writes ? begin : fmax(begin, t->written[r->block]);
 }
 
 /* One thing that the thread begins before `until`; false: it has none. */
 static bool transfer(Transfers *t, double until) {
-  double write = could_begin(t, &t->writes), read = could_begin(t, &t->reads);
+  double write = could_begin(t, true), read = could_begin(t, false);
   bool writes = write <= read;
   if (fmin(write, read) >= until)
     return false;
   Request r = next(writes ? &t->writes : &t->reads);
   double bytes = (double)t->of->block[r.block].bytes, seconds = bytes * (writes ? t->p->write : t->p->read);
-  t->free_at = fmin(write, read) + seconds;
-  t->busy += seconds;
+  const double end = fmin(write, read) + seconds;
+  for (int way = 0; way < 2; way++)
+    if (way == writes || !t->p->both_ways)
+      t->free_at[way] = end, t->busy[way] += seconds;
   *(writes ? &t->bytes_written : &t->bytes_read) += (int64_t)bytes;
   if (writes)
-    t->written[r.block] = t->free_at;
+    t->written[r.block] = end;
   else
     t->awaited[r.needed]--;
   return true;
@@ -222,7 +230,7 @@ static void do_step(Run *r, int64_t step) {
     put(&r->t.reads, (Request){block[i], needed, now});
   }
   while (r->t.awaited[step] > 0 && transfer(&r->t, INFINITY))
-    now = r->t.awaited[step] > 0 ? now : fmax(now, r->t.free_at);
+    now = r->t.awaited[step] > 0 ? now : fmax(now, r->t.free_at[false]);
   struct pd_step s = pd_batch_step(r->of->parts, r->of->microbatches, r->of->groups, step);
   double seconds = step_seconds(r->times, &s);
   r->compute += seconds;
@@ -246,13 +254,13 @@ static void simulate(const SpillProblem *p, const struct pd_holding *of, const s
   for (int batch = 0; batch < BATCHES; batch++) {
     double began = r.now;
     r.t.bytes_read = r.t.bytes_written = 0;
-    r.t.busy = r.compute = 0;
+    r.t.busy[false] = r.t.busy[true] = r.compute = 0;
     for (int64_t i = 0; i < moves->steps; i++)
       do_step(&r, i);
     out->seconds = r.now - began;
   }
   out->compute = r.compute;
-  out->transfer = r.t.busy;
+  out->transfer = fmax(r.t.busy[false], r.t.busy[true]);
   out->read = r.t.bytes_read;
   out->written = r.t.bytes_written;
 }
@@ -270,6 +278,7 @@ SpillTime spill_time(const SpillProblem *p, const SpillChoice *c) {
                           .parts = c->parts,
                           .microbatches = p->microbatches,
                           .groups = n_groups,
+                          .page = (size_t)p->page,
                           .room = room > 0 ? (size_t)room : 0,
                           .kept = c->kept};
   struct pd_moves moves;

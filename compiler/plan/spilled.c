@@ -11,6 +11,13 @@
 /* Seconds of a byte where no profile says it: a gigabyte a second, which disks of laptops reach. */
 static const double ASSUMED = 1e-9;
 
+static int64_t page_of(const Planner *r) { return backend_of(&r->target)->device->page; }
+
+/* Into pinned memory of the device's host: that is where a GPU spills unless a directory is named. */
+static bool spills_to_host(const Planner *r) {
+  return r->rates->host > 0 && (!r->request->spill || !strcmp(r->request->spill, "host"));
+}
+
 /* ---- the problem ------------------------------------------------------------------------------------------ */
 
 static Ints *readers_of_params(const Planner *r) {
@@ -46,6 +53,16 @@ static SpillParam param_of(const Planner *r, int i, const Ints *readers, const i
                       .use = uses.at};
 }
 
+/* Where the device has memory of its own, all that moves crosses the link to its host's, each way beside the other; from and
+ * to a file it takes what the file takes. */
+static void set_rates(const Planner *r, SpillProblem *p) {
+  const double file = ASSUMED, link = r->rates->host > 0 ? 1 / r->rates->host : 0;
+  const bool measured = r->profile && r->profile->read > 0;
+  p->both_ways = spills_to_host(r);
+  p->read = p->both_ways ? link : fmax(link, measured ? r->profile->read : file);
+  p->write = p->both_ways ? link : fmax(link, measured ? r->profile->write : file);
+}
+
 static SpillProblem problem_of(const Planner *r, int64_t b) {
   const Costs *c = spans_at(r, b)->c;
   const int *piece = piece_of_nodes(r->g, r->p);
@@ -56,22 +73,22 @@ static SpillProblem problem_of(const Planner *r, int64_t b) {
     param[i] = param_of(r, i, &readers[i], piece);
   for (int k = 0; k < c->n; k++)
     saved[k] = c->saved[k] + c->inputs[k];
-  bool measured = r->profile && r->profile->read > 0;
-  return (SpillProblem){.n = c->n,
-                        .forward = c->forward,
-                        .backward = c->backward,
-                        .receive = c->receive,
-                        .receive_gradient = c->receive_gradient,
-                        .saved = saved,
-                        .work = c->work,
-                        .activations = c->activations,
-                        .returned = c->activation_gradients,
-                        .param = param,
-                        .n_params = r->g->params.n,
-                        .microbatches = r->subject.batch / b,
-                        .limit = r->limit,
-                        .read = measured ? r->profile->read : ASSUMED,
-                        .write = measured ? r->profile->write : ASSUMED};
+  SpillProblem problem = {.n = c->n,
+                          .forward = c->forward,
+                          .backward = c->backward,
+                          .receive = c->receive,
+                          .receive_gradient = c->receive_gradient,
+                          .saved = saved,
+                          .work = c->work,
+                          .activations = c->activations,
+                          .returned = c->activation_gradients,
+                          .param = param,
+                          .n_params = r->g->params.n,
+                          .microbatches = r->subject.batch / b,
+                          .limit = r->limit,
+                          .page = page_of(r)};
+  set_rates(r, &problem);
+  return problem;
 }
 
 /* ---- plans ------------------------------------------------------------------------------------------------ */
@@ -91,6 +108,7 @@ static Plan *plan_in_parts(const Planner *r, int64_t b, const SpillChoice *choic
   form->chunks = choice->parts;
   form->memory = choice->parts > 1 ? r->limit : 0;
   form->kept = choice->parts > 1 ? choice->kept : 0;
+  form->page = page_of(r);
   Candidate c = candidate_of(r, form, &(Placement){0}, b, spans_at(r, b),
                              choice->parts > 1 ? RECOMPUTE_ON : RECOMPUTE_OFF, choice->start, 0);
   Partition part;

@@ -26,7 +26,9 @@ typedef struct SpillProblem {
   int n_params;
   int64_t microbatches;
   int64_t limit, beside; /* bytes of memory; of it, what is neither blocks nor a part's passes */
+  int64_t page;          /* which memory comes and goes in */
   double read, write;    /* seconds of a byte */
+  bool both_ways;        /* at the same time; else the two take turns */
 } SpillProblem;
 
 typedef struct SpillChoice {

@@ -280,6 +280,7 @@ Program *generate(const Generator *g, const Pipeline *pipeline, const bool *exch
                    .spills = g->spills && pipeline->chunks > 1,
                    .memory = pipeline->memory,
                    .kept = pipeline->kept,
+                   .page = pipeline->page,
                    .split_backward = g->split,
                    .in_flight = in_flight[i],
                    .period = pipeline->microbatches,

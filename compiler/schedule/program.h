@@ -82,6 +82,7 @@ typedef struct Program {
   bool spills;         /* its chunks' parameters, and what is between them, come and go: docs/spilling.md */
   int64_t memory;      /* ... and so many bytes of the rank's arena are in memory, 0: as few as will do; ... */
   int kept;            /* ... percent of what blocks have of them is for those that stay until their next use */
+  int64_t page;        /* ... they come and go in pages of so many bytes */
   bool split_backward; /* DO_WEIGHTS makes the gradients of weights that products need (zero-bubble) */
   int64_t in_flight;   /* n_i: turns between their forward and their backward, at most, of one rank */
   int64_t period;      /* M: microbatches an update, of all replicas */

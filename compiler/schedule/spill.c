@@ -55,7 +55,7 @@ static void decide_moves(Spill *s) {
   struct pd_block *blocks = alloc((size_t)s->n * sizeof *blocks);
   for (int i = 0; i < s->n; i++)
     blocks[i] = s->all[i].block;
-  struct pd_holding of = {blocks, s->n, s->parts, s->p->period, s->groups, .room = 0, .kept = 75};
+  struct pd_holding of = {blocks, s->n, s->parts, s->p->period, s->groups, .page = 4096, .room = 0, .kept = 75};
   pd_moves_make(&of, alloc, &s->moves);
   of.room = s->moves.most * 3 / 2;
   pd_moves_make(&of, alloc, &s->moves);

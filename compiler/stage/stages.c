@@ -30,7 +30,7 @@ typedef struct AlikeKey {
 typedef struct PeakKey {
   int64_t lowered, replicas, versions, accumulators, exchanges, forward_only, sharded;
   int64_t spilled; /* microbatches; 0: it does not */
-  int64_t memory, kept;
+  int64_t memory, kept, page;
   struct {
     int64_t saved, kept, received, sent, gradients, inputs, deferred, packed;
   } slots[MAX_CHUNKS];
@@ -261,7 +261,8 @@ static PeakKey peak_key(const LoweredStage *l, const Program *p) {
                  .sharded = p->sharded,
                  .spilled = p->spills ? p->period : 0,
                  .memory = p->memory,
-                 .kept = p->kept};
+                 .kept = p->kept,
+                 .page = p->page};
   for (int i = 0; i < p->chunks; i++) {
     const Slots *slots = &p->slots[i];
     key.slots[i].saved = allocation_saved_slots(p, i);

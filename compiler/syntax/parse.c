@@ -18,6 +18,12 @@ bool parse_erred(Parse *p) {
 
 /* ---- scanner ------------------------------------------------------------------------------- */
 
+static const char *copy_of(const char *text, int length) {
+  char *copy = alloc((size_t)length + 1); /* which is zeroed */
+  memcpy(copy, text, (size_t)length);
+  return copy;
+}
+
 static void token_ends(Parse *p, const char *text, int length, Span *where) {
   for (int i = 0; i < length; i++) {
     p->column++;
@@ -35,13 +41,13 @@ void parse_advance(Parse *p, const char *text, int length, Span *where) {
   token_ends(p, text, length, where);
   if (strchr(" \t\r\n#", text[0])) {
     if (text[0] == '#' && p->tokens)
-      push(p->tokens, ((Token){TOKEN_COMMENT, *where, format("%.*s", length, text)}));
+      push(p->tokens, ((Token){TOKEN_COMMENT, *where, copy_of(text, length)}));
     return;
   }
   p->before = p->now;
   p->text_before = p->text;
   p->now = *where;
-  p->text = format("%.*s", length, text);
+  p->text = copy_of(text, length);
 }
 
 void parse_end(Parse *p, Span *where) {
@@ -57,7 +63,7 @@ void parse_less(Parse *p, const char *text, int keep, Span *where) {
   p->column = where->column;
   token_ends(p, text, keep, where);
   p->now = *where;
-  p->text = format("%.*s", keep, text);
+  p->text = copy_of(text, keep);
 }
 
 static TokenKind token_kind(int kind) {

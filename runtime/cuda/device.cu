@@ -1,6 +1,8 @@
 /* A rank's GPU: which one, the arena on it, the stream of the work, and how its failures are reported. */
 #include "internal.h"
+#include "pages.h"
 #include "pd_cuda.h"
+#include "spill.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -144,6 +146,7 @@ static bool get_arena(const struct pd_stage *s, char *why) {
   size_t all = 0;
   void *arena = NULL;
   cudaError_t status = cudaMemGetInfo(&free_at_start, &all);
+  if (s->spilled) return pd_pages_reserve(why) && pd_spill_start(why);
   if (status == cudaSuccess) status = cudaMalloc(&arena, allocated_bytes(s));
   if (status == cudaErrorMemoryAllocation)
     return pd_refuse(why, "cannot get the %.1f MiB this stage was planned to use: of %s's %.1f MiB, %.1f are free",
@@ -173,6 +176,10 @@ bool pd_device_start(char *why) {
 void pd_device_finish(void) {
   pd_device_wait("the device's last work");
   pd_graphs_finish();
+  if (pd.stage->spilled) {
+    pd_spill_place_finish();
+    pd_pages_finish();
+  }
   while (n_held) release(held[--n_held]);
   free(held);
   held = NULL;

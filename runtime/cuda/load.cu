@@ -1,6 +1,7 @@
 /* Numbers from the host to the arena and back: views, which wait; inputs and figures, which do not. */
 #include "internal.h"
 #include "pd_cuda.h"
+#include "spill.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -69,6 +70,7 @@ static void copy(void *to, const void *from, size_t bytes, cudaMemcpyKind kind) 
 
 const float *pd_view(const void *at, int64_t n, bool bf16) {
   char *to = need_room(n);
+  pd_spill_look(at, false);
   copy(bf16 ? to + n * 2 : to, at, bytes_of(n, bf16), cudaMemcpyDeviceToHost);
   if (bf16) widen(to, n);
   return reinterpret_cast<float *>(to);
@@ -78,6 +80,7 @@ float *pd_fill(void *, int64_t n, bool) { return reinterpret_cast<float *>(need_
 
 void pd_filled(void *at, int64_t n, bool bf16) {
   if (bf16) narrow(room, n);
+  pd_spill_look(at, true);
   copy(at, room, bytes_of(n, bf16), cudaMemcpyHostToDevice);
 }
 
@@ -89,6 +92,8 @@ static __global__ void __launch_bounds__(THREADS) round_all(int64_t n, const flo
 }
 
 void pd_round(void *to, const float *from, int64_t n, bool bf16) {
+  pd_spill_look(from, false);
+  pd_spill_look(to, true);
   if (!bf16) {
     pd_cuda_check(cudaMemcpyAsync(to, from, bytes_of(n, false), cudaMemcpyDeviceToDevice, pd_stream),
                   "copy weights");

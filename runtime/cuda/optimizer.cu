@@ -151,8 +151,8 @@ static __device__ void update_some(const Entry &e, const Run &r, const Rule &rul
 /* One block a multiprocessor is enough: else ptxas spills registers for more. */
 template <class Rule>
 static __global__ void __launch_bounds__(THREADS, 1)
-    update_all(const pd_tile *tiles, const Entry *entries, Arrays arrays, Rule rule) {
-  const pd_tile c = tiles[blockIdx.x];
+    update_all(int first, const pd_tile *tiles, const Entry *entries, Arrays arrays, Rule rule) {
+  const pd_tile c = tiles[first + static_cast<int>(blockIdx.x)];
   const Entry e = entries[c.parameter];
   const Run r = run_of<Rule>(e, c, arrays);
   int n = static_cast<int>(c.n), wide = n / WIDE * WIDE;
@@ -174,9 +174,10 @@ static Arrays arrays_of(const struct pd_update_arrays *u) {
 }
 
 template <class Rule> static void launch(const struct pd_update_arrays *u, const Rule &rule) {
-  if (!pd_n_tiles) return;
-  PD_LAUNCH(update_all<Rule>, static_cast<unsigned>(pd_n_tiles), THREADS, 0, pd_stream, tiles, entries,
-            arrays_of(u), rule);
+  const int first = pd_first_tile(u->first), end = pd_first_tile(u->end);
+  if (first < end)
+    PD_LAUNCH(update_all<Rule>, static_cast<unsigned>(end - first), THREADS, 0, pd_stream, first, tiles, entries,
+              arrays_of(u), rule);
 }
 
 /* A launch is given 4 KiB at most. */
@@ -194,23 +195,24 @@ static void after_tensors(const struct pd_update_arrays *u) { launch(u, rules::g
 
 /* As on the host. */
 static __global__ void __launch_bounds__(THREADS, 1)
-    average_all(const pd_tile *tiles, const Entry *entries, Arrays arrays, char *averages, float rest,
-                bool first) {
-  const pd_tile c = tiles[blockIdx.x];
+    average_all(int first, const pd_tile *tiles, const Entry *entries, Arrays arrays, char *averages, float rest,
+                bool begins) {
+  const pd_tile c = tiles[first + static_cast<int>(blockIdx.x)];
   const Entry e = entries[c.parameter];
   const float *w = run_of<rules::given>(e, c, arrays).to;
   float *a = reinterpret_cast<float *>(averages + e.state) + c.first;
-  const bool copies = first || e.kind == Kind::AVERAGE;
+  const bool copies = begins || e.kind == Kind::AVERAGE;
   for (int i = static_cast<int>(threadIdx.x); i < static_cast<int>(c.n); i += THREADS)
     a[i] = copies ? w[i] : a[i] + rest * (w[i] - a[i]);
 }
 
 static void average(const struct pd_update_arrays *u) {
   const struct pd_stage *s = pd.stage;
-  if (!pd_n_tiles) return;
-  PD_LAUNCH(average_all, static_cast<unsigned>(pd_n_tiles), THREADS, 0, pd_stream, tiles, entries, arrays_of(u),
-            pd.arena + s->averages - (s->shards ? s->shards[pd.replica] : 0), static_cast<float>(1 - s->ema),
-            u->t == 0);
+  const int first = pd_first_tile(u->first), end = pd_first_tile(u->end);
+  if (first < end)
+    PD_LAUNCH(average_all, static_cast<unsigned>(end - first), THREADS, 0, pd_stream, first, tiles, entries,
+              arrays_of(u), pd.arena + s->averages - (s->shards ? s->shards[pd.replica] : 0),
+              static_cast<float>(1 - s->ema), u->t == 0);
 }
 
 #define ROW(rule, optimizer, moments) rule##_update, /* in the order of enum pd_rule */
@@ -218,4 +220,4 @@ extern const struct pd_rules pd_rules = {.by_elements = {PD_ELEMENT_RULES(ROW)},
                                          .after_tensors = after_tensors,
                                          .average = average,
                                          .tensor = NULL,
-                                         .next_group = pd_one_group};
+                                         .next_group = pd_next_updated};

@@ -1,5 +1,6 @@
 /* What is added up between the ranks' messages, on a stream beside computation. No order depends on timing:
  * replicas are added by number, uses from last to first, squares by thread, then by tile, then by parameter. */
+#include "spill.h"
 #include "transport.h"
 
 #include <cstdlib>
@@ -57,9 +58,10 @@ static __device__ double sum_of_block(double x) {
 
 /* A block a tile: its uses into the last one's place, and the sum of its squares. */
 static __global__ void __launch_bounds__(THREADS)
-    combine(const pd_tile *tiles, const summed *parameters, const used *uses, char *accumulators, char *exchanged,
-            double *tile_squares) {
-  pd_tile c = tiles[blockIdx.x];
+    combine(int first, const pd_tile *tiles, const summed *parameters, const used *uses, char *accumulators,
+            char *exchanged, double *tile_squares) {
+  const int tile = first + (int)blockIdx.x;
+  pd_tile c = tiles[tile];
   summed p = parameters[c.parameter];
   if (!p.n_uses) return;
   auto gradient = [=](int use) {
@@ -75,7 +77,7 @@ static __global__ void __launch_bounds__(THREADS)
     square += (double)x * (double)x;
   }
   square = sum_of_block(square);
-  if (!threadIdx.x) tile_squares[blockIdx.x] = square;
+  if (!threadIdx.x) tile_squares[tile] = square;
 }
 
 /* A block a contribution. */
@@ -162,18 +164,28 @@ void pd_add_replicas(float *own, const float *others, size_t stride, size_t n) {
               stride, n, pd_replicas(), pd.replica);
 }
 
+static void combine_tiles(int64_t t, int first, int end, cudaStream_t stream) {
+  if (first < end)
+    PD_LAUNCH(combine, (unsigned)(end - first), THREADS, 0, stream, first, tiles, parameters, uses,
+              (char *)pd_accumulators(t), pd.arena + pd_exchange_set(t), tile_squares);
+}
+
+/* Gradients that come and go are added up where computation waits for them. */
 void pd_combine(int64_t t) {
-  int at = (int)(t % n_batches);
-  if (pd_n_tiles)
-    PD_LAUNCH(combine, pd_n_tiles, THREADS, 0, pd_exchange_stream, tiles, parameters, uses, pd_accumulators(t),
-              pd.arena + pd_exchange_set(t), tile_squares);
+  const int at = (int)(t % n_batches);
+  const cudaStream_t stream = pd_spills() ? pd_stream : pd_exchange_stream;
+  if (pd_spills())
+    for (int group = 0, first, end; pd_spill_next_squared(group, &first, &end); group++)
+      combine_tiles(t, pd_first_tile(first), pd_first_tile(end), stream);
+  else if (!(pd.emulate && pd.stage->spilled)) /* which has no memory for it */
+    combine_tiles(t, 0, pd_n_tiles, stream);
   if (n_contributions) {
-    PD_LAUNCH(add_tiles, n_contributions, THREADS, 0, pd_exchange_stream, contributions, tile_squares, squares);
+    PD_LAUNCH(add_tiles, n_contributions, THREADS, 0, stream, contributions, tile_squares, squares);
     pd_cuda_check(cudaMemcpyAsync(known[at], squares, sizeof(double) * (size_t)n_contributions,
-                                  cudaMemcpyDeviceToHost, pd_exchange_stream),
+                                  cudaMemcpyDeviceToHost, stream),
                   "copy the gradients' squares");
   }
-  pd_cuda_check(cudaEventRecord(combined[at], pd_exchange_stream), "record an event");
+  pd_cuda_check(cudaEventRecord(combined[at], stream), "record an event");
 }
 
 bool pd_squares(int64_t t, double *to) {

@@ -1,7 +1,7 @@
 /* The C target's device: the processors and the memory of this process. The arena is used in place. */
 #define _GNU_SOURCE /* sched_getaffinity */
 #include "device.h"
-#include "host/spill.h"
+#include "spill.h"
 #include "internal.h"
 #include "shared.h"
 #include "kernels/pd_bf16.h"
@@ -96,7 +96,7 @@ bool pd_device_start(char *why) {
 
 /* The process ends. */
 void pd_device_finish(void) {
-  pd_spill_file_finish();
+  pd_spill_place_finish();
   pd.arena = NULL;
 }
 

@@ -1,6 +1,5 @@
 /* The optimizers' rules (optimizers/list.h) over arrays, and over all parameters of a stage. Compiled with
  * -ffp-contract=off the bits depend on the inputs alone. */
-#include "host/spill.h"
 #include "internal.h"
 #include "kernels/pd_bf16.h"
 #include "kernels/pd_math.h"
@@ -177,12 +176,6 @@ static void update_by_tensors(const struct pd_tensor_update *x) {
 
 static void after_tensors(const struct pd_update_arrays *u) { update_all(u, NULL); }
 
-/* ---- groups of parameters ---------------------------------------------------------------------- */
-
-static bool next_group(int group, int *first, int *end) {
-  return (pd_spills() ? pd_spill_next_updated : pd_one_group)(group, first, end);
-}
-
 /* ---- averages ---------------------------------------------------------------------------------- */
 
 /* torch.optim.swa_utils.AveragedModel: the first update's weights, then a += (1 - ema) (w - a); buffers as they
@@ -218,4 +211,4 @@ const struct pd_rules pd_rules = {.by_elements = {PD_ELEMENT_RULES(ROW)},
                                   .after_tensors = after_tensors,
                                   .average = average_all,
                                   .tensor = update_by_tensors,
-                                  .next_group = next_group};
+                                  .next_group = pd_next_updated};

@@ -1,5 +1,5 @@
 /* What is added up between the ranks' messages, by this process's threads. */
-#include "host/spill.h"
+#include "spill.h"
 #include "host/sums.h"
 #include "internal.h"
 #include "transfer.h"

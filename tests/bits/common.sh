@@ -9,6 +9,7 @@ launches=0
 bytes() {
   launches=$((launches + 1)) comm=
   [ $((launches % 2)) = 0 ] && comm="--comm mpi"
+  export CUDA_HOST_SEED=$launches # of programs on tests/cuda/host: the streams' order
   if ! launch "$2" "$1" --data text --steps 8 --seed 3 $comm --log log --save weights; then
     complain "$1 does not train"
     return 1

@@ -12,7 +12,7 @@
 int LLVMFuzzerInitialize(int *argc, char ***argv);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* The path of a file in memory that holds these bytes; the next call replaces them. */
+/* The path by which the compiler reads these bytes, which stay where they are; the next call replaces them. */
 const char *fuzz_file(const uint8_t *data, size_t size);
 /* Runs a target on an input, from the state of a compiler that has read the standard layers and nothing else: whatever it
  * takes, names and tells is gone when the next one comes, so that inputs do not meet and millions run in a process. */

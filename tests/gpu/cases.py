@@ -108,8 +108,8 @@ def training_checks():
 
 
 def rank_checks():
-    """Two ranks that share a GPU, or have one each and use NCCL. How NCCL itself is called on one GPU is a kernels'
-    test: a single rank of a program sends nothing."""
+    """Two ranks that share a GPU, by MPI and by copies into each other's memory, or have one each and use NCCL. How NCCL
+    itself is called on one GPU is a kernels' test: a single rank of a program sends nothing."""
     pair = []
     for case in ("blocks", "layers"):
         whole = str(batch_of(f"tests/golden/{case}.pdm"))
@@ -121,7 +121,10 @@ def rank_checks():
                                      ("replicas", ("--stages", "1", "--replicas", "2", "--schedule", "flush"), "f32")]:
         program = Program(f"ranks.{name}.{precision}", "models/gpt_mini.pdm", precision, 2,
                           ("-n", "2", *options, *SMALL_GPT))
-        for part, comm, gpus, needs in (("ranks", "mpi", 1, ()), ("nccl", "nccl", 2, ("nccl",))):
+        ways = [("ranks", "mpi", 1, ()), ("nccl", "nccl", 2, ("nccl",))]
+        if name == "pipeline":  # replicas send each other nothing that could be copied
+            ways.append(("peer", "peer", 1, ()))
+        for part, comm, gpus, needs in ways:
             named = dataclasses.replace(program, name=f"{part}.{name}.{precision}")
             pair.append(Check(part, named, (*train, "--comm", comm), None, "c", (0, LOSS_TOLERANCE[precision]), (),
                               gpus, needs))

@@ -21,7 +21,7 @@ import cases
 import toolchain
 
 BUILD = os.path.abspath(sys.argv.pop(1))
-RIGHT = ["golden.pointwise.f32", "golden.products.bf16", "ranks.pipeline.f32", "sanitizer.gpt.f32"]
+RIGHT = ["golden.pointwise.f32", "golden.products.bf16", "ranks.pipeline.f32", "peer.pipeline.bf16", "sanitizer.gpt.f32"]
 
 COUNTS = ("own_products", "separate_gelus", "refused_algorithms", "column_convolutions", "late_kernels")
 
@@ -69,7 +69,7 @@ class Prepared(unittest.TestCase):
         return {x["name"]: x["state"] for x in content[kind]}
 
     def test_what_is_right_passes(self):
-        for name in RIGHT[:3]:
+        for name in RIGHT[:4]:
             status, content, said = self.run_checks(name)
             self.assertEqual(status, 0, said)
             self.assertEqual(self.states(content, "checks"), {name: "ok"})
@@ -115,7 +115,7 @@ class Prepared(unittest.TestCase):
         self.assertEqual(content["checks"], [])
 
     def test_a_missing_tool_is_no_failure(self):
-        status, content, said = self.run_checks(RIGHT[3], path="/usr/bin:/bin")
+        status, content, said = self.run_checks(RIGHT[-1], path="/usr/bin:/bin")
         if shutil.which("compute-sanitizer", path="/usr/bin:/bin:/usr/local/cuda/bin"):
             self.skipTest("compute-sanitizer is installed, and would watch tests/cuda/host")
         self.assertEqual(status, 0, said)

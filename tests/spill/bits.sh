@@ -1,7 +1,7 @@
 #!/bin/sh
 # A model that spills gives the bytes of the one that does not: cut at every legal place, in as many parts as it has such
-# places, with the least memory, with all, and between.   bits.sh PDC MODEL
-pdc=$1 model=$2
+# places, with the least memory, with all, and between.   bits.sh PDC MODEL [TARGET]
+pdc=$1 model=$2 target=${3:-c}
 . "$(dirname "$0")/../bits/common.sh"
 . "$top/tests/spill/limits.sh"
 model=$top/tests/bits/$2.pdm
@@ -14,7 +14,8 @@ cuts=$("$pdc" --stop-after cut -d c "$model" 2>&1 |
 # at NAME SHARE PERCENT PLACES: cut there, with so much of the memory, of which so much is for what stays.
 at() {
   limited plan.json "$2" "$3" "${microbatch:-2}" "$4" "$model"
-  trained "$1" 1 --plan plan.json --spill "$work"
+  next_place
+  trained "$1" 1 --plan plan.json --spill "$place"
 }
 
 # Every cut with another limit, from the least memory to all but a little, and with all, some or none of it for what stays.
@@ -27,11 +28,11 @@ every=$(echo $cuts | tr ' %' ', ')
 for limit in "0 0" "0 100" "10 50" "30 100" "60 30" "95 100"; do
   at "every_part_$(echo "$limit" | tr ' ' _)" $limit "$every"
 done
-trained every_part 1 --schedule spilled --spill "$work" --microbatch 2 --split "$every"
+trained every_part 1 --schedule spilled --spill "$place" --microbatch 2 --split "$every"
 
 # A microbatch is a batch: nothing comes between a part's forward and its backward.
 whole whole_batch 1 --schedule sequential --microbatch 6
 microbatch=6
 at one_microbatch 20 80 "$every"
-trained one_microbatch_whole 1 --schedule spilled --spill "$work" --microbatch 6 --split "$every"
+trained one_microbatch_whole 1 --schedule spilled --spill "$place" --microbatch 6 --split "$every"
 exit $failed

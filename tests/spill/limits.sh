@@ -1,21 +1,37 @@
 # Sourced by tests of models that spill: plans in which some of the memory that all would take is to be had.
+# $target: c, or cuda, whose programs run on tests/cuda/host, with memory that comes and goes in small pages. $place: where
+# parts go; of cuda's next_place changes it.
+target=${target:-c} place=$work
+[ "$target" = cuda ] && place=host && export CUDA_HOST_PAGE=4096
+
+next_place() { [ "$target" = c ] || { [ "$place" = host ] && place=$work || place=host; }; }
+
+# settings: what plans are for.
+settings() {
+  [ "$target" = cuda ] && echo "--target cuda --precision ${precision:-f32}" || echo "--precision ${of_c:-f32}"
+}
 
 # planned FILE: its bytes in memory.
 planned() { sed -n 's/.*"peak_bytes": \([0-9]*\).*/\1/p' "$1" | head -1; }
 
 # with_memory PLAN BYTES PERCENT: the plan with so many bytes, of which blocks that stay may fill a part.
-with_memory() { sed 's/"memory_bytes": [0-9]*, "kept_percent": [0-9]*/"memory_bytes": '"$2"', "kept_percent": '"$3/" "$1"; }
+with_memory() {
+  sed -e 's/"memory_bytes": [0-9]*, "kept_percent": [0-9]*/"memory_bytes": '"$2"', "kept_percent": '"$3/" \
+    -e 's/"page_bytes": [0-9]*/"page_bytes": 4096/' "$1"
+}
 
 # limited FILE SHARE PERCENT MICROBATCH CUTS OPTIONS... MODEL: writes a plan in which blocks have, of the memory between
 # the least that works and all, a share in percent.
 limited() {
   file=$1 of_all=$2 percent=$3 size=$4 cuts_at=$5
   shift 5
-  "$pdc" --precision "${of_c:-f32}" --emit plan -n 1 --schedule spilled --microbatch "$size" --split "$cuts_at" "$@" >all.json &&
+  "$pdc" $(settings) --emit plan -n 1 --schedule spilled --microbatch "$size" --split "$cuts_at" "$@" >all.json &&
     with_memory all.json 1 0 >one.json &&
-    "$pdc" --precision "${of_c:-f32}" --emit plan --plan one.json "$@" >least.json ||
+    "$pdc" $(settings) --emit plan --plan one.json "$@" >least.json ||
     complain "no plan: $cuts_at $*"
   grep -q '"memory_bytes"' all.json || complain "it does not spill: $cuts_at $*"
+  with_memory all.json $((1 << 50)) 100 >one.json
+  "$pdc" $(settings) --emit plan --plan one.json "$@" >all.json || complain "no plan: $cuts_at $*"
   least=$(planned least.json) all=$(planned all.json)
   with_memory all.json $((least + (all - least) * of_all / 100)) "$percent" >"$file"
 }

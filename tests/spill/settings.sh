@@ -1,8 +1,8 @@
 #!/bin/sh
 # What an optimizer keeps, and what else is read or written between steps, comes and goes as well: bf16 with masters,
 # averages, rules over whole tensors, frozen parameters, several groups; dropout and a tied parameter are in the model.
-# settings.sh PDC
-pdc=$1 model=tied
+# settings.sh PDC [TARGET]
+pdc=$1 model=tied target=${2:-c}
 . "$(dirname "$0")/../bits/common.sh"
 model=$top/tests/bits/tied.pdm
 
@@ -15,11 +15,14 @@ same() {
   if [ "$1" = spilled ]; then
     split=$3
     shift 3
+    next_place
     limited plan.json "$share" "$share" 2 "$split" "$@" "$model"
-    set -- --plan plan.json --spill "$work" "$@"
+    set -- --plan plan.json --spill "$place" "$@"
   else
     set -- -n "$ranks" --microbatch 2 --schedule "$@"
   fi
+  seed=$((seed + 1))
+  export CUDA_HOST_SEED=$seed
   build "$name" "$@" "$model" &&
     launch "$ranks" "$name" --data text --steps 5 --seed 3 --validation text --validate-every 2 --log log --save weights ||
     complain "$name: '$*' does not train"
@@ -54,7 +57,7 @@ rounded() {
   same "${name}_5" 1 spilled --split fc,dropout,proj,gain "$@"
 }
 
-level=-O0
+level=-O0 seed=0
 setting plain
 setting momentum -D 'optimizer=nesterov(lr=0.05, momentum=0.9)'
 setting tensors -D 'optimizer=muon(lr=0.01)'
@@ -62,7 +65,7 @@ setting shapes -D 'optimizer=adafactor(lr=0.01)'
 setting frozen -D 'freeze="ln.*"'
 setting averages -D ema=0.9
 setting unclipped -D clip_norm=0
-of_c=bf16
+of_c=bf16 precision=bf16
 rounded bf16
 rounded bf16_averages -D ema=0.9
 exit $failed

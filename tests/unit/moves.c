@@ -59,8 +59,11 @@ static void add_between(Model *m, enum pd_block_kind kind) {
 }
 
 static void make(Model *m) {
-  *m =
-      (Model){.of = {.block = m->block, .parts = 2 + some(5), .microbatches = 1 + some(4), .groups = 1 + some(5)}};
+  *m = (Model){.of = {.block = m->block,
+                      .page = 4096,
+                      .parts = 2 + some(5),
+                      .microbatches = 1 + some(4),
+                      .groups = 1 + some(5)}};
   for (int group = 0; group < m->of.groups; group++)
     for (int i = 1 + some(3); i > 0; i--)
       add_parameter(m, group);
@@ -72,7 +75,7 @@ static void make(Model *m) {
 
 /* ---- what steps do -------------------------------------------------------------------------------------- */
 
-static size_t bytes_of(const Model *m, int block) { return pd_paged(m->block[block].bytes); }
+static size_t bytes_of(const Model *m, int block) { return pd_paged(m->of.page, m->block[block].bytes); }
 
 /* Numbers stand for contents: what a block should hold as a step begins, and after it. */
 typedef struct Run {

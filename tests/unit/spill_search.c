@@ -55,6 +55,7 @@ static void make(Model *m) {
   p->receive = p->receive_gradient = m->none;
   p->saved = m->saved, p->work = m->work;
   p->activations = m->activations, p->returned = m->returned;
+  p->page = 4096;
   p->param = m->param;
   p->microbatches = 1 + (int64_t)below(4);
   p->read = between(0.2e-9, 4e-9);

@@ -201,7 +201,9 @@ void cuda_host_check_parameter(const void *p, size_t bytes, size_t alignment, bo
 
 void cuda_host_check_pointer(const void *p) {
   cuda_host_doing = launching_name;
-  if (p) cuda_host_must_be_device(p, 1, "a pointer");
+  if (p &&
+      !cuda_host_is_device(p, 1)) /* which may be an array's beginning: only what is touched must have memory */
+    cuda_host_must_be_device(p, 1, "a pointer");
 }
 
 /* PD_READS and PD_WRITES say __restrict__: what one parameter writes no other may touch. */

@@ -55,6 +55,18 @@ void cuda_host_unmap_shared(void *p, void *page);
 const char *cuda_host_describe(const void *p);
 size_t cuda_host_memory_in_use();
 
+/* ---- pages.cpp ----------------------------------------------------------------------------------- */
+
+/* Dies unless all pages of these bytes, which are reserved, have memory. */
+void cuda_host_must_have_pages(const void *p, size_t bytes, const char *what);
+const char *cuda_host_describe_reserved(const void *p, size_t at);
+/* memory.cpp's part: addresses that others may point to, a device's memory got or given back (false: it has no more), and
+ * the protection that its pages have now. */
+void cuda_host_add_reserved(char *at, size_t bytes);
+void cuda_host_remove_reserved(char *at);
+bool cuda_host_take_memory(ptrdiff_t bytes);
+int cuda_host_page_protection();
+
 /* ---- stream.cpp ---------------------------------------------------------------------------------- */
 
 /* One operation of a stream. It runs when those before it in its stream are done and ready() is true (none: at

@@ -10,7 +10,13 @@
 #include <unistd.h>
 
 enum { GUARD = 64 << 10, HUGE = 2 << 20, ALIGNMENT = 256 /* of cudaMalloc */ };
-enum Kind { DEVICE, PINNED, REGISTERED, IMPORTED /* device memory of another process */ };
+enum Kind {
+  DEVICE,
+  PINNED,
+  REGISTERED,
+  IMPORTED /* device memory of another process */,
+  RESERVED /* addresses (pages.cpp) */
+};
 
 /* [mapping: slack, bytes, up to ALIGNMENT - 1 bytes of poison][guard] */
 struct Allocation {
@@ -52,9 +58,11 @@ static const Allocation *holder(const void *p, size_t bytes) {
   return a && bytes <= a->bytes && (size_t)((const char *)p - a->at) <= a->bytes - bytes ? a : nullptr;
 }
 
+static bool is_of_device(Kind k) { return k == DEVICE || k == IMPORTED || k == RESERVED; }
+
 bool cuda_host_is_device(const void *p, size_t bytes) {
   const Allocation *a = holder(p, bytes);
-  return a && (a->kind == DEVICE || a->kind == IMPORTED);
+  return a && is_of_device(a->kind);
 }
 
 bool cuda_host_is_pinned(const void *p, size_t bytes) {
@@ -63,8 +71,10 @@ bool cuda_host_is_pinned(const void *p, size_t bytes) {
 }
 
 void cuda_host_must_be_device(const void *p, size_t bytes, const char *what) {
-  if (holder(p, bytes)) return;
-  const Allocation *a = holder(p, 0);
+  const Allocation *a = holder(p, bytes);
+  if (a && a->kind == RESERVED) cuda_host_must_have_pages(p, bytes, what);
+  if (a) return;
+  a = holder(p, 0);
   if (a)
     cuda_host_die("%s is of %zu bytes at byte %zu of an allocation of %zu", what, bytes,
                   (size_t)((const char *)p - a->at), a->bytes);
@@ -153,7 +163,7 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes *a, const void *p) {
   *a = {};
   a->device = -2; /* unregistered memory's, as in the toolkit */
   if (found) {
-    bool device = found->kind == DEVICE || found->kind == IMPORTED;
+    bool device = is_of_device(found->kind);
     a->type = device ? cudaMemoryTypeDevice : cudaMemoryTypeHost;
     cudaGetDevice(&a->device);
     a->devicePointer = (void *)p;
@@ -213,12 +223,34 @@ void cuda_host_unmap_shared(void *p, void *page) {
   munmap(page, PAGE);
 }
 
+/* ---- addresses without memory (pages.cpp) ---------------------------------------------------------- */
+
+void cuda_host_add_reserved(char *at, size_t bytes) {
+  allocations()[(uintptr_t)at] = {RESERVED, at, at, bytes, bytes};
+}
+
+void cuda_host_remove_reserved(char *at) {
+  auto found = allocations().find((uintptr_t)at);
+  if (found == allocations().end() || found->second.kind != RESERVED)
+    cuda_host_die("cuMemAddressFree of what is not reserved");
+  munmap(at, found->second.bytes + GUARD);
+  allocations().erase(found);
+}
+
+bool cuda_host_take_memory(ptrdiff_t bytes) {
+  if (bytes > 0 && (size_t)bytes > cuda_host_properties().totalGlobalMem - in_use) return false;
+  in_use += (size_t)bytes;
+  return true;
+}
+
+int cuda_host_page_protection() { return protects() && open_depth == 0 ? PROT_NONE : PROT_READ | PROT_WRITE; }
+
 /* ---- who may touch it ---------------------------------------------------------------------------- */
 
 static void protect(int how) {
   if (protects())
     for (auto &[first, a] : allocations())
-      if (a.kind == DEVICE || a.kind == IMPORTED) mprotect(a.mapping, a.mapped, how);
+      if (is_of_device(a.kind)) mprotect(a.mapping, a.mapped, how);
 }
 
 void cuda_host_open_memory() {
@@ -233,6 +265,8 @@ const char *cuda_host_describe(const void *p) {
   static char text[256];
   for (auto &[first, a] : allocations()) {
     if (a.kind == REGISTERED || (char *)p < a.mapping || (char *)p >= a.mapping + a.mapped + GUARD) continue;
+    if (a.kind == RESERVED && (char *)p < a.at + a.bytes)
+      return cuda_host_describe_reserved(p, (size_t)((char *)p - a.at));
     const char *kind = a.kind == DEVICE ? "device" : a.kind == PINNED ? "pinned" : "another process's device";
     if ((char *)p >= a.at && (char *)p < a.at + a.bytes)
       snprintf(text, sizeof text, "byte %td of %zu of device memory from the host", (char *)p - a.at, a.bytes);
@@ -254,7 +288,7 @@ static void check_end(int status, void *) {
   cuda_host_open_memory();
   for (auto &[first, a] : allocations())
     if (a.kind != REGISTERED) {
-      if (a.kind != IMPORTED) check_tail(a);
+      if (a.kind != IMPORTED && a.kind != RESERVED) check_tail(a);
       n++;
       bytes += a.bytes;
     }

@@ -1,19 +1,19 @@
-/* Parts of a model that come and go (docs/spilling.md). A step of the batch, a turn or a group of parameters,
+/* Parts of a model that come and go (docs/spilling.md), wherever the arena is. A step of the batch, a turn or a group of parameters,
  * begins by waiting for its blocks, and asks for those that it is time to read; it ends by giving back those that leave.
  * Which blocks a step uses is spilled.h's formula, when they come and go is decided at the start (moves.h), and all moves
- * are the thread's of spill_file.c. Between steps the host may look at any parameter (pd_view and others): its block
+ * are made by whoever moves blocks (spill.h). Between steps the host may look at any parameter (pd_view and others): its block
  * comes then, and stays until two others have. Where something else has had the memory, a validation, another model or
  * whoever looks, what should be there is read again. */
-#include "host/spill.h"
+#include "spill.h"
 #include "internal.h"
 #include "moves.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 enum { PAGE = 4096, N_VISITS = 2 };
 
+struct pd_spill_blocks pd_spill_blocks;
 static struct pd_spill_block *blocks;
 static int n_blocks, n_of_parameters; /* blocks of parameters come first */
 static int *first_between[2];         /* by part: its blocks of activations, and of their gradients; -1: none */
@@ -28,6 +28,7 @@ static bool *there;                              /* by block, for pd_moves_there
 static struct pd_spill_block *visited[N_VISITS]; /* the latest first */
 
 bool pd_spills(void) { return n_blocks > 0; }
+static size_t paged(const struct pd_spill_block *b) { return pd_paged(pd.stage->spilled->page, b->block.bytes); }
 static int parts(void) { return pd.stage->spilled->parts; }
 
 /* ---- blocks ------------------------------------------------------------------------------------ */
@@ -64,6 +65,20 @@ static void add_parameter(int i) {
 static int by_offset(const void *a, const void *b) {
   const struct pd_spill_block *x = a, *y = b;
   return (x->block.offset > y->block.offset) - (x->block.offset < y->block.offset);
+}
+
+/* As pdc's allocate/spill.c does. */
+static void join_neighbours(void) {
+  struct pd_block *all = pd_allocate(sizeof *all * (size_t)n_blocks);
+  qsort(blocks, (size_t)n_blocks, sizeof *blocks, by_offset);
+  for (int i = 0; i < n_blocks; i++) all[i] = blocks[i].block;
+  int n = pd_join_blocks(all, n_blocks, pd.stage->spilled->page);
+  for (int i = 0, from = 0; i < n; i++) {
+    while (blocks[from].block.offset != all[i].offset) from++;
+    blocks[i] = (struct pd_spill_block){.block = all[i], .parameter = blocks[from].parameter};
+  }
+  n_blocks = n;
+  free(all);
 }
 
 /* A slot for each microbatch, in their order. */
@@ -120,14 +135,6 @@ static int most_blocks(void) {
   return n;
 }
 
-/* Pages of 4 KiB: parts of larger ones would not be given back. */
-static void use_small_pages(void) {
-  for (int i = 0; i < n_blocks; i++) {
-    size_t from = blocks[i].block.offset / PAGE * PAGE;
-    madvise(pd.arena + from, blocks[i].block.bytes + PAGE, MADV_NOHUGEPAGE);
-  }
-}
-
 static void decide_moves(void) {
   const struct pd_spilled *s = pd.stage->spilled;
   struct pd_block *all = pd_allocate(sizeof *all * (size_t)n_blocks);
@@ -137,6 +144,7 @@ static void decide_moves(void) {
                           .parts = parts(),
                           .microbatches = pd.stage->microbatches,
                           .groups = n_groups,
+                          .page = s->page,
                           .room = s->room,
                           .kept = s->kept};
   pd_moves_make(&of, pd_allocate, &moves);
@@ -146,7 +154,7 @@ static void decide_moves(void) {
 bool pd_spill_start(char *why) {
   const struct pd_spilled *s = pd.stage->spilled;
   if (!s || pd.emulate) return true;
-  const char *place = pd_options.spill ? pd_options.spill : s->place;
+  const char *place = pd_options.spill ? pd_options.spill : s->place ? s->place : pd_spill_usual_place();
   if (!place)
     return pd_refuse(why, "--spill DIR is missing: where parts of the model are kept that are not in memory");
   if (pd_options.checkpoint_background)
@@ -155,21 +163,33 @@ bool pd_spill_start(char *why) {
   blocks = pd_allocate(sizeof *blocks * (size_t)most_blocks());
   for (int i = 0; i < 2; i++) first_between[i] = pd_allocate(sizeof **first_between * (size_t)parts());
   for (int i = 0; i < pd.stage->n_parameters; i++) add_parameter(i);
+  join_neighbours();
   n_of_parameters = n_blocks;
-  qsort(blocks, (size_t)n_blocks, sizeof *blocks, by_offset);
   add_between(PD_BLOCK_ACTIVATIONS);
   add_between(PD_BLOCK_RETURNED);
   pd_spill_blocks = (struct pd_spill_blocks){blocks, n_blocks};
   decide_moves();
-  use_small_pages();
   pd_sharp_in_parts();
-  return pd_spill_file_start(place, find_homes(), why);
+  return pd_spill_place_start(place, find_homes(), why);
+}
+
+const char *pd_spill_name(const struct pd_spill_block *b, char *to, size_t n) {
+  static const char *const what[] = {[PD_BLOCK_WEIGHTS] = "weights",
+                                     [PD_BLOCK_GRADIENT] = "gradient",
+                                     [PD_BLOCK_STATE] = "optimizer's state",
+                                     [PD_BLOCK_ACTIVATIONS] = "activations",
+                                     [PD_BLOCK_RETURNED] = "activations' gradients"};
+  if (b->parameter >= 0)
+    snprintf(to, n, "the %s of '%s'", what[b->block.kind], pd.stage->parameters[b->parameter].name);
+  else
+    snprintf(to, n, "the %s between parts %d and %d", what[b->block.kind], b->block.part - 1, b->block.part);
+  return to;
 }
 
 /* ---- what is in memory for steps ---------------------------------------------------------------- */
 
 static void leave(struct pd_spill_block *b) {
-  if (b->held) held_bytes -= pd_paged(b->block.bytes);
+  if (b->held) held_bytes -= paged(b);
   b->held = false;
   pd_spill_request(b, b->dirty ? PD_SPILL_WRITE : PD_SPILL_DROP);
 }
@@ -179,7 +199,7 @@ static void come(struct pd_spill_block *b, enum pd_spill_request how) {
   pd_spill_request(b, how);
   b->dirty = false;
   b->held = true;
-  held_bytes += pd_paged(b->block.bytes);
+  held_bytes += paged(b);
 }
 
 /* Gives back what these steps do not use; NULL: everything. */
@@ -217,7 +237,7 @@ static struct pd_spill_block *find(size_t offset) {
 
 /* Two blocks are in memory beside what is there for steps: where that is too much, the latter gives way. */
 static void make_room(const struct pd_spill_block *b) {
-  size_t bytes = held_bytes + pd_paged(b->block.bytes) + (visited[0] ? pd_paged(visited[0]->block.bytes) : 0);
+  size_t bytes = held_bytes + paged(b) + (visited[0] ? paged(visited[0]) : 0);
   if (in_step || !held_bytes || bytes <= pd.stage->spilled->room) return;
   release_others(NULL, NULL);
   await_all_written();
@@ -301,11 +321,10 @@ static bool is_last_of_unit(const struct pd_step *s, const struct pd_step *next)
   return s->kind != next->kind || s->part != next->part;
 }
 
-/* What passes work in, whole pages: a model that waits for its turn needs none of it. */
+/* What passes work in: a model that waits for its turn needs none of it. */
 static void give_back_workspace(void) {
-  size_t from = (pd.stage->spilled->workspace + PAGE - 1) / PAGE * PAGE,
-         to = (pd.stage->spilled->workspace + pd.stage->spilled->workspace_bytes) / PAGE * PAGE;
-  if (from < to) madvise(pd.arena + from, to - from, MADV_DONTNEED);
+  const struct pd_spilled *s = pd.stage->spilled;
+  pd_spill_unused(s->workspace, s->workspace + s->workspace_bytes);
 }
 
 static bool goes_on = true;

@@ -1,0 +1,178 @@
+/* Who moves blocks of a model that spills, on a GPU: from and to their place (spill_place.h), in streams of their own.
+ * What is read gets its pages of the device's memory first (pages.h), and waits for those until blocks that have left give
+ * theirs back, which they do once the device has done what it still had to do with them. The host asks and goes on;
+ * computation waits by events for what it needs. */
+#include "spill.h"
+
+#include "internal.h"
+#include "pages.h"
+#include "spill_place.h"
+
+#include <algorithm>
+#include <deque>
+#include <string.h>
+#include <vector>
+
+/* What is known of a block beside its struct pd_spill_block, at the same place in its array. */
+struct Moving {
+  bool has_pages;
+  bool leaves;         /* it has them until the device is done with it */
+  bool comes;          /* computation has not been told to wait for `arrived` */
+  bool room;           /* what is in it is going to be overwritten */
+  cudaEvent_t used;    /* by computation, as it was told to leave */
+  cudaEvent_t arrived; /* a copy to the device */
+  cudaEvent_t gone;    /* a copy home */
+};
+
+static std::vector<Moving> moving;
+static std::deque<pd_spill_block *> asked;    /* and without pages yet, in the order of need */
+static std::vector<pd_spill_block *> leaving; /* and still with pages */
+static const pd_spill_place *place;           /* NULL: not started */
+
+static Moving &of(const pd_spill_block *b) { return moving[static_cast<size_t>(b - pd_spill_blocks.at)]; }
+
+cudaStream_t pd_spill_stream() {
+  cudaStream_t stream;
+  pd_cuda_check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "make a stream");
+  return stream;
+}
+
+void pd_spill_record(cudaEvent_t event, cudaStream_t stream) {
+  pd_cuda_check(cudaEventRecord(event, stream), "record an event");
+}
+
+void pd_spill_order(cudaStream_t stream, cudaEvent_t behind) {
+  pd_cuda_check(cudaStreamWaitEvent(stream, behind, 0), "let a stream wait");
+}
+
+/* ---- start and end ----------------------------------------------------------------------------------- */
+
+const char *pd_spill_usual_place(void) { return "host"; }
+
+bool pd_spill_place_start(const char *where, int64_t bytes, char *why) {
+  const pd_spill_place *to = strcmp(where, "host") ? &pd_spill_to_disk : &pd_spill_to_host;
+  if (!to->start(where, bytes, why) || !pd_pages_start(why)) return false;
+  moving.resize(static_cast<size_t>(pd_spill_blocks.n));
+  for (Moving &m : moving) m.used = pd_cuda_event(), m.arrived = pd_cuda_event(), m.gone = pd_cuda_event();
+  place = to;
+  return true;
+}
+
+/* The device has nothing more to compute; copies may be under way. */
+void pd_spill_place_finish(void) {
+  for (const Moving &m : moving)
+    for (cudaEvent_t event : {m.arrived, m.gone}) pd_cuda_await(event, "blocks to come and go");
+  if (place) place->finish();
+  place = NULL;
+}
+
+/* For what a block waits that is to come, or to leave. */
+static void await(const pd_spill_block *b, cudaEvent_t event, const char *what) {
+  char name[PD_WHY / 2], whole[PD_WHY];
+  snprintf(whole, sizeof whole, "%s %s", pd_spill_name(b, name, sizeof name), what);
+  pd_cuda_await(event, whole);
+  if (place->failure()) pd_fail("%s", place->failure());
+}
+
+/* ---- what leaves ------------------------------------------------------------------------------------- */
+
+static bool is_done(const pd_spill_block *b) {
+  const Moving &m = of(b);
+  return pd_cuda_happened(m.used) && pd_cuda_happened(m.arrived) && pd_cuda_happened(m.gone);
+}
+
+static void take_pages(pd_spill_block *b) {
+  pd_pages_take(b->block.offset, b->block.bytes);
+  of(b).has_pages = of(b).leaves = false;
+}
+
+static void take_pages_of_done() {
+  auto done = [](pd_spill_block *b) { return is_done(b) && (take_pages(b), true); };
+  leaving.erase(std::remove_if(leaving.begin(), leaving.end(), done), leaving.end());
+}
+
+/* Of the block that has been leaving longest. */
+static void await_pages() {
+  if (leaving.empty()) pd_fail("internal: the planned memory does not suffice for what comes");
+  pd_spill_block *b = leaving.front();
+  for (cudaEvent_t event : {of(b).used, of(b).arrived, of(b).gone}) await(b, event, "to leave the GPU");
+  take_pages_of_done();
+}
+
+static void leave(pd_spill_block *b, bool changed) {
+  Moving &m = of(b);
+  auto queued = std::find(asked.begin(), asked.end(), b);
+  if (queued != asked.end()) { /* nobody has used it */
+    asked.erase(queued);
+    return;
+  }
+  pd_spill_record(m.used, pd_stream);
+  if (changed) place->send(b, m.used, m.gone);
+  b->written |= changed;
+  m.leaves = true;
+  leaving.push_back(b);
+}
+
+/* ---- what comes --------------------------------------------------------------------------------------- */
+
+/* Zeros, where there is nothing at home yet: those are computation's to write. */
+static void begin_copy(pd_spill_block *b) {
+  Moving &m = of(b);
+  if (m.room) return;
+  if (b->written) {
+    place->bring(b, m.arrived);
+    m.comes = true;
+  } else {
+    pd_cuda_check(cudaMemsetAsync(pd.arena + b->block.offset, 0, b->block.bytes, pd_stream), "clear a block");
+  }
+}
+
+/* What there are pages for. */
+static void begin_copies() {
+  if (!leaving.empty()) take_pages_of_done();
+  while (!asked.empty() && pd_pages_give(asked.front()->block.offset, asked.front()->block.bytes)) {
+    of(asked.front()).has_pages = true;
+    begin_copy(asked.front());
+    asked.pop_front();
+  }
+}
+
+/* One that is still leaving stays as it is: what it holds is what it would be read as. */
+static void come(pd_spill_block *b, bool room) {
+  Moving &m = of(b);
+  m.room = room;
+  if (m.leaves) {
+    leaving.erase(std::find(leaving.begin(), leaving.end(), b));
+    m.leaves = false;
+    m.comes = true; /* where it has left for home that must be over before it is changed */
+  } else {
+    asked.push_back(b);
+  }
+  begin_copies();
+}
+
+void pd_spill_request(struct pd_spill_block *b, enum pd_spill_request what) {
+  b->here = what == PD_SPILL_READ || what == PD_SPILL_ROOM;
+  if (b->here)
+    come(b, what == PD_SPILL_ROOM);
+  else
+    leave(b, what == PD_SPILL_WRITE);
+}
+
+void pd_spill_await(struct pd_spill_block *b) {
+  Moving &m = of(b);
+  begin_copies();
+  while (!m.has_pages) {
+    await_pages();
+    begin_copies();
+  }
+  if (!m.comes) return;
+  m.comes = false;
+  if (place->may_fail) await(b, m.arrived, "to come to the GPU");
+  pd_spill_order(pd_stream, m.arrived);
+  pd_spill_order(pd_stream, m.gone);
+}
+
+/* Whoever needs its memory waits for that. */
+void pd_spill_await_written(struct pd_spill_block *b) { (void)b; }
+void pd_spill_unused(size_t from, size_t to) { (void)from, (void)to; }
