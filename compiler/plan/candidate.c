@@ -133,8 +133,7 @@ void settle(const Planner *r, Candidate *c) {
     c->settled = fits && exact;
     if (!fits && exact)
       smallest = c->plan;
-    if (fits && !exact &&
-        c->tight > 0) { /* what was missed says little about other cuts of several parts a rank */
+    if (fits && !exact && c->tight > 0) { /* what was missed of these cuts says little about others */
       limit -= limit / 16;
       continue;
     }
