@@ -86,7 +86,8 @@ static bool run_layout(Compilation *c) {
   const Lowering *lowering = backend_of(target)->lowering;
   if (c->graph->inference)
     return true;
-  pad_rows(c->graph, lowering->row_multiple);
+  if (c->options.plan.tensor < 2) /* whose uneven parts are padded, too */
+    pad_rows(c->graph, lowering->row_multiple);
   if (lowering->epilogues && target->precision == PRECISION_BF16)
     merge_gelus(c->graph);
   return true;

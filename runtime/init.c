@@ -67,13 +67,15 @@ static void make_run(const struct pd_parameter *p, uint64_t key, int64_t first, 
 }
 
 void pd_initialise(const struct pd_parameter *p, uint64_t seed, float *to) {
+  int64_t own = pd_own_elements(p);
+  for (int64_t i = own; i < p->elements; i++) to[i] = 0;
   if (p->init == PD_ZEROS || p->init == PD_ONES || p->init == PD_CONSTANT) {
     float value = p->init == PD_ZEROS ? 0 : p->init == PD_ONES ? 1 : (float)p->init_value;
-    for (int64_t i = 0; i < p->elements; i++) to[i] = value;
+    for (int64_t i = 0; i < own; i++) to[i] = value;
     return;
   }
   uint64_t key = pd_mix(seed, hash_name(p->name));
   int64_t part = p->runs ? p->elements / p->runs : p->elements;
-  for (int64_t first = 0; first < p->elements; first += part)
-    make_run(p, key, pd_whole_element(p, first), part, to + first);
+  for (int64_t first = 0; first < own; first += part)
+    make_run(p, key, pd_whole_element(p, first), own - first < part ? own - first : part, to + first);
 }

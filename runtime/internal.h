@@ -230,6 +230,8 @@ struct pd_shape pd_moment_shape(const struct pd_parameter *p, int i);
  * of the part; the part of the whole. */
 struct pd_shape pd_whole_shape(const struct pd_parameter *p);
 int64_t pd_whole_element(const struct pd_parameter *p, int64_t i);
+/* Of a part, those that the whole one has, too: what is behind them is zeros. */
+int64_t pd_own_elements(const struct pd_parameter *p);
 void pd_take_own(const struct pd_parameter *p, const float *whole, float *own);
 /* Collective in a shard group, if they have parts of p: all of it, on the first, until the next call; NULL on the
  * others. own: of this rank, on the host. */

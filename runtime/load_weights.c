@@ -43,7 +43,9 @@ static void print_shape(char *to, size_t room, int rank, const int64_t *dim) {
 /* Of a file's whole tensor what this rank has of it. */
 static void copy_part(const struct pd_parameter *p, const struct pd_entry *e, bool swapped, float *to) {
   struct pd_shape whole = pd_whole_shape(p);
-  for (int64_t i = 0; i < p->elements; i++) {
+  int64_t own = pd_own_elements(p);
+  for (int64_t i = own; i < p->elements; i++) to[i] = 0;
+  for (int64_t i = 0; i < own; i++) {
     int64_t at = pd_whole_element(p, i);
     to[i] = pd_entry_float(e, swapped ? at % whole.dim[1] * whole.dim[0] + at / whole.dim[1] : at);
   }

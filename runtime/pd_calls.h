@@ -42,7 +42,12 @@
   pd_gather(PD_IN(table), index, rows, width, PD_OUT(out), stride)
 #define pd_gather_gradient(accumulator, index, gradient, rows, width, stride, classes, first) \
   pd_gather_gradient(PD_OUT(accumulator), index, PD_IN(gradient), rows, width, stride, classes, first)
+#define pd_gather_part(table, index, rows, width, out, stride, own, first_row) \
+  pd_gather_part(PD_IN(table), index, rows, width, PD_OUT(out), stride, own, first_row)
+#define pd_gather_gradient_part(accumulator, index, gradient, rows, width, stride, own, first, first_row) \
+  pd_gather_gradient_part(PD_OUT(accumulator), index, PD_IN(gradient), rows, width, stride, own, first, first_row)
 #define pd_all_reduce(x, n, y, scratch) pd_all_reduce(PD_IN(x), n, PD_OUT(y), scratch)
+#define pd_all_reduce_max(x, n, y, scratch) pd_all_reduce_max(PD_IN(x), n, PD_OUT(y), scratch)
 #define pd_all_gather(x, runs, part, y, scratch) pd_all_gather(PD_IN(x), runs, part, PD_OUT(y), scratch)
 #define pd_take_part(x, runs, part, y) pd_take_part(PD_IN(x), runs, part, PD_OUT(y))
 

@@ -48,7 +48,8 @@ struct pd_parameter {
   double init_value; /* of PD_CONSTANT; PD_UNIFORM's bound, PD_NORMAL's deviation */
   int64_t runs; /* the whole parameter is so many runs of elements, and each rank of the shard group has, in their
                         order, its part of each; 0: it has all. dim and elements are those of the rank's part */
-  int split_axis; /* of the parts */
+  int split_axis;  /* of the parts */
+  int64_t surplus; /* rows that all ranks' parts have more than the whole one, which are zeros */
   bool decays;
   bool hidden;        /* of an optimizer with two methods: a hidden matrix, which has the first */
   int group;          /* of the stage's, from 1; 0: the stage's own settings */
@@ -563,6 +564,8 @@ void pd_lstm_backward(const struct pd_lstm *l, pd_in w, pd_in h0, pd_in c0, cons
 extern "C" {
 #endif
 void pd_all_reduce(pd_in x, int64_t n, pd_out y, void *scratch);
+/* The largest of the ranks' x[i]. */
+void pd_all_reduce_max(pd_in x, int64_t n, pd_out y, void *scratch);
 enum { PD_SHORT_SUM = 4096 }; /* elements of which everyone sends all to everyone; of more each adds up a part */
 static inline int64_t pd_all_reduce_scratch(int64_t n,
                                             int ranks) { /* a part of x of each, in lines; all of a short one */
@@ -583,6 +586,12 @@ void pd_gather(pd_in table, const int32_t *index, int64_t rows, int64_t width, p
 /* accumulator[index[r]] += gradient[r], rows in order; first: zeroes all `classes` rows before. */
 void pd_gather_gradient(pd_out accumulator, const int32_t *index, pd_in gradient, int64_t rows, int64_t width,
                         int64_t stride, int64_t classes, bool first);
+/* Of a table of which a rank has so many rows, from `first_row` on: out[r] is zero where another rank has the row, and
+ * the accumulator is of these rows alone. */
+void pd_gather_part(pd_in table, const int32_t *index, int64_t rows, int64_t width, pd_out out, int64_t stride,
+                    int64_t own, int64_t first_row);
+void pd_gather_gradient_part(pd_out accumulator, const int32_t *index, pd_in gradient, int64_t rows, int64_t width,
+                             int64_t stride, int64_t own, bool first, int64_t first_row);
 
 #if !defined __cplusplus && !defined PD_KERNELS
 #include "pd_calls.h"

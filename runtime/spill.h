@@ -1,4 +1,4 @@
-/* What comes and goes (spill.c), and who moves it, which each target has its own of: host/spill_file.c, cuda/spill.cu. */
+/* What comes and goes (spill.c), and who moves it, which each target has its own of: host/spill_moves.c, cuda/spill.cu. */
 #ifndef PD_SPILL_H
 #define PD_SPILL_H
 

@@ -73,23 +73,23 @@ static int peer(int i) { return (pd.shard + i) % pd_shards(); }
 static int64_t lines(int64_t n) { return (n + 15) / 16 * 16; }
 
 /* Short ones: everyone sends all to everyone. */
-static void reduce_at_once(pd_in x, int64_t n, pd_out y, char *others) {
+static void reduce_at_once(enum pd_group_operation how, pd_in x, int64_t n, pd_out y, char *others) {
   int64_t size = size_of(x.type), stride = lines(n);
   for (int i = 1; i < pd_shards(); i++) {
     add_message(peer(i), false, others + peer(i) * stride * size, n * size);
     add_message(peer(i), true, x.at, n * size);
   }
   exchange();
-  pd_add_group(x, (pd_in){others, x.type}, stride, n, y);
+  pd_reduce_group(how, x, (pd_in){others, x.type}, stride, n, y);
 }
 
-/* Each rank adds up a part, then all send theirs to all. */
-void pd_all_reduce(pd_in x, int64_t n, pd_out y, void *scratch) {
+/* Each rank reduces a part, then all send theirs to all. */
+static void reduce(enum pd_group_operation how, pd_in x, int64_t n, pd_out y, void *scratch) {
   int64_t part = (n + pd_shards() - 1) / pd_shards(), stride = lines(part), own = pd.shard * part;
   int64_t in = size_of(x.type), out = size_of(y.type);
   char *others = scratch;
   if (n <= PD_SHORT_SUM) {
-    reduce_at_once(x, n, y, others);
+    reduce_at_once(how, x, n, y, others);
     return;
   }
 #define LENGTH(r) ((r)*part >= n ? 0 : n - (r)*part < part ? n - (r)*part : part)
@@ -102,7 +102,8 @@ void pd_all_reduce(pd_in x, int64_t n, pd_out y, void *scratch) {
   exchange();
   pd_out sum = {(char *)y.at + own * out, y.type};
   if (length)
-    pd_add_group((pd_in){(const char *)x.at + own * in, x.type}, (pd_in){others, x.type}, stride, length, sum);
+    pd_reduce_group(how, (pd_in){(const char *)x.at + own * in, x.type}, (pd_in){others, x.type}, stride, length,
+                    sum);
   for (int i = 1; i < pd_shards(); i++) {
     int r = peer(i);
     add_message(r, false, (char *)y.at + r * part * out, LENGTH(r) * out);
@@ -111,6 +112,9 @@ void pd_all_reduce(pd_in x, int64_t n, pd_out y, void *scratch) {
   exchange();
 #undef LENGTH
 }
+
+void pd_all_reduce(pd_in x, int64_t n, pd_out y, void *scratch) { reduce(PD_GROUP_SUM, x, n, y, scratch); }
+void pd_all_reduce_max(pd_in x, int64_t n, pd_out y, void *scratch) { reduce(PD_GROUP_MAX, x, n, y, scratch); }
 
 void pd_all_gather(pd_in x, int64_t runs, int64_t part, pd_out y, void *scratch) {
   int64_t n = runs * part, bytes = n * size_of(x.type);
@@ -129,12 +133,22 @@ void pd_all_gather(pd_in x, int64_t runs, int64_t part, pd_out y, void *scratch)
 struct pd_shape pd_whole_shape(const struct pd_parameter *p) {
   struct pd_shape shape = {.rank = p->rank, .elements = p->elements * (p->runs ? pd_shards() : 1)};
   for (int i = 0; i < p->rank; i++) shape.dim[i] = p->dim[i] * (p->runs && i == p->split_axis ? pd_shards() : 1);
+  if (p->surplus) {
+    shape.elements -= p->elements / p->dim[0] * p->surplus;
+    shape.dim[0] -= p->surplus;
+  }
   return shape;
 }
 
 int64_t pd_whole_element(const struct pd_parameter *p, int64_t i) {
   int64_t part = p->runs ? p->elements / p->runs : 1;
   return p->runs ? i / part * part * pd_shards() + pd.shard * part + i % part : i;
+}
+
+int64_t pd_own_elements(const struct pd_parameter *p) {
+  int64_t left = pd_whole_shape(p).elements - pd.shard * p->elements;
+  if (!p->surplus) return p->elements;
+  return left < 0 ? 0 : left < p->elements ? left : p->elements;
 }
 
 /* Between a whole value's place and a part's, in the host's memory. */
@@ -147,7 +161,11 @@ static void copy_runs(const struct pd_parameter *p, int shard, float *whole, flo
 }
 
 void pd_take_own(const struct pd_parameter *p, const float *whole, float *own) {
-  if (p->runs)
+  int64_t n = pd_own_elements(p);
+  if (p->surplus) {
+    memcpy(own, whole + (n ? pd.shard * p->elements : 0), (size_t)n * sizeof *own);
+    memset(own + n, 0, (size_t)(p->elements - n) * sizeof *own);
+  } else if (p->runs)
     copy_runs(p, pd.shard, (float *)whole, own, false);
   else
     memcpy(own, whole, (size_t)p->elements * sizeof *own);

@@ -98,9 +98,10 @@ void pd_gradients_complete(int64_t t);
 
 /* ---- what the ranks of a shard group do with each other's values (host/group.c, cuda/group.cu) ------ */
 
-/* to[i] = the sum over the group's ranks, in their order, of their numbers: this one's are in `own`, that of rank r in
- * `others` from r * stride on. */
-void pd_add_group(pd_in own, pd_in others, int64_t stride, int64_t n, pd_out to);
+/* to[i] = the sum over the group's ranks, in their order, of their numbers, or the largest: this one's are in `own`, that
+ * of rank r in `others` from r * stride on. */
+enum pd_group_operation { PD_GROUP_SUM, PD_GROUP_MAX };
+void pd_reduce_group(enum pd_group_operation how, pd_in own, pd_in others, int64_t stride, int64_t n, pd_out to);
 /* Puts rank r's part, `runs` runs of `part` elements, where the whole value has it. */
 void pd_spread_part(pd_in x, int64_t runs, int64_t part, int r, pd_out whole);
 

@@ -147,7 +147,7 @@ void print_header(Emit *e) {
   if (e->p->spills)
     header_entry(e, "Memory",
                  format("%s at once: of the %s below that are parts', and what is between them, one part's "
-                        "and the next one's, the rest in the file that --spill places",
+                        "and the next one's, the rest where --spill says",
                         bytes_text(e->allocation->resident_bytes), bytes_text(e->allocation->spilled_bytes)));
   header_entry(e, e->p->spills ? "Addresses" : "Memory",
                format("%s: %s", bytes_text(e->allocation->bytes), sections_text(e)));

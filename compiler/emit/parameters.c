@@ -103,6 +103,8 @@ static void add_init(const Param *p, Names *fields) {
   if (p->layout.kind == LAYOUT_SPLIT)
     push(fields,
          internf(".runs = %" PRId64 ", .split_axis = %d", layout_runs(&p->shape, p->layout), p->layout.axis));
+  if (p->surplus)
+    push(fields, internf(".surplus = %" PRId64, p->surplus));
 }
 
 /* What the stages have to do with a parameter that is not used once and here. */

@@ -175,7 +175,10 @@ int64_t layout_runs(const Shape *s, Layout layout) {
 }
 
 int64_t param_elements(const Graph *g, const Param *p) {
-  return shape_elements(&p->shape) * (p->layout.kind == LAYOUT_SPLIT ? g->shards : 1);
+  int64_t part = shape_elements(&p->shape);
+  if (p->layout.kind != LAYOUT_SPLIT)
+    return part;
+  return part * g->shards - (p->surplus ? part / p->shape.dim[0] * p->surplus : 0);
 }
 
 bool shape_equal(const Shape *a, const Shape *b) {

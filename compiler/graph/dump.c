@@ -206,6 +206,8 @@ static void put_declarations(Dump *d) {
       fputs(" hidden", d->out);
     if (p->layout.kind == LAYOUT_SPLIT)
       fprintf(d->out, " split %d %lld", p->layout.axis, (long long)p->layout.blocks);
+    if (p->surplus)
+      fprintf(d->out, " surplus %lld", (long long)p->surplus);
     if (p->padding)
       fprintf(d->out, " padding %lld", (long long)p->padding);
     put_ints(d, "uses", &p->uses);

@@ -19,8 +19,9 @@ typedef struct Shape {
 } Shape;
 
 /* What a rank of a shard group (tensor/tensor.h) has of a value: all of it; of an axis, seen as so many blocks, its
- * part of each, blocks and parts all alike; or a summand of each element, which over the group's ranks add up to it. */
-typedef enum { LAYOUT_WHOLE, LAYOUT_SPLIT, LAYOUT_PARTIAL } LayoutKind;
+ * part of each, blocks and parts all alike; or a summand of each element, which over the group's ranks add up to it; or
+ * a bound of each element, of which over the group's ranks it is the largest. */
+typedef enum { LAYOUT_WHOLE, LAYOUT_SPLIT, LAYOUT_PARTIAL, LAYOUT_BOUND } LayoutKind;
 typedef struct Layout {
   LayoutKind kind;
   int axis;       /* of a sample, from the left; these two: of a split value */
@@ -88,9 +89,10 @@ typedef struct Param {
   bool hidden;        /* under an optimizer with two methods: a hidden matrix, which has the first
                          (optimizers/hidden.h) */
   Layout layout;      /* of a divided graph: whole or split; `shape` is then that of a rank's part */
-  int value;          /* the graph value */
-  Ints uses;          /* forward nodes that read it, in order (through views: the view) */
-  Ints gradients;     /* one value a use, same order; each summed over microbatches on its own.
+  int64_t surplus; /* rows that all ranks' parts of a split one have more than it has: zeros of the last parts */
+  int value;       /* the graph value */
+  Ints uses;       /* forward nodes that read it, in order (through views: the view) */
+  Ints gradients;  /* one value a use, same order; each summed over microbatches on its own.
                          Set by autodiff. -1 where a use has no gradient */
   Span span;
 } Param;

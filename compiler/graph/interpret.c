@@ -55,13 +55,17 @@ static void interpret_node(const Graph *g, int i, int64_t batch, double **value,
 
 static void meet(const Graph *g, int i, int ranks, int64_t batch, double ***value) {
   const Node *n = &g->nodes.at[i];
-  const double **in = alloc(ranks * sizeof *in);
-  double **out = alloc(ranks * sizeof *out);
+  const double ***in = alloc(ranks * sizeof *in);
+  double ***out = alloc(ranks * sizeof *out);
   for (int r = 0; r < ranks; r++) {
-    in[r] = value[r][n->in[0]];
-    out[r] = value[r][n->out[0]];
+    in[r] = alloc((n->n_in + 1) * sizeof **in);
+    out[r] = alloc((n->n_out + 1) * sizeof **out);
+    for (int k = 0; k < n->n_in; k++)
+      in[r][k] = value[r][n->in[k]];
+    for (int k = 0; k < n->n_out; k++)
+      out[r][k] = value[r][n->out[k]];
   }
-  n->op->meet(g, i, batch, ranks, in, out);
+  n->op->meet(g, i, batch, ranks, (const double *const *const *)in, (double *const *const *)out);
 }
 
 double ***interpret_shards(const Graph *g, int ranks, int64_t batch, const double *const *input,

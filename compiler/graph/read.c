@@ -262,6 +262,8 @@ static void read_param(Reader *r, Param p) {
     p.layout.axis = read_int(r);
     p.layout.blocks = read_int(r);
   }
+  if (accept(r, "surplus"))
+    p.surplus = read_int(r);
   if (accept(r, "padding"))
     p.padding = read_int(r);
   read_ints(r, "uses", &p.uses);

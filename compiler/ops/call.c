@@ -87,6 +87,10 @@ void pass_null(Call *c) { push(&c->arguments, (Argument){.kind = ARGUMENT_NULL})
 
 void pass_int(Call *c, int64_t value) { push(&c->arguments, (Argument){.kind = ARGUMENT_INT, .value = value}); }
 
+void pass_shard(Call *c, int64_t value) {
+  push(&c->arguments, (Argument){.kind = ARGUMENT_SHARD, .value = value});
+}
+
 void pass_first(Call *c) { push(&c->arguments, (Argument){.kind = ARGUMENT_FIRST}); }
 
 void pass_scratch(Call *c) { push(&c->arguments, (Argument){.kind = ARGUMENT_SCRATCH}); }

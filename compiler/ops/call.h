@@ -66,6 +66,7 @@ typedef enum {
   ARGUMENT_PLACE,  /* a pointer to the place's first element */
   ARGUMENT_NULL,
   ARGUMENT_INT,
+  ARGUMENT_SHARD, /* so many times the rank within its shard group */
   ARGUMENT_FIRST, /* true in a round that overwrites out[0], false in one that adds */
   ARGUMENT_SCRATCH
 } ArgumentKind;
@@ -73,7 +74,7 @@ typedef struct Argument {
   ArgumentKind kind;
   const Place *place;
   int moves;     /* PLACE: which of the outer loops' strides are its; -1: it stays */
-  int64_t value; /* INT */
+  int64_t value; /* INT, SHARD */
 } Argument;
 
 struct Call {
@@ -103,6 +104,7 @@ void pass_place(Call *c, const Place *place);             /* the same in every r
 void pass_moving(Call *c, const Place *place, int moves); /* along the outer loops */
 void pass_null(Call *c);
 void pass_int(Call *c, int64_t value);
+void pass_shard(Call *c, int64_t value);
 void pass_first(Call *c);
 void pass_scratch(Call *c);
 

@@ -1,6 +1,7 @@
 /* What the ranks of a shard group do together: the tensor pass puts these where a value is read otherwise than it is
  * made. Derivatives are in the graph by then, and what stands among them follows from the same rules, so that these ops
  * need none of their own: where a forward pass reads a whole value in parts, the backward pass sums gradients up. */
+#include <math.h>
 #include <string.h>
 
 #include "ops/call.h"
@@ -11,15 +12,15 @@
 
 static bool shape_all_reduce(ShapeRule *r) { return rule_result(r, *rule_shape(r, 0)); }
 
-static void meet_all_reduce(const Graph *g, int node, int64_t batch, int ranks, const double *const *in,
-                            double *const *out) {
+static void meet_all_reduce(const Graph *g, int node, int64_t batch, int ranks, const double *const *const *in,
+                            double *const *const *out) {
   int64_t n = batch_elements(out_shape(g, node, 0), batch);
   for (int64_t i = 0; i < n; i++) {
     double sum = 0;
     for (int r = 0; r < ranks; r++)
-      sum += in[r][i];
+      sum += in[r][0][i];
     for (int r = 0; r < ranks; r++)
-      out[r][i] = sum;
+      out[r][0][i] = sum;
   }
 }
 
@@ -30,34 +31,55 @@ static int64_t elements_of(const Place *p) {
   return n;
 }
 
-static void call_all_reduce(const Site *site, Call *c) {
-  c->function = "pd_all_reduce";
+static void call_reduction(const Site *site, Call *c, const char *function) {
+  c->function = function;
   pass_place(c, &site->in[0]);
   pass_int(c, elements_of(&site->out[0]));
   pass_place(c, &site->out[0]);
   pass_scratch(c);
 }
 
+static void call_all_reduce(const Site *site, Call *c) { call_reduction(site, c, "pd_all_reduce"); }
+
 static int64_t scratch_all_reduce(const Site *site) {
   return pd_all_reduce_scratch(elements_of(&site->out[0]), (int)node_int(site->node, "ranks"));
 }
+
+static void meet_all_reduce_max(const Graph *g, int node, int64_t batch, int ranks, const double *const *const *in,
+                                double *const *const *out) {
+  int64_t n = batch_elements(out_shape(g, node, 0), batch);
+  for (int64_t i = 0; i < n; i++) {
+    double most = in[0][0][i];
+    for (int r = 1; r < ranks; r++)
+      most = fmax(most, in[r][0][i]);
+    for (int r = 0; r < ranks; r++)
+      out[r][0][i] = most;
+  }
+}
+
+static void call_all_reduce_max(const Site *site, Call *c) { call_reduction(site, c, "pd_all_reduce_max"); }
+
+#define REDUCTION                                                                                      \
+  .kind = OP_CALL, .attr = {{"ranks", ATTR_INT, true, 0}}, .internal = true, .min_in = 1, .max_in = 1, \
+  .shape = shape_all_reduce, .cost = cost_copy, .collective = 2, .scratch = scratch_all_reduce,        \
+  .stays_f32 = all_stays_f32
 
 /* The sum of all ranks' partial sums, in the order of ranks: x[..] gives [..], the same on every rank. */
 const Op op_all_reduce = {
     .name = "all_reduce",
     .signature = "all_reduce(x, ranks)",
-    .kind = OP_CALL,
-    .attr = {{"ranks", ATTR_INT, true, 0}},
-    .internal = true,
-    .min_in = 1,
-    .max_in = 1,
-    .shape = shape_all_reduce,
-    .cost = cost_copy,
-    .collective = 2,
+    REDUCTION,
     .meet = meet_all_reduce,
     .call = call_all_reduce,
-    .scratch = scratch_all_reduce,
-    .stays_f32 = all_stays_f32,
+};
+
+/* The largest of all ranks' elements: x[..] gives [..], the same on every rank. */
+const Op op_all_reduce_max = {
+    .name = "all_reduce_max",
+    .signature = "all_reduce_max(x, ranks)",
+    REDUCTION,
+    .meet = meet_all_reduce_max,
+    .call = call_all_reduce_max,
 };
 
 /* ---- all_gather and own_part ------------------------------------------------------------------- */
@@ -88,21 +110,21 @@ static bool shape_own_part(ShapeRule *r) {
   return rule_result(r, shape_with(*x, axis, x->dim[axis] / rule_int(r, "ranks")));
 }
 
-static void meet_all_gather(const Graph *g, int node, int64_t batch, int ranks, const double *const *in,
-                            double *const *out) {
+static void meet_all_gather(const Graph *g, int node, int64_t batch, int ranks, const double *const *const *in,
+                            double *const *const *out) {
   Runs x = runs_of(g, node, in_shape(g, node, 0), batch);
   for (int to = 0; to < ranks; to++)
     for (int64_t i = 0; i < x.n; i++)
       for (int r = 0; r < ranks; r++)
-        memcpy(out[to] + (i * ranks + r) * x.part, in[r] + i * x.part, (size_t)x.part * sizeof **out);
+        memcpy(out[to][0] + (i * ranks + r) * x.part, in[r][0] + i * x.part, (size_t)x.part * sizeof ***out);
 }
 
-static void meet_own_part(const Graph *g, int node, int64_t batch, int ranks, const double *const *in,
-                          double *const *out) {
+static void meet_own_part(const Graph *g, int node, int64_t batch, int ranks, const double *const *const *in,
+                          double *const *const *out) {
   Runs x = runs_of(g, node, out_shape(g, node, 0), batch);
   for (int r = 0; r < ranks; r++)
     for (int64_t i = 0; i < x.n; i++)
-      memcpy(out[r] + i * x.part, in[r] + (i * ranks + r) * x.part, (size_t)x.part * sizeof **out);
+      memcpy(out[r][0] + i * x.part, in[r][0] + (i * ranks + r) * x.part, (size_t)x.part * sizeof ***out);
 }
 
 /* The same of a place of a part. */
@@ -169,12 +191,12 @@ const Op op_own_part = {
 
 /* ---- summand --------------------------------------------------------------------------------- */
 
-static void meet_summand(const Graph *g, int node, int64_t batch, int ranks, const double *const *in,
-                         double *const *out) {
+static void meet_summand(const Graph *g, int node, int64_t batch, int ranks, const double *const *const *in,
+                         double *const *const *out) {
   int64_t n = batch_elements(out_shape(g, node, 0), batch);
   for (int r = 0; r < ranks; r++)
     for (int64_t i = 0; i < n; i++)
-      out[r][i] = r == 0 ? in[r][i] : 0;
+      out[r][0][i] = r == 0 ? in[r][0][i] : 0;
 }
 
 /* A whole value as a partial sum: the first rank has it, the others zeros. */
@@ -189,4 +211,30 @@ const Op op_summand = {
     .cost = cost_cheap,
     .expression = "$shard == 0 ? $0 : 0.0f",
     .meet = meet_summand,
+};
+
+/* ---- own_columns ------------------------------------------------------------------------------- */
+
+static void meet_own_columns(const Graph *g, int node, int64_t batch, int ranks, const double *const *const *in,
+                             double *const *const *out) {
+  const Node *n = &g->nodes.at[node];
+  int64_t total = batch_elements(out_shape(g, node, 0), batch), part = node_int(n, "part");
+  for (int r = 0; r < ranks; r++)
+    for (int64_t i = 0; i < total; i++)
+      out[r][0][i] = r * part + i % part < node_int(n, "whole") ? in[r][0][i] : node_number(n, "fill");
+}
+
+/* Of the ranks' `part` columns each the first `whole` as they are, behind them `fill`. */
+const Op op_own_columns = {
+    .name = "own_columns",
+    .signature = "own_columns(x, part, whole, fill)",
+    .kind = OP_POINTWISE,
+    .internal = true,
+    .min_in = 1,
+    .max_in = 1,
+    .attr = {{"part", ATTR_INT, true, 0}, {"whole", ATTR_INT, true, 0}, {"fill", ATTR_NUMBER, true, 0}},
+    .shape = shape_all_reduce,
+    .cost = cost_cheap,
+    .expression = "(int32_t)$shard * ${part} + (int32_t)$j < ${whole} ? $0 : ${fill}",
+    .meet = meet_own_columns,
 };

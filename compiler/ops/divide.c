@@ -17,12 +17,11 @@ bool divide_pointwise(const Graph *g, int node, int k, Layout split, Layout *lay
 }
 
 bool divide_reduce(const Graph *g, int node, int k, Layout split, Layout *layout) {
-  bool last = split.axis == in_shape(g, node, 0)->rank - 1;
-  if (k != 0 || (last && g->nodes.at[node].op->reduction != REDUCTION_SUM))
+  if (k != 0)
     return false;
   layout[0] = split;
-  if (last)
-    layout[1].kind = LAYOUT_PARTIAL;
+  if (split.axis == in_shape(g, node, 0)->rank - 1)
+    layout[1].kind = g->nodes.at[node].op->reduction == REDUCTION_SUM ? LAYOUT_PARTIAL : LAYOUT_BOUND;
   else
     layout[1] = split;
   return true;

@@ -59,14 +59,15 @@ static void evaluate_dropout(const Graph *g, int node, int64_t batch, const doub
 }
 
 /* The same elements as of a whole value. */
-static void meet_dropout(const Graph *g, int node, int64_t batch, int ranks, const double *const *in,
-                         double *const *out) {
+static void meet_dropout(const Graph *g, int node, int64_t batch, int ranks, const double *const *const *in,
+                         double *const *const *out) {
   const Node *n = &g->nodes.at[node];
   int64_t total = batch_elements(out_shape(g, node, 0), batch), part = node_int(n, "part"),
           whole = node_int(n, "whole");
   for (int r = 0; r < ranks; r++)
     for (int64_t i = 0; i < total; i++)
-      out[r][i] = dropped(n, i / part * whole + r * part + i % part) ? 0 : in[r][i] / (1 - node_number(n, "p"));
+      out[r][0][i] =
+          dropped(n, i / part * whole + r * part + i % part) ? 0 : in[r][0][i] / (1 - node_number(n, "p"));
 }
 
 /* 0 with probability p, else x / (1 - p), while training; x in validation. */

@@ -68,6 +68,46 @@ static void evaluate_gather_gradient(const Graph *g, int node, int64_t batch, co
       out[0][(int64_t)in[0][r] * width + i] += in[1][r * width + i];
 }
 
+/* ---- of a part of the classes ---------------------------------------------------------------------- */
+
+static bool shape_gather_part(ShapeRule *r) {
+  Shape s = *rule_shape(r, 1);
+  s.dim[s.rank++] = rule_shape(r, 0)->dim[1];
+  return rule_result(r, s);
+}
+
+/* The row of its part that a rank has for a token; -1: another rank has it. */
+static int64_t own_row(double token, int rank, int64_t rows) {
+  int64_t row = (int64_t)token - rank * rows;
+  return row >= 0 && row < rows ? row : -1;
+}
+
+static void meet_gather_part(const Graph *g, int node, int64_t batch, int ranks, const double *const *const *in,
+                             double *const *const *out) {
+  const Shape *table = in_shape(g, node, 0);
+  int64_t width = table->dim[1], rows = batch_elements(in_shape(g, node, 1), batch);
+  for (int rank = 0; rank < ranks; rank++)
+    for (int64_t r = 0; r < rows; r++) {
+      int64_t own = own_row(in[rank][1][r], rank, table->dim[0]);
+      for (int64_t i = 0; i < width; i++)
+        out[rank][0][r * width + i] = own < 0 ? 0 : in[rank][0][own * width + i];
+    }
+}
+
+static void meet_gather_gradient_part(const Graph *g, int node, int64_t batch, int ranks,
+                                      const double *const *const *in, double *const *const *out) {
+  const Shape *y = out_shape(g, node, 0);
+  int64_t width = y->dim[1], rows = batch_elements(in_shape(g, node, 0), batch);
+  for (int rank = 0; rank < ranks; rank++) {
+    memset(out[rank][0], 0, (size_t)shape_elements(y) * sizeof ***out);
+    for (int64_t r = 0; r < rows; r++) {
+      int64_t own = own_row(in[rank][0][r], rank, y->dim[0]);
+      for (int64_t i = 0; own >= 0 && i < width; i++)
+        out[rank][0][own * width + i] += in[rank][1][r * width + i];
+    }
+  }
+}
+
 /* ---- as calls of pd_gather and pd_gather_gradient ------------------------------------------------ */
 
 /* The rows of `values` (all axes but the last) beside their tokens, in loops around runs of rows. */
@@ -98,6 +138,14 @@ static void call_gather(const Site *site, Call *c) {
   pass_int(c, r.stride);
 }
 
+static void call_gather_part(const Site *site, Call *c) {
+  int64_t rows = site->in[0].dim[0];
+  call_gather(site, c);
+  c->function = "pd_gather_part";
+  pass_int(c, rows);
+  pass_shard(c, rows);
+}
+
 static void call_gather_gradient(const Site *site, Call *c) {
   Rows r = describe_rows(&site->in[0], &site->in[1]);
   c->function = "pd_gather_gradient";
@@ -113,25 +161,45 @@ static void call_gather_gradient(const Site *site, Call *c) {
   pass_first(c);
 }
 
+static void call_gather_gradient_part(const Site *site, Call *c) {
+  call_gather_gradient(site, c);
+  c->function = "pd_gather_gradient_part";
+  pass_shard(c, site->out[0].dim[0]);
+}
+
 static int decode_gather(const Graph *g, int node, const int *axis, int64_t context, Decoded *to) {
   (void)g, (void)node, (void)context, (void)to;
   return axis[0] < 0 ? axis[1] : -1;
 }
 
+/* By columns; or by rows, of which each rank adds those that it has. */
 static bool divide_gather(const Graph *g, int node, int k, Layout split, Layout *layout) {
-  if (k != 0 || split.axis != 1)
+  if (k != 0 || (split.axis == 0 && split.blocks > 1))
     return false;
   layout[0] = split;
-  layout[2] = (Layout){LAYOUT_SPLIT, out_shape(g, node, 0)->rank - 1, split.blocks};
+  if (split.axis == 0)
+    layout[2].kind = LAYOUT_PARTIAL;
+  else
+    layout[2] = (Layout){LAYOUT_SPLIT, out_shape(g, node, 0)->rank - 1, split.blocks};
   return true;
 }
 
 static bool divide_gather_gradient(const Graph *g, int node, int k, Layout split, Layout *layout) {
-  if (k != 1 || split.axis != in_shape(g, node, 1)->rank - 1)
-    return false;
-  layout[1] = split;
-  layout[2] = (Layout){LAYOUT_SPLIT, 1, split.blocks};
-  return true;
+  if (k == 1 && split.axis == in_shape(g, node, 1)->rank - 1) {
+    layout[1] = split;
+    layout[2] = (Layout){LAYOUT_SPLIT, 1, split.blocks};
+    return true;
+  }
+  layout[2] = split;
+  return k == 2 && split.axis == 0 && split.blocks == 1;
+}
+
+static bool is_by_rows(Layout table) { return table.kind == LAYOUT_SPLIT && table.axis == 0; }
+static bool counts_gather(const Graph *g, int node, const Layout *layout) {
+  return (void)g, (void)node, is_by_rows(layout[0]);
+}
+static bool counts_gather_gradient(const Graph *g, int node, const Layout *layout) {
+  return (void)g, (void)node, is_by_rows(layout[2]);
 }
 
 /* Rows of the table, which is the same for all samples: tokens[..] give [.., width]. */
@@ -140,6 +208,8 @@ const Op op_gather = {
     .signature = "gather(table[classes, width], tokens[..])",
     .kind = OP_CALL,
     .divide = divide_gather,
+    .divided = &op_gather_part,
+    .counts = counts_gather,
     .min_in = 2,
     .max_in = 2,
     .shape = shape_gather,
@@ -158,6 +228,8 @@ const Op op_gather_gradient = {
     .adds = true,
     .internal = true,
     .divide = divide_gather_gradient,
+    .divided = &op_gather_gradient_part,
+    .counts = counts_gather_gradient,
     .min_in = 2,
     .max_in = 2,
     .attr = {{"classes", ATTR_INT, true, 0}},
@@ -165,6 +237,38 @@ const Op op_gather_gradient = {
     .cost = cost_gather_gradient,
     .evaluate = evaluate_gather_gradient,
     .call = call_gather_gradient,
+    .stays_f32 = result_stays_f32,
+};
+
+/* The same of a rank's rows of the table: tokens[..] give [.., width], zeros where another rank has the row. */
+const Op op_gather_part = {
+    .name = "gather_part",
+    .signature = "gather_part(table[rows, width], tokens[..])",
+    .kind = OP_CALL,
+    .internal = true,
+    .min_in = 2,
+    .max_in = 2,
+    .shape = shape_gather_part,
+    .cost = cost_gather,
+    .meet = meet_gather_part,
+    .call = call_gather_part,
+    .stays_f32 = all_stays_f32,
+};
+
+/* classes: the rank's. */
+const Op op_gather_gradient_part = {
+    .name = "gather_gradient_part",
+    .signature = "gather_gradient_part(tokens[..], dy[.., width], classes)",
+    .kind = OP_CALL,
+    .adds = true,
+    .internal = true,
+    .min_in = 2,
+    .max_in = 2,
+    .attr = {{"classes", ATTR_INT, true, 0}},
+    .shape = shape_gather_gradient,
+    .cost = cost_gather_gradient,
+    .meet = meet_gather_gradient_part,
+    .call = call_gather_gradient_part,
     .stays_f32 = result_stays_f32,
 };
 
@@ -203,9 +307,29 @@ static void evaluate_one_hot(const Graph *g, int node, int64_t batch, const doub
       out[0][r * classes + j] = (double)j == in[0][r];
 }
 
-/* Not by classes: the expression counts them. */
+static bool shape_one_hot_part(ShapeRule *r) {
+  const Shape *s = rule_shape(r, 0);
+  return rule_result(r, shape_with(*s, s->rank - 1, rule_int(r, "classes")));
+}
+
+static void meet_one_hot_part(const Graph *g, int node, int64_t batch, int ranks, const double *const *const *in,
+                              double *const *const *out) {
+  int64_t classes = node_int(&g->nodes.at[node], "classes"), rows = batch_elements(in_shape(g, node, 0), batch);
+  for (int rank = 0; rank < ranks; rank++)
+    for (int64_t r = 0; r < rows; r++)
+      for (int64_t j = 0; j < classes; j++)
+        out[rank][0][r * classes + j] = own_row(in[rank][0][r], rank, classes) == j;
+}
+
+static bool is_last(const Graph *g, int node, int axis) { return axis == out_shape(g, node, 0)->rank - 1; }
+
 static bool divide_one_hot(const Graph *g, int node, int k, Layout split, Layout *layout) {
-  return split.axis < out_shape(g, node, 0)->rank - 1 && divide_pointwise(g, node, k, split, layout);
+  return !(is_last(g, node, split.axis) && split.blocks > 1) && divide_pointwise(g, node, k, split, layout);
+}
+
+/* By classes: the expression counts them. */
+static bool counts_one_hot(const Graph *g, int node, const Layout *layout) {
+  return layout[1].kind == LAYOUT_SPLIT && is_last(g, node, layout[1].axis);
 }
 
 /* 1 at the token, else 0: tokens[.., 1] give [.., classes]. classes 0 are the tokens' own. */
@@ -217,8 +341,25 @@ const Op op_one_hot = {
     .max_in = 1,
     .attr = {{"classes", ATTR_INT, false, 0}},
     .divide = divide_one_hot,
+    .divided = &op_one_hot_part,
+    .counts = counts_one_hot,
     .shape = shape_one_hot,
     .cost = cost_cheap,
     .expression = "(int32_t)$j == $0 ? 1.0f : 0.0f",
     .evaluate = evaluate_one_hot,
+};
+
+/* The same for a rank's part of the classes: tokens[.., 1] give [.., classes], zeros where another rank has the 1. */
+const Op op_one_hot_part = {
+    .name = "one_hot_part",
+    .signature = "one_hot_part(tokens[.., 1], classes)",
+    .kind = OP_POINTWISE,
+    .internal = true,
+    .min_in = 1,
+    .max_in = 1,
+    .attr = {{"classes", ATTR_INT, true, 0}},
+    .shape = shape_one_hot_part,
+    .cost = cost_cheap,
+    .expression = "(int32_t)$j + (int32_t)$shard * ${classes} == $0 ? 1.0f : 0.0f",
+    .meet = meet_one_hot_part,
 };

@@ -176,17 +176,20 @@ struct Op {
    * none. */
   bool (*divide)(const Graph *g, int node, int k, Layout split, Layout *layout);
 
-  /* The op that makes a part of what this one makes whole: with two attributes more, "part", elements of each run of
-   * the result in memory that a rank has, and "whole", those of all ranks. NULL: the op itself does. */
+  /* The op that makes a part of what this one makes whole, where it must know which part: with attributes more, if it
+   * lists them, "part", elements of each run of the result in memory that a rank has, and "whole", those of all ranks.
+   * NULL: the op itself does. counts: whether it must in such layouts; NULL: wherever the result is split. */
   const Op *divided;
+  bool (*counts)(const Graph *g, int node, const Layout *layout);
 
   /* Calls and tests: the reference semantics on one microbatch in double, plain loops; inputs and
    * outputs contiguous, batched ones with a leading axis of `batch`. Every op that is not pointwise
    * has it: the finite-difference test and the interpreter run on it. */
   void (*evaluate)(const Graph *g, int node, int64_t batch, const double *const *in, double *const *out);
-  /* Instead, where it depends on the rank of a shard group: in[r] and out[r] are the first input and output of rank r
-   * of so many. */
-  void (*meet)(const Graph *g, int node, int64_t batch, int ranks, const double *const *in, double *const *out);
+  /* Instead, where it depends on the rank of a shard group: in[r] and out[r] are the inputs and outputs of rank r of
+   * so many. */
+  void (*meet)(const Graph *g, int node, int64_t batch, int ranks, const double *const *const *in,
+               double *const *const *out);
 
   /* Calls: which function of the runtime does it, with what (call.h); the bytes it takes of the scratch memory
    * it is given, NULL when it needs none. */
@@ -219,14 +222,15 @@ extern const Op op_microbatch, op_running_average, op_share;
 extern const Op op_reshape, op_transpose, op_permute, op_slice, op_split, op_concat, op_pad, op_expand, op_detach;
 /* The view whose result's axis i is the operand's axis dims[i], and its attributes. */
 const Op *op_of_order(int rank, const int *dims, Attr *attr);
-extern const Op op_all_reduce, op_all_gather, op_own_part, op_summand;
+extern const Op op_all_reduce, op_all_reduce_max, op_all_gather, op_own_part, op_summand, op_own_columns;
 extern const Op op_matmul, op_few_rows_matmul, op_weight_gradient, op_matmul_gelu, op_matmul_gelu_gradient;
 extern const Op op_attention, op_attention_gradient, op_cached_attention;
 extern const Op op_lstm, op_lstm_gradient;
 extern const Op op_convolution, op_convolution_backward, op_convolution_weights;
 extern const Op op_max_pool, op_max_pool_gradient, op_average_pool, op_average_pool_gradient,
     op_adaptive_average_pool, op_adaptive_average_pool_gradient;
-extern const Op op_gather, op_gather_gradient; /* embedding rows */
+extern const Op op_gather, op_gather_part, op_gather_gradient, op_gather_gradient_part; /* embedding rows */
+extern const Op op_one_hot_part;
 extern const Op op_one_hot; /* tokens [.., 1] -> [.., classes]: pointwise, $j == token ? 1 : 0; label pick is
                                sum(select(one_hot(t, classes), x, 0), axis = -1), a layer */
 

@@ -9,18 +9,18 @@ const Op *const all_ops[] = {
     &op_add, &op_sub, &op_mul, &op_div, &op_neg, &op_square, &op_maximum, &op_minimum, &op_greater, &op_equal,
     &op_select, &op_exp, &op_expm1, &op_log, &op_log1p, &op_sigmoid, &op_tanh, &op_erf, &op_erfc, &op_sqrt, &op_rsqrt,
     &op_sin, &op_cos, &op_relu, &op_abs,
-    &op_dropout, &op_dropout_part, &op_one_hot,
+    &op_dropout, &op_dropout_part, &op_one_hot, &op_one_hot_part,
     &op_sum, &op_max, &op_sum_to,
     &op_microbatch, &op_running_average, &op_share,
     &op_reshape, &op_transpose, &op_permute, &op_slice, &op_split, &op_concat, &op_pad, &op_expand, &op_detach,
-    &op_all_reduce, &op_all_gather, &op_own_part, &op_summand,
+    &op_all_reduce, &op_all_reduce_max, &op_all_gather, &op_own_part, &op_summand, &op_own_columns,
     &op_matmul, &op_few_rows_matmul, &op_weight_gradient, &op_matmul_gelu, &op_matmul_gelu_gradient,
     &op_convolution, &op_convolution_backward, &op_convolution_weights,
     &op_max_pool, &op_max_pool_gradient, &op_average_pool, &op_average_pool_gradient,
     &op_adaptive_average_pool, &op_adaptive_average_pool_gradient,
     &op_attention, &op_attention_gradient, &op_cached_attention,
     &op_lstm, &op_lstm_gradient,
-    &op_gather, &op_gather_gradient,
+    &op_gather, &op_gather_part, &op_gather_gradient, &op_gather_gradient_part,
     NULL};
 /* clang-format on */
 const int n_ops = sizeof all_ops / sizeof all_ops[0] - 1;

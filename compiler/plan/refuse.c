@@ -90,7 +90,7 @@ static void find_advice(const Planner *r, Diagnostic *d) {
   int n_stages = r->form.n_stages;
   const Cluster *cluster = r->request->cluster;
   bool own_memory = r->request->memory || r->device->memory; /* which a rank more brings with it */
-  int most = own_memory && form_is_plain(&r->form) ? 4 * n_stages : 0;
+  int most = own_memory && form_is_plain(&r->form) && !r->traits.spills ? 4 * n_stages : 0;
   if (cluster && most > cluster_devices(cluster))
     most = cluster_devices(cluster);
   const int step = n_stages < FEW ? 1 : n_stages / (FEW / 2);

@@ -1,5 +1,5 @@
 /* What a batch takes whose blocks come and go: steps compute, one after the other, and beside them a thread reads and
- * writes, writing first, as runtime/host/spill_file.c does. Steps wait for what they read, and for memory that is still to
+ * writes, writing first, as runtime/host/spill_moves.c does. Steps wait for what they read, and for memory that is still to
  * be written. */
 #include <math.h>
 

@@ -1,14 +1,15 @@
 /* The cheapest assignment of layouts: a dynamic programme over the graph's nodes, in the order of the forward pass, each
  * followed by the backward nodes that serve it, so that few values are read both before and behind a point. A state is
  * a layout for each of these; of the states that have the same ones the cheapest is kept, and of all only the best few,
- * with the one in which all are whole, from which every node can go on.
+ * with the one in which all are whole, from which every node can go on. A tied parameter's layout is chosen at its first
+ * use and pays at its last one: the best few are as many for each layout of those.
  * A gradient is met before the node that makes it: the order counts for nothing but the size of states. */
 #include "tensor/internal.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { BEAM = 4096, MOST_NEW = 64 };
+enum { BEAM = 4096, MOST_KINDS = 64 };
 
 /* A gradient has the layout of its value, as far as shapes go: both cross cuts as messages of one size. */
 typedef Vec(int) Partners;
@@ -19,6 +20,7 @@ typedef struct State {
   LayoutId *fresh; /* of the values that the step meets first */
   LayoutId *at;    /* of the values that live behind the step */
   bool whole;      /* all of these */
+  unsigned kind;   /* a hash of the tied parameters' among these */
 } State;
 
 typedef struct Step {
@@ -34,6 +36,7 @@ typedef struct Search {
   Step *step;
   Partners *partners; /* by value */
   int *last;          /* by value: the last step that needs it */
+  bool *tied;         /* by value: a parameter with several uses */
   LayoutId *at;       /* by value, of the state that is being extended; NONE: not assigned */
   Vec(State) found;   /* behind the step, not yet sorted */
   int *bucket;        /* of a hash table of these */
@@ -155,9 +158,11 @@ static void keep(Search *s, const Step *step, State x) {
   LayoutId at[1024];
   ensure(n <= (int)sizeof at);
   x.whole = true;
+  x.kind = 0;
   for (int i = 0; i < n; i++) {
     at[i] = s->at[step->live.at[i]];
     x.whole &= at[i] == WHOLE;
+    x.kind = s->tied[step->live.at[i]] ? x.kind * 131 + at[i] : x.kind;
   }
   unsigned h = hash_of(at, n);
   for (;; h++) {
@@ -241,6 +246,23 @@ static int by_seconds(const void *a, const void *b) {
   return x->parent != y->parent ? x->parent - y->parent : x->way - y->way;
 }
 
+/* Of the states found the best of each kind, as many of all kinds. */
+static void keep_best(const Search *s, Step *step) {
+  unsigned kind[MOST_KINDS];
+  int count[MOST_KINDS] = {0}, kinds = 0, *of = alloc((size_t)(s->found.n + 1) * sizeof *of);
+  for (int i = 0; i < s->found.n; i++) {
+    int k = 0;
+    while (k < kinds && kind[k] != s->found.at[i].kind)
+      k++;
+    if (k == kinds && kinds < MOST_KINDS)
+      kind[kinds++] = s->found.at[i].kind;
+    of[i] = k < kinds ? k : kinds - 1;
+  }
+  for (int i = 0; i < s->found.n; i++)
+    if (count[of[i]]++ < BEAM / kinds || s->found.at[i].whole)
+      push(&step->states, s->found.at[i]);
+}
+
 static void take(Search *s, int i) {
   Step *step = &s->step[i];
   const Step *before = i ? step - 1 : NULL;
@@ -259,9 +281,7 @@ static void take(Search *s, int i) {
       s->at[before->live.at[k]] = NONE;
   }
   qsort(s->found.at, (size_t)s->found.n, sizeof *s->found.at, by_seconds);
-  for (int k = 0; k < s->found.n; k++)
-    if (k < BEAM || s->found.at[k].whole)
-      push(&step->states, s->found.at[k]);
+  keep_best(s, step);
 }
 
 /* Without pinned parameters all can be whole. */
@@ -289,6 +309,9 @@ bool assign(const Division *d, Assignment *a) {
   s.at = alloc(values);
   s.bucket = alloc(BUCKETS * sizeof *s.bucket);
   memset(s.at, NONE, values);
+  s.tied = alloc(values);
+  for (int i = 0; i < g->params.n; i++)
+    s.tied[g->params.at[i].value] = g->params.at[i].uses.n > 1;
   find_partners(&s);
   order_steps(&s);
   find_lives(&s);

@@ -1,8 +1,10 @@
 /* Writes the graph that a rank of a shard group runs: each node on its parts, and collectives where a value is read
  * otherwise than it is made. */
+#include "ops/rules.h"
 #include "simplify/rewrite.h"
 #include "tensor/internal.h"
 
+#include <float.h>
 #include <string.h>
 
 /* A value as some reader of its run and direction wants it. */
@@ -12,11 +14,19 @@ typedef struct Reading {
   LayoutId as;
 } Reading;
 
+/* A value in uneven parts, behind whose end stands `fill`. */
+typedef struct Ending {
+  int value, run, made; /* as above */
+  bool forward;
+  double fill;
+} Ending;
+
 typedef struct Writing {
   const Division *d;
   const Assignment *a;
   Rewrite *w;
   Vec(Reading) readings;
+  Vec(Ending) endings;
 } Writing;
 
 static int part_of_axis(const Writing *x, int node, const Op *op, int value, Layout split) {
@@ -34,8 +44,9 @@ static int convert(const Writing *x, int node, int value, LayoutId from, LayoutI
     return value;
   if (to == PARTIAL)
     made = rewrite_insert(x->w, node, &op_summand, &value, 1, NULL);
-  else if (from == PARTIAL)
-    made = rewrite_insert(x->w, node, &op_all_reduce, &value, 1, (Attr[MAX_ATTR]){{.number = x->d->ranks}});
+  else if (from == PARTIAL || from == BOUND)
+    made = rewrite_insert(x->w, node, from == PARTIAL ? &op_all_reduce : &op_all_reduce_max, &value, 1,
+                          (Attr[MAX_ATTR]){{.number = x->d->ranks}});
   else if (to == WHOLE)
     made = part_of_axis(x, node, &op_all_gather, value, layout_of(x->d, from));
   else
@@ -56,6 +67,29 @@ static int read_as(Writing *x, int node, int value, LayoutId as) {
   }
   int made = convert(x, node, x->w->value[value], has, as);
   push(&x->readings, (Reading){value, run, made, forward, as});
+  return made;
+}
+
+/* For readers that put elements of an axis together: what is behind its end counts for nothing. */
+static int end_at(Writing *x, int node, int old, int value, LayoutId as) {
+  const Op *op = x->w->from->nodes.at[node].op;
+  bool forward = is_forward(x->w->from, node);
+  int run = x->w->run[node];
+  if (op->kind == OP_POINTWISE || op->kind == OP_VIEW || !is_uneven(x->d, old, as) || x->d->clean[old])
+    return value;
+  double fill = op->reduction == REDUCTION_MAX ? -FLT_MAX : 0;
+  for (int i = 0; i < x->endings.n; i++) {
+    const Ending *e = &x->endings.at[i];
+    if (e->value == value && e->run == run && e->forward == forward && e->fill == fill)
+      return e->made;
+  }
+  const Shape *whole = &x->w->from->values.at[old].shape, *part = &x->w->to->values.at[value].shape;
+  int last = whole->rank - 1;
+  Attr attr[MAX_ATTR] = {{.number = (double)part->dim[last]},
+                         {.number = (double)whole->dim[last]},
+                         {.number = fill}};
+  int made = graph_output(x->w->to, rewrite_insert(x->w, node, &op_own_columns, &value, 1, attr), 0);
+  push(&x->endings, (Ending){value, run, made, forward, fill});
   return made;
 }
 
@@ -88,17 +122,32 @@ static void set_number(Node *n, const char *name, int64_t number) {
       n->attr[i].number = (double)number;
 }
 
-/* Where the op alone cannot tell that it makes a part. */
-static void tell_part(const Writing *x, Node *n, Layout made) {
-  if (!n->op->divided || made.kind != LAYOUT_SPLIT)
+static bool must_know_part(const Writing *x, int node, const Node *n, const Way *way) {
+  int all = n->n_in + n->n_out;
+  Layout *layout = alloc((size_t)all * sizeof *layout);
+  for (int k = 0; k < all; k++)
+    layout[k] = layout_of(x->d, way->at[k]);
+  if (!n->op->divided)
+    return false;
+  return n->op->counts ? n->op->counts(x->d->g, node, layout) : layout[n->n_in].kind == LAYOUT_SPLIT;
+}
+
+/* Where the op alone cannot tell which part it makes. */
+static void tell_part(const Writing *x, int node, Node *n) {
+  const Way *way = &x->a->way[node];
+  if (!must_know_part(x, node, n, way))
     return;
-  const Shape *s = &x->w->to->values.at[n->out[0]].shape;
-  int64_t part = s->dim[made.axis] / made.blocks;
-  for (int i = made.axis + 1; i < s->rank; i++)
-    part *= s->dim[i];
   n->op = n->op->divided;
-  set_number(n, "part", part);
-  set_number(n, "whole", part * x->d->ranks);
+  Layout made = layout_of(x->d, way->at[n->n_in]);
+  if (made.kind != LAYOUT_SPLIT)
+    return;
+  const Shape *s = &x->w->to->values.at[n->out[0]].shape, *all = out_shape(x->w->from, node, 0);
+  int64_t inner = 1;
+  for (int i = made.axis + 1; i < s->rank; i++)
+    inner *= s->dim[i];
+  set_number(n, "part", s->dim[made.axis] / made.blocks * inner);
+  set_number(n, "whole", all->dim[made.axis] / made.blocks * inner);
+  set_number(n, "classes", s->dim[made.axis]);
 }
 
 static void write_node(Writing *x, int node) {
@@ -107,14 +156,14 @@ static void write_node(Writing *x, int node) {
   const Way *way = &x->a->way[node];
   int *in = alloc((size_t)(n->n_in + 1) * sizeof *in);
   for (int k = 0; k < n->n_in; k++)
-    in[k] = read_as(x, node, n->in[k], way->at[k]);
+    in[k] = end_at(x, node, n->in[k], read_as(x, node, n->in[k], way->at[k]), way->at[k]);
   int made = rewrite_copy(w, node, in, node);
   for (int k = 0; k < n->n_out; k++) {
     Value *v = &w->to->values.at[w->to->nodes.at[made].out[k]];
-    v->shape = part_shape(&v->shape, layout_of(x->d, way->at[n->n_in + k]), x->d->ranks);
+    v->shape = part_shape(x->d, &v->shape, layout_of(x->d, way->at[n->n_in + k]));
   }
   adapt_attributes(w->to, &w->to->nodes.at[made]);
-  tell_part(x, &w->to->nodes.at[made], layout_of(x->d, way->at[n->n_in]));
+  tell_part(x, node, &w->to->nodes.at[made]);
   for (int k = 0; k < n->n_out; k++)
     convert_output(x, node, n->out[k], way->at[n->n_in + k]);
 }
@@ -124,7 +173,10 @@ static void divide_params(const Writing *x) {
   for (int i = 0; i < g->params.n; i++) {
     Param *p = &g->params.at[i];
     p->layout = layout_of(x->d, x->a->at[p->value]);
-    p->shape = part_shape(&p->shape, p->layout, x->d->ranks);
+    int64_t rows = p->shape.dim[0];
+    p->shape = part_shape(x->d, &p->shape, p->layout);
+    if (p->layout.kind == LAYOUT_SPLIT && p->layout.axis == 0)
+      p->surplus = p->shape.dim[0] * x->d->ranks - rows;
   }
 }
 

@@ -6,7 +6,7 @@
 #include "tensor/tensor.h"
 
 /* A layout's number, the same for all values. */
-enum { WHOLE, PARTIAL, FIRST_SPLIT, MOST_BLOCKS = 6, UNPINNED = 255 };
+enum { WHOLE, PARTIAL, BOUND, FIRST_SPLIT, MOST_BLOCKS = 6, UNPINNED = 255 };
 typedef unsigned char LayoutId;
 
 /* Of one graph divided among so many ranks. */
@@ -17,7 +17,10 @@ typedef struct Division {
   int64_t blocks[MOST_BLOCKS]; /* that an axis may be seen as */
   bool *fixed;                 /* by value: it must be whole: an input, a figure */
   bool *param;                 /* by value */
-  LayoutId *pinned;            /* by value: what --sharding says of parameters; UNPINNED elsewhere */
+  bool *gradient;              /* by value: a parameter's gradient */
+  bool *clean;                 /* by value: what is behind the end of an axis in uneven parts is zero */
+  int64_t least, multiple;  /* elements a rank has of an axis in uneven parts, and what they are a multiple of */
+  LayoutId *pinned;         /* by value: what --sharding says of parameters; UNPINNED elsewhere */
   double (*any_cost)(void); /* every cost is what this returns, so that tests come to all ways; NULL: it is not */
 } Division;
 
@@ -25,7 +28,11 @@ bool tensor_by(Division *d); /* tensor() */
 
 Layout layout_of(const Division *d, LayoutId id);
 int layout_id(const Division *d, Layout layout); /* -1: it is none of those that are tried */
-Shape part_shape(const Shape *s, Layout layout, int ranks);
+Shape part_shape(const Division *d, const Shape *s, Layout layout);
+/* A split axis that has no equal parts: all parts are as long as the first rank's, and what is behind the axis' end in
+ * the last ones is anything, or zeros (Division.clean). */
+bool is_uneven(const Division *d, int value, LayoutId id);
+bool layout_fits(const Division *d, int value, LayoutId id);
 static inline int n_layouts(const Division *d) { return FIRST_SPLIT + MAX_RANK * d->n_blocks; }
 
 /* ---- ways.c ---------------------------------------------------------------------------------- */

@@ -16,7 +16,7 @@ static const char *layout_text(Layout l) {
 static Shape whole_shape(const Graph *g, const Param *p) {
   Shape s = p->shape;
   if (p->layout.kind == LAYOUT_SPLIT)
-    s.dim[p->layout.axis] *= g->shards;
+    s.dim[p->layout.axis] = s.dim[p->layout.axis] * g->shards - p->surplus;
   return s;
 }
 
@@ -31,7 +31,7 @@ static void print_meetings(const Graph *g, bool forward, FILE *out) {
     if (!x->op->collective || (x->serves < 0) != forward)
       continue;
     const char *where = g->scopes.at[x->scope].path;
-    fprintf(out, "#   %-10s %-14s %s\n", x->op->name, shape_text(out_shape(g, i, 0)), *where ? where : g->name);
+    fprintf(out, "#   %-14s %-14s %s\n", x->op->name, shape_text(out_shape(g, i, 0)), *where ? where : g->name);
   }
 }
 
@@ -91,7 +91,7 @@ static bool check_layout(const Division *d, const Param *p, Layout l, Span where
              layout_text(l));
     return false;
   }
-  if (p->shape.dim[l.axis] % (l.blocks * d->ranks) == 0)
+  if (layout_fits(d, p->value, (LayoutId)layout_id(d, l)))
     return true;
   error_at(where, "PD0515", "%s of '%s', of shape %s, has no %d equal parts", layout_text(l), p->name,
            shape_text(&p->shape), d->ranks);

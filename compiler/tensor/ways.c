@@ -7,37 +7,56 @@
 /* ---- layouts --------------------------------------------------------------------------------- */
 
 Layout layout_of(const Division *d, LayoutId id) {
+  static const LayoutKind unsplit[] = {[WHOLE] = LAYOUT_WHOLE, [PARTIAL] = LAYOUT_PARTIAL, [BOUND] = LAYOUT_BOUND};
   if (id < FIRST_SPLIT)
-    return (Layout){.kind = id == WHOLE ? LAYOUT_WHOLE : LAYOUT_PARTIAL};
+    return (Layout){.kind = unsplit[id]};
   int i = id - FIRST_SPLIT;
   return (Layout){LAYOUT_SPLIT, i / d->n_blocks, d->blocks[i % d->n_blocks]};
 }
 
 int layout_id(const Division *d, Layout layout) {
-  if (layout.kind != LAYOUT_SPLIT)
-    return layout.kind == LAYOUT_WHOLE ? WHOLE : PARTIAL;
+  for (int id = WHOLE; id < FIRST_SPLIT; id++)
+    if (layout_of(d, (LayoutId)id).kind == layout.kind)
+      return id;
   for (int i = 0; i < d->n_blocks; i++)
     if (d->blocks[i] == layout.blocks)
       return FIRST_SPLIT + layout.axis * d->n_blocks + i;
   return -1;
 }
 
-Shape part_shape(const Shape *s, Layout layout, int ranks) {
+Shape part_shape(const Division *d, const Shape *s, Layout layout) {
   Shape part = *s;
-  if (layout.kind == LAYOUT_SPLIT)
-    part.dim[layout.axis] /= ranks;
+  if (layout.kind != LAYOUT_SPLIT)
+    return part;
+  int64_t n = s->dim[layout.axis], unit = d->ranks * d->multiple;
+  part.dim[layout.axis] = n % (d->ranks * layout.blocks) ? (n + unit - 1) / unit * d->multiple : n / d->ranks;
   return part;
 }
 
+bool is_uneven(const Division *d, int value, LayoutId id) {
+  Layout l = layout_of(d, id);
+  return l.kind == LAYOUT_SPLIT && d->g->values.at[value].shape.dim[l.axis] % (l.blocks * d->ranks) != 0;
+}
+
+/* Who reads along the last axis of a value can leave out what is behind its end; elsewhere that must be zeros. */
+static bool fits_unevenly(const Division *d, int value, Layout l) {
+  const Shape *s = &d->g->values.at[value].shape;
+  if (l.blocks > 1 || s->dim[l.axis] < d->least * d->ranks || (d->param[value] && l.axis > 0))
+    return false;
+  return d->clean[value] || (l.axis == s->rank - 1 && !d->gradient[value]);
+}
+
 /* Tokens are always whole. */
-static bool fits(const Division *d, int value, LayoutId id) {
+bool layout_fits(const Division *d, int value, LayoutId id) {
   const Value *v = &d->g->values.at[value];
   Layout l = layout_of(d, id);
   if (l.kind == LAYOUT_WHOLE)
     return true;
   if (v->type != TYPE_F32 || d->fixed[value])
     return false;
-  return l.kind == LAYOUT_PARTIAL || (l.axis < v->shape.rank && v->shape.dim[l.axis] % (l.blocks * d->ranks) == 0);
+  if (l.kind != LAYOUT_SPLIT || l.axis >= v->shape.rank)
+    return l.kind != LAYOUT_SPLIT;
+  return !is_uneven(d, value, id) || fits_unevenly(d, value, l);
 }
 
 static void add_blocks(Division *d, int64_t n) {
@@ -73,11 +92,39 @@ static void fix_tables(Division *d) {
   }
 }
 
+/* Parameters are; so are views and sums of what is, and what is added up over a microbatch: readers but for pointwise ones
+ * and views find zeros behind the end of what is not. */
+static bool makes_clean(const Division *d, const Node *n) {
+  bool clean = n->n_in > 0;
+  for (int k = 0; k < n->n_in; k++)
+    clean &= d->clean[n->in[k]];
+  if (n->op->kind == OP_VIEW || (n->op->kind == OP_POINTWISE && n->op->linear == LINEAR_IN_ALL))
+    return clean;
+  return !d->g->values.at[n->out[0]].shape.batched &&
+         ((n->op->kind == OP_CALL && n->op->adds) || n->op->kind == OP_SUM_TO);
+}
+
+static void find_clean(Division *d) {
+  const Graph *g = d->g;
+  for (int i = 0; i < g->params.n; i++) {
+    const Param *p = &g->params.at[i];
+    d->clean[p->value] = p->padding == 0;
+    for (int k = 0; k < p->gradients.n; k++)
+      if (p->gradients.at[k] >= 0)
+        d->gradient[p->gradients.at[k]] = true;
+  }
+  for (int i = 0; i < g->nodes.n; i++)
+    for (int k = 0; k < g->nodes.at[i].n_out; k++)
+      d->clean[g->nodes.at[i].out[k]] |= makes_clean(d, &g->nodes.at[i]);
+}
+
 Division division_of(Graph *g, int ranks) {
-  Division d = {.g = g, .ranks = ranks};
+  Division d = {.g = g, .ranks = ranks, .least = 128, .multiple = 8};
   find_blocks(&d);
   d.fixed = alloc((size_t)g->values.n + 1);
   d.param = alloc((size_t)g->values.n + 1);
+  d.gradient = alloc((size_t)g->values.n + 1);
+  d.clean = alloc((size_t)g->values.n + 1);
   d.pinned = alloc((size_t)g->values.n + 1);
   memset(d.pinned, UNPINNED, (size_t)g->values.n);
   for (int i = 0; i < g->inputs.n; i++)
@@ -87,6 +134,7 @@ Division division_of(Graph *g, int ranks) {
   for (int i = 0; i < g->params.n; i++)
     d.param[g->params.at[i].value] = true;
   fix_tables(&d);
+  find_clean(&d);
   return d;
 }
 
@@ -117,25 +165,44 @@ static double seconds_of(const Division *d, int value, LayoutId from, LayoutId t
   double bytes = 4 * (double)shape_elements(&d->g->values.at[value].shape), share = (d->ranks - 1.0) / d->ranks;
   if (from == WHOLE)
     return to == PARTIAL ? bytes / in_loop : bytes / d->ranks / memory;
-  return latency + (from == PARTIAL ? 2 : 1) * share * bytes / link;
+  return latency + (from < FIRST_SPLIT ? 2 : 1) * share * bytes / link;
 }
 
 double conversion_seconds(const Division *d, int value, LayoutId from, LayoutId to) {
   if (from == to)
     return 0;
-  if (from != WHOLE && to != WHOLE)
+  if ((from != WHOLE && to != WHOLE) || to == BOUND || is_uneven(d, value, from) || is_uneven(d, value, to))
     return -1;
   return d->any_cost ? d->any_cost() : seconds_of(d, value, from, to);
 }
 
 /* ---- ways ------------------------------------------------------------------------------------ */
 
+/* Whether an axis in uneven parts is one axis of all that is split. */
+static bool parts_agree(const Division *d, const Node *n, const LayoutId *at) {
+  int64_t axis = 0;
+  bool uneven = false, agree = true;
+  for (int k = 0; k < n->n_in + n->n_out; k++) {
+    int v = value_at(n, k);
+    Layout l = layout_of(d, at[k]);
+    if (l.kind != LAYOUT_SPLIT)
+      continue;
+    int64_t size = d->g->values.at[v].shape.dim[l.axis];
+    agree &= !axis || size == axis;
+    axis = size;
+    uneven |= is_uneven(d, v, at[k]);
+  }
+  return agree || !uneven;
+}
+
 static void add_way(const Division *d, int node, const LayoutId *at, Ways *to) {
   const Node *n = &d->g->nodes.at[node];
   size_t bytes = (size_t)(n->n_in + n->n_out) * sizeof *at;
   for (int k = 0; k < n->n_in + n->n_out; k++)
-    if (!fits(d, value_at(n, k), at[k]))
+    if (!layout_fits(d, value_at(n, k), at[k]))
       return;
+  if (!parts_agree(d, n, at))
+    return;
   for (int i = 0; i < to->n; i++)
     if (!memcmp(to->at[i].at, at, bytes))
       return;
@@ -149,7 +216,7 @@ static void add_split(const Division *d, int node, int k, LayoutId id, Ways *to)
   int all = n->n_in + n->n_out;
   Layout *layout = alloc((size_t)all * sizeof *layout);
   LayoutId *at = alloc((size_t)all);
-  if (!fits(d, value_at(n, k), id) || !n->op->divide(d->g, node, k, layout_of(d, id), layout))
+  if (!layout_fits(d, value_at(n, k), id) || !n->op->divide(d->g, node, k, layout_of(d, id), layout))
     return;
   for (int i = 0; i < all; i++) {
     int found = layout_id(d, layout[i]);

@@ -14,14 +14,16 @@ enum { THREADS = 256, WARPS = THREADS / 32, STEP = 4 * THREADS, ROUND = 2 * STEP
 template <typename From, typename To, int N>
 static __global__ void __launch_bounds__(THREADS)
     copy_rows(const From *__restrict__ table, const int32_t *__restrict__ index, int64_t rows, int64_t width,
-              To *__restrict__ out, int64_t stride) {
+              To *__restrict__ out, int64_t stride, int64_t own, int64_t first_row) {
   int64_t row = static_cast<int64_t>(blockIdx.x) * WARPS + threadIdx.x / 32;
   if (row >= rows) return;
-  const From *from = table + index[row] * width;
+  int64_t from_row = index[row] - first_row;
+  bool is_own = from_row >= 0 && from_row < own;
+  const From *from = table + from_row * width;
   To *to = out + row * stride;
   for (int64_t i = threadIdx.x % 32 * N; i < width; i += 32 * N) {
-    float x[N];
-    pd_get(x, from + i);
+    float x[N] = {};
+    if (is_own) pd_get(x, from + i);
     pd_put(to + i, x);
   }
 }
@@ -30,7 +32,8 @@ static bool packed(const void *x, pd_type type, int64_t width, int64_t stride) {
   return width % 4 == 0 && stride % 4 == 0 && pd_aligned(x, 4 * pd_size(type));
 }
 
-void pd_gather(pd_in table, const int32_t *index, int64_t rows, int64_t width, pd_out out, int64_t stride) {
+void pd_gather_part(pd_in table, const int32_t *index, int64_t rows, int64_t width, pd_out out, int64_t stride,
+                    int64_t own, int64_t first_row) {
   bool by_four = packed(table.at, table.type, width, width) && packed(out.at, out.type, width, stride);
   dim3 grid(static_cast<unsigned>((rows + WARPS - 1) / WARPS));
   pd_by_type(table.type, [&](auto x) {
@@ -40,11 +43,17 @@ void pd_gather(pd_in table, const int32_t *index, int64_t rows, int64_t width, p
       const From *from = static_cast<const From *>(table.at);
       To *to = static_cast<To *>(out.at);
       if (by_four)
-        PD_LAUNCH((copy_rows<From, To, 4>), grid, THREADS, 0, pd_stream, from, index, rows, width, to, stride);
+        PD_LAUNCH((copy_rows<From, To, 4>), grid, THREADS, 0, pd_stream, from, index, rows, width, to, stride, own,
+                  first_row);
       else
-        PD_LAUNCH((copy_rows<From, To, 1>), grid, THREADS, 0, pd_stream, from, index, rows, width, to, stride);
+        PD_LAUNCH((copy_rows<From, To, 1>), grid, THREADS, 0, pd_stream, from, index, rows, width, to, stride, own,
+                  first_row);
     });
   });
+}
+
+void pd_gather(pd_in table, const int32_t *index, int64_t rows, int64_t width, pd_out out, int64_t stride) {
+  pd_gather_part(table, index, rows, width, out, stride, INT32_MAX, 0);
 }
 
 /* ---- backward ----------------------------------------------------------------------------------- */
@@ -68,13 +77,16 @@ static __device__ Columns columns_of(int64_t width) {
   return {first, static_cast<int>(left < 0 ? 0 : left < 4 ? left : 4)};
 }
 
-/* Appends those of the next STEP indices whose classes are the block's, in order; returns the new number. */
-static __device__ int collect(Round &r, int n, const int32_t *index, int64_t begin, int64_t rows, int shift) {
+/* Appends those of the next STEP indices whose classes, numbered from first_row on, are among the rank's own and the
+ * block's, in order; returns the new number. */
+static __device__ int collect(Round &r, int n, const int32_t *index, int64_t begin, int64_t rows, int shift,
+                              int64_t own_rows, int64_t first_row) {
   int lane = threadIdx.x % 32, warp = threadIdx.x / 32, label[4], own = 0;
   for (int i = 0; i < 4; i++) {
     int64_t row = begin + 4 * threadIdx.x + i;
-    int32_t c = row < rows ? index[row] : -1;
-    label[i] = c >= 0 && (c & ((1 << shift) - 1)) == static_cast<int>(blockIdx.x) ? c >> shift : -1;
+    int32_t c = row < rows ? index[row] - static_cast<int32_t>(first_row) : -1;
+    label[i] =
+        c >= 0 && c < own_rows && (c & ((1 << shift) - 1)) == static_cast<int>(blockIdx.x) ? c >> shift : -1;
     own += label[i] >= 0;
   }
   int upto = own; /* matches of this lane and the ones before */
@@ -187,12 +199,12 @@ static __device__ void add_round(Round &r, int n, int classes, const From *gradi
 template <bool PACKED, typename From, typename To>
 static __global__ void __launch_bounds__(THREADS)
     add_rows(To *__restrict__ accumulator, const int32_t *__restrict__ index, const From *__restrict__ gradient,
-             int64_t rows, int64_t width, int64_t stride, int64_t classes, int shift) {
+             int64_t rows, int64_t width, int64_t stride, int64_t classes, int shift, int64_t first_row) {
   __shared__ Round r;
   int64_t first = blockIdx.x;
   int own = static_cast<int>((classes - first + (1 << shift) - 1) >> shift), n = 0;
   for (int64_t begin = 0; begin < rows; begin += STEP) {
-    n = collect(r, n, index, begin, rows, shift);
+    n = collect(r, n, index, begin, rows, shift, classes, first_row);
     if (n <= ROUND - STEP && begin + STEP < rows) continue;
     add_round<PACKED>(r, n, own, gradient, stride, accumulator + first * width, width << shift, width);
     __syncthreads();
@@ -210,8 +222,8 @@ static int log_parts(int64_t rows, int64_t classes, int64_t panels) {
   return shift;
 }
 
-void pd_gather_gradient(pd_out accumulator, const int32_t *index, pd_in gradient, int64_t rows, int64_t width,
-                        int64_t stride, int64_t classes, bool first) {
+void pd_gather_gradient_part(pd_out accumulator, const int32_t *index, pd_in gradient, int64_t rows, int64_t width,
+                             int64_t stride, int64_t classes, bool first, int64_t first_row) {
   bool by_four =
       packed(gradient.at, gradient.type, width, stride) && packed(accumulator.at, accumulator.type, width, width);
   int64_t panels = (width + 127) / 128;
@@ -227,10 +239,15 @@ void pd_gather_gradient(pd_out accumulator, const int32_t *index, pd_in gradient
       To *to = static_cast<To *>(accumulator.at);
       if (by_four)
         PD_LAUNCH((add_rows<true, From, To>), grid, THREADS, 0, pd_stream, to, index, from, rows, width, stride,
-                  classes, shift);
+                  classes, shift, first_row);
       else
         PD_LAUNCH((add_rows<false, From, To>), grid, THREADS, 0, pd_stream, to, index, from, rows, width, stride,
-                  classes, shift);
+                  classes, shift, first_row);
     });
   });
+}
+
+void pd_gather_gradient(pd_out accumulator, const int32_t *index, pd_in gradient, int64_t rows, int64_t width,
+                        int64_t stride, int64_t classes, bool first) {
+  pd_gather_gradient_part(accumulator, index, gradient, rows, width, stride, classes, first, 0);
 }

@@ -1,4 +1,4 @@
-/* What a GPU does with the values of the other ranks of its shard group: adds them up, puts them in place. All of it is
+/* What a GPU does with the values of the other ranks of its shard group: reduces them, puts them in place. All of it is
  * on the stream of the work, behind the messages that brought them. */
 #include "internal.h"
 #include "pd_elements.h"
@@ -9,11 +9,15 @@ enum { THREADS = 256 };
 static unsigned blocks(int64_t n) { return static_cast<unsigned>((n + THREADS - 1) / THREADS); }
 
 static __global__ void __launch_bounds__(THREADS)
-    add_group(pd_in own, pd_in others, int64_t stride, int64_t n, pd_out to, int ranks, int rank) {
+    reduce_group(pd_group_operation how, pd_in own, pd_in others, int64_t stride, int64_t n, pd_out to, int ranks,
+                 int rank) {
   int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
   if (i >= n) return;
   float sum = rank ? pd_element(others, i) : pd_element(own, i);
-  for (int r = 1; r < ranks; r++) sum += r == rank ? pd_element(own, i) : pd_element(others, r * stride + i);
+  for (int r = 1; r < ranks; r++) {
+    float more = r == rank ? pd_element(own, i) : pd_element(others, r * stride + i);
+    sum = how == PD_GROUP_SUM ? sum + more : sum < more ? more : sum;
+  }
   pd_set_element(to, i, sum);
 }
 
@@ -26,8 +30,9 @@ static __global__ void __launch_bounds__(THREADS)
   pd_set_element(to, run * to_step + j, pd_element(from, run * from_step + j));
 }
 
-void pd_add_group(pd_in own, pd_in others, int64_t stride, int64_t n, pd_out to) {
-  PD_LAUNCH(add_group, blocks(n), THREADS, 0, pd_stream, own, others, stride, n, to, pd_shards(), pd.shard);
+void pd_reduce_group(enum pd_group_operation how, pd_in own, pd_in others, int64_t stride, int64_t n, pd_out to) {
+  PD_LAUNCH(reduce_group, blocks(n), THREADS, 0, pd_stream, how, own, others, stride, n, to, pd_shards(),
+            pd.shard);
 }
 
 void pd_spread_part(pd_in x, int64_t runs, int64_t part, int r, pd_out whole) {

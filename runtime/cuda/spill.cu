@@ -1,4 +1,4 @@
-/* Who moves blocks of a model that spills, on a GPU: copies from and to pinned memory of the host, in a stream each way.
+/* Who moves blocks of a model that spills, on a GPU: from and to their place (spill_place.h), in streams of their own.
  * What is read gets its pages of the device's memory first (pages.h), and waits for those until blocks that have left give
  * theirs back, which they do once the device has done what it still had to do with them. The host asks and goes on;
  * computation waits by events for what it needs. */
@@ -6,8 +6,7 @@
 
 #include "internal.h"
 #include "pages.h"
-#include "pd_cuda.h"
-#include "transport.h"
+#include "spill_place.h"
 
 #include <algorithm>
 #include <deque>
@@ -28,53 +27,51 @@ struct Moving {
 static std::vector<Moving> moving;
 static std::deque<pd_spill_block *> asked;    /* and without pages yet, in the order of need */
 static std::vector<pd_spill_block *> leaving; /* and still with pages */
-static cudaStream_t in, out;
-static char *home; /* pinned */
+static const pd_spill_place *place;           /* NULL: not started */
 
 static Moving &of(const pd_spill_block *b) { return moving[static_cast<size_t>(b - pd_spill_blocks.at)]; }
-static char *on_device(const pd_spill_block *b) { return pd.arena + b->block.offset; }
 
-static void record(cudaEvent_t event, cudaStream_t stream) {
+cudaStream_t pd_spill_stream() {
+  cudaStream_t stream;
+  pd_cuda_check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "make a stream");
+  return stream;
+}
+
+void pd_spill_record(cudaEvent_t event, cudaStream_t stream) {
   pd_cuda_check(cudaEventRecord(event, stream), "record an event");
 }
 
-static void let_wait(cudaStream_t stream, cudaEvent_t event) {
-  pd_cuda_check(cudaStreamWaitEvent(stream, event, 0), "let a stream wait");
+void pd_spill_order(cudaStream_t stream, cudaEvent_t behind) {
+  pd_cuda_check(cudaStreamWaitEvent(stream, behind, 0), "let a stream wait");
 }
 
 /* ---- start and end ----------------------------------------------------------------------------------- */
 
 const char *pd_spill_usual_place(void) { return "host"; }
 
-static bool get_home(size_t bytes, char *why) {
-  cudaError_t status = cudaMallocHost(&home, bytes);
-  return status == cudaSuccess ||
-         pd_refuse(why, "--spill host: cannot pin the %.1f MiB of this machine's memory that come and go: %s",
-                   static_cast<double>(bytes) / (1 << 20), cudaGetErrorString(status));
-}
-
-bool pd_spill_place_start(const char *place, int64_t bytes, char *why) {
-  if (strcmp(place, "host"))
-    return pd_refuse(why,
-                     "--spill '%s': programs for GPUs keep what comes and goes in pinned memory: --spill host",
-                     place);
-  if (!pd_pages_start(why) || !get_home(static_cast<size_t>(bytes), why)) return false;
+bool pd_spill_place_start(const char *where, int64_t bytes, char *why) {
+  const pd_spill_place *to = strcmp(where, "host") ? &pd_spill_to_disk : &pd_spill_to_host;
+  if (!to->start(where, bytes, why) || !pd_pages_start(why)) return false;
   moving.resize(static_cast<size_t>(pd_spill_blocks.n));
   for (Moving &m : moving) m.used = pd_cuda_event(), m.arrived = pd_cuda_event(), m.gone = pd_cuda_event();
-  for (cudaStream_t *s : {&in, &out})
-    pd_cuda_check(cudaStreamCreateWithFlags(s, cudaStreamNonBlocking), "make a stream");
+  place = to;
   return true;
 }
 
-/* The device has nothing more to do with what computes; copies may be under way. */
+/* The device has nothing more to compute; copies may be under way. */
 void pd_spill_place_finish(void) {
-  if (!home) return;
-  for (cudaStream_t s : {in, out}) {
-    pd_cuda_check(cudaStreamSynchronize(s), "end copies");
-    pd_cuda_check(cudaStreamDestroy(s), "end a stream");
-  }
-  pd_cuda_check(cudaFreeHost(home), "give back pinned memory");
-  home = NULL;
+  for (const Moving &m : moving)
+    for (cudaEvent_t event : {m.arrived, m.gone}) pd_cuda_await(event, "blocks to come and go");
+  if (place) place->finish();
+  place = NULL;
+}
+
+/* For what a block waits that is to come, or to leave. */
+static void await(const pd_spill_block *b, cudaEvent_t event, const char *what) {
+  char name[PD_WHY / 2], whole[PD_WHY];
+  snprintf(whole, sizeof whole, "%s %s", pd_spill_name(b, name, sizeof name), what);
+  pd_cuda_await(event, whole);
+  if (place->failure()) pd_fail("%s", place->failure());
 }
 
 /* ---- what leaves ------------------------------------------------------------------------------------- */
@@ -98,9 +95,7 @@ static void take_pages_of_done() {
 static void await_pages() {
   if (leaving.empty()) pd_fail("internal: the planned memory does not suffice for what comes");
   pd_spill_block *b = leaving.front();
-  char name[PD_WHY / 2], what[PD_WHY];
-  snprintf(what, sizeof what, "%s to leave the GPU", pd_spill_name(b, name, sizeof name));
-  for (cudaEvent_t event : {of(b).used, of(b).arrived, of(b).gone}) pd_cuda_await(event, what);
+  for (cudaEvent_t event : {of(b).used, of(b).arrived, of(b).gone}) await(b, event, "to leave the GPU");
   take_pages_of_done();
 }
 
@@ -111,29 +106,25 @@ static void leave(pd_spill_block *b, bool changed) {
     asked.erase(queued);
     return;
   }
-  record(m.used, pd_stream);
-  if (changed) {
-    let_wait(out, m.used);
-    pd_cuda_check(cudaMemcpyAsync(home + b->home, on_device(b), b->block.bytes, cudaMemcpyDeviceToHost, out),
-                  "copy a block to the host");
-    record(m.gone, out);
-    b->written = true;
-  }
+  pd_spill_record(m.used, pd_stream);
+  if (changed) place->send(b, m.used, m.gone);
+  b->written |= changed;
   m.leaves = true;
   leaving.push_back(b);
 }
 
 /* ---- what comes --------------------------------------------------------------------------------------- */
 
+/* Zeros, where there is nothing at home yet: those are computation's to write. */
 static void begin_copy(pd_spill_block *b) {
   Moving &m = of(b);
   if (m.room) return;
-  pd_cuda_check(b->written
-                    ? cudaMemcpyAsync(on_device(b), home + b->home, b->block.bytes, cudaMemcpyHostToDevice, in)
-                    : cudaMemsetAsync(on_device(b), 0, b->block.bytes, in),
-                "copy a block to the device");
-  record(m.arrived, in);
-  m.comes = true;
+  if (b->written) {
+    place->bring(b, m.arrived);
+    m.comes = true;
+  } else {
+    pd_cuda_check(cudaMemsetAsync(pd.arena + b->block.offset, 0, b->block.bytes, pd_stream), "clear a block");
+  }
 }
 
 /* What there are pages for. */
@@ -177,8 +168,9 @@ void pd_spill_await(struct pd_spill_block *b) {
   }
   if (!m.comes) return;
   m.comes = false;
-  let_wait(pd_stream, m.arrived);
-  let_wait(pd_stream, m.gone);
+  if (place->may_fail) await(b, m.arrived, "to come to the GPU");
+  pd_spill_order(pd_stream, m.arrived);
+  pd_spill_order(pd_stream, m.gone);
 }
 
 /* Whoever needs its memory waits for that. */

@@ -1,11 +1,11 @@
-/* What a processor does with the values of the other ranks of its shard group: adds them up, puts them in place. */
+/* What a processor does with the values of the other ranks of its shard group: reduces them, puts them in place. */
 #define PD_KERNELS
 #include "internal.h"
 #include "kernels/pd_bf16.h"
 #include "transfer.h"
 
 /* A block at a time in floats, whatever the types: it stays in the cache. */
-void pd_add_group(pd_in own, pd_in others, int64_t stride, int64_t n, pd_out to) {
+void pd_reduce_group(enum pd_group_operation how, pd_in own, pd_in others, int64_t stride, int64_t n, pd_out to) {
   enum { BLOCK = 1024 };
   int ranks = pd_shards();
 #pragma omp parallel for schedule(static)
@@ -15,8 +15,13 @@ void pd_add_group(pd_in own, pd_in others, int64_t stride, int64_t n, pd_out to)
     for (int r = 0; r < ranks; r++) {
       pd_in x = r == pd.shard ? own : pd_in_from(others, r * stride);
       pd_read(r ? more : sum, x, first, m);
+      if (!r) continue;
+      if (how == PD_GROUP_SUM)
 #pragma omp simd
-      for (int64_t i = 0; i < (r ? m : 0); i++) sum[i] += more[i];
+        for (int64_t i = 0; i < m; i++) sum[i] += more[i];
+      else
+#pragma omp simd
+        for (int64_t i = 0; i < m; i++) sum[i] = sum[i] < more[i] ? more[i] : sum[i];
     }
     pd_write(to, first, sum, m);
   }

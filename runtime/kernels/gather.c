@@ -17,15 +17,26 @@ static void copy_row(pd_out to, pd_in from, int64_t n) {
     pd_write(to, 0, from.at, n);
 }
 
-void pd_gather(pd_in table, const int32_t *index, int64_t rows, int64_t width, pd_out out, int64_t stride) {
+void pd_gather_part(pd_in table, const int32_t *index, int64_t rows, int64_t width, pd_out out, int64_t stride,
+                    int64_t own, int64_t first_row) {
 #pragma omp parallel for
-  for (int64_t r = 0; r < rows; r++)
-    copy_row(pd_out_from(out, r * stride), pd_in_from(table, index[r] * width), width);
+  for (int64_t r = 0; r < rows; r++) {
+    int64_t row = index[r] - first_row;
+    pd_out to = pd_out_from(out, r * stride);
+    if (row >= 0 && row < own)
+      copy_row(to, pd_in_from(table, row * width), width);
+    else
+      memset(to.at, 0, (size_t)width * (to.type == PD_BF16 ? sizeof(pd_bf16) : sizeof(float)));
+  }
+}
+
+void pd_gather(pd_in table, const int32_t *index, int64_t rows, int64_t width, pd_out out, int64_t stride) {
+  pd_gather_part(table, index, rows, width, out, stride, INT32_MAX, 0);
 }
 
 /* The accumulator holds floats: sums over a batch do. */
-void pd_gather_gradient(pd_out accumulator, const int32_t *index, pd_in gradient, int64_t rows, int64_t width,
-                        int64_t stride, int64_t classes, bool first) {
+void pd_gather_gradient_part(pd_out accumulator, const int32_t *index, pd_in gradient, int64_t rows, int64_t width,
+                             int64_t stride, int64_t own, bool first, int64_t first_row) {
   float *sums = accumulator.at;
 #pragma omp parallel
   {
@@ -35,9 +46,11 @@ void pd_gather_gradient(pd_out accumulator, const int32_t *index, pd_in gradient
     if (end > width) end = width;
     size_t bytes = end > begin ? (size_t)(end - begin) * sizeof *sums : 0;
     if (first && bytes)
-      for (int64_t c = 0; c < classes; c++) memset(sums + c * width + begin, 0, bytes);
+      for (int64_t c = 0; c < own; c++) memset(sums + c * width + begin, 0, bytes);
     for (int64_t r = 0; r < rows; r++) {
-      float *sum = sums + index[r] * width;
+      int64_t row = index[r] - first_row;
+      if (row < 0 || row >= own) continue;
+      float *sum = sums + row * width;
       const float *g = (const float *)gradient.at + r * stride;
       const pd_bf16 *h = (const pd_bf16 *)gradient.at + r * stride;
       if (gradient.type == PD_F32)
@@ -46,4 +59,9 @@ void pd_gather_gradient(pd_out accumulator, const int32_t *index, pd_in gradient
         for (int64_t j = begin; j < end; j++) sum[j] += pd_from_bf16(h[j]);
     }
   }
+}
+
+void pd_gather_gradient(pd_out accumulator, const int32_t *index, pd_in gradient, int64_t rows, int64_t width,
+                        int64_t stride, int64_t classes, bool first) {
+  pd_gather_gradient_part(accumulator, index, gradient, rows, width, stride, classes, first, 0);
 }

@@ -56,12 +56,13 @@ trained() {
   figures "$dir.jsonl" >"$dir.figures"
 }
 
-# shared DEGREE OPTIONS...: builds $model for one rank and for so many that share its layers, and compares them.
+# shared DEGREE OPTIONS...: builds $model for one rank and for so many that share its layers, as $pins says if it is set,
+# and compares them.
 shared() {
   degree=$1
   shift
   $model whole --stages 1 "$@" && trained 1 whole || return
-  $model shared$degree --stages 1 --tensor "$degree" "$@" && trained "$degree" shared$degree && near whole shared$degree
+  $model shared$degree --stages 1 --tensor "$degree" ${pins:+--sharding "$pins"} "$@" && trained "$degree" shared$degree && near whole shared$degree
 }
 
 # A rule that does not make steps of the learning rate's size out of gradients that are nothing but rounding.
@@ -93,6 +94,41 @@ gpt)
   shared 2 --schedule flush --microbatch 2 -D "$sgd"
   shared 4 --schedule sequential --microbatch 4 -D "$sgd"
   grep -q 'pd_all_reduce(' shared2/stage0.c || complain "nothing is added up in the programs"
+  ;;
+classes) # a tied embedding and head of which each rank has so many classes
+  pins=pins
+  echo "wte.weight: axis 0" >pins
+  shared 2 --schedule 2bw --microbatch 2 -D "$sgd" -D vocab_size=2048
+  shared 4 --schedule flush --microbatch 4 -D "$sgd" -D vocab_size=2048
+  for call in pd_all_reduce pd_all_reduce_max pd_gather_part pd_gather_gradient_part; do
+    grep -q "$call(" shared2/stage0.c || complain "no $call in the programs"
+  done
+  many="--schedule flush --microbatch 4 --tensor 2 --sharding pins -D vocab_size=2048"
+  gpt one --stages 1 $many && trained 2 one || exit
+  gpt two --stages 2 --split "h[1]" $many && trained 4 two && same one two
+  ;;
+uneven) # of a vocabulary that no number of ranks divides: files are the whole model's, and none has more rows than it
+  pins=pins
+  echo "wte.weight: axis 0" >pins
+  tiny="--schedule flush --microbatch 2 -D vocab_size=2045"
+  shared 2 $tiny -D "$sgd"
+  shared 4 $tiny -D "$sgd"
+  grep -q 'surplus = 3' shared2/stage0.c || complain "no rows behind the vocabulary's"
+  gpt two --stages 2 --split "h[1]" --tensor 2 --sharding pins $tiny -D "$sgd" && trained 4 two && same shared2 two
+  launch 2 shared2 --steps 0 --init two.safetensors --save again.safetensors &&
+    cmp two.safetensors again.safetensors || complain "weights that are read and saved are others"
+  run="--data train.txt --seed 5 --checkpoint state"
+  launch 4 two $run --steps 10 || complain "no checkpoint"
+  for next in "2 shared2" "4 shared4" "1 whole"; do
+    set -- $next
+    cp -r state going
+    cp two.jsonl goes.jsonl
+    launch $1 $2 --data train.txt --seed 5 --checkpoint going --steps 20 --resume --save goes.safetensors ||
+      complain "$2 does not go on from two"
+    near whole goes
+    [ $2 = shared2 ] && { cmp two.safetensors goes.safetensors || complain "resumed, other weights"; }
+    rm -r going
+  done
   ;;
 llama)
   model=tiny_llama
@@ -181,6 +217,12 @@ cuda) # on tests/cuda/host, in several orders of the streams: by NCCL, and by MP
   target=cuda
   gpt shared --stages 1 --schedule flush --microbatch 2 -D "$sgd" --tensor 2 &&
     CUDA_HOST_SEED=1 trained 2 shared && near whole shared || exit
+  target=c
+  gpt all --stages 1 --schedule flush --microbatch 2 -D "$sgd" -D vocab_size=1021 && trained 1 all || exit
+  target=cuda
+  echo "wte.weight: axis 0" >pins
+  gpt classes --stages 1 --schedule flush --microbatch 2 -D "$sgd" -D vocab_size=1021 --tensor 2 --sharding pins &&
+    CUDA_HOST_SEED=1 trained 2 classes && near all classes || exit
   cp -r shared others
   CUDA_HOST_SEED=2 trained 2 others --comm mpi && same shared others
   gpt two --stages 2 --split "h[1]" --schedule flush --microbatch 2 -D "$sgd" --tensor 2 &&

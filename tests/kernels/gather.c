@@ -35,7 +35,35 @@ static void test(int64_t classes, int64_t rows, int64_t width, int64_t stride) {
   free(table), free(out), free(gradient), free(sum), free(exact), free(index);
 }
 
+/* Parts of a table: what a rank has not is zero, and gets no gradient; the ranks' together are those of the whole. */
+static void test_parts(int64_t own, int ranks, int64_t rows, int64_t width, int64_t stride) {
+  int64_t n = own * width;
+  float *table = random_floats(n * ranks), *out = floats(rows * stride), *gradient = random_floats(rows * stride);
+  float *sum = random_floats(n), *before = floats(n), *exact = floats(n * ranks);
+  int32_t *index = (int32_t *)floats(rows);
+  for (int64_t r = 0; r < rows; r++) index[r] = (int32_t)(r * r % (own * ranks));
+  for (int rank = 0; rank < ranks; rank++)
+    for (int first = 0; first < 2; first++) {
+      memcpy(before, sum, (size_t)n * sizeof *sum);
+      for (int64_t i = 0; i < n; i++) exact[i] = first ? 0 : before[i];
+      for (int64_t i = 0; i < rows * stride; i++) out[i] = 7;
+      pd_gather_part(table + rank * n, index, rows, width, out, stride, own, rank * own);
+      pd_gather_gradient_part(sum, index, gradient, rows, width, stride, own, first, rank * own);
+      for (int64_t r = 0; r < rows; r++)
+        for (int64_t j = 0; j < stride; j++) {
+          bool has = index[r] / own == rank;
+          float want = j >= width ? 7 : has ? table[index[r] * width + j] : 0;
+          expect(out[r * stride + j] == want, "gathered of a part", width, rank);
+          if (has && j < width) exact[index[r] % own * width + j] += gradient[r * stride + j];
+        }
+      expect(!memcmp(sum, exact, (size_t)n * sizeof *sum), "added to a part", width, rank);
+    }
+  free(table), free(out), free(gradient), free(sum), free(before), free(exact), free(index);
+}
+
 int main(void) {
+  test_parts(5, 2, 100, 16, 20);
+  test_parts(3, 4, 50, 7, 7);
   test(10, 100, 1, 1);
   test(10, 100, 16, 48);
   test(300, 64, 50, 50);

@@ -14,6 +14,7 @@ cuts=$("$pdc" --stop-after cut -d c "$model" 2>&1 |
 # at NAME SHARE PERCENT PLACES: cut there, with so much of the memory, of which so much is for what stays.
 at() {
   limited plan.json "$2" "$3" "${microbatch:-2}" "$4" "$model"
+  next_place
   trained "$1" 1 --plan plan.json --spill "$place"
 }
 

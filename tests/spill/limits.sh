@@ -1,7 +1,10 @@
 # Sourced by tests of models that spill: plans in which some of the memory that all would take is to be had.
-# $target: c, or cuda, whose programs run on tests/cuda/host, with memory that comes and goes in small pages.
+# $target: c, or cuda, whose programs run on tests/cuda/host, with memory that comes and goes in small pages. $place: where
+# parts go; of cuda's next_place changes it.
 target=${target:-c} place=$work
 [ "$target" = cuda ] && place=host && export CUDA_HOST_PAGE=4096
+
+next_place() { [ "$target" = c ] || { [ "$place" = host ] && place=$work || place=host; }; }
 
 # settings: what plans are for.
 settings() {

@@ -15,6 +15,7 @@ same() {
   if [ "$1" = spilled ]; then
     split=$3
     shift 3
+    next_place
     limited plan.json "$share" "$share" 2 "$split" "$@" "$model"
     set -- --plan plan.json --spill "$place" "$@"
   else

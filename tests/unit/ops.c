@@ -485,11 +485,16 @@ static void test_table_is_complete(void **state) {
                                    &op_cached_attention,
                                    &op_lstm_gradient,
                                    &op_gather_gradient,
+                                   &op_gather_part,
+                                   &op_gather_gradient_part,
+                                   &op_one_hot_part,
                                    &op_dropout_part,
+                                   &op_all_reduce_max,
                                    &op_all_reduce,
                                    &op_all_gather,
                                    &op_own_part,
-                                   &op_summand};
+                                   &op_summand,
+                                   &op_own_columns};
   for (int k = 0; k < n_ops; k++) {
     const Op *op = all_ops[k];
     bool exempt = op->kind == OP_SOURCE;

@@ -30,8 +30,10 @@ static const double *own_numbers(const Param *p, const double *whole, int rank, 
   double *own = alloc((size_t)shape_elements(&p->shape) * sizeof *own);
   if (p->layout.kind != LAYOUT_SPLIT)
     return whole;
+  int64_t all = x.part * ranks - (p->surplus ? x.part / p->shape.dim[0] * p->surplus : 0); /* of a run */
   for (int64_t i = 0; i < x.runs; i++)
-    memcpy(own + i * x.part, whole + (i * ranks + rank) * x.part, (size_t)x.part * sizeof *own);
+    for (int64_t k = 0; k < x.part && rank * x.part + k < all; k++)
+      own[i * x.part + k] = whole[i * all + rank * x.part + k];
   return own;
 }
 
@@ -113,15 +115,36 @@ static int next_value(Graph *g, const Ints *values, int number) {
   }
 }
 
+/* -log softmax(x)[token], as the layer cross_entropy has it. */
+static void cross_entropy(Graph *g, int x, int tokens) {
+  Attr column[MAX_ATTR] = {{.n = 2, .list = (int64_t[]){ROWS, 1}}};
+  int hot = apply_1(g, &op_one_hot, apply(g, &op_reshape, &tokens, 1, column));
+  int shifted = apply_2(g, &op_sub, x, apply_1(g, &op_detach, apply_1(g, &op_max, x)));
+  int picked = apply(g, &op_select, (int[]){hot, shifted, graph_constant(g, 0, 0, NO_SPAN)}, 3, NULL);
+  int sum = apply_1(g, &op_log, apply_1(g, &op_sum, apply_1(g, &op_exp, shifted)));
+  add_loss(g, apply_2(g, &op_sub, sum, apply_1(g, &op_sum, picked)));
+}
+
+/* From a table of classes or numbers to a sum, or to classes, by a head that may be the same table. */
 static Graph *random_graph(void) {
   Graph *g = new_graph();
   Ints values = {0};
-  push(&values, operand(g, "x", true, SHAPE(ROWS, 8)));
+  int64_t classes = 9 + (int64_t)below(4); /* of 12 all ranks have as many */
+  int table = new_param(g, "table", SHAPE(classes, 8));
+  int tokens = new_tokens(g, "tokens", classes, SHAPE(ROWS)),
+      labels = new_tokens(g, "labels", classes, SHAPE(ROWS));
+  push(&values, below(2) ? operand(g, "x", true, SHAPE(ROWS, 8)) : apply_2(g, &op_gather, table, tokens));
   int n = 2 + (int)below(8);
   for (int i = 0; i < n; i++)
     push(&values, next_value(g, &values, i));
-  int last = values.at[values.n - 1];
-  weigh(g, apply_1(g, &op_tanh, last));
+  int last = apply_1(g, &op_tanh, values.at[values.n - 1]); /* of any size, so that rounding counts for little */
+  int64_t width = g->values.at[last].shape.dim[1];
+  if (below(2)) {
+    weigh(g, last);
+    return g;
+  }
+  int head = width == 8 && below(2) ? table : new_param(g, "head", SHAPE(classes, width));
+  cross_entropy(g, apply_2(g, &op_matmul, last, apply_1(g, &op_transpose, head)), labels);
   return g;
 }
 
@@ -134,6 +157,7 @@ static Graph *trained(Graph *g) {
 static void divide(Graph *g, int ranks, bool at_random) {
   Division d = division_of(g, ranks);
   d.any_cost = at_random ? any_cost : NULL;
+  d.least = d.multiple = 1;
   assert_true(tensor_by(&d));
   graph_verify(g);
 }

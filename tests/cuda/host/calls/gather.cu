@@ -57,6 +57,33 @@ static void backward(const Case &c, pd_type from, pd_type to, bool first, int64_
   if (got[0] != got[1]) pd_fail("a gather's gradient is another in the second run");
 }
 
+/* Parts of the table, put together again: the whole's rows and sums. */
+static void parts(const Case &c, int ranks, pd_type from, pd_type to) {
+  int64_t own = (c.classes + ranks - 1) / ranks, n = own * c.width;
+  std::vector<int32_t> index = random_indices(c);
+  Integers at(index);
+  Array gradient(from, random_floats(c.rows * c.stride));
+  std::vector<float> rows = random_floats(n * ranks);
+  for (int rank = 0; rank < ranks; rank++) {
+    Array table(from, std::vector<float>(rows.begin() + rank * n, rows.begin() + (rank + 1) * n));
+    Array out(to, filled(c.rows * c.width, 9)), sum(PD_F32, filled(n, 9));
+    pd_gather_part(table.in(), at.at, c.rows, c.width, out.out(), c.width, own, rank * own);
+    pd_gather_gradient_part(sum.out(), at.at, gradient.in(), c.rows, c.width, c.stride, own, true, rank * own);
+    std::vector<float> got = out.fetch(), added = sum.fetch();
+    std::vector<double> want((size_t)n), allowed((size_t)n, 0);
+    for (int64_t r = 0; r < c.rows; r++)
+      for (int64_t j = 0; j < c.width; j++) {
+        int64_t row = index[(size_t)r] - rank * own, i = row * c.width + j;
+        bool has = row >= 0 && row < own;
+        if (got[(size_t)(r * c.width + j)] != (has ? as_stored(to, table.host[(size_t)i]) : 0))
+          pd_fail("row %ld, column %ld of a gather of a part", (long)r, (long)j);
+        double x = gradient.host[(size_t)(r * c.stride + j)];
+        if (has) want[(size_t)i] += x, allowed[(size_t)i] += (double)c.rows * 0x1p-24 * fabs(x);
+      }
+    compare("the gradient of a part", added, want, allowed);
+  }
+}
+
 int main() {
   static const Case cases[] = {
       {1, 1, 1, 1, 0},       {5, 3, 2, 3, 0},       {100, 64, 10, 64, 30},   {300, 130, 1000, 132, 20},
@@ -66,6 +93,7 @@ int main() {
   pd_cuda_check(cudaStreamCreateWithFlags(&pd_stream, cudaStreamNonBlocking), "make a stream");
   for (const Case &c : cases)
     for (int i = 0; i < 2; i++) {
+      parts(c, 2 + i, random_type(), random_type());
       forward(c, random_type(), random_type(), i);
       backward(c, i ? PD_BF16 : PD_F32, PD_F32, i, random_below(2));
       backward(c, random_type(), random_type(), random_below(2), random_below(2));

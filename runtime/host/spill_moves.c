@@ -1,21 +1,16 @@
-/* Where blocks are that are not in memory: a file without a name, and a thread that reads and writes it while
- * the others compute. Writes come first, for they free memory that reading takes; of a kind, requests are done in
+/* Who moves blocks on processors: a thread that reads and writes their file (spill_file.h) while the others compute. Writes come first, for they free memory that reading takes; of a kind, requests are done in
  * their order, and those of a block in theirs: so what was written is read as it was written. Pages are given back to
  * the kernel; those at a block's ends, which it may share with its neighbours, once these are not in memory either. */
-#define _GNU_SOURCE /* O_TMPFILE, pthread_condattr_setclock */
-#include "spill.h"
-#include "checksum.h"
+#define _GNU_SOURCE /* pthread_condattr_setclock */
+#include "spill_file.h"
 #include "internal.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <time.h>
-#include <unistd.h>
 
 enum { PAGE = 4096 };
 
@@ -24,8 +19,6 @@ struct request {
   enum pd_spill_request what;
 };
 
-static int file = -1;
-static const char *directory;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t asked = PTHREAD_COND_INITIALIZER, done;
 /* Rings: what is written, and what is read. */
@@ -35,46 +28,7 @@ static struct queue {
   int first, n;
 } queue[N_QUEUES];
 static int room;
-static int64_t n_done;              /* bytes read and written, for whoever waits to see that it goes on */
-static char failure[PD_WHY];        /* "": none */
 static const struct request *doing; /* what the thread does now; NULL: nothing */
-
-/* ---- what failures say ------------------------------------------------------------------------- */
-
-static void fail(const struct pd_spill_block *b, const char *what, const char *cause) {
-  char name[PD_WHY / 2];
-  if (!*failure)
-    snprintf(failure, sizeof failure, "cannot %s %s %s the spill file in '%s': %s", what,
-             pd_spill_name(b, name, sizeof name), *what == 'r' ? "from" : "to", directory, cause);
-}
-
-/* ---- the file ---------------------------------------------------------------------------------- */
-
-static bool read_block(struct pd_spill_block *b) {
-  char *to = pd.arena + b->block.offset;
-  for (size_t at = 0; at < b->block.bytes;) {
-    ssize_t n = pread(file, to + at, b->block.bytes - at, b->home + (off_t)at);
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return fail(b, "read", n < 0 ? strerror(errno) : "the file is shorter than it was"), false;
-    at += (size_t)n;
-    __atomic_add_fetch(&n_done, n, __ATOMIC_RELAXED);
-  }
-  if (pd_checksum(to, b->block.bytes) == b->checksum) return true;
-  return fail(b, "read", "it is not what was written there (its checksum differs)"), false;
-}
-
-static bool write_block(struct pd_spill_block *b) {
-  const char *from = pd.arena + b->block.offset;
-  b->checksum = pd_checksum(from, b->block.bytes);
-  for (size_t at = 0; at < b->block.bytes;) {
-    ssize_t n = pwrite(file, from + at, b->block.bytes - at, b->home + (off_t)at);
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return fail(b, "write", strerror(n < 0 ? errno : ENOSPC)), false;
-    at += (size_t)n;
-    __atomic_add_fetch(&n_done, n, __ATOMIC_RELAXED);
-  }
-  return true;
-}
 
 /* ---- memory ------------------------------------------------------------------------------------ */
 
@@ -118,12 +72,13 @@ static void use_small_pages(void) {
 
 static bool do_request(struct request r) {
   struct pd_spill_block *b = r.block;
+  char *at = pd.arena + b->block.offset;
   switch (r.what) {
   case PD_SPILL_READ:
-    if (b->written) return read_block(b);
-    memset(pd.arena + b->block.offset, 0, b->block.bytes);
+    if (b->written) return pd_spill_file_read(b, 0, at, b->block.bytes, b->checksum);
+    memset(at, 0, b->block.bytes);
     return true;
-  case PD_SPILL_WRITE: return write_block(b);
+  case PD_SPILL_WRITE: return pd_spill_file_write(b, 0, at, b->block.bytes, &b->checksum);
   default: return true;
   }
 }
@@ -171,27 +126,10 @@ static bool start_thread(void) {
   return !error;
 }
 
-/* Without O_TMPFILE's help it has a name for an instant. */
-static int open_nameless(const char *place) {
-  int opened = open(place, O_TMPFILE | O_RDWR | O_EXCL | O_CLOEXEC, 0600);
-  if (opened >= 0 || (errno != EOPNOTSUPP && errno != EISDIR && errno != ENOENT && errno != EINVAL)) return opened;
-  char path[PD_WHY];
-  snprintf(path, sizeof path, "%s/.pd_spill_XXXXXX", place);
-  opened = mkostemp(path, O_CLOEXEC);
-  if (opened >= 0) unlink(path);
-  return opened;
-}
-
 const char *pd_spill_usual_place(void) { return NULL; }
 
 bool pd_spill_place_start(const char *place, int64_t bytes, char *why) {
-  directory = place;
-  file = open_nameless(place);
-  if (file < 0) return pd_refuse(why, "--spill: cannot make a file in '%s': %s", place, strerror(errno));
-  int error = posix_fallocate(file, 0, bytes);
-  if (error)
-    return pd_refuse(why, "--spill: '%s' cannot take the %.1f MiB that come and go: %s", place,
-                     (double)bytes / (1 << 20), strerror(error));
+  if (!pd_spill_file_make(place, bytes, why)) return false;
   room = 2 * pd_spill_blocks.n + 1;
   for (int i = 0; i < N_QUEUES; i++) queue[i].at = pd_allocate(sizeof *queue[i].at * (size_t)room);
   use_small_pages();
@@ -227,7 +165,7 @@ void pd_spill_request(struct pd_spill_block *b, enum pd_spill_request what) {
 void pd_spill_place_finish(void) {
   pthread_mutex_lock(&lock);
   for (int i = 0; i < N_QUEUES; i++) queue[i].n = 0;
-  while (doing && !*failure) pthread_cond_wait(&done, &lock);
+  while (doing && !pd_spill_file_failure()) pthread_cond_wait(&done, &lock);
   pthread_mutex_unlock(&lock);
 }
 
@@ -251,17 +189,17 @@ static void give_up(double waited) {
   bool writes = now && now->what == PD_SPILL_WRITE;
   pd_spill_name(now ? now->block : pd_spill_blocks.at, name, sizeof name);
   pthread_mutex_unlock(&lock);
-  pd_fail("the spill file in '%s' gave no sign for %.0f s (--timeout): waited to %s %s", directory, waited,
-          writes ? "write" : "read", name);
+  pd_fail("the spill file in '%s' gave no sign for %.0f s (--timeout): waited to %s %s", pd_spill_file_place(),
+          waited, writes ? "write" : "read", name);
 }
 
 static void await(const struct pd_spill_block *b, bool written) {
   pthread_mutex_lock(&lock);
   int64_t seen = -1;
   double since = pd_seconds();
-  while (!is_done(b, written) && !*failure) {
+  while (!is_done(b, written) && !pd_spill_file_failure()) {
     wait_a_little();
-    int64_t now = __atomic_load_n(&n_done, __ATOMIC_RELAXED);
+    int64_t now = pd_spill_file_moved();
     double waited = pd_seconds() - since;
     if (now != seen)
       seen = now, since = pd_seconds();
@@ -269,7 +207,7 @@ static void await(const struct pd_spill_block *b, bool written) {
       give_up(waited);
   }
   pthread_mutex_unlock(&lock);
-  if (*failure) pd_fail("%s", failure);
+  if (pd_spill_file_failure()) pd_fail("%s", pd_spill_file_failure());
 }
 
 void pd_spill_await(struct pd_spill_block *b) { await(b, false); }

@@ -1,0 +1,121 @@
+/* Blocks at home in a file, in pieces: one is read from it, or written, while the one before is copied. The file is read
+ * and written by host functions in streams of their own, so that CUDA keeps the order; pieces pass through pinned memory. */
+#include "spill_place.h"
+
+#include "internal.h"
+#include "spill_file.h"
+
+#include <vector>
+
+#ifndef PD_SPILL_PIECE
+#define PD_SPILL_PIECE (16 << 20) /* bytes; tests have smaller ones */
+#endif
+
+struct Piece { /* of a block; what the host functions are given */
+  const pd_spill_block *block;
+  size_t at, n;
+  char *memory; /* pinned: of the way on which it travels, or has last */
+  uint64_t checksum;
+};
+
+/* One way: the file's work and the copies, each in its stream, and the pinned buffers between the two. */
+enum { BUFFERS = 2 };
+struct Way {
+  cudaStream_t file, copies;
+  struct {
+    char *memory;
+    cudaEvent_t filled, emptied;
+  } buffer[BUFFERS];
+  int turn;
+};
+
+static Way in, out;
+static std::vector<std::vector<Piece>> pieces; /* by block */
+
+static std::vector<Piece> &pieces_of(const pd_spill_block *b) {
+  return pieces[static_cast<size_t>(b - pd_spill_blocks.at)];
+}
+
+/* ---- start and end ----------------------------------------------------------------------------------- */
+
+static void start_way(Way *w) {
+  w->file = pd_spill_stream(), w->copies = pd_spill_stream();
+  for (auto &b : w->buffer) {
+    b.memory = static_cast<char *>(pd_cuda_pinned(PD_SPILL_PIECE));
+    b.filled = pd_cuda_event(), b.emptied = pd_cuda_event();
+  }
+}
+
+static bool start(const char *place, int64_t bytes, char *why) {
+  if (!pd_spill_file_make(place, bytes, why)) return false;
+  pieces.resize(static_cast<size_t>(pd_spill_blocks.n));
+  for (int i = 0; i < pd_spill_blocks.n; i++) {
+    const pd_spill_block *b = &pd_spill_blocks.at[i];
+    for (size_t at = 0; at < b->block.bytes; at += PD_SPILL_PIECE) {
+      const size_t left = b->block.bytes - at;
+      pieces_of(b).push_back({b, at, left < PD_SPILL_PIECE ? left : static_cast<size_t>(PD_SPILL_PIECE), NULL, 0});
+    }
+  }
+  start_way(&in);
+  start_way(&out);
+  return true;
+}
+
+static void finish() {
+  for (cudaStream_t s : {in.file, in.copies, out.file, out.copies}) {
+    pd_cuda_check(cudaStreamSynchronize(s), "end work with the spill file");
+    pd_cuda_check(cudaStreamDestroy(s), "end a stream");
+  }
+}
+
+/* ---- pieces ------------------------------------------------------------------------------------------- */
+
+/* After a failure nothing else is tried: whoever waits ends the launch. */
+static void read_piece(void *of) {
+  const Piece *p = static_cast<const Piece *>(of);
+  if (!pd_spill_file_failure()) pd_spill_file_read(p->block, p->at, p->memory, p->n, p->checksum);
+}
+
+static void write_piece(void *of) {
+  Piece *p = static_cast<Piece *>(of);
+  if (!pd_spill_file_failure()) pd_spill_file_write(p->block, p->at, p->memory, p->n, &p->checksum);
+}
+
+static void copy(void *to, const void *from, size_t n, cudaMemcpyKind kind, cudaStream_t stream) {
+  pd_cuda_check(cudaMemcpyAsync(to, from, n, kind, stream), "copy a piece of a block");
+}
+
+static void call(cudaHostFn_t work, Piece *p, cudaStream_t stream) {
+  pd_cuda_check(cudaLaunchHostFunc(stream, work, p), "have the spill file read or written");
+}
+
+static void bring(pd_spill_block *b, cudaEvent_t arrived) {
+  for (Piece &p : pieces_of(b)) {
+    auto &buffer = in.buffer[in.turn++ % BUFFERS];
+    p.memory = buffer.memory;
+    pd_spill_order(in.file, buffer.emptied);
+    call(read_piece, &p, in.file);
+    pd_spill_record(buffer.filled, in.file);
+    pd_spill_order(in.copies, buffer.filled);
+    copy(pd.arena + b->block.offset + p.at, p.memory, p.n, cudaMemcpyHostToDevice, in.copies);
+    pd_spill_record(buffer.emptied, in.copies);
+  }
+  pd_spill_record(arrived, in.copies);
+}
+
+static void send(pd_spill_block *b, cudaEvent_t used, cudaEvent_t gone) {
+  pd_spill_order(out.copies, used);
+  for (Piece &p : pieces_of(b)) {
+    auto &buffer = out.buffer[out.turn++ % BUFFERS];
+    p.memory = buffer.memory;
+    pd_spill_order(out.copies, buffer.emptied);
+    copy(p.memory, pd.arena + b->block.offset + p.at, p.n, cudaMemcpyDeviceToHost, out.copies);
+    pd_spill_record(buffer.filled, out.copies);
+    pd_spill_order(out.file, buffer.filled);
+    call(write_piece, &p, out.file);
+    pd_spill_record(buffer.emptied, out.file);
+  }
+  pd_spill_record(gone, out.file);
+}
+
+const pd_spill_place pd_spill_to_disk = {start, finish, bring, send, true, pd_spill_file_failure};

@@ -1,0 +1,40 @@
+/* Blocks at home in pinned memory of the host: a stream of copies each way. */
+#include "spill_place.h"
+
+#include "internal.h"
+
+static char *home;
+static cudaStream_t in, out;
+
+static bool start(const char *, int64_t bytes, char *why) {
+  cudaError_t status = cudaMallocHost(&home, static_cast<size_t>(bytes));
+  if (status != cudaSuccess)
+    return pd_refuse(why, "--spill host: cannot pin the %.1f MiB of this machine's memory that come and go: %s",
+                     static_cast<double>(bytes) / (1 << 20), cudaGetErrorString(status));
+  in = pd_spill_stream(), out = pd_spill_stream();
+  return true;
+}
+
+static void finish() {
+  for (cudaStream_t s : {in, out}) pd_cuda_check(cudaStreamDestroy(s), "end a stream");
+  pd_cuda_check(cudaFreeHost(home), "give back pinned memory");
+}
+
+static void bring(pd_spill_block *b, cudaEvent_t arrived) {
+  char *to = pd.arena + b->block.offset;
+  pd_cuda_check(cudaMemcpyAsync(to, home + b->home, b->block.bytes, cudaMemcpyHostToDevice, in),
+                "copy a block to the device");
+  pd_spill_record(arrived, in);
+}
+
+static void send(pd_spill_block *b, cudaEvent_t used, cudaEvent_t gone) {
+  const char *from = pd.arena + b->block.offset;
+  pd_spill_order(out, used);
+  pd_cuda_check(cudaMemcpyAsync(home + b->home, from, b->block.bytes, cudaMemcpyDeviceToHost, out),
+                "copy a block to the host");
+  pd_spill_record(gone, out);
+}
+
+static const char *failure() { return NULL; }
+
+const pd_spill_place pd_spill_to_host = {start, finish, bring, send, false, failure};
