@@ -38,12 +38,14 @@ void pd_tensor_open(MPI_Comm everyone, MPI_Comm *pipeline) {
 static struct pd_line *line;
 static struct pd_transfer *transfer;
 static struct pd_message *messages;
+static const struct pd_meeting *meeting; /* instead of messages; NULL: there is none */
 static int n_messages;
 
 void pd_tensor_start(void) {
   enum { MOST_BYTES = 1 << 30 }; /* more than any buffer between host and device has */
   int n = pd_shards();
   if (n < 2) return;
+  meeting = pd_meeting_start(comm_group);
   int *ranks = pd_allocate(sizeof *ranks * (size_t)n);
   for (int i = 0; i < n; i++) ranks[i] = i;
   line = pd_line_open(comm_group, n, ranks, PD_COMPUTING);
@@ -88,6 +90,10 @@ static void reduce(enum pd_group_operation how, pd_in x, int64_t n, pd_out y, vo
   int64_t part = (n + pd_shards() - 1) / pd_shards(), stride = lines(part), own = pd.shard * part;
   int64_t in = size_of(x.type), out = size_of(y.type);
   char *others = scratch;
+  if (meeting) {
+    meeting->reduce(how, x, n, y);
+    return;
+  }
   if (n <= PD_SHORT_SUM) {
     reduce_at_once(how, x, n, y, others);
     return;
@@ -119,6 +125,10 @@ void pd_all_reduce_max(pd_in x, int64_t n, pd_out y, void *scratch) { reduce(PD_
 void pd_all_gather(pd_in x, int64_t runs, int64_t part, pd_out y, void *scratch) {
   int64_t n = runs * part, bytes = n * size_of(x.type);
   char *others = scratch;
+  if (meeting) {
+    meeting->gather(x, runs, part, y);
+    return;
+  }
   for (int i = 1; i < pd_shards(); i++) {
     add_message(peer(i), false, others + peer(i) * bytes, bytes);
     add_message(peer(i), true, x.at, bytes);

@@ -105,6 +105,14 @@ void pd_reduce_group(enum pd_group_operation how, pd_in own, pd_in others, int64
 /* Puts rank r's part, `runs` runs of `part` elements, where the whole value has it. */
 void pd_spread_part(pd_in x, int64_t runs, int64_t part, int r, pd_out whole);
 
+/* Another way than messages for a shard group's values, where its ranks have one. */
+struct pd_meeting {
+  void (*reduce)(enum pd_group_operation how, pd_in x, int64_t n, pd_out y);
+  void (*gather)(pd_in x, int64_t runs, int64_t part, pd_out y);
+};
+/* Collective in the group; NULL: there is none (host/meeting.c, cuda/group.cu). */
+const struct pd_meeting *pd_meeting_start(MPI_Comm group);
+
 #ifdef __cplusplus
 }
 #endif

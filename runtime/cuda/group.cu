@@ -44,3 +44,5 @@ void pd_take_part(pd_in x, int64_t runs, int64_t part, pd_out y) {
   PD_LAUNCH(copy_runs, blocks(runs * part), THREADS, 0, pd_stream, pd_moved(x, pd.shard * part),
             part * pd_shards(), y, part, part, runs * part);
 }
+
+const struct pd_meeting *pd_meeting_start(MPI_Comm) { return nullptr; }

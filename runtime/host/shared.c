@@ -1,25 +1,15 @@
 /* Segments of shared memory: made, handed to who sends, and put where the arena has receive slots. */
-#define _GNU_SOURCE /* memfd_create */
 #include "shared.h"
+#include "segment.h"
 #include "transfer.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/random.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 enum { PAGE = 4096, N_RANGES = 3 };
-
-/* What a rank says of its segment. Its name is in /proc where its process is, and nowhere else. */
-struct offer {
-  char host[64], name[32];
-  int32_t pid, fd; /* -1: there is none */
-  int64_t bytes;
-};
 
 /* Pages of the arena that are the segment's: of activations received, of gradients received, of accumulators; those that
  * touch are one. */
@@ -33,7 +23,7 @@ static int n_ranges;
 static char *segment; /* this rank's; NULL: it has none */
 static size_t segment_bytes, box_bytes;
 static char **others; /* by rank: its segment, where it is mapped here */
-static struct offer *offers;
+static struct pd_offer *offers;
 static const char *how; /* messages between stages and replicas travel; NULL: there are none */
 static bool replicas_shared;
 
@@ -145,8 +135,7 @@ static void describe_slots(bool gradients, struct pd_box *box) {
   }
 }
 
-static bool make_segment(int fd) {
-  if (ftruncate(fd, (off_t)segment_bytes) || posix_fallocate(fd, 0, (off_t)segment_bytes)) return false;
+static bool map_segment(int fd) {
   char *at = mmap(NULL, boxes_bytes(), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   if (at == MAP_FAILED) return false;
   for (int i = 0; i < n_ranges; i++)
@@ -160,17 +149,12 @@ static bool make_segment(int fd) {
 }
 
 /* Where memory is short messages go by MPI: what is made here is no more than what the arena has in its place. */
-static struct offer offer_segment(void) {
-  struct offer o = {.fd = -1, .pid = (int32_t)getpid(), .bytes = (int64_t)segment_bytes};
-  uint64_t token;
-  gethostname(o.host, sizeof o.host - 1);
-  if (!n_ranges || !pd.arena || getrandom(&token, sizeof token, 0) != sizeof token) return o;
-  snprintf(o.name, sizeof o.name, "pd.%016llx", (unsigned long long)token);
-  int fd = memfd_create(o.name, MFD_CLOEXEC);
-  if (fd >= 0 && make_segment(fd))
-    o.fd = fd;
-  else if (fd >= 0)
-    close(fd);
+static struct pd_offer offer_segment(void) {
+  struct pd_offer o = pd_offer_made(segment_bytes, n_ranges && pd.arena);
+  if (o.fd >= 0 && !map_segment(o.fd)) {
+    close(o.fd);
+    o.fd = -1;
+  }
   return o;
 }
 
@@ -188,31 +172,16 @@ static bool sends_to(int rank) {
          (up && stage == (s->stage == 0 ? last : s->stage - 1));
 }
 
-/* Maps the segment that a process of this machine has open; NULL where there is no such process, or it is not ours to
- * look at. The name is compared before anything is opened: elsewhere the number may be any process's. */
-static char *map_other(const struct offer *o, const struct offer *mine) {
-  char path[64], link[64] = "", wanted[64];
-  if (o->fd < 0 || strcmp(o->host, mine->host)) return NULL;
-  snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)o->pid, (int)o->fd);
-  snprintf(wanted, sizeof wanted, "/memfd:%s (deleted)", o->name);
-  if (readlink(path, link, sizeof link - 1) < 0 || strcmp(link, wanted)) return NULL;
-  int fd = open(path, O_RDWR | O_CLOEXEC);
-  if (fd < 0) return NULL;
-  char *at = mmap(NULL, (size_t)o->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-  close(fd);
-  return at == MAP_FAILED ? NULL : at;
-}
-
 /* They add up what their passes leave; those of an inference leave nothing. */
 static bool adds_up_with(int rank) {
   return pd.stage->accumulators_stride > 0 && pd_stage_of(rank) == pd.stage->stage;
 }
 
-static void map_others(const struct offer *mine, int64_t *pairs) {
+static void map_others(int64_t *pairs) {
   for (int r = 0; r < pd.ranks; r++) {
     bool sends = sends_to(r);
     if (r == pd.rank || (!sends && !adds_up_with(r))) continue;
-    others[r] = map_other(&offers[r], mine);
+    others[r] = pd_offer_map(&offers[r]);
     pairs[others[r] != NULL]++;
     for (int gradients = 0; gradients < 2 && others[r] && sends; gradients++)
       atomic_store(&box_of(others[r], gradients, pd.replica)->attached, pd.rank + 1);
@@ -273,7 +242,7 @@ static int64_t most_values(void) {
   return all;
 }
 
-static void gather_offers(const struct offer *mine) {
+static void gather_offers(const struct pd_offer *mine) {
   MPI_Request request;
   offers = pd_allocate(sizeof *offers * (size_t)pd.ranks);
   MPI_Iallgather(mine, sizeof *mine, MPI_BYTE, offers, sizeof *mine, MPI_BYTE, pd_comm_control, &request);
@@ -292,10 +261,10 @@ bool pd_shared_start(char *why) {
   int64_t pairs[2] = {0, 0}, all[2]; /* of a sender and a receiver: by MPI, shared */
   box_bytes = round_up(sizeof(struct pd_box) + sizeof(struct pd_placed) * (size_t)most_values(), 64);
   find_ranges();
-  struct offer mine = offer_segment();
+  struct pd_offer mine = offer_segment();
   gather_offers(&mine);
   others = pd_allocate(sizeof *others * (size_t)pd.ranks);
-  map_others(&mine, pairs);
+  map_others(pairs);
   agree_on_replicas();
   MPI_Request request;
   MPI_Iallreduce(pairs, all, 2, MPI_INT64_T, MPI_SUM, pd_comm_control, &request);

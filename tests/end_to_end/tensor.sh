@@ -159,6 +159,15 @@ bits) # of stages, cuts, recomputation, schedules that read the same weights
     gpt two --stages 2 --schedule flush $tiny $way && trained 4 two --validation validation.txt --validate-every 5 &&
       same one two
   done
+  # Through memory and by messages, of values that are shown in several pieces, too.
+  for way in "--comm mpi" --check-messages; do
+    cp -r one others
+    trained 2 others $way --validation validation.txt --validate-every 5 && same one others
+    rm -r others
+  done
+  gpt one --stages 1 --schedule flush --tensor 4 --microbatch 8 -D n_ctx=144 && trained 4 one --comm shared || exit
+  cp -r one others
+  trained 4 others --comm mpi && same one others
   ;;
 files) # of 2 stages x 2 ranks under 2bw: resumed there to the byte, by a pipeline of whole layers nearly so
   tiny="--stages 2 --split h[1] --schedule 2bw --microbatch 2"

@@ -1,0 +1,98 @@
+/* Collectives of a shard group on one machine, through memory that its ranks share. Each rank shows a piece of its value at a
+ * time and goes on once all have: it reads the others' and puts the result into its own memory, sums in the order of ranks.
+ * There are two places to show in by turns: who shows the next piece has read the one before. */
+#define PD_KERNELS
+#include "internal.h"
+#include "segment.h"
+#include "transfer.h"
+
+#include <stdalign.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum { PIECE = 1 << 18 }; /* bytes that a rank shows at a time: they stay in the cache */
+
+struct count { /* pieces that a rank has shown, which it alone writes */
+  alignas(64) _Atomic int64_t shown;
+};
+
+static struct count *count; /* by rank; behind them the places to show in, for two turns */
+static int64_t turn;        /* pieces that this rank has shown */
+
+static size_t segment_bytes(void) { return (size_t)pd_shards() * (sizeof(struct count) + 2 * (size_t)PIECE); }
+
+static int64_t size_of(enum pd_type type) { return type == PD_BF16 ? 2 : 4; }
+
+static pd_in from(pd_in x, int64_t i) { return (pd_in){(const char *)x.at + i * size_of(x.type), x.type}; }
+static pd_out to(pd_out y, int64_t i) { return (pd_out){(char *)y.at + i * size_of(y.type), y.type}; }
+
+static char *shown_by(int rank) { return (char *)(count + pd_shards()) + (turn % 2 * pd_shards() + rank) * PIECE; }
+
+static bool all_have_shown(void *unused) {
+  (void)unused;
+  for (int r = 0; r < pd_shards(); r++)
+    if (atomic_load_explicit(&count[r].shown, memory_order_acquire) < turn) return false;
+  return true;
+}
+
+/* Elements of which a rank's are x, on all ranks: what they show can be read until the next ones. */
+static void show(pd_in x, int64_t n) {
+  enum { BLOCK = 1 << 14 };
+  int64_t bytes = n * size_of(x.type);
+  turn++;
+  char *place = shown_by(pd.shard);
+#pragma omp parallel for schedule(static)
+  for (int64_t i = 0; i < bytes; i += BLOCK)
+    memcpy(place + i, (const char *)x.at + i, (size_t)(bytes - i < BLOCK ? bytes - i : BLOCK));
+  atomic_store_explicit(&count[pd.shard].shown, turn, memory_order_release);
+  pd_wait_until(all_have_shown, NULL, "the other ranks of its shard group", -1, NULL, -1);
+}
+
+static void reduce(enum pd_group_operation how, pd_in x, int64_t n, pd_out y) {
+  int64_t most = PIECE / size_of(x.type);
+  for (int64_t i = 0; i < n; i += most) {
+    int64_t m = n - i < most ? n - i : most;
+    show(from(x, i), m);
+    pd_reduce_group(how, from(x, i), (pd_in){shown_by(0), x.type}, most, m, to(y, i));
+  }
+}
+
+/* So many whole runs at a time, or pieces of one. */
+static void gather(pd_in x, int64_t runs, int64_t part, pd_out y) {
+  int64_t most = PIECE / size_of(x.type), together = part < most ? most / part : 1, ranks = pd_shards();
+  for (int64_t run = 0; run < runs; run += together)
+    for (int64_t i = 0; i < part; i += most) {
+      int64_t k = runs - run < together ? runs - run : together, m = part - i < most ? part - i : most;
+      show(from(x, run * part + i), k * m);
+      for (int r = 0; r < ranks; r++)
+        pd_spread_part((pd_in){shown_by(r), x.type}, k, m, 0, to(y, (run * ranks + r) * part + i));
+    }
+}
+
+/* All ranks of the group do as one of them must. */
+static bool all_have(MPI_Comm group, bool mine) {
+  int one = mine, all;
+  MPI_Request request;
+  MPI_Iallreduce(&one, &all, 1, MPI_INT, MPI_MIN, group, &request);
+  pd_wait(1, &request, "the ranks of its shard group to map memory", -1, NULL, -1);
+  return all;
+}
+
+const struct pd_meeting *pd_meeting_start(MPI_Comm group) {
+  static const struct pd_meeting meeting = {reduce, gather};
+  bool mpi = pd_options.comm && !strcmp(pd_options.comm, "mpi");
+  if (mpi || pd_options.check_messages) return NULL;
+  struct pd_offer offer = pd_offer_made(segment_bytes(), pd.shard == 0);
+  MPI_Request request;
+  MPI_Ibcast(&offer, sizeof offer, MPI_BYTE, 0, group, &request);
+  pd_wait(1, &request, "its shard group's memory", -1, NULL, -1);
+  count = (struct count *)pd_offer_map(&offer);
+  bool shared = all_have(group, count != NULL);
+  if (pd.shard == 0 && offer.fd >= 0) close(offer.fd);
+  if (!shared && count) munmap(count, segment_bytes());
+  if (!shared && pd_options.comm)
+    pd_fail("--comm shared: the ranks of a shard group are not on one machine, or cannot map each other's memory");
+  return shared ? &meeting : NULL;
+}
