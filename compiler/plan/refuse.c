@@ -134,6 +134,7 @@ void tell_nothing_fits(const Planner *r, const Plan *best) {
   find_advice(r, d);
   const Plan *parts = spilling(r);
   if (parts)
-    help(d, "'--schedule spilled --spill DIR' works, in %d parts that come and go: at most %s", plan_parts(parts),
+    help(d, "'--schedule spilled%s' works, in %d parts that come and go: at most %s",
+         r->rates->host > 0 ? "" : " --spill DIR", plan_parts(parts),
          bytes_text(largest_peak(parts) + r->process));
 }

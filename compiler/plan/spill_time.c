@@ -284,6 +284,8 @@ SpillTime spill_time(const SpillProblem *p, const SpillChoice *c) {
   struct pd_moves moves;
   pd_moves_make(&of, alloc, &moves);
   SpillTime time = {.seconds = INFINITY, .least = beside + (int64_t)moves.most};
+  for (int i = 0; i < blocks.n; i++)
+    time.home += (int64_t)blocks.at[i].bytes;
   StepTimes times = step_times(p, c, group, n_groups);
   if ((int64_t)moves.most <= room)
     simulate(p, &of, &moves, &times, &time);

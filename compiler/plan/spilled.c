@@ -217,9 +217,13 @@ static Plan *best_of(const Planner *r, int64_t b, Found *f) {
 
 /* ---- what is said ----------------------------------------------------------------------------------------- */
 
-static char *rates_text(const Planner *r, const SpillProblem *p) {
+static char *rates_text(const Planner *r, const SpillProblem *p, const SpillTime *time) {
+  const bool measured = r->profile && r->profile->read > 0;
+  if (p->both_ways)
+    return format("%.0f GB/s each way, to %s of the host's memory, which is pinned", 1e-9 / p->read,
+                  bytes_text(time->home));
   return format("%.2f and %.2f GB/s%s", 1e-9 / p->read, 1e-9 / p->write,
-                r->profile && r->profile->read > 0 ? "" : ", assumed: 'pdc profile --spill DIR' measures");
+                measured ? "" : ", assumed: 'pdc profile --spill DIR' measures");
 }
 
 /* The longer of computing and moving, and what a batch would take with twice the memory. */
@@ -235,8 +239,8 @@ static char *bound(const Planner *r, const Plan *plan) {
   return format(
       " Computing takes %.1f ms of a batch, moving %.1f ms: %s are read and %s written, at %s. No batch is "
       "shorter than the longer of both, and this one takes %.3f of it.%s",
-      time.compute * 1e3, time.transfer * 1e3, bytes_text(time.read), bytes_text(time.written), rates_text(r, &p),
-      time.seconds / fmax(fmax(time.compute, time.transfer), 1e-12), more);
+      time.compute * 1e3, time.transfer * 1e3, bytes_text(time.read), bytes_text(time.written),
+      rates_text(r, &p, &time), time.seconds / fmax(fmax(time.compute, time.transfer), 1e-12), more);
 }
 
 static char *why(const Planner *r, const Plan *plan) {

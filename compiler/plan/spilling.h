@@ -41,6 +41,7 @@ typedef struct SpillTime {
   double compute, transfer; /* of these */
   int64_t read, written;    /* bytes */
   int64_t least;            /* bytes of memory that the parts need */
+  int64_t home;             /* bytes of all that comes and goes, in its place */
 } SpillTime;
 
 /* ---- spill_time.c */
