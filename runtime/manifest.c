@@ -285,17 +285,24 @@ static void end_ahead(struct ahead *a) {
   if (a->runs) pthread_join(a->thread, NULL);
 }
 
-bool pd_shard_check(const struct pd_shard_sum *sum, const void *at, size_t bytes, char *why) {
+bool pd_shard_check_header(const struct pd_shard_sum *sum, const void *at, size_t bytes, char *why) {
   if (bytes != (size_t)sum->bytes)
     return pd_refuse(why, "it has %zu bytes, not the %lld that were written", bytes, (long long)sum->bytes);
-  size_t header = (size_t)sum->header_bytes;
-  if (pd_checksum(at, header) != sum->header)
-    return pd_refuse(why, "its header is not the one that was written (checksum)");
+  return pd_checksum(at, (size_t)sum->header_bytes) == sum->header ||
+         pd_refuse(why, "its header is not the one that was written (checksum)");
+}
+
+bool pd_shard_check_payload(const struct pd_shard_sum *sum, const void *at, char *why) {
   struct ahead ahead;
+  size_t header = (size_t)sum->header_bytes, bytes = (size_t)sum->bytes;
   start_ahead(&ahead, at, bytes);
   bool same = pd_checksum((const char *)at + header, bytes - header) == sum->payload;
   end_ahead(&ahead);
   return same || pd_refuse(why, "its tensors are not those that were written (checksum)");
+}
+
+bool pd_shard_check(const struct pd_shard_sum *sum, const void *at, size_t bytes, char *why) {
+  return pd_shard_check_header(sum, at, bytes, why) && pd_shard_check_payload(sum, at, why);
 }
 
 static int newest_first(const void *a, const void *b) {

@@ -51,8 +51,11 @@ bool pd_manifest_parse(const char *text, size_t bytes, struct pd_manifest *to, c
 void pd_manifest_free(struct pd_manifest *m);
 /* Its text, malloc'd; NULL: there is no memory. */
 char *pd_manifest_print(const struct pd_manifest *m);
-/* Whether this file is the shard that the sum is of; false after filling `why`, which does not name it. */
+/* Whether this file is the shard that the sum is of; false after filling `why`, which does not name it. In two parts: its
+ * size and header, at once, and what is behind the header, as fast as the disk gives it. */
 bool pd_shard_check(const struct pd_shard_sum *sum, const void *at, size_t bytes, char *why);
+bool pd_shard_check_header(const struct pd_shard_sum *sum, const void *at, size_t bytes, char *why);
+bool pd_shard_check_payload(const struct pd_shard_sum *sum, const void *at, char *why);
 
 /* DIR/best.json: the step of the lowest validation loss. */
 #define PD_BEST_NAME "best.json"

@@ -1,12 +1,16 @@
 /* Going on from a checkpoint. Of the steps in --checkpoint's folder the newest sound one is taken: one whose shards are
  * what its manifest says. All ranks verify together, each some of the shards, and read what they hold by name, so that
- * any plan goes on from any other's checkpoint. Steps that are passed over are told with the reason. */
+ * any plan goes on from any other's checkpoint. A thread verifies what is behind the headers while the tensors are read, so
+ * that each page comes from the disk once; where it finds damage, an older step is read over what was read. Steps that are
+ * passed over are told with the reason. */
 #include "checkpoint.h"
 
 #include "checksum.h"
 #include "sources.h"
 
 #include <errno.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -107,9 +111,16 @@ bool pd_shard_verify(const struct pd_manifest *m, int shard, const char *path, c
   return ok;
 }
 
-/* This rank's share of a step's shards, against the manifest that rank 0 has seen, too. */
-static bool verify_some(const struct found *f, char *why) {
-  struct pd_manifest m;
+/* This rank's share of a step's shards. */
+static struct share {
+  struct pd_manifest manifest;
+  struct pd_mapped *file; /* by shard; at NULL: another rank's */
+  pthread_t thread;
+  bool runs;
+  char why[PD_WHY]; /* the thread's */
+} share;
+
+static bool read_manifest(const struct found *f, char *why) {
   char path[PD_PATH], cause[PD_WHY];
   size_t bytes;
   pd_step_path(path, f->step, PD_MANIFEST_NAME);
@@ -117,15 +128,69 @@ static bool verify_some(const struct found *f, char *why) {
   if (!text) return false;
   bool ok = pd_checksum(text, bytes) == f->manifest ||
             pd_refuse(why, "'%s' is another file for rank %d than for rank 0", path, pd.rank);
-  if (ok) ok = pd_manifest_parse(text, bytes, &m, cause) || pd_refuse(why, "'%s': %.900s", path, cause);
+  if (ok)
+    ok = pd_manifest_parse(text, bytes, &share.manifest, cause) || pd_refuse(why, "'%s': %.900s", path, cause);
   pd_unmap_file(text, bytes);
-  if (!ok) return false;
-  for (int i = pd.rank; ok && i < m.n_shards; i += pd.ranks) {
-    pd_shard_path(path, m.step, i, m.n_shards);
-    ok = pd_shard_verify(&m, i, path, why);
-  }
-  pd_manifest_free(&m);
   return ok;
+}
+
+static void shard_path(char *to, int i) { pd_shard_path(to, share.manifest.step, i, share.manifest.n_shards); }
+
+/* Maps this rank's share, of the manifest that rank 0 has seen, too, and verifies sizes and headers. */
+static bool open_share(const struct found *f, char *why) {
+  char path[PD_PATH], cause[PD_WHY];
+  share = (struct share){0};
+  if (!read_manifest(f, why)) return false;
+  const struct pd_manifest *m = &share.manifest;
+  share.file = pd_allocate(sizeof *share.file * (size_t)m->n_shards);
+  for (int i = pd.rank; i < m->n_shards; i += pd.ranks) {
+    struct pd_mapped *file = &share.file[i];
+    shard_path(path, i);
+    if (!(file->at = pd_map_file(path, &file->size, why))) return false;
+    if (!pd_shard_check_header(&m->shard[i], file->at, file->size, cause))
+      return pd_refuse(why, "'%s': %.900s", path, cause);
+  }
+  return true;
+}
+
+static void close_share(void) {
+  for (int i = 0; share.file && i < share.manifest.n_shards; i++)
+    if (share.file[i].at) pd_unmap_file(share.file[i].at, share.file[i].size);
+  free(share.file);
+  pd_manifest_free(&share.manifest);
+  share.file = NULL;
+}
+
+static void *verify_payloads(void *unused) {
+  char path[PD_PATH], cause[PD_WHY];
+  (void)unused;
+  for (int i = 0; i < share.manifest.n_shards && !*share.why; i++) {
+    if (!share.file[i].at || pd_shard_check_payload(&share.manifest.shard[i], share.file[i].at, cause)) continue;
+    shard_path(path, i);
+    pd_refuse(share.why, "'%s': %.900s", path, cause);
+  }
+  return NULL;
+}
+
+static void start_verifying(void) {
+  sigset_t others,
+      before; /* signals are for the thread that was there, but for that of a file that became shorter */
+  sigfillset(&others);
+  sigdelset(&others, SIGBUS);
+  pthread_sigmask(SIG_SETMASK, &others, &before);
+  share.runs = !pthread_create(&share.thread, NULL, verify_payloads, NULL);
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+/* Collective: waits for all shares; the cause that one is not sound in `why`. */
+static void end_verifying(char *why) {
+  if (share.runs)
+    pthread_join(share.thread, NULL);
+  else
+    verify_payloads(NULL);
+  memcpy(why, share.why, PD_WHY);
+  close_share();
+  share_cause(why);
 }
 
 static void tell_passed(const struct found *f, const char *why) {
@@ -137,32 +202,47 @@ static void tell_passed(const struct found *f, const char *why) {
     pd_warn("'%s' is passed over: %s", path, why);
 }
 
-/* Collective: the newest sound step; NONE: there is none. `why`: what is wrong with the newest one that is
- * damaged. */
-static struct found choose(char *why) {
-  int64_t *steps = NULL;
-  int n = pd.rank ? 0 : pd_list_steps(pd_options.checkpoint, &steps);
-  struct found f;
+/* Rank 0: the steps that are there, from the newest, and how many of them were looked at. */
+struct steps {
+  int64_t *at;
+  int n, seen;
+};
+
+static void list_steps(struct steps *s) {
   char misnamed[PD_PATH];
-  if (!pd.rank && pd_find_misnamed_step(pd_options.checkpoint, misnamed, sizeof misnamed))
+  *s = (struct steps){0};
+  if (pd.rank) return;
+  s->n = pd_list_steps(pd_options.checkpoint, &s->at);
+  if (pd_find_misnamed_step(pd_options.checkpoint, misnamed, sizeof misnamed))
     pd_warn("'%s' is passed over: " PD_MISNAMED, misnamed);
-  for (int i = 0;; i++) {
+}
+
+/* `why`: what is wrong with the newest step that is damaged. */
+static void pass_over(const struct found *f, const char *cause, char *why) {
+  tell_passed(f, cause);
+  if (!*why) memcpy(why, cause, PD_WHY);
+}
+
+/* Collective: the next step whose manifest and headers are sound, and this rank's share of it opened; NONE: there is
+ * none. */
+static struct found choose(struct steps *s, char *why) {
+  for (;;) {
     char cause[PD_WHY] = "";
-    f = !pd.rank && i < n ? examine(steps[i], cause) : (struct found){.standing = NONE};
+    struct found f = s->seen < s->n ? examine(s->at[s->seen++], cause) : (struct found){.standing = NONE};
     MPI_Request request;
     MPI_Ibcast(&f, sizeof f, MPI_BYTE, 0, pd_comm_control, &request);
     pd_wait(1, &request, "the newest checkpoint's name", -1, NULL, -1);
     if (f.standing == SOUND) {
-      verify_some(&f, cause);
+      open_share(&f, cause);
       share_cause(cause);
-      if (*cause) f.standing = DAMAGED;
+      if (*cause) {
+        f.standing = DAMAGED;
+        close_share();
+      }
     }
-    if (f.standing == NONE || f.standing == PLAIN || f.standing == SOUND) break;
-    tell_passed(&f, cause);
-    if (!*why) memcpy(why, cause, sizeof cause);
+    if (f.standing == NONE || f.standing == PLAIN || f.standing == SOUND) return f;
+    pass_over(&f, cause, why);
   }
-  free(steps);
-  return f;
 }
 
 bool pd_checkpoint_folder(char *why) {
@@ -348,26 +428,47 @@ static void read_step(const struct found *f) {
   free(shards);
 }
 
+/* No step is sound: ends the launch, or starts from the first update where none was ever finished. */
+static void tell_none(char *why) {
+  char cause[PD_WHY];
+  memcpy(cause, why, sizeof cause);
+  if (*why)
+    pd_refuse(why, "'%.200s' holds no sound checkpoint; of the newest: %.700s", pd_options.checkpoint, cause);
+  else if (pd_options.evaluate)
+    pd_refuse(why, "'%s' holds no complete checkpoint", pd_options.checkpoint);
+  pd_agree(why);
+  pd_note("'%s' holds no complete checkpoint: starting from the first update", pd_options.checkpoint);
+}
+
+/* Reads a step and verifies it meanwhile; false: it is damaged, for this cause. Collective. */
+static bool take(const struct found *f, char *cause) {
+  if (f->standing == PLAIN) {
+    pd_note("step %lld in '%s' has no manifest, as earlier versions wrote none: it cannot be verified",
+            (long long)f->step, pd_options.checkpoint);
+    read_step(f);
+    return true;
+  }
+  start_verifying();
+  check_identity(f);
+  read_step(f);
+  end_verifying(cause);
+  return !*cause;
+}
+
 bool pd_resume(void) {
-  char why[PD_WHY] = "";
-  struct found f = choose(why);
+  char why[PD_WHY] = "", cause[PD_WHY];
+  struct steps steps;
+  struct found f;
+  list_steps(&steps);
+  while ((f = choose(&steps, why)).standing != NONE && !take(&f, cause)) {
+    f.standing = DAMAGED;
+    pass_over(&f, cause, why);
+  }
+  free(steps.at);
   if (f.standing == NONE) {
-    char cause[PD_WHY];
-    memcpy(cause, why, sizeof cause);
-    if (*why)
-      pd_refuse(why, "'%.200s' holds no sound checkpoint; of the newest: %.700s", pd_options.checkpoint, cause);
-    else if (pd_options.evaluate)
-      pd_refuse(why, "'%s' holds no complete checkpoint", pd_options.checkpoint);
-    pd_agree(why);
-    pd_note("'%s' holds no complete checkpoint: starting from the first update", pd_options.checkpoint);
+    tell_none(why);
     return false;
   }
-  if (f.standing == PLAIN)
-    pd_note("step %lld in '%s' has no manifest, as earlier versions wrote none: it cannot be verified",
-            (long long)f.step, pd_options.checkpoint);
-  else
-    check_identity(&f);
-  read_step(&f);
   pd.first_step = f.step;
   return true;
 }
