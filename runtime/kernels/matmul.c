@@ -5,20 +5,22 @@
  *   products are done in pieces of k, by shape alone, each added to c; in batches `a` is transposed first;
  * - with a transposed `a`, results far wider than high are made in two parts: in one the library's blocks do not fit its
  *   processor's caches (768 x 3072 at k = 1024 twice as fast in two, on a Xeon with AVX-512; performance.md);
- * - where the processor has no such implementation, c is made in parts, by shape alone, each by one thread: some of
- *   the batch or some of the rows.
+ * - where the processor has no such implementation, a product of two matrices is made in tiles of our own
+ *   (kernels/tiles.c), for the library is at half its speed where each thread makes a part of c; what is in batches or small
+ *   is made in such parts, by shape alone, some of the batch or some of the rows.
  * Operands in bf16 are multiplied as they are where the processor has an implementation, else widened into scratch.
  * Products marked few_rows go to kernels/few_rows.c. */
 #define PD_KERNELS
 #include "kernels/few_rows.h"
 #include "kernels/pd_bf16.h"
+#include "kernels/tiles.h"
 #include "pd_onednn.h"
 
 #include <omp.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { PIECE = 1984, ALIGNMENT = 64, PARTS = 8, LEAST_ROWS = 16 };
+enum { PIECE = 1984, ALIGNMENT = 64, PARTS = 8, LEAST_ROWS = 16, LEAST_COLUMNS = 16, LEAST_TILED = 1 << 18 };
 
 /* A [batch][rows][columns] operand as the caller has it and as oneDNN sees it. */
 struct operand {
@@ -48,6 +50,8 @@ struct pd_matmul {
   int64_t piece; /* of k */
   int pieces, parts;
   bool by_one; /* thread, each part */
+  bool in_tiles;
+  struct pd_tiled tiles;
   struct part part[PARTS];
   size_t library_bytes, bytes; /* library_bytes: of a part */
 };
@@ -57,6 +61,13 @@ static bool is_dense(const struct operand *o, int64_t row, int64_t column) {
   return batches && (o->rows == 1 || o->row == row) && (o->columns == 1 || o->column == column);
 }
 
+static void take_scratch(struct operand *o, int64_t *bytes) {
+  if (!o->copied) return;
+  o->offset = *bytes;
+  int64_t batch = o->batch_stride == 0 ? 1 : o->batch, size = batch * o->rows * o->columns * pd_bytes_of(o->seen);
+  *bytes += (size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+}
+
 /* Chooses how oneDNN sees the operand; takes scratch when it must be copied. */
 static void place(struct operand *o, bool never_transposed, int64_t *bytes) {
   if (!is_dense(o, o->columns, 1)) {
@@ -64,10 +75,7 @@ static void place(struct operand *o, bool never_transposed, int64_t *bytes) {
     o->copied = !o->transposed || !is_dense(o, 1, o->rows);
   }
   o->copied |= o->seen != o->type;
-  if (!o->copied) return;
-  o->offset = *bytes;
-  int64_t batch = o->batch_stride == 0 ? 1 : o->batch, size = batch * o->rows * o->columns * pd_bytes_of(o->seen);
-  *bytes += (size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+  take_scratch(o, bytes);
 }
 
 /* The descriptor of so many of its matrices, rows and columns. */
@@ -165,6 +173,56 @@ static void choose_types(struct pd_matmul *m) {
   for (int i = 0; i < 4; i++) all[i]->seen = bf16 ? all[i]->type : PD_F32;
 }
 
+static bool suits_tiles(const struct pd_matmul_shape *s) {
+  return !threads_leave_bits() && has_avx2() && s->batch == 1 && s->m >= LEAST_ROWS && s->n >= LEAST_COLUMNS &&
+         s->m * s->n * s->k >= LEAST_TILED;
+}
+
+/* From one row, or column, to the next: as the caller has them, or in their copy. */
+static int64_t row_stride(const struct operand *o) { return !o->copied ? o->row : o->transposed ? 1 : o->columns; }
+static int64_t column_stride(const struct operand *o) {
+  return !o->copied ? o->column : o->transposed ? o->rows : 1;
+}
+
+/* Tiles take operands however they lie, but only floats. */
+static void plan_tiles(struct pd_matmul *m, int64_t *bytes) {
+  const struct pd_matmul_shape *s = &m->shape;
+  struct operand *all[] = {&m->a, &m->b, &m->bias, &m->c};
+  for (int i = 0; i < 4; i++) {
+    struct operand *o = all[i];
+    o->copied = o->seen != o->type;
+    o->transposed = o->copied && o->row < o->column;
+    take_scratch(o, bytes);
+  }
+  m->tiles = (struct pd_tiled){.m = s->m,
+                               .n = s->n,
+                               .k = s->k,
+                               .a_row = row_stride(&m->a),
+                               .a_column = column_stride(&m->a),
+                               .b_row = row_stride(&m->b),
+                               .b_column = column_stride(&m->b),
+                               .c_row = row_stride(&m->c),
+                               .add = s->accumulate && !m->c.copied};
+  m->library_bytes = (pd_tiled_scratch(&m->tiles) + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+}
+
+static void plan_calls(struct pd_matmul *m, int64_t *bytes) {
+  const struct pd_matmul_shape *s = &m->shape;
+  m->pieces = 1;
+  m->piece = s->k;
+  place(&m->a, s->batch > 1 && s->k > PIECE, bytes);
+  if (m->a.transposed && s->k > PIECE) {
+    m->pieces = (int)((s->k + PIECE - 1) / PIECE);
+    m->piece = ((s->k + m->pieces - 1) / m->pieces + 63) / 64 * 64;
+    m->pieces = (int)((s->k + m->piece - 1) / m->piece);
+    m->c.seen = PD_F32; /* what pieces are added to */
+  }
+  place(&m->b, m->pieces > 1, bytes);
+  place(&m->bias, true, bytes);
+  place(&m->c, true, bytes);
+  make_parts(m, s->accumulate && !m->c.copied);
+}
+
 struct pd_matmul *pd_matmul_new(struct pd_matmul_shape s) {
   struct pd_matmul *m = calloc(1, sizeof *m);
   int64_t bytes = 0;
@@ -188,20 +246,11 @@ struct pd_matmul *pd_matmul_new(struct pd_matmul_shape s) {
       .batch = s.batch, .rows = s.m, .columns = s.n, .batch_stride = s.c_batch, .row = s.c_row, .column = 1};
   m->bias = (struct operand){.batch = 1, .rows = 1, .columns = s.bias ? s.n : 0, .row = s.n, .column = 1};
   choose_types(m);
-  m->pieces = 1;
-  m->piece = s.k;
-  place(&m->a, s.batch > 1 && s.k > PIECE, &bytes);
-  if (m->a.transposed && s.k > PIECE) {
-    m->pieces = (int)((s.k + PIECE - 1) / PIECE);
-    m->piece = ((s.k + m->pieces - 1) / m->pieces + 63) / 64 * 64;
-    m->pieces = (int)((s.k + m->piece - 1) / m->piece);
-    m->c.seen = PD_F32; /* what pieces are added to */
-  }
-  place(&m->b, m->pieces > 1, &bytes);
-  place(&m->bias, true, &bytes);
-  place(&m->c, true, &bytes);
-  bool add = s.accumulate && !m->c.copied;
-  make_parts(m, add);
+  m->in_tiles = suits_tiles(&s);
+  if (m->in_tiles)
+    plan_tiles(m, &bytes);
+  else
+    plan_calls(m, &bytes);
   m->bytes = (size_t)bytes + copies_offset(m);
   return m;
 }
@@ -301,7 +350,10 @@ void pd_matmul(const struct pd_matmul *m, pd_in a, pd_in b, pd_in bias, pd_out c
   const char *left = gather_operand(&m->a, a, copies), *right = gather_operand(&m->b, b, copies);
   const char *vector = bias.at ? gather_operand(&m->bias, bias, copies) : NULL;
   char *result = m->c.copied ? copies + m->c.offset : c.at;
-  if (m->parts == 1 || !m->by_one) {
+  if (m->in_tiles) {
+    pd_tiled_multiply(&m->tiles, (const float *)left, (const float *)right, (const float *)vector, (float *)result,
+                      scratch);
+  } else if (m->parts == 1 || !m->by_one) {
     for (int i = 0; i < m->parts; i++) execute_part(m, &m->part[i], left, right, vector, result, scratch);
   } else {
 #pragma omp parallel for schedule(dynamic, 1)

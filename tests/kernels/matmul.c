@@ -121,6 +121,12 @@ int main(void) {
   static const int64_t size[][3] = {{1, 1, 1},    {3, 5, 7},   {100, 1, 50},   {64, 16, 1},  {17, 33, 65},
                                     {96, 10, 64}, {1, 96, 48}, {130, 192, 64}, {70, 65, 200}};
   for (unsigned i = 0; i < sizeof size / sizeof *size; i++) test_layer(size[i][0], size[i][1], size[i][2]);
+  /* in tiles, on processors without AVX-512: whole and partial blocks of rows, columns and k */
+  test_layer(97, 272, 400);
+  test("tiles of more columns than are packed at once",
+       shape(1, 100, 1070, 390, 0, 390, 1, 0, 1, 390, 0, 1070, true, true, false));
+  test("tiles of slices", shape(1, 100, 70, 390, 0, 1, 107, 0, 1, 395, 0, 75, true, true, false));
+  test("tiles of every second column", shape(1, 100, 70, 90, 0, 180, 2, 0, 75, 1, 0, 70, true, true, false));
   /* in two parts, of which the first is larger */
   test_typed("wide", shape(1, 516, 2080, 512, 0, 1, 516, 0, 2080, 1, 0, 2080, true, true, false));
   /* k that oneDNN would split among threads, in one, two and three pieces */
