@@ -56,12 +56,13 @@ static void add_uses_of_parameter(struct making *m, int block) {
   add_use(m, block, 2 * turns + of->groups + group, 2 * turns + of->groups + group);
 }
 
-/* What is between two parts is used by the turns of its microbatch through these, and by no other. */
+/* What is between two parts, or saved by one, is used by the turns of its microbatch through these, and by no other. */
 static void add_uses_between(struct making *m, int block) {
   const struct pd_holding *of = m->of;
   const int64_t b = of->microbatches, i = (of->block[block].slot + b - 1) % b, part = of->block[block].part;
   const int64_t unit[4] = {part - 1, part, 2 * of->parts - 1 - part, 2 * of->parts - part};
-  for (int k = 0; k < 4; k++) add_use(m, block, unit[k] * b + i, unit[k] * b + i);
+  for (int k = 0; k < 4; k++)
+    if (unit[k] >= 0 && unit[k] < 2 * of->parts) add_use(m, block, unit[k] * b + i, unit[k] * b + i);
 }
 
 static void find_uses(struct making *m) {

@@ -166,13 +166,15 @@ struct pd_spilled_parameter {
 };
 
 struct pd_cut { /* between a part and the one before it; bytes of a slot, of which a batch has one a microbatch */
+  bool keeps;   /* the part does not recompute: it saves */
   size_t activations, activations_bytes, returned,
       returned_bytes; /* returned: gradients; bytes 0: there are none */
+  size_t saved, saved_bytes;
 };
 
 struct pd_spilled {
   int parts;
-  const struct pd_cut *cuts;                     /* by part; that of part 0 is empty */
+  const struct pd_cut *cuts;                     /* by part; before part 0 nothing is */
   const struct pd_spilled_parameter *parameters; /* by parameter */
   size_t workspace, workspace_bytes;             /* in the arena: nothing in it outlives a step */
   size_t page;                                   /* bytes of memory that come and go at once */

@@ -16,7 +16,9 @@ enum { PAGE = 4096, N_VISITS = 2 };
 struct pd_spill_blocks pd_spill_blocks;
 static struct pd_spill_block *blocks;
 static int n_blocks, n_of_parameters; /* blocks of parameters come first */
-static int *first_between[2];         /* by part: its blocks of activations, and of their gradients; -1: none */
+enum { N_BETWEEN = 3 };
+static int *first_between
+    [N_BETWEEN]; /* by part: its blocks of activations, of their gradients, and of what it saves; -1: none */
 static int n_groups;
 static int *group_of, *group_first; /* by parameter; by group, and one more: its first parameter */
 
@@ -85,14 +87,16 @@ static void join_neighbours(void) {
 static void add_between(enum pd_block_kind kind) {
   for (int part = 0; part < parts(); part++) {
     const struct pd_cut *c = &pd.stage->spilled->cuts[part];
-    bool returned = kind == PD_BLOCK_RETURNED;
-    size_t at = returned ? c->returned : c->activations,
-           bytes = returned ? c->returned_bytes : c->activations_bytes;
-    first_between[returned][part] = bytes ? n_blocks : -1;
-    for (int slot = 0; bytes && slot < pd.stage->microbatches; slot++) {
-      add(kind, at + (size_t)slot * bytes, bytes, 0, -1);
-      blocks[n_blocks - 1].block.part = part;
-      blocks[n_blocks - 1].block.slot = slot;
+    const size_t at[] = {c->activations, c->returned, c->saved},
+                 bytes[] = {c->activations_bytes, c->returned_bytes, c->saved_bytes};
+    const int of = kind - PD_BLOCK_ACTIVATIONS;
+    first_between[of][part] = bytes[of] ? n_blocks : -1;
+    for (int slot = 0; bytes[of] && slot < pd.stage->microbatches; slot++) {
+      add(kind, at[of] + (size_t)slot * bytes[of], bytes[of], 0, -1);
+      struct pd_block *b = &blocks[n_blocks - 1].block;
+      b->part = part;
+      b->slot = slot;
+      b->rereads = kind == PD_BLOCK_ACTIVATIONS && c[-1].keeps;
     }
   }
 }
@@ -130,7 +134,7 @@ static void make_groups(void) {
 
 static int most_blocks(void) {
   const struct pd_stage *s = pd.stage;
-  int n = 2 * parts() * (int)s->microbatches;
+  int n = N_BETWEEN * parts() * (int)s->microbatches;
   for (int i = 0; i < s->n_parameters; i++) n += 3 + s->n_moments + s->parameters[i].n_uses;
   return n;
 }
@@ -161,12 +165,13 @@ bool pd_spill_start(char *why) {
     return pd_refuse(why, "--checkpoint-background copies all of the state, and parts of it are not in memory");
   make_groups();
   blocks = pd_allocate(sizeof *blocks * (size_t)most_blocks());
-  for (int i = 0; i < 2; i++) first_between[i] = pd_allocate(sizeof **first_between * (size_t)parts());
+  for (int i = 0; i < N_BETWEEN; i++) first_between[i] = pd_allocate(sizeof **first_between * (size_t)parts());
   for (int i = 0; i < pd.stage->n_parameters; i++) add_parameter(i);
   join_neighbours();
   n_of_parameters = n_blocks;
   add_between(PD_BLOCK_ACTIVATIONS);
   add_between(PD_BLOCK_RETURNED);
+  add_between(PD_BLOCK_SAVED);
   pd_spill_blocks = (struct pd_spill_blocks){blocks, n_blocks};
   decide_moves();
   pd_sharp_in_parts();
@@ -181,6 +186,8 @@ const char *pd_spill_name(const struct pd_spill_block *b, char *to, size_t n) {
                                      [PD_BLOCK_RETURNED] = "activations' gradients"};
   if (b->parameter >= 0)
     snprintf(to, n, "the %s of '%s'", what[b->block.kind], pd.stage->parameters[b->parameter].name);
+  else if (b->block.kind == PD_BLOCK_SAVED)
+    snprintf(to, n, "what part %d has saved", b->block.part);
   else
     snprintf(to, n, "the %s between parts %d and %d", what[b->block.kind], b->block.part - 1, b->block.part);
   return to;
@@ -276,7 +283,7 @@ void pd_spill_look(const void *at, bool changes) {
 static void for_blocks(const struct pd_step *s, void (*each)(struct pd_spill_block *b, int use)) {
   for (int i = 0; i < n_of_parameters; i++) each(&blocks[i], pd_use_of(s, &blocks[i].block));
   if (s->kind == PD_STEP_SQUARE || s->kind == PD_STEP_UPDATE) return;
-  for (int way = 0; way < 2; way++)
+  for (int way = 0; way < N_BETWEEN; way++)
     for (int part = s->part; part <= s->part + 1 && part < parts(); part++)
       if (first_between[way][part] >= 0) {
         struct pd_spill_block *b = &blocks[first_between[way][part] + s->slot];

@@ -16,7 +16,8 @@ enum pd_block_kind {
   PD_BLOCK_GRADIENT,    /* of one use of a parameter, summed over a batch */
   PD_BLOCK_STATE,       /* of a parameter, which only its update reads: moments, master, average */
   PD_BLOCK_ACTIVATIONS, /* of a microbatch, between the part that makes them and the next */
-  PD_BLOCK_RETURNED     /* their gradients */
+  PD_BLOCK_RETURNED,    /* their gradients */
+  PD_BLOCK_SAVED /* what a part's forward pass saves of a microbatch, where backward does not recompute it */
 };
 
 struct pd_block { /* contiguous bytes that come and go together */
@@ -24,7 +25,8 @@ struct pd_block { /* contiguous bytes that come and go together */
   size_t offset, bytes; /* in the arena */
   uint64_t parts; /* bit p: passes of part p read it (weights; validating, averages), or add to it (a gradient) */
   bool sums;      /* a gradient to which those of the parameter's other uses are added in the end */
-  int part;       /* of what is between two parts the later one */
+  bool rereads;   /* ACTIVATIONS: the part that makes them does not recompute, and its backward pass reads them */
+  int part;       /* of what is between two parts the later one; of SAVED that part */
   int slot;       /* likewise: of microbatches k with k % microbatches == slot */
   int group;      /* of a parameter's: when it is updated; -1: never */
 };
@@ -70,20 +72,25 @@ static inline int pd_forward_use(const struct pd_step *s, const struct pd_block 
   if (b->kind == PD_BLOCK_WEIGHTS) return pd_block_of(b, s->part) ? PD_USES | PD_READS : 0;
   if (b->kind == PD_BLOCK_STATE)
     return s->kind == PD_STEP_VALIDATE && pd_block_of(b, s->part) ? PD_USES | PD_READS : 0;
-  if (b->kind != PD_BLOCK_ACTIVATIONS || b->slot != s->slot) return 0;
+  if (b->slot != s->slot) return 0;
+  if (b->kind == PD_BLOCK_SAVED) return b->part == s->part ? PD_USES | PD_WRITES : 0;
+  if (b->kind != PD_BLOCK_ACTIVATIONS) return 0;
   return b->part == s->part ? PD_USES | PD_READS : b->part == s->part + 1 ? PD_USES | PD_WRITES : 0;
 }
 
-/* With the forward pass before it, which is run again. */
+/* With the forward pass before it, which is run again where what it saved is not kept. */
+static inline int pd_activations_use(const struct pd_step *s, const struct pd_block *b) {
+  if (b->part == s->part) return PD_USES | PD_READS | (b->rereads ? 0 : PD_ENDS);
+  if (b->part != s->part + 1) return 0;
+  return PD_USES | PD_ENDS | (b->rereads ? PD_READS : PD_WRITES);
+}
+
 static inline int pd_backward_use(const struct pd_step *s, const struct pd_block *b) {
   switch (b->kind) {
   case PD_BLOCK_WEIGHTS: return pd_block_of(b, s->part) ? PD_USES | PD_READS : 0;
   case PD_BLOCK_GRADIENT: return pd_block_of(b, s->part) ? PD_USES | PD_WRITES | (s->first ? 0 : PD_READS) : 0;
-  case PD_BLOCK_ACTIVATIONS:
-    if (b->slot != s->slot) return 0;
-    return b->part == s->part       ? PD_USES | PD_READS | PD_ENDS
-           : b->part == s->part + 1 ? PD_USES | PD_WRITES | PD_ENDS
-                                    : 0;
+  case PD_BLOCK_ACTIVATIONS: return b->slot == s->slot ? pd_activations_use(s, b) : 0;
+  case PD_BLOCK_SAVED: return b->slot == s->slot && b->part == s->part ? PD_USES | PD_READS | PD_ENDS : 0;
   case PD_BLOCK_RETURNED:
     if (b->slot != s->slot) return 0;
     return b->part == s->part + 1 ? PD_USES | PD_READS | PD_ENDS : b->part == s->part ? PD_USES | PD_WRITES : 0;

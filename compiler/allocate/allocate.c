@@ -22,7 +22,8 @@ Ints allocation_members(const StageKernels *k, BufferKind kind, int chunk) {
 }
 
 bool allocation_saved_packed(const Program *p, int chunk) {
-  return allocation_saved_slots(p, chunk) == 1 && (p->chunks == 1 || program_recomputes(p));
+  return allocation_saved_slots(p, chunk) == 1 &&
+         (p->chunks == 1 || (program_recomputes(p) && !program_keeps(p, chunk)));
 }
 
 /* When a pass of a chunk runs its kernel of this index: chunk after chunk, each one's passes in order. */

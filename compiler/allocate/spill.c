@@ -84,17 +84,28 @@ static void add_parameters(const StageKernels *k, const Allocation *a, const int
   }
 }
 
-static void add_between(const StageKernels *k, const Allocation *a, int slots, Blocks *blocks) {
+static void add_between(const StageKernels *k, const Program *p, const Allocation *a, Blocks *blocks) {
   for (int part = 1; part < k->chunks.n; part++)
-    for (int slot = 0; slot < slots; slot++) {
+    for (int slot = 0; slot < p->period; slot++) {
       const Section *sent = &a->chunk_section[SECTION_RECEIVED][part],
                     *returned = &a->chunk_section[SECTION_GRADIENTS_RECEIVED][part - 1];
       struct pd_block block = {.kind = PD_BLOCK_ACTIVATIONS, .part = part, .slot = slot, .group = -1};
+      block.rereads = program_keeps(p, part - 1);
       block.offset = (size_t)(sent->offset + slot * sent->bytes);
       add(blocks, block, sent->bytes);
       block.kind = PD_BLOCK_RETURNED;
       block.offset = (size_t)(returned->offset + slot * returned->bytes);
       add(blocks, block, returned->bytes);
+    }
+}
+
+static void add_saved(const StageKernels *k, const Program *p, const Allocation *a, Blocks *blocks) {
+  for (int part = 0; part < k->chunks.n; part++)
+    for (int slot = 0; slot < p->period && program_keeps(p, part); slot++) {
+      const Section *saved = &a->chunk_section[SECTION_SAVED][part];
+      struct pd_block block = {.kind = PD_BLOCK_SAVED, .part = part, .slot = slot, .group = -1};
+      block.offset = (size_t)(saved->offset + slot * saved->bytes);
+      add(blocks, block, saved->bytes);
     }
 }
 
@@ -125,12 +136,14 @@ void allocate_spilled(const StageKernels *k, const Program *p, Allocation *a) {
   Blocks blocks = {0};
   const int *group = groups(k, &a->groups);
   add_parameters(k, a, group, &blocks);
-  add_between(k, a, (int)p->period, &blocks);
+  add_between(k, p, a, &blocks);
+  add_saved(k, p, a, &blocks);
   qsort(blocks.at, (size_t)blocks.n, sizeof *blocks.at, by_offset);
   blocks.n = pd_join_blocks(blocks.at, blocks.n, (size_t)p->page);
   for (SectionKind kind = SECTION_WEIGHTS; kind <= SECTION_AVERAGES; kind++)
     a->spilled_bytes += a->section[kind].bytes * a->section[kind].copies;
-  a->spilled_bytes += a->section[SECTION_RECEIVED].bytes + a->section[SECTION_GRADIENTS_RECEIVED].bytes;
+  a->spilled_bytes += a->section[SECTION_RECEIVED].bytes + a->section[SECTION_GRADIENTS_RECEIVED].bytes +
+                      a->section[SECTION_SAVED].bytes;
   int64_t beside = bytes_beside(&blocks, a->bytes, p->page);
   a->room = p->memory > beside ? p->memory - beside : 0;
   struct pd_holding of = {.block = blocks.at,

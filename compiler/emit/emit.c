@@ -241,6 +241,8 @@ static void print_work_of_microbatch(Emit *e, const Work *w, const char *await) 
 static void print_work_of_turn(Emit *e, const Work *w, const char *await) {
   int chunks = e->p->chunks;
   for (int c = 0; c < chunks; c++) {
+    if (w->recomputing && program_keeps(e->p, c))
+      continue;
     Pass pass = {w->kind, c};
     PassParameters p = pass_parameters(e, pass);
     bool idle = !p.first && p.kinds.n == 0; /* nothing comes back through frozen weights */
@@ -249,12 +251,15 @@ static void print_work_of_turn(Emit *e, const Work *w, const char *await) {
     text_add(&e->out, "}\n\n");
   }
   bool backward = w->kind != PASS_FORWARD || w->recomputing;
+  if (w->recomputing && e->p->keeps)
+    await = format("%s  if (KEEPS >> (CHUNKS - 1 - chunk(turn)) & 1)\n    return;\n", await);
   text_add(&e->out,
            "static void %s(int64_t turn) {\n%s  while (pd_begin(%s, turn)) {\n"
            "    const int64_t k = microbatch(turn);\n    switch (%schunk(turn)) {\n",
            w->name, await, w->work, backward ? "CHUNKS - 1 - " : "");
   for (int c = 0; c < chunks; c++)
-    text_add(&e->out, "    case %d: %s_%d(k); break;\n", c, w->name, c);
+    if (!w->recomputing || !program_keeps(e->p, c))
+      text_add(&e->out, "    case %d: %s_%d(k); break;\n", c, w->name, c);
   text_add(&e->out, "    }\n    pd_end();\n  }\n}\n\n");
 }
 
@@ -290,6 +295,11 @@ static void print_microbatch(Emit *e) {
   bool several = e->p->chunks > 1;
   if (!e->p->forward_only)
     print_version(e);
+  if (e->p->keeps && program_recomputes(e->p))
+    text_add(&e->out,
+             "static const uint64_t KEEPS = UINT64_C(0x%" PRIx64
+             "); /* bit c: what chunk c saves is not recomputed */\n\n",
+             e->p->keeps);
   if (several)
     text_add(&e->out, "%s", e->p->spills ? spilled_turn_functions : turn_functions);
   if (!e->p->forward_only)

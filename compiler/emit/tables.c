@@ -538,23 +538,30 @@ static void seconds_fields(Emit *e) {
 /* ---- what comes and goes --------------------------------------------------------------------- */
 
 static void cut_table(Emit *e) {
-  text_add(&e->out,
-           "/* What is between each part and the one before it: a slot for each microbatch of a batch. */\n"
-           "static const struct pd_cut cuts[CHUNKS] = {\n"
-           "  {.activations = 0}, /* nothing is before the first */\n");
-  for (int c = 1; c < e->p->chunks; c++) {
+  text_add(
+      &e->out,
+      "/* What is between each part and the one before it, and what a part keeps: a slot for each microbatch of a batch. */\n"
+      "static const struct pd_cut cuts[CHUNKS] = {\n");
+  for (int c = 0; c < e->p->chunks; c++) {
     const struct {
+      bool there;
       const char *field;
       BufferKind kind;
       int chunk;
-    } way[] = {{"activations", BUFFER_RECEIVED, c}, {"returned", BUFFER_GRADIENT_RECEIVED, c - 1}};
+    } way[] = {{c > 0, "activations", BUFFER_RECEIVED, c},
+               {c > 0, "returned", BUFFER_GRADIENT_RECEIVED, c - 1},
+               {program_keeps(e->p, c), "saved", BUFFER_SAVED, c}};
     Names fields = {0};
-    for (int i = 0; i < 2; i++)
-      if (allocation_members(e->k, way[i].kind, way[i].chunk).n) {
+    if (program_keeps(e->p, c))
+      push(&fields, intern(".keeps = true"));
+    for (size_t i = 0; i < sizeof way / sizeof *way; i++)
+      if (way[i].there && allocation_members(e->k, way[i].kind, way[i].chunk).n) {
         Name part = chunk_member(e, way[i].kind, way[i].chunk);
         push(&fields, internf(".%s = offsetof(struct arena, %s)", way[i].field, part));
         push(&fields, internf(".%s_bytes = sizeof(struct %s)", way[i].field, part));
       }
+    if (!fields.n)
+      push(&fields, intern(".activations = 0")); /* nothing is before the first */
     text_list(&e->out, 3, "  {", &fields, "},\n");
   }
   text_add(&e->out, "};\n\n");

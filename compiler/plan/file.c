@@ -22,7 +22,7 @@ static void write_stage(const Graph *g, const Pieces *p, const Plan *plan, int i
   int stage = plan_stage_of(plan, i);
   text_add(t, "    { ");
   json_text(t, "starts_at", p->at[s->first_piece].name);
-  text_add(t, ", \"recompute\": %s, ", l->recompute[stage] ? "true" : "false");
+  text_add(t, ", \"recompute\": %s, ", plan_recomputes(plan, i) ? "true" : "false");
   json_int(t, "replicas", l->replicas[stage]);
   text_add(t, ", ");
   json_int(t, "ahead", l->ahead[stage]);

@@ -242,6 +242,12 @@ bool plan_file_read(const char *path, PlanUse use, PlanFile *out) {
          (read_target(&top, &plan->target) && read_placement(&top, out, &plan->placement) && read_rest(&top, out));
 }
 
+/* Of a model that spills each part recomputes, or keeps what it saves. */
+static void note_kept(Pipeline *to, int part, bool recomputes) {
+  if (part < MAX_CHUNKS && !recomputes && to->chunks > 1 && schedule_traits(to->schedule).spills)
+    to->keeps |= (uint64_t)1 << part;
+}
+
 bool plan_file_stages(PlanFile *f) {
   Pipeline *to = &f->plan.pipeline, by_stage = pipeline_make(to->schedule, f->parts / to->chunks, to->chunks);
   Span where = {.file = f->file};
@@ -256,14 +262,15 @@ bool plan_file_stages(PlanFile *f) {
       error_at(where, "PD0603", "'stages[%d]': part %d is on the ranks of part %d, of other number", i, i, stage);
       return false;
     }
-    if (part->recompute != first->recompute) {
+    note_kept(to, i, part->recompute);
+    if (part->recompute != first->recompute && !schedule_traits(to->schedule).spills) {
       error_at(where, "PD0706", "'stages[%d].recompute': part %d is on the rank of part %d, which does%s", i, i,
                stage, first->recompute ? "" : " not");
       return false;
     }
     to->replicas[stage] = part->replicas;
     to->ahead[stage] = part->ahead;
-    to->recompute[stage] = part->recompute;
+    to->recompute[stage] |= part->recompute;
   }
   return true;
 }

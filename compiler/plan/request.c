@@ -257,12 +257,6 @@ bool schedule_suits(const Graph *g, Name name, Span where, const char *prefix) {
 static bool schedule_can(const Planner *r, const PlanRequest *q) {
   Name name = r->form.schedule;
   ScheduleTraits traits = schedule_traits(name);
-  if (q->recompute == RECOMPUTE_OFF && traits.spills) {
-    Diagnostic *d =
-        error_at(r->schedule_span, "PD0706", "'%s' recomputes: what its passes save is not kept", name);
-    help(d, "leave '--recompute off' out");
-    return false;
-  }
   if (q->recompute == RECOMPUTE_ON && !traits.recomputes) {
     Diagnostic *d = error_at(r->schedule_span, "PD0706", "'%s' cannot recompute: its backward pass is %s", name,
                              traits.forward_only ? "missing" : "in two");

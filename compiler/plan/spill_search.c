@@ -14,8 +14,12 @@ typedef struct Leader {
   SpillTime time;
 } Leader;
 
+/* What parts keep at first, where nothing says it: the last one's backward pass follows at once. */
+typedef enum { NONE_KEEPS, LAST_KEEPS, ALL_KEEP, N_SEEDS } Seed;
+
 typedef struct Search {
   const SpillProblem *p;
+  Seed seed;
   int64_t *weights; /* bytes of parameters of the pieces before i: weights and one gradient a use */
   Leader leader[LEADERS];
   int n;
@@ -40,7 +44,7 @@ static bool same_cuts(const SpillChoice *a, const SpillChoice *b) {
 }
 
 static bool same_choice(const SpillChoice *a, const SpillChoice *b) {
-  return a->kept == b->kept && same_cuts(a, b);
+  return a->kept == b->kept && same_cuts(a, b) && !memcmp(a->keeps, b->keeps, (size_t)a->parts * sizeof *a->keeps);
 }
 
 /* One of each cuts is enough: what else is near the best leads elsewhere. */
@@ -62,7 +66,14 @@ static void consider(Search *s, const SpillChoice *c) {
     s->leader[at] = found;
 }
 
+static void set_keeping(const SpillProblem *p, SpillChoice *c, bool keeps) {
+  for (int part = 0; part < PD_MAX_PARTS; part++)
+    c->keeps[part] = p->keeping == KEEP_FREE ? keeps : p->keeping == KEEP_ALL;
+}
+
 static void consider_shares(Search *s, SpillChoice *c) {
+  set_keeping(s->p, c, s->seed == ALL_KEEP);
+  c->keeps[c->parts - 1] |= s->seed == LAST_KEEPS;
   for (int i = 0; i < N_SHARES; i++) {
     c->kept = shares[i];
     consider(s, c);
@@ -175,6 +186,7 @@ static bool leave_cut_out(const SpillProblem *p, SpillChoice *c, int number) {
   if (number + 1 >= c->parts)
     return false;
   memmove(&c->start[number + 1], &c->start[number + 2], (size_t)(c->parts - number - 1) * sizeof *c->start);
+  memmove(&c->keeps[number + 1], &c->keeps[number + 2], (size_t)(c->parts - number - 2) * sizeof *c->keeps);
   c->parts--;
   return true;
 }
@@ -187,6 +199,7 @@ static bool put_cut_in(const SpillProblem *p, SpillChoice *c, int number) {
     return false;
   int at = c->start[part] + (c->start[part + 1] - c->start[part]) * share / (PLACES + 1);
   memmove(&c->start[part + 2], &c->start[part + 1], (size_t)(c->parts - part) * sizeof *c->start);
+  memmove(&c->keeps[part + 1], &c->keeps[part], (size_t)(c->parts - part) * sizeof *c->keeps);
   c->start[part + 1] = at;
   c->parts++;
   return true;
@@ -208,6 +221,23 @@ static bool change_share(const SpillProblem *p, SpillChoice *c, int number) {
   return true;
 }
 
+/* Of one part, then of it and all behind it. */
+static bool change_keeping(const SpillProblem *p, SpillChoice *c, int number) {
+  if (p->keeping != KEEP_FREE || number >= 2 * c->parts)
+    return false;
+  int part = number % c->parts, end = number < c->parts ? part + 1 : c->parts;
+  bool keeps = !c->keeps[part];
+  for (int i = part; i < end; i++)
+    c->keeps[i] = keeps;
+  return true;
+}
+
+/* With the share of memory that the other way asks for. */
+static bool change_keeping_and_share(const SpillProblem *p, SpillChoice *c, int number) {
+  c->kept = shares[number % N_SHARES];
+  return change_keeping(p, c, number / N_SHARES);
+}
+
 static bool is_sound(const SpillChoice *c) {
   for (int i = 0; i < c->parts; i++)
     if (c->start[i] >= c->start[i + 1])
@@ -217,12 +247,13 @@ static bool is_sound(const SpillChoice *c) {
 
 /* Takes each change that makes the batch shorter, as long as there are any. */
 static void refine(const SpillProblem *p, Leader *l, bool cuts) {
-  static Change *const changes[] = {change_share, move_cut, leave_cut_out, put_cut_in, put_cut_elsewhere};
-  enum { ALL = sizeof changes / sizeof *changes };
+  static Change *const changes[] = {change_share,  change_keeping, change_keeping_and_share, move_cut,
+                                    leave_cut_out, put_cut_in,     put_cut_elsewhere};
+  enum { ALL = sizeof changes / sizeof *changes, WITHOUT_CUTS = 3 };
   int budget = MOST_CHANGES;
   for (bool better = true; better && budget > 0;) {
     better = false;
-    for (int kind = 0; kind < (cuts ? ALL : 1); kind++) {
+    for (int kind = 0; kind < (cuts ? ALL : WITHOUT_CUTS); kind++) {
       SpillChoice c = l->choice;
       for (int i = 0; budget > 0 && changes[kind](p, &c, i); i++, c = l->choice) {
         if (!is_sound(&c) || same_choice(&c, &l->choice))
@@ -238,26 +269,44 @@ static void refine(const SpillProblem *p, Leader *l, bool cuts) {
 
 /* ---- the search ------------------------------------------------------------------------------------------- */
 
-static bool finish(Search *s, bool cuts, SpillChoice *best, SpillTime *time) {
+static void finish(Search *s, bool cuts, SpillChoice *best, SpillTime *time) {
   *time = (SpillTime){.seconds = INFINITY, .least = INT64_MAX};
   for (int i = 0; i < s->n; i++) {
     refine(s->p, &s->leader[i], cuts);
     if (shorter(&s->leader[i].time, time))
       *best = s->leader[i].choice, *time = s->leader[i].time;
   }
-  return !isinf(time->seconds);
+}
+
+static int seeds(const SpillProblem *p) { return p->keeping == KEEP_FREE ? N_SEEDS : 1; }
+
+/* Takes what the search has found, if it is shorter. */
+static void take_shorter(Search *s, bool cuts, SpillChoice *best, SpillTime *time) {
+  SpillChoice choice;
+  SpillTime found;
+  finish(s, cuts, &choice, &found);
+  if (s->seed == NONE_KEEPS || shorter(&found, time))
+    *best = choice, *time = found;
 }
 
 bool spill_search(const SpillProblem *p, SpillChoice *best, SpillTime *time) {
-  Search s = {.p = p};
-  sum_weights(&s);
-  try_bounds(&s);
-  try_even(&s);
-  return finish(&s, true, best, time);
+  for (int seed = 0; seed < seeds(p); seed++) {
+    Search s = {.p = p, .seed = (Seed)seed};
+    sum_weights(&s);
+    try_bounds(&s);
+    try_even(&s);
+    take_shorter(&s, true, best, time);
+  }
+  return !isinf(time->seconds);
 }
 
 bool spill_search_kept(const SpillProblem *p, SpillChoice *best, SpillTime *time) {
-  Search s = {.p = p};
-  consider_shares(&s, best);
-  return finish(&s, false, best, time);
+  const SpillChoice cuts = *best;
+  for (int seed = 0; seed < seeds(p); seed++) {
+    Search s = {.p = p, .seed = (Seed)seed};
+    SpillChoice c = cuts;
+    consider_shares(&s, &c);
+    take_shorter(&s, false, best, time);
+  }
+  return !isinf(time->seconds);
 }

@@ -72,6 +72,7 @@ static void add_between(const SpillProblem *p, const SpillChoice *c, Blocks *blo
   for (int part = 1; part < c->parts; part++)
     for (int slot = 0; slot < p->microbatches; slot++) {
       struct pd_block b = {.kind = PD_BLOCK_ACTIVATIONS, .part = part, .slot = slot, .group = -1};
+      b.rereads = c->keeps[part - 1];
       if ((b.bytes = (size_t)p->activations[c->start[part]]) > 0)
         push(blocks, b);
       b.kind = PD_BLOCK_RETURNED;
@@ -80,15 +81,38 @@ static void add_between(const SpillProblem *p, const SpillChoice *c, Blocks *blo
     }
 }
 
+static int64_t saved_by(const SpillProblem *p, const SpillChoice *c, int part) {
+  int64_t bytes = 0;
+  for (int k = c->start[part]; k < c->start[part + 1]; k++)
+    bytes += p->saved[k];
+  return bytes;
+}
+
+static void add_saved(const SpillProblem *p, const SpillChoice *c, Blocks *blocks) {
+  for (int part = 0; part < c->parts; part++)
+    for (int slot = 0; slot < p->microbatches && c->keeps[part]; slot++) {
+      struct pd_block b = {.kind = PD_BLOCK_SAVED, .part = part, .slot = slot, .group = -1};
+      if ((b.bytes = (size_t)saved_by(p, c, part)) > 0)
+        push(blocks, b);
+    }
+}
+
+/* Of a part that keeps what it saves, samples of a batch are in memory; of another those of a microbatch. */
+static int64_t inputs(const SpillProblem *p, const SpillChoice *c) {
+  int64_t bytes = 0;
+  for (int part = 0; part < c->parts; part++)
+    for (int k = c->start[part]; k < c->start[part + 1]; k++)
+      bytes += p->inputs[k] * (c->keeps[part] ? p->microbatches : 1);
+  return bytes;
+}
+
 /* What passes of the largest part work in. */
 static int64_t workspace(const SpillProblem *p, const SpillChoice *c) {
   int64_t most = 0;
   for (int part = 0; part < c->parts; part++) {
-    int64_t saved = 0, work = 0;
-    for (int k = c->start[part]; k < c->start[part + 1]; k++) {
-      saved += p->saved[k];
+    int64_t saved = c->keeps[part] ? 0 : saved_by(p, c, part), work = 0;
+    for (int k = c->start[part]; k < c->start[part + 1]; k++)
       work = p->work[k] > work ? p->work[k] : work;
-    }
     most = saved + work > most ? saved + work : most;
   }
   return most;
@@ -108,7 +132,8 @@ static StepTimes step_times(const SpillProblem *p, const SpillChoice *c, const i
     t.forward[part] = p->receive[c->start[part]];
     for (int k = c->start[part]; k < c->start[part + 1]; k++)
       t.forward[part] += p->forward[k], t.backward[part] += p->backward[k];
-    t.backward[part] += t.forward[part] + p->receive_gradient[c->start[part + 1]];
+    t.backward[part] +=
+        (c->keeps[part] ? p->receive[c->start[part]] : t.forward[part]) + p->receive_gradient[c->start[part + 1]];
   }
   for (int i = 0; i < p->n_params; i++)
     if (group[i] >= 0)
@@ -272,7 +297,8 @@ SpillTime spill_time(const SpillProblem *p, const SpillChoice *c) {
   const int *group = groups(p, &n_groups);
   add_parameters(p, c, group, &blocks);
   add_between(p, c, &blocks);
-  int64_t beside = p->beside + workspace(p, c), room = p->limit - beside;
+  add_saved(p, c, &blocks);
+  int64_t beside = p->beside + workspace(p, c) + inputs(p, c), room = p->limit - beside;
   struct pd_holding of = {.block = blocks.at,
                           .n = blocks.n,
                           .parts = c->parts,

@@ -68,22 +68,23 @@ static SpillProblem problem_of(const Planner *r, int64_t b) {
   const int *piece = piece_of_nodes(r->g, r->p);
   const Ints *readers = readers_of_params(r);
   SpillParam *param = alloc((size_t)(r->g->params.n + 1) * sizeof *param);
-  int64_t *saved = alloc((size_t)(c->n + 1) * sizeof *saved);
   for (int i = 0; i < r->g->params.n; i++)
     param[i] = param_of(r, i, &readers[i], piece);
-  for (int k = 0; k < c->n; k++)
-    saved[k] = c->saved[k] + c->inputs[k];
   SpillProblem problem = {.n = c->n,
                           .forward = c->forward,
                           .backward = c->backward,
                           .receive = c->receive,
                           .receive_gradient = c->receive_gradient,
-                          .saved = saved,
+                          .saved = c->saved,
+                          .inputs = c->inputs,
                           .work = c->work,
                           .activations = c->activations,
                           .returned = c->activation_gradients,
                           .param = param,
                           .n_params = r->g->params.n,
+                          .keeping = r->request->recompute == RECOMPUTE_ON    ? KEEP_NONE
+                                     : r->request->recompute == RECOMPUTE_OFF ? KEEP_ALL
+                                                                              : KEEP_FREE,
                           .microbatches = r->subject.batch / b,
                           .limit = r->limit,
                           .page = page_of(r)};
@@ -108,6 +109,9 @@ static Plan *plan_in_parts(const Planner *r, int64_t b, const SpillChoice *choic
   form->chunks = choice->parts;
   form->memory = choice->parts > 1 ? r->limit : 0;
   form->kept = choice->parts > 1 ? choice->kept : 0;
+  form->keeps = 0;
+  for (int i = 0; i < choice->parts && choice->parts > 1; i++)
+    form->keeps |= (uint64_t)choice->keeps[i] << i;
   form->page = page_of(r);
   Candidate c = candidate_of(r, form, &(Placement){0}, b, spans_at(r, b),
                              choice->parts > 1 ? RECOMPUTE_ON : RECOMPUTE_OFF, choice->start, 0);
@@ -115,7 +119,7 @@ static Plan *plan_in_parts(const Planner *r, int64_t b, const SpillChoice *choic
   set_between(c.copies, choice->parts);
   partition_pinned(c.spans, c.copies, choice->parts, choice->start, INT64_MAX, &part);
   for (int i = 0; i < choice->parts; i++)
-    part.recompute[i] = choice->parts > 1;
+    part.recompute[i] = choice->parts > 1 && !choice->keeps[i];
   Plan *plan = plan_of(r, &c, &part, INFINITY);
   find_peaks(r, plan, alloc(sizeof(int64_t)));
   return plan;
@@ -124,7 +128,8 @@ static Plan *plan_in_parts(const Planner *r, int64_t b, const SpillChoice *choic
 static SpillChoice choice_of(const Plan *plan) {
   SpillChoice c = {.parts = plan_parts(plan), .kept = plan->pipeline.kept};
   for (int i = 0; i < c.parts; i++)
-    c.start[i] = plan->stage[i].first_piece, c.start[i + 1] = plan->stage[i].end_piece;
+    c.start[i] = plan->stage[i].first_piece, c.start[i + 1] = plan->stage[i].end_piece,
+    c.keeps[i] = plan->pipeline.keeps >> i & 1;
   return c;
 }
 

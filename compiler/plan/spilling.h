@@ -6,6 +6,9 @@
 #include "base/base.h"
 #include "moves.h"
 
+/* What the command line says of what parts save. */
+typedef enum { KEEP_FREE, KEEP_NONE, KEEP_ALL } Keeping;
+
 typedef struct SpillParam {
   bool frozen;
   int64_t elements;                 /* which groups are made by */
@@ -20,10 +23,11 @@ typedef struct SpillProblem {
   int n;
   const double *forward, *backward;
   const double *receive, *receive_gradient; /* by cut: what a cut costs whoever comes after it, and before it */
-  const int64_t *saved, *work;              /* bytes from forward to backward; of temporaries */
+  const int64_t *saved, *inputs, *work;     /* bytes from forward to backward; of samples; of temporaries */
   const int64_t *activations, *returned;    /* by cut: bytes between two parts, of one microbatch */
   const SpillParam *param;
   int n_params;
+  Keeping keeping;
   int64_t microbatches;
   int64_t limit, beside; /* bytes of memory; of it, what is neither blocks nor a part's passes */
   int64_t page;          /* which memory comes and goes in */
@@ -34,6 +38,7 @@ typedef struct SpillProblem {
 typedef struct SpillChoice {
   int parts, kept; /* kept: percent of the blocks' memory for those that stay */
   int start[PD_MAX_PARTS + 1];
+  bool keeps[PD_MAX_PARTS]; /* the part: what forward saves, for backward, which else recomputes it */
 } SpillChoice;
 
 typedef struct SpillTime {
@@ -50,7 +55,7 @@ SpillTime spill_time(const SpillProblem *p, const SpillChoice *c);
 /* ---- spill_search.c */
 /* The fastest that is found, with its time; false: nothing fits, and `best` is what needs least memory. */
 bool spill_search(const SpillProblem *p, SpillChoice *best, SpillTime *time);
-/* The same with the cuts given. */
+/* The same with the cuts given, and what is kept where `keeping` is. */
 bool spill_search_kept(const SpillProblem *p, SpillChoice *best, SpillTime *time);
 
 #endif

@@ -39,7 +39,7 @@ static void stage_row(const Graph *g, const Pieces *p, const Plan *plan, int i, 
   cell[c++] = bytes_text(s->optimizer_bytes);
   cell[c++] = bytes_text(s->cache_bytes);
   cell[c++] = bytes_text(rest > 0 ? rest : 0);
-  cell[c++] = plan->pipeline.recompute[stage] ? "yes" : "no";
+  cell[c++] = plan_recomputes(plan, i) ? "yes" : "no";
   ensure(c == COLUMNS);
 }
 

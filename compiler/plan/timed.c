@@ -87,7 +87,7 @@ static StageTimes *part_times(const Planner *r, const Spans *spans, const Plan *
     t->weights = programs[stage].split_backward ? s->weights_seconds : 0;
     t->forward = s->forward_seconds + receive_seconds(c, &place[i], s->first_piece);
     t->backward = s->backward_seconds - t->weights + receive_gradient_seconds(c, &place[i], s->end_piece);
-    t->recompute = p->recompute[stage] ? s->forward_seconds : 0;
+    t->recompute = plan_recomputes(plan, i) ? s->forward_seconds : 0;
     if (i + 1 < parts)
       t->send =
           c->beside ? message_seconds(c, s->end_piece, place[i].out, place[i].out_sharing) : place[i].out->latency;
@@ -206,7 +206,7 @@ static bool choices_of(const Plan *plan, Choices *c) {
     int stage = plan_stage_of(plan, i);
     c->part[i].replicas = p->replicas[stage];
     c->part[i].ahead = p->ahead[stage];
-    c->part[i].recompute = p->recompute[stage];
+    c->part[i].recompute = plan_recomputes(plan, i);
     c->part[i].first_piece = plan->stage[i].first_piece;
   }
   return true;

@@ -3,6 +3,7 @@
  *     per_batch 0
  *     ...
  *     sharded                                     (or no such line)
+ *     keeps 0 2                                   (likewise)
  *     loop "warm-up" "fill the pipeline" FORWARD SEND */
 #include "schedule/program.h"
 
@@ -59,6 +60,13 @@ void program_dump(const Program *p, FILE *out) {
     fprintf(out, "  %s %lld\n", fields[i].name, (long long)field_get(p, &fields[i]));
   if (p->sharded)
     fprintf(out, "  sharded\n");
+  if (p->keeps)
+    fprintf(out, "  keeps");
+  for (int c = 0; c < MAX_CHUNKS; c++)
+    if (program_keeps(p, c))
+      fprintf(out, " %d", c);
+  if (p->keeps)
+    fputc('\n', out);
   for (int c = 0; c < p->chunks; c++) {
     fprintf(out, "  slots");
     for (int i = 0; i < N_SLOTS; i++)
@@ -164,6 +172,21 @@ static void read_loop(Reader *r, Loop *l) {
     end_of_line(r);
 }
 
+/* As bits. */
+static uint64_t read_chunks(Reader *r) {
+  uint64_t chunks = 0;
+  for (skip_blanks(r); !r->failed && isdigit((unsigned char)*r->at); skip_blanks(r)) {
+    int64_t chunk = number(r);
+    if (chunk >= MAX_CHUNKS)
+      expected(r, format("a chunk below %d", MAX_CHUNKS));
+    else
+      chunks |= (uint64_t)1 << chunk;
+  }
+  if (!r->failed)
+    end_of_line(r);
+  return chunks;
+}
+
 static Program read_one(Reader *r) {
   Program p = {0};
   expect(r, "program");
@@ -180,6 +203,8 @@ static Program read_one(Reader *r) {
     p.sharded = true;
     end_of_line(r);
   }
+  if (!r->failed && accept(r, "keeps"))
+    p.keeps = read_chunks(r);
   if (!r->failed && (p.chunks < 1 || p.chunks > MAX_CHUNKS))
     expected(r, format("1 to %d chunks", MAX_CHUNKS));
   for (int c = 0; c < p.chunks && !r->failed; c++) {

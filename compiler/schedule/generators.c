@@ -157,16 +157,19 @@ static void set_slots(Program *p, bool recompute) {
   }
 }
 
-/* What is between two parts has a place for each of the batch's microbatches, which it is only in when it is needed.
- * The rest is used by one turn and then by the next: inputs are loaded again for the backward pass. */
+/* What is between two parts has a place for each of the batch's microbatches, which it is only in when it is needed, and
+ * so has what a part keeps. The rest is used by one turn and then by the next: inputs are loaded again where the forward
+ * pass runs again. */
 static void set_spilled_slots(Program *p) {
-  for (int c = 0; c < p->chunks; c++)
-    p->slots[c] = (Slots){.saved = 1,
+  for (int c = 0; c < p->chunks; c++) {
+    int kept = program_keeps(p, c) ? (int)p->period : 1;
+    p->slots[c] = (Slots){.saved = kept,
                           .received = (int)p->period,
                           .sent = 1,
                           .gradients = (int)p->period,
-                          .inputs = 1,
+                          .inputs = kept,
                           .deferred = 1};
+  }
 }
 
 /* Of what crosses a cut one in use, one on its way. */
@@ -234,8 +237,12 @@ static void set_spilled_loops(Program *p) {
   add(forward, DO_FORWARD);
   add(forward, DO_DEMOTE);
   add(forward, DO_SEND);
+  bool keeps_all = true;
+  for (int c = 0; c < p->chunks; c++)
+    keeps_all &= program_keeps(p, c);
   add(backward, DO_PROMOTE);
-  add(backward, DO_RECOMPUTE);
+  if (!keeps_all)
+    add(backward, DO_RECOMPUTE);
   add(backward, DO_BACKWARD);
   add(backward, DO_DEMOTE);
   add(backward, DO_SEND_GRADIENT);
@@ -278,6 +285,7 @@ Program *generate(const Generator *g, const Pipeline *pipeline, const bool *exch
                    .per_batch = g->drains,
                    .sharded = pipeline->shard_optimizer && pipeline->replicas[i] > 1,
                    .spills = g->spills && pipeline->chunks > 1,
+                   .keeps = g->spills && pipeline->chunks > 1 ? pipeline->keeps : 0,
                    .memory = pipeline->memory,
                    .kept = pipeline->kept,
                    .page = pipeline->page,

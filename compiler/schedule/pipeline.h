@@ -12,8 +12,10 @@ typedef struct Pipeline {
   bool vertical_sync;                      /* pipedream: one version a microbatch in the whole pipeline */
   int64_t batch, microbatch, microbatches; /* batch = microbatch * microbatches */
   int *replicas;
-  int *ahead;           /* h of docs/schedules.md: 1, or 2 where one more microbatch in flight hides a transfer */
-  bool *recompute;      /* its ranks, with all their chunks */
+  int *ahead;      /* h of docs/schedules.md: 1, or 2 where one more microbatch in flight hides a transfer */
+  bool *recompute; /* its ranks, with all their chunks */
+  uint64_t
+      keeps; /* ... but, where the model spills, these of them, part p as bit p: what they save comes and goes */
   bool shard_optimizer; /* replicas of a stage keep a part of the optimizer's state each, and update that alone */
   int64_t memory; /* where the model spills: bytes of a rank's arena that may be in memory; 0: as few as will do */
   int kept;       /* percent of what blocks have of it for those that stay until they are used again */

@@ -31,7 +31,7 @@ typedef enum {
   DO_FORWARD,          /* compute f */
   DO_SEND,             /* post f's activations to the next stage; then f += 1 (also at the last stage) */
   DO_RECEIVE_GRADIENT, /* wait for turn b's gradients from the next stage */
-  DO_RECOMPUTE,        /* rerun b's forward from what was received */
+  DO_RECOMPUTE,        /* rerun b's forward from what was received, unless the chunk keeps what it saved */
   DO_BACKWARD,         /* compute b; the batch's first overwrites the accumulators, the others add */
   DO_SEND_GRADIENT,    /* post b's gradients to the stage before; then b += 1 (also at the first stage) */
   DO_WEIGHTS,          /* when b - w > weights_lag, and in loop 3: compute turn w's weights' gradients, those
@@ -80,6 +80,7 @@ typedef struct Program {
   bool sharded;        /* DO_UPDATE makes a part of the weights on each of the replicas, which send it to the
                               others: a forward pass with these weights waits for all parts */
   bool spills;         /* its chunks' parameters, and what is between them, come and go: docs/spilling.md */
+  uint64_t keeps;      /* ... bit c: chunk c's saved values, too, instead of being recomputed; ... */
   int64_t memory;      /* ... and so many bytes of the rank's arena are in memory, 0: as few as will do; ... */
   int kept;            /* ... percent of what blocks have of them is for those that stay until their next use */
   int64_t page;        /* ... they come and go in pages of so many bytes */
@@ -109,6 +110,7 @@ Turn program_turn(const Program *p, int replica, int64_t turn, bool backward);
 Turn program_turn_after(const Program *p, Turn t, bool backward); /* of the same rank */
 int64_t program_turns(const Program *p);                          /* of one rank, a batch */
 bool program_recomputes(const Program *p);
+static inline bool program_keeps(const Program *p, int chunk) { return p->keeps >> chunk & 1; }
 
 /* ---- generators (schedule.c, generators.c) ---------------------------------------------------------------- */
 

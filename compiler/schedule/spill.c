@@ -19,6 +19,7 @@ struct Spill {
   Piece *all;
   int n;
   Piece *weights, *state, *gradient, *activations, *returned; /* in it */
+  Piece *saved[MAX_CHUNKS];                                   /* likewise, by part; NULL: it recomputes */
   struct pd_moves moves;
   bool promoted; /* the step under way */
 };
@@ -39,6 +40,17 @@ static Piece *between(const Spill *s, Piece *pieces, int part, int64_t slot) {
   return part > 0 && part < s->parts ? &pieces[(part - 1) * s->p->period + slot] : NULL;
 }
 
+static void add_saved(Spill *s) {
+  for (int i = 0; i < s->parts; i++) {
+    s->saved[i] = program_keeps(s->p, i) ? &s->all[s->n] : NULL;
+    for (int64_t slot = 0; s->saved[i] && slot < s->p->period; slot++) {
+      Piece *piece = add_piece(s, PD_BLOCK_SAVED, 0, -1, NOTHING);
+      piece->block.part = i;
+      piece->block.slot = (int)slot;
+    }
+  }
+}
+
 static Piece *add_between(Spill *s, enum pd_block_kind kind) {
   Piece *first = &s->all[s->n];
   for (int i = 1; i < s->parts; i++)
@@ -46,6 +58,7 @@ static Piece *add_between(Spill *s, enum pd_block_kind kind) {
       Piece *piece = add_piece(s, kind, 0, -1, NOTHING);
       piece->block.part = i;
       piece->block.slot = (int)slot;
+      piece->block.rereads = kind == PD_BLOCK_ACTIVATIONS && program_keeps(s->p, i - 1);
     }
   return first;
 }
@@ -65,7 +78,7 @@ Spill *spill_start(const Program *p) {
   Spill *s = alloc(sizeof *s);
   int n = p->chunks;
   *s = (Spill){.p = p, .parts = n, .groups = n};
-  s->all = alloc((size_t)(3 * n + 4 + 2 * n * p->period) * sizeof(Piece));
+  s->all = alloc((size_t)(3 * n + 4 + 3 * n * p->period) * sizeof(Piece));
   uint64_t last = (uint64_t)1 << (n - 1);
   s->weights = &s->all[s->n];
   for (int i = 0; i <= n; i++)
@@ -79,6 +92,7 @@ Spill *spill_start(const Program *p) {
   add_piece(s, PD_BLOCK_GRADIENT, last, 0, NOTHING);
   s->activations = add_between(s, PD_BLOCK_ACTIVATIONS);
   s->returned = add_between(s, PD_BLOCK_RETURNED);
+  add_saved(s);
   decide_moves(s);
   return s;
 }
@@ -168,7 +182,8 @@ static int64_t added(const Spill *s, int64_t batch, int64_t microbatches) {
 
 static bool uses_tied(const Spill *s, int part) { return part == 0 || part == s->parts - 1; }
 
-static const char *check_passes(Spill *s, const Step *step, bool recomputed) {
+/* made: what it computes is there. */
+static const char *check_passes(Spill *s, const Step *step, bool made) {
   int64_t k = step->number, version = (k - 1) / s->p->period, slot = k % s->p->period;
   int part = step->chunk;
   Piece *in = between(s, s->activations, part, slot), *out = between(s, s->activations, part + 1, slot);
@@ -178,8 +193,11 @@ static const char *check_passes(Spill *s, const Step *step, bool recomputed) {
     return "the weights are not in memory; part";
   if (in && !has(in, k))
     return "the activations of the part before are not in memory; part";
-  if (out && (recomputed ? !has(out, k) : !set(out, k)))
+  if (out && (made ? !has(out, k) : !set(out, k)))
     return "there is no memory for its activations; part";
+  Piece *saved = s->saved[part] ? &s->saved[part][slot] : NULL;
+  if (saved && (made ? !has(saved, k) : !set(saved, k)))
+    return "what it saves is not in memory; part";
   return NULL;
 }
 

@@ -118,13 +118,19 @@ static bool forward_loop(const Program *p, char **why) {
          false;
 }
 
-/* What is between two parts is kept for all microbatches of a batch. */
+/* What is between two parts is kept for all microbatches of a batch, and what a part saves that keeps it. */
 static bool slots_suffice(const Program *p, char **why) {
   for (int c = 0; c < p->chunks && p->spills; c++)
     if (p->slots[c].received < p->period || p->slots[c].gradients < p->period)
       return *why = format("part %d: fewer slots between parts than the %lld microbatches of a batch", c,
                            (long long)p->period),
              false;
+    else if (program_keeps(p, c) && (p->slots[c].saved < p->period || p->slots[c].inputs < p->period))
+      return *why = format("part %d: fewer slots for what it keeps than the %lld microbatches of a batch", c,
+                           (long long)p->period),
+             false;
+  if (p->keeps && !p->spills)
+    return *why = format("stage %d: only what spills keeps some parts' saved values", p->stage), false;
   if (p->spills && (p->chunks < 2 || p->n_stages > 1 || p->replicas > 1 || !p->per_batch))
     return *why = format("stage %d: parts come and go on one rank, which drains", p->stage), false;
   return true;
@@ -187,8 +193,8 @@ static bool take(Stream *s, Action a, Step *step) {
   case DO_RECEIVE:
   case DO_FORWARD: return *step = turn_step(s, a, s->f, false), true;
   case DO_SEND: return *step = turn_step(s, a, s->f++, false), true;
+  case DO_RECOMPUTE: *step = turn_step(s, a, s->b, true); return !program_keeps(p, step->chunk);
   case DO_RECEIVE_GRADIENT:
-  case DO_RECOMPUTE:
   case DO_BACKWARD: return *step = turn_step(s, a, s->b, true), true;
   case DO_SEND_GRADIENT: return *step = turn_step(s, a, s->b++, true), true;
   case DO_WEIGHTS:

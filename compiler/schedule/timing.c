@@ -321,7 +321,10 @@ static bool take(Clock *c, Rank *r, Action a) {
     next_forward(r);
     return true;
   case DO_RECEIVE_GRADIENT: return receive(c, r, UP);
-  case DO_RECOMPUTE: work(r, a, b, times_at(c, r, b->chunk)->recompute); return true;
+  case DO_RECOMPUTE:
+    if (!program_keeps(r->p, b->chunk))
+      work(r, a, b, times_at(c, r, b->chunk)->recompute);
+    return true;
   case DO_BACKWARD: return backward(c, r);
   case DO_SEND_GRADIENT:
     if ((cut = cut_to(c, r, DOWN, b->chunk)) >= 0)

@@ -30,9 +30,19 @@ for limit in "0 0" "0 100" "10 50" "30 100" "60 30" "95 100"; do
 done
 trained every_part 1 --schedule spilled --spill "$place" --microbatch 2 --split "$every"
 
+# What parts save comes and goes, too: of all, of every other, of the last two of three, under each kind of limit.
+for keeps in 1 01 10 011; do
+  at "keeps_$keeps" 0 0 "$every"
+  at "keeps_${keeps}_half" 50 60 "$every"
+done
+keeps=
+
 # A microbatch is a batch: nothing comes between a part's forward and its backward.
 whole whole_batch 1 --schedule sequential --microbatch 6
 microbatch=6
+keeps=10
+at one_microbatch_keeps 10 50 "$every"
+keeps=
 at one_microbatch 20 80 "$every"
 trained one_microbatch_whole 1 --schedule spilled --spill "$place" --microbatch 6 --split "$every"
 exit $failed

@@ -28,6 +28,7 @@ says() {
 [ "$target" = cuda ] || says "pd: rank 0 (stage 0): --spill DIR is missing: where parts of the model are kept that are not in memory"
 says "cannot make a file in 'nowhere': No such file or directory" --spill nowhere
 says "cannot make a file in 'text': Not a directory" --spill text
+says "cannot make a file in '/proc': " --spill /proc
 says "checkpoint-background copies all of the state" --spill place --checkpoint there --checkpoint-background
 
 build whole -n 1 --schedule sequential --microbatch 2 -D width=64 "$top/tests/bits/tied.pdm"

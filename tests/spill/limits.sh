@@ -20,12 +20,21 @@ with_memory() {
     -e 's/"page_bytes": [0-9]*/"page_bytes": 4096/' "$1"
 }
 
+# keeping FILE: what parts of the plan save they keep, or recompute, as `keeps` says, a digit a part, in turn: 1 keeps.
+keeping() {
+  [ -z "${keeps:-}" ] && return
+  awk -v keeps="$keeps" '/"recompute": / {
+    sub(/"recompute": [a-z]*/, "\"recompute\": " (substr(keeps, n++ % length(keeps) + 1, 1) == "1" ? "false" : "true"))
+  } { print }' "$1" >kept.json && mv kept.json "$1"
+}
+
 # limited FILE SHARE PERCENT MICROBATCH CUTS OPTIONS... MODEL: writes a plan in which blocks have, of the memory between
 # the least that works and all, a share in percent.
 limited() {
   file=$1 of_all=$2 percent=$3 size=$4 cuts_at=$5
   shift 5
   "$pdc" $(settings) --emit plan -n 1 --schedule spilled --microbatch "$size" --split "$cuts_at" "$@" >all.json &&
+    keeping all.json &&
     with_memory all.json 1 0 >one.json &&
     "$pdc" $(settings) --emit plan --plan one.json "$@" >least.json ||
     complain "no plan: $cuts_at $*"

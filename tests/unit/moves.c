@@ -58,6 +58,23 @@ static void add_between(Model *m, enum pd_block_kind kind) {
   }
 }
 
+/* What some parts save they keep for their backward passes, which then read what they handed on, too. */
+static void add_saved(Model *m) {
+  uint64_t keeps = below((uint64_t)1 << m->of.parts);
+  for (int i = 0; i < m->of.n; i++) {
+    struct pd_block *b = &m->block[i];
+    b->rereads = b->kind == PD_BLOCK_ACTIVATIONS && keeps >> (b->part - 1) & 1;
+  }
+  for (int part = 0; part < m->of.parts; part++) {
+    size_t bytes = 1 + (size_t)some(50000);
+    for (int slot = 0; slot < m->of.microbatches && keeps >> part & 1; slot++) {
+      struct pd_block *b = add(m, PD_BLOCK_SAVED, 0, -1, bytes);
+      b->part = part;
+      b->slot = slot;
+    }
+  }
+}
+
 static void make(Model *m) {
   *m = (Model){.of = {.block = m->block,
                       .page = 4096,
@@ -71,6 +88,8 @@ static void make(Model *m) {
     add_parameter(m, -1);
   add_between(m, PD_BLOCK_ACTIVATIONS);
   add_between(m, PD_BLOCK_RETURNED);
+  if (some(2))
+    add_saved(m);
 }
 
 /* ---- what steps do -------------------------------------------------------------------------------------- */

@@ -147,6 +147,8 @@ static void recomputes_unpromoted(Program *p) { swap(p, 2, DO_PROMOTE, DO_RECOMP
 static void demotes_early(Program *p) { swap(p, 2, DO_BACKWARD, DO_DEMOTE); }
 static void never_recomputes(Program *p) { omit(p, 2, DO_RECOMPUTE); }
 static void promotes_at_once(Program *p) { p->loop[1] = (Loop){.n = 1, .action = {DO_PROMOTE}}; }
+static void fewer_kept(Program *p) { p->slots[2].saved--; }
+static void keeps_another(Program *p) { p->keeps |= 2; }
 static void fewer_between_parts(Program *p) { p->slots[1].received--; }
 static void one_streams(Program *p) { p[1].forward_only = true; }
 
@@ -221,6 +223,7 @@ static void test_broken_programs_of_all_kinds_are_refused(void **state) {
   const Case synchronous = {
       .schedule = "pipedream", .stages = 4, .microbatches = 1, .exchanges = 0xe, .vertical_sync = true};
   const Case spilled = {.schedule = "spilled", .stages = 1, .microbatches = 3, .chunks = 3};
+  const Case keeps = {.schedule = "spilled", .stages = 1, .microbatches = 3, .chunks = 3, .keeps = 5};
   const struct {
     const char *name;
     Case c;
@@ -268,6 +271,9 @@ static void test_broken_programs_of_all_kinds_are_refused(void **state) {
       {"parts that are not recomputed", spilled, never_recomputes, "inputs' slot"},
       {"promotion in another loop", spilled, promotes_at_once, "cursors"},
       {"promotion where nothing spills", two, promotes_at_once, "cursors"},
+      {"slots of a part that keeps", keeps, fewer_kept, "slots for what it keeps"},
+      {"a part that keeps in one slot", keeps, keeps_another, "slots for what it keeps"},
+      {"parts that keep where nothing comes and goes", two, keeps_another, "only what spills keeps"},
       {"slots between parts", spilled, fewer_between_parts, "slots between parts"},
       {"one stage of replicas without lag", pairs, replicas_without_lag, "to validate"},
   };

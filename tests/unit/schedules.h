@@ -25,7 +25,8 @@ typedef struct Case {
   unsigned ahead;                /* bit i: stage i's is 2 */
   int chunks;                    /* 0: 1 */
   bool vertical_sync;
-  bool sharded; /* replicas update a part of the weights each */
+  unsigned keeps; /* spilled, bit c: chunk c does not recompute */
+  bool sharded;   /* replicas update a part of the weights each */
 } Case;
 
 /* One replica and one chunk everywhere. */
@@ -55,6 +56,7 @@ static const Pipeline *pipeline_of(Case c) {
                  .microbatches = c.microbatches,
                  .vertical_sync = c.vertical_sync,
                  .shard_optimizer = c.sharded,
+                 .keeps = c.keeps,
                  .chunks = chunks_of(c),
                  .n_stages = c.stages,
                  .replicas = replicas,
@@ -71,9 +73,9 @@ static Program *make(Case c) {
 }
 
 static char *describe(Case c) {
-  return format("%s d %d M %d recompute %x exchanges %x replicas %s ahead %x chunks %d%s%s", c.schedule, c.stages,
-                (int)c.microbatches, c.recompute, c.exchanges, c.replicas ? c.replicas : "1", c.ahead,
-                chunks_of(c), c.vertical_sync ? " vertical sync" : "", c.sharded ? " sharded" : "");
+  return format("%s d %d M %d recompute %x exchanges %x replicas %s ahead %x chunks %d keeps %x%s%s", c.schedule,
+                c.stages, (int)c.microbatches, c.recompute, c.exchanges, c.replicas ? c.replicas : "1", c.ahead,
+                chunks_of(c), c.keeps, c.vertical_sync ? " vertical sync" : "", c.sharded ? " sharded" : "");
 }
 
 static bool is(Case c, const char *schedule) { return !strcmp(c.schedule, schedule); }
@@ -85,6 +87,7 @@ static Case allowed(Case c, int64_t more) {
     c.replicas = NULL;
   if (!is(c, "interleaved") && !is(c, "spilled"))
     c.chunks = 0;
+  c.keeps &= is(c, "spilled") ? (1u << chunks_of(c)) - 1 : 0;
   if (is(c, "spilled")) { /* one rank */
     c.stages = 1;
     c.exchanges = 0;
@@ -127,6 +130,7 @@ static Case random_case(unsigned *state) {
   }
   c.ahead = random_below(state, 2) ? 0 : random_below(state, 256);
   c.chunks = 1 + (int)random_below(state, MOST_CHUNKS);
+  c.keeps = random_below(state, 2) ? 0 : random_below(state, 1 << MOST_CHUNKS);
   c.vertical_sync = random_below(state, 2);
   c.sharded = c.replicas && random_below(state, 2);
   return allowed(c, random_below(state, 3) ? random_below(state, 8) : 0);
