@@ -118,13 +118,14 @@ static bool hopeless(const Planner *r, const Plan *smallest, bool fits) {
 }
 
 void settle(const Planner *r, Candidate *c) {
-  const int ROUNDS = r->free_replicas ? 3 : 10;
+  const int ROUNDS = c->tight > 0 ? 8 : r->free_replicas ? 3 : 10;
   int n_stages = c->form->n_stages, parts = pipeline_parts(c->form);
   int64_t *error = alloc((size_t)n_stages * sizeof *error);
+  int64_t limit = r->limit;
   Plan *smallest = NULL;
   c->copies = alloc_copy(c->copies, (size_t)parts * sizeof *c->copies);
   for (int round = 0; round < ROUNDS && !c->settled; round++) {
-    bool fits = candidate_plan(r, c, r->limit, &c->plan), smaller = false;
+    bool fits = candidate_plan(r, c, limit, &c->plan), smaller = false;
     if ((!fits && c->or_not) || !schedulable(r, c->plan) || (r->free_replicas && hopeless(r, c->plan, fits)))
       break;
     find_peaks(r, c->plan, error);
@@ -132,6 +133,11 @@ void settle(const Planner *r, Candidate *c) {
     c->settled = fits && exact;
     if (!fits && exact)
       smallest = c->plan;
+    if (fits && !exact && c->tight > 0) { /* what was missed of these cuts says little about others */
+      limit -= limit / 16;
+      continue;
+    }
+    limit = r->limit;
     for (int i = 0; i < parts; i++) {
       int64_t missed = error[stage_of_part(n_stages, i)] / c->form->chunks;
       smaller |= missed < 0;

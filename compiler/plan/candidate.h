@@ -13,10 +13,12 @@ typedef struct Candidate {
   Copies *copies;
   const int *pinned;   /* where parts start, or NULL */
   Partition *balanced; /* of several chunks: if memory were no matter; its start is NULL until somebody asks */
-  bool tight;          /* of several chunks: cut as if there were less memory, which leads elsewhere */
-  double bound;        /* seconds of a batch that no plan of the form can beat */
-  Plan *plan;          /* NULL until the bound is the least left */
-  bool settled;        /* its peaks are exact and fit */
+  double
+      tight; /* of several chunks: cut as if a rank had this share of what one takes at most if memory were no matter,
+                      which leads elsewhere; 0: as there is memory */
+  double bound; /* seconds of a batch that no plan of the form can beat */
+  Plan *plan;   /* NULL until the bound is the least left */
+  bool settled; /* its peaks are exact and fit */
   bool refined;
   bool refused;
   bool or_not; /* where it does not fit no smaller partition is looked for ... */

@@ -131,6 +131,17 @@ static bool may_gain(const Planner *r, double best) {
   return may;
 }
 
+typedef Vec(const Plan *) Plans;
+
+/* Whether it is none of them; then it is added. */
+static bool is_new(Plans *known, const Plan *plan) {
+  for (int i = 0; i < known->n; i++)
+    if (equal_plans(known->at[i], plan))
+      return false;
+  push(known, plan);
+  return true;
+}
+
 /* A candidate that comes close to the fastest may overtake it once its cuts are moved; of those that cost little also
  * such as are not so close, for what the searches minimise is not all that is simulated. */
 static void refine_leaders(Choice *c) {
@@ -138,6 +149,7 @@ static void refine_leaders(Choice *c) {
   const int LEADERS = c->close < 1.1 ? 2 : 6;
   double best = most_seconds(c->r);
   int64_t turns = 0;
+  Plans started = {0};
   for (int i = 0;;) {
     Candidate *one = leader(c, true);
     if (!one)
@@ -146,7 +158,7 @@ static void refine_leaders(Choice *c) {
     one->refined = true;
     if (!may_gain(c->r, fmin(best, seconds(one))))
       return;
-    if (seconds(one) > (first ? CLOSE : c->close) * best)
+    if (seconds(one) > (first ? CLOSE : c->close) * best || !is_new(&started, one->plan))
       continue;
     if (!first && i++ >= LEADERS && (i > MORE || turns >= LITTLE))
       return;

@@ -168,15 +168,14 @@ static bool make_fit(const Planner *r, const Candidate *c, int64_t limit, Partit
   return chunks_fit(c, limit, part);
 }
 
-/* Some share of what the largest rank takes without recomputation where memory is no matter. */
+/* Of what the largest rank takes without recomputation where memory is no matter. */
 static int64_t tight_limit(const Candidate *c, int64_t limit) {
-  static const double SHARE = 0.65;
   int64_t most = 0;
   for (int stage = 0; stage < c->form->n_stages; stage++) {
     int64_t bytes = chunks_bytes(c, c->balanced, stage, !c->copies[stage].recompute_off);
     most = bytes > most ? bytes : most;
   }
-  const int64_t tight = (int64_t)(SHARE * (double)most);
+  const int64_t tight = (int64_t)(c->tight * (double)most);
   return tight < limit ? tight : limit;
 }
 
@@ -187,7 +186,7 @@ bool chunks_plan(const Planner *r, const Candidate *c, int64_t limit, Plan **out
   int n = 1;
   if (!c->balanced->start)
     balance(r, c, c->balanced, out);
-  if (c->tight)
+  if (c->tight > 0)
     limit = tight_limit(c, limit);
   start[0] = (Partition){.start = alloc_copy(c->balanced->start, (size_t)(parts + 1) * sizeof(int)),
                          .recompute = alloc((size_t)parts)};

@@ -11,6 +11,7 @@ typedef struct Climb {
   Candidate at;
   int *start;    /* of the best so far */
   int left;      /* simulations that it may still take */
+  int layouts;   /* of plans that come near the limit, likewise; or NO_MATTER */
   int64_t turns; /* of microbatches through parts that were simulated */
   bool moves_cuts_only;
 } Climb;
@@ -38,6 +39,31 @@ static int64_t turns_of(const Planner *r, const Candidate *c) { return r->subjec
 
 /* ---- trying a plan ----------------------------------------------------------------------------------- */
 
+enum { NO_MATTER = -1 };
+
+/* Of models that are large only the last plan is laid out. */
+static int layouts(const Planner *r) {
+  enum { MOST = 200, PIECES = 20000, LARGE = 640 };
+  const int by_pieces = PIECES / r->subject.n;
+  return !r->request->peak || r->subject.n > LARGE ? NO_MATTER : by_pieces < MOST ? by_pieces : MOST;
+}
+
+/* Where estimates say that a plan comes near the limit its layout is looked at: a step that does not fit is not taken, for all that
+ * come after it would be in vain. */
+static bool may_fit(Climb *c, Plan *plan) {
+  static const double NEAR = 0.75;
+  const Planner *r = c->r;
+  if (c->layouts == NO_MATTER || (double)largest_peak(plan) < NEAR * (double)r->limit)
+    return true;
+  if (c->layouts == 0)
+    return false;
+  Plan laid = *plan;
+  laid.stage = alloc_copy(plan->stage, (size_t)plan_parts(plan) * sizeof *plan->stage);
+  c->layouts--;
+  find_peaks(r, &laid, alloc((size_t)plan->pipeline.n_stages * sizeof(int64_t)));
+  return largest_peak(&laid) <= r->limit;
+}
+
 /* Takes the form of `other`, cut at `start`, where that is simulated to be shorter. */
 static bool climbs(Climb *c, const Candidate *other, const int *start) {
   static const double WORTH = 1e-6, WORTH_ANOTHER_FORM = 1e-3;
@@ -51,7 +77,7 @@ static bool climbs(Climb *c, const Candidate *other, const int *start) {
   c->left--;
   next.plan = plan_of(c->r, &next, &part, most);
   c->turns += turns_simulated(next.plan);
-  if (!schedulable(c->r, next.plan) || next.plan->batch_seconds > most)
+  if (!schedulable(c->r, next.plan) || next.plan->batch_seconds > most || !may_fit(c, next.plan))
     return false;
   c->at = next;
   c->start = alloc_copy(start, (size_t)pipeline_parts(next.form) * sizeof *start);
@@ -279,6 +305,7 @@ static bool climb(const Planner *r, Candidate *candidate, bool moves_cuts_only, 
              .at = *candidate,
              .start = alloc((size_t)parts * sizeof(int)),
              .left = simulations(candidate->plan),
+             .layouts = layouts(r),
              .moves_cuts_only = moves_cuts_only};
   for (int i = 0; i < parts; i++)
     c.start[i] = candidate->plan->stage[i].first_piece;
@@ -297,12 +324,29 @@ static bool climb(const Planner *r, Candidate *candidate, bool moves_cuts_only, 
   return true;
 }
 
-int64_t refine(const Planner *r, Candidate *candidate) {
+static void climb_until_it_fits(const Planner *r, Candidate *candidate, int64_t *turns) {
   enum { ROUNDS = 4 };
+  for (int round = 0; round < ROUNDS && !climb(r, candidate, round == ROUNDS - 1, turns); round++) {
+  }
+}
+
+/* What layouts missed is of the cuts that settle() came by: with that the climb keeps away from the limit. */
+static bool is_corrected(const Candidate *c, const Copies *fresh) {
+  bool corrected = false;
+  for (int i = 0; i < pipeline_parts(c->form); i++)
+    corrected |= c->copies[i].extra != fresh[i].extra;
+  return corrected;
+}
+
+int64_t refine(const Planner *r, Candidate *candidate) {
   int64_t turns = 0;
   if (r->pinned || candidate->pinned)
     return 0;
-  for (int round = 0; round < ROUNDS && !climb(r, candidate, round == ROUNDS - 1, &turns); round++) {
+  climb_until_it_fits(r, candidate, &turns);
+  Copies *fresh = copies(r, candidate->form, &candidate->placement, candidate->microbatch, candidate->recompute);
+  if (is_corrected(candidate, fresh)) {
+    candidate->copies = fresh;
+    climb_until_it_fits(r, candidate, &turns);
   }
   return turns;
 }
