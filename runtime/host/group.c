@@ -16,12 +16,9 @@ void pd_reduce_group(enum pd_group_operation how, pd_in own, pd_in others, int64
       pd_in x = r == pd.shard ? own : pd_in_from(others, r * stride);
       pd_read(r ? more : sum, x, first, m);
       if (!r) continue;
-      if (how == PD_GROUP_SUM)
 #pragma omp simd
-        for (int64_t i = 0; i < m; i++) sum[i] += more[i];
-      else
-#pragma omp simd
-        for (int64_t i = 0; i < m; i++) sum[i] = sum[i] < more[i] ? more[i] : sum[i];
+      for (int64_t i = 0; i < m; i++)
+        sum[i] = how == PD_GROUP_SUM ? sum[i] + more[i] : sum[i] < more[i] ? more[i] : sum[i];
     }
     pd_write(to, first, sum, m);
   }
