@@ -447,7 +447,7 @@ struct pd_matmul_shape {
   .a_type = PD_F32, .b_type = PD_F32, .bias_type = PD_F32, .c_type = PD_F32, .epilogue = PD_PLAIN
 struct pd_matmul;
 struct pd_matmul *pd_matmul_new(struct pd_matmul_shape shape);
-size_t pd_matmul_scratch(const struct pd_matmul *m); /* bytes */
+size_t pd_matmul_scratch(const struct pd_matmul *m); /* bytes, from a multiple of 64 on */
 void pd_matmul(const struct pd_matmul *m, pd_in a, pd_in b, pd_in bias, pd_out c, void *scratch);
 /* PD_GELU: c = gelu(before), before = a @ b + bias. PD_GELU_GRADIENT: c = (a @ b) gelu'(before). */
 void pd_matmul_gelu(const struct pd_matmul *m, pd_in a, pd_in b, pd_in bias, pd_out c, pd_out before,

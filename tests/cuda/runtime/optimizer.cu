@@ -193,7 +193,10 @@ static void lay_out(struct laid_out *l, const struct setting *s, bool masters) {
 }
 
 static char *device_arena;
-static std::vector<float> host_arena;
+struct alignas(64) Line { /* of a processor's cache, at which arenas begin */
+  float at[16];
+};
+static std::vector<Line> host_arena;
 
 static void use_device() {
   pd.stage = &on_device.stage;
@@ -205,7 +208,9 @@ static void use_host() {
   pd.arena = (char *)host_arena.data();
 }
 
-static float *host_at(size_t offset) { return host_arena.data() + offset / sizeof(float); }
+static float *host_at(size_t offset) {
+  return reinterpret_cast<float *>(host_arena.data()) + offset / sizeof(float);
+}
 
 static void update(int64_t t, const struct pd_rules *rules) {
   const struct pd_stage *s = pd.stage;
@@ -280,7 +285,7 @@ static void compare_all(const struct setting *s, int64_t t) {
 static void try_setting(const struct setting *s) {
   lay_out(&on_device, s, s->masters);
   lay_out(&on_host, s, false);
-  host_arena.assign(on_host.stage.arena_bytes / sizeof(float), 0);
+  host_arena.assign((on_host.stage.arena_bytes + sizeof(Line) - 1) / sizeof(Line), Line{});
   start_rank(&on_device.stage);
   device_arena = pd.arena;
   pd_n_tiles = 0;
