@@ -242,15 +242,10 @@ bool plan_file_read(const char *path, PlanUse use, PlanFile *out) {
          (read_target(&top, &plan->target) && read_placement(&top, out, &plan->placement) && read_rest(&top, out));
 }
 
-/* Of a model that spills each part recomputes, or keeps what it saves. */
-static void note_kept(Pipeline *to, int part, bool recomputes) {
-  if (part < MAX_CHUNKS && !recomputes && to->chunks > 1 && schedule_traits(to->schedule).spills)
-    to->keeps |= (uint64_t)1 << part;
-}
-
 bool plan_file_stages(PlanFile *f) {
   Pipeline *to = &f->plan.pipeline, by_stage = pipeline_make(to->schedule, f->parts / to->chunks, to->chunks);
   Span where = {.file = f->file};
+  bool spills = schedule_known(to->schedule) && schedule_traits(to->schedule).spills;
   to->n_stages = by_stage.n_stages;
   to->replicas = by_stage.replicas;
   to->ahead = by_stage.ahead;
@@ -262,8 +257,9 @@ bool plan_file_stages(PlanFile *f) {
       error_at(where, "PD0603", "'stages[%d]': part %d is on the ranks of part %d, of other number", i, i, stage);
       return false;
     }
-    note_kept(to, i, part->recompute);
-    if (part->recompute != first->recompute && !schedule_traits(to->schedule).spills) {
+    if (spills && i < MAX_CHUNKS && to->chunks > 1 && !part->recompute) /* this part keeps what it saves */
+      to->keeps |= (uint64_t)1 << i;
+    if (part->recompute != first->recompute && !spills) {
       error_at(where, "PD0706", "'stages[%d].recompute': part %d is on the rank of part %d, which does%s", i, i,
                stage, first->recompute ? "" : " not");
       return false;
