@@ -13,9 +13,9 @@ typedef struct Candidate {
   Copies *copies;
   const int *pinned;   /* where parts start, or NULL */
   Partition *balanced; /* of several chunks: if memory were no matter; its start is NULL until somebody asks */
-  double
-      tight; /* of several chunks: cut as if a rank had this share of what one takes at most if memory were no matter,
-                      which leads elsewhere; 0: as there is memory */
+  /* Of several chunks: cut as if a rank had this share of what one takes at most if memory were no matter, which leads
+   * elsewhere; 0: as there is memory. */
+  double tight;
   double bound; /* seconds of a batch that no plan of the form can beat */
   Plan *plan;   /* NULL until the bound is the least left */
   bool settled; /* its peaks are exact and fit */

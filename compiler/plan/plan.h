@@ -49,7 +49,7 @@ static inline int plan_part_of(const Plan *plan, int stage, int chunk) {
   return part_of(plan->pipeline.n_stages, stage, chunk);
 }
 static inline bool plan_recomputes(const Plan *plan, int part) {
-  return plan->pipeline.recompute[plan_stage_of(plan, part)] && !(part < 64 && plan->pipeline.keeps >> part & 1);
+  return plan->pipeline.recompute[plan_stage_of(plan, part)] && !pipeline_keeps(&plan->pipeline, part);
 }
 
 /* The exact peak bytes of one rank of a stage (below n_stages), from its Allocation: the caller runs fuse,

@@ -129,7 +129,7 @@ static SpillChoice choice_of(const Plan *plan) {
   SpillChoice c = {.parts = plan_parts(plan), .kept = plan->pipeline.kept};
   for (int i = 0; i < c.parts; i++)
     c.start[i] = plan->stage[i].first_piece, c.start[i + 1] = plan->stage[i].end_piece,
-    c.keeps[i] = plan->pipeline.keeps >> i & 1;
+    c.keeps[i] = pipeline_keeps(&plan->pipeline, i);
   return c;
 }
 

@@ -14,8 +14,8 @@ typedef struct Pipeline {
   int *replicas;
   int *ahead;      /* h of docs/schedules.md: 1, or 2 where one more microbatch in flight hides a transfer */
   bool *recompute; /* its ranks, with all their chunks */
-  uint64_t
-      keeps; /* ... but, where the model spills, these of them, part p as bit p: what they save comes and goes */
+  /* ... but, where the model spills, these of them, part p as bit p: what they save comes and goes. */
+  uint64_t keeps;
   bool shard_optimizer; /* replicas of a stage keep a part of the optimizer's state each, and update that alone */
   int64_t memory; /* where the model spills: bytes of a rank's arena that may be in memory; 0: as few as will do */
   int kept;       /* percent of what blocks have of it for those that stay until they are used again */
@@ -34,5 +34,7 @@ static inline int part_of(int n_stages, int stage, int chunk) { return chunk * n
 static inline int stage_of_part(int n_stages, int part) { return part % n_stages; }
 static inline int chunk_of_part(int n_stages, int part) { return part / n_stages; }
 static inline int pipeline_parts(const Pipeline *p) { return p->n_stages * p->chunks; }
+/* Other schedules' pipelines may have more parts than `keeps` has bits. */
+static inline bool pipeline_keeps(const Pipeline *p, int part) { return part < 64 && p->keeps >> part & 1; }
 
 #endif

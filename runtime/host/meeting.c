@@ -3,6 +3,7 @@
  * There are two places to show in by turns: who shows the next piece has read the one before. */
 #define PD_KERNELS
 #include "internal.h"
+#include "kernels/pd_bf16.h"
 #include "segment.h"
 #include "transfer.h"
 
@@ -23,11 +24,6 @@ static int64_t turn;        /* pieces that this rank has shown */
 
 static size_t segment_bytes(void) { return (size_t)pd_shards() * (sizeof(struct count) + 2 * (size_t)PIECE); }
 
-static int64_t size_of(enum pd_type type) { return type == PD_BF16 ? 2 : 4; }
-
-static pd_in from(pd_in x, int64_t i) { return (pd_in){(const char *)x.at + i * size_of(x.type), x.type}; }
-static pd_out to(pd_out y, int64_t i) { return (pd_out){(char *)y.at + i * size_of(y.type), y.type}; }
-
 static char *shown_by(int rank) { return (char *)(count + pd_shards()) + (turn % 2 * pd_shards() + rank) * PIECE; }
 
 static bool all_have_shown(void *unused) {
@@ -40,7 +36,7 @@ static bool all_have_shown(void *unused) {
 /* Elements of which a rank's are x, on all ranks: what they show can be read until the next ones. */
 static void show(pd_in x, int64_t n) {
   enum { BLOCK = 1 << 14 };
-  int64_t bytes = n * size_of(x.type);
+  int64_t bytes = n * pd_bytes_of(x.type);
   turn++;
   char *place = shown_by(pd.shard);
 #pragma omp parallel for schedule(static)
@@ -51,23 +47,23 @@ static void show(pd_in x, int64_t n) {
 }
 
 static void reduce(enum pd_group_operation how, pd_in x, int64_t n, pd_out y) {
-  int64_t most = PIECE / size_of(x.type);
+  int64_t most = PIECE / pd_bytes_of(x.type);
   for (int64_t i = 0; i < n; i += most) {
     int64_t m = n - i < most ? n - i : most;
-    show(from(x, i), m);
-    pd_reduce_group(how, from(x, i), (pd_in){shown_by(0), x.type}, most, m, to(y, i));
+    show(pd_in_from(x, i), m);
+    pd_reduce_group(how, pd_in_from(x, i), (pd_in){shown_by(0), x.type}, most, m, pd_out_from(y, i));
   }
 }
 
 /* So many whole runs at a time, or pieces of one. */
 static void gather(pd_in x, int64_t runs, int64_t part, pd_out y) {
-  int64_t most = PIECE / size_of(x.type), together = part < most ? most / part : 1, ranks = pd_shards();
+  int64_t most = PIECE / pd_bytes_of(x.type), together = part < most ? most / part : 1, ranks = pd_shards();
   for (int64_t run = 0; run < runs; run += together)
     for (int64_t i = 0; i < part; i += most) {
       int64_t k = runs - run < together ? runs - run : together, m = part - i < most ? part - i : most;
-      show(from(x, run * part + i), k * m);
+      show(pd_in_from(x, run * part + i), k * m);
       for (int r = 0; r < ranks; r++)
-        pd_spread_part((pd_in){shown_by(r), x.type}, k, m, 0, to(y, (run * ranks + r) * part + i));
+        pd_spread_part((pd_in){shown_by(r), x.type}, k, m, 0, pd_out_from(y, (run * ranks + r) * part + i));
     }
 }
 
