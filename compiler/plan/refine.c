@@ -71,7 +71,7 @@ static bool climbs(Climb *c, const Candidate *other, const int *start) {
   Candidate next = *other;
   Partition part;
   next.pinned = start;
-  if (c->left <= 0 || !candidate_partition(&next, c->r->limit, &part) ||
+  if (c->left <= 0 || !candidate_partition(c->r, &next, c->r->limit, &part) ||
       candidate_least_seconds(c->r, &next, &part) > most)
     return false;
   c->left--;
@@ -143,11 +143,10 @@ static int most_ranks(const Climb *c, int up_to) {
 /* Stages as cut at `start`, or where their best partition is. */
 static bool reforms(Climb *c, const Candidate *other, const int *start) {
   Partition best;
-  int parts = pipeline_parts(other->form);
   if (climbs(c, other, start))
     return true;
   double most = c->at.plan->batch_seconds / (double)turns_of(c->r, other);
-  return partition_fastest(other->spans, other->copies, parts, c->r->limit / other->form->chunks, most, &best) &&
+  return best_partition(c->r, other, c->r->limit / other->form->chunks, most, &best) &&
          climbs(c, other, best.start);
 }
 
@@ -243,10 +242,10 @@ static bool even_ranks(Climb *c, int stages) {
   Pipeline form = form_make(r, stages, replicas);
   if (!ranks || !schedule_allows(&form, turns_of(r, &c->at)))
     return false;
-  Copies *at = copies(r, &form, &(Placement){0}, c->at.microbatch, c->at.recompute);
+  const Candidate other =
+      candidate_of(r, &form, &(Placement){0}, c->at.microbatch, c->at.spans, c->at.recompute, NULL, 0);
   double most = c->at.plan->batch_seconds / (double)turns_of(r, &c->at);
-  return partition_fastest(c->at.spans, at, stages, r->limit, most, &best) &&
-         change_ranks(c, stages, replicas, best.start);
+  return best_partition(r, &other, r->limit, most, &best) && change_ranks(c, stages, replicas, best.start);
 }
 
 static bool move_ranks(Climb *c) {

@@ -15,15 +15,6 @@ bool schedulable(const Planner *r, const Plan *plan) {
   return true;
 }
 
-Program *planned_programs(const Planner *r, const Pipeline *p, const bool *exchanges) {
-  double start = seconds_now();
-  Program *programs = schedule(p, exchanges, r->schedule_span);
-  ensure(programs);
-  if (r->request->watch)
-    watch_add(&r->request->watch->schedule, start);
-  return programs;
-}
-
 /* The device that a stage's passes wait for. */
 static int stage_kind(const Planner *r, const Plan *plan, int stage) {
   int kind = 0;
@@ -79,7 +70,7 @@ static StageTimes *part_times(const Planner *r, const Spans *spans, const Plan *
   const Wiring *place = wirings(r, p, &plan->placement);
   int64_t *gradients = alloc((size_t)p->n_stages * sizeof *gradients);
   for (int i = 0; i < parts; i++) {
-    const StagePlan *s = &plan->stage[i];
+    StagePlan *s = &plan->stage[i];
     int stage = plan_stage_of(plan, i);
     const Spans *own = spans + stage_kind(r, plan, stage);
     const Costs *c = own->c;
@@ -91,6 +82,7 @@ static StageTimes *part_times(const Planner *r, const Spans *spans, const Plan *
     if (i + 1 < parts)
       t->send =
           c->beside ? message_seconds(c, s->end_piece, place[i].out, place[i].out_sharing) : place[i].out->latency;
+    s->send_seconds = t->send;
     times[stage].update += s->update_seconds;
     gradients[stage] += own->gradients[s->end_piece] - own->gradients[s->first_piece];
   }
@@ -98,6 +90,7 @@ static StageTimes *part_times(const Planner *r, const Spans *spans, const Plan *
     times[i].reduce = place[i].reduce_latency + (double)gradients[i] * place[i].reduce;
     if (programs[i].sharded)
       share_exchange(plan, &programs[i], &place[i], &times[i]);
+    plan->stage[i].exchange_seconds = r->subject.inference ? 0 : times[i].reduce + times[i].gather;
   }
   return times;
 }
@@ -226,21 +219,12 @@ static void keep_seconds(TimedPlans *t, const Choices *choices, double seconds, 
 
 /* ---- the simulation ------------------------------------------------------------------------------------ */
 
-static double simulated(const Planner *r, const Pipeline *p, const bool *exchanges, const StageTimes *times,
-                        double most) {
-  const Program *programs = planned_programs(r, p, exchanges);
-  double start = seconds_now(), seconds = simulate_schedule(programs, times, p->n_stages, most);
-  if (r->request->watch)
-    watch_add(&r->request->watch->simulate, start);
-  return seconds;
-}
-
 /* Of a batch of so many microbatches; INFINITY: more than `most` seconds. */
 static double shorter_batch(const Planner *r, const Plan *plan, const Timed *t, int64_t microbatches,
                             double most) {
   Pipeline p = plan->pipeline;
   p.microbatches = microbatches;
-  return simulated(r, &p, r->subject.exchanges(r, plan), t->times, most);
+  return planned_seconds(r, &p, r->subject.exchanges(r, plan), t->times, most);
 }
 
 /* INFINITY: more than `most`. Of a long batch in which the slowest rank waits its pace is the difference of two shorter ones. */
@@ -264,6 +248,7 @@ static double batch_seconds(const Planner *r, const Plan *plan, const Timed *t, 
 /* Programs and times are only looked at: of very many plans they would take much room. */
 void price_plan(const Planner *r, Plan *plan, double most) {
   spans_at(r, plan->pipeline.microbatch); /* which last */
+  known_forms_trim(r->known_forms);
   ArenaMark mark = arena_mark();
   const Timed t = timed(r, plan);
   Choices choices;
