@@ -106,8 +106,8 @@ void reader_start(Reader *r, const StageTimes *times) {
     r->varies |= times[i].jitter > 0;
   for (int i = 0; i < l->first[l->n_stages]; i++) {
     RankClock *rank = &r->rank[i];
-    *rank = (RankClock){
-        .stage = rank->stage, .replica = rank->replica, .passes = rank->passes, .may_wait = INFINITY};
+    *rank =
+        (RankClock){.stage = rank->stage, .replica = rank->replica, .passes = rank->passes, .may_wait = INFINITY};
     if (r->varies)
       memset(rank->passes, 0, (size_t)r->programs[rank->stage].chunks * N_PASSES * sizeof *rank->passes);
   }

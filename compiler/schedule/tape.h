@@ -111,6 +111,6 @@ typedef struct Reader {
 } Reader;
 Reader reader_new(const Layout *l, const Program *programs);
 void reader_start(Reader *r, const StageTimes *times); /* from the beginning */
-void reader_go_on(Reader *r, const Tape *t); /* to the end of what is written, or until it is stopped */
+void reader_go_on(Reader *r, const Tape *t);           /* to the end of what is written, or until it is stopped */
 
 #endif

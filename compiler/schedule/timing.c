@@ -445,7 +445,8 @@ Run *run_new(const Program *programs, int n_stages, int64_t batches) {
 
 int64_t run_bytes(const Run *c) {
   return (int64_t)sizeof *c + (c->forgets ? KEPT : c->tape.ticks) * (int64_t)sizeof(Tick) +
-         messages(&c->layout) * (int64_t)(sizeof *c->message + sizeof(Sides)) + c->n_ranks * (int64_t)sizeof *c->rank +
+         messages(&c->layout) * (int64_t)(sizeof *c->message + sizeof(Sides)) +
+         c->n_ranks * (int64_t)sizeof *c->rank +
          2 * c->layout.n_stages * (c->layout.batches + 1) * (int64_t)sizeof(int);
 }
 
