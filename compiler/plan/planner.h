@@ -34,6 +34,7 @@ typedef struct Priced {
 typedef Vec(Priced) Prices;
 
 typedef struct TimedPlans TimedPlans; /* timed.c: plans that were simulated */
+typedef struct KnownForms KnownForms; /* programs.c: pipelines that were scheduled */
 
 /* A request made definite. */
 struct Planner {
@@ -64,6 +65,7 @@ struct Planner {
   Topology topology;
   Prices *prices;
   TimedPlans *timed_plans;
+  KnownForms *known_forms;
   Vec(int64_t) microbatches; /* under consideration, rising */
 };
 
@@ -148,10 +150,17 @@ Copies copies_of_stage(const Planner *r, const Placement *at, const StageAhead *
 Copies *copies(const Planner *r, const Pipeline *form, const Placement *at, int64_t b, Recompute recompute);
 Wiring *wirings(const Planner *r, const Pipeline *form, const Placement *at); /* by part */
 
+/* ---- programs.c */
+KnownForms *known_forms_new(void);
+/* schedule() of a pipeline that takes these exchanges; it lasts until the next plan is priced. */
+Program *planned_programs(const Planner *r, const Pipeline *p, const bool *exchanges);
+/* simulate() of these. */
+double planned_seconds(const Planner *r, const Pipeline *p, const bool *exchanges, const StageTimes *times,
+                       double most);
+void known_forms_trim(KnownForms *k); /* forgets them where they are many; no Programs of them are used any more */
+
 /* ---- timed.c */
 TimedPlans *timed_plans_new(void);
-/* schedule() of a pipeline that takes these exchanges, which request->watch sees. */
-Program *planned_programs(const Planner *r, const Pipeline *p, const bool *exchanges);
 bool may_exchange(const Planner *r);                  /* updates may wait for other stages */
 bool schedulable(const Planner *r, const Plan *plan); /* whether schedule() takes its cuts, too */
 /* Of a schedulable plan: fills the planned times and parameters' bytes of every stage, and the batch's time, INFINITY where

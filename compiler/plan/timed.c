@@ -15,15 +15,6 @@ bool schedulable(const Planner *r, const Plan *plan) {
   return true;
 }
 
-Program *planned_programs(const Planner *r, const Pipeline *p, const bool *exchanges) {
-  double start = seconds_now();
-  Program *programs = schedule(p, exchanges, r->schedule_span);
-  ensure(programs);
-  if (r->request->watch)
-    watch_add(&r->request->watch->schedule, start);
-  return programs;
-}
-
 /* The device that a stage's passes wait for. */
 static int stage_kind(const Planner *r, const Plan *plan, int stage) {
   int kind = 0;
@@ -226,21 +217,12 @@ static void keep_seconds(TimedPlans *t, const Choices *choices, double seconds, 
 
 /* ---- the simulation ------------------------------------------------------------------------------------ */
 
-static double simulated(const Planner *r, const Pipeline *p, const bool *exchanges, const StageTimes *times,
-                        double most) {
-  const Program *programs = planned_programs(r, p, exchanges);
-  double start = seconds_now(), seconds = simulate_schedule(programs, times, p->n_stages, most);
-  if (r->request->watch)
-    watch_add(&r->request->watch->simulate, start);
-  return seconds;
-}
-
 /* Of a batch of so many microbatches; INFINITY: more than `most` seconds. */
 static double shorter_batch(const Planner *r, const Plan *plan, const Timed *t, int64_t microbatches,
                             double most) {
   Pipeline p = plan->pipeline;
   p.microbatches = microbatches;
-  return simulated(r, &p, r->subject.exchanges(r, plan), t->times, most);
+  return planned_seconds(r, &p, r->subject.exchanges(r, plan), t->times, most);
 }
 
 /* INFINITY: more than `most`. Of a long batch in which the slowest rank waits its pace is the difference of two shorter ones. */
@@ -264,6 +246,7 @@ static double batch_seconds(const Planner *r, const Plan *plan, const Timed *t, 
 /* Programs and times are only looked at: of very many plans they would take much room. */
 void price_plan(const Planner *r, Plan *plan, double most) {
   spans_at(r, plan->pipeline.microbatch); /* which last */
+  known_forms_trim(r->known_forms);
   ArenaMark mark = arena_mark();
   const Timed t = timed(r, plan);
   Choices choices;

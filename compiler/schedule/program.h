@@ -219,6 +219,12 @@ void schedule_svg(const char *title, const Program *programs, int n_stages, FILE
 /* Predicted seconds of one batch in the steady state, from running with these costs; INFINITY as soon as it is known to
  * take longer than `most`. */
 double simulate_schedule(const Program *programs, const StageTimes *times, int n_stages, double most);
+/* The same with many times: what does not depend on these, which is most of it, is found out once, and kept in the arena that
+ * is in use now. Programs must last. */
+typedef struct Simulation Simulation;
+Simulation *simulation_new(const Program *programs, int n_stages);
+double simulate(Simulation *s, const StageTimes *times, double most);
+int64_t simulation_bytes(const Simulation *s); /* that it has taken, about */
 /* The same where work on turns varies with this relative standard deviation: a schedule without slack pays for
  * the slower of neighbours each time. The same numbers in every run. */
 double simulate_schedule_jitter(const Program *programs, const StageTimes *times, int n_stages, double jitter);

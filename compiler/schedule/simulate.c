@@ -40,58 +40,114 @@ static bool time_end(void *context, int stage, int replica, int64_t batch, doubl
   return e->interval <= 0;
 }
 
-/* The mean of at least four batches and `microbatches`. The pipeline is full after twice the turns that stage 0
- * has in flight, and starts to empty as many before the end. Without backward passes nothing holds stage 0 up at
- * first: the last stage has the pace of the slowest as soon as microbatches have come through all. */
-static double mean_seconds(const Program *programs, const StageTimes *times, int n_stages, int64_t microbatches,
-                           bool may_stop) {
+struct Simulation {
+  const Program *programs;
+  int n_stages;
+  Arena *arena;
+  Run *batch, *several; /* NULL: not yet */
+};
+
+/* Batches until the pipeline is full, for it has that many before those that are timed and behind them. It is full after twice
+ * the turns that stage 0 has in flight, and starts to empty as many before the end. Without backward passes nothing holds
+ * stage 0 up at first: the last stage has the pace of the slowest as soon as microbatches have come through all. */
+static int64_t batches_to_fill(const Simulation *s) {
+  const Program *programs = s->programs;
+  int64_t turns = programs->forward_only ? s->n_stages : programs->in_flight + programs->lag;
+  return programs->per_batch ? 1 : 2 + 2 * turns / program_turns(programs);
+}
+
+/* At least four, and with so many microbatches. */
+static int64_t batches_to_time(const Simulation *s, int64_t microbatches) {
   enum { LEAST_TIMED = 4 };
+  int64_t timed = (microbatches + s->programs->period - 1) / s->programs->period;
+  return timed > LEAST_TIMED ? timed : LEAST_TIMED;
+}
+
+static Run *run_of(const Simulation *s, int64_t batches) {
+  Arena *before = arena_use(s->arena);
+  Run *run = run_new(s->programs, s->n_stages, batches);
+  arena_use(before);
+  return run;
+}
+
+/* Their mean. */
+static double mean_seconds(Simulation *s, const StageTimes *times, int64_t microbatches, bool may_stop) {
+  const Program *programs = s->programs;
+  const int n_stages = s->n_stages;
+  const int64_t filled = batches_to_fill(s), timed = batches_to_time(s, microbatches), all = timed + 2 * filled;
+  if (!s->several)
+    s->several = run_of(s, all);
   ArenaMark mark = arena_mark();
-  int64_t timed = (microbatches + programs->period - 1) / programs->period;
-  timed = timed > LEAST_TIMED ? timed : LEAST_TIMED;
-  int timed_at = programs->forward_only ? n_stages - 1 : 0;
-  int64_t turns = programs->forward_only ? n_stages : programs->in_flight + programs->lag;
-  int64_t filled = programs->per_batch ? 1 : 2 + 2 * turns / program_turns(programs);
   int *first = alloc((size_t)(n_stages + 1) * sizeof *first);
   for (int i = 0; i < n_stages; i++)
     first[i + 1] = first[i] + programs[i].replicas;
+  const int timed_at = programs->forward_only ? n_stages - 1 : 0;
   Ends e = {.n_ranks = first[n_stages], .first = first, .rank = first[timed_at], .may_stop = may_stop};
   e.from = filled, e.to = filled + timed;
   e.ended = alloc((size_t)(e.to + 1) * sizeof *e.ended);
   e.at = alloc((size_t)(e.to + 1) * (size_t)e.n_ranks * sizeof *e.at);
   char *why = NULL;
-  if (!time_batches(programs, times, n_stages, e.to + filled, time_end, &e))
-    BUG("schedule: %s", run_schedule(programs, times, n_stages, e.to + filled, NULL, NULL, &why) ? "" : why);
+  if (!time_batches(s->several, times, time_end, &e))
+    BUG("schedule: %s", run_schedule(programs, times, n_stages, all, NULL, NULL, &why) ? "" : why);
   double seconds =
       e.interval > 0 ? e.interval : (end_of(&e, e.to, e.rank) - end_of(&e, e.from, e.rank)) / (double)timed;
   arena_release(mark);
   return seconds;
 }
 
-static double drained_seconds(const Program *programs, const StageTimes *times, int n_stages, double most) {
+static double drained_seconds(Simulation *s, const StageTimes *times, double most) {
+  if (!s->batch)
+    s->batch = run_of(s, 1);
   ArenaMark mark = arena_mark();
-  double seconds = time_drained(programs, times, n_stages, most);
+  double seconds = time_drained(s->batch, times, most);
   arena_release(mark);
   return seconds;
 }
 
+static Simulation simulation(const Program *programs, int n_stages) {
+  Simulation s = {.programs = programs, .n_stages = n_stages, .arena = arena_use(NULL)};
+  arena_use(s.arena);
+  return s;
+}
+
+Simulation *simulation_new(const Program *programs, int n_stages) {
+  Simulation s = simulation(programs, n_stages);
+  return alloc_copy(&s, sizeof s);
+}
+
+int64_t simulation_bytes(const Simulation *s) {
+  return (s->batch ? run_bytes(s->batch) : 0) + (s->several ? run_bytes(s->several) : 0);
+}
+
 /* Of very short batches on replicas no update follows as the one before did: their mean is taken over several rounds. */
-double simulate_schedule(const Program *programs, const StageTimes *times, int n_stages, double most) {
+double simulate(Simulation *s, const StageTimes *times, double most) {
   enum { SEVERAL_ROUNDS = 48, LONG = 16 };
-  double drained = programs->per_batch ? drained_seconds(programs, times, n_stages, most) : 0;
+  double drained = s->programs->per_batch ? drained_seconds(s, times, most) : 0;
   if (drained > 0)
     return drained;
-  bool may_stop = programs->per_batch || programs->period >= LONG;
-  return mean_seconds(programs, times, n_stages, SEVERAL_ROUNDS, may_stop);
+  bool may_stop = s->programs->per_batch || s->programs->period >= LONG;
+  return mean_seconds(s, times, SEVERAL_ROUNDS, may_stop);
+}
+
+double simulate_schedule(const Program *programs, const StageTimes *times, int n_stages, double most) {
+  ArenaMark mark = arena_mark();
+  Simulation s = simulation(programs, n_stages);
+  double seconds = simulate(&s, times, most);
+  arena_release(mark);
+  return seconds;
 }
 
 double simulate_schedule_jitter(const Program *programs, const StageTimes *times, int n_stages, double jitter) {
   enum { ENOUGH_FOR_A_MEAN = 256 };
   int parts = n_stages * programs->chunks;
+  ArenaMark mark = arena_mark();
   StageTimes *varied = alloc_copy(times, (size_t)parts * sizeof *times);
   for (int i = 0; i < n_stages; i++)
     varied[i].jitter = jitter;
-  return mean_seconds(programs, varied, n_stages, ENOUGH_FOR_A_MEAN, false);
+  Simulation s = simulation(programs, n_stages);
+  double seconds = mean_seconds(&s, varied, ENOUGH_FOR_A_MEAN, false);
+  arena_release(mark);
+  return seconds;
 }
 
 void schedule_idle(const Program *programs, const StageTimes *times, int n_stages, double batch_seconds,

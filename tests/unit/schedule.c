@@ -377,41 +377,89 @@ static double some_seconds(unsigned *state, int most) {
 }
 
 /* What the first batch alone says is how all that were timed follow each other, and it is not given up too early. */
-static void check_drained(Case c, const Program *programs, const StageTimes *times, const Ends *timed) {
-  double seconds = time_drained(programs, times, c.stages, INFINITY);
+static void check_drained(Run *first, const StageTimes *times, const Ends *timed) {
+  double seconds = time_drained(first, times, INFINITY);
   if (seconds <= 0)
     return;
   drained_cases++;
   for (int i = 1; i < TIMED_BATCHES; i++)
     assert_near(timed->at[0][0][i] - timed->at[0][0][i - 1], seconds);
-  assert_near(time_drained(programs, times, c.stages, seconds * (1 + 1e-9)), seconds);
-  assert_true(time_drained(programs, times, c.stages, seconds * 1e-6) > seconds * (1 - 1e-9));
+  assert_near(time_drained(first, times, seconds * (1 + 1e-9)), seconds);
+  assert_true(time_drained(first, times, seconds * 1e-6) > seconds * (1 - 1e-9));
 }
 
+static void some_times(unsigned *state, double jitter, int parts, StageTimes *times) {
+  for (int i = 0; i < parts; i++)
+    times[i] = (StageTimes){.forward = some_seconds(state, 9),
+                            .backward = some_seconds(state, 9),
+                            .recompute = some_seconds(state, 9),
+                            .weights = some_seconds(state, 9),
+                            .send = some_seconds(state, 9),
+                            .update = some_seconds(state, 30),
+                            .reduce = some_seconds(state, 60),
+                            .gather = some_seconds(state, 60),
+                            .jitter = jitter};
+}
+
+/* What was found out with some times holds with others. */
 static void check_times(Case c, const Program *programs) {
+  enum { TIMES = 3 };
   static Ends checked, timed;
   static unsigned state = 7;
   StageTimes times[MAX_STAGES * MAX_CHUNKS];
-  double jitter = random_below(&state, 4) ? 0 : 0.1;
+  Run *all = run_new(programs, c.stages, TIMED_BATCHES), *first = run_new(programs, c.stages, 1);
   char *why;
-  for (int i = 0; i < c.stages * chunks_of(c); i++)
-    times[i] = (StageTimes){.forward = some_seconds(&state, 9),
-                            .backward = some_seconds(&state, 9),
-                            .recompute = some_seconds(&state, 9),
-                            .weights = some_seconds(&state, 9),
-                            .send = some_seconds(&state, 9),
-                            .update = some_seconds(&state, 30),
-                            .reduce = some_seconds(&state, 60),
-                            .gather = some_seconds(&state, 60),
-                            .jitter = jitter};
-  checked = timed = (Ends){.programs = programs};
-  if (!run_schedule(programs, times, c.stages, TIMED_BATCHES, note_event, &checked, &why))
-    fail_msg("%s: %s", describe(c), why);
-  assert_true(time_batches(programs, times, c.stages, TIMED_BATCHES, note_end, &timed));
-  if (memcmp(checked.at, timed.at, sizeof timed.at) != 0)
-    fail_msg("%s: batches end at other times than with checks", describe(c));
-  if (programs->per_batch && jitter <= 0)
-    check_drained(c, programs, times, &timed);
+  for (int i = 0; i < TIMES; i++) {
+    double jitter = random_below(&state, 4) ? 0 : 0.1;
+    some_times(&state, jitter, c.stages * chunks_of(c), times);
+    checked = timed = (Ends){.programs = programs};
+    if (!run_schedule(programs, times, c.stages, TIMED_BATCHES, note_event, &checked, &why))
+      fail_msg("%s: %s", describe(c), why);
+    assert_true(time_batches(all, times, note_end, &timed));
+    if (memcmp(checked.at, timed.at, sizeof timed.at) != 0)
+      fail_msg("%s: batches end at other times than with checks", describe(c));
+    if (programs->per_batch && jitter <= 0)
+      check_drained(first, times, &timed);
+  }
+}
+
+static bool note_last(void *context, int stage, int replica, int64_t batch, double seconds) {
+  (void)replica, (void)batch;
+  ((double *)context)[stage] = seconds;
+  return true;
+}
+
+static bool note_last_update(void *context, const Event *e) {
+  return e->step.action != DO_UPDATE || note_last(context, e->stage, e->replica, e->step.number, e->end);
+}
+
+/* Runs that are too long to be kept are found out each time anew, and one that is given up may be timed further. */
+static bool give_up(void *context, int stage, int replica, int64_t batch, double seconds) {
+  (void)stage, (void)replica, (void)batch, (void)seconds;
+  return --*(int *)context > 0;
+}
+
+static void test_long_runs_are_timed_again(void **state) {
+  (void)state;
+  static const char *const names[] = {"2bw", "flush"};
+  enum { STAGES = 4, BATCHES = 12, LONG = 4096, SHORT = 8 };
+  for (int i = 0; i < 4; i++) {
+    Program *p = make(plain(names[i % 2], STAGES, i < 2 ? LONG : SHORT, 0, 0));
+    StageTimes times[STAGES];
+    unsigned seed = 5;
+    Run *run = run_new(p, STAGES, BATCHES);
+    char *why;
+    for (int round = 0; round < 3; round++) {
+      double ended[STAGES] = {0}, checked[STAGES] = {0};
+      int left = 5;
+      some_times(&seed, 0, STAGES, times);
+      if (round == 1)
+        assert_true(time_batches(run, times, give_up, &left));
+      assert_true(time_batches(run, times, note_last, ended));
+      assert_true(run_schedule(p, times, STAGES, BATCHES, note_last_update, checked, &why));
+      assert_memory_equal(ended, checked, sizeof ended);
+    }
+  }
 }
 
 static void test_times_are_those_of_the_machine(void **state) {
@@ -541,6 +589,7 @@ int main(void) {
       cmocka_unit_test(test_jitter_costs),
       cmocka_unit_test(test_update_without_lag_stalls),
       cmocka_unit_test(test_parts_are_gathered_beside_the_next_batch),
+      cmocka_unit_test(test_long_runs_are_timed_again),
       cmocka_unit_test(test_times_are_those_of_the_machine),
       cmocka_unit_test(test_dumps_read_back),
       cmocka_unit_test(test_bad_dumps_are_refused),
