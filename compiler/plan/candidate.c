@@ -38,14 +38,14 @@ Plan *plan_of(const Planner *r, const Candidate *c, const Partition *part, doubl
   return plan;
 }
 
-bool candidate_partition(const Candidate *c, int64_t limit, Partition *out) {
+bool candidate_partition(const Planner *r, const Candidate *c, int64_t limit, Partition *out) {
   int parts = pipeline_parts(c->form);
   if (c->pinned) {
     partition_pinned(c->spans, c->copies, parts, c->pinned, limit, out);
     return chunks_fit(c, limit, out);
   }
   double most = c->or_not ? c->most * c->spans->c->share : INFINITY;
-  if (partition_fastest(c->spans, c->copies, parts, limit, most, out))
+  if (best_partition(r, c, limit, most, out))
     return true;
   if (!c->or_not)
     partition_smallest(c->spans, c->copies, parts, out);
@@ -70,7 +70,7 @@ bool candidate_plan(const Planner *r, const Candidate *c, int64_t limit, Plan **
   Partition part;
   if (c->form->chunks > 1 && !c->pinned)
     return chunks_plan(r, c, limit, out);
-  bool fits = candidate_partition(c, limit, &part);
+  bool fits = candidate_partition(r, c, limit, &part);
   if (fits || !c->or_not)
     *out = plan_of(r, c, &part, INFINITY);
   return fits;

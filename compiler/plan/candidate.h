@@ -40,7 +40,7 @@ Candidate candidate_of(const Planner *r, const Pipeline *form, const Placement *
                        Recompute policy, const int *pinned, double bound);
 /* Of pinned cuts, or of ranks that have a part each: the best partition by estimated bytes; the smallest there is when
  * none fits, and false. */
-bool candidate_partition(const Candidate *c, int64_t limit, Partition *out);
+bool candidate_partition(const Planner *r, const Candidate *c, int64_t limit, Partition *out);
 /* Simulated, where it is schedulable: its batch takes INFINITY where that is more than `most` seconds. */
 Plan *plan_of(const Planner *r, const Candidate *c, const Partition *part, double most);
 /* By how much values (partition.h) are to be multiplied for seconds of a batch that no simulation undercuts: the
@@ -56,6 +56,10 @@ bool fits_exactly(const Planner *r, Candidate *c);
 /* Finds the fastest partition whose exact peaks fit: stages whose estimates were wrong get the difference added.
  * Where even the smallest partition does not fit, keeps that one and refuses. */
 void settle(const Planner *r, Candidate *c);
+
+/* ---- bests.c */
+/* partition_fastest() of a candidate with as many parts as there are. */
+bool best_partition(const Planner *r, const Candidate *c, int64_t limit, double most, Partition *out);
 
 /* ---- chunks.c: ranks that hold several chunks */
 /* Decides by rank what recomputes, for its chunks have its memory together: where it must. False: some do not fit. */

@@ -33,7 +33,7 @@ static void set_bar(Every *e) { e->bar = e->best / candidate_turns(e->r, &e->at)
 /* All parts are cut. */
 static bool is_better(Every *e, const Candidate *next, Partition *part) {
   static const double WORTH = 1 - 1e-6;
-  if (!candidate_partition(next, e->r->limit, part) ||
+  if (!candidate_partition(e->r, next, e->r->limit, part) ||
       candidate_least_seconds(e->r, next, part) >= WORTH * e->best)
     return false;
   e->left -= cost_of_simulation(e);
@@ -107,7 +107,7 @@ static void try_form(Every *e, const Candidate *c) {
   }
   if (c->form->chunks == 1) {
     e->left -= (int64_t)n * n * parts;
-    if (!partition_fastest(c->spans, c->copies, parts, r->limit, e->bar, &part))
+    if (!best_partition(r, c, r->limit, e->bar, &part))
       return;
   }
   for (int i = 0; i < c->form->n_stages; i++)

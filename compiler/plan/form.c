@@ -1,5 +1,5 @@
 /* Forms of a pipeline: so many stages with so many ranks each, before its microbatches are settled. */
-#include "plan/planner.h"
+#include "plan/forms.h"
 
 #include <string.h>
 
@@ -32,4 +32,24 @@ const char *replicas_text(const Pipeline *p) {
 
 const char *ranks_text(const Pipeline *p) {
   return form_is_plain(p) ? format("%d stages", p->n_stages) : format("replicas %s", replicas_text(p));
+}
+
+/* ---- tables by form --------------------------------------------------------------------------------- */
+
+Table *form_table(FormTables *t, int n_stages) {
+  while (t->by_size.n <= n_stages) {
+    const Table empty = {.key_bytes = (size_t)(t->head + t->by_size.n) * sizeof(int64_t)};
+    push(&t->by_size, empty);
+  }
+  return &t->by_size.at[n_stages];
+}
+
+int64_t *form_key(const FormTables *t, const int64_t *head, const Pipeline *form, const bool *marks) {
+  enum { MARK, RECOMPUTE, AHEAD, REPLICAS = 32 }; /* bits of a stage's word */
+  int64_t *key = alloc((size_t)(t->head + form->n_stages) * sizeof *key);
+  memcpy(key, head, (size_t)t->head * sizeof *key);
+  for (int i = 0; i < form->n_stages; i++)
+    key[t->head + i] = (int64_t)form->replicas[i] << REPLICAS | (int64_t)form->ahead[i] << AHEAD |
+                       (int64_t)form->recompute[i] << RECOMPUTE | (int64_t)(marks && marks[i]) << MARK;
+  return key;
 }

@@ -11,20 +11,6 @@ typedef struct Pair {
 } Pair;
 typedef Vec(Pair) PairList;
 
-typedef struct Pairs {
-  int columns;
-  int *row;    /* by piece: starts below it; n + 1 */
-  int *column; /* by piece: ends below it; n + 1 */
-  Held *sum; /* at row * columns + column: of pairs that start in that row or later, and end in a column before */
-} Pairs;
-
-struct Holdings {
-  Held *sum;     /* over all users in the pieces below: n + 1 */
-  int64_t *own;  /* bytes of masters that one piece uses, in the pieces below: n + 1 */
-  Pairs repeats; /* of neighbouring users */
-  Pairs whole;   /* of the first and the last user, of parameters that have several */
-};
-
 static Held plus(Held a, Held b, int sign) {
   return (Held){a.weights + sign * b.weights, a.frozen + sign * b.frozen, a.masters + sign * b.masters,
                 a.moments + sign * b.moments, a.update + sign * b.update};
@@ -58,10 +44,6 @@ static Pairs pairs_make(int n, const PairList *list) {
   return p;
 }
 
-static const Held *pairs_of(const Pairs *p, int first, int end) {
-  return &p->sum[p->row[first] * p->columns + p->column[end]];
-}
-
 const Holdings *holdings_make(int pieces, const Holding *holding, int n) {
   Holdings *h = alloc(sizeof *h);
   PairList repeats = {0}, whole = {0};
@@ -85,21 +67,4 @@ const Holdings *holdings_make(int pieces, const Holding *holding, int n) {
   h->repeats = pairs_make(pieces, &repeats);
   h->whole = pairs_make(pieces, &whole);
   return h;
-}
-
-Held holdings_of(const Holdings *h, int first, int end) {
-  Held all = plus(h->sum[end], h->sum[first], -1);
-  return h->repeats.columns == 1 ? all : plus(all, *pairs_of(&h->repeats, first, end), -1);
-}
-
-double holdings_update(const Holdings *h, int first, int end) {
-  double all = h->sum[end].update - h->sum[first].update;
-  return h->repeats.columns == 1 ? all : all - pairs_of(&h->repeats, first, end)->update;
-}
-
-int64_t holdings_shared(const Holdings *h, int first, int end) {
-  if (h->whole.columns == 1)
-    return 0;
-  return h->sum[end].masters - h->sum[first].masters - pairs_of(&h->repeats, first, end)->masters -
-         (h->own[end] - h->own[first]) - pairs_of(&h->whole, first, end)->masters;
 }

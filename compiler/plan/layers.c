@@ -217,12 +217,12 @@ static bool leaves_open(const PlanRequest *q, const Planner *r, int ranks) {
 }
 
 /* Whether it comes close to the best plan, and may overtake it when its cuts are moved. */
-static bool may_lead(const Candidate *c, const Plan *best) {
+static bool may_lead(const Planner *r, const Candidate *c, const Plan *best) {
   const double CLOSE = 1.15;
   Partition part;
   if (!best)
     return true;
-  return plan_pace(c->plan) < CLOSE * plan_pace(best) && candidate_partition(c, INT64_MAX, &part) &&
+  return plan_pace(c->plan) < CLOSE * plan_pace(best) && candidate_partition(r, c, INT64_MAX, &part) &&
          part.value < plan_pace(best);
 }
 
@@ -260,7 +260,7 @@ static void simulate_other(const Job *job, const Row *row, int64_t asked, const 
   if (!leaves_open(job->request, &r, pipeline_ranks(&form)))
     return;
   c.pinned = NULL;
-  if (may_lead(&c, out->own.plan))
+  if (may_lead(&r, &c, out->own.plan))
     refine(&r, &c);
   take(&out->own, c.plan, row);
 }

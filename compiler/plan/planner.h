@@ -33,8 +33,9 @@ typedef struct Priced {
 } Priced;
 typedef Vec(Priced) Prices;
 
-typedef struct TimedPlans TimedPlans; /* timed.c: plans that were simulated */
-typedef struct KnownForms KnownForms; /* programs.c: pipelines that were scheduled */
+typedef struct TimedPlans TimedPlans;         /* timed.c: plans that were simulated */
+typedef struct KnownForms KnownForms;         /* programs.c: pipelines that were scheduled */
+typedef struct BestPartitions BestPartitions; /* bests.c: forms that were cut */
 
 /* A request made definite. */
 struct Planner {
@@ -66,6 +67,7 @@ struct Planner {
   Prices *prices;
   TimedPlans *timed_plans;
   KnownForms *known_forms;
+  BestPartitions *best_partitions;
   Vec(int64_t) microbatches; /* under consideration, rising */
 };
 
@@ -149,6 +151,9 @@ Copies copies_of_stage(const Planner *r, const Placement *at, const StageAhead *
 /* Copies at each part of a pipeline of this form, for microbatches of b samples. */
 Copies *copies(const Planner *r, const Pipeline *form, const Placement *at, int64_t b, Recompute recompute);
 Wiring *wirings(const Planner *r, const Pipeline *form, const Placement *at); /* by part */
+
+/* ---- bests.c */
+BestPartitions *best_partitions_new(void);
 
 /* ---- programs.c */
 KnownForms *known_forms_new(void);

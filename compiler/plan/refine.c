@@ -77,7 +77,7 @@ static bool may_fit(Climb *c, Candidate *next) {
 /* Whether the form of `next`, cut as pinned, is simulated to be shorter, by so much at least: its plan. */
 static bool is_shorter(Climb *c, Candidate *next, double most) {
   Partition part;
-  if (!candidate_partition(next, c->r->limit, &part) || candidate_least_seconds(c->r, next, &part) > most)
+  if (!candidate_partition(c->r, next, c->r->limit, &part) || candidate_least_seconds(c->r, next, &part) > most)
     return false;
   c->left--;
   next->plan = plan_of(c->r, next, &part, most);
@@ -164,11 +164,10 @@ static int most_ranks(const Climb *c, int up_to) {
 /* Stages as cut at `start`, or where their best partition is. */
 static bool reforms(Climb *c, const Candidate *other, const int *start) {
   Partition best;
-  int parts = pipeline_parts(other->form);
   if (climbs(c, other, start))
     return true;
   double most = c->at.plan->batch_seconds / (double)turns_of(c->r, other);
-  return partition_fastest(other->spans, other->copies, parts, c->r->limit / other->form->chunks, most, &best) &&
+  return best_partition(c->r, other, c->r->limit / other->form->chunks, most, &best) &&
          climbs(c, other, best.start);
 }
 
@@ -264,10 +263,10 @@ static bool even_ranks(Climb *c, int stages) {
   Pipeline form = form_make(r, stages, replicas);
   if (!ranks || !schedule_allows(&form, turns_of(r, &c->at)))
     return false;
-  Copies *at = copies(r, &form, &(Placement){0}, c->at.microbatch, c->at.recompute);
+  const Candidate other =
+      candidate_of(r, &form, &(Placement){0}, c->at.microbatch, c->at.spans, c->at.recompute, NULL, 0);
   double most = c->at.plan->batch_seconds / (double)turns_of(r, &c->at);
-  return partition_fastest(c->at.spans, at, stages, r->limit, most, &best) &&
-         change_ranks(c, stages, replicas, best.start);
+  return best_partition(r, &other, r->limit, most, &best) && change_ranks(c, stages, replicas, best.start);
 }
 
 static bool move_ranks(Climb *c) {

@@ -5,12 +5,7 @@
 
 #include "base/base.h"
 
-static int levels(int n) {
-  int k = 1;
-  while (n >> k)
-    k++;
-  return k;
-}
+static int levels(int n) { return 32 - __builtin_clz((unsigned)n); }
 
 static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
 
@@ -171,7 +166,8 @@ double spans_least_value(const Spans *s, int stages, const int *replicas, int ch
 
 /* Replicas send gradients from buffers of their own, all but the part they reduce themselves. */
 static int64_t gradient_bytes(const Copies *at, int64_t one_set) {
-  return one_set * at->accumulators + at->exchanges * (one_set * (at->replicas - 1) / at->replicas);
+  int64_t sent = at->replicas > 1 ? at->exchanges * (one_set * (at->replicas - 1) / at->replicas) : 0;
+  return one_set * at->accumulators + sent;
 }
 
 static int64_t parameter_bytes(const Costs *c, const Copies *at, int first, int end) {
@@ -202,6 +198,7 @@ int64_t span_least_bytes(const Spans *s, const Copies *at, int first, int end, i
 
 void spans_correct(Spans *s, int first, int end, int64_t missed) {
   int64_t share = missed / (end - first);
+  s->corrections++;
   for (int i = first + 1; i <= s->c->n; i++)
     s->missed[i] += i < end ? share * (i - first) : missed;
   for (int i = 1; i <= s->c->n; i++)

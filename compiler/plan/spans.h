@@ -10,6 +10,7 @@ typedef struct Spans {
   const Costs *c;
   double *compute, *forward, *products; /* sums over the pieces before i; compute: forward and backward */
   int64_t *saved, *gradients, *inputs, *deferred;
+  int corrections;                        /* how many were made */
   int64_t *missed;                        /* sums of what layouts took more than this says; spans_correct() */
   int64_t *missed_before, *missed_behind; /* the most of these up to i, the least from i on */
   int64_t *work;                          /* the largest of 2^k pieces from i on, at [k * n + i] */

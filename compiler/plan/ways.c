@@ -82,10 +82,10 @@ bool add_placements(const Planner *r, Candidates *candidates, const Pipeline *fo
 /* ---- as many ranks for each stage ----------------------------------------------------------------------- */
 
 /* Where stages are cut, that the value is at most so many seconds of a microbatch. */
-static bool partition_below(const Candidate *c, int64_t limit, double most, Partition *out) {
+static bool partition_below(const Planner *r, const Candidate *c, int64_t limit, double most, Partition *out) {
   if (c->pinned)
-    return candidate_partition(c, limit, out) && out->value <= most;
-  return partition_fastest(c->spans, c->copies, c->form->n_stages, limit, most, out);
+    return candidate_partition(r, c, limit, out) && out->value <= most;
+  return best_partition(r, c, limit, most, out);
 }
 
 /* With the time that its best partition says, and that no simulation undercuts; unless that is far above what the
@@ -98,7 +98,7 @@ static bool add_equal(const Planner *r, const Pipeline *form, const Placement *a
   Partition part;
   if (!add_form(r, e->candidates, form, at, b, spans, 0))
     return false;
-  if (partition_below(&e->candidates->at[first], r->limit, CLOSE * e->best / microbatches, &part)) {
+  if (partition_below(r, &e->candidates->at[first], r->limit, CLOSE * e->best / microbatches, &part)) {
     for (int i = first; i < e->candidates->n; i++)
       e->candidates->at[i].bound = part.value * microbatches * (1 - 1e-9);
     e->best = fmin(e->best, part.value * microbatches);

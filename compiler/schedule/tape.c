@@ -1,19 +1,21 @@
-/* The row of ticks, and reading it: a tick takes about a nanosecond. */
+/* The row of ticks, and reading it: a turn takes a few nanoseconds. */
 #include "schedule/tape.h"
 
 #include <math.h>
 
 #include "schedule/timing.h"
 
-void tape_write(Tape *t, TickKind kind, int about) {
+Tick *tape_write(Tape *t, TickKind kind, int rank) {
   Reel *c = t->last;
   if (!c || c->n == (int)(sizeof c->tick / sizeof *c->tick)) {
     c = alloc(sizeof *c);
     *(t->last ? &t->last->next : &t->first) = c;
     t->last = c;
   }
-  c->tick[c->n++] = (uint32_t)about << TICK_BITS | kind;
   t->ticks++;
+  Tick *tick = &c->tick[c->n++];
+  tick->rank = (uint32_t)rank << KIND_BITS | kind;
+  return tick;
 }
 
 void tape_clear(Tape *t) {
@@ -22,34 +24,7 @@ void tape_clear(Tape *t) {
   t->last = t->first;
 }
 
-/* ---- reading ---------------------------------------------------------------------------------------------------- */
-
-static void set_passes(Reader *r) {
-  r->pass = alloc((size_t)r->layout->parts * N_PASSES * sizeof *r->pass);
-  for (int i = 0; i < r->layout->parts; i++) {
-    const StageTimes *t = &r->times[i];
-    double *pass = &r->pass[i * N_PASSES];
-    pass[PASS_FORWARD] = t->forward;
-    pass[PASS_BACKWARD] = t->backward;
-    pass[PASS_RECOMPUTE] = t->recompute;
-    pass[PASS_WEIGHTS] = t->weights;
-  }
-}
-
-Reader reader_start(const Layout *l, const Program *programs, const StageTimes *times) {
-  Reader r = {.layout = l, .programs = programs, .times = times};
-  r.value = alloc((size_t)layout_values(l) * sizeof *r.value);
-  r.rank = alloc((size_t)l->first[l->n_stages] * sizeof *r.rank);
-  set_passes(&r);
-  for (int i = 0; i < l->n_stages; i++)
-    for (int k = 0; k < programs[i].replicas; k++) {
-      RankClock *rank = &r.rank[l->first[i] + k];
-      *rank = (RankClock){.stage = i, .replica = k, .may_wait = INFINITY};
-      if (times[i].jitter > 0)
-        rank->passes = alloc((size_t)programs[i].chunks * N_PASSES * sizeof *rank->passes);
-    }
-  return r;
-}
+/* ---- passes that vary ------------------------------------------------------------------------------------------ */
 
 static double later(double a, double b) { return a > b ? a : b; }
 
@@ -75,68 +50,117 @@ double turn_seconds(const Program *p, const StageTimes *times, int replica, Step
 }
 
 /* Microbatches come in their order through each chunk. */
-static double pass_seconds(Reader *r, int about) {
-  static const Action action[N_PASSES] = {
-      [PASS_FORWARD] = DO_FORWARD, [PASS_BACKWARD] = DO_BACKWARD, [PASS_RECOMPUTE] = DO_RECOMPUTE, [PASS_WEIGHTS] = DO_WEIGHTS};
-  RankClock *rank = &r->rank[r->reads];
-  if (!rank->passes)
-    return r->pass[about];
+static double pass_seconds(const Reader *r, RankClock *rank, uint32_t at) {
+  static const Action action[N_PASSES] = {[PASS_FORWARD] = DO_FORWARD,
+                                          [PASS_BACKWARD] = DO_BACKWARD,
+                                          [PASS_RECOMPUTE] = DO_RECOMPUTE,
+                                          [PASS_WEIGHTS] = DO_WEIGHTS};
+  if (at == no_pass(r->layout))
+    return 0;
   const Program *p = &r->programs[rank->stage];
-  const int part = about / N_PASSES, pass = about % N_PASSES, chunk = chunk_of_part(p->n_stages, part);
+  const int pass = (int)at % N_PASSES, chunk = chunk_of_part(p->n_stages, (int)at / N_PASSES);
   int64_t number = rank->passes[chunk * N_PASSES + pass]++ * p->replicas + rank->replica + 1;
-  return turn_seconds(p, &r->times[rank->stage], rank->replica, (Step){action[pass], chunk, number}, r->pass[about]);
+  return turn_seconds(p, &r->times[rank->stage], rank->replica, (Step){action[pass], chunk, number}, r->pass[at]);
+}
+
+/* ---- reading ---------------------------------------------------------------------------------------------------- */
+
+static void set_seconds(Reader *r) {
+  const int parts = r->layout->parts;
+  r->pass = alloc((size_t)(parts * N_PASSES + 1) * sizeof *r->pass);
+  r->send = alloc((size_t)parts * sizeof *r->send);
+  for (int i = 0; i < parts; i++) {
+    const StageTimes *t = &r->times[i];
+    double *pass = &r->pass[i * N_PASSES];
+    pass[PASS_FORWARD] = t->forward;
+    pass[PASS_BACKWARD] = t->backward;
+    pass[PASS_RECOMPUTE] = t->recompute;
+    pass[PASS_WEIGHTS] = t->weights;
+    r->send[i] = i + 1 < parts ? t->send : 0;
+  }
+}
+
+Reader reader_start(const Layout *l, const Program *programs, const StageTimes *times) {
+  Reader r = {.layout = l, .programs = programs, .times = times};
+  r.message = alloc((size_t)(lost_message(l) + 1) * sizeof *r.message);
+  r.exchange = alloc((size_t)exchanges_of(l) * sizeof *r.exchange);
+  r.rank = alloc((size_t)l->first[l->n_stages] * sizeof *r.rank);
+  set_seconds(&r);
+  for (int i = 0; i < l->n_stages; i++) {
+    r.varies |= times[i].jitter > 0;
+    for (int k = 0; k < programs[i].replicas; k++) {
+      RankClock *rank = &r.rank[l->first[i] + k];
+      *rank = (RankClock){.stage = i, .replica = k, .may_wait = INFINITY};
+      rank->passes = alloc((size_t)programs[i].chunks * N_PASSES * sizeof *rank->passes);
+    }
+  }
+  return r;
+}
+
+/* When the message is there, and what the rank waits for it. */
+static inline double wait(const Reader *r, uint32_t message, int ring_bits, double now, double *waited) {
+  const Sides *m = &r->message[message];
+  double after = later(now, later(m->sent, m->posted) + r->send[message >> (ring_bits + 1)]);
+  *waited += after - now;
+  return after;
+}
+
+/* False: the rank has waited longer than it may. */
+static inline bool take_turn(const Reader *r, const Tick *t, RankClock *rank, int ring_bits, bool varies) {
+  const uint32_t *deed = t->deed;
+  double now = rank->now, waited = rank->waited;
+  now = wait(r, deed[TURN_WAIT], ring_bits, now, &waited);
+  r->message[deed[TURN_POST]].posted = now;
+  now += varies ? pass_seconds(r, rank, deed[TURN_FIRST]) : r->pass[deed[TURN_FIRST]];
+  now = wait(r, deed[TURN_SLOT], ring_bits, now, &waited);
+  now += varies ? pass_seconds(r, rank, deed[TURN_PASS]) : r->pass[deed[TURN_PASS]];
+  r->message[deed[TURN_SEND]].sent = now;
+  now += varies ? pass_seconds(r, rank, deed[TURN_LAST]) : r->pass[deed[TURN_LAST]];
+  rank->now = now, rank->waited = waited;
+  return waited <= rank->may_wait;
 }
 
 /* What an exchange takes. */
-static double exchange_seconds(const Reader *r, int value) {
-  const Layout *l = r->layout;
-  int stage = (value - n_message_values(l)) / (int)(l->batches + 1);
-  return stage < l->n_stages ? r->times[stage].reduce : r->times[stage - l->n_stages].gather;
+static double exchange_seconds(const Reader *r, uint32_t exchange) {
+  int stage = (int)(exchange / (uint32_t)(r->layout->batches + 1));
+  return stage < r->layout->n_stages ? r->times[stage].reduce : r->times[stage - r->layout->n_stages].gather;
 }
 
-static void end_batch(Reader *r, RankClock *rank) {
-  if (r->ended && !r->ended(r->context, rank->stage, rank->replica, rank->ended++, rank->now))
-    r->stopped = true;
+static bool end_batch(const Reader *r, RankClock *rank) {
+  return !r->ended || r->ended(r->context, rank->stage, rank->replica, rank->ended++, rank->now);
 }
 
-/* All ticks of the reel from `tick` on; but for the last what is seldom. */
-static void read_reel(Reader *r, const uint32_t *tick, const uint32_t *end) {
-  double *value = r->value;
-  RankClock *rank = &r->rank[r->reads];
-  double now = rank->now, waited = rank->waited;
-  for (; tick < end && !r->stopped; tick++) {
-    const int about = (int)(*tick >> TICK_BITS);
-    double after;
-    switch ((TickKind)(*tick & ((1 << TICK_BITS) - 1))) {
-    case TICK_RANK:
-      r->stopped = waited > rank->may_wait;
-      rank->now = now, rank->waited = waited;
-      r->reads = about;
-      rank = &r->rank[about];
-      now = rank->now, waited = rank->waited;
-      break;
-    case TICK_WAIT:
-      after = later(now, value[about]);
-      waited += after - now;
-      now = after;
-      break;
-    case TICK_MEET: now = later(now, value[about]); break;
-    case TICK_PASS: now += rank->passes ? pass_seconds(r, about) : r->pass[about]; break;
-    case TICK_UPDATE: now += r->times[about].update; break;
-    case TICK_READY: value[about] = now; break;
-    case TICK_SENT: value[about] = later(value[about], now) + r->times[about >> (r->layout->ring_bits + 1)].send; break;
-    case TICK_GATHER: value[about] = later(value[about], now); break;
-    case TICK_FOLLOW: value[about] = later(value[about], value[about - 1]); break;
-    case TICK_REDUCE: value[about] += exchange_seconds(r, about); break;
-    case TICK_BEGIN: rank->began = now; break;
-    case TICK_END:
-      rank->now = now;
-      end_batch(r, rank);
-      break;
-    }
+/* False: the run ends here. */
+static bool take_other(const Reader *r, const Tick *t, RankClock *rank) {
+  double *e = &r->exchange[t->exchange];
+  switch ((TickKind)(t->rank & ((1 << KIND_BITS) - 1))) {
+  case TICK_TURN: break;
+  case TICK_MEET: rank->now = later(rank->now, *e); return true;
+  case TICK_UPDATE: rank->now += r->times[rank->stage].update; return end_batch(r, rank);
+  case TICK_GATHER: *e = later(*e, rank->now); return true;
+  case TICK_FOLLOW: *e = later(*e, e[-1]); return true;
+  case TICK_REDUCE: *e += exchange_seconds(r, t->exchange); return true;
+  case TICK_BEGIN: rank->began = rank->now; return true;
+  case TICK_END: return end_batch(r, rank);
   }
-  rank->now = now, rank->waited = waited;
-  r->stopped |= waited > rank->may_wait;
+  BUG("tick %u", t->rank);
+}
+
+static inline bool take_all(const Reader *r, const Tick *t, const Tick *end, bool varies) {
+  const int ring_bits = r->layout->ring_bits;
+  bool goes_on = true;
+  for (; t < end && goes_on; t++) {
+    RankClock *rank = &r->rank[t->rank >> KIND_BITS];
+    if (t->rank & ((1 << KIND_BITS) - 1))
+      goes_on = take_other(r, t, rank);
+    else
+      goes_on = take_turn(r, t, rank, ring_bits, varies);
+  }
+  return goes_on;
+}
+
+static bool read_reel(const Reader *r, const Tick *t, const Tick *end) {
+  return r->varies ? take_all(r, t, end, true) : take_all(r, t, end, false);
 }
 
 void reader_go_on(Reader *r, const Tape *t) {
@@ -144,7 +168,7 @@ void reader_go_on(Reader *r, const Tape *t) {
     r->at = t->first;
   while (r->at && !r->stopped) {
     const Reel *c = r->at;
-    read_reel(r, c->tick + r->tick, c->tick + c->n);
+    r->stopped = !read_reel(r, c->tick + r->tick, c->tick + c->n);
     r->tick = c->n;
     if (!c->next)
       return;

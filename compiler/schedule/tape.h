@@ -5,15 +5,10 @@
 
 #include "schedule/program.h"
 
-/* What a tick does with its rank's time, `now`, and with the times that ranks see of each other, each a `value`. */
 typedef enum {
-  TICK_RANK,   /* the next ticks are this rank's */
-  TICK_WAIT,   /* now = max(now, value); counts as waiting */
-  TICK_MEET,   /* the same, for an update */
-  TICK_PASS,   /* now += seconds of a part's pass */
-  TICK_UPDATE, /* now += seconds of a stage's update */
-  TICK_READY,  /* value = now: one side of a message ... */
-  TICK_SENT,   /* ... and now the other: value = max(value, now) + seconds of the message */
+  TICK_TURN,   /* what most are: a rank's turn one way, or a part of it */
+  TICK_MEET,   /* now = max(now, an exchange's value), for an update or what it brings */
+  TICK_UPDATE, /* now += seconds of an update; then a batch has ended */
   TICK_GATHER, /* value = max(value, now): one rank of several */
   TICK_FOLLOW, /* value = max(value, the one before): after the exchange before it */
   TICK_REDUCE, /* value += seconds of the exchange */
@@ -21,12 +16,32 @@ typedef enum {
   TICK_END     /* of the rank's next batch */
 } TickKind;
 
-enum { TICK_BITS = 4 }; /* of the kind; above them is what it is about */
+/* What a turn does with its rank's time, `now`, one after the other. What it does not do it does with what is of no
+ * influence, so that all turns are read alike. */
+enum {
+  TURN_WAIT,  /* now = max(now, when the message is there), which counts as waiting ... */
+  TURN_POST,  /* the next message's receive is posted now */
+  TURN_FIRST, /* now += seconds of a part's pass: recomputation */
+  TURN_SLOT,  /* ... and so until there is room for the message to send */
+  TURN_PASS,  /* now += seconds of a pass */
+  TURN_SEND,  /* the message is sent now */
+  TURN_LAST,  /* now += seconds of a pass: weights' gradients */
+  TURN_DEEDS
+};
+
+enum { KIND_BITS = 3 };
+typedef struct Tick {
+  uint32_t rank; /* above the kind's bits */
+  union {
+    uint32_t deed[TURN_DEEDS]; /* messages and passes */
+    uint32_t exchange;         /* of the other kinds */
+  };
+} Tick;
 
 typedef struct Reel {
   struct Reel *next;
   int n;
-  uint32_t tick[1 << 12];
+  Tick tick[256];
 } Reel;
 
 /* The row as far as it has been written. */
@@ -34,56 +49,65 @@ typedef struct Tape {
   Reel *first, *last;
   int64_t ticks;
 } Tape;
-void tape_write(Tape *t, TickKind kind, int about);
+Tick *tape_write(Tape *t, TickKind kind, int rank); /* what it is about is to be filled in */
 void tape_clear(Tape *t);
 
-/* Where values are: those of messages, 2^ring_bits each way over each cut, then those of exchanges of gradients and of
- * weights, by stage the batches' behind one that is 0. */
+/* Where values are: of messages 2^ring_bits each way over each cut, then two that are none, one to wait for and one to send;
+ * of exchanges those of gradients and then those of weights, by stage the batches' behind one that is 0. */
 typedef struct Layout {
   int n_stages, parts, ring_bits;
   int64_t batches;
   const int *first; /* by stage: its first rank; at the end all ranks */
 } Layout;
 
-static inline int message_value(const Layout *l, int cut, int way, int64_t k) {
-  return ((2 * cut + way) << l->ring_bits) + (int)(k & (((int64_t)1 << l->ring_bits) - 1));
-}
-static inline int n_message_values(const Layout *l) { return (2 * (l->parts - 1)) << l->ring_bits; }
-static inline int exchange_value(const Layout *l, bool weights, int stage, int64_t batch) {
-  return n_message_values(l) + (stage + (weights ? l->n_stages : 0)) * (int)(l->batches + 1) + (int)batch + 1;
-}
-
-static inline int64_t layout_values(const Layout *l) { /* how many */
-  return ((2LL * (l->parts - 1)) << l->ring_bits) + 2 * l->n_stages * (l->batches + 1);
-}
-
-/* A part's passes, in this order: */
+/* A part's passes, in this order; behind the last part's one that takes no time: */
 enum { PASS_FORWARD, PASS_BACKWARD, PASS_RECOMPUTE, PASS_WEIGHTS, N_PASSES };
+
+static inline int64_t messages(const Layout *l) { return (2LL * (l->parts - 1)) << l->ring_bits; }
+static inline uint32_t no_message(const Layout *l) { return (uint32_t)messages(l); }
+static inline uint32_t lost_message(const Layout *l) { return (uint32_t)messages(l) + 1; }
+static inline uint32_t no_pass(const Layout *l) { return (uint32_t)(l->parts * N_PASSES); }
+static inline uint32_t message_at(const Layout *l, int cut, int way, int64_t k) {
+  return (((uint32_t)(2 * cut + way)) << l->ring_bits) + (uint32_t)(k & (((int64_t)1 << l->ring_bits) - 1));
+}
+static inline int64_t exchanges_of(const Layout *l) { return 2 * l->n_stages * (l->batches + 1); }
+static inline uint32_t exchange_at(const Layout *l, bool weights, int stage, int64_t batch) {
+  return (uint32_t)((stage + (weights ? l->n_stages : 0)) * (l->batches + 1) + batch + 1);
+}
 
 /* A rank has ended a batch: made its update or, where nothing goes backward, sent its last microbatch of it. False:
  * enough, the run ends here. */
 typedef bool BatchEnded(void *context, int stage, int replica, int64_t batch, double seconds);
 
 typedef struct RankClock {
-  int stage, replica;
-  double now, began;
+  double now;
   double waited, may_wait; /* for messages and slots, and so long it may at most */
-  int64_t ended;           /* batches */
-  int64_t *passes;         /* by part's chunk and pass: how many; NULL where all take the same time */
+  double began;
+  int stage, replica;
+  int64_t ended;   /* batches */
+  int64_t *passes; /* by chunk and pass: how many; NULL where all take the same time */
 } RankClock;
+
+/* Both sides' times of a message: it is there so many seconds after the later of them. */
+typedef struct Sides {
+  double sent, posted;
+} Sides;
 
 /* Reads a tape with times. */
 typedef struct Reader {
   const Layout *layout;
   const Program *programs;
   const StageTimes *times;
-  double *value, *pass; /* seconds, by part and pass */
-  RankClock *rank;      /* all of them */
-  BatchEnded *ended;    /* or NULL */
+  Sides *message;
+  double *exchange;
+  double *pass, *send; /* seconds: by part and pass; by cut */
+  RankClock *rank;     /* all of them */
+  BatchEnded *ended;   /* or NULL */
   void *context;
-  bool stopped;     /* a rank has waited too long, or `ended` said so */
-  const Reel *at;  /* what is read next: */
-  int tick, reads;  /* of this reel, for this rank */
+  bool varies;    /* passes take a little more or less time each */
+  bool stopped;   /* a rank has waited too long, or `ended` said so */
+  const Reel *at; /* what is read next: */
+  int tick;       /* of this reel */
 } Reader;
 Reader reader_start(const Layout *l, const Program *programs, const StageTimes *times);
 void reader_go_on(Reader *r, const Tape *t); /* to the end of what is written, or until it is stopped */

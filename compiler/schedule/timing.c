@@ -9,12 +9,12 @@
 #include <string.h>
 
 enum { DOWN, UP, N_WAYS }; /* activations, gradients */
-enum { KEPT = 1 << 20 };   /* ticks, at most */
+enum { KEPT = 1 << 17 };   /* ticks, at most */
 
 /* Of a message over a cut, in a ring by microbatch: the microbatch that was last sent, and that a receive was last
  * posted for. */
 typedef struct Message {
-  int64_t sent_for, posted_for;
+  int32_t sent_for, posted_for;
 } Message;
 
 typedef struct Rank {
@@ -36,56 +36,66 @@ struct Run {
   Layout layout;
   Arena *arena; /* where the tape grows */
   Tape tape;
-  bool forgets;   /* they are too many to be kept */
+  bool forgets; /* they are too many to be kept */
 
   Message *message; /* by value of messages */
-  int **exchanged, **updated; /* by stage and batch: ranks that have handed their gradients over, and their parts of the weights */
+  int **exchanged,
+      **updated; /* by stage and batch: ranks that have handed their gradients over, and their parts of the weights */
   Rank *rank;
   int n_ranks;
+  bool waits;  /* some update does for exchanges of other stages */
   int turn_of; /* the rank that is looked at */
-  int writes;  /* the rank whose ticks are written; -1: none */
-  bool moved;  /* one of those before it in this round has done something */
-  bool ended;  /* no rank can go on */
+  Tick *turn;  /* the last that was written, if it is one; it has ... */
+  int last_deed;
+  bool moved; /* one of those before it in this round has done something */
+  bool ended; /* no rank can go on */
 };
 
-static void tick(Run *c, const Rank *r, TickKind kind, int about) {
-  if (c->writes != r->number) {
-    c->writes = r->number;
-    tape_write(&c->tape, TICK_RANK, r->number);
+static void tick(Run *c, const Rank *r, TickKind kind, uint32_t exchange) {
+  tape_write(&c->tape, kind, r->number)->exchange = exchange;
+  c->turn = NULL;
+}
+
+/* A deed goes into the last tick if that is this rank's turn, and it comes behind what it has. */
+static void deed(Run *c, const Rank *r, int which, uint32_t about) {
+  if (!c->turn || c->turn->rank >> KIND_BITS != (uint32_t)r->number || which <= c->last_deed) {
+    const uint32_t none = no_message(&c->layout), lost = lost_message(&c->layout), pass = no_pass(&c->layout);
+    c->turn = tape_write(&c->tape, TICK_TURN, r->number);
+    const uint32_t nothing[TURN_DEEDS] = {none, lost, pass, none, pass, lost, pass};
+    memcpy(c->turn->deed, nothing, sizeof nothing);
   }
-  tape_write(&c->tape, kind, about);
+  c->turn->deed[which] = about;
+  c->last_deed = which;
 }
 
 /* ---- messages ------------------------------------------------------------------------------------------- */
 
 /* Whether microbatch k's message arrives; then the rank waits for it. */
-static bool await(Run *c, const Rank *r, int cut, int way, int64_t k) {
-  const int value = message_value(&c->layout, cut, way, k);
-  const Message *m = &c->message[value];
+static bool await(Run *c, const Rank *r, int which, int cut, int way, int64_t k) {
+  const uint32_t at = message_at(&c->layout, cut, way, k);
+  const Message *m = &c->message[at];
   if (m->sent_for != k || m->posted_for != k)
     return false;
-  tick(c, r, TICK_WAIT, value);
+  deed(c, r, which, at);
   return true;
 }
 
 /* Slots free up in turn: the one that k will be sent from was last used by the microbatch so many before. */
 static bool slot_free(Run *c, const Rank *r, int cut, int way, int64_t k, int slots) {
   int64_t before = k - (int64_t)slots * r->p->replicas;
-  return before < 1 || await(c, r, cut, way, before);
+  return before < 1 || await(c, r, TURN_SLOT, cut, way, before);
 }
 
 static void send(Run *c, const Rank *r, int cut, int way, int64_t k) {
-  const int value = message_value(&c->layout, cut, way, k);
-  Message *m = &c->message[value];
-  m->sent_for = k;
-  tick(c, r, m->posted_for == k ? TICK_SENT : TICK_READY, value);
+  const uint32_t at = message_at(&c->layout, cut, way, k);
+  c->message[at].sent_for = (int32_t)k;
+  deed(c, r, TURN_SEND, at);
 }
 
 static void post(Run *c, const Rank *r, int cut, int way, int64_t k) {
-  const int value = message_value(&c->layout, cut, way, k);
-  Message *m = &c->message[value];
-  m->posted_for = k;
-  tick(c, r, m->sent_for == k ? TICK_SENT : TICK_READY, value);
+  const uint32_t at = message_at(&c->layout, cut, way, k);
+  c->message[at].posted_for = (int32_t)k;
+  deed(c, r, TURN_POST, at);
 }
 
 /* The cut over which the part's messages that way come, -1: none does. */
@@ -116,7 +126,7 @@ static bool receive(Run *c, Rank *r, int way) {
   int cut = cut_to(c, r, way, t->chunk);
   if (cut < 0)
     return true;
-  if (!await(c, r, cut, way, t->microbatch))
+  if (!await(c, r, TURN_WAIT, cut, way, t->microbatch))
     return false;
   if (way == DOWN && r->scope == 0 && r->f == 1)
     tick(c, r, TICK_BEGIN, 0);
@@ -127,7 +137,11 @@ static bool receive(Run *c, Rank *r, int way) {
 /* ---- passes --------------------------------------------------------------------------------------------- */
 
 static void work(Run *c, const Rank *r, int pass, int chunk) {
-  tick(c, r, TICK_PASS, part_of(c->layout.n_stages, r->p->stage, chunk) * N_PASSES + pass);
+  static const int which[N_PASSES] = {[PASS_FORWARD] = TURN_PASS,
+                                      [PASS_BACKWARD] = TURN_PASS,
+                                      [PASS_RECOMPUTE] = TURN_FIRST,
+                                      [PASS_WEIGHTS] = TURN_LAST};
+  deed(c, r, which[pass], (uint32_t)(part_of(c->layout.n_stages, r->p->stage, chunk) * N_PASSES + pass));
 }
 
 /* Whether all parts of a version of the weights are there, where each of the replicas updates one. */
@@ -136,7 +150,7 @@ static bool has_all_parts(Run *c, const Rank *r, int64_t version) {
     return true;
   if (c->updated[r->p->stage][version - 1] < r->p->replicas)
     return false;
-  tick(c, r, TICK_MEET, exchange_value(&c->layout, true, r->p->stage, version - 1));
+  tick(c, r, TICK_MEET, exchange_at(&c->layout, true, r->p->stage, version - 1));
   return true;
 }
 
@@ -205,9 +219,12 @@ static int64_t done(const Rank *r) { return (r->p->split_backward ? r->w : r->b)
 /* ---- updates -------------------------------------------------------------------------------------------- */
 
 static void exchange(Run *c, const Rank *r, int64_t batch) {
-  const int value = exchange_value(&c->layout, false, r->p->stage, batch);
+  const uint32_t value = exchange_at(&c->layout, false, r->p->stage, batch);
+  const bool all = ++c->exchanged[r->p->stage][batch] == r->p->replicas;
+  if (r->p->replicas == 1 && !c->waits)
+    return;
   tick(c, r, TICK_GATHER, value);
-  if (++c->exchanged[r->p->stage][batch] < r->p->replicas || r->p->replicas == 1)
+  if (!all || r->p->replicas == 1)
     return;
   tick(c, r, TICK_FOLLOW, value);
   tick(c, r, TICK_REDUCE, value);
@@ -226,15 +243,14 @@ static bool update(Run *c, const Rank *r, int64_t batch) {
     return false;
   for (int i = 0; i < c->layout.n_stages; i++)
     if (i == own ? r->p->replicas > 1 : r->p->waits)
-      tick(c, r, TICK_MEET, exchange_value(&c->layout, false, i, batch));
-  tick(c, r, TICK_UPDATE, own);
+      tick(c, r, TICK_MEET, exchange_at(&c->layout, false, i, batch));
+  tick(c, r, TICK_UPDATE, 0);
   if (r->p->sharded) {
-    const int value = exchange_value(&c->layout, true, own, batch);
+    const uint32_t value = exchange_at(&c->layout, true, own, batch);
     tick(c, r, TICK_GATHER, value);
     if (++c->updated[own][batch] == r->p->replicas)
       tick(c, r, TICK_REDUCE, value);
   }
-  tick(c, r, TICK_END, 0);
   return true;
 }
 
@@ -332,9 +348,10 @@ static bool rank_step(Run *c, Rank *r) {
 
 /* Ranks in turn, each until it waits, as far as many more ticks. */
 static void go_on(Run *c) {
-  enum { AT_ONCE = 1 << 12 };
+  enum { AT_ONCE = 1 << 10 };
   const int64_t enough = c->tape.ticks + AT_ONCE;
   Arena *before = arena_use(c->arena);
+  c->turn = NULL; /* it may have been read */
   while (!c->ended && c->tape.ticks < enough) {
     if (rank_step(c, &c->rank[c->turn_of])) {
       c->moved = true;
@@ -383,8 +400,8 @@ static void run_start(Run *c) {
   const size_t batches = (size_t)c->layout.batches + 1;
   Arena *before = arena_use(c->arena);
   tape_clear(&c->tape);
-  memset(c->message, 0, (size_t)n_message_values(&c->layout) * sizeof *c->message);
-  c->writes = -1, c->turn_of = 0;
+  memset(c->message, 0, (size_t)messages(&c->layout) * sizeof *c->message);
+  c->turn = NULL, c->turn_of = 0;
   c->moved = c->ended = false;
   for (int i = 0; i < n_stages; i++) {
     memset(c->exchanged[i], 0, batches * sizeof **c->exchanged);
@@ -407,11 +424,13 @@ Run *run_new(const Program *programs, int n_stages, int64_t batches) {
                         .batches = batches,
                         .first = first},
              .n_ranks = first[n_stages]};
-  ensure(layout_values(&c->layout) >> (32 - TICK_BITS) == 0);
+  ensure(lost_message(&c->layout) == messages(&c->layout) + 1);
+  for (int i = 0; i < n_stages; i++)
+    c->waits |= programs[i].waits;
   c->arena = arena_use(NULL);
   arena_use(c->arena);
   c->rank = alloc((size_t)c->n_ranks * sizeof *c->rank);
-  c->message = alloc((size_t)n_message_values(&c->layout) * sizeof *c->message);
+  c->message = alloc((size_t)messages(&c->layout) * sizeof *c->message);
   c->exchanged = alloc((size_t)n_stages * sizeof *c->exchanged);
   c->updated = alloc((size_t)n_stages * sizeof *c->updated);
   for (int i = 0; i < n_stages; i++) {
@@ -423,8 +442,8 @@ Run *run_new(const Program *programs, int n_stages, int64_t batches) {
 }
 
 int64_t run_bytes(const Run *c) {
-  return (int64_t)sizeof *c + (c->forgets ? KEPT : c->tape.ticks) * (int64_t)sizeof(uint32_t) +
-         n_message_values(&c->layout) * (int64_t)sizeof *c->message + c->n_ranks * (int64_t)sizeof *c->rank +
+  return (int64_t)sizeof *c + (c->forgets ? KEPT : c->tape.ticks) * (int64_t)sizeof(Tick) +
+         messages(&c->layout) * (int64_t)sizeof *c->message + c->n_ranks * (int64_t)sizeof *c->rank +
          2 * c->layout.n_stages * (c->layout.batches + 1) * (int64_t)sizeof(int);
 }
 

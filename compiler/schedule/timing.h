@@ -8,7 +8,7 @@
  * found out while it is timed first, and grows in the arena in use when it was made; Programs must last. */
 typedef struct Run Run;
 Run *run_new(const Program *programs, int n_stages, int64_t batches);
-int64_t run_bytes(const Run *run); /* that it has taken, about */
+int64_t run_bytes(const Run *c); /* that it has taken, about */
 
 /* When batches end, as run_schedule() has it to the bit. False: no rank could go on. */
 bool time_batches(Run *run, const StageTimes *times, BatchEnded *ended, void *context);

@@ -274,7 +274,7 @@ static double bound_of(const Planner *r, const Candidate *c, const Partition *pa
   Candidate pinned = *c;
   Partition same;
   pinned.pinned = part->start;
-  assert_true(candidate_partition(&pinned, r->limit, &same));
+  assert_true(candidate_partition(r, &pinned, r->limit, &same));
   return candidate_least_seconds(r, &pinned, &same);
 }
 
