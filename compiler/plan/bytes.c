@@ -138,15 +138,21 @@ static int64_t moment_bytes(const Graph *g, const UpdateRule *rule, int param) {
   return bytes;
 }
 
-/* As measured: the rule over elements, and where gradients are clipped their squares; elsewhere as streams are. */
+/* Whether a version of the weights is made beside the one before; masters, which are one, have it written to them. */
+static bool updates_apart(const Planner *r) {
+  return (r->traits.two_versions || r->traits.every_round) && r->target.precision != PRECISION_BF16;
+}
+
+/* As measured: the rule over elements and the gradient's squares; elsewhere as streams are. */
 static double measured_update(const Planner *r, const Held *held, const Rates *rates) {
   double elements = (double)held->masters / 4;
   double scale = r->profile->device ? r->profile->rates.stream / rates->stream : 1;
-  return elements * scale * (r->profile->update + (r->g->train.clip_norm > 0 ? r->profile->norm : 0));
+  return elements * scale * ((updates_apart(r) ? r->profile->apart : r->profile->update) + r->profile->norm);
 }
 
 /* An update of a parameter reads and writes its moments, and goes over as many bytes as it has as often as the rule
- * says; clipping reads the gradient once more. Its products are like a node's. */
+ * says; the gradient is read once more for its norm, which is told, and looked at, where it is not clipped, too. Its
+ * products are like a node's. */
 static double update_seconds(const Planner *r, const UpdateRule *rule, const Rates *rates, int param,
                              const Held *held) {
   const Graph *g = r->g;
@@ -155,7 +161,7 @@ static double update_seconds(const Planner *r, const UpdateRule *rule, const Rat
     return 0;
   if (r->profile && r->profile->update > 0)
     return measured_update(r, held, rates);
-  double bytes = (double)held->masters * (rule->traffic + (g->train.clip_norm > 0)) + 2 * (double)held->moments;
+  double bytes = (double)held->masters * (rule->traffic + 1) + 2 * (double)held->moments;
   double products = rule->products && is_trained(p) ? rule->products(&g->train, p) : 0;
   return bytes / rates->stream + products / rates->product / rates->threads;
 }
