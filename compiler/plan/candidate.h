@@ -18,7 +18,7 @@ typedef struct Candidate {
   Recompute recompute;
   const Spans *spans;
   Copies *copies;
-  const int *pinned;   /* where parts start, or NULL */
+  const int *pinned; /* where parts start, or NULL */
   ChunkStart start;
   Partition *balanced; /* of several chunks, by ChunkStart; their start is NULL until somebody asks */
   /* Of several chunks: cut as if a rank had this share of what one takes at most if memory were no matter, which leads

@@ -119,14 +119,13 @@ static bool move(Climb *c, int first, int last, int by) {
   return climbs(c, &c->at, start);
 }
 
-/* One cut at a time, then neighbouring ones together. */
-static bool move_cuts(Climb *c) {
-  enum { MOST_TOGETHER = 8 };
+/* One cut at a time, then neighbouring ones together, up to so many, by so many pieces at most. */
+static bool move_cuts(Climb *c, int most_together, int farthest) {
   bool any = false;
   int parts = pipeline_parts(c->at.form);
-  for (int together = 1; together < parts && together <= MOST_TOGETHER; together++)
+  for (int together = 1; together < parts && together <= most_together; together++)
     for (int first = 1; first + together <= parts; first++)
-      for (int by = 1; by < c->r->subject.n && c->left > 0; by *= 2)
+      for (int by = 1; by <= farthest && c->left > 0; by *= 2)
         for (int way = -1; way <= 1; way += 2)
           while (move(c, first, first + together - 1, way * by))
             any = true;
@@ -313,7 +312,8 @@ static bool change_microbatch(Climb *c) {
 /* ---- all together ------------------------------------------------------------------------------------- */
 
 static bool step(Climb *c) {
-  if (move_cuts(c) || stretch(c))
+  enum { MOST_TOGETHER = 8 };
+  if (move_cuts(c, MOST_TOGETHER, c->r->subject.n - 1) || stretch(c))
     return true;
   return !c->moves_cuts_only && (move_ranks(c) || change_microbatch(c));
 }
@@ -406,7 +406,7 @@ static void shake_cuts(const Climb *c, uint64_t *state, int *start) {
 
 /* A climb from cuts that are a step away from where it has led, if it leads farther. */
 static void climb_again(Climb *best, uint64_t *state) {
-  enum { MOST_CHANGES = 3 };
+  enum { MOST_CHANGES = 3, TOGETHER = 2, FARTHEST = 4 };
   static const double WORTH = 1e-5, NO_MORE_THAN = 1.3;
   Climb c = *best;
   c.start = alloc_copy(best->start, (size_t)pipeline_parts(best->at.form) * sizeof *best->start);
@@ -414,7 +414,7 @@ static void climb_again(Climb *best, uint64_t *state) {
     shake_cuts(best, state, c.start);
   c.at.pinned = c.start;
   if (is_shorter(&c, &c.at, NO_MORE_THAN * best->at.plan->batch_seconds))
-    while (move_cuts(&c)) {
+    while (move_cuts(&c, TOGETHER, FARTHEST)) {
     }
   else
     c.at.plan = best->at.plan;
@@ -427,11 +427,22 @@ static void climb_again(Climb *best, uint64_t *state) {
   }
 }
 
+/* Between fast plans that fit are such as recompute. */
+static void may_recompute(const Planner *r, Candidate *c) {
+  const int parts = pipeline_parts(c->form);
+  const Copies *asked = copies(r, c->form, &c->placement, c->microbatch, r->request->recompute);
+  c->recompute = r->request->recompute;
+  c->copies = alloc_copy(c->copies, (size_t)parts * sizeof *c->copies);
+  for (int i = 0; i < parts; i++)
+    c->copies[i].recompute_on = asked[i].recompute_on;
+}
+
 void refine_again(const Planner *r, Candidate *candidate, int64_t turns) {
   if (pipeline_parts(candidate->form) == 1)
     return;
   Climb c = climb_from(r, candidate);
   uint64_t state = 1;
+  may_recompute(r, &c.at);
   c.left = (int)(turns / turns_simulated(candidate->plan));
   for (int64_t tries = 0; c.left > 0 && tries < turns; tries += turns_simulated(candidate->plan))
     climb_again(&c, &state);
