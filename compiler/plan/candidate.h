@@ -58,6 +58,7 @@ bool fits_exactly(const Planner *r, Candidate *c);
 void settle(const Planner *r, Candidate *c);
 
 /* ---- bests.c */
+Partition partition_copy(const Partition *p, int parts);
 /* partition_fastest() of a candidate with as many parts as there are. */
 bool best_partition(const Planner *r, const Candidate *c, int64_t limit, double most, Partition *out);
 

@@ -253,11 +253,6 @@ static int64_t tight_limit(const Candidate *c, int64_t limit) {
   return tight < limit ? tight : limit;
 }
 
-static Partition copy_of(const Candidate *c, const Partition *part) {
-  const size_t parts = (size_t)pipeline_parts(c->form);
-  return (Partition){.start = alloc_copy(part->start, (parts + 1) * sizeof(int)), .recompute = alloc(parts)};
-}
-
 /* As cut where memory is no matter. */
 static Partition started(const Planner *r, const Candidate *c) {
   if (!c->balanced[c->start].start) {
@@ -266,7 +261,7 @@ static Partition started(const Planner *r, const Candidate *c) {
     else
       balance(r, c, &c->balanced[c->start]);
   }
-  return copy_of(c, &c->balanced[c->start]);
+  return partition_copy(&c->balanced[c->start], pipeline_parts(c->form));
 }
 
 /* Whether it takes recomputation to fit. */
