@@ -133,14 +133,29 @@ static const float *join(const struct pd_kept *x, int64_t step) {
   return pd_join(x->of, x->newest ? pd_view_newest(x->newest, step) : pd_view(x->at, n, x->bf16));
 }
 
-/* A tensor as it is to be written: finite. */
+/* n elements of a tensor, from one on, as they are to be written: finite. */
+static void check(int i, int64_t first, const float *at, int64_t n) {
+  if (!job.tensors[i].frozen) pd_check_finite(job.entries[i].name, first, at + first, n, job.note.step, job.path);
+}
+
+/* A tensor as it is to be written. */
 static const float *view(int i) {
-  const struct pd_kept *x = &job.tensors[i];
-  int64_t step = job.note.step, n = x->shape.elements;
-  const float *at = join(x, step);
+  const float *at = join(&job.tensors[i], job.note.step);
   job.viewed = i + 1;
-  if (!x->frozen) pd_check_finite(job.entries[i].name, 0, at, n, step, job.path);
+  check(i, 0, at, job.tensors[i].shape.elements);
   return at;
+}
+
+/* The same into the copy, checked while it is in a cache: memory is read once. */
+static void copy_tensor(int i, float *to) {
+  enum { BLOCK = 1 << 14 };
+  const float *at = join(&job.tensors[i], job.note.step);
+  int64_t elements = job.tensors[i].shape.elements;
+  for (int64_t first = 0; first < elements; first += BLOCK) {
+    int64_t n = elements - first < BLOCK ? elements - first : BLOCK;
+    check(i, first, at, n);
+    memcpy(to + first, at + first, (size_t)n * sizeof *to);
+  }
 }
 
 static bool write_tensors(FILE *out, struct pd_checksum *sum) {
@@ -236,7 +251,7 @@ static void await_thread(void) {
 static void start_thread(void) {
   float *to = copy;
   for (int i = 0; i < job.n; i++) {
-    memcpy(to, view(i), (size_t)job.entries[i].elements * sizeof *to);
+    copy_tensor(i, to);
     to += job.entries[i].elements;
   }
   sigset_t all, before; /* signals are the rank's own thread's */

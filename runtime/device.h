@@ -54,6 +54,16 @@ enum { PD_FETCHES = 64 };
 const float *pd_fetch(const float *from, int64_t n);
 bool pd_fetched(const float *fetch);
 
+/* ---- two runs of the same work, for --audit --------------------------------------------------------- */
+/* Bytes of the arena and of room beside it, which is kept until the end. What is asked for stands in the work's order. */
+
+char *pd_copy_room(size_t bytes);
+void pd_copy_bytes(void *to, const void *from, size_t bytes);
+void pd_exchange_bytes(void *a, void *b, size_t bytes);
+/* These wait for the work. The second copies to the host. */
+bool pd_same_bytes(const void *a, const void *b, size_t bytes);
+void pd_read_bytes(void *to, const void *from, size_t bytes);
+
 /* ---- what is slower than it was meant to be -------------------------------------------------------- */
 
 /* A kind of such work, by the log's name for it, and how often it was met since the start. */

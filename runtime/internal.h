@@ -275,6 +275,7 @@ struct pd_rules {
   pd_update_all *average; /* then: moves the averages towards the new weights */
   /* A parameter by the stage's rule over whole tensors; NULL: the rule is called as it is. */
   void (*tensor)(const struct pd_tensor_update *x);
+  int at_once; /* tiles that are run twice together with --audit; 0: one a thread */
   /* Parameters are updated in groups, numbered from 0: which ones the next is of; false: it was the last. */
   bool (*next_group)(int group, int *first, int *end);
 };
@@ -290,9 +291,6 @@ PD_ELEMENT_RULES(PD_DECLARE_ELEMENTS)
 /* The host's: all tiles by such a rule, which is NULL where what has a gradient is updated already. copy: NULL, or
  * pd_twice_copy(). */
 void pd_update_tiles(const struct pd_update_arrays *u, pd_elements *elements, char *copy);
-/* A parameter by a rule over whole tensors; likewise. */
-void pd_update_tensor(void (*rule)(const struct pd_tensor_update *x), const struct pd_tensor_update *x,
-                      char *copy);
 /* The host's: the sum of squares of up to PD_TILE elements, in 16 lanes. */
 double pd_sum_of_squares(int64_t n, const float *x);
 
@@ -406,11 +404,22 @@ bool pd_twice_again(void);
 bool pd_twice_takes(int figure, const float *elements, int64_t n);
 /* Memory for what update t writes at once, of pd_update_copy_bytes(), when it is to be run twice; else NULL. */
 char *pd_twice_copy(int64_t t);
-void pd_exchange_bytes(char *at, char *other, size_t bytes);
-size_t pd_update_copy_bytes(void);      /* optimizer.c: for all threads */
-size_t pd_update_tile_copy_bytes(void); /* for one */
+size_t pd_update_copy_bytes(void);      /* optimizer.c: for all that are run twice at once */
+size_t pd_update_tile_copy_bytes(void); /* for a tile */
 
-/* ---- host/updates_twice.c ---------------------------------------------------------------------- */
+/* ---- updates_twice.c --------------------------------------------------------------------------- */
+
+/* Where two runs differ: an element, and its bits in both, so many hexadecimal digits. */
+struct pd_difference {
+  int64_t element;
+  int digits;
+  uint32_t first, second;
+};
+/* The first of elements of `size` bytes that is not the same at two places of the device, `other` being the first
+ * run's; false: there is none. */
+bool pd_differ(const void *at, const void *other, size_t bytes, size_t size, struct pd_difference *d);
+/* What so many bytes take in a copy: all begin where words do. */
+static inline size_t pd_copy_step(size_t bytes) { return (bytes + 15) / 16 * 16; }
 
 struct pd_written { /* an array that an update writes: a parameter's "weights", say */
   const char *what;
@@ -423,8 +432,14 @@ struct pd_written { /* an array that an update writes: a parameter's "weights", 
  * bytes as the arrays. Any thread's. */
 void pd_update_twice(void (*update)(const void *of), const void *of, const struct pd_written *w, int n, char *copy,
                      int parameter, int64_t first_element);
-/* Whether nothing was noted since the last call; else why not: the first that differs. */
+/* Whether nothing was noted since the last call; else why not: the first that differs. The second ends the launch. */
 bool pd_updates_agree(int64_t t, char *why);
+void pd_check_agreement(int64_t t);
+const char *pd_moments_name(int i);
+/* A parameter by a rule over whole tensors, once where copy is NULL; by the stage's, as struct pd_rules has it. */
+void pd_update_tensor(void (*rule)(const struct pd_tensor_update *x), const struct pd_tensor_update *x,
+                      char *copy);
+void pd_update_by_tensors(const struct pd_tensor_update *x);
 
 /* ---- finite.c --------------------------------------------------------------------------------- */
 

@@ -196,7 +196,8 @@ size_t pd_update_tile_copy_bytes(void) { return (size_t)(2 + pd.stage->n_moments
 
 size_t pd_update_copy_bytes(void) {
   const struct pd_stage *s = pd.stage;
-  size_t most = pd_update_tile_copy_bytes() * (size_t)(s->threads > 0 ? s->threads : 1);
+  int tiles = pd_rules.at_once ? pd_rules.at_once : s->threads > 0 ? s->threads : 1;
+  size_t most = pd_update_tile_copy_bytes() * (size_t)tiles;
   for (int i = 0; i < s->n_parameters && s->optimizer->tensor; i++) {
     const struct pd_parameter *p = &s->parameters[i];
     size_t elements = pd_is_trained(p) ? (size_t)p->elements : 0;

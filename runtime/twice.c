@@ -4,8 +4,8 @@
  *   keeps     what stands in the parts that the pass is going to write, and the pass runs;
  *   exchanges what it wrote for what was kept, and the pass runs again;
  *   compares  both, and the pass is over.
- * Updates run twice likewise, in the same memory (host/updates_twice.c). Messages move on meanwhile: those that may be under way are in other parts, or other slots of these. Figures are
- * counted once, when they have been compared. */
+ * Updates run twice likewise, in the same memory (updates_twice.c). Messages move on meanwhile: those that may be under
+ * way are in other parts, or other slots of these. Figures are counted once, when they have been compared. */
 #include "internal.h"
 
 #include <stdlib.h>
@@ -48,24 +48,15 @@ static void for_parts(void (*each)(char *at, char *other, size_t bytes)) {
     const struct pd_part *p = &pd.stage->parts[i];
     if (!is_written(p, now.work, now.chunk)) continue;
     each(part_at(p), other, p->bytes);
-    other += p->bytes;
+    other += pd_copy_step(p->bytes);
   }
 }
 
-static void keep(char *at, char *other, size_t bytes) { memcpy(other, at, bytes); }
-
-void pd_exchange_bytes(char *at, char *other, size_t bytes) {
-  char block[1 << 12];
-  for (size_t done = 0, n; done < bytes; done += n) {
-    n = bytes - done < sizeof block ? bytes - done : sizeof block;
-    memcpy(block, at + done, n);
-    memcpy(at + done, other + done, n);
-    memcpy(other + done, block, n);
-  }
-}
+static void keep(char *at, char *other, size_t bytes) { pd_copy_bytes(other, at, bytes); }
+static void exchange(char *at, char *other, size_t bytes) { pd_exchange_bytes(at, other, bytes); }
 
 static bool differs;
-static void compare(char *at, char *other, size_t bytes) { differs |= memcmp(at, other, bytes) != 0; }
+static void compare(char *at, char *other, size_t bytes) { differs |= !pd_same_bytes(at, other, bytes); }
 
 /* The kept bytes of what stands at an address; NULL: the pass does not write it. */
 static const char *kept_of(const char *address) {
@@ -75,33 +66,23 @@ static const char *kept_of(const char *address) {
     if (!is_written(p, now.work, now.chunk)) continue;
     const char *at = part_at(p);
     if (address >= at && address < at + p->bytes) return other + (address - at);
-    other += p->bytes;
+    other += pd_copy_step(p->bytes);
   }
   return NULL;
 }
 
 /* ---- what differs ---------------------------------------------------------------------------- */
 
-/* The first that differs between the runs among elements of `size` bytes from an address on; -1: none. */
-static int64_t first_element(const char *at, int64_t elements, size_t size) {
-  const char *other = kept_of(at);
-  for (int64_t i = 0; other && i < elements; i++)
-    if (memcmp(at + (size_t)i * size, other + (size_t)i * size, size)) return i;
-  return -1;
-}
-
-/* Ends the launch if the elements are not the same. */
+/* Ends the launch if the elements, of `size` bytes each, are not the same. */
 static void check(const char *what, const char *name, const char *at, int64_t elements, size_t size) {
-  int64_t i = first_element(at, elements, size);
-  uint32_t first = 0, second = 0;
-  if (i < 0) return;
-  memcpy(&first, kept_of(at) + (size_t)i * size, size);
-  memcpy(&second, at + (size_t)i * size, size);
+  const char *other = kept_of(at);
+  struct pd_difference d;
+  if (!other || !pd_differ(at, other, (size_t)elements * size, size, &d)) return;
   pd_fail(
       "--audit: step %lld: %s, run twice, does not leave the same in %s'%s': its element %lld has the bits %0*x, "
       "then %0*x: a processor or the memory of this host makes errors",
-      (long long)(now.t + 1), pd_last_work(), what, name, (long long)i, (int)size * 2, first, (int)size * 2,
-      second);
+      (long long)(now.t + 1), pd_last_work(), what, name, (long long)d.element, d.digits, d.first, d.digits,
+      d.second);
 }
 
 /* In the order in which the pass computes them, so that the first is the cause of the others. */
@@ -135,7 +116,7 @@ static int64_t most_written(void) {
     for (int chunk = 0; chunk < s->chunks; chunk++) {
       int64_t bytes = 0;
       for (int i = 0; i < s->n_parts; i++)
-        if (is_written(&s->parts[i], (enum pd_work)work, chunk)) bytes += (int64_t)s->parts[i].bytes;
+        if (is_written(&s->parts[i], (enum pd_work)work, chunk)) bytes += (int64_t)pd_copy_step(s->parts[i].bytes);
       if (bytes > most) most = bytes;
     }
   return most;
@@ -143,10 +124,6 @@ static int64_t most_written(void) {
 
 void pd_twice_start(void) {
   if (!pd_options.audit || pd_only_evaluates() || pd_options.emulate) return;
-  if (pd_device_name()) {
-    pd_warn("--audit: on a GPU weights and moments are verified, but neither passes nor updates are run twice");
-    return;
-  }
   if (pd.stage->spilled) {
     pd_warn("--audit: what comes and goes is verified each time, but neither passes nor updates are run twice");
     return;
@@ -157,7 +134,7 @@ void pd_twice_start(void) {
   MPI_Request request;
   MPI_Iallgather(&mine, 1, MPI_INT64_T, all_kept, 1, MPI_INT64_T, pd_comm_control, &request);
   pd_wait(1, &request, "all ranks to say what --audit keeps", -1, NULL, -1);
-  kept = pd_allocate((size_t)mine);
+  kept = pd_copy_room((size_t)mine);
   figures = pd_allocate(sizeof *figures * (size_t)pd.stage->n_figures);
 }
 
@@ -179,7 +156,7 @@ void pd_twice_begin(enum pd_work work, int64_t turn) {
 bool pd_twice_again(void) {
   if (run == FIRST) {
     now.first_ended = pd_seconds();
-    for_parts(pd_exchange_bytes);
+    for_parts(exchange);
     run = SECOND;
     return true;
   }

@@ -74,15 +74,19 @@ static const char now[] =
     "static int64_t first_sample;\nstatic const struct pd_stage stage = {.microbatch = MICROBATCH, "
     ".microbatches = 1};\n\n";
 
-/* An update's two parts, the rule and the squares of the gradient, over as many elements as the model has or the
- * memory holds, each after a pass, which leaves the caches as it does in a run: the median. */
+/* An update's two parts, the rule, in place and into another version of the weights, and the squares of the gradient, over
+ * as many elements as the model has or the memory holds, each after a pass, which leaves the caches as it does in a run:
+ * the median. */
 static const char updating[] =
     "void UPDATE(int64_t n, const void *step, const float *from, float *to, const float *gradient,\n"
     "            float *const *moment);\ndouble pd_sum_of_squares(int64_t n, const float *x);\n\n"
     "enum { TILE = 16384 }; /* of an update of the runtime */\n\n"
-    "static void update_tile(int64_t first, int64_t n) {\n  float *moment[2];\n"
+    "static void update_to(float *to, int64_t first, int64_t n) {\n  float *moment[2];\n"
     "  for (int i = 0; i < 2; i++) moment[i] = (float *)memory + (2 + (i < MOMENTS ? i : 0)) * ELEMENTS + first;\n"
-    "  float *w = (float *)memory + first;\n  UPDATE(n, constants, w, w, w + ELEMENTS, moment);\n}\n\n"
+    "  float *w = (float *)memory + first;\n  UPDATE(n, constants, w, to + first, w + ELEMENTS, moment);\n}\n\n"
+    "static void update_tile(int64_t first, int64_t n) { update_to((float *)memory, first, n); }\n\n"
+    "static void apart_tile(int64_t first, int64_t n) {\n"
+    "  update_to((float *)memory + (2 + MOMENTS) * ELEMENTS, first, n);\n}\n\n"
     "static double squares_of_tile[ELEMENTS / TILE + 1];\n\n"
     "static void square_tile(int64_t first, int64_t n) {\n"
     "  squares_of_tile[first / TILE] = pd_sum_of_squares(n, (float *)memory + ELEMENTS + first);\n}\n\n"
@@ -114,7 +118,7 @@ static void print_rates(Text *out, const ProfileTask *task) {
 
 static void print_update(Text *out, const ProfileTask *task, int64_t bytes) {
   print_rates(out, task);
-  int64_t most = bytes / (int64_t)sizeof(float) / (2 + task->n_moments);
+  int64_t most = bytes / (int64_t)sizeof(float) / (3 + task->n_moments);
   int64_t elements = task->elements < most ? task->elements : most;
   if (!task->rule || elements < 1) {
     text_add(out, "static void tell_update(void) {}\n\n");
@@ -126,6 +130,7 @@ static void print_update(Text *out, const ProfileTask *task, int64_t bytes) {
            task->n_moments, elements, task->rule, updating);
   text_add(out, "static void tell_update(void) {\n"
                 "  printf(\"update %%.9g\\n\", seconds_of_element(update_tile, sizes));\n"
+                "  printf(\"apart %%.9g\\n\", seconds_of_element(apart_tile, sizes));\n"
                 "  printf(\"norm %%.9g\\n\", seconds_of_element(square_tile, sizes));\n}\n\n");
 }
 

@@ -244,11 +244,11 @@ static void print_table(Text *out, const TimedKernels *timed, bool side_by_side)
 }
 
 /* What the program's own texts call things. */
-static const char *const own_names[] = {"at",           "before",      "constants",  "counts",      "fill",
-                                        "is_beside",    "kernels",     "measure",    "memory",      "now",
-                                        "pass",         "by_seconds",  "seconds_of", "sizes",       "stage",
-                                        "start_others", "sums",        "turn",       "square_tile", "tell_rates",
-                                        "tell_update",  "update_tile", "work_beside"};
+static const char *const own_names[] = {"apart_tile", "at",           "before",      "constants",  "counts",
+                                        "fill",       "is_beside",    "kernels",     "measure",    "memory",
+                                        "now",        "pass",         "by_seconds",  "seconds_of", "sizes",
+                                        "stage",      "start_others", "sums",        "turn",       "square_tile",
+                                        "tell_rates", "tell_update",  "update_tile", "update_to",  "work_beside"};
 
 static TimedKernels distinct_kernels(const ProfileTask *task) {
   enum { MOST_OPERANDS = 64 };

@@ -262,6 +262,7 @@ bool profile_make(const Graph *g, const Pieces *p, const PlanRequest *request, c
     return false;
   Profile profile = {.file = intern(out_path), .signature = profile_signature(g, p, r->target, request->compiler)};
   profile.update = timing_named(&timings, "update");
+  profile.apart = timing_named(&timings, "apart");
   profile.norm = timing_named(&timings, "norm");
   if (request->spill && !measure_place(request->spill, 4 * job.task.elements * (2 + job.task.n_moments), &profile))
     return false;

@@ -64,13 +64,15 @@ static void add_row(const char *label, const Plan *plan, double fastest, Grid *g
   push(&grid->cells, recomputes ? "yes" : "no");
   push(&grid->cells, bytes_text(fullest_rank(plan)));
   push(&grid->cells, format("%.1f %%", plan_waiting(plan) * 100));
+  push(&grid->cells, critical_text(plan_critical(plan)));
   push(&grid->cells, ranks.at);
 }
 
 /* Why there is no plan is told below the table, where there is room for it. */
 bool layers_compare(const LayersJob *job, FILE *out) {
-  static const char *const heads[] = {"schedule",  "ms a microbatch", "times",   "microbatches",
-                                      "recompute", "memory",          "waiting", "ranks by stage"};
+  static const char *const heads[] = {"schedule",     "ms a microbatch",   "times",
+                                      "microbatches", "recompute",         "memory",
+                                      "waiting",      "critical resource", "ranks by stage"};
   const int columns = sizeof heads / sizeof *heads;
   const Plan *plan[N_COMPARED];
   const char *why[N_COMPARED];

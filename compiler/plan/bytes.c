@@ -13,29 +13,71 @@ int64_t value_bytes(const Planner *r, int value, int64_t b) {
   return padded(shape_elements(&r->g->values.at[value].shape) * b * (r->bf16[value] ? 2 : 4));
 }
 
-/* What backward nodes read. Pointwise values that only pointwise ones read are rematerialised. */
-int64_t *saved_bytes(const Planner *r, const int *piece, int64_t b) {
-  const Graph *g = r->g;
-  const Pieces *p = r->p;
-  int64_t *saved = alloc((size_t)p->n * sizeof *saved);
-  bool *kept = alloc((size_t)g->values.n + 1);
+/* What loops compute the value of a pointwise node from again, element by element: the one value of about its size that is
+ * behind it, where there are several the value itself. -1: nothing that is large. */
+static int behind_node(const Graph *g, const int *from, const Node *n) {
+  const int64_t own = shape_elements(&g->values.at[n->out[0]].shape);
+  int one = -1;
+  for (int k = 0; k < n->n_in; k++) {
+    const int root = root_value(g, n->in[k]);
+    if (from[root] < 0 || from[root] == one || 2 * shape_elements(&g->values.at[root].shape) < own)
+      continue;
+    if (one >= 0)
+      return n->out[0];
+    one = from[root];
+  }
+  return one;
+}
+
+/* The same by forward value; of what is kept anyway or made by no loop itself, of sources -1. */
+static const int *computed_from(const Graph *g, const bool *kept) {
+  int *from = alloc((size_t)(g->values.n + 1) * sizeof *from);
+  for (int i = 0; i < g->n_forward; i++) {
+    const Node *n = &g->nodes.at[i];
+    for (int k = 0; k < n->n_out; k++)
+      from[n->out[k]] = n->op->kind == OP_SOURCE || !g->values.at[n->out[k]].shape.batched ? -1 : n->out[k];
+    if (n->op->kind == OP_POINTWISE && !kept[n->out[0]])
+      from[n->out[0]] = behind_node(g, from, n);
+  }
+  return from;
+}
+
+/* Marks what backward nodes read as a whole, or, where loops read what loops make, what they compute it `from` again. */
+static void mark_kept(const Graph *g, const int *from, bool *kept) {
   for (int i = g->n_forward; i < g->nodes.n; i++)
     for (int k = 0; k < g->nodes.at[i].n_in; k++) {
-      int v = root_value(g, g->nodes.at[i].in[k]);
-      const Node *made = &g->nodes.at[g->values.at[v].node];
-      if (g->values.at[v].node >= g->n_forward || made->op->kind == OP_SOURCE || !g->values.at[v].shape.batched)
+      const int v = root_value(g, g->nodes.at[i].in[k]), made = g->values.at[v].node;
+      if (made >= g->n_forward || g->nodes.at[made].op->kind == OP_SOURCE || !g->values.at[v].shape.batched)
         continue;
-      bool rematerialised = made->op->kind == OP_POINTWISE && g->nodes.at[i].op->kind == OP_POINTWISE;
-      kept[v] |= !rematerialised;
+      const bool again = g->nodes.at[made].op->kind == OP_POINTWISE && g->nodes.at[i].op->kind == OP_POINTWISE;
+      if (!again)
+        kept[v] = true;
+      else if (from && from[v] >= 0)
+        kept[from[v]] = true;
     }
+}
+
+/* What stands from forward to backward. */
+static const bool *kept_values(const Graph *g) {
+  bool *kept = alloc((size_t)g->values.n + 1);
+  mark_kept(g, NULL, kept);
+  mark_kept(g, computed_from(g, kept), kept);
+  return kept;
+}
+
+int64_t *saved_bytes(const Planner *r, const int *piece, int64_t b) {
+  const Graph *g = r->g;
+  int64_t *saved = alloc((size_t)r->p->n * sizeof *saved);
+  const bool *kept = kept_values(g);
   for (int v = 0; v < g->values.n; v++)
     if (kept[v])
       saved[piece[g->values.at[v].node]] += value_bytes(r, v, b);
   return saved;
 }
 
-/* Temporaries of a piece: what its calls make within one direction, the larger of both. */
-int64_t *work_bytes(const Planner *r, const int *piece, int64_t b) {
+/* Temporaries of a piece: what its calls make within one direction, the larger of both, or the gradients that enter
+ * it and leave it. */
+int64_t *work_bytes(const Planner *r, const int *piece, const int64_t *gradients, int64_t b) {
   const Graph *g = r->g;
   const Pieces *p = r->p;
   int64_t *forward = alloc((size_t)p->n * sizeof *forward), *backward = alloc((size_t)p->n * sizeof *backward);
@@ -47,8 +89,10 @@ int64_t *work_bytes(const Planner *r, const int *piece, int64_t b) {
       if (g->values.at[n->out[k]].shape.batched)
         (i < g->n_forward ? forward : backward)[piece[i]] += value_bytes(r, n->out[k], b);
   }
-  for (int k = 0; k < p->n; k++)
-    forward[k] = forward[k] > backward[k] ? forward[k] : backward[k];
+  for (int k = 0; k < p->n; k++) {
+    const int64_t pass = gradients[k] + gradients[k + 1], back = backward[k] > pass ? backward[k] : pass;
+    forward[k] = forward[k] > back ? forward[k] : back;
+  }
   return forward;
 }
 
@@ -94,15 +138,21 @@ static int64_t moment_bytes(const Graph *g, const UpdateRule *rule, int param) {
   return bytes;
 }
 
-/* As measured: the rule over elements, and where gradients are clipped their squares; elsewhere as streams are. */
+/* Whether a version of the weights is made beside the one before; masters, which are one, have it written to them. */
+static bool updates_apart(const Planner *r) {
+  return (r->traits.two_versions || r->traits.every_round) && r->target.precision != PRECISION_BF16;
+}
+
+/* As measured: the rule over elements and the gradient's squares; elsewhere as streams are. */
 static double measured_update(const Planner *r, const Held *held, const Rates *rates) {
   double elements = (double)held->masters / 4;
   double scale = r->profile->device ? r->profile->rates.stream / rates->stream : 1;
-  return elements * scale * (r->profile->update + (r->g->train.clip_norm > 0 ? r->profile->norm : 0));
+  return elements * scale * ((updates_apart(r) ? r->profile->apart : r->profile->update) + r->profile->norm);
 }
 
 /* An update of a parameter reads and writes its moments, and goes over as many bytes as it has as often as the rule
- * says; clipping reads the gradient once more. Its products are like a node's. */
+ * says; the gradient is read once more for its norm, which is told, and looked at, where it is not clipped, too. Its
+ * products are like a node's. */
 static double update_seconds(const Planner *r, const UpdateRule *rule, const Rates *rates, int param,
                              const Held *held) {
   const Graph *g = r->g;
@@ -111,7 +161,7 @@ static double update_seconds(const Planner *r, const UpdateRule *rule, const Rat
     return 0;
   if (r->profile && r->profile->update > 0)
     return measured_update(r, held, rates);
-  double bytes = (double)held->masters * (rule->traffic + (g->train.clip_norm > 0)) + 2 * (double)held->moments;
+  double bytes = (double)held->masters * (rule->traffic + 1) + 2 * (double)held->moments;
   double products = rule->products && is_trained(p) ? rule->products(&g->train, p) : 0;
   return bytes / rates->stream + products / rates->product / rates->threads;
 }

@@ -70,20 +70,6 @@ Plan *plan_open_schedule(const Graph *g, const Pieces *p, const PlanRequest *req
 
 /* ---- the table ------------------------------------------------------------------------------------ */
 
-static int busiest(const Plan *plan, double *share) {
-  int most = 0;
-  *share = 0;
-  for (int i = 0; i < plan->pipeline.n_stages; i++) {
-    double busy = 0;
-    for (int part = i; part < plan_parts(plan); part += plan->pipeline.n_stages)
-      busy += plan_busy_seconds(plan, part) / plan->pipeline.replicas[i];
-    busy /= plan->batch_seconds;
-    if (busy > *share)
-      *share = busy, most = i;
-  }
-  return most;
-}
-
 const ComparedKind compared_kinds[N_COMPARED] = {
     {.label = "sequential (naive)", .schedule = "sequential"},
     {.label = "data parallel", .schedule = "flush", .replicas_alone = true},
@@ -112,7 +98,7 @@ static ComparedSchedule compare_one(const Graph *g, const Pieces *p, const PlanR
     return row;
   }
   row.peak_bytes = largest_peak(plan);
-  row.busiest = busiest(plan, &row.busy);
+  row.critical = plan_critical(plan);
   for (int stage = 0; stage < plan->pipeline.n_stages; stage++)
     row.recomputes |= plan->pipeline.recompute[stage];
   return row;
@@ -176,10 +162,10 @@ static void print_row(const ComparedSchedule *row, FILE *out) {
     fprintf(out, "%-26s  %s\n", row->label, row->why);
     return;
   }
-  fprintf(out, "%-26s  %10.2f  %6.2f  %10lld  %9s  %9s  %5.1f %%  stage %d, %.0f %%  %s\n", row->label,
+  fprintf(out, "%-26s  %10.2f  %6.2f  %10lld  %9s  %9s  %5.1f %%  %-30s  %s\n", row->label,
           plan->batch_seconds * 1e3, row->times, (long long)plan->pipeline.microbatch,
-          row->recomputes ? "yes" : "no", bytes_text(row->peak_bytes), plan_waiting(plan) * 100, row->busiest,
-          row->busy * 100, replicas_text(&plan->pipeline));
+          row->recomputes ? "yes" : "no", bytes_text(row->peak_bytes), plan_waiting(plan) * 100,
+          critical_text(row->critical), replicas_text(&plan->pipeline));
 }
 
 /* --compare takes all schedules. */
@@ -201,8 +187,8 @@ bool plan_compare(const Graph *g, const Pieces *p, const PlanRequest *request, F
     return false;
   ComparedSchedule rows[N_COMPARED];
   bool found = plan_comparison(g, p, request, false, rows);
-  fprintf(out, "%-26s  %10s  %6s  %10s  %9s  %9s  %7s  %s\n", g->name, "ms a batch", "times", "microbatch",
-          "recompute", "memory", "waiting", "busiest rank, ranks by stage");
+  fprintf(out, "%-26s  %10s  %6s  %10s  %9s  %9s  %7s  %-30s  %s\n", g->name, "ms a batch", "times", "microbatch",
+          "recompute", "memory", "waiting", "critical resource", "ranks by stage");
   for (int i = 0; i < N_COMPARED; i++)
     print_row(&rows[i], out);
   for (int i = 0; i < N_COMPARED; i++)

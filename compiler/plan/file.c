@@ -125,7 +125,7 @@ char *plan_json(const Graph *g, const Pieces *p, const Plan *plan) {
   text_add(&t, ",\n  ");
   if (plan->device) {
     json_text(&t, "device", plan->device);
-    text_add(&t, ",\n  ");
+    text_add(&t, plan->assumed ? ", \"assumed\": true,\n  " : ",\n  ");
   }
   if (plan->cluster) {
     json_text(&t, "cluster", plan->cluster);

@@ -208,7 +208,8 @@ static bool read_rest(const JsonPlace *top, PlanFile *out) {
   const char *why = is_there(top, "why") ? json_get_string(top, "why") : "";
   const char *device = is_there(top, "device") ? json_get_string(top, "device") : NULL;
   const char *cluster = is_there(top, "cluster") ? json_get_string(top, "cluster") : NULL;
-  if (!costs || !why || (is_there(top, "device") && !device) || (is_there(top, "cluster") && !cluster))
+  if (!costs || !why || (is_there(top, "device") && !device) || (is_there(top, "cluster") && !cluster) ||
+      (is_there(top, "assumed") && !json_get_bool(top, "assumed", &plan->assumed)))
     return false;
   plan->device = device ? intern(device) : NULL;
   plan->cluster = cluster ? intern(cluster) : NULL;
@@ -218,12 +219,32 @@ static bool read_rest(const JsonPlace *top, PlanFile *out) {
 }
 
 bool plan_file_read(const char *path, PlanUse use, PlanFile *out) {
-  static const char *const keys[] = {
-      "model",        "schedule",      "vertical_sync", "chunks",    "batch",
-      "microbatch",   "microbatches",  "target",        "precision", "threads",
-      "stages",       "batch_seconds", "costs",         "why",       "cache_bytes_a_token",
-      "device",       "cluster",       "adjacent",      "backward",  "shard_optimizer",
-      "memory_bytes", "kept_percent",  "page_bytes",    "tensor",    NULL};
+  static const char *const keys[] = {"model",
+                                     "schedule",
+                                     "vertical_sync",
+                                     "chunks",
+                                     "batch",
+                                     "microbatch",
+                                     "microbatches",
+                                     "target",
+                                     "precision",
+                                     "threads",
+                                     "stages",
+                                     "batch_seconds",
+                                     "costs",
+                                     "why",
+                                     "cache_bytes_a_token",
+                                     "device",
+                                     "cluster",
+                                     "adjacent",
+                                     "backward",
+                                     "shard_optimizer",
+                                     "memory_bytes",
+                                     "kept_percent",
+                                     "page_bytes",
+                                     "tensor",
+                                     "assumed",
+                                     NULL};
   *out = (PlanFile){0};
   JsonPlace top = {.path = ""};
   top.object = out->json = json_load(path, &top.file);

@@ -16,8 +16,10 @@ typedef enum { RECOMPUTE_OFF, RECOMPUTE_ON, RECOMPUTE_AUTO } Recompute; /* as --
 typedef struct StagePlan {
   int first_piece, end_piece;
   double forward_seconds, backward_seconds, update_seconds; /* planned: a microbatch; a batch */
-  double weights_seconds; /* the part of backward_seconds that makes weights' gradients by products */
-  double send_bytes;      /* activations to the next stage, a microbatch */
+  double weights_seconds;  /* the part of backward_seconds that makes weights' gradients by products */
+  double send_bytes;       /* activations to the next stage, a microbatch */
+  double send_seconds;     /* what their message is on its way, its link shared with those at once */
+  double exchange_seconds; /* its stage's replicas', of a batch; 0: there is one, or none trains */
   Name spans, crosses; /* levels of a cluster: within which the stage's ranks are; that messages to the next part
                              cross. NULL: none was given, or there are no such */
   int64_t peak_bytes;  /* of one rank, all its chunks together, from its Allocation; chunks have the same */
@@ -129,6 +131,14 @@ void tensor_compare(const TensorDegrees *degrees, FILE *out);
  * other plans, best first; those that were not found stay NULL. */
 Plan *plan_make(const Graph *g, const Pieces *p, const PlanRequest *request, Plan **runners_up, int n);
 
+/* What a batch waits for most: ranks that compute, links that carry messages, or an exchange among replicas. */
+typedef struct Critical {
+  const char *resource; /* "stage 1", "messages behind stage 1", "exchange of stage 1" */
+  double share;         /* of a batch in which it is used */
+} Critical;
+Critical plan_critical(const Plan *plan);
+const char *critical_text(Critical critical); /* "stage 1, 97 %" */
+
 /* The best plan of a schedule, or of data parallelism. */
 typedef struct ComparedSchedule {
   const char *label;  /* "flush (PipeDream-Flush)" */
@@ -137,8 +147,7 @@ typedef struct ComparedSchedule {
   double times;       /* its batch's seconds over those of the shortest batch of all */
   int64_t peak_bytes; /* of the fullest rank */
   bool recomputes;    /* some stage */
-  int busiest;        /* the stage whose ranks wait least */
-  double busy;        /* the share of a batch in which these work */
+  Critical critical;
 } ComparedSchedule;
 enum { N_COMPARED = 8 };
 typedef struct ComparedKind {

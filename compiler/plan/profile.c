@@ -135,8 +135,8 @@ char *profile_write(const Profile *profile, const Pieces *p) {
   json_string(&t, s->library);
   text_add(&t, "\n  },\n");
   if (profile->update > 0)
-    text_add(&t, "  \"update\": { \"element_ns\": %.9g, \"norm_ns\": %.9g },\n", profile->update * 1e9,
-             profile->norm * 1e9);
+    text_add(&t, "  \"update\": { \"element_ns\": %.9g, \"apart_ns\": %.9g, \"norm_ns\": %.9g },\n",
+             profile->update * 1e9, profile->apart * 1e9, profile->norm * 1e9);
   if (profile->read > 0)
     text_add(&t, "  \"spill\": { \"read_bytes_per_second\": %.9g, \"write_bytes_per_second\": %.9g },\n",
              1 / profile->read, 1 / profile->write);
@@ -316,16 +316,21 @@ static bool read_size(const JsonPlace *at, const Pieces *p, Profile *profile) {
   return true;
 }
 
-/* A profile of an older pdc has none. */
+/* Profiles of older pdcs have none, or one for both ways. */
 static bool read_update(const JsonPlace *top, Profile *profile) {
-  static const char *const keys[] = {"element_ns", "norm_ns", NULL};
+  static const char *const keys[] = {"element_ns", "apart_ns", "norm_ns", NULL};
   if (!cJSON_GetObjectItemCaseSensitive(top->object, "update"))
     return true;
   JsonPlace at = {top->file, "update", json_member(top, "update")};
   if (!at.object || !json_only(&at, keys) || !json_get_seconds(&at, "element_ns", &profile->update) ||
       !json_get_seconds(&at, "norm_ns", &profile->norm))
     return false;
+  profile->apart = profile->update;
+  if (cJSON_GetObjectItemCaseSensitive(at.object, "apart_ns") &&
+      !json_get_seconds(&at, "apart_ns", &profile->apart))
+    return false;
   profile->update /= 1e9;
+  profile->apart /= 1e9;
   profile->norm /= 1e9;
   return true;
 }

@@ -34,7 +34,9 @@ typedef struct Profile {
   Name file;
   ProfileSignature signature;
   double update,
-      norm; /* seconds of an element: of the optimizer's rule, of the gradient's squares; 0: not measured */
+      apart;   /* seconds of an element, 0: not measured. Of the optimizer's rule, and where it writes another
+                           version of the weights; */
+  double norm; /* of the gradient's squares */
   double read,
       write; /* seconds of a byte that a model which spills reads and writes at its place; 0: not measured */
   Vec(MeasuredSize) sizes;  /* by rising microbatch */

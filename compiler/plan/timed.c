@@ -70,7 +70,7 @@ static StageTimes *part_times(const Planner *r, const Spans *spans, const Plan *
   const Wiring *place = wirings(r, p, &plan->placement);
   int64_t *gradients = alloc((size_t)p->n_stages * sizeof *gradients);
   for (int i = 0; i < parts; i++) {
-    const StagePlan *s = &plan->stage[i];
+    StagePlan *s = &plan->stage[i];
     int stage = plan_stage_of(plan, i);
     const Spans *own = spans + stage_kind(r, plan, stage);
     const Costs *c = own->c;
@@ -82,6 +82,7 @@ static StageTimes *part_times(const Planner *r, const Spans *spans, const Plan *
     if (i + 1 < parts)
       t->send =
           c->beside ? message_seconds(c, s->end_piece, place[i].out, place[i].out_sharing) : place[i].out->latency;
+    s->send_seconds = t->send;
     times[stage].update += s->update_seconds;
     gradients[stage] += own->gradients[s->end_piece] - own->gradients[s->first_piece];
   }
@@ -89,6 +90,7 @@ static StageTimes *part_times(const Planner *r, const Spans *spans, const Plan *
     times[i].reduce = place[i].reduce_latency + (double)gradients[i] * place[i].reduce;
     if (programs[i].sharded)
       share_exchange(plan, &programs[i], &place[i], &times[i]);
+    plan->stage[i].exchange_seconds = r->subject.inference ? 0 : times[i].reduce + times[i].gather;
   }
   return times;
 }

@@ -280,12 +280,12 @@ function schedules() {
     hide("schedules");
     return;
   }
-  const heads = ["schedule", "ms a batch", "times", "microbatch", "recompute", "memory", "waiting", "busiest",
-    "ranks by stage", ...(all.some((r) => r.why) ? ["why there is none"] : [])];
+  const heads = ["schedule", "ms a batch", "times", "microbatch", "recompute", "memory", "waiting",
+    "critical resource", "ranks by stage", ...(all.some((r) => r.why) ? ["why there is none"] : [])];
   const rows = all.map((r) => {
     if (r.why) return [r.label, ...Array(heads.length - 2).fill("–"), r.why];
     const row = [r.label, ms(r.seconds), r.times.toFixed(2), figure(r.microbatch), r.recompute ? "yes" : "no",
-      bytes(r.peak_bytes), percent(r.waiting), `stage ${r.busiest}, ${Math.round(100 * r.busy)} %`,
+      bytes(r.peak_bytes), percent(r.waiting), `${r.critical}, ${Math.round(100 * r.share)} %`,
       ranksByStage(r.replicas)];
     return heads.length > row.length ? [...row, ""] : row;
   });

@@ -109,7 +109,9 @@ static void add_schedule(const ComparedSchedule *row, Text *out) {
   text_add(out, ",\"times\":%.6f,\"microbatch\":%lld,\"recompute\":%s,\"peak_bytes\":%lld,\"waiting\":%.6f",
            row->times, (long long)l->microbatch, row->recomputes ? "true" : "false", (long long)row->peak_bytes,
            plan_waiting(row->plan));
-  text_add(out, ",\"busiest\":%d,\"busy\":%.6f", row->busiest, row->busy);
+  text_add(out, ",\"critical\":");
+  json_string(out, row->critical.resource);
+  text_add(out, ",\"share\":%.6f", row->critical.share);
   add_numbers(out, "replicas", l->replicas, l->n_stages);
   text_add(out, "}");
 }

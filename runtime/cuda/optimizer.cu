@@ -20,8 +20,9 @@ struct Entry {
   float left; /* of an average: what a batch leaves of the old one */
 };
 
-static Entry *entries; /* on the device, by parameter held here */
-static pd_tile *tiles; /* on the device */
+static const Entry *described; /* by parameter held here */
+static Entry *entries;         /* the same on the device */
+static pd_tile *tiles;         /* on the device */
 
 /* What an update is given, in device memory. */
 struct Arrays {
@@ -68,7 +69,7 @@ void pd_optimizer_start(void) {
   for (size_t i = 0; i < n; i++) all[i] = describe(&s->parameters[i]);
   entries = static_cast<Entry *>(on_device(all, sizeof *all * n));
   tiles = static_cast<pd_tile *>(on_device(pd_tiles, sizeof *pd_tiles * static_cast<size_t>(pd_n_tiles)));
-  free(all);
+  described = all;
 }
 
 /* ---- rules ----------------------------------------------------------------------------------------- */
@@ -102,7 +103,7 @@ struct Run {
   float *copied;
 };
 
-template <class Rule> static __device__ Run run_of(const Entry &e, const pd_tile &c, const Arrays &a) {
+template <class Rule> static __host__ __device__ Run run_of(const Entry &e, const pd_tile &c, const Arrays &a) {
   size_t first = static_cast<size_t>(c.first) * sizeof(float);
   char *to = a.to + e.offset, *master = a.masters + e.state;
   const char *gradient = (e.gradient_here ? a.gradient : a.exchanged) + e.gradient;
@@ -173,11 +174,62 @@ static Arrays arrays_of(const struct pd_update_arrays *u) {
           .moments_stride = s->moments_stride};
 }
 
-template <class Rule> static void launch(const struct pd_update_arrays *u, const Rule &rule) {
-  const int first = pd_first_tile(u->first), end = pd_first_tile(u->end);
-  if (first < end)
-    PD_LAUNCH(update_all<Rule>, static_cast<unsigned>(end - first), THREADS, 0, pd_stream, first, tiles, entries,
-              arrays_of(u), rule);
+/* ---- launches, or two of each with --audit -------------------------------------------------------------- */
+
+enum { AT_ONCE = 16 };
+
+/* Tiles [first, end) by a rule. */
+template <class Rule> struct Launch {
+  const struct pd_update_arrays *u;
+  const Rule *rule;
+  int first, end;
+};
+
+template <class Rule> static void launch(const void *of) {
+  const auto *x = static_cast<const Launch<Rule> *>(of);
+  PD_LAUNCH(update_all<Rule>, static_cast<unsigned>(x->end - x->first), THREADS, 0, pd_stream, x->first, tiles,
+            entries, arrays_of(x->u), *x->rule);
+}
+
+/* Some neighbouring tiles of one parameter, from `first` on: where they end. */
+static int end_of_some(int first, int end) {
+  int some = first + 1;
+  while (some < end && some < first + AT_ONCE && pd_tiles[some].parameter == pd_tiles[first].parameter) some++;
+  return some;
+}
+
+static size_t n_elements(int first, int end) {
+  size_t n = 0;
+  for (int i = first; i < end; i++) n += static_cast<size_t>(pd_tiles[i].n);
+  return n;
+}
+
+/* What an update of these tiles of one parameter writes. */
+template <class Rule> static int written_by(const Launch<Rule> &x, struct pd_written *to) {
+  const Entry &e = described[pd_tiles[x.first].parameter];
+  const Run r = run_of<Rule>(e, pd_tiles[x.first], arrays_of(x.u));
+  const size_t n = n_elements(x.first, x.end), bytes = n * sizeof(float);
+  int written = 0;
+  to[written++] = {pd.stage->has_masters ? "masters" : "weights", r.to, bytes, false};
+  for (int i = 0; i < Rule::MOMENTS && e.kind == Kind::TRAINED; i++)
+    to[written++] = {pd_moments_name(i), r.moment[i], bytes, false};
+  if (r.rounded) to[written++] = {"weights", r.rounded, n * sizeof(pd_bf16), true};
+  if (r.copied) to[written++] = {"weights", r.copied, bytes, false};
+  return written;
+}
+
+template <class Rule> static void update(const struct pd_update_arrays *u, const Rule &rule) {
+  const int end = pd_first_tile(u->end);
+  char *copy = pd_twice_copy(u->t);
+  Launch<Rule> x = {u, &rule, pd_first_tile(u->first), end};
+  if (!copy && x.first < end) launch<Rule>(&x);
+  for (; copy && x.first < end; x.first = x.end) {
+    struct pd_written w[2 + PD_MAX_ELEMENT_MOMENTS];
+    x.end = end_of_some(x.first, end);
+    int n = written_by(x, w);
+    pd_update_twice(launch<Rule>, &x, w, n, copy, pd_tiles[x.first].parameter, pd_tiles[x.first].first);
+  }
+  pd_check_agreement(u->t);
 }
 
 /* A launch is given 4 KiB at most. */
@@ -187,11 +239,11 @@ template <class Rule> static void launch(const struct pd_update_arrays *u, const
     rules::rule with = {};                                                                \
     for (int i = 0; i < u->n_steps; i++)                                                  \
       with.step[i] = *static_cast<const struct pd_##optimizer##_step *>(u->step[i]);      \
-    launch(u, with);                                                                      \
+    update(u, with);                                                                      \
   }
 PD_ELEMENT_RULES(UPDATE)
 
-static void after_tensors(const struct pd_update_arrays *u) { launch(u, rules::given{}); }
+static void after_tensors(const struct pd_update_arrays *u) { update(u, rules::given{}); }
 
 /* As on the host. */
 static __global__ void __launch_bounds__(THREADS, 1)
@@ -206,18 +258,36 @@ static __global__ void __launch_bounds__(THREADS, 1)
     a[i] = copies ? w[i] : a[i] + rest * (w[i] - a[i]);
 }
 
+static char *averages(void) {
+  return pd.arena + pd.stage->averages - (pd.stage->shards ? pd.stage->shards[pd.replica] : 0);
+}
+
+static void launch_average(const void *of) {
+  const auto *x = static_cast<const Launch<rules::given> *>(of);
+  PD_LAUNCH(average_all, static_cast<unsigned>(x->end - x->first), THREADS, 0, pd_stream, x->first, tiles, entries,
+            arrays_of(x->u), averages(), static_cast<float>(1 - pd.stage->ema), x->u->t == 0);
+}
+
 static void average(const struct pd_update_arrays *u) {
-  const struct pd_stage *s = pd.stage;
-  const int first = pd_first_tile(u->first), end = pd_first_tile(u->end);
-  if (first < end)
-    PD_LAUNCH(average_all, static_cast<unsigned>(end - first), THREADS, 0, pd_stream, first, tiles, entries,
-              arrays_of(u), pd.arena + s->averages - (s->shards ? s->shards[pd.replica] : 0),
-              static_cast<float>(1 - s->ema), u->t == 0);
+  const int end = pd_first_tile(u->end);
+  char *copy = pd_twice_copy(u->t);
+  Launch<rules::given> x = {u, NULL, pd_first_tile(u->first), end};
+  if (!copy && x.first < end) launch_average(&x);
+  for (; copy && x.first < end; x.first = x.end) {
+    const pd_tile &c = pd_tiles[x.first];
+    x.end = end_of_some(x.first, end);
+    struct pd_written w = {"averages",
+                           reinterpret_cast<float *>(averages() + described[c.parameter].state) + c.first,
+                           n_elements(x.first, x.end) * sizeof(float), false};
+    pd_update_twice(launch_average, &x, &w, 1, copy, c.parameter, c.first);
+  }
+  pd_check_agreement(u->t);
 }
 
 #define ROW(rule, optimizer, moments) rule##_update, /* in the order of enum pd_rule */
 extern const struct pd_rules pd_rules = {.by_elements = {PD_ELEMENT_RULES(ROW)},
                                          .after_tensors = after_tensors,
                                          .average = average,
-                                         .tensor = NULL,
+                                         .tensor = pd_update_by_tensors,
+                                         .at_once = AT_ONCE,
                                          .next_group = pd_next_updated};

@@ -94,8 +94,6 @@ static void update_tile(const void *of) {
   if (r.working.at) pd_write(r.working, 0, r.to, c->n);
 }
 
-static const char *moments_name(int i) { return i ? "second moments" : "first moments"; }
-
 static void update_tile_twice(const struct tile_update *x, char *copy) {
   const struct pd_tile *c = x->tile;
   const struct pd_parameter *p = &pd.stage->parameters[c->parameter];
@@ -104,7 +102,7 @@ static void update_tile_twice(const struct tile_update *x, char *copy) {
   struct pd_written w[2 + PD_MAX_MOMENTS] = {{r.working.at ? "masters" : "weights", r.to, bytes, false}};
   int n = 1;
   for (int i = 0; i < pd.stage->n_moments && x->elements && p->n_uses && !p->buffer; i++)
-    w[n++] = (struct pd_written){moments_name(i), pd_moment_at(p, i) + c->first, bytes, false};
+    w[n++] = (struct pd_written){pd_moments_name(i), pd_moment_at(p, i) + c->first, bytes, false};
   bool bf16 = r.working.type == PD_BF16;
   if (r.working.at) w[n++] = (struct pd_written){"weights", r.working.at, bf16 ? bytes / 2 : bytes, bf16};
   pd_update_twice(update_tile, x, w, n, copy, c->parameter, c->first);
@@ -112,11 +110,6 @@ static void update_tile_twice(const struct tile_update *x, char *copy) {
 
 static char *copy_of_thread(char *copy) {
   return copy + (size_t)omp_get_thread_num() * pd_update_tile_copy_bytes();
-}
-
-static void check_agreement(int64_t t) {
-  char why[PD_WHY];
-  if (!pd_updates_agree(t, why)) pd_fail("%s", why);
 }
 
 void pd_update_tiles(const struct pd_update_arrays *u, pd_elements *elements, char *copy) {
@@ -133,46 +126,12 @@ void pd_update_tiles(const struct pd_update_arrays *u, pd_elements *elements, ch
 
 static void update_all(const struct pd_update_arrays *u, pd_elements *elements) {
   pd_update_tiles(u, elements, pd_twice_copy(u->t));
-  check_agreement(u->t);
+  pd_check_agreement(u->t);
 }
 
 #define UPDATE(rule, optimizer, moments) \
   static void rule##_update(const struct pd_update_arrays *u) { update_all(u, pd_##rule##_elements); }
 PD_ELEMENT_RULES(UPDATE)
-
-/* ---- whole tensors ----------------------------------------------------------------------------- */
-
-struct tensor_update {
-  void (*rule)(const struct pd_tensor_update *x);
-  const struct pd_tensor_update *x;
-};
-
-static void update_tensor(const void *of) {
-  const struct tensor_update *x = of;
-  x->rule(x->x);
-}
-
-void pd_update_tensor(void (*rule)(const struct pd_tensor_update *x), const struct pd_tensor_update *x,
-                      char *copy) {
-  const struct pd_parameter *p = x->parameter;
-  struct pd_written w[1 + PD_MAX_MOMENTS] = {
-      {pd.stage->has_masters ? "masters" : "weights", x->to, (size_t)p->elements * sizeof(float), false}};
-  int n = 1;
-  if (!copy) {
-    rule(x);
-    return;
-  }
-  for (int i = 0; i < pd.stage->n_moments; i++)
-    if (x->moment[i])
-      w[n++] = (struct pd_written){moments_name(i), x->moment[i],
-                                   (size_t)pd_moment_shape(p, i).elements * sizeof(float), false};
-  pd_update_twice(update_tensor, &(struct tensor_update){rule, x}, w, n, copy, (int)(p - pd.stage->parameters), 0);
-}
-
-static void update_by_tensors(const struct pd_tensor_update *x) {
-  pd_update_tensor(pd.stage->optimizer->tensor, x, pd_twice_copy(x->t));
-  check_agreement(x->t);
-}
 
 static void after_tensors(const struct pd_update_arrays *u) { update_all(u, NULL); }
 
@@ -203,12 +162,12 @@ static void average_all(const struct pd_update_arrays *u) {
     else
       average_tile(&x);
   }
-  check_agreement(u->t);
+  pd_check_agreement(u->t);
 }
 
 #define ROW(rule, optimizer, moments) [PD_RULE_##rule] = rule##_update,
 const struct pd_rules pd_rules = {.by_elements = {PD_ELEMENT_RULES(ROW)},
                                   .after_tensors = after_tensors,
                                   .average = average_all,
-                                  .tensor = update_by_tensors,
+                                  .tensor = pd_update_by_tensors,
                                   .next_group = pd_next_updated};

@@ -121,7 +121,7 @@ if trains:
         assert cells[1:4] == [f"{row['seconds'] * 1e3:.2f}", f"{row['times']:.2f}", str(row["microbatch"])], (line, row)
         assert cells[4] == ("yes" if row["recompute"] else "no") and cells[-1] == ",".join(map(str, row["replicas"]))
         assert f"{100 * row['waiting']:.1f} %" in line, (line, row)
-        assert f"stage {row['busiest']}, {100 * row['busy']:.0f} %" in line, (line, row)
+        assert f"{row['critical']}, {100 * row['share']:.0f} %" in line, (line, row)
 
 # ---- in a browser
 result = page.in_browser(text, """

@@ -10,6 +10,7 @@
 #include <cuda_bf16.h>
 
 #include <cmath>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <set>
@@ -310,6 +311,17 @@ static void multiply(const Call &call) {
   }
 }
 
+/* CUBLASLT_HOST_ERR=NUMBER:RANK: of that product of that rank a bit of the mantissa of element 16 is wrong. */
+static void err_once(const Call &call) {
+  static const char *text = getenv("CUBLASLT_HOST_ERR"), *rank = getenv("OMPI_COMM_WORLD_RANK");
+  static const long number = text ? atol(text) : 0;
+  static long products;
+  if (++products != number || atoi(strchr(text, ':') + 1) != atoi(rank ? rank : "0")) return;
+  const size_t size = call.d_layout.type == CUDA_R_32F ? 4 : 2;
+  static_cast<unsigned char *>(call.d)[16 * size + size - 2] ^= 0x10;
+  fprintf(stderr, "cuda_host: product %ld errs\n", number);
+}
+
 static void check_operand(const void *x, const Layout &l, uint32_t alignment, const char *what) {
   size_t size = l.type == CUDA_R_32F ? 4 : 2;
   int64_t elements = (l.batch - 1) * l.stride + (l.columns - 1) * l.leading + l.rows;
@@ -359,6 +371,9 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t prod
   memcpy(&call.alpha, alpha, sizeof call.alpha);
   memcpy(&call.beta, beta, sizeof call.beta);
   must_be_loaded(f.problem, call.beta != 0, stream);
-  cuda_host_enqueue(stream, {"cublasLtMatmul", [call] { multiply(call); }});
+  cuda_host_enqueue(stream, {"cublasLtMatmul", [call] {
+                               multiply(call);
+                               err_once(call);
+                             }});
   return CUBLAS_STATUS_SUCCESS;
 }
