@@ -23,7 +23,7 @@ static void add_ahead(const Planner *r, Candidates *candidates, const Pipeline *
 
 /* Cuts to start from: chunks.c. What does not depend on how much memory there is leads as far with more of it. */
 static void add_starts(Candidates *candidates, const Candidate *first) {
-  static const double SHARE[] = {0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.42};
+  static const double SHARE[] = {0, 0.9, 0.8, 0.72, 0.65, 0.58, 0.5, 0.42};
   Candidate other = *first;
   for (int start = 0; start < N_CHUNK_STARTS; start++)
     for (int i = 0; i < (int)(sizeof SHARE / sizeof *SHARE); i++) {
